@@ -1,0 +1,42 @@
+# Build types, warnings, sanitizers and where things land.
+set(CMAKE_CXX_STANDARD 20)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin)
+set(CMAKE_LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/lib)
+set(CMAKE_ARCHIVE_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/lib)
+
+option(FAIRLEAD_TESTS "Build the tests" ON)
+option(FAIRLEAD_FUZZ "Build the libFuzzer targets (needs clang)" OFF)
+option(FAIRLEAD_BENCH "Build the Google Benchmark programs" ON)
+set(FAIRLEAD_SANITIZE "" CACHE STRING "Sanitizers: empty, 'address,undefined' or 'thread'")
+
+if(NOT CMAKE_BUILD_TYPE)
+  set(CMAKE_BUILD_TYPE Release CACHE STRING "Dev or Release" FORCE)
+endif()
+# -O2 in both: -O3 of GCC 12 gives false -Wrestrict errors. Dev keeps assertions.
+set(CMAKE_CXX_FLAGS_DEV "-O2 -g1")
+set(CMAKE_C_FLAGS_DEV "-O2 -g1")
+set(CMAKE_CXX_FLAGS_RELEASE "-O2 -g1 -DNDEBUG")
+set(CMAKE_C_FLAGS_RELEASE "-O2 -g1 -DNDEBUG")
+
+add_library(fairlead_flags INTERFACE)
+target_compile_options(fairlead_flags INTERFACE -Wall -Wextra -Wconversion -Werror)
+target_include_directories(fairlead_flags INTERFACE ${CMAKE_SOURCE_DIR} ${CMAKE_SOURCE_DIR}/include)
+if(FAIRLEAD_SANITIZE)
+  add_compile_options(-fsanitize=${FAIRLEAD_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
+  add_link_options(-fsanitize=${FAIRLEAD_SANITIZE})
+  # Sanitized code is slow to compile and large: -O1 halves both.
+  string(REPLACE "-O2" "-O1" CMAKE_CXX_FLAGS_DEV "${CMAKE_CXX_FLAGS_DEV}")
+  if(FAIRLEAD_SANITIZE MATCHES "thread")
+    add_compile_options(-Wno-tsan)  # GCC: atomic_thread_fence is not modelled
+  endif()
+endif()
+
+find_program(FAIRLEAD_CCACHE ccache)
+if(FAIRLEAD_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${FAIRLEAD_CCACHE})
+  set(CMAKE_C_COMPILER_LAUNCHER ${FAIRLEAD_CCACHE})
+endif()

@@ -1,0 +1,48 @@
+# How a folder declares what it holds.
+
+# fairlead_library(NAME SOURCES a.cc b.cc [PUBLIC dep...] [PRIVATE dep...])
+function(fairlead_library name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;PUBLIC;PRIVATE" ${ARGN})
+  add_library(${name} STATIC ${ARG_SOURCES})
+  target_link_libraries(${name} PUBLIC fairlead_flags ${ARG_PUBLIC} PRIVATE ${ARG_PRIVATE})
+endfunction()
+
+# fairlead_program(NAME SOURCES a.cc [LINK dep...]): lands in bin/.
+function(fairlead_program name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;LINK" ${ARGN})
+  add_executable(${name} ${ARG_SOURCES})
+  target_link_libraries(${name} PRIVATE fairlead_flags ${ARG_LINK})
+endfunction()
+
+# fairlead_test(NAME SOURCES a_test.cc [LINK dep...] [LABELS unit|conformance|integration] [TIMEOUT s] [NO_MAIN])
+# One program per folder under test, one ctest entry per program: process starts are what a sanitizer run pays for.
+# Labels: unit and conformance run under TSan too; integration runs in release and ASan.
+function(fairlead_test name)
+  cmake_parse_arguments(ARG "NO_MAIN" "TIMEOUT" "SOURCES;LINK;LABELS" ${ARGN})
+  add_executable(${name} ${ARG_SOURCES})
+  if(ARG_NO_MAIN)
+    target_link_libraries(${name} PRIVATE fairlead_flags ${ARG_LINK} GTest::gmock)
+  else()
+    target_link_libraries(${name} PRIVATE fairlead_flags ${ARG_LINK} GTest::gmock_main)
+  endif()
+  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+  add_test(NAME ${name} COMMAND ${name} WORKING_DIRECTORY ${CMAKE_BINARY_DIR})
+  if(NOT ARG_TIMEOUT)
+    set(ARG_TIMEOUT 120)
+  endif()
+  if(NOT ARG_LABELS)
+    set(ARG_LABELS unit)
+  endif()
+  set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT ${ARG_TIMEOUT})
+endfunction()
+
+# fairlead_fuzzer(NAME SOURCES a_fuzz.cc [LINK dep...]): only with FAIRLEAD_FUZZ; lands in fuzz/.
+function(fairlead_fuzzer name)
+  if(NOT FAIRLEAD_FUZZ)
+    return()
+  endif()
+  cmake_parse_arguments(ARG "" "" "SOURCES;LINK" ${ARGN})
+  add_executable(${name} ${ARG_SOURCES})
+  target_link_libraries(${name} PRIVATE fairlead_flags ${ARG_LINK} -fsanitize=fuzzer)
+  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/fuzz)
+endfunction()

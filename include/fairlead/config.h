@@ -1,0 +1,76 @@
+// The one typed configuration. Flags (--name), the environment (FAIRLEAD_NAME) and files use the same names.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "fairlead/status.h"
+
+namespace fairlead {
+
+/// Who advances the engine.
+enum class Progress : std::uint8_t {
+  kAuto,         // a thread of the engine, which stands back while the application waits or polls (default)
+  kThread,       // only the engine's thread
+  kApplication,  // only calls of the application: poll(), wait(), next_event(). No thread is started
+};
+
+/// Settings of verbs paths. Names and ranges follow ibv_qp_attr (ibv_modify_qp(3)).
+struct VerbsConfig {
+  std::string packet_io = "udp";  // softroce's packet port: "udp[,drop=P][,reorder=P][,...]"; see docs/softroce.md
+  std::string profile = "full";   // softroce's feature set: "full" or "pvrdma"
+  std::string soft_address;       // softroce's address; empty: loopback and the host's own, chosen per peer
+  int gid_index = -1;             // -1: choose and explain
+  int port = 1;
+  std::uint8_t traffic_class = 0;  // DSCP is the upper six bits
+  std::uint8_t hop_limit = 64;
+  std::uint32_t mtu = 0;           // path MTU in bytes: 256..4096; 0: the largest that both ends have
+  std::uint8_t ack_timeout = 14;   // 4.096 us * 2^n; 0: never
+  std::uint8_t retry_count = 7;    // 0..7
+  std::uint8_t rnr_retry = 7;      // 0..7; 7: for ever
+  std::uint8_t min_rnr_timer = 12;
+  std::uint16_t cq_moderation_count = 0;   // 0: leave as it is
+  std::uint16_t cq_moderation_period = 0;  // us
+  std::uint32_t send_depth = 256;          // work requests per queue pair
+  std::uint32_t receive_depth = 256;       // message buffers per queue pair
+  std::uint32_t message_bytes = 4096;      // size of a message buffer
+  bool one_sided = true;                   // false: pretend the device has no RDMA WRITE and READ (staged mode)
+};
+
+struct TcpConfig {
+  std::uint16_t port = 0;         // where data connections arrive; 0: any free port
+  std::uint32_t send_depth = 256;  // operations in flight per path
+  std::uint32_t socket_buffer = 0;  // SO_SNDBUF and SO_RCVBUF in bytes; 0: leave it to the kernel
+};
+
+struct EngineConfig {
+  std::string name;                 // shown to peers; empty: "host/pid"
+  std::string listen;               // "HOST:PORT" or ":PORT" (0: any free port); empty: connect only
+  std::string transport = "auto";   // auto | verbs | verbs:DEVICE | tcp
+  bool failover = true;             // on a path's death carry on over the next best; false: fail the transfers
+  Progress progress = Progress::kAuto;
+  std::chrono::microseconds spin{50};  // how long an idle thread polls before it sleeps
+  std::chrono::milliseconds connect_timeout{10'000};
+  std::chrono::milliseconds path_timeout{300};   // no progress on a path that has work: probe it, then replace it
+  std::chrono::milliseconds peer_timeout{30'000};  // silence of the control connection
+  std::size_t pool_arena_bytes = std::size_t{64} << 20;
+  std::size_t max_message_bytes = std::size_t{16} << 20;
+  std::size_t max_pending_events = 4096;  // notifications and messages that a peer may have undelivered
+  std::size_t chunk_bytes = std::size_t{1} << 20;  // a transfer crosses in operations of at most this size
+  VerbsConfig verbs;
+  TcpConfig tcp;
+
+  /// ok, or the first bad value with its legal range.
+  [[nodiscard]] Status validate() const;
+};
+
+/// Splits "host:port", "[v6]:port" or ":port". Errors name the text.
+struct HostPort {
+  std::string host;
+  std::uint16_t port = 0;
+};
+Result<HostPort> parse_host_port(std::string_view text);
+
+}  // namespace fairlead

@@ -1,0 +1,94 @@
+// The transfer engine: the front door.
+//
+//   auto engine = fairlead::Engine::create();
+//   auto peer   = engine->connect("gpu7:7471");
+//   auto buffer = engine->allocate(1 << 20);
+//   auto target = peer->lookup("kv/0");
+//   auto sent   = peer->write(*buffer, *target, {.notify = 42});
+//   fairlead::Status end = sent.wait();
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "fairlead/config.h"
+#include "fairlead/memory.h"
+#include "fairlead/peer.h"
+#include "fairlead/status.h"
+#include "fairlead/transfer.h"
+
+namespace fairlead {
+
+/// A device or transport that this host could use, and why it was or was not chosen.
+struct DeviceInfo {
+  std::string transport;  // "verbs:mlx5_0", "verbs:soft0", "tcp"
+  std::string detail;     // driver, port, link layer, packet I/O
+  std::string address;    // GID or IP address
+  bool usable = false;
+  std::string reason;
+};
+
+/// Counters of the whole engine since it began. Sessions that ended are included.
+struct EngineStats {
+  PeerStats total;
+  std::uint64_t peers_connected = 0, peers_lost = 0, handshakes_refused = 0;
+  std::uint64_t registered_bytes = 0, pool_bytes = 0, pool_bytes_used = 0;
+};
+
+/// An engine: lanes, pools and sessions. Move-only; destroying it closes every session (posted transfers complete,
+/// with kCancelled if need be) and joins its thread. Threads: all members from any thread.
+class Engine {
+ public:
+  /// Errors: a bad configuration, the port in use, no such device.
+  static Result<Engine> create(EngineConfig config = {});
+  Engine(Engine&&) noexcept;
+  Engine& operator=(Engine&&) noexcept;
+  ~Engine();
+
+  /// Where this engine listens, "host:port" with the real port; empty if it does not.
+  [[nodiscard]] std::string listen_address() const;
+  [[nodiscard]] const EngineConfig& config() const noexcept;
+
+  /// From a pool: page-aligned for a page and above, else 64 bytes; registered once with every transport.
+  /// Errors: kInvalidArgument (0 bytes), kResourceExhausted (with the limit and the remedy).
+  Result<Memory> allocate(std::size_t bytes);
+  /// The caller's bytes, registered in place. They must outlive the last Memory and transfer that names them.
+  Result<Memory> register_memory(std::span<std::byte> bytes, Access access = Access::kRemoteReadWrite);
+  /// A file mapped and registered in place. kRemoteRead or kNone maps it read-only.
+  Result<Memory> map_file(const std::string& path, Access access = Access::kRemoteRead);
+
+  /// Lets peers find `memory` under `name`. Errors: kAlreadyExists, kPermissionDenied (more access than registered).
+  Status publish(std::string_view name, const Memory& memory, Access access,
+                 std::optional<TensorSpec> tensor = std::nullopt);
+  /// Removes the name and withdraws the grant: when it returns, no peer's operation touches the memory through it.
+  Status unpublish(std::string_view name);
+
+  /// Begins to connect and returns at once; Peer::wait_ready and events tell how it went. Errors: a bad address only.
+  Result<Peer> connect(std::string_view host_port);
+  /// A peer that connected to us and is ready, or nothing. Never blocks.
+  std::optional<Peer> accept();
+
+  /// Readable while accept(), next_event() or next_completed() has something. Owned by the engine; poll, do not read.
+  [[nodiscard]] int event_fd() const noexcept;
+  /// The next event of any peer. Errors never: no event is kNone with an invalid Peer.
+  std::pair<Peer, Event> next_event(std::chrono::nanoseconds timeout = std::chrono::nanoseconds(0));
+  /// The next completed transfer among those posted with TransferOptions::report.
+  std::optional<Transfer> next_completed();
+  /// Advances the engine once on this thread. Returns whether anything happened.
+  bool poll() noexcept;
+
+  [[nodiscard]] std::vector<DeviceInfo> devices() const;
+  [[nodiscard]] std::vector<Peer> peers() const;
+  [[nodiscard]] EngineStats stats() const;
+
+ private:
+  explicit Engine(std::shared_ptr<datapath::EngineImpl> impl) noexcept;
+  std::shared_ptr<datapath::EngineImpl> impl_;
+};
+
+}  // namespace fairlead

@@ -1,0 +1,78 @@
+// Memory that transports may touch: a slice of a region that is registered once and named, never pointed at, by peers.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "fairlead/tensor.h"
+
+namespace fairlead {
+
+/// What a peer may do to a published region. Combine with |.
+enum class Access : std::uint8_t { kNone = 0, kRemoteRead = 1, kRemoteWrite = 2, kRemoteReadWrite = 3 };
+[[nodiscard]] constexpr Access operator|(Access a, Access b) {
+  return static_cast<Access>(static_cast<std::uint8_t>(a) | static_cast<std::uint8_t>(b));
+}
+[[nodiscard]] constexpr bool allows(Access have, Access want) {
+  return (static_cast<std::uint8_t>(have) & static_cast<std::uint8_t>(want)) == static_cast<std::uint8_t>(want);
+}
+
+namespace datapath {
+class RegionImpl;
+struct RemoteRegionImpl;
+class EngineImpl;
+class SessionImpl;
+}  // namespace datapath
+
+/// A slice [offset, offset + size) of registered local memory.
+/// Ownership: a counted reference. The registration (and, for pool buffers and mapped files, the memory) lives until
+/// the last slice and the last transfer in flight let go. For register_memory() the caller keeps the bytes alive
+/// until then. Threads: distinct handles may be used from different threads; the bytes are the caller's to synchronise.
+class Memory {
+ public:
+  Memory() noexcept = default;
+  [[nodiscard]] bool valid() const noexcept { return region_ != nullptr; }
+  [[nodiscard]] std::byte* data() const noexcept { return data_; }
+  [[nodiscard]] std::size_t size() const noexcept { return size_; }
+  [[nodiscard]] std::span<std::byte> bytes() const noexcept { return {data_, size_}; }
+  /// A part of this slice. Out of bounds gives an invalid Memory.
+  [[nodiscard]] Memory slice(std::size_t offset, std::size_t length) const noexcept;
+
+ private:
+  friend class datapath::EngineImpl;
+  friend class datapath::SessionImpl;
+  friend class Engine;
+  friend class Peer;
+  std::shared_ptr<datapath::RegionImpl> region_;
+  std::byte* data_ = nullptr;
+  std::size_t size_ = 0;
+};
+
+/// A slice of a peer's published region, as learned by Peer::lookup or Peer::list: (region, offset, length).
+/// Valid for the session that learned it. A value; threads as Memory.
+class RemoteMemory {
+ public:
+  RemoteMemory() noexcept = default;
+  [[nodiscard]] bool valid() const noexcept { return region_ != nullptr; }
+  [[nodiscard]] std::uint64_t size() const noexcept { return size_; }
+  [[nodiscard]] std::uint64_t offset() const noexcept { return offset_; }
+  [[nodiscard]] const std::string& name() const noexcept;
+  [[nodiscard]] Access access() const noexcept;
+  /// The tensor that the owner published here, if it is one (describes the whole region, not the slice).
+  [[nodiscard]] const std::optional<TensorSpec>& tensor() const noexcept;
+  [[nodiscard]] RemoteMemory slice(std::uint64_t offset, std::uint64_t length) const noexcept;
+
+ private:
+  friend class datapath::EngineImpl;
+  friend class datapath::SessionImpl;
+  friend class Peer;
+  std::shared_ptr<const datapath::RemoteRegionImpl> region_;
+  std::uint64_t offset_ = 0;
+  std::uint64_t size_ = 0;
+};
+
+}  // namespace fairlead

@@ -1,0 +1,101 @@
+// A peer: one session with another engine. It outlives the paths that carry it.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "fairlead/memory.h"
+#include "fairlead/status.h"
+#include "fairlead/tensor.h"
+#include "fairlead/transfer.h"
+
+namespace fairlead {
+
+enum class PeerState : std::uint8_t { kConnecting, kReady, kRecovering, kClosed };
+
+/// What a session tells its owner, in the order in which it happened.
+struct Event {
+  enum class Kind : std::uint8_t {
+    kNone,
+    kConnected,     // the session is ready; text says which path and why
+    kNotification,  // value: the user value of a finished transfer; its data may be read
+    kMessage,       // value and data: what the peer sent
+    kPathChanged,   // a path died and another carries on; text says from, to and why
+    kClosed,        // status says how: ok for an orderly end
+  };
+  Kind kind = Kind::kNone;
+  std::uint64_t value = 0;
+  std::vector<std::byte> data;
+  std::string text;
+  Status status;
+};
+
+/// Counters of one session since it began.
+struct PeerStats {
+  std::uint64_t bytes_written = 0, bytes_read = 0, messages_sent = 0, messages_received = 0;
+  std::uint64_t transfers_completed = 0, transfers_failed = 0, failovers = 0, replayed_transfers = 0;
+  std::uint64_t duplicate_notifications_dropped = 0, staged_bytes = 0;
+};
+
+/// A counted handle; the session closes when closed or when its engine is destroyed, not with the handle.
+/// Threads: all members from any thread. Nothing here blocks but lookup, list, wait_ready and next_event with a timeout.
+class Peer {
+ public:
+  Peer() noexcept = default;
+  [[nodiscard]] bool valid() const noexcept { return impl_ != nullptr; }
+  [[nodiscard]] bool operator==(const Peer& other) const noexcept { return impl_ == other.impl_; }
+
+  [[nodiscard]] PeerState state() const noexcept;
+  /// ok once ready; the reason if the session closed; kDeadlineExceeded otherwise. Transfers may be posted before.
+  Status wait_ready(std::chrono::nanoseconds timeout = std::chrono::seconds(10));
+  [[nodiscard]] std::string name() const;       // what the peer calls itself
+  [[nodiscard]] std::string address() const;    // host:port of its control connection
+  [[nodiscard]] std::string transport() const;  // "verbs:soft0", "tcp", or "" while connecting
+  /// One line: which path carries this session, and why not another.
+  [[nodiscard]] std::string explain() const;
+  [[nodiscard]] PeerStats stats() const;
+
+  /// A region that the peer published under `name`. Errors: kNotFound, kPeerDied, kDeadlineExceeded.
+  Result<RemoteMemory> lookup(std::string_view name, std::chrono::nanoseconds timeout = std::chrono::seconds(10));
+  /// All regions whose name begins with `prefix`, in order of name.
+  Result<std::vector<RemoteMemory>> list(std::string_view prefix,
+                                         std::chrono::nanoseconds timeout = std::chrono::seconds(10));
+
+  /// One-sided. Bad arguments (sizes differ, no access, out of bounds) give a transfer that is done, with the status.
+  Transfer write(const Memory& local, const RemoteMemory& remote, const TransferOptions& options = {});
+  Transfer read(const Memory& local, const RemoteMemory& remote, const TransferOptions& options = {});
+  /// A batch: one transfer, one completion, one notification.
+  Transfer write(std::span<const Descriptor> batch, const TransferOptions& options = {});
+  Transfer read(std::span<const Descriptor> batch, const TransferOptions& options = {});
+  /// A tensor in `local` to or from a tensor in `remote`: equal dtype and shape, any strides.
+  Transfer write_tensor(const Memory& local, const TensorSpec& from, const RemoteMemory& remote, const TensorSpec& to,
+                        const TransferOptions& options = {});
+  Transfer read_tensor(const Memory& local, const TensorSpec& to, const RemoteMemory& remote, const TensorSpec& from,
+                       const TransferOptions& options = {});
+  /// Prepared lists are checked once, then posted any number of times (also while an earlier post is in flight).
+  Result<Prepared> prepare_write(std::span<const Descriptor> batch);
+  Result<Prepared> prepare_read(std::span<const Descriptor> batch);
+  Transfer post(const Prepared& prepared, const TransferOptions& options = {});
+  /// Two-sided: up to EngineConfig::max_message_bytes, delivered to the peer as an event, once and in order with
+  /// notifications. The bytes are copied before send() returns.
+  Transfer send(std::span<const std::byte> data, std::uint64_t value = 0, const TransferOptions& options = {});
+
+  /// The session's next event; kNone if none came in time. Taking events is what returns credits to the peer.
+  Event next_event(std::chrono::nanoseconds timeout = std::chrono::nanoseconds(0));
+  /// Tells the peer, lets posted transfers finish for up to `grace`, then closes. Never blocks.
+  void close(std::chrono::nanoseconds grace = std::chrono::seconds(5)) noexcept;
+
+ private:
+  friend class Engine;
+  friend class datapath::EngineImpl;
+  friend class datapath::SessionImpl;
+  std::shared_ptr<datapath::SessionImpl> impl_;
+};
+
+}  // namespace fairlead

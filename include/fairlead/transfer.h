@@ -1,0 +1,84 @@
+// Transfers: what was posted, whether it is done, and how it ended.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <optional>
+
+#include "fairlead/memory.h"
+#include "fairlead/status.h"
+
+namespace fairlead {
+
+namespace datapath {
+struct TransferImpl;
+struct PreparedImpl;
+}  // namespace datapath
+
+/// One piece of a transfer: local[i] <-> remote[i], equal sizes.
+struct Descriptor {
+  Memory local;
+  RemoteMemory remote;
+};
+
+struct TransferOptions {
+  /// Deliver this value to the peer as an event after all data of the transfer is placed there, once and in order.
+  std::optional<std::uint64_t> notify;
+  /// Give up after this long (0: never). The buffer is still busy until the transfer completes.
+  std::chrono::nanoseconds deadline{0};
+  /// Hand the transfer to Engine::next_completed() and signal Engine::event_fd() when it completes.
+  bool report = false;
+  /// Returned by Transfer::tag(); the library does not look at it.
+  std::uint64_t tag = 0;
+};
+
+/// A posted operation: a counted handle. Completes exactly once: ok means *placed at the target* (write, send) or
+/// *placed here* (read). Memory named in it is free for reuse only once done(). Dropping the handle detaches; it does
+/// not cancel. Threads: done, status, bytes, tag and cancel from any thread; wait from any thread, which may then drive
+/// the lane (see EngineConfig::progress).
+class Transfer {
+ public:
+  Transfer() noexcept;
+  ~Transfer();
+  Transfer(const Transfer&) noexcept;
+  Transfer(Transfer&&) noexcept;
+  Transfer& operator=(const Transfer&) noexcept;
+  Transfer& operator=(Transfer&&) noexcept;
+
+  [[nodiscard]] bool valid() const noexcept { return impl_ != nullptr; }
+  /// Acquire: after true, a read's data may be read.
+  [[nodiscard]] bool done() const noexcept;
+  /// kOk while not done; then how it ended.
+  [[nodiscard]] Code code() const noexcept;
+  /// As code(), with the sentence.
+  [[nodiscard]] Status status() const;
+  /// Waits for completion and returns its status, or kDeadlineExceeded of the *wait* (the transfer goes on).
+  Status wait(std::chrono::nanoseconds timeout = std::chrono::nanoseconds::max());
+  /// Asks for an early end. The transfer still completes once: kOk if everything was placed all the same.
+  void cancel() noexcept;
+  [[nodiscard]] std::uint64_t bytes() const noexcept;
+  [[nodiscard]] std::uint64_t tag() const noexcept;
+
+ private:
+  friend class datapath::EngineImpl;
+  friend class datapath::SessionImpl;
+  friend class Peer;
+  friend class Engine;
+  explicit Transfer(datapath::TransferImpl* impl) noexcept : impl_(impl) {}
+  datapath::TransferImpl* impl_ = nullptr;
+};
+
+/// A checked descriptor list that can be posted again and again without being checked again. A counted handle.
+class Prepared {
+ public:
+  Prepared() noexcept = default;
+  [[nodiscard]] bool valid() const noexcept { return impl_ != nullptr; }
+  [[nodiscard]] std::uint64_t bytes() const noexcept;
+
+ private:
+  friend class Peer;
+  std::shared_ptr<const datapath::PreparedImpl> impl_;
+};
+
+}  // namespace fairlead

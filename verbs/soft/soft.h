@@ -1,0 +1,41 @@
+// softroce: a RoCE v2 device in user space. This is its only header for the rest of Fairlead.
+//
+// Devices are entries of a process-wide list; every ibv_open_device of one is a device instance of its own (own
+// socket and address, own QPN and key space), as every process has its own. Threads: as verbs (thread-safe calls).
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "fairlead/status.h"
+#include "verbs/verbs_api.h"
+
+namespace fairlead::soft {
+
+/// What the device offers. kPvrdma is what VMware's paravirtual device has: RC (and UD), no inline data, no memory
+/// windows, no extended QP or CQ, no atomics.
+enum class Profile : std::uint8_t { kFull, kPvrdma };
+
+struct DeviceConfig {
+  std::string name = "soft0";
+  Profile profile = Profile::kFull;
+  /// "udp" and decorators: "udp,drop=0.01,reorder=0.01,duplicate=0.01,corrupt=0.001,delay_us=50,seed=7,silent_after=5000".
+  std::string packet_io = "udp";
+  /// The address whose IPv4-mapped GID stands at index 1. Empty: the first free one of 127.0.0.0/8. GIDs of the host's
+  /// other addresses follow; their sockets are bound when a queue pair first uses them.
+  std::string address;
+};
+
+/// The table. Its device list holds `soft0` (configured by the environment: FAIRLEAD_PACKET_IO, FAIRLEAD_SOFT_PROFILE,
+/// FAIRLEAD_SOFT_ADDRESS) and what add_device added.
+[[nodiscard]] const verbs::VerbsApi& verbs_api();
+
+/// A device with this configuration, kept until the process ends; the same configuration gives the same device.
+/// It is opened with verbs_api().open_device. Not in get_device_list. Errors: a bad packet_io, naming the word and the
+/// legal ones; a bad address.
+Result<ibv_device*> find_or_add_device(const DeviceConfig& config);
+
+[[nodiscard]] Result<Profile> parse_profile(std::string_view text);
+
+}  // namespace fairlead::soft

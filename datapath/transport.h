@@ -29,7 +29,10 @@ namespace fairlead::datapath {
 /// What a transport gives. Constant for the life of the transport.
 struct Capabilities {
   bool one_sided = true;                   // write and read go straight to the target's memory
-  bool write_then_message_ordered = true;  // a message posted after a write arrives after the write is placed
+  // A message posted after a write is delivered only after, and only if, that write was placed. Where the target refuses
+  // the write, the path either goes down (RC queue pairs) or stays up and completes every message that was in flight
+  // behind the write with kAborted, undelivered (tcp: the target compares counts of refusals); never a message delivered.
+  bool write_then_message_ordered = true;
   bool needs_flush = false;                // placed data needs a flush before it may be read (GPU memory)
   bool software = false;                   // verbs made in software: ranks below tcp in `auto`
   bool encrypted = false;
@@ -140,7 +143,8 @@ class Transport {
   /// One line for `explain`: device, packet I/O, profile.
   [[nodiscard]] virtual std::string describe() const = 0;
 
-  /// Makes bytes reachable: always for local use, for peers as `access` says. Errors name object, value, limit, remedy.
+  /// Makes bytes reachable: always for local use, for peers as `access` says. With Access::kLocalReadOnly the bytes are
+  /// mapped read-only and only ever read. Errors name object, value, limit, remedy.
   virtual Result<Registration> register_region(std::span<std::byte> bytes, Access access) = 0;
   /// When it returns, no operation of a peer touches the bytes through this registration.
   virtual void deregister_region(const Registration& registration) noexcept = 0;

@@ -13,7 +13,13 @@
 namespace fairlead {
 
 /// What a peer may do to a published region. Combine with |.
-enum class Access : std::uint8_t { kNone = 0, kRemoteRead = 1, kRemoteWrite = 2, kRemoteReadWrite = 3 };
+enum class Access : std::uint8_t {
+  kNone = 0,
+  kRemoteRead = 1,
+  kRemoteWrite = 2,
+  kRemoteReadWrite = 3,
+  kLocalReadOnly = 4,  // the bytes are mapped read-only (a file, say): nobody may write them, the owner included
+};
 [[nodiscard]] constexpr Access operator|(Access a, Access b) {
   return static_cast<Access>(static_cast<std::uint8_t>(a) | static_cast<std::uint8_t>(b));
 }

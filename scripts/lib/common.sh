@@ -12,21 +12,19 @@ die() {
 }
 
 # usage: prints the comment at the head of the script (from line 2 to the first line that is no comment).
-usage() { sed -n '2,/^[^#]/{/^#/s/^# \{0,1\}//p}' "$0"; }
+usage() { sed -n '2,/^[^#]/{/^# shellcheck/d;/^#/s/^# \{0,1\}//p}' "$0"; }
 
-# configure PRESET: the summary is shown the first time; later only trouble is.
+# configure PRESET: always, because the build records the commit that is checked out; its summary is shown the first time.
 configure() {
-  local preset=$1 log
-  if [ -f "$root/build/$preset/build.ninja" ]; then
-    return 0 # ninja runs cmake again by itself when its inputs change
-  fi
+  local preset=$1 log first=yes
+  [ ! -f "$root/build/$preset/build.ninja" ] || first=no
   log=$(mktemp)
   if ! (cd "$root" && cmake --preset "$preset") >"$log" 2>&1; then
     cat "$log" >&2
     rm -f "$log"
     die "cannot configure preset $preset (the reason is above)"
   fi
-  grep -E '^-- (Fairlead |  )' "$log"
+  [ "$first" = no ] || grep -E '^-- (Fairlead |  )' "$log" || true
   rm -f "$log"
 }
 

@@ -1,0 +1,106 @@
+#include "cli/args.h"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <cstdlib>
+
+namespace fairlead::cli {
+namespace {
+
+// "--tcp-port" -> "FAIRLEAD_TCP_PORT": the name of the first flag.
+std::string environment_name(const std::string& names) {
+  std::string name = "FAIRLEAD_";
+  for (const char c : names.substr(2, names.find(',') - 2)) {
+    name.push_back(c == '-' ? '_' : static_cast<char>(std::toupper(static_cast<unsigned char>(c))));
+  }
+  return name;
+}
+
+}  // namespace
+
+struct Args::Impl {
+  struct FromEnvironment {
+    CLI::Option* option;
+    std::string variable;
+    Setter setter;
+  };
+
+  std::string command;
+  CLI::App app;
+  std::vector<FromEnvironment> environment;
+
+  // A setter's refusal leaves CLI11's parse as an exception and is reported by parse().
+  void apply(const std::string& name, const Setter& setter, const std::string& text) {
+    const Status status = setter(text);
+    if (!status.ok()) throw CLI::ValidationError(name, status.message());
+  }
+
+  [[nodiscard]] std::string known_flags() {
+    std::string list;
+    for (const CLI::Option* option : app.get_options()) {
+      if (!option->get_positional()) list.append(list.empty() ? "" : ", ").append(option->get_name());
+    }
+    return list;
+  }
+};
+
+Args::Args(std::string command, std::string summary, std::string examples) : impl_(std::make_unique<Impl>()) {
+  impl_->command = std::move(command);
+  impl_->app.name("fairlead " + impl_->command);
+  impl_->app.description(std::move(summary));
+  impl_->app.footer(std::move(examples));
+  impl_->app.set_help_flag("-h,--help", "Print this help and exit");
+  impl_->app.get_formatter()->column_width(34);
+}
+
+Args::~Args() = default;
+
+void Args::option(const std::string& names, const std::string& value, std::string help, Setter setter) {
+  const std::string variable = environment_name(names);
+  CLI::Option* option = impl_->app.add_option_function<std::string>(
+      names, [impl = impl_.get(), names, setter](const std::string& text) { impl->apply(names, setter, text); },
+      std::move(help) + " [" + variable + "]");
+  option->type_name(value)->take_last();
+  impl_->environment.push_back({option, variable, std::move(setter)});
+}
+
+void Args::flag(const std::string& names, bool* target, std::string help) {
+  impl_->app.add_flag_function(names, [target](std::int64_t) { *target = true; }, std::move(help));
+}
+
+void Args::positional(const std::string& value, std::string help, Setter setter, bool required) {
+  impl_->app
+      .add_option_function<std::string>(
+          value, [impl = impl_.get(), value, setter](const std::string& text) { impl->apply(value, setter, text); },
+          std::move(help))
+      ->type_name("")
+      ->required(required);
+}
+
+std::optional<int> Args::parse(std::span<const char* const> words) {
+  std::vector<std::string> reversed(words.rbegin(), words.rend());  // what CLI11 takes
+  try {
+    impl_->app.parse(std::move(reversed));
+    for (const auto& [option, variable, setter] : impl_->environment) {
+      const char* text = std::getenv(variable.c_str());
+      if (option->count() == 0 && text != nullptr) impl_->apply("environment variable " + variable, setter, text);
+    }
+  } catch (const CLI::CallForHelp&) {
+    fmt::print("{}", impl_->app.help());
+    return kSuccess;
+  } catch (const CLI::ExtrasError& error) {
+    return usage_error(fmt::format("{}. Known flags: {}", error.what(), impl_->known_flags()));
+  } catch (const CLI::Error& error) {
+    return usage_error(error.what());
+  }
+  return std::nullopt;
+}
+
+int Args::usage_error(std::string_view message) const {
+  fmt::print(stderr, "fairlead {}: {}\nTry 'fairlead {} --help'.\n", impl_->command, message, impl_->command);
+  return kUsage;
+}
+
+}  // namespace fairlead::cli

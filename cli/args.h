@@ -1,0 +1,69 @@
+// The command line of one subcommand: CLI11 behind a header that costs nothing to include.
+//
+// Precedence: flag, then environment variable (FAIRLEAD_NAME for --name), then default. A flag that is not known, or a
+// value that its setter refuses, is an error that says what is legal; the exit code for it is kUsage.
+// Threads: one.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "fairlead/status.h"
+
+namespace fairlead::cli {
+
+inline constexpr int kSuccess = 0;
+inline constexpr int kFailure = 1;
+inline constexpr int kUsage = 2;
+
+/// Takes a value's text. A non-ok Status says what is legal.
+using Setter = std::function<Status(std::string_view)>;
+
+class Args {
+ public:
+  /// `examples` is printed below the help, as it stands.
+  Args(std::string command, std::string summary, std::string examples);
+  ~Args();
+  Args(const Args&) = delete;
+  Args& operator=(const Args&) = delete;
+
+  /// "--name" or "--name,--other-name"; `value` is the placeholder in the help ("HOST:PORT").
+  void option(const std::string& names, const std::string& value, std::string help, Setter setter);
+  void flag(const std::string& names, bool* target, std::string help);
+  /// In the order of the calls. A positional that is not required keeps its default.
+  void positional(const std::string& value, std::string help, Setter setter, bool required = true);
+
+  /// Reads the words that follow the subcommand. nullopt: carry on. Otherwise help or an error was printed and this
+  /// is the exit code.
+  [[nodiscard]] std::optional<int> parse(std::span<const char* const> words);
+  /// Prints a usage error and gives kUsage: for rules that span several flags.
+  [[nodiscard]] int usage_error(std::string_view message) const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+// Setters for what flags commonly hold. Each names the legal values in its error.
+[[nodiscard]] Setter set_text(std::string* target);
+[[nodiscard]] Setter set_choice(std::string* target, std::vector<std::string> legal);
+/// A number from `min` to `max`, both included.
+[[nodiscard]] Setter set_number(std::function<void(std::int64_t)> store, std::int64_t min, std::int64_t max);
+template <typename T>
+[[nodiscard]] Setter set_number(T* target, std::int64_t min, std::int64_t max) {
+  return set_number([target](std::int64_t value) { *target = static_cast<T>(value); }, min, max);
+}
+/// A decimal number of seconds from `min` to `max`.
+[[nodiscard]] Setter set_seconds(double* target, double min, double max);
+/// "64M"; see bench/base/sizes.h.
+[[nodiscard]] Setter set_size(std::uint64_t* target, std::uint64_t min, std::uint64_t max);
+/// "HOST:PORT" or ":PORT"; `need_host` refuses the latter.
+[[nodiscard]] Setter set_host_port(std::string* target, bool need_host);
+
+}  // namespace fairlead::cli

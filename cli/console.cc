@@ -1,0 +1,61 @@
+#include "cli/console.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include "bench/base/sizes.h"
+
+namespace fairlead::cli {
+
+using std::chrono::steady_clock;
+
+Console::Console(std::string command, bool json_on_stdout)
+    : command_(std::move(command)),
+      out_(json_on_stdout ? stderr : stdout),
+      terminal_(::isatty(::fileno(json_on_stdout ? stderr : stdout)) != 0) {}
+
+void Console::clear_bar() {
+  if (bar_shown_) fmt::print(out_, "\r\033[K");
+  bar_shown_ = false;
+}
+
+void Console::line(std::string_view text) {
+  clear_bar();
+  fmt::print(out_, "{}\n", text);
+  std::fflush(out_);
+}
+
+void Console::error(std::string_view text) {
+  clear_bar();
+  std::fflush(out_);
+  fmt::print(stderr, "fairlead {}: error: {}\n", command_, text);
+}
+
+Progress::Progress(Console& console, std::uint64_t total_bytes) : console_(console), total_(total_bytes) {}
+
+void Progress::update(std::uint64_t bytes) {
+  if (total_ == 0) return;
+  const auto now = steady_clock::now();
+  const double part = static_cast<double>(bytes) / static_cast<double>(total_);
+  const double seconds = std::chrono::duration<double>(now - start_).count();
+  const std::string rate = bench::format_bytes(seconds > 0 ? static_cast<double>(bytes) / seconds : 0);
+  if (console_.terminal_) {
+    if (now - drawn_ < std::chrono::milliseconds(100)) return;
+    drawn_ = now;
+    constexpr std::size_t kWidth = 40;
+    const auto filled = static_cast<std::size_t>(part * kWidth);
+    fmt::print(console_.out_, "\r[{}{}] {:3.0f} %  {} of {}, {}/s\033[K", std::string(filled, '#'),
+               std::string(kWidth - filled, '.'), 100 * part, bench::format_bytes(static_cast<double>(bytes)),
+               bench::format_bytes(static_cast<double>(total_)), rate);
+    std::fflush(console_.out_);
+    console_.bar_shown_ = true;
+    return;
+  }
+  const auto quarter = static_cast<std::uint64_t>(4 * part);
+  if (quarter == quarter_) return;
+  quarter_ = quarter;
+  console_.line(
+      fmt::format("{:.0f} % of {}, {}/s", 100 * part, bench::format_bytes(static_cast<double>(total_)), rate));
+}
+
+}  // namespace fairlead::cli

@@ -1,0 +1,71 @@
+#include "cli/engine_options.h"
+
+#include <fmt/format.h>
+
+namespace fairlead::cli {
+namespace {
+
+Setter set_milliseconds(std::chrono::milliseconds* target, std::int64_t max) {
+  return set_number([target](std::int64_t value) { *target = std::chrono::milliseconds(value); }, 1, max);
+}
+
+// Which words are legal is known to the engine; a word of another form is refused here.
+Setter set_transport(std::string* target) {
+  return [target](std::string_view text) {
+    const bool device = text.starts_with("verbs:") && text.size() > 6;
+    if (text != "auto" && text != "verbs" && text != "tcp" && !device) {
+      return Status(Code::kInvalidArgument,
+                    fmt::format("'{}' is not legal here (legal: auto, verbs, verbs:DEVICE, tcp)", text));
+    }
+    *target = text;
+    return Status();
+  };
+}
+
+}  // namespace
+
+void add_engine_options(Args& args, EngineConfig* config) {
+  VerbsConfig* const verbs = &config->verbs;
+  args.option("--transport", "T", fmt::format("auto, verbs, verbs:DEVICE or tcp (default {})", config->transport),
+              set_transport(&config->transport));
+  args.option("--packet-io", "PORT",
+              fmt::format("Packet port of the software device: udp, with faults udp,drop=0.01,reorder=0.01,seed=7,"
+                          "silent_after=N (default {})",
+                          verbs->packet_io),
+              set_text(&verbs->packet_io));
+  args.option("--soft-profile,--profile", "P",
+              fmt::format("Feature set of the software device: full or pvrdma (default {})", verbs->profile),
+              set_choice(&verbs->profile, {"full", "pvrdma"}));
+  args.option("--soft-address", "IP", "Address of the software device (default: loopback and the host's own)",
+              set_text(&verbs->soft_address));
+  args.option("--gid-index", "N", "GID table index, -1 to choose (default -1)", set_number(&verbs->gid_index, -1, 255));
+  args.option("--traffic-class", "N", "0 to 255; DSCP is the upper six bits (default 0)",
+              set_number(&verbs->traffic_class, 0, 255));
+  args.option("--hop-limit", "N", fmt::format("1 to 255 (default {})", verbs->hop_limit),
+              set_number(&verbs->hop_limit, 1, 255));
+  args.option("--mtu", "BYTES", "Path MTU: 256, 512, 1024, 2048 or 4096; 0 for the largest (default 0)",
+              [mtu = std::string(), verbs](std::string_view text) mutable {
+                Status status = set_choice(&mtu, {"0", "256", "512", "1024", "2048", "4096"})(text);
+                if (status.ok()) verbs->mtu = static_cast<std::uint32_t>(std::stoul(mtu));
+                return status;
+              });
+  args.option("--ack-timeout", "N",
+              fmt::format("Retransmission after 4.096 us * 2^N, 0 for never (default {})", verbs->ack_timeout),
+              set_number(&verbs->ack_timeout, 0, 31));
+  args.option("--retry-count", "N",
+              fmt::format("Retransmissions before giving up, 0 to 7 (default {})", verbs->retry_count),
+              set_number(&verbs->retry_count, 0, 7));
+  args.option("--tcp-port", "N", "Where tcp data connections arrive, 0 for any free port (default 0)",
+              set_number(&config->tcp.port, 0, 65535));
+  args.option("--connect-timeout", "MS", fmt::format("Milliseconds (default {})", config->connect_timeout.count()),
+              set_milliseconds(&config->connect_timeout, 3'600'000));
+  args.option("--path-timeout", "MS",
+              fmt::format("Without progress for so long a path is probed, then replaced (default {})",
+                          config->path_timeout.count()),
+              set_milliseconds(&config->path_timeout, 3'600'000));
+  args.option("--peer-timeout", "MS",
+              fmt::format("A peer silent for so long is given up (default {})", config->peer_timeout.count()),
+              set_milliseconds(&config->peer_timeout, 3'600'000));
+}
+
+}  // namespace fairlead::cli

@@ -1,0 +1,217 @@
+#include "cli/push_protocol.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "bench/base/json.h"
+#include "cli/push_fields.h"
+
+namespace fairlead::cli {
+namespace {
+
+using bench::Json;
+
+constexpr std::string_view kTypes[] = {"push_begin",  "tensors",     "push_ready", "push_finish",
+                                       "push_result", "pull_begin",  "pull_ready", "pull_finish",
+                                       "pull_result", "list_models", "models",     "refusal"};
+static_assert(std::size(kTypes) == std::variant_size_v<PushMessage>);
+
+// One overload pair per message: put() fills the fields, take() reads and checks them.
+
+void put(const PushBegin& m, Json::Object& out) {
+  out.emplace_back("model", m.model);
+  out.emplace_back("metadata", pairs_to_json(m.metadata));
+  out.emplace_back("tensors", m.tensors);
+  out.emplace_back("bytes", m.bytes);
+}
+Result<PushMessage> take(Fields& in, PushBegin m) {
+  in.text("model", m.model, kMaxModelName).pairs("metadata", m.metadata, kMaxMetadata);
+  in.number("tensors", m.tensors, kMaxTensors).number("bytes", m.bytes, kMaxBytes);
+  return in.finish(std::move(m));
+}
+
+void put(const TensorBatch& m, Json::Object& out) {
+  Json::Array list;
+  for (const TensorEntry& entry : m.entries) {
+    list.push_back(Json::Object{{"name", entry.tensor.name},
+                                {"dtype", to_string(entry.tensor.dtype)},
+                                {"shape", Json::Array(entry.tensor.shape.begin(), entry.tensor.shape.end())},
+                                {"crc32", entry.crc}});
+  }
+  out.emplace_back("tensors", std::move(list));
+}
+Result<PushMessage> take(Fields& in, TensorBatch m) {
+  in.list("tensors", kMaxTensorsPerBatch, [&m](Fields& one) {
+    TensorEntry entry;
+    one.text("name", entry.tensor.name, kMaxTensorName).tensor_type(entry.tensor).number("crc32", entry.crc, ~0U);
+    m.entries.push_back(std::move(entry));
+  });
+  return in.finish(std::move(m));
+}
+
+void put(const PushReady& m, Json::Object& out) { out.emplace_back("prefix", m.prefix); }
+Result<PushMessage> take(Fields& in, PushReady m) {
+  in.text("prefix", m.prefix, kMaxModelName * 2);
+  return in.finish(std::move(m));
+}
+
+void put(const PushResult& m, Json::Object& out) {
+  out.emplace_back("verified", m.verified);
+  out.emplace_back("failed", m.failed);
+  out.emplace_back("failures", pairs_to_json(m.failures));
+  out.emplace_back("cpu_seconds", m.cpu_seconds);
+}
+Result<PushMessage> take(Fields& in, PushResult m) {
+  in.number("verified", m.verified, kMaxTensors).number("failed", m.failed, kMaxTensors);
+  in.pairs("failures", m.failures, kMaxPushMessage).seconds("cpu_seconds", m.cpu_seconds);
+  return in.finish(std::move(m));
+}
+
+void put(const PullBegin& m, Json::Object& out) { out.emplace_back("model", m.model); }
+Result<PushMessage> take(Fields& in, PullBegin m) {
+  in.text("model", m.model, kMaxModelName);
+  return in.finish(std::move(m));
+}
+
+void put(const PullReady& m, Json::Object& out) {
+  out.emplace_back("prefix", m.prefix);
+  out.emplace_back("metadata", pairs_to_json(m.metadata));
+  out.emplace_back("tensors", m.tensors);
+  out.emplace_back("bytes", m.bytes);
+}
+Result<PushMessage> take(Fields& in, PullReady m) {
+  in.text("prefix", m.prefix, kMaxModelName * 2).pairs("metadata", m.metadata, kMaxMetadata);
+  in.number("tensors", m.tensors, kMaxTensors).number("bytes", m.bytes, kMaxBytes);
+  return in.finish(std::move(m));
+}
+
+void put(const PullResult& m, Json::Object& out) { out.emplace_back("cpu_seconds", m.cpu_seconds); }
+Result<PushMessage> take(Fields& in, PullResult m) {
+  in.seconds("cpu_seconds", m.cpu_seconds);
+  return in.finish(std::move(m));
+}
+
+void put(const Models& m, Json::Object& out) {
+  Json::Array list;
+  for (const ModelSummary& model : m.models) {
+    list.push_back(Json::Object{{"name", model.name}, {"tensors", model.tensors}, {"bytes", model.bytes}});
+  }
+  out.emplace_back("models", std::move(list));
+}
+Result<PushMessage> take(Fields& in, Models m) {
+  in.list("models", kMaxTensors, [&m](Fields& one) {
+    ModelSummary model;
+    one.text("name", model.name, kMaxModelName).number("tensors", model.tensors, kMaxTensors);
+    one.number("bytes", model.bytes, kMaxBytes);
+    m.models.push_back(std::move(model));
+  });
+  return in.finish(std::move(m));
+}
+
+void put(const Refusal& m, Json::Object& out) {
+  out.emplace_back("code", static_cast<std::uint32_t>(m.status.code()));
+  out.emplace_back("message", m.status.message());
+}
+Result<PushMessage> take(Fields& in, Refusal m) {
+  std::uint32_t code = 0;
+  std::string message;
+  in.number("code", code, static_cast<std::uint32_t>(Code::kInternal)).text("message", message, 4096);
+  // A refusal that says "ok" is none of ours; it still refuses.
+  m.status = Status(code == 0 ? Code::kInternal : static_cast<Code>(code), std::move(message));
+  return in.finish(std::move(m));
+}
+
+// Messages without fields.
+template <typename T>
+void put(const T&, Json::Object&) {}
+template <typename T>
+Result<PushMessage> take(Fields& in, T m) {
+  return in.finish(std::move(m));
+}
+
+template <std::size_t I = 0>
+Result<PushMessage> take_type(std::string_view type, Fields& in) {
+  if constexpr (I == std::variant_size_v<PushMessage>) {
+    return Status(Code::kDataLoss, fmt::format("message of unknown type '{}'", type.substr(0, 40)));
+  } else {
+    if (type == kTypes[I]) return take(in, std::variant_alternative_t<I, PushMessage>{});
+    return take_type<I + 1>(type, in);
+  }
+}
+
+}  // namespace
+
+std::string_view type_name(const PushMessage& message) noexcept { return kTypes[message.index()]; }
+
+std::vector<std::byte> encode(const PushMessage& message) {
+  Json::Object out{{"v", kPushVersion}, {"type", type_name(message)}};
+  std::visit([&out](const auto& m) { put(m, out); }, message);
+  const std::string text = Json(std::move(out)).dump();
+  const auto* begin = reinterpret_cast<const std::byte*>(text.data());
+  return {begin, begin + text.size()};
+}
+
+Result<PushMessage> decode(std::span<const std::byte> bytes) {
+  if (bytes.size() > kMaxPushMessage) {
+    return Status(Code::kDataLoss, fmt::format("message of {} bytes; the limit is {}", bytes.size(), kMaxPushMessage));
+  }
+  Result<Json> json = Json::parse({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
+  if (!json) return Status(Code::kDataLoss, "message is " + json.error().message());
+  const Json* version = json->find("v");
+  const Json* type = json->find("type");
+  if (version == nullptr || !version->uint() || type == nullptr || type->string() == nullptr) {
+    return Status(Code::kDataLoss, "message has no 'v' or no 'type'");
+  }
+  if (*version->uint() != kPushVersion) {
+    return Status(Code::kVersionMismatch,
+                  fmt::format("the peer speaks version {} of the push protocol, this program {}", *version->uint(),
+                              kPushVersion));
+  }
+  Fields fields(*type->string(), *json);
+  return take_type(*type->string(), fields);
+}
+
+std::vector<TensorBatch> make_batches(std::span<const TensorEntry> entries) {
+  std::vector<TensorBatch> batches;
+  std::size_t text = 0;
+  for (const TensorEntry& entry : entries) {
+    constexpr std::size_t kPerDimension = 20;
+    const std::size_t size = entry.tensor.name.size() + kPerDimension * entry.tensor.shape.size();
+    if (batches.empty() || batches.back().entries.size() == kMaxTensorsPerBatch || text + size > kMaxBatchText) {
+      batches.emplace_back();
+      text = 0;
+    }
+    batches.back().entries.push_back(entry);
+    text += size;
+  }
+  return batches;
+}
+
+namespace {
+bool legal_in_model_name(char c) {
+  return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '.' || c == '_' || c == '-';
+}
+}  // namespace
+
+Status check_model_name(std::string_view name) {
+  if (!name.empty() && name.size() <= kMaxModelName && std::all_of(name.begin(), name.end(), legal_in_model_name)) {
+    return {};
+  }
+  return {Code::kInvalidArgument, fmt::format("model name '{}' is not legal (legal: 1 to {} of A-Z a-z 0-9 . _ -)",
+                                              name.substr(0, kMaxModelName), kMaxModelName)};
+}
+
+std::string model_name_of(std::string_view path) {
+  if (const std::size_t slash = path.rfind('/'); slash != std::string_view::npos) path.remove_prefix(slash + 1);
+  constexpr std::string_view kSuffix = ".safetensors";
+  if (path.ends_with(kSuffix) && path.size() > kSuffix.size()) path.remove_suffix(kSuffix.size());
+  std::string name(path.substr(0, kMaxModelName));
+  for (char& c : name) {
+    if (!legal_in_model_name(c)) c = '_';
+  }
+  return name.empty() ? "model" : name;
+}
+
+}  // namespace fairlead::cli

@@ -1,0 +1,89 @@
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <charconv>
+
+#include "bench/base/sizes.h"
+#include "cli/args.h"
+#include "fairlead/config.h"
+
+namespace fairlead::cli {
+namespace {
+
+Status illegal(std::string_view text, std::string_view legal) {
+  return {Code::kInvalidArgument, fmt::format("'{}' is not legal here (legal: {})", text, legal)};
+}
+
+// from_chars of the whole text, or nothing.
+template <typename T>
+bool read_whole(std::string_view text, T& value) {
+  const char* const end = text.data() + text.size();
+  const auto [rest, error] = std::from_chars(text.data(), end, value);
+  return error == std::errc() && rest == end;
+}
+
+}  // namespace
+
+Setter set_text(std::string* target) {
+  return [target](std::string_view text) {
+    *target = text;
+    return Status();
+  };
+}
+
+Setter set_choice(std::string* target, std::vector<std::string> legal) {
+  return [target, legal = std::move(legal)](std::string_view text) {
+    if (std::find(legal.begin(), legal.end(), text) == legal.end()) {
+      return illegal(text, fmt::format("{}", fmt::join(legal, ", ")));
+    }
+    *target = text;
+    return Status();
+  };
+}
+
+Setter set_number(std::function<void(std::int64_t)> store, std::int64_t min, std::int64_t max) {
+  return [store = std::move(store), min, max](std::string_view text) {
+    std::int64_t value = 0;
+    if (!read_whole(text, value) || value < min || value > max) {
+      return illegal(text, fmt::format("a whole number from {} to {}", min, max));
+    }
+    store(value);
+    return Status();
+  };
+}
+
+Setter set_seconds(double* target, double min, double max) {
+  return [target, min, max](std::string_view text) {
+    double value = 0;
+    if (!read_whole(text, value) || !(value >= min && value <= max)) {
+      return illegal(text, fmt::format("seconds, from {} to {}", min, max));
+    }
+    *target = value;
+    return Status();
+  };
+}
+
+Setter set_size(std::uint64_t* target, std::uint64_t min, std::uint64_t max) {
+  return [target, min, max](std::string_view text) {
+    const Result<std::uint64_t> size = bench::parse_size(text);
+    if (!size) return size.error();
+    if (*size < min || *size > max) {
+      return illegal(text, fmt::format("a size from {} to {}", bench::format_size(min), bench::format_size(max)));
+    }
+    *target = *size;
+    return Status();
+  };
+}
+
+Setter set_host_port(std::string* target, bool need_host) {
+  return [target, need_host](std::string_view text) {
+    const Result<HostPort> parsed = parse_host_port(text);
+    if (!parsed) return parsed.error();
+    if (need_host && parsed->host.empty()) return illegal(text, "HOST:PORT, for example gpu7:7471");
+    *target = text;
+    return Status();
+  };
+}
+
+}  // namespace fairlead::cli

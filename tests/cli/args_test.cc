@@ -1,0 +1,105 @@
+#include "cli/args.h"
+
+#include <gmock/gmock.h>
+
+#include <cstdlib>
+
+#include "cli/engine_options.h"
+
+namespace fairlead::cli {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::internal::CaptureStderr;
+using testing::internal::CaptureStdout;
+using testing::internal::GetCapturedStderr;
+using testing::internal::GetCapturedStdout;
+
+struct Parsed {
+  std::optional<int> exit;
+  std::string errors;
+  EngineConfig config;
+  std::string file;
+};
+
+Parsed parse(std::vector<const char*> words) {
+  Parsed parsed;
+  Args args("push", "Sends a file.", "Examples:\n  fairlead push x");
+  add_engine_options(args, &parsed.config);
+  args.positional("FILE", "What to send", set_text(&parsed.file));
+  CaptureStderr();
+  parsed.exit = args.parse(words);
+  parsed.errors = GetCapturedStderr();
+  return parsed;
+}
+
+TEST(Args, FlagsAndPositionals) {
+  const Parsed parsed =
+      parse({"--transport", "verbs:soft0", "model", "--mtu=1024", "--gid-index=-1", "--path-timeout", "50"});
+  ASSERT_FALSE(parsed.exit) << parsed.errors;
+  EXPECT_EQ(parsed.config.transport, "verbs:soft0");
+  EXPECT_EQ(parsed.config.verbs.mtu, 1024U);
+  EXPECT_EQ(parsed.config.path_timeout, std::chrono::milliseconds(50));
+  EXPECT_EQ(parsed.file, "model");
+}
+
+TEST(Args, FlagBeatsEnvironmentBeatsDefault) {
+  ::setenv("FAIRLEAD_TRANSPORT", "tcp", 1);
+  EXPECT_EQ(parse({"x"}).config.transport, "tcp");
+  EXPECT_EQ(parse({"x", "--transport", "verbs"}).config.transport, "verbs");
+  ::setenv("FAIRLEAD_TRANSPORT", "pigeon", 1);
+  const Parsed bad = parse({"x"});
+  EXPECT_EQ(bad.exit, kUsage);
+  EXPECT_THAT(bad.errors, AllOf(HasSubstr("FAIRLEAD_TRANSPORT"), HasSubstr("pigeon"), HasSubstr("legal: auto")));
+  ::unsetenv("FAIRLEAD_TRANSPORT");
+  EXPECT_EQ(parse({"x"}).config.transport, "auto");
+}
+
+TEST(Args, UnknownFlagNamesTheKnownOnes) {
+  const Parsed parsed = parse({"x", "--frobnicate"});
+  EXPECT_EQ(parsed.exit, kUsage);
+  EXPECT_THAT(parsed.errors, AllOf(HasSubstr("--frobnicate"), HasSubstr("--transport"), HasSubstr("--help")));
+}
+
+TEST(Args, BadValuesNameTheLegalOnes) {
+  const std::pair<std::vector<const char*>, const char*> cases[] = {
+      {{"x", "--transport", "udp"}, "legal: auto, verbs, verbs:DEVICE, tcp"},
+      {{"x", "--soft-profile", "half"}, "legal: full, pvrdma"},
+      {{"x", "--mtu", "1500"}, "legal: 0, 256, 512, 1024, 2048, 4096"},
+      {{"x", "--retry-count", "8"}, "legal: a whole number from 0 to 7"},
+      {{"x", "--retry-count", "two"}, "legal: a whole number from 0 to 7"},
+      {{"x", "--tcp-port", "65536"}, "from 0 to 65535"},
+      {{"x", "--mtu"}, "--mtu"},
+      {{}, "FILE"},
+      {{"x", "y"}, "y"},
+  };
+  for (const auto& [words, expected] : cases) {
+    const Parsed parsed = parse(words);
+    EXPECT_EQ(parsed.exit, kUsage);
+    EXPECT_THAT(parsed.errors, HasSubstr(expected));
+  }
+}
+
+TEST(Args, HelpHasExamplesDefaultsAndEnvironment) {
+  CaptureStdout();
+  const Parsed parsed = parse({"--help"});
+  const std::string help = GetCapturedStdout();
+  EXPECT_EQ(parsed.exit, kSuccess);
+  EXPECT_THAT(help, AllOf(HasSubstr("fairlead push x"), HasSubstr("default auto"), HasSubstr("FAIRLEAD_PACKET_IO")));
+}
+
+TEST(Setters, SecondsAndSizes) {
+  double seconds = 0;
+  EXPECT_TRUE(set_seconds(&seconds, 0.1, 60)("2.5").ok());
+  EXPECT_EQ(seconds, 2.5);
+  for (const char* text : {"0", "61", "nan", "inf", "", "1s"})
+    EXPECT_FALSE(set_seconds(&seconds, 0.1, 60)(text).ok()) << text;
+  std::uint64_t size = 0;
+  EXPECT_TRUE(set_size(&size, 1, 1 << 20)("64K").ok());
+  EXPECT_EQ(size, 65536U);
+  EXPECT_THAT(set_size(&size, 1, 1 << 20)("2M").message(), HasSubstr("from 1 to 1M"));
+}
+
+}  // namespace
+}  // namespace fairlead::cli

@@ -5,8 +5,8 @@
 // see (notifications, tensors, batches, failover) is built above, once.
 //
 // Setting up a path needs two descriptions to cross (by the engine's control protocol):
-//   active:  open_path(kActive)  -> local_description() ------------> passive: open_path(kPassive), connect(description)
-//   active:  connect(description) <------------------------------------------- local_description()
+//   active: open_path(kActive), local_description() ----> passive: open_path(kPassive), connect(description)
+//   active: connect(description) <----------------------- passive: local_description()
 // then both poll until on_ready. The order on the wire may differ from the order of on_ready at the two ends.
 //
 // Threads: one thread at a time drives a transport and its paths (whoever polls drives). register_region and
@@ -28,17 +28,18 @@ namespace fairlead::datapath {
 
 /// What a transport gives. Constant for the life of the transport.
 struct Capabilities {
-  bool one_sided = true;                   // write and read go straight to the target's memory
-  // A message posted after a write is delivered only after, and only if, that write was placed. Where the target refuses
-  // the write, the path either goes down (RC queue pairs) or stays up and completes every message that was in flight
-  // behind the write with kAborted, undelivered (tcp: the target compares counts of refusals); never a message delivered.
+  bool one_sided = true;  // write and read go straight to the target's memory
+  // A message posted after a write is delivered only after, and only if, that write was placed. Where the target
+  // refuses the write, the path either goes down (RC queue pairs) or stays up and completes every message that was in
+  // flight behind the write with kAborted, undelivered (tcp: the target compares counts of refusals); never a message
+  // delivered.
   bool write_then_message_ordered = true;
-  bool needs_flush = false;                // placed data needs a flush before it may be read (GPU memory)
-  bool software = false;                   // verbs made in software: ranks below tcp in `auto`
+  bool needs_flush = false;  // placed data needs a flush before it may be read (GPU memory)
+  bool software = false;     // verbs made in software: ranks below tcp in `auto`
   bool encrypted = false;
-  std::uint32_t max_message = 0;      // bytes of one message
-  std::uint32_t max_segments = 1;     // local segments of one work request
-  std::uint32_t max_outstanding = 0;  // work requests per path that post() takes before it says "full"
+  std::uint32_t max_message = 0;           // bytes of one message
+  std::uint32_t max_segments = 1;          // local segments of one work request
+  std::uint32_t max_outstanding = 0;       // work requests per path that post() takes before it says "full"
   std::uint64_t link_bits_per_second = 0;  // 0: unknown
 };
 
@@ -120,7 +121,7 @@ class Path {
   virtual void close() noexcept = 0;
   /// After close() or on_down(): every accepted request was reported and every arrived message delivered.
   [[nodiscard]] virtual bool drained() const noexcept = 0;
-  /// Which device, addresses and parameters carry this path: "soft0 127.3.0.1 qpn 0x11 -> 127.4.0.1 qpn 0x12, mtu 4096".
+  /// Which device, addresses and parameters carry this path: "soft0 127.3.0.1 qpn 0x11 -> 127.4.0.1 qpn 0x12".
   [[nodiscard]] virtual std::string describe() const = 0;
 
   [[nodiscard]] void* user() const noexcept { return user_; }

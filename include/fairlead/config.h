@@ -26,10 +26,10 @@ struct VerbsConfig {
   int port = 1;
   std::uint8_t traffic_class = 0;  // DSCP is the upper six bits
   std::uint8_t hop_limit = 64;
-  std::uint32_t mtu = 0;           // path MTU in bytes: 256..4096; 0: the largest that both ends have
-  std::uint8_t ack_timeout = 14;   // 4.096 us * 2^n; 0: never
-  std::uint8_t retry_count = 7;    // 0..7
-  std::uint8_t rnr_retry = 7;      // 0..7; 7: for ever
+  std::uint32_t mtu = 0;          // path MTU in bytes: 256..4096; 0: the largest that both ends have
+  std::uint8_t ack_timeout = 14;  // 4.096 us * 2^n; 0: never
+  std::uint8_t retry_count = 7;   // 0..7
+  std::uint8_t rnr_retry = 7;     // 0..7; 7: for ever
   std::uint8_t min_rnr_timer = 12;
   std::uint16_t cq_moderation_count = 0;   // 0: leave as it is
   std::uint16_t cq_moderation_period = 0;  // us
@@ -40,24 +40,24 @@ struct VerbsConfig {
 };
 
 struct TcpConfig {
-  std::uint16_t port = 0;         // where data connections arrive; 0: any free port
-  std::uint32_t send_depth = 256;  // operations in flight per path
+  std::uint16_t port = 0;           // where data connections arrive; 0: any free port
+  std::uint32_t send_depth = 256;   // operations in flight per path
   std::uint32_t socket_buffer = 0;  // SO_SNDBUF and SO_RCVBUF in bytes; 0: leave it to the kernel
 };
 
 struct EngineConfig {
-  std::string name;                 // shown to peers; empty: "host/pid"
-  std::string listen;               // "HOST:PORT" or ":PORT" (0: any free port); empty: connect only
-  std::string transport = "auto";   // auto | verbs | verbs:DEVICE | tcp
-  bool failover = true;             // on a path's death carry on over the next best; false: fail the transfers
+  std::string name;                // shown to peers; empty: "host/pid"
+  std::string listen;              // "HOST:PORT" or ":PORT" (0: any free port); empty: connect only
+  std::string transport = "auto";  // auto | verbs | verbs:DEVICE | tcp
+  bool failover = true;            // on a path's death carry on over the next best; false: fail the transfers
   Progress progress = Progress::kAuto;
   std::chrono::microseconds spin{50};  // how long an idle thread polls before it sleeps
   std::chrono::milliseconds connect_timeout{10'000};
-  std::chrono::milliseconds path_timeout{300};   // no progress on a path that has work: probe it, then replace it
+  std::chrono::milliseconds path_timeout{300};     // no progress on a path that has work: probe it, then replace it
   std::chrono::milliseconds peer_timeout{30'000};  // silence of the control connection
   std::size_t pool_arena_bytes = std::size_t{64} << 20;
   std::size_t max_message_bytes = std::size_t{16} << 20;
-  std::size_t max_pending_events = 4096;  // notifications and messages that a peer may have undelivered
+  std::size_t max_pending_events = 4096;           // notifications and messages that a peer may have undelivered
   std::size_t chunk_bytes = std::size_t{1} << 20;  // a transfer crosses in operations of at most this size
   VerbsConfig verbs;
   TcpConfig tcp;

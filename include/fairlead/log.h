@@ -17,7 +17,8 @@ using LogSink = void (*)(LogLevel level, std::string_view line);
 /// Replaces the sink; null restores the default (stderr, "fairlead: LEVEL: line").
 void set_log_sink(LogSink sink) noexcept;
 
-/// Lines below this level are dropped before they are formatted. Default: kWarning, or FAIRLEAD_LOG=debug|info|warning|error|off.
+/// Lines below this level are dropped before they are formatted. Default: kWarning, or
+/// FAIRLEAD_LOG=debug|info|warning|error|off.
 void set_log_level(LogLevel level) noexcept;
 [[nodiscard]] bool log_enabled(LogLevel level) noexcept;
 

@@ -44,7 +44,8 @@ struct PeerStats {
 };
 
 /// A counted handle; the session closes when closed or when its engine is destroyed, not with the handle.
-/// Threads: all members from any thread. Nothing here blocks but lookup, list, wait_ready and next_event with a timeout.
+/// Threads: all members from any thread. Nothing here blocks but lookup, list, wait_ready and next_event with a
+/// timeout.
 class Peer {
  public:
   Peer() noexcept = default;

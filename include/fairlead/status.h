@@ -17,23 +17,23 @@ namespace fairlead {
 /// What happened, in one byte. Values are part of the wire protocol (docs/protocol.md) and never change meaning.
 enum class Code : std::uint8_t {
   kOk = 0,
-  kInvalidArgument = 1,     // the caller's mistake: a flag, a size, a shape
-  kNotFound = 2,            // no such name, host, file or device
-  kAlreadyExists = 3,       // the name or port is taken
-  kOutOfRange = 4,          // outside the region or the tensor
-  kPermissionDenied = 5,    // the remote access was not granted, or the system refused
-  kProtectionError = 6,     // the target's memory protection refused the operation
-  kResourceExhausted = 7,   // a limit was reached: memory, descriptors, queue depth
-  kUnavailable = 8,         // no path to the peer; trying again may help
-  kPeerDied = 9,            // the peer's process or host is gone
-  kDeadlineExceeded = 10,   // the deadline passed before completion
-  kCancelled = 11,          // cancelled by the caller
-  kAborted = 12,            // flushed: the path was fenced before this operation ran
-  kDataLoss = 13,           // a checksum or a format check failed
-  kVersionMismatch = 14,    // the peer speaks another protocol version
-  kUnimplemented = 15,      // the device or the peer lacks the feature
-  kOutcomeUnknown = 16,     // it may or may not have been executed
-  kInternal = 17,           // our own bug
+  kInvalidArgument = 1,    // the caller's mistake: a flag, a size, a shape
+  kNotFound = 2,           // no such name, host, file or device
+  kAlreadyExists = 3,      // the name or port is taken
+  kOutOfRange = 4,         // outside the region or the tensor
+  kPermissionDenied = 5,   // the remote access was not granted, or the system refused
+  kProtectionError = 6,    // the target's memory protection refused the operation
+  kResourceExhausted = 7,  // a limit was reached: memory, descriptors, queue depth
+  kUnavailable = 8,        // no path to the peer; trying again may help
+  kPeerDied = 9,           // the peer's process or host is gone
+  kDeadlineExceeded = 10,  // the deadline passed before completion
+  kCancelled = 11,         // cancelled by the caller
+  kAborted = 12,           // flushed: the path was fenced before this operation ran
+  kDataLoss = 13,          // a checksum or a format check failed
+  kVersionMismatch = 14,   // the peer speaks another protocol version
+  kUnimplemented = 15,     // the device or the peer lacks the feature
+  kOutcomeUnknown = 16,    // it may or may not have been executed
+  kInternal = 17,          // our own bug
 };
 
 /// The enumerator's name in words, e.g. "protection error". Never null.
@@ -61,7 +61,7 @@ class [[nodiscard]] Status {
 template <typename T>
 class [[nodiscard]] Result {
  public:
-  Result(T value) : state_(std::in_place_index<0>, std::move(value)) {}  // NOLINT(google-explicit-constructor)
+  Result(T value) : state_(std::in_place_index<0>, std::move(value)) {}      // NOLINT(google-explicit-constructor)
   Result(Status error) : state_(std::in_place_index<1>, std::move(error)) {  // NOLINT(google-explicit-constructor)
     assert(!std::get<1>(state_).ok());
   }

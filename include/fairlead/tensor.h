@@ -14,7 +14,21 @@ namespace fairlead {
 
 /// Element types, named as safetensors names them. Values are part of the wire protocol.
 enum class DType : std::uint8_t {
-  kBool = 1, kU8, kI8, kF8E4M3, kF8E5M2, kI16, kU16, kF16, kBF16, kI32, kU32, kF32, kI64, kU64, kF64,
+  kBool = 1,
+  kU8,
+  kI8,
+  kF8E4M3,
+  kF8E5M2,
+  kI16,
+  kU16,
+  kF16,
+  kBF16,
+  kI32,
+  kU32,
+  kF32,
+  kI64,
+  kU64,
+  kF64,
 };
 
 /// Bytes per element; 0 for a value that is not a DType.

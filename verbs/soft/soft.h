@@ -20,7 +20,8 @@ enum class Profile : std::uint8_t { kFull, kPvrdma };
 struct DeviceConfig {
   std::string name = "soft0";
   Profile profile = Profile::kFull;
-  /// "udp" and decorators: "udp,drop=0.01,reorder=0.01,duplicate=0.01,corrupt=0.001,delay_us=50,seed=7,silent_after=5000".
+  /// "udp" and decorators:
+  /// "udp,drop=0.01,reorder=0.01,duplicate=0.01,corrupt=0.001,delay_us=50,seed=7,silent_after=5000".
   std::string packet_io = "udp";
   /// The address whose IPv4-mapped GID stands at index 1. Empty: the first free one of 127.0.0.0/8. GIDs of the host's
   /// other addresses follow; their sockets are bound when a queue pair first uses them.

@@ -1,0 +1,91 @@
+"""Runs the examples as a user would. usage: examples_test.py BIN_DIR"""
+
+import hashlib
+import json
+import pathlib
+import struct
+import subprocess
+import sys
+import tempfile
+import unittest
+
+BIN = pathlib.Path(sys.argv.pop(1))
+
+
+def run(*command):
+    return subprocess.run([str(word) for word in command], stdin=subprocess.DEVNULL, capture_output=True, text=True,
+                          timeout=60, check=False)
+
+
+def is_parameter(name):
+    return not name.endswith(("running_mean", "running_var", "num_batches_tracked"))
+
+
+class MakeResnet50(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.file = pathlib.Path(folder.name) / "resnet50.safetensors"
+
+    def make(self):
+        done = run(BIN / "make_resnet50", self.file)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return self.file.read_bytes()
+
+    def test_has_the_tensors_of_torchvision_without_gap_or_overlap(self):
+        content = self.make()
+        (length,) = struct.unpack("<Q", content[:8])
+        self.assertEqual(length % 8, 0)
+        header = json.loads(content[8 : 8 + length])
+        del header["__metadata__"]
+        elements, end = {}, 0
+        for name, tensor in header.items():  # in the order of the file
+            count = 1
+            for dimension in tensor["shape"]:
+                count *= dimension
+            elements[name] = count
+            begin, stop = tensor["data_offsets"]
+            self.assertEqual(begin, end, name)
+            self.assertEqual(stop - begin, count * {"F32": 4, "I64": 8}[tensor["dtype"]], name)
+            end = stop
+        self.assertEqual(len(content), 8 + length + end)
+        self.assertEqual(len(header), 320)
+        self.assertEqual(sum(1 for name in elements if is_parameter(name)), 161)
+        self.assertEqual(sum(count for name, count in elements.items() if is_parameter(name)), 25_557_032)
+        self.assertEqual(header["conv1.weight"]["shape"], [64, 3, 7, 7])
+        self.assertEqual(header["layer2.0.conv2.weight"]["shape"], [128, 128, 3, 3])
+        self.assertEqual(header["layer4.0.downsample.0.weight"]["shape"], [2048, 1024, 1, 1])
+        self.assertEqual(header["fc.weight"]["shape"], [1000, 2048])
+        self.assertEqual(header["bn1.num_batches_tracked"]["shape"], [])
+
+    def test_is_the_same_every_time(self):
+        first = hashlib.sha256(self.make()).digest()
+        self.assertEqual(first, hashlib.sha256(self.make()).digest())
+
+    def test_says_why_it_cannot_write(self):
+        done = run(BIN / "make_resnet50", "/dev/full")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("No space left on device", done.stderr)
+
+
+class WriteOneBuffer(unittest.TestCase):
+    def test_arrives(self):
+        with subprocess.Popen([str(BIN / "write_one_buffer")], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                              text=True) as receiver:
+            self.addCleanup(receiver.kill)
+            address = receiver.stdout.readline().removeprefix("listening on ").strip()
+            sender = run(BIN / "write_one_buffer", address)
+            self.assertEqual(sender.returncode, 0, sender.stderr)
+            self.assertIn("sent 1048576 bytes", sender.stdout)
+            said, _ = receiver.communicate(timeout=60)
+            self.assertEqual(receiver.returncode, 0)
+            self.assertIn("wrote 1048576 bytes of 'x'", said)
+
+    def test_says_that_nobody_is_there(self):
+        done = run(BIN / "write_one_buffer", "127.0.0.1:1")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("127.0.0.1:1", done.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,55 @@
+#include "metrics/engine_metrics.h"
+
+namespace fairlead::metrics {
+namespace {
+
+Metric one(std::string name, std::string help, Kind kind, std::uint64_t value) {
+  return {std::move(name), std::move(help), kind, {{static_cast<double>(value), {}}}};
+}
+
+Metric by_label(std::string name, std::string help, const char* label,
+                std::initializer_list<std::pair<const char*, std::uint64_t>> values) {
+  Metric metric{std::move(name), std::move(help), Kind::kCounter, {}};
+  for (const auto& [text, value] : values) metric.samples.push_back({static_cast<double>(value), {{label, text}}});
+  return metric;
+}
+
+}  // namespace
+
+std::vector<Metric> engine_metrics(const EngineStats& stats) {
+  const PeerStats& total = stats.total;
+  return {
+      by_label("fairlead_transfer_bytes_total", "Payload of completed one-sided transfers that this engine posted.",
+               "op", {{"write", total.bytes_written}, {"read", total.bytes_read}}),
+      by_label("fairlead_messages_total", "Messages sent and received.", "direction",
+               {{"sent", total.messages_sent}, {"received", total.messages_received}}),
+      by_label("fairlead_transfers_total", "Transfers that this engine posted, by how they ended.", "result",
+               {{"completed", total.transfers_completed}, {"failed", total.transfers_failed}}),
+      one("fairlead_failovers_total", "Times that a session went on over another path.", Kind::kCounter,
+          total.failovers),
+      one("fairlead_replayed_transfers_total", "Transfers posted again after a failover.", Kind::kCounter,
+          total.replayed_transfers),
+      one("fairlead_duplicate_notifications_dropped_total", "Notifications that arrived again after a failover.",
+          Kind::kCounter, total.duplicate_notifications_dropped),
+      one("fairlead_staged_bytes_total", "Payload that crossed through a staging ring.", Kind::kCounter,
+          total.staged_bytes),
+      one("fairlead_sessions_total", "Sessions that became ready.", Kind::kCounter, stats.peers_connected),
+      one("fairlead_sessions_lost_total", "Sessions that ended because the peer was lost.", Kind::kCounter,
+          stats.peers_lost),
+      one("fairlead_handshakes_refused_total", "Connections that did not become sessions.", Kind::kCounter,
+          stats.handshakes_refused),
+      one("fairlead_registered_bytes", "Memory registered with transports now.", Kind::kGauge, stats.registered_bytes),
+      one("fairlead_pool_bytes", "Memory that the pool holds.", Kind::kGauge, stats.pool_bytes),
+      one("fairlead_pool_used_bytes", "Part of the pool that is handed out.", Kind::kGauge, stats.pool_bytes_used),
+  };
+}
+
+Metric build_metric(std::string version, std::string commit, std::string build_type) {
+  return {
+      "fairlead_build_info",
+      "What this program was built from; always 1.",
+      Kind::kGauge,
+      {{1, {{"version", std::move(version)}, {"commit", std::move(commit)}, {"build_type", std::move(build_type)}}}}};
+}
+
+}  // namespace fairlead::metrics

@@ -1,0 +1,124 @@
+#include "verbs/factory.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <string>
+
+#include "verbs/device_list.h"
+#include "verbs/soft/soft.h"
+#include "verbs/system_api.h"
+#include "verbs/transport.h"
+
+namespace fairlead::verbs {
+namespace {
+
+constexpr std::string_view kSoftDevice = "soft0";
+
+bool is_soft(std::string_view name) {
+  constexpr std::string_view kPrefix = "soft";
+  return name.size() > kPrefix.size() && name.starts_with(kPrefix) &&
+         name.find_first_not_of("0123456789", kPrefix.size()) == std::string_view::npos;
+}
+
+Result<VerbsTransport::Device> open_soft(std::string_view name, const VerbsConfig& config) {
+  auto profile = soft::parse_profile(config.profile);
+  if (!profile) return profile.error();
+  auto found = soft::find_or_add_device(
+      {.name = std::string(name), .profile = *profile, .packet_io = config.packet_io, .address = config.soft_address});
+  if (!found) return found.error();
+  const VerbsApi& api = soft::verbs_api();
+  errno = 0;
+  ibv_context* context = api.open_device(*found);
+  if (context == nullptr) {
+    return Status(Code::kUnavailable, fmt::format("cannot open {}: {}", name, std::strerror(errno)));
+  }
+  return VerbsTransport::Device{
+      .api = &api,
+      .context = DeviceContext(api, context),
+      .name = std::string(name),
+      .detail = fmt::format("softroce, packet I/O {}, profile {}", config.packet_io, config.profile),
+      .software = true};
+}
+
+Result<VerbsTransport::Device> open_system(const std::string& name) {
+  auto api = system_api();
+  if (!api) return api.error();
+  auto context = open_by_name(**api, name);
+  if (!context) return context.error();
+  return VerbsTransport::Device{
+      .api = *api, .context = std::move(*context), .name = name, .detail = (*api)->source, .software = false};
+}
+
+std::vector<std::string> system_names() {
+  auto api = system_api();
+  return api ? device_names(**api) : std::vector<std::string>();
+}
+
+std::string all_names() {
+  std::string text;
+  for (const std::string& name : system_names()) text += name + ", ";
+  return text + std::string(kSoftDevice);
+}
+
+// The fastest device of the system that has a usable GID; empty if there is none.
+std::string best_system_device(const VerbsConfig& config) {
+  std::string best;
+  std::uint64_t best_speed = 0;
+  for (const std::string& name : system_names()) {
+    auto device = open_system(name);
+    if (!device) continue;
+    auto port = query_port_facts(*device->api, device->context.get(), name, config.port);
+    if (!port || !choose_gid(*port, nullptr, config.gid_index).chosen) continue;
+    if (best.empty() || port->bits_per_second > best_speed) {
+      best = name;
+      best_speed = port->bits_per_second;
+    }
+  }
+  return best;
+}
+
+void list_device(const std::string& name, const Result<VerbsTransport::Device>& device, const VerbsConfig& config,
+                 std::vector<DeviceInfo>& out) {
+  if (!device) {
+    out.push_back({"verbs:" + name, "", "", false, device.error().message()});
+    return;
+  }
+  auto port = query_port_facts(*device->api, device->context.get(), name, config.port);
+  if (!port) {
+    out.push_back({"verbs:" + name, device->detail, "", false, port.error().message()});
+    return;
+  }
+  auto lines = explain_device(*port, config.gid_index, device->detail);
+  out.insert(out.end(), std::make_move_iterator(lines.begin()), std::make_move_iterator(lines.end()));
+}
+
+}  // namespace
+
+Result<std::unique_ptr<datapath::Transport>> open_transport(std::string_view device, const VerbsConfig& config) {
+  std::string name(device);
+  if (name.empty()) name = best_system_device(config);
+  if (name.empty()) name = kSoftDevice;
+  if (!is_soft(name)) {
+    const auto names = system_names();
+    if (std::find(names.begin(), names.end(), name) == names.end()) {
+      return Status(Code::kNotFound, fmt::format("no verbs device '{}'; this host has: {}", name, all_names()));
+    }
+  }
+  auto opened = is_soft(name) ? open_soft(name, config) : open_system(name);
+  if (!opened) return opened.error();
+  auto transport = VerbsTransport::open(std::move(*opened), config);
+  if (!transport) return transport.error();
+  return Result<std::unique_ptr<datapath::Transport>>(std::move(*transport));
+}
+
+std::vector<DeviceInfo> list_devices(const VerbsConfig& config) {
+  std::vector<DeviceInfo> out;
+  for (const std::string& name : system_names()) list_device(name, open_system(name), config, out);
+  list_device(std::string(kSoftDevice), open_soft(kSoftDevice, config), config, out);
+  return out;
+}
+
+}  // namespace fairlead::verbs

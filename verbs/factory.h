@@ -1,0 +1,23 @@
+// Devices by name: the only place in verbs/ that knows where a VerbsApi comes from.
+#pragma once
+
+#include <memory>
+#include <string_view>
+#include <vector>
+
+#include "datapath/transport.h"
+#include "fairlead/config.h"
+#include "fairlead/engine.h"
+#include "fairlead/status.h"
+
+namespace fairlead::verbs {
+
+/// Opens a device: "soft0" (any "soft<number>") is softroce as the configuration says, other names are the system's.
+/// Empty: the fastest usable device of the system, else soft0. Errors: kNotFound (with what this host has),
+/// kUnavailable (with the reason of each GID), kInvalidArgument (a bad setting).
+Result<std::unique_ptr<datapath::Transport>> open_transport(std::string_view device, const VerbsConfig& config);
+
+/// Every device of the system and soft0, a line per GID, with the reason why it would or would not be chosen.
+[[nodiscard]] std::vector<DeviceInfo> list_devices(const VerbsConfig& config);
+
+}  // namespace fairlead::verbs

@@ -1,0 +1,114 @@
+#include "verbs/qp_setup.h"
+
+#include <algorithm>
+#include <bit>
+#include <cerrno>
+
+namespace fairlead::verbs {
+namespace {
+
+// Enough for an 8-byte write and a small message; larger inline data makes every send slot larger.
+constexpr std::uint32_t kInlineWishes[] = {256, 128, 64, 0};
+
+ibv_mtu mtu_enum(std::uint32_t bytes) noexcept {
+  return static_cast<ibv_mtu>(std::countr_zero(bytes) - std::countr_zero(256U) + IBV_MTU_256);
+}
+
+Status failed(std::string_view device, const ibv_qp* qp, std::string_view step, int error) {
+  const int number = error > 0 ? error : errno;
+  return {Code::kUnavailable,
+          fmt::format("{}: queue pair {:#x} cannot go to {}: {}", device, qp->qp_num, step, std::strerror(number))};
+}
+
+}  // namespace
+
+Result<CreatedQp> create_rc_qp(const VerbsApi& api, ibv_pd* pd, ibv_cq* cq, std::string_view device,
+                               const QueueLimits& limits) {
+  CreatedQp created;
+  ibv_qp_init_attr attr{};
+  // No attribute of a device tells how much it takes inline: ask, and ask for less when refused.
+  for (const std::uint32_t wish : kInlineWishes) {
+    attr = {};
+    attr.qp_type = IBV_QPT_RC;
+    attr.send_cq = cq;
+    attr.recv_cq = cq;
+    attr.cap.max_send_wr = limits.send_slots();
+    attr.cap.max_recv_wr = limits.receive_slots();
+    attr.cap.max_send_sge = limits.max_segments;
+    attr.cap.max_recv_sge = 1;
+    attr.cap.max_inline_data = wish;
+    ibv_qp* qp = api.create_qp(pd, &attr);
+    if (qp == nullptr) continue;
+    created.qp = QueuePair(api, qp);
+    break;
+  }
+  if (!created.qp) {
+    return Status(
+        Code::kResourceExhausted,
+        fmt::format("{}: cannot create a queue pair with {} sends, {} receives and {} segments: {}; lower "
+                    "send_depth or receive_depth",
+                    device, limits.send_slots(), limits.receive_slots(), limits.max_segments, std::strerror(errno)));
+  }
+  ibv_qp_attr state{};
+  ibv_qp_init_attr granted{};
+  if (api.query_qp(created.qp.get(), &state, IBV_QP_CAP, &granted) == 0) {
+    created.max_inline = granted.cap.max_inline_data;
+  }
+  return created;
+}
+
+Status move_to_init(const VerbsApi& api, ibv_qp* qp, std::string_view device, const VerbsConfig& config,
+                    bool one_sided) {
+  ibv_qp_attr attr{};
+  attr.qp_state = IBV_QPS_INIT;
+  attr.pkey_index = 0;
+  attr.port_num = static_cast<std::uint8_t>(config.port);
+  attr.qp_access_flags = one_sided ? IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE : 0;
+  const int error = api.modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
+  return error == 0 ? Status() : failed(device, qp, "INIT", error);
+}
+
+Status move_to_rts(const VerbsApi& api, ibv_qp* qp, std::string_view device, const VerbsConfig& config,
+                   const Connect& connect) {
+  ibv_qp_attr attr{};
+  attr.qp_state = IBV_QPS_RTR;
+  attr.path_mtu = mtu_enum(connect.mtu);
+  attr.dest_qp_num = connect.theirs.qpn;
+  attr.rq_psn = connect.theirs.psn;
+  attr.max_dest_rd_atomic = connect.ours.max_dest_rd_atomic;
+  attr.min_rnr_timer = config.min_rnr_timer;
+  attr.ah_attr.is_global = 1;  // RoCE v2 always has a global route: the IP header
+  attr.ah_attr.port_num = static_cast<std::uint8_t>(config.port);
+  attr.ah_attr.grh.dgid = gid_of(connect.theirs.gid);
+  attr.ah_attr.grh.sgid_index = static_cast<std::uint8_t>(connect.gid_index);
+  attr.ah_attr.grh.hop_limit = config.hop_limit;
+  attr.ah_attr.grh.traffic_class = config.traffic_class;
+  int error = api.modify_qp(qp, &attr,
+                            IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+                                IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
+  if (error != 0) return failed(device, qp, "RTR", error);
+
+  attr = {};
+  attr.qp_state = IBV_QPS_RTS;
+  attr.sq_psn = connect.ours.psn;
+  attr.timeout = config.ack_timeout;
+  attr.retry_cnt = config.retry_count;
+  attr.rnr_retry = config.rnr_retry;
+  attr.max_rd_atomic = read_depth(connect.ours, connect.theirs);
+  error = api.modify_qp(
+      qp, &attr,
+      IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC);
+  return error == 0 ? Status() : failed(device, qp, "RTS", error);
+}
+
+bool move_to_error(const VerbsApi& api, ibv_qp* qp) noexcept {
+  ibv_qp_attr attr{};
+  attr.qp_state = IBV_QPS_ERR;
+  return api.modify_qp(qp, &attr, IBV_QP_STATE) == 0;
+}
+
+std::uint8_t read_depth(const PathDescription& ours, const PathDescription& theirs) noexcept {
+  return std::min(ours.max_rd_atomic, theirs.max_dest_rd_atomic);
+}
+
+}  // namespace fairlead::verbs

@@ -1,0 +1,119 @@
+#include "tcp_fallback/listener.h"
+
+#include <fmt/format.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <system_error>
+
+#include "fairlead/log.h"
+#include "tcp_fallback/socket.h"
+
+namespace fairlead::tcp_fallback {
+namespace {
+
+constexpr int kAcceptBatch = 16;
+constexpr std::chrono::milliseconds kPause{100};
+
+bool watch(int epoll, int fd) noexcept {
+  epoll_event event{};
+  event.events = EPOLLIN;
+  return ::epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event) == 0;
+}
+
+}  // namespace
+
+Result<Listener> Listener::open(const TcpConfig& config) {
+  auto socket = listen_on(config);
+  if (!socket) return socket.error();
+  Listener listener;
+  listener.socket_ = std::move(*socket);
+  listener.port_ = local_address(listener.socket_.get()).port();
+  listener.watch_ = UniqueFd(::epoll_create1(EPOLL_CLOEXEC));
+  if (!listener.watch_ || !watch(listener.watch_.get(), listener.socket_.get())) {
+    return {Code::kResourceExhausted, fmt::format("cannot watch tcp port {}: {}; raise `ulimit -n`", listener.port_,
+                                                  std::generic_category().message(errno))};
+  }
+  return listener;
+}
+
+bool Listener::advance(const Claim& claim) noexcept {
+  bool happened = accept_some();
+  const auto now = Clock::now();
+  const auto finished = [&](Unknown& unknown) {
+    Verdict verdict = examine(unknown, claim);
+    if (verdict == Verdict::kWait && now >= unknown.deadline) verdict = refuse(unknown, "no greeting in time");
+    return verdict != Verdict::kWait;
+  };
+  happened |= std::erase_if(unknown_, finished) > 0;
+  return happened;
+}
+
+bool Listener::accept_some() noexcept {
+  const auto now = Clock::now();
+  if (paused_until_) {
+    if (now < *paused_until_) return false;
+    paused_until_.reset();
+    watch(watch_.get(), socket_.get());
+  }
+  bool happened = false;
+  for (int i = 0; i < kAcceptBatch; ++i) {
+    UniqueFd connection(::accept4(socket_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+    if (!connection) {
+      if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) pause(errno);
+      return happened;  // other errors belong to a connection that is gone already (accept(2))
+    }
+    happened = true;
+    if (unknown_.size() >= kMaxUnknown) {
+      refuse(unknown_.front(), "too many unknown connections");
+      unknown_.erase(unknown_.begin());
+    }
+    watch(watch_.get(), connection.get());
+    unknown_.push_back({std::move(connection), now + kGreetingTime});
+  }
+  return happened;
+}
+
+// The socket would stay readable, and whoever sleeps on wait_fd() would spin.
+void Listener::pause(int error) noexcept {
+  log(LogLevel::kWarning, fmt::format("cannot accept on tcp port {}: {}; raise `ulimit -n`", port_,
+                                      std::generic_category().message(error)));
+  ::epoll_ctl(watch_.get(), EPOLL_CTL_DEL, socket_.get(), nullptr);
+  paused_until_ = Clock::now() + kPause;
+}
+
+Listener::Verdict Listener::examine(Unknown& unknown, const Claim& claim) noexcept {
+  while (unknown.received < unknown.bytes.size()) {
+    const ssize_t got = ::recv(unknown.connection.get(), unknown.bytes.data() + unknown.received,
+                               unknown.bytes.size() - unknown.received, MSG_DONTWAIT);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return Verdict::kWait;
+    if (got <= 0) return refuse(unknown, "closed before its greeting");
+    unknown.received += static_cast<std::size_t>(got);
+  }
+  Greeting greeting;
+  if (const auto reason = decode(std::span<const std::byte, kGreetingBytes>(unknown.bytes), greeting);
+      !reason.empty()) {
+    return refuse(unknown, reason);
+  }
+  ::epoll_ctl(watch_.get(), EPOLL_CTL_DEL, unknown.connection.get(), nullptr);
+  return claim(greeting, unknown.connection) ? Verdict::kClaimed : refuse(unknown, "nobody waits for its token");
+}
+
+Listener::Verdict Listener::refuse(const Unknown& unknown, std::string_view reason) noexcept {
+  ++refused_;
+  if (log_enabled(LogLevel::kInfo)) {
+    log(LogLevel::kInfo, fmt::format("tcp port {}: dropped a connection from {}: {}", port_,
+                                     peer_address(unknown.connection.get()).to_string(), reason));
+  }
+  return Verdict::kRefused;
+}
+
+std::optional<Listener::Clock::time_point> Listener::deadline() const noexcept {
+  std::optional<Clock::time_point> first = paused_until_;
+  if (!unknown_.empty() && (!first || unknown_.front().deadline < *first)) first = unknown_.front().deadline;
+  return first;
+}
+
+}  // namespace fairlead::tcp_fallback

@@ -1,0 +1,64 @@
+// The transport's listening socket, and the connections that have not yet said which path they are for.
+//
+// Anyone can connect, so little is given before a known token arrives: 32 bytes of buffer, kGreetingTime, and one of
+// kMaxUnknown places (the oldest connection makes room for a new one).
+// Threads: the driving thread.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <vector>
+
+#include "datapath/base/unique_fd.h"
+#include "fairlead/config.h"
+#include "fairlead/status.h"
+#include "tcp_fallback/frame.h"
+
+namespace fairlead::tcp_fallback {
+
+class Listener {
+ public:
+  using Clock = std::chrono::steady_clock;
+  static constexpr std::chrono::seconds kGreetingTime{5};
+  static constexpr std::size_t kMaxUnknown = 64;
+
+  /// Takes over a connection whose greeting is well-formed, or returns false: nobody waits for that token.
+  using Claim = std::function<bool(const Greeting& greeting, UniqueFd& connection)>;
+
+  static Result<Listener> open(const TcpConfig& config);
+
+  [[nodiscard]] std::uint16_t port() const noexcept { return port_; }
+  /// Readable while advance() has something to do; for poll and epoll.
+  [[nodiscard]] int wait_fd() const noexcept { return watch_.get(); }
+  /// Accepts, reads greetings, drops those that are late or wrong. Returns whether anything happened.
+  bool advance(const Claim& claim) noexcept;
+  /// When advance() must be called even if wait_fd() stays silent.
+  [[nodiscard]] std::optional<Clock::time_point> deadline() const noexcept;
+  /// Connections that were dropped because of their greeting, or for want of one.
+  [[nodiscard]] std::uint64_t refused() const noexcept { return refused_; }
+
+ private:
+  struct Unknown {
+    UniqueFd connection;
+    Clock::time_point deadline;
+    GreetingBytes bytes{};
+    std::size_t received = 0;
+  };
+  enum class Verdict : std::uint8_t { kWait, kClaimed, kRefused };
+
+  bool accept_some() noexcept;
+  void pause(int error) noexcept;
+  Verdict examine(Unknown& unknown, const Claim& claim) noexcept;
+  Verdict refuse(const Unknown& unknown, std::string_view reason) noexcept;
+
+  UniqueFd socket_;
+  UniqueFd watch_;  // an epoll over socket_ and the unknown
+  std::uint16_t port_ = 0;
+  std::vector<Unknown> unknown_;  // oldest first
+  std::uint64_t refused_ = 0;
+  std::optional<Clock::time_point> paused_until_;  // no descriptors left: do not accept before then
+};
+
+}  // namespace fairlead::tcp_fallback

@@ -1,0 +1,268 @@
+#include "tcp_fallback/path.h"
+
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/epoll.h>
+
+#include <algorithm>
+#include <system_error>
+
+namespace fairlead::tcp_fallback {
+namespace {
+
+constexpr std::chrono::seconds kHandshakeTime{10};
+
+std::string sentence(int error) { return std::generic_category().message(error); }
+
+}  // namespace
+
+TcpPath::TcpPath(Shared& shared, const datapath::PathConfig& config)
+    : Path(config.user),
+      shared_(shared),
+      role_(config.role),
+      peer_host_(config.peer_host),
+      token_(random_token()),
+      peer_name_(config.peer_host),
+      requests_(shared.config.send_depth),
+      sender_(requests_, shared.regions),
+      receiver_(requests_, sender_, shared.regions) {
+  shared_.paths.push_back(this);
+}
+
+TcpPath::~TcpPath() {
+  close();
+  if (shared_.polling) {
+    std::replace(shared_.paths.begin(), shared_.paths.end(), this, static_cast<TcpPath*>(nullptr));
+  } else {
+    std::erase(shared_.paths, this);
+  }
+}
+
+std::string TcpPath::local_description() const { return encode(Description{shared_.port, token_}); }
+
+Status TcpPath::connect(std::string_view peer) {
+  if (state_ != State::kIdle) return {Code::kInvalidArgument, "this tcp path was connected or closed before"};
+  const auto description = decode_description(peer);
+  if (!description) return description.error();
+  peer_token_ = description->token;
+  if (role_ == datapath::PathRole::kPassive) {
+    state_ = State::kWaiting;
+    return {};
+  }
+  const auto address = parse_address(peer_host_, description->port);
+  if (!address) return address.error();
+  auto fd = dial(*address, shared_.config);
+  if (!fd) return fd.error();
+  peer_name_ = address->to_string();
+  stream_.reset(std::move(*fd));
+  deadline_ = Clock::now() + kHandshakeTime;
+  state_ = State::kDialing;
+  watch(EPOLLOUT);
+  return {};
+}
+
+std::size_t TcpPath::post(std::span<const datapath::WorkRequest> requests) noexcept {
+  if (state_ != State::kReady || send_error_ != 0) return 0;
+  std::size_t taken = 0;
+  while (taken < requests.size() && requests_.push(requests[taken])) ++taken;
+  if (!shared_.polling) flush();
+  return taken;
+}
+
+void TcpPath::close() noexcept {
+  if (state_ == State::kClosed) return;
+  state_ = State::kClosed;
+  announce_down_.reset();
+  announce_ready_ = false;
+  disconnect();
+}
+
+bool TcpPath::drained() const noexcept {
+  const bool ended = state_ == State::kClosed || (state_ == State::kDown && !announce_down_);
+  return ended && requests_.empty();
+}
+
+std::string TcpPath::describe() const {
+  if (local_name_.empty()) return fmt::format("tcp -> {}, not connected", peer_name_);
+  return fmt::format("tcp {} -> {}, depth {}", local_name_, peer_name_, shared_.config.send_depth);
+}
+
+bool TcpPath::adopt(const Greeting& greeting, UniqueFd& connection) noexcept {
+  if (state_ != State::kWaiting || !equal(greeting.token, token_)) return false;
+  stream_.reset(std::move(connection));
+  set_data_options(stream_.fd());
+  peer_name_ = peer_address(stream_.fd()).to_string();
+  become_ready(greeting);
+  if (!send_greeting()) fail(Code::kUnavailable, fmt::format("{} went away in the handshake", peer_name_));
+  return true;
+}
+
+bool TcpPath::advance(datapath::PathEvents& events, bool look) noexcept {
+  switch (state_) {
+    case State::kIdle:
+    case State::kWaiting:
+      return false;
+    case State::kDialing:
+    case State::kGreeting:
+      return advance_handshake(events);
+    case State::kReady:
+      return (look || readable_ || announce_ready_ || send_error_ != 0) && advance_ready(events);
+    case State::kDown:
+    case State::kClosed:
+      return report_end(events);
+  }
+  return false;
+}
+
+bool TcpPath::advance_handshake(datapath::PathEvents& events) noexcept {
+  if (state_ == State::kDialing) advance_dialing();
+  if (state_ == State::kGreeting) advance_greeting();
+  if (state_ == State::kReady) return advance_ready(events);
+  if (state_ == State::kDown) return report_end(events);
+  if (Clock::now() < deadline_) return false;
+  fail(Code::kDeadlineExceeded, fmt::format("{} did not answer within {} s", peer_name_, kHandshakeTime.count()));
+  return report_end(events);
+}
+
+void TcpPath::advance_dialing() noexcept {
+  pollfd writable{stream_.fd(), POLLOUT, 0};
+  if (::poll(&writable, 1, 0) <= 0) return;
+  int error = 0;
+  socklen_t size = sizeof error;
+  ::getsockopt(stream_.fd(), SOL_SOCKET, SO_ERROR, &error, &size);
+  if (error != 0) return fail(Code::kUnavailable, fmt::format("cannot connect to {}: {}", peer_name_, sentence(error)));
+  if (!send_greeting()) return fail(Code::kUnavailable, fmt::format("{} went away in the handshake", peer_name_));
+  state_ = State::kGreeting;
+  watch(EPOLLIN);
+}
+
+void TcpPath::advance_greeting() noexcept {
+  while (greeting_received_ < greeting_.size()) {
+    iovec piece{greeting_.data() + greeting_received_, greeting_.size() - greeting_received_};
+    const IoResult got = stream_.receive({&piece, 1});
+    if (got.would_block()) return;
+    if (got.bytes == 0) {
+      return fail(Code::kUnavailable, fmt::format("{} ended the connection in the handshake: {}", peer_name_,
+                                                  got.error != 0 ? sentence(got.error) : "it knows no such path"));
+    }
+    greeting_received_ += got.bytes;
+  }
+  Greeting greeting;
+  std::string_view reason = decode(std::span<const std::byte, kGreetingBytes>(greeting_), greeting);
+  if (reason.empty() && !equal(greeting.token, token_)) reason = "a wrong token";
+  if (!reason.empty()) return fail(Code::kDataLoss, fmt::format("bad greeting from {}: {}", peer_name_, reason));
+  become_ready(greeting);
+}
+
+bool TcpPath::send_greeting() noexcept {
+  GreetingBytes bytes;
+  encode(Greeting{peer_token_, shared_.config.send_depth}, bytes);
+  iovec piece{bytes.data(), bytes.size()};
+  return stream_.send({&piece, 1}).bytes == bytes.size();  // a new connection's buffer always has room for it
+}
+
+void TcpPath::become_ready(const Greeting& greeting) noexcept {
+  receiver_.set_peer_depth(greeting.depth);
+  local_name_ = local_address(stream_.fd()).to_string();
+  state_ = State::kReady;
+  announce_ready_ = true;
+  watch(EPOLLIN);
+}
+
+bool TcpPath::advance_ready(datapath::PathEvents& events) noexcept {
+  const bool announced = std::exchange(announce_ready_, false);
+  if (announced) {
+    events.on_ready(*this);
+    if (state_ != State::kReady) return true;  // closed from inside
+  }
+  readable_ = false;
+  events_ = &events;
+  const Receiver::Outcome outcome = receiver_.advance(stream_, *this);
+  events_ = nullptr;
+  if (state_ != State::kReady) return true;
+  switch (outcome.end) {
+    case Receiver::End::kNone:
+      if (send_error_ == 0 || outcome.bytes > 0) return announced || outcome.bytes > 0;
+      fail(Code::kUnavailable, fmt::format("connection to {} lost: {}", peer_name_, sentence(send_error_)));
+      break;
+    case Receiver::End::kClosed:
+      fail(Code::kUnavailable, fmt::format("{} closed the connection", peer_name_));
+      break;
+    case Receiver::End::kError:
+      fail(Code::kUnavailable, fmt::format("connection to {} lost: {}", peer_name_, sentence(outcome.error)));
+      break;
+    case Receiver::End::kMalformed:
+      fail(Code::kDataLoss, fmt::format("{} sent {}", peer_name_, outcome.reason));
+      break;
+  }
+  report_end(events);
+  return true;
+}
+
+bool TcpPath::report_end(datapath::PathEvents& events) noexcept {
+  bool happened = false;
+  if (const auto why = std::exchange(announce_down_, std::nullopt)) {
+    events.on_down(*this, why->code(), why->message());
+    happened = true;
+  }
+  while (!requests_.empty()) {
+    const Request& request = requests_.at(requests_.first());
+    const Code code = request.code != Code::kOk ? request.code : Code::kAborted;
+    const std::uint64_t id = request.id;
+    requests_.pop();
+    events.on_completion(*this, id, code);
+    happened = true;
+  }
+  return happened;
+}
+
+bool TcpPath::flush() noexcept {
+  if (state_ != State::kReady || send_error_ != 0 || sender_.idle()) return false;
+  const IoResult sent = sender_.flush(stream_);
+  // What the peer sent before it went is still to be read, so the path ends when there is nothing left to read.
+  if (sent.error != 0 && !sent.would_block()) send_error_ = sent.error;
+  return sent.bytes > 0;
+}
+
+bool TcpPath::arm() noexcept {
+  if (state_ == State::kReady) {
+    watch(sender_.idle() ? EPOLLIN : EPOLLIN | EPOLLOUT);
+    return !announce_ready_ && send_error_ == 0;
+  }
+  return !announce_down_ && (requests_.empty() || !(state_ == State::kDown || state_ == State::kClosed));
+}
+
+std::optional<TcpPath::Clock::time_point> TcpPath::deadline() const noexcept {
+  if (state_ == State::kDialing || state_ == State::kGreeting) return deadline_;
+  return std::nullopt;
+}
+
+void TcpPath::fail(Code code, std::string reason) noexcept {
+  state_ = State::kDown;
+  announce_ready_ = false;
+  announce_down_ = Status(code, std::move(reason));
+  disconnect();
+}
+
+void TcpPath::watch(std::uint32_t events) noexcept {
+  if (watched_ == events) return;
+  epoll_event event{};
+  event.events = events;
+  event.data.ptr = this;
+  ::epoll_ctl(shared_.epoll.get(), watched_ == 0 ? EPOLL_CTL_ADD : EPOLL_CTL_MOD, stream_.fd(), &event);
+  watched_ = events;
+}
+
+void TcpPath::disconnect() noexcept {
+  receiver_.stop();
+  if (stream_.fd() < 0) return;
+  if (watched_ != 0) ::epoll_ctl(shared_.epoll.get(), EPOLL_CTL_DEL, stream_.fd(), nullptr);
+  watched_ = 0;
+  stream_.close();
+}
+
+void TcpPath::on_message(std::span<const std::byte> bytes) noexcept { events_->on_message(*this, bytes); }
+
+void TcpPath::on_completion(std::uint64_t id, Code code) noexcept { events_->on_completion(*this, id, code); }
+
+}  // namespace fairlead::tcp_fallback

@@ -1,0 +1,107 @@
+// One data connection to one peer: its handshake, its life and its end.
+//
+//   kIdle -> kDialing -> kGreeting -> kReady -> kDown | kClosed      (active)
+//   kIdle -> kWaiting              -> kReady -> kDown | kClosed      (passive)
+//
+// The active end connects and presents the passive end's token; the passive end answers with the active end's. Both
+// learned them by the engine's control connection, so each knows that the other is who it negotiated with.
+// Threads: the driving thread.
+#pragma once
+
+#include <chrono>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "datapath/transport.h"
+#include "tcp_fallback/frame.h"
+#include "tcp_fallback/receiver.h"
+#include "tcp_fallback/region_table.h"
+#include "tcp_fallback/request_queue.h"
+#include "tcp_fallback/sender.h"
+#include "tcp_fallback/socket.h"
+
+namespace fairlead::tcp_fallback {
+
+class TcpPath;
+
+/// What a transport shares with its paths, which it outlives.
+struct Shared {
+  TcpConfig config;
+  std::uint16_t port = 0;
+  UniqueFd epoll;  // data.ptr: the path, null for the listener
+  RegionTable regions;
+  std::vector<TcpPath*> paths;  // null: a path that was destroyed from inside poll()
+  bool polling = false;         // inside poll(): posts are sent when it ends
+};
+
+class TcpPath final : public datapath::Path, private Receiver::Sink {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  TcpPath(Shared& shared, const datapath::PathConfig& config);
+  ~TcpPath() override;
+
+  [[nodiscard]] std::string local_description() const override;
+  Status connect(std::string_view peer) override;
+  std::size_t post(std::span<const datapath::WorkRequest> requests) noexcept override;
+  void close() noexcept override;
+  [[nodiscard]] bool drained() const noexcept override;
+  [[nodiscard]] std::string describe() const override;
+
+  // For the transport.
+  /// The peer has come with this path's token. False: this path does not wait for it.
+  bool adopt(const Greeting& greeting, UniqueFd& connection) noexcept;
+  /// Receives and reports; `look` says whether to look at the socket of a ready path.
+  bool advance(datapath::PathEvents& events, bool look) noexcept;
+  /// Sends what waits.
+  bool flush() noexcept;
+  /// Asks for what wait_fd() shall wake up for. False: there is something to report already.
+  bool arm() noexcept;
+  void mark_readable() noexcept { readable_ = true; }
+  [[nodiscard]] bool ready() const noexcept { return state_ == State::kReady; }
+  [[nodiscard]] std::optional<Clock::time_point> deadline() const noexcept;
+
+ private:
+  enum class State : std::uint8_t { kIdle, kWaiting, kDialing, kGreeting, kReady, kDown, kClosed };
+
+  bool advance_handshake(datapath::PathEvents& events) noexcept;
+  void advance_dialing() noexcept;
+  void advance_greeting() noexcept;
+  bool advance_ready(datapath::PathEvents& events) noexcept;
+  bool report_end(datapath::PathEvents& events) noexcept;
+  bool send_greeting() noexcept;
+  void become_ready(const Greeting& greeting) noexcept;
+  void fail(Code code, std::string reason) noexcept;
+  void watch(std::uint32_t events) noexcept;
+  void disconnect() noexcept;
+
+  void on_message(std::span<const std::byte> bytes) noexcept override;
+  void on_completion(std::uint64_t id, Code code) noexcept override;
+
+  Shared& shared_;
+  const datapath::PathRole role_;
+  const std::string peer_host_;
+  const Token token_;  // ours: the peer presents it
+  Token peer_token_{};
+
+  State state_ = State::kIdle;
+  SocketStream stream_;
+  std::uint32_t watched_ = 0;  // epoll events asked for
+  std::string peer_name_;      // "host:port", for sentences
+  std::string local_name_;
+  Clock::time_point deadline_{};  // of the active handshake
+  GreetingBytes greeting_{};      // the peer's, as it arrives
+  std::size_t greeting_received_ = 0;
+
+  RequestQueue requests_;
+  Sender sender_;
+  Receiver receiver_;
+  bool readable_ = false;
+  bool announce_ready_ = false;
+  int send_error_ = 0;  // errno: nothing more can be sent, but what arrived is still read
+  std::optional<Status> announce_down_;
+  datapath::PathEvents* events_ = nullptr;  // during advance()
+};
+
+}  // namespace fairlead::tcp_fallback

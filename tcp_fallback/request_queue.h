@@ -1,0 +1,73 @@
+// The requests that this end has accepted and not yet reported: numbered from 0, sent, acknowledged and reported in
+// that order. Also keeps the bytes of messages until they are in the kernel's hands.
+// Storage is allocated once. Threads: the driving thread.
+#pragma once
+
+#include <sys/uio.h>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "datapath/transport.h"
+
+namespace fairlead::tcp_fallback {
+
+inline constexpr std::size_t kMaxSegments = 16;
+
+struct Request {
+  std::uint64_t id = 0;
+  datapath::OpKind kind = datapath::OpKind::kWrite;
+  Code code = Code::kOk;  // not ok: it failed on this side, whatever the peer says
+  std::uint32_t segment_count = 0;
+  std::uint64_t length = 0;
+  std::uint64_t remote_address = 0;
+  std::uint64_t remote_key = 0;
+  std::uint64_t received = 0;                  // read: bytes that have come back
+  std::uint64_t message_end = 0;               // message: the end of its bytes in the store
+  std::array<iovec, kMaxSegments> segments{};  // message: one, in the store
+};
+
+/// Fills `pieces` with up to `length` bytes of the request's memory from `offset` on; returns how many pieces.
+[[nodiscard]] std::size_t slice(const Request& request, std::uint64_t offset, std::uint64_t length,
+                                std::span<iovec> pieces) noexcept;
+
+class RequestQueue {
+ public:
+  explicit RequestQueue(std::uint32_t depth);
+
+  /// False: full. A request that no peer could serve (too many segments, too long a message, lengths that overflow)
+  /// is accepted and becomes an empty write with a local verdict, so that it is reported in its turn.
+  bool push(const datapath::WorkRequest& work) noexcept;
+
+  // first_ <= sent_ <= end_: [first_, sent_) wait for the peer, [sent_, end_) wait to be sent.
+  [[nodiscard]] bool empty() const noexcept { return first_ == end_; }
+  [[nodiscard]] std::uint64_t end() const noexcept { return end_; }
+  [[nodiscard]] Request& at(std::uint64_t seq) noexcept { return slots_[seq & (slots_.size() - 1)]; }
+
+  /// Every byte of the oldest unsent request is in the kernel's hands.
+  void mark_sent() noexcept;
+  /// The sent request whose number ends in these 32 bits; nothing if none waits.
+  [[nodiscard]] std::optional<std::uint64_t> find_sent(std::uint32_t seq) const noexcept;
+  [[nodiscard]] std::uint64_t first() const noexcept { return first_; }
+  void pop() noexcept { ++first_; }
+
+ private:
+  static constexpr std::size_t kStoreBytes = 256 * 1024;
+
+  [[nodiscard]] std::byte* store(std::uint64_t bytes) noexcept;
+
+  const std::uint32_t depth_;
+  std::vector<Request> slots_;  // a power of two
+  std::uint64_t first_ = 0, sent_ = 0, end_ = 0;
+
+  // A ring of bytes, positions counted from 0; a message never wraps around its end.
+  std::unique_ptr<std::byte[]> store_;
+  std::uint64_t store_first_ = 0, store_end_ = 0;
+};
+
+}  // namespace fairlead::tcp_fallback

@@ -1,0 +1,179 @@
+#include "tcp_fallback/socket.h"
+
+#include <arpa/inet.h>
+#include <fmt/format.h>
+#include <netdb.h>
+#include <netinet/tcp.h>
+
+#include <array>
+#include <cstring>
+#include <system_error>
+
+namespace fairlead::tcp_fallback {
+namespace {
+
+// As long as the engine's default peer_timeout: a migrating virtual machine is silent for seconds.
+constexpr int kSilenceSeconds = 30;
+constexpr int kKeepaliveIdleSeconds = 10;
+constexpr int kKeepaliveIntervalSeconds = 5;
+constexpr int kKeepaliveProbes = (kSilenceSeconds - kKeepaliveIdleSeconds) / kKeepaliveIntervalSeconds;
+constexpr int kBacklog = 128;
+
+void set_option(int fd, int level, int name, int value) noexcept {
+  // Best effort: a kernel that lacks an option still moves bytes.
+  static_cast<void>(::setsockopt(fd, level, name, &value, sizeof value));
+}
+
+// Before connect() and listen(), because the window scale is agreed then.
+void set_buffers(int fd, const TcpConfig& config) noexcept {
+  if (config.socket_buffer == 0) return;
+  set_option(fd, SOL_SOCKET, SO_SNDBUF, static_cast<int>(config.socket_buffer));
+  set_option(fd, SOL_SOCKET, SO_RCVBUF, static_cast<int>(config.socket_buffer));
+}
+
+std::string reason(int error) { return std::generic_category().message(error); }
+
+Status socket_error(int error) {
+  const bool limit = error == EMFILE || error == ENFILE;
+  return {limit ? Code::kResourceExhausted : Code::kUnavailable,
+          fmt::format("cannot make a socket: {}{}", reason(error), limit ? "; raise `ulimit -n`" : "")};
+}
+
+Status bind_error(std::uint16_t port, int error) {
+  switch (error) {
+    case EADDRINUSE:
+      return {Code::kAlreadyExists, fmt::format("tcp port {} is in use; choose another tcp.port, or 0 for any", port)};
+    case EACCES:
+      return {Code::kPermissionDenied,
+              fmt::format("tcp port {} needs privileges; choose one from 1024 on, or 0 for any", port)};
+    default:
+      return {Code::kUnavailable, fmt::format("cannot listen on tcp port {}: {}", port, reason(error))};
+  }
+}
+
+Result<UniqueFd> listen_in(int family, const TcpConfig& config) {
+  UniqueFd fd(::socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  if (!fd) return socket_error(errno);
+  set_option(fd.get(), SOL_SOCKET, SO_REUSEADDR, 1);
+  SocketAddress any;
+  if (family == AF_INET6) {
+    set_option(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, 0);
+    auto* v6 = reinterpret_cast<sockaddr_in6*>(&any.storage);
+    v6->sin6_family = AF_INET6;
+    v6->sin6_port = htons(config.port);
+    any.length = sizeof *v6;
+  } else {
+    auto* v4 = reinterpret_cast<sockaddr_in*>(&any.storage);
+    v4->sin_family = AF_INET;
+    v4->sin_port = htons(config.port);
+    any.length = sizeof *v4;
+  }
+  set_buffers(fd.get(), config);
+  if (::bind(fd.get(), any.get(), any.length) != 0 || ::listen(fd.get(), kBacklog) != 0) {
+    return bind_error(config.port, errno);
+  }
+  return fd;
+}
+
+}  // namespace
+
+std::uint16_t SocketAddress::port() const noexcept {
+  // sin_port and sin6_port lie at the same place.
+  return ntohs(reinterpret_cast<const sockaddr_in*>(&storage)->sin_port);
+}
+
+std::string SocketAddress::to_string() const {
+  std::array<char, NI_MAXHOST> host{};
+  if (length == 0 || ::getnameinfo(get(), length, host.data(), host.size(), nullptr, 0, NI_NUMERICHOST) != 0)
+    return "?";
+  std::string_view text(host.data());
+  constexpr std::string_view kMapped = "::ffff:";
+  if (text.starts_with(kMapped) && text.find('.') != std::string_view::npos) text.remove_prefix(kMapped.size());
+  return text.find(':') == std::string_view::npos ? fmt::format("{}:{}", text, port())
+                                                  : fmt::format("[{}]:{}", text, port());
+}
+
+Result<SocketAddress> parse_address(const std::string& host, std::uint16_t port) {
+  addrinfo hints{};
+  hints.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV;
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* list = nullptr;
+  if (host.empty() || ::getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &list) != 0) {
+    return {Code::kInvalidArgument, fmt::format("'{}' is not a numeric IPv4 or IPv6 address", host)};
+  }
+  SocketAddress address;
+  std::memcpy(&address.storage, list->ai_addr, list->ai_addrlen);
+  address.length = list->ai_addrlen;
+  ::freeaddrinfo(list);
+  return address;
+}
+
+SocketAddress local_address(int fd) noexcept {
+  SocketAddress address;
+  address.length = sizeof address.storage;
+  if (::getsockname(fd, reinterpret_cast<sockaddr*>(&address.storage), &address.length) != 0) address.length = 0;
+  return address;
+}
+
+SocketAddress peer_address(int fd) noexcept {
+  SocketAddress address;
+  address.length = sizeof address.storage;
+  if (::getpeername(fd, reinterpret_cast<sockaddr*>(&address.storage), &address.length) != 0) address.length = 0;
+  return address;
+}
+
+Result<UniqueFd> listen_on(const TcpConfig& config) {
+  auto both = listen_in(AF_INET6, config);
+  if (both || both.error().code() != Code::kUnavailable) return both;
+  return listen_in(AF_INET, config);  // no IPv6 here
+}
+
+Result<UniqueFd> dial(const SocketAddress& address, const TcpConfig& config) {
+  UniqueFd fd(::socket(address.storage.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  if (!fd) return socket_error(errno);
+  set_buffers(fd.get(), config);
+  set_data_options(fd.get());
+  if (::connect(fd.get(), address.get(), address.length) != 0 && errno != EINPROGRESS) {
+    return {Code::kUnavailable, fmt::format("cannot connect to {}: {}", address.to_string(), reason(errno))};
+  }
+  return fd;
+}
+
+void set_data_options(int fd) noexcept {
+  set_option(fd, IPPROTO_TCP, TCP_NODELAY, 1);
+  set_option(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
+  set_option(fd, IPPROTO_TCP, TCP_KEEPIDLE, kKeepaliveIdleSeconds);
+  set_option(fd, IPPROTO_TCP, TCP_KEEPINTVL, kKeepaliveIntervalSeconds);
+  set_option(fd, IPPROTO_TCP, TCP_KEEPCNT, kKeepaliveProbes);
+  set_option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, kSilenceSeconds * 1000);
+}
+
+IoResult SocketStream::send(std::span<iovec> pieces) noexcept {
+  msghdr message{};
+  message.msg_iov = pieces.data();
+  message.msg_iovlen = pieces.size();
+  for (;;) {
+    const ssize_t sent = ::sendmsg(fd_.get(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (sent >= 0) return {static_cast<std::size_t>(sent), 0};
+    if (errno != EINTR) return {0, errno};
+  }
+}
+
+IoResult SocketStream::receive(std::span<iovec> pieces) noexcept {
+  for (;;) {
+    // One piece is the frequent case, and recv does less than recvmsg.
+    ssize_t got = 0;
+    if (pieces.size() == 1) {
+      got = ::recv(fd_.get(), pieces[0].iov_base, pieces[0].iov_len, MSG_DONTWAIT);
+    } else {
+      msghdr message{};
+      message.msg_iov = pieces.data();
+      message.msg_iovlen = pieces.size();
+      got = ::recvmsg(fd_.get(), &message, MSG_DONTWAIT);
+    }
+    if (got >= 0) return {static_cast<std::size_t>(got), 0};
+    if (errno != EINTR) return {0, errno};
+  }
+}
+
+}  // namespace fairlead::tcp_fallback

@@ -1,0 +1,56 @@
+// TCP sockets: addresses, options, and a connected socket as a ByteStream. Every descriptor is non-blocking and
+// close-on-exec. Threads: values and plain functions.
+#pragma once
+
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include <cstdint>
+#include <string>
+
+#include "datapath/base/unique_fd.h"
+#include "fairlead/config.h"
+#include "fairlead/status.h"
+#include "tcp_fallback/byte_stream.h"
+
+namespace fairlead::tcp_fallback {
+
+struct SocketAddress {
+  sockaddr_storage storage{};
+  socklen_t length = 0;
+
+  [[nodiscard]] const sockaddr* get() const noexcept { return reinterpret_cast<const sockaddr*>(&storage); }
+  [[nodiscard]] std::uint16_t port() const noexcept;
+  /// "127.0.0.1:80" (also for IPv4 mapped into IPv6) or "[::1]:80".
+  [[nodiscard]] std::string to_string() const;
+};
+
+/// A numeric IPv4 or IPv6 address, with a scope if need be ("fe80::1%eth0"). Errors: kInvalidArgument.
+Result<SocketAddress> parse_address(const std::string& host, std::uint16_t port);
+[[nodiscard]] SocketAddress local_address(int fd) noexcept;
+[[nodiscard]] SocketAddress peer_address(int fd) noexcept;
+
+/// Listens on all interfaces, IPv6 and IPv4 or IPv4 alone. Errors: see open_transport().
+Result<UniqueFd> listen_on(const TcpConfig& config);
+/// Begins to connect. Errors: kUnavailable, kResourceExhausted.
+Result<UniqueFd> dial(const SocketAddress& address, const TcpConfig& config);
+/// No delay for small frames; a peer that answers nothing for half a minute ends the connection.
+void set_data_options(int fd) noexcept;
+
+/// Owns the socket.
+class SocketStream final : public ByteStream {
+ public:
+  SocketStream() noexcept = default;
+  explicit SocketStream(UniqueFd fd) noexcept : fd_(std::move(fd)) {}
+
+  [[nodiscard]] int fd() const noexcept { return fd_.get(); }
+  void close() noexcept { fd_.reset(); }
+  void reset(UniqueFd fd) noexcept { fd_ = std::move(fd); }
+  IoResult send(std::span<iovec> pieces) noexcept override;
+  IoResult receive(std::span<iovec> pieces) noexcept override;
+
+ private:
+  UniqueFd fd_;
+};
+
+}  // namespace fairlead::tcp_fallback

@@ -1,0 +1,136 @@
+#include "tcp_fallback/transport.h"
+
+#include <fmt/format.h>
+#include <sys/epoll.h>
+
+#include <algorithm>
+#include <array>
+#include <cassert>
+#include <chrono>
+#include <system_error>
+
+#include "tcp_fallback/factory.h"
+
+namespace fairlead::tcp_fallback {
+namespace {
+
+constexpr std::size_t kDirectPaths = 4;      // up to so many are read without asking epoll
+constexpr std::uint32_t kPollsPerLook = 64;  // then how often the rest is looked at
+constexpr int kMaxEvents = 64;
+
+}  // namespace
+
+Result<std::unique_ptr<datapath::Transport>> open_transport(const TcpConfig& config) {
+  auto transport = TcpTransport::open(config);
+  if (!transport) return transport.error();
+  return std::unique_ptr<datapath::Transport>(std::move(*transport));
+}
+
+Result<std::unique_ptr<TcpTransport>> TcpTransport::open(const TcpConfig& config) {
+  if (config.send_depth == 0 || config.send_depth > kMaxDepth) {
+    return {Code::kInvalidArgument, fmt::format("tcp.send_depth is {}; legal: 1 to {}", config.send_depth, kMaxDepth)};
+  }
+  auto listener = Listener::open(config);
+  if (!listener) return listener.error();
+  std::unique_ptr<TcpTransport> transport(new TcpTransport(config, std::move(*listener)));
+  transport->shared_.epoll = UniqueFd(::epoll_create1(EPOLL_CLOEXEC));
+  epoll_event event{};
+  event.events = EPOLLIN;
+  if (!transport->shared_.epoll ||
+      ::epoll_ctl(transport->shared_.epoll.get(), EPOLL_CTL_ADD, transport->listener_.wait_fd(), &event) != 0) {
+    return {Code::kResourceExhausted,
+            fmt::format("cannot watch tcp sockets: {}; raise `ulimit -n`", std::generic_category().message(errno))};
+  }
+  return transport;
+}
+
+TcpTransport::TcpTransport(const TcpConfig& config, Listener listener) : listener_(std::move(listener)) {
+  shared_.config = config;
+  shared_.port = listener_.port();
+  capabilities_.max_message = kMaxMessage;
+  capabilities_.max_segments = kMaxSegments;
+  capabilities_.max_outstanding = config.send_depth;
+}
+
+TcpTransport::~TcpTransport() { assert(shared_.paths.empty() && "a path outlives its transport"); }
+
+std::string TcpTransport::describe() const {
+  return fmt::format("tcp port {}, one connection per path, not encrypted", shared_.port);
+}
+
+Result<datapath::Registration> TcpTransport::register_region(std::span<std::byte> bytes, Access access) {
+  return shared_.regions.add(bytes, access);
+}
+
+void TcpTransport::deregister_region(const datapath::Registration& registration) noexcept {
+  shared_.regions.remove(registration);
+}
+
+Result<std::unique_ptr<datapath::Path>> TcpTransport::open_path(const datapath::PathConfig& config) {
+  if (config.role == datapath::PathRole::kActive) {
+    if (auto address = parse_address(config.peer_host, 0); !address) return address.error();
+  }
+  return std::unique_ptr<datapath::Path>(std::make_unique<TcpPath>(shared_, config));
+}
+
+bool TcpTransport::poll(datapath::PathEvents& events) noexcept {
+  shared_.polling = true;
+  bool happened = look_around();
+  const bool direct = ready_paths_ <= kDirectPaths;
+  // By index: paths may be opened, and others destroyed, from inside the calls.
+  for (std::size_t i = 0; i < shared_.paths.size(); ++i) {
+    if (shared_.paths[i] != nullptr) happened |= shared_.paths[i]->advance(events, direct);
+  }
+  ready_paths_ = 0;
+  for (TcpPath* path : shared_.paths) {
+    if (path == nullptr) continue;
+    happened |= path->flush();
+    ready_paths_ += path->ready() ? 1 : 0;
+  }
+  shared_.polling = false;
+  std::erase(shared_.paths, nullptr);
+  return happened;
+}
+
+// Learns which sockets have something, and lets the listener work.
+bool TcpTransport::look_around() noexcept {
+  const bool all_direct = ready_paths_ > 0 && ready_paths_ <= kDirectPaths && ready_paths_ == shared_.paths.size();
+  if (all_direct && !armed_ && ++polls_ % kPollsPerLook != 0) return false;
+  armed_ = false;
+  std::array<epoll_event, kMaxEvents> ready;
+  const int count = ::epoll_wait(shared_.epoll.get(), ready.data(), kMaxEvents, 0);
+  bool listener = listener_.deadline().has_value();
+  for (int i = 0; i < count; ++i) {
+    auto* path = static_cast<TcpPath*>(ready[static_cast<std::size_t>(i)].data.ptr);
+    if (path == nullptr) {
+      listener = true;
+    } else {
+      path->mark_readable();
+    }
+  }
+  if (!listener) return false;
+  return listener_.advance([this](const Greeting& greeting, UniqueFd& connection) {
+    return std::any_of(shared_.paths.begin(), shared_.paths.end(),
+                       [&](TcpPath* path) { return path != nullptr && path->adopt(greeting, connection); });
+  });
+}
+
+bool TcpTransport::arm() noexcept {
+  armed_ = true;
+  bool quiet = true;
+  for (TcpPath* path : shared_.paths) quiet &= path->arm();
+  return quiet;
+}
+
+int TcpTransport::wait_timeout_us() const noexcept {
+  std::optional<TcpPath::Clock::time_point> first = listener_.deadline();
+  for (const TcpPath* path : shared_.paths) {
+    const auto deadline = path->deadline();
+    if (deadline && (!first || *deadline < *first)) first = deadline;
+  }
+  if (!first) return -1;
+  const auto left = std::chrono::ceil<std::chrono::microseconds>(*first - TcpPath::Clock::now()).count();
+  return static_cast<int>(std::clamp<std::chrono::microseconds::rep>(left, 0, 60'000'000));
+}
+
+}  // namespace fairlead::tcp_fallback

@@ -57,7 +57,7 @@ struct PullBegin {
   std::string model;
 };
 struct PullReady {
-  std::string prefix;  // as in PushReady
+  std::string prefix;  // a tensor of more than 0 bytes is published, read-only, as prefix + its name
   Metadata metadata;
   std::uint64_t tensors = 0, bytes = 0;
 };

@@ -1,0 +1,138 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "bench/net/initiator.h"
+
+namespace fairlead::bench {
+namespace {
+
+using std::chrono::steady_clock;
+
+// Memory in slots, at each end: enough for any depth at small sizes, not the whole machine at large ones.
+constexpr std::uint64_t kSlotsBytes = std::uint64_t{256} << 20;
+constexpr std::uint64_t kFirstSeed = 1;
+constexpr std::uint64_t kSecondSeed = 2;
+
+class Stream {
+ public:
+  Stream(Link& link, const Plan& plan, const Buffers& buffers)
+      : link_(link), plan_(plan), buffers_(buffers), in_flight_(buffers.slots()) {}
+
+  // Keeps every slot in flight until `done` says so; then waits for all. Counts into `sample`.
+  template <typename Done>
+  Status run(Done done, Sample* sample) {
+    std::uint64_t posted = 0;
+    std::uint64_t finished = 0;
+    bool more = true;
+    while (more || finished < posted) {
+      if (more && posted - finished < in_flight_.size()) {
+        auto& [transfer, since] = in_flight_[posted % in_flight_.size()];
+        since = steady_clock::now();
+        transfer = post(posted % in_flight_.size(), kCounted);
+        ++posted;
+        more = !done(posted, since);
+        continue;
+      }
+      const auto& [transfer, since] = in_flight_[finished % in_flight_.size()];
+      if (Status status = wait(transfer); !status.ok()) return status;
+      if (sample != nullptr) {
+        const auto took = std::chrono::nanoseconds(steady_clock::now() - since).count();
+        sample->latency.record(static_cast<std::uint64_t>(took));
+      }
+      ++finished;
+    }
+    if (sample != nullptr) sample->iterations = finished;
+    return link_.check();
+  }
+
+  // Every slot once, one at a time.
+  Status once_each(MessageValue value) {
+    for (std::uint64_t slot = 0; slot < buffers_.slots(); ++slot) {
+      if (Status status = wait(post(slot, value)); !status.ok()) return status;
+    }
+    return link_.check();
+  }
+
+ private:
+  Transfer post(std::uint64_t slot, MessageValue value) {
+    switch (plan_.op) {
+      case Op::kWrite:
+        return link_.peer().write(buffers_.local(slot), buffers_.remote(slot));
+      case Op::kRead:
+        return link_.peer().read(buffers_.local(slot), buffers_.remote(slot));
+      case Op::kSend:
+        break;
+    }
+    return link_.peer().send(buffers_.local(slot).bytes(), value);
+  }
+
+  Status wait(Transfer transfer) { return link_.finish(transfer); }
+
+  struct InFlight {
+    Transfer transfer;
+    steady_clock::time_point since;
+  };
+  Link& link_;
+  const Plan& plan_;
+  const Buffers& buffers_;
+  std::vector<InFlight> in_flight_;
+};
+
+Status fill_source(Link& link, const Plan& plan, const Buffers& buffers, std::uint64_t seed) {
+  if (plan.op != Op::kRead) {
+    buffers.fill(seed);
+    return {};
+  }
+  buffers.clear();
+  return link.ask("fill", {{"seed", seed}}).status();
+}
+
+Status compare_destination(Link& link, const Plan& plan, const Buffers& buffers, std::uint64_t seed) {
+  if (plan.op == Op::kRead) return buffers.compare(seed);
+  return buffers.compare_target(link, seed, plan.op == Op::kWrite ? "slots" : "messages");
+}
+
+// What the timed part left behind, then other data once through every slot.
+Status verify(Link& link, const Plan& plan, const Buffers& buffers, Stream& stream, bool all_slots_used) {
+  if (plan.op != Op::kSend && all_slots_used) {
+    if (Status status = compare_destination(link, plan, buffers, kFirstSeed); !status.ok()) return status;
+  }
+  if (Status status = fill_source(link, plan, buffers, kSecondSeed); !status.ok()) return status;
+  if (const Result<Json> started = link.ask("start"); !started) return started.error();  // forgets old checksums
+  if (Status status = stream.once_each(kChecked); !status.ok()) return status;
+  return compare_destination(link, plan, buffers, kSecondSeed);
+}
+
+}  // namespace
+
+Result<Sample> measure_bandwidth(Link& link, const Plan& plan, std::uint64_t size) {
+  const std::uint64_t slots = std::clamp<std::uint64_t>(kSlotsBytes / size, 1, plan.depth);
+  const Result<Buffers> buffers = Buffers::prepare(link, size, slots, false, {});
+  if (!buffers) return buffers.error();
+  if (Status status = fill_source(link, plan, *buffers, kFirstSeed); !status.ok()) return status;
+
+  Stream stream(link, plan, *buffers);
+  const Until warm(0.25, std::max<std::uint64_t>(plan.warmup, 1));
+  Status status = stream.run([&](auto done, auto now) { return warm.reached_either(done, now); }, nullptr);
+  if (!status.ok()) return status;
+
+  Sample sample;
+  sample.size = size;
+  const Result<std::uint64_t> received = time_it(link, sample, [&] {
+    const Until enough(plan.duration, plan.iterations);
+    return stream.run([&](auto done, auto now) { return enough.reached(done, now); }, &sample);
+  });
+  if (!received) return received.error();
+  if (plan.op == Op::kSend && *received != sample.iterations) {
+    return Status(Code::kDataLoss, fmt::format("{} messages were sent, {} arrived", sample.iterations, *received));
+  }
+  if (plan.verify) {
+    status = verify(link, plan, *buffers, stream, sample.iterations >= slots);
+    if (!status.ok()) return status;
+    sample.verified = true;
+  }
+  return sample;
+}
+
+}  // namespace fairlead::bench

@@ -1,0 +1,59 @@
+#include "bench/net/histogram.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+
+namespace fairlead::bench {
+namespace {
+
+constexpr unsigned kStepBits = 7;
+constexpr std::uint64_t kSteps = std::uint64_t{1} << kStepBits;
+// One group of exact values, then one group of steps per power of two from 2^7 to 2^63.
+constexpr std::size_t kBuckets = kSteps * (1 + 64 - kStepBits);
+
+std::size_t bucket_of(std::uint64_t value) noexcept {
+  if (value < kSteps) return value;
+  const auto shift = static_cast<unsigned>(std::bit_width(value)) - 1 - kStepBits;
+  return kSteps * (shift + 1) + ((value >> shift) - kSteps);
+}
+
+std::uint64_t middle_of(std::size_t bucket) noexcept {
+  if (bucket < kSteps) return bucket;
+  const std::size_t shift = bucket / kSteps - 1;
+  const std::uint64_t low = (kSteps + bucket % kSteps) << shift;
+  return low + (std::uint64_t{1} << shift) / 2;
+}
+
+}  // namespace
+
+Histogram::Histogram() : counts_(kBuckets) {}
+
+void Histogram::record(std::uint64_t value) noexcept {
+  ++counts_[bucket_of(value)];
+  ++count_;
+  min_ = std::min(min_, value);
+  max_ = std::max(max_, value);
+}
+
+void Histogram::clear() noexcept {
+  std::fill(counts_.begin(), counts_.end(), 0);
+  count_ = 0;
+  min_ = ~std::uint64_t{0};
+  max_ = 0;
+}
+
+std::uint64_t Histogram::percentile(double percent) const noexcept {
+  if (count_ == 0) return 0;
+  if (percent >= 100) return max_;
+  const double exact = percent / 100 * static_cast<double>(count_);
+  const auto wanted = std::max<std::uint64_t>(1, static_cast<std::uint64_t>(std::ceil(exact)));
+  std::uint64_t seen = 0;
+  for (std::size_t bucket = 0; bucket < counts_.size(); ++bucket) {
+    seen += counts_[bucket];
+    if (seen >= wanted) return std::clamp(middle_of(bucket), min_, max_);
+  }
+  return max_;
+}
+
+}  // namespace fairlead::bench

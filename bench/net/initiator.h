@@ -1,0 +1,64 @@
+// The active end of a measurement: one size after the other, timed, then verified.
+#pragma once
+
+#include <chrono>
+#include <functional>
+
+#include "bench/net/link.h"
+#include "bench/net/options.h"
+
+namespace fairlead::bench {
+
+/// Measures one size. Errors: any operation that failed, data that differs, a path that changed.
+Result<Sample> measure(Link& link, const Plan& plan, std::uint64_t size);
+
+// The parts of measure(), one file each.
+
+/// The memory of one size at both ends: equal slots, filled and compared by pattern.
+class Buffers {
+ public:
+  /// Allocates here and has the target allocate. `echo` (published here) is where the target writes back to, or empty.
+  static Result<Buffers> prepare(Link& link, std::uint64_t size, std::uint64_t slots, bool spin, std::string_view echo);
+
+  [[nodiscard]] Memory local(std::uint64_t slot) const { return memory_.slice(slot * size_, size_); }
+  [[nodiscard]] RemoteMemory remote(std::uint64_t slot) const { return region_.slice(slot * size_, size_); }
+  [[nodiscard]] std::uint64_t slots() const noexcept { return slots_; }
+  [[nodiscard]] std::uint64_t size() const noexcept { return size_; }
+  void fill(std::uint64_t seed) const;
+  void clear() const;
+  /// kDataLoss, naming the slot, unless slot i holds pattern (seed, i).
+  [[nodiscard]] Status compare(std::uint64_t seed) const;
+  [[nodiscard]] Status compare_target(Link& link, std::uint64_t seed, std::string_view what) const;
+
+ private:
+  Memory memory_;
+  RemoteMemory region_;
+  std::uint64_t size_ = 0, slots_ = 0;
+};
+
+/// Says when a loop has run long enough.
+class Until {
+ public:
+  Until(double seconds, std::uint64_t iterations)
+      : iterations_(iterations),
+        end_(std::chrono::steady_clock::now() + std::chrono::nanoseconds(static_cast<std::int64_t>(seconds * 1e9))) {}
+  [[nodiscard]] bool reached(std::uint64_t done, std::chrono::steady_clock::time_point now) const noexcept {
+    return iterations_ != 0 ? done >= iterations_ : now >= end_;
+  }
+  [[nodiscard]] bool reached_either(std::uint64_t done, std::chrono::steady_clock::time_point now) const noexcept {
+    return done >= iterations_ || now >= end_;
+  }
+
+ private:
+  std::uint64_t iterations_;
+  std::chrono::steady_clock::time_point end_;
+};
+
+Result<Sample> measure_bandwidth(Link& link, const Plan& plan, std::uint64_t size);
+Result<Sample> measure_latency(Link& link, const Plan& plan, std::uint64_t size);
+
+/// Runs `timed` between the target's "start" and "stop"; fills the sample's seconds and processor times. Gives the
+/// number of messages that the target received.
+Result<std::uint64_t> time_it(Link& link, Sample& sample, const std::function<Status()>& timed);
+
+}  // namespace fairlead::bench

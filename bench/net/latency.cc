@@ -1,0 +1,151 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "bench/net/initiator.h"
+#include "bench/net/pattern.h"
+
+namespace fairlead::bench {
+namespace {
+
+using std::chrono::steady_clock;
+
+constexpr std::uint64_t kFirstSeed = 3;
+constexpr std::uint64_t kSecondSeed = 4;
+
+// One round trip or one read at a time. Each subclass of round() below ends when the data is here again.
+class Rounds {
+ public:
+  Rounds(Link& link, const Plan& plan, const Buffers& buffers, Memory echo)
+      : link_(link), plan_(plan), buffers_(buffers), echo_(std::move(echo)) {}
+
+  template <typename Done>
+  Status run(Done done, Sample* sample) {
+    // A round trip is halved: latency is one way. A read is a whole.
+    const std::int64_t ways = plan_.op == Op::kRead ? 1 : 2;
+    auto before = steady_clock::now();
+    for (std::uint64_t finished = 0;;) {
+      if (Status status = round(); !status.ok()) return status;
+      ++finished;
+      const auto now = steady_clock::now();
+      if (sample != nullptr) {
+        sample->latency.record(static_cast<std::uint64_t>(std::chrono::nanoseconds(now - before).count() / ways));
+        sample->iterations = finished;
+      }
+      before = now;
+      if (done(finished, now)) return plan_.op == Op::kRead ? link_.check() : Status();
+    }
+  }
+
+  // Sends other data through and compares what came back.
+  Status verify() {
+    const std::uint64_t seeds[] = {kFirstSeed, kSecondSeed};
+    for (const std::uint64_t seed : seeds) {
+      if (plan_.op == Op::kRead) {
+        if (seed == kSecondSeed) {
+          buffers_.clear();
+          if (const Result<Json> filled = link_.ask("fill", {{"seed", seed}}); !filled) return filled.error();
+          if (Status status = round(); !status.ok()) return status;
+        }
+        if (Status status = buffers_.compare(seed); !status.ok()) return status;
+        continue;
+      }
+      buffers_.fill(seed);
+      std::memset(echo_.data(), 0, echo_.size());
+      if (Status status = round(); !status.ok()) return status;
+      if (plan_.op == Op::kSend) std::memcpy(echo_.data(), message_.data(), std::min(message_.size(), echo_.size()));
+      if (std::memcmp(echo_.data(), buffers_.local(0).data(), buffers_.size()) != 0) {
+        return {Code::kDataLoss, fmt::format("verification failed: {} bytes came back changed", buffers_.size())};
+      }
+    }
+    return {};
+  }
+
+ private:
+  Status round() {
+    if (plan_.op == Op::kRead) return link_.finish(link_.peer().read(buffers_.local(0), buffers_.remote(0)));
+    ++sequence_;
+    const Transfer sent = plan_.op == Op::kWrite
+                              ? link_.peer().write(buffers_.local(0), buffers_.remote(0), {.notify = sequence_})
+                              : link_.peer().send(buffers_.local(0).bytes(), kEchoed);
+    if (sent.done() && sent.code() != Code::kOk) return sent.status();
+    Result<Event> event = link_.next_spinning();
+    if (!event) return event.error();
+    if (plan_.op == Op::kWrite && (event->kind != Event::Kind::kNotification || event->value != sequence_)) {
+      return {Code::kDataLoss, fmt::format("notification {} came back as {}", sequence_, event->value)};
+    }
+    if (plan_.op == Op::kSend) {
+      if (event->kind != Event::Kind::kMessage || event->data.size() != buffers_.size()) {
+        return {Code::kDataLoss, "a message came back with another size"};
+      }
+      message_ = std::move(event->data);
+    }
+    // The echo proves that it arrived, but the buffer is free only once our own completion is here too.
+    return link_.finish(sent);
+  }
+
+  Link& link_;
+  const Plan& plan_;
+  const Buffers& buffers_;
+  Memory echo_;
+  std::vector<std::byte> message_;
+  std::uint64_t sequence_ = 0;
+};
+
+// A name that this process publishes while it lives.
+class Published {
+ public:
+  static Result<Published> create(Link& link, const std::string& name, const Memory& memory) {
+    if (Status status = link.engine().publish(name, memory, Access::kRemoteWrite); !status.ok()) return status;
+    return Published(&link.engine(), name);
+  }
+  Published(Published&& other) noexcept
+      : engine_(std::exchange(other.engine_, nullptr)), name_(std::move(other.name_)) {}
+  Published& operator=(Published&&) = delete;
+  ~Published() {
+    if (engine_ != nullptr) static_cast<void>(engine_->unpublish(name_));
+  }
+
+ private:
+  Published(Engine* engine, std::string name) : engine_(engine), name_(std::move(name)) {}
+  Engine* engine_;
+  std::string name_;
+};
+
+}  // namespace
+
+Result<Sample> measure_latency(Link& link, const Plan& plan, std::uint64_t size) {
+  constexpr const char* kEchoName = "bench/echo";
+  Result<Memory> echo = link.engine().allocate(size);
+  if (!echo) return echo.error();
+  const Result<Published> published = Published::create(link, kEchoName, *echo);
+  if (!published) return published.error();
+  const Result<Buffers> buffers =
+      Buffers::prepare(link, size, 1, true, plan.op == Op::kWrite ? kEchoName : std::string_view());
+  if (!buffers) return buffers.error();
+  buffers->fill(kFirstSeed);
+  if (plan.op == Op::kRead) {
+    if (const Result<Json> filled = link.ask("fill", {{"seed", kFirstSeed}}); !filled) return filled.error();
+  }
+
+  Rounds rounds(link, plan, *buffers, *echo);
+  const Until warm(0.25, std::max<std::uint64_t>(plan.warmup, 1));
+  Status status = rounds.run([&](auto done, auto now) { return warm.reached_either(done, now); }, nullptr);
+  if (!status.ok()) return status;
+
+  Sample sample;
+  sample.size = size;
+  const Result<std::uint64_t> received = time_it(link, sample, [&] {
+    const Until enough(plan.duration, plan.iterations);
+    return rounds.run([&](auto done, auto now) { return enough.reached(done, now); }, &sample);
+  });
+  if (!received) return received.error();
+  if (plan.verify) {
+    if (status = rounds.verify(); !status.ok()) return status;
+    sample.verified = true;
+  }
+  return sample;
+}
+
+}  // namespace fairlead::bench

@@ -1,0 +1,58 @@
+#include "bench/net/link.h"
+
+#include <fmt/format.h>
+
+#include <cstring>
+
+namespace fairlead::bench {
+
+Status Link::judge(const Event& event) {
+  if (event.kind == Event::Kind::kPathChanged) {
+    failed_ = Status(Code::kUnavailable, "the path changed during the measurement: " + event.text);
+  } else if (event.kind == Event::Kind::kClosed) {
+    failed_ = event.status.ok() ? Status(Code::kUnavailable, "the target closed the session")
+                                : Status(event.status.code(), "lost the target: " + event.status.message());
+  }
+  return failed_;
+}
+
+Result<Json> Link::ask(std::string_view type, Json::Object fields) {
+  fields.emplace(fields.begin(), "type", type);
+  fields.emplace(fields.begin(), "v", kProtocolVersion);
+  const std::string text = Json(std::move(fields)).dump();
+  static_cast<void>(peer_.send(std::as_bytes(std::span(text)), kControl));
+  while (failed_.ok()) {
+    const Event event = peer_.next_event(std::chrono::seconds(1));
+    if (Status status = judge(event); !status.ok()) return status;
+    if (event.kind != Event::Kind::kMessage || event.value != kControl) continue;
+    Result<Json> answer = Json::parse({reinterpret_cast<const char*>(event.data.data()), event.data.size()});
+    if (!answer) return answer.error();
+    if (const Json* error = answer->find("error"); error != nullptr && error->string() != nullptr) {
+      return Status(Code::kInvalidArgument, "the target refused: " + *error->string());
+    }
+    return answer;
+  }
+  return failed_;
+}
+
+Result<Event> Link::next_spinning() {
+  while (failed_.ok()) {
+    Event event = peer_.next_event();
+    if (event.kind == Event::Kind::kNone) continue;
+    if (Status status = judge(event); !status.ok()) return status;
+    if (event.kind == Event::Kind::kNotification || event.kind == Event::Kind::kMessage) return event;
+  }
+  return failed_;
+}
+
+Status Link::finish(const Transfer& transfer) {
+  while (!transfer.done()) engine_->poll();
+  return transfer.code() == Code::kOk ? Status() : transfer.status();
+}
+
+Status Link::check() {
+  if (!failed_.ok()) return failed_;
+  return judge(peer_.next_event());
+}
+
+}  // namespace fairlead::bench

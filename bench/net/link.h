@@ -1,0 +1,48 @@
+// The initiator's side of a session with a target: requests and answers (JSON messages of value kControl), and the
+// strictness that a measurement needs: a path that changes fails the run.
+// Threads: one.
+#pragma once
+
+#include <chrono>
+#include <string_view>
+
+#include "bench/base/json.h"
+#include "fairlead/engine.h"
+
+namespace fairlead::bench {
+
+inline constexpr std::uint64_t kProtocolVersion = 1;
+
+/// The value of a message says what it is.
+enum MessageValue : std::uint64_t {
+  kControl = 0,  // JSON
+  kCounted = 1,  // payload: count it
+  kChecked = 2,  // payload: count it and keep its CRC-32
+  kEchoed = 3,   // payload: send it back
+};
+
+class Link {
+ public:
+  Link(Engine* engine, Peer peer) : engine_(engine), peer_(std::move(peer)) {}
+
+  [[nodiscard]] Engine& engine() noexcept { return *engine_; }
+  [[nodiscard]] Peer& peer() noexcept { return peer_; }
+
+  /// Sends {"type": TYPE, fields...} and waits for the answer. Errors: what the target refused, the end of the session.
+  Result<Json> ask(std::string_view type, Json::Object fields = {});
+  /// The next notification or payload message, spinning.
+  Result<Event> next_spinning();
+  /// Waits for a transfer's end, spinning.
+  Status finish(const Transfer& transfer);
+  /// Not ok once a path changed or the session ended. Cheap; never blocks.
+  Status check();
+
+ private:
+  Status judge(const Event& event);
+
+  Engine* engine_;
+  Peer peer_;
+  Status failed_;
+};
+
+}  // namespace fairlead::bench

@@ -1,0 +1,31 @@
+// A target in a process of its own on this host, for `bench --local`.
+#pragma once
+
+#include <sys/types.h>
+
+#include <string>
+
+#include "fairlead/config.h"
+#include "fairlead/status.h"
+
+namespace fairlead::bench {
+
+/// The child ends when its initiator has gone, when this object is destroyed, or when this process dies, however it
+/// dies. Fork happens in start(), so call it before any thread exists.
+class LocalTarget {
+ public:
+  /// `config.listen` is replaced by a free port of loopback. Errors: the child's own.
+  static Result<LocalTarget> start(EngineConfig config);
+  LocalTarget(LocalTarget&& other) noexcept;
+  LocalTarget& operator=(LocalTarget&&) = delete;
+  ~LocalTarget();
+
+  [[nodiscard]] const std::string& address() const noexcept { return address_; }
+
+ private:
+  LocalTarget(pid_t child, std::string address) : child_(child), address_(std::move(address)) {}
+  pid_t child_;  // -1: none
+  std::string address_;
+};
+
+}  // namespace fairlead::bench

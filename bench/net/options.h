@@ -1,0 +1,46 @@
+// What to measure, and what was measured.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "bench/net/histogram.h"
+
+namespace fairlead::bench {
+
+enum class Kind : std::uint8_t { kBandwidth, kLatency };
+enum class Op : std::uint8_t { kWrite, kRead, kSend };
+
+[[nodiscard]] constexpr std::string_view to_string(Kind kind) { return kind == Kind::kBandwidth ? "bw" : "lat"; }
+[[nodiscard]] constexpr std::string_view to_string(Op op) {
+  return op == Op::kWrite ? "write" : op == Op::kRead ? "read" : "send";
+}
+
+inline constexpr std::uint64_t kMaxSize = std::uint64_t{1} << 30;    // of one operation, bytes
+inline constexpr std::uint64_t kMaxBuffer = std::uint64_t{1} << 30;  // of all slots at one end, bytes
+inline constexpr std::uint64_t kMaxDepth = 4096;
+
+struct Plan {
+  Kind kind = Kind::kBandwidth;
+  Op op = Op::kWrite;
+  std::vector<std::uint64_t> sizes;
+  double duration = 2;           // seconds per size, unless `iterations`
+  std::uint64_t iterations = 0;  // per size; 0: by duration
+  std::uint64_t warmup = 100;    // operations before the clock starts (for at most a quarter second)
+  std::uint64_t depth = 16;      // operations in flight (bandwidth)
+  bool verify = true;
+};
+
+/// One size's figures.
+struct Sample {
+  std::uint64_t size = 0;        // bytes per operation
+  std::uint64_t iterations = 0;  // operations (ping-pong: round trips)
+  double seconds = 0;
+  Histogram latency;                         // ns; see docs/benchmarks.md for from where to where
+  double initiator_cpu = 0, target_cpu = 0;  // seconds
+  bool verified = false;
+};
+
+}  // namespace fairlead::bench

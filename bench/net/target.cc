@@ -1,0 +1,169 @@
+#include "bench/net/target.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "bench/base/cpu_time.h"
+#include "bench/net/link.h"
+#include "bench/net/options.h"
+#include "bench/net/pattern.h"
+#include "datapath/base/crc.h"
+#include "fairlead/log.h"
+
+namespace fairlead::bench {
+
+// One initiator and the memory that its current size uses.
+struct Target::Client {
+  Peer peer;
+  Engine* engine;
+  Memory memory;
+  std::string region;      // the name under which it is published; empty: none
+  std::uint64_t size = 0;  // of a slot
+  std::uint64_t slots = 0;
+  RemoteMemory echo;  // where notified writes go back to, if anywhere
+  bool spin = false;
+  std::uint64_t received = 0;  // messages
+  std::vector<std::uint32_t> crcs;
+  Stopwatch watch;
+
+  ~Client() { forget(); }
+  void forget() {
+    if (!region.empty()) static_cast<void>(engine->unpublish(region));
+    region.clear();
+    memory = {};
+    spin = false;
+  }
+  void fill(std::uint64_t seed) const {
+    for (std::uint64_t slot = 0; slot < slots; ++slot)
+      fill_pattern(memory.slice(slot * size, size).bytes(), seed, slot);
+  }
+};
+
+Target::Target(Engine* engine) : engine_(engine) {}
+Target::~Target() = default;
+
+Target::Client* Target::client_of(const Peer& peer) {
+  for (const auto& client : clients_) {
+    if (client->peer == peer) return client.get();
+  }
+  clients_.push_back(std::make_unique<Client>());
+  clients_.back()->peer = peer;
+  clients_.back()->engine = engine_;
+  return clients_.back().get();
+}
+
+void Target::serve(bool once) {
+  while (!once || gone_ == 0) {
+    while (engine_->accept()) {
+    }
+    const bool spin = std::any_of(clients_.begin(), clients_.end(), [](const auto& client) { return client->spin; });
+    const auto [peer, event] = engine_->next_event(spin ? std::chrono::nanoseconds(0) : std::chrono::seconds(1));
+    if (event.kind != Event::Kind::kNone) on_event(peer, event);
+  }
+}
+
+void Target::on_event(const Peer& peer, const Event& event) {
+  Client& client = *client_of(peer);
+  switch (event.kind) {
+    case Event::Kind::kNotification:
+      if (client.echo.valid()) {
+        static_cast<void>(client.peer.write(client.memory.slice(0, client.size), client.echo, {.notify = event.value}));
+      }
+      return;
+    case Event::Kind::kMessage:
+      if (event.value == kEchoed) {
+        static_cast<void>(client.peer.send(event.data, kEchoed));
+      } else if (event.value == kCounted || event.value == kChecked) {
+        ++client.received;
+        if (event.value == kChecked && client.crcs.size() < kMaxDepth) client.crcs.push_back(crc32(event.data));
+      } else {
+        on_control(client, event);
+      }
+      return;
+    case Event::Kind::kClosed:
+      std::erase_if(clients_, [&peer](const auto& other) { return other->peer == peer; });
+      ++gone_;
+      return;
+    default:
+      return;
+  }
+}
+
+void Target::on_control(Client& client, const Event& event) {
+  const Result<Json> request = Json::parse({reinterpret_cast<const char*>(event.data.data()), event.data.size()});
+  const Json* type = request ? request->find("type") : nullptr;
+  const Json* version = request ? request->find("v") : nullptr;
+  Result<Json::Object> out = Status(Code::kInvalidArgument, "not a request");
+  if (type != nullptr && type->string() != nullptr && version != nullptr && version->uint()) {
+    out = *version->uint() == kProtocolVersion
+              ? answer(client, *type->string(), *request)
+              : Status(Code::kVersionMismatch,
+                       fmt::format("this target speaks version {} of the bench protocol", kProtocolVersion));
+  }
+  const std::string text = Json(out ? *std::move(out) : Json::Object{{"error", out.error().message()}}).dump();
+  static_cast<void>(client.peer.send(std::as_bytes(std::span(text)), kControl));
+}
+
+Result<Json::Object> Target::answer(Client& client, const std::string& type, const Json& request) {
+  if (type == "prepare") return prepare(client, request);
+  if (type == "start") {
+    client.received = 0;
+    client.crcs.clear();
+    client.watch.restart();
+    return Json::Object{};
+  }
+  if (type == "stop") {
+    return Json::Object{{"cpu_seconds", client.watch.cpu_seconds()}, {"received", client.received}};
+  }
+  if (type == "fill") {
+    const Json* seed = request.find("seed");
+    if (seed == nullptr || !seed->uint()) return Status(Code::kInvalidArgument, "fill without a seed");
+    client.fill(*seed->uint());
+    return Json::Object{};
+  }
+  if (type == "checksums") {
+    Json::Array slots;
+    for (std::uint64_t slot = 0; slot < client.slots; ++slot) {
+      slots.emplace_back(crc32(client.memory.slice(slot * client.size, client.size).bytes()));
+    }
+    return Json::Object{{"slots", std::move(slots)}, {"messages", Json::Array(client.crcs.begin(), client.crcs.end())}};
+  }
+  return Status(Code::kInvalidArgument, fmt::format("unknown request '{}'", type.substr(0, 40)));
+}
+
+Result<Json::Object> Target::prepare(Client& client, const Json& request) {
+  const auto number = [&request](std::string_view name, std::uint64_t max) -> std::uint64_t {
+    const Json* field = request.find(name);
+    return field != nullptr && field->uint() && *field->uint() <= max ? *field->uint() : 0;
+  };
+  client.forget();
+  client.echo = {};
+  client.size = number("size", kMaxSize);
+  client.slots = number("slots", kMaxDepth);
+  if (client.size == 0 || client.slots == 0 || client.size * client.slots > kMaxBuffer) {
+    client.slots = 0;
+    return Status(Code::kInvalidArgument,
+                  fmt::format("size must be 1 to {}, slots 1 to {}, and their product at most {}", kMaxSize, kMaxDepth,
+                              kMaxBuffer));
+  }
+  Result<Memory> memory = engine_->allocate(client.size * client.slots);
+  if (!memory) return memory.error();
+  client.memory = *std::move(memory);
+  std::memset(client.memory.data(), 0, client.memory.size());
+  const std::string name = fmt::format("bench/{}", next_region_++);
+  if (Status status = engine_->publish(name, client.memory, Access::kRemoteReadWrite); !status.ok()) return status;
+  client.region = name;
+  if (const Json* echo = request.find("echo"); echo != nullptr && echo->string() != nullptr) {
+    Result<RemoteMemory> remote = client.peer.lookup(*echo->string());
+    if (!remote) return remote.error();
+    if (remote->size() != client.size) return Status(Code::kInvalidArgument, "the echo region has another size");
+    client.echo = *std::move(remote);
+  }
+  const Json* spin = request.find("spin");
+  client.spin = spin != nullptr && spin->boolean().value_or(false);
+  return Json::Object{{"region", name}};
+}
+
+}  // namespace fairlead::bench

@@ -1,0 +1,137 @@
+#include <fmt/format.h>
+
+#include "bench/base/file_output.h"
+#include "bench/base/sizes.h"
+#include "bench/net/initiator.h"
+#include "bench/net/local_target.h"
+#include "bench/net/report.h"
+#include "bench/net/target.h"
+#include "cli/args.h"
+#include "cli/commands.h"
+#include "cli/console.h"
+#include "cli/engine_options.h"
+
+namespace fairlead::cli {
+namespace {
+
+struct Options {
+  EngineConfig config;
+  bench::Plan plan;
+  std::string kind, target, server, json;
+  std::string op = "write";
+  bool local = false, once = false, no_verify = false;
+};
+
+Status serve(Options& options, Console& console) {
+  options.config.listen = options.server;
+  Result<Engine> engine = Engine::create(options.config);
+  if (!engine) return engine.error();
+  console.line("listening on " + engine->listen_address());
+  bench::Target(&*engine).serve(options.once);
+  return {};
+}
+
+// Which device carries the session, in the words of the device list.
+bench::Setting setting_of(const Engine& engine, const Peer& peer, bool local) {
+  bench::Setting setting{peer.transport(), peer.transport(), peer.explain(), local};
+  for (const DeviceInfo& device : engine.devices()) {
+    if (device.transport == setting.transport && !device.detail.empty()) setting.device = device.detail;
+  }
+  return setting;
+}
+
+Status measure_all(const Options& options, const std::string& address, Console& console) {
+  Result<Engine> engine = Engine::create(options.config);
+  if (!engine) return engine.error();
+  Result<Peer> peer = engine->connect(address);
+  const Status ready = peer ? peer->wait_ready(options.config.connect_timeout) : peer.error();
+  if (!ready.ok()) return Status(ready.code(), fmt::format("cannot reach {}: {}", address, ready.message()));
+  console.line(peer->explain());
+  console.line(bench::table_head(options.plan));
+  bench::Link link(&*engine, *peer);
+  std::vector<bench::Sample> samples;
+  for (const std::uint64_t size : options.plan.sizes) {
+    Result<bench::Sample> sample = bench::measure(link, options.plan, size);
+    if (!sample)
+      return Status(sample.error().code(),
+                    fmt::format("size {}: {}", bench::format_size(size), sample.error().message()));
+    console.line(bench::table_line(*sample));
+    samples.push_back(*std::move(sample));
+  }
+  const bench::Setting setting = setting_of(*engine, *peer, options.local);
+  peer->close();
+  if (options.json.empty()) return {};
+  return bench::write_text(options.json, bench::report(options.plan, options.config, setting, samples).dump(2) + "\n");
+}
+
+Status measure(const Options& options, Console& console) {
+  if (!options.local) return measure_all(options, options.target, console);
+  const Result<bench::LocalTarget> target = bench::LocalTarget::start(options.config);
+  if (!target) return target.error();
+  return measure_all(options, target->address(), console);
+}
+
+// The rules that span several flags. Empty: all is well.
+std::string complete(Options& options) {
+  bench::Plan& plan = options.plan;
+  if (!options.server.empty()) return options.local ? "--server and --local exclude each other" : "";
+  if (options.kind.empty()) return "say what to measure: bw or lat";
+  if (options.local == !options.target.empty()) return "give either --local or the HOST:PORT of a bench --server";
+  plan.kind = options.kind == "bw" ? bench::Kind::kBandwidth : bench::Kind::kLatency;
+  plan.op = options.op == "write" ? bench::Op::kWrite : options.op == "read" ? bench::Op::kRead : bench::Op::kSend;
+  plan.verify = !options.no_verify;
+  if (plan.sizes.empty()) plan.sizes = {plan.kind == bench::Kind::kBandwidth ? std::uint64_t{1} << 20 : 8};
+  for (const std::uint64_t size : plan.sizes) {
+    if (plan.op == bench::Op::kSend && size > options.config.max_message_bytes) {
+      return fmt::format("--size {}: a message has at most {}", bench::format_size(size),
+                         bench::format_size(options.config.max_message_bytes));
+    }
+  }
+  return "";
+}
+
+}  // namespace
+
+int bench_command(Words words) {
+  Options options;
+  Args args("bench", "Measures bandwidth or latency between two processes, and verifies the data.",
+            "Examples:\n"
+            "  fairlead bench bw --transport tcp --op write --size 64K..4M --local\n"
+            "  fairlead bench lat --transport verbs:soft0 --op write --size 8 --duration 5 --local --json -\n"
+            "  fairlead bench --server :7472        on one machine, and on another:\n"
+            "  fairlead bench bw gpu7:7472 --op read --size 1M\n"
+            "What is measured, from where to where: docs/benchmarks.md.");
+  bench::Plan* const plan = &options.plan;
+  args.positional("bw|lat", "What to measure", set_choice(&options.kind, {"bw", "lat"}), false);
+  args.positional("HOST:PORT", "A bench --server", set_host_port(&options.target, true), false);
+  args.option("--server", "HOST:PORT", "Be the passive end, for `bench bw|lat HOST:PORT` elsewhere",
+              set_host_port(&options.server, false));
+  args.flag("--once", &options.once, "With --server: end when the first initiator has gone");
+  args.flag("--local", &options.local, "Start the passive end here, as a process of its own on loopback");
+  args.option("--op", "OP", "write, read or send (default write)", set_choice(&options.op, {"write", "read", "send"}));
+  args.option("--size", "LIST", "Bytes: 8,4K,1M or ranges that double, 8..1M (default 1M for bw, 8 for lat)",
+              [plan](std::string_view text) {
+                auto sizes = bench::parse_size_list(text, bench::kMaxSize);
+                if (sizes) plan->sizes = *std::move(sizes);
+                return sizes.status();
+              });
+  args.option("--duration", "S", "Seconds per size (default 2)", set_seconds(&plan->duration, 0.01, 86'400));
+  args.option("--iterations", "N", "Operations per size, instead of --duration",
+              set_number(&plan->iterations, 1, 1'000'000'000'000));
+  args.option("--warmup", "N", "Operations before the clock starts (default 100)",
+              set_number(&plan->warmup, 0, 1'000'000));
+  args.option("--depth", "N", "bw: operations in flight (default 16)", set_number(&plan->depth, 1, bench::kMaxDepth));
+  args.flag("--no-verify", &options.no_verify, "Do not check the data");
+  args.option("--json", "FILE", "Write a report; - for standard output", set_text(&options.json));
+  add_engine_options(args, &options.config);
+  if (const auto exit = args.parse(words)) return *exit;
+  if (const std::string wrong = complete(options); !wrong.empty()) return args.usage_error(wrong);
+  options.config.failover = false;  // a figure that two paths share is none
+
+  Console console("bench", options.json == "-");
+  const Status status = options.server.empty() ? measure(options, console) : serve(options, console);
+  if (!status.ok()) console.error(status);
+  return status.ok() ? kSuccess : kFailure;
+}
+
+}  // namespace fairlead::cli

@@ -1,0 +1,17 @@
+// The subcommands: each takes the words after its name and gives the exit code (kSuccess, kFailure, kUsage).
+#pragma once
+
+#include <span>
+
+namespace fairlead::cli {
+
+using Words = std::span<const char* const>;
+
+int bench_command(Words words);
+int devices_command(Words words);
+int pull_command(Words words);
+int push_command(Words words);
+int serve_command(Words words);
+int version_command(Words words);
+
+}  // namespace fairlead::cli

@@ -1,0 +1,75 @@
+// The `fairlead` program: finds the subcommand.
+#include <fmt/format.h>
+
+#include <csignal>
+#include <cstdio>
+#include <exception>
+#include <string_view>
+
+#include "cli/args.h"
+#include "cli/commands.h"
+#include "cli/console.h"
+
+namespace {
+
+using fairlead::cli::Words;
+
+struct Command {
+  std::string_view name;
+  std::string_view summary;
+  int (*run)(Words words);
+};
+
+constexpr Command kCommands[] = {
+    {"serve", "Accept tensors into registered memory, check them, hand them out again", fairlead::cli::serve_command},
+    {"push", "Send a safetensors file to a server", fairlead::cli::push_command},
+    {"pull", "Fetch a model from a server into a safetensors file", fairlead::cli::pull_command},
+    {"bench", "Measure bandwidth or latency over any transport", fairlead::cli::bench_command},
+    {"devices", "Show the ways across that this host has, and why each is or is not used",
+     fairlead::cli::devices_command},
+    {"version", "Show what this program was built from", fairlead::cli::version_command},
+};
+
+void print_help(std::FILE* out) {
+  fmt::print(out,
+             "Fairlead moves tensors between processes and hosts over RDMA, or TCP where there is none.\n\n"
+             "Usage: fairlead COMMAND [FLAGS]\n\nCommands:\n");
+  for (const Command& command : kCommands) fmt::print(out, "  {:<8} {}\n", command.name, command.summary);
+  fmt::print(
+      out,
+      "\n'fairlead COMMAND --help' shows flags, defaults and examples. Every flag --some-name can also be set as\n"
+      "FAIRLEAD_SOME_NAME in the environment; FAIRLEAD_LOG=debug|info|warning|error|off sets the log level.\n"
+      "Exit codes: 0 done, 1 failed, 2 wrong usage.\n");
+}
+
+int run(int argc, char** argv) {
+  if (argc < 2) {
+    print_help(stderr);
+    return fairlead::cli::kUsage;
+  }
+  const std::string_view name = argv[1];
+  if (name == "help" || name == "--help" || name == "-h") {
+    print_help(stdout);
+    return fairlead::cli::kSuccess;
+  }
+  const Words words(argv + 2, static_cast<std::size_t>(argc - 2));
+  if (name == "--version") return fairlead::cli::version_command(words);
+  for (const Command& command : kCommands) {
+    if (command.name == name) return command.run(words);
+  }
+  fmt::print(stderr, "fairlead: no command '{}'. Legal: serve, push, pull, bench, devices, version.\n", name);
+  return fairlead::cli::kUsage;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  std::signal(SIGPIPE, SIG_IGN);  // a reader of our output that left is a write error, not the end of a transfer
+  fairlead::cli::install_console_log();
+  try {
+    return run(argc, argv);
+  } catch (const std::exception& error) {  // memory ran out, or output could not be written
+    std::fprintf(stderr, "fairlead: error: %s\n", error.what());
+    return fairlead::cli::kFailure;
+  }
+}

@@ -1,0 +1,119 @@
+#include <fmt/format.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/signalfd.h>
+
+#include "bench/base/build_info.h"
+#include "bench/base/file_output.h"
+#include "bench/base/json.h"
+#include "cli/args.h"
+#include "cli/commands.h"
+#include "cli/engine_options.h"
+#include "cli/push_server.h"
+#include "cli/serve_metrics.h"
+#include "datapath/base/unique_fd.h"
+#include "metrics/engine_metrics.h"
+#include "metrics/server.h"
+
+namespace fairlead::cli {
+namespace {
+
+struct Options {
+  EngineConfig config;
+  std::string metrics, ready_file, check = "end";
+  std::uint64_t max_bytes = std::uint64_t{4} << 30;
+  bool once = false;
+};
+
+// SIGTERM and SIGINT as a descriptor. Blocked first, so that every thread made later leaves them to it.
+Result<UniqueFd> end_signals() {
+  sigset_t set;
+  sigemptyset(&set);
+  sigaddset(&set, SIGTERM);
+  sigaddset(&set, SIGINT);
+  if (::pthread_sigmask(SIG_BLOCK, &set, nullptr) != 0) return Status(Code::kInternal, "cannot block SIGTERM");
+  UniqueFd fd(::signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
+  if (!fd) return Status(Code::kResourceExhausted, "cannot create a signal descriptor");
+  return fd;
+}
+
+void serve_clients(Engine& engine, PushServer& server, int end_fd, bool once) {
+  while (!once || server.clients_ended() == 0) {
+    pollfd fds[] = {{engine.event_fd(), POLLIN, 0}, {end_fd, POLLIN, 0}};
+    if (::poll(fds, std::size(fds), -1) > 0 && fds[1].revents != 0) return;
+    while (std::optional<Peer> peer = engine.accept()) server.on_connected(*peer);
+    for (auto [peer, event] = engine.next_event(); event.kind != Event::Kind::kNone;
+         std::tie(peer, event) = engine.next_event()) {
+      server.on_event(peer, event);
+    }
+  }
+}
+
+Status announce(const Options& options, const std::string& listen, const std::string& metrics, Console& console) {
+  console.line("listening on " + listen);
+  if (!metrics.empty()) console.line(fmt::format("metrics on http://{}/metrics", metrics));
+  if (options.ready_file.empty()) return {};
+  const bench::Json::Object ready{{"listen", listen}, {"metrics", metrics}};
+  return bench::write_text(options.ready_file, bench::Json(ready).dump() + "\n");
+}
+
+Status serve(const Options& options, Console& console) {
+  const Result<UniqueFd> end = end_signals();
+  if (!end) return end.error();
+  Result<Engine> engine = Engine::create(options.config);
+  if (!engine) return engine.error();
+  ServeCounters counters;
+  ModelStore store(&*engine, options.max_bytes);
+  PushServer server(&*engine, &store, &console, &counters, options.check == "end" ? Check::kAtEnd : Check::kOnArrival);
+
+  std::unique_ptr<metrics::MetricsServer> exposition;
+  if (!options.metrics.empty()) {
+    auto started = metrics::MetricsServer::start(options.metrics, [&] {
+      std::vector<metrics::Metric> all = metrics::engine_metrics(engine->stats());
+      const bench::BuildInfo& build = bench::build_info();
+      all.push_back(
+          metrics::build_metric(std::string(build.version), std::string(build.commit), std::string(build.build_type)));
+      for (metrics::Metric& metric : serve_metrics(counters, store)) all.push_back(std::move(metric));
+      return all;
+    });
+    if (!started) return started.error();
+    exposition = *std::move(started);
+  }
+  Status status = announce(options, engine->listen_address(), exposition ? exposition->address() : "", console);
+  if (!status.ok()) return status;
+  serve_clients(*engine, server, end->get(), options.once);
+  console.line("ending");
+  return {};
+}
+
+}  // namespace
+
+int serve_command(Words words) {
+  Options options;
+  options.config.listen = ":7471";
+  Args args("serve",
+            "Accepts models from `fairlead push` into registered memory, checks every tensor, and hands them out "
+            "to `fairlead pull`. Ends on SIGTERM or SIGINT.",
+            "Examples:\n  fairlead serve\n"
+            "  fairlead serve --listen 127.0.0.1:0 --metrics 127.0.0.1:0 --ready-file ready.json");
+  args.option("--listen", "HOST:PORT", "Where to listen; port 0 takes a free one (default :7471)",
+              set_host_port(&options.config.listen, false));
+  args.option("--metrics", "HOST:PORT", "Serve /metrics and /healthz there (default: not at all)",
+              set_host_port(&options.metrics, false));
+  args.option("--ready-file", "FILE", "Written when ready: {\"listen\": ..., \"metrics\": ...}",
+              set_text(&options.ready_file));
+  args.option("--max-bytes", "SIZE", "Memory for models; the oldest make room for new ones (default 4G)",
+              set_size(&options.max_bytes, 1, std::uint64_t{1} << 50));
+  args.option("--check", "WHEN", "When to compute checksums: end or arrival of each tensor (default end)",
+              set_choice(&options.check, {"end", "arrival"}));
+  args.flag("--once", &options.once, "End when the first client has gone");
+  add_engine_options(args, &options.config);
+  if (const auto exit = args.parse(words)) return *exit;
+
+  Console console("serve");
+  const Status status = serve(options, console);
+  if (!status.ok()) console.error(status);
+  return status.ok() ? kSuccess : kFailure;
+}
+
+}  // namespace fairlead::cli

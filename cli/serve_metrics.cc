@@ -1,0 +1,39 @@
+#include "cli/serve_metrics.h"
+
+namespace fairlead::cli {
+namespace {
+
+using metrics::Kind;
+using metrics::Metric;
+using metrics::Sample;
+
+Sample plain(std::uint64_t value) { return {static_cast<double>(value), {}}; }
+Sample result(const char* text, std::uint64_t value) { return {static_cast<double>(value), {{"result", text}}}; }
+
+}  // namespace
+
+std::vector<Metric> serve_metrics(const ServeCounters& counters, const ModelStore& store) {
+  return {
+      {"fairlead_serve_clients", "Clients connected now.", Kind::kGauge, {plain(counters.clients)}},
+      {"fairlead_serve_models", "Verified models that the server keeps.", Kind::kGauge, {plain(store.count())}},
+      {"fairlead_serve_model_bytes",
+       "Memory of all models, those being pushed included.",
+       Kind::kGauge,
+       {plain(store.bytes_held())}},
+      {"fairlead_serve_received_bytes_total",
+       "Bytes of tensors that were pushed and checked.",
+       Kind::kCounter,
+       {plain(counters.received_bytes)}},
+      {"fairlead_serve_pushes_total",
+       "Pushes, by how they ended.",
+       Kind::kCounter,
+       {result("verified", counters.pushes_verified), result("failed", counters.pushes_failed),
+        result("refused", counters.pushes_refused), result("abandoned", counters.pushes_abandoned)}},
+      {"fairlead_serve_tensors_total",
+       "Pushed tensors, by what their checksum said.",
+       Kind::kCounter,
+       {result("verified", counters.tensors_verified), result("failed", counters.tensors_failed)}},
+  };
+}
+
+}  // namespace fairlead::cli

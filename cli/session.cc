@@ -1,0 +1,149 @@
+#include "cli/session.h"
+
+#include <fmt/format.h>
+
+#include <deque>
+
+#include "bench/base/cpu_time.h"
+
+namespace fairlead::cli {
+namespace {
+
+// Enough to keep any path busy, little enough that a failure does not leave gigabytes in flight.
+constexpr std::size_t kMaxInFlight = 256;
+constexpr std::uint64_t kMaxBytesInFlight = std::uint64_t{256} << 20;
+
+}  // namespace
+
+Result<Session> Session::open(const EngineConfig& config, const std::string& host_port, Console* console) {
+  Result<Engine> engine = Engine::create(config);
+  if (!engine) return engine.error();
+  Result<Peer> peer = engine->connect(host_port);
+  if (!peer) return peer.error();
+  Status ready = peer->wait_ready(config.connect_timeout + std::chrono::seconds(1));
+  if (!ready.ok()) return Status(ready.code(), fmt::format("cannot reach {}: {}", host_port, ready.message()));
+  Session session(*std::move(engine), *std::move(peer), console);
+  console->line(fmt::format("connected to {}: {}", session.peer_.name(), session.peer_.explain()));
+  return session;
+}
+
+Status Session::take_events(std::chrono::nanoseconds timeout) {
+  while (ended_.ok()) {
+    Event event = peer_.next_event(timeout);
+    timeout = std::chrono::nanoseconds(0);
+    switch (event.kind) {
+      case Event::Kind::kNone:
+        return ended_;
+      case Event::Kind::kMessage:
+        messages_.push_back(std::move(event.data));
+        break;
+      case Event::Kind::kPathChanged:
+        console_->line("path changed: " + event.text);
+        path_changes_.push_back(std::move(event.text));
+        break;
+      case Event::Kind::kClosed:
+        ended_ = event.status.ok() ? Status(Code::kUnavailable, "the server closed the session")
+                                   : Status(event.status.code(), "lost the server: " + event.status.message());
+        break;
+      case Event::Kind::kConnected:
+      case Event::Kind::kNotification:
+        break;
+    }
+  }
+  return ended_;
+}
+
+Status Session::send(const PushMessage& message) {
+  const std::vector<std::byte> bytes = encode(message);
+  if (bytes.size() > kMaxPushMessage) {
+    return {Code::kOutOfRange,
+            fmt::format("message {} has {} bytes; the limit is {}", type_name(message), bytes.size(), kMaxPushMessage)};
+  }
+  const Transfer sent = peer_.send(bytes);
+  return sent.done() ? sent.status() : Status();
+}
+
+Result<PushMessage> Session::next_message() {
+  while (messages_.empty()) {
+    const Status status = take_events(std::chrono::seconds(1));
+    if (messages_.empty() && !status.ok()) return status;
+  }
+  const std::vector<std::byte> bytes = std::move(messages_.front());
+  messages_.erase(messages_.begin());
+  return decode(bytes);
+}
+
+Result<std::vector<TensorEntry>> Session::expect_tensors(std::uint64_t count) {
+  std::vector<TensorEntry> entries;
+  while (entries.size() < count) {
+    Result<TensorBatch> batch = expect<TensorBatch>();
+    if (!batch) return batch.error();
+    if (batch->entries.empty() || entries.size() + batch->entries.size() > count) {
+      return Status(Code::kDataLoss, fmt::format("the server described more or fewer than {} tensors", count));
+    }
+    std::move(batch->entries.begin(), batch->entries.end(), std::back_inserter(entries));
+  }
+  return entries;
+}
+
+Result<MoveFigures> Session::move(Direction direction, std::span<const Move> moves) {
+  MoveFigures figures;
+  std::uint64_t total = 0;
+  for (const Move& one : moves) total += one.local.size();
+  Progress progress(*console_, total);
+  bench::Stopwatch watch;
+  std::deque<std::pair<const Move*, Transfer>> in_flight;
+  std::uint64_t bytes_in_flight = 0;
+  std::size_t next = 0;
+  while (next < moves.size() || !in_flight.empty()) {
+    const bool room = in_flight.size() < kMaxInFlight && (in_flight.empty() || bytes_in_flight < kMaxBytesInFlight);
+    if (next < moves.size() && room) {
+      const Move& one = moves[next++];
+      in_flight.emplace_back(&one, direction == Direction::kWrite
+                                       ? peer_.write(one.local, one.remote, {.notify = one.notify})
+                                       : peer_.read(one.local, one.remote));
+      bytes_in_flight += one.local.size();
+      continue;
+    }
+    const auto& [oldest, transfer] = in_flight.front();
+    Transfer waiting = transfer;
+    static_cast<void>(waiting.wait(std::chrono::milliseconds(100)));
+    const Status session = take_events(std::chrono::nanoseconds(0));
+    if (!waiting.done() && session.ok()) continue;
+    const Status status = waiting.done() ? waiting.status() : session;
+    if (!status.ok()) {
+      // A lost session ends every transfer; its own reason says more than theirs.
+      if (!session.ok()) return session;
+      return Status(status.code(), fmt::format("tensor {}: {}", oldest->name, status.message()));
+    }
+    figures.bytes += oldest->local.size();
+    bytes_in_flight -= oldest->local.size();
+    in_flight.pop_front();
+    progress.update(figures.bytes);
+  }
+  figures.seconds = watch.seconds();
+  figures.cpu_seconds = watch.cpu_seconds();
+  return figures;
+}
+
+void Session::describe(bench::Json::Object& report) const {
+  const std::string transport = peer_.transport();
+  std::string device;
+  for (const DeviceInfo& info : engine_.devices()) {
+    if (info.transport == transport && info.usable) device = info.detail;
+  }
+  report.emplace_back("transport", transport);
+  report.emplace_back("device", device.empty() ? transport : device);
+  report.emplace_back("path", peer_.explain());
+  report.emplace_back("path_changes", bench::Json::Array(path_changes_.begin(), path_changes_.end()));
+}
+
+void Session::close() {
+  peer_.close();
+  const auto give_up = std::chrono::steady_clock::now() + std::chrono::seconds(2);
+  while (peer_.state() != PeerState::kClosed && std::chrono::steady_clock::now() < give_up) {
+    static_cast<void>(peer_.next_event(std::chrono::milliseconds(20)));
+  }
+}
+
+}  // namespace fairlead::cli

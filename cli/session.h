@@ -1,0 +1,78 @@
+// A client's session with a server: the engine, the peer, and what push and pull do the same way.
+// Threads: one. Errors: every call says when the session has ended, and why.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "bench/base/json.h"
+#include "cli/console.h"
+#include "cli/push_protocol.h"
+#include "fairlead/engine.h"
+
+namespace fairlead::cli {
+
+/// One tensor to move: `local` is written to `remote`, or read from it.
+struct Move {
+  std::string name;
+  Memory local;
+  RemoteMemory remote;
+  std::uint64_t notify = 0;  // writes only
+};
+
+struct MoveFigures {
+  std::uint64_t bytes = 0;
+  double seconds = 0;      // from the first post to the last completion
+  double cpu_seconds = 0;  // of this process meanwhile
+};
+
+class Session {
+ public:
+  /// Connects and waits until the session is ready. `console` must outlive it.
+  static Result<Session> open(const EngineConfig& config, const std::string& host_port, Console* console);
+
+  [[nodiscard]] Engine& engine() noexcept { return engine_; }
+  [[nodiscard]] Peer& peer() noexcept { return peer_; }
+  [[nodiscard]] const std::vector<std::string>& path_changes() const noexcept { return path_changes_; }
+
+  Status send(const PushMessage& message);
+  /// The next message if it is of this kind; a refusal's status; kDataLoss for another kind.
+  template <typename Expected>
+  Result<Expected> expect() {
+    Result<PushMessage> message = next_message();
+    if (!message) return message.error();
+    if (auto* expected = std::get_if<Expected>(&*message)) return std::move(*expected);
+    if (auto* refusal = std::get_if<Refusal>(&*message)) return std::move(refusal->status);
+    return Status(Code::kDataLoss, "the server answered with an unexpected " + std::string(type_name(*message)));
+  }
+  /// Tensors until there are `count` of them.
+  Result<std::vector<TensorEntry>> expect_tensors(std::uint64_t count);
+
+  enum class Direction : std::uint8_t { kWrite, kRead };
+  /// Many transfers in flight; shows progress. The first failure ends it.
+  Result<MoveFigures> move(Direction direction, std::span<const Move> moves);
+
+  /// {"transport", "device", "path_changes"}: the part of the report that every command has.
+  void describe(bench::Json::Object& report) const;
+  /// Waits a little until the server knows that this was an orderly end.
+  void close();
+
+ private:
+  Session(Engine engine, Peer peer, Console* console)
+      : engine_(std::move(engine)), peer_(std::move(peer)), console_(console) {}
+  Result<PushMessage> next_message();
+  /// Prints path changes; keeps messages; not ok once the session has ended.
+  Status take_events(std::chrono::nanoseconds timeout);
+
+  Engine engine_;
+  Peer peer_;
+  Console* console_;
+  std::vector<std::string> path_changes_;
+  std::vector<std::vector<std::byte>> messages_;  // that came while something else was awaited
+  Status ended_;
+};
+
+}  // namespace fairlead::cli

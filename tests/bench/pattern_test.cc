@@ -1,0 +1,45 @@
+#include "bench/net/pattern.h"
+
+#include <gmock/gmock.h>
+
+#include <set>
+#include <vector>
+
+#include "datapath/base/crc.h"
+
+namespace fairlead::bench {
+namespace {
+
+TEST(Pattern, CrcIsThatOfTheFilledBytes) {
+  for (const std::size_t size : {1UL, 7UL, 8UL, 9UL, 8191UL, 8192UL, 8193UL, 100'003UL}) {
+    std::vector<std::byte> bytes(size);
+    fill_pattern(bytes, 5, 3);
+    EXPECT_EQ(pattern_crc(size, 5, 3), crc32(bytes)) << size;
+  }
+}
+
+TEST(Pattern, SeedsSlotsAndSizesDiffer) {
+  std::set<std::uint32_t> crcs;
+  for (std::uint64_t seed = 0; seed < 10; ++seed) {
+    for (std::uint64_t slot = 0; slot < 10; ++slot) {
+      for (const std::uint64_t size : {8U, 4096U}) crcs.insert(pattern_crc(size, seed, slot));
+    }
+  }
+  EXPECT_EQ(crcs.size(), 200U);
+}
+
+TEST(Pattern, OneChangedOrMovedByteIsFound) {
+  std::vector<std::byte> bytes(64);
+  fill_pattern(bytes, 1, 0);
+  const std::uint32_t good = crc32(bytes);
+  for (std::size_t i = 0; i < bytes.size(); ++i) {
+    bytes[i] ^= std::byte{1};
+    EXPECT_NE(crc32(bytes), good);
+    bytes[i] ^= std::byte{1};
+  }
+  std::swap(bytes[3], bytes[40]);
+  EXPECT_NE(crc32(bytes), good);
+}
+
+}  // namespace
+}  // namespace fairlead::bench

@@ -1,0 +1,95 @@
+#include "bench/net/report.h"
+
+#include <gmock/gmock.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <sstream>
+
+#include "bench/base/file_output.h"
+#include "bench/base/sizes.h"
+
+namespace fairlead::bench {
+namespace {
+
+using testing::HasSubstr;
+
+Sample sample_of(std::uint64_t size, std::uint64_t count) {
+  Sample sample;
+  sample.size = size;
+  sample.iterations = count;
+  sample.seconds = 2;
+  sample.initiator_cpu = 1;
+  sample.target_cpu = 0.5;
+  sample.verified = true;
+  for (std::uint64_t i = 1; i <= 100; ++i) sample.latency.record(i * 100);
+  return sample;
+}
+
+TEST(Report, HasEveryFieldThatTheSchemaPromises) {
+  Plan plan;
+  EngineConfig config;
+  config.verbs.packet_io = "udp,drop=0.01";
+  const std::vector<Sample> samples = {sample_of(1'000'000, 1000), sample_of(8, 10)};
+  const Json document = report(plan, config, {"verbs:soft0", "softroce over UDP", "why", true}, samples);
+  for (const char* name : {"schema", "commit", "host", "transport", "device", "packet_io", "op", "results"}) {
+    EXPECT_NE(document.find(name), nullptr) << name;
+  }
+  EXPECT_EQ(*document.find("schema")->string(), "fairlead.bench/1");
+  EXPECT_EQ(*document.find("packet_io")->string(), "udp,drop=0.01");
+  EXPECT_EQ(*document.find("latency_kind")->string(), "completion_under_load");
+  for (const char* name : {"cpu_model", "cores", "kernel"})
+    EXPECT_NE(document.find("host")->find(name), nullptr) << name;
+  const Json& first = (*document.find("results")->array())[0];
+  EXPECT_EQ(first.find("size_bytes")->uint(), 1'000'000U);
+  EXPECT_EQ(first.find("iterations")->uint(), 1000U);
+  EXPECT_DOUBLE_EQ(*first.find("bytes_per_second")->number(), 5e8);
+  EXPECT_DOUBLE_EQ(*first.find("messages_per_second")->number(), 500);
+  EXPECT_DOUBLE_EQ(*first.find("cpu_seconds_per_gb")->find("initiator")->number(), 1);
+  EXPECT_DOUBLE_EQ(*first.find("cpu_seconds_per_gb")->find("target")->number(), 0.5);
+  for (const char* name : {"min", "p50", "p90", "p99", "p999", "max"}) {
+    ASSERT_NE(first.find("latency_ns")->find(name), nullptr) << name;
+  }
+  EXPECT_NEAR(static_cast<double>(*first.find("latency_ns")->find("p50")->uint()), 5000, 50);
+  EXPECT_EQ(first.find("latency_ns")->find("max")->uint(), 10'000U);
+  const Result<Json> read_back = Json::parse(document.dump(2));
+  ASSERT_TRUE(read_back) << read_back.error().to_string();
+  EXPECT_EQ(read_back->dump(), document.dump());
+}
+
+TEST(Report, PacketIoIsNullWhereThereIsNone) {
+  const Json document = report({}, {}, {"tcp", "tcp", "", false}, {});
+  EXPECT_EQ(document.find("packet_io")->type_name(), "null");
+}
+
+TEST(Report, LatencyKinds) {
+  Plan plan;
+  plan.kind = Kind::kLatency;
+  EXPECT_EQ(latency_kind(plan), "half_round_trip");
+  plan.op = Op::kRead;
+  EXPECT_EQ(latency_kind(plan), "full_read");
+}
+
+TEST(Report, TableSaysWhenNothingWasVerified) {
+  Sample sample = sample_of(4096, 10);
+  EXPECT_THAT(table_line(sample), HasSubstr("4K"));
+  EXPECT_THAT(table_line(sample), testing::Not(HasSubstr("not verified")));
+  sample.verified = false;
+  EXPECT_THAT(table_line(sample), HasSubstr("not verified"));
+}
+
+TEST(WriteText, ReplacesFilesWritesToDevicesAndNamesWhatItCannot) {
+  const std::string path = testing::TempDir() + "fairlead_write_text_test";
+  ASSERT_TRUE(write_text(path, "old").ok());
+  ASSERT_TRUE(write_text(path, "new\n").ok());
+  std::stringstream text;
+  text << std::ifstream(path).rdbuf();
+  EXPECT_EQ(text.str(), "new\n");
+  std::remove(path.c_str());
+  EXPECT_TRUE(write_text("/dev/null", "x").ok());
+  EXPECT_FALSE(std::ifstream("/dev/null").fail());
+  EXPECT_THAT(write_text("/nonexistent/x", "x").message(), HasSubstr("/nonexistent/x"));
+}
+
+}  // namespace
+}  // namespace fairlead::bench

@@ -245,7 +245,7 @@ void Connection::advance(datapath::PathEvents& events) noexcept {
 void Connection::on_async_event(ibv_event_type type, bool device_failed) noexcept {
   if (device_failed) {
     fail(Code::kUnavailable, "the device failed (fatal asynchronous event)", false);
-    kill(Code::kUnavailable);  // a dead device flushes nothing
+    kill(Code::kAborted);  // a dead device flushes nothing
     return;
   }
   switch (type) {

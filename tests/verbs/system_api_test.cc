@@ -1,0 +1,38 @@
+#include "verbs/system_api.h"
+
+#include <gtest/gtest.h>
+
+#include "verbs/device_list.h"
+
+namespace fairlead::verbs {
+namespace {
+
+TEST(SystemApi, IsWholeOrAbsentWithAReason) {
+  const auto api = system_api();
+  if (!api) {
+    EXPECT_FALSE(api.error().message().empty());
+    GTEST_SKIP() << api.error().to_string();
+  }
+  EXPECT_STREQ((*api)->source, "libibverbs.so.1");
+  // Every pointer of the table stands behind `source`.
+  const auto* entries = reinterpret_cast<void* const*>(*api);
+  for (std::size_t i = 1; i < sizeof(VerbsApi) / sizeof(void*); ++i) EXPECT_NE(entries[i], nullptr) << "entry " << i;
+}
+
+TEST(SystemApi, ListsDevicesWithoutCrashingWhereThereAreNone) {
+  const auto api = system_api();
+  if (!api) GTEST_SKIP() << api.error().to_string();
+  for (const std::string& name : device_names(**api)) {
+    auto context = open_by_name(**api, name);
+    if (!context) continue;  // no permission, for example
+    const auto port = query_port_facts(**api, context->get(), name, 1);
+    ASSERT_TRUE(port) << port.error().to_string();
+    EXPECT_FALSE(explain_device(*port, -1, "test").empty());
+  }
+  const auto missing = open_by_name(**api, "no such device");
+  ASSERT_FALSE(missing);
+  EXPECT_EQ(missing.error().code(), Code::kNotFound);
+}
+
+}  // namespace
+}  // namespace fairlead::verbs

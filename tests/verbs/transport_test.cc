@@ -1,0 +1,251 @@
+// Opening, connecting, registering, sleeping.
+#include "verbs/transport.h"
+
+#include <gtest/gtest.h>
+#include <poll.h>
+
+#include <cerrno>
+
+#include "harness.h"
+#include "verbs/path_description.h"
+
+namespace fairlead::verbs::testing {
+namespace {
+
+bool readable(int fd) {
+  pollfd entry{fd, POLLIN, 0};
+  return ::poll(&entry, 1, 0) == 1;
+}
+
+VerbsConfig small_config() {
+  VerbsConfig config;
+  config.send_depth = 8;
+  config.receive_depth = 8;
+  config.message_bytes = 128;
+  return config;
+}
+
+TEST(Transport, SaysWhatItIs) {
+  FakeEnd end({}, small_config());
+  EXPECT_EQ(end.transport->name(), "verbs:fake0");
+  EXPECT_EQ(end.transport->describe(), "verbs:fake0 (double), port 1");
+  const datapath::Capabilities& capabilities = end.transport->capabilities();
+  EXPECT_TRUE(capabilities.one_sided);
+  EXPECT_TRUE(capabilities.write_then_message_ordered);
+  EXPECT_FALSE(capabilities.needs_flush);
+  EXPECT_FALSE(capabilities.software);
+  EXPECT_EQ(capabilities.max_message, 120U);
+  EXPECT_EQ(capabilities.max_segments, 4U);
+  EXPECT_EQ(capabilities.max_outstanding, 8U);
+  EXPECT_EQ(capabilities.link_bits_per_second, 100'000'000'000U);
+  EXPECT_EQ(end.transport->wait_timeout_us(), -1);
+}
+
+TEST(Transport, DepthsAreCutToTheDevice) {
+  RecordingVerbs::Features features;
+  features.max_qp_wr = 32;
+  VerbsConfig config;
+  config.message_bytes = 128;
+  FakePair pair(features, config);
+  EXPECT_EQ(pair.near.transport->capabilities().max_outstanding, 24U);
+  EXPECT_EQ(pair.qp().cap.max_send_wr, 32U);
+  EXPECT_EQ(pair.qp().cap.max_recv_wr, 32U);
+}
+
+TEST(Transport, OpenRefusesBadSettings) {
+  RecordingVerbs::Features features;
+  features.max_msg_sz = 65536;
+  FakeEnd end(features, small_config());
+  const std::pair<void (*)(VerbsConfig&), const char*> cases[] = {
+      {[](VerbsConfig& c) { c.port = 2; }, "fake0 has no port 2: legal are 1..1"},
+      {[](VerbsConfig& c) { c.gid_index = 9; }, "GID index 9 of fake0 port 1 is empty; used indices: 1"},
+      {[](VerbsConfig& c) { c.message_bytes = 8; }, "message_bytes is 8; legal for fake0 are 64..65536"},
+      {[](VerbsConfig& c) { c.message_bytes = 65537; }, "message_bytes is 65537"},
+      {[](VerbsConfig& c) { c.send_depth = 0; }, "each must be at least 1"}};
+  for (const auto& [break_it, reason] : cases) {
+    end.config = small_config();
+    break_it(end.config);
+    const auto opened = end.open();
+    ASSERT_FALSE(opened) << reason;
+    EXPECT_NE(opened.error().message().find(reason), std::string::npos) << opened.error().message();
+  }
+  end.config = small_config();
+  end.verbs->features().state = IBV_PORT_DOWN;
+  EXPECT_NE(end.open().error().message().find("is down, not active"), std::string::npos);
+}
+
+TEST(Transport, QueuePairGetsTheConfiguration) {
+  VerbsConfig config = small_config();
+  config.traffic_class = 0xb8;
+  config.hop_limit = 3;
+  config.ack_timeout = 10;
+  config.retry_count = 5;
+  config.rnr_retry = 2;
+  config.min_rnr_timer = 7;
+  config.mtu = 512;
+  FakePair pair({}, config);
+  const ibv_qp_attr& attr = pair.qp().attr;
+  EXPECT_EQ(attr.ah_attr.grh.traffic_class, 0xb8);
+  EXPECT_EQ(attr.ah_attr.grh.hop_limit, 3);
+  EXPECT_EQ(attr.ah_attr.grh.sgid_index, 1);
+  EXPECT_EQ(attr.ah_attr.is_global, 1);
+  EXPECT_EQ(attr.timeout, 10);
+  EXPECT_EQ(attr.retry_cnt, 5);
+  EXPECT_EQ(attr.rnr_retry, 2);
+  EXPECT_EQ(attr.min_rnr_timer, 7);
+  EXPECT_EQ(attr.path_mtu, IBV_MTU_512);
+  EXPECT_EQ(attr.dest_qp_num, pair.far.verbs->qp().qp_num);
+  EXPECT_EQ(attr.rq_psn, pair.far.verbs->qp().attr.sq_psn);
+  EXPECT_EQ(attr.qp_access_flags, unsigned{IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE});
+}
+
+TEST(Transport, MtuIsTheSmallerOfBothEnds) {
+  RecordingVerbs::Features near_features, far_features;
+  near_features.active_mtu = IBV_MTU_4096;
+  far_features.active_mtu = IBV_MTU_2048;
+  FakeEnd near(near_features, small_config()), far(far_features, small_config());
+  Path& active = near.add_path(PathRole::kActive);
+  connect_paths(active, far.add_path(PathRole::kPassive));
+  EXPECT_EQ(near.verbs->qp().attr.path_mtu, IBV_MTU_2048);
+  EXPECT_EQ(far.verbs->qp().attr.path_mtu, IBV_MTU_2048);
+  EXPECT_NE(active.describe().find("127.0.0.9 qpn 0x"), std::string::npos) << active.describe();
+  EXPECT_NE(active.describe().find("mtu 2048"), std::string::npos) << active.describe();
+}
+
+TEST(Transport, PsnsAreRandom) {
+  FakeEnd end({}, small_config());
+  std::vector<std::uint32_t> psns;
+  for (int i = 0; i < 6; ++i) {
+    psns.push_back(parse_path_description(end.add_path(PathRole::kActive).local_description())->psn);
+  }
+  std::sort(psns.begin(), psns.end());
+  psns.erase(std::unique(psns.begin(), psns.end()), psns.end());
+  EXPECT_GT(psns.size(), 1U);
+}
+
+TEST(Transport, ConnectRefusesWhatCannotWork) {
+  FakeEnd end({}, small_config());
+  Path& path = end.add_path(PathRole::kActive);
+  PathDescription peer = *parse_path_description(path.local_description());
+  EXPECT_EQ(path.connect("garbage").code(), Code::kDataLoss);
+  peer.gid = *parse_address("fe80::1");
+  EXPECT_NE(path.connect(serialize(peer)).message().find("set gid_index on one side"), std::string::npos);
+  peer.gid = *parse_address("127.0.0.3");
+  peer.message_bytes = 64;
+  EXPECT_NE(path.connect(serialize(peer)).message().find("set message_bytes alike"), std::string::npos);
+  peer.message_bytes = 128;
+  EXPECT_TRUE(path.connect(serialize(peer)).ok());
+  EXPECT_EQ(path.connect(serialize(peer)).code(), Code::kInvalidArgument) << "twice";
+}
+
+TEST(Transport, ThePassiveEndIsReadyWhenTheActiveOneSpoke) {
+  FakeEnd near({}, small_config()), far({}, small_config());
+  Path& active = near.add_path(PathRole::kActive);
+  Path& passive = far.add_path(PathRole::kPassive);
+  ASSERT_TRUE(passive.connect(active.local_description()).ok());
+  far.poll();
+  EXPECT_EQ(far.log.ready[&passive], 0);
+  const WorkRequest request{.id = 1, .kind = OpKind::kMessage, .local = {}};
+  EXPECT_EQ(passive.post({&request, 1}), 0U) << "the active end could not receive it yet";
+  ASSERT_TRUE(active.connect(passive.local_description()).ok());
+  EXPECT_EQ(near.log.ready[&active], 0) << "not from within connect()";
+  near.poll();
+  EXPECT_EQ(near.log.ready[&active], 1);
+  EXPECT_TRUE(near.verbs->step(near.verbs->qp()));
+  far.poll();
+  EXPECT_EQ(far.log.ready[&passive], 1);
+  EXPECT_EQ(passive.post({&request, 1}), 1U);
+}
+
+TEST(Transport, SeveralPathsShareOneQueue) {
+  FakeEnd near({}, small_config()), far({}, small_config());
+  for (int i = 0; i < 5; ++i) {
+    connect_paths(near.add_path(PathRole::kActive), far.add_path(PathRole::kPassive));
+  }
+  auto settle = [&] {
+    for (bool moved = true; moved;) {
+      moved = false;
+      for (FakeEnd* end : {&near, &far}) {
+        for (RecordedQp* qp : end->verbs->qps()) moved |= end->verbs->step(*qp);
+        moved |= end->poll();
+      }
+    }
+  };
+  settle();
+  for (const auto& path : far.paths) EXPECT_EQ(far.log.ready[path.get()], 1);
+  EXPECT_EQ(near.verbs->cqs().size(), 1U);
+  for (std::size_t i = 0; i < 5; ++i) {
+    std::string text = "path " + std::to_string(i);
+    const LocalSegment part = text_segment(text);
+    const WorkRequest request = message_request(i, {&part, 1});
+    EXPECT_EQ(near.paths[i]->post({&request, 1}), 1U);
+  }
+  settle();
+  EXPECT_EQ(far.log.messages.size(), 5U);
+  EXPECT_EQ(near.log.completions.size(), 5U);
+}
+
+TEST(Transport, RegistersWithTheGrantedAccess) {
+  FakeEnd end({}, small_config());
+  std::vector<std::byte> bytes(100);
+  const auto registration = end.transport->register_region(bytes, Access::kRemoteRead);
+  ASSERT_TRUE(registration);
+  EXPECT_EQ(registration->remote_address, reinterpret_cast<std::uintptr_t>(bytes.data()));
+  EXPECT_EQ(end.verbs->live_regions(), 1U);
+  end.transport->deregister_region(*registration);
+  EXPECT_EQ(end.verbs->live_regions(), 0U);
+  EXPECT_EQ(end.transport->register_region({}, Access::kNone).error().code(), Code::kInvalidArgument);
+  end.verbs->features().reg_mr_errno = ENOMEM;
+  const auto refused = end.transport->register_region(bytes, Access::kNone);
+  EXPECT_EQ(refused.error().code(), Code::kResourceExhausted);
+  EXPECT_NE(refused.error().message().find("cannot register 100 bytes with fake0"), std::string::npos);
+  end.verbs->features().reg_mr_errno = EFAULT;
+  EXPECT_EQ(end.transport->register_region(bytes, Access::kRemoteWrite).error().code(), Code::kPermissionDenied);
+}
+
+TEST(Transport, SleepsAndWakes) {
+  FakePair pair({}, small_config());
+  FakeEnd& far = pair.far;
+  EXPECT_TRUE(far.transport->arm());
+  EXPECT_FALSE(readable(far.transport->wait_fd()));
+  std::string text = "wake up";
+  const LocalSegment part = text_segment(text);
+  const WorkRequest request = message_request(1, {&part, 1});
+  EXPECT_EQ(pair.path().post({&request, 1}), 1U);
+  while (pair.near.verbs->step(pair.qp())) {
+  }
+  EXPECT_TRUE(readable(far.transport->wait_fd()));
+  EXPECT_TRUE(far.poll());
+  EXPECT_EQ(far.log.messages.size(), 1U);
+  EXPECT_TRUE(far.transport->arm());
+  EXPECT_FALSE(readable(far.transport->wait_fd())) << "the event was taken by arm()";
+}
+
+TEST(Transport, ArmSeesWhatCameBefore) {
+  FakePair pair({}, small_config());
+  std::string text = "early";
+  const LocalSegment part = text_segment(text);
+  const WorkRequest request = message_request(1, {&part, 1});
+  EXPECT_EQ(pair.path().post({&request, 1}), 1U);
+  while (pair.near.verbs->step(pair.qp())) {
+  }
+  EXPECT_FALSE(pair.far.transport->arm());
+  EXPECT_FALSE(pair.far.transport->arm()) << "still not polled";
+  EXPECT_TRUE(pair.far.poll());
+  EXPECT_EQ(pair.far.log.messages.size(), 1U);
+  EXPECT_TRUE(pair.far.transport->arm());
+}
+
+TEST(Transport, AsynchronousEventsWake) {
+  FakePair pair({}, small_config());
+  EXPECT_TRUE(pair.near.transport->arm());
+  pair.near.verbs->raise(IBV_EVENT_QP_FATAL, &pair.qp());
+  EXPECT_TRUE(readable(pair.near.transport->wait_fd()));
+  EXPECT_FALSE(pair.near.transport->arm());
+  EXPECT_TRUE(pair.near.poll());
+  ASSERT_EQ(pair.near.log.downs.size(), 1U);
+  EXPECT_EQ(pair.near.log.downs[0].first, Code::kUnavailable);
+}
+
+}  // namespace
+}  // namespace fairlead::verbs::testing

@@ -1,0 +1,107 @@
+// Two engines in one process, one connected to the other, and what the conformance tests do with them.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "fairlead/engine.h"
+
+namespace fairlead {
+
+inline constexpr std::chrono::seconds kPatience{60};  // far above any real wait, sanitizers and load included
+
+/// How the connecting engine reaches the other.
+struct Way {
+  std::string name;
+  std::string transport;
+  std::string profile = "full";
+  bool one_sided = true;
+  std::string packet_io = "udp";
+};
+
+inline EngineConfig config_for(const Way& way) {
+  EngineConfig config;
+  config.transport = way.transport;
+  config.failover = false;
+  config.verbs.profile = way.profile;
+  config.verbs.one_sided = way.one_sided;
+  config.verbs.packet_io = way.packet_io;
+  config.pool_arena_bytes = std::size_t{4} << 20;
+  return config;
+}
+
+/// client -> server, both in this process. `server_peer` is the server's view of the session.
+struct EnginePair {
+  std::optional<Engine> server, client;
+  Peer peer, server_peer;
+
+  void start(EngineConfig server_config, EngineConfig client_config) {
+    server_config.listen = "127.0.0.1:0";
+    Result<Engine> s = Engine::create(server_config);
+    ASSERT_TRUE(s) << s.error().to_string();
+    server.emplace(std::move(*s));
+    Result<Engine> c = Engine::create(client_config);
+    ASSERT_TRUE(c) << c.error().to_string();
+    client.emplace(std::move(*c));
+    connect();
+  }
+
+  void connect() {
+    Result<Peer> connected = client->connect(server->listen_address());
+    ASSERT_TRUE(connected) << connected.error().to_string();
+    peer = *connected;
+    const Status ready = peer.wait_ready(kPatience);
+    ASSERT_TRUE(ready.ok()) << ready.to_string();
+    const auto deadline = std::chrono::steady_clock::now() + kPatience;
+    std::optional<Peer> accepted;
+    while (!(accepted = server->accept()) && std::chrono::steady_clock::now() < deadline) {
+    }
+    ASSERT_TRUE(accepted);
+    server_peer = *accepted;
+  }
+
+  Memory buffer(Engine& engine, std::size_t bytes, std::uint8_t fill = 0) {
+    Result<Memory> memory = engine.allocate(bytes);
+    EXPECT_TRUE(memory) << memory.error().to_string();
+    std::memset(memory->data(), fill, bytes);
+    return *memory;
+  }
+
+  /// A buffer of the server, published under `name`, and the client's view of it.
+  std::pair<Memory, RemoteMemory> target(const std::string& name, std::size_t bytes,
+                                         Access access = Access::kRemoteReadWrite) {
+    Memory memory = buffer(*server, bytes);
+    const Status published = server->publish(name, memory, access);
+    EXPECT_TRUE(published.ok()) << published.to_string();
+    Result<RemoteMemory> remote = peer.lookup(name, kPatience);
+    EXPECT_TRUE(remote) << remote.error().to_string();
+    return {memory, remote ? *remote : RemoteMemory()};
+  }
+};
+
+inline void fill_pattern(Memory memory, std::uint32_t seed) {
+  for (std::size_t i = 0; i < memory.size(); ++i) {
+    memory.data()[i] = static_cast<std::byte>((i * 2654435761u + seed) >> 13);
+  }
+}
+
+/// The next event of that kind; other kinds but kClosed are passed over. Fails the test after kPatience.
+inline Event next_of(Peer& peer, Event::Kind kind) {
+  const auto deadline = std::chrono::steady_clock::now() + kPatience;
+  while (std::chrono::steady_clock::now() < deadline) {
+    Event event = peer.next_event(std::chrono::seconds(1));
+    if (event.kind == kind) return event;
+    if (event.kind == Event::Kind::kClosed) {
+      ADD_FAILURE() << "closed: " << event.status.to_string();
+      return event;
+    }
+  }
+  ADD_FAILURE() << "no such event in time";
+  return {};
+}
+
+}  // namespace fairlead

@@ -1,0 +1,275 @@
+// What a transport moves: bytes, placed where they belong and nowhere else, reported once and in order.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+
+#include "tests/conformance/transport_fixture.h"
+
+namespace fairlead::conformance {
+namespace {
+
+constexpr std::size_t kGuard = 64;
+constexpr std::size_t kSizes[] = {0, 1, 8, 4095, 4096, 4097, std::size_t{1} << 20, std::size_t{8} << 20};
+
+// ASSERT_EQ on megabytes would print them.
+void expect_pattern(std::span<const std::byte> bytes, int seed, std::size_t first = 0) {
+  for (std::size_t i = 0; i < bytes.size(); ++i) {
+    ASSERT_EQ(bytes[i], pattern(seed, first + i)) << "at " << i << " of " << bytes.size();
+  }
+}
+
+void expect_all(std::span<const std::byte> bytes, std::byte value) {
+  EXPECT_TRUE(std::all_of(bytes.begin(), bytes.end(), [value](std::byte each) { return each == value; }));
+}
+
+TEST_P(TransportTest, TellsWhatItIs) {
+  const auto& capabilities = a.transport->capabilities();
+  EXPECT_TRUE(capabilities.one_sided);
+  EXPECT_TRUE(capabilities.write_then_message_ordered);
+  EXPECT_GE(capabilities.max_message, 256u);
+  EXPECT_GE(capabilities.max_segments, 1u);
+  EXPECT_GE(capabilities.max_outstanding, 1u);
+  EXPECT_FALSE(a.transport->name().empty());
+  EXPECT_FALSE(a.transport->describe().empty());
+  EXPECT_LE(a.path->local_description().size(), 4096u);
+  connect();
+  EXPECT_FALSE(a.path->describe().empty());
+  EXPECT_FALSE(b.path->describe().empty());
+}
+
+TEST_P(TransportTest, TakesNothingBeforeItIsReady) {
+  const WorkRequest message{.id = 1, .kind = OpKind::kMessage, .local = {}};
+  EXPECT_EQ(a.path->post({&message, 1}), 0u);
+  EXPECT_EQ(b.path->post({&message, 1}), 0u);
+}
+
+TEST_P(TransportTest, WritesEverySizeAndNothingBeside) {
+  connect();
+  for (std::size_t size : kSizes) {
+    SCOPED_TRACE(size);
+    Buffer from(*a.transport, size + 1), to(*b.transport, size + 2 * kGuard);
+    from.fill(3);
+    const std::size_t before = a.completed();
+    a.write(size, from.segment(0, size), to, kGuard);
+    ASSERT_TRUE(pump([&] { return a.completed() == before + 1; }));
+    EXPECT_EQ(a.code_of(size), Code::kOk);
+    expect_pattern(to.bytes().subspan(kGuard, size), 3);
+    expect_all(to.bytes().first(kGuard), std::byte{0});
+    expect_all(to.bytes().last(kGuard), std::byte{0});
+  }
+}
+
+TEST_P(TransportTest, ReadsEverySizeAndNothingBeside) {
+  connect();
+  for (std::size_t size : kSizes) {
+    SCOPED_TRACE(size);
+    Buffer into(*a.transport, size + 2 * kGuard), from(*b.transport, size + 1);
+    from.fill(5);
+    const std::size_t before = a.completed();
+    a.read(size, into.segment(kGuard, size), from, 0);
+    ASSERT_TRUE(pump([&] { return a.completed() == before + 1; }));
+    EXPECT_EQ(a.code_of(size), Code::kOk);
+    expect_pattern(into.bytes().subspan(kGuard, size), 5);
+    expect_all(into.bytes().first(kGuard), std::byte{0});
+    expect_all(into.bytes().last(kGuard), std::byte{0});
+  }
+}
+
+TEST_P(TransportTest, DeliversMessagesOfEverySizeInOrder) {
+  connect();
+  const std::size_t largest = a.transport->capabilities().max_message;
+  std::vector<std::size_t> sizes = {0, 1, 8, 255, 256, largest - 1, largest};
+  sizes.erase(std::remove_if(sizes.begin(), sizes.end(), [&](std::size_t s) { return s > largest; }), sizes.end());
+  for (std::size_t i = 0; i < sizes.size(); ++i) {
+    std::vector<std::byte> bytes(sizes[i]);
+    for (std::size_t k = 0; k < bytes.size(); ++k) bytes[k] = pattern(static_cast<int>(i), k);
+    a.send(i, bytes);
+    std::fill(bytes.begin(), bytes.end(), std::byte{0xee});  // they were copied by post()
+  }
+  ASSERT_TRUE(pump([&] { return a.completed() == sizes.size(); }));
+  ASSERT_EQ(b.messages.size(), sizes.size());
+  for (std::size_t i = 0; i < sizes.size(); ++i) {
+    EXPECT_EQ(a.completions[i], std::pair(std::uint64_t{i}, Code::kOk));
+    ASSERT_EQ(b.messages[i].size(), sizes[i]);
+    expect_pattern(b.messages[i], static_cast<int>(i));
+  }
+}
+
+TEST_P(TransportTest, GathersAndScatters) {
+  connect();
+  const std::size_t count = std::min<std::size_t>(a.transport->capabilities().max_segments, 5);
+  constexpr std::size_t kPiece = 3000;  // never a multiple of a packet
+  Buffer local(*a.transport, count * 2 * kPiece), remote(*b.transport, count * kPiece);
+  local.fill(7);
+  std::vector<LocalSegment> segments;
+  for (std::size_t i = 0; i < count; ++i) segments.push_back(local.segment(2 * i * kPiece, i == 1 ? 0 : kPiece));
+  const std::size_t total = std::accumulate(segments.begin(), segments.end(), std::size_t{0},
+                                            [](std::size_t sum, const auto& each) { return sum + each.length; });
+  WorkRequest work{.id = 1,
+                   .kind = OpKind::kWrite,
+                   .local = segments,
+                   .remote_address = remote.registration().remote_address,
+                   .remote_key = remote.registration().remote};
+  a.post(work);
+  ASSERT_TRUE(pump([&] { return a.completed() == 1; }));
+  ASSERT_EQ(a.code_of(1), Code::kOk);
+  std::size_t at = 0;
+  for (const LocalSegment& each : segments) {
+    expect_pattern(remote.bytes().subspan(at, each.length), 7,
+                   static_cast<std::size_t>(each.data - local.bytes().data()));
+    at += each.length;
+  }
+
+  remote.fill(9);
+  std::fill(local.bytes().begin(), local.bytes().end(), std::byte{0});
+  work.id = 2;
+  work.kind = OpKind::kRead;
+  a.post(work);
+  ASSERT_TRUE(pump([&] { return a.completed() == 2; }));
+  ASSERT_EQ(a.code_of(2), Code::kOk);
+  at = 0;
+  for (const LocalSegment& each : segments) {
+    expect_pattern({each.data, each.length}, 9, at);
+    at += each.length;
+  }
+  EXPECT_EQ(at, total);
+}
+
+TEST_P(TransportTest, GathersMessages) {
+  connect();
+  std::vector<std::byte> first(10, std::byte{1}), second(20, std::byte{2});
+  std::vector<LocalSegment> segments = {{first.data(), first.size(), 0}, {second.data(), second.size(), 0}};
+  segments.resize(std::min<std::size_t>(segments.size(), a.transport->capabilities().max_segments));
+  a.post({.id = 1, .kind = OpKind::kMessage, .local = segments});
+  ASSERT_TRUE(pump([&] { return a.completed() == 1; }));
+  ASSERT_EQ(b.messages.size(), 1u);
+  EXPECT_EQ(b.messages[0].size(), segments.size() == 2 ? 30u : 10u);
+  EXPECT_EQ(b.messages[0].front(), std::byte{1});
+}
+
+TEST_P(TransportTest, BothDirectionsAtOnce) {
+  connect();
+  constexpr std::size_t kSize = std::size_t{1} << 20;
+  constexpr std::uint64_t kRounds = 8;
+  Buffer at_a(*a.transport, 3 * kSize), at_b(*b.transport, 3 * kSize);
+  for (Buffer* each : {&at_a, &at_b}) each->fill(1);
+  for (std::uint64_t i = 0; i < kRounds; ++i) {
+    a.write(3 * i, at_a.segment(0, kSize), at_b, kSize);
+    b.write(3 * i, at_b.segment(0, kSize), at_a, kSize);
+    a.read(3 * i + 1, at_a.segment(2 * kSize, kSize), at_b, 0);
+    b.read(3 * i + 1, at_b.segment(2 * kSize, kSize), at_a, 0);
+    a.send(3 * i + 2, at_a.bytes().first(16));
+    b.send(3 * i + 2, at_b.bytes().first(16));
+  }
+  ASSERT_TRUE(pump([&] { return a.completed() == 3 * kRounds && b.completed() == 3 * kRounds; }));
+  for (const End* end : {&a, &b}) {
+    for (const auto& [id, code] : end->completions) EXPECT_EQ(code, Code::kOk) << id;
+    EXPECT_EQ(end->messages.size(), kRounds);
+  }
+  for (Buffer* each : {&at_a, &at_b}) {
+    expect_pattern(each->bytes().subspan(kSize, kSize), 1);
+    expect_pattern(each->bytes().subspan(2 * kSize, kSize), 1);
+  }
+}
+
+TEST_P(TransportTest, CompletesInOrderWithinAKind) {
+  connect();
+  Buffer from(*a.transport, 70'000), to(*b.transport, 70'000);
+  const int rounds = scaled(300);
+  std::map<OpKind, std::uint64_t> next;
+  std::uint64_t posted = 0;
+  bool ordered = true;
+  a.completion_hook = [&](std::uint64_t id, Code code) {
+    const auto kind = static_cast<OpKind>(id >> 32);
+    ordered &= code == Code::kOk && (id & 0xffffffff) == next[kind]++;
+  };
+  b.message_hook = [](std::span<const std::byte>) {};
+  for (int round = 0; round < rounds; ++round) {
+    const std::size_t size = static_cast<std::size_t>(round) * 7919 % 65'536;
+    for (OpKind kind : {OpKind::kWrite, OpKind::kRead, OpKind::kMessage}) {
+      const std::size_t length = kind == OpKind::kMessage ? size % 200 : size;
+      const LocalSegment segment = from.segment(0, length);
+      const WorkRequest work{.id = static_cast<std::uint64_t>(kind) << 32 | static_cast<std::uint64_t>(round),
+                             .kind = kind,
+                             .local = {&segment, 1},
+                             .remote_address = to.registration().remote_address,
+                             .remote_key = to.registration().remote};
+      ASSERT_TRUE(pump([&] { return a.path->post({&work, 1}) == 1; }));
+      ++posted;
+    }
+  }
+  ASSERT_TRUE(pump([&] { return a.completed() == posted; }));
+  EXPECT_TRUE(ordered);
+}
+
+TEST_P(TransportTest, SaysWhenItIsFull) {
+  connect();
+  Buffer from(*a.transport, 4096), to(*b.transport, 4096);
+  const std::size_t limit = a.transport->capabilities().max_outstanding;
+  const LocalSegment segment = from.segment(0, 4096);
+  std::vector<WorkRequest> many(limit + 10);
+  for (std::size_t i = 0; i < many.size(); ++i) {
+    many[i] = {.id = i,
+               .kind = OpKind::kWrite,
+               .local = {&segment, 1},
+               .remote_address = to.registration().remote_address,
+               .remote_key = to.registration().remote};
+  }
+  std::size_t taken = a.path->post(many);
+  EXPECT_GT(taken, 0u);
+  EXPECT_LE(taken, limit);
+  EXPECT_EQ(a.completed(), 0u) << "reported from inside post()";
+  ASSERT_TRUE(pump([&] {
+    taken += a.path->post(std::span(many).subspan(taken));
+    return a.completed() == many.size();
+  }));
+  std::set<std::uint64_t> ids;
+  for (const auto& [id, code] : a.completions) {
+    EXPECT_EQ(code, Code::kOk);
+    ids.insert(id);
+  }
+  EXPECT_EQ(ids.size(), many.size());
+}
+
+TEST_P(TransportTest, MessagesBeyondTheDepthArriveInOrder) {
+  connect();
+  const auto rounds = static_cast<std::uint32_t>(scaled(3000));
+  std::uint32_t expected = 0, sent = 0;
+  bool ordered = true;
+  b.message_hook = [&](std::span<const std::byte> bytes) {
+    std::uint32_t value = 0;
+    ordered &= bytes.size() == sizeof value;
+    std::copy_n(bytes.begin(), std::min(bytes.size(), sizeof value), reinterpret_cast<std::byte*>(&value));
+    ordered &= value == expected++;
+  };
+  ASSERT_TRUE(pump([&] {
+    while (sent < rounds) {
+      const LocalSegment segment{reinterpret_cast<std::byte*>(&sent), sizeof sent, 0};
+      const WorkRequest work{.id = sent, .kind = OpKind::kMessage, .local = {&segment, 1}};
+      if (a.path->post({&work, 1}) == 0) break;
+      ++sent;
+    }
+    return a.completed() == rounds;
+  }));
+  EXPECT_EQ(expected, rounds);
+  EXPECT_TRUE(ordered);
+}
+
+TEST_P(TransportTest, UnpostableWorkIsReported) {
+  connect();
+  std::vector<std::byte> large(std::size_t{a.transport->capabilities().max_message} + 1);
+  const LocalSegment segment{large.data(), large.size(), 0};
+  const WorkRequest work{.id = 7, .kind = OpKind::kMessage, .local = {&segment, 1}};
+  if (a.path->post({&work, 1}) == 0) return;  // refused at once is as good
+  ASSERT_TRUE(pump([&] { return a.completed() == 1; }));
+  EXPECT_NE(a.code_of(7), Code::kOk);
+  EXPECT_TRUE(b.messages.empty());
+}
+
+INSTANTIATE_TEST_SUITE_P(All, TransportTest, testing::ValuesIn(transport_cases()),
+                         [](const auto& each) { return each.param.name; });
+
+}  // namespace
+}  // namespace fairlead::conformance

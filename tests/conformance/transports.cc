@@ -1,0 +1,25 @@
+// The one place that names the transports under test.
+#include "fairlead/config.h"
+#include "tcp_fallback/factory.h"
+#include "tests/conformance/transport_fixture.h"
+#ifdef FAIRLEAD_WITH_VERBS
+#include "verbs/factory.h"
+#endif
+
+namespace fairlead::conformance {
+
+std::vector<TransportCase> transport_cases() {
+  std::vector<TransportCase> cases;
+  cases.push_back({.name = "tcp", .open = [] { return tcp_fallback::open_transport(TcpConfig{}); }});
+#ifdef FAIRLEAD_WITH_VERBS
+  for (const char* profile : {"full", "pvrdma"}) {
+    VerbsConfig config;
+    config.profile = profile;
+    cases.push_back(
+        {.name = std::string("soft0_") + profile, .open = [config] { return verbs::open_transport("soft0", config); }});
+  }
+#endif
+  return cases;
+}
+
+}  // namespace fairlead::conformance

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <limits>
 #include <optional>
+#include <tuple>
 #include <unordered_set>
 
 #include "bench/base/json.h"
@@ -110,8 +111,8 @@ Status read_metadata(const Json& entry, const Complaint& complaint, SafetensorsH
 
 // The tensors must cover the data in order: whoever writes a file with holes or overlaps hides something in it.
 Status check_cover(SafetensorsHeader& header, const Complaint& complaint) {
-  std::stable_sort(header.tensors.begin(), header.tensors.end(), [](const FileTensor& a, const FileTensor& b) {
-    return std::pair(a.offset, a.bytes) < std::pair(b.offset, b.bytes);
+  std::sort(header.tensors.begin(), header.tensors.end(), [](const FileTensor& a, const FileTensor& b) {
+    return std::tie(a.offset, a.bytes, a.name) < std::tie(b.offset, b.bytes, b.name);
   });
   std::uint64_t covered = 0;
   for (const FileTensor& tensor : header.tensors) {

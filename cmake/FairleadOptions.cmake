@@ -28,12 +28,17 @@ target_include_directories(fairlead_flags INTERFACE ${CMAKE_SOURCE_DIR} ${CMAKE_
 if(FAIRLEAD_SANITIZE)
   add_compile_options(-fsanitize=${FAIRLEAD_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
   add_link_options(-fsanitize=${FAIRLEAD_SANITIZE})
-  add_compile_options(-Wno-maybe-uninitialized)  # GCC 12 sees false ones in sanitized std::variant and std::string
+  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+    add_compile_options(-Wno-maybe-uninitialized)  # GCC 12 sees false ones in sanitized std::variant and std::string
+  endif()
   # Sanitized code is slow to compile and large: -O1 halves both.
   string(REPLACE "-O2" "-O1" CMAKE_CXX_FLAGS_DEV "${CMAKE_CXX_FLAGS_DEV}")
   if(FAIRLEAD_SANITIZE MATCHES "thread")
     add_compile_options(-Wno-tsan)  # GCC: atomic_thread_fence is not modelled
   endif()
+endif()
+if(FAIRLEAD_FUZZ)
+  add_compile_options(-fsanitize=fuzzer-no-link)  # coverage of the libraries too: without it the fuzzers are blind
 endif()
 
 find_program(FAIRLEAD_CCACHE ccache)

@@ -10,6 +10,9 @@
 
 #include <infiniband/verbs.h>
 
+#include <cstddef>
+#include <cstdint>
+
 namespace fairlead::verbs {
 
 struct VerbsApi {

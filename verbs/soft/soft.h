@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "fairlead/status.h"
 #include "verbs/verbs_api.h"
@@ -38,5 +39,13 @@ struct DeviceConfig {
 Result<ibv_device*> find_or_add_device(const DeviceConfig& config);
 
 [[nodiscard]] Result<Profile> parse_profile(std::string_view text);
+
+struct DeviceCounter {
+  std::string_view name;  // as Linux rxe's hw_counters where it has the same one; static
+  std::uint64_t value = 0;
+};
+
+/// What an open softroce device has counted. Any thread, until the device is closed.
+[[nodiscard]] std::vector<DeviceCounter> read_counters(ibv_context* context);
 
 }  // namespace fairlead::soft

@@ -1,0 +1,297 @@
+#include "verbs/soft/completer.h"
+
+#include <algorithm>
+#include <array>
+
+#include "verbs/soft/cq.h"
+#include "verbs/soft/domain.h"
+#include "verbs/soft/qp.h"
+#include "verbs/soft/requester_limits.h"
+#include "verbs/soft/scatter.h"
+
+namespace fairlead::soft::completer {
+namespace {
+
+// Probes resend early, where the ack timeout that users set (67 ms and more) would stall. They never fail a WQE.
+constexpr Nanos kLeastProbe = 4 * kMillisecond;
+constexpr Nanos kMostProbe = 1 * kSecond;
+constexpr unsigned kMostBackoff = 8;
+constexpr std::uint8_t kRetryForever = 7;  // of rnr_retry
+
+Nanos ack_timeout(const Qp& qp) noexcept { return qp.attr.timeout == 0 ? 0 : 4096ULL << qp.attr.timeout; }
+
+bool outstanding(const SendState& s) noexcept { return s.una.before(s.sent_end); }
+
+// The earlier of the next probe and the next counted expiry.
+void start_timer(Qp& qp) noexcept {
+  SendState& s = qp.send;
+  const Nanos now = qp.domain.now();
+  const Nanos probe = std::clamp(4 * s.srtt, kLeastProbe, kMostProbe) << s.backoff;
+  s.deadline = now + std::min(probe, kMostProbe);
+  if (const Nanos timeout = ack_timeout(qp); timeout != 0) {
+    const Nanos expiry = s.progress_at + timeout * (Nanos{s.retries} + 1);
+    s.deadline = std::min(s.deadline, std::max(expiry, now + 1));
+  }
+  qp.domain.set_deadline(s.deadline);
+}
+
+void progressed(Qp& qp) noexcept {
+  SendState& s = qp.send;
+  s.progress_at = qp.domain.now();
+  s.retries = s.rnr_retries = 0;
+  s.backoff = 0;
+  s.implied_nak = false;
+  s.rnr_wait = false;  // a copy of the refused packet was taken after all
+  if (s.timing && s.timed_psn.before(s.una)) {
+    const Nanos sample = s.progress_at - s.timed_at;
+    s.srtt = s.srtt == 0 ? sample : s.srtt - s.srtt / 8 + sample / 8;
+    s.timing = false;
+  }
+  if (outstanding(s)) {
+    start_timer(qp);
+  } else {
+    s.deadline = 0;
+  }
+  qp.domain.make_ready(qp);
+}
+
+// Back to the oldest packet that is not acknowledged.
+void rewind(Qp& qp) noexcept {
+  SendState& s = qp.send;
+  qp.release_windows();
+  s.cursor = qp.sq.head();
+  s.cursor_packet = 0;
+  if (s.cursor != s.started) s.cursor_packet = static_cast<std::uint32_t>(s.una.since(qp.sq.at(s.cursor).first));
+  s.reads_outstanding = 0;
+  s.local_error = IBV_WC_SUCCESS;  // found again when its turn comes
+  s.timing = false;
+  s.unacknowledged_run = 0;
+  qp.domain.counters.completer_retry_err.add();
+  qp.domain.make_ready(qp);
+}
+
+void complete_head(Qp& qp, ibv_wc_status status, std::uint32_t vendor_error) noexcept {
+  const SendWqe& wqe = qp.sq.at(qp.sq.head());
+  const bool wanted = wqe.signaled || status != IBV_WC_SUCCESS;
+  ibv_wc completion{};
+  completion.wr_id = wqe.id;
+  completion.status = status;
+  completion.vendor_err = vendor_error;
+  completion.byte_len = wqe.length;
+  completion.opcode = wqe.is_read() ? IBV_WC_RDMA_READ : wqe.is_send() ? IBV_WC_SEND : IBV_WC_RDMA_WRITE;
+  if (status == IBV_WC_SUCCESS) qp.domain.counters.rdma_sends.add();
+  qp.sq.pop();
+  if (wanted) qp.complete(qp.send_completions, completion, false);
+}
+
+// After una moved: the cursor never lies behind it.
+void catch_up(Qp& qp) noexcept {
+  SendState& s = qp.send;
+  if (static_cast<std::int32_t>(s.cursor - qp.sq.head()) < 0) {
+    s.cursor = qp.sq.head();
+    s.cursor_packet = 0;
+  }
+  if (s.cursor == qp.sq.head() && s.cursor != s.started) {
+    const auto acknowledged = static_cast<std::uint32_t>(std::max(0, s.una.since(qp.sq.at(s.cursor).first)));
+    s.cursor_packet = std::max(s.cursor_packet, acknowledged);
+  }
+}
+
+// Everything before `end` was received by the peer. Stops at a READ, whose responses alone complete it.
+void advance(Qp& qp, Psn end) noexcept {
+  SendState& s = qp.send;
+  bool moved = false;
+  std::size_t freed = 0;
+  while (s.una.before(end)) {
+    const SendWqe& wqe = qp.sq.at(qp.sq.head());
+    if (wqe.is_read()) break;
+    const Psn stop = end.before(wqe.end()) ? end : wqe.end();
+    freed += static_cast<std::size_t>(stop.since(s.una)) * wqe.charge;
+    s.una = stop;
+    moved = true;
+    if (stop == wqe.end()) {
+      complete_head(qp, IBV_WC_SUCCESS, 0);
+      if (qp.current_state() == IBV_QPS_ERR) return;  // the completion queue overflowed
+    }
+  }
+  if (!moved) return;
+  catch_up(qp);
+  freed = std::min(freed, s.in_flight);
+  s.in_flight -= freed;
+  qp.peer_window->on_acknowledged(freed);
+  qp.domain.give_back(*qp.peer_window, freed);
+  if (s.local_error != IBV_WC_SUCCESS && s.cursor == qp.sq.head()) return fail(qp, s.local_error);
+  progressed(qp);
+}
+
+// The peer has answered something later: READ responses from una on were lost.
+void implied_nak(Qp& qp) noexcept {
+  SendState& s = qp.send;
+  if (s.implied_nak && s.implied_nak_at == s.una) return;
+  s.implied_nak = true;
+  s.implied_nak_at = s.una;
+  qp.domain.counters.lost_responses.add();
+  qp.port->reads.on_loss();
+  rewind(qp);
+}
+
+void on_rnr_nak(Qp& qp, const Aeth& aeth) noexcept {
+  SendState& s = qp.send;
+  qp.domain.counters.rcvd_rnr_err.add();
+  if (s.rnr_wait) return;
+  if (qp.attr.rnr_retry != kRetryForever && s.rnr_retries++ >= qp.attr.rnr_retry) {
+    qp.domain.counters.retry_rnr_exceeded_err.add();
+    return fail(qp, IBV_WC_RNR_RETRY_EXC_ERR, aeth.syndrome);
+  }
+  rewind(qp);
+  s.rnr_wait = true;
+  s.progress_at = qp.domain.now();  // the peer lives
+  s.retries = 0;
+  s.deadline = s.progress_at + rnr_delay(aeth.rnr_timer());
+  qp.domain.set_deadline(s.deadline);
+}
+
+void on_nak(Qp& qp, const Aeth& aeth) noexcept {
+  switch (static_cast<Syndrome>(aeth.syndrome)) {
+    case Syndrome::kNakSequence:
+      qp.domain.counters.rcvd_seq_err.add();
+      qp.peer_window->on_loss();
+      rewind(qp);
+      return;
+    case Syndrome::kNakInvalidRequest:
+      return fail(qp, IBV_WC_REM_INV_REQ_ERR, aeth.syndrome);
+    case Syndrome::kNakRemoteAccess:
+      return fail(qp, IBV_WC_REM_ACCESS_ERR, aeth.syndrome);
+    case Syndrome::kNakRemoteOperation:
+      return fail(qp, IBV_WC_REM_OP_ERR, aeth.syndrome);
+    default:
+      qp.domain.counters.drop_bogus.add();
+  }
+}
+
+void on_acknowledge(Qp& qp, const Packet& packet) noexcept {
+  SendState& s = qp.send;
+  const Psn psn = packet.bth.psn;
+  if (packet.aeth.is_ack()) {
+    advance(qp, psn + 1);
+    if (s.una.before(psn + 1) && qp.current_state() == IBV_QPS_RTS) implied_nak(qp);
+    return;
+  }
+  // A NAK acknowledges what lies before it.
+  advance(qp, psn);
+  if (qp.current_state() != IBV_QPS_RTS) return;
+  if (s.una != psn) return implied_nak(qp);
+  if (packet.aeth.is_rnr_nak()) {
+    on_rnr_nak(qp, packet.aeth);
+  } else {
+    on_nak(qp, packet.aeth);
+  }
+}
+
+void on_read_response(Qp& qp, const Packet& packet) noexcept {
+  SendState& s = qp.send;
+  const Psn psn = packet.bth.psn;
+  advance(qp, psn);
+  if (qp.current_state() != IBV_QPS_RTS) return;
+  if (s.una != psn) return implied_nak(qp);
+  const SendWqe& wqe = qp.sq.at(qp.sq.head());
+  if (!wqe.is_read()) return qp.domain.counters.drop_bogus.add();
+
+  const auto index = static_cast<std::uint32_t>(psn.since(wqe.first));
+  const std::uint64_t offset = std::uint64_t{index} * qp.mtu;
+  const auto expected = static_cast<std::size_t>(std::min<std::uint64_t>(qp.mtu, wqe.length - offset));
+  if (packet.payload.size() != expected || (packet.info->aeth && !packet.aeth.is_ack())) {
+    return fail(qp, IBV_WC_BAD_RESP_ERR);
+  }
+  const std::byte* from = packet.payload.data();
+  const bool placed = for_each_piece(qp.domain.regions, qp.pd, qp.sq.segments(qp.sq.head()).first(wqe.segments), offset,
+                                     expected, IBV_ACCESS_LOCAL_WRITE, [&from](std::byte* to, std::size_t part) {
+                                       place(to, from, part);
+                                       from += part;
+                                     });
+  if (!placed) return fail(qp, IBV_WC_LOC_PROT_ERR);
+
+  const std::size_t freed = std::min<std::size_t>(wqe.charge, s.reads_in_flight);
+  s.reads_in_flight -= freed;
+  qp.port->reads.on_acknowledged(freed);
+  qp.domain.give_back(qp.port->reads, freed);
+  if (index + 1 == read_part_end(qp.mtu, wqe.packets, index) && s.reads_outstanding > 0) --s.reads_outstanding;
+  ++s.una;
+  if (s.una == wqe.end()) {
+    complete_head(qp, IBV_WC_SUCCESS, 0);
+    if (qp.current_state() == IBV_QPS_ERR) return;
+  }
+  catch_up(qp);
+  if (s.local_error != IBV_WC_SUCCESS && s.cursor == qp.sq.head()) return fail(qp, s.local_error);
+  progressed(qp);
+}
+
+}  // namespace
+
+void on_response(Qp& qp, const Packet& packet) noexcept {
+  if (qp.current_state() != IBV_QPS_RTS) return qp.domain.counters.drop_state.add();
+  const Psn psn = packet.bth.psn;
+  if (psn.before(qp.send.una)) return;  // a duplicate, or it crossed a retransmission
+  if (!psn.before(qp.send.sent_end)) return qp.domain.counters.drop_bogus.add();
+  switch (packet.info->kind) {
+    case PacketKind::kAck:
+      return on_acknowledge(qp, packet);
+    case PacketKind::kReadResponse:
+      return on_read_response(qp, packet);
+    default:
+      qp.domain.counters.drop_bogus.add();  // no atomics are ever sent
+  }
+}
+
+void on_sent(Qp& qp) noexcept {
+  SendState& s = qp.send;
+  if (s.deadline != 0) return;
+  s.progress_at = qp.domain.now();
+  start_timer(qp);
+}
+
+void on_timer(Qp& qp) noexcept {
+  SendState& s = qp.send;
+  const Nanos now = qp.domain.now();
+  s.deadline = 0;
+  if (qp.current_state() != IBV_QPS_RTS) return;
+  if (s.rnr_wait) {
+    s.rnr_wait = false;
+    s.progress_at = now;
+    return qp.domain.make_ready(qp);
+  }
+  if (!outstanding(s)) return;
+  const bool waiting_to_resend = s.in_flight == 0 && s.reads_in_flight == 0;
+  if (waiting_to_resend) {
+    // Others fill the window: nothing of ours is on its way, so its absence proves nothing.
+    s.progress_at = now;
+    qp.domain.make_ready(qp);
+    return start_timer(qp);
+  }
+  const Nanos timeout = ack_timeout(qp);
+  if (timeout != 0 && now >= s.progress_at + timeout * (Nanos{s.retries} + 1) && s.retries++ >= qp.attr.retry_cnt) {
+    qp.domain.counters.retry_exceeded_err.add();
+    return fail(qp, IBV_WC_RETRY_EXC_ERR);
+  }
+  s.backoff = std::min(s.backoff + 1, kMostBackoff);
+  s.implied_nak = false;
+  if (s.in_flight > 0) qp.peer_window->on_timeout();
+  if (s.reads_in_flight > 0) qp.port->reads.on_timeout();
+  rewind(qp);
+  start_timer(qp);
+}
+
+void fail(Qp& qp, ibv_wc_status status, std::uint32_t vendor_error) noexcept {
+  complete_head(qp, status, vendor_error);
+  qp.enter_error();
+}
+
+Nanos rnr_delay(std::uint8_t timer) noexcept {
+  // In units of 10 microseconds.
+  static constexpr std::array<std::uint32_t, 32> kDelays = {
+      65536, 1,   2,   3,   4,    6,    8,    12,   16,   24,   32,   48,    64,    96,    128,   192,
+      256,   384, 512, 768, 1024, 1536, 2048, 3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768, 49152};
+  return kDelays[timer & 31] * 10 * kMicrosecond;
+}
+
+}  // namespace fairlead::soft::completer

@@ -1,0 +1,57 @@
+// What a device counted, with the names of Linux rxe's hw_counters where it has the same one.
+//
+// Threads: written under the domain's lock, read by anyone at any time.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+namespace fairlead::soft {
+
+class Counter {
+ public:
+  void add(std::uint64_t by = 1) noexcept { value_.store(get() + by, std::memory_order_relaxed); }
+  [[nodiscard]] std::uint64_t get() const noexcept { return value_.load(std::memory_order_relaxed); }
+
+ private:
+  std::atomic<std::uint64_t> value_{0};
+};
+
+struct Counters {
+  Counter sent_pkts;
+  Counter rcvd_pkts;
+  Counter duplicate_request;    // requests received again
+  Counter out_of_seq_request;   // requests past a gap
+  Counter rcvd_rnr_err;         // RNR NAKs received
+  Counter send_rnr_err;         // RNR NAKs sent
+  Counter rcvd_seq_err;         // sequence NAKs received
+  Counter send_seq_err;         // sequence NAKs sent
+  Counter ack_deferred;         // acknowledgements coalesced into a later one
+  Counter completer_retry_err;  // times a requester went back
+  Counter retry_exceeded_err;
+  Counter retry_rnr_exceeded_err;
+  Counter rdma_sends;      // messages completed, as requester
+  Counter rdma_recvs;      // messages completed, as responder
+  Counter lost_responses;  // READ responses found missing by what followed them
+  Counter cq_overflows;
+  // Received and dropped, by reason.
+  Counter drop_malformed;
+  Counter drop_icrc;
+  Counter drop_no_qp;
+  Counter drop_wrong_source;
+  Counter drop_pkey;
+  Counter drop_state;
+  Counter drop_bogus;      // a response that answers nothing
+  Counter icrc_explained;  // accepted with an IPv4 id that was inferred
+};
+
+struct CounterValue {
+  std::string_view name;
+  std::uint64_t value;
+};
+
+[[nodiscard]] std::vector<CounterValue> read(const Counters& counters);
+
+}  // namespace fairlead::soft

@@ -1,0 +1,130 @@
+// The calls that go through context->ops: post and poll.
+#include <cerrno>
+#include <cstring>
+
+#include "verbs/soft/cq.h"
+#include "verbs/soft/device.h"
+
+namespace fairlead::soft {
+namespace {
+
+Qp& impl(ibv_qp* qp) noexcept { return static_cast<Qp&>(*qp); }
+Cq& impl(ibv_cq* cq) noexcept { return static_cast<Cq&>(*cq); }
+
+// Copies one work request into the slot `index`; 0 or an errno.
+int fill(Qp& qp, std::uint32_t index, const ibv_send_wr& wr) noexcept {
+  switch (wr.opcode) {
+    case IBV_WR_SEND:
+    case IBV_WR_SEND_WITH_IMM:
+    case IBV_WR_RDMA_WRITE:
+    case IBV_WR_RDMA_WRITE_WITH_IMM:
+    case IBV_WR_RDMA_READ:
+      break;
+    default:
+      return EINVAL;
+  }
+  if (wr.num_sge < 0 || static_cast<std::uint32_t>(wr.num_sge) > qp.sq.max_segments()) return EINVAL;
+  SendWqe& wqe = qp.sq.at(index);
+  wqe = {};
+  wqe.id = wr.wr_id;
+  wqe.opcode = wr.opcode;
+  wqe.signaled = qp.signal_all || (wr.send_flags & IBV_SEND_SIGNALED) != 0;
+  wqe.solicited = (wr.send_flags & IBV_SEND_SOLICITED) != 0;
+  wqe.fence = (wr.send_flags & IBV_SEND_FENCE) != 0;
+  wqe.inlined = (wr.send_flags & IBV_SEND_INLINE) != 0;
+  wqe.immediate = wr.imm_data;
+  wqe.remote_address = wr.wr.rdma.remote_addr;
+  wqe.rkey = wr.wr.rdma.rkey;
+  wqe.segments = static_cast<std::uint32_t>(wr.num_sge);
+  std::uint64_t length = 0;
+  for (int i = 0; i < wr.num_sge; ++i) length += wr.sg_list[i].length;
+  if (length > kMaxMessage) return EINVAL;
+  wqe.length = static_cast<std::uint32_t>(length);
+  if (!wqe.inlined) {
+    std::memcpy(qp.sq.segments(index).data(), wr.sg_list, wqe.segments * sizeof(ibv_sge));
+    return 0;
+  }
+  if (wqe.is_read() || length > qp.sq.max_inline()) return EINVAL;
+  std::byte* to = qp.sq.inline_bytes(index);
+  for (int i = 0; i < wr.num_sge; ++i) {
+    std::memcpy(to, reinterpret_cast<const void*>(wr.sg_list[i].addr), wr.sg_list[i].length);
+    to += wr.sg_list[i].length;
+  }
+  return 0;
+}
+
+int post_send(ibv_qp* base, ibv_send_wr* wr, ibv_send_wr** bad) {
+  Qp& qp = impl(base);
+  int error = 0;
+  {
+    const std::lock_guard lock(qp.sq.mutex);
+    const ibv_qp_state state = qp.current_state();
+    std::uint32_t tail = qp.sq.poster_tail();
+    for (; wr != nullptr; wr = wr->next) {
+      if (state != IBV_QPS_RTS && state != IBV_QPS_ERR) {
+        error = EINVAL;
+      } else {
+        error = qp.sq.full(tail) ? ENOMEM : fill(qp, tail, *wr);
+      }
+      if (error != 0) break;
+      ++tail;
+    }
+    qp.sq.publish(tail);
+  }
+  if (error != 0) *bad = wr;
+  qp.domain.ring(qp);
+  return error;
+}
+
+int post_recv(ibv_qp* base, ibv_recv_wr* wr, ibv_recv_wr** bad) {
+  Qp& qp = impl(base);
+  int error = 0;
+  {
+    const std::lock_guard lock(qp.rq.mutex);
+    std::uint32_t tail = qp.rq.poster_tail();
+    for (; wr != nullptr; wr = wr->next) {
+      if (qp.current_state() == IBV_QPS_RESET || wr->num_sge < 0 ||
+          static_cast<std::uint32_t>(wr->num_sge) > qp.rq.max_segments()) {
+        error = EINVAL;
+      } else if (qp.rq.full(tail)) {
+        error = ENOMEM;
+      }
+      if (error != 0) break;
+      RecvWqe& wqe = qp.rq.at(tail);
+      wqe = {wr->wr_id, 0, static_cast<std::uint32_t>(wr->num_sge)};
+      for (int i = 0; i < wr->num_sge; ++i) wqe.length += wr->sg_list[i].length;
+      std::memcpy(qp.rq.segments(tail).data(), wr->sg_list, wqe.segments * sizeof(ibv_sge));
+      ++tail;
+    }
+    qp.rq.publish(tail);
+  }
+  if (error != 0) *bad = wr;
+  // Pairs with Qp::flush.
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  if (qp.current_state() == IBV_QPS_ERR) qp.domain.ring(qp);
+  return error;
+}
+
+int poll_cq(ibv_cq* base, int count, ibv_wc* completions) {
+  Cq& cq = impl(base);
+  const int ready = cq.pop(count, completions);
+  if (ready != 0) return ready;
+  cq.device().domain().poll();
+  return cq.pop(count, completions);
+}
+
+int req_notify_cq(ibv_cq* cq, int solicited_only) {
+  impl(cq).arm(solicited_only != 0);
+  return 0;
+}
+
+}  // namespace
+
+void set_context_ops(ibv_context& context) noexcept {
+  context.ops.post_send = &post_send;
+  context.ops.post_recv = &post_recv;
+  context.ops.poll_cq = &poll_cq;
+  context.ops.req_notify_cq = &req_notify_cq;
+}
+
+}  // namespace fairlead::soft

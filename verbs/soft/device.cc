@@ -1,0 +1,177 @@
+#include "verbs/soft/device.h"
+
+#include <arpa/inet.h>
+#include <fmt/format.h>
+#include <sys/random.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "verbs/soft/port/udp_port.h"
+
+namespace fairlead::soft {
+namespace {
+
+const SteadyClock g_steady_clock;
+
+std::uint64_t random64() noexcept {
+  std::uint64_t value = 0;
+  while (::getrandom(&value, sizeof(value), 0) != sizeof(value)) {
+  }
+  return value;
+}
+
+ibv_mtu to_verbs(std::uint32_t bytes) noexcept {
+  int mtu = IBV_MTU_256;
+  while (mtu < IBV_MTU_4096 && 128U << (mtu + 1) <= bytes) ++mtu;
+  return static_cast<ibv_mtu>(mtu);
+}
+
+Result<Gid> parse_address(const std::string& text) {
+  in_addr parsed{};
+  if (::inet_pton(AF_INET, text.c_str(), &parsed) != 1) {
+    return {Code::kInvalidArgument,
+            fmt::format("softroce address '{}' is no IPv4 address; give one of this host, such as 127.0.0.7", text)};
+  }
+  return Gid::from_ipv4(ntohl(parsed.s_addr));
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Device>> Device::open(ibv_device& entry, const DeviceConfig& config) {
+  auto spec = parse_port_spec(config.packet_io);
+  if (!spec) return spec.error();
+  Gid own;
+  UniqueFd socket;
+  if (config.address.empty()) {
+    auto bound = bind_free_loopback(own);
+    if (!bound) return bound.error();
+    socket = std::move(*bound);
+  } else {
+    auto parsed = parse_address(config.address);
+    if (!parsed) return parsed.error();
+    own = *parsed;
+    auto bound = bind_roce_port(own);
+    if (!bound) return bound.error();
+    socket = std::move(*bound);
+  }
+  auto port = std::make_unique<UdpPort>(own, std::move(socket));
+  if (port->max_mtu() == 0) {
+    return {Code::kUnavailable,
+            fmt::format("the interface of {} is too small for any RoCE path MTU; raise its MTU to 320 or more",
+                        to_string(own))};
+  }
+  auto device = std::make_unique<Device>(entry, config.profile, g_steady_clock, decorate(std::move(port), *spec));
+  device->port_spec_ = *spec;
+  device->watcher_ = std::make_unique<Watcher>(device->domain_);
+  return device;
+}
+
+Device::Device(ibv_device& entry, Profile profile, const Clock& clock, std::unique_ptr<PacketPort> port)
+    : ibv_context{}, profile_(profile), guid_(random64()), domain_(clock, random64()) {
+  ibv_context::device = &entry;
+  ibv_context::cmd_fd = -1;
+  ibv_context::async_fd = async_events_.fd();
+  ibv_context::num_comp_vectors = 1;
+  ::pthread_mutex_init(&(ibv_context::mutex), nullptr);
+  set_context_ops(*this);
+
+  // Locally administered and unicast, as an interface without a burnt-in address has it.
+  guid_ = (guid_ & ~(std::uint64_t{1} << 56)) | std::uint64_t{2} << 56;
+  list_gids(port->address());
+  gids_[1].port = &domain_.add_port(std::move(port));
+}
+
+Device::~Device() {
+  watcher_.reset();
+  ::pthread_mutex_destroy(&(ibv_context::mutex));
+}
+
+void Device::list_gids(const Gid& own) {
+  Gid link_local;
+  link_local.bytes[0] = 0xfe;
+  link_local.bytes[1] = 0x80;
+  for (unsigned i = 0; i < 8; ++i) link_local.bytes[8 + i] = static_cast<std::uint8_t>(guid_ >> (56 - 8 * i));
+  InterfaceAddress own_address = interface_of(own);
+  gids_.push_back({{link_local, own_address.interface, own_address.index, own_address.mtu, own_address.loopback}});
+  gids_.push_back({std::move(own_address)});
+  for (InterfaceAddress& address : host_addresses()) {
+    if (address.loopback || address.gid == own || gids_.size() == kGidTableLength) continue;
+    gids_.push_back({std::move(address)});
+  }
+}
+
+void Device::watch() {
+  if (watcher_) watcher_->start();
+}
+
+ibv_gid_entry Device::gid(std::uint32_t index) const noexcept {
+  ibv_gid_entry entry{};
+  if (index < gids_.size()) {
+    entry = {gids_[index].address.gid.to_verbs(), index, 1, IBV_GID_TYPE_ROCE_V2, gids_[index].address.index};
+  }
+  return entry;
+}
+
+Result<PortSlot*> Device::port_of_gid(std::uint32_t index) {
+  if (index >= gids_.size()) {
+    return {Code::kInvalidArgument,
+            fmt::format("sgid_index {} is empty; this device has GIDs 0..{}", index, gids_.size() - 1)};
+  }
+  GidSlot& slot = gids_[index];
+  if (slot.port != nullptr) return slot.port;
+  if (!slot.address.gid.is_ipv4()) {
+    return {Code::kInvalidArgument,
+            fmt::format("sgid_index {} is {}, which no socket can send from; use index 1 or another IPv4-mapped GID",
+                        index, to_string(slot.address.gid))};
+  }
+  auto socket = bind_roce_port(slot.address.gid);
+  if (!socket) return socket.error();
+  slot.port = &domain_.add_port(decorate(std::make_unique<UdpPort>(slot.address.gid, std::move(*socket)), port_spec_));
+  domain_.wake_watcher();
+  return slot.port;
+}
+
+void Device::describe(ibv_device_attr& attr) const noexcept {
+  attr = {};
+  std::strncpy(attr.fw_ver, profile_ == Profile::kFull ? "softroce" : "softroce-pvrdma", sizeof(attr.fw_ver) - 1);
+  attr.node_guid = attr.sys_image_guid = __builtin_bswap64(guid_);
+  attr.max_mr_size = ~std::uint64_t{0};
+  attr.page_size_cap = 0xfffff000;
+  attr.vendor_id = 0xfa17;
+  attr.vendor_part_id = profile_ == Profile::kFull ? 1 : 2;
+  attr.hw_ver = 1;
+  attr.max_qp = 1 << 16;
+  attr.max_qp_wr = kMaxQueuePairWrs;
+  attr.device_cap_flags = IBV_DEVICE_CURR_QP_STATE_MOD | IBV_DEVICE_RC_RNR_NAK_GEN;
+  attr.max_sge = attr.max_sge_rd = kMaxSegments;
+  attr.max_cq = 1 << 16;
+  attr.max_cqe = kMaxCompletions;
+  attr.max_mr = MrTable::kMaxRegions;
+  attr.max_pd = 1 << 16;
+  attr.max_qp_rd_atom = attr.max_qp_init_rd_atom = kMaxReads;
+  attr.max_res_rd_atom = kMaxReads << 8;
+  attr.atomic_cap = IBV_ATOMIC_NONE;
+  attr.max_pkeys = 1;
+  attr.local_ca_ack_delay = 15;
+  attr.phys_port_cnt = 1;
+}
+
+void Device::describe(ibv_port_attr& attr) const noexcept {
+  attr = {};
+  attr.state = IBV_PORT_ACTIVE;
+  attr.max_mtu = IBV_MTU_4096;
+  attr.active_mtu = to_verbs(largest_path_mtu(gids_[1].address.mtu));
+  attr.gid_tbl_len = kGidTableLength;
+  attr.port_cap_flags = IBV_PORT_CM_SUP | IBV_PORT_IP_BASED_GIDS;
+  attr.max_msg_sz = kMaxMessage;
+  attr.pkey_tbl_len = 1;
+  attr.max_vl_num = 1;
+  attr.active_width = 2;   // 4x
+  attr.active_speed = 16;  // FDR: what one core moves is of this order
+  attr.phys_state = 5;     // link up
+  attr.link_layer = IBV_LINK_LAYER_ETHERNET;
+}
+
+}  // namespace fairlead::soft

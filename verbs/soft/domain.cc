@@ -1,0 +1,261 @@
+#include "verbs/soft/domain.h"
+
+#include <algorithm>
+
+#include "verbs/soft/completer.h"
+#include "verbs/soft/requester.h"
+#include "verbs/soft/responder.h"
+#include "verbs/soft/wire/icrc.h"
+#include "verbs/soft/wire/packet.h"
+
+namespace fairlead::soft {
+namespace {
+
+constexpr std::size_t kRxBurst = 16;  // acknowledgements leave at least this often
+constexpr unsigned kRxRounds = 16;    // bounds one progress()
+constexpr unsigned kPacketsPerTurn = 32;
+constexpr unsigned kTurns = 16;
+constexpr std::uint8_t kExactIcrcsToTrust = 2;
+constexpr std::uint16_t kMaxSegments = 64;
+
+}  // namespace
+
+Domain::Domain(const Clock& clock, std::uint64_t seed)
+    : regions(seed ^ 0x9e3779b97f4a7c15), clock_(clock), random_(seed), secret_(random_() & Psn::kMask) {
+  now_ = clock_.now();
+}
+
+Domain::~Domain() = default;
+
+void Domain::lock() noexcept {
+  // Pollers that try the lock in a tight loop would starve a waiter; they stand back while there is one.
+  waiters_.fetch_add(1);
+  mutex_.lock();
+  waiters_.fetch_sub(1);
+  now_ = clock_.now();
+}
+
+bool Domain::try_lock() noexcept {
+  if (waiters_.load(std::memory_order_relaxed) != 0 || !mutex_.try_lock()) return false;
+  now_ = clock_.now();
+  return true;
+}
+
+void Domain::unlock() noexcept {
+  while (true) {
+    for (const auto& slot : ports_) send_batch(*slot);
+    mutex_.unlock();
+    // Pairs with ring(): either its try_lock succeeds or its push is seen here.
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+    if (rung_.load(std::memory_order_relaxed) == nullptr || !try_lock()) return;
+    take_doorbells();
+    transmit();
+  }
+}
+
+void Domain::poll() noexcept {
+  polls_.fetch_add(1, std::memory_order_relaxed);
+  if (!try_lock()) return;
+  progress();
+  unlock();
+}
+
+void Domain::ring(Qp& qp) noexcept {
+  if (qp.rung.exchange(true)) return;
+  Qp* top = rung_.load(std::memory_order_relaxed);
+  do {
+    qp.next_rung = top;
+  } while (!rung_.compare_exchange_weak(top, &qp));
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  if (!try_lock()) return;
+  take_doorbells();
+  transmit();
+  unlock();
+}
+
+void Domain::take_doorbells() noexcept {
+  Qp* qp = rung_.exchange(nullptr);
+  while (qp != nullptr) {
+    Qp* next = qp->next_rung;
+    qp->rung.store(false);  // what is posted from here on rings again
+    if (qp->current_state() == IBV_QPS_ERR) {
+      qp->flush();
+    } else {
+      make_ready(*qp);
+    }
+    qp = next;
+  }
+}
+
+void Domain::count_armed(int by) noexcept {
+  if (armed_.fetch_add(by) == 0 && by > 0 && alarm_) alarm_();
+}
+
+bool Domain::progress() noexcept {
+  take_doorbells();
+  bool busy = false;
+  for (const auto& slot : ports_) {
+    std::array<RxPacket, kRxBurst> packets;
+    for (unsigned round = 0; round < kRxRounds; ++round) {
+      const std::size_t count = slot->port->rx_burst(packets, now_);
+      if (count == 0) break;
+      busy = true;
+      for (std::size_t i = 0; i < count; ++i) receive(*slot, packets[i]);
+      transmit();
+    }
+  }
+  if (next_timer_ != 0 && now_ >= next_timer_) run_timers();
+  transmit();
+  return busy;
+}
+
+PortSlot& Domain::add_port(std::unique_ptr<PacketPort> port) {
+  ports_.push_back(std::make_unique<PortSlot>(std::move(port)));
+  return *ports_.back();
+}
+
+Window& Domain::peer_window(PortSlot& slot, const Gid& peer) {
+  // A Fairlead peer has at least the buffer that a stock system grants, as this port asks for it too.
+  constexpr std::size_t kPeerWindow = 192 << 10;
+  auto& window = slot.peers[peer];
+  if (!window) window = std::make_unique<Window>(kPeerWindow);
+  return *window;
+}
+
+std::uint32_t Domain::reserve_number() {
+  if (free_.empty()) {
+    if (slots_.size() == kMaxQueuePairs) return 0;
+    free_.push_back(static_cast<std::uint32_t>(slots_.size()));
+    slots_.push_back(nullptr);
+    free_.reserve(slots_.capacity());
+  }
+  const std::uint32_t slot = free_.back();
+  free_.pop_back();
+  while (true) {
+    const auto tag = static_cast<std::uint32_t>(random_() & 0xff);
+    const std::uint32_t number = (tag << 16 | slot) ^ secret_;
+    if (number > 1 && number < 0xffffff) return number;  // 0 and 1 are management's, the last is multicast's
+  }
+}
+
+void Domain::put(Qp& qp) noexcept {
+  slots_[(qp.qp_num ^ secret_) & 0xffff] = &qp;
+  ++used_;
+}
+
+void Domain::remove(Qp& qp) noexcept {
+  take_doorbells();
+  qp.ready.unlink();
+  qp.waiting.unlink();
+  const std::uint32_t slot = (qp.qp_num ^ secret_) & 0xffff;
+  slots_[slot] = nullptr;
+  free_.push_back(slot);
+  --used_;
+}
+
+Qp* Domain::find(std::uint32_t number) const noexcept {
+  const std::uint32_t slot = (number ^ secret_) & 0xffff;
+  if (slot >= slots_.size() || slots_[slot] == nullptr || slots_[slot]->qp_num != number) return nullptr;
+  return slots_[slot];
+}
+
+void Domain::give_back(Window& window, std::size_t bytes) noexcept {
+  window.give_back(bytes);
+  while (Qp* qp = window.waiting().pop_front()) make_ready(*qp);
+}
+
+void Domain::set_deadline(Nanos at) noexcept {
+  if (next_timer_ == 0 || at < next_timer_) next_timer_ = at;
+  if (watcher_sleeps_until_ != 0 && at < watcher_sleeps_until_ && alarm_) {
+    watcher_sleeps_until_ = 0;
+    alarm_();
+  }
+}
+
+Nanos Domain::next_deadline() const noexcept {
+  if (!ready_.empty()) return now_;
+  Nanos next = next_timer_;
+  for (const auto& slot : ports_) {
+    const Nanos event = slot->port->next_event();
+    if (event != 0 && (next == 0 || event < next)) next = event;
+  }
+  return next;
+}
+
+TxBatch& Domain::batch(PortSlot& slot, std::size_t pieces) noexcept {
+  if (!slot.batch.has_room(pieces)) send_batch(slot);
+  return slot.batch;
+}
+
+std::vector<int> Domain::wait_fds() const {
+  std::vector<int> fds;
+  for (const auto& slot : ports_) {
+    if (const int fd = slot->port->wait_fd(); fd >= 0) fds.push_back(fd);
+  }
+  return fds;
+}
+
+void Domain::receive(PortSlot& slot, const RxPacket& raw) noexcept {
+  counters.rcvd_pkts.add();
+  Packet packet;
+  if (parse(raw.bytes, packet) != ParseError::kNone) return counters.drop_malformed.add();
+  Qp* qp = find(packet.bth.dest_qpn);
+  if (qp == nullptr || qp->port != &slot) return counters.drop_no_qp.add();
+  if (raw.source != qp->route.destination) return counters.drop_wrong_source.add();
+  // The upper bit tells full from limited members; both may talk to us, a full member.
+  if (((packet.bth.pkey ^ kDefaultPKey) & 0x7fff) != 0) return counters.drop_pkey.add();
+  if (!icrc_valid(*qp, slot, raw)) return counters.drop_icrc.add();
+  if (packet.info->request()) {
+    responder::on_request(*qp, packet);
+  } else {
+    completer::on_response(*qp, packet);
+  }
+}
+
+bool Domain::icrc_valid(Qp& qp, const PortSlot& slot, const RxPacket& raw) noexcept {
+  const UdpFrame frame{raw.source,   slot.port->address(), raw.source_port,
+                       kRoceUdpPort, raw.ipv4_id_guess,    raw.bytes.size()};
+  const auto covered = raw.bytes.first(raw.bytes.size() - kIcrcBytes);
+  const std::uint32_t difference = icrc(frame, covered) ^ load_icrc(covered.data() + covered.size());
+  std::uint8_t& exact = qp.receive.exact_icrcs;
+  if (difference == 0) {
+    if (exact < kExactIcrcsToTrust) ++exact;
+    return true;
+  }
+  const auto id = explain_by_ipv4_id(difference, raw.bytes.size());
+  if (!id || !frame.source.is_ipv4()) return false;
+  // A peer whose ids were known so far (zero, or a segment's number) does not take to counting.
+  if (exact == kExactIcrcsToTrust && (*id ^ raw.ipv4_id_guess) >= kMaxSegments) return false;
+  counters.icrc_explained.add();
+  return true;
+}
+
+void Domain::run_timers() noexcept {
+  next_timer_ = 0;
+  for (Qp* qp : slots_) {
+    if (qp == nullptr) continue;
+    if (qp->send.deadline != 0 && now_ >= qp->send.deadline) completer::on_timer(*qp);
+    if (qp->send.deadline != 0) set_deadline(qp->send.deadline);
+  }
+}
+
+// Queue pairs take turns, so that none starves behind one with much to send.
+void Domain::transmit() noexcept {
+  for (unsigned turn = 0; turn < kTurns; ++turn) {
+    Qp* qp = ready_.pop_front();
+    if (qp == nullptr) break;
+    const bool answers = responder::run(*qp, kPacketsPerTurn);
+    const bool requests = requester::run(*qp, kPacketsPerTurn);
+    if (answers || requests) make_ready(*qp);
+  }
+  for (const auto& slot : ports_) send_batch(*slot);
+  if (!ready_.empty()) set_deadline(now_);
+}
+
+void Domain::send_batch(PortSlot& slot) noexcept {
+  if (slot.batch.empty()) return;
+  counters.sent_pkts.add(slot.batch.size());
+  slot.port->tx_burst(slot.batch);
+}
+
+}  // namespace fairlead::soft

@@ -1,0 +1,127 @@
+// A progress domain: ports, queue pairs and memory regions under one lock, advanced by whoever polls.
+//
+// A poller tries the lock and goes on without it if another advances the domain just now. A poster queues its work,
+// rings the doorbell, and sends at once if the lock is free; else the holder sends for it before it is done.
+// The watcher (watcher.h) advances a domain that nobody polls.
+// Lock order: a queue pair's post mutexes, then the domain, then a completion queue's or an event queue's mutex.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <unordered_map>
+#include <vector>
+
+#include "verbs/soft/counters.h"
+#include "verbs/soft/memory.h"
+#include "verbs/soft/port/packet_port.h"
+#include "verbs/soft/qp.h"
+#include "verbs/soft/window.h"
+
+namespace fairlead::soft {
+
+/// A port, what is about to leave through it, and the windows of the peers behind it.
+struct PortSlot {
+  explicit PortSlot(std::unique_ptr<PacketPort> owned) : port(std::move(owned)), reads(port->receive_window()) {}
+  std::unique_ptr<PacketPort> port;
+  TxBatch batch;
+  Window reads;  // what READs have asked for and not received
+  std::unordered_map<Gid, std::unique_ptr<Window>, GidHash> peers;
+};
+
+class Domain {
+ public:
+  Domain(const Clock& clock, std::uint64_t seed);
+  ~Domain();
+
+  // Any thread.
+  void lock() noexcept;
+  [[nodiscard]] bool try_lock() noexcept;
+  void unlock() noexcept;
+  /// Advances the domain if nobody else does.
+  void poll() noexcept;
+  /// The queue pair has new work; sends it if nobody else will.
+  void ring(Qp& qp) noexcept;
+  [[nodiscard]] std::uint64_t polls() const noexcept { return polls_.load(std::memory_order_relaxed); }
+  /// Completion queues that wait for an event, so that no poll is to be expected.
+  [[nodiscard]] int armed() const noexcept { return armed_.load(std::memory_order_relaxed); }
+  void count_armed(int by) noexcept;
+  /// Called, with or without the lock, when the watcher must look again. Set once, before use.
+  void set_alarm(std::function<void()> alarm) { alarm_ = std::move(alarm); }
+
+  // Under the lock.
+  /// Receives, answers, retransmits and sends. True if anything happened.
+  bool progress() noexcept;
+  [[nodiscard]] PortSlot& add_port(std::unique_ptr<PacketPort> port);
+  [[nodiscard]] Window& peer_window(PortSlot& port, const Gid& peer);
+  /// A fresh number for a queue pair, 0 when the table is full; put() or drop it.
+  [[nodiscard]] std::uint32_t reserve_number();
+  void put(Qp& qp) noexcept;
+  void remove(Qp& qp) noexcept;
+  /// The queue pair may have something to send.
+  void make_ready(Qp& qp) noexcept { ready_.push_back(qp.ready); }
+  void give_back(Window& window, std::size_t bytes) noexcept;
+  /// There must be a progress() at this time.
+  void set_deadline(Nanos at) noexcept;
+  [[nodiscard]] Nanos next_deadline() const noexcept;
+  [[nodiscard]] Nanos now() const noexcept { return now_; }
+  /// A batch with room for a packet of so many payload pieces.
+  [[nodiscard]] TxBatch& batch(PortSlot& slot, std::size_t pieces) noexcept;
+  /// The watcher sleeps until then (0: it does not sleep); an earlier deadline raises the alarm.
+  void set_watcher_sleep(Nanos until) noexcept { watcher_sleeps_until_ = until; }
+  /// Makes a sleeping watcher look at the ports again.
+  void wake_watcher() noexcept {
+    if (alarm_) alarm_();
+  }
+  [[nodiscard]] std::vector<int> wait_fds() const;
+  [[nodiscard]] std::size_t queue_pairs() const noexcept { return used_; }
+
+  MrTable regions;
+  Counters counters;
+
+ private:
+  static constexpr std::uint32_t kMaxQueuePairs = 1U << 16;
+
+  void take_doorbells() noexcept;
+  void receive(PortSlot& slot, const RxPacket& raw) noexcept;
+  [[nodiscard]] bool icrc_valid(Qp& qp, const PortSlot& slot, const RxPacket& raw) noexcept;
+  [[nodiscard]] Qp* find(std::uint32_t number) const noexcept;
+  void run_timers() noexcept;
+  void transmit() noexcept;
+  void send_batch(PortSlot& slot) noexcept;
+
+  const Clock& clock_;
+  std::mt19937_64 random_;
+  std::mutex mutex_;
+  std::atomic<int> waiters_{0};
+  std::atomic<Qp*> rung_{nullptr};
+  std::atomic<std::uint64_t> polls_{0};
+  std::atomic<int> armed_{0};
+  std::function<void()> alarm_;
+
+  std::vector<std::unique_ptr<PortSlot>> ports_;
+  std::uint32_t secret_;
+  std::vector<Qp*> slots_;
+  std::vector<std::uint32_t> free_;
+  std::size_t used_ = 0;
+  QpList ready_;
+  Nanos now_ = 0;
+  Nanos next_timer_ = 0;  // no queue pair's deadline is earlier; 0: none runs
+  Nanos watcher_sleeps_until_ = 0;
+};
+
+/// The domain's lock for a scope.
+class DomainLock {
+ public:
+  explicit DomainLock(Domain& domain) noexcept : domain_(domain) { domain_.lock(); }
+  ~DomainLock() { domain_.unlock(); }
+  DomainLock(const DomainLock&) = delete;
+  DomainLock& operator=(const DomainLock&) = delete;
+
+ private:
+  Domain& domain_;
+};
+
+}  // namespace fairlead::soft

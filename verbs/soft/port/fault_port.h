@@ -1,0 +1,68 @@
+// A decorator that makes a port as bad as a network: seeded, so that a run can be repeated.
+//
+// What arrives may be dropped, doubled, overtaken, damaged (one bit) or delayed; what leaves may be dropped. Silence is
+// for good and for both directions: it stands for a path that died. Threads: as PacketPort.
+#pragma once
+
+#include <deque>
+#include <memory>
+#include <random>
+#include <vector>
+
+#include "verbs/soft/port/packet_port.h"
+
+namespace fairlead::soft {
+
+/// Probabilities are per packet, 0..1.
+struct FaultConfig {
+  double drop = 0;
+  double reorder = 0;
+  double duplicate = 0;
+  double corrupt = 0;
+  Nanos delay = 0;
+  std::uint64_t seed = 1;
+  std::uint64_t silent_after = 0;  // packets in both directions; 0: never
+  [[nodiscard]] bool any() const noexcept {
+    return drop > 0 || reorder > 0 || duplicate > 0 || corrupt > 0 || delay > 0 || silent_after > 0;
+  }
+};
+
+class FaultPort final : public PacketPort {
+ public:
+  FaultPort(std::unique_ptr<PacketPort> inner, const FaultConfig& config);
+
+  [[nodiscard]] const Gid& address() const noexcept override { return inner_->address(); }
+  [[nodiscard]] std::uint32_t max_mtu() const noexcept override { return inner_->max_mtu(); }
+  [[nodiscard]] std::size_t receive_window() const noexcept override { return inner_->receive_window(); }
+  [[nodiscard]] Route make_route(const Gid& destination, std::uint32_t flow, std::uint8_t traffic_class,
+                                 std::uint8_t hop_limit) override {
+    return inner_->make_route(destination, flow, traffic_class, hop_limit);
+  }
+  std::size_t rx_burst(std::span<RxPacket> packets, Nanos now) noexcept override;
+  void tx_burst(TxBatch& batch) noexcept override;
+  [[nodiscard]] int wait_fd() const noexcept override { return inner_->wait_fd(); }
+  [[nodiscard]] Nanos next_event() const noexcept override;
+
+ private:
+  struct Held {
+    std::vector<std::byte> bytes;
+    RxPacket packet;
+    Nanos due = 0;
+  };
+
+  [[nodiscard]] bool chance(double probability) noexcept;
+  [[nodiscard]] bool silent() noexcept { return config_.silent_after != 0 && ++seen_ > config_.silent_after; }
+  void admit(const RxPacket& packet, Nanos now);
+  void hold(const RxPacket& packet, Nanos due);
+  void release_overtaken(Nanos due);
+
+  std::unique_ptr<PacketPort> inner_;
+  FaultConfig config_;
+  std::mt19937_64 random_;
+  std::uint64_t seen_ = 0;
+  std::deque<Held> queue_;      // what will be handed out, in this order
+  std::deque<Held> overtaken_;  // waits until a later packet has gone by
+  std::vector<Held> handed_out_;
+};
+
+}  // namespace fairlead::soft

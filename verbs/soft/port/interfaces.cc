@@ -1,0 +1,105 @@
+#include "verbs/soft/port/interfaces.h"
+
+#include <arpa/inet.h>
+#include <fmt/format.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netinet/in.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "datapath/base/unique_fd.h"
+
+namespace fairlead::soft {
+namespace {
+
+// IPv4 20, UDP 8, BTH 12, RETH 16, immediate 4, ICRC 4.
+constexpr std::uint32_t kHeaderBytes = 64;
+
+std::uint32_t interface_mtu(const std::string& name) {
+  const UniqueFd fd(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  if (!fd) return 0;
+  ifreq request{};
+  name.copy(request.ifr_name, sizeof(request.ifr_name) - 1);
+  return ::ioctl(fd.get(), SIOCGIFMTU, &request) == 0 ? static_cast<std::uint32_t>(request.ifr_mtu) : 0;
+}
+
+// Inodes of the sockets bound to the port, from the kernel's table: "sl local_address rem_address st ... inode".
+std::vector<std::string> socket_inodes(const Gid& gid, std::uint16_t port) {
+  const std::string exact = fmt::format("{:08X}:{:04X}", htonl(gid.ipv4()), port);
+  const std::string any = fmt::format("00000000:{:04X}", port);
+  std::vector<std::string> inodes;
+  std::ifstream table("/proc/net/udp");
+  for (std::string line; std::getline(table, line);) {
+    std::istringstream words(line);
+    std::string word;
+    std::string local;
+    words >> word >> local;
+    if (local != exact && local != any) continue;
+    for (int column = 2; column < 10; ++column) words >> word;
+    inodes.push_back(word);
+  }
+  return inodes;
+}
+
+}  // namespace
+
+std::vector<InterfaceAddress> host_addresses() {
+  std::vector<InterfaceAddress> found;
+  ifaddrs* list = nullptr;
+  if (::getifaddrs(&list) != 0) return found;
+  for (const ifaddrs* at = list; at != nullptr; at = at->ifa_next) {
+    if (at->ifa_addr == nullptr || at->ifa_addr->sa_family != AF_INET || (at->ifa_flags & IFF_UP) == 0) continue;
+    const auto* address = reinterpret_cast<const sockaddr_in*>(at->ifa_addr);
+    found.push_back({Gid::from_ipv4(ntohl(address->sin_addr.s_addr)), at->ifa_name, ::if_nametoindex(at->ifa_name),
+                     interface_mtu(at->ifa_name), (at->ifa_flags & IFF_LOOPBACK) != 0});
+  }
+  ::freeifaddrs(list);
+  return found;
+}
+
+InterfaceAddress interface_of(const Gid& gid) {
+  const bool loopback = gid.is_ipv4() && gid.ipv4() >> 24 == 127;
+  for (InterfaceAddress& address : host_addresses()) {
+    if (address.gid == gid || (loopback && address.loopback)) {
+      address.gid = gid;
+      return std::move(address);
+    }
+  }
+  return {gid, "", 0, 0, loopback};
+}
+
+std::uint32_t largest_path_mtu(std::uint32_t interface_mtu) noexcept {
+  for (std::uint32_t mtu = 4096; mtu >= 256; mtu /= 2) {
+    if (mtu + kHeaderBytes <= interface_mtu) return mtu;
+  }
+  return 0;
+}
+
+std::string udp_port_holder(const Gid& gid, std::uint16_t port) {
+  namespace fs = std::filesystem;
+  const auto inodes = socket_inodes(gid, port);
+  std::error_code ignored;
+  for (const auto& process : fs::directory_iterator("/proc", ignored)) {
+    const std::string pid = process.path().filename();
+    if (pid.find_first_not_of("0123456789") != std::string::npos) continue;
+    std::error_code unreadable;
+    for (fs::directory_iterator fd(process.path() / "fd", unreadable), end; fd != end; fd.increment(unreadable)) {
+      const std::string target = fs::read_symlink(fd->path(), unreadable);
+      for (const std::string& inode : inodes) {
+        if (target != "socket:[" + inode + "]") continue;
+        std::string name;
+        std::getline(std::ifstream(process.path() / "comm"), name);
+        return fmt::format("process {} ({})", pid, name);
+      }
+      if (unreadable) break;
+    }
+  }
+  return "";
+}
+
+}  // namespace fairlead::soft

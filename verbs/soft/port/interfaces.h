@@ -1,0 +1,33 @@
+// The host's IPv4 addresses and what their interfaces carry.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "verbs/soft/wire/gid.h"
+
+namespace fairlead::soft {
+
+struct InterfaceAddress {
+  Gid gid;
+  std::string interface;
+  std::uint32_t index = 0;  // ifindex
+  std::uint32_t mtu = 0;    // of the interface, bytes
+  bool loopback = false;
+};
+
+/// Addresses of interfaces that are up, in the system's order. Empty where they cannot be listed.
+[[nodiscard]] std::vector<InterfaceAddress> host_addresses();
+
+/// The interface that carries `gid` (any of 127.0.0.0/8 is loopback's); index 0 where there is none.
+[[nodiscard]] InterfaceAddress interface_of(const Gid& gid);
+
+/// The largest path MTU (256..4096) whose RoCE packets fit an interface's MTU; 0 where none does.
+[[nodiscard]] std::uint32_t largest_path_mtu(std::uint32_t interface_mtu) noexcept;
+
+/// Who holds a UDP port at `gid` (or at all addresses), e.g. "process 4711 (ib_write_bw)"; empty where it cannot be
+/// seen (another user's process, the kernel).
+[[nodiscard]] std::string udp_port_holder(const Gid& gid, std::uint16_t port);
+
+}  // namespace fairlead::soft

@@ -1,0 +1,53 @@
+// PacketPort: bursts of RoCE packets in and out. The protocol sees this and a clock, never a socket.
+//
+// A port stands for one local address. Packets begin with the BTH and end with the ICRC; the IP and UDP headers are the
+// port's business. Packets may be lost, doubled, reordered and damaged at any time.
+// Threads: all calls but wait_fd() under the domain's lock.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "verbs/soft/port/clock.h"
+#include "verbs/soft/port/tx_batch.h"
+
+namespace fairlead::soft {
+
+struct RxPacket {
+  std::span<const std::byte> bytes;  // valid until the next rx_burst of the port
+  Gid source;
+  std::uint16_t source_port = 0;
+  std::uint16_t ipv4_id_guess = 0;
+};
+
+class PacketPort {
+ public:
+  virtual ~PacketPort() = default;
+
+  [[nodiscard]] virtual const Gid& address() const noexcept = 0;
+  /// The largest path MTU (256..4096) whose packets pass the interface.
+  [[nodiscard]] virtual std::uint32_t max_mtu() const noexcept = 0;
+  /// Bytes that may be on their way to this port without loss: half of its receive buffer.
+  [[nodiscard]] virtual std::size_t receive_window() const noexcept = 0;
+  /// A way to `destination`; `flow` selects the UDP source port. `traffic_class` and `hop_limit` as in the GRH.
+  [[nodiscard]] virtual Route make_route(const Gid& destination, std::uint32_t flow, std::uint8_t traffic_class,
+                                         std::uint8_t hop_limit) = 0;
+
+  /// Fills at most packets.size() and returns how many; never waits. Now is the domain's idea of the time.
+  virtual std::size_t rx_burst(std::span<RxPacket> packets, Nanos now) noexcept = 0;
+  /// Fills in the ICRCs and sends. What the system does not take is lost, as on any network.
+  virtual void tx_burst(TxBatch& batch) noexcept = 0;
+  /// Becomes readable when rx_burst may have something; -1 where there is nothing to wait on.
+  [[nodiscard]] virtual int wait_fd() const noexcept = 0;
+  /// When rx_burst may have something although wait_fd() stays silent (a decorator that delays); 0: never.
+  [[nodiscard]] virtual Nanos next_event() const noexcept { return 0; }
+
+ protected:
+  PacketPort() = default;
+  PacketPort(const PacketPort&) = delete;
+  PacketPort& operator=(const PacketPort&) = delete;
+};
+
+}  // namespace fairlead::soft

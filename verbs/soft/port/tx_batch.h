@@ -1,0 +1,129 @@
+// Packets under construction for one port: headers are copied in, payload is referred to where it lies.
+//
+// A packet is built by begin(), payload(), finish(), in this order. Its bytes are a run of consecutive iovecs, the
+// last of which ends with room for the ICRC, which the port fills in, because it alone knows the IP header.
+// Payload must stay valid and unchanged until the port has sent the batch. Fixed size, no allocation.
+// Threads: none of its own; under its domain's lock.
+#pragma once
+
+#include <sys/uio.h>
+
+#include <array>
+#include <cassert>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#include "verbs/soft/wire/gid.h"
+#include "verbs/soft/wire/headers.h"
+
+namespace fairlead::soft {
+
+/// Where a queue pair's packets go. Made by its port, owned by the queue pair.
+struct Route {
+  Gid source;
+  Gid destination;
+  std::uint16_t source_port = kRoceUdpPort;
+  std::uint8_t traffic_class = 0;
+  std::uint8_t hop_limit = 0;  // 0: the system's default
+  int socket = -1;             // the port's own handle
+};
+
+struct TxPacket {
+  const Route* route = nullptr;
+  std::uint16_t first_iov = 0;
+  std::uint16_t iovs = 0;
+  std::uint32_t size = 0;     // BTH to ICRC
+  std::byte* icrc = nullptr;  // 4 bytes, the last of the packet
+};
+
+class TxBatch {
+ public:
+  static constexpr std::size_t kMaxPackets = 64;
+  static constexpr std::size_t kMaxIovs = 512;
+  /// Payload up to this many bytes is copied behind the headers: one iovec, and the ICRC sees what is sent.
+  static constexpr std::size_t kCopyBytes = 192;
+
+  [[nodiscard]] bool empty() const noexcept { return count_ == 0; }
+  /// Whether a packet with this many payload pieces fits.
+  [[nodiscard]] bool has_room(std::size_t pieces) const noexcept {
+    return count_ < kMaxPackets && iov_count_ + pieces + 2 <= kMaxIovs;
+  }
+  [[nodiscard]] std::size_t size() const noexcept { return count_; }
+  [[nodiscard]] const TxPacket& packet(std::size_t index) const noexcept { return packets_[index]; }
+  [[nodiscard]] iovec* iovs(const TxPacket& packet) noexcept { return &iovs_[packet.first_iov]; }
+  void clear() noexcept { count_ = iov_count_ = 0; }
+
+  /// Drops the packets for which `keep` answers false.
+  template <typename Keep>
+  void keep_if(Keep&& keep) {
+    std::size_t kept = 0;
+    for (std::size_t i = 0; i < count_; ++i) {
+      if (keep(packets_[i])) packets_[kept++] = packets_[i];
+    }
+    count_ = kept;
+  }
+
+  /// Room for the headers of a new packet. The route must outlive the batch's sending.
+  std::byte* begin(const Route& route, std::size_t header_bytes, std::size_t payload_bytes) noexcept {
+    assert(count_ < kMaxPackets && header_bytes <= kHeaderBytes);
+    TxPacket& packet = packets_[count_];
+    packet = {&route, static_cast<std::uint16_t>(iov_count_), 0, static_cast<std::uint32_t>(header_bytes), nullptr};
+    copying_ = payload_bytes <= kCopyBytes;
+    fill_ = buffers_[count_].data();
+    std::byte* header = fill_;
+    add_iov(fill_, header_bytes);
+    fill_ += header_bytes;
+    return header;
+  }
+
+  void payload(const std::byte* bytes, std::size_t length) noexcept {
+    if (length == 0) return;
+    TxPacket& packet = packets_[count_];
+    packet.size += static_cast<std::uint32_t>(length);
+    if (copying_) {
+      std::memcpy(fill_, bytes, length);
+      fill_ += length;
+      iovs_[packet.first_iov].iov_len += length;
+    } else {
+      add_iov(const_cast<std::byte*>(bytes), length);
+    }
+  }
+
+  /// Adds padding and the place of the ICRC.
+  void finish(std::size_t pad) noexcept {
+    TxPacket& packet = packets_[count_];
+    const std::size_t trailer = pad + kIcrcBytes;
+    std::memset(fill_, 0, trailer);
+    if (iov_count_ == packet.first_iov + 1U) {
+      iovs_[packet.first_iov].iov_len += trailer;
+    } else {
+      add_iov(fill_, trailer);
+    }
+    packet.size += static_cast<std::uint32_t>(trailer);
+    packet.icrc = fill_ + pad;
+    packet.iovs = static_cast<std::uint16_t>(iov_count_ - packet.first_iov);
+    ++count_;
+  }
+
+  /// Forgets a packet that was begun and not finished.
+  void abandon() noexcept { iov_count_ = packets_[count_].first_iov; }
+
+ private:
+  static constexpr std::size_t kHeaderBytes = 48;
+
+  void add_iov(std::byte* bytes, std::size_t length) noexcept { iovs_[iov_count_++] = {bytes, length}; }
+
+  std::size_t count_ = 0;
+  std::size_t iov_count_ = 0;
+  bool copying_ = false;
+  std::byte* fill_ = nullptr;
+  std::array<TxPacket, kMaxPackets> packets_;
+  std::array<iovec, kMaxIovs> iovs_;
+  std::array<std::array<std::byte, kHeaderBytes + kCopyBytes + 8>, kMaxPackets> buffers_;
+};
+
+/// The ICRC of a packet of the batch that leaves with this IPv4 id.
+[[nodiscard]] std::uint32_t icrc_of(const TxPacket& packet, const iovec* iovs, std::uint16_t ipv4_id) noexcept;
+
+}  // namespace fairlead::soft

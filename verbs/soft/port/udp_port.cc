@@ -1,0 +1,222 @@
+#include "verbs/soft/port/udp_port.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <netinet/udp.h>
+#include <poll.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "verbs/soft/port/interfaces.h"
+#include "verbs/soft/wire/icrc.h"
+
+namespace fairlead::soft {
+namespace {
+
+constexpr std::size_t kRxMessages = 4;
+constexpr std::size_t kRxBufferBytes = 64 << 10;  // the largest UDP datagram, coalesced or not
+constexpr std::size_t kMaxDatagram = 65507;
+constexpr std::size_t kMaxSegments = 64;  // UDP_MAX_SEGMENTS of every kernel that has UDP_SEGMENT
+constexpr std::size_t kMaxTxSockets = 16;
+constexpr std::size_t kDefaultWindow = 192 << 10;
+constexpr int kSendWaitMs = 2;
+
+}  // namespace
+
+struct UdpPort::Receiver {
+  std::array<mmsghdr, kRxMessages> messages{};
+  std::array<iovec, kRxMessages> iovs{};
+  std::array<sockaddr_in, kRxMessages> sources{};
+  alignas(cmsghdr) std::array<std::array<std::byte, CMSG_SPACE(sizeof(int))>, kRxMessages> control{};
+  std::unique_ptr<std::byte[]> buffers{new std::byte[kRxMessages * kRxBufferBytes]};
+  // What was received and not yet handed out.
+  std::size_t count = 0;
+  std::size_t index = 0;
+  std::size_t offset = 0;
+  std::size_t segment = 0;
+  std::uint16_t segment_number = 0;
+
+  bool receive(int fd) noexcept {
+    for (std::size_t i = 0; i < kRxMessages; ++i) {
+      iovs[i] = {buffers.get() + i * kRxBufferBytes, kRxBufferBytes};
+      messages[i].msg_hdr = {&sources[i], sizeof(sockaddr_in), &iovs[i], 1, control[i].data(), control[i].size(), 0};
+    }
+    const int got = ::recvmmsg(fd, messages.data(), kRxMessages, MSG_DONTWAIT, nullptr);
+    count = got > 0 ? static_cast<std::size_t>(got) : 0;
+    index = 0;
+    if (count > 0) open_message();
+    return count > 0;
+  }
+
+  void open_message() noexcept {
+    offset = 0;
+    segment_number = 0;
+    segment = messages[index].msg_len;
+    msghdr& header = messages[index].msg_hdr;
+    for (cmsghdr* at = CMSG_FIRSTHDR(&header); at != nullptr; at = CMSG_NXTHDR(&header, at)) {
+      if (at->cmsg_level != SOL_UDP || at->cmsg_type != UDP_GRO) continue;
+      int size = 0;
+      std::memcpy(&size, CMSG_DATA(at), sizeof(size));
+      if (size > 0) segment = static_cast<std::size_t>(size);
+    }
+  }
+
+  RxPacket next() noexcept {
+    const std::size_t left = messages[index].msg_len - offset;
+    const std::size_t length = std::min(segment, left);
+    const sockaddr_in& source = sources[index];
+    const RxPacket packet{{buffers.get() + index * kRxBufferBytes + offset, length},
+                          Gid::from_ipv4(ntohl(source.sin_addr.s_addr)),
+                          ntohs(source.sin_port),
+                          segment_number++};
+    offset += length;
+    if (offset >= messages[index].msg_len && ++index < count) open_message();
+    return packet;
+  }
+};
+
+struct UdpPort::Sender {
+  struct Control {
+    alignas(cmsghdr) std::array<std::byte, CMSG_SPACE(sizeof(std::uint16_t)) + 2 * CMSG_SPACE(sizeof(int))> bytes;
+  };
+  std::array<mmsghdr, TxBatch::kMaxPackets> messages{};
+  std::array<sockaddr_in, TxBatch::kMaxPackets> destinations{};
+  std::array<Control, TxBatch::kMaxPackets> control{};
+  std::array<std::uint16_t, TxBatch::kMaxPackets> first_packet{};
+  std::array<int, TxBatch::kMaxPackets> sockets{};
+  std::size_t count = 0;
+
+  template <typename T>
+  static void add_control(msghdr& header, int level, int type, T value) noexcept {
+    auto* at = reinterpret_cast<cmsghdr*>(static_cast<std::byte*>(header.msg_control) + header.msg_controllen);
+    at->cmsg_level = level;
+    at->cmsg_type = type;
+    at->cmsg_len = CMSG_LEN(sizeof(T));
+    std::memcpy(CMSG_DATA(at), &value, sizeof(T));
+    header.msg_controllen += CMSG_SPACE(sizeof(T));
+  }
+
+  void add(const Route& route, int socket, iovec* iovs, std::size_t iov_count, std::uint16_t segment) noexcept {
+    destinations[count] = to_sockaddr(route.destination, kRoceUdpPort);
+    msghdr& header = messages[count].msg_hdr;
+    header = {&destinations[count], sizeof(sockaddr_in), iovs, iov_count, control[count].bytes.data(), 0, 0};
+    if (segment != 0) add_control(header, SOL_UDP, UDP_SEGMENT, segment);
+    if (route.traffic_class != 0) add_control(header, IPPROTO_IP, IP_TOS, static_cast<int>(route.traffic_class));
+    if (route.hop_limit != 0) add_control(header, IPPROTO_IP, IP_TTL, static_cast<int>(route.hop_limit));
+    if (header.msg_controllen == 0) header.msg_control = nullptr;
+    sockets[count++] = socket;
+  }
+};
+
+UdpPort::UdpPort(const Gid& address, UniqueFd socket)
+    : address_(address),
+      socket_(std::move(socket)),
+      max_mtu_(largest_path_mtu(interface_of(address).mtu)),
+      receive_window_(std::min(kDefaultWindow, receive_buffer_bytes(socket_.get()) / 2)),
+      receiver_(std::make_unique<Receiver>()),
+      sender_(std::make_unique<Sender>()) {}
+
+UdpPort::~UdpPort() = default;
+
+Route UdpPort::make_route(const Gid& destination, std::uint32_t flow, std::uint8_t traffic_class,
+                          std::uint8_t hop_limit) {
+  Route route{address_, destination, kRoceUdpPort, traffic_class, hop_limit, socket_.get()};
+  if (tx_sockets_.size() < kMaxTxSockets) {
+    const auto port = static_cast<std::uint16_t>(0xc000 | (flow & 0x3fff));
+    if (UniqueFd fd = open_udp_socket(address_, port, false)) tx_sockets_.push_back({port, std::move(fd)});
+  }
+  if (!tx_sockets_.empty()) {
+    const TxSocket& chosen = tx_sockets_[flow % tx_sockets_.size()];
+    route.source_port = chosen.port;
+    route.socket = chosen.fd.get();
+  }
+  return route;
+}
+
+std::size_t UdpPort::rx_burst(std::span<RxPacket> packets, Nanos) noexcept {
+  // Handed-out packets lie in the buffers until the next call, so a new receive waits until all were handed out.
+  if (receiver_->index >= receiver_->count && !receiver_->receive(socket_.get())) return 0;
+  std::size_t count = 0;
+  while (count < packets.size() && receiver_->index < receiver_->count) packets[count++] = receiver_->next();
+  return count;
+}
+
+void UdpPort::tx_burst(TxBatch& batch) noexcept {
+  if (batch.empty()) return;
+  prepare(batch, 0);
+  bool refused = false;
+  if (!send_prepared(&refused) && refused) {
+    // The route cannot segment (no checksum offload, for one): send packet by packet from here on.
+    offload_ = false;
+    prepare(batch, 0);
+    send_prepared(&refused);
+  }
+  batch.clear();
+}
+
+// One message per run of packets to one peer that are equally long but for the last, which may be shorter.
+void UdpPort::prepare(TxBatch& batch, std::size_t from) noexcept {
+  sender_->count = 0;
+  for (std::size_t i = from; i < batch.size();) {
+    const TxPacket& first = batch.packet(i);
+    std::size_t iovs = 0;
+    std::size_t bytes = 0;
+    std::size_t end = i;
+    bool open = true;
+    while (end < batch.size() && open) {
+      const TxPacket& packet = batch.packet(end);
+      const std::size_t number = end - i;
+      if (number > 0) {
+        const Route& a = *first.route;
+        const Route& b = *packet.route;
+        const TxPacket& previous = batch.packet(end - 1);
+        const bool joins = offload_ && number < kMaxSegments && packet.size <= first.size &&
+                           bytes + packet.size <= kMaxDatagram &&
+                           packet.first_iov == previous.first_iov + previous.iovs &&
+                           (&a == &b || (a.socket == b.socket && a.destination == b.destination &&
+                                         a.traffic_class == b.traffic_class && a.hop_limit == b.hop_limit));
+        if (!joins) break;
+        open = packet.size == first.size;
+      }
+      store_icrc(packet.icrc, icrc_of(packet, batch.iovs(packet), static_cast<std::uint16_t>(number)));
+      iovs += packet.iovs;
+      bytes += packet.size;
+      ++end;
+    }
+    sender_->first_packet[sender_->count] = static_cast<std::uint16_t>(i);
+    sender_->add(*first.route, first.route->socket, batch.iovs(first), iovs,
+                 end - i > 1 ? static_cast<std::uint16_t>(first.size) : std::uint16_t{0});
+    i = end;
+  }
+}
+
+bool UdpPort::send_prepared(bool* offload_refused) noexcept {
+  *offload_refused = false;
+  bool waited = false;
+  for (std::size_t i = 0; i < sender_->count;) {
+    std::size_t run = i + 1;
+    while (run < sender_->count && sender_->sockets[run] == sender_->sockets[i]) ++run;
+    const int sent = ::sendmmsg(sender_->sockets[i], &sender_->messages[i], static_cast<unsigned>(run - i), 0);
+    if (sent > 0) {
+      i += static_cast<std::size_t>(sent);
+      continue;
+    }
+    const int error = errno;
+    if (error == EINTR) continue;
+    if ((error == EAGAIN || error == EWOULDBLOCK || error == ENOBUFS) && !waited) {
+      pollfd ready{sender_->sockets[i], POLLOUT, 0};
+      ::poll(&ready, 1, kSendWaitMs);
+      waited = true;
+      continue;
+    }
+    if ((error == EIO || error == EINVAL) && offload_ && sender_->messages[i].msg_hdr.msg_iovlen > 1) {
+      *offload_refused = true;
+      return false;
+    }
+    ++i;  // unreachable, refused or no room: lost, as on any network; retransmission deals with it
+  }
+  return true;
+}
+
+}  // namespace fairlead::soft

@@ -1,0 +1,54 @@
+// A port over unprivileged UDP sockets: one receives on 4791, a few send, each with a source port of its own.
+//
+// Runs of equal packets to one peer leave as one system call's work (UDP_SEGMENT) and arrive coalesced (UDP_GRO).
+// Threads: as PacketPort. IPv4 only.
+#pragma once
+
+#include <sys/socket.h>
+
+#include <array>
+#include <memory>
+#include <vector>
+
+#include "verbs/soft/port/packet_port.h"
+#include "verbs/soft/port/udp_socket.h"
+
+namespace fairlead::soft {
+
+class UdpPort final : public PacketPort {
+ public:
+  /// Over a bound receiving socket, which it takes.
+  UdpPort(const Gid& address, UniqueFd socket);
+  ~UdpPort() override;
+
+  [[nodiscard]] const Gid& address() const noexcept override { return address_; }
+  [[nodiscard]] std::uint32_t max_mtu() const noexcept override { return max_mtu_; }
+  [[nodiscard]] std::size_t receive_window() const noexcept override { return receive_window_; }
+  [[nodiscard]] Route make_route(const Gid& destination, std::uint32_t flow, std::uint8_t traffic_class,
+                                 std::uint8_t hop_limit) override;
+  std::size_t rx_burst(std::span<RxPacket> packets, Nanos now) noexcept override;
+  void tx_burst(TxBatch& batch) noexcept override;
+  [[nodiscard]] int wait_fd() const noexcept override { return socket_.get(); }
+
+ private:
+  struct Receiver;
+  struct Sender;
+  struct TxSocket {
+    std::uint16_t port = 0;
+    UniqueFd fd;
+  };
+
+  void prepare(TxBatch& batch, std::size_t from) noexcept;
+  bool send_prepared(bool* offload_refused) noexcept;
+
+  Gid address_;
+  UniqueFd socket_;
+  std::uint32_t max_mtu_;
+  std::size_t receive_window_;
+  bool offload_ = true;  // UDP_SEGMENT works on this route
+  std::vector<TxSocket> tx_sockets_;
+  std::unique_ptr<Receiver> receiver_;
+  std::unique_ptr<Sender> sender_;
+};
+
+}  // namespace fairlead::soft

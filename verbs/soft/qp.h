@@ -1,0 +1,150 @@
+// An RC queue pair: its queues, its attributes and the state of its three roles.
+//
+// Threads: the queues' posting side as work_queue.h says; state() may be read by anyone; the rest is under the domain's
+// lock. The roles' code is in requester.h, completer.h, responder.h.
+// Source: IBTA volume 1, 9.7 (reliable service), 10.3.1 (states).
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <vector>
+
+#include "verbs/soft/memory.h"
+#include "verbs/soft/port/clock.h"
+#include "verbs/soft/port/tx_batch.h"
+#include "verbs/soft/qp_list.h"
+#include "verbs/soft/wire/headers.h"
+#include "verbs/soft/work_queue.h"
+
+namespace fairlead::soft {
+
+class Cq;
+class Device;
+class Domain;
+class Window;
+struct PortSlot;
+
+/// What the requester sends and the completer takes back.
+struct SendState {
+  std::uint32_t cursor = 0;         // index of the WQE being sent
+  std::uint32_t cursor_packet = 0;  // its next packet
+  std::uint32_t started = 0;        // WQEs below have PSNs
+  Psn next_new;                     // of the next WQE to start
+  Psn una;                          // the oldest not acknowledged
+  Psn sent_end;                     // one past the highest ever sent
+  std::size_t in_flight = 0;        // bytes charged to the peer's window
+  std::size_t reads_in_flight = 0;  // bytes charged to our own port's
+  std::uint32_t reads_outstanding = 0;
+  std::uint32_t unacknowledged_run = 0;        // packets since one asked for an acknowledgement
+  ibv_wc_status local_error = IBV_WC_SUCCESS;  // of the WQE at cursor: it fails when its turn to complete comes
+
+  // Retransmission. A probe resends early; a retry is a probe that the ack timeout's expiry counts.
+  bool rnr_wait = false;
+  bool implied_nak = false;  // answered already for implied_nak_at
+  Psn implied_nak_at;
+  std::uint8_t retries = 0;
+  std::uint8_t rnr_retries = 0;
+  unsigned backoff = 0;
+  Nanos progress_at = 0;
+  Nanos deadline = 0;  // 0: no timer
+  Nanos srtt = 0;
+  bool timing = false;
+  Psn timed_psn;
+  Nanos timed_at = 0;
+};
+
+/// A READ that is being answered.
+struct ReadReply {
+  Psn first;
+  std::uint32_t packets = 0;
+  std::uint32_t next = 0;
+  std::uint64_t address = 0;
+  std::uint32_t rkey = 0;
+  std::uint32_t length = 0;
+};
+
+struct ReceiveState {
+  Psn expected;
+  std::uint32_t msn = 0;
+  PacketKind message = PacketKind::kNone;  // the kind being received, between first and last
+  std::uint64_t write_address = 0;         // next byte of a WRITE
+  std::uint32_t write_rkey = 0;
+  std::uint32_t write_left = 0;
+  std::uint64_t received = 0;  // bytes of the current message
+  bool gap_reported = false;   // a NAK for `expected` was sent
+
+  bool ack_due = false;
+  Psn ack_psn;
+  std::uint8_t ack_syndrome = 0;
+  bool dying = false;              // ack_syndrome is fatal: sent once the READs before it are answered, then ERR
+  bool dead = false;               // sent; repeated when asked again
+  std::vector<ReadReply> replies;  // ring of max_dest_rd_atomic
+  std::uint32_t reply_head = 0;
+  std::uint32_t reply_count = 0;
+
+  std::uint8_t exact_icrcs = 0;  // packets whose ICRC needed no inferred IPv4 id
+};
+
+class Qp : public ibv_qp {
+ public:
+  Qp(Device& device, Pd& pd, const ibv_qp_init_attr& init, std::uint32_t number);
+  ~Qp();
+
+  [[nodiscard]] ibv_qp_state current_state() const noexcept { return state_.load(std::memory_order_acquire); }
+  void set_state(ibv_qp_state next) noexcept { state_.store(next, std::memory_order_release); }
+  [[nodiscard]] bool responds() const noexcept {
+    const ibv_qp_state now = current_state();
+    return now == IBV_QPS_RTR || now == IBV_QPS_RTS;
+  }
+
+  /// ibv_modify_qp and ibv_query_qp. 0 or an errno; a refusal is logged. Takes the domain's lock.
+  int modify(const ibv_qp_attr& attr, int mask);
+  void query(ibv_qp_attr& attr, ibv_qp_init_attr& init);
+
+  /// To ERR: every accepted work request completes, those that did not run as flushed.
+  void enter_error() noexcept;
+  /// Completes what the queues hold as flushed; for a queue pair in ERR.
+  void flush() noexcept;
+  /// Adds the queue pair's number and pushes it. An overflow is the end of the queue pair.
+  void complete(Cq& cq, ibv_wc& completion, bool solicited) noexcept;
+  /// Queues an asynchronous event about this queue pair.
+  void raise(ibv_event_type type) noexcept;
+  /// Back to nothing: windows, route, roles.
+  void detach() noexcept;
+  /// Gives the windows what is in flight.
+  void release_windows() noexcept;
+
+  Device& device;
+  Domain& domain;
+  Pd& pd_ref;
+  Cq& send_completions;
+  Cq& recv_completions;
+  const bool signal_all;
+  WorkQueue<SendWqe> sq;
+  WorkQueue<RecvWqe> rq;
+
+  ibv_qp_attr attr{};  // as last set
+  std::uint32_t mtu = 0;
+  PortSlot* port = nullptr;
+  Window* peer_window = nullptr;
+  Route route;
+  SendState send;
+  ReceiveState receive;
+
+  QpLink ready{this};             // has something to send
+  QpLink waiting{this};           // for room in a window
+  std::atomic<bool> rung{false};  // in the doorbell stack
+  Qp* next_rung = nullptr;
+  std::uint32_t async_delivered = 0;  // under ibv_qp::mutex
+
+ private:
+  int check_transition(const ibv_qp_attr& next, int mask) const;
+  int connect(const ibv_qp_attr& next);
+
+  std::atomic<ibv_qp_state> state_{IBV_QPS_RESET};
+};
+
+}  // namespace fairlead::soft

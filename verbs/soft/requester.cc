@@ -1,0 +1,188 @@
+#include "verbs/soft/requester.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "verbs/soft/completer.h"
+#include "verbs/soft/domain.h"
+#include "verbs/soft/qp.h"
+#include "verbs/soft/requester_limits.h"
+#include "verbs/soft/scatter.h"
+
+namespace fairlead::soft::requester {
+namespace {
+
+// A coalesced run of full packets is 15 long (64 KiB of UDP payload): ask about as often.
+constexpr std::uint32_t kAckEvery = 16;
+// A small datagram still occupies a socket buffer of about this size.
+constexpr std::uint32_t kLeastCharge = 1024;
+constexpr std::uint32_t kHeaderCharge = 64;
+
+enum class Step { kSent, kBlocked };
+
+// Assigns PSNs. False while a fence or the PSN window holds the WQE back.
+bool start(Qp& qp, SendWqe& wqe) noexcept {
+  SendState& s = qp.send;
+  if (wqe.fence && s.reads_outstanding > 0) return false;
+  const std::uint32_t packets = wqe.length == 0 ? 1 : (wqe.length - 1) / qp.mtu + 1;
+  constexpr std::uint32_t kHalfPsnSpace = 1U << 23;
+  if (static_cast<std::uint32_t>(s.next_new.since(s.una)) + packets >= kHalfPsnSpace) return false;
+  wqe.packets = packets;
+  wqe.charge = std::max(kLeastCharge, std::min(wqe.length, qp.mtu) + kHeaderCharge);
+  wqe.first = s.next_new;
+  s.next_new = wqe.end();
+  ++s.started;
+  return true;
+}
+
+Step wait_for(Qp& qp, Window& window) noexcept {
+  window.waiting().push_back(qp.waiting);
+  return Step::kBlocked;
+}
+
+// The WQE at the cursor cannot be sent; it fails once those before it are done.
+Step local_error(Qp& qp, ibv_wc_status status) noexcept {
+  qp.send.local_error = status;
+  if (qp.send.cursor == qp.sq.head()) completer::fail(qp, status);
+  return Step::kBlocked;
+}
+
+void packet_sent(Qp& qp, const SendWqe& wqe, std::uint32_t packets) noexcept {
+  SendState& s = qp.send;
+  s.cursor_packet += packets;
+  const Psn end = wqe.first + s.cursor_packet;
+  if (s.sent_end.before(end)) {
+    s.sent_end = end;
+  }
+  if (s.cursor_packet == wqe.packets) {
+    ++s.cursor;
+    s.cursor_packet = 0;
+  }
+  completer::on_sent(qp);
+}
+
+Opcode opcode_of(const SendWqe& wqe, bool first, bool last) noexcept {
+  if (wqe.is_send()) {
+    if (!last) return first ? Opcode::kSendFirst : Opcode::kSendMiddle;
+    if (wqe.has_immediate()) return first ? Opcode::kSendOnlyImmediate : Opcode::kSendLastImmediate;
+    return first ? Opcode::kSendOnly : Opcode::kSendLast;
+  }
+  if (!last) return first ? Opcode::kWriteFirst : Opcode::kWriteMiddle;
+  if (wqe.has_immediate()) return first ? Opcode::kWriteOnlyImmediate : Opcode::kWriteLastImmediate;
+  return first ? Opcode::kWriteOnly : Opcode::kWriteLast;
+}
+
+bool add_payload(Qp& qp, TxBatch& batch, const SendWqe& wqe, std::uint64_t offset, std::size_t length) noexcept {
+  if (wqe.inlined) {
+    batch.payload(qp.sq.inline_bytes(qp.send.cursor) + offset, length);
+    return true;
+  }
+  const auto segments = qp.sq.segments(qp.send.cursor).first(wqe.segments);
+  return for_each_piece(qp.domain.regions, qp.pd, segments, offset, length, 0,
+                        [&batch](const std::byte* bytes, std::size_t part) { batch.payload(bytes, part); });
+}
+
+void time_round_trip(Qp& qp, Psn psn) noexcept {
+  SendState& s = qp.send;
+  if (s.timing) return;
+  s.timing = true;
+  s.timed_psn = psn;
+  s.timed_at = qp.domain.now();
+}
+
+// One packet of a SEND or WRITE.
+Step send_packet(Qp& qp, const SendWqe& wqe) noexcept {
+  SendState& s = qp.send;
+  Window& window = *qp.peer_window;
+  if (!window.take(wqe.charge)) return wait_for(qp, window);
+
+  const bool first = s.cursor_packet == 0;
+  const bool last = s.cursor_packet + 1 == wqe.packets;
+  const std::uint64_t offset = std::uint64_t{s.cursor_packet} * qp.mtu;
+  const auto length = static_cast<std::size_t>(std::min<std::uint64_t>(qp.mtu, wqe.length - offset));
+  const Opcode opcode = opcode_of(wqe, first, last);
+  const OpcodeInfo& info = opcode_info(static_cast<std::uint8_t>(opcode));
+
+  Bth bth;
+  bth.opcode = static_cast<std::uint8_t>(opcode);
+  bth.solicited = last && wqe.solicited;
+  bth.pad = static_cast<std::uint8_t>(-length & 3);
+  bth.dest_qpn = qp.attr.dest_qp_num;
+  bth.psn = wqe.first + s.cursor_packet;
+  bth.ack_request = last || ++s.unacknowledged_run >= kAckEvery || !window.admits(wqe.charge);
+
+  TxBatch& batch = qp.domain.batch(*qp.port, std::max<std::size_t>(wqe.segments, 1));
+  std::byte* header = batch.begin(qp.route, info.header_bytes, length);
+  bth.encode(header);
+  header += Bth::kBytes;
+  if (info.reth) {
+    Reth{wqe.remote_address, wqe.rkey, wqe.length}.encode(header);
+    header += Reth::kBytes;
+  }
+  if (info.immediate) std::memcpy(header, &wqe.immediate, kImmediateBytes);
+  if (!add_payload(qp, batch, wqe, offset, length)) {
+    batch.abandon();
+    qp.domain.give_back(window, wqe.charge);
+    return local_error(qp, IBV_WC_LOC_PROT_ERR);
+  }
+  batch.finish(bth.pad);
+  s.in_flight += wqe.charge;
+  if (bth.ack_request) {
+    s.unacknowledged_run = 0;
+    time_round_trip(qp, bth.psn);
+  }
+  packet_sent(qp, wqe, 1);
+  return Step::kSent;
+}
+
+// Long READs are asked for in parts, so that their responses never overrun our own receive buffer. The responder sees
+// several READs; the PSNs are those of one.
+Step send_read(Qp& qp, const SendWqe& wqe) noexcept {
+  SendState& s = qp.send;
+  if (s.reads_outstanding >= qp.attr.max_rd_atomic) return Step::kBlocked;
+  const std::uint32_t end = read_part_end(qp.mtu, wqe.packets, s.cursor_packet);
+  const std::uint32_t packets = end - s.cursor_packet;
+  const std::uint64_t offset = std::uint64_t{s.cursor_packet} * qp.mtu;
+  const auto length =
+      static_cast<std::uint32_t>(std::min<std::uint64_t>(std::uint64_t{end} * qp.mtu, wqe.length) - offset);
+  const auto segments = qp.sq.segments(s.cursor).first(wqe.segments);
+  if (!for_each_piece(qp.domain.regions, qp.pd, segments, offset, length, IBV_ACCESS_LOCAL_WRITE,
+                      [](std::byte*, std::size_t) {})) {
+    return local_error(qp, IBV_WC_LOC_PROT_ERR);
+  }
+  const std::size_t charge = std::size_t{packets} * wqe.charge;
+  if (!qp.port->reads.take(charge)) return wait_for(qp, qp.port->reads);
+
+  Bth bth;
+  bth.opcode = static_cast<std::uint8_t>(Opcode::kReadRequest);
+  bth.dest_qpn = qp.attr.dest_qp_num;
+  bth.psn = wqe.first + s.cursor_packet;
+  bth.ack_request = true;
+  TxBatch& batch = qp.domain.batch(*qp.port, 0);
+  std::byte* header = batch.begin(qp.route, Bth::kBytes + Reth::kBytes, 0);
+  bth.encode(header);
+  Reth{wqe.remote_address + offset, wqe.rkey, length}.encode(header + Bth::kBytes);
+  batch.finish(0);
+  s.reads_in_flight += charge;
+  ++s.reads_outstanding;
+  time_round_trip(qp, bth.psn);
+  packet_sent(qp, wqe, packets);
+  return Step::kSent;
+}
+
+}  // namespace
+
+bool run(Qp& qp, unsigned quota) noexcept {
+  SendState& s = qp.send;
+  for (; quota > 0; --quota) {
+    if (qp.current_state() != IBV_QPS_RTS || s.rnr_wait || s.local_error != IBV_WC_SUCCESS) return false;
+    if (s.cursor == qp.sq.tail()) return false;
+    SendWqe& wqe = qp.sq.at(s.cursor);
+    if (s.cursor == s.started && !start(qp, wqe)) return false;
+    const Step step = wqe.is_read() ? send_read(qp, wqe) : send_packet(qp, wqe);
+    if (step == Step::kBlocked) return false;
+  }
+  return s.cursor != qp.sq.tail();
+}
+
+}  // namespace fairlead::soft::requester

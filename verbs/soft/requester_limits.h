@@ -1,0 +1,19 @@
+// Arithmetic that requester and completer share: how a long READ is asked for in parts.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+namespace fairlead::soft {
+
+/// Bytes of one READ request; a multiple of every path MTU.
+inline constexpr std::uint32_t kReadPartBytes = 64 << 10;
+
+/// The packet after the last one of the part that `packet` belongs to, in a READ of `packets` response packets.
+[[nodiscard]] constexpr std::uint32_t read_part_end(std::uint32_t mtu, std::uint32_t packets,
+                                                    std::uint32_t packet) noexcept {
+  const std::uint32_t part = kReadPartBytes / mtu;
+  return std::min(packets, (packet / part + 1) * part);
+}
+
+}  // namespace fairlead::soft

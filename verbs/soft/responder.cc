@@ -1,0 +1,349 @@
+#include "verbs/soft/responder.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "verbs/soft/cq.h"
+#include "verbs/soft/domain.h"
+#include "verbs/soft/qp.h"
+#include "verbs/soft/scatter.h"
+
+namespace fairlead::soft::responder {
+namespace {
+
+constexpr std::uint32_t kMaxDmaLength = 1U << 31;
+
+/// What to do with a packet: go on, ask again later, or give up on the queue pair.
+enum class Verdict { kAccept, kNotReady, kInvalid, kAccess, kOperation };
+
+bool is_nak(std::uint8_t syndrome) noexcept { return (syndrome & 0xe0) != 0; }
+
+void owe_answer(Qp& qp, Psn psn, std::uint8_t syndrome) noexcept {
+  ReceiveState& r = qp.receive;
+  if (r.ack_due) qp.domain.counters.ack_deferred.add();
+  r.ack_due = true;
+  r.ack_psn = psn;
+  r.ack_syndrome = syndrome;
+  qp.domain.make_ready(qp);
+}
+
+void owe_ack(Qp& qp, Psn psn) noexcept { owe_answer(qp, psn, static_cast<std::uint8_t>(Syndrome::kAck)); }
+
+/// A refusal of the packet at `psn` that ends the queue pair: sent after the READs before it, then ERR.
+void die(Qp& qp, Psn psn, Syndrome syndrome) noexcept {
+  owe_answer(qp, psn, static_cast<std::uint8_t>(syndrome));
+  qp.receive.dying = true;
+}
+
+// The receive WQE in use fails with its own status before the rest is flushed.
+void fail_receive(Qp& qp, ibv_wc_status status) noexcept {
+  if (qp.rq.empty()) return;
+  ibv_wc completion{};
+  completion.wr_id = qp.rq.at(qp.rq.head()).id;
+  completion.status = status;
+  completion.opcode = IBV_WC_RECV;
+  qp.rq.pop();
+  qp.complete(qp.recv_completions, completion, false);
+}
+
+void complete_receive(Qp& qp, const Packet& packet, std::uint64_t bytes) noexcept {
+  ibv_wc completion{};
+  completion.wr_id = qp.rq.at(qp.rq.head()).id;
+  completion.status = IBV_WC_SUCCESS;
+  completion.opcode = packet.info->kind == PacketKind::kSend ? IBV_WC_RECV : IBV_WC_RECV_RDMA_WITH_IMM;
+  completion.byte_len = static_cast<std::uint32_t>(bytes);
+  completion.src_qp = qp.attr.dest_qp_num;
+  if (packet.info->immediate) {
+    completion.imm_data = packet.immediate;
+    completion.wc_flags = IBV_WC_WITH_IMM;
+  }
+  qp.rq.pop();
+  qp.complete(qp.recv_completions, completion, packet.bth.solicited);
+}
+
+// IBTA 9.7.4.1.2 and 9.7.4.1.3: opcodes in sequence, payloads of the right length.
+bool well_formed(const Qp& qp, const Packet& packet) noexcept {
+  const ReceiveState& r = qp.receive;
+  const OpcodeInfo& info = *packet.info;
+  if (info.invalidate || info.kind == PacketKind::kAtomic) return false;
+  const bool in_message = r.message != PacketKind::kNone;
+  if (info.first ? in_message : r.message != info.kind) return false;
+  if (info.kind == PacketKind::kRead) return packet.payload.empty() && packet.reth.length <= kMaxDmaLength;
+  if (!info.last) return packet.payload.size() == qp.mtu;
+  if (packet.payload.size() > qp.mtu) return false;
+  return info.first || !packet.payload.empty();
+}
+
+Verdict check_write(const Qp& qp, const Packet& packet) noexcept {
+  const ReceiveState& r = qp.receive;
+  const bool first = packet.info->first;
+  const std::uint32_t left = first ? packet.reth.length : r.write_left;
+  if (first) {
+    if (packet.reth.length > kMaxDmaLength) return Verdict::kInvalid;
+    if ((qp.attr.qp_access_flags & IBV_ACCESS_REMOTE_WRITE) == 0) return Verdict::kAccess;
+    // The whole range is checked before the first byte is written. Of nothing, the key does not matter (9.7.4.1.5).
+    if (packet.reth.length != 0 && qp.domain.regions.find(qp.pd, packet.reth.rkey, packet.reth.address,
+                                                          packet.reth.length, IBV_ACCESS_REMOTE_WRITE) == nullptr) {
+      return Verdict::kAccess;
+    }
+  }
+  if (packet.info->last ? packet.payload.size() != left : packet.payload.size() >= left) return Verdict::kInvalid;
+  if (packet.info->immediate && qp.rq.empty()) return Verdict::kNotReady;
+  return Verdict::kAccept;
+}
+
+Verdict execute_write(Qp& qp, const Packet& packet) noexcept {
+  ReceiveState& r = qp.receive;
+  if (const Verdict verdict = check_write(qp, packet); verdict != Verdict::kAccept) return verdict;
+  if (packet.info->first) {
+    r.write_address = packet.reth.address;
+    r.write_rkey = packet.reth.rkey;
+    r.write_left = packet.reth.length;
+    r.received = 0;
+  }
+  const std::size_t length = packet.payload.size();
+  if (length != 0) {
+    // Looked up for every packet: the region may have been deregistered since the last one.
+    std::byte* to = qp.domain.regions.find(qp.pd, r.write_rkey, r.write_address, length, IBV_ACCESS_REMOTE_WRITE);
+    if (to == nullptr) return Verdict::kAccess;
+    place(to, packet.payload.data(), length);
+  }
+  r.write_address += length;
+  r.write_left -= static_cast<std::uint32_t>(length);
+  r.received += length;
+  return Verdict::kAccept;
+}
+
+Verdict execute_send(Qp& qp, const Packet& packet) noexcept {
+  ReceiveState& r = qp.receive;
+  if (packet.info->first) {
+    if (qp.rq.empty()) return Verdict::kNotReady;
+    r.received = 0;
+  }
+  const std::uint32_t index = qp.rq.head();
+  const RecvWqe& wqe = qp.rq.at(index);
+  if (r.received + packet.payload.size() > wqe.length) {
+    fail_receive(qp, IBV_WC_LOC_LEN_ERR);
+    return Verdict::kInvalid;
+  }
+  const std::byte* from = packet.payload.data();
+  const bool placed =
+      for_each_piece(qp.domain.regions, qp.pd, qp.rq.segments(index).first(wqe.segments), r.received,
+                     packet.payload.size(), IBV_ACCESS_LOCAL_WRITE, [&from](std::byte* to, std::size_t part) {
+                       place(to, from, part);
+                       from += part;
+                     });
+  if (!placed) {
+    fail_receive(qp, IBV_WC_LOC_PROT_ERR);
+    return Verdict::kOperation;
+  }
+  r.received += packet.payload.size();
+  return Verdict::kAccept;
+}
+
+void push_reply(Qp& qp, const Packet& packet) noexcept {
+  ReceiveState& r = qp.receive;
+  const Reth& reth = packet.reth;
+  const auto slot = (r.reply_head + r.reply_count++) % r.replies.size();
+  r.replies[slot] = {packet.bth.psn, reth.length == 0 ? 1 : (reth.length - 1) / qp.mtu + 1, 0, reth.address, reth.rkey,
+                     reth.length};
+  qp.domain.make_ready(qp);
+}
+
+Verdict check_read(const Qp& qp, const Reth& reth) noexcept {
+  if ((qp.attr.qp_access_flags & IBV_ACCESS_REMOTE_READ) == 0) return Verdict::kAccess;
+  if (reth.length != 0 &&
+      qp.domain.regions.find(qp.pd, reth.rkey, reth.address, reth.length, IBV_ACCESS_REMOTE_READ) == nullptr) {
+    return Verdict::kAccess;
+  }
+  return Verdict::kAccept;
+}
+
+Verdict execute_read(Qp& qp, const Packet& packet) noexcept {
+  // More READs than max_dest_rd_atomic are the requester's fault (9.7.4.1.6).
+  if (qp.receive.reply_count == qp.receive.replies.size()) return Verdict::kInvalid;
+  if (const Verdict verdict = check_read(qp, packet.reth); verdict != Verdict::kAccept) return verdict;
+  push_reply(qp, packet);
+  return Verdict::kAccept;
+}
+
+Verdict execute(Qp& qp, const Packet& packet) noexcept {
+  if (!well_formed(qp, packet)) return Verdict::kInvalid;
+  switch (packet.info->kind) {
+    case PacketKind::kSend:
+      return execute_send(qp, packet);
+    case PacketKind::kWrite:
+      return execute_write(qp, packet);
+    default:
+      return execute_read(qp, packet);
+  }
+}
+
+void accept(Qp& qp, const Packet& packet) noexcept {
+  ReceiveState& r = qp.receive;
+  const OpcodeInfo& info = *packet.info;
+  r.gap_reported = false;
+  r.message = info.last ? PacketKind::kNone : info.kind;
+  const bool read = info.kind == PacketKind::kRead;
+  r.expected = packet.bth.psn + (read ? std::max(1U, (packet.reth.length + qp.mtu - 1) / qp.mtu) : 1);
+  if (info.last) {
+    r.msn = (r.msn + 1) & Psn::kMask;
+    qp.domain.counters.rdma_recvs.add();
+  }
+  if (info.last && (info.kind == PacketKind::kSend || info.immediate)) {
+    complete_receive(qp, packet, r.received);
+    if (qp.current_state() == IBV_QPS_ERR) return;  // the completion queue overflowed
+  }
+  if (read) {
+    // The responses acknowledge the READ and all before it.
+    if (r.ack_due && is_nak(r.ack_syndrome)) r.ack_due = false;
+  } else if (packet.bth.ack_request || (r.ack_due && is_nak(r.ack_syndrome))) {
+    // A NAK not yet sent is overtaken: what it missed has come.
+    owe_ack(qp, packet.bth.psn);
+  }
+}
+
+void refuse(Qp& qp, const Packet& packet, Verdict verdict) noexcept {
+  ReceiveState& r = qp.receive;
+  const Psn psn = packet.bth.psn;
+  switch (verdict) {
+    case Verdict::kAccept:
+      return;
+    case Verdict::kNotReady:
+      qp.domain.counters.send_rnr_err.add();
+      r.gap_reported = true;  // what follows it on the wire is dropped silently
+      return owe_answer(qp, psn,
+                        static_cast<std::uint8_t>(static_cast<unsigned>(Syndrome::kRnrNak) | qp.attr.min_rnr_timer));
+    case Verdict::kInvalid:
+      return die(qp, psn, Syndrome::kNakInvalidRequest);
+    case Verdict::kAccess:
+      return die(qp, psn, Syndrome::kNakRemoteAccess);
+    case Verdict::kOperation:
+      return die(qp, psn, Syndrome::kNakRemoteOperation);
+  }
+}
+
+// IBTA 9.7.5.1.4: a SEND or WRITE seen before is acknowledged again, a READ is executed again.
+void on_duplicate(Qp& qp, const Packet& packet) noexcept {
+  ReceiveState& r = qp.receive;
+  qp.domain.counters.duplicate_request.add();
+  if (packet.info->kind != PacketKind::kRead) {
+    if (r.ack_due && is_nak(r.ack_syndrome)) return;  // says as much, and more
+    return owe_ack(qp, r.expected - 1);
+  }
+  const std::uint32_t packets = packet.reth.length == 0 ? 1 : (packet.reth.length - 1) / qp.mtu + 1;
+  if (r.expected.before(packet.bth.psn + packets) || check_read(qp, packet.reth) != Verdict::kAccept) {
+    return qp.domain.counters.drop_bogus.add();  // it is no repetition of what was asked before
+  }
+  // The requester went back: what it asked for from here on it will ask for again.
+  while (r.reply_count > 0) {
+    const auto newest = (r.reply_head + r.reply_count - 1) % r.replies.size();
+    if (r.replies[newest].first.before(packet.bth.psn)) break;
+    --r.reply_count;
+  }
+  if (r.reply_count < r.replies.size()) push_reply(qp, packet);
+}
+
+void put_bth(Qp& qp, std::byte* header, Opcode opcode, std::size_t payload, Psn psn) noexcept {
+  Bth bth;
+  bth.opcode = static_cast<std::uint8_t>(opcode);
+  bth.pad = static_cast<std::uint8_t>(-payload & 3);
+  bth.dest_qpn = qp.attr.dest_qp_num;
+  bth.psn = psn;
+  bth.encode(header);
+}
+
+// False when the region is gone.
+bool send_response(Qp& qp, ReadReply& reply) noexcept {
+  const bool first = reply.next == 0;
+  const bool last = reply.next + 1 == reply.packets;
+  const Opcode opcode = first && last ? Opcode::kReadResponseOnly
+                        : first       ? Opcode::kReadResponseFirst
+                        : last        ? Opcode::kReadResponseLast
+                                      : Opcode::kReadResponseMiddle;
+  const OpcodeInfo& info = opcode_info(static_cast<std::uint8_t>(opcode));
+  const std::uint64_t offset = std::uint64_t{reply.next} * qp.mtu;
+  const auto length = static_cast<std::size_t>(std::min<std::uint64_t>(qp.mtu, reply.length - offset));
+  const std::byte* from = nullptr;
+  if (length != 0) {
+    from = qp.domain.regions.find(qp.pd, reply.rkey, reply.address + offset, length, IBV_ACCESS_REMOTE_READ);
+    if (from == nullptr) return false;
+  }
+  TxBatch& batch = qp.domain.batch(*qp.port, 1);
+  std::byte* header = batch.begin(qp.route, info.header_bytes, length);
+  put_bth(qp, header, opcode, length, reply.first + reply.next);
+  if (info.aeth) Aeth{static_cast<std::uint8_t>(Syndrome::kAck), qp.receive.msn}.encode(header + Bth::kBytes);
+  batch.payload(from, length);
+  batch.finish(-length & 3);
+  ++reply.next;
+  return true;
+}
+
+void send_answer(Qp& qp) noexcept {
+  ReceiveState& r = qp.receive;
+  TxBatch& batch = qp.domain.batch(*qp.port, 0);
+  std::byte* header = batch.begin(qp.route, Bth::kBytes + Aeth::kBytes, 0);
+  put_bth(qp, header, Opcode::kAcknowledge, 0, r.ack_psn);
+  Aeth{r.ack_syndrome, r.msn}.encode(header + Bth::kBytes);
+  batch.finish(0);
+  r.ack_due = false;
+}
+
+}  // namespace
+
+void on_request(Qp& qp, const Packet& packet) noexcept {
+  ReceiveState& r = qp.receive;
+  const std::int32_t ahead = packet.bth.psn.since(r.expected);
+  if (r.dead && ahead >= 0 && qp.current_state() == IBV_QPS_ERR) {
+    // The refusal was lost, or this crossed it.
+    r.ack_due = true;
+    return qp.domain.make_ready(qp);
+  }
+  if (!qp.responds()) return qp.domain.counters.drop_state.add();
+  if (r.dying) return;
+  if (ahead < 0) return on_duplicate(qp, packet);
+  if (ahead > 0) {
+    qp.domain.counters.out_of_seq_request.add();
+    if (r.gap_reported) return;
+    r.gap_reported = true;
+    qp.domain.counters.send_seq_err.add();
+    return owe_answer(qp, r.expected, static_cast<std::uint8_t>(Syndrome::kNakSequence));
+  }
+  const Verdict verdict = execute(qp, packet);
+  if (qp.current_state() == IBV_QPS_ERR) return;  // the completion queue overflowed
+  if (verdict == Verdict::kAccept) {
+    accept(qp, packet);
+  } else {
+    refuse(qp, packet, verdict);
+  }
+}
+
+bool run(Qp& qp, unsigned quota) noexcept {
+  ReceiveState& r = qp.receive;
+  while (r.reply_count > 0 && quota > 0) {
+    ReadReply& reply = r.replies[r.reply_head];
+    if (!send_response(qp, reply)) {
+      r.reply_count = 0;
+      die(qp, reply.first + reply.next, Syndrome::kNakRemoteAccess);
+      break;
+    }
+    --quota;
+    if (reply.next == reply.packets) {
+      r.reply_head = static_cast<std::uint32_t>((r.reply_head + 1) % r.replies.size());
+      --r.reply_count;
+    }
+  }
+  if (r.reply_count > 0) return true;
+  if (!r.ack_due) return false;
+  send_answer(qp);
+  if (r.dying) {
+    r.dying = false;
+    qp.enter_error();
+    r.dead = true;
+    const bool access = static_cast<Syndrome>(r.ack_syndrome) == Syndrome::kNakRemoteAccess;
+    qp.raise(access ? IBV_EVENT_QP_ACCESS_ERR : IBV_EVENT_QP_REQ_ERR);
+  }
+  return false;
+}
+
+}  // namespace fairlead::soft::responder

@@ -1,0 +1,20 @@
+// The responder: checks and executes what the peer asks, in order, and answers.
+//
+// Answers are coalesced: one acknowledgement per burst, after all READ responses that precede it.
+// Source: IBTA volume 1, 9.7.4 (request validation), 9.7.5.1 (response generation), 9.9.3 (responder errors).
+#pragma once
+
+#include "verbs/soft/wire/packet.h"
+
+namespace fairlead::soft {
+class Qp;
+}
+
+namespace fairlead::soft::responder {
+
+void on_request(Qp& qp, const Packet& packet) noexcept;
+
+/// Sends at most `quota` packets of answers. True if there is more.
+bool run(Qp& qp, unsigned quota) noexcept;
+
+}  // namespace fairlead::soft::responder

@@ -1,0 +1,150 @@
+#include "verbs/soft/soft.h"
+
+#include <fmt/format.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <deque>
+#include <mutex>
+
+#include "fairlead/log.h"
+#include "verbs/soft/control_path.h"
+#include "verbs/soft/device.h"
+
+namespace fairlead::soft {
+namespace {
+
+struct Entry : ibv_device {
+  explicit Entry(DeviceConfig wanted) : ibv_device{}, config(std::move(wanted)) {
+    node_type = IBV_NODE_CA;
+    transport_type = IBV_TRANSPORT_IB;
+    config.name.copy(name, sizeof(name) - 1);
+    std::strncpy(dev_name, "softroce", sizeof(dev_name) - 1);
+  }
+  DeviceConfig config;
+};
+
+bool same(const DeviceConfig& a, const DeviceConfig& b) {
+  return a.name == b.name && a.profile == b.profile && a.packet_io == b.packet_io && a.address == b.address;
+}
+
+class Registry {
+ public:
+  Entry& find_or_add(const DeviceConfig& config) {
+    const std::lock_guard lock(mutex_);
+    for (Entry& entry : entries_) {
+      if (same(entry.config, config)) return entry;
+    }
+    return entries_.emplace_back(config);
+  }
+
+ private:
+  std::mutex mutex_;
+  std::deque<Entry> entries_;  // addresses stay
+};
+
+Registry& registry() {
+  static Registry& instance = *new Registry;  // outlives every static that may still hold a device
+  return instance;
+}
+
+std::string from_environment(const char* name, std::string otherwise) {
+  const char* value = std::getenv(name);
+  return value != nullptr && *value != '\0' ? std::string(value) : std::move(otherwise);
+}
+
+Status validate(const DeviceConfig& config) {
+  if (config.name.empty() || config.name.size() >= IBV_SYSFS_NAME_MAX) {
+    return {Code::kInvalidArgument,
+            fmt::format("device name '{}' must have 1..{} characters", config.name, IBV_SYSFS_NAME_MAX - 1)};
+  }
+  return parse_port_spec(config.packet_io).status();
+}
+
+// The device that the environment describes; a mistake in it is logged, and there is no device then.
+ibv_device* environment_device() {
+  DeviceConfig config;
+  config.packet_io = from_environment("FAIRLEAD_PACKET_IO", config.packet_io);
+  config.address = from_environment("FAIRLEAD_SOFT_ADDRESS", "");
+  const auto profile = parse_profile(from_environment("FAIRLEAD_SOFT_PROFILE", "full"));
+  if (!profile) {
+    log(LogLevel::kError, profile.error().message());
+    return nullptr;
+  }
+  config.profile = *profile;
+  const auto device = find_or_add_device(config);
+  if (device) return *device;
+  log(LogLevel::kError, device.error().message());
+  return nullptr;
+}
+
+ibv_device** get_device_list(int* count) {
+  auto** list = static_cast<ibv_device**>(std::calloc(2, sizeof(ibv_device*)));
+  if (list == nullptr) return nullptr;
+  list[0] = environment_device();
+  if (count != nullptr) *count = list[0] != nullptr ? 1 : 0;
+  return list;
+}
+
+void free_device_list(ibv_device** list) { std::free(list); }
+
+const char* get_device_name(ibv_device* device) { return device->name; }
+
+int to_errno(Code code) noexcept {
+  switch (code) {
+    case Code::kInvalidArgument:
+      return EINVAL;
+    case Code::kAlreadyExists:
+      return EADDRINUSE;
+    case Code::kNotFound:
+      return EADDRNOTAVAIL;
+    default:
+      return EIO;
+  }
+}
+
+ibv_context* open_device(ibv_device* device) {
+  auto opened = Device::open(*device, static_cast<Entry*>(device)->config);
+  if (opened) return opened.value().release();
+  log(LogLevel::kError, opened.error().message());
+  errno = to_errno(opened.error().code());
+  return nullptr;
+}
+
+}  // namespace
+
+const verbs::VerbsApi& verbs_api() {
+  static const verbs::VerbsApi api = [] {
+    verbs::VerbsApi table{};
+    table.source = "softroce";
+    table.get_device_list = &get_device_list;
+    table.free_device_list = &free_device_list;
+    table.get_device_name = &get_device_name;
+    table.open_device = &open_device;
+    add_control_path(table);
+    return table;
+  }();
+  return api;
+}
+
+Result<ibv_device*> find_or_add_device(const DeviceConfig& config) {
+  if (Status status = validate(config); !status.ok()) return status;
+  return static_cast<ibv_device*>(&registry().find_or_add(config));
+}
+
+Result<Profile> parse_profile(std::string_view text) {
+  if (text == "full") return Profile::kFull;
+  if (text == "pvrdma") return Profile::kPvrdma;
+  return {Code::kInvalidArgument, fmt::format("softroce profile '{}' is unknown; legal: full, pvrdma", text)};
+}
+
+std::vector<DeviceCounter> read_counters(ibv_context* context) {
+  std::vector<DeviceCounter> values;
+  for (const CounterValue& counter : read(static_cast<Device*>(context)->domain().counters)) {
+    values.push_back({counter.name, counter.value});
+  }
+  return values;
+}
+
+}  // namespace fairlead::soft

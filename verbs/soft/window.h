@@ -1,0 +1,57 @@
+// How many bytes may be on their way to one socket: a receive buffer is small, and what overflows it is lost.
+//
+// All queue pairs that send to the socket share the window. It begins at what a Fairlead peer's buffer surely takes,
+// is halved when packets are lost and grows again as they are acknowledged (as TCP's, RFC 5681), never below a floor
+// that keeps go-back-N moving where loss does not mean congestion.
+// Threads: under the domain's lock.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "verbs/soft/qp_list.h"
+
+namespace fairlead::soft {
+
+class Window {
+ public:
+  explicit Window(std::size_t limit) noexcept : most_(limit), limit_(limit), threshold_(limit) {}
+
+  /// Takes `bytes`, or answers false. An empty window takes anything, else a packet larger than it would wait forever.
+  [[nodiscard]] bool take(std::size_t bytes) noexcept {
+    if (!admits(bytes)) return false;
+    used_ += bytes;
+    return true;
+  }
+  [[nodiscard]] bool admits(std::size_t bytes) const noexcept { return used_ == 0 || used_ + bytes <= limit_; }
+  void give_back(std::size_t bytes) noexcept { used_ -= std::min(bytes, used_); }
+
+  void on_acknowledged(std::size_t bytes) noexcept {
+    if (limit_ >= most_) return;
+    limit_ += limit_ < threshold_ ? bytes : std::max<std::size_t>(1, bytes * kGrowthBytes / limit_);
+    limit_ = std::min(limit_, most_);
+  }
+  void on_loss() noexcept { threshold_ = limit_ = std::max(kFloorBytes, limit_ / 2); }
+  void on_timeout() noexcept {
+    threshold_ = std::max(kFloorBytes, limit_ / 2);
+    limit_ = kProbeBytes;
+  }
+
+  [[nodiscard]] std::size_t used() const noexcept { return used_; }
+  [[nodiscard]] std::size_t limit() const noexcept { return limit_; }
+  /// Queue pairs that wait for room.
+  [[nodiscard]] QpList& waiting() noexcept { return waiting_; }
+
+ private:
+  static constexpr std::size_t kFloorBytes = 32 << 10;
+  static constexpr std::size_t kProbeBytes = 8 << 10;
+  static constexpr std::size_t kGrowthBytes = 8 << 10;  // per window acknowledged
+
+  std::size_t most_;
+  std::size_t limit_;
+  std::size_t threshold_;
+  std::size_t used_ = 0;
+  QpList waiting_;
+};
+
+}  // namespace fairlead::soft

@@ -1,0 +1,59 @@
+// A RoCE v2 address: 16 bytes, network order; an IPv4 address a.b.c.d is ::ffff:a.b.c.d (IBTA annex A17).
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include <array>
+#include <compare>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <functional>
+#include <string>
+
+namespace fairlead::soft {
+
+struct Gid {
+  std::array<std::uint8_t, 16> bytes{};
+
+  [[nodiscard]] static Gid from_ipv4(std::uint32_t host_order) noexcept {
+    Gid gid;
+    gid.bytes[10] = gid.bytes[11] = 0xff;
+    for (unsigned i = 0; i < 4; ++i) gid.bytes[12 + i] = static_cast<std::uint8_t>(host_order >> (24 - 8 * i));
+    return gid;
+  }
+  [[nodiscard]] static Gid from_verbs(const ibv_gid& raw) noexcept {
+    Gid gid;
+    std::memcpy(gid.bytes.data(), raw.raw, gid.bytes.size());
+    return gid;
+  }
+  [[nodiscard]] ibv_gid to_verbs() const noexcept {
+    ibv_gid raw;
+    std::memcpy(raw.raw, bytes.data(), bytes.size());
+    return raw;
+  }
+  [[nodiscard]] bool is_ipv4() const noexcept {
+    for (std::size_t i = 0; i < 10; ++i) {
+      if (bytes[i] != 0) return false;
+    }
+    return bytes[10] == 0xff && bytes[11] == 0xff;
+  }
+  [[nodiscard]] std::uint32_t ipv4() const noexcept {
+    return std::uint32_t{bytes[12]} << 24 | std::uint32_t{bytes[13]} << 16 | std::uint32_t{bytes[14]} << 8 | bytes[15];
+  }
+  [[nodiscard]] bool is_null() const noexcept { return *this == Gid{}; }
+  [[nodiscard]] friend bool operator==(const Gid&, const Gid&) noexcept = default;
+};
+
+/// "127.0.0.1" for a mapped address, else the IPv6 text.
+[[nodiscard]] std::string to_string(const Gid& gid);
+
+struct GidHash {
+  std::size_t operator()(const Gid& gid) const noexcept {
+    std::uint64_t halves[2];
+    std::memcpy(halves, gid.bytes.data(), sizeof(halves));
+    return std::hash<std::uint64_t>{}(halves[0] * 31 ^ halves[1]);
+  }
+};
+
+}  // namespace fairlead::soft

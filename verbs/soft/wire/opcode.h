@@ -1,0 +1,54 @@
+// The opcodes of the RC transport as data: what each one is and which headers follow the BTH.
+//
+// Source: IBTA volume 1, 9.2.1 (opcode table) and 9.4 (transport functions).
+#pragma once
+
+#include <cstdint>
+
+namespace fairlead::soft {
+
+enum class Opcode : std::uint8_t {
+  kSendFirst = 0x00,
+  kSendMiddle = 0x01,
+  kSendLast = 0x02,
+  kSendLastImmediate = 0x03,
+  kSendOnly = 0x04,
+  kSendOnlyImmediate = 0x05,
+  kWriteFirst = 0x06,
+  kWriteMiddle = 0x07,
+  kWriteLast = 0x08,
+  kWriteLastImmediate = 0x09,
+  kWriteOnly = 0x0a,
+  kWriteOnlyImmediate = 0x0b,
+  kReadRequest = 0x0c,
+  kReadResponseFirst = 0x0d,
+  kReadResponseMiddle = 0x0e,
+  kReadResponseLast = 0x0f,
+  kReadResponseOnly = 0x10,
+  kAcknowledge = 0x11,
+  kAtomicAcknowledge = 0x12,
+  kCompareSwap = 0x13,
+  kFetchAdd = 0x14,
+  kSendLastInvalidate = 0x16,
+  kSendOnlyInvalidate = 0x17,
+};
+
+enum class PacketKind : std::uint8_t { kNone, kSend, kWrite, kRead, kAtomic, kReadResponse, kAck, kAtomicAck };
+
+struct OpcodeInfo {
+  PacketKind kind = PacketKind::kNone;
+  bool first = false;  // begins a message
+  bool last = false;   // ends one; both: the only packet
+  bool reth = false;
+  bool aeth = false;
+  bool immediate = false;
+  bool invalidate = false;        // IETH follows
+  std::uint8_t header_bytes = 0;  // BTH and what follows it
+  bool request() const noexcept { return kind >= PacketKind::kSend && kind <= PacketKind::kAtomic; }
+  bool response() const noexcept { return kind >= PacketKind::kReadResponse; }
+};
+
+/// Never fails: kind is kNone for an opcode that is not RC's.
+[[nodiscard]] const OpcodeInfo& opcode_info(std::uint8_t opcode) noexcept;
+
+}  // namespace fairlead::soft

@@ -1,0 +1,33 @@
+#include "verbs/soft/wire/packet.h"
+
+#include <cstring>
+
+namespace fairlead::soft {
+
+ParseError parse(std::span<const std::byte> bytes, Packet& packet) noexcept {
+  if (bytes.size() < Bth::kBytes + kIcrcBytes) return ParseError::kTooShort;
+  packet.bth = Bth::decode(bytes.data());
+  if (packet.bth.version != 0) return ParseError::kVersion;
+  const OpcodeInfo& info = opcode_info(packet.bth.opcode);
+  if (info.kind == PacketKind::kNone) return ParseError::kOpcode;
+  packet.info = &info;
+  if (bytes.size() < info.header_bytes + kIcrcBytes) return ParseError::kTooShort;
+  if (bytes.size() % 4 != 0) return ParseError::kPadding;
+  const std::size_t padded = bytes.size() - info.header_bytes - kIcrcBytes;
+  if (packet.bth.pad > padded) return ParseError::kPadding;
+
+  const std::byte* at = bytes.data() + Bth::kBytes;
+  if (info.reth) {
+    packet.reth = Reth::decode(at);
+    at += Reth::kBytes;
+  }
+  if (info.aeth) {
+    packet.aeth = Aeth::decode(at);
+    at += Aeth::kBytes;
+  }
+  if (info.immediate) std::memcpy(&packet.immediate, at, kImmediateBytes);
+  packet.payload = bytes.subspan(info.header_bytes, padded - packet.bth.pad);
+  return ParseError::kNone;
+}
+
+}  // namespace fairlead::soft

@@ -1,0 +1,33 @@
+// A received RoCE packet, taken apart. Any bytes parse to a packet or to a reason for dropping them.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "verbs/soft/wire/headers.h"
+
+namespace fairlead::soft {
+
+enum class ParseError : std::uint8_t {
+  kNone,
+  kTooShort,  // less than the headers of its opcode and the ICRC
+  kVersion,   // transport header version is not 0
+  kOpcode,    // not an opcode of RC
+  kPadding,   // the pad count exceeds what follows the headers, or the size is no multiple of 4
+};
+
+/// Views the bytes it was parsed from; headers that the opcode lacks keep their defaults.
+struct Packet {
+  Bth bth;
+  const OpcodeInfo* info = nullptr;
+  Reth reth;
+  Aeth aeth;
+  std::uint32_t immediate = 0;         // network byte order, as verbs hands it on
+  std::span<const std::byte> payload;  // without padding
+};
+
+/// `bytes` begin with the BTH and end with the ICRC, which is not verified here.
+[[nodiscard]] ParseError parse(std::span<const std::byte> bytes, Packet& packet) noexcept;
+
+}  // namespace fairlead::soft

@@ -1,0 +1,105 @@
+// Send and receive queues: rings that a poster fills under the queue's mutex and the domain empties under its lock.
+//
+// Indices run freely and wrap at 2^32; the ring is a power of two. Entry, segments and inline bytes of a slot are
+// written before tail is published and read after it was seen.
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include <atomic>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <mutex>
+#include <span>
+#include <vector>
+
+#include "verbs/soft/wire/psn.h"
+
+namespace fairlead::soft {
+
+struct SendWqe {
+  std::uint64_t id = 0;
+  std::uint64_t remote_address = 0;
+  std::uint32_t rkey = 0;
+  std::uint32_t immediate = 0;  // network byte order
+  std::uint32_t length = 0;     // bytes
+  std::uint32_t segments = 0;
+  ibv_wr_opcode opcode = IBV_WR_SEND;
+  bool signaled = false;
+  bool solicited = false;
+  bool fence = false;
+  bool inlined = false;
+  // Set when it starts.
+  std::uint32_t packets = 0;  // PSNs it takes; for a READ those of its responses
+  std::uint32_t charge = 0;   // window bytes per packet
+  Psn first;
+
+  [[nodiscard]] bool is_read() const noexcept { return opcode == IBV_WR_RDMA_READ; }
+  [[nodiscard]] bool is_send() const noexcept { return opcode == IBV_WR_SEND || opcode == IBV_WR_SEND_WITH_IMM; }
+  [[nodiscard]] bool has_immediate() const noexcept {
+    return opcode == IBV_WR_SEND_WITH_IMM || opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
+  }
+  [[nodiscard]] Psn end() const noexcept { return first + packets; }
+};
+
+struct RecvWqe {
+  std::uint64_t id = 0;
+  std::uint64_t length = 0;
+  std::uint32_t segments = 0;
+};
+
+template <typename Wqe>
+class WorkQueue {
+ public:
+  WorkQueue(std::uint32_t entries, std::uint32_t max_segments, std::uint32_t max_inline)
+      : mask_(std::bit_ceil(entries == 0 ? 1 : entries) - 1),
+        limit_(entries == 0 ? 0 : mask_ + 1),
+        max_segments_(max_segments),
+        max_inline_(max_inline),
+        entries_(mask_ + 1),
+        segments_(std::size_t{mask_ + 1} * max_segments),
+        inline_(std::size_t{mask_ + 1} * max_inline) {}
+
+  [[nodiscard]] std::uint32_t capacity() const noexcept { return limit_; }
+  [[nodiscard]] std::uint32_t max_segments() const noexcept { return max_segments_; }
+  [[nodiscard]] std::uint32_t max_inline() const noexcept { return max_inline_; }
+
+  [[nodiscard]] Wqe& at(std::uint32_t index) noexcept { return entries_[index & mask_]; }
+  [[nodiscard]] std::span<ibv_sge> segments(std::uint32_t index) noexcept {
+    return {segments_.data() + std::size_t{index & mask_} * max_segments_, max_segments_};
+  }
+  [[nodiscard]] std::byte* inline_bytes(std::uint32_t index) noexcept {
+    return inline_.data() + std::size_t{index & mask_} * max_inline_;
+  }
+
+  // Poster, under mutex.
+  [[nodiscard]] bool full(std::uint32_t tail) const noexcept {
+    return tail - head_.load(std::memory_order_acquire) >= limit_;
+  }
+  [[nodiscard]] std::uint32_t poster_tail() const noexcept { return tail_.load(std::memory_order_relaxed); }
+  void publish(std::uint32_t tail) noexcept { tail_.store(tail, std::memory_order_release); }
+
+  // Domain, under its lock.
+  [[nodiscard]] std::uint32_t head() const noexcept { return head_.load(std::memory_order_relaxed); }
+  [[nodiscard]] std::uint32_t tail() const noexcept { return tail_.load(std::memory_order_acquire); }
+  [[nodiscard]] bool empty() const noexcept { return head() == tail(); }
+  void pop() noexcept { head_.store(head() + 1, std::memory_order_release); }
+  /// Forgets everything. Both locks held.
+  void reset() noexcept { head_.store(tail()); }
+
+  std::mutex mutex;
+
+ private:
+  std::uint32_t mask_;
+  std::uint32_t limit_;
+  std::uint32_t max_segments_;
+  std::uint32_t max_inline_;
+  std::vector<Wqe> entries_;
+  std::vector<ibv_sge> segments_;
+  std::vector<std::byte> inline_;
+  alignas(64) std::atomic<std::uint32_t> head_{0};
+  alignas(64) std::atomic<std::uint32_t> tail_{0};
+};
+
+}  // namespace fairlead::soft

@@ -36,7 +36,10 @@ function(fairlead_test name)
   set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT ${ARG_TIMEOUT})
 endfunction()
 
-# fairlead_fuzzer(NAME SOURCES a_fuzz.cc [LINK dep...]): only with FAIRLEAD_FUZZ; lands in fuzz/.
+# fairlead_fuzzer(NAME SOURCES a_fuzz.cc [LINK dep...]): only with FAIRLEAD_FUZZ; lands in fuzz/. `fuzzers` builds all.
+if(FAIRLEAD_FUZZ)
+  add_custom_target(fuzzers)
+endif()
 function(fairlead_fuzzer name)
   if(NOT FAIRLEAD_FUZZ)
     return()
@@ -45,4 +48,5 @@ function(fairlead_fuzzer name)
   add_executable(${name} ${ARG_SOURCES})
   target_link_libraries(${name} PRIVATE fairlead_flags ${ARG_LINK} -fsanitize=fuzzer)
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/fuzz)
+  add_dependencies(fuzzers ${name})
 endfunction()

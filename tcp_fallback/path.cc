@@ -63,9 +63,11 @@ Status TcpPath::connect(std::string_view peer) {
 
 std::size_t TcpPath::post(std::span<const datapath::WorkRequest> requests) noexcept {
   if (state_ != State::kReady || send_error_ != 0) return 0;
+  const bool alone = requests_.empty();
   std::size_t taken = 0;
   while (taken < requests.size() && requests_.push(requests[taken])) ++taken;
-  if (!shared_.polling) flush();
+  // What is posted while others are in flight goes with the next poll(), so that small requests share a system call.
+  if (alone && !shared_.polling) flush();
   return taken;
 }
 

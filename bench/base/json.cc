@@ -93,13 +93,8 @@ nlohmann::ordered_json to_nlohmann(const Json& value) {
   }
   if (const auto flag = value.boolean()) return *flag;
   if (const auto integer = value.uint()) return *integer;
-  if (const auto number = value.number()) {
-    // The only integers that uint() does not give are negative ones.
-    if (const auto whole = static_cast<std::int64_t>(*number); *number < 0 && static_cast<double>(whole) == *number) {
-      return whole;
-    }
-    return *number;
-  }
+  if (const auto integer = value.sint()) return *integer;
+  if (const auto number = value.number()) return *number;
   return nullptr;
 }
 
@@ -125,6 +120,11 @@ std::optional<std::uint64_t> Json::uint() const noexcept {
   if (const auto* value = std::get_if<std::int64_t>(&value_); value != nullptr && *value >= 0) {
     return static_cast<std::uint64_t>(*value);
   }
+  return std::nullopt;
+}
+
+std::optional<std::int64_t> Json::sint() const noexcept {
+  if (const auto* value = std::get_if<std::int64_t>(&value_); value != nullptr && *value < 0) return *value;
   return std::nullopt;
 }
 

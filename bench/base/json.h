@@ -48,6 +48,8 @@ class Json {
   [[nodiscard]] std::optional<bool> boolean() const noexcept;
   /// A non-negative integer that was written as one (no fraction, no exponent).
   [[nodiscard]] std::optional<std::uint64_t> uint() const noexcept;
+  /// A negative integer that was written as one.
+  [[nodiscard]] std::optional<std::int64_t> sint() const noexcept;
   /// Any number.
   [[nodiscard]] std::optional<double> number() const noexcept;
   /// The first member of that name, or null if there is none or this is no object.

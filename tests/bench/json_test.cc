@@ -27,6 +27,14 @@ TEST(Json, FractionIsNoInteger) {
   EXPECT_EQ(Json::parse("7")->uint(), 7U);
 }
 
+TEST(Json, NumbersBeyondIntegersSurvive) {
+  for (const char* text : {"-9223372036854775808", "-1", "1e+300", "-1e+300", "8.111e+51"}) {
+    EXPECT_EQ(Json::parse(text)->dump(), text);
+  }
+  EXPECT_EQ(Json::parse("-5")->sint(), -5);
+  EXPECT_EQ(Json::parse("5")->sint(), std::nullopt);
+}
+
 TEST(Json, ErrorsNameTheByte) {
   const Result<Json> parsed = Json::parse(R"({"a":})");
   ASSERT_FALSE(parsed);

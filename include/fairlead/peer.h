@@ -17,6 +17,11 @@
 
 namespace fairlead {
 
+namespace datapath {
+struct OpList;
+enum class OpKind : std::uint8_t;
+}  // namespace datapath
+
 enum class PeerState : std::uint8_t { kConnecting, kReady, kRecovering, kClosed };
 
 /// What a session tells its owner, in the order in which it happened.
@@ -94,8 +99,14 @@ class Peer {
 
  private:
   friend class Engine;
-  friend class datapath::EngineImpl;
-  friend class datapath::SessionImpl;
+  [[nodiscard]] Status append(datapath::OpList& list, const Memory& local, const RemoteMemory& remote) const;
+  Transfer launch(datapath::TransferImpl* transfer, const TransferOptions& options, Status status);
+  Transfer one_sided(datapath::OpKind kind, const Memory& local, const RemoteMemory& remote,
+                     const TransferOptions& options);
+  Transfer one_sided(datapath::OpKind kind, std::span<const Descriptor> batch, const TransferOptions& options);
+  Transfer tensor(datapath::OpKind kind, const Memory& local, const TensorSpec& here, const RemoteMemory& remote,
+                  const TensorSpec& there, const TransferOptions& options);
+  Result<Prepared> prepare(datapath::OpKind kind, std::span<const Descriptor> batch);
   std::shared_ptr<datapath::SessionImpl> impl_;
 };
 

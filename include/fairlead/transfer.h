@@ -24,7 +24,7 @@ struct Descriptor {
 
 struct TransferOptions {
   /// Deliver this value to the peer as an event after all data of the transfer is placed there, once and in order.
-  std::optional<std::uint64_t> notify;
+  std::optional<std::uint64_t> notify = std::nullopt;
   /// Give up after this long (0: never). The buffer is still busy until the transfer completes.
   std::chrono::nanoseconds deadline{0};
   /// Hand the transfer to Engine::next_completed() and signal Engine::event_fd() when it completes.

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <numeric>
 
@@ -80,8 +81,7 @@ TEST_P(TransportTest, ReadsEverySizeAndNothingBeside) {
 TEST_P(TransportTest, DeliversMessagesOfEverySizeInOrder) {
   connect();
   const std::size_t largest = a.transport->capabilities().max_message;
-  std::vector<std::size_t> sizes = {0, 1, 8, 255, 256, largest - 1, largest};
-  sizes.erase(std::remove_if(sizes.begin(), sizes.end(), [&](std::size_t s) { return s > largest; }), sizes.end());
+  const std::array<std::size_t, 7> sizes = {0, 1, 8, 255, 256, largest - 1, largest};
   for (std::size_t i = 0; i < sizes.size(); ++i) {
     std::vector<std::byte> bytes(sizes[i]);
     for (std::size_t k = 0; k < bytes.size(); ++k) bytes[k] = pattern(static_cast<int>(i), k);

@@ -1,0 +1,32 @@
+// Transport choice: which ways two engines could meet, in which order, and why. Pure functions over descriptions.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace fairlead::datapath {
+
+struct Offer {
+  std::string name;  // "verbs:mlx5_0"
+  std::string kind;  // "verbs", "tcp"
+  bool software = false;
+};
+
+struct Candidate {
+  std::size_t local = 0;   // index into our offers
+  std::size_t remote = 0;  // index into theirs
+  std::string reason;      // why it stands where it stands
+};
+
+struct Choice {
+  std::vector<Candidate> candidates;  // best first
+  std::vector<std::string> rejected;  // "verbs:soft0: the peer offers no verbs"
+};
+
+/// Ranks the pairs of equal kind. `wanted` is EngineConfig::transport. Rules: what was asked for comes first; then RDMA
+/// hardware on both ends, then tcp, then software verbs; without failover, what was not asked for is left out.
+[[nodiscard]] Choice choose(const std::string& wanted, bool failover, const std::vector<Offer>& ours,
+                            const std::vector<Offer>& theirs);
+
+}  // namespace fairlead::datapath

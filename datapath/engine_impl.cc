@@ -1,0 +1,491 @@
+#include "datapath/engine_impl.h"
+
+#include <fmt/format.h>
+#include <netdb.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "datapath/factory.h"
+#include "fairlead/log.h"
+#include "memreg/mapped_file.h"
+
+namespace fairlead::datapath {
+
+using std::chrono::milliseconds;
+
+namespace {
+
+constexpr milliseconds kTick{1};
+constexpr milliseconds kBusySleep{20};  // with sessions: their timers are this coarse while the lane sleeps
+constexpr milliseconds kIdleSleep{500};
+constexpr std::uint64_t kControlRounds = 32;  // the control connections are looked at every so many rounds
+constexpr milliseconds kShutDownWait{2000};
+constexpr std::size_t kProbeBytes = 8;
+
+std::string default_name() {
+  char host[256] = "";
+  ::gethostname(host, sizeof host - 1);
+  return fmt::format("{}/{}", host, ::getpid());
+}
+
+}  // namespace
+
+// ---- beginning and end
+// -----------------------------------------------------------------------------------------------
+
+EngineImpl::EngineImpl(EngineConfig config)
+    : config_(std::move(config)),
+      regions_(std::make_shared<RegionTable>()),
+      probe_memory_(2 * kProbeBytes),
+      control_epoll_(::epoll_create1(EPOLL_CLOEXEC)),
+      event_fd_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+      lane_(*this, config_.progress, config_.spin) {
+  if (config_.name.empty()) config_.name = default_name();
+  transports_.reserve(kMaxTransports);
+}
+
+Result<std::shared_ptr<EngineImpl>> EngineImpl::create(EngineConfig config) {
+  if (Status valid = config.validate(); !valid.ok()) return valid;
+  std::shared_ptr<EngineImpl> engine(new EngineImpl(std::move(config)));
+  if (!engine->control_epoll_ || !engine->event_fd_) {
+    return Status(Code::kResourceExhausted, "no file descriptors left; raise `ulimit -n`");
+  }
+  // A pool outlives the engine while somebody holds a buffer of it.
+  auto* table = engine->regions_.get();
+  engine->pool_ = std::make_shared<memreg::Pool>(
+      engine->config_.pool_arena_bytes, [table](std::span<std::byte> arena) -> Result<std::shared_ptr<void>> {
+        Result<std::shared_ptr<RegisteredRange>> range = table->add(arena, Access::kRemoteReadWrite);
+        if (!range) return range.error();
+        return std::shared_ptr<void>(std::move(*range));
+      });
+  if (Status opened = engine->open_all(); !opened.ok()) return opened;
+  if (Status listening = engine->listen(); !listening.ok()) return listening;
+  engine->lane_.watch(engine->control_epoll_.get());
+  engine->lane_.start();
+  return engine;
+}
+
+EngineImpl::~EngineImpl() { shut_down(); }
+
+Status EngineImpl::open_all() {
+  for (const std::string& name : transports_to_open(config_)) {
+    Status opened = open_transport(name);
+    if (opened.ok()) continue;
+    // What was asked for must be there; tcp behind it, or one device of several, need not.
+    const bool asked = name == config_.transport || transports_.empty();
+    if (asked && !(config_.transport == "auto" && name != "tcp")) return opened;
+    log(LogLevel::kWarning, fmt::format("{} is not used: {}", name, opened.message()));
+  }
+  return {};
+}
+
+Status EngineImpl::open_transport(const std::string& name) {
+  if (transports_.size() == kMaxTransports) {
+    return {Code::kResourceExhausted, fmt::format("{} transports are open, the limit", kMaxTransports)};
+  }
+  Result<std::unique_ptr<Transport>> opened = datapath::open_transport(name, config_);
+  if (!opened) return opened.error();
+  OpenTransport open;
+  open.transport = std::move(*opened);
+  open.offer = offer_of(*open.transport);
+  const std::span<std::byte> memory(probe_memory_);
+  Result<Registration> target = open.transport->register_region(memory.first(kProbeBytes), Access::kRemoteWrite);
+  if (!target) return target.error();
+  Result<Registration> source = open.transport->register_region(memory.subspan(kProbeBytes), Access::kNone);
+  if (!source) return source.error();
+  open.probe = *target;
+  if (Status attached = regions_->attach(transports_.size(), *open.transport); !attached.ok()) return attached;
+  probe_sources_.push_back(*source);
+  lane_.watch(open.transport->wait_fd());
+  transports_.push_back(std::move(open));
+  return {};
+}
+
+void EngineImpl::open_for_peer(const std::vector<Offer>& theirs) {
+  const auto has = [&](const char* kind) {
+    return std::any_of(transports_.begin(), transports_.end(),
+                       [&](const OpenTransport& open) { return open.offer.kind == kind; });
+  };
+  const bool wanted = std::any_of(theirs.begin(), theirs.end(), [](const Offer& o) { return o.kind == "verbs"; });
+  if (!wanted || has("verbs") || config_.transport != "auto") return;
+  if (Status opened = open_transport("verbs:soft0"); !opened.ok()) {
+    log(LogLevel::kWarning, fmt::format("a peer offers verbs, but here {}", opened.message()));
+  }
+}
+
+Status EngineImpl::listen() {
+  if (config_.listen.empty()) return {};
+  Result<HostPort> at = parse_host_port(config_.listen);
+  if (!at) return at.error();
+  Result<UniqueFd> fd = start_listen(at->host == "localhost" ? "127.0.0.1" : at->host, at->port);
+  if (!fd) return fd.error();
+  listener_ = std::move(*fd);
+  listen_address_ = socket_address(listener_.get(), false);
+  epoll_event event{.events = EPOLLIN, .data = {.ptr = nullptr}};
+  ::epoll_ctl(control_epoll_.get(), EPOLL_CTL_ADD, listener_.get(), &event);
+  return {};
+}
+
+void EngineImpl::shut_down() {
+  if (stopped_.exchange(true)) return;
+  std::vector<std::thread> resolvers;
+  {
+    const std::lock_guard lock(mutex_);
+    resolvers.swap(resolvers_);
+  }
+  for (std::thread& thread : resolvers) thread.join();
+  lane_.stop();
+  // From here on this thread drives alone.
+  const Clock::time_point deadline = Clock::now() + kShutDownWait;
+  bool going = true;
+  lane_.call([this] {
+    for (const auto& session : std::vector(live_)) session->shut_down();
+  });
+  while (going && Clock::now() < deadline) {
+    lane_.call([&] {
+      progress();
+      going = !live_.empty();
+    });
+    if (going) std::this_thread::yield();
+  }
+  lane_.call([this] {
+    for (const auto& session : std::exchange(live_, {})) session->abandon();
+    for (std::size_t t = 0; t < transports_.size(); ++t) {
+      Transport& transport = *transports_[t].transport;
+      lane_.unwatch(transport.wait_fd());
+      transport.deregister_region(transports_[t].probe);
+      transport.deregister_region(probe_sources_[t]);
+    }
+    regions_->shutdown();
+    transports_.clear();
+    listener_.reset();
+  });
+  const std::lock_guard lock(mutex_);
+  sessions_.clear();
+  accepted_.clear();
+  with_events_.clear();
+  ready_count_.store(0);
+  for (TransferImpl* transfer : std::exchange(completed_, {})) drop_reference(*transfer);
+}
+
+// ---- memory
+// ----------------------------------------------------------------------------------------------------------
+
+Result<Memory> EngineImpl::allocate(std::size_t bytes) {
+  Result<memreg::Pool::Block> block = pool_->allocate(bytes);
+  if (!block) return block.error();
+  // Destroyed with the last Memory: the block goes back, then the pool may go, then the table.
+  struct Holder {
+    std::shared_ptr<RegionTable> table;
+    std::shared_ptr<memreg::Pool> pool;
+    memreg::Pool::Block block;
+    ~Holder() { pool->free(block); }
+  };
+  auto holder = std::make_shared<Holder>(regions_, pool_, *block);
+  std::shared_ptr<RegisteredRange> range(holder, static_cast<RegisteredRange*>(block->owner));
+  Memory memory;
+  memory.region_ = std::make_shared<RegionImpl>(std::move(range), block->bytes, Access::kRemoteReadWrite, nullptr);
+  memory.data_ = block->bytes.data();
+  memory.size_ = bytes;
+  return memory;
+}
+
+Result<Memory> EngineImpl::register_memory(std::span<std::byte> bytes, Access access) {
+  if (bytes.empty()) return Status(Code::kInvalidArgument, "cannot register 0 bytes");
+  Result<std::shared_ptr<RegisteredRange>> range = regions_->add(bytes, access);
+  if (!range) return range.error();
+  Memory memory;
+  memory.region_ = std::make_shared<RegionImpl>(std::move(*range), bytes, access, nullptr);
+  memory.data_ = bytes.data();
+  memory.size_ = bytes.size();
+  return memory;
+}
+
+Result<Memory> EngineImpl::map_file(const std::string& path, Access access) {
+  const bool writable = allows(access, Access::kRemoteWrite);
+  Result<memreg::MappedFile> opened = memreg::MappedFile::open(
+      path, writable ? memreg::MappedFile::Mode::kReadWrite : memreg::MappedFile::Mode::kReadOnly);
+  if (!opened) return opened.error();
+  auto file = std::make_shared<memreg::MappedFile>(std::move(*opened));
+  if (file->bytes().empty()) return Status(Code::kInvalidArgument, fmt::format("file '{}' is empty", path));
+  const Access registered = writable ? access : access | Access::kLocalReadOnly;
+  Result<std::shared_ptr<RegisteredRange>> range = regions_->add(file->bytes(), registered);
+  if (!range) return range.error();
+  Memory memory;
+  memory.data_ = file->bytes().data();
+  memory.size_ = file->bytes().size();
+  memory.region_ = std::make_shared<RegionImpl>(std::move(*range), file->bytes(), registered, file);
+  return memory;
+}
+
+Status EngineImpl::publish(std::string_view name, const Memory& memory, Access access,
+                           std::optional<TensorSpec> tensor) {
+  if (!memory.valid())
+    return {Code::kInvalidArgument, fmt::format("cannot publish '{}': the memory is not valid", name)};
+  return regions_->publish(name, memory.region_, memory.bytes(), access, tensor);
+}
+
+// ---- sessions
+// --------------------------------------------------------------------------------------------------------
+
+Result<std::shared_ptr<SessionImpl>> EngineImpl::connect(std::string_view host_port) {
+  Result<HostPort> to = parse_host_port(host_port);
+  if (!to) return to.error();
+  if (to->host.empty() || to->port == 0) {
+    return Status(Code::kInvalidArgument, fmt::format("'{}' names no host and port to connect to", host_port));
+  }
+  if (stopped_.load()) return Status(Code::kUnavailable, "the engine is shut down");
+  auto session = std::make_shared<SessionImpl>(shared_from_this(), true);
+  session->start_active(std::string(host_port));
+  {
+    const std::lock_guard lock(mutex_);
+    sessions_.push_back(session);
+  }
+  const bool numeric = to->host == "localhost" || to->host.find_first_not_of("0123456789.") == std::string::npos ||
+                       to->host.find(':') != std::string::npos;
+  lane_.submit([this, session, numeric, to = *to] {
+    live_.push_back(session);
+    if (numeric) session->connect_to(to.host == "localhost" ? "127.0.0.1" : to.host, to.port);
+  });
+  if (!numeric) resolve(session, to->host, to->port);
+  return session;
+}
+
+/// Names are resolved on a thread of their own: the system's resolver blocks for seconds.
+void EngineImpl::resolve(std::shared_ptr<SessionImpl> session, std::string host, std::uint16_t port) {
+  const std::lock_guard lock(mutex_);
+  if (stopped_.load()) return;
+  resolvers_.emplace_back([this, session = std::move(session), host = std::move(host), port] {
+    addrinfo hints{};
+    hints.ai_socktype = SOCK_STREAM;
+    addrinfo* list = nullptr;
+    const int rc = ::getaddrinfo(host.c_str(), nullptr, &hints, &list);
+    char numeric[NI_MAXHOST] = "";
+    if (rc == 0) ::getnameinfo(list->ai_addr, list->ai_addrlen, numeric, sizeof numeric, nullptr, 0, NI_NUMERICHOST);
+    if (list != nullptr) ::freeaddrinfo(list);
+    lane_.submit([session, rc, address = std::string(numeric), host, port] {
+      if (rc == 0) return session->connect_to(address, port);
+      session->fail({Code::kNotFound, fmt::format("no such host '{}': {}", host, ::gai_strerror(rc))});
+    });
+  });
+}
+
+void EngineImpl::accept_connections() {
+  while (true) {
+    UniqueFd fd(::accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+    if (!fd) {
+      if (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR && errno != ECONNABORTED) {
+        log(LogLevel::kError, fmt::format("cannot accept on {}: {}", listen_address_, std::strerror(errno)));
+      }
+      return;
+    }
+    auto session = std::make_shared<SessionImpl>(shared_from_this(), false);
+    live_.push_back(session);
+    session->start_passive(std::move(fd));
+  }
+}
+
+void EngineImpl::session_ready(SessionImpl& session) {
+  const std::lock_guard lock(mutex_);
+  ++peers_connected_;
+  if (session.is_active()) return;
+  sessions_.push_back(session.shared_from_this());
+  accepted_.push_back(session.shared_from_this());
+  signal(+1);
+}
+
+void EngineImpl::session_closed(SessionImpl& session, bool lost) {
+  const std::lock_guard lock(mutex_);
+  const PeerStats s = session.stats();
+  for (auto field :
+       {&PeerStats::bytes_written, &PeerStats::bytes_read, &PeerStats::messages_sent, &PeerStats::messages_received,
+        &PeerStats::transfers_completed, &PeerStats::transfers_failed, &PeerStats::failovers,
+        &PeerStats::replayed_transfers, &PeerStats::duplicate_notifications_dropped, &PeerStats::staged_bytes}) {
+    ended_.*field += s.*field;
+  }
+  std::erase_if(sessions_, [&](const auto& other) { return other.get() == &session; });
+  if (lost && session.was_ready()) ++peers_lost_;
+}
+
+std::shared_ptr<SessionImpl> EngineImpl::accept() {
+  const std::lock_guard lock(mutex_);
+  if (accepted_.empty()) return nullptr;
+  std::shared_ptr<SessionImpl> session = std::move(accepted_.front());
+  accepted_.pop_front();
+  signal(-1);
+  return session;
+}
+
+// ---- events
+// ----------------------------------------------------------------------------------------------------------
+
+/// Keeps event_fd_ readable while something waits. Under mutex_.
+void EngineImpl::signal(int change) {
+  const std::size_t before = signalled_;
+  signalled_ = static_cast<std::size_t>(static_cast<std::ptrdiff_t>(signalled_) + change);
+  if (before == 0 && signalled_ != 0) ::eventfd_write(event_fd_.get(), 1);
+  if (before != 0 && signalled_ == 0) {
+    eventfd_t value;
+    ::eventfd_read(event_fd_.get(), &value);
+  }
+}
+
+void EngineImpl::event_arrived(SessionImpl& session) {
+  if (session.listed_for_events.exchange(true)) return;
+  const std::lock_guard lock(mutex_);
+  with_events_.push_back(session.shared_from_this());
+  ready_count_.store(with_events_.size(), std::memory_order_release);
+  signal(+1);
+}
+
+std::shared_ptr<SessionImpl> EngineImpl::next_session_with_event() {
+  while (true) {
+    std::shared_ptr<SessionImpl> session;
+    {
+      const std::lock_guard lock(mutex_);
+      if (with_events_.empty()) return nullptr;
+      session = std::move(with_events_.front());
+      with_events_.pop_front();
+      ready_count_.store(with_events_.size(), std::memory_order_release);
+      signal(-1);
+    }
+    session->listed_for_events.exchange(false);
+    if (session->has_event()) return session;  // the caller takes one and calls event_arrived() if there are more
+  }
+}
+
+void EngineImpl::transfer_completed(TransferImpl& transfer) {
+  const std::lock_guard lock(mutex_);
+  completed_.push_back(&transfer);
+  signal(+1);
+}
+
+TransferImpl* EngineImpl::next_completed() {
+  const std::lock_guard lock(mutex_);
+  if (completed_.empty()) return nullptr;
+  TransferImpl* transfer = completed_.front();
+  completed_.pop_front();
+  signal(-1);
+  return transfer;
+}
+
+// ---- what operators see
+// ----------------------------------------------------------------------------------------------
+
+std::vector<std::shared_ptr<SessionImpl>> EngineImpl::sessions() const {
+  const std::lock_guard lock(mutex_);
+  return sessions_;
+}
+
+std::vector<DeviceInfo> EngineImpl::devices() const { return list_devices(config_); }
+
+EngineStats EngineImpl::stats() const {
+  EngineStats stats;
+  {
+    const std::lock_guard lock(mutex_);
+    stats.total = ended_;
+    stats.peers_connected = peers_connected_;
+    stats.peers_lost = peers_lost_;
+    for (const auto& session : sessions_) {
+      const PeerStats s = session->stats();
+      for (auto field :
+           {&PeerStats::bytes_written, &PeerStats::bytes_read, &PeerStats::messages_sent, &PeerStats::messages_received,
+            &PeerStats::transfers_completed, &PeerStats::transfers_failed, &PeerStats::failovers,
+            &PeerStats::replayed_transfers, &PeerStats::duplicate_notifications_dropped, &PeerStats::staged_bytes}) {
+        stats.total.*field += s.*field;
+      }
+    }
+  }
+  stats.handshakes_refused = handshakes_refused_.load(std::memory_order_relaxed);
+  stats.registered_bytes = regions_->registered_bytes();
+  const memreg::Pool::Stats pool = pool_->stats();
+  stats.pool_bytes = pool.arena_bytes;
+  stats.pool_bytes_used = pool.used_bytes;
+  return stats;
+}
+
+// ---- driving
+// ---------------------------------------------------------------------------------------------------------
+
+std::vector<Offer> EngineImpl::offers() const {
+  std::vector<Offer> offers;
+  for (const OpenTransport& open : transports_) offers.push_back(open.offer);
+  return offers;
+}
+
+LocalSegment EngineImpl::probe_source(std::size_t transport) const noexcept {
+  return {const_cast<std::byte*>(probe_memory_.data()) + kProbeBytes, kProbeBytes, probe_sources_[transport].local};
+}
+
+void EngineImpl::watch_control(int fd, SessionImpl& session, bool write, bool first) {
+  epoll_event event{.events = EPOLLIN | (write ? static_cast<std::uint32_t>(EPOLLOUT) : 0u), .data = {.ptr = &session}};
+  ::epoll_ctl(control_epoll_.get(), first ? EPOLL_CTL_ADD : EPOLL_CTL_MOD, fd, &event);
+}
+
+void EngineImpl::unwatch_control(int fd) { ::epoll_ctl(control_epoll_.get(), EPOLL_CTL_DEL, fd, nullptr); }
+
+void EngineImpl::poll_control() {
+  epoll_event events[32];
+  const int n = ::epoll_wait(control_epoll_.get(), events, 32, 0);
+  for (int i = 0; i < n; ++i) {
+    if (events[i].data.ptr == nullptr) {
+      accept_connections();
+    } else {
+      // Sessions leave live_ only between rounds, so the pointer is good.
+      static_cast<SessionImpl*>(events[i].data.ptr)->on_control_ready(events[i].events);
+    }
+  }
+}
+
+bool EngineImpl::progress() noexcept {
+  bool did = false;
+  for (OpenTransport& open : transports_) {
+    if (open.paths != 0) did |= open.transport->poll(*this);
+  }
+  const Clock::time_point now = Clock::now();
+  const bool tick = now - last_tick_ >= kTick;
+  if (tick || ++rounds_ % kControlRounds == 0) poll_control();
+  if (tick) last_tick_ = now;
+  bool ended = false;
+  for (std::size_t i = 0; i < live_.size(); ++i) {
+    if (!tick && !live_[i]->wants_advance()) continue;
+    did |= live_[i]->wants_advance();
+    live_[i]->advance(now);
+    ended |= live_[i]->finished();
+  }
+  if (ended) std::erase_if(live_, [](const auto& session) { return session->finished(); });
+  return did;
+}
+
+bool EngineImpl::arm() noexcept {
+  for (OpenTransport& open : transports_) {
+    if (open.paths != 0 && !open.transport->arm()) return false;
+  }
+  return std::none_of(live_.begin(), live_.end(), [](const auto& session) { return session->wants_advance(); });
+}
+
+milliseconds EngineImpl::sleep_limit() noexcept {
+  milliseconds limit = live_.empty() ? kIdleSleep : kBusySleep;
+  for (const OpenTransport& open : transports_) {
+    const int us = open.paths != 0 ? open.transport->wait_timeout_us() : -1;
+    if (us >= 0) limit = std::min(limit, milliseconds((us + 999) / 1000));
+  }
+  return limit;
+}
+
+void EngineImpl::on_ready(Path& path) noexcept { static_cast<SessionImpl*>(path.user())->on_path_ready(path); }
+void EngineImpl::on_completion(Path& path, std::uint64_t id, Code code) noexcept {
+  static_cast<SessionImpl*>(path.user())->on_path_completion(path, id, code);
+}
+void EngineImpl::on_message(Path& path, std::span<const std::byte> bytes) noexcept {
+  static_cast<SessionImpl*>(path.user())->on_path_message(path, bytes);
+}
+void EngineImpl::on_down(Path& path, Code code, std::string_view reason) noexcept {
+  static_cast<SessionImpl*>(path.user())->on_path_down(path, code, reason);
+}
+
+}  // namespace fairlead::datapath

@@ -1,0 +1,126 @@
+// The engine behind fairlead::Engine: one lane with its transports, the sessions, the regions and the pool.
+//
+// Threads: what the driver owns is marked; the rest is immutable after create() or locked. Lives as long as any handle
+// (Engine, Peer, Transfer, Memory) needs it; shut_down() makes it inert.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "datapath/choice.h"
+#include "datapath/lane.h"
+#include "datapath/regions.h"
+#include "datapath/session.h"
+#include "datapath/transport.h"
+#include "fairlead/engine.h"
+#include "memreg/pool.h"
+
+namespace fairlead::datapath {
+
+class EngineImpl final : public std::enable_shared_from_this<EngineImpl>, private Domain, private PathEvents {
+ public:
+  static Result<std::shared_ptr<EngineImpl>> create(EngineConfig config);
+  ~EngineImpl();
+  /// Closes every session, stops the lane, deregisters everything. Idempotent.
+  void shut_down();
+
+  // --- any thread
+  [[nodiscard]] const EngineConfig& config() const noexcept { return config_; }
+  [[nodiscard]] Lane& lane() noexcept { return lane_; }
+  [[nodiscard]] RegionTable& regions() noexcept { return *regions_; }
+  [[nodiscard]] const std::string& listen_address() const noexcept { return listen_address_; }
+  [[nodiscard]] int event_fd() const noexcept { return event_fd_.get(); }
+  Result<Memory> allocate(std::size_t bytes);
+  Result<Memory> register_memory(std::span<std::byte> bytes, Access access);
+  Result<Memory> map_file(const std::string& path, Access access);
+  Status publish(std::string_view name, const Memory& memory, Access access, std::optional<TensorSpec> tensor);
+  Result<std::shared_ptr<SessionImpl>> connect(std::string_view host_port);
+  std::shared_ptr<SessionImpl> accept();
+  /// A session that has an event, or null. Fair among sessions.
+  std::shared_ptr<SessionImpl> next_session_with_event();
+  [[nodiscard]] bool has_event() const noexcept { return ready_count_.load(std::memory_order_acquire) != 0; }
+  TransferImpl* next_completed();
+  [[nodiscard]] std::vector<std::shared_ptr<SessionImpl>> sessions() const;
+  [[nodiscard]] std::vector<DeviceInfo> devices() const;
+  [[nodiscard]] EngineStats stats() const;
+
+  // --- driver, for sessions
+  struct OpenTransport {
+    std::unique_ptr<Transport> transport;
+    Offer offer;
+    Registration probe;  // eight bytes that peers write to prove a path
+    std::size_t paths = 0;
+  };
+  [[nodiscard]] std::vector<OpenTransport>& transports() noexcept { return transports_; }
+  /// Opens what the peer's offers ask for and our configuration allows, so that every candidate can be registered.
+  void open_for_peer(const std::vector<Offer>& theirs);
+  [[nodiscard]] std::vector<Offer> offers() const;
+  /// Our eight bytes that are written into peers' probes.
+  [[nodiscard]] LocalSegment probe_source(std::size_t transport) const noexcept;
+  void watch_control(int fd, SessionImpl& session, bool write, bool first);
+  void unwatch_control(int fd);
+  void resolve(std::shared_ptr<SessionImpl> session, std::string host, std::uint16_t port);
+  void session_ready(SessionImpl& session);
+  void session_closed(SessionImpl& session, bool lost);
+  void handshake_refused() noexcept { handshakes_refused_.fetch_add(1, std::memory_order_relaxed); }
+  // --- from sessions, any thread
+  void event_arrived(SessionImpl& session);
+  void transfer_completed(TransferImpl& transfer);
+
+ private:
+  explicit EngineImpl(EngineConfig config);
+  Status open_all();
+  Status open_transport(const std::string& name);
+  Status listen();
+  void accept_connections();
+  void poll_control();
+  void signal(int change);
+
+  // Domain
+  bool progress() noexcept override;
+  bool arm() noexcept override;
+  [[nodiscard]] std::chrono::milliseconds sleep_limit() noexcept override;
+  // PathEvents
+  void on_ready(Path& path) noexcept override;
+  void on_completion(Path& path, std::uint64_t id, Code code) noexcept override;
+  void on_message(Path& path, std::span<const std::byte> bytes) noexcept override;
+  void on_down(Path& path, Code code, std::string_view reason) noexcept override;
+
+  EngineConfig config_;
+  std::shared_ptr<RegionTable> regions_;
+  std::shared_ptr<memreg::Pool> pool_;
+  std::string listen_address_;
+  std::atomic<bool> stopped_{false};
+
+  // Driver only.
+  std::vector<OpenTransport> transports_;
+  std::vector<std::byte> probe_memory_;  // [0, 8): target, [8, 16): source
+  std::vector<Registration> probe_sources_;
+  UniqueFd listener_, control_epoll_;
+  std::vector<std::shared_ptr<SessionImpl>> live_;
+  std::uint64_t rounds_ = 0;
+  Clock::time_point last_tick_{};
+
+  mutable std::mutex mutex_;  // guards what follows
+  std::vector<std::shared_ptr<SessionImpl>> sessions_;
+  std::deque<std::shared_ptr<SessionImpl>> accepted_, with_events_;
+  std::deque<TransferImpl*> completed_;
+  std::size_t signalled_ = 0;  // items that event_fd_ stands for
+  PeerStats ended_;
+  std::uint64_t peers_connected_ = 0, peers_lost_ = 0;
+  std::vector<std::thread> resolvers_;
+
+  UniqueFd event_fd_;
+  std::atomic<std::size_t> ready_count_{0};  // sessions in with_events_
+  std::atomic<std::uint64_t> handshakes_refused_{0};
+  Lane lane_;
+};
+
+}  // namespace fairlead::datapath

@@ -1,0 +1,577 @@
+// A session's life and its control connection.
+#include "datapath/session.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "datapath/engine_impl.h"
+#include "datapath/region_codec.h"
+#include "fairlead/log.h"
+
+namespace fairlead::datapath {
+
+using std::chrono::milliseconds;
+
+namespace {
+
+constexpr std::uint32_t kProtocolVersion = 1;
+constexpr milliseconds kGoodbyeWait{500};
+constexpr std::size_t kMaxOffers = kMaxTransports;
+constexpr std::size_t kMaxPeerText = 1024;
+
+std::string clipped(const std::string& text) { return text.substr(0, kMaxPeerText); }
+
+Code code_from_wire(std::uint32_t code) {
+  return code <= static_cast<std::uint32_t>(Code::kInternal) ? static_cast<Code>(code) : Code::kInternal;
+}
+
+}  // namespace
+
+SessionImpl::SessionImpl(std::shared_ptr<EngineImpl> engine, bool active)
+    : engine_(std::move(engine)), active_(active) {}
+
+// ---- any thread ----------------------------------------------------------------------------------------------------
+
+SessionImpl::Description SessionImpl::description() const {
+  const std::lock_guard lock(mutex_);
+  return description_;
+}
+
+PeerStats SessionImpl::stats() const {
+  const auto get = [](const std::atomic<std::uint64_t>& counter) { return counter.load(std::memory_order_relaxed); };
+  PeerStats s;
+  s.bytes_written = get(stats_.bytes_written);
+  s.bytes_read = get(stats_.bytes_read);
+  s.messages_sent = get(stats_.messages_sent);
+  s.messages_received = get(stats_.messages_received);
+  s.transfers_completed = get(stats_.transfers_completed);
+  s.transfers_failed = get(stats_.transfers_failed);
+  s.failovers = get(stats_.failovers);
+  s.replayed_transfers = get(stats_.replayed_transfers);
+  s.duplicate_notifications_dropped = get(stats_.duplicate_notifications_dropped);
+  s.staged_bytes = get(stats_.staged_bytes);
+  return s;
+}
+
+bool SessionImpl::take_event(Event& event) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (events_.empty()) return false;
+    event = std::move(events_.front());
+    events_.pop_front();
+    events_pending_.fetch_sub(1, std::memory_order_acq_rel);
+  }
+  // The peer may be waiting for credits, and our driver be asleep.
+  const std::size_t quarter = std::max<std::size_t>(engine_->config().max_pending_events / 4, 1);
+  if (taken_since_kick_.fetch_add(1, std::memory_order_relaxed) + 1 >= quarter) {
+    taken_since_kick_.store(0, std::memory_order_relaxed);
+    engine_->lane().kick();
+  }
+  return true;
+}
+
+void SessionImpl::push_event(Event event) {
+  {
+    const std::lock_guard lock(mutex_);
+    events_.push_back(std::move(event));
+    events_pending_.fetch_add(1, std::memory_order_acq_rel);
+  }
+  engine_->event_arrived(*this);
+}
+
+void SessionImpl::submit(TransferImpl& transfer) {
+  transfer.session = shared_from_this();
+  add_reference(transfer);  // the driver's
+  engine_->lane().submit(transfer);
+}
+
+void SessionImpl::request_cancel(TransferImpl& transfer) {
+  transfer.cancel_requested.store(true);
+  cancel_pending_.store(true);
+  engine_->lane().submit([self = shared_from_this()] { self->check_deadlines(Clock::now()); });
+}
+
+std::shared_ptr<LookupRequest> SessionImpl::start_lookup(std::string_view name, bool prefix) {
+  auto request = std::make_shared<LookupRequest>();
+  request->name = name;
+  request->prefix = prefix;
+  engine_->lane().submit([self = shared_from_this(), request] {
+    if (self->finished() || self->phase_ == Phase::kDraining || self->phase_ == Phase::kClosing) {
+      request->status = {Code::kUnavailable, fmt::format("the session with {} is closed", self->who())};
+      request->finished.store(true, std::memory_order_release);
+    } else if (self->id() == 0) {
+      self->early_lookups_.push_back(request);
+    } else {
+      const std::uint64_t number = self->next_request_++;
+      self->lookups_.emplace_back(number, request);
+      control::Frame frame;
+      frame.mutable_lookup()->set_request(number);
+      frame.mutable_lookup()->set_name(request->name);
+      frame.mutable_lookup()->set_prefix(request->prefix);
+      self->send_frame(frame);
+    }
+  });
+  return request;
+}
+
+void SessionImpl::request_close(std::chrono::nanoseconds grace) {
+  const Clock::time_point deadline = deadline_after(grace);
+  engine_->lane().submit([self = shared_from_this(), deadline] {
+    if (self->phase_ == Phase::kClosing || self->phase_ == Phase::kDraining || self->finished()) return;
+    self->close_deadline_ = deadline;
+    self->begin_close({});
+  });
+}
+
+// ---- life ----------------------------------------------------------------------------------------------------------
+
+std::string SessionImpl::who() const {
+  const std::lock_guard lock(mutex_);
+  const std::string address = description_.address.empty() ? target_ : description_.address;
+  return description_.name.empty() ? address : fmt::format("{} ({})", description_.name, address);
+}
+
+void SessionImpl::set_public_state(PeerState state) noexcept { public_state_.store(state, std::memory_order_release); }
+
+void SessionImpl::explain(std::string text) {
+  const std::lock_guard lock(mutex_);
+  description_.explain = std::move(text);
+}
+
+void SessionImpl::start_active(const std::string& host_port_text) { target_ = host_port_text; }
+
+void SessionImpl::connect_to(const std::string& numeric_host, std::uint16_t port) {
+  if (phase_ != Phase::kResolving) return;
+  Result<UniqueFd> fd = start_connect(numeric_host, port);
+  if (!fd) {
+    fail({fd.error().code(), fmt::format("{}: {}", target_, fd.error().message())});
+    return;
+  }
+  channel_ = std::make_unique<ControlChannel>(std::move(*fd), true);
+  phase_ = Phase::kConnecting;
+  watching_write_ = true;
+  engine_->watch_control(channel_->fd(), *this, true, true);
+}
+
+void SessionImpl::start_passive(UniqueFd fd) {
+  channel_ = std::make_unique<ControlChannel>(std::move(fd), false);
+  phase_ = Phase::kHello;
+  {
+    const std::lock_guard lock(mutex_);
+    description_.address = channel_->peer_address();
+  }
+  engine_->watch_control(channel_->fd(), *this, false, true);
+}
+
+void SessionImpl::update_control_watch() {
+  if (channel_ == nullptr || channel_->wants_write() == watching_write_) return;
+  watching_write_ = channel_->wants_write();
+  engine_->watch_control(channel_->fd(), *this, watching_write_, false);
+}
+
+void SessionImpl::send_frame(const control::Frame& frame) {
+  if (channel_ == nullptr) return;
+  channel_->send(frame);
+  update_control_watch();
+}
+
+void SessionImpl::on_control_ready(std::uint32_t epoll_events) {
+  if (channel_ == nullptr) return;
+  if (phase_ == Phase::kConnecting || (epoll_events & EPOLLOUT) != 0) {
+    if (Status sent = channel_->flush(); !sent.ok()) {
+      fail({phase_ == Phase::kConnecting ? Code::kUnavailable : sent.code(),
+            fmt::format("{} {}: {}", phase_ == Phase::kConnecting ? "cannot connect to" : "lost", who(),
+                        sent.message())});
+      return;
+    }
+    if (phase_ == Phase::kConnecting && !channel_->connecting()) {
+      phase_ = Phase::kHello;
+      {
+        const std::lock_guard lock(mutex_);
+        description_.address = channel_->peer_address();
+      }
+      send_hello();
+    }
+    update_control_watch();
+  }
+  if ((epoll_events & (EPOLLIN | EPOLLHUP | EPOLLERR)) == 0 || phase_ == Phase::kConnecting) return;
+  Status got = channel_->read([this](const control::Frame& frame) {
+    last_heard_ = Clock::now();
+    handle_frame(frame);
+    return phase_ != Phase::kClosed;
+  });
+  if (got.ok() || phase_ == Phase::kClosed) return;
+  engine_->unwatch_control(channel_->fd());
+  if (phase_ == Phase::kDraining || phase_ == Phase::kClosing) {
+    goodbye_seen_ = true;  // there is nobody left to say it
+    channel_.reset();
+    dirty_ = true;
+    return;
+  }
+  channel_.reset();
+  if (id() == 0) engine_->handshake_refused();
+  fail({got.code(), fmt::format("lost {}: {}", who(), got.message())});
+}
+
+void SessionImpl::send_hello() {
+  control::Frame frame;
+  control::Hello& hello = *frame.mutable_hello();
+  hello.set_version_min(kProtocolVersion);
+  hello.set_version_max(kProtocolVersion);
+  hello.set_engine_name(engine_->config().name);
+  hello.set_session_id(id());
+  for (const Offer& offer : engine_->offers()) {
+    control::TransportOffer& t = *hello.add_transports();
+    t.set_name(offer.name);
+    t.set_kind(offer.kind);
+    t.set_software(offer.software);
+  }
+  hello.set_max_message_bytes(engine_->config().max_message_bytes);
+  hello.set_event_window(static_cast<std::uint32_t>(engine_->config().max_pending_events));
+  send_frame(frame);
+}
+
+void SessionImpl::handle_frame(const control::Frame& frame) {
+  using Body = control::Frame::BodyCase;
+  const bool greeted = id() != 0;
+  const Body body = frame.body_case();
+  if (body == Body::kHello && !greeted) return handle_hello(frame.hello());
+  if (body == Body::kRefused && !greeted) {
+    return fail({code_from_wire(frame.refused().code()),
+                 fmt::format("{} refused us: {}", who(), clipped(frame.refused().reason()))});
+  }
+  if (!greeted || phase_ == Phase::kDraining) {
+    if (body == Body::kGoodbye) goodbye_seen_ = dirty_ = true;
+    if (greeted) return;
+    return fail({Code::kDataLoss, fmt::format("{} spoke before its hello", who())});
+  }
+  switch (body) {
+    case Body::kPathOffer:
+      return handle_path_offer(frame.path_offer());
+    case Body::kPathAnswer:
+      return handle_path_answer(frame.path_answer());
+    case Body::kPathReady:
+      return handle_path_ready(frame.path_ready());
+    case Body::kPathDown:
+      return handle_path_down(frame.path_down());
+    case Body::kFence:
+      return handle_fence(frame.fence());
+    case Body::kFenceAck:
+      return handle_fence_ack(frame.fence_ack());
+    case Body::kLookup:
+      return handle_lookup(frame.lookup());
+    case Body::kRegions:
+      return handle_regions(frame.regions());
+    case Body::kGoodbye:
+      return handle_goodbye(frame.goodbye());
+    case Body::kPing: {
+      if (frame.ping().reply()) {
+        if (slot_ != nullptr) slot_->probe_answered = true;
+        return;
+      }
+      control::Frame pong;
+      pong.mutable_ping()->set_nonce(frame.ping().nonce());
+      pong.mutable_ping()->set_reply(true);
+      return send_frame(pong);
+    }
+    case Body::kHello:
+    case Body::kRefused:
+    case Body::BODY_NOT_SET:
+      break;
+  }
+  fail({Code::kDataLoss, fmt::format("{} sent an unexpected control frame (type {})", who(), static_cast<int>(body))});
+}
+
+void SessionImpl::handle_hello(const control::Hello& hello) {
+  const auto refuse = [&](Code code, std::string reason) {
+    control::Frame frame;
+    frame.mutable_refused()->set_code(static_cast<std::uint32_t>(code));
+    frame.mutable_refused()->set_reason(reason);
+    send_frame(frame);
+    engine_->handshake_refused();
+    fail({code, fmt::format("refused {}: {}", who(), reason)});
+  };
+  if (hello.version_min() > kProtocolVersion || hello.version_max() < kProtocolVersion) {
+    return refuse(Code::kVersionMismatch,
+                  fmt::format("protocol versions {}..{} offered, {}..{} spoken here; run the same release at both ends",
+                              hello.version_min(), hello.version_max(), kProtocolVersion, kProtocolVersion));
+  }
+  if (static_cast<std::size_t>(hello.transports_size()) > kMaxOffers || hello.event_window() == 0) {
+    return refuse(Code::kInvalidArgument, fmt::format("{} transports (limit {}), event window {} (at least 1)",
+                                                      hello.transports_size(), kMaxOffers, hello.event_window()));
+  }
+  for (const control::TransportOffer& t : hello.transports()) {
+    peer_offers_.push_back({clipped(t.name()), clipped(t.kind()), t.software()});
+  }
+  peer_window_ = hello.event_window();
+  peer_max_message_ = hello.max_message_bytes();
+  {
+    const std::lock_guard lock(mutex_);
+    description_.name = clipped(hello.engine_name());
+  }
+  if (active_) {
+    if (hello.session_id() == 0) return refuse(Code::kDataLoss, "the hello names no session");
+    id_.store(hello.session_id(), std::memory_order_release);
+  } else {
+    engine_->open_for_peer(peer_offers_);
+    id_.store(random_u64(), std::memory_order_release);
+    send_hello();
+  }
+  phase_ = Phase::kPathing;
+  for (auto& request : std::exchange(early_lookups_, {})) {
+    const std::uint64_t number = next_request_++;
+    lookups_.emplace_back(number, request);
+    control::Frame frame;
+    frame.mutable_lookup()->set_request(number);
+    frame.mutable_lookup()->set_name(request->name);
+    frame.mutable_lookup()->set_prefix(request->prefix);
+    send_frame(frame);
+  }
+  if (!active_) return;
+  Choice choice = choose(engine_->config().transport, engine_->config().failover, engine_->offers(), peer_offers_);
+  candidates_ = std::move(choice.candidates);
+  excluded_.assign(candidates_.size(), std::string());
+  if (candidates_.empty()) {
+    return fail({Code::kUnavailable, fmt::format("no transport in common with {}: transport is '{}'{}{}", who(),
+                                                 engine_->config().transport, choice.rejected.empty() ? "" : "; ",
+                                                 fmt::join(choice.rejected, "; "))});
+  }
+  begin_path();
+}
+
+void SessionImpl::handle_lookup(const control::Lookup& lookup) {
+  control::Frame frame;
+  control::Regions& reply = *frame.mutable_regions();
+  reply.set_request(lookup.request());
+  if (!lookup.prefix()) {
+    Status found = engine_->regions().find(
+        lookup.name(), [&](const Publication& publication) { encode_region(publication, *reply.add_regions()); });
+    reply.set_code(static_cast<std::uint32_t>(found.code()));
+    reply.set_reason(found.message());
+  } else {
+    // Pages well below the frame limit; the asker continues after the last name.
+    std::size_t bytes = 0;
+    engine_->regions().list(lookup.name(), lookup.after(), [&](const Publication& publication) {
+      if (bytes > FrameReader::kMaxFrame / 4) {
+        reply.set_more(true);
+        return false;
+      }
+      control::Region& region = *reply.add_regions();
+      encode_region(publication, region);
+      bytes += region.ByteSizeLong();
+      return true;
+    });
+  }
+  send_frame(frame);
+}
+
+void SessionImpl::handle_regions(const control::Regions& regions) {
+  const auto at = std::find_if(lookups_.begin(), lookups_.end(),
+                               [&](const auto& entry) { return entry.first == regions.request(); });
+  if (at == lookups_.end()) return;  // nobody waits for it any more
+  const std::shared_ptr<LookupRequest> request = at->second;
+  if (request->abandoned.load(std::memory_order_relaxed)) {
+    lookups_.erase(at);
+    return;
+  }
+  if (regions.code() != 0) {
+    request->status = {code_from_wire(regions.code()), fmt::format("{}: {}", who(), clipped(regions.reason()))};
+  }
+  for (const control::Region& region : regions.regions()) {
+    std::shared_ptr<RemoteRegionImpl> decoded = decode_region(region, id());
+    if (decoded == nullptr) {
+      request->status = {Code::kDataLoss, fmt::format("{} described region '{}' badly", who(), clipped(region.name()))};
+      break;
+    }
+    request->regions.push_back(std::move(decoded));
+  }
+  if (request->status.ok() && regions.more() && !request->regions.empty()) {
+    control::Frame frame;
+    control::Lookup& next = *frame.mutable_lookup();
+    next.set_request(regions.request());
+    next.set_name(request->name);
+    next.set_prefix(true);
+    next.set_after(request->regions.back()->name);
+    return send_frame(frame);
+  }
+  lookups_.erase(at);
+  request->finished.store(true, std::memory_order_release);
+}
+
+void SessionImpl::handle_goodbye(const control::Goodbye& goodbye) {
+  goodbye_seen_ = true;
+  const Code code = code_from_wire(goodbye.code());
+  if (code == Code::kOk) return begin_drain({}, Code::kUnavailable);
+  begin_drain({code, fmt::format("{} ended the session: {}", who(), clipped(goodbye.reason()))}, code);
+}
+
+void SessionImpl::become_ready() {
+  phase_ = Phase::kReady;
+  const std::string to(engine_->transports()[slot_->transport].offer.name);
+  const std::string chosen = active_ ? candidates_[candidate_].reason : "the connecting end's choice";
+  std::string passed_over;
+  for (std::size_t c = 0; active_ && c < candidates_.size(); ++c) {
+    if (c != candidate_) {
+      passed_over += fmt::format("; {}: {}", engine_->transports()[candidates_[c].local].offer.name,
+                                 excluded_[c].empty() ? candidates_[c].reason : excluded_[c]);
+    }
+  }
+  std::string line = fmt::format("{} ({}): {}{}{}", to, slot_->path->describe(), chosen, passed_over,
+                                 slot_->write_failed ? "; staged, since one-sided writes do not arrive" : "");
+  const bool first = carried_by_.empty();
+  Event event;
+  event.kind = first ? Event::Kind::kConnected : Event::Kind::kPathChanged;
+  event.text = first ? line : fmt::format("{} -> {}: {}", carried_by_, line, fence_reason_);
+  if (!first) {
+    stats_.failovers.fetch_add(carried_by_ == to ? 0 : 1, std::memory_order_relaxed);
+    log(LogLevel::kWarning, fmt::format("path to {} changed: {}", who(), event.text));
+  } else {
+    log(LogLevel::kInfo, fmt::format("connected to {} over {}", who(), line));
+  }
+  carried_by_ = to;
+  {
+    const std::lock_guard lock(mutex_);
+    description_.transport = to;
+    description_.explain = std::move(line);
+  }
+  set_public_state(PeerState::kReady);
+  push_event(std::move(event));
+  if (first) engine_->session_ready(*this);
+  if (close_deadline_ != Clock::time_point::max()) phase_ = Phase::kClosing;
+  send_consumed(true);
+  pump();
+}
+
+void SessionImpl::begin_close(Status status) {
+  close_status_ = std::move(status);
+  if (close_deadline_ == Clock::time_point::max()) close_deadline_ = Clock::now();
+  // A session that is recovering goes on recovering; become_ready() comes back here.
+  if (phase_ == Phase::kReady) phase_ = Phase::kClosing;
+  dirty_ = true;
+}
+
+void SessionImpl::fail(Status status) {
+  if (phase_ == Phase::kDraining || phase_ == Phase::kClosed) return;
+  const Code code = status.code();
+  begin_drain(std::move(status), code);
+}
+
+void SessionImpl::shut_down() {
+  if (phase_ == Phase::kClosed || phase_ == Phase::kDraining) return;
+  begin_drain({Code::kCancelled, "the engine was destroyed"}, Code::kCancelled);
+  goodbye_seen_ = true;
+}
+
+void SessionImpl::begin_drain(Status status, Code transfers_end_as) {
+  if (phase_ == Phase::kDraining || phase_ == Phase::kClosed) return;
+  if (channel_ != nullptr && !channel_->connecting()) {
+    // A death on this end's side is told as such; an orderly end as ok.
+    control::Frame frame;
+    const bool orderly = status.ok() || status.code() == Code::kCancelled;
+    frame.mutable_goodbye()->set_code(static_cast<std::uint32_t>(orderly ? Code::kOk : status.code()));
+    frame.mutable_goodbye()->set_reason(orderly ? "" : status.message());
+    send_frame(frame);
+  }
+  close_status_ = std::move(status);
+  transfers_end_as_ = transfers_end_as;
+  close_slot();
+  phase_ = Phase::kDraining;
+  drain_deadline_ = Clock::now() + kGoodbyeWait;
+  dirty_ = true;
+}
+
+void SessionImpl::finish_close() {
+  phase_ = Phase::kClosed;
+  drop_slot();
+  dead_slot_.reset();  // never from inside its callbacks: advance() and abandon() call this
+  const std::string reason =
+      !close_status_.ok() ? close_status_.message() : fmt::format("the session with {} was closed", who());
+  finish_all(transfers_end_as_ == Code::kOk ? Code::kCancelled : transfers_end_as_, reason);
+  for (auto* pending : {&early_lookups_}) {
+    for (auto& request : *pending) lookups_.emplace_back(0, request);
+    pending->clear();
+  }
+  for (auto& [number, request] : std::exchange(lookups_, {})) {
+    request->status = {close_status_.ok() ? Code::kUnavailable : close_status_.code(), reason};
+    request->finished.store(true, std::memory_order_release);
+  }
+  if (channel_ != nullptr) {
+    engine_->unwatch_control(channel_->fd());
+    channel_.reset();
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    description_.closed = close_status_;
+  }
+  set_public_state(PeerState::kClosed);
+  Event event;
+  event.kind = Event::Kind::kClosed;
+  event.status = close_status_;
+  event.text = reason;
+  const bool lost = !close_status_.ok() && close_status_.code() != Code::kCancelled;
+  if (lost) log(LogLevel::kWarning, close_status_.message());
+  push_event(std::move(event));
+  engine_->session_closed(*this, lost);
+}
+
+// ---- time ----------------------------------------------------------------------------------------------------------
+
+void SessionImpl::advance(Clock::time_point now) {
+  dirty_ = false;
+  dead_slot_.reset();
+  if (phase_ == Phase::kClosed) return;
+  if (phase_ == Phase::kDraining) {
+    const bool drained = slot_ == nullptr || slot_->path->drained();
+    if (drained && (goodbye_seen_ || channel_ == nullptr || now >= drain_deadline_)) finish_close();
+    return;
+  }
+  advance_path(now);
+  if (phase_ == Phase::kReady || phase_ == Phase::kClosing) {
+    if (hold_messages_ && sequenced_in_flight_ == 0) {
+      requeue_undelivered(undelivered_.empty() ? next_sequence_ : undelivered_.front().sequence);
+    }
+    pump();
+    send_consumed(false);
+  }
+  if ((phase_ == Phase::kClosing && active_transfers_ == 0) || now >= close_deadline_) {
+    begin_drain(close_status_, Code::kCancelled);
+  }
+  if (phase_ != Phase::kDraining) check_timers(now);
+}
+
+void SessionImpl::check_timers(Clock::time_point now) {
+  const EngineConfig& config = engine_->config();
+  if (carried_by_.empty() && now - started_at_ > config.connect_timeout) {
+    static constexpr const char* kDoing[] = {"resolving its name", "connecting", "waiting for its hello",
+                                             "setting up a path"};
+    const auto phase = std::min<std::size_t>(static_cast<std::size_t>(phase_), 3);
+    return fail(
+        {Code::kDeadlineExceeded, fmt::format("gave up {} ({}) after {} ms; raise connect_timeout if it is slow",
+                                              kDoing[phase], who(), config.connect_timeout.count())});
+  }
+  if (phase_ != Phase::kResolving && phase_ != Phase::kConnecting && id() != 0) {
+    const auto silence = now - last_heard_;
+    if (silence > config.peer_timeout) {
+      return fail({Code::kPeerDied,
+                   fmt::format("lost {}: silent for {} ms (peer_timeout)", who(), config.peer_timeout.count())});
+    }
+    if (silence > config.peer_timeout / 3 && now - last_ping_ > config.peer_timeout / 6) {
+      last_ping_ = now;
+      control::Frame frame;
+      frame.mutable_ping()->set_nonce(1);
+      send_frame(frame);
+    }
+  }
+  if (with_deadline_ != 0 || cancel_pending_.load(std::memory_order_relaxed) ||
+      release_deadline_ != Clock::time_point::max()) {
+    check_deadlines(now);
+    if (now > release_deadline_ && slot_ != nullptr && slot_->usable) {
+      release_deadline_ = Clock::time_point::max();
+      path_died(Code::kAborted, "a cancelled transfer's buffer had to be taken back from a path that does not move");
+    }
+  }
+  if (phase_ == Phase::kReady || phase_ == Phase::kClosing) check_path_progress(now);
+}
+
+}  // namespace fairlead::datapath

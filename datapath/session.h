@@ -1,0 +1,352 @@
+// A session with one peer: it outlives the paths that carry it.
+//
+// Life: resolving -> connecting -> hello -> pathing -> ready -> (fencing -> pathing -> ready)* -> closing -> closed.
+// The end that connected is "active": it chooses transports, numbers path epochs and leads recovery.
+//
+// When a path dies (session_path.cc): fence first, then replay. The active end closes its path, drains it, and sends
+// Fence{epoch, received}; the passive end does the same and answers FenceAck{epoch, received}. `received` is the
+// sequence up to which notifications and fragments were delivered, so each end knows exactly which of its transfers
+// are finished. What is not is posted again, in the order of posting, on the next path.
+//
+// Files: session.cc (control connection, life), session_path.cc (paths, fencing, recovery), session_data.cc (posting,
+// completions, notifications, messages), session_staged.cc (one-sided operations over paths that have none).
+// Threads: everything is the driver's (see lane.h) but what is under "any thread".
+#pragma once
+
+#include <atomic>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "datapath/choice.h"
+#include "datapath/control_channel.h"
+#include "datapath/path_messages.h"
+#include "datapath/ring.h"
+#include "datapath/transfer_impl.h"
+#include "fairlead/peer.h"
+
+namespace fairlead::datapath {
+
+class EngineImpl;
+
+/// One path and how far it is.
+struct PathSlot {
+  std::unique_ptr<Path> path;
+  std::size_t transport = 0;       // ours
+  std::size_t peer_transport = 0;  // theirs
+  std::uint64_t epoch = 0;
+  bool connected = false;  // the transport said on_ready
+  bool hello_received = false;
+  bool hello_sent = false;
+  bool write_proved = false;  // our WRITE reached the peer's probe
+  bool write_failed = false;  // it was refused or did not end: staged mode
+  bool ready_sent = false;
+  bool peer_ready = false;
+  bool usable = false;
+  bool closed = false;  // we fenced it
+  bool down = false;    // it died by itself
+  Code down_code = Code::kOk;
+  std::string down_reason;
+  Clock::time_point down_at;
+  RemoteRegionImpl::Key peer_probe;
+  Clock::time_point opened_at;
+  Clock::time_point last_progress;
+  bool moved = false;             // something completed since last_progress was set
+  Clock::time_point probed_at{};  // when the peer was asked whether it is alive, because nothing moved
+  bool probe_answered = false;
+};
+
+struct LookupRequest {
+  std::string name;
+  bool prefix = false;
+  Status status;
+  std::vector<std::shared_ptr<const RemoteRegionImpl>> regions;
+  std::atomic<bool> finished{false};   // release: status and regions are final
+  std::atomic<bool> abandoned{false};  // nobody waits any more
+};
+
+class SessionImpl : public std::enable_shared_from_this<SessionImpl> {
+ public:
+  SessionImpl(std::shared_ptr<EngineImpl> engine, bool active);
+
+  // --- any thread -------------------------------------------------------------------------------------------------
+  [[nodiscard]] PeerState state() const noexcept { return public_state_.load(std::memory_order_acquire); }
+  [[nodiscard]] EngineImpl& engine() noexcept { return *engine_; }
+  [[nodiscard]] std::uint64_t id() const noexcept { return id_.load(std::memory_order_acquire); }
+  /// Names and reasons, copied under a lock.
+  struct Description {
+    std::string name, address, transport, explain;
+    Status closed;
+  };
+  [[nodiscard]] Description description() const;
+  [[nodiscard]] PeerStats stats() const;
+  /// Takes the oldest event if there is one.
+  bool take_event(Event& event);
+  [[nodiscard]] bool has_event() const noexcept { return events_pending_.load(std::memory_order_acquire) != 0; }
+  /// Submits; the transfer's status says if it cannot be.
+  void submit(TransferImpl& transfer);
+  void request_cancel(TransferImpl& transfer);
+  std::shared_ptr<LookupRequest> start_lookup(std::string_view name, bool prefix);
+  void request_close(std::chrono::nanoseconds grace);
+
+  /// Whether the engine's list of sessions with events holds this one.
+  std::atomic<bool> listed_for_events{false};
+
+  // --- driver: life ------------------------------------------------------------------------------------------------
+  void start_active(const std::string& host_port_text);
+  void connect_to(const std::string& numeric_host, std::uint16_t port);
+  void start_passive(UniqueFd fd);
+  void on_control_ready(std::uint32_t epoll_events);
+  /// Timers and whatever the last poll left to do. Cheap when there is nothing.
+  void advance(Clock::time_point now);
+  [[nodiscard]] bool wants_advance() const noexcept { return dirty_; }
+  /// Ends the session now; posted transfers complete with `status` once their path let go.
+  void fail(Status status);
+  /// The engine goes: posted transfers end as cancelled.
+  void shut_down();
+  /// The engine is gone: ends without waiting for the path to drain.
+  void abandon() {
+    if (phase_ != Phase::kClosed) finish_close();
+  }
+  [[nodiscard]] bool is_active() const noexcept { return active_; }
+  [[nodiscard]] bool was_ready() const noexcept { return !carried_by_.empty(); }
+  [[nodiscard]] bool finished() const noexcept { return phase_ == Phase::kClosed; }
+
+  // --- driver: from transports -------------------------------------------------------------------------------------
+  void on_path_ready(Path& path);
+  void on_path_completion(Path& path, std::uint64_t id, Code code);
+  void on_path_message(Path& path, std::span<const std::byte> bytes);
+  void on_path_down(Path& path, Code code, std::string_view reason);
+
+  // --- driver: from Submission -------------------------------------------------------------------------------------
+  void accept_transfer(TransferImpl& transfer);
+
+ private:
+  enum class Phase : std::uint8_t {
+    kResolving,
+    kConnecting,
+    kHello,
+    kPathing,
+    kReady,
+    kFencing,
+    kAwaitingFence,
+    kClosing,
+    kDraining,
+    kClosed
+  };
+  /// What a completion of the path belongs to; WorkRequest::id.
+  enum RequestId : std::uint64_t { kWriteId, kReadId, kMessageId, kProbeId };
+  enum class MessageUse : std::uint8_t { kSequenced, kStaged, kControl };
+  struct DataInFlight {
+    TransferImpl* transfer = nullptr;
+    std::uint64_t bytes = 0;
+  };
+  struct MessageInFlight {
+    MessageUse use = MessageUse::kControl;
+    TransferImpl* transfer = nullptr;
+    std::uint64_t offset = 0;  // of a fragment
+    std::uint64_t sequence = 0;
+  };
+  struct StagedInFlight {
+    TransferImpl* transfer = nullptr;
+    std::uint64_t bytes = 0;
+    std::uint64_t sequence = 0;
+    std::uint64_t received = 0;  // of a read
+    std::uint64_t at = 0;        // where in the transfer's byte order it begins
+    bool is_read = false;
+    bool done = false;
+    Code code = Code::kOk;
+  };
+  struct StagedReply {  // a read that this end serves
+    std::uint64_t sequence = 0, region = 0, offset = 0;
+    std::uint32_t length = 0, sent = 0;
+    Code code = Code::kOk;
+  };
+
+  // session.cc
+  void handle_frame(const control::Frame& frame);
+  void handle_hello(const control::Hello& hello);
+  void handle_lookup(const control::Lookup& lookup);
+  void handle_regions(const control::Regions& regions);
+  void handle_goodbye(const control::Goodbye& goodbye);
+  void send_frame(const control::Frame& frame);
+  void send_hello();
+  void become_ready();
+  void begin_close(Status status);
+  void begin_drain(Status status, Code transfers_end_as);
+  void finish_close();
+  void check_timers(Clock::time_point now);
+  void check_deadlines(Clock::time_point now);
+  void update_control_watch();
+  void push_event(Event event);
+  void set_public_state(PeerState state) noexcept;
+  void explain(std::string text);
+  [[nodiscard]] std::string who() const;
+
+  // session_path.cc
+  void begin_path();
+  void handle_path_offer(const control::PathOffer& offer);
+  void handle_path_answer(const control::PathAnswer& answer);
+  void handle_path_ready(const control::PathReady& ready);
+  void handle_path_down(const control::PathDown& down);
+  void handle_fence(const control::Fence& fence);
+  void handle_fence_ack(const control::FenceAck& ack);
+  bool open_slot(std::size_t transport, std::size_t peer_transport, std::uint64_t epoch, PathRole role, Status& error);
+  void prove_slot();
+  void check_slot_proved();
+  void candidate_failed(Code code, const std::string& reason);
+  void path_died(Code code, const std::string& reason);
+  void advance_path(Clock::time_point now);
+  void check_path_progress(Clock::time_point now);
+  void close_slot();
+  void drop_slot();
+  void after_fence(std::uint64_t peer_received);
+  [[nodiscard]] bool has_alternative() const;
+
+  // session_data.cc
+  void pump();
+  bool build_data(std::size_t& count);
+  bool build_message(std::size_t& count);
+  bool take_segments(TransferImpl& transfer, std::uint64_t limit, std::size_t max_segments, WorkRequest& request);
+  void commit(std::size_t built, std::size_t accepted);
+  [[nodiscard]] bool message_ready(const TransferImpl& transfer) const noexcept;
+  void data_completed(DataInFlight entry, Code code);
+  void message_completed(MessageInFlight entry, Code code);
+  void settle(TransferImpl& transfer);
+  void finish(TransferImpl& transfer, Code code, std::string reason);
+  void finish_all(Code code, const std::string& reason);
+  void fail_transfer(TransferImpl& transfer, Code code);
+  void requeue_undelivered(std::uint64_t next_sequence);
+  void rebuild_queues();
+  void apply_peer_received(std::uint64_t received);
+  void handle_sequenced(const PathMessage& message);
+  void deliver_fragment(const PathMessage& message);
+  void send_consumed(bool eager);
+  bool send_path_message(const PathMessage& message, MessageInFlight entry);
+  [[nodiscard]] std::uint64_t consumed() const noexcept;
+
+  // session_staged.cc
+  bool build_staged(TransferImpl& transfer, std::size_t& count);
+  void copy_read_data(StagedInFlight& entry, std::span<const std::byte> bytes);
+  void handle_staged_write(const PathMessage& message);
+  void handle_staged_read(const PathMessage& message);
+  void handle_staged_data(const PathMessage& message);
+  void handle_staged_ack(const PathMessage& message);
+  void pump_staged();
+  void retire_staged();
+  void reset_staged();
+
+  const std::shared_ptr<EngineImpl> engine_;
+  const bool active_;
+  std::atomic<std::uint64_t> id_{0};
+  Phase phase_ = Phase::kResolving;
+  bool dirty_ = false;
+  std::string target_;  // what connect() was given
+
+  // Control connection.
+  std::unique_ptr<ControlChannel> channel_;
+  bool watching_write_ = false;
+  Clock::time_point started_at_ = Clock::now();
+  Clock::time_point last_heard_ = Clock::now();
+  Clock::time_point last_ping_{};
+  std::uint64_t next_request_ = 1;
+  std::vector<std::pair<std::uint64_t, std::shared_ptr<LookupRequest>>> lookups_;
+  std::vector<std::shared_ptr<LookupRequest>> early_lookups_;  // asked before the hello
+
+  // What the peer said.
+  std::vector<Offer> peer_offers_;
+  std::uint64_t peer_window_ = 0;
+  std::uint64_t peer_max_message_ = 0;
+
+  // Paths.
+  std::vector<Candidate> candidates_;
+  std::vector<std::string> excluded_;  // per candidate: why it is not to be tried (again); empty: it may be
+  std::size_t candidate_ = 0;          // the one in use
+  std::unique_ptr<PathSlot> slot_;
+  std::unique_ptr<PathSlot> dead_slot_;  // to be destroyed outside of its own callbacks
+  std::uint64_t epoch_ = 0;
+  bool fence_requested_ = false;      // passive: the active end waits for our FenceAck
+  std::uint64_t fence_received_ = 0;  // what the active end said in its Fence
+  Code fence_code_ = Code::kOk;
+  std::string fence_reason_;
+  std::string carried_by_;  // the transport of the last usable path
+
+  // Transfers, in order of posting.
+  TransferImpl* first_ = nullptr;
+  TransferImpl* last_ = nullptr;
+  std::size_t active_transfers_ = 0;
+  std::size_t with_deadline_ = 0;
+  Ring<TransferImpl*> data_queue_;     // data to be posted
+  Ring<TransferImpl*> message_queue_;  // a notification or fragments to be posted
+  Ring<DataInFlight> writes_, reads_;
+  Ring<MessageInFlight> messages_;
+  std::vector<MessageInFlight> undelivered_;  // sequenced messages that came back aborted, in order
+  std::size_t sequenced_in_flight_ = 0;
+  bool hold_messages_ = false;  // a write was refused: messages behind it are coming back
+  std::uint64_t next_sequence_ = 1;
+  std::uint64_t last_acknowledged_ = 0;
+  std::uint64_t peer_consumed_ = 0;
+  std::atomic<bool> cancel_pending_{false};
+  Clock::time_point release_deadline_ =
+      Clock::time_point::max();  // a cancelled transfer's buffer is to be let go by then
+
+  // Receiving.
+  std::uint64_t received_ = 0;  // the last sequence delivered
+  std::uint64_t consumed_told_ = 0;
+  std::vector<std::byte> assembly_;  // a message in fragments
+  std::uint64_t assembly_have_ = 0;
+
+  // Staged mode.
+  Ring<StagedInFlight> staged_;
+  std::uint64_t next_staged_ = 1;
+  std::size_t staged_reads_ = 0;      // of staged_
+  std::uint64_t staged_handled_ = 0;  // target: the last operation taken
+  std::uint64_t staged_ack_sent_ = 0;
+  Ring<std::pair<std::uint64_t, Code>> staged_refused_;
+  Ring<StagedReply> staged_replies_;
+  std::vector<std::byte> staged_buffer_;
+
+  // Closing.
+  Status close_status_;
+  Code transfers_end_as_ = Code::kOk;
+  Clock::time_point close_deadline_ = Clock::time_point::max();
+  Clock::time_point drain_deadline_ = Clock::time_point::max();
+  bool goodbye_seen_ = false;
+
+  // Shared with application threads.
+  std::atomic<PeerState> public_state_{PeerState::kConnecting};
+  std::atomic<std::size_t> events_pending_{0};
+  std::atomic<std::size_t> taken_since_kick_{0};
+  mutable std::mutex mutex_;  // guards what follows
+  std::deque<Event> events_;
+  Description description_;
+  struct AtomicStats {
+    std::atomic<std::uint64_t> bytes_written{0}, bytes_read{0}, messages_sent{0}, messages_received{0},
+        transfers_completed{0}, transfers_failed{0}, failovers{0}, replayed_transfers{0},
+        duplicate_notifications_dropped{0}, staged_bytes{0};
+  } stats_;
+
+  // What one batch of posts is built in.
+  static constexpr std::size_t kBatch = 32;
+  static constexpr std::size_t kBatchSegments = 128;
+  struct Built {
+    TransferImpl* transfer = nullptr;
+    RequestId id = kWriteId;
+    std::uint64_t bytes = 0;
+    MessageUse use = MessageUse::kControl;
+    std::uint64_t sequence = 0;
+    std::uint64_t at = 0;       // where in the transfer's bytes it begins
+    std::size_t cursor_op = 0;  // to go back to if it was not accepted
+    std::uint64_t cursor_offset = 0;
+    bool leaves_queue = false;  // it was the last of its transfer
+  };
+  WorkRequest requests_[kBatch];
+  LocalSegment segments_[kBatchSegments];
+  PathHeader headers_[kBatch];
+  Built built_[kBatch];
+  std::size_t segments_used_ = 0;
+};
+
+}  // namespace fairlead::datapath

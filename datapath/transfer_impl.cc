@@ -1,0 +1,88 @@
+#include "datapath/transfer_impl.h"
+
+#include <mutex>
+
+#include "datapath/session.h"
+
+namespace fairlead::datapath {
+namespace {
+
+constexpr std::size_t kPooled = 4096;
+constexpr std::size_t kKeptMessageBytes = 16384;
+
+struct Pool {
+  std::mutex mutex;
+  std::vector<TransferImpl*> free;
+};
+
+// Never destroyed: handles may outlive static destruction.
+Pool& pool() {
+  static Pool* const instance = new Pool;
+  return *instance;
+}
+
+void reset(TransferImpl& t) {
+  t.session.reset();
+  t.prepared.reset();
+  t.own.clear();
+  t.list = nullptr;
+  t.message.clear();
+  if (t.message.capacity() > kKeptMessageBytes) t.message.shrink_to_fit();
+  t.value = 0;
+  t.has_message = t.is_send = t.report = t.message_done = t.active = false;
+  t.message_all_posted = t.message_aborted = false;
+  t.tag = t.bytes = t.next_offset = t.posted_bytes = t.done_bytes = t.message_posted = 0;
+  t.next_op = 0;
+  t.outstanding = t.messages_outstanding = 0;
+  t.deadline = Clock::time_point::max();
+  t.failure = t.code = Code::kOk;
+  t.reason.clear();
+  t.previous = t.next = nullptr;
+  t.cancel_requested.store(false, std::memory_order_relaxed);
+  t.finished.store(false, std::memory_order_relaxed);
+}
+
+}  // namespace
+
+void TransferImpl::run() noexcept { session->accept_transfer(*this); }
+
+void TransferImpl::rewind() noexcept {
+  next_op = 0;
+  next_offset = posted_bytes = done_bytes;
+  while (next_op < list->ops.size() && next_offset >= list->ops[next_op].length) {
+    next_offset -= list->ops[next_op].length;
+    ++next_op;
+  }
+}
+
+TransferImpl* acquire_transfer() {
+  {
+    Pool& p = pool();
+    const std::lock_guard lock(p.mutex);
+    if (!p.free.empty()) {
+      TransferImpl* t = p.free.back();
+      p.free.pop_back();
+      t->references.store(1, std::memory_order_relaxed);
+      return t;
+    }
+  }
+  return new TransferImpl;
+}
+
+void add_reference(TransferImpl& transfer) noexcept { transfer.references.fetch_add(1, std::memory_order_relaxed); }
+
+void drop_reference(TransferImpl& transfer) noexcept {
+  if (transfer.references.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
+  reset(transfer);
+  Pool& p = pool();
+  {
+    const std::lock_guard lock(p.mutex);
+    if (p.free.size() < kPooled) {
+      p.free.push_back(&transfer);
+      return;
+    }
+  }
+  delete &transfer;
+}
+
+}  // namespace fairlead::datapath

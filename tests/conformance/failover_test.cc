@@ -1,0 +1,170 @@
+// A path that dies under way: fenced, replaced, nothing lost, nothing doubled, nothing early.
+#include <thread>
+
+#include "tests/conformance/engine_pair.h"
+
+namespace fairlead {
+namespace {
+
+using Kind = Event::Kind;
+
+class Failover : public testing::Test, public EnginePair {
+ protected:
+  /// `client_io` is the client's packet port; it goes silent or loses packets.
+  void begin(const std::string& client_io, bool failover = true, const std::string& server_io = "udp") {
+    EngineConfig server = config_for({"server", "auto"});
+    server.failover = true;
+    server.verbs.packet_io = server_io;
+    EngineConfig client = config_for({"client", "verbs:soft0"});
+    client.failover = failover;
+    client.verbs.packet_io = client_io;
+    // Quick deaths: the ack timeout is 4.096 us * 2^10.
+    client.verbs.ack_timeout = server.verbs.ack_timeout = 10;
+    start(server, client);
+    ASSERT_EQ(peer.transport(), "verbs:soft0") << peer.explain();
+  }
+
+  /// Writes slots with notifications until the path changes and 200 more; checks data and order at the reader.
+  void notify_across_the_change(std::uint64_t at_least) {
+    constexpr std::uint64_t kSlots = 64, kSlotBytes = 16384;
+    auto [memory, remote] = target("slots", kSlots * kSlotBytes);
+    Memory source = buffer(*client, kSlots * kSlotBytes);
+    std::atomic<std::uint64_t> total{UINT64_MAX};
+    std::atomic<bool> changed_there{false};
+    std::thread reader([&, memory = memory] {
+      const auto deadline = std::chrono::steady_clock::now() + kPatience;
+      std::uint64_t expected = 0;
+      while (expected < total.load() && std::chrono::steady_clock::now() < deadline) {
+        const Event event = server_peer.next_event(std::chrono::milliseconds(100));
+        if (event.kind == Kind::kPathChanged) changed_there = true;
+        if (event.kind == Kind::kClosed) FAIL() << event.status.to_string();
+        if (event.kind != Kind::kNotification) continue;
+        ASSERT_EQ(event.value, expected);
+        const std::byte* slot = memory.data() + (expected % kSlots) * kSlotBytes;
+        for (std::size_t i = 0; i < kSlotBytes; i += 8) {
+          std::uint64_t word;
+          std::memcpy(&word, slot + i, 8);
+          ASSERT_EQ(word, expected) << "byte " << i;
+        }
+        ++expected;
+        server_peer.send({}, expected);
+      }
+      EXPECT_EQ(expected, total.load());
+    });
+    std::uint64_t posted = 0, acknowledged = 0;
+    bool changed = false;
+    std::string why;
+    std::uint64_t after = 0;
+    std::vector<Transfer> transfers(kSlots);
+    const auto deadline = std::chrono::steady_clock::now() + kPatience;
+    while ((after < 200 || posted < at_least) && std::chrono::steady_clock::now() < deadline) {
+      while (posted - acknowledged >= kSlots) {
+        Event event = peer.next_event(kPatience);
+        if (event.kind == Kind::kMessage) acknowledged = event.value;
+        if (event.kind == Kind::kPathChanged) {
+          changed = true;
+          why = event.text;
+        }
+        ASSERT_NE(event.kind, Kind::kClosed) << event.status.to_string();
+        ASSERT_NE(event.kind, Kind::kNone) << "stalled at " << posted << " of which " << acknowledged << " were seen";
+      }
+      const std::uint64_t slot = posted % kSlots;
+      if (transfers[slot].valid()) {
+        ASSERT_TRUE(transfers[slot].wait(kPatience).ok()) << transfers[slot].status().to_string();
+      }
+      std::byte* bytes = source.data() + slot * kSlotBytes;
+      for (std::size_t i = 0; i < kSlotBytes; i += 8) std::memcpy(bytes + i, &posted, 8);
+      transfers[slot] = peer.write(source.slice(slot * kSlotBytes, kSlotBytes),
+                                   remote.slice(slot * kSlotBytes, kSlotBytes), {.notify = posted});
+      ++posted;
+      after += changed ? 1 : 0;
+    }
+    total = posted;
+    for (Transfer& transfer : transfers) EXPECT_TRUE(transfer.wait(kPatience).ok()) << transfer.status().to_string();
+    reader.join();
+    EXPECT_TRUE(changed) << "the path did not change in " << posted << " transfers";
+    EXPECT_TRUE(changed_there);
+    EXPECT_EQ(peer.transport(), "tcp");
+    EXPECT_EQ(server_peer.transport(), "tcp");
+    EXPECT_NE(why.find("verbs:soft0 -> tcp"), std::string::npos) << why;
+    EXPECT_EQ(peer.stats().failovers, 1u);
+    EXPECT_EQ(peer.stats().transfers_failed, 0u);
+  }
+};
+
+TEST_F(Failover, ClientsPortGoesSilent) {
+  begin("udp,silent_after=3000");
+  notify_across_the_change(500);
+}
+
+TEST_F(Failover, ServersPortGoesSilent) {
+  begin("udp", true, "udp,silent_after=3000");
+  notify_across_the_change(500);
+}
+
+TEST_F(Failover, SilenceAtManyPointsLosesNothing) {
+  for (const int packets : {40, 41, 43, 47, 60, 97, 150, 333}) {
+    SCOPED_TRACE(packets);
+    begin("udp,silent_after=" + std::to_string(packets) + ",drop=0.01,seed=" + std::to_string(packets));
+    notify_across_the_change(100);
+    client.reset();
+    server.reset();
+    if (HasFailure()) return;
+  }
+}
+
+TEST_F(Failover, IsRefusedWhereItIsSwitchedOff) {
+  begin("udp,silent_after=2000", false);
+  const std::size_t size = std::size_t{4} << 20;
+  auto [memory, remote] = target("region", size);
+  Memory source = buffer(*client, size, 1);
+  Transfer transfer;
+  const auto deadline = std::chrono::steady_clock::now() + kPatience;
+  while (std::chrono::steady_clock::now() < deadline) {
+    transfer = peer.write(source, remote);
+    if (!transfer.wait(kPatience).ok()) break;
+  }
+  EXPECT_EQ(transfer.code(), Code::kUnavailable) << transfer.status().to_string();
+  EXPECT_NE(transfer.status().message().find("failover is off"), std::string::npos) << transfer.status().message();
+  Event end;
+  while ((end = peer.next_event(kPatience)).kind != Kind::kClosed && end.kind != Kind::kNone) {
+  }
+  EXPECT_EQ(end.kind, Kind::kClosed);
+}
+
+TEST_F(Failover, APathThatNeverWorksIsReplacedBeforeTheFirstTransfer) {
+  EngineConfig server = config_for({"server", "auto"});
+  EngineConfig client_config = config_for({"client", "verbs:soft0"});
+  client_config.failover = true;
+  client_config.verbs.packet_io = "udp,silent_after=0";
+  start(server, client_config);
+  EXPECT_EQ(peer.transport(), "tcp");
+  EXPECT_NE(peer.explain().find("verbs:soft0: "), std::string::npos) << peer.explain();
+  auto [memory, remote] = target("region", 4096);
+  EXPECT_TRUE(peer.write(buffer(*client, 4096), remote).wait(kPatience).ok());
+}
+
+TEST(Session, RefusesWhatIsNotAPeer) {
+  EngineConfig config = config_for({"server", "tcp"});
+  config.listen = "127.0.0.1:0";
+  Result<Engine> server = Engine::create(config);
+  ASSERT_TRUE(server);
+  EngineConfig taken = config;
+  taken.listen = server->listen_address();
+  Result<Engine> second = Engine::create(taken);
+  ASSERT_FALSE(second);
+  EXPECT_EQ(second.error().code(), Code::kAlreadyExists) << second.error().to_string();
+  Result<Engine> client = Engine::create(config_for({"client", "tcp"}));
+  ASSERT_TRUE(client);
+  Result<Peer> nobody = client->connect("127.0.0.1:1");
+  ASSERT_TRUE(nobody);
+  EXPECT_EQ(nobody->wait_ready(kPatience).code(), Code::kUnavailable);
+  EXPECT_FALSE(client->connect("127.0.0.1"));
+  EXPECT_FALSE(client->connect("127.0.0.1:99999"));
+  Result<Peer> unknown = client->connect("no-such-host.invalid:7471");
+  ASSERT_TRUE(unknown);
+  EXPECT_EQ(unknown->wait_ready(kPatience).code(), Code::kNotFound);
+}
+
+}  // namespace
+}  // namespace fairlead

@@ -1,0 +1,45 @@
+#include "datapath/choice.h"
+
+#include <gtest/gtest.h>
+
+namespace fairlead::datapath {
+namespace {
+
+const Offer kMlx{"verbs:mlx5_0", "verbs", false};
+const Offer kSoft{"verbs:soft0", "verbs", true};
+const Offer kTcp{"tcp", "tcp", false};
+
+std::vector<std::string> names(const std::string& wanted, bool failover, const std::vector<Offer>& ours,
+                               const std::vector<Offer>& theirs) {
+  std::vector<std::string> list;
+  for (const Candidate& c : choose(wanted, failover, ours, theirs).candidates) {
+    list.push_back(ours[c.local].name + ">" + theirs[c.remote].name);
+  }
+  return list;
+}
+
+using Names = std::vector<std::string>;
+
+TEST(Choice, AutoPrefersHardwareThenTcpThenSoftware) {
+  EXPECT_EQ(names("auto", true, {kSoft, kTcp, kMlx}, {kTcp, kMlx}),
+            (Names{"verbs:mlx5_0>verbs:mlx5_0", "tcp>tcp", "verbs:soft0>verbs:mlx5_0"}));
+  EXPECT_EQ(names("auto", true, {kMlx, kTcp}, {kSoft, kTcp}), (Names{"tcp>tcp", "verbs:mlx5_0>verbs:soft0"}));
+}
+
+TEST(Choice, WhatWasAskedForComesFirstAndAloneWithoutFailover) {
+  EXPECT_EQ(names("verbs:soft0", true, {kSoft, kTcp}, {kTcp, kSoft}), (Names{"verbs:soft0>verbs:soft0", "tcp>tcp"}));
+  EXPECT_EQ(names("verbs:soft0", false, {kSoft, kTcp}, {kTcp, kSoft}), (Names{"verbs:soft0>verbs:soft0"}));
+  EXPECT_EQ(names("verbs", false, {kMlx, kSoft, kTcp}, {kTcp, kSoft}),
+            (Names{"verbs:mlx5_0>verbs:soft0", "verbs:soft0>verbs:soft0"}));
+  EXPECT_EQ(names("auto", false, {kMlx, kTcp}, {kTcp, kMlx}), (Names{"verbs:mlx5_0>verbs:mlx5_0"}));
+}
+
+TEST(Choice, SaysWhyThereIsNone) {
+  const Choice choice = choose("verbs:soft0", false, {kSoft, kTcp}, {kTcp});
+  EXPECT_TRUE(choice.candidates.empty());
+  ASSERT_EQ(choice.rejected.size(), 1u);
+  EXPECT_EQ(choice.rejected[0], "verbs:soft0: the peer offers no verbs");
+}
+
+}  // namespace
+}  // namespace fairlead::datapath

@@ -7,8 +7,7 @@
 namespace fairlead::verbs {
 namespace {
 
-// Enough for an 8-byte write and a small message; larger inline data makes every send slot larger.
-constexpr std::uint32_t kInlineWishes[] = {256, 128, 64, 0};
+constexpr std::uint32_t kLeastInlineWish = 64;
 
 ibv_mtu mtu_enum(std::uint32_t bytes) noexcept {
   return static_cast<ibv_mtu>(std::countr_zero(bytes) - std::countr_zero(256U) + IBV_MTU_256);
@@ -23,12 +22,10 @@ Status failed(std::string_view device, const ibv_qp* qp, std::string_view step, 
 }  // namespace
 
 Result<CreatedQp> create_rc_qp(const VerbsApi& api, ibv_pd* pd, ibv_cq* cq, std::string_view device,
-                               const QueueLimits& limits) {
+                               const QueueLimits& limits, std::uint32_t& inline_wish) {
   CreatedQp created;
-  ibv_qp_init_attr attr{};
-  // No attribute of a device tells how much it takes inline: ask, and ask for less when refused.
-  for (const std::uint32_t wish : kInlineWishes) {
-    attr = {};
+  for (std::uint32_t wish = inline_wish;; wish = wish > kLeastInlineWish ? wish / 2 : 0) {
+    ibv_qp_init_attr attr{};
     attr.qp_type = IBV_QPT_RC;
     attr.send_cq = cq;
     attr.recv_cq = cq;
@@ -38,9 +35,11 @@ Result<CreatedQp> create_rc_qp(const VerbsApi& api, ibv_pd* pd, ibv_cq* cq, std:
     attr.cap.max_recv_sge = 1;
     attr.cap.max_inline_data = wish;
     ibv_qp* qp = api.create_qp(pd, &attr);
-    if (qp == nullptr) continue;
-    created.qp = QueuePair(api, qp);
-    break;
+    if (qp != nullptr) {
+      created.qp = QueuePair(api, qp);
+      inline_wish = wish;
+    }
+    if (qp != nullptr || wish == 0) break;
   }
   if (!created.qp) {
     return Status(

@@ -17,9 +17,14 @@ struct CreatedQp {
   std::uint32_t max_inline = 0;  // bytes that the device takes inline; 0: none
 };
 
-/// An RC queue pair whose send and receive completions go to `cq`. Errors: kResourceExhausted.
+/// Inline data to ask for: enough for an 8-byte write and a small message; more would make every send slot larger.
+inline constexpr std::uint32_t kInlineWish = 256;
+
+/// An RC queue pair whose send and receive completions go to `cq`. No attribute of a device tells how much it takes
+/// inline, so `inline_wish` is asked for, then less; what was accepted stands there for the next time.
+/// Errors: kResourceExhausted.
 Result<CreatedQp> create_rc_qp(const VerbsApi& api, ibv_pd* pd, ibv_cq* cq, std::string_view device,
-                               const QueueLimits& limits);
+                               const QueueLimits& limits, std::uint32_t& inline_wish);
 
 /// RESET to INIT: receives may be posted.
 Status move_to_init(const VerbsApi& api, ibv_qp* qp, std::string_view device, const VerbsConfig& config,

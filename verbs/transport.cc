@@ -9,7 +9,6 @@
 
 #include "verbs/device_list.h"
 #include "verbs/path.h"
-#include "verbs/qp_setup.h"
 #include "verbs/registration.h"
 #include "verbs/wr_id.h"
 
@@ -215,7 +214,7 @@ Result<std::unique_ptr<datapath::Path>> VerbsTransport::make_path(const datapath
   const VerbsApi& api = *device_.api;
   auto arena = MessageArena::create(api, pd_.get(), device_.name, shared_.limits);
   if (!arena) return arena.error();
-  auto created = create_rc_qp(api, pd_.get(), queues_->cq(queue), device_.name, shared_.limits);
+  auto created = create_rc_qp(api, pd_.get(), queues_->cq(queue), device_.name, shared_.limits, inline_wish_);
   if (!created) return created.error();
   Status status = move_to_init(api, created->qp.get(), device_.name, config_, shared_.limits.one_sided);
   if (!status.ok()) return status;
@@ -307,8 +306,8 @@ bool VerbsTransport::poll(datapath::PathEvents& events) noexcept {
   }
   // By index: a callback may open a path, and with it another queue.
   for (std::size_t i = 0; i < queues_->all().size(); ++i) happened |= poll_queue(queues_->all()[i], events);
-  if (++polls_until_async_ >= kPollsPerAsyncCheck) {
-    polls_until_async_ = 0;
+  if (++polls_since_async_ >= kPollsPerAsyncCheck) {
+    polls_since_async_ = 0;
     take_async_events();
   }
   happened |= attend(events);

@@ -17,6 +17,7 @@
 #include "verbs/completion_queues.h"
 #include "verbs/connection.h"
 #include "verbs/objects.h"
+#include "verbs/qp_setup.h"
 
 namespace fairlead::verbs {
 
@@ -89,7 +90,8 @@ class VerbsTransport final : public datapath::Transport {
   std::vector<Slot> slots_;
   std::vector<std::unique_ptr<Connection>> graveyard_;  // released during this poll
   std::vector<ibv_wc> stash_;                           // taken by arm(), for the next poll
-  std::uint32_t polls_until_async_ = 0;
+  std::uint32_t inline_wish_ = kInlineWish;
+  std::uint32_t polls_since_async_ = 0;
   bool polling_ = false;
 };
 

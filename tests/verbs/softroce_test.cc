@@ -1,0 +1,277 @@
+// The transport over softroce's real wire: two transports in one process, by the factory that users go through.
+#include <gtest/gtest.h>
+#include <poll.h>
+
+#include <array>
+#include <chrono>
+#include <thread>
+
+#include "harness.h"
+#include "verbs/factory.h"
+
+namespace fairlead::verbs::testing {
+namespace {
+
+constexpr std::chrono::seconds kPatience{30};
+
+struct SoftEnd {
+  explicit SoftEnd(const VerbsConfig& config) {
+    auto opened = open_transport("soft0", config);
+    EXPECT_TRUE(opened) << opened.error().to_string();
+    if (opened) transport = std::move(*opened);
+  }
+  void open_path(PathRole role) {
+    auto opened = transport->open_path({.role = role, .peer_host = "127.0.0.1", .local_host = "127.0.0.1"});
+    ASSERT_TRUE(opened) << opened.error().to_string();
+    path = std::move(*opened);
+  }
+
+  EventLog log;
+  std::unique_ptr<datapath::Transport> transport;
+  std::unique_ptr<Path> path;
+};
+
+class Softroce : public ::testing::TestWithParam<const char*> {
+ protected:
+  void SetUp() override {
+    VerbsConfig config;
+    config.profile = GetParam();
+    start(config);
+  }
+  void start(const VerbsConfig& config) {
+    a = std::make_unique<SoftEnd>(config);
+    b = std::make_unique<SoftEnd>(config);
+    ASSERT_TRUE(a->transport && b->transport);
+    connect();
+  }
+  void connect() {
+    a->open_path(PathRole::kActive);
+    b->open_path(PathRole::kPassive);
+    a->log = {};
+    b->log = {};
+    ASSERT_NO_FATAL_FAILURE(connect_paths(*a->path, *b->path));
+    ASSERT_TRUE(pump([&] { return a->log.ready.size() == 1 && b->log.ready.size() == 1; }));
+  }
+  bool pump(const std::function<bool()>& done) {
+    const auto end = std::chrono::steady_clock::now() + kPatience;
+    while (!done()) {
+      if (std::chrono::steady_clock::now() > end) return false;
+      a->transport->poll(a->log);
+      b->transport->poll(b->log);
+    }
+    return true;
+  }
+  void close_and_drain() {
+    a->path->close();
+    b->path->close();
+    EXPECT_TRUE(pump([&] { return a->path->drained() && b->path->drained(); }));
+  }
+
+  std::unique_ptr<SoftEnd> a, b;
+};
+
+INSTANTIATE_TEST_SUITE_P(Profiles, Softroce, ::testing::Values("full", "pvrdma"),
+                         [](const auto& info) { return std::string(info.param); });
+
+TEST_P(Softroce, WriteReadMessage) {
+  constexpr std::size_t kBytes = (std::size_t{1} << 20) + 13;
+  Region source(*a->transport, kBytes), target(*b->transport, kBytes), back(*a->transport, kBytes);
+  source.fill(1);
+  const std::array halves = {source.segment(0, 5000), source.segment(5000, kBytes - 5000)};
+  const LocalSegment whole = back.segment(0, kBytes);
+  std::string text = "all there";
+  const LocalSegment part = text_segment(text);
+  const std::array list = {write_request(1, halves, target), message_request(2, {&part, 1}),
+                           read_request(3, {&whole, 1}, target)};
+  b->log.message_hook = [&](Path&, const std::string&) { EXPECT_EQ(source.memory, target.memory); };
+  EXPECT_EQ(a->path->post(list), 3U);
+  ASSERT_TRUE(pump([&] { return a->log.completions.size() == 3 && b->log.messages.size() == 1; }));
+  EXPECT_EQ(a->log.completions, (std::vector<EventLog::Completion>{{1, Code::kOk}, {2, Code::kOk}, {3, Code::kOk}}));
+  EXPECT_EQ(b->log.messages[0], "all there");
+  EXPECT_EQ(back.memory, source.memory);
+  close_and_drain();
+}
+
+TEST_P(Softroce, ThousandsOfMessagesBothWays) {
+  constexpr std::uint64_t kMessages = 3000;
+  std::uint64_t sent[2] = {0, 0};
+  SoftEnd* ends[2] = {a.get(), b.get()};
+  ASSERT_TRUE(pump([&] {
+    for (int i = 0; i < 2; ++i) {
+      while (sent[i] < kMessages) {
+        std::string text = std::to_string(sent[i]);
+        const LocalSegment part = text_segment(text);
+        const WorkRequest request = message_request(sent[i], {&part, 1});
+        if (ends[i]->path->post({&request, 1}) == 0) break;
+        ++sent[i];
+      }
+    }
+    return a->log.completions.size() == kMessages && b->log.completions.size() == kMessages &&
+           a->log.messages.size() == kMessages && b->log.messages.size() == kMessages;
+  }));
+  for (std::uint64_t i = 0; i < kMessages; ++i) {
+    ASSERT_EQ(a->log.messages[i], std::to_string(i));
+    ASSERT_EQ(b->log.messages[i], std::to_string(i));
+  }
+  EXPECT_TRUE(a->log.downs.empty() && b->log.downs.empty());
+  close_and_drain();
+}
+
+TEST_P(Softroce, AProtectionErrorFailsItsOwnTransferAndANewPathCarriesOn) {
+  Region source(*a->transport, 4096), target(*b->transport, 4096), read_only(*b->transport, 4096, Access::kRemoteRead);
+  source.fill(7);
+  const LocalSegment segment = source.segment(0, 4096);
+  const std::array list = {write_request(1, {&segment, 1}, target), write_request(2, {&segment, 1}, read_only),
+                           write_request(3, {&segment, 1}, target)};
+  EXPECT_EQ(a->path->post(list), 3U);
+  ASSERT_TRUE(pump([&] { return a->path->drained() && a->log.downs.size() == 1 && b->log.downs.size() == 1; }));
+  EXPECT_EQ(a->log.completions,
+            (std::vector<EventLog::Completion>{{1, Code::kOk}, {2, Code::kProtectionError}, {3, Code::kAborted}}));
+  EXPECT_EQ(a->log.downs[0].first, Code::kProtectionError);
+  ASSERT_TRUE(pump([&] { return b->path->drained(); }));
+  EXPECT_EQ(read_only.memory, std::vector<std::byte>(4096));
+  EXPECT_EQ(target.memory, source.memory);
+
+  connect();
+  const WorkRequest again = write_request(4, {&segment, 1}, target);
+  EXPECT_EQ(a->path->post({&again, 1}), 1U);
+  ASSERT_TRUE(pump([&] { return a->log.completions.size() == 1; }));
+  EXPECT_EQ(a->log.completions[0].code, Code::kOk);
+  close_and_drain();
+}
+
+TEST_P(Softroce, CloseWithWorkInFlight) {
+  constexpr std::size_t kBytes = std::size_t{4} << 20;
+  Region source(*a->transport, kBytes), target(*b->transport, kBytes);
+  const LocalSegment segment = source.segment(0, kBytes);
+  std::vector<WorkRequest> list;
+  for (std::uint64_t i = 0; i < 20; ++i) list.push_back(write_request(i, {&segment, 1}, target));
+  EXPECT_EQ(a->path->post(list), 20U);
+  a->path->close();
+  b->path->close();
+  ASSERT_TRUE(pump([&] { return a->path->drained() && b->path->drained(); }));
+  ASSERT_EQ(a->log.completions.size(), 20U);
+  EXPECT_EQ(a->log.completions.back().code, Code::kAborted);
+  EXPECT_TRUE(a->log.downs.empty());
+}
+
+TEST_P(Softroce, APeerThatVanishesIsUnavailable) {
+  b->path.reset();
+  Region source(*a->transport, 64);
+  const LocalSegment segment = source.segment(0, 8);
+  const WorkRequest request{1, OpKind::kWrite, {&segment, 1}, 4096, 1};
+  EXPECT_EQ(a->path->post({&request, 1}), 1U);
+  ASSERT_TRUE(pump([&] { return a->path->drained() && a->log.downs.size() == 1; }));
+  EXPECT_EQ(a->log.completions, (std::vector<EventLog::Completion>{{1, Code::kUnavailable}}));
+  EXPECT_EQ(a->log.downs[0].first, Code::kUnavailable);
+}
+
+// The passive end only sleeps; a message must wake it.
+TEST_P(Softroce, SleepersWake) {
+  std::string text = "good morning";
+  const LocalSegment part = text_segment(text);
+  const WorkRequest request = message_request(1, {&part, 1});
+  for (int round = 0; round < 20; ++round) {
+    ASSERT_EQ(a->path->post({&request, 1}), 1U);
+    const auto want = static_cast<std::size_t>(round) + 1;
+    while (b->log.messages.size() < want) {
+      b->transport->poll(b->log);
+      if (b->log.messages.size() >= want || !b->transport->arm()) continue;
+      pollfd entry{b->transport->wait_fd(), POLLIN, 0};
+      ASSERT_EQ(::poll(&entry, 1, static_cast<int>(std::chrono::milliseconds(kPatience).count())), 1);
+    }
+    ASSERT_TRUE(pump([&] { return a->log.completions.size() == want; }));
+  }
+  close_and_drain();
+}
+
+TEST_P(Softroce, RegistrationsFromAnotherThread) {
+  std::atomic<bool> stop{false};
+  std::thread registrar([&] {
+    std::vector<std::byte> bytes(8192);
+    while (!stop.load()) {
+      auto registration = b->transport->register_region(bytes, Access::kRemoteReadWrite);
+      ASSERT_TRUE(registration);
+      b->transport->deregister_region(*registration);
+    }
+  });
+  Region source(*a->transport, 4096), target(*b->transport, 4096);
+  const LocalSegment segment = source.segment(0, 4096);
+  for (std::uint64_t i = 0; i < 200; ++i) {
+    const WorkRequest request = write_request(i, {&segment, 1}, target);
+    ASSERT_EQ(a->path->post({&request, 1}), 1U);
+    ASSERT_TRUE(pump([&] { return a->log.completions.size() == i + 1; }));
+  }
+  stop.store(true);
+  registrar.join();
+  close_and_drain();
+}
+
+TEST_P(Softroce, WithoutOneSidedOperations) {
+  a->path.reset();
+  b->path.reset();
+  VerbsConfig config;
+  config.profile = GetParam();
+  config.one_sided = false;
+  start(config);
+  const WorkRequest request{.id = 1, .kind = OpKind::kWrite, .local = {}};
+  EXPECT_EQ(a->path->post({&request, 1}), 1U);
+  ASSERT_TRUE(pump([&] { return a->log.completions.size() == 1; }));
+  EXPECT_EQ(a->log.completions[0].code, Code::kUnimplemented);
+  EXPECT_TRUE(a->log.downs.empty());
+}
+
+TEST(Factory, SoftDeviceSaysWhatItIs) {
+  const auto transport = open_transport("soft0", VerbsConfig{});
+  ASSERT_TRUE(transport) << transport.error().to_string();
+  EXPECT_EQ((*transport)->name(), "verbs:soft0");
+  EXPECT_TRUE((*transport)->capabilities().software);
+  EXPECT_NE((*transport)->describe().find("packet I/O udp, profile full"), std::string::npos);
+}
+
+TEST(Factory, UnknownDevicesAreRefusedWithWhatThereIs) {
+  for (const char* name : {"mlx9_9", "soft", "softie", "soft1x"}) {
+    const auto transport = open_transport(name, VerbsConfig{});
+    ASSERT_FALSE(transport) << name;
+    EXPECT_EQ(transport.error().code(), Code::kNotFound);
+    EXPECT_NE(transport.error().message().find(std::string("no verbs device '") + name + "'; this host has: "),
+              std::string::npos);
+    EXPECT_NE(transport.error().message().find("soft0"), std::string::npos);
+  }
+}
+
+TEST(Factory, BadSettingsOfTheSoftDevice) {
+  VerbsConfig config;
+  config.profile = "half";
+  EXPECT_FALSE(open_transport("soft0", config));
+  config = {};
+  config.packet_io = "pigeons";
+  EXPECT_FALSE(open_transport("soft0", config));
+  config = {};
+  config.gid_index = 99;
+  EXPECT_FALSE(open_transport("soft0", config));
+}
+
+TEST(Factory, NoNameOpensTheBest) {
+  const auto transport = open_transport("", VerbsConfig{});
+  ASSERT_TRUE(transport) << transport.error().to_string();
+  EXPECT_TRUE((*transport)->name().starts_with("verbs:"));
+}
+
+TEST(Factory, ListsSoft0WithAReasonPerGid) {
+  const auto devices = list_devices(VerbsConfig{});
+  bool chosen = false;
+  for (const DeviceInfo& device : devices) {
+    EXPECT_TRUE(device.transport.starts_with("verbs:"));
+    EXPECT_FALSE(device.reason.empty());
+    if (device.transport == "verbs:soft0" && device.reason.starts_with("chosen")) {
+      chosen = true;
+      EXPECT_TRUE(device.usable);
+      EXPECT_TRUE(device.address.starts_with("127.")) << device.address;
+    }
+  }
+  EXPECT_TRUE(chosen);
+}
+
+}  // namespace
+}  // namespace fairlead::verbs::testing

@@ -528,7 +528,8 @@ void SessionImpl::advance(Clock::time_point now) {
   }
   advance_path(now);
   if (phase_ == Phase::kReady || phase_ == Phase::kClosing) {
-    if (hold_messages_ && sequenced_in_flight_ == 0) {
+    // What the target turned away on a path that lives (tcp) is posted again; a dying path takes a fence.
+    if (hold_messages_ && sequenced_in_flight_ == 0 && slot_ != nullptr && slot_->usable && !slot_->down) {
       requeue_undelivered(undelivered_.empty() ? next_sequence_ : undelivered_.front().sequence);
     }
     pump();

@@ -136,7 +136,7 @@ TEST_F(Failover, APathThatNeverWorksIsReplacedBeforeTheFirstTransfer) {
   EngineConfig server = config_for({"server", "auto"});
   EngineConfig client_config = config_for({"client", "verbs:soft0"});
   client_config.failover = true;
-  client_config.verbs.packet_io = "udp,silent_after=0";
+  client_config.verbs.packet_io = "udp,silent_after=1";
   start(server, client_config);
   EXPECT_EQ(peer.transport(), "tcp");
   EXPECT_NE(peer.explain().find("verbs:soft0: "), std::string::npos) << peer.explain();

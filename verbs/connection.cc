@@ -139,7 +139,7 @@ void Connection::release() noexcept {
 }
 
 bool Connection::drained() const noexcept {
-  return (state_ == State::kDown || state_ == State::kClosed) && send_.idle() && receive_.outstanding() == 0;
+  return (state_ == State::kDown || state_ == State::kClosed) && send_.idle() && receive_.ended();
 }
 
 std::string Connection::describe() const {

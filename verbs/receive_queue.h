@@ -36,12 +36,12 @@ class ReceiveQueue {
   /// Posts what was given back, with one doorbell. Returns 0 or errno; `freed`: what the peer may be told.
   [[nodiscard]] int repost(ibv_qp* qp, CreditReturn& freed) noexcept;
 
-  /// A receive came back unused.
-  void flushed() noexcept { --outstanding_; }
+  /// A receive came back unused. Receives complete in order, so no message comes after it.
+  void flushed() noexcept { ended_ = true; }
   /// The queue pair is destroyed.
-  void abandon() noexcept { outstanding_ = 0; }
-  /// Buffers that the device holds.
-  [[nodiscard]] std::uint32_t outstanding() const noexcept { return outstanding_; }
+  void abandon() noexcept { ended_ = true; }
+  /// After an error: every message that arrived was handed out.
+  [[nodiscard]] bool ended() const noexcept { return ended_ || outstanding_ == 0; }
 
  private:
   const MessageArena& arena_;
@@ -50,7 +50,8 @@ class ReceiveQueue {
   ibv_recv_wr* first_ = nullptr;  // the list for the next repost
   ibv_recv_wr* last_ = nullptr;
   CreditReturn waiting_;
-  std::uint32_t outstanding_ = 0;
+  std::uint32_t outstanding_ = 0;  // buffers that the device holds
+  bool ended_ = false;
 };
 
 }  // namespace fairlead::verbs

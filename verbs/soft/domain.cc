@@ -1,5 +1,7 @@
 #include "verbs/soft/domain.h"
 
+#include <sched.h>
+
 #include <algorithm>
 
 #include "verbs/soft/completer.h"
@@ -15,6 +17,7 @@ constexpr std::size_t kRxBurst = 16;  // acknowledgements leave at least this of
 constexpr unsigned kRxRounds = 16;    // bounds one progress()
 constexpr unsigned kPacketsPerTurn = 32;
 constexpr unsigned kTurns = 16;
+constexpr unsigned kIdlePollsToYield = 24;  // about 5 microseconds
 constexpr std::uint8_t kExactIcrcsToTrust = 2;
 constexpr std::uint16_t kMaxSegments = 64;
 
@@ -56,8 +59,11 @@ void Domain::unlock() noexcept {
 void Domain::poll() noexcept {
   polls_.fetch_add(1, std::memory_order_relaxed);
   if (!try_lock()) return;
-  progress();
+  idle_polls_ = progress() ? 0 : idle_polls_ + 1;
+  const bool yields = idle_polls_ >= kIdlePollsToYield;
   unlock();
+  // The peer may be waiting for this very core.
+  if (yields) ::sched_yield();
 }
 
 void Domain::ring(Qp& qp) noexcept {

@@ -40,7 +40,7 @@ class Domain {
   void lock() noexcept;
   [[nodiscard]] bool try_lock() noexcept;
   void unlock() noexcept;
-  /// Advances the domain if nobody else does.
+  /// Advances the domain if nobody else does. Yields the core once nothing has happened for a while.
   void poll() noexcept;
   /// The queue pair has new work; sends it if nobody else will.
   void ring(Qp& qp) noexcept;
@@ -107,6 +107,7 @@ class Domain {
   std::vector<std::uint32_t> free_;
   std::size_t used_ = 0;
   QpList ready_;
+  unsigned idle_polls_ = 0;  // in a row
   Nanos now_ = 0;
   Nanos next_timer_ = 0;  // no queue pair's deadline is earlier; 0: none runs
   Nanos watcher_sleeps_until_ = 0;

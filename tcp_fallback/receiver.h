@@ -6,6 +6,8 @@
 //
 // Every byte of the destination is looked up again for every system call, so a region that is deregistered in the
 // middle of a payload is not touched any more: the rest of the payload is discarded and the write refused.
+// Pages that vanish (a truncated file) make a system call fail, and so one request; but what was read ahead is copied
+// by the CPU, which raises SIGBUS there: do not grant writes into a file that others may truncate.
 // Threads: the driving thread.
 #pragma once
 

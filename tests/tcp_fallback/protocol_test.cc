@@ -1,0 +1,196 @@
+// Sender and receiver against each other, over a stream that chops calls anywhere.
+#include <gtest/gtest.h>
+
+#include "tests/tcp_fallback/protocol_end.h"
+
+namespace fairlead::tcp_fallback {
+namespace {
+
+using datapath::OpKind;
+
+struct Two {
+  Pipe pipe;
+  ProtocolEnd a{pipe, 0};
+  ProtocolEnd b{pipe, 1};
+
+  // Steps both until `a` and `b` have that many completions, or nothing more can happen.
+  void run(std::size_t at_a, std::size_t at_b = 0) {
+    for (int i = 0; i < 10'000'000 && (a.completions.size() < at_a || b.completions.size() < at_b); ++i) {
+      ASSERT_EQ(a.step().end, Receiver::End::kNone) << "step " << i;
+      ASSERT_EQ(b.step().end, Receiver::End::kNone) << "step " << i;
+    }
+    ASSERT_EQ(a.completions.size(), at_a);
+    ASSERT_EQ(b.completions.size(), at_b);
+  }
+};
+
+std::vector<std::byte> numbered(std::size_t size, std::size_t seed) {
+  std::vector<std::byte> bytes(size);
+  for (std::size_t i = 0; i < size; ++i) bytes[i] = static_cast<std::byte>(i * 31 + (i >> 8) + seed);
+  return bytes;
+}
+
+class ProtocolChopTest : public testing::TestWithParam<std::size_t> {};
+
+// Everything at once, in both directions, with fragments (a request of more than 256 KiB is cut).
+TEST_P(ProtocolChopTest, EveryCallMayMoveFewBytes) {
+  Two two;
+  two.pipe.chunk = GetParam();
+  std::vector<std::byte> source = numbered(600'000, 1), target(600'000), read_target(600'000);
+  std::vector<std::byte> back_source = numbered(70'000, 2), back_target(70'000);
+  const auto at_b = two.b.regions.add(target, Access::kRemoteWrite).remote;
+  const auto b_source = two.b.regions.add(source, Access::kRemoteRead).remote;
+  const auto at_a = two.a.regions.add(back_target, Access::kRemoteWrite).remote;
+  auto message = numbered(kMaxMessage, 3);
+  ASSERT_TRUE(two.a.post(OpKind::kWrite, source, at_b));
+  ASSERT_TRUE(two.a.post(OpKind::kMessage, std::span(message).first(10)));
+  ASSERT_TRUE(two.a.post(OpKind::kRead, read_target, b_source));
+  ASSERT_TRUE(two.a.post(OpKind::kMessage, message));
+  ASSERT_TRUE(two.a.post(OpKind::kWrite, {}, 12345));  // nothing to place: no key is asked for
+  ASSERT_TRUE(two.b.post(OpKind::kWrite, back_source, at_a));
+  ASSERT_TRUE(two.b.post(OpKind::kMessage, {}));
+  two.run(5, 2);
+  for (const auto& [id, code] : two.a.completions) EXPECT_EQ(code, Code::kOk) << id;
+  for (const auto& [id, code] : two.b.completions) EXPECT_EQ(code, Code::kOk) << id;
+  EXPECT_TRUE(target == source);
+  EXPECT_TRUE(read_target == source);
+  EXPECT_TRUE(back_target == back_source);
+  ASSERT_EQ(two.b.messages.size(), 2u);
+  EXPECT_TRUE(two.b.messages[1] == message);
+  ASSERT_EQ(two.a.messages.size(), 1u);
+  EXPECT_TRUE(two.a.messages[0].empty());
+}
+INSTANTIATE_TEST_SUITE_P(Chunks, ProtocolChopTest, testing::Values(33, 500, 10'000, 1'000'000));
+
+TEST(Protocol, ByteByByte) {
+  Two two;
+  two.pipe.chunk = 1;
+  auto source = numbered(300, 1);
+  std::vector<std::byte> target(300), back(300);
+  const auto key = two.b.regions.add(target, Access::kRemoteReadWrite).remote;
+  two.a.post(OpKind::kWrite, source, key);
+  two.a.post(OpKind::kMessage, source);
+  two.a.post(OpKind::kRead, back, key);
+  two.run(3);
+  EXPECT_TRUE(target == source && back == source);
+  ASSERT_EQ(two.b.messages.size(), 1u);
+  EXPECT_TRUE(two.b.messages[0] == source);
+}
+
+TEST(Protocol, RefusedRequestsFailAlone) {
+  Two two;
+  two.pipe.chunk = 5000;
+  auto source = numbered(20'000, 1);
+  std::vector<std::byte> target(10'000);
+  const auto key = two.b.regions.add(target, Access::kRemoteReadWrite).remote;
+  two.a.post(OpKind::kWrite, std::span(source).first(100), key);
+  two.a.post(OpKind::kWrite, source, key);  // too long
+  two.a.post(OpKind::kMessage, std::span(source).first(5));
+  two.a.post(OpKind::kRead, source, key);  // too long
+  two.a.post(OpKind::kWrite, std::span(source).first(1), key, 10'000);
+  two.a.post(OpKind::kWrite, std::span(source).first(1), key, 9'999);
+  two.run(6);
+  const std::vector<Code> codes = {
+      Code::kOk, Code::kProtectionError, Code::kOk, Code::kProtectionError, Code::kProtectionError, Code::kOk};
+  for (std::size_t i = 0; i < codes.size(); ++i) EXPECT_EQ(two.a.completions[i], std::pair(std::uint64_t{i}, codes[i]));
+  EXPECT_EQ(two.b.messages.size(), 1u);
+  EXPECT_TRUE(std::all_of(target.begin() + 100, target.end() - 1, [](std::byte b) { return b == std::byte{0}; }));
+}
+
+TEST(Protocol, DeregisteredInTheMiddleOfAWrite) {
+  Two two;
+  two.pipe.chunk = 1000;
+  auto source = numbered(200'000, 1);
+  std::vector<std::byte> target(200'000);
+  const auto region = two.b.regions.add(target, Access::kRemoteWrite);
+  two.a.post(OpKind::kWrite, source, region.remote);
+  while (target[50'000] == std::byte{0}) {
+    two.a.step();
+    two.b.step();
+  }
+  two.b.regions.remove(region);
+  const auto before = target;
+  two.a.post(OpKind::kMessage, std::span(source).first(5));
+  two.run(2);
+  EXPECT_EQ(two.a.completions[0].second, Code::kProtectionError);
+  EXPECT_EQ(two.a.completions[1].second, Code::kOk);
+  EXPECT_TRUE(target == before);
+  EXPECT_EQ(target.back(), std::byte{0});
+}
+
+TEST(Protocol, DeregisteredInTheMiddleOfARead) {
+  Two two;
+  two.pipe.chunk = 1000;
+  two.pipe.capacity = 10'000;
+  auto source = numbered(700'000, 1);
+  std::vector<std::byte> into(700'000);
+  const auto region = two.b.regions.add(source, Access::kRemoteRead);
+  two.a.post(OpKind::kRead, into, region.remote);
+  while (into[50'000] == std::byte{0}) {
+    two.a.step();
+    two.b.step();
+  }
+  two.b.regions.remove(region);
+  two.a.post(OpKind::kMessage, std::span(source).first(5));
+  two.run(2);
+  EXPECT_EQ(two.a.completions[0].second, Code::kProtectionError);
+  EXPECT_EQ(two.a.completions[1].second, Code::kOk);
+  EXPECT_NE(into.back(), source.back());
+}
+
+// EFAULT: what a file that was truncated under its mapping gives.
+TEST(Protocol, PagesThatAreGoneFailOneRequest) {
+  for (std::size_t chunk : {100, 100'000}) {
+    Two two;
+    two.pipe.chunk = chunk;
+    auto good = numbered(5'000, 1), bad = numbered(300'000, 2);
+    std::vector<std::byte> target(300'000), unwritable(300'000);
+    const auto in = [](const std::vector<std::byte>& bytes) {
+      return [begin = bytes.data() + 4096, end = bytes.data() + bytes.size()](const iovec& piece) {
+        auto* at = static_cast<std::byte*>(piece.iov_base);
+        return at + piece.iov_len > begin && at < end;
+      };
+    };
+    two.a.stream.faulty = in(bad);
+    two.b.stream.faulty = in(unwritable);
+    const auto key = two.b.regions.add(target, Access::kRemoteReadWrite).remote;
+    const auto unwritable_key = two.b.regions.add(unwritable, Access::kRemoteReadWrite).remote;
+    auto into = numbered(300'000, 3);
+    two.a.post(OpKind::kWrite, good, key);
+    two.a.post(OpKind::kWrite, bad, key);              // its source is gone
+    two.a.post(OpKind::kWrite, into, unwritable_key);  // its target is gone
+    two.a.post(OpKind::kRead, into, unwritable_key);   // its source is gone, at the peer
+    two.a.post(OpKind::kRead, bad, key);               // its target is gone, here
+    two.a.post(OpKind::kWrite, good, key);
+    two.run(6);
+    const std::vector<Code> codes = {
+        Code::kOk, Code::kProtectionError, Code::kProtectionError, Code::kProtectionError, Code::kProtectionError,
+        Code::kOk};
+    for (std::size_t i = 0; i < codes.size(); ++i)
+      EXPECT_EQ(two.a.completions[i].second, codes[i]) << i << " of chunk " << chunk;
+    EXPECT_TRUE(std::equal(good.begin(), good.end(), target.begin()));
+  }
+}
+
+TEST(Protocol, AcknowledgementsDoNotWaitBehindPayload) {
+  Two two;
+  two.pipe.chunk = 1'000'000;
+  two.pipe.capacity = 10'000;  // b's own writes fill it at once
+  auto source = numbered(4'000'000, 1);
+  std::vector<std::byte> target(4'000'000);
+  const auto at_a = two.a.regions.add(target, Access::kRemoteWrite).remote;
+  for (int i = 0; i < 8; ++i) two.b.post(OpKind::kWrite, source, at_a);
+  two.b.step();
+  two.a.post(OpKind::kMessage, std::span(source).first(10));
+  std::size_t steps = 0;
+  while (two.a.completions.empty() && steps < 100'000) {
+    two.a.step();
+    two.b.step();
+    ++steps;
+  }
+  EXPECT_EQ(two.b.completions.size(), 0u) << "the answer came only after " << steps << " steps";
+  two.run(1, 8);
+}
+
+}  // namespace
+}  // namespace fairlead::tcp_fallback

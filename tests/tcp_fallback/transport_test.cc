@@ -1,0 +1,205 @@
+// What is TCP's own; tests/conformance/ holds what every transport does.
+#include "tcp_fallback/transport.h"
+
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+
+#include <thread>
+
+#include "tcp_fallback/factory.h"
+#include "tests/tcp_fallback/raw_client.h"
+
+namespace fairlead::tcp_fallback {
+namespace {
+
+using datapath::LocalSegment;
+using datapath::OpKind;
+using datapath::Path;
+using datapath::PathConfig;
+using datapath::PathRole;
+using testing::HasSubstr;
+
+struct Recorder : datapath::PathEvents {
+  int ready = 0;
+  Code down = Code::kOk;
+  std::string reason;
+  std::vector<Code> completions;
+  int messages = 0;
+
+  void on_ready(Path&) noexcept override { ++ready; }
+  void on_completion(Path&, std::uint64_t, Code code) noexcept override { completions.push_back(code); }
+  void on_message(Path&, std::span<const std::byte>) noexcept override { ++messages; }
+  void on_down(Path&, Code code, std::string_view why) noexcept override {
+    down = code;
+    reason = why;
+  }
+};
+
+class TcpTransportTest : public testing::Test {
+ protected:
+  TcpTransportTest() {
+    auto opened = TcpTransport::open({});
+    EXPECT_TRUE(opened.has_value()) << opened.status().to_string();
+    if (opened) transport_ = std::move(*opened);
+  }
+  std::unique_ptr<Path> open(PathRole role, std::string host = "127.0.0.1") {
+    auto path = transport_->open_path({.role = role, .peer_host = std::move(host), .local_host = "", .user = nullptr});
+    EXPECT_TRUE(path.has_value()) << path.status().to_string();
+    return path ? std::move(*path) : nullptr;
+  }
+  bool run(const std::function<bool()>& done) {
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+    while (!done() && std::chrono::steady_clock::now() < deadline) {
+      if (!transport_->poll(events_)) std::this_thread::yield();
+    }
+    return done();
+  }
+  // A ready path whose peer is a client that says what it likes.
+  std::pair<std::unique_ptr<Path>, RawClient> with_raw_peer() {
+    auto path = open(PathRole::kPassive);
+    EXPECT_TRUE(path->connect(encode(Description{1, random_token()})).ok());
+    RawClient client(transport_->port());
+    client.send(Greeting{decode_description(path->local_description())->token, 8});
+    EXPECT_TRUE(run([this] { return events_.ready == 1; }));
+    return {std::move(path), std::move(client)};
+  }
+  // Two ends of one connection, both in this transport.
+  std::pair<std::unique_ptr<Path>, std::unique_ptr<Path>> connected() {
+    auto active = open(PathRole::kActive), passive = open(PathRole::kPassive);
+    EXPECT_TRUE(passive->connect(active->local_description()).ok());
+    EXPECT_TRUE(active->connect(passive->local_description()).ok());
+    EXPECT_TRUE(run([this] { return events_.ready == 2; })) << events_.reason;
+    return {std::move(active), std::move(passive)};
+  }
+
+  Recorder events_;
+  std::unique_ptr<TcpTransport> transport_;
+};
+
+TEST_F(TcpTransportTest, MalformedFramesNameThePeer) {
+  auto [path, client] = with_raw_peer();
+  client.send(Frame{.type = FrameType::kAck});
+  EXPECT_TRUE(run([this] { return events_.down != Code::kOk; }));
+  EXPECT_EQ(events_.down, Code::kDataLoss);
+  EXPECT_THAT(events_.reason, HasSubstr("127.0.0.1:"));
+  EXPECT_THAT(events_.reason, HasSubstr("an acknowledgement of nothing"));
+  EXPECT_TRUE(path->drained());
+}
+
+TEST_F(TcpTransportTest, AMessageBeyondTheLimit) {
+  auto [path, client] = with_raw_peer();
+  client.send(Frame{.type = FrameType::kMessage, .length = kMaxMessage + 1});
+  EXPECT_TRUE(run([this] { return events_.down == Code::kDataLoss; }));
+}
+
+TEST_F(TcpTransportTest, AResetIsNoticed) {
+  auto [path, client] = with_raw_peer();
+  const datapath::WorkRequest work{.id = 1, .kind = OpKind::kMessage, .local = {}};
+  EXPECT_EQ(path->post({&work, 1}), 1u);
+  client.reset();
+  EXPECT_TRUE(run([&path = path] { return path->drained(); }));
+  EXPECT_EQ(events_.down, Code::kUnavailable);
+  EXPECT_EQ(events_.completions, std::vector{Code::kAborted});
+}
+
+TEST_F(TcpTransportTest, WhatArrivedBeforeTheEndIsDelivered) {
+  auto [path, client] = with_raw_peer();
+  client.send(Frame{.type = FrameType::kMessage, .seq = 0});
+  client.close();
+  EXPECT_TRUE(run([this] { return events_.down != Code::kOk; }));
+  EXPECT_EQ(events_.messages, 1);
+}
+
+TEST_F(TcpTransportTest, TheTokenWorksOnce) {
+  auto [path, client] = with_raw_peer();
+  RawClient second(transport_->port());
+  second.send(Greeting{decode_description(path->local_description())->token, 8});
+  EXPECT_TRUE(run([this] { return transport_->refused_connections() == 1; }));
+  EXPECT_TRUE(run([&second = second] { return second.ended(); }));
+  EXPECT_EQ(events_.down, Code::kOk);
+}
+
+TEST_F(TcpTransportTest, NobodyListens) {
+  std::uint16_t free_port = 0;
+  {
+    auto other = TcpTransport::open({});
+    ASSERT_TRUE(other.has_value());
+    free_port = (*other)->port();
+  }
+  auto path = open(PathRole::kActive);
+  if (path->connect(encode(Description{free_port, random_token()})).ok()) {
+    EXPECT_TRUE(run([this] { return events_.down != Code::kOk; }));
+    EXPECT_THAT(events_.reason, HasSubstr(std::to_string(free_port)));
+  }
+  EXPECT_EQ(events_.ready, 0);
+}
+
+TEST_F(TcpTransportTest, ThePeerForgotThePath) {
+  auto path = open(PathRole::kActive);
+  ASSERT_TRUE(path->connect(encode(Description{transport_->port(), random_token()})).ok());
+  EXPECT_TRUE(run([this] { return events_.down != Code::kOk; }));
+  EXPECT_EQ(events_.down, Code::kUnavailable);
+  EXPECT_EQ(transport_->refused_connections(), 1u);
+}
+
+TEST_F(TcpTransportTest, RefusesWhatItCannotUse) {
+  EXPECT_FALSE(
+      transport_->open_path({.role = PathRole::kActive, .peer_host = "no.such.host", .local_host = ""}).has_value());
+  auto path = open(PathRole::kPassive);
+  const std::string good = encode(Description{1, random_token()});
+  EXPECT_TRUE(path->connect(good).ok());
+  EXPECT_EQ(path->connect(good).code(), Code::kInvalidArgument);
+  TcpConfig config;
+  config.send_depth = 0;
+  EXPECT_EQ(open_transport(config).status().code(), Code::kInvalidArgument);
+  config = {};
+  config.port = transport_->port();
+  EXPECT_EQ(open_transport(config).status().code(), Code::kAlreadyExists);
+}
+
+TEST_F(TcpTransportTest, SpeaksIpv6WhereThereIsOne) {
+  const UniqueFd probe(::socket(AF_INET6, SOCK_STREAM, 0));
+  sockaddr_in6 loopback{};
+  loopback.sin6_family = AF_INET6;
+  loopback.sin6_addr = in6addr_loopback;
+  if (!probe || ::bind(probe.get(), reinterpret_cast<sockaddr*>(&loopback), sizeof loopback) != 0) {
+    GTEST_SKIP() << "no IPv6 on this host";
+  }
+  auto active = open(PathRole::kActive, "::1"), passive = open(PathRole::kPassive, "::1");
+  ASSERT_TRUE(passive->connect(active->local_description()).ok());
+  ASSERT_TRUE(active->connect(passive->local_description()).ok());
+  EXPECT_TRUE(run([this] { return events_.ready == 2; }));
+  EXPECT_THAT(active->describe(), HasSubstr("-> [::1]:"));
+}
+
+// A real mapping whose file shrank, as the source of a write and of a read: the kernel says EFAULT.
+TEST_F(TcpTransportTest, ATruncatedFileFailsItsOwnRequests) {
+  constexpr std::size_t kSize = 1 << 20;
+  const UniqueFd file(::memfd_create("fairlead-test", MFD_CLOEXEC));
+  ASSERT_EQ(::ftruncate(file.get(), kSize), 0);
+  auto* mapped = static_cast<std::byte*>(::mmap(nullptr, kSize, PROT_READ | PROT_WRITE, MAP_SHARED, file.get(), 0));
+  ASSERT_NE(mapped, MAP_FAILED);
+  ASSERT_EQ(::ftruncate(file.get(), 0), 0);
+  std::vector<std::byte> memory(kSize);
+  const auto lost = transport_->register_region({mapped, kSize}, Access::kRemoteReadWrite);
+  const auto good = transport_->register_region(memory, Access::kRemoteReadWrite);
+  ASSERT_TRUE(lost && good);
+  auto [active, passive] = connected();
+  const LocalSegment from_lost{mapped, kSize, lost->local}, from_good{memory.data(), kSize, good->local};
+  const datapath::WorkRequest work[] = {
+      {.id = 0, .kind = OpKind::kWrite, .local = {&from_lost, 1}, .remote_address = 0, .remote_key = good->remote},
+      {.id = 1, .kind = OpKind::kRead, .local = {&from_good, 1}, .remote_address = 0, .remote_key = lost->remote},
+      {.id = 2, .kind = OpKind::kMessage, .local = {}},
+  };
+  ASSERT_EQ(active->post(work), 3u);
+  ASSERT_TRUE(run([this] { return events_.completions.size() == 3; }));
+  for (std::size_t i = 0; i < 2; ++i) EXPECT_EQ(events_.completions[i], Code::kProtectionError) << i;
+  EXPECT_EQ(events_.completions[2], Code::kOk);
+  EXPECT_EQ(events_.down, Code::kOk) << events_.reason;
+  ::munmap(mapped, kSize);
+}
+
+}  // namespace
+}  // namespace fairlead::tcp_fallback

@@ -17,7 +17,10 @@ constexpr std::size_t kDiscardBytes = 64 * 1024;
 }  // namespace
 
 Receiver::Receiver(RequestQueue& requests, Sender& sender, RegionTable& regions)
-    : requests_(requests), sender_(sender), regions_(regions), buffer_(std::make_unique<std::byte[]>(kBufferBytes)) {}
+    : requests_(requests),
+      sender_(sender),
+      regions_(regions),
+      buffer_(std::make_unique_for_overwrite<std::byte[]>(kBufferBytes)) {}
 
 Receiver::Outcome Receiver::advance(ByteStream& stream, Sink& sink) noexcept {
   Outcome outcome;

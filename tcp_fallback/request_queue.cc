@@ -28,7 +28,9 @@ std::size_t slice(const Request& request, std::uint64_t offset, std::uint64_t le
 }
 
 RequestQueue::RequestQueue(std::uint32_t depth)
-    : depth_(depth), slots_(std::bit_ceil(std::size_t{depth})), store_(std::make_unique<std::byte[]>(kStoreBytes)) {}
+    : depth_(depth),
+      slots_(std::bit_ceil(std::size_t{depth})),
+      store_(std::make_unique_for_overwrite<std::byte[]>(kStoreBytes)) {}
 
 bool RequestQueue::push(const datapath::WorkRequest& work) noexcept {
   if (end_ - first_ == depth_) return false;

@@ -30,6 +30,7 @@ struct Args::Impl {
   std::string command;
   CLI::App app;
   std::vector<FromEnvironment> environment;
+  std::vector<std::string> required;  // CLI11 would complain of these before it does of a flag it does not know
 
   // A setter's refusal leaves CLI11's parse as an exception and is reported by parse().
   void apply(const std::string& name, const Setter& setter, const std::string& text) {
@@ -75,8 +76,8 @@ void Args::positional(const std::string& value, std::string help, Setter setter,
       .add_option_function<std::string>(
           value, [impl = impl_.get(), value, setter](const std::string& text) { impl->apply(value, setter, text); },
           std::move(help))
-      ->type_name("")
-      ->required(required);
+      ->type_name(required ? "(required)" : "");
+  if (required) impl_->required.push_back(value);
 }
 
 std::optional<int> Args::parse(std::span<const char* const> words) {
@@ -86,6 +87,9 @@ std::optional<int> Args::parse(std::span<const char* const> words) {
     for (const auto& [option, variable, setter] : impl_->environment) {
       const char* text = std::getenv(variable.c_str());
       if (option->count() == 0 && text != nullptr) impl_->apply("environment variable " + variable, setter, text);
+    }
+    for (const std::string& name : impl_->required) {
+      if (impl_->app.get_option(name)->count() == 0) return usage_error(name + " is missing");
     }
   } catch (const CLI::CallForHelp&) {
     fmt::print("{}", impl_->app.help());

@@ -1,0 +1,181 @@
+"""Wrong flags, wrong files, wrong addresses, wrong peers: a clear error on the side that can act, exit code not 0, and
+the server goes on serving others."""
+
+import os
+import socket
+import struct
+
+from harness import Case, main, random_model, tensor, write_raw, write_safetensors
+
+
+class Usage(Case):
+    def test_no_command_and_unknown_command(self):
+        self.assert_fails(self.run_to_end(), 2, "Commands:")
+        self.assert_fails(self.run_to_end("sevre"), 2, "no command 'sevre'", "serve, push, pull")
+
+    def test_unknown_flags_name_the_known_ones(self):
+        for command in ("serve", "push", "pull", "bench", "devices", "version"):
+            self.assert_fails(self.run_to_end(command, "--frobnicate"), 2, "--frobnicate")
+        self.assert_fails(self.run_to_end("push", "a", "b:1", "--frobnicate"), 2, "Known flags: .*--transport")
+
+    def test_bad_values_name_the_legal_ones(self):
+        cases = [
+            (("push", "a", "b:1", "--transport", "pigeon"), "legal: auto, verbs"),
+            (("push", "a", "nonsense"), "nonsense"),
+            (("push", "a", ":7471"), "HOST:PORT"),
+            (("push", "a", "b:1", "--name", "x/y"), "legal: 1 to 128 of"),
+            (("serve", "--max-bytes", "lots"), "K, M, G"),
+            (("serve", "--listen", "127.0.0.1:70000"), "70000"),
+            (("bench",), "bw or lat"),
+            (("bench", "throughput", "--local"), "legal: bw, lat"),
+            (("bench", "bw"), "--local"),
+            (("bench", "bw", "--local", "--size", "12Q"), "unknown unit"),
+            (("bench", "bw", "--local", "--op", "fly"), "legal: write, read, send"),
+            (("bench", "bw", "--local", "--op", "send", "--size", "1G"), "message"),
+            (("bench", "lat", "--local", "--duration", "0"), "seconds"),
+            (("pull", "a:1", "model"), "--list"),
+        ]
+        for words, pattern in cases:
+            with self.subTest(words=words):
+                self.assert_fails(self.run_to_end(*words), 2, pattern)
+
+    def test_environment(self):
+        result = self.run_to_end("devices", env={"FAIRLEAD_TRANSPORT": "pigeon"})
+        self.assert_fails(result, 2, "FAIRLEAD_TRANSPORT", "legal: auto")
+        result = self.run_to_end("bench", "bw", "--local", "--transport", "verbs:soft0",
+                                 env={"FAIRLEAD_PACKET_IO": "udp,frop=1"})
+        self.assert_fails(result, 1, "frop")
+
+    def test_help_everywhere(self):
+        for words in (("--help",), ("help",), *(((c, "--help")) for c in ("serve", "push", "pull", "bench", "devices"))):
+            code, output = self.run_to_end(*words)
+            self.assertEqual(code, 0, output)
+            self.assertIn("fairlead", output)
+        code, output = self.run_to_end("version")
+        self.assertEqual(code, 0)
+        self.assertRegex(output, r"fairlead \d+\.\d+\.\d+\ncommit +\w+")
+
+    def test_unknown_device(self):
+        self.assert_fails(self.run_to_end("bench", "bw", "--local", "--transport", "verbs:mlx5_99"), 1, "mlx5_99")
+
+
+class Files(Case):
+    """Refused before anything is sent: the address need not exist."""
+
+    def refuse(self, header, data, *patterns, length=None):
+        file = self.path("bad.safetensors")
+        write_raw(file, header.encode() if isinstance(header, str) else header, data, length)
+        self.assert_fails(self.run_to_end("push", file, "127.0.0.1:9"), 1, "bad.safetensors", *patterns)
+
+    def test_missing(self):
+        self.assert_fails(self.run_to_end("push", self.path("none.safetensors"), "127.0.0.1:9"), 1, "none.safetensors",
+                          "No such file")
+        self.assert_fails(self.run_to_end("push", str(self.folder), "127.0.0.1:9"), 1, "no regular file")
+
+    def test_header_length(self):
+        self.refuse("{}", b"", "header length 9999999", length=9_999_999)
+        self.refuse("{}", b"", "above the limit", length=2**63)
+        write = self.path("bad.safetensors")
+        with open(write, "wb") as file:
+            file.write(b"1234567")
+        self.assert_fails(self.run_to_end("push", write, "127.0.0.1:9"), 1, "too short")
+
+    def test_truncated(self):
+        good = self.path("good.safetensors")
+        write_safetensors(good, {"a": tensor("F32", [1000], bytes(4000))})
+        size = os.path.getsize(good)
+        for cut in (size - 1, size - 4000, 20, 8):
+            os.truncate(good, cut)
+            self.assert_fails(self.run_to_end("push", good, "127.0.0.1:9"), 1, "good.safetensors")
+
+    def test_contents(self):
+        self.refuse('{"a":{"dtype":"F33","shape":[1],"data_offsets":[0,4]}}', bytes(4), "tensor 'a'", "unknown dtype 'F33'")
+        self.refuse('{"a":{"dtype":"U8","shape":[4],"data_offsets":[0,4]},"b":{"dtype":"U8","shape":[4],'
+                    '"data_offsets":[2,6]}}', bytes(6), "tensor 'b'", "overlap")
+        self.refuse('{"a":{"dtype":"U8","shape":[4],"data_offsets":[4,8]}}', bytes(6), "pass the end")
+        self.refuse('{"a":{"dtype":"F32","shape":[4611686018427387904],"data_offsets":[0,0]}}', b"", "2\\^63")
+        self.refuse('{"a":{"dtype":"F32","shape":[9223372036854775808],"data_offsets":[0,0]}}', b"", "2\\^63")
+        self.refuse('{"a":', b"", "JSON")
+
+
+class Addresses(Case):
+    def file(self):
+        file = self.path("m.safetensors")
+        write_safetensors(file, random_model(1))
+        return file
+
+    def test_nobody_listens(self):
+        with socket.socket() as holder:
+            holder.bind(("127.0.0.1", 0))  # bound, not listening: nobody else can take it
+            address = f"127.0.0.1:{holder.getsockname()[1]}"
+            self.assert_fails(self.run_to_end("push", self.file(), address, "--connect-timeout", "3000"), 1,
+                              f"cannot reach {address}")
+
+    def test_no_such_host(self):
+        self.assert_fails(self.run_to_end("push", self.file(), "no-such-host.invalid:7471", "--connect-timeout", "5000"), 1,
+                          "no-such-host.invalid")
+
+    def test_port_in_use(self):
+        server = self.serve()
+        self.assert_fails(self.run_to_end("serve", "--listen", server.listen), 1, server.listen.split(":")[1], "in use")
+
+    def test_metrics_port_in_use(self):
+        with socket.socket() as holder:
+            holder.bind(("127.0.0.1", 0))
+            holder.listen()
+            port = holder.getsockname()[1]
+            result = self.run_to_end("serve", "--listen", "127.0.0.1:0", "--metrics", f"127.0.0.1:{port}")
+            self.assert_fails(result, 1, f"metrics on 127.0.0.1:{port}")
+
+
+class BadPeers(Case):
+    def assert_serves(self, server):
+        file = self.path("good.safetensors")
+        write_safetensors(file, random_model(1))
+        code, output, report = self.push(server, file)
+        self.assertEqual(code, 0, output + "\n--- server:\n" + server.output)
+        self.assertEqual(report["verified"], report["tensors"])
+
+    def test_garbage_and_silence_on_the_port(self):
+        server = self.serve()
+        host, port = server.listen.split(":")
+        silent = socket.create_connection((host, int(port)))
+        for bytes_ in (b"GET / HTTP/1.0\r\n\r\n", b"\xff" * 4096, struct.pack(">I", 2**31) + b"x", b"\x00" * 64, b""):
+            with socket.create_connection((host, int(port))) as client:
+                try:
+                    client.sendall(bytes_)
+                except OSError:
+                    pass  # it may close before it has read everything
+        self.assert_serves(server)
+        silent.close()
+        self.assert_serves(server)
+
+    def test_model_larger_than_the_server_takes(self):
+        server = self.serve("--max-bytes", "4M")
+        file = self.path("large.safetensors")
+        write_safetensors(file, random_model(8))
+        code, output, _ = self.push(server, file)
+        self.assert_fails((code, output), 1, "resource exhausted", "4.2 MB", "--max-bytes")
+        self.assert_serves(server)
+
+    def test_pull_of_a_model_that_is_not_there(self):
+        server = self.serve()
+        out = self.path("out.safetensors")
+        self.assert_fails(self.run_to_end("pull", server.listen, "nothing", out), 1, "no model 'nothing'")
+        self.assertFalse(os.path.exists(out))
+        self.assert_serves(server)
+
+    def test_pull_into_a_folder_that_is_not_there(self):
+        server = self.serve()
+        self.assert_serves(server)
+        self.assert_fails(self.run_to_end("pull", server.listen, "good", self.path("no/out.safetensors")), 1, "no/out")
+
+    def test_bench_client_against_a_model_server(self):
+        server = self.serve()
+        code, output = self.run_to_end("bench", "bw", server.listen, "--size", "4K", "--iterations", "10")
+        self.assert_fails((code, output), 1, "bench: error")
+        self.assert_serves(server)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,92 @@
+"""Lossy, silent and dying: the push verifies all the same, or the survivor says so within five seconds."""
+
+from harness import SLOW, Case, main, random_model, write_safetensors
+
+VERBS = ["--transport", "verbs:soft0"]
+# Slow enough that there is a middle to be killed in.
+LOSSY = [*VERBS, "--packet-io", "udp,drop=0.02,seed=3"]
+
+
+class Lossy(Case):
+    def test_drop_and_reorder(self):
+        file = self.path("model.safetensors")
+        model = random_model(24)
+        write_safetensors(file, model)
+        for profile in ("full", "pvrdma"):
+            with self.subTest(profile=profile):
+                flags = [*VERBS, "--soft-profile", profile, "--packet-io", "udp,drop=0.01,reorder=0.01,seed=5"]
+                server = self.serve(*flags, "--check", "arrival")
+                code, output, report = self.push(server, file, *flags, "--no-failover")
+                self.assertEqual(code, 0, output + "\n--- server:\n" + server.output)
+                self.assertEqual(report["verified"], len(model))
+                self.assertEqual(report["transport"], "verbs:soft0")
+
+
+class Silent(Case):
+    def push_over_a_path_that_goes_silent(self, *flags):
+        file = self.path("model.safetensors")
+        model = random_model(60)
+        write_safetensors(file, model)
+        server = self.serve("--check", "arrival")
+        result = self.push(server, file, *VERBS, "--packet-io", "udp,silent_after=3000", *flags)
+        return (*result, server, model)
+
+    def test_finishes_over_tcp(self):
+        code, output, report, server, model = self.push_over_a_path_that_goes_silent()
+        self.assertEqual(code, 0, output + "\n--- server:\n" + server.output)
+        self.assertEqual(report["verified"], len(model))
+        self.assertEqual(report["transport"], "tcp")
+        self.assertEqual(len(report["path_changes"]), 1)
+        self.assertIn("path changed", output)
+        self.assertIn("path changed", server.output)
+        self.assertIn(f"{len(model)} tensors verified, 0 failed", server.output)
+
+    def test_fails_where_failover_is_refused(self):
+        code, output, _, server, _ = self.push_over_a_path_that_goes_silent("--no-failover")
+        self.assert_fails((code, output), 1, "push: error")
+        file = self.path("small.safetensors")
+        write_safetensors(file, random_model(1))
+        self.assertEqual(self.push(server, file)[0], 0, server.output)
+
+
+class Death(Case):
+    def setUp(self):
+        super().setUp()
+        self.file = self.path("model.safetensors")
+        write_safetensors(self.file, random_model(120))
+
+    def in_the_middle(self, transport):
+        server = self.serve(metrics=True)
+        client = self.start("push", self.file, server.listen, *transport)
+        client.wait_for("^[25].* % of")
+        self.assertNotIn("verified", client.output, "too fast to be killed in the middle")
+        return server, client
+
+    def test_kill_the_client(self):
+        for transport in (LOSSY, ["--transport", "tcp"]):
+            with self.subTest(transport=transport):
+                server, client = self.in_the_middle(transport)
+                client.kill()
+                self.assertLess(server.wait_for("lost: .*abandoned"), 5 * SLOW)
+                self.assertEqual(self.metric(server, "fairlead_serve_model_bytes"), 0)
+                self.assertEqual(self.metric(server, 'fairlead_serve_pushes_total{result="abandoned"}'), 1)
+                code, output, _ = self.push(server, self.file)
+                self.assertEqual(code, 0, output)
+
+    def test_kill_the_server(self):
+        for transport in (LOSSY, ["--transport", "tcp"]):
+            with self.subTest(transport=transport):
+                server, client = self.in_the_middle(transport)
+                server.kill()
+                self.assertLess(client.wait_for("push: error: .*lost the server"), 5 * SLOW)
+                self.assertEqual(client.wait(20 * SLOW), 1)
+
+    def test_end_the_server_orderly(self):
+        server, client = self.in_the_middle(LOSSY)
+        self.assertEqual(server.end(), 0, server.output)
+        self.assertEqual(client.wait(20 * SLOW), 1, client.output)
+        self.assertRegex(client.output, "push: error")
+
+
+if __name__ == "__main__":
+    main()

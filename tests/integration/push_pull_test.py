@@ -1,0 +1,120 @@
+"""What the program is for: a model crosses, every tensor is checked, and it comes back the same."""
+
+import json
+import os
+import pathlib
+
+from harness import Case, main, random_model, read_safetensors, write_safetensors
+
+PATHS = {
+    "tcp": ["--transport", "tcp"],
+    "verbs": ["--transport", "verbs:soft0"],
+    "pvrdma": ["--transport", "verbs:soft0", "--soft-profile", "pvrdma"],
+}
+
+
+class RoundTrip(Case):
+    def test_push_then_pull(self):
+        model, metadata = random_model(24), {"format": "pt", "note": 'quotes " and \n lines'}
+        file = self.path("model.safetensors")
+        write_safetensors(file, model, metadata)
+        for name, flags in PATHS.items():
+            with self.subTest(path=name):
+                server = self.serve(*flags, "--check", "arrival")
+                code, output, report = self.push(server, file, *flags)
+                self.assertEqual(code, 0, output + "\n--- server:\n" + server.output)
+                self.assertEqual(report["schema"], "fairlead.push/1")
+                self.assertEqual(report["transport"], flags[1])
+                self.assertEqual((report["tensors"], report["verified"]), (len(model), len(model)))
+                self.assertEqual(report["bytes"], sum(len(t["data"]) for t in model.values()))
+                self.assertGreater(report["bytes_per_second"], 0)
+                self.assertGreater(report["cpu_seconds_per_gb"]["initiator"], 0)
+                self.assertGreater(report["cpu_seconds_per_gb"]["target"], 0)
+                self.assertEqual(report["path_changes"], [])
+                self.assertIn(f"{len(model)} tensors verified, 0 failed", server.output)
+
+                code, output = self.run_to_end("pull", server.listen, "--list", *flags)
+                self.assertEqual(code, 0, output)
+                self.assertRegex(output, rf"model  {len(model)} tensors")
+                copy = self.path(f"copy-{name}.safetensors")
+                code, output = self.run_to_end("pull", server.listen, "model", copy, *flags, "--json", "-")
+                self.assertEqual(code, 0, output + "\n--- server:\n" + server.output)
+                self.assertEqual(read_safetensors(copy), (model, metadata))
+                self.assertEqual([f for f in os.listdir(self.folder) if "partial" in f], [])
+                self.assertEqual(server.end(), 0, server.output)
+
+    def test_json_on_standard_output_is_nothing_but_json(self):
+        server = self.serve()
+        file = self.path("m.safetensors")
+        write_safetensors(file, random_model(1))
+        process = self.start("push", file, server.listen, "--json", "/dev/stdout")
+        self.assertEqual(process.wait(), 0, process.output)
+        report = self.path("report.json")
+        os.system(f"'{os.environ['FAIRLEAD']}' push '{file}' {server.listen} --json - >'{report}' 2>/dev/null")
+        self.assertEqual(json.loads(pathlib.Path(report).read_text())["verified"], len(random_model(1)))
+
+    def test_a_model_without_tensors(self):
+        server = self.serve()
+        file = self.path("empty.safetensors")
+        write_safetensors(file, {})
+        code, output, report = self.push(server, file)
+        self.assertEqual((code, report and report["tensors"]), (0, 0), output)
+        code, output = self.run_to_end("pull", server.listen, "empty", self.path("copy.safetensors"))
+        self.assertEqual(code, 0, output)
+        self.assertEqual(read_safetensors(self.path("copy.safetensors"))[0], {})
+
+
+class Server(Case):
+    def test_many_clients_at_once_and_metrics(self):
+        server = self.serve(metrics=True)
+        clients = []
+        for i in range(4):
+            file = self.path(f"model{i}.safetensors")
+            write_safetensors(file, random_model(8, seed=i))
+            flags = PATHS["tcp" if i % 2 else "verbs"]
+            clients.append(self.start("push", file, server.listen, *flags))
+        for client in clients:
+            self.assertEqual(client.wait(), 0, client.output + "\n--- server:\n" + server.output)
+        self.assertEqual(self.metric(server, 'fairlead_serve_pushes_total{result="verified"}'), 4)
+        self.assertEqual(self.metric(server, 'fairlead_serve_tensors_total{result="failed"}'), 0)
+        self.assertEqual(self.metric(server, "fairlead_serve_models"), 4)
+        for i in range(4):
+            copy = self.path(f"copy{i}.safetensors")
+            code, output = self.run_to_end("pull", server.listen, f"model{i}", copy)
+            self.assertEqual(code, 0, output)
+            self.assertEqual(read_safetensors(copy)[0], random_model(8, seed=i))
+
+    def test_the_same_name_again_replaces_and_old_models_make_room(self):
+        server = self.serve("--max-bytes", "20M", metrics=True)
+        file = self.path("a.safetensors")
+        for seed in (1, 2):
+            write_safetensors(file, random_model(6, seed))
+            self.assertEqual(self.push(server, file)[0], 0, server.output)
+        self.assertEqual(self.metric(server, "fairlead_serve_models"), 1)
+        self.run_to_end("pull", server.listen, "a", self.path("copy.safetensors"))
+        self.assertEqual(read_safetensors(self.path("copy.safetensors"))[0], random_model(6, 2))
+        for name in ("b", "c", "d"):
+            write_safetensors(self.path(f"{name}.safetensors"), random_model(6))
+            self.assertEqual(self.push(server, self.path(f"{name}.safetensors"))[0], 0, server.output)
+        _, output = self.run_to_end("pull", server.listen, "--list")
+        self.assertNotRegex(output, "(?m)^a  ")
+        self.assertRegex(output, "(?m)^d  ")
+        self.assertLessEqual(self.metric(server, "fairlead_serve_model_bytes"), 20 * 2**20)
+
+    def test_once(self):
+        server = self.serve("--once")
+        write_safetensors(self.path("m.safetensors"), random_model(1))
+        self.assertEqual(self.push(server, self.path("m.safetensors"))[0], 0)
+        self.assertEqual(server.wait(), 0, server.output)
+
+    def test_devices_explains(self):
+        server = self.serve()
+        code, output = self.run_to_end("devices", "--peer", server.listen)
+        self.assertEqual(code, 0, output)
+        self.assertRegex(output, "(?m)^verbs:soft0 +yes")
+        self.assertRegex(output, "(?m)^tcp +yes")
+        self.assertIn(server.listen, output)
+
+
+if __name__ == "__main__":
+    main()

@@ -28,7 +28,7 @@ def summary(folder, transport):
 
     return {
         "transport": transport,
-        "device": pushes[0]["device"],
+        "device": ", ".join(pushes[0]["device"].split(", ")[:2]),  # what it is and its packet I/O; not port, GID, ...
         "verified": all(push["verified"] == push["tensors"] for push in pushes),
         "verified_tensors": sum(push["verified"] for push in pushes),
         "stayed": all(push["transport"] == transport and not push["path_changes"] for push in pushes),

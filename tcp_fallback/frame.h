@@ -8,12 +8,15 @@
 //   type      sent by    fields in use                             followed by
 //   write     requester  seq, key, address, length, flag last      length bytes (a request may be cut into fragments)
 //   read      requester  seq, key, address, length                 -
-//   message   requester  seq, length                               length bytes
+//   message   requester  seq, key (see below), length              length bytes
 //   read data responder  seq, address (offset in the read), length length bytes
 //   ack       responder  seq, code                                 -
 //
 // An ack says: every request before `seq` has ended well, and `seq` ended with `code`. It follows a read's data. A
 // requester never has more than `depth` requests unacknowledged, so a responder's memory is bounded.
+// A message's key is the number of its writes that the requester had seen refused when the message was posted. Where
+// the responder has refused more, the message was posted behind a write that failed: it is not delivered, and its ack
+// says kAborted. So a message arrives only if every write before it was placed.
 // Nothing that arrives is trusted: decode() gives a value or the reason why not.
 #pragma once
 

@@ -135,7 +135,9 @@ void Receiver::placed(std::uint64_t bytes) noexcept {
   if (frame_.type == FrameType::kReadData) requests_.at(*requests_.find_sent(frame_.seq)).received += bytes;
   if (payload_left_ > 0 || frame_.type != FrameType::kWrite) return;
   write_open_ = !frame_.last;
-  if (frame_.last) finish_request(verdict_);
+  if (!frame_.last) return;
+  refused_ += verdict_ != Code::kOk ? 1 : 0;
+  finish_request(verdict_);
 }
 
 std::string_view Receiver::parse(Sink& sink) noexcept {
@@ -179,6 +181,11 @@ std::string_view Receiver::begin(const Frame& frame, Sink& sink) noexcept {
       return begin_read(frame);
     case FrameType::kMessage:
       if (write_open_ || frame.seq != next_seq_) return "a message out of sequence";
+      if (frame.key > refused_) return "a message that knows of refusals that never were";
+      if (frame.key < refused_) {  // posted behind a write that was refused
+        finish_request(Code::kAborted);
+        return {};
+      }
       finish_request(Code::kOk);
       sink.on_message({buffer_.get() + buffer_begin_ - frame.length, frame.length});
       return {};
@@ -232,6 +239,7 @@ std::string_view Receiver::on_ack(const Frame& frame, Sink& sink) noexcept {
     if (request.kind == OpKind::kRead && theirs == Code::kOk && request.received != request.length) {
       return "an acknowledged read without its data";
     }
+    if (request.kind == OpKind::kWrite && theirs != Code::kOk) requests_.count_refusal();
     const Code code = request.code != Code::kOk ? request.code : theirs;
     const std::uint64_t id = request.id;
     requests_.pop();  // first, so that the sink finds room to post

@@ -94,6 +94,7 @@ class Receiver {
   std::uint32_t next_seq_ = 0;      // of the peer's request that is due
   bool write_open_ = false;         // a write whose last fragment has not come
   Code verdict_ = Code::kOk;        // of the write that is arriving
+  std::uint64_t refused_ = 0;       // writes of the peer that were refused
   bool ack_due_ = false;            // next_seq_ - 1 has ended well and was not acknowledged
 };
 

@@ -26,7 +26,7 @@ struct Request {
   std::uint32_t segment_count = 0;
   std::uint64_t length = 0;
   std::uint64_t remote_address = 0;
-  std::uint64_t remote_key = 0;
+  std::uint64_t remote_key = 0;                // message: refusals known when it was posted
   std::uint64_t received = 0;                  // read: bytes that have come back
   std::uint64_t message_end = 0;               // message: the end of its bytes in the store
   std::array<iovec, kMaxSegments> segments{};  // message: one, in the store
@@ -55,6 +55,8 @@ class RequestQueue {
   [[nodiscard]] std::optional<std::uint64_t> find_sent(std::uint32_t seq) const noexcept;
   [[nodiscard]] std::uint64_t first() const noexcept { return first_; }
   void pop() noexcept { ++first_; }
+  /// The peer refused a write, and said so.
+  void count_refusal() noexcept { ++refusals_; }
 
  private:
   static constexpr std::size_t kStoreBytes = 256 * 1024;
@@ -64,6 +66,7 @@ class RequestQueue {
   const std::uint32_t depth_;
   std::vector<Request> slots_;  // a power of two
   std::uint64_t first_ = 0, sent_ = 0, end_ = 0;
+  std::uint64_t refusals_ = 0;
 
   // A ring of bytes, positions counted from 0; a message never wraps around its end.
   std::unique_ptr<std::byte[]> store_;

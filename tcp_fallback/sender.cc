@@ -81,10 +81,8 @@ void Sender::stage_request() noexcept {
   staged.request = next_request_;
   staged.frame.seq = static_cast<std::uint32_t>(next_request_);
   staged.frame.length = request.length;
-  if (request.kind != OpKind::kMessage) {
-    staged.frame.key = request.remote_key;
-    staged.frame.address = request.remote_address + next_offset_;
-  }
+  staged.frame.key = request.remote_key;
+  if (request.kind != OpKind::kMessage) staged.frame.address = request.remote_address + next_offset_;
   switch (request.kind) {
     case OpKind::kWrite:
       staged.frame.type = FrameType::kWrite;

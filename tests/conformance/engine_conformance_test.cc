@@ -29,14 +29,15 @@ TEST_P(EngineConformance, WritesAndReadsBackEverySize) {
   const std::size_t largest = std::size_t{5} << 20;
   auto [memory, remote] = target("region", largest);
   Memory source = buffer(*client, largest), back = buffer(*client, largest);
-  fill_pattern(source, 1);
+  std::uint32_t seed = 1;
   for (const std::size_t size : {std::size_t{0}, std::size_t{1}, std::size_t{8}, std::size_t{4095}, std::size_t{4097},
                                  std::size_t{1} << 20, largest}) {
     const std::size_t offset = size < largest ? 13 : 0;
-    std::memset(memory.data(), 0, size + offset);
-    Transfer written = peer.write(source.slice(0, size), remote.slice(offset, size));
+    fill_pattern(source, ++seed);
+    Transfer written = peer.write(source.slice(0, size), remote.slice(offset, size), {.notify = size});
     ASSERT_TRUE(written.wait(kPatience).ok()) << size << " " << written.status().to_string();
     EXPECT_EQ(written.bytes(), size);
+    ASSERT_EQ(next_of(server_peer, Event::Kind::kNotification).value, size);
     EXPECT_EQ(std::memcmp(memory.data() + offset, source.data(), size), 0) << size;
     std::memset(back.data(), 0, size);
     Transfer read = peer.read(back.slice(0, size), remote.slice(offset, size));
@@ -93,7 +94,7 @@ TEST_P(EngineConformance, NotifiedDataIsVisible) {
 
 TEST_P(EngineConformance, NotificationsAndMessagesKeepTheOrderOfPosting) {
   auto [memory, remote] = target("region", 65536);
-  Memory source = buffer(*client, 65536, 7);
+  Memory source = buffer(*client, 65536, 7), back = buffer(*client, 65536);
   std::vector<Transfer> transfers;
   for (std::uint64_t i = 0; i < 300; ++i) {
     if (i % 3 == 0) {
@@ -102,7 +103,7 @@ TEST_P(EngineConformance, NotificationsAndMessagesKeepTheOrderOfPosting) {
       transfers.push_back(
           peer.write(source.slice(0, (i * 37) % 65536), remote.slice(0, (i * 37) % 65536), {.notify = i}));
     } else {
-      transfers.push_back(peer.read(source.slice(0, i), remote.slice(0, i), {.notify = i}));
+      transfers.push_back(peer.read(back.slice(0, i), remote.slice(0, i), {.notify = i}));
     }
   }
   for (std::uint64_t i = 0; i < 300; ++i) {
@@ -203,8 +204,9 @@ TEST_P(EngineConformance, StridedTensors) {
   auto [memory, remote] = target("tensor", 64 + columns.byte_count());
   Memory source = buffer(*client, rows.byte_count());
   for (int i = 0; i < 60; ++i) reinterpret_cast<float*>(source.data())[i] = static_cast<float>(i);
-  Transfer written = peer.write_tensor(source, rows, remote, columns);
+  Transfer written = peer.write_tensor(source, rows, remote, columns, {.notify = 1});
   ASSERT_TRUE(written.wait(kPatience).ok()) << written.status().to_string();
+  ASSERT_EQ(next_of(server_peer, Event::Kind::kNotification).value, 1u);
   for (int r = 0; r < 6; ++r) {
     for (int c = 0; c < 10; ++c) {
       EXPECT_EQ(reinterpret_cast<float*>(memory.data() + 64)[c * 6 + r], static_cast<float>(r * 10 + c));
@@ -237,6 +239,8 @@ TEST_P(EngineConformance, ThousandsInFlightCompleteOnce) {
     }
   }
   EXPECT_EQ(completed, kCount);
+  peer.send({}, 1);
+  next_of(server_peer, Event::Kind::kMessage);
   EXPECT_EQ(std::memcmp(memory.data(), source.data(), source.size()), 0);
   EXPECT_FALSE(client->next_completed());
 }
@@ -283,6 +287,10 @@ TEST_P(EngineConformance, BothEndsWriteAtOnce) {
     transfers.push_back(server_peer.write(b, *remote_there));
   }
   for (Transfer& transfer : transfers) ASSERT_TRUE(transfer.wait(kPatience).ok()) << transfer.status().to_string();
+  peer.send({}, 1);
+  server_peer.send({}, 2);
+  next_of(server_peer, Event::Kind::kMessage);
+  next_of(peer, Event::Kind::kMessage);
   EXPECT_EQ(std::memcmp(memory.data(), a.data(), size), 0);
   EXPECT_EQ(std::memcmp(there.data(), b.data(), size), 0);
 }
@@ -311,7 +319,8 @@ TEST_P(EngineConformance, WritesFromAFileMappedReadOnly) {
   Result<Memory> file = client->map_file(path);
   ASSERT_TRUE(file) << file.error().to_string();
   auto [memory, remote] = target("region", file->size());
-  EXPECT_TRUE(peer.write(*file, remote).wait(kPatience).ok());
+  EXPECT_TRUE(peer.write(*file, remote, {.notify = 1}).wait(kPatience).ok());
+  EXPECT_EQ(next_of(server_peer, Event::Kind::kNotification).value, 1u);
   EXPECT_EQ(std::memcmp(memory.data(), file->data(), file->size()), 0);
   EXPECT_EQ(peer.read(*file, remote).wait(kPatience).code(), Code::kPermissionDenied);
   ::unlink(path.c_str());

@@ -67,7 +67,7 @@ class Stream {
     return link_.peer().send(buffers_.local(slot).bytes(), value);
   }
 
-  Status wait(Transfer transfer) { return link_.finish(transfer); }
+  Status wait(const Transfer& transfer) { return link_.wait(transfer); }
 
   struct InFlight {
     Transfer transfer;

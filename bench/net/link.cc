@@ -1,10 +1,16 @@
 #include "bench/net/link.h"
 
 #include <fmt/format.h>
+#include <sched.h>
 
 #include <cstring>
 
 namespace fairlead::bench {
+
+void Spinner::idle() noexcept {
+  constexpr unsigned kPollsPerYield = 64;
+  if (++idle_ % kPollsPerYield == 0) ::sched_yield();
+}
 
 Status Link::judge(const Event& event) {
   if (event.kind == Event::Kind::kPathChanged) {
@@ -36,9 +42,13 @@ Result<Json> Link::ask(std::string_view type, Json::Object fields) {
 }
 
 Result<Event> Link::next_spinning() {
+  Spinner spinner;
   while (failed_.ok()) {
     Event event = peer_.next_event();
-    if (event.kind == Event::Kind::kNone) continue;
+    if (event.kind == Event::Kind::kNone) {
+      spinner.idle();
+      continue;
+    }
     if (Status status = judge(event); !status.ok()) return status;
     if (event.kind == Event::Kind::kNotification || event.kind == Event::Kind::kMessage) return event;
   }
@@ -46,7 +56,18 @@ Result<Event> Link::next_spinning() {
 }
 
 Status Link::finish(const Transfer& transfer) {
-  while (!transfer.done()) engine_->poll();
+  for (Spinner spinner; !transfer.done();) {
+    if (!engine_->poll()) spinner.idle();
+  }
+  return transfer.code() == Code::kOk ? Status() : transfer.status();
+}
+
+Status Link::wait(Transfer transfer) {
+  while (!transfer.done()) {
+    static_cast<void>(transfer.wait(std::chrono::seconds(1)));
+    if (transfer.done()) break;
+    if (Status status = check(); !status.ok()) return status;
+  }
   return transfer.code() == Code::kOk ? Status() : transfer.status();
 }
 

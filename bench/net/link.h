@@ -21,6 +21,16 @@ enum MessageValue : std::uint64_t {
   kEchoed = 3,   // payload: send it back
 };
 
+/// For loops that poll: lets others run now and then. Where initiator and target must share a core, each would else
+/// spin through its whole time slice while the other has the answer.
+class Spinner {
+ public:
+  void idle() noexcept;
+
+ private:
+  unsigned idle_ = 0;
+};
+
 class Link {
  public:
   Link(Engine* engine, Peer peer) : engine_(engine), peer_(std::move(peer)) {}
@@ -32,8 +42,10 @@ class Link {
   Result<Json> ask(std::string_view type, Json::Object fields = {});
   /// The next notification or payload message, spinning.
   Result<Event> next_spinning();
-  /// Waits for a transfer's end, spinning.
+  /// Waits for a transfer's end, spinning: the lowest latency.
   Status finish(const Transfer& transfer);
+  /// Waits for a transfer's end as applications do: the engine spins a little, then sleeps.
+  Status wait(Transfer transfer);
   /// Not ok once a path changed or the session ended. Cheap; never blocks.
   Status check();
 

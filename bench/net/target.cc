@@ -55,12 +55,17 @@ Target::Client* Target::client_of(const Peer& peer) {
 }
 
 void Target::serve(bool once) {
+  Spinner spinner;
   while (!once || gone_ == 0) {
     while (engine_->accept()) {
     }
     const bool spin = std::any_of(clients_.begin(), clients_.end(), [](const auto& client) { return client->spin; });
     const auto [peer, event] = engine_->next_event(spin ? std::chrono::nanoseconds(0) : std::chrono::seconds(1));
-    if (event.kind != Event::Kind::kNone) on_event(peer, event);
+    if (event.kind != Event::Kind::kNone) {
+      on_event(peer, event);
+    } else if (spin) {
+      spinner.idle();
+    }
   }
 }
 

@@ -16,7 +16,8 @@
 // requester never has more than `depth` requests unacknowledged, so a responder's memory is bounded.
 // A message's key is the number of its writes that the requester had seen refused when the message was posted. Where
 // the responder has refused more, the message was posted behind a write that failed: it is not delivered, and its ack
-// says kAborted. So a message arrives only if every write before it was placed.
+// says kAborted. The same goes for kUndeliverable, which the requester says where the source of such a write is gone
+// on its own side. So a message arrives only if every write before it was placed.
 // Nothing that arrives is trusted: decode() gives a value or the reason why not.
 #pragma once
 
@@ -34,10 +35,11 @@ namespace fairlead::tcp_fallback {
 inline constexpr std::size_t kHeaderBytes = 32;
 inline constexpr std::size_t kGreetingBytes = 32;
 inline constexpr std::uint16_t kProtocolVersion = 1;
-inline constexpr std::uint64_t kMaxMessage = 64 * 1024;            // payload of a message frame
-inline constexpr std::uint64_t kMaxFragment = 1024 * 1024;         // payload of a write or read data frame
-inline constexpr std::uint64_t kMaxRead = std::uint64_t{1} << 62;  // bytes of one read request
-inline constexpr std::uint32_t kMaxDepth = 65536;                  // requests that a peer may leave unacknowledged
+inline constexpr std::uint64_t kMaxMessage = 64 * 1024;             // payload of a message frame
+inline constexpr std::uint64_t kMaxFragment = 1024 * 1024;          // payload of a write or read data frame
+inline constexpr std::uint64_t kMaxRead = std::uint64_t{1} << 62;   // bytes of one read request
+inline constexpr std::uint64_t kUndeliverable = ~std::uint64_t{0};  // a message's key
+inline constexpr std::uint32_t kMaxDepth = 65536;                   // requests that a peer may leave unacknowledged
 
 enum class FrameType : std::uint8_t { kWrite = 1, kRead = 2, kMessage = 3, kReadData = 4, kAck = 5 };
 

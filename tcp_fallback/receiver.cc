@@ -181,8 +181,9 @@ std::string_view Receiver::begin(const Frame& frame, Sink& sink) noexcept {
       return begin_read(frame);
     case FrameType::kMessage:
       if (write_open_ || frame.seq != next_seq_) return "a message out of sequence";
-      if (frame.key > refused_) return "a message that knows of refusals that never were";
-      if (frame.key < refused_) {  // posted behind a write that was refused
+      if (frame.key > refused_ && frame.key != kUndeliverable)
+        return "a message that knows of refusals that never were";
+      if (frame.key != refused_) {  // posted behind a write that was not placed
         finish_request(Code::kAborted);
         return {};
       }

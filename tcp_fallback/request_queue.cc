@@ -53,6 +53,7 @@ bool RequestQueue::push(const datapath::WorkRequest& work) noexcept {
     if (copy == nullptr) return false;
     request.message_end = store_end_;
     request.remote_key = refusals_;
+    request.known_first = first_;
     request.segments[request.segment_count++] = {copy, length};
     for (const auto& segment : work.local) {
       if (segment.length > 0) std::memcpy(copy, segment.data, segment.length);

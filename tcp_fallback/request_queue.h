@@ -5,6 +5,7 @@
 
 #include <sys/uio.h>
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -27,6 +28,7 @@ struct Request {
   std::uint64_t length = 0;
   std::uint64_t remote_address = 0;
   std::uint64_t remote_key = 0;                // message: refusals known when it was posted
+  std::uint64_t known_first = 0;               // message: requests before this number were reported when it was posted
   std::uint64_t received = 0;                  // read: bytes that have come back
   std::uint64_t message_end = 0;               // message: the end of its bytes in the store
   std::array<iovec, kMaxSegments> segments{};  // message: one, in the store
@@ -58,6 +60,13 @@ class RequestQueue {
   /// The peer refused a write, and said so.
   void count_refusal() noexcept { ++refusals_; }
 
+  /// Called for what is sent, in order: request `seq` failed on this side.
+  void mark_lost(std::uint64_t seq) noexcept { lost_end_ = std::max(lost_end_, seq + 1); }
+  /// Whether message `seq` was posted behind such a request, by a user who could not know.
+  [[nodiscard]] bool behind_lost(std::uint64_t seq) noexcept {
+    return at(seq).known_first < lost_end_ && lost_end_ <= seq;
+  }
+
  private:
   static constexpr std::size_t kStoreBytes = 256 * 1024;
 
@@ -67,6 +76,7 @@ class RequestQueue {
   std::vector<Request> slots_;  // a power of two
   std::uint64_t first_ = 0, sent_ = 0, end_ = 0;
   std::uint64_t refusals_ = 0;
+  std::uint64_t lost_end_ = 0;  // one past the last request that was marked lost
 
   // A ring of bytes, positions counted from 0; a message never wraps around its end.
   std::unique_ptr<std::byte[]> store_;

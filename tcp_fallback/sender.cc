@@ -153,6 +153,7 @@ std::size_t Sender::gather(std::size_t frames, std::span<iovec> pieces) noexcept
   std::size_t count = 0;
   for (std::size_t i = 0; i < frames && count + 1 < pieces.size(); ++i) {
     Staged& staged = staged_[i];
+    note_loss(staged);
     if (staged.sent < kHeaderBytes) {
       pieces[count++] = {staged.header.data() + staged.sent, kHeaderBytes - staged.sent};
     }
@@ -165,6 +166,15 @@ std::size_t Sender::gather(std::size_t frames, std::span<iovec> pieces) noexcept
     if (gathered < payload) break;  // no room for the rest: the next frame must wait for it
   }
   return count;
+}
+
+// A message must not arrive whose user could not know that a write before it has failed on this side.
+void Sender::note_loss(Staged& staged) noexcept {
+  const FrameType type = staged.frame.type;
+  if (type == FrameType::kWrite && requests_.at(staged.request).code != Code::kOk) requests_.mark_lost(staged.request);
+  if (type != FrameType::kMessage || staged.sent > 0 || !requests_.behind_lost(staged.request)) return;
+  staged.frame.key = kUndeliverable;
+  encode(staged.frame, staged.header);
 }
 
 std::size_t Sender::gather_payload(Staged& staged, std::span<iovec> pieces) noexcept {

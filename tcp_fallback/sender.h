@@ -63,6 +63,7 @@ class Sender {
   IoResult send_staged(ByteStream& stream, std::size_t& wanted) noexcept;
   void consume(std::size_t bytes) noexcept;
   void lose_source(Staged& staged) noexcept;
+  void note_loss(Staged& staged) noexcept;
 
   RequestQueue& requests_;
   RegionTable& regions_;

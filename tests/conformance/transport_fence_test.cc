@@ -108,6 +108,24 @@ TEST_P(TransportFenceTest, NoGrantAtAll) {
   expect_protection_error(OpKind::kRead, target.registration().remote_address, target.registration().remote, 64);
 }
 
+TEST_P(TransportFenceTest, NoMessageArrivesBehindARefusedWrite) {
+  connect();
+  Buffer from(*a.transport, kSize), target(*b.transport, kSize, Access::kRemoteRead);
+  const LocalSegment data = from.segment(0, kSize), note = from.segment(0, 8);
+  const WorkRequest work[] = {{.id = 1,
+                               .kind = OpKind::kWrite,
+                               .local = {&data, 1},
+                               .remote_address = target.registration().remote_address,
+                               .remote_key = target.registration().remote},
+                              {.id = 2, .kind = OpKind::kMessage, .local = {&note, 1}}};
+  ASSERT_EQ(a.path->post(work), 2u);
+  ASSERT_TRUE(pump([&] { return a.completed() == 2; }));
+  pump_for(std::chrono::milliseconds(20));
+  EXPECT_EQ(a.code_of(1), Code::kProtectionError);
+  EXPECT_EQ(a.code_of(2), Code::kAborted);
+  EXPECT_TRUE(b.messages.empty());
+}
+
 TEST_P(TransportFenceTest, AfterDeregistration) {
   connect();
   Buffer target(*b.transport, kSize);

@@ -91,9 +91,13 @@ TEST(Protocol, RefusedRequestsFailAlone) {
   two.a.post(OpKind::kWrite, std::span(source).first(1), key, 9'999);
   two.run(6);
   const std::vector<Code> codes = {
-      Code::kOk, Code::kProtectionError, Code::kOk, Code::kProtectionError, Code::kProtectionError, Code::kOk};
+      Code::kOk, Code::kProtectionError, Code::kAborted, Code::kProtectionError, Code::kProtectionError, Code::kOk};
   for (std::size_t i = 0; i < codes.size(); ++i) EXPECT_EQ(two.a.completions[i], std::pair(std::uint64_t{i}, codes[i]));
-  EXPECT_EQ(two.b.messages.size(), 1u);
+  EXPECT_EQ(two.b.messages.size(), 0u) << "it was posted behind a write that was refused";
+  two.a.post(OpKind::kMessage, std::span(source).first(5));
+  two.run(7);
+  EXPECT_EQ(two.a.completions[6].second, Code::kOk);
+  EXPECT_EQ(two.b.messages.size(), 1u) << "it was posted by someone who knew";
   EXPECT_TRUE(std::all_of(target.begin() + 100, target.end() - 1, [](std::byte b) { return b == std::byte{0}; }));
 }
 
@@ -113,7 +117,7 @@ TEST(Protocol, DeregisteredInTheMiddleOfAWrite) {
   two.a.post(OpKind::kMessage, std::span(source).first(5));
   two.run(2);
   EXPECT_EQ(two.a.completions[0].second, Code::kProtectionError);
-  EXPECT_EQ(two.a.completions[1].second, Code::kOk);
+  EXPECT_EQ(two.a.completions[1].second, Code::kAborted);
   EXPECT_TRUE(target == before);
   EXPECT_EQ(target.back(), std::byte{0});
 }
@@ -169,6 +173,33 @@ TEST(Protocol, PagesThatAreGoneFailOneRequest) {
     for (std::size_t i = 0; i < codes.size(); ++i)
       EXPECT_EQ(two.a.completions[i].second, codes[i]) << i << " of chunk " << chunk;
     EXPECT_TRUE(std::equal(good.begin(), good.end(), target.begin()));
+  }
+}
+
+// Zeros were sent in place of a lost source: nobody may be told that the data is there.
+TEST(Protocol, NoMessageArrivesBehindALostWrite) {
+  for (std::size_t chunk : {100, 100'000}) {
+    Two two;
+    two.pipe.chunk = chunk;
+    auto good = numbered(100, 1), bad = numbered(300'000, 2);
+    std::vector<std::byte> target(300'000);
+    two.a.stream.faulty = [&](const iovec& piece) {
+      auto* at = static_cast<std::byte*>(piece.iov_base);
+      return at + piece.iov_len > bad.data() + 290'000 && at < bad.data() + bad.size();
+    };
+    const auto key = two.b.regions.add(target, Access::kRemoteReadWrite).remote;
+    two.a.post(OpKind::kMessage, std::span(good).first(1));
+    two.a.post(OpKind::kWrite, bad, key);
+    two.a.post(OpKind::kWrite, good, key);
+    two.a.post(OpKind::kMessage, std::span(good).first(2));
+    two.run(4);
+    two.a.post(OpKind::kMessage, std::span(good).first(3));
+    two.run(5);
+    const std::vector<Code> codes = {Code::kOk, Code::kProtectionError, Code::kOk, Code::kAborted, Code::kOk};
+    for (std::size_t i = 0; i < codes.size(); ++i) EXPECT_EQ(two.a.completions[i].second, codes[i]) << i;
+    ASSERT_EQ(two.b.messages.size(), 2u);
+    EXPECT_EQ(two.b.messages[0].size(), 1u);
+    EXPECT_EQ(two.b.messages[1].size(), 3u);
   }
 }
 

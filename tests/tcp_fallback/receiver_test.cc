@@ -115,6 +115,17 @@ TEST_F(ReceiverTest, ReadDataOfNothing) {
   expect_malformed("data of a read that was not asked for");
 }
 
+TEST_F(ReceiverTest, AMessageThatKnowsTooMuch) {
+  feed({.type = FrameType::kMessage, .key = 1});
+  expect_malformed("a message that knows of refusals that never were");
+}
+
+TEST_F(ReceiverTest, AnUndeliverableMessage) {
+  feed({.type = FrameType::kMessage, .key = kUndeliverable, .length = 5}, 5);
+  EXPECT_EQ(read().end, Receiver::End::kNone);
+  EXPECT_TRUE(end_.messages.empty());
+}
+
 TEST_F(ReceiverTest, EndlessReadsAreCutOff) {
   const auto key = end_.regions.add(memory_, Access::kRemoteRead).remote;
   for (std::uint32_t i = 0; i < 3 * ProtocolEnd::kDepth; ++i)

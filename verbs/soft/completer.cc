@@ -84,17 +84,21 @@ void complete_head(Qp& qp, ibv_wc_status status, std::uint32_t vendor_error) noe
   if (wanted) qp.complete(qp.send_completions, completion, false);
 }
 
-// After una moved: the cursor never lies behind it.
-void catch_up(Qp& qp) noexcept {
+// After una moved: the cursor never lies behind it. True if it did, so that what was to be sent again had arrived.
+bool catch_up(Qp& qp) noexcept {
   SendState& s = qp.send;
+  bool behind = false;
   if (static_cast<std::int32_t>(s.cursor - qp.sq.head()) < 0) {
     s.cursor = qp.sq.head();
     s.cursor_packet = 0;
+    behind = true;
   }
   if (s.cursor == qp.sq.head() && s.cursor != s.started) {
     const auto acknowledged = static_cast<std::uint32_t>(std::max(0, s.una.since(qp.sq.at(s.cursor).first)));
+    behind |= s.cursor_packet < acknowledged;
     s.cursor_packet = std::max(s.cursor_packet, acknowledged);
   }
+  return behind;
 }
 
 // Everything before `end` was received by the peer. Stops at a READ, whose responses alone complete it.
@@ -115,7 +119,7 @@ void advance(Qp& qp, Psn end) noexcept {
     }
   }
   if (!moved) return;
-  catch_up(qp);
+  if (catch_up(qp)) qp.peer_window->undo_timeout();
   freed = std::min(freed, s.in_flight);
   s.in_flight -= freed;
   qp.peer_window->on_acknowledged(freed);
@@ -221,7 +225,7 @@ void on_read_response(Qp& qp, const Packet& packet) noexcept {
     complete_head(qp, IBV_WC_SUCCESS, 0);
     if (qp.current_state() == IBV_QPS_ERR) return;
   }
-  catch_up(qp);
+  if (catch_up(qp)) qp.port->reads.undo_timeout();
   if (s.local_error != IBV_WC_SUCCESS && s.cursor == qp.sq.head()) return fail(qp, s.local_error);
   progressed(qp);
 }

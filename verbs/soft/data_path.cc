@@ -1,6 +1,6 @@
 // The calls that go through context->ops: post and poll.
+#include <algorithm>
 #include <cerrno>
-#include <cstring>
 
 #include "verbs/soft/cq.h"
 #include "verbs/soft/device.h"
@@ -41,14 +41,13 @@ int fill(Qp& qp, std::uint32_t index, const ibv_send_wr& wr) noexcept {
   if (length > kMaxMessage) return EINVAL;
   wqe.length = static_cast<std::uint32_t>(length);
   if (!wqe.inlined) {
-    std::memcpy(qp.sq.segments(index).data(), wr.sg_list, wqe.segments * sizeof(ibv_sge));
+    std::copy_n(wr.sg_list, wqe.segments, qp.sq.segments(index).data());
     return 0;
   }
   if (wqe.is_read() || length > qp.sq.max_inline()) return EINVAL;
   std::byte* to = qp.sq.inline_bytes(index);
   for (int i = 0; i < wr.num_sge; ++i) {
-    std::memcpy(to, reinterpret_cast<const void*>(wr.sg_list[i].addr), wr.sg_list[i].length);
-    to += wr.sg_list[i].length;
+    to = std::copy_n(reinterpret_cast<const std::byte*>(wr.sg_list[i].addr), wr.sg_list[i].length, to);
   }
   return 0;
 }
@@ -93,7 +92,7 @@ int post_recv(ibv_qp* base, ibv_recv_wr* wr, ibv_recv_wr** bad) {
       RecvWqe& wqe = qp.rq.at(tail);
       wqe = {wr->wr_id, 0, static_cast<std::uint32_t>(wr->num_sge)};
       for (int i = 0; i < wr->num_sge; ++i) wqe.length += wr->sg_list[i].length;
-      std::memcpy(qp.rq.segments(tail).data(), wr->sg_list, wqe.segments * sizeof(ibv_sge));
+      std::copy_n(wr->sg_list, wqe.segments, qp.rq.segments(tail).data());
       ++tail;
     }
     qp.rq.publish(tail);

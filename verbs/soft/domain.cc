@@ -108,6 +108,7 @@ bool Domain::progress() noexcept {
       busy = true;
       for (std::size_t i = 0; i < count; ++i) receive(*slot, packets[i]);
       transmit();
+      if (count < packets.size()) break;  // what came since can wait for the next call; the caller cannot
     }
   }
   if (next_timer_ != 0 && now_ >= next_timer_) run_timers();
@@ -133,13 +134,15 @@ std::uint32_t Domain::reserve_number() {
     if (slots_.size() == kMaxQueuePairs) return 0;
     free_.push_back(static_cast<std::uint32_t>(slots_.size()));
     slots_.push_back(nullptr);
+    tags_.push_back(static_cast<std::uint8_t>(random_()));
     free_.reserve(slots_.capacity());
   }
   const std::uint32_t slot = free_.back();
   free_.pop_back();
   while (true) {
-    const auto tag = static_cast<std::uint32_t>(random_() & 0xff);
-    const std::uint32_t number = (tag << 16 | slot) ^ secret_;
+    // Never the number that the slot had last: a late packet must not reach the new queue pair.
+    tags_[slot] = static_cast<std::uint8_t>(tags_[slot] + 1 + random_() % 255);
+    const std::uint32_t number = (std::uint32_t{tags_[slot]} << 16 | slot) ^ secret_;
     if (number > 1 && number < 0xffffff) return number;  // 0 and 1 are management's, the last is multicast's
   }
 }

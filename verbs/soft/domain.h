@@ -104,6 +104,7 @@ class Domain {
   std::vector<std::unique_ptr<PortSlot>> ports_;
   std::uint32_t secret_;
   std::vector<Qp*> slots_;
+  std::vector<std::uint8_t> tags_;  // each slot's last
   std::vector<std::uint32_t> free_;
   std::size_t used_ = 0;
   QpList ready_;

@@ -7,6 +7,7 @@ Mr* MrTable::add(Pd& pd, void* address, std::size_t length, unsigned access) {
     if (slots_.size() == kMaxRegions) return nullptr;
     free_.push_back(static_cast<std::uint32_t>(slots_.size()));
     slots_.emplace_back();
+    tags_.push_back(static_cast<std::uint16_t>(random_() & kTagMask));
     free_.reserve(slots_.capacity());
   }
   const std::uint32_t slot = free_.back();
@@ -14,8 +15,10 @@ Mr* MrTable::add(Pd& pd, void* address, std::size_t length, unsigned access) {
   auto region = std::make_unique<Mr>();
   std::uint32_t key = 0;
   while (key == 0) {  // 0 is what an uninitialised key looks like
-    const auto tag = static_cast<std::uint32_t>(random_()) & ((1U << kTagBits) - 1);
-    key = (slot << kTagBits | tag) ^ secret_;
+    // Never the tag that the slot had last: an old key must not fit the new region.
+    const auto step = static_cast<std::uint32_t>(1 + random_() % kTagMask);
+    tags_[slot] = static_cast<std::uint16_t>((tags_[slot] + step) & kTagMask);
+    key = (slot << kTagBits | tags_[slot]) ^ secret_;
   }
   region->context = pd.context;
   region->pd = &pd;
@@ -23,6 +26,10 @@ Mr* MrTable::add(Pd& pd, void* address, std::size_t length, unsigned access) {
   region->length = length;
   region->handle = slot;
   region->lkey = region->rkey = key;
+  region->base = reinterpret_cast<std::uint64_t>(address);
+  region->bytes = length;
+  region->domain = &pd;
+  region->key = key;
   region->access = access;
   ++pd.users;
   ++used_;
@@ -31,7 +38,7 @@ Mr* MrTable::add(Pd& pd, void* address, std::size_t length, unsigned access) {
 }
 
 void MrTable::remove(Mr* region) noexcept {
-  const std::uint32_t slot = region->handle;
+  const std::uint32_t slot = (region->key ^ secret_) >> kTagBits;
   --static_cast<Pd*>(region->pd)->users;
   --used_;
   slots_[slot].reset();

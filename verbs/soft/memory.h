@@ -23,7 +23,12 @@ struct Pd : ibv_pd {
   int users = 0;  // regions and queue pairs; under the domain's lock
 };
 
+/// What the checks rely on stands apart from the application's ibv_mr.
 struct Mr : ibv_mr {
+  std::uint64_t base = 0;
+  std::uint64_t bytes = 0;
+  const ibv_pd* domain = nullptr;
+  std::uint32_t key = 0;
   unsigned access = 0;  // ibv_access_flags
 };
 
@@ -44,19 +49,21 @@ class MrTable {
     const std::uint32_t slot = (key ^ secret_) >> kTagBits;
     if (slot >= slots_.size() || slots_[slot] == nullptr) return nullptr;
     const Mr& region = *slots_[slot];
-    const auto base = reinterpret_cast<std::uint64_t>(region.addr);
-    const bool inside = address >= base && length <= region.length && address - base <= region.length - length;
-    if (region.lkey != key || region.pd != pd || (region.access & access) != access || !inside) return nullptr;
-    return static_cast<std::byte*>(region.addr) + (address - base);
+    const bool inside =
+        address >= region.base && length <= region.bytes && address - region.base <= region.bytes - length;
+    if (region.key != key || region.domain != pd || (region.access & access) != access || !inside) return nullptr;
+    return reinterpret_cast<std::byte*>(address);
   }
   [[nodiscard]] std::size_t size() const noexcept { return used_; }
 
  private:
   static constexpr unsigned kTagBits = 12;
+  static constexpr std::uint32_t kTagMask = (1U << kTagBits) - 1;
 
   std::mt19937_64 random_;
   std::uint32_t secret_;
   std::vector<std::unique_ptr<Mr>> slots_;
+  std::vector<std::uint16_t> tags_;  // each slot's last
   std::vector<std::uint32_t> free_;
   std::size_t used_ = 0;
 };

@@ -7,7 +7,8 @@
 #pragma once
 
 #include <algorithm>
-#include <cstdint>
+#include <cstddef>
+#include <utility>
 
 #include "verbs/soft/qp_list.h"
 
@@ -31,11 +32,18 @@ class Window {
     limit_ += limit_ < threshold_ ? bytes : std::max<std::size_t>(1, bytes * kGrowthBytes / limit_);
     limit_ = std::min(limit_, most_);
   }
-  void on_loss() noexcept { threshold_ = limit_ = std::max(kFloorBytes, limit_ / 2); }
+  void on_loss() noexcept {
+    threshold_ = limit_ = std::max(kFloorBytes, limit_ / 2);
+    before_timeout_ = 0;
+  }
   void on_timeout() noexcept {
+    before_timeout_ = std::max(before_timeout_, limit_);
     threshold_ = std::max(kFloorBytes, limit_ / 2);
     limit_ = kProbeBytes;
   }
+
+  /// Nothing had been lost: the peer was merely slow.
+  void undo_timeout() noexcept { limit_ = std::max(limit_, std::exchange(before_timeout_, 0)); }
 
   [[nodiscard]] std::size_t used() const noexcept { return used_; }
   [[nodiscard]] std::size_t limit() const noexcept { return limit_; }
@@ -51,6 +59,7 @@ class Window {
   std::size_t limit_;
   std::size_t threshold_;
   std::size_t used_ = 0;
+  std::size_t before_timeout_ = 0;
   QpList waiting_;
 };
 

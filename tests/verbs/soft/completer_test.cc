@@ -1,0 +1,322 @@
+#include "verbs/soft/completer.h"
+
+#include "tests/verbs/soft/raw_peer.h"
+
+namespace fairlead::soft::test {
+namespace {
+
+// The remote range that the device names; the hand-driven peer takes anything.
+int post_write(RawPeer& peer, std::uint64_t id, std::size_t length, unsigned flags = IBV_SEND_SIGNALED) {
+  return peer.device->post(IBV_WR_RDMA_WRITE, id, 0, length, peer.device.get(), 0, flags);
+}
+int post_read(RawPeer& peer, std::uint64_t id, std::size_t length, unsigned flags = IBV_SEND_SIGNALED) {
+  return peer.device->post(IBV_WR_RDMA_READ, id, 0, length, peer.device.get(), 0, flags);
+}
+void acknowledge(RawPeer& peer, Psn psn, std::uint8_t syndrome = 0x1f) {
+  peer.send({.opcode = Opcode::kAcknowledge, .psn = psn, .aeth = {syndrome, 0}});
+}
+
+TEST(RequesterWrite, PacketsCarryWhatTheSpecificationSays) {
+  RawPeer peer;
+  ASSERT_EQ(post_write(peer, 1, 2049), 0);
+  const auto seen = peer.receive();
+  ASSERT_EQ(seen.size(), 3U);
+  EXPECT_EQ(seen[0].opcode, Opcode::kWriteFirst);
+  EXPECT_EQ(seen[0].reth.length, 2049U);
+  EXPECT_EQ(seen[0].reth.rkey, peer.device->mr->rkey);
+  EXPECT_EQ(seen[1].opcode, Opcode::kWriteMiddle);
+  EXPECT_EQ(seen[2].opcode, Opcode::kWriteLast);
+  EXPECT_EQ(seen[2].payload.size(), 1U);
+  EXPECT_EQ(seen[2].psn, peer.psn + 2);
+  EXPECT_FALSE(seen[0].ack_request);
+  EXPECT_TRUE(seen[2].ack_request);
+}
+
+TEST(CompleterAck, OneAcknowledgementCompletesAllBeforeIt) {
+  RawPeer peer;
+  ASSERT_EQ(post_write(peer, 1, 10), 0);
+  ASSERT_EQ(post_write(peer, 2, 10, 0), 0);
+  ASSERT_EQ(post_write(peer, 3, 0), 0);
+  ASSERT_EQ(post_write(peer, 4, 10), 0);
+  acknowledge(peer, peer.psn + 2);
+  ASSERT_EQ(peer.device->done.size(), 2U);
+  EXPECT_EQ(peer.device->done[0].wr_id, 1U);
+  EXPECT_EQ(peer.device->done[1].wr_id, 3U);
+  acknowledge(peer, peer.psn + 2);  // again: nothing
+  acknowledge(peer, peer.psn - 1);  // of the past: nothing
+  acknowledge(peer, peer.psn + 9);  // of what was never sent: nothing
+  EXPECT_EQ(peer.device->done.size(), 2U);
+  acknowledge(peer, peer.psn + 3);
+  EXPECT_EQ(peer.device->done.size(), 3U);
+}
+
+TEST(CompleterNak, ASequenceErrorSendsAgainFromThere) {
+  RawPeer peer;
+  ASSERT_EQ(post_write(peer, 1, 3000), 0);
+  ASSERT_EQ(post_write(peer, 2, 10), 0);
+  ASSERT_EQ(peer.receive().size(), 4U);
+  acknowledge(peer, peer.psn + 2, static_cast<std::uint8_t>(Syndrome::kNakSequence));
+  const auto seen = peer.receive();
+  ASSERT_EQ(seen.size(), 2U);
+  EXPECT_EQ(seen[0].opcode, Opcode::kWriteLast);
+  EXPECT_EQ(seen[0].psn, peer.psn + 2);
+  EXPECT_EQ(seen[0].payload.size(), 3000U - 2048);
+  EXPECT_EQ(seen[1].opcode, Opcode::kWriteOnly);
+  EXPECT_TRUE(peer.device->done.empty());
+  acknowledge(peer, peer.psn + 3);
+  EXPECT_EQ(peer.device->done.size(), 2U);
+}
+
+TEST(CompleterNak, TheCulpritFailsWithItsStatusAndTheRestIsFlushed) {
+  const std::pair<Syndrome, ibv_wc_status> cases[] = {{Syndrome::kNakInvalidRequest, IBV_WC_REM_INV_REQ_ERR},
+                                                      {Syndrome::kNakRemoteAccess, IBV_WC_REM_ACCESS_ERR},
+                                                      {Syndrome::kNakRemoteOperation, IBV_WC_REM_OP_ERR}};
+  for (const auto& [syndrome, status] : cases) {
+    RawPeer peer;
+    for (std::uint64_t id = 0; id < 4; ++id) ASSERT_EQ(post_write(peer, id, 10, id == 3 ? 0 : IBV_SEND_SIGNALED), 0);
+    ASSERT_EQ(peer.device->post_recv(9, 0, 10), 0);
+    acknowledge(peer, peer.psn + 1, static_cast<std::uint8_t>(syndrome));
+    ASSERT_EQ(peer.device->done.size(), 5U);
+    EXPECT_EQ(peer.device->done[0].status, IBV_WC_SUCCESS);
+    EXPECT_EQ(peer.device->done[1].status, status);
+    EXPECT_EQ(peer.device->done[1].wr_id, 1U);
+    EXPECT_EQ(peer.device->done[2].status, IBV_WC_WR_FLUSH_ERR);
+    EXPECT_EQ(peer.device->done[3].status, IBV_WC_WR_FLUSH_ERR);  // unsignalled, yet it failed
+    EXPECT_EQ(peer.device->done[4].wr_id, 9U);
+    EXPECT_EQ(peer.device->state(), IBV_QPS_ERR);
+  }
+}
+
+TEST(CompleterTimer, SilenceEndsAfterTheAgreedRetries) {
+  RawPeer peer({}, {.timeout = 14, .retry_cnt = 3});  // 67 ms
+  ASSERT_EQ(post_write(peer, 1, 10), 0);
+  constexpr Nanos kTimeout = 4096ULL << 14;
+  const Nanos start = peer.clock.now();
+  std::size_t sent = 0;
+  while (peer.device->done.empty() && peer.clock.now() < start + 10 * kTimeout) {
+    sent += peer.receive_after(kMillisecond).size();
+  }
+  ASSERT_EQ(peer.device->done.size(), 1U);
+  EXPECT_EQ(peer.device->done[0].status, IBV_WC_RETRY_EXC_ERR);
+  EXPECT_GE(peer.clock.now() - start, 4 * kTimeout);
+  EXPECT_LE(peer.clock.now() - start, 5 * kTimeout);
+  EXPECT_GE(sent, 4U);
+  EXPECT_LE(sent, 30U);
+  EXPECT_EQ(peer.device->counter("retry_exceeded_err"), 1U);
+}
+
+TEST(CompleterTimer, ProgressGrantsNewRetries) {
+  RawPeer peer({}, {.timeout = 10, .retry_cnt = 1});  // 4 ms
+  ASSERT_EQ(post_write(peer, 1, 1024 * 20), 0);
+  for (unsigned i = 0; i < 20; ++i) {
+    peer.receive_after(6 * kMillisecond);
+    acknowledge(peer, peer.psn + i);
+  }
+  ASSERT_EQ(peer.device->done.size(), 1U);
+  EXPECT_EQ(peer.device->done[0].status, IBV_WC_SUCCESS);
+}
+
+TEST(CompleterTimer, TimeoutZeroWaitsForever) {
+  RawPeer peer({}, {.timeout = 0, .retry_cnt = 0});
+  ASSERT_EQ(post_write(peer, 1, 10), 0);
+  for (int i = 0; i < 100; ++i) peer.receive_after(kSecond);
+  EXPECT_TRUE(peer.device->done.empty());
+  acknowledge(peer, peer.psn);
+  EXPECT_EQ(peer.device->done.size(), 1U);
+}
+
+TEST(CompleterRnr, WaitsAsLongAsAskedAndGivesUpAsAgreed) {
+  RawPeer peer({}, {.rnr_retry = 2});
+  ASSERT_EQ(peer.device->post(IBV_WR_SEND, 1, 0, 10, nullptr, 0), 0);
+  for (int i = 0; i < 2; ++i) {
+    ASSERT_EQ(peer.receive().size(), 1U);
+    acknowledge(peer, peer.psn, 0x20 | 14);  // 1.28 ms
+    EXPECT_TRUE(peer.receive_after(kMillisecond).empty());
+    peer.clock.advance(kMillisecond);
+  }
+  ASSERT_EQ(peer.receive().size(), 1U);
+  acknowledge(peer, peer.psn, 0x20 | 14);
+  ASSERT_EQ(peer.device->done.size(), 1U);
+  EXPECT_EQ(peer.device->done[0].status, IBV_WC_RNR_RETRY_EXC_ERR);
+  EXPECT_EQ(peer.device->counter("rcvd_rnr_err"), 3U);
+}
+
+TEST(CompleterRnr, SevenMeansForever) {
+  RawPeer peer({}, {.timeout = 8, .retry_cnt = 0, .rnr_retry = 7});
+  ASSERT_EQ(peer.device->post(IBV_WR_SEND, 1, 0, 10, nullptr, 0), 0);
+  for (int i = 0; i < 300; ++i) {
+    ASSERT_EQ(peer.receive().size(), 1U) << i;
+    acknowledge(peer, peer.psn, 0x20 | 1);
+    peer.clock.advance(20 * kMicrosecond);
+  }
+  acknowledge(peer, peer.psn);
+  ASSERT_EQ(peer.device->done.size(), 1U);
+  EXPECT_EQ(peer.device->done[0].status, IBV_WC_SUCCESS);
+}
+
+TEST(CompleterRnr, DelaysAreThoseOfTheTable) {
+  EXPECT_EQ(completer::rnr_delay(0), 655360 * kMicrosecond);
+  EXPECT_EQ(completer::rnr_delay(1), 10 * kMicrosecond);
+  EXPECT_EQ(completer::rnr_delay(12), 640 * kMicrosecond);
+  EXPECT_EQ(completer::rnr_delay(31), 491520 * kMicrosecond);
+}
+
+void respond(RawPeer& peer, Opcode opcode, std::uint32_t offset, std::size_t length, unsigned value) {
+  peer.send({.opcode = opcode, .psn = peer.psn + offset, .payload = RawPeer::payload(length, value)});
+}
+
+TEST(CompleterRead, ALostResponseIsAskedForAgainFromThere) {
+  RawPeer peer;
+  ASSERT_EQ(post_read(peer, 1, 3000), 0);
+  const auto request = peer.receive();
+  ASSERT_EQ(request.size(), 1U);
+  EXPECT_EQ(request[0].reth.length, 3000U);
+  respond(peer, Opcode::kReadResponseFirst, 0, 1024, 1);
+  respond(peer, Opcode::kReadResponseLast, 2, 3000 - 2048, 3);  // the middle one is missing
+  const auto again = peer.receive();
+  ASSERT_EQ(again.size(), 1U);
+  EXPECT_EQ(again[0].opcode, Opcode::kReadRequest);
+  EXPECT_EQ(again[0].psn, peer.psn + 1);
+  EXPECT_EQ(again[0].reth.address, request[0].reth.address + 1024);
+  EXPECT_EQ(again[0].reth.length, 3000U - 1024);
+  EXPECT_TRUE(peer.device->done.empty());
+  respond(peer, Opcode::kReadResponseFirst, 1, 1024, 2);
+  respond(peer, Opcode::kReadResponseLast, 2, 3000 - 2048, 3);
+  ASSERT_EQ(peer.device->done.size(), 1U);
+  EXPECT_EQ(peer.device->done[0].status, IBV_WC_SUCCESS);
+  EXPECT_EQ(peer.device->done[0].byte_len, 3000U);
+  EXPECT_EQ(peer.device->buffer[0], 1);
+  EXPECT_EQ(peer.device->buffer[1024], 2);
+  EXPECT_EQ(peer.device->buffer[2999], 3);
+  EXPECT_EQ(peer.device->buffer[3000], 0);
+}
+
+TEST(CompleterRead, AnAcknowledgementBehindItImpliesThatItsResponsesWereLost) {
+  RawPeer peer;
+  ASSERT_EQ(post_read(peer, 1, 100), 0);
+  ASSERT_EQ(post_write(peer, 2, 10), 0);
+  ASSERT_EQ(peer.receive().size(), 2U);
+  acknowledge(peer, peer.psn + 1);
+  EXPECT_TRUE(peer.device->done.empty());
+  ASSERT_EQ(peer.receive().size(), 2U);
+  respond(peer, Opcode::kReadResponseOnly, 0, 100, 1);
+  acknowledge(peer, peer.psn + 1);
+  ASSERT_EQ(peer.device->done.size(), 2U);
+  EXPECT_EQ(peer.device->done[0].wr_id, 1U);
+}
+
+TEST(CompleterRead, AResponseAcknowledgesTheWritesBeforeIt) {
+  RawPeer peer;
+  ASSERT_EQ(post_write(peer, 1, 10), 0);
+  ASSERT_EQ(post_read(peer, 2, 100), 0);
+  respond(peer, Opcode::kReadResponseOnly, 1, 100, 1);
+  EXPECT_EQ(peer.device->done.size(), 2U);
+}
+
+TEST(CompleterRead, AResponseOfTheWrongLengthIsBad) {
+  RawPeer peer;
+  ASSERT_EQ(post_read(peer, 1, 100), 0);
+  respond(peer, Opcode::kReadResponseOnly, 0, 104, 1);
+  ASSERT_EQ(peer.device->done.size(), 1U);
+  EXPECT_EQ(peer.device->done[0].status, IBV_WC_BAD_RESP_ERR);
+  EXPECT_EQ(peer.device->buffer[0], 0);
+}
+
+TEST(CompleterRead, UnaskedResponsesChangeNothing) {
+  RawPeer peer;
+  respond(peer, Opcode::kReadResponseOnly, 0, 100, 1);
+  ASSERT_EQ(post_write(peer, 1, 10), 0);
+  respond(peer, Opcode::kReadResponseOnly, 0, 100, 1);
+  EXPECT_TRUE(peer.device->done.empty());
+  EXPECT_EQ(peer.device->buffer[0], 0);
+  EXPECT_EQ(peer.device->counter("drop_bogus"), 2U);
+}
+
+TEST(RequesterRead, NoMoreAtOnceThanAgreed) {
+  RawPeer peer({}, {.max_reads = 2});
+  for (std::uint64_t id = 0; id < 4; ++id) ASSERT_EQ(post_read(peer, id, 100), 0);
+  EXPECT_EQ(peer.receive().size(), 2U);
+  respond(peer, Opcode::kReadResponseOnly, 0, 100, 1);
+  EXPECT_EQ(peer.receive().size(), 1U);
+  respond(peer, Opcode::kReadResponseOnly, 1, 100, 1);
+  respond(peer, Opcode::kReadResponseOnly, 2, 100, 1);
+  EXPECT_EQ(peer.receive().size(), 1U);
+}
+
+TEST(RequesterRead, LongOnesAreAskedForInParts) {
+  RawPeer peer({}, {.mtu = IBV_MTU_4096, .max_reads = 16});
+  ASSERT_EQ(post_read(peer, 1, 1 << 20), 0);
+  const auto seen = peer.receive();
+  ASSERT_EQ(seen.size(), 2U);  // what the receive window takes
+  EXPECT_EQ(seen[0].reth.length, 64U << 10);
+  EXPECT_EQ(seen[1].reth.length, 64U << 10);
+  EXPECT_EQ(seen[1].reth.address, seen[0].reth.address + (64 << 10));
+  EXPECT_EQ(seen[1].psn, seen[0].psn + 16);
+}
+
+TEST(RequesterFence, WaitsForTheReadsBeforeIt) {
+  RawPeer peer;
+  ASSERT_EQ(post_read(peer, 1, 100), 0);
+  ASSERT_EQ(post_write(peer, 2, 10), 0);
+  ASSERT_EQ(post_write(peer, 3, 10, IBV_SEND_SIGNALED | IBV_SEND_FENCE), 0);
+  EXPECT_EQ(peer.receive().size(), 2U);
+  respond(peer, Opcode::kReadResponseOnly, 0, 100, 1);
+  EXPECT_EQ(peer.receive().size(), 1U);
+}
+
+TEST(RequesterLocal, AWrongKeyFailsAfterWhatWentBefore) {
+  RawPeer peer;
+  ASSERT_EQ(post_write(peer, 1, 10), 0);
+  peer.device->mr->lkey ^= 1;
+  ASSERT_EQ(post_write(peer, 2, 10), 0);
+  peer.device->mr->lkey ^= 1;
+  ASSERT_EQ(post_write(peer, 3, 10), 0);
+  EXPECT_EQ(peer.receive().size(), 1U);
+  EXPECT_TRUE(peer.device->done.empty());
+  acknowledge(peer, peer.psn);
+  ASSERT_EQ(peer.device->done.size(), 3U);
+  EXPECT_EQ(peer.device->done[0].status, IBV_WC_SUCCESS);
+  EXPECT_EQ(peer.device->done[1].status, IBV_WC_LOC_PROT_ERR);
+  EXPECT_EQ(peer.device->done[2].status, IBV_WC_WR_FLUSH_ERR);
+}
+
+TEST(RequesterLocal, AReadIntoMemoryThatMayNotBeWrittenIsRefused) {
+  RawPeer peer({.access = IBV_ACCESS_REMOTE_READ});
+  ASSERT_EQ(post_read(peer, 1, 10), 0);
+  peer.device->poll();
+  ASSERT_EQ(peer.device->done.size(), 1U);
+  EXPECT_EQ(peer.device->done[0].status, IBV_WC_LOC_PROT_ERR);
+  EXPECT_TRUE(peer.receive().empty());
+}
+
+TEST(RequesterGather, SegmentsAndInlineBytesArriveJoined) {
+  RawPeer peer({.max_inline = 64});
+  fill_pattern(peer.device->buffer, 4);
+  ibv_sge segments[3] = {peer.device->sge(0, 700), peer.device->sge(5000, 0), peer.device->sge(9000, 800)};
+  ibv_send_wr wr{};
+  wr.opcode = IBV_WR_SEND;
+  wr.sg_list = segments;
+  wr.num_sge = 3;
+  ibv_send_wr* bad = nullptr;
+  ASSERT_EQ(ibv_post_send(peer.device->qp, &wr, &bad), 0);
+  const auto seen = peer.receive();
+  ASSERT_EQ(seen.size(), 2U);
+  std::vector<std::byte> joined = seen[0].payload;
+  joined.insert(joined.end(), seen[1].payload.begin(), seen[1].payload.end());
+  ASSERT_EQ(joined.size(), 1500U);
+  EXPECT_EQ(std::memcmp(joined.data(), peer.device->buffer.data(), 700), 0);
+  EXPECT_EQ(std::memcmp(joined.data() + 700, peer.device->buffer.data() + 9000, 800), 0);
+
+  std::string text = "hello";
+  segments[0] = {reinterpret_cast<std::uint64_t>(text.data()), 5, 0};  // inline needs no key
+  wr.num_sge = 1;
+  wr.send_flags = IBV_SEND_INLINE;
+  ASSERT_EQ(ibv_post_send(peer.device->qp, &wr, &bad), 0);
+  text = "gone!";
+  const auto sent = peer.receive();
+  ASSERT_EQ(sent.size(), 1U);
+  EXPECT_EQ(std::memcmp(sent[0].payload.data(), "hello", 5), 0);
+}
+
+}  // namespace
+}  // namespace fairlead::soft::test

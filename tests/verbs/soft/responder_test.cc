@@ -1,0 +1,344 @@
+#include "tests/verbs/soft/raw_peer.h"
+
+namespace fairlead::soft::test {
+namespace {
+
+bool untouched(const Endpoint& endpoint) {
+  return std::all_of(endpoint.buffer.begin(), endpoint.buffer.end(), [](auto byte) { return byte == 0; });
+}
+
+TEST(ResponderWrite, PlacesTheBytesAndAcknowledges) {
+  RawPeer peer;
+  peer.send({.opcode = Opcode::kWriteFirst,
+             .psn = peer.psn,
+             .payload = RawPeer::payload(1024, 1),
+             .reth = peer.target(10, 1030),
+             .ack_request = false});
+  EXPECT_TRUE(peer.receive().empty());
+  peer.send({.opcode = Opcode::kWriteLast, .psn = peer.psn + 1, .payload = RawPeer::payload(6, 2)});
+  peer.expect_answer(Syndrome::kAck, peer.psn + 1);
+  EXPECT_EQ(peer.device->buffer[9], 0);
+  EXPECT_EQ(peer.device->buffer[10], 1);
+  EXPECT_EQ(peer.device->buffer[1033], 1);
+  EXPECT_EQ(peer.device->buffer[1034], 2);
+  EXPECT_EQ(peer.device->buffer[1039], 2);
+  EXPECT_EQ(peer.device->buffer[1040], 0);
+  EXPECT_TRUE(peer.device->done.empty());
+}
+
+struct BadWrite {
+  const char* name;
+  std::function<void(RawPeer&, Reth&)> spoil;
+  Syndrome answer;
+};
+class ResponderBadWrite : public testing::TestWithParam<BadWrite> {};
+
+TEST_P(ResponderBadWrite, IsRefusedAndTouchesNothing) {
+  RawPeer peer;
+  Forged packet{
+      .opcode = Opcode::kWriteOnly, .psn = peer.psn, .payload = RawPeer::payload(64, 1), .reth = peer.target(0, 64)};
+  GetParam().spoil(peer, packet.reth);
+  ASSERT_EQ(peer.device->post_recv(5, 0, 10), 0);
+  peer.send(packet);
+  peer.expect_answer(GetParam().answer, peer.psn);
+  EXPECT_TRUE(untouched(*peer.device));
+  EXPECT_EQ(peer.device->state(), IBV_QPS_ERR);
+  ASSERT_EQ(peer.device->done.size(), 1U);
+  EXPECT_EQ(peer.device->done[0].wr_id, 5U);
+  EXPECT_EQ(peer.device->done[0].status, IBV_WC_WR_FLUSH_ERR);
+  // A lost refusal is repeated when the peer asks again; nothing is executed any more.
+  packet.reth = peer.target(0, 64);
+  peer.send(packet);
+  peer.expect_answer(GetParam().answer, peer.psn);
+  EXPECT_TRUE(untouched(*peer.device));
+}
+
+constexpr std::size_t kBuffer = EndpointOptions{}.buffer_bytes;
+
+INSTANTIATE_TEST_SUITE_P(
+    Cases, ResponderBadWrite,
+    testing::Values(
+        BadWrite{"wrong_key", [](RawPeer&, Reth& reth) { reth.rkey ^= 1; }, Syndrome::kNakRemoteAccess},
+        BadWrite{"key_far_off", [](RawPeer&, Reth& reth) { reth.rkey ^= 0x80000000; }, Syndrome::kNakRemoteAccess},
+        BadWrite{"one_before", [](RawPeer&, Reth& reth) { reth.address -= 1; }, Syndrome::kNakRemoteAccess},
+        BadWrite{"one_past", [](RawPeer&, Reth& reth) { reth.address += kBuffer - 63; }, Syndrome::kNakRemoteAccess},
+        BadWrite{"wraps", [](RawPeer&, Reth& reth) { reth.address = ~std::uint64_t{0} - 10; },
+                 Syndrome::kNakRemoteAccess},
+        BadWrite{"longer_than_region", [](RawPeer&, Reth& reth) { reth.length = kBuffer + 1; },
+                 Syndrome::kNakRemoteAccess},
+        BadWrite{"length_2_31_plus_1", [](RawPeer&, Reth& reth) { reth.length = 0x80000001; },
+                 Syndrome::kNakInvalidRequest},
+        BadWrite{"length_too_small", [](RawPeer&, Reth& reth) { reth.length = 63; }, Syndrome::kNakInvalidRequest},
+        BadWrite{"length_too_large", [](RawPeer&, Reth& reth) { reth.length = 65; }, Syndrome::kNakInvalidRequest},
+        BadWrite{"deregistered",
+                 [](RawPeer& peer, Reth&) {
+                   EXPECT_EQ(api().dereg_mr(std::exchange(peer.device->mr, nullptr)), 0);
+                   peer.device->mr = api().reg_mr(peer.device->pd, peer.device->buffer.data(), kBuffer, 7);
+                   // The key must be a new one, else the test proves nothing.
+                 },
+                 Syndrome::kNakRemoteAccess}),
+    [](const auto& tested) { return std::string(tested.param.name); });
+
+TEST(ResponderAccess, OfTheRegionAndOfTheQueuePairBothCount) {
+  {
+    RawPeer peer({.access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ});
+    peer.send(
+        {.opcode = Opcode::kWriteOnly, .psn = peer.psn, .payload = RawPeer::payload(4, 1), .reth = peer.target(0, 4)});
+    peer.expect_answer(Syndrome::kNakRemoteAccess, peer.psn);
+  }
+  {
+    RawPeer peer({.access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE});
+    peer.send({.opcode = Opcode::kReadRequest, .psn = peer.psn, .reth = peer.target(0, 4)});
+    peer.expect_answer(Syndrome::kNakRemoteAccess, peer.psn);
+  }
+  RawPeer peer;
+  ibv_qp_attr attr{};
+  attr.qp_access_flags = IBV_ACCESS_REMOTE_READ;
+  ASSERT_EQ(api().modify_qp(peer.device->qp, &attr, IBV_QP_ACCESS_FLAGS), 0);
+  peer.send(
+      {.opcode = Opcode::kWriteOnly, .psn = peer.psn, .payload = RawPeer::payload(4, 1), .reth = peer.target(0, 4)});
+  peer.expect_answer(Syndrome::kNakRemoteAccess, peer.psn);
+  EXPECT_TRUE(untouched(*peer.device));
+}
+
+TEST(ResponderAccess, ARegionOfAnotherProtectionDomainIsOutOfReach) {
+  RawPeer peer;
+  ibv_pd* other = api().alloc_pd(peer.device->context);
+  ibv_mr* region = api().reg_mr(other, peer.device->buffer.data(), 100, 7);
+  Reth reth = peer.target(0, 4);
+  reth.rkey = region->rkey;
+  peer.send({.opcode = Opcode::kWriteOnly, .psn = peer.psn, .payload = RawPeer::payload(4, 1), .reth = reth});
+  peer.expect_answer(Syndrome::kNakRemoteAccess, peer.psn);
+  EXPECT_EQ(api().dealloc_pd(other), EBUSY);
+  EXPECT_EQ(api().dereg_mr(region), 0);
+  EXPECT_EQ(api().dealloc_pd(other), 0);
+}
+
+TEST(ResponderWrite, OfNothingNeedsNoKey) {
+  RawPeer peer;
+  peer.send({.opcode = Opcode::kWriteOnly, .psn = peer.psn, .reth = {1, 2, 0}});
+  peer.expect_answer(Syndrome::kAck, peer.psn);
+}
+
+TEST(ResponderWrite, ARegionThatGoesInTheMiddleOfAMessageIsNotTouchedAgain) {
+  RawPeer peer;
+  peer.send({.opcode = Opcode::kWriteFirst,
+             .psn = peer.psn,
+             .payload = RawPeer::payload(1024, 1),
+             .reth = peer.target(0, 2048),
+             .ack_request = false});
+  ASSERT_EQ(api().dereg_mr(std::exchange(peer.device->mr, nullptr)), 0);
+  peer.send({.opcode = Opcode::kWriteLast, .psn = peer.psn + 1, .payload = RawPeer::payload(1024, 2)});
+  peer.expect_answer(Syndrome::kNakRemoteAccess, peer.psn + 1);
+  EXPECT_EQ(peer.device->buffer[1023], 1);
+  EXPECT_EQ(peer.device->buffer[1024], 0);
+}
+
+TEST(ResponderOpcodes, OutOfSequenceOrOfWrongLengthAreInvalid) {
+  const auto refused = [](std::vector<Forged> packets) {
+    RawPeer peer;
+    std::uint32_t offset = 0;
+    for (Forged& packet : packets) {
+      packet.psn = peer.psn + offset++;
+      if (packet.reth.length != 0) packet.reth = peer.target(0, packet.reth.length);
+      packet.ack_request = false;
+      peer.device->post_recv(offset, 0, 100'000);
+      peer.send(packet);
+    }
+    peer.expect_answer(Syndrome::kNakInvalidRequest, peer.psn + (offset - 1));
+    EXPECT_EQ(peer.device->state(), IBV_QPS_ERR);
+  };
+  const auto full = RawPeer::payload(1024, 1);
+  const auto small = RawPeer::payload(8, 1);
+  refused({{.opcode = Opcode::kWriteMiddle, .payload = full}});
+  refused({{.opcode = Opcode::kSendLast, .payload = small}});
+  refused({{.opcode = Opcode::kSendFirst, .payload = full}, {.opcode = Opcode::kSendOnly, .payload = small}});
+  refused({{.opcode = Opcode::kSendFirst, .payload = full}, {.opcode = Opcode::kWriteLast, .payload = small}});
+  refused({{.opcode = Opcode::kWriteFirst, .payload = full, .reth = {0, 0, 4096}},
+           {.opcode = Opcode::kReadRequest, .reth = {0, 0, 8}}});
+  refused({{.opcode = Opcode::kSendFirst, .payload = small}});
+  refused({{.opcode = Opcode::kSendOnly, .payload = RawPeer::payload(1028, 1)}});
+  refused({{.opcode = Opcode::kSendFirst, .payload = full}, {.opcode = Opcode::kSendLast}});
+  refused({{.opcode = Opcode::kWriteFirst, .payload = full, .reth = {0, 0, 1024}}});
+  refused({{.opcode = Opcode::kReadRequest, .payload = small, .reth = {0, 0, 8}}});
+  refused({{.opcode = Opcode::kCompareSwap}});
+  refused({{.opcode = Opcode::kSendOnlyInvalidate, .payload = small}});
+}
+
+TEST(ResponderPsn, AGapIsReportedOnceAndTheRestDropped) {
+  RawPeer peer;
+  const auto write = [&](std::uint32_t offset, unsigned value) {
+    peer.send({.opcode = Opcode::kWriteOnly,
+               .psn = peer.psn + offset,
+               .payload = RawPeer::payload(4, value),
+               .reth = peer.target(4 * offset, 4)});
+  };
+  write(1, 1);
+  peer.expect_answer(Syndrome::kNakSequence, peer.psn);
+  write(2, 1);
+  EXPECT_TRUE(peer.receive().empty());
+  EXPECT_TRUE(untouched(*peer.device));
+  write(0, 1);
+  peer.expect_answer(Syndrome::kAck, peer.psn);
+  write(2, 1);
+  peer.expect_answer(Syndrome::kNakSequence, peer.psn + 1);
+  EXPECT_EQ(peer.device->counter("out_of_seq_request"), 3U);
+}
+
+TEST(ResponderPsn, ADuplicateIsAcknowledgedAndNotExecuted) {
+  RawPeer peer;
+  Forged packet{
+      .opcode = Opcode::kWriteOnly, .psn = peer.psn, .payload = RawPeer::payload(4, 1), .reth = peer.target(0, 4)};
+  peer.send(packet);
+  peer.expect_answer(Syndrome::kAck, peer.psn);
+  packet.payload = RawPeer::payload(4, 9);
+  peer.send(packet);
+  peer.expect_answer(Syndrome::kAck, peer.psn);
+  EXPECT_EQ(peer.device->buffer[0], 1);
+  packet.psn = peer.psn - 0x100000;  // far behind
+  peer.send(packet);
+  peer.expect_answer(Syndrome::kAck, peer.psn);
+  EXPECT_EQ(peer.device->buffer[0], 1);
+  EXPECT_EQ(peer.device->counter("duplicate_request"), 2U);
+}
+
+TEST(ResponderPsn, DuplicateReadIsReplayed) {
+  RawPeer peer;
+  fill_pattern(peer.device->buffer, 3);
+  const Forged request{.opcode = Opcode::kReadRequest, .psn = peer.psn, .reth = peer.target(7, 2500)};
+  peer.send(request);
+  const auto first = peer.receive();
+  ASSERT_EQ(first.size(), 3U);
+  EXPECT_EQ(first[0].opcode, Opcode::kReadResponseFirst);
+  EXPECT_EQ(first[1].opcode, Opcode::kReadResponseMiddle);
+  EXPECT_EQ(first[2].opcode, Opcode::kReadResponseLast);
+  EXPECT_EQ(first[2].psn, peer.psn + 2);
+  EXPECT_EQ(first[2].payload.size(), 452U);
+  EXPECT_EQ(std::memcmp(first[0].payload.data(), &peer.device->buffer[7], 1024), 0);
+  // Its tail alone, as a requester asks that lost the last response.
+  peer.send({.opcode = Opcode::kReadRequest, .psn = peer.psn + 2, .reth = peer.target(7 + 2048, 452)});
+  const auto again = peer.receive();
+  ASSERT_EQ(again.size(), 1U);
+  EXPECT_EQ(again[0].opcode, Opcode::kReadResponseOnly);
+  EXPECT_EQ(again[0].psn, peer.psn + 2);
+  EXPECT_EQ(again[0].payload, first[2].payload);
+  // More than was ever asked is no repetition.
+  peer.send({.opcode = Opcode::kReadRequest, .psn = peer.psn + 2, .reth = peer.target(0, 4000)});
+  EXPECT_TRUE(peer.receive().empty());
+  // The next new request is expected behind all the responses.
+  peer.send({.opcode = Opcode::kWriteOnly,
+             .psn = peer.psn + 3,
+             .payload = RawPeer::payload(4, 1),
+             .reth = peer.target(0, 4)});
+  peer.expect_answer(Syndrome::kAck, peer.psn + 3);
+}
+
+TEST(ResponderReads, MoreThanWereAgreedOnAreInvalid) {
+  RawPeer peer({}, {.max_reads = 0});
+  peer.send({.opcode = Opcode::kReadRequest, .psn = peer.psn, .reth = peer.target(0, 8)});
+  peer.expect_answer(Syndrome::kNakInvalidRequest, peer.psn);
+}
+
+TEST(ResponderSend, WithoutAReceiveAsksToWait) {
+  RawPeer peer({}, {.min_rnr_timer = 9});
+  const Forged packet{.opcode = Opcode::kSendOnlyImmediate,
+                      .psn = peer.psn,
+                      .payload = RawPeer::payload(10, 5),
+                      .immediate = 0xabcd,
+                      .solicited = true};
+  peer.send(packet);
+  peer.expect_answer(static_cast<Syndrome>(0x20 | 9), peer.psn);
+  ASSERT_EQ(peer.device->post_recv(1, 100, 10), 0);
+  peer.send(packet);
+  peer.expect_answer(Syndrome::kAck, peer.psn);
+  ASSERT_EQ(peer.device->done.size(), 1U);
+  EXPECT_EQ(peer.device->done[0].byte_len, 10U);
+  EXPECT_EQ(peer.device->done[0].imm_data, 0xabcdU);
+  EXPECT_EQ(peer.device->buffer[100], 5);
+  EXPECT_EQ(peer.device->counter("send_rnr_err"), 1U);
+}
+
+TEST(ResponderSend, AnImmediateWithAWriteNeedsAReceiveToo) {
+  RawPeer peer;
+  const Forged packet{.opcode = Opcode::kWriteOnlyImmediate,
+                      .psn = peer.psn,
+                      .payload = RawPeer::payload(4, 5),
+                      .reth = peer.target(0, 4),
+                      .immediate = 77};
+  peer.send(packet);
+  peer.expect_answer(static_cast<Syndrome>(0x20 | 12), peer.psn);
+  EXPECT_TRUE(untouched(*peer.device));
+  ASSERT_EQ(peer.device->post_recv(1, 0, 0), 0);
+  peer.send(packet);
+  peer.expect_answer(Syndrome::kAck, peer.psn);
+  ASSERT_EQ(peer.device->done.size(), 1U);
+  EXPECT_EQ(peer.device->done[0].opcode, IBV_WC_RECV_RDMA_WITH_IMM);
+  EXPECT_EQ(peer.device->done[0].imm_data, 77U);
+  EXPECT_EQ(peer.device->done[0].byte_len, 4U);
+}
+
+TEST(ResponderSend, LongerThanTheReceiveFailsBothEnds) {
+  RawPeer peer;
+  ASSERT_EQ(peer.device->post_recv(1, 0, 9), 0);
+  ASSERT_EQ(peer.device->post_recv(2, 0, 9), 0);
+  peer.send({.opcode = Opcode::kSendOnly, .psn = peer.psn, .payload = RawPeer::payload(10, 5)});
+  peer.expect_answer(Syndrome::kNakInvalidRequest, peer.psn);
+  ASSERT_EQ(peer.device->done.size(), 2U);
+  EXPECT_EQ(peer.device->done[0].status, IBV_WC_LOC_LEN_ERR);
+  EXPECT_EQ(peer.device->done[1].status, IBV_WC_WR_FLUSH_ERR);
+  EXPECT_TRUE(untouched(*peer.device));
+}
+
+TEST(ResponderSend, IntoMemoryWithoutAKeyIsALocalError) {
+  RawPeer peer;
+  ibv_mr* read_only = api().reg_mr(peer.device->pd, peer.device->buffer.data(), 100, IBV_ACCESS_REMOTE_READ);
+  std::swap(read_only, peer.device->mr);
+  ASSERT_EQ(peer.device->post_recv(1, 0, 9), 0);
+  std::swap(read_only, peer.device->mr);
+  peer.send({.opcode = Opcode::kSendOnly, .psn = peer.psn, .payload = RawPeer::payload(4, 5)});
+  peer.expect_answer(Syndrome::kNakRemoteOperation, peer.psn);
+  ASSERT_EQ(peer.device->done.size(), 1U);
+  EXPECT_EQ(peer.device->done[0].status, IBV_WC_LOC_PROT_ERR);
+  EXPECT_TRUE(untouched(*peer.device));
+  EXPECT_EQ(api().dereg_mr(read_only), 0);
+}
+
+TEST(ResponderDrops, WhatIsNotForUsSilently) {
+  RawPeer peer;
+  const Forged good{
+      .opcode = Opcode::kWriteOnly, .psn = peer.psn, .payload = RawPeer::payload(4, 1), .reth = peer.target(0, 4)};
+  Forged packet = good;
+  packet.pkey = 0x7ffe;
+  peer.send(packet);
+  packet = good;
+  packet.qpn = peer.device->qp->qp_num ^ 1;
+  peer.send(packet);
+  packet = good;
+  packet.qpn = peer.device->qp->qp_num ^ 0x800000;
+  peer.send(packet);
+  peer.route.source = Gid::from_ipv4(0x0a000003);  // an ICRC for another address
+  peer.send(good);
+  peer.route.source = peer.port->address();
+  EXPECT_TRUE(peer.receive().empty());
+  EXPECT_TRUE(untouched(*peer.device));
+  EXPECT_EQ(peer.device->counter("drop_pkey"), 1U);
+  EXPECT_EQ(peer.device->counter("drop_no_qp"), 2U);
+  EXPECT_EQ(peer.device->counter("drop_icrc"), 1U);
+  packet = good;
+  packet.pkey = 0x7fff;  // a limited member of the partition
+  peer.send(packet);
+  peer.expect_answer(Syndrome::kAck, peer.psn);
+}
+
+TEST(ResponderDrops, EverythingInTheErrorState) {
+  RawPeer peer;
+  ASSERT_EQ(peer.device->to_state(IBV_QPS_ERR), 0);
+  peer.send(
+      {.opcode = Opcode::kWriteOnly, .psn = peer.psn, .payload = RawPeer::payload(4, 1), .reth = peer.target(0, 4)});
+  EXPECT_TRUE(peer.receive().empty());
+  EXPECT_TRUE(untouched(*peer.device));
+  EXPECT_EQ(peer.device->counter("drop_state"), 1U);
+}
+
+}  // namespace
+}  // namespace fairlead::soft::test

@@ -9,26 +9,34 @@ namespace fairlead::cli {
 
 using std::chrono::steady_clock;
 
+namespace {
+
+// A reader that went away must not end what is going on, so nothing here throws.
+void put(std::FILE* out, std::string_view text) {
+  std::fwrite(text.data(), 1, text.size(), out);
+  std::fflush(out);
+}
+
+}  // namespace
+
 Console::Console(std::string command, bool json_on_stdout)
     : command_(std::move(command)),
       out_(json_on_stdout ? stderr : stdout),
       terminal_(::isatty(::fileno(json_on_stdout ? stderr : stdout)) != 0) {}
 
 void Console::clear_bar() {
-  if (bar_shown_) fmt::print(out_, "\r\033[K");
+  if (bar_shown_) put(out_, "\r\033[K");
   bar_shown_ = false;
 }
 
 void Console::line(std::string_view text) {
   clear_bar();
-  fmt::print(out_, "{}\n", text);
-  std::fflush(out_);
+  put(out_, std::string(text) + "\n");
 }
 
 void Console::error(std::string_view text) {
   clear_bar();
-  std::fflush(out_);
-  fmt::print(stderr, "fairlead {}: error: {}\n", command_, text);
+  put(stderr, fmt::format("fairlead {}: error: {}\n", command_, text));
 }
 
 Progress::Progress(Console& console, std::uint64_t total_bytes) : console_(console), total_(total_bytes) {}
@@ -44,10 +52,10 @@ void Progress::update(std::uint64_t bytes) {
     drawn_ = now;
     constexpr std::size_t kWidth = 40;
     const auto filled = static_cast<std::size_t>(part * kWidth);
-    fmt::print(console_.out_, "\r[{}{}] {:3.0f} %  {} of {}, {}/s\033[K", std::string(filled, '#'),
-               std::string(kWidth - filled, '.'), 100 * part, bench::format_bytes(static_cast<double>(bytes)),
-               bench::format_bytes(static_cast<double>(total_)), rate);
-    std::fflush(console_.out_);
+    put(console_.out_,
+        fmt::format("\r[{}{}] {:3.0f} %  {} of {}, {}/s\033[K", std::string(filled, '#'),
+                    std::string(kWidth - filled, '.'), 100 * part, bench::format_bytes(static_cast<double>(bytes)),
+                    bench::format_bytes(static_cast<double>(total_)), rate));
     console_.bar_shown_ = true;
     return;
   }

@@ -140,8 +140,9 @@ std::vector<DeviceInfo> explain_device(const PortFacts& port, int configured_gid
          .usable = verdict.usable,
          .reason = verdict.reason});
   }
-  std::stable_partition(infos.begin(), infos.end(),
-                        [](const DeviceInfo& info) { return info.reason.starts_with("chosen"); });
+  const auto chosen = std::find_if(infos.begin(), infos.end(),
+                                   [](const DeviceInfo& info) { return info.reason.starts_with("chosen"); });
+  if (chosen != infos.end()) std::rotate(infos.begin(), chosen, chosen + 1);
   if (!choice.chosen && infos.empty()) infos.push_back({"verbs:" + port.device, facts, "", false, choice.reason});
   return infos;
 }

@@ -1,7 +1,14 @@
 // The sizes that every queue pair of one transport has: the configuration, cut to what the device can do.
 #pragma once
 
+#include <infiniband/verbs.h>
+
 #include <cstdint>
+#include <string_view>
+
+#include "fairlead/config.h"
+#include "fairlead/status.h"
+#include "verbs/gid_choice.h"
 
 namespace fairlead::verbs {
 
@@ -23,5 +30,10 @@ struct QueueLimits {
     return send_depth < 4 ? 1 : (send_depth / 4 < 32 ? send_depth / 4 : 32);
   }
 };
+
+/// Depths are cut to the device's limits (and that is logged); what cannot be cut is an error: kInvalidArgument (a bad
+/// setting, with its legal range), kUnavailable (a device too small for any path).
+Result<QueueLimits> queue_limits_for(std::string_view device, const VerbsConfig& config, const ibv_device_attr& attr,
+                                     const PortFacts& port);
 
 }  // namespace fairlead::verbs

@@ -15,50 +15,6 @@
 namespace fairlead::verbs {
 namespace {
 
-constexpr std::uint32_t kMaxSegments = 16;           // more per request would only make the queues larger
-constexpr std::uint32_t kMaxReceiveDepth = 0xffff;   // what a message header can return at once
-constexpr std::uint32_t kPollsPerAsyncCheck = 4096;  // a system call, for those who never sleep
-constexpr int kMaxBatchesPerPoll = 8;
-constexpr std::uint32_t kUnknownMaxMessage = 1U << 30;  // for a device that reports 0
-
-std::uint32_t cut(std::string_view device, std::string_view what, std::uint32_t wanted, std::uint32_t limit) {
-  if (wanted <= limit) return wanted;
-  log(LogLevel::kInfo, fmt::format("{}: {} is cut from {} to the device's limit of {}", device, what, wanted, limit));
-  return limit;
-}
-
-Result<QueueLimits> limits_for(std::string_view device, const VerbsConfig& config, const ibv_device_attr& attr,
-                               const PortFacts& port) {
-  const auto max_wr = static_cast<std::uint32_t>(std::max(attr.max_qp_wr, 0));
-  if (max_wr <= kControlDepth || attr.max_sge < 1) {
-    return Status(Code::kUnavailable,
-                  fmt::format("{} has {} work requests and {} segments per queue pair; more than {} and at least 1 are "
-                              "needed",
-                              device, attr.max_qp_wr, attr.max_sge, kControlDepth));
-  }
-  if (config.send_depth == 0 || config.receive_depth == 0) {
-    return Status(Code::kInvalidArgument, fmt::format("send_depth is {} and receive_depth {}; each must be at least 1",
-                                                      config.send_depth, config.receive_depth));
-  }
-  QueueLimits limits;
-  limits.max_wr_bytes = port.max_message_bytes != 0 ? port.max_message_bytes : kUnknownMaxMessage;
-  const auto largest_message =
-      static_cast<std::uint32_t>(std::min<std::uint64_t>(limits.max_wr_bytes, kMaxMessageBytes));
-  if (config.message_bytes < kMinMessageBytes || config.message_bytes > largest_message) {
-    return Status(Code::kInvalidArgument, fmt::format("message_bytes is {}; legal for {} are {}..{}",
-                                                      config.message_bytes, device, kMinMessageBytes, largest_message));
-  }
-  limits.send_depth = cut(device, "send_depth", config.send_depth, max_wr - kControlDepth);
-  limits.receive_depth =
-      cut(device, "receive_depth", config.receive_depth, std::min(max_wr - kControlDepth, kMaxReceiveDepth));
-  limits.message_bytes = config.message_bytes;
-  limits.max_segments = std::min(static_cast<std::uint32_t>(attr.max_sge), kMaxSegments);
-  if (attr.max_sge_rd > 0)
-    limits.max_segments = std::min(limits.max_segments, static_cast<std::uint32_t>(attr.max_sge_rd));
-  limits.one_sided = config.one_sided;
-  return limits;
-}
-
 std::uint8_t to_byte(int value) noexcept { return static_cast<std::uint8_t>(std::clamp(value, 0, 255)); }
 
 Status set_non_blocking(int fd, std::string_view what) {
@@ -82,7 +38,7 @@ Result<std::unique_ptr<VerbsTransport>> VerbsTransport::open(Device device, cons
     return Status(Code::kUnavailable,
                   fmt::format("{}: cannot query the device: {}", device.name, std::strerror(error)));
   }
-  auto limits = limits_for(device.name, config, attr, *port);
+  auto limits = queue_limits_for(device.name, config, attr, *port);
   if (!limits) return limits.error();
 
   std::unique_ptr<VerbsTransport> transport(new VerbsTransport(std::move(device), config, *limits, attr, *port));
@@ -252,110 +208,6 @@ void VerbsTransport::bury() noexcept {
   if (graveyard_.empty()) return;
   std::erase_if(shared_.attention, [](const Connection* connection) { return connection->released(); });
   graveyard_.clear();
-}
-
-void VerbsTransport::dispatch(const ibv_wc& completion, datapath::PathEvents& events) noexcept {
-  const std::uint32_t slot = slot_of(completion.wr_id);
-  if (slot >= slots_.size()) return;
-  Connection* connection = slots_[slot].connection.get();
-  if (connection == nullptr || path_of(connection->wr_id()) != path_of(completion.wr_id))
-    return;  // of a destroyed path
-  if (is_receive(completion.wr_id)) {
-    connection->receive_completed(completion, events);
-  } else {
-    connection->send_completed(completion, events);
-  }
-}
-
-bool VerbsTransport::poll_queue(CompletionQueues::Queue& queue, datapath::PathEvents& events) noexcept {
-  bool happened = false;
-  ibv_wc batch[kBatch];
-  for (int i = 0; i < kMaxBatchesPerPoll; ++i) {
-    const int count = ibv_poll_cq(queue.cq.get(), kBatch, batch);
-    for (int j = 0; j < count; ++j) dispatch(batch[j], events);
-    happened |= count > 0;
-    if (count < kBatch) {
-      CompletionQueues::seen_empty(queue);
-      break;
-    }
-  }
-  return happened;
-}
-
-bool VerbsTransport::attend(datapath::PathEvents& events) noexcept {
-  if (shared_.attention.empty()) return false;
-  // What asks for attention from now on is attended to by the next poll.
-  std::swap(attending_, shared_.attention);
-  // By index: a callback may open a path, which makes room in this list.
-  for (std::size_t i = 0; i < attending_.size(); ++i) {
-    Connection* connection = attending_[i];
-    if (!connection->released() && connection->wants_reason()) take_async_events();
-    if (!connection->released()) connection->advance(events);
-  }
-  attending_.clear();
-  return true;
-}
-
-bool VerbsTransport::poll(datapath::PathEvents& events) noexcept {
-  polling_ = true;
-  bool happened = false;
-  if (!stash_.empty()) {
-    happened = true;
-    for (const ibv_wc& completion : stash_) dispatch(completion, events);
-    stash_.clear();
-  }
-  // By index: a callback may open a path, and with it another queue.
-  for (std::size_t i = 0; i < queues_->all().size(); ++i) happened |= poll_queue(queues_->all()[i], events);
-  if (++polls_since_async_ >= kPollsPerAsyncCheck) {
-    polls_since_async_ = 0;
-    take_async_events();
-  }
-  happened |= attend(events);
-  polling_ = false;
-  bury();
-  return happened;
-}
-
-bool VerbsTransport::arm() noexcept {
-  drain_channel();
-  if (!shared_.attention.empty() || !stash_.empty() || take_async_events()) return false;
-  for (CompletionQueues::Queue& queue : queues_->all()) {
-    if (ibv_req_notify_cq(queue.cq.get(), 0) != 0) return false;
-    // A completion that came before the request makes no event: look again.
-    stash_.resize(kBatch);
-    const int count = ibv_poll_cq(queue.cq.get(), kBatch, stash_.data());
-    stash_.resize(static_cast<std::size_t>(std::max(count, 0)));
-    if (count > 0) return false;
-  }
-  return true;
-}
-
-void VerbsTransport::drain_channel() noexcept {
-  ibv_cq* cq = nullptr;
-  void* user = nullptr;
-  while (device_.api->get_cq_event(channel_.get(), &cq, &user) == 0) device_.api->ack_cq_events(cq, 1);
-}
-
-bool VerbsTransport::take_async_events() noexcept {
-  if (device_.context->async_fd < 0) return false;
-  bool any = false;
-  ibv_async_event event{};
-  while (device_.api->get_async_event(device_.context.get(), &event) == 0) {
-    any = true;
-    const bool fatal = event.event_type == IBV_EVENT_DEVICE_FATAL;
-    const bool of_qp = event.event_type == IBV_EVENT_QP_FATAL || event.event_type == IBV_EVENT_QP_REQ_ERR ||
-                       event.event_type == IBV_EVENT_QP_ACCESS_ERR;
-    for (Slot& slot : slots_) {
-      if (!slot.connection || !(fatal || (of_qp && slot.connection->qp() == event.element.qp))) continue;
-      slot.connection->on_async_event(event.event_type, fatal);
-    }
-    if (!of_qp) {
-      log(fatal ? LogLevel::kError : LogLevel::kInfo,
-          fmt::format("{}: asynchronous event {}", name_, static_cast<int>(event.event_type)));
-    }
-    device_.api->ack_async_event(&event);
-  }
-  return any;
 }
 
 }  // namespace fairlead::verbs

@@ -466,7 +466,7 @@ void RecordingVerbs::deliver(RecordedQp& qp, const std::vector<std::byte>& bytes
   entry.opcode = IBV_WC_RECV;
   entry.byte_len = static_cast<std::uint32_t>(bytes.size());
   entry.status = bytes.size() > receive.segment.length ? IBV_WC_LOC_LEN_ERR : IBV_WC_SUCCESS;
-  if (entry.status == IBV_WC_SUCCESS) {
+  if (entry.status == IBV_WC_SUCCESS && !bytes.empty()) {
     std::memcpy(reinterpret_cast<void*>(receive.segment.addr), bytes.data(), bytes.size());
   }
   complete(qp, qp.recv_cq, entry);

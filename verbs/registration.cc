@@ -52,7 +52,7 @@ Result<ibv_mr*> register_memory(const VerbsApi& api, ibv_pd* pd, std::string_vie
 
 Result<ibv_mr*> register_user_memory(const VerbsApi& api, ibv_pd* pd, std::string_view device,
                                      std::span<std::byte> bytes, Access access) {
-  int flags = IBV_ACCESS_LOCAL_WRITE;
+  int flags = allows(access, Access::kLocalReadOnly) ? 0 : IBV_ACCESS_LOCAL_WRITE;
   if (allows(access, Access::kRemoteRead)) flags |= IBV_ACCESS_REMOTE_READ;
   if (allows(access, Access::kRemoteWrite)) flags |= IBV_ACCESS_REMOTE_WRITE;
   auto region = register_memory(api, pd, device, bytes, flags);

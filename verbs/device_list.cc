@@ -132,6 +132,7 @@ std::vector<DeviceInfo> explain_device(const PortFacts& port, int configured_gid
   const GidChoice choice = choose_gid(port, nullptr, configured_gid_index);
   const std::string facts = fmt::format("{}, port {}, MTU {}", detail, port.port, port.active_mtu);
   std::vector<DeviceInfo> infos;
+  infos.reserve(choice.verdicts.size());
   for (const GidVerdict& verdict : choice.verdicts) {
     infos.push_back(
         {.transport = "verbs:" + port.device,

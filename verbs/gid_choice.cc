@@ -140,7 +140,7 @@ GidChoice choose_gid(const PortFacts& port, const Route* route, int configured_i
     std::string reason = ranks[i].words;
     if (chosen) {
       reason = fmt::format("chosen: {}, {}", family_name(port.gids[i].address), ranks[i].words);
-    } else if (ranks[i].usable) {
+    } else if (best && ranks[i].usable) {
       reason = lost_to(port.gids[i], port.gids[*best], ranks[i].rank == ranks[*best].rank);
     }
     choice.verdicts.push_back({port.gids[i], ranks[i].usable, chosen, std::move(reason)});

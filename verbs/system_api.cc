@@ -127,8 +127,8 @@ Status load() {
 }  // namespace
 
 Result<const VerbsApi*> system_api() {
-  static const Status status = load();
-  if (!status.ok()) return status;
+  static const Status kLoaded = load();
+  if (!kLoaded.ok()) return kLoaded;
   return &g_api;
 }
 

@@ -121,6 +121,7 @@ Result<datapath::Registration> VerbsTransport::register_region(std::span<std::by
 }
 
 void VerbsTransport::deregister_region(const datapath::Registration& registration) noexcept {
+  // NOLINTNEXTLINE(performance-no-int-to-ptr): the handle is opaque to the engine, a pointer to us
   MemoryRegion(*device_.api, reinterpret_cast<ibv_mr*>(registration.handle)).reset();
 }
 

@@ -176,7 +176,7 @@ TEST_P(TransportTest, BothDirectionsAtOnce) {
 
 TEST_P(TransportTest, CompletesInOrderWithinAKind) {
   connect();
-  Buffer from(*a.transport, 70'000), to(*b.transport, 70'000);
+  Buffer from(*a.transport, 70'000), into(*a.transport, 70'000), to(*b.transport, 70'000);
   const int rounds = scaled(300);
   std::map<OpKind, std::uint64_t> next;
   std::uint64_t posted = 0;
@@ -190,7 +190,7 @@ TEST_P(TransportTest, CompletesInOrderWithinAKind) {
     const std::size_t size = static_cast<std::size_t>(round) * 7919 % 65'536;
     for (OpKind kind : {OpKind::kWrite, OpKind::kRead, OpKind::kMessage}) {
       const std::size_t length = kind == OpKind::kMessage ? size % 200 : size;
-      const LocalSegment segment = from.segment(0, length);
+      const LocalSegment segment = (kind == OpKind::kRead ? into : from).segment(0, length);
       const WorkRequest work{.id = static_cast<std::uint64_t>(kind) << 32 | static_cast<std::uint64_t>(round),
                              .kind = kind,
                              .local = {&segment, 1},

@@ -46,7 +46,10 @@ void End::open_path(PathRole role, const std::string& host) {
   path = std::move(*opened);
 }
 
-void End::post(const WorkRequest& work) { ASSERT_EQ(path->post({&work, 1}), 1u); }
+void End::post(const WorkRequest& work) {
+  ASSERT_EQ(path->post({&work, 1}), 1u);
+  ++posted;
+}
 
 void End::write(std::uint64_t id, LocalSegment from, const Buffer& to, std::size_t offset) {
   post({.id = id,

@@ -81,6 +81,7 @@ class End : public datapath::PathEvents {
 
   std::unique_ptr<Transport> transport;
   std::unique_ptr<Path> path;
+  std::size_t posted = 0;  // by the members above
   int ready = 0;
   int downs = 0;
   Code down_code = Code::kOk;

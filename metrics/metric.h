@@ -24,7 +24,7 @@ struct Metric {
   std::vector<Sample> samples;
 };
 
-/// Called once per scrape, from a thread of the server. Must not throw.
+/// Called once per scrape, from a thread of its own. Must not throw.
 using MetricSource = std::function<std::vector<Metric>()>;
 
 }  // namespace fairlead::metrics

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <memory>
 #include <optional>
 
 namespace fairlead::tcp_fallback {
@@ -103,8 +104,9 @@ std::size_t Receiver::destination(std::span<iovec> pieces) noexcept {
     }
     verdict_ = Code::kProtectionError;
   }
-  thread_local std::array<std::byte, kDiscardBytes> bin;
-  pieces[0] = {bin.data(), std::min<std::uint64_t>(payload_left_, bin.size())};
+  // On the heap: thread-local storage is taken from the stack of every thread, also of those that have little.
+  thread_local const auto bin = std::make_unique<std::byte[]>(kDiscardBytes);
+  pieces[0] = {bin.get(), std::min<std::uint64_t>(payload_left_, kDiscardBytes)};
   return 1;
 }
 

@@ -132,7 +132,12 @@ class Case(unittest.TestCase):
 
     def start(self, *words, env=None):
         process = Process(*words, env=env)
-        self.addCleanup(process.end)
+
+        def finish():
+            process.end()
+            self.assertNotRegex(process.output, "Sanitizer|runtime error:")
+
+        self.addCleanup(finish)
         return process
 
     def serve(self, *flags, metrics=False):
@@ -173,7 +178,6 @@ class Case(unittest.TestCase):
         self.assertEqual(result[0], code, result[1])
         for pattern in patterns:
             self.assertRegex(result[1], pattern)
-        self.assertNotRegex(result[1], "Sanitizer")
 
 
 def main():

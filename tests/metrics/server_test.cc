@@ -42,6 +42,8 @@ TEST(MetricsServer, ServesMetricsAndHealthAndTellsOfAPortInUse) {
   stats.total.transfers_failed = 3;
   stats.pool_bytes = std::uint64_t{64} << 20;
   auto server = MetricsServer::start("127.0.0.1:0", [&stats] {
+    volatile char large[1 << 20];  // a source may need more stack than the web server's threads have
+    for (std::size_t i = 0; i < sizeof large; i += 4096) large[i] = 1;
     std::vector<Metric> metrics = engine_metrics(stats);
     metrics.push_back(build_metric("0.1.0", "abc", "Dev\"\n"));
     return metrics;

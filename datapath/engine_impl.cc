@@ -24,6 +24,7 @@ constexpr milliseconds kBusySleep{20};  // with sessions: their timers are this 
 constexpr milliseconds kIdleSleep{500};
 constexpr std::uint64_t kControlRounds = 32;  // the control connections are looked at every so many rounds
 constexpr milliseconds kShutDownWait{2000};
+constexpr std::chrono::seconds kAcceptPause{1};
 constexpr std::size_t kProbeBytes = 8;
 
 std::string default_name() {
@@ -125,9 +126,14 @@ Status EngineImpl::listen() {
   if (!fd) return fd.error();
   listener_ = std::move(*fd);
   listen_address_ = socket_address(listener_.get(), false);
+  watch_listener();
+  return {};
+}
+
+void EngineImpl::watch_listener() {
   epoll_event event{.events = EPOLLIN, .data = {.ptr = nullptr}};
   ::epoll_ctl(control_epoll_.get(), EPOLL_CTL_ADD, listener_.get(), &event);
-  return {};
+  accept_again_at_ = Clock::time_point::max();
 }
 
 void EngineImpl::shut_down() {
@@ -278,9 +284,14 @@ void EngineImpl::accept_connections() {
   while (true) {
     UniqueFd fd(::accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
     if (!fd) {
-      if (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR && errno != ECONNABORTED) {
-        log(LogLevel::kError, fmt::format("cannot accept on {}: {}", listen_address_, std::strerror(errno)));
-      }
+      if (errno == EAGAIN || errno == EWOULDBLOCK) return;
+      if (errno == EINTR || errno == ECONNABORTED) continue;
+      // Out of descriptors or memory: the listener stays readable, so look away for a while.
+      log(LogLevel::kError, fmt::format("cannot accept on {}: {}; trying again in {} s. {} sessions are open; raise "
+                                        "`ulimit -n` or systemd LimitNOFILE=",
+                                        listen_address_, std::strerror(errno), kAcceptPause.count(), live_.size()));
+      ::epoll_ctl(control_epoll_.get(), EPOLL_CTL_DEL, listener_.get(), nullptr);
+      accept_again_at_ = Clock::now() + kAcceptPause;
       return;
     }
     auto session = std::make_shared<SessionImpl>(shared_from_this(), false);
@@ -450,6 +461,7 @@ bool EngineImpl::progress() noexcept {
   const bool tick = now - last_tick_ >= kTick;
   if (tick || ++rounds_ % kControlRounds == 0) poll_control();
   if (tick) last_tick_ = now;
+  if (now >= accept_again_at_) watch_listener();
   bool ended = false;
   for (std::size_t i = 0; i < live_.size(); ++i) {
     if (!tick && !live_[i]->wants_advance()) continue;

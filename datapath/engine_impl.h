@@ -79,6 +79,7 @@ class EngineImpl final : public std::enable_shared_from_this<EngineImpl>, privat
   Status open_all();
   Status open_transport(const std::string& name);
   Status listen();
+  void watch_listener();
   void accept_connections();
   void poll_control();
   void signal(int change);
@@ -107,6 +108,7 @@ class EngineImpl final : public std::enable_shared_from_this<EngineImpl>, privat
   std::vector<std::shared_ptr<SessionImpl>> live_;
   std::uint64_t rounds_ = 0;
   Clock::time_point last_tick_{};
+  Clock::time_point accept_again_at_ = Clock::time_point::max();
 
   mutable std::mutex mutex_;  // guards what follows
   std::vector<std::shared_ptr<SessionImpl>> sessions_;

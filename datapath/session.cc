@@ -209,8 +209,8 @@ void SessionImpl::on_control_ready(std::uint32_t epoll_events) {
     dirty_ = true;
     return;
   }
-  channel_.reset();
   if (id() == 0) engine_->handshake_refused();
+  channel_.reset();
   fail({got.code(), fmt::format("lost {}: {}", who(), got.message())});
 }
 
@@ -511,7 +511,8 @@ void SessionImpl::finish_close() {
   event.text = reason;
   const bool lost = !close_status_.ok() && close_status_.code() != Code::kCancelled;
   if (lost) log(LogLevel::kWarning, close_status_.message());
-  push_event(std::move(event));
+  // Nobody was told of a peer that never got as far as being accepted.
+  if (active_ || was_ready()) push_event(std::move(event));
   engine_->session_closed(*this, lost);
 }
 
@@ -564,8 +565,9 @@ void SessionImpl::check_timers(Clock::time_point now) {
       send_frame(frame);
     }
   }
-  if (with_deadline_ != 0 || cancel_pending_.load(std::memory_order_relaxed) ||
-      release_deadline_ != Clock::time_point::max()) {
+  const bool deadlines = with_deadline_ != 0 && now - deadlines_checked_ >= milliseconds(1);
+  if (deadlines || cancel_pending_.load(std::memory_order_relaxed) || release_deadline_ != Clock::time_point::max()) {
+    deadlines_checked_ = now;
     check_deadlines(now);
     if (now > release_deadline_ && slot_ != nullptr && slot_->usable) {
       release_deadline_ = Clock::time_point::max();

@@ -289,6 +289,7 @@ class SessionImpl : public std::enable_shared_from_this<SessionImpl> {
   std::uint64_t last_acknowledged_ = 0;
   std::uint64_t peer_consumed_ = 0;
   std::atomic<bool> cancel_pending_{false};
+  Clock::time_point deadlines_checked_{};
   Clock::time_point release_deadline_ =
       Clock::time_point::max();  // a cancelled transfer's buffer is to be let go by then
 

@@ -1,10 +1,12 @@
 // Peers that break the control protocol: they are refused or dropped, and the engine goes on serving others.
 #include <gtest/gtest.h>
 #include <poll.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 
 #include <chrono>
 #include <functional>
+#include <thread>
 
 #include "datapath/control_channel.h"
 #include "fairlead/engine.h"
@@ -202,6 +204,23 @@ TEST_F(HostilePeer, LookupsAreAnsweredAndBounded) {
     EXPECT_LT(answer.ByteSizeLong(), datapath::FrameReader::kMaxFrame);
   }
   EXPECT_TRUE(answered);
+}
+
+TEST_F(HostilePeer, MoreConnectionsThanDescriptorsAreSurvived) {
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+  std::vector<UniqueFd> flood;
+  for (int i = 0; i < 8; ++i) flood.push_back(dial());
+  const rlimit tight{60, before.rlim_max};  // what is open stays open; accept() has no room
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &tight), 0);
+  for (int i = 0; i < 30; ++i) {
+    UniqueFd fd(::socket(AF_INET, SOCK_STREAM, 0));
+    if (!fd) break;
+    flood.push_back(std::move(fd));
+  }
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  flood.clear();
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
 }
 
 }  // namespace

@@ -16,8 +16,9 @@ namespace fairlead::verbs {
 Result<ibv_mr*> register_memory(const VerbsApi& api, ibv_pd* pd, std::string_view device, std::span<std::byte> bytes,
                                 int access_flags);
 
-/// As above for a user's region: local access always, remote access as granted. A mapping that is read-only is
-/// registered without local write where the grant does not need it; reading into it then fails.
+/// As above for a user's region: remote access as granted, local write unless the access says kLocalReadOnly. A
+/// read-only mapping that does not say so is registered without local write all the same where the grant does not need
+/// it; reading into it then fails.
 Result<ibv_mr*> register_user_memory(const VerbsApi& api, ibv_pd* pd, std::string_view device,
                                      std::span<std::byte> bytes, Access access);
 

@@ -113,6 +113,10 @@ struct Table {
       errno = owner.features_.reg_mr_errno;
       return nullptr;
     }
+    if (owner.features_.read_only && (access & IBV_ACCESS_LOCAL_WRITE) != 0) {
+      errno = EFAULT;
+      return nullptr;
+    }
     auto mr = std::make_unique<ibv_mr>();
     mr->context = pd->context;
     mr->pd = pd;

@@ -68,6 +68,7 @@ class RecordingVerbs {
     std::uint8_t link_layer = IBV_LINK_LAYER_ETHERNET;
     std::vector<GidFacts> gids;  // empty: one loopback GID at index 1
     int reg_mr_errno = 0;        // not 0: registration fails so
+    bool read_only = false;      // memory is mapped read-only: local write fails with EFAULT
     int post_send_errno = 0;     // not 0: posting fails so
   };
 
@@ -96,6 +97,8 @@ class RecordingVerbs {
 
   [[nodiscard]] const std::vector<std::string>& violations() const { return violations_; }
   [[nodiscard]] std::size_t live_regions() const { return regions_.size(); }
+  /// The flags that the region of this key was registered with.
+  [[nodiscard]] int access_of(std::uint64_t key) const { return access_.at(static_cast<std::uint32_t>(key)); }
   [[nodiscard]] std::vector<RecordedCq*> cqs();
 
  private:

@@ -203,6 +203,25 @@ TEST(Transport, RegistersWithTheGrantedAccess) {
   EXPECT_EQ(end.transport->register_region(bytes, Access::kRemoteWrite).error().code(), Code::kPermissionDenied);
 }
 
+TEST(Transport, AccessBecomesFlags) {
+  FakeEnd end({}, small_config());
+  std::vector<std::byte> bytes(100);
+  auto flags = [&](Access access) {
+    const auto registration = end.transport->register_region(bytes, access);
+    EXPECT_TRUE(registration) << registration.error().to_string();
+    if (!registration) return -1;
+    const int granted = end.verbs->access_of(registration->local);
+    end.transport->deregister_region(*registration);
+    return granted;
+  };
+  EXPECT_EQ(flags(Access::kNone), IBV_ACCESS_LOCAL_WRITE);
+  EXPECT_EQ(flags(Access::kRemoteReadWrite), IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE);
+  EXPECT_EQ(flags(Access::kRemoteRead | Access::kLocalReadOnly), IBV_ACCESS_REMOTE_READ);
+  end.verbs->features().read_only = true;
+  EXPECT_EQ(flags(Access::kRemoteRead), IBV_ACCESS_REMOTE_READ);
+  EXPECT_EQ(end.transport->register_region(bytes, Access::kRemoteReadWrite).error().code(), Code::kPermissionDenied);
+}
+
 TEST(Transport, SleepsAndWakes) {
   FakePair pair({}, small_config());
   FakeEnd& far = pair.far;

@@ -70,7 +70,7 @@ Result<Pool::Block> Pool::allocate(std::size_t bytes) {
   block.bytes = {taken->data, bytes};
   block.arena = taken->entry->memory.bytes();
   block.owner = taken->entry->owner.get();
-  block.entry = taken->entry;
+  block.entry_ = taken->entry;
   unpoison(block.bytes);
   ++stats_.blocks;
   stats_.used_bytes += class_bytes;
@@ -132,12 +132,12 @@ Result<Pool::ArenaEntry*> Pool::add_arena(std::size_t bytes) {
 void Pool::free(const Block& block) noexcept {
   const std::size_t class_bytes = class_size(block.bytes.size());
   const std::lock_guard lock(mutex_);
-  assert(block.entry != nullptr && stats_.blocks > 0);
+  assert(block.entry_ != nullptr && stats_.blocks > 0);
   --stats_.blocks;
   stats_.used_bytes -= class_bytes;
-  if (class_bytes > arena_bytes_) return drop_arena(block.entry);
+  if (class_bytes > arena_bytes_) return drop_arena(block.entry_);
   poison({block.bytes.data(), class_bytes});
-  free_[class_index(class_bytes)].push_back({block.bytes.data(), block.entry});
+  free_[class_index(class_bytes)].push_back({block.bytes.data(), block.entry_});
 }
 
 void Pool::drop_arena(ArenaEntry* entry) noexcept {

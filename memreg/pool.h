@@ -37,7 +37,7 @@ class Pool {
 
    private:
     friend class Pool;
-    ArenaEntry* entry = nullptr;
+    ArenaEntry* entry_ = nullptr;
   };
   struct Stats {
     std::size_t arenas = 0, arena_bytes = 0;

@@ -119,19 +119,21 @@ Status TensorSpec::check(std::uint64_t region_bytes) const {
   if (byte_count() > static_cast<std::uint64_t>(kMaxBytes)) {
     return {Code::kInvalidArgument, fmt::format("tensor {} is larger than 2^63 - 1 bytes", to_string())};
   }
-  const Status outside(Code::kOutOfRange, fmt::format("tensor {} at offset {} does not fit a region of {} bytes",
-                                                      to_string(), offset, region_bytes));
-  if (offset > region_bytes) return outside;
+  const auto outside = [&] {
+    return Status(Code::kOutOfRange, fmt::format("tensor {} at offset {} does not fit a region of {} bytes",
+                                                 to_string(), offset, region_bytes));
+  };
+  if (offset > region_bytes) return outside();
   if (element_count() == 0) return {};
   // The lowest and the highest element, relative to element 0. Each term is below 2^126; the sums are kept below 2^65.
   __int128 low = 0, high = 0;
   for (std::size_t i = 0; i < rank; ++i) {
     const __int128 reach = static_cast<__int128>(shape[i] - 1) * strides[i];
-    if (reach > kMaxBytes || reach < -kMaxBytes) return outside;
+    if (reach > kMaxBytes || reach < -kMaxBytes) return outside();
     (reach < 0 ? low : high) += reach;
-    if (high > kMaxBytes || low < -kMaxBytes) return outside;
+    if (high > kMaxBytes || low < -kMaxBytes) return outside();
   }
-  if (low * size + offset < 0 || (high + 1) * size + offset > region_bytes) return outside;
+  if (low * size + offset < 0 || (high + 1) * size + offset > region_bytes) return outside();
   return {};
 }
 

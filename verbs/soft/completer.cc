@@ -13,7 +13,8 @@ namespace fairlead::soft::completer {
 namespace {
 
 // Probes resend early, where the ack timeout that users set (67 ms and more) would stall. They never fail a WQE.
-constexpr Nanos kLeastProbe = 4 * kMillisecond;
+constexpr Nanos kFirstProbe = 4 * kMillisecond;  // before a round trip was timed
+constexpr Nanos kLeastProbe = 1 * kMillisecond;
 constexpr Nanos kMostProbe = 1 * kSecond;
 constexpr unsigned kMostBackoff = 8;
 constexpr std::uint8_t kRetryForever = 7;  // of rnr_retry
@@ -26,7 +27,8 @@ bool outstanding(const SendState& s) noexcept { return s.una.before(s.sent_end);
 void start_timer(Qp& qp) noexcept {
   SendState& s = qp.send;
   const Nanos now = qp.domain.now();
-  const Nanos probe = std::clamp(4 * s.srtt, kLeastProbe, kMostProbe) << s.backoff;
+  const Nanos patience = s.srtt == 0 ? kFirstProbe : s.srtt + 4 * s.rttvar;  // RFC 6298
+  const Nanos probe = std::clamp(patience, kLeastProbe, kMostProbe) << s.backoff;
   s.deadline = now + std::min(probe, kMostProbe);
   if (const Nanos timeout = ack_timeout(qp); timeout != 0) {
     const Nanos expiry = s.progress_at + timeout * (Nanos{s.retries} + 1);
@@ -44,6 +46,8 @@ void progressed(Qp& qp) noexcept {
   s.rnr_wait = false;  // a copy of the refused packet was taken after all
   if (s.timing && s.timed_psn.before(s.una)) {
     const Nanos sample = s.progress_at - s.timed_at;
+    const Nanos difference = sample > s.srtt ? sample - s.srtt : s.srtt - sample;
+    s.rttvar = s.srtt == 0 ? sample / 2 : s.rttvar - s.rttvar / 4 + difference / 4;
     s.srtt = s.srtt == 0 ? sample : s.srtt - s.srtt / 8 + sample / 8;
     s.timing = false;
   }
@@ -129,9 +133,12 @@ void advance(Qp& qp, Psn end) noexcept {
 }
 
 // The peer has answered something later: READ responses from una on were lost.
-void implied_nak(Qp& qp) noexcept {
+void implied_nak(Qp& qp, Psn answered) noexcept {
   SendState& s = qp.send;
-  if (s.implied_nak && s.implied_nak_at == s.una) return;
+  // One flight of answers implies it once; if their PSNs go back, they are another flight, that of a repetition.
+  const bool same_flight = s.implied_nak && s.implied_nak_at == s.una && answered.since(s.implied_nak_by) > 0;
+  s.implied_nak_by = answered;
+  if (same_flight) return;
   s.implied_nak = true;
   s.implied_nak_at = s.una;
   qp.domain.counters.lost_responses.add();
@@ -178,13 +185,13 @@ void on_acknowledge(Qp& qp, const Packet& packet) noexcept {
   const Psn psn = packet.bth.psn;
   if (packet.aeth.is_ack()) {
     advance(qp, psn + 1);
-    if (s.una.before(psn + 1) && qp.current_state() == IBV_QPS_RTS) implied_nak(qp);
+    if (s.una.before(psn + 1) && qp.current_state() == IBV_QPS_RTS) implied_nak(qp, psn);
     return;
   }
   // A NAK acknowledges what lies before it.
   advance(qp, psn);
   if (qp.current_state() != IBV_QPS_RTS) return;
-  if (s.una != psn) return implied_nak(qp);
+  if (s.una != psn) return implied_nak(qp, psn);
   if (packet.aeth.is_rnr_nak()) {
     on_rnr_nak(qp, packet.aeth);
   } else {
@@ -197,7 +204,7 @@ void on_read_response(Qp& qp, const Packet& packet) noexcept {
   const Psn psn = packet.bth.psn;
   advance(qp, psn);
   if (qp.current_state() != IBV_QPS_RTS) return;
-  if (s.una != psn) return implied_nak(qp);
+  if (s.una != psn) return implied_nak(qp, psn);
   const SendWqe& wqe = qp.sq.at(qp.sq.head());
   if (!wqe.is_read()) return qp.domain.counters.drop_bogus.add();
 

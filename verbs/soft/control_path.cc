@@ -16,8 +16,9 @@ Device& impl(ibv_context* context) noexcept { return static_cast<Device&>(*conte
 Cq& impl(ibv_cq* cq) noexcept { return static_cast<Cq&>(*cq); }
 Qp& impl(ibv_qp* qp) noexcept { return static_cast<Qp&>(*qp); }
 
+// A refusal is often the answer to a question (how much inline data?), so it is no error of itself.
 std::nullptr_t refuse(int error, std::string_view what) {
-  log(LogLevel::kError, fmt::format("softroce: {}", what));
+  log(LogLevel::kInfo, fmt::format("softroce: {}", what));
   errno = error;
   return nullptr;
 }

@@ -45,12 +45,14 @@ struct SendState {
   bool rnr_wait = false;
   bool implied_nak = false;  // answered already for implied_nak_at
   Psn implied_nak_at;
+  Psn implied_nak_by;  // the last answer that lay past the gap
   std::uint8_t retries = 0;
   std::uint8_t rnr_retries = 0;
   unsigned backoff = 0;
   Nanos progress_at = 0;
   Nanos deadline = 0;  // 0: no timer
   Nanos srtt = 0;
+  Nanos rttvar = 0;
   bool timing = false;
   Psn timed_psn;
   Nanos timed_at = 0;
@@ -75,6 +77,7 @@ struct ReceiveState {
   std::uint32_t write_left = 0;
   std::uint64_t received = 0;  // bytes of the current message
   bool gap_reported = false;   // a NAK for `expected` was sent
+  Psn last_ahead;              // the last PSN received past the gap
 
   bool ack_due = false;
   Psn ack_psn;

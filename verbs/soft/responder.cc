@@ -212,6 +212,7 @@ void refuse(Qp& qp, const Packet& packet, Verdict verdict) noexcept {
     case Verdict::kNotReady:
       qp.domain.counters.send_rnr_err.add();
       r.gap_reported = true;  // what follows it on the wire is dropped silently
+      r.last_ahead = psn;
       return owe_answer(qp, psn,
                         static_cast<std::uint8_t>(static_cast<unsigned>(Syndrome::kRnrNak) | qp.attr.min_rnr_timer));
     case Verdict::kInvalid:
@@ -304,7 +305,10 @@ void on_request(Qp& qp, const Packet& packet) noexcept {
   if (ahead < 0) return on_duplicate(qp, packet);
   if (ahead > 0) {
     qp.domain.counters.out_of_seq_request.add();
-    if (r.gap_reported) return;
+    // The requester has gone back if its PSNs do: then what we wait for was lost once more.
+    const bool again = r.gap_reported && packet.bth.psn.since(r.last_ahead) <= 0;
+    r.last_ahead = packet.bth.psn;
+    if (r.gap_reported && !again) return;
     r.gap_reported = true;
     qp.domain.counters.send_seq_err.add();
     return owe_answer(qp, r.expected, static_cast<std::uint8_t>(Syndrome::kNakSequence));

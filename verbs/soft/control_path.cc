@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include <cerrno>
+#include <memory>
 #include <new>
+#include <system_error>
 
 #include "fairlead/log.h"
 #include "verbs/soft/cq.h"
@@ -25,12 +27,7 @@ std::nullptr_t refuse(int error, std::string_view what) {
 
 int close_device(ibv_context* context) {
   Device& device = impl(context);
-  bool busy = false;
-  {
-    const DomainLock lock(device.domain());
-    busy = device.domain().queue_pairs() != 0 || device.domain().regions.size() != 0;
-  }
-  if (busy) return errno = EBUSY;
+  if (device.objects.load() != 0) return errno = EBUSY;  // queue pairs and regions need a protection domain
   delete &device;
   return 0;
 }
@@ -61,7 +58,23 @@ int query_gid_ex(ibv_context* context, std::uint32_t port, std::uint32_t index, 
   return Gid::from_verbs(entry->gid).is_null() ? ENODATA : 0;
 }
 
-ibv_pd* alloc_pd(ibv_context* context) { return new Pd(context); }
+// Out of memory or threads is an errno, not an exception through a C interface.
+template <typename Make>
+auto make_or_errno(Device& device, Make&& make) -> decltype(make()) {
+  try {
+    auto* made = make();
+    if (made != nullptr) ++device.objects;
+    return made;
+  } catch (const std::bad_alloc&) {
+    return refuse(ENOMEM, "out of memory");
+  } catch (const std::system_error& error) {
+    return refuse(error.code().value(), error.what());
+  }
+}
+
+ibv_pd* alloc_pd(ibv_context* context) {
+  return make_or_errno(impl(context), [&] { return new Pd(context); });
+}
 
 int dealloc_pd(ibv_pd* base) {
   Pd* pd = static_cast<Pd*>(base);
@@ -69,6 +82,7 @@ int dealloc_pd(ibv_pd* base) {
     const DomainLock lock(impl(pd->context).domain());
     if (pd->users != 0) return EBUSY;
   }
+  --impl(pd->context).objects;
   delete pd;
   return 0;
 }
@@ -90,7 +104,12 @@ ibv_mr* reg_mr(ibv_pd* base, void* address, std::size_t length, int access) {
   }
   Domain& domain = impl(base->context).domain();
   const DomainLock lock(domain);
-  Mr* region = domain.regions.add(static_cast<Pd&>(*base), address, length, static_cast<unsigned>(access));
+  Mr* region = nullptr;
+  try {
+    region = domain.regions.add(static_cast<Pd&>(*base), address, length, static_cast<unsigned>(access));
+  } catch (const std::bad_alloc&) {
+    return refuse(ENOMEM, "ibv_reg_mr: out of memory");
+  }
   if (region == nullptr) {
     return refuse(ENOMEM, fmt::format("ibv_reg_mr: all {} memory regions are in use; register larger ranges",
                                       MrTable::kMaxRegions));
@@ -105,10 +124,13 @@ int dereg_mr(ibv_mr* region) {
   return 0;
 }
 
-ibv_comp_channel* create_comp_channel(ibv_context* context) { return new CompChannel(context); }
+ibv_comp_channel* create_comp_channel(ibv_context* context) {
+  return make_or_errno(impl(context), [&] { return new CompChannel(context); });
+}
 
 int destroy_comp_channel(ibv_comp_channel* channel) {
   if (channel->refcnt != 0) return EBUSY;
+  --impl(channel->context).objects;
   delete static_cast<CompChannel*>(channel);
   return 0;
 }
@@ -121,8 +143,10 @@ ibv_cq* create_cq(ibv_context* context, int cqe, void* user, ibv_comp_channel* c
     return refuse(
         EINVAL, fmt::format("ibv_create_cq: comp_vector {}; legal: 0..{}", comp_vector, context->num_comp_vectors - 1));
   }
-  if (channel != nullptr) __atomic_fetch_add(&channel->refcnt, 1, __ATOMIC_RELAXED);
-  return new Cq(impl(context), cqe, user, static_cast<CompChannel*>(channel));
+  auto* cq = make_or_errno(impl(context),
+                           [&] { return new Cq(impl(context), cqe, user, static_cast<CompChannel*>(channel)); });
+  if (cq != nullptr && channel != nullptr) __atomic_fetch_add(&channel->refcnt, 1, __ATOMIC_RELAXED);
+  return cq;
 }
 
 int destroy_cq(ibv_cq* base) {
@@ -130,6 +154,7 @@ int destroy_cq(ibv_cq* base) {
   if (cq.users.load() != 0) return EBUSY;
   cq.settle_events();
   if (cq.channel != nullptr) __atomic_fetch_sub(&cq.channel->refcnt, 1, __ATOMIC_RELAXED);
+  --impl(cq.context).objects;
   delete &cq;
   return 0;
 }
@@ -176,13 +201,14 @@ ibv_qp* create_qp(ibv_pd* base, ibv_qp_init_attr* init) {
     return refuse(EINVAL, "ibv_create_qp: send_cq and recv_cq must be of the protection domain's context");
   }
   if (!within_limits(device, *init)) return nullptr;
-  device.watch();
   Domain& domain = device.domain();
-  const DomainLock lock(domain);
-  const std::uint32_t number = domain.reserve_number();
-  if (number == 0) return refuse(ENOMEM, "ibv_create_qp: all queue pairs of the device are in use");
-  auto* qp = new Qp(device, static_cast<Pd&>(*base), *init, number);
-  domain.put(*qp);
+  auto* qp = make_or_errno(device, [&] {
+    device.watch();
+    const DomainLock lock(domain);
+    auto made = std::make_unique<Qp>(device, static_cast<Pd&>(*base), *init);
+    return domain.put(*made) ? made.release() : nullptr;
+  });
+  if (qp == nullptr) return refuse(ENOMEM, "ibv_create_qp: no memory, or all queue pairs of the device are in use");
   init->cap = {qp->sq.capacity(), qp->rq.capacity(), qp->sq.max_segments(), qp->rq.max_segments(), qp->sq.max_inline()};
   return qp;
 }
@@ -206,6 +232,7 @@ int destroy_qp(ibv_qp* base) {
   ::pthread_mutex_lock(&(base->mutex));
   while (qp.events_completed != qp.async_delivered) ::pthread_cond_wait(&(base->cond), &(base->mutex));
   ::pthread_mutex_unlock(&(base->mutex));
+  --qp.device.objects;
   const DomainLock lock(qp.domain);
   delete &qp;
   return 0;

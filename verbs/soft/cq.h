@@ -26,6 +26,8 @@ class Cq : public ibv_cq {
   bool push(const ibv_wc& completion, bool solicited) noexcept;
   /// Up to `count` completions; negative when the queue overflowed and is empty.
   int pop(int count, ibv_wc* to) noexcept;
+  /// True for the first caller after an overflow.
+  [[nodiscard]] bool report_overflow() noexcept { return !overflow_reported_.exchange(true); }
   /// The next completion (solicited or failed only, if so asked) raises an event on the channel.
   void arm(bool solicited_only) noexcept;
   [[nodiscard]] bool armed() const noexcept { return armed_.load(std::memory_order_relaxed) != kUnarmed; }
@@ -51,6 +53,7 @@ class Cq : public ibv_cq {
   alignas(64) std::atomic<std::uint32_t> tail_{0};
   std::atomic<int> armed_{kUnarmed};
   std::atomic<bool> overflowed_{false};
+  std::atomic<bool> overflow_reported_{false};
   std::uint32_t delivered_ = 0;        // under ibv_cq::mutex
   std::uint32_t async_delivered_ = 0;  // likewise
 };

@@ -6,6 +6,7 @@
 
 #include <infiniband/verbs.h>
 
+#include <atomic>
 #include <memory>
 #include <vector>
 
@@ -38,6 +39,8 @@ class Device : public ibv_context {
   [[nodiscard]] Domain& domain() noexcept { return domain_; }
   [[nodiscard]] AsyncQueue& async_events() noexcept { return async_events_; }
   [[nodiscard]] Profile profile() const noexcept { return profile_; }
+  /// Protection domains, completion queues and channels that live.
+  std::atomic<int> objects{0};
   /// Starts the watcher if this device has one.
   void watch();
 

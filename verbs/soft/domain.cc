@@ -129,27 +129,27 @@ Window& Domain::peer_window(PortSlot& slot, const Gid& peer) {
   return *window;
 }
 
-std::uint32_t Domain::reserve_number() {
+bool Domain::put(Qp& qp) {
   if (free_.empty()) {
-    if (slots_.size() == kMaxQueuePairs) return 0;
-    free_.push_back(static_cast<std::uint32_t>(slots_.size()));
+    if (slots_.size() == kMaxQueuePairs) return false;
     slots_.push_back(nullptr);
     tags_.push_back(static_cast<std::uint8_t>(random_()));
     free_.reserve(slots_.capacity());
+    free_.push_back(static_cast<std::uint32_t>(slots_.size() - 1));
   }
   const std::uint32_t slot = free_.back();
   free_.pop_back();
-  while (true) {
+  std::uint32_t number = 0;
+  // 0 and 1 are management's, the last is multicast's.
+  while (number < 2 || number == Psn::kMask) {
     // Never the number that the slot had last: a late packet must not reach the new queue pair.
     tags_[slot] = static_cast<std::uint8_t>(tags_[slot] + 1 + random_() % 255);
-    const std::uint32_t number = (std::uint32_t{tags_[slot]} << 16 | slot) ^ secret_;
-    if (number > 1 && number < 0xffffff) return number;  // 0 and 1 are management's, the last is multicast's
+    number = (std::uint32_t{tags_[slot]} << 16 | slot) ^ secret_;
   }
-}
-
-void Domain::put(Qp& qp) noexcept {
-  slots_[(qp.qp_num ^ secret_) & 0xffff] = &qp;
+  qp.qp_num = number;
+  slots_[slot] = &qp;
   ++used_;
+  return true;
 }
 
 void Domain::remove(Qp& qp) noexcept {

@@ -56,9 +56,8 @@ class Domain {
   bool progress() noexcept;
   [[nodiscard]] PortSlot& add_port(std::unique_ptr<PacketPort> port);
   [[nodiscard]] Window& peer_window(PortSlot& port, const Gid& peer);
-  /// A fresh number for a queue pair, 0 when the table is full; put() or drop it.
-  [[nodiscard]] std::uint32_t reserve_number();
-  void put(Qp& qp) noexcept;
+  /// Gives the queue pair a number. False when all are in use.
+  [[nodiscard]] bool put(Qp& qp);
   void remove(Qp& qp) noexcept;
   /// The queue pair may have something to send.
   void make_ready(Qp& qp) noexcept { ready_.push_back(qp.ready); }

@@ -3,16 +3,16 @@
 namespace fairlead::soft {
 
 Mr* MrTable::add(Pd& pd, void* address, std::size_t length, unsigned access) {
+  auto region = std::make_unique<Mr>();
   if (free_.empty()) {
     if (slots_.size() == kMaxRegions) return nullptr;
-    free_.push_back(static_cast<std::uint32_t>(slots_.size()));
     slots_.emplace_back();
     tags_.push_back(static_cast<std::uint16_t>(random_() & kTagMask));
     free_.reserve(slots_.capacity());
+    free_.push_back(static_cast<std::uint32_t>(slots_.size() - 1));
   }
   const std::uint32_t slot = free_.back();
   free_.pop_back();
-  auto region = std::make_unique<Mr>();
   std::uint32_t key = 0;
   while (key == 0) {  // 0 is what an uninitialised key looks like
     // Never the tag that the slot had last: an old key must not fit the new region.

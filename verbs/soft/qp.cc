@@ -26,7 +26,7 @@ const char* name(ibv_qp_state state) noexcept {
 
 }  // namespace
 
-Qp::Qp(Device& owner, Pd& protection, const ibv_qp_init_attr& init, std::uint32_t number)
+Qp::Qp(Device& owner, Pd& protection, const ibv_qp_init_attr& init)
     : ibv_qp{},
       device(owner),
       domain(owner.domain()),
@@ -41,7 +41,6 @@ Qp::Qp(Device& owner, Pd& protection, const ibv_qp_init_attr& init, std::uint32_
   ibv_qp::pd = &protection;
   ibv_qp::send_cq = init.send_cq;
   ibv_qp::recv_cq = init.recv_cq;
-  ibv_qp::qp_num = number;
   ibv_qp::state = IBV_QPS_RESET;
   ibv_qp::qp_type = init.qp_type;
   ::pthread_mutex_init(&(ibv_qp::mutex), nullptr);
@@ -233,14 +232,14 @@ void Qp::flush() noexcept {
 void Qp::complete(Cq& cq, ibv_wc& completion, bool solicited) noexcept {
   completion.qp_num = qp_num;
   if (cq.push(completion, solicited)) return;
-  if (domain.counters.cq_overflows.get() == 0) {
-    log(LogLevel::kError,
-        fmt::format("softroce: the completion queue of qp {:#x} overflowed its {} entries; completions "
-                    "are lost; make it as long as the queues that complete to it",
-                    qp_num, cq.cqe));
-  }
   domain.counters.cq_overflows.add();
-  device.async_events().push({.element = {.cq = &cq}, .event_type = IBV_EVENT_CQ_ERR});
+  if (cq.report_overflow()) {
+    log(LogLevel::kError,
+        fmt::format("softroce: the completion queue of qp {:#x} overflowed its {} entries; completions are lost; make "
+                    "it as long as the queues that complete to it",
+                    qp_num, cq.cqe));
+    device.async_events().push({.element = {.cq = &cq}, .event_type = IBV_EVENT_CQ_ERR});
+  }
   if (current_state() != IBV_QPS_ERR) enter_error();
 }
 

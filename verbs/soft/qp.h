@@ -93,7 +93,8 @@ struct ReceiveState {
 
 class Qp : public ibv_qp {
  public:
-  Qp(Device& device, Pd& pd, const ibv_qp_init_attr& init, std::uint32_t number);
+  /// Its number is the domain's to give.
+  Qp(Device& device, Pd& pd, const ibv_qp_init_attr& init);
   ~Qp();
 
   [[nodiscard]] ibv_qp_state current_state() const noexcept { return state_.load(std::memory_order_acquire); }

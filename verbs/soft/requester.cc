@@ -140,6 +140,7 @@ Step send_packet(Qp& qp, const SendWqe& wqe) noexcept {
 // several READs; the PSNs are those of one.
 Step send_read(Qp& qp, const SendWqe& wqe) noexcept {
   SendState& s = qp.send;
+  if (qp.attr.max_rd_atomic == 0) return local_error(qp, IBV_WC_LOC_QP_OP_ERR);
   if (s.reads_outstanding >= qp.attr.max_rd_atomic) return Step::kBlocked;
   const std::uint32_t end = read_part_end(qp.mtu, wqe.packets, s.cursor_packet);
   const std::uint32_t packets = end - s.cursor_packet;

@@ -87,6 +87,29 @@ TEST(CompleterNak, TheCulpritFailsWithItsStatusAndTheRestIsFlushed) {
   }
 }
 
+TEST(CompleterNak, AGapReportedAgainIsRepairedAgain) {
+  RawPeer peer;
+  for (std::uint64_t id = 0; id < 3; ++id) ASSERT_EQ(post_write(peer, id, 10), 0);
+  ASSERT_EQ(peer.receive().size(), 3U);
+  for (int i = 0; i < 20; ++i) {
+    acknowledge(peer, peer.psn, static_cast<std::uint8_t>(Syndrome::kNakSequence));
+    ASSERT_EQ(peer.receive().size(), 3U) << i;
+  }
+  acknowledge(peer, peer.psn + 2);
+  EXPECT_EQ(peer.device->done.size(), 3U);
+}
+
+TEST(CompleterNak, APacketThatNeverArrivesEndsTheRetriesThoughThePeerAnswers) {
+  RawPeer peer({}, {.timeout = 10, .retry_cnt = 2});  // 4 ms
+  ASSERT_EQ(post_write(peer, 1, 10), 0);
+  for (int i = 0; i < 100 && peer.device->done.empty(); ++i) {
+    peer.receive_after(kMillisecond);
+    acknowledge(peer, peer.psn, static_cast<std::uint8_t>(Syndrome::kNakSequence));
+  }
+  ASSERT_EQ(peer.device->done.size(), 1U);
+  EXPECT_EQ(peer.device->done[0].status, IBV_WC_RETRY_EXC_ERR);
+}
+
 TEST(CompleterTimer, SilenceEndsAfterTheAgreedRetries) {
   RawPeer peer({}, {.timeout = 14, .retry_cnt = 3});  // 67 ms
   ASSERT_EQ(post_write(peer, 1, 10), 0);
@@ -287,6 +310,14 @@ TEST(RequesterLocal, AReadIntoMemoryThatMayNotBeWrittenIsRefused) {
   ASSERT_EQ(peer.device->done.size(), 1U);
   EXPECT_EQ(peer.device->done[0].status, IBV_WC_LOC_PROT_ERR);
   EXPECT_TRUE(peer.receive().empty());
+}
+
+TEST(RequesterLocal, AReadWhereNoneWasAgreedOnIsAnOperationError) {
+  RawPeer peer({}, {.max_reads = 0});
+  ASSERT_EQ(post_read(peer, 1, 10), 0);
+  peer.device->poll();
+  ASSERT_EQ(peer.device->done.size(), 1U);
+  EXPECT_EQ(peer.device->done[0].status, IBV_WC_LOC_QP_OP_ERR);
 }
 
 TEST(RequesterGather, SegmentsAndInlineBytesArriveJoined) {

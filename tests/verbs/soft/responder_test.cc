@@ -185,6 +185,25 @@ TEST(ResponderPsn, AGapIsReportedOnceAndTheRestDropped) {
   EXPECT_EQ(peer.device->counter("out_of_seq_request"), 3U);
 }
 
+TEST(ResponderPsn, ARepetitionThatLostItsFirstPacketIsReportedAgain) {
+  RawPeer peer;
+  const auto write = [&](std::uint32_t offset) {
+    peer.send({.opcode = Opcode::kWriteOnly,
+               .psn = peer.psn + offset,
+               .payload = RawPeer::payload(4, 1),
+               .reth = peer.target(0, 4)});
+  };
+  write(1);
+  peer.expect_answer(Syndrome::kNakSequence, peer.psn);
+  write(2);
+  write(3);
+  EXPECT_TRUE(peer.receive().empty());
+  write(1);  // the PSNs go back: it is sent again, and 0 is missing again
+  peer.expect_answer(Syndrome::kNakSequence, peer.psn);
+  write(2);
+  EXPECT_TRUE(peer.receive().empty());
+}
+
 TEST(ResponderPsn, ADuplicateIsAcknowledgedAndNotExecuted) {
   RawPeer peer;
   Forged packet{

@@ -74,7 +74,10 @@ void Args::flag(const std::string& names, bool* target, std::string help) {
 void Args::positional(const std::string& value, std::string help, Setter setter, bool required) {
   impl_->app
       .add_option_function<std::string>(
-          value, [impl = impl_.get(), value, setter](const std::string& text) { impl->apply(value, setter, text); },
+          value,
+          [impl = impl_.get(), value, setter = std::move(setter)](const std::string& text) {
+            impl->apply(value, setter, text);
+          },
           std::move(help))
       ->type_name(required ? "(required)" : "");
   if (required) impl_->required.push_back(value);

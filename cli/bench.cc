@@ -112,8 +112,9 @@ int bench_command(Words words) {
   args.option("--size", "LIST", "Bytes: 8,4K,1M or ranges that double, 8..1M (default 1M for bw, 8 for lat)",
               [plan](std::string_view text) {
                 auto sizes = bench::parse_size_list(text, bench::kMaxSize);
-                if (sizes) plan->sizes = *std::move(sizes);
-                return sizes.status();
+                if (!sizes) return sizes.error();
+                plan->sizes = *std::move(sizes);
+                return Status();
               });
   args.option("--duration", "S", "Seconds per size (default 2)", set_seconds(&plan->duration, 0.01, 86'400));
   args.option("--iterations", "N", "Operations per size, instead of --duration",

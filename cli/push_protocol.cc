@@ -90,7 +90,7 @@ Result<PushMessage> take(Fields& in, PullReady m) {
 void put(const PullResult& m, Json::Object& out) { out.emplace_back("cpu_seconds", m.cpu_seconds); }
 Result<PushMessage> take(Fields& in, PullResult m) {
   in.seconds("cpu_seconds", m.cpu_seconds);
-  return in.finish(std::move(m));
+  return in.finish(m);
 }
 
 void put(const Models& m, Json::Object& out) {

@@ -18,8 +18,9 @@ Status illegal(std::string_view text, std::string_view legal) {
 // from_chars of the whole text, or nothing.
 template <typename T>
 bool read_whole(std::string_view text, T& value) {
-  const char* const end = text.data() + text.size();
-  const auto [rest, error] = std::from_chars(text.data(), end, value);
+  const char* const begin = text.data();
+  const char* const end = begin + text.size();
+  const auto [rest, error] = std::from_chars(begin, end, value);
   return error == std::errc() && rest == end;
 }
 

@@ -35,6 +35,7 @@ class Collector : public prometheus::Collectable {
     std::vector<prometheus::MetricFamily> families;
     // civetweb's threads have 100 KiB of stack; whoever hands in metrics need not know.
     const std::vector<Metric> metrics = std::async(std::launch::async, source_).get();
+    families.reserve(metrics.size());
     for (const Metric& metric : metrics) families.push_back(to_family(metric));
     return families;
   }
@@ -75,8 +76,8 @@ std::string complaint() {
 }  // namespace
 
 struct MetricsServer::Impl {
-  std::unique_ptr<prometheus::Exposer> exposer;
   std::shared_ptr<Collector> collector;
+  std::unique_ptr<prometheus::Exposer> exposer;  // goes first: it joins the threads that use the collector
 };
 
 MetricsServer::MetricsServer() : impl_(std::make_unique<Impl>()) {}

@@ -29,14 +29,15 @@ int suffix_shift(std::string_view suffix) {
 
 Result<std::uint64_t> parse_size(std::string_view text) {
   std::uint64_t value = 0;
-  const char* const end = text.data() + text.size();
+  const char* const begin = text.data();
+  const char* const end = begin + text.size();
   if (text.starts_with("2^")) {
-    const auto [rest, error] = std::from_chars(text.data() + 2, end, value);
+    const auto [rest, error] = std::from_chars(begin + 2, end, value);
     if (error != std::errc() || rest != end) return bad(text, "the exponent is not a number");
     if (value > 62) return bad(text, "the exponent is above 62");
     return std::uint64_t{1} << value;
   }
-  const auto [rest, error] = std::from_chars(text.data(), end, value);
+  const auto [rest, error] = std::from_chars(begin, end, value);
   if (error == std::errc::result_out_of_range) return bad(text, "too large");
   if (error != std::errc()) return bad(text, "not a number");
   const int shift = suffix_shift({rest, static_cast<std::size_t>(end - rest)});

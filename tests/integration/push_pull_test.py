@@ -4,7 +4,7 @@ import json
 import os
 import pathlib
 
-from harness import Case, main, random_model, read_safetensors, write_safetensors
+from harness import PROGRAM, Case, main, random_model, read_safetensors, write_safetensors
 
 PATHS = {
     "tcp": ["--transport", "tcp"],
@@ -50,7 +50,7 @@ class RoundTrip(Case):
         process = self.start("push", file, server.listen, "--json", "/dev/stdout")
         self.assertEqual(process.wait(), 0, process.output)
         report = self.path("report.json")
-        os.system(f"'{os.environ['FAIRLEAD']}' push '{file}' {server.listen} --json - >'{report}' 2>/dev/null")
+        os.system(f"'{PROGRAM}' push '{file}' {server.listen} --json - >'{report}' 2>/dev/null")
         self.assertEqual(json.loads(pathlib.Path(report).read_text())["verified"], len(random_model(1)))
 
     def test_a_model_without_tensors(self):

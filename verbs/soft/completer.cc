@@ -280,9 +280,12 @@ void on_timer(Qp& qp) noexcept {
     return start_timer(qp);
   }
   const Nanos timeout = ack_timeout(qp);
-  if (timeout != 0 && now >= s.progress_at + timeout * (Nanos{s.retries} + 1) && s.retries++ >= qp.attr.retry_cnt) {
-    qp.domain.counters.retry_exceeded_err.add();
-    return fail(qp, IBV_WC_RETRY_EXC_ERR);
+  if (timeout != 0 && now >= s.progress_at + timeout * (Nanos{s.retries} + 1)) {
+    if (s.retries >= qp.attr.retry_cnt) {
+      qp.domain.counters.retry_exceeded_err.add();
+      return fail(qp, IBV_WC_RETRY_EXC_ERR);
+    }
+    ++s.retries;
   }
   s.backoff = std::min(s.backoff + 1, kMostBackoff);
   s.implied_nak = false;

@@ -26,7 +26,7 @@ Mr* MrTable::add(Pd& pd, void* address, std::size_t length, unsigned access) {
   region->length = length;
   region->handle = slot;
   region->lkey = region->rkey = key;
-  region->base = reinterpret_cast<std::uint64_t>(address);
+  region->start = static_cast<std::byte*>(address);
   region->bytes = length;
   region->domain = &pd;
   region->key = key;

@@ -25,7 +25,7 @@ struct Pd : ibv_pd {
 
 /// What the checks rely on stands apart from the application's ibv_mr.
 struct Mr : ibv_mr {
-  std::uint64_t base = 0;
+  std::byte* start = nullptr;
   std::uint64_t bytes = 0;
   const ibv_pd* domain = nullptr;
   std::uint32_t key = 0;
@@ -49,10 +49,10 @@ class MrTable {
     const std::uint32_t slot = (key ^ secret_) >> kTagBits;
     if (slot >= slots_.size() || slots_[slot] == nullptr) return nullptr;
     const Mr& region = *slots_[slot];
-    const bool inside =
-        address >= region.base && length <= region.bytes && address - region.base <= region.bytes - length;
+    const auto base = reinterpret_cast<std::uint64_t>(region.start);
+    const bool inside = address >= base && length <= region.bytes && address - base <= region.bytes - length;
     if (region.key != key || region.domain != pd || (region.access & access) != access || !inside) return nullptr;
-    return reinterpret_cast<std::byte*>(address);
+    return region.start + (address - base);
   }
   [[nodiscard]] std::size_t size() const noexcept { return used_; }
 

@@ -87,7 +87,7 @@ ibv_device** get_device_list(int* count) {
   return list;
 }
 
-void free_device_list(ibv_device** list) { std::free(list); }
+void free_device_list(ibv_device** list) { std::free(static_cast<void*>(list)); }
 
 const char* get_device_name(ibv_device* device) { return device->name; }
 

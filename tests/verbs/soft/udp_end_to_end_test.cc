@@ -238,6 +238,7 @@ TEST(UdpEndToEnd, ThreadsShareADevice) {
     }
   };
   std::vector<std::thread> threads;
+  threads.reserve(kThreads);
   for (int i = 0; i < kThreads; ++i) threads.emplace_back(work, i);
   for (std::thread& thread : threads) thread.join();
   for (ibv_context* context : contexts) EXPECT_EQ(api().close_device(context), 0);

@@ -71,7 +71,10 @@ struct UdpPort::Receiver {
                           ntohs(source.sin_port),
                           segment_number++};
     offset += length;
-    if (offset >= messages[index].msg_len && ++index < count) open_message();
+    if (offset >= messages[index].msg_len) {
+      ++index;
+      if (index < count) open_message();
+    }
     return packet;
   }
 };

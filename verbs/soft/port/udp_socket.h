@@ -1,14 +1,14 @@
 // One UDP socket for RoCE v2: bound, unconnected, never fragmenting (so that its IPv4 ids are known, see wire/icrc.h).
 #pragma once
 
+#include <netinet/in.h>
+
 #include <cstddef>
 #include <cstdint>
 
 #include "datapath/base/unique_fd.h"
 #include "fairlead/status.h"
 #include "verbs/soft/wire/gid.h"
-
-struct sockaddr_in;
 
 namespace fairlead::soft {
 

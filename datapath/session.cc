@@ -103,13 +103,7 @@ std::shared_ptr<LookupRequest> SessionImpl::start_lookup(std::string_view name, 
     } else if (self->id() == 0) {
       self->early_lookups_.push_back(request);
     } else {
-      const std::uint64_t number = self->next_request_++;
-      self->lookups_.emplace_back(number, request);
-      control::Frame frame;
-      frame.mutable_lookup()->set_request(number);
-      frame.mutable_lookup()->set_name(request->name);
-      frame.mutable_lookup()->set_prefix(request->prefix);
-      self->send_frame(frame);
+      self->send_lookup(request);
     }
   });
   return request;
@@ -319,15 +313,7 @@ void SessionImpl::handle_hello(const control::Hello& hello) {
     send_hello();
   }
   phase_ = Phase::kPathing;
-  for (auto& request : std::exchange(early_lookups_, {})) {
-    const std::uint64_t number = next_request_++;
-    lookups_.emplace_back(number, request);
-    control::Frame frame;
-    frame.mutable_lookup()->set_request(number);
-    frame.mutable_lookup()->set_name(request->name);
-    frame.mutable_lookup()->set_prefix(request->prefix);
-    send_frame(frame);
-  }
+  for (const auto& request : std::exchange(early_lookups_, {})) send_lookup(request);
   if (!active_) return;
   Choice choice = choose(engine_->config().transport, engine_->config().failover, engine_->offers(), peer_offers_);
   candidates_ = std::move(choice.candidates);
@@ -338,6 +324,16 @@ void SessionImpl::handle_hello(const control::Hello& hello) {
                                                  fmt::join(choice.rejected, "; "))});
   }
   begin_path();
+}
+
+void SessionImpl::send_lookup(const std::shared_ptr<LookupRequest>& request) {
+  const std::uint64_t number = next_request_++;
+  lookups_.emplace_back(number, request);
+  control::Frame frame;
+  frame.mutable_lookup()->set_request(number);
+  frame.mutable_lookup()->set_name(request->name);
+  frame.mutable_lookup()->set_prefix(request->prefix);
+  send_frame(frame);
 }
 
 void SessionImpl::handle_lookup(const control::Lookup& lookup) {
@@ -488,10 +484,7 @@ void SessionImpl::finish_close() {
   const std::string reason =
       !close_status_.ok() ? close_status_.message() : fmt::format("the session with {} was closed", who());
   finish_all(transfers_end_as_ == Code::kOk ? Code::kCancelled : transfers_end_as_, reason);
-  for (auto* pending : {&early_lookups_}) {
-    for (auto& request : *pending) lookups_.emplace_back(0, request);
-    pending->clear();
-  }
+  for (auto& request : std::exchange(early_lookups_, {})) lookups_.emplace_back(0, request);
   for (auto& [number, request] : std::exchange(lookups_, {})) {
     request->status = {close_status_.ok() ? Code::kUnavailable : close_status_.code(), reason};
     request->finished.store(true, std::memory_order_release);

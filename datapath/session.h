@@ -168,6 +168,7 @@ class SessionImpl : public std::enable_shared_from_this<SessionImpl> {
   // session.cc
   void handle_frame(const control::Frame& frame);
   void handle_hello(const control::Hello& hello);
+  void send_lookup(const std::shared_ptr<LookupRequest>& request);
   void handle_lookup(const control::Lookup& lookup);
   void handle_regions(const control::Regions& regions);
   void handle_goodbye(const control::Goodbye& goodbye);

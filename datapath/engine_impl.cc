@@ -33,6 +33,15 @@ std::string default_name() {
   return fmt::format("{}/{}", host, ::getpid());
 }
 
+void add(PeerStats& total, const PeerStats& more) {
+  for (auto field :
+       {&PeerStats::bytes_written, &PeerStats::bytes_read, &PeerStats::messages_sent, &PeerStats::messages_received,
+        &PeerStats::transfers_completed, &PeerStats::transfers_failed, &PeerStats::failovers,
+        &PeerStats::replayed_transfers, &PeerStats::duplicate_notifications_dropped, &PeerStats::staged_bytes}) {
+    total.*field += more.*field;
+  }
+}
+
 }  // namespace
 
 // ---- beginning and end
@@ -311,13 +320,7 @@ void EngineImpl::session_ready(SessionImpl& session) {
 
 void EngineImpl::session_closed(SessionImpl& session, bool lost) {
   const std::lock_guard lock(mutex_);
-  const PeerStats s = session.stats();
-  for (auto field :
-       {&PeerStats::bytes_written, &PeerStats::bytes_read, &PeerStats::messages_sent, &PeerStats::messages_received,
-        &PeerStats::transfers_completed, &PeerStats::transfers_failed, &PeerStats::failovers,
-        &PeerStats::replayed_transfers, &PeerStats::duplicate_notifications_dropped, &PeerStats::staged_bytes}) {
-    ended_.*field += s.*field;
-  }
+  add(ended_, session.stats());
   std::erase_if(sessions_, [&](const auto& other) { return other.get() == &session; });
   if (lost && session.was_ready()) ++peers_lost_;
 }
@@ -402,13 +405,7 @@ EngineStats EngineImpl::stats() const {
     stats.peers_connected = peers_connected_;
     stats.peers_lost = peers_lost_;
     for (const auto& session : sessions_) {
-      const PeerStats s = session->stats();
-      for (auto field :
-           {&PeerStats::bytes_written, &PeerStats::bytes_read, &PeerStats::messages_sent, &PeerStats::messages_received,
-            &PeerStats::transfers_completed, &PeerStats::transfers_failed, &PeerStats::failovers,
-            &PeerStats::replayed_transfers, &PeerStats::duplicate_notifications_dropped, &PeerStats::staged_bytes}) {
-        stats.total.*field += s.*field;
-      }
+      add(stats.total, session->stats());
     }
   }
   stats.handshakes_refused = handshakes_refused_.load(std::memory_order_relaxed);

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -29,6 +30,10 @@ OutputFile::~OutputFile() {
 }
 
 Result<OutputFile> OutputFile::create(const std::string& path, std::string_view prefix, std::uint64_t bytes) {
+  struct stat existing{};
+  if (::stat(path.c_str(), &existing) == 0 && !S_ISREG(existing.st_mode)) {  // renaming over it would end a device
+    return Status(Code::kInvalidArgument, path + " is not a regular file; name one that may be created or replaced");
+  }
   const std::string temporary = fmt::format("{}.{}.partial", path, ::getpid());
   const UniqueFd fd(::open(temporary.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
   if (!fd) return failed("create", temporary, errno);

@@ -12,7 +12,8 @@ namespace fairlead::cli {
 /// Move-only; removes what was written unless commit() was called.
 class OutputFile {
  public:
-  /// Creates the file with `prefix` at its beginning and room for `bytes` in all, on disk. Errors name the file.
+  /// Creates the file with `prefix` at its beginning and room for `bytes` in all, on disk. What is there and is no
+  /// regular file (a device, a pipe) is refused. Errors name the file.
   static Result<OutputFile> create(const std::string& path, std::string_view prefix, std::uint64_t bytes);
   OutputFile(OutputFile&& other) noexcept;
   OutputFile& operator=(OutputFile&&) = delete;

@@ -3,6 +3,7 @@ the server goes on serving others."""
 
 import os
 import socket
+import stat
 import struct
 
 from harness import Case, main, random_model, tensor, write_raw, write_safetensors
@@ -169,6 +170,14 @@ class BadPeers(Case):
         server = self.serve()
         self.assert_serves(server)
         self.assert_fails(self.run_to_end("pull", server.listen, "good", self.path("no/out.safetensors")), 1, "no/out")
+
+    def test_pull_never_replaces_what_is_not_a_file(self):
+        server = self.serve()
+        self.assert_serves(server)
+        pipe = self.path("pipe")
+        os.mkfifo(pipe)
+        self.assert_fails(self.run_to_end("pull", server.listen, "good", pipe), 1, "pipe.*not a regular file")
+        self.assertTrue(stat.S_ISFIFO(os.stat(pipe).st_mode))
 
     def test_bench_client_against_a_model_server(self):
         server = self.serve()

@@ -7,7 +7,7 @@
 namespace fairlead::soft {
 
 /// Bytes of one READ request; a multiple of every path MTU.
-inline constexpr std::uint32_t kReadPartBytes = 64 << 10;
+inline constexpr std::uint32_t kReadPartBytes = 128 << 10;
 
 /// The packet after the last one of the part that `packet` belongs to, in a READ of `packets` response packets.
 [[nodiscard]] constexpr std::uint32_t read_part_end(std::uint32_t mtu, std::uint32_t packets,

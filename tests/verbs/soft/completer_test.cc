@@ -271,10 +271,10 @@ TEST(RequesterRead, LongOnesAreAskedForInParts) {
   ASSERT_EQ(post_read(peer, 1, 1 << 20), 0);
   const auto seen = peer.receive();
   ASSERT_EQ(seen.size(), 2U);  // what the receive window takes
-  EXPECT_EQ(seen[0].reth.length, 64U << 10);
-  EXPECT_EQ(seen[1].reth.length, 64U << 10);
-  EXPECT_EQ(seen[1].reth.address, seen[0].reth.address + (64 << 10));
-  EXPECT_EQ(seen[1].psn, seen[0].psn + 16);
+  EXPECT_EQ(seen[0].reth.length, 128U << 10);
+  EXPECT_EQ(seen[1].reth.length, 128U << 10);
+  EXPECT_EQ(seen[1].reth.address, seen[0].reth.address + (128 << 10));
+  EXPECT_EQ(seen[1].psn, seen[0].psn + 32);
 }
 
 TEST(RequesterFence, WaitsForTheReadsBeforeIt) {

@@ -19,7 +19,7 @@ class LoopbackPort final : public PacketPort {
 
   [[nodiscard]] const Gid& address() const noexcept override { return address_; }
   [[nodiscard]] std::uint32_t max_mtu() const noexcept override { return 4096; }
-  [[nodiscard]] std::size_t receive_window() const noexcept override { return 192 << 10; }
+  [[nodiscard]] std::size_t receive_window() const noexcept override { return 320 << 10; }
   [[nodiscard]] Route make_route(const Gid& destination, std::uint32_t flow, std::uint8_t traffic_class,
                                  std::uint8_t hop_limit) override;
   std::size_t rx_burst(std::span<RxPacket> packets, Nanos now) noexcept override;

@@ -29,7 +29,7 @@ class PacketPort {
   [[nodiscard]] virtual const Gid& address() const noexcept = 0;
   /// The largest path MTU (256..4096) whose packets pass the interface.
   [[nodiscard]] virtual std::uint32_t max_mtu() const noexcept = 0;
-  /// Bytes that may be on their way to this port without loss: half of its receive buffer.
+  /// Bytes of large packets that may be on their way to this port without loss: the better half of its receive buffer.
   [[nodiscard]] virtual std::size_t receive_window() const noexcept = 0;
   /// A way to `destination`; `flow` selects the UDP source port. `traffic_class` and `hop_limit` as in the GRH.
   [[nodiscard]] virtual Route make_route(const Gid& destination, std::uint32_t flow, std::uint8_t traffic_class,

@@ -19,7 +19,7 @@ constexpr std::size_t kRxBufferBytes = 64 << 10;  // the largest UDP datagram, c
 constexpr std::size_t kMaxDatagram = 65507;
 constexpr std::size_t kMaxSegments = 64;  // UDP_MAX_SEGMENTS of every kernel that has UDP_SEGMENT
 constexpr std::size_t kMaxTxSockets = 16;
-constexpr std::size_t kDefaultWindow = 192 << 10;
+constexpr std::size_t kMostWindow = 256 << 10;
 constexpr int kSendWaitMs = 2;
 
 }  // namespace
@@ -116,7 +116,7 @@ UdpPort::UdpPort(const Gid& address, UniqueFd socket)
     : address_(address),
       socket_(std::move(socket)),
       max_mtu_(largest_path_mtu(interface_of(address).mtu)),
-      receive_window_(std::min(kDefaultWindow, receive_buffer_bytes(socket_.get()) / 2)),
+      receive_window_(std::min(kMostWindow, receive_buffer_bytes(socket_.get()) / 8 * 5)),
       receiver_(std::make_unique<Receiver>()),
       sender_(std::make_unique<Sender>()) {}
 

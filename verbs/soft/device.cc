@@ -13,7 +13,11 @@
 namespace fairlead::soft {
 namespace {
 
-const SteadyClock kSteadyClock;
+// Never destroyed: a device that a program leaves open at exit is watched to the end.
+const Clock& steady_clock() {
+  static const Clock& clock = *new SteadyClock;
+  return clock;
+}
 
 std::uint64_t random64() noexcept {
   std::uint64_t value = 0;
@@ -62,7 +66,7 @@ Result<std::unique_ptr<Device>> Device::open(ibv_device& entry, const DeviceConf
             fmt::format("the interface of {} is too small for any RoCE path MTU; raise its MTU to 320 or more",
                         to_string(own))};
   }
-  auto device = std::make_unique<Device>(entry, config.profile, kSteadyClock, decorate(std::move(port), *spec));
+  auto device = std::make_unique<Device>(entry, config.profile, steady_clock(), decorate(std::move(port), *spec));
   device->port_spec_ = *spec;
   device->watcher_ = std::make_unique<Watcher>(device->domain_);
   return device;

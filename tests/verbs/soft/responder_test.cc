@@ -349,6 +349,36 @@ TEST(ResponderDrops, WhatIsNotForUsSilently) {
   peer.expect_answer(Syndrome::kAck, peer.psn);
 }
 
+TEST(ResponderIcrc, OfAPeerThatCountsItsIdsIsExplained) {
+  RawPeer peer;
+  peer.port->count_ids(0xc1e4);  // as Linux rxe does
+  for (std::uint32_t i = 0; i < 5; ++i) {
+    peer.send({.opcode = Opcode::kWriteOnly,
+               .psn = peer.psn + i,
+               .payload = RawPeer::payload(4, 1),
+               .reth = peer.target(0, 4)});
+    peer.expect_answer(Syndrome::kAck, peer.psn + i);
+  }
+  EXPECT_EQ(peer.device->counter("icrc_explained"), 5U);
+}
+
+TEST(ResponderIcrc, APeerWhoseIdsAreKnownDoesNotBeginToCount) {
+  RawPeer peer;
+  Forged packet{
+      .opcode = Opcode::kWriteOnly, .psn = peer.psn, .payload = RawPeer::payload(4, 1), .reth = peer.target(0, 4)};
+  for (std::uint32_t i = 0; i < 3; ++i, ++packet.psn) {
+    peer.send(packet);
+    peer.expect_answer(Syndrome::kAck, packet.psn);
+  }
+  peer.port->count_ids(1000);
+  peer.send(packet);
+  EXPECT_TRUE(peer.receive().empty());
+  EXPECT_EQ(peer.device->counter("drop_icrc"), 1U);
+  peer.port->count_ids(17);  // as the 17th segment of a segmented send has it
+  peer.send(packet);
+  peer.expect_answer(Syndrome::kAck, packet.psn);
+}
+
 TEST(ResponderDrops, EverythingInTheErrorState) {
   RawPeer peer;
   ASSERT_EQ(peer.device->to_state(IBV_QPS_ERR), 0);

@@ -17,6 +17,8 @@ class LoopbackPort final : public PacketPort {
   /// 10.0.0.1 and 10.0.0.2. Each end may be destroyed first; what is sent to a missing end is lost.
   static std::pair<std::unique_ptr<LoopbackPort>, std::unique_ptr<LoopbackPort>> make_pair();
 
+  /// From here on the frames of this end have IPv4 ids that count up from `first`; the other end cannot see them.
+  void count_ids(std::uint16_t first) noexcept { next_id_ = first; }
   [[nodiscard]] const Gid& address() const noexcept override { return address_; }
   [[nodiscard]] std::uint32_t max_mtu() const noexcept override { return 4096; }
   [[nodiscard]] std::size_t receive_window() const noexcept override { return 320 << 10; }
@@ -41,6 +43,7 @@ class LoopbackPort final : public PacketPort {
   std::shared_ptr<Queue> in_;
   std::shared_ptr<Queue> out_;
   Queue handed_out_;
+  std::uint16_t next_id_ = 0;  // 0: all ids are 0
 };
 
 }  // namespace fairlead::soft

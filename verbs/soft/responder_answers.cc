@@ -1,0 +1,103 @@
+#include "verbs/soft/responder_answers.h"
+
+#include <algorithm>
+
+#include "verbs/soft/domain.h"
+#include "verbs/soft/qp.h"
+#include "verbs/soft/responder.h"
+
+namespace fairlead::soft::responder {
+namespace {
+
+void put_bth(Qp& qp, std::byte* header, Opcode opcode, std::size_t payload, Psn psn) noexcept {
+  Bth bth;
+  bth.opcode = static_cast<std::uint8_t>(opcode);
+  bth.pad = static_cast<std::uint8_t>(-payload & 3);
+  bth.dest_qpn = qp.attr.dest_qp_num;
+  bth.psn = psn;
+  bth.encode(header);
+}
+
+// False when the region is gone.
+bool send_response(Qp& qp, ReadReply& reply) noexcept {
+  const bool first = reply.next == 0;
+  const bool last = reply.next + 1 == reply.packets;
+  const Opcode opcode = first && last ? Opcode::kReadResponseOnly
+                        : first       ? Opcode::kReadResponseFirst
+                        : last        ? Opcode::kReadResponseLast
+                                      : Opcode::kReadResponseMiddle;
+  const OpcodeInfo& info = opcode_info(static_cast<std::uint8_t>(opcode));
+  const std::uint64_t offset = std::uint64_t{reply.next} * qp.mtu;
+  const auto length = static_cast<std::size_t>(std::min<std::uint64_t>(qp.mtu, reply.length - offset));
+  const std::byte* from = nullptr;
+  if (length != 0) {
+    from = qp.domain.regions.find(qp.pd, reply.rkey, reply.address + offset, length, IBV_ACCESS_REMOTE_READ);
+    if (from == nullptr) return false;
+  }
+  TxBatch& batch = qp.domain.batch(*qp.port, 1);
+  std::byte* header = batch.begin(qp.route, info.header_bytes, length);
+  put_bth(qp, header, opcode, length, reply.first + reply.next);
+  if (info.aeth) Aeth{static_cast<std::uint8_t>(Syndrome::kAck), qp.receive.msn}.encode(header + Bth::kBytes);
+  batch.payload(from, length);
+  batch.finish(-length & 3);
+  ++reply.next;
+  return true;
+}
+
+void send_answer(Qp& qp) noexcept {
+  ReceiveState& r = qp.receive;
+  TxBatch& batch = qp.domain.batch(*qp.port, 0);
+  std::byte* header = batch.begin(qp.route, Bth::kBytes + Aeth::kBytes, 0);
+  put_bth(qp, header, Opcode::kAcknowledge, 0, r.ack_psn);
+  Aeth{r.ack_syndrome, r.msn}.encode(header + Bth::kBytes);
+  batch.finish(0);
+  r.ack_due = false;
+}
+
+}  // namespace
+
+void owe_answer(Qp& qp, Psn psn, std::uint8_t syndrome) noexcept {
+  ReceiveState& r = qp.receive;
+  if (r.ack_due) qp.domain.counters.ack_deferred.add();
+  r.ack_due = true;
+  r.ack_psn = psn;
+  r.ack_syndrome = syndrome;
+  qp.domain.make_ready(qp);
+}
+
+void owe_ack(Qp& qp, Psn psn) noexcept { owe_answer(qp, psn, static_cast<std::uint8_t>(Syndrome::kAck)); }
+
+void die(Qp& qp, Psn psn, Syndrome syndrome) noexcept {
+  owe_answer(qp, psn, static_cast<std::uint8_t>(syndrome));
+  qp.receive.dying = true;
+}
+
+bool run(Qp& qp, unsigned quota) noexcept {
+  ReceiveState& r = qp.receive;
+  while (r.reply_count > 0 && quota > 0) {
+    ReadReply& reply = r.replies[r.reply_head];
+    if (!send_response(qp, reply)) {
+      r.reply_count = 0;
+      die(qp, reply.first + reply.next, Syndrome::kNakRemoteAccess);
+      break;
+    }
+    --quota;
+    if (reply.next == reply.packets) {
+      r.reply_head = static_cast<std::uint32_t>((r.reply_head + 1) % r.replies.size());
+      --r.reply_count;
+    }
+  }
+  if (r.reply_count > 0) return true;
+  if (!r.ack_due) return false;
+  send_answer(qp);
+  if (r.dying) {
+    r.dying = false;
+    qp.enter_error();
+    r.dead = true;
+    const bool access = static_cast<Syndrome>(r.ack_syndrome) == Syndrome::kNakRemoteAccess;
+    qp.raise(access ? IBV_EVENT_QP_ACCESS_ERR : IBV_EVENT_QP_REQ_ERR);
+  }
+  return false;
+}
+
+}  // namespace fairlead::soft::responder

@@ -1,0 +1,25 @@
+// The answers a responder owes its requester: acknowledgements, refusals, READ responses.
+//
+// At most one acknowledgement is owed at a time; a later one replaces it, as it says all that the earlier one did.
+// Used by responder.cc alone; responder::run() sends what is owed. Source: IBTA volume 1, 9.7.5.
+#pragma once
+
+#include <cstdint>
+
+#include "verbs/soft/wire/headers.h"
+
+namespace fairlead::soft {
+class Qp;
+}
+
+namespace fairlead::soft::responder {
+
+[[nodiscard]] inline bool is_nak(std::uint8_t syndrome) noexcept { return (syndrome & 0xe0) != 0; }
+
+void owe_answer(Qp& qp, Psn psn, std::uint8_t syndrome) noexcept;
+void owe_ack(Qp& qp, Psn psn) noexcept;
+
+/// A refusal of the packet at `psn` that ends the queue pair: sent after the READs before it, then ERR.
+void die(Qp& qp, Psn psn, Syndrome syndrome) noexcept;
+
+}  // namespace fairlead::soft::responder

@@ -33,6 +33,13 @@ std::string default_name() {
   return fmt::format("{}/{}", host, ::getpid());
 }
 
+/// Peers dial the data port of the end that listens, at the address that it listens on; of others nobody does.
+std::string data_host(const std::string& listen) {
+  if (listen.empty()) return "127.0.0.1";
+  const Result<HostPort> at = parse_host_port(listen);
+  return !at ? std::string() : at->host == "localhost" ? "127.0.0.1" : at->host;
+}
+
 void add(PeerStats& total, const PeerStats& more) {
   for (auto field :
        {&PeerStats::bytes_written, &PeerStats::bytes_read, &PeerStats::messages_sent, &PeerStats::messages_received,
@@ -55,11 +62,13 @@ EngineImpl::EngineImpl(EngineConfig config)
       event_fd_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
       lane_(*this, config_.progress, config_.spin) {
   if (config_.name.empty()) config_.name = default_name();
+  if (config_.tcp.host.empty()) config_.tcp.host = data_host(config_.listen);
   transports_.reserve(kMaxTransports);
 }
 
 Result<std::shared_ptr<EngineImpl>> EngineImpl::create(EngineConfig config) {
   if (Status valid = config.validate(); !valid.ok()) return valid;
+  if (Status valid = validate_transports(config); !valid.ok()) return valid;
   std::shared_ptr<EngineImpl> engine(new EngineImpl(std::move(config)));
   if (!engine->control_epoll_ || !engine->event_fd_) {
     return Status(Code::kResourceExhausted, "no file descriptors left; raise `ulimit -n`");

@@ -31,6 +31,8 @@ std::vector<std::string> transports_to_open(const EngineConfig& config) {
   return names;
 }
 
+Status validate_transports(const EngineConfig& config) { return verbs::validate(config.verbs); }
+
 Result<std::unique_ptr<Transport>> open_transport(const std::string& name, const EngineConfig& config) {
   if (name == "tcp") return tcp_fallback::open_transport(config.tcp);
   if (name == "verbs") return verbs::open_transport("", config.verbs);

@@ -14,6 +14,8 @@ namespace fairlead::datapath {
 
 /// What an engine with this configuration opens at once, in order of preference: names for open_transport.
 [[nodiscard]] std::vector<std::string> transports_to_open(const EngineConfig& config);
+/// ok, or the first bad setting of a transport, also of one that may be opened later.
+Status validate_transports(const EngineConfig& config);
 /// "tcp", "verbs" (the best device) or "verbs:DEVICE". Errors: the transport's own, and kInvalidArgument for a name
 /// that is none of these.
 Result<std::unique_ptr<Transport>> open_transport(const std::string& name, const EngineConfig& config);

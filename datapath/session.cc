@@ -410,7 +410,7 @@ void SessionImpl::become_ready() {
   for (std::size_t c = 0; active_ && c < candidates_.size(); ++c) {
     if (c != candidate_) {
       passed_over += fmt::format("; {}: {}", engine_->transports()[candidates_[c].local].offer.name,
-                                 excluded_[c].empty() ? candidates_[c].reason : excluded_[c]);
+                                 excluded_[c].empty() ? "ranks below" : excluded_[c]);
     }
   }
   std::string line = fmt::format("{} ({}): {}{}{}", to, slot_->path->describe(), chosen, passed_over,
@@ -418,7 +418,7 @@ void SessionImpl::become_ready() {
   const bool first = carried_by_.empty();
   Event event;
   event.kind = first ? Event::Kind::kConnected : Event::Kind::kPathChanged;
-  event.text = first ? line : fmt::format("{} -> {}: {}", carried_by_, line, fence_reason_);
+  event.text = first ? line : fmt::format("{} -> {}: {}", carried_by_, to, fence_reason_);
   if (!first) {
     stats_.failovers.fetch_add(carried_by_ == to ? 0 : 1, std::memory_order_relaxed);
     log(LogLevel::kWarning, fmt::format("path to {} changed: {}", who(), event.text));
@@ -542,8 +542,9 @@ void SessionImpl::check_timers(Clock::time_point now) {
                                              "setting up a path"};
     const auto phase = std::min<std::size_t>(static_cast<std::size_t>(phase_), 3);
     return fail(
-        {Code::kDeadlineExceeded, fmt::format("gave up {} ({}) after {} ms; raise connect_timeout if it is slow",
-                                              kDoing[phase], who(), config.connect_timeout.count())});
+        {Code::kDeadlineExceeded,
+         fmt::format("gave up {} ({}) after {} ms; is it a Fairlead engine? If it is slow, raise connect_timeout",
+                     kDoing[phase], who(), config.connect_timeout.count())});
   }
   if (phase_ != Phase::kResolving && phase_ != Phase::kConnecting && id() != 0) {
     const auto silence = now - last_heard_;

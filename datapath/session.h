@@ -203,6 +203,7 @@ class SessionImpl : public std::enable_shared_from_this<SessionImpl> {
   void check_path_progress(Clock::time_point now);
   void close_slot();
   void drop_slot();
+  void send_fence_ack(std::uint64_t peer_received);
   void after_fence(std::uint64_t peer_received);
   [[nodiscard]] bool has_alternative() const;
 

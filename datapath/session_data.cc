@@ -246,10 +246,14 @@ void SessionImpl::fail_transfer(TransferImpl& t, Code code) {
   if (t.failure != Code::kOk) return;
   t.failure = code;
   const Op* op = t.list != nullptr && !t.list->ops.empty() ? &t.list->ops.front() : nullptr;
-  t.reason = code == Code::kProtectionError && op != nullptr
-                 ? fmt::format("{} refused access to region '{}'; it was withdrawn, or grants less than was asked",
-                               who(), op->remote->name)
-                 : fmt::format("{} failed the operation", who());
+  if (code == Code::kProtectionError && op != nullptr) {
+    t.reason = fmt::format("{} refused access to region '{}'; it was withdrawn, or grants less than was asked", who(),
+                           op->remote->name);
+  } else if (code == Code::kDataLoss) {
+    t.reason = "this end's memory went away under the transfer: it was unmapped, or its file was cut short";
+  } else {
+    t.reason = fmt::format("the path to {} failed the operation", who());
+  }
 }
 
 void SessionImpl::message_completed(MessageInFlight entry, Code code) {

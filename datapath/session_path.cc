@@ -17,6 +17,7 @@ namespace {
 // that a device without one-sided operations is used in staged mode.
 constexpr milliseconds kPathSetupTimeout{4000};
 constexpr milliseconds kGoodbyeGrace{3};
+constexpr std::uint64_t kSlowestBytesPerSecond = 512 * 1024;  // an operation that is slower counts as stalled
 constexpr std::size_t kMaxDescription = 4096;
 constexpr std::size_t kMaxReason = 1024;
 
@@ -218,7 +219,10 @@ void SessionImpl::handle_path_down(const control::PathDown& down) {
   const Code code =
       static_cast<Code>(std::min<std::uint32_t>(down.code(), static_cast<std::uint32_t>(Code::kInternal)));
   const std::string reason = down.reason().substr(0, kMaxReason);
-  if (phase_ == Phase::kPathing) {
+  if (phase_ == Phase::kPathing && active_ && slot_ != nullptr && slot_->ready_sent) {
+    // The passive end gave up what it, or we, may have used already.
+    path_died(code, fmt::format("the peer says: {}", reason));
+  } else if (phase_ == Phase::kPathing) {
     drop_slot();
     if (!active_) return;
     excluded_[candidate_] = reason;
@@ -233,6 +237,7 @@ void SessionImpl::handle_path_down(const control::PathDown& down) {
 
 /// A path that was in use is dead, at whichever end it was noticed.
 void SessionImpl::path_died(Code code, const std::string& reason) {
+  const std::string name = engine_->transports()[slot_->transport].offer.name;
   fence_code_ = code;
   fence_reason_ = reason;
   slot_->usable = false;
@@ -240,10 +245,10 @@ void SessionImpl::path_died(Code code, const std::string& reason) {
   if (!carried_by_.empty()) set_public_state(PeerState::kRecovering);
   if (active_ && blames_transport(code) && !has_alternative()) {
     return fail({code == Code::kOk ? Code::kUnavailable : code,
-                 fmt::format("{} to {} died: {}{}", carried_by_, who(), reason,
+                 fmt::format("{} to {} died: {}{}", name, who(), reason,
                              engine_->config().failover ? "; no other transport is left" : "; failover is off")});
   }
-  log(LogLevel::kWarning, fmt::format("{} to {} died: {}; fencing it", carried_by_, who(), reason));
+  log(LogLevel::kWarning, fmt::format("{} to {} died: {}; fencing it", name, who(), reason));
   if (active_) {
     phase_ = Phase::kFencing;
   } else {
@@ -267,7 +272,10 @@ bool SessionImpl::has_alternative() const {
 
 void SessionImpl::handle_fence(const control::Fence& fence) {
   if (active_ || fence.epoch() != epoch_) return;
-  if (slot_ == nullptr) return fail({Code::kDataLoss, fmt::format("{} fenced a path that was never used", who())});
+  if (slot_ == nullptr) {  // given up here before it was ever used
+    if (phase_ != Phase::kPathing) return fail({Code::kDataLoss, fmt::format("{} fenced a path out of turn", who())});
+    return send_fence_ack(fence.received());
+  }
   fence_requested_ = true;
   fence_received_ = fence.received();
   if (!slot_->closed) {
@@ -330,8 +338,8 @@ void SessionImpl::advance_path(Clock::time_point now) {
                                                            !slot_->connected        ? "no connection"
                                                            : !slot_->hello_received ? "nothing arrives from the peer"
                                                                                     : "what we send does not arrive");
-      // Once we said "ready" the active end may have begun to use it: that takes a fence.
-      return !active_ && slot_->ready_sent ? path_died(code, reason) : candidate_failed(code, reason);
+      // Once we said "ready" the other end may have begun to use it: that takes a fence.
+      return slot_->ready_sent ? path_died(code, reason) : candidate_failed(code, reason);
     }
     if (slot_->connected && !slot_->hello_sent) prove_slot();
     if (age > kPathSetupTimeout / 2 && slot_->hello_received && !slot_->write_proved) slot_->write_failed = true;
@@ -351,12 +359,16 @@ void SessionImpl::advance_path(Clock::time_point now) {
     phase_ = Phase::kAwaitingFence;
   } else if (phase_ == Phase::kAwaitingFence && !active_ && fence_requested_) {
     fence_requested_ = false;
-    control::Frame frame;
-    frame.mutable_fence_ack()->set_epoch(slot_->epoch);
-    frame.mutable_fence_ack()->set_received(received_);
-    send_frame(frame);
-    after_fence(fence_received_);
+    send_fence_ack(fence_received_);
   }
+}
+
+void SessionImpl::send_fence_ack(std::uint64_t peer_received) {
+  control::Frame frame;
+  frame.mutable_fence_ack()->set_epoch(epoch_);
+  frame.mutable_fence_ack()->set_received(received_);
+  send_frame(frame);
+  after_fence(peer_received);
 }
 
 /// Work waits and nothing moves: ask the peer over the control connection. If it answers and still nothing moves, it
@@ -369,7 +381,10 @@ void SessionImpl::check_path_progress(Clock::time_point now) {
     return;
   }
   if (std::exchange(slot_->moved, false)) slot_->last_progress = now;
-  const milliseconds limit = engine_->config().path_timeout;
+  // Completions are all that can be seen, so a large operation on a slow network needs its time.
+  const std::uint64_t oldest =
+      std::max(writes_.empty() ? 0 : writes_.front().bytes, reads_.empty() ? 0 : reads_.front().bytes);
+  const milliseconds limit = engine_->config().path_timeout + milliseconds(oldest * 1000 / kSlowestBytesPerSecond);
   if (now - slot_->last_progress < limit) {
     slot_->probed_at = {};
     return;

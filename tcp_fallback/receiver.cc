@@ -112,7 +112,7 @@ std::size_t Receiver::destination(std::span<iovec> pieces) noexcept {
 
 void Receiver::lose_destination() noexcept {
   if (frame_.type == FrameType::kReadData) {
-    requests_.at(*requests_.find_sent(frame_.seq)).code = Code::kProtectionError;
+    requests_.at(*requests_.find_sent(frame_.seq)).code = Code::kDataLoss;
   } else {
     verdict_ = Code::kProtectionError;
   }

@@ -197,7 +197,7 @@ std::size_t Sender::gather_payload(Staged& staged, std::span<iovec> pieces) noex
 void Sender::lose_source(Staged& staged) noexcept {
   staged.padded = true;
   if (staged.frame.type != FrameType::kReadData) {
-    requests_.at(staged.request).code = Code::kProtectionError;
+    requests_.at(staged.request).code = Code::kDataLoss;
     return;
   }
   // The read's verdict is either staged behind its data already, or still at the head of the responses.

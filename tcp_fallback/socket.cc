@@ -51,25 +51,14 @@ Status bind_error(std::uint16_t port, int error) {
   }
 }
 
-Result<UniqueFd> listen_in(int family, const TcpConfig& config) {
+Result<UniqueFd> listen_at(const SocketAddress& address, const TcpConfig& config) {
+  const int family = address.storage.ss_family;
   UniqueFd fd(::socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (!fd) return socket_error(errno);
   set_option(fd.get(), SOL_SOCKET, SO_REUSEADDR, 1);
-  SocketAddress any;
-  if (family == AF_INET6) {
-    set_option(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, 0);
-    auto* v6 = reinterpret_cast<sockaddr_in6*>(&any.storage);
-    v6->sin6_family = AF_INET6;
-    v6->sin6_port = htons(config.port);
-    any.length = sizeof *v6;
-  } else {
-    auto* v4 = reinterpret_cast<sockaddr_in*>(&any.storage);
-    v4->sin_family = AF_INET;
-    v4->sin_port = htons(config.port);
-    any.length = sizeof *v4;
-  }
+  if (family == AF_INET6) set_option(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, 0);
   set_buffers(fd.get(), config);
-  if (::bind(fd.get(), any.get(), any.length) != 0 || ::listen(fd.get(), kBacklog) != 0) {
+  if (::bind(fd.get(), address.get(), address.length) != 0 || ::listen(fd.get(), kBacklog) != 0) {
     return bind_error(config.port, errno);
   }
   return fd;
@@ -123,9 +112,14 @@ SocketAddress peer_address(int fd) noexcept {
 }
 
 Result<UniqueFd> listen_on(const TcpConfig& config) {
-  auto both = listen_in(AF_INET6, config);
+  const auto listen = [&](const std::string& host) -> Result<UniqueFd> {
+    const auto address = parse_address(host, config.port);
+    return address ? listen_at(*address, config) : address.error();
+  };
+  if (!config.host.empty()) return listen(config.host);
+  auto both = listen("::");
   if (both || both.error().code() != Code::kUnavailable) return both;
-  return listen_in(AF_INET, config);  // no IPv6 here
+  return listen("0.0.0.0");  // no IPv6 here
 }
 
 Result<UniqueFd> dial(const SocketAddress& address, const TcpConfig& config) {

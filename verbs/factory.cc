@@ -23,11 +23,15 @@ bool is_soft(std::string_view name) {
          name.find_first_not_of("0123456789", kPrefix.size()) == std::string_view::npos;
 }
 
-Result<VerbsTransport::Device> open_soft(std::string_view name, const VerbsConfig& config) {
+Result<ibv_device*> find_soft(std::string_view name, const VerbsConfig& config) {
   auto profile = soft::parse_profile(config.profile);
   if (!profile) return profile.error();
-  auto found = soft::find_or_add_device(
+  return soft::find_or_add_device(
       {.name = std::string(name), .profile = *profile, .packet_io = config.packet_io, .address = config.soft_address});
+}
+
+Result<VerbsTransport::Device> open_soft(std::string_view name, const VerbsConfig& config) {
+  auto found = find_soft(name, config);
   if (!found) return found.error();
   const VerbsApi& api = soft::verbs_api();
   errno = 0;
@@ -113,6 +117,8 @@ Result<std::unique_ptr<datapath::Transport>> open_transport(std::string_view dev
   if (!transport) return transport.error();
   return Result<std::unique_ptr<datapath::Transport>>(std::move(*transport));
 }
+
+Status validate(const VerbsConfig& config) { return find_soft(kSoftDevice, config).status(); }
 
 std::vector<DeviceInfo> list_devices(const VerbsConfig& config) {
   std::vector<DeviceInfo> out;

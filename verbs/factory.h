@@ -17,6 +17,9 @@ namespace fairlead::verbs {
 /// kUnavailable (with the reason of each GID), kInvalidArgument (a bad setting).
 Result<std::unique_ptr<datapath::Transport>> open_transport(std::string_view device, const VerbsConfig& config);
 
+/// Whether softroce could be made as the configuration says; opens nothing. Errors: kInvalidArgument.
+Status validate(const VerbsConfig& config);
+
 /// Every device of the system and soft0, a line per GID, with the reason why it would or would not be chosen.
 [[nodiscard]] std::vector<DeviceInfo> list_devices(const VerbsConfig& config);
 

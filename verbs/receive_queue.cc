@@ -43,8 +43,12 @@ void ReceiveQueue::give_back(std::uint32_t index, MessageType type) noexcept {
 int ReceiveQueue::repost(ibv_qp* qp, CreditReturn& freed) noexcept {
   if (first_ == nullptr) return 0;
   ibv_recv_wr* bad = nullptr;
-  const int error = ibv_post_recv(qp, std::exchange(first_, nullptr), &bad);
-  if (error != 0) return error;
+  ibv_recv_wr* const list = std::exchange(first_, nullptr);
+  const int error = ibv_post_recv(qp, list, &bad);
+  if (error != 0) {  // the path ends; what was taken before the bad one is still to be flushed
+    for (const ibv_recv_wr* taken = list; taken != bad && taken != nullptr; taken = taken->next) ++outstanding_;
+    return error;
+  }
   freed = std::exchange(waiting_, {});
   outstanding_ += freed.messages + freed.controls;
   return 0;

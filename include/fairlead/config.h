@@ -40,6 +40,7 @@ struct VerbsConfig {
 };
 
 struct TcpConfig {
+  std::string host;                 // numeric address of the data port; empty: that of EngineConfig::listen
   std::uint16_t port = 0;           // where data connections arrive; 0: any free port
   std::uint32_t send_depth = 256;   // operations in flight per path
   std::uint32_t socket_buffer = 0;  // SO_SNDBUF and SO_RCVBUF in bytes; 0: leave it to the kernel

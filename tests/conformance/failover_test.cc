@@ -166,5 +166,29 @@ TEST(Session, RefusesWhatIsNotAPeer) {
   EXPECT_EQ(unknown->wait_ready(kPatience).code(), Code::kNotFound);
 }
 
+TEST(Session, BadSettingsAreRefusedAlsoWhereTheyAreNotUsedYet) {
+  for (const char* packet_io : {"tcp", "udp,drop=2", "udp,bogus=1"}) {
+    EngineConfig config = config_for({"client", "auto"});
+    config.verbs.packet_io = packet_io;
+    const Result<Engine> engine = Engine::create(config);
+    ASSERT_FALSE(engine) << packet_io;
+    EXPECT_EQ(engine.error().code(), Code::kInvalidArgument) << engine.error().to_string();
+  }
+}
+
+TEST(Session, ASlowPathIsNotADeadOne) {
+  // Each burst of packets takes 40 ms: an operation of 1 MiB lasts longer than path_timeout.
+  EngineConfig server = config_for({"server", "auto"});
+  EngineConfig client = config_for({"client", "verbs:soft0", "full", true, "udp,delay_us=40000"});
+  client.failover = true;
+  client.path_timeout = std::chrono::milliseconds(100);
+  EnginePair pair;
+  pair.start(server, client);
+  auto [memory, remote] = pair.target("region", std::size_t{1} << 20);
+  Memory source = pair.buffer(*pair.client, std::size_t{1} << 20, 6);
+  EXPECT_TRUE(pair.peer.write(source, remote).wait(kPatience).ok());
+  EXPECT_EQ(pair.peer.transport(), "verbs:soft0") << pair.peer.explain();
+}
+
 }  // namespace
 }  // namespace fairlead

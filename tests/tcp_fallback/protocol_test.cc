@@ -168,8 +168,8 @@ TEST(Protocol, PagesThatAreGoneFailOneRequest) {
     two.a.post(OpKind::kWrite, good, key);
     two.run(6);
     const std::vector<Code> codes = {
-        Code::kOk, Code::kProtectionError, Code::kProtectionError, Code::kProtectionError, Code::kProtectionError,
-        Code::kOk};
+        // Memory lost here is data loss; memory lost at the peer is the peer's refusal.
+        Code::kOk, Code::kDataLoss, Code::kProtectionError, Code::kProtectionError, Code::kDataLoss, Code::kOk};
     for (std::size_t i = 0; i < codes.size(); ++i)
       EXPECT_EQ(two.a.completions[i].second, codes[i]) << i << " of chunk " << chunk;
     EXPECT_TRUE(std::equal(good.begin(), good.end(), target.begin()));
@@ -195,7 +195,7 @@ TEST(Protocol, NoMessageArrivesBehindALostWrite) {
     two.run(4);
     two.a.post(OpKind::kMessage, std::span(good).first(3));
     two.run(5);
-    const std::vector<Code> codes = {Code::kOk, Code::kProtectionError, Code::kOk, Code::kAborted, Code::kOk};
+    const std::vector<Code> codes = {Code::kOk, Code::kDataLoss, Code::kOk, Code::kAborted, Code::kOk};
     for (std::size_t i = 0; i < codes.size(); ++i) EXPECT_EQ(two.a.completions[i].second, codes[i]) << i;
     ASSERT_EQ(two.b.messages.size(), 2u);
     EXPECT_EQ(two.b.messages[0].size(), 1u);

@@ -195,7 +195,8 @@ TEST_F(TcpTransportTest, ATruncatedFileFailsItsOwnRequests) {
   };
   ASSERT_EQ(active->post(work), 3u);
   ASSERT_TRUE(run([this] { return events_.completions.size() == 3; }));
-  for (std::size_t i = 0; i < 2; ++i) EXPECT_EQ(events_.completions[i], Code::kProtectionError) << i;
+  EXPECT_EQ(events_.completions[0], Code::kDataLoss) << "its source, here";
+  EXPECT_EQ(events_.completions[1], Code::kProtectionError) << "its source, at the peer";
   EXPECT_EQ(events_.completions[2], Code::kAborted) << "a message behind a write that was lost";
   EXPECT_EQ(events_.messages, 0);
   EXPECT_EQ(events_.down, Code::kOk) << events_.reason;

@@ -86,16 +86,20 @@ Result<std::shared_ptr<Model>> ModelStore::create(std::string name, Metadata met
 }
 
 Status ModelStore::make_room(std::uint64_t bytes, const std::string& model) {
-  while (bytes_held() + bytes > max_bytes_ && !kept_.empty()) {
+  // Nothing is dropped for a model that would not fit even then.
+  std::uint64_t evictable = 0;
+  for (const Kept& kept : kept_) evictable += kept.model->memory.size();
+  const bool fits = bytes_held() - std::min(evictable, bytes_held()) + bytes <= max_bytes_;
+  while (fits && bytes_held() + bytes > max_bytes_ && !kept_.empty()) {
     log(LogLevel::kInfo, fmt::format("model {} makes room for {}", kept_.front().model->name, model));
     drop(kept_.begin());
   }
   if (bytes_held() + bytes <= max_bytes_) return {};
-  return {
-      Code::kResourceExhausted,
-      fmt::format("no room for model {} of {}: other pushes hold {} of this server's limit of {}; try again later, or "
-                  "raise it with --max-bytes",
-                  model, human(bytes), human(bytes_held()), human(max_bytes_))};
+  return {Code::kResourceExhausted,
+          fmt::format(
+              "no room for model {} of {}: pushes under way hold {} of this server's limit of {}; try again later, or "
+              "raise it with --max-bytes",
+              model, human(bytes), human(bytes_held() - std::min(evictable, bytes_held())), human(max_bytes_))};
 }
 
 Result<Publication> ModelStore::open_for_writing(const Model& model, const std::string& prefix) {
@@ -111,19 +115,35 @@ Result<Publication> ModelStore::open_for_writing(const Model& model, const std::
 
 std::string ModelStore::read_prefix(std::string_view model) { return fmt::format("model/{}/", model); }
 
+Result<Publication> ModelStore::open_for_reading(const Model& model) {
+  const std::string prefix = read_prefix(model.name);
+  Publication names(engine_);
+  for (std::size_t i = 0; i < model.entries.size(); ++i) {
+    const FileTensor& tensor = model.entries[i].tensor;
+    if (tensor.bytes == 0) continue;
+    Status status = names.add(prefix + tensor.name, model.tensor(i), Access::kRemoteRead, spec_of(tensor));
+    if (!status.ok()) return status;
+  }
+  return names;
+}
+
 Status ModelStore::keep(std::shared_ptr<Model> model) {
   const auto same =
       std::find_if(kept_.begin(), kept_.end(), [&](const Kept& k) { return k.model->name == model->name; });
-  if (same != kept_.end()) drop(same);
-  const std::string prefix = read_prefix(model->name);
-  Publication names(engine_);
-  for (std::size_t i = 0; i < model->entries.size(); ++i) {
-    const FileTensor& tensor = model->entries[i].tensor;
-    if (tensor.bytes == 0) continue;
-    Status status = names.add(prefix + tensor.name, model->tensor(i), Access::kRemoteRead, spec_of(tensor));
-    if (!status.ok()) return status;
+  if (same != kept_.end()) same->names.withdraw();  // the new one's are the same
+  Result<Publication> names = open_for_reading(*model);
+  if (!names) {
+    if (same == kept_.end()) return names.error();
+    Result<Publication> again = open_for_reading(*same->model);
+    if (again) {
+      same->names = *std::move(again);
+    } else {
+      drop(same);
+    }
+    return names.error();
   }
-  kept_.push_back({std::move(model), std::move(names)});
+  if (same != kept_.end()) drop(same);
+  kept_.push_back({std::move(model), *std::move(names)});
   count_.store(kept_.size(), std::memory_order_relaxed);
   return {};
 }

@@ -58,7 +58,7 @@ class ModelStore {
   Result<std::shared_ptr<Model>> create(std::string name, Metadata metadata, std::vector<TensorEntry> entries);
   /// Publishes tensor i as prefix + i for writing.
   Result<Publication> open_for_writing(const Model& model, const std::string& prefix);
-  /// Publishes a verified model for reading; replaces the one of the same name.
+  /// Publishes a verified model for reading; replaces the one of the same name, which stays if that fails.
   Status keep(std::shared_ptr<Model> model);
 
   [[nodiscard]] std::shared_ptr<const Model> find(std::string_view name) const;
@@ -75,6 +75,7 @@ class ModelStore {
     std::shared_ptr<Model> model;
     Publication names;
   };
+  Result<Publication> open_for_reading(const Model& model);
   Status make_room(std::uint64_t bytes, const std::string& model);
   void drop(std::list<Kept>::iterator kept);
 

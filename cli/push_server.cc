@@ -55,12 +55,13 @@ PushServer::Client& PushServer::client_of(const Peer& peer) {
   }
   clients_.push_back(std::make_unique<Client>(Client{peer, peer.name(), nullptr, std::nullopt}));
   counters_->clients.store(clients_.size(), std::memory_order_relaxed);
+  console_->line(fmt::format("{} connected: {}", clients_.back()->who, peer.explain()));
   return *clients_.back();
 }
 
 void PushServer::on_connected(const Peer& peer) {
-  const Client& client = client_of(peer);
-  console_->line(fmt::format("{} connected: {}", client.who, peer.explain()));
+  // Its events may have come first, its end among them: that one must not come back.
+  if (peer.state() != PeerState::kClosed) client_of(peer);
 }
 
 void PushServer::on_event(const Peer& peer, const Event& event) {
@@ -181,10 +182,13 @@ void PushServer::handle(Client& client, const PushFinish&) {
   counters_->tensors_failed += result.failed;
   console_->line(fmt::format("{}: push of {}: {} tensors verified, {} failed, {} in {:.3f} s", client.who,
                              push->begin.model, result.verified, result.failed, human(push->model->bytes), seconds));
-  ++(result.failed == 0 ? counters_->pushes_verified : counters_->pushes_failed);
   if (result.failed == 0) {
-    if (const Status status = store_->keep(push->model); !status.ok()) return refuse(client, status);
+    if (const Status status = store_->keep(push->model); !status.ok()) {
+      ++counters_->pushes_refused;
+      return refuse(client, status);
+    }
   }
+  ++(result.failed == 0 ? counters_->pushes_verified : counters_->pushes_failed);
   send(client, result);
 }
 

@@ -44,6 +44,7 @@ class PushServer {
   struct Push;
   struct Client;
 
+  /// Greets who is new: the engine may deliver a client's events before accept() gives the client.
   Client& client_of(const Peer& peer);
   void on_message(Client& client, const Event& event);
   void on_notification(Client& client, std::uint64_t index);

@@ -158,6 +158,61 @@ TEST_F(PushServerTest, NoticesANotificationThatIsMissingOrComesTwice) {
   }
 }
 
+// Pushes one tensor as the whole of model "m".
+Result<PushResult> push_one(Session& session, const RemoteMemory& remote, std::span<const std::byte> bytes) {
+  Result<Memory> local = session.engine().allocate(bytes.size());
+  if (!local) return local.error();
+  std::copy(bytes.begin(), bytes.end(), local->data());
+  EXPECT_TRUE(session.peer().write(*local, remote, {.notify = 0}).wait().ok());
+  EXPECT_TRUE(session.send(PushFinish{}).ok());
+  return session.expect<PushResult>();
+}
+
+TEST_F(PushServerTest, AModelThatCannotBeKeptIsNotCountedAndLeavesTheOldOne) {
+  Session session = connect();
+  const auto bytes = some_bytes(100);
+  const Result<RemoteMemory> first = announce(session, bytes, crc32(bytes));
+  ASSERT_TRUE(first);
+  ASSERT_TRUE(push_one(session, *first, bytes));
+  // The second has a tensor whose name is taken.
+  const Result<Memory> taken = engine_->allocate(64);
+  ASSERT_TRUE(taken && engine_->publish("model/m/other", *taken, Access::kRemoteRead).ok());
+  const FileTensor tensor{"other", DType::kU8, {100}, 0, 100};
+  ASSERT_TRUE(session.send(PushBegin{"m", {}, 1, 100}).ok());
+  ASSERT_TRUE(session.send(TensorBatch{{{tensor, crc32(bytes)}}}).ok());
+  const Result<PushReady> ready = session.expect<PushReady>();
+  ASSERT_TRUE(ready);
+  const Result<RemoteMemory> second = session.peer().lookup(ready->prefix + "0");
+  ASSERT_TRUE(second);
+  const Result<PushResult> refused = push_one(session, *second, bytes);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code(), Code::kAlreadyExists);
+  EXPECT_EQ(counters_.pushes_verified, 1U);
+  EXPECT_EQ(counters_.pushes_refused, 1U);
+  EXPECT_EQ(store_.count(), 1U);
+  EXPECT_TRUE(session.peer().lookup("model/m/weight"));
+  session.close();
+}
+
+TEST_F(PushServerTest, DropsNothingForAModelThatWouldNotFitEvenThen) {
+  Session keeper = connect();
+  const auto small = some_bytes(100'000);
+  const Result<RemoteMemory> remote = announce(keeper, small, crc32(small));
+  ASSERT_TRUE(remote && push_one(keeper, *remote, small));
+  Session pusher = connect();  // under way, and not to be dropped
+  const auto half = some_bytes(600'000);
+  ASSERT_TRUE(announce(pusher, half, 0));
+  Session other = connect();
+  const Result<RemoteMemory> refused = announce(other, half, 0);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code(), Code::kResourceExhausted);
+  EXPECT_EQ(store_.count(), 1U);
+  EXPECT_TRUE(keeper.peer().lookup("model/m/weight"));
+  keeper.close();
+  pusher.close();
+  other.close();
+}
+
 TEST_F(PushServerTest, RefusesAModelThatDoesNotFitAndGoesOn) {
   Session session = connect();
   const auto bytes = some_bytes((1 << 20) + 1);

@@ -68,7 +68,10 @@ void Args::option(const std::string& names, const std::string& value, std::strin
 }
 
 void Args::flag(const std::string& names, bool* target, std::string help) {
-  impl_->app.add_flag_function(names, [target](std::int64_t) { *target = true; }, std::move(help));
+  const std::string variable = environment_name(names);
+  CLI::Option* option = impl_->app.add_flag_function(
+      names, [target](std::int64_t) { *target = true; }, std::move(help) + " [" + variable + "]");
+  impl_->environment.push_back({option, variable, set_switch(target)});
 }
 
 void Args::positional(const std::string& value, std::string help, Setter setter, bool required) {

@@ -53,6 +53,8 @@ class Args {
 // Setters for what flags commonly hold. Each names the legal values in its error.
 [[nodiscard]] Setter set_text(std::string* target);
 [[nodiscard]] Setter set_choice(std::string* target, std::vector<std::string> legal);
+/// "1", "true", "yes" or "on"; "0", "false", "no" or "off": what a flag's environment variable may hold.
+[[nodiscard]] Setter set_switch(bool* target);
 /// A number from `min` to `max`, both included.
 [[nodiscard]] Setter set_number(std::function<void(std::int64_t)> store, std::int64_t min, std::int64_t max);
 template <typename T>
@@ -63,7 +65,7 @@ template <typename T>
 [[nodiscard]] Setter set_seconds(double* target, double min, double max);
 /// "64M"; see bench/base/sizes.h.
 [[nodiscard]] Setter set_size(std::uint64_t* target, std::uint64_t min, std::uint64_t max);
-/// "HOST:PORT" or ":PORT"; `need_host` refuses the latter.
+/// "HOST:PORT" or ":PORT"; `need_host` refuses the latter, and port 0: no one can be reached there.
 [[nodiscard]] Setter set_host_port(std::string* target, bool need_host);
 
 }  // namespace fairlead::cli

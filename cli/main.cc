@@ -3,7 +3,9 @@
 
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <exception>
+#include <string>
 #include <string_view>
 
 #include "cli/args.h"
@@ -42,6 +44,25 @@ void print_help(std::FILE* out) {
       "Exit codes: 0 done, 1 failed, 2 wrong usage.\n");
 }
 
+// The library falls back to a default; who runs a program wants to know.
+bool log_level_is_legal() {
+  const char* const level = std::getenv("FAIRLEAD_LOG");
+  if (level == nullptr) return true;
+  std::string unused;
+  const auto set = fairlead::cli::set_choice(&unused, {"debug", "info", "warning", "error", "off"});
+  const fairlead::Status status = set(level);
+  if (!status.ok()) fmt::print(stderr, "fairlead: environment variable FAIRLEAD_LOG: {}\n", status.message());
+  return status.ok();
+}
+
+// Lines wait in a buffer, so only the end tells whether they could be written.
+int check_output(int code) {
+  const bool written = std::fflush(stdout) == 0 && std::ferror(stdout) == 0;
+  if (written || code != fairlead::cli::kSuccess) return code;
+  fmt::print(stderr, "fairlead: error: standard output could not be written: its disk is full, or its reader left\n");
+  return fairlead::cli::kFailure;
+}
+
 int run(int argc, char** argv) {
   if (argc < 2) {
     print_help(stderr);
@@ -67,7 +88,7 @@ int main(int argc, char** argv) {
   std::signal(SIGPIPE, SIG_IGN);  // a reader of our output that left is a write error, not the end of a transfer
   fairlead::cli::install_console_log();
   try {
-    return run(argc, argv);
+    return log_level_is_legal() ? check_output(run(argc, argv)) : fairlead::cli::kUsage;
   } catch (const std::exception& error) {  // memory ran out, or output could not be written
     std::fprintf(stderr, "fairlead: error: %s\n", error.what());
     return fairlead::cli::kFailure;

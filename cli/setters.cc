@@ -43,6 +43,19 @@ Setter set_choice(std::string* target, std::vector<std::string> legal) {
   };
 }
 
+Setter set_switch(bool* target) {
+  return [target](std::string_view text) {
+    constexpr std::string_view kOn[] = {"1", "true", "yes", "on"};
+    constexpr std::string_view kOff[] = {"0", "false", "no", "off"};
+    const bool on = std::find(std::begin(kOn), std::end(kOn), text) != std::end(kOn);
+    if (!on && std::find(std::begin(kOff), std::end(kOff), text) == std::end(kOff)) {
+      return illegal(text, fmt::format("{}, {}", fmt::join(kOn, ", "), fmt::join(kOff, ", ")));
+    }
+    *target = on;
+    return Status();
+  };
+}
+
 Setter set_number(std::function<void(std::int64_t)> store, std::int64_t min, std::int64_t max) {
   return [store = std::move(store), min, max](std::string_view text) {
     std::int64_t value = 0;
@@ -81,7 +94,9 @@ Setter set_host_port(std::string* target, bool need_host) {
   return [target, need_host](std::string_view text) {
     const Result<HostPort> parsed = parse_host_port(text);
     if (!parsed) return parsed.error();
-    if (need_host && parsed->host.empty()) return illegal(text, "HOST:PORT, for example gpu7:7471");
+    if (need_host && (parsed->host.empty() || parsed->port == 0)) {
+      return illegal(text, "HOST:PORT with a port from 1 to 65535, for example gpu7:7471");
+    }
     *target = text;
     return Status();
   };

@@ -56,6 +56,33 @@ TEST(Args, FlagBeatsEnvironmentBeatsDefault) {
   EXPECT_EQ(parse({"x"}).config.transport, "auto");
 }
 
+TEST(Args, SwitchesHaveEnvironmentVariablesToo) {
+  const auto once = [](const char* value, std::vector<const char*> words = {}) {
+    if (value != nullptr) ::setenv("FAIRLEAD_ONLY_ONCE", value, 1);
+    bool set = false;
+    Args args("serve", "Serves.", "");
+    args.flag("--only-once", &set, "Once");
+    CaptureStderr();
+    const std::optional<int> exit = args.parse(words);
+    const std::string errors = GetCapturedStderr();
+    ::unsetenv("FAIRLEAD_ONLY_ONCE");
+    return exit ? errors : std::string(set ? "on" : "off");
+  };
+  for (const char* text : {"1", "true", "yes", "on"}) EXPECT_EQ(once(text), "on") << text;
+  for (const char* text : {"0", "false", "no", "off"}) EXPECT_EQ(once(text), "off") << text;
+  EXPECT_EQ(once("0", {"--only-once"}), "on");
+  EXPECT_EQ(once(nullptr), "off");
+  for (const char* text : {"maybe", "", "2"}) {
+    EXPECT_THAT(once(text), AllOf(HasSubstr("FAIRLEAD_ONLY_ONCE"), HasSubstr("legal: 1, true"))) << text;
+  }
+}
+
+TEST(Setters, AHostToReachHasAPort) {
+  std::string text;
+  EXPECT_TRUE(set_host_port(&text, false)("gpu7:0").ok());
+  EXPECT_THAT(set_host_port(&text, true)("gpu7:0").message(), HasSubstr("1 to 65535"));
+}
+
 TEST(Args, UnknownFlagNamesTheKnownOnes) {
   const Parsed parsed = parse({"x", "--frobnicate"});
   EXPECT_EQ(parsed.exit, kUsage);

@@ -5,8 +5,9 @@ import os
 import socket
 import stat
 import struct
+import subprocess
 
-from harness import Case, main, random_model, tensor, write_raw, write_safetensors
+from harness import PATIENCE, PROGRAM, Case, main, random_model, tensor, write_raw, write_safetensors
 
 
 class Usage(Case):
@@ -24,6 +25,7 @@ class Usage(Case):
             (("push", "a", "b:1", "--transport", "pigeon"), "legal: auto, verbs"),
             (("push", "a", "nonsense"), "nonsense"),
             (("push", "a", ":7471"), "HOST:PORT"),
+            (("push", "a", "b:0"), "from 1 to 65535"),
             (("push", "a", "b:1", "--name", "x/y"), "legal: 1 to 128 of"),
             (("serve", "--max-bytes", "lots"), "K, M, G"),
             (("serve", "--listen", "127.0.0.1:70000"), "70000"),
@@ -46,6 +48,20 @@ class Usage(Case):
         result = self.run_to_end("bench", "bw", "--local", "--transport", "verbs:soft0",
                                  env={"FAIRLEAD_PACKET_IO": "udp,frop=1"})
         self.assert_fails(result, 1, "frop")
+
+    def test_log_level(self):
+        self.assert_fails(self.run_to_end("version", env={"FAIRLEAD_LOG": "foo"}), 2, "FAIRLEAD_LOG", "legal: debug, info")
+
+    def test_switches_in_the_environment(self):
+        self.assert_fails(self.run_to_end("push", "a", "b:1", env={"FAIRLEAD_NO_FAILOVER": "maybe"}), 2,
+                          "FAIRLEAD_NO_FAILOVER", "legal: 1, true")
+
+    def test_output_that_cannot_be_written(self):
+        for words in (("--help",), ("version",), ("push", "--help"), ("devices",)):
+            with self.subTest(words=words), open("/dev/full", "w") as full:
+                done = subprocess.run([PROGRAM, *words], stdout=full, stderr=subprocess.PIPE, text=True, timeout=PATIENCE)
+                self.assertEqual(done.returncode, 1, done.stderr)
+                self.assertIn("fairlead: error:", done.stderr)
 
     def test_help_everywhere(self):
         for words in (("--help",), ("help",), *(((c, "--help")) for c in ("serve", "push", "pull", "bench", "devices"))):

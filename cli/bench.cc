@@ -65,6 +65,9 @@ Status measure_all(const Options& options, const std::string& address, Console& 
 }
 
 Status measure(const Options& options, Console& console) {
+  if (!options.json.empty()) {
+    if (Status status = bench::check_writable(options.json); !status.ok()) return status;
+  }
   if (!options.local) return measure_all(options, options.target, console);
   const Result<bench::LocalTarget> target = bench::LocalTarget::start(options.config);
   if (!target) return target.error();

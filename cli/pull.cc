@@ -131,22 +131,30 @@ Status pull(Session& session, const Options& options, Console& console) {
   return report(options, session, *figures, description->tensors.size(), result->cpu_seconds);
 }
 
-Status list(Session& session, Console& console) {
+Status list(Session& session, const Options& options, Console& console) {
   if (Status status = session.send(ListModels{}); !status.ok()) return status;
   const Result<Models> models = session.expect<Models>();
   if (!models) return models.error();
+  Json::Array out;
   for (const ModelSummary& model : models->models) {
+    out.push_back(Json::Object{{"name", model.name}, {"tensors", model.tensors}, {"bytes", model.bytes}});
     console.line(fmt::format("{}  {} tensors, {}", model.name, model.tensors,
                              bench::format_bytes(static_cast<double>(model.bytes))));
   }
   if (models->models.empty()) console.line("no models");
-  return {};
+  if (options.json.empty()) return {};
+  const Json::Object report{{"schema", "fairlead.models/1"}, {"models", std::move(out)}};
+  return bench::write_text(options.json, Json(report).dump(2) + "\n");
 }
 
 Status run(const Options& options, Console& console) {
+  // What cannot be written is said before anything is sent.
+  Status status = options.list ? Status() : OutputFile::check(options.file);
+  if (status.ok() && !options.json.empty()) status = bench::check_writable(options.json);
+  if (!status.ok()) return status;
   Result<Session> session = Session::open(options.config, options.server, &console);
   if (!session) return session.error();
-  Status status = options.list ? list(*session, console) : pull(*session, options, console);
+  status = options.list ? list(*session, options, console) : pull(*session, options, console);
   session->close();
   return status;
 }

@@ -118,6 +118,9 @@ Status push(const Options& options, Console& console) {
   const Result<SafetensorsHeader> header = read_safetensors(options.file);
   if (!header) return header.error();
   if (Status status = check_limits(*header, options.file); !status.ok()) return status;
+  if (!options.json.empty()) {
+    if (Status status = bench::check_writable(options.json); !status.ok()) return status;
+  }
   Result<Session> session = Session::open(options.config, options.server, &console);
   if (!session) return session.error();
   const Result<Memory> file = session->engine().map_file(options.file, Access::kNone);

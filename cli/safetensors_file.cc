@@ -1,5 +1,4 @@
 #include <fcntl.h>
-#include <fmt/format.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -7,16 +6,12 @@
 #include <cerrno>
 #include <cstring>
 
+#include "bench/base/file_output.h"
 #include "cli/safetensors.h"
 #include "datapath/base/unique_fd.h"
 
 namespace fairlead::cli {
 namespace {
-
-Status system_error(const char* what, const std::string& path, int error) {
-  const Code code = error == ENOENT || error == ENOTDIR ? Code::kNotFound : Code::kPermissionDenied;
-  return {code, fmt::format("cannot {} {}: {}", what, path, std::strerror(error))};
-}
 
 // Reads until `buffer` is full or the file ends; the number of bytes, or -1.
 ssize_t read_some(int fd, std::span<std::byte> buffer) {
@@ -34,10 +29,11 @@ ssize_t read_some(int fd, std::span<std::byte> buffer) {
 }  // namespace
 
 Result<SafetensorsHeader> read_safetensors(const std::string& path) {
-  const UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (!file) return system_error("open", path, errno);
+  // A pipe without a writer would be waited for, though it is refused below.
+  const UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
+  if (!file) return bench::file_error("open", path, errno);
   struct stat info{};
-  if (::fstat(file.get(), &info) != 0) return system_error("look at", path, errno);
+  if (::fstat(file.get(), &info) != 0) return bench::file_error("look at", path, errno);
   if (!S_ISREG(info.st_mode)) return Status(Code::kInvalidArgument, path + " is no regular file");
   const auto size = static_cast<std::uint64_t>(info.st_size);
 
@@ -49,7 +45,7 @@ Result<SafetensorsHeader> read_safetensors(const std::string& path) {
     head.resize(length + 8);
     got = read_some(file.get(), head);
   }
-  if (got < 0) return system_error("read", path, errno);
+  if (got < 0) return bench::file_error("read", path, errno);
   head.resize(static_cast<std::size_t>(got));
   return parse_safetensors(head, size, path);
 }

@@ -2,6 +2,8 @@
 #include <poll.h>
 #include <signal.h>
 #include <sys/signalfd.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "bench/base/build_info.h"
 #include "bench/base/file_output.h"
@@ -37,6 +39,21 @@ Result<UniqueFd> end_signals() {
   return fd;
 }
 
+// The ready file says that a server is there, so it goes with the server. A device or a pipe stays.
+class ReadyFile {
+ public:
+  explicit ReadyFile(std::string path) : path_(std::move(path)) {}
+  ~ReadyFile() {
+    struct stat info{};
+    if (!path_.empty() && ::lstat(path_.c_str(), &info) == 0 && S_ISREG(info.st_mode)) ::unlink(path_.c_str());
+  }
+  ReadyFile(const ReadyFile&) = delete;
+  ReadyFile& operator=(const ReadyFile&) = delete;
+
+ private:
+  std::string path_;
+};
+
 void serve_clients(Engine& engine, PushServer& server, int end_fd, bool once) {
   while (!once || server.clients_ended() == 0) {
     pollfd fds[] = {{engine.event_fd(), POLLIN, 0}, {end_fd, POLLIN, 0}};
@@ -58,6 +75,9 @@ Status announce(const Options& options, const std::string& listen, const std::st
 }
 
 Status serve(const Options& options, Console& console) {
+  if (!options.ready_file.empty()) {
+    if (Status status = bench::check_writable(options.ready_file); !status.ok()) return status;
+  }
   const Result<UniqueFd> end = end_signals();
   if (!end) return end.error();
   Result<Engine> engine = Engine::create(options.config);
@@ -81,6 +101,7 @@ Status serve(const Options& options, Console& console) {
   }
   Status status = announce(options, engine->listen_address(), exposition ? exposition->address() : "", console);
   if (!status.ok()) return status;
+  const ReadyFile ready(options.ready_file);
   serve_clients(*engine, server, end->get(), options.once);
   console.line("ending");
   return {};
@@ -100,7 +121,7 @@ int serve_command(Words words) {
               set_host_port(&options.config.listen, false));
   args.option("--metrics", "HOST:PORT", "Serve /metrics and /healthz there (default: not at all)",
               set_host_port(&options.metrics, false));
-  args.option("--ready-file", "FILE", "Written when ready: {\"listen\": ..., \"metrics\": ...}",
+  args.option("--ready-file", "FILE", "Written when ready, removed at the end: {\"listen\": ..., \"metrics\": ...}",
               set_text(&options.ready_file));
   args.option("--max-bytes", "SIZE", "Memory for models; the oldest make room for new ones (default 4G)",
               set_size(&options.max_bytes, 1, std::uint64_t{1} << 50));

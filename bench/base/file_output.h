@@ -8,6 +8,13 @@
 
 namespace fairlead::bench {
 
+/// "cannot WHAT PATH: the system's reason", with the code that fits `error` (an errno).
+[[nodiscard]] Status file_error(std::string_view what, std::string_view path, int error);
+
+/// Whether write_text(path) could begin: for before a long run whose result goes there. Creates and removes a file
+/// beside it; writes nothing.
+[[nodiscard]] Status check_writable(const std::string& path);
+
 /// Writes beside the file and renames, so that a reader sees nothing or everything. "-" writes to standard output.
 /// Errors name the file and the system's reason.
 Status write_text(const std::string& path, std::string_view text);

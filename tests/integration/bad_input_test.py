@@ -88,6 +88,8 @@ class Files(Case):
         self.assert_fails(self.run_to_end("push", self.path("none.safetensors"), "127.0.0.1:9"), 1, "none.safetensors",
                           "No such file")
         self.assert_fails(self.run_to_end("push", str(self.folder), "127.0.0.1:9"), 1, "no regular file")
+        os.mkfifo(self.path("pipe"))
+        self.assert_fails(self.run_to_end("push", self.path("pipe"), "127.0.0.1:9", timeout=20), 1, "no regular file")
 
     def test_header_length(self):
         self.refuse("{}", b"", "header length 9999999", length=9_999_999)
@@ -113,6 +115,33 @@ class Files(Case):
         self.refuse('{"a":{"dtype":"F32","shape":[4611686018427387904],"data_offsets":[0,0]}}', b"", "2\\^63")
         self.refuse('{"a":{"dtype":"F32","shape":[9223372036854775808],"data_offsets":[0,0]}}', b"", "2\\^63")
         self.refuse('{"a":', b"", "JSON")
+
+
+class Outputs(Case):
+    """What cannot be written is refused before anything is sent: the address need not exist."""
+
+    def test_reports(self):
+        file = self.path("m.safetensors")
+        write_safetensors(file, random_model(1))
+        for words in (("push", file, "127.0.0.1:9"), ("pull", "127.0.0.1:9", "m", self.path("out")),
+                      ("pull", "127.0.0.1:9", "--list"), ("bench", "bw", "127.0.0.1:9")):
+            with self.subTest(words=words):
+                self.assert_fails(self.run_to_end(*words, "--json", self.path("no/x.json")), 1, "not found: .*no/x.json")
+                self.assert_fails(self.run_to_end(*words, "--json", str(self.folder)), 1, "invalid argument: .*directory")
+        self.assertEqual(os.listdir(self.folder), ["m.safetensors"])
+
+    def test_ready_file(self):
+        result = self.run_to_end("serve", "--listen", "127.0.0.1:0", "--ready-file", self.path("no/ready"))
+        self.assert_fails(result, 1, "not found: .*no/ready")
+        self.assertNotIn("listening", result[1])
+
+    def test_files_to_pull_into(self):
+        os.mkfifo(self.path("pipe"))
+        for out, pattern in ((str(self.folder), "is a directory, not a regular file"), (self.path("no/out"), "not found"),
+                             (self.path("pipe"), "pipe.*not a regular file"), ("/dev/null", "not a regular file")):
+            with self.subTest(out=out):
+                self.assert_fails(self.run_to_end("pull", "127.0.0.1:9", "m", out), 1, pattern)
+        self.assertTrue(stat.S_ISFIFO(os.stat(self.path("pipe")).st_mode))
 
 
 class Addresses(Case):

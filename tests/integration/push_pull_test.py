@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import signal
 
 from harness import PROGRAM, Case, main, random_model, read_safetensors, write_safetensors
 
@@ -100,6 +101,37 @@ class Server(Case):
         self.assertNotRegex(output, "(?m)^a  ")
         self.assertRegex(output, "(?m)^d  ")
         self.assertLessEqual(self.metric(server, "fairlead_serve_model_bytes"), 20 * 2**20)
+
+    def test_a_pull_that_is_ended_leaves_nothing(self):
+        server = self.serve()
+        file = self.path("m.safetensors")
+        write_safetensors(file, random_model(48))
+        self.assertEqual(self.push(server, file, "--transport", "tcp")[0], 0)
+        for ending in (signal.SIGINT, signal.SIGTERM):
+            slow = ["--transport", "verbs:soft0", "--packet-io", "udp,drop=0.2"]
+            client = self.start("pull", server.listen, "m", self.path("copy"), *slow)
+            client.wait_for("^[235][0-9] % of")
+            self.assertEqual(len(list(self.folder.glob("copy.*.partial"))), 1)
+            client.process.send_signal(ending)
+            self.assertEqual(client.wait(), -ending, client.output)
+            self.assertEqual(list(self.folder.glob("copy*")), [])
+
+    def test_a_list_for_programs(self):
+        server = self.serve()
+        write_safetensors(self.path("m.safetensors"), random_model(1))
+        self.assertEqual(self.push(server, self.path("m.safetensors"))[0], 0)
+        report = self.path("list.json")
+        code, output = self.run_to_end("pull", server.listen, "--list", "--json", report)
+        self.assertEqual(code, 0, output)
+        size = sum(len(t["data"]) for t in random_model(1).values())
+        self.assertEqual(json.loads(pathlib.Path(report).read_text()), {
+            "schema": "fairlead.models/1", "models": [{"name": "m", "tensors": len(random_model(1)), "bytes": size}]})
+
+    def test_the_ready_file_goes_with_the_server(self):
+        server = self.serve()
+        self.assertEqual(len(list(self.folder.glob("ready-*"))), 1)
+        self.assertEqual(server.end(), 0)
+        self.assertEqual(list(self.folder.glob("ready-*")), [])
 
     def test_once(self):
         server = self.serve("--once")

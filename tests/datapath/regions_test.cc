@@ -41,6 +41,8 @@ struct Regions : testing::Test {
   CountingTransport first, second;
   std::array<std::byte, 4096> bytes{};
 
+  ~Regions() override { table->shutdown(); }  // as the engine does; published regions hold the table
+
   std::shared_ptr<RegionImpl> region(Access access = Access::kRemoteReadWrite) {
     auto range = table->add(bytes, access);
     EXPECT_TRUE(range);

@@ -1,5 +1,7 @@
 #include <fmt/format.h>
 
+#include <optional>
+
 #include "bench/base/file_output.h"
 #include "bench/base/sizes.h"
 #include "bench/net/initiator.h"
@@ -10,6 +12,7 @@
 #include "cli/commands.h"
 #include "cli/console.h"
 #include "cli/engine_options.h"
+#include "cli/session.h"
 
 namespace fairlead::cli {
 namespace {
@@ -22,33 +25,19 @@ struct Options {
   bool local = false, once = false, no_verify = false;
 };
 
-Status serve(Options& options, Console& console) {
-  options.config.listen = options.server;
-  Result<Engine> engine = Engine::create(options.config);
-  if (!engine) return engine.error();
-  console.line("listening on " + engine->listen_address());
-  bench::Target(&*engine).serve(options.once);
+Status serve(Engine& engine, const Options& options, Console& console) {
+  console.line("listening on " + engine.listen_address());
+  bench::Target(&engine).serve(options.once);
   return {};
 }
 
-// Which device carries the session, in the words of the device list.
-bench::Setting setting_of(const Engine& engine, const Peer& peer, bool local) {
-  bench::Setting setting{peer.transport(), peer.transport(), peer.explain(), local};
-  for (const DeviceInfo& device : engine.devices()) {
-    if (device.transport == setting.transport && !device.detail.empty()) setting.device = device.detail;
-  }
-  return setting;
-}
-
-Status measure_all(const Options& options, const std::string& address, Console& console) {
-  Result<Engine> engine = Engine::create(options.config);
-  if (!engine) return engine.error();
-  Result<Peer> peer = engine->connect(address);
+Status measure(Engine& engine, const Options& options, Console& console) {
+  Result<Peer> peer = engine.connect(options.target);
   const Status ready = peer ? peer->wait_ready(options.config.connect_timeout) : peer.error();
-  if (!ready.ok()) return Status(ready.code(), fmt::format("cannot reach {}: {}", address, ready.message()));
+  if (!ready.ok()) return Status(ready.code(), fmt::format("cannot reach {}: {}", options.target, ready.message()));
   console.line(peer->explain());
   console.line(bench::table_head(options.plan));
-  bench::Link link(&*engine, *peer);
+  bench::Link link(&engine, *peer);
   std::vector<bench::Sample> samples;
   for (const std::uint64_t size : options.plan.sizes) {
     Result<bench::Sample> sample = bench::measure(link, options.plan, size);
@@ -58,20 +47,30 @@ Status measure_all(const Options& options, const std::string& address, Console& 
     console.line(bench::table_line(*sample));
     samples.push_back(*std::move(sample));
   }
-  const bench::Setting setting = setting_of(*engine, *peer, options.local);
+  const std::string transport = peer->transport();
+  const bench::Setting setting{transport, device_of(engine, transport), peer->explain(), options.local};
   peer->close();
   if (options.json.empty()) return {};
   return bench::write_text(options.json, bench::report(options.plan, options.config, setting, samples).dump(2) + "\n");
 }
 
-Status measure(const Options& options, Console& console) {
-  if (!options.json.empty()) {
-    if (Status status = bench::check_writable(options.json); !status.ok()) return status;
+int run(Options& options, Console& console) {
+  Status status = options.json.empty() ? Status() : bench::check_writable(options.json);
+  std::optional<bench::LocalTarget> local;
+  if (status.ok() && options.local) {  // first, because it forks: an engine has threads
+    Result<bench::LocalTarget> started = bench::LocalTarget::start(options.config);
+    if (!started) return console.no_engine(started.error());
+    local.emplace(*std::move(started));
+    options.target = local->address();
   }
-  if (!options.local) return measure_all(options, options.target, console);
-  const Result<bench::LocalTarget> target = bench::LocalTarget::start(options.config);
-  if (!target) return target.error();
-  return measure_all(options, target->address(), console);
+  if (status.ok()) {
+    options.config.listen = options.server;
+    Result<Engine> engine = Engine::create(options.config);
+    if (!engine) return console.no_engine(engine.error());
+    status = options.server.empty() ? measure(*engine, options, console) : serve(*engine, options, console);
+  }
+  if (!status.ok()) console.error(status);
+  return status.ok() ? kSuccess : kFailure;
 }
 
 // The rules that span several flags. Empty: all is well.
@@ -133,9 +132,7 @@ int bench_command(Words words) {
   options.config.failover = false;  // a figure that two paths share is none
 
   Console console("bench", options.json == "-");
-  const Status status = options.server.empty() ? measure(options, console) : serve(options, console);
-  if (!status.ok()) console.error(status);
-  return status.ok() ? kSuccess : kFailure;
+  return run(options, console);
 }
 
 }  // namespace fairlead::cli

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "bench/base/sizes.h"
+#include "cli/args.h"
 
 namespace fairlead::cli {
 
@@ -37,6 +38,11 @@ void Console::line(std::string_view text) {
 void Console::error(std::string_view text) {
   clear_bar();
   put(stderr, fmt::format("fairlead {}: error: {}\n", command_, text));
+}
+
+int Console::no_engine(const Status& status) {
+  error(status);
+  return status.code() == Code::kInvalidArgument ? kUsage : kFailure;
 }
 
 Progress::Progress(Console& console, std::uint64_t total_bytes) : console_(console), total_(total_bytes) {}

@@ -25,6 +25,8 @@ class Console {
   /// "fairlead push: error: ..." on standard error.
   void error(std::string_view text);
   void error(const Status& status) { error(status.to_string()); }
+  /// Prints why an engine could not be created and gives the exit code: a value that it refuses is wrong usage.
+  [[nodiscard]] int no_engine(const Status& status);
 
  private:
   friend class Progress;

@@ -40,10 +40,7 @@ int devices_command(Words words) {
 
   Console console("devices");
   Result<Engine> engine = Engine::create(config);
-  if (!engine) {
-    console.error(engine.error());
-    return kFailure;
-  }
+  if (!engine) return console.no_engine(engine.error());
   print_table(engine->devices());
   if (peer_address.empty()) return kSuccess;
   Result<Peer> peer = engine->connect(peer_address);

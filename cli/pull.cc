@@ -147,12 +147,12 @@ Status list(Session& session, const Options& options, Console& console) {
   return bench::write_text(options.json, Json(report).dump(2) + "\n");
 }
 
-Status run(const Options& options, Console& console) {
+Status run(Engine engine, const Options& options, Console& console) {
   // What cannot be written is said before anything is sent.
   Status status = options.list ? Status() : OutputFile::check(options.file);
   if (status.ok() && !options.json.empty()) status = bench::check_writable(options.json);
   if (!status.ok()) return status;
-  Result<Session> session = Session::open(options.config, options.server, &console);
+  Result<Session> session = Session::open(std::move(engine), options.server, &console);
   if (!session) return session.error();
   status = options.list ? list(*session, options, console) : pull(*session, options, console);
   session->close();
@@ -182,7 +182,9 @@ int pull_command(Words words) {
   options.config.failover = !no_failover;
 
   Console console("pull", options.json == "-");
-  const Status status = run(options, console);
+  Result<Engine> engine = Engine::create(options.config);
+  if (!engine) return console.no_engine(engine.error());
+  const Status status = run(*std::move(engine), options, console);
   if (!status.ok()) console.error(status);
   return status.ok() ? kSuccess : kFailure;
 }

@@ -114,14 +114,14 @@ void summarize(Console& console, const MoveFigures& figures, std::size_t tensors
   }
 }
 
-Status push(const Options& options, Console& console) {
+Status push(Engine engine, const Options& options, Console& console) {
   const Result<SafetensorsHeader> header = read_safetensors(options.file);
   if (!header) return header.error();
   if (Status status = check_limits(*header, options.file); !status.ok()) return status;
   if (!options.json.empty()) {
     if (Status status = bench::check_writable(options.json); !status.ok()) return status;
   }
-  Result<Session> session = Session::open(options.config, options.server, &console);
+  Result<Session> session = Session::open(std::move(engine), options.server, &console);
   if (!session) return session.error();
   const Result<Memory> file = session->engine().map_file(options.file, Access::kNone);
   if (!file) return file.error();
@@ -167,7 +167,9 @@ int push_command(Words words) {
   if (const Status status = check_model_name(options.name); !status.ok()) return args.usage_error(status.message());
 
   Console console("push", options.json == "-");
-  const Status status = push(options, console);
+  Result<Engine> engine = Engine::create(options.config);
+  if (!engine) return console.no_engine(engine.error());
+  const Status status = push(*std::move(engine), options, console);
   if (!status.ok()) console.error(status);
   return status.ok() ? kSuccess : kFailure;
 }

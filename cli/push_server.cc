@@ -8,6 +8,7 @@
 #include "bench/base/cpu_time.h"
 #include "bench/base/sizes.h"
 #include "datapath/base/crc.h"
+#include "fairlead/log.h"
 
 namespace fairlead::cli {
 
@@ -72,7 +73,9 @@ void PushServer::on_event(const Peer& peer, const Event& event) {
     case Event::Kind::kNotification:
       return on_notification(client, event.value);
     case Event::Kind::kPathChanged:
-      return console_->line(fmt::format("{}: path changed: {}", client.who, event.text));
+      // The library's log has said so already, unless it was told not to.
+      if (!log_enabled(LogLevel::kWarning)) console_->line(fmt::format("{}: path changed: {}", client.who, event.text));
+      return;
     case Event::Kind::kClosed:
       return on_closed(client, event.status);
     case Event::Kind::kConnected:

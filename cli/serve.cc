@@ -74,22 +74,16 @@ Status announce(const Options& options, const std::string& listen, const std::st
   return bench::write_text(options.ready_file, bench::Json(ready).dump() + "\n");
 }
 
-Status serve(const Options& options, Console& console) {
-  if (!options.ready_file.empty()) {
-    if (Status status = bench::check_writable(options.ready_file); !status.ok()) return status;
-  }
-  const Result<UniqueFd> end = end_signals();
-  if (!end) return end.error();
-  Result<Engine> engine = Engine::create(options.config);
-  if (!engine) return engine.error();
+// `end_fd` is readable once it is time to end.
+Status serve(Engine& engine, const Options& options, int end_fd, Console& console) {
   ServeCounters counters;
-  ModelStore store(&*engine, options.max_bytes);
-  PushServer server(&*engine, &store, &console, &counters, options.check == "end" ? Check::kAtEnd : Check::kOnArrival);
+  ModelStore store(&engine, options.max_bytes);
+  PushServer server(&engine, &store, &console, &counters, options.check == "end" ? Check::kAtEnd : Check::kOnArrival);
 
   std::unique_ptr<metrics::MetricsServer> exposition;
   if (!options.metrics.empty()) {
     auto started = metrics::MetricsServer::start(options.metrics, [&] {
-      std::vector<metrics::Metric> all = metrics::engine_metrics(engine->stats());
+      std::vector<metrics::Metric> all = metrics::engine_metrics(engine.stats());
       const bench::BuildInfo& build = bench::build_info();
       all.push_back(
           metrics::build_metric(std::string(build.version), std::string(build.commit), std::string(build.build_type)));
@@ -99,10 +93,10 @@ Status serve(const Options& options, Console& console) {
     if (!started) return started.error();
     exposition = *std::move(started);
   }
-  Status status = announce(options, engine->listen_address(), exposition ? exposition->address() : "", console);
+  Status status = announce(options, engine.listen_address(), exposition ? exposition->address() : "", console);
   if (!status.ok()) return status;
   const ReadyFile ready(options.ready_file);
-  serve_clients(*engine, server, end->get(), options.once);
+  serve_clients(engine, server, end_fd, options.once);
   console.line("ending");
   return {};
 }
@@ -132,7 +126,14 @@ int serve_command(Words words) {
   if (const auto exit = args.parse(words)) return *exit;
 
   Console console("serve");
-  const Status status = serve(options, console);
+  Status status = options.ready_file.empty() ? Status() : bench::check_writable(options.ready_file);
+  const Result<UniqueFd> end = end_signals();  // before the engine has threads
+  if (status.ok() && !end) status = end.error();
+  if (status.ok()) {
+    Result<Engine> engine = Engine::create(options.config);
+    if (!engine) return console.no_engine(engine.error());
+    status = serve(*engine, options, end->get(), console);
+  }
   if (!status.ok()) console.error(status);
   return status.ok() ? kSuccess : kFailure;
 }

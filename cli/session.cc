@@ -5,6 +5,7 @@
 #include <deque>
 
 #include "bench/base/cpu_time.h"
+#include "fairlead/log.h"
 
 namespace fairlead::cli {
 namespace {
@@ -15,14 +16,20 @@ constexpr std::uint64_t kMaxBytesInFlight = std::uint64_t{256} << 20;
 
 }  // namespace
 
-Result<Session> Session::open(const EngineConfig& config, const std::string& host_port, Console* console) {
-  Result<Engine> engine = Engine::create(config);
-  if (!engine) return engine.error();
-  Result<Peer> peer = engine->connect(host_port);
+std::string device_of(const Engine& engine, const std::string& transport) {
+  for (const DeviceInfo& info : engine.devices()) {
+    // A device stands there once per GID, and which of them a path uses depends on the peer: explain() says that.
+    if (info.transport == transport && !info.detail.empty()) return info.detail.substr(0, info.detail.find(", GID "));
+  }
+  return transport;
+}
+
+Result<Session> Session::open(Engine engine, const std::string& host_port, Console* console) {
+  Result<Peer> peer = engine.connect(host_port);
   if (!peer) return peer.error();
-  Status ready = peer->wait_ready(config.connect_timeout + std::chrono::seconds(1));
+  Status ready = peer->wait_ready(engine.config().connect_timeout + std::chrono::seconds(1));
   if (!ready.ok()) return Status(ready.code(), fmt::format("cannot reach {}: {}", host_port, ready.message()));
-  Session session(*std::move(engine), *std::move(peer), console);
+  Session session(std::move(engine), *std::move(peer), console);
   console->line(fmt::format("connected to {}: {}", session.peer_.name(), session.peer_.explain()));
   return session;
 }
@@ -38,7 +45,8 @@ Status Session::take_events(std::chrono::nanoseconds timeout) {
         messages_.push_back(std::move(event.data));
         break;
       case Event::Kind::kPathChanged:
-        console_->line("path changed: " + event.text);
+        // The library's log has said so already, unless it was told not to.
+        if (!log_enabled(LogLevel::kWarning)) console_->line("path changed: " + event.text);
         path_changes_.push_back(std::move(event.text));
         break;
       case Event::Kind::kClosed:
@@ -128,12 +136,8 @@ Result<MoveFigures> Session::move(Direction direction, std::span<const Move> mov
 
 void Session::describe(bench::Json::Object& report) const {
   const std::string transport = peer_.transport();
-  std::string device;
-  for (const DeviceInfo& info : engine_.devices()) {
-    if (info.transport == transport && info.usable) device = info.detail;
-  }
   report.emplace_back("transport", transport);
-  report.emplace_back("device", device.empty() ? transport : device);
+  report.emplace_back("device", device_of(engine_, transport));
   report.emplace_back("path", peer_.explain());
   report.emplace_back("path_changes", bench::Json::Array(path_changes_.begin(), path_changes_.end()));
 }

@@ -15,6 +15,9 @@
 
 namespace fairlead::cli {
 
+/// The facts of the device that carries `transport`, from the engine's list; the transport's name if it has none.
+[[nodiscard]] std::string device_of(const Engine& engine, const std::string& transport);
+
 /// One tensor to move: `local` is written to `remote`, or read from it.
 struct Move {
   std::string name;
@@ -32,7 +35,7 @@ struct MoveFigures {
 class Session {
  public:
   /// Connects and waits until the session is ready. `console` must outlive it.
-  static Result<Session> open(const EngineConfig& config, const std::string& host_port, Console* console);
+  static Result<Session> open(Engine engine, const std::string& host_port, Console* console);
 
   [[nodiscard]] Engine& engine() noexcept { return engine_; }
   [[nodiscard]] Peer& peer() noexcept { return peer_; }
@@ -64,7 +67,7 @@ class Session {
   Session(Engine engine, Peer peer, Console* console)
       : engine_(std::move(engine)), peer_(std::move(peer)), console_(console) {}
   Result<PushMessage> next_message();
-  /// Prints path changes; keeps messages; not ok once the session has ended.
+  /// Keeps path changes and messages; not ok once the session has ended.
   Status take_events(std::chrono::nanoseconds timeout);
 
   Engine engine_;

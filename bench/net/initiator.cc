@@ -18,7 +18,11 @@ Result<Buffers> Buffers::prepare(Link& link, std::uint64_t size, std::uint64_t s
   const Result<Json> answer = link.ask("prepare", std::move(request));
   if (!answer) return answer.error();
   const Json* name = answer->find("region");
-  if (name == nullptr || name->string() == nullptr) return Status(Code::kDataLoss, "the target named no region");
+  if (name == nullptr || name->string() == nullptr) {
+    return Status(Code::kInvalidArgument,
+                  "the peer is not a `fairlead bench --server` (a `fairlead serve`?); start `fairlead bench --server "
+                  "HOST:PORT` on that host and measure against it");
+  }
   Result<RemoteMemory> region = link.peer().lookup(*name->string());
   if (!region) return region.error();
   if (region->size() != size * slots) return Status(Code::kDataLoss, "the target's region has another size");

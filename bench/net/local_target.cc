@@ -20,7 +20,7 @@
 namespace fairlead::bench {
 namespace {
 
-// One line to the parent: '=' and the address, or '!' and what went wrong.
+// One line to the parent: '=' and the address, '?' and which setting is bad, or '!' and what else went wrong.
 void tell(const UniqueFd& pipe, char kind, const std::string& text) {
   const std::string line = kind + text + "\n";
   if (::write(pipe.get(), line.data(), line.size()) < 0) ::_exit(1);
@@ -38,7 +38,8 @@ void tell(const UniqueFd& pipe, char kind, const std::string& text) {
       Target(&*engine).serve(true);
       code = 0;
     } else {
-      tell(pipe, '!', engine.error().to_string());
+      const bool refused = engine.error().code() == Code::kInvalidArgument;
+      tell(pipe, refused ? '?' : '!', refused ? engine.error().message() : engine.error().to_string());
     }
   }
   std::exit(code);
@@ -78,6 +79,7 @@ Result<LocalTarget> LocalTarget::start(EngineConfig config) {
     target.address_ = line.substr(1);
     return target;
   }
+  if (line.starts_with('?')) return Status(Code::kInvalidArgument, line.substr(1));
   return Status(Code::kUnavailable, line.empty() ? "the local target ended before it was ready"
                                                  : "the local target failed: " + line.substr(1));
 }

@@ -45,7 +45,9 @@ class PushServerTest : public testing::Test {
   Session connect() {
     EngineConfig config;
     config.transport = "tcp";
-    Result<Session> session = Session::open(config, engine_->listen_address(), &client_console_);
+    Result<Engine> engine = Engine::create(config);
+    EXPECT_TRUE(engine) << engine.error().to_string();
+    Result<Session> session = Session::open(*std::move(engine), engine_->listen_address(), &client_console_);
     EXPECT_TRUE(session) << session.error().to_string();
     return *std::move(session);
   }

@@ -47,7 +47,16 @@ class Usage(Case):
         self.assert_fails(result, 2, "FAIRLEAD_TRANSPORT", "legal: auto")
         result = self.run_to_end("bench", "bw", "--local", "--transport", "verbs:soft0",
                                  env={"FAIRLEAD_PACKET_IO": "udp,frop=1"})
-        self.assert_fails(result, 1, "frop")
+        self.assert_fails(result, 2, "frop")
+
+    def test_values_that_only_the_engine_can_judge(self):
+        for flags, pattern in ((["--packet-io", "udp,frop=1"], "legal: udp"), (["--soft-address", "1.2.3.999"], "numeric")):
+            for words in (["push", "m", "127.0.0.1:9"], ["pull", "127.0.0.1:9", "m", self.path("out")], ["devices"],
+                          ["serve", "--listen", "127.0.0.1:0"], ["bench", "--server", "127.0.0.1:0"],
+                          ["bench", "bw", "--local"], ["bench", "bw", "127.0.0.1:9"]):
+                with self.subTest(words=words, flags=flags):
+                    result = self.run_to_end(*words, "--transport", "verbs:soft0", *flags)
+                    self.assert_fails(result, 2, "invalid argument: .*" + pattern)
 
     def test_log_level(self):
         self.assert_fails(self.run_to_end("version", env={"FAIRLEAD_LOG": "foo"}), 2, "FAIRLEAD_LOG", "legal: debug, info")
@@ -227,7 +236,7 @@ class BadPeers(Case):
     def test_bench_client_against_a_model_server(self):
         server = self.serve()
         code, output = self.run_to_end("bench", "bw", server.listen, "--size", "4K", "--iterations", "10")
-        self.assert_fails((code, output), 1, "bench: error")
+        self.assert_fails((code, output), 1, "bench: error: .*not a `fairlead bench --server`")
         self.assert_serves(server)
 
 

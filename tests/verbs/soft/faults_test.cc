@@ -153,5 +153,38 @@ TEST(FaultsBothWays, RequestsAndResponsesOfBothEndsInterleave) {
   }
 }
 
+// A path that dies at any point: what the sender saw complete, the receiver has, in order and once.
+TEST(FaultsSilence, WhatCompletedHasArrived) {
+  for (std::uint64_t packets = 1; packets <= 120; packets += 3) {
+    SCOPED_TRACE(packets);
+    Simulation world({.drop = 0.02, .seed = packets, .silent_after = packets}, {.drop = 0.02, .seed = packets + 500});
+    Endpoint& a = *world.a;
+    Endpoint& b = *world.b;
+    connect(a, b, {.timeout = 8, .retry_cnt = 3});
+    constexpr std::uint64_t kMessages = 100;
+    for (std::uint64_t id = 0; id < kMessages; ++id) {
+      ASSERT_EQ(b.post_recv(id, id * 100, 100), 0);
+      ASSERT_EQ(a.post(id % 3 == 0 ? IBV_WR_RDMA_WRITE_WITH_IMM : IBV_WR_SEND_WITH_IMM, id, 0, id % 100, &b, 0,
+                       IBV_SEND_SIGNALED, static_cast<std::uint32_t>(id)),
+                0);
+    }
+    ASSERT_TRUE(world.run_until([&] { return a.done.size() == kMessages; }));
+    ASSERT_EQ(b.to_state(IBV_QPS_ERR), 0);
+    world.run_for(kMillisecond);
+    ASSERT_EQ(b.done.size(), kMessages);
+    const auto succeeded = [](const Endpoint& end) {
+      std::size_t count = 0;
+      while (count < end.done.size() && end.done[count].status == IBV_WC_SUCCESS) ++count;
+      for (std::size_t i = count; i < end.done.size(); ++i) EXPECT_NE(end.done[i].status, IBV_WC_SUCCESS);
+      for (std::size_t i = 0; i < end.done.size(); ++i) EXPECT_EQ(end.done[i].wr_id, i);
+      return count;
+    };
+    const std::size_t sent = succeeded(a);
+    const std::size_t received = succeeded(b);
+    EXPECT_LE(sent, received);
+    for (std::size_t i = 0; i < received; ++i) EXPECT_EQ(b.done[i].imm_data, i);
+  }
+}
+
 }  // namespace
 }  // namespace fairlead::soft::test

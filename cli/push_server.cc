@@ -39,6 +39,7 @@ struct PushServer::Client {
   std::string who;
   std::unique_ptr<Push> push;
   std::optional<bench::Stopwatch> pull;
+  bool path_shown = false;
 };
 
 namespace {
@@ -54,15 +55,24 @@ PushServer::Client& PushServer::client_of(const Peer& peer) {
   for (const auto& client : clients_) {
     if (client->peer == peer) return *client;
   }
-  clients_.push_back(std::make_unique<Client>(Client{peer, peer.name(), nullptr, std::nullopt}));
+  clients_.push_back(std::make_unique<Client>(Client{peer, peer.name(), nullptr, std::nullopt, false}));
   counters_->clients.store(clients_.size(), std::memory_order_relaxed);
-  console_->line(fmt::format("{} connected: {}", clients_.back()->who, peer.explain()));
-  return *clients_.back();
+  Client& client = *clients_.back();
+  const std::string path = peer.explain();  // not known yet if a message overtook the news that the path is ready
+  client.path_shown = !path.empty();
+  console_->line(fmt::format("{} connected{}{}", client.who, path.empty() ? "" : ": ", path));
+  return client;
+}
+
+void PushServer::show_path(Client& client) {
+  if (client.path_shown) return;
+  client.path_shown = true;
+  console_->line(fmt::format("{}: path: {}", client.who, client.peer.explain()));
 }
 
 void PushServer::on_connected(const Peer& peer) {
   // Its events may have come first, its end among them: that one must not come back.
-  if (peer.state() != PeerState::kClosed) client_of(peer);
+  if (peer.state() != PeerState::kClosed) show_path(client_of(peer));
 }
 
 void PushServer::on_event(const Peer& peer, const Event& event) {
@@ -79,6 +89,7 @@ void PushServer::on_event(const Peer& peer, const Event& event) {
     case Event::Kind::kClosed:
       return on_closed(client, event.status);
     case Event::Kind::kConnected:
+      return show_path(client);
     case Event::Kind::kNone:
       return;
   }

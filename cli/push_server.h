@@ -46,6 +46,7 @@ class PushServer {
 
   /// Greets who is new: the engine may deliver a client's events before accept() gives the client.
   Client& client_of(const Peer& peer);
+  void show_path(Client& client);
   void on_message(Client& client, const Event& event);
   void on_notification(Client& client, std::uint64_t index);
   void on_closed(Client& client, const Status& status);

@@ -133,6 +133,16 @@ class Server(Case):
         self.assertEqual(server.end(), 0)
         self.assertEqual(list(self.folder.glob("ready-*")), [])
 
+    def test_a_client_is_greeted_before_anything_else_is_said_of_it(self):
+        write_safetensors(self.path("m.safetensors"), random_model(1))
+        for transport in ("tcp", "verbs:soft0") * 3:
+            server = self.serve("--once")
+            self.assertEqual(self.push(server, self.path("m.safetensors"), "--transport", transport)[0], 0)
+            self.assertEqual(server.wait(), 0)
+            said = [line for line in server.lines if "listening" not in line and line != "ending"]
+            self.assertRegex(said[0], " connected(: |$)")
+            self.assertEqual(sum(f": {transport} (" in line for line in said), 1, said)
+
     def test_once(self):
         server = self.serve("--once")
         write_safetensors(self.path("m.safetensors"), random_model(1))

@@ -46,8 +46,8 @@ namespace {
 std::string human(std::uint64_t bytes) { return bench::format_bytes(static_cast<double>(bytes)); }
 }  // namespace
 
-PushServer::PushServer(Engine* engine, ModelStore* store, Console* console, ServeCounters* counters, Check check)
-    : engine_(engine), store_(store), console_(console), counters_(counters), check_(check) {}
+PushServer::PushServer(ModelStore* store, Console* console, ServeCounters* counters, Check check)
+    : store_(store), console_(console), counters_(counters), check_(check) {}
 
 PushServer::~PushServer() = default;
 

@@ -32,7 +32,7 @@ enum class Check : std::uint8_t {
 class PushServer {
  public:
   /// All must outlive the server.
-  PushServer(Engine* engine, ModelStore* store, Console* console, ServeCounters* counters, Check check);
+  PushServer(ModelStore* store, Console* console, ServeCounters* counters, Check check);
   ~PushServer();
 
   void on_connected(const Peer& peer);
@@ -67,7 +67,6 @@ class PushServer {
   void refuse(Client& client, const Status& status);
   void misbehaved(Client& client, std::string_view what);
 
-  Engine* engine_;
   ModelStore* store_;
   Console* console_;
   ServeCounters* counters_;

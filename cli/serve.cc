@@ -78,7 +78,7 @@ Status announce(const Options& options, const std::string& listen, const std::st
 Status serve(Engine& engine, const Options& options, int end_fd, Console& console) {
   ServeCounters counters;
   ModelStore store(&engine, options.max_bytes);
-  PushServer server(&engine, &store, &console, &counters, options.check == "end" ? Check::kAtEnd : Check::kOnArrival);
+  PushServer server(&store, &console, &counters, options.check == "end" ? Check::kAtEnd : Check::kOnArrival);
 
   std::unique_ptr<metrics::MetricsServer> exposition;
   if (!options.metrics.empty()) {

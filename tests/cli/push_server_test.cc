@@ -34,7 +34,7 @@ class PushServerTest : public testing::Test {
   }
 
   void serve() {
-    PushServer server(&*engine_, &store_, &console_, &counters_, Check::kOnArrival);
+    PushServer server(&store_, &console_, &counters_, Check::kOnArrival);
     while (!stop_) {
       while (auto peer = engine_->accept()) server.on_connected(*peer);
       const auto [peer, event] = engine_->next_event(std::chrono::milliseconds(20));

@@ -37,6 +37,9 @@ if(FAIRLEAD_SANITIZE)
     add_compile_options(-Wno-tsan)  # GCC: atomic_thread_fence is not modelled
   endif()
 endif()
+if(CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
+  add_compile_options(-Wno-deprecated-declarations)  # clang sees std::stable_sort of libstdc++ 12 call what it deprecates
+endif()
 if(FAIRLEAD_FUZZ)
   add_compile_options(-fsanitize=fuzzer-no-link)  # coverage of the libraries too: without it the fuzzers are blind
 endif()

@@ -124,6 +124,8 @@ int bench_command(Words words) {
   args.option("--warmup", "N", "Operations before the clock starts (default 100)",
               set_number(&plan->warmup, 0, 1'000'000));
   args.option("--depth", "N", "bw: operations in flight (default 16)", set_number(&plan->depth, 1, bench::kMaxDepth));
+  args.option("--footprint", "SIZE", "bw: memory at each end that operations go round (default 4M)",
+              set_size(&plan->footprint, 1, bench::kMaxBuffer));
   args.flag("--no-verify", &options.no_verify, "Do not check the data");
   args.option("--json", "FILE", "Write a report; - for standard output", set_text(&options.json));
   add_engine_options(args, &options.config);

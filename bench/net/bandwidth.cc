@@ -9,17 +9,16 @@ namespace {
 
 using std::chrono::steady_clock;
 
-// Memory in slots, at each end: enough for any depth at small sizes, not the whole machine at large ones.
-constexpr std::uint64_t kSlotsBytes = std::uint64_t{256} << 20;
 constexpr std::uint64_t kFirstSeed = 1;
 constexpr std::uint64_t kSecondSeed = 2;
 
 class Stream {
  public:
   Stream(Link& link, const Plan& plan, const Buffers& buffers)
-      : link_(link), plan_(plan), buffers_(buffers), in_flight_(buffers.slots()) {}
+      : link_(link), plan_(plan), buffers_(buffers), in_flight_(plan.depth) {}
 
-  // Keeps every slot in flight until `done` says so; then waits for all. Counts into `sample`.
+  // Keeps `depth` operations in flight, round the slots, until `done` says so; then waits for all. Counts into
+  // `sample`.
   template <typename Done>
   Status run(Done done, Sample* sample) {
     std::uint64_t posted = 0;
@@ -29,7 +28,7 @@ class Stream {
       if (more && posted - finished < in_flight_.size()) {
         auto& [transfer, since] = in_flight_[posted % in_flight_.size()];
         since = steady_clock::now();
-        transfer = post(posted % in_flight_.size(), kCounted);
+        transfer = post(posted % buffers_.slots(), kCounted);
         ++posted;
         more = !done(posted, since);
         continue;
@@ -107,7 +106,7 @@ Status verify(Link& link, const Plan& plan, const Buffers& buffers, Stream& stre
 }  // namespace
 
 Result<Sample> measure_bandwidth(Link& link, const Plan& plan, std::uint64_t size) {
-  const std::uint64_t slots = std::clamp<std::uint64_t>(kSlotsBytes / size, 1, plan.depth);
+  const std::uint64_t slots = std::clamp<std::uint64_t>(plan.footprint / size, 1, plan.depth);
   const Result<Buffers> buffers = Buffers::prepare(link, size, slots, false, {});
   if (!buffers) return buffers.error();
   if (Status status = fill_source(link, plan, *buffers, kFirstSeed); !status.ok()) return status;

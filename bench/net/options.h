@@ -30,6 +30,7 @@ struct Plan {
   std::uint64_t iterations = 0;  // per size; 0: by duration
   std::uint64_t warmup = 100;    // operations before the clock starts (for at most a quarter second)
   std::uint64_t depth = 16;      // operations in flight (bandwidth)
+  std::uint64_t footprint = std::uint64_t{4} << 20;  // bytes at each end that operations go round (bandwidth)
   bool verify = true;
 };
 

@@ -63,6 +63,7 @@ Json report(const Plan& plan, const EngineConfig& config, const Setting& setting
                       {"kind", to_string(plan.kind)},
                       {"op", to_string(plan.op)},
                       {"depth", plan.kind == Kind::kBandwidth ? plan.depth : std::uint64_t{1}},
+                      {"footprint_bytes", plan.kind == Kind::kBandwidth ? Json(plan.footprint) : Json()},
                       {"latency_kind", latency_kind(plan)},
                       {"results", std::move(results)}};
 }

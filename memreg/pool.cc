@@ -1,6 +1,7 @@
 #include "memreg/pool.h"
 
 #include <fmt/format.h>
+#include <sys/mman.h>
 
 #include <algorithm>
 #include <bit>
@@ -35,6 +36,9 @@ void unpoison([[maybe_unused]] std::span<std::byte> bytes) noexcept {
   __asan_unpoison_memory_region(bytes.data(), bytes.size());
 #endif
 }
+
+// Pages are found and cleared now, not under the first transfer into them. A hint: kernels before 5.14 refuse it.
+void populate(std::byte* data, std::size_t bytes) noexcept { ::madvise(data, bytes, MADV_POPULATE_WRITE); }
 
 std::size_t round_up(std::size_t value, std::size_t step) noexcept { return (value + step - 1) / step * step; }
 
@@ -82,6 +86,7 @@ Result<Pool::FreeBlock> Pool::take(std::size_t class_bytes) {
     const auto entry = add_arena(class_bytes);
     if (!entry) return entry.error();
     (*entry)->carved = (*entry)->memory.bytes().size();
+    populate((*entry)->memory.bytes().data(), (*entry)->memory.bytes().size());
     return FreeBlock{(*entry)->memory.bytes().data(), *entry};
   }
   auto& list = free_[class_index(class_bytes)];
@@ -102,6 +107,7 @@ Result<Pool::FreeBlock> Pool::carve(std::size_t bytes) {
   const auto cut = [bytes](ArenaEntry& entry) {
     const FreeBlock block{entry.memory.bytes().data() + entry.carved, &entry};
     entry.carved += bytes;
+    populate(block.data, bytes);
     return block;
   };
   for (const auto& entry : arenas_) {

@@ -128,11 +128,6 @@ std::string SessionImpl::who() const {
 
 void SessionImpl::set_public_state(PeerState state) noexcept { public_state_.store(state, std::memory_order_release); }
 
-void SessionImpl::explain(std::string text) {
-  const std::lock_guard lock(mutex_);
-  description_.explain = std::move(text);
-}
-
 void SessionImpl::start_active(const std::string& host_port_text) { target_ = host_port_text; }
 
 void SessionImpl::connect_to(const std::string& numeric_host, std::uint16_t port) {

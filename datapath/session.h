@@ -183,7 +183,6 @@ class SessionImpl : public std::enable_shared_from_this<SessionImpl> {
   void update_control_watch();
   void push_event(Event event);
   void set_public_state(PeerState state) noexcept;
-  void explain(std::string text);
   [[nodiscard]] std::string who() const;
 
   // session_path.cc

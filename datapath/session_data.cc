@@ -68,6 +68,14 @@ bool SessionImpl::build_message(std::size_t& count) {
     message_queue_.pop_front();
     return build_message(count);
   }
+  if (t.is_send && t.message.size() > peer_max_message_) {
+    t.failure = Code::kInvalidArgument;
+    t.reason = fmt::format("a message of {} bytes; {} takes at most {} (its max_message_bytes)", t.message.size(),
+                           who(), peer_max_message_);
+    message_queue_.pop_front();
+    settle(t);
+    return build_message(count);
+  }
   if (!message_ready(t) || next_sequence_ - 1 - peer_consumed_ >= peer_window_) return false;
   PathMessage message;
   message.sequence = next_sequence_;

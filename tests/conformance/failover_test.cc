@@ -176,6 +176,18 @@ TEST(Session, BadSettingsAreRefusedAlsoWhereTheyAreNotUsedYet) {
   }
 }
 
+TEST(Session, AMessageLongerThanThePeerTakesFailsAlone) {
+  EngineConfig server = config_for({"server", "tcp"});
+  server.max_message_bytes = 64 << 10;
+  EnginePair pair;
+  pair.start(server, config_for({"client", "tcp"}));
+  const std::vector<std::byte> large((64 << 10) + 1), fits(64 << 10);
+  Transfer refused = pair.peer.send(large, 1), sent = pair.peer.send(fits, 2);
+  EXPECT_EQ(refused.wait(kPatience).code(), Code::kInvalidArgument) << refused.status().to_string();
+  EXPECT_TRUE(sent.wait(kPatience).ok()) << sent.status().to_string();
+  EXPECT_EQ(next_of(pair.server_peer, Event::Kind::kMessage).value, 2u);
+}
+
 TEST(Session, ASlowPathIsNotADeadOne) {
   // Each burst of packets takes 40 ms: an operation of 1 MiB lasts longer than path_timeout.
   EngineConfig server = config_for({"server", "auto"});

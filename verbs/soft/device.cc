@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 
 #include "verbs/soft/port/udp_port.h"
@@ -30,6 +31,11 @@ ibv_mtu to_verbs(std::uint32_t bytes) noexcept {
   int mtu = IBV_MTU_256;
   while (mtu < IBV_MTU_4096 && 128U << (mtu + 1) <= bytes) ++mtu;
   return static_cast<ibv_mtu>(mtu);
+}
+
+std::string capture_file() {
+  const char* path = std::getenv("FAIRLEAD_PCAP");
+  return path != nullptr ? path : "";
 }
 
 Result<Gid> parse_address(const std::string& text) {
@@ -66,7 +72,10 @@ Result<std::unique_ptr<Device>> Device::open(ibv_device& entry, const DeviceConf
             fmt::format("the interface of {} is too small for any RoCE path MTU; raise its MTU to 320 or more",
                         to_string(own))};
   }
-  auto device = std::make_unique<Device>(entry, config.profile, steady_clock(), decorate(std::move(port), *spec));
+  if (spec->pcap.empty()) spec->pcap = capture_file();
+  auto decorated = decorate(std::move(port), *spec);
+  if (!decorated) return decorated.error();
+  auto device = std::make_unique<Device>(entry, config.profile, steady_clock(), std::move(*decorated));
   device->port_spec_ = *spec;
   device->watcher_ = std::make_unique<Watcher>(device->domain_);
   return device;
@@ -132,7 +141,9 @@ Result<PortSlot*> Device::port_of_gid(std::uint32_t index) {
   }
   auto socket = bind_roce_port(slot.address.gid);
   if (!socket) return socket.error();
-  slot.port = &domain_.add_port(decorate(std::make_unique<UdpPort>(slot.address.gid, std::move(*socket)), port_spec_));
+  auto decorated = decorate(std::make_unique<UdpPort>(slot.address.gid, std::move(*socket)), port_spec_);
+  if (!decorated) return decorated.error();
+  slot.port = &domain_.add_port(std::move(*decorated));
   domain_.wake_watcher();
   return slot.port;
 }

@@ -20,6 +20,16 @@ bool FaultPort::chance(double probability) noexcept {
   return static_cast<double>(random_() >> 11) * 0x1p-53 < probability;
 }
 
+bool FaultPort::drops(std::uint32_t& left) noexcept {
+  if (left > 0) return left-- > 0;
+  if (config_.drop <= 0) return false;
+  // A burst begins after a packet that passed: its chance is such that the share of dropped packets is `drop`.
+  const double passed_per_burst = config_.burst * (1 - config_.drop) / config_.drop;
+  if (!chance(1 / (1 + passed_per_burst))) return false;
+  left = config_.burst - 1;
+  return true;
+}
+
 void FaultPort::hold(const RxPacket& packet, Nanos due) {
   Held held{{packet.bytes.begin(), packet.bytes.end()}, packet, due};
   held.packet.bytes = {};
@@ -27,7 +37,7 @@ void FaultPort::hold(const RxPacket& packet, Nanos due) {
 }
 
 void FaultPort::admit(const RxPacket& packet, Nanos now) {
-  if (silent() || chance(config_.drop)) return;
+  if (silent() || drops(rx_burst_left_)) return;
   const Nanos due = now + config_.delay;
   hold(packet, due);
   if (chance(config_.corrupt) && !packet.bytes.empty()) {
@@ -70,7 +80,7 @@ std::size_t FaultPort::rx_burst(std::span<RxPacket> packets, Nanos now) noexcept
 }
 
 void FaultPort::tx_burst(TxBatch& batch) noexcept {
-  batch.keep_if([this](const TxPacket&) { return !silent() && !chance(config_.drop); });
+  batch.keep_if([this](const TxPacket&) { return !silent() && !drops(tx_burst_left_); });
   inner_->tx_burst(batch);
 }
 

@@ -1,7 +1,8 @@
 // A decorator that makes a port as bad as a network: seeded, so that a run can be repeated.
 //
-// What arrives may be dropped, doubled, overtaken, damaged (one bit) or delayed; what leaves may be dropped. Silence is
-// for good and for both directions: it stands for a path that died. Threads: as PacketPort.
+// What arrives may be dropped, doubled, overtaken, damaged (one bit) or delayed; what leaves may be dropped. Drops come
+// in bursts, whose share of all packets is still the probability. Silence is for good and for both directions: it
+// stands for a path that died. Threads: as PacketPort.
 #pragma once
 
 #include <deque>
@@ -16,6 +17,7 @@ namespace fairlead::soft {
 /// Probabilities are per packet, 0..1.
 struct FaultConfig {
   double drop = 0;
+  std::uint32_t burst = 1;  // packets of one direction that are dropped in a row
   double reorder = 0;
   double duplicate = 0;
   double corrupt = 0;
@@ -51,6 +53,8 @@ class FaultPort final : public PacketPort {
   };
 
   [[nodiscard]] bool chance(double probability) noexcept;
+  /// Whether to drop the next packet of a direction, `left` of whose current burst are to come.
+  [[nodiscard]] bool drops(std::uint32_t& left) noexcept;
   [[nodiscard]] bool silent() noexcept { return config_.silent_after != 0 && ++seen_ > config_.silent_after; }
   void admit(const RxPacket& packet, Nanos now);
   void hold(const RxPacket& packet, Nanos due);
@@ -60,6 +64,8 @@ class FaultPort final : public PacketPort {
   FaultConfig config_;
   std::mt19937_64 random_;
   std::uint64_t seen_ = 0;
+  std::uint32_t rx_burst_left_ = 0;
+  std::uint32_t tx_burst_left_ = 0;
   std::deque<Held> queue_;      // what will be handed out, in this order
   std::deque<Held> overtaken_;  // waits until a later packet has gone by
   std::vector<Held> handed_out_;

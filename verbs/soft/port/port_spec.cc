@@ -4,12 +4,14 @@
 
 #include <charconv>
 
+#include "verbs/soft/port/pcap_port.h"
+
 namespace fairlead::soft {
 namespace {
 
 constexpr std::string_view kLegal =
-    "udp, then any of drop=P, reorder=P, duplicate=P, corrupt=P (probabilities 0..1), delay_us=N, seed=N, "
-    "silent_after=PACKETS";
+    "udp, then any of drop=P, reorder=P, duplicate=P, corrupt=P (probabilities 0..1), burst=PACKETS, delay_us=N, "
+    "seed=N, silent_after=PACKETS, pcap=FILE";
 
 Status refuse(std::string_view word) {
   return {Code::kInvalidArgument, fmt::format("packet_io: cannot understand '{}'; legal: {}", word, kLegal)};
@@ -25,7 +27,10 @@ bool parse_probability(std::string_view text, double& value) {
   return parse_number(text, value) && value >= 0 && value <= 1;
 }
 
-bool apply(std::string_view key, std::string_view value, FaultConfig& faults) {
+bool apply(std::string_view key, std::string_view value, PortSpec& spec) {
+  FaultConfig& faults = spec.faults;
+  if (key == "pcap") return !(spec.pcap = value).empty();
+  if (key == "burst") return parse_number(value, faults.burst) && faults.burst > 0;
   if (key == "drop") return parse_probability(value, faults.drop);
   if (key == "reorder") return parse_probability(value, faults.reorder);
   if (key == "duplicate") return parse_probability(value, faults.duplicate);
@@ -52,7 +57,7 @@ Result<PortSpec> parse_port_spec(std::string_view text) {
       first = false;
     } else {
       const std::size_t equals = word.find('=');
-      if (equals == std::string_view::npos || !apply(word.substr(0, equals), word.substr(equals + 1), spec.faults)) {
+      if (equals == std::string_view::npos || !apply(word.substr(0, equals), word.substr(equals + 1), spec)) {
         return refuse(word);
       }
     }
@@ -61,9 +66,12 @@ Result<PortSpec> parse_port_spec(std::string_view text) {
   }
 }
 
-std::unique_ptr<PacketPort> decorate(std::unique_ptr<PacketPort> port, const PortSpec& spec) {
-  if (!spec.faults.any()) return port;
-  return std::make_unique<FaultPort>(std::move(port), spec.faults);
+Result<std::unique_ptr<PacketPort>> decorate(std::unique_ptr<PacketPort> port, const PortSpec& spec) {
+  if (spec.faults.any()) port = std::make_unique<FaultPort>(std::move(port), spec.faults);
+  if (spec.pcap.empty()) return port;
+  const auto file = PcapFile::open(spec.pcap);
+  if (!file) return file.error();
+  return std::unique_ptr<PacketPort>(std::make_unique<PcapPort>(std::move(port), **file));
 }
 
 }  // namespace fairlead::soft

@@ -1,0 +1,61 @@
+// Decorators of ports, and the text that asks for them.
+#include <array>
+
+#include "tests/verbs/soft/endpoint.h"
+#include "verbs/soft/port/fault_port.h"
+#include "verbs/soft/port/port_spec.h"
+
+namespace fairlead::soft::test {
+namespace {
+
+// Sends `count` packets from one end to the other, one at a time; true for each that arrived.
+std::vector<bool> arrivals(PacketPort& from, PacketPort& to, std::size_t count) {
+  const Route route = from.make_route(to.address(), 1, 0, 0);
+  std::vector<bool> arrived;
+  TxBatch batch;
+  for (std::size_t i = 0; i < count; ++i) {
+    std::memset(batch.begin(route, Bth::kBytes, 0), 0, Bth::kBytes);
+    batch.finish(0);
+    from.tx_burst(batch);
+    std::array<RxPacket, 4> packets;
+    arrived.push_back(to.rx_burst(packets, 0) > 0);
+  }
+  return arrived;
+}
+
+TEST(FaultPort, LossComesInBurstsOfTheGivenLengthAndShare) {
+  auto [left, right] = LoopbackPort::make_pair();
+  FaultPort lossy(std::move(right), {.drop = 0.1, .burst = 8, .seed = 3});
+  const std::vector<bool> arrived = arrivals(*left, lossy, 100'000);
+  std::size_t lost = 0;
+  std::size_t run = 0;
+  std::size_t shortest = arrived.size();
+  for (const bool came : arrived) {
+    lost += came ? 0 : 1;
+    if (came && run > 0) shortest = std::min(shortest, run);
+    run = came ? 0 : run + 1;
+  }
+  EXPECT_EQ(shortest, 8U);
+  EXPECT_NEAR(static_cast<double>(lost) / static_cast<double>(arrived.size()), 0.1, 0.01);
+}
+
+TEST(PortSpec, RefusesWhatItDoesNotKnowAndNamesTheLegalWords) {
+  for (const char* text : {"", "tcp", "udp,drop", "udp,drop=2", "udp,burst=0", "udp,pcap=", "udp,colour=red"}) {
+    const auto spec = parse_port_spec(text);
+    ASSERT_FALSE(spec) << text;
+    EXPECT_NE(spec.error().message().find("legal: udp, then any of drop=P"), std::string::npos);
+  }
+}
+
+TEST(PortSpec, TakesFaultsAndACaptureFile) {
+  const auto spec = parse_port_spec("udp,drop=0.25,burst=4,delay_us=50,seed=7,pcap=/tmp/x.pcap");
+  ASSERT_TRUE(spec) << spec.status().to_string();
+  EXPECT_EQ(spec->faults.drop, 0.25);
+  EXPECT_EQ(spec->faults.burst, 4U);
+  EXPECT_EQ(spec->faults.delay, 50 * kMicrosecond);
+  EXPECT_EQ(spec->faults.seed, 7U);
+  EXPECT_EQ(spec->pcap, "/tmp/x.pcap");
+}
+
+}  // namespace
+}  // namespace fairlead::soft::test

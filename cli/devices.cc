@@ -7,6 +7,7 @@
 #include "cli/console.h"
 #include "cli/engine_options.h"
 #include "fairlead/engine.h"
+#include "verbs/soft/live_devices.h"
 
 namespace fairlead::cli {
 namespace {
@@ -25,18 +26,33 @@ void print_table(const std::vector<DeviceInfo>& devices) {
   }
 }
 
+void print_counters(const std::vector<soft::LiveDevice>& devices) {
+  if (devices.empty()) fmt::print("No program of this user has a softroce device open.\n");
+  for (const soft::LiveDevice& device : devices) {
+    fmt::print("{} {} process {} ({})\n", device.name, device.address, device.process, device.program);
+    for (const auto& [name, value] : device.counters) fmt::print("  {:<24}{:>16}\n", name, value);
+  }
+}
+
 }  // namespace
 
 int devices_command(Words words) {
   Args args(
       "devices", "Shows the ways across that this host has, and why each is or is not used.",
       "Examples:\n  fairlead devices\n  fairlead devices --peer gpu7:7471   which path a session with that server "
-      "takes, and why");
+      "takes, and why\n  fairlead devices --counters         what every softroce device of this user has counted");
   EngineConfig config;
   std::string peer_address;
   add_engine_options(args, &config);
   args.option("--peer", "HOST:PORT", "Connect to this server and explain the path", set_host_port(&peer_address, true));
+  bool counters = false;
+  args.flag("--counters", &counters,
+            "Show the counters of the softroce devices that this user's programs have open, instead");
   if (const auto exit = args.parse(words)) return *exit;
+  if (counters) {
+    print_counters(soft::live_devices());
+    return kSuccess;
+  }
 
   Console console("devices");
   Result<Engine> engine = Engine::create(config);

@@ -13,6 +13,7 @@
 #include "cli/engine_options.h"
 #include "cli/push_server.h"
 #include "cli/serve_metrics.h"
+#include "cli/softroce_metrics.h"
 #include "datapath/base/unique_fd.h"
 #include "metrics/engine_metrics.h"
 #include "metrics/server.h"
@@ -88,6 +89,9 @@ Status serve(Engine& engine, const Options& options, int end_fd, Console& consol
       all.push_back(
           metrics::build_metric(std::string(build.version), std::string(build.commit), std::string(build.build_type)));
       for (metrics::Metric& metric : serve_metrics(counters, store)) all.push_back(std::move(metric));
+      for (metrics::Metric& metric : softroce_metrics(soft::live_devices(), static_cast<std::uint32_t>(::getpid()))) {
+        all.push_back(std::move(metric));
+      }
       return all;
     });
     if (!started) return started.error();

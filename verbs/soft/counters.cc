@@ -6,6 +6,7 @@ std::vector<CounterValue> read(const Counters& c) {
   return {
       {"sent_pkts", c.sent_pkts.get()},
       {"rcvd_pkts", c.rcvd_pkts.get()},
+      {"send_err", c.send_err.get()},
       {"duplicate_request", c.duplicate_request.get()},
       {"out_of_seq_request", c.out_of_seq_request.get()},
       {"rcvd_rnr_err", c.rcvd_rnr_err.get()},

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <string_view>
 #include <vector>
@@ -22,6 +23,7 @@ class Counter {
 struct Counters {
   Counter sent_pkts;
   Counter rcvd_pkts;
+  Counter send_err;             // packets that the system did not take
   Counter duplicate_request;    // requests received again
   Counter out_of_seq_request;   // requests past a gap
   Counter rcvd_rnr_err;         // RNR NAKs received
@@ -47,11 +49,16 @@ struct Counters {
   Counter icrc_explained;  // accepted with an IPv4 id that was inferred
 };
 
+/// At most so many; all are Counter, so that other processes can read them as an array (counter_page.h).
+inline constexpr std::size_t kMostCounters = sizeof(Counters) / sizeof(Counter);
+static_assert(sizeof(Counter) == sizeof(std::uint64_t));
+
 struct CounterValue {
   std::string_view name;
   std::uint64_t value;
 };
 
+/// In the order of their declaration.
 [[nodiscard]] std::vector<CounterValue> read(const Counters& counters);
 
 }  // namespace fairlead::soft

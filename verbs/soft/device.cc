@@ -77,6 +77,7 @@ Result<std::unique_ptr<Device>> Device::open(ibv_device& entry, const DeviceConf
   if (!decorated) return decorated.error();
   auto device = std::make_unique<Device>(entry, config.profile, steady_clock(), std::move(*decorated));
   device->port_spec_ = *spec;
+  device->domain_.counter_page.publish(config.name, to_string(own));
   device->watcher_ = std::make_unique<Watcher>(device->domain_);
   return device;
 }

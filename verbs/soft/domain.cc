@@ -264,7 +264,9 @@ void Domain::transmit() noexcept {
 void Domain::send_batch(PortSlot& slot) noexcept {
   if (slot.batch.empty()) return;
   counters.sent_pkts.add(slot.batch.size());
+  const std::uint64_t refused = slot.port->refused();
   slot.port->tx_burst(slot.batch);
+  counters.send_err.add(slot.port->refused() - refused);
 }
 
 }  // namespace fairlead::soft

@@ -14,7 +14,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "verbs/soft/counters.h"
+#include "verbs/soft/counter_page.h"
 #include "verbs/soft/memory.h"
 #include "verbs/soft/port/packet_port.h"
 #include "verbs/soft/qp.h"
@@ -78,7 +78,8 @@ class Domain {
   [[nodiscard]] std::size_t queue_pairs() const noexcept { return used_; }
 
   MrTable regions;
-  Counters counters;
+  CounterPage counter_page;
+  Counters& counters = counter_page.counters();
 
  private:
   static constexpr std::uint32_t kMaxQueuePairs = 1U << 16;

@@ -39,6 +39,8 @@ class PacketPort {
   virtual std::size_t rx_burst(std::span<RxPacket> packets, Nanos now) noexcept = 0;
   /// Fills in the ICRCs and sends. What the system does not take is lost, as on any network.
   virtual void tx_burst(TxBatch& batch) noexcept = 0;
+  /// Packets so far that the system did not take.
+  [[nodiscard]] virtual std::uint64_t refused() const noexcept { return 0; }
   /// Becomes readable when rx_burst may have something; -1 where there is nothing to wait on.
   [[nodiscard]] virtual int wait_fd() const noexcept = 0;
   /// When rx_burst may have something although wait_fd() stays silent (a decorator that delays); 0: never.

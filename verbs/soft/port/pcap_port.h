@@ -27,6 +27,7 @@ class PcapPort final : public PacketPort {
   }
   std::size_t rx_burst(std::span<RxPacket> packets, Nanos now) noexcept override;
   void tx_burst(TxBatch& batch) noexcept override;
+  [[nodiscard]] std::uint64_t refused() const noexcept override { return inner_->refused(); }
   [[nodiscard]] int wait_fd() const noexcept override { return inner_->wait_fd(); }
   [[nodiscard]] Nanos next_event() const noexcept override { return inner_->next_event(); }
 

@@ -86,7 +86,7 @@ struct UdpPort::Sender {
   std::array<mmsghdr, TxBatch::kMaxPackets> messages{};
   std::array<sockaddr_in, TxBatch::kMaxPackets> destinations{};
   std::array<Control, TxBatch::kMaxPackets> control{};
-  std::array<std::uint16_t, TxBatch::kMaxPackets> first_packet{};
+  std::array<std::uint16_t, TxBatch::kMaxPackets> packets{};  // of each message
   std::array<int, TxBatch::kMaxPackets> sockets{};
   std::size_t count = 0;
 
@@ -187,7 +187,7 @@ void UdpPort::prepare(TxBatch& batch, std::size_t from) noexcept {
       bytes += packet.size;
       ++end;
     }
-    sender_->first_packet[sender_->count] = static_cast<std::uint16_t>(i);
+    sender_->packets[sender_->count] = static_cast<std::uint16_t>(end - i);
     sender_->add(*first.route, first.route->socket, batch.iovs(first), iovs,
                  end - i > 1 ? static_cast<std::uint16_t>(first.size) : std::uint16_t{0});
     i = end;
@@ -217,6 +217,7 @@ bool UdpPort::send_prepared(bool* offload_refused) noexcept {
       *offload_refused = true;
       return false;
     }
+    refused_ += sender_->packets[i];
     ++i;  // unreachable, refused or no room: lost, as on any network; retransmission deals with it
   }
   return true;

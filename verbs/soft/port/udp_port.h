@@ -28,6 +28,7 @@ class UdpPort final : public PacketPort {
                                  std::uint8_t hop_limit) override;
   std::size_t rx_burst(std::span<RxPacket> packets, Nanos now) noexcept override;
   void tx_burst(TxBatch& batch) noexcept override;
+  [[nodiscard]] std::uint64_t refused() const noexcept override { return refused_; }
   [[nodiscard]] int wait_fd() const noexcept override { return socket_.get(); }
 
  private:
@@ -45,6 +46,7 @@ class UdpPort final : public PacketPort {
   UniqueFd socket_;
   std::uint32_t max_mtu_;
   std::size_t receive_window_;
+  std::uint64_t refused_ = 0;
   bool offload_ = true;  // UDP_SEGMENT works on this route
   std::vector<TxSocket> tx_sockets_;
   std::unique_ptr<Receiver> receiver_;

@@ -1,0 +1,142 @@
+// Counters: named in the order in which they lie, and readable from outside while their device lives.
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+
+#include "tests/verbs/soft/endpoint.h"
+#include "verbs/soft/counter_page.h"
+#include "verbs/soft/live_devices.h"
+
+namespace fairlead::soft::test {
+namespace {
+
+const LiveDevice* find(const std::vector<LiveDevice>& devices, std::uint32_t process, std::string_view name) {
+  const auto found = std::find_if(devices.begin(), devices.end(), [&](const LiveDevice& device) {
+    return device.process == process && device.name == name;
+  });
+  return found == devices.end() ? nullptr : &*found;
+}
+
+std::uint64_t value_of(const LiveDevice& device, std::string_view name) {
+  for (const auto& [counter, value] : device.counters) {
+    if (counter == name) return value;
+  }
+  ADD_FAILURE() << "no counter " << name;
+  return 0;
+}
+
+std::uint32_t own() { return static_cast<std::uint32_t>(::getpid()); }
+
+class LiveDevices : public testing::Test {
+ protected:
+  LiveDevices() : directory_(testing::TempDir() + "fairlead_run_" + std::to_string(::getpid())) {
+    std::filesystem::create_directory(directory_);
+    ::setenv("XDG_RUNTIME_DIR", directory_.c_str(), 1);
+  }
+  ~LiveDevices() override {
+    ::unsetenv("XDG_RUNTIME_DIR");
+    std::filesystem::remove_all(directory_);
+  }
+  [[nodiscard]] std::size_t files() const {
+    const auto entries = std::filesystem::directory_iterator(directory_ + "/fairlead");
+    return static_cast<std::size_t>(std::distance(begin(entries), end(entries)));
+  }
+  std::string directory_;
+};
+
+TEST(Counters, EveryCounterHasItsNameInOrder) {
+  std::array<std::uint64_t, kMostCounters> raw{};
+  for (std::size_t i = 0; i < raw.size(); ++i) raw[i] = i + 1;
+  Counters counters;
+  std::memcpy(static_cast<void*>(&counters), raw.data(), sizeof(raw));
+  const auto values = read(counters);
+  ASSERT_EQ(values.size(), kMostCounters);
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    EXPECT_EQ(values[i].value, i + 1) << values[i].name;
+    EXPECT_LT(values[i].name.size(), kCounterNameBytes);
+  }
+}
+
+TEST_F(LiveDevices, AnOpenDeviceIsListedWithWhatItCounts) {
+  {
+    Endpoint a(open_udp());
+    Endpoint b(open_udp());
+    connect(a, b);
+    ASSERT_EQ(a.post(IBV_WR_RDMA_WRITE, 1, 0, 5000, &b, 0), 0);
+    ASSERT_TRUE(drive(a, b, [&] { return a.done.size() == 1; }));
+    const auto devices = live_devices();
+    ASSERT_EQ(devices.size(), 2U);
+    std::uint64_t sent = 0;
+    for (const LiveDevice& device : devices) {
+      EXPECT_EQ(device.name, "soft0");
+      EXPECT_EQ(device.process, own());
+      EXPECT_EQ(device.program, std::string(::program_invocation_short_name).substr(0, 15));
+      EXPECT_TRUE(device.address.starts_with("127.0.0.")) << device.address;
+      sent += value_of(device, "sent_pkts");
+    }
+    EXPECT_EQ(sent, a.counter("sent_pkts") + b.counter("sent_pkts"));
+  }
+  EXPECT_TRUE(live_devices().empty());
+  EXPECT_EQ(files(), 0U);
+}
+
+TEST_F(LiveDevices, AnotherProcessIsSeenAndItsRemainsAreRemoved) {
+  int ready[2];
+  ASSERT_EQ(::pipe(ready), 0);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    CounterPage page;
+    page.publish("soft7", "10.1.2.3");
+    page.counters().rcvd_pkts.add(42);
+    [[maybe_unused]] const ssize_t written = ::write(ready[1], "", 1);
+    ::pause();
+  }
+  char byte = 1;
+  ASSERT_EQ(::read(ready[0], &byte, 1), 1);
+  const auto devices = live_devices();
+  const LiveDevice* seen = find(devices, static_cast<std::uint32_t>(child), "soft7");
+  ASSERT_NE(seen, nullptr);
+  EXPECT_EQ(seen->address, "10.1.2.3");
+  EXPECT_EQ(value_of(*seen, "rcvd_pkts"), 42U);
+  ::kill(child, SIGKILL);
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(files(), 1U);
+  EXPECT_TRUE(live_devices().empty());
+  EXPECT_EQ(files(), 0U);
+  ::close(ready[0]);
+  ::close(ready[1]);
+}
+
+TEST_F(LiveDevices, AForkedChildNeitherListsNorRemovesItsParentsPage) {
+  const auto page = std::make_unique<CounterPage>();
+  page->publish("soft0", "127.0.0.1");
+  const pid_t child = ::fork();
+  if (child == 0) {
+    page->~CounterPage();
+    ::_exit(0);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_NE(find(live_devices(), own(), "soft0"), nullptr);
+}
+
+TEST_F(LiveDevices, ForeignFilesAreIgnored) {
+  ASSERT_FALSE(counter_directory().empty());
+  std::ofstream(directory_ + "/fairlead/counters.1.0") << "short";
+  std::ofstream(directory_ + "/fairlead/counters.1.1") << std::string(kCounterPageBytes, '\xff');
+  CounterPageHeader lies{};
+  lies.magic = kCounterPageMagic;
+  lies.version = kCounterPageVersion;
+  lies.count = 0x40000000;
+  std::ofstream(directory_ + "/fairlead/counters.1.2").write(reinterpret_cast<const char*>(&lies), sizeof(lies));
+  EXPECT_TRUE(live_devices().empty());
+}
+
+}  // namespace
+}  // namespace fairlead::soft::test

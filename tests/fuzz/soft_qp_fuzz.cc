@@ -53,7 +53,7 @@ class World {
   World() : memory_(kRegion + 2 * kGuard, std::byte{0x5a}) {
     auto [left, right] = LoopbackPort::make_pair();
     peer_ = std::move(right);
-    context_ = new Device(entry_, Profile::kFull, clock_, std::move(left));
+    context_ = &(new Device(entry_, Profile::kFull, clock_, std::move(left)))->context;
     pd_ = api_.alloc_pd(context_);
     cq_ = api_.create_cq(context_, 256, nullptr, nullptr, 0);
     mr_ = api_.reg_mr(pd_, memory_.data() + kGuard, kRegion, 7);

@@ -215,11 +215,12 @@ void on_read_response(Qp& qp, const Packet& packet) noexcept {
     return fail(qp, IBV_WC_BAD_RESP_ERR);
   }
   const std::byte* from = packet.payload.data();
-  const bool placed = for_each_piece(qp.domain.regions, qp.pd, qp.sq.segments(qp.sq.head()).first(wqe.segments), offset,
-                                     expected, IBV_ACCESS_LOCAL_WRITE, [&from](std::byte* to, std::size_t part) {
-                                       place(to, from, part);
-                                       from += part;
-                                     });
+  const bool placed =
+      for_each_piece(qp.domain.regions, &qp.pd_ref, qp.sq.segments(qp.sq.head()).first(wqe.segments), offset, expected,
+                     IBV_ACCESS_LOCAL_WRITE, [&from](std::byte* to, std::size_t part) {
+                       place(to, from, part);
+                       from += part;
+                     });
   if (!placed) return fail(qp, IBV_WC_LOC_PROT_ERR);
 
   const std::size_t freed = std::min<std::size_t>(wqe.charge, s.reads_in_flight);

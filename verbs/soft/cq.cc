@@ -9,22 +9,22 @@
 namespace fairlead::soft {
 
 Cq::Cq(Device& owner, int entries, void* user, CompChannel* comp_channel)
-    : ibv_cq{}, device_(owner), channel_(comp_channel) {
+    : ibv_cq_ex{}, device_(owner), channel_(comp_channel) {
   const auto size = std::bit_ceil(static_cast<std::uint32_t>(entries));
   mask_ = size - 1;
   limit_ = size;
   ring_ = std::make_unique<ibv_wc[]>(size);
-  ibv_cq::context = &owner;
-  ibv_cq::channel = comp_channel;
-  ibv_cq::cq_context = user;
-  ibv_cq::cqe = static_cast<int>(size);
-  ::pthread_mutex_init(&(ibv_cq::mutex), nullptr);
-  ::pthread_cond_init(&(ibv_cq::cond), nullptr);
+  ibv_cq_ex::context = &owner.context;
+  ibv_cq_ex::channel = comp_channel;
+  ibv_cq_ex::cq_context = user;
+  ibv_cq_ex::cqe = static_cast<int>(size);
+  ::pthread_mutex_init(&(ibv_cq_ex::mutex), nullptr);
+  ::pthread_cond_init(&(ibv_cq_ex::cond), nullptr);
 }
 
 Cq::~Cq() {
-  ::pthread_cond_destroy(&(ibv_cq::cond));
-  ::pthread_mutex_destroy(&(ibv_cq::mutex));
+  ::pthread_cond_destroy(&(ibv_cq_ex::cond));
+  ::pthread_mutex_destroy(&(ibv_cq_ex::mutex));
 }
 
 bool Cq::push(const ibv_wc& completion, bool solicited) noexcept {
@@ -43,7 +43,7 @@ bool Cq::push(const ibv_wc& completion, bool solicited) noexcept {
   if (wanted == kAny || (wanted == kSolicited && counts)) {
     if (armed_.exchange(kUnarmed) != kUnarmed) {
       device_.domain().count_armed(-1);
-      channel_->queue.push(this);
+      channel_->queue.push(ibv_cq_ex_to_cq(this));
     }
   }
   return true;
@@ -70,28 +70,28 @@ void Cq::arm(bool solicited_only) noexcept {
 }
 
 void Cq::count_delivered() noexcept {
-  ::pthread_mutex_lock(&(ibv_cq::mutex));
+  ::pthread_mutex_lock(&(ibv_cq_ex::mutex));
   ++delivered_;
-  ::pthread_mutex_unlock(&(ibv_cq::mutex));
+  ::pthread_mutex_unlock(&(ibv_cq_ex::mutex));
 }
 
 void Cq::count_async_delivered() noexcept {
-  ::pthread_mutex_lock(&(ibv_cq::mutex));
+  ::pthread_mutex_lock(&(ibv_cq_ex::mutex));
   ++async_delivered_;
-  ::pthread_mutex_unlock(&(ibv_cq::mutex));
+  ::pthread_mutex_unlock(&(ibv_cq_ex::mutex));
 }
 
 void Cq::settle_events() {
   if (armed_.exchange(kUnarmed) != kUnarmed) device_.domain().count_armed(-1);
-  if (channel_ != nullptr) channel_->queue.remove_if([this](ibv_cq* cq) { return cq == this; });
+  if (channel_ != nullptr) channel_->queue.remove_if([this](ibv_cq* cq) { return cq == ibv_cq_ex_to_cq(this); });
   device_.async_events().remove_if([this](const ibv_async_event& event) {
-    return event.event_type == IBV_EVENT_CQ_ERR && event.element.cq == this;
+    return event.event_type == IBV_EVENT_CQ_ERR && event.element.cq == ibv_cq_ex_to_cq(this);
   });
-  ::pthread_mutex_lock(&(ibv_cq::mutex));
+  ::pthread_mutex_lock(&(ibv_cq_ex::mutex));
   while (comp_events_completed != delivered_ || async_events_completed != async_delivered_) {
-    ::pthread_cond_wait(&(ibv_cq::cond), &(ibv_cq::mutex));
+    ::pthread_cond_wait(&(ibv_cq_ex::cond), &(ibv_cq_ex::mutex));
   }
-  ::pthread_mutex_unlock(&(ibv_cq::mutex));
+  ::pthread_mutex_unlock(&(ibv_cq_ex::mutex));
 }
 
 }  // namespace fairlead::soft

@@ -17,7 +17,7 @@ namespace fairlead::soft {
 
 class Device;
 
-class Cq : public ibv_cq {
+class Cq : public ibv_cq_ex {
  public:
   Cq(Device& device, int entries, void* user, CompChannel* channel);
   ~Cq();

@@ -83,13 +83,13 @@ Result<std::unique_ptr<Device>> Device::open(ibv_device& entry, const DeviceConf
 }
 
 Device::Device(ibv_device& entry, Profile profile, const Clock& clock, std::unique_ptr<PacketPort> port)
-    : ibv_context{}, profile_(profile), guid_(random64()), domain_(clock, random64()) {
-  ibv_context::device = &entry;
-  ibv_context::cmd_fd = -1;
-  ibv_context::async_fd = async_events_.fd();
-  ibv_context::num_comp_vectors = 1;
-  ::pthread_mutex_init(&(ibv_context::mutex), nullptr);
-  set_context_ops(*this);
+    : verbs_context{}, profile_(profile), guid_(random64()), domain_(clock, random64()) {
+  verbs_context::context.device = &entry;
+  verbs_context::context.cmd_fd = -1;
+  verbs_context::context.async_fd = async_events_.fd();
+  verbs_context::context.num_comp_vectors = 1;
+  ::pthread_mutex_init(&(verbs_context::context.mutex), nullptr);
+  set_context_ops(*this, profile_);
 
   // Locally administered and unicast, as an interface without a burnt-in address has it.
   guid_ = (guid_ & ~(std::uint64_t{1} << 56)) | std::uint64_t{2} << 56;
@@ -99,7 +99,7 @@ Device::Device(ibv_device& entry, Profile profile, const Clock& clock, std::uniq
 
 Device::~Device() {
   watcher_.reset();
-  ::pthread_mutex_destroy(&(ibv_context::mutex));
+  ::pthread_mutex_destroy(&(verbs_context::context.mutex));
 }
 
 void Device::list_gids(const Gid& own) {

@@ -28,7 +28,7 @@ inline constexpr std::uint32_t kMaxInline = 1024;
 inline constexpr std::uint32_t kMaxMessage = 1U << 30;  // its PSNs fill at most half the window at MTU 256
 inline constexpr int kGidTableLength = 16;
 
-class Device : public ibv_context {
+class Device : public verbs_context {
  public:
   /// Binds the device's address.
   static Result<std::unique_ptr<Device>> open(ibv_device& entry, const DeviceConfig& config);
@@ -69,7 +69,7 @@ class Device : public ibv_context {
   std::unique_ptr<Watcher> watcher_;
 };
 
-/// Fills context->ops (api.cc).
-void set_context_ops(ibv_context& context) noexcept;
+/// Fills in the operations that verbs.h calls inline (context_ops.cc).
+void set_context_ops(verbs_context& context, Profile profile) noexcept;
 
 }  // namespace fairlead::soft

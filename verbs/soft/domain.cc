@@ -146,7 +146,7 @@ bool Domain::put(Qp& qp) {
     tags_[slot] = static_cast<std::uint8_t>(tags_[slot] + 1 + random_() % 255);
     number = (std::uint32_t{tags_[slot]} << 16 | slot) ^ secret_;
   }
-  qp.qp_num = number;
+  qp.qp_base.qp_num = number;
   slots_[slot] = &qp;
   ++used_;
   return true;
@@ -156,7 +156,7 @@ void Domain::remove(Qp& qp) noexcept {
   take_doorbells();
   qp.ready.unlink();
   qp.waiting.unlink();
-  const std::uint32_t slot = (qp.qp_num ^ secret_) & 0xffff;
+  const std::uint32_t slot = (qp.number() ^ secret_) & 0xffff;
   slots_[slot] = nullptr;
   free_.push_back(slot);
   --used_;
@@ -164,7 +164,7 @@ void Domain::remove(Qp& qp) noexcept {
 
 Qp* Domain::find(std::uint32_t number) const noexcept {
   const std::uint32_t slot = (number ^ secret_) & 0xffff;
-  if (slot >= slots_.size() || slots_[slot] == nullptr || slots_[slot]->qp_num != number) return nullptr;
+  if (slot >= slots_.size() || slots_[slot] == nullptr || slots_[slot]->number() != number) return nullptr;
   return slots_[slot];
 }
 

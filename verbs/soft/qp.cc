@@ -6,8 +6,7 @@
 #include <cerrno>
 
 #include "fairlead/log.h"
-#include "verbs/soft/cq.h"
-#include "verbs/soft/device.h"
+#include "verbs/soft/objects.h"
 
 namespace fairlead::soft {
 namespace {
@@ -15,7 +14,7 @@ namespace {
 constexpr std::uint64_t kGolden = 0x9e3779b97f4a7c15;
 
 int refuse(const Qp& qp, int error, std::string_view why) {
-  log(LogLevel::kError, fmt::format("softroce: ibv_modify_qp of qp {:#x}: {}", qp.qp_num, why));
+  log(LogLevel::kError, fmt::format("softroce: ibv_modify_qp of qp {:#x}: {}", qp.number(), why));
   return error;
 }
 
@@ -27,24 +26,25 @@ const char* name(ibv_qp_state state) noexcept {
 }  // namespace
 
 Qp::Qp(Device& owner, Pd& protection, const ibv_qp_init_attr& init)
-    : ibv_qp{},
+    : ibv_qp_ex{},
       device(owner),
       domain(owner.domain()),
       pd_ref(protection),
-      send_completions(static_cast<Cq&>(*init.send_cq)),
-      recv_completions(static_cast<Cq&>(*init.recv_cq)),
+      send_completions(impl(init.send_cq)),
+      recv_completions(impl(init.recv_cq)),
       signal_all(init.sq_sig_all != 0),
       sq(init.cap.max_send_wr, std::max(1U, init.cap.max_send_sge), init.cap.max_inline_data),
       rq(init.cap.max_recv_wr, std::max(1U, init.cap.max_recv_sge), 0) {
-  ibv_qp::context = &owner;
-  ibv_qp::qp_context = init.qp_context;
-  ibv_qp::pd = &protection;
-  ibv_qp::send_cq = init.send_cq;
-  ibv_qp::recv_cq = init.recv_cq;
-  ibv_qp::state = IBV_QPS_RESET;
-  ibv_qp::qp_type = init.qp_type;
-  ::pthread_mutex_init(&(ibv_qp::mutex), nullptr);
-  ::pthread_cond_init(&(ibv_qp::cond), nullptr);
+  qp_base.context = &owner.context;
+  qp_base.qp_context = init.qp_context;
+  qp_base.pd = &protection;
+  qp_base.send_cq = init.send_cq;
+  qp_base.recv_cq = init.recv_cq;
+  qp_base.state = IBV_QPS_RESET;
+  qp_base.qp_type = init.qp_type;
+  ::pthread_mutex_init(&(qp_base.mutex), nullptr);
+  ::pthread_cond_init(&(qp_base.cond), nullptr);
+  current.segments.resize(rq.max_segments());
   ++pd_ref.users;
   ++send_completions.users;
   ++recv_completions.users;
@@ -54,8 +54,8 @@ Qp::~Qp() {
   --recv_completions.users;
   --send_completions.users;
   --pd_ref.users;
-  ::pthread_cond_destroy(&(ibv_qp::cond));
-  ::pthread_mutex_destroy(&(ibv_qp::mutex));
+  ::pthread_cond_destroy(&(qp_base.cond));
+  ::pthread_mutex_destroy(&(qp_base.mutex));
 }
 
 // IBTA 10.3.1: which attributes each transition of an RC queue pair must bring.
@@ -123,7 +123,7 @@ int Qp::connect(const ibv_qp_attr& next) {
   port = *slot;
   mtu = bytes;
   const std::uint32_t label = path.grh.flow_label;
-  const std::uint64_t mixed = (std::uint64_t{qp_num} << 24 | next.dest_qp_num) * kGolden;
+  const std::uint64_t mixed = (std::uint64_t{number()} << 24 | next.dest_qp_num) * kGolden;
   const std::uint32_t flow = label != 0 ? ibv_flow_label_to_udp_sport(label) : static_cast<std::uint32_t>(mixed >> 40);
   route = port->port->make_route(peer, flow, path.grh.traffic_class, path.grh.hop_limit);
   peer_window = &domain.peer_window(*port, peer);
@@ -169,7 +169,7 @@ int Qp::modify(const ibv_qp_attr& next, int mask) {
     set_state(to);
     if (to == IBV_QPS_RTS) domain.make_ready(*this);
   }
-  ibv_qp::state = to;
+  qp_base.state = to;
   return 0;
 }
 
@@ -177,15 +177,26 @@ void Qp::query(ibv_qp_attr& out, ibv_qp_init_attr& init) {
   const DomainLock lock(domain);
   out = attr;
   out.qp_state = out.cur_qp_state = current_state();
-  ibv_qp::state = out.qp_state;
+  qp_base.state = out.qp_state;
   out.cap = {sq.capacity(), rq.capacity(), sq.max_segments(), rq.max_segments(), sq.max_inline()};
   init = {};
-  init.qp_context = qp_context;
-  init.send_cq = send_cq;
-  init.recv_cq = recv_cq;
+  init.qp_context = qp_base.qp_context;
+  init.send_cq = qp_base.send_cq;
+  init.recv_cq = qp_base.recv_cq;
   init.cap = out.cap;
-  init.qp_type = qp_type;
+  init.qp_type = qp_base.qp_type;
   init.sq_sig_all = signal_all ? 1 : 0;
+}
+
+bool Qp::take_receive() noexcept {
+  if (current.taken) return true;
+  if (rq.empty()) return false;
+  const std::uint32_t index = rq.head();
+  current.wqe = rq.at(index);
+  std::copy_n(rq.segments(index).data(), current.wqe.segments, current.segments.data());
+  current.taken = true;
+  rq.pop();
+  return true;
 }
 
 void Qp::release_windows() noexcept {
@@ -222,29 +233,29 @@ void Qp::flush() noexcept {
   send.cursor = send.started = sq.head();
   send.cursor_packet = 0;
   completion.opcode = IBV_WC_RECV;
-  while (!rq.empty()) {
-    completion.wr_id = rq.at(rq.head()).id;
-    rq.pop();
+  while (take_receive()) {
+    completion.wr_id = current.wqe.id;
+    current.taken = false;
     complete(recv_completions, completion, false);
   }
 }
 
 void Qp::complete(Cq& cq, ibv_wc& completion, bool solicited) noexcept {
-  completion.qp_num = qp_num;
+  completion.qp_num = number();
   if (cq.push(completion, solicited)) return;
   domain.counters.cq_overflows.add();
   if (cq.report_overflow()) {
     log(LogLevel::kError,
         fmt::format("softroce: the completion queue of qp {:#x} overflowed its {} entries; completions are lost; make "
                     "it as long as the queues that complete to it",
-                    qp_num, cq.cqe));
-    device.async_events().push({.element = {.cq = &cq}, .event_type = IBV_EVENT_CQ_ERR});
+                    number(), cq.cqe));
+    device.async_events().push({.element = {.cq = ibv_cq_ex_to_cq(&cq)}, .event_type = IBV_EVENT_CQ_ERR});
   }
   if (current_state() != IBV_QPS_ERR) enter_error();
 }
 
 void Qp::raise(ibv_event_type type) noexcept {
-  device.async_events().push({.element = {.qp = this}, .event_type = type});
+  device.async_events().push({.element = {.qp = &qp_base}, .event_type = type});
 }
 
 void Qp::detach() noexcept {
@@ -256,6 +267,7 @@ void Qp::detach() noexcept {
   send = {};
   send.cursor = send.started = sq.head();
   receive = {};
+  current.taken = false;
   port = nullptr;
   peer_window = nullptr;
 }

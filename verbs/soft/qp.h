@@ -1,4 +1,4 @@
-// An RC queue pair: its queues, its attributes and the state of its three roles.
+// A queue pair: its queues, its attributes and the state of its roles.
 //
 // Threads: the queues' posting side as work_queue.h says; state() may be read by anyone; the rest is under the domain's
 // lock. The roles' code is in requester.h, completer.h, responder.h.
@@ -10,6 +10,7 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "verbs/soft/memory.h"
@@ -91,12 +92,22 @@ struct ReceiveState {
   std::uint8_t exact_icrcs = 0;  // packets whose ICRC needed no inferred IPv4 id
 };
 
-class Qp : public ibv_qp {
+/// The receive request that a message fills, taken from its queue with the message's first packet.
+struct CurrentReceive {
+  bool taken = false;
+  RecvWqe wqe;
+  std::vector<ibv_sge> segments;  // as many as a request of the queue may have
+  [[nodiscard]] std::span<const ibv_sge> list() const noexcept { return {segments.data(), wqe.segments}; }
+};
+
+class Qp : public ibv_qp_ex {
  public:
   /// Its number is the domain's to give.
   Qp(Device& device, Pd& pd, const ibv_qp_init_attr& init);
   ~Qp();
 
+  [[nodiscard]] std::uint32_t number() const noexcept { return qp_base.qp_num; }
+  [[nodiscard]] ibv_qp_type type() const noexcept { return qp_base.qp_type; }
   [[nodiscard]] ibv_qp_state current_state() const noexcept { return state_.load(std::memory_order_acquire); }
   void set_state(ibv_qp_state next) noexcept { state_.store(next, std::memory_order_release); }
   [[nodiscard]] bool responds() const noexcept {
@@ -107,6 +118,9 @@ class Qp : public ibv_qp {
   /// ibv_modify_qp and ibv_query_qp. 0 or an errno; a refusal is logged. Takes the domain's lock.
   int modify(const ibv_qp_attr& attr, int mask);
   void query(ibv_qp_attr& attr, ibv_qp_init_attr& init);
+
+  /// Takes the next receive request into `current`, unless one is taken already. False when there is none.
+  [[nodiscard]] bool take_receive() noexcept;
 
   /// To ERR: every accepted work request completes, those that did not run as flushed.
   void enter_error() noexcept;
@@ -123,7 +137,7 @@ class Qp : public ibv_qp {
 
   Device& device;
   Domain& domain;
-  Pd& pd_ref;
+  Pd& pd_ref;  // whose memory its keys name
   Cq& send_completions;
   Cq& recv_completions;
   const bool signal_all;
@@ -137,6 +151,7 @@ class Qp : public ibv_qp {
   Route route;
   SendState send;
   ReceiveState receive;
+  CurrentReceive current;
 
   QpLink ready{this};             // has something to send
   QpLink waiting{this};           // for room in a window

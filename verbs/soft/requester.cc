@@ -79,7 +79,7 @@ bool add_payload(Qp& qp, TxBatch& batch, const SendWqe& wqe, std::uint64_t offse
     return true;
   }
   const auto segments = qp.sq.segments(qp.send.cursor).first(wqe.segments);
-  return for_each_piece(qp.domain.regions, qp.pd, segments, offset, length, 0,
+  return for_each_piece(qp.domain.regions, &qp.pd_ref, segments, offset, length, 0,
                         [&batch](const std::byte* bytes, std::size_t part) { batch.payload(bytes, part); });
 }
 
@@ -148,7 +148,7 @@ Step send_read(Qp& qp, const SendWqe& wqe) noexcept {
   const auto length =
       static_cast<std::uint32_t>(std::min<std::uint64_t>(std::uint64_t{end} * qp.mtu, wqe.length) - offset);
   const auto segments = qp.sq.segments(s.cursor).first(wqe.segments);
-  if (!for_each_piece(qp.domain.regions, qp.pd, segments, offset, length, IBV_ACCESS_LOCAL_WRITE,
+  if (!for_each_piece(qp.domain.regions, &qp.pd_ref, segments, offset, length, IBV_ACCESS_LOCAL_WRITE,
                       [](std::byte*, std::size_t) {})) {
     return local_error(qp, IBV_WC_LOC_PROT_ERR);
   }

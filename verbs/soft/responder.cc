@@ -19,18 +19,18 @@ enum class Verdict { kAccept, kNotReady, kInvalid, kAccess, kOperation };
 
 // The receive WQE in use fails with its own status before the rest is flushed.
 void fail_receive(Qp& qp, ibv_wc_status status) noexcept {
-  if (qp.rq.empty()) return;
+  if (!qp.current.taken) return;
   ibv_wc completion{};
-  completion.wr_id = qp.rq.at(qp.rq.head()).id;
+  completion.wr_id = qp.current.wqe.id;
   completion.status = status;
   completion.opcode = IBV_WC_RECV;
-  qp.rq.pop();
+  qp.current.taken = false;
   qp.complete(qp.recv_completions, completion, false);
 }
 
 void complete_receive(Qp& qp, const Packet& packet, std::uint64_t bytes) noexcept {
   ibv_wc completion{};
-  completion.wr_id = qp.rq.at(qp.rq.head()).id;
+  completion.wr_id = qp.current.wqe.id;
   completion.status = IBV_WC_SUCCESS;
   completion.opcode = packet.info->kind == PacketKind::kSend ? IBV_WC_RECV : IBV_WC_RECV_RDMA_WITH_IMM;
   completion.byte_len = static_cast<std::uint32_t>(bytes);
@@ -39,7 +39,7 @@ void complete_receive(Qp& qp, const Packet& packet, std::uint64_t bytes) noexcep
     completion.imm_data = packet.immediate;
     completion.wc_flags = IBV_WC_WITH_IMM;
   }
-  qp.rq.pop();
+  qp.current.taken = false;
   qp.complete(qp.recv_completions, completion, packet.bth.solicited);
 }
 
@@ -56,7 +56,7 @@ bool well_formed(const Qp& qp, const Packet& packet) noexcept {
   return info.first || !packet.payload.empty();
 }
 
-Verdict check_write(const Qp& qp, const Packet& packet) noexcept {
+Verdict check_write(Qp& qp, const Packet& packet) noexcept {
   const ReceiveState& r = qp.receive;
   const bool first = packet.info->first;
   const std::uint32_t left = first ? packet.reth.length : r.write_left;
@@ -64,13 +64,13 @@ Verdict check_write(const Qp& qp, const Packet& packet) noexcept {
     if (packet.reth.length > kMaxDmaLength) return Verdict::kInvalid;
     if ((qp.attr.qp_access_flags & IBV_ACCESS_REMOTE_WRITE) == 0) return Verdict::kAccess;
     // The whole range is checked before the first byte is written. Of nothing, the key does not matter (9.7.4.1.5).
-    if (packet.reth.length != 0 && qp.domain.regions.find(qp.pd, packet.reth.rkey, packet.reth.address,
+    if (packet.reth.length != 0 && qp.domain.regions.find(&qp.pd_ref, packet.reth.rkey, packet.reth.address,
                                                           packet.reth.length, IBV_ACCESS_REMOTE_WRITE) == nullptr) {
       return Verdict::kAccess;
     }
   }
   if (packet.info->last ? packet.payload.size() != left : packet.payload.size() >= left) return Verdict::kInvalid;
-  if (packet.info->immediate && qp.rq.empty()) return Verdict::kNotReady;
+  if (packet.info->immediate && !qp.take_receive()) return Verdict::kNotReady;
   return Verdict::kAccept;
 }
 
@@ -86,7 +86,7 @@ Verdict execute_write(Qp& qp, const Packet& packet) noexcept {
   const std::size_t length = packet.payload.size();
   if (length != 0) {
     // Looked up for every packet: the region may have been deregistered since the last one.
-    std::byte* to = qp.domain.regions.find(qp.pd, r.write_rkey, r.write_address, length, IBV_ACCESS_REMOTE_WRITE);
+    std::byte* to = qp.domain.regions.find(&qp.pd_ref, r.write_rkey, r.write_address, length, IBV_ACCESS_REMOTE_WRITE);
     if (to == nullptr) return Verdict::kAccess;
     place(to, packet.payload.data(), length);
   }
@@ -99,19 +99,17 @@ Verdict execute_write(Qp& qp, const Packet& packet) noexcept {
 Verdict execute_send(Qp& qp, const Packet& packet) noexcept {
   ReceiveState& r = qp.receive;
   if (packet.info->first) {
-    if (qp.rq.empty()) return Verdict::kNotReady;
+    if (!qp.take_receive()) return Verdict::kNotReady;
     r.received = 0;
   }
-  const std::uint32_t index = qp.rq.head();
-  const RecvWqe& wqe = qp.rq.at(index);
-  if (r.received + packet.payload.size() > wqe.length) {
+  if (r.received + packet.payload.size() > qp.current.wqe.length) {
     fail_receive(qp, IBV_WC_LOC_LEN_ERR);
     return Verdict::kInvalid;
   }
   const std::byte* from = packet.payload.data();
   const bool placed =
-      for_each_piece(qp.domain.regions, qp.pd, qp.rq.segments(index).first(wqe.segments), r.received,
-                     packet.payload.size(), IBV_ACCESS_LOCAL_WRITE, [&from](std::byte* to, std::size_t part) {
+      for_each_piece(qp.domain.regions, &qp.pd_ref, qp.current.list(), r.received, packet.payload.size(),
+                     IBV_ACCESS_LOCAL_WRITE, [&from](std::byte* to, std::size_t part) {
                        place(to, from, part);
                        from += part;
                      });
@@ -135,7 +133,7 @@ void push_reply(Qp& qp, const Packet& packet) noexcept {
 Verdict check_read(const Qp& qp, const Reth& reth) noexcept {
   if ((qp.attr.qp_access_flags & IBV_ACCESS_REMOTE_READ) == 0) return Verdict::kAccess;
   if (reth.length != 0 &&
-      qp.domain.regions.find(qp.pd, reth.rkey, reth.address, reth.length, IBV_ACCESS_REMOTE_READ) == nullptr) {
+      qp.domain.regions.find(&qp.pd_ref, reth.rkey, reth.address, reth.length, IBV_ACCESS_REMOTE_READ) == nullptr) {
     return Verdict::kAccess;
   }
   return Verdict::kAccept;

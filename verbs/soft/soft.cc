@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
@@ -9,8 +10,9 @@
 #include <mutex>
 
 #include "fairlead/log.h"
+#include "verbs/soft/api.h"
 #include "verbs/soft/control_path.h"
-#include "verbs/soft/device.h"
+#include "verbs/soft/objects.h"
 
 namespace fairlead::soft {
 namespace {
@@ -37,6 +39,10 @@ class Registry {
       if (same(entry.config, config)) return entry;
     }
     return entries_.emplace_back(config);
+  }
+  [[nodiscard]] bool holds(const ibv_device& device) {
+    const std::lock_guard lock(mutex_);
+    return std::any_of(entries_.begin(), entries_.end(), [&](const Entry& entry) { return &entry == &device; });
   }
 
  private:
@@ -79,18 +85,6 @@ ibv_device* environment_device() {
   return nullptr;
 }
 
-ibv_device** get_device_list(int* count) {
-  auto** list = static_cast<ibv_device**>(std::calloc(2, sizeof(ibv_device*)));
-  if (list == nullptr) return nullptr;
-  list[0] = environment_device();
-  if (count != nullptr) *count = list[0] != nullptr ? 1 : 0;
-  return list;
-}
-
-void free_device_list(ibv_device** list) { std::free(static_cast<void*>(list)); }
-
-const char* get_device_name(ibv_device* device) { return device->name; }
-
 int to_errno(Code code) noexcept {
   switch (code) {
     case Code::kInvalidArgument:
@@ -104,24 +98,44 @@ int to_errno(Code code) noexcept {
   }
 }
 
+}  // namespace
+
+namespace api {
+
+bool is_soft(const ibv_device* device) noexcept { return device != nullptr && registry().holds(*device); }
+
+bool is_soft(const ibv_context* context) noexcept { return context != nullptr && context->ops.post_send == &post_send; }
+
+ibv_device** get_device_list(int* count) {
+  auto** list = static_cast<ibv_device**>(std::calloc(2, sizeof(ibv_device*)));
+  if (list == nullptr) return nullptr;
+  list[0] = environment_device();
+  if (count != nullptr) *count = list[0] != nullptr ? 1 : 0;
+  return list;
+}
+
+void free_device_list(ibv_device** list) { std::free(static_cast<void*>(list)); }
+
+const char* get_device_name(ibv_device* device) { return device->name; }
+
 ibv_context* open_device(ibv_device* device) {
   auto opened = Device::open(*device, static_cast<Entry*>(device)->config);
-  if (opened) return opened.value().release();
+  if (opened) return &opened.value().release()->context;
   log(LogLevel::kError, opened.error().message());
   errno = to_errno(opened.error().code());
   return nullptr;
 }
 
-}  // namespace
+}  // namespace api
 
 const verbs::VerbsApi& verbs_api() {
   static const verbs::VerbsApi api = [] {
     verbs::VerbsApi table{};
     table.source = "softroce";
-    table.get_device_list = &get_device_list;
-    table.free_device_list = &free_device_list;
-    table.get_device_name = &get_device_name;
-    table.open_device = &open_device;
+    table.get_device_list = &api::get_device_list;
+    table.free_device_list = &api::free_device_list;
+    table.get_device_name = &api::get_device_name;
+    table.open_device = &api::open_device;
     add_control_path(table);
     return table;
   }();
@@ -141,7 +155,7 @@ Result<Profile> parse_profile(std::string_view text) {
 
 std::vector<DeviceCounter> read_counters(ibv_context* context) {
   std::vector<DeviceCounter> values;
-  for (const CounterValue& counter : read(static_cast<Device*>(context)->domain().counters)) {
+  for (const CounterValue& counter : read(impl(context).domain().counters)) {
     values.push_back({counter.name, counter.value});
   }
   return values;

@@ -18,12 +18,20 @@
 
 namespace fairlead::soft {
 
+class Ah;
+
 struct SendWqe {
   std::uint64_t id = 0;
   std::uint64_t remote_address = 0;
   std::uint32_t rkey = 0;
-  std::uint32_t immediate = 0;  // network byte order
-  std::uint32_t length = 0;     // bytes
+  std::uint32_t immediate = 0;    // network byte order
+  std::uint32_t invalidate = 0;   // rkey that a SEND with invalidate or a local invalidate ends
+  std::uint64_t compare_add = 0;  // of an atomic
+  std::uint64_t swap = 0;
+  Ah* ah = nullptr;  // of a datagram, with the two below
+  std::uint32_t remote_qpn = 0;
+  std::uint32_t remote_qkey = 0;
+  std::uint32_t length = 0;  // bytes
   std::uint32_t segments = 0;
   ibv_wr_opcode opcode = IBV_WR_SEND;
   bool signaled = false;

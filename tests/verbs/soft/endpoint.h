@@ -43,6 +43,7 @@ struct ConnectOptions {
 
 class Endpoint {
  public:
+  explicit Endpoint(Device* opened, const EndpointOptions& options = {}) : Endpoint(&opened->context, options) {}
   explicit Endpoint(ibv_context* opened, const EndpointOptions& options = {})
       : context(opened), buffer(options.buffer_bytes) {
     pd = api().alloc_pd(context);

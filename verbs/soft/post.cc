@@ -1,15 +1,12 @@
-// The calls that go through context->ops: post and poll.
+// Posting work: a work request is copied into its queue, then the doorbell rings.
 #include <algorithm>
 #include <cerrno>
 
-#include "verbs/soft/cq.h"
-#include "verbs/soft/device.h"
+#include "verbs/soft/api.h"
+#include "verbs/soft/objects.h"
 
-namespace fairlead::soft {
+namespace fairlead::soft::api {
 namespace {
-
-Qp& impl(ibv_qp* qp) noexcept { return static_cast<Qp&>(*qp); }
-Cq& impl(ibv_cq* cq) noexcept { return static_cast<Cq&>(*cq); }
 
 // Copies one work request into the slot `index`; 0 or an errno.
 int fill(Qp& qp, std::uint32_t index, const ibv_send_wr& wr) noexcept {
@@ -53,6 +50,8 @@ int fill(Qp& qp, std::uint32_t index, const ibv_send_wr& wr) noexcept {
   }
   return 0;
 }
+
+}  // namespace
 
 int post_send(ibv_qp* base, ibv_send_wr* wr, ibv_send_wr** bad) {
   Qp& qp = impl(base);
@@ -106,26 +105,4 @@ int post_recv(ibv_qp* base, ibv_recv_wr* wr, ibv_recv_wr** bad) {
   return error;
 }
 
-int poll_cq(ibv_cq* base, int count, ibv_wc* completions) {
-  Cq& cq = impl(base);
-  const int ready = cq.pop(count, completions);
-  if (ready != 0) return ready;
-  cq.device().domain().poll();
-  return cq.pop(count, completions);
-}
-
-int req_notify_cq(ibv_cq* cq, int solicited_only) {
-  impl(cq).arm(solicited_only != 0);
-  return 0;
-}
-
-}  // namespace
-
-void set_context_ops(ibv_context& context) noexcept {
-  context.ops.post_send = &post_send;
-  context.ops.post_recv = &post_recv;
-  context.ops.poll_cq = &poll_cq;
-  context.ops.req_notify_cq = &req_notify_cq;
-}
-
-}  // namespace fairlead::soft
+}  // namespace fairlead::soft::api

@@ -1,0 +1,69 @@
+// The verbs that this device does not offer yet, each refused by name.
+#include "verbs/soft/api.h"
+#include "verbs/soft/refuse.h"
+
+namespace fairlead::soft::api {
+namespace {
+
+int absent(std::string_view verb) { return refuse_with(EOPNOTSUPP, fmt::format("{} is not supported", verb)); }
+std::nullptr_t no(std::string_view verb) { return refuse(EOPNOTSUPP, fmt::format("{} is not supported", verb)); }
+
+}  // namespace
+
+// api_device.cc
+int query_device_ex(ibv_context*, const ibv_query_device_ex_input*, ibv_device_attr_ex*, std::size_t) {
+  return absent("ibv_query_device_ex");
+}
+int query_rt_values(ibv_context*, ibv_values_ex*) { return absent("ibv_query_rt_values_ex"); }
+
+// api_memory.cc
+ibv_mr* reg_mr_iova(ibv_pd*, void*, std::size_t, std::uint64_t, int) { return no("ibv_reg_mr_iova"); }
+int rereg_mr(ibv_mr*, int, ibv_pd*, void*, std::size_t, int) {
+  absent("ibv_rereg_mr");
+  return IBV_REREG_MR_ERR_CMD;
+}
+ibv_mr* alloc_null_mr(ibv_pd*) { return no("ibv_alloc_null_mr"); }
+ibv_mw* alloc_mw(ibv_pd*, ibv_mw_type) { return no("ibv_alloc_mw"); }
+int dealloc_mw(ibv_mw*) { return absent("ibv_dealloc_mw"); }
+int bind_mw(ibv_qp*, ibv_mw*, ibv_mw_bind*) { return absent("ibv_bind_mw"); }
+int advise_mr(ibv_pd*, ibv_advise_mr_advice, std::uint32_t, ibv_sge*, std::uint32_t) { return absent("ibv_advise_mr"); }
+
+// api_cq.cc
+ibv_cq_ex* create_cq_ex(ibv_context*, ibv_cq_init_attr_ex*) { return no("ibv_create_cq_ex"); }
+int resize_cq(ibv_cq*, int) { return absent("ibv_resize_cq"); }
+int modify_cq(ibv_cq*, ibv_modify_cq_attr*) { return absent("ibv_modify_cq"); }
+
+// api_srq.cc
+ibv_srq* create_srq(ibv_pd*, ibv_srq_init_attr*) { return no("ibv_create_srq"); }
+ibv_srq* create_srq_ex(ibv_context*, ibv_srq_init_attr_ex*) { return no("ibv_create_srq_ex"); }
+int modify_srq(ibv_srq*, ibv_srq_attr*, int) { return absent("ibv_modify_srq"); }
+int query_srq(ibv_srq*, ibv_srq_attr*) { return absent("ibv_query_srq"); }
+int get_srq_num(ibv_srq*, std::uint32_t*) { return absent("ibv_get_srq_num"); }
+int destroy_srq(ibv_srq*) { return absent("ibv_destroy_srq"); }
+int post_srq_recv(ibv_srq*, ibv_recv_wr* wr, ibv_recv_wr** bad) {
+  *bad = wr;
+  return absent("ibv_post_srq_recv");
+}
+
+// api_qp.cc
+ibv_qp* create_qp_ex(ibv_context*, ibv_qp_init_attr_ex*) { return no("ibv_create_qp_ex"); }
+ibv_qp_ex* qp_to_qp_ex(ibv_qp*) { return nullptr; }
+int query_qp_data_in_order(ibv_qp*, ibv_wr_opcode, std::uint32_t) { return 0; }
+
+// api_ah.cc
+ibv_ah* create_ah(ibv_pd*, ibv_ah_attr*) { return no("ibv_create_ah"); }
+int init_ah_from_wc(ibv_context*, std::uint8_t, ibv_wc*, ibv_grh*, ibv_ah_attr*) {
+  absent("ibv_init_ah_from_wc");
+  return -1;
+}
+ibv_ah* create_ah_from_wc(ibv_pd*, ibv_wc*, ibv_grh*, std::uint8_t) { return no("ibv_create_ah_from_wc"); }
+int destroy_ah(ibv_ah*) { return absent("ibv_destroy_ah"); }
+int attach_mcast(ibv_qp*, const ibv_gid*, std::uint16_t) { return absent("ibv_attach_mcast"); }
+int detach_mcast(ibv_qp*, const ibv_gid*, std::uint16_t) { return absent("ibv_detach_mcast"); }
+
+// api_domain.cc
+ibv_td* alloc_td(ibv_context*, ibv_td_init_attr*) { return no("ibv_alloc_td"); }
+int dealloc_td(ibv_td*) { return absent("ibv_dealloc_td"); }
+ibv_pd* alloc_parent_domain(ibv_context*, ibv_parent_domain_init_attr*) { return no("ibv_alloc_parent_domain"); }
+
+}  // namespace fairlead::soft::api

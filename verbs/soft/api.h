@@ -20,6 +20,7 @@ namespace fairlead::soft::api {
 ibv_device** get_device_list(int* count);
 void free_device_list(ibv_device** list);
 const char* get_device_name(ibv_device* device);
+__be64 get_device_guid(ibv_device* device);
 ibv_context* open_device(ibv_device* device);
 int close_device(ibv_context* context);
 int query_device(ibv_context* context, ibv_device_attr* attr);

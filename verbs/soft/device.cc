@@ -49,7 +49,9 @@ Result<Gid> parse_address(const std::string& text) {
 
 }  // namespace
 
-Result<std::unique_ptr<Device>> Device::open(ibv_device& entry, const DeviceConfig& config) {
+std::uint64_t random_guid() noexcept { return (random64() & ~(std::uint64_t{1} << 56)) | std::uint64_t{2} << 56; }
+
+Result<std::unique_ptr<Device>> Device::open(ibv_device& entry, const DeviceConfig& config, std::uint64_t guid) {
   auto spec = parse_port_spec(config.packet_io);
   if (!spec) return spec.error();
   Gid own;
@@ -75,15 +77,16 @@ Result<std::unique_ptr<Device>> Device::open(ibv_device& entry, const DeviceConf
   if (spec->pcap.empty()) spec->pcap = capture_file();
   auto decorated = decorate(std::move(port), *spec);
   if (!decorated) return decorated.error();
-  auto device = std::make_unique<Device>(entry, config.profile, steady_clock(), std::move(*decorated));
+  auto device = std::make_unique<Device>(entry, config.profile, steady_clock(), std::move(*decorated), guid);
   device->port_spec_ = *spec;
   device->domain_.counter_page.publish(config.name, to_string(own));
   device->watcher_ = std::make_unique<Watcher>(device->domain_);
   return device;
 }
 
-Device::Device(ibv_device& entry, Profile profile, const Clock& clock, std::unique_ptr<PacketPort> port)
-    : verbs_context{}, profile_(profile), guid_(random64()), domain_(clock, random64()) {
+Device::Device(ibv_device& entry, Profile profile, const Clock& clock, std::unique_ptr<PacketPort> port,
+               std::uint64_t guid)
+    : verbs_context{}, profile_(profile), guid_(guid), domain_(clock, random64()) {
   verbs_context::context.device = &entry;
   verbs_context::context.cmd_fd = -1;
   verbs_context::context.async_fd = async_events_.fd();
@@ -91,8 +94,6 @@ Device::Device(ibv_device& entry, Profile profile, const Clock& clock, std::uniq
   ::pthread_mutex_init(&(verbs_context::context.mutex), nullptr);
   set_context_ops(*this, profile_);
 
-  // Locally administered and unicast, as an interface without a burnt-in address has it.
-  guid_ = (guid_ & ~(std::uint64_t{1} << 56)) | std::uint64_t{2} << 56;
   list_gids(port->address());
   gids_[1].port = &domain_.add_port(std::move(port));
 }

@@ -28,12 +28,16 @@ inline constexpr std::uint32_t kMaxInline = 1024;
 inline constexpr std::uint32_t kMaxMessage = 1U << 30;  // its PSNs fill at most half the window at MTU 256
 inline constexpr int kGidTableLength = 16;
 
+/// An EUI-64 that is locally administered and unicast, as an interface without a burnt-in address has it. Host order.
+[[nodiscard]] std::uint64_t random_guid() noexcept;
+
 class Device : public verbs_context {
  public:
   /// Binds the device's address.
-  static Result<std::unique_ptr<Device>> open(ibv_device& entry, const DeviceConfig& config);
+  static Result<std::unique_ptr<Device>> open(ibv_device& entry, const DeviceConfig& config, std::uint64_t guid);
   /// Over a port and clock of the caller's, which must outlive it; nobody watches. For tests.
-  Device(ibv_device& entry, Profile profile, const Clock& clock, std::unique_ptr<PacketPort> port);
+  Device(ibv_device& entry, Profile profile, const Clock& clock, std::unique_ptr<PacketPort> port,
+         std::uint64_t guid = random_guid());
   ~Device();
 
   [[nodiscard]] Domain& domain() noexcept { return domain_; }

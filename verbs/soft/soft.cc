@@ -1,5 +1,6 @@
 #include "verbs/soft/soft.h"
 
+#include <endian.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -25,6 +26,7 @@ struct Entry : ibv_device {
     std::strncpy(dev_name, "softroce", sizeof(dev_name) - 1);
   }
   DeviceConfig config;
+  std::uint64_t guid = random_guid();
 };
 
 bool same(const DeviceConfig& a, const DeviceConfig& b) {
@@ -118,8 +120,10 @@ void free_device_list(ibv_device** list) { std::free(static_cast<void*>(list)); 
 
 const char* get_device_name(ibv_device* device) { return device->name; }
 
+__be64 get_device_guid(ibv_device* device) { return htobe64(static_cast<Entry*>(device)->guid); }
+
 ibv_context* open_device(ibv_device* device) {
-  auto opened = Device::open(*device, static_cast<Entry*>(device)->config);
+  auto opened = Device::open(*device, static_cast<Entry*>(device)->config, static_cast<Entry*>(device)->guid);
   if (opened) return &opened.value().release()->context;
   log(LogLevel::kError, opened.error().message());
   errno = to_errno(opened.error().code());

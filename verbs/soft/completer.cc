@@ -82,7 +82,7 @@ void complete_head(Qp& qp, ibv_wc_status status, std::uint32_t vendor_error) noe
   completion.status = status;
   completion.vendor_err = vendor_error;
   completion.byte_len = wqe.length;
-  completion.opcode = wqe.is_read() ? IBV_WC_RDMA_READ : wqe.is_send() ? IBV_WC_SEND : IBV_WC_RDMA_WRITE;
+  completion.opcode = wqe.completion_opcode();
   if (status == IBV_WC_SUCCESS) qp.domain.counters.rdma_sends.add();
   qp.sq.pop();
   if (wanted) qp.complete(qp.send_completions, completion, false);

@@ -4,76 +4,70 @@
 
 #include "verbs/soft/api.h"
 #include "verbs/soft/objects.h"
+#include "verbs/soft/send_builder.h"
 
 namespace fairlead::soft::api {
 namespace {
 
-// Copies one work request into the slot `index`; 0 or an errno.
-int fill(Qp& qp, std::uint32_t index, const ibv_send_wr& wr) noexcept {
+void describe(SendBuilder& builder, SendWqe& wqe, const ibv_send_wr& wr, ibv_qp_type type) noexcept {
   switch (wr.opcode) {
-    case IBV_WR_SEND:
-    case IBV_WR_SEND_WITH_IMM:
-    case IBV_WR_RDMA_WRITE:
-    case IBV_WR_RDMA_WRITE_WITH_IMM:
-    case IBV_WR_RDMA_READ:
+    case IBV_WR_ATOMIC_CMP_AND_SWP:
+    case IBV_WR_ATOMIC_FETCH_AND_ADD:
+      wqe.remote_address = wr.wr.atomic.remote_addr;
+      wqe.rkey = wr.wr.atomic.rkey;
+      wqe.compare_add = wr.wr.atomic.compare_add;
+      wqe.swap = wr.wr.atomic.swap;
+      break;
+    case IBV_WR_LOCAL_INV:
+    case IBV_WR_SEND_WITH_INV:
+      wqe.invalidate = wr.invalidate_rkey;
+      break;
+    case IBV_WR_BIND_MW:
+      wqe.bind(wr.bind_mw.mw, wr.bind_mw.rkey, wr.bind_mw.bind_info);
       break;
     default:
-      return EINVAL;
+      wqe.immediate = wr.imm_data;
+      if (type == IBV_QPT_UD) {
+        builder.set_datagram(wr.wr.ud.ah, wr.wr.ud.remote_qpn, wr.wr.ud.remote_qkey);
+      } else {
+        wqe.remote_address = wr.wr.rdma.remote_addr;
+        wqe.rkey = wr.wr.rdma.rkey;
+      }
   }
-  if (wr.num_sge < 0 || static_cast<std::uint32_t>(wr.num_sge) > qp.sq.max_segments()) return EINVAL;
-  SendWqe& wqe = qp.sq.at(index);
-  wqe = {};
-  wqe.id = wr.wr_id;
-  wqe.opcode = wr.opcode;
-  wqe.signaled = qp.signal_all || (wr.send_flags & IBV_SEND_SIGNALED) != 0;
-  wqe.solicited = (wr.send_flags & IBV_SEND_SOLICITED) != 0;
-  wqe.fence = (wr.send_flags & IBV_SEND_FENCE) != 0;
-  wqe.inlined = (wr.send_flags & IBV_SEND_INLINE) != 0;
-  wqe.immediate = wr.imm_data;
-  wqe.remote_address = wr.wr.rdma.remote_addr;
-  wqe.rkey = wr.wr.rdma.rkey;
-  wqe.segments = static_cast<std::uint32_t>(wr.num_sge);
-  std::uint64_t length = 0;
-  for (int i = 0; i < wr.num_sge; ++i) length += wr.sg_list[i].length;
-  if (length > kMaxMessage) return EINVAL;
-  wqe.length = static_cast<std::uint32_t>(length);
-  if (!wqe.inlined) {
-    std::copy_n(wr.sg_list, wqe.segments, qp.sq.segments(index).data());
-    return 0;
+}
+
+void build(SendBuilder& builder, const ibv_send_wr& wr, ibv_qp_type type) noexcept {
+  const bool inlined = (wr.send_flags & IBV_SEND_INLINE) != 0;
+  SendWqe* wqe = builder.begin(wr.wr_id, wr.opcode, wr.send_flags);
+  if (wqe == nullptr) return;
+  describe(builder, *wqe, wr, type);
+  if (wr.opcode == IBV_WR_LOCAL_INV || wr.opcode == IBV_WR_BIND_MW) return;
+  if (wr.num_sge < 0) return builder.fail(EINVAL);
+  const std::span list{wr.sg_list, static_cast<std::size_t>(wr.num_sge)};
+  if (inlined) {
+    builder.set_inline_segments(list);
+  } else {
+    builder.set_segments(list);
   }
-  if (wqe.is_read() || length > qp.sq.max_inline()) return EINVAL;
-  std::byte* to = qp.sq.inline_bytes(index);
-  for (int i = 0; i < wr.num_sge; ++i) {
-    // verbs hands addresses as numbers.
-    const auto* from = reinterpret_cast<const std::byte*>(wr.sg_list[i].addr);  // NOLINT(performance-no-int-to-ptr)
-    to = std::copy_n(from, wr.sg_list[i].length, to);
-  }
-  return 0;
 }
 
 }  // namespace
 
 int post_send(ibv_qp* base, ibv_send_wr* wr, ibv_send_wr** bad) {
   Qp& qp = impl(base);
-  int error = 0;
+  SendBuilder builder(qp);
   {
     const std::lock_guard lock(qp.sq.mutex);
-    const ibv_qp_state state = qp.current_state();
-    std::uint32_t tail = qp.sq.poster_tail();
+    builder.start();
     for (; wr != nullptr; wr = wr->next) {
-      if (state != IBV_QPS_RTS && state != IBV_QPS_ERR) {
-        error = EINVAL;
-      } else {
-        error = qp.sq.full(tail) ? ENOMEM : fill(qp, tail, *wr);
-      }
-      if (error != 0) break;
-      ++tail;
+      build(builder, *wr, qp.type());
+      if (builder.finish() != 0) break;
     }
-    qp.sq.publish(tail);
+    builder.publish();
   }
-  if (error != 0) *bad = wr;
+  if (builder.error() != 0) *bad = wr;
   qp.domain.ring(qp);
-  return error;
+  return builder.error();
 }
 
 int post_recv(ibv_qp* base, ibv_recv_wr* wr, ibv_recv_wr** bad) {

@@ -226,7 +226,7 @@ void Qp::flush() noexcept {
   while (!sq.empty()) {
     const SendWqe& wqe = sq.at(sq.head());
     completion.wr_id = wqe.id;
-    completion.opcode = wqe.is_read() ? IBV_WC_RDMA_READ : wqe.is_send() ? IBV_WC_SEND : IBV_WC_RDMA_WRITE;
+    completion.opcode = wqe.completion_opcode();
     sq.pop();
     complete(send_completions, completion, false);
   }

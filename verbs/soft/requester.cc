@@ -20,6 +20,9 @@ constexpr std::uint32_t kHeaderCharge = 64;
 
 enum class Step { kSent, kBlocked };
 
+// What the transport carries; other requests fail in their turn.
+bool executable(ibv_wr_opcode opcode) noexcept { return opcode <= IBV_WR_RDMA_READ; }
+
 // Assigns PSNs. False while a fence or the PSN window holds the WQE back.
 bool start(Qp& qp, SendWqe& wqe) noexcept {
   SendState& s = qp.send;
@@ -180,6 +183,7 @@ bool run(Qp& qp, unsigned quota) noexcept {
     if (qp.current_state() != IBV_QPS_RTS || s.rnr_wait || s.local_error != IBV_WC_SUCCESS) return false;
     if (s.cursor == qp.sq.tail()) return false;
     SendWqe& wqe = qp.sq.at(s.cursor);
+    if (!executable(wqe.opcode)) return local_error(qp, IBV_WC_LOC_QP_OP_ERR), false;
     if (s.cursor == s.started && !start(qp, wqe)) return false;
     const Step step = wqe.is_read() ? send_read(qp, wqe) : send_packet(qp, wqe);
     if (step == Step::kBlocked) return false;

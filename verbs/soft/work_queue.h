@@ -18,17 +18,19 @@
 
 namespace fairlead::soft {
 
-class Ah;
-
 struct SendWqe {
   std::uint64_t id = 0;
   std::uint64_t remote_address = 0;
-  std::uint32_t rkey = 0;
+  std::uint32_t rkey = 0;         // of a window to bind: its new one
   std::uint32_t immediate = 0;    // network byte order
   std::uint32_t invalidate = 0;   // rkey that a SEND with invalidate or a local invalidate ends
   std::uint64_t compare_add = 0;  // of an atomic
   std::uint64_t swap = 0;
-  Ah* ah = nullptr;  // of a datagram, with the two below
+  ibv_mw* window = nullptr;  // to bind, to remote_address and the three below
+  ibv_mr* window_region = nullptr;
+  std::uint64_t window_length = 0;
+  unsigned window_access = 0;  // ibv_access_flags
+  ibv_ah* ah = nullptr;        // of a datagram, with the two below
   std::uint32_t remote_qpn = 0;
   std::uint32_t remote_qkey = 0;
   std::uint32_t length = 0;  // bytes
@@ -43,12 +45,48 @@ struct SendWqe {
   std::uint32_t charge = 0;   // window bytes per packet
   Psn first;
 
+  void bind(ibv_mw* to_bind, std::uint32_t new_rkey, const ibv_mw_bind_info& info) noexcept {
+    window = to_bind;
+    rkey = new_rkey;
+    window_region = info.mr;
+    remote_address = info.addr;
+    window_length = info.length;
+    window_access = info.mw_access_flags;
+  }
+
   [[nodiscard]] bool is_read() const noexcept { return opcode == IBV_WR_RDMA_READ; }
-  [[nodiscard]] bool is_send() const noexcept { return opcode == IBV_WR_SEND || opcode == IBV_WR_SEND_WITH_IMM; }
+  [[nodiscard]] bool is_send() const noexcept {
+    return opcode == IBV_WR_SEND || opcode == IBV_WR_SEND_WITH_IMM || opcode == IBV_WR_SEND_WITH_INV;
+  }
+  [[nodiscard]] bool is_write() const noexcept {
+    return opcode == IBV_WR_RDMA_WRITE || opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
+  }
+  [[nodiscard]] bool is_atomic() const noexcept {
+    return opcode == IBV_WR_ATOMIC_CMP_AND_SWP || opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
+  }
   [[nodiscard]] bool has_immediate() const noexcept {
     return opcode == IBV_WR_SEND_WITH_IMM || opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
   }
   [[nodiscard]] Psn end() const noexcept { return first + packets; }
+  [[nodiscard]] ibv_wc_opcode completion_opcode() const noexcept {
+    switch (opcode) {
+      case IBV_WR_RDMA_WRITE:
+      case IBV_WR_RDMA_WRITE_WITH_IMM:
+        return IBV_WC_RDMA_WRITE;
+      case IBV_WR_RDMA_READ:
+        return IBV_WC_RDMA_READ;
+      case IBV_WR_ATOMIC_CMP_AND_SWP:
+        return IBV_WC_COMP_SWAP;
+      case IBV_WR_ATOMIC_FETCH_AND_ADD:
+        return IBV_WC_FETCH_ADD;
+      case IBV_WR_LOCAL_INV:
+        return IBV_WC_LOCAL_INV;
+      case IBV_WR_BIND_MW:
+        return IBV_WC_BIND_MW;
+      default:
+        return IBV_WC_SEND;
+    }
+  }
 };
 
 struct RecvWqe {

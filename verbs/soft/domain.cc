@@ -121,6 +121,13 @@ PortSlot& Domain::add_port(std::unique_ptr<PacketPort> port) {
   return *ports_.back();
 }
 
+PortSlot* Domain::find_port(const Gid& address) noexcept {
+  for (const auto& slot : ports_) {
+    if (slot->port->address() == address) return slot.get();
+  }
+  return nullptr;
+}
+
 Window& Domain::peer_window(PortSlot& slot, const Gid& peer) {
   // A Fairlead peer has at least the buffer that a stock system grants, as this port asks for it too.
   constexpr std::size_t kPeerWindow = 192 << 10;
@@ -206,6 +213,7 @@ std::vector<int> Domain::wait_fds() const {
 
 void Domain::receive(PortSlot& slot, const RxPacket& raw) noexcept {
   counters.rcvd_pkts.add();
+  if (management::addressed(raw.bytes)) return management::receive(*this, slot, raw, management_);
   Packet packet;
   if (parse(raw.bytes, packet) != ParseError::kNone) return counters.drop_malformed.add();
   Qp* qp = find(packet.bth.dest_qpn);
@@ -246,6 +254,7 @@ void Domain::run_timers() noexcept {
     if (qp->send.deadline != 0 && now_ >= qp->send.deadline) completer::on_timer(*qp);
     if (qp->send.deadline != 0) set_deadline(qp->send.deadline);
   }
+  if (management_ != nullptr) management_->run_timers();
 }
 
 // Queue pairs take turns, so that none starves behind one with much to send.

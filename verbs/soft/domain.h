@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "verbs/soft/counter_page.h"
+#include "verbs/soft/management.h"
 #include "verbs/soft/memory.h"
 #include "verbs/soft/port/packet_port.h"
 #include "verbs/soft/qp.h"
@@ -29,6 +30,7 @@ struct PortSlot {
   TxBatch batch;
   Window reads;  // what READs have asked for and not received
   std::unordered_map<Gid, std::unique_ptr<Window>, GidHash> peers;
+  Psn next_mad_psn;  // of QP1
 };
 
 class Domain {
@@ -55,6 +57,8 @@ class Domain {
   /// Receives, answers, retransmits and sends. True if anything happened.
   bool progress() noexcept;
   [[nodiscard]] PortSlot& add_port(std::unique_ptr<PacketPort> port);
+  /// The port of an address; null where there is none.
+  [[nodiscard]] PortSlot* find_port(const Gid& address) noexcept;
   [[nodiscard]] Window& peer_window(PortSlot& port, const Gid& peer);
   /// Gives the queue pair a number. False when all are in use.
   [[nodiscard]] bool put(Qp& qp);
@@ -68,6 +72,11 @@ class Domain {
   [[nodiscard]] Nanos now() const noexcept { return now_; }
   /// A batch with room for a packet of so many payload pieces.
   [[nodiscard]] TxBatch& batch(PortSlot& slot, std::size_t pieces) noexcept;
+  /// Sends what the port's batch holds.
+  void flush(PortSlot& slot) noexcept { send_batch(slot); }
+  /// Who serves QP1; null for nobody.
+  void set_management(ManagementHandler* handler) noexcept { management_ = handler; }
+  [[nodiscard]] ManagementHandler* management() const noexcept { return management_; }
   /// The watcher sleeps until then (0: it does not sleep); an earlier deadline raises the alarm.
   void set_watcher_sleep(Nanos until) noexcept { watcher_sleeps_until_ = until; }
   /// Makes a sleeping watcher look at the ports again.
@@ -102,6 +111,7 @@ class Domain {
   std::function<void()> alarm_;
 
   std::vector<std::unique_ptr<PortSlot>> ports_;
+  ManagementHandler* management_ = nullptr;
   std::uint32_t secret_;
   std::vector<Qp*> slots_;
   std::vector<std::uint8_t> tags_;  // each slot's last

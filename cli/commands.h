@@ -11,6 +11,7 @@ int bench_command(Words words);
 int devices_command(Words words);
 int pull_command(Words words);
 int push_command(Words words);
+int run_command(Words words);
 int serve_command(Words words);
 int version_command(Words words);
 

@@ -29,6 +29,7 @@ constexpr Command kCommands[] = {
     {"bench", "Measure bandwidth or latency over any transport", fairlead::cli::bench_command},
     {"devices", "Show the ways across that this host has, and why each is or is not used",
      fairlead::cli::devices_command},
+    {"run", "Start an unmodified verbs program on softroce, the software RoCE v2 device", fairlead::cli::run_command},
     {"version", "Show what this program was built from", fairlead::cli::version_command},
 };
 
@@ -78,7 +79,7 @@ int run(int argc, char** argv) {
   for (const Command& command : kCommands) {
     if (command.name == name) return command.run(words);
   }
-  fmt::print(stderr, "fairlead: no command '{}'. Legal: serve, push, pull, bench, devices, version.\n", name);
+  fmt::print(stderr, "fairlead: no command '{}'. Legal: serve, push, pull, bench, devices, run, version.\n", name);
   return fairlead::cli::kUsage;
 }
 

@@ -38,6 +38,8 @@ std::string capture_file() {
   return path != nullptr ? path : "";
 }
 
+}  // namespace
+
 Result<Gid> parse_address(const std::string& text) {
   in_addr parsed{};
   if (::inet_pton(AF_INET, text.c_str(), &parsed) != 1) {
@@ -46,8 +48,6 @@ Result<Gid> parse_address(const std::string& text) {
   }
   return Gid::from_ipv4(ntohl(parsed.s_addr));
 }
-
-}  // namespace
 
 std::uint64_t random_guid() noexcept { return (random64() & ~(std::uint64_t{1} << 56)) | std::uint64_t{2} << 56; }
 

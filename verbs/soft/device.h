@@ -28,6 +28,8 @@ inline constexpr std::uint32_t kMaxInline = 1024;
 inline constexpr std::uint32_t kMaxMessage = 1U << 30;  // its PSNs fill at most half the window at MTU 256
 inline constexpr int kGidTableLength = 16;
 
+/// The GID of an address in text.
+[[nodiscard]] Result<Gid> parse_address(const std::string& text);
 /// An EUI-64 that is locally administered and unicast, as an interface without a burnt-in address has it. Host order.
 [[nodiscard]] std::uint64_t random_guid() noexcept;
 

@@ -62,17 +62,10 @@ std::string from_environment(const char* name, std::string otherwise) {
   return value != nullptr && *value != '\0' ? std::string(value) : std::move(otherwise);
 }
 
-Status validate(const DeviceConfig& config) {
-  if (config.name.empty() || config.name.size() >= IBV_SYSFS_NAME_MAX) {
-    return {Code::kInvalidArgument,
-            fmt::format("device name '{}' must have 1..{} characters", config.name, IBV_SYSFS_NAME_MAX - 1)};
-  }
-  return parse_port_spec(config.packet_io).status();
-}
-
 // The device that the environment describes; a mistake in it is logged, and there is no device then.
 ibv_device* environment_device() {
   DeviceConfig config;
+  config.name = from_environment("FAIRLEAD_SOFT_DEVICE", config.name);
   config.packet_io = from_environment("FAIRLEAD_PACKET_IO", config.packet_io);
   config.address = from_environment("FAIRLEAD_SOFT_ADDRESS", "");
   const auto profile = parse_profile(from_environment("FAIRLEAD_SOFT_PROFILE", "full"));
@@ -144,6 +137,17 @@ const verbs::VerbsApi& verbs_api() {
     return table;
   }();
   return api;
+}
+
+Status validate(const DeviceConfig& config) {
+  if (config.name.empty() || config.name.size() >= IBV_SYSFS_NAME_MAX) {
+    return {Code::kInvalidArgument,
+            fmt::format("device name '{}' must have 1..{} characters", config.name, IBV_SYSFS_NAME_MAX - 1)};
+  }
+  if (!config.address.empty()) {
+    if (const auto address = parse_address(config.address); !address) return address.error();
+  }
+  return parse_port_spec(config.packet_io).status();
 }
 
 Result<ibv_device*> find_or_add_device(const DeviceConfig& config) {

@@ -29,8 +29,8 @@ struct DeviceConfig {
   std::string address;
 };
 
-/// The table. Its device list holds `soft0` (configured by the environment: FAIRLEAD_PACKET_IO, FAIRLEAD_SOFT_PROFILE,
-/// FAIRLEAD_SOFT_ADDRESS) and what add_device added.
+/// The table. Its device list holds `soft0` (configured by the environment: FAIRLEAD_SOFT_DEVICE for its name,
+/// FAIRLEAD_PACKET_IO, FAIRLEAD_SOFT_PROFILE, FAIRLEAD_SOFT_ADDRESS) and what add_device added.
 [[nodiscard]] const verbs::VerbsApi& verbs_api();
 
 /// A device with this configuration, kept until the process ends; the same configuration gives the same device.
@@ -38,6 +38,8 @@ struct DeviceConfig {
 /// legal ones; a bad address.
 Result<ibv_device*> find_or_add_device(const DeviceConfig& config);
 
+/// Ok, or the field that is wrong and what is legal.
+[[nodiscard]] Status validate(const DeviceConfig& config);
 [[nodiscard]] Result<Profile> parse_profile(std::string_view text);
 
 struct DeviceCounter {

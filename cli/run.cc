@@ -1,0 +1,112 @@
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+
+#include "cli/args.h"
+#include "cli/commands.h"
+#include "cli/console.h"
+#include "cli/launch.h"
+#include "verbs/soft/soft.h"
+
+namespace fairlead::cli {
+namespace {
+
+// The settings of softroce, by the variables that it reads in the program.
+struct Settings {
+  std::string device = "soft0";
+  std::string profile = "full";
+  std::string packet_io = "udp";
+  std::string address;
+};
+
+Status check(const Settings& settings, const std::vector<std::string>& system) {
+  if (std::find(system.begin(), system.end(), settings.device) != system.end()) {
+    return {Code::kInvalidArgument,
+            fmt::format("--device {} is the name of a device of the system, which the program sees anyway; give "
+                        "softroce's another, such as soft0",
+                        settings.device)};
+  }
+  const auto profile = soft::parse_profile(settings.profile);
+  if (!profile) return profile.error();
+  return soft::validate({settings.device, *profile, settings.packet_io, settings.address});
+}
+
+void set(const char* name, const std::string& value) { ::setenv(name, value.c_str(), 1); }
+
+void say_devices(const std::string& program, const Settings& settings, const std::vector<std::string>& system) {
+  const std::string address = settings.address.empty() ? "the first free address of 127.0.0.0/8" : settings.address;
+  fmt::print(stderr, "fairlead run: {} will see {} (softroce, {}{}, GID index 1 is {}); devices of the system: {}\n",
+             std::filesystem::path(program).filename().string(), settings.device, settings.packet_io,
+             settings.profile == "full" ? "" : ", profile " + settings.profile, address,
+             system.empty() ? "none" : fmt::format("{}", fmt::join(system, ", ")));
+}
+
+// Comes back only with an error.
+Status execute(const std::string& path, Words words) {
+  std::signal(SIGPIPE, SIG_DFL);  // ignored by this program, and it would be by that one
+  std::vector<char*> arguments;
+  arguments.reserve(words.size() + 1);
+  for (const char* word : words) arguments.push_back(const_cast<char*>(word));
+  arguments.push_back(nullptr);
+  ::execv(path.c_str(), arguments.data());
+  return {Code::kUnavailable, fmt::format("cannot start {}: {}", path, std::strerror(errno))};
+}
+
+}  // namespace
+
+int run_command(Words words) {
+  const auto dashes = std::find_if(words.begin(), words.end(), [](std::string_view word) { return word == "--"; });
+  const auto split = static_cast<std::size_t>(dashes - words.begin());
+  Settings settings;
+  Args args("run",
+            "Starts an unmodified verbs program that finds softroce, the software RoCE v2 device, among its devices:\n"
+            "fairlead run [FLAGS] -- PROGRAM [ARGS]",
+            "Examples:\n"
+            "  fairlead run -- ibv_devinfo -v\n"
+            "  fairlead run -- ib_write_bw -d soft0 -x 1\n"
+            "  fairlead run --packet-io udp,drop=0.01 -- ib_write_bw -d soft0 -x 1 127.0.0.1\n\n"
+            "The exit code is the program's; 127 if it cannot be started.");
+  args.option("--soft-device,--device", "NAME", "What the device is called (default soft0)",
+              set_text(&settings.device));
+  args.option("--packet-io", "PORT",
+              "Packet port: udp, with faults udp,drop=0.01,reorder=0.01,seed=7,silent_after=N (default udp)",
+              set_text(&settings.packet_io));
+  args.option("--soft-profile,--profile", "P", "Feature set: full or pvrdma (default full)",
+              set_choice(&settings.profile, {"full", "pvrdma"}));
+  args.option("--soft-address,--address", "IP",
+              "The address behind GID index 1 (default: the first free one of 127.0.0.0/8)",
+              set_text(&settings.address));
+  if (const auto exit = args.parse(words.first(split))) return *exit;
+  if (dashes == words.end() || dashes + 1 == words.end()) {
+    return args.usage_error("no program; give it after '--': fairlead run -- PROGRAM [ARGS]");
+  }
+
+  constexpr int kNotStarted = 127;  // as shells say it
+  Console console("run");
+  const std::vector<std::string> system = system_devices();
+  if (const Status status = check(settings, system); !status.ok()) return args.usage_error(status.message());
+  const auto libraries = find_dropin(own_folder());
+  const auto program = libraries ? find_program(*(dashes + 1)) : libraries.error();
+  const Status status = program ? check_preloadable(*program) : program.error();
+  if (!status.ok()) {
+    console.error(status.message());
+    return kNotStarted;
+  }
+  set("FAIRLEAD_SOFT_DEVICE", settings.device);
+  set("FAIRLEAD_SOFT_PROFILE", settings.profile);
+  set("FAIRLEAD_PACKET_IO", settings.packet_io);
+  set("FAIRLEAD_SOFT_ADDRESS", settings.address);
+  for (const auto& [name, value] : loader_environment(*libraries)) set(name.c_str(), value);
+  say_devices(*program, settings, system);
+  console.error(execute(*program, words.subspan(split + 1)).message());
+  return kNotStarted;
+}
+
+}  // namespace fairlead::cli

@@ -25,6 +25,7 @@ std::vector<CounterValue> read(const Counters& c) {
       {"drop_icrc", c.drop_icrc.get()},
       {"drop_no_qp", c.drop_no_qp.get()},
       {"drop_wrong_source", c.drop_wrong_source.get()},
+      {"drop_wrong_service", c.drop_wrong_service.get()},
       {"drop_pkey", c.drop_pkey.get()},
       {"drop_state", c.drop_state.get()},
       {"drop_bogus", c.drop_bogus.get()},

@@ -43,6 +43,7 @@ struct Counters {
   Counter drop_icrc;
   Counter drop_no_qp;
   Counter drop_wrong_source;
+  Counter drop_wrong_service;  // an opcode that is not of the queue pair's type
   Counter drop_pkey;
   Counter drop_state;
   Counter drop_bogus;      // a response that answers nothing

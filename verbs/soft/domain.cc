@@ -21,6 +21,10 @@ constexpr unsigned kIdlePollsToYield = 24;  // about 5 microseconds
 constexpr std::uint8_t kExactIcrcsToTrust = 2;
 constexpr std::uint16_t kMaxSegments = 64;
 
+constexpr Service service_of(ibv_qp_type type) noexcept {
+  return type == IBV_QPT_RC ? Service::kRc : type == IBV_QPT_UC ? Service::kUc : Service::kUd;
+}
+
 }  // namespace
 
 Domain::Domain(const Clock& clock, std::uint64_t seed)
@@ -218,6 +222,7 @@ void Domain::receive(PortSlot& slot, const RxPacket& raw) noexcept {
   if (parse(raw.bytes, packet) != ParseError::kNone) return counters.drop_malformed.add();
   Qp* qp = find(packet.bth.dest_qpn);
   if (qp == nullptr || qp->port != &slot) return counters.drop_no_qp.add();
+  if (packet.info->service != service_of(qp->type())) return counters.drop_wrong_service.add();
   if (raw.source != qp->route.destination) return counters.drop_wrong_source.add();
   // The upper bit tells full from limited members; both may talk to us, a full member.
   if (((packet.bth.pkey ^ kDefaultPKey) & 0x7fff) != 0) return counters.drop_pkey.add();

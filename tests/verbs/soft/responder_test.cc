@@ -389,5 +389,18 @@ TEST(ResponderDrops, EverythingInTheErrorState) {
   EXPECT_EQ(peer.device->counter("drop_state"), 1U);
 }
 
+TEST(ResponderDrops, OpcodesOfOtherServices) {
+  RawPeer peer;
+  Forged packet{
+      .opcode = Opcode::kWriteOnly, .psn = peer.psn, .payload = RawPeer::payload(4, 1), .reth = peer.target(0, 4)};
+  packet.opcode = for_uc(Opcode::kWriteOnly);
+  peer.send(packet);
+  packet.opcode = Opcode::kUdSendOnly;
+  peer.send(packet);
+  EXPECT_TRUE(peer.receive().empty());
+  EXPECT_TRUE(untouched(*peer.device));
+  EXPECT_EQ(peer.device->counter("drop_wrong_service"), 2U);
+}
+
 }  // namespace
 }  // namespace fairlead::soft::test

@@ -62,6 +62,58 @@ TEST(Packet, ReadRequestOfRxe) {
   EXPECT_EQ(packet.reth.length, 4096U);
 }
 
+// The first bytes of a connection request of Linux rxe: a UD SEND to QP 1.
+const std::vector<std::byte> kDatagramHead =
+    bytes(0x64, 0x00, 0xff, 0xff, 0x00, 0x00, 0x00, 0x01, 0x80, 0x00, 0x00, 0x00, 0x80, 0x01, 0x00, 0x00, 0x00, 0x00,
+          0x00, 0x01, 0x01, 0x07, 0x02, 0x03);
+
+TEST(Packet, DatagramOfRxe) {
+  auto frame = kDatagramHead;
+  frame.resize(frame.size() + kIcrcBytes);
+  Packet packet;
+  ASSERT_EQ(parse(frame, packet), ParseError::kNone);
+  EXPECT_EQ(packet.info->kind, PacketKind::kSend);
+  EXPECT_EQ(packet.info->service, Service::kUd);
+  EXPECT_EQ(packet.bth.dest_qpn, 1U);
+  EXPECT_EQ(packet.deth.qkey, 0x80010000U);
+  EXPECT_EQ(packet.deth.source_qpn, 1U);
+  EXPECT_EQ(packet.payload.size(), 4U);
+  std::vector<std::byte> encoded(Bth::kBytes + Deth::kBytes);
+  packet.bth.encode(encoded.data());
+  packet.deth.encode(&encoded[Bth::kBytes]);
+  EXPECT_TRUE(std::equal(encoded.begin(), encoded.end(), kDatagramHead.begin()));
+}
+
+TEST(Packet, DatagramWithImmediateHasItBehindTheDeth) {
+  const auto frame = bytes(0x65, 0x80, 0xff, 0xff, 0x00, 0x00, 0x00, 0x05, 0x00, 0x00, 0x00, 0x09, 0x11, 0x11, 0x11,
+                           0x11, 0xff, 0xab, 0xcd, 0xef, 0x01, 0x02, 0x03, 0x04, 0x00, 0x00, 0x00, 0x00);
+  Packet packet;
+  ASSERT_EQ(parse(frame, packet), ParseError::kNone);
+  EXPECT_TRUE(packet.bth.solicited);
+  EXPECT_EQ(packet.deth.source_qpn, 0xabcdefU);  // the byte before it is reserved
+  EXPECT_EQ(packet.immediate, 0x04030201U);      // network byte order
+  EXPECT_TRUE(packet.payload.empty());
+  for (std::size_t length = 0; length < frame.size(); length += 4) {
+    EXPECT_EQ(parse(std::span(frame).first(length), packet), ParseError::kTooShort) << length;
+  }
+}
+
+TEST(Opcode, UcHasTheSendsAndWritesOfRc) {
+  for (unsigned code = 0; code < 0x20; ++code) {
+    const OpcodeInfo& rc = opcode_info(static_cast<std::uint8_t>(code));
+    const OpcodeInfo& uc = opcode_info(static_cast<std::uint8_t>(code | 0x20));
+    if (code > 0x0b) {
+      EXPECT_EQ(uc.kind, PacketKind::kNone) << code;
+      continue;
+    }
+    EXPECT_EQ(uc.kind, rc.kind) << code;
+    EXPECT_EQ(uc.service, Service::kUc) << code;
+    EXPECT_EQ(uc.first, rc.first) << code;
+    EXPECT_EQ(uc.last, rc.last) << code;
+    EXPECT_EQ(uc.header_bytes, rc.header_bytes) << code;
+  }
+}
+
 TEST(Packet, HeadersEncodeToTheSameBytes) {
   for (const auto& frame : {kAckFrame, kReadFrame}) {
     Packet packet;
@@ -101,10 +153,10 @@ TEST(Packet, TruncatedAtEveryLengthIsRefused) {
   }
 }
 
-TEST(Packet, WhatIsNoRcPacketIsRefused) {
+TEST(Packet, WhatNoServiceHasIsRefused) {
   Packet packet;
   auto frame = kReadFrame;
-  frame[0] = std::byte{0x64};  // UD SEND only
+  frame[0] = std::byte{0x44};  // RD SEND only
   EXPECT_EQ(parse(frame, packet), ParseError::kOpcode);
   frame = kReadFrame;
   frame[1] = std::byte{0x01};

@@ -35,6 +35,13 @@ Bth Bth::decode(const std::byte* from) noexcept {
   return bth;
 }
 
+void Deth::encode(std::byte* to) const noexcept {
+  store32(to, qkey);
+  store32(to + 4, source_qpn & 0xffffff);
+}
+
+Deth Deth::decode(const std::byte* from) noexcept { return {load32(from), load32(from + 4) & 0xffffff}; }
+
 void Reth::encode(std::byte* to) const noexcept {
   store64(to, address);
   store32(to + 8, rkey);

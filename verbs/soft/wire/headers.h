@@ -1,7 +1,7 @@
-// The transport headers of RoCE v2 as values, and their codec: BTH, RETH, AETH.
+// The transport headers of RoCE v2 as values, and their codec: BTH, DETH, RETH, AETH.
 //
 // Values are in host byte order; bytes on the wire are big-endian. encode writes exactly kBytes, decode reads them.
-// Source: IBTA volume 1, 9.2 (BTH), 9.3.3 (RETH), 9.3.5 and 9.7.5.2.2 (AETH syndromes).
+// Source: IBTA volume 1, 9.2 (BTH), 9.3.2 (DETH), 9.3.3 (RETH), 9.3.5 and 9.7.5.2.2 (AETH syndromes).
 #pragma once
 
 #include <cstddef>
@@ -34,6 +34,16 @@ struct Bth {
 
   void encode(std::byte* to) const noexcept;
   [[nodiscard]] static Bth decode(const std::byte* from) noexcept;
+};
+
+/// Datagram extended transport header: who sends, and the key that lets it.
+struct Deth {
+  static constexpr std::size_t kBytes = 8;
+  std::uint32_t qkey = 0;
+  std::uint32_t source_qpn = 0;  // 24 bits
+
+  void encode(std::byte* to) const noexcept;
+  [[nodiscard]] static Deth decode(const std::byte* from) noexcept;
 };
 
 /// RDMA extended transport header: the remote range of a WRITE or READ.

@@ -10,9 +10,18 @@ namespace {
 constexpr std::size_t kAtomicEthBytes = 28;
 constexpr std::size_t kIethBytes = 4;
 
-enum Headers : unsigned { kPlain = 0, kReth = 1, kAeth = 2, kImm = 4, kInv = 8, kAtomicEth = 16, kAtomicAckEth = 32 };
+enum Headers : unsigned {
+  kPlain = 0,
+  kReth = 1,
+  kAeth = 2,
+  kImm = 4,
+  kInv = 8,
+  kAtomicEth = 16,
+  kAtomicAckEth = 32,
+  kDeth = 64
+};
 
-constexpr OpcodeInfo make(PacketKind kind, bool first, bool last, unsigned headers) {
+constexpr OpcodeInfo make(PacketKind kind, bool first, bool last, unsigned headers, Service service = Service::kRc) {
   std::size_t bytes = Bth::kBytes;
   if (headers & kReth) bytes += Reth::kBytes;
   if (headers & kAeth) bytes += Aeth::kBytes;
@@ -20,13 +29,16 @@ constexpr OpcodeInfo make(PacketKind kind, bool first, bool last, unsigned heade
   if (headers & kInv) bytes += kIethBytes;
   if (headers & kAtomicEth) bytes += kAtomicEthBytes;
   if (headers & kAtomicAckEth) bytes += 8;
+  if (headers & kDeth) bytes += Deth::kBytes;
   return {kind,
+          service,
           first,
           last,
           (headers & kReth) != 0,
           (headers & kAeth) != 0,
           (headers & kImm) != 0,
           (headers & kInv) != 0,
+          (headers & kDeth) != 0,
           static_cast<std::uint8_t>(bytes)};
 }
 
@@ -57,6 +69,14 @@ constexpr std::array<OpcodeInfo, 256> kTable = [] {
   set(Opcode::kAtomicAcknowledge, make(K::kAtomicAck, true, true, kAeth | kAtomicAckEth));
   set(Opcode::kCompareSwap, make(K::kAtomic, true, true, kAtomicEth));
   set(Opcode::kFetchAdd, make(K::kAtomic, true, true, kAtomicEth));
+  for (auto rc = static_cast<unsigned>(Opcode::kSendFirst); rc <= static_cast<unsigned>(Opcode::kWriteOnlyImmediate);
+       ++rc) {
+    OpcodeInfo uc = table[rc];
+    uc.service = Service::kUc;
+    set(for_uc(static_cast<Opcode>(rc)), uc);
+  }
+  set(Opcode::kUdSendOnly, make(K::kSend, true, true, kDeth, Service::kUd));
+  set(Opcode::kUdSendOnlyImmediate, make(K::kSend, true, true, kDeth | kImm, Service::kUd));
   return table;
 }();
 

@@ -1,4 +1,4 @@
-// The opcodes of the RC transport as data: what each one is and which headers follow the BTH.
+// The opcodes of RC, UC and UD as data: what each one is and which headers follow the BTH.
 //
 // Source: IBTA volume 1, 9.2.1 (opcode table) and 9.4 (transport functions).
 #pragma once
@@ -31,24 +31,36 @@ enum class Opcode : std::uint8_t {
   kFetchAdd = 0x14,
   kSendLastInvalidate = 0x16,
   kSendOnlyInvalidate = 0x17,
+  kUdSendOnly = 0x64,
+  kUdSendOnlyImmediate = 0x65,
 };
+
+/// The transport service that an opcode belongs to: its upper three bits.
+enum class Service : std::uint8_t { kRc = 0, kUc = 1, kUd = 3 };
+
+/// UC's SENDs and WRITEs are RC's with another service.
+[[nodiscard]] constexpr Opcode for_uc(Opcode rc) noexcept {
+  return static_cast<Opcode>(static_cast<std::uint8_t>(rc) | 0x20);
+}
 
 enum class PacketKind : std::uint8_t { kNone, kSend, kWrite, kRead, kAtomic, kReadResponse, kAck, kAtomicAck };
 
 struct OpcodeInfo {
   PacketKind kind = PacketKind::kNone;
+  Service service = Service::kRc;
   bool first = false;  // begins a message
   bool last = false;   // ends one; both: the only packet
   bool reth = false;
   bool aeth = false;
   bool immediate = false;
-  bool invalidate = false;        // IETH follows
+  bool invalidate = false;  // IETH follows
+  bool deth = false;
   std::uint8_t header_bytes = 0;  // BTH and what follows it
   bool request() const noexcept { return kind >= PacketKind::kSend && kind <= PacketKind::kAtomic; }
   bool response() const noexcept { return kind >= PacketKind::kReadResponse; }
 };
 
-/// Never fails: kind is kNone for an opcode that is not RC's.
+/// Never fails: kind is kNone for an opcode that no service here has.
 [[nodiscard]] const OpcodeInfo& opcode_info(std::uint8_t opcode) noexcept;
 
 }  // namespace fairlead::soft

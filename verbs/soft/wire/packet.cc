@@ -17,6 +17,10 @@ ParseError parse(std::span<const std::byte> bytes, Packet& packet) noexcept {
   if (packet.bth.pad > padded) return ParseError::kPadding;
 
   const std::byte* at = bytes.data() + Bth::kBytes;
+  if (info.deth) {
+    packet.deth = Deth::decode(at);
+    at += Deth::kBytes;
+  }
   if (info.reth) {
     packet.reth = Reth::decode(at);
     at += Reth::kBytes;

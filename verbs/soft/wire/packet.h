@@ -13,7 +13,7 @@ enum class ParseError : std::uint8_t {
   kNone,
   kTooShort,  // less than the headers of its opcode and the ICRC
   kVersion,   // transport header version is not 0
-  kOpcode,    // not an opcode of RC
+  kOpcode,    // not an opcode of RC, UC or UD
   kPadding,   // the pad count exceeds what follows the headers, or the size is no multiple of 4
 };
 
@@ -21,6 +21,7 @@ enum class ParseError : std::uint8_t {
 struct Packet {
   Bth bth;
   const OpcodeInfo* info = nullptr;
+  Deth deth;
   Reth reth;
   Aeth aeth;
   std::uint32_t immediate = 0;         // network byte order, as verbs hands it on

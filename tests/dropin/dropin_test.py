@@ -1,0 +1,222 @@
+"""The drop-in libraries as programs meet them, and `fairlead run`.
+
+LOADER and STUB are the programs and libraries built beside this file; FAIRLEAD is the program. Whatever of rdma-core
+is not installed is skipped.
+"""
+
+import ctypes
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+
+FAIRLEAD = os.environ["FAIRLEAD"]
+LOADER = os.environ["LOADER"]
+STUB = os.environ["STUB"]
+LIB = pathlib.Path(FAIRLEAD).resolve().parent.parent / "lib"
+PRELOAD = str(LIB / "libfairlead-ibverbs.so")
+FOLDER = str(LIB / "fairlead")
+CLEAN = {k: v for k, v in os.environ.items() if not k.startswith(("FAIRLEAD_", "LD_"))}
+
+
+def system_library():
+    for folder in ("/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64", "/usr/lib"):
+        path = f"{folder}/libibverbs.so.1"
+        if os.path.exists(path):
+            return path
+    return None
+
+
+def exports(path):
+    """name -> versions ('' for none) of what a library defines."""
+    found = {}
+    out = subprocess.run(["nm", "-D", "--defined-only", path], capture_output=True, text=True, check=True).stdout
+    for line in out.splitlines():
+        kind, symbol = line.split()[1:3]
+        if kind in "TBDVW":
+            name, _, version = symbol.partition("@")
+            found.setdefault(name, set()).add(version)
+    return found
+
+
+def run(*words, env=None, timeout=60):
+    return subprocess.run([str(w) for w in words], env={**CLEAN, **(env or {})}, capture_output=True, text=True,
+                          errors="replace", timeout=timeout, stdin=subprocess.DEVNULL)
+
+
+class Case(unittest.TestCase):
+    def succeeds(self, *words, env=None):
+        result = run(*words, env=env)
+        self.assertEqual(result.returncode, 0, f"{words}\n{result.stdout}{result.stderr}")
+        return result.stdout
+
+
+@unittest.skipUnless(system_library(), "no libibverbs.so.1 of the system to compare with; install libibverbs1")
+class Exports(Case):
+    # Between libibverbs and its drivers: nothing of a device of ours passes there.
+    PRIVATE = re.compile(r"ibv_cmd_|verbs_|_verbs_|__|execute_ioctl|ibv_register_driver|ibv_read_ibdev_sysfs_file")
+
+    def test_the_preload_has_every_function_that_programs_call(self):
+        public = {name for name in exports(system_library()) if not self.PRIVATE.match(name)}
+        self.assertGreater(len(public), 70)
+        self.assertEqual(public - set(exports(PRELOAD)), set())
+
+    def test_the_versioned_library_has_every_symbol_under_its_versions(self):
+        self.assertEqual(exports(f"{FOLDER}/libibverbs.so.1"), exports(system_library()))
+
+    def test_the_preload_shows_nothing_else(self):
+        known = set(exports(system_library())) | {"fairlead_dropin_symbol"}
+        self.assertEqual(set(exports(PRELOAD)) - known, set())
+
+    def test_constants_agree(self):
+        script = f"""
+import ctypes, sys
+ours, theirs = ctypes.CDLL({PRELOAD!r}), ctypes.CDLL({system_library()!r})
+for name in ("ibv_wc_status_str", "ibv_event_type_str", "ibv_node_type_str", "ibv_port_state_str"):
+    for library in (ours, theirs):
+        getattr(library, name).restype = ctypes.c_char_p
+for name, last in (("ibv_wc_status_str", 30), ("ibv_event_type_str", 30), ("ibv_node_type_str", 12),
+                   ("ibv_port_state_str", 9), ("ibv_rate_to_mult", 40), ("ibv_rate_to_mbps", 40),
+                   ("mult_to_ibv_rate", 600), ("mbps_to_ibv_rate", 1300000)):
+    for value in range(-1, last, 1 if last < 1000 else 3):
+        a, b = getattr(ours, name)(value), getattr(theirs, name)(value)
+        if a != b:
+            sys.exit(f"{{name}}({{value}}) is {{a}}, the system's {{b}}")
+"""
+        self.succeeds(sys.executable, "-c", script)
+
+
+class Programs(Case):
+    """A C program that loads libibverbs by name and version."""
+
+    def check(self, mode, env):
+        self.assertIn("moved 10000 bytes", self.succeeds(LOADER, mode, env=env))
+
+    def test_found_by_the_library_path(self):
+        for mode in ("move", "exit", "unload", "fork"):
+            with self.subTest(mode=mode):
+                self.check(mode, {"LD_LIBRARY_PATH": FOLDER})
+
+    def test_with_both(self):
+        for mode in ("move", "exit", "unload", "fork"):
+            with self.subTest(mode=mode):
+                self.check(mode, {"LD_LIBRARY_PATH": FOLDER, "LD_PRELOAD": PRELOAD})
+
+    def test_alone_where_the_system_has_none(self):
+        self.check("move", {"LD_LIBRARY_PATH": FOLDER, "FAIRLEAD_SYSTEM_IBVERBS": "/nonexistent/libibverbs.so.1"})
+
+    @unittest.skipUnless(shutil.which("ibv_devinfo"), "no ibv_devinfo; install ibverbs-utils")
+    def test_linked_programs_see_the_device_either_way(self):
+        for env in ({"LD_PRELOAD": PRELOAD}, {"LD_LIBRARY_PATH": FOLDER}):
+            with self.subTest(env=env):
+                out = self.succeeds("ibv_devinfo", "-v", env=env)
+                self.assertRegex(out, r"hca_id:\s+soft0")
+                self.assertRegex(out, r"GID\[\s*1\]:\s+::ffff:127\.0\.0\.\d+, RoCE v2")
+
+
+class SystemDevices(Case):
+    """Devices of the system's library stay visible, and calls about them reach it."""
+
+    SCRIPT = f"""
+import ctypes
+verbs = ctypes.CDLL({PRELOAD!r})
+verbs.ibv_get_device_list.restype = ctypes.POINTER(ctypes.c_void_p)
+verbs.ibv_get_device_name.restype = ctypes.c_char_p
+verbs.ibv_open_device.restype = ctypes.c_void_p
+verbs.ibv_get_device_guid.restype = ctypes.c_uint64
+count = ctypes.c_int()
+devices = verbs.ibv_get_device_list(ctypes.byref(count))
+print(count.value, [verbs.ibv_get_device_name(ctypes.c_void_p(devices[i])).decode() for i in range(count.value)])
+assert devices[count.value] is None
+stub = ctypes.c_void_p(devices[1])
+print(hex(verbs.ibv_get_device_guid(stub)))
+context = ctypes.c_void_p(verbs.ibv_open_device(stub))
+verbs.ibv_free_device_list(devices)
+attributes = (ctypes.c_uint8 * 4096)()
+assert verbs.ibv_query_device(context, attributes) == 0
+print(b"\\x50\\x51" in bytes(attributes), verbs.ibv_close_device(context))
+"""
+
+    def test_calls_about_them_are_forwarded(self):
+        out = self.succeeds(sys.executable, "-c", self.SCRIPT, env={"FAIRLEAD_SYSTEM_IBVERBS": STUB})
+        self.assertEqual(out.splitlines(), ["2 ['soft0', 'stub0']", "0x1122334455667788", "True 0"])
+
+    def test_a_library_that_cannot_be_loaded_is_said(self):
+        result = run(LOADER, "move", env={"LD_LIBRARY_PATH": FOLDER, "FAIRLEAD_SYSTEM_IBVERBS": "/nonexistent"})
+        self.assertIn("/nonexistent", result.stderr)
+
+
+class Run(Case):
+    def refused(self, code, pattern, *words):
+        result = run(FAIRLEAD, "run", *words)
+        self.assertEqual(result.returncode, code, result.stderr)
+        self.assertRegex(result.stderr, pattern)
+
+    def test_says_in_one_line_what_the_program_sees(self):
+        result = run(FAIRLEAD, "run", "--device", "soft7", "--address", "127.0.0.9", "--", "sh", "-c", "exit 7")
+        self.assertEqual(result.returncode, 7)
+        self.assertRegex(result.stderr, r"^fairlead run: sh will see soft7 \(softroce, .*127\.0\.0\.9\); devices of the "
+                                        r"system: .+\n$")
+
+    def test_gives_the_loader_both_libraries_and_the_settings(self):
+        out = self.succeeds(FAIRLEAD, "run", "--device", "soft7", "--packet-io", "udp,drop=0.5", "--profile", "pvrdma",
+                            "--", "env", env={"LD_PRELOAD": "/nonexistent.so", "LD_LIBRARY_PATH": "/mine"})
+        lines = out.splitlines()
+        for expected in (f"LD_PRELOAD={PRELOAD}:/nonexistent.so", f"LD_LIBRARY_PATH={FOLDER}:/mine",
+                         "FAIRLEAD_SOFT_DEVICE=soft7", "FAIRLEAD_PACKET_IO=udp,drop=0.5",
+                         "FAIRLEAD_SOFT_PROFILE=pvrdma"):
+            self.assertIn(expected, lines)
+
+    def test_moves_data(self):
+        self.assertIn("moved", self.succeeds(FAIRLEAD, "run", "--", LOADER, "move"))
+
+    def test_wrong_usage_names_what_is_legal(self):
+        self.refused(2, r"no program; give it after '--'", "--device", "soft0")
+        self.refused(2, r"legal: full, pvrdma", "--profile", "mlx5", "--", "true")
+        self.refused(2, r"pigeon.*legal: udp", "--packet-io", "pigeon", "--", "true")
+        self.refused(2, r"1\.2\.3.*is no IPv4 address", "--address", "1.2.3", "--", "true")
+        self.refused(2, r"device name ''", "--device", "", "--", "true")
+
+    def test_programs_that_cannot_be_started(self):
+        self.refused(127, r"there is no program nosuchprogram in PATH", "--", "nosuchprogram")
+        self.refused(127, r"/etc/passwd is no executable file", "--", "/etc/passwd")
+
+    def test_static_programs_are_refused_also_behind_a_script(self):
+        static = next((p for p in ("/sbin/ldconfig", "/bin/busybox") if self.is_static(p)), None)
+        if static is None:
+            self.skipTest("no static program on this machine")
+        self.refused(127, "linked statically", "--", static)
+        with tempfile.TemporaryDirectory() as folder:
+            script = pathlib.Path(folder) / "script"
+            script.write_text(f"#!{static} -p\n")
+            script.chmod(0o755)
+            self.refused(127, f"{static} is linked statically", "--", script)
+
+    @staticmethod
+    def is_static(path):
+        return os.path.exists(path) and b"ld-linux" not in pathlib.Path(path).read_bytes()[:4096]
+
+    @unittest.skipUnless(os.geteuid() == 0, "only root can make a program of another user")
+    def test_programs_that_gain_rights_are_refused(self):
+        with tempfile.TemporaryDirectory() as folder:
+            program = os.path.join(folder, "program")
+            shutil.copy("/bin/true", program)
+            os.chown(program, 65534, 65534)
+            os.chmod(program, 0o4755)
+            self.refused(127, "more rights than its caller", "--", program)
+
+    def test_libraries_that_are_missing(self):
+        with tempfile.TemporaryDirectory() as folder:
+            copy = os.path.join(folder, "fairlead")
+            shutil.copy(FAIRLEAD, copy)
+            result = run(copy, "run", "--", "true")
+            self.assertEqual(result.returncode, 127)
+            self.assertRegex(result.stderr, "no libfairlead-ibverbs.so .*looked for")
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

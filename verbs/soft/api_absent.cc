@@ -45,11 +45,6 @@ int post_srq_recv(ibv_srq*, ibv_recv_wr* wr, ibv_recv_wr** bad) {
   return absent("ibv_post_srq_recv");
 }
 
-// api_qp.cc
-ibv_qp* create_qp_ex(ibv_context*, ibv_qp_init_attr_ex*) { return no("ibv_create_qp_ex"); }
-ibv_qp_ex* qp_to_qp_ex(ibv_qp*) { return nullptr; }
-int query_qp_data_in_order(ibv_qp*, ibv_wr_opcode, std::uint32_t) { return 0; }
-
 // api_ah.cc
 ibv_ah* create_ah(ibv_pd*, ibv_ah_attr*) { return no("ibv_create_ah"); }
 int init_ah_from_wc(ibv_context*, std::uint8_t, ibv_wc*, ibv_grh*, ibv_ah_attr*) {

@@ -1,6 +1,7 @@
 // Verbs on queue pairs.
 #include "verbs/soft/api.h"
 #include "verbs/soft/objects.h"
+#include "verbs/soft/qp_ex.h"
 #include "verbs/soft/refuse.h"
 
 namespace fairlead::soft::api {
@@ -21,6 +22,15 @@ bool within_limits(const Device& device, const ibv_qp_init_attr& init) {
          check("max_inline_data", cap.max_inline_data, max_inline);
 }
 
+bool legal_queues(const ibv_context* context, const ibv_qp_init_attr& init) {
+  if (init.send_cq != nullptr && init.recv_cq != nullptr && init.send_cq->context == context &&
+      init.recv_cq->context == context) {
+    return true;
+  }
+  refuse(EINVAL, "ibv_create_qp: send_cq and recv_cq must be of the protection domain's context");
+  return false;
+}
+
 }  // namespace
 
 ibv_qp* create_qp(ibv_pd* base, ibv_qp_init_attr* init) {
@@ -30,11 +40,7 @@ ibv_qp* create_qp(ibv_pd* base, ibv_qp_init_attr* init) {
                                           static_cast<int>(init->qp_type)));
   }
   if (init->srq != nullptr) return refuse(EOPNOTSUPP, "ibv_create_qp: shared receive queues are not supported");
-  if (init->send_cq == nullptr || init->recv_cq == nullptr || init->send_cq->context != base->context ||
-      init->recv_cq->context != base->context) {
-    return refuse(EINVAL, "ibv_create_qp: send_cq and recv_cq must be of the protection domain's context");
-  }
-  if (!within_limits(device, *init)) return nullptr;
+  if (!legal_queues(base->context, *init) || !within_limits(device, *init)) return nullptr;
   Domain& domain = device.domain();
   Qp* qp = make_or_errno("ibv_create_qp", [&] {
     device.watch();
@@ -48,7 +54,46 @@ ibv_qp* create_qp(ibv_pd* base, ibv_qp_init_attr* init) {
   return &qp->qp_base;
 }
 
+ibv_qp* create_qp_ex(ibv_context* context, ibv_qp_init_attr_ex* init) {
+  constexpr std::uint32_t kKnown = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_CREATE_FLAGS |
+                                   IBV_QP_INIT_ATTR_MAX_TSO_HEADER | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+  const auto given = [init](std::uint32_t bit) { return (init->comp_mask & bit) != 0; };
+  if ((init->comp_mask & ~kKnown) != 0) {
+    return refuse(EOPNOTSUPP, fmt::format("ibv_create_qp_ex: comp_mask {:#x} is not supported (XRC, receive-side "
+                                          "scaling and source QPNs are absent)",
+                                          init->comp_mask & ~kKnown));
+  }
+  if (!given(IBV_QP_INIT_ATTR_PD) || init->pd == nullptr || init->pd->context != context) {
+    return refuse(EINVAL, "ibv_create_qp_ex: pd must be given and of this context");
+  }
+  if (given(IBV_QP_INIT_ATTR_CREATE_FLAGS) && init->create_flags != 0) {
+    return refuse(EOPNOTSUPP,
+                  fmt::format("ibv_create_qp_ex: create_flags {:#x}; only 0 is supported", init->create_flags));
+  }
+  if (given(IBV_QP_INIT_ATTR_MAX_TSO_HEADER) && init->max_tso_header != 0) {
+    return refuse(EOPNOTSUPP, "ibv_create_qp_ex: max_tso_header; segmentation is not supported");
+  }
+  const std::uint64_t ops = given(IBV_QP_INIT_ATTR_SEND_OPS_FLAGS) ? init->send_ops_flags : 0;
+  const std::uint64_t unknown = ops & ~supported_send_ops(init->qp_type, impl(context).profile());
+  if (unknown != 0) {
+    return refuse(EOPNOTSUPP,
+                  fmt::format("ibv_create_qp_ex: send_ops_flags {:#x} are not supported by this type", unknown));
+  }
+  // ibv_qp_init_attr is the beginning of ibv_qp_init_attr_ex.
+  ibv_qp* qp = create_qp(init->pd, reinterpret_cast<ibv_qp_init_attr*>(init));
+  if (qp != nullptr && given(IBV_QP_INIT_ATTR_SEND_OPS_FLAGS)) set_send_ops(impl(qp));
+  return qp;
+}
+
+ibv_qp_ex* qp_to_qp_ex(ibv_qp* base) {
+  Qp& qp = impl(base);
+  return has_send_ops(qp) ? &qp : nullptr;
+}
+
 int modify_qp(ibv_qp* qp, ibv_qp_attr* attr, int mask) { return impl(qp).modify(*attr, mask); }
+
+// Of a message only the last byte is sure to be written last.
+int query_qp_data_in_order(ibv_qp*, ibv_wr_opcode, std::uint32_t) { return 0; }
 
 int query_qp(ibv_qp* qp, ibv_qp_attr* attr, int, ibv_qp_init_attr* init) {
   impl(qp).query(*attr, *init);

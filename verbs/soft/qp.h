@@ -17,6 +17,7 @@
 #include "verbs/soft/port/clock.h"
 #include "verbs/soft/port/tx_batch.h"
 #include "verbs/soft/qp_list.h"
+#include "verbs/soft/send_builder.h"
 #include "verbs/soft/wire/headers.h"
 #include "verbs/soft/work_queue.h"
 
@@ -143,6 +144,7 @@ class Qp : public ibv_qp_ex {
   const bool signal_all;
   WorkQueue<SendWqe> sq;
   WorkQueue<RecvWqe> rq;
+  SendBuilder builder{*this};  // of the extended interface, under sq.mutex
 
   ibv_qp_attr attr{};  // as last set
   std::uint32_t mtu = 0;

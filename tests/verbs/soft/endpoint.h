@@ -12,6 +12,7 @@
 #include <thread>
 #include <vector>
 
+#include "verbs/soft/api.h"
 #include "verbs/soft/device.h"
 #include "verbs/soft/port/loopback_port.h"
 #include "verbs/soft/soft.h"
@@ -28,6 +29,7 @@ struct EndpointOptions {
   int sq_sig_all = 0;
   std::uint32_t max_wr = 256;
   std::uint32_t max_inline = 0;
+  std::uint64_t send_ops = 0;  // ibv_qp_create_send_ops_flags: then the queue pair is an extended one
 };
 
 struct ConnectOptions {
@@ -72,12 +74,15 @@ class Endpoint {
   Endpoint& operator=(const Endpoint&) = delete;
 
   ibv_qp* make_qp(const EndpointOptions& options) {
-    ibv_qp_init_attr init{};
+    ibv_qp_init_attr_ex init{};
     init.send_cq = init.recv_cq = cq;
     init.cap = {options.max_wr, options.max_wr, 4, 4, options.max_inline};
     init.qp_type = IBV_QPT_RC;
     init.sq_sig_all = options.sq_sig_all;
-    return api().create_qp(pd, &init);
+    init.comp_mask = IBV_QP_INIT_ATTR_PD | (options.send_ops != 0 ? IBV_QP_INIT_ATTR_SEND_OPS_FLAGS : 0);
+    init.pd = pd;
+    init.send_ops_flags = options.send_ops;
+    return soft::api::create_qp_ex(context, &init);
   }
 
   [[nodiscard]] ibv_gid gid(int index = 1) const {

@@ -34,7 +34,7 @@ void start_timer(Qp& qp) noexcept {
     const Nanos expiry = s.progress_at + timeout * (Nanos{s.retries} + 1);
     s.deadline = std::min(s.deadline, std::max(expiry, now + 1));
   }
-  qp.domain.set_deadline(s.deadline);
+  qp.domain.wake(qp, s.deadline);
 }
 
 void progressed(Qp& qp) noexcept {
@@ -159,7 +159,7 @@ void on_rnr_nak(Qp& qp, const Aeth& aeth) noexcept {
   s.progress_at = qp.domain.now();  // the peer lives
   s.retries = 0;
   s.deadline = s.progress_at + rnr_delay(aeth.rnr_timer());
-  qp.domain.set_deadline(s.deadline);
+  qp.domain.wake(qp, s.deadline);
 }
 
 void on_nak(Qp& qp, const Aeth& aeth) noexcept {

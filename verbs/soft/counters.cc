@@ -29,6 +29,10 @@ std::vector<CounterValue> read(const Counters& c) {
       {"drop_pkey", c.drop_pkey.get()},
       {"drop_state", c.drop_state.get()},
       {"drop_bogus", c.drop_bogus.get()},
+      {"np_ecn_marked_roce_packets", c.np_ecn_marked_roce_packets.get()},
+      {"np_cnp_sent", c.np_cnp_sent.get()},
+      {"rp_cnp_handled", c.rp_cnp_handled.get()},
+      {"rp_cnp_ignored", c.rp_cnp_ignored.get()},
       {"icrc_explained", c.icrc_explained.get()},
   };
 }

@@ -46,7 +46,12 @@ struct Counters {
   Counter drop_wrong_service;  // an opcode that is not of the queue pair's type
   Counter drop_pkey;
   Counter drop_state;
-  Counter drop_bogus;      // a response that answers nothing
+  Counter drop_bogus;  // a response that answers nothing
+  // Congestion, named as NVIDIA's adapters do: notification point (receiver) and reaction point (sender).
+  Counter np_ecn_marked_roce_packets;
+  Counter np_cnp_sent;
+  Counter rp_cnp_handled;
+  Counter rp_cnp_ignored;
   Counter icrc_explained;  // accepted with an IPv4 id that was inferred
 };
 

@@ -33,9 +33,9 @@ ibv_mtu to_verbs(std::uint32_t bytes) noexcept {
   return static_cast<ibv_mtu>(mtu);
 }
 
-std::string capture_file() {
-  const char* path = std::getenv("FAIRLEAD_PCAP");
-  return path != nullptr ? path : "";
+std::string environment(const char* name) {
+  const char* value = std::getenv(name);
+  return value != nullptr ? value : "";
 }
 
 }  // namespace
@@ -54,6 +54,9 @@ std::uint64_t random_guid() noexcept { return (random64() & ~(std::uint64_t{1} <
 Result<std::unique_ptr<Device>> Device::open(ibv_device& entry, const DeviceConfig& config, std::uint64_t guid) {
   auto spec = parse_port_spec(config.packet_io);
   if (!spec) return spec.error();
+  const std::string mode = environment("FAIRLEAD_SOFT_CONGESTION");
+  const auto congestion = parse_congestion_mode(mode.empty() ? "auto" : mode);
+  if (!congestion) return congestion.error();
   Gid own;
   UniqueFd socket;
   if (config.address.empty()) {
@@ -74,11 +77,13 @@ Result<std::unique_ptr<Device>> Device::open(ibv_device& entry, const DeviceConf
             fmt::format("the interface of {} is too small for any RoCE path MTU; raise its MTU to 320 or more",
                         to_string(own))};
   }
-  if (spec->pcap.empty()) spec->pcap = capture_file();
+  if (spec->pcap.empty()) spec->pcap = environment("FAIRLEAD_PCAP");
   auto decorated = decorate(std::move(port), *spec);
   if (!decorated) return decorated.error();
   auto device = std::make_unique<Device>(entry, config.profile, steady_clock(), std::move(*decorated), guid);
   device->port_spec_ = *spec;
+  device->congestion_ = *congestion;
+  device->set_congestion(choose_congestion(*congestion, device->gids_[1].address));
   device->domain_.counter_page.publish(config.name, to_string(own));
   device->watcher_ = std::make_unique<Watcher>(device->domain_);
   return device;
@@ -146,6 +151,7 @@ Result<PortSlot*> Device::port_of_gid(std::uint32_t index) {
   auto decorated = decorate(std::make_unique<UdpPort>(slot.address.gid, std::move(*socket)), port_spec_);
   if (!decorated) return decorated.error();
   slot.port = &domain_.add_port(std::move(*decorated));
+  slot.port->congestion = choose_congestion(congestion_, slot.address);
   domain_.wake_watcher();
   return slot.port;
 }

@@ -8,6 +8,7 @@
 
 #include <atomic>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "fairlead/status.h"
@@ -47,6 +48,8 @@ class Device : public verbs_context {
   [[nodiscard]] Profile profile() const noexcept { return profile_; }
   /// Protection domains, completion queues and channels that live.
   std::atomic<int> objects{0};
+  /// Before the first queue pair connects over the device's own address.
+  void set_congestion(const std::optional<DcqcnConfig>& config) noexcept { gids_[1].port->congestion = config; }
   /// Starts the watcher if this device has one.
   void watch();
 
@@ -68,6 +71,7 @@ class Device : public verbs_context {
 
   Profile profile_;
   PortSpec port_spec_;
+  CongestionMode congestion_ = CongestionMode::kOff;
   std::uint64_t guid_;
   Domain domain_;
   AsyncQueue async_events_;

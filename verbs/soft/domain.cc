@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "verbs/soft/completer.h"
+#include "verbs/soft/congestion/control.h"
 #include "verbs/soft/requester.h"
 #include "verbs/soft/responder.h"
 #include "verbs/soft/wire/icrc.h"
@@ -146,6 +147,7 @@ bool Domain::put(Qp& qp) {
     slots_.push_back(nullptr);
     tags_.push_back(static_cast<std::uint8_t>(random_()));
     free_.reserve(slots_.capacity());
+    timers_.reserve(slots_.capacity());
     free_.push_back(static_cast<std::uint32_t>(slots_.size() - 1));
   }
   const std::uint32_t slot = free_.back();
@@ -167,6 +169,7 @@ void Domain::remove(Qp& qp) noexcept {
   take_doorbells();
   qp.ready.unlink();
   qp.waiting.unlink();
+  timers_.remove(qp.timer);
   const std::uint32_t slot = (qp.number() ^ secret_) & 0xffff;
   slots_[slot] = nullptr;
   free_.push_back(slot);
@@ -222,11 +225,14 @@ void Domain::receive(PortSlot& slot, const RxPacket& raw) noexcept {
   if (parse(raw.bytes, packet) != ParseError::kNone) return counters.drop_malformed.add();
   Qp* qp = find(packet.bth.dest_qpn);
   if (qp == nullptr || qp->port != &slot) return counters.drop_no_qp.add();
-  if (packet.info->service != service_of(qp->type())) return counters.drop_wrong_service.add();
+  const bool notification = packet.info->kind == PacketKind::kCongestionNotification;  // of any service
+  if (!notification && packet.info->service != service_of(qp->type())) return counters.drop_wrong_service.add();
   if (raw.source != qp->route.destination) return counters.drop_wrong_source.add();
   // The upper bit tells full from limited members; both may talk to us, a full member.
   if (((packet.bth.pkey ^ kDefaultPKey) & 0x7fff) != 0) return counters.drop_pkey.add();
   if (!icrc_valid(*qp, slot, raw)) return counters.drop_icrc.add();
+  if (raw.congestion_marked() && qp->congestion && !packet.payload.empty()) on_congestion_mark(*qp);
+  if (notification) return on_congestion_notification(*qp);
   if (packet.info->request()) {
     responder::on_request(*qp, packet);
   } else {
@@ -254,12 +260,18 @@ bool Domain::icrc_valid(Qp& qp, const PortSlot& slot, const RxPacket& raw) noexc
 
 void Domain::run_timers() noexcept {
   next_timer_ = 0;
-  for (Qp* qp : slots_) {
-    if (qp == nullptr) continue;
+  while (Qp* qp = timers_.pop_due(now_)) {
     if (qp->send.deadline != 0 && now_ >= qp->send.deadline) completer::on_timer(*qp);
-    if (qp->send.deadline != 0) set_deadline(qp->send.deadline);
+    if (qp->send.deadline != 0) timers_.wake(qp->timer, std::max(qp->send.deadline, now_ + 1));
+    if (qp->paced_until > now_) {
+      timers_.wake(qp->timer, qp->paced_until);
+    } else if (qp->paced_until != 0) {
+      qp->paced_until = 0;
+      make_ready(*qp);
+    }
   }
   if (management_ != nullptr) management_->run_timers();
+  if (const Nanos next = timers_.next(); next != 0) set_deadline(next);
 }
 
 // Queue pairs take turns, so that none starves behind one with much to send.

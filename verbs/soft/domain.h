@@ -11,14 +11,17 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <unordered_map>
 #include <vector>
 
+#include "verbs/soft/congestion/dcqcn.h"
 #include "verbs/soft/counter_page.h"
 #include "verbs/soft/management.h"
 #include "verbs/soft/memory.h"
 #include "verbs/soft/port/packet_port.h"
 #include "verbs/soft/qp.h"
+#include "verbs/soft/timer_queue.h"
 #include "verbs/soft/window.h"
 
 namespace fairlead::soft {
@@ -31,6 +34,7 @@ struct PortSlot {
   Window reads;  // what READs have asked for and not received
   std::unordered_map<Gid, std::unique_ptr<Window>, GidHash> peers;
   Psn next_mad_psn;  // of QP1
+  std::optional<DcqcnConfig> congestion;  // what its queue pairs begin with
 };
 
 class Domain {
@@ -68,6 +72,11 @@ class Domain {
   void give_back(Window& window, std::size_t bytes) noexcept;
   /// There must be a progress() at this time.
   void set_deadline(Nanos at) noexcept;
+  /// The queue pair's deadlines must be looked at by then.
+  void wake(Qp& qp, Nanos at) noexcept {
+    timers_.wake(qp.timer, at);
+    set_deadline(at);
+  }
   [[nodiscard]] Nanos next_deadline() const noexcept;
   [[nodiscard]] Nanos now() const noexcept { return now_; }
   /// A batch with room for a packet of so many payload pieces.
@@ -118,9 +127,10 @@ class Domain {
   std::vector<std::uint32_t> free_;
   std::size_t used_ = 0;
   QpList ready_;
+  TimerQueue timers_;
   unsigned idle_polls_ = 0;  // in a row
   Nanos now_ = 0;
-  Nanos next_timer_ = 0;  // no queue pair's deadline is earlier; 0: none runs
+  Nanos next_timer_ = 0;  // nothing is to be done earlier; 0: nothing at all
   Nanos watcher_sleeps_until_ = 0;
 };
 

@@ -12,6 +12,7 @@ namespace fairlead::soft {
 namespace {
 
 constexpr std::uint64_t kGolden = 0x9e3779b97f4a7c15;
+constexpr std::uint8_t kEcnCapable = 2;  // ECT(0), RFC 3168
 
 int refuse(const Qp& qp, int error, std::string_view why) {
   log(LogLevel::kError, fmt::format("softroce: ibv_modify_qp of qp {:#x}: {}", qp.number(), why));
@@ -126,6 +127,10 @@ int Qp::connect(const ibv_qp_attr& next) {
   const std::uint64_t mixed = (std::uint64_t{number()} << 24 | next.dest_qp_num) * kGolden;
   const std::uint32_t flow = label != 0 ? ibv_flow_label_to_udp_sport(label) : static_cast<std::uint32_t>(mixed >> 40);
   route = port->port->make_route(peer, flow, path.grh.traffic_class, path.grh.hop_limit);
+  if (port->congestion) {
+    congestion = std::make_unique<CongestionControl>(*port->congestion);
+    route.traffic_class = static_cast<std::uint8_t>((route.traffic_class & ~3) | kEcnCapable);
+  }
   peer_window = &domain.peer_window(*port, peer);
   receive.replies.assign(next.max_dest_rd_atomic, ReadReply{});
   return 0;
@@ -267,6 +272,8 @@ void Qp::detach() noexcept {
   send = {};
   send.cursor = send.started = sq.head();
   receive = {};
+  congestion.reset();
+  paced_until = 0;
   current.taken = false;
   port = nullptr;
   peer_window = nullptr;

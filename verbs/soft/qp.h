@@ -10,14 +10,17 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
+#include "verbs/soft/congestion/control.h"
 #include "verbs/soft/memory.h"
 #include "verbs/soft/port/clock.h"
 #include "verbs/soft/port/tx_batch.h"
 #include "verbs/soft/qp_list.h"
 #include "verbs/soft/send_builder.h"
+#include "verbs/soft/timer_queue.h"
 #include "verbs/soft/wire/headers.h"
 #include "verbs/soft/work_queue.h"
 
@@ -155,9 +158,12 @@ class Qp : public ibv_qp_ex {
   ReceiveState receive;
   CurrentReceive current;
 
-  QpLink ready{this};             // has something to send
-  QpLink waiting{this};           // for room in a window
-  std::atomic<bool> rung{false};  // in the doorbell stack
+  QpLink ready{this};                             // has something to send
+  QpLink waiting{this};                           // for room in a window
+  TimerEntry timer{this};                         // for the earliest of send.deadline and paced_until
+  Nanos paced_until = 0;                          // its rate lets nothing leave before; 0: it does
+  std::unique_ptr<CongestionControl> congestion;  // null: none
+  std::atomic<bool> rung{false};                  // in the doorbell stack
   Qp* next_rung = nullptr;
   std::uint32_t async_delivered = 0;  // under ibv_qp::mutex
 

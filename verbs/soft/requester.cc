@@ -97,6 +97,7 @@ void time_round_trip(Qp& qp, Psn psn) noexcept {
 // One packet of a SEND or WRITE.
 Step send_packet(Qp& qp, const SendWqe& wqe) noexcept {
   SendState& s = qp.send;
+  if (!may_send_now(qp)) return Step::kBlocked;
   Window& window = *qp.peer_window;
   if (!window.take(wqe.charge)) return wait_for(qp, window);
 
@@ -130,6 +131,7 @@ Step send_packet(Qp& qp, const SendWqe& wqe) noexcept {
     return local_error(qp, IBV_WC_LOC_PROT_ERR);
   }
   batch.finish(bth.pad);
+  count_sent(qp, info.header_bytes + length + bth.pad + kIcrcBytes);
   s.in_flight += wqe.charge;
   if (bth.ack_request) {
     s.unacknowledged_run = 0;

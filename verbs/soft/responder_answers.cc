@@ -40,6 +40,7 @@ bool send_response(Qp& qp, ReadReply& reply) noexcept {
   if (info.aeth) Aeth{static_cast<std::uint8_t>(Syndrome::kAck), qp.receive.msn}.encode(header + Bth::kBytes);
   batch.payload(from, length);
   batch.finish(-length & 3);
+  count_sent(qp, info.header_bytes + length + (-length & 3) + kIcrcBytes);
   ++reply.next;
   return true;
 }
@@ -75,6 +76,7 @@ void die(Qp& qp, Psn psn, Syndrome syndrome) noexcept {
 bool run(Qp& qp, unsigned quota) noexcept {
   ReceiveState& r = qp.receive;
   while (r.reply_count > 0 && quota > 0) {
+    if (!may_send_now(qp)) return false;
     ReadReply& reply = r.replies[r.reply_head];
     if (!send_response(qp, reply)) {
       r.reply_count = 0;

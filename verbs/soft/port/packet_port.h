@@ -20,6 +20,8 @@ struct RxPacket {
   Gid source;
   std::uint16_t source_port = 0;
   std::uint16_t ipv4_id_guess = 0;
+  std::uint8_t traffic_class = 0;                                                             // as it arrived
+  [[nodiscard]] bool congestion_marked() const noexcept { return (traffic_class & 3) == 3; }  // ECN, RFC 3168
 };
 
 class PacketPort {

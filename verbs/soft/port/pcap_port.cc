@@ -68,7 +68,7 @@ std::size_t PcapPort::rx_burst(std::span<RxPacket> packets, Nanos now) noexcept 
     UdpFrame frame{packet.source,        address(),          packet.source_port, kRoceUdpPort,
                    packet.ipv4_id_guess, packet.bytes.size()};
     frame.ipv4_id = id_of(frame, packet.bytes);
-    begin_frame(records_, time, frame, 0, kDefaultHopLimit);
+    begin_frame(records_, time, frame, packet.traffic_class, kDefaultHopLimit);
     records_.append(packet.bytes);
   }
   file_.write(records_);

@@ -16,6 +16,7 @@ namespace {
 
 constexpr std::size_t kRxMessages = 4;
 constexpr std::size_t kRxBufferBytes = 64 << 10;  // the largest UDP datagram, coalesced or not
+constexpr std::size_t kRxControlBytes = CMSG_SPACE(sizeof(int)) + CMSG_SPACE(sizeof(std::uint8_t));  // GRO, TOS
 constexpr std::size_t kMaxDatagram = 65507;
 constexpr std::size_t kMaxSegments = 64;  // UDP_MAX_SEGMENTS of every kernel that has UDP_SEGMENT
 constexpr std::size_t kMaxTxSockets = 16;
@@ -28,7 +29,7 @@ struct UdpPort::Receiver {
   std::array<mmsghdr, kRxMessages> messages{};
   std::array<iovec, kRxMessages> iovs{};
   std::array<sockaddr_in, kRxMessages> sources{};
-  alignas(cmsghdr) std::array<std::array<std::byte, CMSG_SPACE(sizeof(int))>, kRxMessages> control{};
+  alignas(cmsghdr) std::array<std::array<std::byte, kRxControlBytes>, kRxMessages> control{};
   std::unique_ptr<std::byte[]> buffers{new std::byte[kRxMessages * kRxBufferBytes]};
   // What was received and not yet handed out.
   std::size_t count = 0;
@@ -36,6 +37,7 @@ struct UdpPort::Receiver {
   std::size_t offset = 0;
   std::size_t segment = 0;
   std::uint16_t segment_number = 0;
+  std::uint8_t traffic_class = 0;
 
   bool receive(int fd) noexcept {
     for (std::size_t i = 0; i < kRxMessages; ++i) {
@@ -53,8 +55,10 @@ struct UdpPort::Receiver {
     offset = 0;
     segment_number = 0;
     segment = messages[index].msg_len;
+    traffic_class = 0;
     msghdr& header = messages[index].msg_hdr;
     for (cmsghdr* at = CMSG_FIRSTHDR(&header); at != nullptr; at = CMSG_NXTHDR(&header, at)) {
+      if (at->cmsg_level == IPPROTO_IP && at->cmsg_type == IP_TOS) std::memcpy(&traffic_class, CMSG_DATA(at), 1);
       if (at->cmsg_level != SOL_UDP || at->cmsg_type != UDP_GRO) continue;
       int size = 0;
       std::memcpy(&size, CMSG_DATA(at), sizeof(size));
@@ -69,7 +73,8 @@ struct UdpPort::Receiver {
     const RxPacket packet{{buffers.get() + index * kRxBufferBytes + offset, length},
                           Gid::from_ipv4(ntohl(source.sin_addr.s_addr)),
                           ntohs(source.sin_port),
-                          segment_number++};
+                          segment_number++,
+                          traffic_class};
     offset += length;
     if (offset >= messages[index].msg_len) {
       ++index;

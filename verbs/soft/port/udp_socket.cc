@@ -61,6 +61,7 @@ UniqueFd open_udp_socket(const Gid& address, std::uint16_t port, bool receives) 
   if (receives) {
     set(fd.get(), SOL_SOCKET, SO_RCVBUF, kBufferBytes);
     set(fd.get(), SOL_UDP, UDP_GRO, 1);
+    set(fd.get(), IPPROTO_IP, IP_RECVTOS, 1);
   }
   return fd;
 }

@@ -77,6 +77,9 @@ constexpr std::array<OpcodeInfo, 256> kTable = [] {
   }
   set(Opcode::kUdSendOnly, make(K::kSend, true, true, kDeth, Service::kUd));
   set(Opcode::kUdSendOnlyImmediate, make(K::kSend, true, true, kDeth | kImm, Service::kUd));
+  OpcodeInfo notification = make(K::kCongestionNotification, true, true, kPlain);
+  notification.header_bytes += kCnpReservedBytes;
+  set(Opcode::kCongestionNotification, notification);
   return table;
 }();
 

@@ -33,6 +33,7 @@ enum class Opcode : std::uint8_t {
   kSendOnlyInvalidate = 0x17,
   kUdSendOnly = 0x64,
   kUdSendOnlyImmediate = 0x65,
+  kCongestionNotification = 0x81,
 };
 
 /// The transport service that an opcode belongs to: its upper three bits.
@@ -43,7 +44,20 @@ enum class Service : std::uint8_t { kRc = 0, kUc = 1, kUd = 3 };
   return static_cast<Opcode>(static_cast<std::uint8_t>(rc) | 0x20);
 }
 
-enum class PacketKind : std::uint8_t { kNone, kSend, kWrite, kRead, kAtomic, kReadResponse, kAck, kAtomicAck };
+enum class PacketKind : std::uint8_t {
+  kNone,
+  kCongestionNotification,
+  kSend,
+  kWrite,
+  kRead,
+  kAtomic,
+  kReadResponse,
+  kAck,
+  kAtomicAck
+};
+
+/// What follows the BTH of a congestion notification (IBTA annex A17.9.3).
+inline constexpr std::uint8_t kCnpReservedBytes = 16;
 
 struct OpcodeInfo {
   PacketKind kind = PacketKind::kNone;

@@ -1,0 +1,153 @@
+// Devices around one switch whose port to the last device is the bottleneck: it queues, marks and drops. On a clock
+// that only the test moves.
+//
+// Marking is RED's as DCQCN uses it: none below kmin bytes, up to `pmax` at kmax, all above.
+#pragma once
+
+#include <algorithm>
+#include <deque>
+#include <random>
+
+#include "tests/verbs/soft/endpoint.h"
+#include "verbs/soft/wire/icrc.h"
+
+namespace fairlead::soft::test {
+
+struct SwitchConfig {
+  double rate = 40e9;  // bits per second, of the bottleneck
+  Nanos delay = 5 * kMicrosecond;
+  std::size_t kmin = 5'000;
+  std::size_t kmax = 200'000;
+  double pmax = 0.01;
+  std::size_t buffer = 4 << 20;
+  std::uint64_t seed = 1;
+};
+
+class Switch {
+ public:
+  Switch(const Clock& clock, const SwitchConfig& config, std::size_t ports)
+      : clock_(clock), config_(config), random_(config.seed), delivered_(ports) {}
+
+  [[nodiscard]] static Gid address_of(std::size_t port) {
+    return Gid::from_ipv4(0x0a000001 + static_cast<std::uint32_t>(port));
+  }
+  std::unique_ptr<PacketPort> port(std::size_t index);
+
+  /// Bytes that wait at the bottleneck now, and the most that ever did since the last call of reset_most().
+  [[nodiscard]] std::size_t queued() const { return queued_; }
+  [[nodiscard]] std::size_t most_queued() const { return most_queued_; }
+  void reset_most() { most_queued_ = queued_; }
+  [[nodiscard]] std::uint64_t marked() const { return marked_; }
+  [[nodiscard]] std::uint64_t dropped() const { return dropped_; }
+
+ private:
+  friend class SwitchPort;
+  struct Frame {
+    std::vector<std::byte> bytes;
+    RxPacket packet;
+    std::size_t to = 0;
+    Nanos due = 0;
+  };
+
+  void accept(Frame frame) {
+    const std::size_t last = delivered_.size() - 1;
+    const std::size_t size = frame.bytes.size() + 46;
+    const Nanos now = clock_.now();
+    if (frame.to != last) {
+      frame.due = now + config_.delay;
+      delivered_[frame.to].push_back(std::move(frame));
+      return;
+    }
+    drain(now);
+    if (queued_ + size > config_.buffer) {
+      ++dropped_;
+      return;
+    }
+    if ((frame.packet.traffic_class & 3) != 0 && chance() < marking()) {
+      frame.packet.traffic_class |= 3;
+      ++marked_;
+    }
+    queued_ += size;
+    most_queued_ = std::max(most_queued_, queued_);
+    free_at_ = std::max(free_at_, now) + static_cast<Nanos>(static_cast<double>(size) * 8 / config_.rate * 1e9);
+    frame.due = free_at_ + config_.delay;
+    leaving_.push_back({free_at_, size});
+    delivered_[last].push_back(std::move(frame));
+  }
+  void drain(Nanos now) {
+    for (; !leaving_.empty() && leaving_.front().first <= now; leaving_.pop_front()) queued_ -= leaving_.front().second;
+  }
+  double chance() { return static_cast<double>(random_() >> 11) * 0x1p-53; }
+  [[nodiscard]] double marking() const {
+    if (queued_ <= config_.kmin) return 0;
+    if (queued_ > config_.kmax) return 1;
+    return config_.pmax * static_cast<double>(queued_ - config_.kmin) /
+           static_cast<double>(config_.kmax - config_.kmin);
+  }
+
+  const Clock& clock_;
+  SwitchConfig config_;
+  std::mt19937_64 random_;
+  std::vector<std::deque<Frame>> delivered_;
+  std::deque<std::pair<Nanos, std::size_t>> leaving_;  // when, bytes
+  Nanos free_at_ = 0;
+  std::size_t queued_ = 0;
+  std::size_t most_queued_ = 0;
+  std::uint64_t marked_ = 0;
+  std::uint64_t dropped_ = 0;
+};
+
+class SwitchPort final : public PacketPort {
+ public:
+  SwitchPort(Switch& owner, std::size_t index) : switch_(owner), index_(index), address_(Switch::address_of(index)) {}
+
+  [[nodiscard]] const Gid& address() const noexcept override { return address_; }
+  [[nodiscard]] std::uint32_t max_mtu() const noexcept override { return 4096; }
+  [[nodiscard]] std::size_t receive_window() const noexcept override { return 1 << 20; }
+  [[nodiscard]] Route make_route(const Gid& destination, std::uint32_t flow, std::uint8_t traffic_class,
+                                 std::uint8_t hop_limit) override {
+    return {address_, destination, static_cast<std::uint16_t>(0xc000 | (flow & 0x3fff)), traffic_class, hop_limit, -1};
+  }
+  std::size_t rx_burst(std::span<RxPacket> packets, Nanos now) noexcept override {
+    auto& queue = switch_.delivered_[index_];
+    handed_out_.clear();
+    while (handed_out_.size() < packets.size() && !queue.empty() && queue.front().due <= now) {
+      handed_out_.push_back(std::move(queue.front()));
+      queue.pop_front();
+    }
+    for (std::size_t i = 0; i < handed_out_.size(); ++i) {
+      packets[i] = handed_out_[i].packet;
+      packets[i].bytes = handed_out_[i].bytes;
+    }
+    return handed_out_.size();
+  }
+  void tx_burst(TxBatch& batch) noexcept override {
+    for (std::size_t i = 0; i < batch.size(); ++i) {
+      const TxPacket& packet = batch.packet(i);
+      const iovec* iovs = batch.iovs(packet);
+      store_icrc(packet.icrc, icrc_of(packet, iovs, 0));
+      Switch::Frame frame;
+      for (std::size_t k = 0; k < packet.iovs; ++k) {
+        const auto* bytes = static_cast<const std::byte*>(iovs[k].iov_base);
+        frame.bytes.insert(frame.bytes.end(), bytes, bytes + iovs[k].iov_len);
+      }
+      frame.packet = {{}, address_, packet.route->source_port, 0, packet.route->traffic_class};
+      frame.to = packet.route->destination.ipv4() - Switch::address_of(0).ipv4();
+      switch_.accept(std::move(frame));
+    }
+    batch.clear();
+  }
+  [[nodiscard]] int wait_fd() const noexcept override { return -1; }
+
+ private:
+  Switch& switch_;
+  std::size_t index_;
+  Gid address_;
+  std::vector<Switch::Frame> handed_out_;
+};
+
+inline std::unique_ptr<PacketPort> Switch::port(std::size_t index) {
+  return std::make_unique<SwitchPort>(*this, index);
+}
+
+}  // namespace fairlead::soft::test

@@ -69,7 +69,7 @@ class Exports(Case):
         self.assertEqual(exports(f"{FOLDER}/libibverbs.so.1"), exports(system_library()))
 
     def test_the_preload_shows_nothing_else(self):
-        known = set(exports(system_library())) | {"fairlead_dropin_symbol"}
+        known = set(exports(system_library())) | {"fairlead_dropin_symbol", "access", "open", "open64", "stat"}
         self.assertEqual(set(exports(PRELOAD)) - known, set())
 
     def test_constants_agree(self):
@@ -116,6 +116,44 @@ class Programs(Case):
                 out = self.succeeds("ibv_devinfo", "-v", env=env)
                 self.assertRegex(out, r"hca_id:\s+soft0")
                 self.assertRegex(out, r"GID\[\s*1\]:\s+::ffff:127\.0\.0\.\d+, RoCE v2")
+
+
+class Files(Case):
+    """What UCX and others read from files of the kernel."""
+
+    SCRIPT = f"""
+import ctypes, os, stat
+assert stat.S_ISCHR(os.stat("/dev/null").st_mode) and not os.path.exists("/dev/infiniband/other")
+libc = ctypes.CDLL(None)
+assert libc.access(b"/dev/infiniband/softroce", os.R_OK | os.W_OK) == 0
+assert libc.access(b"/dev/infiniband/other", os.R_OK) == -1
+types = "/sys/class/infiniband/soft0/ports/1/gid_attrs/types/1"
+assert not os.path.exists(types)
+verbs = ctypes.CDLL({PRELOAD!r})
+verbs.ibv_get_device_list.restype = ctypes.POINTER(ctypes.c_void_p)
+verbs.ibv_open_device.restype = ctypes.c_void_p
+context = ctypes.c_void_p(verbs.ibv_open_device(ctypes.c_void_p(verbs.ibv_get_device_list(None)[0])))
+print(open(types).read(), end="")
+print(open("/sys/class/infiniband/soft0/ports/1/gids/1").read(), end="")
+print(open("/sys/class/infiniband/soft0/ports/1/gid_attrs/ndevs/1").read(), end="")
+for path in (types[:-1] + "9", types + "x", "/sys/class/infiniband/soft0/ports/2/gids/1", types.replace("soft0", "soft")):
+    try:
+        open(path)
+        print(path, "is there")
+    except FileNotFoundError:
+        pass
+assert open("/proc/self/comm").read()
+assert verbs.ibv_close_device(context) == 0
+try:
+    open(types)
+    print("the file outlived the device")
+except FileNotFoundError:
+    pass
+"""
+
+    def test_of_an_open_device(self):
+        out = self.succeeds(sys.executable, "-c", self.SCRIPT, env={"LD_PRELOAD": PRELOAD})
+        self.assertRegex(out, r"^RoCE v2\n(0000:){5}ffff:7f00:[0-9a-f]{4}\nlo\n$")
 
 
 class SystemDevices(Case):

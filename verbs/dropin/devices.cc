@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "verbs/dropin/real_library.h"
+#include "verbs/dropin/sysfs.h"
 #include "verbs/soft/api.h"
 
 #undef ibv_get_device_list
@@ -75,11 +76,18 @@ __be64 ibv_get_device_guid(ibv_device* device) {
 }
 
 ibv_context* ibv_open_device(ibv_device* device) {
-  return soft::is_soft(device) ? soft::open_device(device) : FAIRLEAD_FORWARD(ibv_open_device, device);
+  if (!soft::is_soft(device)) return FAIRLEAD_FORWARD(ibv_open_device, device);
+  ibv_context* context = soft::open_device(device);
+  if (context != nullptr) fairlead::dropin::add_open_context(context);
+  return context;
 }
 
 int ibv_close_device(ibv_context* context) {
-  return soft::is_soft(context) ? soft::close_device(context) : FAIRLEAD_FORWARD(ibv_close_device, context);
+  if (!soft::is_soft(context)) return FAIRLEAD_FORWARD(ibv_close_device, context);
+  fairlead::dropin::remove_open_context(context);
+  const int error = soft::close_device(context);
+  if (error != 0) fairlead::dropin::add_open_context(context);
+  return error;
 }
 
 // Another process's device is reached through a descriptor of the kernel's, which ours do not have.

@@ -108,7 +108,7 @@ const char* ibv_get_sysfs_path() {
   return kPath.c_str();
 }
 
-// The number of bytes, without a last line feed; -1 with errno set.
+// The number of bytes, without a last line feed; -1 with errno set. Opens softroce's files as well (files.cc).
 int ibv_read_sysfs_file(const char* folder, const char* file, char* text, std::size_t size) {
   const std::string path = std::string(folder) + "/" + file;
   const fairlead::UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));

@@ -4,9 +4,11 @@
 #include <fmt/format.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/utsname.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdio>
 #include <limits>
 #include <system_error>
 #include <utility>
@@ -34,6 +36,15 @@ Status failed(std::string_view what, const std::string& path, int error) {
     default:
       return {Code::kResourceExhausted, fmt::format("cannot {} '{}': {}", what, path, why)};
   }
+}
+
+// Before Linux 6.2 the kernel pins what a device only reads as if the device wrote: a shared mapping without PROT_WRITE
+// refuses that (EFAULT), a private one makes the device a copy of the page. Later kernels pin the shared page itself.
+bool pins_for_writing() {
+  utsname system{};
+  int major = 0, minor = 0;
+  if (::uname(&system) != 0 || std::sscanf(system.release, "%d.%d", &major, &minor) != 2) return true;
+  return major < 6 || (major == 6 && minor < 2);
 }
 
 }  // namespace
@@ -75,7 +86,8 @@ Result<MappedFile> MappedFile::map(int fd, std::size_t bytes, const std::string&
   file.path_ = path;
   if (bytes == 0) return file;
   const int protection = mode == Mode::kReadOnly ? PROT_READ : PROT_READ | PROT_WRITE;
-  void* start = ::mmap(nullptr, bytes, protection, MAP_SHARED, fd, 0);
+  const int sharing = mode == Mode::kReadOnly && pins_for_writing() ? MAP_PRIVATE : MAP_SHARED;
+  void* start = ::mmap(nullptr, bytes, protection, sharing, fd, 0);
   if (start == MAP_FAILED) {
     return failed(fmt::format("map {} bytes of", bytes), path, errno);
   }

@@ -17,7 +17,7 @@ import subprocess
 import sys
 import threading
 
-PORT = 7471
+PORT = 5470
 
 
 def serve(connection):

@@ -1,4 +1,6 @@
 // The one place that names the transports under test.
+#include <cstdlib>
+
 #include "fairlead/config.h"
 #include "tcp_fallback/factory.h"
 #include "tests/conformance/transport_fixture.h"
@@ -10,6 +12,14 @@ namespace fairlead::conformance {
 
 std::vector<TransportCase> transport_cases() {
   std::vector<TransportCase> cases;
+#ifdef FAIRLEAD_WITH_VERBS
+  // A device of this machine instead, by its name in ibv_devices.
+  if (const char* device = std::getenv("FAIRLEAD_CONFORMANCE_DEVICE")) {
+    cases.push_back(
+        {.name = device, .open = [name = std::string(device)] { return verbs::open_transport(name, VerbsConfig{}); }});
+    return cases;
+  }
+#endif
   cases.push_back({.name = "tcp", .open = [] { return tcp_fallback::open_transport(TcpConfig{}); }});
 #ifdef FAIRLEAD_WITH_VERBS
   for (const char* profile : {"full", "pvrdma"}) {

@@ -1,5 +1,6 @@
 // Verbs on protection domains and memory.
 #include "verbs/soft/api.h"
+#include "verbs/soft/guarded.h"
 #include "verbs/soft/objects.h"
 #include "verbs/soft/refuse.h"
 
@@ -24,19 +25,20 @@ int dealloc_pd(ibv_pd* base) {
 
 ibv_mr* reg_mr(ibv_pd* base, void* address, std::size_t length, int access) {
   constexpr int kKnown = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
-                         IBV_ACCESS_RELAXED_ORDERING | IBV_ACCESS_HUGETLB;
+                         IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_RELAXED_ORDERING | IBV_ACCESS_HUGETLB;
   if ((access & ~kKnown) != 0) {
     return refuse(EOPNOTSUPP, fmt::format("ibv_reg_mr: access flags {:#x} are not supported; use local write, remote "
                                           "write and remote read",
                                           static_cast<unsigned>(access & ~kKnown)));
   }
   // IBTA 10.6.3.1: a peer may write only what the owner may.
-  if ((access & IBV_ACCESS_REMOTE_WRITE) != 0 && (access & IBV_ACCESS_LOCAL_WRITE) == 0) {
-    return refuse(EINVAL, "ibv_reg_mr: remote write access requires local write access");
+  if ((access & (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC)) != 0 && (access & IBV_ACCESS_LOCAL_WRITE) == 0) {
+    return refuse(EINVAL, "ibv_reg_mr: remote write and remote atomic access require local write access");
   }
   if (reinterpret_cast<std::uintptr_t>(address) + length < length) {
     return refuse(EINVAL, fmt::format("ibv_reg_mr: {} bytes at {} wrap around the address space", length, address));
   }
+  install_fault_handlers();
   Domain& domain = impl(base->context).domain();
   const DomainLock lock(domain);
   Mr* region = nullptr;

@@ -105,14 +105,14 @@ bool catch_up(Qp& qp) noexcept {
   return behind;
 }
 
-// Everything before `end` was received by the peer. Stops at a READ, whose responses alone complete it.
+// Everything before `end` was received by the peer. Stops at a READ or an atomic, which their responses alone complete.
 void advance(Qp& qp, Psn end) noexcept {
   SendState& s = qp.send;
   bool moved = false;
   std::size_t freed = 0;
   while (s.una.before(end)) {
     const SendWqe& wqe = qp.sq.at(qp.sq.head());
-    if (wqe.is_read()) break;
+    if (wqe.is_answered()) break;
     const Psn stop = end.before(wqe.end()) ? end : wqe.end();
     freed += static_cast<std::size_t>(stop.since(s.una)) * wqe.charge;
     s.una = stop;
@@ -199,28 +199,17 @@ void on_acknowledge(Qp& qp, const Packet& packet) noexcept {
   }
 }
 
-void on_read_response(Qp& qp, const Packet& packet) noexcept {
+// Packet `index` of the response to the request at the head of the queue, the next that it waits for.
+void take_response(Qp& qp, const SendWqe& wqe, std::uint32_t index, std::span<const std::byte> bytes) noexcept {
   SendState& s = qp.send;
-  const Psn psn = packet.bth.psn;
-  advance(qp, psn);
-  if (qp.current_state() != IBV_QPS_RTS) return;
-  if (s.una != psn) return implied_nak(qp, psn);
-  const SendWqe& wqe = qp.sq.at(qp.sq.head());
-  if (!wqe.is_read()) return qp.domain.counters.drop_bogus.add();
-
-  const auto index = static_cast<std::uint32_t>(psn.since(wqe.first));
-  const std::uint64_t offset = std::uint64_t{index} * qp.mtu;
-  const auto expected = static_cast<std::size_t>(std::min<std::uint64_t>(qp.mtu, wqe.length - offset));
-  if (packet.payload.size() != expected || (packet.info->aeth && !packet.aeth.is_ack())) {
-    return fail(qp, IBV_WC_BAD_RESP_ERR);
-  }
-  const std::byte* from = packet.payload.data();
-  const bool placed =
-      for_each_piece(qp.domain.regions, &qp.pd_ref, qp.sq.segments(qp.sq.head()).first(wqe.segments), offset, expected,
-                     IBV_ACCESS_LOCAL_WRITE, [&from](std::byte* to, std::size_t part) {
-                       place(to, from, part);
-                       from += part;
-                     });
+  const std::byte* from = bytes.data();
+  const bool placed = for_each_piece(qp.domain.regions, &qp.pd_ref, qp.sq.segments(qp.sq.head()).first(wqe.segments),
+                                     std::uint64_t{index} * qp.mtu, bytes.size(), IBV_ACCESS_LOCAL_WRITE,
+                                     [&from](std::byte* to, std::size_t part) {
+                                       const bool placed_part = place(to, from, part);
+                                       from += part;
+                                       return placed_part;
+                                     });
   if (!placed) return fail(qp, IBV_WC_LOC_PROT_ERR);
 
   const std::size_t freed = std::min<std::size_t>(wqe.charge, s.reads_in_flight);
@@ -238,6 +227,25 @@ void on_read_response(Qp& qp, const Packet& packet) noexcept {
   progressed(qp);
 }
 
+void on_answer(Qp& qp, const Packet& packet) noexcept {
+  SendState& s = qp.send;
+  const Psn psn = packet.bth.psn;
+  advance(qp, psn);
+  if (qp.current_state() != IBV_QPS_RTS) return;
+  if (s.una != psn) return implied_nak(qp, psn);
+  const SendWqe& wqe = qp.sq.at(qp.sq.head());
+  const bool atomic = packet.info->kind == PacketKind::kAtomicAck;
+  if (atomic ? !wqe.is_atomic() : !wqe.is_read()) return qp.domain.counters.drop_bogus.add();
+  if (packet.info->aeth && !packet.aeth.is_ack()) return fail(qp, IBV_WC_BAD_RESP_ERR);
+
+  // The word is a number on the wire and in memory.
+  const std::span bytes = atomic ? std::as_bytes(std::span(&packet.original, 1)) : packet.payload;
+  const auto index = static_cast<std::uint32_t>(psn.since(wqe.first));
+  const auto expected = std::min<std::uint64_t>(qp.mtu, wqe.length - std::uint64_t{index} * qp.mtu);
+  if (bytes.size() != expected) return fail(qp, IBV_WC_BAD_RESP_ERR);
+  take_response(qp, wqe, index, bytes);
+}
+
 }  // namespace
 
 void on_response(Qp& qp, const Packet& packet) noexcept {
@@ -248,10 +256,8 @@ void on_response(Qp& qp, const Packet& packet) noexcept {
   switch (packet.info->kind) {
     case PacketKind::kAck:
       return on_acknowledge(qp, packet);
-    case PacketKind::kReadResponse:
-      return on_read_response(qp, packet);
     default:
-      qp.domain.counters.drop_bogus.add();  // no atomics are ever sent
+      return on_answer(qp, packet);
   }
 }
 

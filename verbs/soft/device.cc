@@ -175,7 +175,7 @@ void Device::describe(ibv_device_attr& attr) const noexcept {
   attr.max_pd = 1 << 16;
   attr.max_qp_rd_atom = attr.max_qp_init_rd_atom = kMaxReads;
   attr.max_res_rd_atom = kMaxReads << 8;
-  attr.atomic_cap = IBV_ATOMIC_NONE;
+  attr.atomic_cap = profile_ == Profile::kFull ? IBV_ATOMIC_GLOB : IBV_ATOMIC_NONE;
   attr.max_pkeys = 1;
   attr.local_ca_ack_delay = 15;
   attr.phys_port_cnt = 1;

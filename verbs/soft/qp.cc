@@ -133,6 +133,8 @@ int Qp::connect(const ibv_qp_attr& next) {
   }
   peer_window = &domain.peer_window(*port, peer);
   receive.replies.assign(next.max_dest_rd_atomic, ReadReply{});
+  receive.results.clear();
+  receive.results.reserve(next.max_dest_rd_atomic);
   return 0;
 }
 

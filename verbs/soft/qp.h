@@ -63,7 +63,7 @@ struct SendState {
   Nanos timed_at = 0;
 };
 
-/// A READ that is being answered.
+/// A READ or an atomic that is being answered.
 struct ReadReply {
   Psn first;
   std::uint32_t packets = 0;
@@ -71,6 +71,14 @@ struct ReadReply {
   std::uint64_t address = 0;
   std::uint32_t rkey = 0;
   std::uint32_t length = 0;
+  bool atomic = false;  // executed already; of the fields between, only `packets` counts
+  std::uint64_t original = 0;
+};
+
+/// What an executed atomic found, for the case that it is asked again.
+struct AtomicResult {
+  Psn psn;
+  std::uint64_t original = 0;
 };
 
 struct ReceiveState {
@@ -92,6 +100,8 @@ struct ReceiveState {
   std::vector<ReadReply> replies;  // ring of max_dest_rd_atomic
   std::uint32_t reply_head = 0;
   std::uint32_t reply_count = 0;
+  std::vector<AtomicResult> results;  // the last ones, as many as `replies`
+  std::uint32_t oldest_result = 0;    // once there are so many
 
   std::uint8_t exact_icrcs = 0;  // packets whose ICRC needed no inferred IPv4 id
 };

@@ -21,7 +21,7 @@ constexpr std::uint32_t kHeaderCharge = 64;
 enum class Step { kSent, kBlocked };
 
 // What the transport carries; other requests fail in their turn.
-bool executable(ibv_wr_opcode opcode) noexcept { return opcode <= IBV_WR_RDMA_READ; }
+bool executable(ibv_wr_opcode opcode) noexcept { return opcode <= IBV_WR_ATOMIC_FETCH_AND_ADD; }
 
 // Assigns PSNs. False while a fence or the PSN window holds the WQE back.
 bool start(Qp& qp, SendWqe& wqe) noexcept {
@@ -83,7 +83,7 @@ bool add_payload(Qp& qp, TxBatch& batch, const SendWqe& wqe, std::uint64_t offse
   }
   const auto segments = qp.sq.segments(qp.send.cursor).first(wqe.segments);
   return for_each_piece(qp.domain.regions, &qp.pd_ref, segments, offset, length, 0,
-                        [&batch](const std::byte* bytes, std::size_t part) { batch.payload(bytes, part); });
+                        [&batch](const std::byte* bytes, std::size_t part) { return batch.payload(bytes, part); });
 }
 
 void time_round_trip(Qp& qp, Psn psn) noexcept {
@@ -141,40 +141,67 @@ Step send_packet(Qp& qp, const SendWqe& wqe) noexcept {
   return Step::kSent;
 }
 
-// Long READs are asked for in parts, so that their responses never overrun our own receive buffer. The responder sees
-// several READs; the PSNs are those of one.
-Step send_read(Qp& qp, const SendWqe& wqe) noexcept {
+// Whether a request that asks for [offset, offset + length) of its segments, in so many response packets, may leave
+// now.
+Step admit_question(Qp& qp, const SendWqe& wqe, std::uint64_t offset, std::size_t length,
+                    std::uint32_t packets) noexcept {
   SendState& s = qp.send;
   if (qp.attr.max_rd_atomic == 0) return local_error(qp, IBV_WC_LOC_QP_OP_ERR);
   if (s.reads_outstanding >= qp.attr.max_rd_atomic) return Step::kBlocked;
-  const std::uint32_t end = read_part_end(qp.mtu, wqe.packets, s.cursor_packet);
-  const std::uint32_t packets = end - s.cursor_packet;
-  const std::uint64_t offset = std::uint64_t{s.cursor_packet} * qp.mtu;
-  const auto length =
-      static_cast<std::uint32_t>(std::min<std::uint64_t>(std::uint64_t{end} * qp.mtu, wqe.length) - offset);
   const auto segments = qp.sq.segments(s.cursor).first(wqe.segments);
   if (!for_each_piece(qp.domain.regions, &qp.pd_ref, segments, offset, length, IBV_ACCESS_LOCAL_WRITE,
-                      [](std::byte*, std::size_t) {})) {
+                      [](std::byte*, std::size_t) { return true; })) {
     return local_error(qp, IBV_WC_LOC_PROT_ERR);
   }
   const std::size_t charge = std::size_t{packets} * wqe.charge;
   if (!qp.port->reads.take(charge)) return wait_for(qp, qp.port->reads);
-
-  Bth bth;
-  bth.opcode = static_cast<std::uint8_t>(Opcode::kReadRequest);
-  bth.dest_qpn = qp.attr.dest_qp_num;
-  bth.psn = wqe.first + s.cursor_packet;
-  bth.ack_request = true;
-  TxBatch& batch = qp.domain.batch(*qp.port, 0);
-  std::byte* header = batch.begin(qp.route, Bth::kBytes + Reth::kBytes, 0);
-  bth.encode(header);
-  Reth{wqe.remote_address + offset, wqe.rkey, length}.encode(header + Bth::kBytes);
-  batch.finish(0);
   s.reads_in_flight += charge;
   ++s.reads_outstanding;
+  return Step::kSent;
+}
+
+template <typename Header>
+void send_question(Qp& qp, const SendWqe& wqe, Opcode opcode, const Header& header, std::uint32_t packets) noexcept {
+  Bth bth;
+  bth.opcode = static_cast<std::uint8_t>(opcode);
+  bth.dest_qpn = qp.attr.dest_qp_num;
+  bth.psn = wqe.first + qp.send.cursor_packet;
+  bth.ack_request = true;
+  TxBatch& batch = qp.domain.batch(*qp.port, 0);
+  std::byte* to = batch.begin(qp.route, Bth::kBytes + Header::kBytes, 0);
+  bth.encode(to);
+  header.encode(to + Bth::kBytes);
+  batch.finish(0);
   time_round_trip(qp, bth.psn);
   packet_sent(qp, wqe, packets);
+}
+
+// Long READs are asked for in parts, so that their responses never overrun our own receive buffer. The responder sees
+// several READs; the PSNs are those of one.
+Step send_read(Qp& qp, const SendWqe& wqe) noexcept {
+  const std::uint32_t from = qp.send.cursor_packet;
+  const std::uint32_t end = read_part_end(qp.mtu, wqe.packets, from);
+  const std::uint64_t offset = std::uint64_t{from} * qp.mtu;
+  const auto length =
+      static_cast<std::uint32_t>(std::min<std::uint64_t>(std::uint64_t{end} * qp.mtu, wqe.length) - offset);
+  const Step step = admit_question(qp, wqe, offset, length, end - from);
+  if (step != Step::kSent) return step;
+  send_question(qp, wqe, Opcode::kReadRequest, Reth{wqe.remote_address + offset, wqe.rkey, length}, end - from);
   return Step::kSent;
+}
+
+Step send_atomic(Qp& qp, const SendWqe& wqe) noexcept {
+  const Step step = admit_question(qp, wqe, 0, wqe.length, 1);
+  if (step != Step::kSent) return step;
+  const bool swap = wqe.opcode == IBV_WR_ATOMIC_CMP_AND_SWP;
+  const AtomicEth header{wqe.remote_address, wqe.rkey, swap ? wqe.swap : wqe.compare_add, swap ? wqe.compare_add : 0};
+  send_question(qp, wqe, swap ? Opcode::kCompareSwap : Opcode::kFetchAdd, header, 1);
+  return Step::kSent;
+}
+
+Step send_next(Qp& qp, const SendWqe& wqe) noexcept {
+  if (wqe.is_read()) return send_read(qp, wqe);
+  return wqe.is_atomic() ? send_atomic(qp, wqe) : send_packet(qp, wqe);
 }
 
 }  // namespace
@@ -187,8 +214,7 @@ bool run(Qp& qp, unsigned quota) noexcept {
     SendWqe& wqe = qp.sq.at(s.cursor);
     if (!executable(wqe.opcode)) return local_error(qp, IBV_WC_LOC_QP_OP_ERR), false;
     if (s.cursor == s.started && !start(qp, wqe)) return false;
-    const Step step = wqe.is_read() ? send_read(qp, wqe) : send_packet(qp, wqe);
-    if (step == Step::kBlocked) return false;
+    if (send_next(qp, wqe) == Step::kBlocked) return false;
   }
   return s.cursor != qp.sq.tail();
 }

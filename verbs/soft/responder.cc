@@ -7,15 +7,13 @@
 #include "verbs/soft/domain.h"
 #include "verbs/soft/qp.h"
 #include "verbs/soft/responder_answers.h"
+#include "verbs/soft/responder_atomics.h"
 #include "verbs/soft/scatter.h"
 
 namespace fairlead::soft::responder {
 namespace {
 
 constexpr std::uint32_t kMaxDmaLength = 1U << 31;
-
-/// What to do with a packet: go on, ask again later, or give up on the queue pair.
-enum class Verdict { kAccept, kNotReady, kInvalid, kAccess, kOperation };
 
 // The receive WQE in use fails with its own status before the rest is flushed.
 void fail_receive(Qp& qp, ibv_wc_status status) noexcept {
@@ -47,9 +45,10 @@ void complete_receive(Qp& qp, const Packet& packet, std::uint64_t bytes) noexcep
 bool well_formed(const Qp& qp, const Packet& packet) noexcept {
   const ReceiveState& r = qp.receive;
   const OpcodeInfo& info = *packet.info;
-  if (info.invalidate || info.kind == PacketKind::kAtomic) return false;
+  if (info.invalidate) return false;
   const bool in_message = r.message != PacketKind::kNone;
   if (info.first ? in_message : r.message != info.kind) return false;
+  if (info.kind == PacketKind::kAtomic) return packet.payload.empty();
   if (info.kind == PacketKind::kRead) return packet.payload.empty() && packet.reth.length <= kMaxDmaLength;
   if (!info.last) return packet.payload.size() == qp.mtu;
   if (packet.payload.size() > qp.mtu) return false;
@@ -88,7 +87,7 @@ Verdict execute_write(Qp& qp, const Packet& packet) noexcept {
     // Looked up for every packet: the region may have been deregistered since the last one.
     std::byte* to = qp.domain.regions.find(&qp.pd_ref, r.write_rkey, r.write_address, length, IBV_ACCESS_REMOTE_WRITE);
     if (to == nullptr) return Verdict::kAccess;
-    place(to, packet.payload.data(), length);
+    if (!place(to, packet.payload.data(), length)) return Verdict::kOperation;
   }
   r.write_address += length;
   r.write_left -= static_cast<std::uint32_t>(length);
@@ -110,8 +109,9 @@ Verdict execute_send(Qp& qp, const Packet& packet) noexcept {
   const bool placed =
       for_each_piece(qp.domain.regions, &qp.pd_ref, qp.current.list(), r.received, packet.payload.size(),
                      IBV_ACCESS_LOCAL_WRITE, [&from](std::byte* to, std::size_t part) {
-                       place(to, from, part);
+                       const bool placed_part = place(to, from, part);
                        from += part;
+                       return placed_part;
                      });
   if (!placed) {
     fail_receive(qp, IBV_WC_LOC_PROT_ERR);
@@ -121,13 +121,17 @@ Verdict execute_send(Qp& qp, const Packet& packet) noexcept {
   return Verdict::kAccept;
 }
 
-void push_reply(Qp& qp, const Packet& packet) noexcept {
-  ReceiveState& r = qp.receive;
+std::uint32_t response_packets(const Qp& qp, const Reth& reth) noexcept {
+  return reth.length == 0 ? 1 : (reth.length - 1) / qp.mtu + 1;
+}
+
+void owe_responses(Qp& qp, const Packet& packet) noexcept {
   const Reth& reth = packet.reth;
-  const auto slot = (r.reply_head + r.reply_count++) % r.replies.size();
-  r.replies[slot] = {packet.bth.psn, reth.length == 0 ? 1 : (reth.length - 1) / qp.mtu + 1, 0, reth.address, reth.rkey,
-                     reth.length};
-  qp.domain.make_ready(qp);
+  push_reply(qp, {.first = packet.bth.psn,
+                  .packets = response_packets(qp, reth),
+                  .address = reth.address,
+                  .rkey = reth.rkey,
+                  .length = reth.length});
 }
 
 Verdict check_read(const Qp& qp, const Reth& reth) noexcept {
@@ -143,7 +147,7 @@ Verdict execute_read(Qp& qp, const Packet& packet) noexcept {
   // More READs than max_dest_rd_atomic are the requester's fault (9.7.4.1.6).
   if (qp.receive.reply_count == qp.receive.replies.size()) return Verdict::kInvalid;
   if (const Verdict verdict = check_read(qp, packet.reth); verdict != Verdict::kAccept) return verdict;
-  push_reply(qp, packet);
+  owe_responses(qp, packet);
   return Verdict::kAccept;
 }
 
@@ -154,6 +158,8 @@ Verdict execute(Qp& qp, const Packet& packet) noexcept {
       return execute_send(qp, packet);
     case PacketKind::kWrite:
       return execute_write(qp, packet);
+    case PacketKind::kAtomic:
+      return execute_atomic(qp, packet);
     default:
       return execute_read(qp, packet);
   }
@@ -164,8 +170,8 @@ void accept(Qp& qp, const Packet& packet) noexcept {
   const OpcodeInfo& info = *packet.info;
   r.gap_reported = false;
   r.message = info.last ? PacketKind::kNone : info.kind;
-  const bool read = info.kind == PacketKind::kRead;
-  r.expected = packet.bth.psn + (read ? std::max(1U, (packet.reth.length + qp.mtu - 1) / qp.mtu) : 1);
+  const bool answered = info.kind == PacketKind::kRead || info.kind == PacketKind::kAtomic;
+  r.expected = packet.bth.psn + (info.kind == PacketKind::kRead ? response_packets(qp, packet.reth) : 1);
   if (info.last) {
     r.msn = (r.msn + 1) & Psn::kMask;
     qp.domain.counters.rdma_recvs.add();
@@ -174,8 +180,8 @@ void accept(Qp& qp, const Packet& packet) noexcept {
     complete_receive(qp, packet, r.received);
     if (qp.current_state() == IBV_QPS_ERR) return;  // the completion queue overflowed
   }
-  if (read) {
-    // The responses acknowledge the READ and all before it.
+  if (answered) {
+    // The responses acknowledge the request and all before it.
     if (r.ack_due && is_nak(r.ack_syndrome)) r.ack_due = false;
   } else if (packet.bth.ack_request || (r.ack_due && is_nak(r.ack_syndrome))) {
     // A NAK not yet sent is overtaken: what it missed has come.
@@ -204,25 +210,22 @@ void refuse(Qp& qp, const Packet& packet, Verdict verdict) noexcept {
   }
 }
 
-// IBTA 9.7.5.1.4: a SEND or WRITE seen before is acknowledged again, a READ is executed again.
+// IBTA 9.7.5.1.4: a SEND or WRITE seen before is acknowledged again, a READ is executed again, of an atomic the result
+// is repeated.
 void on_duplicate(Qp& qp, const Packet& packet) noexcept {
   ReceiveState& r = qp.receive;
   qp.domain.counters.duplicate_request.add();
+  if (packet.info->kind == PacketKind::kAtomic) return repeat_atomic(qp, packet);
   if (packet.info->kind != PacketKind::kRead) {
     if (r.ack_due && is_nak(r.ack_syndrome)) return;  // says as much, and more
     return owe_ack(qp, r.expected - 1);
   }
-  const std::uint32_t packets = packet.reth.length == 0 ? 1 : (packet.reth.length - 1) / qp.mtu + 1;
-  if (r.expected.before(packet.bth.psn + packets) || check_read(qp, packet.reth) != Verdict::kAccept) {
+  if (r.expected.before(packet.bth.psn + response_packets(qp, packet.reth)) ||
+      check_read(qp, packet.reth) != Verdict::kAccept) {
     return qp.domain.counters.drop_bogus.add();  // it is no repetition of what was asked before
   }
-  // The requester went back: what it asked for from here on it will ask for again.
-  while (r.reply_count > 0) {
-    const auto newest = (r.reply_head + r.reply_count - 1) % r.replies.size();
-    if (r.replies[newest].first.before(packet.bth.psn)) break;
-    --r.reply_count;
-  }
-  if (r.reply_count < r.replies.size()) push_reply(qp, packet);
+  drop_replies_from(qp, packet.bth.psn);
+  if (r.reply_count < r.replies.size()) owe_responses(qp, packet);
 }
 
 }  // namespace

@@ -5,6 +5,8 @@
 #include "verbs/soft/domain.h"
 #include "verbs/soft/qp.h"
 #include "verbs/soft/responder.h"
+#include "verbs/soft/responder_verdict.h"
+#include "verbs/soft/wire/bytes.h"
 
 namespace fairlead::soft::responder {
 namespace {
@@ -18,8 +20,19 @@ void put_bth(Qp& qp, std::byte* header, Opcode opcode, std::size_t payload, Psn 
   bth.encode(header);
 }
 
-// False when the region is gone.
-bool send_response(Qp& qp, ReadReply& reply) noexcept {
+void send_result(Qp& qp, ReadReply& reply) noexcept {
+  const std::size_t header_bytes = Bth::kBytes + Aeth::kBytes + kAtomicAckBytes;
+  TxBatch& batch = qp.domain.batch(*qp.port, 0);
+  std::byte* header = batch.begin(qp.route, header_bytes, 0);
+  put_bth(qp, header, Opcode::kAtomicAcknowledge, 0, reply.first);
+  Aeth{static_cast<std::uint8_t>(Syndrome::kAck), qp.receive.msn}.encode(header + Bth::kBytes);
+  store64(header + Bth::kBytes + Aeth::kBytes, reply.original);
+  batch.finish(0);
+  ++reply.next;
+}
+
+// One packet of the answer to a READ. kAccess when the region is gone, kOperation when its memory is.
+Verdict send_response(Qp& qp, ReadReply& reply) noexcept {
   const bool first = reply.next == 0;
   const bool last = reply.next + 1 == reply.packets;
   const Opcode opcode = first && last ? Opcode::kReadResponseOnly
@@ -32,17 +45,20 @@ bool send_response(Qp& qp, ReadReply& reply) noexcept {
   const std::byte* from = nullptr;
   if (length != 0) {
     from = qp.domain.regions.find(&qp.pd_ref, reply.rkey, reply.address + offset, length, IBV_ACCESS_REMOTE_READ);
-    if (from == nullptr) return false;
+    if (from == nullptr) return Verdict::kAccess;
   }
   TxBatch& batch = qp.domain.batch(*qp.port, 1);
   std::byte* header = batch.begin(qp.route, info.header_bytes, length);
   put_bth(qp, header, opcode, length, reply.first + reply.next);
   if (info.aeth) Aeth{static_cast<std::uint8_t>(Syndrome::kAck), qp.receive.msn}.encode(header + Bth::kBytes);
-  batch.payload(from, length);
+  if (!batch.payload(from, length)) {
+    batch.abandon();
+    return Verdict::kOperation;
+  }
   batch.finish(-length & 3);
   count_sent(qp, info.header_bytes + length + (-length & 3) + kIcrcBytes);
   ++reply.next;
-  return true;
+  return Verdict::kAccept;
 }
 
 void send_answer(Qp& qp) noexcept {
@@ -68,6 +84,21 @@ void owe_answer(Qp& qp, Psn psn, std::uint8_t syndrome) noexcept {
 
 void owe_ack(Qp& qp, Psn psn) noexcept { owe_answer(qp, psn, static_cast<std::uint8_t>(Syndrome::kAck)); }
 
+void push_reply(Qp& qp, const ReadReply& reply) noexcept {
+  ReceiveState& r = qp.receive;
+  r.replies[(r.reply_head + r.reply_count++) % r.replies.size()] = reply;
+  qp.domain.make_ready(qp);
+}
+
+void drop_replies_from(Qp& qp, Psn psn) noexcept {
+  ReceiveState& r = qp.receive;
+  while (r.reply_count > 0) {
+    const auto newest = (r.reply_head + r.reply_count - 1) % r.replies.size();
+    if (r.replies[newest].first.before(psn)) return;
+    --r.reply_count;
+  }
+}
+
 void die(Qp& qp, Psn psn, Syndrome syndrome) noexcept {
   owe_answer(qp, psn, static_cast<std::uint8_t>(syndrome));
   qp.receive.dying = true;
@@ -78,9 +109,12 @@ bool run(Qp& qp, unsigned quota) noexcept {
   while (r.reply_count > 0 && quota > 0) {
     if (!may_send_now(qp)) return false;
     ReadReply& reply = r.replies[r.reply_head];
-    if (!send_response(qp, reply)) {
+    if (reply.atomic) {
+      send_result(qp, reply);
+    } else if (const Verdict verdict = send_response(qp, reply); verdict != Verdict::kAccept) {
       r.reply_count = 0;
-      die(qp, reply.first + reply.next, Syndrome::kNakRemoteAccess);
+      die(qp, reply.first + reply.next,
+          verdict == Verdict::kAccess ? Syndrome::kNakRemoteAccess : Syndrome::kNakRemoteOperation);
       break;
     }
     --quota;

@@ -1,7 +1,7 @@
-// The answers a responder owes its requester: acknowledgements, refusals, READ responses.
+// The answers a responder owes its requester: acknowledgements, refusals, responses to READs and atomics.
 //
 // At most one acknowledgement is owed at a time; a later one replaces it, as it says all that the earlier one did.
-// Used by responder.cc alone; responder::run() sends what is owed. Source: IBTA volume 1, 9.7.5.
+// Used by the responder's files alone; responder::run() sends what is owed. Source: IBTA volume 1, 9.7.5.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,8 @@
 
 namespace fairlead::soft {
 class Qp;
-}
+struct ReadReply;
+}  // namespace fairlead::soft
 
 namespace fairlead::soft::responder {
 
@@ -19,7 +20,11 @@ namespace fairlead::soft::responder {
 void owe_answer(Qp& qp, Psn psn, std::uint8_t syndrome) noexcept;
 void owe_ack(Qp& qp, Psn psn) noexcept;
 
-/// A refusal of the packet at `psn` that ends the queue pair: sent after the READs before it, then ERR.
+/// Queues a READ or an atomic to be answered; there is room.
+void push_reply(Qp& qp, const ReadReply& reply) noexcept;
+/// The requester went back to this PSN: what it asked for from there on it will ask for again.
+void drop_replies_from(Qp& qp, Psn psn) noexcept;
+/// A refusal of the packet at `psn` that ends the queue pair: sent after the answers before it, then ERR.
 void die(Qp& qp, Psn psn, Syndrome syndrome) noexcept;
 
 }  // namespace fairlead::soft::responder

@@ -64,6 +64,8 @@ struct SendWqe {
   [[nodiscard]] bool is_atomic() const noexcept {
     return opcode == IBV_WR_ATOMIC_CMP_AND_SWP || opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
   }
+  /// Its responses, not an acknowledgement, complete it; max_rd_atomic bounds how many of these are in flight.
+  [[nodiscard]] bool is_answered() const noexcept { return is_read() || is_atomic(); }
   [[nodiscard]] bool has_immediate() const noexcept {
     return opcode == IBV_WR_SEND_WITH_IMM || opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
   }

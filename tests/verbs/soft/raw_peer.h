@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "tests/verbs/soft/endpoint.h"
+#include "verbs/soft/wire/bytes.h"
 #include "verbs/soft/wire/icrc.h"
 #include "verbs/soft/wire/packet.h"
 
@@ -17,6 +18,7 @@ struct Seen {
   std::uint32_t qpn = 0;
   Reth reth;
   Aeth aeth;
+  std::uint64_t original = 0;
   std::uint32_t immediate = 0;
   std::vector<std::byte> payload;
 };
@@ -29,6 +31,8 @@ struct Forged {
   Reth reth = {};
   Aeth aeth{0x1f, 0};
   std::uint32_t immediate = 0;
+  AtomicEth atomic = {};
+  std::uint32_t invalidate_rkey = 0;
   bool ack_request = true;
   bool solicited = false;
   std::optional<std::uint32_t> qpn = {};
@@ -74,6 +78,9 @@ class RawPeer {
       header += Aeth::kBytes;
     }
     if (info.immediate) std::memcpy(header, &packet.immediate, kImmediateBytes);
+    if (info.invalidate) store32(header, packet.invalidate_rkey);
+    if (info.kind == PacketKind::kAtomic) packet.atomic.encode(header);
+    if (info.kind == PacketKind::kAtomicAck) store64(header, packet.atomic.compare);
     batch.payload(packet.payload.data(), packet.payload.size());
     batch.finish(-packet.payload.size() & 3);
     port->tx_burst(batch);
@@ -98,6 +105,7 @@ class RawPeer {
                        packet.bth.dest_qpn,
                        packet.reth,
                        packet.aeth,
+                       packet.original,
                        packet.immediate,
                        {packet.payload.begin(), packet.payload.end()}});
       }

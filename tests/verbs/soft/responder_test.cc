@@ -161,7 +161,7 @@ TEST(ResponderOpcodes, OutOfSequenceOrOfWrongLengthAreInvalid) {
   refused({{.opcode = Opcode::kSendFirst, .payload = full}, {.opcode = Opcode::kSendLast}});
   refused({{.opcode = Opcode::kWriteFirst, .payload = full, .reth = {0, 0, 1024}}});
   refused({{.opcode = Opcode::kReadRequest, .payload = small, .reth = {0, 0, 8}}});
-  refused({{.opcode = Opcode::kCompareSwap}});
+  refused({{.opcode = Opcode::kCompareSwap, .payload = small}});
   refused({{.opcode = Opcode::kSendOnlyInvalidate, .payload = small}});
 }
 

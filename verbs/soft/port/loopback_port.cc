@@ -34,12 +34,8 @@ void LoopbackPort::tx_burst(TxBatch& batch) noexcept {
     const iovec* iovs = batch.iovs(packet);
     store_icrc(packet.icrc, icrc_of(packet, iovs, next_id_ == 0 ? std::uint16_t{0} : next_id_++));
     Frame frame{{}, address_, packet.route->source_port};
-    frame.bytes.reserve(packet.size);
-    for (std::size_t k = 0; k < packet.iovs; ++k) {
-      const auto* bytes = static_cast<const std::byte*>(iovs[k].iov_base);
-      frame.bytes.insert(frame.bytes.end(), bytes, bytes + iovs[k].iov_len);
-    }
-    out_->push_back(std::move(frame));
+    frame.bytes.resize(packet.size);
+    if (gather(packet, iovs, frame.bytes.data())) out_->push_back(std::move(frame));
   }
   batch.clear();
 }

@@ -30,6 +30,11 @@ class PcapRecords {
   /// `nanoseconds` since 1970.
   void begin(std::uint64_t nanoseconds, std::size_t frame_bytes);
   void append(std::span<const std::byte> bytes) { bytes_.insert(bytes_.end(), bytes.begin(), bytes.end()); }
+  /// Room for so many bytes more.
+  [[nodiscard]] std::span<std::byte> extend(std::size_t count) {
+    bytes_.resize(bytes_.size() + count);
+    return last(count);
+  }
   /// The last `count` bytes that were appended.
   [[nodiscard]] std::span<std::byte> last(std::size_t count) { return std::span(bytes_).last(count); }
   [[nodiscard]] std::span<const std::byte> bytes() const noexcept { return bytes_; }

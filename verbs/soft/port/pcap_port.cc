@@ -84,9 +84,7 @@ void PcapPort::tx_burst(TxBatch& batch) noexcept {
     const iovec* iovs = batch.iovs(packet);
     begin_frame(records_, time, {route.source, route.destination, route.source_port, kRoceUdpPort, 0, packet.size},
                 route.traffic_class, route.hop_limit != 0 ? route.hop_limit : kDefaultHopLimit);
-    for (std::size_t k = 0; k < packet.iovs; ++k) {
-      records_.append({static_cast<const std::byte*>(iovs[k].iov_base), iovs[k].iov_len});
-    }
+    if (!gather(packet, iovs, records_.extend(packet.size).data())) continue;  // it will not leave; zeroes stand for it
     store_icrc(records_.last(kIcrcBytes).data(), icrc_of(packet, iovs, 0));
   }
   file_.write(records_);

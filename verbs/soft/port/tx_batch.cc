@@ -7,6 +7,15 @@
 
 namespace fairlead::soft {
 
+bool gather(const TxPacket& packet, const iovec* iovs, std::byte* to) noexcept {
+  for (std::size_t i = 0; i < packet.iovs; ++i) {
+    const auto* from = static_cast<const std::byte*>(iovs[i].iov_base);
+    if (!guarded_copy(to, from, iovs[i].iov_len, from)) return false;
+    to += iovs[i].iov_len;
+  }
+  return true;
+}
+
 std::uint32_t icrc_of(const TxPacket& packet, const iovec* iovs, std::uint16_t ipv4_id) noexcept {
   const UdpFrame frame{
       packet.route->source, packet.route->destination, packet.route->source_port, kRoceUdpPort, ipv4_id, packet.size};
@@ -16,7 +25,14 @@ std::uint32_t icrc_of(const TxPacket& packet, const iovec* iovs, std::uint16_t i
   std::size_t skip = Bth::kBytes;
   for (std::size_t i = 0; i < packet.iovs && left > 0; ++i) {
     const std::size_t length = std::min(iovs[i].iov_len - skip, left);
-    crc = crc32({static_cast<const std::byte*>(iovs[i].iov_base) + skip, length}, crc);
+    const auto* bytes = static_cast<const std::byte*>(iovs[i].iov_base) + skip;
+    const auto proceed = [&crc, bytes, length] { crc = crc32({bytes, length}, crc); };
+    const bool payload = i > 0;
+    if (!payload) {
+      proceed();
+    } else if (!attempt(bytes, length, proceed)) {
+      return 0;  // the system refuses to send such a packet, and a wrong ICRC loses it where it does not
+    }
     left -= length;
     skip = 0;
   }

@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <cstring>
 
+#include "verbs/soft/guarded.h"
 #include "verbs/soft/wire/gid.h"
 #include "verbs/soft/wire/headers.h"
 
@@ -77,17 +78,20 @@ class TxBatch {
     return header;
   }
 
-  void payload(const std::byte* bytes, std::size_t length) noexcept {
-    if (length == 0) return;
+  /// False when the memory is gone; the packet must be abandoned then. (If it goes later, the packet is lost.)
+  bool payload(const std::byte* bytes, std::size_t length) noexcept {
+    if (length == 0) return true;
     TxPacket& packet = packets_[count_];
     packet.size += static_cast<std::uint32_t>(length);
     if (copying_) {
-      std::memcpy(fill_, bytes, length);
+      if (!guarded_copy(fill_, bytes, length, bytes)) return false;
       fill_ += length;
       iovs_[packet.first_iov].iov_len += length;
     } else {
+      if (!readable(bytes, length)) return false;
       add_iov(const_cast<std::byte*>(bytes), length);
     }
+    return true;
   }
 
   /// Adds padding and the place of the ICRC.
@@ -122,6 +126,9 @@ class TxBatch {
   std::array<iovec, kMaxIovs> iovs_;
   std::array<std::array<std::byte, kHeaderBytes + kCopyBytes + 8>, kMaxPackets> buffers_;
 };
+
+/// Copies the packet's bytes, packet.size of them. False when payload that it refers to is gone.
+[[nodiscard]] bool gather(const TxPacket& packet, const iovec* iovs, std::byte* to) noexcept;
 
 /// The ICRC of a packet of the batch that leaves with this IPv4 id.
 [[nodiscard]] std::uint32_t icrc_of(const TxPacket& packet, const iovec* iovs, std::uint16_t ipv4_id) noexcept;

@@ -50,6 +50,17 @@ void Reth::encode(std::byte* to) const noexcept {
 
 Reth Reth::decode(const std::byte* from) noexcept { return {load64(from), load32(from + 8), load32(from + 12)}; }
 
+void AtomicEth::encode(std::byte* to) const noexcept {
+  store64(to, address);
+  store32(to + 8, rkey);
+  store64(to + 12, swap_or_add);
+  store64(to + 20, compare);
+}
+
+AtomicEth AtomicEth::decode(const std::byte* from) noexcept {
+  return {load64(from), load32(from + 8), load64(from + 12), load64(from + 20)};
+}
+
 void Aeth::encode(std::byte* to) const noexcept { store32(to, std::uint32_t{syndrome} << 24 | (msn & 0xffffff)); }
 
 Aeth Aeth::decode(const std::byte* from) noexcept {

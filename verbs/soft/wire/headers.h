@@ -1,7 +1,8 @@
-// The transport headers of RoCE v2 as values, and their codec: BTH, DETH, RETH, AETH.
+// The transport headers of RoCE v2 as values, and their codec: BTH, DETH, RETH, AETH, AtomicETH.
 //
 // Values are in host byte order; bytes on the wire are big-endian. encode writes exactly kBytes, decode reads them.
-// Source: IBTA volume 1, 9.2 (BTH), 9.3.2 (DETH), 9.3.3 (RETH), 9.3.5 and 9.7.5.2.2 (AETH syndromes).
+// Source: IBTA volume 1, 9.2 (BTH), 9.3.2 (DETH), 9.3.3 (RETH), 9.3.4 (AtomicETH), 9.3.5 and 9.7.5.2.2 (AETH
+// syndromes), 9.3.5.3 (AtomicAckETH), 9.3.7 (IETH).
 #pragma once
 
 #include <cstddef>
@@ -15,6 +16,8 @@ namespace fairlead::soft {
 inline constexpr std::uint16_t kRoceUdpPort = 4791;
 inline constexpr std::uint16_t kDefaultPKey = 0xffff;
 inline constexpr std::size_t kImmediateBytes = 4;
+inline constexpr std::size_t kInvalidateBytes = 4;  // IETH: an rkey
+inline constexpr std::size_t kAtomicAckBytes = 8;   // AtomicAckETH: the value before
 inline constexpr std::size_t kIcrcBytes = 4;
 
 /// Base transport header.
@@ -55,6 +58,18 @@ struct Reth {
 
   void encode(std::byte* to) const noexcept;
   [[nodiscard]] static Reth decode(const std::byte* from) noexcept;
+};
+
+/// Atomic extended transport header: the remote word and the operands.
+struct AtomicEth {
+  static constexpr std::size_t kBytes = 28;
+  std::uint64_t address = 0;
+  std::uint32_t rkey = 0;
+  std::uint64_t swap_or_add = 0;
+  std::uint64_t compare = 0;
+
+  void encode(std::byte* to) const noexcept;
+  [[nodiscard]] static AtomicEth decode(const std::byte* from) noexcept;
 };
 
 /// The upper three bits of a syndrome, and the values the lower five take.

@@ -7,9 +7,6 @@
 namespace fairlead::soft {
 namespace {
 
-constexpr std::size_t kAtomicEthBytes = 28;
-constexpr std::size_t kIethBytes = 4;
-
 enum Headers : unsigned {
   kPlain = 0,
   kReth = 1,
@@ -26,9 +23,9 @@ constexpr OpcodeInfo make(PacketKind kind, bool first, bool last, unsigned heade
   if (headers & kReth) bytes += Reth::kBytes;
   if (headers & kAeth) bytes += Aeth::kBytes;
   if (headers & kImm) bytes += kImmediateBytes;
-  if (headers & kInv) bytes += kIethBytes;
-  if (headers & kAtomicEth) bytes += kAtomicEthBytes;
-  if (headers & kAtomicAckEth) bytes += 8;
+  if (headers & kInv) bytes += kInvalidateBytes;
+  if (headers & kAtomicEth) bytes += AtomicEth::kBytes;
+  if (headers & kAtomicAckEth) bytes += kAtomicAckBytes;
   if (headers & kDeth) bytes += Deth::kBytes;
   return {kind,
           service,

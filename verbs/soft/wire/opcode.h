@@ -67,7 +67,7 @@ struct OpcodeInfo {
   bool reth = false;
   bool aeth = false;
   bool immediate = false;
-  bool invalidate = false;  // IETH follows
+  bool invalidate = false;  // IETH follows; AtomicETH and AtomicAckETH go by the kind
   bool deth = false;
   std::uint8_t header_bytes = 0;  // BTH and what follows it
   bool request() const noexcept { return kind >= PacketKind::kSend && kind <= PacketKind::kAtomic; }

@@ -2,6 +2,8 @@
 
 #include <cstring>
 
+#include "verbs/soft/wire/bytes.h"
+
 namespace fairlead::soft {
 
 ParseError parse(std::span<const std::byte> bytes, Packet& packet) noexcept {
@@ -30,6 +32,9 @@ ParseError parse(std::span<const std::byte> bytes, Packet& packet) noexcept {
     at += Aeth::kBytes;
   }
   if (info.immediate) std::memcpy(&packet.immediate, at, kImmediateBytes);
+  if (info.invalidate) packet.invalidate_rkey = load32(at);
+  if (info.kind == PacketKind::kAtomic) packet.atomic = AtomicEth::decode(at);
+  if (info.kind == PacketKind::kAtomicAck) packet.original = load64(at);
   packet.payload = bytes.subspan(info.header_bytes, padded - packet.bth.pad);
   return ParseError::kNone;
 }

@@ -24,7 +24,10 @@ struct Packet {
   Deth deth;
   Reth reth;
   Aeth aeth;
-  std::uint32_t immediate = 0;         // network byte order, as verbs hands it on
+  AtomicEth atomic;
+  std::uint64_t original = 0;   // of an atomic acknowledgement: the word before
+  std::uint32_t immediate = 0;  // network byte order, as verbs hands it on
+  std::uint32_t invalidate_rkey = 0;
   std::span<const std::byte> payload;  // without padding
 };
 

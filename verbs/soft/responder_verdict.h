@@ -1,0 +1,9 @@
+// What a responder does with a request that came in order.
+#pragma once
+
+namespace fairlead::soft::responder {
+
+/// Go on, ask again later, or give up on the queue pair for one of three reasons.
+enum class Verdict { kAccept, kNotReady, kInvalid, kAccess, kOperation };
+
+}  // namespace fairlead::soft::responder

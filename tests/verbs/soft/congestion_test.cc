@@ -1,6 +1,6 @@
 // Congestion control on the device's own code: several senders, one bottleneck that marks, a clock that the test moves.
-#include "tests/verbs/soft/bottleneck.h"
 #include "tests/verbs/soft/simulation.h"
+#include "tests/verbs/soft/switch.h"
 #include "verbs/soft/objects.h"
 
 namespace fairlead::soft::test {

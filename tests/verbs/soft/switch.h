@@ -1,5 +1,5 @@
-// Devices around one switch whose port to the last device is the bottleneck: it queues, marks and drops. On a clock
-// that only the test moves.
+// Devices around one switch, each of whose ports is a bottleneck: it queues, marks and drops. On a clock that only the
+// test moves.
 //
 // Marking is RED's as DCQCN uses it: none below kmin bytes, up to `pmax` at kmax, all above.
 #pragma once
@@ -14,7 +14,7 @@
 namespace fairlead::soft::test {
 
 struct SwitchConfig {
-  double rate = 40e9;  // bits per second, of the bottleneck
+  double rate = 40e9;  // bits per second, of each port
   Nanos delay = 5 * kMicrosecond;
   std::size_t kmin = 5'000;
   std::size_t kmax = 200'000;
@@ -26,18 +26,16 @@ struct SwitchConfig {
 class Switch {
  public:
   Switch(const Clock& clock, const SwitchConfig& config, std::size_t ports)
-      : clock_(clock), config_(config), random_(config.seed), delivered_(ports) {}
+      : clock_(clock), config_(config), random_(config.seed), outputs_(ports) {}
 
   [[nodiscard]] static Gid address_of(std::size_t port) {
     return Gid::from_ipv4(0x0a000001 + static_cast<std::uint32_t>(port));
   }
   std::unique_ptr<PacketPort> port(std::size_t index);
 
-  /// Bytes that wait at the bottleneck now, and the most that ever did since the last call of reset_most().
-  [[nodiscard]] std::size_t queued() const { return queued_; }
-  [[nodiscard]] std::size_t most_queued() const { return most_queued_; }
-  void reset_most() { most_queued_ = queued_; }
-  [[nodiscard]] std::uint64_t marked() const { return marked_; }
+  /// The most bytes that ever waited for the last port since the last call of reset_most().
+  [[nodiscard]] std::size_t most_queued() const { return outputs_.back().most_queued; }
+  void reset_most() { outputs_.back().most_queued = outputs_.back().queued; }
   [[nodiscard]] std::uint64_t dropped() const { return dropped_; }
 
  private:
@@ -45,55 +43,48 @@ class Switch {
   struct Frame {
     std::vector<std::byte> bytes;
     RxPacket packet;
-    std::size_t to = 0;
     Nanos due = 0;
   };
+  struct Output {
+    std::deque<Frame> frames;
+    std::deque<std::pair<Nanos, std::size_t>> leaving;  // when, bytes
+    Nanos free_at = 0;
+    std::size_t queued = 0;
+    std::size_t most_queued = 0;
+  };
 
-  void accept(Frame frame) {
-    const std::size_t last = delivered_.size() - 1;
+  void accept(Frame frame, std::size_t to) {
+    Output& output = outputs_.at(to);
     const std::size_t size = frame.bytes.size() + 46;
     const Nanos now = clock_.now();
-    if (frame.to != last) {
-      frame.due = now + config_.delay;
-      delivered_[frame.to].push_back(std::move(frame));
-      return;
+    while (!output.leaving.empty() && output.leaving.front().first <= now) {
+      output.queued -= output.leaving.front().second;
+      output.leaving.pop_front();
     }
-    drain(now);
-    if (queued_ + size > config_.buffer) {
+    if (output.queued + size > config_.buffer) {
       ++dropped_;
       return;
     }
-    if ((frame.packet.traffic_class & 3) != 0 && chance() < marking()) {
-      frame.packet.traffic_class |= 3;
-      ++marked_;
-    }
-    queued_ += size;
-    most_queued_ = std::max(most_queued_, queued_);
-    free_at_ = std::max(free_at_, now) + static_cast<Nanos>(static_cast<double>(size) * 8 / config_.rate * 1e9);
-    frame.due = free_at_ + config_.delay;
-    leaving_.push_back({free_at_, size});
-    delivered_[last].push_back(std::move(frame));
-  }
-  void drain(Nanos now) {
-    for (; !leaving_.empty() && leaving_.front().first <= now; leaving_.pop_front()) queued_ -= leaving_.front().second;
+    if ((frame.packet.traffic_class & 3) != 0 && chance() < marking(output.queued)) frame.packet.traffic_class |= 3;
+    output.queued += size;
+    output.most_queued = std::max(output.most_queued, output.queued);
+    const auto serialization = static_cast<Nanos>(static_cast<double>(size) * 8 / config_.rate * 1e9);
+    output.free_at = std::max(output.free_at, now) + serialization;
+    output.leaving.emplace_back(output.free_at, size);
+    frame.due = output.free_at + config_.delay;
+    output.frames.push_back(std::move(frame));
   }
   double chance() { return static_cast<double>(random_() >> 11) * 0x1p-53; }
-  [[nodiscard]] double marking() const {
-    if (queued_ <= config_.kmin) return 0;
-    if (queued_ > config_.kmax) return 1;
-    return config_.pmax * static_cast<double>(queued_ - config_.kmin) /
-           static_cast<double>(config_.kmax - config_.kmin);
+  [[nodiscard]] double marking(std::size_t queued) const {
+    if (queued <= config_.kmin) return 0;
+    if (queued > config_.kmax) return 1;
+    return config_.pmax * static_cast<double>(queued - config_.kmin) / static_cast<double>(config_.kmax - config_.kmin);
   }
 
   const Clock& clock_;
   SwitchConfig config_;
   std::mt19937_64 random_;
-  std::vector<std::deque<Frame>> delivered_;
-  std::deque<std::pair<Nanos, std::size_t>> leaving_;  // when, bytes
-  Nanos free_at_ = 0;
-  std::size_t queued_ = 0;
-  std::size_t most_queued_ = 0;
-  std::uint64_t marked_ = 0;
+  std::vector<Output> outputs_;
   std::uint64_t dropped_ = 0;
 };
 
@@ -109,7 +100,7 @@ class SwitchPort final : public PacketPort {
     return {address_, destination, static_cast<std::uint16_t>(0xc000 | (flow & 0x3fff)), traffic_class, hop_limit, -1};
   }
   std::size_t rx_burst(std::span<RxPacket> packets, Nanos now) noexcept override {
-    auto& queue = switch_.delivered_[index_];
+    auto& queue = switch_.outputs_[index_].frames;
     handed_out_.clear();
     while (handed_out_.size() < packets.size() && !queue.empty() && queue.front().due <= now) {
       handed_out_.push_back(std::move(queue.front()));
@@ -132,8 +123,7 @@ class SwitchPort final : public PacketPort {
         frame.bytes.insert(frame.bytes.end(), bytes, bytes + iovs[k].iov_len);
       }
       frame.packet = {{}, address_, packet.route->source_port, 0, packet.route->traffic_class};
-      frame.to = packet.route->destination.ipv4() - Switch::address_of(0).ipv4();
-      switch_.accept(std::move(frame));
+      switch_.accept(std::move(frame), packet.route->destination.ipv4() - Switch::address_of(0).ipv4());
     }
     batch.clear();
   }

@@ -10,12 +10,6 @@ std::nullptr_t no(std::string_view verb) { return refuse(EOPNOTSUPP, fmt::format
 
 }  // namespace
 
-// api_device.cc
-int query_device_ex(ibv_context*, const ibv_query_device_ex_input*, ibv_device_attr_ex*, std::size_t) {
-  return absent("ibv_query_device_ex");
-}
-int query_rt_values(ibv_context*, ibv_values_ex*) { return absent("ibv_query_rt_values_ex"); }
-
 // api_memory.cc
 ibv_mr* reg_mr_iova(ibv_pd*, void*, std::size_t, std::uint64_t, int) { return no("ibv_reg_mr_iova"); }
 int rereg_mr(ibv_mr*, int, ibv_pd*, void*, std::size_t, int) {
@@ -27,11 +21,6 @@ ibv_mw* alloc_mw(ibv_pd*, ibv_mw_type) { return no("ibv_alloc_mw"); }
 int dealloc_mw(ibv_mw*) { return absent("ibv_dealloc_mw"); }
 int bind_mw(ibv_qp*, ibv_mw*, ibv_mw_bind*) { return absent("ibv_bind_mw"); }
 int advise_mr(ibv_pd*, ibv_advise_mr_advice, std::uint32_t, ibv_sge*, std::uint32_t) { return absent("ibv_advise_mr"); }
-
-// api_cq.cc
-ibv_cq_ex* create_cq_ex(ibv_context*, ibv_cq_init_attr_ex*) { return no("ibv_create_cq_ex"); }
-int resize_cq(ibv_cq*, int) { return absent("ibv_resize_cq"); }
-int modify_cq(ibv_cq*, ibv_modify_cq_attr*) { return absent("ibv_modify_cq"); }
 
 // api_srq.cc
 ibv_srq* create_srq(ibv_pd*, ibv_srq_init_attr*) { return no("ibv_create_srq"); }

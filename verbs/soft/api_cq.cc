@@ -1,9 +1,38 @@
 // Verbs on completion queues and channels.
 #include "verbs/soft/api.h"
+#include "verbs/soft/cq_ex.h"
 #include "verbs/soft/objects.h"
 #include "verbs/soft/refuse.h"
 
 namespace fairlead::soft::api {
+namespace {
+
+bool legal_size(std::string_view verb, std::int64_t cqe) {
+  if (cqe >= 1 && cqe <= kMaxCompletions) return true;
+  refuse(EINVAL, fmt::format("{}: {} entries; legal: 1..{}", verb, cqe, kMaxCompletions));
+  return false;
+}
+
+Cq* make_cq(ibv_context* context, std::int64_t cqe, void* user, ibv_comp_channel* channel, std::int64_t comp_vector,
+            const CqOptions& options) {
+  if (!legal_size("ibv_create_cq", cqe)) return nullptr;
+  if (comp_vector < 0 || comp_vector >= context->num_comp_vectors) {
+    return refuse(
+        EINVAL, fmt::format("ibv_create_cq: comp_vector {}; legal: 0..{}", comp_vector, context->num_comp_vectors - 1));
+  }
+  if (channel != nullptr && channel->context != context) {
+    return refuse(EINVAL, "ibv_create_cq: the channel belongs to another context");
+  }
+  Cq* cq = make_or_errno("ibv_create_cq", [&] {
+    return new Cq(impl(context), static_cast<int>(cqe), user, static_cast<CompChannel*>(channel), options);
+  });
+  if (cq == nullptr) return nullptr;
+  ++impl(context).objects;
+  if (channel != nullptr) __atomic_fetch_add(&channel->refcnt, 1, __ATOMIC_RELAXED);
+  return cq;
+}
+
+}  // namespace
 
 ibv_comp_channel* create_comp_channel(ibv_context* context) {
   CompChannel* channel = make_or_errno("ibv_create_comp_channel", [&] { return new CompChannel(context); });
@@ -19,19 +48,47 @@ int destroy_comp_channel(ibv_comp_channel* channel) {
 }
 
 ibv_cq* create_cq(ibv_context* context, int cqe, void* user, ibv_comp_channel* channel, int comp_vector) {
-  if (cqe < 1 || cqe > kMaxCompletions) {
-    return refuse(EINVAL, fmt::format("ibv_create_cq: {} entries; legal: 1..{}", cqe, kMaxCompletions));
+  Cq* cq = make_cq(context, cqe, user, channel, comp_vector, {});
+  return cq != nullptr ? ibv_cq_ex_to_cq(cq) : nullptr;
+}
+
+ibv_cq_ex* create_cq_ex(ibv_context* context, ibv_cq_init_attr_ex* init) {
+  constexpr std::uint32_t kKnownFlags = IBV_CREATE_CQ_ATTR_SINGLE_THREADED | IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN;
+  constexpr std::uint32_t kKnownMask = IBV_CQ_INIT_ATTR_MASK_FLAGS | IBV_CQ_INIT_ATTR_MASK_PD;
+  const std::uint32_t flags = (init->comp_mask & IBV_CQ_INIT_ATTR_MASK_FLAGS) != 0 ? init->flags : 0;
+  if ((init->comp_mask & ~kKnownMask) != 0 || (flags & ~kKnownFlags) != 0) {
+    return refuse(EOPNOTSUPP, fmt::format("ibv_create_cq_ex: comp_mask {:#x}, flags {:#x}; known: {:#x}, {:#x}",
+                                          init->comp_mask, flags, kKnownMask, kKnownFlags));
   }
-  if (comp_vector < 0 || comp_vector >= context->num_comp_vectors) {
-    return refuse(
-        EINVAL, fmt::format("ibv_create_cq: comp_vector {}; legal: 0..{}", comp_vector, context->num_comp_vectors - 1));
+  if ((init->wc_flags & ~kSupportedWcFlags) != 0) {
+    return refuse(EOPNOTSUPP, fmt::format("ibv_create_cq_ex: wc_flags {:#x} are not supported (no VLANs, flow tags or "
+                                          "tag matching)",
+                                          init->wc_flags & ~kSupportedWcFlags));
   }
-  Cq* cq = make_or_errno("ibv_create_cq",
-                         [&] { return new Cq(impl(context), cqe, user, static_cast<CompChannel*>(channel)); });
-  if (cq == nullptr) return nullptr;
-  ++impl(context).objects;
-  if (channel != nullptr) __atomic_fetch_add(&channel->refcnt, 1, __ATOMIC_RELAXED);
-  return ibv_cq_ex_to_cq(cq);
+  const auto wants = [init](std::uint64_t flag) { return (init->wc_flags & flag) != 0; };
+  const CqOptions options{.timestamps = wants(IBV_WC_EX_WITH_COMPLETION_TIMESTAMP),
+                          .wallclock = wants(IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK),
+                          .single_threaded = (flags & IBV_CREATE_CQ_ATTR_SINGLE_THREADED) != 0,
+                          .ignore_overrun = (flags & IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN) != 0};
+  Cq* cq = make_cq(context, init->cqe, init->cq_context, init->channel, init->comp_vector, options);
+  if (cq != nullptr) set_poll_ops(*cq, init->wc_flags);
+  return cq;
+}
+
+int resize_cq(ibv_cq* base, int cqe) {
+  if (!legal_size("ibv_resize_cq", cqe)) return EINVAL;
+  Cq& cq = impl(base);
+  try {
+    const DomainLock lock(cq.device().domain());
+    if (cq.resize(cqe)) return 0;
+  } catch (const std::bad_alloc&) {
+    return refuse_with(ENOMEM, "ibv_resize_cq: out of memory");
+  }
+  return refuse_with(EINVAL, fmt::format("ibv_resize_cq: {} entries do not hold the completions that wait", cqe));
+}
+
+int modify_cq(ibv_cq*, ibv_modify_cq_attr*) {
+  return refuse_with(EOPNOTSUPP, "ibv_modify_cq: events are not moderated; one costs a write to an eventfd");
 }
 
 int destroy_cq(ibv_cq* base) {

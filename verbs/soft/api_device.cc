@@ -1,4 +1,7 @@
 // Verbs on an open device.
+#include <algorithm>
+#include <cstring>
+
 #include "verbs/soft/api.h"
 #include "verbs/soft/objects.h"
 #include "verbs/soft/refuse.h"
@@ -19,6 +22,23 @@ int close_device(ibv_context* context) {
 
 int query_device(ibv_context* context, ibv_device_attr* attr) {
   impl(context).describe(*attr);
+  return 0;
+}
+
+int query_device_ex(ibv_context* context, const ibv_query_device_ex_input* input, ibv_device_attr_ex* attr,
+                    std::size_t size) {
+  if (input != nullptr && input->comp_mask != 0) return EINVAL;
+  ibv_device_attr_ex all{};
+  impl(context).describe(all);
+  std::memcpy(attr, &all, std::min(size, sizeof(all)));  // the caller may know fewer attributes
+  return 0;
+}
+
+int query_rt_values(ibv_context* context, ibv_values_ex* values) {
+  if ((values->comp_mask & ~std::uint32_t{IBV_VALUES_MASK_RAW_CLOCK}) != 0) return EINVAL;
+  if (values->comp_mask == 0) return 0;
+  // In cycles of hca_core_clock, all in tv_nsec, as mlx5 has it.
+  values->raw_clock = {0, static_cast<long>(impl(context).domain().clock().now())};
   return 0;
 }
 

@@ -181,6 +181,16 @@ void Device::describe(ibv_device_attr& attr) const noexcept {
   attr.phys_port_cnt = 1;
 }
 
+void Device::describe(ibv_device_attr_ex& attr) const noexcept {
+  attr = {};
+  describe(attr.orig_attr);
+  attr.device_cap_flags_ex = attr.orig_attr.device_cap_flags;
+  attr.phys_port_cnt_ex = attr.orig_attr.phys_port_cnt;
+  if (profile_ != Profile::kFull) return;
+  attr.completion_timestamp_mask = ~std::uint64_t{0};
+  attr.hca_core_clock = 1'000'000;  // kHz: timestamps are nanoseconds
+}
+
 void Device::describe(ibv_port_attr& attr) const noexcept {
   attr = {};
   attr.state = IBV_PORT_ACTIVE;

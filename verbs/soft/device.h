@@ -59,6 +59,7 @@ class Device : public verbs_context {
   Result<PortSlot*> port_of_gid(std::uint32_t index);
 
   void describe(ibv_device_attr& attr) const noexcept;
+  void describe(ibv_device_attr_ex& attr) const noexcept;
   void describe(ibv_port_attr& attr) const noexcept;
 
  private:

@@ -79,6 +79,8 @@ class Domain {
   }
   [[nodiscard]] Nanos next_deadline() const noexcept;
   [[nodiscard]] Nanos now() const noexcept { return now_; }
+  /// What now() was read from when the lock was taken. Any thread.
+  [[nodiscard]] const Clock& clock() const noexcept { return clock_; }
   /// A batch with room for a packet of so many payload pieces.
   [[nodiscard]] TxBatch& batch(PortSlot& slot, std::size_t pieces) noexcept;
   /// Sends what the port's batch holds.

@@ -26,6 +26,8 @@ struct EndpointOptions {
   int access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
   int cqe = 1024;
   bool channel = false;
+  std::uint64_t wc_flags = 0;  // ibv_create_cq_wc_flags: then the completion queue is an extended one
+  std::uint32_t cq_flags = 0;  // ibv_create_cq_attr_flags
   int sq_sig_all = 0;
   std::uint32_t max_wr = 256;
   std::uint32_t max_inline = 0;
@@ -50,7 +52,8 @@ class Endpoint {
       : context(opened), buffer(options.buffer_bytes) {
     pd = api().alloc_pd(context);
     if (options.channel) channel = api().create_comp_channel(context);
-    cq = api().create_cq(context, options.cqe, this, channel, 0);
+    cq = options.wc_flags != 0 ? make_extended_cq(options) : api().create_cq(context, options.cqe, this, channel, 0);
+    EXPECT_NE(cq, nullptr);
     mr = api().reg_mr(pd, buffer.data(), buffer.size(), options.access);
     EXPECT_NE(mr, nullptr);
     qp = make_qp(options);
@@ -72,6 +75,18 @@ class Endpoint {
   }
   Endpoint(const Endpoint&) = delete;
   Endpoint& operator=(const Endpoint&) = delete;
+
+  ibv_cq* make_extended_cq(const EndpointOptions& options) {
+    ibv_cq_init_attr_ex init{};
+    init.cqe = static_cast<std::uint32_t>(options.cqe);
+    init.cq_context = this;
+    init.channel = channel;
+    init.wc_flags = options.wc_flags;
+    init.comp_mask = IBV_CQ_INIT_ATTR_MASK_FLAGS;
+    init.flags = options.cq_flags;
+    ibv_cq_ex* made = soft::api::create_cq_ex(context, &init);
+    return made != nullptr ? ibv_cq_ex_to_cq(made) : nullptr;
+  }
 
   ibv_qp* make_qp(const EndpointOptions& options) {
     ibv_qp_init_attr_ex init{};

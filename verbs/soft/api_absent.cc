@@ -22,18 +22,6 @@ int dealloc_mw(ibv_mw*) { return absent("ibv_dealloc_mw"); }
 int bind_mw(ibv_qp*, ibv_mw*, ibv_mw_bind*) { return absent("ibv_bind_mw"); }
 int advise_mr(ibv_pd*, ibv_advise_mr_advice, std::uint32_t, ibv_sge*, std::uint32_t) { return absent("ibv_advise_mr"); }
 
-// api_srq.cc
-ibv_srq* create_srq(ibv_pd*, ibv_srq_init_attr*) { return no("ibv_create_srq"); }
-ibv_srq* create_srq_ex(ibv_context*, ibv_srq_init_attr_ex*) { return no("ibv_create_srq_ex"); }
-int modify_srq(ibv_srq*, ibv_srq_attr*, int) { return absent("ibv_modify_srq"); }
-int query_srq(ibv_srq*, ibv_srq_attr*) { return absent("ibv_query_srq"); }
-int get_srq_num(ibv_srq*, std::uint32_t*) { return absent("ibv_get_srq_num"); }
-int destroy_srq(ibv_srq*) { return absent("ibv_destroy_srq"); }
-int post_srq_recv(ibv_srq*, ibv_recv_wr* wr, ibv_recv_wr** bad) {
-  *bad = wr;
-  return absent("ibv_post_srq_recv");
-}
-
 // api_ah.cc
 ibv_ah* create_ah(ibv_pd*, ibv_ah_attr*) { return no("ibv_create_ah"); }
 int init_ah_from_wc(ibv_context*, std::uint8_t, ibv_wc*, ibv_grh*, ibv_ah_attr*) {

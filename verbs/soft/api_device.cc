@@ -9,7 +9,21 @@
 namespace fairlead::soft::api {
 namespace {
 
-bool about_cq(const ibv_async_event& event) noexcept { return event.event_type == IBV_EVENT_CQ_ERR; }
+template <typename Object>
+void count_delivered(Object& object, std::uint32_t& count) noexcept {
+  ::pthread_mutex_lock(&object.mutex);
+  ++count;
+  ::pthread_mutex_unlock(&object.mutex);
+}
+
+// Wakes who waits to destroy the object.
+template <typename Object>
+void acknowledge(Object& object, std::uint32_t& count) noexcept {
+  ::pthread_mutex_lock(&object.mutex);
+  ++count;
+  ::pthread_cond_broadcast(&object.cond);
+  ::pthread_mutex_unlock(&object.mutex);
+}
 
 }  // namespace
 
@@ -74,28 +88,30 @@ int query_pkey(ibv_context*, std::uint8_t port, int index, std::uint16_t* pkey) 
 
 int get_async_event(ibv_context* context, ibv_async_event* event) {
   const auto count = [](const ibv_async_event& taken) {
-    if (about_cq(taken)) return impl(taken.element.cq).count_async_delivered();
-    ibv_qp* qp = taken.element.qp;
-    ::pthread_mutex_lock(&qp->mutex);
-    ++impl(qp).async_delivered;
-    ::pthread_mutex_unlock(&qp->mutex);
+    switch (subject_of(taken.event_type)) {
+      case AsyncSubject::kCq:
+        return impl(taken.element.cq).count_async_delivered();
+      case AsyncSubject::kQp:
+        return count_delivered(*taken.element.qp, impl(taken.element.qp).async_delivered);
+      case AsyncSubject::kSrq:
+        return count_delivered(*taken.element.srq, impl(taken.element.srq).async_delivered);
+      case AsyncSubject::kDevice:
+        return;
+    }
   };
   return impl(context).async_events().pop(*event, count) ? 0 : -1;
 }
 
 void ack_async_event(ibv_async_event* event) {
-  if (about_cq(*event)) {
-    ibv_cq* cq = event->element.cq;
-    ::pthread_mutex_lock(&cq->mutex);
-    ++cq->async_events_completed;
-    ::pthread_cond_broadcast(&cq->cond);
-    ::pthread_mutex_unlock(&cq->mutex);
-  } else {
-    ibv_qp* qp = event->element.qp;
-    ::pthread_mutex_lock(&qp->mutex);
-    ++qp->events_completed;
-    ::pthread_cond_broadcast(&qp->cond);
-    ::pthread_mutex_unlock(&qp->mutex);
+  switch (subject_of(event->event_type)) {
+    case AsyncSubject::kCq:
+      return acknowledge(*event->element.cq, event->element.cq->async_events_completed);
+    case AsyncSubject::kQp:
+      return acknowledge(*event->element.qp, event->element.qp->events_completed);
+    case AsyncSubject::kSrq:
+      return acknowledge(*event->element.srq, event->element.srq->events_completed);
+    case AsyncSubject::kDevice:
+      return;  // the device does not wait for them
   }
 }
 

@@ -39,7 +39,9 @@ ibv_qp* create_qp(ibv_pd* base, ibv_qp_init_attr* init) {
     return refuse(EOPNOTSUPP, fmt::format("ibv_create_qp: queue pair type {} is not supported; use RC",
                                           static_cast<int>(init->qp_type)));
   }
-  if (init->srq != nullptr) return refuse(EOPNOTSUPP, "ibv_create_qp: shared receive queues are not supported");
+  if (init->srq != nullptr && init->srq->context != base->context) {
+    return refuse(EINVAL, "ibv_create_qp: the shared receive queue is of another context");
+  }
   if (!legal_queues(base->context, *init) || !within_limits(device, *init)) return nullptr;
   Domain& domain = device.domain();
   Qp* qp = make_or_errno("ibv_create_qp", [&] {
@@ -108,7 +110,7 @@ int destroy_qp(ibv_qp* base) {
     qp.detach();
   }
   qp.device.async_events().remove_if([base](const ibv_async_event& event) {
-    return event.event_type != IBV_EVENT_CQ_ERR && event.element.qp == base;
+    return subject_of(event.event_type) == AsyncSubject::kQp && event.element.qp == base;
   });
   ::pthread_mutex_lock(&(base->mutex));
   while (base->events_completed != qp.async_delivered) ::pthread_cond_wait(&(base->cond), &(base->mutex));

@@ -148,7 +148,7 @@ void Cq::settle_events() {
   if (armed_.exchange(kUnarmed) != kUnarmed) device_.domain().count_armed(-1);
   if (channel_ != nullptr) channel_->queue.remove_if([this](ibv_cq* cq) { return cq == ibv_cq_ex_to_cq(this); });
   device_.async_events().remove_if([this](const ibv_async_event& event) {
-    return event.event_type == IBV_EVENT_CQ_ERR && event.element.cq == ibv_cq_ex_to_cq(this);
+    return subject_of(event.event_type) == AsyncSubject::kCq && event.element.cq == ibv_cq_ex_to_cq(this);
   });
   ::pthread_mutex_lock(&(ibv_cq_ex::mutex));
   while (comp_events_completed != delivered_ || async_events_completed != async_delivered_) {

@@ -48,6 +48,7 @@ class Device : public verbs_context {
   [[nodiscard]] Profile profile() const noexcept { return profile_; }
   /// Protection domains, completion queues and channels that live.
   std::atomic<int> objects{0};
+  std::uint32_t srqs_made = 0;  // under the domain's lock
   /// Before the first queue pair connects over the device's own address.
   void set_congestion(const std::optional<DcqcnConfig>& config) noexcept { gids_[1].port->congestion = config; }
   /// Starts the watcher if this device has one.

@@ -33,7 +33,7 @@ struct PortSlot {
   TxBatch batch;
   Window reads;  // what READs have asked for and not received
   std::unordered_map<Gid, std::unique_ptr<Window>, GidHash> peers;
-  Psn next_mad_psn;  // of QP1
+  Psn next_mad_psn;                       // of QP1
   std::optional<DcqcnConfig> congestion;  // what its queue pairs begin with
 };
 

@@ -29,6 +29,27 @@ bool EventQueue<Event>::wait_one() noexcept {
 template class EventQueue<ibv_cq*>;
 template class EventQueue<ibv_async_event>;
 
+AsyncSubject subject_of(ibv_event_type type) noexcept {
+  switch (type) {
+    case IBV_EVENT_CQ_ERR:
+      return AsyncSubject::kCq;
+    case IBV_EVENT_SRQ_ERR:
+    case IBV_EVENT_SRQ_LIMIT_REACHED:
+      return AsyncSubject::kSrq;
+    case IBV_EVENT_QP_FATAL:
+    case IBV_EVENT_QP_REQ_ERR:
+    case IBV_EVENT_QP_ACCESS_ERR:
+    case IBV_EVENT_COMM_EST:
+    case IBV_EVENT_SQ_DRAINED:
+    case IBV_EVENT_PATH_MIG:
+    case IBV_EVENT_PATH_MIG_ERR:
+    case IBV_EVENT_QP_LAST_WQE_REACHED:
+      return AsyncSubject::kQp;
+    default:
+      return AsyncSubject::kDevice;
+  }
+}
+
 CompChannel::CompChannel(ibv_context* owner) : ibv_comp_channel{owner, -1, 0} { fd = queue.fd(); }
 
 }  // namespace fairlead::soft

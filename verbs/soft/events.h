@@ -6,6 +6,7 @@
 
 #include <infiniband/verbs.h>
 
+#include <cstdint>
 #include <deque>
 #include <mutex>
 
@@ -53,6 +54,10 @@ struct CompChannel : ibv_comp_channel {
   explicit CompChannel(ibv_context* owner);
   EventQueue<ibv_cq*> queue;
 };
+
+/// What an asynchronous event is about, and so which member of its element is set.
+enum class AsyncSubject : std::uint8_t { kQp, kCq, kSrq, kDevice };
+[[nodiscard]] AsyncSubject subject_of(ibv_event_type type) noexcept;
 
 using AsyncQueue = EventQueue<ibv_async_event>;
 

@@ -6,6 +6,7 @@
 #include "verbs/soft/cq.h"
 #include "verbs/soft/device.h"
 #include "verbs/soft/qp.h"
+#include "verbs/soft/srq.h"
 
 namespace fairlead::soft {
 
@@ -22,6 +23,7 @@ namespace fairlead::soft {
 // ibv_cq_ex begins with the fields of ibv_cq, ibv_qp_ex with an ibv_qp.
 [[nodiscard]] inline Cq& impl(ibv_cq* cq) noexcept { return static_cast<Cq&>(*reinterpret_cast<ibv_cq_ex*>(cq)); }
 [[nodiscard]] inline Cq& impl(ibv_cq_ex* cq) noexcept { return static_cast<Cq&>(*cq); }
+[[nodiscard]] inline Srq& impl(ibv_srq* srq) noexcept { return static_cast<Srq&>(*srq); }
 [[nodiscard]] inline Qp& impl(ibv_qp* qp) noexcept { return static_cast<Qp&>(*reinterpret_cast<ibv_qp_ex*>(qp)); }
 [[nodiscard]] inline Qp& impl(ibv_qp_ex* qp) noexcept { return static_cast<Qp&>(*qp); }
 

@@ -51,6 +51,28 @@ void build(SendBuilder& builder, const ibv_send_wr& wr, ibv_qp_type type) noexce
   }
 }
 
+int post_receives(WorkQueue<RecvWqe>& queue, bool legal, ibv_recv_wr* wr, ibv_recv_wr** bad) {
+  const std::lock_guard lock(queue.mutex);
+  int error = 0;
+  std::uint32_t tail = queue.poster_tail();
+  for (; wr != nullptr; wr = wr->next) {
+    if (!legal || wr->num_sge < 0 || static_cast<std::uint32_t>(wr->num_sge) > queue.max_segments()) {
+      error = EINVAL;
+    } else if (queue.full(tail)) {
+      error = ENOMEM;
+    }
+    if (error != 0) break;
+    RecvWqe& wqe = queue.at(tail);
+    wqe = {wr->wr_id, 0, static_cast<std::uint32_t>(wr->num_sge)};
+    for (int i = 0; i < wr->num_sge; ++i) wqe.length += wr->sg_list[i].length;
+    std::copy_n(wr->sg_list, wqe.segments, queue.segments(tail).data());
+    ++tail;
+  }
+  queue.publish(tail);
+  if (error != 0) *bad = wr;
+  return error;
+}
+
 }  // namespace
 
 int post_send(ibv_qp* base, ibv_send_wr* wr, ibv_send_wr** bad) {
@@ -72,31 +94,16 @@ int post_send(ibv_qp* base, ibv_send_wr* wr, ibv_send_wr** bad) {
 
 int post_recv(ibv_qp* base, ibv_recv_wr* wr, ibv_recv_wr** bad) {
   Qp& qp = impl(base);
-  int error = 0;
-  {
-    const std::lock_guard lock(qp.rq.mutex);
-    std::uint32_t tail = qp.rq.poster_tail();
-    for (; wr != nullptr; wr = wr->next) {
-      if (qp.current_state() == IBV_QPS_RESET || wr->num_sge < 0 ||
-          static_cast<std::uint32_t>(wr->num_sge) > qp.rq.max_segments()) {
-        error = EINVAL;
-      } else if (qp.rq.full(tail)) {
-        error = ENOMEM;
-      }
-      if (error != 0) break;
-      RecvWqe& wqe = qp.rq.at(tail);
-      wqe = {wr->wr_id, 0, static_cast<std::uint32_t>(wr->num_sge)};
-      for (int i = 0; i < wr->num_sge; ++i) wqe.length += wr->sg_list[i].length;
-      std::copy_n(wr->sg_list, wqe.segments, qp.rq.segments(tail).data());
-      ++tail;
-    }
-    qp.rq.publish(tail);
-  }
-  if (error != 0) *bad = wr;
+  const bool legal = qp.current_state() != IBV_QPS_RESET && qp.srq == nullptr;
+  const int error = post_receives(qp.rq, legal, wr, bad);
   // Pairs with Qp::flush.
   std::atomic_thread_fence(std::memory_order_seq_cst);
   if (qp.current_state() == IBV_QPS_ERR) qp.domain.ring(qp);
   return error;
+}
+
+int post_srq_recv(ibv_srq* srq, ibv_recv_wr* wr, ibv_recv_wr** bad) {
+  return post_receives(impl(srq).queue, true, wr, bad);
 }
 
 }  // namespace fairlead::soft::api

@@ -33,9 +33,10 @@ Qp::Qp(Device& owner, Pd& protection, const ibv_qp_init_attr& init)
       pd_ref(protection),
       send_completions(impl(init.send_cq)),
       recv_completions(impl(init.recv_cq)),
+      srq(init.srq != nullptr ? &impl(init.srq) : nullptr),
       signal_all(init.sq_sig_all != 0),
       sq(init.cap.max_send_wr, std::max(1U, init.cap.max_send_sge), init.cap.max_inline_data),
-      rq(init.cap.max_recv_wr, std::max(1U, init.cap.max_recv_sge), 0) {
+      rq(srq != nullptr ? 0 : init.cap.max_recv_wr, std::max(1U, init.cap.max_recv_sge), 0) {
   qp_base.context = &owner.context;
   qp_base.qp_context = init.qp_context;
   qp_base.pd = &protection;
@@ -45,13 +46,16 @@ Qp::Qp(Device& owner, Pd& protection, const ibv_qp_init_attr& init)
   qp_base.qp_type = init.qp_type;
   ::pthread_mutex_init(&(qp_base.mutex), nullptr);
   ::pthread_cond_init(&(qp_base.cond), nullptr);
-  current.segments.resize(rq.max_segments());
+  qp_base.srq = init.srq;
+  current.segments.resize(srq != nullptr ? srq->queue.max_segments() : rq.max_segments());
+  if (srq != nullptr) ++srq->users;
   ++pd_ref.users;
   ++send_completions.users;
   ++recv_completions.users;
 }
 
 Qp::~Qp() {
+  if (srq != nullptr) --srq->users;
   --recv_completions.users;
   --send_completions.users;
   --pd_ref.users;
@@ -190,6 +194,7 @@ void Qp::query(ibv_qp_attr& out, ibv_qp_init_attr& init) {
   init.qp_context = qp_base.qp_context;
   init.send_cq = qp_base.send_cq;
   init.recv_cq = qp_base.recv_cq;
+  init.srq = qp_base.srq;
   init.cap = out.cap;
   init.qp_type = qp_base.qp_type;
   init.sq_sig_all = signal_all ? 1 : 0;
@@ -197,12 +202,9 @@ void Qp::query(ibv_qp_attr& out, ibv_qp_init_attr& init) {
 
 bool Qp::take_receive() noexcept {
   if (current.taken) return true;
+  if (srq != nullptr) return srq->take(current);
   if (rq.empty()) return false;
-  const std::uint32_t index = rq.head();
-  current.wqe = rq.at(index);
-  std::copy_n(rq.segments(index).data(), current.wqe.segments, current.segments.data());
-  current.taken = true;
-  rq.pop();
+  current.take(rq, pd_ref);
   return true;
 }
 
@@ -212,7 +214,8 @@ void Qp::release_windows() noexcept {
 }
 
 void Qp::enter_error() noexcept {
-  if (current_state() != IBV_QPS_ERR) {
+  const bool entered = current_state() != IBV_QPS_ERR;
+  if (entered) {
     set_state(IBV_QPS_ERR);
     release_windows();
     waiting.unlink();
@@ -223,6 +226,8 @@ void Qp::enter_error() noexcept {
     receive.dying = false;
   }
   flush();
+  // From here on it takes nothing from the shared queue (IBTA 10.3.1, 11.5.2).
+  if (entered && srq != nullptr) raise(IBV_EVENT_QP_LAST_WQE_REACHED);
 }
 
 void Qp::flush() noexcept {
@@ -240,7 +245,8 @@ void Qp::flush() noexcept {
   send.cursor = send.started = sq.head();
   send.cursor_packet = 0;
   completion.opcode = IBV_WC_RECV;
-  while (take_receive()) {
+  // What waits in a shared queue is for the others.
+  while (current.taken || (srq == nullptr && take_receive())) {
     completion.wr_id = current.wqe.id;
     current.taken = false;
     complete(recv_completions, completion, false);

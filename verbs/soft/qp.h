@@ -29,6 +29,7 @@ namespace fairlead::soft {
 class Cq;
 class Device;
 class Domain;
+class Srq;
 class Window;
 struct PortSlot;
 
@@ -106,14 +107,6 @@ struct ReceiveState {
   std::uint8_t exact_icrcs = 0;  // packets whose ICRC needed no inferred IPv4 id
 };
 
-/// The receive request that a message fills, taken from its queue with the message's first packet.
-struct CurrentReceive {
-  bool taken = false;
-  RecvWqe wqe;
-  std::vector<ibv_sge> segments;  // as many as a request of the queue may have
-  [[nodiscard]] std::span<const ibv_sge> list() const noexcept { return {segments.data(), wqe.segments}; }
-};
-
 class Qp : public ibv_qp_ex {
  public:
   /// Its number is the domain's to give.
@@ -154,6 +147,7 @@ class Qp : public ibv_qp_ex {
   Pd& pd_ref;  // whose memory its keys name
   Cq& send_completions;
   Cq& recv_completions;
+  Srq* const srq;  // where receive requests come from instead of rq, or null
   const bool signal_all;
   WorkQueue<SendWqe> sq;
   WorkQueue<RecvWqe> rq;

@@ -107,7 +107,7 @@ Verdict execute_send(Qp& qp, const Packet& packet) noexcept {
   }
   const std::byte* from = packet.payload.data();
   const bool placed =
-      for_each_piece(qp.domain.regions, &qp.pd_ref, qp.current.list(), r.received, packet.payload.size(),
+      for_each_piece(qp.domain.regions, qp.current.domain, qp.current.list(), r.received, packet.payload.size(),
                      IBV_ACCESS_LOCAL_WRITE, [&from](std::byte* to, std::size_t part) {
                        const bool placed_part = place(to, from, part);
                        from += part;

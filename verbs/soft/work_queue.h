@@ -6,6 +6,7 @@
 
 #include <infiniband/verbs.h>
 
+#include <algorithm>
 #include <atomic>
 #include <bit>
 #include <cstddef>
@@ -135,6 +136,18 @@ class WorkQueue {
   void pop() noexcept { head_.store(head() + 1, std::memory_order_release); }
   /// Forgets everything. Both locks held.
   void reset() noexcept { head_.store(tail()); }
+  /// To `entries` or more, which must hold what is queued. Not of a queue with inline bytes. Both locks held.
+  void resize(std::uint32_t entries) {
+    WorkQueue other(entries, max_segments_, 0);
+    for (std::uint32_t i = head(); i != tail(); ++i) {
+      other.at(i) = at(i);
+      std::ranges::copy(segments(i), other.segments(i).begin());
+    }
+    mask_ = other.mask_;
+    limit_ = other.limit_;
+    entries_.swap(other.entries_);
+    segments_.swap(other.segments_);
+  }
 
   std::mutex mutex;
 
@@ -148,6 +161,25 @@ class WorkQueue {
   std::vector<std::byte> inline_;
   alignas(64) std::atomic<std::uint32_t> head_{0};
   alignas(64) std::atomic<std::uint32_t> tail_{0};
+};
+
+/// The receive request that a message fills, taken from its queue with the message's first packet.
+struct CurrentReceive {
+  bool taken = false;
+  RecvWqe wqe;
+  const ibv_pd* domain = nullptr;  // of the memory that the segments name
+  std::vector<ibv_sge> segments;   // as many as a request of the queue may have
+  [[nodiscard]] std::span<const ibv_sge> list() const noexcept { return {segments.data(), wqe.segments}; }
+
+  /// From a queue that is not empty.
+  void take(WorkQueue<RecvWqe>& queue, const ibv_pd& protection) noexcept {
+    const std::uint32_t index = queue.head();
+    wqe = queue.at(index);
+    std::copy_n(queue.segments(index).data(), wqe.segments, segments.data());
+    domain = &protection;
+    taken = true;
+    queue.pop();
+  }
 };
 
 }  // namespace fairlead::soft

@@ -18,6 +18,7 @@ constexpr std::size_t kRxBurst = 16;  // acknowledgements leave at least this of
 constexpr unsigned kRxRounds = 16;    // bounds one progress()
 constexpr unsigned kPacketsPerTurn = 32;
 constexpr unsigned kTurns = 16;
+constexpr Nanos kMostHold = 20 * kMicrosecond;
 constexpr unsigned kIdlePollsToYield = 24;  // about 5 microseconds
 constexpr std::uint8_t kExactIcrcsToTrust = 2;
 constexpr std::uint16_t kMaxSegments = 64;
@@ -64,6 +65,7 @@ void Domain::unlock() noexcept {
 void Domain::poll() noexcept {
   polls_.fetch_add(1, std::memory_order_relaxed);
   if (!try_lock()) return;
+  polled_at_ = now_;
   idle_polls_ = progress() ? 0 : idle_polls_ + 1;
   const bool yields = idle_polls_ >= kIdlePollsToYield;
   unlock();
@@ -117,8 +119,29 @@ bool Domain::progress() noexcept {
     }
   }
   if (next_timer_ != 0 && now_ >= next_timer_) run_timers();
+  release_held();
   transmit();
   return busy;
+}
+
+void Domain::hold(Qp& qp) noexcept {
+  qp.receive.held_since = now_;
+  held_.push_back(qp.held);
+}
+
+void Domain::release_held() noexcept {
+  while (Qp* qp = held_.front()) {
+    if (now_ < qp->receive.held_since + kMostHold) break;
+    qp->receive.turns_answered = 0;  // it does not answer after all
+    qp->held.unlink();
+    make_ready(*qp);
+  }
+}
+
+void Domain::answer_held(Qp& qp) noexcept {
+  if (!qp.held.linked()) return;
+  qp.held.unlink();
+  responder::run(qp, 1);
 }
 
 PortSlot& Domain::add_port(std::unique_ptr<PacketPort> port) {
@@ -198,6 +221,10 @@ void Domain::set_deadline(Nanos at) noexcept {
 Nanos Domain::next_deadline() const noexcept {
   if (!ready_.empty()) return now_;
   Nanos next = next_timer_;
+  if (const Qp* held = held_.front()) {
+    const Nanos release = held->receive.held_since + kMostHold;
+    next = next == 0 ? release : std::min(next, release);
+  }
   for (const auto& slot : ports_) {
     const Nanos event = slot->port->next_event();
     if (event != 0 && (next == 0 || event < next)) next = event;
@@ -279,8 +306,9 @@ void Domain::transmit() noexcept {
   for (unsigned turn = 0; turn < kTurns; ++turn) {
     Qp* qp = ready_.pop_front();
     if (qp == nullptr) break;
-    const bool answers = responder::run(*qp, kPacketsPerTurn);
+    // Requests first: an acknowledgement that was held for one leaves behind it, in the same datagram.
     const bool requests = requester::run(*qp, kPacketsPerTurn);
+    const bool answers = responder::run(*qp, kPacketsPerTurn);
     if (answers || requests) make_ready(*qp);
   }
   for (const auto& slot : ports_) send_batch(*slot);

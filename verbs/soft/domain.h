@@ -69,6 +69,12 @@ class Domain {
   void remove(Qp& qp) noexcept;
   /// The queue pair may have something to send.
   void make_ready(Qp& qp) noexcept { ready_.push_back(qp.ready); }
+  /// The queue pair owes an acknowledgement that may wait a little for a message of its own to leave with. Only while
+  /// an application polls now and then: it is about to answer.
+  void hold(Qp& qp) noexcept;
+  [[nodiscard]] bool polled() const noexcept { return now_ < polled_at_ + kPollingMeans; }
+  /// Sends what the queue pair holds back; for one that is about to end.
+  void answer_held(Qp& qp) noexcept;
   void give_back(Window& window, std::size_t bytes) noexcept;
   /// There must be a progress() at this time.
   void set_deadline(Nanos at) noexcept;
@@ -102,6 +108,7 @@ class Domain {
   Counters& counters = counter_page.counters();
 
  private:
+  static constexpr Nanos kPollingMeans = 5 * kMillisecond;
   static constexpr std::uint32_t kMaxQueuePairs = 1U << 16;
 
   void take_doorbells() noexcept;
@@ -109,6 +116,7 @@ class Domain {
   [[nodiscard]] bool icrc_valid(Qp& qp, const PortSlot& slot, const RxPacket& raw) noexcept;
   [[nodiscard]] Qp* find(std::uint32_t number) const noexcept;
   void run_timers() noexcept;
+  void release_held() noexcept;
   void transmit() noexcept;
   void send_batch(PortSlot& slot) noexcept;
 
@@ -129,6 +137,8 @@ class Domain {
   std::vector<std::uint32_t> free_;
   std::size_t used_ = 0;
   QpList ready_;
+  QpList held_;          // oldest first
+  Nanos polled_at_ = 0;  // when an application's poll last advanced the domain
   TimerQueue timers_;
   unsigned idle_polls_ = 0;  // in a row
   Nanos now_ = 0;

@@ -216,6 +216,7 @@ void Qp::release_windows() noexcept {
 void Qp::enter_error() noexcept {
   const bool entered = current_state() != IBV_QPS_ERR;
   if (entered) {
+    domain.answer_held(*this);
     set_state(IBV_QPS_ERR);
     release_windows();
     waiting.unlink();
@@ -272,6 +273,7 @@ void Qp::raise(ibv_event_type type) noexcept {
 }
 
 void Qp::detach() noexcept {
+  domain.answer_held(*this);
   release_windows();
   ready.unlink();
   waiting.unlink();

@@ -94,6 +94,9 @@ struct ReceiveState {
   Psn last_ahead;              // the last PSN received past the gap
 
   bool ack_due = false;
+  bool unanswered = false;          // a message was received since the last one of our own began
+  std::uint8_t turns_answered = 0;  // messages in a row that were each answered by one of our own
+  Nanos held_since = 0;             // the acknowledgement, in Domain::hold
   Psn ack_psn;
   std::uint8_t ack_syndrome = 0;
   bool dying = false;              // ack_syndrome is fatal: sent once the READs before it are answered, then ERR
@@ -167,6 +170,7 @@ class Qp : public ibv_qp_ex {
   TimerEntry timer{this};                         // for the earliest of send.deadline and paced_until
   Nanos paced_until = 0;                          // its rate lets nothing leave before; 0: it does
   std::unique_ptr<CongestionControl> congestion;  // null: none
+  QpLink held{this};                              // owes an acknowledgement that waits for a message to go with
   std::atomic<bool> rung{false};                  // in the doorbell stack
   Qp* next_rung = nullptr;
   std::uint32_t async_delivered = 0;  // under ibv_qp::mutex

@@ -39,6 +39,7 @@ class QpList {
     head_.previous->next = &link;
     head_.previous = &link;
   }
+  [[nodiscard]] Qp* front() const noexcept { return empty() ? nullptr : head_.next->owner; }
   [[nodiscard]] Qp* pop_front() noexcept {
     if (empty()) return nullptr;
     QpLink* first = head_.next;

@@ -35,6 +35,11 @@ bool start(Qp& qp, SendWqe& wqe) noexcept {
   wqe.first = s.next_new;
   s.next_new = wqe.end();
   ++s.started;
+  // What the responder watches, to hold acknowledgements where messages go to and fro.
+  ReceiveState& r = qp.receive;
+  if (r.unanswered && r.turns_answered < kMostTurns) ++r.turns_answered;
+  r.unanswered = false;
+  qp.held.unlink();  // the acknowledgement leaves with it
   return true;
 }
 

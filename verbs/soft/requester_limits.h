@@ -9,6 +9,9 @@ namespace fairlead::soft {
 /// Bytes of one READ request; a multiple of every path MTU.
 inline constexpr std::uint32_t kReadPartBytes = 128 << 10;
 
+/// Messages to and fro, one each, after which the next is expected to be answered as well.
+inline constexpr std::uint8_t kMostTurns = 4;
+
 /// The packet after the last one of the part that `packet` belongs to, in a READ of `packets` response packets.
 [[nodiscard]] constexpr std::uint32_t read_part_end(std::uint32_t mtu, std::uint32_t packets,
                                                     std::uint32_t packet) noexcept {

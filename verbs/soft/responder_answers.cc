@@ -77,6 +77,7 @@ void owe_answer(Qp& qp, Psn psn, std::uint8_t syndrome) noexcept {
   ReceiveState& r = qp.receive;
   if (r.ack_due) qp.domain.counters.ack_deferred.add();
   r.ack_due = true;
+  qp.held.unlink();
   r.ack_psn = psn;
   r.ack_syndrome = syndrome;
   qp.domain.make_ready(qp);
@@ -97,6 +98,15 @@ void drop_replies_from(Qp& qp, Psn psn) noexcept {
     if (r.replies[newest].first.before(psn)) return;
     --r.reply_count;
   }
+}
+
+void hold_ack(Qp& qp, Psn psn) noexcept {
+  ReceiveState& r = qp.receive;
+  if (r.ack_due) return owe_ack(qp, psn);
+  r.ack_due = true;
+  r.ack_psn = psn;
+  r.ack_syndrome = static_cast<std::uint8_t>(Syndrome::kAck);
+  qp.domain.hold(qp);
 }
 
 void die(Qp& qp, Psn psn, Syndrome syndrome) noexcept {
@@ -124,7 +134,7 @@ bool run(Qp& qp, unsigned quota) noexcept {
     }
   }
   if (r.reply_count > 0) return true;
-  if (!r.ack_due) return false;
+  if (!r.ack_due || qp.held.linked()) return false;
   send_answer(qp);
   if (r.dying) {
     r.dying = false;

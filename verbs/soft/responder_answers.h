@@ -19,6 +19,8 @@ namespace fairlead::soft::responder {
 
 void owe_answer(Qp& qp, Psn psn, std::uint8_t syndrome) noexcept;
 void owe_ack(Qp& qp, Psn psn) noexcept;
+/// The same, but it need not leave before a message of our own does.
+void hold_ack(Qp& qp, Psn psn) noexcept;
 
 /// Queues a READ or an atomic to be answered; there is room.
 void push_reply(Qp& qp, const ReadReply& reply) noexcept;

@@ -26,6 +26,66 @@ TEST(ResponderWrite, PlacesTheBytesAndAcknowledges) {
   EXPECT_TRUE(peer.device->done.empty());
 }
 
+// A conversation: each WRITE of the peer is answered by one of the device's own.
+TEST(ResponderWrite, HoldsTheAcknowledgementForTheAnswer) {
+  RawPeer peer;
+  Psn own = peer.psn;
+  const auto ask = [&](unsigned turn) {
+    peer.send({.opcode = Opcode::kWriteOnly,
+               .psn = peer.psn + turn,
+               .payload = RawPeer::payload(8, turn),
+               .reth = peer.target(0, 8)});
+  };
+  const auto answer = [&] {
+    EXPECT_EQ(peer.device->post(IBV_WR_SEND, 0, 100, 8, nullptr, 0), 0);
+    const auto seen = peer.receive();
+    peer.send({.opcode = Opcode::kAcknowledge, .psn = own});
+    ++own;
+    return seen;
+  };
+  for (unsigned turn = 0; turn < 4; ++turn) {
+    ask(turn);
+    ASSERT_EQ(peer.receive().size(), 1U) << "an acknowledgement at once, in turn " << turn;
+    answer();
+  }
+  ask(4);
+  EXPECT_TRUE(peer.receive().empty());
+  const auto both = answer();
+  ASSERT_EQ(both.size(), 2U);
+  EXPECT_EQ(both[0].opcode, Opcode::kSendOnly);
+  EXPECT_EQ(both[1].opcode, Opcode::kAcknowledge);
+  EXPECT_EQ(both[1].psn, peer.psn + 4);
+
+  // It does not answer any more: the acknowledgement leaves all the same, and the next one at once.
+  ask(5);
+  EXPECT_TRUE(peer.receive().empty());
+  ASSERT_EQ(peer.receive_after(20 * kMicrosecond).size(), 1U);
+  ask(6);
+  EXPECT_EQ(peer.receive().size(), 1U);
+}
+
+TEST(ResponderWrite, AHeldAcknowledgementLeavesBeforeTheQueuePairDoes) {
+  RawPeer peer;
+  Psn own = peer.psn;
+  for (unsigned turn = 0; turn < 5; ++turn) {
+    peer.send({.opcode = Opcode::kWriteOnly,
+               .psn = peer.psn + turn,
+               .payload = RawPeer::payload(8, turn),
+               .reth = peer.target(0, 8)});
+    peer.receive();
+    if (turn == 4) break;
+    ASSERT_EQ(peer.device->post(IBV_WR_SEND, 0, 100, 8, nullptr, 0), 0);
+    peer.receive();
+    peer.send({.opcode = Opcode::kAcknowledge, .psn = own});
+    ++own;
+  }
+  ASSERT_EQ(peer.device->to_state(IBV_QPS_ERR), 0);
+  const auto seen = peer.receive();
+  ASSERT_EQ(seen.size(), 1U);
+  EXPECT_EQ(seen[0].opcode, Opcode::kAcknowledge);
+  EXPECT_EQ(seen[0].psn, peer.psn + 4);
+}
+
 struct BadWrite {
   const char* name;
   std::function<void(RawPeer&, Reth&)> spoil;

@@ -33,9 +33,4 @@ int destroy_ah(ibv_ah*) { return absent("ibv_destroy_ah"); }
 int attach_mcast(ibv_qp*, const ibv_gid*, std::uint16_t) { return absent("ibv_attach_mcast"); }
 int detach_mcast(ibv_qp*, const ibv_gid*, std::uint16_t) { return absent("ibv_detach_mcast"); }
 
-// api_domain.cc
-ibv_td* alloc_td(ibv_context*, ibv_td_init_attr*) { return no("ibv_alloc_td"); }
-int dealloc_td(ibv_td*) { return absent("ibv_dealloc_td"); }
-ibv_pd* alloc_parent_domain(ibv_context*, ibv_parent_domain_init_attr*) { return no("ibv_alloc_parent_domain"); }
-
 }  // namespace fairlead::soft::api

@@ -14,11 +14,10 @@ ibv_pd* alloc_pd(ibv_context* context) {
 
 int dealloc_pd(ibv_pd* base) {
   Pd* pd = &impl(base);
-  {
-    const DomainLock lock(impl(pd->context).domain());
-    if (pd->users != 0) return EBUSY;
-  }
-  --impl(pd->context).objects;
+  Device& device = impl(pd->context);
+  const DomainLock lock(device.domain());
+  if (pd->users != 0) return EBUSY;
+  --device.objects;
   delete pd;
   return 0;
 }

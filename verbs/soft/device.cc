@@ -167,7 +167,7 @@ void Device::describe(ibv_device_attr& attr) const noexcept {
   attr.hw_ver = 1;
   attr.max_qp = 1 << 16;
   attr.max_qp_wr = kMaxQueuePairWrs;
-  attr.device_cap_flags = IBV_DEVICE_CURR_QP_STATE_MOD | IBV_DEVICE_RC_RNR_NAK_GEN;
+  attr.device_cap_flags = IBV_DEVICE_CURR_QP_STATE_MOD | IBV_DEVICE_RC_RNR_NAK_GEN | IBV_DEVICE_SRQ_RESIZE;
   attr.max_sge = attr.max_sge_rd = kMaxSegments;
   attr.max_cq = 1 << 16;
   attr.max_cqe = kMaxCompletions;
@@ -176,6 +176,9 @@ void Device::describe(ibv_device_attr& attr) const noexcept {
   attr.max_qp_rd_atom = attr.max_qp_init_rd_atom = kMaxReads;
   attr.max_res_rd_atom = kMaxReads << 8;
   attr.atomic_cap = profile_ == Profile::kFull ? IBV_ATOMIC_GLOB : IBV_ATOMIC_NONE;
+  attr.max_srq = 1 << 16;
+  attr.max_srq_wr = kMaxQueuePairWrs;
+  attr.max_srq_sge = kMaxSegments;
   attr.max_pkeys = 1;
   attr.local_ca_ack_delay = 15;
   attr.phys_port_cnt = 1;

@@ -28,7 +28,7 @@ Mr* MrTable::add(Pd& pd, void* address, std::size_t length, unsigned access) {
   region->lkey = region->rkey = key;
   region->start = static_cast<std::byte*>(address);
   region->bytes = length;
-  region->domain = &pd;
+  region->domain = &pd.root();
   region->key = key;
   region->access = access;
   ++pd.users;

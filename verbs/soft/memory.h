@@ -18,9 +18,22 @@ namespace fairlead::soft {
 
 class Device;
 
+/// A protection domain, or a parent domain that stands for one. Created and destroyed under the domain's lock.
 struct Pd : ibv_pd {
-  explicit Pd(ibv_context* owner) : ibv_pd{owner, 0} {}
+  explicit Pd(ibv_context* owner, Pd* original = nullptr) : ibv_pd{owner, 0}, original_(original) {
+    if (original_ != nullptr) ++original_->users;
+  }
+  virtual ~Pd() {
+    if (original_ != nullptr) --original_->users;
+  }
+  Pd(const Pd&) = delete;
+  Pd& operator=(const Pd&) = delete;
+  /// Whose identity counts where memory is protected.
+  [[nodiscard]] Pd& root() noexcept { return original_ != nullptr ? *original_ : *this; }
   int users = 0;  // regions and queue pairs; under the domain's lock
+
+ private:
+  Pd* const original_;
 };
 
 /// What the checks rely on stands apart from the application's ibv_mr.

@@ -30,13 +30,14 @@ Qp::Qp(Device& owner, Pd& protection, const ibv_qp_init_attr& init)
     : ibv_qp_ex{},
       device(owner),
       domain(owner.domain()),
-      pd_ref(protection),
+      pd_ref(protection.root()),
       send_completions(impl(init.send_cq)),
       recv_completions(impl(init.recv_cq)),
       srq(init.srq != nullptr ? &impl(init.srq) : nullptr),
       signal_all(init.sq_sig_all != 0),
       sq(init.cap.max_send_wr, std::max(1U, init.cap.max_send_sge), init.cap.max_inline_data),
-      rq(srq != nullptr ? 0 : init.cap.max_recv_wr, std::max(1U, init.cap.max_recv_sge), 0) {
+      rq(srq != nullptr ? 0 : init.cap.max_recv_wr, std::max(1U, init.cap.max_recv_sge), 0),
+      owner_(protection) {
   qp_base.context = &owner.context;
   qp_base.qp_context = init.qp_context;
   qp_base.pd = &protection;
@@ -49,7 +50,7 @@ Qp::Qp(Device& owner, Pd& protection, const ibv_qp_init_attr& init)
   qp_base.srq = init.srq;
   current.segments.resize(srq != nullptr ? srq->queue.max_segments() : rq.max_segments());
   if (srq != nullptr) ++srq->users;
-  ++pd_ref.users;
+  ++owner_.users;
   ++send_completions.users;
   ++recv_completions.users;
 }
@@ -58,7 +59,7 @@ Qp::~Qp() {
   if (srq != nullptr) --srq->users;
   --recv_completions.users;
   --send_completions.users;
-  --pd_ref.users;
+  --owner_.users;
   ::pthread_cond_destroy(&(qp_base.cond));
   ::pthread_mutex_destroy(&(qp_base.mutex));
 }

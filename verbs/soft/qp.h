@@ -179,6 +179,7 @@ class Qp : public ibv_qp_ex {
   int check_transition(const ibv_qp_attr& next, int mask) const;
   int connect(const ibv_qp_attr& next);
 
+  Pd& owner_;  // the domain, or parent domain, that it was created with
   std::atomic<ibv_qp_state> state_{IBV_QPS_RESET};
 };
 

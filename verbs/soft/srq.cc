@@ -14,19 +14,20 @@ namespace fairlead::soft {
 Srq::Srq(Device& owner, Pd& protection, const ibv_srq_init_attr& init, std::uint32_t its_number)
     : ibv_srq{},
       device(owner),
-      pd_ref(protection),
+      pd_ref(protection.root()),
       number(its_number),
-      queue(init.attr.max_wr, std::max(1U, init.attr.max_sge), 0) {
+      queue(init.attr.max_wr, std::max(1U, init.attr.max_sge), 0),
+      owner_(protection) {
   ibv_srq::context = &owner.context;
   ibv_srq::srq_context = init.srq_context;
   ibv_srq::pd = &protection;
   ::pthread_mutex_init(&(ibv_srq::mutex), nullptr);
   ::pthread_cond_init(&(ibv_srq::cond), nullptr);
-  ++pd_ref.users;
+  ++owner_.users;
 }
 
 Srq::~Srq() {
-  --pd_ref.users;
+  --owner_.users;
   ::pthread_cond_destroy(&(ibv_srq::cond));
   ::pthread_mutex_destroy(&(ibv_srq::mutex));
 }

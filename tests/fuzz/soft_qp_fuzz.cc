@@ -56,7 +56,7 @@ class World {
     context_ = &(new Device(entry_, Profile::kFull, clock_, std::move(left)))->context;
     pd_ = api_.alloc_pd(context_);
     cq_ = api_.create_cq(context_, 256, nullptr, nullptr, 0);
-    mr_ = api_.reg_mr(pd_, memory_.data() + kGuard, kRegion, 7);
+    mr_ = api_.reg_mr(pd_, memory_.data() + kGuard, kRegion, 15);
     ibv_qp_init_attr init{};
     init.send_cq = init.recv_cq = cq_;
     init.cap = {16, 16, 2, 2, 64};
@@ -65,7 +65,7 @@ class World {
     ibv_qp_attr attr{};
     attr.qp_state = IBV_QPS_INIT;
     attr.port_num = 1;
-    attr.qp_access_flags = 7;
+    attr.qp_access_flags = 15;
     require(api_.modify_qp(qp_, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS) == 0);
     attr.qp_state = IBV_QPS_RTR;
     attr.path_mtu = IBV_MTU_256;
@@ -123,7 +123,8 @@ class World {
     const std::uint8_t flags = input.byte();
     const auto offset = static_cast<std::int8_t>(input.byte());
     Bth bth;
-    bth.opcode = opcode % 24;
+    static constexpr std::uint8_t kOthers[] = {0x24, 0x2a, 0x64, 0x81};  // of UC and UD, and a congestion notification
+    bth.opcode = opcode < 192 ? opcode % 24 : kOthers[opcode % std::size(kOthers)];
     bth.dest_qpn = qp_->qp_num;
     bth.ack_request = (flags & 2) != 0;
     bth.pad = flags >> 6;

@@ -18,6 +18,7 @@ INSTALLED = pathlib.Path("/usr/share/doc/rdma-core/tests")
 # Linux rxe in a 6.1 guest: 86 of 170 pass, 83 are skipped, 1 errs (ATOMIC WRITE, which its verbs have not).
 LINUX_RXE_PASSES = 86
 WANTED_PASSES = 100
+PYTHON = "/usr/bin/python3"  # Debian's, which finds python3-pyverbs; another may come first in PATH
 RUNNER = pathlib.Path(__file__).with_name("pyverbs_module.py")
 
 
@@ -99,7 +100,7 @@ def run(side, work, limit_per_module, only=None):
         if only and module not in only:
             continue
         results.write_text("", encoding="utf-8")
-        program = side.start(["env", "PYTHONDONTWRITEBYTECODE=1", "python3", "-u", RUNNER, folder, module, results,
+        program = side.start(["env", "PYTHONDONTWRITEBYTECODE=1", PYTHON, "-u", RUNNER, folder, module, results,
                               "--dev", side.device, "--gid", "1"], limit_per_module)
         status = program.wait()
         log += f"--- {module}: exit code {status}\n{program.output()}\n"

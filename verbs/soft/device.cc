@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <optional>
 
 #include "verbs/soft/port/udp_port.h"
 
@@ -58,20 +59,21 @@ Result<std::unique_ptr<Device>> Device::open(ibv_device& entry, const DeviceConf
   const auto congestion = parse_congestion_mode(mode.empty() ? "auto" : mode);
   if (!congestion) return congestion.error();
   Gid own;
-  UniqueFd socket;
+  std::unique_ptr<UdpPort> port;
+  std::optional<std::uint8_t> partition;
   if (config.address.empty()) {
     auto bound = bind_free_loopback(own);
     if (!bound) return bound.error();
-    socket = std::move(*bound);
+    port = std::make_unique<UdpPort>(own, std::move(*bound));
   } else {
     auto parsed = parse_address(config.address);
     if (!parsed) return parsed.error();
     own = *parsed;
-    auto bound = bind_roce_port(own);
-    if (!bound) return bound.error();
-    socket = std::move(*bound);
+    auto place = SharedAddress::join(own);
+    if (!place) return place.error();
+    partition = (*place)->member();
+    port = std::make_unique<UdpPort>(own, std::move(*place));
   }
-  auto port = std::make_unique<UdpPort>(own, std::move(socket));
   if (port->max_mtu() == 0) {
     return {Code::kUnavailable,
             fmt::format("the interface of {} is too small for any RoCE path MTU; raise its MTU to 320 or more",
@@ -81,6 +83,7 @@ Result<std::unique_ptr<Device>> Device::open(ibv_device& entry, const DeviceConf
   auto decorated = decorate(std::move(port), *spec);
   if (!decorated) return decorated.error();
   auto device = std::make_unique<Device>(entry, config.profile, steady_clock(), std::move(*decorated), guid);
+  if (partition) device->domain_.set_partition(*partition);
   device->port_spec_ = *spec;
   device->congestion_ = *congestion;
   device->set_congestion(choose_congestion(*congestion, device->gids_[1].address));
@@ -146,7 +149,7 @@ Result<PortSlot*> Device::port_of_gid(std::uint32_t index) {
             fmt::format("sgid_index {} is {}, which no socket can send from; use index 1 or another IPv4-mapped GID",
                         index, to_string(slot.address.gid))};
   }
-  auto socket = bind_roce_port(slot.address.gid);
+  auto socket = bind_roce_port(slot.address.gid, PortUse::kReceive);
   if (!socket) return socket.error();
   auto decorated = decorate(std::make_unique<UdpPort>(slot.address.gid, std::move(*socket)), port_spec_);
   if (!decorated) return decorated.error();
@@ -165,7 +168,7 @@ void Device::describe(ibv_device_attr& attr) const noexcept {
   attr.vendor_id = 0xfa17;
   attr.vendor_part_id = profile_ == Profile::kFull ? 1 : 2;
   attr.hw_ver = 1;
-  attr.max_qp = 1 << 16;
+  attr.max_qp = static_cast<int>(domain_.queue_pair_limit());
   attr.max_qp_wr = kMaxQueuePairWrs;
   attr.device_cap_flags = IBV_DEVICE_CURR_QP_STATE_MOD | IBV_DEVICE_RC_RNR_NAK_GEN | IBV_DEVICE_SRQ_RESIZE;
   attr.max_sge = attr.max_sge_rd = kMaxSegments;

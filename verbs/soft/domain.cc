@@ -3,6 +3,7 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <bit>
 
 #include "verbs/soft/completer.h"
 #include "verbs/soft/congestion/control.h"
@@ -30,7 +31,7 @@ constexpr Service service_of(ibv_qp_type type) noexcept {
 }  // namespace
 
 Domain::Domain(const Clock& clock, std::uint64_t seed)
-    : regions(seed ^ 0x9e3779b97f4a7c15), clock_(clock), random_(seed), secret_(random_() & Psn::kMask) {
+    : regions(seed ^ 0x9e3779b97f4a7c15), clock_(clock), queue_pairs_(seed) {
   now_ = clock_.now();
 }
 
@@ -165,27 +166,9 @@ Window& Domain::peer_window(PortSlot& slot, const Gid& peer) {
 }
 
 bool Domain::put(Qp& qp) {
-  if (free_.empty()) {
-    if (slots_.size() == kMaxQueuePairs) return false;
-    slots_.push_back(nullptr);
-    tags_.push_back(static_cast<std::uint8_t>(random_()));
-    free_.reserve(slots_.capacity());
-    timers_.reserve(slots_.capacity());
-    free_.push_back(static_cast<std::uint32_t>(slots_.size() - 1));
-  }
-  const std::uint32_t slot = free_.back();
-  free_.pop_back();
-  std::uint32_t number = 0;
-  // 0 and 1 are management's, the last is multicast's.
-  while (number < 2 || number == Psn::kMask) {
-    // Never the number that the slot had last: a late packet must not reach the new queue pair.
-    tags_[slot] = static_cast<std::uint8_t>(tags_[slot] + 1 + random_() % 255);
-    number = (std::uint32_t{tags_[slot]} << 16 | slot) ^ secret_;
-  }
-  qp.qp_base.qp_num = number;
-  slots_[slot] = &qp;
-  ++used_;
-  return true;
+  timers_.reserve(std::bit_ceil(queue_pairs_.size() + 1));
+  qp.qp_base.qp_num = queue_pairs_.add(qp);
+  return qp.qp_base.qp_num != 0;
 }
 
 void Domain::remove(Qp& qp) noexcept {
@@ -193,16 +176,7 @@ void Domain::remove(Qp& qp) noexcept {
   qp.ready.unlink();
   qp.waiting.unlink();
   timers_.remove(qp.timer);
-  const std::uint32_t slot = (qp.number() ^ secret_) & 0xffff;
-  slots_[slot] = nullptr;
-  free_.push_back(slot);
-  --used_;
-}
-
-Qp* Domain::find(std::uint32_t number) const noexcept {
-  const std::uint32_t slot = (number ^ secret_) & 0xffff;
-  if (slot >= slots_.size() || slots_[slot] == nullptr || slots_[slot]->number() != number) return nullptr;
-  return slots_[slot];
+  queue_pairs_.remove(qp.number());
 }
 
 void Domain::give_back(Window& window, std::size_t bytes) noexcept {

@@ -21,6 +21,7 @@
 #include "verbs/soft/memory.h"
 #include "verbs/soft/port/packet_port.h"
 #include "verbs/soft/qp.h"
+#include "verbs/soft/qp_table.h"
 #include "verbs/soft/timer_queue.h"
 #include "verbs/soft/window.h"
 
@@ -101,7 +102,10 @@ class Domain {
     if (alarm_) alarm_();
   }
   [[nodiscard]] std::vector<int> wait_fds() const;
-  [[nodiscard]] std::size_t queue_pairs() const noexcept { return used_; }
+  [[nodiscard]] std::size_t queue_pairs() const noexcept { return queue_pairs_.size(); }
+  [[nodiscard]] std::size_t queue_pair_limit() const noexcept { return queue_pairs_.limit(); }
+  /// Gives queue pairs numbers of this partition. Before there are any.
+  void set_partition(std::uint8_t partition) noexcept { queue_pairs_.set_partition(partition); }
 
   MrTable regions;
   CounterPage counter_page;
@@ -109,19 +113,17 @@ class Domain {
 
  private:
   static constexpr Nanos kPollingMeans = 5 * kMillisecond;
-  static constexpr std::uint32_t kMaxQueuePairs = 1U << 16;
 
   void take_doorbells() noexcept;
   void receive(PortSlot& slot, const RxPacket& raw) noexcept;
   [[nodiscard]] bool icrc_valid(Qp& qp, const PortSlot& slot, const RxPacket& raw) noexcept;
-  [[nodiscard]] Qp* find(std::uint32_t number) const noexcept;
+  [[nodiscard]] Qp* find(std::uint32_t number) const noexcept { return queue_pairs_.find(number); }
   void run_timers() noexcept;
   void release_held() noexcept;
   void transmit() noexcept;
   void send_batch(PortSlot& slot) noexcept;
 
   const Clock& clock_;
-  std::mt19937_64 random_;
   std::mutex mutex_;
   std::atomic<int> waiters_{0};
   std::atomic<Qp*> rung_{nullptr};
@@ -131,11 +133,7 @@ class Domain {
 
   std::vector<std::unique_ptr<PortSlot>> ports_;
   ManagementHandler* management_ = nullptr;
-  std::uint32_t secret_;
-  std::vector<Qp*> slots_;
-  std::vector<std::uint8_t> tags_;  // each slot's last
-  std::vector<std::uint32_t> free_;
-  std::size_t used_ = 0;
+  QpTable queue_pairs_;
   QpList ready_;
   QpList held_;          // oldest first
   Nanos polled_at_ = 0;  // when an application's poll last advanced the domain

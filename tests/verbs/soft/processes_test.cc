@@ -126,5 +126,8 @@ void run_processes(const std::string& address) {
 
 TEST(Processes, SixtyFourOnAddressesOfTheirOwn) { run_processes(""); }
 
+// Of loopback, so that the test needs no rights; nobody else takes an address so high.
+TEST(Processes, SixtyFourOnOneSharedAddress) { run_processes("127.78.0." + std::to_string(1 + ::getpid() % 250)); }
+
 }  // namespace
 }  // namespace fairlead::soft::test

@@ -23,6 +23,13 @@ constexpr std::size_t kMaxTxSockets = 16;
 constexpr std::size_t kMostWindow = 256 << 10;
 constexpr int kSendWaitMs = 2;
 
+// Among processes that share an address the kernel steers a whole run by its first packet.
+std::uint32_t qpn_bytes(TxBatch& batch, const TxPacket& packet) noexcept {
+  std::uint32_t reserved_and_qpn;
+  std::memcpy(&reserved_and_qpn, static_cast<const std::byte*>(batch.iovs(packet)[0].iov_base) + 4, 4);
+  return reserved_and_qpn;
+}
+
 }  // namespace
 
 struct UdpPort::Receiver {
@@ -117,11 +124,18 @@ struct UdpPort::Sender {
   }
 };
 
-UdpPort::UdpPort(const Gid& address, UniqueFd socket)
+UdpPort::UdpPort(const Gid& address, UniqueFd socket) : UdpPort(address, PrivateFd(std::move(socket)), nullptr) {}
+
+UdpPort::UdpPort(const Gid& address, std::unique_ptr<SharedAddress> place)
+    : UdpPort(address, PrivateFd(), std::move(place)) {}
+
+UdpPort::UdpPort(const Gid& address, PrivateFd own, std::unique_ptr<SharedAddress> place)
     : address_(address),
-      socket_(std::move(socket)),
+      own_(std::move(own)),
+      place_(std::move(place)),
+      socket_(place_ ? place_->socket() : own_.get()),
       max_mtu_(largest_path_mtu(interface_of(address).mtu)),
-      receive_window_(std::min(kMostWindow, receive_buffer_bytes(socket_.get()) / 8 * 5)),
+      receive_window_(std::min(kMostWindow, receive_buffer_bytes(socket_) / 8 * 5)),
       receiver_(std::make_unique<Receiver>()),
       sender_(std::make_unique<Sender>()) {}
 
@@ -129,10 +143,10 @@ UdpPort::~UdpPort() = default;
 
 Route UdpPort::make_route(const Gid& destination, std::uint32_t flow, std::uint8_t traffic_class,
                           std::uint8_t hop_limit) {
-  Route route{address_, destination, kRoceUdpPort, traffic_class, hop_limit, socket_.get()};
+  Route route{address_, destination, kRoceUdpPort, traffic_class, hop_limit, socket_};
   if (tx_sockets_.size() < kMaxTxSockets) {
     const auto port = static_cast<std::uint16_t>(0xc000 | (flow & 0x3fff));
-    if (UniqueFd fd = open_udp_socket(address_, port, false)) tx_sockets_.push_back({port, std::move(fd)});
+    if (UniqueFd fd = open_udp_socket(address_, port, PortUse::kSend)) tx_sockets_.push_back({port, std::move(fd)});
   }
   if (!tx_sockets_.empty()) {
     const TxSocket& chosen = tx_sockets_[flow % tx_sockets_.size()];
@@ -144,7 +158,7 @@ Route UdpPort::make_route(const Gid& destination, std::uint32_t flow, std::uint8
 
 std::size_t UdpPort::rx_burst(std::span<RxPacket> packets, Nanos) noexcept {
   // Handed-out packets lie in the buffers until the next call, so a new receive waits until all were handed out.
-  if (receiver_->index >= receiver_->count && !receiver_->receive(socket_.get())) return 0;
+  if (receiver_->index >= receiver_->count && !receiver_->receive(socket_)) return 0;
   std::size_t count = 0;
   while (count < packets.size() && receiver_->index < receiver_->count) packets[count++] = receiver_->next();
   return count;
@@ -182,6 +196,7 @@ void UdpPort::prepare(TxBatch& batch, std::size_t from) noexcept {
         const bool joins = offload_ && number < kMaxSegments && packet.size <= first.size &&
                            bytes + packet.size <= kMaxDatagram &&
                            packet.first_iov == previous.first_iov + previous.iovs &&
+                           qpn_bytes(batch, packet) == qpn_bytes(batch, first) &&
                            (&a == &b || (a.socket == b.socket && a.destination == b.destination &&
                                          a.traffic_class == b.traffic_class && a.hop_limit == b.hop_limit));
         if (!joins) break;

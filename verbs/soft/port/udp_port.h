@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "verbs/soft/port/packet_port.h"
+#include "verbs/soft/port/shared_address.h"
 #include "verbs/soft/port/udp_socket.h"
 
 namespace fairlead::soft {
@@ -19,6 +20,8 @@ class UdpPort final : public PacketPort {
  public:
   /// Over a bound receiving socket, which it takes.
   UdpPort(const Gid& address, UniqueFd socket);
+  /// Over a place at an address that other processes use too.
+  UdpPort(const Gid& address, std::unique_ptr<SharedAddress> place);
   ~UdpPort() override;
 
   [[nodiscard]] const Gid& address() const noexcept override { return address_; }
@@ -29,7 +32,7 @@ class UdpPort final : public PacketPort {
   std::size_t rx_burst(std::span<RxPacket> packets, Nanos now) noexcept override;
   void tx_burst(TxBatch& batch) noexcept override;
   [[nodiscard]] std::uint64_t refused() const noexcept override { return refused_; }
-  [[nodiscard]] int wait_fd() const noexcept override { return socket_.get(); }
+  [[nodiscard]] int wait_fd() const noexcept override { return socket_; }
 
  private:
   struct Receiver;
@@ -39,11 +42,14 @@ class UdpPort final : public PacketPort {
     UniqueFd fd;
   };
 
+  UdpPort(const Gid& address, PrivateFd own, std::unique_ptr<SharedAddress> place);
   void prepare(TxBatch& batch, std::size_t from) noexcept;
   bool send_prepared(bool* offload_refused) noexcept;
 
   Gid address_;
-  UniqueFd socket_;
+  PrivateFd own_;                         // one of the two is there
+  std::unique_ptr<SharedAddress> place_;  // likewise
+  int socket_;
   std::uint32_t max_mtu_;
   std::size_t receive_window_;
   std::uint64_t refused_ = 0;

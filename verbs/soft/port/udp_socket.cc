@@ -46,9 +46,10 @@ sockaddr_in to_sockaddr(const Gid& address, std::uint16_t port) noexcept {
   return socket_address;
 }
 
-UniqueFd open_udp_socket(const Gid& address, std::uint16_t port, bool receives) {
+UniqueFd open_udp_socket(const Gid& address, std::uint16_t port, PortUse use) {
   UniqueFd fd(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!fd) return fd;
+  if (use == PortUse::kShared) set(fd.get(), SOL_SOCKET, SO_REUSEPORT, 1);
   const sockaddr_in local = to_sockaddr(address, port);
   if (::bind(fd.get(), reinterpret_cast<const sockaddr*>(&local), sizeof(local)) != 0) {
     const int error = errno;
@@ -58,7 +59,7 @@ UniqueFd open_udp_socket(const Gid& address, std::uint16_t port, bool receives) 
   }
   set(fd.get(), IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_DO);
   set(fd.get(), SOL_SOCKET, SO_SNDBUF, kBufferBytes);
-  if (receives) {
+  if (use != PortUse::kSend) {
     set(fd.get(), SOL_SOCKET, SO_RCVBUF, kBufferBytes);
     set(fd.get(), SOL_UDP, UDP_GRO, 1);
     set(fd.get(), IPPROTO_IP, IP_RECVTOS, 1);
@@ -66,8 +67,8 @@ UniqueFd open_udp_socket(const Gid& address, std::uint16_t port, bool receives) 
   return fd;
 }
 
-Result<UniqueFd> bind_roce_port(const Gid& address) {
-  UniqueFd fd = open_udp_socket(address, kRoceUdpPort, true);
+Result<UniqueFd> bind_roce_port(const Gid& address, PortUse use) {
+  UniqueFd fd = open_udp_socket(address, kRoceUdpPort, use);
   if (!fd) return bind_error(address, errno);
   return fd;
 }
@@ -76,7 +77,7 @@ Result<UniqueFd> bind_free_loopback(Gid& address) {
   int error = EADDRINUSE;
   for (std::uint32_t i = 0; i < kLoopbackTries && error == EADDRINUSE; ++i) {
     address = Gid::from_ipv4(kFirstLoopback + i);
-    UniqueFd fd = open_udp_socket(address, kRoceUdpPort, true);
+    UniqueFd fd = open_udp_socket(address, kRoceUdpPort, PortUse::kReceive);
     if (fd) return fd;
     error = errno;
   }

@@ -1,0 +1,26 @@
+// A file descriptor that a forked child does not share: in the child its number stands for /dev/null. So what the
+// parent's device owns (an address, a place among those who share one) ends with the parent, and the child may still
+// close its copy of the device. Move-only. Threads: any.
+#pragma once
+
+#include "datapath/base/unique_fd.h"
+
+namespace fairlead::soft {
+
+class PrivateFd {
+ public:
+  PrivateFd() noexcept = default;
+  explicit PrivateFd(UniqueFd fd);
+  PrivateFd(PrivateFd&&) noexcept = default;
+  PrivateFd& operator=(PrivateFd&& other) noexcept;
+  ~PrivateFd() { reset(); }
+
+  explicit operator bool() const noexcept { return fd_.valid(); }
+  [[nodiscard]] int get() const noexcept { return fd_.get(); }
+  void reset() noexcept;
+
+ private:
+  UniqueFd fd_;
+};
+
+}  // namespace fairlead::soft

@@ -11,9 +11,10 @@
 namespace fairlead::soft::test {
 namespace {
 
-// An address of this test's own, so that tests that run beside it do not meet it.
-std::string address() {
-  return "127.77." + std::to_string(::getpid() >> 8 & 0xff) + "." + std::to_string((::getpid() & 0xff) | 1);
+// An address of this test's own, so that tests that run beside it do not meet it. The same in forked children.
+const std::string& address() {
+  static const std::string kAddress = "127.77.0." + std::to_string(1 + ::getpid() % 250);
+  return kAddress;
 }
 
 ibv_context* open_shared() {
@@ -25,12 +26,6 @@ ibv_context* open_shared() {
 }
 
 unsigned member_of(const Endpoint& end) { return end.qp->qp_num >> 16; }
-
-void connect(Endpoint& a, Endpoint& b, const ConnectOptions& options = {}) {
-  ASSERT_EQ(a.to_init() | b.to_init(), 0);
-  ASSERT_EQ(a.to_rtr(b.qp->qp_num, b.gid(), options) | b.to_rtr(a.qp->qp_num, a.gid(), options), 0);
-  ASSERT_EQ(a.to_rts(options) | b.to_rts(options), 0);
-}
 
 // One write and its completion.
 ibv_wc_status write(Endpoint& from, Endpoint& to) {
@@ -48,6 +43,7 @@ ibv_wc_status write(Endpoint& from, Endpoint& to) {
 class Member {
  public:
   Member() {
+    static_cast<void>(address());
     int pipe[2];
     EXPECT_EQ(::pipe(pipe), 0);
     process_ = ::fork();

@@ -25,6 +25,8 @@ pkg_check_modules(ISAL QUIET IMPORTED_TARGET libisal)
 fairlead_require(ISAL_FOUND libisal-dev)
 find_path(FAIRLEAD_VERBS_INCLUDE infiniband/verbs.h)
 fairlead_require(FAIRLEAD_VERBS_INCLUDE libibverbs-dev)
+find_path(FAIRLEAD_RDMACM_INCLUDE rdma/rdma_cma.h)
+fairlead_require(FAIRLEAD_RDMACM_INCLUDE librdmacm-dev)
 find_path(FAIRLEAD_DLPACK_INCLUDE dlpack/dlpack.h)
 
 if(FAIRLEAD_TESTS)

@@ -29,6 +29,8 @@ void fill(std::array<std::byte, N>& to, std::span<const std::byte> from) noexcep
 Connection::Connection(Manager& manager, std::uint32_t comm_id, const Gid& local, const Gid& remote, User* user)
     : manager_(manager), comm_id_(comm_id), local_(local), remote_(remote), user_(user) {}
 
+Link& Connection::link() const noexcept { return manager_.link(); }
+
 bool Connection::connect(const Req& wanted) {
   if (state_ != State::kIdle) return false;
   req_ = wanted;
@@ -235,12 +237,21 @@ void Connection::on(const SidrRep& rep) {
   tell({Event::Type::kResolved, static_cast<int>(rep.status), sidr_rep_.private_data});
 }
 
+void Connection::wait_for_listener(Nanos until) {
+  deadline_ = until;
+  manager_.set_deadline(until);
+}
+
 void Connection::on_timer(Nanos now) {
   if (deadline_ == 0 || now < deadline_) return;
   deadline_ = 0;
   if (state_ == State::kTimewait) {
     enter(State::kClosed);
     return tell({Event::Type::kTimewaitExit, 0, {}});
+  }
+  if (state_ == State::kReqReceived) {
+    reject(RejectReason::kInvalidServiceId, {});
+    return;
   }
   if (state_ == State::kSidrAnswered) return enter(State::kClosed);
   if (retries_left_ == 0) return give_up();

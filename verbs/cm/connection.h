@@ -23,6 +23,7 @@ namespace fairlead::cm {
 using soft::Nanos;
 
 class Connection;
+class Link;
 class Manager;
 
 struct Event {
@@ -82,6 +83,8 @@ class Connection {
   void release();
   void set_user(User* user) noexcept { user_ = user; }
 
+  /// What carries it.
+  [[nodiscard]] Link& link() const noexcept;
   [[nodiscard]] State state() const noexcept { return state_; }
   [[nodiscard]] bool is_active() const noexcept { return active_; }
   [[nodiscard]] const Gid& local() const noexcept { return local_; }
@@ -108,6 +111,11 @@ class Connection {
   void on(const SidrReq& duplicate);
   void on(const SidrRep& rep);
   void on_timer(Nanos now);
+  // A request whose service may begin yet.
+  void wait_for_listener(Nanos until);
+  [[nodiscard]] bool waits_for_listener() const noexcept {
+    return state_ == State::kReqReceived && user_ == nullptr && deadline_ != 0;
+  }
 
   void send(const Message& message);
   void send_until_answered(const Message& message, Nanos wait, unsigned retries);

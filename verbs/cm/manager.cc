@@ -3,6 +3,12 @@
 #include <algorithm>
 
 namespace fairlead::cm {
+namespace {
+
+constexpr Nanos kMayBeginAgain = 10 * soft::kSecond;
+constexpr Nanos kRequestWaits = 2 * soft::kSecond;
+
+}  // namespace
 
 Manager::Manager(Link& link, std::uint64_t ca_guid, std::uint64_t seed)
     : link_(link), ca_guid_(ca_guid), random_(seed) {}
@@ -31,11 +37,30 @@ bool Manager::listen(std::uint64_t service, const Gid& local, Listener& listener
     if (other.id == service && (other.local == local || other.local.is_null() || local.is_null())) return false;
   }
   services_.push_back({service, local, &listener});
+  for (const auto& [id, connection] : connections_) {
+    if (connection->waits_for_listener() && connection->req_.service_id == service &&
+        find_listener(service, connection->local_) == &listener) {
+      offer(*connection, listener);
+    }
+  }
   return true;
 }
 
 void Manager::unlisten(std::uint64_t service, Listener& listener) noexcept {
-  std::erase_if(services_, [&](const Service& entry) { return entry.id == service && entry.listener == &listener; });
+  const std::size_t ended = std::erase_if(
+      services_, [&](const Service& entry) { return entry.id == service && entry.listener == &listener; });
+  if (ended != 0) ended_.push_back({service, now() + kMayBeginAgain});
+}
+
+bool Manager::may_begin_again(std::uint64_t service) noexcept {
+  std::erase_if(ended_, [at = now()](const Ended& entry) { return entry.until < at; });
+  return std::any_of(ended_.begin(), ended_.end(), [service](const Ended& entry) { return entry.id == service; });
+}
+
+void Manager::offer(Connection& connection, Listener& listener) {
+  connection.enter(connection.state_);  // it waits no longer
+  connection.user_ = listener.on_request(connection);
+  if (connection.user_ == nullptr) connection.enter(Connection::State::kClosed);
 }
 
 Connection* Manager::find(std::uint32_t comm_id, const Gid& remote) noexcept {
@@ -108,7 +133,7 @@ void Manager::disconnect_all() noexcept {
 void Manager::on(const Req& req, std::uint64_t transaction, const Gid& local, const Gid& remote) {
   if (Connection* known = find_passive(req.local_comm_id, remote, false)) return known->on(req);
   Listener* listener = find_listener(req.service_id, local);
-  if (listener == nullptr) {
+  if (listener == nullptr && !may_begin_again(req.service_id)) {
     return reject(local, remote, transaction, req.local_comm_id, About::kReq, RejectReason::kInvalidServiceId);
   }
   if (Connection* stale = find_stale(req, remote)) {
@@ -117,8 +142,8 @@ void Manager::on(const Req& req, std::uint64_t transaction, const Gid& local, co
   }
   Connection& connection = add(local, remote, nullptr);
   connection.on_first(req, transaction);
-  connection.user_ = listener->on_request(connection);
-  if (connection.user_ == nullptr) connection.enter(Connection::State::kClosed);
+  if (listener == nullptr) return connection.wait_for_listener(now() + kRequestWaits);
+  offer(connection, *listener);
 }
 
 void Manager::on(const SidrReq& req, std::uint64_t transaction, const Gid& local, const Gid& remote) {
@@ -130,8 +155,7 @@ void Manager::on(const SidrReq& req, std::uint64_t transaction, const Gid& local
     connection.reject(RejectReason::kInvalidServiceId, {});
     return connection.enter(Connection::State::kClosed);
   }
-  connection.user_ = listener->on_request(connection);
-  if (connection.user_ == nullptr) connection.enter(Connection::State::kClosed);
+  offer(connection, *listener);
 }
 
 void Manager::on(const Rep& rep, std::uint64_t transaction, const Gid& local, const Gid& remote) {

@@ -3,7 +3,9 @@
 // Threads: none of its own. One lock, the owner's, guards a manager and all that it owns; Link is called and users are
 // told under it.
 // Errors: a MAD that is malformed, unexpected or from a stranger changes nothing; requests for a service that nobody
-// listens to are rejected, disconnections of unknown connections confirmed.
+// listens to are rejected, disconnections of unknown connections confirmed. A service that just ended may begin again:
+// programs that take one connection per listener have their next client asking before they listen, so its request
+// waits.
 #pragma once
 
 #include <memory>
@@ -55,6 +57,7 @@ class Manager {
 
   // For connections.
   void send(const Gid& from, const Gid& to, const MadBytes& mad) noexcept { link_.send(from, to, mad); }
+  [[nodiscard]] Link& link() const noexcept { return link_; }
   [[nodiscard]] Nanos now() const noexcept { return link_.now(); }
   void set_deadline(Nanos at) noexcept { link_.set_deadline(at); }
   [[nodiscard]] std::uint64_t ca_guid() const noexcept { return ca_guid_; }
@@ -67,6 +70,11 @@ class Manager {
     Listener* listener = nullptr;
   };
 
+  struct Ended {
+    std::uint64_t id = 0;
+    Nanos until = 0;  // may begin again before
+  };
+
   Connection& add(const Gid& local, const Gid& remote, User* user);
   [[nodiscard]] Connection* find(std::uint32_t comm_id, const Gid& remote) noexcept;
   [[nodiscard]] Connection* find_passive(std::uint32_t remote_comm_id, const Gid& remote, bool datagram) noexcept;
@@ -75,6 +83,8 @@ class Manager {
   void reject(const Gid& local, const Gid& remote, std::uint64_t transaction, std::uint32_t remote_comm_id, About about,
               RejectReason reason) noexcept;
   void sweep();
+  [[nodiscard]] bool may_begin_again(std::uint64_t service) noexcept;
+  void offer(Connection& connection, Listener& listener);
 
   // One per message; `local` is where it arrived.
   void on(const Req& req, std::uint64_t transaction, const Gid& local, const Gid& remote);
@@ -92,6 +102,7 @@ class Manager {
   std::mt19937_64 random_;
   std::unordered_map<std::uint32_t, std::unique_ptr<Connection>> connections_;  // by our identifier
   std::vector<Service> services_;
+  std::vector<Ended> ended_;
 };
 
 }  // namespace fairlead::cm

@@ -9,6 +9,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
 
 namespace fairlead::soft::api {
 
@@ -22,6 +23,8 @@ void free_device_list(ibv_device** list);
 const char* get_device_name(ibv_device* device);
 __be64 get_device_guid(ibv_device* device);
 ibv_context* open_device(ibv_device* device);
+/// The environment's device, at another address of this host.
+ibv_context* open_device_at(const std::string& address);
 int close_device(ibv_context* context);
 int query_device(ibv_context* context, ibv_device_attr* attr);
 int query_device_ex(ibv_context* context, const ibv_query_device_ex_input* input, ibv_device_attr_ex* attr,

@@ -4,6 +4,7 @@
 
 #include "verbs/soft/api.h"
 #include "verbs/soft/objects.h"
+#include "verbs/soft/open_devices.h"
 #include "verbs/soft/refuse.h"
 
 namespace fairlead::soft::api {
@@ -29,7 +30,9 @@ void acknowledge(Object& object, std::uint32_t& count) noexcept {
 
 int close_device(ibv_context* context) {
   Device& device = impl(context);
+  if (open_devices::leave(device)) return 0;
   if (device.objects.load() != 0) return errno = EBUSY;  // queue pairs and regions need a protection domain
+  open_devices::forget(device);
   delete &device;
   return 0;
 }

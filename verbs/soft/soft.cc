@@ -14,6 +14,7 @@
 #include "verbs/soft/api.h"
 #include "verbs/soft/control_path.h"
 #include "verbs/soft/objects.h"
+#include "verbs/soft/open_devices.h"
 
 namespace fairlead::soft {
 namespace {
@@ -93,6 +94,18 @@ int to_errno(Code code) noexcept {
   }
 }
 
+ibv_context* open(ibv_device& device, const DeviceConfig& config) {
+  auto opened = Device::open(device, config, static_cast<Entry&>(device).guid);
+  if (!opened) {
+    log(LogLevel::kError, opened.error().message());
+    errno = to_errno(opened.error().code());
+    return nullptr;
+  }
+  Device& made = *opened.value().release();
+  open_devices::add(made);
+  return &made.context;
+}
+
 }  // namespace
 
 namespace api {
@@ -116,11 +129,25 @@ const char* get_device_name(ibv_device* device) { return device->name; }
 __be64 get_device_guid(ibv_device* device) { return htobe64(static_cast<Entry*>(device)->guid); }
 
 ibv_context* open_device(ibv_device* device) {
-  auto opened = Device::open(*device, static_cast<Entry*>(device)->config, static_cast<Entry*>(device)->guid);
-  if (opened) return &opened.value().release()->context;
-  log(LogLevel::kError, opened.error().message());
-  errno = to_errno(opened.error().code());
-  return nullptr;
+  const DeviceConfig& config = static_cast<Entry*>(device)->config;
+  // A program that connects through the manager expects its own context to be the same device, with the same address.
+  Device* managed = open_devices::share([&](Device& open) {
+    const DomainLock lock(open.domain());
+    return open.context.device == device && open.domain().management() != nullptr &&
+           (config.address.empty() || config.address == to_string(Gid::from_verbs(open.gid(1).gid)));
+  });
+  return managed != nullptr ? &managed->context : open(*device, config);
+}
+
+ibv_context* open_device_at(const std::string& address) {
+  ibv_device* device = environment_device();
+  if (device == nullptr) {
+    errno = ENODEV;
+    return nullptr;
+  }
+  DeviceConfig config = static_cast<Entry*>(device)->config;
+  config.address = address;
+  return open(*device, config);
 }
 
 }  // namespace api

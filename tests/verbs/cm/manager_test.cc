@@ -191,14 +191,35 @@ TEST_F(Cm, TrafficEstablishesWhereTheRtuIsLost) {
 
 TEST_F(Cm, NobodyListens) {
   right.manager.unlisten(kService, right);
+  run(20 * soft::kSecond);
   request();
   run();
   EXPECT_EQ(left.events, (Events{{Type::kRejected, 8}}));
   EXPECT_EQ(wire.trace, ">REQ <REJ ");
 }
 
+TEST_F(Cm, ListenerThatReturnsGetsWhoAskedMeanwhile) {
+  right.manager.unlisten(kService, right);
+  request();
+  run();
+  EXPECT_EQ(right.requested, nullptr);
+  ASSERT_TRUE(right.manager.listen(kService, Gid{}, right));
+  ASSERT_NE(right.requested, nullptr);
+  EXPECT_TRUE(accept(*right.requested));
+  run();
+  EXPECT_EQ(left.events, (Events{{Type::kReply, 0}}));
+}
+
+TEST_F(Cm, ListenerThatDoesNotReturn) {
+  right.manager.unlisten(kService, right);
+  request();
+  run(4 * soft::kSecond);
+  EXPECT_EQ(left.events, (Events{{Type::kRejected, 8}}));
+}
+
 TEST_F(Cm, ListenerAtAnotherAddress) {
   right.manager.unlisten(kService, right);
+  run(20 * soft::kSecond);
   ASSERT_TRUE(right.manager.listen(kService, Gid::from_ipv4(0x0a000009), right));
   EXPECT_FALSE(right.manager.listen(kService, Gid{}, right));
   request();

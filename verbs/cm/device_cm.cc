@@ -1,0 +1,197 @@
+#include "verbs/cm/device_cm.h"
+
+#include <sched.h>
+#include <sys/random.h>
+
+#include <cerrno>
+
+#include "fairlead/log.h"
+#include "verbs/cm/address.h"
+#include "verbs/soft/api.h"
+#include "verbs/soft/objects.h"
+#include "verbs/soft/open_devices.h"
+
+namespace fairlead::cm {
+namespace {
+
+using soft::Device;
+using soft::DomainLock;
+
+constexpr std::uint32_t kOwnGid = 1;
+
+std::uint64_t random64() noexcept {
+  std::uint64_t value = 0;
+  while (::getrandom(&value, sizeof(value), 0) != sizeof(value)) {
+  }
+  return value;
+}
+
+std::uint64_t guid_of(Device& device) noexcept {
+  ibv_device_attr attr{};
+  soft::api::query_device(&device.context, &attr);
+  return __builtin_bswap64(attr.node_guid);
+}
+
+struct Serving {
+  std::mutex mutex;
+  std::vector<DeviceCm*> devices;  // never shrinks, never deleted
+
+  DeviceCm* find(const Device& device) noexcept {
+    for (DeviceCm* at : devices) {
+      if (&at->device == &device) return at;
+    }
+    return nullptr;
+  }
+  // A device that the caller has just opened or shared.
+  DeviceCm& take(Device& device) {
+    devices.push_back(new DeviceCm(device));
+    return *devices.back();
+  }
+  DeviceCm* share_if(const std::function<bool(Device&)>& wanted) {
+    Device* shared =
+        soft::open_devices::share([&](Device& device) { return find(device) == nullptr && wanted(device); });
+    return shared != nullptr ? &take(*shared) : nullptr;
+  }
+  DeviceCm* primary() {
+    if (!devices.empty()) return devices.front();
+    if (DeviceCm* shared = share_if([](Device&) { return true; })) return shared;
+    ibv_device** list = soft::api::get_device_list(nullptr);
+    ibv_context* opened = list != nullptr && list[0] != nullptr ? soft::api::open_device(list[0]) : nullptr;
+    soft::api::free_device_list(list);
+    return opened != nullptr ? &take(soft::impl(opened)) : nullptr;
+  }
+};
+
+Serving& serving() {
+  static Serving& instance = *new Serving;
+  return instance;
+}
+
+bool has_own(Device& device, const Gid& gid) {
+  ibv_gid own{};
+  return soft::api::query_gid(&device.context, 1, kOwnGid, &own) == 0 && Gid::from_verbs(own) == gid;
+}
+
+std::optional<Place> nowhere(int error) {
+  errno = error;
+  return std::nullopt;
+}
+
+}  // namespace
+
+DeviceCm::DeviceCm(Device& served) : device(served), manager(*this, guid_of(served), random64()) {
+  device.watch();
+  const DomainLock lock(domain());
+  domain().set_management(this);
+}
+
+void DeviceCm::on_mad(const Gid& local, const Gid& remote, std::span<const std::byte, kMadBytes> mad) noexcept {
+  manager.on_mad(local, remote, mad);
+}
+
+// The domain calls this when any timer of its own ends, so most calls find nothing to do.
+void DeviceCm::run_timers() noexcept {
+  if (deadline_ == 0) return;
+  if (now() < deadline_) return domain().set_deadline(deadline_);
+  deadline_ = 0;
+  manager.run_timers();
+}
+
+void DeviceCm::send(const Gid& from, const Gid& to, const MadBytes& mad) noexcept {
+  soft::management::send(device.domain(), from, to, mad);
+}
+
+Nanos DeviceCm::now() const noexcept { return device.domain().now(); }
+
+void DeviceCm::set_deadline(Nanos at) noexcept {
+  if (deadline_ == 0 || at < deadline_) deadline_ = at;
+  domain().set_deadline(at);
+}
+
+Gid DeviceCm::gid(std::uint32_t index) noexcept {
+  ibv_gid raw{};
+  if (soft::api::query_gid(context(), 1, static_cast<int>(index), &raw) != 0) return {};
+  return Gid::from_verbs(raw);
+}
+
+std::optional<std::uint32_t> DeviceCm::index_of(const Gid& wanted) noexcept {
+  for (std::uint32_t i = kOwnGid; i < soft::kGidTableLength; ++i) {
+    if (!wanted.is_null() && gid(i) == wanted) return i;
+  }
+  return std::nullopt;
+}
+
+int DeviceCm::bind_port(std::uint32_t gid_index) {
+  const DomainLock lock(domain());
+  const auto port = device.port_of_gid(gid_index);
+  if (port) return 0;
+  log(LogLevel::kError, port.error().message());
+  return port.error().code() == Code::kAlreadyExists ? EADDRINUSE : EADDRNOTAVAIL;
+}
+
+ibv_pd* DeviceCm::default_pd() {
+  std::call_once(pd_once_, [this] { pd_ = soft::api::alloc_pd(context()); });
+  if (pd_ == nullptr) errno = ENOMEM;
+  return pd_;
+}
+
+std::optional<Place> place_at(const Gid& local) {
+  const std::lock_guard lock(serving().mutex);
+  if (DeviceCm* own = serving().share_if([&](Device& device) { return has_own(device, local); })) {
+    return Place{own, kOwnGid};
+  }
+  for (DeviceCm* at : serving().devices) {
+    if (const auto index = at->index_of(local)) return Place{at, *index};
+  }
+  if (is_loopback(local)) {
+    ibv_context* opened = soft::api::open_device_at(soft::to_string(local));
+    if (opened == nullptr) return std::nullopt;
+    return Place{&serving().take(soft::impl(opened)), kOwnGid};
+  }
+  DeviceCm* device = serving().primary();
+  if (device == nullptr) return std::nullopt;
+  if (const auto index = device->index_of(local)) return Place{device, *index};
+  return nowhere(EADDRNOTAVAIL);
+}
+
+std::optional<Place> place_toward(const Gid& remote) {
+  DeviceCm* device = primary_device();
+  if (device == nullptr) return std::nullopt;
+  // From one's own address to an address of this host: the route would give the destination as the source.
+  if (is_local(remote)) return Place{device, kOwnGid};
+  const auto source = source_toward(remote);
+  if (!source) return nowhere(ENETUNREACH);
+  for (DeviceCm* at : serving_devices()) {
+    if (const auto index = at->index_of(*source)) return Place{at, *index};
+  }
+  return nowhere(ENODEV);
+}
+
+DeviceCm* primary_device() {
+  const std::lock_guard lock(serving().mutex);
+  return serving().primary();
+}
+
+std::vector<DeviceCm*> serving_devices() {
+  const std::lock_guard lock(serving().mutex);
+  return serving().devices;
+}
+
+// exit() may have interrupted whoever holds a lock, so nothing is waited for long.
+void disconnect_everything() noexcept {
+  constexpr int kTries = 1000;
+  if (!serving().mutex.try_lock()) return;
+  for (DeviceCm* at : serving().devices) {
+    for (int i = 0; i < kTries; ++i) {
+      if (at->domain().try_lock()) {
+        at->manager.disconnect_all();
+        at->domain().unlock();
+        break;
+      }
+      ::sched_yield();
+    }
+  }
+  serving().mutex.unlock();
+}
+
+}  // namespace fairlead::cm

@@ -1,0 +1,121 @@
+#include <array>
+#include <memory>
+
+#include "verbs/cm/rdma_calls.h"
+#include "verbs/soft/domain.h"
+
+namespace fairlead::cm::api {
+namespace {
+
+// The peer accepted: the queue pair becomes ready before the peer is told that it is.
+void finish_connecting(Id& id, rdma_cm_event& event) {
+  if (id.qp == nullptr) return;  // the program has its own, and calls rdma_establish
+  const bool ready = qp_to_ready(id) == 0;
+  const int error = errno;
+  const soft::DomainLock lock(id.where.device->domain());
+  if (ready) {
+    id.connection->establish();
+    event.event = RDMA_CM_EVENT_ESTABLISHED;
+  } else {
+    id.connection->reject(RejectReason::kConsumer, {});
+    event.event = RDMA_CM_EVENT_CONNECT_ERROR;
+    event.status = -error;
+  }
+}
+
+// A request's identifier lives in the channel of the listener, or in one of its own if the listener's is.
+void hand_over(Id& listener, Id& id) {
+  {
+    const std::lock_guard lock(events_mutex());
+    --listener.waiting;
+  }
+  if (listener.own_channel) migrate_id(&id, nullptr);
+}
+
+// With them go the identifiers of requests that nobody has taken. Under events_mutex().
+void move_events(Id& id, Channel& target) {
+  const auto moving = id.events().extract([&id](const EventRecord& record) { return record.owner == &id; });
+  for (EventRecord* record : moving) {
+    target.push(*record);
+    if (record->event.event == RDMA_CM_EVENT_CONNECT_REQUEST) move_events(impl(record->event.id), target);
+  }
+  id.channel = &target;
+}
+
+}  // namespace
+
+rdma_event_channel* create_event_channel() {
+  auto channel = std::make_unique<Channel>();
+  return channel->valid() ? channel.release() : nullptr;
+}
+
+void destroy_event_channel(rdma_event_channel* channel) { delete static_cast<Channel*>(channel); }
+
+int get_cm_event(rdma_event_channel* channel, rdma_cm_event** event) {
+  if (channel == nullptr || event == nullptr) return refuse(EINVAL, "rdma_get_cm_event: no channel");
+  EventRecord* record = static_cast<Channel*>(channel)->take();
+  if (record == nullptr) return -1;
+  rdma_cm_event& taken = record->event;
+  if (taken.event == RDMA_CM_EVENT_CONNECT_RESPONSE) finish_connecting(impl(taken.id), taken);
+  if (taken.event == RDMA_CM_EVENT_CONNECT_REQUEST) hand_over(impl(taken.listen_id), impl(taken.id));
+  if (taken.event == RDMA_CM_EVENT_REJECTED || taken.event == RDMA_CM_EVENT_UNREACHABLE) qp_to_error(impl(taken.id));
+  *event = &taken;
+  return 0;
+}
+
+int ack_cm_event(rdma_cm_event* event) {
+  if (event == nullptr) return refuse(EINVAL, "rdma_ack_cm_event: no event");
+  EventRecord& record = record_of(event);
+  {
+    const std::lock_guard lock(events_mutex());
+    ++record.owner->acked;
+    acknowledged().notify_all();
+  }
+  delete &record;
+  return 0;
+}
+
+const char* event_str(rdma_cm_event_type event) {
+  static constexpr std::array kNames = {
+      "RDMA_CM_EVENT_ADDR_RESOLVED",  "RDMA_CM_EVENT_ADDR_ERROR",      "RDMA_CM_EVENT_ROUTE_RESOLVED",
+      "RDMA_CM_EVENT_ROUTE_ERROR",    "RDMA_CM_EVENT_CONNECT_REQUEST", "RDMA_CM_EVENT_CONNECT_RESPONSE",
+      "RDMA_CM_EVENT_CONNECT_ERROR",  "RDMA_CM_EVENT_UNREACHABLE",     "RDMA_CM_EVENT_REJECTED",
+      "RDMA_CM_EVENT_ESTABLISHED",    "RDMA_CM_EVENT_DISCONNECTED",    "RDMA_CM_EVENT_DEVICE_REMOVAL",
+      "RDMA_CM_EVENT_MULTICAST_JOIN", "RDMA_CM_EVENT_MULTICAST_ERROR", "RDMA_CM_EVENT_ADDR_CHANGE",
+      "RDMA_CM_EVENT_TIMEWAIT_EXIT"};
+  static_assert(kNames.size() == RDMA_CM_EVENT_TIMEWAIT_EXIT + 1);
+  return event < kNames.size() ? kNames[event] : "UNKNOWN EVENT";
+}
+
+int migrate_id(rdma_cm_id* base, rdma_event_channel* channel) {
+  Id& id = impl(base);
+  if (id.own_channel && channel == nullptr) return refuse(EINVAL, "rdma_migrate_id: the identifier is synchronous");
+  auto own = channel == nullptr ? std::make_unique<Channel>() : nullptr;
+  if (own && !own->valid()) return -1;
+  // Acknowledged here, since the event stays behind with the channel.
+  if (id.event != nullptr) {
+    ack_cm_event(id.event);
+    id.event = nullptr;
+  }
+  Channel& target = own ? *own : *static_cast<Channel*>(channel);
+  std::unique_ptr<Channel> old;
+  const std::lock_guard lock(events_mutex());
+  move_events(id, target);
+  old = std::exchange(id.own_channel, std::move(own));
+  return 0;
+}
+
+int complete(Id& id) {
+  if (!id.own_channel) return 0;
+  if (id.event != nullptr) {
+    ack_cm_event(id.event);
+    id.event = nullptr;
+  }
+  if (get_cm_event(id.own_channel.get(), &id.event) != 0) return -1;
+  const int status = id.event->status;
+  if (status == 0) return 0;
+  errno = status < 0 ? -status : ECONNREFUSED;  // a reason to reject is no errno
+  return -1;
+}
+
+}  // namespace fairlead::cm::api

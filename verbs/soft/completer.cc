@@ -123,6 +123,8 @@ void advance(Qp& qp, Psn end) noexcept {
     }
   }
   if (!moved) return;
+  complete_executed(qp);
+  if (qp.current_state() == IBV_QPS_ERR) return;
   if (catch_up(qp)) qp.peer_window->undo_timeout();
   freed = std::min(freed, s.in_flight);
   s.in_flight -= freed;
@@ -220,6 +222,7 @@ void take_response(Qp& qp, const SendWqe& wqe, std::uint32_t index, std::span<co
   ++s.una;
   if (s.una == wqe.end()) {
     complete_head(qp, IBV_WC_SUCCESS, 0);
+    complete_executed(qp);
     if (qp.current_state() == IBV_QPS_ERR) return;
   }
   if (catch_up(qp)) qp.port->reads.undo_timeout();
@@ -300,6 +303,10 @@ void on_timer(Qp& qp) noexcept {
   if (s.reads_in_flight > 0) qp.port->reads.on_timeout();
   rewind(qp);
   start_timer(qp);
+}
+
+void complete_executed(Qp& qp) noexcept {
+  while (qp.sq.head() != qp.send.started && qp.sq.at(qp.sq.head()).executed) complete_head(qp, IBV_WC_SUCCESS, 0);
 }
 
 void fail(Qp& qp, ibv_wc_status status, std::uint32_t vendor_error) noexcept {

@@ -24,6 +24,9 @@ void on_timer(Qp& qp) noexcept;
 /// Starts the timer after a first packet was sent.
 void on_sent(Qp& qp) noexcept;
 
+/// Local operations that were executed and have nothing before them complete.
+void complete_executed(Qp& qp) noexcept;
+
 /// The oldest WQE fails with `status`, and with it the queue pair; the others are flushed.
 void fail(Qp& qp, ibv_wc_status status, std::uint32_t vendor_error = 0) noexcept;
 

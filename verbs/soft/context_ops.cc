@@ -42,6 +42,9 @@ void set_context_ops(verbs_context& device, Profile profile) noexcept {
   device.modify_cq = &api::modify_cq;
   device.query_rt_values = &api::query_rt_values;
   device.alloc_null_mr = &api::alloc_null_mr;
+  device.alloc_dm = &api::alloc_dm;
+  device.free_dm = &api::free_dm;
+  device.reg_dm_mr = &api::reg_dm_mr;
   device.advise_mr = &api::advise_mr;
   device.alloc_td = &api::alloc_td;
   device.dealloc_td = &api::dealloc_td;

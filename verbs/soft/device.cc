@@ -174,10 +174,14 @@ void Device::describe(ibv_device_attr& attr) const noexcept {
   attr.max_sge = attr.max_sge_rd = kMaxSegments;
   attr.max_cq = 1 << 16;
   attr.max_cqe = kMaxCompletions;
-  attr.max_mr = MrTable::kMaxRegions;
+  attr.max_mr = MrTable::kMaxKeys;
   attr.max_pd = 1 << 16;
   attr.max_qp_rd_atom = attr.max_qp_init_rd_atom = kMaxReads;
   attr.max_res_rd_atom = kMaxReads << 8;
+  if (profile_ == Profile::kFull) {
+    attr.device_cap_flags |= IBV_DEVICE_MEM_WINDOW | IBV_DEVICE_MEM_WINDOW_TYPE_2B;
+    attr.max_mw = MrTable::kMaxKeys;
+  }
   attr.atomic_cap = profile_ == Profile::kFull ? IBV_ATOMIC_GLOB : IBV_ATOMIC_NONE;
   attr.max_srq = 1 << 16;
   attr.max_srq_wr = kMaxQueuePairWrs;
@@ -195,6 +199,18 @@ void Device::describe(ibv_device_attr_ex& attr) const noexcept {
   if (profile_ != Profile::kFull) return;
   attr.completion_timestamp_mask = ~std::uint64_t{0};
   attr.hca_core_clock = 1'000'000;  // kHz: timestamps are nanoseconds
+}
+
+void Device::describe(ibv_odp_caps& caps) const noexcept {
+  caps = {};
+  if (profile_ == Profile::kPvrdma) return;
+  // Memory is reached as a program reaches it, so every region is paged on demand, whether it asks for that or not.
+  caps.general_caps = IBV_ODP_SUPPORT | IBV_ODP_SUPPORT_IMPLICIT;
+  constexpr std::uint32_t kMessages = IBV_ODP_SUPPORT_SEND | IBV_ODP_SUPPORT_RECV | IBV_ODP_SUPPORT_SRQ_RECV;
+  caps.per_transport_caps.rc_odp_caps =
+      kMessages | IBV_ODP_SUPPORT_WRITE | IBV_ODP_SUPPORT_READ | IBV_ODP_SUPPORT_ATOMIC;
+  caps.per_transport_caps.uc_odp_caps = kMessages | IBV_ODP_SUPPORT_WRITE;
+  caps.per_transport_caps.ud_odp_caps = kMessages;
 }
 
 void Device::describe(ibv_port_attr& attr) const noexcept {

@@ -26,7 +26,8 @@ inline constexpr int kMaxSegments = 32;
 inline constexpr int kMaxCompletions = 1 << 20;
 inline constexpr int kMaxReads = 128;
 inline constexpr std::uint32_t kMaxInline = 1024;
-inline constexpr std::uint32_t kMaxMessage = 1U << 30;  // its PSNs fill at most half the window at MTU 256
+inline constexpr std::uint32_t kMaxMessage = 1U << 30;      // its PSNs fill at most half the window at MTU 256
+inline constexpr std::uint64_t kMaxDeviceMemory = 1 << 20;  // of one ibv_alloc_dm
 inline constexpr int kGidTableLength = 16;
 
 /// The GID of an address in text.
@@ -60,6 +61,7 @@ class Device : public verbs_context {
   Result<PortSlot*> port_of_gid(std::uint32_t index);
 
   void describe(ibv_device_attr& attr) const noexcept;
+  void describe(ibv_odp_caps& caps) const noexcept;
   void describe(ibv_device_attr_ex& attr) const noexcept;
   void describe(ibv_port_attr& attr) const noexcept;
 

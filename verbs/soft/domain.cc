@@ -7,6 +7,7 @@
 
 #include "verbs/soft/completer.h"
 #include "verbs/soft/congestion/control.h"
+#include "verbs/soft/memory_windows.h"
 #include "verbs/soft/requester.h"
 #include "verbs/soft/responder.h"
 #include "verbs/soft/wire/icrc.h"
@@ -177,6 +178,7 @@ void Domain::remove(Qp& qp) noexcept {
   qp.waiting.unlink();
   timers_.remove(qp.timer);
   queue_pairs_.remove(qp.number());
+  unbind_windows_of(regions, qp.number());
 }
 
 void Domain::give_back(Window& window, std::size_t bytes) noexcept {

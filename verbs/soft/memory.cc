@@ -1,48 +1,69 @@
 #include "verbs/soft/memory.h"
 
 namespace fairlead::soft {
+namespace {
 
-Mr* MrTable::add(Pd& pd, void* address, std::size_t length, unsigned access) {
-  auto region = std::make_unique<Mr>();
-  if (free_.empty()) {
-    if (slots_.size() == kMaxRegions) return nullptr;
-    slots_.emplace_back();
-    tags_.push_back(static_cast<std::uint16_t>(random_() & kTagMask));
-    free_.reserve(slots_.capacity());
-    free_.push_back(static_cast<std::uint32_t>(slots_.size() - 1));
-  }
-  const std::uint32_t slot = free_.back();
-  free_.pop_back();
-  std::uint32_t key = 0;
-  while (key == 0) {  // 0 is what an uninitialised key looks like
-    // Never the tag that the slot had last: an old key must not fit the new region.
-    const auto step = static_cast<std::uint32_t>(1 + random_() % kTagMask);
-    tags_[slot] = static_cast<std::uint16_t>((tags_[slot] + step) & kTagMask);
-    key = (slot << kTagBits | tags_[slot]) ^ secret_;
-  }
-  region->context = pd.context;
-  region->pd = &pd;
-  region->addr = address;
-  region->length = length;
-  region->handle = slot;
-  region->lkey = region->rkey = key;
-  region->start = static_cast<std::byte*>(address);
-  region->bytes = length;
-  region->domain = &pd.root();
-  region->key = key;
-  region->access = access;
-  ++pd.users;
-  ++used_;
-  slots_[slot] = std::move(region);
-  return slots_[slot].get();
+// Newton: each step doubles the number of low bits that are right, of which an odd number has three by itself.
+constexpr std::uint32_t inverse(std::uint32_t odd) noexcept {
+  std::uint32_t x = odd;
+  for (int i = 0; i < 4; ++i) x *= 2 - odd * x;
+  return x;
+}
+static_assert(inverse(0xabcdef1) * 0xabcdef1 == 1);
+
+}  // namespace
+
+MrTable::MrTable(std::uint64_t seed) : random_(seed) {
+  secret_ = static_cast<std::uint32_t>(random_()) & kSlotMask;
+  scramble_ = static_cast<std::uint32_t>(random_()) | 1;
+  unscramble_ = inverse(scramble_);
+  tag_step_ = static_cast<std::uint8_t>(random_() | 1);
 }
 
-void MrTable::remove(Mr* region) noexcept {
-  const std::uint32_t slot = (region->key ^ secret_) >> kTagBits;
-  --static_cast<Pd*>(region->pd)->users;
+void MrTable::append_free(std::uint32_t slot) noexcept {
+  next_[slot] = kNone;
+  (last_free_ == kNone ? first_free_ : next_[last_free_]) = slot;
+  last_free_ = slot;
+}
+
+// The new slot comes first, so that those that were in use rest.
+void MrTable::grow() {
+  const auto slot = static_cast<std::uint32_t>(slots_.size());
+  next_.push_back(first_free_);
+  try {
+    tags_.resize(slot + 1U, static_cast<std::uint8_t>(random_()));
+    slots_.push_back(nullptr);
+  } catch (...) {
+    next_.pop_back();
+    throw;
+  }
+  first_free_ = slot;
+  if (last_free_ == kNone) last_free_ = slot;
+}
+
+bool MrTable::add(Grant& grant) {
+  if (slots_.size() - used_ <= kResting && slots_.size() < kMaxKeys) grow();
+  if (first_free_ == kNone) return false;
+  const std::uint32_t slot = first_free_;
+  first_free_ = next_[slot];
+  if (first_free_ == kNone) last_free_ = kNone;
+  do {
+    tags_[slot] = static_cast<std::uint8_t>(tags_[slot] + tag_step_);
+    grant.key = key_of(slot, tags_[slot]);
+  } while (grant.key == 0);  // what an uninitialised key looks like
+  slots_[slot] = &grant;
+  ++used_;
+  windows_ += grant.window ? 1 : 0;
+  return true;
+}
+
+void MrTable::remove(const Grant& grant) noexcept {
+  const std::uint32_t slot = slot_of(grant.key);
+  tags_[slot] = static_cast<std::uint8_t>(grant.key);  // a window's was its consumer's choice
+  slots_[slot] = nullptr;
+  append_free(slot);
   --used_;
-  slots_[slot].reset();
-  free_.push_back(slot);  // add() reserved the room
+  windows_ -= grant.window ? 1 : 0;
 }
 
 }  // namespace fairlead::soft

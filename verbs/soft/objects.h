@@ -17,6 +17,7 @@ namespace fairlead::soft {
 }
 [[nodiscard]] inline Pd& impl(ibv_pd* pd) noexcept { return static_cast<Pd&>(*pd); }
 [[nodiscard]] inline Mr& impl(ibv_mr* mr) noexcept { return static_cast<Mr&>(*mr); }
+[[nodiscard]] inline Mw& impl(ibv_mw* mw) noexcept { return static_cast<Mw&>(*mw); }
 [[nodiscard]] inline CompChannel& impl(ibv_comp_channel* channel) noexcept {
   return static_cast<CompChannel&>(*channel);
 }

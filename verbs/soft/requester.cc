@@ -5,9 +5,11 @@
 
 #include "verbs/soft/completer.h"
 #include "verbs/soft/domain.h"
+#include "verbs/soft/memory_windows.h"
 #include "verbs/soft/qp.h"
 #include "verbs/soft/requester_limits.h"
 #include "verbs/soft/scatter.h"
+#include "verbs/soft/wire/bytes.h"
 
 namespace fairlead::soft::requester {
 namespace {
@@ -20,14 +22,11 @@ constexpr std::uint32_t kHeaderCharge = 64;
 
 enum class Step { kSent, kBlocked };
 
-// What the transport carries; other requests fail in their turn.
-bool executable(ibv_wr_opcode opcode) noexcept { return opcode <= IBV_WR_ATOMIC_FETCH_AND_ADD; }
-
 // Assigns PSNs. False while a fence or the PSN window holds the WQE back.
 bool start(Qp& qp, SendWqe& wqe) noexcept {
   SendState& s = qp.send;
   if (wqe.fence && s.reads_outstanding > 0) return false;
-  const std::uint32_t packets = wqe.length == 0 ? 1 : (wqe.length - 1) / qp.mtu + 1;
+  const std::uint32_t packets = wqe.is_local() ? 0 : wqe.length == 0 ? 1 : (wqe.length - 1) / qp.mtu + 1;
   constexpr std::uint32_t kHalfPsnSpace = 1U << 23;
   if (static_cast<std::uint32_t>(s.next_new.since(s.una)) + packets >= kHalfPsnSpace) return false;
   wqe.packets = packets;
@@ -74,6 +73,7 @@ Opcode opcode_of(const SendWqe& wqe, bool first, bool last) noexcept {
   if (wqe.is_send()) {
     if (!last) return first ? Opcode::kSendFirst : Opcode::kSendMiddle;
     if (wqe.has_immediate()) return first ? Opcode::kSendOnlyImmediate : Opcode::kSendLastImmediate;
+    if (wqe.opcode == IBV_WR_SEND_WITH_INV) return first ? Opcode::kSendOnlyInvalidate : Opcode::kSendLastInvalidate;
     return first ? Opcode::kSendOnly : Opcode::kSendLast;
   }
   if (!last) return first ? Opcode::kWriteFirst : Opcode::kWriteMiddle;
@@ -130,6 +130,7 @@ Step send_packet(Qp& qp, const SendWqe& wqe) noexcept {
     header += Reth::kBytes;
   }
   if (info.immediate) std::memcpy(header, &wqe.immediate, kImmediateBytes);
+  if (info.invalidate) store32(header, wqe.invalidate);
   if (!add_payload(qp, batch, wqe, offset, length)) {
     batch.abandon();
     qp.domain.give_back(window, wqe.charge);
@@ -204,7 +205,20 @@ Step send_atomic(Qp& qp, const SendWqe& wqe) noexcept {
   return Step::kSent;
 }
 
-Step send_next(Qp& qp, const SendWqe& wqe) noexcept {
+// Once, though the cursor may pass again after going back for what was lost.
+Step execute_locally(Qp& qp, SendWqe& wqe) noexcept {
+  if (!wqe.executed) {
+    const bool done = wqe.opcode == IBV_WR_BIND_MW ? bind_window(qp, wqe) : invalidate_window(qp, wqe.invalidate);
+    if (!done) return local_error(qp, IBV_WC_MW_BIND_ERR);
+    wqe.executed = true;
+  }
+  ++qp.send.cursor;
+  completer::complete_executed(qp);
+  return Step::kSent;
+}
+
+Step send_next(Qp& qp, SendWqe& wqe) noexcept {
+  if (wqe.is_local()) return execute_locally(qp, wqe);
   if (wqe.is_read()) return send_read(qp, wqe);
   return wqe.is_atomic() ? send_atomic(qp, wqe) : send_packet(qp, wqe);
 }
@@ -217,7 +231,6 @@ bool run(Qp& qp, unsigned quota) noexcept {
     if (qp.current_state() != IBV_QPS_RTS || s.rnr_wait || s.local_error != IBV_WC_SUCCESS) return false;
     if (s.cursor == qp.sq.tail()) return false;
     SendWqe& wqe = qp.sq.at(s.cursor);
-    if (!executable(wqe.opcode)) return local_error(qp, IBV_WC_LOC_QP_OP_ERR), false;
     if (s.cursor == s.started && !start(qp, wqe)) return false;
     if (send_next(qp, wqe) == Step::kBlocked) return false;
   }

@@ -6,6 +6,7 @@
 
 #include "verbs/soft/cq.h"
 #include "verbs/soft/domain.h"
+#include "verbs/soft/memory_windows.h"
 #include "verbs/soft/qp.h"
 #include "verbs/soft/requester_limits.h"
 #include "verbs/soft/responder_answers.h"
@@ -38,6 +39,9 @@ void complete_receive(Qp& qp, const Packet& packet, std::uint64_t bytes) noexcep
   if (packet.info->immediate) {
     completion.imm_data = packet.immediate;
     completion.wc_flags = IBV_WC_WITH_IMM;
+  } else if (packet.info->invalidate) {
+    completion.invalidated_rkey = packet.invalidate_rkey;
+    completion.wc_flags = IBV_WC_WITH_INV;
   }
   qp.current.taken = false;
   qp.complete(qp.recv_completions, completion, packet.bth.solicited);
@@ -47,7 +51,6 @@ void complete_receive(Qp& qp, const Packet& packet, std::uint64_t bytes) noexcep
 bool well_formed(const Qp& qp, const Packet& packet) noexcept {
   const ReceiveState& r = qp.receive;
   const OpcodeInfo& info = *packet.info;
-  if (info.invalidate) return false;
   const bool in_message = r.message != PacketKind::kNone;
   if (info.first ? in_message : r.message != info.kind) return false;
   if (info.kind == PacketKind::kAtomic) return packet.payload.empty();
@@ -65,8 +68,9 @@ Verdict check_write(Qp& qp, const Packet& packet) noexcept {
     if (packet.reth.length > kMaxDmaLength) return Verdict::kInvalid;
     if ((qp.attr.qp_access_flags & IBV_ACCESS_REMOTE_WRITE) == 0) return Verdict::kAccess;
     // The whole range is checked before the first byte is written. Of nothing, the key does not matter (9.7.4.1.5).
-    if (packet.reth.length != 0 && qp.domain.regions.find(&qp.pd_ref, packet.reth.rkey, packet.reth.address,
-                                                          packet.reth.length, IBV_ACCESS_REMOTE_WRITE) == nullptr) {
+    if (packet.reth.length != 0 &&
+        qp.domain.regions.find(&qp.pd_ref, packet.reth.rkey, packet.reth.address, packet.reth.length,
+                               IBV_ACCESS_REMOTE_WRITE, qp.number()) == nullptr) {
       return Verdict::kAccess;
     }
   }
@@ -87,7 +91,8 @@ Verdict execute_write(Qp& qp, const Packet& packet) noexcept {
   const std::size_t length = packet.payload.size();
   if (length != 0) {
     // Looked up for every packet: the region may have been deregistered since the last one.
-    std::byte* to = qp.domain.regions.find(&qp.pd_ref, r.write_rkey, r.write_address, length, IBV_ACCESS_REMOTE_WRITE);
+    std::byte* to =
+        qp.domain.regions.find(&qp.pd_ref, r.write_rkey, r.write_address, length, IBV_ACCESS_REMOTE_WRITE, qp.number());
     if (to == nullptr) return Verdict::kAccess;
     if (!place(to, packet.payload.data(), length)) return Verdict::kOperation;
   }
@@ -119,6 +124,10 @@ Verdict execute_send(Qp& qp, const Packet& packet) noexcept {
     fail_receive(qp, IBV_WC_LOC_PROT_ERR);
     return Verdict::kOperation;
   }
+  if (packet.info->invalidate && !invalidate_window(qp, packet.invalidate_rkey)) {
+    fail_receive(qp, IBV_WC_REM_INV_REQ_ERR);
+    return Verdict::kAccess;
+  }
   r.received += packet.payload.size();
   return Verdict::kAccept;
 }
@@ -138,8 +147,8 @@ void owe_responses(Qp& qp, const Packet& packet) noexcept {
 
 Verdict check_read(const Qp& qp, const Reth& reth) noexcept {
   if ((qp.attr.qp_access_flags & IBV_ACCESS_REMOTE_READ) == 0) return Verdict::kAccess;
-  if (reth.length != 0 &&
-      qp.domain.regions.find(&qp.pd_ref, reth.rkey, reth.address, reth.length, IBV_ACCESS_REMOTE_READ) == nullptr) {
+  if (reth.length != 0 && qp.domain.regions.find(&qp.pd_ref, reth.rkey, reth.address, reth.length,
+                                                 IBV_ACCESS_REMOTE_READ, qp.number()) == nullptr) {
     return Verdict::kAccess;
   }
   return Verdict::kAccept;

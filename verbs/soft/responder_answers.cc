@@ -44,7 +44,8 @@ Verdict send_response(Qp& qp, ReadReply& reply) noexcept {
   const auto length = static_cast<std::size_t>(std::min<std::uint64_t>(qp.mtu, reply.length - offset));
   const std::byte* from = nullptr;
   if (length != 0) {
-    from = qp.domain.regions.find(&qp.pd_ref, reply.rkey, reply.address + offset, length, IBV_ACCESS_REMOTE_READ);
+    from = qp.domain.regions.find(&qp.pd_ref, reply.rkey, reply.address + offset, length, IBV_ACCESS_REMOTE_READ,
+                                  qp.number());
     if (from == nullptr) return Verdict::kAccess;
   }
   TxBatch& batch = qp.domain.batch(*qp.port, 1);

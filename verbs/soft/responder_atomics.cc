@@ -46,7 +46,7 @@ Verdict execute_atomic(Qp& qp, const Packet& packet) noexcept {
   if (r.reply_count == r.replies.size() || packet.atomic.address % kWordBytes != 0) return Verdict::kInvalid;
   if ((qp.attr.qp_access_flags & IBV_ACCESS_REMOTE_ATOMIC) == 0) return Verdict::kAccess;
   std::byte* at = qp.domain.regions.find(&qp.pd_ref, packet.atomic.rkey, packet.atomic.address, kWordBytes,
-                                         IBV_ACCESS_REMOTE_ATOMIC);
+                                         IBV_ACCESS_REMOTE_ATOMIC, qp.number());
   if (at == nullptr) return Verdict::kAccess;
   // A region may give aligned numbers to memory that is not.
   if (reinterpret_cast<std::uintptr_t>(at) % kWordBytes != 0) return Verdict::kOperation;

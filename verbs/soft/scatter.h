@@ -28,7 +28,7 @@ bool for_each_piece(const MrTable& regions, const ibv_pd* pd, std::span<const ib
       continue;
     }
     const std::size_t part = std::min<std::size_t>(length, segment.length - offset);
-    std::byte* bytes = regions.find(pd, segment.lkey, segment.addr + offset, part, access);
+    std::byte* bytes = regions.find(pd, segment.lkey, segment.addr + offset, part, access | kLocalRead, 0);
     if (bytes == nullptr) return false;
     if (!piece(bytes, part)) return false;
     length -= part;

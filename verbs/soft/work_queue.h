@@ -27,8 +27,8 @@ struct SendWqe {
   std::uint32_t invalidate = 0;   // rkey that a SEND with invalidate or a local invalidate ends
   std::uint64_t compare_add = 0;  // of an atomic
   std::uint64_t swap = 0;
-  ibv_mw* window = nullptr;  // to bind, to remote_address and the three below
-  ibv_mr* window_region = nullptr;
+  ibv_mw* window = nullptr;         // to bind, to remote_address and the three below
+  std::uint32_t window_region = 0;  // its lkey: the region itself may be gone when the request's turn comes
   std::uint64_t window_length = 0;
   unsigned window_access = 0;  // ibv_access_flags
   ibv_ah* ah = nullptr;        // of a datagram, with the two below
@@ -42,14 +42,15 @@ struct SendWqe {
   bool fence = false;
   bool inlined = false;
   // Set when it starts.
-  std::uint32_t packets = 0;  // PSNs it takes; for a READ those of its responses
+  std::uint32_t packets = 0;  // PSNs it takes; for a READ those of its responses, none for a local operation
+  bool executed = false;      // of a local operation: it waits for its turn to complete
   std::uint32_t charge = 0;   // window bytes per packet
   Psn first;
 
   void bind(ibv_mw* to_bind, std::uint32_t new_rkey, const ibv_mw_bind_info& info) noexcept {
     window = to_bind;
     rkey = new_rkey;
-    window_region = info.mr;
+    window_region = info.mr != nullptr ? info.mr->lkey : 0;
     remote_address = info.addr;
     window_length = info.length;
     window_access = info.mw_access_flags;
@@ -67,6 +68,8 @@ struct SendWqe {
   }
   /// Its responses, not an acknowledgement, complete it; max_rd_atomic bounds how many of these are in flight.
   [[nodiscard]] bool is_answered() const noexcept { return is_read() || is_atomic(); }
+  /// Executed by the requester itself: nothing is sent.
+  [[nodiscard]] bool is_local() const noexcept { return opcode == IBV_WR_LOCAL_INV || opcode == IBV_WR_BIND_MW; }
   [[nodiscard]] bool has_immediate() const noexcept {
     return opcode == IBV_WR_SEND_WITH_IMM || opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
   }

@@ -222,7 +222,6 @@ TEST(ResponderOpcodes, OutOfSequenceOrOfWrongLengthAreInvalid) {
   refused({{.opcode = Opcode::kWriteFirst, .payload = full, .reth = {0, 0, 1024}}});
   refused({{.opcode = Opcode::kReadRequest, .payload = small, .reth = {0, 0, 8}}});
   refused({{.opcode = Opcode::kCompareSwap, .payload = small}});
-  refused({{.opcode = Opcode::kSendOnlyInvalidate, .payload = small}});
 }
 
 TEST(ResponderPsn, AGapIsReportedOnceAndTheRestDropped) {

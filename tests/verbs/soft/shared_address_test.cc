@@ -165,9 +165,8 @@ TEST(SharedAddress, PacketsForTheDeadMeetSilence) {
     const Gid to = Gid::from_verbs(first.gid());
     const UdpFrame frame{source, to, kRoceUdpPort, kRoceUdpPort, 0, packet.size()};
     store_icrc(packet.data() + Bth::kBytes, icrc(frame, std::span(packet).first(Bth::kBytes)));
-    const sockaddr_in where = to_sockaddr(to, kRoceUdpPort);
-    ASSERT_EQ(::sendto(socket->get(), packet.data(), packet.size(), 0, reinterpret_cast<const sockaddr*>(&where),
-                       sizeof(where)),
+    const SocketAddress where(to, kRoceUdpPort);
+    ASSERT_EQ(::sendto(socket->get(), packet.data(), packet.size(), 0, where.get(), where.size()),
               static_cast<ssize_t>(packet.size()));
   }
   for (int i = 0; i < 100; ++i) {

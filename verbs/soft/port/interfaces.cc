@@ -8,6 +8,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
@@ -19,6 +20,7 @@ namespace {
 
 // IPv4 20, UDP 8, BTH 12, RETH 16, immediate 4, ICRC 4.
 constexpr std::uint32_t kHeaderBytes = 64;
+constexpr std::uint32_t kMoreInIpv6 = 20;
 
 std::uint32_t interface_mtu(const std::string& name) {
   const UniqueFd fd(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
@@ -28,12 +30,32 @@ std::uint32_t interface_mtu(const std::string& name) {
   return ::ioctl(fd.get(), SIOCGIFMTU, &request) == 0 ? static_cast<std::uint32_t>(request.ifr_mtu) : 0;
 }
 
+Gid gid_of(const sockaddr& address) noexcept {
+  if (address.sa_family == AF_INET) {
+    return Gid::from_ipv4(ntohl(reinterpret_cast<const sockaddr_in&>(address).sin_addr.s_addr));
+  }
+  Gid gid;
+  std::memcpy(gid.bytes.data(), &reinterpret_cast<const sockaddr_in6&>(address).sin6_addr, gid.bytes.size());
+  return gid;
+}
+
+// An address as the kernel's tables print it: words of the machine's byte order.
+std::string table_text(const Gid& gid, std::uint16_t port) {
+  std::string text;
+  for (std::size_t i = gid.is_ipv4() ? 12 : 0; i < gid.bytes.size(); i += 4) {
+    std::uint32_t word = 0;
+    std::memcpy(&word, gid.bytes.data() + i, sizeof(word));
+    text += fmt::format("{:08X}", word);
+  }
+  return fmt::format("{}:{:04X}", text, port);
+}
+
 // Inodes of the sockets bound to the port, from the kernel's table: "sl local_address rem_address st ... inode".
 std::vector<std::string> socket_inodes(const Gid& gid, std::uint16_t port) {
-  const std::string exact = fmt::format("{:08X}:{:04X}", htonl(gid.ipv4()), port);
-  const std::string any = fmt::format("00000000:{:04X}", port);
+  const std::string exact = table_text(gid, port);
+  const std::string any = table_text(gid.is_ipv4() ? Gid::from_ipv4(0) : Gid(), port);
   std::vector<std::string> inodes;
-  std::ifstream table("/proc/net/udp");
+  std::ifstream table(gid.is_ipv4() ? "/proc/net/udp" : "/proc/net/udp6");
   for (std::string line; std::getline(table, line);) {
     std::istringstream words(line);
     std::string word;
@@ -52,11 +74,12 @@ std::vector<InterfaceAddress> host_addresses() {
   std::vector<InterfaceAddress> found;
   ifaddrs* list = nullptr;
   if (::getifaddrs(&list) != 0) return found;
-  for (const ifaddrs* at = list; at != nullptr; at = at->ifa_next) {
-    if (at->ifa_addr == nullptr || at->ifa_addr->sa_family != AF_INET || (at->ifa_flags & IFF_UP) == 0) continue;
-    const auto* address = reinterpret_cast<const sockaddr_in*>(at->ifa_addr);
-    found.push_back({Gid::from_ipv4(ntohl(address->sin_addr.s_addr)), at->ifa_name, ::if_nametoindex(at->ifa_name),
-                     interface_mtu(at->ifa_name), (at->ifa_flags & IFF_LOOPBACK) != 0});
+  for (const int family : {AF_INET, AF_INET6}) {
+    for (const ifaddrs* at = list; at != nullptr; at = at->ifa_next) {
+      if (at->ifa_addr == nullptr || at->ifa_addr->sa_family != family || (at->ifa_flags & IFF_UP) == 0) continue;
+      found.push_back({gid_of(*at->ifa_addr), at->ifa_name, ::if_nametoindex(at->ifa_name), interface_mtu(at->ifa_name),
+                       (at->ifa_flags & IFF_LOOPBACK) != 0});
+    }
   }
   ::freeifaddrs(list);
   return found;
@@ -65,7 +88,7 @@ std::vector<InterfaceAddress> host_addresses() {
 InterfaceAddress interface_of(const Gid& gid) {
   const bool loopback = gid.is_ipv4() && gid.ipv4() >> 24 == 127;
   for (InterfaceAddress& address : host_addresses()) {
-    if (address.gid == gid || (loopback && address.loopback)) {
+    if (address.gid == gid || (loopback && address.loopback && address.gid.is_ipv4())) {
       address.gid = gid;
       return std::move(address);
     }
@@ -73,9 +96,9 @@ InterfaceAddress interface_of(const Gid& gid) {
   return {gid, "", 0, 0, loopback};
 }
 
-std::uint32_t largest_path_mtu(std::uint32_t interface_mtu) noexcept {
+std::uint32_t largest_path_mtu(std::uint32_t interface_mtu, bool ipv6) noexcept {
   for (std::uint32_t mtu = 4096; mtu >= 256; mtu /= 2) {
-    if (mtu + kHeaderBytes <= interface_mtu) return mtu;
+    if (mtu + kHeaderBytes + (ipv6 ? kMoreInIpv6 : 0) <= interface_mtu) return mtu;
   }
   return 0;
 }

@@ -1,4 +1,4 @@
-// The host's IPv4 addresses and what their interfaces carry.
+// The host's IPv4 and IPv6 addresses and what their interfaces carry.
 #pragma once
 
 #include <cstdint>
@@ -17,14 +17,14 @@ struct InterfaceAddress {
   bool loopback = false;
 };
 
-/// Addresses of interfaces that are up, in the system's order. Empty where they cannot be listed.
+/// Addresses of interfaces that are up: IPv4, then IPv6, in the system's order. Empty where they cannot be listed.
 [[nodiscard]] std::vector<InterfaceAddress> host_addresses();
 
 /// The interface that carries `gid` (any of 127.0.0.0/8 is loopback's); index 0 where there is none.
 [[nodiscard]] InterfaceAddress interface_of(const Gid& gid);
 
 /// The largest path MTU (256..4096) whose RoCE packets fit an interface's MTU; 0 where none does.
-[[nodiscard]] std::uint32_t largest_path_mtu(std::uint32_t interface_mtu) noexcept;
+[[nodiscard]] std::uint32_t largest_path_mtu(std::uint32_t interface_mtu, bool ipv6 = false) noexcept;
 
 /// Who holds a UDP port at `gid` (or at all addresses), e.g. "process 4711 (ib_write_bw)"; empty where it cannot be
 /// seen (another user's process, the kernel).

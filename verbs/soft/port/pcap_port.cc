@@ -9,6 +9,7 @@ namespace fairlead::soft {
 namespace {
 
 constexpr std::size_t kIpv4Bytes = 20;
+constexpr std::size_t kIpv6Bytes = 40;
 constexpr std::size_t kUdpBytes = 8;
 constexpr std::uint8_t kDefaultHopLimit = 64;
 
@@ -29,29 +30,45 @@ std::uint16_t checksum(const std::byte* header) noexcept {
   return static_cast<std::uint16_t>(~sum);
 }
 
+constexpr std::uint32_t kUdp = 17;
+
+std::size_t put_ipv4(std::byte* at, const UdpFrame& frame, std::uint8_t traffic_class,
+                     std::uint8_t hop_limit) noexcept {
+  constexpr std::uint32_t kDontFragment = 0x4000;
+  store32(at, 0x45U << 24 | std::uint32_t{traffic_class} << 16 |
+                  static_cast<std::uint32_t>(frame.payload_bytes + kIpv4Bytes + kUdpBytes));
+  store32(at + 4, std::uint32_t{frame.ipv4_id} << 16 | kDontFragment);
+  store32(at + 8, std::uint32_t{hop_limit} << 24 | kUdp << 16);
+  store32(at + 12, frame.source.ipv4());
+  store32(at + 16, frame.destination.ipv4());
+  store32(at + 8, load32(at + 8) | checksum(at));
+  return kIpv4Bytes;
+}
+
+std::size_t put_ipv6(std::byte* at, const UdpFrame& frame, std::uint8_t traffic_class,
+                     std::uint8_t hop_limit) noexcept {
+  store32(at, 6U << 28 | std::uint32_t{traffic_class} << 20);
+  store32(at + 4, static_cast<std::uint32_t>(frame.payload_bytes + kUdpBytes) << 16 | kUdp << 8 | hop_limit);
+  std::memcpy(at + 8, frame.source.bytes.data(), frame.source.bytes.size());
+  std::memcpy(at + 24, frame.destination.bytes.data(), frame.destination.bytes.size());
+  return kIpv6Bytes;
+}
+
 // Begins a record with the IP and UDP headers of the frame.
 void begin_frame(PcapRecords& records, std::uint64_t time, const UdpFrame& frame, std::uint8_t traffic_class,
                  std::uint8_t hop_limit) {
-  constexpr std::uint32_t kDontFragment = 0x4000;
-  constexpr std::uint32_t kUdp = 17;
-  const auto size = static_cast<std::uint32_t>(frame.payload_bytes);
-  std::array<std::byte, kIpv4Bytes + kUdpBytes> header{};
-  store32(&header[0], 0x45U << 24 | std::uint32_t{traffic_class} << 16 |
-                          (size + static_cast<std::uint32_t>(kIpv4Bytes + kUdpBytes)));
-  store32(&header[4], std::uint32_t{frame.ipv4_id} << 16 | kDontFragment);
-  store32(&header[8], std::uint32_t{hop_limit} << 24 | kUdp << 16);
-  store32(&header[12], frame.source.ipv4());
-  store32(&header[16], frame.destination.ipv4());
-  store32(&header[8], load32(&header[8]) | checksum(header.data()));
-  store32(&header[20], std::uint32_t{frame.source_port} << 16 | frame.destination_port);
-  store32(&header[24], (size + static_cast<std::uint32_t>(kUdpBytes)) << 16);
-  records.begin(time, header.size() + frame.payload_bytes);
-  records.append(header);
+  std::array<std::byte, kIpv6Bytes + kUdpBytes> header{};
+  const auto put_ip = frame.source.is_ipv4() ? &put_ipv4 : &put_ipv6;
+  const std::size_t ip = put_ip(header.data(), frame, traffic_class, hop_limit);
+  store32(&header[ip], std::uint32_t{frame.source_port} << 16 | frame.destination_port);
+  store32(&header[ip + 4], static_cast<std::uint32_t>(frame.payload_bytes + kUdpBytes) << 16);
+  records.begin(time, ip + kUdpBytes + frame.payload_bytes);
+  records.append(std::span(header).first(ip + kUdpBytes));
 }
 
 // The id with which the frame's ICRC is right, if there is one.
 std::uint16_t id_of(const UdpFrame& frame, std::span<const std::byte> bytes) noexcept {
-  if (bytes.size() < Bth::kBytes + kIcrcBytes) return frame.ipv4_id;
+  if (bytes.size() < Bth::kBytes + kIcrcBytes || !frame.source.is_ipv4()) return frame.ipv4_id;
   const auto covered = bytes.first(bytes.size() - kIcrcBytes);
   const std::uint32_t difference = icrc(frame, covered) ^ load_icrc(covered.data() + covered.size());
   return static_cast<std::uint16_t>(frame.ipv4_id ^ explain_by_ipv4_id(difference, bytes.size()).value_or(0));

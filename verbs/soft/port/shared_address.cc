@@ -50,9 +50,8 @@ Status reaches_itself(int socket, unsigned place, const Gid& address) {
   bytes[0] = 0xff;
   bytes[kQpnByte] = static_cast<unsigned char>(place);
   const UniqueFd sender = open_udp_socket(address, 0, PortUse::kSend);
-  const sockaddr_in to = to_sockaddr(address, kRoceUdpPort);
-  const bool sent = ::sendto(sender.get(), probe.data(), sizeof(probe), 0, reinterpret_cast<const sockaddr*>(&to),
-                             sizeof(to)) == sizeof(probe);
+  const SocketAddress to(address, kRoceUdpPort);
+  const bool sent = ::sendto(sender.get(), probe.data(), sizeof(probe), 0, to.get(), to.size()) == sizeof(probe);
   std::array<std::uint64_t, 2> got{};
   pollfd ready{socket, POLLIN, 0};
   while (sent && ::poll(&ready, 1, kProbeMilliseconds) == 1) {

@@ -15,8 +15,8 @@ namespace fairlead::soft {
 namespace {
 
 constexpr std::size_t kRxMessages = 4;
-constexpr std::size_t kRxBufferBytes = 64 << 10;  // the largest UDP datagram, coalesced or not
-constexpr std::size_t kRxControlBytes = CMSG_SPACE(sizeof(int)) + CMSG_SPACE(sizeof(std::uint8_t));  // GRO, TOS
+constexpr std::size_t kRxBufferBytes = 64 << 10;                      // the largest UDP datagram, coalesced or not
+constexpr std::size_t kRxControlBytes = 2 * CMSG_SPACE(sizeof(int));  // GRO, traffic class
 constexpr std::size_t kMaxDatagram = 65507;
 constexpr std::size_t kMaxSegments = 64;  // UDP_MAX_SEGMENTS of every kernel that has UDP_SEGMENT
 constexpr std::size_t kMaxTxSockets = 16;
@@ -35,7 +35,7 @@ std::uint32_t qpn_bytes(TxBatch& batch, const TxPacket& packet) noexcept {
 struct UdpPort::Receiver {
   std::array<mmsghdr, kRxMessages> messages{};
   std::array<iovec, kRxMessages> iovs{};
-  std::array<sockaddr_in, kRxMessages> sources{};
+  std::array<SocketAddress, kRxMessages> sources{};
   alignas(cmsghdr) std::array<std::array<std::byte, kRxControlBytes>, kRxMessages> control{};
   std::unique_ptr<std::byte[]> buffers{new std::byte[kRxMessages * kRxBufferBytes]};
   // What was received and not yet handed out.
@@ -49,7 +49,8 @@ struct UdpPort::Receiver {
   bool receive(int fd) noexcept {
     for (std::size_t i = 0; i < kRxMessages; ++i) {
       iovs[i] = {buffers.get() + i * kRxBufferBytes, kRxBufferBytes};
-      messages[i].msg_hdr = {&sources[i], sizeof(sockaddr_in), &iovs[i], 1, control[i].data(), control[i].size(), 0};
+      sources[i] = {};
+      messages[i].msg_hdr = {sources[i].get(), sources[i].size(), &iovs[i], 1, control[i].data(), control[i].size(), 0};
     }
     const int got = ::recvmmsg(fd, messages.data(), kRxMessages, MSG_DONTWAIT, nullptr);
     count = got > 0 ? static_cast<std::size_t>(got) : 0;
@@ -66,6 +67,11 @@ struct UdpPort::Receiver {
     msghdr& header = messages[index].msg_hdr;
     for (cmsghdr* at = CMSG_FIRSTHDR(&header); at != nullptr; at = CMSG_NXTHDR(&header, at)) {
       if (at->cmsg_level == IPPROTO_IP && at->cmsg_type == IP_TOS) std::memcpy(&traffic_class, CMSG_DATA(at), 1);
+      if (at->cmsg_level == IPPROTO_IPV6 && at->cmsg_type == IPV6_TCLASS) {
+        int value = 0;
+        std::memcpy(&value, CMSG_DATA(at), sizeof(value));
+        traffic_class = static_cast<std::uint8_t>(value);
+      }
       if (at->cmsg_level != SOL_UDP || at->cmsg_type != UDP_GRO) continue;
       int size = 0;
       std::memcpy(&size, CMSG_DATA(at), sizeof(size));
@@ -76,10 +82,10 @@ struct UdpPort::Receiver {
   RxPacket next() noexcept {
     const std::size_t left = messages[index].msg_len - offset;
     const std::size_t length = std::min(segment, left);
-    const sockaddr_in& source = sources[index];
+    const SocketAddress& source = sources[index];
     const RxPacket packet{{buffers.get() + index * kRxBufferBytes + offset, length},
-                          Gid::from_ipv4(ntohl(source.sin_addr.s_addr)),
-                          ntohs(source.sin_port),
+                          source.gid(),
+                          source.port(),
                           segment_number++,
                           traffic_class};
     offset += length;
@@ -96,7 +102,7 @@ struct UdpPort::Sender {
     alignas(cmsghdr) std::array<std::byte, CMSG_SPACE(sizeof(std::uint16_t)) + 2 * CMSG_SPACE(sizeof(int))> bytes;
   };
   std::array<mmsghdr, TxBatch::kMaxPackets> messages{};
-  std::array<sockaddr_in, TxBatch::kMaxPackets> destinations{};
+  std::array<SocketAddress, TxBatch::kMaxPackets> destinations{};
   std::array<Control, TxBatch::kMaxPackets> control{};
   std::array<std::uint16_t, TxBatch::kMaxPackets> packets{};  // of each message
   std::array<int, TxBatch::kMaxPackets> sockets{};
@@ -112,15 +118,19 @@ struct UdpPort::Sender {
     header.msg_controllen += CMSG_SPACE(sizeof(T));
   }
 
-  void add(const Route& route, int socket, iovec* iovs, std::size_t iov_count, std::uint16_t segment) noexcept {
-    destinations[count] = to_sockaddr(route.destination, kRoceUdpPort);
+  void add(const Route& route, std::uint32_t scope, iovec* iovs, std::size_t iov_count,
+           std::uint16_t segment) noexcept {
+    destinations[count] = SocketAddress(route.destination, kRoceUdpPort, scope);
+    const bool v4 = route.destination.is_ipv4();
     msghdr& header = messages[count].msg_hdr;
-    header = {&destinations[count], sizeof(sockaddr_in), iovs, iov_count, control[count].bytes.data(), 0, 0};
+    header = {
+        destinations[count].get(), destinations[count].size(), iovs, iov_count, control[count].bytes.data(), 0, 0};
     if (segment != 0) add_control(header, SOL_UDP, UDP_SEGMENT, segment);
-    if (route.traffic_class != 0) add_control(header, IPPROTO_IP, IP_TOS, static_cast<int>(route.traffic_class));
-    if (route.hop_limit != 0) add_control(header, IPPROTO_IP, IP_TTL, static_cast<int>(route.hop_limit));
+    const int level = v4 ? IPPROTO_IP : IPPROTO_IPV6;
+    if (route.traffic_class != 0) add_control(header, level, v4 ? IP_TOS : IPV6_TCLASS, int{route.traffic_class});
+    if (route.hop_limit != 0) add_control(header, level, v4 ? IP_TTL : IPV6_HOPLIMIT, int{route.hop_limit});
     if (header.msg_controllen == 0) header.msg_control = nullptr;
-    sockets[count++] = socket;
+    sockets[count++] = route.socket;
   }
 };
 
@@ -134,7 +144,7 @@ UdpPort::UdpPort(const Gid& address, PrivateFd own, std::unique_ptr<SharedAddres
       own_(std::move(own)),
       place_(std::move(place)),
       socket_(place_ ? place_->socket() : own_.get()),
-      max_mtu_(largest_path_mtu(interface_of(address).mtu)),
+      interface_(interface_of(address)),
       receive_window_(std::min(kMostWindow, receive_buffer_bytes(socket_) / 8 * 5)),
       receiver_(std::make_unique<Receiver>()),
       sender_(std::make_unique<Sender>()) {}
@@ -146,7 +156,8 @@ Route UdpPort::make_route(const Gid& destination, std::uint32_t flow, std::uint8
   Route route{address_, destination, kRoceUdpPort, traffic_class, hop_limit, socket_};
   if (tx_sockets_.size() < kMaxTxSockets) {
     const auto port = static_cast<std::uint16_t>(0xc000 | (flow & 0x3fff));
-    if (UniqueFd fd = open_udp_socket(address_, port, PortUse::kSend)) tx_sockets_.push_back({port, std::move(fd)});
+    if (UniqueFd fd = open_udp_socket(address_, port, PortUse::kSend, interface_.index))
+      tx_sockets_.push_back({port, std::move(fd)});
   }
   if (!tx_sockets_.empty()) {
     const TxSocket& chosen = tx_sockets_[flow % tx_sockets_.size()];
@@ -208,7 +219,7 @@ void UdpPort::prepare(TxBatch& batch, std::size_t from) noexcept {
       ++end;
     }
     sender_->packets[sender_->count] = static_cast<std::uint16_t>(end - i);
-    sender_->add(*first.route, first.route->socket, batch.iovs(first), iovs,
+    sender_->add(*first.route, interface_.index, batch.iovs(first), iovs,
                  end - i > 1 ? static_cast<std::uint16_t>(first.size) : std::uint16_t{0});
     i = end;
   }

@@ -1,7 +1,7 @@
 // A port over unprivileged UDP sockets: one receives on 4791, a few send, each with a source port of its own.
 //
 // Runs of equal packets to one peer leave as one system call's work (UDP_SEGMENT) and arrive coalesced (UDP_GRO).
-// Threads: as PacketPort. IPv4 only.
+// Threads: as PacketPort.
 #pragma once
 
 #include <sys/socket.h>
@@ -10,6 +10,7 @@
 #include <memory>
 #include <vector>
 
+#include "verbs/soft/port/interfaces.h"
 #include "verbs/soft/port/packet_port.h"
 #include "verbs/soft/port/shared_address.h"
 #include "verbs/soft/port/udp_socket.h"
@@ -25,7 +26,9 @@ class UdpPort final : public PacketPort {
   ~UdpPort() override;
 
   [[nodiscard]] const Gid& address() const noexcept override { return address_; }
-  [[nodiscard]] std::uint32_t max_mtu() const noexcept override { return max_mtu_; }
+  [[nodiscard]] std::uint32_t max_mtu() const noexcept override {
+    return largest_path_mtu(interface_.mtu, !address_.is_ipv4());
+  }
   [[nodiscard]] std::size_t receive_window() const noexcept override { return receive_window_; }
   [[nodiscard]] Route make_route(const Gid& destination, std::uint32_t flow, std::uint8_t traffic_class,
                                  std::uint8_t hop_limit) override;
@@ -50,7 +53,7 @@ class UdpPort final : public PacketPort {
   PrivateFd own_;                         // one of the two is there
   std::unique_ptr<SharedAddress> place_;  // likewise
   int socket_;
-  std::uint32_t max_mtu_;
+  InterfaceAddress interface_;
   std::size_t receive_window_;
   std::uint64_t refused_ = 0;
   bool offload_ = true;  // UDP_SEGMENT works on this route

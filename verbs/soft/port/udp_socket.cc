@@ -38,37 +38,61 @@ Status bind_error(const Gid& address, int error) {
 
 }  // namespace
 
-sockaddr_in to_sockaddr(const Gid& address, std::uint16_t port) noexcept {
-  sockaddr_in socket_address{};
-  socket_address.sin_family = AF_INET;
-  socket_address.sin_port = htons(port);
-  socket_address.sin_addr.s_addr = htonl(address.ipv4());
-  return socket_address;
+SocketAddress::SocketAddress(const Gid& address, std::uint16_t port, std::uint32_t scope) noexcept : SocketAddress() {
+  if (address.is_ipv4()) {
+    v4_.sin_family = AF_INET;
+    v4_.sin_port = htons(port);
+    v4_.sin_addr.s_addr = htonl(address.ipv4());
+  } else {
+    v6_.sin6_family = AF_INET6;
+    v6_.sin6_port = htons(port);
+    v6_.sin6_scope_id = IN6_IS_ADDR_LINKLOCAL(reinterpret_cast<const in6_addr*>(address.bytes.data())) ? scope : 0;
+    std::memcpy(&v6_.sin6_addr, address.bytes.data(), address.bytes.size());
+  }
 }
 
-UniqueFd open_udp_socket(const Gid& address, std::uint16_t port, PortUse use) {
-  UniqueFd fd(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+Gid SocketAddress::gid() const noexcept {
+  if (any_.sa_family == AF_INET) return Gid::from_ipv4(ntohl(v4_.sin_addr.s_addr));
+  Gid gid;
+  std::memcpy(gid.bytes.data(), &v6_.sin6_addr, gid.bytes.size());
+  return gid;
+}
+
+std::uint16_t SocketAddress::port() const noexcept {
+  return ntohs(any_.sa_family == AF_INET ? v4_.sin_port : v6_.sin6_port);
+}
+
+UniqueFd open_udp_socket(const Gid& address, std::uint16_t port, PortUse use, std::uint32_t scope) {
+  const SocketAddress local(address, port, scope);
+  const bool v4 = address.is_ipv4();
+  UniqueFd fd(::socket(local.get()->sa_family, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!fd) return fd;
   if (use == PortUse::kShared) set(fd.get(), SOL_SOCKET, SO_REUSEPORT, 1);
-  const sockaddr_in local = to_sockaddr(address, port);
-  if (::bind(fd.get(), reinterpret_cast<const sockaddr*>(&local), sizeof(local)) != 0) {
+  if (!v4) set(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, 1);
+  if (::bind(fd.get(), local.get(), local.size()) != 0) {
     const int error = errno;
     fd.reset();
     errno = error;
     return fd;
   }
-  set(fd.get(), IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_DO);
+  if (v4) {
+    set(fd.get(), IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_DO);
+  } else {
+    set(fd.get(), IPPROTO_IPV6, IPV6_MTU_DISCOVER, IPV6_PMTUDISC_DO);
+  }
   set(fd.get(), SOL_SOCKET, SO_SNDBUF, kBufferBytes);
   if (use != PortUse::kSend) {
     set(fd.get(), SOL_SOCKET, SO_RCVBUF, kBufferBytes);
     set(fd.get(), SOL_UDP, UDP_GRO, 1);
-    set(fd.get(), IPPROTO_IP, IP_RECVTOS, 1);
+    set(fd.get(), v4 ? IPPROTO_IP : IPPROTO_IPV6, v4 ? IP_RECVTOS : IPV6_RECVTCLASS, 1);
+    // Linux rxe sends no UDP checksum, which IPv6 takes only where it is told to; the ICRC covers more.
+    if (!v4) set(fd.get(), SOL_UDP, UDP_NO_CHECK6_RX, 1);
   }
   return fd;
 }
 
-Result<UniqueFd> bind_roce_port(const Gid& address, PortUse use) {
-  UniqueFd fd = open_udp_socket(address, kRoceUdpPort, use);
+Result<UniqueFd> bind_roce_port(const Gid& address, PortUse use, std::uint32_t scope) {
+  UniqueFd fd = open_udp_socket(address, kRoceUdpPort, use, scope);
   if (!fd) return bind_error(address, errno);
   return fd;
 }

@@ -1,7 +1,9 @@
-// One UDP socket for RoCE v2: bound, unconnected, never fragmenting (so that its IPv4 ids are known, see wire/icrc.h).
+// One UDP socket for RoCE v2, over IPv4 or IPv6 as its address is: bound, unconnected, never fragmenting (so that its
+// IPv4 ids are known, see wire/icrc.h).
 #pragma once
 
 #include <netinet/in.h>
+#include <sys/socket.h>
 
 #include <cstddef>
 #include <cstdint>
@@ -16,11 +18,11 @@ namespace fairlead::soft {
 /// may bind the same port (SO_REUSEPORT).
 enum class PortUse : std::uint8_t { kSend, kReceive, kShared };
 
-/// A socket bound to address:port, or -1 with errno set.
-[[nodiscard]] UniqueFd open_udp_socket(const Gid& address, std::uint16_t port, PortUse use);
+/// A socket bound to address:port, or -1 with errno set. `scope` as for SocketAddress.
+[[nodiscard]] UniqueFd open_udp_socket(const Gid& address, std::uint16_t port, PortUse use, std::uint32_t scope = 0);
 
 /// open_udp_socket for a receiver, or the reason in words: who holds the port, and the remedy.
-[[nodiscard]] Result<UniqueFd> bind_roce_port(const Gid& address, PortUse use);
+[[nodiscard]] Result<UniqueFd> bind_roce_port(const Gid& address, PortUse use, std::uint32_t scope = 0);
 
 /// A socket on the first free address of 127.0.0.0/8 (port 4791), and that address in `address`.
 [[nodiscard]] Result<UniqueFd> bind_free_loopback(Gid& address);
@@ -28,6 +30,28 @@ enum class PortUse : std::uint8_t { kSend, kReceive, kShared };
 /// The socket's real receive buffer in bytes, as the kernel accounts it.
 [[nodiscard]] std::size_t receive_buffer_bytes(int fd) noexcept;
 
-[[nodiscard]] sockaddr_in to_sockaddr(const Gid& address, std::uint16_t port) noexcept;
+/// An IPv4 or IPv6 address with a port, as the system takes and gives it.
+class SocketAddress {
+ public:
+  /// To be filled by the system.
+  SocketAddress() noexcept : v6_{} {}
+  /// `scope`: the interface's index, which a link-local IPv6 address needs.
+  SocketAddress(const Gid& address, std::uint16_t port, std::uint32_t scope = 0) noexcept;
+
+  [[nodiscard]] sockaddr* get() noexcept { return &any_; }
+  [[nodiscard]] const sockaddr* get() const noexcept { return &any_; }
+  [[nodiscard]] socklen_t size() const noexcept {
+    return any_.sa_family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
+  }
+  [[nodiscard]] Gid gid() const noexcept;
+  [[nodiscard]] std::uint16_t port() const noexcept;
+
+ private:
+  union {
+    sockaddr any_;
+    sockaddr_in v4_;
+    sockaddr_in6 v6_;
+  };
+};
 
 }  // namespace fairlead::soft

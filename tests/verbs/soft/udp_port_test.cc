@@ -1,0 +1,94 @@
+// The UDP port by itself, over both families, on loopback.
+#include "verbs/soft/port/udp_port.h"
+
+#include <gtest/gtest.h>
+#include <poll.h>
+
+#include "verbs/soft/wire/icrc.h"
+
+namespace fairlead::soft {
+namespace {
+
+Gid ipv6_loopback() {
+  Gid gid;
+  gid.bytes[15] = 1;
+  return gid;
+}
+
+// Everything that comes within a moment, as copies.
+struct Arrived {
+  std::vector<std::byte> bytes;
+  RxPacket packet;
+};
+std::vector<Arrived> receive(UdpPort& port, std::size_t count) {
+  std::vector<Arrived> all;
+  std::array<RxPacket, 16> packets;
+  while (all.size() < count) {
+    pollfd ready{port.wait_fd(), POLLIN, 0};
+    if (::poll(&ready, 1, 2000) != 1) break;
+    const std::size_t got = port.rx_burst(packets, 0);
+    for (std::size_t i = 0; i < got; ++i) {
+      all.push_back({{packets[i].bytes.begin(), packets[i].bytes.end()}, packets[i]});
+    }
+  }
+  return all;
+}
+
+void check_round_trip(const Gid& address) {
+  auto socket = bind_roce_port(address, PortUse::kReceive);
+  if (!socket) GTEST_SKIP() << socket.error().message();
+  UdpPort port(address, std::move(*socket));
+  EXPECT_EQ(port.max_mtu(), 4096U);
+  const Route route = port.make_route(address, 77, 0x68 | 3, 9);  // congestion experienced
+  TxBatch batch;
+  std::vector<std::byte> payload(1000);
+  for (std::size_t i = 0; i < payload.size(); ++i) payload[i] = static_cast<std::byte>(i * 11);
+  constexpr std::uint32_t kQpns[] = {0x123456, 0x123456, 0x123456, 0xabcdef};
+  for (const std::uint32_t qpn : kQpns) {
+    Bth bth;
+    bth.dest_qpn = qpn;
+    bth.encode(batch.begin(route, Bth::kBytes, payload.size()));
+    batch.payload(payload.data(), payload.size());
+    batch.finish(0);
+  }
+  port.tx_burst(batch);
+  const std::vector<Arrived> arrived = receive(port, std::size(kQpns));
+  ASSERT_EQ(arrived.size(), std::size(kQpns));
+  for (std::size_t i = 0; i < arrived.size(); ++i) {
+    const auto& [bytes, packet] = arrived[i];
+    EXPECT_EQ(packet.source, address);
+    EXPECT_EQ(packet.source_port, route.source_port);
+    EXPECT_EQ(packet.traffic_class, 0x68 | 3);
+    ASSERT_EQ(bytes.size(), Bth::kBytes + payload.size() + kIcrcBytes);
+    EXPECT_EQ(Bth::decode(bytes.data()).dest_qpn, kQpns[i]);
+    EXPECT_EQ(std::memcmp(&bytes[Bth::kBytes], payload.data(), payload.size()), 0);
+    const UdpFrame frame{address, address, route.source_port, kRoceUdpPort, packet.ipv4_id_guess, bytes.size()};
+    const auto covered = std::span(bytes).first(bytes.size() - kIcrcBytes);
+    EXPECT_EQ(icrc(frame, covered), load_icrc(bytes.data() + covered.size()));
+    // A run of equal packets leaves as segments of one datagram, but only to one queue pair.
+    EXPECT_EQ(packet.ipv4_id_guess, i < 3 ? i : 0U);
+  }
+}
+
+TEST(UdpPort, Ipv4RoundTrip) { check_round_trip(Gid::from_ipv4(0x7f4f0001)); }
+
+TEST(UdpPort, Ipv6RoundTrip) { check_round_trip(ipv6_loopback()); }
+
+// Linux rxe sends a UDP checksum of zero, which RFC 8200 lets nobody accept unasked.
+TEST(UdpPort, Ipv6TakesPacketsWithoutUdpChecksum) {
+  auto socket = bind_roce_port(ipv6_loopback(), PortUse::kReceive);
+  if (!socket) GTEST_SKIP() << socket.error().message();
+  int value = 0;
+  socklen_t size = sizeof(value);
+  ASSERT_EQ(::getsockopt(socket->get(), IPPROTO_UDP, 102, &value, &size), 0);  // UDP_NO_CHECK6_RX
+  EXPECT_EQ(value, 1);
+}
+
+TEST(UdpPort, AnAddressThatIsNotTheHostsIsRefused) {
+  const auto socket = bind_roce_port(Gid::from_ipv4(0xc6336401), PortUse::kReceive);  // 198.51.100.1
+  ASSERT_FALSE(socket);
+  EXPECT_NE(socket.error().message().find("198.51.100.1:4791"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace fairlead::soft

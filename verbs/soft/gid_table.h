@@ -1,0 +1,42 @@
+// The GID table of a device's port: it follows the host's addresses.
+//
+// Index 0 is link-local, made from the device's GUID; index 1 the device's own address; the others are the host's. A
+// GID keeps its index as long as its address is there; an index that becomes free is empty until another address comes.
+// The device's own address comes back to index 1. Threads: any.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <mutex>
+#include <vector>
+
+#include "verbs/soft/port/address_monitor.h"
+#include "verbs/soft/port/interfaces.h"
+
+namespace fairlead::soft {
+
+class GidTable {
+ public:
+  static constexpr std::uint32_t kLength = 16;
+
+  GidTable(std::uint64_t guid, const Gid& own);
+
+  /// What stands at an index; a null GID where it is empty or past the end.
+  [[nodiscard]] InterfaceAddress at(std::uint32_t index) const;
+  /// Takes over what the host's addresses have become. True if the table changed. Cheap where nothing happened.
+  bool follow_host();
+  /// Takes over these addresses of a host. True if the table changed.
+  bool update(const std::vector<InterfaceAddress>& host);
+  /// Readable when follow_host() has something to do; -1 where the host cannot be followed.
+  [[nodiscard]] int wait_fd() const noexcept { return monitor_.fd(); }
+
+ private:
+  [[nodiscard]] bool holds(const Gid& gid) const noexcept;
+
+  const Gid own_;
+  AddressMonitor monitor_;
+  mutable std::mutex mutex_;
+  std::array<InterfaceAddress, kLength> entries_;
+};
+
+}  // namespace fairlead::soft

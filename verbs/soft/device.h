@@ -1,4 +1,4 @@
-// An opened device: a context with its own addresses, keys, queue pairs and progress domain.
+// An opened device: a context with its events and objects, over the core that it shares with the others of the process.
 //
 // Owned by whoever opened it, through ibv_close_device. Threads: every function may be called from any thread; create
 // and destroy calls as verbs allows them.
@@ -7,17 +7,11 @@
 #include <infiniband/verbs.h>
 
 #include <atomic>
+#include <cstdint>
 #include <memory>
-#include <optional>
-#include <vector>
 
-#include "fairlead/status.h"
-#include "verbs/soft/domain.h"
+#include "verbs/soft/device_core.h"
 #include "verbs/soft/events.h"
-#include "verbs/soft/port/interfaces.h"
-#include "verbs/soft/port/port_spec.h"
-#include "verbs/soft/soft.h"
-#include "verbs/soft/watcher.h"
 
 namespace fairlead::soft {
 
@@ -28,17 +22,10 @@ inline constexpr int kMaxReads = 128;
 inline constexpr std::uint32_t kMaxInline = 1024;
 inline constexpr std::uint32_t kMaxMessage = 1U << 30;      // its PSNs fill at most half the window at MTU 256
 inline constexpr std::uint64_t kMaxDeviceMemory = 1 << 20;  // of one ibv_alloc_dm
-inline constexpr int kGidTableLength = 16;
-
-/// The GID of an address in text.
-[[nodiscard]] Result<Gid> parse_address(const std::string& text);
-/// An EUI-64 that is locally administered and unicast, as an interface without a burnt-in address has it. Host order.
-[[nodiscard]] std::uint64_t random_guid() noexcept;
 
 class Device : public verbs_context {
  public:
-  /// Binds the device's address.
-  static Result<std::unique_ptr<Device>> open(ibv_device& entry, const DeviceConfig& config, std::uint64_t guid);
+  Device(ibv_device& entry, Profile profile, std::shared_ptr<DeviceCore> core);
   /// Over a port and clock of the caller's, which must outlive it; nobody watches. For tests.
   Device(ibv_device& entry, Profile profile, const Clock& clock, std::unique_ptr<PacketPort> port,
          std::uint64_t guid = random_guid());
@@ -50,15 +37,11 @@ class Device : public verbs_context {
   /// Protection domains, completion queues and channels that live.
   std::atomic<int> objects{0};
   std::uint32_t srqs_made = 0;  // under the domain's lock
-  /// Before the first queue pair connects over the device's own address.
-  void set_congestion(const std::optional<DcqcnConfig>& config) noexcept { gids_[1].port->congestion = config; }
-  /// Starts the watcher if this device has one.
-  void watch();
-
-  /// Zero GID at an empty index. Index 0 is link-local, 1 the device's address, then the host's other addresses.
-  [[nodiscard]] ibv_gid_entry gid(std::uint32_t index) const noexcept;
-  /// The port of a GID, bound now if it is not yet. The domain's lock is held.
-  Result<PortSlot*> port_of_gid(std::uint32_t index);
+  // Of the core (device_core.h).
+  void set_congestion(const std::optional<DcqcnConfig>& config) noexcept { core_->set_congestion(config); }
+  void watch() { core_->watch(); }
+  [[nodiscard]] ibv_gid_entry gid(std::uint32_t index) const noexcept { return core_->gid(index); }
+  Result<PortSlot*> port_of_gid(std::uint32_t index) { return core_->port_of_gid(index); }
 
   void describe(ibv_device_attr& attr) const noexcept;
   void describe(ibv_odp_caps& caps) const noexcept;
@@ -66,21 +49,10 @@ class Device : public verbs_context {
   void describe(ibv_port_attr& attr) const noexcept;
 
  private:
-  struct GidSlot {
-    InterfaceAddress address;
-    PortSlot* port = nullptr;
-  };
-
-  void list_gids(const Gid& own);
-
   Profile profile_;
-  PortSpec port_spec_;
-  CongestionMode congestion_ = CongestionMode::kOff;
-  std::uint64_t guid_;
-  Domain domain_;
+  std::shared_ptr<DeviceCore> core_;
+  Domain& domain_;  // the core's
   AsyncQueue async_events_;
-  std::vector<GidSlot> gids_;  // ports under the domain's lock, the rest constant
-  std::unique_ptr<Watcher> watcher_;
 };
 
 /// Fills in the operations that verbs.h calls inline (context_ops.cc).

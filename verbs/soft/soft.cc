@@ -2,6 +2,7 @@
 
 #include <endian.h>
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -26,8 +27,31 @@ struct Entry : ibv_device {
     config.name.copy(name, sizeof(name) - 1);
     std::strncpy(dev_name, "softroce", sizeof(dev_name) - 1);
   }
-  DeviceConfig config;
-  std::uint64_t guid = random_guid();
+
+  /// At this address, or at any if it is empty: opened now, or earlier by this process and not closed.
+  Result<std::shared_ptr<DeviceCore>> core(const std::string& address) {
+    const std::lock_guard lock(mutex_);
+    if (opener_ != ::getpid()) opened_.clear();  // a forked child has its parent's sockets, but must have its own
+    opener_ = ::getpid();
+    std::erase_if(opened_, [](const auto& core) { return core.expired(); });
+    for (const auto& candidate : opened_) {
+      auto core = candidate.lock();
+      if (core != nullptr && (address.empty() || to_string(Gid::from_verbs(core->gid(1).gid)) == address)) return core;
+    }
+    DeviceConfig wanted = config;
+    wanted.address = address;
+    auto made = DeviceCore::open(wanted, guid);
+    if (made) opened_.push_back(*made);
+    return made;
+  }
+
+  const DeviceConfig config;
+  const std::uint64_t guid = random_guid();
+
+ private:
+  std::mutex mutex_;
+  std::vector<std::weak_ptr<DeviceCore>> opened_;
+  ::pid_t opener_ = 0;
 };
 
 bool same(const DeviceConfig& a, const DeviceConfig& b) {
@@ -94,14 +118,14 @@ int to_errno(Code code) noexcept {
   }
 }
 
-ibv_context* open(ibv_device& device, const DeviceConfig& config) {
-  auto opened = Device::open(device, config, static_cast<Entry&>(device).guid);
-  if (!opened) {
-    log(LogLevel::kError, opened.error().message());
-    errno = to_errno(opened.error().code());
+ibv_context* open(Entry& entry, const std::string& address) {
+  auto core = entry.core(address);
+  if (!core) {
+    log(LogLevel::kError, core.error().message());
+    errno = to_errno(core.error().code());
     return nullptr;
   }
-  Device& made = *opened.value().release();
+  Device& made = *new Device(entry, entry.config.profile, std::move(*core));
   open_devices::add(made);
   return &made.context;
 }
@@ -136,7 +160,7 @@ ibv_context* open_device(ibv_device* device) {
     return open.context.device == device && open.domain().management() != nullptr &&
            (config.address.empty() || config.address == to_string(Gid::from_verbs(open.gid(1).gid)));
   });
-  return managed != nullptr ? &managed->context : open(*device, config);
+  return managed != nullptr ? &managed->context : open(*static_cast<Entry*>(device), config.address);
 }
 
 ibv_context* open_device_at(const std::string& address) {
@@ -145,9 +169,7 @@ ibv_context* open_device_at(const std::string& address) {
     errno = ENODEV;
     return nullptr;
   }
-  DeviceConfig config = static_cast<Entry*>(device)->config;
-  config.address = address;
-  return open(*device, config);
+  return open(*static_cast<Entry*>(device), address);
 }
 
 }  // namespace api

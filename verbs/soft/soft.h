@@ -1,7 +1,7 @@
 // softroce: a RoCE v2 device in user space. This is its only header for the rest of Fairlead.
 //
-// Devices are entries of a process-wide list; every ibv_open_device of one is a device instance of its own (own
-// socket and address, own QPN and key space), as every process has its own. Threads: as verbs (thread-safe calls).
+// Devices are entries of a process-wide list. What a process opens of one entry shares its address, queue pair numbers
+// and keys, as contexts of a device of silicon do; every process has its own. Threads: as verbs (thread-safe calls).
 #pragma once
 
 #include <cstdint>

@@ -3,8 +3,10 @@
 // Works on a device opened over UDP and on one built over a loopback port with a manual clock.
 #pragma once
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <chrono>
 #include <cstring>
 #include <functional>
@@ -231,9 +233,11 @@ inline void fill_pattern(std::vector<std::uint8_t>& bytes, std::uint32_t seed) {
   }
 }
 
-/// Two devices over UDP on loopback.
+/// A device over UDP on loopback; each call opens another.
 inline ibv_context* open_udp(std::string_view packet_io = "udp", Profile profile = Profile::kFull) {
-  const auto device = find_or_add_device({"soft0", profile, std::string(packet_io), ""});
+  static std::atomic<int> opened{0};
+  const std::string name = fmt::format("test{}", opened.fetch_add(1));
+  const auto device = find_or_add_device({name, profile, std::string(packet_io), ""});
   EXPECT_TRUE(device) << device.status().to_string();
   ibv_context* context = api().open_device(*device);
   EXPECT_NE(context, nullptr);

@@ -267,6 +267,27 @@ TEST(UdpAddresses, OneThatIsTakenIsRefusedNamingItsHolder) {
   EXPECT_NE(g_log.find("FAIRLEAD_SOFT_ADDRESS"), std::string::npos) << g_log;
 }
 
+// Programs that open a device twice give either end the GID that they read from their own context.
+TEST(UdpAddresses, ContextsOfOneDeviceShareItsGids) {
+  const auto device = find_or_add_device({"shared", Profile::kFull, "udp", ""});
+  ASSERT_TRUE(device);
+  Endpoint a(api().open_device(*device));
+  Endpoint b(api().open_device(*device));
+  EXPECT_EQ(Gid::from_verbs(a.gid()), Gid::from_verbs(b.gid()));
+  EXPECT_NE(a.qp->qp_num, b.qp->qp_num);
+  EXPECT_NE(a.mr->rkey, b.mr->rkey);
+  connect(a, b);
+  fill_pattern(a.buffer, 5);
+  ASSERT_EQ(a.post(IBV_WR_RDMA_WRITE, 1, 0, a.buffer.size(), &b, 0), 0);
+  ASSERT_TRUE(drive(a, b, [&] { return !a.done.empty(); }));
+  EXPECT_EQ(a.done[0].status, IBV_WC_SUCCESS);
+  EXPECT_EQ(a.buffer, b.buffer);
+  // Memory stays apart all the same: a key of b's is none of a's.
+  ASSERT_EQ(a.post(IBV_WR_RDMA_READ, 2, 0, 8, &a, 0), 0);
+  ASSERT_TRUE(drive(a, b, [&] { return a.done.size() == 2; }));
+  EXPECT_EQ(a.done[1].status, IBV_WC_REM_ACCESS_ERR);
+}
+
 TEST(UdpAddresses, EveryDeviceHasItsOwnLoopbackGid) {
   Endpoint a(open_udp());
   Endpoint b(open_udp());
@@ -276,7 +297,7 @@ TEST(UdpAddresses, EveryDeviceHasItsOwnLoopbackGid) {
   EXPECT_EQ(first.ipv4() >> 24, 127U);
   EXPECT_NE(first, second);
   EXPECT_EQ(a.gid(0).raw[0], 0xfe);
-  EXPECT_EQ(std::memcmp(a.gid(0).raw, b.gid(0).raw, 16), 0);  // made from the GUID, which is the entry's
+  EXPECT_NE(std::memcmp(a.gid(0).raw, b.gid(0).raw, 16), 0);  // made from the GUID, which is the entry's
   ibv_gid_entry entry{};
   ASSERT_EQ(api().query_gid_ex(a.context, 1, 1, &entry), 0);
   EXPECT_EQ(entry.gid_type, static_cast<std::uint32_t>(IBV_GID_TYPE_ROCE_V2));

@@ -1,0 +1,70 @@
+// What a device is apart from who has opened it: its addresses, and the domain behind them.
+//
+// The contexts that one process opens of one device share it, as they share a device of silicon: the same GIDs, one
+// space of queue pair numbers and keys, one socket. Owned by its contexts together. Threads: every function may be
+// called from any thread.
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "fairlead/status.h"
+#include "verbs/soft/congestion/control.h"
+#include "verbs/soft/domain.h"
+#include "verbs/soft/port/interfaces.h"
+#include "verbs/soft/port/port_spec.h"
+#include "verbs/soft/soft.h"
+#include "verbs/soft/watcher.h"
+
+namespace fairlead::soft {
+
+inline constexpr int kGidTableLength = 16;
+
+/// The GID of an address in text.
+[[nodiscard]] Result<Gid> parse_address(const std::string& text);
+/// An EUI-64 that is locally administered and unicast, as an interface without a burnt-in address has it. Host order.
+[[nodiscard]] std::uint64_t random_guid() noexcept;
+
+class DeviceCore {
+ public:
+  /// Binds the device's address.
+  static Result<std::shared_ptr<DeviceCore>> open(const DeviceConfig& config, std::uint64_t guid);
+  /// Over a port and clock of the caller's, which must outlive it; nobody watches. For tests.
+  DeviceCore(const Clock& clock, std::unique_ptr<PacketPort> port, std::uint64_t guid);
+  ~DeviceCore();
+
+  [[nodiscard]] Domain& domain() noexcept { return domain_; }
+  [[nodiscard]] std::uint64_t guid() const noexcept { return guid_; }
+  /// Path MTU, bytes, that the interface of the device's address carries.
+  [[nodiscard]] std::uint32_t largest_mtu() const noexcept;
+  /// Before the first queue pair connects over the device's own address.
+  void set_congestion(const std::optional<DcqcnConfig>& config) noexcept { gids_[1].port->congestion = config; }
+  /// Starts the watcher if this device has one.
+  void watch();
+
+  /// Zero GID at an empty index. Index 0 is link-local, 1 the device's address, then the host's other addresses.
+  [[nodiscard]] ibv_gid_entry gid(std::uint32_t index) const noexcept;
+  /// The port of a GID, bound now if it is not yet. The domain's lock is held.
+  Result<PortSlot*> port_of_gid(std::uint32_t index);
+
+ private:
+  struct GidSlot {
+    InterfaceAddress address;
+    PortSlot* port = nullptr;
+  };
+
+  void list_gids(const Gid& own);
+
+  PortSpec port_spec_;
+  CongestionMode congestion_ = CongestionMode::kOff;
+  std::uint64_t guid_;
+  Domain domain_;
+  std::vector<GidSlot> gids_;  // ports under the domain's lock, the rest constant
+  std::unique_ptr<Watcher> watcher_;
+};
+
+}  // namespace fairlead::soft

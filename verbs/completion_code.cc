@@ -36,11 +36,14 @@ std::string_view explain(ibv_wc_status status) noexcept {
     case IBV_WC_REM_ACCESS_ERR:
       return "the target refused the remote key, the address range or the access (remote access error)";
     case IBV_WC_REM_OP_ERR:
-      return "the target could not reach its own memory (remote operation error)";
+      return "the target could not reach its own memory, for one because a file there was truncated (remote operation "
+             "error)";
     case IBV_WC_REM_INV_REQ_ERR:
       return "the target refused the request as invalid (remote invalid request error)";
     case IBV_WC_LOC_PROT_ERR:
-      return "a local buffer is not inside the registration it names (local protection error)";
+      return "a local buffer is not inside the registration it names, or its memory is gone: unmapped, or of a file "
+             "that was "
+             "truncated (local protection error)";
     case IBV_WC_LOC_LEN_ERR:
       return "a message did not fit the receive buffer (local length error)";
     case IBV_WC_LOC_QP_OP_ERR:

@@ -3,12 +3,16 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdint>
+#include <system_error>
 
 namespace fairlead::soft {
 
 template <typename Event>
-EventQueue<Event>::EventQueue() : fd_(::eventfd(0, EFD_SEMAPHORE | EFD_CLOEXEC)) {}
+EventQueue<Event>::EventQueue() : fd_(::eventfd(0, EFD_SEMAPHORE | EFD_CLOEXEC)) {
+  if (!fd_) throw std::system_error(errno, std::generic_category(), "no descriptor for events");
+}
 
 template <typename Event>
 void EventQueue<Event>::push(const Event& event) {

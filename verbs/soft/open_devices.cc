@@ -1,8 +1,12 @@
 #include "verbs/soft/open_devices.h"
 
+#include <pthread.h>
+
 #include <algorithm>
 #include <mutex>
 #include <vector>
+
+#include "verbs/soft/device.h"
 
 namespace fairlead::soft::open_devices {
 namespace {
@@ -15,6 +19,7 @@ struct Open {
 struct List {
   std::mutex mutex;
   std::vector<Open> devices;
+  std::vector<Domain*> locked;  // while the process forks
 
   Open* find(const Device& device) {
     const auto at =
@@ -28,9 +33,28 @@ List& list() {
   return instance;
 }
 
+// Lock order: this list, the domains in the list's order.
+void before_fork() {
+  list().mutex.lock();
+  for (const Open& open : list().devices) {
+    Domain& domain = open.device->domain();  // several devices may share it
+    if (std::find(list().locked.begin(), list().locked.end(), &domain) != list().locked.end()) continue;
+    domain.lock();
+    list().locked.push_back(&domain);
+  }
+}
+
+void after_fork() {
+  for (Domain* domain : list().locked) domain->unlock();
+  list().locked.clear();
+  list().mutex.unlock();
+}
+
 }  // namespace
 
 void add(Device& device) {
+  static const int kHandlers = ::pthread_atfork(&before_fork, &after_fork, &after_fork);
+  static_cast<void>(kHandlers);
   const std::lock_guard lock(list().mutex);
   list().devices.push_back({&device, 1});
 }

@@ -1,6 +1,7 @@
 // The devices that this process has open, so that a second user can share one: its address can be bound only once.
 //
-// Threads: any.
+// fork() waits until nobody is at work in any of them, so that a child finds whole devices and free locks: it may close
+// them (what they own is not its, see port/private_fd.h) and open its own. Threads: any.
 #pragma once
 
 #include <functional>

@@ -16,6 +16,7 @@
 #include "verbs/soft/control_path.h"
 #include "verbs/soft/objects.h"
 #include "verbs/soft/open_devices.h"
+#include "verbs/soft/refuse.h"
 
 namespace fairlead::soft {
 namespace {
@@ -113,21 +114,25 @@ int to_errno(Code code) noexcept {
       return EADDRINUSE;
     case Code::kNotFound:
       return EADDRNOTAVAIL;
+    case Code::kResourceExhausted:
+      return EMFILE;
     default:
       return EIO;
   }
 }
 
 ibv_context* open(Entry& entry, const std::string& address) {
-  auto core = entry.core(address);
-  if (!core) {
-    log(LogLevel::kError, core.error().message());
-    errno = to_errno(core.error().code());
-    return nullptr;
-  }
-  Device& made = *new Device(entry, entry.config.profile, std::move(*core));
-  open_devices::add(made);
-  return &made.context;
+  return make_or_errno("ibv_open_device", [&]() -> ibv_context* {
+    auto core = entry.core(address);
+    if (!core) {
+      log(LogLevel::kError, core.error().message());
+      errno = to_errno(core.error().code());
+      return nullptr;
+    }
+    auto made = std::make_unique<Device>(entry, entry.config.profile, std::move(*core));
+    open_devices::add(*made);
+    return &made.release()->context;
+  });
 }
 
 }  // namespace

@@ -7,7 +7,9 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdint>
+#include <system_error>
 #include <vector>
 
 #include "verbs/soft/domain.h"
@@ -21,6 +23,7 @@ constexpr Nanos kForever = ~Nanos{0};
 }  // namespace
 
 Watcher::Watcher(Domain& domain) : domain_(domain), alarm_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
+  if (!alarm_) throw std::system_error(errno, std::generic_category(), "no descriptor for the watcher");
   domain_.set_alarm([this] {
     const std::uint64_t one = 1;
     [[maybe_unused]] const ssize_t written = ::write(alarm_.get(), &one, sizeof(one));

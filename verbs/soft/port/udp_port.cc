@@ -156,8 +156,9 @@ Route UdpPort::make_route(const Gid& destination, std::uint32_t flow, std::uint8
   Route route{address_, destination, kRoceUdpPort, traffic_class, hop_limit, socket_};
   if (tx_sockets_.size() < kMaxTxSockets) {
     const auto port = static_cast<std::uint16_t>(0xc000 | (flow & 0x3fff));
-    if (UniqueFd fd = open_udp_socket(address_, port, PortUse::kSend, interface_.index))
-      tx_sockets_.push_back({port, std::move(fd)});
+    if (UniqueFd fd = open_udp_socket(address_, port, PortUse::kSend, interface_.index)) {
+      tx_sockets_.push_back({port, PrivateFd(std::move(fd))});
+    }
   }
   if (!tx_sockets_.empty()) {
     const TxSocket& chosen = tx_sockets_[flow % tx_sockets_.size()];

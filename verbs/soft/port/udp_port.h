@@ -42,7 +42,7 @@ class UdpPort final : public PacketPort {
   struct Sender;
   struct TxSocket {
     std::uint16_t port = 0;
-    UniqueFd fd;
+    PrivateFd fd;
   };
 
   UdpPort(const Gid& address, PrivateFd own, std::unique_ptr<SharedAddress> place);

@@ -24,6 +24,11 @@ void set(int fd, int level, int option, int value) noexcept { ::setsockopt(fd, l
 
 Status bind_error(const Gid& address, int error) {
   const std::string where = fmt::format("{}:{}", to_string(address), kRoceUdpPort);
+  if (error == EMFILE || error == ENFILE) {
+    return {Code::kResourceExhausted,
+            fmt::format("softroce cannot open a socket for {}: {}; raise RLIMIT_NOFILE (`ulimit -n`)", where,
+                        std::strerror(error))};
+  }
   if (error != EADDRINUSE) {
     return {error == EADDRNOTAVAIL ? Code::kNotFound : Code::kUnavailable,
             fmt::format("softroce cannot bind UDP {}: {}; use an address of this host", where, std::strerror(error))};

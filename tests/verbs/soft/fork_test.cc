@@ -1,0 +1,172 @@
+// fork() with a device open, and limits of the process.
+#include <fcntl.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <vector>
+
+#include "tests/verbs/soft/endpoint.h"
+#include "verbs/soft/api.h"
+
+namespace fairlead::soft::test {
+namespace {
+
+/// Runs `body` in a forked child; its exit status.
+template <typename Body>
+int in_child(Body&& body) {
+  const pid_t child = ::fork();
+  if (child == 0) ::_exit(body());
+  int status = -1;
+  EXPECT_EQ(::waitpid(child, &status, 0), child);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + WTERMSIG(status);
+}
+
+/// Writes all of a's buffer to b, some times.
+void exchange(Endpoint& a, Endpoint& b, std::uint32_t seed) {
+  fill_pattern(a.buffer, seed);
+  a.done.clear();
+  for (std::uint64_t i = 0; i < 8; ++i) {
+    ASSERT_EQ(a.post(IBV_WR_RDMA_WRITE, i, 0, a.buffer.size(), &b, 0), 0);
+  }
+  ASSERT_TRUE(drive(a, b, [&] { return a.done.size() == 8; }));
+  for (const ibv_wc& completion : a.done) ASSERT_EQ(completion.status, IBV_WC_SUCCESS);
+  ASSERT_EQ(a.buffer, b.buffer);
+}
+
+TEST(Fork, AChildThatExitsLeavesTheTrafficAlone) {
+  Endpoint a(open_udp(), {.buffer_bytes = 1 << 20});
+  Endpoint b(open_udp(), {.buffer_bytes = 1 << 20});
+  connect(a, b);
+  for (std::uint32_t round = 0; round < 10; ++round) {
+    ASSERT_EQ(a.post(IBV_WR_RDMA_WRITE, 77, 0, 1 << 20, &b, 0), 0);  // in flight, so that locks are taken now and then
+    EXPECT_EQ(in_child([] { return 0; }), 0);
+    ASSERT_TRUE(drive(a, b, [&] { return !a.done.empty() && a.done.back().wr_id == 77; }));
+    exchange(a, b, round);
+  }
+}
+
+TEST(Fork, AChildThatPollsAndPostsTakesNothingFromTheParent) {
+  Endpoint a(open_udp(), {.buffer_bytes = 1 << 20});
+  Endpoint b(open_udp(), {.buffer_bytes = 1 << 20});
+  connect(a, b);
+  exchange(a, b, 1);
+  int ready[2];
+  int done[2];
+  ASSERT_EQ(::pipe(ready), 0);
+  ASSERT_EQ(::pipe(done), 0);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    char byte = 0;
+    a.post(IBV_WR_RDMA_WRITE, 1, 0, 1000, &b, 0);
+    if (::write(ready[1], &byte, 1) != 1) ::_exit(1);
+    const int flags = ::fcntl(done[0], F_GETFL);
+    ::fcntl(done[0], F_SETFL, flags | O_NONBLOCK);
+    while (::read(done[0], &byte, 1) != 1) {
+      a.poll();
+      b.poll();
+    }
+    ::_exit(0);
+  }
+  char byte = 0;
+  ASSERT_EQ(::read(ready[0], &byte, 1), 1);
+  exchange(a, b, 2);
+  EXPECT_EQ(a.counter("drop_no_qp"), 0U);
+  ASSERT_EQ(::write(done[1], &byte, 1), 1);
+  int status = -1;
+  EXPECT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  for (const int fd : {ready[0], ready[1], done[0], done[1]}) ::close(fd);
+}
+
+TEST(Fork, AChildMayCloseWhatItInheritedAndOpenItsOwn) {
+  auto a = std::make_unique<Endpoint>(open_udp(), EndpointOptions{.buffer_bytes = 1 << 20});
+  auto b = std::make_unique<Endpoint>(open_udp(), EndpointOptions{.buffer_bytes = 1 << 20});
+  connect(*a, *b);
+  exchange(*a, *b, 1);  // the watchers run
+  EXPECT_EQ(in_child([&] {
+              ::alarm(60);
+              a.reset();
+              b.reset();
+              Endpoint mine(open_udp(), {.buffer_bytes = 1 << 16});
+              Endpoint other(open_udp(), {.buffer_bytes = 1 << 16});
+              connect(mine, other);
+              exchange(mine, other, 5);
+              return testing::Test::HasFailure() ? 1 : 0;
+            }),
+            0);
+  exchange(*a, *b, 2);
+}
+
+std::size_t open_descriptors() {
+  const auto all = std::filesystem::directory_iterator("/proc/self/fd");
+  return static_cast<std::size_t>(std::distance(begin(all), end(all)));
+}
+
+// At each number of free descriptors, opening succeeds or says why, and leaves nothing behind.
+TEST(ProcessLimits, TooFewDescriptorsAreAnErrorAndNothingLeaks) {
+  EXPECT_EQ(in_child([] {
+              const auto device = find_or_add_device({"soft0", Profile::kFull, "udp", ""});
+              ibv_context* first = api().open_device(*device);  // what a process opens once and keeps
+              if (first == nullptr || api().close_device(first) != 0) return 1;
+              const std::size_t before = open_descriptors();
+              rlimit limit{};
+              ::getrlimit(RLIMIT_NOFILE, &limit);
+              bool opened = false;
+              for (rlim_t spare = 0; spare < 12; ++spare) {
+                const rlimit tight{before - 1 + spare, limit.rlim_max};
+                ::setrlimit(RLIMIT_NOFILE, &tight);
+                errno = 0;
+                ibv_context* context = api().open_device(*device);
+                const int error = errno;
+                ibv_comp_channel* channel = context != nullptr ? api().create_comp_channel(context) : nullptr;
+                const int channel_error = errno;
+                ::setrlimit(RLIMIT_NOFILE, &limit);
+                if (context == nullptr && error != EMFILE) return 2;
+                if (context != nullptr && channel == nullptr && channel_error != EMFILE) return 3;
+                opened = channel != nullptr;
+                if (channel != nullptr) api().destroy_comp_channel(channel);
+                if (context != nullptr && api().close_device(context) != 0) return 4;
+                if (open_descriptors() != before) return 5;
+              }
+              return opened ? 0 : 6;
+            }),
+            0);
+}
+
+std::size_t address_space() {
+  std::ifstream file("/proc/self/statm");
+  std::size_t pages = 0;
+  file >> pages;
+  return pages * static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+}
+
+TEST(ProcessLimits, TooLittleMemoryIsAnErrorNotAnEnd) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "sanitizers reserve address space of their own";
+#endif
+  EXPECT_EQ(in_child([] {
+              Endpoint end(open_udp(), {.buffer_bytes = 4096});
+              const rlimit tight{address_space() + (64 << 20), RLIM_INFINITY};
+              if (::setrlimit(RLIMIT_AS, &tight) != 0) return 1;
+              std::vector<ibv_qp*> made;
+              while (made.size() < 1000) {
+                ibv_qp* qp = end.make_qp({.max_wr = 16384, .max_inline = 1024});
+                if (qp == nullptr) break;
+                made.push_back(qp);
+              }
+              if (errno != ENOMEM || made.size() == 1000) return 2;
+              for (ibv_qp* qp : made) {
+                if (api().destroy_qp(qp) != 0) return 3;
+              }
+              // Small things still work.
+              ibv_mr* mr = api().reg_mr(end.pd, end.buffer.data(), 10, IBV_ACCESS_LOCAL_WRITE);
+              return mr != nullptr && api().dereg_mr(mr) == 0 ? 0 : 4;
+            }),
+            0);
+}
+
+}  // namespace
+}  // namespace fairlead::soft::test

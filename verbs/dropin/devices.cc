@@ -90,8 +90,11 @@ int ibv_close_device(ibv_context* context) {
   return error;
 }
 
-// Another process's device is reached through a descriptor of the kernel's, which ours do not have.
-ibv_context* ibv_import_device(int cmd_fd) { return FAIRLEAD_FORWARD(ibv_import_device, cmd_fd); }
+ibv_context* ibv_import_device(int cmd_fd) {
+  bool ours = false;
+  ibv_context* context = soft::import_device(cmd_fd, ours);
+  return ours ? context : FAIRLEAD_FORWARD(ibv_import_device, cmd_fd);
+}
 
 int ibv_query_device(ibv_context* context, ibv_device_attr* attr) {
   return soft::is_soft(context) ? soft::query_device(context, attr) : FAIRLEAD_FORWARD(ibv_query_device, context, attr);

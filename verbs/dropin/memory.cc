@@ -51,7 +51,8 @@ ibv_mr* ibv_reg_mr_iova2(ibv_pd* pd, void* address, std::size_t length, std::uin
 
 ibv_mr* ibv_reg_dmabuf_mr(ibv_pd* pd, std::uint64_t offset, std::size_t length, std::uint64_t iova, int fd,
                           int access) {
-  return is_soft(pd) ? refuse_import() : FAIRLEAD_FORWARD(ibv_reg_dmabuf_mr, pd, offset, length, iova, fd, access);
+  return is_soft(pd) ? soft::reg_dmabuf_mr(pd, offset, length, iova, fd, access)
+                     : FAIRLEAD_FORWARD(ibv_reg_dmabuf_mr, pd, offset, length, iova, fd, access);
 }
 
 int ibv_rereg_mr(ibv_mr* mr, int flags, ibv_pd* pd, void* address, std::size_t length, int access) {

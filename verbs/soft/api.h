@@ -23,6 +23,8 @@ void free_device_list(ibv_device** list);
 const char* get_device_name(ibv_device* device);
 __be64 get_device_guid(ibv_device* device);
 ibv_context* open_device(ibv_device* device);
+/// Null with EOPNOTSUPP where the descriptor is a softroce context's: its objects cannot be named from outside.
+ibv_context* import_device(int cmd_fd, bool& ours);
 /// The environment's device, at another address of this host.
 ibv_context* open_device_at(const std::string& address);
 int close_device(ibv_context* context);

@@ -79,7 +79,6 @@ int resize_cq(ibv_cq* base, int cqe) {
   if (!legal_size("ibv_resize_cq", cqe)) return EINVAL;
   Cq& cq = impl(base);
   try {
-    const DomainLock lock(cq.device().domain());
     if (cq.resize(cqe)) return 0;
   } catch (const std::bad_alloc&) {
     return refuse_with(ENOMEM, "ibv_resize_cq: out of memory");

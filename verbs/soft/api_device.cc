@@ -37,6 +37,11 @@ int close_device(ibv_context* context) {
   return 0;
 }
 
+ibv_context* import_device(int cmd_fd, bool& ours) {
+  ours = is_soft_cmd_fd(cmd_fd);
+  return ours ? refuse(EOPNOTSUPP, "ibv_import_device: softroce's objects have no handles to be imported by") : nullptr;
+}
+
 int query_device(ibv_context* context, ibv_device_attr* attr) {
   impl(context).describe(*attr);
   return 0;

@@ -31,6 +31,12 @@ bool legal_queues(const ibv_context* context, const ibv_qp_init_attr& init) {
   return false;
 }
 
+// A queue pair that starts anew, or a new one, must not be taken for the one that was (IBTA 11.2.5.2, 11.2.5.4).
+void forget_completions(Qp& qp) noexcept {
+  qp.send_completions.forget(qp.number());
+  if (&qp.recv_completions != &qp.send_completions) qp.recv_completions.forget(qp.number());
+}
+
 }  // namespace
 
 ibv_qp* create_qp(ibv_pd* base, ibv_qp_init_attr* init) {
@@ -92,7 +98,12 @@ ibv_qp_ex* qp_to_qp_ex(ibv_qp* base) {
   return has_send_ops(qp) ? &qp : nullptr;
 }
 
-int modify_qp(ibv_qp* qp, ibv_qp_attr* attr, int mask) { return impl(qp).modify(*attr, mask); }
+int modify_qp(ibv_qp* base, ibv_qp_attr* attr, int mask) {
+  Qp& qp = impl(base);
+  const int error = qp.modify(*attr, mask);
+  if (error == 0 && (mask & IBV_QP_STATE) != 0 && attr->qp_state == IBV_QPS_RESET) forget_completions(qp);
+  return error;
+}
 
 // Of a message only the last byte is sure to be written last.
 int query_qp_data_in_order(ibv_qp*, ibv_wr_opcode, std::uint32_t) { return 0; }
@@ -109,6 +120,7 @@ int destroy_qp(ibv_qp* base) {
     qp.domain.remove(qp);
     qp.detach();
   }
+  forget_completions(qp);
   qp.device.async_events().remove_if([base](const ibv_async_event& event) {
     return subject_of(event.event_type) == AsyncSubject::kQp && event.element.qp == base;
   });

@@ -77,7 +77,8 @@ bool Cq::resize(int entries) {
   const auto size = std::bit_ceil(static_cast<std::uint32_t>(entries));
   std::vector<ibv_wc> ring(size);
   std::vector<Times> times(times_.empty() ? 0 : size);
-  const std::lock_guard lock(consumer_);
+  const std::lock_guard pollers(consumer_);
+  const DomainLock lock(device_.domain());
   const std::uint32_t head = head_.load();
   const std::uint32_t tail = tail_.load();
   if (tail - head > static_cast<std::uint32_t>(entries)) return false;
@@ -91,6 +92,23 @@ bool Cq::resize(int entries) {
   limit_ = size;
   ibv_cq_ex::cqe = static_cast<int>(size);
   return true;
+}
+
+void Cq::forget(std::uint32_t qp_num) noexcept {
+  lock_consumer();
+  {
+    const DomainLock lock(device_.domain());
+    const std::uint32_t tail = tail_.load();
+    std::uint32_t kept = head_.load();
+    for (std::uint32_t i = kept; i != tail; ++i) {
+      if (ring_[i & mask_].qp_num == qp_num) continue;
+      ring_[kept & mask_] = ring_[i & mask_];
+      if (!times_.empty()) times_[kept & mask_] = times_[i & mask_];
+      ++kept;
+    }
+    tail_.store(kept, std::memory_order_release);
+  }
+  unlock_consumer();
 }
 
 void Cq::show() noexcept {

@@ -1,6 +1,6 @@
 // A completion queue: a ring filled under the domain's lock and emptied by whoever polls.
 //
-// Threads: push() and resize() under the domain's lock; pop(), arm() and the extended poll from any thread, except that
+// Threads: push() under the domain's lock; pop(), arm() and the extended poll from any thread, except that
 // of a single-threaded queue its user sees to it that only one polls at a time. What was written before push() is
 // visible after the poll that returns the completion.
 #pragma once
@@ -35,8 +35,11 @@ class Cq : public ibv_cq_ex {
   bool push(const ibv_wc& completion, bool solicited) noexcept;
   /// Up to `count` completions; negative when the queue overflowed and is empty.
   int pop(int count, ibv_wc* to) noexcept;
-  /// Makes room for `entries` or more. False when that is less than what it holds.
+  /// Makes room for `entries` or more. False when that is less than what it holds. Takes the pollers' lock, then the
+  /// domain's.
   [[nodiscard]] bool resize(int entries);
+  /// Drops the completions of a queue pair that is gone or was reset. Takes the pollers' lock, then the domain's.
+  void forget(std::uint32_t qp_num) noexcept;
   /// True for the first caller after an overflow.
   [[nodiscard]] bool report_overflow() noexcept { return !overflow_reported_.exchange(true); }
   /// The next completion (solicited or failed only, if so asked) raises an event on the channel.

@@ -1,9 +1,17 @@
 #include "verbs/soft/device.h"
 
+#include <fmt/format.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <array>
 #include <cstring>
+#include <string_view>
 
 namespace fairlead::soft {
 namespace {
+
+constexpr const char* kCommandFdName = "fairlead-softroce";
 
 ibv_mtu to_verbs(std::uint32_t bytes) noexcept {
   int mtu = IBV_MTU_256;
@@ -16,7 +24,9 @@ ibv_mtu to_verbs(std::uint32_t bytes) noexcept {
 Device::Device(ibv_device& entry, Profile profile, std::shared_ptr<DeviceCore> core)
     : verbs_context{}, profile_(profile), core_(std::move(core)), domain_(core_->domain()) {
   verbs_context::context.device = &entry;
-  verbs_context::context.cmd_fd = -1;
+  // Only to be known by: there is no kernel behind it (see is_soft_cmd_fd).
+  cmd_fd_.reset(::memfd_create(kCommandFdName, MFD_CLOEXEC));
+  verbs_context::context.cmd_fd = cmd_fd_.get();
   verbs_context::context.async_fd = async_events_.fd();
   verbs_context::context.num_comp_vectors = 1;
   ::pthread_mutex_init(&(verbs_context::context.mutex), nullptr);
@@ -49,7 +59,7 @@ void Device::describe(ibv_device_attr& attr) const noexcept {
   attr.max_qp_rd_atom = attr.max_qp_init_rd_atom = kMaxReads;
   attr.max_res_rd_atom = kMaxReads << 8;
   if (profile_ == Profile::kFull) {
-    attr.device_cap_flags |= IBV_DEVICE_MEM_WINDOW | IBV_DEVICE_MEM_WINDOW_TYPE_2B;
+    attr.device_cap_flags |= IBV_DEVICE_MEM_WINDOW | IBV_DEVICE_MEM_WINDOW_TYPE_2B | IBV_DEVICE_MEM_MGT_EXTENSIONS;
     attr.max_mw = MrTable::kMaxKeys;
   }
   attr.atomic_cap = profile_ == Profile::kFull ? IBV_ATOMIC_GLOB : IBV_ATOMIC_NONE;
@@ -69,6 +79,8 @@ void Device::describe(ibv_device_attr_ex& attr) const noexcept {
   if (profile_ != Profile::kFull) return;
   attr.completion_timestamp_mask = ~std::uint64_t{0};
   attr.hca_core_clock = 1'000'000;  // kHz: timestamps are nanoseconds
+  describe(attr.odp_caps);
+  attr.max_dm_size = kMaxDeviceMemory;
 }
 
 void Device::describe(ibv_odp_caps& caps) const noexcept {
@@ -97,6 +109,15 @@ void Device::describe(ibv_port_attr& attr) const noexcept {
   attr.active_speed = 16;  // FDR: what one core moves is of this order
   attr.phys_state = 5;     // link up
   attr.link_layer = IBV_LINK_LAYER_ETHERNET;
+}
+
+bool is_soft_cmd_fd(int fd) noexcept {
+  std::array<char, 64> path{};
+  std::array<char, 64> target{};
+  *fmt::format_to_n(path.data(), path.size() - 1, "/proc/self/fd/{}", fd).out = '\0';
+  const ssize_t length = ::readlink(path.data(), target.data(), target.size());
+  const std::string_view name(target.data(), length > 0 ? static_cast<std::size_t>(length) : 0);
+  return name.find(kCommandFdName) != std::string_view::npos;
 }
 
 }  // namespace fairlead::soft

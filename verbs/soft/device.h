@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <memory>
 
+#include "datapath/base/unique_fd.h"
 #include "verbs/soft/device_core.h"
 #include "verbs/soft/events.h"
 
@@ -53,7 +54,11 @@ class Device : public verbs_context {
   std::shared_ptr<DeviceCore> core_;
   Domain& domain_;  // the core's
   AsyncQueue async_events_;
+  UniqueFd cmd_fd_;
 };
+
+/// Whether a descriptor is, or is a copy of, some softroce context's cmd_fd. Any process's, any thread.
+[[nodiscard]] bool is_soft_cmd_fd(int fd) noexcept;
 
 /// Fills in the operations that verbs.h calls inline (context_ops.cc).
 void set_context_ops(verbs_context& context, Profile profile) noexcept;

@@ -153,6 +153,26 @@ TEST_F(CqSize, ResizingKeepsWhatWaits) {
   EXPECT_EQ(a.done.size(), 27U);
 }
 
+TEST_F(CqSize, AResetQueuePairLeavesNoCompletions) {
+  EndpointOptions options;
+  ibv_qp* other = a.make_qp(options);  // whose completions stay
+  ibv_qp* first = a.qp;
+  std::swap(a.qp, other);
+  ibv_qp* peer = b.make_qp(options);
+  std::swap(b.qp, peer);
+  connect(a, b);
+  complete(2);
+  std::swap(a.qp, other);
+  std::swap(b.qp, peer);
+  complete(3);
+  ASSERT_EQ(a.to_state(IBV_QPS_RESET), 0);
+  a.poll();
+  ASSERT_EQ(a.done.size(), 2U);
+  EXPECT_NE(a.done[0].qp_num, first->qp_num);
+  EXPECT_EQ(soft::api::destroy_qp(other), 0);
+  EXPECT_EQ(soft::api::destroy_qp(peer), 0);
+}
+
 TEST_F(CqSize, SizesAndVectorsOutOfRangeAreRefused) {
   EXPECT_EQ(soft::api::create_cq(a.context, 0, nullptr, nullptr, 0), nullptr);
   EXPECT_EQ(errno, EINVAL);

@@ -31,8 +31,14 @@ void acknowledge(Object& object, std::uint32_t& count) noexcept {
 int close_device(ibv_context* context) {
   Device& device = impl(context);
   if (open_devices::leave(device)) return 0;
-  if (device.objects.load() != 0) return errno = EBUSY;  // queue pairs and regions need a protection domain
   open_devices::forget(device);
+  // As libibverbs does, it closes though there are objects left; they stay as memory.
+  if (const int left = device.objects.load(); left != 0) {
+    const DomainLock lock(device.domain());
+    device.domain().silence(device);
+    log(LogLevel::kInfo, fmt::format("softroce: ibv_close_device: {} objects were not destroyed before", left));
+    return 0;
+  }
   delete &device;
   return 0;
 }

@@ -41,9 +41,12 @@ void forget_completions(Qp& qp) noexcept {
 
 ibv_qp* create_qp(ibv_pd* base, ibv_qp_init_attr* init) {
   Device& device = impl(base->context);
-  if (init->qp_type != IBV_QPT_RC) {
-    return refuse(EOPNOTSUPP, fmt::format("ibv_create_qp: queue pair type {} is not supported; use RC",
-                                          static_cast<int>(init->qp_type)));
+  const bool known = init->qp_type == IBV_QPT_RC || init->qp_type == IBV_QPT_UD ||
+                     (init->qp_type == IBV_QPT_UC && device.profile() == Profile::kFull);
+  if (!known) {
+    return refuse(EOPNOTSUPP, fmt::format("ibv_create_qp: queue pair type {} is not supported; this device has {}",
+                                          static_cast<int>(init->qp_type),
+                                          device.profile() == Profile::kFull ? "RC, UC and UD" : "RC and UD"));
   }
   if (init->srq != nullptr && init->srq->context != base->context) {
     return refuse(EINVAL, "ibv_create_qp: the shared receive queue is of another context");

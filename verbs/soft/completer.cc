@@ -74,6 +74,8 @@ void rewind(Qp& qp) noexcept {
   qp.domain.make_ready(qp);
 }
 
+}  // namespace
+
 void complete_head(Qp& qp, ibv_wc_status status, std::uint32_t vendor_error) noexcept {
   const SendWqe& wqe = qp.sq.at(qp.sq.head());
   const bool wanted = wqe.signaled || status != IBV_WC_SUCCESS;
@@ -86,7 +88,10 @@ void complete_head(Qp& qp, ibv_wc_status status, std::uint32_t vendor_error) noe
   if (status == IBV_WC_SUCCESS) qp.domain.counters.rdma_sends.add();
   qp.sq.pop();
   if (wanted) qp.complete(qp.send_completions, completion, false);
+  qp.check_drained();
 }
+
+namespace {
 
 // After una moved: the cursor never lies behind it. True if it did, so that what was to be sent again had arrived.
 bool catch_up(Qp& qp) noexcept {
@@ -118,7 +123,7 @@ void advance(Qp& qp, Psn end) noexcept {
     s.una = stop;
     moved = true;
     if (stop == wqe.end()) {
-      complete_head(qp, IBV_WC_SUCCESS, 0);
+      complete_head(qp, IBV_WC_SUCCESS);
       if (qp.current_state() == IBV_QPS_ERR) return;  // the completion queue overflowed
     }
   }
@@ -187,12 +192,12 @@ void on_acknowledge(Qp& qp, const Packet& packet) noexcept {
   const Psn psn = packet.bth.psn;
   if (packet.aeth.is_ack()) {
     advance(qp, psn + 1);
-    if (s.una.before(psn + 1) && qp.current_state() == IBV_QPS_RTS) implied_nak(qp, psn);
+    if (s.una.before(psn + 1) && qp.requests()) implied_nak(qp, psn);
     return;
   }
   // A NAK acknowledges what lies before it.
   advance(qp, psn);
-  if (qp.current_state() != IBV_QPS_RTS) return;
+  if (!qp.requests()) return;
   if (s.una != psn) return implied_nak(qp, psn);
   if (packet.aeth.is_rnr_nak()) {
     on_rnr_nak(qp, packet.aeth);
@@ -221,7 +226,7 @@ void take_response(Qp& qp, const SendWqe& wqe, std::uint32_t index, std::span<co
   if (index + 1 == read_part_end(qp.mtu, wqe.packets, index) && s.reads_outstanding > 0) --s.reads_outstanding;
   ++s.una;
   if (s.una == wqe.end()) {
-    complete_head(qp, IBV_WC_SUCCESS, 0);
+    complete_head(qp, IBV_WC_SUCCESS);
     complete_executed(qp);
     if (qp.current_state() == IBV_QPS_ERR) return;
   }
@@ -234,7 +239,7 @@ void on_answer(Qp& qp, const Packet& packet) noexcept {
   SendState& s = qp.send;
   const Psn psn = packet.bth.psn;
   advance(qp, psn);
-  if (qp.current_state() != IBV_QPS_RTS) return;
+  if (!qp.requests()) return;
   if (s.una != psn) return implied_nak(qp, psn);
   const SendWqe& wqe = qp.sq.at(qp.sq.head());
   const bool atomic = packet.info->kind == PacketKind::kAtomicAck;
@@ -252,7 +257,7 @@ void on_answer(Qp& qp, const Packet& packet) noexcept {
 }  // namespace
 
 void on_response(Qp& qp, const Packet& packet) noexcept {
-  if (qp.current_state() != IBV_QPS_RTS) return qp.domain.counters.drop_state.add();
+  if (!qp.requests()) return qp.domain.counters.drop_state.add();
   const Psn psn = packet.bth.psn;
   if (psn.before(qp.send.una)) return;  // a duplicate, or it crossed a retransmission
   if (!psn.before(qp.send.sent_end)) return qp.domain.counters.drop_bogus.add();
@@ -275,7 +280,7 @@ void on_timer(Qp& qp) noexcept {
   SendState& s = qp.send;
   const Nanos now = qp.domain.now();
   s.deadline = 0;
-  if (qp.current_state() != IBV_QPS_RTS) return;
+  if (!qp.requests()) return;
   if (s.rnr_wait) {
     s.rnr_wait = false;
     s.progress_at = now;

@@ -30,6 +30,9 @@ void complete_executed(Qp& qp) noexcept;
 /// The oldest WQE fails with `status`, and with it the queue pair; the others are flushed.
 void fail(Qp& qp, ibv_wc_status status, std::uint32_t vendor_error = 0) noexcept;
 
+/// Completes the oldest WQE, if it is signaled or failed.
+void complete_head(Qp& qp, ibv_wc_status status, std::uint32_t vendor_error = 0) noexcept;
+
 /// How long a responder that is not ready asks to wait (IBTA table 45).
 [[nodiscard]] Nanos rnr_delay(std::uint8_t timer) noexcept;
 

@@ -56,6 +56,11 @@ class Cq : public ibv_cq_ex {
   [[nodiscard]] Nanos shown_timestamp() const noexcept { return times_[shown_ & mask_].device; }
   [[nodiscard]] Nanos shown_wallclock() const noexcept { return times_[shown_ & mask_].wall; }
 
+  /// Whatever was completed has been polled.
+  [[nodiscard]] bool empty() const noexcept {
+    return head_.load(std::memory_order_relaxed) == tail_.load(std::memory_order_relaxed);
+  }
+
   Device& device() const noexcept { return device_; }
   /// Waits until all delivered events were acknowledged, and takes back the undelivered.
   void settle_events();

@@ -39,6 +39,8 @@ Device::Device(ibv_device& entry, Profile profile, const Clock& clock, std::uniq
 
 Device::~Device() { ::pthread_mutex_destroy(&(verbs_context::context.mutex)); }
 
+ibv_mtu Device::active_mtu() const noexcept { return to_verbs(core_->largest_mtu()); }
+
 void Device::describe(ibv_device_attr& attr) const noexcept {
   attr = {};
   std::strncpy(attr.fw_ver, profile_ == Profile::kFull ? "softroce" : "softroce-pvrdma", sizeof(attr.fw_ver) - 1);
@@ -99,7 +101,7 @@ void Device::describe(ibv_port_attr& attr) const noexcept {
   attr = {};
   attr.state = IBV_PORT_ACTIVE;
   attr.max_mtu = IBV_MTU_4096;
-  attr.active_mtu = to_verbs(core_->largest_mtu());
+  attr.active_mtu = active_mtu();
   attr.gid_tbl_len = kGidTableLength;
   attr.port_cap_flags = IBV_PORT_CM_SUP | IBV_PORT_IP_BASED_GIDS;
   attr.max_msg_sz = kMaxMessage;

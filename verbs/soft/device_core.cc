@@ -119,6 +119,13 @@ ibv_gid_entry DeviceCore::gid(std::uint32_t index) const noexcept {
   return entry;
 }
 
+std::optional<std::uint32_t> DeviceCore::find_gid(const Gid& gid) const noexcept {
+  for (std::uint32_t index = 0; index < gids_.size(); ++index) {
+    if (gids_[index].address.gid == gid) return index;
+  }
+  return std::nullopt;
+}
+
 Result<PortSlot*> DeviceCore::port_of_gid(std::uint32_t index) {
   if (index >= gids_.size()) {
     return {Code::kInvalidArgument,

@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -48,6 +49,7 @@ class DeviceCore {
 
   /// Zero GID at an empty index. Index 0 is link-local, 1 the device's address, then the host's other addresses.
   [[nodiscard]] ibv_gid_entry gid(std::uint32_t index) const noexcept;
+  [[nodiscard]] std::optional<std::uint32_t> find_gid(const Gid& gid) const noexcept;
   /// The port of a GID, bound now if it is not yet. The domain's lock is held.
   Result<PortSlot*> port_of_gid(std::uint32_t index);
 

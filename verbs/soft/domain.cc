@@ -8,8 +8,12 @@
 #include "verbs/soft/completer.h"
 #include "verbs/soft/congestion/control.h"
 #include "verbs/soft/memory_windows.h"
+#include "verbs/soft/receipts.h"
 #include "verbs/soft/requester.h"
 #include "verbs/soft/responder.h"
+#include "verbs/soft/uc_responder.h"
+#include "verbs/soft/ud_responder.h"
+#include "verbs/soft/unreliable.h"
 #include "verbs/soft/wire/icrc.h"
 #include "verbs/soft/wire/packet.h"
 
@@ -25,8 +29,17 @@ constexpr unsigned kIdlePollsToYield = 24;  // about 5 microseconds
 constexpr std::uint8_t kExactIcrcsToTrust = 2;
 constexpr std::uint16_t kMaxSegments = 64;
 
-constexpr Service service_of(ibv_qp_type type) noexcept {
-  return type == IBV_QPT_RC ? Service::kRc : type == IBV_QPT_UC ? Service::kUc : Service::kUd;
+constexpr Nanos kHeldReceiptCheck = 200 * kMicrosecond;
+
+bool serves(ibv_qp_type type, Service service) noexcept {
+  switch (type) {
+    case IBV_QPT_RC:
+      return service == Service::kRc;
+    case IBV_QPT_UC:
+      return service == Service::kUc || service == Service::kManufacturer;
+    default:
+      return service == Service::kUd || service == Service::kManufacturer;
+  }
 }
 
 }  // namespace
@@ -54,7 +67,7 @@ bool Domain::try_lock() noexcept {
 
 void Domain::unlock() noexcept {
   while (true) {
-    for (const auto& slot : ports_) send_batch(*slot);
+    send_batches();
     mutex_.unlock();
     // Pairs with ring(): either its try_lock succeeds or its push is seen here.
     std::atomic_thread_fence(std::memory_order_seq_cst);
@@ -95,6 +108,8 @@ void Domain::take_doorbells() noexcept {
     qp->rung.store(false);  // what is posted from here on rings again
     if (qp->current_state() == IBV_QPS_ERR) {
       qp->flush();
+    } else if (qp->current_state() == IBV_QPS_SQE) {
+      qp->flush_sends();
     } else {
       make_ready(*qp);
     }
@@ -166,6 +181,21 @@ Window& Domain::peer_window(PortSlot& slot, const Gid& peer) {
   return *window;
 }
 
+Flow& Domain::flow(PortSlot& slot, const Gid& peer) {
+  auto& flow = slot.flows[peer];
+  if (!flow) flow = std::make_unique<Flow>(slot, peer, peer_window(slot, peer));
+  return *flow;
+}
+
+Flow* Domain::find_flow(PortSlot& slot, const Gid& peer) noexcept {
+  const auto found = slot.flows.find(peer);
+  return found == slot.flows.end() ? nullptr : found->second.get();
+}
+
+void Domain::owes_receipt(Flow& flow) {
+  if (std::find(owing_.begin(), owing_.end(), &flow) == owing_.end()) owing_.push_back(&flow);
+}
+
 bool Domain::put(Qp& qp) {
   timers_.reserve(std::bit_ceil(queue_pairs_.size() + 1));
   qp.qp_base.qp_num = queue_pairs_.add(qp);
@@ -177,8 +207,17 @@ void Domain::remove(Qp& qp) noexcept {
   qp.ready.unlink();
   qp.waiting.unlink();
   timers_.remove(qp.timer);
+  qp.departing.unlink();
   queue_pairs_.remove(qp.number());
   unbind_windows_of(regions, qp.number());
+}
+
+void Domain::silence(const Device& device) noexcept {
+  queue_pairs_.for_each([&device](Qp& qp) {
+    if (&qp.device != &device) return;
+    qp.set_state(IBV_QPS_RESET);
+    qp.detach();
+  });
 }
 
 void Domain::give_back(Window& window, std::size_t bytes) noexcept {
@@ -227,19 +266,24 @@ void Domain::receive(PortSlot& slot, const RxPacket& raw) noexcept {
   Packet packet;
   if (parse(raw.bytes, packet) != ParseError::kNone) return counters.drop_malformed.add();
   Qp* qp = find(packet.bth.dest_qpn);
-  if (qp == nullptr || qp->port != &slot) return counters.drop_no_qp.add();
+  if (qp == nullptr || (qp->connected() && qp->port != &slot)) return counters.drop_no_qp.add();
   const bool notification = packet.info->kind == PacketKind::kCongestionNotification;  // of any service
-  if (!notification && packet.info->service != service_of(qp->type())) return counters.drop_wrong_service.add();
-  if (raw.source != qp->route.destination) return counters.drop_wrong_source.add();
+  if (!notification && !serves(qp->type(), packet.info->service)) return counters.drop_wrong_service.add();
+  if (qp->connected() && raw.source != qp->route.destination) return counters.drop_wrong_source.add();
   // The upper bit tells full from limited members; both may talk to us, a full member.
   if (((packet.bth.pkey ^ kDefaultPKey) & 0x7fff) != 0) return counters.drop_pkey.add();
   if (!icrc_valid(*qp, slot, raw)) return counters.drop_icrc.add();
   if (raw.congestion_marked() && qp->congestion && !packet.payload.empty()) on_congestion_mark(*qp);
   if (notification) return on_congestion_notification(*qp);
-  if (packet.info->request()) {
-    responder::on_request(*qp, packet);
-  } else {
-    completer::on_response(*qp, packet);
+  if (qp->connected() && qp->current_state() == IBV_QPS_RTR) qp->establish();
+  if (packet.info->kind == PacketKind::kReceipt) return receipts::take(*this, slot, raw.source, packet);
+  switch (qp->type()) {
+    case IBV_QPT_UD:
+      return ud_responder::on_packet(*qp, slot, raw, packet);
+    case IBV_QPT_UC:
+      return uc_responder::on_packet(*qp, packet);
+    default:
+      return packet.info->request() ? responder::on_request(*qp, packet) : completer::on_response(*qp, packet);
   }
 }
 
@@ -250,7 +294,7 @@ bool Domain::icrc_valid(Qp& qp, const PortSlot& slot, const RxPacket& raw) noexc
   const std::uint32_t difference = icrc(frame, covered) ^ load_icrc(covered.data() + covered.size());
   std::uint8_t& exact = qp.receive.exact_icrcs;
   if (difference == 0) {
-    if (exact < kExactIcrcsToTrust) ++exact;
+    if (qp.connected() && exact < kExactIcrcsToTrust) ++exact;
     return true;
   }
   const auto id = explain_by_ipv4_id(difference, raw.bytes.size());
@@ -273,6 +317,12 @@ void Domain::run_timers() noexcept {
       make_ready(*qp);
     }
   }
+  for (const auto& slot : ports_) {
+    for (const auto& [peer, flow] : slot->flows) {
+      if (const std::size_t freed = flow->on_timer(now_); freed > 0) give_back(flow->window(), freed);
+      if (flow->deadline() != 0) set_deadline(flow->deadline());
+    }
+  }
   if (management_ != nullptr) management_->run_timers();
   if (const Nanos next = timers_.next(); next != 0) set_deadline(next);
 }
@@ -282,13 +332,29 @@ void Domain::transmit() noexcept {
   for (unsigned turn = 0; turn < kTurns; ++turn) {
     Qp* qp = ready_.pop_front();
     if (qp == nullptr) break;
-    // Requests first: an acknowledgement that was held for one leaves behind it, in the same datagram.
-    const bool requests = requester::run(*qp, kPacketsPerTurn);
-    const bool answers = responder::run(*qp, kPacketsPerTurn);
-    if (answers || requests) make_ready(*qp);
+    bool more = false;
+    if (qp->type() == IBV_QPT_RC) {
+      // Requests first: an acknowledgement that was held for one leaves behind it, in the same datagram.
+      more = requester::run(*qp, kPacketsPerTurn);
+      more = responder::run(*qp, kPacketsPerTurn) || more;
+    } else {
+      more = unreliable::run(*qp, kPacketsPerTurn);
+    }
+    if (more) make_ready(*qp);
   }
-  for (const auto& slot : ports_) send_batch(*slot);
+  send_receipts();
+  send_batches();
+  while (Qp* qp = departing_.pop_front()) unreliable::on_departed(*qp);
   if (!ready_.empty()) set_deadline(now_);
+}
+
+void Domain::send_receipts() noexcept {
+  std::erase_if(owing_, [this](Flow* flow) { return receipts::send(*this, *flow); });
+  if (!owing_.empty()) set_deadline(now_ + kHeldReceiptCheck);
+}
+
+void Domain::send_batches() noexcept {
+  for (const auto& slot : ports_) send_batch(*slot);
 }
 
 void Domain::send_batch(PortSlot& slot) noexcept {

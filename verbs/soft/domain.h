@@ -17,6 +17,7 @@
 
 #include "verbs/soft/congestion/dcqcn.h"
 #include "verbs/soft/counter_page.h"
+#include "verbs/soft/flow.h"
 #include "verbs/soft/management.h"
 #include "verbs/soft/memory.h"
 #include "verbs/soft/port/packet_port.h"
@@ -34,6 +35,7 @@ struct PortSlot {
   TxBatch batch;
   Window reads;  // what READs have asked for and not received
   std::unordered_map<Gid, std::unique_ptr<Window>, GidHash> peers;
+  std::unordered_map<Gid, std::unique_ptr<Flow>, GidHash> flows;
   Psn next_mad_psn;                       // of QP1
   std::optional<DcqcnConfig> congestion;  // what its queue pairs begin with
 };
@@ -65,9 +67,16 @@ class Domain {
   /// The port of an address; null where there is none.
   [[nodiscard]] PortSlot* find_port(const Gid& address) noexcept;
   [[nodiscard]] Window& peer_window(PortSlot& port, const Gid& peer);
+  /// What UC and UD have on their way to a peer.
+  [[nodiscard]] Flow& flow(PortSlot& port, const Gid& peer);
+  [[nodiscard]] Flow* find_flow(PortSlot& port, const Gid& peer) noexcept;
+  void owes_receipt(Flow& flow);
   /// Gives the queue pair a number. False when all are in use.
   [[nodiscard]] bool put(Qp& qp);
   void remove(Qp& qp) noexcept;
+  [[nodiscard]] Qp* find(std::uint32_t number) const noexcept { return queue_pairs_.find(number); }
+  /// The queue pairs of a context that closes neither send nor take anything any more.
+  void silence(const Device& device) noexcept;
   /// The queue pair may have something to send.
   void make_ready(Qp& qp) noexcept { ready_.push_back(qp.ready); }
   /// The queue pair owes an acknowledgement that may wait a little for a message of its own to leave with. Only while
@@ -76,6 +85,8 @@ class Domain {
   [[nodiscard]] bool polled() const noexcept { return now_ < polled_at_ + kPollingMeans; }
   /// Sends what the queue pair holds back; for one that is about to end.
   void answer_held(Qp& qp) noexcept;
+  /// Once all batches were sent, unreliable::on_departed runs for it.
+  void departs(Qp& qp) noexcept { departing_.push_back(qp.departing); }
   void give_back(Window& window, std::size_t bytes) noexcept;
   /// There must be a progress() at this time.
   void set_deadline(Nanos at) noexcept;
@@ -90,6 +101,8 @@ class Domain {
   [[nodiscard]] const Clock& clock() const noexcept { return clock_; }
   /// A batch with room for a packet of so many payload pieces.
   [[nodiscard]] TxBatch& batch(PortSlot& slot, std::size_t pieces) noexcept;
+  /// Sends what all batches hold: whoever completes requests whose packets may still be in one calls this first.
+  void send_batches() noexcept;
   /// Sends what the port's batch holds.
   void flush(PortSlot& slot) noexcept { send_batch(slot); }
   /// Who serves QP1; null for nobody.
@@ -117,9 +130,9 @@ class Domain {
   void take_doorbells() noexcept;
   void receive(PortSlot& slot, const RxPacket& raw) noexcept;
   [[nodiscard]] bool icrc_valid(Qp& qp, const PortSlot& slot, const RxPacket& raw) noexcept;
-  [[nodiscard]] Qp* find(std::uint32_t number) const noexcept { return queue_pairs_.find(number); }
   void run_timers() noexcept;
   void release_held() noexcept;
+  void send_receipts() noexcept;
   void transmit() noexcept;
   void send_batch(PortSlot& slot) noexcept;
 
@@ -137,6 +150,8 @@ class Domain {
   QpList ready_;
   QpList held_;          // oldest first
   Nanos polled_at_ = 0;  // when an application's poll last advanced the domain
+  QpList departing_;
+  std::vector<Flow*> owing_;  // that owe a receipt
   TimerQueue timers_;
   unsigned idle_polls_ = 0;  // in a row
   Nanos now_ = 0;

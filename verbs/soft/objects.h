@@ -3,6 +3,7 @@
 
 #include <cstddef>
 
+#include "verbs/soft/ah.h"
 #include "verbs/soft/cq.h"
 #include "verbs/soft/device.h"
 #include "verbs/soft/qp.h"
@@ -16,6 +17,7 @@ namespace fairlead::soft {
   return static_cast<Device&>(*reinterpret_cast<verbs_context*>(bytes));
 }
 [[nodiscard]] inline Pd& impl(ibv_pd* pd) noexcept { return static_cast<Pd&>(*pd); }
+[[nodiscard]] inline Ah& impl(ibv_ah* ah) noexcept { return static_cast<Ah&>(*ah); }
 [[nodiscard]] inline Mr& impl(ibv_mr* mr) noexcept { return static_cast<Mr&>(*mr); }
 [[nodiscard]] inline Mw& impl(ibv_mw* mw) noexcept { return static_cast<Mw&>(*mw); }
 [[nodiscard]] inline CompChannel& impl(ibv_comp_channel* channel) noexcept {

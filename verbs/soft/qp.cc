@@ -7,21 +7,16 @@
 
 #include "fairlead/log.h"
 #include "verbs/soft/objects.h"
+#include "verbs/soft/qp_states.h"
 
 namespace fairlead::soft {
 namespace {
 
-constexpr std::uint64_t kGolden = 0x9e3779b97f4a7c15;
 constexpr std::uint8_t kEcnCapable = 2;  // ECT(0), RFC 3168
 
 int refuse(const Qp& qp, int error, std::string_view why) {
   log(LogLevel::kError, fmt::format("softroce: ibv_modify_qp of qp {:#x}: {}", qp.number(), why));
   return error;
-}
-
-const char* name(ibv_qp_state state) noexcept {
-  static constexpr const char* kNames[] = {"RESET", "INIT", "RTR", "RTS", "SQD", "SQE", "ERR"};
-  return state <= IBV_QPS_ERR ? kNames[state] : "an unknown state";
 }
 
 }  // namespace
@@ -50,6 +45,7 @@ Qp::Qp(Device& owner, Pd& protection, const ibv_qp_init_attr& init)
   qp_base.srq = init.srq;
   current.segments.resize(srq != nullptr ? srq->queue.max_segments() : rq.max_segments());
   if (srq != nullptr) ++srq->users;
+  if (!connected()) paths_.resize(sq.slots());
   ++owner_.users;
   ++send_completions.users;
   ++recv_completions.users;
@@ -64,106 +60,72 @@ Qp::~Qp() {
   ::pthread_mutex_destroy(&(qp_base.mutex));
 }
 
-// IBTA 10.3.1: which attributes each transition of an RC queue pair must bring.
-int Qp::check_transition(const ibv_qp_attr& next, int mask) const {
+int Qp::check_modify(const ibv_qp_attr& next, int mask) const {
   const ibv_qp_state from = current_state();
   const ibv_qp_state to = (mask & IBV_QP_STATE) != 0 ? next.qp_state : from;
+  std::string why;
   if ((mask & IBV_QP_CUR_STATE) != 0 && next.cur_qp_state != from) {
-    return refuse(*this, EINVAL, fmt::format("it is in {}, not in {}", name(from), name(next.cur_qp_state)));
+    return refuse(*this, EINVAL, fmt::format("it is in {}, not in {}", to_string(from), to_string(next.cur_qp_state)));
   }
-  if (to == IBV_QPS_RESET || to == IBV_QPS_ERR) return 0;
-  int required = -1;
-  if (from == IBV_QPS_RESET && to == IBV_QPS_INIT) required = IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS;
-  if (from == IBV_QPS_INIT && to == IBV_QPS_RTR) {
-    required = IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC |
-               IBV_QP_MIN_RNR_TIMER;
+  if (!legal_transition(type(), from, to, mask, why) || !legal_values(next, mask, why)) {
+    return refuse(*this, EINVAL, why);
   }
-  if (from == IBV_QPS_RTR && to == IBV_QPS_RTS) {
-    required = IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC;
-  }
-  if (from == to && (from == IBV_QPS_INIT || from == IBV_QPS_RTS)) required = 0;
-  if (required < 0) return refuse(*this, EINVAL, fmt::format("no transition from {} to {}", name(from), name(to)));
-  if ((mask & required) != required) {
-    return refuse(*this, EINVAL,
-                  fmt::format("{} to {} lacks attributes (ibv_qp_attr_mask {:#x})", name(from), name(to),
-                              static_cast<unsigned>(required & ~mask)));
-  }
-  const auto check = [&](int bit, bool good, std::string_view what) {
-    return (mask & bit) == 0 || good ? 0 : refuse(*this, EINVAL, what);
-  };
-  for (const int error :
-       {check(IBV_QP_PORT, next.port_num == 1, "port_num must be 1"),
-        check(IBV_QP_PKEY_INDEX, next.pkey_index == 0, "pkey_index must be 0"),
-        check(IBV_QP_PATH_MTU, next.path_mtu >= IBV_MTU_256 && next.path_mtu <= IBV_MTU_4096, "path_mtu is no ibv_mtu"),
-        check(IBV_QP_MAX_DEST_RD_ATOMIC, next.max_dest_rd_atomic <= kMaxReads,
-              "max_dest_rd_atomic exceeds the device's"),
-        check(IBV_QP_MAX_QP_RD_ATOMIC, next.max_rd_atomic <= kMaxReads, "max_rd_atomic exceeds the device's"),
-        check(IBV_QP_MIN_RNR_TIMER, next.min_rnr_timer <= 31, "min_rnr_timer exceeds 31"),
-        check(IBV_QP_TIMEOUT, next.timeout <= 31, "timeout exceeds 31"),
-        check(IBV_QP_RETRY_CNT, next.retry_cnt <= 7, "retry_cnt exceeds 7"),
-        check(IBV_QP_RNR_RETRY, next.rnr_retry <= 7, "rnr_retry exceeds 7"),
-        check(IBV_QP_DEST_QPN, next.dest_qp_num <= Psn::kMask, "dest_qp_num exceeds 24 bits")}) {
-    if (error != 0) return error;
+  const bool moves =
+      (mask & IBV_QP_ALT_PATH) != 0 || ((mask & IBV_QP_PATH_MIG_STATE) != 0 && next.path_mig_state != IBV_MIG_MIGRATED);
+  if (moves)
+    return refuse(*this, EOPNOTSUPP, "automatic path migration is not supported; connect a queue pair per path");
+  if (from == IBV_QPS_SQD && (mask & IBV_QP_MAX_DEST_RD_ATOMIC) != 0 && receive.reply_count != 0) {
+    return refuse(*this, EBUSY, "max_dest_rd_atomic cannot change while READs are being answered; try again");
   }
   return 0;
 }
 
 // Binds the queue pair to its port and its peer.
-int Qp::connect(const ibv_qp_attr& next) {
-  const ibv_ah_attr& path = next.ah_attr;
-  if (path.is_global == 0) return refuse(*this, EINVAL, "ah_attr.is_global must be 1: RoCE addresses peers by GID");
-  const Gid peer = Gid::from_verbs(path.grh.dgid);
-  if (!peer.is_ipv4()) {
-    return refuse(*this, EAFNOSUPPORT,
-                  fmt::format("dgid {} is no IPv4-mapped address; softroce's UDP port speaks IPv4", to_string(peer)));
-  }
-  auto slot = device.port_of_gid(path.grh.sgid_index);
-  if (!slot)
-    return refuse(*this, slot.error().code() == Code::kAlreadyExists ? EADDRINUSE : EINVAL, slot.error().message());
-  const std::uint32_t bytes = 128U << next.path_mtu;
-  if (bytes > (*slot)->port->max_mtu()) {
+int Qp::set_path(const ibv_ah_attr& vector, std::uint32_t peer_qpn, std::uint32_t path_mtu) {
+  Path path;
+  std::string why;
+  const std::uint64_t spread = std::uint64_t{number()} << 24 | peer_qpn;
+  if (const int error = resolve_path(device, vector, spread, path, why); error != 0) return refuse(*this, error, why);
+  if (path_mtu > path.port->port->max_mtu()) {
     return refuse(*this, EINVAL,
-                  fmt::format("path_mtu {} exceeds {}, what the interface of {} carries", bytes,
-                              (*slot)->port->max_mtu(), to_string((*slot)->port->address())));
+                  fmt::format("path_mtu {} exceeds {}, what the interface of {} carries", path_mtu,
+                              path.port->port->max_mtu(), to_string(path.port->port->address())));
   }
-  port = *slot;
-  mtu = bytes;
-  const std::uint32_t label = path.grh.flow_label;
-  const std::uint64_t mixed = (std::uint64_t{number()} << 24 | next.dest_qp_num) * kGolden;
-  const std::uint32_t flow = label != 0 ? ibv_flow_label_to_udp_sport(label) : static_cast<std::uint32_t>(mixed >> 40);
-  route = port->port->make_route(peer, flow, path.grh.traffic_class, path.grh.hop_limit);
+  release_windows();
+  port = path.port;
+  peer_window = path.window;
+  flow = path.flow;
+  route = path.route;
+  mtu = path_mtu;
   if (port->congestion) {
-    congestion = std::make_unique<CongestionControl>(*port->congestion);
+    if (!congestion) congestion = std::make_unique<CongestionControl>(*port->congestion);
     route.traffic_class = static_cast<std::uint8_t>((route.traffic_class & ~3) | kEcnCapable);
   }
-  peer_window = &domain.peer_window(*port, peer);
-  receive.replies.assign(next.max_dest_rd_atomic, ReadReply{});
-  receive.results.clear();
-  receive.results.reserve(next.max_dest_rd_atomic);
   return 0;
 }
 
-int Qp::modify(const ibv_qp_attr& next, int mask) {
-  const std::scoped_lock posters(sq.mutex, rq.mutex);
-  const DomainLock lock(domain);
-  if (const int error = check_transition(next, mask); error != 0) return error;
-  const ibv_qp_state from = current_state();
-  const ibv_qp_state to = (mask & IBV_QP_STATE) != 0 ? next.qp_state : from;
-  if (to == IBV_QPS_RTR && from == IBV_QPS_INIT) {
-    if (const int error = connect(next); error != 0) return error;
-  }
+void Qp::assign(const ibv_qp_attr& next, int mask) noexcept {
   if ((mask & IBV_QP_ACCESS_FLAGS) != 0) attr.qp_access_flags = next.qp_access_flags;
   if ((mask & IBV_QP_PKEY_INDEX) != 0) attr.pkey_index = next.pkey_index;
   if ((mask & IBV_QP_PORT) != 0) attr.port_num = next.port_num;
+  if ((mask & IBV_QP_QKEY) != 0) attr.qkey = next.qkey;
   if ((mask & IBV_QP_AV) != 0) attr.ah_attr = next.ah_attr;
   if ((mask & IBV_QP_PATH_MTU) != 0) attr.path_mtu = next.path_mtu;
   if ((mask & IBV_QP_DEST_QPN) != 0) attr.dest_qp_num = next.dest_qp_num;
-  if ((mask & IBV_QP_MAX_DEST_RD_ATOMIC) != 0) attr.max_dest_rd_atomic = next.max_dest_rd_atomic;
   if ((mask & IBV_QP_MAX_QP_RD_ATOMIC) != 0) attr.max_rd_atomic = next.max_rd_atomic;
   if ((mask & IBV_QP_MIN_RNR_TIMER) != 0) attr.min_rnr_timer = next.min_rnr_timer;
   if ((mask & IBV_QP_TIMEOUT) != 0) attr.timeout = next.timeout;
   if ((mask & IBV_QP_RETRY_CNT) != 0) attr.retry_cnt = next.retry_cnt;
   if ((mask & IBV_QP_RNR_RETRY) != 0) attr.rnr_retry = next.rnr_retry;
+  if ((mask & IBV_QP_EN_SQD_ASYNC_NOTIFY) != 0) attr.en_sqd_async_notify = next.en_sqd_async_notify;
+  if ((mask & IBV_QP_MAX_DEST_RD_ATOMIC) != 0) {
+    attr.max_dest_rd_atomic = next.max_dest_rd_atomic;
+    receive.replies.assign(next.max_dest_rd_atomic, ReadReply{});
+    receive.reply_head = 0;
+    receive.results.clear();
+    receive.results.reserve(next.max_dest_rd_atomic);
+    receive.oldest_result = 0;
+  }
   if ((mask & IBV_QP_RQ_PSN) != 0) {
     attr.rq_psn = next.rq_psn & Psn::kMask;
     receive.expected = Psn(next.rq_psn);
@@ -172,16 +134,41 @@ int Qp::modify(const ibv_qp_attr& next, int mask) {
     attr.sq_psn = next.sq_psn & Psn::kMask;
     send.next_new = send.una = send.sent_end = Psn(next.sq_psn);
   }
-  if (to == IBV_QPS_ERR) {
-    enter_error();
-  } else if (to == IBV_QPS_RESET) {
-    set_state(to);
-    detach();
-  } else {
-    set_state(to);
-    if (to == IBV_QPS_RTS) domain.make_ready(*this);
+}
+
+void Qp::enter(ibv_qp_state to) noexcept {
+  switch (to) {
+    case IBV_QPS_ERR:
+      return enter_error();
+    case IBV_QPS_RESET:
+      set_state(to);
+      detach();
+      attr = {};
+      return;
+    case IBV_QPS_SQD:
+      // A second time (to change attributes) it does not drain again.
+      if (current_state() == IBV_QPS_RTS) attr.sq_draining = 1;
+      set_state(to);
+      return check_drained();
+    default:
+      set_state(to);
+      attr.sq_draining = 0;
+      if (to == IBV_QPS_RTS) domain.make_ready(*this);
   }
-  qp_base.state = to;
+}
+
+int Qp::modify(const ibv_qp_attr& next, int mask) {
+  const std::scoped_lock posters(sq.mutex, rq.mutex);
+  const DomainLock lock(domain);
+  if (const int error = check_modify(next, mask); error != 0) return error;
+  if ((mask & IBV_QP_AV) != 0) {
+    const std::uint32_t peer_qpn = (mask & IBV_QP_DEST_QPN) != 0 ? next.dest_qp_num : attr.dest_qp_num;
+    const std::uint32_t path_mtu = (mask & IBV_QP_PATH_MTU) != 0 ? 128U << next.path_mtu : mtu;
+    if (const int error = set_path(next.ah_attr, peer_qpn, path_mtu); error != 0) return error;
+  }
+  assign(next, mask);
+  if ((mask & IBV_QP_STATE) != 0) enter(next.qp_state);
+  qp_base.state = current_state();
   return 0;
 }
 
@@ -190,6 +177,8 @@ void Qp::query(ibv_qp_attr& out, ibv_qp_init_attr& init) {
   out = attr;
   out.qp_state = out.cur_qp_state = current_state();
   qp_base.state = out.qp_state;
+  if (!connected()) out.path_mtu = device.active_mtu();
+  out.path_mig_state = IBV_MIG_MIGRATED;
   out.cap = {sq.capacity(), rq.capacity(), sq.max_segments(), rq.max_segments(), sq.max_inline()};
   init = {};
   init.qp_context = qp_base.qp_context;
@@ -214,13 +203,32 @@ void Qp::release_windows() noexcept {
   if (send.reads_in_flight > 0) domain.give_back(port->reads, std::exchange(send.reads_in_flight, 0));
 }
 
+void Qp::establish() noexcept {
+  if (std::exchange(established_, true)) return;
+  raise(IBV_EVENT_COMM_EST);
+}
+
+void Qp::check_drained() noexcept {
+  if (current_state() != IBV_QPS_SQD || attr.sq_draining == 0 || sq.head() != send.started) return;
+  attr.sq_draining = 0;
+  if (std::exchange(attr.en_sqd_async_notify, 0) != 0) raise(IBV_EVENT_SQ_DRAINED);
+}
+
+void Qp::enter_send_error() noexcept {
+  set_state(IBV_QPS_SQE);
+  waiting.unlink();
+  flush_sends();
+}
+
 void Qp::enter_error() noexcept {
   const bool entered = current_state() != IBV_QPS_ERR;
   if (entered) {
     domain.answer_held(*this);
+    domain.send_batches();  // packets refer to what is completed now
     set_state(IBV_QPS_ERR);
     release_windows();
     waiting.unlink();
+    attr.sq_draining = 0;
     send.deadline = 0;
     send.rnr_wait = false;
     receive.reply_count = 0;
@@ -232,9 +240,7 @@ void Qp::enter_error() noexcept {
   if (entered && srq != nullptr) raise(IBV_EVENT_QP_LAST_WQE_REACHED);
 }
 
-void Qp::flush() noexcept {
-  // Pairs with the fence of post_recv: either this sees the tail it published or it sees ERR.
-  std::atomic_thread_fence(std::memory_order_seq_cst);
+void Qp::flush_sends() noexcept {
   ibv_wc completion{};
   completion.status = IBV_WC_WR_FLUSH_ERR;
   while (!sq.empty()) {
@@ -246,6 +252,14 @@ void Qp::flush() noexcept {
   }
   send.cursor = send.started = sq.head();
   send.cursor_packet = 0;
+}
+
+void Qp::flush() noexcept {
+  // Pairs with the fence of post_recv: either this sees the tail it published or it sees ERR.
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  flush_sends();
+  ibv_wc completion{};
+  completion.status = IBV_WC_WR_FLUSH_ERR;
   completion.opcode = IBV_WC_RECV;
   // What waits in a shared queue is for the others.
   while (current.taken || (srq == nullptr && take_receive())) {
@@ -278,6 +292,7 @@ void Qp::detach() noexcept {
   release_windows();
   ready.unlink();
   waiting.unlink();
+  departing.unlink();
   sq.reset();
   rq.reset();
   send = {};
@@ -288,6 +303,8 @@ void Qp::detach() noexcept {
   current.taken = false;
   port = nullptr;
   peer_window = nullptr;
+  flow = nullptr;
+  established_ = false;
 }
 
 }  // namespace fairlead::soft

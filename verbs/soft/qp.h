@@ -16,6 +16,7 @@
 
 #include "verbs/soft/congestion/control.h"
 #include "verbs/soft/memory.h"
+#include "verbs/soft/path.h"
 #include "verbs/soft/port/clock.h"
 #include "verbs/soft/port/tx_batch.h"
 #include "verbs/soft/qp_list.h"
@@ -30,8 +31,6 @@ class Cq;
 class Device;
 class Domain;
 class Srq;
-class Window;
-struct PortSlot;
 
 /// What the requester sends and the completer takes back.
 struct SendState {
@@ -120,9 +119,20 @@ class Qp : public ibv_qp_ex {
   [[nodiscard]] ibv_qp_type type() const noexcept { return qp_base.qp_type; }
   [[nodiscard]] ibv_qp_state current_state() const noexcept { return state_.load(std::memory_order_acquire); }
   void set_state(ibv_qp_state next) noexcept { state_.store(next, std::memory_order_release); }
+  /// Has one peer.
+  [[nodiscard]] bool connected() const noexcept { return type() != IBV_QPT_UD; }
   [[nodiscard]] bool responds() const noexcept {
     const ibv_qp_state now = current_state();
-    return now == IBV_QPS_RTR || now == IBV_QPS_RTS;
+    return now >= IBV_QPS_RTR && now <= IBV_QPS_SQE;
+  }
+  /// Sends, though perhaps (SQD) only what it has begun.
+  [[nodiscard]] bool requests() const noexcept {
+    const ibv_qp_state now = current_state();
+    return now == IBV_QPS_RTS || now == IBV_QPS_SQD;
+  }
+  /// The WQE at the cursor is there and may be begun or continued.
+  [[nodiscard]] bool has_work() noexcept {
+    return send.cursor != sq.tail() && (current_state() != IBV_QPS_SQD || send.cursor != send.started);
   }
 
   /// ibv_modify_qp and ibv_query_qp. 0 or an errno; a refusal is logged. Takes the domain's lock.
@@ -132,10 +142,20 @@ class Qp : public ibv_qp_ex {
   /// Takes the next receive request into `current`, unless one is taken already. False when there is none.
   [[nodiscard]] bool take_receive() noexcept;
 
+  /// Where the datagram goes that is posted at an index of the send queue. For UD.
+  [[nodiscard]] Path& datagram_path(std::uint32_t index) noexcept { return paths_[index & (paths_.size() - 1)]; }
+
+  /// The first packet has come: raises IBV_EVENT_COMM_EST, once per connection.
+  void establish() noexcept;
+  /// In SQD: if nothing that was begun is left, the queue is drained. IBV_EVENT_SQ_DRAINED if it was asked for.
+  void check_drained() noexcept;
+  /// To SQE: the send queue's requests complete as flushed; the queue pair still receives. For UC and UD.
+  void enter_send_error() noexcept;
   /// To ERR: every accepted work request completes, those that did not run as flushed.
   void enter_error() noexcept;
   /// Completes what the queues hold as flushed; for a queue pair in ERR.
   void flush() noexcept;
+  void flush_sends() noexcept;
   /// Adds the queue pair's number and pushes it. An overflow is the end of the queue pair.
   void complete(Cq& cq, ibv_wc& completion, bool solicited) noexcept;
   /// Queues an asynchronous event about this queue pair.
@@ -160,6 +180,7 @@ class Qp : public ibv_qp_ex {
   std::uint32_t mtu = 0;
   PortSlot* port = nullptr;
   Window* peer_window = nullptr;
+  Flow* flow = nullptr;
   Route route;
   SendState send;
   ReceiveState receive;
@@ -167,6 +188,7 @@ class Qp : public ibv_qp_ex {
 
   QpLink ready{this};                             // has something to send
   QpLink waiting{this};                           // for room in a window
+  QpLink departing{this};                         // has packets of UC or UD in a batch
   TimerEntry timer{this};                         // for the earliest of send.deadline and paced_until
   Nanos paced_until = 0;                          // its rate lets nothing leave before; 0: it does
   std::unique_ptr<CongestionControl> congestion;  // null: none
@@ -176,10 +198,14 @@ class Qp : public ibv_qp_ex {
   std::uint32_t async_delivered = 0;  // under ibv_qp::mutex
 
  private:
-  int check_transition(const ibv_qp_attr& next, int mask) const;
-  int connect(const ibv_qp_attr& next);
+  int check_modify(const ibv_qp_attr& next, int mask) const;
+  int set_path(const ibv_ah_attr& vector, std::uint32_t peer_qpn, std::uint32_t path_mtu);
+  void assign(const ibv_qp_attr& next, int mask) noexcept;
+  void enter(ibv_qp_state to) noexcept;
 
-  Pd& owner_;  // the domain, or parent domain, that it was created with
+  Pd& owner_;                // the domain, or parent domain, that it was created with
+  std::vector<Path> paths_;  // of UD, one for each slot of the send queue
+  bool established_ = false;
   std::atomic<ibv_qp_state> state_{IBV_QPS_RESET};
 };
 

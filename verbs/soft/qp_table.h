@@ -32,6 +32,12 @@ class QpTable {
     const std::size_t slot = slot_of(number);
     return slot < slots_.size() && slots_[slot].number == number ? slots_[slot].qp : nullptr;
   }
+  template <typename Visit>
+  void for_each(Visit&& visit) {
+    for (const Slot& slot : slots_) {
+      if (slot.qp != nullptr) visit(*slot.qp);
+    }
+  }
   [[nodiscard]] std::size_t size() const noexcept { return used_; }
 
  private:

@@ -16,9 +16,6 @@ namespace {
 
 // A coalesced run of full packets is 15 long (64 KiB of UDP payload): ask about as often.
 constexpr std::uint32_t kAckEvery = 16;
-// A small datagram still occupies a socket buffer of about this size.
-constexpr std::uint32_t kLeastCharge = 1024;
-constexpr std::uint32_t kHeaderCharge = 64;
 
 enum class Step { kSent, kBlocked };
 
@@ -30,7 +27,7 @@ bool start(Qp& qp, SendWqe& wqe) noexcept {
   constexpr std::uint32_t kHalfPsnSpace = 1U << 23;
   if (static_cast<std::uint32_t>(s.next_new.since(s.una)) + packets >= kHalfPsnSpace) return false;
   wqe.packets = packets;
-  wqe.charge = std::max(kLeastCharge, std::min(wqe.length, qp.mtu) + kHeaderCharge);
+  wqe.charge = packet_charge(std::min(wqe.length, qp.mtu));
   wqe.first = s.next_new;
   s.next_new = wqe.end();
   ++s.started;
@@ -69,7 +66,9 @@ void packet_sent(Qp& qp, const SendWqe& wqe, std::uint32_t packets) noexcept {
   completer::on_sent(qp);
 }
 
-Opcode opcode_of(const SendWqe& wqe, bool first, bool last) noexcept {
+}  // namespace
+
+Opcode message_opcode(const SendWqe& wqe, bool first, bool last) noexcept {
   if (wqe.is_send()) {
     if (!last) return first ? Opcode::kSendFirst : Opcode::kSendMiddle;
     if (wqe.has_immediate()) return first ? Opcode::kSendOnlyImmediate : Opcode::kSendLastImmediate;
@@ -91,6 +90,8 @@ bool add_payload(Qp& qp, TxBatch& batch, const SendWqe& wqe, std::uint64_t offse
                         [&batch](const std::byte* bytes, std::size_t part) { return batch.payload(bytes, part); });
 }
 
+namespace {
+
 void time_round_trip(Qp& qp, Psn psn) noexcept {
   SendState& s = qp.send;
   if (s.timing) return;
@@ -110,7 +111,7 @@ Step send_packet(Qp& qp, const SendWqe& wqe) noexcept {
   const bool last = s.cursor_packet + 1 == wqe.packets;
   const std::uint64_t offset = std::uint64_t{s.cursor_packet} * qp.mtu;
   const auto length = static_cast<std::size_t>(std::min<std::uint64_t>(qp.mtu, wqe.length - offset));
-  const Opcode opcode = opcode_of(wqe, first, last);
+  const Opcode opcode = message_opcode(wqe, first, last);
   const OpcodeInfo& info = opcode_info(static_cast<std::uint8_t>(opcode));
 
   Bth bth;
@@ -228,13 +229,13 @@ Step send_next(Qp& qp, SendWqe& wqe) noexcept {
 bool run(Qp& qp, unsigned quota) noexcept {
   SendState& s = qp.send;
   for (; quota > 0; --quota) {
-    if (qp.current_state() != IBV_QPS_RTS || s.rnr_wait || s.local_error != IBV_WC_SUCCESS) return false;
-    if (s.cursor == qp.sq.tail()) return false;
+    if (!qp.requests() || s.rnr_wait || s.local_error != IBV_WC_SUCCESS) return false;
+    if (!qp.has_work()) return false;
     SendWqe& wqe = qp.sq.at(s.cursor);
     if (s.cursor == s.started && !start(qp, wqe)) return false;
     if (send_next(qp, wqe) == Step::kBlocked) return false;
   }
-  return s.cursor != qp.sq.tail();
+  return qp.has_work();
 }
 
 }  // namespace fairlead::soft::requester

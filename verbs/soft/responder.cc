@@ -11,6 +11,7 @@
 #include "verbs/soft/requester_limits.h"
 #include "verbs/soft/responder_answers.h"
 #include "verbs/soft/responder_atomics.h"
+#include "verbs/soft/responder_execute.h"
 #include "verbs/soft/scatter.h"
 
 namespace fairlead::soft::responder {
@@ -18,7 +19,8 @@ namespace {
 
 constexpr std::uint32_t kMaxDmaLength = 1U << 31;
 
-// The receive WQE in use fails with its own status before the rest is flushed.
+}  // namespace
+
 void fail_receive(Qp& qp, ibv_wc_status status) noexcept {
   if (!qp.current.taken) return;
   ibv_wc completion{};
@@ -47,7 +49,7 @@ void complete_receive(Qp& qp, const Packet& packet, std::uint64_t bytes) noexcep
   qp.complete(qp.recv_completions, completion, packet.bth.solicited);
 }
 
-// IBTA 9.7.4.1.2 and 9.7.4.1.3: opcodes in sequence, payloads of the right length.
+// IBTA 9.7.4.1.2 and 9.7.4.1.3
 bool well_formed(const Qp& qp, const Packet& packet) noexcept {
   const ReceiveState& r = qp.receive;
   const OpcodeInfo& info = *packet.info;
@@ -59,6 +61,8 @@ bool well_formed(const Qp& qp, const Packet& packet) noexcept {
   if (packet.payload.size() > qp.mtu) return false;
   return info.first || !packet.payload.empty();
 }
+
+namespace {
 
 Verdict check_write(Qp& qp, const Packet& packet) noexcept {
   const ReceiveState& r = qp.receive;
@@ -78,6 +82,8 @@ Verdict check_write(Qp& qp, const Packet& packet) noexcept {
   if (packet.info->immediate && !qp.take_receive()) return Verdict::kNotReady;
   return Verdict::kAccept;
 }
+
+}  // namespace
 
 Verdict execute_write(Qp& qp, const Packet& packet) noexcept {
   ReceiveState& r = qp.receive;
@@ -131,6 +137,8 @@ Verdict execute_send(Qp& qp, const Packet& packet) noexcept {
   r.received += packet.payload.size();
   return Verdict::kAccept;
 }
+
+namespace {
 
 std::uint32_t response_packets(const Qp& qp, const Reth& reth) noexcept {
   return reth.length == 0 ? 1 : (reth.length - 1) / qp.mtu + 1;

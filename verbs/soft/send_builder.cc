@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cerrno>
 
+#include "verbs/soft/ah.h"
 #include "verbs/soft/device.h"
 #include "verbs/soft/qp.h"
 
@@ -115,6 +116,8 @@ void SendBuilder::set_inline_segments(std::span<const ibv_sge> list) noexcept {
 
 void SendBuilder::set_datagram(ibv_ah* ah, std::uint32_t remote_qpn, std::uint32_t remote_qkey) noexcept {
   if (error_ != 0 || current_ == nullptr) return;
+  if (qp_.connected() || ah == nullptr) return fail(EINVAL);
+  qp_.datagram_path(index_) = static_cast<const Ah*>(ah)->path;
   current_->ah = ah;
   current_->remote_qpn = remote_qpn;
   current_->remote_qkey = remote_qkey;

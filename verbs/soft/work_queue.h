@@ -114,6 +114,8 @@ class WorkQueue {
         inline_(std::size_t{mask_ + 1} * max_inline) {}
 
   [[nodiscard]] std::uint32_t capacity() const noexcept { return limit_; }
+  /// Of the ring, a power of two: at least capacity().
+  [[nodiscard]] std::uint32_t slots() const noexcept { return mask_ + 1; }
   [[nodiscard]] std::uint32_t max_segments() const noexcept { return max_segments_; }
   [[nodiscard]] std::uint32_t max_inline() const noexcept { return max_inline_; }
 
@@ -136,6 +138,7 @@ class WorkQueue {
   [[nodiscard]] std::uint32_t head() const noexcept { return head_.load(std::memory_order_relaxed); }
   [[nodiscard]] std::uint32_t tail() const noexcept { return tail_.load(std::memory_order_acquire); }
   [[nodiscard]] bool empty() const noexcept { return head() == tail(); }
+  [[nodiscard]] std::uint32_t size() const noexcept { return tail() - head(); }
   void pop() noexcept { head_.store(head() + 1, std::memory_order_release); }
   /// Forgets everything. Both locks held.
   void reset() noexcept { head_.store(tail()); }

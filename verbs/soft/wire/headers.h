@@ -33,6 +33,7 @@ struct Bth {
   bool becn = false;
   std::uint32_t dest_qpn = 0;  // 24 bits
   bool ack_request = false;
+  bool receipt_request = false;  // a reserved bit, which others ignore
   Psn psn;
 
   void encode(std::byte* to) const noexcept;

@@ -77,6 +77,7 @@ constexpr std::array<OpcodeInfo, 256> kTable = [] {
   OpcodeInfo notification = make(K::kCongestionNotification, true, true, kPlain);
   notification.header_bytes += kCnpReservedBytes;
   set(Opcode::kCongestionNotification, notification);
+  set(Opcode::kReceipt, make(K::kReceipt, true, true, kPlain, Service::kManufacturer));
   return table;
 }();
 

@@ -34,10 +34,11 @@ enum class Opcode : std::uint8_t {
   kUdSendOnly = 0x64,
   kUdSendOnlyImmediate = 0x65,
   kCongestionNotification = 0x81,
+  kReceipt = 0xc0,  // our own, of the range left to manufacturers
 };
 
 /// The transport service that an opcode belongs to: its upper three bits.
-enum class Service : std::uint8_t { kRc = 0, kUc = 1, kUd = 3 };
+enum class Service : std::uint8_t { kRc = 0, kUc = 1, kUd = 3, kManufacturer = 6 };
 
 /// UC's SENDs and WRITEs are RC's with another service.
 [[nodiscard]] constexpr Opcode for_uc(Opcode rc) noexcept {
@@ -53,7 +54,8 @@ enum class PacketKind : std::uint8_t {
   kAtomic,
   kReadResponse,
   kAck,
-  kAtomicAck
+  kAtomicAck,
+  kReceipt
 };
 
 /// What follows the BTH of a congestion notification (IBTA annex A17.9.3).

@@ -13,7 +13,7 @@ enum class ParseError : std::uint8_t {
   kNone,
   kTooShort,  // less than the headers of its opcode and the ICRC
   kVersion,   // transport header version is not 0
-  kOpcode,    // not an opcode of RC, UC or UD
+  kOpcode,    // not an opcode of RC, UC, UD or ours
   kPadding,   // the pad count exceeds what follows the headers, or the size is no multiple of 4
 };
 

@@ -1,0 +1,41 @@
+#include "verbs/soft/path.h"
+
+#include <fmt/format.h>
+
+#include <cerrno>
+
+#include "verbs/soft/device.h"
+
+namespace fairlead::soft {
+namespace {
+
+constexpr std::uint64_t kGolden = 0x9e3779b97f4a7c15;
+
+}  // namespace
+
+int resolve_path(Device& device, const ibv_ah_attr& vector, std::uint64_t spread, Path& path, std::string& why) {
+  if (vector.is_global == 0) {
+    why = "ah_attr.is_global must be 1: RoCE addresses peers by GID";
+    return EINVAL;
+  }
+  const Gid peer = Gid::from_verbs(vector.grh.dgid);
+  if (!peer.is_ipv4()) {
+    why = fmt::format("dgid {} is no IPv4-mapped address; softroce's UDP port speaks IPv4", to_string(peer));
+    return EAFNOSUPPORT;
+  }
+  auto slot = device.port_of_gid(vector.grh.sgid_index);
+  if (!slot) {
+    why = slot.error().message();
+    return slot.error().code() == Code::kAlreadyExists ? EADDRINUSE : EINVAL;
+  }
+  const std::uint32_t label = vector.grh.flow_label;
+  const std::uint32_t flow =
+      label != 0 ? ibv_flow_label_to_udp_sport(label) : static_cast<std::uint32_t>((spread * kGolden) >> 40);
+  path.port = *slot;
+  path.window = &device.domain().peer_window(**slot, peer);
+  path.flow = &device.domain().flow(**slot, peer);
+  path.route = (*slot)->port->make_route(peer, flow, vector.grh.traffic_class, vector.grh.hop_limit);
+  return 0;
+}
+
+}  // namespace fairlead::soft

@@ -1,0 +1,32 @@
+// The way to a peer: what an address vector (ibv_ah_attr) resolves to.
+//
+// A value; what it points to lives as long as the device. Threads: under the domain's lock.
+// Source: IBTA annex A17 (RoCE v2 addressing).
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include <cstdint>
+#include <string>
+
+#include "verbs/soft/port/tx_batch.h"
+
+namespace fairlead::soft {
+
+class Device;
+class Flow;
+class Window;
+struct PortSlot;
+
+struct Path {
+  PortSlot* port = nullptr;
+  Window* window = nullptr;
+  Flow* flow = nullptr;
+  Route route;
+};
+
+/// 0, or an errno and the reason. `spread` selects the UDP source port where the vector has no flow label.
+[[nodiscard]] int resolve_path(Device& device, const ibv_ah_attr& vector, std::uint64_t spread, Path& path,
+                               std::string& why);
+
+}  // namespace fairlead::soft

@@ -1,0 +1,64 @@
+#include "verbs/soft/ud_responder.h"
+
+#include <array>
+
+#include "verbs/soft/domain.h"
+#include "verbs/soft/grh.h"
+#include "verbs/soft/qp.h"
+#include "verbs/soft/receipts.h"
+#include "verbs/soft/responder_execute.h"
+#include "verbs/soft/scatter.h"
+
+namespace fairlead::soft::ud_responder {
+namespace {
+
+bool place_at(Qp& qp, std::uint64_t offset, std::span<const std::byte> bytes) noexcept {
+  const std::byte* from = bytes.data();
+  return for_each_piece(qp.domain.regions, qp.current.domain, qp.current.list(), offset, bytes.size(),
+                        IBV_ACCESS_LOCAL_WRITE, [&from](std::byte* to, std::size_t part) {
+                          const bool placed = place(to, from, part);
+                          from += part;
+                          return placed;
+                        });
+}
+
+void complete(Qp& qp, const Packet& packet, std::size_t bytes) noexcept {
+  ibv_wc completion{};
+  completion.wr_id = qp.current.wqe.id;
+  completion.status = IBV_WC_SUCCESS;
+  completion.opcode = IBV_WC_RECV;
+  completion.byte_len = static_cast<std::uint32_t>(bytes);
+  completion.src_qp = packet.deth.source_qpn;
+  completion.wc_flags = IBV_WC_GRH;
+  if (packet.info->immediate) {
+    completion.imm_data = packet.immediate;
+    completion.wc_flags |= IBV_WC_WITH_IMM;
+  }
+  qp.current.taken = false;
+  qp.domain.counters.rdma_recvs.add();
+  qp.complete(qp.recv_completions, completion, packet.bth.solicited);
+}
+
+void deliver(Qp& qp, const PortSlot& slot, const RxPacket& raw, const Packet& packet) noexcept {
+  Counters& counters = qp.domain.counters;
+  if (!qp.take_receive()) return counters.drop_no_receive.add();
+  const std::size_t bytes = kGrhBytes + packet.payload.size();
+  // Class D of 9.9.3: the receive request stays for a datagram that fits.
+  if (bytes > qp.current.wqe.length) return counters.drop_length.add();
+  if (!place_at(qp, 0, make_grh(raw, slot.port->address())) || !place_at(qp, kGrhBytes, packet.payload)) {
+    responder::fail_receive(qp, IBV_WC_LOC_PROT_ERR);
+    return qp.enter_error();
+  }
+  complete(qp, packet, bytes);
+}
+
+}  // namespace
+
+void on_packet(Qp& qp, PortSlot& slot, const RxPacket& raw, const Packet& packet) noexcept {
+  if (!qp.responds()) return qp.domain.counters.drop_state.add();
+  if (packet.deth.qkey != qp.attr.qkey) return qp.domain.counters.drop_qkey.add();
+  deliver(qp, slot, raw, packet);
+  if (packet.bth.receipt_request) receipts::owe(qp, slot, raw.source, packet, packet.deth.source_qpn);
+}
+
+}  // namespace fairlead::soft::ud_responder

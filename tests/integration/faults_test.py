@@ -2,6 +2,7 @@
 
 import json
 import os
+import pathlib
 import re
 
 from harness import SLOW, Case, main, random_model, write_raw, write_safetensors
@@ -100,6 +101,38 @@ class Death(Case):
         self.assertEqual(server.end(), 0, server.output)
         self.assertEqual(client.wait(20 * SLOW), 1, client.output)
         self.assertRegex(client.output, "push: error")
+
+
+class Truncation(Case):
+    """Someone cuts the file while it is being sent or received over softroce: an error with a reason, no signal."""
+
+    def test_of_the_file_that_is_pushed(self):
+        file = self.path("model.safetensors")
+        write_safetensors(file, random_model(120))
+        server = self.serve()
+        client = self.start("push", file, server.listen, *LOSSY, "--no-failover")
+        client.wait_for("^[1-5].* % of")
+        os.truncate(file, 4096)
+        self.assertEqual(client.wait(60 * SLOW), 1, client.output)
+        self.assertRegex(client.output, "push: error: .*its memory is gone")
+        small = self.path("small.safetensors")
+        write_safetensors(small, random_model(1))
+        code, output, _ = self.push(server, small)
+        self.assertEqual(code, 0, output)
+
+    def test_of_the_file_that_is_pulled_into(self):
+        file, copy = self.path("model.safetensors"), self.path("copy.safetensors")
+        write_safetensors(file, random_model(120))
+        server = self.serve()
+        code, output, _ = self.push(server, file)
+        self.assertEqual(code, 0, output)
+        client = self.start("pull", server.listen, "model", copy, *LOSSY, "--no-failover")
+        client.wait_for("^[1-5].* % of")
+        for part in pathlib.Path(copy).parent.glob("*copy.safetensors*"):
+            os.truncate(part, 4096)
+        self.assertEqual(client.wait(60 * SLOW), 1, client.output)
+        self.assertRegex(client.output, "its memory is gone")
+        self.assertRegex(client.output, "pull: error: ")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
 // A regular file as memory, shared with the page cache: sending from it, or receiving into it, needs no copy.
 //
 // The size is that of the moment of mapping. If someone truncates the file while it is mapped, touching the lost pages
-// raises SIGBUS: system calls that touch them fail with EFAULT instead. Growing it does no harm and shows nothing new.
+// raises SIGBUS, or ends as an error where a system call (EFAULT) or softroce does it. Growing it does no harm and
+// shows nothing new.
 #pragma once
 
 #include <cstddef>

@@ -46,7 +46,7 @@ class Id final : public rdma_cm_id, public User, public Listener {
 
   Place where;  // device null: not bound
   Connection* connection = nullptr;
-  std::uint32_t starting_psn = 0;
+  std::uint32_t starting_psn = 0;        // where the peer begins to send
   std::uint8_t responder_resources = 0;  // what the queue pair answers at a time, and
   std::uint8_t initiator_depth = 0;      // what it asks
   std::uint8_t type_of_service = 0;

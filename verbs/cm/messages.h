@@ -58,7 +58,7 @@ struct Req {
   std::uint8_t local_cm_response_timeout = 0;
   std::uint8_t transport_service = 0;  // 0: RC, 1: UC
   bool end_to_end_flow_control = false;
-  std::uint32_t starting_psn = 0;  // 24 bits
+  std::uint32_t starting_psn = 0;  // 24 bits: where the peer begins to send
   std::uint8_t retry_count = 0;
   std::uint16_t pkey = 0xffff;
   std::uint8_t path_mtu = 1;  // as ibv_mtu

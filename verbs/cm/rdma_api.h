@@ -6,6 +6,9 @@
 
 #include <rdma/rdma_cma.h>
 
+#include <cstddef>
+#include <cstdint>
+
 namespace fairlead::cm::api {
 
 // rdma_events.cc

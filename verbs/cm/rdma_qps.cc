@@ -30,7 +30,8 @@ std::optional<Agreement> agreement_of(Id& id) {
 int to_rtr(Id& id, const Agreement& agreed, ibv_qp_attr& attr) {
   attr.path_mtu = static_cast<ibv_mtu>(agreed.req.path_mtu);
   attr.dest_qp_num = agreed.active ? agreed.rep.local_qpn : agreed.req.local_qpn;
-  attr.rq_psn = agreed.active ? agreed.rep.starting_psn : agreed.req.starting_psn;
+  // A message's starting PSN is where its receiver begins to send (IBTA 12.7.31).
+  attr.rq_psn = id.starting_psn;
   attr.max_dest_rd_atomic = id.responder_resources;
   attr.min_rnr_timer = 0;
   attr.ah_attr = {};
@@ -47,7 +48,7 @@ int to_rtr(Id& id, const Agreement& agreed, ibv_qp_attr& attr) {
 }
 
 int to_rts(Id& id, const Agreement& agreed, ibv_qp_attr& attr) {
-  attr.sq_psn = id.starting_psn;
+  attr.sq_psn = agreed.active ? agreed.rep.starting_psn : agreed.req.starting_psn;
   attr.timeout = agreed.req.primary.local_ack_timeout;
   attr.retry_cnt = agreed.req.retry_count;
   attr.rnr_retry = agreed.active ? agreed.rep.rnr_retry_count : agreed.req.rnr_retry_count;

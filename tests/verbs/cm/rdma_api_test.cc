@@ -1,0 +1,396 @@
+// The rdma_* calls between two devices of this process, over UDP on loopback.
+#include "verbs/cm/rdma_api.h"
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstring>
+#include <string>
+#include <thread>
+
+#include "verbs/soft/api.h"
+
+namespace fairlead::cm {
+namespace {
+
+// Addresses that no other process takes.
+sockaddr_in address(unsigned host, std::uint16_t port = 0) {
+  const auto process = static_cast<unsigned>(::getpid());
+  sockaddr_in at{};
+  at.sin_family = AF_INET;
+  at.sin_port = htons(port);
+  at.sin_addr.s_addr = htonl(127U << 24 | (64 + process / 256 % 128) << 16 | (process % 256) << 8 | host);
+  return at;
+}
+sockaddr* raw(sockaddr_in& at) { return reinterpret_cast<sockaddr*>(&at); }
+
+constexpr int kTimeoutMs = 2000;
+
+class RdmaApi : public testing::Test {
+ protected:
+  void SetUp() override {
+    channel = api::create_event_channel();
+    ASSERT_NE(channel, nullptr);
+  }
+  void TearDown() override { api::destroy_event_channel(channel); }
+
+  rdma_cm_id* make_id() {
+    rdma_cm_id* id = nullptr;
+    EXPECT_EQ(api::create_id(channel, &id, this, RDMA_PS_TCP), 0);
+    return id;
+  }
+  // Fails instead of waiting for ever.
+  rdma_cm_event* next(rdma_event_channel* from = nullptr) {
+    if (from == nullptr) from = channel;
+    pollfd ready{from->fd, POLLIN, 0};
+    rdma_cm_event* event = nullptr;
+    if (::poll(&ready, 1, 20'000) != 1) {
+      ADD_FAILURE() << "no event came";
+    } else {
+      EXPECT_EQ(api::get_cm_event(from, &event), 0);
+    }
+    return event;
+  }
+  // The event, acknowledged; -1 for none.
+  int next_type() {
+    rdma_cm_event* event = next();
+    if (event == nullptr) return -1;
+    const int type = event->event;
+    api::ack_cm_event(event);
+    return type;
+  }
+  static int make_qp(rdma_cm_id* id) {
+    ibv_qp_init_attr attr{};
+    attr.cap = {16, 16, 1, 1, 0};
+    attr.qp_type = IBV_QPT_RC;
+    attr.sq_sig_all = 1;
+    return api::create_qp(id, nullptr, &attr);
+  }
+  rdma_cm_id* listen_at(unsigned host, std::uint16_t port, int backlog = 8) {
+    rdma_cm_id* id = make_id();
+    sockaddr_in at = address(host, port);
+    EXPECT_EQ(api::bind_addr(id, raw(at)), 0);
+    EXPECT_EQ(api::listen(id, backlog), 0);
+    return id;
+  }
+  rdma_cm_id* resolve(unsigned from, unsigned to, std::uint16_t port) {
+    rdma_cm_id* id = make_id();
+    sockaddr_in source = address(from);
+    sockaddr_in target = address(to, port);
+    EXPECT_EQ(api::resolve_addr(id, raw(source), raw(target), kTimeoutMs), 0);
+    EXPECT_EQ(next_type(), RDMA_CM_EVENT_ADDR_RESOLVED);
+    EXPECT_EQ(api::resolve_route(id, kTimeoutMs), 0);
+    EXPECT_EQ(next_type(), RDMA_CM_EVENT_ROUTE_RESOLVED);
+    return id;
+  }
+  static rdma_conn_param param(const std::string& words) {
+    rdma_conn_param value{};
+    value.private_data = words.data();
+    value.private_data_len = static_cast<std::uint8_t>(words.size());
+    value.responder_resources = 3;
+    value.initiator_depth = 5;
+    value.retry_count = value.rnr_retry_count = 7;
+    return value;
+  }
+  static std::string words(const rdma_conn_param& from, std::size_t count) {
+    return {static_cast<const char*>(from.private_data), count};
+  }
+  static void end(rdma_cm_id* id) {
+    api::destroy_qp(id);
+    EXPECT_EQ(api::destroy_id(id), 0);
+  }
+
+  rdma_event_channel* channel = nullptr;
+};
+
+ibv_wc wait_for_completion(ibv_cq* cq) {
+  ibv_wc completion{};
+  const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  while (soft::api::poll_cq(cq, 1, &completion) == 0) {
+    if (std::chrono::steady_clock::now() > until) {
+      ADD_FAILURE() << "no completion came";
+      break;
+    }
+  }
+  return completion;
+}
+
+TEST_F(RdmaApi, ConnectSendDisconnect) {
+  rdma_cm_id* listener = listen_at(1, 7001);
+  rdma_cm_id* client = resolve(2, 1, 7001);
+  ASSERT_EQ(make_qp(client), 0);
+  const std::string hello = "hello";
+  rdma_conn_param ask = param(hello);
+  ASSERT_EQ(api::connect(client, &ask), 0);
+
+  rdma_cm_event* event = next();
+  ASSERT_NE(event, nullptr);
+  ASSERT_EQ(event->event, RDMA_CM_EVENT_CONNECT_REQUEST);
+  EXPECT_EQ(event->listen_id, listener);
+  rdma_cm_id* server = event->id;
+  EXPECT_EQ(server->context, this) << "a request inherits the listener's context";
+  EXPECT_EQ(words(event->param.conn, hello.size()), hello);
+  EXPECT_EQ(event->param.conn.private_data_len, 56);
+  EXPECT_EQ(event->param.conn.responder_resources, 5) << "what the peer asks is answered here";
+  EXPECT_EQ(event->param.conn.initiator_depth, 3);
+  EXPECT_EQ(event->param.conn.qp_num, client->qp->qp_num);
+  EXPECT_EQ(api::get_src_port(server), htons(7001));
+  EXPECT_EQ(api::get_dst_port(server), api::get_src_port(client));
+  sockaddr_in expected = address(2);
+  EXPECT_EQ(server->route.addr.dst_sin.sin_addr.s_addr, expected.sin_addr.s_addr);
+  api::ack_cm_event(event);
+
+  ASSERT_EQ(make_qp(server), 0);
+  std::string inbox(16, ' ');
+  ibv_mr* region = soft::api::reg_mr(server->pd, inbox.data(), inbox.size(), IBV_ACCESS_LOCAL_WRITE);
+  ibv_sge place{reinterpret_cast<std::uint64_t>(inbox.data()), 16, region->lkey};
+  ibv_recv_wr receive{};
+  receive.sg_list = &place;
+  receive.num_sge = 1;
+  ibv_recv_wr* bad_receive = nullptr;
+  ASSERT_EQ(soft::api::post_recv(server->qp, &receive, &bad_receive), 0);
+  const std::string welcome = "welcome";
+  rdma_conn_param answer = param(welcome);
+  ASSERT_EQ(api::accept(server, &answer), 0);
+
+  for (int i = 0; i < 2; ++i) {
+    event = next();
+    ASSERT_NE(event, nullptr);
+    EXPECT_EQ(event->event, RDMA_CM_EVENT_ESTABLISHED);
+    if (event->id == client) {
+      EXPECT_EQ(words(event->param.conn, welcome.size()), welcome);
+    }
+    api::ack_cm_event(event);
+  }
+  ibv_qp_attr attr{};
+  ibv_qp_init_attr init{};
+  ASSERT_EQ(soft::api::query_qp(client->qp, &attr, 0, &init), 0);
+  EXPECT_EQ(attr.qp_state, IBV_QPS_RTS);
+  EXPECT_EQ(attr.dest_qp_num, server->qp->qp_num);
+
+  std::string outbox = "over the wire...";
+  ibv_mr* source = soft::api::reg_mr(client->pd, outbox.data(), outbox.size(), 0);
+  ibv_sge what{reinterpret_cast<std::uint64_t>(outbox.data()), 16, source->lkey};
+  ibv_send_wr send{};
+  send.sg_list = &what;
+  send.num_sge = 1;
+  send.opcode = IBV_WR_SEND;
+  ibv_send_wr* bad_send = nullptr;
+  ASSERT_EQ(soft::api::post_send(client->qp, &send, &bad_send), 0);
+  EXPECT_EQ(wait_for_completion(server->recv_cq).status, IBV_WC_SUCCESS);
+  EXPECT_EQ(inbox, outbox);
+  EXPECT_EQ(wait_for_completion(client->send_cq).status, IBV_WC_SUCCESS);
+
+  ASSERT_EQ(api::disconnect(client), 0);
+  EXPECT_EQ(next_type(), RDMA_CM_EVENT_DISCONNECTED);
+  EXPECT_EQ(next_type(), RDMA_CM_EVENT_DISCONNECTED);
+  EXPECT_EQ(api::disconnect(server), 0);
+  EXPECT_EQ(soft::api::dereg_mr(region), 0);
+  EXPECT_EQ(soft::api::dereg_mr(source), 0);
+  end(client);
+  end(server);
+  end(listener);
+}
+
+TEST_F(RdmaApi, RejectedByTheProgram) {
+  rdma_cm_id* listener = listen_at(1, 7002);
+  rdma_cm_id* client = resolve(2, 1, 7002);
+  ASSERT_EQ(make_qp(client), 0);
+  rdma_conn_param ask = param("");
+  ASSERT_EQ(api::connect(client, &ask), 0);
+  rdma_cm_event* event = next();
+  ASSERT_NE(event, nullptr);
+  rdma_cm_id* server = event->id;
+  api::ack_cm_event(event);
+  ASSERT_EQ(api::reject(server, "no", 2), 0);
+  event = next();
+  ASSERT_NE(event, nullptr);
+  EXPECT_EQ(event->event, RDMA_CM_EVENT_REJECTED);
+  EXPECT_EQ(event->status, 28);
+  EXPECT_EQ(words(event->param.conn, 2), "no");
+  api::ack_cm_event(event);
+  EXPECT_NE(api::accept(server, &ask), 0);
+  end(server);
+  end(client);
+  end(listener);
+}
+
+TEST_F(RdmaApi, NobodyListens) {
+  rdma_cm_id* other = listen_at(1, 7003);
+  rdma_cm_id* client = resolve(2, 1, 7004);
+  ASSERT_EQ(make_qp(client), 0);
+  ASSERT_EQ(api::connect(client, nullptr), 0);
+  rdma_cm_event* event = next();
+  ASSERT_NE(event, nullptr);
+  EXPECT_EQ(event->event, RDMA_CM_EVENT_REJECTED);
+  EXPECT_EQ(event->status, 8);
+  api::ack_cm_event(event);
+  end(client);
+  end(other);
+}
+
+TEST_F(RdmaApi, PendingRequestsOfAListenerThatEndsAreRejected) {
+  rdma_cm_id* listener = listen_at(1, 7005);
+  rdma_cm_id* client = resolve(2, 1, 7005);
+  ASSERT_EQ(make_qp(client), 0);
+  ASSERT_EQ(api::connect(client, nullptr), 0);
+  pollfd ready{channel->fd, POLLIN, 0};
+  ASSERT_EQ(::poll(&ready, 1, 20'000), 1);
+  ASSERT_EQ(api::destroy_id(listener), 0);
+  EXPECT_EQ(next_type(), RDMA_CM_EVENT_REJECTED);
+  end(client);
+}
+
+TEST_F(RdmaApi, SynchronousEndpoints) {
+  rdma_addrinfo hints{};
+  hints.ai_port_space = RDMA_PS_TCP;
+  hints.ai_flags = RAI_PASSIVE;
+  sockaddr_in at = address(1);
+  const std::string node = ::inet_ntoa(at.sin_addr);
+  rdma_addrinfo* info = nullptr;
+  ASSERT_EQ(api::getaddrinfo(node.c_str(), "7006", &hints, &info), 0);
+  ibv_qp_init_attr attr{};
+  attr.cap = {4, 4, 1, 1, 0};
+  rdma_cm_id* listener = nullptr;
+  ASSERT_EQ(api::create_ep(&listener, info, nullptr, &attr), 0);
+  api::freeaddrinfo(info);
+  ASSERT_EQ(api::listen(listener, 0), 0);
+
+  std::atomic<int> client_result{-1};
+  std::thread client_thread([&] {
+    rdma_addrinfo wanted{};
+    wanted.ai_port_space = RDMA_PS_TCP;
+    rdma_addrinfo* found = nullptr;
+    ibv_qp_init_attr init{};
+    init.cap = {4, 4, 1, 1, 0};
+    rdma_cm_id* id = nullptr;
+    EXPECT_EQ(api::getaddrinfo(node.c_str(), "7006", &wanted, &found), 0);
+    EXPECT_EQ(api::create_ep(&id, found, nullptr, &init), 0);
+    api::freeaddrinfo(found);
+    client_result = api::connect(id, nullptr);
+    EXPECT_EQ(id->event->event, RDMA_CM_EVENT_ESTABLISHED);
+    EXPECT_EQ(api::disconnect(id), 0);
+    api::destroy_ep(id);
+  });
+  rdma_cm_id* server = nullptr;
+  ASSERT_EQ(api::get_request(listener, &server), 0);
+  EXPECT_NE(server->qp, nullptr);
+  api::destroy_ep(listener);  // may end before what it accepted
+  EXPECT_EQ(api::accept(server, nullptr), 0);
+  client_thread.join();
+  EXPECT_EQ(client_result, 0);
+  api::destroy_ep(server);
+}
+
+TEST_F(RdmaApi, NonBlockingChannel) {
+  ASSERT_EQ(::fcntl(channel->fd, F_SETFL, ::fcntl(channel->fd, F_GETFL) | O_NONBLOCK), 0);
+  rdma_cm_event* event = nullptr;
+  EXPECT_EQ(api::get_cm_event(channel, &event), -1);
+  EXPECT_EQ(errno, EAGAIN);
+}
+
+TEST_F(RdmaApi, EventsMoveWithTheirIdentifier) {
+  rdma_cm_id* id = make_id();
+  sockaddr_in source = address(2);
+  sockaddr_in target = address(1, 7007);
+  ASSERT_EQ(api::resolve_addr(id, raw(source), raw(target), kTimeoutMs), 0);
+  rdma_event_channel* other = api::create_event_channel();
+  ASSERT_EQ(api::migrate_id(id, other), 0);
+  EXPECT_EQ(id->channel, other);
+  pollfd old{channel->fd, POLLIN, 0};
+  EXPECT_EQ(::poll(&old, 1, 0), 0) << "the old channel has nothing left";
+  rdma_cm_event* event = next(other);
+  ASSERT_NE(event, nullptr);
+  EXPECT_EQ(event->event, RDMA_CM_EVENT_ADDR_RESOLVED);
+  api::ack_cm_event(event);
+  EXPECT_EQ(api::destroy_id(id), 0);
+  api::destroy_event_channel(other);
+}
+
+TEST_F(RdmaApi, DestroyWaitsForAcknowledgement) {
+  rdma_cm_id* id = make_id();
+  sockaddr_in source = address(2);
+  sockaddr_in target = address(1, 7008);
+  ASSERT_EQ(api::resolve_addr(id, raw(source), raw(target), kTimeoutMs), 0);
+  rdma_cm_event* event = next();
+  std::atomic<bool> destroyed{false};
+  std::thread thread([&] {
+    api::destroy_id(id);
+    destroyed = true;
+  });
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  EXPECT_FALSE(destroyed);
+  api::ack_cm_event(event);
+  thread.join();
+}
+
+TEST_F(RdmaApi, WhatCannotBeIsRefused) {
+  rdma_cm_id* id = make_id();
+  sockaddr_in strange{};
+  strange.sin_family = AF_INET;
+  strange.sin_addr.s_addr = htonl(0xc6336401);  // 198.51.100.1, for documentation
+  EXPECT_EQ(api::bind_addr(id, raw(strange)), -1);
+  EXPECT_EQ(errno, EADDRNOTAVAIL);
+  EXPECT_EQ(make_qp(id), -1);
+  EXPECT_EQ(errno, EINVAL);
+  EXPECT_EQ(api::connect(id, nullptr), -1);
+  EXPECT_EQ(api::accept(id, nullptr), -1);
+  EXPECT_EQ(api::disconnect(id), -1);
+  EXPECT_EQ(api::join_multicast(id, nullptr, nullptr), -1);
+  EXPECT_EQ(errno, EOPNOTSUPP);
+  EXPECT_EQ(api::destroy_id(id), 0);
+
+  rdma_cm_id* client = resolve(2, 1, 7009);
+  ASSERT_EQ(make_qp(client), 0);
+  const std::string long_words(57, 'x');
+  rdma_conn_param ask = param(long_words);
+  EXPECT_EQ(api::connect(client, &ask), -1);
+  EXPECT_EQ(errno, EINVAL);
+  end(client);
+}
+
+TEST_F(RdmaApi, APortHasOneListener) {
+  rdma_cm_id* first = listen_at(1, 7010);
+  rdma_cm_id* second = make_id();
+  sockaddr_in at = address(1, 7010);
+  EXPECT_EQ(api::bind_addr(second, raw(at)), 0);
+  EXPECT_EQ(api::listen(second, 1), -1);
+  EXPECT_EQ(errno, EADDRINUSE);
+  end(second);
+  end(first);
+}
+
+TEST_F(RdmaApi, AFullBacklogMakesTheNextOneWait) {
+  rdma_cm_id* listener = listen_at(1, 7011, 1);
+  rdma_cm_id* clients[2] = {resolve(2, 1, 7011), resolve(3, 1, 7011)};
+  for (rdma_cm_id* client : clients) {
+    ASSERT_EQ(make_qp(client), 0);
+    ASSERT_EQ(api::connect(client, nullptr), 0);
+  }
+  // The second one's request comes again once the first is taken.
+  for (int i = 0; i < 2; ++i) {
+    rdma_cm_event* event = next();
+    ASSERT_NE(event, nullptr);
+    ASSERT_EQ(event->event, RDMA_CM_EVENT_CONNECT_REQUEST);
+    rdma_cm_id* server = event->id;
+    api::ack_cm_event(event);
+    EXPECT_EQ(api::reject(server, nullptr, 0), 0);
+    EXPECT_EQ(next_type(), RDMA_CM_EVENT_REJECTED);
+    end(server);
+  }
+  for (rdma_cm_id* client : clients) end(client);
+  end(listener);
+}
+
+TEST(RdmaEvents, HaveNames) {
+  EXPECT_STREQ(api::event_str(RDMA_CM_EVENT_ADDR_RESOLVED), "RDMA_CM_EVENT_ADDR_RESOLVED");
+  EXPECT_STREQ(api::event_str(RDMA_CM_EVENT_TIMEWAIT_EXIT), "RDMA_CM_EVENT_TIMEWAIT_EXIT");
+}
+
+}  // namespace
+}  // namespace fairlead::cm

@@ -9,7 +9,6 @@
 #include "verbs/cm/address.h"
 #include "verbs/soft/api.h"
 #include "verbs/soft/objects.h"
-#include "verbs/soft/open_devices.h"
 
 namespace fairlead::cm {
 namespace {
@@ -34,42 +33,31 @@ std::uint64_t guid_of(Device& device) noexcept {
 
 struct Serving {
   std::mutex mutex;
-  std::vector<DeviceCm*> devices;  // never shrinks, never deleted
+  std::vector<DeviceCm*> devices;  // never shrinks, never deleted; one for each address that the process has opened
 
-  DeviceCm* find(const Device& device) noexcept {
-    for (DeviceCm* at : devices) {
-      if (&at->device == &device) return at;
-    }
-    return nullptr;
-  }
-  // A device that the caller has just opened or shared.
-  DeviceCm& take(Device& device) {
-    devices.push_back(new DeviceCm(device));
-    return *devices.back();
-  }
-  DeviceCm* share_if(const std::function<bool(Device&)>& wanted) {
-    Device* shared =
-        soft::open_devices::share([&](Device& device) { return find(device) == nullptr && wanted(device); });
-    return shared != nullptr ? &take(*shared) : nullptr;
+  DeviceCm* take(ibv_context* opened) {
+    if (opened == nullptr) return nullptr;
+    devices.push_back(new DeviceCm(soft::impl(opened)));
+    return devices.back();
   }
   DeviceCm* primary() {
     if (!devices.empty()) return devices.front();
-    if (DeviceCm* shared = share_if([](Device&) { return true; })) return shared;
     ibv_device** list = soft::api::get_device_list(nullptr);
     ibv_context* opened = list != nullptr && list[0] != nullptr ? soft::api::open_device(list[0]) : nullptr;
     soft::api::free_device_list(list);
-    return opened != nullptr ? &take(soft::impl(opened)) : nullptr;
+    return take(opened);
+  }
+  std::optional<Place> find(const Gid& local) {
+    for (DeviceCm* at : devices) {
+      if (const auto index = at->index_of(local)) return Place{at, *index};
+    }
+    return std::nullopt;
   }
 };
 
 Serving& serving() {
   static Serving& instance = *new Serving;
   return instance;
-}
-
-bool has_own(Device& device, const Gid& gid) {
-  ibv_gid own{};
-  return soft::api::query_gid(&device.context, 1, kOwnGid, &own) == 0 && Gid::from_verbs(own) == gid;
 }
 
 std::optional<Place> nowhere(int error) {
@@ -137,21 +125,14 @@ ibv_pd* DeviceCm::default_pd() {
 
 std::optional<Place> place_at(const Gid& local) {
   const std::lock_guard lock(serving().mutex);
-  if (DeviceCm* own = serving().share_if([&](Device& device) { return has_own(device, local); })) {
-    return Place{own, kOwnGid};
-  }
-  for (DeviceCm* at : serving().devices) {
-    if (const auto index = at->index_of(local)) return Place{at, *index};
-  }
+  if (const auto known = serving().find(local)) return known;
   if (is_loopback(local)) {
-    ibv_context* opened = soft::api::open_device_at(soft::to_string(local));
-    if (opened == nullptr) return std::nullopt;
-    return Place{&serving().take(soft::impl(opened)), kOwnGid};
+    DeviceCm* own = serving().take(soft::api::open_device_at(soft::to_string(local)));
+    return own != nullptr ? std::optional(Place{own, kOwnGid}) : std::nullopt;
   }
-  DeviceCm* device = serving().primary();
-  if (device == nullptr) return std::nullopt;
-  if (const auto index = device->index_of(local)) return Place{device, *index};
-  return nowhere(EADDRNOTAVAIL);
+  if (serving().primary() == nullptr) return std::nullopt;
+  const auto place = serving().find(local);
+  return place ? place : nowhere(EADDRNOTAVAIL);
 }
 
 std::optional<Place> place_toward(const Gid& remote) {
@@ -161,10 +142,9 @@ std::optional<Place> place_toward(const Gid& remote) {
   if (is_local(remote)) return Place{device, kOwnGid};
   const auto source = source_toward(remote);
   if (!source) return nowhere(ENETUNREACH);
-  for (DeviceCm* at : serving_devices()) {
-    if (const auto index = at->index_of(*source)) return Place{at, *index};
-  }
-  return nowhere(ENODEV);
+  const std::lock_guard lock(serving().mutex);
+  const auto place = serving().find(*source);
+  return place ? place : nowhere(ENODEV);
 }
 
 DeviceCm* primary_device() {

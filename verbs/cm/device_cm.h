@@ -1,7 +1,7 @@
 // Communication management of an open softroce device, and the devices that serve the rdma_* calls of this process.
 //
-// A device that the program opened itself is shared, not opened again: its address can be bound only once. Devices stay
-// open to the end of the process, as librdmacm's do.
+// Their contexts share addresses and queue pair numbers with those that the program opened itself, and stay open to the
+// end of the process, as librdmacm's do.
 // Threads: `manager` under the lock of the device's domain; the rest any.
 #pragma once
 
@@ -52,8 +52,8 @@ struct Place {
   std::uint32_t gid_index = 0;
 };
 
-/// Where a program that gives this local address is served; a loopback address of its own gets a device there. Nothing
-/// with errno: no device can have the address.
+/// Where a program that gives this local address is served; a loopback address gets a device there unless the
+/// environment names another address. Nothing with errno: no device can have the address.
 [[nodiscard]] std::optional<Place> place_at(const Gid& local);
 /// Where a program that gives only a destination is served.
 [[nodiscard]] std::optional<Place> place_toward(const Gid& remote);

@@ -25,7 +25,7 @@ __be64 get_device_guid(ibv_device* device);
 ibv_context* open_device(ibv_device* device);
 /// Null with EOPNOTSUPP where the descriptor is a softroce context's: its objects cannot be named from outside.
 ibv_context* import_device(int cmd_fd, bool& ours);
-/// The environment's device, at another address of this host.
+/// The environment's device, at this address. Refused where the environment names another.
 ibv_context* open_device_at(const std::string& address);
 int close_device(ibv_context* context);
 int query_device(ibv_context* context, ibv_device_attr* attr);

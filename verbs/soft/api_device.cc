@@ -4,7 +4,6 @@
 
 #include "verbs/soft/api.h"
 #include "verbs/soft/objects.h"
-#include "verbs/soft/open_devices.h"
 #include "verbs/soft/refuse.h"
 
 namespace fairlead::soft::api {
@@ -30,8 +29,6 @@ void acknowledge(Object& object, std::uint32_t& count) noexcept {
 
 int close_device(ibv_context* context) {
   Device& device = impl(context);
-  if (open_devices::leave(device)) return 0;
-  open_devices::forget(device);
   // As libibverbs does, it closes though there are objects left; they stay as memory.
   if (const int left = device.objects.load(); left != 0) {
     const DomainLock lock(device.domain());

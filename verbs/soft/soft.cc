@@ -15,7 +15,6 @@
 #include "verbs/soft/api.h"
 #include "verbs/soft/control_path.h"
 #include "verbs/soft/objects.h"
-#include "verbs/soft/open_devices.h"
 #include "verbs/soft/refuse.h"
 
 namespace fairlead::soft {
@@ -129,9 +128,7 @@ ibv_context* open(Entry& entry, const std::string& address) {
       errno = to_errno(core.error().code());
       return nullptr;
     }
-    auto made = std::make_unique<Device>(entry, entry.config.profile, std::move(*core));
-    open_devices::add(*made);
-    return &made.release()->context;
+    return &(new Device(entry, entry.config.profile, std::move(*core)))->context;
   });
 }
 
@@ -158,14 +155,8 @@ const char* get_device_name(ibv_device* device) { return device->name; }
 __be64 get_device_guid(ibv_device* device) { return htobe64(static_cast<Entry*>(device)->guid); }
 
 ibv_context* open_device(ibv_device* device) {
-  const DeviceConfig& config = static_cast<Entry*>(device)->config;
-  // A program that connects through the manager expects its own context to be the same device, with the same address.
-  Device* managed = open_devices::share([&](Device& open) {
-    const DomainLock lock(open.domain());
-    return open.context.device == device && open.domain().management() != nullptr &&
-           (config.address.empty() || config.address == to_string(Gid::from_verbs(open.gid(1).gid)));
-  });
-  return managed != nullptr ? &managed->context : open(*static_cast<Entry*>(device), config.address);
+  auto& entry = *static_cast<Entry*>(device);
+  return open(entry, entry.config.address);
 }
 
 ibv_context* open_device_at(const std::string& address) {
@@ -174,7 +165,12 @@ ibv_context* open_device_at(const std::string& address) {
     errno = ENODEV;
     return nullptr;
   }
-  return open(*static_cast<Entry*>(device), address);
+  auto& entry = *static_cast<Entry*>(device);
+  if (!entry.config.address.empty() && entry.config.address != address) {
+    return refuse(EADDRNOTAVAIL, fmt::format("{} is not the device's address, which FAIRLEAD_SOFT_ADDRESS sets to {}",
+                                             address, entry.config.address));
+  }
+  return open(entry, address);
 }
 
 }  // namespace api

@@ -170,7 +170,7 @@ def perftest_variants(program, connection, quick):
         return [["-n", "1000"]] if is_latency or kind == "atomic" else [["-n", "1000"], ["-n", "500", "--use_old_post_send"]]
     variants = [[], ["-D", "2"], ["--use_old_post_send"]]
     if kind != "atomic" and connection != "UD":
-        variants.append(["-a", "-n", "100"])
+        variants.append(["-a", "-n", "20" if is_latency else "100"])
     if kind != "write":
         variants.append(["-e"])
     if not is_latency:

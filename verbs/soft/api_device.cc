@@ -98,6 +98,12 @@ int query_pkey(ibv_context*, std::uint8_t port, int index, std::uint16_t* pkey) 
 }
 
 int get_async_event(ibv_context* context, ibv_async_event* event) {
+  try {
+    impl(context).watch();  // it tells of changes of the host
+  } catch (const std::system_error& error) {
+    refuse(EAGAIN, fmt::format("ibv_get_async_event: no thread to wait with: {}", error.what()));
+    return -1;
+  }
   const auto count = [](const ibv_async_event& taken) {
     switch (subject_of(taken.event_type)) {
       case AsyncSubject::kCq:

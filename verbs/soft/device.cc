@@ -31,13 +31,17 @@ Device::Device(ibv_device& entry, Profile profile, std::shared_ptr<DeviceCore> c
   verbs_context::context.num_comp_vectors = 1;
   ::pthread_mutex_init(&(verbs_context::context.mutex), nullptr);
   set_context_ops(*this, profile_);
+  core_->add_listener(async_events_);
 }
 
 Device::Device(ibv_device& entry, Profile profile, const Clock& clock, std::unique_ptr<PacketPort> port,
                std::uint64_t guid)
     : Device(entry, profile, std::make_shared<DeviceCore>(clock, std::move(port), guid)) {}
 
-Device::~Device() { ::pthread_mutex_destroy(&(verbs_context::context.mutex)); }
+Device::~Device() {
+  core_->remove_listener(async_events_);
+  ::pthread_mutex_destroy(&(verbs_context::context.mutex));
+}
 
 ibv_mtu Device::active_mtu() const noexcept { return to_verbs(core_->largest_mtu()); }
 

@@ -79,75 +79,80 @@ Result<std::shared_ptr<DeviceCore>> DeviceCore::open(const DeviceConfig& config,
   if (partition) core->domain_.set_partition(*partition);
   core->port_spec_ = *spec;
   core->congestion_ = *congestion;
-  core->gids_[1].port->congestion = choose_congestion(*congestion, core->gids_[1].address);
+  core->own_port_->congestion = choose_congestion(*congestion, core->gids_.at(1));
   core->domain_.counter_page.publish(config.name, to_string(own));
-  core->watcher_ = std::make_unique<Watcher>(core->domain_);
+  core->watcher_ =
+      std::make_unique<Watcher>(core->domain_, core->gids_.wait_fd(), [own = core.get()] { own->follow_host(); });
   return core;
 }
 
 DeviceCore::DeviceCore(const Clock& clock, std::unique_ptr<PacketPort> port, std::uint64_t guid)
-    : guid_(guid), domain_(clock, random64()) {
-  list_gids(port->address());
-  gids_[1].port = &domain_.add_port(std::move(port));
-}
+    : guid_(guid),
+      domain_(clock, random64()),
+      gids_(guid, port->address()),
+      own_port_(&domain_.add_port(std::move(port))) {}
 
 DeviceCore::~DeviceCore() = default;
 
-void DeviceCore::list_gids(const Gid& own) {
-  Gid link_local;
-  link_local.bytes[0] = 0xfe;
-  link_local.bytes[1] = 0x80;
-  for (unsigned i = 0; i < 8; ++i) link_local.bytes[8 + i] = static_cast<std::uint8_t>(guid_ >> (56 - 8 * i));
-  InterfaceAddress own_address = interface_of(own);
-  gids_.push_back({{link_local, own_address.interface, own_address.index, own_address.mtu, own_address.loopback}});
-  gids_.push_back({std::move(own_address)});
-  for (InterfaceAddress& address : host_addresses()) {
-    if (address.loopback || address.gid == own || gids_.size() == kGidTableLength) continue;
-    gids_.push_back({std::move(address)});
-  }
+void DeviceCore::add_listener(AsyncQueue& events) {
+  const std::lock_guard lock(listeners_mutex_);
+  listeners_.push_back(&events);
+}
+
+void DeviceCore::remove_listener(AsyncQueue& events) noexcept {
+  const std::lock_guard lock(listeners_mutex_);
+  std::erase(listeners_, &events);
+}
+
+void DeviceCore::follow_host() {
+  if (!gids_.follow_host()) return;
+  ibv_async_event event{};
+  event.event_type = IBV_EVENT_GID_CHANGE;
+  event.element.port_num = 1;
+  const std::lock_guard lock(listeners_mutex_);
+  for (AsyncQueue* events : listeners_) events->push(event);
 }
 
 void DeviceCore::watch() {
   if (watcher_) watcher_->start();
 }
 
-ibv_gid_entry DeviceCore::gid(std::uint32_t index) const noexcept {
+ibv_gid_entry DeviceCore::gid(std::uint32_t index) {
+  follow_host();
+  const InterfaceAddress address = gids_.at(index);
   ibv_gid_entry entry{};
-  if (index < gids_.size()) {
-    entry = {gids_[index].address.gid.to_verbs(), index, 1, IBV_GID_TYPE_ROCE_V2, gids_[index].address.index};
-  }
+  if (!address.gid.is_null()) entry = {address.gid.to_verbs(), index, 1, IBV_GID_TYPE_ROCE_V2, address.index};
   return entry;
 }
 
-std::optional<std::uint32_t> DeviceCore::find_gid(const Gid& gid) const noexcept {
-  for (std::uint32_t index = 0; index < gids_.size(); ++index) {
-    if (gids_[index].address.gid == gid) return index;
+std::optional<std::uint32_t> DeviceCore::find_gid(const Gid& gid) {
+  follow_host();
+  for (std::uint32_t index = 0; index < GidTable::kLength; ++index) {
+    if (gids_.at(index).gid == gid) return index;
   }
   return std::nullopt;
 }
 
 Result<PortSlot*> DeviceCore::port_of_gid(std::uint32_t index) {
-  if (index >= gids_.size()) {
-    return {Code::kInvalidArgument,
-            fmt::format("sgid_index {} is empty; this device has GIDs 0..{}", index, gids_.size() - 1)};
+  const InterfaceAddress address = gids_.at(index);
+  if (address.gid.is_null()) {
+    return {Code::kInvalidArgument, fmt::format("sgid_index {} is empty; use 1, the device's own address", index)};
   }
-  GidSlot& slot = gids_[index];
-  if (slot.port != nullptr) return slot.port;
-  if (!slot.address.gid.is_ipv4()) {
+  if (PortSlot* port = domain_.find_port(address.gid)) return port;
+  if (index == 0) {
     return {Code::kInvalidArgument,
-            fmt::format("sgid_index {} is {}, which no socket can send from; use index 1 or another IPv4-mapped GID",
-                        index, to_string(slot.address.gid))};
+            fmt::format("sgid_index 0 is {}, which no socket can send from; use index 1", to_string(address.gid))};
   }
-  auto socket = bind_roce_port(slot.address.gid, PortUse::kReceive);
+  auto socket = bind_roce_port(address.gid, PortUse::kReceive, address.index);
   if (!socket) return socket.error();
-  auto decorated = decorate(std::make_unique<UdpPort>(slot.address.gid, std::move(*socket)), port_spec_);
+  auto decorated = decorate(std::make_unique<UdpPort>(address.gid, std::move(*socket)), port_spec_);
   if (!decorated) return decorated.error();
-  slot.port = &domain_.add_port(std::move(*decorated));
-  slot.port->congestion = choose_congestion(congestion_, slot.address);
+  PortSlot& port = domain_.add_port(std::move(*decorated));
+  port.congestion = choose_congestion(congestion_, address);
   domain_.wake_watcher();
-  return slot.port;
+  return &port;
 }
 
-std::uint32_t DeviceCore::largest_mtu() const noexcept { return largest_path_mtu(gids_[1].address.mtu); }
+std::uint32_t DeviceCore::largest_mtu() const noexcept { return largest_path_mtu(gids_.at(1).mtu); }
 
 }  // namespace fairlead::soft

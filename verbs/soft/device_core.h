@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
@@ -16,14 +17,15 @@
 #include "fairlead/status.h"
 #include "verbs/soft/congestion/control.h"
 #include "verbs/soft/domain.h"
-#include "verbs/soft/port/interfaces.h"
+#include "verbs/soft/events.h"
+#include "verbs/soft/gid_table.h"
 #include "verbs/soft/port/port_spec.h"
 #include "verbs/soft/soft.h"
 #include "verbs/soft/watcher.h"
 
 namespace fairlead::soft {
 
-inline constexpr int kGidTableLength = 16;
+inline constexpr int kGidTableLength = GidTable::kLength;
 
 /// The GID of an address in text.
 [[nodiscard]] Result<Gid> parse_address(const std::string& text);
@@ -43,29 +45,30 @@ class DeviceCore {
   /// Path MTU, bytes, that the interface of the device's address carries.
   [[nodiscard]] std::uint32_t largest_mtu() const noexcept;
   /// Before the first queue pair connects over the device's own address.
-  void set_congestion(const std::optional<DcqcnConfig>& config) noexcept { gids_[1].port->congestion = config; }
+  void set_congestion(const std::optional<DcqcnConfig>& config) noexcept { own_port_->congestion = config; }
   /// Starts the watcher if this device has one.
   void watch();
 
-  /// Zero GID at an empty index. Index 0 is link-local, 1 the device's address, then the host's other addresses.
-  [[nodiscard]] ibv_gid_entry gid(std::uint32_t index) const noexcept;
-  [[nodiscard]] std::optional<std::uint32_t> find_gid(const Gid& gid) const noexcept;
+  /// Zero GID at an empty index (gid_table.h).
+  [[nodiscard]] ibv_gid_entry gid(std::uint32_t index);
+  [[nodiscard]] std::optional<std::uint32_t> find_gid(const Gid& gid);
+  /// Whose asynchronous events tell that the GID table changed.
+  void add_listener(AsyncQueue& events);
+  void remove_listener(AsyncQueue& events) noexcept;
   /// The port of a GID, bound now if it is not yet. The domain's lock is held.
   Result<PortSlot*> port_of_gid(std::uint32_t index);
 
  private:
-  struct GidSlot {
-    InterfaceAddress address;
-    PortSlot* port = nullptr;
-  };
-
-  void list_gids(const Gid& own);
+  void follow_host();
 
   PortSpec port_spec_;
   CongestionMode congestion_ = CongestionMode::kOff;
   std::uint64_t guid_;
   Domain domain_;
-  std::vector<GidSlot> gids_;  // ports under the domain's lock, the rest constant
+  GidTable gids_;
+  PortSlot* own_port_;
+  std::mutex listeners_mutex_;
+  std::vector<AsyncQueue*> listeners_;
   std::unique_ptr<Watcher> watcher_;
 };
 

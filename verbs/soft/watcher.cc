@@ -22,7 +22,8 @@ constexpr Nanos kForever = ~Nanos{0};
 
 }  // namespace
 
-Watcher::Watcher(Domain& domain) : domain_(domain), alarm_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
+Watcher::Watcher(Domain& domain, int news, std::function<void()> on_news)
+    : domain_(domain), alarm_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)), news_(news), on_news_(std::move(on_news)) {
   if (!alarm_) throw std::system_error(errno, std::generic_category(), "no descriptor for the watcher");
   domain_.set_alarm([this] {
     const std::uint64_t one = 1;
@@ -50,9 +51,9 @@ void Watcher::start() {
   ::pthread_setname_np(thread_.native_handle(), "softroce");
 }
 
-// Sleeps until the alarm, a packet (if `sockets`) or the time.
+// Sleeps until the alarm, news, a packet (if `sockets`) or the time.
 void Watcher::wait(bool sockets, long long nanoseconds) noexcept {
-  std::vector<pollfd> fds{{alarm_.get(), POLLIN, 0}};
+  std::vector<pollfd> fds{{alarm_.get(), POLLIN, 0}, {news_, POLLIN, 0}};
   if (sockets) {
     const DomainLock lock(domain_);
     for (const int fd : domain_.wait_fds()) fds.push_back({fd, POLLIN, 0});
@@ -63,6 +64,7 @@ void Watcher::wait(bool sockets, long long nanoseconds) noexcept {
     std::uint64_t count = 0;
     [[maybe_unused]] const ssize_t got = ::read(alarm_.get(), &count, sizeof(count));
   }
+  if (fds[1].revents != 0) on_news_();
 }
 
 void Watcher::run() noexcept {

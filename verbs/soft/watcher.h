@@ -6,6 +6,7 @@
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <thread>
 
 #include "datapath/base/unique_fd.h"
@@ -16,8 +17,9 @@ class Domain;
 
 class Watcher {
  public:
-  /// Sets the domain's alarm, which must not be rung any more once the watcher is gone.
-  explicit Watcher(Domain& domain);
+  /// Sets the domain's alarm, which must not be rung any more once the watcher is gone. Calls `on_news`, without the
+  /// domain's lock, when `news` (-1: none) is readable.
+  Watcher(Domain& domain, int news, std::function<void()> on_news);
   ~Watcher();
 
   /// Idempotent; the first call starts the thread. Any thread.
@@ -29,6 +31,8 @@ class Watcher {
 
   Domain& domain_;
   UniqueFd alarm_;
+  int news_;
+  std::function<void()> on_news_;
   std::atomic<bool> started_{false};
   std::atomic<bool> stop_{false};
   std::thread thread_;

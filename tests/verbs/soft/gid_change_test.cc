@@ -1,0 +1,127 @@
+// GIDs that come and go while a device is open, over both families: in a network namespace of its own, with real
+// addresses.
+#include <sched.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdlib>
+
+#include "tests/verbs/soft/endpoint.h"
+
+namespace fairlead::soft::test {
+namespace {
+
+bool ip(const std::string& words) { return std::system(("ip " + words + " 2>&1").c_str()) == 0; }
+
+// An interface of its own, without addresses, in a namespace of its own. Empty, or why not.
+std::string prepare_host() {
+  const uid_t user = ::getuid();
+  if (::unshare(user == 0 ? CLONE_NEWNET : CLONE_NEWUSER | CLONE_NEWNET) != 0) return "no network namespace";
+  if (user != 0) return "the namespace is another user's";
+  if (!ip("link set lo up")) return "no program 'ip'";
+  if (!ip("link add d0 type veth peer name d1")) return "no interfaces";
+  ip("link set d0 addrgenmode none");
+  ip("link set d1 addrgenmode none");
+  ip("link set d1 mtu 9000 up");
+  return ip("link set d0 mtu 9000 up") ? "" : "the interface does not come up";
+}
+
+std::string gid_text(ibv_context* context, int index) {
+  ibv_gid raw{};
+  EXPECT_EQ(api().query_gid(context, 1, index, &raw), 0);
+  const Gid gid = Gid::from_verbs(raw);
+  return gid.is_null() ? "" : to_string(gid);
+}
+
+// The next asynchronous event, at the latest after a while.
+ibv_event_type next_event(ibv_context* context) {
+  ibv_async_event event{};
+  event.event_type = IBV_EVENT_DEVICE_FATAL;
+  std::thread waiter([&] { EXPECT_EQ(api().get_async_event(context, &event), 0); });
+  waiter.join();
+  EXPECT_EQ(event.element.port_num, 1);
+  api().ack_async_event(&event);
+  return event.event_type;
+}
+
+void expect_transfer(Endpoint& a, Endpoint& b, std::uint8_t a_index, std::uint8_t b_index) {
+  const ConnectOptions from_a{.mtu = IBV_MTU_4096, .gid_index = a_index};
+  const ConnectOptions from_b{.mtu = IBV_MTU_4096, .gid_index = b_index};
+  ASSERT_EQ(a.to_init() | b.to_init(), 0);
+  ASSERT_EQ(a.to_rtr(b.qp->qp_num, b.gid(b_index), from_a), 0);
+  ASSERT_EQ(b.to_rtr(a.qp->qp_num, a.gid(a_index), from_b), 0);
+  ASSERT_EQ(a.to_rts(from_a) | b.to_rts(from_b), 0);
+  a.done.clear();
+  ASSERT_EQ(a.post(IBV_WR_RDMA_WRITE, 1, 0, 1'000'000, &b, 0), 0);
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  while (a.done.empty() && std::chrono::steady_clock::now() < end) {
+    a.poll();
+    b.poll();
+  }
+  ASSERT_EQ(a.done.size(), 1U);
+  EXPECT_EQ(a.done[0].status, IBV_WC_SUCCESS);
+  EXPECT_EQ(a.counter("drop_icrc") + a.counter("icrc_explained") + b.counter("drop_icrc"), 0U);
+  EXPECT_EQ(a.to_state(IBV_QPS_RESET) | b.to_state(IBV_QPS_RESET), 0);
+}
+
+void follow_addresses() {
+  Endpoint a(open_udp());
+  EXPECT_EQ(gid_text(a.context, 2), "");
+  ASSERT_TRUE(ip("addr add 10.1.2.3/24 dev d0"));
+  EXPECT_EQ(next_event(a.context), IBV_EVENT_GID_CHANGE);
+  EXPECT_EQ(gid_text(a.context, 2), "10.1.2.3");
+  ASSERT_TRUE(ip("addr add fd00::1/64 dev d0 nodad"));
+  EXPECT_EQ(next_event(a.context), IBV_EVENT_GID_CHANGE);
+  EXPECT_EQ(gid_text(a.context, 3), "fd00::1");
+
+  // Gone, and another in its place; the others keep theirs.
+  ASSERT_TRUE(ip("addr del 10.1.2.3/24 dev d0"));
+  EXPECT_EQ(next_event(a.context), IBV_EVENT_GID_CHANGE);
+  EXPECT_EQ(gid_text(a.context, 2), "");
+  EXPECT_EQ(gid_text(a.context, 3), "fd00::1");
+  EXPECT_EQ(a.to_init(), 0);
+  EXPECT_NE(a.to_rtr(7, a.gid(1), {.gid_index = 2}), 0);
+  ASSERT_TRUE(ip("addr add 10.1.2.4/24 dev d0"));
+  EXPECT_EQ(next_event(a.context), IBV_EVENT_GID_CHANGE);
+  EXPECT_EQ(gid_text(a.context, 2), "10.1.2.4");
+  EXPECT_EQ(a.to_state(IBV_QPS_RESET), 0);
+}
+
+// Two devices of one process: they differ in name, else they would be one.
+void transfer_over_new_gids() {
+  Endpoint a(open_udp());
+  const auto other = find_or_add_device({"soft1", Profile::kFull, "udp", ""});
+  ASSERT_TRUE(other);
+  Endpoint b(api().open_device(*other));
+  ASSERT_TRUE(ip("addr add 10.1.2.3/24 dev d0") && ip("addr add fd00::1/64 dev d0 nodad") &&
+              ip("addr add fd00::2/64 dev d0 nodad"));
+  EXPECT_EQ(gid_text(a.context, 3), "fd00::1");  // a query notices too
+  EXPECT_EQ(gid_text(b.context, 4), "fd00::2");
+  expect_transfer(a, b, 2, 1);
+  expect_transfer(a, b, 3, 4);
+}
+
+void in_namespace(void (*body)()) {
+  const pid_t child = ::fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    const std::string why = prepare_host();
+    if (!why.empty()) std::printf("cannot make a host: %s\n", why.c_str());
+    if (!why.empty()) ::_exit(77);
+    ::alarm(100);
+    body();
+    std::fflush(stdout);
+    ::_exit(testing::Test::HasFailure() ? 1 : 0);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  if (WIFEXITED(status) && WEXITSTATUS(status) == 77) GTEST_SKIP() << "needs root, network namespaces and iproute2";
+  EXPECT_EQ(status, 0);
+}
+
+TEST(GidChange, TheTableFollowsTheHostAndSaysSo) { in_namespace(&follow_addresses); }
+
+TEST(GidChange, NewGidsOfBothFamiliesCarryTraffic) { in_namespace(&transfer_over_new_gids); }
+
+}  // namespace
+}  // namespace fairlead::soft::test

@@ -46,16 +46,26 @@ InterfaceAddress GidTable::at(std::uint32_t index) const {
   return entries_[index];
 }
 
-bool GidTable::follow_host() { return monitor_.changed() && update(host_addresses()); }
+bool GidTable::follow_host() {
+  // Who comes while another thread takes over the news waits for it.
+  const std::lock_guard lock(mutex_);
+  return monitor_.changed() && take_over(host_addresses());
+}
 
 bool GidTable::update(const std::vector<InterfaceAddress>& host) {
   const std::lock_guard lock(mutex_);
+  return take_over(host);
+}
+
+bool GidTable::take_over(const std::vector<InterfaceAddress>& host) {
   bool changed = false;
   const auto set = [&changed](InterfaceAddress& entry, const InterfaceAddress& to) {
     changed = changed || !same(entry, to);
     entry = to;
   };
-  set(entries_[kOwnIndex], find_own(host, own_));
+  const InterfaceAddress own = find_own(host, own_);
+  own_is_hosts_ = own_is_hosts_ || !own.gid.is_null();
+  if (own_is_hosts_) set(entries_[kOwnIndex], own);
   for (std::uint32_t index = kOwnIndex + 1; index < kLength; ++index) {
     const auto found = std::find_if(
         host.begin(), host.end(), [&](const InterfaceAddress& address) { return address.gid == entries_[index].gid; });

@@ -31,11 +31,14 @@ class GidTable {
   [[nodiscard]] int wait_fd() const noexcept { return monitor_.fd(); }
 
  private:
+  // Under the mutex.
+  bool take_over(const std::vector<InterfaceAddress>& host);
   [[nodiscard]] bool holds(const Gid& gid) const noexcept;
 
   const Gid own_;
   AddressMonitor monitor_;
   mutable std::mutex mutex_;
+  bool own_is_hosts_ = false;  // or was: an address that never was any host's, as tests have it, stays
   std::array<InterfaceAddress, kLength> entries_;
 };
 

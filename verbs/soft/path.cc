@@ -19,14 +19,16 @@ int resolve_path(Device& device, const ibv_ah_attr& vector, std::uint64_t spread
     return EINVAL;
   }
   const Gid peer = Gid::from_verbs(vector.grh.dgid);
-  if (!peer.is_ipv4()) {
-    why = fmt::format("dgid {} is no IPv4-mapped address; softroce's UDP port speaks IPv4", to_string(peer));
-    return EAFNOSUPPORT;
-  }
   auto slot = device.port_of_gid(vector.grh.sgid_index);
   if (!slot) {
     why = slot.error().message();
     return slot.error().code() == Code::kAlreadyExists ? EADDRINUSE : EINVAL;
+  }
+  const Gid& own = (*slot)->port->address();
+  if (peer.is_ipv4() != own.is_ipv4()) {
+    why = fmt::format("dgid {} is not of the family of sgid_index {}, {}; use a GID of the same", to_string(peer),
+                      vector.grh.sgid_index, to_string(own));
+    return EAFNOSUPPORT;
   }
   const std::uint32_t label = vector.grh.flow_label;
   const std::uint32_t flow =

@@ -17,8 +17,10 @@ const std::string& address() {
   return kAddress;
 }
 
+// A device of another name each time: contexts of one device of one process are one member.
 ibv_context* open_shared() {
-  const auto device = find_or_add_device({"soft0", Profile::kFull, "udp", address()});
+  static int count = 0;
+  const auto device = find_or_add_device({"soft" + std::to_string(count++), Profile::kFull, "udp", address()});
   EXPECT_TRUE(device);
   ibv_context* context = api().open_device(*device);
   EXPECT_NE(context, nullptr);

@@ -103,14 +103,16 @@ Result<UniqueFd> bind_roce_port(const Gid& address, PortUse use, std::uint32_t s
 }
 
 Result<UniqueFd> bind_free_loopback(Gid& address) {
-  int error = EADDRINUSE;
-  for (std::uint32_t i = 0; i < kLoopbackTries && error == EADDRINUSE; ++i) {
+  for (std::uint32_t i = 0; i < kLoopbackTries; ++i) {
     address = Gid::from_ipv4(kFirstLoopback + i);
     UniqueFd fd = open_udp_socket(address, kRoceUdpPort, PortUse::kReceive);
     if (fd) return fd;
-    error = errno;
+    if (errno != EADDRINUSE) return bind_error(address, errno);
   }
-  return bind_error(address, error);
+  return {Code::kAlreadyExists,
+          fmt::format("softroce finds no address from 127.0.0.1 to {} whose UDP port {} is free; is the kernel's "
+                      "rdma_rxe loaded, which has the port at all addresses?",
+                      to_string(address), kRoceUdpPort)};
 }
 
 std::size_t receive_buffer_bytes(int fd) noexcept {

@@ -1,0 +1,83 @@
+"""Unmodified programs that share one address of a network interface, in a network namespace of their own."""
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+import unittest
+
+FAIRLEAD = os.environ["FAIRLEAD"]
+ADDRESS = "10.88.0.1"
+PAIRS = 4
+INSIDE = "FAIRLEAD_TEST_INSIDE"
+
+
+def quiet(*words):
+    return subprocess.run(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL,
+                          check=False).returncode == 0
+
+
+def prepare_namespace():
+    """A host with one interface whose address all share."""
+    return (quiet("ip", "link", "set", "lo", "up") and
+            quiet("ip", "link", "add", "v0", "type", "veth", "peer", "name", "v1") and
+            quiet("ip", "link", "set", "v1", "up") and quiet("ip", "link", "set", "v0", "up") and
+            quiet("ip", "addr", "add", f"{ADDRESS}/24", "dev", "v0"))
+
+
+def pingpong(port, *words, iterations=2000):
+    return subprocess.Popen(
+        [FAIRLEAD, "run", "--address", ADDRESS, "--", "ibv_rc_pingpong", "-g", "1", "-c", "-p", str(port), "-n",
+         str(iterations), *words],
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+
+def connect(port, **options):
+    server = pingpong(port, **options)
+    for _ in range(200):  # until the server listens
+        time.sleep(0.05)
+        with open("/proc/net/tcp") as v4, open("/proc/net/tcp6") as v6:
+            if f":{port:04X} " in v4.read() + v6.read():
+                break
+    return server, pingpong(port, "127.0.0.1", **options)
+
+
+class SharedAddress(unittest.TestCase):
+    def finish(self, process):
+        out, _ = process.communicate(timeout=60)
+        self.assertEqual(process.returncode, 0, out)
+        self.assertIn(f"GID ::ffff:{ADDRESS}", out)
+        self.assertRegex(out, r"\d+ iters in")
+
+    def test_pairs_at_one_address_and_one_that_is_killed(self):
+        victim = connect(18500, iterations=100_000_000)
+        pairs = [connect(18600 + i, iterations=20000) for i in range(PAIRS - 1)]
+        time.sleep(0.3)
+        self.assertIsNone(victim[0].poll())
+        for process in victim:
+            process.kill()
+            process.communicate()
+        again = connect(18700)
+        for process in [p for pair in pairs for p in pair] + list(again):
+            self.finish(process)
+
+
+def main():
+    if not shutil.which("ibv_rc_pingpong"):
+        print("skipped: no ibv_rc_pingpong; install ibverbs-utils")
+        return 77
+    if os.environ.get(INSIDE) is None:
+        if not quiet("unshare", "-n", "true") or not shutil.which("ip"):
+            print("skipped: needs root, network namespaces and iproute2")
+            return 77
+        os.execvpe("unshare", ["unshare", "-n", sys.executable, __file__], {**os.environ, INSIDE: "1"})
+    if not prepare_namespace():
+        print("skipped: no veth interfaces here")
+        return 77
+    unittest.main(verbosity=2)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

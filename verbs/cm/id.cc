@@ -11,7 +11,7 @@ namespace fairlead::cm {
 namespace {
 
 std::uint32_t random_psn() {
-  static thread_local std::mt19937 random{std::random_device{}()};
+  std::random_device random;
   return random() & soft::Psn::kMask;
 }
 

@@ -12,7 +12,7 @@ namespace {
 
 // Ports are a connection's label here, not a resource of the host, so any that is unlikely to repeat serves.
 std::uint16_t ephemeral_port() {
-  static thread_local std::mt19937 random{std::random_device{}()};
+  std::random_device random;
   return static_cast<std::uint16_t>(49152 + random() % 16384);
 }
 

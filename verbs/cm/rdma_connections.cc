@@ -59,7 +59,7 @@ Req make_req(Id& id, const rdma_conn_param& param) {
   ibv_port_attr port{};
   soft::api::query_port(id.verbs, id.port_num, &port);
   req.path_mtu = static_cast<std::uint8_t>(port.active_mtu);
-  static thread_local std::mt19937 random{std::random_device{}()};
+  std::random_device random;
   req.primary.flow_label = random() & 0xfffff;
   req.primary.traffic_class = id.type_of_service;
   req.primary.local_ack_timeout = id.ack_timeout;

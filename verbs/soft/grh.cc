@@ -26,6 +26,15 @@ std::uint16_t checksum(const std::byte* header) noexcept {
 
 std::array<std::byte, kGrhBytes> make_grh(const RxPacket& raw, const Gid& destination) noexcept {
   std::array<std::byte, kGrhBytes> bytes{};
+  if (!destination.is_ipv4()) {
+    store32(bytes.data(), 6U << 28 | std::uint32_t{raw.traffic_class} << 20);
+    store16(bytes.data() + 4, static_cast<std::uint16_t>(kUdpBytes + raw.bytes.size()));
+    bytes[6] = std::byte{kUdpProtocol};
+    bytes[7] = std::byte{kHopLimit};
+    std::memcpy(bytes.data() + 8, raw.source.bytes.data(), raw.source.bytes.size());
+    std::memcpy(bytes.data() + 24, destination.bytes.data(), destination.bytes.size());
+    return bytes;
+  }
   std::byte* ip = bytes.data() + kIpv4At;
   ip[0] = std::byte{0x45};
   store16(ip + 2, static_cast<std::uint16_t>(kIpv4Bytes + kUdpBytes + raw.bytes.size()));

@@ -15,8 +15,8 @@ namespace fairlead::soft {
 
 inline constexpr std::size_t kGrhBytes = 40;
 
-/// What stands before the payload of a packet that came to `destination`. Both addresses are IPv4. What a socket does
-/// not show is filled in: id as inferred, hop limit 64.
+/// What stands before the payload of a packet that came to `destination`. Both addresses are of one family. What a
+/// socket does not show is filled in: id as inferred, hop limit 64, flow label 0.
 [[nodiscard]] std::array<std::byte, kGrhBytes> make_grh(const RxPacket& raw, const Gid& destination) noexcept;
 
 struct GrhEnds {

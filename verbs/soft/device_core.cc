@@ -67,6 +67,11 @@ Result<std::shared_ptr<DeviceCore>> DeviceCore::open(const DeviceConfig& config,
     partition = (*place)->member();
     port = std::make_unique<UdpPort>(own, std::move(*place));
   }
+  if (interface_of(own).index == 0) {
+    return {Code::kResourceExhausted, fmt::format("softroce cannot look up the interface of {}: {}; raise the limit on "
+                                                  "open files (ulimit -n)",
+                                                  to_string(own), std::strerror(errno))};
+  }
   if (port->max_mtu() == 0) {
     return {Code::kUnavailable,
             fmt::format("the interface of {} is too small for any RoCE path MTU; raise its MTU to 320 or more",

@@ -27,7 +27,7 @@ Cq* make_cq(ibv_context* context, std::int64_t cqe, void* user, ibv_comp_channel
     return new Cq(impl(context), static_cast<int>(cqe), user, static_cast<CompChannel*>(channel), options);
   });
   if (cq == nullptr) return nullptr;
-  ++impl(context).objects;
+  impl(context).retain();
   if (channel != nullptr) __atomic_fetch_add(&channel->refcnt, 1, __ATOMIC_RELAXED);
   return cq;
 }
@@ -36,14 +36,15 @@ Cq* make_cq(ibv_context* context, std::int64_t cqe, void* user, ibv_comp_channel
 
 ibv_comp_channel* create_comp_channel(ibv_context* context) {
   CompChannel* channel = make_or_errno("ibv_create_comp_channel", [&] { return new CompChannel(context); });
-  if (channel != nullptr) ++impl(context).objects;
+  if (channel != nullptr) impl(context).retain();
   return channel;
 }
 
 int destroy_comp_channel(ibv_comp_channel* channel) {
   if (channel->refcnt != 0) return EBUSY;
-  --impl(channel->context).objects;
+  Device& device = impl(channel->context);
   delete &impl(channel);
+  device.release();
   return 0;
 }
 
@@ -95,8 +96,9 @@ int destroy_cq(ibv_cq* base) {
   if (cq.users.load() != 0) return EBUSY;
   cq.settle_events();
   if (cq.channel != nullptr) __atomic_fetch_sub(&cq.channel->refcnt, 1, __ATOMIC_RELAXED);
-  --impl(cq.context).objects;
+  Device& device = cq.device();
   delete &cq;
+  device.release();
   return 0;
 }
 

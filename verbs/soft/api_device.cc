@@ -29,14 +29,12 @@ void acknowledge(Object& object, std::uint32_t& count) noexcept {
 
 int close_device(ibv_context* context) {
   Device& device = impl(context);
-  // As libibverbs does, it closes though there are objects left; they stay as memory.
-  if (const int left = device.objects.load(); left != 0) {
+  // As libibverbs does, it closes though there are objects left; those stay until they are destroyed, and reach nobody.
+  {
     const DomainLock lock(device.domain());
     device.domain().silence(device);
-    log(LogLevel::kInfo, fmt::format("softroce: ibv_close_device: {} objects were not destroyed before", left));
-    return 0;
   }
-  delete &device;
+  device.release();
   return 0;
 }
 

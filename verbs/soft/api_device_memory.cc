@@ -52,7 +52,7 @@ ibv_dm* alloc_dm(ibv_context* context, ibv_alloc_dm_attr* attr) {
     dm->context = context;
     dm->memcpy_to_dm = &copy_to;
     dm->memcpy_from_dm = &copy_from;
-    ++soft::impl(context).objects;
+    soft::impl(context).retain();
     return dm.release();
   });
 }
@@ -64,8 +64,8 @@ int free_dm(ibv_dm* base) {
     const DomainLock lock(device.domain());
     if (dm.users != 0) return EBUSY;
   }
-  --device.objects;
   delete &dm;
+  device.release();
   return 0;
 }
 

@@ -35,15 +35,16 @@ ibv_td* alloc_td(ibv_context* context, ibv_td_init_attr* init) {
     return refuse(EOPNOTSUPP, fmt::format("ibv_alloc_td: comp_mask {:#x}; only 0 is known", init->comp_mask));
   }
   ThreadDomain* made = make_or_errno("ibv_alloc_td", [&] { return new ThreadDomain(context); });
-  if (made != nullptr) ++impl(context).objects;
+  if (made != nullptr) impl(context).retain();
   return made;
 }
 
 int dealloc_td(ibv_td* base) {
   auto* domain = static_cast<ThreadDomain*>(base);
   if (domain->users.load() != 0) return EBUSY;
-  --impl(domain->context).objects;
+  Device& device = impl(domain->context);
   delete domain;
+  device.release();
   return 0;
 }
 
@@ -68,7 +69,7 @@ ibv_pd* alloc_parent_domain(ibv_context* context, ibv_parent_domain_init_attr* i
     const DomainLock lock(impl(context).domain());
     return new ParentDomain(original, static_cast<ThreadDomain*>(init->td));
   });
-  if (made != nullptr) ++impl(context).objects;
+  if (made != nullptr) impl(context).retain();
   return made;
 }
 

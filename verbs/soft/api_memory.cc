@@ -27,17 +27,19 @@ bool prefetch(const std::byte* start, std::size_t length, bool writes) noexcept 
 
 ibv_pd* alloc_pd(ibv_context* context) {
   Pd* pd = make_or_errno("ibv_alloc_pd", [&] { return new Pd(context); });
-  if (pd != nullptr) ++impl(context).objects;
+  if (pd != nullptr) impl(context).retain();
   return pd;
 }
 
 int dealloc_pd(ibv_pd* base) {
   Pd* pd = &impl(base);
   Device& device = impl(pd->context);
-  const DomainLock lock(device.domain());
-  if (pd->users != 0) return EBUSY;
-  --device.objects;
-  delete pd;
+  {
+    const DomainLock lock(device.domain());
+    if (pd->users != 0) return EBUSY;
+    delete pd;
+  }
+  device.release();
   return 0;
 }
 

@@ -60,7 +60,7 @@ ibv_qp* create_qp(ibv_pd* base, ibv_qp_init_attr* init) {
     return domain.put(*made) ? made.release() : nullptr;
   });
   if (qp == nullptr) return refuse(ENOMEM, "ibv_create_qp: no memory, or all queue pairs of the device are in use");
-  ++device.objects;
+  device.retain();
   init->cap = {qp->sq.capacity(), qp->rq.capacity(), qp->sq.max_segments(), qp->rq.max_segments(), qp->sq.max_inline()};
   return &qp->qp_base;
 }
@@ -130,9 +130,12 @@ int destroy_qp(ibv_qp* base) {
   ::pthread_mutex_lock(&(base->mutex));
   while (base->events_completed != qp.async_delivered) ::pthread_cond_wait(&(base->cond), &(base->mutex));
   ::pthread_mutex_unlock(&(base->mutex));
-  --qp.device.objects;
-  const DomainLock lock(qp.domain);
-  delete &qp;
+  Device& device = qp.device;
+  {
+    const DomainLock lock(device.domain());
+    delete &qp;
+  }
+  device.release();
   return 0;
 }
 

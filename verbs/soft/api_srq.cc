@@ -17,7 +17,7 @@ ibv_srq* create_srq(ibv_pd* base, ibv_srq_init_attr* init) {
     return new Srq(device, impl(base), *init, ++device.srqs_made);
   });
   if (srq == nullptr) return nullptr;
-  ++device.objects;
+  device.retain();
   init->attr = {srq->queue.capacity(), srq->queue.max_segments(), 0};
   return srq;
 }
@@ -65,9 +65,12 @@ int destroy_srq(ibv_srq* base) {
   ::pthread_mutex_lock(&(base->mutex));
   while (base->events_completed != srq.async_delivered) ::pthread_cond_wait(&(base->cond), &(base->mutex));
   ::pthread_mutex_unlock(&(base->mutex));
-  --srq.device.objects;
-  const DomainLock lock(srq.device.domain());
-  delete &srq;
+  Device& device = srq.device;
+  {
+    const DomainLock lock(device.domain());
+    delete &srq;
+  }
+  device.release();
   return 0;
 }
 

@@ -38,6 +38,10 @@ Device::Device(ibv_device& entry, Profile profile, const Clock& clock, std::uniq
                std::uint64_t guid)
     : Device(entry, profile, std::make_shared<DeviceCore>(clock, std::move(port), guid)) {}
 
+void Device::release() noexcept {
+  if (references_.fetch_sub(1) == 1) delete this;
+}
+
 Device::~Device() {
   core_->remove_listener(async_events_);
   ::pthread_mutex_destroy(&(verbs_context::context.mutex));

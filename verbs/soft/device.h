@@ -35,8 +35,11 @@ class Device : public verbs_context {
   [[nodiscard]] Domain& domain() noexcept { return domain_; }
   [[nodiscard]] AsyncQueue& async_events() noexcept { return async_events_; }
   [[nodiscard]] Profile profile() const noexcept { return profile_; }
-  /// Protection domains, completion queues and channels that live.
-  std::atomic<int> objects{0};
+  /// One reference is the program's, until it closes the device, and one is each object's: protection domains, queues,
+  /// channels. With the last the device goes; so a program that leaves objects behind, as some do, closes it all the
+  /// same, and may destroy them later.
+  void retain() noexcept { references_.fetch_add(1); }
+  void release() noexcept;
   std::uint32_t srqs_made = 0;  // under the domain's lock
   // Of the core (device_core.h).
   void set_congestion(const std::optional<DcqcnConfig>& config) noexcept { core_->set_congestion(config); }
@@ -57,6 +60,7 @@ class Device : public verbs_context {
   Domain& domain_;  // the core's
   AsyncQueue async_events_;
   UniqueFd cmd_fd_;
+  std::atomic<int> references_{1};
 };
 
 /// Whether a descriptor is, or is a copy of, some softroce context's cmd_fd. Any process's, any thread.

@@ -129,6 +129,7 @@ void Qp::assign(const ibv_qp_attr& next, int mask) noexcept {
   if ((mask & IBV_QP_RQ_PSN) != 0) {
     attr.rq_psn = next.rq_psn & Psn::kMask;
     receive.expected = Psn(next.rq_psn);
+    receive.answerable = receive.expected - 1;
   }
   if ((mask & IBV_QP_SQ_PSN) != 0) {
     attr.sq_psn = next.sq_psn & Psn::kMask;

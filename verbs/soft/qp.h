@@ -92,6 +92,7 @@ struct ReceiveState {
   bool gap_reported = false;   // a NAK for `expected` was sent
   Psn last_ahead;              // the last PSN received past the gap
 
+  Psn answerable;  // the last packet that asked for an acknowledgement, by its bit or as the end of a message
   bool ack_due = false;
   bool unanswered = false;          // a message was received since the last one of our own began
   std::uint8_t turns_answered = 0;  // messages in a row that were each answered by one of our own

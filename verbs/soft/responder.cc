@@ -201,6 +201,7 @@ void accept(Qp& qp, const Packet& packet) noexcept {
   const bool answered = info.kind == PacketKind::kRead || info.kind == PacketKind::kAtomic;
   const bool answer_expected = info.last && expects_answer(qp);
   r.expected = packet.bth.psn + (info.kind == PacketKind::kRead ? response_packets(qp, packet.reth) : 1);
+  if (info.last || packet.bth.ack_request) r.answerable = r.expected - 1;
   if (info.last) {
     r.msn = (r.msn + 1) & Psn::kMask;
     qp.domain.counters.rdma_recvs.add();
@@ -248,7 +249,11 @@ void on_duplicate(Qp& qp, const Packet& packet) noexcept {
   if (packet.info->kind == PacketKind::kAtomic) return repeat_atomic(qp, packet);
   if (packet.info->kind != PacketKind::kRead) {
     if (r.ack_due && is_nak(r.ack_syndrome)) return;  // says as much, and more
-    return owe_ack(qp, r.expected - 1);
+    // Not what was received last: Linux rxe loses count when it is answered in the middle of a message unasked.
+    if ((packet.bth.ack_request || packet.info->last) && r.answerable.before(packet.bth.psn)) {
+      r.answerable = packet.bth.psn;
+    }
+    return owe_ack(qp, r.answerable);
   }
   if (r.expected.before(packet.bth.psn + response_packets(qp, packet.reth)) ||
       check_read(qp, packet.reth) != Verdict::kAccept) {

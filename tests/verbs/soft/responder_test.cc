@@ -280,6 +280,29 @@ TEST(ResponderPsn, ADuplicateIsAcknowledgedAndNotExecuted) {
   EXPECT_EQ(peer.device->counter("duplicate_request"), 2U);
 }
 
+// Linux rxe, answered in the middle of a message that it did not ask about, repeats the message with PSNs off by one.
+TEST(ResponderPsn, ADuplicateIsAnsweredWithThePsnLastAskedAbout) {
+  RawPeer peer;
+  const auto first = [&](Psn psn) {
+    return Forged{.opcode = Opcode::kWriteFirst,
+                  .psn = psn,
+                  .payload = RawPeer::payload(1024, 1),
+                  .reth = peer.target(0, 4096),
+                  .ack_request = false};
+  };
+  peer.send(
+      {.opcode = Opcode::kWriteOnly, .psn = peer.psn, .payload = RawPeer::payload(8, 1), .reth = peer.target(0, 8)});
+  peer.expect_answer(Syndrome::kAck, peer.psn);
+  peer.send(first(peer.psn + 1));
+  EXPECT_TRUE(peer.receive().empty());
+  peer.send(first(peer.psn + 1));
+  peer.expect_answer(Syndrome::kAck, peer.psn);
+  peer.send({.opcode = Opcode::kWriteMiddle, .psn = peer.psn + 2, .payload = RawPeer::payload(1024, 2)});
+  peer.expect_answer(Syndrome::kAck, peer.psn + 2);
+  peer.send(first(peer.psn + 1));
+  peer.expect_answer(Syndrome::kAck, peer.psn + 2);
+}
+
 TEST(ResponderPsn, DuplicateReadIsReplayed) {
   RawPeer peer;
   fill_pattern(peer.device->buffer, 3);

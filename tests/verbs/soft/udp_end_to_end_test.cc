@@ -248,6 +248,19 @@ TEST(UdpEndToEnd, ThreadsShareADevice) {
 std::mutex g_log_mutex;
 std::string g_log;
 
+// As on a kernel device: programs leave objects behind, perftest does.
+TEST(UdpAddresses, AClosedDeviceKeepsTheObjectsThatAreLeft) {
+  ibv_context* device = open_udp();
+  ibv_pd* pd = api().alloc_pd(device);
+  ibv_cq* cq = api().create_cq(device, 16, nullptr, nullptr, 0);
+  ASSERT_TRUE(pd != nullptr && cq != nullptr);
+  EXPECT_EQ(api().close_device(device), 0);
+  ibv_wc completion{};
+  EXPECT_EQ(ibv_poll_cq(cq, 1, &completion), 0);
+  EXPECT_EQ(api().destroy_cq(cq), 0);
+  EXPECT_EQ(api().dealloc_pd(pd), 0);
+}
+
 TEST(UdpAddresses, OneThatIsTakenIsRefusedNamingItsHolder) {
   Endpoint a(open_udp());
   const std::string taken = to_string(Gid::from_verbs(a.gid()));

@@ -82,7 +82,9 @@ void Domain::poll() noexcept {
   if (!try_lock()) return;
   polled_at_ = now_;
   idle_polls_ = progress() ? 0 : idle_polls_ + 1;
-  const bool yields = idle_polls_ >= kIdlePollsToYield;
+  // A port without a socket is a simulation's: nobody else is at its other end.
+  const auto real = [](const std::unique_ptr<PortSlot>& slot) { return slot->port->wait_fd() >= 0; };
+  const bool yields = idle_polls_ >= kIdlePollsToYield && std::any_of(ports_.begin(), ports_.end(), real);
   unlock();
   // The peer may be waiting for this very core.
   if (yields) ::sched_yield();

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "fairlead/log.h"
+#include "verbs/soft/api.h"
 #include "verbs/soft/device.h"
 #include "verbs/soft/port/loopback_port.h"
 #include "verbs/soft/wire/icrc.h"
@@ -136,12 +137,13 @@ constexpr std::size_t kGuard = 4096;
 constexpr std::size_t kShared = 16384;   // granted to the peer in every way
 constexpr std::size_t kReadOnly = 4096;  // granted for READ only
 constexpr std::byte kUntouched{0x5a};
+constexpr std::uint32_t kQkey = 0x1234;
 constexpr unsigned kAll =
     IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
 
 class End {
  public:
-  End(ibv_device& entry, const Clock& clock, std::unique_ptr<PacketPort> port, ibv_qp_type type)
+  End(ibv_device& entry, const Clock& clock, std::unique_ptr<PacketPort> port, ibv_qp_type type, bool shared_queue)
       : memory_(3 * kGuard + kShared + kReadOnly, kUntouched),
         device_(new Device(entry, Profile::kFull, clock, std::move(port))),
         context_(&device_->context) {
@@ -155,6 +157,13 @@ class End {
     init.send_cq = init.recv_cq = cq_;
     init.cap = {16, 16, 2, 2, 64};
     init.qp_type = type;
+    if (shared_queue) {
+      ibv_srq_init_attr wanted{};
+      wanted.attr = {16, 2, 0};
+      srq_ = api::create_srq(pd_, &wanted);
+      require(srq_ != nullptr);
+      init.srq = srq_;
+    }
     qp_ = api_.create_qp(pd_, &init);
     require(qp_ != nullptr);
   }
@@ -163,7 +172,9 @@ class End {
       const bool may_change = i >= kGuard && i < kGuard + kShared;
       require(may_change || memory_[i] == kUntouched);
     }
-    require(api_.destroy_qp(qp_) == 0 && api_.dereg_mr(shared_) == 0 && api_.dereg_mr(read_only_) == 0);
+    require(ah_ == nullptr || api::destroy_ah(ah_) == 0);
+    require(api_.destroy_qp(qp_) == 0 && (srq_ == nullptr || api::destroy_srq(srq_) == 0));
+    require(api_.dereg_mr(shared_) == 0 && api_.dereg_mr(read_only_) == 0);
     require(api_.destroy_cq(cq_) == 0 && api_.dealloc_pd(pd_) == 0 && api_.close_device(context_) == 0);
   }
   End(const End&) = delete;
@@ -171,30 +182,34 @@ class End {
 
   void connect(const End& peer) {
     const bool rc = qp_->qp_type == IBV_QPT_RC;
+    const bool ud = qp_->qp_type == IBV_QPT_UD;
     ibv_qp_attr attr{};
     attr.qp_state = IBV_QPS_INIT;
     attr.port_num = 1;
     attr.qp_access_flags = kAll;
-    require(api_.modify_qp(qp_, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS) == 0);
+    attr.qkey = kQkey;
+    require(api_.modify_qp(qp_, &attr,
+                           IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | (ud ? IBV_QP_QKEY : IBV_QP_ACCESS_FLAGS)) ==
+            0);
     attr.qp_state = IBV_QPS_RTR;
     attr.path_mtu = IBV_MTU_256;
     attr.rq_psn = attr.sq_psn = 0xfffffe;
     attr.max_dest_rd_atomic = attr.max_rd_atomic = 4;
     attr.min_rnr_timer = 1;
-    attr.dest_qp_num = peer.qp_->qp_num;
+    attr.dest_qp_num = peer_qpn_ = peer.qp_->qp_num;
     attr.ah_attr.is_global = 1;
     attr.ah_attr.port_num = 1;
     attr.ah_attr.grh.sgid_index = 1;
     require(api_.query_gid(peer.context_, 1, 1, &attr.ah_attr.grh.dgid) == 0);
-    const int rtr = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN;
-    require(api_.modify_qp(qp_, &attr, rc ? rtr | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER : rtr) == 0);
+    if (ud) require((ah_ = api::create_ah(pd_, &attr.ah_attr)) != nullptr);
+    const int path = IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN;
+    const int answers = IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
+    require(api_.modify_qp(qp_, &attr, IBV_QP_STATE | (ud ? 0 : path) | (rc ? answers : 0)) == 0);
     attr.qp_state = IBV_QPS_RTS;
     attr.timeout = 8;  // about a millisecond
     attr.retry_cnt = attr.rnr_retry = 3;
-    const int rts = IBV_QP_STATE | IBV_QP_SQ_PSN;
-    require(api_.modify_qp(
-                qp_, &attr,
-                rc ? rts | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC : rts) == 0);
+    const int retries = IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC;
+    require(api_.modify_qp(qp_, &attr, IBV_QP_STATE | IBV_QP_SQ_PSN | (rc ? retries : 0)) == 0);
   }
 
   void post_send(Tape& tape, const End& peer) {
@@ -208,7 +223,8 @@ class End {
     const std::uint8_t choice = tape.byte();
     ibv_send_wr wr{};
     wr.wr_id = next_id_;
-    wr.opcode = kOpcodes[choice % std::size(kOpcodes)];
+    const bool ud = qp_->qp_type == IBV_QPT_UD;
+    wr.opcode = kOpcodes[choice % (ud ? 2 : std::size(kOpcodes))];
     const bool atomic = wr.opcode == IBV_WR_ATOMIC_CMP_AND_SWP || wr.opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
     const std::uint32_t length = atomic ? 8 : tape.byte() * 8U;
     ibv_sge segment{address(shared_) + tape.byte() * 8U, length, shared_->lkey};
@@ -217,7 +233,9 @@ class End {
     wr.send_flags = IBV_SEND_SIGNALED | ((choice & 64) != 0 ? static_cast<unsigned>(IBV_SEND_FENCE) : 0U);
     const ibv_mr& target = choice >= 240 ? *peer.read_only_ : *peer.shared_;
     const std::uint64_t remote = address(&target) + tape.byte() * 64U;  // its last quarter is past the end
-    if (atomic) {
+    if (ud) {
+      wr.wr.ud = {ah_, peer_qpn_, choice >= 240 ? kQkey + 1 : kQkey};
+    } else if (atomic) {
       wr.wr.atomic = {remote, 1, 2, target.rkey};
     } else {
       wr.wr.rdma = {remote, target.rkey};
@@ -234,7 +252,8 @@ class End {
     wr.sg_list = &segment;
     wr.num_sge = 1;
     ibv_recv_wr* bad = nullptr;
-    if (ibv_post_recv(qp_, &wr, &bad) == 0) receives_.insert(next_id_++);
+    const int error = srq_ != nullptr ? ibv_post_srq_recv(srq_, &wr, &bad) : ibv_post_recv(qp_, &wr, &bad);
+    if (error == 0) receives_.insert(next_id_++);
   }
 
   void poll() {
@@ -252,7 +271,8 @@ class End {
     require(api_.modify_qp(qp_, &attr, IBV_QP_STATE) == 0);
   }
   [[nodiscard]] bool sent_all() const { return sends_.empty(); }
-  [[nodiscard]] bool idle() const { return sends_.empty() && receives_.empty(); }
+  /// Receive requests of a shared queue stay there when their queue pair ends.
+  [[nodiscard]] bool idle() const { return sends_.empty() && (srq_ != nullptr || receives_.empty()); }
 
  private:
   static std::uint64_t address(const ibv_mr* region) { return reinterpret_cast<std::uint64_t>(region->addr); }
@@ -266,6 +286,9 @@ class End {
   ibv_mr* shared_;
   ibv_mr* read_only_;
   ibv_qp* qp_;
+  ibv_srq* srq_ = nullptr;
+  ibv_ah* ah_ = nullptr;
+  std::uint32_t peer_qpn_ = 0;
   std::uint64_t next_id_ = 1;
   std::set<std::uint64_t> sends_;
   std::set<std::uint64_t> receives_;
@@ -279,9 +302,12 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   ibv_device entry{};
   ManualClock clock;
   auto [left, right] = LoopbackPort::make_pair();
-  const ibv_qp_type type = IBV_QPT_RC;
-  End a(entry, clock, std::make_unique<AlteringPort>(std::move(left), tape), type);
-  End b(entry, clock, std::make_unique<AlteringPort>(std::move(right), tape), type);
+  static constexpr ibv_qp_type kTypes[] = {IBV_QPT_RC, IBV_QPT_RC, IBV_QPT_UC, IBV_QPT_UD};
+  const std::uint8_t kind = tape.byte();
+  const ibv_qp_type type = kTypes[kind % 4];
+  const bool shared_queue = (kind & 16) != 0;
+  End a(entry, clock, std::make_unique<AlteringPort>(std::move(left), tape), type, shared_queue);
+  End b(entry, clock, std::make_unique<AlteringPort>(std::move(right), tape), type, shared_queue);
   a.connect(b);
   b.connect(a);
   while (!tape.empty()) {

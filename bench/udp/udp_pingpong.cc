@@ -1,0 +1,103 @@
+// The least that a message over UDP sockets takes on this host: two processes on loopback that spin on their sockets.
+//
+//   fairlead-udp-pingpong BYTES ROUNDS     prints half of the median round trip, in microseconds
+//
+// What softroce adds to a message's latency is measured against this (scripts/compare_softroce).
+#include <arpa/inet.h>
+#include <fmt/format.h>
+#include <netinet/in.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <charconv>
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <string_view>
+#include <vector>
+
+#include "bench/net/histogram.h"
+#include "datapath/base/unique_fd.h"
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr unsigned kMostBytes = 65507;
+constexpr unsigned kWarmupRounds = 1000;
+
+[[noreturn]] void die(std::string_view what) {
+  fmt::print(stderr, "fairlead-udp-pingpong: {}: {}\n", what, std::strerror(errno));
+  std::exit(1);
+}
+
+unsigned number(const char* text, unsigned most) {
+  unsigned value = 0;
+  const auto [end, error] = std::from_chars(text, text + std::strlen(text), value);
+  if (error != std::errc() || *end != '\0' || value == 0 || value > most) {
+    fmt::print(stderr, "fairlead-udp-pingpong: '{}' must be 1..{}\n", text, most);
+    std::exit(2);
+  }
+  return value;
+}
+
+// A socket on a free port of loopback, and its address.
+fairlead::UniqueFd bound_socket(sockaddr_in* address) {
+  fairlead::UniqueFd fd(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  *address = {};
+  address->sin_family = AF_INET;
+  address->sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof(*address);
+  auto* generic = reinterpret_cast<sockaddr*>(address);
+  if (!fd || ::bind(fd.get(), generic, size) != 0 || ::getsockname(fd.get(), generic, &size) != 0) die("bind");
+  return fd;
+}
+
+void send(int fd, const std::vector<char>& bytes) {
+  if (::send(fd, bytes.data(), bytes.size(), 0) < 0) die("send");
+}
+
+void spin_for_one(int fd, std::vector<char>& bytes) {
+  while (::recv(fd, bytes.data(), bytes.size(), 0) < 0) {
+    if (errno != EAGAIN && errno != EINTR) die("recv");
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc != 3) {
+    fmt::print(stderr, "usage: fairlead-udp-pingpong BYTES ROUNDS\n");
+    return 2;
+  }
+  std::vector<char> bytes(number(argv[1], kMostBytes));
+  const unsigned rounds = number(argv[2], 100'000'000);
+  sockaddr_in near{};
+  sockaddr_in far{};
+  const fairlead::UniqueFd here = bound_socket(&near);
+  const fairlead::UniqueFd there = bound_socket(&far);
+  if (::connect(here.get(), reinterpret_cast<const sockaddr*>(&far), sizeof(far)) != 0) die("connect");
+  if (::connect(there.get(), reinterpret_cast<const sockaddr*>(&near), sizeof(near)) != 0) die("connect");
+  const pid_t child = ::fork();
+  if (child < 0) die("fork");
+  if (child == 0) {
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    while (true) {
+      spin_for_one(there.get(), bytes);
+      send(there.get(), bytes);
+    }
+  }
+  fairlead::bench::Histogram round_trips;
+  for (unsigned round = 0; round < kWarmupRounds + rounds; ++round) {
+    const Clock::time_point begin = Clock::now();
+    send(here.get(), bytes);
+    spin_for_one(here.get(), bytes);
+    const auto taken = std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now() - begin);
+    if (round >= kWarmupRounds) round_trips.record(static_cast<std::uint64_t>(taken.count()));
+  }
+  ::kill(child, SIGKILL);
+  fmt::print("{:.2f}\n", static_cast<double>(round_trips.percentile(50)) / 2000);
+}

@@ -15,6 +15,9 @@ constexpr std::uint8_t kMaxCmRetries = 15;
 constexpr std::uint8_t kMraServiceTimeout = 24;
 // A packet's way there and back, beside the time that an answer takes.
 constexpr Nanos kRoundTrip = 10 * soft::kMillisecond;
+// A listener that is not there may come: what asks at once is asked again for a while.
+constexpr Nanos kAsksAgainFor = 2 * soft::kSecond;
+constexpr Nanos kAsksAgainAfter = 200 * soft::kMillisecond;
 constexpr Nanos kSidrAnswerKept = 60 * soft::kSecond;
 
 constexpr Nanos to_nanos(std::uint8_t exponent) noexcept { return Nanos{4096} << (exponent & 31); }
@@ -42,6 +45,7 @@ bool Connection::connect(const Req& wanted) {
   req_.primary.remote = remote_;
   active_ = true;
   transaction_ = manager_.new_transaction();
+  asks_again_until_ = manager_.now() + kAsksAgainFor;
   enter(State::kReqSent);
   send_until_answered(req_, answer_wait(), kMaxCmRetries);
   return true;
@@ -178,6 +182,11 @@ void Connection::on(const Rtu& rtu) {
 
 void Connection::on(const Rej& rej) {
   const int reason = static_cast<int>(rej.reason);
+  if (state_ == State::kReqSent && rej.reason == RejectReason::kInvalidServiceId && retries_left_ > 0 &&
+      manager_.now() < asks_again_until_) {
+    deadline_ = manager_.now() + kAsksAgainAfter;
+    return manager_.set_deadline(deadline_);
+  }
   switch (state_) {
     case State::kReqSent:
     case State::kReqReceived:

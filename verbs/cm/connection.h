@@ -150,6 +150,7 @@ class Connection {
   unsigned retries_left_ = 0;
   Nanos wait_ = 0;
   Nanos deadline_ = 0;  // 0: none
+  Nanos asks_again_until_ = 0;
 };
 
 }  // namespace fairlead::cm

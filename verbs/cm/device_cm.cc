@@ -2,6 +2,7 @@
 
 #include <sched.h>
 #include <sys/random.h>
+#include <unistd.h>
 
 #include <cerrno>
 
@@ -33,8 +34,14 @@ std::uint64_t guid_of(Device& device) noexcept {
 
 struct Serving {
   std::mutex mutex;
+  ::pid_t owner = ::getpid();
   std::vector<DeviceCm*> devices;  // never shrinks, never deleted; one for each address that the process has opened
 
+  // A forked child has its parent's sockets, but must have its own.
+  void leave_to_parent() noexcept {
+    if (owner != ::getpid()) devices.clear();
+    owner = ::getpid();
+  }
   DeviceCm* take(ibv_context* opened) {
     if (opened == nullptr) return nullptr;
     devices.push_back(new DeviceCm(soft::impl(opened)));
@@ -117,6 +124,14 @@ int DeviceCm::bind_port(std::uint32_t gid_index) {
   return port.error().code() == Code::kAlreadyExists ? EADDRINUSE : EADDRNOTAVAIL;
 }
 
+ibv_mtu DeviceCm::path_mtu(std::uint32_t gid_index) {
+  const DomainLock lock(domain());
+  const auto port = device.port_of_gid(gid_index);
+  int mtu = IBV_MTU_256;
+  while (port && mtu < IBV_MTU_4096 && 128U << (mtu + 1) <= (*port)->port->max_mtu()) ++mtu;
+  return static_cast<ibv_mtu>(mtu);
+}
+
 ibv_pd* DeviceCm::default_pd() {
   std::call_once(pd_once_, [this] { pd_ = soft::api::alloc_pd(context()); });
   if (pd_ == nullptr) errno = ENOMEM;
@@ -125,9 +140,12 @@ ibv_pd* DeviceCm::default_pd() {
 
 std::optional<Place> place_at(const Gid& local) {
   const std::lock_guard lock(serving().mutex);
+  serving().leave_to_parent();
   if (const auto known = serving().find(local)) return known;
   if (is_loopback(local)) {
     DeviceCm* own = serving().take(soft::api::open_device_at(soft::to_string(local)));
+    // "localhost" of a device that was given another address: that device, as in Linux.
+    if (own == nullptr && errno == EADDRNOTAVAIL) own = serving().primary();
     return own != nullptr ? std::optional(Place{own, kOwnGid}) : std::nullopt;
   }
   if (serving().primary() == nullptr) return std::nullopt;
@@ -149,6 +167,7 @@ std::optional<Place> place_toward(const Gid& remote) {
 
 DeviceCm* primary_device() {
   const std::lock_guard lock(serving().mutex);
+  serving().leave_to_parent();
   return serving().primary();
 }
 
@@ -160,7 +179,7 @@ std::vector<DeviceCm*> serving_devices() {
 // exit() may have interrupted whoever holds a lock, so nothing is waited for long.
 void disconnect_everything() noexcept {
   constexpr int kTries = 1000;
-  if (!serving().mutex.try_lock()) return;
+  if (serving().owner != ::getpid() || !serving().mutex.try_lock()) return;
   for (DeviceCm* at : serving().devices) {
     for (int i = 0; i < kTries; ++i) {
       if (at->domain().try_lock()) {

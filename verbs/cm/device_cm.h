@@ -34,6 +34,8 @@ class DeviceCm final : public soft::ManagementHandler, public Link {
   [[nodiscard]] Gid gid(std::uint32_t index) noexcept;
   /// Binds the port of a GID, so that QP1 and queue pairs can use it. 0 or an errno, logged.
   int bind_port(std::uint32_t gid_index);
+  /// The largest that packets from this GID may have; of one that is bound.
+  [[nodiscard]] ibv_mtu path_mtu(std::uint32_t gid_index);
   /// For queue pairs of programs that bring no protection domain. Null with errno.
   [[nodiscard]] ibv_pd* default_pd();
 
@@ -52,8 +54,8 @@ struct Place {
   std::uint32_t gid_index = 0;
 };
 
-/// Where a program that gives this local address is served; a loopback address gets a device there unless the
-/// environment names another address. Nothing with errno: no device can have the address.
+/// Where a program that gives this local address is served. A loopback address gets a device there or, where the
+/// environment names another address, means that device. Nothing with errno: no device can have the address.
 [[nodiscard]] std::optional<Place> place_at(const Gid& local);
 /// Where a program that gives only a destination is served.
 [[nodiscard]] std::optional<Place> place_toward(const Gid& remote);

@@ -5,7 +5,6 @@
 #include <random>
 
 #include "verbs/cm/rdma_calls.h"
-#include "verbs/soft/api.h"
 
 namespace fairlead::cm::api {
 namespace {
@@ -68,8 +67,6 @@ int resolve_route(rdma_cm_id* base, int) {
   if (const int error = id.where.device->bind_port(id.where.gid_index); error != 0) {
     return refuse(error, "rdma_resolve_route: the port of the address is not ours");
   }
-  ibv_port_attr attr{};
-  soft::api::query_port(id.verbs, id.port_num, &attr);
   ibv_sa_path_rec& path = id.path;
   path.sgid = id.route.addr.addr.ibaddr.sgid;
   path.dgid = id.route.addr.addr.ibaddr.dgid;
@@ -79,7 +76,7 @@ int resolve_route(rdma_cm_id* base, int) {
   path.numb_path = 1;
   path.pkey = 0xffff;
   path.mtu_selector = path.rate_selector = path.packet_life_time_selector = 2;  // exactly
-  path.mtu = static_cast<std::uint8_t>(attr.active_mtu);
+  path.mtu = static_cast<std::uint8_t>(id.where.device->path_mtu(id.where.gid_index));
   path.rate = IBV_RATE_56_GBPS;
   path.packet_life_time = static_cast<std::uint8_t>(std::max<int>(id.ack_timeout, 1) - 1);
   id.route.path_rec = &path;

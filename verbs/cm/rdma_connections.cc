@@ -6,7 +6,6 @@
 
 #include "verbs/cm/ip_header.h"
 #include "verbs/cm/rdma_calls.h"
-#include "verbs/soft/api.h"
 #include "verbs/soft/domain.h"
 
 namespace fairlead::cm::api {
@@ -43,7 +42,6 @@ std::uint64_t service_of(const Id& id, std::uint16_t port) noexcept {
   return service_id(static_cast<std::uint16_t>(id.ps), port);
 }
 
-// Before a connection's end waits for the port's lock: what the queue pair needs to be told.
 Req make_req(Id& id, const rdma_conn_param& param) {
   Req req;
   req.service_id = service_of(id, id.destination().port);
@@ -56,9 +54,7 @@ Req make_req(Id& id, const rdma_conn_param& param) {
   req.retry_count = std::min(param.retry_count, kDefaultRetries);
   req.rnr_retry_count = std::min(param.rnr_retry_count, kDefaultRetries);
   req.srq = id.qp != nullptr ? id.qp->srq != nullptr : param.srq != 0;
-  ibv_port_attr port{};
-  soft::api::query_port(id.verbs, id.port_num, &port);
-  req.path_mtu = static_cast<std::uint8_t>(port.active_mtu);
+  req.path_mtu = static_cast<std::uint8_t>(id.where.device->path_mtu(id.where.gid_index));
   std::random_device random;
   req.primary.flow_label = random() & 0xfffff;
   req.primary.traffic_class = id.type_of_service;

@@ -120,11 +120,11 @@ int to_errno(Code code) noexcept {
   }
 }
 
-ibv_context* open(Entry& entry, const std::string& address) {
+ibv_context* open(Entry& entry, const std::string& address, LogLevel if_refused) {
   return make_or_errno("ibv_open_device", [&]() -> ibv_context* {
     auto core = entry.core(address);
     if (!core) {
-      log(LogLevel::kError, core.error().message());
+      log(if_refused, core.error().message());
       errno = to_errno(core.error().code());
       return nullptr;
     }
@@ -156,7 +156,7 @@ __be64 get_device_guid(ibv_device* device) { return htobe64(static_cast<Entry*>(
 
 ibv_context* open_device(ibv_device* device) {
   auto& entry = *static_cast<Entry*>(device);
-  return open(entry, entry.config.address);
+  return open(entry, entry.config.address, LogLevel::kError);
 }
 
 ibv_context* open_device_at(const std::string& address) {
@@ -170,7 +170,7 @@ ibv_context* open_device_at(const std::string& address) {
     return refuse(EADDRNOTAVAIL, fmt::format("{} is not the device's address, which FAIRLEAD_SOFT_ADDRESS sets to {}",
                                              address, entry.config.address));
   }
-  return open(entry, address);
+  return open(entry, address, LogLevel::kInfo);  // programs try what addresses they can have
 }
 
 }  // namespace api

@@ -9,8 +9,6 @@ import time
 
 import pairs
 
-FI_PINGPONG_SETTLE = 2  # s until `fi_pingpong` listens; it is not asked, for a probe would be taken for its client
-
 
 def runs(limit, steps):
     """An Outcome out of several named ones; steps: (name, function of the time limit)."""
@@ -157,9 +155,9 @@ class Programs:
         def step(limit):
             port = self.port()
             return pairs.run_pair(
-                self.server, ["fi_pingpong", "-p", "verbs", "-e", endpoint, "-c", "-I", 100, "-B", port],
-                self.client, ["fi_pingpong", "-p", "verbs", "-e", endpoint, "-c", "-I", 100, "-P", port, self.server.address],
-                limit, settle=FI_PINGPONG_SETTLE)
+                self.server, ["fi_pingpong", "-p", "verbs", "-e", endpoint, "-c", "-I", 100, "-S", 4096, "-B", port],
+                self.client, ["fi_pingpong", "-p", "verbs", "-e", endpoint, "-c", "-I", 100, "-S", 4096, "-P", port, self.server.address],
+                limit, port)
         return step
 
 

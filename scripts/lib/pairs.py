@@ -13,6 +13,8 @@ import subprocess
 import tempfile
 import time
 
+# Seconds until a server listens that has no TCP socket by which to see it; an emulated machine starts programs slowly.
+SETTLE_HERE, SETTLE_THERE = 1.5, 8
 LISTENING = "0A"  # a socket's state in /proc/net/tcp, proc(5)
 
 
@@ -118,15 +120,15 @@ def last_words(text, lines=1):
     return " / ".join(said[-lines:])[:160]
 
 
-def run_pair(server_side, server, client_side, client, limit, port=None, server_status=(0,), settle=1.5):
-    """Server first; the client once `port` is listened on there (without one: after `settle` seconds). Both must end with
+def run_pair(server_side, server, client_side, client, limit, port=None, server_status=(0,)):
+    """Server first; the client once `port` is listened on there (without one: after a while). Both must end with
     0, the server with one of `server_status` (None: whatever it says)."""
     begin = time.monotonic()
     target = server_side.start(server, limit)
     initiator = None
     try:
         if port is None:
-            time.sleep(settle)
+            time.sleep(SETTLE_THERE if server_side.remote else SETTLE_HERE)
         elif not wait_until_listening(target, server_side, port):
             target.wait(0.1)
             return Outcome(False, f"server did not listen: {last_words(target.output())}", time.monotonic() - begin,

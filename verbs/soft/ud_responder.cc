@@ -22,7 +22,12 @@ bool place_at(Qp& qp, std::uint64_t offset, std::span<const std::byte> bytes) no
                         });
 }
 
-void complete(Qp& qp, const Packet& packet, std::size_t bytes) noexcept {
+// What kind of frame it came in, which a completion over RoCE v2 has to say (IBTA A17.4.5.1) and ibv_wc has no field
+// for. mlx5 uses the service level: UDP, and which header. UCX takes it from there, on any device, and drops all else.
+constexpr std::uint8_t kFrameOverIpv4 = 0x8 | 0x2;
+constexpr std::uint8_t kFrameOverIpv6 = 0x8 | 0x1;
+
+void complete(Qp& qp, const RxPacket& raw, const Packet& packet, std::size_t bytes) noexcept {
   ibv_wc completion{};
   completion.wr_id = qp.current.wqe.id;
   completion.status = IBV_WC_SUCCESS;
@@ -30,6 +35,7 @@ void complete(Qp& qp, const Packet& packet, std::size_t bytes) noexcept {
   completion.byte_len = static_cast<std::uint32_t>(bytes);
   completion.src_qp = packet.deth.source_qpn;
   completion.wc_flags = IBV_WC_GRH;
+  completion.sl = raw.source.is_ipv4() ? kFrameOverIpv4 : kFrameOverIpv6;
   if (packet.info->immediate) {
     completion.imm_data = packet.immediate;
     completion.wc_flags |= IBV_WC_WITH_IMM;
@@ -49,7 +55,7 @@ void deliver(Qp& qp, const PortSlot& slot, const RxPacket& raw, const Packet& pa
     responder::fail_receive(qp, IBV_WC_LOC_PROT_ERR);
     return qp.enter_error();
   }
-  complete(qp, packet, bytes);
+  complete(qp, raw, packet, bytes);
 }
 
 }  // namespace

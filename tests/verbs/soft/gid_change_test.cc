@@ -33,11 +33,16 @@ std::string gid_text(ibv_context* context, int index) {
   return gid.is_null() ? "" : to_string(gid);
 }
 
-// The index of a GID, which is the system's choice where several come at once. 0 where there is none.
+// The index of a GID, which is the system's choice where several come at once; 0 if it does not come. The kernel tells
+// of an IPv6 address a moment after it has it.
 std::uint8_t index_of(ibv_context* context, const std::string& gid) {
-  for (std::uint8_t index = 1; index < kGidTableLength; ++index) {
-    if (gid_text(context, index) == gid) return index;
-  }
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+  do {
+    for (std::uint8_t index = 1; index < kGidTableLength; ++index) {
+      if (gid_text(context, index) == gid) return index;
+    }
+    ::usleep(1000);
+  } while (std::chrono::steady_clock::now() < end);
   return 0;
 }
 

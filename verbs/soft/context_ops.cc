@@ -3,6 +3,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "fairlead/log.h"
 #include "verbs/soft/api.h"
 #include "verbs/soft/device.h"
 
@@ -15,6 +16,15 @@ int query_port(ibv_context* context, std::uint8_t port, ibv_port_attr* attr, std
   const int error = api::query_port(context, port, &all);
   if (error == 0) std::memcpy(attr, &all, std::min(size, sizeof(all)));
   return error;
+}
+
+// Programs print a bare number for this one, so the reason is said aloud.
+ibv_xrcd* open_xrcd(ibv_context*, ibv_xrcd_init_attr*) {
+  log(LogLevel::kWarning,
+      "softroce: ibv_open_xrcd: the extended reliable connected transport (XRC) is not supported; use RC queue pairs "
+      "with a shared receive queue");
+  errno = EOPNOTSUPP;
+  return nullptr;
 }
 
 }  // namespace
@@ -36,6 +46,7 @@ void set_context_ops(verbs_context& device, Profile profile) noexcept {
   device.query_device_ex = &api::query_device_ex;
   device.create_srq_ex = &api::create_srq_ex;
   device.get_srq_num = &api::get_srq_num;
+  device.open_xrcd = &open_xrcd;
   if (profile == Profile::kPvrdma) return;
   device.create_qp_ex = &api::create_qp_ex;
   device.create_cq_ex = &api::create_cq_ex;

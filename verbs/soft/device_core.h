@@ -18,6 +18,7 @@
 #include "verbs/soft/congestion/control.h"
 #include "verbs/soft/domain.h"
 #include "verbs/soft/events.h"
+#include "verbs/soft/fork_guard.h"
 #include "verbs/soft/gid_table.h"
 #include "verbs/soft/port/port_spec.h"
 #include "verbs/soft/soft.h"
@@ -65,6 +66,7 @@ class DeviceCore {
   CongestionMode congestion_ = CongestionMode::kOff;
   std::uint64_t guid_;
   Domain domain_;
+  ForkGuard fork_guard_{domain_};
   GidTable gids_;
   PortSlot* own_port_;
   std::mutex listeners_mutex_;

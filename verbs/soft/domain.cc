@@ -336,9 +336,9 @@ void Domain::transmit() noexcept {
     if (qp == nullptr) break;
     bool more = false;
     if (qp->type() == IBV_QPT_RC) {
-      // Requests first: an acknowledgement that was held for one leaves behind it, in the same datagram.
-      more = requester::run(*qp, kPacketsPerTurn);
-      more = responder::run(*qp, kPacketsPerTurn) || more;
+      more = responder::run(*qp, kPacketsPerTurn);
+      more = requester::run(*qp, kPacketsPerTurn) || more;
+      more = more || (qp->receive.ack_due && !qp->held.linked());  // the requester let it go
     } else {
       more = unreliable::run(*qp, kPacketsPerTurn);
     }

@@ -35,7 +35,13 @@ bool start(Qp& qp, SendWqe& wqe) noexcept {
   ReceiveState& r = qp.receive;
   if (r.unanswered && r.turns_answered < kMostTurns) ++r.turns_answered;
   r.unanswered = false;
-  qp.held.unlink();  // the acknowledgement leaves with it
+  // A held acknowledgement leaves with it. Before what the peer's program will receive: its own SEND must complete
+  // first. Behind a plain WRITE, which completes nothing there, for it is shorter and so shares the WRITE's datagram.
+  if (wqe.is_send() || wqe.has_immediate()) {
+    qp.domain.answer_held(qp);
+  } else {
+    qp.held.unlink();
+  }
   return true;
 }
 

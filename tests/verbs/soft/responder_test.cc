@@ -50,11 +50,12 @@ TEST(ResponderWrite, HoldsTheAcknowledgementForTheAnswer) {
   }
   ask(4);
   EXPECT_TRUE(peer.receive().empty());
+  // The peer's message completes before it receives the answer.
   const auto both = answer();
   ASSERT_EQ(both.size(), 2U);
-  EXPECT_EQ(both[0].opcode, Opcode::kSendOnly);
-  EXPECT_EQ(both[1].opcode, Opcode::kAcknowledge);
-  EXPECT_EQ(both[1].psn, peer.psn + 4);
+  EXPECT_EQ(both[0].opcode, Opcode::kAcknowledge);
+  EXPECT_EQ(both[0].psn, peer.psn + 4);
+  EXPECT_EQ(both[1].opcode, Opcode::kSendOnly);
 
   // It does not answer any more: the acknowledgement leaves all the same, and the next one at once.
   ask(5);

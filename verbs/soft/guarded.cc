@@ -1,6 +1,7 @@
 #include "verbs/soft/guarded.h"
 
 #include <signal.h>
+#include <ucontext.h>
 
 #include <cstring>
 #include <mutex>
@@ -55,6 +56,8 @@ void on_fault(int signal, siginfo_t* info, void* context) noexcept {
   detail::FaultScope* scope = detail::fault_scope;
   if (scope != nullptr && is_ours(*scope, *info)) {
     detail::fault_scope = nullptr;
+    // What the handler's start blocked: nothing by itself, everything where a sanitizer stands between.
+    ::pthread_sigmask(SIG_SETMASK, &static_cast<const ucontext_t*>(context)->uc_sigmask, nullptr);
     ::siglongjmp(scope->back, 1);
   }
   forward(handled[signal == SIGSEGV ? 0 : 1], *info, context);
@@ -83,7 +86,7 @@ void install_fault_handlers() noexcept {
       ::sigaction(each.signal, nullptr, &each.before);  // known before the first signal can come
       struct sigaction ours{};
       ours.sa_sigaction = &on_fault;
-      // NODEFER: siglongjmp leaves the handler without unblocking. ONSTACK: for the handlers behind, that may want it.
+      // NODEFER: what forward() blocks is as the handler behind wants it. ONSTACK: it may want that too.
       ours.sa_flags = SA_SIGINFO | SA_NODEFER | SA_ONSTACK | (each.before.sa_flags & SA_RESTART);
       ::sigemptyset(&ours.sa_mask);
       ::sigaction(each.signal, &ours, nullptr);
@@ -96,9 +99,8 @@ void install_fault_handlers() noexcept {
 bool readable(const std::byte* start, std::size_t length) noexcept {
   if (length == 0) return true;
   return attempt(start, length, [start, length] {
-    const volatile std::byte* bytes = start;
-    for (std::size_t at = 0; at < length; at += kLeastPage) static_cast<void>(bytes[at]);
-    static_cast<void>(bytes[length - 1]);
+    for (std::size_t at = 0; at < length; at += kLeastPage) touch(start + at);
+    touch(start + length - 1);
   });
 }
 

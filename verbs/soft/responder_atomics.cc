@@ -51,8 +51,10 @@ Verdict execute_atomic(Qp& qp, const Packet& packet) noexcept {
   // A region may give aligned numbers to memory that is not.
   if (reinterpret_cast<std::uintptr_t>(at) % kWordBytes != 0) return Verdict::kOperation;
   AtomicResult result{packet.bth.psn, 0};
-  const bool done =
-      attempt(at, kWordBytes, [&] { result.original = execute_on(*reinterpret_cast<std::uint64_t*>(at), packet); });
+  const bool done = attempt(at, kWordBytes, [&] {
+    touch(at);
+    result.original = execute_on(*reinterpret_cast<std::uint64_t*>(at), packet);
+  });
   if (!done) return Verdict::kOperation;
   remember(r, result);
   owe_result(qp, result);

@@ -42,6 +42,7 @@ bool for_each_piece(const MrTable& regions, const ibv_pd* pd, std::span<const ib
 [[nodiscard]] inline bool place(std::byte* to, const std::byte* from, std::size_t length) noexcept {
   if (length == 0) return true;
   return attempt(to, length, [=] {
+    touch(to + length - 1);
     std::memcpy(to, from, length - 1);
     std::atomic_ref(to[length - 1]).store(from[length - 1], std::memory_order_release);
   });

@@ -33,6 +33,7 @@ struct EndpointOptions {
   int sq_sig_all = 0;
   std::uint32_t max_wr = 256;
   std::uint32_t max_inline = 0;
+  ibv_qp_type type = IBV_QPT_RC;
   std::uint64_t send_ops = 0;  // ibv_qp_create_send_ops_flags: then the queue pair is an extended one
 };
 
@@ -49,6 +50,8 @@ struct ConnectOptions {
 
 class Endpoint {
  public:
+  static constexpr std::uint32_t kQkey = 0x11223344;  // of queue pairs for datagrams
+
   explicit Endpoint(Device* opened, const EndpointOptions& options = {}) : Endpoint(&opened->context, options) {}
   explicit Endpoint(ibv_context* opened, const EndpointOptions& options = {})
       : context(opened), buffer(options.buffer_bytes) {
@@ -94,7 +97,7 @@ class Endpoint {
     ibv_qp_init_attr_ex init{};
     init.send_cq = init.recv_cq = cq;
     init.cap = {options.max_wr, options.max_wr, 4, 4, options.max_inline};
-    init.qp_type = IBV_QPT_RC;
+    init.qp_type = options.type;
     init.sq_sig_all = options.sq_sig_all;
     init.comp_mask = IBV_QP_INIT_ATTR_PD | (options.send_ops != 0 ? IBV_QP_INIT_ATTR_SEND_OPS_FLAGS : 0);
     init.pd = pd;
@@ -112,8 +115,10 @@ class Endpoint {
     ibv_qp_attr attr{};
     attr.qp_state = IBV_QPS_INIT;
     attr.port_num = 1;
+    attr.qkey = kQkey;
     attr.qp_access_flags = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
-    return api().modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
+    const int last = qp->qp_type == IBV_QPT_UD ? IBV_QP_QKEY : IBV_QP_ACCESS_FLAGS;
+    return api().modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | last);
   }
   int to_rtr(std::uint32_t peer_qpn, const ibv_gid& peer_gid, const ConnectOptions& options) {
     ibv_qp_attr attr{};
@@ -128,9 +133,10 @@ class Endpoint {
     attr.ah_attr.grh.dgid = peer_gid;
     attr.ah_attr.grh.sgid_index = options.gid_index;
     attr.ah_attr.grh.hop_limit = 64;
-    return api().modify_qp(qp, &attr,
-                           IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
-                               IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
+    int mask = IBV_QP_STATE;
+    if (qp->qp_type != IBV_QPT_UD) mask |= IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN;
+    if (qp->qp_type == IBV_QPT_RC) mask |= IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
+    return api().modify_qp(qp, &attr, mask);
   }
   int to_rts(const ConnectOptions& options) {
     ibv_qp_attr attr{};
@@ -140,9 +146,11 @@ class Endpoint {
     attr.rnr_retry = options.rnr_retry;
     attr.sq_psn = options.psn;
     attr.max_rd_atomic = options.max_reads;
-    return api().modify_qp(
-        qp, &attr,
-        IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC);
+    int mask = IBV_QP_STATE | IBV_QP_SQ_PSN;
+    if (qp->qp_type == IBV_QPT_RC) {
+      mask |= IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC;
+    }
+    return api().modify_qp(qp, &attr, mask);
   }
   int to_state(ibv_qp_state state) {
     ibv_qp_attr attr{};

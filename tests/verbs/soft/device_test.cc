@@ -18,7 +18,8 @@ class DeviceOf : public testing::TestWithParam<Profile> {
 
   ManualClock clock;
   ibv_device entry{};
-  Endpoint end{new Device(entry, GetParam(), clock, LoopbackPort::make_pair().first)};
+  Endpoint end{new Device(entry, GetParam(), clock, LoopbackPort::make_pair().first),
+               {.access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ}};
 };
 
 TEST_P(DeviceOf, TellsWhatItHas) {

@@ -73,7 +73,7 @@ TEST_F(LiveDevices, AnOpenDeviceIsListedWithWhatItCounts) {
     ASSERT_EQ(devices.size(), 2U);
     std::uint64_t sent = 0;
     for (const LiveDevice& device : devices) {
-    EXPECT_TRUE(device.name.starts_with("test")) << device.name;
+      EXPECT_TRUE(device.name.starts_with("test")) << device.name;
       EXPECT_EQ(device.process, own());
       EXPECT_EQ(device.program, std::string(::program_invocation_short_name).substr(0, 15));
       EXPECT_TRUE(device.address.starts_with("127.0.0.")) << device.address;

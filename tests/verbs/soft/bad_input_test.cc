@@ -48,9 +48,10 @@ TEST(BadBytes, ToThePortAreDroppedAndTheDeviceGoesOn) {
   to.sin_port = htons(kRoceUdpPort);
   to.sin_addr.s_addr = htonl(Gid::from_verbs(b.gid()).ipv4());
   std::mt19937 random(5);
-  std::vector<std::uint8_t> bytes(9000);
+  constexpr std::size_t kLongest = 9000;
+  std::vector<std::uint8_t> bytes(kLongest + 64);
   for (int i = 0; i < 5000; ++i) {
-    std::size_t length = random() % (i % 10 == 0 ? bytes.size() : 100);
+    std::size_t length = random() % (i % 10 == 0 ? kLongest : 100);
     for (std::size_t k = 0; k < length; ++k) bytes[k] = static_cast<std::uint8_t>(random());
     if (i % 2 == 0) {  // as long as a packet and addressed to the queue pair
       length = 64 + length / 4 * 4;

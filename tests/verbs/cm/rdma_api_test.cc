@@ -15,6 +15,11 @@
 
 #include "verbs/soft/api.h"
 
+// The manager keeps its devices, and so the threads that watch them, until the process ends.
+extern "C" const char* __tsan_default_options() {
+  return "report_thread_leaks=0";
+}  // NOLINT(bugprone-reserved-identifier)
+
 namespace fairlead::cm {
 namespace {
 

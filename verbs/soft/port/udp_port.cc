@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <utility>
 
 #include "verbs/soft/port/interfaces.h"
 #include "verbs/soft/wire/icrc.h"
@@ -46,12 +47,19 @@ struct UdpPort::Receiver {
   std::uint16_t segment_number = 0;
   std::uint8_t traffic_class = 0;
 
-  bool receive(int fd) noexcept {
-    for (std::size_t i = 0; i < kRxMessages; ++i) {
+  Receiver() noexcept { prepare(kRxMessages); }
+
+  // The system changes only the headers of messages that it delivers.
+  void prepare(std::size_t used) noexcept {
+    for (std::size_t i = 0; i < used; ++i) {
       iovs[i] = {buffers.get() + i * kRxBufferBytes, kRxBufferBytes};
       sources[i] = {};
       messages[i].msg_hdr = {sources[i].get(), sources[i].size(), &iovs[i], 1, control[i].data(), control[i].size(), 0};
     }
+  }
+
+  bool receive(int fd) noexcept {
+    prepare(std::exchange(count, 0));
     const int got = ::recvmmsg(fd, messages.data(), kRxMessages, MSG_DONTWAIT, nullptr);
     count = got > 0 ? static_cast<std::size_t>(got) : 0;
     index = 0;

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "verbs/soft/domain.h"
+#include "verbs/soft/port/private_fd.h"
 
 namespace fairlead::soft {
 namespace {
@@ -33,6 +34,7 @@ void after_fork() {
 }  // namespace
 
 ForkGuard::ForkGuard(Domain& domain) : domain_(domain) {
+  PrivateFd::watch_forks();
   static const int kHandlers = ::pthread_atfork(&before_fork, &after_fork, &after_fork);
   static_cast<void>(kHandlers);
   const std::lock_guard lock(list().mutex);

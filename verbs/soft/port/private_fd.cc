@@ -39,9 +39,13 @@ void in_child() {
 
 }  // namespace
 
-PrivateFd::PrivateFd(UniqueFd fd) : fd_(std::move(fd)) {
+void PrivateFd::watch_forks() {
   static const int kHandlers = ::pthread_atfork(&before_fork, &in_parent, &in_child);
   static_cast<void>(kHandlers);
+}
+
+PrivateFd::PrivateFd(UniqueFd fd) : fd_(std::move(fd)) {
+  watch_forks();
   if (!fd_) return;
   const std::lock_guard lock(registry().mutex);
   registry().fds.insert(fd_.get());

@@ -19,6 +19,10 @@ class PrivateFd {
   [[nodiscard]] int get() const noexcept { return fd_.get(); }
   void reset() noexcept;
 
+  /// Has fork() treat these descriptors as said above. Handlers that take locks under which descriptors are made must
+  /// be registered after this, for fork() calls the last one first.
+  static void watch_forks();
+
  private:
   UniqueFd fd_;
 };

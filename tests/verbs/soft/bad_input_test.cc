@@ -150,6 +150,9 @@ TEST(BadMtu, EndsThatDisagreeFailTheRequestAndWriteNothing) {
 }
 
 TEST(BadLimits, WithoutDescriptorsThereIsNoCompletionChannelButTheRestWorks) {
+#ifdef __SANITIZE_ADDRESS__
+  GTEST_SKIP() << "UndefinedBehaviorSanitizer makes a pipe to look at a thrown object";
+#endif
   in_a_child([] {
     Endpoint a(open_udp());
     Endpoint b(open_udp());

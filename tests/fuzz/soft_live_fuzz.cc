@@ -14,6 +14,7 @@
 #include "verbs/soft/api.h"
 #include "verbs/soft/device.h"
 #include "verbs/soft/port/loopback_port.h"
+#include "verbs/soft/port/port_decorator.h"
 #include "verbs/soft/wire/icrc.h"
 #include "verbs/verbs_api.h"
 
@@ -41,17 +42,10 @@ class Tape {
   std::size_t left_;
 };
 
-class AlteringPort final : public PacketPort {
+class AlteringPort final : public PortDecorator {
  public:
-  AlteringPort(std::unique_ptr<PacketPort> inner, Tape& tape) : inner_(std::move(inner)), tape_(tape) {}
+  AlteringPort(std::unique_ptr<PacketPort> inner, Tape& tape) : PortDecorator(std::move(inner)), tape_(tape) {}
 
-  [[nodiscard]] const Gid& address() const noexcept override { return inner_->address(); }
-  [[nodiscard]] std::uint32_t max_mtu() const noexcept override { return inner_->max_mtu(); }
-  [[nodiscard]] std::size_t receive_window() const noexcept override { return inner_->receive_window(); }
-  [[nodiscard]] Route make_route(const Gid& destination, std::uint32_t flow, std::uint8_t traffic_class,
-                                 std::uint8_t hop_limit) override {
-    return inner_->make_route(destination, flow, traffic_class, hop_limit);
-  }
   void tx_burst(TxBatch& batch) noexcept override { inner_->tx_burst(batch); }
   [[nodiscard]] int wait_fd() const noexcept override { return -1; }
 
@@ -126,7 +120,6 @@ class AlteringPort final : public PacketPort {
     queue_.push_back(std::move(held));
   }
 
-  std::unique_ptr<PacketPort> inner_;
   Tape& tape_;
   std::deque<std::unique_ptr<Held>> queue_;
   std::unique_ptr<Held> late_;

@@ -13,7 +13,7 @@ constexpr std::size_t kBurst = 32;
 }  // namespace
 
 FaultPort::FaultPort(std::unique_ptr<PacketPort> inner, const FaultConfig& config)
-    : inner_(std::move(inner)), config_(config), random_(config.seed) {}
+    : PortDecorator(std::move(inner)), config_(config), random_(config.seed) {}
 
 bool FaultPort::chance(double probability) noexcept {
   if (probability <= 0) return false;

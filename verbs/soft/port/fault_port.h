@@ -10,7 +10,7 @@
 #include <random>
 #include <vector>
 
-#include "verbs/soft/port/packet_port.h"
+#include "verbs/soft/port/port_decorator.h"
 
 namespace fairlead::soft {
 
@@ -29,21 +29,12 @@ struct FaultConfig {
   }
 };
 
-class FaultPort final : public PacketPort {
+class FaultPort final : public PortDecorator {
  public:
   FaultPort(std::unique_ptr<PacketPort> inner, const FaultConfig& config);
 
-  [[nodiscard]] const Gid& address() const noexcept override { return inner_->address(); }
-  [[nodiscard]] std::uint32_t max_mtu() const noexcept override { return inner_->max_mtu(); }
-  [[nodiscard]] std::size_t receive_window() const noexcept override { return inner_->receive_window(); }
-  [[nodiscard]] Route make_route(const Gid& destination, std::uint32_t flow, std::uint8_t traffic_class,
-                                 std::uint8_t hop_limit) override {
-    return inner_->make_route(destination, flow, traffic_class, hop_limit);
-  }
   std::size_t rx_burst(std::span<RxPacket> packets, Nanos now) noexcept override;
   void tx_burst(TxBatch& batch) noexcept override;
-  [[nodiscard]] std::uint64_t refused() const noexcept override { return inner_->refused(); }
-  [[nodiscard]] int wait_fd() const noexcept override { return inner_->wait_fd(); }
   [[nodiscard]] Nanos next_event() const noexcept override;
 
  private:
@@ -61,7 +52,6 @@ class FaultPort final : public PacketPort {
   void hold(const RxPacket& packet, Nanos due);
   void release_overtaken(Nanos due);
 
-  std::unique_ptr<PacketPort> inner_;
   FaultConfig config_;
   std::mt19937_64 random_;
   std::uint64_t seen_ = 0;

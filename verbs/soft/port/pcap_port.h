@@ -9,30 +9,19 @@
 
 #include <memory>
 
-#include "verbs/soft/port/packet_port.h"
 #include "verbs/soft/port/pcap_file.h"
+#include "verbs/soft/port/port_decorator.h"
 
 namespace fairlead::soft {
 
-class PcapPort final : public PacketPort {
+class PcapPort final : public PortDecorator {
  public:
-  PcapPort(std::unique_ptr<PacketPort> inner, PcapFile& file) : inner_(std::move(inner)), file_(file) {}
+  PcapPort(std::unique_ptr<PacketPort> inner, PcapFile& file) : PortDecorator(std::move(inner)), file_(file) {}
 
-  [[nodiscard]] const Gid& address() const noexcept override { return inner_->address(); }
-  [[nodiscard]] std::uint32_t max_mtu() const noexcept override { return inner_->max_mtu(); }
-  [[nodiscard]] std::size_t receive_window() const noexcept override { return inner_->receive_window(); }
-  [[nodiscard]] Route make_route(const Gid& destination, std::uint32_t flow, std::uint8_t traffic_class,
-                                 std::uint8_t hop_limit) override {
-    return inner_->make_route(destination, flow, traffic_class, hop_limit);
-  }
   std::size_t rx_burst(std::span<RxPacket> packets, Nanos now) noexcept override;
   void tx_burst(TxBatch& batch) noexcept override;
-  [[nodiscard]] std::uint64_t refused() const noexcept override { return inner_->refused(); }
-  [[nodiscard]] int wait_fd() const noexcept override { return inner_->wait_fd(); }
-  [[nodiscard]] Nanos next_event() const noexcept override { return inner_->next_event(); }
 
  private:
-  std::unique_ptr<PacketPort> inner_;
   PcapFile& file_;
   PcapRecords records_;
 };

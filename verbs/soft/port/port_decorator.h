@@ -1,0 +1,30 @@
+// What decorators of a port share: everything but packets is the inner port's. Each overrides what it alters.
+#pragma once
+
+#include <memory>
+#include <utility>
+
+#include "verbs/soft/port/packet_port.h"
+
+namespace fairlead::soft {
+
+class PortDecorator : public PacketPort {
+ public:
+  [[nodiscard]] const Gid& address() const noexcept override { return inner_->address(); }
+  [[nodiscard]] std::uint32_t max_mtu() const noexcept override { return inner_->max_mtu(); }
+  [[nodiscard]] std::size_t receive_window() const noexcept override { return inner_->receive_window(); }
+  [[nodiscard]] Route make_route(const Gid& destination, std::uint32_t flow, std::uint8_t traffic_class,
+                                 std::uint8_t hop_limit) override {
+    return inner_->make_route(destination, flow, traffic_class, hop_limit);
+  }
+  [[nodiscard]] std::uint64_t refused() const noexcept override { return inner_->refused(); }
+  [[nodiscard]] int wait_fd() const noexcept override { return inner_->wait_fd(); }
+  [[nodiscard]] Nanos next_event() const noexcept override { return inner_->next_event(); }
+
+ protected:
+  explicit PortDecorator(std::unique_ptr<PacketPort> inner) noexcept : inner_(std::move(inner)) {}
+
+  std::unique_ptr<PacketPort> inner_;
+};
+
+}  // namespace fairlead::soft

@@ -84,7 +84,8 @@ const char* event_str(rdma_cm_event_type event) {
       "RDMA_CM_EVENT_MULTICAST_JOIN", "RDMA_CM_EVENT_MULTICAST_ERROR", "RDMA_CM_EVENT_ADDR_CHANGE",
       "RDMA_CM_EVENT_TIMEWAIT_EXIT"};
   static_assert(kNames.size() == RDMA_CM_EVENT_TIMEWAIT_EXIT + 1);
-  return event < kNames.size() ? kNames[event] : "UNKNOWN EVENT";
+  const auto index = static_cast<std::size_t>(event);  // a caller in C may pass any number
+  return index < kNames.size() ? kNames[index] : "UNKNOWN EVENT";
 }
 
 int migrate_id(rdma_cm_id* base, rdma_event_channel* channel) {

@@ -3,7 +3,10 @@
 
 #include <algorithm>
 #include <atomic>
+#include <initializer_list>
 #include <random>
+#include <set>
+#include <string_view>
 #include <thread>
 
 #include "tests/conformance/transport_fixture.h"
@@ -71,6 +74,59 @@ class TransportFenceTest : public TransportTest {
       }
       return is_down(a) && a.path->drained();
     });
+  }
+
+  using Codes = std::set<std::string_view>;
+  static Codes refused() { return {to_string(Code::kProtectionError)}; }
+
+  // Requests of these kinds stream to and from a region until another thread deregisters it; from then on that thread
+  // owns the bytes. Returns the codes of the culprits.
+  Codes deregister_under(std::initializer_list<OpKind> kinds) {
+    constexpr std::size_t kLarge = std::size_t{4} << 20;
+    Buffer from(*a.transport, kLarge), into(*a.transport, kLarge), target(*b.transport, kLarge);
+    from.fill(1);
+    std::atomic<bool> stop{false}, gone{false};
+    std::atomic<int> completed{0};
+    std::jthread driver([&] {
+      while (!stop) {
+        if (!b.poll()) std::this_thread::yield();
+      }
+    });
+    std::jthread owner([&] {
+      while (completed < 3 && !stop) std::this_thread::yield();
+      target.deregister();
+      std::fill(target.bytes().begin(), target.bytes().end(), std::byte{0xd7});
+      gone = true;
+    });
+    const auto deadline = std::chrono::steady_clock::now() + kPatience;
+    Codes culprits;
+    a.completion_hook = [&](std::uint64_t, Code code) {
+      if (code != Code::kOk && code != Code::kAborted) culprits.insert(to_string(code));
+      ++completed;
+    };
+    std::uint64_t id = 0;
+    while (culprits.empty() && !is_down(a) && std::chrono::steady_clock::now() < deadline) {
+      for (OpKind kind : kinds) {
+        const LocalSegment segment = (kind == OpKind::kWrite ? from : into).segment(0, kLarge);
+        const WorkRequest work{.id = id,
+                               .kind = kind,
+                               .local = {&segment, 1},
+                               .remote_address = target.registration().remote_address,
+                               .remote_key = target.registration().remote};
+        if (id < a.completed() + 4 && a.path->post({&work, 1}) == 1) ++id;
+      }
+      a.poll();
+    }
+    while (a.completed() < id && std::chrono::steady_clock::now() < deadline) a.poll();
+    owner.join();
+    stop = true;
+    driver.join();
+    a.completion_hook = nullptr;
+    EXPECT_TRUE(gone);
+    EXPECT_EQ(a.completed(), id);
+    EXPECT_TRUE(
+        std::all_of(target.bytes().begin(), target.bytes().end(), [](std::byte b) { return b == std::byte{0xd7}; }));
+    return culprits;
   }
 
   static constexpr std::uint64_t kPing = 1'000'000;
@@ -162,55 +218,19 @@ TEST_P(TransportFenceTest, AfterDeregistration) {
   EXPECT_TRUE(untouched(target.bytes()));
 }
 
-// Another thread deregisters while writes and reads stream through; from then on it owns the bytes.
+TEST_P(TransportFenceTest, DeregisteredUnderWrites) {
+  connect();
+  EXPECT_EQ(deregister_under({OpKind::kWrite}), refused());
+}
+
+// Linux rxe refuses a READ whose region goes away between two responses by a NAK with the PSN of the request instead of
+// the next response. Its own requester has passed that PSN, drops the NAK as an old one and gives up after its retries:
+// the READ is unavailable, or, if a repeated READ met the end of the region, what came behind it.
 TEST_P(TransportFenceTest, DeregisteredUnderTraffic) {
   connect();
-  constexpr std::size_t kLarge = std::size_t{4} << 20;
-  Buffer from(*a.transport, kLarge), into(*a.transport, kLarge), target(*b.transport, kLarge);
-  from.fill(1);
-  std::atomic<bool> stop{false}, gone{false};
-  std::atomic<int> completed{0};
-  std::jthread driver([&] {
-    while (!stop) {
-      if (!b.poll()) std::this_thread::yield();
-    }
-  });
-  std::jthread owner([&] {
-    while (completed < 3 && !stop) std::this_thread::yield();
-    target.deregister();
-    std::fill(target.bytes().begin(), target.bytes().end(), std::byte{0xd7});
-    gone = true;
-  });
-  const auto deadline = std::chrono::steady_clock::now() + kPatience;
-  std::uint64_t id = 0;
-  bool refused = false;
-  Code last = Code::kOk;
-  a.completion_hook = [&](std::uint64_t, Code code) {
-    refused |= code == Code::kProtectionError;
-    last = code;
-    ++completed;
-  };
-  while (!refused && !is_down(a) && std::chrono::steady_clock::now() < deadline) {
-    for (OpKind kind : {OpKind::kWrite, OpKind::kRead}) {
-      const LocalSegment segment = (kind == OpKind::kWrite ? from : into).segment(0, kLarge);
-      const WorkRequest work{.id = id,
-                             .kind = kind,
-                             .local = {&segment, 1},
-                             .remote_address = target.registration().remote_address,
-                             .remote_key = target.registration().remote};
-      if (id < a.completed() + 4 && a.path->post({&work, 1}) == 1) ++id;
-    }
-    a.poll();
-  }
-  while (a.completed() < id && std::chrono::steady_clock::now() < deadline) a.poll();
-  owner.join();
-  stop = true;
-  driver.join();
-  EXPECT_TRUE(gone);
-  EXPECT_TRUE(refused) << "the last completion: " << to_string(last);
-  EXPECT_EQ(a.completed(), id);
-  EXPECT_TRUE(
-      std::all_of(target.bytes().begin(), target.bytes().end(), [](std::byte b) { return b == std::byte{0xd7}; }));
+  const Codes codes = deregister_under({OpKind::kWrite, OpKind::kRead});
+  if (GetParam().linux_rxe && codes == Codes{to_string(Code::kUnavailable)}) return;
+  EXPECT_EQ(codes, refused());
 }
 
 // The target closes in the middle of a stream of writes: what it puts into its memory afterwards stays.

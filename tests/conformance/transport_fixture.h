@@ -32,6 +32,7 @@ struct TransportCase {
   std::string name;
   std::function<Result<std::unique_ptr<Transport>>()> open;
   std::string host = "127.0.0.1";
+  bool linux_rxe = false;  // whose answer to one kind of refusal is lost
 };
 /// The kinds that this build has.
 std::vector<TransportCase> transport_cases();

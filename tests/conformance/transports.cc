@@ -1,5 +1,6 @@
 // The one place that names the transports under test.
 #include <cstdlib>
+#include <filesystem>
 
 #include "fairlead/config.h"
 #include "tcp_fallback/factory.h"
@@ -9,16 +10,31 @@
 #endif
 
 namespace fairlead::conformance {
+namespace {
+
+#ifdef FAIRLEAD_WITH_VERBS
+// Its name is anybody's choice; the attribute names the network interface below, and no other driver has it.
+bool is_linux_rxe(const std::string& device) {
+  return std::filesystem::exists("/sys/class/infiniband/" + device + "/parent");
+}
+
+TransportCase device_of_this_machine(const std::string& device) {
+  VerbsConfig config;
+  config.retry_count = 6;  // of 7 Linux rxe never gives up: only RNR retries should be endless then
+  return {.name = device,
+          .open = [config, device] { return verbs::open_transport(device, config); },
+          .linux_rxe = is_linux_rxe(device)};
+}
+#endif
+
+}  // namespace
 
 std::vector<TransportCase> transport_cases() {
   std::vector<TransportCase> cases;
 #ifdef FAIRLEAD_WITH_VERBS
   // A device of this machine instead, by its name in ibv_devices.
   if (const char* device = std::getenv("FAIRLEAD_CONFORMANCE_DEVICE")) {
-    VerbsConfig config;
-    config.retry_count = 6;  // of 7 Linux rxe never gives up: only RNR retries should be endless then
-    cases.push_back(
-        {.name = device, .open = [config, name = std::string(device)] { return verbs::open_transport(name, config); }});
+    cases.push_back(device_of_this_machine(device));
     return cases;
   }
 #endif

@@ -192,8 +192,8 @@ void EngineImpl::shut_down() {
   sessions_.clear();
   accepted_.clear();
   with_events_.clear();
-  ready_count_.store(0);
   for (TransferImpl* transfer : std::exchange(completed_, {})) drop_reference(*transfer);
+  queues_changed();
 }
 
 // ---- memory
@@ -324,7 +324,7 @@ void EngineImpl::session_ready(SessionImpl& session) {
   if (session.is_active()) return;
   sessions_.push_back(session.shared_from_this());
   accepted_.push_back(session.shared_from_this());
-  signal(+1);
+  queues_changed();
 }
 
 void EngineImpl::session_closed(SessionImpl& session, bool lost) {
@@ -335,23 +335,36 @@ void EngineImpl::session_closed(SessionImpl& session, bool lost) {
 }
 
 std::shared_ptr<SessionImpl> EngineImpl::accept() {
+  if (!any_accepted_.load(std::memory_order_acquire)) return nullptr;
   const std::lock_guard lock(mutex_);
   if (accepted_.empty()) return nullptr;
   std::shared_ptr<SessionImpl> session = std::move(accepted_.front());
   accepted_.pop_front();
-  signal(-1);
+  queues_changed();
   return session;
 }
 
 // ---- events
 // ----------------------------------------------------------------------------------------------------------
 
-/// Keeps event_fd_ readable while something waits. Under mutex_.
-void EngineImpl::signal(int change) {
-  const std::size_t before = signalled_;
-  signalled_ = static_cast<std::size_t>(static_cast<std::ptrdiff_t>(signalled_) + change);
-  if (before == 0 && signalled_ != 0) ::eventfd_write(event_fd_.get(), 1);
-  if (before != 0 && signalled_ == 0) {
+int EngineImpl::event_fd() noexcept {
+  const std::lock_guard lock(mutex_);
+  watched_ = true;
+  queues_changed();
+  return event_fd_.get();
+}
+
+/// After a change of accepted_, with_events_ or completed_. Under mutex_.
+void EngineImpl::queues_changed() noexcept {
+  any_accepted_.store(!accepted_.empty(), std::memory_order_release);
+  any_with_events_.store(!with_events_.empty(), std::memory_order_release);
+  any_completed_.store(!completed_.empty(), std::memory_order_release);
+  if (!watched_) return;
+  const bool waits = !accepted_.empty() || !with_events_.empty() || !completed_.empty();
+  if (waits == std::exchange(readable_, waits)) return;
+  if (waits) {
+    ::eventfd_write(event_fd_.get(), 1);
+  } else {
     eventfd_t value;
     ::eventfd_read(event_fd_.get(), &value);
   }
@@ -361,38 +374,38 @@ void EngineImpl::event_arrived(SessionImpl& session) {
   if (session.listed_for_events.exchange(true)) return;
   const std::lock_guard lock(mutex_);
   with_events_.push_back(session.shared_from_this());
-  ready_count_.store(with_events_.size(), std::memory_order_release);
-  signal(+1);
+  queues_changed();
 }
 
 std::shared_ptr<SessionImpl> EngineImpl::next_session_with_event() {
-  while (true) {
+  while (has_event()) {
     std::shared_ptr<SessionImpl> session;
     {
       const std::lock_guard lock(mutex_);
       if (with_events_.empty()) return nullptr;
       session = std::move(with_events_.front());
       with_events_.pop_front();
-      ready_count_.store(with_events_.size(), std::memory_order_release);
-      signal(-1);
+      queues_changed();
     }
     session->listed_for_events.exchange(false);
     if (session->has_event()) return session;  // the caller takes one and calls event_arrived() if there are more
   }
+  return nullptr;
 }
 
 void EngineImpl::transfer_completed(TransferImpl& transfer) {
   const std::lock_guard lock(mutex_);
   completed_.push_back(&transfer);
-  signal(+1);
+  queues_changed();
 }
 
 TransferImpl* EngineImpl::next_completed() {
+  if (!any_completed_.load(std::memory_order_acquire)) return nullptr;
   const std::lock_guard lock(mutex_);
   if (completed_.empty()) return nullptr;
   TransferImpl* transfer = completed_.front();
   completed_.pop_front();
-  signal(-1);
+  queues_changed();
   return transfer;
 }
 

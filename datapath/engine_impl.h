@@ -36,7 +36,8 @@ class EngineImpl final : public std::enable_shared_from_this<EngineImpl>, privat
   [[nodiscard]] Lane& lane() noexcept { return lane_; }
   [[nodiscard]] RegionTable& regions() noexcept { return *regions_; }
   [[nodiscard]] const std::string& listen_address() const noexcept { return listen_address_; }
-  [[nodiscard]] int event_fd() const noexcept { return event_fd_.get(); }
+  /// Kept readable from the first call on; an engine that nobody watches saves the system calls.
+  [[nodiscard]] int event_fd() noexcept;
   Result<Memory> allocate(std::size_t bytes);
   Result<Memory> register_memory(std::span<std::byte> bytes, Access access);
   Result<Memory> map_file(const std::string& path, Access access);
@@ -45,7 +46,7 @@ class EngineImpl final : public std::enable_shared_from_this<EngineImpl>, privat
   std::shared_ptr<SessionImpl> accept();
   /// A session that has an event, or null. Fair among sessions.
   std::shared_ptr<SessionImpl> next_session_with_event();
-  [[nodiscard]] bool has_event() const noexcept { return ready_count_.load(std::memory_order_acquire) != 0; }
+  [[nodiscard]] bool has_event() const noexcept { return any_with_events_.load(std::memory_order_acquire); }
   TransferImpl* next_completed();
   [[nodiscard]] std::vector<std::shared_ptr<SessionImpl>> sessions() const;
   [[nodiscard]] std::vector<DeviceInfo> devices() const;
@@ -82,7 +83,7 @@ class EngineImpl final : public std::enable_shared_from_this<EngineImpl>, privat
   void watch_listener();
   void accept_connections();
   void poll_control();
-  void signal(int change);
+  void queues_changed() noexcept;
 
   // Domain
   bool progress() noexcept override;
@@ -114,13 +115,15 @@ class EngineImpl final : public std::enable_shared_from_this<EngineImpl>, privat
   std::vector<std::shared_ptr<SessionImpl>> sessions_;
   std::deque<std::shared_ptr<SessionImpl>> accepted_, with_events_;
   std::deque<TransferImpl*> completed_;
-  std::size_t signalled_ = 0;  // items that event_fd_ stands for
+  bool watched_ = false;   // event_fd_ was given out
+  bool readable_ = false;  // event_fd_ is; never while nobody watches it
   PeerStats ended_;
   std::uint64_t peers_connected_ = 0, peers_lost_ = 0;
   std::vector<std::thread> resolvers_;
 
   UniqueFd event_fd_;
-  std::atomic<std::size_t> ready_count_{0};  // sessions in with_events_
+  // Whether the queues hold anything, so that polling empty ones takes no lock. Written under mutex_.
+  std::atomic<bool> any_accepted_{false}, any_with_events_{false}, any_completed_{false};
   std::atomic<std::uint64_t> handshakes_refused_{0};
   Lane lane_;
 };

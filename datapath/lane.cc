@@ -95,8 +95,8 @@ void Lane::call(const std::function<void()>& work) {
 }
 
 bool Lane::run_submissions() noexcept {
+  if (submitted_.load() == nullptr) return false;
   Submission* newest = submitted_.exchange(nullptr);
-  if (newest == nullptr) return false;
   Submission* oldest = nullptr;
   while (newest != nullptr) {
     Submission* next = newest->next_;

@@ -55,6 +55,7 @@ PeerStats SessionImpl::stats() const {
 }
 
 bool SessionImpl::take_event(Event& event) {
+  if (!has_event()) return false;
   {
     const std::lock_guard lock(mutex_);
     if (events_.empty()) return false;

@@ -371,6 +371,38 @@ TEST_P(EngineConformance, EventDescriptorIsReadableWhileSomethingWaits) {
   EXPECT_EQ(::poll(&fd, 1, 0), 0);
 }
 
+TEST_P(EngineConformance, EventDescriptorTellsOfWhatCameBeforeItWasAskedFor) {
+  peer.send({}, 1);
+  const auto deadline = std::chrono::steady_clock::now() + kPatience;
+  while (server_peer.stats().messages_received == 0 && std::chrono::steady_clock::now() < deadline) server->poll();
+  pollfd fd{.fd = server->event_fd(), .events = POLLIN, .revents = 0};
+  EXPECT_EQ(::poll(&fd, 1, 1'000), 1);
+  while (server->next_event().second.kind != Event::Kind::kNone) {
+  }
+  EXPECT_EQ(::poll(&fd, 1, 0), 0);
+}
+
+// The writer signals while the reader empties the queue: the descriptor never stays silent about what waits.
+TEST_P(EngineConformance, EventDescriptorMissesNoEventOfAnotherThread) {
+  constexpr std::uint64_t kMessages = 200;
+  std::thread sender([&] {
+    for (std::uint64_t i = 1; i <= kMessages; ++i) static_cast<void>(peer.send({}, i).wait(kPatience));
+  });
+  std::uint64_t received = 0;
+  while (received < kMessages) {
+    pollfd fd{.fd = server->event_fd(), .events = POLLIN, .revents = 0};
+    if (::poll(&fd, 1, 60'000) != 1) break;
+    for (Event event = server->next_event().second; event.kind != Event::Kind::kNone;
+         event = server->next_event().second) {
+      if (event.kind == Event::Kind::kMessage) {
+        EXPECT_EQ(event.value, ++received);
+      }
+    }
+  }
+  EXPECT_EQ(received, kMessages);
+  sender.join();
+}
+
 std::vector<Way> ways() {
   // A device of this machine instead, by its name in ibv_devices.
   if (const char* device = std::getenv("FAIRLEAD_CONFORMANCE_DEVICE")) {

@@ -471,17 +471,15 @@ void EngineImpl::poll_control() {
   }
 }
 
+// What a poll leaves to do (buffers, credits, timers) is done at the start of the next round, so that whoever waits for
+// what the poll brought goes on at once. Only work that waits for room on a path goes out in the same round.
 bool EngineImpl::progress() noexcept {
-  bool did = false;
-  for (OpenTransport& open : transports_) {
-    if (open.paths != 0) did |= open.transport->poll(*this);
-  }
   const Clock::time_point now = Clock::now();
   const bool tick = now - last_tick_ >= kTick;
   if (tick || ++rounds_ % kControlRounds == 0) poll_control();
   if (tick) last_tick_ = now;
   if (now >= accept_again_at_) watch_listener();
-  bool ended = false;
+  bool did = false, ended = false;
   for (std::size_t i = 0; i < live_.size(); ++i) {
     if (!tick && !live_[i]->wants_advance()) continue;
     did |= live_[i]->wants_advance();
@@ -489,7 +487,15 @@ bool EngineImpl::progress() noexcept {
     ended |= live_[i]->finished();
   }
   if (ended) std::erase_if(live_, [](const auto& session) { return session->finished(); });
-  return did;
+
+  bool arrived = false;
+  for (OpenTransport& open : transports_) {
+    if (open.paths != 0) arrived |= open.transport->poll(*this);
+  }
+  for (std::size_t i = 0; arrived && i < live_.size(); ++i) {
+    if (live_[i]->wants_advance() && live_[i]->has_backlog()) live_[i]->advance(now);
+  }
+  return did || arrived;
 }
 
 bool EngineImpl::arm() noexcept {

@@ -72,7 +72,7 @@ bool SessionImpl::take_event(Event& event) {
   return true;
 }
 
-void SessionImpl::push_event(Event event) {
+void SessionImpl::push_event(Event&& event) {
   {
     const std::lock_guard lock(mutex_);
     events_.push_back(std::move(event));

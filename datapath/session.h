@@ -102,6 +102,10 @@ class SessionImpl : public std::enable_shared_from_this<SessionImpl> {
   /// Timers and whatever the last poll left to do. Cheap when there is nothing.
   void advance(Clock::time_point now);
   [[nodiscard]] bool wants_advance() const noexcept { return dirty_; }
+  /// Work waits for room on the path, which the last poll may have made.
+  [[nodiscard]] bool has_backlog() const noexcept {
+    return !data_queue_.empty() || !message_queue_.empty() || owes_staged();
+  }
   /// Ends the session now; posted transfers complete with `status` once their path let go.
   void fail(Status status);
   /// The engine goes: posted transfers end as cancelled.
@@ -181,7 +185,7 @@ class SessionImpl : public std::enable_shared_from_this<SessionImpl> {
   void check_timers(Clock::time_point now);
   void check_deadlines(Clock::time_point now);
   void update_control_watch();
-  void push_event(Event event);
+  void push_event(Event&& event);
   void set_public_state(PeerState state) noexcept;
   [[nodiscard]] std::string who() const;
 
@@ -236,6 +240,9 @@ class SessionImpl : public std::enable_shared_from_this<SessionImpl> {
   void handle_staged_data(const PathMessage& message);
   void handle_staged_ack(const PathMessage& message);
   void pump_staged();
+  [[nodiscard]] bool owes_staged() const noexcept {
+    return staged_ack_sent_ != staged_handled_ || !staged_refused_.empty() || !staged_replies_.empty();
+  }
   void retire_staged();
   void reset_staged();
 

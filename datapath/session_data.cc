@@ -41,7 +41,7 @@ void SessionImpl::accept_transfer(TransferImpl& t) {
 
 void SessionImpl::pump() {
   if (slot_ == nullptr || !slot_->usable) return;
-  pump_staged();
+  if (owes_staged()) pump_staged();
   while (slot_ != nullptr && slot_->usable) {
     std::size_t count = 0;
     segments_used_ = 0;
@@ -50,7 +50,7 @@ void SessionImpl::pump() {
     if (count == 0) return;
     const std::size_t accepted = slot_->path->post({requests_, count});
     commit(count, accepted);
-    if (accepted < count) return;
+    if (accepted < count || (message_queue_.empty() && data_queue_.empty())) return;
   }
 }
 

@@ -151,6 +151,7 @@ std::string Connection::describe() const {
 }
 
 void Connection::want_attention() noexcept {
+  shared_.urgent |= !alive() || send_.waiting();
   if (in_attention_) return;
   in_attention_ = true;
   shared_.attention.push_back(this);  // capacity is reserved when a path is opened

@@ -38,6 +38,7 @@ struct ConnectionShared {
   std::uint8_t max_dest_rd_atomic = 0;  // READs we can answer at a time
   WorkChain chain;
   std::vector<Connection*> attention;  // connections that advance() has something to do for
+  bool urgent = false;                 // one of them holds up requests or has failed: in this poll, not in the next
 };
 
 class Connection {

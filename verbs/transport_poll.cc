@@ -43,6 +43,7 @@ bool VerbsTransport::poll_queue(CompletionQueues::Queue& queue, datapath::PathEv
 }
 
 bool VerbsTransport::attend(datapath::PathEvents& events) noexcept {
+  shared_.urgent = false;
   if (shared_.attention.empty()) return false;
   // What asks for attention from now on is attended to by the next poll.
   std::swap(attending_, shared_.attention);
@@ -58,7 +59,8 @@ bool VerbsTransport::attend(datapath::PathEvents& events) noexcept {
 
 bool VerbsTransport::poll(datapath::PathEvents& events) noexcept {
   polling_ = true;
-  bool happened = false;
+  // Buffers to be posted again and credits to be returned can wait for the poll after: what came is reported first.
+  bool happened = attend(events);
   if (!stash_.empty()) {
     happened = true;
     for (const ibv_wc& completion : stash_) dispatch(completion, events);
@@ -70,7 +72,7 @@ bool VerbsTransport::poll(datapath::PathEvents& events) noexcept {
     polls_since_async_ = 0;
     take_async_events();
   }
-  happened |= attend(events);
+  if (shared_.urgent) happened |= attend(events);
   polling_ = false;
   bury();
   return happened;

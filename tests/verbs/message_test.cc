@@ -105,6 +105,9 @@ TEST(Message, BuffersOfAPollAreRepostedWithOneDoorbell) {
   }
   const std::size_t before = pair.far.verbs->qp().receive_doorbells;
   pair.far.poll();
+  EXPECT_EQ(pair.far.log.messages.size(), 10U);
+  EXPECT_EQ(pair.far.verbs->qp().receive_doorbells, before) << "what came is reported first";
+  pair.far.poll();
   EXPECT_EQ(pair.far.verbs->qp().receive_doorbells, before + 1);
 }
 

@@ -236,6 +236,8 @@ TEST(Transport, SleepsAndWakes) {
   EXPECT_TRUE(readable(far.transport->wait_fd()));
   EXPECT_TRUE(far.poll());
   EXPECT_EQ(far.log.messages.size(), 1U);
+  EXPECT_FALSE(far.transport->arm()) << "the buffer is not posted again yet";
+  EXPECT_TRUE(far.poll());
   EXPECT_TRUE(far.transport->arm());
   EXPECT_FALSE(readable(far.transport->wait_fd())) << "the event was taken by arm()";
 }
@@ -252,6 +254,7 @@ TEST(Transport, ArmSeesWhatCameBefore) {
   EXPECT_FALSE(pair.far.transport->arm()) << "still not polled";
   EXPECT_TRUE(pair.far.poll());
   EXPECT_EQ(pair.far.log.messages.size(), 1U);
+  EXPECT_TRUE(pair.far.poll());  // posts the buffer again
   EXPECT_TRUE(pair.far.transport->arm());
 }
 

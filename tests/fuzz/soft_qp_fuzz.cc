@@ -123,10 +123,12 @@ class World {
     const std::uint8_t flags = input.byte();
     const auto offset = static_cast<std::int8_t>(input.byte());
     Bth bth;
-    static constexpr std::uint8_t kOthers[] = {0x24, 0x2a, 0x64, 0x81};  // of UC and UD, and a congestion notification
-    bth.opcode = opcode < 192 ? opcode % 24 : kOthers[opcode % std::size(kOthers)];
+    // Of UC and UD, a congestion notification, a receipt, and messages that carry an acknowledgement.
+    static constexpr std::uint8_t kOthers[] = {0x24, 0x2a, 0x64, 0x81, 0xc0, 0xc4, 0xc5, 0xca, 0xcb, 0xd7};
+    bth.opcode = opcode < 160 ? opcode % 24 : kOthers[opcode % std::size(kOthers)];
     bth.dest_qpn = qp_->qp_num;
     bth.ack_request = (flags & 2) != 0;
+    bth.kin = (flags & 16) != 0;
     bth.pad = flags >> 6;
     const bool response = opcode_info(bth.opcode).response();
     bth.psn = Psn((response ? kPsn : kPsn + requests_) + static_cast<std::uint32_t>(offset));
@@ -137,6 +139,11 @@ class World {
       const std::uint32_t bytes = std::uint32_t{input.byte()} << (input.byte() & 31);
       Reth{reinterpret_cast<std::uint64_t>(mr_->addr) + where, mr_->rkey, bytes}.encode(raw.data());
       length = Reth::kBytes;
+    }
+    if (opcode_info(bth.opcode).carried_ack) {
+      const auto back = static_cast<std::int8_t>(input.byte());
+      CarriedAck{Psn(kPsn + static_cast<std::uint32_t>(back)), {input.byte(), 0}}.encode(raw.data() + length);
+      length += CarriedAck::kBytes;
     }
     const std::size_t wanted = (flags & 4) != 0 ? 256 : (flags & 8) != 0 ? input.byte() : 8;
     input.bytes(raw.data() + length, wanted);

@@ -62,6 +62,7 @@ void Cq::raise_event(bool solicited) noexcept {
 }
 
 int Cq::pop(int count, ibv_wc* to) noexcept {
+  if (empty()) return overflowed_.load(std::memory_order_relaxed) ? -EOVERFLOW : 0;
   lock_consumer();
   const std::uint32_t head = head_.load(std::memory_order_relaxed);
   const std::uint32_t ready = tail_.load(std::memory_order_acquire) - head;

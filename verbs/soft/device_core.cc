@@ -32,6 +32,12 @@ std::string environment(const char* name) {
   return value != nullptr ? value : "";
 }
 
+// What the port's queue pairs begin with.
+void control_congestion(PortSlot& slot, CongestionMode mode, const InterfaceAddress& address) {
+  slot.congestion = choose_congestion(mode, address);
+  if (slot.congestion) slot.port->report_traffic_class();
+}
+
 }  // namespace
 
 Result<Gid> parse_address(const std::string& text) {
@@ -84,7 +90,7 @@ Result<std::shared_ptr<DeviceCore>> DeviceCore::open(const DeviceConfig& config,
   if (partition) core->domain_.set_partition(*partition);
   core->port_spec_ = *spec;
   core->congestion_ = *congestion;
-  core->own_port_->congestion = choose_congestion(*congestion, core->gids_.at(1));
+  control_congestion(*core->own_port_, *congestion, core->gids_.at(1));
   core->domain_.counter_page.publish(config.name, to_string(own));
   core->watcher_ =
       std::make_unique<Watcher>(core->domain_, core->gids_.wait_fd(), [own = core.get()] { own->follow_host(); });
@@ -153,7 +159,7 @@ Result<PortSlot*> DeviceCore::port_of_gid(std::uint32_t index) {
   auto decorated = decorate(std::make_unique<UdpPort>(address.gid, std::move(*socket)), port_spec_);
   if (!decorated) return decorated.error();
   PortSlot& port = domain_.add_port(std::move(*decorated));
-  port.congestion = choose_congestion(congestion_, address);
+  control_congestion(port, congestion_, address);
   domain_.wake_watcher();
   return &port;
 }

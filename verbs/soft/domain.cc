@@ -20,12 +20,12 @@
 namespace fairlead::soft {
 namespace {
 
-constexpr std::size_t kRxBurst = 16;  // acknowledgements leave at least this often
-constexpr unsigned kRxRounds = 16;    // bounds one progress()
+constexpr unsigned kRxRounds = 16;  // bounds one progress()
 constexpr unsigned kPacketsPerTurn = 32;
 constexpr unsigned kTurns = 16;
 constexpr Nanos kMostHold = 20 * kMicrosecond;
-constexpr unsigned kIdlePollsToYield = 24;  // about 5 microseconds
+constexpr unsigned kLooks = 4;
+constexpr Nanos kIdleToYield = 8 * kMicrosecond;  // longer than a message to and fro takes
 constexpr std::uint8_t kExactIcrcsToTrust = 2;
 constexpr std::uint16_t kMaxSegments = 64;
 
@@ -81,10 +81,14 @@ void Domain::poll() noexcept {
   polls_.fetch_add(1, std::memory_order_relaxed);
   if (!try_lock()) return;
   polled_at_ = now_;
-  idle_polls_ = progress() ? 0 : idle_polls_ + 1;
+  // In a conversation the answer is about to come: the caller's way round would take longer than looking again.
+  const bool conversation = now_ < busy_at_ + kIdleToYield;
+  bool busy = progress();
+  for (unsigned look = 1; !busy && conversation && look < kLooks; ++look) busy = progress();
+  if (busy) busy_at_ = now_;
   // A port without a socket is a simulation's: nobody else is at its other end.
   const auto real = [](const std::unique_ptr<PortSlot>& slot) { return slot->port->wait_fd() >= 0; };
-  const bool yields = idle_polls_ >= kIdlePollsToYield && std::any_of(ports_.begin(), ports_.end(), real);
+  const bool yields = now_ >= busy_at_ + kIdleToYield && std::any_of(ports_.begin(), ports_.end(), real);
   unlock();
   // The peer may be waiting for this very core.
   if (yields) ::sched_yield();
@@ -127,14 +131,13 @@ bool Domain::progress() noexcept {
   take_doorbells();
   bool busy = false;
   for (const auto& slot : ports_) {
-    std::array<RxPacket, kRxBurst> packets;
     for (unsigned round = 0; round < kRxRounds; ++round) {
-      const std::size_t count = slot->port->rx_burst(packets, now_);
+      const std::size_t count = slot->port->rx_burst(received_, now_);
       if (count == 0) break;
       busy = true;
-      for (std::size_t i = 0; i < count; ++i) receive(*slot, packets[i]);
+      for (std::size_t i = 0; i < count; ++i) receive(*slot, received_[i]);
       transmit();
-      if (count < packets.size()) break;  // what came since can wait for the next call; the caller cannot
+      if (count < received_.size()) break;  // what came since can wait for the next call; the caller cannot
     }
   }
   if (next_timer_ != 0 && now_ >= next_timer_) run_timers();
@@ -285,6 +288,8 @@ void Domain::receive(PortSlot& slot, const RxPacket& raw) noexcept {
     case IBV_QPT_UC:
       return uc_responder::on_packet(*qp, packet);
     default:
+      if (packet.bth.kin) qp->receive.peer_is_kin = true;
+      if (packet.info->carried_ack) completer::on_response(*qp, carried_by(packet));
       return packet.info->request() ? responder::on_request(*qp, packet) : completer::on_response(*qp, packet);
   }
 }

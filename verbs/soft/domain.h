@@ -125,6 +125,7 @@ class Domain {
   Counters& counters = counter_page.counters();
 
  private:
+  static constexpr std::size_t kRxBurst = 16;  // acknowledgements leave at least this often
   static constexpr Nanos kPollingMeans = 5 * kMillisecond;
 
   void take_doorbells() noexcept;
@@ -145,6 +146,7 @@ class Domain {
   std::function<void()> alarm_;
 
   std::vector<std::unique_ptr<PortSlot>> ports_;
+  std::array<RxPacket, kRxBurst> received_;
   ManagementHandler* management_ = nullptr;
   QpTable queue_pairs_;
   QpList ready_;
@@ -153,7 +155,7 @@ class Domain {
   QpList departing_;
   std::vector<Flow*> owing_;  // that owe a receipt
   TimerQueue timers_;
-  unsigned idle_polls_ = 0;  // in a row
+  Nanos busy_at_ = 0;  // when a poll last found something
   Nanos now_ = 0;
   Nanos next_timer_ = 0;  // nothing is to be done earlier; 0: nothing at all
   Nanos watcher_sleeps_until_ = 0;

@@ -97,6 +97,7 @@ struct ReceiveState {
   bool unanswered = false;          // a message was received since the last one of our own began
   std::uint8_t turns_answered = 0;  // messages in a row that were each answered by one of our own
   Nanos held_since = 0;             // the acknowledgement, in Domain::hold
+  bool peer_is_kin = false;         // takes acknowledgements that a message carries
   Psn ack_psn;
   std::uint8_t ack_syndrome = 0;
   bool dying = false;              // ack_syndrome is fatal: sent once the READs before it are answered, then ERR

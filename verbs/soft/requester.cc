@@ -8,6 +8,7 @@
 #include "verbs/soft/memory_windows.h"
 #include "verbs/soft/qp.h"
 #include "verbs/soft/requester_limits.h"
+#include "verbs/soft/responder.h"
 #include "verbs/soft/scatter.h"
 #include "verbs/soft/wire/bytes.h"
 
@@ -18,6 +19,11 @@ namespace {
 constexpr std::uint32_t kAckEvery = 16;
 
 enum class Step { kSent, kBlocked };
+
+bool carries_ack(const Qp& qp, const SendWqe& wqe) noexcept {
+  return qp.receive.peer_is_kin && responder::holds_ack(qp) && (wqe.is_send() || wqe.is_write()) && wqe.packets == 1 &&
+         wqe.length + CarriedAck::kBytes <= qp.mtu;
+}
 
 // Assigns PSNs. False while a fence or the PSN window holds the WQE back.
 bool start(Qp& qp, SendWqe& wqe) noexcept {
@@ -35,8 +41,9 @@ bool start(Qp& qp, SendWqe& wqe) noexcept {
   ReceiveState& r = qp.receive;
   if (r.unanswered && r.turns_answered < kMostTurns) ++r.turns_answered;
   r.unanswered = false;
-  // A held acknowledgement leaves with it. Before what the peer's program will receive: its own SEND must complete
-  // first. Behind a plain WRITE, which completes nothing there, for it is shorter and so shares the WRITE's datagram.
+  // A held acknowledgement leaves with it: in its packet, or before what the peer's program will receive, whose own
+  // SEND must complete first, or behind a plain WRITE, which completes nothing there: it shares the WRITE's datagram.
+  if (carries_ack(qp, wqe)) return true;
   if (wqe.is_send() || wqe.has_immediate()) {
     qp.domain.answer_held(qp);
   } else {
@@ -117,7 +124,9 @@ Step send_packet(Qp& qp, const SendWqe& wqe) noexcept {
   const bool last = s.cursor_packet + 1 == wqe.packets;
   const std::uint64_t offset = std::uint64_t{s.cursor_packet} * qp.mtu;
   const auto length = static_cast<std::size_t>(std::min<std::uint64_t>(qp.mtu, wqe.length - offset));
-  const Opcode opcode = message_opcode(wqe, first, last);
+  const bool carries = carries_ack(qp, wqe);
+  const Opcode plain = message_opcode(wqe, first, last);
+  const Opcode opcode = carries ? carrying(plain) : plain;
   const OpcodeInfo& info = opcode_info(static_cast<std::uint8_t>(opcode));
 
   Bth bth;
@@ -129,9 +138,9 @@ Step send_packet(Qp& qp, const SendWqe& wqe) noexcept {
   bth.ack_request = last || ++s.unacknowledged_run >= kAckEvery || !window.admits(wqe.charge);
 
   TxBatch& batch = qp.domain.batch(*qp.port, std::max<std::size_t>(wqe.segments, 1));
-  std::byte* header = batch.begin(qp.route, info.header_bytes, length);
-  bth.encode(header);
-  header += Bth::kBytes;
+  std::byte* const headers = batch.begin(qp.route, info.header_bytes, length);
+  bth.encode(headers);
+  std::byte* header = headers + Bth::kBytes;
   if (info.reth) {
     Reth{wqe.remote_address, wqe.rkey, wqe.length}.encode(header);
     header += Reth::kBytes;
@@ -144,6 +153,7 @@ Step send_packet(Qp& qp, const SendWqe& wqe) noexcept {
     return local_error(qp, IBV_WC_LOC_PROT_ERR);
   }
   batch.finish(bth.pad);
+  if (carries) responder::take_held_ack(qp).encode(headers + info.header_bytes - CarriedAck::kBytes);
   count_sent(qp, info.header_bytes + length + bth.pad + kIcrcBytes);
   s.in_flight += wqe.charge;
   if (bth.ack_request) {

@@ -14,6 +14,11 @@ namespace fairlead::soft::responder {
 
 void on_request(Qp& qp, const Packet& packet) noexcept;
 
+/// An acknowledgement waits in Domain::hold, and nothing must leave before it.
+[[nodiscard]] bool holds_ack(const Qp& qp) noexcept;
+/// It is no longer owed: the requester lets a message carry it.
+CarriedAck take_held_ack(Qp& qp) noexcept;
+
 /// Sends at most `quota` packets of answers. True if there is more.
 bool run(Qp& qp, unsigned quota) noexcept;
 

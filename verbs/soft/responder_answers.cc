@@ -17,6 +17,7 @@ void put_bth(Qp& qp, std::byte* header, Opcode opcode, std::size_t payload, Psn 
   bth.pad = static_cast<std::uint8_t>(-payload & 3);
   bth.dest_qpn = qp.attr.dest_qp_num;
   bth.psn = psn;
+  bth.kin = true;
   bth.encode(header);
 }
 
@@ -113,6 +114,15 @@ void hold_ack(Qp& qp, Psn psn) noexcept {
 void die(Qp& qp, Psn psn, Syndrome syndrome) noexcept {
   owe_answer(qp, psn, static_cast<std::uint8_t>(syndrome));
   qp.receive.dying = true;
+}
+
+bool holds_ack(const Qp& qp) noexcept { return qp.held.linked() && qp.receive.reply_count == 0; }
+
+CarriedAck take_held_ack(Qp& qp) noexcept {
+  ReceiveState& r = qp.receive;
+  qp.held.unlink();
+  r.ack_due = false;
+  return {r.ack_psn, {r.ack_syndrome, r.msn}};
 }
 
 bool run(Qp& qp, unsigned quota) noexcept {

@@ -20,6 +20,7 @@ struct Seen {
   Aeth aeth;
   std::uint64_t original = 0;
   std::uint32_t immediate = 0;
+  CarriedAck carried_ack;
   std::vector<std::byte> payload;
 };
 
@@ -38,6 +39,8 @@ struct Forged {
   std::optional<std::uint32_t> qpn = {};
   std::uint16_t pkey = kDefaultPKey;
   std::optional<std::uint8_t> pad = {};
+  bool kin = false;
+  CarriedAck carried_ack = {};
 };
 
 class RawPeer {
@@ -65,9 +68,11 @@ class RawPeer {
     bth.dest_qpn = packet.qpn.value_or(device->qp->qp_num);
     bth.ack_request = packet.ack_request;
     bth.psn = packet.psn;
+    bth.kin = packet.kin;
     std::byte* header = batch.begin(route, info.header_bytes, packet.payload.size());
     std::memset(header, 0, info.header_bytes);
     bth.encode(header);
+    if (info.carried_ack) packet.carried_ack.encode(header + info.header_bytes - CarriedAck::kBytes);
     header += Bth::kBytes;
     if (info.reth) {
       packet.reth.encode(header);
@@ -107,6 +112,7 @@ class RawPeer {
                        packet.aeth,
                        packet.original,
                        packet.immediate,
+                       packet.carried_ack,
                        {packet.payload.begin(), packet.payload.end()}});
       }
     }

@@ -4,6 +4,9 @@
 #include <gtest/gtest.h>
 #include <poll.h>
 
+#include <cstring>
+
+#include "verbs/soft/wire/bytes.h"
 #include "verbs/soft/wire/icrc.h"
 
 namespace fairlead::soft {
@@ -39,6 +42,7 @@ void check_round_trip(const Gid& address) {
   if (!socket) GTEST_SKIP() << socket.error().message();
   UdpPort port(address, std::move(*socket));
   EXPECT_EQ(port.max_mtu(), 4096U);
+  port.report_traffic_class();
   const Route route = port.make_route(address, 77, 0x68 | 3, 9);  // congestion experienced
   TxBatch batch;
   std::vector<std::byte> payload(1000);
@@ -73,6 +77,30 @@ void check_round_trip(const Gid& address) {
 TEST(UdpPort, Ipv4RoundTrip) { check_round_trip(Gid::from_ipv4(0x7f4f0001)); }
 
 TEST(UdpPort, Ipv6RoundTrip) { check_round_trip(ipv6_loopback()); }
+
+// The ICRC covers the IPv4 id. Systems count ids where a socket is connected, and then only such a look could tell.
+TEST(UdpPort, WhatLeavesHasTheIpv4IdZero) {
+  const Gid address = Gid::from_ipv4(0x7f4f0002);
+  const UniqueFd sniffer(::socket(AF_INET, SOCK_RAW, IPPROTO_UDP));
+  if (!sniffer) GTEST_SKIP() << "raw sockets need CAP_NET_RAW: " << std::strerror(errno);
+  auto socket = bind_roce_port(address, PortUse::kReceive);
+  if (!socket) GTEST_SKIP() << socket.error().message();
+  const SocketAddress local(address, 0);
+  ASSERT_EQ(::bind(sniffer.get(), local.get(), local.size()), 0);
+  UdpPort port(address, std::move(*socket));
+  const Route route = port.make_route(address, 77, 0, 0);
+  for (int i = 0; i < 3; ++i) {
+    TxBatch batch;
+    Bth{}.encode(batch.begin(route, Bth::kBytes, 0));
+    batch.finish(0);
+    port.tx_burst(batch);
+    pollfd ready{sniffer.get(), POLLIN, 0};
+    ASSERT_EQ(::poll(&ready, 1, 2000), 1);
+    std::array<std::byte, 256> frame{};
+    ASSERT_GE(::recv(sniffer.get(), frame.data(), frame.size(), 0), 28);
+    EXPECT_EQ(load16(&frame[4]), 0U);
+  }
+}
 
 // Linux rxe sends a UDP checksum of zero, which RFC 8200 lets nobody accept unasked.
 TEST(UdpPort, Ipv6TakesPacketsWithoutUdpChecksum) {

@@ -146,6 +146,31 @@ TEST(Packet, EveryFieldOfTheBthSurvives) {
   EXPECT_EQ(decoded.dest_qpn, 0xabcdefU);
 }
 
+TEST(Packet, ACarriedAcknowledgementIsTheLastHeader) {
+  const OpcodeInfo& info = opcode_info(static_cast<std::uint8_t>(carrying(Opcode::kWriteOnlyImmediate)));
+  std::vector<std::byte> bytes(info.header_bytes + 8 + kIcrcBytes);
+  Bth bth;
+  bth.opcode = static_cast<std::uint8_t>(carrying(Opcode::kWriteOnlyImmediate));
+  bth.psn = Psn(0x123456);
+  bth.kin = true;
+  bth.encode(bytes.data());
+  Reth{0x1122334455667788, 0x99aabbcc, 8}.encode(&bytes[Bth::kBytes]);
+  CarriedAck{Psn(0xabcdef), {0x1f, 0x10203}}.encode(&bytes[info.header_bytes - CarriedAck::kBytes]);
+  Packet packet;
+  ASSERT_EQ(parse(bytes, packet), ParseError::kNone);
+  EXPECT_TRUE(packet.bth.kin);
+  EXPECT_FALSE(packet.bth.receipt_request);
+  EXPECT_EQ(packet.reth.length, 8U);
+  EXPECT_EQ(packet.payload.size(), 8U);
+  const Packet carried = carried_by(packet);
+  EXPECT_EQ(carried.info->kind, PacketKind::kAck);
+  EXPECT_EQ(carried.bth.psn, Psn(0xabcdef));
+  EXPECT_EQ(carried.aeth.syndrome, 0x1f);
+  EXPECT_EQ(carried.aeth.msn, 0x10203U);
+  bytes.resize(info.header_bytes);
+  EXPECT_EQ(parse(bytes, packet), ParseError::kTooShort);
+}
+
 TEST(Packet, TruncatedAtEveryLengthIsRefused) {
   Packet packet;
   for (std::size_t length = 0; length < kReadFrame.size(); ++length) {

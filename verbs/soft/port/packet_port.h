@@ -20,7 +20,7 @@ struct RxPacket {
   Gid source;
   std::uint16_t source_port = 0;
   std::uint16_t ipv4_id_guess = 0;
-  std::uint8_t traffic_class = 0;                                                             // as it arrived
+  std::uint8_t traffic_class = 0;  // as it arrived, if the port was told to report it
   [[nodiscard]] bool congestion_marked() const noexcept { return (traffic_class & 3) == 3; }  // ECN, RFC 3168
 };
 
@@ -41,6 +41,8 @@ class PacketPort {
   virtual std::size_t rx_burst(std::span<RxPacket> packets, Nanos now) noexcept = 0;
   /// Fills in the ICRCs and sends. What the system does not take is lost, as on any network.
   virtual void tx_burst(TxBatch& batch) noexcept = 0;
+  /// From here on received packets have their traffic class, and with it marks of congestion. It costs a little.
+  virtual void report_traffic_class() noexcept {}
   /// Packets so far that the system did not take.
   [[nodiscard]] virtual std::uint64_t refused() const noexcept { return 0; }
   /// Becomes readable when rx_burst may have something; -1 where there is nothing to wait on.

@@ -16,7 +16,9 @@ namespace fairlead::soft {
 
 class PcapPort final : public PortDecorator {
  public:
-  PcapPort(std::unique_ptr<PacketPort> inner, PcapFile& file) : PortDecorator(std::move(inner)), file_(file) {}
+  PcapPort(std::unique_ptr<PacketPort> inner, PcapFile& file) : PortDecorator(std::move(inner)), file_(file) {
+    inner_->report_traffic_class();
+  }
 
   std::size_t rx_burst(std::span<RxPacket> packets, Nanos now) noexcept override;
   void tx_burst(TxBatch& batch) noexcept override;

@@ -17,6 +17,7 @@ class PortDecorator : public PacketPort {
                                  std::uint8_t hop_limit) override {
     return inner_->make_route(destination, flow, traffic_class, hop_limit);
   }
+  void report_traffic_class() noexcept override { inner_->report_traffic_class(); }
   [[nodiscard]] std::uint64_t refused() const noexcept override { return inner_->refused(); }
   [[nodiscard]] int wait_fd() const noexcept override { return inner_->wait_fd(); }
   [[nodiscard]] Nanos next_event() const noexcept override { return inner_->next_event(); }

@@ -20,6 +20,7 @@ std::uint32_t icrc_of(const TxPacket& packet, const iovec* iovs, std::uint16_t i
   const UdpFrame frame{
       packet.route->source, packet.route->destination, packet.route->source_port, kRoceUdpPort, ipv4_id, packet.size};
   const auto* first = static_cast<const std::byte*>(iovs[0].iov_base);
+  if (packet.iovs == 1) return icrc(frame, {first, packet.size - kIcrcBytes});
   std::uint32_t crc = icrc_start(frame, first);
   std::size_t left = packet.size - kIcrcBytes - Bth::kBytes;
   std::size_t skip = Bth::kBytes;

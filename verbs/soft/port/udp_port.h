@@ -1,6 +1,7 @@
 // A port over unprivileged UDP sockets: one receives on 4791, a few send, each with a source port of its own.
 //
-// Runs of equal packets to one peer leave as one system call's work (UDP_SEGMENT) and arrive coalesced (UDP_GRO).
+// Runs of equal packets to one peer leave as one system call's work (UDP_SEGMENT) and arrive coalesced (UDP_GRO, except
+// while packets come one by one).
 // Threads: as PacketPort.
 #pragma once
 
@@ -34,6 +35,7 @@ class UdpPort final : public PacketPort {
                                  std::uint8_t hop_limit) override;
   std::size_t rx_burst(std::span<RxPacket> packets, Nanos now) noexcept override;
   void tx_burst(TxBatch& batch) noexcept override;
+  void report_traffic_class() noexcept override;
   [[nodiscard]] std::uint64_t refused() const noexcept override { return refused_; }
   [[nodiscard]] int wait_fd() const noexcept override { return socket_; }
 
@@ -48,6 +50,7 @@ class UdpPort final : public PacketPort {
   UdpPort(const Gid& address, PrivateFd own, std::unique_ptr<SharedAddress> place);
   void prepare(TxBatch& batch, std::size_t from) noexcept;
   bool send_prepared(bool* offload_refused) noexcept;
+  int send_run(std::size_t from, std::size_t to) noexcept;
 
   Gid address_;
   PrivateFd own_;                         // one of the two is there

@@ -88,12 +88,19 @@ UniqueFd open_udp_socket(const Gid& address, std::uint16_t port, PortUse use, st
   set(fd.get(), SOL_SOCKET, SO_SNDBUF, kBufferBytes);
   if (use != PortUse::kSend) {
     set(fd.get(), SOL_SOCKET, SO_RCVBUF, kBufferBytes);
-    set(fd.get(), SOL_UDP, UDP_GRO, 1);
-    set(fd.get(), v4 ? IPPROTO_IP : IPPROTO_IPV6, v4 ? IP_RECVTOS : IPV6_RECVTCLASS, 1);
+    set_coalescing(fd.get(), true);
+    if (!v4) receive_traffic_class(fd.get(), address);
     // Linux rxe sends no UDP checksum, which IPv6 takes only where it is told to; the ICRC covers more.
     if (!v4) set(fd.get(), SOL_UDP, UDP_NO_CHECK6_RX, 1);
   }
   return fd;
+}
+
+void set_coalescing(int fd, bool coalesces) noexcept { set(fd, SOL_UDP, UDP_GRO, coalesces ? 1 : 0); }
+
+void receive_traffic_class(int fd, const Gid& address) noexcept {
+  const bool v4 = address.is_ipv4();
+  set(fd, v4 ? IPPROTO_IP : IPPROTO_IPV6, v4 ? IP_RECVTOS : IPV6_RECVTCLASS, 1);
 }
 
 Result<UniqueFd> bind_roce_port(const Gid& address, PortUse use, std::uint32_t scope) {

@@ -33,7 +33,9 @@ struct Bth {
   bool becn = false;
   std::uint32_t dest_qpn = 0;  // 24 bits
   bool ack_request = false;
-  bool receipt_request = false;  // a reserved bit, which others ignore
+  // Reserved bits, which others ignore; docs/softroce.md has what devices of our kind tell each other by them.
+  bool receipt_request = false;
+  bool kin = false;  // takes acknowledgements that a message carries
   Psn psn;
 
   void encode(std::byte* to) const noexcept;
@@ -95,6 +97,16 @@ struct Aeth {
 
   void encode(std::byte* to) const noexcept;
   [[nodiscard]] static Aeth decode(const std::byte* from) noexcept;
+};
+
+/// An acknowledgement that travels in a message's packet, between devices of our kind: the PSN and AETH of its own.
+struct CarriedAck {
+  static constexpr std::size_t kBytes = 4 + Aeth::kBytes;
+  Psn psn;
+  Aeth aeth;
+
+  void encode(std::byte* to) const noexcept;
+  [[nodiscard]] static CarriedAck decode(const std::byte* from) noexcept;
 };
 
 }  // namespace fairlead::soft

@@ -1,5 +1,7 @@
 #include "verbs/soft/wire/icrc.h"
 
+#include <algorithm>
+
 #include "datapath/base/crc.h"
 #include "verbs/soft/wire/bytes.h"
 #include "verbs/soft/wire/headers.h"
@@ -62,10 +64,10 @@ constexpr std::uint32_t power_of_x(std::uint32_t exponent) noexcept {
 // The polynomial is primitive: x^(2^32-1) = 1, so a negative power is the complement of the exponent.
 static_assert(multiply(power_of_x(12345), power_of_x(~12345U)) == kOne);
 
-}  // namespace
+constexpr std::size_t kMostStart = kPseudoLrhBytes + kIpv6HeaderBytes + kUdpHeaderBytes + Bth::kBytes;
 
-std::uint32_t icrc_start(const UdpFrame& frame, const std::byte* bth) noexcept {
-  std::byte bytes[kPseudoLrhBytes + kIpv6HeaderBytes + kUdpHeaderBytes + Bth::kBytes];
+// The masked headers and the BTH; returns their end.
+std::byte* put_start(std::byte* bytes, const UdpFrame& frame, const std::byte* bth) noexcept {
   std::memset(bytes, 0xff, kPseudoLrhBytes);
   std::byte* at = bytes + kPseudoLrhBytes;
   at = frame.source.is_ipv4() ? put_ipv4(at, frame) : put_ipv6(at, frame);
@@ -76,12 +78,23 @@ std::uint32_t icrc_start(const UdpFrame& frame, const std::byte* bth) noexcept {
   at += kUdpHeaderBytes;
   std::memcpy(at, bth, Bth::kBytes);
   at[4] = std::byte{0xff};  // FECN, BECN and the reserved bits beside them
-  at += Bth::kBytes;
-  return crc32({bytes, static_cast<std::size_t>(at - bytes)});
+  return at + Bth::kBytes;
+}
+
+}  // namespace
+
+std::uint32_t icrc_start(const UdpFrame& frame, const std::byte* bth) noexcept {
+  std::byte bytes[kMostStart];
+  return crc32({bytes, put_start(bytes, frame, bth)});
 }
 
 std::uint32_t icrc(const UdpFrame& frame, std::span<const std::byte> packet) noexcept {
-  return crc32(packet.subspan(Bth::kBytes), icrc_start(frame, packet.data()));
+  constexpr std::size_t kSmall = 256;  // copied, so that the CRC starts once
+  const auto rest = packet.subspan(Bth::kBytes);
+  if (rest.size() > kSmall) return crc32(rest, icrc_start(frame, packet.data()));
+  std::byte bytes[kMostStart + kSmall];
+  std::byte* const end = std::ranges::copy(rest, put_start(bytes, frame, packet.data())).out;
+  return crc32({bytes, end});
 }
 
 std::optional<std::uint16_t> explain_by_ipv4_id(std::uint32_t difference, std::size_t payload_bytes) noexcept {

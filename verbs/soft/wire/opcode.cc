@@ -15,7 +15,8 @@ enum Headers : unsigned {
   kInv = 8,
   kAtomicEth = 16,
   kAtomicAckEth = 32,
-  kDeth = 64
+  kDeth = 64,
+  kCarriedAck = 128
 };
 
 constexpr OpcodeInfo make(PacketKind kind, bool first, bool last, unsigned headers, Service service = Service::kRc) {
@@ -27,6 +28,7 @@ constexpr OpcodeInfo make(PacketKind kind, bool first, bool last, unsigned heade
   if (headers & kAtomicEth) bytes += AtomicEth::kBytes;
   if (headers & kAtomicAckEth) bytes += kAtomicAckBytes;
   if (headers & kDeth) bytes += Deth::kBytes;
+  if (headers & kCarriedAck) bytes += CarriedAck::kBytes;
   return {kind,
           service,
           first,
@@ -36,6 +38,7 @@ constexpr OpcodeInfo make(PacketKind kind, bool first, bool last, unsigned heade
           (headers & kImm) != 0,
           (headers & kInv) != 0,
           (headers & kDeth) != 0,
+          (headers & kCarriedAck) != 0,
           static_cast<std::uint8_t>(bytes)};
 }
 
@@ -77,6 +80,11 @@ constexpr std::array<OpcodeInfo, 256> kTable = [] {
   OpcodeInfo notification = make(K::kCongestionNotification, true, true, kPlain);
   notification.header_bytes += kCnpReservedBytes;
   set(Opcode::kCongestionNotification, notification);
+  set(carrying(Opcode::kSendOnly), make(K::kSend, true, true, kCarriedAck));
+  set(carrying(Opcode::kSendOnlyImmediate), make(K::kSend, true, true, kImm | kCarriedAck));
+  set(carrying(Opcode::kSendOnlyInvalidate), make(K::kSend, true, true, kInv | kCarriedAck));
+  set(carrying(Opcode::kWriteOnly), make(K::kWrite, true, true, kReth | kCarriedAck));
+  set(carrying(Opcode::kWriteOnlyImmediate), make(K::kWrite, true, true, kReth | kImm | kCarriedAck));
   set(Opcode::kReceipt, make(K::kReceipt, true, true, kPlain, Service::kManufacturer));
   return table;
 }();

@@ -37,6 +37,11 @@ enum class Opcode : std::uint8_t {
   kReceipt = 0xc0,  // our own, of the range left to manufacturers
 };
 
+/// The opcode, of our own, of a message's only packet that also carries an acknowledgement (CarriedAck).
+[[nodiscard]] constexpr Opcode carrying(Opcode only) noexcept {
+  return static_cast<Opcode>(static_cast<std::uint8_t>(only) | 0xc0);
+}
+
 /// The transport service that an opcode belongs to: its upper three bits.
 enum class Service : std::uint8_t { kRc = 0, kUc = 1, kUd = 3, kManufacturer = 6 };
 
@@ -71,6 +76,7 @@ struct OpcodeInfo {
   bool immediate = false;
   bool invalidate = false;  // IETH follows; AtomicETH and AtomicAckETH go by the kind
   bool deth = false;
+  bool carried_ack = false;       // the last header
   std::uint8_t header_bytes = 0;  // BTH and what follows it
   bool request() const noexcept { return kind >= PacketKind::kSend && kind <= PacketKind::kAtomic; }
   bool response() const noexcept { return kind >= PacketKind::kReadResponse; }

@@ -6,6 +6,16 @@
 
 namespace fairlead::soft {
 
+Packet carried_by(const Packet& packet) noexcept {
+  Packet acknowledgement;
+  acknowledgement.bth = packet.bth;
+  acknowledgement.bth.opcode = static_cast<std::uint8_t>(Opcode::kAcknowledge);
+  acknowledgement.bth.psn = packet.carried_ack.psn;
+  acknowledgement.info = &opcode_info(acknowledgement.bth.opcode);
+  acknowledgement.aeth = packet.carried_ack.aeth;
+  return acknowledgement;
+}
+
 ParseError parse(std::span<const std::byte> bytes, Packet& packet) noexcept {
   if (bytes.size() < Bth::kBytes + kIcrcBytes) return ParseError::kTooShort;
   packet.bth = Bth::decode(bytes.data());
@@ -35,6 +45,7 @@ ParseError parse(std::span<const std::byte> bytes, Packet& packet) noexcept {
   if (info.invalidate) packet.invalidate_rkey = load32(at);
   if (info.kind == PacketKind::kAtomic) packet.atomic = AtomicEth::decode(at);
   if (info.kind == PacketKind::kAtomicAck) packet.original = load64(at);
+  if (info.carried_ack) packet.carried_ack = CarriedAck::decode(bytes.data() + info.header_bytes - CarriedAck::kBytes);
   packet.payload = bytes.subspan(info.header_bytes, padded - packet.bth.pad);
   return ParseError::kNone;
 }

@@ -28,8 +28,12 @@ struct Packet {
   std::uint64_t original = 0;   // of an atomic acknowledgement: the word before
   std::uint32_t immediate = 0;  // network byte order, as verbs hands it on
   std::uint32_t invalidate_rkey = 0;
+  CarriedAck carried_ack;
   std::span<const std::byte> payload;  // without padding
 };
+
+/// The acknowledgement that a packet carries, as if it had come by itself.
+[[nodiscard]] Packet carried_by(const Packet& packet) noexcept;
 
 /// `bytes` begin with the BTH and end with the ICRC, which is not verified here.
 [[nodiscard]] ParseError parse(std::span<const std::byte> bytes, Packet& packet) noexcept;

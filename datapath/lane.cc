@@ -70,14 +70,20 @@ void Lane::watch(int fd) {
 void Lane::unwatch(int fd) { ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr); }
 
 void Lane::submit(Submission& work) noexcept {
-  Submission* newest = submitted_.load(std::memory_order_relaxed);
-  do {
-    work.next_ = newest;
-  } while (!submitted_.compare_exchange_weak(newest, &work));
-  // Whoever drives now either sees this work while driving, or looks again after giving the token up (release()).
   if (may_drive() && try_acquire()) {
-    run_submissions();
+    run_submissions();  // what came before it
+    work.run();
     release();
+  } else {
+    Submission* newest = submitted_.load(std::memory_order_relaxed);
+    do {
+      work.next_ = newest;
+    } while (!submitted_.compare_exchange_weak(newest, &work));
+    // Whoever drives now either sees this work while driving, or looks again after giving the token up (release()).
+    if (may_drive() && try_acquire()) {
+      run_submissions();
+      release();
+    }
   }
   // A sleeper computed what to wait for before this work came.
   if (sleepers_.load() != 0) kick();

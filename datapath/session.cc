@@ -61,14 +61,13 @@ bool SessionImpl::take_event(Event& event) {
     if (events_.empty()) return false;
     event = std::move(events_.front());
     events_.pop_front();
-    events_pending_.fetch_sub(1, std::memory_order_acq_rel);
+    events_pending_.store(events_.size(), std::memory_order_release);
+    const std::size_t quarter = std::max<std::size_t>(engine_->config().max_pending_events / 4, 1);
+    if (++taken_since_kick_ < quarter) return true;
+    taken_since_kick_ = 0;
   }
   // The peer may be waiting for credits, and our driver be asleep.
-  const std::size_t quarter = std::max<std::size_t>(engine_->config().max_pending_events / 4, 1);
-  if (taken_since_kick_.fetch_add(1, std::memory_order_relaxed) + 1 >= quarter) {
-    taken_since_kick_.store(0, std::memory_order_relaxed);
-    engine_->lane().kick();
-  }
+  engine_->lane().kick();
   return true;
 }
 
@@ -76,14 +75,14 @@ void SessionImpl::push_event(Event&& event) {
   {
     const std::lock_guard lock(mutex_);
     events_.push_back(std::move(event));
-    events_pending_.fetch_add(1, std::memory_order_acq_rel);
+    events_pending_.store(events_.size(), std::memory_order_release);
   }
   engine_->event_arrived(*this);
 }
 
 void SessionImpl::submit(TransferImpl& transfer) {
   transfer.session = shared_from_this();
-  add_reference(transfer);  // the driver's
+  transfer.references.store(2, std::memory_order_relaxed);  // the poster's and the driver's; nobody else has it yet
   engine_->lane().submit(transfer);
 }
 

@@ -326,10 +326,10 @@ class SessionImpl : public std::enable_shared_from_this<SessionImpl> {
 
   // Shared with application threads.
   std::atomic<PeerState> public_state_{PeerState::kConnecting};
-  std::atomic<std::size_t> events_pending_{0};
-  std::atomic<std::size_t> taken_since_kick_{0};
-  mutable std::mutex mutex_;  // guards what follows
+  std::atomic<std::size_t> events_pending_{0};  // the size of events_, written under mutex_
+  mutable std::mutex mutex_;                    // guards what follows
   std::deque<Event> events_;
+  std::size_t taken_since_kick_ = 0;
   Description description_;
   struct AtomicStats {
     std::atomic<std::uint64_t> bytes_written{0}, bytes_read{0}, messages_sent{0}, messages_received{0},

@@ -482,20 +482,23 @@ void SessionImpl::deliver_fragment(const PathMessage& message) {
     return fail({Code::kDataLoss, fmt::format("{} sent {} bytes at {} of a message of {} bytes (limit {})", who(), size,
                                               message.offset, message.total, engine_->config().max_message_bytes)});
   }
-  if (message.offset == 0) {
-    assembly_.clear();
-    assembly_.reserve(message.total);
-  }
-  assembly_.insert(assembly_.end(), message.data.begin(), message.data.end());
-  assembly_have_ += size;
-  if (assembly_have_ != message.total) return;
-  stats_.messages_received.fetch_add(1, std::memory_order_relaxed);
   Event event;
+  if (size == message.total) {
+    event.data.assign(message.data.begin(), message.data.end());
+  } else {
+    if (message.offset == 0) {
+      assembly_.clear();
+      assembly_.reserve(message.total);
+    }
+    assembly_.insert(assembly_.end(), message.data.begin(), message.data.end());
+    assembly_have_ += size;
+    if (assembly_have_ != message.total) return;
+    event.data = std::exchange(assembly_, {});
+    assembly_have_ = 0;
+  }
+  stats_.messages_received.fetch_add(1, std::memory_order_relaxed);
   event.kind = Event::Kind::kMessage;
   event.value = message.value;
-  event.data = std::move(assembly_);
-  assembly_ = {};
-  assembly_have_ = 0;
   push_event(std::move(event));
 }
 

@@ -11,6 +11,7 @@ constexpr std::size_t kPooled = 4096;
 constexpr std::size_t kKeptMessageBytes = 16384;
 
 struct Pool {
+  std::atomic<TransferImpl*> spare{nullptr};  // one without the lock: enough for who posts one at a time
   std::mutex mutex;
   std::vector<TransferImpl*> free;
 };
@@ -56,17 +57,16 @@ void TransferImpl::rewind() noexcept {
 }
 
 TransferImpl* acquire_transfer() {
-  {
-    Pool& p = pool();
+  Pool& p = pool();
+  TransferImpl* t = p.spare.load(std::memory_order_relaxed) != nullptr ? p.spare.exchange(nullptr) : nullptr;
+  if (t == nullptr) {
     const std::lock_guard lock(p.mutex);
-    if (!p.free.empty()) {
-      TransferImpl* t = p.free.back();
-      p.free.pop_back();
-      t->references.store(1, std::memory_order_relaxed);
-      return t;
-    }
+    if (p.free.empty()) return new TransferImpl;
+    t = p.free.back();
+    p.free.pop_back();
   }
-  return new TransferImpl;
+  t->references.store(1, std::memory_order_relaxed);
+  return t;
 }
 
 void add_reference(TransferImpl& transfer) noexcept { transfer.references.fetch_add(1, std::memory_order_relaxed); }
@@ -75,6 +75,8 @@ void drop_reference(TransferImpl& transfer) noexcept {
   if (transfer.references.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
   reset(transfer);
   Pool& p = pool();
+  TransferImpl* none = nullptr;
+  if (p.spare.load(std::memory_order_relaxed) == nullptr && p.spare.compare_exchange_strong(none, &transfer)) return;
   {
     const std::lock_guard lock(p.mutex);
     if (p.free.size() < kPooled) {

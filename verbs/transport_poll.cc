@@ -66,8 +66,9 @@ bool VerbsTransport::poll(datapath::PathEvents& events) noexcept {
     for (const ibv_wc& completion : stash_) dispatch(completion, events);
     stash_.clear();
   }
-  // By index: a callback may open a path, and with it another queue.
-  for (std::size_t i = 0; i < queues_->all().size(); ++i) happened |= poll_queue(queues_->all()[i], events);
+  // By index: a callback may open a path, and with it another queue, whose turn comes with the next poll.
+  const std::size_t queues = queues_->all().size();
+  for (std::size_t i = 0; i < queues; ++i) happened |= poll_queue(queues_->all()[i], events);
   if (++polls_since_async_ >= kPollsPerAsyncCheck) {
     polls_since_async_ = 0;
     take_async_events();

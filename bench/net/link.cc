@@ -12,14 +12,14 @@ void Spinner::idle() noexcept {
   if (++idle_ % kPollsPerYield == 0) ::sched_yield();
 }
 
-Status Link::judge(const Event& event) {
+bool Link::acceptable(const Event& event) {
   if (event.kind == Event::Kind::kPathChanged) {
     failed_ = Status(Code::kUnavailable, "the path changed during the measurement: " + event.text);
   } else if (event.kind == Event::Kind::kClosed) {
     failed_ = event.status.ok() ? Status(Code::kUnavailable, "the target closed the session")
                                 : Status(event.status.code(), "lost the target: " + event.status.message());
   }
-  return failed_;
+  return failed_.ok();
 }
 
 Result<Json> Link::ask(std::string_view type, Json::Object fields) {
@@ -29,7 +29,7 @@ Result<Json> Link::ask(std::string_view type, Json::Object fields) {
   static_cast<void>(peer_.send(std::as_bytes(std::span(text)), kControl));
   while (failed_.ok()) {
     const Event event = peer_.next_event(std::chrono::seconds(1));
-    if (Status status = judge(event); !status.ok()) return status;
+    if (!acceptable(event)) return failed_;
     if (event.kind != Event::Kind::kMessage || event.value != kControl) continue;
     Result<Json> answer = Json::parse({reinterpret_cast<const char*>(event.data.data()), event.data.size()});
     if (!answer) return answer.error();
@@ -49,7 +49,7 @@ Result<Event> Link::next_spinning() {
       spinner.idle();
       continue;
     }
-    if (Status status = judge(event); !status.ok()) return status;
+    if (!acceptable(event)) return failed_;
     if (event.kind == Event::Kind::kNotification || event.kind == Event::Kind::kMessage) return event;
   }
   return failed_;
@@ -73,7 +73,8 @@ Status Link::wait(Transfer transfer) {
 
 Status Link::check() {
   if (!failed_.ok()) return failed_;
-  return judge(peer_.next_event());
+  static_cast<void>(acceptable(peer_.next_event()));
+  return failed_;
 }
 
 }  // namespace fairlead::bench

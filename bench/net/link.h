@@ -50,7 +50,8 @@ class Link {
   Status check();
 
  private:
-  Status judge(const Event& event);
+  /// Whether the run may go on after `event`; else failed_ says why not.
+  bool acceptable(const Event& event);
 
   Engine* engine_;
   Peer peer_;

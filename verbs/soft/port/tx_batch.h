@@ -28,6 +28,7 @@ struct Route {
   std::uint8_t traffic_class = 0;
   std::uint8_t hop_limit = 0;  // 0: the system's default
   int socket = -1;             // the port's own handle
+  bool connected = false;      // the handle knows the destination
 };
 
 struct TxPacket {

@@ -45,6 +45,7 @@ class UdpPort final : public PacketPort {
   struct TxSocket {
     std::uint16_t port = 0;
     PrivateFd fd;
+    Gid peer;  // that it is connected to
   };
 
   UdpPort(const Gid& address, PrivateFd own, std::unique_ptr<SharedAddress> place);

@@ -74,6 +74,7 @@ class Engine {
   std::optional<Peer> accept();
 
   /// Readable while accept(), next_event() or next_completed() has something. Owned by the engine; poll, do not read.
+  /// Signalled from the first call on: who polls the engine instead saves its system calls by never calling this.
   [[nodiscard]] int event_fd() const noexcept;
   /// The next event of any peer. Errors never: no event is kNone with an invalid Peer.
   std::pair<Peer, Event> next_event(std::chrono::nanoseconds timeout = std::chrono::nanoseconds(0));

@@ -476,7 +476,6 @@ void EngineImpl::poll_control() {
 bool EngineImpl::progress() noexcept {
   const Clock::time_point now = Clock::now();
   const bool tick = now - last_tick_ >= kTick;
-  if (tick || ++rounds_ % kControlRounds == 0) poll_control();
   if (tick) last_tick_ = now;
   if (now >= accept_again_at_) watch_listener();
   bool did = false, ended = false;
@@ -492,6 +491,8 @@ bool EngineImpl::progress() noexcept {
   for (OpenTransport& open : transports_) {
     if (open.paths != 0) arrived |= open.transport->poll(*this);
   }
+  // After the paths: what they report was there before the peer ended them.
+  if (tick || ++rounds_ % kControlRounds == 0) poll_control();
   for (std::size_t i = 0; arrived && i < live_.size(); ++i) {
     if (live_[i]->wants_advance() && live_[i]->has_backlog()) live_[i]->advance(now);
   }

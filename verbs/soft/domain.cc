@@ -78,8 +78,8 @@ void Domain::unlock() noexcept {
 }
 
 void Domain::poll() noexcept {
-  polls_.fetch_add(1, std::memory_order_relaxed);
   if (!try_lock()) return;
+  polls_.store(polls() + 1, std::memory_order_relaxed);
   polled_at_ = now_;
   // In a conversation the answer is about to come: the caller's way round would take longer than looking again.
   const bool conversation = now_ < busy_at_ + kIdleToYield;
@@ -95,6 +95,12 @@ void Domain::poll() noexcept {
 }
 
 void Domain::ring(Qp& qp) noexcept {
+  if (try_lock()) {
+    take_doorbells();
+    look_at_work_of(qp);
+    transmit();
+    return unlock();
+  }
   if (qp.rung.exchange(true)) return;
   Qp* top = rung_.load(std::memory_order_relaxed);
   do {
@@ -107,18 +113,23 @@ void Domain::ring(Qp& qp) noexcept {
   unlock();
 }
 
+void Domain::look_at_work_of(Qp& qp) noexcept {
+  if (qp.current_state() == IBV_QPS_ERR) {
+    qp.flush();
+  } else if (qp.current_state() == IBV_QPS_SQE) {
+    qp.flush_sends();
+  } else {
+    make_ready(qp);
+  }
+}
+
 void Domain::take_doorbells() noexcept {
+  if (rung_.load(std::memory_order_relaxed) == nullptr) return;  // what comes now, unlock() sees
   Qp* qp = rung_.exchange(nullptr);
   while (qp != nullptr) {
     Qp* next = qp->next_rung;
     qp->rung.store(false);  // what is posted from here on rings again
-    if (qp->current_state() == IBV_QPS_ERR) {
-      qp->flush();
-    } else if (qp->current_state() == IBV_QPS_SQE) {
-      qp->flush_sends();
-    } else {
-      make_ready(*qp);
-    }
+    look_at_work_of(*qp);
     qp = next;
   }
 }

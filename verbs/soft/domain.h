@@ -129,6 +129,7 @@ class Domain {
   static constexpr Nanos kPollingMeans = 5 * kMillisecond;
 
   void take_doorbells() noexcept;
+  void look_at_work_of(Qp& qp) noexcept;
   void receive(PortSlot& slot, const RxPacket& raw) noexcept;
   [[nodiscard]] bool icrc_valid(Qp& qp, const PortSlot& slot, const RxPacket& raw) noexcept;
   void run_timers() noexcept;

@@ -4,8 +4,6 @@
 #include <netinet/in.h>
 #include <netinet/udp.h>
 #include <poll.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -33,12 +31,14 @@ std::uint32_t qpn_bytes(TxBatch& batch, const TxPacket& packet) noexcept {
   return reserved_and_qpn;
 }
 
+bool is_loopback(const Gid& address) noexcept {
+  if (address.is_ipv4()) return address.ipv4() >> 24 == 127;
+  return IN6_IS_ADDR_LOOPBACK(reinterpret_cast<const in6_addr*>(address.bytes.data()));
+}
+
 // A connected socket knows its way, which saves a message a tenth of its time. But the system counts the IPv4 ids of
 // what it sends, which the ICRC covers: only where nobody sees them.
-bool may_connect(const Gid& destination) noexcept {
-  constexpr std::uint32_t kLoopback = 127;
-  return !destination.is_ipv4() || destination.ipv4() >> 24 == kLoopback;
-}
+bool may_connect(const Gid& destination) noexcept { return !destination.is_ipv4() || is_loopback(destination); }
 
 }  // namespace
 
@@ -74,8 +74,7 @@ struct UdpPort::Receiver {
     prepare(std::exchange(count, 0));
     // Looking for a second message where there is none costs a message to and fro a tenth of its time.
     const unsigned wanted = more ? kRxMessages : 1;
-    // Not the C library's: that is a cancellation point, which costs more than all else around the system call.
-    const long got = ::syscall(SYS_recvmmsg, fd, messages.data(), wanted, MSG_DONTWAIT, nullptr);
+    const int got = ::recvmmsg(fd, messages.data(), wanted, MSG_DONTWAIT, nullptr);
     count = got > 0 ? static_cast<std::size_t>(got) : 0;
     more = count == wanted;
     index = 0;
@@ -194,7 +193,11 @@ UdpPort::~UdpPort() = default;
 Route UdpPort::make_route(const Gid& destination, std::uint32_t flow, std::uint8_t traffic_class,
                           std::uint8_t hop_limit) {
   Route route{address_, destination, kRoceUdpPort, traffic_class, hop_limit, socket_};
-  if (tx_sockets_.size() < kMaxTxSockets) {
+  const auto goes_there = [&destination](const TxSocket& each) { return each.peer == destination; };
+  // Source ports spread flows over a network's paths and a receiver's queues. Where there are none, one socket sends
+  // what is for many queue pairs with one system call.
+  const bool suffices = is_loopback(destination) && std::ranges::any_of(tx_sockets_, goes_there);
+  if (!suffices && tx_sockets_.size() < kMaxTxSockets) {
     const auto port = static_cast<std::uint16_t>(0xc000 | (flow & 0x3fff));
     if (UniqueFd fd = open_udp_socket(address_, port, PortUse::kSend, interface_.index)) {
       const SocketAddress peer(destination, kRoceUdpPort, interface_.index);
@@ -204,7 +207,6 @@ Route UdpPort::make_route(const Gid& destination, std::uint32_t flow, std::uint8
   }
   if (tx_sockets_.empty()) return route;
   // One that is connected to the destination, if there is any.
-  const auto goes_there = [&destination](const TxSocket& each) { return each.peer == destination; };
   const auto fitting = static_cast<std::size_t>(std::ranges::count_if(tx_sockets_, goes_there));
   std::size_t skip = flow % (fitting != 0 ? fitting : tx_sockets_.size());
   for (const TxSocket& each : tx_sockets_) {

@@ -56,8 +56,6 @@ struct UdpPort::Receiver {
   std::uint16_t segment_number = 0;
   std::uint8_t traffic_class = 0;
   bool more = false;  // the last call found as many messages as it asked for
-  bool coalesces = true;
-  unsigned singles = 0;  // datagrams in a row that came one by one
 
   Receiver() noexcept { prepare(kRxMessages); }
 
@@ -80,19 +78,7 @@ struct UdpPort::Receiver {
     index = 0;
     if (count == 0) return false;
     open_message();
-    choose_coalescing(fd);
     return true;
-  }
-
-  // A socket that takes coalesced datagrams looks into memory of each that the sender's core wrote last: another tenth
-  // of a message to and fro.
-  void choose_coalescing(int fd) noexcept {
-    constexpr unsigned kManySingles = 64;
-    const bool burst = count == kRxMessages || segment < messages[0].msg_len;
-    singles = burst ? 0 : singles + 1;
-    if (coalesces ? singles < kManySingles : !burst) return;
-    coalesces = !coalesces;
-    set_coalescing(fd, coalesces);
   }
 
   void open_message() noexcept {

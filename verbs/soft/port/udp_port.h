@@ -1,7 +1,6 @@
 // A port over unprivileged UDP sockets: one receives on 4791, a few send, each with a source port of its own.
 //
-// Runs of equal packets to one peer leave as one system call's work (UDP_SEGMENT) and arrive coalesced (UDP_GRO, except
-// while packets come one by one).
+// Runs of equal packets to one peer leave as one system call's work (UDP_SEGMENT) and arrive coalesced (UDP_GRO).
 // Threads: as PacketPort.
 #pragma once
 

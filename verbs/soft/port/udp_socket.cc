@@ -88,15 +88,13 @@ UniqueFd open_udp_socket(const Gid& address, std::uint16_t port, PortUse use, st
   set(fd.get(), SOL_SOCKET, SO_SNDBUF, kBufferBytes);
   if (use != PortUse::kSend) {
     set(fd.get(), SOL_SOCKET, SO_RCVBUF, kBufferBytes);
-    set_coalescing(fd.get(), true);
+    set(fd.get(), SOL_UDP, UDP_GRO, 1);
     if (!v4) receive_traffic_class(fd.get(), address);
     // Linux rxe sends no UDP checksum, which IPv6 takes only where it is told to; the ICRC covers more.
     if (!v4) set(fd.get(), SOL_UDP, UDP_NO_CHECK6_RX, 1);
   }
   return fd;
 }
-
-void set_coalescing(int fd, bool coalesces) noexcept { set(fd, SOL_UDP, UDP_GRO, coalesces ? 1 : 0); }
 
 void receive_traffic_class(int fd, const Gid& address) noexcept {
   const bool v4 = address.is_ipv4();

@@ -21,8 +21,6 @@ enum class PortUse : std::uint8_t { kSend, kReceive, kShared };
 /// A socket bound to address:port, or -1 with errno set. `scope` as for SocketAddress.
 [[nodiscard]] UniqueFd open_udp_socket(const Gid& address, std::uint16_t port, PortUse use, std::uint32_t scope = 0);
 
-/// Datagrams of one sender arrive together, with UDP_GRO in their control data, or each by itself.
-void set_coalescing(int fd, bool coalesces) noexcept;
 /// They arrive with their traffic class. Always so over IPv6.
 void receive_traffic_class(int fd, const Gid& address) noexcept;
 

@@ -187,8 +187,7 @@ def judges(programs, quick):
         for connection in connections:
             for unit in ("bw", "lat"):
                 name = f"ib_{kind}_{unit}"
-                # Before each size perftest measures the processor for half a second, and for seconds where others compute.
-                found.append((f"{name} -c {connection}", 180,
+                found.append((f"{name} -c {connection}", 60,
                               programs.perftest(name, connection, perftest_variants(name, connection, quick))))
     for test, layout, size, count in (("put_lat", "short", 8, 5000), ("put_bw", "zcopy", 65536, 1000), ("get", "zcopy", 65536, 1000),
                                       ("get", "bcopy", 256, 2000), ("am_lat", "short", 8, 5000), ("am_bw", "bcopy", 4096, 2000)):

@@ -143,7 +143,7 @@ TEST_P(TransportTest, GathersMessages) {
   std::vector<LocalSegment> segments = {{first.data(), first.size(), 0}, {second.data(), second.size(), 0}};
   segments.resize(std::min<std::size_t>(segments.size(), a.transport->capabilities().max_segments));
   a.post({.id = 1, .kind = OpKind::kMessage, .local = segments});
-  ASSERT_TRUE(pump([&] { return a.completed() == 1; }));
+  ASSERT_TRUE(pump([&] { return a.completed() == 1 && !b.messages.empty(); }));
   ASSERT_EQ(b.messages.size(), 1u);
   EXPECT_EQ(b.messages[0].size(), segments.size() == 2 ? 30u : 10u);
   EXPECT_EQ(b.messages[0].front(), std::byte{1});
@@ -163,7 +163,11 @@ TEST_P(TransportTest, BothDirectionsAtOnce) {
     a.send(3 * i + 2, at_a.bytes().first(16));
     b.send(3 * i + 2, at_b.bytes().first(16));
   }
-  ASSERT_TRUE(pump([&] { return a.completed() == 3 * kRounds && b.completed() == 3 * kRounds; }));
+  // A message is acknowledged by the device: the last ones may lie there when the requests complete.
+  ASSERT_TRUE(pump([&] {
+    return a.completed() == 3 * kRounds && b.completed() == 3 * kRounds && a.messages.size() >= kRounds &&
+           b.messages.size() >= kRounds;
+  }));
   for (const End* end : {&a, &b}) {
     for (const auto& [id, code] : end->completions) EXPECT_EQ(code, Code::kOk) << id;
     EXPECT_EQ(end->messages.size(), kRounds);

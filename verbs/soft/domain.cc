@@ -96,18 +96,16 @@ void Domain::poll() noexcept {
 
 void Domain::ring(Qp& qp) noexcept {
   if (try_lock()) {
-    take_doorbells();
     look_at_work_of(qp);
-    transmit();
-    return unlock();
+  } else {
+    if (qp.rung.exchange(true)) return;
+    Qp* top = rung_.load(std::memory_order_relaxed);
+    do {
+      qp.next_rung = top;
+    } while (!rung_.compare_exchange_weak(top, &qp));
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+    if (!try_lock()) return;
   }
-  if (qp.rung.exchange(true)) return;
-  Qp* top = rung_.load(std::memory_order_relaxed);
-  do {
-    qp.next_rung = top;
-  } while (!rung_.compare_exchange_weak(top, &qp));
-  std::atomic_thread_fence(std::memory_order_seq_cst);
-  if (!try_lock()) return;
   take_doorbells();
   transmit();
   unlock();

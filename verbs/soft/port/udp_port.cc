@@ -192,16 +192,15 @@ Route UdpPort::make_route(const Gid& destination, std::uint32_t flow, std::uint8
     }
   }
   if (tx_sockets_.empty()) return route;
-  // One that is connected to the destination, if there is any.
-  const auto fitting = static_cast<std::size_t>(std::ranges::count_if(tx_sockets_, goes_there));
-  std::size_t skip = flow % (fitting != 0 ? fitting : tx_sockets_.size());
-  for (const TxSocket& each : tx_sockets_) {
-    if ((fitting != 0 && !goes_there(each)) || skip-- != 0) continue;
-    route.source_port = each.port;
-    route.socket = each.fd.get();
-    route.connected = fitting != 0;
-    break;
+  // The flow's own, or the next that is connected to the destination, if there is any.
+  const TxSocket* chosen = &tx_sockets_[flow % tx_sockets_.size()];
+  for (std::size_t i = 0; i < tx_sockets_.size() && !goes_there(*chosen); ++i) {
+    const TxSocket& next = tx_sockets_[(flow + i) % tx_sockets_.size()];
+    if (goes_there(next)) chosen = &next;
   }
+  route.source_port = chosen->port;
+  route.socket = chosen->fd.get();
+  route.connected = goes_there(*chosen);
   return route;
 }
 

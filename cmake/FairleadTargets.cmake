@@ -14,11 +14,13 @@ function(fairlead_program name)
   target_link_libraries(${name} PRIVATE fairlead_flags ${ARG_LINK})
 endfunction()
 
-# fairlead_test(NAME SOURCES a_test.cc [LINK dep...] [LABELS unit|conformance|integration] [TIMEOUT s] [NO_MAIN])
+# fairlead_test(NAME SOURCES a_test.cc [LINK dep...] [LABELS unit|conformance|integration] [TIMEOUT s] [NO_MAIN]
+#               [ALONE])
 # One program per folder under test, one ctest entry per program: process starts are what a sanitizer run pays for.
-# Labels: unit and conformance run under TSan too; integration runs in release and ASan.
+# Labels: unit and conformance run under TSan too; integration runs in release and ASan. ALONE: no other test runs
+# meanwhile, for one that measures.
 function(fairlead_test name)
-  cmake_parse_arguments(ARG "NO_MAIN" "TIMEOUT" "SOURCES;LINK;LABELS" ${ARGN})
+  cmake_parse_arguments(ARG "ALONE;NO_MAIN" "TIMEOUT" "SOURCES;LINK;LABELS" ${ARGN})
   add_executable(${name} ${ARG_SOURCES})
   if(ARG_NO_MAIN)
     target_link_libraries(${name} PRIVATE fairlead_flags ${ARG_LINK} GTest::gmock)
@@ -34,6 +36,9 @@ function(fairlead_test name)
     set(ARG_LABELS unit)
   endif()
   set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT ${ARG_TIMEOUT})
+  if(ARG_ALONE)
+    set_tests_properties(${name} PROPERTIES RUN_SERIAL TRUE)
+  endif()
 endfunction()
 
 # fairlead_fuzzer(NAME SOURCES a_fuzz.cc [LINK dep...]): only with FAIRLEAD_FUZZ; lands in fuzz/. `fuzzers` builds all.

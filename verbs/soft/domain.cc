@@ -236,7 +236,7 @@ void Domain::silence(const Device& device) noexcept {
 
 void Domain::give_back(Window& window, std::size_t bytes) noexcept {
   window.give_back(bytes);
-  while (Qp* qp = window.waiting().pop_front()) make_ready(*qp);
+  if (window.has_waiting()) roused_.push_back(window.roused);
 }
 
 void Domain::set_deadline(Nanos at) noexcept {
@@ -248,7 +248,7 @@ void Domain::set_deadline(Nanos at) noexcept {
 }
 
 Nanos Domain::next_deadline() const noexcept {
-  if (!ready_.empty()) return now_;
+  if (!ready_.empty() || !roused_.empty()) return now_;
   Nanos next = next_timer_;
   if (const Qp* held = held_.front()) {
     const Nanos release = held->receive.held_since + kMostHold;
@@ -344,8 +344,20 @@ void Domain::run_timers() noexcept {
 }
 
 // Queue pairs take turns, so that none starves behind one with much to send.
+// One at a time: thousands may wait for room that a few of them fill.
+void Domain::call_waiting() noexcept {
+  Window* window = roused_.front();
+  if (window == nullptr) return;
+  if (Qp* qp = window->call()) {
+    make_ready(*qp);
+  } else {
+    window->roused.unlink();
+  }
+}
+
 void Domain::transmit() noexcept {
   for (unsigned turn = 0; turn < kTurns; ++turn) {
+    call_waiting();
     Qp* qp = ready_.pop_front();
     if (qp == nullptr) break;
     bool more = false;
@@ -361,7 +373,7 @@ void Domain::transmit() noexcept {
   send_receipts();
   send_batches();
   while (Qp* qp = departing_.pop_front()) unreliable::on_departed(*qp);
-  if (!ready_.empty()) set_deadline(now_);
+  if (!ready_.empty() || !roused_.empty()) set_deadline(now_);
 }
 
 void Domain::send_receipts() noexcept {

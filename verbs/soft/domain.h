@@ -18,6 +18,7 @@
 #include "verbs/soft/congestion/dcqcn.h"
 #include "verbs/soft/counter_page.h"
 #include "verbs/soft/flow.h"
+#include "verbs/soft/intrusive_list.h"
 #include "verbs/soft/management.h"
 #include "verbs/soft/memory.h"
 #include "verbs/soft/port/packet_port.h"
@@ -135,6 +136,7 @@ class Domain {
   void run_timers() noexcept;
   void release_held() noexcept;
   void send_receipts() noexcept;
+  void call_waiting() noexcept;
   void transmit() noexcept;
   void send_batch(PortSlot& slot) noexcept;
 
@@ -150,10 +152,11 @@ class Domain {
   std::array<RxPacket, kRxBurst> received_;
   ManagementHandler* management_ = nullptr;
   QpTable queue_pairs_;
-  QpList ready_;
-  QpList held_;          // oldest first
+  List<Qp> ready_;
+  List<Window> roused_;  // whose lines of waiting queue pairs move on
+  List<Qp> held_;        // oldest first
   Nanos polled_at_ = 0;  // when an application's poll last advanced the domain
-  QpList departing_;
+  List<Qp> departing_;
   std::vector<Flow*> owing_;  // that owe a receipt
   TimerQueue timers_;
   Nanos busy_at_ = 0;  // when a poll last found something

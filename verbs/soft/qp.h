@@ -15,11 +15,11 @@
 #include <vector>
 
 #include "verbs/soft/congestion/control.h"
+#include "verbs/soft/intrusive_list.h"
 #include "verbs/soft/memory.h"
 #include "verbs/soft/path.h"
 #include "verbs/soft/port/clock.h"
 #include "verbs/soft/port/tx_batch.h"
-#include "verbs/soft/qp_list.h"
 #include "verbs/soft/send_builder.h"
 #include "verbs/soft/timer_queue.h"
 #include "verbs/soft/wire/headers.h"
@@ -188,13 +188,13 @@ class Qp : public ibv_qp_ex {
   ReceiveState receive;
   CurrentReceive current;
 
-  QpLink ready{this};                             // has something to send
-  QpLink waiting{this};                           // for room in a window
-  QpLink departing{this};                         // has packets of UC or UD in a batch
+  Link<Qp> ready{this};                           // has something to send
+  Link<Qp> waiting{this};                         // for room in a window
+  Link<Qp> departing{this};                       // has packets of UC or UD in a batch
   TimerEntry timer{this};                         // for the earliest of send.deadline and paced_until
   Nanos paced_until = 0;                          // its rate lets nothing leave before; 0: it does
   std::unique_ptr<CongestionControl> congestion;  // null: none
-  QpLink held{this};                              // owes an acknowledgement that waits for a message to go with
+  Link<Qp> held{this};                            // owes an acknowledgement that waits for a message to go with
   std::atomic<bool> rung{false};                  // in the doorbell stack
   Qp* next_rung = nullptr;
   std::uint32_t async_delivered = 0;  // under ibv_qp::mutex

@@ -53,8 +53,7 @@ bool start(Qp& qp, SendWqe& wqe) noexcept {
 }
 
 Step wait_for(Qp& qp, Window& window) noexcept {
-  qp.waiting.unlink();  // it may still be in the line for the other window
-  window.waiting().push_back(qp.waiting);
+  window.wait(qp.waiting);
   return Step::kBlocked;
 }
 

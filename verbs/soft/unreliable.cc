@@ -73,8 +73,7 @@ Step send_packet(Qp& qp, SendWqe& wqe, const Way& way) noexcept {
   SendState& s = qp.send;
   Window& window = way.flow.window();
   if (!window.take(wqe.charge)) {
-    qp.waiting.unlink();  // it may still be in the line for another peer's window
-    window.waiting().push_back(qp.waiting);
+    window.wait(qp.waiting);
     return Step::kBlocked;
   }
   const bool first = s.cursor_packet == 0;

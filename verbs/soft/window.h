@@ -10,9 +10,11 @@
 #include <cstddef>
 #include <utility>
 
-#include "verbs/soft/qp_list.h"
+#include "verbs/soft/intrusive_list.h"
 
 namespace fairlead::soft {
+
+class Qp;
 
 class Window {
  public:
@@ -47,8 +49,18 @@ class Window {
 
   [[nodiscard]] std::size_t used() const noexcept { return used_; }
   [[nodiscard]] std::size_t limit() const noexcept { return limit_; }
-  /// Queue pairs that wait for room.
-  [[nodiscard]] QpList& waiting() noexcept { return waiting_; }
+
+  /// Puts a queue pair that found no room at the end of the line; the link is Qp::waiting.
+  void wait(Link<Qp>& link) noexcept {
+    link.unlink();  // it may still be in the line for another window
+    waiting_.push_back(link);
+    roused.unlink();
+  }
+  [[nodiscard]] bool has_waiting() const noexcept { return !waiting_.empty(); }
+  /// The first in the line, which leaves it; null when there is none.
+  [[nodiscard]] Qp* call() noexcept { return waiting_.pop_front(); }
+
+  Link<Window> roused{this};  // has had room since somebody found none
 
  private:
   static constexpr std::size_t kFloorBytes = 32 << 10;
@@ -60,7 +72,7 @@ class Window {
   std::size_t threshold_;
   std::size_t used_ = 0;
   std::size_t before_timeout_ = 0;
-  QpList waiting_;
+  List<Qp> waiting_;
 };
 
 }  // namespace fairlead::soft

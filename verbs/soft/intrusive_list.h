@@ -1,17 +1,16 @@
-// A list of queue pairs through links of their own: no allocation, removal in constant time.
+// A list of objects through links that are their members: no allocation, removal in constant time.
 //
 // Owns nothing. An item is in at most one list per link. Threads: under the domain's lock.
 #pragma once
 
 namespace fairlead::soft {
 
-class Qp;
-
-struct QpLink {
-  explicit QpLink(Qp* qp) noexcept : owner(qp) {}
-  QpLink(const QpLink&) = delete;
-  QpLink& operator=(const QpLink&) = delete;
-  ~QpLink() { unlink(); }
+template <typename T>
+struct Link {
+  explicit Link(T* object) noexcept : owner(object) {}
+  Link(const Link&) = delete;
+  Link& operator=(const Link&) = delete;
+  ~Link() { unlink(); }
 
   [[nodiscard]] bool linked() const noexcept { return next != nullptr; }
   void unlink() noexcept {
@@ -21,34 +20,35 @@ struct QpLink {
     next = previous = nullptr;
   }
 
-  Qp* const owner;
-  QpLink* next = nullptr;
-  QpLink* previous = nullptr;
+  T* const owner;
+  Link* next = nullptr;
+  Link* previous = nullptr;
 };
 
-class QpList {
+template <typename T>
+class List {
  public:
-  QpList() noexcept : head_(nullptr) { head_.next = head_.previous = &head_; }
+  List() noexcept : head_(nullptr) { head_.next = head_.previous = &head_; }
 
   [[nodiscard]] bool empty() const noexcept { return head_.next == &head_; }
   /// Does nothing if the link is in a list already.
-  void push_back(QpLink& link) noexcept {
+  void push_back(Link<T>& link) noexcept {
     if (link.linked()) return;
     link.previous = head_.previous;
     link.next = &head_;
     head_.previous->next = &link;
     head_.previous = &link;
   }
-  [[nodiscard]] Qp* front() const noexcept { return empty() ? nullptr : head_.next->owner; }
-  [[nodiscard]] Qp* pop_front() noexcept {
+  [[nodiscard]] T* front() const noexcept { return empty() ? nullptr : head_.next->owner; }
+  [[nodiscard]] T* pop_front() noexcept {
     if (empty()) return nullptr;
-    QpLink* first = head_.next;
+    Link<T>* first = head_.next;
     first->unlink();
     return first->owner;
   }
 
  private:
-  QpLink head_;
+  Link<T> head_;
 };
 
 }  // namespace fairlead::soft

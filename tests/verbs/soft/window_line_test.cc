@@ -1,0 +1,110 @@
+// Queue pairs that wait for room in the window of their common peer: each gets its turn, whoever else leaves the line.
+#include <algorithm>
+#include <vector>
+
+#include "tests/verbs/soft/simulation.h"
+
+namespace fairlead::soft::test {
+namespace {
+
+constexpr std::size_t kCount = 48;
+constexpr std::size_t kBytes = 64 << 10;  // of 192 KiB that may be on their way
+
+// Queue pairs between the two ends, each with one WRITE posted that fills a third of the window.
+class WindowLine : public testing::Test {
+ protected:
+  void SetUp() override {
+    fill_pattern(a.buffer, 7);
+    for (std::size_t i = 0; i < kCount; ++i) {
+      if (i > 0) {
+        a.qp = a.make_qp({});
+        b.qp = b.make_qp({});
+      }
+      connect(a, b);
+      a_qps.push_back(a.qp);
+      b_qps.push_back(b.qp);
+    }
+    for (std::size_t i = 0; i < kCount; ++i) {
+      a.qp = a_qps[i];
+      ASSERT_EQ(a.post(IBV_WR_RDMA_WRITE, i, i * kBytes, kBytes, &b, i * kBytes), 0);
+    }
+  }
+  void TearDown() override {
+    for (std::size_t i = 1; i < kCount; ++i) {
+      if (a_qps[i] != nullptr) {
+        EXPECT_EQ(api().destroy_qp(a_qps[i]), 0);
+      }
+      EXPECT_EQ(api().destroy_qp(b_qps[i]), 0);
+    }
+    a.qp = a_qps[0];
+    b.qp = b_qps[0];
+  }
+  // The WRITEs that succeeded.
+  [[nodiscard]] std::vector<std::size_t> succeeded() const {
+    std::vector<std::size_t> ids;
+    for (const ibv_wc& done : a.done) {
+      if (done.status == IBV_WC_SUCCESS) ids.push_back(done.wr_id);
+    }
+    std::sort(ids.begin(), ids.end());
+    return ids;
+  }
+  [[nodiscard]] bool arrived(std::size_t i) const {
+    return std::equal(a.buffer.begin() + static_cast<std::ptrdiff_t>(i * kBytes),
+                      a.buffer.begin() + static_cast<std::ptrdiff_t>((i + 1) * kBytes),
+                      b.buffer.begin() + static_cast<std::ptrdiff_t>(i * kBytes));
+  }
+
+  Simulation simulation;
+  Endpoint& a = *simulation.a;
+  Endpoint& b = *simulation.b;
+  std::vector<ibv_qp*> a_qps;
+  std::vector<ibv_qp*> b_qps;
+};
+
+TEST_F(WindowLine, EachGetsItsTurn) {
+  ASSERT_TRUE(simulation.run_until([&] { return a.done.size() == kCount; }, kSecond));
+  EXPECT_EQ(succeeded().size(), kCount);
+  for (std::size_t i = 0; i < kCount; ++i) EXPECT_TRUE(arrived(i)) << i;
+  EXPECT_EQ(a.counter("completer_retry_err"), 0U);
+}
+
+// Some of those that leave had just been called, and never use the room that they were called for.
+TEST_F(WindowLine, MovesOnWhenQueuePairsFail) {
+  for (unsigned round = 0; round < 4; ++round) {
+    simulation.run_for(simulation.step_time);
+    for (std::size_t i = round; i < kCount; i += 8) {
+      a.qp = a_qps[i];
+      ASSERT_EQ(a.to_state(IBV_QPS_ERR), 0);
+    }
+  }
+  ASSERT_TRUE(simulation.run_until([&] { return a.done.size() == kCount; }, kSecond));
+  for (std::size_t i = 0; i < kCount; ++i) {
+    EXPECT_TRUE(i % 8 < 4 || arrived(i)) << i;
+  }
+  EXPECT_GE(succeeded().size(), kCount / 2);
+}
+
+TEST_F(WindowLine, MovesOnWhenQueuePairsAreDestroyed) {
+  std::size_t left = kCount;
+  for (unsigned round = 0; round < 4; ++round) {
+    simulation.run_for(simulation.step_time);
+    for (std::size_t i = 8 + round; i < kCount; i += 8) {
+      ASSERT_EQ(api().destroy_qp(a_qps[i]), 0);
+      a_qps[i] = nullptr;
+      --left;
+    }
+  }
+  ASSERT_TRUE(simulation.run_until(
+      [&] {
+        const auto done = succeeded();
+        return std::count_if(done.begin(), done.end(), [&](std::size_t i) { return a_qps[i] != nullptr; }) ==
+               static_cast<std::ptrdiff_t>(left);
+      },
+      kSecond));
+  for (std::size_t i = 0; i < kCount; ++i) {
+    EXPECT_TRUE(a_qps[i] == nullptr || arrived(i)) << i;
+  }
+}
+
+}  // namespace
+}  // namespace fairlead::soft::test

@@ -1,6 +1,6 @@
 #include "verbs/soft/wire/icrc.h"
 
-#include <algorithm>
+#include <cstring>
 
 #include "datapath/base/crc.h"
 #include "verbs/soft/wire/bytes.h"
@@ -93,8 +93,9 @@ std::uint32_t icrc(const UdpFrame& frame, std::span<const std::byte> packet) noe
   const auto rest = packet.subspan(Bth::kBytes);
   if (rest.size() > kSmall) return crc32(rest, icrc_start(frame, packet.data()));
   std::byte bytes[kMostStart + kSmall];
-  std::byte* const end = std::ranges::copy(rest, put_start(bytes, frame, packet.data())).out;
-  return crc32({bytes, end});
+  std::byte* const end = put_start(bytes, frame, packet.data());
+  std::memcpy(end, rest.data(), rest.size());
+  return crc32({bytes, end + rest.size()});
 }
 
 std::optional<std::uint16_t> explain_by_ipv4_id(std::uint32_t difference, std::size_t payload_bytes) noexcept {

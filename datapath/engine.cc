@@ -48,27 +48,24 @@ Result<Peer> Engine::connect(std::string_view host_port) {
 
 std::optional<Peer> Engine::accept() {
   Peer peer;
-  peer.impl_ = impl_->accept();
+  peer.impl_ = impl_->queues().take_accepted();
   if (peer.impl_ == nullptr) {
     impl_->lane().poll_once();
-    peer.impl_ = impl_->accept();
+    peer.impl_ = impl_->queues().take_accepted();
   }
   return peer.valid() ? std::optional<Peer>(std::move(peer)) : std::nullopt;
 }
 
-int Engine::event_fd() const noexcept { return impl_->event_fd(); }
+int Engine::event_fd() const noexcept { return impl_->queues().fd(); }
 
 std::pair<Peer, Event> Engine::next_event(std::chrono::nanoseconds timeout) {
   std::pair<Peer, Event> result;
   const auto take = [&] {
-    // A session may be listed though somebody took its event by Peer::next_event.
-    while ((result.first.impl_ = impl_->next_session_with_event()) != nullptr) {
-      datapath::SessionImpl& session = *result.first.impl_;
-      const bool taken = session.take_event(result.second);
-      if (session.has_event()) impl_->event_arrived(session);
-      if (taken) return true;
-    }
-    return false;
+    std::size_t taken = 0;
+    result.first.impl_ = impl_->queues().take_any_event(result.second, taken);
+    if (result.first.impl_ == nullptr) return false;
+    result.first.impl_->event_taken(taken);
+    return true;
   };
   if (take()) return result;
   if (timeout.count() <= 0) {
@@ -77,17 +74,17 @@ std::pair<Peer, Event> Engine::next_event(std::chrono::nanoseconds timeout) {
     return result;
   }
   const auto deadline = datapath::deadline_after(timeout);
-  while (impl_->lane().wait_until([this] { return impl_->has_event(); }, deadline)) {
+  while (impl_->lane().wait_until([this] { return impl_->queues().any_events(); }, deadline)) {
     if (take()) break;
   }
   return result;
 }
 
 std::optional<Transfer> Engine::next_completed() {
-  datapath::TransferImpl* done = impl_->next_completed();
+  datapath::TransferImpl* done = impl_->queues().take_completed();
   if (done == nullptr) {
     impl_->lane().poll_once();
-    done = impl_->next_completed();
+    done = impl_->queues().take_completed();
   }
   if (done == nullptr) return std::nullopt;
   return Transfer(done);

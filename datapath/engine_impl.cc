@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 #include <netdb.h>
-#include <sys/eventfd.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -59,7 +58,6 @@ EngineImpl::EngineImpl(EngineConfig config)
       regions_(std::make_shared<RegionTable>()),
       probe_memory_(2 * kProbeBytes),
       control_epoll_(::epoll_create1(EPOLL_CLOEXEC)),
-      event_fd_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
       lane_(*this, config_.progress, config_.spin) {
   if (config_.name.empty()) config_.name = default_name();
   if (config_.tcp.host.empty()) config_.tcp.host = data_host(config_.listen);
@@ -70,7 +68,7 @@ Result<std::shared_ptr<EngineImpl>> EngineImpl::create(EngineConfig config) {
   if (Status valid = config.validate(); !valid.ok()) return valid;
   if (Status valid = validate_transports(config); !valid.ok()) return valid;
   std::shared_ptr<EngineImpl> engine(new EngineImpl(std::move(config)));
-  if (!engine->control_epoll_ || !engine->event_fd_) {
+  if (!engine->control_epoll_ || !engine->queues_.valid()) {
     return Status(Code::kResourceExhausted, "no file descriptors left; raise `ulimit -n`");
   }
   // A pool outlives the engine while somebody holds a buffer of it.
@@ -188,12 +186,11 @@ void EngineImpl::shut_down() {
     transports_.clear();
     listener_.reset();
   });
-  const std::lock_guard lock(mutex_);
-  sessions_.clear();
-  accepted_.clear();
-  with_events_.clear();
-  for (TransferImpl* transfer : std::exchange(completed_, {})) drop_reference(*transfer);
-  queues_changed();
+  {
+    const std::lock_guard lock(mutex_);
+    sessions_.clear();
+  }
+  queues_.clear();
 }
 
 // ---- memory
@@ -319,12 +316,13 @@ void EngineImpl::accept_connections() {
 }
 
 void EngineImpl::session_ready(SessionImpl& session) {
-  const std::lock_guard lock(mutex_);
-  ++peers_connected_;
-  if (session.is_active()) return;
-  sessions_.push_back(session.shared_from_this());
-  accepted_.push_back(session.shared_from_this());
-  queues_changed();
+  {
+    const std::lock_guard lock(mutex_);
+    ++peers_connected_;
+    if (session.is_active()) return;
+    sessions_.push_back(session.shared_from_this());
+  }
+  queues_.push_accepted(session.shared_from_this());
 }
 
 void EngineImpl::session_closed(SessionImpl& session, bool lost) {
@@ -332,81 +330,6 @@ void EngineImpl::session_closed(SessionImpl& session, bool lost) {
   add(ended_, session.stats());
   std::erase_if(sessions_, [&](const auto& other) { return other.get() == &session; });
   if (lost && session.was_ready()) ++peers_lost_;
-}
-
-std::shared_ptr<SessionImpl> EngineImpl::accept() {
-  if (!any_accepted_.load(std::memory_order_acquire)) return nullptr;
-  const std::lock_guard lock(mutex_);
-  if (accepted_.empty()) return nullptr;
-  std::shared_ptr<SessionImpl> session = std::move(accepted_.front());
-  accepted_.pop_front();
-  queues_changed();
-  return session;
-}
-
-// ---- events
-// ----------------------------------------------------------------------------------------------------------
-
-int EngineImpl::event_fd() noexcept {
-  const std::lock_guard lock(mutex_);
-  watched_ = true;
-  queues_changed();
-  return event_fd_.get();
-}
-
-/// After a change of accepted_, with_events_ or completed_. Under mutex_.
-void EngineImpl::queues_changed() noexcept {
-  any_accepted_.store(!accepted_.empty(), std::memory_order_release);
-  any_with_events_.store(!with_events_.empty(), std::memory_order_release);
-  any_completed_.store(!completed_.empty(), std::memory_order_release);
-  if (!watched_) return;
-  const bool waits = !accepted_.empty() || !with_events_.empty() || !completed_.empty();
-  if (waits == std::exchange(readable_, waits)) return;
-  if (waits) {
-    ::eventfd_write(event_fd_.get(), 1);
-  } else {
-    eventfd_t value;
-    ::eventfd_read(event_fd_.get(), &value);
-  }
-}
-
-void EngineImpl::event_arrived(SessionImpl& session) {
-  if (session.listed_for_events.exchange(true)) return;
-  const std::lock_guard lock(mutex_);
-  with_events_.push_back(session.shared_from_this());
-  queues_changed();
-}
-
-std::shared_ptr<SessionImpl> EngineImpl::next_session_with_event() {
-  while (has_event()) {
-    std::shared_ptr<SessionImpl> session;
-    {
-      const std::lock_guard lock(mutex_);
-      if (with_events_.empty()) return nullptr;
-      session = std::move(with_events_.front());
-      with_events_.pop_front();
-      queues_changed();
-    }
-    session->listed_for_events.exchange(false);
-    if (session->has_event()) return session;  // the caller takes one and calls event_arrived() if there are more
-  }
-  return nullptr;
-}
-
-void EngineImpl::transfer_completed(TransferImpl& transfer) {
-  const std::lock_guard lock(mutex_);
-  completed_.push_back(&transfer);
-  queues_changed();
-}
-
-TransferImpl* EngineImpl::next_completed() {
-  if (!any_completed_.load(std::memory_order_acquire)) return nullptr;
-  const std::lock_guard lock(mutex_);
-  if (completed_.empty()) return nullptr;
-  TransferImpl* transfer = completed_.front();
-  completed_.pop_front();
-  queues_changed();
-  return transfer;
 }
 
 // ---- what operators see

@@ -6,7 +6,6 @@
 
 #include <atomic>
 #include <condition_variable>
-#include <deque>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -15,6 +14,7 @@
 #include <vector>
 
 #include "datapath/choice.h"
+#include "datapath/event_queues.h"
 #include "datapath/lane.h"
 #include "datapath/regions.h"
 #include "datapath/session.h"
@@ -36,18 +36,12 @@ class EngineImpl final : public std::enable_shared_from_this<EngineImpl>, privat
   [[nodiscard]] Lane& lane() noexcept { return lane_; }
   [[nodiscard]] RegionTable& regions() noexcept { return *regions_; }
   [[nodiscard]] const std::string& listen_address() const noexcept { return listen_address_; }
-  /// Kept readable from the first call on; an engine that nobody watches saves the system calls.
-  [[nodiscard]] int event_fd() noexcept;
+  [[nodiscard]] EventQueues& queues() noexcept { return queues_; }
   Result<Memory> allocate(std::size_t bytes);
   Result<Memory> register_memory(std::span<std::byte> bytes, Access access);
   Result<Memory> map_file(const std::string& path, Access access);
   Status publish(std::string_view name, const Memory& memory, Access access, std::optional<TensorSpec> tensor);
   Result<std::shared_ptr<SessionImpl>> connect(std::string_view host_port);
-  std::shared_ptr<SessionImpl> accept();
-  /// A session that has an event, or null. Fair among sessions.
-  std::shared_ptr<SessionImpl> next_session_with_event();
-  [[nodiscard]] bool has_event() const noexcept { return any_with_events_.load(std::memory_order_acquire); }
-  TransferImpl* next_completed();
   [[nodiscard]] std::vector<std::shared_ptr<SessionImpl>> sessions() const;
   [[nodiscard]] std::vector<DeviceInfo> devices() const;
   [[nodiscard]] EngineStats stats() const;
@@ -71,9 +65,6 @@ class EngineImpl final : public std::enable_shared_from_this<EngineImpl>, privat
   void session_ready(SessionImpl& session);
   void session_closed(SessionImpl& session, bool lost);
   void handshake_refused() noexcept { handshakes_refused_.fetch_add(1, std::memory_order_relaxed); }
-  // --- from sessions, any thread
-  void event_arrived(SessionImpl& session);
-  void transfer_completed(TransferImpl& transfer);
 
  private:
   explicit EngineImpl(EngineConfig config);
@@ -83,7 +74,6 @@ class EngineImpl final : public std::enable_shared_from_this<EngineImpl>, privat
   void watch_listener();
   void accept_connections();
   void poll_control();
-  void queues_changed() noexcept;
 
   // Domain
   bool progress() noexcept override;
@@ -113,17 +103,11 @@ class EngineImpl final : public std::enable_shared_from_this<EngineImpl>, privat
 
   mutable std::mutex mutex_;  // guards what follows
   std::vector<std::shared_ptr<SessionImpl>> sessions_;
-  std::deque<std::shared_ptr<SessionImpl>> accepted_, with_events_;
-  std::deque<TransferImpl*> completed_;
-  bool watched_ = false;   // event_fd_ was given out
-  bool readable_ = false;  // event_fd_ is; never while nobody watches it
   PeerStats ended_;
   std::uint64_t peers_connected_ = 0, peers_lost_ = 0;
   std::vector<std::thread> resolvers_;
 
-  UniqueFd event_fd_;
-  // Whether the queues hold anything, so that polling empty ones takes no lock. Written under mutex_.
-  std::atomic<bool> any_accepted_{false}, any_with_events_{false}, any_completed_{false};
+  EventQueues queues_;
   std::atomic<std::uint64_t> handshakes_refused_{0};
   Lane lane_;
 };

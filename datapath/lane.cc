@@ -128,7 +128,7 @@ void Lane::release() noexcept {
 }
 
 bool Lane::poll_once() noexcept {
-  application_drives_.fetch_add(1, std::memory_order_relaxed);
+  count_drive();
   if (!may_drive() || !try_acquire()) return false;
   const bool did = advance();
   release();
@@ -164,7 +164,7 @@ bool Lane::drive(const std::function<bool()>& done, Clock::time_point deadline) 
   Clock::time_point idle_since{};
   int idle_rounds = 0;
   while (!done()) {
-    application_drives_.fetch_add(1, std::memory_order_relaxed);
+    count_drive();
     if (advance()) {
       announce();
       idle_rounds = 0;

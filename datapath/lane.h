@@ -85,6 +85,10 @@ class Lane {
   bool try_acquire() noexcept { return !driven_.load() && !driven_.exchange(true); }
   void release() noexcept;
   bool run_submissions() noexcept;
+  /// The lane's thread only looks for a change, so of two at a time one may be lost.
+  void count_drive() noexcept {
+    application_drives_.store(application_drives_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+  }
   bool advance() noexcept { return static_cast<int>(run_submissions()) | static_cast<int>(domain_.progress()); }
   bool drive(const std::function<bool()>& done, Clock::time_point deadline) noexcept;
   bool await_change(const std::function<bool()>& done, Clock::time_point deadline);

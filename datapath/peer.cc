@@ -148,7 +148,7 @@ Transfer Peer::launch(TransferImpl* t, const TransferOptions& options, Status st
     t->finished.store(true, std::memory_order_release);
     if (t->report && valid()) {
       datapath::add_reference(*t);
-      impl_->engine().transfer_completed(*t);
+      impl_->engine().queues().push_completed(*t);
     }
     return handle;
   }
@@ -282,7 +282,7 @@ Event Peer::next_event(std::chrono::nanoseconds timeout) {
   if (timeout.count() <= 0) {
     lane.poll_once();
   } else {
-    lane.wait_until([this] { return impl_->has_event(); }, datapath::deadline_after(timeout));
+    lane.wait_until([this] { return impl_->inbox.pending() != 0; }, datapath::deadline_after(timeout));
   }
   impl_->take_event(event);
   return event;

@@ -15,9 +15,10 @@ class Ring {
   [[nodiscard]] T& front() noexcept { return slots_[head_]; }
   [[nodiscard]] T& back() noexcept { return slots_[(head_ + count_ - 1) & (slots_.size() - 1)]; }
 
-  void push_back(T value) {
+  template <typename U = T>
+  void push_back(U&& value) {
     if (count_ == slots_.size()) grow();
-    slots_[(head_ + count_) & (slots_.size() - 1)] = std::move(value);
+    slots_[(head_ + count_) & (slots_.size() - 1)] = std::forward<U>(value);
     ++count_;
   }
   void push_front(T value) {
@@ -31,10 +32,13 @@ class Ring {
 
   T pop_front() noexcept {
     T value = std::move(slots_[head_]);
-    slots_[head_] = T{};
+    drop_front();
+    return value;
+  }
+  /// For a front that was moved from: what is left of it stays in its slot.
+  void drop_front() noexcept {
     head_ = (head_ + 1) & (slots_.size() - 1);
     --count_;
-    return value;
   }
   void pop_back() noexcept {
     back() = T{};

@@ -39,45 +39,30 @@ SessionImpl::Description SessionImpl::description() const {
 }
 
 PeerStats SessionImpl::stats() const {
-  const auto get = [](const std::atomic<std::uint64_t>& counter) { return counter.load(std::memory_order_relaxed); };
   PeerStats s;
-  s.bytes_written = get(stats_.bytes_written);
-  s.bytes_read = get(stats_.bytes_read);
-  s.messages_sent = get(stats_.messages_sent);
-  s.messages_received = get(stats_.messages_received);
-  s.transfers_completed = get(stats_.transfers_completed);
-  s.transfers_failed = get(stats_.transfers_failed);
-  s.failovers = get(stats_.failovers);
-  s.replayed_transfers = get(stats_.replayed_transfers);
-  s.duplicate_notifications_dropped = get(stats_.duplicate_notifications_dropped);
-  s.staged_bytes = get(stats_.staged_bytes);
+  s.bytes_written = stats_.bytes_written.get();
+  s.bytes_read = stats_.bytes_read.get();
+  s.messages_sent = stats_.messages_sent.get();
+  s.messages_received = stats_.messages_received.get();
+  s.transfers_completed = stats_.transfers_completed.get();
+  s.transfers_failed = stats_.transfers_failed.get();
+  s.failovers = stats_.failovers.get();
+  s.replayed_transfers = stats_.replayed_transfers.get();
+  s.duplicate_notifications_dropped = stats_.duplicate_notifications_dropped.get();
+  s.staged_bytes = stats_.staged_bytes.get();
   return s;
 }
 
 bool SessionImpl::take_event(Event& event) {
-  if (!has_event()) return false;
-  {
-    const std::lock_guard lock(mutex_);
-    if (events_.empty()) return false;
-    event = std::move(events_.front());
-    events_.pop_front();
-    events_pending_.store(events_.size(), std::memory_order_release);
-    const std::size_t quarter = std::max<std::size_t>(engine_->config().max_pending_events / 4, 1);
-    if (++taken_since_kick_ < quarter) return true;
-    taken_since_kick_ = 0;
-  }
-  // The peer may be waiting for credits, and our driver be asleep.
-  engine_->lane().kick();
+  std::size_t taken = 0;
+  if (!engine_->queues().take_event(inbox, event, taken)) return false;
+  event_taken(taken);
   return true;
 }
 
-void SessionImpl::push_event(Event&& event) {
-  {
-    const std::lock_guard lock(mutex_);
-    events_.push_back(std::move(event));
-    events_pending_.store(events_.size(), std::memory_order_release);
-  }
-  engine_->event_arrived(*this);
+void SessionImpl::event_taken(std::size_t taken) {
+  const std::size_t quarter = std::max<std::size_t>(engine_->config().max_pending_events / 4, 1);
+  if (taken % quarter == 0) engine_->lane().kick();
 }
 
 void SessionImpl::submit(TransferImpl& transfer) {
@@ -415,7 +400,7 @@ void SessionImpl::become_ready() {
   event.kind = first ? Event::Kind::kConnected : Event::Kind::kPathChanged;
   event.text = first ? line : fmt::format("{} -> {}: {}", carried_by_, to, fence_reason_);
   if (!first) {
-    stats_.failovers.fetch_add(carried_by_ == to ? 0 : 1, std::memory_order_relaxed);
+    stats_.failovers.add(carried_by_ == to ? 0 : 1);
     log(LogLevel::kWarning, fmt::format("path to {} changed: {}", who(), event.text));
   } else {
     log(LogLevel::kInfo, fmt::format("connected to {} over {}", who(), line));
@@ -427,7 +412,7 @@ void SessionImpl::become_ready() {
     description_.explain = std::move(line);
   }
   set_public_state(PeerState::kReady);
-  push_event(std::move(event));
+  engine_->queues().push_event(*this, std::move(event));
   if (first) engine_->session_ready(*this);
   if (close_deadline_ != Clock::time_point::max()) phase_ = Phase::kClosing;
   send_consumed(true);
@@ -500,7 +485,7 @@ void SessionImpl::finish_close() {
   const bool lost = !close_status_.ok() && close_status_.code() != Code::kCancelled;
   if (lost) log(LogLevel::kWarning, close_status_.message());
   // Nobody was told of a peer that never got as far as being accepted.
-  if (active_ || was_ready()) push_event(std::move(event));
+  if (active_ || was_ready()) engine_->queues().push_event(*this, std::move(event));
   engine_->session_closed(*this, lost);
 }
 

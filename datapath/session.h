@@ -14,14 +14,15 @@
 #pragma once
 
 #include <atomic>
-#include <deque>
 #include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "datapath/base/counter.h"
 #include "datapath/choice.h"
 #include "datapath/control_channel.h"
+#include "datapath/event_queues.h"
 #include "datapath/path_messages.h"
 #include "datapath/ring.h"
 #include "datapath/transfer_impl.h"
@@ -84,15 +85,15 @@ class SessionImpl : public std::enable_shared_from_this<SessionImpl> {
   [[nodiscard]] PeerStats stats() const;
   /// Takes the oldest event if there is one.
   bool take_event(Event& event);
-  [[nodiscard]] bool has_event() const noexcept { return events_pending_.load(std::memory_order_acquire) != 0; }
+  /// After the `taken`-th event was: the peer may be waiting for credits, and our driver be asleep.
+  void event_taken(std::size_t taken);
   /// Submits; the transfer's status says if it cannot be.
   void submit(TransferImpl& transfer);
   void request_cancel(TransferImpl& transfer);
   std::shared_ptr<LookupRequest> start_lookup(std::string_view name, bool prefix);
   void request_close(std::chrono::nanoseconds grace);
 
-  /// Whether the engine's list of sessions with events holds this one.
-  std::atomic<bool> listed_for_events{false};
+  Inbox inbox;
 
   // --- driver: life ------------------------------------------------------------------------------------------------
   void start_active(const std::string& host_port_text);
@@ -185,7 +186,6 @@ class SessionImpl : public std::enable_shared_from_this<SessionImpl> {
   void check_timers(Clock::time_point now);
   void check_deadlines(Clock::time_point now);
   void update_control_watch();
-  void push_event(Event&& event);
   void set_public_state(PeerState state) noexcept;
   [[nodiscard]] std::string who() const;
 
@@ -326,16 +326,12 @@ class SessionImpl : public std::enable_shared_from_this<SessionImpl> {
 
   // Shared with application threads.
   std::atomic<PeerState> public_state_{PeerState::kConnecting};
-  std::atomic<std::size_t> events_pending_{0};  // the size of events_, written under mutex_
-  mutable std::mutex mutex_;                    // guards what follows
-  std::deque<Event> events_;
-  std::size_t taken_since_kick_ = 0;
+  mutable std::mutex mutex_;  // guards description_
   Description description_;
-  struct AtomicStats {
-    std::atomic<std::uint64_t> bytes_written{0}, bytes_read{0}, messages_sent{0}, messages_received{0},
-        transfers_completed{0}, transfers_failed{0}, failovers{0}, replayed_transfers{0},
-        duplicate_notifications_dropped{0}, staged_bytes{0};
-  } stats_;
+  struct {
+    Counter bytes_written, bytes_read, messages_sent, messages_received, transfers_completed, transfers_failed,
+        failovers, replayed_transfers, duplicate_notifications_dropped, staged_bytes;
+  } stats_;  // written by the driver
 
   // What one batch of posts is built in.
   static constexpr std::size_t kBatch = 32;

@@ -328,18 +328,15 @@ void SessionImpl::finish(TransferImpl& t, Code code, std::string reason) {
       }
     }
   }
-  const auto add = [](std::atomic<std::uint64_t>& counter, std::uint64_t n) {
-    counter.fetch_add(n, std::memory_order_relaxed);
-  };
-  add(code == Code::kOk ? stats_.transfers_completed : stats_.transfers_failed, 1);
-  if (t.list != nullptr) add(t.list->kind == OpKind::kWrite ? stats_.bytes_written : stats_.bytes_read, t.done_bytes);
-  if (t.is_send && code == Code::kOk) add(stats_.messages_sent, 1);
+  (code == Code::kOk ? stats_.transfers_completed : stats_.transfers_failed).add();
+  if (t.list != nullptr) (t.list->kind == OpKind::kWrite ? stats_.bytes_written : stats_.bytes_read).add(t.done_bytes);
+  if (t.is_send && code == Code::kOk) stats_.messages_sent.add();
   t.code = code;
   t.reason = std::move(reason);
   const bool report = t.report;
   if (report) add_reference(t);
   t.finished.store(true, std::memory_order_release);
-  if (report) engine_->transfer_completed(t);
+  if (report) engine_->queues().push_completed(t);
   drop_reference(t);
 }
 
@@ -416,7 +413,7 @@ void SessionImpl::rebuild_queues() {
     TransferImpl* next = t->next;
     if (t->list != nullptr && t->posted_bytes != t->done_bytes) {
       t->rewind();
-      stats_.replayed_transfers.fetch_add(1, std::memory_order_relaxed);
+      stats_.replayed_transfers.add();
     }
     if (t->failure == Code::kOk && t->done_bytes != t->data_bytes()) data_queue_.push_back(t);
     settle(*t);
@@ -457,21 +454,21 @@ void SessionImpl::on_path_message(Path& path, std::span<const std::byte> bytes) 
 
 void SessionImpl::handle_sequenced(const PathMessage& message) {
   if (message.sequence <= received_) {
-    stats_.duplicate_notifications_dropped.fetch_add(1, std::memory_order_relaxed);
+    stats_.duplicate_notifications_dropped.add();
     return;
   }
   // Credits bound what may wait here; slack for events of our own and for what crossed the last credit.
   const std::size_t limit = 2 * engine_->config().max_pending_events + 64;
-  if (message.sequence != received_ + 1 || events_pending_.load(std::memory_order_relaxed) > limit) {
+  if (message.sequence != received_ + 1 || inbox.pending() > limit) {
     return fail({Code::kDataLoss, fmt::format("{} sent message {} where {} was due (undelivered: {}, limit {})", who(),
-                                              message.sequence, received_ + 1, events_pending_.load(), limit)});
+                                              message.sequence, received_ + 1, inbox.pending(), limit)});
   }
   received_ = message.sequence;
   if (message.type == MessageType::kFragment) return deliver_fragment(message);
   Event event;
   event.kind = Event::Kind::kNotification;
   event.value = message.value;
-  push_event(std::move(event));
+  engine_->queues().push_event(*this, std::move(event));
 }
 
 void SessionImpl::deliver_fragment(const PathMessage& message) {
@@ -496,14 +493,14 @@ void SessionImpl::deliver_fragment(const PathMessage& message) {
     event.data = std::exchange(assembly_, {});
     assembly_have_ = 0;
   }
-  stats_.messages_received.fetch_add(1, std::memory_order_relaxed);
+  stats_.messages_received.add();
   event.kind = Event::Kind::kMessage;
   event.value = message.value;
-  push_event(std::move(event));
+  engine_->queues().push_event(*this, std::move(event));
 }
 
 std::uint64_t SessionImpl::consumed() const noexcept {
-  const std::uint64_t waiting = events_pending_.load(std::memory_order_acquire);
+  const std::uint64_t waiting = inbox.pending();
   return received_ > waiting ? received_ - waiting : 0;
 }
 

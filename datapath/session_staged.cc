@@ -192,7 +192,7 @@ void SessionImpl::retire_staged() {
   while (!staged_.empty() && staged_.front().done) {
     const StagedInFlight entry = staged_.pop_front();
     staged_reads_ -= entry.is_read ? 1 : 0;
-    if (entry.code == Code::kOk) stats_.staged_bytes.fetch_add(entry.bytes, std::memory_order_relaxed);
+    if (entry.code == Code::kOk) stats_.staged_bytes.add(entry.bytes);
     data_completed({entry.transfer, entry.bytes}, entry.code);
   }
 }

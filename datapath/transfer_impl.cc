@@ -72,7 +72,10 @@ TransferImpl* acquire_transfer() {
 void add_reference(TransferImpl& transfer) noexcept { transfer.references.fetch_add(1, std::memory_order_relaxed); }
 
 void drop_reference(TransferImpl& transfer) noexcept {
-  if (transfer.references.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
+  // Whoever holds the only reference has nobody to race with.
+  const bool last = transfer.references.load(std::memory_order_acquire) == 1 ||
+                    transfer.references.fetch_sub(1, std::memory_order_acq_rel) == 1;
+  if (!last) return;
   reset(transfer);
   Pool& p = pool();
   TransferImpl* none = nullptr;

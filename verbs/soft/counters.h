@@ -3,22 +3,14 @@
 // Threads: written under the domain's lock, read by anyone at any time.
 #pragma once
 
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
 #include <vector>
 
+#include "datapath/base/counter.h"
+
 namespace fairlead::soft {
-
-class Counter {
- public:
-  void add(std::uint64_t by = 1) noexcept { value_.store(get() + by, std::memory_order_relaxed); }
-  [[nodiscard]] std::uint64_t get() const noexcept { return value_.load(std::memory_order_relaxed); }
-
- private:
-  std::atomic<std::uint64_t> value_{0};
-};
 
 struct Counters {
   Counter sent_pkts;

@@ -79,6 +79,71 @@ TEST(UdpPort, Ipv4RoundTrip) { check_round_trip(Gid::from_ipv4(0x7f4f0001)); }
 
 TEST(UdpPort, Ipv6RoundTrip) { check_round_trip(ipv6_loopback()); }
 
+struct IpSettings {
+  int traffic_class = -1;
+  int hop_limit = -1;
+};
+
+// Of the datagram that arrives next.
+IpSettings receive_settings(int fd) {
+  std::array<std::byte, 256> bytes{};
+  alignas(cmsghdr) std::array<std::byte, 128> control{};
+  iovec iov{bytes.data(), bytes.size()};
+  msghdr header{nullptr, 0, &iov, 1, control.data(), control.size(), 0};
+  pollfd ready{fd, POLLIN, 0};
+  IpSettings settings;
+  if (::poll(&ready, 1, 2000) != 1 || ::recvmsg(fd, &header, 0) < 0) return settings;
+  for (cmsghdr* at = CMSG_FIRSTHDR(&header); at != nullptr; at = CMSG_NXTHDR(&header, at)) {
+    if (at->cmsg_type == IP_TTL || at->cmsg_type == IPV6_HOPLIMIT) {
+      std::memcpy(&settings.hop_limit, CMSG_DATA(at), sizeof(int));
+    } else if (at->cmsg_type == IP_TOS) {
+      settings.traffic_class = std::to_integer<int>(*reinterpret_cast<const std::byte*>(CMSG_DATA(at)));
+    } else if (at->cmsg_type == IPV6_TCLASS) {
+      std::memcpy(&settings.traffic_class, CMSG_DATA(at), sizeof(int));
+    }
+  }
+  return settings;
+}
+
+// Queue pairs share a socket toward a loopback peer, but not their traffic classes and hop limits.
+void check_settings(const Gid& address, const Gid& peer) {
+  auto socket = bind_roce_port(address, PortUse::kReceive);
+  auto far = bind_roce_port(peer, PortUse::kReceive);
+  if (!socket || !far) GTEST_SKIP() << (!socket ? socket : far).error().message();
+  const bool v4 = peer.is_ipv4();
+  const int on = 1;
+  const int level = v4 ? IPPROTO_IP : IPPROTO_IPV6;
+  ASSERT_EQ(::setsockopt(far->get(), level, v4 ? IP_RECVTTL : IPV6_RECVHOPLIMIT, &on, sizeof(on)), 0);
+  ASSERT_EQ(::setsockopt(far->get(), level, v4 ? IP_RECVTOS : IPV6_RECVTCLASS, &on, sizeof(on)), 0);
+  UdpPort port(address, std::move(*socket));
+  constexpr std::array<std::array<std::uint8_t, 2>, 5> kWanted{{{0x68, 9}, {0, 0}, {0x68, 64}, {4, 9}, {0, 200}}};
+  std::vector<Route> routes;
+  for (const auto& [traffic_class, hops] : kWanted) routes.push_back(port.make_route(peer, 77, traffic_class, hops));
+  routes.push_back(routes.front());
+  routes.back().traffic_class |= 2;  // as congestion control does
+  for (const Route& route : routes) {
+    TxBatch batch;
+    Bth{}.encode(batch.begin(route, Bth::kBytes, 0));
+    batch.finish(0);
+    port.tx_burst(batch);
+    const IpSettings got = receive_settings(far->get());
+    EXPECT_EQ(got.traffic_class, route.traffic_class);
+    EXPECT_EQ(got.hop_limit, route.hop_limit != 0 ? route.hop_limit : kDefaultHopLimit);
+  }
+}
+
+TEST(UdpPort, Ipv4PacketsHaveTheirRoutesSettings) {
+  check_settings(Gid::from_ipv4(0x7f4f0001), Gid::from_ipv4(0x7f4f0002));
+}
+
+TEST(UdpPort, Ipv6PacketsHaveTheirRoutesSettings) {
+  // One address is all that loopback has, so the port receives elsewhere.
+  const auto all = host_addresses();
+  const auto own = std::ranges::find_if(all, [](const auto& each) { return !each.gid.is_ipv4() && !each.loopback; });
+  if (own == all.end()) GTEST_SKIP() << "this host has no IPv6 address beside loopback";
+  check_settings(own->gid, ipv6_loopback());
+}
+
 // The ICRC covers the IPv4 id. Systems count ids where a socket is connected, and then only such a look could tell.
 TEST(UdpPort, WhatLeavesHasTheIpv4IdZero) {
   const auto all = host_addresses();

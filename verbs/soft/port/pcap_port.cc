@@ -11,7 +11,6 @@ namespace {
 constexpr std::size_t kIpv4Bytes = 20;
 constexpr std::size_t kIpv6Bytes = 40;
 constexpr std::size_t kUdpBytes = 8;
-constexpr std::uint8_t kDefaultHopLimit = 64;
 
 std::uint64_t wall_clock() noexcept {
   timespec time;

@@ -20,6 +20,8 @@
 
 namespace fairlead::soft {
 
+inline constexpr std::uint8_t kDefaultHopLimit = 64;  // Linux'
+
 /// Where a queue pair's packets go. Made by its port, owned by the queue pair.
 struct Route {
   Gid source;
@@ -29,6 +31,9 @@ struct Route {
   std::uint8_t hop_limit = 0;  // 0: the system's default
   int socket = -1;             // the port's own handle
   bool connected = false;      // the handle knows the destination
+  // What the handle sends with by itself; a packet that is to have another says so, which costs it a route lookup.
+  std::uint8_t socket_traffic_class = 0;
+  std::uint8_t socket_hop_limit = 0;
 };
 
 struct TxPacket {

@@ -152,8 +152,13 @@ struct UdpPort::Sender {
     }
     if (segment != 0) add_control(header, SOL_UDP, UDP_SEGMENT, segment);
     const int level = v4 ? IPPROTO_IP : IPPROTO_IPV6;
-    if (route.traffic_class != 0) add_control(header, level, v4 ? IP_TOS : IPV6_TCLASS, int{route.traffic_class});
-    if (route.hop_limit != 0) add_control(header, level, v4 ? IP_TTL : IPV6_HOPLIMIT, int{route.hop_limit});
+    if (route.traffic_class != route.socket_traffic_class) {
+      add_control(header, level, v4 ? IP_TOS : IPV6_TCLASS, int{route.traffic_class});
+    }
+    if (route.hop_limit != route.socket_hop_limit) {
+      const int hops = route.hop_limit != 0 ? route.hop_limit : kDefaultHopLimit;
+      add_control(header, level, v4 ? IP_TTL : IPV6_HOPLIMIT, hops);
+    }
     if (header.msg_controllen == 0) header.msg_control = nullptr;
     sockets[count++] = route.socket;
   }
@@ -188,7 +193,9 @@ Route UdpPort::make_route(const Gid& destination, std::uint32_t flow, std::uint8
     if (UniqueFd fd = open_udp_socket(address_, port, PortUse::kSend, interface_.index)) {
       const SocketAddress peer(destination, kRoceUdpPort, interface_.index);
       const bool connected = may_connect(destination) && ::connect(fd.get(), peer.get(), peer.size()) == 0;
-      tx_sockets_.push_back({port, PrivateFd(std::move(fd)), connected ? destination : Gid{}});
+      const bool taken = set_sending_defaults(fd.get(), address_, traffic_class, hop_limit);
+      tx_sockets_.push_back({port, PrivateFd(std::move(fd)), connected ? destination : Gid{},
+                             taken ? traffic_class : std::uint8_t{0}, taken ? hop_limit : std::uint8_t{0}});
     }
   }
   if (tx_sockets_.empty()) return route;
@@ -201,6 +208,8 @@ Route UdpPort::make_route(const Gid& destination, std::uint32_t flow, std::uint8
   route.source_port = chosen->port;
   route.socket = chosen->fd.get();
   route.connected = goes_there(*chosen);
+  route.socket_traffic_class = chosen->traffic_class;
+  route.socket_hop_limit = chosen->hop_limit;
   return route;
 }
 

@@ -45,6 +45,8 @@ class UdpPort final : public PacketPort {
     std::uint16_t port = 0;
     PrivateFd fd;
     Gid peer;  // that it is connected to
+    std::uint8_t traffic_class = 0;
+    std::uint8_t hop_limit = 0;
   };
 
   UdpPort(const Gid& address, PrivateFd own, std::unique_ptr<SharedAddress> place);

@@ -20,7 +20,9 @@ constexpr int kBufferBytes = 1 << 20;
 constexpr std::uint32_t kFirstLoopback = 0x7f000001;
 constexpr std::uint32_t kLoopbackTries = 4096;
 
-void set(int fd, int level, int option, int value) noexcept { ::setsockopt(fd, level, option, &value, sizeof(value)); }
+bool set(int fd, int level, int option, int value) noexcept {
+  return ::setsockopt(fd, level, option, &value, sizeof(value)) == 0;
+}
 
 Status bind_error(const Gid& address, int error) {
   const std::string where = fmt::format("{}:{}", to_string(address), kRoceUdpPort);
@@ -99,6 +101,13 @@ UniqueFd open_udp_socket(const Gid& address, std::uint16_t port, PortUse use, st
 void receive_traffic_class(int fd, const Gid& address) noexcept {
   const bool v4 = address.is_ipv4();
   set(fd, v4 ? IPPROTO_IP : IPPROTO_IPV6, v4 ? IP_RECVTOS : IPV6_RECVTCLASS, 1);
+}
+
+bool set_sending_defaults(int fd, const Gid& address, std::uint8_t traffic_class, std::uint8_t hop_limit) noexcept {
+  const bool v4 = address.is_ipv4();
+  const int level = v4 ? IPPROTO_IP : IPPROTO_IPV6;
+  return (traffic_class == 0 || set(fd, level, v4 ? IP_TOS : IPV6_TCLASS, traffic_class)) &&
+         (hop_limit == 0 || set(fd, level, v4 ? IP_TTL : IPV6_UNICAST_HOPS, hop_limit));
 }
 
 Result<UniqueFd> bind_roce_port(const Gid& address, PortUse use, std::uint32_t scope) {

@@ -30,6 +30,11 @@ void receive_traffic_class(int fd, const Gid& address) noexcept;
 /// A socket on the first free address of 127.0.0.0/8 (port 4791), and that address in `address`.
 [[nodiscard]] Result<UniqueFd> bind_free_loopback(Gid& address);
 
+/// What leaves through the socket has this traffic class and hop limit (0: the system's default) unless it says
+/// otherwise. False if the system refuses.
+[[nodiscard]] bool set_sending_defaults(int fd, const Gid& address, std::uint8_t traffic_class,
+                                        std::uint8_t hop_limit) noexcept;
+
 /// The socket's real receive buffer in bytes, as the kernel accounts it.
 [[nodiscard]] std::size_t receive_buffer_bytes(int fd) noexcept;
 

@@ -2,6 +2,8 @@
 #include "verbs/soft/port/udp_port.h"
 
 #include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <netinet/udp.h>
 #include <poll.h>
 
 #include <algorithm>
@@ -28,9 +30,9 @@ std::vector<Arrived> receive(UdpPort& port, std::size_t count) {
   std::vector<Arrived> all;
   std::array<RxPacket, 16> packets;
   while (all.size() < count) {
-    pollfd ready{port.wait_fd(), POLLIN, 0};
-    if (::poll(&ready, 1, 2000) != 1) break;
     const std::size_t got = port.rx_burst(packets, 0);
+    pollfd ready{port.wait_fd(), POLLIN, 0};
+    if (got == 0 && ::poll(&ready, 1, 2000) != 1) break;
     for (std::size_t i = 0; i < got; ++i) {
       all.push_back({{packets[i].bytes.begin(), packets[i].bytes.end()}, packets[i]});
     }
@@ -168,6 +170,96 @@ TEST(UdpPort, WhatLeavesHasTheIpv4IdZero) {
     std::array<std::byte, 256> frame{};
     ASSERT_GE(::recv(sniffer.get(), frame.data(), frame.size(), 0), 28);
     EXPECT_EQ(load16(&frame[4]), 0U);
+  }
+}
+
+// A port at each of two addresses, for messages to and fro and bulk between them.
+class Conversation : public testing::Test {
+ protected:
+  void SetUp() override {
+    auto socket = bind_roce_port(kHere, PortUse::kReceive);
+    auto far = bind_roce_port(kThere, PortUse::kReceive);
+    if (!socket || !far) GTEST_SKIP() << (!socket ? socket : far).error().message();
+    here_ = std::make_unique<UdpPort>(kHere, std::move(*socket));
+    there_ = std::make_unique<UdpPort>(kThere, std::move(*far));
+    route_ = here_->make_route(kThere, 77, 0, 64);
+  }
+  // Packets of so many bytes of payload, numbered from `first`.
+  void send(std::size_t packets, std::size_t bytes, std::uint32_t first) {
+    TxBatch batch;
+    std::vector<std::byte> payload(bytes, std::byte{0x5a});
+    for (std::size_t i = 0; i < packets; ++i) {
+      Bth bth;
+      bth.dest_qpn = 0x123456;
+      bth.psn = Psn(first + static_cast<std::uint32_t>(i));
+      bth.encode(batch.begin(route_, Bth::kBytes, bytes));
+      batch.payload(payload.data(), bytes);
+      batch.finish(0);
+    }
+    here_->tx_burst(batch);
+  }
+  // Messages that each come alone, numbered from 0.
+  void converse(std::uint32_t messages) {
+    for (std::uint32_t i = 0; i < messages; ++i) {
+      send(1, 8, i);
+      expect(1, 8, i);
+      std::array<RxPacket, 16> none;
+      ASSERT_EQ(there_->rx_burst(none, 0), 0U);
+    }
+  }
+  void expect(std::size_t packets, std::size_t bytes, std::uint32_t first) {
+    const std::vector<Arrived> arrived = receive(*there_, packets);
+    ASSERT_EQ(arrived.size(), packets);
+    for (std::size_t i = 0; i < packets; ++i) {
+      ASSERT_EQ(arrived[i].bytes.size(), Bth::kBytes + bytes + kIcrcBytes);
+      ASSERT_EQ(Bth::decode(arrived[i].bytes.data()).psn, Psn(first + static_cast<std::uint32_t>(i)));
+    }
+  }
+  [[nodiscard]] bool coalesces() const {
+    int on = -1;
+    socklen_t size = sizeof(on);
+    EXPECT_EQ(::getsockopt(there_->wait_fd(), SOL_UDP, UDP_GRO, &on, &size), 0);
+    return on == 1;
+  }
+
+  const Gid kHere = Gid::from_ipv4(0x7f4f0001);
+  const Gid kThere = Gid::from_ipv4(0x7f4f0002);
+  std::unique_ptr<UdpPort> here_, there_;
+  Route route_;
+};
+
+TEST_F(Conversation, IsNotCoalescedUntilBulkComes) {
+  EXPECT_TRUE(coalesces());
+  converse(2000);
+  EXPECT_FALSE(coalesces());
+  send(32, 2000, 5);  // meets a socket that takes no coalesced datagrams: the system splits them
+  expect(32, 2000, 5);
+  EXPECT_TRUE(coalesces());
+  converse(100);
+  EXPECT_TRUE(coalesces());
+  converse(1000);
+  EXPECT_FALSE(coalesces());
+}
+
+TEST_F(Conversation, ThatTurnsIntoManySmallMessagesIsCoalescedAgain) {
+  converse(2000);
+  EXPECT_FALSE(coalesces());
+  send(32, 8, 5);
+  expect(32, 8, 5);
+  EXPECT_TRUE(coalesces());
+}
+
+// Whichever message of a conversation is the last before bulk, the bulk keeps its segments' sizes.
+TEST_F(Conversation, LosesNothingWhereItEnds) {
+  for (std::uint32_t messages = 990; messages < 1010; ++messages) {
+    send(3, 2000, 0);
+    expect(3, 2000, 0);
+    ASSERT_TRUE(coalesces());
+    converse(messages);
+    send(1, 8, 1);
+    send(32, 1000, 2);
+    expect(1, 8, 1);
+    expect(32, 1000, 2);
   }
 }
 

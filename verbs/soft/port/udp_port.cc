@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <utility>
 
+#include "verbs/soft/port/coalescing.h"
 #include "verbs/soft/port/interfaces.h"
 #include "verbs/soft/wire/icrc.h"
 
@@ -56,8 +57,9 @@ struct UdpPort::Receiver {
   std::uint16_t segment_number = 0;
   std::uint8_t traffic_class = 0;
   bool more = false;  // the last call found as many messages as it asked for
+  Coalescing coalescing;
 
-  Receiver() noexcept { prepare(kRxMessages); }
+  explicit Receiver(int socket) noexcept : coalescing(socket) { prepare(kRxMessages); }
 
   // The system changes only the headers of messages that it delivers.
   void prepare(std::size_t used) noexcept {
@@ -76,7 +78,10 @@ struct UdpPort::Receiver {
     count = got > 0 ? static_cast<std::size_t>(got) : 0;
     more = count == wanted;
     index = 0;
-    if (count == 0) return false;
+    if (count == 0) {
+      coalescing.on_silence();
+      return false;
+    }
     open_message();
     return true;
   }
@@ -86,6 +91,7 @@ struct UdpPort::Receiver {
     segment_number = 0;
     segment = messages[index].msg_len;
     traffic_class = 0;
+    bool segments = false;
     msghdr& header = messages[index].msg_hdr;
     for (cmsghdr* at = CMSG_FIRSTHDR(&header); at != nullptr; at = CMSG_NXTHDR(&header, at)) {
       if (at->cmsg_level == IPPROTO_IP && at->cmsg_type == IP_TOS) std::memcpy(&traffic_class, CMSG_DATA(at), 1);
@@ -98,7 +104,9 @@ struct UdpPort::Receiver {
       int size = 0;
       std::memcpy(&size, CMSG_DATA(at), sizeof(size));
       if (size > 0) segment = static_cast<std::size_t>(size);
+      segments = size > 0;
     }
+    coalescing.on_datagram(messages[index].msg_len, segments);
   }
 
   RxPacket next() noexcept {
@@ -176,7 +184,7 @@ UdpPort::UdpPort(const Gid& address, PrivateFd own, std::unique_ptr<SharedAddres
       socket_(place_ ? place_->socket() : own_.get()),
       interface_(interface_of(address)),
       receive_window_(std::min(kMostWindow, receive_buffer_bytes(socket_) / 8 * 5)),
-      receiver_(std::make_unique<Receiver>()),
+      receiver_(std::make_unique<Receiver>(socket_)),
       sender_(std::make_unique<Sender>()) {}
 
 UdpPort::~UdpPort() = default;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
 
 #include "bench/net/initiator.h"
 #include "bench/net/pattern.h"
@@ -25,17 +26,24 @@ class Rounds {
     // A round trip is halved: latency is one way. A read is a whole.
     const std::int64_t ways = plan_.op == Op::kRead ? 1 : 2;
     auto before = steady_clock::now();
-    for (std::uint64_t finished = 0;;) {
-      if (Status status = round(); !status.ok()) return status;
+    std::uint64_t finished = 0;
+    std::optional<std::uint64_t> last;
+    // The bookkeeping of a round is done while the next one is on its way.
+    const auto record = [&] {
+      if (sample != nullptr && last) sample->latency.record(*last);
+      last.reset();
+    };
+    while (true) {
+      if (Status status = round(record); !status.ok()) return status;
       ++finished;
       const auto now = steady_clock::now();
-      if (sample != nullptr) {
-        sample->latency.record(static_cast<std::uint64_t>(std::chrono::nanoseconds(now - before).count() / ways));
-        sample->iterations = finished;
-      }
+      last = static_cast<std::uint64_t>(std::chrono::nanoseconds(now - before).count() / ways);
       before = now;
-      if (done(finished, now)) return plan_.op == Op::kRead ? link_.check() : Status();
+      if (done(finished, now)) break;
     }
+    record();
+    if (sample != nullptr) sample->iterations = finished;
+    return plan_.op == Op::kRead ? link_.check() : Status();
   }
 
   // Sends other data through and compares what came back.
@@ -46,14 +54,14 @@ class Rounds {
         if (seed == kSecondSeed) {
           buffers_.clear();
           if (const Result<Json> filled = link_.ask("fill", {{"seed", seed}}); !filled) return filled.error();
-          if (Status status = round(); !status.ok()) return status;
+          if (Status status = round([] {}); !status.ok()) return status;
         }
         if (Status status = buffers_.compare(seed); !status.ok()) return status;
         continue;
       }
       buffers_.fill(seed);
       std::memset(echo_.data(), 0, echo_.size());
-      if (Status status = round(); !status.ok()) return status;
+      if (Status status = round([] {}); !status.ok()) return status;
       if (plan_.op == Op::kSend) std::memcpy(echo_.data(), message_.data(), std::min(message_.size(), echo_.size()));
       if (std::memcmp(echo_.data(), buffers_.local(0).data(), buffers_.size()) != 0) {
         return {Code::kDataLoss, fmt::format("verification failed: {} bytes came back changed", buffers_.size())};
@@ -63,13 +71,19 @@ class Rounds {
   }
 
  private:
-  Status round() {
-    if (plan_.op == Op::kRead) return link_.finish(link_.peer().read(buffers_.local(0), buffers_.remote(0)));
+  // One round; `meanwhile` runs once it is on its way.
+  template <typename Meanwhile>
+  Status round(Meanwhile meanwhile) {
+    if (plan_.op == Op::kRead) {
+      posted_ = link_.peer().read(buffers_.local(0), buffers_.remote(0));
+      meanwhile();
+      return link_.finish(posted_);
+    }
     ++sequence_;
-    const Transfer sent = plan_.op == Op::kWrite
-                              ? link_.peer().write(buffers_.local(0), buffers_.remote(0), {.notify = sequence_})
-                              : link_.peer().send(buffers_.local(0).bytes(), kEchoed);
-    if (sent.done() && sent.code() != Code::kOk) return sent.status();
+    posted_ = plan_.op == Op::kWrite ? link_.peer().write(buffers_.local(0), buffers_.remote(0), {.notify = sequence_})
+                                     : link_.peer().send(buffers_.local(0).bytes(), kEchoed);
+    meanwhile();
+    if (posted_.done() && posted_.code() != Code::kOk) return posted_.status();
     Result<Event> event = link_.next_spinning();
     if (!event) return event.error();
     if (plan_.op == Op::kWrite && (event->kind != Event::Kind::kNotification || event->value != sequence_)) {
@@ -82,7 +96,7 @@ class Rounds {
       message_ = std::move(event->data);
     }
     // The echo proves that it arrived, but the buffer is free only once our own completion is here too.
-    return link_.finish(sent);
+    return link_.finish(posted_);
   }
 
   Link& link_;
@@ -91,6 +105,7 @@ class Rounds {
   Memory echo_;
   std::vector<std::byte> message_;
   std::uint64_t sequence_ = 0;
+  Transfer posted_;
 };
 
 // A name that this process publishes while it lives.

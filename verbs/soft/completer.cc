@@ -56,7 +56,7 @@ void progressed(Qp& qp) noexcept {
   } else {
     s.deadline = 0;
   }
-  qp.domain.make_ready(qp);
+  if (qp.has_work()) qp.domain.make_ready(qp);
 }
 
 // Back to the oldest packet that is not acknowledged.

@@ -1,6 +1,7 @@
 // Posting work: a work request is copied into its queue, then the doorbell rings.
 #include <algorithm>
 #include <cerrno>
+#include <mutex>
 
 #include "verbs/soft/api.h"
 #include "verbs/soft/objects.h"

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <mutex>
 
 #include "fairlead/log.h"
 #include "verbs/soft/objects.h"

@@ -11,10 +11,10 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
-#include <mutex>
 #include <span>
 #include <vector>
 
+#include "datapath/base/spin_lock.h"
 #include "verbs/soft/wire/psn.h"
 
 namespace fairlead::soft {
@@ -155,7 +155,7 @@ class WorkQueue {
     segments_.swap(other.segments_);
   }
 
-  std::mutex mutex;
+  SpinLock mutex;
 
  private:
   std::uint32_t mask_;

@@ -62,21 +62,19 @@ bool EventQueues::take_event(Inbox& inbox, Event& event, std::size_t& taken) {
 }
 
 std::shared_ptr<SessionImpl> EventQueues::take_any_event(Event& event, std::size_t& taken) {
-  if (!any_events()) return nullptr;
-  const std::lock_guard lock(lock_);
-  while (!with_events_.empty()) {
-    std::shared_ptr<SessionImpl> session = with_events_.pop_front();
+  while (any_events()) {
+    std::shared_ptr<SessionImpl> session;  // outlives the lock: this may be the last reference
+    const std::lock_guard lock(lock_);
+    if (with_events_.empty()) break;
+    session = with_events_.pop_front();
     Inbox& inbox = session->inbox;
     const bool found = !inbox.events_.empty();
     if (found) pop(inbox, event, taken);
     inbox.listed_ = !inbox.events_.empty();
     if (inbox.listed_) with_events_.push_back(session);
-    if (found) {
-      changed();
-      return session;
-    }
+    changed();
+    if (found) return session;
   }
-  changed();
   return nullptr;
 }
 

@@ -1,16 +1,22 @@
 #include "verbs/soft/flow.h"
 
+#include <algorithm>
+
 namespace fairlead::soft {
 namespace {
 
-// A full window in so long is the rate toward peers that send no receipts.
-constexpr Nanos kPatience = 2 * kMillisecond;
 // A peer of our kind may hold its receipt back for a while (receipts.cc), or its process may not run just now.
 constexpr Nanos kPatienceWithReceipts = 30 * kMillisecond;
+// A full window in so long is the rate toward peers that send no receipts.
+constexpr Nanos kPatience = 2 * kMillisecond;
+// After so many windows without one, a peer is taken for such.
+constexpr unsigned kWindowsToTell = 3;
 
 }  // namespace
 
-Nanos Flow::patience() const noexcept { return answers_ ? kPatienceWithReceipts : kPatience; }
+Nanos Flow::patience() const noexcept {
+  return answers_ || unanswered_ < kWindowsToTell ? kPatienceWithReceipts : kPatience;
+}
 
 bool Flow::on_sent(std::uint32_t qpn, Psn psn, std::size_t charge, Nanos now) {
   if (sent_ == settled_) deadline_ = now + patience();
@@ -43,6 +49,7 @@ std::size_t Flow::on_receipt(std::uint32_t qpn, Psn psn, Nanos now) {
 
 std::size_t Flow::on_timer(Nanos now) {
   if (deadline_ == 0 || now < deadline_) return 0;
+  if (!marks_.empty()) unanswered_ = std::min(unanswered_ + 1, kWindowsToTell);
   marks_.clear();
   marked_ = sent_;
   return settle(sent_, now);

@@ -71,6 +71,7 @@ class Flow {
   std::uint64_t settled_ = 0;
   Nanos deadline_ = 0;
   bool answers_ = false;
+  unsigned unanswered_ = 0;  // windows for which no receipt came
 };
 
 }  // namespace fairlead::soft

@@ -54,9 +54,17 @@ std::uint64_t random_guid() noexcept { return (random64() & ~(std::uint64_t{1} <
 Result<std::shared_ptr<DeviceCore>> DeviceCore::open(const DeviceConfig& config, std::uint64_t guid) {
   auto spec = parse_port_spec(config.packet_io);
   if (!spec) return spec.error();
-  const std::string mode = environment("FAIRLEAD_SOFT_CONGESTION");
-  const auto congestion = parse_congestion_mode(mode.empty() ? "auto" : mode);
-  if (!congestion) return congestion.error();
+  if (spec->dpdk) {
+    if (!config.address.empty() && spec->dpdk->addresses.address.is_null()) {
+      auto parsed = parse_address(config.address);
+      if (!parsed) return parsed.error();
+      spec->dpdk->addresses.address = *parsed;
+      spec->dpdk->addresses.prefix = 24;
+    }
+    auto port = open_dpdk_port(*spec->dpdk, steady_clock());
+    if (!port) return port.error();
+    return finish(config, *spec, std::move(*port), guid, Wire::kOwn);
+  }
   Gid own;
   std::unique_ptr<UdpPort> port;
   std::optional<std::uint8_t> partition;
@@ -83,12 +91,23 @@ Result<std::shared_ptr<DeviceCore>> DeviceCore::open(const DeviceConfig& config,
             fmt::format("the interface of {} is too small for any RoCE path MTU; raise its MTU to 320 or more",
                         to_string(own))};
   }
-  if (spec->pcap.empty()) spec->pcap = environment("FAIRLEAD_PCAP");
-  auto decorated = decorate(std::move(port), *spec);
+  auto core = finish(config, *spec, std::move(port), guid, Wire::kHosts);
+  if (core && partition) (*core)->domain_.set_partition(*partition);
+  return core;
+}
+
+Result<std::shared_ptr<DeviceCore>> DeviceCore::finish(const DeviceConfig& config, PortSpec spec,
+                                                       std::unique_ptr<PacketPort> port, std::uint64_t guid,
+                                                       Wire wire) {
+  const std::string mode = environment("FAIRLEAD_SOFT_CONGESTION");
+  const auto congestion = parse_congestion_mode(mode.empty() ? "auto" : mode);
+  if (!congestion) return congestion.error();
+  const Gid own = port->address();
+  if (spec.pcap.empty()) spec.pcap = environment("FAIRLEAD_PCAP");
+  auto decorated = decorate(std::move(port), spec);
   if (!decorated) return decorated.error();
-  auto core = std::make_shared<DeviceCore>(steady_clock(), std::move(*decorated), guid);
-  if (partition) core->domain_.set_partition(*partition);
-  core->port_spec_ = *spec;
+  auto core = std::shared_ptr<DeviceCore>(new DeviceCore(steady_clock(), std::move(*decorated), guid, wire));
+  core->port_spec_ = spec;
   core->congestion_ = *congestion;
   control_congestion(*core->own_port_, *congestion, core->gids_.at(1));
   core->domain_.counter_page.publish(config.name, to_string(own));
@@ -98,10 +117,14 @@ Result<std::shared_ptr<DeviceCore>> DeviceCore::open(const DeviceConfig& config,
 }
 
 DeviceCore::DeviceCore(const Clock& clock, std::unique_ptr<PacketPort> port, std::uint64_t guid)
+    : DeviceCore(clock, std::move(port), guid, Wire::kHosts) {}
+
+DeviceCore::DeviceCore(const Clock& clock, std::unique_ptr<PacketPort> port, std::uint64_t guid, Wire wire)
     : guid_(guid),
       domain_(clock, random64()),
-      gids_(guid, port->address()),
-      own_port_(&domain_.add_port(std::move(port))) {}
+      gids_(wire == Wire::kOwn ? GidTable::of_own_wire(guid, port->address()) : GidTable(guid, port->address())),
+      own_port_(&domain_.add_port(std::move(port))),
+      own_wire_mtu_(wire == Wire::kOwn ? own_port_->port->max_mtu() : 0) {}
 
 DeviceCore::~DeviceCore() = default;
 
@@ -164,6 +187,8 @@ Result<PortSlot*> DeviceCore::port_of_gid(std::uint32_t index) {
   return &port;
 }
 
-std::uint32_t DeviceCore::largest_mtu() const noexcept { return largest_path_mtu(gids_.at(1).mtu); }
+std::uint32_t DeviceCore::largest_mtu() const noexcept {
+  return own_wire_mtu_ != 0 ? own_wire_mtu_ : largest_path_mtu(gids_.at(1).mtu);
+}
 
 }  // namespace fairlead::soft

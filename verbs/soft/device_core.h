@@ -35,7 +35,7 @@ inline constexpr int kGidTableLength = GidTable::kLength;
 
 class DeviceCore {
  public:
-  /// Binds the device's address.
+  /// Binds the device's address, or opens the port that has it.
   static Result<std::shared_ptr<DeviceCore>> open(const DeviceConfig& config, std::uint64_t guid);
   /// Over a port and clock of the caller's, which must outlive it; nobody watches. For tests.
   DeviceCore(const Clock& clock, std::unique_ptr<PacketPort> port, std::uint64_t guid);
@@ -60,6 +60,11 @@ class DeviceCore {
   Result<PortSlot*> port_of_gid(std::uint32_t index);
 
  private:
+  /// Where the port's address comes from: the host's, or nobody else's on a wire of the port's own.
+  enum class Wire : std::uint8_t { kHosts, kOwn };
+  DeviceCore(const Clock& clock, std::unique_ptr<PacketPort> port, std::uint64_t guid, Wire wire);
+  static Result<std::shared_ptr<DeviceCore>> finish(const DeviceConfig& config, PortSpec spec,
+                                                    std::unique_ptr<PacketPort> port, std::uint64_t guid, Wire wire);
   void follow_host();
 
   PortSpec port_spec_;
@@ -69,6 +74,7 @@ class DeviceCore {
   ForkGuard fork_guard_{domain_};
   GidTable gids_;
   PortSlot* own_port_;
+  const std::uint32_t own_wire_mtu_;  // path MTU; 0: the host's interface says
   std::mutex listeners_mutex_;
   std::vector<AsyncQueue*> listeners_;
   std::unique_ptr<Watcher> watcher_;

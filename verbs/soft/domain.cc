@@ -86,8 +86,10 @@ void Domain::poll() noexcept {
   bool busy = progress();
   for (unsigned look = 1; !busy && conversation && look < kLooks; ++look) busy = progress();
   if (busy) busy_at_ = now_;
-  // A port without a socket is a simulation's: nobody else is at its other end.
-  const auto real = [](const std::unique_ptr<PortSlot>& slot) { return slot->port->wait_fd() >= 0; };
+  // A port that neither wakes nor wants to be looked at is a simulation's: nobody else is at its other end.
+  const auto real = [](const std::unique_ptr<PortSlot>& slot) {
+    return slot->port->wait_fd() >= 0 || slot->port->next_event() != 0;
+  };
   const bool yields = now_ >= busy_at_ + kIdleToYield && std::any_of(ports_.begin(), ports_.end(), real);
   unlock();
   // The peer may be waiting for this very core.
@@ -304,8 +306,8 @@ void Domain::receive(PortSlot& slot, const RxPacket& raw) noexcept {
 }
 
 bool Domain::icrc_valid(Qp& qp, const PortSlot& slot, const RxPacket& raw) noexcept {
-  const UdpFrame frame{raw.source,   slot.port->address(), raw.source_port,
-                       kRoceUdpPort, raw.ipv4_id_guess,    raw.bytes.size()};
+  const UdpFrame frame{raw.source,        slot.port->address(), raw.source_port, kRoceUdpPort,
+                       raw.ipv4_id_guess, raw.bytes.size(),     raw.ipv4_flags};
   const auto covered = raw.bytes.first(raw.bytes.size() - kIcrcBytes);
   const std::uint32_t difference = icrc(frame, covered) ^ load_icrc(covered.data() + covered.size());
   std::uint8_t& exact = qp.receive.exact_icrcs;
@@ -313,6 +315,7 @@ bool Domain::icrc_valid(Qp& qp, const PortSlot& slot, const RxPacket& raw) noexc
     if (qp.connected() && exact < kExactIcrcsToTrust) ++exact;
     return true;
   }
+  if (raw.ipv4_id_known) return false;
   const auto id = explain_by_ipv4_id(difference, raw.bytes.size());
   if (!id || !frame.source.is_ipv4()) return false;
   // A peer whose ids were known so far (zero, or a segment's number) does not take to counting.

@@ -33,11 +33,16 @@ InterfaceAddress find_own(const std::vector<InterfaceAddress>& host, const Gid& 
 
 }  // namespace
 
-GidTable::GidTable(std::uint64_t guid, const Gid& own) : own_(own) {
-  entries_[kOwnIndex] = interface_of(own);
+GidTable::GidTable(std::uint64_t guid, const Gid& own) : GidTable(guid, own, std::make_unique<AddressMonitor>()) {
+  update(host_addresses());
+}
+
+GidTable::GidTable(std::uint64_t guid, const Gid& own, std::unique_ptr<AddressMonitor> monitor)
+    : own_(own), monitor_(std::move(monitor)) {
+  if (monitor_) entries_[kOwnIndex] = interface_of(own);
+  entries_[kOwnIndex].gid = own;
   entries_[0] = entries_[kOwnIndex];
   entries_[0].gid = link_local(guid);
-  update(host_addresses());
 }
 
 InterfaceAddress GidTable::at(std::uint32_t index) const {
@@ -49,7 +54,7 @@ InterfaceAddress GidTable::at(std::uint32_t index) const {
 bool GidTable::follow_host() {
   // Who comes while another thread takes over the news waits for it.
   const std::lock_guard lock(mutex_);
-  return monitor_.changed() && take_over(host_addresses());
+  return monitor_ && monitor_->changed() && take_over(host_addresses());
 }
 
 bool GidTable::update(const std::vector<InterfaceAddress>& host) {

@@ -1,4 +1,4 @@
-// The GID table of a device's port: it follows the host's addresses.
+// The GID table of a device's port: it follows the host's addresses, unless the port has a wire of its own.
 //
 // Index 0 is link-local, made from the device's GUID; index 1 the device's own address; the others are the host's. A
 // GID keeps its index as long as its address is there; an index that becomes free is empty until another address comes.
@@ -7,6 +7,7 @@
 
 #include <array>
 #include <cstdint>
+#include <memory>
 #include <mutex>
 #include <vector>
 
@@ -20,6 +21,8 @@ class GidTable {
   static constexpr std::uint32_t kLength = 16;
 
   GidTable(std::uint64_t guid, const Gid& own);
+  /// Of a port that has nothing to do with the host: no other addresses ever.
+  [[nodiscard]] static GidTable of_own_wire(std::uint64_t guid, const Gid& own) { return GidTable(guid, own, nullptr); }
 
   /// What stands at an index; a null GID where it is empty or past the end.
   [[nodiscard]] InterfaceAddress at(std::uint32_t index) const;
@@ -28,15 +31,17 @@ class GidTable {
   /// Takes over these addresses of a host. True if the table changed.
   bool update(const std::vector<InterfaceAddress>& host);
   /// Readable when follow_host() has something to do; -1 where the host cannot be followed.
-  [[nodiscard]] int wait_fd() const noexcept { return monitor_.fd(); }
+  [[nodiscard]] int wait_fd() const noexcept { return monitor_ ? monitor_->fd() : -1; }
 
  private:
+  GidTable(std::uint64_t guid, const Gid& own, std::unique_ptr<AddressMonitor> monitor);
+
   // Under the mutex.
   bool take_over(const std::vector<InterfaceAddress>& host);
   [[nodiscard]] bool holds(const Gid& gid) const noexcept;
 
   const Gid own_;
-  AddressMonitor monitor_;
+  const std::unique_ptr<AddressMonitor> monitor_;  // null: not followed
   mutable std::mutex mutex_;
   bool own_is_hosts_ = false;  // or was: an address that never was any host's, as tests have it, stays
   std::array<InterfaceAddress, kLength> entries_;

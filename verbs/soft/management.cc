@@ -14,11 +14,12 @@ constexpr std::size_t kHeaderBytes = Bth::kBytes + kDethBytes;
 constexpr std::size_t kPacketBytes = kHeaderBytes + kMadBytes + kIcrcBytes;
 
 bool icrc_valid(const PortSlot& slot, const RxPacket& raw) noexcept {
-  const UdpFrame frame{raw.source,   slot.port->address(), raw.source_port,
-                       kRoceUdpPort, raw.ipv4_id_guess,    raw.bytes.size()};
+  const UdpFrame frame{raw.source,        slot.port->address(), raw.source_port, kRoceUdpPort,
+                       raw.ipv4_id_guess, raw.bytes.size(),     raw.ipv4_flags};
   const auto covered = raw.bytes.first(raw.bytes.size() - kIcrcBytes);
   const std::uint32_t difference = icrc(frame, covered) ^ load_icrc(covered.data() + covered.size());
-  return difference == 0 || (frame.source.is_ipv4() && explain_by_ipv4_id(difference, raw.bytes.size()).has_value());
+  if (difference == 0 || raw.ipv4_id_known) return difference == 0;
+  return frame.source.is_ipv4() && explain_by_ipv4_id(difference, raw.bytes.size()).has_value();
 }
 
 }  // namespace

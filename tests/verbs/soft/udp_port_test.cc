@@ -11,6 +11,7 @@
 
 #include "verbs/soft/wire/bytes.h"
 #include "verbs/soft/wire/icrc.h"
+#include "verbs/soft/wire/ip.h"
 
 namespace fairlead::soft {
 namespace {

@@ -21,6 +21,8 @@ struct RxPacket {
   std::uint16_t source_port = 0;
   std::uint16_t ipv4_id_guess = 0;
   std::uint8_t traffic_class = 0;  // as it arrived, if the port was told to report it
+  bool ipv4_id_known = false;      // the port saw the header: ipv4_id_guess is no guess
+  std::uint16_t ipv4_flags = 0x4000;
   [[nodiscard]] bool congestion_marked() const noexcept { return (traffic_class & 3) == 3; }  // ECN, RFC 3168
 };
 

@@ -2,15 +2,11 @@
 
 #include <ctime>
 
-#include "verbs/soft/wire/bytes.h"
 #include "verbs/soft/wire/icrc.h"
+#include "verbs/soft/wire/ip.h"
 
 namespace fairlead::soft {
 namespace {
-
-constexpr std::size_t kIpv4Bytes = 20;
-constexpr std::size_t kIpv6Bytes = 40;
-constexpr std::size_t kUdpBytes = 8;
 
 std::uint64_t wall_clock() noexcept {
   timespec time;
@@ -18,51 +14,21 @@ std::uint64_t wall_clock() noexcept {
   return static_cast<std::uint64_t>(time.tv_sec) * 1'000'000'000 + static_cast<std::uint64_t>(time.tv_nsec);
 }
 
-// RFC 791: the ones' complement sum of the header's 16-bit words.
-std::uint16_t checksum(const std::byte* header) noexcept {
-  std::uint32_t sum = 0;
-  for (std::size_t i = 0; i < kIpv4Bytes; i += 4) {
-    const std::uint32_t word = load32(header + i);
-    sum += (word >> 16) + (word & 0xffff);
-  }
-  while (sum > 0xffff) sum = (sum >> 16) + (sum & 0xffff);
-  return static_cast<std::uint16_t>(~sum);
-}
-
-constexpr std::uint32_t kUdp = 17;
-
-std::size_t put_ipv4(std::byte* at, const UdpFrame& frame, std::uint8_t traffic_class,
-                     std::uint8_t hop_limit) noexcept {
-  constexpr std::uint32_t kDontFragment = 0x4000;
-  store32(at, 0x45U << 24 | std::uint32_t{traffic_class} << 16 |
-                  static_cast<std::uint32_t>(frame.payload_bytes + kIpv4Bytes + kUdpBytes));
-  store32(at + 4, std::uint32_t{frame.ipv4_id} << 16 | kDontFragment);
-  store32(at + 8, std::uint32_t{hop_limit} << 24 | kUdp << 16);
-  store32(at + 12, frame.source.ipv4());
-  store32(at + 16, frame.destination.ipv4());
-  store32(at + 8, load32(at + 8) | checksum(at));
-  return kIpv4Bytes;
-}
-
-std::size_t put_ipv6(std::byte* at, const UdpFrame& frame, std::uint8_t traffic_class,
-                     std::uint8_t hop_limit) noexcept {
-  store32(at, 6U << 28 | std::uint32_t{traffic_class} << 20);
-  store32(at + 4, static_cast<std::uint32_t>(frame.payload_bytes + kUdpBytes) << 16 | kUdp << 8 | hop_limit);
-  std::memcpy(at + 8, frame.source.bytes.data(), frame.source.bytes.size());
-  std::memcpy(at + 24, frame.destination.bytes.data(), frame.destination.bytes.size());
-  return kIpv6Bytes;
-}
-
 // Begins a record with the IP and UDP headers of the frame.
 void begin_frame(PcapRecords& records, std::uint64_t time, const UdpFrame& frame, std::uint8_t traffic_class,
                  std::uint8_t hop_limit) {
-  std::array<std::byte, kIpv6Bytes + kUdpBytes> header{};
-  const auto put_ip = frame.source.is_ipv4() ? &put_ipv4 : &put_ipv6;
-  const std::size_t ip = put_ip(header.data(), frame, traffic_class, hop_limit);
-  store32(&header[ip], std::uint32_t{frame.source_port} << 16 | frame.destination_port);
-  store32(&header[ip + 4], static_cast<std::uint32_t>(frame.payload_bytes + kUdpBytes) << 16);
-  records.begin(time, ip + kUdpBytes + frame.payload_bytes);
-  records.append(std::span(header).first(ip + kUdpBytes));
+  IpHeader ip{frame.source, frame.destination};
+  ip.traffic_class = traffic_class;
+  ip.hop_limit = hop_limit;
+  ip.ipv4_id = frame.ipv4_id;
+  ip.ipv4_flags = frame.ipv4_flags;
+  ip.payload_bytes = kUdpHeaderBytes + frame.payload_bytes;
+  std::array<std::byte, kIpv6HeaderBytes + kUdpHeaderBytes> header{};
+  ip.encode(header.data());
+  UdpHeader{frame.source_port, frame.destination_port, static_cast<std::uint16_t>(ip.payload_bytes)}.encode(
+      &header[ip.bytes()]);
+  records.begin(time, ip.bytes() + ip.payload_bytes);
+  records.append(std::span(header).first(ip.bytes() + kUdpHeaderBytes));
 }
 
 // The id with which the frame's ICRC is right, if there is one.
@@ -81,9 +47,9 @@ std::size_t PcapPort::rx_burst(std::span<RxPacket> packets, Nanos now) noexcept 
   const std::uint64_t time = wall_clock();
   records_.clear();
   for (const RxPacket& packet : packets.first(count)) {
-    UdpFrame frame{packet.source,        address(),          packet.source_port, kRoceUdpPort,
-                   packet.ipv4_id_guess, packet.bytes.size()};
-    frame.ipv4_id = id_of(frame, packet.bytes);
+    UdpFrame frame{packet.source,        address(),           packet.source_port, kRoceUdpPort,
+                   packet.ipv4_id_guess, packet.bytes.size(), packet.ipv4_flags};
+    if (!packet.ipv4_id_known) frame.ipv4_id = id_of(frame, packet.bytes);
     begin_frame(records_, time, frame, packet.traffic_class, kDefaultHopLimit);
     records_.append(packet.bytes);
   }

@@ -1,9 +1,11 @@
 #include "verbs/soft/port/port_spec.h"
 
+#include <arpa/inet.h>
 #include <fmt/format.h>
 
 #include <charconv>
 
+#include "verbs/soft/port/dpdk_module.h"
 #include "verbs/soft/port/pcap_port.h"
 
 namespace fairlead::soft {
@@ -11,7 +13,9 @@ namespace {
 
 constexpr std::string_view kLegal =
     "udp, then any of drop=P, reorder=P, duplicate=P, corrupt=P (probabilities 0..1), burst=PACKETS, delay_us=N, "
-    "seed=N, silent_after=PACKETS, pcap=FILE";
+    "seed=N, silent_after=PACKETS, pcap=FILE; or dpdk:DEVICE, then the same, ip=ADDRESS[/BITS], gateway=ADDRESS, "
+    "memory=MEGABYTES and the options of the device's driver";
+constexpr std::string_view kDpdk = "dpdk:";
 
 Status refuse(std::string_view word) {
   return {Code::kInvalidArgument, fmt::format("packet_io: cannot understand '{}'; legal: {}", word, kLegal)};
@@ -27,7 +31,33 @@ bool parse_probability(std::string_view text, double& value) {
   return parse_number(text, value) && value >= 0 && value <= 1;
 }
 
-bool apply(std::string_view key, std::string_view value, PortSpec& spec) {
+bool parse_address(const std::string& text, Gid& value) {
+  in_addr v4{};
+  if (::inet_pton(AF_INET, text.c_str(), &v4) == 1) {
+    value = Gid::from_ipv4(ntohl(v4.s_addr));
+    return value.ipv4() != 0 && value.ipv4() >> 28 < 0xe;  // not of a group
+  }
+  return ::inet_pton(AF_INET6, text.c_str(), value.bytes.data()) == 1 && !value.is_null() && value.bytes[0] != 0xff;
+}
+
+bool parse_network(std::string_view text, FramePortConfig& config) {
+  const std::size_t slash = text.find('/');
+  if (!parse_address(std::string(text.substr(0, slash)), config.address)) return false;
+  const unsigned most = config.address.is_ipv4() ? 32 : 128;
+  config.prefix = config.address.is_ipv4() ? 24 : 64;
+  return slash == std::string_view::npos ||
+         (parse_number(text.substr(slash + 1), config.prefix) && config.prefix <= most);
+}
+
+// Words for a port that owns its wire; nothing where the word is none of them.
+std::optional<bool> apply(std::string_view key, std::string_view value, DpdkSpec& spec) {
+  if (key == "ip") return parse_network(value, spec.addresses);
+  if (key == "gateway") return parse_address(std::string(value), spec.addresses.gateway);
+  if (key == "memory") return parse_number(value, spec.megabytes) && spec.megabytes > 0;
+  return std::nullopt;
+}
+
+std::optional<bool> apply(std::string_view key, std::string_view value, PortSpec& spec) {
   FaultConfig& faults = spec.faults;
   if (key == "pcap") return !(spec.pcap = value).empty();
   if (key == "burst") return parse_number(value, faults.burst) && faults.burst > 0;
@@ -37,7 +67,7 @@ bool apply(std::string_view key, std::string_view value, PortSpec& spec) {
   if (key == "corrupt") return parse_probability(value, faults.corrupt);
   if (key == "seed") return parse_number(value, faults.seed);
   if (key == "silent_after") return parse_number(value, faults.silent_after);
-  if (key != "delay_us") return false;
+  if (key != "delay_us") return std::nullopt;
   std::uint32_t microseconds = 0;
   if (!parse_number(value, microseconds)) return false;
   faults.delay = microseconds * kMicrosecond;
@@ -48,22 +78,35 @@ bool apply(std::string_view key, std::string_view value, PortSpec& spec) {
 
 Result<PortSpec> parse_port_spec(std::string_view text) {
   PortSpec spec;
-  bool first = true;
-  while (true) {
-    const std::size_t comma = text.find(',');
-    const std::string_view word = text.substr(0, comma);
-    if (first) {
-      if (word != "udp") return refuse(word);
-      first = false;
-    } else {
-      const std::size_t equals = word.find('=');
-      if (equals == std::string_view::npos || !apply(word.substr(0, equals), word.substr(equals + 1), spec)) {
-        return refuse(word);
-      }
-    }
-    if (comma == std::string_view::npos) return spec;
-    text.remove_prefix(comma + 1);
+  const std::string_view device = text.substr(0, text.find(','));
+  if (device.starts_with(kDpdk) && device.size() > kDpdk.size()) {
+    spec.dpdk = DpdkSpec{.devargs = std::string(device.substr(kDpdk.size())), .addresses = {}};
+  } else if (device != "udp") {
+    return refuse(device);
   }
+  text.remove_prefix(device.size());
+  while (!text.empty()) {
+    text.remove_prefix(1);  // the comma
+    const std::string_view word = text.substr(0, text.find(','));
+    text.remove_prefix(word.size());
+    const std::size_t equals = word.find('=');
+    if (equals == std::string_view::npos) return refuse(word);
+    const std::string_view key = word.substr(0, equals);
+    const std::string_view value = word.substr(equals + 1);
+    std::optional<bool> legal = apply(key, value, spec);
+    if (!legal && spec.dpdk) legal = apply(key, value, *spec.dpdk);
+    if (!legal && spec.dpdk) {
+      spec.dpdk->devargs += fmt::format(",{}", word);  // the driver's
+      legal = true;
+    }
+    if (!legal.value_or(false)) return refuse(word);
+  }
+  if (!spec.dpdk) return spec;
+  const FramePortConfig& addresses = spec.dpdk->addresses;
+  if (!addresses.gateway.is_null() && addresses.gateway.is_ipv4() != addresses.address.is_ipv4()) {
+    return {Code::kInvalidArgument, "packet_io: gateway needs ip=ADDRESS/BITS of its own family"};
+  }
+  return spec;
 }
 
 Result<std::unique_ptr<PacketPort>> decorate(std::unique_ptr<PacketPort> port, const PortSpec& spec) {
@@ -72,6 +115,19 @@ Result<std::unique_ptr<PacketPort>> decorate(std::unique_ptr<PacketPort> port, c
   const auto file = PcapFile::open(spec.pcap);
   if (!file) return file.error();
   return std::unique_ptr<PacketPort>(std::make_unique<PcapPort>(std::move(port), **file));
+}
+
+Result<std::unique_ptr<PacketPort>> open_dpdk_port(const DpdkSpec& spec, const Clock& clock) {
+  auto device = open_dpdk_device(spec.devargs, spec.megabytes);
+  if (!device) return device.error();
+  auto port = std::make_unique<FramePort>(std::move(*device), spec.addresses, clock.now());
+  if (port->max_mtu() == 0) {
+    return {Code::kUnavailable,
+            fmt::format("packet_io dpdk: the frames of {} are too small for any RoCE path MTU; raise "
+                        "its MTU to 340 or more",
+                        spec.devargs)};
+  }
+  return std::unique_ptr<PacketPort>(std::move(port));
 }
 
 }  // namespace fairlead::soft

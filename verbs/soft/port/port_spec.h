@@ -1,15 +1,26 @@
-// The packet_io text: a port and its decorators, "udp,drop=0.01,reorder=0.01,seed=7,pcap=soft.pcap".
+// The packet_io text: a port and its decorators, "udp,drop=0.01,reorder=0.01,seed=7,pcap=soft.pcap" or
+// "dpdk:net_memif0,role=server,socket=fairlead,ip=10.0.0.1/24".
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 
 #include "fairlead/status.h"
 #include "verbs/soft/port/fault_port.h"
+#include "verbs/soft/port/frame_port.h"
 
 namespace fairlead::soft {
 
+/// A port that owns its wire, over DPDK.
+struct DpdkSpec {
+  std::string devargs;  // the device and what is none of our words
+  FramePortConfig addresses;
+  std::uint32_t megabytes = 256;
+};
+
 struct PortSpec {
+  std::optional<DpdkSpec> dpdk;  // else sockets
   FaultConfig faults;
   std::string pcap;  // capture file; empty: none
 };
@@ -19,5 +30,8 @@ struct PortSpec {
 
 /// The port with the decorators that the specification asks for. Errors: a capture file that cannot be written.
 [[nodiscard]] Result<std::unique_ptr<PacketPort>> decorate(std::unique_ptr<PacketPort> port, const PortSpec& spec);
+
+/// The port over DPDK. Errors: as open_dpdk_device's, and a device that is too small for any path MTU.
+[[nodiscard]] Result<std::unique_ptr<PacketPort>> open_dpdk_port(const DpdkSpec& spec, const Clock& clock);
 
 }  // namespace fairlead::soft

@@ -20,8 +20,6 @@
 
 namespace fairlead::soft {
 
-inline constexpr std::uint8_t kDefaultHopLimit = 64;  // Linux'
-
 /// Where a queue pair's packets go. Made by its port, owned by the queue pair.
 struct Route {
   Gid source;

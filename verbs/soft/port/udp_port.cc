@@ -12,6 +12,7 @@
 #include "verbs/soft/port/coalescing.h"
 #include "verbs/soft/port/interfaces.h"
 #include "verbs/soft/wire/icrc.h"
+#include "verbs/soft/wire/ip.h"
 
 namespace fairlead::soft {
 namespace {

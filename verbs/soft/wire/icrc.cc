@@ -5,13 +5,11 @@
 #include "datapath/base/crc.h"
 #include "verbs/soft/wire/bytes.h"
 #include "verbs/soft/wire/headers.h"
+#include "verbs/soft/wire/ip.h"
 
 namespace fairlead::soft {
 namespace {
 
-constexpr std::size_t kUdpHeaderBytes = 8;
-constexpr std::size_t kIpv4HeaderBytes = 20;
-constexpr std::size_t kIpv6HeaderBytes = 40;
 constexpr std::size_t kPseudoLrhBytes = 8;
 constexpr std::byte kUdpProtocol{17};
 
@@ -20,7 +18,7 @@ std::byte* put_ipv4(std::byte* at, const UdpFrame& frame) noexcept {
   at[1] = std::byte{0xff};  // type of service
   store16(at + 2, static_cast<std::uint16_t>(kIpv4HeaderBytes + kUdpHeaderBytes + frame.payload_bytes));
   store16(at + 4, frame.ipv4_id);
-  store16(at + 6, 0x4000);  // do not fragment
+  store16(at + 6, frame.ipv4_flags);
   at[8] = std::byte{0xff};  // time to live
   at[9] = kUdpProtocol;
   store16(at + 10, 0xffff);  // checksum

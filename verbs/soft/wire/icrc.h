@@ -2,10 +2,9 @@
 // set to ones (IBTA annex A17.3.3). Stored little-endian behind the payload.
 //
 // A socket shows neither the IP header nor its identification field, which the ICRC covers. The rest of the header is
-// known (DF set, no options). The id is guessed (0, or the segment number under UDP segmentation offload); where the
-// guess fails, CRC's linearity tells whether any id explains the difference, and which. Then 2^-16 of corrupted frames
-// pass, so they are counted apart.
-// Threads: pure functions.
+// known (DF set, no options). (A port that owns the wire sees it all.) The id is guessed (0, or the segment number
+// under UDP segmentation offload); where the guess fails, CRC's linearity tells whether any id explains the difference,
+// and which. Then 2^-16 of corrupted frames pass, so they are counted apart. Threads: pure functions.
 #pragma once
 
 #include <cstddef>
@@ -23,8 +22,9 @@ struct UdpFrame {
   Gid destination;
   std::uint16_t source_port = 0;
   std::uint16_t destination_port = 0;
-  std::uint16_t ipv4_id = 0;      // ignored over IPv6
-  std::size_t payload_bytes = 0;  // BTH to ICRC, both included
+  std::uint16_t ipv4_id = 0;          // ignored over IPv6
+  std::size_t payload_bytes = 0;      // BTH to ICRC, both included
+  std::uint16_t ipv4_flags = 0x4000;  // and fragment offset: DF; ignored over IPv6
 };
 
 /// The CRC over the masked headers and the BTH, to be continued with crc32(rest, icrc_start(...)).

@@ -1,0 +1,149 @@
+#include "verbs/soft/port/dpdk/driver.h"
+
+#include <dlfcn.h>
+#include <net/if.h>
+#include <rte_ether.h>
+#include <rte_version.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cstring>
+#include <utility>
+#include <vector>
+
+namespace fairlead::dpdk {
+namespace {
+
+// ABI 23 belongs to 22.11: the last two digits of the year in which the next ABI begins.
+constexpr int kAbi = RTE_VER_YEAR + (RTE_VER_MONTH == 11 ? 1 : 0);
+constexpr std::uint32_t kMemifBuffer = 4352;
+constexpr std::uint32_t kRing = 10;       // log2 of memif's descriptors
+constexpr std::uint32_t kXdpRoom = 3840;  // af_xdp: a frame of 4096 with its headers; drops all frames with another
+constexpr std::uint32_t kXdpMtu = 3490;
+constexpr std::uint32_t kPacketFrame = 8192;  // af_packet: of its rings
+constexpr std::uint32_t kPacketHeader = 96;   // of which the kernel takes
+
+class Options {
+ public:
+  explicit Options(std::string_view devargs) {
+    for (std::size_t comma; !devargs.empty(); devargs.remove_prefix(std::min(comma, devargs.size() - 1) + 1)) {
+      comma = devargs.find(',');
+      words_.emplace_back(devargs.substr(0, comma));
+      if (comma == std::string_view::npos) break;
+    }
+    if (words_.empty()) words_.emplace_back();
+  }
+
+  [[nodiscard]] const std::string& name() const { return words_.front(); }
+  [[nodiscard]] std::string_view get(std::string_view key) const {
+    for (const std::string& word : words_) {
+      if (word.starts_with(key) && word.size() > key.size() && word[key.size()] == '=') {
+        return std::string_view(word).substr(key.size() + 1);
+      }
+    }
+    return {};
+  }
+  /// The option's number, given or, where it is missing, added.
+  std::uint32_t number(std::string_view key, std::uint32_t otherwise) {
+    const std::string_view text = get(key);
+    if (text.empty()) {
+      words_.push_back(std::string(key) + "=" + std::to_string(otherwise));
+      return otherwise;
+    }
+    std::uint32_t value = 0;
+    std::from_chars(text.data(), text.data() + text.size(), value);
+    return value;
+  }
+  [[nodiscard]] std::string join() const {
+    std::string text;
+    for (const std::string& word : words_) text += (text.empty() ? "" : ",") + word;
+    return text;
+  }
+
+ private:
+  std::vector<std::string> words_;
+};
+
+std::string without_number(const std::string& name) { return name.substr(0, name.find_last_not_of("0123456789") + 1); }
+
+std::uint32_t interface_mtu(std::string_view interface) {
+  ifreq request{};
+  interface.copy(request.ifr_name, sizeof(request.ifr_name) - 1);
+  const int fd = ::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  const bool known = fd >= 0 && ::ioctl(fd, SIOCGIFMTU, &request) == 0;
+  if (fd >= 0) ::close(fd);
+  return known ? static_cast<std::uint32_t>(request.ifr_mtu) : 0;
+}
+
+std::string library_of(std::string_view driver) {
+  std::string name(driver);
+  if (name == "net_virtio_user") name = "net_virtio";
+  if (name == "net_tun") name = "net_tap";
+  return name;
+}
+
+// The MTU of the interface that the device is bound to; 0 with the reason where there is none.
+std::uint32_t bound_mtu(const Options& options, std::string& why) {
+  const std::string_view interface = options.get("iface");
+  const std::uint32_t mtu = interface.empty() ? 0 : interface_mtu(interface);
+  if (mtu == 0) {
+    why = interface.empty() ? options.name() + " needs iface=INTERFACE"
+                            : "there is no network interface '" + std::string(interface) + "' in this namespace";
+  }
+  return mtu;
+}
+
+}  // namespace
+
+std::optional<DriverPlan> plan_driver(std::string_view devargs, std::uint32_t mtu, std::string& why) {
+  Options options(devargs);
+  DriverPlan plan;
+  plan.name = options.name();
+  const std::uint32_t frame = mtu + RTE_ETHER_HDR_LEN;
+  plan.room = std::max(frame, kMemifBuffer);
+  if (plan.name.find(':') == std::string::npos) plan.driver = without_number(plan.name);
+  if (plan.driver == "net_ring") {
+    why = "net_ring hands packet buffers from one port to another, and softroce's ports share none; use net_memif";
+    return std::nullopt;
+  }
+  if (plan.driver == "net_memif") {
+    const std::uint32_t buffer = options.number("bsize", kMemifBuffer);
+    options.number("rsize", kRing);
+    plan.room = std::max(plan.room, buffer);
+    plan.mtu = std::min(mtu, buffer - std::min(buffer, std::uint32_t{RTE_ETHER_HDR_LEN}));
+    plan.reconnects = options.get("role") != "server" && options.get("role") != "master";
+  } else if (plan.driver == "net_af_packet" || plan.driver == "eth_af_packet") {
+    const std::uint32_t room = options.number("framesz", kPacketFrame);
+    options.number("blocksz", 65536);
+    options.number("framecnt", 512);
+    const std::uint32_t interface = bound_mtu(options, why);
+    if (interface == 0) return std::nullopt;
+    plan.mtu = std::min({mtu, interface, room - std::min(room, kPacketHeader + RTE_ETHER_HDR_LEN)});
+    plan.room = std::max(plan.room, room);
+  } else if (plan.driver == "net_af_xdp") {
+    const std::uint32_t interface = bound_mtu(options, why);
+    if (interface == 0) return std::nullopt;
+    plan.mtu = std::min({mtu, interface, kXdpMtu});
+    plan.room = kXdpRoom;
+  }
+  plan.device = options.join();
+  return plan;
+}
+
+std::string package_of(std::string_view driver) {
+  std::string package = "librte-" + library_of(driver) + std::to_string(kAbi);
+  std::replace(package.begin(), package.end(), '_', '-');
+  return package;
+}
+
+bool driver_loaded(std::string_view driver) {
+  const std::string library = "librte_" + library_of(driver) + ".so." + std::to_string(kAbi);
+  void* handle = ::dlopen(library.c_str(), RTLD_LAZY | RTLD_NOLOAD);
+  if (handle != nullptr) ::dlclose(handle);
+  return handle != nullptr;
+}
+
+}  // namespace fairlead::dpdk

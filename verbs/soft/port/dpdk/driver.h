@@ -1,0 +1,30 @@
+// What is particular to DPDK's drivers: options that RoCE's large frames need, sizes that they do not report, packages.
+//
+// Pure, but for the MTU of an interface that a driver is bound to.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace fairlead::dpdk {
+
+struct DriverPlan {
+  std::string device;       // devargs with the options that were missing
+  std::string name;         // "net_memif0", "0000:03:00.0"
+  std::string driver;       // "net_memif"; empty for a PCI device, whose driver DPDK finds
+  std::uint32_t mtu = 0;    // where the driver's own answer is wrong or missing; else 0
+  std::uint32_t room = 0;   // bytes of a packet buffer
+  bool reconnects = false;  // only when it is stopped and started
+};
+
+/// The plan for frames of `mtu` bytes behind the Ethernet header; nothing with the reason in `why`.
+[[nodiscard]] std::optional<DriverPlan> plan_driver(std::string_view devargs, std::uint32_t mtu, std::string& why);
+
+/// Debian's package of a virtual device's driver.
+[[nodiscard]] std::string package_of(std::string_view driver);
+/// Whether the driver's library is loaded.
+[[nodiscard]] bool driver_loaded(std::string_view driver);
+
+}  // namespace fairlead::dpdk

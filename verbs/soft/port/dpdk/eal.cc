@@ -1,0 +1,182 @@
+#include "verbs/soft/port/dpdk/eal.h"
+
+#include <rte_eal.h>
+#include <rte_errno.h>
+#include <rte_lcore.h>
+#include <rte_log.h>
+#include <sched.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <mutex>
+#include <sstream>
+#include <thread>
+#include <vector>
+
+namespace fairlead::dpdk {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view kPrefix = "fairlead-";
+constexpr const char* kMoreArguments = "FAIRLEAD_DPDK_ARGS";
+
+struct Log {
+  std::mutex mutex;
+  std::string text;
+  bool ours = false;
+  bool echo = false;
+};
+Log& the_log() {
+  static Log& log = *new Log;  // DPDK's threads outlive statics
+  return log;
+}
+
+ssize_t write_log(void*, const char* bytes, std::size_t size) {
+  constexpr std::size_t kMost = 4096;
+  Log& log = the_log();
+  const std::lock_guard lock(log.mutex);
+  log.text.append(bytes, size);
+  if (log.text.size() > kMost) log.text.erase(0, log.text.size() - kMost);
+  if (log.echo) std::fwrite(bytes, 1, size, stderr);
+  return static_cast<ssize_t>(size);
+}
+
+void capture_log() {
+  FILE* stream = ::fopencookie(nullptr, "w", {.read = nullptr, .write = &write_log, .seek = nullptr, .close = nullptr});
+  if (stream == nullptr) return;
+  std::setvbuf(stream, nullptr, _IOLBF, BUFSIZ);
+  the_log().ours = rte_openlog_stream(stream) == 0;
+}
+
+// The one lcore may run wherever the process may.
+std::string lcores() {
+  cpu_set_t allowed;
+  std::string text;
+  if (::sched_getaffinity(0, sizeof(allowed), &allowed) == 0) {
+    for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
+      if (CPU_ISSET(cpu, &allowed)) text += (text.empty() ? "" : ",") + std::to_string(cpu);
+    }
+  }
+  return "0@(" + (text.empty() ? "0" : text) + ")";
+}
+
+bool huge_pages_serve(unsigned megabytes) {
+  unsigned long free_pages = 0;
+  std::ifstream("/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages") >> free_pages;
+  if (free_pages * 2 < megabytes) return false;
+  std::ifstream mounts("/proc/mounts");
+  for (std::string line; std::getline(mounts, line);) {
+    std::istringstream words(line);
+    std::string device, folder, type;
+    words >> device >> folder >> type;
+    if (type == "hugetlbfs" && ::access(folder.c_str(), W_OK) == 0) return true;
+  }
+  return false;
+}
+
+// Folders of processes that are gone, which may have been killed.
+void sweep(const fs::path& runtime) {
+  std::error_code ignored;
+  for (const auto& entry : fs::directory_iterator(runtime.parent_path(), ignored)) {
+    const std::string name = entry.path().filename();
+    if (!name.starts_with(kPrefix)) continue;
+    const pid_t owner = std::atoi(name.c_str() + kPrefix.size());
+    if (owner > 0 && ::kill(owner, 0) != 0 && errno == ESRCH) fs::remove_all(entry.path(), ignored);
+  }
+}
+
+pid_t starter = 0;
+
+void remove_runtime_folder() {
+  if (::getpid() != starter) return;
+  std::error_code ignored;
+  fs::remove_all(rte_eal_get_runtime_dir(), ignored);
+}
+
+std::vector<std::string> arguments(const EalRequest& request) {
+  std::vector<std::string> words{"fairlead",
+                                 "--no-telemetry",
+                                 "--lcores",
+                                 lcores(),
+                                 "-m",
+                                 std::to_string(request.megabytes),
+                                 "--file-prefix",
+                                 std::string(kPrefix) + std::to_string(::getpid())};
+  if (!huge_pages_serve(request.megabytes)) words.emplace_back("--no-huge");
+  if (request.pci_address.empty()) {
+    words.emplace_back("--no-pci");
+  } else {
+    words.insert(words.end(), {"-a", request.pci_address});
+  }
+  if (const char* more = std::getenv(kMoreArguments)) {
+    std::istringstream stream(more);
+    for (std::string word; stream >> word;) words.push_back(word);
+    the_log().echo = true;
+  }
+  return words;
+}
+
+enum class State { kNone, kOursWithoutPci, kOursWithPci, kApplications };
+
+}  // namespace
+
+std::string recent_log() {
+  Log& log = the_log();
+  const std::lock_guard lock(log.mutex);
+  std::string text = log.text;
+  while (!text.empty() && text.back() == '\n') text.pop_back();
+  for (std::size_t at = 0; (at = text.find('\n', at)) != std::string::npos; at += 3) text.replace(at, 1, " | ");
+  return text;
+}
+
+void forget_log() {
+  Log& log = the_log();
+  const std::lock_guard lock(log.mutex);
+  log.text.clear();
+}
+
+bool start_eal(const EalRequest& request, std::string& why) {
+  static std::mutex& mutex = *new std::mutex;
+  static State state = State::kNone;
+  const std::lock_guard lock(mutex);
+  if (state == State::kNone && rte_lcore_count() > 0) state = State::kApplications;
+  if (state == State::kOursWithoutPci && !request.pci_address.empty()) {
+    why = "DPDK was started in this process for a virtual device, without PCI; open the PCI device first";
+    return false;
+  }
+  if (state != State::kNone) return true;
+
+  std::vector<std::string> words = arguments(request);
+  capture_log();
+  bool started = false;
+  int error = 0;
+  // On a thread of its own, which becomes DPDK's lcore 0 and ends: the caller's name, CPUs and lcore stay what they
+  // are.
+  std::thread([&] {
+    std::vector<char*> argv;
+    for (std::string& word : words) argv.push_back(word.data());
+    argv.push_back(nullptr);
+    started = rte_eal_init(static_cast<int>(words.size()), argv.data()) >= 0;
+    error = rte_errno;
+  }).join();
+  if (!started && error == EALREADY) {
+    state = State::kApplications;
+    return true;
+  }
+  if (!started) {
+    why = "DPDK does not start (" + std::string(rte_strerror(error)) + "): " + recent_log();
+    return false;
+  }
+  state = request.pci_address.empty() ? State::kOursWithoutPci : State::kOursWithPci;
+  starter = ::getpid();
+  sweep(rte_eal_get_runtime_dir());
+  std::atexit(&remove_runtime_folder);
+  return true;
+}
+
+}  // namespace fairlead::dpdk

@@ -1,0 +1,51 @@
+// FrameDevice: Ethernet frames in and out, in bursts. What a FramePort needs of an Ethernet device.
+//
+// Frames begin with the destination address and end before the checksum, which is the device's business.
+// Implementations may live in a loadable module with another C++ library, so nothing here throws, allocates for the
+// other side, or is more than plain data. Whoever changes this file gives the modules' entry points a new name.
+// Threads: all calls but wait_fd() by one thread at a time.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "verbs/soft/wire/ethernet.h"
+
+namespace fairlead::soft {
+
+struct FrameDeviceInfo {
+  Mac mac;
+  std::uint32_t mtu = 0;                // bytes of the largest IP packet, headers included
+  std::uint32_t megabits = 0;           // of the line; 0: unknown
+  std::size_t receive_bytes = 1 << 20;  // of large frames that may arrive without loss while nobody looks
+};
+
+class FrameDevice {
+ public:
+  virtual ~FrameDevice() = default;
+
+  /// What it was when the device was opened.
+  [[nodiscard]] virtual FrameDeviceInfo info() const noexcept = 0;
+  /// Fills at most frames.size() and returns how many; never waits. Frames stay valid until the next call.
+  virtual std::size_t receive(std::span<std::span<const std::byte>> frames) noexcept = 0;
+  /// Rooms for frames that are about to be sent, each for an Ethernet header and `mtu` bytes. Fills at most
+  /// rooms.size() and returns how many; fewer when the device is short of memory.
+  virtual std::size_t reserve(std::span<std::byte*> rooms) noexcept = 0;
+  /// Sends the rooms of the last reserve(), in order: sizes[i] bytes of the i-th. 0 gives a room back unsent. Every
+  /// room is given away. Returns how many of the others the device took; those behind them are lost.
+  virtual std::size_t send(std::span<const std::uint32_t> sizes) noexcept = 0;
+  /// Whether frames can leave and arrive now.
+  [[nodiscard]] virtual bool link_up() noexcept = 0;
+  /// Control work, called about every millisecond while the port is in use.
+  virtual void tend() noexcept {}
+  /// Becomes readable when frames arrive; -1 where the device must be looked at.
+  [[nodiscard]] virtual int wait_fd() const noexcept { return -1; }
+
+ protected:
+  FrameDevice() = default;
+  FrameDevice(const FrameDevice&) = delete;
+  FrameDevice& operator=(const FrameDevice&) = delete;
+};
+
+}  // namespace fairlead::soft

@@ -1,0 +1,234 @@
+#include "verbs/soft/port/frame_port.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "verbs/soft/port/interfaces.h"
+#include "verbs/soft/wire/icrc.h"
+
+namespace fairlead::soft {
+namespace {
+
+constexpr int kOwnStation = -2;  // Route::socket of what comes back inside
+constexpr std::size_t kMostWaiting = 256;
+constexpr std::size_t kMostLooped = 256;
+constexpr Nanos kTendEvery = 1 * kMillisecond;
+// Between two looks at a device that cannot wake anybody: shorter while frames have come lately.
+constexpr Nanos kShortestNap = 20 * kMicrosecond;
+constexpr Nanos kLongestNap = 1 * kMillisecond;
+
+bool same_network(const Gid& a, const Gid& b, unsigned prefix) noexcept {
+  const std::size_t first = a.is_ipv4() ? 12 : 0;
+  for (unsigned bit = 0; bit < prefix; ++bit) {
+    const std::size_t byte = first + bit / 8;
+    if (((a.bytes[byte] ^ b.bytes[byte]) >> (7 - bit % 8) & 1) != 0) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+Gid automatic_address(const Mac& mac) noexcept {
+  std::uint32_t hash = 2166136261U;  // FNV-1a
+  for (const std::uint8_t byte : mac.bytes) hash = (hash ^ byte) * 16777619U;
+  // RFC 3927, 2.1: not the first and last 256 addresses.
+  return Gid::from_ipv4(0xa9fe0100U + hash % 0xfe00U);
+}
+
+FramePort::FramePort(std::unique_ptr<FrameDevice> device, const FramePortConfig& config, Nanos now)
+    : device_(std::move(device)), info_(device_->info()), config_(config), now_(now), received_at_(now) {
+  if (config_.address.is_null()) config_.address = automatic_address(info_.mac);
+}
+
+std::uint32_t FramePort::max_mtu() const noexcept { return largest_path_mtu(info_.mtu, !config_.address.is_ipv4()); }
+
+const Gid& FramePort::next_hop(const Gid& destination) const noexcept {
+  const bool near = config_.gateway.is_null() || same_network(config_.address, destination, config_.prefix);
+  return near ? destination : config_.gateway;
+}
+
+Route FramePort::make_route(const Gid& destination, std::uint32_t flow, std::uint8_t traffic_class,
+                            std::uint8_t hop_limit) {
+  Route route{config_.address, destination, static_cast<std::uint16_t>(0xc000 | (flow & 0x3fff)), traffic_class,
+              hop_limit};
+  route.socket = destination == config_.address ? kOwnStation : neighbours_.find_or_add(next_hop(destination), now_);
+  ask_neighbours();
+  return route;
+}
+
+bool FramePort::is_roce(std::span<const std::byte> frame, RxPacket& packet) const noexcept {
+  if (frame.size() < EthernetHeader::kBytes) return false;
+  const EthernetHeader ethernet = EthernetHeader::decode(frame.data());
+  if (ethernet.destination != info_.mac) return false;
+  if (ethernet.type != (config_.address.is_ipv4() ? EtherType::kIpv4 : EtherType::kIpv6)) return false;
+  const auto body = frame.subspan(EthernetHeader::kBytes);
+  const auto ip = IpHeader::decode(body);
+  if (!ip || ip->destination != config_.address || ip->protocol != IpProtocol::kUdp) return false;
+  if (ip->payload_bytes < kUdpHeaderBytes) return false;
+  const UdpHeader udp = UdpHeader::decode(&body[ip->bytes()]);
+  if (udp.destination_port != kRoceUdpPort || udp.bytes != ip->payload_bytes) return false;
+  packet = {body.subspan(ip->bytes() + kUdpHeaderBytes, ip->payload_bytes - kUdpHeaderBytes),
+            ip->source,
+            udp.source_port,
+            ip->ipv4_id,
+            ip->traffic_class,
+            true,
+            ip->ipv4_flags};
+  return true;
+}
+
+void FramePort::take_control(std::span<const std::byte> frame) noexcept {
+  const auto message = parse_resolution(frame);
+  if (!message || message->target.is_ipv4() != config_.address.is_ipv4()) return;
+  if (message->kind == Resolution::Kind::kAnswer) {
+    if (neighbours_.learn(message->target, message->target_mac, now_)) send_waiting();
+    return;
+  }
+  if (message->target != config_.address) return;
+  if (neighbours_.learn(message->sender, message->sender_mac, now_)) send_waiting();
+  // Who gives no address for its question has it in the frame.
+  const Mac asker =
+      message->sender_mac.is_station() ? message->sender_mac : EthernetHeader::decode(frame.data()).source;
+  const ResolutionFrame reply = answer(config_.address, info_.mac, message->sender, asker);
+  send_frame(std::span(reply.bytes).first(reply.size));
+}
+
+std::size_t FramePort::rx_burst(std::span<RxPacket> packets, Nanos now) noexcept {
+  now_ = now;
+  if (now >= tended_at_ + kTendEvery) keep_order(now);
+  std::size_t count = 0;
+  if (!looped_.empty()) {
+    handed_out_.clear();
+    while (count < packets.size() && !looped_.empty()) {
+      handed_out_.push_back(std::move(looped_.front()));
+      looped_.pop_front();
+      if (is_roce(handed_out_.back(), packets[count])) ++count;
+    }
+    return count;
+  }
+  const std::size_t got = device_->receive(std::span(frames_).first(std::min(packets.size(), kBurst)));
+  if (got == 0) return 0;
+  received_at_ = now;
+  for (const auto& frame : std::span(frames_).first(got)) {
+    if (is_roce(frame, packets[count])) {
+      ++count;
+    } else {
+      take_control(frame);
+    }
+  }
+  return count;
+}
+
+// The whole frame in `room`; its size.
+std::uint32_t FramePort::build(TxBatch& batch, const TxPacket& packet, std::byte* room) noexcept {
+  const Route& route = *packet.route;
+  IpHeader ip{route.source, route.destination};
+  ip.traffic_class = route.traffic_class;
+  if (route.hop_limit != 0) ip.hop_limit = route.hop_limit;
+  ip.payload_bytes = kUdpHeaderBytes + packet.size;
+  std::byte* const udp_at = room + EthernetHeader::kBytes + ip.bytes();
+  std::byte* const bth = udp_at + kUdpHeaderBytes;
+  const std::size_t size = EthernetHeader::kBytes + ip.bytes() + ip.payload_bytes;
+  if (size > EthernetHeader::kBytes + info_.mtu || !gather(packet, batch.iovs(packet), bth)) return 0;
+  EthernetHeader{{}, info_.mac, route.source.is_ipv4() ? EtherType::kIpv4 : EtherType::kIpv6}.encode(room);
+  ip.encode(room + EthernetHeader::kBytes);
+  UdpHeader{route.source_port, kRoceUdpPort, static_cast<std::uint16_t>(ip.payload_bytes)}.encode(udp_at);
+  const UdpFrame frame{route.source, route.destination, route.source_port, kRoceUdpPort, 0, packet.size};
+  const std::size_t covered = packet.size - kIcrcBytes;
+  store_icrc(bth + covered, icrc(frame, {bth, covered}));  // over the copy, which is in the cache, and cannot change
+  return static_cast<std::uint32_t>(size);
+}
+
+void FramePort::tx_burst(TxBatch& batch) noexcept {
+  std::array<std::byte*, kBurst> rooms;
+  std::array<std::uint32_t, kBurst> sizes;
+  for (std::size_t first = 0; first < batch.size();) {
+    const std::size_t got = device_->reserve(std::span(rooms).first(std::min(kBurst, batch.size() - first)));
+    if (got == 0) {
+      refused_ += batch.size() - first;
+      break;
+    }
+    std::size_t leaving = 0;
+    for (std::size_t i = 0; i < got; ++i) {
+      const TxPacket& packet = batch.packet(first + i);
+      const int station = packet.route->socket;
+      sizes[i] = build(batch, packet, rooms[i]);
+      if (sizes[i] == 0) {
+        ++refused_;
+        continue;
+      }
+      const Mac* mac = station == kOwnStation ? &info_.mac : neighbours_.lookup(station, now_);
+      if (mac != nullptr) std::memcpy(rooms[i], mac->bytes.data(), Mac::kBytes);
+      if (mac != nullptr && station != kOwnStation) {
+        ++leaving;
+        continue;
+      }
+      const std::span<const std::byte> frame(rooms[i], sizes[i]);
+      if (mac != nullptr && looped_.size() < kMostLooped) {
+        looped_.emplace_back(frame.begin(), frame.end());
+      } else if (mac == nullptr && waiting_.size() < kMostWaiting) {
+        waiting_.push_back({station, {frame.begin(), frame.end()}});
+      } else {
+        ++refused_;
+      }
+      sizes[i] = 0;
+    }
+    refused_ += leaving - device_->send(std::span(sizes).first(got));
+    first += got;
+  }
+  batch.clear();
+  ask_neighbours();
+}
+
+Nanos FramePort::next_event() const noexcept {
+  if (!looped_.empty()) return now_;
+  Nanos next = neighbours_.next_due();
+  if (device_->wait_fd() < 0) {
+    const Nanos look = now_ + std::clamp((now_ - received_at_) / 4, kShortestNap, kLongestNap);
+    next = next == 0 ? look : std::min(next, look);
+  }
+  return next;
+}
+
+void FramePort::keep_order(Nanos now) noexcept {
+  tended_at_ = now;
+  device_->tend();
+  const bool up = device_->link_up();
+  if (up && !link_up_) {
+    const ResolutionFrame here = announce(config_.address, info_.mac);
+    send_frame(std::span(here.bytes).first(here.size));
+    neighbours_.forget(now);
+  }
+  link_up_ = up;
+  ask_neighbours();
+}
+
+void FramePort::ask_neighbours() noexcept {
+  while (const auto question = neighbours_.due(now_)) {
+    const ResolutionFrame frame = ask(config_.address, info_.mac, question->address, question->known);
+    send_frame(std::span(frame.bytes).first(frame.size));
+    if (question->known == nullptr && question->given_up) {
+      std::erase_if(waiting_, [&](const Waiting& each) { return each.neighbour == question->number; });
+    }
+  }
+}
+
+void FramePort::send_waiting() noexcept {
+  std::erase_if(waiting_, [this](Waiting& each) {
+    const Mac* mac = neighbours_.lookup(each.neighbour, now_);
+    if (mac == nullptr) return false;
+    std::memcpy(each.frame.data(), mac->bytes.data(), Mac::kBytes);
+    if (!send_frame(each.frame)) ++refused_;
+    return true;
+  });
+}
+
+bool FramePort::send_frame(std::span<const std::byte> frame) noexcept {
+  std::byte* room = nullptr;
+  if (device_->reserve({&room, 1}) == 0) return false;
+  std::memcpy(room, frame.data(), frame.size());
+  const auto size = static_cast<std::uint32_t>(frame.size());
+  return device_->send({&size, 1}) == 1;
+}
+
+}  // namespace fairlead::soft

@@ -1,0 +1,78 @@
+// A port that owns its wire: RoCE v2 over a FrameDevice, with Ethernet, IP and UDP headers of its own making.
+//
+// It has one address, IPv4 or IPv6, that is nobody else's on the link: not one of the host's. It answers and asks for
+// Ethernet addresses (ARP, neighbour discovery). Frames for a station that is being asked for wait a little, up to a
+// limit; frames for its own address come back inside. The whole header is seen, so every ICRC is verified in full.
+// Threads: as PacketPort.
+#pragma once
+
+#include <array>
+#include <deque>
+#include <memory>
+#include <vector>
+
+#include "verbs/soft/port/frame_device.h"
+#include "verbs/soft/port/neighbours.h"
+#include "verbs/soft/port/packet_port.h"
+#include "verbs/soft/wire/ip.h"
+#include "verbs/soft/wire/resolution.h"
+
+namespace fairlead::soft {
+
+struct FramePortConfig {
+  Gid address;          // null: chosen by automatic_address()
+  unsigned prefix = 0;  // bits; peers beyond it are reached through the gateway, if there is one
+  Gid gateway;          // null: every peer is on the link
+};
+
+/// An IPv4 address of the link-local range (169.254.0.0/16, RFC 3927) that depends on the station alone.
+[[nodiscard]] Gid automatic_address(const Mac& mac) noexcept;
+
+class FramePort final : public PacketPort {
+ public:
+  FramePort(std::unique_ptr<FrameDevice> device, const FramePortConfig& config, Nanos now);
+
+  [[nodiscard]] const Gid& address() const noexcept override { return config_.address; }
+  [[nodiscard]] std::uint32_t max_mtu() const noexcept override;
+  [[nodiscard]] std::size_t receive_window() const noexcept override { return info_.receive_bytes; }
+  [[nodiscard]] Route make_route(const Gid& destination, std::uint32_t flow, std::uint8_t traffic_class,
+                                 std::uint8_t hop_limit) override;
+  std::size_t rx_burst(std::span<RxPacket> packets, Nanos now) noexcept override;
+  void tx_burst(TxBatch& batch) noexcept override;
+  [[nodiscard]] std::uint64_t refused() const noexcept override { return refused_; }
+  [[nodiscard]] int wait_fd() const noexcept override { return device_->wait_fd(); }
+  [[nodiscard]] Nanos next_event() const noexcept override;
+
+ private:
+  static constexpr std::size_t kBurst = 32;
+  using Bytes = std::vector<std::byte>;
+  struct Waiting {
+    int neighbour;
+    Bytes frame;
+  };
+
+  [[nodiscard]] const Gid& next_hop(const Gid& destination) const noexcept;
+  [[nodiscard]] bool is_roce(std::span<const std::byte> frame, RxPacket& packet) const noexcept;
+  void take_control(std::span<const std::byte> frame) noexcept;
+  [[nodiscard]] std::uint32_t build(TxBatch& batch, const TxPacket& packet, std::byte* room) noexcept;
+  void keep_order(Nanos now) noexcept;
+  void ask_neighbours() noexcept;
+  void send_waiting() noexcept;
+  bool send_frame(std::span<const std::byte> frame) noexcept;
+
+  const std::unique_ptr<FrameDevice> device_;
+  const FrameDeviceInfo info_;
+  FramePortConfig config_;
+  Neighbours neighbours_;
+  std::deque<Waiting> waiting_;    // for their station's address; oldest first
+  std::deque<Bytes> looped_;       // to our own address
+  std::vector<Bytes> handed_out_;  // of looped_
+  std::array<std::span<const std::byte>, kBurst> frames_;
+  std::uint64_t refused_ = 0;
+  bool link_up_ = false;
+  Nanos now_;
+  Nanos tended_at_ = 0;
+  Nanos received_at_;
+};
+
+}  // namespace fairlead::soft

@@ -1,0 +1,60 @@
+// The stations of a link and their Ethernet addresses: who is known, who must be asked, and when again.
+//
+// No I/O: the owner sends the questions that due() names and tells what it hears. A station that is used is asked again
+// now and then, itself first; when it does not answer, everybody is asked, and its frames go nowhere meanwhile.
+// Threads: none of its own; under its domain's lock.
+// Source: RFC 1122, 2.3.2 and RFC 4861, 7.3 (unreachability); the times are those of Linux, roughly.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <unordered_map>
+#include <vector>
+
+#include "verbs/soft/port/clock.h"
+#include "verbs/soft/wire/ethernet.h"
+#include "verbs/soft/wire/gid.h"
+
+namespace fairlead::soft {
+
+class Neighbours {
+ public:
+  /// The number of an address, for as long as this lives; one that is new is asked for at once.
+  [[nodiscard]] int find_or_add(const Gid& address, Nanos now);
+  /// Where its frames go; null while nobody knows. A use: keeps the entry fresh. Valid until the next call.
+  [[nodiscard]] const Mac* lookup(int number, Nanos now) noexcept;
+  /// Somebody said that the address is at that station. True if that is news to an address that somebody wants.
+  bool learn(const Gid& address, const Mac& mac, Nanos now) noexcept;
+
+  /// The link was cut: other stations may be behind it. Everybody is asked again.
+  void forget(Nanos now) noexcept;
+
+  struct Question {
+    int number;
+    Gid address;
+    const Mac* known;  // asks this station alone; null: everybody
+    bool given_up;     // nobody has answered for a while: what waits for it should not
+  };
+  /// The next question that is to be asked by now, if there is one; it counts as asked.
+  [[nodiscard]] std::optional<Question> due(Nanos now) noexcept;
+  /// When due() will have the next one; 0: never.
+  [[nodiscard]] Nanos next_due() const noexcept { return next_due_; }
+
+ private:
+  struct Entry {
+    Gid address;
+    Mac mac;
+    bool known = false;
+    bool used = false;        // since it was confirmed
+    unsigned unanswered = 0;  // questions
+    Nanos ask_at = 0;         // 0: no need
+  };
+
+  void schedule(Entry& entry, Nanos at) noexcept;
+
+  std::vector<Entry> entries_;
+  std::unordered_map<Gid, int, GidHash> numbers_;
+  Nanos next_due_ = 0;  // no later than any entry's ask_at
+};
+
+}  // namespace fairlead::soft

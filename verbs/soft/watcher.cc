@@ -2,6 +2,7 @@
 
 #include <poll.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -85,7 +86,11 @@ void Watcher::run() noexcept {
       if (deadline != 0) sleep = deadline > domain_.now() ? deadline - domain_.now() : 0;
       domain_.set_watcher_sleep(deadline != 0 ? deadline : kForever);
     }
-    if (sleep != 0) wait(true, sleep == kForever ? -1 : static_cast<long long>(sleep));
+    if (sleep != 0) {
+      wait(true, sleep == kForever ? -1 : static_cast<long long>(sleep));
+    } else {
+      ::sched_yield();  // who sends what is waited for may need this core
+    }
     const DomainLock lock(domain_);
     domain_.set_watcher_sleep(0);
   }

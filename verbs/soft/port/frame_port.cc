@@ -13,8 +13,8 @@ constexpr int kOwnStation = -2;  // Route::socket of what comes back inside
 constexpr std::size_t kMostWaiting = 256;
 constexpr std::size_t kMostLooped = 256;
 constexpr Nanos kTendEvery = 1 * kMillisecond;
-// Between two looks at a device that cannot wake anybody: shorter while frames have come lately.
-constexpr Nanos kShortestNap = 20 * kMicrosecond;
+// A device that cannot wake anybody is looked at all the time while frames come, then ever less often.
+constexpr Nanos kStayAwake = 100 * kMicrosecond;
 constexpr Nanos kLongestNap = 1 * kMillisecond;
 
 bool same_network(const Gid& a, const Gid& b, unsigned prefix) noexcept {
@@ -85,7 +85,7 @@ void FramePort::take_control(std::span<const std::byte> frame) noexcept {
     return;
   }
   if (message->target != config_.address) return;
-  if (neighbours_.learn(message->sender, message->sender_mac, now_)) send_waiting();
+  if (neighbours_.learn_asker(message->sender, message->sender_mac, now_)) send_waiting();
   // Who gives no address for its question has it in the frame.
   const Mac asker =
       message->sender_mac.is_station() ? message->sender_mac : EthernetHeader::decode(frame.data()).source;
@@ -184,7 +184,8 @@ Nanos FramePort::next_event() const noexcept {
   if (!looped_.empty()) return now_;
   Nanos next = neighbours_.next_due();
   if (device_->wait_fd() < 0) {
-    const Nanos look = now_ + std::clamp((now_ - received_at_) / 4, kShortestNap, kLongestNap);
+    const Nanos quiet = now_ - received_at_;
+    const Nanos look = quiet < kStayAwake ? now_ : now_ + std::min(quiet / 4, kLongestNap);
     next = next == 0 ? look : std::min(next, look);
   }
   return next;

@@ -5,6 +5,7 @@
 namespace fairlead::soft {
 namespace {
 
+constexpr std::size_t kMostAskers = 4096;  // more must be asked for: anybody may ask, under any address
 constexpr Nanos kFresh = 30 * kSecond;
 constexpr unsigned kPatientQuestions = 3;  // to the station itself
 constexpr Nanos kPatientPause = 250 * kMillisecond;
@@ -47,6 +48,14 @@ bool Neighbours::learn(const Gid& address, const Mac& mac, Nanos now) noexcept {
   entry.unanswered = 0;
   schedule(entry, now + kFresh);
   return news;
+}
+
+bool Neighbours::learn_asker(const Gid& address, const Mac& mac, Nanos now) {
+  if (!address.is_null() && mac.is_station() && entries_.size() < kMostAskers && !numbers_.contains(address)) {
+    numbers_.emplace(address, static_cast<int>(entries_.size()));
+    entries_.push_back({.address = address, .mac = {}});
+  }
+  return learn(address, mac, now);
 }
 
 void Neighbours::forget(Nanos now) noexcept {

@@ -23,8 +23,10 @@ class Neighbours {
   [[nodiscard]] int find_or_add(const Gid& address, Nanos now);
   /// Where its frames go; null while nobody knows. A use: keeps the entry fresh. Valid until the next call.
   [[nodiscard]] const Mac* lookup(int number, Nanos now) noexcept;
-  /// Somebody said that the address is at that station. True if that is news to an address that somebody wants.
+  /// Somebody said that the address is at that station. True if that is news of an address that somebody wants.
   bool learn(const Gid& address, const Mac& mac, Nanos now) noexcept;
+  /// Who asked for us is about to be answered, and so to be known.
+  bool learn_asker(const Gid& address, const Mac& mac, Nanos now);
 
   /// The link was cut: other stations may be behind it. Everybody is asked again.
   void forget(Nanos now) noexcept;

@@ -20,9 +20,9 @@ struct DpdkSpec {
 };
 
 struct PortSpec {
-  std::optional<DpdkSpec> dpdk;  // else sockets
-  FaultConfig faults;
-  std::string pcap;  // capture file; empty: none
+  std::optional<DpdkSpec> dpdk = {};  // else sockets
+  FaultConfig faults = {};
+  std::string pcap = {};  // capture file; empty: none
 };
 
 /// Errors name the word and the legal ones.

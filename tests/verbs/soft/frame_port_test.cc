@@ -1,0 +1,291 @@
+// Ports that own their wire: what they put on it, whom they ask and answer, what they take for theirs.
+#include "verbs/soft/port/frame_port.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/verbs/soft/endpoint.h"
+#include "tests/verbs/soft/segment.h"
+#include "verbs/soft/wire/bytes.h"
+#include "verbs/soft/wire/icrc.h"
+
+namespace fairlead::soft::test {
+namespace {
+
+constexpr Nanos kStart = 5 * kSecond;
+
+Gid ipv6(std::uint8_t last) {
+  Gid gid;
+  gid.bytes = {0x20, 0x01, 0x0d, 0xb8};
+  gid.bytes[15] = last;
+  return gid;
+}
+
+struct Station {
+  Station(Segment& segment, std::uint8_t number, FramePortConfig config, std::uint32_t mtu = 4200) {
+    auto made = std::make_unique<MemoryDevice>(segment, number, mtu);
+    device = made.get();
+    port = std::make_unique<FramePort>(std::move(made), config, kStart);
+  }
+  Station(Segment& segment, std::uint8_t number)
+      : Station(segment, number, {Gid::from_ipv4(0x0a000000U + number), 24, {}}) {}
+
+  /// What a poll brings. Bytes stay valid until the next.
+  std::vector<RxPacket> poll(Nanos now = kStart) {
+    std::array<RxPacket, 16> packets;
+    const std::size_t count = port->rx_burst(packets, now);
+    return {packets.begin(), packets.begin() + static_cast<std::ptrdiff_t>(count)};
+  }
+  void send(const Route& route, std::size_t payload = 0, std::uint8_t fill = 0) {
+    std::vector<std::byte> bytes(payload, std::byte{fill});
+    TxBatch batch;
+    Bth bth;
+    bth.opcode = 0x0a;
+    bth.dest_qpn = 0x123456;
+    bth.encode(batch.begin(route, Bth::kBytes, payload));
+    ASSERT_TRUE(batch.payload(bytes.data(), bytes.size()));
+    batch.finish(0);
+    port->tx_burst(batch);
+    EXPECT_TRUE(batch.empty());
+  }
+
+  MemoryDevice* device;
+  std::unique_ptr<FramePort> port;
+};
+
+class FramePortTest : public testing::TestWithParam<bool> {
+ protected:
+  FramePortTest() : a(segment, 1, config(1)), b(segment, 2, config(2)) {
+    for (Station* each : {&a, &b}) each->poll();
+    for (Station* each : {&a, &b}) each->poll();
+    segment.seen.clear();
+  }
+  static FramePortConfig config(std::uint8_t number) {
+    if (GetParam()) return {ipv6(number), 64, {}};
+    return {Gid::from_ipv4(0x0a000000U + number), 24, {}};
+  }
+  /// Polls both until nothing is left to answer; what b received last.
+  std::size_t settle(Nanos now = kStart) {
+    std::size_t received = 0;
+    for (int i = 0; i < 4; ++i) {
+      a.poll(now);
+      received += b.poll(now).size();
+    }
+    return received;
+  }
+
+  Segment segment;
+  Station a;
+  Station b;
+};
+
+INSTANTIATE_TEST_SUITE_P(Families, FramePortTest, testing::Bool(),
+                         [](const auto& info) { return info.param ? "IPv6" : "IPv4"; });
+
+bool icrc_right(const RxPacket& packet, const Gid& to) {
+  const UdpFrame frame{
+      packet.source,    to, packet.source_port, kRoceUdpPort, packet.ipv4_id_guess, packet.bytes.size(),
+      packet.ipv4_flags};
+  const auto covered = packet.bytes.first(packet.bytes.size() - kIcrcBytes);
+  return packet.ipv4_id_known && icrc(frame, covered) == load_icrc(covered.data() + covered.size());
+}
+
+TEST_P(FramePortTest, AsksOnceThenSends) {
+  const Route route = a.port->make_route(b.port->address(), 7, 0xb8, 9);
+  EXPECT_EQ(segment.seen.size(), 1U);  // at once
+  a.send(route, 1000, 0x5a);           // waits for the answer
+  EXPECT_EQ(settle(), 1U);
+  a.send(route, 300, 0x77);
+  const auto got = b.poll();
+  ASSERT_EQ(got.size(), 1U);
+  EXPECT_EQ(got[0].source, a.port->address());
+  EXPECT_EQ(got[0].source_port, route.source_port);
+  EXPECT_EQ(got[0].traffic_class, 0xb8);
+  EXPECT_EQ(got[0].bytes.size(), 12U + 300U + 4U);
+  EXPECT_EQ(got[0].bytes[20], std::byte{0x77});
+  EXPECT_TRUE(icrc_right(got[0], b.port->address()));
+  // A question, its answer, and two packets.
+  EXPECT_EQ(segment.seen.size(), 4U);
+  EXPECT_EQ(a.port->refused(), 0U);
+}
+
+TEST_P(FramePortTest, WhoAsksIsKnownToWhoAnswers) {
+  a.send(a.port->make_route(b.port->address(), 7, 0, 0));
+  settle();
+  segment.seen.clear();
+  b.send(b.port->make_route(a.port->address(), 7, 0, 0));
+  EXPECT_EQ(a.poll().size(), 1U);
+  EXPECT_EQ(segment.seen.size(), 1U);
+}
+
+TEST_P(FramePortTest, ItsOwnAddressComesBackInside) {
+  a.send(a.port->make_route(a.port->address(), 7, 0, 0), 40, 3);
+  EXPECT_EQ(a.port->next_event(), kStart);
+  const auto got = a.poll();
+  ASSERT_EQ(got.size(), 1U);
+  EXPECT_TRUE(icrc_right(got[0], a.port->address()));
+  EXPECT_TRUE(segment.seen.empty());
+}
+
+TEST_P(FramePortTest, WhatIsNotForItIsNotTaken) {
+  const Route route = a.port->make_route(b.port->address(), 7, 0, 0);
+  a.send(route, 100);
+  ASSERT_EQ(settle(), 1U);
+  const std::vector<std::byte> good = segment.seen.back();
+  const auto taken = [&](auto&& alter) {
+    std::vector<std::byte> frame = good;
+    alter(frame);
+    b.device->arrived.push_back(frame);
+    return b.poll().size();
+  };
+  EXPECT_EQ(taken([](auto&) {}), 1U);
+  EXPECT_EQ(taken([](auto& f) { f.resize(f.size() + 10); }), 1U) << "padding";
+  for (std::size_t length = 0; length < good.size(); ++length) {
+    EXPECT_EQ(taken([=](auto& f) { f.resize(length); }), 0U) << length;
+  }
+  EXPECT_EQ(taken([](auto& f) { f[5] ^= std::byte{1}; }), 0U) << "another station";
+  EXPECT_EQ(taken([](auto& f) { f[12] ^= std::byte{1}; }), 0U) << "another type";
+  const std::size_t ip = EthernetHeader::kBytes;
+  const std::size_t udp = ip + (GetParam() ? kIpv6HeaderBytes : kIpv4HeaderBytes);
+  EXPECT_EQ(taken([=](auto& f) { f[ip] ^= std::byte{0x30}; }), 0U) << "version";
+  EXPECT_EQ(taken([=](auto& f) { f[udp - 1] ^= std::byte{1}; }), 0U) << "another address";
+  EXPECT_EQ(taken([=](auto& f) { f[udp + 3] ^= std::byte{1}; }), 0U) << "another port";
+  EXPECT_EQ(taken([=](auto& f) { f[udp + 5] ^= std::byte{4}; }), 0U) << "UDP length";
+}
+
+TEST_P(FramePortTest, AnAbsentPeerIsAskedForAgainButNotForEver) {
+  const Gid absent = GetParam() ? ipv6(9) : Gid::from_ipv4(0x0a000009);
+  const Route route = a.port->make_route(absent, 7, 0, 0);
+  for (int i = 0; i < 300; ++i) a.send(route);
+  EXPECT_EQ(a.port->refused(), 300U - 256U);
+  Nanos now = kStart;
+  while (a.port->next_event() != 0 && now < kStart + 60 * kSecond) a.poll(now += kMillisecond);
+  const std::size_t questions = segment.seen.size();
+  EXPECT_GE(questions, 4U);
+  EXPECT_LE(questions, 12U);
+  // Whoever sends to it asks again.
+  a.send(route);
+  EXPECT_EQ(segment.seen.size(), questions + 1);
+}
+
+TEST_P(FramePortTest, APeerThatComesBackWithAnotherStationIsFound) {
+  const Route route = a.port->make_route(b.port->address(), 7, 0, 0);
+  a.send(route);
+  ASSERT_EQ(settle(), 1U);
+  b.device->up = false;
+  Station again(segment, 3, config(2));
+  again.poll();  // announces itself
+  a.poll();
+  a.send(route);
+  EXPECT_EQ(again.poll().size(), 1U);
+}
+
+TEST_P(FramePortTest, AfterTheLinkWasCutEverybodyIsAskedAgain) {
+  const Route route = a.port->make_route(b.port->address(), 7, 0, 0);
+  a.send(route);
+  ASSERT_EQ(settle(), 1U);
+  a.device->up = false;
+  a.poll(kStart + 5 * kMillisecond);
+  a.send(route);
+  EXPECT_EQ(a.port->refused(), 1U);
+  a.device->up = true;
+  segment.seen.clear();
+  EXPECT_EQ(settle(kStart + 10 * kMillisecond), 0U);
+  EXPECT_EQ(segment.seen.size(), 3U);  // an announcement, a question, its answer
+  a.send(route);
+  EXPECT_EQ(b.poll().size(), 1U);
+}
+
+TEST_P(FramePortTest, AUsedNeighbourIsProbedAndLostWhenItDoesNotAnswer) {
+  const Route route = a.port->make_route(b.port->address(), 7, 0, 0);
+  a.send(route);
+  ASSERT_EQ(settle(), 1U);
+  segment.seen.clear();
+  Nanos now = kStart + 31 * kSecond;
+  a.send(route);
+  a.poll(now);
+  ASSERT_EQ(segment.seen.size(), 2U);  // the packet, and a question to the station itself
+  EXPECT_EQ(segment.seen[1][5], std::byte{2});
+  b.device->arrived.clear();
+  for (int i = 0; i < 20; ++i) a.poll(now += 100 * kMillisecond);
+  EXPECT_EQ(segment.seen.back()[0], GetParam() ? std::byte{0x33} : std::byte{0xff});  // everybody
+  segment.seen.clear();
+  a.send(route);
+  for (const auto& frame : segment.seen)
+    EXPECT_NE(EthernetHeader::decode(frame.data()).destination, b.device->info().mac);
+}
+
+TEST_P(FramePortTest, ADeviceWithoutMemoryLosesWhatItIsGiven) {
+  const Route route = a.port->make_route(b.port->address(), 7, 0, 0);
+  a.send(route);
+  ASSERT_EQ(settle(), 1U);
+  a.device->rooms_left = 0;
+  a.send(route);
+  EXPECT_EQ(a.port->refused(), 1U);
+  a.device->rooms_left = 1000;
+  a.send(route);
+  EXPECT_EQ(b.poll().size(), 1U);
+}
+
+TEST(FramePort, AFragmentOrAHeaderThatWasDamagedIsNotTaken) {
+  Segment segment;
+  Station a(segment, 1), b(segment, 2);
+  a.send(a.port->make_route(b.port->address(), 7, 0, 0));
+  for (int i = 0; i < 4; ++i) a.poll(), b.poll();
+  std::vector<std::byte> frame = segment.seen.back();
+  const std::size_t ip = EthernetHeader::kBytes;
+  const auto taken = [&](std::uint16_t flags) {
+    store16(&frame[ip + 6], flags);
+    store16(&frame[ip + 10], 0);
+    store16(&frame[ip + 10], internet_checksum(internet_sum(std::span(frame).subspan(ip, kIpv4HeaderBytes))));
+    b.device->arrived.push_back(frame);
+    return b.poll();
+  };
+  EXPECT_EQ(taken(0x4000).size(), 1U);
+  EXPECT_EQ(taken(0x2000).size(), 0U);
+  EXPECT_EQ(taken(0x0001).size(), 0U);
+  const auto without_df = taken(0);
+  ASSERT_EQ(without_df.size(), 1U);
+  EXPECT_FALSE(icrc_right(without_df[0], b.port->address()));  // it is covered
+  frame[ip + 10] ^= std::byte{1};
+  b.device->arrived.push_back(frame);
+  EXPECT_EQ(b.poll().size(), 0U);
+}
+
+TEST(FramePort, BeyondItsNetworkTheGatewayIsAsked) {
+  Segment segment;
+  Station a(segment, 1, {Gid::from_ipv4(0x0a000001), 24, Gid::from_ipv4(0x0a000002)});
+  Station gateway(segment, 2);
+  a.poll();
+  gateway.poll();
+  const Route far = a.port->make_route(Gid::from_ipv4(0xc0a80001), 7, 0, 0);
+  const Route near = a.port->make_route(Gid::from_ipv4(0x0a000077), 7, 0, 0);
+  EXPECT_NE(far.socket, near.socket);
+  gateway.poll();
+  a.poll();
+  segment.seen.clear();
+  a.send(far);
+  ASSERT_EQ(segment.seen.size(), 1U);
+  EXPECT_EQ(segment.seen[0][5], std::byte{2});
+  EXPECT_EQ(load32(&segment.seen[0][EthernetHeader::kBytes + 16]), 0xc0a80001U);
+  a.send(near);
+  EXPECT_EQ(segment.seen.size(), 1U);
+}
+
+TEST(FramePort, ThePathMtuIsWhatFits) {
+  Segment segment;
+  EXPECT_EQ(Station(segment, 1, {Gid::from_ipv4(1 << 24 | 1), 24, {}}, 4160).port->max_mtu(), 4096U);
+  EXPECT_EQ(Station(segment, 1, {Gid::from_ipv4(1 << 24 | 1), 24, {}}, 1500).port->max_mtu(), 1024U);
+  EXPECT_EQ(Station(segment, 1, {ipv6(1), 64, {}}, 4160).port->max_mtu(), 2048U);
+  EXPECT_EQ(Station(segment, 1, {Gid::from_ipv4(1 << 24 | 1), 24, {}}, 300).port->max_mtu(), 0U);
+}
+
+TEST(FramePort, AnAddressOfItsOwnIsLinkLocalAndTheStations) {
+  Segment segment;
+  Station a(segment, 1, {}), again(segment, 1, {}), b(segment, 2, {});
+  EXPECT_EQ(a.port->address(), again.port->address());
+  EXPECT_NE(a.port->address(), b.port->address());
+  EXPECT_EQ(a.port->address().ipv4() >> 16, 0xa9feU);
+}
+
+}  // namespace
+}  // namespace fairlead::soft::test

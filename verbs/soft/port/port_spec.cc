@@ -3,6 +3,8 @@
 #include <arpa/inet.h>
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <array>
 #include <charconv>
 
 #include "verbs/soft/port/dpdk_module.h"
@@ -16,6 +18,7 @@ constexpr std::string_view kLegal =
     "seed=N, silent_after=PACKETS, pcap=FILE; or dpdk:DEVICE, then the same, ip=ADDRESS[/BITS], gateway=ADDRESS, "
     "memory=MEGABYTES and the options of the device's driver";
 constexpr std::string_view kDpdk = "dpdk:";
+constexpr std::array<std::string_view, 4> kShortNames = {"memif", "vhost", "af_packet", "af_xdp"};
 
 Status refuse(std::string_view word) {
   return {Code::kInvalidArgument, fmt::format("packet_io: cannot understand '{}'; legal: {}", word, kLegal)};
@@ -102,6 +105,14 @@ Result<PortSpec> parse_port_spec(std::string_view text) {
     if (!legal.value_or(false)) return refuse(word);
   }
   if (!spec.dpdk) return spec;
+  if (const std::string name = spec.dpdk->devargs.substr(0, spec.dpdk->devargs.find(','));
+      std::ranges::find(kShortNames, name) != kShortNames.end()) {
+    return {
+        Code::kInvalidArgument,
+        fmt::format("packet_io: dpdk:{} is short for both ends of a wire, for fairlead bench --local; else name one "
+                    "end: dpdk:net_memif0,role=server,socket=NAME and dpdk:net_memif0,role=client,socket=NAME",
+                    name)};
+  }
   const FramePortConfig& addresses = spec.dpdk->addresses;
   if (!addresses.gateway.is_null() && addresses.gateway.is_ipv4() != addresses.address.is_ipv4()) {
     return {Code::kInvalidArgument, "packet_io: gateway needs ip=ADDRESS/BITS of its own family"};

@@ -114,7 +114,8 @@ std::optional<DriverPlan> plan_driver(std::string_view devargs, std::uint32_t mt
     options.number("rsize", kRing);
     plan.room = std::max(plan.room, buffer);
     plan.mtu = std::min(mtu, buffer - std::min(buffer, std::uint32_t{RTE_ETHER_HDR_LEN}));
-    plan.reconnects = options.get("role") != "server" && options.get("role") != "master";
+    plan.memif = true;
+    plan.memif_client = options.get("role") != "server" && options.get("role") != "master";
   } else if (plan.driver == "net_af_packet" || plan.driver == "eth_af_packet") {
     const std::uint32_t room = options.number("framesz", kPacketFrame);
     options.number("blocksz", 65536);

@@ -11,12 +11,13 @@
 namespace fairlead::dpdk {
 
 struct DriverPlan {
-  std::string device;       // devargs with the options that were missing
-  std::string name;         // "net_memif0", "0000:03:00.0"
-  std::string driver;       // "net_memif"; empty for a PCI device, whose driver DPDK finds
-  std::uint32_t mtu = 0;    // where the driver's own answer is wrong or missing; else 0
-  std::uint32_t room = 0;   // bytes of a packet buffer
-  bool reconnects = false;  // only when it is stopped and started
+  std::string device;      // devargs with the options that were missing
+  std::string name;        // "net_memif0", "0000:03:00.0"
+  std::string driver;      // "net_memif"; empty for a PCI device, whose driver DPDK finds
+  std::uint32_t mtu = 0;   // where the driver's own answer is wrong or missing; else 0
+  std::uint32_t room = 0;  // bytes of a packet buffer
+  bool memif = false;
+  bool memif_client = false;  // connects when it is started, and not again
 };
 
 /// The plan for frames of `mtu` bytes behind the Ethernet header; nothing with the reason in `why`.

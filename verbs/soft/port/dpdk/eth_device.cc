@@ -3,7 +3,7 @@
 #include <pthread.h>
 #include <rte_dev.h>
 #include <rte_errno.h>
-#include <unistd.h>
+#include <sched.h>
 
 #include <algorithm>
 #include <atomic>
@@ -57,11 +57,11 @@ std::unique_ptr<EthDevice> EthDevice::open(const DriverPlan& plan, std::uint32_t
     why = plan.name + " is no Ethernet device of DPDK's";
     return nullptr;
   }
-  if (!device->start(mtu, why)) return nullptr;
+  if (!device->set_up(mtu, why)) return nullptr;
   return device;
 }
 
-bool EthDevice::start(std::uint32_t mtu, std::string& why) {
+bool EthDevice::set_up(std::uint32_t mtu, std::string& why) {
   const auto fail = [&](const char* what, int error) {
     why = plan_.name + ": " + what + " (" + rte_strerror(error < 0 ? -error : error) + "): " + recent_log();
     return false;
@@ -100,7 +100,9 @@ bool EthDevice::start(std::uint32_t mtu, std::string& why) {
   if (int error = rte_eth_tx_queue_setup(port_, 0, sends, static_cast<unsigned>(node), nullptr); error != 0) {
     return fail("refuses a transmit queue", error);
   }
-  if (const int error = rte_eth_dev_start(port_); error != 0) return fail("does not start", error);
+  if (plan_.memif) gate_ = std::make_unique<ControlGate::Port>();
+  // A client of memif does not start without its server; tend() tries again.
+  if (const int error = start(); error != 0 && !plan_.memif_client) return fail("does not start", error);
   // Questions over IPv6 come to multicast addresses. Virtual devices without filters refuse both, and need neither.
   if (rte_eth_allmulticast_enable(port_) != 0) rte_eth_promiscuous_enable(port_);
 
@@ -116,24 +118,40 @@ bool EthDevice::start(std::uint32_t mtu, std::string& why) {
   return true;
 }
 
+int EthDevice::start() noexcept {
+  const auto try_it = [this] { return rte_eth_dev_start(port_); };
+  const int error = gate_ ? gate_->alone(try_it) : try_it();
+  started_ = error == 0;
+  return error;
+}
+
 EthDevice::~EthDevice() {
-  if (inherited()) return;
+  if (inherited()) {
+    static_cast<void>(gate_.release());  // its mutex may be held for ever here
+    return;
+  }
   if (received_count_ > 0) rte_pktmbuf_free_bulk(received_.data(), received_count_);
   if (reserved_count_ > 0) rte_pktmbuf_free_bulk(reserved_.data(), reserved_count_);
   if (port_ != RTE_MAX_ETHPORTS) {
-    rte_eth_dev_info facts{};
-    rte_eth_dev_info_get(port_, &facts);
-    rte_eth_dev_stop(port_);
-    if (facts.device != nullptr) rte_dev_remove(facts.device);  // closes the port
+    const auto close = [this] {
+      rte_eth_dev_info facts{};
+      rte_eth_dev_info_get(port_, &facts);
+      if (started_) rte_eth_dev_stop(port_);
+      if (facts.device != nullptr) rte_dev_remove(facts.device);  // closes the port
+    };
+    gate_ ? gate_->alone(close) : close();
   }
   rte_mempool_free(pool_);
 }
 
 std::size_t EthDevice::receive(std::span<std::span<const std::byte>> frames) noexcept {
-  if (inherited()) return 0;
+  if (inherited() || !started_) return 0;
   if (received_count_ > 0) rte_pktmbuf_free_bulk(received_.data(), received_count_);
+  received_count_ = 0;
+  if (gate_ && !gate_->enter()) return 0;
   received_count_ =
       rte_eth_rx_burst(port_, 0, received_.data(), static_cast<std::uint16_t>(std::min(frames.size(), kBurst)));
+  if (gate_) gate_->leave();
   std::size_t count = 0;
   for (std::uint16_t i = 0; i < received_count_; ++i) {
     const rte_mbuf* mbuf = received_[i];
@@ -168,9 +186,14 @@ std::size_t EthDevice::send(std::span<const std::uint32_t> sizes) noexcept {
   }
   reserved_count_ = 0;
   std::uint16_t sent = 0;
-  for (unsigned tries = 0; sent < count && tries < kSendTries; ++tries) {
+  for (unsigned tries = 0; sent < count && started_ && tries < kSendTries; ++tries) {
+    if (gate_ && !gate_->enter()) {
+      ::sched_yield();
+      continue;
+    }
     sent = static_cast<std::uint16_t>(
         sent + rte_eth_tx_burst(port_, 0, &leaving[sent], static_cast<std::uint16_t>(count - sent)));
+    if (gate_) gate_->leave();
     if (sent < count && !link_up()) break;
   }
   if (sent < count) rte_pktmbuf_free_bulk(&leaving[sent], static_cast<unsigned>(count - sent));
@@ -183,9 +206,12 @@ bool EthDevice::link_up() noexcept {
 }
 
 void EthDevice::tend() noexcept {
-  if (!plan_.reconnects || inherited() || ++tends_ % kTendsToReconnect != 0 || link_up()) return;
-  rte_eth_dev_stop(port_);
-  rte_eth_dev_start(port_);
+  if (gate_ == nullptr || inherited()) return;
+  const bool up = link_up();
+  gate_->set_waiting(!up);
+  if (up || !plan_.memif_client || ++tends_ % kTendsToReconnect != 0) return;
+  if (started_) gate_->alone([this] { return rte_eth_dev_stop(port_); });
+  start();
 }
 
 }  // namespace fairlead::dpdk

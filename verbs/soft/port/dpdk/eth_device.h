@@ -9,6 +9,7 @@
 #include <memory>
 #include <string>
 
+#include "verbs/soft/port/dpdk/control_gate.h"
 #include "verbs/soft/port/dpdk/driver.h"
 #include "verbs/soft/port/frame_device.h"
 
@@ -34,7 +35,9 @@ class EthDevice final : public FrameDevice {
   static constexpr std::size_t kBurst = 64;
 
   explicit EthDevice(const DriverPlan& plan) : plan_(plan) {}
-  bool start(std::uint32_t mtu, std::string& why);
+  bool set_up(std::uint32_t mtu, std::string& why);
+  /// 0, or DPDK's error.
+  int start() noexcept;
   [[nodiscard]] bool inherited() const noexcept;
 
   const DriverPlan plan_;
@@ -46,6 +49,8 @@ class EthDevice final : public FrameDevice {
   std::uint16_t received_count_ = 0;
   std::array<rte_mbuf*, kBurst> reserved_{};
   std::uint16_t reserved_count_ = 0;
+  std::unique_ptr<ControlGate::Port> gate_;  // of a memif
+  bool started_ = false;
   unsigned tends_ = 0;
 
   static int current_process() noexcept;

@@ -1,0 +1,207 @@
+// Ports over DPDK in processes of their own, which come in any order, have no privileges, and are killed.
+//
+// The test's own process opens none: it forks, and DPDK starts in the children.
+#include <gmock/gmock.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstdlib>
+#include <functional>
+#include <random>
+#include <thread>
+
+#include "tests/verbs/soft/endpoint.h"
+
+namespace fairlead::soft::test {
+namespace {
+
+using std::chrono::milliseconds;
+
+// What an end tells the other, in memory that both share.
+struct Card {
+  std::atomic<std::uint32_t> qpn;
+  ibv_gid gid;
+  std::uint64_t address;
+  std::uint32_t rkey;
+};
+
+struct Table {
+  Card cards[2];
+  std::atomic<std::uint64_t> rounds;  // that the first end has finished
+  std::atomic<bool> stop;
+};
+
+constexpr int kNoModule = 77;
+
+template <typename Condition>
+bool wait_for(const Condition& condition, milliseconds limit = milliseconds(20'000)) {
+  const auto end = std::chrono::steady_clock::now() + limit;
+  while (!condition()) {
+    if (std::chrono::steady_clock::now() > end) return false;
+    std::this_thread::sleep_for(milliseconds(1));
+  }
+  return true;
+}
+
+class DpdkProcesses : public testing::Test {
+ protected:
+  DpdkProcesses()
+      : table(*new(::mmap(nullptr, sizeof(Table), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0)) Table) {}
+  ~DpdkProcesses() override {
+    for (const pid_t child : children_) ::kill(child, SIGKILL), ::waitpid(child, nullptr, 0);
+    ::munmap(&table, sizeof(Table));
+  }
+
+  pid_t start(const std::function<int()>& work) {
+    const pid_t child = ::fork();
+    if (child == 0) {
+      ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+      ::alarm(100);
+      std::exit(work());
+    }
+    children_.push_back(child);
+    return child;
+  }
+  /// How it ended, as waitpid has it.
+  int finish(pid_t child) {
+    int status = -1;
+    ::waitpid(child, &status, 0);
+    std::erase(children_, child);
+    return status;
+  }
+  [[nodiscard]] std::string packet_io(int which) const {
+    return fmt::format("dpdk:net_memif0,role={},socket=fairlead-processes-{},ip=10.2.0.{}/24",
+                       which == 0 ? "server" : "client", parent_, which + 1);
+  }
+  static ibv_context* open(const std::string& packet_io) {
+    const auto device = find_or_add_device({"dpdk0", Profile::kFull, packet_io, ""});
+    ibv_context* context = device ? api().open_device(*device) : nullptr;
+    if (context == nullptr) std::exit(errno == EIO ? kNoModule : 1);
+    return context;
+  }
+
+  /// One end: connects to the other, then writes to it and reads it back until told to stop. 0, or what went wrong.
+  int play(int which, const std::string& io) {
+    Endpoint self(open(io), {.buffer_bytes = 1 << 20});
+    const ConnectOptions options{.mtu = IBV_MTU_4096, .timeout = 16};
+    Card& mine = table.cards[which];
+    const Card& other = table.cards[1 - which];
+    mine.gid = self.gid();
+    mine.address = reinterpret_cast<std::uint64_t>(self.buffer.data());
+    mine.rkey = self.mr->rkey;
+    mine.qpn.store(self.qp->qp_num);
+    if (!wait_for([&] { return other.qpn.load() != 0; })) return 2;
+    if (self.to_init() != 0 || self.to_rtr(other.qpn.load(), other.gid, options) != 0 || self.to_rts(options) != 0) {
+      return 3;
+    }
+    if (which == 1) {  // a target, served by its watcher
+      while (!table.stop.load()) std::this_thread::sleep_for(milliseconds(1));
+      return 0;
+    }
+    constexpr std::uint32_t kBytes = 200'000;
+    for (std::uint64_t round = 0; !table.stop.load(); ++round) {
+      fill_pattern(self.buffer, static_cast<std::uint32_t>(round));
+      for (const bool read : {false, true}) {
+        ibv_sge segment = self.sge(read ? kBytes : 0, kBytes);
+        ibv_send_wr wr{}, *bad = nullptr;
+        wr.opcode = read ? IBV_WR_RDMA_READ : IBV_WR_RDMA_WRITE;
+        wr.send_flags = IBV_SEND_SIGNALED;
+        wr.sg_list = &segment;
+        wr.num_sge = 1;
+        wr.wr.rdma.remote_addr = other.address;
+        wr.wr.rdma.rkey = other.rkey;
+        if (ibv_post_send(self.qp, &wr, &bad) != 0) return 4;
+      }
+      while (self.done.size() < 2 && !table.stop.load()) self.poll();
+      for (const ibv_wc& completion : self.done) {
+        if (completion.status == IBV_WC_RETRY_EXC_ERR) return 5;
+        if (completion.status != IBV_WC_SUCCESS) return 6;
+      }
+      if (self.done.size() == 2 && std::memcmp(self.buffer.data(), self.buffer.data() + kBytes, kBytes) != 0) return 7;
+      self.done.clear();
+      table.rounds.store(round + 1);
+    }
+    return 0;
+  }
+  bool without_module(int status) { return WIFEXITED(status) && WEXITSTATUS(status) == kNoModule; }
+
+  Table& table;
+
+ private:
+  const pid_t parent_ = ::getpid();
+  std::vector<pid_t> children_;
+};
+
+#define EXPECT_ENDED_WELL(child)                                                                 \
+  do {                                                                                           \
+    const int status = finish(child);                                                            \
+    if (without_module(status)) GTEST_SKIP() << "the module was not built, or its drivers miss"; \
+    EXPECT_EQ(status, 0) << (WIFSIGNALED(status) ? strsignal(WTERMSIG(status)) : "");            \
+  } while (false)
+
+TEST_F(DpdkProcesses, MoveDataInEitherOrderOfComing) {
+  for (const int first : {0, 1}) {
+    for (Card& card : table.cards) card.qpn.store(0);
+    table.rounds.store(0);
+    table.stop.store(false);
+    const pid_t a = start([&] { return play(first, packet_io(first)); });
+    wait_for([&] { return table.cards[first].qpn.load() != 0; }, milliseconds(3000));
+    const pid_t b = start([&] { return play(1 - first, packet_io(1 - first)); });
+    EXPECT_TRUE(wait_for([&] { return table.rounds.load() >= 20; }, milliseconds(5000)));
+    table.stop.store(true);
+    EXPECT_ENDED_WELL(a);
+    EXPECT_ENDED_WELL(b);
+  }
+}
+
+TEST_F(DpdkProcesses, NeedNoPrivileges) {
+  const auto as_nobody = [&](int which) {
+    if (::geteuid() == 0 && (::setgid(65534) != 0 || ::setuid(65534) != 0)) return 9;
+    ::unsetenv("XDG_RUNTIME_DIR");
+    return play(which, packet_io(which));
+  };
+  const pid_t a = start([&] { return as_nobody(0); });
+  const pid_t b = start([&] { return as_nobody(1); });
+  EXPECT_TRUE(wait_for([&] { return table.rounds.load() >= 20; }, milliseconds(5000)));
+  table.stop.store(true);
+  EXPECT_ENDED_WELL(a);
+  EXPECT_ENDED_WELL(b);
+}
+
+// Either end is killed at any moment. The other neither crashes nor hangs: it fails its requests once its retries are
+// spent, and works with the next peer.
+TEST_F(DpdkProcesses, OutliveThePeerThatIsKilled) {
+  const char* wanted = std::getenv("FAIRLEAD_DPDK_KILLS");
+  const int kills = wanted != nullptr ? std::atoi(wanted) : 10;
+  std::mt19937 random(7);
+  for (int kill = 0; kill < kills; ++kill) {
+    SCOPED_TRACE(kill);
+    for (Card& card : table.cards) card.qpn.store(0);
+    table.rounds.store(0);
+    table.stop.store(false);
+    const int victim = kill % 2;
+    const pid_t ends[2] = {start([&] { return play(0, packet_io(0)); }), start([&] { return play(1, packet_io(1)); })};
+    if (!wait_for([&] { return table.rounds.load() >= 2; }, milliseconds(10'000))) {
+      table.stop.store(true);
+      for (const pid_t end : ends) EXPECT_ENDED_WELL(end);
+      FAIL() << "they did not come together";
+    }
+    std::this_thread::sleep_for(std::chrono::microseconds(random() % 20'000));
+    ::kill(ends[victim], SIGKILL);
+    finish(ends[victim]);
+    std::this_thread::sleep_for(milliseconds(150));
+    const std::uint64_t before = table.rounds.load();
+    table.stop.store(true);
+    const int status = finish(ends[1 - victim]);
+    EXPECT_TRUE(WIFEXITED(status)) << strsignal(WTERMSIG(status)) << " after " << before << " rounds";
+    EXPECT_TRUE(WEXITSTATUS(status) == 0 || WEXITSTATUS(status) == 5) << WEXITSTATUS(status);
+  }
+}
+
+}  // namespace
+}  // namespace fairlead::soft::test

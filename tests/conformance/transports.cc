@@ -1,4 +1,7 @@
 // The one place that names the transports under test.
+#include <fmt/format.h>
+#include <unistd.h>
+
 #include <cstdlib>
 #include <filesystem>
 
@@ -25,6 +28,20 @@ TransportCase device_of_this_machine(const std::string& device) {
           .open = [config, device] { return verbs::open_transport(device, config); },
           .linux_rxe = is_linux_rxe(device)};
 }
+
+#ifdef FAIRLEAD_WITH_DPDK
+// Two devices on a wire of their own in shared memory; whoever opens first is its server.
+TransportCase over_memif() {
+  return {.name = "memif", .open = [] {
+            static int opened = 0;
+            const int number = opened++;
+            VerbsConfig config;
+            config.packet_io = fmt::format("dpdk:net_memif{},role={},socket=conformance-{}-{}", number,
+                                           number % 2 == 0 ? "server" : "client", ::getpid(), number / 2);
+            return verbs::open_transport("soft0", config);
+          }};
+}
+#endif
 #endif
 
 }  // namespace
@@ -46,6 +63,9 @@ std::vector<TransportCase> transport_cases() {
     cases.push_back(
         {.name = std::string("soft0_") + profile, .open = [config] { return verbs::open_transport("soft0", config); }});
   }
+#ifdef FAIRLEAD_WITH_DPDK
+  cases.push_back(over_memif());
+#endif
 #endif
   return cases;
 }

@@ -6,6 +6,7 @@
 #include "bench/base/sizes.h"
 #include "bench/net/initiator.h"
 #include "bench/net/local_target.h"
+#include "bench/net/local_wire.h"
 #include "bench/net/report.h"
 #include "bench/net/target.h"
 #include "cli/args.h"
@@ -56,16 +57,23 @@ Status measure(Engine& engine, const Options& options, Console& console) {
 
 int run(Options& options, Console& console) {
   Status status = options.json.empty() ? Status() : bench::check_writable(options.json);
+  std::optional<bench::LocalWire> wire;
   std::optional<bench::LocalTarget> local;
-  if (status.ok() && options.local) {  // first, because it forks: an engine has threads
-    Result<bench::LocalTarget> started = bench::LocalTarget::start(options.config);
+  EngineConfig config = options.config;
+  if (status.ok() && options.local) {
+    Result<bench::LocalWire> made = bench::LocalWire::make(options.config.verbs.packet_io);
+    if (!made) return console.no_engine(made.error());
+    wire.emplace(*std::move(made));
+    config.verbs.packet_io = wire->target();
+    Result<bench::LocalTarget> started = bench::LocalTarget::start(config);  // first: an engine has threads, it forks
     if (!started) return console.no_engine(started.error());
     local.emplace(*std::move(started));
     options.target = local->address();
+    config.verbs.packet_io = wire->initiator();
   }
   if (status.ok()) {
-    options.config.listen = options.server;
-    Result<Engine> engine = Engine::create(options.config);
+    config.listen = options.server;
+    Result<Engine> engine = Engine::create(config);
     if (!engine) return console.no_engine(engine.error());
     status = options.server.empty() ? measure(*engine, options, console) : serve(*engine, options, console);
   }
@@ -100,6 +108,7 @@ int bench_command(Words words) {
             "Examples:\n"
             "  fairlead bench bw --transport tcp --op write --size 64K..4M --local\n"
             "  fairlead bench lat --transport verbs:soft0 --op write --size 8 --duration 5 --local --json -\n"
+            "  fairlead bench bw --transport verbs:soft0 --packet-io dpdk:memif --local\n"
             "  fairlead bench --server :7472        on one machine, and on another:\n"
             "  fairlead bench bw gpu7:7472 --op read --size 1M\n"
             "What is measured, from where to where: docs/benchmarks.md.");

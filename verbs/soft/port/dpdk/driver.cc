@@ -20,8 +20,8 @@ namespace {
 // ABI 23 belongs to 22.11: the last two digits of the year in which the next ABI begins.
 constexpr int kAbi = RTE_VER_YEAR + (RTE_VER_MONTH == 11 ? 1 : 0);
 constexpr std::uint32_t kMemifBuffer = 4352;
-constexpr std::uint32_t kRing = 10;       // log2 of memif's descriptors
-constexpr std::uint32_t kXdpRoom = 3840;  // af_xdp: a frame of 4096 with its headers; drops all frames with another
+constexpr std::uint32_t kRing = 10;             // log2 of memif's descriptors
+constexpr std::uint32_t kXdpRoom = 3840 - 128;  // af_xdp: with headers a page; another drops all frames
 constexpr std::uint32_t kXdpMtu = 3490;
 constexpr std::uint32_t kPacketFrame = 8192;  // af_packet: of its rings
 constexpr std::uint32_t kPacketHeader = 96;   // of which the kernel takes

@@ -107,7 +107,8 @@ std::vector<std::string> arguments(const EalRequest& request) {
                                  std::to_string(request.megabytes),
                                  "--file-prefix",
                                  std::string(kPrefix) + std::to_string(::getpid())};
-  if (!huge_pages_serve(request.megabytes)) words.emplace_back("--no-huge");
+  // One file for all of it: a vhost-user peer takes no more than a few.
+  words.emplace_back(huge_pages_serve(request.megabytes) ? "--single-file-segments" : "--no-huge");
   if (request.pci_address.empty()) {
     words.emplace_back("--no-pci");
   } else {

@@ -124,11 +124,13 @@ std::optional<DriverPlan> plan_driver(std::string_view devargs, std::uint32_t mt
     if (interface == 0) return std::nullopt;
     plan.mtu = std::min({mtu, interface, room - std::min(room, kPacketHeader + RTE_ETHER_HDR_LEN)});
     plan.room = std::max(plan.room, room);
+    plan.needs = "; it takes CAP_NET_RAW, which everybody has in a namespace of their own (unshare -Urn)";
   } else if (plan.driver == "net_af_xdp") {
     const std::uint32_t interface = bound_mtu(options, why);
     if (interface == 0) return std::nullopt;
     plan.mtu = std::min({mtu, interface, kXdpMtu});
     plan.room = kXdpRoom;
+    plan.needs = "; it takes CAP_NET_ADMIN, CAP_BPF and locked memory (ulimit -l 16384, or CAP_IPC_LOCK)";
   }
   plan.device = options.join();
   return plan;

@@ -16,6 +16,7 @@ struct DriverPlan {
   std::string driver;      // "net_memif"; empty for a PCI device, whose driver DPDK finds
   std::uint32_t mtu = 0;   // where the driver's own answer is wrong or missing; else 0
   std::uint32_t room = 0;  // bytes of a packet buffer
+  const char* needs = "";  // what a refusal may be due to
   bool memif = false;
   bool memif_client = false;  // connects when it is started, and not again
 };

@@ -122,6 +122,14 @@ std::vector<std::string> arguments(const EalRequest& request) {
   return words;
 }
 
+// DPDK wants /var/run of whoever is called root, who may be so in a user namespace only.
+void choose_runtime_folder() {
+  constexpr const char* kVariable = "RUNTIME_DIRECTORY";  // systemd's name, which DPDK looks at
+  if (::getuid() != 0 || std::getenv(kVariable) != nullptr || ::access("/var/run", W_OK) == 0) return;
+  const char* users = std::getenv("XDG_RUNTIME_DIR");
+  ::setenv(kVariable, users != nullptr && ::access(users, W_OK) == 0 ? users : "/tmp", 0);
+}
+
 enum class State { kNone, kOursWithoutPci, kOursWithPci, kApplications };
 
 }  // namespace
@@ -153,6 +161,7 @@ bool start_eal(const EalRequest& request, std::string& why) {
   if (state != State::kNone) return true;
 
   std::vector<std::string> words = arguments(request);
+  choose_runtime_folder();
   capture_log();
   bool started = false;
   int error = 0;

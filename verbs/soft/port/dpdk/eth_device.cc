@@ -47,7 +47,7 @@ std::unique_ptr<EthDevice> EthDevice::open(const DriverPlan& plan, std::uint32_t
       why = "DPDK has no driver '" + plan.driver + "' here; if that is its name, apt-get install " +
             package_of(plan.driver);
     } else {
-      why = "DPDK cannot open " + plan.device + " (" + rte_strerror(-probed) + "): " + recent_log();
+      why = "DPDK cannot open " + plan.device + " (" + rte_strerror(-probed) + "): " + recent_log() + plan.needs;
     }
     return nullptr;
   }
@@ -63,7 +63,8 @@ std::unique_ptr<EthDevice> EthDevice::open(const DriverPlan& plan, std::uint32_t
 
 bool EthDevice::set_up(std::uint32_t mtu, std::string& why) {
   const auto fail = [&](const char* what, int error) {
-    why = plan_.name + ": " + what + " (" + rte_strerror(error < 0 ? -error : error) + "): " + recent_log();
+    why =
+        plan_.name + ": " + what + " (" + rte_strerror(error < 0 ? -error : error) + "): " + recent_log() + plan_.needs;
     return false;
   };
   rte_eth_dev_info facts{};

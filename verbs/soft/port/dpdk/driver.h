@@ -11,12 +11,13 @@
 namespace fairlead::dpdk {
 
 struct DriverPlan {
-  std::string device;      // devargs with the options that were missing
-  std::string name;        // "net_memif0", "0000:03:00.0"
-  std::string driver;      // "net_memif"; empty for a PCI device, whose driver DPDK finds
-  std::uint32_t mtu = 0;   // where the driver's own answer is wrong or missing; else 0
-  std::uint32_t room = 0;  // bytes of a packet buffer
-  const char* needs = "";  // what a refusal may be due to
+  std::string device;               // devargs with the options that were missing
+  std::string name;                 // "net_memif0", "0000:03:00.0"
+  std::string driver;               // "net_memif"; empty for a PCI device, whose driver DPDK finds
+  std::uint32_t mtu = 0;            // where the driver's own answer is wrong or missing; else 0
+  std::uint32_t room = 0;           // bytes of a packet buffer
+  std::uint32_t receive_slots = 0;  // of a ring that is not sized by ethdev's descriptors
+  const char* needs = "";           // what a refusal may be due to
   bool memif = false;
   bool memif_client = false;  // connects when it is started, and not again
 };

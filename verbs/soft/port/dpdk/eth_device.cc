@@ -16,8 +16,8 @@ namespace fairlead::dpdk {
 namespace {
 
 constexpr std::uint16_t kDescriptors = 1024;
-constexpr unsigned kMoreBuffers = 512;  // bursts on their way through us
-constexpr unsigned kSendTries = 64;     // each some tens of nanoseconds: a full ring drains while its peer runs
+constexpr std::size_t kMostBacklog = 512;
+constexpr unsigned kMoreBuffers = kMostBacklog + 256;  // bursts on their way through us
 constexpr unsigned kTendsToReconnect = 100;
 constexpr std::uint32_t kLeastMtu = 320;  // of path MTU 256
 
@@ -115,7 +115,8 @@ bool EthDevice::set_up(std::uint32_t mtu, std::string& why) {
   if (rte_eth_link_get_nowait(port_, &link) == 0 && link.link_speed != RTE_ETH_SPEED_NUM_UNKNOWN) {
     info_.megabits = link.link_speed;
   }
-  info_.receive_bytes = std::size_t{receives} * info_.mtu / 2;
+  const std::uint32_t slots = plan_.receive_slots != 0 ? plan_.receive_slots : receives;
+  info_.receive_bytes = std::size_t{slots} * info_.mtu / 2;
   return true;
 }
 
@@ -133,6 +134,7 @@ EthDevice::~EthDevice() {
   }
   if (received_count_ > 0) rte_pktmbuf_free_bulk(received_.data(), received_count_);
   if (reserved_count_ > 0) rte_pktmbuf_free_bulk(reserved_.data(), reserved_count_);
+  for (rte_mbuf* mbuf : backlog_) rte_pktmbuf_free(mbuf);
   if (port_ != RTE_MAX_ETHPORTS) {
     const auto close = [this] {
       rte_eth_dev_info facts{};
@@ -149,6 +151,7 @@ std::size_t EthDevice::receive(std::span<std::span<const std::byte>> frames) noe
   if (inherited() || !started_) return 0;
   if (received_count_ > 0) rte_pktmbuf_free_bulk(received_.data(), received_count_);
   received_count_ = 0;
+  if (!backlog_.empty()) flush_backlog();
   if (gate_ && !gate_->enter()) return 0;
   received_count_ =
       rte_eth_rx_burst(port_, 0, received_.data(), static_cast<std::uint16_t>(std::min(frames.size(), kBurst)));
@@ -186,19 +189,36 @@ std::size_t EthDevice::send(std::span<const std::uint32_t> sizes) noexcept {
     leaving[count++] = mbuf;
   }
   reserved_count_ = 0;
-  std::uint16_t sent = 0;
-  for (unsigned tries = 0; sent < count && started_ && tries < kSendTries; ++tries) {
-    if (gate_ && !gate_->enter()) {
-      ::sched_yield();
-      continue;
-    }
-    sent = static_cast<std::uint16_t>(
-        sent + rte_eth_tx_burst(port_, 0, &leaving[sent], static_cast<std::uint16_t>(count - sent)));
-    if (gate_) gate_->leave();
-    if (sent < count && !link_up()) break;
-  }
-  if (sent < count) rte_pktmbuf_free_bulk(&leaving[sent], static_cast<unsigned>(count - sent));
+  flush_backlog();
+  std::uint16_t taken = backlog_.empty() ? transmit(leaving.data(), count) : std::uint16_t{0};
+  // A driver's ring is full while its peer is not looking. Whoever waits for it here might keep it from looking.
+  const bool up = taken == count || link_up();
+  for (; taken < count && up && backlog_.size() < kMostBacklog; ++taken) backlog_.push_back(leaving[taken]);
+  if (taken < count) rte_pktmbuf_free_bulk(&leaving[taken], static_cast<unsigned>(count - taken));
+  return taken;
+}
+
+std::uint16_t EthDevice::transmit(rte_mbuf** mbufs, std::uint16_t count) noexcept {
+  if (count == 0 || !started_ || (gate_ && !gate_->enter())) return 0;
+  const std::uint16_t sent = rte_eth_tx_burst(port_, 0, mbufs, count);
+  if (gate_) gate_->leave();
   return sent;
+}
+
+void EthDevice::flush_backlog() noexcept {
+  while (!backlog_.empty()) {
+    std::array<rte_mbuf*, kBurst> first;
+    const auto count = static_cast<std::uint16_t>(std::min(backlog_.size(), kBurst));
+    std::copy_n(backlog_.begin(), count, first.begin());
+    const std::uint16_t sent = transmit(first.data(), count);
+    backlog_.erase(backlog_.begin(), backlog_.begin() + sent);
+    if (sent == 0 && !link_up()) {
+      rte_pktmbuf_free_bulk(first.data(), count);
+      backlog_.erase(backlog_.begin(), backlog_.begin() + count);
+    } else if (sent < count) {
+      return;
+    }
+  }
 }
 
 bool EthDevice::link_up() noexcept {

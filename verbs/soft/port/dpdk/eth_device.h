@@ -6,6 +6,7 @@
 #include <rte_ethdev.h>
 
 #include <array>
+#include <deque>
 #include <memory>
 #include <string>
 
@@ -38,6 +39,9 @@ class EthDevice final : public FrameDevice {
   bool set_up(std::uint32_t mtu, std::string& why);
   /// 0, or DPDK's error.
   int start() noexcept;
+  /// What the driver takes now; never waits.
+  std::uint16_t transmit(rte_mbuf** mbufs, std::uint16_t count) noexcept;
+  void flush_backlog() noexcept;
   [[nodiscard]] bool inherited() const noexcept;
 
   const DriverPlan plan_;
@@ -49,6 +53,7 @@ class EthDevice final : public FrameDevice {
   std::uint16_t received_count_ = 0;
   std::array<rte_mbuf*, kBurst> reserved_{};
   std::uint16_t reserved_count_ = 0;
+  std::deque<rte_mbuf*> backlog_;            // what the driver had no room for
   std::unique_ptr<ControlGate::Port> gate_;  // of a memif
   bool started_ = false;
   unsigned tends_ = 0;

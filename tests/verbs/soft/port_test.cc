@@ -57,5 +57,35 @@ TEST(PortSpec, TakesFaultsAndACaptureFile) {
   EXPECT_EQ(spec->pcap, "/tmp/x.pcap");
 }
 
+TEST(PortSpec, TellsItsOwnWordsFromTheDrivers) {
+  const auto spec = parse_port_spec(
+      "dpdk:net_memif0,role=server,ip=10.0.0.1/16,drop=0.5,socket=/tmp/"
+      "s,gateway=10.0.0.9,memory=64,mac=02:00:00:00:00:01");
+  ASSERT_TRUE(spec) << spec.status().to_string();
+  ASSERT_TRUE(spec->dpdk);
+  EXPECT_EQ(spec->dpdk->devargs, "net_memif0,role=server,socket=/tmp/s,mac=02:00:00:00:00:01");
+  EXPECT_EQ(to_string(spec->dpdk->addresses.address), "10.0.0.1");
+  EXPECT_EQ(spec->dpdk->addresses.prefix, 16U);
+  EXPECT_EQ(to_string(spec->dpdk->addresses.gateway), "10.0.0.9");
+  EXPECT_EQ(spec->dpdk->megabytes, 64U);
+  EXPECT_EQ(spec->faults.drop, 0.5);
+}
+
+TEST(PortSpec, AnAddressHasANetworkIfNoneIsGiven) {
+  EXPECT_EQ(parse_port_spec("dpdk:net_tap0,ip=10.0.0.1")->dpdk->addresses.prefix, 24U);
+  EXPECT_EQ(parse_port_spec("dpdk:net_tap0,ip=fd00::1")->dpdk->addresses.prefix, 64U);
+  EXPECT_TRUE(parse_port_spec("dpdk:0000:03:00.0")->dpdk->addresses.address.is_null());
+}
+
+TEST(PortSpec, RefusesAddressesThatNoPortCanHave) {
+  for (const char* words :
+       {"ip=10.0.0.1/33", "ip=fd00::1/129", "ip=0.0.0.0", "ip=224.0.0.1", "ip=ff02::1", "ip=::", "ip=", "ip=host",
+        "gateway=", "gateway=10.0.0.9", "ip=fd00::1,gateway=10.0.0.9", "memory=0", "role"}) {
+    EXPECT_FALSE(parse_port_spec(std::string("dpdk:net_memif0,") + words)) << words;
+  }
+  EXPECT_FALSE(parse_port_spec("dpdk:"));
+  EXPECT_FALSE(parse_port_spec("udp,ip=10.0.0.1"));
+}
+
 }  // namespace
 }  // namespace fairlead::soft::test

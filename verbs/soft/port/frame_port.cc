@@ -1,8 +1,12 @@
 #include "verbs/soft/port/frame_port.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
+#include "fairlead/log.h"
 #include "verbs/soft/port/interfaces.h"
 #include "verbs/soft/wire/icrc.h"
 
@@ -81,6 +85,11 @@ void FramePort::take_control(std::span<const std::byte> frame) noexcept {
   const auto message = parse_resolution(frame);
   if (!message || message->target.is_ipv4() != config_.address.is_ipv4()) return;
   if (message->kind == Resolution::Kind::kAnswer) {
+    if (message->target == config_.address && message->target_mac != info_.mac && !std::exchange(warned_, true)) {
+      log(LogLevel::kWarning,
+          fmt::format("softroce: {} is also the address of {} on this link; give one of them another",
+                      to_string(config_.address), to_string(message->target_mac)));
+    }
     if (neighbours_.learn(message->target, message->target_mac, now_)) send_waiting();
     return;
   }

@@ -70,6 +70,7 @@ class FramePort final : public PacketPort {
   std::array<std::span<const std::byte>, kBurst> frames_;
   std::uint64_t refused_ = 0;
   bool link_up_ = false;
+  bool warned_ = false;  // that another station has our address
   Nanos now_;
   Nanos tended_at_ = 0;
   Nanos received_at_;

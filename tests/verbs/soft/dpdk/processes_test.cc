@@ -1,8 +1,12 @@
 // Ports over DPDK in processes of their own, which come in any order, have no privileges, and are killed.
 //
 // The test's own process opens none: it forks, and DPDK starts in the children.
+#include <arpa/inet.h>
 #include <gmock/gmock.h>
+#include <net/if.h>
+#include <sched.h>
 #include <signal.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
@@ -11,10 +15,12 @@
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
+#include <cstring>
 #include <functional>
 #include <random>
 #include <thread>
 
+#include "datapath/base/unique_fd.h"
 #include "tests/verbs/soft/endpoint.h"
 
 namespace fairlead::soft::test {
@@ -201,6 +207,55 @@ TEST_F(DpdkProcesses, OutliveThePeerThatIsKilled) {
     EXPECT_TRUE(WIFEXITED(status)) << strsignal(WTERMSIG(status)) << " after " << before << " rounds";
     EXPECT_TRUE(WEXITSTATUS(status) == 0 || WEXITSTATUS(status) == 5) << WEXITSTATUS(status);
   }
+}
+
+// An interface of the kernel's with this address; -1 where that is not allowed.
+int set_up_interface(const char* name, const char* address) {
+  const UniqueFd fd(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  ifreq request{};
+  std::strncpy(request.ifr_name, name, sizeof(request.ifr_name) - 1);
+  auto& in = reinterpret_cast<sockaddr_in&>(request.ifr_addr);
+  in.sin_family = AF_INET;
+  ::inet_pton(AF_INET, address, &in.sin_addr);
+  if (::ioctl(fd.get(), SIOCSIFADDR, &request) != 0) return -1;
+  ::inet_pton(AF_INET, "255.255.255.0", &in.sin_addr);
+  if (::ioctl(fd.get(), SIOCSIFNETMASK, &request) != 0) return -1;
+  request.ifr_flags = IFF_UP | IFF_RUNNING;
+  return ::ioctl(fd.get(), SIOCSIFFLAGS, &request);
+}
+
+// One device behind a tap interface, the other on a socket of the kernel: its ARP, its IP, its checksums.
+TEST_F(DpdkProcesses, SpeakToTheKernelsNetworkStack) {
+  constexpr int kNoNamespace = 78;
+  const int status = finish(start([] {
+    const bool root = ::geteuid() == 0;
+    if (::unshare(root ? CLONE_NEWNET : CLONE_NEWUSER | CLONE_NEWNET) != 0) return kNoNamespace;
+    if (::access("/dev/net/tun", R_OK | W_OK) != 0) return kNoNamespace;
+    Endpoint a(open("dpdk:net_tap0,iface=fltest0,ip=10.5.0.2/24"));
+    if (set_up_interface("lo", "127.0.0.1") != 0 || set_up_interface("fltest0", "10.5.0.1") != 0) return kNoNamespace;
+    const auto device = find_or_add_device({"kernel0", Profile::kFull, "udp", "10.5.0.1"});
+    ibv_context* context = device ? api().open_device(*device) : nullptr;
+    if (context == nullptr) return 2;
+    Endpoint b(context);
+    connect(a, b, {.mtu = IBV_MTU_1024, .timeout = 17});
+    fill_pattern(a.buffer, 1);
+    constexpr std::size_t kBytes = 300'000;
+    if (a.post(IBV_WR_RDMA_WRITE, 1, 0, kBytes, &b, 0) != 0) return 3;
+    if (a.post(IBV_WR_RDMA_READ, 2, 1'000'000, kBytes, &b, 0) != 0) return 3;
+    if (!drive(a, b, [&] { return a.done.size() == 2; })) return 4;
+    if (b.post(IBV_WR_RDMA_WRITE, 3, 0, kBytes, &a, 2'000'000) != 0) return 3;
+    if (!drive(a, b, [&] { return b.done.size() == 1; })) return 4;
+    for (const ibv_wc& completion : a.done) {
+      if (completion.status != IBV_WC_SUCCESS) return 5;
+    }
+    for (const std::size_t at : {std::size_t{1'000'000}, std::size_t{2'000'000}}) {
+      if (std::memcmp(a.buffer.data(), a.buffer.data() + at, kBytes) != 0) return 6;
+    }
+    return a.counter("drop_icrc") == 0 ? 0 : 7;
+  }));
+  if (without_module(status)) GTEST_SKIP() << "the module was not built, or its drivers miss";
+  if (WIFEXITED(status) && WEXITSTATUS(status) == kNoNamespace) GTEST_SKIP() << "no network namespace or no tap here";
+  EXPECT_EQ(status, 0);
 }
 
 }  // namespace

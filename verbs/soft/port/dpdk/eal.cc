@@ -154,6 +154,12 @@ bool start_eal(const EalRequest& request, std::string& why) {
   static State state = State::kNone;
   const std::lock_guard lock(mutex);
   if (state == State::kNone && rte_lcore_count() > 0) state = State::kApplications;
+  if (state != State::kNone && starter != 0 && starter != ::getpid()) {
+    why =
+        "DPDK was started by the process that this one was forked from, and works there only; open the port before "
+        "any in the parent, or execute a program";
+    return false;
+  }
   if (state == State::kOursWithoutPci && !request.pci_address.empty()) {
     why = "DPDK was started in this process for a virtual device, without PCI; open the PCI device first";
     return false;
@@ -168,6 +174,9 @@ bool start_eal(const EalRequest& request, std::string& why) {
   // On a thread of its own, which becomes DPDK's lcore 0 and ends: the caller's name, CPUs and lcore stay what they
   // are.
   std::thread([&] {
+    sigset_t all;  // signals are the application's, not for the threads that this one makes
+    ::sigfillset(&all);
+    ::pthread_sigmask(SIG_SETMASK, &all, nullptr);
     std::vector<char*> argv;
     for (std::string& word : words) argv.push_back(word.data());
     argv.push_back(nullptr);

@@ -1,31 +1,71 @@
 #include "verbs/soft/port/dpdk/control_gate.h"
 
+#include <poll.h>
 #include <rte_interrupts.h>
 #include <sched.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
-#include <condition_variable>
 #include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
 #include <mutex>
 #include <stdexcept>
+#include <string>
 #include <vector>
 
 namespace fairlead::dpdk {
 namespace {
 
-constexpr std::chrono::milliseconds kHold{100};
-constexpr std::chrono::milliseconds kHoldWhileAwaited{2};
+constexpr int kMostHoldMs = 1000;
+constexpr int kBlindHoldMs = 20;  // where it cannot be seen what the thread waits for
+
+// What an epoll descriptor watches, as the kernel tells: lines "tfd: NUMBER events: ...".
+std::vector<int> watched_by(int epoll) {
+  std::vector<int> watched;
+  std::ifstream info("/proc/self/fdinfo/" + std::to_string(epoll));
+  for (std::string line; std::getline(info, line);) {
+    int fd = -1;
+    if (std::sscanf(line.c_str(), "tfd: %d", &fd) == 1) watched.push_back(fd);
+  }
+  return watched;
+}
+
+bool contains(const std::vector<int>& all, int one) { return std::find(all.begin(), all.end(), one) != all.end(); }
+
+// What the epoll descriptor watches that watches `bell`; it is replaced whenever what it watches changes.
+std::vector<int> watched_beside(int bell, int& epoll) {
+  std::vector<int> watched = watched_by(epoll);
+  if (contains(watched, bell)) return watched;
+  std::error_code ignored;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd", ignored)) {
+    if (std::filesystem::read_symlink(entry.path(), ignored) != "anon_inode:[eventpoll]") continue;
+    epoll = std::atoi(entry.path().filename().c_str());
+    watched = watched_by(epoll);
+    if (contains(watched, bell)) return watched;
+  }
+  return {};
+}
+
+// Returns when one of them, other than the bell, has an event.
+void wait_beside(int bell, int& epoll) {
+  std::vector<pollfd> fds;
+  for (const int fd : watched_beside(bell, epoll)) {
+    if (fd != bell) fds.push_back({fd, POLLIN | POLLPRI | POLLRDHUP, 0});
+  }
+  ::poll(fds.data(), fds.size(), fds.empty() ? kBlindHoldMs : kMostHoldMs);
+}
 
 }  // namespace
 
 struct ControlGate::State {
   std::mutex mutex;
-  std::condition_variable news;  // a port came
   std::vector<Port*> ports;
-  int bell = -1;  // readable while there are ports, so that the callback is called again and again
+  int bell = -1;   // readable while there are ports, so that the callback is called again and again
+  int epoll = -1;  // of the interrupt thread, when it was last seen
 };
 
 ControlGate& ControlGate::instance() {
@@ -52,9 +92,9 @@ void ControlGate::hold(void* gate) {
     return;
   }
   control_runs().store(false);
-  const bool awaited = std::any_of(state.ports.begin(), state.ports.end(),
-                                   [](const Port* port) { return port->waiting_.load(std::memory_order_relaxed); });
-  state.news.wait_for(lock, awaited ? kHoldWhileAwaited : kHold);
+  lock.unlock();
+  wait_beside(state.bell, state.epoll);
+  lock.lock();
   control_runs().store(true, std::memory_order_seq_cst);
   for (const Port* port : state.ports) {
     while (port->busy_.load(std::memory_order_seq_cst)) ::sched_yield();
@@ -67,7 +107,6 @@ ControlGate::Port::Port() {
   state.ports.push_back(this);
   const std::uint64_t one = 1;
   [[maybe_unused]] const ssize_t put = ::write(state.bell, &one, sizeof(one));
-  state.news.notify_all();
 }
 
 ControlGate::Port::~Port() {

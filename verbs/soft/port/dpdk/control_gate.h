@@ -2,9 +2,8 @@
 //
 // When a peer goes, memif's driver frees and unmaps the rings on DPDK's interrupt thread, while another thread may be
 // in the middle of a burst on them: a crash, or, if the address is in use again by then, stray writes. The driver has
-// no lock for it. So the interrupt thread is held inside a callback of ours, which lets it go every 100 ms (2 ms while
-// a port waits for its peer), and then only when no port is in a burst; until it is back in the callback, bursts find
-// the gate shut. The other callbacks of that thread (an application's alarms, say) wait as long.
+// no lock for it. So the interrupt thread is held inside a callback of ours until one of the descriptors that it waits
+// for has an event, and is let go only between two bursts; until it is back in the callback, bursts find the gate shut.
 //
 // Threads: enter() and leave() by the thread that drives the port; the rest any.
 #pragma once
@@ -43,13 +42,10 @@ class ControlGate {
       } leaving{*this};
       return work();
     }
-    /// The peer is awaited, or no longer.
-    void set_waiting(bool waiting) noexcept { waiting_.store(waiting, std::memory_order_relaxed); }
 
    private:
     friend class ControlGate;
     std::atomic<bool> busy_{false};
-    std::atomic<bool> waiting_{true};
   };
 
  private:

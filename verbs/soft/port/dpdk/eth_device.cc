@@ -228,9 +228,7 @@ bool EthDevice::link_up() noexcept {
 
 void EthDevice::tend() noexcept {
   if (gate_ == nullptr || inherited()) return;
-  const bool up = link_up();
-  gate_->set_waiting(!up);
-  if (up || !plan_.memif_client || ++tends_ % kTendsToReconnect != 0) return;
+  if (!plan_.memif_client || ++tends_ % kTendsToReconnect != 0 || link_up()) return;
   if (started_) gate_->alone([this] { return rte_eth_dev_stop(port_); });
   start();
 }

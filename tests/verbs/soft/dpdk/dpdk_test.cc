@@ -156,13 +156,13 @@ TEST_F(Dpdk, TransfersResumeWhenThePeersPortIsThereAgain) {
   const Wire wire;
   Endpoint a(open_udp(wire.server(",ip=10.1.0.1/24")));
   auto b = std::make_unique<Endpoint>(open_udp(wire.client(",ip=10.1.0.2/24")));
-  connect(a, *b, {.mtu = IBV_MTU_4096});
+  connect(a, *b, {.mtu = IBV_MTU_4096, .timeout = 18});
   expect_write_and_read(a, *b);
   b.reset();
   Endpoint other(open_udp(Wire().server()));  // meanwhile the process opens others
   b = std::make_unique<Endpoint>(open_udp(wire.client(",ip=10.1.0.2/24")));
   ASSERT_EQ(a.to_state(IBV_QPS_RESET), 0);
-  connect(a, *b, {.mtu = IBV_MTU_4096});
+  connect(a, *b, {.mtu = IBV_MTU_4096, .timeout = 18});
   expect_write_and_read(a, *b);
 }
 

@@ -76,10 +76,11 @@ ControlGate& ControlGate::instance() {
 ControlGate::ControlGate() : state_(*new State) {
   state_.bell = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   rte_intr_handle* handle = rte_intr_instance_alloc(RTE_INTR_INSTANCE_F_PRIVATE);
-  if (state_.bell < 0 || handle == nullptr || rte_intr_fd_set(handle, state_.bell) != 0 ||
-      rte_intr_type_set(handle, RTE_INTR_HANDLE_EXT) != 0 || rte_intr_callback_register(handle, &hold, this) != 0) {
-    throw std::runtime_error("DPDK's interrupt thread takes no callback, which memif needs");
-  }
+  const bool registered = state_.bell >= 0 && handle != nullptr && rte_intr_fd_set(handle, state_.bell) == 0 &&
+                          rte_intr_type_set(handle, RTE_INTR_HANDLE_EXT) == 0 &&
+                          rte_intr_callback_register(handle, &hold, this) == 0;
+  rte_intr_instance_free(handle);  // DPDK has made a copy
+  if (!registered) throw std::runtime_error("DPDK's interrupt thread takes no callback, which memif needs");
 }
 
 // On DPDK's interrupt thread. Whatever else that thread does, it does between two calls of this.

@@ -22,6 +22,7 @@
 
 #include "datapath/base/unique_fd.h"
 #include "tests/verbs/soft/endpoint.h"
+#include "verbs/soft/port/dpdk_module.h"
 
 namespace fairlead::soft::test {
 namespace {
@@ -61,6 +62,11 @@ class DpdkProcesses : public testing::Test {
   ~DpdkProcesses() override {
     for (const pid_t child : children_) ::kill(child, SIGKILL), ::waitpid(child, nullptr, 0);
     ::munmap(&table, sizeof(Table));
+  }
+
+  void SetUp() override {
+    const int status = finish(start([] { return open_dpdk_device("net_null0", 256) ? 0 : kNoModule; }));
+    if (without_module(status)) GTEST_SKIP() << "the module was not built, or DPDK does not start";
   }
 
   pid_t start(const std::function<int()>& work) {

@@ -7,6 +7,7 @@
 #include "cli/console.h"
 #include "cli/engine_options.h"
 #include "fairlead/engine.h"
+#include "verbs/soft/counter_page.h"
 #include "verbs/soft/live_devices.h"
 
 namespace fairlead::cli {
@@ -27,7 +28,10 @@ void print_table(const std::vector<DeviceInfo>& devices) {
 }
 
 void print_counters(const std::vector<soft::LiveDevice>& devices) {
-  if (devices.empty()) fmt::print("No program of this user has a softroce device open.\n");
+  if (devices.empty()) {
+    fmt::print("No program has a softroce device open that says so in {} (which follows XDG_RUNTIME_DIR).\n",
+               soft::counter_directory());
+  }
   for (const soft::LiveDevice& device : devices) {
     fmt::print("{} {} process {} ({})\n", device.name, device.address, device.process, device.program);
     for (const auto& [name, value] : device.counters) fmt::print("  {:<24}{:>16}\n", name, value);

@@ -41,7 +41,10 @@ Status check(const Settings& settings, const std::vector<std::string>& system) {
 void set(const char* name, const std::string& value) { ::setenv(name, value.c_str(), 1); }
 
 void say_devices(const std::string& program, const Settings& settings, const std::vector<std::string>& system) {
-  const std::string address = settings.address.empty() ? "the first free address of 127.0.0.0/8" : settings.address;
+  const bool own_wire = settings.packet_io.starts_with("dpdk:");
+  const std::string address = !settings.address.empty() ? settings.address
+                              : own_wire                ? "the port's own"
+                                                        : "the first free address of 127.0.0.0/8";
   fmt::print(stderr, "fairlead run: {} will see {} (softroce, {}{}, GID index 1 is {}); devices of the system: {}\n",
              std::filesystem::path(program).filename().string(), settings.device, settings.packet_io,
              settings.profile == "full" ? "" : ", profile " + settings.profile, address,
@@ -76,7 +79,8 @@ int run_command(Words words) {
   args.option("--soft-device,--device", "NAME", "What the device is called (default soft0)",
               set_text(&settings.device));
   args.option("--packet-io", "PORT",
-              "Packet port: udp, with faults udp,drop=0.01,reorder=0.01,seed=7,silent_after=N (default udp)",
+              "Packet port: udp, or dpdk:DEVICE; with faults udp,drop=0.01,reorder=0.01,seed=7,silent_after=N "
+              "(default udp)",
               set_text(&settings.packet_io));
   args.option("--soft-profile,--profile", "P", "Feature set: full or pvrdma (default full)",
               set_choice(&settings.profile, {"full", "pvrdma"}));

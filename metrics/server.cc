@@ -6,6 +6,8 @@
 #include <prometheus/exposer.h>
 #include <prometheus/metric_family.h>
 
+#include <cerrno>
+#include <cstring>
 #include <future>
 #include <mutex>
 
@@ -98,9 +100,11 @@ Result<std::unique_ptr<MetricsServer>> MetricsServer::start(std::string_view hos
         std::vector<std::string>{"listening_ports", fmt::format("{}:{}", host, where->port), "num_threads", "2"},
         &callbacks);
   } catch (const std::exception&) {
-    return Status(Code::kAlreadyExists,
-                  fmt::format("cannot serve metrics on {}:{}: {}; choose another port, or port 0 for a free one", host,
-                              where->port, complaint()));
+    const std::string why = complaint();
+    const bool taken = why.find(std::strerror(EADDRNOTAVAIL)) == std::string::npos;
+    return Status(taken ? Code::kAlreadyExists : Code::kNotFound,
+                  fmt::format("cannot serve metrics on {}:{}: {}; choose {}", host, where->port, why,
+                              taken ? "another port, or port 0 for a free one" : "an address of this host"));
   }
   const std::vector<int> ports = server->impl_->exposer->GetListeningPorts();
   if (ports.empty())

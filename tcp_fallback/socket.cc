@@ -39,15 +39,20 @@ Status socket_error(int error) {
           fmt::format("cannot make a socket: {}{}", reason(error), limit ? "; raise `ulimit -n`" : "")};
 }
 
-Status bind_error(std::uint16_t port, int error) {
+Status bind_error(const TcpConfig& config, int error) {
+  const std::uint16_t port = config.port;
   switch (error) {
     case EADDRINUSE:
       return {Code::kAlreadyExists, fmt::format("tcp port {} is in use; choose another tcp.port, or 0 for any", port)};
     case EACCES:
       return {Code::kPermissionDenied,
               fmt::format("tcp port {} needs privileges; choose one from 1024 on, or 0 for any", port)};
+    case EADDRNOTAVAIL:
+      return {Code::kNotFound, fmt::format("cannot listen for data on {}, which is no address of this host; choose "
+                                           "another tcp.host, or listen at one that is",
+                                           config.host)};
     default:
-      return {Code::kUnavailable, fmt::format("cannot listen on tcp port {}: {}", port, reason(error))};
+      return {Code::kUnavailable, fmt::format("cannot listen for data on {}:{}: {}", config.host, port, reason(error))};
   }
 }
 
@@ -59,7 +64,7 @@ Result<UniqueFd> listen_at(const SocketAddress& address, const TcpConfig& config
   if (family == AF_INET6) set_option(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, 0);
   set_buffers(fd.get(), config);
   if (::bind(fd.get(), address.get(), address.length) != 0 || ::listen(fd.get(), kBacklog) != 0) {
-    return bind_error(config.port, errno);
+    return bind_error(config, errno);
   }
   return fd;
 }

@@ -9,8 +9,10 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <cstring>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -25,6 +27,10 @@ constexpr std::uint32_t kXdpRoom = 3840 - 128;  // af_xdp: with headers a page; 
 constexpr std::uint32_t kXdpMtu = 3490;
 constexpr std::uint32_t kPacketFrame = 8192;  // af_packet: of its rings
 constexpr std::uint32_t kPacketHeader = 96;   // of which the kernel takes
+
+constexpr std::array<std::string_view, 11> kMemifOptions = {
+    "role", "socket", "socket-abstract", "id",        "bsize",    "rsize",
+    "mac",  "secret", "zero-copy",       "owner-uid", "owner-gid"};
 
 class Options {
  public:
@@ -56,6 +62,13 @@ class Options {
     std::uint32_t value = 0;
     std::from_chars(text.data(), text.data() + text.size(), value);
     return value;
+  }
+  /// A word that is none of these options; empty if there is none.
+  [[nodiscard]] std::string stranger(std::span<const std::string_view> keys) const {
+    for (const std::string& word : std::span(words_).subspan(1)) {
+      if (std::ranges::find(keys, word.substr(0, word.find('='))) == keys.end()) return word;
+    }
+    return {};
   }
   [[nodiscard]] std::string join() const {
     std::string text;
@@ -110,6 +123,13 @@ std::optional<DriverPlan> plan_driver(std::string_view devargs, std::uint32_t mt
     return std::nullopt;
   }
   if (plan.driver == "net_memif") {
+    // Of options with a word that it does not know, the driver forgets all.
+    if (const std::string word = options.stranger(kMemifOptions); !word.empty()) {
+      why = "net_memif has no option '" + word +
+            "'; it has role, socket, socket-abstract, id, bsize, rsize, mac, "
+            "secret, zero-copy, owner-uid and owner-gid";
+      return std::nullopt;
+    }
     const std::uint32_t buffer = options.number("bsize", kMemifBuffer);
     plan.receive_slots = 1U << std::min(options.number("rsize", kRing), 14U);
     plan.room = std::max(plan.room, buffer);

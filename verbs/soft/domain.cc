@@ -190,10 +190,8 @@ PortSlot* Domain::find_port(const Gid& address) noexcept {
 }
 
 Window& Domain::peer_window(PortSlot& slot, const Gid& peer) {
-  // A Fairlead peer has at least the buffer that a stock system grants, as this port asks for it too.
-  constexpr std::size_t kPeerWindow = 192 << 10;
   auto& window = slot.peers[peer];
-  if (!window) window = std::make_unique<Window>(kPeerWindow);
+  if (!window) window = std::make_unique<Window>(slot.port->peer_window());
   return *window;
 }
 

@@ -31,8 +31,10 @@ namespace fairlead::soft {
 
 /// A port, what is about to leave through it, and the windows of the peers behind it.
 struct PortSlot {
-  explicit PortSlot(std::unique_ptr<PacketPort> owned) : port(std::move(owned)), reads(port->receive_window()) {}
+  explicit PortSlot(std::unique_ptr<PacketPort> owned)
+      : port(std::move(owned)), least_charge(port->least_charge()), reads(port->receive_window()) {}
   std::unique_ptr<PacketPort> port;
+  const std::uint32_t least_charge;
   TxBatch batch;
   Window reads;  // what READs have asked for and not received
   std::unordered_map<Gid, std::unique_ptr<Window>, GidHash> peers;

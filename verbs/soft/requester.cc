@@ -33,7 +33,7 @@ bool start(Qp& qp, SendWqe& wqe) noexcept {
   constexpr std::uint32_t kHalfPsnSpace = 1U << 23;
   if (static_cast<std::uint32_t>(s.next_new.since(s.una)) + packets >= kHalfPsnSpace) return false;
   wqe.packets = packets;
-  wqe.charge = packet_charge(std::min(wqe.length, qp.mtu));
+  wqe.charge = packet_charge(std::min(wqe.length, qp.mtu), qp.port->least_charge);
   wqe.first = s.next_new;
   s.next_new = wqe.end();
   ++s.started;

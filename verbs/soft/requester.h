@@ -28,11 +28,10 @@ bool run(Qp& qp, unsigned quota) noexcept;
 /// Adds bytes of the WQE at the cursor. False when a segment's key does not grant them.
 [[nodiscard]] bool add_payload(Qp& qp, TxBatch& batch, const SendWqe& wqe, std::uint64_t offset,
                                std::size_t length) noexcept;
-/// What a packet with so much payload takes of a window.
-[[nodiscard]] constexpr std::uint32_t packet_charge(std::uint32_t payload) noexcept {
-  constexpr std::uint32_t kLeast = 1024;  // a small datagram still occupies a socket buffer of about this size
+/// What a packet with so much payload takes of a window; `least`: the port's least_charge().
+[[nodiscard]] constexpr std::uint32_t packet_charge(std::uint32_t payload, std::uint32_t least) noexcept {
   constexpr std::uint32_t kHeaders = 64;
-  return std::max(kLeast, payload + kHeaders);
+  return std::max(least, payload + kHeaders);
 }
 
 }  // namespace fairlead::soft::requester

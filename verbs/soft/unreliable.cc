@@ -30,10 +30,10 @@ Way way_of(Qp& qp) noexcept {
   return {*path.port, *path.flow, path.route, path.port->port->max_mtu()};
 }
 
-void start(Qp& qp, SendWqe& wqe, std::uint32_t mtu) noexcept {
+void start(Qp& qp, SendWqe& wqe, const PortSlot& port, std::uint32_t mtu) noexcept {
   SendState& s = qp.send;
   wqe.packets = wqe.is_local() ? 0 : wqe.length == 0 ? 1 : (wqe.length - 1) / mtu + 1;
-  wqe.charge = requester::packet_charge(std::min(wqe.length, mtu));
+  wqe.charge = requester::packet_charge(std::min(wqe.length, mtu), port.least_charge);
   wqe.first = s.next_new;
   s.next_new = wqe.end();
   ++s.started;
@@ -132,7 +132,7 @@ bool run(Qp& qp, unsigned quota) noexcept {
     if (!qp.requests() || !qp.has_work()) return false;
     SendWqe& wqe = qp.sq.at(qp.send.cursor);
     const Way way = way_of(qp);
-    if (qp.send.cursor == qp.send.started) start(qp, wqe, way.mtu);
+    if (qp.send.cursor == qp.send.started) start(qp, wqe, way.port, way.mtu);
     if (send_next(qp, wqe, way) == Step::kBlocked) return false;
   }
   return qp.has_work();

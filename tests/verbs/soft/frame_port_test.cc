@@ -5,6 +5,7 @@
 
 #include "tests/verbs/soft/endpoint.h"
 #include "tests/verbs/soft/segment.h"
+#include "verbs/soft/requester.h"
 #include "verbs/soft/wire/bytes.h"
 #include "verbs/soft/wire/icrc.h"
 
@@ -277,6 +278,16 @@ TEST(FramePort, ThePathMtuIsWhatFits) {
   EXPECT_EQ(Station(segment, 1, {Gid::from_ipv4(1 << 24 | 1), 24, {}}, 1500).port->max_mtu(), 1024U);
   EXPECT_EQ(Station(segment, 1, {ipv6(1), 64, {}}, 4160).port->max_mtu(), 2048U);
   EXPECT_EQ(Station(segment, 1, {Gid::from_ipv4(1 << 24 | 1), 24, {}}, 300).port->max_mtu(), 0U);
+}
+
+TEST(FramePort, ThePeersWindowIsTheDevicesIfItKnowsOne) {
+  Segment segment;
+  const FramePort unknown(std::make_unique<MemoryDevice>(segment, 1), {}, kStart);
+  EXPECT_EQ(unknown.peer_window(), std::size_t{192} << 10);
+  EXPECT_EQ(unknown.least_charge(), 1024U);
+  const FramePort known(std::make_unique<MemoryDevice>(segment, 2, 4200, 256), {}, kStart);
+  EXPECT_EQ(known.peer_window() / known.least_charge(), 256U);
+  EXPECT_EQ(known.least_charge(), requester::packet_charge(4096, 0));
 }
 
 TEST(FramePort, AnAddressOfItsOwnIsLinkLocalAndTheStations) {

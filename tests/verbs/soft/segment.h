@@ -20,8 +20,8 @@ struct Segment {
 
 class MemoryDevice final : public FrameDevice {
  public:
-  MemoryDevice(Segment& segment, std::uint8_t station, std::uint32_t mtu = 4200)
-      : segment_(segment), info_{{{2, 0, 0, 0, 0, station}}, mtu, 0, 1 << 20} {
+  MemoryDevice(Segment& segment, std::uint8_t station, std::uint32_t mtu = 4200, std::size_t peer_slots = 0)
+      : segment_(segment), info_{{{2, 0, 0, 0, 0, station}}, mtu, 0, 1 << 20, peer_slots} {
     segment_.stations.push_back(this);
   }
   ~MemoryDevice() override { std::erase(segment_.stations, this); }

@@ -19,6 +19,7 @@ struct FrameDeviceInfo {
   std::uint32_t mtu = 0;                // bytes of the largest IP packet, headers included
   std::uint32_t megabits = 0;           // of the line; 0: unknown
   std::size_t receive_bytes = 1 << 20;  // of large frames that may arrive without loss while nobody looks
+  std::size_t peer_slots = 0;           // frames that may be on their way to a peer, of any size; 0: unknown
 };
 
 class FrameDevice {

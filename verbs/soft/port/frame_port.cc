@@ -16,6 +16,7 @@ namespace {
 constexpr int kOwnStation = -2;  // Route::socket of what comes back inside
 constexpr std::size_t kMostWaiting = 256;
 constexpr std::size_t kMostLooped = 256;
+constexpr std::uint32_t kSlotCharge = 4096 + 64;  // of a ring, each packet takes a slot: as much as the largest
 constexpr Nanos kTendEvery = 1 * kMillisecond;
 // A device that cannot wake anybody is looked at all the time while frames come, then ever less often.
 constexpr Nanos kStayAwake = 100 * kMicrosecond;
@@ -45,6 +46,14 @@ FramePort::FramePort(std::unique_ptr<FrameDevice> device, const FramePortConfig&
 }
 
 std::uint32_t FramePort::max_mtu() const noexcept { return largest_path_mtu(info_.mtu, !config_.address.is_ipv4()); }
+
+std::size_t FramePort::peer_window() const noexcept {
+  return info_.peer_slots != 0 ? info_.peer_slots * std::size_t{kSlotCharge} : PacketPort::peer_window();
+}
+
+std::uint32_t FramePort::least_charge() const noexcept {
+  return info_.peer_slots != 0 ? kSlotCharge : PacketPort::least_charge();
+}
 
 const Gid& FramePort::next_hop(const Gid& destination) const noexcept {
   const bool near = config_.gateway.is_null() || same_network(config_.address, destination, config_.prefix);

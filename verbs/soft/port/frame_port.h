@@ -35,6 +35,8 @@ class FramePort final : public PacketPort {
   [[nodiscard]] const Gid& address() const noexcept override { return config_.address; }
   [[nodiscard]] std::uint32_t max_mtu() const noexcept override;
   [[nodiscard]] std::size_t receive_window() const noexcept override { return info_.receive_bytes; }
+  [[nodiscard]] std::size_t peer_window() const noexcept override;
+  [[nodiscard]] std::uint32_t least_charge() const noexcept override;
   [[nodiscard]] Route make_route(const Gid& destination, std::uint32_t flow, std::uint8_t traffic_class,
                                  std::uint8_t hop_limit) override;
   std::size_t rx_burst(std::span<RxPacket> packets, Nanos now) noexcept override;

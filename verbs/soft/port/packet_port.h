@@ -35,6 +35,11 @@ class PacketPort {
   [[nodiscard]] virtual std::uint32_t max_mtu() const noexcept = 0;
   /// Bytes of large packets that may be on their way to this port without loss: the better half of its receive buffer.
   [[nodiscard]] virtual std::size_t receive_window() const noexcept = 0;
+  /// Bytes of large packets that may be on their way to one peer, of which nothing else is known: a Fairlead peer has
+  /// at least the buffer that a stock system grants a socket.
+  [[nodiscard]] virtual std::size_t peer_window() const noexcept { return 192 << 10; }
+  /// What a packet takes of a window at least: a small datagram still occupies a socket buffer of about this size.
+  [[nodiscard]] virtual std::uint32_t least_charge() const noexcept { return 1024; }
   /// A way to `destination`; `flow` selects the UDP source port. `traffic_class` and `hop_limit` as in the GRH.
   [[nodiscard]] virtual Route make_route(const Gid& destination, std::uint32_t flow, std::uint8_t traffic_class,
                                          std::uint8_t hop_limit) = 0;

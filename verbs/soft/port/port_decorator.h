@@ -13,6 +13,8 @@ class PortDecorator : public PacketPort {
   [[nodiscard]] const Gid& address() const noexcept override { return inner_->address(); }
   [[nodiscard]] std::uint32_t max_mtu() const noexcept override { return inner_->max_mtu(); }
   [[nodiscard]] std::size_t receive_window() const noexcept override { return inner_->receive_window(); }
+  [[nodiscard]] std::size_t peer_window() const noexcept override { return inner_->peer_window(); }
+  [[nodiscard]] std::uint32_t least_charge() const noexcept override { return inner_->least_charge(); }
   [[nodiscard]] Route make_route(const Gid& destination, std::uint32_t flow, std::uint8_t traffic_class,
                                  std::uint8_t hop_limit) override {
     return inner_->make_route(destination, flow, traffic_class, hop_limit);

@@ -118,6 +118,7 @@ std::optional<DriverPlan> plan_driver(std::string_view devargs, std::uint32_t mt
   const std::uint32_t frame = mtu + RTE_ETHER_HDR_LEN;
   plan.room = std::max(frame, kMemifBuffer);
   if (plan.name.find(':') == std::string::npos) plan.driver = without_number(plan.name);
+  plan.waits = plan.driver == "net_memif" || plan.driver == "net_vhost" || plan.driver == "net_virtio_user";
   if (plan.driver == "net_ring") {
     why = "net_ring hands packet buffers from one port to another, and softroce's ports share none; use net_memif";
     return std::nullopt;

@@ -19,6 +19,7 @@ struct DriverPlan {
   std::uint32_t receive_slots = 0;  // of a ring that is not sized by ethdev's descriptors
   const char* needs = "";           // what a refusal may be due to
   bool memif = false;
+  bool waits = false;         // a wire of shared memory: a full ring means later, not lost
   bool memif_client = false;  // connects when it is started, and not again
 };
 

@@ -25,7 +25,7 @@ std::unique_ptr<EthDevice> open(const soft::DpdkRequest& request, std::string& w
 }  // namespace
 }  // namespace fairlead::dpdk
 
-extern "C" __attribute__((visibility("default"))) fairlead::soft::FrameDevice* fairlead_dpdk_open_1(
+extern "C" __attribute__((visibility("default"))) fairlead::soft::FrameDevice* fairlead_dpdk_open_2(
     const fairlead::soft::DpdkRequest* request, char* why, std::size_t why_bytes) noexcept {
   std::string reason;
   fairlead::soft::FrameDevice* device = nullptr;

@@ -20,6 +20,6 @@ struct DpdkRequest {
 /// A device, to be deleted; or null, with the reason in `why` (always terminated).
 using OpenDpdkDevice = FrameDevice*(const DpdkRequest* request, char* why, std::size_t why_bytes) noexcept;
 
-inline constexpr const char* kOpenDpdkDevice = "fairlead_dpdk_open_1";
+inline constexpr const char* kOpenDpdkDevice = "fairlead_dpdk_open_2";
 
 }  // namespace fairlead::soft

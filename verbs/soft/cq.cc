@@ -80,6 +80,7 @@ bool Cq::resize(int entries) {
   std::vector<Times> times(times_.empty() ? 0 : size);
   const std::lock_guard pollers(consumer_);
   const DomainLock lock(device_.domain());
+  device_.domain().progress();  // what was posted before may still ring, and its completions count
   const std::uint32_t head = head_.load();
   const std::uint32_t tail = tail_.load();
   if (tail - head > static_cast<std::uint32_t>(entries)) return false;

@@ -9,7 +9,6 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <chrono>
 #include <cstdint>
 #include <cstdlib>
@@ -17,25 +16,17 @@
 #include <span>
 #include <vector>
 
+#include "bench/base/floor_program.h"
 #include "datapath/base/crc.h"
 
 namespace {
 
+using fairlead::bench::number_argument;
 using Clock = std::chrono::steady_clock;
 
-constexpr std::size_t kMostBytes = std::size_t{1} << 30;
+constexpr unsigned kMostBytes = 1U << 30;
 constexpr std::size_t kPasses = 15;
 constexpr std::size_t kBytesPerPass = std::size_t{64} << 20;  // some milliseconds
-
-std::size_t number(const char* text) {
-  std::size_t value = 0;
-  const auto [end, error] = std::from_chars(text, text + std::strlen(text), value);
-  if (error != std::errc() || *end != '\0' || value == 0 || value > kMostBytes) {
-    fmt::print(stderr, "fairlead-copy-crc: '{}' must be 1..{}\n", text, kMostBytes);
-    std::exit(2);
-  }
-  return value;
-}
 
 // The median over the passes of what work(offset) takes, in nanoseconds.
 template <typename Work>
@@ -60,8 +51,8 @@ int main(int argc, char** argv) {
     fmt::print(stderr, "usage: fairlead-copy-crc BYTES FOOTPRINT\n");
     return 2;
   }
-  const std::size_t bytes = number(argv[1]);
-  const std::size_t footprint = std::max(number(argv[2]), bytes);
+  const std::size_t bytes = number_argument(argv[1], kMostBytes);
+  const std::size_t footprint = std::max<std::size_t>(number_argument(argv[2], kMostBytes), bytes);
   std::vector<std::byte> from(footprint, std::byte{0x5a});
   std::vector<std::byte> to(footprint);
   std::uint32_t crc = 0;

@@ -13,42 +13,29 @@
 #include <sys/socket.h>
 
 #include <cerrno>
-#include <charconv>
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <string_view>
 #include <vector>
 
+#include "bench/base/floor_program.h"
 #include "bench/net/histogram.h"
 #include "datapath/base/unique_fd.h"
 
 namespace {
 
+using fairlead::bench::die;
+using fairlead::bench::number_argument;
 using Clock = std::chrono::steady_clock;
 
 constexpr unsigned kMostBytes = 65536;  // fits the socket's buffers, so that a send never has to wait
 constexpr unsigned kWarmupRounds = 1000;
 
-[[noreturn]] void die(std::string_view what) {
-  fmt::print(stderr, "fairlead-tcp-pingpong: {}: {}\n", what, std::strerror(errno));
-  std::exit(1);
-}
-
-unsigned number(const char* text, unsigned most) {
-  unsigned value = 0;
-  const auto [end, error] = std::from_chars(text, text + std::strlen(text), value);
-  if (error != std::errc() || *end != '\0' || value == 0 || value > most) {
-    fmt::print(stderr, "fairlead-tcp-pingpong: '{}' must be 1..{}\n", text, most);
-    std::exit(2);
-  }
-  return value;
-}
-
 sockaddr_in address_of(const char* host, const char* port) {
   sockaddr_in address{};
   address.sin_family = AF_INET;
-  address.sin_port = htons(static_cast<std::uint16_t>(number(port, 65535)));
+  address.sin_port = htons(static_cast<std::uint16_t>(number_argument(port, 65535)));
   if (::inet_pton(AF_INET, host, &address.sin_addr) != 1) {
     fmt::print(stderr, "fairlead-tcp-pingpong: '{}' is no IPv4 address\n", host);
     std::exit(2);
@@ -135,7 +122,7 @@ int main(int argc, char** argv) {
     return 2;
   }
   const bool server = std::string_view(argv[1]) == "--server";
-  std::vector<char> bytes(number(argv[server ? 4 : 3], kMostBytes));
+  std::vector<char> bytes(number_argument(argv[server ? 4 : 3], kMostBytes));
   if (server) return serve(address_of(argv[2], argv[3]), bytes);
-  return measure(address_of(argv[1], argv[2]), bytes, number(argv[4], 100'000'000));
+  return measure(address_of(argv[1], argv[2]), bytes, number_argument(argv[4], 100'000'000));
 }

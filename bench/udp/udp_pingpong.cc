@@ -12,37 +12,24 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <charconv>
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <string_view>
 #include <vector>
 
+#include "bench/base/floor_program.h"
 #include "bench/net/histogram.h"
 #include "datapath/base/unique_fd.h"
 
 namespace {
 
+using fairlead::bench::die;
+using fairlead::bench::number_argument;
 using Clock = std::chrono::steady_clock;
 
 constexpr unsigned kMostBytes = 65507;
 constexpr unsigned kWarmupRounds = 1000;
-
-[[noreturn]] void die(std::string_view what) {
-  fmt::print(stderr, "fairlead-udp-pingpong: {}: {}\n", what, std::strerror(errno));
-  std::exit(1);
-}
-
-unsigned number(const char* text, unsigned most) {
-  unsigned value = 0;
-  const auto [end, error] = std::from_chars(text, text + std::strlen(text), value);
-  if (error != std::errc() || *end != '\0' || value == 0 || value > most) {
-    fmt::print(stderr, "fairlead-udp-pingpong: '{}' must be 1..{}\n", text, most);
-    std::exit(2);
-  }
-  return value;
-}
 
 // A socket on a free port of loopback, and its address.
 fairlead::UniqueFd bound_socket(sockaddr_in* address) {
@@ -73,8 +60,8 @@ int main(int argc, char** argv) {
     fmt::print(stderr, "usage: fairlead-udp-pingpong BYTES ROUNDS\n");
     return 2;
   }
-  std::vector<char> bytes(number(argv[1], kMostBytes));
-  const unsigned rounds = number(argv[2], 100'000'000);
+  std::vector<char> bytes(number_argument(argv[1], kMostBytes));
+  const unsigned rounds = number_argument(argv[2], 100'000'000);
   sockaddr_in near{};
   sockaddr_in far{};
   const fairlead::UniqueFd here = bound_socket(&near);

@@ -1,0 +1,15 @@
+// What the small programs share that measure a floor: a ping-pong over sockets, a copy with its CRC.
+//
+// They say what is wrong on standard error, under the program's own name, and end.
+#pragma once
+
+#include <string_view>
+
+namespace fairlead::bench {
+
+/// Ends with exit code 1, naming the call that failed and errno's reason.
+[[noreturn]] void die(std::string_view what);
+/// An argument that must be 1..most; ends with exit code 2 if it is not.
+[[nodiscard]] unsigned number_argument(const char* text, unsigned most);
+
+}  // namespace fairlead::bench

@@ -11,7 +11,7 @@ namespace fairlead::soft {
 namespace {
 
 constexpr std::size_t kPseudoLrhBytes = 8;
-constexpr std::byte kUdpProtocol{17};
+constexpr std::byte kUdpProtocol{static_cast<std::uint8_t>(IpProtocol::kUdp)};
 
 std::byte* put_ipv4(std::byte* at, const UdpFrame& frame) noexcept {
   at[0] = std::byte{0x45};

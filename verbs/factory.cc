@@ -3,8 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
 #include <string>
 
 #include "verbs/device_list.h"
@@ -34,14 +32,13 @@ Result<VerbsTransport::Device> open_soft(std::string_view name, const VerbsConfi
   auto found = find_soft(name, config);
   if (!found) return found.error();
   const VerbsApi& api = soft::verbs_api();
-  errno = 0;
-  ibv_context* context = api.open_device(*found);
-  if (context == nullptr) {
-    return Status(Code::kUnavailable, fmt::format("cannot open {}: {}", name, std::strerror(errno)));
+  auto context = soft::open_device(*found);
+  if (!context) {
+    return Status(context.error().code(), fmt::format("cannot open {}: {}", name, context.error().message()));
   }
   return VerbsTransport::Device{
       .api = &api,
-      .context = DeviceContext(api, context),
+      .context = DeviceContext(api, *context),
       .name = std::string(name),
       .detail = fmt::format("softroce, packet I/O {}, profile {}", config.packet_io, config.profile),
       .software = true};

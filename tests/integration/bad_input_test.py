@@ -50,7 +50,7 @@ class Usage(Case):
         self.assert_fails(result, 2, "frop")
 
     def test_values_that_only_the_engine_can_judge(self):
-        for flags, pattern in ((["--packet-io", "udp,frop=1"], "legal: udp"), (["--soft-address", "1.2.3.999"], "numeric")):
+        for flags, pattern in ((["--packet-io", "udp,frop=1"], "'frop=1' is wrong: legal: udp"), (["--soft-address", "1.2.3.999"], "numeric")):
             for words in (["push", "m", "127.0.0.1:9"], ["pull", "127.0.0.1:9", "m", self.path("out")], ["devices"],
                           ["serve", "--listen", "127.0.0.1:0"], ["bench", "--server", "127.0.0.1:0"],
                           ["bench", "bw", "--local"], ["bench", "bw", "127.0.0.1:9"]):

@@ -10,6 +10,8 @@
 #include <cstring>
 #include <deque>
 #include <mutex>
+#include <new>
+#include <system_error>
 
 #include "fairlead/log.h"
 #include "verbs/soft/api.h"
@@ -120,16 +122,25 @@ int to_errno(Code code) noexcept {
   }
 }
 
-ibv_context* open(Entry& entry, const std::string& address, LogLevel if_refused) {
-  return make_or_errno("ibv_open_device", [&]() -> ibv_context* {
+Result<ibv_context*> open_at(Entry& entry, const std::string& address) {
+  try {
     auto core = entry.core(address);
-    if (!core) {
-      log(if_refused, core.error().message());
-      errno = to_errno(core.error().code());
-      return nullptr;
-    }
+    if (!core) return core.error();
     return &(new Device(entry, entry.config.profile, std::move(*core)))->context;
-  });
+  } catch (const std::bad_alloc&) {
+    return {Code::kResourceExhausted, fmt::format("softroce cannot open {}: out of memory", entry.config.name)};
+  } catch (const std::system_error& error) {
+    return {Code::kResourceExhausted, fmt::format("softroce cannot open {}: {}", entry.config.name, error.what())};
+  }
+}
+
+// As verbs has it: errno, and the reason in the log.
+ibv_context* open(Entry& entry, const std::string& address, LogLevel if_refused) {
+  auto opened = open_at(entry, address);
+  if (opened) return *opened;
+  log(if_refused, opened.error().message());
+  errno = to_errno(opened.error().code());
+  return nullptr;
 }
 
 }  // namespace
@@ -187,6 +198,11 @@ const verbs::VerbsApi& verbs_api() {
     return table;
   }();
   return api;
+}
+
+Result<ibv_context*> open_device(ibv_device* device) {
+  auto& entry = *static_cast<Entry*>(device);
+  return open_at(entry, entry.config.address);
 }
 
 Status validate(const DeviceConfig& config) {

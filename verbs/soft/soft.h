@@ -38,6 +38,9 @@ struct DeviceConfig {
 /// legal ones; a bad address.
 Result<ibv_device*> find_or_add_device(const DeviceConfig& config);
 
+/// What verbs_api().open_device does, with the reason where it cannot.
+[[nodiscard]] Result<ibv_context*> open_device(ibv_device* device);
+
 /// Ok, or the field that is wrong and what is legal.
 [[nodiscard]] Status validate(const DeviceConfig& config);
 [[nodiscard]] Result<Profile> parse_profile(std::string_view text);

@@ -13,15 +13,49 @@
 namespace fairlead::soft {
 namespace {
 
-constexpr std::string_view kLegal =
-    "udp, then any of drop=P, reorder=P, duplicate=P, corrupt=P (probabilities 0..1), burst=PACKETS, delay_us=N, "
-    "seed=N, silent_after=PACKETS, pcap=FILE; or dpdk:DEVICE, then the same, ip=ADDRESS[/BITS], gateway=ADDRESS, "
-    "memory=MEGABYTES and the options of the device's driver";
+// A word and what it takes.
+struct Word {
+  std::string_view key, value;
+  bool own_wire = false;  // of a port that owns its wire
+};
+constexpr std::array kWords = {
+    Word{"drop", "a probability from 0 to 1"},
+    Word{"reorder", "a probability from 0 to 1"},
+    Word{"duplicate", "a probability from 0 to 1"},
+    Word{"corrupt", "a probability from 0 to 1"},
+    Word{"burst", "a number of packets from 1"},
+    Word{"delay_us", "a number of microseconds"},
+    Word{"seed", "a number"},
+    Word{"silent_after", "a number of packets"},
+    Word{"pcap", "the name of a file"},
+    Word{"ip", "an address of one station, not the loopback's, and perhaps its network's bits: 10.0.0.1/24", true},
+    Word{"gateway", "an address of one station: 10.0.0.254", true},
+    Word{"memory", "a number of megabytes from 1", true},
+};
 constexpr std::string_view kDpdk = "dpdk:";
 constexpr std::array<std::string_view, 4> kShortNames = {"memif", "vhost", "af_packet", "af_xdp"};
 
-Status refuse(std::string_view word) {
-  return {Code::kInvalidArgument, fmt::format("packet_io: cannot understand '{}'; legal: {}", word, kLegal)};
+Status refuse_port(std::string_view name) {
+  return {Code::kInvalidArgument,
+          fmt::format("packet_io: there is no packet port '{}'; legal: udp or dpdk:DEVICE (dpdk:net_memif0), then "
+                      "options WORD=VALUE, all with commas between",
+                      name)};
+}
+
+// A word without a value, with a wrong one, or of another port.
+Status refuse(std::string_view word, bool own_wire) {
+  const std::string_view key = word.substr(0, word.find('='));
+  std::string why;
+  std::string words;
+  for (const Word& known : kWords) {
+    if (known.own_wire && !own_wire) continue;
+    words += fmt::format("{}{}", words.empty() ? "" : ", ", known.key);
+    if (known.key == key) why = fmt::format("{} takes {}", key, known.value);
+  }
+  if (why.empty()) {
+    why = own_wire ? "it has no value (WORD=VALUE)" : fmt::format("legal: udp, then any of {}, each =VALUE", words);
+  }
+  return {Code::kInvalidArgument, fmt::format("packet_io: '{}' is wrong: {}", word, why)};
 }
 
 template <typename T>
@@ -43,9 +77,16 @@ bool parse_address(const std::string& text, Gid& value) {
   return ::inet_pton(AF_INET6, text.c_str(), value.bytes.data()) == 1 && !value.is_null() && value.bytes[0] != 0xff;
 }
 
+bool is_loopback(const Gid& address) {
+  Gid ipv6;
+  ipv6.bytes[15] = 1;
+  return address == ipv6 || (address.is_ipv4() && address.ipv4() >> 24 == 127);
+}
+
 bool parse_network(std::string_view text, FramePortConfig& config) {
   const std::size_t slash = text.find('/');
   if (!parse_address(std::string(text.substr(0, slash)), config.address)) return false;
+  if (is_loopback(config.address)) return false;
   const unsigned most = config.address.is_ipv4() ? 32 : 128;
   config.prefix = config.address.is_ipv4() ? 24 : 64;
   return slash == std::string_view::npos ||
@@ -85,7 +126,7 @@ Result<PortSpec> parse_port_spec(std::string_view text) {
   if (device.starts_with(kDpdk) && device.size() > kDpdk.size()) {
     spec.dpdk = DpdkSpec{.devargs = std::string(device.substr(kDpdk.size())), .addresses = {}};
   } else if (device != "udp") {
-    return refuse(device);
+    return refuse_port(device);
   }
   text.remove_prefix(device.size());
   while (!text.empty()) {
@@ -93,7 +134,7 @@ Result<PortSpec> parse_port_spec(std::string_view text) {
     const std::string_view word = text.substr(0, text.find(','));
     text.remove_prefix(word.size());
     const std::size_t equals = word.find('=');
-    if (equals == std::string_view::npos) return refuse(word);
+    if (equals == std::string_view::npos) return refuse(word, spec.dpdk.has_value());
     const std::string_view key = word.substr(0, equals);
     const std::string_view value = word.substr(equals + 1);
     std::optional<bool> legal = apply(key, value, spec);
@@ -102,7 +143,7 @@ Result<PortSpec> parse_port_spec(std::string_view text) {
       spec.dpdk->devargs += fmt::format(",{}", word);  // the driver's
       legal = true;
     }
-    if (!legal.value_or(false)) return refuse(word);
+    if (!legal.value_or(false)) return refuse(word, spec.dpdk.has_value());
   }
   if (!spec.dpdk) return spec;
   if (const std::string name = spec.dpdk->devargs.substr(0, spec.dpdk->devargs.find(','));

@@ -82,14 +82,19 @@ Result<OpenDpdkDevice*> load() {
 
 }  // namespace
 
-Result<std::unique_ptr<FrameDevice>> open_dpdk_device(const std::string& devargs, std::uint32_t megabytes) {
+Result<std::vector<std::unique_ptr<FrameDevice>>> open_dpdk_device(const std::string& devargs, std::uint32_t megabytes,
+                                                                   std::uint32_t queues) {
   const auto open = load();
   if (!open) return open.error();
-  const DpdkRequest request{devargs.c_str(), kWantedMtu, megabytes};
+  const DpdkRequest request{devargs.c_str(), kWantedMtu, megabytes, queues};
+  std::array<FrameDevice*, kMostDpdkQueues> opened{};
   std::array<char, 2048> why{};
-  std::unique_ptr<FrameDevice> device((*open)(&request, why.data(), why.size()));
-  if (device == nullptr) return {Code::kUnavailable, fmt::format("packet_io dpdk: {}", why.data())};
-  return device;
+  if (!(*open)(&request, opened.data(), why.data(), why.size())) {
+    return {Code::kUnavailable, fmt::format("packet_io dpdk: {}", why.data())};
+  }
+  std::vector<std::unique_ptr<FrameDevice>> devices;
+  for (FrameDevice* device : std::span(opened).first(queues)) devices.emplace_back(device);
+  return devices;
 }
 
 }  // namespace fairlead::soft

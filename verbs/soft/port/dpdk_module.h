@@ -6,15 +6,17 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "fairlead/status.h"
 #include "verbs/soft/port/frame_device.h"
 
 namespace fairlead::soft {
 
-/// `devargs` as DPDK has them: a device, then its driver's options. Errors: no module (with the remedy and where it was
-/// looked for), and whatever keeps the device from being opened.
-[[nodiscard]] Result<std::unique_ptr<FrameDevice>> open_dpdk_device(const std::string& devargs,
-                                                                    std::uint32_t megabytes);
+/// The queues of a device. `devargs` as DPDK has them: a device, then its driver's options. Errors: no module (with the
+/// remedy and where it was looked for), and whatever keeps the device from being opened.
+[[nodiscard]] Result<std::vector<std::unique_ptr<FrameDevice>>> open_dpdk_device(const std::string& devargs,
+                                                                                 std::uint32_t megabytes,
+                                                                                 std::uint32_t queues = 1);
 
 }  // namespace fairlead::soft

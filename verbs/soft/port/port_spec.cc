@@ -172,7 +172,7 @@ Result<std::unique_ptr<PacketPort>> decorate(std::unique_ptr<PacketPort> port, c
 Result<std::unique_ptr<PacketPort>> open_dpdk_port(const DpdkSpec& spec, const Clock& clock) {
   auto device = open_dpdk_device(spec.devargs, spec.megabytes);
   if (!device) return device.error();
-  auto port = std::make_unique<FramePort>(std::move(*device), spec.addresses, clock.now());
+  auto port = std::make_unique<FramePort>(std::move(device->front()), spec.addresses, clock.now());
   if (port->max_mtu() == 0) {
     return {Code::kUnavailable,
             fmt::format("packet_io dpdk: the frames of {} are too small for any RoCE path MTU; raise "

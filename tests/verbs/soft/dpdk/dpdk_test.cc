@@ -196,7 +196,7 @@ TEST_F(Dpdk, MoreBuffersThanThereIsMemoryAreRefused) {
   for (int i = 0; i < 3 && status.ok(); ++i) {
     auto device = open_dpdk_device(fmt::format("net_memif{},role=server,socket=large{},bsize=60000", 910 + i, i), 256);
     status = device.status();
-    if (device) devices.push_back(std::move(*device));
+    if (device) devices.push_back(std::move(device->front()));
   }
   EXPECT_THAT(status.message(), testing::HasSubstr("memory=MEGABYTES"));
   devices.clear();

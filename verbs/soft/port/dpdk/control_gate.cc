@@ -15,6 +15,7 @@
 #include <mutex>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace fairlead::dpdk {
@@ -63,9 +64,10 @@ void wait_beside(int bell, int& epoll) {
 
 struct ControlGate::State {
   std::mutex mutex;
-  std::vector<Port*> ports;
-  int bell = -1;   // readable while there are ports, so that the callback is called again and again
-  int epoll = -1;  // of the interrupt thread, when it was last seen
+  std::vector<Queue*> queues;
+  bool interrupt_thread_runs = true;  // outside of our callback
+  int bell = -1;                      // readable while there are queues, so that the callback is called again and again
+  int epoll = -1;                     // of the interrupt thread, when it was last seen
 };
 
 ControlGate& ControlGate::instance() {
@@ -83,37 +85,54 @@ ControlGate::ControlGate() : state_(*new State) {
   if (!registered) throw std::runtime_error("DPDK's interrupt thread takes no callback, which memif needs");
 }
 
+void ControlGate::shut() noexcept {
+  shut_.fetch_add(1, std::memory_order_seq_cst);
+  for (const Queue* queue : state_.queues) {
+    while (queue->busy_.load(std::memory_order_seq_cst)) ::sched_yield();
+  }
+}
+
 // On DPDK's interrupt thread. Whatever else that thread does, it does between two calls of this.
 void ControlGate::hold(void* gate) {
-  State& state = static_cast<ControlGate*>(gate)->state_;
+  auto& self = *static_cast<ControlGate*>(gate);
+  State& state = self.state_;
   std::unique_lock lock(state.mutex);
-  if (state.ports.empty()) {
+  if (state.queues.empty()) {
     std::uint64_t count = 0;
     [[maybe_unused]] const ssize_t got = ::read(state.bell, &count, sizeof(count));
     return;
   }
-  control_runs().store(false);
+  if (std::exchange(state.interrupt_thread_runs, false)) shut_.fetch_sub(1);
   lock.unlock();
   wait_beside(state.bell, state.epoll);
   lock.lock();
-  control_runs().store(true, std::memory_order_seq_cst);
-  for (const Port* port : state.ports) {
-    while (port->busy_.load(std::memory_order_seq_cst)) ::sched_yield();
-  }
+  state.interrupt_thread_runs = true;
+  self.shut();
 }
 
-ControlGate::Port::Port() {
+ControlGate::Alone::Alone(ControlGate& gate) noexcept : lock_(gate.state_.mutex) {
+  while (gate.state_.interrupt_thread_runs) {
+    lock_.unlock();
+    ::sched_yield();
+    lock_.lock();
+  }
+  gate.shut();
+}
+
+ControlGate::Alone::~Alone() { shut_.fetch_sub(1); }
+
+ControlGate::Queue::Queue() {
   State& state = instance().state_;
   const std::lock_guard lock(state.mutex);
-  state.ports.push_back(this);
+  state.queues.push_back(this);
   const std::uint64_t one = 1;
   [[maybe_unused]] const ssize_t put = ::write(state.bell, &one, sizeof(one));
 }
 
-ControlGate::Port::~Port() {
+ControlGate::Queue::~Queue() {
   State& state = instance().state_;
   const std::lock_guard lock(state.mutex);
-  std::erase(state.ports, this);
+  std::erase(state.queues, this);
 }
 
 }  // namespace fairlead::dpdk

@@ -109,12 +109,29 @@ std::uint32_t bound_mtu(const Options& options, std::string& why) {
   return mtu;
 }
 
+// Drivers that make their queues when they are probed.
+void ask_for_queues(std::string_view driver, std::uint32_t queues, Options& options) {
+  if (driver == "net_memif") {
+    // A queue that the other end has no ring for would use the ring of queue 0. So ends that differ do not meet.
+    options.number("id", queues - 1);
+  } else if (driver == "net_vhost" || driver == "net_virtio_user") {
+    options.number("queues", queues);
+    if (driver == "net_virtio_user") options.number("cq", 1);  // the control queue, by which it switches them on
+  } else if (driver == "net_af_packet" || driver == "eth_af_packet") {
+    options.number("qpairs", queues);
+  } else if (driver == "net_af_xdp") {
+    options.number("queue_count", queues);
+  }
+}
+
 }  // namespace
 
-std::optional<DriverPlan> plan_driver(std::string_view devargs, std::uint32_t mtu, std::string& why) {
+std::optional<DriverPlan> plan_driver(std::string_view devargs, std::uint32_t mtu, std::uint16_t queues,
+                                      std::string& why) {
   Options options(devargs);
   DriverPlan plan;
   plan.name = options.name();
+  plan.queues = queues;
   const std::uint32_t frame = mtu + RTE_ETHER_HDR_LEN;
   plan.room = std::max(frame, kMemifBuffer);
   if (plan.name.find(':') == std::string::npos) plan.driver = without_number(plan.name);
@@ -153,6 +170,7 @@ std::optional<DriverPlan> plan_driver(std::string_view devargs, std::uint32_t mt
     plan.room = kXdpRoom;
     plan.needs = "; it takes CAP_NET_ADMIN, CAP_BPF and locked memory (ulimit -l 16384, or CAP_IPC_LOCK)";
   }
+  if (queues > 1) ask_for_queues(plan.driver, queues, options);
   plan.device = options.join();
   return plan;
 }

@@ -11,9 +11,10 @@
 namespace fairlead::dpdk {
 
 struct DriverPlan {
-  std::string device;               // devargs with the options that were missing
-  std::string name;                 // "net_memif0", "0000:03:00.0"
-  std::string driver;               // "net_memif"; empty for a PCI device, whose driver DPDK finds
+  std::string device;  // devargs with the options that were missing
+  std::string name;    // "net_memif0", "0000:03:00.0"
+  std::string driver;  // "net_memif"; empty for a PCI device, whose driver DPDK finds
+  std::uint16_t queues = 1;
   std::uint32_t mtu = 0;            // where the driver's own answer is wrong or missing; else 0
   std::uint32_t room = 0;           // bytes of a packet buffer
   std::uint32_t receive_slots = 0;  // of a ring that is not sized by ethdev's descriptors
@@ -24,7 +25,8 @@ struct DriverPlan {
 };
 
 /// The plan for frames of `mtu` bytes behind the Ethernet header; nothing with the reason in `why`.
-[[nodiscard]] std::optional<DriverPlan> plan_driver(std::string_view devargs, std::uint32_t mtu, std::string& why);
+[[nodiscard]] std::optional<DriverPlan> plan_driver(std::string_view devargs, std::uint32_t mtu, std::uint16_t queues,
+                                                    std::string& why);
 
 /// Debian's package of a virtual device's driver.
 [[nodiscard]] std::string package_of(std::string_view driver);

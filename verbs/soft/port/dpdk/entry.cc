@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <cstring>
 #include <exception>
+#include <memory>
 #include <mutex>
 #include <string>
+#include <vector>
 
 #include "verbs/soft/port/dpdk/driver.h"
 #include "verbs/soft/port/dpdk/eal.h"
@@ -13,29 +15,37 @@
 namespace fairlead::dpdk {
 namespace {
 
-std::unique_ptr<EthDevice> open(const soft::DpdkRequest& request, std::string& why) {
+std::vector<std::unique_ptr<EthDevice>> open(const soft::DpdkRequest& request, std::string& why) {
   static std::mutex& mutex = *new std::mutex;
   const std::lock_guard lock(mutex);
-  const auto plan = plan_driver(request.device, request.mtu, why);
-  if (!plan) return nullptr;
-  if (!start_eal({plan->driver.empty() ? plan->name : "", request.megabytes}, why)) return nullptr;
-  return EthDevice::open(*plan, request.mtu, why);
+  const auto plan = plan_driver(request.device, request.mtu, static_cast<std::uint16_t>(request.queues), why);
+  if (!plan) return {};
+  if (!start_eal({plan->driver.empty() ? plan->name : "", request.megabytes}, why)) return {};
+  const auto port = EthPort::open(*plan, request.mtu, why);
+  if (port == nullptr) return {};
+  std::vector<std::unique_ptr<EthDevice>> queues;
+  for (std::uint16_t queue = 0; queue < port->queues(); ++queue) {
+    queues.push_back(std::make_unique<EthDevice>(port, queue));
+  }
+  return queues;
 }
 
 }  // namespace
 }  // namespace fairlead::dpdk
 
-extern "C" __attribute__((visibility("default"))) fairlead::soft::FrameDevice* fairlead_dpdk_open_2(
-    const fairlead::soft::DpdkRequest* request, char* why, std::size_t why_bytes) noexcept {
+extern "C" __attribute__((visibility("default"))) bool fairlead_dpdk_open_3(const fairlead::soft::DpdkRequest* request,
+                                                                            fairlead::soft::FrameDevice** queues,
+                                                                            char* why, std::size_t why_bytes) noexcept {
   std::string reason;
-  fairlead::soft::FrameDevice* device = nullptr;
+  std::vector<std::unique_ptr<fairlead::dpdk::EthDevice>> opened;
   try {
-    device = fairlead::dpdk::open(*request, reason).release();
+    opened = fairlead::dpdk::open(*request, reason);
   } catch (const std::exception& error) {
     reason = error.what();
   }
+  for (auto& queue : opened) *queues++ = queue.release();
   const std::size_t length = std::min(reason.size(), why_bytes - 1);
   std::memcpy(why, reason.data(), length);
   why[length] = '\0';
-  return device;
+  return !opened.empty();
 }

@@ -15,11 +15,15 @@ struct DpdkRequest {
   const char* device;       // DPDK's devargs: a name or PCI address, then the driver's options
   std::uint32_t mtu;        // wanted; a device may have less
   std::uint32_t megabytes;  // of packet memory for all ports of the process; the first port decides
+  std::uint32_t queues;     // 1..kMostDpdkQueues
 };
 
-/// A device, to be deleted; or null, with the reason in `why` (always terminated).
-using OpenDpdkDevice = FrameDevice*(const DpdkRequest* request, char* why, std::size_t why_bytes) noexcept;
+inline constexpr std::uint32_t kMostDpdkQueues = 16;
 
-inline constexpr const char* kOpenDpdkDevice = "fairlead_dpdk_open_2";
+/// Fills `queues` with a device for each queue, to be deleted. Or false, with the reason in `why` (always terminated).
+using OpenDpdkDevice = bool(const DpdkRequest* request, FrameDevice** queues, char* why,
+                            std::size_t why_bytes) noexcept;
+
+inline constexpr const char* kOpenDpdkDevice = "fairlead_dpdk_open_3";
 
 }  // namespace fairlead::soft

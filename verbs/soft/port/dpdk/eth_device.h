@@ -1,17 +1,14 @@
-// A FrameDevice over one port of DPDK's ethdev: one receive and one transmit queue, packet memory of its own.
+// A FrameDevice over one queue of a port of DPDK's ethdev: bursts, and frames that a full ring did not take.
 //
-// Threads: as FrameDevice. In a child that fork() made it does nothing, since what it drives is the parent's.
+// Threads: as FrameDevice; queues of a port share nothing that bursts change. In a child that fork() made it does
+// nothing.
 #pragma once
-
-#include <rte_ethdev.h>
 
 #include <array>
 #include <deque>
 #include <memory>
-#include <string>
 
-#include "verbs/soft/port/dpdk/control_gate.h"
-#include "verbs/soft/port/dpdk/driver.h"
+#include "verbs/soft/port/dpdk/eth_port.h"
 #include "verbs/soft/port/frame_device.h"
 
 namespace fairlead::dpdk {
@@ -21,44 +18,36 @@ using soft::FrameDeviceInfo;
 
 class EthDevice final : public FrameDevice {
  public:
-  /// Null with the reason in `why`. EAL runs.
-  static std::unique_ptr<EthDevice> open(const DriverPlan& plan, std::uint32_t mtu, std::string& why);
+  EthDevice(std::shared_ptr<EthPort> port, std::uint16_t queue);
   ~EthDevice() override;
 
-  [[nodiscard]] FrameDeviceInfo info() const noexcept override { return info_; }
+  [[nodiscard]] FrameDeviceInfo info() const noexcept override { return port_->info(); }
   std::size_t receive(std::span<std::span<const std::byte>> frames) noexcept override;
   std::size_t reserve(std::span<std::byte*> rooms) noexcept override;
   std::size_t send(std::span<const std::uint32_t> sizes) noexcept override;
-  [[nodiscard]] bool link_up() noexcept override;
-  void tend() noexcept override;
+  [[nodiscard]] bool link_up() noexcept override { return port_->link_up(); }
+  void tend() noexcept override { port_->tend(); }
 
  private:
   static constexpr std::size_t kBurst = 64;
 
-  explicit EthDevice(const DriverPlan& plan) : plan_(plan) {}
-  bool set_up(std::uint32_t mtu, std::string& why);
-  /// 0, or DPDK's error.
-  int start() noexcept;
+  /// Whether the driver may be called; if so, end_burst() follows.
+  [[nodiscard]] bool begin_burst() noexcept;
+  void end_burst() noexcept;
   /// What the driver takes now; never waits.
   std::uint16_t transmit(rte_mbuf** mbufs, std::uint16_t count) noexcept;
   void flush_backlog() noexcept;
-  [[nodiscard]] bool inherited() const noexcept;
 
-  const DriverPlan plan_;
-  FrameDeviceInfo info_;
-  const int owner_ = current_process();
-  std::uint16_t port_ = RTE_MAX_ETHPORTS;
-  rte_mempool* pool_ = nullptr;
+  const std::shared_ptr<EthPort> port_;
+  const std::uint16_t queue_;
+  const std::uint16_t number_;      // ethdev's, of the port
+  rte_mempool* const pool_;         // of the queue
+  ControlGate::Queue* const gate_;  // null: none
   std::array<rte_mbuf*, kBurst> received_{};
   std::uint16_t received_count_ = 0;
   std::array<rte_mbuf*, kBurst> reserved_{};
   std::uint16_t reserved_count_ = 0;
-  std::deque<rte_mbuf*> backlog_;            // what the driver had no room for
-  std::unique_ptr<ControlGate::Port> gate_;  // of a memif
-  bool started_ = false;
-  unsigned tends_ = 0;
-
-  static int current_process() noexcept;
+  std::deque<rte_mbuf*> backlog_;  // what the driver had no room for
 };
 
 }  // namespace fairlead::dpdk

@@ -1,7 +1,7 @@
-// Packet memory of one port: a pool that hands out first what came back last, which is what the cache holds.
+// Packet memory of one queue: a pool that hands out first what came back last, which is what the cache holds.
 //
 // DPDK's usual pools are rings that threads share, and those must not be shared by threads that may share a core: one
-// that is preempted in the middle keeps the others waiting. Here one thread at a time uses a port (its domain's lock),
+// that is preempted in the middle keeps the others waiting. Here one thread at a time uses a queue (its domain's lock),
 // so its pool is a plain stack, needs no lock, and threads need not be registered with DPDK.
 #pragma once
 

@@ -378,16 +378,18 @@ void Domain::transmit() noexcept {
 }
 
 void Domain::send_receipts() noexcept {
+  if (owing_.empty()) return;
   std::erase_if(owing_, [this](Flow* flow) { return receipts::send(*this, *flow); });
   if (!owing_.empty()) set_deadline(now_ + kHeldReceiptCheck);
 }
 
 void Domain::send_batches() noexcept {
-  for (const auto& slot : ports_) send_batch(*slot);
+  for (const auto& slot : ports_) {
+    if (!slot->batch.empty()) send_batch(*slot);
+  }
 }
 
 void Domain::send_batch(PortSlot& slot) noexcept {
-  if (slot.batch.empty()) return;
   counters.sent_pkts.add(slot.batch.size());
   const std::uint64_t refused = slot.port->refused();
   slot.port->tx_burst(slot.batch);

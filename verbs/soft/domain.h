@@ -107,7 +107,9 @@ class Domain {
   /// Sends what all batches hold: whoever completes requests whose packets may still be in one calls this first.
   void send_batches() noexcept;
   /// Sends what the port's batch holds.
-  void flush(PortSlot& slot) noexcept { send_batch(slot); }
+  void flush(PortSlot& slot) noexcept {
+    if (!slot.batch.empty()) send_batch(slot);
+  }
   /// Who serves QP1; null for nobody.
   void set_management(ManagementHandler* handler) noexcept { management_ = handler; }
   [[nodiscard]] ManagementHandler* management() const noexcept { return management_; }

@@ -19,7 +19,8 @@ struct Gid {
   [[nodiscard]] static Gid from_ipv4(std::uint32_t host_order) noexcept {
     Gid gid;
     gid.bytes[10] = gid.bytes[11] = 0xff;
-    for (unsigned i = 0; i < 4; ++i) gid.bytes[12 + i] = static_cast<std::uint8_t>(host_order >> (24 - 8 * i));
+    const std::uint32_t network_order = __builtin_bswap32(host_order);
+    std::memcpy(&gid.bytes[12], &network_order, sizeof(network_order));
     return gid;
   }
   [[nodiscard]] static Gid from_verbs(const ibv_gid& raw) noexcept {
@@ -33,13 +34,13 @@ struct Gid {
     return raw;
   }
   [[nodiscard]] bool is_ipv4() const noexcept {
-    for (std::size_t i = 0; i < 10; ++i) {
-      if (bytes[i] != 0) return false;
-    }
-    return bytes[10] == 0xff && bytes[11] == 0xff;
+    static constexpr std::array<std::uint8_t, 12> kMapped = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
+    return std::memcmp(bytes.data(), kMapped.data(), kMapped.size()) == 0;
   }
   [[nodiscard]] std::uint32_t ipv4() const noexcept {
-    return std::uint32_t{bytes[12]} << 24 | std::uint32_t{bytes[13]} << 16 | std::uint32_t{bytes[14]} << 8 | bytes[15];
+    std::uint32_t network_order;
+    std::memcpy(&network_order, &bytes[12], sizeof(network_order));
+    return __builtin_bswap32(network_order);
   }
   [[nodiscard]] bool is_null() const noexcept { return *this == Gid{}; }
   [[nodiscard]] friend bool operator==(const Gid&, const Gid&) noexcept = default;

@@ -83,11 +83,17 @@ UdpHeader UdpHeader::decode(const std::byte* from) noexcept {
 }
 
 std::uint32_t internet_sum(std::span<const std::byte> bytes, std::uint32_t before) noexcept {
-  std::uint32_t sum = before;
+  // Words of four bytes have the same sum once it is folded (RFC 1071, 2).
+  std::uint64_t sum = before;
   std::size_t i = 0;
-  for (; i + 1 < bytes.size(); i += 2) sum += load16(&bytes[i]);
-  if (i < bytes.size()) sum += static_cast<std::uint32_t>(bytes[i]) << 8;
-  return sum;
+  for (; i + 4 <= bytes.size(); i += 4) sum += load32(&bytes[i]);
+  if (i + 2 <= bytes.size()) {
+    sum += load16(&bytes[i]);
+    i += 2;
+  }
+  if (i < bytes.size()) sum += std::uint64_t{static_cast<std::uint8_t>(bytes[i])} << 8;
+  sum = (sum >> 32) + (sum & 0xffffffff);
+  return static_cast<std::uint32_t>((sum >> 16) + (sum & 0xffff));
 }
 
 std::uint16_t internet_checksum(std::uint32_t sum) noexcept {

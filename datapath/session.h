@@ -35,6 +35,7 @@ class EngineImpl;
 /// One path and how far it is.
 struct PathSlot {
   std::unique_ptr<Path> path;
+  const Capabilities* can = nullptr;
   std::size_t transport = 0;       // ours
   std::size_t peer_transport = 0;  // theirs
   std::uint64_t epoch = 0;

@@ -43,9 +43,13 @@ void SessionImpl::pump() {
   if (slot_ == nullptr || !slot_->usable) return;
   if (owes_staged()) pump_staged();
   while (slot_ != nullptr && slot_->usable) {
+    // No more than the path takes: what it refuses was built in vain.
+    const std::size_t outstanding = writes_.size() + reads_.size() + messages_.size();
+    const std::size_t depth = slot_->can->max_outstanding;
+    const std::size_t room = outstanding < depth ? std::min(depth - outstanding, kBatch) : 0;
     std::size_t count = 0;
     segments_used_ = 0;
-    while (count < kBatch && (build_message(count) || build_data(count))) {
+    while (count < room && (build_message(count) || build_data(count))) {
     }
     if (count == 0) return;
     const std::size_t accepted = slot_->path->post({requests_, count});
@@ -58,7 +62,7 @@ bool SessionImpl::message_ready(const TransferImpl& t) const noexcept {
   if (t.list == nullptr || t.done_bytes == t.data_bytes()) return true;
   // Behind its writes on an ordered path the notification may follow at once; else it waits for their completion.
   return t.list->kind == OpKind::kWrite && t.posted_bytes == t.data_bytes() && !slot_->write_failed &&
-         engine_->transports()[slot_->transport].transport->capabilities().write_then_message_ordered;
+         slot_->can->write_then_message_ordered;
 }
 
 bool SessionImpl::build_message(std::size_t& count) {
@@ -86,8 +90,7 @@ bool SessionImpl::build_message(std::size_t& count) {
   Built& built = built_[count];
   built = {&t, kMessageId, 0, MessageUse::kSequenced, next_sequence_, t.message_posted, 0, 0, false};
   if (t.is_send) {
-    const std::uint64_t room =
-        engine_->transports()[slot_->transport].transport->capabilities().max_message - kPathHeaderBytes;
+    const std::uint64_t room = slot_->can->max_message - kPathHeaderBytes;
     const std::uint64_t length = std::min<std::uint64_t>(room, t.message.size() - t.message_posted);
     message.type = MessageType::kFragment;
     message.offset = t.message_posted;
@@ -154,7 +157,6 @@ bool SessionImpl::build_data(std::size_t& count) {
     settle(t);
     return build_data(count);
   }
-  const Capabilities& can = engine_->transports()[slot_->transport].transport->capabilities();
   const std::size_t room = kBatchSegments - segments_used_;
   if (room < 2) return false;
   if (slot_->write_failed) return build_staged(t, count);
@@ -164,7 +166,7 @@ bool SessionImpl::build_data(std::size_t& count) {
   WorkRequest& request = requests_[count];
   request.id = id;
   request.kind = t.list->kind;
-  take_segments(t, engine_->config().chunk_bytes, std::min<std::size_t>(can.max_segments, room), request);
+  take_segments(t, engine_->config().chunk_bytes, std::min<std::size_t>(slot_->can->max_segments, room), request);
   built.bytes = t.posted_bytes - built.at;
   built.leaves_queue = t.posted_bytes == t.data_bytes();
   if (built.leaves_queue) data_queue_.pop_front();

@@ -41,6 +41,7 @@ bool SessionImpl::open_slot(std::size_t transport, std::size_t peer_transport, s
   }
   slot_ = std::make_unique<PathSlot>();
   slot_->path = std::move(*path);
+  slot_->can = &open.transport->capabilities();
   slot_->transport = transport;
   slot_->peer_transport = peer_transport;
   slot_->epoch = epoch;

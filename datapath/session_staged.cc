@@ -31,8 +31,7 @@ bool SessionImpl::build_staged(TransferImpl& t, std::size_t& count) {
   }
   if (staged_.size() + unposted >= kStagedWindow) return false;
   if (read && staged_reads_ + unposted_reads >= kStagedReads) return false;
-  const Capabilities& can = engine_->transports()[slot_->transport].transport->capabilities();
-  const std::uint64_t limit = read ? kStagedReadBytes : can.max_message - kPathHeaderBytes;
+  const std::uint64_t limit = read ? kStagedReadBytes : slot_->can->max_message - kPathHeaderBytes;
   Built& built = built_[count];
   built = {&t, kMessageId, 0, MessageUse::kStaged, next_staged_, t.posted_bytes, t.next_op, t.next_offset, false};
 
@@ -115,8 +114,7 @@ void SessionImpl::pump_staged() {
     if (!send_path_message(message, control)) return;
     staged_ack_sent_ = staged_handled_;
   }
-  const std::size_t room =
-      engine_->transports()[slot_->transport].transport->capabilities().max_message - kPathHeaderBytes;
+  const std::size_t room = slot_->can->max_message - kPathHeaderBytes;
   staged_buffer_.resize(room);
   while (!staged_replies_.empty()) {
     StagedReply& reply = staged_replies_.front();

@@ -2,6 +2,7 @@
 
 #include <mutex>
 
+#include "datapath/base/spin_lock.h"
 #include "datapath/session.h"
 
 namespace fairlead::datapath {
@@ -11,14 +12,17 @@ constexpr std::size_t kPooled = 4096;
 constexpr std::size_t kKeptMessageBytes = 16384;
 
 struct Pool {
-  std::atomic<TransferImpl*> spare{nullptr};  // one without the lock: enough for who posts one at a time
-  std::mutex mutex;
+  SpinLock lock;  // guards `free`
   std::vector<TransferImpl*> free;
 };
 
 // Never destroyed: handles may outlive static destruction.
 Pool& pool() {
-  static Pool* const instance = new Pool;
+  static Pool* const instance = [] {
+    auto* made = new Pool;
+    made->free.reserve(kPooled);  // no allocation under a spinning lock
+    return made;
+  }();
   return *instance;
 }
 
@@ -58,13 +62,15 @@ void TransferImpl::rewind() noexcept {
 
 TransferImpl* acquire_transfer() {
   Pool& p = pool();
-  TransferImpl* t = p.spare.load(std::memory_order_relaxed) != nullptr ? p.spare.exchange(nullptr) : nullptr;
-  if (t == nullptr) {
-    const std::lock_guard lock(p.mutex);
-    if (p.free.empty()) return new TransferImpl;
-    t = p.free.back();
-    p.free.pop_back();
+  TransferImpl* t = nullptr;
+  {
+    const std::lock_guard lock(p.lock);
+    if (!p.free.empty()) {
+      t = p.free.back();
+      p.free.pop_back();
+    }
   }
+  if (t == nullptr) return new TransferImpl;
   t->references.store(1, std::memory_order_relaxed);
   return t;
 }
@@ -78,10 +84,8 @@ void drop_reference(TransferImpl& transfer) noexcept {
   if (!last) return;
   reset(transfer);
   Pool& p = pool();
-  TransferImpl* none = nullptr;
-  if (p.spare.load(std::memory_order_relaxed) == nullptr && p.spare.compare_exchange_strong(none, &transfer)) return;
   {
-    const std::lock_guard lock(p.mutex);
+    const std::lock_guard lock(p.lock);
     if (p.free.size() < kPooled) {
       p.free.push_back(&transfer);
       return;

@@ -23,20 +23,26 @@ class Stream {
   Status run(Done done, Sample* sample) {
     std::uint64_t posted = 0;
     std::uint64_t finished = 0;
+    std::uint64_t slot = 0;
     bool more = true;
+    auto now = steady_clock::now();
     while (more || finished < posted) {
+      // A reading of the clock serves the end of an operation and the beginning of the one that takes its place.
       if (more && posted - finished < in_flight_.size()) {
         auto& [transfer, since] = in_flight_[posted % in_flight_.size()];
-        since = steady_clock::now();
-        transfer = post(posted % buffers_.slots(), kCounted);
+        if (posted - finished + 1 < in_flight_.size()) now = steady_clock::now();
+        since = now;
+        transfer = post(slot, kCounted);
+        if (++slot == buffers_.slots()) slot = 0;
         ++posted;
         more = !done(posted, since);
         continue;
       }
       const auto& [transfer, since] = in_flight_[finished % in_flight_.size()];
       if (Status status = wait(transfer); !status.ok()) return status;
+      now = steady_clock::now();
       if (sample != nullptr) {
-        const auto took = std::chrono::nanoseconds(steady_clock::now() - since).count();
+        const auto took = std::chrono::nanoseconds(now - since).count();
         sample->latency.record(static_cast<std::uint64_t>(took));
       }
       ++finished;

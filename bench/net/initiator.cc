@@ -30,20 +30,22 @@ Result<Buffers> Buffers::prepare(Link& link, std::uint64_t size, std::uint64_t s
   if (!memory) return memory.error();
   Buffers buffers;
   buffers.memory_ = *std::move(memory);
-  buffers.region_ = *std::move(region);
   buffers.size_ = size;
-  buffers.slots_ = slots;
+  for (std::uint64_t slot = 0; slot < slots; ++slot) {
+    buffers.local_.push_back(buffers.memory_.slice(slot * size, size));
+    buffers.remote_.push_back(region->slice(slot * size, size));
+  }
   return buffers;
 }
 
 void Buffers::fill(std::uint64_t seed) const {
-  for (std::uint64_t slot = 0; slot < slots_; ++slot) fill_pattern(local(slot).bytes(), seed, slot);
+  for (std::uint64_t slot = 0; slot < slots(); ++slot) fill_pattern(local(slot).bytes(), seed, slot);
 }
 
 void Buffers::clear() const { std::memset(memory_.data(), 0, memory_.size()); }
 
 Status Buffers::compare(std::uint64_t seed) const {
-  for (std::uint64_t slot = 0; slot < slots_; ++slot) {
+  for (std::uint64_t slot = 0; slot < slots(); ++slot) {
     if (crc32(local(slot).bytes()) != pattern_crc(size_, seed, slot)) {
       return {Code::kDataLoss, fmt::format("verification failed: slot {} of {} holds other bytes than were sent", slot,
                                            format_size(size_))};
@@ -57,11 +59,11 @@ Status Buffers::compare_target(Link& link, std::uint64_t seed, std::string_view 
   if (!answer) return answer.error();
   const Json* field = answer->find(what);
   const Json::Array* crcs = field != nullptr ? field->array() : nullptr;
-  if (crcs == nullptr || crcs->size() != slots_) {
+  if (crcs == nullptr || crcs->size() != slots()) {
     return {Code::kDataLoss, fmt::format("verification failed: the target has {} {}, expected {}",
-                                         crcs == nullptr ? 0 : crcs->size(), what, slots_)};
+                                         crcs == nullptr ? 0 : crcs->size(), what, slots())};
   }
-  for (std::uint64_t slot = 0; slot < slots_; ++slot) {
+  for (std::uint64_t slot = 0; slot < slots(); ++slot) {
     if ((*crcs)[slot].uint() != pattern_crc(size_, seed, slot)) {
       return {Code::kDataLoss,
               fmt::format("verification failed: at the target, {}[{}] of {} differs", what, slot, format_size(size_))};

@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <functional>
+#include <vector>
 
 #include "bench/net/link.h"
 #include "bench/net/options.h"
@@ -20,9 +21,9 @@ class Buffers {
   /// Allocates here and has the target allocate. `echo` (published here) is where the target writes back to, or empty.
   static Result<Buffers> prepare(Link& link, std::uint64_t size, std::uint64_t slots, bool spin, std::string_view echo);
 
-  [[nodiscard]] Memory local(std::uint64_t slot) const { return memory_.slice(slot * size_, size_); }
-  [[nodiscard]] RemoteMemory remote(std::uint64_t slot) const { return region_.slice(slot * size_, size_); }
-  [[nodiscard]] std::uint64_t slots() const noexcept { return slots_; }
+  [[nodiscard]] const Memory& local(std::uint64_t slot) const noexcept { return local_[slot]; }
+  [[nodiscard]] const RemoteMemory& remote(std::uint64_t slot) const noexcept { return remote_[slot]; }
+  [[nodiscard]] std::uint64_t slots() const noexcept { return local_.size(); }
   [[nodiscard]] std::uint64_t size() const noexcept { return size_; }
   void fill(std::uint64_t seed) const;
   void clear() const;
@@ -32,8 +33,9 @@ class Buffers {
 
  private:
   Memory memory_;
-  RemoteMemory region_;
-  std::uint64_t size_ = 0, slots_ = 0;
+  std::vector<Memory> local_;         // its slots
+  std::vector<RemoteMemory> remote_;  // the target's
+  std::uint64_t size_ = 0;
 };
 
 /// Says when a loop has run long enough.

@@ -62,9 +62,9 @@ Status Link::finish(const Transfer& transfer) {
   return transfer.code() == Code::kOk ? Status() : transfer.status();
 }
 
-Status Link::wait(Transfer transfer) {
+Status Link::wait(const Transfer& transfer) {
   while (!transfer.done()) {
-    static_cast<void>(transfer.wait(std::chrono::seconds(1)));
+    static_cast<void>(Transfer(transfer).wait(std::chrono::seconds(1)));
     if (transfer.done()) break;
     if (Status status = check(); !status.ok()) return status;
   }

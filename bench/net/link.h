@@ -45,7 +45,7 @@ class Link {
   /// Waits for a transfer's end, spinning: the lowest latency.
   Status finish(const Transfer& transfer);
   /// Waits for a transfer's end as applications do: the engine spins a little, then sleeps.
-  Status wait(Transfer transfer);
+  Status wait(const Transfer& transfer);
   /// Not ok once a path changed or the session ended. Cheap; never blocks.
   Status check();
 

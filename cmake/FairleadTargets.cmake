@@ -41,6 +41,19 @@ function(fairlead_test name)
   endif()
 endfunction()
 
+# fairlead_test_over_memif(NAME TIMEOUT n): the program of that test once more, its devices on ports over DPDK. Alone,
+# because such ports take whole cores.
+function(fairlead_test_over_memif name)
+  cmake_parse_arguments(ARG "" "TIMEOUT" "" ${ARGN})
+  if(NOT TARGET fairlead_dpdk)
+    return()
+  endif()
+  string(REGEX REPLACE "_test$" "" plain ${name})
+  add_test(NAME ${plain}_over_memif_test COMMAND ${name} WORKING_DIRECTORY ${CMAKE_BINARY_DIR})
+  set_tests_properties(${plain}_over_memif_test PROPERTIES LABELS dpdk TIMEOUT ${ARG_TIMEOUT} RUN_SERIAL TRUE
+    ENVIRONMENT FAIRLEAD_SOFT_TEST_PORT=dpdk:memif)
+endfunction()
+
 # fairlead_fuzzer(NAME SOURCES a_fuzz.cc [LINK dep...]): only with FAIRLEAD_FUZZ; lands in fuzz/. `fuzzers` builds all.
 if(FAIRLEAD_FUZZ)
   add_custom_target(fuzzers)

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "fairlead/engine.h"
+#include "tests/port_under_test.h"
 
 namespace fairlead {
 
@@ -22,6 +23,12 @@ struct Way {
   bool one_sided = true;
   std::string packet_io = "udp";
 };
+
+/// The same faults over the port under test.
+inline void put_on_wire(EngineConfig& config) {
+  std::string& port = config.verbs.packet_io;
+  if (port.starts_with("udp")) port = test::port_under_test(std::string_view(port).substr(3));
+}
 
 inline EngineConfig config_for(const Way& way) {
   EngineConfig config;
@@ -41,6 +48,8 @@ struct EnginePair {
 
   void start(EngineConfig server_config, EngineConfig client_config) {
     server_config.listen = "127.0.0.1:0";
+    put_on_wire(client_config);  // it opens its device first, the server when it is asked for one
+    put_on_wire(server_config);
     Result<Engine> s = Engine::create(server_config);
     ASSERT_TRUE(s) << s.error().to_string();
     server.emplace(std::move(*s));

@@ -1,13 +1,11 @@
 // The one place that names the transports under test.
-#include <fmt/format.h>
-#include <unistd.h>
-
 #include <cstdlib>
 #include <filesystem>
 
 #include "fairlead/config.h"
 #include "tcp_fallback/factory.h"
 #include "tests/conformance/transport_fixture.h"
+#include "tests/port_under_test.h"
 #ifdef FAIRLEAD_WITH_VERBS
 #include "verbs/factory.h"
 #endif
@@ -29,19 +27,6 @@ TransportCase device_of_this_machine(const std::string& device) {
           .linux_rxe = is_linux_rxe(device)};
 }
 
-#ifdef FAIRLEAD_WITH_DPDK
-// Two devices on a wire of their own in shared memory; whoever opens first is its server.
-TransportCase over_memif() {
-  return {.name = "memif", .open = [] {
-            static int opened = 0;
-            const int number = opened++;
-            VerbsConfig config;
-            config.packet_io = fmt::format("dpdk:net_memif{},role={},socket=conformance-{}-{}", number,
-                                           number % 2 == 0 ? "server" : "client", ::getpid(), number / 2);
-            return verbs::open_transport("soft0", config);
-          }};
-}
-#endif
 #endif
 
 }  // namespace
@@ -55,17 +40,17 @@ std::vector<TransportCase> transport_cases() {
     return cases;
   }
 #endif
-  cases.push_back({.name = "tcp", .open = [] { return tcp_fallback::open_transport(TcpConfig{}); }});
+  if (!test::over_memif())
+    cases.push_back({.name = "tcp", .open = [] { return tcp_fallback::open_transport(TcpConfig{}); }});
 #ifdef FAIRLEAD_WITH_VERBS
   for (const char* profile : {"full", "pvrdma"}) {
-    VerbsConfig config;
-    config.profile = profile;
-    cases.push_back(
-        {.name = std::string("soft0_") + profile, .open = [config] { return verbs::open_transport("soft0", config); }});
+    cases.push_back({.name = std::string("soft0_") + profile, .open = [profile] {
+                       VerbsConfig config;
+                       config.profile = profile;
+                       config.packet_io = test::port_under_test();
+                       return verbs::open_transport("soft0", config);
+                     }});
   }
-#ifdef FAIRLEAD_WITH_DPDK
-  cases.push_back(over_memif());
-#endif
 #endif
   return cases;
 }

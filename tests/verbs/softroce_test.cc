@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "harness.h"
+#include "tests/port_under_test.h"
 #include "verbs/factory.h"
 
 namespace fairlead::verbs::testing {
@@ -15,7 +16,8 @@ namespace {
 constexpr std::chrono::seconds kPatience{30};
 
 struct SoftEnd {
-  explicit SoftEnd(const VerbsConfig& config) {
+  explicit SoftEnd(VerbsConfig config) {
+    if (config.packet_io == "udp") config.packet_io = test::port_under_test();
     auto opened = open_transport("soft0", config);
     EXPECT_TRUE(opened) << opened.error().to_string();
     if (opened) transport = std::move(*opened);

@@ -217,8 +217,8 @@ TEST(RequesterAtomics, AnAnswerOfTheWrongKindCompletesNothing) {
 
 // The other device's additions and this program's own, on one word.
 TEST(AtomicsOverUdp, AreAtomicToThisHostsProcessor) {
-  Endpoint a(open_udp());
-  Endpoint b(open_udp());
+  Endpoint a(open_on_wire());
+  Endpoint b(open_on_wire());
   connect(a, b);
   constexpr std::uint64_t kCount = 3000;
   std::atomic_ref shared(word(b, 0));

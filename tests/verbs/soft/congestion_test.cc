@@ -106,8 +106,8 @@ TEST_P(CongestionSenders, ShareTheBottleneckFairlyAndKeepItsQueueShort) {
 // The other half of the wire format: marks on real sockets. Whoever marks is a sender that claims to have been marked.
 TEST(Congestion, MarksOnASocketBecomeNotificationsAndALowerRate) {
   ::setenv("FAIRLEAD_SOFT_CONGESTION", "dcqcn", 1);
-  Endpoint a(open_udp());
-  Endpoint b(open_udp());
+  Endpoint a(open_on_wire());
+  Endpoint b(open_on_wire());
   ::unsetenv("FAIRLEAD_SOFT_CONGESTION");
   connect(a, b);
   Qp& qp = impl(a.qp);

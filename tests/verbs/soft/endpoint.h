@@ -14,6 +14,7 @@
 #include <thread>
 #include <vector>
 
+#include "tests/port_under_test.h"
 #include "verbs/soft/api.h"
 #include "verbs/soft/device.h"
 #include "verbs/soft/port/loopback_port.h"
@@ -241,7 +242,7 @@ inline void fill_pattern(std::vector<std::uint8_t>& bytes, std::uint32_t seed) {
   }
 }
 
-/// A device over UDP on loopback; each call opens another.
+/// A device over UDP on loopback, or over another port; each call opens another.
 inline ibv_context* open_udp(std::string_view packet_io = "udp", Profile profile = Profile::kFull) {
   static std::atomic<int> opened{0};
   const std::string name = fmt::format("test{}", opened.fetch_add(1));
@@ -250,6 +251,11 @@ inline ibv_context* open_udp(std::string_view packet_io = "udp", Profile profile
   ibv_context* context = api().open_device(*device);
   EXPECT_NE(context, nullptr);
   return context;
+}
+
+/// A device over the port under test, which is UDP on loopback unless another is asked for; see port_under_test().
+inline ibv_context* open_on_wire(std::string_view faults = "") {
+  return open_udp(fairlead::test::port_under_test(faults));
 }
 
 /// Polls both ends until `finished` or the time is up.

@@ -165,8 +165,8 @@ INSTANTIATE_TEST_SUITE_P(Ways, FaultsInMemory,
 // Memory that goes between a packet's building and its sending, over real sockets and threads that block every signal.
 TEST(FaultsOverUdp, TakingMemoryAwayUnderTrafficEndsItAndNothingElse) {
   for (int round = 0; round < 20; ++round) {
-    Endpoint a(open_udp(), {.buffer_bytes = kBytes});
-    Endpoint b(open_udp(), {.buffer_bytes = kBytes});
+    Endpoint a(open_on_wire(), {.buffer_bytes = kBytes});
+    Endpoint b(open_on_wire(), {.buffer_bytes = kBytes});
     connect(a, b);
     Vanishing memory;
     ibv_mr* mr = api::reg_mr(a.pd, memory.data, kBytes, kAll);

@@ -30,7 +30,7 @@ double processor_seconds() {
 class Pairs {
  public:
   explicit Pairs(std::size_t count, std::uint32_t max_wr = 16)
-      : a(open_udp(), options(count, max_wr)), b(open_udp(), options(count, max_wr)) {
+      : a(open_on_wire(), options(count, max_wr)), b(open_on_wire(), options(count, max_wr)) {
     for (std::size_t i = 0; i < count; ++i) {
       if (i > 0) {
         a.qp = a.make_qp(options(count, max_wr));
@@ -87,7 +87,7 @@ class Pairs {
 TEST(Scale, AQueuePairTakesFewKilobytes) {
   for (const std::uint32_t max_wr : {1U, 16U, 128U}) {
     const EndpointOptions options{.buffer_bytes = 4096, .max_wr = max_wr};
-    Endpoint end(open_udp(), options);
+    Endpoint end(open_on_wire(), options);
     std::vector<ibv_qp*> qps;
     qps.reserve(kQueuePairs);
     const std::size_t before = allocated();
@@ -101,7 +101,7 @@ TEST(Scale, AQueuePairTakesFewKilobytes) {
 }
 
 TEST(Scale, ARegionTakesFewHundredBytes) {
-  Endpoint end(open_udp(), {.buffer_bytes = kRegions});
+  Endpoint end(open_on_wire(), {.buffer_bytes = kRegions});
   std::vector<ibv_mr*> regions;
   regions.reserve(kRegions);
   const std::size_t before = allocated();

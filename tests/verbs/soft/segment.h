@@ -15,7 +15,8 @@ class MemoryDevice;
 /// Devices must not outlive it.
 struct Segment {
   std::vector<MemoryDevice*> stations;
-  std::vector<std::vector<std::byte>> seen;  // every frame that was sent
+  std::vector<std::vector<std::byte>> seen;  // every frame that was sent, if they are kept
+  bool keep = true;
 };
 
 class MemoryDevice final : public FrameDevice {
@@ -47,7 +48,7 @@ class MemoryDevice final : public FrameDevice {
       if (sizes[i] == 0 || !up) continue;
       ++sent;
       rooms_[i].resize(sizes[i]);
-      segment_.seen.push_back(rooms_[i]);
+      if (segment_.keep) segment_.seen.push_back(rooms_[i]);
       for (MemoryDevice* other : segment_.stations) {
         if (other != this && other->up) other->arrived.push_back(rooms_[i]);
       }

@@ -1,4 +1,4 @@
-// Two devices of one process over UDP on loopback, through VerbsApi only.
+// Two devices of one process over UDP on loopback, or over the port under test, through VerbsApi only.
 #include <unistd.h>
 
 #include <algorithm>
@@ -12,8 +12,8 @@ namespace fairlead::soft::test {
 namespace {
 
 TEST(UdpEndToEnd, WriteReadAndSend) {
-  Endpoint a(open_udp());
-  Endpoint b(open_udp());
+  Endpoint a(open_on_wire());
+  Endpoint b(open_on_wire());
   connect(a, b, {.mtu = IBV_MTU_4096});
   fill_pattern(a.buffer, 1);
   constexpr std::size_t kBytes = 1'000'003;
@@ -56,8 +56,8 @@ bool drive_one(Endpoint& end, const std::function<bool()>& finished) {
 }
 
 TEST(UdpEndToEnd, ATargetThatNeverPollsIsServedByItsWatcher) {
-  Endpoint a(open_udp());
-  Endpoint b(open_udp());
+  Endpoint a(open_on_wire());
+  Endpoint b(open_on_wire());
   connect(a, b, {.mtu = IBV_MTU_4096});
   fill_pattern(a.buffer, 1);
   ASSERT_EQ(a.post(IBV_WR_RDMA_WRITE, 1, 0, 3'000'000, &b, 0), 0);
@@ -68,8 +68,8 @@ TEST(UdpEndToEnd, ATargetThatNeverPollsIsServedByItsWatcher) {
 }
 
 TEST(UdpEndToEnd, WhoSleepsOnTheChannelIsWoken) {
-  Endpoint a(open_udp(), {.channel = true});
-  Endpoint b(open_udp(), {.channel = true});
+  Endpoint a(open_on_wire(), {.channel = true});
+  Endpoint b(open_on_wire(), {.channel = true});
   connect(a, b);
   constexpr std::uint64_t kRounds = 50;
   // Each end answers what it receives; neither polls but after an event.
@@ -103,8 +103,8 @@ TEST(UdpEndToEnd, WhoSleepsOnTheChannelIsWoken) {
 }
 
 TEST(UdpEndToEnd, APortThatFallsSilentIsReported) {
-  Endpoint a(open_udp("udp,silent_after=200"));
-  Endpoint b(open_udp());
+  Endpoint a(open_on_wire(",silent_after=200"));
+  Endpoint b(open_on_wire());
   connect(a, b, {.timeout = 12, .retry_cnt = 1});
   ASSERT_EQ(a.post(IBV_WR_RDMA_WRITE, 1, 0, 20'000, &b, 0), 0);
   ASSERT_EQ(a.post(IBV_WR_RDMA_WRITE, 2, 0, 1'000'000, &b, 0), 0);
@@ -116,8 +116,8 @@ TEST(UdpEndToEnd, APortThatFallsSilentIsReported) {
 }
 
 TEST(UdpEndToEnd, ANetworkThatLosesAndReordersDeliversAll) {
-  Endpoint a(open_udp("udp,drop=0.01,reorder=0.01,duplicate=0.01,seed=3"));
-  Endpoint b(open_udp("udp,drop=0.01,corrupt=0.002,delay_us=20,seed=4"));
+  Endpoint a(open_on_wire(",drop=0.01,reorder=0.01,duplicate=0.01,seed=3"));
+  Endpoint b(open_on_wire(",drop=0.01,corrupt=0.002,delay_us=20,seed=4"));
   connect(a, b, {.mtu = IBV_MTU_4096, .timeout = 17});
   fill_pattern(a.buffer, 1);
   for (std::uint64_t id = 0; id < 4; ++id) {
@@ -136,8 +136,8 @@ TEST(UdpEndToEnd, ANetworkThatLosesAndReordersDeliversAll) {
 
 // After dereg_mr the owner may do with the memory what it likes, whatever is still on its way.
 TEST(UdpEndToEnd, DeregistrationUnderTrafficStopsIt) {
-  Endpoint a(open_udp());
-  Endpoint b(open_udp());
+  Endpoint a(open_on_wire());
+  Endpoint b(open_on_wire());
   connect(a, b, {.mtu = IBV_MTU_4096});
   std::fill(a.buffer.begin(), a.buffer.end(), std::uint8_t{1});
   for (std::uint64_t id = 0; id < 100; ++id) {
@@ -156,9 +156,8 @@ TEST(UdpEndToEnd, DeregistrationUnderTrafficStopsIt) {
 
 // Several threads share one device, each with a queue pair and a completion queue of its own, while others register.
 TEST(UdpEndToEnd, ThreadsShareADevice) {
-  const auto device = find_or_add_device({});
-  ASSERT_TRUE(device);
-  ibv_context* contexts[2] = {api().open_device(*device), api().open_device(*device)};
+  ibv_context* const first = open_on_wire();
+  ibv_context* contexts[2] = {first, api().open_device(first->device)};
   struct Side {
     ibv_pd* pd;
     ibv_cq* cq;
@@ -282,10 +281,8 @@ TEST(UdpAddresses, OneThatIsTakenIsRefusedNamingItsHolder) {
 
 // Programs that open a device twice give either end the GID that they read from their own context.
 TEST(UdpAddresses, ContextsOfOneDeviceShareItsGids) {
-  const auto device = find_or_add_device({"shared", Profile::kFull, "udp", ""});
-  ASSERT_TRUE(device);
-  Endpoint a(api().open_device(*device));
-  Endpoint b(api().open_device(*device));
+  Endpoint a(open_on_wire());
+  Endpoint b(api().open_device(a.context->device));
   EXPECT_EQ(Gid::from_verbs(a.gid()), Gid::from_verbs(b.gid()));
   EXPECT_NE(a.qp->qp_num, b.qp->qp_num);
   EXPECT_NE(a.mr->rkey, b.mr->rkey);

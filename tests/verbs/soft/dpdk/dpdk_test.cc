@@ -10,6 +10,7 @@
 #include <memory>
 #include <thread>
 
+#include "tests/port_under_test.h"
 #include "tests/verbs/soft/endpoint.h"
 #include "verbs/soft/port/dpdk_module.h"
 #include "verbs/soft/port/port_spec.h"
@@ -17,23 +18,7 @@
 namespace fairlead::soft::test {
 namespace {
 
-// A wire between two devices: what packet_io says of each end. No two tests share one.
-class Wire {
- public:
-  [[nodiscard]] std::string server(std::string_view more = "") const { return end(0, "server", more); }
-  [[nodiscard]] std::string client(std::string_view more = "") const { return end(1, "client", more); }
-
- private:
-  [[nodiscard]] std::string end(int which, std::string_view role, std::string_view more) const {
-    return fmt::format("dpdk:net_memif{},role={},socket=fairlead-test-{}-{}{}", 2 * number_ + which, role, ::getpid(),
-                       number_, more);
-  }
-  static int next() {
-    static int number = 0;
-    return number++;
-  }
-  const int number_ = next();
-};
+using Wire = fairlead::test::MemifWire;
 
 // Opens nothing where the module was not built.
 class Dpdk : public testing::Test {

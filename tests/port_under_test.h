@@ -1,0 +1,56 @@
+// The packet ports of tests that hold over any: UDP sockets, or with FAIRLEAD_SOFT_TEST_PORT=dpdk:memif DPDK's.
+//
+// Threads: ports and wires are made by one.
+#pragma once
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+
+namespace fairlead::test {
+
+/// A wire in shared memory between two devices of one process: what packet_io says of each end. No two wires of a
+/// process share a device's name, and no two processes a socket's.
+class MemifWire {
+ public:
+  /// `more`: options, each with a comma before it.
+  [[nodiscard]] std::string server(std::string_view more = "") const { return end(0, "server", more); }
+  [[nodiscard]] std::string client(std::string_view more = "") const { return end(1, "client", more); }
+
+ private:
+  [[nodiscard]] std::string end(int which, std::string_view role, std::string_view more) const {
+    return fmt::format("dpdk:net_memif{},role={},socket=fairlead-test-{}-{}{}", 2 * number_ + which, role, ::getpid(),
+                       number_, more);
+  }
+  static int next() {
+    static int number = 0;
+    return number++;
+  }
+  int number_ = next();
+};
+
+/// Whether the tests run over memif.
+inline bool over_memif() {
+  const char* port = std::getenv("FAIRLEAD_SOFT_TEST_PORT");
+  return port != nullptr && std::string_view(port) == "dpdk:memif";
+}
+
+/// packet_io of another device. Over memif the first and the second that a test asks for are the ends of one wire, and
+/// so on. `faults`: each with a comma before it.
+inline std::string port_under_test(std::string_view faults = "") {
+  if (!over_memif()) return fmt::format("udp{}", faults);
+  static std::optional<MemifWire> wire;
+  static const testing::TestInfo* of = nullptr;
+  const testing::TestInfo* const now = testing::UnitTest::GetInstance()->current_test_info();
+  if (std::exchange(of, now) == now && wire) return std::exchange(wire, std::nullopt)->client(faults);
+  wire.emplace();
+  return wire->server(faults);
+}
+
+}  // namespace fairlead::test

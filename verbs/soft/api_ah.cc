@@ -24,7 +24,7 @@ ibv_ah* create_ah(ibv_pd* pd, ibv_ah_attr* attr) {
     const Gid peer = Gid::from_verbs(attr->grh.dgid);
     std::string why;
     const DomainLock lock(device.domain());
-    if (const int error = resolve_path(device, *attr, GidHash{}(peer), ah->path, why); error != 0) {
+    if (const int error = resolve_path(device, *attr, GidHash{}(peer), 0, ah->path, why); error != 0) {
       return refuse(error, fmt::format("ibv_create_ah: {}", why));
     }
     ++impl(pd).users;

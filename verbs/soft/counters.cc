@@ -33,6 +33,8 @@ std::vector<CounterValue> read(const Counters& c) {
       {"drop_length", c.drop_length.get()},
       {"drop_message", c.drop_message.get()},
       {"drop_bogus", c.drop_bogus.get()},
+      {"lane_handed_over", c.lane_handed_over.get()},
+      {"drop_lane_full", c.drop_lane_full.get()},
       {"np_ecn_marked_roce_packets", c.np_ecn_marked_roce_packets.get()},
       {"np_cnp_sent", c.np_cnp_sent.get()},
       {"rp_cnp_handled", c.rp_cnp_handled.get()},

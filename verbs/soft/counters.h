@@ -39,10 +39,12 @@ struct Counters {
   Counter drop_pkey;
   Counter drop_state;
   Counter drop_qkey;
-  Counter drop_no_receive;  // UC and UD: no receive request was posted
-  Counter drop_length;      // UC and UD: longer than the receive request
-  Counter drop_message;     // UC: messages that a gap or a refusal cut short
-  Counter drop_bogus;       // a response that answers nothing
+  Counter drop_no_receive;   // UC and UD: no receive request was posted
+  Counter drop_length;       // UC and UD: longer than the receive request
+  Counter drop_message;      // UC: messages that a gap or a refusal cut short
+  Counter drop_bogus;        // a response that answers nothing
+  Counter lane_handed_over;  // to another lane of the port, whose queue it should have come by (port/lanes.h)
+  Counter drop_lane_full;    // were to be, but that lane did not keep up
   // Congestion, named as NVIDIA's adapters do: notification point (receiver) and reaction point (sender).
   Counter np_ecn_marked_roce_packets;
   Counter np_cnp_sent;

@@ -178,6 +178,7 @@ void Domain::answer_held(Qp& qp) noexcept {
 }
 
 PortSlot& Domain::add_port(std::unique_ptr<PacketPort> port) {
+  port->count_in(counters);
   ports_.push_back(std::make_unique<PortSlot>(std::move(port)));
   return *ports_.back();
 }

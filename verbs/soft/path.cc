@@ -5,6 +5,7 @@
 #include <cerrno>
 
 #include "verbs/soft/device.h"
+#include "verbs/soft/port/lanes.h"
 
 namespace fairlead::soft {
 namespace {
@@ -13,7 +14,8 @@ constexpr std::uint64_t kGolden = 0x9e3779b97f4a7c15;
 
 }  // namespace
 
-int resolve_path(Device& device, const ibv_ah_attr& vector, std::uint64_t spread, Path& path, std::string& why) {
+int resolve_path(Device& device, const ibv_ah_attr& vector, std::uint64_t spread, std::uint32_t peer_qpn, Path& path,
+                 std::string& why) {
   if (vector.is_global == 0) {
     why = "ah_attr.is_global must be 1: RoCE addresses peers by GID";
     return EINVAL;
@@ -31,8 +33,8 @@ int resolve_path(Device& device, const ibv_ah_attr& vector, std::uint64_t spread
     return EAFNOSUPPORT;
   }
   const std::uint32_t label = vector.grh.flow_label;
-  const std::uint32_t flow =
-      label != 0 ? ibv_flow_label_to_udp_sport(label) : static_cast<std::uint32_t>((spread * kGolden) >> 40);
+  const std::uint32_t flow = label != 0 ? ibv_flow_label_to_udp_sport(label)
+                                        : flow_toward(static_cast<std::uint32_t>((spread * kGolden) >> 40), peer_qpn);
   path.port = *slot;
   path.window = &device.domain().peer_window(**slot, peer);
   path.flow = &device.domain().flow(**slot, peer);

@@ -25,8 +25,9 @@ struct Path {
   Route route;
 };
 
-/// 0, or an errno and the reason. `spread` selects the UDP source port where the vector has no flow label.
-[[nodiscard]] int resolve_path(Device& device, const ibv_ah_attr& vector, std::uint64_t spread, Path& path,
-                               std::string& why);
+/// 0, or an errno and the reason. `spread` and the peer's queue pair, 0 for any, select the UDP source port where the
+/// vector has no flow label.
+[[nodiscard]] int resolve_path(Device& device, const ibv_ah_attr& vector, std::uint64_t spread, std::uint32_t peer_qpn,
+                               Path& path, std::string& why);
 
 }  // namespace fairlead::soft

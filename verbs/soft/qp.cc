@@ -86,7 +86,8 @@ int Qp::set_path(const ibv_ah_attr& vector, std::uint32_t peer_qpn, std::uint32_
   Path path;
   std::string why;
   const std::uint64_t spread = std::uint64_t{number()} << 24 | peer_qpn;
-  if (const int error = resolve_path(device, vector, spread, path, why); error != 0) return refuse(*this, error, why);
+  if (const int error = resolve_path(device, vector, spread, peer_qpn, path, why); error != 0)
+    return refuse(*this, error, why);
   if (path_mtu > path.port->port->max_mtu()) {
     return refuse(*this, EINVAL,
                   fmt::format("path_mtu {} exceeds {}, what the interface of {} carries", path_mtu,

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "fairlead/log.h"
+#include "verbs/soft/counters.h"
 #include "verbs/soft/port/interfaces.h"
 #include "verbs/soft/wire/icrc.h"
 
@@ -40,8 +41,14 @@ Gid automatic_address(const Mac& mac) noexcept {
   return Gid::from_ipv4(0xa9fe0100U + hash % 0xfe00U);
 }
 
-FramePort::FramePort(std::unique_ptr<FrameDevice> device, const FramePortConfig& config, Nanos now)
-    : device_(std::move(device)), info_(device_->info()), config_(config), now_(now), received_at_(now) {
+FramePort::FramePort(std::unique_ptr<FrameDevice> device, const FramePortConfig& config, Nanos now,
+                     std::optional<Lane> lane)
+    : device_(std::move(device)),
+      info_(device_->info()),
+      config_(config),
+      lane_(std::move(lane)),
+      now_(now),
+      received_at_(now) {
   if (config_.address.is_null()) config_.address = automatic_address(info_.mac);
 }
 
@@ -100,6 +107,8 @@ void FramePort::take_control(std::span<const std::byte> frame) noexcept {
                       to_string(config_.address), to_string(message->target_mac)));
     }
     if (neighbours_.learn(message->target, message->target_mac, now_)) send_waiting();
+    // A NIC sends what is not UDP to one queue, whichever lane asked.
+    if (lane_ && !from_lanes_) lane_->tell_others(frame);
     return;
   }
   if (message->target != config_.address) return;
@@ -111,6 +120,26 @@ void FramePort::take_control(std::span<const std::byte> frame) noexcept {
   send_frame(std::span(reply.bytes).first(reply.size));
 }
 
+// From the device and from other lanes in turn.
+std::size_t FramePort::fetch(std::span<std::span<const std::byte>> frames) noexcept {
+  if (!lane_) return device_->receive(frames);
+  for (int source = 0; source < 2; ++source) {
+    from_lanes_ = !from_lanes_;
+    const std::size_t got = from_lanes_ ? lane_->take(frames) : device_->receive(frames);
+    if (got > 0) return got;
+  }
+  return 0;
+}
+
+bool FramePort::leaves_to_other_lane(const RxPacket& packet, std::span<const std::byte> frame) noexcept {
+  if (!lane_ || packet.bytes.size() < Bth::kBytes) return false;
+  const std::uint32_t qpn = Bth::decode(packet.bytes.data()).dest_qpn;
+  if (!lane_->is_others(qpn)) return false;
+  const bool taken = lane_->hand_over(qpn, frame);
+  if (counters_ != nullptr) (taken ? counters_->lane_handed_over : counters_->drop_lane_full).add();
+  return true;
+}
+
 std::size_t FramePort::rx_burst(std::span<RxPacket> packets, Nanos now) noexcept {
   now_ = now;
   if (now >= tended_at_ + kTendEvery) keep_order(now);
@@ -120,16 +149,17 @@ std::size_t FramePort::rx_burst(std::span<RxPacket> packets, Nanos now) noexcept
     while (count < packets.size() && !looped_.empty()) {
       handed_out_.push_back(std::move(looped_.front()));
       looped_.pop_front();
-      if (is_roce(handed_out_.back(), packets[count])) ++count;
+      const Bytes& frame = handed_out_.back();
+      if (is_roce(frame, packets[count]) && !leaves_to_other_lane(packets[count], frame)) ++count;
     }
     return count;
   }
-  const std::size_t got = device_->receive(std::span(frames_).first(std::min(packets.size(), kBurst)));
+  const std::size_t got = fetch(std::span(frames_).first(std::min(packets.size(), kBurst)));
   if (got == 0) return 0;
   received_at_ = now;
   for (const auto& frame : std::span(frames_).first(got)) {
     if (is_roce(frame, packets[count])) {
-      ++count;
+      if (!leaves_to_other_lane(packets[count], frame)) ++count;
     } else {
       take_control(frame);
     }

@@ -3,15 +3,18 @@
 // It has one address, IPv4 or IPv6, that is nobody else's on the link: not one of the host's. It answers and asks for
 // Ethernet addresses (ARP, neighbour discovery). Frames for a station that is being asked for wait a little, up to a
 // limit; frames for its own address come back inside. The whole header is seen, so every ICRC is verified in full.
+// It may be one lane of several (lanes.h), over one queue of the device.
 // Threads: as PacketPort.
 #pragma once
 
 #include <array>
 #include <deque>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "verbs/soft/port/frame_device.h"
+#include "verbs/soft/port/lanes.h"
 #include "verbs/soft/port/neighbours.h"
 #include "verbs/soft/port/packet_port.h"
 #include "verbs/soft/wire/ip.h"
@@ -30,7 +33,8 @@ struct FramePortConfig {
 
 class FramePort final : public PacketPort {
  public:
-  FramePort(std::unique_ptr<FrameDevice> device, const FramePortConfig& config, Nanos now);
+  FramePort(std::unique_ptr<FrameDevice> device, const FramePortConfig& config, Nanos now,
+            std::optional<Lane> lane = std::nullopt);
 
   [[nodiscard]] const Gid& address() const noexcept override { return config_.address; }
   [[nodiscard]] std::uint32_t max_mtu() const noexcept override;
@@ -41,8 +45,11 @@ class FramePort final : public PacketPort {
                                  std::uint8_t hop_limit) override;
   std::size_t rx_burst(std::span<RxPacket> packets, Nanos now) noexcept override;
   void tx_burst(TxBatch& batch) noexcept override;
+  void count_in(Counters& counters) noexcept override { counters_ = &counters; }
   [[nodiscard]] std::uint64_t refused() const noexcept override { return refused_; }
-  [[nodiscard]] int wait_fd() const noexcept override { return device_->wait_fd(); }
+  [[nodiscard]] int wait_fd() const noexcept override {
+    return lane_ ? -1 : device_->wait_fd();  // other lanes wake nobody
+  }
   [[nodiscard]] Nanos next_event() const noexcept override;
 
  private:
@@ -55,6 +62,8 @@ class FramePort final : public PacketPort {
 
   [[nodiscard]] const Gid& next_hop(const Gid& destination) const noexcept;
   [[nodiscard]] bool is_roce(std::span<const std::byte> frame, RxPacket& packet) const noexcept;
+  [[nodiscard]] std::size_t fetch(std::span<std::span<const std::byte>> frames) noexcept;
+  [[nodiscard]] bool leaves_to_other_lane(const RxPacket& packet, std::span<const std::byte> frame) noexcept;
   void take_control(std::span<const std::byte> frame) noexcept;
   [[nodiscard]] std::uint32_t build(TxBatch& batch, const TxPacket& packet, std::byte* room) noexcept;
   void keep_order(Nanos now) noexcept;
@@ -65,6 +74,9 @@ class FramePort final : public PacketPort {
   const std::unique_ptr<FrameDevice> device_;
   const FrameDeviceInfo info_;
   FramePortConfig config_;
+  std::optional<Lane> lane_;
+  bool from_lanes_ = false;  // what was fetched last
+  Counters* counters_ = nullptr;
   Neighbours neighbours_;
   std::deque<Waiting> waiting_;    // for their station's address; oldest first
   std::deque<Bytes> looped_;       // to our own address

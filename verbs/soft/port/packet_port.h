@@ -15,6 +15,8 @@
 
 namespace fairlead::soft {
 
+struct Counters;
+
 struct RxPacket {
   std::span<const std::byte> bytes;  // valid until the next rx_burst of the port
   Gid source;
@@ -50,6 +52,8 @@ class PacketPort {
   virtual void tx_burst(TxBatch& batch) noexcept = 0;
   /// From here on received packets have their traffic class, and with it marks of congestion. It costs a little.
   virtual void report_traffic_class() noexcept {}
+  /// Where the port counts what only it sees; called once, before use. Counters outlive it.
+  virtual void count_in(Counters&) noexcept {}
   /// Packets so far that the system did not take.
   [[nodiscard]] virtual std::uint64_t refused() const noexcept { return 0; }
   /// Becomes readable when rx_burst may have something; -1 where there is nothing to wait on.

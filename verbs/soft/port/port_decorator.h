@@ -19,6 +19,7 @@ class PortDecorator : public PacketPort {
                                  std::uint8_t hop_limit) override {
     return inner_->make_route(destination, flow, traffic_class, hop_limit);
   }
+  void count_in(Counters& counters) noexcept override { inner_->count_in(counters); }
   void report_traffic_class() noexcept override { inner_->report_traffic_class(); }
   [[nodiscard]] std::uint64_t refused() const noexcept override { return inner_->refused(); }
   [[nodiscard]] int wait_fd() const noexcept override { return inner_->wait_fd(); }

@@ -11,6 +11,7 @@
 
 #include "verbs/soft/port/coalescing.h"
 #include "verbs/soft/port/interfaces.h"
+#include "verbs/soft/port/lanes.h"
 #include "verbs/soft/wire/icrc.h"
 #include "verbs/soft/wire/ip.h"
 
@@ -208,10 +209,12 @@ Route UdpPort::make_route(const Gid& destination, std::uint32_t flow, std::uint8
     }
   }
   if (tx_sockets_.empty()) return route;
-  // The flow's own, or the next that is connected to the destination, if there is any.
-  const TxSocket* chosen = &tx_sockets_[flow % tx_sockets_.size()];
+  // The flow's own, or the next that is connected to the destination, if there is any. The lowest bits say less about a
+  // flow than the others (lanes.h).
+  const std::size_t first = flow >> kLaneBits;
+  const TxSocket* chosen = &tx_sockets_[first % tx_sockets_.size()];
   for (std::size_t i = 0; i < tx_sockets_.size() && !goes_there(*chosen); ++i) {
-    const TxSocket& next = tx_sockets_[(flow + i) % tx_sockets_.size()];
+    const TxSocket& next = tx_sockets_[(first + i) % tx_sockets_.size()];
     if (goes_there(next)) chosen = &next;
   }
   route.source_port = chosen->port;

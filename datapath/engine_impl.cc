@@ -445,6 +445,9 @@ void EngineImpl::on_completion(Path& path, std::uint64_t id, Code code) noexcept
 void EngineImpl::on_message(Path& path, std::span<const std::byte> bytes) noexcept {
   static_cast<SessionImpl*>(path.user())->on_path_message(path, bytes);
 }
+void EngineImpl::on_notification(Path& path, std::uint32_t value) noexcept {
+  static_cast<SessionImpl*>(path.user())->on_path_notification(path, value);
+}
 void EngineImpl::on_down(Path& path, Code code, std::string_view reason) noexcept {
   static_cast<SessionImpl*>(path.user())->on_path_down(path, code, reason);
 }

@@ -83,6 +83,7 @@ class EngineImpl final : public std::enable_shared_from_this<EngineImpl>, privat
   void on_ready(Path& path) noexcept override;
   void on_completion(Path& path, std::uint64_t id, Code code) noexcept override;
   void on_message(Path& path, std::span<const std::byte> bytes) noexcept override;
+  void on_notification(Path& path, std::uint32_t value) noexcept override;
   void on_down(Path& path, Code code, std::string_view reason) noexcept override;
 
   EngineConfig config_;

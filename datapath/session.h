@@ -36,6 +36,7 @@ class EngineImpl;
 struct PathSlot {
   std::unique_ptr<Path> path;
   const Capabilities* can = nullptr;
+  std::size_t outstanding = 0;     // requests that the path took and has not reported
   std::size_t transport = 0;       // ours
   std::size_t peer_transport = 0;  // theirs
   std::uint64_t epoch = 0;
@@ -124,6 +125,7 @@ class SessionImpl : public std::enable_shared_from_this<SessionImpl> {
   void on_path_ready(Path& path);
   void on_path_completion(Path& path, std::uint64_t id, Code code);
   void on_path_message(Path& path, std::span<const std::byte> bytes);
+  void on_path_notification(Path& path, std::uint32_t value);
   void on_path_down(Path& path, Code code, std::string_view reason);
 
   // --- driver: from Submission -------------------------------------------------------------------------------------
@@ -143,7 +145,7 @@ class SessionImpl : public std::enable_shared_from_this<SessionImpl> {
     kClosed
   };
   /// What a completion of the path belongs to; WorkRequest::id.
-  enum RequestId : std::uint64_t { kWriteId, kReadId, kMessageId, kProbeId };
+  enum RequestId : std::uint64_t { kWriteId, kReadId, kMessageId, kNotifyingWriteId, kProbeId };
   enum class MessageUse : std::uint8_t { kSequenced, kStaged, kControl };
   struct DataInFlight {
     TransferImpl* transfer = nullptr;
@@ -218,6 +220,8 @@ class SessionImpl : public std::enable_shared_from_this<SessionImpl> {
   bool take_segments(TransferImpl& transfer, std::uint64_t limit, std::size_t max_segments, WorkRequest& request);
   void commit(std::size_t built, std::size_t accepted);
   [[nodiscard]] bool message_ready(const TransferImpl& transfer) const noexcept;
+  [[nodiscard]] bool window_open() const noexcept { return next_sequence_ - 1 - peer_consumed_ < peer_window_; }
+  [[nodiscard]] bool may_carry_notification(const TransferImpl& transfer) noexcept;
   void data_completed(DataInFlight entry, Code code);
   void message_completed(MessageInFlight entry, Code code);
   void settle(TransferImpl& transfer);
@@ -346,7 +350,7 @@ class SessionImpl : public std::enable_shared_from_this<SessionImpl> {
     std::uint64_t at = 0;       // where in the transfer's bytes it begins
     std::size_t cursor_op = 0;  // to go back to if it was not accepted
     std::uint64_t cursor_offset = 0;
-    bool leaves_queue = false;  // it was the last of its transfer
+    bool leaves_queue = false;  // it was the last of its transfer; of a write that notifies, both queues
   };
   WorkRequest requests_[kBatch];
   LocalSegment segments_[kBatchSegments];

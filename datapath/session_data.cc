@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 
 #include "datapath/engine_impl.h"
 #include "datapath/session.h"
@@ -44,9 +45,8 @@ void SessionImpl::pump() {
   if (owes_staged()) pump_staged();
   while (slot_ != nullptr && slot_->usable) {
     // No more than the path takes: what it refuses was built in vain.
-    const std::size_t outstanding = writes_.size() + reads_.size() + messages_.size();
     const std::size_t depth = slot_->can->max_outstanding;
-    const std::size_t room = outstanding < depth ? std::min(depth - outstanding, kBatch) : 0;
+    const std::size_t room = slot_->outstanding < depth ? std::min(depth - slot_->outstanding, kBatch) : 0;
     std::size_t count = 0;
     segments_used_ = 0;
     while (count < room && (build_message(count) || build_data(count))) {
@@ -80,7 +80,7 @@ bool SessionImpl::build_message(std::size_t& count) {
     settle(t);
     return build_message(count);
   }
-  if (!message_ready(t) || next_sequence_ - 1 - peer_consumed_ >= peer_window_) return false;
+  if (!message_ready(t) || !window_open()) return false;
   PathMessage message;
   message.sequence = next_sequence_;
   message.value = t.value;
@@ -146,6 +146,13 @@ bool SessionImpl::take_segments(TransferImpl& t, std::uint64_t limit, std::size_
   return true;
 }
 
+/// Its last write may take the notification along: one request, and on the wire one packet, instead of two.
+bool SessionImpl::may_carry_notification(const TransferImpl& t) noexcept {
+  return slot_->can->write_notifies && t.has_message && t.list->kind == OpKind::kWrite &&
+         t.posted_bytes == t.data_bytes() && t.value <= std::numeric_limits<std::uint32_t>::max() && !hold_messages_ &&
+         !message_queue_.empty() && message_queue_.front() == &t && window_open();
+}
+
 bool SessionImpl::build_data(std::size_t& count) {
   while (!data_queue_.empty() && data_queue_.front()->failure != Code::kOk) data_queue_.pop_front();
   if (data_queue_.empty()) return false;
@@ -170,26 +177,37 @@ bool SessionImpl::build_data(std::size_t& count) {
   built.bytes = t.posted_bytes - built.at;
   built.leaves_queue = t.posted_bytes == t.data_bytes();
   if (built.leaves_queue) data_queue_.pop_front();
+  request.notify.reset();
+  if (may_carry_notification(t)) {
+    request.id = built.id = kNotifyingWriteId;
+    request.notify = static_cast<std::uint32_t>(t.value);
+    built.use = MessageUse::kSequenced;
+    built.sequence = next_sequence_++;
+    t.message_all_posted = true;
+    message_queue_.pop_front();
+  }
   ++count;
   return true;
 }
 
 void SessionImpl::commit(std::size_t built, std::size_t accepted) {
+  slot_->outstanding += accepted;
   for (std::size_t i = 0; i < accepted; ++i) {
     const Built& b = built_[i];
     TransferImpl& t = *b.transfer;
     if (b.use == MessageUse::kSequenced) {
-      messages_.push_back({b.use, &t, b.at, b.sequence});
+      messages_.push_back({b.use, &t, t.message_offset_of(b.at), b.sequence});
       ++t.messages_outstanding;
       ++sequenced_in_flight_;
-    } else if (b.use == MessageUse::kStaged) {
+    }
+    if (b.use == MessageUse::kStaged) {
       messages_.push_back({b.use, nullptr, 0, 0});
       const bool read = t.list->kind == OpKind::kRead;
       staged_.push_back({&t, b.bytes, b.sequence, 0, b.at, read, false, Code::kOk});
       staged_reads_ += read ? 1 : 0;
       ++t.outstanding;
-    } else {
-      (b.id == kWriteId ? writes_ : reads_).push_back({&t, b.bytes});
+    } else if (b.id != kMessageId) {
+      (b.id == kReadId ? reads_ : writes_).push_back({&t, b.bytes});
       ++t.outstanding;
     }
   }
@@ -197,11 +215,11 @@ void SessionImpl::commit(std::size_t built, std::size_t accepted) {
     const Built& b = built_[i - 1];
     TransferImpl& t = *b.transfer;
     if (b.use == MessageUse::kSequenced) {
-      t.message_posted = b.at;
+      t.message_posted = t.message_offset_of(b.at);
       t.message_all_posted = false;
       next_sequence_ = b.sequence;
       if (b.leaves_queue) message_queue_.push_front(&t);
-      continue;
+      if (b.id == kMessageId) continue;
     }
     if (b.use == MessageUse::kStaged) next_staged_ = b.sequence;
     t.posted_bytes = b.at;
@@ -219,6 +237,7 @@ bool SessionImpl::send_path_message(const PathMessage& message, MessageInFlight 
       {const_cast<std::byte*>(message.data.data()), message.data.size(), 0}};  // read by post() only
   const WorkRequest request{kMessageId, OpKind::kMessage, {segments, message.data.empty() ? 1u : 2u}, 0, 0};
   if (slot_ == nullptr || slot_->closed || slot_->path->post({&request, 1}) == 0) return false;
+  ++slot_->outstanding;
   messages_.push_back(entry);
   return true;
 }
@@ -230,10 +249,15 @@ void SessionImpl::on_path_completion(Path& path, std::uint64_t id, Code code) {
   if (slot_ == nullptr || slot_->path.get() != &path) return;
   dirty_ = true;
   slot_->moved = true;
+  --slot_->outstanding;
   if (id == kProbeId) {
     (code == Code::kOk ? slot_->write_proved : slot_->write_failed) = true;
   } else if (id == kMessageId) {
     if (!messages_.empty()) message_completed(messages_.pop_front(), code);
+  } else if (id == kNotifyingWriteId) {
+    if (writes_.empty() || messages_.empty()) return;
+    data_completed(writes_.pop_front(), code);
+    message_completed(messages_.pop_front(), code);
   } else if (Ring<DataInFlight>& queue = id == kWriteId ? writes_ : reads_; !queue.empty()) {
     data_completed(queue.pop_front(), code);
   }
@@ -452,6 +476,17 @@ void SessionImpl::on_path_message(Path& path, std::span<const std::byte> bytes) 
     case MessageType::kStagedAck:
       return handle_staged_ack(*message);
   }
+}
+
+void SessionImpl::on_path_notification(Path& path, std::uint32_t value) {
+  if (slot_ == nullptr || slot_->path.get() != &path || phase_ == Phase::kClosed) return;
+  dirty_ = true;
+  // It has no room for its number. What a path delivers is in the order of posting, and without gaps.
+  PathMessage message;
+  message.type = MessageType::kNotify;
+  message.sequence = received_ + 1;
+  message.value = value;
+  handle_sequenced(message);
 }
 
 void SessionImpl::handle_sequenced(const PathMessage& message) {

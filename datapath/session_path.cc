@@ -169,6 +169,7 @@ void SessionImpl::prove_slot() {
   if (!write) slot_->write_failed = true;
   const std::span<const WorkRequest> batch(requests + (write ? 0 : 1), write ? 2 : 1);
   const std::size_t taken = slot_->path->post(batch);
+  slot_->outstanding += taken;
   if (taken == batch.size()) {
     slot_->hello_sent = true;
     messages_.push_back({MessageUse::kControl, nullptr, 0, 0});

@@ -101,6 +101,8 @@ struct TransferImpl final : Submission {
   Code code = Code::kOk;
 
   void run() noexcept override;  // the driver takes it: session->accept_transfer(*this)
+  /// Where in its message a posted part begins; a notification has no parts.
+  [[nodiscard]] std::uint64_t message_offset_of(std::uint64_t at) const noexcept { return is_send ? at : 0; }
   [[nodiscard]] std::uint64_t data_bytes() const noexcept { return list != nullptr ? list->bytes : 0; }
   /// Moves the cursor to `done_bytes`: what was not completed is posted again.
   void rewind() noexcept;

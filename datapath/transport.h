@@ -17,6 +17,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -34,8 +35,9 @@ struct Capabilities {
   // flight behind the write with kAborted, undelivered (tcp: the target compares counts of refusals); never a message
   // delivered.
   bool write_then_message_ordered = true;
-  bool needs_flush = false;  // placed data needs a flush before it may be read (GPU memory)
-  bool software = false;     // verbs made in software: ranks below tcp in `auto`
+  bool write_notifies = false;  // a write may carry a notification: WorkRequest::notify
+  bool needs_flush = false;     // placed data needs a flush before it may be read (GPU memory)
+  bool software = false;        // verbs made in software: ranks below tcp in `auto`
   bool encrypted = false;
   std::uint32_t max_message = 0;           // bytes of one message
   std::uint32_t max_segments = 1;          // local segments of one work request
@@ -70,6 +72,9 @@ struct WorkRequest {
   std::span<const LocalSegment> local;
   std::uint64_t remote_address = 0;  // unused for messages
   std::uint64_t remote_key = 0;
+  // Of a write, where Capabilities::write_notifies: delivered to the peer once the write is placed, in order with
+  // messages. The request then completes in order with writes and with messages.
+  std::optional<std::uint32_t> notify = std::nullopt;
 };
 
 class Path;
@@ -86,6 +91,8 @@ class PathEvents {
   virtual void on_completion(Path& path, std::uint64_t id, Code code) noexcept = 0;
   /// A message arrived; `bytes` are valid during the call only. Messages of one path arrive in order, never doubled.
   virtual void on_message(Path& path, std::span<const std::byte> bytes) noexcept = 0;
+  /// A write with a notification was placed. In order with messages, never doubled.
+  virtual void on_notification(Path& path, std::uint32_t value) noexcept = 0;
   /// The path is dead (once). Nothing more will be accepted or arrive; accepted requests complete as poll() goes on.
   /// Not called for a path that its user closed.
   virtual void on_down(Path& path, Code code, std::string_view reason) noexcept = 0;

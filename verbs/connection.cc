@@ -1,5 +1,6 @@
 #include "verbs/connection.h"
 
+#include <arpa/inet.h>
 #include <sys/random.h>
 
 #include <algorithm>
@@ -186,7 +187,11 @@ void Connection::receive_completed(const ibv_wc& completion, datapath::PathEvent
   if (!parts_.qp) return;
   want_attention();
   if (completion.status == IBV_WC_SUCCESS) {
-    if (!take_message(index_of(completion.wr_id), completion.byte_len, events)) {
+    const std::uint32_t index = index_of(completion.wr_id);
+    const bool taken = completion.opcode == IBV_WC_RECV_RDMA_WITH_IMM
+                           ? take_notification(index, ntohl(completion.imm_data), events)
+                           : take_message(index, completion.byte_len, events);
+    if (!taken) {
       deaf_ = true;
       fail(Code::kDataLoss, "the peer sent something that is no message, or more credits than it has buffers", false);
     }
@@ -202,14 +207,28 @@ bool Connection::take_message(std::uint32_t index, std::uint32_t bytes, datapath
   if (deaf_) return true;
   if (!arrival || !credits_.add(arrival->header.credits)) return false;
   const MessageType type = arrival->header.type;
-  if (state_ == State::kConnecting) {
-    state_ = State::kReady;
-    events.on_ready(path_);
-    if (released_) return true;
-  }
+  first_arrival(events);
+  if (released_) return true;
   if (type == MessageType::kMessage) events.on_message(path_, arrival->payload);
   if (!released_) receive_.give_back(index, type);
   return true;
+}
+
+// It costs the peer the credit of a message, and gives the buffer back as one.
+bool Connection::take_notification(std::uint32_t index, std::uint32_t value, datapath::PathEvents& events) noexcept {
+  if (!receive_.notified(index)) return false;
+  if (deaf_) return true;
+  first_arrival(events);
+  if (released_) return true;
+  events.on_notification(path_, value);
+  if (!released_) receive_.give_back(index, MessageType::kMessage);
+  return true;
+}
+
+void Connection::first_arrival(datapath::PathEvents& events) noexcept {
+  if (state_ != State::kConnecting) return;
+  state_ = State::kReady;
+  events.on_ready(path_);
 }
 
 void Connection::report(datapath::PathEvents& events) noexcept {

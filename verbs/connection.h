@@ -94,6 +94,8 @@ class Connection {
   void report(datapath::PathEvents& events) noexcept;
   /// False: it is no message of ours, or breaks the credit protocol.
   bool take_message(std::uint32_t index, std::uint32_t bytes, datapath::PathEvents& events) noexcept;
+  bool take_notification(std::uint32_t index, std::uint32_t value, datapath::PathEvents& events) noexcept;
+  void first_arrival(datapath::PathEvents& events) noexcept;
   /// The path is dead: ERR, nothing more is sent. A `vague` reason is replaced by a better one until it was reported.
   void fail(Code code, std::string_view reason, bool vague) noexcept;
   void enter_error() noexcept;

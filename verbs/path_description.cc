@@ -7,7 +7,7 @@
 namespace fairlead::verbs {
 namespace {
 
-constexpr std::uint8_t kVersion = 1;
+constexpr std::uint8_t kVersion = 2;  // 2: writes may carry notifications
 constexpr std::uint8_t kFlagOneSided = 1;
 
 template <typename T>

@@ -1,7 +1,7 @@
 // What the two ends of a path tell each other before they connect (carried by the engine's control protocol).
 //
 // 40 bytes, big-endian:
-//   0 'F' 'V' version=1 flags(bit 0: one-sided operations allowed)   4 gid[16]
+//   0 'F' 'V' version=2 flags(bit 0: one-sided operations allowed)   4 gid[16]
 //   20 qpn   24 psn   28 mtu (bytes)   30 message credits   32 message_bytes
 //   36 max_rd_atomic   37 max_dest_rd_atomic   38 control credits   39 zero
 // Parsing is strict and total: any bytes give a value or a reason.

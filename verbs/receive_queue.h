@@ -31,6 +31,11 @@ class ReceiveQueue {
   /// A receive completed with `bytes` bytes: what it holds, or nothing if it is no message of ours. The buffer belongs
   /// to the caller until give_back().
   [[nodiscard]] std::optional<Arrival> arrived(std::uint32_t index, std::uint32_t bytes) noexcept;
+  /// A receive completed with the notification of a write: its buffer holds nothing. False: there is no such buffer.
+  [[nodiscard]] bool notified(std::uint32_t index) noexcept {
+    --outstanding_;
+    return index < requests_.size();
+  }
   /// The buffer may be posted again (by the next repost).
   void give_back(std::uint32_t index, MessageType type) noexcept;
   /// Posts what was given back, with one doorbell. Returns 0 or errno; `freed`: what the peer may be told.

@@ -1,5 +1,7 @@
 #include "verbs/send_queue.h"
 
+#include <arpa/inet.h>
+
 #include <algorithm>
 #include <bit>
 #include <cstring>
@@ -46,6 +48,7 @@ void SendQueue::take(const datapath::WorkRequest& wanted) noexcept {
   r.kind = wanted.kind;
   r.remote_address = wanted.remote_address;
   r.remote_key = static_cast<std::uint32_t>(wanted.remote_key);
+  r.notify = wanted.notify;
   for (const datapath::LocalSegment& segment : wanted.local) r.bytes += segment.length;
   r.code = refusal(wanted, r.bytes);
   if (r.code == Code::kOk && wanted.kind == datapath::OpKind::kMessage) {
@@ -110,8 +113,11 @@ bool SendQueue::append_one_sided(Request& r, std::uint32_t number) noexcept {
   const datapath::LocalSegment* segments = segments_of(number);
   do {
     if (!room() || (read && reads_ == start_.max_reads)) return false;
+    const bool notifies = r.notify && r.bytes <= limits_.max_wr_bytes;  // the last piece does
+    if (notifies && !start_.credits->take_message()) return false;
     ibv_send_wr& wr = append_wqe(read ? WqeKind::kRead : WqeKind::kWrite);
-    wr.opcode = read ? IBV_WR_RDMA_READ : IBV_WR_RDMA_WRITE;
+    wr.opcode = read ? IBV_WR_RDMA_READ : notifies ? IBV_WR_RDMA_WRITE_WITH_IMM : IBV_WR_RDMA_WRITE;
+    if (notifies) wr.imm_data = htonl(*r.notify);
     wr.wr.rdma.remote_addr = r.remote_address;
     wr.wr.rdma.rkey = r.remote_key;
     std::uint64_t piece = 0;

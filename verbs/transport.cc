@@ -62,6 +62,7 @@ VerbsTransport::VerbsTransport(Device device, const VerbsConfig& config, const Q
               .chain = WorkChain(limits),
               .attention = {}} {
   capabilities_.one_sided = limits.one_sided;
+  capabilities_.write_notifies = limits.one_sided;
   capabilities_.software = device_.software;
   capabilities_.max_message = limits.message_bytes - kMessageHeaderBytes;
   capabilities_.max_segments = limits.max_segments;

@@ -1,7 +1,7 @@
 // RC queue pairs of one device as a datapath::Transport.
 //
 // One device context, one protection domain, one completion channel, completion queues that all paths share. Works
-// within what VMware's paravirtual device has: RC, no inline data unless the device grants some, no immediates, no
+// within what VMware's paravirtual device has: RC, no inline data unless the device grants some, no
 // ibv_wr_*, no extended completion queue.
 //
 // Ownership: owns all verbs objects; paths (owned by their creators) must be destroyed before the transport.

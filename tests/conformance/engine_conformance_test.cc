@@ -98,19 +98,21 @@ TEST_P(EngineConformance, NotificationsAndMessagesKeepTheOrderOfPosting) {
   auto [memory, remote] = target("region", 65536);
   Memory source = buffer(*client, 65536, 7), back = buffer(*client, 65536);
   std::vector<Transfer> transfers;
+  // Of more than 32 bits every other time: a write of some transports takes the smaller ones along.
+  const auto value = [](std::uint64_t i) { return i % 2 == 0 ? i : ~i; };
   for (std::uint64_t i = 0; i < 300; ++i) {
     if (i % 3 == 0) {
-      transfers.push_back(peer.send(source.bytes().first(i * 31), i));
+      transfers.push_back(peer.send(source.bytes().first(i * 31), value(i)));
     } else if (i % 3 == 1) {
       transfers.push_back(
-          peer.write(source.slice(0, (i * 37) % 65536), remote.slice(0, (i * 37) % 65536), {.notify = i}));
+          peer.write(source.slice(0, (i * 37) % 65536), remote.slice(0, (i * 37) % 65536), {.notify = value(i)}));
     } else {
-      transfers.push_back(peer.read(back.slice(0, i), remote.slice(0, i), {.notify = i}));
+      transfers.push_back(peer.read(back.slice(0, i), remote.slice(0, i), {.notify = value(i)}));
     }
   }
   for (std::uint64_t i = 0; i < 300; ++i) {
     const Event event = next_of(server_peer, i % 3 == 0 ? Event::Kind::kMessage : Event::Kind::kNotification);
-    ASSERT_EQ(event.value, i);
+    ASSERT_EQ(event.value, value(i));
     if (i % 3 == 0) {
       ASSERT_EQ(event.data.size(), i * 31);
     }

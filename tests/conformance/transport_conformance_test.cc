@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 #include <map>
 #include <numeric>
 
@@ -258,6 +259,67 @@ TEST_P(TransportTest, MessagesBeyondTheDepthArriveInOrder) {
     return a.completed() == rounds;
   }));
   EXPECT_EQ(expected, rounds);
+  EXPECT_TRUE(ordered);
+}
+
+TEST_P(TransportTest, AWriteCarriesItsNotification) {
+  if (!a.transport->capabilities().write_notifies) GTEST_SKIP() << "writes of this transport carry none";
+  connect();
+  for (const std::size_t size : kSizes) {
+    SCOPED_TRACE(size);
+    Buffer from(*a.transport, size + 1), to(*b.transport, size + 1);
+    from.fill(11);
+    bool placed = false;
+    b.notification_hook = [&](std::uint32_t) {
+      expect_pattern(to.bytes().first(size), 11);
+      placed = true;
+    };
+    const std::size_t before = a.completed();
+    const LocalSegment segment = from.segment(0, size);
+    const auto value = static_cast<std::uint32_t>(0xfffffff0 + size);
+    a.post({.id = size,
+            .kind = OpKind::kWrite,
+            .local = {&segment, 1},
+            .remote_address = to.registration().remote_address,
+            .remote_key = to.registration().remote,
+            .notify = value});
+    ASSERT_TRUE(pump([&] { return a.completed() == before + 1 && placed; }));
+    EXPECT_EQ(a.code_of(size), Code::kOk);
+    EXPECT_EQ(b.notifications.back(), value);
+  }
+  EXPECT_EQ(b.notifications.size(), std::size(kSizes));
+  EXPECT_TRUE(b.messages.empty());
+}
+
+// Beyond all credits, so that they must come back.
+TEST_P(TransportTest, NotificationsAndMessagesArriveInOrder) {
+  if (!a.transport->capabilities().write_notifies) GTEST_SKIP() << "writes of this transport carry none";
+  connect();
+  Buffer from(*a.transport, 64), to(*b.transport, 64);
+  const auto count = static_cast<std::uint32_t>(scaled(3000));
+  std::uint32_t arrived = 0;
+  std::uint64_t completed = 0;
+  bool ordered = true;
+  b.notification_hook = [&](std::uint32_t value) { ordered &= value == arrived++; };
+  b.message_hook = [&](std::span<const std::byte> bytes) {
+    std::uint32_t value = 0;
+    std::memcpy(&value, bytes.data(), sizeof value);
+    ordered &= value == arrived++;
+  };
+  a.completion_hook = [&](std::uint64_t id, Code code) { ordered &= id == completed++ && code == Code::kOk; };
+  for (std::uint32_t i = 0; i < count; ++i) {
+    const bool message = i % 3 == 1;
+    std::memcpy(from.bytes().data(), &i, sizeof i);
+    const LocalSegment segment = from.segment(0, sizeof i);
+    WorkRequest work{.id = i, .kind = message ? OpKind::kMessage : OpKind::kWrite, .local = {&segment, 1}};
+    if (!message) {
+      work.remote_address = to.registration().remote_address;
+      work.remote_key = to.registration().remote;
+      work.notify = i;
+    }
+    ASSERT_TRUE(pump([&] { return a.path->post({&work, 1}) == 1; }));
+  }
+  ASSERT_TRUE(pump([&] { return a.completed() == count && arrived == count; }));
   EXPECT_TRUE(ordered);
 }
 

@@ -94,6 +94,11 @@ void End::on_message(Path&, std::span<const std::byte> bytes) noexcept {
   messages.emplace_back(bytes.begin(), bytes.end());
 }
 
+void End::on_notification(Path&, std::uint32_t value) noexcept {
+  notifications.push_back(value);
+  if (notification_hook) notification_hook(value);
+}
+
 void End::on_down(Path&, Code code, std::string_view reason) noexcept {
   ++downs;
   down_code = code;

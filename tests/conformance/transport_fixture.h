@@ -89,12 +89,15 @@ class End : public datapath::PathEvents {
   std::string down_reason;
   std::vector<std::pair<std::uint64_t, Code>> completions;
   std::vector<std::vector<std::byte>> messages;
+  std::vector<std::uint32_t> notifications;
   std::function<void(std::span<const std::byte>)> message_hook;  // instead of recording
+  std::function<void(std::uint32_t)> notification_hook;          // beside recording
   std::function<void(std::uint64_t, Code)> completion_hook;      // beside recording
 
   void on_ready(Path& path) noexcept override;
   void on_completion(Path& path, std::uint64_t id, Code code) noexcept override;
   void on_message(Path& path, std::span<const std::byte> bytes) noexcept override;
+  void on_notification(Path& path, std::uint32_t value) noexcept override;
   void on_down(Path& path, Code code, std::string_view reason) noexcept override;
 };
 

@@ -31,6 +31,7 @@ struct Recorder : datapath::PathEvents {
   void on_ready(Path&) noexcept override { ++ready; }
   void on_completion(Path&, std::uint64_t, Code code) noexcept override { completions.push_back(code); }
   void on_message(Path&, std::span<const std::byte>) noexcept override { ++messages; }
+  void on_notification(Path&, std::uint32_t) noexcept override {}
   void on_down(Path&, Code code, std::string_view why) noexcept override {
     down = code;
     reason = why;

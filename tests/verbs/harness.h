@@ -42,6 +42,7 @@ class EventLog : public datapath::PathEvents {
     messages.emplace_back(reinterpret_cast<const char*>(bytes.data()), bytes.size());
     if (message_hook) message_hook(path, messages.back());
   }
+  void on_notification(Path&, std::uint32_t value) noexcept override { notifications.push_back(value); }
   void on_down(Path& path, Code code, std::string_view reason) noexcept override {
     downs.emplace_back(code, std::string(reason));
     if (down_hook) down_hook(path);
@@ -50,6 +51,7 @@ class EventLog : public datapath::PathEvents {
   std::map<Path*, int> ready;
   std::vector<Completion> completions;
   std::vector<std::string> messages;
+  std::vector<std::uint32_t> notifications;
   std::vector<std::pair<Code, std::string>> downs;
   std::function<void(Path&)> ready_hook;
   std::function<void(Path&, std::uint64_t, Code)> completion_hook;

@@ -22,7 +22,7 @@ PathDescription sample() {
 TEST(PathDescription, BytesAreFixed) {
   const std::string bytes = serialize(sample());
   const std::string expected(
-      "FV\x01\x01"
+      "FV\x02\x01"
       "\0\0\0\0\0\0\0\0\0\0\xff\xff\x7f\x03\0\x01"
       "\0\x01\x02\x03"
       "\0\x0a\x0b\x0c"
@@ -47,7 +47,7 @@ TEST(PathDescription, RefusesOtherLengths) {
 
 TEST(PathDescription, RefusesAnotherVersion) {
   std::string bytes = serialize(sample());
-  bytes[2] = 2;
+  bytes[2] = 1;
   EXPECT_EQ(parse_path_description(bytes).error().code(), Code::kVersionMismatch);
 }
 

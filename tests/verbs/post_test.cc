@@ -254,5 +254,28 @@ TEST(Post, FromWithinACallback) {
   for (std::uint64_t i = 0; i < 100; ++i) EXPECT_EQ(pair.near.log.completions[i].id, i);
 }
 
+// The last piece takes it along, and a credit with it; without one the piece waits.
+TEST(Post, ANotificationGoesWithTheLastPieceAndTakesACredit) {
+  RecordingVerbs::Features features;
+  features.max_msg_sz = 256;
+  VerbsConfig config = depth(16);
+  config.receive_depth = 2;
+  FakePair pair(features, config);
+  Region source(*pair.near.transport, 600), target(*pair.far.transport, 600);
+  source.fill(5);
+  const LocalSegment segment = source.segment(0, 600);
+  auto list = many(3, write_request(0, {&segment, 1}, target));
+  for (std::uint32_t i = 0; i < 3; ++i) list[i].notify = 70 + i;
+  EXPECT_EQ(pair.path().post(list), 3U);
+  std::vector<ibv_wr_opcode> opcodes;
+  for (const RecordedSend& send : pair.qp().posted) opcodes.push_back(send.wr.opcode);
+  const ibv_wr_opcode plain = IBV_WR_RDMA_WRITE, last = IBV_WR_RDMA_WRITE_WITH_IMM;
+  EXPECT_EQ(opcodes, (std::vector{plain, plain, last, plain, plain, last, plain, plain}));
+  pair.settle();
+  EXPECT_EQ(pair.far.log.notifications, (std::vector<std::uint32_t>{70, 71, 72}));
+  EXPECT_EQ(pair.near.log.completions.size(), 3U);
+  EXPECT_EQ(std::memcmp(source.memory.data(), target.memory.data(), 600), 0);
+}
+
 }  // namespace
 }  // namespace fairlead::verbs::testing

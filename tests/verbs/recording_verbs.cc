@@ -424,9 +424,9 @@ void RecordingVerbs::send_completion(RecordedQp& qp, const RecordedSend& send, i
   ibv_wc entry{};
   entry.wr_id = send.wr.wr_id;
   entry.status = status;
-  entry.opcode = send.wr.opcode == IBV_WR_RDMA_READ    ? IBV_WC_RDMA_READ
-                 : send.wr.opcode == IBV_WR_RDMA_WRITE ? IBV_WC_RDMA_WRITE
-                                                       : IBV_WC_SEND;
+  entry.opcode = send.wr.opcode == IBV_WR_RDMA_READ ? IBV_WC_RDMA_READ
+                 : send.wr.opcode == IBV_WR_SEND    ? IBV_WC_SEND
+                                                    : IBV_WC_RDMA_WRITE;
   qp.retires.push_back(std::exchange(qp.silent, 0));
   complete(qp, qp.send_cq, entry);
 }
@@ -456,6 +456,17 @@ void RecordingVerbs::fail(RecordedQp& qp, ibv_wc_status status) {
   qp.state = IBV_QPS_ERR;
   send_completion(qp, send, status);
   flush(qp);
+}
+
+void RecordingVerbs::notify(RecordedQp& qp, const RecordedSend& send) {
+  ibv_wc entry{};
+  entry.wr_id = qp.receives.front().wr_id;
+  entry.opcode = IBV_WC_RECV_RDMA_WITH_IMM;
+  entry.byte_len = static_cast<std::uint32_t>(send.bytes());
+  entry.imm_data = send.wr.imm_data;
+  entry.wc_flags = IBV_WC_WITH_IMM;
+  qp.receives.pop_front();
+  complete(qp, qp.recv_cq, entry);
 }
 
 void RecordingVerbs::deliver(RecordedQp& qp, const std::vector<std::byte>& bytes) {
@@ -492,11 +503,12 @@ bool RecordingVerbs::step(RecordedQp& qp) {
       data.insert(data.end(), from, from + segment.length);
     }
   }
+  const bool notifies = send.wr.opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
+  if ((send.wr.opcode == IBV_WR_SEND || notifies) && peer->receives.empty()) {
+    violation("a message found no receive buffer (RNR)");
+    return false;
+  }
   if (send.wr.opcode == IBV_WR_SEND) {
-    if (peer->receives.empty()) {
-      violation("a message found no receive buffer (RNR)");
-      return false;
-    }
     far.deliver(*peer, data);
   } else {
     const std::uint64_t address = send.wr.wr.rdma.remote_addr;
@@ -516,6 +528,7 @@ bool RecordingVerbs::step(RecordedQp& qp) {
       std::memcpy(reinterpret_cast<void*>(segment.addr), remote, segment.length);
       remote += segment.length;
     }
+    if (notifies) far.notify(*peer, send);
   }
   succeed(qp);
   return true;

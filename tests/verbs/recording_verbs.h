@@ -115,6 +115,8 @@ class RecordingVerbs {
   void complete(RecordedQp& qp, ibv_cq* cq, ibv_wc entry);
   void send_completion(RecordedQp& qp, const RecordedSend& send, ibv_wc_status status);
   void flush(RecordedQp& qp);
+  /// A write of `send` was placed: its notification takes a receive.
+  void notify(RecordedQp& qp, const RecordedSend& send);
   [[nodiscard]] bool covered(std::uint64_t address, std::uint64_t length, std::uint32_t key, int access) const;
   static RecordedQp* find_qp(std::uint32_t number);
 

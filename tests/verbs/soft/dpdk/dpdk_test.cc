@@ -8,6 +8,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <memory>
+#include <optional>
 #include <thread>
 
 #include "tests/port_under_test.h"
@@ -149,6 +150,28 @@ TEST_F(Dpdk, TransfersResumeWhenThePeersPortIsThereAgain) {
   ASSERT_EQ(a.to_state(IBV_QPS_RESET), 0);
   connect(a, *b, {.mtu = IBV_MTU_4096, .timeout = 18});
   expect_write_and_read(a, *b);
+}
+
+// A program that ends once it has its message owes the sender an acknowledgement.
+TEST_F(Dpdk, WhatWasSentLastArrivesThoughThePortIsClosedAtOnce) {
+  for (int round = 0; round < 10; ++round) {
+    const Wire wire;
+    Endpoint a(open_udp(wire.server()));
+    std::optional<Endpoint> b(std::in_place, open_udp(wire.client()));
+    connect(a, *b, {.mtu = IBV_MTU_4096, .timeout = 10, .retry_cnt = 1});
+    ASSERT_EQ(b->post_recv(1, 0, 8), 0);
+    ASSERT_EQ(a.post(IBV_WR_SEND, 1, 0, 8, nullptr, 0), 0);
+    while (b->done.empty()) b->poll();  // a does not look meanwhile, and then every other millisecond
+    std::thread sender([&a] {
+      while (a.done.empty()) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(2));
+        a.poll();
+      }
+    });
+    b.reset();
+    sender.join();
+    ASSERT_EQ(a.done[0].status, IBV_WC_SUCCESS) << round;
+  }
 }
 
 TEST_F(Dpdk, TheCallersThreadStaysAsItWas) {

@@ -177,10 +177,21 @@ void Connection::send_completed(const ibv_wc& completion, datapath::PathEvents& 
   send_.completed(index_of(completion.wr_id), completion.status);
   if (completion.status != IBV_WC_SUCCESS) {
     const bool flush = completion.status == IBV_WC_WR_FLUSH_ERR;
-    fail(flush ? Code::kUnavailable : code_of(completion.status), explain(completion.status), flush);
+    std::string reason(explain(completion.status));
+    if (completion.status == IBV_WC_RETRY_EXC_ERR && !port_active()) {
+      reason +=
+          fmt::format("; port {} of {} is down: bring its network interface up", shared_.config.port, shared_.device);
+    }
+    fail(flush ? Code::kUnavailable : code_of(completion.status), reason, flush);
   }
   report(events);
   if (!released_ && (send_.waiting() || down_to_report_)) want_attention();
+}
+
+bool Connection::port_active() const noexcept {
+  ibv_port_attr attr{};
+  const int error = shared_.api.query_port(parts_.qp->context, static_cast<std::uint8_t>(shared_.config.port), &attr);
+  return error != 0 || attr.state == IBV_PORT_ACTIVE;
 }
 
 void Connection::receive_completed(const ibv_wc& completion, datapath::PathEvents& events) noexcept {

@@ -99,6 +99,7 @@ class Connection {
   /// The path is dead: ERR, nothing more is sent. A `vague` reason is replaced by a better one until it was reported.
   void fail(Code code, std::string_view reason, bool vague) noexcept;
   void enter_error() noexcept;
+  [[nodiscard]] bool port_active() const noexcept;
   /// Destroys the queue pair: what never came back is reported as lost.
   void kill(Code code) noexcept;
   [[nodiscard]] bool alive() const noexcept { return state_ == State::kConnecting || state_ == State::kReady; }

@@ -107,7 +107,8 @@ void Device::describe(ibv_odp_caps& caps) const noexcept {
 
 void Device::describe(ibv_port_attr& attr) const noexcept {
   attr = {};
-  attr.state = IBV_PORT_ACTIVE;
+  const bool up = core_->link_up();
+  attr.state = up ? IBV_PORT_ACTIVE : IBV_PORT_DOWN;
   attr.max_mtu = IBV_MTU_4096;
   attr.active_mtu = active_mtu();
   attr.gid_tbl_len = kGidTableLength;
@@ -115,9 +116,9 @@ void Device::describe(ibv_port_attr& attr) const noexcept {
   attr.max_msg_sz = kMaxMessage;
   attr.pkey_tbl_len = 1;
   attr.max_vl_num = 1;
-  attr.active_width = 2;   // 4x
-  attr.active_speed = 16;  // FDR: what one core moves is of this order
-  attr.phys_state = 5;     // link up
+  attr.active_width = 2;         // 4x
+  attr.active_speed = 16;        // FDR: what one core moves is of this order
+  attr.phys_state = up ? 5 : 3;  // link up, disabled
   attr.link_layer = IBV_LINK_LAYER_ETHERNET;
 }
 

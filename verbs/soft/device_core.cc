@@ -147,6 +147,11 @@ void DeviceCore::follow_host() {
   for (AsyncQueue* events : listeners_) events->push(event);
 }
 
+bool DeviceCore::link_up() noexcept {
+  const DomainLock lock(domain_);
+  return own_port_->port->link_up();
+}
+
 void DeviceCore::watch() {
   if (watcher_) watcher_->start();
 }

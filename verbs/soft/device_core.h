@@ -47,6 +47,8 @@ class DeviceCore {
   [[nodiscard]] std::uint32_t largest_mtu() const noexcept;
   /// Before the first queue pair connects over the device's own address.
   void set_congestion(const std::optional<DcqcnConfig>& config) noexcept { own_port_->congestion = config; }
+  /// Of the device's own port.
+  [[nodiscard]] bool link_up() noexcept;
   /// Starts the watcher if this device has one.
   void watch();
 

@@ -196,6 +196,12 @@ TEST_P(FramePortTest, AfterTheLinkWasCutEverybodyIsAskedAgain) {
   EXPECT_EQ(b.poll().size(), 1U);
 }
 
+TEST_P(FramePortTest, TheLinkOfItsDeviceIsTheStateOfThePort) {
+  EXPECT_TRUE(a.port->link_up());
+  a.device->up = false;
+  EXPECT_FALSE(a.port->link_up());
+}
+
 TEST_P(FramePortTest, AUsedNeighbourIsProbedAndLostWhenItDoesNotAnswer) {
   const Route route = a.port->make_route(b.port->address(), 7, 0, 0);
   a.send(route);

@@ -20,6 +20,8 @@ struct FrameDeviceInfo {
   std::uint32_t megabits = 0;           // of the line; 0: unknown
   std::size_t receive_bytes = 1 << 20;  // of large frames that may arrive without loss while nobody looks
   std::size_t peer_slots = 0;           // frames that may be on their way to a peer, of any size; 0: unknown
+  bool link_is_peer = false;            // up while the other end is there, which may come at any time
+  const char* link_needs = "";          // what brings the link up, for a message; the device's
 };
 
 class FrameDevice {

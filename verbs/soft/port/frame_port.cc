@@ -18,6 +18,7 @@ constexpr int kOwnStation = -2;  // Route::socket of what comes back inside
 constexpr std::size_t kMostWaiting = 256;
 constexpr std::size_t kMostLooped = 256;
 constexpr std::uint32_t kSlotCharge = 4096 + 64;  // of a ring, each packet takes a slot: as much as the largest
+constexpr Nanos kPatience = 200 * kMillisecond;   // with a link that is down, before a word is said
 constexpr Nanos kTendEvery = 1 * kMillisecond;
 // A device that cannot wake anybody is looked at all the time while frames come, then ever less often.
 constexpr Nanos kStayAwake = 100 * kMicrosecond;
@@ -47,6 +48,7 @@ FramePort::FramePort(std::unique_ptr<FrameDevice> device, const FramePortConfig&
       info_(device_->info()),
       config_(config),
       lane_(std::move(lane)),
+      down_since_(now),
       now_(now),
       received_at_(now) {
   if (config_.address.is_null()) config_.address = automatic_address(info_.mac);
@@ -242,14 +244,26 @@ Nanos FramePort::next_event() const noexcept {
 void FramePort::keep_order(Nanos now) noexcept {
   tended_at_ = now;
   device_->tend();
+  watch_link(now);
+  ask_neighbours();
+}
+
+void FramePort::watch_link(Nanos now) noexcept {
   const bool up = device_->link_up();
   if (up && !link_up_) {
     const ResolutionFrame here = announce(config_.address, info_.mac);
     send_frame(std::span(here.bytes).first(here.size));
     neighbours_.forget(now);
+    if (std::exchange(missed_link_, false)) log(LogLevel::kInfo, fmt::format("softroce: {} has a link", config_.name));
+  }
+  if (!up && link_up_) down_since_ = now;
+  if (!up && !missed_link_ && now >= down_since_ + kPatience) {
+    missed_link_ = true;
+    log(info_.link_is_peer ? LogLevel::kInfo : LogLevel::kWarning,
+        fmt::format("softroce: {} has no link, so that nothing arrives and what is sent is lost; it takes {}",
+                    config_.name, info_.link_needs));
   }
   link_up_ = up;
-  ask_neighbours();
 }
 
 void FramePort::ask_neighbours() noexcept {

@@ -11,6 +11,7 @@
 #include <deque>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "verbs/soft/port/frame_device.h"
@@ -23,9 +24,10 @@
 namespace fairlead::soft {
 
 struct FramePortConfig {
-  Gid address;          // null: chosen by automatic_address()
-  unsigned prefix = 0;  // bits; peers beyond it are reached through the gateway, if there is one
-  Gid gateway;          // null: every peer is on the link
+  Gid address;            // null: chosen by automatic_address()
+  unsigned prefix = 0;    // bits; peers beyond it are reached through the gateway, if there is one
+  Gid gateway;            // null: every peer is on the link
+  std::string name = {};  // for messages
 };
 
 /// An IPv4 address of the link-local range (169.254.0.0/16, RFC 3927) that depends on the station alone.
@@ -47,6 +49,7 @@ class FramePort final : public PacketPort {
   void tx_burst(TxBatch& batch) noexcept override;
   void count_in(Counters& counters) noexcept override { counters_ = &counters; }
   [[nodiscard]] std::uint64_t refused() const noexcept override { return refused_; }
+  [[nodiscard]] bool link_up() noexcept override { return info_.link_is_peer || device_->link_up(); }
   [[nodiscard]] int wait_fd() const noexcept override {
     return lane_ ? -1 : device_->wait_fd();  // other lanes wake nobody
   }
@@ -67,6 +70,7 @@ class FramePort final : public PacketPort {
   void take_control(std::span<const std::byte> frame) noexcept;
   [[nodiscard]] std::uint32_t build(TxBatch& batch, const TxPacket& packet, std::byte* room) noexcept;
   void keep_order(Nanos now) noexcept;
+  void watch_link(Nanos now) noexcept;
   void ask_neighbours() noexcept;
   void send_waiting() noexcept;
   bool send_frame(std::span<const std::byte> frame) noexcept;
@@ -84,6 +88,8 @@ class FramePort final : public PacketPort {
   std::array<std::span<const std::byte>, kBurst> frames_;
   std::uint64_t refused_ = 0;
   bool link_up_ = false;
+  bool missed_link_ = false;  // and said so
+  Nanos down_since_;
   bool warned_ = false;  // that another station has our address
   Nanos now_;
   Nanos tended_at_ = 0;

@@ -56,6 +56,8 @@ class PacketPort {
   virtual void count_in(Counters&) noexcept {}
   /// Packets so far that the system did not take.
   [[nodiscard]] virtual std::uint64_t refused() const noexcept { return 0; }
+  /// Whether its interface is up. Where the link is the other end, which may come at any time, always.
+  [[nodiscard]] virtual bool link_up() noexcept { return true; }
   /// Becomes readable when rx_burst may have something; -1 where there is nothing to wait on.
   [[nodiscard]] virtual int wait_fd() const noexcept = 0;
   /// When rx_burst may have something although wait_fd() stays silent (a decorator that delays); 0: never.

@@ -22,6 +22,7 @@ class PortDecorator : public PacketPort {
   void count_in(Counters& counters) noexcept override { inner_->count_in(counters); }
   void report_traffic_class() noexcept override { inner_->report_traffic_class(); }
   [[nodiscard]] std::uint64_t refused() const noexcept override { return inner_->refused(); }
+  [[nodiscard]] bool link_up() noexcept override { return inner_->link_up(); }
   [[nodiscard]] int wait_fd() const noexcept override { return inner_->wait_fd(); }
   [[nodiscard]] Nanos next_event() const noexcept override { return inner_->next_event(); }
 

@@ -8,6 +8,7 @@
 #include <charconv>
 
 #include "verbs/soft/port/dpdk_module.h"
+#include "verbs/soft/port/interfaces.h"
 #include "verbs/soft/port/pcap_port.h"
 
 namespace fairlead::soft {
@@ -170,9 +171,18 @@ Result<std::unique_ptr<PacketPort>> decorate(std::unique_ptr<PacketPort> port, c
 }
 
 Result<std::unique_ptr<PacketPort>> open_dpdk_port(const DpdkSpec& spec, const Clock& clock) {
+  const bool beside_kernel = spec.devargs.starts_with("net_af_") || spec.devargs.starts_with("net_tap");
+  if (const InterfaceAddress hosts = interface_of(spec.addresses.address); beside_kernel && hosts.index != 0) {
+    return {Code::kInvalidArgument,
+            fmt::format("packet_io dpdk: ip={} is this host's own address, on {}, for which the kernel answers too; "
+                        "give the port another of the same network",
+                        to_string(hosts.gid), hosts.interface)};
+  }
   auto device = open_dpdk_device(spec.devargs, spec.megabytes);
   if (!device) return device.error();
-  auto port = std::make_unique<FramePort>(std::move(device->front()), spec.addresses, clock.now());
+  FramePortConfig config = spec.addresses;
+  config.name = "dpdk:" + spec.devargs;
+  auto port = std::make_unique<FramePort>(std::move(device->front()), config, clock.now());
   if (port->max_mtu() == 0) {
     return {Code::kUnavailable,
             fmt::format("packet_io dpdk: the frames of {} are too small for any RoCE path MTU; raise "

@@ -3,14 +3,18 @@
 // The process must be its own: DPDK is started in it once, by the first port that any test opens.
 #include <gmock/gmock.h>
 #include <sched.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include <chrono>
+#include <cstdio>
 #include <cstdlib>
 #include <memory>
 #include <optional>
 #include <thread>
 
+#include "datapath/base/unique_fd.h"
 #include "tests/port_under_test.h"
 #include "tests/verbs/soft/endpoint.h"
 #include "verbs/soft/port/dpdk_module.h"
@@ -196,6 +200,44 @@ TEST_F(Dpdk, WhatCannotBeIsRefusedWithItsRemedy) {
   const Wire wire;
   const Endpoint holder(open_udp(wire.server()));
   EXPECT_THAT(refusal(wire.server()), HasSubstr("is in use in this process"));
+}
+
+TEST_F(Dpdk, SocketsThatCannotServeAreRefusedBeforeTheDriverIsAsked) {
+  using testing::HasSubstr;
+  const std::string folder = testing::TempDir();
+  const std::string file = fmt::format("{}fairlead-socket-{}", folder, ::getpid());
+  const auto memif = [&](std::string_view role, const std::string& socket) {
+    return refusal(fmt::format("dpdk:net_memif902,role={},socket-abstract=no,socket={}", role, socket));
+  };
+  EXPECT_THAT(memif("server", "/nowhere/s"), HasSubstr("no folder /nowhere for the socket /nowhere/s; make it"));
+  EXPECT_THAT(memif("client", "/etc/passwd"), HasSubstr("/etc/passwd is there and is no socket; name another"));
+  EXPECT_THAT(memif("server", folder + std::string(200, 'x')), HasSubstr("at most 107 are possible"));
+  EXPECT_THAT(refusal("dpdk:net_vhost902"), HasSubstr("net_vhost902 needs iface=SOCKET"));
+  EXPECT_THAT(refusal("dpdk:net_virtio_user902,path=" + file), HasSubstr("start the other end first"));
+  {
+    const UniqueFd held(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    file.copy(address.sun_path, sizeof(address.sun_path) - 1);
+    ASSERT_EQ(::bind(held.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)), 0);
+    ASSERT_EQ(::listen(held.get(), 4), 0);
+    EXPECT_THAT(memif("server", file), HasSubstr("is another process's; name another"));
+  }
+  EXPECT_THAT(memif("server", file), HasSubstr("was left behind by a process that was killed; remove it: rm " + file));
+  std::remove(file.c_str());
+  const Wire wire;
+  const Endpoint server(open_udp(wire.server()));
+  std::string twice = wire.server();
+  twice.replace(twice.find("net_memif"), twice.find(',') - twice.find("net_memif"), "net_memif903");
+  EXPECT_THAT(refusal(twice), HasSubstr("socket=NAME has one server"));
+}
+
+TEST_F(Dpdk, TheReasonIsInTheErrorOfOpening) {
+  const auto device = find_or_add_device({"bad", Profile::kFull, "dpdk:net_pigeon0", ""});
+  ASSERT_TRUE(device);
+  const auto opened = open_device(*device);
+  ASSERT_FALSE(opened);
+  EXPECT_THAT(opened.error().message(), testing::HasSubstr("apt-get install librte-net-pigeon23"));
 }
 
 TEST_F(Dpdk, MoreBuffersThanThereIsMemoryAreRefused) {

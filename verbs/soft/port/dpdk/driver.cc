@@ -1,11 +1,8 @@
 #include "verbs/soft/port/dpdk/driver.h"
 
 #include <dlfcn.h>
-#include <net/if.h>
 #include <rte_ether.h>
 #include <rte_version.h>
-#include <sys/ioctl.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -15,6 +12,9 @@
 #include <span>
 #include <utility>
 #include <vector>
+
+#include "verbs/soft/port/dpdk/host_interface.h"
+#include "verbs/soft/port/dpdk/socket_file.h"
 
 namespace fairlead::dpdk {
 namespace {
@@ -82,31 +82,11 @@ class Options {
 
 std::string without_number(const std::string& name) { return name.substr(0, name.find_last_not_of("0123456789") + 1); }
 
-std::uint32_t interface_mtu(std::string_view interface) {
-  ifreq request{};
-  interface.copy(request.ifr_name, sizeof(request.ifr_name) - 1);
-  const int fd = ::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-  const bool known = fd >= 0 && ::ioctl(fd, SIOCGIFMTU, &request) == 0;
-  if (fd >= 0) ::close(fd);
-  return known ? static_cast<std::uint32_t>(request.ifr_mtu) : 0;
-}
-
 std::string library_of(std::string_view driver) {
   std::string name(driver);
   if (name == "net_virtio_user") name = "net_virtio";
   if (name == "net_tun") name = "net_tap";
   return name;
-}
-
-// The MTU of the interface that the device is bound to; 0 with the reason where there is none.
-std::uint32_t bound_mtu(const Options& options, std::string& why) {
-  const std::string_view interface = options.get("iface");
-  const std::uint32_t mtu = interface.empty() ? 0 : interface_mtu(interface);
-  if (mtu == 0) {
-    why = interface.empty() ? options.name() + " needs iface=INTERFACE"
-                            : "there is no network interface '" + std::string(interface) + "' in this namespace";
-  }
-  return mtu;
 }
 
 // Drivers that make their queues when they are probed.
@@ -124,6 +104,97 @@ void ask_for_queues(std::string_view driver, std::uint32_t queues, Options& opti
   }
 }
 
+bool plan_memif(Options& options, std::uint32_t mtu, DriverPlan& plan, std::string& why) {
+  // Of options with a word that it does not know, the driver forgets all.
+  if (const std::string word = options.stranger(kMemifOptions); !word.empty()) {
+    why = "net_memif has no option '" + word +
+          "'; it has role, socket, socket-abstract, id, bsize, rsize, mac, "
+          "secret, zero-copy, owner-uid and owner-gid";
+    return false;
+  }
+  const std::uint32_t buffer = options.number("bsize", kMemifBuffer);
+  plan.receive_slots = 1U << std::min(options.number("rsize", kRing), 14U);
+  plan.room = std::max(plan.room, buffer);
+  plan.mtu = std::min(mtu, buffer - std::min(buffer, std::uint32_t{RTE_ETHER_HDR_LEN}));
+  plan.memif = true;
+  const std::string_view role = options.get("role");
+  plan.memif_client = role != "server" && role != "master";
+  plan.needs = "; role is server or client, and socket=NAME has one server: another role or name may do";
+  plan.link_needs = "the other end, with the other role, the same socket= and the same id=";
+  if (options.get("socket-abstract") == "no" && !options.get("socket").empty()) {
+    why = refuse_socket_file(std::string(options.get("socket")),
+                             plan.memif_client ? SocketUse::kConnect : SocketUse::kListen);
+  }
+  return why.empty();
+}
+
+bool plan_vhost_user(Options& options, std::string_view path, bool listens, DriverPlan& plan, std::string& why) {
+  const std::string file(options.get(path));
+  if (file.empty()) {
+    why = options.name() + " needs " + std::string(path) + "=SOCKET, the name of a socket of vhost-user";
+    return false;
+  }
+  plan.link_needs = listens ? "the other end: a virtual machine, or net_virtio_user with path= this socket"
+                            : "the other end, which listens on this socket (net_vhost with iface= it)";
+  if (!file.starts_with("/dev/")) {
+    why = refuse_socket_file(file, listens ? SocketUse::kListen : SocketUse::kConnect);
+    if (why.empty() && !listens && ::access(file.c_str(), F_OK) != 0) {
+      why = "there is no socket " + file + "; start the other end first (net_vhost with iface=" + file + ")";
+    }
+  }
+  return why.empty();
+}
+
+// Over an interface of the kernel's.
+bool bind_interface(const Options& options, DriverPlan& plan, std::string& why) {
+  const std::string name(options.get("iface"));
+  plan.interface = name;
+  plan.mtu = name.empty() ? 0 : std::min(plan.mtu, HostInterface(name).mtu());
+  if (name.empty()) why = options.name() + " needs iface=INTERFACE";
+  if (why.empty() && plan.mtu == 0) {
+    why = "there is no network interface '" + name + "' in this network namespace; `ip link` lists those there are";
+  }
+  plan.link_needs = "its interface up, and that of its other end: ip link set " + name + " up";
+  return why.empty();
+}
+
+bool plan_af_packet(Options& options, DriverPlan& plan, std::string& why) {
+  const std::uint32_t room = options.number("framesz", kPacketFrame);
+  options.number("blocksz", 65536);
+  options.number("framecnt", 512);
+  plan.mtu = std::min(plan.mtu, room - std::min(room, kPacketHeader + RTE_ETHER_HDR_LEN));
+  plan.room = std::max(plan.room, room);
+  plan.needs = "; it takes CAP_NET_RAW, which everybody has in a namespace of their own (unshare -Urn)";
+  return bind_interface(options, plan, why);
+}
+
+bool plan_af_xdp(Options& options, DriverPlan& plan, std::string& why) {
+  plan.mtu = std::min(plan.mtu, kXdpMtu);
+  plan.room = kXdpRoom;
+  plan.needs = "; it takes CAP_NET_ADMIN, CAP_BPF and locked memory (ulimit -l 16384, or CAP_IPC_LOCK)";
+  return bind_interface(options, plan, why);
+}
+
+bool plan_particulars(Options& options, std::uint32_t mtu, DriverPlan& plan, std::string& why) {
+  const std::string& driver = plan.driver;
+  if (driver == "net_ring") {
+    why = "net_ring hands packet buffers from one port to another, and softroce's ports share none; use net_memif";
+    return false;
+  }
+  plan.waits = driver == "net_memif" || driver == "net_vhost" || driver == "net_virtio_user";
+  if (driver == "net_memif") return plan_memif(options, mtu, plan, why);
+  if (driver == "net_vhost") return plan_vhost_user(options, "iface", options.get("client") != "1", plan, why);
+  if (driver == "net_virtio_user") return plan_vhost_user(options, "path", options.get("server") == "1", plan, why);
+  if (driver == "net_tap") {
+    plan.needs = "; it takes CAP_NET_ADMIN and /dev/net/tun";
+    plan.link_needs = "its interface up: ip link set ... up";
+  }
+  const bool packet = driver == "net_af_packet" || driver == "eth_af_packet";
+  if (!packet && driver != "net_af_xdp") return true;
+  plan.mtu = mtu;
+  return packet ? plan_af_packet(options, plan, why) : plan_af_xdp(options, plan, why);
+}
+
 }  // namespace
 
 std::optional<DriverPlan> plan_driver(std::string_view devargs, std::uint32_t mtu, std::uint16_t queues,
@@ -132,44 +203,9 @@ std::optional<DriverPlan> plan_driver(std::string_view devargs, std::uint32_t mt
   DriverPlan plan;
   plan.name = options.name();
   plan.queues = queues;
-  const std::uint32_t frame = mtu + RTE_ETHER_HDR_LEN;
-  plan.room = std::max(frame, kMemifBuffer);
+  plan.room = std::max(mtu + RTE_ETHER_HDR_LEN, kMemifBuffer);
   if (plan.name.find(':') == std::string::npos) plan.driver = without_number(plan.name);
-  plan.waits = plan.driver == "net_memif" || plan.driver == "net_vhost" || plan.driver == "net_virtio_user";
-  if (plan.driver == "net_ring") {
-    why = "net_ring hands packet buffers from one port to another, and softroce's ports share none; use net_memif";
-    return std::nullopt;
-  }
-  if (plan.driver == "net_memif") {
-    // Of options with a word that it does not know, the driver forgets all.
-    if (const std::string word = options.stranger(kMemifOptions); !word.empty()) {
-      why = "net_memif has no option '" + word +
-            "'; it has role, socket, socket-abstract, id, bsize, rsize, mac, "
-            "secret, zero-copy, owner-uid and owner-gid";
-      return std::nullopt;
-    }
-    const std::uint32_t buffer = options.number("bsize", kMemifBuffer);
-    plan.receive_slots = 1U << std::min(options.number("rsize", kRing), 14U);
-    plan.room = std::max(plan.room, buffer);
-    plan.mtu = std::min(mtu, buffer - std::min(buffer, std::uint32_t{RTE_ETHER_HDR_LEN}));
-    plan.memif = true;
-    plan.memif_client = options.get("role") != "server" && options.get("role") != "master";
-  } else if (plan.driver == "net_af_packet" || plan.driver == "eth_af_packet") {
-    const std::uint32_t room = options.number("framesz", kPacketFrame);
-    options.number("blocksz", 65536);
-    options.number("framecnt", 512);
-    const std::uint32_t interface = bound_mtu(options, why);
-    if (interface == 0) return std::nullopt;
-    plan.mtu = std::min({mtu, interface, room - std::min(room, kPacketHeader + RTE_ETHER_HDR_LEN)});
-    plan.room = std::max(plan.room, room);
-    plan.needs = "; it takes CAP_NET_RAW, which everybody has in a namespace of their own (unshare -Urn)";
-  } else if (plan.driver == "net_af_xdp") {
-    const std::uint32_t interface = bound_mtu(options, why);
-    if (interface == 0) return std::nullopt;
-    plan.mtu = std::min({mtu, interface, kXdpMtu});
-    plan.room = kXdpRoom;
-    plan.needs = "; it takes CAP_NET_ADMIN, CAP_BPF and locked memory (ulimit -l 16384, or CAP_IPC_LOCK)";
-  }
+  if (!plan_particulars(options, mtu, plan, why)) return std::nullopt;
   if (queues > 1) ask_for_queues(plan.driver, queues, options);
   plan.device = options.join();
   return plan;

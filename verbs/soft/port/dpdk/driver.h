@@ -1,6 +1,6 @@
 // What is particular to DPDK's drivers: options that RoCE's large frames need, sizes that they do not report, packages.
 //
-// Pure, but for the MTU of an interface that a driver is bound to.
+// Pure, but for a look at the interface or the socket that a driver is bound to.
 #pragma once
 
 #include <cstdint>
@@ -19,6 +19,8 @@ struct DriverPlan {
   std::uint32_t room = 0;           // bytes of a packet buffer
   std::uint32_t receive_slots = 0;  // of a ring that is not sized by ethdev's descriptors
   const char* needs = "";           // what a refusal may be due to
+  std::string interface;            // of the kernel's, that the driver is bound to; empty: none
+  std::string link_needs = "a cable, and a port at its other end";
   bool memif = false;
   bool waits = false;         // a wire of shared memory: a full ring means later, not lost
   bool memif_client = false;  // connects when it is started, and not again

@@ -8,6 +8,9 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
+#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -24,6 +27,15 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view kPrefix = "fairlead-";
 constexpr const char* kMoreArguments = "FAIRLEAD_DPDK_ARGS";
+
+// What says nothing of the reason of a failure.
+constexpr std::array<std::string_view, 7> kIdleWords = {"EAL: Detected ",
+                                                        "EAL: Selected IOVA mode",
+                                                        "EAL: Physical addresses are unavailable",
+                                                        "EAL: Multi-process ",
+                                                        "EAL: Driver cannot attach the device",
+                                                        "EAL: Failed to attach device on",
+                                                        "EAL: VFIO support"};
 
 struct Log {
   std::mutex mutex;
@@ -137,9 +149,12 @@ enum class State { kNone, kOursWithoutPci, kOursWithPci, kApplications };
 std::string recent_log() {
   Log& log = the_log();
   const std::lock_guard lock(log.mutex);
-  std::string text = log.text;
-  while (!text.empty() && text.back() == '\n') text.pop_back();
-  for (std::size_t at = 0; (at = text.find('\n', at)) != std::string::npos; at += 3) text.replace(at, 1, " | ");
+  std::istringstream lines(log.text);
+  std::string text;
+  for (std::string line; std::getline(lines, line);) {
+    const auto begins = [&line](std::string_view words) { return line.starts_with(words); };
+    if (!line.empty() && std::ranges::none_of(kIdleWords, begins)) text += (text.empty() ? "" : " | ") + line;
+  }
   return text;
 }
 
@@ -189,6 +204,10 @@ bool start_eal(const EalRequest& request, std::string& why) {
   }
   if (!started) {
     why = "DPDK does not start (" + std::string(rte_strerror(error)) + "): " + recent_log();
+    if (error == ENOMEM) {
+      why += "; it reserves memory=" + std::to_string(request.megabytes) +
+             " (megabytes), which must fit ulimit -v and -l: lower the one or raise the others";
+    }
     return false;
   }
   state = request.pci_address.empty() ? State::kOursWithoutPci : State::kOursWithPci;

@@ -24,6 +24,6 @@ inline constexpr std::uint32_t kMostDpdkQueues = 16;
 using OpenDpdkDevice = bool(const DpdkRequest* request, FrameDevice** queues, char* why,
                             std::size_t why_bytes) noexcept;
 
-inline constexpr const char* kOpenDpdkDevice = "fairlead_dpdk_open_3";
+inline constexpr const char* kOpenDpdkDevice = "fairlead_dpdk_open_4";
 
 }  // namespace fairlead::soft

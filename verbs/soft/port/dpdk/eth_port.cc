@@ -39,6 +39,14 @@ int EthPort::current_process() noexcept {
 
 bool EthPort::inherited() const noexcept { return generation.load(std::memory_order_relaxed) != owner_; }
 
+EthPort::EthPort(const DriverPlan& plan) : plan_(plan), queues_(plan.queues) {
+  if (!plan.interface.empty()) interface_.emplace(plan.interface);
+  // Before anything can fail: closing the port, too, must pass the gate, which works while it has queues.
+  for (Queue& queue : queues_) {
+    if (plan.memif) queue.gate = std::make_unique<ControlGate::Queue>();
+  }
+}
+
 std::shared_ptr<EthPort> EthPort::open(const DriverPlan& plan, std::uint32_t mtu, std::string& why) {
   std::uint16_t existing = 0;
   if (rte_eth_dev_get_port_by_name(plan.name.c_str(), &existing) == 0) {
@@ -109,7 +117,7 @@ bool EthPort::set_up(std::uint32_t mtu, std::string& why) {
   // A client of memif does not start without its server; tend() tries again.
   if (const int error = restart(); error != 0 && !plan_.memif_client) return fail("does not start", error, why);
   // Questions over IPv6 come to multicast addresses. Virtual devices without filters refuse both, and need neither.
-  if (rte_eth_allmulticast_enable(port_) != 0) rte_eth_promiscuous_enable(port_);
+  if (rte_eth_allmulticast_enable(port_) != 0) made_promiscuous_ = rte_eth_promiscuous_enable(port_) == 0;
 
   rte_ether_addr mac{};
   rte_eth_macaddr_get(port_, &mac);
@@ -123,6 +131,8 @@ bool EthPort::set_up(std::uint32_t mtu, std::string& why) {
   info_.receive_bytes = std::size_t{slots} * info_.mtu / 2;
   // What the peer's ring does not take waits in the backlog.
   if (plan_.waits) info_.peer_slots = kPeerSlots;
+  info_.link_is_peer = plan_.waits;
+  info_.link_needs = plan_.link_needs.c_str();
   return true;
 }
 
@@ -145,7 +155,6 @@ bool EthPort::set_up_queue(std::uint16_t queue, std::uint16_t receives, std::uin
   if (int error = rte_eth_tx_queue_setup(port_, queue, sends, node, nullptr); error != 0) {
     return fail("refuses a transmit queue", error, why);
   }
-  if (plan_.memif) own.gate = std::make_unique<ControlGate::Queue>();
   return true;
 }
 
@@ -168,6 +177,7 @@ EthPort::~EthPort() {
     alone([this] {
       rte_eth_dev_info facts{};
       rte_eth_dev_info_get(port_, &facts);
+      if (made_promiscuous_) rte_eth_promiscuous_disable(port_);  // an interface of the kernel's stays so
       if (started()) rte_eth_dev_stop(port_);
       if (facts.device != nullptr) rte_dev_remove(facts.device);  // closes the port
     });
@@ -177,6 +187,7 @@ EthPort::~EthPort() {
 
 bool EthPort::link_up() noexcept {
   if (inherited()) return false;
+  if (interface_) return interface_->runs();
   if (const std::unique_lock lock(link_mutex_, std::try_to_lock); lock.owns_lock()) {
     rte_eth_link link{};
     link_up_.store(rte_eth_link_get_nowait(port_, &link) == 0 && link.link_status == RTE_ETH_LINK_UP);

@@ -10,11 +10,13 @@
 #include <atomic>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "verbs/soft/port/dpdk/control_gate.h"
 #include "verbs/soft/port/dpdk/driver.h"
+#include "verbs/soft/port/dpdk/host_interface.h"
 #include "verbs/soft/port/frame_device.h"
 
 namespace fairlead::dpdk {
@@ -47,7 +49,7 @@ class EthPort {
     std::unique_ptr<ControlGate::Queue> gate;  // of a memif
   };
 
-  explicit EthPort(const DriverPlan& plan) : plan_(plan), queues_(plan.queues) {}
+  explicit EthPort(const DriverPlan& plan);
   bool set_up(std::uint32_t mtu, std::string& why);
   bool set_up_queue(std::uint16_t queue, std::uint16_t receives, std::uint16_t sends, std::string& why);
   bool fail(const char* what, int error, std::string& why) const;
@@ -60,11 +62,13 @@ class EthPort {
   int restart() noexcept;
 
   const DriverPlan plan_;
+  std::optional<HostInterface> interface_;  // whose state the driver does not follow
   soft::FrameDeviceInfo info_;
   const int owner_ = current_process();
   std::uint16_t port_ = RTE_MAX_ETHPORTS;
   std::vector<Queue> queues_;
   std::atomic<bool> started_{false};
+  bool made_promiscuous_ = false;
   std::mutex link_mutex_;  // drivers may ask their device, one thread at a time
   std::atomic<bool> link_up_{false};
   std::atomic<unsigned> tends_{0};

@@ -153,7 +153,7 @@ bool Domain::progress() noexcept {
   }
   if (next_timer_ != 0 && now_ >= next_timer_) run_timers();
   release_held();
-  transmit();
+  if (!ready_.empty() || !roused_.empty() || !owing_.empty()) transmit();
   return busy;
 }
 

@@ -10,7 +10,12 @@ namespace fairlead::soft {
 bool gather(const TxPacket& packet, const iovec* iovs, std::byte* to) noexcept {
   for (std::size_t i = 0; i < packet.iovs; ++i) {
     const auto* from = static_cast<const std::byte*>(iovs[i].iov_base);
-    if (!guarded_copy(to, from, iovs[i].iov_len, from)) return false;
+    const bool own = i == 0 || i + 1 == packet.iovs;  // the batch's: headers, trailer
+    if (own) {
+      std::memcpy(to, from, iovs[i].iov_len);
+    } else if (!guarded_copy(to, from, iovs[i].iov_len, from)) {
+      return false;
+    }
     to += iovs[i].iov_len;
   }
   return true;

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
+#include <optional>
 #include <string>
 
 #include "verbs/device_list.h"
@@ -15,17 +17,44 @@ namespace {
 
 constexpr std::string_view kSoftDevice = "soft0";
 
-bool is_soft(std::string_view name) {
+// "soft0", or "soft0q1": the second lane of it.
+struct SoftName {
+  std::string_view device;
+  unsigned lane = 0;
+};
+
+std::optional<SoftName> parse_soft(std::string_view name) {
   constexpr std::string_view kPrefix = "soft";
-  return name.size() > kPrefix.size() && name.starts_with(kPrefix) &&
-         name.find_first_not_of("0123456789", kPrefix.size()) == std::string_view::npos;
+  constexpr std::string_view kDigits = "0123456789";
+  const std::size_t end = std::min(name.find('q'), name.size());
+  const std::string_view number = name.substr(std::min(kPrefix.size(), end), end - std::min(kPrefix.size(), end));
+  if (!name.starts_with(kPrefix) || number.empty() || number.find_first_not_of(kDigits) != number.npos) {
+    return std::nullopt;
+  }
+  SoftName parsed{name.substr(0, end)};
+  if (end == name.size()) return parsed;
+  const auto [last, error] = std::from_chars(name.data() + end + 1, name.data() + name.size(), parsed.lane);
+  if (error != std::errc() || last != name.data() + name.size()) return std::nullopt;
+  return parsed;
+}
+
+bool is_soft(std::string_view name) { return parse_soft(name).has_value(); }
+
+Result<soft::DeviceConfig> soft_config(std::string_view name, const VerbsConfig& config) {
+  auto profile = soft::parse_profile(config.profile);
+  if (!profile) return profile.error();
+  const SoftName parsed = parse_soft(name).value_or(SoftName{name});
+  return soft::DeviceConfig{.name = std::string(parsed.device),
+                            .profile = *profile,
+                            .packet_io = config.packet_io,
+                            .address = config.soft_address,
+                            .lane = parsed.lane};
 }
 
 Result<ibv_device*> find_soft(std::string_view name, const VerbsConfig& config) {
-  auto profile = soft::parse_profile(config.profile);
-  if (!profile) return profile.error();
-  return soft::find_or_add_device(
-      {.name = std::string(name), .profile = *profile, .packet_io = config.packet_io, .address = config.soft_address});
+  const auto wanted = soft_config(name, config);
+  if (!wanted) return wanted.error();
+  return soft::find_or_add_device(*wanted);
 }
 
 Result<VerbsTransport::Device> open_soft(std::string_view name, const VerbsConfig& config) {
@@ -120,7 +149,11 @@ Status validate(const VerbsConfig& config) { return find_soft(kSoftDevice, confi
 std::vector<DeviceInfo> list_devices(const VerbsConfig& config) {
   std::vector<DeviceInfo> out;
   for (const std::string& name : system_names()) list_device(name, open_system(name), config, out);
-  list_device(std::string(kSoftDevice), open_soft(kSoftDevice, config), config, out);
+  soft::DeviceConfig soft{.name = std::string(kSoftDevice), .packet_io = config.packet_io};
+  for (const unsigned count = soft::lanes(soft); soft.lane < count; ++soft.lane) {
+    const std::string name = soft::device_name(soft);
+    list_device(name, open_soft(name, config), config, out);
+  }
   return out;
 }
 

@@ -12,9 +12,10 @@
 
 namespace fairlead::verbs {
 
-/// Opens a device: "soft0" (any "soft<number>") is softroce as the configuration says, other names are the system's.
-/// Empty: the fastest usable device of the system, else soft0. Errors: kNotFound (with what this host has),
-/// kUnavailable (with the reason of each GID), kInvalidArgument (a bad setting).
+/// Opens a device: "soft0" (any "soft<number>") is softroce as the configuration says, "soft0q1" its second lane where
+/// the packet port has several queues, other names are the system's. Empty: the fastest usable device of the system,
+/// else soft0. Errors: kNotFound (with what this host has), kUnavailable (with the reason of each GID),
+/// kInvalidArgument (a bad setting).
 Result<std::unique_ptr<datapath::Transport>> open_transport(std::string_view device, const VerbsConfig& config);
 
 /// Whether softroce could be made as the configuration says; opens nothing. Errors: kInvalidArgument.

@@ -51,7 +51,27 @@ Result<Gid> parse_address(const std::string& text) {
 
 std::uint64_t random_guid() noexcept { return (random64() & ~(std::uint64_t{1} << 56)) | std::uint64_t{2} << 56; }
 
-Result<std::shared_ptr<DeviceCore>> DeviceCore::open(const DeviceConfig& config, std::uint64_t guid) {
+Result<std::shared_ptr<DeviceLanes>> DeviceCore::open_dpdk(const DeviceConfig& config, const PortSpec& spec,
+                                                           std::uint64_t guid) {
+  auto ports = open_dpdk_port(*spec.dpdk, steady_clock());
+  if (!ports) return ports.error();
+  auto lanes = std::make_shared<DeviceLanes>();
+  for (auto& port : *ports) {
+    DeviceConfig lane = config;
+    lane.lane = static_cast<unsigned>(lanes->size());
+    auto core = finish(lane, spec, std::move(port), guid + lane.lane, Wire::kOwn);
+    if (!core) return core.error();
+    if (ports->size() > 1) (*core)->domain_.set_partition(static_cast<std::uint8_t>(lane.lane));
+    lanes->push_back(std::move(*core));
+  }
+  // A lane that the program does not open must be looked at all the same: what is for others may come by its queue.
+  for (const auto& core : *lanes) {
+    if (lanes->size() > 1) core->watch();
+  }
+  return lanes;
+}
+
+Result<std::shared_ptr<DeviceLanes>> DeviceCore::open(const DeviceConfig& config, std::uint64_t guid) {
   auto spec = parse_port_spec(config.packet_io);
   if (!spec) return spec.error();
   if (spec->dpdk) {
@@ -61,9 +81,7 @@ Result<std::shared_ptr<DeviceCore>> DeviceCore::open(const DeviceConfig& config,
       spec->dpdk->addresses.address = *parsed;
       spec->dpdk->addresses.prefix = 24;
     }
-    auto port = open_dpdk_port(*spec->dpdk, steady_clock());
-    if (!port) return port.error();
-    return finish(config, *spec, std::move(*port), guid, Wire::kOwn);
+    return open_dpdk(config, *spec, guid);
   }
   Gid own;
   std::unique_ptr<UdpPort> port;
@@ -92,11 +110,14 @@ Result<std::shared_ptr<DeviceCore>> DeviceCore::open(const DeviceConfig& config,
                         to_string(own))};
   }
   auto core = finish(config, *spec, std::move(port), guid, Wire::kHosts);
-  if (core && partition) (*core)->domain_.set_partition(*partition);
-  return core;
+  if (!core) return core.error();
+  if (partition) (*core)->domain_.set_partition(*partition);
+  auto lanes = std::make_shared<DeviceLanes>();
+  lanes->push_back(std::move(*core));
+  return lanes;
 }
 
-Result<std::shared_ptr<DeviceCore>> DeviceCore::finish(const DeviceConfig& config, PortSpec spec,
+Result<std::unique_ptr<DeviceCore>> DeviceCore::finish(const DeviceConfig& config, PortSpec spec,
                                                        std::unique_ptr<PacketPort> port, std::uint64_t guid,
                                                        Wire wire) {
   const std::string mode = environment("FAIRLEAD_SOFT_CONGESTION");
@@ -106,11 +127,11 @@ Result<std::shared_ptr<DeviceCore>> DeviceCore::finish(const DeviceConfig& confi
   if (spec.pcap.empty()) spec.pcap = environment("FAIRLEAD_PCAP");
   auto decorated = decorate(std::move(port), spec);
   if (!decorated) return decorated.error();
-  auto core = std::shared_ptr<DeviceCore>(new DeviceCore(steady_clock(), std::move(*decorated), guid, wire));
+  auto core = std::unique_ptr<DeviceCore>(new DeviceCore(steady_clock(), std::move(*decorated), guid, wire));
   core->port_spec_ = spec;
   core->congestion_ = *congestion;
   control_congestion(*core->own_port_, *congestion, core->gids_.at(1));
-  core->domain_.counter_page.publish(config.name, to_string(own));
+  core->domain_.counter_page.publish(device_name(config), to_string(own));
   core->watcher_ =
       std::make_unique<Watcher>(core->domain_, core->gids_.wait_fd(), [own = core.get()] { own->follow_host(); });
   return core;

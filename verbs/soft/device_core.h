@@ -33,10 +33,14 @@ inline constexpr int kGidTableLength = GidTable::kLength;
 /// An EUI-64 that is locally administered and unicast, as an interface without a burnt-in address has it. Host order.
 [[nodiscard]] std::uint64_t random_guid() noexcept;
 
+class DeviceCore;
+/// The lanes of one port (port/lanes.h), which open and close together: one, but where a port has several queues.
+using DeviceLanes = std::vector<std::unique_ptr<DeviceCore>>;
+
 class DeviceCore {
  public:
-  /// Binds the device's address, or opens the port that has it.
-  static Result<std::shared_ptr<DeviceCore>> open(const DeviceConfig& config, std::uint64_t guid);
+  /// Binds the device's address, or opens the port that has it. The GUIDs of further lanes follow the first's.
+  static Result<std::shared_ptr<DeviceLanes>> open(const DeviceConfig& config, std::uint64_t guid);
   /// Over a port and clock of the caller's, which must outlive it; nobody watches. For tests.
   DeviceCore(const Clock& clock, std::unique_ptr<PacketPort> port, std::uint64_t guid);
   ~DeviceCore();
@@ -65,7 +69,9 @@ class DeviceCore {
   /// Where the port's address comes from: the host's, or nobody else's on a wire of the port's own.
   enum class Wire : std::uint8_t { kHosts, kOwn };
   DeviceCore(const Clock& clock, std::unique_ptr<PacketPort> port, std::uint64_t guid, Wire wire);
-  static Result<std::shared_ptr<DeviceCore>> finish(const DeviceConfig& config, PortSpec spec,
+  static Result<std::shared_ptr<DeviceLanes>> open_dpdk(const DeviceConfig& config, const PortSpec& spec,
+                                                        std::uint64_t guid);
+  static Result<std::unique_ptr<DeviceCore>> finish(const DeviceConfig& config, PortSpec spec,
                                                     std::unique_ptr<PacketPort> port, std::uint64_t guid, Wire wire);
   void follow_host();
 

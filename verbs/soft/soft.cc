@@ -23,22 +23,39 @@ namespace fairlead::soft {
 namespace {
 
 struct Entry : ibv_device {
-  explicit Entry(DeviceConfig wanted) : ibv_device{}, config(std::move(wanted)) {
+  /// `primary`: the entry of the port's first lane; null for that itself.
+  Entry(DeviceConfig wanted, Entry* primary)
+      : ibv_device{},
+        config(std::move(wanted)),
+        guid(primary != nullptr ? primary->guid + config.lane : random_guid()),
+        primary_(primary) {
     node_type = IBV_NODE_CA;
     transport_type = IBV_TRANSPORT_IB;
-    config.name.copy(name, sizeof(name) - 1);
+    device_name(config).copy(name, sizeof(name) - 1);
     std::strncpy(dev_name, "softroce", sizeof(dev_name) - 1);
   }
 
   /// At this address, or at any if it is empty: opened now, or earlier by this process and not closed.
   Result<std::shared_ptr<DeviceCore>> core(const std::string& address) {
+    auto lanes = primary_ != nullptr ? primary_->lanes(address) : this->lanes(address);
+    if (!lanes) return lanes.error();
+    return std::shared_ptr<DeviceCore>(*lanes, (**lanes)[config.lane].get());
+  }
+
+  const DeviceConfig config;
+  const std::uint64_t guid;
+
+ private:
+  Result<std::shared_ptr<DeviceLanes>> lanes(const std::string& address) {
     const std::lock_guard lock(mutex_);
     if (opener_ != ::getpid()) opened_.clear();  // a forked child has its parent's sockets, but must have its own
     opener_ = ::getpid();
-    std::erase_if(opened_, [](const auto& core) { return core.expired(); });
+    std::erase_if(opened_, [](const auto& lanes) { return lanes.expired(); });
     for (const auto& candidate : opened_) {
-      auto core = candidate.lock();
-      if (core != nullptr && (address.empty() || to_string(Gid::from_verbs(core->gid(1).gid)) == address)) return core;
+      auto lanes = candidate.lock();
+      if (lanes != nullptr && (address.empty() || to_string(Gid::from_verbs(lanes->front()->gid(1).gid)) == address)) {
+        return lanes;
+      }
     }
     DeviceConfig wanted = config;
     wanted.address = address;
@@ -47,27 +64,25 @@ struct Entry : ibv_device {
     return made;
   }
 
-  const DeviceConfig config;
-  const std::uint64_t guid = random_guid();
-
- private:
+  Entry* const primary_;
   std::mutex mutex_;
-  std::vector<std::weak_ptr<DeviceCore>> opened_;
+  std::vector<std::weak_ptr<DeviceLanes>> opened_;
   ::pid_t opener_ = 0;
 };
 
 bool same(const DeviceConfig& a, const DeviceConfig& b) {
-  return a.name == b.name && a.profile == b.profile && a.packet_io == b.packet_io && a.address == b.address;
+  return a.name == b.name && a.profile == b.profile && a.packet_io == b.packet_io && a.address == b.address &&
+         a.lane == b.lane;
 }
 
 class Registry {
  public:
   Entry& find_or_add(const DeviceConfig& config) {
     const std::lock_guard lock(mutex_);
-    for (Entry& entry : entries_) {
-      if (same(entry.config, config)) return entry;
-    }
-    return entries_.emplace_back(config);
+    if (config.lane == 0) return find_or_add(config, nullptr);
+    DeviceConfig primary = config;
+    primary.lane = 0;
+    return find_or_add(config, &find_or_add(primary, nullptr));
   }
   [[nodiscard]] bool holds(const ibv_device& device) {
     const std::lock_guard lock(mutex_);
@@ -75,6 +90,13 @@ class Registry {
   }
 
  private:
+  Entry& find_or_add(const DeviceConfig& config, Entry* primary) {
+    for (Entry& entry : entries_) {
+      if (same(entry.config, config)) return entry;
+    }
+    return entries_.emplace_back(config, primary);
+  }
+
   std::mutex mutex_;
   std::deque<Entry> entries_;  // addresses stay
 };
@@ -89,8 +111,8 @@ std::string from_environment(const char* name, std::string otherwise) {
   return value != nullptr && *value != '\0' ? std::string(value) : std::move(otherwise);
 }
 
-// The device that the environment describes; a mistake in it is logged, and there is no device then.
-ibv_device* environment_device() {
+// The device that the environment describes, by its lanes; a mistake in it is logged, and there is no device then.
+std::vector<ibv_device*> environment_devices() {
   DeviceConfig config;
   config.name = from_environment("FAIRLEAD_SOFT_DEVICE", config.name);
   config.packet_io = from_environment("FAIRLEAD_PACKET_IO", config.packet_io);
@@ -98,13 +120,19 @@ ibv_device* environment_device() {
   const auto profile = parse_profile(from_environment("FAIRLEAD_SOFT_PROFILE", "full"));
   if (!profile) {
     log(LogLevel::kError, profile.error().message());
-    return nullptr;
+    return {};
   }
   config.profile = *profile;
-  const auto device = find_or_add_device(config);
-  if (device) return *device;
-  log(LogLevel::kError, device.error().message());
-  return nullptr;
+  std::vector<ibv_device*> devices;
+  for (; config.lane < lanes(config); ++config.lane) {
+    const auto device = find_or_add_device(config);
+    if (!device) {
+      log(LogLevel::kError, device.error().message());
+      return {};
+    }
+    devices.push_back(*device);
+  }
+  return devices;
 }
 
 int to_errno(Code code) noexcept {
@@ -152,10 +180,11 @@ bool is_soft(const ibv_device* device) noexcept { return device != nullptr && re
 bool is_soft(const ibv_context* context) noexcept { return context != nullptr && context->ops.post_send == &post_send; }
 
 ibv_device** get_device_list(int* count) {
-  auto** list = static_cast<ibv_device**>(std::calloc(2, sizeof(ibv_device*)));
+  const std::vector<ibv_device*> devices = environment_devices();
+  auto** list = static_cast<ibv_device**>(std::calloc(devices.size() + 1, sizeof(ibv_device*)));
   if (list == nullptr) return nullptr;
-  list[0] = environment_device();
-  if (count != nullptr) *count = list[0] != nullptr ? 1 : 0;
+  std::copy(devices.begin(), devices.end(), list);
+  if (count != nullptr) *count = static_cast<int>(devices.size());
   return list;
 }
 
@@ -171,12 +200,12 @@ ibv_context* open_device(ibv_device* device) {
 }
 
 ibv_context* open_device_at(const std::string& address) {
-  ibv_device* device = environment_device();
-  if (device == nullptr) {
+  const std::vector<ibv_device*> devices = environment_devices();
+  if (devices.empty()) {
     errno = ENODEV;
     return nullptr;
   }
-  auto& entry = *static_cast<Entry*>(device);
+  auto& entry = *static_cast<Entry*>(devices.front());
   if (!entry.config.address.empty() && entry.config.address != address) {
     return refuse(EADDRNOTAVAIL, fmt::format("{} is not the device's address, which FAIRLEAD_SOFT_ADDRESS sets to {}",
                                              address, entry.config.address));
@@ -205,15 +234,31 @@ Result<ibv_context*> open_device(ibv_device* device) {
   return open_at(entry, entry.config.address);
 }
 
+std::string device_name(const DeviceConfig& config) {
+  return config.lane == 0 ? config.name : fmt::format("{}q{}", config.name, config.lane);
+}
+
+unsigned lanes(const DeviceConfig& config) {
+  const auto spec = parse_port_spec(config.packet_io);
+  return spec && spec->dpdk ? spec->dpdk->queues : 1;
+}
+
 Status validate(const DeviceConfig& config) {
-  if (config.name.empty() || config.name.size() >= IBV_SYSFS_NAME_MAX) {
+  if (config.name.empty() || device_name(config).size() >= IBV_SYSFS_NAME_MAX) {
     return {Code::kInvalidArgument,
             fmt::format("device name '{}' must have 1..{} characters", config.name, IBV_SYSFS_NAME_MAX - 1)};
   }
   if (!config.address.empty()) {
     if (const auto address = parse_address(config.address); !address) return address.error();
   }
-  return parse_port_spec(config.packet_io).status();
+  if (Status status = parse_port_spec(config.packet_io).status(); !status.ok()) return status;
+  if (const unsigned most = lanes(config); config.lane >= most) {
+    return {Code::kInvalidArgument,
+            fmt::format("there is no lane {} of {}: packet_io {} has {}, counted from 0; a port over DPDK has as many "
+                        "as queues=N says, at most {}",
+                        config.lane, config.name, config.packet_io, most, kMostLanes)};
+  }
+  return Status();
 }
 
 Result<ibv_device*> find_or_add_device(const DeviceConfig& config) {

@@ -27,15 +27,21 @@ struct DeviceConfig {
   /// The address whose IPv4-mapped GID stands at index 1. Empty: the first free one of 127.0.0.0/8. GIDs of the host's
   /// other addresses follow; their sockets are bound when a queue pair first uses them.
   std::string address;
+  unsigned lane = 0;  // of a port with several queues; further ones are called "soft0q1", "soft0q2", ...
 };
 
-/// The table. Its device list holds `soft0` (configured by the environment: FAIRLEAD_SOFT_DEVICE for its name,
-/// FAIRLEAD_PACKET_IO, FAIRLEAD_SOFT_PROFILE, FAIRLEAD_SOFT_ADDRESS) and what add_device added.
+/// What the device is called.
+[[nodiscard]] std::string device_name(const DeviceConfig& config);
+/// How many lanes, each a device of its own, the port has: as many as queues.
+[[nodiscard]] unsigned lanes(const DeviceConfig& config);
+
+/// The table. Its device list holds `soft0` and its further lanes (configured by the environment: FAIRLEAD_SOFT_DEVICE
+/// for its name, FAIRLEAD_PACKET_IO, FAIRLEAD_SOFT_PROFILE, FAIRLEAD_SOFT_ADDRESS).
 [[nodiscard]] const verbs::VerbsApi& verbs_api();
 
 /// A device with this configuration, kept until the process ends; the same configuration gives the same device.
 /// It is opened with verbs_api().open_device. Not in get_device_list. Errors: a bad packet_io, naming the word and the
-/// legal ones; a bad address.
+/// legal ones; a bad address; a lane that the port does not have.
 Result<ibv_device*> find_or_add_device(const DeviceConfig& config);
 
 /// What verbs_api().open_device does, with the reason where it cannot.

@@ -32,6 +32,7 @@ constexpr std::array kWords = {
     Word{"ip", "an address of one station, not the loopback's, and perhaps its network's bits: 10.0.0.1/24", true},
     Word{"gateway", "an address of one station: 10.0.0.254", true},
     Word{"memory", "a number of megabytes from 1", true},
+    Word{"queues", "a number from 1 to 16", true},
 };
 constexpr std::string_view kDpdk = "dpdk:";
 constexpr std::array<std::string_view, 4> kShortNames = {"memif", "vhost", "af_packet", "af_xdp"};
@@ -99,6 +100,7 @@ std::optional<bool> apply(std::string_view key, std::string_view value, DpdkSpec
   if (key == "ip") return parse_network(value, spec.addresses);
   if (key == "gateway") return parse_address(std::string(value), spec.addresses.gateway);
   if (key == "memory") return parse_number(value, spec.megabytes) && spec.megabytes > 0;
+  if (key == "queues") return parse_number(value, spec.queues) && spec.queues > 0 && spec.queues <= kMostLanes;
   return std::nullopt;
 }
 
@@ -170,7 +172,7 @@ Result<std::unique_ptr<PacketPort>> decorate(std::unique_ptr<PacketPort> port, c
   return std::unique_ptr<PacketPort>(std::make_unique<PcapPort>(std::move(port), **file));
 }
 
-Result<std::unique_ptr<PacketPort>> open_dpdk_port(const DpdkSpec& spec, const Clock& clock) {
+Result<std::vector<std::unique_ptr<PacketPort>>> open_dpdk_port(const DpdkSpec& spec, const Clock& clock) {
   const bool beside_kernel = spec.devargs.starts_with("net_af_") || spec.devargs.starts_with("net_tap");
   if (const InterfaceAddress hosts = interface_of(spec.addresses.address); beside_kernel && hosts.index != 0) {
     return {Code::kInvalidArgument,
@@ -178,18 +180,24 @@ Result<std::unique_ptr<PacketPort>> open_dpdk_port(const DpdkSpec& spec, const C
                         "give the port another of the same network",
                         to_string(hosts.gid), hosts.interface)};
   }
-  auto device = open_dpdk_device(spec.devargs, spec.megabytes);
-  if (!device) return device.error();
+  auto queues = open_dpdk_device(spec.devargs, spec.megabytes, spec.queues);
+  if (!queues) return queues.error();
   FramePortConfig config = spec.addresses;
   config.name = "dpdk:" + spec.devargs;
-  auto port = std::make_unique<FramePort>(std::move(device->front()), config, clock.now());
-  if (port->max_mtu() == 0) {
+  const std::size_t frame_bytes = EthernetHeader::kBytes + queues->front()->info().mtu;
+  const std::vector<Lane> lanes = Lane::make(spec.queues, frame_bytes);
+  std::vector<std::unique_ptr<PacketPort>> ports;
+  for (std::size_t i = 0; i < queues->size(); ++i) {
+    const auto lane = lanes.size() > 1 ? std::optional(lanes[i]) : std::nullopt;
+    ports.push_back(std::make_unique<FramePort>(std::move((*queues)[i]), config, clock.now(), lane));
+  }
+  if (ports.front()->max_mtu() == 0) {
     return {Code::kUnavailable,
             fmt::format("packet_io dpdk: the frames of {} are too small for any RoCE path MTU; raise "
                         "its MTU to 340 or more",
                         spec.devargs)};
   }
-  return std::unique_ptr<PacketPort>(std::move(port));
+  return ports;
 }
 
 }  // namespace fairlead::soft

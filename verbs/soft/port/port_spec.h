@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "fairlead/status.h"
 #include "verbs/soft/port/fault_port.h"
@@ -17,6 +18,7 @@ struct DpdkSpec {
   std::string devargs;  // the device and what is none of our words
   FramePortConfig addresses;
   std::uint32_t megabytes = 256;
+  std::uint32_t queues = 1;  // and lanes
 };
 
 struct PortSpec {
@@ -31,7 +33,7 @@ struct PortSpec {
 /// The port with the decorators that the specification asks for. Errors: a capture file that cannot be written.
 [[nodiscard]] Result<std::unique_ptr<PacketPort>> decorate(std::unique_ptr<PacketPort> port, const PortSpec& spec);
 
-/// The port over DPDK. Errors: as open_dpdk_device's, and a device that is too small for any path MTU.
-[[nodiscard]] Result<std::unique_ptr<PacketPort>> open_dpdk_port(const DpdkSpec& spec, const Clock& clock);
+/// The port over DPDK, by its lanes. Errors: as open_dpdk_device's, and a device that is too small for any path MTU.
+[[nodiscard]] Result<std::vector<std::unique_ptr<PacketPort>>> open_dpdk_port(const DpdkSpec& spec, const Clock& clock);
 
 }  // namespace fairlead::soft

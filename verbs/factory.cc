@@ -149,7 +149,7 @@ Status validate(const VerbsConfig& config) { return find_soft(kSoftDevice, confi
 std::vector<DeviceInfo> list_devices(const VerbsConfig& config) {
   std::vector<DeviceInfo> out;
   for (const std::string& name : system_names()) list_device(name, open_system(name), config, out);
-  soft::DeviceConfig soft{.name = std::string(kSoftDevice), .packet_io = config.packet_io};
+  soft::DeviceConfig soft{.name = std::string(kSoftDevice), .packet_io = config.packet_io, .address = ""};
   for (const unsigned count = soft::lanes(soft); soft.lane < count; ++soft.lane) {
     const std::string name = soft::device_name(soft);
     list_device(name, open_soft(name, config), config, out);

@@ -1,12 +1,15 @@
 #!/usr/bin/env python3
 """softroce and Fairlead against Linux rxe, which Debian's kernel runs in a guest (scripts/vm).
 
-  rxe_test.py --build DIR GROUP [--quick] [--only PATTERN]
+  rxe_test.py --build DIR GROUP [--quick] [--only PATTERN] [--port udp|af_packet]
 
   guest      in the guest alone, on the system's libibverbs: the conformance suite and the demo over rxe0
   fairlead   Fairlead on softroce here, Fairlead on rxe0 there, each way
   programs   Debian's perftest and pingpongs, unmodified: softroce here, rxe0 there, each way
   cm         the same with the connection manager: rping, perftest -R, fi_pingpong
+
+--port af_packet: softroce here is on a port over DPDK that owns an address of its own on that wire, which it finds the
+guest by ARP on, instead of on the host's sockets.
 
 All but the first capture what crosses the wire and check the ICRC of every frame and that tshark finds none malformed
 (capture.py). One line per case; exit code 1 if one fails, 77 with a reason where a guest cannot be had. "-> rxe0" means
@@ -33,6 +36,8 @@ import pairs  # noqa: E402  pylint: disable=wrong-import-position
 SKIPPED = 77
 LIMIT = {"guest": 800, "fairlead": 240, "programs": 600, "cm": 300}  # seconds of a group, boot included
 IN_GUEST = [str(ROOT / "scripts/vm/guest")]
+OWN_ADDRESS = "10.6.0.3"  # of a port that owns its wire; the host is 10.6.0.1, the guest 10.6.0.2
+PORTS = {"udp": None, "af_packet": f"dpdk:net_af_packet0,iface=tap0,qdisc_bypass=0,ip={OWN_ADDRESS}/24"}
 
 
 class Wire:
@@ -63,11 +68,14 @@ class Wire:
         return capture.check(self.file)
 
 
-def fairlead_bench(fairlead, server, client, operation, count):
+def fairlead_bench(fairlead, port, server, client, operation, count):
     """`server` and `client` are pairs.Side of Fairlead itself: no preload, a device by flags."""
     def step(limit):
         def flags(side):
-            return ["--transport", f"verbs:{side.device}"] + (["--soft-address", side.address] if side.device == "soft0" else [])
+            device = ["--transport", f"verbs:{side.device}"]
+            if side.device != "soft0":
+                return device
+            return device + (["--packet-io", PORTS[port], "--gid-index", 1] if PORTS[port] else ["--soft-address", side.address])
         return pairs.run_pair(
             server, [fairlead, "bench", "--server", f"{server.address}:7480", "--once", *flags(server)],
             client, [fairlead, "bench", "bw", f"{server.address}:7480", "--op", operation, "--size", "8,64K", "--iterations", count,
@@ -75,25 +83,27 @@ def fairlead_bench(fairlead, server, client, operation, count):
     return step
 
 
-def fairlead_cases(fairlead, quick):
+def fairlead_cases(fairlead, port, quick):
     host = pairs.Side("host", [], "soft0", os.environ["FAIRLEAD_VM_HOST"])
     guest = pairs.Side("guest", IN_GUEST, "rxe0", os.environ["FAIRLEAD_VM_GUEST"], remote=IN_GUEST)
     for server, client, way in ((guest, host, "-> rxe0"), (host, guest, "<- rxe0")):
         for operation in ("write",) if quick else ("write", "read", "send"):
-            yield f"fairlead bench {operation} {way}", 60, fairlead_bench(fairlead, server, client, operation, 100)
+            yield f"fairlead bench {operation} {way}", 60, fairlead_bench(fairlead, port, server, client, operation, 100)
 
 
-def both_ways(fairlead):
-    host = pairs.Side("host", [fairlead, "run", "--address", os.environ["FAIRLEAD_VM_HOST"], "--"], "soft0",
-                      os.environ["FAIRLEAD_VM_HOST"])
+def both_ways(fairlead, port, by_tcp):
+    """`by_tcp`: the programs meet over TCP first, which is the host's whatever the device's port."""
+    where = os.environ["FAIRLEAD_VM_HOST"] if by_tcp or not PORTS[port] else OWN_ADDRESS
+    device = ["--packet-io", PORTS[port]] if PORTS[port] else ["--address", where]
+    host = pairs.Side("host", [fairlead, "run", *device, "--"], "soft0", where)
     guest = pairs.Side("guest", IN_GUEST, "rxe0", os.environ["FAIRLEAD_VM_GUEST"], remote=IN_GUEST)
     ports = itertools.count(18600)
     for server, client, way in ((guest, host, "-> rxe0"), (host, guest, "<- rxe0")):
         yield judge_programs.Programs(server, client, lambda: next(ports)), way
 
 
-def program_cases(fairlead, quick):
-    for programs, way in both_ways(fairlead):
+def program_cases(fairlead, port, quick):
+    for programs, way in both_ways(fairlead, port, by_tcp=True):
         for kind in ("rc",) if quick else ("rc", "uc", "ud", "srq"):
             variants = [["-c", "-n", "200"]] if kind in ("rc", "uc") else [["-n", "200"]]
             yield f"ibv_{kind}_pingpong {way}", 40, programs.pingpong(f"ibv_{kind}_pingpong", variants)
@@ -107,12 +117,12 @@ def program_cases(fairlead, quick):
             yield f"{program} {flags} {way}", 40, programs.perftest_once(program, flags.split())
 
 
-def cm_cases(fairlead, quick):
-    for programs, way in both_ways(fairlead):
+def cm_cases(fairlead, port, quick):
+    for programs, way in both_ways(fairlead, port, by_tcp=False):
         yield f"rping {way}", 40, programs.rping
         for program in ("ib_write_bw",) if quick else ("ib_write_bw", "ib_send_bw"):
             yield f"{program} -R -n 100 {way}", 40, programs.perftest_once(program, ["-R", "-n", "100"])
-        if not quick:
+        if not quick and not PORTS[port]:  # which also needs TCP at the address of the device
             yield f"fi_pingpong -p verbs -e msg {way}", 40, programs.fi_pingpong("msg")
 
 
@@ -136,9 +146,9 @@ def guest_cases(build, quick):
 def run_group(options):
     fairlead = options.build / "bin/fairlead"
     cases = {"guest": lambda: guest_cases(options.build, options.quick),
-             "fairlead": lambda: fairlead_cases(fairlead, options.quick),
-             "programs": lambda: program_cases(fairlead, options.quick),
-             "cm": lambda: cm_cases(fairlead, options.quick)}[options.group]()
+             "fairlead": lambda: fairlead_cases(fairlead, options.port, options.quick),
+             "programs": lambda: program_cases(fairlead, options.port, options.quick),
+             "cm": lambda: cm_cases(fairlead, options.port, options.quick)}[options.group]()
     passed = failed = 0
     frames = 0
     with tempfile.TemporaryDirectory() as folder:
@@ -170,6 +180,7 @@ def main():
     parser.add_argument("--build", type=lambda text: pathlib.Path(text).resolve(), required=True)
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--only", default="")
+    parser.add_argument("--port", choices=sorted(PORTS), default="udp")
     parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)  # this program's own second half
     parser.add_argument("group", choices=sorted(LIMIT))
     options = parser.parse_args()
@@ -180,7 +191,8 @@ def main():
         sys.exit(SKIPPED)
     command = [ROOT / "scripts/vm/run", "--rxe", "--seconds", LIMIT[options.group], "--memory", 2048]
     command += ["--beside"] if options.group != "guest" else []
-    command += ["--", sys.executable, __file__, "--build", options.build, "--only", options.only, "--inside", options.group]
+    command += ["--", sys.executable, __file__, "--build", options.build, "--only", options.only, "--port", options.port, "--inside",
+                options.group]
     command += ["--quick"] if options.quick else []
     sys.exit(subprocess.run([str(word) for word in command], stdin=subprocess.DEVNULL, check=False).returncode)
 

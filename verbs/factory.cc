@@ -150,9 +150,11 @@ std::vector<DeviceInfo> list_devices(const VerbsConfig& config) {
   std::vector<DeviceInfo> out;
   for (const std::string& name : system_names()) list_device(name, open_system(name), config, out);
   soft::DeviceConfig soft{.name = std::string(kSoftDevice), .packet_io = config.packet_io, .address = ""};
+  std::vector<Result<VerbsTransport::Device>> lanes;  // open until all are listed: with the last one the port closes
   for (const unsigned count = soft::lanes(soft); soft.lane < count; ++soft.lane) {
     const std::string name = soft::device_name(soft);
-    list_device(name, open_soft(name, config), config, out);
+    lanes.push_back(open_soft(name, config));
+    list_device(name, lanes.back(), config, out);
   }
   return out;
 }

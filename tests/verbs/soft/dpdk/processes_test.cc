@@ -12,6 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
@@ -37,9 +38,11 @@ struct Card {
   std::uint32_t rkey;
 };
 
+constexpr unsigned kLanes = 2;
+
 struct Table {
-  Card cards[2];
-  std::atomic<std::uint64_t> rounds;  // that the first end has finished
+  Card lanes[kLanes][2];
+  std::atomic<std::uint64_t> rounds[kLanes];  // that the first end has finished
   std::atomic<bool> stop;
 };
 
@@ -90,19 +93,19 @@ class DpdkProcesses : public testing::Test {
     return fmt::format("dpdk:net_memif0,role={},socket=fairlead-processes-{},ip=10.2.0.{}/24",
                        which == 0 ? "server" : "client", parent_, which + 1);
   }
-  static ibv_context* open(const std::string& packet_io) {
-    const auto device = find_or_add_device({"dpdk0", Profile::kFull, packet_io, ""});
+  static ibv_context* open(const std::string& packet_io, unsigned lane = 0) {
+    const auto device = find_or_add_device({"dpdk0", Profile::kFull, packet_io, "", lane});
     ibv_context* context = device ? api().open_device(*device) : nullptr;
     if (context == nullptr) std::exit(errno == EIO ? kNoModule : 1);
     return context;
   }
 
   /// One end: connects to the other, then writes to it and reads it back until told to stop. 0, or what went wrong.
-  int play(int which, const std::string& io) {
-    Endpoint self(open(io), {.buffer_bytes = 1 << 20});
+  int play(int which, const std::string& io, unsigned lane = 0) {
+    Endpoint self(open(io, lane), {.buffer_bytes = 1 << 20});
     const ConnectOptions options{.mtu = IBV_MTU_4096, .timeout = 18};  // the other may only begin
-    Card& mine = table.cards[which];
-    const Card& other = table.cards[1 - which];
+    Card& mine = table.lanes[lane][which];
+    const Card& other = table.lanes[lane][1 - which];
     mine.gid = self.gid();
     mine.address = reinterpret_cast<std::uint64_t>(self.buffer.data());
     mine.rkey = self.mr->rkey;
@@ -136,9 +139,56 @@ class DpdkProcesses : public testing::Test {
       }
       if (self.done.size() == 2 && std::memcmp(self.buffer.data(), self.buffer.data() + kBytes, kBytes) != 0) return 7;
       self.done.clear();
-      table.rounds.store(round + 1);
+      table.rounds[lane].store(round + 1);
     }
     return 0;
+  }
+  /// The same with a thread for each of two lanes.
+  int play_lanes(int which) {
+    const std::string io = fmt::format("{},queues={}", packet_io(which), kLanes);
+    int second = 0;
+    std::thread thread([&] { second = play(which, io, 1); });
+    const int first = play(which, io, 0);
+    thread.join();
+    return first != 0 ? first : second;
+  }
+  void begin_again() {
+    for (unsigned lane = 0; lane < kLanes; ++lane) {
+      for (Card& card : table.lanes[lane]) card.qpn.store(0);
+      table.rounds[lane].store(0);
+    }
+    table.stop.store(false);
+  }
+  /// Either end is killed at any moment. The other neither crashes nor hangs: it fails its requests once its retries
+  /// are spent, and works with the next peer.
+  void expect_to_outlive(int kills, unsigned lanes, const std::function<int(int)>& work) {
+    std::mt19937 random(7);
+    for (int kill = 0; kill < kills; ++kill) {
+      SCOPED_TRACE(kill);
+      begin_again();
+      const int victim = kill % 2;
+      const pid_t ends[2] = {start([&] { return work(0); }), start([&] { return work(1); })};
+      const auto moving = [&] {
+        return std::all_of(table.rounds, table.rounds + lanes, [](const auto& rounds) { return rounds.load() >= 2; });
+      };
+      if (!wait_for(moving, milliseconds(20'000))) {
+        table.stop.store(true);
+        for (const pid_t end : ends) EXPECT_EQ(finish(end), 0);
+        FAIL() << "they did not come together";
+      }
+      std::this_thread::sleep_for(std::chrono::microseconds(random() % 20'000));
+      ::kill(ends[victim], SIGKILL);
+      finish(ends[victim]);
+      std::this_thread::sleep_for(milliseconds(150));
+      table.stop.store(true);
+      const int status = finish(ends[1 - victim]);
+      EXPECT_TRUE(WIFEXITED(status)) << strsignal(WTERMSIG(status));
+      EXPECT_TRUE(WEXITSTATUS(status) == 0 || WEXITSTATUS(status) == 5) << WEXITSTATUS(status);
+    }
+  }
+  [[nodiscard]] static int wanted_kills() {
+    const char* wanted = std::getenv("FAIRLEAD_DPDK_KILLS");
+    return wanted != nullptr ? std::atoi(wanted) : 10;
   }
   bool without_module(int status) { return WIFEXITED(status) && WEXITSTATUS(status) == kNoModule; }
 
@@ -158,13 +208,11 @@ class DpdkProcesses : public testing::Test {
 
 TEST_F(DpdkProcesses, MoveDataInEitherOrderOfComing) {
   for (const int first : {0, 1}) {
-    for (Card& card : table.cards) card.qpn.store(0);
-    table.rounds.store(0);
-    table.stop.store(false);
+    begin_again();
     const pid_t a = start([&] { return play(first, packet_io(first)); });
-    wait_for([&] { return table.cards[first].qpn.load() != 0; }, milliseconds(3000));
+    wait_for([&] { return table.lanes[0][first].qpn.load() != 0; }, milliseconds(3000));
     const pid_t b = start([&] { return play(1 - first, packet_io(1 - first)); });
-    EXPECT_TRUE(wait_for([&] { return table.rounds.load() >= 20; }, milliseconds(20'000)));
+    EXPECT_TRUE(wait_for([&] { return table.rounds[0].load() >= 20; }, milliseconds(20'000)));
     table.stop.store(true);
     EXPECT_ENDED_WELL(a);
     EXPECT_ENDED_WELL(b);
@@ -179,40 +227,18 @@ TEST_F(DpdkProcesses, NeedNoPrivileges) {
   };
   const pid_t a = start([&] { return as_nobody(0); });
   const pid_t b = start([&] { return as_nobody(1); });
-  EXPECT_TRUE(wait_for([&] { return table.rounds.load() >= 20; }, milliseconds(20'000)));
+  EXPECT_TRUE(wait_for([&] { return table.rounds[0].load() >= 20; }, milliseconds(20'000)));
   table.stop.store(true);
   EXPECT_ENDED_WELL(a);
   EXPECT_ENDED_WELL(b);
 }
 
-// Either end is killed at any moment. The other neither crashes nor hangs: it fails its requests once its retries are
-// spent, and works with the next peer.
 TEST_F(DpdkProcesses, OutliveThePeerThatIsKilled) {
-  const char* wanted = std::getenv("FAIRLEAD_DPDK_KILLS");
-  const int kills = wanted != nullptr ? std::atoi(wanted) : 10;
-  std::mt19937 random(7);
-  for (int kill = 0; kill < kills; ++kill) {
-    SCOPED_TRACE(kill);
-    for (Card& card : table.cards) card.qpn.store(0);
-    table.rounds.store(0);
-    table.stop.store(false);
-    const int victim = kill % 2;
-    const pid_t ends[2] = {start([&] { return play(0, packet_io(0)); }), start([&] { return play(1, packet_io(1)); })};
-    if (!wait_for([&] { return table.rounds.load() >= 2; }, milliseconds(20'000))) {
-      table.stop.store(true);
-      for (const pid_t end : ends) EXPECT_ENDED_WELL(end);
-      FAIL() << "they did not come together";
-    }
-    std::this_thread::sleep_for(std::chrono::microseconds(random() % 20'000));
-    ::kill(ends[victim], SIGKILL);
-    finish(ends[victim]);
-    std::this_thread::sleep_for(milliseconds(150));
-    const std::uint64_t before = table.rounds.load();
-    table.stop.store(true);
-    const int status = finish(ends[1 - victim]);
-    EXPECT_TRUE(WIFEXITED(status)) << strsignal(WTERMSIG(status)) << " after " << before << " rounds";
-    EXPECT_TRUE(WEXITSTATUS(status) == 0 || WEXITSTATUS(status) == 5) << WEXITSTATUS(status);
-  }
+  expect_to_outlive(wanted_kills(), 1, [this](int which) { return play(which, packet_io(which)); });
+}
+
+TEST_F(DpdkProcesses, OutliveThePeerThatIsKilledWithAThreadForEachLane) {
+  expect_to_outlive(wanted_kills(), kLanes, [this](int which) { return play_lanes(which); });
 }
 
 // An interface of the kernel's with this address; -1 where that is not allowed.

@@ -77,18 +77,22 @@ std::string lcores() {
   return "0@(" + (text.empty() ? "0" : text) + ")";
 }
 
-bool huge_pages_serve(unsigned megabytes) {
-  unsigned long free_pages = 0;
-  std::ifstream("/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages") >> free_pages;
-  if (free_pages * 2 < megabytes) return false;
+// Where huge pages are mounted; empty for nowhere.
+fs::path huge_page_folder() {
   std::ifstream mounts("/proc/mounts");
   for (std::string line; std::getline(mounts, line);) {
     std::istringstream words(line);
     std::string device, folder, type;
     words >> device >> folder >> type;
-    if (type == "hugetlbfs" && ::access(folder.c_str(), W_OK) == 0) return true;
+    if (type == "hugetlbfs" && ::access(folder.c_str(), W_OK) == 0) return folder;
   }
-  return false;
+  return {};
+}
+
+bool huge_pages_serve(unsigned megabytes) {
+  unsigned long free_pages = 0;
+  std::ifstream("/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages") >> free_pages;
+  return free_pages * 2 >= megabytes && !huge_page_folder().empty();
 }
 
 // Folders of processes that are gone, which may have been killed.
@@ -104,21 +108,27 @@ void sweep(const fs::path& runtime) {
 
 pid_t starter = 0;
 
-void remove_runtime_folder() {
+std::string file_prefix() { return std::string(kPrefix) + std::to_string(::getpid()); }
+
+// What DPDK leaves behind: its runtime folder, and the files of huge pages, which would keep them. (Those of a process
+// that was killed go when DPDK starts next, in whatever process.)
+void clean_up() {
   if (::getpid() != starter) return;
   std::error_code ignored;
   fs::remove_all(rte_eal_get_runtime_dir(), ignored);
+  const fs::path pages = huge_page_folder();
+  if (pages.empty()) return;
+  std::vector<fs::path> ours;
+  for (const auto& entry : fs::directory_iterator(pages, ignored)) {
+    if (entry.path().filename().string().starts_with(file_prefix() + "map_")) ours.push_back(entry.path());
+  }
+  for (const fs::path& file : ours) fs::remove(file, ignored);
 }
 
 std::vector<std::string> arguments(const EalRequest& request) {
-  std::vector<std::string> words{"fairlead",
-                                 "--no-telemetry",
-                                 "--lcores",
-                                 lcores(),
-                                 "-m",
-                                 std::to_string(request.megabytes),
-                                 "--file-prefix",
-                                 std::string(kPrefix) + std::to_string(::getpid())};
+  std::vector<std::string> words{
+      "fairlead",      "--no-telemetry", "--lcores", lcores(), "-m", std::to_string(request.megabytes),
+      "--file-prefix", file_prefix()};
   // One file for all of it: a vhost-user peer takes no more than a few.
   words.emplace_back(huge_pages_serve(request.megabytes) ? "--single-file-segments" : "--no-huge");
   if (request.pci_address.empty()) {
@@ -213,7 +223,7 @@ bool start_eal(const EalRequest& request, std::string& why) {
   state = request.pci_address.empty() ? State::kOursWithoutPci : State::kOursWithPci;
   starter = ::getpid();
   sweep(rte_eal_get_runtime_dir());
-  std::atexit(&remove_runtime_folder);
+  std::atexit(&clean_up);
   return true;
 }
 

@@ -99,10 +99,12 @@ int rereg_mr(ibv_mr* base, int flags, ibv_pd* pd, void* address, std::size_t len
   }
   if (changes_access) region.access = static_cast<unsigned>(access) | kLocalRead;
   if (moves) {
+    device.domain().lender.unmap(region);
     region.start = static_cast<std::byte*>(address);
     region.bytes = length;
     region.addr = address;
     region.length = length;
+    device.domain().lender.map(region);
   }
   if (moves || changes_access) {
     const bool zero_based = (region.access & IBV_ACCESS_ZERO_BASED) != 0;
@@ -128,6 +130,7 @@ int dereg_mr(ibv_mr* base) {
                                             region->windows));
     }
     domain.regions.remove(*region);
+    domain.lender.unmap(*region);
     --impl(region->pd).users;
     if (region->device_memory != nullptr) --region->device_memory->users;
   }

@@ -87,7 +87,7 @@ void complete_head(Qp& qp, ibv_wc_status status, std::uint32_t vendor_error) noe
   completion.opcode = wqe.completion_opcode();
   if (status == IBV_WC_SUCCESS) qp.domain.counters.rdma_sends.add();
   qp.sq.pop();
-  if (wanted) qp.complete(qp.send_completions, completion, false);
+  if (wanted) qp.complete_send(completion);
   qp.check_drained();
 }
 

@@ -30,6 +30,7 @@ constexpr std::uint8_t kExactIcrcsToTrust = 2;
 constexpr std::uint16_t kMaxSegments = 64;
 
 constexpr Nanos kHeldReceiptCheck = 200 * kMicrosecond;
+constexpr Nanos kLoanCheck = 20 * kMicrosecond;
 
 bool serves(ibv_qp_type type, Service service) noexcept {
   switch (type) {
@@ -140,7 +141,7 @@ void Domain::count_armed(int by) noexcept {
 
 bool Domain::progress() noexcept {
   take_doorbells();
-  bool busy = false;
+  bool busy = lender.release();
   for (const auto& slot : ports_) {
     for (unsigned round = 0; round < kRxRounds; ++round) {
       const std::size_t count = slot->port->rx_burst(received_, now_);
@@ -180,6 +181,7 @@ void Domain::answer_held(Qp& qp) noexcept {
 PortSlot& Domain::add_port(std::unique_ptr<PacketPort> port) {
   port->count_in(counters);
   ports_.push_back(std::make_unique<PortSlot>(std::move(port)));
+  if (ports_.back()->port->lends()) lender.set_port(*ports_.back());
   return *ports_.back();
 }
 
@@ -255,6 +257,7 @@ Nanos Domain::next_deadline() const noexcept {
     const Nanos release = held->receive.held_since + kMostHold;
     next = next == 0 ? release : std::min(next, release);
   }
+  if (lender.waiting() && (next == 0 || now_ + kLoanCheck < next)) next = now_ + kLoanCheck;
   for (const auto& slot : ports_) {
     const Nanos event = slot->port->next_event();
     if (event != 0 && (next == 0 || event < next)) next = event;

@@ -19,6 +19,7 @@
 #include "verbs/soft/counter_page.h"
 #include "verbs/soft/flow.h"
 #include "verbs/soft/intrusive_list.h"
+#include "verbs/soft/lender.h"
 #include "verbs/soft/management.h"
 #include "verbs/soft/memory.h"
 #include "verbs/soft/port/packet_port.h"
@@ -126,6 +127,7 @@ class Domain {
   void set_partition(std::uint8_t partition) noexcept { queue_pairs_.set_partition(partition); }
 
   MrTable regions;
+  Lender lender{*this};
   CounterPage counter_page;
   Counters& counters = counter_page.counters();
 

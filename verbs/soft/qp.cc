@@ -212,7 +212,8 @@ void Qp::establish() noexcept {
 }
 
 void Qp::check_drained() noexcept {
-  if (current_state() != IBV_QPS_SQD || attr.sq_draining == 0 || sq.head() != send.started) return;
+  if (current_state() != IBV_QPS_SQD || attr.sq_draining == 0 || sq.head() != send.started || kept_completions != 0)
+    return;
   attr.sq_draining = 0;
   if (std::exchange(attr.en_sqd_async_notify, 0) != 0) raise(IBV_EVENT_SQ_DRAINED);
 }
@@ -251,7 +252,7 @@ void Qp::flush_sends() noexcept {
     completion.wr_id = wqe.id;
     completion.opcode = wqe.completion_opcode();
     sq.pop();
-    complete(send_completions, completion, false);
+    complete_send(completion);
   }
   send.cursor = send.started = sq.head();
   send.cursor_packet = 0;
@@ -270,6 +271,10 @@ void Qp::flush() noexcept {
     current.taken = false;
     complete(recv_completions, completion, false);
   }
+}
+
+void Qp::complete_send(ibv_wc& completion) noexcept {
+  if (!domain.lender.keep(*this, completion)) complete(send_completions, completion, false);
 }
 
 void Qp::complete(Cq& cq, ibv_wc& completion, bool solicited) noexcept {
@@ -292,6 +297,8 @@ void Qp::raise(ibv_event_type type) noexcept {
 
 void Qp::detach() noexcept {
   domain.answer_held(*this);
+  domain.lender.forget(*this);
+  kept_completions = 0;
   release_windows();
   ready.unlink();
   waiting.unlink();

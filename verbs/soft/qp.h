@@ -160,6 +160,8 @@ class Qp : public ibv_qp_ex {
   void flush_sends() noexcept;
   /// Adds the queue pair's number and pushes it. An overflow is the end of the queue pair.
   void complete(Cq& cq, ibv_wc& completion, bool solicited) noexcept;
+  /// Of the send queue: once no device looks at its requests' memory any more.
+  void complete_send(ibv_wc& completion) noexcept;
   /// Queues an asynchronous event about this queue pair.
   void raise(ibv_event_type type) noexcept;
   /// Back to nothing: windows, route, roles.
@@ -197,7 +199,8 @@ class Qp : public ibv_qp_ex {
   Link<Qp> held{this};                            // owes an acknowledgement that waits for a message to go with
   std::atomic<bool> rung{false};                  // in the doorbell stack
   Qp* next_rung = nullptr;
-  std::uint32_t async_delivered = 0;  // under ibv_qp::mutex
+  std::uint32_t kept_completions = 0;  // in Lender
+  std::uint32_t async_delivered = 0;   // under ibv_qp::mutex
 
  private:
   int check_modify(const ibv_qp_attr& next, int mask) const;

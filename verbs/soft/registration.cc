@@ -52,6 +52,7 @@ Mr* register_region(Pd& pd, const Registration& wanted) {
       return refuse(ENOMEM,
                     fmt::format("{}: all {} keys are in use; register larger ranges", wanted.verb, MrTable::kMaxKeys));
     }
+    device.domain().lender.map(*region);
     static_cast<ibv_mr&>(*region) = {pd.context,  &pd,         wanted.start, wanted.length,
                                      region->key, region->key, region->key};
     ++pd.users;

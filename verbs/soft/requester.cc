@@ -138,6 +138,7 @@ Step send_packet(Qp& qp, const SendWqe& wqe) noexcept {
 
   TxBatch& batch = qp.domain.batch(*qp.port, std::max<std::size_t>(wqe.segments, 1));
   std::byte* const headers = batch.begin(qp.route, info.header_bytes, length);
+  if (!wqe.inlined) batch.lend();
   bth.encode(headers);
   std::byte* header = headers + Bth::kBytes;
   if (info.reth) {

@@ -91,6 +91,7 @@ Step send_packet(Qp& qp, SendWqe& wqe, const Way& way) noexcept {
 
   TxBatch& batch = qp.domain.batch(way.port, std::max<std::size_t>(wqe.segments, 1));
   std::byte* header = batch.begin(way.route, info.header_bytes, length);
+  if (!wqe.inlined) batch.lend();
   if (!requester::add_payload(qp, batch, wqe, offset, length)) {
     batch.abandon();
     qp.domain.give_back(window, wqe.charge);

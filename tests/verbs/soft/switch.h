@@ -116,7 +116,7 @@ class SwitchPort final : public PacketPort {
     for (std::size_t i = 0; i < batch.size(); ++i) {
       const TxPacket& packet = batch.packet(i);
       const iovec* iovs = batch.iovs(packet);
-      store_icrc(packet.icrc, icrc_of(packet, iovs, 0));
+      store_icrc(packet.icrc, icrc_of(packet, iovs, 0).value_or(0));
       Switch::Frame frame;
       for (std::size_t k = 0; k < packet.iovs; ++k) {
         const auto* bytes = static_cast<const std::byte*>(iovs[k].iov_base);

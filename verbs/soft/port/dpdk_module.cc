@@ -83,10 +83,10 @@ Result<OpenDpdkDevice*> load() {
 }  // namespace
 
 Result<std::vector<std::unique_ptr<FrameDevice>>> open_dpdk_device(const std::string& devargs, std::uint32_t megabytes,
-                                                                   std::uint32_t queues) {
+                                                                   std::uint32_t queues, bool zero_copy) {
   const auto open = load();
   if (!open) return open.error();
-  const DpdkRequest request{devargs.c_str(), kWantedMtu, megabytes, queues};
+  const DpdkRequest request{devargs.c_str(), kWantedMtu, megabytes, queues, zero_copy};
   std::array<FrameDevice*, kMostDpdkQueues> opened{};
   std::array<char, 2048> why{};
   if (!(*open)(&request, opened.data(), why.data(), why.size())) {

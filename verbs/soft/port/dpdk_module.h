@@ -17,6 +17,7 @@ namespace fairlead::soft {
 /// remedy and where it was looked for), and whatever keeps the device from being opened.
 [[nodiscard]] Result<std::vector<std::unique_ptr<FrameDevice>>> open_dpdk_device(const std::string& devargs,
                                                                                  std::uint32_t megabytes,
-                                                                                 std::uint32_t queues = 1);
+                                                                                 std::uint32_t queues = 1,
+                                                                                 bool zero_copy = false);
 
 }  // namespace fairlead::soft

@@ -6,10 +6,13 @@
 // Threads: all calls but wait_fd() by one thread at a time.
 #pragma once
 
+#include <sys/uio.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <span>
 
+#include "verbs/soft/port/loans.h"
 #include "verbs/soft/wire/ethernet.h"
 
 namespace fairlead::soft {
@@ -22,6 +25,7 @@ struct FrameDeviceInfo {
   std::size_t peer_slots = 0;           // frames that may be on their way to a peer, of any size; 0: unknown
   bool link_is_peer = false;            // up while the other end is there, which may come at any time
   const char* link_needs = "";          // what brings the link up, for a message; the device's
+  bool attaches = false;                // sends payload from where it lies
 };
 
 class FrameDevice {
@@ -35,6 +39,21 @@ class FrameDevice {
   /// Rooms for frames that are about to be sent, each for an Ethernet header and `mtu` bytes. Fills at most
   /// rooms.size() and returns how many; fewer when the device is short of memory.
   virtual std::size_t reserve(std::span<std::byte*> rooms) noexcept = 0;
+  /// Pieces of memory become part of a room's frame, behind the first `head` bytes in the room; what is in the room
+  /// behind those follows them. A loan: the memory must stay as it is until loans() says that it ended, which it does
+  /// whatever becomes of the frame. False: not these pieces, or not now.
+  virtual bool attach([[maybe_unused]] std::size_t room, [[maybe_unused]] std::uint32_t head,
+                      [[maybe_unused]] std::span<const iovec> pieces) noexcept {
+    return false;
+  }
+  /// Looks which loans have ended.
+  [[nodiscard]] virtual Loans loans() noexcept { return {}; }
+  /// All have ended when this returns, if need be at the price of frames.
+  virtual void end_loans() noexcept {}
+  /// Memory that frames may carry from now on, and must not any more. Where the device needs to know; what it could not
+  /// be told of, attach() refuses. Nothing of it is on loan at the end.
+  virtual void map([[maybe_unused]] const void* start, [[maybe_unused]] std::size_t bytes) noexcept {}
+  virtual void unmap([[maybe_unused]] const void* start, [[maybe_unused]] std::size_t bytes) noexcept {}
   /// Sends the rooms of the last reserve(), in order: sizes[i] bytes of the i-th. 0 gives a room back unsent. Every
   /// room is given away. Returns how many of the others the device took; those behind them are lost.
   virtual std::size_t send(std::span<const std::uint32_t> sizes) noexcept = 0;

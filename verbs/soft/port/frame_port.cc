@@ -19,6 +19,7 @@ constexpr std::size_t kMostWaiting = 256;
 constexpr std::size_t kMostLooped = 256;
 constexpr std::uint32_t kSlotCharge = 4096 + 64;  // of a ring, each packet takes a slot: as much as the largest
 constexpr Nanos kPatience = 200 * kMillisecond;   // with a link that is down, before a word is said
+constexpr std::uint32_t kLeastAttached = 512;     // below, a copy costs less than further pieces of a frame
 constexpr Nanos kTendEvery = 1 * kMillisecond;
 // A device that cannot wake anybody is looked at all the time while frames come, then ever less often.
 constexpr Nanos kStayAwake = 100 * kMicrosecond;
@@ -169,24 +170,52 @@ std::size_t FramePort::rx_burst(std::span<RxPacket> packets, Nanos now) noexcept
   return count;
 }
 
-// The whole frame in `room`; its size.
-std::uint32_t FramePort::build(TxBatch& batch, const TxPacket& packet, std::byte* room) noexcept {
+// What stands before the BTH, whose place is returned; null where the frame is too large. The destination's Ethernet
+// address is left out.
+std::byte* FramePort::put_headers(const TxPacket& packet, std::byte* room) const noexcept {
   const Route& route = *packet.route;
   IpHeader ip{route.source, route.destination};
   ip.traffic_class = route.traffic_class;
   if (route.hop_limit != 0) ip.hop_limit = route.hop_limit;
   ip.payload_bytes = kUdpHeaderBytes + packet.size;
+  if (ip.bytes() + ip.payload_bytes > info_.mtu) return nullptr;
   std::byte* const udp_at = room + EthernetHeader::kBytes + ip.bytes();
-  std::byte* const bth = udp_at + kUdpHeaderBytes;
-  const std::size_t size = EthernetHeader::kBytes + ip.bytes() + ip.payload_bytes;
-  if (size > EthernetHeader::kBytes + info_.mtu || !gather(packet, batch.iovs(packet), bth)) return 0;
   EthernetHeader{{}, info_.mac, route.source.is_ipv4() ? EtherType::kIpv4 : EtherType::kIpv6}.encode(room);
   ip.encode(room + EthernetHeader::kBytes);
   UdpHeader{route.source_port, kRoceUdpPort, static_cast<std::uint16_t>(ip.payload_bytes)}.encode(udp_at);
+  return udp_at + kUdpHeaderBytes;
+}
+
+// The whole frame in `room`; its size.
+std::uint32_t FramePort::build(TxBatch& batch, const TxPacket& packet, std::byte* room) noexcept {
+  const Route& route = *packet.route;
+  std::byte* const bth = put_headers(packet, room);
+  if (bth == nullptr || !gather(packet, batch.iovs(packet), bth)) return 0;
   const UdpFrame frame{route.source, route.destination, route.source_port, kRoceUdpPort, 0, packet.size};
   const std::size_t covered = packet.size - kIcrcBytes;
   store_icrc(bth + covered, icrc(frame, {bth, covered}));  // over the copy, which is in the cache, and cannot change
-  return static_cast<std::uint32_t>(size);
+  return static_cast<std::uint32_t>(bth + packet.size - room);
+}
+
+// Headers, padding and ICRC in the room, the payload where it lies: the first and last of the packet's pieces, and
+// those between. The size of what is in the room; 0 where the payload must be copied.
+std::uint32_t FramePort::build_attached(TxBatch& batch, const TxPacket& packet, std::span<std::byte* const> rooms,
+                                        std::size_t room) noexcept {
+  if (packet.size < kLeastAttached || packet.iovs < 3) return 0;
+  const std::span<const iovec> pieces(batch.iovs(packet), packet.iovs);
+  std::byte* const bth = put_headers(packet, rooms[room]);
+  if (bth == nullptr) return 0;
+  const auto icrc = icrc_of(packet, pieces.data(), 0);
+  if (!icrc) return 0;
+  const iovec& headers = pieces.front();
+  const iovec& trailer = pieces.back();
+  std::memcpy(bth, headers.iov_base, headers.iov_len);
+  std::byte* const behind = bth + headers.iov_len;
+  std::memcpy(behind, trailer.iov_base, trailer.iov_len - kIcrcBytes);
+  store_icrc(behind + trailer.iov_len - kIcrcBytes, *icrc);
+  const auto head = static_cast<std::uint32_t>(behind - rooms[room]);
+  if (!device_->attach(room, head, pieces.subspan(1, pieces.size() - 2))) return 0;
+  return head + static_cast<std::uint32_t>(trailer.iov_len);
 }
 
 void FramePort::tx_burst(TxBatch& batch) noexcept {
@@ -202,14 +231,16 @@ void FramePort::tx_burst(TxBatch& batch) noexcept {
     for (std::size_t i = 0; i < got; ++i) {
       const TxPacket& packet = batch.packet(first + i);
       const int station = packet.route->socket;
-      sizes[i] = build(batch, packet, rooms[i]);
+      const Mac* mac = station == kOwnStation ? &info_.mac : neighbours_.lookup(station, now_);
+      const bool leaves = mac != nullptr && station != kOwnStation;
+      sizes[i] = leaves && info_.attaches && packet.lent ? build_attached(batch, packet, rooms, i) : 0;
+      if (sizes[i] == 0) sizes[i] = build(batch, packet, rooms[i]);
       if (sizes[i] == 0) {
         ++refused_;
         continue;
       }
-      const Mac* mac = station == kOwnStation ? &info_.mac : neighbours_.lookup(station, now_);
       if (mac != nullptr) std::memcpy(rooms[i], mac->bytes.data(), Mac::kBytes);
-      if (mac != nullptr && station != kOwnStation) {
+      if (leaves) {
         ++leaving;
         continue;
       }

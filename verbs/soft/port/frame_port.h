@@ -50,6 +50,11 @@ class FramePort final : public PacketPort {
   void count_in(Counters& counters) noexcept override { counters_ = &counters; }
   [[nodiscard]] std::uint64_t refused() const noexcept override { return refused_; }
   [[nodiscard]] bool link_up() noexcept override { return info_.link_is_peer || device_->link_up(); }
+  [[nodiscard]] bool lends() const noexcept override { return info_.attaches; }
+  [[nodiscard]] Loans loans() noexcept override { return device_->loans(); }
+  void end_loans() noexcept override { device_->end_loans(); }
+  void map(const void* start, std::size_t bytes) noexcept override { device_->map(start, bytes); }
+  void unmap(const void* start, std::size_t bytes) noexcept override { device_->unmap(start, bytes); }
   [[nodiscard]] int wait_fd() const noexcept override {
     return lane_ ? -1 : device_->wait_fd();  // other lanes wake nobody
   }
@@ -68,7 +73,10 @@ class FramePort final : public PacketPort {
   [[nodiscard]] std::size_t fetch(std::span<std::span<const std::byte>> frames) noexcept;
   [[nodiscard]] bool leaves_to_other_lane(const RxPacket& packet, std::span<const std::byte> frame) noexcept;
   void take_control(std::span<const std::byte> frame) noexcept;
+  [[nodiscard]] std::byte* put_headers(const TxPacket& packet, std::byte* room) const noexcept;
   [[nodiscard]] std::uint32_t build(TxBatch& batch, const TxPacket& packet, std::byte* room) noexcept;
+  [[nodiscard]] std::uint32_t build_attached(TxBatch& batch, const TxPacket& packet, std::span<std::byte* const> rooms,
+                                             std::size_t room) noexcept;
   void keep_order(Nanos now) noexcept;
   void watch_link(Nanos now) noexcept;
   void ask_neighbours() noexcept;

@@ -32,7 +32,7 @@ void LoopbackPort::tx_burst(TxBatch& batch) noexcept {
   for (std::size_t i = 0; i < batch.size(); ++i) {
     const TxPacket& packet = batch.packet(i);
     const iovec* iovs = batch.iovs(packet);
-    store_icrc(packet.icrc, icrc_of(packet, iovs, next_id_ == 0 ? std::uint16_t{0} : next_id_++));
+    store_icrc(packet.icrc, icrc_of(packet, iovs, next_id_ == 0 ? std::uint16_t{0} : next_id_++).value_or(0));
     Frame frame{{}, address_, packet.route->source_port};
     frame.bytes.resize(packet.size);
     if (gather(packet, iovs, frame.bytes.data())) out_->push_back(std::move(frame));

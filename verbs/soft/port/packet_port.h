@@ -11,6 +11,7 @@
 #include <span>
 
 #include "verbs/soft/port/clock.h"
+#include "verbs/soft/port/loans.h"
 #include "verbs/soft/port/tx_batch.h"
 
 namespace fairlead::soft {
@@ -58,6 +59,12 @@ class PacketPort {
   [[nodiscard]] virtual std::uint64_t refused() const noexcept { return 0; }
   /// Whether its interface is up. Where the link is the other end, which may come at any time, always.
   [[nodiscard]] virtual bool link_up() noexcept { return true; }
+  /// Whether it may send payload from where it lies, of packets that allow it (TxBatch::lend). The rest as FrameDevice.
+  [[nodiscard]] virtual bool lends() const noexcept { return false; }
+  [[nodiscard]] virtual Loans loans() noexcept { return {}; }
+  virtual void end_loans() noexcept {}
+  virtual void map([[maybe_unused]] const void* start, [[maybe_unused]] std::size_t bytes) noexcept {}
+  virtual void unmap([[maybe_unused]] const void* start, [[maybe_unused]] std::size_t bytes) noexcept {}
   /// Becomes readable when rx_burst may have something; -1 where there is nothing to wait on.
   [[nodiscard]] virtual int wait_fd() const noexcept = 0;
   /// When rx_burst may have something although wait_fd() stays silent (a decorator that delays); 0: never.

@@ -67,7 +67,7 @@ void PcapPort::tx_burst(TxBatch& batch) noexcept {
     begin_frame(records_, time, {route.source, route.destination, route.source_port, kRoceUdpPort, 0, packet.size},
                 route.traffic_class, route.hop_limit != 0 ? route.hop_limit : kDefaultHopLimit);
     if (!gather(packet, iovs, records_.extend(packet.size).data())) continue;  // it will not leave; zeroes stand for it
-    store_icrc(records_.last(kIcrcBytes).data(), icrc_of(packet, iovs, 0));
+    store_icrc(records_.last(kIcrcBytes).data(), icrc_of(packet, iovs, 0).value_or(0));
   }
   file_.write(records_);
   inner_->tx_burst(batch);

@@ -23,6 +23,11 @@ class PortDecorator : public PacketPort {
   void report_traffic_class() noexcept override { inner_->report_traffic_class(); }
   [[nodiscard]] std::uint64_t refused() const noexcept override { return inner_->refused(); }
   [[nodiscard]] bool link_up() noexcept override { return inner_->link_up(); }
+  [[nodiscard]] bool lends() const noexcept override { return inner_->lends(); }
+  [[nodiscard]] Loans loans() noexcept override { return inner_->loans(); }
+  void end_loans() noexcept override { inner_->end_loans(); }
+  void map(const void* start, std::size_t bytes) noexcept override { inner_->map(start, bytes); }
+  void unmap(const void* start, std::size_t bytes) noexcept override { inner_->unmap(start, bytes); }
   [[nodiscard]] int wait_fd() const noexcept override { return inner_->wait_fd(); }
   [[nodiscard]] Nanos next_event() const noexcept override { return inner_->next_event(); }
 

@@ -33,6 +33,7 @@ constexpr std::array kWords = {
     Word{"gateway", "an address of one station: 10.0.0.254", true},
     Word{"memory", "a number of megabytes from 1", true},
     Word{"queues", "a number from 1 to 16", true},
+    Word{"transmit", "copy or zero-copy", true},
 };
 constexpr std::string_view kDpdk = "dpdk:";
 constexpr std::array<std::string_view, 4> kShortNames = {"memif", "vhost", "af_packet", "af_xdp"};
@@ -99,6 +100,7 @@ bool parse_network(std::string_view text, FramePortConfig& config) {
 std::optional<bool> apply(std::string_view key, std::string_view value, DpdkSpec& spec) {
   if (key == "ip") return parse_network(value, spec.addresses);
   if (key == "gateway") return parse_address(std::string(value), spec.addresses.gateway);
+  if (key == "transmit") return (spec.zero_copy = value == "zero-copy") || value == "copy";
   if (key == "memory") return parse_number(value, spec.megabytes) && spec.megabytes > 0;
   if (key == "queues") return parse_number(value, spec.queues) && spec.queues > 0 && spec.queues <= kMostLanes;
   return std::nullopt;
@@ -180,7 +182,7 @@ Result<std::vector<std::unique_ptr<PacketPort>>> open_dpdk_port(const DpdkSpec& 
                         "give the port another of the same network",
                         to_string(hosts.gid), hosts.interface)};
   }
-  auto queues = open_dpdk_device(spec.devargs, spec.megabytes, spec.queues);
+  auto queues = open_dpdk_device(spec.devargs, spec.megabytes, spec.queues, spec.zero_copy);
   if (!queues) return queues.error();
   FramePortConfig config = spec.addresses;
   config.name = "dpdk:" + spec.devargs;

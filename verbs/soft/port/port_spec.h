@@ -19,6 +19,7 @@ struct DpdkSpec {
   FramePortConfig addresses;
   std::uint32_t megabytes = 256;
   std::uint32_t queues = 1;  // and lanes
+  bool zero_copy = false;    // payload is sent from where it lies
 };
 
 struct PortSpec {

@@ -21,7 +21,7 @@ bool gather(const TxPacket& packet, const iovec* iovs, std::byte* to) noexcept {
   return true;
 }
 
-std::uint32_t icrc_of(const TxPacket& packet, const iovec* iovs, std::uint16_t ipv4_id) noexcept {
+std::optional<std::uint32_t> icrc_of(const TxPacket& packet, const iovec* iovs, std::uint16_t ipv4_id) noexcept {
   const UdpFrame frame{
       packet.route->source, packet.route->destination, packet.route->source_port, kRoceUdpPort, ipv4_id, packet.size};
   const auto* first = static_cast<const std::byte*>(iovs[0].iov_base);
@@ -37,7 +37,7 @@ std::uint32_t icrc_of(const TxPacket& packet, const iovec* iovs, std::uint16_t i
     if (!payload) {
       proceed();
     } else if (!attempt(bytes, length, proceed)) {
-      return 0;  // the system refuses to send such a packet, and a wrong ICRC loses it where it does not
+      return std::nullopt;
     }
     left -= length;
     skip = 0;

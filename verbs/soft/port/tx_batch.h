@@ -13,6 +13,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <optional>
 
 #include "verbs/soft/guarded.h"
 #include "verbs/soft/wire/gid.h"
@@ -40,6 +41,7 @@ struct TxPacket {
   std::uint16_t iovs = 0;
   std::uint32_t size = 0;     // BTH to ICRC
   std::byte* icrc = nullptr;  // 4 bytes, the last of the packet
+  bool lent = false;          // payload that is referred to may be sent from where it lies
 };
 
 class TxBatch {
@@ -73,7 +75,8 @@ class TxBatch {
   std::byte* begin(const Route& route, std::size_t header_bytes, std::size_t payload_bytes) noexcept {
     assert(count_ < kMaxPackets && header_bytes <= kHeaderBytes);
     TxPacket& packet = packets_[count_];
-    packet = {&route, static_cast<std::uint16_t>(iov_count_), 0, static_cast<std::uint32_t>(header_bytes), nullptr};
+    packet = {&route, static_cast<std::uint16_t>(iov_count_), 0, static_cast<std::uint32_t>(header_bytes), nullptr,
+              false};
     copying_ = payload_bytes <= kCopyBytes;
     fill_ = buffers_[count_].data();
     std::byte* header = fill_;
@@ -97,6 +100,9 @@ class TxBatch {
     }
     return true;
   }
+
+  /// The memory behind the payload stays as it is until the port's loans() that this packet may make have ended.
+  void lend() noexcept { packets_[count_].lent = true; }
 
   /// Adds padding and the place of the ICRC.
   void finish(std::size_t pad) noexcept {
@@ -134,7 +140,8 @@ class TxBatch {
 /// Copies the packet's bytes, packet.size of them. False when payload that it refers to is gone.
 [[nodiscard]] bool gather(const TxPacket& packet, const iovec* iovs, std::byte* to) noexcept;
 
-/// The ICRC of a packet of the batch that leaves with this IPv4 id.
-[[nodiscard]] std::uint32_t icrc_of(const TxPacket& packet, const iovec* iovs, std::uint16_t ipv4_id) noexcept;
+/// The ICRC of a packet of the batch that leaves with this IPv4 id. Nothing when payload is gone.
+[[nodiscard]] std::optional<std::uint32_t> icrc_of(const TxPacket& packet, const iovec* iovs,
+                                                   std::uint16_t ipv4_id) noexcept;
 
 }  // namespace fairlead::soft

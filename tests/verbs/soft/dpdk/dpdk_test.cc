@@ -99,6 +99,39 @@ TEST_F(Dpdk, ABadNetworkLosesNothing) {
   expect_write_and_read(a, b, 4'000'000);
 }
 
+TEST_F(Dpdk, PayloadIsSentFromWhereItLies) {
+  const Wire wire;
+  Endpoint a(open_udp(wire.server(",transmit=zero-copy")));
+  Endpoint b(open_udp(wire.client(",transmit=zero-copy")));
+  connect(a, b, {.mtu = IBV_MTU_4096});
+  expect_write_and_read(a, b);
+  expect_write_and_read(b, a, 4097);
+  EXPECT_EQ(b.counter("drop_icrc"), 0U);
+  EXPECT_EQ(a.counter("send_err"), 0U);
+}
+
+TEST_F(Dpdk, PayloadIsSentFromWhereItLiesOverABadNetwork) {
+  const Wire wire;
+  Endpoint a(open_udp(wire.server(",transmit=zero-copy,drop=0.01,reorder=0.01,seed=3")));
+  Endpoint b(open_udp(wire.client(",transmit=zero-copy,drop=0.01,seed=4")));
+  connect(a, b, {.mtu = IBV_MTU_4096, .timeout = 17});
+  expect_write_and_read(a, b, 4'000'000);
+}
+
+TEST_F(Dpdk, PayloadIsSentFromWhereItLiesOverVhost) {
+  const std::string path = fmt::format("/tmp/fairlead-test-{}-vhost", ::getpid());
+  {
+    Endpoint a(open_udp(fmt::format("dpdk:net_vhost940,iface={},transmit=zero-copy", path)));
+    const std::string peer = fmt::format("dpdk:net_virtio_user940,path={},queue_size=1024", path);
+    EXPECT_THAT(refusal(peer + ",transmit=zero-copy"), testing::HasSubstr("out of DPDK's own memory only"));
+    Endpoint b(open_udp(peer));
+    connect(a, b, {.mtu = IBV_MTU_4096, .timeout = 18});
+    expect_write_and_read(a, b);
+    EXPECT_EQ(b.counter("drop_icrc"), 0U);
+  }
+  ::unlink(path.c_str());
+}
+
 TEST_F(Dpdk, ATargetThatNeverPollsIsServedByItsWatcher) {
   const Wire wire;
   Endpoint a(open_udp(wire.server()));
@@ -197,6 +230,9 @@ TEST_F(Dpdk, WhatCannotBeIsRefusedWithItsRemedy) {
   EXPECT_THAT(refusal("dpdk:net_af_packet900,iface=nowhere7"), HasSubstr("no network interface 'nowhere7'"));
   EXPECT_THAT(refusal("dpdk:0000:ff:1f.0"), HasSubstr("open the PCI device first"));
   EXPECT_THAT(refusal("dpdk:memif"), HasSubstr("bench --local"));
+  const std::string remedy = "leave out transmit=zero-copy";
+  EXPECT_THAT(refusal("dpdk:net_null901,transmit=zero-copy"), HasSubstr("no scattered transmit); " + remedy));
+  EXPECT_THAT(refusal("dpdk:net_null902,transmit=smoke"), HasSubstr("transmit takes copy or zero-copy"));
   const Wire wire;
   const Endpoint holder(open_udp(wire.server()));
   EXPECT_THAT(refusal(wire.server()), HasSubstr("is in use in this process"));

@@ -32,6 +32,9 @@ constexpr std::array<std::string_view, 11> kMemifOptions = {
     "role", "socket", "socket-abstract", "id",        "bsize",    "rsize",
     "mac",  "secret", "zero-copy",       "owner-uid", "owner-gid"};
 
+constexpr std::array<std::string_view, 5> kCopying = {"net_memif", "net_vhost", "net_af_packet", "eth_af_packet",
+                                                      "net_tap"};
+
 class Options {
  public:
   explicit Options(std::string_view devargs) {
@@ -117,6 +120,7 @@ bool plan_memif(Options& options, std::uint32_t mtu, DriverPlan& plan, std::stri
   plan.room = std::max(plan.room, buffer);
   plan.mtu = std::min(mtu, buffer - std::min(buffer, std::uint32_t{RTE_ETHER_HDR_LEN}));
   plan.memif = true;
+  if (options.get("zero-copy") == "yes") plan.copies = plan.reaches_memory = false;
   const std::string_view role = options.get("role");
   plan.memif_client = role != "server" && role != "master";
   plan.needs = "; role is server or client, and socket=NAME has one server: another role or name may do";
@@ -205,6 +209,8 @@ std::optional<DriverPlan> plan_driver(std::string_view devargs, std::uint32_t mt
   plan.queues = queues;
   plan.room = std::max(mtu + RTE_ETHER_HDR_LEN, kMemifBuffer);
   if (plan.name.find(':') == std::string::npos) plan.driver = without_number(plan.name);
+  plan.copies = std::ranges::find(kCopying, plan.driver) != kCopying.end();
+  plan.reaches_memory = plan.driver != "net_virtio_user";
   if (!plan_particulars(options, mtu, plan, why)) return std::nullopt;
   if (queues > 1) ask_for_queues(plan.driver, queues, options);
   plan.device = options.join();

@@ -22,8 +22,11 @@ struct DriverPlan {
   std::string interface;            // of the kernel's, that the driver is bound to; empty: none
   std::string link_needs = "a cable, and a port at its other end";
   bool memif = false;
-  bool waits = false;         // a wire of shared memory: a full ring means later, not lost
-  bool memif_client = false;  // connects when it is started, and not again
+  bool copies = false;         // out of a packet's memory, before a burst returns
+  bool zero_copy = false;      // payload is to be sent from where it lies
+  bool reaches_memory = true;  // that is not DPDK's
+  bool waits = false;          // a wire of shared memory: a full ring means later, not lost
+  bool memif_client = false;   // connects when it is started, and not again
 };
 
 /// The plan for frames of `mtu` bytes behind the Ethernet header; nothing with the reason in `why`.

@@ -18,8 +18,9 @@ namespace {
 std::vector<std::unique_ptr<EthDevice>> open(const soft::DpdkRequest& request, std::string& why) {
   static std::mutex& mutex = *new std::mutex;
   const std::lock_guard lock(mutex);
-  const auto plan = plan_driver(request.device, request.mtu, static_cast<std::uint16_t>(request.queues), why);
+  auto plan = plan_driver(request.device, request.mtu, static_cast<std::uint16_t>(request.queues), why);
   if (!plan) return {};
+  plan->zero_copy = request.zero_copy;
   if (!start_eal({plan->driver.empty() ? plan->name : "", request.megabytes}, why)) return {};
   const auto port = EthPort::open(*plan, request.mtu, why);
   if (port == nullptr) return {};
@@ -33,7 +34,7 @@ std::vector<std::unique_ptr<EthDevice>> open(const soft::DpdkRequest& request, s
 }  // namespace
 }  // namespace fairlead::dpdk
 
-extern "C" __attribute__((visibility("default"))) bool fairlead_dpdk_open_4(const fairlead::soft::DpdkRequest* request,
+extern "C" __attribute__((visibility("default"))) bool fairlead_dpdk_open_5(const fairlead::soft::DpdkRequest* request,
                                                                             fairlead::soft::FrameDevice** queues,
                                                                             char* why, std::size_t why_bytes) noexcept {
   std::string reason;

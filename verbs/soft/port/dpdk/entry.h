@@ -16,6 +16,7 @@ struct DpdkRequest {
   std::uint32_t mtu;        // wanted; a device may have less
   std::uint32_t megabytes;  // of packet memory for all ports of the process; the first port decides
   std::uint32_t queues;     // 1..kMostDpdkQueues
+  bool zero_copy;           // payload is sent from where it lies
 };
 
 inline constexpr std::uint32_t kMostDpdkQueues = 16;
@@ -24,6 +25,6 @@ inline constexpr std::uint32_t kMostDpdkQueues = 16;
 using OpenDpdkDevice = bool(const DpdkRequest* request, FrameDevice** queues, char* why,
                             std::size_t why_bytes) noexcept;
 
-inline constexpr const char* kOpenDpdkDevice = "fairlead_dpdk_open_4";
+inline constexpr const char* kOpenDpdkDevice = "fairlead_dpdk_open_5";
 
 }  // namespace fairlead::soft

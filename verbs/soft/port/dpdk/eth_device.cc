@@ -1,11 +1,15 @@
 #include "verbs/soft/port/dpdk/eth_device.h"
 
+#include <rte_cycles.h>
+#include <sched.h>
+
 #include <algorithm>
 
 namespace fairlead::dpdk {
 namespace {
 
 constexpr std::size_t kMostBacklog = 512;
+constexpr unsigned kMostDrainMs = 2;
 
 }  // namespace
 
@@ -14,7 +18,8 @@ EthDevice::EthDevice(std::shared_ptr<EthPort> port, std::uint16_t queue)
       queue_(queue),
       number_(port_->number()),
       pool_(port_->pool(queue)),
-      gate_(port_->gate(queue)) {}
+      gate_(port_->gate(queue)),
+      attachments_(port_->attachments(queue)) {}
 
 EthDevice::~EthDevice() {
   if (port_->inherited()) return;
@@ -71,8 +76,12 @@ std::size_t EthDevice::send(std::span<const std::uint32_t> sizes) noexcept {
       rte_pktmbuf_free(mbuf);
       continue;
     }
-    mbuf->data_len = static_cast<std::uint16_t>(size);
-    mbuf->pkt_len = size;
+    if (mbuf->nb_segs > 1) {
+      Attachments::finish(*mbuf, size);
+    } else {
+      mbuf->data_len = static_cast<std::uint16_t>(size);
+      mbuf->pkt_len = size;
+    }
     leaving[count++] = mbuf;
   }
   reserved_count_ = 0;
@@ -80,7 +89,7 @@ std::size_t EthDevice::send(std::span<const std::uint32_t> sizes) noexcept {
   std::uint16_t taken = backlog_.empty() ? transmit(leaving.data(), count) : std::uint16_t{0};
   // A driver's ring is full while its peer is not looking. Whoever waits for it here might keep it from looking.
   const bool up = taken == count || link_up();
-  for (; taken < count && up && backlog_.size() < kMostBacklog; ++taken) backlog_.push_back(leaving[taken]);
+  while (taken < count && up && put_back(leaving[taken])) ++taken;
   if (taken < count) rte_pktmbuf_free_bulk(&leaving[taken], static_cast<unsigned>(count - taken));
   return taken;
 }
@@ -90,6 +99,19 @@ std::uint16_t EthDevice::transmit(rte_mbuf** mbufs, std::uint16_t count) noexcep
   const std::uint16_t sent = rte_eth_tx_burst(number_, queue_, mbufs, count);
   end_burst();
   return sent;
+}
+
+// Into the backlog, unless it is full. What waits there, who knows how long, waits as a copy.
+bool EthDevice::put_back(rte_mbuf* mbuf) {
+  if (backlog_.size() >= kMostBacklog) return false;
+  if (mbuf->nb_segs > 1) {
+    rte_mbuf* copy = rte_pktmbuf_copy(mbuf, pool_, 0, UINT32_MAX);
+    if (copy == nullptr) return false;
+    rte_pktmbuf_free(mbuf);
+    mbuf = copy;
+  }
+  backlog_.push_back(mbuf);
+  return true;
 }
 
 void EthDevice::flush_backlog() noexcept {
@@ -106,6 +128,29 @@ void EthDevice::flush_backlog() noexcept {
       return;
     }
   }
+}
+
+bool EthDevice::attach(std::size_t room, std::uint32_t head, std::span<const iovec> pieces) noexcept {
+  return attachments_ != nullptr && attachments_->attach(*reserved_[room], head, pieces);
+}
+
+soft::Loans EthDevice::loans() noexcept {
+  return attachments_ != nullptr && !port_->inherited() ? attachments_->loans() : soft::Loans{};
+}
+
+void EthDevice::end_loans() noexcept {
+  const auto deadline = rte_get_timer_cycles() + rte_get_timer_hz() / 1000 * kMostDrainMs;
+  while (loans().open() && rte_get_timer_cycles() < deadline) ::sched_yield();
+  // Its ring does not move (no link, say). Stopped, a driver lets go of everything.
+  if (loans().open()) port_->restart();
+}
+
+void EthDevice::map(const void* start, std::size_t bytes) noexcept {
+  if (attachments_ != nullptr && !port_->inherited()) attachments_->map(start, bytes);
+}
+
+void EthDevice::unmap(const void* start, std::size_t bytes) noexcept {
+  if (attachments_ != nullptr && !port_->inherited()) attachments_->unmap(start, bytes);
 }
 
 }  // namespace fairlead::dpdk

@@ -25,6 +25,11 @@ class EthDevice final : public FrameDevice {
   std::size_t receive(std::span<std::span<const std::byte>> frames) noexcept override;
   std::size_t reserve(std::span<std::byte*> rooms) noexcept override;
   std::size_t send(std::span<const std::uint32_t> sizes) noexcept override;
+  bool attach(std::size_t room, std::uint32_t head, std::span<const iovec> pieces) noexcept override;
+  [[nodiscard]] soft::Loans loans() noexcept override;
+  void end_loans() noexcept override;
+  void map(const void* start, std::size_t bytes) noexcept override;
+  void unmap(const void* start, std::size_t bytes) noexcept override;
   [[nodiscard]] bool link_up() noexcept override { return port_->link_up(); }
   void tend() noexcept override { port_->tend(); }
 
@@ -36,6 +41,7 @@ class EthDevice final : public FrameDevice {
   void end_burst() noexcept;
   /// What the driver takes now; never waits.
   std::uint16_t transmit(rte_mbuf** mbufs, std::uint16_t count) noexcept;
+  bool put_back(rte_mbuf* mbuf);
   void flush_backlog() noexcept;
 
   const std::shared_ptr<EthPort> port_;
@@ -43,6 +49,7 @@ class EthDevice final : public FrameDevice {
   const std::uint16_t number_;      // ethdev's, of the port
   rte_mempool* const pool_;         // of the queue
   ControlGate::Queue* const gate_;  // null: none
+  Attachments* const attachments_;  // null: payload is copied
   std::array<rte_mbuf*, kBurst> received_{};
   std::uint16_t received_count_ = 0;
   std::array<rte_mbuf*, kBurst> reserved_{};

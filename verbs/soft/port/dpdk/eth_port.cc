@@ -105,6 +105,8 @@ bool EthPort::set_up(std::uint32_t mtu, std::string& why) {
     conf.rxmode.mq_mode = RTE_ETH_MQ_RX_RSS;
     conf.rx_adv_conf.rss_conf.rss_hf = hashes;
   }
+  if (plan_.zero_copy && !set_up_attachments(facts, why)) return false;
+  if (plan_.zero_copy) conf.txmode.offloads |= RTE_ETH_TX_OFFLOAD_MULTI_SEGS;
   if (const int error = rte_eth_dev_configure(port_, queues(), queues(), &conf); error != 0) {
     return fail("refuses to be set up", error, why);
   }
@@ -116,6 +118,8 @@ bool EthPort::set_up(std::uint32_t mtu, std::string& why) {
   }
   // A client of memif does not start without its server; tend() tries again.
   if (const int error = restart(); error != 0 && !plan_.memif_client) return fail("does not start", error, why);
+  if (plan_.zero_copy && started() && !queues_.front().attachments->usable(why)) return false;
+  info_.attaches = plan_.zero_copy;
   // Questions over IPv6 come to multicast addresses. Virtual devices without filters refuse both, and need neither.
   if (rte_eth_allmulticast_enable(port_) != 0) made_promiscuous_ = rte_eth_promiscuous_enable(port_) == 0;
 
@@ -133,6 +137,15 @@ bool EthPort::set_up(std::uint32_t mtu, std::string& why) {
   if (plan_.waits) info_.peer_slots = kPeerSlots;
   info_.link_is_peer = plan_.waits;
   info_.link_needs = plan_.link_needs.c_str();
+  return true;
+}
+
+bool EthPort::set_up_attachments(const rte_eth_dev_info& facts, std::string& why) {
+  if (!Attachments::possible(plan_, facts, why)) return false;
+  for (std::uint16_t queue = 0; queue < queues(); ++queue) {
+    queues_[queue].attachments = Attachments::create(plan_, port_, queue, facts, why);
+    if (queues_[queue].attachments == nullptr) return false;
+  }
   return true;
 }
 
@@ -169,7 +182,10 @@ int EthPort::restart() noexcept {
 
 EthPort::~EthPort() {
   if (inherited()) {
-    for (Queue& queue : queues_) static_cast<void>(queue.gate.release());  // the gate's mutex may be held for ever here
+    for (Queue& queue : queues_) {
+      static_cast<void>(queue.gate.release());  // the gate's mutex may be held for ever here
+      static_cast<void>(queue.attachments.release());
+    }
     return;
   }
   if (port_ != RTE_MAX_ETHPORTS) {
@@ -179,10 +195,16 @@ EthPort::~EthPort() {
       rte_eth_dev_info_get(port_, &facts);
       if (made_promiscuous_) rte_eth_promiscuous_disable(port_);  // an interface of the kernel's stays so
       if (started()) rte_eth_dev_stop(port_);
+      for (const Queue& queue : queues_) {
+        if (queue.attachments) queue.attachments->unmap_all();
+      }
       if (facts.device != nullptr) rte_dev_remove(facts.device);  // closes the port
     });
   }
-  for (const Queue& queue : queues_) rte_mempool_free(queue.pool);
+  for (Queue& queue : queues_) {
+    queue.attachments.reset();
+    rte_mempool_free(queue.pool);
+  }
 }
 
 bool EthPort::link_up() noexcept {

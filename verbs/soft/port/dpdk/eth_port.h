@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "verbs/soft/port/dpdk/attachments.h"
 #include "verbs/soft/port/dpdk/control_gate.h"
 #include "verbs/soft/port/dpdk/driver.h"
 #include "verbs/soft/port/dpdk/host_interface.h"
@@ -33,12 +34,18 @@ class EthPort {
   [[nodiscard]] const soft::FrameDeviceInfo& info() const noexcept { return info_; }
   [[nodiscard]] std::uint16_t queues() const noexcept { return static_cast<std::uint16_t>(queues_.size()); }
   [[nodiscard]] rte_mempool* pool(std::uint16_t queue) const noexcept { return queues_[queue].pool; }
+  /// Null where payload is copied.
+  [[nodiscard]] Attachments* attachments(std::uint16_t queue) const noexcept {
+    return queues_[queue].attachments.get();
+  }
   /// Null where bursts need not ask.
   [[nodiscard]] ControlGate::Queue* gate(std::uint16_t queue) const noexcept { return queues_[queue].gate.get(); }
   /// Whether bursts may be tried; to be asked behind the gate.
   [[nodiscard]] bool started() const noexcept { return started_.load(std::memory_order_relaxed); }
   /// Of another process: fork() made this one.
   [[nodiscard]] bool inherited() const noexcept;
+  /// Stops the port, if it was started, and starts it. 0, or DPDK's error.
+  int restart() noexcept;
   [[nodiscard]] bool link_up() noexcept;
   /// Called by each queue about every millisecond.
   void tend() noexcept;
@@ -46,20 +53,20 @@ class EthPort {
  private:
   struct Queue {
     rte_mempool* pool = nullptr;
+    std::unique_ptr<Attachments> attachments;
     std::unique_ptr<ControlGate::Queue> gate;  // of a memif
   };
 
   explicit EthPort(const DriverPlan& plan);
   bool set_up(std::uint32_t mtu, std::string& why);
   bool set_up_queue(std::uint16_t queue, std::uint16_t receives, std::uint16_t sends, std::string& why);
+  bool set_up_attachments(const rte_eth_dev_info& facts, std::string& why);
   bool fail(const char* what, int error, std::string& why) const;
   /// Work on the port as a whole, which no burst and none of DPDK's own threads may meet.
   template <typename Work>
   auto alone(const Work& work) noexcept {
     return plan_.memif ? ControlGate::alone(work) : work();
   }
-  /// 0, or DPDK's error.
-  int restart() noexcept;
 
   const DriverPlan plan_;
   std::optional<HostInterface> interface_;  // whose state the driver does not follow

@@ -62,13 +62,14 @@ int register_stack() {
 
 }  // namespace
 
-rte_mempool* create_mbuf_stack(const std::string& name, unsigned count, std::uint16_t room) {
+rte_mempool* create_mbuf_stack(const std::string& name, unsigned count, std::uint16_t room,
+                               std::uint16_t private_bytes) {
   static const int registered = register_stack();
   if (registered < 0) {
     rte_errno = -registered;
     return nullptr;
   }
-  return rte_pktmbuf_pool_create_by_ops(name.c_str(), count, 0, 0,
+  return rte_pktmbuf_pool_create_by_ops(name.c_str(), count, 0, private_bytes,
                                         static_cast<std::uint16_t>(RTE_PKTMBUF_HEADROOM + room), SOCKET_ID_ANY, kName);
 }
 

@@ -12,7 +12,8 @@
 
 namespace fairlead::dpdk {
 
-/// A pool of `count` mbufs with `room` bytes each behind the headroom; null with rte_errno set.
-[[nodiscard]] rte_mempool* create_mbuf_stack(const std::string& name, unsigned count, std::uint16_t room);
+/// A pool of `count` mbufs with `room` bytes each behind the headroom, and a private area; null with rte_errno set.
+[[nodiscard]] rte_mempool* create_mbuf_stack(const std::string& name, unsigned count, std::uint16_t room,
+                                             std::uint16_t private_bytes = 0);
 
 }  // namespace fairlead::dpdk

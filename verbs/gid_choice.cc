@@ -80,17 +80,17 @@ Ranked rank_for_remote(const GidFacts& gid, const Route& route) {
 }
 
 Ranked rank(const GidFacts& gid, const Route* route) {
-  if (gid.type != IBV_GID_TYPE_ROCE_V2) return refuse("RoCE v1 (no IP header), RoCE v2 is needed");
+  if (gid.type != IBV_GID_TYPE_ROCE_V2) return refuse("RoCE v1 (no IP header), which gid_index must ask for");
   if (route == nullptr) return {true, family_rank(gid.address), "usable"};
   return route->same_host() ? rank_for_same_host(gid.address, *route) : rank_for_remote(gid, *route);
 }
 
 // A configured index overrides the ranking, not the physics.
 Ranked rank_configured(const GidFacts& gid, const Route* route) {
-  if (gid.type != IBV_GID_TYPE_ROCE_V2) return refuse("RoCE v1 (no IP header), RoCE v2 is needed");
   if (route != nullptr && !route->same_host() && gid.address.is_loopback()) {
     return refuse(fmt::format("a loopback address, but {} is another host", route->peer.to_string()));
   }
+  if (gid.type != IBV_GID_TYPE_ROCE_V2) return {true, 0, "configured by gid_index: RoCE v1, as the peer's must be"};
   return {true, 0, "configured by gid_index"};
 }
 

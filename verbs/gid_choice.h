@@ -1,8 +1,9 @@
 // Which GID of a port carries a path, and in words why each other one does not.
 //
 // Pure: facts in, verdicts out; verbs/device_list gathers the facts. The rules, first match wins:
-//   the port is active, its link layer is Ethernet, the entry is RoCE v2;
+//   the port is active and its link layer is Ethernet;
 //   a configured index is taken, or refused with the reason;
+//   the entry is RoCE v2;
 //   a peer on this host wants a loopback GID, else our address toward it, else any;
 //   a remote peer wants our address toward it, else one of the same interface and family;
 //   IPv4-mapped before global IPv6 before link-local, then the lowest index.

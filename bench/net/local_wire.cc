@@ -49,6 +49,12 @@ Result<LocalWire> LocalWire::make(std::string_view packet_io) {
   if (!packet_io.starts_with(kDpdk)) return wire;
   const std::string_view name = packet_io.substr(kDpdk.size(), packet_io.find(',') - kDpdk.size());
   const std::string_view more = packet_io.substr(kDpdk.size() + name.size());
+  if (more.find(",ip=") != more.npos) {
+    return Status(Code::kInvalidArgument,
+                  fmt::format("packet_io: both ends of '{}' would have one address; leave ip= out, or name each end "
+                              "(`bench --server` with dpdk:net_memif0,role=server,..., and bench)",
+                              packet_io));
+  }
   const pid_t self = ::getpid();
   if (name == "memif") {
     const auto end = [&](std::string_view role) {

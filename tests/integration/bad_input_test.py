@@ -58,6 +58,11 @@ class Usage(Case):
                     result = self.run_to_end(*words, "--transport", "verbs:soft0", *flags)
                     self.assert_fails(result, 2, "invalid argument: .*" + pattern)
 
+    def test_both_ends_of_a_wire_cannot_have_one_address(self):
+        result = self.run_to_end("bench", "bw", "--local", "--transport", "verbs:soft0", "--packet-io",
+                                 "dpdk:memif,ip=10.0.0.1")
+        self.assert_fails(result, 2, "both ends of 'dpdk:memif,ip=10.0.0.1' would have one address; leave ip= out")
+
     def test_log_level(self):
         self.assert_fails(self.run_to_end("version", env={"FAIRLEAD_LOG": "foo"}), 2, "FAIRLEAD_LOG", "legal: debug, info")
 

@@ -16,6 +16,12 @@ FRAME = bytes.fromhex(
     "1100ffff0000001100e5e33f1f0000012e5cb046")
 
 
+# RoCE v1 from 10.0.0.1 to 10.0.0.2, behind the Ethernet header: GRH, BTH, eight bytes, ICRC.
+V1_FRAME = bytes.fromhex(
+    "6b81234500181b09" "00000000000000000000ffff0a000001" "00000000000000000000ffff0a000002"
+    "0a00ffff0012345600000000" "5a5a5a5a5a5a5a5a" "b96791d3")
+
+
 def pcap(*packets, link=capture.RAW_IP):
     text = struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 65535, link)
     for packet in packets:
@@ -49,6 +55,19 @@ class Icrc(unittest.TestCase):
             changed = bytearray(FRAME)
             changed[offset] ^= 1
             self.assertEqual(self.check(bytes(changed)), (1, 1), offset)
+
+    def test_of_roce_v1_the_grh_is_covered(self):
+        header = bytes(12) + b"\x89\x15"
+        self.assertEqual(self.check(header + V1_FRAME + bytes(4), link=capture.ETHERNET), (1, 0))
+        for offset in range(len(V1_FRAME)):
+            if offset in {4, 5, 6}:  # its length, what follows it
+                continue
+            changed = bytearray(V1_FRAME)
+            changed[offset] ^= 1
+            # traffic class and flow label, hop limit, FECN and BECN
+            covered = offset not in {1, 2, 3, 7, 44}
+            if offset != 0:
+                self.assertEqual(self.check(header + bytes(changed), link=capture.ETHERNET), (1, int(covered)), offset)
 
     def test_what_is_not_roce_is_not_counted(self):
         other = bytearray(FRAME)

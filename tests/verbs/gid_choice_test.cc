@@ -67,7 +67,7 @@ INSTANTIATE_TEST_SUITE_P(
                       Case{"LoopbackPeerWithoutLoopback", "127.0.0.1", "127.0.0.1", 1, -1, 3, "may loop back"},
                       Case{"Configured", "10.0.0.9", "10.0.0.5", kEth, 4, 4, "configured by gid_index"},
                       Case{"ConfiguredOffRoute", "172.16.0.1", "172.16.0.2", 9, 5, 5, "configured by gid_index"},
-                      Case{"ConfiguredV1", "10.0.0.9", "10.0.0.5", kEth, 2, -1, "RoCE v1"},
+                      Case{"ConfiguredV1", "10.0.0.9", "10.0.0.5", kEth, 2, 2, "RoCE v1, as the peer's must be"},
                       Case{"ConfiguredEmpty", nullptr, nullptr, 0, 7, -1,
                            "GID index 7 of mlx5_0 port 1 is empty; used indices: 0, 1"}),
     [](const auto& info) { return std::string(info.param.name); });
@@ -93,7 +93,7 @@ TEST(GidChoice, LoopbackForAPeerOnThisHost) {
 
 TEST(GidChoice, LosersNameTheWinner) {
   const GidChoice choice = choose_gid(typical_port(), nullptr, -1);
-  EXPECT_EQ(choice.verdicts[0].reason, "RoCE v1 (no IP header), RoCE v2 is needed");
+  EXPECT_EQ(choice.verdicts[0].reason, "RoCE v1 (no IP header), which gid_index must ask for");
   EXPECT_EQ(choice.verdicts[1].reason, "usable, but GID 3 ranks before it: IPv4-mapped before link-local");
   EXPECT_EQ(choice.verdicts[4].reason, "usable, but GID 3 ranks before it: IPv4-mapped before global IPv6");
   EXPECT_EQ(choice.verdicts[5].reason, "usable, but GID 3 has the lower index");

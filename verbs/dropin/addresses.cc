@@ -47,13 +47,14 @@ ssize_t _ibv_query_gid_table(ibv_context* context, ibv_gid_entry* entries, std::
   return static_cast<ssize_t>(count);
 }
 
-// Every GID of ours is of RoCE v2; an empty index answers as sysfs does.
+// An empty index answers as sysfs does.
 int ibv_query_gid_type(ibv_context* context, std::uint8_t port, unsigned int index, ibv_gid_type_sysfs* type) {
   if (!soft::is_soft(context)) return FAIRLEAD_FORWARD(ibv_query_gid_type, context, port, index, type);
   ibv_gid_entry entry{};
   const int error = soft::query_gid_ex(context, port, index, &entry);
   if (error == 0 || error == ENODATA) {
-    *type = error == 0 ? IBV_GID_TYPE_SYSFS_ROCE_V2 : IBV_GID_TYPE_SYSFS_IB_ROCE_V1;
+    const bool v2 = error == 0 && entry.gid_type == IBV_GID_TYPE_ROCE_V2;
+    *type = v2 ? IBV_GID_TYPE_SYSFS_ROCE_V2 : IBV_GID_TYPE_SYSFS_IB_ROCE_V1;
     return 0;
   }
   errno = error;

@@ -59,7 +59,7 @@ std::optional<std::string> port_text(ibv_context* context, std::string_view file
   if (error != std::errc() || end != file.data() + file.size()) return std::nullopt;
   if (soft::api::query_gid_ex(context, 1, index, &entry) != 0) return std::nullopt;
   if (table == "gids") return gid_text(entry.gid) + "\n";
-  if (table == "gid_attrs/types") return "RoCE v2\n";
+  if (table == "gid_attrs/types") return entry.gid_type == IBV_GID_TYPE_ROCE_V2 ? "RoCE v2\n" : "IB/RoCE v1\n";
   if (table == "gid_attrs/ndevs") return interface_name(entry.ndev_ifindex) + "\n";
   return std::nullopt;
 }

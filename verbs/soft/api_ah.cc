@@ -44,7 +44,7 @@ int init_ah_from_wc(ibv_context* context, std::uint8_t port, ibv_wc* completion,
     refuse(EINVAL, "ibv_init_ah_from_wc: the 40 bytes before the datagram hold no GRH and no IPv4 header");
     return -1;
   }
-  const std::optional<std::uint32_t> index = impl(context).find_gid(ends->destination);
+  const std::optional<std::uint32_t> index = impl(context).find_gid(ends->destination, ends->version);
   if (!index) {
     refuse(EINVAL, fmt::format("ibv_init_ah_from_wc: {} is no GID of this device", to_string(ends->destination)));
     return -1;

@@ -45,7 +45,9 @@ class Device : public verbs_context {
   void set_congestion(const std::optional<DcqcnConfig>& config) noexcept { core_->set_congestion(config); }
   void watch() { core_->watch(); }
   [[nodiscard]] ibv_gid_entry gid(std::uint32_t index) const noexcept { return core_->gid(index); }
-  [[nodiscard]] std::optional<std::uint32_t> find_gid(const Gid& gid) { return core_->find_gid(gid); }
+  [[nodiscard]] std::optional<std::uint32_t> find_gid(const Gid& gid, RoceVersion version) {
+    return core_->find_gid(gid, version);
+  }
   Result<PortSlot*> port_of_gid(std::uint32_t index) { return core_->port_of_gid(index); }
 
   [[nodiscard]] ibv_mtu active_mtu() const noexcept;

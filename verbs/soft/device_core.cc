@@ -143,7 +143,8 @@ DeviceCore::DeviceCore(const Clock& clock, std::unique_ptr<PacketPort> port, std
 DeviceCore::DeviceCore(const Clock& clock, std::unique_ptr<PacketPort> port, std::uint64_t guid, Wire wire)
     : guid_(guid),
       domain_(clock, random64()),
-      gids_(wire == Wire::kOwn ? GidTable::of_own_wire(guid, port->address()) : GidTable(guid, port->address())),
+      gids_(wire == Wire::kOwn ? GidTable::of_own_wire(port->link_local(), port->address())
+                               : GidTable(guid, port->address())),
       own_port_(&domain_.add_port(std::move(port))),
       own_wire_mtu_(wire == Wire::kOwn ? own_port_->port->max_mtu() : 0) {}
 
@@ -181,14 +182,16 @@ ibv_gid_entry DeviceCore::gid(std::uint32_t index) {
   follow_host();
   const InterfaceAddress address = gids_.at(index);
   ibv_gid_entry entry{};
-  if (!address.gid.is_null()) entry = {address.gid.to_verbs(), index, 1, IBV_GID_TYPE_ROCE_V2, address.index};
+  const bool v1 = gids_.version(index) == RoceVersion::kV1;
+  const ibv_gid_type type = v1 ? IBV_GID_TYPE_ROCE_V1 : IBV_GID_TYPE_ROCE_V2;
+  if (!address.gid.is_null()) entry = {address.gid.to_verbs(), index, 1, type, address.index};
   return entry;
 }
 
-std::optional<std::uint32_t> DeviceCore::find_gid(const Gid& gid) {
+std::optional<std::uint32_t> DeviceCore::find_gid(const Gid& gid, RoceVersion version) {
   follow_host();
   for (std::uint32_t index = 0; index < GidTable::kLength; ++index) {
-    if (gids_.at(index).gid == gid) return index;
+    if (gids_.at(index).gid == gid && gids_.version(index) == version) return index;
   }
   return std::nullopt;
 }
@@ -198,6 +201,7 @@ Result<PortSlot*> DeviceCore::port_of_gid(std::uint32_t index) {
   if (address.gid.is_null()) {
     return {Code::kInvalidArgument, fmt::format("sgid_index {} is empty; use 1, the device's own address", index)};
   }
+  if (gids_.version(index) == RoceVersion::kV1) return own_port_;
   if (PortSlot* port = domain_.find_port(address.gid)) return port;
   if (index == 0) {
     return {Code::kInvalidArgument,

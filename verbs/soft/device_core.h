@@ -58,7 +58,7 @@ class DeviceCore {
 
   /// Zero GID at an empty index (gid_table.h).
   [[nodiscard]] ibv_gid_entry gid(std::uint32_t index);
-  [[nodiscard]] std::optional<std::uint32_t> find_gid(const Gid& gid);
+  [[nodiscard]] std::optional<std::uint32_t> find_gid(const Gid& gid, RoceVersion version);
   /// Whose asynchronous events tell that the GID table changed.
   void add_listener(AsyncQueue& events);
   void remove_listener(AsyncQueue& events) noexcept;

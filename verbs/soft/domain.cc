@@ -287,7 +287,8 @@ void Domain::receive(PortSlot& slot, const RxPacket& raw) noexcept {
   if (qp == nullptr || (qp->connected() && qp->port != &slot)) return counters.drop_no_qp.add();
   const bool notification = packet.info->kind == PacketKind::kCongestionNotification;  // of any service
   if (!notification && !serves(qp->type(), packet.info->service)) return counters.drop_wrong_service.add();
-  if (qp->connected() && raw.source != qp->route.destination) return counters.drop_wrong_source.add();
+  if (qp->connected() && (raw.source != qp->route.destination || raw.version != qp->route.version))
+    return counters.drop_wrong_source.add();
   // The upper bit tells full from limited members; both may talk to us, a full member.
   if (((packet.bth.pkey ^ kDefaultPKey) & 0x7fff) != 0) return counters.drop_pkey.add();
   if (!icrc_valid(*qp, slot, raw)) return counters.drop_icrc.add();
@@ -308,8 +309,7 @@ void Domain::receive(PortSlot& slot, const RxPacket& raw) noexcept {
 }
 
 bool Domain::icrc_valid(Qp& qp, const PortSlot& slot, const RxPacket& raw) noexcept {
-  const UdpFrame frame{raw.source,        slot.port->address(), raw.source_port, kRoceUdpPort,
-                       raw.ipv4_id_guess, raw.bytes.size(),     raw.ipv4_flags};
+  const UdpFrame frame = headers_of(raw, *slot.port);
   const auto covered = raw.bytes.first(raw.bytes.size() - kIcrcBytes);
   const std::uint32_t difference = icrc(frame, covered) ^ load_icrc(covered.data() + covered.size());
   std::uint8_t& exact = qp.receive.exact_icrcs;

@@ -39,10 +39,15 @@ GidTable::GidTable(std::uint64_t guid, const Gid& own) : GidTable(guid, own, std
 
 GidTable::GidTable(std::uint64_t guid, const Gid& own, std::unique_ptr<AddressMonitor> monitor)
     : own_(own), monitor_(std::move(monitor)) {
-  if (monitor_) entries_[kOwnIndex] = interface_of(own);
+  entries_[kOwnIndex] = interface_of(own);
   entries_[kOwnIndex].gid = own;
   entries_[0] = entries_[kOwnIndex];
   entries_[0].gid = link_local(guid);
+}
+
+GidTable::GidTable(const Gid& link_local, const Gid& own) : own_(own), own_wire_(true) {
+  entries_[0].gid = link_local;
+  entries_[kOwnIndex].gid = entries_[kOwnIndex + 1].gid = own;
 }
 
 InterfaceAddress GidTable::at(std::uint32_t index) const {

@@ -14,8 +14,7 @@ constexpr std::size_t kHeaderBytes = Bth::kBytes + kDethBytes;
 constexpr std::size_t kPacketBytes = kHeaderBytes + kMadBytes + kIcrcBytes;
 
 bool icrc_valid(const PortSlot& slot, const RxPacket& raw) noexcept {
-  const UdpFrame frame{raw.source,        slot.port->address(), raw.source_port, kRoceUdpPort,
-                       raw.ipv4_id_guess, raw.bytes.size(),     raw.ipv4_flags};
+  const UdpFrame frame = headers_of(raw, *slot.port);
   const auto covered = raw.bytes.first(raw.bytes.size() - kIcrcBytes);
   const std::uint32_t difference = icrc(frame, covered) ^ load_icrc(covered.data() + covered.size());
   if (difference == 0 || raw.ipv4_id_known) return difference == 0;
@@ -40,7 +39,7 @@ void receive(Domain& domain, PortSlot& slot, const RxPacket& raw, ManagementHand
     return counters.drop_malformed.add();
   }
   if (!icrc_valid(slot, raw)) return counters.drop_icrc.add();
-  handler->on_mad(slot.port->address(), raw.source, raw.bytes.subspan<kHeaderBytes, kMadBytes>());
+  handler->on_mad(destination_of(raw, *slot.port), raw.source, raw.bytes.subspan<kHeaderBytes, kMadBytes>());
 }
 
 bool send(Domain& domain, const Gid& local, const Gid& remote, std::span<const std::byte, kMadBytes> mad) noexcept {

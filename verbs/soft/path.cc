@@ -26,7 +26,25 @@ int resolve_path(Device& device, const ibv_ah_attr& vector, std::uint64_t spread
     why = slot.error().message();
     return slot.error().code() == Code::kAlreadyExists ? EADDRINUSE : EINVAL;
   }
-  const Gid& own = (*slot)->port->address();
+  PacketPort& port = *(*slot)->port;
+  const ibv_gid_entry sender = device.gid(vector.grh.sgid_index);
+  const auto take = [&](const Route& route, std::uint32_t max_mtu) {
+    path = {*slot, &device.domain().peer_window(**slot, peer), &device.domain().flow(**slot, peer), route, max_mtu};
+    return 0;
+  };
+  if (sender.gid_type == IBV_GID_TYPE_ROCE_V1) {
+    const auto route = port.make_v1_route(Gid::from_verbs(sender.gid), peer, vector.grh.flow_label,
+                                          vector.grh.traffic_class, vector.grh.hop_limit);
+    if (!route) {
+      why = fmt::format(
+          "sgid_index {} is for RoCE v1, by which {} cannot be found from {}; use a GID of that family, "
+          "or one that is link-local and made of an Ethernet address",
+          vector.grh.sgid_index, to_string(peer), to_string(port.address()));
+      return EAFNOSUPPORT;
+    }
+    return take(*route, port.max_v1_mtu());
+  }
+  const Gid& own = port.address();
   if (peer.is_ipv4() != own.is_ipv4()) {
     why = fmt::format("dgid {} is not of the family of sgid_index {}, {}; use a GID of the same", to_string(peer),
                       vector.grh.sgid_index, to_string(own));
@@ -35,11 +53,7 @@ int resolve_path(Device& device, const ibv_ah_attr& vector, std::uint64_t spread
   const std::uint32_t label = vector.grh.flow_label;
   const std::uint32_t flow = label != 0 ? ibv_flow_label_to_udp_sport(label)
                                         : flow_toward(static_cast<std::uint32_t>((spread * kGolden) >> 40), peer_qpn);
-  path.port = *slot;
-  path.window = &device.domain().peer_window(**slot, peer);
-  path.flow = &device.domain().flow(**slot, peer);
-  path.route = (*slot)->port->make_route(peer, flow, vector.grh.traffic_class, vector.grh.hop_limit);
-  return 0;
+  return take(port.make_route(peer, flow, vector.grh.traffic_class, vector.grh.hop_limit), port.max_mtu());
 }
 
 }  // namespace fairlead::soft

@@ -1,7 +1,7 @@
 // The way to a peer: what an address vector (ibv_ah_attr) resolves to.
 //
 // A value; what it points to lives as long as the device. Threads: under the domain's lock.
-// Source: IBTA annex A17 (RoCE v2 addressing).
+// Source: IBTA annexes A16 and A17 (addressing of RoCE v1 and v2).
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -23,6 +23,7 @@ struct Path {
   Window* window = nullptr;
   Flow* flow = nullptr;
   Route route;
+  std::uint32_t max_mtu = 0;  // path MTU that it can carry
 };
 
 /// 0, or an errno and the reason. `spread` and the peer's queue pair, 0 for any, select the UDP source port where the

@@ -88,10 +88,10 @@ int Qp::set_path(const ibv_ah_attr& vector, std::uint32_t peer_qpn, std::uint32_
   const std::uint64_t spread = std::uint64_t{number()} << 24 | peer_qpn;
   if (const int error = resolve_path(device, vector, spread, peer_qpn, path, why); error != 0)
     return refuse(*this, error, why);
-  if (path_mtu > path.port->port->max_mtu()) {
+  if (path_mtu > path.max_mtu) {
     return refuse(*this, EINVAL,
-                  fmt::format("path_mtu {} exceeds {}, what the interface of {} carries", path_mtu,
-                              path.port->port->max_mtu(), to_string(path.port->port->address())));
+                  fmt::format("path_mtu {} exceeds {}, what the interface of {} carries", path_mtu, path.max_mtu,
+                              to_string(path.port->port->address())));
   }
   release_windows();
   port = path.port;

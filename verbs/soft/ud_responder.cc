@@ -51,7 +51,7 @@ void deliver(Qp& qp, const PortSlot& slot, const RxPacket& raw, const Packet& pa
   const std::size_t bytes = kGrhBytes + packet.payload.size();
   // Class D of 9.9.3: the receive request stays for a datagram that fits.
   if (bytes > qp.current.wqe.length) return counters.drop_length.add();
-  if (!place_at(qp, 0, make_grh(raw, slot.port->address())) || !place_at(qp, kGrhBytes, packet.payload)) {
+  if (!place_at(qp, 0, make_grh(raw, destination_of(raw, *slot.port))) || !place_at(qp, kGrhBytes, packet.payload)) {
     responder::fail_receive(qp, IBV_WC_LOC_PROT_ERR);
     return qp.enter_error();
   }

@@ -5,6 +5,7 @@
 
 #include "tests/verbs/soft/endpoint.h"
 #include "tests/verbs/soft/segment.h"
+#include "verbs/soft/grh.h"
 #include "verbs/soft/requester.h"
 #include "verbs/soft/wire/bytes.h"
 #include "verbs/soft/wire/icrc.h"
@@ -231,6 +232,94 @@ TEST_P(FramePortTest, ADeviceWithoutMemoryLosesWhatItIsGiven) {
   a.device->rooms_left = 1000;
   a.send(route);
   EXPECT_EQ(b.poll().size(), 1U);
+}
+
+// RoCE v1 from 10.0.0.1 to 10.0.0.2: a WRITE's only packet of 8 bytes, traffic class 0xb8, flow label 0x12345, 9 hops.
+// The ICRC is zlib's CRC-32 over eight bytes of ones, the masked headers and the payload.
+constexpr std::uint8_t kV1Frame[] = {
+    0x02, 0x00, 0x00, 0x00, 0x00, 0x02, 0x02, 0x00, 0x00, 0x00, 0x00, 0x01, 0x89, 0x15,              //
+    0x6b, 0x81, 0x23, 0x45, 0x00, 0x18, 0x1b, 0x09,                                                  //
+    0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0xff, 0xff, 0x0a, 0x00, 0x00, 0x01,  //
+    0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0xff, 0xff, 0x0a, 0x00, 0x00, 0x02,  //
+    0x0a, 0x00, 0xff, 0xff, 0x00, 0x12, 0x34, 0x56, 0x00, 0x00, 0x00, 0x00,                          //
+    0x5a, 0x5a, 0x5a, 0x5a, 0x5a, 0x5a, 0x5a, 0x5a, 0xb9, 0x67, 0x91, 0xd3};
+
+TEST(FramePort, RoceV1HasAGrhInPlaceOfIpAndUdp) {
+  Segment segment;
+  Station a(segment, 1), b(segment, 2);
+  for (int i = 0; i < 2; ++i) a.poll(), b.poll();
+  const auto route = a.port->make_v1_route(a.port->address(), b.port->address(), 0x12345, 0xb8, 9);
+  ASSERT_TRUE(route);
+  a.send(*route, 8, 0x5a);  // waits for the station's address
+  b.poll();
+  a.poll();
+  const auto expected = std::as_bytes(std::span(kV1Frame));
+  ASSERT_EQ(segment.seen.back(), std::vector(expected.begin(), expected.end()));
+  const auto got = b.poll();
+  ASSERT_EQ(got.size(), 1U);
+  EXPECT_EQ(got[0].version, RoceVersion::kV1);
+  EXPECT_EQ(got[0].source, a.port->address());
+  EXPECT_FALSE(got[0].to_link_local);
+  EXPECT_EQ(got[0].hop_limit, 9);
+  EXPECT_EQ(got[0].flow_label, 0x12345U);
+  EXPECT_EQ(got[0].traffic_class, 0xb8);
+  const auto covered = got[0].bytes.first(got[0].bytes.size() - kIcrcBytes);
+  EXPECT_EQ(icrc(headers_of(got[0], *b.port), covered), load_icrc(covered.data() + covered.size()));
+  const auto grh = make_grh(got[0], b.port->address());
+  EXPECT_TRUE(std::equal(grh.begin(), grh.end(), expected.begin() + EthernetHeader::kBytes));
+}
+
+TEST(FramePort, ARoceV1FrameThatIsCutOrForAnotherIsNotTaken) {
+  Segment segment;
+  Station b(segment, 2);
+  const auto expected = std::as_bytes(std::span(kV1Frame));
+  const auto taken = [&](auto&& alter) {
+    std::vector frame(expected.begin(), expected.end());
+    alter(frame);
+    b.device->arrived.push_back(frame);
+    return b.poll().size();
+  };
+  EXPECT_EQ(taken([](auto&) {}), 1U);
+  EXPECT_EQ(taken([](auto& f) { f.resize(f.size() + 10); }), 1U) << "padding";
+  for (std::size_t length = 0; length < expected.size(); ++length) {
+    EXPECT_EQ(taken([=](auto& f) { f.resize(length); }), 0U) << length;
+  }
+  EXPECT_EQ(taken([](auto& f) { f[14] ^= std::byte{0x30}; }), 0U) << "version";
+  EXPECT_EQ(taken([](auto& f) { f[20] ^= std::byte{1}; }), 0U) << "what follows";
+  EXPECT_EQ(taken([](auto& f) { f[53] ^= std::byte{1}; }), 0U) << "another GID";
+}
+
+TEST(FramePort, LinkLocalPeersOfRoceV1AreFoundWithoutAQuestion) {
+  Segment segment;
+  Station a(segment, 1), b(segment, 2);
+  for (int i = 0; i < 2; ++i) a.poll(), b.poll();
+  segment.seen.clear();
+  const auto route = a.port->make_v1_route(a.port->link_local(), b.port->link_local(), 0, 0, 0);
+  ASSERT_TRUE(route);
+  a.send(*route, 8);
+  ASSERT_EQ(segment.seen.size(), 1U);
+  const auto got = b.poll();
+  ASSERT_EQ(got.size(), 1U);
+  EXPECT_TRUE(got[0].to_link_local);
+  EXPECT_EQ(got[0].source, a.port->link_local());
+  a.poll(kStart + 60 * kSecond);  // nor is the station asked for later
+  a.send(*route, 8);
+  EXPECT_EQ(segment.seen.size(), 2U);
+  // What is answered goes the same way.
+  EXPECT_EQ(b.port->make_route(a.port->link_local(), 1, 0, 0).version, RoceVersion::kV1);
+  // An address of the other family that tells no station cannot be found.
+  EXPECT_FALSE(a.port->make_v1_route(a.port->address(), ipv6(9), 0, 0, 0));
+}
+
+TEST(FramePort, RoceV1HasTheLargerHeader) {
+  Segment segment;
+  const auto mtus = [&](std::uint32_t interface) {
+    const Station station(segment, 1, {Gid::from_ipv4(0x0a000001), 24, {}}, interface);
+    return std::pair(station.port->max_mtu(), station.port->max_v1_mtu());
+  };
+  EXPECT_EQ(mtus(4171), std::pair(4096U, 2048U));
+  EXPECT_EQ(mtus(4172), std::pair(4096U, 4096U));
+  EXPECT_EQ(mtus(320), std::pair(256U, 0U));
 }
 
 TEST(FramePort, AFragmentOrAHeaderThatWasDamagedIsNotTaken) {

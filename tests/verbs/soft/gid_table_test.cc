@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 #include <poll.h>
 
+#include "verbs/soft/wire/ethernet.h"
+
 namespace fairlead::soft {
 namespace {
 
@@ -32,6 +34,20 @@ TEST(GidTable, LinkLocalOwnThenTheHosts) {
   EXPECT_EQ(to_string(table.at(3).gid), "2000::1");
   EXPECT_TRUE(table.at(4).gid.is_null());
   EXPECT_TRUE(table.at(GidTable::kLength).gid.is_null());
+}
+
+TEST(GidTable, AWireOfItsOwnHasRoceV1BesideTheDevicesAddress) {
+  const Gid link_local = link_local_gid(Mac{{2, 0, 0, 0, 0, 7}});
+  GidTable table = GidTable::of_own_wire(link_local, kOwn);
+  EXPECT_FALSE(table.follow_host());
+  EXPECT_EQ(to_string(table.at(0).gid), "fe80::ff:fe00:7");
+  EXPECT_EQ(table.version(0), RoceVersion::kV1);
+  EXPECT_EQ(table.at(1).gid, kOwn);
+  EXPECT_EQ(table.version(1), RoceVersion::kV2);
+  EXPECT_EQ(table.at(2).gid, kOwn);
+  EXPECT_EQ(table.version(2), RoceVersion::kV1);
+  EXPECT_TRUE(table.at(3).gid.is_null());
+  EXPECT_EQ(GidTable(kGuid, kOwn).version(0), RoceVersion::kV2);
 }
 
 TEST(GidTable, AGidKeepsItsIndexWhateverGoesOrComes) {

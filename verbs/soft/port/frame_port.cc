@@ -48,6 +48,7 @@ FramePort::FramePort(std::unique_ptr<FrameDevice> device, const FramePortConfig&
     : device_(std::move(device)),
       info_(device_->info()),
       config_(config),
+      link_local_(link_local_gid(info_.mac)),
       lane_(std::move(lane)),
       down_since_(now),
       now_(now),
@@ -56,6 +57,11 @@ FramePort::FramePort(std::unique_ptr<FrameDevice> device, const FramePortConfig&
 }
 
 std::uint32_t FramePort::max_mtu() const noexcept { return largest_path_mtu(info_.mtu, !config_.address.is_ipv4()); }
+
+std::uint32_t FramePort::max_v1_mtu() const noexcept {
+  constexpr std::uint32_t kMore = kGrhBytes - kIpv4HeaderBytes - kUdpHeaderBytes;
+  return largest_path_mtu(info_.mtu - std::min(info_.mtu, kMore));
+}
 
 std::size_t FramePort::peer_window() const noexcept {
   return info_.peer_slots != 0 ? info_.peer_slots * std::size_t{kSlotCharge} : PacketPort::peer_window();
@@ -72,6 +78,10 @@ const Gid& FramePort::next_hop(const Gid& destination) const noexcept {
 
 Route FramePort::make_route(const Gid& destination, std::uint32_t flow, std::uint8_t traffic_class,
                             std::uint8_t hop_limit) {
+  // Over IPv4 only RoCE v1 has link-local peers; what is answered to one, goes so.
+  if (config_.address.is_ipv4() && station_of(destination)) {
+    return *make_v1_route(link_local_, destination, 0, traffic_class, hop_limit);
+  }
   Route route{config_.address, destination, static_cast<std::uint16_t>(0xc000 | (flow & 0x3fff)), traffic_class,
               hop_limit};
   route.socket = destination == config_.address ? kOwnStation : neighbours_.find_or_add(next_hop(destination), now_);
@@ -79,10 +89,44 @@ Route FramePort::make_route(const Gid& destination, std::uint32_t flow, std::uin
   return route;
 }
 
+std::optional<Route> FramePort::make_v1_route(const Gid& source, const Gid& destination, std::uint32_t flow_label,
+                                              std::uint8_t traffic_class, std::uint8_t hop_limit) {
+  Route route{source, destination, 0, traffic_class, hop_limit};
+  route.version = RoceVersion::kV1;
+  route.flow_label = flow_label;
+  if (destination == config_.address || destination == link_local_) {
+    route.socket = kOwnStation;
+  } else if (const auto station = station_of(destination)) {
+    route.socket = neighbours_.find_or_add(destination, *station);
+  } else if (destination.is_ipv4() == config_.address.is_ipv4()) {
+    route.socket = neighbours_.find_or_add(destination, now_);  // there are no routers: not the gateway
+    ask_neighbours();
+  } else {
+    return std::nullopt;
+  }
+  return route;
+}
+
+bool FramePort::is_roce_v1(std::span<const std::byte> body, RxPacket& packet) const noexcept {
+  const auto grh = decode_grh(body);
+  if (!grh || (grh->destination != link_local_ && grh->destination != config_.address)) return false;
+  packet = {};
+  packet.bytes = body.subspan(kGrhBytes, grh->payload_bytes);
+  packet.source = grh->source;
+  packet.traffic_class = grh->traffic_class;
+  packet.ipv4_id_known = true;
+  packet.version = RoceVersion::kV1;
+  packet.to_link_local = grh->destination == link_local_;
+  packet.hop_limit = grh->hop_limit;
+  packet.flow_label = grh->flow_label;
+  return true;
+}
+
 bool FramePort::is_roce(std::span<const std::byte> frame, RxPacket& packet) const noexcept {
   if (frame.size() < EthernetHeader::kBytes) return false;
   const EthernetHeader ethernet = EthernetHeader::decode(frame.data());
   if (ethernet.destination != info_.mac) return false;
+  if (ethernet.type == EtherType::kRoce) return is_roce_v1(frame.subspan(EthernetHeader::kBytes), packet);
   if (ethernet.type != (config_.address.is_ipv4() ? EtherType::kIpv4 : EtherType::kIpv6)) return false;
   const auto body = frame.subspan(EthernetHeader::kBytes);
   const auto ip = IpHeader::decode(body);
@@ -174,16 +218,24 @@ std::size_t FramePort::rx_burst(std::span<RxPacket> packets, Nanos now) noexcept
 // address is left out.
 std::byte* FramePort::put_headers(const TxPacket& packet, std::byte* room) const noexcept {
   const Route& route = *packet.route;
+  const bool v1 = route.version == RoceVersion::kV1;
   IpHeader ip{route.source, route.destination};
   ip.traffic_class = route.traffic_class;
   if (route.hop_limit != 0) ip.hop_limit = route.hop_limit;
-  ip.payload_bytes = kUdpHeaderBytes + packet.size;
-  if (ip.bytes() + ip.payload_bytes > info_.mtu) return nullptr;
-  std::byte* const udp_at = room + EthernetHeader::kBytes + ip.bytes();
+  ip.flow_label = v1 ? route.flow_label : 0;
+  ip.payload_bytes = (v1 ? 0 : kUdpHeaderBytes) + packet.size;
+  std::byte* const network = room + EthernetHeader::kBytes;
+  std::byte* const behind = network + (v1 ? kGrhBytes : ip.bytes());
+  if (static_cast<std::size_t>(behind - network) + ip.payload_bytes > info_.mtu) return nullptr;
+  if (v1) {
+    EthernetHeader{{}, info_.mac, EtherType::kRoce}.encode(room);
+    encode_grh(ip, network);
+    return behind;
+  }
   EthernetHeader{{}, info_.mac, route.source.is_ipv4() ? EtherType::kIpv4 : EtherType::kIpv6}.encode(room);
-  ip.encode(room + EthernetHeader::kBytes);
-  UdpHeader{route.source_port, kRoceUdpPort, static_cast<std::uint16_t>(ip.payload_bytes)}.encode(udp_at);
-  return udp_at + kUdpHeaderBytes;
+  ip.encode(network);
+  UdpHeader{route.source_port, kRoceUdpPort, static_cast<std::uint16_t>(ip.payload_bytes)}.encode(behind);
+  return behind + kUdpHeaderBytes;
 }
 
 // The whole frame in `room`; its size.
@@ -191,7 +243,8 @@ std::uint32_t FramePort::build(TxBatch& batch, const TxPacket& packet, std::byte
   const Route& route = *packet.route;
   std::byte* const bth = put_headers(packet, room);
   if (bth == nullptr || !gather(packet, batch.iovs(packet), bth)) return 0;
-  const UdpFrame frame{route.source, route.destination, route.source_port, kRoceUdpPort, 0, packet.size};
+  UdpFrame frame{route.source, route.destination, route.source_port, kRoceUdpPort, 0, packet.size};
+  frame.version = route.version;
   const std::size_t covered = packet.size - kIcrcBytes;
   store_icrc(bth + covered, icrc(frame, {bth, covered}));  // over the copy, which is in the cache, and cannot change
   return static_cast<std::uint32_t>(bth + packet.size - room);

@@ -1,4 +1,5 @@
-// A port that owns its wire: RoCE v2 over a FrameDevice, with Ethernet, IP and UDP headers of its own making.
+// A port that owns its wire: RoCE over a FrameDevice, with Ethernet, IP and UDP headers of its own making; a route of
+// version 1 has a GRH in place of the latter two, and stays within the link.
 //
 // It has one address, IPv4 or IPv6, that is nobody else's on the link: not one of the host's. It answers and asks for
 // Ethernet addresses (ARP, neighbour discovery). Frames for a station that is being asked for wait a little, up to a
@@ -39,12 +40,16 @@ class FramePort final : public PacketPort {
             std::optional<Lane> lane = std::nullopt);
 
   [[nodiscard]] const Gid& address() const noexcept override { return config_.address; }
+  [[nodiscard]] Gid link_local() const noexcept override { return link_local_; }
   [[nodiscard]] std::uint32_t max_mtu() const noexcept override;
+  [[nodiscard]] std::uint32_t max_v1_mtu() const noexcept override;
   [[nodiscard]] std::size_t receive_window() const noexcept override { return info_.receive_bytes; }
   [[nodiscard]] std::size_t peer_window() const noexcept override;
   [[nodiscard]] std::uint32_t least_charge() const noexcept override;
   [[nodiscard]] Route make_route(const Gid& destination, std::uint32_t flow, std::uint8_t traffic_class,
                                  std::uint8_t hop_limit) override;
+  [[nodiscard]] std::optional<Route> make_v1_route(const Gid& source, const Gid& destination, std::uint32_t flow_label,
+                                                   std::uint8_t traffic_class, std::uint8_t hop_limit) override;
   std::size_t rx_burst(std::span<RxPacket> packets, Nanos now) noexcept override;
   void tx_burst(TxBatch& batch) noexcept override;
   void count_in(Counters& counters) noexcept override { counters_ = &counters; }
@@ -72,6 +77,7 @@ class FramePort final : public PacketPort {
   [[nodiscard]] bool is_roce(std::span<const std::byte> frame, RxPacket& packet) const noexcept;
   [[nodiscard]] std::size_t fetch(std::span<std::span<const std::byte>> frames) noexcept;
   [[nodiscard]] bool leaves_to_other_lane(const RxPacket& packet, std::span<const std::byte> frame) noexcept;
+  [[nodiscard]] bool is_roce_v1(std::span<const std::byte> body, RxPacket& packet) const noexcept;
   void take_control(std::span<const std::byte> frame) noexcept;
   [[nodiscard]] std::byte* put_headers(const TxPacket& packet, std::byte* room) const noexcept;
   [[nodiscard]] std::uint32_t build(TxBatch& batch, const TxPacket& packet, std::byte* room) noexcept;
@@ -86,6 +92,7 @@ class FramePort final : public PacketPort {
   const std::unique_ptr<FrameDevice> device_;
   const FrameDeviceInfo info_;
   FramePortConfig config_;
+  const Gid link_local_;
   std::optional<Lane> lane_;
   bool from_lanes_ = false;  // what was fetched last
   Counters* counters_ = nullptr;

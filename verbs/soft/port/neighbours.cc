@@ -28,9 +28,15 @@ int Neighbours::find_or_add(const Gid& address, Nanos now) {
   return found->second;
 }
 
+int Neighbours::find_or_add(const Gid& address, const Mac& mac) {
+  const auto [found, added] = numbers_.try_emplace(address, static_cast<int>(entries_.size()));
+  if (added) entries_.push_back({.address = address, .mac = mac, .known = true, .fixed = true});
+  return found->second;
+}
+
 const Mac* Neighbours::lookup(int number, Nanos now) noexcept {
   Entry& entry = entries_[static_cast<std::size_t>(number)];
-  if (!entry.used) {
+  if (!entry.used && !entry.fixed) {
     entry.used = true;
     if (entry.ask_at == 0) schedule(entry, now);  // it went unused for so long that it was not kept fresh
   }
@@ -41,6 +47,7 @@ bool Neighbours::learn(const Gid& address, const Mac& mac, Nanos now) noexcept {
   const auto found = numbers_.find(address);
   if (found == numbers_.end() || !mac.is_station()) return false;
   Entry& entry = entries_[static_cast<std::size_t>(found->second)];
+  if (entry.fixed) return false;
   const bool news = !entry.known || entry.mac != mac;
   entry.mac = mac;
   entry.known = true;
@@ -60,6 +67,7 @@ bool Neighbours::learn_asker(const Gid& address, const Mac& mac, Nanos now) {
 
 void Neighbours::forget(Nanos now) noexcept {
   for (Entry& entry : entries_) {
+    if (entry.fixed) continue;
     entry.known = false;
     entry.unanswered = 0;
     schedule(entry, now);

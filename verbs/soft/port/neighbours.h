@@ -21,6 +21,8 @@ class Neighbours {
  public:
   /// The number of an address, for as long as this lives; one that is new is asked for at once.
   [[nodiscard]] int find_or_add(const Gid& address, Nanos now);
+  /// The same for one whose address tells its station: nobody is ever asked.
+  [[nodiscard]] int find_or_add(const Gid& address, const Mac& mac);
   /// Where its frames go; null while nobody knows. A use: keeps the entry fresh. Valid until the next call.
   [[nodiscard]] const Mac* lookup(int number, Nanos now) noexcept;
   /// Somebody said that the address is at that station. True if that is news of an address that somebody wants.
@@ -47,6 +49,7 @@ class Neighbours {
     Gid address;
     Mac mac;
     bool known = false;
+    bool fixed = false;       // never asked for
     bool used = false;        // since it was confirmed
     unsigned unanswered = 0;  // questions
     Nanos ask_at = 0;         // 0: no need

@@ -8,11 +8,13 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 
 #include "verbs/soft/port/clock.h"
 #include "verbs/soft/port/loans.h"
 #include "verbs/soft/port/tx_batch.h"
+#include "verbs/soft/wire/icrc.h"
 
 namespace fairlead::soft {
 
@@ -26,6 +28,10 @@ struct RxPacket {
   std::uint8_t traffic_class = 0;  // as it arrived, if the port was told to report it
   bool ipv4_id_known = false;      // the port saw the header: ipv4_id_guess is no guess
   std::uint16_t ipv4_flags = 0x4000;
+  RoceVersion version = RoceVersion::kV2;
+  bool to_link_local = false;  // to the port's other GID
+  std::uint8_t hop_limit = 0;  // of RoCE v1
+  std::uint32_t flow_label = 0;
   [[nodiscard]] bool congestion_marked() const noexcept { return (traffic_class & 3) == 3; }  // ECN, RFC 3168
 };
 
@@ -34,6 +40,8 @@ class PacketPort {
   virtual ~PacketPort() = default;
 
   [[nodiscard]] virtual const Gid& address() const noexcept = 0;
+  /// A second GID, for RoCE v1: of the link alone, made of the station's address. Null: the port has none.
+  [[nodiscard]] virtual Gid link_local() const noexcept { return {}; }
   /// The largest path MTU (256..4096) whose packets pass the interface.
   [[nodiscard]] virtual std::uint32_t max_mtu() const noexcept = 0;
   /// Bytes of large packets that may be on their way to this port without loss: the better half of its receive buffer.
@@ -46,6 +54,16 @@ class PacketPort {
   /// A way to `destination`; `flow` selects the UDP source port. `traffic_class` and `hop_limit` as in the GRH.
   [[nodiscard]] virtual Route make_route(const Gid& destination, std::uint32_t flow, std::uint8_t traffic_class,
                                          std::uint8_t hop_limit) = 0;
+
+  /// The same in frames of RoCE v1, from either of the port's GIDs. Nothing: the port has no wire of its own, or no way
+  /// to find the destination's station: it must be link-local and tell it, or of the family of address().
+  [[nodiscard]] virtual std::optional<Route> make_v1_route(const Gid& /*source*/, const Gid& /*destination*/,
+                                                           std::uint32_t /*flow_label*/, std::uint8_t /*traffic_class*/,
+                                                           std::uint8_t /*hop_limit*/) {
+    return std::nullopt;
+  }
+  /// max_mtu() for RoCE v1; 0: there is none.
+  [[nodiscard]] virtual std::uint32_t max_v1_mtu() const noexcept { return 0; }
 
   /// Fills at most packets.size() and returns how many; never waits. Now is the domain's idea of the time.
   virtual std::size_t rx_burst(std::span<RxPacket> packets, Nanos now) noexcept = 0;
@@ -75,5 +93,16 @@ class PacketPort {
   PacketPort(const PacketPort&) = delete;
   PacketPort& operator=(const PacketPort&) = delete;
 };
+
+/// To which of the port's GIDs the packet came.
+[[nodiscard]] inline Gid destination_of(const RxPacket& packet, const PacketPort& port) noexcept {
+  return packet.to_link_local ? port.link_local() : port.address();
+}
+
+/// What the headers said that the packet came with.
+[[nodiscard]] inline UdpFrame headers_of(const RxPacket& packet, const PacketPort& port) noexcept {
+  return {packet.source,        destination_of(packet, port), packet.source_port, kRoceUdpPort,
+          packet.ipv4_id_guess, packet.bytes.size(),          packet.ipv4_flags,  packet.version};
+}
 
 }  // namespace fairlead::soft

@@ -24,6 +24,12 @@ void begin_frame(PcapRecords& records, std::uint64_t time, const UdpFrame& frame
   ip.ipv4_flags = frame.ipv4_flags;
   ip.payload_bytes = kUdpHeaderBytes + frame.payload_bytes;
   std::array<std::byte, kIpv6HeaderBytes + kUdpHeaderBytes> header{};
+  if (frame.version == RoceVersion::kV1) {  // has no IP header; its GRH stands in that one's place
+    ip.payload_bytes = frame.payload_bytes;
+    encode_grh(ip, header.data());
+    records.begin(time, kGrhBytes + ip.payload_bytes);
+    return records.append(std::span(header).first(kGrhBytes));
+  }
   ip.encode(header.data());
   UdpHeader{frame.source_port, frame.destination_port, static_cast<std::uint16_t>(ip.payload_bytes)}.encode(
       &header[ip.bytes()]);
@@ -47,8 +53,7 @@ std::size_t PcapPort::rx_burst(std::span<RxPacket> packets, Nanos now) noexcept 
   const std::uint64_t time = wall_clock();
   records_.clear();
   for (const RxPacket& packet : packets.first(count)) {
-    UdpFrame frame{packet.source,        address(),           packet.source_port, kRoceUdpPort,
-                   packet.ipv4_id_guess, packet.bytes.size(), packet.ipv4_flags};
+    UdpFrame frame = headers_of(packet, *this);
     if (!packet.ipv4_id_known) frame.ipv4_id = id_of(frame, packet.bytes);
     begin_frame(records_, time, frame, packet.traffic_class, kDefaultHopLimit);
     records_.append(packet.bytes);
@@ -64,8 +69,9 @@ void PcapPort::tx_burst(TxBatch& batch) noexcept {
     const TxPacket& packet = batch.packet(i);
     const Route& route = *packet.route;
     const iovec* iovs = batch.iovs(packet);
-    begin_frame(records_, time, {route.source, route.destination, route.source_port, kRoceUdpPort, 0, packet.size},
-                route.traffic_class, route.hop_limit != 0 ? route.hop_limit : kDefaultHopLimit);
+    UdpFrame frame{route.source, route.destination, route.source_port, kRoceUdpPort, 0, packet.size};
+    frame.version = route.version;
+    begin_frame(records_, time, frame, route.traffic_class, route.hop_limit != 0 ? route.hop_limit : kDefaultHopLimit);
     if (!gather(packet, iovs, records_.extend(packet.size).data())) continue;  // it will not leave; zeroes stand for it
     store_icrc(records_.last(kIcrcBytes).data(), icrc_of(packet, iovs, 0).value_or(0));
   }

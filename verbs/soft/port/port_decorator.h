@@ -11,6 +11,8 @@ namespace fairlead::soft {
 class PortDecorator : public PacketPort {
  public:
   [[nodiscard]] const Gid& address() const noexcept override { return inner_->address(); }
+  [[nodiscard]] Gid link_local() const noexcept override { return inner_->link_local(); }
+  [[nodiscard]] std::uint32_t max_v1_mtu() const noexcept override { return inner_->max_v1_mtu(); }
   [[nodiscard]] std::uint32_t max_mtu() const noexcept override { return inner_->max_mtu(); }
   [[nodiscard]] std::size_t receive_window() const noexcept override { return inner_->receive_window(); }
   [[nodiscard]] std::size_t peer_window() const noexcept override { return inner_->peer_window(); }
@@ -20,6 +22,10 @@ class PortDecorator : public PacketPort {
     return inner_->make_route(destination, flow, traffic_class, hop_limit);
   }
   void count_in(Counters& counters) noexcept override { inner_->count_in(counters); }
+  [[nodiscard]] std::optional<Route> make_v1_route(const Gid& source, const Gid& destination, std::uint32_t flow_label,
+                                                   std::uint8_t traffic_class, std::uint8_t hop_limit) override {
+    return inner_->make_v1_route(source, destination, flow_label, traffic_class, hop_limit);
+  }
   void report_traffic_class() noexcept override { inner_->report_traffic_class(); }
   [[nodiscard]] std::uint64_t refused() const noexcept override { return inner_->refused(); }
   [[nodiscard]] bool link_up() noexcept override { return inner_->link_up(); }

@@ -22,8 +22,9 @@ bool gather(const TxPacket& packet, const iovec* iovs, std::byte* to) noexcept {
 }
 
 std::optional<std::uint32_t> icrc_of(const TxPacket& packet, const iovec* iovs, std::uint16_t ipv4_id) noexcept {
-  const UdpFrame frame{
-      packet.route->source, packet.route->destination, packet.route->source_port, kRoceUdpPort, ipv4_id, packet.size};
+  UdpFrame frame{packet.route->source, packet.route->destination, packet.route->source_port, kRoceUdpPort, ipv4_id,
+                 packet.size};
+  frame.version = packet.route->version;
   const auto* first = static_cast<const std::byte*>(iovs[0].iov_base);
   if (packet.iovs == 1) return icrc(frame, {first, packet.size - kIcrcBytes});
   std::uint32_t crc = icrc_start(frame, first);

@@ -33,6 +33,8 @@ struct Route {
   // What the handle sends with by itself; a packet that is to have another says so, which costs it a route lookup.
   std::uint8_t socket_traffic_class = 0;
   std::uint8_t socket_hop_limit = 0;
+  RoceVersion version = RoceVersion::kV2;
+  std::uint32_t flow_label = 0;  // of RoCE v1's GRH
 };
 
 struct TxPacket {

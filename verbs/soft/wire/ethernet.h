@@ -6,6 +6,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "verbs/soft/wire/gid.h"
@@ -28,10 +29,15 @@ struct Mac {
   [[nodiscard]] friend bool operator==(const Mac&, const Mac&) noexcept = default;
 };
 
+/// The link-local GID that is made of a station's address (RFC 4291, appendix A: modified EUI-64).
+[[nodiscard]] Gid link_local_gid(const Mac& mac) noexcept;
+/// The station that such a GID was made of; nothing where it is another's.
+[[nodiscard]] std::optional<Mac> station_of(const Gid& gid) noexcept;
+
 /// "02:00:00:00:00:01".
 [[nodiscard]] std::string to_string(const Mac& mac);
 
-enum class EtherType : std::uint16_t { kIpv4 = 0x0800, kArp = 0x0806, kIpv6 = 0x86dd };
+enum class EtherType : std::uint16_t { kIpv4 = 0x0800, kArp = 0x0806, kIpv6 = 0x86dd, kRoce = 0x8915 };
 
 struct EthernetHeader {
   static constexpr std::size_t kBytes = 14;

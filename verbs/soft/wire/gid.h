@@ -1,4 +1,4 @@
-// A RoCE v2 address: 16 bytes, network order; an IPv4 address a.b.c.d is ::ffff:a.b.c.d (IBTA annex A17).
+// A RoCE address: 16 bytes, network order; an IPv4 address a.b.c.d is ::ffff:a.b.c.d (IBTA annexes A16, A17).
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -45,6 +45,9 @@ struct Gid {
   [[nodiscard]] bool is_null() const noexcept { return *this == Gid{}; }
   [[nodiscard]] friend bool operator==(const Gid&, const Gid&) noexcept = default;
 };
+
+/// What stands between the Ethernet header and the BTH: a GRH (annex A16), or IP and UDP headers (annex A17).
+enum class RoceVersion : std::uint8_t { kV1, kV2 };
 
 /// "127.0.0.1" for a mapped address, else the IPv6 text.
 [[nodiscard]] std::string to_string(const Gid& gid);

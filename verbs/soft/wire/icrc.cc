@@ -12,6 +12,7 @@ namespace {
 
 constexpr std::size_t kPseudoLrhBytes = 8;
 constexpr std::byte kUdpProtocol{static_cast<std::uint8_t>(IpProtocol::kUdp)};
+constexpr std::byte kBthProtocol{static_cast<std::uint8_t>(IpProtocol::kBth)};
 
 std::byte* put_ipv4(std::byte* at, const UdpFrame& frame) noexcept {
   at[0] = std::byte{0x45};
@@ -27,10 +28,12 @@ std::byte* put_ipv4(std::byte* at, const UdpFrame& frame) noexcept {
   return at + kIpv4HeaderBytes;
 }
 
+// A GRH's layout is the same.
 std::byte* put_ipv6(std::byte* at, const UdpFrame& frame) noexcept {
+  const bool v1 = frame.version == RoceVersion::kV1;
   store32(at, 0x6fffffff);  // traffic class and flow label
-  store16(at + 4, static_cast<std::uint16_t>(kUdpHeaderBytes + frame.payload_bytes));
-  at[6] = kUdpProtocol;
+  store16(at + 4, static_cast<std::uint16_t>((v1 ? 0 : kUdpHeaderBytes) + frame.payload_bytes));
+  at[6] = v1 ? kBthProtocol : kUdpProtocol;
   at[7] = std::byte{0xff};  // hop limit
   std::memcpy(at + 8, frame.source.bytes.data(), 16);
   std::memcpy(at + 24, frame.destination.bytes.data(), 16);
@@ -68,12 +71,16 @@ constexpr std::size_t kMostStart = kPseudoLrhBytes + kIpv6HeaderBytes + kUdpHead
 std::byte* put_start(std::byte* bytes, const UdpFrame& frame, const std::byte* bth) noexcept {
   std::memset(bytes, 0xff, kPseudoLrhBytes);
   std::byte* at = bytes + kPseudoLrhBytes;
-  at = frame.source.is_ipv4() ? put_ipv4(at, frame) : put_ipv6(at, frame);
-  store16(at, frame.source_port);
-  store16(at + 2, frame.destination_port);
-  store16(at + 4, static_cast<std::uint16_t>(kUdpHeaderBytes + frame.payload_bytes));
-  store16(at + 6, 0xffff);  // checksum
-  at += kUdpHeaderBytes;
+  if (frame.version == RoceVersion::kV1) {
+    at = put_ipv6(at, frame);
+  } else {
+    at = frame.source.is_ipv4() ? put_ipv4(at, frame) : put_ipv6(at, frame);
+    store16(at, frame.source_port);
+    store16(at + 2, frame.destination_port);
+    store16(at + 4, static_cast<std::uint16_t>(kUdpHeaderBytes + frame.payload_bytes));
+    store16(at + 6, 0xffff);  // checksum
+    at += kUdpHeaderBytes;
+  }
   std::memcpy(at, bth, Bth::kBytes);
   at[4] = std::byte{0xff};  // FECN, BECN and the reserved bits beside them
   return at + Bth::kBytes;

@@ -1,5 +1,6 @@
-// The invariant CRC of RoCE v2: CRC-32 over the packet from the IP header on, with the fields that routers may change
-// set to ones (IBTA annex A17.3.3). Stored little-endian behind the payload.
+// The invariant CRC of RoCE: CRC-32 over the packet from the IP header (version 1: the GRH) on, with the fields that
+// routers may change set to ones, behind eight bytes of ones, which stand for InfiniBand's local header (IBTA annexes
+// A17.3.3, A16.4.2). Stored little-endian behind the payload.
 //
 // A socket shows neither the IP header nor its identification field, which the ICRC covers. The rest of the header is
 // known (DF set, no options). (A port that owns the wire sees it all.) The id is guessed (0, or the segment number
@@ -16,7 +17,7 @@
 
 namespace fairlead::soft {
 
-/// What the IP and UDP headers of a packet say. Both addresses are of one family.
+/// What the headers before the BTH say. Version 2: both addresses are of one family; version 1 has no ports and no id.
 struct UdpFrame {
   Gid source;
   Gid destination;
@@ -25,6 +26,7 @@ struct UdpFrame {
   std::uint16_t ipv4_id = 0;          // ignored over IPv6
   std::size_t payload_bytes = 0;      // BTH to ICRC, both included
   std::uint16_t ipv4_flags = 0x4000;  // and fragment offset: DF; ignored over IPv6
+  RoceVersion version = RoceVersion::kV2;
 };
 
 /// The CRC over the masked headers and the BTH, to be continued with crc32(rest, icrc_start(...)).

@@ -6,6 +6,7 @@ namespace fairlead::soft {
 namespace {
 
 constexpr std::uint16_t kMoreFragmentsOrOffset = 0x3fff;
+constexpr std::uint32_t kFlowLabel = 0xfffff;
 
 std::optional<IpHeader> decode_ipv4(std::span<const std::byte> packet) noexcept {
   const std::byte* at = packet.data();
@@ -26,19 +27,25 @@ std::optional<IpHeader> decode_ipv4(std::span<const std::byte> packet) noexcept 
   return header;
 }
 
-std::optional<IpHeader> decode_ipv6(std::span<const std::byte> packet) noexcept {
-  if (packet.size() < kIpv6HeaderBytes) return std::nullopt;
+std::optional<IpHeader> decode_ipv6_layout(std::span<const std::byte> packet) noexcept {
+  if (packet.size() < kIpv6HeaderBytes || static_cast<unsigned>(packet[0]) >> 4 != 6) return std::nullopt;
   const std::byte* at = packet.data();
   IpHeader header;
   header.payload_bytes = load16(at + 4);
   if (header.payload_bytes + kIpv6HeaderBytes > packet.size()) return std::nullopt;
   header.traffic_class = static_cast<std::uint8_t>(load32(at) >> 20);
+  header.flow_label = load32(at) & kFlowLabel;
   header.protocol = static_cast<IpProtocol>(at[6]);
   header.hop_limit = static_cast<std::uint8_t>(at[7]);
   std::memcpy(header.source.bytes.data(), at + 8, header.source.bytes.size());
   std::memcpy(header.destination.bytes.data(), at + 24, header.destination.bytes.size());
+  return header;
+}
+
+std::optional<IpHeader> decode_ipv6(std::span<const std::byte> packet) noexcept {
+  const auto header = decode_ipv6_layout(packet);
   // An IPv4-mapped address on the wire would pass for an IPv4 peer.
-  if (header.source.is_ipv4() || header.destination.is_ipv4()) return std::nullopt;
+  if (!header || header->source.is_ipv4() || header->destination.is_ipv4()) return std::nullopt;
   return header;
 }
 
@@ -53,7 +60,7 @@ void encode_ipv4(const IpHeader& header, std::byte* to) noexcept {
 }
 
 void encode_ipv6(const IpHeader& header, std::byte* to) noexcept {
-  store32(to, 6U << 28 | std::uint32_t{header.traffic_class} << 20);
+  store32(to, 6U << 28 | std::uint32_t{header.traffic_class} << 20 | (header.flow_label & kFlowLabel));
   store32(to + 4, static_cast<std::uint32_t>(header.payload_bytes) << 16 |
                       static_cast<std::uint32_t>(header.protocol) << 8 | header.hop_limit);
   std::memcpy(to + 8, header.source.bytes.data(), header.source.bytes.size());
@@ -71,6 +78,18 @@ std::optional<IpHeader> IpHeader::decode(std::span<const std::byte> packet) noex
   const auto version = static_cast<unsigned>(packet[0]) >> 4;
   if (version == 4) return decode_ipv4(packet);
   return version == 6 ? decode_ipv6(packet) : std::nullopt;
+}
+
+void encode_grh(const IpHeader& header, std::byte* to) noexcept {
+  IpHeader grh = header;
+  grh.protocol = IpProtocol::kBth;
+  encode_ipv6(grh, to);
+}
+
+std::optional<IpHeader> decode_grh(std::span<const std::byte> packet) noexcept {
+  const auto header = decode_ipv6_layout(packet);
+  if (!header || header->protocol != IpProtocol::kBth) return std::nullopt;
+  return header;
 }
 
 void UdpHeader::encode(std::byte* to) const noexcept {

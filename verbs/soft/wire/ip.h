@@ -19,7 +19,7 @@ inline constexpr std::size_t kUdpHeaderBytes = 8;
 inline constexpr std::uint8_t kDefaultHopLimit = 64;  // Linux'
 inline constexpr std::uint16_t kIpv4DontFragment = 0x4000;
 
-enum class IpProtocol : std::uint8_t { kIcmp = 1, kUdp = 17, kIcmpv6 = 58 };
+enum class IpProtocol : std::uint8_t { kIcmp = 1, kUdp = 17, kBth = 27, kIcmpv6 = 58 };
 
 /// Of the family of `source` and `destination`, which must be the same.
 struct IpHeader {
@@ -31,6 +31,7 @@ struct IpHeader {
   std::uint16_t ipv4_id = 0;
   std::uint16_t ipv4_flags = kIpv4DontFragment;
   std::size_t payload_bytes = 0;  // behind this header
+  std::uint32_t flow_label = 0;   // of a GRH
 
   [[nodiscard]] std::size_t bytes() const noexcept { return source.is_ipv4() ? kIpv4HeaderBytes : kIpv6HeaderBytes; }
   /// Writes bytes() bytes.
@@ -39,6 +40,14 @@ struct IpHeader {
   /// that is known, a fragment, with options, or with a wrong header checksum.
   [[nodiscard]] static std::optional<IpHeader> decode(std::span<const std::byte> packet) noexcept;
 };
+
+inline constexpr std::size_t kGrhBytes = 40;
+
+/// The header of RoCE v1 (GRH; IBTA volume 1, 8.3): laid out as IPv6's, with IPv4-mapped addresses as they are, and
+/// IpProtocol::kBth behind it. Writes kGrhBytes bytes.
+void encode_grh(const IpHeader& header, std::byte* to) noexcept;
+/// As IpHeader::decode.
+[[nodiscard]] std::optional<IpHeader> decode_grh(std::span<const std::byte> packet) noexcept;
 
 /// Without a checksum (0), as RoCE v2 has it: the ICRC covers more.
 struct UdpHeader {

@@ -91,6 +91,29 @@ TEST_F(Dpdk, OverIpv6) {
   expect_write_and_read(a, b);
 }
 
+// The address of each end, then the one that its station's Ethernet address makes.
+TEST_F(Dpdk, OverRoceV1) {
+  for (const auto& [mine, theirs] : {std::pair(2, 2), std::pair(0, 0), std::pair(2, 0)}) {
+    SCOPED_TRACE(fmt::format("GID {} to {}", mine, theirs));
+    const Wire wire;
+    Endpoint a(open_udp(wire.server(",drop=0.01,reorder=0.01,seed=3")));
+    Endpoint b(open_udp(wire.client()));
+    ibv_gid_entry entry{};
+    ASSERT_EQ(api().query_gid_ex(a.context, 1, static_cast<std::uint32_t>(mine), &entry), 0);
+    EXPECT_EQ(entry.gid_type, static_cast<std::uint32_t>(IBV_GID_TYPE_ROCE_V1));
+    const ConnectOptions to_b{.mtu = IBV_MTU_4096, .timeout = 17, .gid_index = static_cast<std::uint8_t>(mine)};
+    const ConnectOptions to_a{.mtu = IBV_MTU_4096, .timeout = 17, .gid_index = static_cast<std::uint8_t>(theirs)};
+    ASSERT_EQ(a.to_init(), 0);
+    ASSERT_EQ(b.to_init(), 0);
+    ASSERT_EQ(a.to_rtr(b.qp->qp_num, b.gid(theirs), to_b), 0);
+    ASSERT_EQ(b.to_rtr(a.qp->qp_num, a.gid(mine), to_a), 0);
+    ASSERT_EQ(a.to_rts(to_b), 0);
+    ASSERT_EQ(b.to_rts(to_a), 0);
+    expect_write_and_read(a, b);
+    EXPECT_EQ(b.counter("drop_icrc"), 0U);
+  }
+}
+
 TEST_F(Dpdk, ABadNetworkLosesNothing) {
   const Wire wire;
   Endpoint a(open_udp(wire.server(",drop=0.01,reorder=0.01,duplicate=0.01,seed=3")));

@@ -66,7 +66,8 @@ void SessionImpl::event_taken(std::size_t taken) {
 }
 
 void SessionImpl::submit(TransferImpl& transfer) {
-  transfer.session = shared_from_this();
+  transfer.session = this;
+  if (transfer.prepared == nullptr) transfer.session_owner = shared_from_this();
   transfer.references.store(2, std::memory_order_relaxed);  // the poster's and the driver's; nobody else has it yet
   engine_->lane().submit(transfer);
 }

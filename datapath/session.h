@@ -225,7 +225,7 @@ class SessionImpl : public std::enable_shared_from_this<SessionImpl> {
   void data_completed(DataInFlight entry, Code code);
   void message_completed(MessageInFlight entry, Code code);
   void settle(TransferImpl& transfer);
-  void finish(TransferImpl& transfer, Code code, std::string reason);
+  void finish(TransferImpl& transfer, Code code, std::string&& reason);
   void finish_all(Code code, const std::string& reason);
   void fail_transfer(TransferImpl& transfer, Code code);
   void requeue_undelivered(std::uint64_t next_sequence);

@@ -23,7 +23,7 @@ void SessionImpl::accept_transfer(TransferImpl& t) {
       close_deadline_ != Clock::time_point::max()) {
     const bool lost = !close_status_.ok();
     return finish(t, lost ? close_status_.code() : Code::kUnavailable,
-                  lost ? close_status_.message() : fmt::format("the session with {} is closed", who()));
+                  lost ? std::string(close_status_.message()) : fmt::format("the session with {} is closed", who()));
   }
   t.active = true;
   t.previous = last_;
@@ -338,7 +338,7 @@ void SessionImpl::settle(TransferImpl& t) {
   if (t.failure != Code::kOk && !t.message_aborted) finish(t, t.failure, std::move(t.reason));
 }
 
-void SessionImpl::finish(TransferImpl& t, Code code, std::string reason) {
+void SessionImpl::finish(TransferImpl& t, Code code, std::string&& reason) {
   if (t.active) {
     t.active = false;
     (t.previous != nullptr ? t.previous->next : first_) = t.next;
@@ -358,7 +358,7 @@ void SessionImpl::finish(TransferImpl& t, Code code, std::string reason) {
   if (t.list != nullptr) (t.list->kind == OpKind::kWrite ? stats_.bytes_written : stats_.bytes_read).add(t.done_bytes);
   if (t.is_send && code == Code::kOk) stats_.messages_sent.add();
   t.code = code;
-  t.reason = std::move(reason);
+  if (code != Code::kOk) t.reason = std::move(reason);
   const bool report = t.report;
   if (report) add_reference(t);
   t.finished.store(true, std::memory_order_release);
@@ -373,7 +373,7 @@ void SessionImpl::finish_all(Code code, const std::string& reason) {
   while (first_ != nullptr) {
     TransferImpl& t = *first_;
     const bool own = t.failure != Code::kOk;
-    finish(t, own ? t.failure : code, own ? t.reason : reason);
+    finish(t, own ? t.failure : code, std::string(own ? t.reason : reason));
   }
 }
 

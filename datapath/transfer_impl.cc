@@ -1,5 +1,6 @@
 #include "datapath/transfer_impl.h"
 
+#include <array>
 #include <mutex>
 
 #include "datapath/base/spin_lock.h"
@@ -26,8 +27,41 @@ Pool& pool() {
   return *instance;
 }
 
+// What this thread let go of last, for its next posts: no lock is needed for it. Objects of a trivial type, so that it
+// is good until the thread's very end.
+struct Stock {
+  static constexpr std::size_t kMost = 64;
+  std::array<TransferImpl*, kMost> free;
+  std::size_t count;
+  bool closed;  // the thread is about to end
+};
+constinit thread_local Stock stock{};
+
+void put_into_pool(TransferImpl& transfer) {
+  Pool& p = pool();
+  {
+    const std::lock_guard lock(p.lock);
+    if (p.free.size() < kPooled) {
+      p.free.push_back(&transfer);
+      return;
+    }
+  }
+  delete &transfer;
+}
+
+// Gives a thread's stock to the others when it ends.
+struct StockCloser {
+  void watch() noexcept {}  // makes sure that it is there
+  ~StockCloser() {
+    stock.closed = true;
+    while (stock.count != 0) put_into_pool(*stock.free[--stock.count]);
+  }
+};
+thread_local StockCloser stock_closer;
+
 void reset(TransferImpl& t) {
-  t.session.reset();
+  t.session = nullptr;
+  t.session_owner.reset();
   t.prepared.reset();
   t.own.clear();
   t.list = nullptr;
@@ -61,9 +95,11 @@ void TransferImpl::rewind() noexcept {
 }
 
 TransferImpl* acquire_transfer() {
-  Pool& p = pool();
   TransferImpl* t = nullptr;
-  {
+  if (stock.count != 0) {
+    t = stock.free[--stock.count];
+  } else {
+    Pool& p = pool();
     const std::lock_guard lock(p.lock);
     if (!p.free.empty()) {
       t = p.free.back();
@@ -83,15 +119,9 @@ void drop_reference(TransferImpl& transfer) noexcept {
                     transfer.references.fetch_sub(1, std::memory_order_acq_rel) == 1;
   if (!last) return;
   reset(transfer);
-  Pool& p = pool();
-  {
-    const std::lock_guard lock(p.lock);
-    if (p.free.size() < kPooled) {
-      p.free.push_back(&transfer);
-      return;
-    }
-  }
-  delete &transfer;
+  if (stock.count == Stock::kMost || stock.closed) return put_into_pool(transfer);
+  if (stock.count == 0) stock_closer.watch();
+  stock.free[stock.count++] = &transfer;
 }
 
 }  // namespace fairlead::datapath

@@ -1,7 +1,7 @@
 // The state behind a Transfer handle, and the checked lists of operations that it carries out.
 //
 // Ownership: counted; one reference for each handle and one for the driver while the transfer is in flight. Objects go
-// back to a process-wide pool, so that posting allocates nothing in steady state.
+// back to a pool, a few of them to the thread's own, so that posting allocates nothing in steady state.
 // Threads: fields are written by the poster before submit(), by the driver after it; `finished` publishes the result.
 #pragma once
 
@@ -64,7 +64,8 @@ struct PreparedImpl {
 
 struct TransferImpl final : Submission {
   // Set by the poster.
-  std::shared_ptr<SessionImpl> session;
+  SessionImpl* session = nullptr;
+  std::shared_ptr<SessionImpl> session_owner;  // unless `prepared` keeps it
   OpList own;
   std::shared_ptr<const PreparedImpl> prepared;
   const OpList* list = nullptr;    // own or prepared->list; null for a send

@@ -11,11 +11,25 @@ using std::chrono::steady_clock;
 
 constexpr std::uint64_t kFirstSeed = 1;
 constexpr std::uint64_t kSecondSeed = 2;
+constexpr unsigned kSharingClock = 8;  // ends and beginnings
 
 class Stream {
  public:
   Stream(Link& link, const Plan& plan, const Buffers& buffers)
       : link_(link), plan_(plan), buffers_(buffers), in_flight_(plan.depth) {}
+
+  // Checks each slot's operation once, as a program would that goes round the same memory.
+  Status prepare() {
+    if (plan_.op == Op::kSend) return {};
+    for (std::uint64_t slot = 0; slot < buffers_.slots(); ++slot) {
+      const Descriptor descriptor{buffers_.local(slot), buffers_.remote(slot)};
+      Result<Prepared> one = plan_.op == Op::kWrite ? link_.peer().prepare_write({&descriptor, 1})
+                                                    : link_.peer().prepare_read({&descriptor, 1});
+      if (!one) return one.error();
+      prepared_.push_back(*std::move(one));
+    }
+    return {};
+  }
 
   // Keeps `depth` operations in flight, round the slots, until `done` says so; then waits for all. Counts into
   // `sample`.
@@ -24,13 +38,15 @@ class Stream {
     std::uint64_t posted = 0;
     std::uint64_t finished = 0;
     std::uint64_t slot = 0;
+    unsigned sharing_clock = 0;
     bool more = true;
     auto now = steady_clock::now();
     while (more || finished < posted) {
-      // A reading of the clock serves the end of an operation and the beginning of the one that takes its place.
+      // A reading of the clock serves the ends that one wait brought, and the beginnings of what takes their place; a
+      // few of them, since it is older for each.
       if (more && posted - finished < in_flight_.size()) {
         auto& [transfer, since] = in_flight_[posted % in_flight_.size()];
-        if (posted - finished + 1 < in_flight_.size()) now = steady_clock::now();
+        if (sharing_clock++ % kSharingClock == 0) now = steady_clock::now();
         since = now;
         transfer = post(slot, kCounted);
         if (++slot == buffers_.slots()) slot = 0;
@@ -39,8 +55,9 @@ class Stream {
         continue;
       }
       const auto& [transfer, since] = in_flight_[finished % in_flight_.size()];
+      if (!transfer.done()) sharing_clock = 0;
       if (Status status = wait(transfer); !status.ok()) return status;
-      now = steady_clock::now();
+      if (sharing_clock++ % kSharingClock == 0) now = steady_clock::now();
       if (sample != nullptr) {
         const auto took = std::chrono::nanoseconds(now - since).count();
         sample->latency.record(static_cast<std::uint64_t>(took));
@@ -61,15 +78,8 @@ class Stream {
 
  private:
   Transfer post(std::uint64_t slot, MessageValue value) {
-    switch (plan_.op) {
-      case Op::kWrite:
-        return link_.peer().write(buffers_.local(slot), buffers_.remote(slot));
-      case Op::kRead:
-        return link_.peer().read(buffers_.local(slot), buffers_.remote(slot));
-      case Op::kSend:
-        break;
-    }
-    return link_.peer().send(buffers_.local(slot).bytes(), value);
+    if (plan_.op == Op::kSend) return link_.peer().send(buffers_.local(slot).bytes(), value);
+    return link_.peer().post(prepared_[slot]);
   }
 
   Status wait(const Transfer& transfer) { return link_.wait(transfer); }
@@ -81,6 +91,7 @@ class Stream {
   Link& link_;
   const Plan& plan_;
   const Buffers& buffers_;
+  std::vector<Prepared> prepared_;  // of each slot
   std::vector<InFlight> in_flight_;
 };
 
@@ -118,8 +129,10 @@ Result<Sample> measure_bandwidth(Link& link, const Plan& plan, std::uint64_t siz
   if (Status status = fill_source(link, plan, *buffers, kFirstSeed); !status.ok()) return status;
 
   Stream stream(link, plan, *buffers);
+  Status status = stream.prepare();
+  if (!status.ok()) return status;
   const Until warm(0.25, std::max<std::uint64_t>(plan.warmup, 1));
-  Status status = stream.run([&](auto done, auto now) { return warm.reached_either(done, now); }, nullptr);
+  status = stream.run([&](auto done, auto now) { return warm.reached_either(done, now); }, nullptr);
   if (!status.ok()) return status;
 
   Sample sample;

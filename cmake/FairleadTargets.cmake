@@ -7,6 +7,14 @@ function(fairlead_library name)
   target_link_libraries(${name} PUBLIC fairlead_flags ${ARG_PUBLIC} PRIVATE ${ARG_PRIVATE})
 endfunction()
 
+# fairlead_packet_path(NAME): zeroes and copies small objects by stores. GCC tuned for no processor in particular does it
+# by `rep stos`, which takes this path's objects of 100 to 200 bytes 30 to 40 cycles each, several times a packet.
+function(fairlead_packet_path name)
+  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
+    target_compile_options(${name} PRIVATE -mmemset-strategy=libcall:-1:noalign -mmemcpy-strategy=libcall:-1:noalign)
+  endif()
+endfunction()
+
 # fairlead_program(NAME SOURCES a.cc [LINK dep...]): lands in bin/.
 function(fairlead_program name)
   cmake_parse_arguments(ARG "" "" "SOURCES;LINK" ${ARGN})

@@ -9,14 +9,16 @@ constexpr std::uint16_t kMoreFragmentsOrOffset = 0x3fff;
 constexpr std::uint32_t kFlowLabel = 0xfffff;
 
 std::optional<IpHeader> decode_ipv4(std::span<const std::byte> packet) noexcept {
+  std::optional<IpHeader> decoded;  // the one that is returned: a copy costs as much as decoding
   const std::byte* at = packet.data();
-  if (packet.size() < kIpv4HeaderBytes || at[0] != std::byte{0x45}) return std::nullopt;
+  if (packet.size() < kIpv4HeaderBytes || at[0] != std::byte{0x45}) return decoded;
   const std::size_t total = load16(at + 2);
-  if (total < kIpv4HeaderBytes || total > packet.size()) return std::nullopt;
-  if (internet_checksum(internet_sum(packet.first(kIpv4HeaderBytes))) != 0) return std::nullopt;
-  IpHeader header;
-  header.ipv4_flags = load16(at + 6);
-  if ((header.ipv4_flags & kMoreFragmentsOrOffset) != 0) return std::nullopt;
+  if (total < kIpv4HeaderBytes || total > packet.size()) return decoded;
+  if (internet_checksum(internet_sum(packet.first(kIpv4HeaderBytes))) != 0) return decoded;
+  const std::uint16_t flags = load16(at + 6);
+  if ((flags & kMoreFragmentsOrOffset) != 0) return decoded;
+  IpHeader& header = decoded.emplace();
+  header.ipv4_flags = flags;
   header.traffic_class = static_cast<std::uint8_t>(at[1]);
   header.ipv4_id = load16(at + 4);
   header.hop_limit = static_cast<std::uint8_t>(at[8]);
@@ -24,7 +26,7 @@ std::optional<IpHeader> decode_ipv4(std::span<const std::byte> packet) noexcept 
   header.source = Gid::from_ipv4(load32(at + 12));
   header.destination = Gid::from_ipv4(load32(at + 16));
   header.payload_bytes = total - kIpv4HeaderBytes;
-  return header;
+  return decoded;
 }
 
 std::optional<IpHeader> decode_ipv6_layout(std::span<const std::byte> packet) noexcept {

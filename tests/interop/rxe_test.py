@@ -189,6 +189,9 @@ def main():
     if options.group != "guest" and shutil.which("dumpcap") is None:
         print("skipped: no dumpcap here (scripts/setup --vm installs tshark, which brings it)")
         sys.exit(SKIPPED)
+    if PORTS[options.port] and not any(options.build.rglob("libfairlead-dpdk.so")):
+        print("skipped: no module for ports over DPDK was built (scripts/setup --dpdk, then configure again)")
+        sys.exit(SKIPPED)
     command = [ROOT / "scripts/vm/run", "--rxe", "--seconds", LIMIT[options.group], "--memory", 2048]
     command += ["--beside"] if options.group != "guest" else []
     command += ["--", sys.executable, __file__, "--build", options.build, "--only", options.only, "--port", options.port, "--inside",

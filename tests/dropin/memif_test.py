@@ -78,6 +78,13 @@ class OverMemif(unittest.TestCase):
             with self.subTest(program=program, flags=flags):
                 self.passes(programs(True).perftest_once(program, flags))
 
+    @needs("ib_write_bw")
+    def test_perftest_over_roce_v1(self):
+        for program, flags in (("ib_write_bw", ["-n", "200", "-x", "2"]), ("ib_write_bw", ["-n", "200", "-x", "0"]),
+                               ("ib_send_lat", ["-n", "200", "-c", "UD", "-x", "2"])):
+            with self.subTest(program=program, flags=flags):
+                self.passes(programs(True).perftest_once(program, flags))
+
     @needs("rping")
     def test_connections_by_address(self):
         self.passes(programs(False).rping)

@@ -147,11 +147,40 @@ class Links(Wire):
                 self.assertRegex(result[1], "cannot open soft0: packet_io dpdk: .*" + re.escape(pattern))
 
 
+class Tap(Case):
+    """The server's port is a tap, whose other end is the kernel's: there the client has a socket."""
+
+    def test_down_and_up(self):
+        retries = ["--transport", "verbs:soft0", "--ack-timeout", "17", "--path-timeout", "20000"]
+        server = self.serve("--packet-io", "dpdk:net_tap0,iface=fltap,ip=10.8.0.2/24", *retries)
+        ip("address", "add", "10.8.0.1/24", "dev", "fltap")
+        ip("link", "set", "fltap", "up")
+        file = self.path("m.safetensors")
+        write_safetensors(file, random_model(20))
+        push = self.start("push", file, server.listen, "--packet-io", "udp,delay_us=2000", "--soft-address", "10.8.0.1",
+                          *retries)
+        before = Wire.bytes_sent("fltap")
+        end = time.monotonic() + 60
+        while Wire.bytes_sent("fltap") < before + 2_000_000:
+            self.assertLess(time.monotonic(), end, push.output + server.output)
+            time.sleep(0.005)
+        ip("link", "set", "fltap", "down")
+        time.sleep(1)
+        self.assertIsNone(push.process.poll(), "it ended before the link went: " + push.output)
+        ip("link", "set", "fltap", "up")
+        ip("address", "replace", "10.8.0.1/24", "dev", "fltap")
+        self.assertEqual(push.wait(), 0, push.output + "\n--- server:\n" + server.output)
+        self.assertRegex(server.output, "net_tap0.* has no link")
+
+
 class RoceV1(Wire):
     def run_over(self, index):
         taken = Capture("va", self.path("v1.pcap"))
+        own = self.path("own.pcap")
+        words = self.end("va", "--gid-index", index)
+        words[3] += f",pcap={own}"
         try:
-            server = self.start("bench", "--server", "127.0.0.1:0", *self.end("va", "--gid-index", index))
+            server = self.start("bench", "--server", "127.0.0.1:0", *words)
             server.wait_for("listening")
             listen = re.search(r"127\.0\.0\.1:\d+", server.output).group()
             result = self.run_to_end("bench", "bw", listen, "--size", "64K", "--iterations", "40",
@@ -162,9 +191,10 @@ class RoceV1(Wire):
         kinds = {frame[12:14].hex() for frame in frames}
         self.assertIn("8915", kinds)
         self.assertNotIn("0800", kinds)
-        seen, wrong = capture.check_icrc(taken.path)
-        self.assertGreater(seen, 600)
-        self.assertEqual(wrong, 0)
+        for path in (taken.path, own):
+            seen, wrong = capture.check_icrc(path)
+            self.assertGreater(seen, 600)
+            self.assertEqual(wrong, 0)
         if shutil.which("tshark"):
             self.assertEqual(capture.malformed(taken.path), [])
 

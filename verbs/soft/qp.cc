@@ -99,7 +99,7 @@ int Qp::set_path(const ibv_ah_attr& vector, std::uint32_t peer_qpn, std::uint32_
   flow = path.flow;
   route = path.route;
   mtu = path_mtu;
-  if (port->congestion) {
+  if (port->congestion && route.version == RoceVersion::kV2) {  // version 1 has no marks
     if (!congestion) congestion = std::make_unique<CongestionControl>(*port->congestion);
     route.traffic_class = static_cast<std::uint8_t>((route.traffic_class & ~3) | kEcnCapable);
   }

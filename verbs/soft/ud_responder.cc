@@ -26,6 +26,12 @@ bool place_at(Qp& qp, std::uint64_t offset, std::span<const std::byte> bytes) no
 // for. mlx5 uses the service level: UDP, and which header. UCX takes it from there, on any device, and drops all else.
 constexpr std::uint8_t kFrameOverIpv4 = 0x8 | 0x2;
 constexpr std::uint8_t kFrameOverIpv6 = 0x8 | 0x1;
+constexpr std::uint8_t kFrameWithGrh = 0;
+
+std::uint8_t frame_kind(const RxPacket& raw) noexcept {
+  if (raw.version == RoceVersion::kV1) return kFrameWithGrh;
+  return raw.source.is_ipv4() ? kFrameOverIpv4 : kFrameOverIpv6;
+}
 
 void complete(Qp& qp, const RxPacket& raw, const Packet& packet, std::size_t bytes) noexcept {
   ibv_wc completion{};
@@ -35,7 +41,7 @@ void complete(Qp& qp, const RxPacket& raw, const Packet& packet, std::size_t byt
   completion.byte_len = static_cast<std::uint32_t>(bytes);
   completion.src_qp = packet.deth.source_qpn;
   completion.wc_flags = IBV_WC_GRH;
-  completion.sl = raw.source.is_ipv4() ? kFrameOverIpv4 : kFrameOverIpv6;
+  completion.sl = frame_kind(raw);
   if (packet.info->immediate) {
     completion.imm_data = packet.immediate;
     completion.wc_flags |= IBV_WC_WITH_IMM;

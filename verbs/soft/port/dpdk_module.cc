@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "verbs/soft/port/dpdk/entry.h"
+#include "verbs/soft/port/lanes.h"
 
 namespace fairlead::soft {
 namespace {
@@ -17,6 +18,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kModule = "libfairlead-dpdk.so";
+static_assert(kMostDpdkQueues == kMostLanes);
 // IPv6, UDP, BTH, AtomicETH and the largest path MTU, with room for a carried acknowledgement.
 constexpr std::uint32_t kWantedMtu = 40 + 8 + 12 + 28 + 8 + 4096 + 4;
 

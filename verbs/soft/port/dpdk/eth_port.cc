@@ -11,6 +11,7 @@
 
 #include "verbs/soft/port/dpdk/eal.h"
 #include "verbs/soft/port/dpdk/mbuf_stack.h"
+#include "verbs/soft/port/dpdk/steering.h"
 
 namespace fairlead::dpdk {
 namespace {
@@ -120,6 +121,7 @@ bool EthPort::set_up(std::uint32_t mtu, std::string& why) {
   if (const int error = restart(); error != 0 && !plan_.memif_client) return fail("does not start", error, why);
   if (plan_.zero_copy && started() && !queues_.front().attachments->usable(why)) return false;
   info_.attaches = plan_.zero_copy;
+  if (queues() > 1) steer_by_source_port(port_, queues());
   // Questions over IPv6 come to multicast addresses. Virtual devices without filters refuse both, and need neither.
   if (rte_eth_allmulticast_enable(port_) != 0) made_promiscuous_ = rte_eth_promiscuous_enable(port_) == 0;
 

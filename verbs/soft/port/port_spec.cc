@@ -163,6 +163,11 @@ Result<PortSpec> parse_port_spec(std::string_view text) {
   if (!addresses.gateway.is_null() && addresses.gateway.is_ipv4() != addresses.address.is_ipv4()) {
     return {Code::kInvalidArgument, "packet_io: gateway needs ip=ADDRESS/BITS of its own family"};
   }
+  // A loan may have to be ended by stopping the port, under other lanes' hands.
+  if (spec.dpdk->zero_copy && spec.dpdk->queues > 1) {
+    return {Code::kInvalidArgument,
+            "packet_io: transmit=zero-copy takes a port of one queue; leave out one of the two"};
+  }
   return spec;
 }
 

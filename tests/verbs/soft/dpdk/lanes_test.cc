@@ -142,6 +142,8 @@ TEST_F(DpdkLanes, WhatCannotBeIsRefusedWithItsRemedy) {
   using testing::HasSubstr;
   EXPECT_THAT(parse_port_spec("dpdk:net_memif0,queues=17").status().message(), HasSubstr("a number from 1 to 16"));
   EXPECT_FALSE(parse_port_spec("udp,queues=2"));
+  EXPECT_THAT(parse_port_spec("dpdk:net_memif0,queues=2,transmit=zero-copy").status().message(),
+              HasSubstr("takes a port of one queue"));
   EXPECT_THAT(open_dpdk_device("net_pcap900,iface=lo", 256, 2).status().message(), HasSubstr("fewer than queues=2"));
   const auto third = find_or_add_device({.name = "lanes", .packet_io = left, .address = "", .lane = 2});
   EXPECT_THAT(third.status().message(), HasSubstr("there is no lane 2 of lanes"));

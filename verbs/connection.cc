@@ -178,20 +178,23 @@ void Connection::send_completed(const ibv_wc& completion, datapath::PathEvents& 
   if (completion.status != IBV_WC_SUCCESS) {
     const bool flush = completion.status == IBV_WC_WR_FLUSH_ERR;
     std::string reason(explain(completion.status));
-    if (completion.status == IBV_WC_RETRY_EXC_ERR && !port_active()) {
-      reason +=
-          fmt::format("; port {} of {} is down: bring its network interface up", shared_.config.port, shared_.device);
-    }
+    if (completion.status == IBV_WC_RETRY_EXC_ERR) reason += link_trouble();
     fail(flush ? Code::kUnavailable : code_of(completion.status), reason, flush);
   }
   report(events);
   if (!released_ && (send_.waiting() || down_to_report_)) want_attention();
 }
 
-bool Connection::port_active() const noexcept {
+std::string Connection::link_trouble() const {
+  constexpr std::uint8_t kPolling = 2;  // IBTA 14.2.5.6: there is nobody at the other end
   ibv_port_attr attr{};
-  const int error = shared_.api.query_port(parts_.qp->context, static_cast<std::uint8_t>(shared_.config.port), &attr);
-  return error != 0 || attr.state == IBV_PORT_ACTIVE;
+  const auto port = static_cast<std::uint8_t>(shared_.config.port);
+  if (shared_.api.query_port(parts_.qp->context, port, &attr) != 0) return {};
+  if (attr.state != IBV_PORT_ACTIVE) {
+    return fmt::format("; port {} of {} is down: bring its network interface up", port, shared_.device);
+  }
+  if (attr.phys_state != kPolling) return {};
+  return fmt::format("; port {} of {} has no link: nobody is at the other end of its wire", port, shared_.device);
 }
 
 void Connection::receive_completed(const ibv_wc& completion, datapath::PathEvents& events) noexcept {

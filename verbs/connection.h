@@ -99,7 +99,8 @@ class Connection {
   /// The path is dead: ERR, nothing more is sent. A `vague` reason is replaced by a better one until it was reported.
   void fail(Code code, std::string_view reason, bool vague) noexcept;
   void enter_error() noexcept;
-  [[nodiscard]] bool port_active() const noexcept;
+  /// What keeps the port from reaching anybody, for the end of a sentence; empty if nothing does.
+  [[nodiscard]] std::string link_trouble() const;
   /// Destroys the queue pair: what never came back is reported as lost.
   void kill(Code code) noexcept;
   [[nodiscard]] bool alive() const noexcept { return state_ == State::kConnecting || state_ == State::kReady; }

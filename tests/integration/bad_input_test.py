@@ -63,6 +63,13 @@ class Usage(Case):
                                  "dpdk:memif,ip=10.0.0.1")
         self.assert_fails(result, 2, "both ends of 'dpdk:memif,ip=10.0.0.1' would have one address; leave ip= out")
 
+    def test_nobody_at_the_other_end(self):
+        port = f"dpdk:net_memif0,role=client,socket=fairlead-nobody-{os.getpid()}"
+        code, output = self.run_to_end("bench", "bw", "--local", "--transport", "verbs:soft0", "--packet-io", port)
+        if "there is no libfairlead-dpdk.so" in output:
+            self.skipTest("the module for DPDK was not built")
+        self.assert_fails((code, output), 1, "port 1 of soft0 has no link: nobody is at the other end of its wire")
+
     def test_log_level(self):
         self.assert_fails(self.run_to_end("version", env={"FAIRLEAD_LOG": "foo"}), 2, "FAIRLEAD_LOG", "legal: debug, info")
 

@@ -120,6 +120,13 @@ class Links(Wire):
     def test_down_and_up_at_the_receiver(self):
         self.resumes("va", 1.5)
 
+    def test_longer_than_the_retries_another_transport_goes_on(self):
+        _, push, _ = self.begin_push()
+        ip("link", "set", "vb", "down")
+        self.assertEqual(push.wait(), 0, push.output)
+        self.assertRegex(push.output, "changed: verbs:soft0 -> tcp: .*port 1 of soft0 is down")
+        self.assertRegex(push.output, "58 of 58 tensors verified")
+
     def test_an_interface_that_is_deleted_ends_what_runs(self):
         _, push, _ = self.begin_push("--ack-timeout", "12", "--no-failover")
         ip("link", "delete", "va")

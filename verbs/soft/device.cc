@@ -19,6 +19,18 @@ ibv_mtu to_verbs(std::uint32_t bytes) noexcept {
   return static_cast<ibv_mtu>(mtu);
 }
 
+// IBTA 14.2.5.6, PortPhysicalState.
+std::uint8_t physical_state(LinkState link) noexcept {
+  switch (link) {
+    case LinkState::kUp:
+      return 5;  // link up
+    case LinkState::kAwaited:
+      return 2;  // polling
+    default:
+      return 3;  // disabled
+  }
+}
+
 }  // namespace
 
 Device::Device(ibv_device& entry, Profile profile, std::shared_ptr<DeviceCore> core)
@@ -107,8 +119,8 @@ void Device::describe(ibv_odp_caps& caps) const noexcept {
 
 void Device::describe(ibv_port_attr& attr) const noexcept {
   attr = {};
-  const bool up = core_->link_up();
-  attr.state = up ? IBV_PORT_ACTIVE : IBV_PORT_DOWN;
+  const LinkState link = core_->link();
+  attr.state = link == LinkState::kDown ? IBV_PORT_DOWN : IBV_PORT_ACTIVE;
   attr.max_mtu = IBV_MTU_4096;
   attr.active_mtu = active_mtu();
   attr.gid_tbl_len = kGidTableLength;
@@ -116,9 +128,9 @@ void Device::describe(ibv_port_attr& attr) const noexcept {
   attr.max_msg_sz = kMaxMessage;
   attr.pkey_tbl_len = 1;
   attr.max_vl_num = 1;
-  attr.active_width = 2;         // 4x
-  attr.active_speed = 16;        // FDR: what one core moves is of this order
-  attr.phys_state = up ? 5 : 3;  // link up, disabled
+  attr.active_width = 2;   // 4x
+  attr.active_speed = 16;  // FDR: what one core moves is of this order
+  attr.phys_state = physical_state(link);
   attr.link_layer = IBV_LINK_LAYER_ETHERNET;
 }
 

@@ -169,9 +169,9 @@ void DeviceCore::follow_host() {
   for (AsyncQueue* events : listeners_) events->push(event);
 }
 
-bool DeviceCore::link_up() noexcept {
+LinkState DeviceCore::link() noexcept {
   const DomainLock lock(domain_);
-  return own_port_->port->link_up();
+  return own_port_->port->link();
 }
 
 void DeviceCore::watch() {

@@ -52,7 +52,7 @@ class DeviceCore {
   /// Before the first queue pair connects over the device's own address.
   void set_congestion(const std::optional<DcqcnConfig>& config) noexcept { own_port_->congestion = config; }
   /// Of the device's own port.
-  [[nodiscard]] bool link_up() noexcept;
+  [[nodiscard]] LinkState link() noexcept;
   /// Starts the watcher if this device has one.
   void watch();
 

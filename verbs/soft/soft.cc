@@ -156,9 +156,10 @@ Result<ibv_context*> open_at(Entry& entry, const std::string& address) {
     if (!core) return core.error();
     return &(new Device(entry, entry.config.profile, std::move(*core)))->context;
   } catch (const std::bad_alloc&) {
-    return {Code::kResourceExhausted, fmt::format("softroce cannot open {}: out of memory", entry.config.name)};
+    return {Code::kResourceExhausted, "out of memory"};
   } catch (const std::system_error& error) {
-    return {Code::kResourceExhausted, fmt::format("softroce cannot open {}: {}", entry.config.name, error.what())};
+    return {Code::kResourceExhausted,
+            fmt::format("{}; raise the limits on open files and threads (ulimit -n, -u)", error.what())};
   }
 }
 

@@ -198,9 +198,9 @@ TEST_P(FramePortTest, AfterTheLinkWasCutEverybodyIsAskedAgain) {
 }
 
 TEST_P(FramePortTest, TheLinkOfItsDeviceIsTheStateOfThePort) {
-  EXPECT_TRUE(a.port->link_up());
+  EXPECT_EQ(a.port->link(), LinkState::kUp);
   a.device->up = false;
-  EXPECT_FALSE(a.port->link_up());
+  EXPECT_EQ(a.port->link(), LinkState::kDown);
 }
 
 TEST_P(FramePortTest, AUsedNeighbourIsProbedAndLostWhenItDoesNotAnswer) {

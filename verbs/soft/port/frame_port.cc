@@ -332,6 +332,11 @@ void FramePort::keep_order(Nanos now) noexcept {
   ask_neighbours();
 }
 
+LinkState FramePort::link() noexcept {
+  if (device_->link_up()) return LinkState::kUp;
+  return info_.link_is_peer ? LinkState::kAwaited : LinkState::kDown;
+}
+
 void FramePort::watch_link(Nanos now) noexcept {
   const bool up = device_->link_up();
   if (up && !link_up_) {

@@ -54,7 +54,7 @@ class FramePort final : public PacketPort {
   void tx_burst(TxBatch& batch) noexcept override;
   void count_in(Counters& counters) noexcept override { counters_ = &counters; }
   [[nodiscard]] std::uint64_t refused() const noexcept override { return refused_; }
-  [[nodiscard]] bool link_up() noexcept override { return info_.link_is_peer || device_->link_up(); }
+  [[nodiscard]] LinkState link() noexcept override;
   [[nodiscard]] bool lends() const noexcept override { return info_.attaches; }
   [[nodiscard]] Loans loans() noexcept override { return device_->loans(); }
   void end_loans() noexcept override { device_->end_loans(); }

@@ -35,6 +35,9 @@ struct RxPacket {
   [[nodiscard]] bool congestion_marked() const noexcept { return (traffic_class & 3) == 3; }  // ECN, RFC 3168
 };
 
+/// kAwaited: the link is the other end, which is not there and may come at any time.
+enum class LinkState : std::uint8_t { kUp, kAwaited, kDown };
+
 class PacketPort {
  public:
   virtual ~PacketPort() = default;
@@ -75,8 +78,7 @@ class PacketPort {
   virtual void count_in(Counters&) noexcept {}
   /// Packets so far that the system did not take.
   [[nodiscard]] virtual std::uint64_t refused() const noexcept { return 0; }
-  /// Whether its interface is up. Where the link is the other end, which may come at any time, always.
-  [[nodiscard]] virtual bool link_up() noexcept { return true; }
+  [[nodiscard]] virtual LinkState link() noexcept { return LinkState::kUp; }
   /// Whether it may send payload from where it lies, of packets that allow it (TxBatch::lend). The rest as FrameDevice.
   [[nodiscard]] virtual bool lends() const noexcept { return false; }
   [[nodiscard]] virtual Loans loans() noexcept { return {}; }

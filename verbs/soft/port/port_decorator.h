@@ -28,7 +28,7 @@ class PortDecorator : public PacketPort {
   }
   void report_traffic_class() noexcept override { inner_->report_traffic_class(); }
   [[nodiscard]] std::uint64_t refused() const noexcept override { return inner_->refused(); }
-  [[nodiscard]] bool link_up() noexcept override { return inner_->link_up(); }
+  [[nodiscard]] LinkState link() noexcept override { return inner_->link(); }
   [[nodiscard]] bool lends() const noexcept override { return inner_->lends(); }
   [[nodiscard]] Loans loans() noexcept override { return inner_->loans(); }
   void end_loans() noexcept override { inner_->end_loans(); }

@@ -18,13 +18,9 @@ class Stream {
   Stream(Link& link, const Plan& plan, const Buffers& buffers)
       : link_(link), plan_(plan), buffers_(buffers), in_flight_(plan.depth) {}
 
-  // Checks each slot's operation once, as a program would that goes round the same memory.
   Status prepare() {
-    if (plan_.op == Op::kSend) return {};
-    for (std::uint64_t slot = 0; slot < buffers_.slots(); ++slot) {
-      const Descriptor descriptor{buffers_.local(slot), buffers_.remote(slot)};
-      Result<Prepared> one = plan_.op == Op::kWrite ? link_.peer().prepare_write({&descriptor, 1})
-                                                    : link_.peer().prepare_read({&descriptor, 1});
+    for (std::uint64_t slot = 0; plan_.op != Op::kSend && slot < buffers_.slots(); ++slot) {
+      Result<Prepared> one = buffers_.prepared(link_, plan_.op, slot);
       if (!one) return one.error();
       prepared_.push_back(*std::move(one));
     }

@@ -38,6 +38,11 @@ Result<Buffers> Buffers::prepare(Link& link, std::uint64_t size, std::uint64_t s
   return buffers;
 }
 
+Result<Prepared> Buffers::prepared(Link& link, Op op, std::uint64_t slot) const {
+  const Descriptor descriptor{local(slot), remote(slot)};
+  return op == Op::kRead ? link.peer().prepare_read({&descriptor, 1}) : link.peer().prepare_write({&descriptor, 1});
+}
+
 void Buffers::fill(std::uint64_t seed) const {
   for (std::uint64_t slot = 0; slot < slots(); ++slot) fill_pattern(local(slot).bytes(), seed, slot);
 }

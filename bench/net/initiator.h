@@ -25,6 +25,8 @@ class Buffers {
   [[nodiscard]] const RemoteMemory& remote(std::uint64_t slot) const noexcept { return remote_[slot]; }
   [[nodiscard]] std::uint64_t slots() const noexcept { return local_.size(); }
   [[nodiscard]] std::uint64_t size() const noexcept { return size_; }
+  /// The operation between both ends' slot, checked once, as a program would that goes round the same memory.
+  [[nodiscard]] Result<Prepared> prepared(Link& link, Op op, std::uint64_t slot) const;
   void fill(std::uint64_t seed) const;
   void clear() const;
   /// kDataLoss, naming the slot, unless slot i holds pattern (seed, i).

@@ -21,6 +21,13 @@ class Rounds {
   Rounds(Link& link, const Plan& plan, const Buffers& buffers, Memory echo)
       : link_(link), plan_(plan), buffers_(buffers), echo_(std::move(echo)) {}
 
+  Status prepare() {
+    if (plan_.op == Op::kSend) return {};
+    Result<Prepared> one = buffers_.prepared(link_, plan_.op, 0);
+    if (one) prepared_ = *std::move(one);
+    return one.status();
+  }
+
   template <typename Done>
   Status run(Done done, Sample* sample) {
     // A round trip is halved: latency is one way. A read is a whole.
@@ -75,12 +82,12 @@ class Rounds {
   template <typename Meanwhile>
   Status round(Meanwhile meanwhile) {
     if (plan_.op == Op::kRead) {
-      posted_ = link_.peer().read(buffers_.local(0), buffers_.remote(0));
+      posted_ = link_.peer().post(prepared_);
       meanwhile();
       return link_.finish(posted_);
     }
     ++sequence_;
-    posted_ = plan_.op == Op::kWrite ? link_.peer().write(buffers_.local(0), buffers_.remote(0), {.notify = sequence_})
+    posted_ = plan_.op == Op::kWrite ? link_.peer().post(prepared_, {.notify = sequence_})
                                      : link_.peer().send(buffers_.local(0).bytes(), kEchoed);
     meanwhile();
     if (posted_.done() && posted_.code() != Code::kOk) return posted_.status();
@@ -103,6 +110,7 @@ class Rounds {
   const Plan& plan_;
   const Buffers& buffers_;
   Memory echo_;
+  Prepared prepared_;
   std::vector<std::byte> message_;
   std::uint64_t sequence_ = 0;
   Transfer posted_;
@@ -145,8 +153,10 @@ Result<Sample> measure_latency(Link& link, const Plan& plan, std::uint64_t size)
   }
 
   Rounds rounds(link, plan, *buffers, *echo);
+  Status status = rounds.prepare();
+  if (!status.ok()) return status;
   const Until warm(0.25, std::max<std::uint64_t>(plan.warmup, 1));
-  Status status = rounds.run([&](auto done, auto now) { return warm.reached_either(done, now); }, nullptr);
+  status = rounds.run([&](auto done, auto now) { return warm.reached_either(done, now); }, nullptr);
   if (!status.ok()) return status;
 
   Sample sample;

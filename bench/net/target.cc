@@ -22,7 +22,7 @@ struct Target::Client {
   std::string region;      // the name under which it is published; empty: none
   std::uint64_t size = 0;  // of a slot
   std::uint64_t slots = 0;
-  RemoteMemory echo;  // where notified writes go back to, if anywhere
+  Prepared echo;  // the write by which notified writes go back, if they do
   bool spin = false;
   std::uint64_t received = 0;  // messages
   std::vector<std::uint32_t> crcs;
@@ -74,7 +74,7 @@ void Target::on_event(const Peer& peer, const Event& event) {
   switch (event.kind) {
     case Event::Kind::kNotification:
       if (client.echo.valid()) {
-        static_cast<void>(client.peer.write(client.memory.slice(0, client.size), client.echo, {.notify = event.value}));
+        static_cast<void>(client.peer.post(client.echo, {.notify = event.value}));
       }
       return;
     case Event::Kind::kMessage:
@@ -164,7 +164,10 @@ Result<Json::Object> Target::prepare(Client& client, const Json& request) {
     Result<RemoteMemory> remote = client.peer.lookup(*echo->string());
     if (!remote) return remote.error();
     if (remote->size() != client.size) return Status(Code::kInvalidArgument, "the echo region has another size");
-    client.echo = *std::move(remote);
+    const Descriptor descriptor{client.memory.slice(0, client.size), *std::move(remote)};
+    Result<Prepared> back = client.peer.prepare_write({&descriptor, 1});
+    if (!back) return back.error();
+    client.echo = *std::move(back);
   }
   const Json* spin = request.find("spin");
   client.spin = spin != nullptr && spin->boolean().value_or(false);

@@ -40,6 +40,7 @@ void start_timer(Qp& qp) noexcept {
 void progressed(Qp& qp) noexcept {
   SendState& s = qp.send;
   s.progress_at = qp.domain.now();
+  if (s.idle_since != 0) s.idle_since = s.progress_at;
   s.retries = s.rnr_retries = 0;
   s.backoff = 0;
   s.implied_nak = false;
@@ -70,6 +71,7 @@ void rewind(Qp& qp) noexcept {
   s.local_error = IBV_WC_SUCCESS;  // found again when its turn comes
   s.timing = false;
   s.unacknowledged_run = 0;
+  s.idle_since = qp.domain.now();
   qp.domain.counters.completer_retry_err.add();
   qp.domain.make_ready(qp);
 }
@@ -271,8 +273,10 @@ void on_response(Qp& qp, const Packet& packet) noexcept {
 
 void on_sent(Qp& qp) noexcept {
   SendState& s = qp.send;
-  if (s.deadline != 0) return;
-  s.progress_at = qp.domain.now();
+  const Nanos waited = s.idle_since == 0 ? 0 : qp.domain.now() - s.idle_since;
+  s.idle_since = 0;
+  if (s.deadline != 0 && waited == 0) return;
+  s.progress_at = s.deadline == 0 ? qp.domain.now() : s.progress_at + waited;
   start_timer(qp);
 }
 
@@ -290,7 +294,7 @@ void on_timer(Qp& qp) noexcept {
   const bool waiting_to_resend = s.in_flight == 0 && s.reads_in_flight == 0;
   if (waiting_to_resend) {
     // Others fill the window: nothing of ours is on its way, so its absence proves nothing.
-    s.progress_at = now;
+    s.progress_at = s.idle_since = now;
     qp.domain.make_ready(qp);
     return start_timer(qp);
   }

@@ -54,8 +54,9 @@ struct SendState {
   std::uint8_t retries = 0;
   std::uint8_t rnr_retries = 0;
   unsigned backoff = 0;
-  Nanos progress_at = 0;
-  Nanos deadline = 0;  // 0: no timer
+  Nanos progress_at = 0;  // of the peer, less the time in which nothing was on its way to it
+  Nanos idle_since = 0;   // what was sent is to be sent again, and waits for its turn; 0: it does not
+  Nanos deadline = 0;     // 0: no timer
   Nanos srtt = 0;
   Nanos rttvar = 0;
   bool timing = false;

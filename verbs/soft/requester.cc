@@ -113,7 +113,7 @@ void time_round_trip(Qp& qp, Psn psn) noexcept {
 }
 
 // One packet of a SEND or WRITE.
-Step send_packet(Qp& qp, const SendWqe& wqe) noexcept {
+Step send_packet(Qp& qp, const SendWqe& wqe, bool others_turn) noexcept {
   SendState& s = qp.send;
   if (!may_send_now(qp)) return Step::kBlocked;
   Window& window = *qp.peer_window;
@@ -134,7 +134,8 @@ Step send_packet(Qp& qp, const SendWqe& wqe) noexcept {
   bth.pad = static_cast<std::uint8_t>(-length & 3);
   bth.dest_qpn = qp.attr.dest_qp_num;
   bth.psn = wqe.first + s.cursor_packet;
-  bth.ack_request = last || ++s.unacknowledged_run >= kAckEvery || !window.admits(wqe.charge);
+  // Others may fill the window before the next turn.
+  bth.ack_request = last || ++s.unacknowledged_run >= kAckEvery || others_turn || !window.admits(wqe.charge);
 
   TxBatch& batch = qp.domain.batch(*qp.port, std::max<std::size_t>(wqe.segments, 1));
   std::byte* const headers = batch.begin(qp.route, info.header_bytes, length);
@@ -234,10 +235,10 @@ Step execute_locally(Qp& qp, SendWqe& wqe) noexcept {
   return Step::kSent;
 }
 
-Step send_next(Qp& qp, SendWqe& wqe) noexcept {
+Step send_next(Qp& qp, SendWqe& wqe, bool others_turn) noexcept {
   if (wqe.is_local()) return execute_locally(qp, wqe);
   if (wqe.is_read()) return send_read(qp, wqe);
-  return wqe.is_atomic() ? send_atomic(qp, wqe) : send_packet(qp, wqe);
+  return wqe.is_atomic() ? send_atomic(qp, wqe) : send_packet(qp, wqe, others_turn);
 }
 
 }  // namespace
@@ -249,7 +250,8 @@ bool run(Qp& qp, unsigned quota) noexcept {
     if (!qp.has_work()) return false;
     SendWqe& wqe = qp.sq.at(s.cursor);
     if (s.cursor == s.started && !start(qp, wqe)) return false;
-    if (send_next(qp, wqe) == Step::kBlocked) return false;
+    const bool others_turn = quota == 1 && qp.domain.queue_pairs() > 1;
+    if (send_next(qp, wqe, others_turn) == Step::kBlocked) return false;
   }
   return qp.has_work();
 }

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "tests/verbs/soft/raw_peer.h"
 #include "tests/verbs/soft/simulation.h"
 
 namespace fairlead::soft::test {
@@ -104,6 +105,63 @@ TEST_F(WindowLine, MovesOnWhenQueuePairsAreDestroyed) {
   for (std::size_t i = 0; i < kCount; ++i) {
     EXPECT_TRUE(a_qps[i] == nullptr || arrived(i)) << i;
   }
+}
+
+// A queue pair that resends after its timeout, but not before others have made room, has not been without an answer
+// while it waited for that.
+TEST(WindowLineRetries, WaitingForRoomSpendsNone) {
+  RawPeer peer({}, {.timeout = 8, .retry_cnt = 1});  // 1.05 ms
+  Endpoint& end = *peer.device;
+  ibv_qp* const first = end.qp;
+  ibv_qp* const second = end.qp = end.make_qp({});
+  const ConnectOptions patient{.timeout = 0};
+  ASSERT_EQ(end.to_init(), 0);
+  ASSERT_EQ(end.to_rtr(RawPeer::kQpn + 1, peer.port->address().to_verbs(), patient), 0);
+  ASSERT_EQ(end.to_rts(patient), 0);
+  const auto write = [&](ibv_qp* qp, std::size_t bytes) {
+    end.qp = qp;
+    ibv_sge segment = end.sge(0, bytes);
+    ibv_send_wr wr{}, *bad = nullptr;
+    wr.opcode = IBV_WR_RDMA_WRITE;
+    wr.send_flags = IBV_SEND_SIGNALED;
+    wr.sg_list = &segment;
+    wr.num_sge = 1;
+    ASSERT_EQ(ibv_post_send(qp, &wr, &bad), 0);
+  };
+  constexpr std::size_t kOthers = 179;  // fill the window with the first one's
+  write(first, 1024);
+  write(second, kOthers * 1024);
+  ASSERT_EQ(peer.receive().size(), 1 + kOthers);
+  EXPECT_EQ(peer.receive_after(1100 * kMicrosecond).size(), 0U);  // a retry, for which there is no room
+  peer.clock.advance(950 * kMicrosecond);
+  peer.send({.psn = peer.psn + (kOthers - 1), .qpn = second->qp_num});
+  ASSERT_EQ(peer.receive().size(), 1U);
+  EXPECT_EQ(peer.receive_after(100 * kMicrosecond).size(), 0U);
+  peer.send({.psn = peer.psn, .qpn = first->qp_num});
+  ASSERT_EQ(end.done.size(), 2U);
+  for (const ibv_wc& each : end.done) EXPECT_EQ(each.status, IBV_WC_SUCCESS);
+  EXPECT_EQ(api().destroy_qp(second), 0);
+  end.qp = first;
+}
+
+// Its next turn may be far, and others fill the window until then.
+TEST(WindowLineRetries, TheLastPacketOfATurnAsksForAnAnswer) {
+  RawPeer peer;
+  Endpoint& end = *peer.device;
+  ibv_qp* const other = end.make_qp({});
+  ibv_sge segments[2] = {end.sge(0, 5 * 1024), end.sge(0, 100 * 1024)};
+  ibv_send_wr requests[2] = {}, *bad = nullptr;
+  for (int i : {0, 1}) {
+    requests[i].opcode = IBV_WR_RDMA_WRITE;
+    requests[i].sg_list = &segments[i];
+    requests[i].num_sge = 1;
+  }
+  requests[0].next = &requests[1];
+  ASSERT_EQ(ibv_post_send(end.qp, requests, &bad), 0);
+  const auto seen = peer.receive();
+  ASSERT_EQ(seen.size(), 105U);
+  for (const std::size_t turn : {32, 64, 96}) EXPECT_TRUE(seen[turn - 1].ack_request) << turn;
+  EXPECT_EQ(api().destroy_qp(other), 0);
 }
 
 }  // namespace

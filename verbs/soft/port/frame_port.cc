@@ -48,12 +48,12 @@ FramePort::FramePort(std::unique_ptr<FrameDevice> device, const FramePortConfig&
     : device_(std::move(device)),
       info_(device_->info()),
       config_(config),
-      link_local_(link_local_gid(info_.mac)),
       lane_(std::move(lane)),
       down_since_(now),
       now_(now),
       received_at_(now) {
   if (config_.address.is_null()) config_.address = automatic_address(info_.mac);
+  names_ = {info_.mac, config_.address, link_local_gid(info_.mac)};
 }
 
 std::uint32_t FramePort::max_mtu() const noexcept { return largest_path_mtu(info_.mtu, !config_.address.is_ipv4()); }
@@ -80,7 +80,7 @@ Route FramePort::make_route(const Gid& destination, std::uint32_t flow, std::uin
                             std::uint8_t hop_limit) {
   // Over IPv4 only RoCE v1 has link-local peers; what is answered to one, goes so.
   if (config_.address.is_ipv4() && station_of(destination)) {
-    return *make_v1_route(link_local_, destination, 0, traffic_class, hop_limit);
+    return *make_v1_route(names_.link_local, destination, 0, traffic_class, hop_limit);
   }
   Route route{config_.address, destination, static_cast<std::uint16_t>(0xc000 | (flow & 0x3fff)), traffic_class,
               hop_limit};
@@ -94,7 +94,7 @@ std::optional<Route> FramePort::make_v1_route(const Gid& source, const Gid& dest
   Route route{source, destination, 0, traffic_class, hop_limit};
   route.version = RoceVersion::kV1;
   route.flow_label = flow_label;
-  if (destination == config_.address || destination == link_local_) {
+  if (destination == config_.address || destination == names_.link_local) {
     route.socket = kOwnStation;
   } else if (const auto station = station_of(destination)) {
     route.socket = neighbours_.find_or_add(destination, *station);
@@ -105,43 +105,6 @@ std::optional<Route> FramePort::make_v1_route(const Gid& source, const Gid& dest
     return std::nullopt;
   }
   return route;
-}
-
-bool FramePort::is_roce_v1(std::span<const std::byte> body, RxPacket& packet) const noexcept {
-  const auto grh = decode_grh(body);
-  if (!grh || (grh->destination != link_local_ && grh->destination != config_.address)) return false;
-  packet = {};
-  packet.bytes = body.subspan(kGrhBytes, grh->payload_bytes);
-  packet.source = grh->source;
-  packet.traffic_class = grh->traffic_class;
-  packet.ipv4_id_known = true;
-  packet.version = RoceVersion::kV1;
-  packet.to_link_local = grh->destination == link_local_;
-  packet.hop_limit = grh->hop_limit;
-  packet.flow_label = grh->flow_label;
-  return true;
-}
-
-bool FramePort::is_roce(std::span<const std::byte> frame, RxPacket& packet) const noexcept {
-  if (frame.size() < EthernetHeader::kBytes) return false;
-  const EthernetHeader ethernet = EthernetHeader::decode(frame.data());
-  if (ethernet.destination != info_.mac) return false;
-  if (ethernet.type == EtherType::kRoce) return is_roce_v1(frame.subspan(EthernetHeader::kBytes), packet);
-  if (ethernet.type != (config_.address.is_ipv4() ? EtherType::kIpv4 : EtherType::kIpv6)) return false;
-  const auto body = frame.subspan(EthernetHeader::kBytes);
-  const auto ip = IpHeader::decode(body);
-  if (!ip || ip->destination != config_.address || ip->protocol != IpProtocol::kUdp) return false;
-  if (ip->payload_bytes < kUdpHeaderBytes) return false;
-  const UdpHeader udp = UdpHeader::decode(&body[ip->bytes()]);
-  if (udp.destination_port != kRoceUdpPort || udp.bytes != ip->payload_bytes) return false;
-  packet = {body.subspan(ip->bytes() + kUdpHeaderBytes, ip->payload_bytes - kUdpHeaderBytes),
-            ip->source,
-            udp.source_port,
-            ip->ipv4_id,
-            ip->traffic_class,
-            true,
-            ip->ipv4_flags};
-  return true;
 }
 
 void FramePort::take_control(std::span<const std::byte> frame) noexcept {
@@ -197,7 +160,7 @@ std::size_t FramePort::rx_burst(std::span<RxPacket> packets, Nanos now) noexcept
       handed_out_.push_back(std::move(looped_.front()));
       looped_.pop_front();
       const Bytes& frame = handed_out_.back();
-      if (is_roce(frame, packets[count]) && !leaves_to_other_lane(packets[count], frame)) ++count;
+      if (parse_roce_frame(frame, names_, packets[count]) && !leaves_to_other_lane(packets[count], frame)) ++count;
     }
     return count;
   }
@@ -205,7 +168,7 @@ std::size_t FramePort::rx_burst(std::span<RxPacket> packets, Nanos now) noexcept
   if (got == 0) return 0;
   received_at_ = now;
   for (const auto& frame : std::span(frames_).first(got)) {
-    if (is_roce(frame, packets[count])) {
+    if (parse_roce_frame(frame, names_, packets[count])) {
       if (!leaves_to_other_lane(packets[count], frame)) ++count;
     } else {
       take_control(frame);
@@ -214,34 +177,10 @@ std::size_t FramePort::rx_burst(std::span<RxPacket> packets, Nanos now) noexcept
   return count;
 }
 
-// What stands before the BTH, whose place is returned; null where the frame is too large. The destination's Ethernet
-// address is left out.
-std::byte* FramePort::put_headers(const TxPacket& packet, std::byte* room) const noexcept {
-  const Route& route = *packet.route;
-  const bool v1 = route.version == RoceVersion::kV1;
-  IpHeader ip{route.source, route.destination};
-  ip.traffic_class = route.traffic_class;
-  if (route.hop_limit != 0) ip.hop_limit = route.hop_limit;
-  ip.flow_label = v1 ? route.flow_label : 0;
-  ip.payload_bytes = (v1 ? 0 : kUdpHeaderBytes) + packet.size;
-  std::byte* const network = room + EthernetHeader::kBytes;
-  std::byte* const behind = network + (v1 ? kGrhBytes : ip.bytes());
-  if (static_cast<std::size_t>(behind - network) + ip.payload_bytes > info_.mtu) return nullptr;
-  if (v1) {
-    EthernetHeader{{}, info_.mac, EtherType::kRoce}.encode(room);
-    encode_grh(ip, network);
-    return behind;
-  }
-  EthernetHeader{{}, info_.mac, route.source.is_ipv4() ? EtherType::kIpv4 : EtherType::kIpv6}.encode(room);
-  ip.encode(network);
-  UdpHeader{route.source_port, kRoceUdpPort, static_cast<std::uint16_t>(ip.payload_bytes)}.encode(behind);
-  return behind + kUdpHeaderBytes;
-}
-
 // The whole frame in `room`; its size.
 std::uint32_t FramePort::build(TxBatch& batch, const TxPacket& packet, std::byte* room) noexcept {
   const Route& route = *packet.route;
-  std::byte* const bth = put_headers(packet, room);
+  std::byte* const bth = put_roce_headers(*packet.route, packet.size, info_.mac, info_.mtu, room);
   if (bth == nullptr || !gather(packet, batch.iovs(packet), bth)) return 0;
   UdpFrame frame{route.source, route.destination, route.source_port, kRoceUdpPort, 0, packet.size};
   frame.version = route.version;
@@ -256,7 +195,7 @@ std::uint32_t FramePort::build_attached(TxBatch& batch, const TxPacket& packet, 
                                         std::size_t room) noexcept {
   if (packet.size < kLeastAttached || packet.iovs < 3) return 0;
   const std::span<const iovec> pieces(batch.iovs(packet), packet.iovs);
-  std::byte* const bth = put_headers(packet, rooms[room]);
+  std::byte* const bth = put_roce_headers(*packet.route, packet.size, info_.mac, info_.mtu, rooms[room]);
   if (bth == nullptr) return 0;
   const auto icrc = icrc_of(packet, pieces.data(), 0);
   if (!icrc) return 0;

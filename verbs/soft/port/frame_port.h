@@ -19,6 +19,7 @@
 #include "verbs/soft/port/lanes.h"
 #include "verbs/soft/port/neighbours.h"
 #include "verbs/soft/port/packet_port.h"
+#include "verbs/soft/port/roce_frame.h"
 #include "verbs/soft/wire/ip.h"
 #include "verbs/soft/wire/resolution.h"
 
@@ -40,7 +41,7 @@ class FramePort final : public PacketPort {
             std::optional<Lane> lane = std::nullopt);
 
   [[nodiscard]] const Gid& address() const noexcept override { return config_.address; }
-  [[nodiscard]] Gid link_local() const noexcept override { return link_local_; }
+  [[nodiscard]] Gid link_local() const noexcept override { return names_.link_local; }
   [[nodiscard]] std::uint32_t max_mtu() const noexcept override;
   [[nodiscard]] std::uint32_t max_v1_mtu() const noexcept override;
   [[nodiscard]] std::size_t receive_window() const noexcept override { return info_.receive_bytes; }
@@ -74,12 +75,9 @@ class FramePort final : public PacketPort {
   };
 
   [[nodiscard]] const Gid& next_hop(const Gid& destination) const noexcept;
-  [[nodiscard]] bool is_roce(std::span<const std::byte> frame, RxPacket& packet) const noexcept;
   [[nodiscard]] std::size_t fetch(std::span<std::span<const std::byte>> frames) noexcept;
   [[nodiscard]] bool leaves_to_other_lane(const RxPacket& packet, std::span<const std::byte> frame) noexcept;
-  [[nodiscard]] bool is_roce_v1(std::span<const std::byte> body, RxPacket& packet) const noexcept;
   void take_control(std::span<const std::byte> frame) noexcept;
-  [[nodiscard]] std::byte* put_headers(const TxPacket& packet, std::byte* room) const noexcept;
   [[nodiscard]] std::uint32_t build(TxBatch& batch, const TxPacket& packet, std::byte* room) noexcept;
   [[nodiscard]] std::uint32_t build_attached(TxBatch& batch, const TxPacket& packet, std::span<std::byte* const> rooms,
                                              std::size_t room) noexcept;
@@ -92,7 +90,7 @@ class FramePort final : public PacketPort {
   const std::unique_ptr<FrameDevice> device_;
   const FrameDeviceInfo info_;
   FramePortConfig config_;
-  const Gid link_local_;
+  StationNames names_;
   std::optional<Lane> lane_;
   bool from_lanes_ = false;  // what was fetched last
   Counters* counters_ = nullptr;

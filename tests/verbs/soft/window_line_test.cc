@@ -160,7 +160,7 @@ TEST(WindowLineRetries, TheLastPacketOfATurnAsksForAnAnswer) {
   ASSERT_EQ(ibv_post_send(end.qp, requests, &bad), 0);
   const auto seen = peer.receive();
   ASSERT_EQ(seen.size(), 105U);
-  for (const std::size_t turn : {32, 64, 96}) EXPECT_TRUE(seen[turn - 1].ack_request) << turn;
+  for (const std::size_t turn : {32U, 64U, 96U}) EXPECT_TRUE(seen[turn - 1].ack_request) << turn;
   EXPECT_EQ(api().destroy_qp(other), 0);
 }
 

@@ -131,8 +131,7 @@ void FramePort::take_control(std::span<const std::byte> frame) noexcept {
 }
 
 // From the device and from other lanes in turn.
-std::size_t FramePort::fetch(std::span<std::span<const std::byte>> frames) noexcept {
-  if (!lane_) return device_->receive(frames);
+std::size_t FramePort::fetch_in_turn(std::span<std::span<const std::byte>> frames) noexcept {
   for (int source = 0; source < 2; ++source) {
     from_lanes_ = !from_lanes_;
     const std::size_t got = from_lanes_ ? lane_->take(frames) : device_->receive(frames);
@@ -141,8 +140,9 @@ std::size_t FramePort::fetch(std::span<std::span<const std::byte>> frames) noexc
   return 0;
 }
 
-bool FramePort::leaves_to_other_lane(const RxPacket& packet, std::span<const std::byte> frame) noexcept {
-  if (!lane_ || packet.bytes.size() < Bth::kBytes) return false;
+// To the lane whose packet it is. False if that is this one.
+bool FramePort::hand_over(const RxPacket& packet, std::span<const std::byte> frame) noexcept {
+  if (packet.bytes.size() < Bth::kBytes) return false;
   const std::uint32_t qpn = Bth::decode(packet.bytes.data()).dest_qpn;
   if (!lane_->is_others(qpn)) return false;
   const bool taken = lane_->hand_over(qpn, frame);
@@ -160,16 +160,17 @@ std::size_t FramePort::rx_burst(std::span<RxPacket> packets, Nanos now) noexcept
       handed_out_.push_back(std::move(looped_.front()));
       looped_.pop_front();
       const Bytes& frame = handed_out_.back();
-      if (parse_roce_frame(frame, names_, packets[count]) && !leaves_to_other_lane(packets[count], frame)) ++count;
+      if (parse_roce_frame(frame, names_, packets[count]) && !(lane_ && hand_over(packets[count], frame))) ++count;
     }
     return count;
   }
-  const std::size_t got = fetch(std::span(frames_).first(std::min(packets.size(), kBurst)));
+  const auto frames = std::span(frames_).first(std::min(packets.size(), kBurst));
+  const std::size_t got = lane_ ? fetch_in_turn(frames) : device_->receive(frames);
   if (got == 0) return 0;
   received_at_ = now;
   for (const auto& frame : std::span(frames_).first(got)) {
     if (parse_roce_frame(frame, names_, packets[count])) {
-      if (!leaves_to_other_lane(packets[count], frame)) ++count;
+      if (!(lane_ && hand_over(packets[count], frame))) ++count;
     } else {
       take_control(frame);
     }

@@ -75,8 +75,8 @@ class FramePort final : public PacketPort {
   };
 
   [[nodiscard]] const Gid& next_hop(const Gid& destination) const noexcept;
-  [[nodiscard]] std::size_t fetch(std::span<std::span<const std::byte>> frames) noexcept;
-  [[nodiscard]] bool leaves_to_other_lane(const RxPacket& packet, std::span<const std::byte> frame) noexcept;
+  [[nodiscard]] std::size_t fetch_in_turn(std::span<std::span<const std::byte>> frames) noexcept;
+  [[nodiscard]] bool hand_over(const RxPacket& packet, std::span<const std::byte> frame) noexcept;
   void take_control(std::span<const std::byte> frame) noexcept;
   [[nodiscard]] std::uint32_t build(TxBatch& batch, const TxPacket& packet, std::byte* room) noexcept;
   [[nodiscard]] std::uint32_t build_attached(TxBatch& batch, const TxPacket& packet, std::span<std::byte* const> rooms,

@@ -19,7 +19,7 @@ std::vector<std::string> transports_to_open(const EngineConfig& config) {
   std::vector<std::string> names;
   if (config.transport == "auto") {
     // Software verbs rank below tcp; they are opened when a peer wants to meet there.
-    for (const DeviceInfo& device : verbs::list_devices(config.verbs)) {
+    for (const DeviceInfo& device : verbs::list_system_devices(config.verbs)) {
       const bool listed = !names.empty() && names.back() == device.transport;
       if (device.usable && !is_software(device) && !listed && names.size() < 4) names.push_back(device.transport);
     }

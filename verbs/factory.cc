@@ -146,9 +146,14 @@ Result<std::unique_ptr<datapath::Transport>> open_transport(std::string_view dev
 
 Status validate(const VerbsConfig& config) { return find_soft(kSoftDevice, config).status(); }
 
-std::vector<DeviceInfo> list_devices(const VerbsConfig& config) {
+std::vector<DeviceInfo> list_system_devices(const VerbsConfig& config) {
   std::vector<DeviceInfo> out;
   for (const std::string& name : system_names()) list_device(name, open_system(name), config, out);
+  return out;
+}
+
+std::vector<DeviceInfo> list_devices(const VerbsConfig& config) {
+  std::vector<DeviceInfo> out = list_system_devices(config);
   soft::DeviceConfig soft{.name = std::string(kSoftDevice), .packet_io = config.packet_io, .address = ""};
   std::vector<Result<VerbsTransport::Device>> lanes;  // open until all are listed: with the last one the port closes
   for (const unsigned count = soft::lanes(soft); soft.lane < count; ++soft.lane) {

@@ -21,7 +21,9 @@ Result<std::unique_ptr<datapath::Transport>> open_transport(std::string_view dev
 /// Whether softroce could be made as the configuration says; opens nothing. Errors: kInvalidArgument.
 Status validate(const VerbsConfig& config);
 
-/// Every device of the system and soft0, a line per GID, with the reason why it would or would not be chosen.
+/// Every device of the system, a line per GID, with the reason why it would or would not be chosen.
+[[nodiscard]] std::vector<DeviceInfo> list_system_devices(const VerbsConfig& config);
+/// The same of these and of soft0, which is opened for it.
 [[nodiscard]] std::vector<DeviceInfo> list_devices(const VerbsConfig& config);
 
 }  // namespace fairlead::verbs

@@ -180,6 +180,12 @@ class Tap(Case):
         self.assertRegex(server.output, "net_tap0.* has no link")
 
 
+class Devices(Case):
+    def test_a_port_that_can_be_opened_once_is_opened_once(self):
+        done = self.run_to_end("devices", "--packet-io", f"dpdk:net_memif0,role=server,socket={os.getpid()}")
+        self.assertRegex(done.stdout, "verbs:soft0 +yes +169.254", done.stderr)
+
+
 class RoceV1(Wire):
     def run_over(self, index):
         taken = Capture("va", self.path("v1.pcap"))

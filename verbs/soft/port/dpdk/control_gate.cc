@@ -23,6 +23,7 @@ namespace {
 
 constexpr int kMostHoldMs = 1000;
 constexpr int kBlindHoldMs = 20;  // where it cannot be seen what the thread waits for
+constexpr unsigned kMostPasses = 1000;
 
 // What an epoll descriptor watches, as the kernel tells: lines "tfd: NUMBER events: ...".
 std::vector<int> watched_by(int epoll) {
@@ -51,13 +52,13 @@ std::vector<int> watched_beside(int bell, int& epoll) {
   return {};
 }
 
-// Returns when one of them, other than the bell, has an event.
-void wait_beside(int bell, int& epoll) {
+// What the interrupt thread waits for besides the bell.
+std::vector<pollfd> others_beside(int bell, int& epoll) {
   std::vector<pollfd> fds;
   for (const int fd : watched_beside(bell, epoll)) {
     if (fd != bell) fds.push_back({fd, POLLIN | POLLPRI | POLLRDHUP, 0});
   }
-  ::poll(fds.data(), fds.size(), fds.empty() ? kBlindHoldMs : kMostHoldMs);
+  return fds;
 }
 
 }  // namespace
@@ -68,6 +69,7 @@ struct ControlGate::State {
   bool interrupt_thread_runs = true;  // outside of our callback
   int bell = -1;                      // readable while there are queues, so that the callback is called again and again
   int epoll = -1;                     // of the interrupt thread, when it was last seen
+  unsigned passes = 0;                // of the callback in a row that held nobody
 };
 
 ControlGate& ControlGate::instance() {
@@ -102,9 +104,15 @@ void ControlGate::hold(void* gate) {
     [[maybe_unused]] const ssize_t got = ::read(state.bell, &count, sizeof(count));
     return;
   }
+  // The thread has fetched this event together with others, some of which it may still have to deal with, by the
+  // numbers of their descriptors. While it is held here ports come and go, and numbers with them: a listener that has
+  // the number of a connection that ended would wait for ever for somebody to accept. So these come first.
+  std::vector<pollfd> others = others_beside(state.bell, state.epoll);
+  if (::poll(others.data(), others.size(), 0) > 0 && ++state.passes < kMostPasses) return;
+  state.passes = 0;
   if (std::exchange(state.interrupt_thread_runs, false)) shut_.fetch_sub(1);
   lock.unlock();
-  wait_beside(state.bell, state.epoll);
+  ::poll(others.data(), others.size(), others.empty() ? kBlindHoldMs : kMostHoldMs);
   lock.lock();
   state.interrupt_thread_runs = true;
   self.shut();

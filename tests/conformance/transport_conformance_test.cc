@@ -295,7 +295,8 @@ TEST_P(TransportTest, AWriteCarriesItsNotification) {
 TEST_P(TransportTest, NotificationsAndMessagesArriveInOrder) {
   if (!a.transport->capabilities().write_notifies) GTEST_SKIP() << "writes of this transport carry none";
   connect();
-  Buffer from(*a.transport, 64), to(*b.transport, 64);
+  // Post copies a message; what a write is made of must stay as it is.
+  Buffer message_bytes(*a.transport, 64), write_bytes(*a.transport, 64), to(*b.transport, 64);
   const auto count = static_cast<std::uint32_t>(scaled(3000));
   std::uint32_t arrived = 0;
   std::uint64_t completed = 0;
@@ -309,8 +310,8 @@ TEST_P(TransportTest, NotificationsAndMessagesArriveInOrder) {
   a.completion_hook = [&](std::uint64_t id, Code code) { ordered &= id == completed++ && code == Code::kOk; };
   for (std::uint32_t i = 0; i < count; ++i) {
     const bool message = i % 3 == 1;
-    std::memcpy(from.bytes().data(), &i, sizeof i);
-    const LocalSegment segment = from.segment(0, sizeof i);
+    std::memcpy(message_bytes.bytes().data(), &i, sizeof i);
+    const LocalSegment segment = (message ? message_bytes : write_bytes).segment(0, sizeof i);
     WorkRequest work{.id = i, .kind = message ? OpKind::kMessage : OpKind::kWrite, .local = {&segment, 1}};
     if (!message) {
       work.remote_address = to.registration().remote_address;

@@ -1,6 +1,7 @@
 #include "cli/args.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
@@ -31,11 +32,22 @@ struct Args::Impl {
   CLI::App app;
   std::vector<FromEnvironment> environment;
   std::vector<std::string> required;  // CLI11 would complain of these before it does of a flag it does not know
+  std::vector<std::function<std::string()>> rules;
 
   // A setter's refusal leaves CLI11's parse as an exception and is reported by parse().
   void apply(const std::string& name, const Setter& setter, const std::string& text) {
     const Status status = setter(text);
     if (!status.ok()) throw CLI::ValidationError(name, status.message());
+  }
+
+  // CLI11 takes the word behind an unknown flag for a positional, and then complains of that.
+  [[nodiscard]] std::string unknown_flag(std::span<const char* const> words) const {
+    for (const std::string_view word : words) {
+      if (word == "--") break;
+      const std::string name(word.substr(0, word.find('=')));
+      if (name.starts_with("--") && app.get_option_no_throw(name) == nullptr) return name;
+    }
+    return {};
   }
 
   [[nodiscard]] std::string known_flags() {
@@ -86,7 +98,14 @@ void Args::positional(const std::string& value, std::string help, Setter setter,
   if (required) impl_->required.push_back(value);
 }
 
+bool Args::given(const std::string& name) const { return impl_->app.get_option(name)->count() != 0; }
+
+void Args::rule(std::function<std::string()> wrong) { impl_->rules.push_back(std::move(wrong)); }
+
 std::optional<int> Args::parse(std::span<const char* const> words) {
+  if (const std::string flag = impl_->unknown_flag(words); !flag.empty()) {
+    return usage_error(fmt::format("there is no flag {}. Known flags: {}", flag, impl_->known_flags()));
+  }
   std::vector<std::string> reversed(words.rbegin(), words.rend());  // what CLI11 takes
   try {
     impl_->app.parse(std::move(reversed));
@@ -97,11 +116,15 @@ std::optional<int> Args::parse(std::span<const char* const> words) {
     for (const std::string& name : impl_->required) {
       if (impl_->app.get_option(name)->count() == 0) return usage_error(name + " is missing");
     }
+    for (const auto& rule : impl_->rules) {
+      if (const std::string wrong = rule(); !wrong.empty()) return usage_error(wrong);
+    }
   } catch (const CLI::CallForHelp&) {
     fmt::print("{}", impl_->app.help());
     return kSuccess;
-  } catch (const CLI::ExtrasError& error) {
-    return usage_error(fmt::format("{}. Known flags: {}", error.what(), impl_->known_flags()));
+  } catch (const CLI::ExtrasError&) {
+    return usage_error(fmt::format("too many words: {}. Known flags: {}", fmt::join(impl_->app.remaining(), " "),
+                                   impl_->known_flags()));
   } catch (const CLI::Error& error) {
     return usage_error(error.what());
   }

@@ -42,7 +42,11 @@ class Args {
   /// Reads the words that follow the subcommand. nullopt: carry on. Otherwise help or an error was printed and this
   /// is the exit code.
   [[nodiscard]] std::optional<int> parse(std::span<const char* const> words);
-  /// Prints a usage error and gives kUsage: for rules that span several flags.
+  /// Whether the flag stood on the command line. (The environment holds for many commands, and not for every one.)
+  [[nodiscard]] bool given(const std::string& name) const;
+  /// A rule that spans several flags, checked at the end of parse(): it gives what is wrong, or nothing.
+  void rule(std::function<std::string()> wrong);
+  /// Prints a usage error and gives kUsage.
   [[nodiscard]] int usage_error(std::string_view message) const;
 
  private:

@@ -1,5 +1,7 @@
 #include <fmt/format.h>
 
+#include <atomic>
+#include <csignal>
 #include <optional>
 
 #include "bench/base/file_output.h"
@@ -26,10 +28,21 @@ struct Options {
   bool local = false, once = false, no_verify = false;
 };
 
+// The first Ctrl-C ends the measurement with what there is, the second one ends the program.
+std::atomic<int> g_signal{0};
+
+void stop_measuring(int signal) { g_signal.store(signal); }
+
+void catch_signals() {
+  struct sigaction action{};
+  action.sa_handler = &stop_measuring;
+  action.sa_flags = SA_RESETHAND | SA_RESTART;
+  for (const int signal : {SIGINT, SIGTERM}) ::sigaction(signal, &action, nullptr);
+}
+
 Status serve(Engine& engine, const Options& options, Console& console) {
   console.line("listening on " + engine.listen_address());
-  bench::Target(&engine).serve(options.once);
-  return {};
+  return bench::Target(&engine).serve(options.once);
 }
 
 Status measure(Engine& engine, const Options& options, Console& console) {
@@ -39,15 +52,19 @@ Status measure(Engine& engine, const Options& options, Console& console) {
   console.line(peer->explain());
   console.line(bench::table_head(options.plan));
   bench::Link link(&engine, *peer);
+  catch_signals();
   std::vector<bench::Sample> samples;
   for (const std::uint64_t size : options.plan.sizes) {
     Result<bench::Sample> sample = bench::measure(link, options.plan, size);
+    if (!sample && options.plan.stopped()) break;
     if (!sample)
       return Status(sample.error().code(),
                     fmt::format("size {}: {}", bench::format_size(size), sample.error().message()));
     console.line(bench::table_line(*sample));
     samples.push_back(*std::move(sample));
+    if (options.plan.stopped()) break;
   }
+  if (options.plan.stopped()) console.line("interrupted: what stands above is all that was measured");
   const std::string transport = peer->transport();
   const bench::Setting setting{transport, device_of(engine, transport), peer->explain(), options.local};
   peer->close();
@@ -78,15 +95,41 @@ int run(Options& options, Console& console) {
     status = options.server.empty() ? measure(*engine, options, console) : serve(*engine, options, console);
   }
   if (!status.ok()) console.error(status);
+  constexpr int kBySignal = 128;  // as shells say it
+  if (status.ok() && g_signal != 0) return kBySignal + g_signal;
   return status.ok() ? kSuccess : kFailure;
 }
 
+// The flags of one end of a measurement, which the other does not heed.
+std::string misplaced(const Args& args, std::initializer_list<const char*> flags, std::string_view why) {
+  for (const char* flag : flags) {
+    if (args.given(flag)) return fmt::format("{} {}", flag, why);
+  }
+  return "";
+}
+
 // The rules that span several flags. Empty: all is well.
-std::string complete(Options& options) {
+std::string complete(Options& options, const Args& args) {
   bench::Plan& plan = options.plan;
-  if (!options.server.empty()) return options.local ? "--server and --local exclude each other" : "";
+  if (!options.server.empty()) {
+    if (options.local) return "--server and --local exclude each other";
+    if (!options.kind.empty()) {
+      return fmt::format("--server and {} exclude each other: the end that measures says what is measured",
+                         options.kind);
+    }
+    return misplaced(
+        args,
+        {"--op", "--size", "--duration", "--iterations", "--warmup", "--depth", "--footprint", "--no-verify", "--json"},
+        "and --server exclude each other: it is for the end that measures");
+  }
   if (options.kind.empty()) return "say what to measure: bw or lat";
   if (options.local == !options.target.empty()) return "give either --local or the HOST:PORT of a bench --server";
+  if (args.given("--once")) return "--once is for --server";
+  if (args.given("--duration") && args.given("--iterations")) return "--duration and --iterations exclude each other";
+  if (options.kind == "lat") {
+    const std::string wrong = misplaced(args, {"--depth", "--footprint"}, "is for bw: lat has one operation at a time");
+    if (!wrong.empty()) return wrong;
+  }
   plan.kind = options.kind == "bw" ? bench::Kind::kBandwidth : bench::Kind::kLatency;
   plan.op = options.op == "write" ? bench::Op::kWrite : options.op == "read" ? bench::Op::kRead : bench::Op::kSend;
   plan.verify = !options.no_verify;
@@ -113,6 +156,7 @@ int bench_command(Words words) {
             "  fairlead bench bw gpu7:7472 --op read --size 1M\n"
             "What is measured, from where to where: docs/benchmarks.md.");
   bench::Plan* const plan = &options.plan;
+  plan->stop = &g_signal;
   args.positional("bw|lat", "What to measure", set_choice(&options.kind, {"bw", "lat"}), false);
   args.positional("HOST:PORT", "A bench --server", set_host_port(&options.target, true), false);
   args.option("--server", "HOST:PORT", "Be the passive end, for `bench bw|lat HOST:PORT` elsewhere",
@@ -138,8 +182,8 @@ int bench_command(Words words) {
   args.flag("--no-verify", &options.no_verify, "Do not check the data");
   args.option("--json", "FILE", "Write a report; - for standard output", set_text(&options.json));
   add_engine_options(args, &options.config);
+  args.rule([&] { return complete(options, args); });
   if (const auto exit = args.parse(words)) return *exit;
-  if (const std::string wrong = complete(options); !wrong.empty()) return args.usage_error(wrong);
   options.config.failover = false;  // a figure that two paths share is none
 
   Console console("bench", options.json == "-");

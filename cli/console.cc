@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include "base/printable.h"
 #include "bench/base/sizes.h"
 #include "cli/args.h"
 
@@ -32,12 +33,12 @@ void Console::clear_bar() {
 
 void Console::line(std::string_view text) {
   clear_bar();
-  put(out_, std::string(text) + "\n");
+  put(out_, printable(text) + "\n");
 }
 
 void Console::error(std::string_view text) {
   clear_bar();
-  put(stderr, fmt::format("fairlead {}: error: {}\n", command_, text));
+  put(stderr, fmt::format("fairlead {}: error: {}\n", command_, printable(text)));
 }
 
 int Console::no_engine(const Status& status) {

@@ -1,5 +1,6 @@
 // What a person sees: lines, a progress bar on a terminal, errors. Standard output carries the lines unless it was
-// given to JSON; then standard error does. Threads: one, but for the log sink.
+// given to JSON; then standard error does. What names of peers and files hold beside what can be seen is shown escaped
+// (printable.h). Threads: one, but for the log sink.
 #pragma once
 
 #include <chrono>

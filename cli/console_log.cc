@@ -11,7 +11,7 @@ spdlog::logger& logger() {
   static const std::shared_ptr<spdlog::logger> instance = [] {
     auto made = spdlog::stderr_color_mt("fairlead");
     made->set_level(spdlog::level::trace);  // fairlead::log has filtered already
-    made->set_pattern("%H:%M:%S.%e %^%l%$: %v");
+    made->set_pattern("%Y-%m-%d %H:%M:%S.%e %^%l%$: %v");
     made->flush_on(spdlog::level::trace);
     return made;
   }();

@@ -1,17 +1,55 @@
+#include <arpa/inet.h>
 #include <fmt/format.h>
+#include <netdb.h>
 
 #include <algorithm>
+#include <memory>
 
+#include "base/printable.h"
 #include "cli/args.h"
 #include "cli/commands.h"
 #include "cli/console.h"
 #include "cli/engine_options.h"
 #include "fairlead/engine.h"
-#include "verbs/soft/counter_page.h"
-#include "verbs/soft/live_devices.h"
+#include "verbs/soft/device/live_devices.h"
+#include "verbs/soft/observe/counter_page.h"
 
 namespace fairlead::cli {
 namespace {
+
+struct PeerOption {
+  std::string host;     // empty: none was named
+  std::string address;  // HOST:PORT, if a port was given
+};
+
+Setter set_peer(PeerOption* peer) {
+  return [peer](std::string_view text) {
+    in6_addr unused{};
+    const std::string host(text);
+    const bool alone = host.find(':') == std::string::npos || ::inet_pton(AF_INET6, host.c_str(), &unused) == 1;
+    if (alone && !host.empty()) {
+      *peer = {host, ""};
+      return Status();
+    }
+    PeerOption with_port;
+    if (Status status = set_host_port(&with_port.address, true)(text); !status.ok()) return status;
+    with_port.host = parse_host_port(text)->host;
+    *peer = with_port;
+    return Status();
+  };
+}
+
+Result<std::string> numeric_address(const std::string& host) {
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  const int error = ::getaddrinfo(host.c_str(), nullptr, &hints, &found);
+  if (error != 0) return Status(Code::kNotFound, fmt::format("no such host '{}': {}", host, ::gai_strerror(error)));
+  const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> owner(found, &::freeaddrinfo);
+  char text[NI_MAXHOST] = "";
+  ::getnameinfo(found->ai_addr, found->ai_addrlen, text, sizeof text, nullptr, 0, NI_NUMERICHOST);
+  return std::string(text);
+}
 
 void print_table(const std::vector<DeviceInfo>& devices) {
   std::size_t name = 9;
@@ -33,7 +71,7 @@ void print_counters(const std::vector<soft::LiveDevice>& devices) {
                soft::counter_directory());
   }
   for (const soft::LiveDevice& device : devices) {
-    fmt::print("{} {} process {} ({})\n", device.name, device.address, device.process, device.program);
+    fmt::print("{} {} process {} ({})\n", device.name, device.address, device.process, printable(device.program));
     for (const auto& [name, value] : device.counters) fmt::print("  {:<24}{:>16}\n", name, value);
   }
 }
@@ -43,12 +81,15 @@ void print_counters(const std::vector<soft::LiveDevice>& devices) {
 int devices_command(Words words) {
   Args args(
       "devices", "Shows the ways across that this host has, and why each is or is not used.",
-      "Examples:\n  fairlead devices\n  fairlead devices --peer gpu7:7471   which path a session with that server "
-      "takes, and why\n  fairlead devices --counters         what every softroce device of this user has counted");
+      "Examples:\n  fairlead devices\n  fairlead devices --peer gpu7        which address and MTU a path to that host "
+      "would use\n  fairlead devices --peer gpu7:7471   the same, and which path a session with that server takes, and "
+      "why\n  fairlead devices --counters         what every softroce device of this user has counted");
   EngineConfig config;
-  std::string peer_address;
+  PeerOption peer_option;
   add_engine_options(args, &config);
-  args.option("--peer", "HOST:PORT", "Connect to this server and explain the path", set_host_port(&peer_address, true));
+  args.option("--peer", "HOST[:PORT]",
+              "Show what a path to this host would use; with a port, connect to its server and explain the path",
+              set_peer(&peer_option));
   bool counters = false;
   args.flag("--counters", &counters,
             "Show the counters of the softroce devices that this user's programs have open, instead");
@@ -61,7 +102,14 @@ int devices_command(Words words) {
   Console console("devices");
   Result<Engine> engine = Engine::create(config);
   if (!engine) return console.no_engine(engine.error());
-  print_table(engine->devices());
+  const std::string& peer_address = peer_option.address;
+  const Result<std::string> numeric =
+      peer_option.host.empty() ? Result<std::string>(std::string()) : numeric_address(peer_option.host);
+  if (!numeric) {
+    console.error(numeric.error());
+    return kFailure;
+  }
+  print_table(engine->devices(*numeric));
   if (peer_address.empty()) return kSuccess;
   Result<Peer> peer = engine->connect(peer_address);
   const Status ready = peer ? peer->wait_ready(config.connect_timeout) : peer.error();
@@ -69,7 +117,7 @@ int devices_command(Words words) {
     console.error(fmt::format("cannot reach {}: {}", peer_address, ready.to_string()));
     return kFailure;
   }
-  fmt::print("\n{} ({}): {}\n", peer_address, peer->name(), peer->explain());
+  fmt::print("\n{}\n", printable(fmt::format("{} ({}): {}", peer_address, peer->name(), peer->explain())));
   peer->close();
   return kSuccess;
 }

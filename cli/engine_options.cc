@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "cli/push_protocol.h"
+
 namespace fairlead::cli {
 namespace {
 
@@ -67,6 +69,20 @@ void add_engine_options(Args& args, EngineConfig* config) {
   args.option("--peer-timeout", "MS",
               fmt::format("A peer silent for so long is given up (default {})", config->peer_timeout.count()),
               set_milliseconds(&config->peer_timeout, 3'600'000));
+  args.rule([&args, config]() -> std::string {
+    for (const char* flag : {"--packet-io", "--soft-profile", "--soft-address", "--gid-index", "--traffic-class",
+                             "--hop-limit", "--mtu", "--ack-timeout", "--retry-count"}) {
+      if (config->transport == "tcp" && args.given(flag)) {
+        return fmt::format("{} is a setting of verbs, and --transport is tcp", flag);
+      }
+    }
+    return "";
+  });
+}
+
+void set_push_limits(EngineConfig* config) {
+  config->max_message_bytes = kMaxPushMessage;
+  config->max_pending_events = 256;
 }
 
 }  // namespace fairlead::cli

@@ -10,4 +10,7 @@ namespace fairlead::cli {
 /// outlive args.parse(); its values at this moment are the defaults.
 void add_engine_options(Args& args, EngineConfig* config);
 
+/// What a peer of push, pull and serve may leave waiting here: no message is longer than the protocol's, and not many.
+void set_push_limits(EngineConfig* config);
+
 }  // namespace fairlead::cli

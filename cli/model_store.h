@@ -1,9 +1,11 @@
-// The models that a server holds: bounded memory from the engine's pool, published by name.
+// The models that a server holds, in memory only: bounded, and published by name.
 //
-// A model's tensors share one pool buffer, each at a multiple of 64 bytes. While it is pushed its tensors are published
-// for writing under a prefix of the push; once verified, for reading as "model/NAME/TENSOR". The oldest verified models
-// make room for new ones; a model being pushed is never evicted.
-// Threads: one, but for the counters.
+// A model's tensors share one mapping of their own, each at a multiple of 64 bytes; it comes from the kernel cleared
+// and goes back there, so that no client finds what another left. While it is pushed its tensors are published for
+// writing under a prefix of the push; once verified, for reading as "model/NAME/TENSOR". Two equal bounds: one for the
+// verified models, of which the oldest make room for a new one when that is verified, and one for the pushes under way.
+// Nothing that a client merely announces drops a model. Threads: one, but for Model::allocate(), open_for_writing() and
+// the counters.
 #pragma once
 
 #include <atomic>
@@ -12,12 +14,16 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "cli/push_protocol.h"
 #include "fairlead/engine.h"
+#include "memreg/arena.h"
 
 namespace fairlead::cli {
+
+inline constexpr std::uint64_t kTensorAlignment = 64;
 
 /// Names published with an engine, withdrawn with this object. Move-only. The engine must outlive it.
 class Publication {
@@ -39,32 +45,68 @@ class Publication {
 
 struct Model {
   std::string name;
-  Metadata metadata;
-  std::vector<TensorEntry> entries;
+  std::vector<ModelFile> files;
+  std::vector<TensorEntry> entries;    // of all files, in order
   std::vector<std::uint64_t> offsets;  // of each entry in `memory`
-  Memory memory;                       // invalid when every tensor has 0 bytes
   std::uint64_t bytes = 0;             // of all tensors, without the gaps
+  std::uint64_t size = 0;              // of `memory`
+  memreg::Arena arena;
+  Memory memory;  // all of `arena`; invalid when every tensor has 0 bytes
 
+  /// Maps and registers `memory`. Takes long where devices pin it; touches nothing but this model.
+  Status allocate(Engine& engine);
   [[nodiscard]] Memory tensor(std::size_t index) const;
 };
 
 class ModelStore {
  public:
-  /// `max_bytes` bounds the buffers of all models, those being pushed included.
-  ModelStore(Engine* engine, std::uint64_t max_bytes) : engine_(engine), max_bytes_(max_bytes) {}
+  /// `max_bytes` bounds the verified models, and the pushes under way as well; `max_push` what one client may push.
+  /// What describes a model counts too.
+  ModelStore(Engine* engine, std::uint64_t max_bytes, std::uint64_t max_push)
+      : engine_(engine), max_bytes_(max_bytes), max_push_(max_push) {}
+  ModelStore(Engine* engine, std::uint64_t max_bytes) : ModelStore(engine, max_bytes, max_bytes) {}
 
-  /// A buffer for these tensors. Errors: kResourceExhausted with the limit and what holds it; kInvalidArgument for a
-  /// tensor name that stands twice.
-  Result<std::shared_ptr<Model>> create(std::string name, Metadata metadata, std::vector<TensorEntry> entries);
-  /// Publishes tensor i as prefix + i for writing.
+  /// A push's part of the bound, given back with this object. Move-only; the store must outlive it.
+  class Reservation {
+   public:
+    Reservation() noexcept = default;
+    Reservation(Reservation&& other) noexcept
+        : store_(std::exchange(other.store_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
+    Reservation& operator=(Reservation&& other) noexcept {
+      std::swap(store_, other.store_);
+      std::swap(bytes_, other.bytes_);
+      return *this;
+    }
+    ~Reservation() {
+      if (store_ != nullptr) store_->pushing_.fetch_sub(bytes_, std::memory_order_relaxed);
+    }
+    [[nodiscard]] std::uint64_t bytes() const noexcept { return bytes_; }
+
+   private:
+    friend class ModelStore;
+    ModelStore* store_ = nullptr;
+    std::uint64_t bytes_ = 0;
+  };
+  /// Adds `bytes` of model `name` to the reservation. Errors: kOutOfRange if the model could never be held, with the
+  /// limit; kResourceExhausted if other pushes hold the room.
+  Status reserve(Reservation& reservation, std::uint64_t bytes, const std::string& name);
+
+  /// Lays the tensors out; allocate() is the next step. Error: kInvalidArgument for a tensor name that stands twice.
+  static Result<std::shared_ptr<Model>> lay_out(std::string name, std::vector<ModelFile> files,
+                                                std::vector<TensorEntry> entries);
+  /// Publishes tensor i as prefix + i for writing. From any thread.
   Result<Publication> open_for_writing(const Model& model, const std::string& prefix);
-  /// Publishes a verified model for reading; replaces the one of the same name, which stays if that fails.
-  Status keep(std::shared_ptr<Model> model);
+  /// Publishes a verified model for reading; replaces the one of the same name, which stays if that fails. Gives what
+  /// was dropped to make room.
+  Result<std::vector<ModelSummary>> keep(std::shared_ptr<Model> model);
 
+  [[nodiscard]] Engine& engine() noexcept { return *engine_; }
   [[nodiscard]] std::shared_ptr<const Model> find(std::string_view name) const;
   [[nodiscard]] std::vector<ModelSummary> list() const;
-  /// Buffers of all models alive. From any thread.
-  [[nodiscard]] std::uint64_t bytes_held() const noexcept { return held_->load(std::memory_order_relaxed); }
+  /// All models and pushes. From any thread.
+  [[nodiscard]] std::uint64_t bytes_held() const noexcept {
+    return kept_bytes_.load(std::memory_order_relaxed) + pushing_.load(std::memory_order_relaxed);
+  }
   /// Verified models. From any thread.
   [[nodiscard]] std::uint64_t count() const noexcept { return count_.load(std::memory_order_relaxed); }
 
@@ -74,17 +116,20 @@ class ModelStore {
   struct Kept {
     std::shared_ptr<Model> model;
     Publication names;
+    std::uint64_t charge = 0;
   };
   Result<Publication> open_for_reading(const Model& model);
-  Status make_room(std::uint64_t bytes, const std::string& model);
   void drop(std::list<Kept>::iterator kept);
 
   Engine* engine_;
   std::uint64_t max_bytes_;
+  std::uint64_t max_push_;
   std::list<Kept> kept_;  // oldest first
-  // Shared with the models, which may outlive the store.
-  std::shared_ptr<std::atomic<std::uint64_t>> held_ = std::make_shared<std::atomic<std::uint64_t>>(0);
-  std::atomic<std::uint64_t> count_{0};
+  std::atomic<std::uint64_t> kept_bytes_{0}, pushing_{0}, count_{0};
 };
+
+/// What the server keeps to describe a tensor or a file.
+[[nodiscard]] std::uint64_t description_bytes(const TensorEntry& entry) noexcept;
+[[nodiscard]] std::uint64_t description_bytes(const ModelFile& file) noexcept;
 
 }  // namespace fairlead::cli

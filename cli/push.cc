@@ -1,14 +1,17 @@
 #include <fmt/format.h>
 
+#include <optional>
 #include <unordered_map>
 
+#include "bench/base/cpu_time.h"
 #include "bench/base/file_output.h"
 #include "bench/base/sizes.h"
 #include "cli/args.h"
 #include "cli/commands.h"
 #include "cli/engine_options.h"
+#include "cli/file_checksums.h"
+#include "cli/model_files.h"
 #include "cli/session.h"
-#include "datapath/base/crc.h"
 
 namespace fairlead::cli {
 namespace {
@@ -17,42 +20,46 @@ using bench::Json;
 
 struct Options {
   EngineConfig config;
-  std::string file, server, name, json;
+  std::string file, server, name, json, checksum = "crc32";
 };
 
-// The tensors of a mapped file, with the checksums of their bytes.
-std::vector<TensorEntry> describe(const SafetensorsHeader& header, const Memory& file) {
-  std::vector<TensorEntry> entries;
-  for (const FileTensor& tensor : header.tensors) {
-    const Memory bytes = file.slice(header.data_begin + tensor.offset, tensor.bytes);
-    entries.push_back({tensor, tensor.bytes == 0 ? 0 : crc32(bytes.bytes())});
+// Maps every file. One that changed its size since its header was read is refused.
+Result<std::vector<Memory>> map_files(Engine& engine, const ModelFiles& model) {
+  std::vector<Memory> mapped;
+  for (const InputFile& input : model.files) {
+    if (input.size == 0) {
+      mapped.emplace_back();  // an empty index: nothing to send
+      continue;
+    }
+    Result<Memory> memory = engine.map_file(input.path, Access::kNone);
+    if (!memory) return memory.error();
+    if (memory->size() != input.size) {
+      return Status(Code::kDataLoss, input.path + " changed its size while it was read");
+    }
+    mapped.push_back(*std::move(memory));
   }
-  return entries;
+  return mapped;
 }
 
-Status check_limits(const SafetensorsHeader& header, const std::string& file) {
-  if (header.tensors.size() > kMaxTensors) {
-    return {Code::kOutOfRange,
-            fmt::format("{} has {} tensors; the limit is {}", file, header.tensors.size(), kMaxTensors)};
-  }
-  for (const FileTensor& tensor : header.tensors) {
-    if (tensor.name.size() > kMaxTensorName || tensor.shape.size() > kMaxRank) {
-      return {Code::kOutOfRange,
-              fmt::format("{}: tensor '{:.80}' has a name of {} bytes and {} dimensions; the limits are "
-                          "{} and {}",
-                          file, tensor.name, tensor.name.size(), tensor.shape.size(), kMaxTensorName, kMaxRank)};
+// Calls `each` with every tensor's number, file and entry.
+template <typename Each>
+void for_each_tensor(const ModelFiles& model, const Each& each) {
+  std::size_t tensor = 0;
+  for (std::size_t file = 0; file < model.files.size(); ++file) {
+    for (const std::size_t end = tensor + model.files[file].file.tensors; tensor < end; ++tensor) {
+      each(tensor, file, model.entries[tensor].tensor);
     }
   }
-  return {};
 }
 
 // Announces the tensors; gives the prefix under which the server lets them be written.
-Result<std::string> announce(Session& session, const std::string& model, const SafetensorsHeader& header,
-                             const std::vector<TensorEntry>& entries) {
-  Status status = session.send(PushBegin{model, header.metadata, entries.size(), header.data_bytes});
-  for (const TensorBatch& batch : make_batches(entries)) {
-    if (!status.ok()) break;
-    status = session.send(batch);
+Result<std::string> announce(Session& session, const std::string& name, const ModelFiles& model) {
+  Status status = session.send(PushBegin{name, model.files.size(), model.entries.size(), model.bytes});
+  for (const InputFile& input : model.files) {
+    if (status.ok()) status = session.send(input.file);
+  }
+  for (const TensorBatch& batch : make_batches(model.entries)) {
+    if (status.ok()) status = session.send(batch);
   }
   if (!status.ok()) return status;
   Result<PushReady> ready = session.expect<PushReady>();
@@ -61,23 +68,25 @@ Result<std::string> announce(Session& session, const std::string& model, const S
 }
 
 // Pairs every tensor that has bytes with the region that the server published for it.
-Result<std::vector<Move>> pair_up(Session& session, const std::string& prefix, const SafetensorsHeader& header,
-                                  const Memory& file) {
+Result<std::vector<Move>> pair_up(Session& session, const std::string& prefix, const ModelFiles& model,
+                                  const std::vector<Memory>& mapped) {
   Result<std::vector<RemoteMemory>> regions = session.peer().list(prefix);
   if (!regions) return regions.error();
   std::unordered_map<std::string_view, const RemoteMemory*> by_name;
   for (const RemoteMemory& region : *regions) by_name.emplace(region.name(), &region);
   std::vector<Move> moves;
-  for (std::size_t i = 0; i < header.tensors.size(); ++i) {
-    const FileTensor& tensor = header.tensors[i];
-    if (tensor.bytes == 0) continue;
-    const auto found = by_name.find(fmt::format("{}{}", prefix, i));
+  Status status;
+  for_each_tensor(model, [&](std::size_t index, std::size_t file, const FileTensor& tensor) {
+    if (tensor.bytes == 0 || !status.ok()) return;
+    const auto found = by_name.find(fmt::format("{}{}", prefix, index));
     if (found == by_name.end() || found->second->size() != tensor.bytes) {
-      return Status(Code::kDataLoss,
-                    fmt::format("the server has no region of {} bytes for tensor {}", tensor.bytes, tensor.name));
+      status = Status(Code::kDataLoss,
+                      fmt::format("the server has no region of {} bytes for tensor {}", tensor.bytes, tensor.name));
+      return;
     }
-    moves.push_back({tensor.name, file.slice(header.data_begin + tensor.offset, tensor.bytes), *found->second, i});
-  }
+    moves.push_back({tensor.name, mapped[file].slice(tensor.offset, tensor.bytes), *found->second, index});
+  });
+  if (!status.ok()) return status;
   return moves;
 }
 
@@ -85,64 +94,94 @@ Json per_gb(double seconds, std::uint64_t bytes) {
   return bytes == 0 ? Json() : Json(seconds * 1e9 / static_cast<double>(bytes));
 }
 
-Status report(const Options& options, const Session& session, const MoveFigures& figures, std::size_t tensors,
-              const PushResult& result) {
+// What a push came to. `total_seconds` counts from the reading of the file to the server's answer.
+struct Outcome {
+  MoveFigures figures;
+  PushResult result;
+  std::size_t files = 0, tensors = 0;
+  double total_seconds = 0;
+};
+
+Status report(const Options& options, const Session& session, const Outcome& outcome) {
   if (options.json.empty()) return {};
+  const MoveFigures& figures = outcome.figures;
   Json::Object out{
       {"schema", "fairlead.push/1"},
       {"file", options.file},
-      {"tensors", std::uint64_t{tensors}},
+      {"files", std::uint64_t{outcome.files}},
+      {"tensors", std::uint64_t{outcome.tensors}},
       {"bytes", figures.bytes},
-      {"verified", result.verified},
+      {"verified", outcome.result.verified},
+      {"checksum", options.checksum},
       {"seconds", figures.seconds},
+      {"total_seconds", outcome.total_seconds},
       {"bytes_per_second", figures.seconds > 0 ? static_cast<double>(figures.bytes) / figures.seconds : 0.0},
       {"cpu_seconds_per_gb", Json::Object{{"initiator", per_gb(figures.cpu_seconds, figures.bytes)},
-                                          {"target", per_gb(result.cpu_seconds, figures.bytes)}}}};
+                                          {"target", per_gb(outcome.result.cpu_seconds, figures.bytes)}}}};
   session.describe(out);
   return bench::write_text(options.json, Json(std::move(out)).dump(2) + "\n");
 }
 
-void summarize(Console& console, const MoveFigures& figures, std::size_t tensors, const PushResult& result) {
+void summarize(Console& console, const Options& options, const Outcome& outcome) {
+  const MoveFigures& figures = outcome.figures;
   const auto bytes = static_cast<double>(figures.bytes);
-  for (const auto& [tensor, reason] : result.failures) console.error(fmt::format("tensor {}: {}", tensor, reason));
-  console.line(fmt::format("{} of {} tensors verified, {} in {:.3f} s, {}/s", result.verified, tensors,
-                           bench::format_bytes(bytes), figures.seconds,
-                           bench::format_bytes(figures.seconds > 0 ? bytes / figures.seconds : 0)));
+  for (const auto& [tensor, reason] : outcome.result.failures) {
+    console.error(fmt::format("tensor {}: {}", tensor, reason));
+  }
+  console.line(fmt::format(
+      "{} of {} tensors {}, {} in {:.3f} s, {}/s; {:.3f} s in all", outcome.result.verified, outcome.tensors,
+      options.checksum == "off" ? "received without checksums" : "verified", bench::format_bytes(bytes),
+      figures.seconds, bench::format_bytes(figures.seconds > 0 ? bytes / figures.seconds : 0), outcome.total_seconds));
   if (bytes > 0) {
     console.line(fmt::format("processor: {:.3f} s/GB here, {:.3f} s/GB there", figures.cpu_seconds * 1e9 / bytes,
-                             result.cpu_seconds * 1e9 / bytes));
+                             outcome.result.cpu_seconds * 1e9 / bytes));
   }
 }
 
 Status push(Engine engine, const Options& options, Console& console) {
-  const Result<SafetensorsHeader> header = read_safetensors(options.file);
-  if (!header) return header.error();
-  if (Status status = check_limits(*header, options.file); !status.ok()) return status;
+  const bench::Stopwatch watch;
+  const Result<ModelFiles> model = open_model(options.file);
+  if (!model) return model.error();
   if (!options.json.empty()) {
     if (Status status = bench::check_writable(options.json); !status.ok()) return status;
   }
+  // Beside the server's preparations and the transfer; the sums go with the end of the push.
+  std::optional<FileChecksums> checksums;
+  if (options.checksum != "off") {
+    checksums.emplace();
+    for_each_tensor(*model, [&](std::size_t, std::size_t file, const FileTensor& tensor) {
+      const InputFile& input = model->files[file];
+      checksums->add({input.fd.get(), &input.path, tensor.offset, tensor.bytes});
+    });
+  }
   Result<Session> session = Session::open(std::move(engine), options.server, &console);
   if (!session) return session.error();
-  const Result<Memory> file = session->engine().map_file(options.file, Access::kNone);
-  if (!file) return file.error();
-  if (file->size() != header->data_begin + header->data_bytes) {
-    return {Code::kDataLoss, options.file + " changed its size while it was read"};
-  }
-  const std::vector<TensorEntry> entries = describe(*header, *file);
-  const Result<std::string> prefix = announce(*session, options.name, *header, entries);
+  const Result<std::vector<Memory>> mapped = map_files(session->engine(), *model);
+  if (!mapped) return mapped.error();
+  const Result<std::string> prefix = announce(*session, options.name, *model);
   if (!prefix) return prefix.error();
-  const Result<std::vector<Move>> moves = pair_up(*session, *prefix, *header, *file);
+  const Result<std::vector<Move>> moves = pair_up(*session, *prefix, *model, *mapped);
   if (!moves) return moves.error();
-  const Result<MoveFigures> figures = session->move(Session::Direction::kWrite, *moves);
+  const double checked_before = checksums ? checksums->cpu_seconds() : 0;
+  Result<MoveFigures> figures = session->move(Session::Direction::kWrite, *moves);
   if (!figures) return figures.error();
-  if (Status status = session->send(PushFinish{}); !status.ok()) return status;
-  const Result<PushResult> result = session->expect<PushResult>();
+  PushFinish finish;
+  if (checksums) {
+    figures->cpu_seconds -= checksums->cpu_seconds() - checked_before;
+    Result<std::vector<std::uint32_t>> crcs = checksums->finish();
+    if (!crcs) return crcs.error();
+    finish.crcs = *std::move(crcs);
+  }
+  if (Status status = session->send(finish); !status.ok()) return status;
+  Result<PushResult> result = session->expect<PushResult>();
   if (!result) return result.error();
-  summarize(console, *figures, entries.size(), *result);
-  if (Status status = report(options, *session, *figures, entries.size(), *result); !status.ok()) return status;
+  const Outcome outcome{*figures, *std::move(result), model->files.size(), model->entries.size(), watch.seconds()};
+  summarize(console, options, outcome);
+  if (Status status = report(options, *session, outcome); !status.ok()) return status;
   session->close();
-  if (result->failed == 0 && result->verified == entries.size()) return {};
-  return {Code::kDataLoss, fmt::format("{} of {} tensors failed", entries.size() - result->verified, entries.size())};
+  if (outcome.result.failed == 0 && outcome.result.verified == outcome.tensors) return {};
+  return {Code::kDataLoss,
+          fmt::format("{} of {} tensors failed", outcome.tensors - outcome.result.verified, outcome.tensors)};
 }
 
 }  // namespace
@@ -150,17 +189,22 @@ Status push(Engine engine, const Options& options, Console& console) {
 int push_command(Words words) {
   Options options;
   Args args("push",
-            "Sends a safetensors file to `fairlead serve`, straight from the mapped file, and has every tensor "
-            "checked on the far side.",
+            "Sends a safetensors file, or a model of several, to `fairlead serve`, straight from the mapped files, and "
+            "has every tensor checked on the far side. The server keeps models in memory only.",
             "Examples:\n  fairlead push resnet50.safetensors gpu7:7471\n"
+            "  fairlead push llama/ gpu7:7471                    a folder: the shards of its *.index.json\n"
             "  fairlead push m.safetensors 127.0.0.1:7471 --transport verbs:soft0 --json -");
   bool no_failover = false;
-  args.positional("FILE", "A safetensors file", set_text(&options.file));
+  args.positional("FILE", "A safetensors file, a *.index.json with its shards, or a folder of them",
+                  set_text(&options.file));
   args.positional("HOST:PORT", "Where the server listens", set_host_port(&options.server, true));
   args.option("--name", "NAME", "The model's name there (default: the file's name)", set_text(&options.name));
+  args.option("--checksum", "HOW", "What the server compares: crc32, or off to rely on the transport (default crc32)",
+              set_choice(&options.checksum, {"crc32", "off"}));
   args.flag("--no-failover", &no_failover, "Fail if the path dies, rather than carry on over another");
   args.option("--json", "FILE", "Write a report; - for standard output", set_text(&options.json));
   add_engine_options(args, &options.config);
+  set_push_limits(&options.config);
   if (const auto exit = args.parse(words)) return *exit;
   options.config.failover = !no_failover;
   if (options.name.empty()) options.name = model_name_of(options.file);

@@ -78,20 +78,13 @@ Fields& Fields::pairs(std::string_view name, std::vector<std::pair<std::string, 
 }
 
 Fields& Fields::tensor_type(FileTensor& out) {
-  std::string dtype;
-  text("dtype", dtype, 16);
+  text("dtype", out.dtype, kMaxTensorName).number("bytes", out.bytes, kMaxBytes);
   const Json* shape = field("shape");
   if (shape == nullptr) return *this;
-  const auto known = dtype_from_string(dtype);
-  if (!known) {
-    wrong("dtype", fmt::format("is '{}', which is unknown", dtype));
-    return *this;
-  }
   if (shape->array() == nullptr || shape->array()->size() > kMaxRank) {
     wrong("shape", fmt::format("is no array of at most {} dimensions", kMaxRank));
     return *this;
   }
-  out.dtype = *known;
   for (const Json& dimension : *shape->array()) {
     if (!dimension.uint() || *dimension.uint() > kMaxBytes) {
       wrong("shape", "holds something other than integers from 0 to 2^63 - 1");
@@ -99,11 +92,42 @@ Fields& Fields::tensor_type(FileTensor& out) {
     }
     out.shape.push_back(static_cast<std::int64_t>(*dimension.uint()));
   }
-  const Result<std::uint64_t> bytes = tensor_bytes(out.dtype, out.shape);
-  if (bytes) {
-    out.bytes = *bytes;
-  } else {
-    wrong("shape", bytes.error().message());
+  if (const Status type = check_tensor_type(out.dtype, out.shape, out.bytes); !type.ok()) {
+    wrong("shape", type.message());
+  }
+  return *this;
+}
+
+Fields& Fields::flag(std::string_view name, bool& out) {
+  if (const Json* value = field(name)) {
+    if (const auto flag = value->boolean()) {
+      out = *flag;
+    } else {
+      wrong(name, "is neither true nor false");
+    }
+  }
+  return *this;
+}
+
+Fields& Fields::number_or_null(std::string_view name, std::optional<std::uint32_t>& out) {
+  const Json* value = field(name);
+  if (value == nullptr || value->type_name() == "null") return *this;
+  return number(name, out.emplace(), std::numeric_limits<std::uint32_t>::max());
+}
+
+Fields& Fields::numbers(std::string_view name, std::vector<std::uint32_t>& out, std::size_t max_length) {
+  const Json* value = field(name);
+  if (value == nullptr) return *this;
+  if (value->array() == nullptr || value->array()->size() > max_length) {
+    wrong(name, fmt::format("is no array of at most {} numbers", max_length));
+    return *this;
+  }
+  for (const Json& element : *value->array()) {
+    if (!element.uint() || *element.uint() > std::numeric_limits<std::uint32_t>::max()) {
+      wrong(name, "holds something other than numbers below 2^32");
+      return *this;
+    }
+    out.push_back(static_cast<std::uint32_t>(*element.uint()));
   }
   return *this;
 }

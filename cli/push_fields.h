@@ -7,6 +7,7 @@
 #include <concepts>
 #include <functional>
 #include <limits>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -25,17 +26,20 @@ class Fields {
   Fields(std::string_view what, const bench::Json& object) : what_(what), object_(object) {}
 
   Fields& text(std::string_view name, std::string& out, std::size_t max_bytes);
+  Fields& flag(std::string_view name, bool& out);
   template <std::unsigned_integral T>
   Fields& number(std::string_view name, T& out, std::uint64_t max) {
     std::uint64_t value = 0;
     if (wide_number(name, value, max)) out = static_cast<T>(value);
     return *this;
   }
+  Fields& number_or_null(std::string_view name, std::optional<std::uint32_t>& out);
+  Fields& numbers(std::string_view name, std::vector<std::uint32_t>& out, std::size_t max_length);
   /// Finite, 0 to 10^9.
   Fields& seconds(std::string_view name, double& out);
   /// An array of pairs of strings, `max_bytes` in all.
   Fields& pairs(std::string_view name, std::vector<std::pair<std::string, std::string>>& out, std::size_t max_bytes);
-  /// "dtype" and "shape"; fills bytes too.
+  /// "dtype", "shape" and "bytes", which fit each other.
   Fields& tensor_type(FileTensor& out);
   Fields& list(std::string_view name, std::size_t max_length, const std::function<void(Fields&)>& each);
 
@@ -46,10 +50,12 @@ class Fields {
     return PushMessage(std::move(message));
   }
 
+  /// For what the reader finds wrong itself.
+  void wrong(std::string_view name, std::string_view why);
+
  private:
   const bench::Json* field(std::string_view name);
   bool wide_number(std::string_view name, std::uint64_t& out, std::uint64_t max);
-  void wrong(std::string_view name, std::string_view why);
 
   std::string_view what_;
   const bench::Json& object_;

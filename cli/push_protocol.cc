@@ -13,22 +13,36 @@ namespace {
 
 using bench::Json;
 
-constexpr std::string_view kTypes[] = {"push_begin",  "tensors",     "push_ready", "push_finish",
-                                       "push_result", "pull_begin",  "pull_ready", "pull_finish",
-                                       "pull_result", "list_models", "models",     "refusal"};
+constexpr std::string_view kTypes[] = {"push_begin",  "file",       "tensors",    "push_ready",  "push_finish",
+                                       "push_result", "pull_begin", "pull_ready", "pull_finish", "pull_result",
+                                       "list_models", "models",     "refusal"};
 static_assert(std::size(kTypes) == std::variant_size_v<PushMessage>);
 
 // One overload pair per message: put() fills the fields, take() reads and checks them.
 
 void put(const PushBegin& m, Json::Object& out) {
   out.emplace_back("model", m.model);
-  out.emplace_back("metadata", pairs_to_json(m.metadata));
+  out.emplace_back("files", m.files);
   out.emplace_back("tensors", m.tensors);
   out.emplace_back("bytes", m.bytes);
 }
 Result<PushMessage> take(Fields& in, PushBegin m) {
-  in.text("model", m.model, kMaxModelName).pairs("metadata", m.metadata, kMaxMetadata);
+  in.text("model", m.model, kMaxModelName).number("files", m.files, kMaxFiles);
   in.number("tensors", m.tensors, kMaxTensors).number("bytes", m.bytes, kMaxBytes);
+  return in.finish(std::move(m));
+}
+
+void put(const ModelFile& m, Json::Object& out) {
+  out.emplace_back("name", m.name);
+  out.emplace_back("metadata", pairs_to_json(m.metadata));
+  out.emplace_back("tensors", m.tensors);
+  out.emplace_back("raw", m.raw);
+}
+Result<PushMessage> take(Fields& in, ModelFile m) {
+  in.text("name", m.name, kMaxModelName).pairs("metadata", m.metadata, kMaxMetadata);
+  in.number("tensors", m.tensors, kMaxTensors).flag("raw", m.raw);
+  if (const Status legal = check_model_name(m.name); !legal.ok()) in.wrong("name", legal.message());
+  if (m.raw && m.tensors != 1) in.wrong("tensors", "is not 1, as a raw file's must be");
   return in.finish(std::move(m));
 }
 
@@ -36,16 +50,18 @@ void put(const TensorBatch& m, Json::Object& out) {
   Json::Array list;
   for (const TensorEntry& entry : m.entries) {
     list.push_back(Json::Object{{"name", entry.tensor.name},
-                                {"dtype", to_string(entry.tensor.dtype)},
+                                {"dtype", entry.tensor.dtype},
                                 {"shape", Json::Array(entry.tensor.shape.begin(), entry.tensor.shape.end())},
-                                {"crc32", entry.crc}});
+                                {"bytes", entry.tensor.bytes},
+                                {"crc32", entry.crc ? Json(*entry.crc) : Json()}});
   }
   out.emplace_back("tensors", std::move(list));
 }
 Result<PushMessage> take(Fields& in, TensorBatch m) {
   in.list("tensors", kMaxTensorsPerBatch, [&m](Fields& one) {
     TensorEntry entry;
-    one.text("name", entry.tensor.name, kMaxTensorName).tensor_type(entry.tensor).number("crc32", entry.crc, ~0U);
+    one.text("name", entry.tensor.name, kMaxTensorName).tensor_type(entry.tensor);
+    one.number_or_null("crc32", entry.crc);
     m.entries.push_back(std::move(entry));
   });
   return in.finish(std::move(m));
@@ -54,6 +70,14 @@ Result<PushMessage> take(Fields& in, TensorBatch m) {
 void put(const PushReady& m, Json::Object& out) { out.emplace_back("prefix", m.prefix); }
 Result<PushMessage> take(Fields& in, PushReady m) {
   in.text("prefix", m.prefix, kMaxModelName * 2);
+  return in.finish(std::move(m));
+}
+
+void put(const PushFinish& m, Json::Object& out) {
+  out.emplace_back("crc32", Json::Array(m.crcs.begin(), m.crcs.end()));
+}
+Result<PushMessage> take(Fields& in, PushFinish m) {
+  in.numbers("crc32", m.crcs, kMaxTensors);
   return in.finish(std::move(m));
 }
 
@@ -77,12 +101,12 @@ Result<PushMessage> take(Fields& in, PullBegin m) {
 
 void put(const PullReady& m, Json::Object& out) {
   out.emplace_back("prefix", m.prefix);
-  out.emplace_back("metadata", pairs_to_json(m.metadata));
+  out.emplace_back("files", m.files);
   out.emplace_back("tensors", m.tensors);
   out.emplace_back("bytes", m.bytes);
 }
 Result<PushMessage> take(Fields& in, PullReady m) {
-  in.text("prefix", m.prefix, kMaxModelName * 2).pairs("metadata", m.metadata, kMaxMetadata);
+  in.text("prefix", m.prefix, kMaxModelName * 2).number("files", m.files, kMaxFiles);
   in.number("tensors", m.tensors, kMaxTensors).number("bytes", m.bytes, kMaxBytes);
   return in.finish(std::move(m));
 }
@@ -162,7 +186,9 @@ Result<PushMessage> decode(std::span<const std::byte> bytes) {
   const Json* version = json->find("v");
   const Json* type = json->find("type");
   if (version == nullptr || !version->uint() || type == nullptr || type->string() == nullptr) {
-    return Status(Code::kDataLoss, "message has no 'v' or no 'type'");
+    return Status(Code::kDataLoss,
+                  "the other end does not speak the push protocol: `fairlead push` and `pull` need a `fairlead serve`, "
+                  "which a `fairlead bench --server` is not");
   }
   if (*version->uint() != kPushVersion) {
     return Status(Code::kVersionMismatch,
@@ -178,7 +204,8 @@ std::vector<TensorBatch> make_batches(std::span<const TensorEntry> entries) {
   std::size_t text = 0;
   for (const TensorEntry& entry : entries) {
     constexpr std::size_t kPerDimension = 20;
-    const std::size_t size = entry.tensor.name.size() + kPerDimension * entry.tensor.shape.size();
+    const std::size_t size =
+        entry.tensor.name.size() + entry.tensor.dtype.size() + kPerDimension * (entry.tensor.shape.size() + 1);
     if (batches.empty() || batches.back().entries.size() == kMaxTensorsPerBatch || text + size > kMaxBatchText) {
       batches.emplace_back();
       text = 0;
@@ -196,22 +223,49 @@ bool legal_in_model_name(char c) {
 }  // namespace
 
 Status check_model_name(std::string_view name) {
-  if (!name.empty() && name.size() <= kMaxModelName && std::all_of(name.begin(), name.end(), legal_in_model_name)) {
+  if (!name.empty() && name.size() <= kMaxModelName && std::all_of(name.begin(), name.end(), legal_in_model_name) &&
+      name != "." && name != "..") {
     return {};
   }
-  return {Code::kInvalidArgument, fmt::format("model name '{}' is not legal (legal: 1 to {} of A-Z a-z 0-9 . _ -)",
+  return {Code::kInvalidArgument, fmt::format("name '{}' is not legal (legal: 1 to {} of A-Z a-z 0-9 . _ -)",
                                               name.substr(0, kMaxModelName), kMaxModelName)};
 }
 
+Status check_limits(std::string_view what, std::span<const ModelFile> files, std::span<const TensorEntry> entries) {
+  const auto above = [what](std::string_view part, std::size_t have, std::size_t limit) {
+    return Status(Code::kOutOfRange, fmt::format("{} has {} {}; the limit is {}", what, have, part, limit));
+  };
+  if (files.size() > kMaxFiles) return above("files", files.size(), kMaxFiles);
+  if (entries.size() > kMaxTensors) return above("tensors", entries.size(), kMaxTensors);
+  for (const TensorEntry& entry : entries) {
+    const FileTensor& tensor = entry.tensor;
+    if (tensor.name.size() > kMaxTensorName || tensor.shape.size() > kMaxRank) {
+      return {Code::kOutOfRange,
+              fmt::format("{}: tensor '{:.80}' has a name of {} bytes and {} dimensions; the limits are {} and {}",
+                          what, tensor.name, tensor.name.size(), tensor.shape.size(), kMaxTensorName, kMaxRank)};
+    }
+  }
+  std::size_t metadata = 0;
+  for (const ModelFile& file : files) {
+    for (const auto& [key, value] : file.metadata) metadata += key.size() + value.size();
+    // Escapes can make it longer than a message may be.
+    if (metadata <= kMaxMetadata && encode(file).size() <= kMaxPushMessage) continue;
+    return above("bytes of metadata, with what must be escaped", std::max(metadata, encode(file).size()), kMaxMetadata);
+  }
+  return {};
+}
+
 std::string model_name_of(std::string_view path) {
+  while (path.size() > 1 && path.ends_with('/')) path.remove_suffix(1);
   if (const std::size_t slash = path.rfind('/'); slash != std::string_view::npos) path.remove_prefix(slash + 1);
-  constexpr std::string_view kSuffix = ".safetensors";
-  if (path.ends_with(kSuffix) && path.size() > kSuffix.size()) path.remove_suffix(kSuffix.size());
+  for (const std::string_view suffix : {".index.json", ".safetensors"}) {
+    if (path.ends_with(suffix) && path.size() > suffix.size()) path.remove_suffix(suffix.size());
+  }
   std::string name(path.substr(0, kMaxModelName));
   for (char& c : name) {
     if (!legal_in_model_name(c)) c = '_';
   }
-  return name.empty() ? "model" : name;
+  return check_model_name(name).ok() ? name : "model";
 }
 
 }  // namespace fairlead::cli

@@ -1,37 +1,74 @@
 #include "cli/push_server.h"
 
 #include <fmt/format.h>
+#include <sys/eventfd.h>
 
 #include <algorithm>
+#include <deque>
 #include <optional>
+#include <set>
+#include <system_error>
+#include <thread>
 
+#include "base/crc.h"
 #include "bench/base/cpu_time.h"
 #include "bench/base/sizes.h"
-#include "datapath/base/crc.h"
 #include "fairlead/log.h"
 
 namespace fairlead::cli {
 
-// A push in progress: first its tensors are described (model is null), then they arrive.
-struct PushServer::Push {
-  PushBegin begin;
-  std::vector<TensorEntry> entries;
-  std::shared_ptr<Model> model;
-  Publication names;
-  std::vector<bool> arrived;
-  std::vector<std::string> wrong;  // per tensor; empty: nothing
-  std::size_t missing = 0;         // tensors that have not arrived
-  bench::Stopwatch since_ready;
-  std::optional<double> cpu_seconds;  // when the last tensor arrived
+namespace {
 
-  void check(std::size_t index, std::string_view when) {
-    const std::uint32_t crc = crc32(model->tensor(index).bytes());
-    const std::uint32_t expected = entries_of()[index].crc;
-    if (crc != expected && wrong[index].empty()) {
-      wrong[index] = fmt::format("CRC-32 is {:08x} {}, expected {:08x}", crc, when, expected);
+constexpr std::size_t kMaxRefusals = 16;                      // then a client is trying something
+constexpr std::uint64_t kMaxUnread = std::uint64_t{1} << 20;  // bytes of answers that a client may leave unread
+constexpr std::size_t kCheckPiece = std::size_t{16} << 20;    // bytes of a checksum between looks at the stop
+
+}  // namespace
+
+// A push in progress. One thread at a time works for it: the server's, but in kPreparing and kChecking its own.
+struct PushServer::Push {
+  enum class Phase : std::uint8_t { kDescribed, kPreparing, kReceiving, kChecking };
+  Phase phase = Phase::kDescribed;
+  PushBegin begin;
+  std::uint64_t files_seen = 0, described = 0, metadata = 0;
+  std::vector<ModelFile> files;
+  std::vector<TensorEntry> entries;
+  ModelStore::Reservation room;
+  std::shared_ptr<Model> model;  // from kPreparing on
+  std::string prefix;
+  Publication names;
+  Status prepared;
+  std::vector<bool> arrived;
+  std::vector<std::uint32_t> crc_on_arrival;  // with Check::kOnArrival
+  std::vector<std::string> wrong;             // per tensor; empty: nothing
+  std::size_t missing = 0;                    // tensors that have not arrived
+  bench::Stopwatch since_ready, since_sign;
+  std::optional<double> cpu_seconds;  // when the last tensor arrived
+  double seconds = 0;                 // from ready to the client's end
+  std::atomic<bool> waiting{false};   // for the server's thread: the push's own has got that far
+  std::jthread thread;                // last: it ends before what it works on goes
+
+  [[nodiscard]] std::uint32_t crc_of(std::size_t index, const std::stop_token& stop = {}) const {
+    std::uint32_t crc = 0;
+    const Memory tensor = model->tensor(index);
+    for (std::span<std::byte> left = tensor.bytes(); !left.empty() && !stop.stop_requested();) {
+      const std::size_t piece = std::min(left.size(), kCheckPiece);
+      crc = crc32(left.first(piece), crc);
+      left = left.subspan(piece);
+    }
+    return crc;
+  }
+  // A message never names the checksum that was found: it may be that of bytes which the client did not send.
+  void check(std::size_t index, const std::stop_token& stop) {
+    const std::optional<std::uint32_t> announced = model->entries[index].crc;
+    if (!arrived[index]) {
+      wrong[index] = "its notification did not come";
+    } else if (announced && wrong[index].empty() && crc_of(index, stop) != announced) {
+      wrong[index] = "its bytes do not have the CRC-32 that was announced";
+    } else if (announced && wrong[index].empty() && !crc_on_arrival.empty() && crc_on_arrival[index] != announced) {
+      wrong[index] = "its notification came before its bytes: they had another CRC-32 then";
     }
   }
-  [[nodiscard]] const std::vector<TensorEntry>& entries_of() const { return model->entries; }
 };
 
 struct PushServer::Client {
@@ -40,14 +77,31 @@ struct PushServer::Client {
   std::unique_ptr<Push> push;
   std::optional<bench::Stopwatch> pull;
   bool path_shown = false;
+  std::size_t refusals = 0;
+  std::uint64_t files_to_skip = 0, tensors_to_skip = 0;   // of a push that was refused while it was described
+  std::deque<std::pair<Transfer, std::uint64_t>> unread;  // answers on their way, with their bytes
+  std::uint64_t unread_bytes = 0;
+
+  [[nodiscard]] bool reads_nothing() {
+    for (; !unread.empty() && unread.front().first.done(); unread.pop_front()) unread_bytes -= unread.front().second;
+    return unread_bytes > kMaxUnread;
+  }
 };
 
 namespace {
 std::string human(std::uint64_t bytes) { return bench::format_bytes(static_cast<double>(bytes)); }
+
+Status ending() {
+  return {Code::kUnavailable, "this server is ending: it finishes what is under way; try another, or again later"};
+}
 }  // namespace
 
-PushServer::PushServer(ModelStore* store, Console* console, ServeCounters* counters, Check check)
-    : store_(store), console_(console), counters_(counters), check_(check) {}
+PushServer::PushServer(ModelStore* store, Console* console, ServeCounters* counters, Settings settings)
+    : store_(store),
+      console_(console),
+      counters_(counters),
+      settings_(settings),
+      wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
 
 PushServer::~PushServer() = default;
 
@@ -55,9 +109,11 @@ PushServer::Client& PushServer::client_of(const Peer& peer) {
   for (const auto& client : clients_) {
     if (client->peer == peer) return *client;
   }
-  clients_.push_back(std::make_unique<Client>(Client{peer, peer.name(), nullptr, std::nullopt, false}));
+  clients_.push_back(std::make_unique<Client>());
   counters_->clients.store(clients_.size(), std::memory_order_relaxed);
   Client& client = *clients_.back();
+  client.peer = peer;
+  client.who = peer.name();
   const std::string path = peer.explain();  // not known yet if a message overtook the news that the path is ready
   client.path_shown = !path.empty();
   console_->line(fmt::format("{} connected{}{}", client.who, path.empty() ? "" : ": ", path));
@@ -109,6 +165,8 @@ void PushServer::on_closed(Client& client, const Status& status) {
 }
 
 void PushServer::on_message(Client& client, const Event& event) {
+  // Answers can be a thousand times as long as the question, and wait here for a client that takes no events.
+  if (client.reads_nothing()) return misbehaved(client, "a request without reading the answers before it");
   Result<PushMessage> message = decode(event.data);
   if (!message) {
     refuse(client, message.error());
@@ -120,99 +178,235 @@ void PushServer::on_message(Client& client, const Event& event) {
 
 void PushServer::on_notification(Client& client, std::uint64_t index) {
   Push* const push = client.push.get();
-  if (push == nullptr || push->model == nullptr || index >= push->arrived.size()) {
+  if (push == nullptr || push->phase != Push::Phase::kReceiving || index >= push->arrived.size()) {
     return misbehaved(client, fmt::format("a notification of tensor {}, which it is not pushing", index));
   }
+  push->since_sign.restart();
   if (push->arrived[index]) {
     push->wrong[index] = "its notification came twice";
     return;
   }
   push->arrived[index] = true;
-  if (check_ == Check::kOnArrival) push->check(index, "on arrival");
+  if (!push->crc_on_arrival.empty()) push->crc_on_arrival[index] = push->crc_of(index);
   if (--push->missing == 0) push->cpu_seconds = push->since_ready.cpu_seconds();
 }
 
 void PushServer::handle(Client& client, PushBegin message) {
   if (client.push != nullptr) return misbehaved(client, "a push within a push");
+  client.files_to_skip = message.files;
+  client.tensors_to_skip = message.tensors;
+  if (draining_) return refuse(client, ending());
   if (Status status = check_model_name(message.model); !status.ok()) return refuse(client, status);
   console_->line(
       fmt::format("{}: push of {}: {} tensors, {}", client.who, message.model, message.tensors, human(message.bytes)));
   client.push = std::make_unique<Push>();
   client.push->begin = std::move(message);
-  if (client.push->begin.tensors == 0) begin_receiving(client);
+  if (client.push->begin.files == 0) misbehaved(client, "a model without files");
+}
+
+void PushServer::handle(Client& client, ModelFile message) {
+  Push* const push = client.push.get();
+  if (push == nullptr && client.files_to_skip > 0) {
+    --client.files_to_skip;
+    return;
+  }
+  if (push == nullptr || push->phase != Push::Phase::kDescribed) return misbehaved(client, "a file without a push");
+  if (push->files_seen == push->begin.files) return misbehaved(client, "more files than announced");
+  ++push->files_seen;
+  for (const auto& [key, value] : message.metadata) push->metadata += key.size() + value.size();
+  if (push->metadata > kMaxMetadata) return misbehaved(client, "more metadata than a model may have");
+  if (Status status = reserve(client, description_bytes(message)); !status.ok()) return refuse(client, status);
+  push->files.push_back(std::move(message));
+  prepare_if_described(client);
 }
 
 void PushServer::handle(Client& client, TensorBatch message) {
   Push* const push = client.push.get();
-  if (push == nullptr || push->model != nullptr) return misbehaved(client, "tensors without a push");
-  if (push->entries.size() + message.entries.size() > push->begin.tensors) {
+  if (push == nullptr && message.entries.size() <= client.tensors_to_skip) {
+    client.tensors_to_skip -= message.entries.size();
+    return;
+  }
+  if (push == nullptr || push->phase != Push::Phase::kDescribed) return misbehaved(client, "tensors without a push");
+  if (push->described + message.entries.size() > push->begin.tensors) {
     return misbehaved(client, "more tensors than announced");
   }
-  std::move(message.entries.begin(), message.entries.end(), std::back_inserter(push->entries));
-  if (push->entries.size() == push->begin.tensors) begin_receiving(client);
+  push->described += message.entries.size();
+  for (TensorEntry& entry : message.entries) {
+    Status status = reserve(client, entry.tensor.bytes + kTensorAlignment + description_bytes(entry));
+    if (!status.ok()) return refuse(client, status);
+    push->entries.push_back(std::move(entry));
+  }
+  prepare_if_described(client);
+}
+
+// Pushes in which nothing has arrived for long give way, the longest silent first: an announcement costs nothing.
+Status PushServer::reserve(Client& client, std::uint64_t bytes) {
+  const std::string& model = client.push->begin.model;
+  while (true) {
+    Status status = store_->reserve(client.push->room, bytes, model);
+    if (status.code() != Code::kUnavailable) return status;
+    Client* silent = nullptr;
+    for (const auto& other : clients_) {
+      if (other.get() == &client || other->push == nullptr || other->push->phase == Push::Phase::kChecking) continue;
+      const double seconds = other->push->since_sign.seconds();
+      if (std::chrono::duration<double>(seconds) < settings_.stalled) continue;
+      if (silent == nullptr || seconds > silent->push->since_sign.seconds()) silent = other.get();
+    }
+    if (silent == nullptr) return status;
+    refuse(*silent, Status(Code::kUnavailable,
+                           fmt::format("push of {}: nothing arrived for {:.0f} s, and another push needs its room",
+                                       silent->push->begin.model, silent->push->since_sign.seconds())));
+  }
+}
+
+// Once the last file and tensor are known. The client may write as soon as the memory is registered; its pages are
+// cleared ahead of the data.
+void PushServer::prepare_if_described(Client& client) {
+  Push& push = *client.push;
+  if (push.files_seen != push.begin.files || push.described != push.begin.tensors) return;
+  std::set<std::string_view> names;
+  std::uint64_t tensors = 0;
+  for (const ModelFile& file : push.files) {
+    tensors += file.tensors;
+    if (!names.insert(file.name).second) return misbehaved(client, fmt::format("two files named {}", file.name));
+  }
+  if (tensors != push.begin.tensors) return misbehaved(client, "files that do not add up to the tensors announced");
+  Result<std::shared_ptr<Model>> model =
+      ModelStore::lay_out(push.begin.model, std::move(push.files), std::move(push.entries));
+  if (!model) return refuse(client, model.error());
+  push.model = *std::move(model);
+  push.phase = Push::Phase::kPreparing;
+  // Never used twice, so that a client cannot write into a later push by mistake.
+  push.prefix = fmt::format("push/{}/", next_push_++);
+  run(push, [this, &push](const std::stop_token& stop) {
+    push.prepared = push.model->allocate(store_->engine());
+    if (push.prepared.ok()) {
+      Result<Publication> names = store_->open_for_writing(*push.model, push.prefix);
+      if (names) push.names = *std::move(names);
+      push.prepared = names.status();
+    }
+    hand_back(push);
+    settings_.populate(push.model->arena.bytes(), stop);
+  });
 }
 
 void PushServer::begin_receiving(Client& client) {
   Push& push = *client.push;
-  Result<std::shared_ptr<Model>> model =
-      store_->create(push.begin.model, std::move(push.begin.metadata), std::move(push.entries));
-  if (!model) return refuse(client, model.error());
-  push.model = *std::move(model);
-  // Never used twice, so that a client cannot write into a later push by mistake.
-  const std::string prefix = fmt::format("push/{}/", next_push_++);
-  Result<Publication> names = store_->open_for_writing(*push.model, prefix);
-  if (!names) return refuse(client, names.error());
-  push.names = *std::move(names);
+  if (!push.prepared.ok()) return refuse(client, push.prepared);
   push.wrong.resize(push.model->entries.size());
   for (const TensorEntry& entry : push.model->entries) {
     push.arrived.push_back(entry.tensor.bytes == 0);
     push.missing += entry.tensor.bytes == 0 ? 0 : 1;
   }
+  if (settings_.check == Check::kOnArrival) push.crc_on_arrival.resize(push.arrived.size());
+  push.phase = Push::Phase::kReceiving;
   push.since_ready.restart();
-  send(client, PushReady{prefix});
+  push.since_sign.restart();
+  send(client, PushReady{push.prefix});
 }
 
-void PushServer::handle(Client& client, const PushFinish&) {
-  if (client.push == nullptr || client.push->model == nullptr) return misbehaved(client, "the end of no push");
+void PushServer::handle(Client& client, PushFinish message) {
+  Push* const push = client.push.get();
+  if (push == nullptr || push->phase != Push::Phase::kReceiving) return misbehaved(client, "the end of no push");
+  if (!message.crcs.empty() && message.crcs.size() != push->arrived.size()) {
+    return misbehaved(client, "checksums of some tensors only");
+  }
+  for (std::size_t i = 0; i < message.crcs.size(); ++i) push->model->entries[i].crc = message.crcs[i];
+  push->phase = Push::Phase::kChecking;
+  push->seconds = push->since_ready.seconds();
+  if (!push->cpu_seconds) push->cpu_seconds = push->since_ready.cpu_seconds();
+  run(*push, [this, push](const std::stop_token& stop) {
+    push->names.withdraw();  // from here on the bytes stand still
+    for (std::size_t i = 0; i < push->arrived.size() && !stop.stop_requested(); ++i) {
+      push->check(i, stop);
+    }
+    hand_back(*push);
+  });
+}
+
+void PushServer::finish(Client& client) {
   const std::unique_ptr<Push> push = std::move(client.push);
   PushResult result;
-  result.cpu_seconds = push->cpu_seconds.value_or(push->since_ready.cpu_seconds());
-  const double seconds = push->since_ready.seconds();
-  push->names.withdraw();  // from here on the bytes stand still
-  for (std::size_t i = 0; i < push->arrived.size(); ++i) {
-    if (!push->arrived[i]) push->wrong[i] = "its notification did not come";
-    push->check(i, "at the end");
+  result.cpu_seconds = push->cpu_seconds.value_or(0);
+  for (std::size_t i = 0; i < push->wrong.size(); ++i) {
     if (push->wrong[i].empty()) {
       ++result.verified;
       continue;
     }
-    ++result.failed;
+    if (++result.failed > kMaxFailuresNamed) continue;
     const std::string& name = push->model->entries[i].tensor.name;
     console_->error(fmt::format("{}: tensor {}: {}", client.who, name, push->wrong[i]));
-    if (result.failures.size() < kMaxFailuresNamed) result.failures.emplace_back(name, push->wrong[i]);
+    result.failures.emplace_back(name, push->wrong[i]);
   }
   counters_->received_bytes += push->model->bytes;
   counters_->tensors_verified += result.verified;
   counters_->tensors_failed += result.failed;
-  console_->line(fmt::format("{}: push of {}: {} tensors verified, {} failed, {} in {:.3f} s", client.who,
-                             push->begin.model, result.verified, result.failed, human(push->model->bytes), seconds));
+  const bool checked = push->model->entries.empty() || push->model->entries.front().crc;
+  console_->line(fmt::format("{}: push of {}: {} tensors {}, {} failed, {} in {:.3f} s", client.who, push->begin.model,
+                             result.verified, checked ? "verified" : "received without checksums", result.failed,
+                             human(push->model->bytes), push->seconds));
   if (result.failed == 0) {
-    if (const Status status = store_->keep(push->model); !status.ok()) {
+    const auto dropped = store_->keep(push->model);
+    if (!dropped) {
       ++counters_->pushes_refused;
-      return refuse(client, status);
+      return refuse(client, dropped.error());
+    }
+    for (const ModelSummary& model : *dropped) {
+      ++counters_->models_evicted;
+      console_->line(fmt::format("model {} of {} dropped: it made room for {}", model.name, human(model.bytes),
+                                 push->begin.model));
     }
   }
   ++(result.failed == 0 ? counters_->pushes_verified : counters_->pushes_failed);
   send(client, result);
 }
 
+void PushServer::run(Push& push, std::function<void(const std::stop_token&)> work) {
+  push.thread = {};  // what it did before must be over
+  try {
+    push.thread = std::jthread(work);
+  } catch (const std::system_error&) {
+    work({});  // no more threads to be had: slowly, then
+  }
+}
+
+void PushServer::hand_back(Push& push) {
+  push.waiting.store(true, std::memory_order_release);
+  ::eventfd_write(wake_.get(), 1);
+}
+
+bool PushServer::busy() {
+  return std::any_of(clients_.begin(), clients_.end(), [](const auto& client) {
+    static_cast<void>(client->reads_nothing());  // forgets the answers that have arrived
+    return client->push != nullptr || client->pull || !client->unread.empty();
+  });
+}
+
+void PushServer::progress() {
+  eventfd_t wakes = 0;
+  ::eventfd_read(wake_.get(), &wakes);
+  for (std::size_t i = 0; i < clients_.size(); ++i) {
+    Client& client = *clients_[i];
+    if (client.push == nullptr || !client.push->waiting.exchange(false, std::memory_order_acquire)) continue;
+    if (client.push->phase == Push::Phase::kPreparing) {
+      begin_receiving(client);
+    } else {
+      finish(client);
+    }
+  }
+}
+
 void PushServer::handle(Client& client, const PullBegin& message) {
+  if (client.pull) return misbehaved(client, "a pull within a pull");
+  if (draining_) return refuse(client, ending());
   const std::shared_ptr<const Model> model = store_->find(message.model);
   if (model == nullptr) {
     return refuse(client, Status(Code::kNotFound, fmt::format("no model '{}' here; see fairlead pull HOST:PORT --list",
                                                               message.model.substr(0, kMaxModelName))));
   }
-  send(client, PullReady{ModelStore::read_prefix(model->name), model->metadata, model->entries.size(), model->bytes});
+  send(client,
+       PullReady{ModelStore::read_prefix(model->name), model->files.size(), model->entries.size(), model->bytes});
+  for (const ModelFile& file : model->files) send(client, file);
   for (const TensorBatch& batch : make_batches(model->entries)) send(client, batch);
   client.pull.emplace();
 }
@@ -226,15 +420,23 @@ void PushServer::handle(Client& client, const PullFinish&) {
 void PushServer::handle(Client& client, const ListModels&) { send(client, Models{store_->list()}); }
 
 void PushServer::send(Client& client, const PushMessage& message) {
+  const std::vector<std::byte> bytes = encode(message);
   // A failure means that the session is ending, which comes as an event of its own.
-  static_cast<void>(client.peer.send(encode(message)));
+  constexpr std::uint64_t kEach = 256;  // what a message takes beside its bytes
+  client.unread.emplace_back(client.peer.send(bytes), bytes.size() + kEach);
+  client.unread_bytes += bytes.size() + kEach;
 }
 
 void PushServer::refuse(Client& client, const Status& status) {
   console_->error(fmt::format("{}: refused: {}", client.who, status.to_string()));
-  if (client.push != nullptr) ++counters_->pushes_refused;
-  client.push.reset();
+  if (client.push != nullptr) {
+    ++counters_->pushes_refused;
+    client.files_to_skip = client.push->begin.files - client.push->files_seen;
+    client.tensors_to_skip = client.push->begin.tensors - client.push->described;
+    client.push.reset();
+  }
   send(client, Refusal{status});
+  if (++client.refusals == kMaxRefusals) client.peer.close();
 }
 
 void PushServer::misbehaved(Client& client, std::string_view what) {

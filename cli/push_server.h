@@ -1,15 +1,21 @@
 // The server's side of push and pull: one state per client, driven by the engine's events.
 //
 // Bytes from clients are never trusted: a client that breaks the protocol is told why and closed, and what it held is
-// freed; others do not notice. Threads: one, but for the counters.
+// freed; others do not notice. What takes long (to map and clear memory, to check sums) is done by a thread per push.
+// Threads: one, but for those and the counters.
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <span>
+#include <stop_token>
 #include <string>
 #include <vector>
 
+#include "base/unique_fd.h"
 #include "cli/console.h"
 #include "cli/model_store.h"
 #include "fairlead/engine.h"
@@ -21,6 +27,7 @@ struct ServeCounters {
   std::atomic<std::uint64_t> clients{0}, received_bytes{0};
   std::atomic<std::uint64_t> pushes_verified{0}, pushes_failed{0}, pushes_refused{0}, pushes_abandoned{0};
   std::atomic<std::uint64_t> tensors_verified{0}, tensors_failed{0};
+  std::atomic<std::uint64_t> models_evicted{0};
 };
 
 /// When a tensor's checksum is computed.
@@ -31,12 +38,26 @@ enum class Check : std::uint8_t {
 
 class PushServer {
  public:
+  /// Tests replace them.
+  struct Settings {
+    Check check = Check::kAtEnd;
+    std::chrono::milliseconds stalled{60'000};  // a push in which nothing arrives for so long gives way to others
+    void (*populate)(std::span<std::byte>, const std::stop_token&) noexcept = &memreg::populate;
+  };
   /// All must outlive the server.
-  PushServer(ModelStore* store, Console* console, ServeCounters* counters, Check check);
+  PushServer(ModelStore* store, Console* console, ServeCounters* counters, Settings settings);
   ~PushServer();
 
   void on_connected(const Peer& peer);
   void on_event(const Peer& peer, const Event& event);
+  /// Readable when progress() has something to do.
+  [[nodiscard]] int wake_fd() const noexcept { return wake_.get(); }
+  /// Goes on with the pushes whose threads are done.
+  void progress();
+  /// From now on pushes and pulls that would begin are refused; those under way go on.
+  void drain() noexcept { draining_ = true; }
+  /// Whether a push or a pull is under way, or an answer has not reached its client.
+  [[nodiscard]] bool busy();
   /// Clients that came and went.
   [[nodiscard]] std::uint64_t clients_ended() const noexcept { return ended_; }
 
@@ -52,8 +73,9 @@ class PushServer {
   void on_closed(Client& client, const Status& status);
 
   void handle(Client& client, PushBegin message);
+  void handle(Client& client, ModelFile message);
   void handle(Client& client, TensorBatch message);
-  void handle(Client& client, const PushFinish& message);
+  void handle(Client& client, PushFinish message);
   void handle(Client& client, const PullBegin& message);
   void handle(Client& client, const PullFinish& message);
   void handle(Client& client, const ListModels& message);
@@ -62,7 +84,13 @@ class PushServer {
     misbehaved(client, "a message that only a server sends");
   }
 
+  Status reserve(Client& client, std::uint64_t bytes);
+  void prepare_if_described(Client& client);
   void begin_receiving(Client& client);
+  void finish(Client& client);
+  /// Runs `work` on the push's thread, which hands back when progress() is to go on.
+  static void run(Push& push, std::function<void(const std::stop_token&)> work);
+  void hand_back(Push& push);
   void send(Client& client, const PushMessage& message);
   void refuse(Client& client, const Status& status);
   void misbehaved(Client& client, std::string_view what);
@@ -70,9 +98,11 @@ class PushServer {
   ModelStore* store_;
   Console* console_;
   ServeCounters* counters_;
-  Check check_;
+  Settings settings_;
+  UniqueFd wake_;
   std::vector<std::unique_ptr<Client>> clients_;
   std::uint64_t ended_ = 0;
+  bool draining_ = false;
   std::uint64_t next_push_ = 1;
 };
 

@@ -13,7 +13,7 @@
 #include "cli/commands.h"
 #include "cli/console.h"
 #include "cli/launch.h"
-#include "verbs/soft/soft.h"
+#include "verbs/soft/api/soft.h"
 
 namespace fairlead::cli {
 namespace {

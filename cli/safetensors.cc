@@ -39,14 +39,17 @@ class Complaint {
   std::string_view file_;
 };
 
-Result<DType> read_dtype(const Json& entry) {
+Result<std::string> read_dtype(const Json& entry) {
   const Json* field = entry.find("dtype");
   if (field == nullptr || field->string() == nullptr) return Status(Code::kDataLoss, "dtype is missing or no string");
-  if (const auto dtype = dtype_from_string(*field->string())) return *dtype;
-  return Status(Code::kDataLoss,
-                fmt::format("unknown dtype {} (known: BOOL, U8, I8, F8_E4M3, F8_E5M2, I16, U16, F16, BF16, I32, U32, "
-                            "F32, I64, U64, F64)",
-                            quoted(*field->string())));
+  return *field->string();
+}
+
+bool is_dtype_word(std::string_view dtype) {
+  constexpr std::size_t kLongest = 32;
+  return !dtype.empty() && dtype.size() <= kLongest && std::all_of(dtype.begin(), dtype.end(), [](char c) {
+    return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || c == '_';
+  });
 }
 
 Result<std::vector<std::int64_t>> read_shape(const Json& entry) {
@@ -76,12 +79,10 @@ Result<std::pair<std::uint64_t, std::uint64_t>> read_offsets(const Json& entry) 
 // One member of the header, all but where it lies among the others.
 Result<FileTensor> read_tensor(const std::string& name, const Json& entry, std::uint64_t data_bytes) {
   if (entry.object() == nullptr) return Status(Code::kDataLoss, "its entry is no object");
-  Result<DType> dtype = read_dtype(entry);
+  Result<std::string> dtype = read_dtype(entry);
   if (!dtype) return dtype.error();
   Result<std::vector<std::int64_t>> shape = read_shape(entry);
   if (!shape) return shape.error();
-  Result<std::uint64_t> bytes = tensor_bytes(*dtype, *shape);
-  if (!bytes) return bytes.error();
   auto offsets = read_offsets(entry);
   if (!offsets) return offsets.error();
   const auto [begin, end] = *offsets;
@@ -91,11 +92,8 @@ Result<FileTensor> read_tensor(const std::string& name, const Json& entry, std::
     return Status(Code::kDataLoss, fmt::format("data_offsets [{}, {}] pass the end of the data, which has {} bytes",
                                                begin, end, data_bytes));
   }
-  if (end - begin != *bytes) {
-    return Status(Code::kDataLoss, fmt::format("data_offsets [{}, {}] hold {} bytes, but its shape and dtype need {}",
-                                               begin, end, end - begin, *bytes));
-  }
-  return FileTensor{name, *dtype, *std::move(shape), begin, *bytes};
+  if (Status type = check_tensor_type(*dtype, *shape, end - begin); !type.ok()) return type;
+  return FileTensor{name, *std::move(dtype), *std::move(shape), begin, end - begin};
 }
 
 Status read_metadata(const Json& entry, const Complaint& complaint, SafetensorsHeader& header) {
@@ -143,6 +141,18 @@ Result<std::uint64_t> tensor_bytes(DType dtype, std::span<const std::int64_t> sh
     }
   }
   return empty ? 0 : bytes;
+}
+
+Status check_tensor_type(std::string_view dtype, std::span<const std::int64_t> shape, std::uint64_t bytes) {
+  if (!is_dtype_word(dtype)) {
+    return {Code::kDataLoss, fmt::format("dtype {} is no word of 1 to 32 of A-Z a-z 0-9 _", quoted(dtype))};
+  }
+  const auto known = dtype_from_string(dtype);
+  if (!known) return {};
+  const Result<std::uint64_t> need = tensor_bytes(*known, shape);
+  if (!need) return need.error();
+  if (*need == bytes) return {};
+  return {Code::kDataLoss, fmt::format("{} bytes do not fit its shape and dtype, which need {}", bytes, *need)};
 }
 
 Result<SafetensorsHeader> parse_safetensors(std::span<const std::byte> head, std::uint64_t file_bytes,
@@ -195,13 +205,13 @@ std::string safetensors_prefix(std::span<const FileTensor> tensors,
   std::uint64_t offset = 0;
   for (const FileTensor& tensor : tensors) {
     Json::Array shape(tensor.shape.begin(), tensor.shape.end());
-    document.emplace_back(tensor.name, Json::Object{{"dtype", to_string(tensor.dtype)},
+    document.emplace_back(tensor.name, Json::Object{{"dtype", tensor.dtype},
                                                     {"shape", std::move(shape)},
                                                     {"data_offsets", Json::Array{offset, offset + tensor.bytes}}});
     offset += tensor.bytes;
   }
   std::string text = Json(std::move(document)).dump();
-  constexpr std::size_t kAlignment = 64;
+  constexpr std::size_t kAlignment = 8;
   text.append((kAlignment - (text.size() + kPrefixBytes) % kAlignment) % kAlignment, ' ');
   std::string prefix;
   for (unsigned shift = 0; shift < 64; shift += 8) prefix.push_back(static_cast<char>(text.size() >> shift & 0xff));

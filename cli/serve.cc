@@ -5,6 +5,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <chrono>
+#include <optional>
+
+#include "base/unique_fd.h"
 #include "bench/base/build_info.h"
 #include "bench/base/file_output.h"
 #include "bench/base/json.h"
@@ -14,7 +19,6 @@
 #include "cli/push_server.h"
 #include "cli/serve_metrics.h"
 #include "cli/softroce_metrics.h"
-#include "datapath/base/unique_fd.h"
 #include "metrics/engine_metrics.h"
 #include "metrics/server.h"
 
@@ -25,6 +29,8 @@ struct Options {
   EngineConfig config;
   std::string metrics, ready_file, check = "end";
   std::uint64_t max_bytes = std::uint64_t{4} << 30;
+  std::uint64_t max_push = 0;  // 0: as max_bytes
+  double drain = 20;           // seconds
   bool once = false;
 };
 
@@ -55,10 +61,56 @@ class ReadyFile {
   std::string path_;
 };
 
-void serve_clients(Engine& engine, PushServer& server, int end_fd, bool once) {
-  while (!once || server.clients_ended() == 0) {
-    pollfd fds[] = {{engine.event_fd(), POLLIN, 0}, {end_fd, POLLIN, 0}};
-    if (::poll(fds, std::size(fds), -1) > 0 && fds[1].revents != 0) return;
+using std::chrono::steady_clock;
+
+// The first signal lets what is under way finish, for so long; the second ends at once.
+class Ending {
+ public:
+  Ending(int fd, double seconds, Console& console) : fd_(fd), seconds_(seconds), console_(console) {}
+
+  [[nodiscard]] int fd() const noexcept { return fd_; }
+  [[nodiscard]] int poll_ms() const {
+    if (signals_ == 0) return -1;
+    constexpr std::int64_t kAgain = 50;  // whether an answer has arrived is no event
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(by_ - steady_clock::now()).count();
+    return static_cast<int>(std::clamp<std::int64_t>(left, 0, kAgain));
+  }
+  void signalled(PushServer& server) {
+    signalfd_siginfo signal{};
+    while (::read(fd_, &signal, sizeof signal) == sizeof signal) ++signals_;
+    if (signals_ != 1) return;
+    server.drain();
+    by_ = steady_clock::now() +
+          std::chrono::duration_cast<steady_clock::duration>(std::chrono::duration<double>(seconds_));
+    if (server.busy() && seconds_ > 0) {
+      console_.line(
+          fmt::format("ending when what is under way is finished, in {:g} s at most; a second signal ends it "
+                      "now",
+                      seconds_));
+    }
+  }
+  [[nodiscard]] bool now(PushServer& server) const {
+    if (signals_ == 0) return false;
+    if (!server.busy()) return true;
+    if (signals_ < 2 && steady_clock::now() < by_) return false;
+    console_.line("what was under way is dropped");
+    return true;
+  }
+
+ private:
+  int fd_;
+  double seconds_;
+  Console& console_;
+  std::size_t signals_ = 0;
+  steady_clock::time_point by_{};
+};
+
+void serve_clients(Engine& engine, PushServer& server, Ending& ending, bool once) {
+  while ((!once || server.clients_ended() == 0) && !ending.now(server)) {
+    pollfd fds[] = {{engine.event_fd(), POLLIN, 0}, {ending.fd(), POLLIN, 0}, {server.wake_fd(), POLLIN, 0}};
+    ::poll(fds, std::size(fds), ending.poll_ms());
+    if (fds[1].revents != 0) ending.signalled(server);
+    if (fds[2].revents != 0) server.progress();
     while (std::optional<Peer> peer = engine.accept()) server.on_connected(*peer);
     for (auto [peer, event] = engine.next_event(); event.kind != Event::Kind::kNone;
          std::tie(peer, event) = engine.next_event()) {
@@ -78,8 +130,8 @@ Status announce(const Options& options, const std::string& listen, const std::st
 // `end_fd` is readable once it is time to end.
 Status serve(Engine& engine, const Options& options, int end_fd, Console& console) {
   ServeCounters counters;
-  ModelStore store(&engine, options.max_bytes);
-  PushServer server(&store, &console, &counters, options.check == "end" ? Check::kAtEnd : Check::kOnArrival);
+  ModelStore store(&engine, options.max_bytes, options.max_push == 0 ? options.max_bytes : options.max_push);
+  PushServer server(&store, &console, &counters, {.check = options.check == "end" ? Check::kAtEnd : Check::kOnArrival});
 
   std::unique_ptr<metrics::MetricsServer> exposition;
   if (!options.metrics.empty()) {
@@ -100,7 +152,8 @@ Status serve(Engine& engine, const Options& options, int end_fd, Console& consol
   Status status = announce(options, engine.listen_address(), exposition ? exposition->address() : "", console);
   if (!status.ok()) return status;
   const ReadyFile ready(options.ready_file);
-  serve_clients(engine, server, end_fd, options.once);
+  Ending ending(end_fd, options.drain, console);
+  serve_clients(engine, server, ending, options.once);
   console.line("ending");
   return {};
 }
@@ -112,7 +165,8 @@ int serve_command(Words words) {
   options.config.listen = ":7471";
   Args args("serve",
             "Accepts models from `fairlead push` into registered memory, checks every tensor, and hands them out "
-            "to `fairlead pull`. Ends on SIGTERM or SIGINT.",
+            "to `fairlead pull`. Models live in memory only: they go with the server. SIGTERM or SIGINT "
+            "ends it when what is under way is finished, a second one at once.",
             "Examples:\n  fairlead serve\n"
             "  fairlead serve --listen 127.0.0.1:0 --metrics 127.0.0.1:0 --ready-file ready.json");
   args.option("--listen", "HOST:PORT", "Where to listen; port 0 takes a free one (default :7471)",
@@ -121,12 +175,20 @@ int serve_command(Words words) {
               set_host_port(&options.metrics, false));
   args.option("--ready-file", "FILE", "Written when ready, removed at the end: {\"listen\": ..., \"metrics\": ...}",
               set_text(&options.ready_file));
-  args.option("--max-bytes", "SIZE", "Memory for models; the oldest make room for new ones (default 4G)",
+  args.option("--max-bytes", "SIZE",
+              "Memory for models, and as much again for pushes under way; the oldest model makes room for a new one "
+              "when that is verified (default 4G)",
               set_size(&options.max_bytes, 1, std::uint64_t{1} << 50));
+  args.option("--max-push", "SIZE", "What one client may push at once (default as --max-bytes)",
+              set_size(&options.max_push, 1, std::uint64_t{1} << 50));
   args.option("--check", "WHEN", "When to compute checksums: end or arrival of each tensor (default end)",
               set_choice(&options.check, {"end", "arrival"}));
+  args.option("--drain", "SECONDS",
+              "How long SIGTERM or SIGINT waits for pushes and pulls under way, 0 for not at all (default 20)",
+              set_seconds(&options.drain, 0, 86'400));
   args.flag("--once", &options.once, "End when the first client has gone");
   add_engine_options(args, &options.config);
+  set_push_limits(&options.config);
   if (const auto exit = args.parse(words)) return *exit;
 
   Console console("serve");

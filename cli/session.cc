@@ -13,6 +13,8 @@ namespace {
 // Enough to keep any path busy, little enough that a failure does not leave gigabytes in flight.
 constexpr std::size_t kMaxInFlight = 256;
 constexpr std::uint64_t kMaxBytesInFlight = std::uint64_t{256} << 20;
+constexpr std::size_t kMaxMessages = 1024;  // kept at a time, whatever the server sends
+constexpr std::size_t kMaxMessageBytes = 16 * kMaxPushMessage;
 
 }  // namespace
 
@@ -35,13 +37,14 @@ Result<Session> Session::open(Engine engine, const std::string& host_port, Conso
 }
 
 Status Session::take_events(std::chrono::nanoseconds timeout) {
-  while (ended_.ok()) {
+  while (ended_.ok() && messages_.size() < kMaxMessages && message_bytes_ < kMaxMessageBytes) {
     Event event = peer_.next_event(timeout);
     timeout = std::chrono::nanoseconds(0);
     switch (event.kind) {
       case Event::Kind::kNone:
         return ended_;
       case Event::Kind::kMessage:
+        message_bytes_ += event.data.size();
         messages_.push_back(std::move(event.data));
         break;
       case Event::Kind::kPathChanged:
@@ -77,8 +80,22 @@ Result<PushMessage> Session::next_message() {
     if (messages_.empty() && !status.ok()) return status;
   }
   const std::vector<std::byte> bytes = std::move(messages_.front());
-  messages_.erase(messages_.begin());
+  messages_.pop_front();
+  message_bytes_ -= bytes.size();
   return decode(bytes);
+}
+
+Result<std::vector<ModelFile>> Session::expect_files(std::uint64_t count, std::uint64_t tensors) {
+  std::vector<ModelFile> files;
+  while (files.size() < count) {
+    Result<ModelFile> file = expect<ModelFile>();
+    if (!file) return file.error();
+    if (file->tensors > tensors) break;
+    tensors -= file->tensors;
+    files.push_back(*std::move(file));
+  }
+  if (!files.empty() && files.size() == count && tensors == 0) return files;
+  return Status(Code::kDataLoss, "the server described files that do not add up to the model");
 }
 
 Result<std::vector<TensorEntry>> Session::expect_tensors(std::uint64_t count) {
@@ -94,7 +111,8 @@ Result<std::vector<TensorEntry>> Session::expect_tensors(std::uint64_t count) {
   return entries;
 }
 
-Result<MoveFigures> Session::move(Direction direction, std::span<const Move> moves) {
+Result<MoveFigures> Session::move(Direction direction, std::span<const Move> moves,
+                                  const std::function<void(const Move&)>& moved) {
   MoveFigures figures;
   std::uint64_t total = 0;
   for (const Move& one : moves) total += one.local.size();
@@ -126,6 +144,7 @@ Result<MoveFigures> Session::move(Direction direction, std::span<const Move> mov
     }
     figures.bytes += oldest->local.size();
     bytes_in_flight -= oldest->local.size();
+    if (moved) moved(*oldest);
     in_flight.pop_front();
     progress.update(figures.bytes);
   }

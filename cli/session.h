@@ -3,6 +3,7 @@
 #pragma once
 
 #include <chrono>
+#include <deque>
 #include <functional>
 #include <span>
 #include <string>
@@ -51,12 +52,16 @@ class Session {
     if (auto* refusal = std::get_if<Refusal>(&*message)) return std::move(refusal->status);
     return Status(Code::kDataLoss, "the server answered with an unexpected " + std::string(type_name(*message)));
   }
+  /// `count` files, whose tensors add up to `tensors`.
+  Result<std::vector<ModelFile>> expect_files(std::uint64_t count, std::uint64_t tensors);
   /// Tensors until there are `count` of them.
   Result<std::vector<TensorEntry>> expect_tensors(std::uint64_t count);
 
   enum class Direction : std::uint8_t { kWrite, kRead };
-  /// Many transfers in flight; shows progress. The first failure ends it.
-  Result<MoveFigures> move(Direction direction, std::span<const Move> moves);
+  /// Many transfers in flight; shows progress. The first failure ends it. `moved` is told of each that is complete, in
+  /// order.
+  Result<MoveFigures> move(Direction direction, std::span<const Move> moves,
+                           const std::function<void(const Move&)>& moved = {});
 
   /// {"transport", "device", "path_changes"}: the part of the report that every command has.
   void describe(bench::Json::Object& report) const;
@@ -67,14 +72,16 @@ class Session {
   Session(Engine engine, Peer peer, Console* console)
       : engine_(std::move(engine)), peer_(std::move(peer)), console_(console) {}
   Result<PushMessage> next_message();
-  /// Keeps path changes and messages; not ok once the session has ended.
+  /// Keeps path changes and messages, but no more of those than a few: the rest waits at the server. Not ok once the
+  /// session has ended.
   Status take_events(std::chrono::nanoseconds timeout);
 
   Engine engine_;
   Peer peer_;
   Console* console_;
   std::vector<std::string> path_changes_;
-  std::vector<std::vector<std::byte>> messages_;  // that came while something else was awaited
+  std::deque<std::vector<std::byte>> messages_;  // that came while something else was awaited
+  std::size_t message_bytes_ = 0;
   Status ended_;
 };
 

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "metrics/metric.h"
-#include "verbs/soft/live_devices.h"
+#include "verbs/soft/device/live_devices.h"
 
 namespace fairlead::cli {
 

@@ -5,6 +5,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <limits>
 #include <system_error>
@@ -31,6 +32,15 @@ Status exhausted(std::size_t bytes, int error) {
 std::size_t page_size() noexcept {
   static const auto size = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
   return size;
+}
+
+void populate(std::span<std::byte> bytes, const std::stop_token& stop) noexcept {
+  constexpr std::size_t kPiece = std::size_t{4} << 20;
+  while (!bytes.empty() && !stop.stop_requested()) {
+    const std::size_t piece = std::min(bytes.size(), kPiece);
+    ::madvise(bytes.data(), piece, MADV_POPULATE_WRITE);
+    bytes = bytes.subspan(piece);
+  }
 }
 
 Result<Arena> Arena::map(std::size_t bytes) {

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <span>
+#include <stop_token>
 
 #include "fairlead/status.h"
 
@@ -29,5 +30,10 @@ class Arena {
   explicit Arena(std::span<std::byte> bytes) noexcept : bytes_(bytes) {}
   std::span<std::byte> bytes_;
 };
+
+/// Finds and clears the pages now, not under the first access: piece by piece, because the kernel holds the process's
+/// memory map for a whole call, and every thread that maps anything waits for it. Content stays. A hint: kernels before
+/// 5.14 refuse it. Ends early when `stop` is requested.
+void populate(std::span<std::byte> bytes, const std::stop_token& stop = {}) noexcept;
 
 }  // namespace fairlead::memreg

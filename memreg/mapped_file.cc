@@ -13,7 +13,7 @@
 #include <system_error>
 #include <utility>
 
-#include "datapath/base/unique_fd.h"
+#include "base/unique_fd.h"
 
 namespace fairlead::memreg {
 namespace {

@@ -1,11 +1,9 @@
 #include "memreg/pool.h"
 
-#include <fmt/format.h>
-#include <sys/mman.h>
-
 #include <algorithm>
 #include <bit>
 #include <cassert>
+#include <cstring>
 #include <limits>
 
 #if defined(__SANITIZE_ADDRESS__)
@@ -37,9 +35,6 @@ void unpoison([[maybe_unused]] std::span<std::byte> bytes) noexcept {
 #endif
 }
 
-// Pages are found and cleared now, not under the first transfer into them. A hint: kernels before 5.14 refuse it.
-void populate(std::byte* data, std::size_t bytes) noexcept { ::madvise(data, bytes, MADV_POPULATE_WRITE); }
-
 std::size_t round_up(std::size_t value, std::size_t step) noexcept { return (value + step - 1) / step * step; }
 
 }  // namespace
@@ -67,58 +62,63 @@ std::size_t Pool::class_index(std::size_t class_bytes) noexcept {
 Result<Pool::Block> Pool::allocate(std::size_t bytes) {
   if (bytes == 0) return {Code::kInvalidArgument, "cannot allocate 0 bytes from a pool; ask for 1 or more"};
   const std::size_t class_bytes = class_size(bytes);
-  const std::lock_guard lock(mutex_);
-  auto taken = take(class_bytes);
+  std::unique_lock lock(mutex_);
+  auto taken = take(class_bytes, lock);
   if (!taken) return taken.error();
-  Block block;
-  block.bytes = {taken->data, bytes};
-  block.arena = taken->entry->memory.bytes();
-  block.owner = taken->entry->owner.get();
-  block.entry_ = taken->entry;
-  unpoison(block.bytes);
+  const FreeBlock& from = taken->block;
   ++stats_.blocks;
   stats_.used_bytes += class_bytes;
+  lock.unlock();
+  Block block;
+  block.bytes = {from.data, bytes};
+  block.arena = from.entry->memory.bytes();
+  block.owner = from.entry->owner.get();
+  block.entry_ = from.entry;
+  unpoison(block.bytes);
+  if (from.used) std::memset(from.data, 0, bytes);
+  populate(taken->fresh);
   return block;
 }
 
-Result<Pool::FreeBlock> Pool::take(std::size_t class_bytes) {
+Result<Pool::Taken> Pool::take(std::size_t class_bytes, std::unique_lock<std::mutex>& lock) {
   if (class_bytes > arena_bytes_) {
-    const auto entry = add_arena(class_bytes);
-    if (!entry) return entry.error();
-    (*entry)->carved = (*entry)->memory.bytes().size();
-    populate((*entry)->memory.bytes().data(), (*entry)->memory.bytes().size());
-    return FreeBlock{(*entry)->memory.bytes().data(), *entry};
+    lock.unlock();
+    auto made = make_arena(class_bytes);
+    if (!made) return made.error();
+    lock.lock();
+    ArenaEntry* const entry = add_arena(std::move(*made));
+    entry->carved = entry->memory.bytes().size();
+    return Taken{{entry->memory.bytes().data(), entry}, entry->memory.bytes()};
   }
   auto& list = free_[class_index(class_bytes)];
+  Taken taken;
   if (list.empty()) {
     const std::size_t slab = class_bytes >= page_size() ? class_bytes : round_up(kSlabBytes, page_size());
-    const auto carved = carve(slab);
-    if (!carved) return carved.error();
+    const auto arena = arena_with_room(slab, lock);
+    if (!arena) return arena.error();
+    taken.fresh = (*arena)->memory.bytes().subspan((*arena)->carved, slab);
+    (*arena)->carved += slab;
     for (std::size_t end = slab / class_bytes; end-- > 0;) {  // the first block is taken first
-      list.push_back({carved->data + end * class_bytes, carved->entry});
+      list.push_back({taken.fresh.data() + end * class_bytes, *arena});
     }
   }
-  const FreeBlock block = list.back();
+  taken.block = list.back();
   list.pop_back();
-  return block;
+  return taken;
 }
 
-Result<Pool::FreeBlock> Pool::carve(std::size_t bytes) {
-  const auto cut = [bytes](ArenaEntry& entry) {
-    const FreeBlock block{entry.memory.bytes().data() + entry.carved, &entry};
-    entry.carved += bytes;
-    populate(block.data, bytes);
-    return block;
-  };
+Result<Pool::ArenaEntry*> Pool::arena_with_room(std::size_t bytes, std::unique_lock<std::mutex>& lock) {
   for (const auto& entry : arenas_) {
-    if (entry->memory.bytes().size() - entry->carved >= bytes) return cut(*entry);
+    if (entry->memory.bytes().size() - entry->carved >= bytes) return entry.get();
   }
-  const auto entry = add_arena(arena_bytes_);
-  if (!entry) return entry.error();
-  return cut(**entry);
+  lock.unlock();
+  auto made = make_arena(arena_bytes_);
+  if (!made) return made.error();
+  lock.lock();
+  return add_arena(std::move(*made));
 }
 
-Result<Pool::ArenaEntry*> Pool::add_arena(std::size_t bytes) {
+Result<std::unique_ptr<Pool::ArenaEntry>> Pool::make_arena(std::size_t bytes) const {
   auto memory = Arena::map(bytes);
   if (!memory) return memory.error();
   auto entry = std::make_unique<ArenaEntry>();
@@ -129,28 +129,35 @@ Result<Pool::ArenaEntry*> Pool::add_arena(std::size_t bytes) {
     entry->owner = std::move(*owner);
   }
   poison(entry->memory.bytes());
+  return entry;
+}
+
+Pool::ArenaEntry* Pool::add_arena(std::unique_ptr<ArenaEntry> made) {
   ++stats_.arenas;
-  stats_.arena_bytes += entry->memory.bytes().size();
-  arenas_.push_back(std::move(entry));
+  stats_.arena_bytes += made->memory.bytes().size();
+  arenas_.push_back(std::move(made));
   return arenas_.back().get();
 }
 
 void Pool::free(const Block& block) noexcept {
   const std::size_t class_bytes = class_size(block.bytes.size());
+  std::unique_ptr<ArenaEntry> dropped;  // unmapped after the lock
   const std::lock_guard lock(mutex_);
   assert(block.entry_ != nullptr && stats_.blocks > 0);
   --stats_.blocks;
   stats_.used_bytes -= class_bytes;
-  if (class_bytes > arena_bytes_) return drop_arena(block.entry_);
-  poison({block.bytes.data(), class_bytes});
-  free_[class_index(class_bytes)].push_back({block.bytes.data(), block.entry_});
-}
-
-void Pool::drop_arena(ArenaEntry* entry) noexcept {
-  unpoison(entry->memory.bytes());  // the address range may be mapped again by someone else
+  if (class_bytes <= arena_bytes_) {
+    poison({block.bytes.data(), class_bytes});
+    free_[class_index(class_bytes)].push_back({block.bytes.data(), block.entry_, true});
+    return;
+  }
+  const auto own =
+      std::find_if(arenas_.begin(), arenas_.end(), [&block](const auto& each) { return each.get() == block.entry_; });
+  dropped = std::move(*own);
+  arenas_.erase(own);
+  unpoison(dropped->memory.bytes());  // the address range may be mapped again by someone else
   --stats_.arenas;
-  stats_.arena_bytes -= entry->memory.bytes().size();
-  std::erase_if(arenas_, [entry](const auto& each) { return each.get() == entry; });
+  stats_.arena_bytes -= dropped->memory.bytes().size();
 }
 
 Pool::Stats Pool::stats() const {

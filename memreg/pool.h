@@ -3,7 +3,8 @@
 // Sizes are rounded up to a class: powers of two and the quarters between them, so that at most a fifth is lost (more
 // only below 256 bytes and between 4 and 16 KiB, where alignment rules). A block of a page or more begins on a page,
 // a smaller one on 64 bytes. A block larger than an arena has an arena of its own, given back when the block is freed;
-// all other memory stays with the pool and its class until the pool goes.
+// all other memory stays with the pool and its class until the pool goes, and is cleared before it is handed out again:
+// what one user left there must not reach another through a buffer that is published.
 // Under AddressSanitizer what is not allocated is poisoned.
 #pragma once
 
@@ -21,7 +22,7 @@
 namespace fairlead::memreg {
 
 /// Called once for every new arena, to register it; what it returns is destroyed before the arena is unmapped.
-/// Called under the pool's lock: it must not call the pool.
+/// Called on the thread that allocates, without the pool's lock.
 using ArenaHook = std::function<Result<std::shared_ptr<void>>(std::span<std::byte> arena)>;
 
 /// Threads: all members from any thread. Every block must be freed before the pool is destroyed.
@@ -31,7 +32,7 @@ class Pool {
 
  public:
   struct Block {
-    std::span<std::byte> bytes;  // as many as were asked for; content undefined
+    std::span<std::byte> bytes;  // as many as were asked for, all 0
     std::span<std::byte> arena;  // what the hook saw; holds `bytes`
     void* owner = nullptr;       // what the hook returned for the arena, valid while the block is allocated
 
@@ -67,14 +68,20 @@ class Pool {
   struct FreeBlock {
     std::byte* data;
     ArenaEntry* entry;
+    bool used = false;  // holds what somebody left there
+  };
+  struct Taken {
+    FreeBlock block;
+    std::span<std::byte> fresh;  // pages that nobody has touched
   };
   static constexpr std::size_t kClasses = 4 * 64;  // (log2, quarter)
 
   static std::size_t class_index(std::size_t class_bytes) noexcept;
-  Result<ArenaEntry*> add_arena(std::size_t bytes);
-  Result<FreeBlock> carve(std::size_t bytes);
-  Result<FreeBlock> take(std::size_t class_bytes);
-  void drop_arena(ArenaEntry* entry) noexcept;
+  Result<std::unique_ptr<ArenaEntry>> make_arena(std::size_t bytes) const;
+  // With mutex_ held; the second gives it up while it makes an arena.
+  ArenaEntry* add_arena(std::unique_ptr<ArenaEntry> made);
+  Result<ArenaEntry*> arena_with_room(std::size_t bytes, std::unique_lock<std::mutex>& lock);
+  Result<Taken> take(std::size_t class_bytes, std::unique_lock<std::mutex>& lock);
 
   const std::size_t arena_bytes_;
   const ArenaHook hook_;

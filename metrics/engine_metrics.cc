@@ -38,6 +38,8 @@ std::vector<Metric> engine_metrics(const EngineStats& stats) {
           stats.peers_lost),
       one("fairlead_handshakes_refused_total", "Connections that did not become sessions.", Kind::kCounter,
           stats.handshakes_refused),
+      one("fairlead_sleeps_total", "Times that the engine had nothing to do and went to sleep.", Kind::kCounter,
+          stats.sleeps),
       one("fairlead_registered_bytes", "Memory registered with transports now.", Kind::kGauge, stats.registered_bytes),
       one("fairlead_pool_bytes", "Memory that the pool holds.", Kind::kGauge, stats.pool_bytes),
       one("fairlead_pool_used_bytes", "Part of the pool that is handed out.", Kind::kGauge, stats.pool_bytes_used),

@@ -1,21 +1,35 @@
 #include "metrics/server.h"
 
-#include <CivetServer.h>
 #include <fmt/format.h>
-#include <prometheus/collectable.h>
-#include <prometheus/exposer.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <poll.h>
 #include <prometheus/metric_family.h>
+#include <prometheus/text_serializer.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
-#include <future>
-#include <mutex>
+#include <memory>
+#include <string>
+#include <thread>
 
+#include "base/unique_fd.h"
 #include "fairlead/config.h"
 #include "fairlead/log.h"
 
 namespace fairlead::metrics {
 namespace {
+
+using std::chrono::steady_clock;
+
+// What a request costs at most. Who is slower than this, or one too many, is hung up on: nobody waits for another.
+constexpr std::size_t kMaxConnections = 64;
+constexpr std::size_t kMaxRequest = 8192;  // bytes
+constexpr std::chrono::seconds kPatience{5};
 
 prometheus::MetricFamily to_family(const Metric& metric) {
   prometheus::MetricFamily family;
@@ -30,88 +44,165 @@ prometheus::MetricFamily to_family(const Metric& metric) {
   return family;
 }
 
-class Collector : public prometheus::Collectable {
- public:
-  explicit Collector(MetricSource source) : source_(std::move(source)) {}
-  [[nodiscard]] std::vector<prometheus::MetricFamily> Collect() const override {
-    std::vector<prometheus::MetricFamily> families;
-    // civetweb's threads have 100 KiB of stack; whoever hands in metrics need not know.
-    const std::vector<Metric> metrics = std::async(std::launch::async, source_).get();
-    families.reserve(metrics.size());
-    for (const Metric& metric : metrics) families.push_back(to_family(metric));
-    return families;
-  }
+std::string exposition(const MetricSource& source) {
+  std::vector<prometheus::MetricFamily> families;
+  for (const Metric& metric : source()) families.push_back(to_family(metric));
+  return prometheus::TextSerializer().Serialize(families);
+}
 
- private:
-  MetricSource source_;
+std::string answer(std::string_view status, std::string_view type, std::string_view body) {
+  return fmt::format("HTTP/1.1 {}\r\nContent-Type: {}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{}", status,
+                     type, body.size(), body);
+}
+
+// `line` is the request's first: "GET /metrics HTTP/1.1".
+std::string answer_to(std::string_view line, const MetricSource& source) {
+  constexpr std::string_view kText = "text/plain; charset=utf-8";
+  const std::string_view method = line.substr(0, line.find(' '));
+  std::string_view path = line.substr(std::min(line.size(), method.size() + 1));
+  path = path.substr(0, path.find_first_of(" ?"));
+  if (method != "GET") return answer("405 Method Not Allowed\r\nAllow: GET", kText, "GET only\n");
+  if (path == "/healthz") return answer("200 OK", kText, "ok\n");
+  if (path == "/metrics") return answer("200 OK", "text/plain; version=0.0.4; charset=utf-8", exposition(source));
+  return answer("404 Not Found", kText, "there are /metrics and /healthz\n");
+}
+
+struct Connection {
+  UniqueFd fd;
+  steady_clock::time_point until = steady_clock::now() + kPatience;
+  std::string request, reply;  // reply: what is left of it; empty while the request is not complete
+
+  // False when it is over.
+  bool go_on(const MetricSource& source) {
+    while (reply.empty()) {
+      char buffer[2048];
+      const ssize_t got = ::recv(fd.get(), buffer, sizeof buffer, 0);
+      if (got < 0 && errno == EINTR) continue;
+      if (got < 0) return errno == EAGAIN || errno == EWOULDBLOCK;
+      if (got == 0) return false;
+      request.append(buffer, static_cast<std::size_t>(got));
+      if (request.find("\r\n\r\n") != std::string::npos) {
+        reply = answer_to(std::string_view(request).substr(0, request.find("\r\n")), source);
+      } else if (request.size() > kMaxRequest) {
+        reply = answer("431 Request Header Fields Too Large", "text/plain", "");
+      }
+    }
+    while (!reply.empty()) {
+      const ssize_t sent = ::send(fd.get(), reply.data(), reply.size(), MSG_NOSIGNAL);
+      if (sent < 0 && errno == EINTR) continue;
+      if (sent < 0) return errno == EAGAIN || errno == EWOULDBLOCK;
+      reply.erase(0, static_cast<std::size_t>(sent));
+    }
+    return false;
+  }
 };
 
-// The Exposer serves metrics only; requests for anything else pass here first. 0: not handled.
-int answer_health(mg_connection* connection) {
-  const mg_request_info* request = mg_get_request_info(connection);
-  if (request == nullptr || request->local_uri == nullptr || std::string_view(request->local_uri) != "/healthz")
-    return 0;
-  constexpr std::string_view kBody = "ok\n";
-  mg_printf(connection,
-            "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: %zu\r\nConnection: close\r\n\r\n",
-            kBody.size());
-  mg_write(connection, kBody.data(), kBody.size());
-  return 200;
+// All addresses: one socket for both families, or IPv4 alone where the host has no IPv6. Gives an errno.
+int bind_to(const HostPort& where, UniqueFd& fd) {
+  std::string host = where.host;
+  if (host.empty()) {
+    fd.reset(::socket(AF_INET6, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+    host = fd ? "::" : "0.0.0.0";
+  }
+  addrinfo hints{};
+  hints.ai_flags = AI_PASSIVE | AI_NUMERICSERV;
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  if (::getaddrinfo(host.c_str(), std::to_string(where.port).c_str(), &hints, &found) != 0) return EADDRNOTAVAIL;
+  const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> list(found, &::freeaddrinfo);
+  if (!fd) fd.reset(::socket(list->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  if (!fd) return errno;
+  const int on = 1, off = 0;
+  ::setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+  if (where.host.empty() && list->ai_family == AF_INET6) {
+    ::setsockopt(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
+  }
+  return ::bind(fd.get(), list->ai_addr, list->ai_addrlen) == 0 && ::listen(fd.get(), 128) == 0 ? 0 : errno;
 }
 
-// What civetweb has to say about a failed start; it has no other way to tell.
-std::mutex g_complaint_mutex;
-std::string g_complaint;  // guarded by g_complaint_mutex
-
-int take_complaint(const mg_connection*, const char* message) {
-  const std::lock_guard lock(g_complaint_mutex);
-  if (g_complaint.empty()) g_complaint = message;
-  log(LogLevel::kDebug, message);
-  return 1;
-}
-
-std::string complaint() {
-  const std::lock_guard lock(g_complaint_mutex);
-  return g_complaint.empty() ? "no reason given" : std::exchange(g_complaint, {});
+std::string name_of(int fd) {
+  sockaddr_storage address{};
+  socklen_t length = sizeof address;
+  char host[NI_MAXHOST] = "", port[NI_MAXSERV] = "";
+  ::getsockname(fd, reinterpret_cast<sockaddr*>(&address), &length);
+  ::getnameinfo(reinterpret_cast<sockaddr*>(&address), length, host, sizeof host, port, sizeof port,
+                NI_NUMERICHOST | NI_NUMERICSERV);
+  return address.ss_family == AF_INET6 ? fmt::format("[{}]:{}", host, port) : fmt::format("{}:{}", host, port);
 }
 
 }  // namespace
 
 struct MetricsServer::Impl {
-  std::shared_ptr<Collector> collector;
-  std::unique_ptr<prometheus::Exposer> exposer;  // goes first: it joins the threads that use the collector
+  UniqueFd listener, stop{::eventfd(0, EFD_CLOEXEC)};
+  MetricSource source;
+  std::vector<Connection> connections;  // oldest first
+  std::thread thread;
+
+  void run() {
+    std::vector<pollfd> fds;
+    while (true) {
+      fds.assign({{stop.get(), POLLIN, 0}, {listener.get(), POLLIN, 0}});
+      for (const Connection& c : connections) {
+        fds.push_back({c.fd.get(), static_cast<short>(c.reply.empty() ? POLLIN : POLLOUT), 0});
+      }
+      ::poll(fds.data(), fds.size(), wait_ms());
+      if (fds[0].revents != 0) return;
+      for (std::size_t i = connections.size(); i-- > 0;) {
+        const bool over = fds[2 + i].revents != 0 && !connections[i].go_on(source);
+        if (over || connections[i].until <= steady_clock::now()) {
+          connections.erase(connections.begin() + static_cast<std::ptrdiff_t>(i));
+        }
+      }
+      if (fds[1].revents != 0) accept_all();
+    }
+  }
+
+  [[nodiscard]] int wait_ms() const {
+    if (connections.empty()) return -1;
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(connections.front().until - steady_clock::now());
+    return static_cast<int>(std::max<std::chrono::milliseconds::rep>(left.count(), 0));
+  }
+
+  void accept_all() {
+    for (std::size_t i = 0; i < kMaxConnections; ++i) {
+      UniqueFd fd(::accept4(listener.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+      if (!fd) {
+        // Out of descriptors: the listener stays readable, so wait a little rather than spin.
+        if (errno == EMFILE || errno == ENFILE) std::this_thread::sleep_for(std::chrono::milliseconds(100));
+        return;
+      }
+      if (connections.size() == kMaxConnections) connections.erase(connections.begin());
+      connections.push_back({.fd = std::move(fd), .request = {}, .reply = {}});
+      if (!connections.back().go_on(source)) connections.pop_back();  // most have sent their request already
+    }
+  }
 };
 
 MetricsServer::MetricsServer() : impl_(std::make_unique<Impl>()) {}
-MetricsServer::~MetricsServer() = default;
+
+MetricsServer::~MetricsServer() {
+  if (!impl_->thread.joinable()) return;
+  ::eventfd_write(impl_->stop.get(), 1);
+  impl_->thread.join();
+}
 
 Result<std::unique_ptr<MetricsServer>> MetricsServer::start(std::string_view host_port, MetricSource source) {
   const Result<HostPort> where = parse_host_port(host_port);
   if (!where) return where.error();
-  const bool v6 = where->host.find(':') != std::string::npos;
-  const std::string host = where->host.empty() ? "0.0.0.0" : v6 ? fmt::format("[{}]", where->host) : where->host;
-
   std::unique_ptr<MetricsServer> server(new MetricsServer);
-  CivetCallbacks callbacks;
-  callbacks.begin_request = &answer_health;
-  callbacks.log_message = &take_complaint;
-  try {
-    server->impl_->exposer = std::make_unique<prometheus::Exposer>(
-        std::vector<std::string>{"listening_ports", fmt::format("{}:{}", host, where->port), "num_threads", "2"},
-        &callbacks);
-  } catch (const std::exception&) {
-    const std::string why = complaint();
-    const bool taken = why.find(std::strerror(EADDRNOTAVAIL)) == std::string::npos;
-    return Status(taken ? Code::kAlreadyExists : Code::kNotFound,
-                  fmt::format("cannot serve metrics on {}:{}: {}; choose {}", host, where->port, why,
-                              taken ? "another port, or port 0 for a free one" : "an address of this host"));
+  Impl& impl = *server->impl_;
+  if (const int error = bind_to(*where, impl.listener); error != 0) {
+    const bool elsewhere = error == EADDRNOTAVAIL;
+    return Status(elsewhere ? Code::kNotFound : Code::kAlreadyExists,
+                  fmt::format("cannot serve metrics on {}: {}; choose {}", host_port, std::strerror(error),
+                              elsewhere         ? "an address of this host"
+                              : error == EACCES ? "a port above 1023, or port 0 for a free one"
+                                                : "another port, or port 0 for a free one"));
   }
-  const std::vector<int> ports = server->impl_->exposer->GetListeningPorts();
-  if (ports.empty())
-    return Status(Code::kUnavailable, fmt::format("cannot serve metrics on {}: {}", host, complaint()));
-  server->impl_->collector = std::make_shared<Collector>(std::move(source));
-  server->impl_->exposer->RegisterCollectable(server->impl_->collector);
-  server->address_ = fmt::format("{}:{}", host, ports.front());
+  if (!impl.stop) return Status(Code::kResourceExhausted, "no file descriptors left; raise `ulimit -n`");
+  server->address_ = name_of(impl.listener.get());
+  impl.source = std::move(source);
+  impl.thread = std::thread([&impl] { impl.run(); });
   return server;
 }
 

@@ -1,7 +1,7 @@
 // The HTTP endpoint: GET /metrics (Prometheus text format, by prometheus-cpp) and GET /healthz ("ok").
 //
-// Threads: two of its own answer requests. Destroying it takes up to two seconds (civetweb joins its threads), so keep
-// one per process.
+// One thread of its own answers all requests, none of which can hold up another: a connection has five seconds from its
+// beginning to its end, and the oldest of 64 gives way to a new one.
 #pragma once
 
 #include <memory>
@@ -15,8 +15,8 @@ namespace fairlead::metrics {
 
 class MetricsServer {
  public:
-  /// `host_port`: "HOST:PORT" or ":PORT" (all IPv4 addresses); port 0 takes a free one. `source` must stay callable
-  /// until the server is destroyed. Errors: a bad address, the port in use.
+  /// `host_port`: "HOST:PORT" or ":PORT" (all addresses, IPv4 and IPv6); port 0 takes a free one. `source` must stay
+  /// callable until the server is destroyed. Errors: a bad address, the port in use.
   static Result<std::unique_ptr<MetricsServer>> start(std::string_view host_port, MetricSource source);
   ~MetricsServer();
   MetricsServer(const MetricsServer&) = delete;

@@ -3,9 +3,9 @@
 
 #include <memory>
 
-#include "datapath/transport.h"
 #include "fairlead/config.h"
 #include "fairlead/status.h"
+#include "transport/transport.h"
 
 namespace fairlead::tcp_fallback {
 

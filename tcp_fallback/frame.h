@@ -18,6 +18,8 @@
 // the responder has refused more, the message was posted behind a write that failed: it is not delivered, and its ack
 // says kAborted. The same goes for kUndeliverable, which the requester says where the source of such a write is gone
 // on its own side. So a message arrives only if every write before it was placed.
+// Of a write or read an ack's code is kOk or kProtectionError; of a message kOk, or kAborted behind such a write. Any
+// other ends the connection: it would make a request neither done nor failed.
 // Nothing that arrives is trusted: decode() gives a value or the reason why not.
 #pragma once
 

@@ -28,9 +28,9 @@ Result<Listener> Listener::open(const TcpConfig& config) {
   auto socket = listen_on(config);
   if (!socket) return socket.error();
   Listener listener;
-  listener.socket_ = std::move(*socket);
+  listener.socket_ = PrivateFd(std::move(*socket));
   listener.port_ = local_address(listener.socket_.get()).port();
-  listener.watch_ = UniqueFd(::epoll_create1(EPOLL_CLOEXEC));
+  listener.watch_ = PrivateFd(UniqueFd(::epoll_create1(EPOLL_CLOEXEC)));
   if (!listener.watch_ || !watch(listener.watch_.get(), listener.socket_.get())) {
     return {Code::kResourceExhausted, fmt::format("cannot watch tcp port {}: {}; raise `ulimit -n`", listener.port_,
                                                   std::generic_category().message(errno))};
@@ -59,7 +59,7 @@ bool Listener::accept_some() noexcept {
   }
   bool happened = false;
   for (int i = 0; i < kAcceptBatch; ++i) {
-    UniqueFd connection(::accept4(socket_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+    PrivateFd connection(UniqueFd(::accept4(socket_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC)));
     if (!connection) {
       if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) pause(errno);
       return happened;  // other errors belong to a connection that is gone already (accept(2))

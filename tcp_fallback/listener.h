@@ -11,7 +11,7 @@
 #include <optional>
 #include <vector>
 
-#include "datapath/base/unique_fd.h"
+#include "base/private_fd.h"
 #include "fairlead/config.h"
 #include "fairlead/status.h"
 #include "tcp_fallback/frame.h"
@@ -25,7 +25,7 @@ class Listener {
   static constexpr std::size_t kMaxUnknown = 64;
 
   /// Takes over a connection whose greeting is well-formed, or returns false: nobody waits for that token.
-  using Claim = std::function<bool(const Greeting& greeting, UniqueFd& connection)>;
+  using Claim = std::function<bool(const Greeting& greeting, PrivateFd& connection)>;
 
   static Result<Listener> open(const TcpConfig& config);
 
@@ -41,7 +41,7 @@ class Listener {
 
  private:
   struct Unknown {
-    UniqueFd connection;
+    PrivateFd connection;
     Clock::time_point deadline;
     GreetingBytes bytes{};
     std::size_t received = 0;
@@ -53,8 +53,8 @@ class Listener {
   Verdict examine(Unknown& unknown, const Claim& claim) noexcept;
   Verdict refuse(const Unknown& unknown, std::string_view reason) noexcept;
 
-  UniqueFd socket_;
-  UniqueFd watch_;  // an epoll over socket_ and the unknown
+  PrivateFd socket_;
+  PrivateFd watch_;  // an epoll over socket_ and the unknown
   std::uint16_t port_ = 0;
   std::vector<Unknown> unknown_;  // oldest first
   std::uint64_t refused_ = 0;

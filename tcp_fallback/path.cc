@@ -54,7 +54,7 @@ Status TcpPath::connect(std::string_view peer) {
   auto fd = dial(*address, shared_.config);
   if (!fd) return fd.error();
   peer_name_ = address->to_string();
-  stream_.reset(std::move(*fd));
+  stream_.reset(PrivateFd(std::move(*fd)));
   deadline_ = Clock::now() + kHandshakeTime;
   state_ = State::kDialing;
   watch(EPOLLOUT);
@@ -89,7 +89,7 @@ std::string TcpPath::describe() const {
   return fmt::format("tcp {} -> {}, depth {}", local_name_, peer_name_, shared_.config.send_depth);
 }
 
-bool TcpPath::adopt(const Greeting& greeting, UniqueFd& connection) noexcept {
+bool TcpPath::adopt(const Greeting& greeting, PrivateFd& connection) noexcept {
   if (state_ != State::kWaiting || !equal(greeting.token, token_)) return false;
   stream_.reset(std::move(connection));
   set_data_options(stream_.fd());

@@ -13,13 +13,13 @@
 #include <string>
 #include <vector>
 
-#include "datapath/transport.h"
 #include "tcp_fallback/frame.h"
 #include "tcp_fallback/receiver.h"
 #include "tcp_fallback/region_table.h"
 #include "tcp_fallback/request_queue.h"
 #include "tcp_fallback/sender.h"
 #include "tcp_fallback/socket.h"
+#include "transport/transport.h"
 
 namespace fairlead::tcp_fallback {
 
@@ -29,7 +29,7 @@ class TcpPath;
 struct Shared {
   TcpConfig config;
   std::uint16_t port = 0;
-  UniqueFd epoll;  // data.ptr: the path, null for the listener
+  PrivateFd epoll;  // data.ptr: the path, null for the listener
   RegionTable regions;
   std::vector<TcpPath*> paths;  // null: a path that was destroyed from inside poll()
   bool polling = false;         // inside poll(): posts are sent when it ends
@@ -51,7 +51,7 @@ class TcpPath final : public datapath::Path, private Receiver::Sink {
 
   // For the transport.
   /// The peer has come with this path's token. False: this path does not wait for it.
-  bool adopt(const Greeting& greeting, UniqueFd& connection) noexcept;
+  bool adopt(const Greeting& greeting, PrivateFd& connection) noexcept;
   /// Receives and reports; `look` says whether to look at the socket of a ready path.
   bool advance(datapath::PathEvents& events, bool look) noexcept;
   /// Sends what waits.

@@ -6,6 +6,8 @@
 #include <memory>
 #include <optional>
 
+#include "base/guarded.h"
+
 namespace fairlead::tcp_fallback {
 namespace {
 
@@ -125,7 +127,11 @@ void Receiver::take_payload_from_buffer() noexcept {
     const std::size_t count = destination(std::span(pieces).first(kMaxSegments));
     for (std::size_t i = 0; i < count && buffered() > 0; ++i) {
       const std::size_t bytes = std::min(pieces[i].iov_len, buffered());
-      std::memcpy(pieces[i].iov_base, buffer_.get() + buffer_begin_, bytes);
+      auto* to = static_cast<std::byte*>(pieces[i].iov_base);
+      if (!guarded_copy(to, buffer_.get() + buffer_begin_, bytes, to)) {
+        lose_destination();
+        break;  // destination() names the bin now
+      }
       buffer_begin_ += bytes;
       placed(bytes);
     }
@@ -241,6 +247,9 @@ std::string_view Receiver::on_ack(const Frame& frame, Sink& sink) noexcept {
     const Code theirs = requests_.first() == *through ? frame.code : Code::kOk;
     if (request.kind == OpKind::kRead && theirs == Code::kOk && request.received != request.length) {
       return "an acknowledged read without its data";
+    }
+    if (theirs != Code::kOk && !requests_.may_end_with(request, theirs)) {
+      return "an acknowledgement with a code that its request cannot end with";
     }
     if (request.kind == OpKind::kWrite && theirs != Code::kOk) requests_.count_refusal();
     const Code code = request.code != Code::kOk ? request.code : theirs;

@@ -6,8 +6,8 @@
 //
 // Every byte of the destination is looked up again for every system call, so a region that is deregistered in the
 // middle of a payload is not touched any more: the rest of the payload is discarded and the write refused.
-// Pages that vanish (a truncated file) make a system call fail, and so one request; but what was read ahead is copied
-// by the CPU, which raises SIGBUS there: do not grant writes into a file that others may truncate.
+// Pages that vanish (unmapped, or of a truncated file) fail one request: a system call says so, and what was read ahead
+// is copied under guard (base/guarded.h).
 // Threads: the driving thread.
 #pragma once
 
@@ -17,7 +17,7 @@
 #include <span>
 #include <string_view>
 
-#include "tcp_fallback/byte_stream.h"
+#include "base/byte_stream.h"
 #include "tcp_fallback/frame.h"
 #include "tcp_fallback/region_table.h"
 #include "tcp_fallback/request_queue.h"

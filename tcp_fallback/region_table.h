@@ -16,8 +16,8 @@
 #include <span>
 #include <unordered_map>
 
-#include "datapath/transport.h"
 #include "fairlead/memory.h"
+#include "transport/transport.h"
 
 namespace fairlead::tcp_fallback {
 

@@ -47,6 +47,7 @@ bool RequestQueue::push(const datapath::WorkRequest& work) noexcept {
   request.remote_address = work.remote_address;
   request.remote_key = work.remote_key;
   request.received = 0;
+  request.undeliverable = false;
   request.segment_count = 0;
   if (request.kind == OpKind::kMessage) {
     std::byte* copy = store(length);

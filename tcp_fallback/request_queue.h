@@ -14,7 +14,7 @@
 #include <span>
 #include <vector>
 
-#include "datapath/transport.h"
+#include "transport/transport.h"
 
 namespace fairlead::tcp_fallback {
 
@@ -23,7 +23,8 @@ inline constexpr std::size_t kMaxSegments = 16;
 struct Request {
   std::uint64_t id = 0;
   datapath::OpKind kind = datapath::OpKind::kWrite;
-  Code code = Code::kOk;  // not ok: it failed on this side, whatever the peer says
+  Code code = Code::kOk;       // not ok: it failed on this side, whatever the peer says
+  bool undeliverable = false;  // message: it was sent as such
   std::uint32_t segment_count = 0;
   std::uint64_t length = 0;
   std::uint64_t remote_address = 0;
@@ -59,6 +60,12 @@ class RequestQueue {
   void pop() noexcept { ++first_; }
   /// The peer refused a write, and said so.
   void count_refusal() noexcept { ++refusals_; }
+  /// What the peer may say instead of ok: a write or read was refused; a message was turned away behind a write that
+  /// was, of which we were told before. Anything else would make a request neither done nor failed.
+  [[nodiscard]] bool may_end_with(const Request& request, Code code) const noexcept {
+    if (request.kind != datapath::OpKind::kMessage) return code == Code::kProtectionError;
+    return code == Code::kAborted && (request.undeliverable || request.remote_key < refusals_);
+  }
 
   /// Called for what is sent, in order: request `seq` failed on this side.
   void mark_lost(std::uint64_t seq) noexcept { lost_end_ = std::max(lost_end_, seq + 1); }

@@ -174,6 +174,7 @@ void Sender::note_loss(Staged& staged) noexcept {
   if (type == FrameType::kWrite && requests_.at(staged.request).code != Code::kOk) requests_.mark_lost(staged.request);
   if (type != FrameType::kMessage || staged.sent > 0 || !requests_.behind_lost(staged.request)) return;
   staged.frame.key = kUndeliverable;
+  requests_.at(staged.request).undeliverable = true;
   encode(staged.frame, staged.header);
 }
 

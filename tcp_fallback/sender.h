@@ -14,7 +14,7 @@
 #include <cstdint>
 #include <span>
 
-#include "tcp_fallback/byte_stream.h"
+#include "base/byte_stream.h"
 #include "tcp_fallback/frame.h"
 #include "tcp_fallback/region_table.h"
 #include "tcp_fallback/request_queue.h"

@@ -8,10 +8,10 @@
 #include <cstdint>
 #include <string>
 
-#include "datapath/base/unique_fd.h"
+#include "base/byte_stream.h"
+#include "base/private_fd.h"
 #include "fairlead/config.h"
 #include "fairlead/status.h"
-#include "tcp_fallback/byte_stream.h"
 
 namespace fairlead::tcp_fallback {
 
@@ -41,16 +41,16 @@ void set_data_options(int fd) noexcept;
 class SocketStream final : public ByteStream {
  public:
   SocketStream() noexcept = default;
-  explicit SocketStream(UniqueFd fd) noexcept : fd_(std::move(fd)) {}
+  explicit SocketStream(PrivateFd fd) noexcept : fd_(std::move(fd)) {}
 
   [[nodiscard]] int fd() const noexcept { return fd_.get(); }
   void close() noexcept { fd_.reset(); }
-  void reset(UniqueFd fd) noexcept { fd_ = std::move(fd); }
+  void reset(PrivateFd fd) noexcept { fd_ = std::move(fd); }
   IoResult send(std::span<iovec> pieces) noexcept override;
   IoResult receive(std::span<iovec> pieces) noexcept override;
 
  private:
-  UniqueFd fd_;
+  PrivateFd fd_;
 };
 
 }  // namespace fairlead::tcp_fallback

@@ -9,6 +9,7 @@
 #include <chrono>
 #include <system_error>
 
+#include "base/guarded.h"
 #include "tcp_fallback/factory.h"
 
 namespace fairlead::tcp_fallback {
@@ -33,7 +34,7 @@ Result<std::unique_ptr<TcpTransport>> TcpTransport::open(const TcpConfig& config
   auto listener = Listener::open(config);
   if (!listener) return listener.error();
   std::unique_ptr<TcpTransport> transport(new TcpTransport(config, std::move(*listener)));
-  transport->shared_.epoll = UniqueFd(::epoll_create1(EPOLL_CLOEXEC));
+  transport->shared_.epoll = PrivateFd(UniqueFd(::epoll_create1(EPOLL_CLOEXEC)));
   epoll_event event{};
   event.events = EPOLLIN;
   if (!transport->shared_.epoll ||
@@ -59,6 +60,7 @@ std::string TcpTransport::describe() const {
 }
 
 Result<datapath::Registration> TcpTransport::register_region(std::span<std::byte> bytes, Access access) {
+  install_fault_handlers();  // small payload is copied there by the CPU
   return shared_.regions.add(bytes, access);
 }
 
@@ -109,7 +111,7 @@ bool TcpTransport::look_around() noexcept {
     }
   }
   if (!listener) return false;
-  return listener_.advance([this](const Greeting& greeting, UniqueFd& connection) {
+  return listener_.advance([this](const Greeting& greeting, PrivateFd& connection) {
     return std::any_of(shared_.paths.begin(), shared_.paths.end(),
                        [&](TcpPath* path) { return path != nullptr && path->adopt(greeting, connection); });
   });

@@ -1,4 +1,4 @@
-// TCP as a Transport: see datapath/transport.h for the contract and frame.h for what crosses the wire.
+// TCP as a Transport: see transport/transport.h for the contract and frame.h for what crosses the wire.
 //
 // One listening socket per transport, one data connection per path. A completion means placed at the target, or
 // delivered to its on_message: the target's acknowledgement frame says so. A request that the target refuses fails
@@ -9,9 +9,9 @@
 
 #include <memory>
 
-#include "datapath/transport.h"
 #include "tcp_fallback/listener.h"
 #include "tcp_fallback/path.h"
+#include "transport/transport.h"
 
 namespace fairlead::tcp_fallback {
 

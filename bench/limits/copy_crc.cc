@@ -16,8 +16,8 @@
 #include <span>
 #include <vector>
 
+#include "base/crc.h"
 #include "bench/base/floor_program.h"
-#include "datapath/base/crc.h"
 
 namespace {
 

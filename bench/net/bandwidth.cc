@@ -127,21 +127,23 @@ Result<Sample> measure_bandwidth(Link& link, const Plan& plan, std::uint64_t siz
   Stream stream(link, plan, *buffers);
   Status status = stream.prepare();
   if (!status.ok()) return status;
-  const Until warm(0.25, std::max<std::uint64_t>(plan.warmup, 1));
+  const Until warm(plan, 0.25, std::max<std::uint64_t>(plan.warmup, 1));
   status = stream.run([&](auto done, auto now) { return warm.reached_either(done, now); }, nullptr);
   if (!status.ok()) return status;
+  if (plan.stopped()) return stopped();
 
   Sample sample;
   sample.size = size;
   const Result<std::uint64_t> received = time_it(link, sample, [&] {
-    const Until enough(plan.duration, plan.iterations);
+    const Until enough(plan, plan.duration, plan.iterations);
     return stream.run([&](auto done, auto now) { return enough.reached(done, now); }, &sample);
   });
   if (!received) return received.error();
   if (plan.op == Op::kSend && *received != sample.iterations) {
     return Status(Code::kDataLoss, fmt::format("{} messages were sent, {} arrived", sample.iterations, *received));
   }
-  if (plan.verify) {
+  sample.interrupted = plan.stopped();
+  if (plan.verify && !sample.interrupted) {
     status = verify(link, plan, *buffers, stream, sample.iterations >= slots);
     if (!status.ok()) return status;
     sample.verified = true;

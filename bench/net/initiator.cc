@@ -4,10 +4,10 @@
 
 #include <cstring>
 
+#include "base/crc.h"
 #include "bench/base/cpu_time.h"
 #include "bench/base/sizes.h"
 #include "bench/net/pattern.h"
-#include "datapath/base/crc.h"
 
 namespace fairlead::bench {
 

@@ -40,26 +40,31 @@ class Buffers {
   std::uint64_t size_ = 0;
 };
 
-/// Says when a loop has run long enough.
+/// Says when a loop has run long enough, or was stopped.
 class Until {
  public:
-  Until(double seconds, std::uint64_t iterations)
-      : iterations_(iterations),
+  Until(const Plan& plan, double seconds, std::uint64_t iterations)
+      : plan_(plan),
+        iterations_(iterations),
         end_(std::chrono::steady_clock::now() + std::chrono::nanoseconds(static_cast<std::int64_t>(seconds * 1e9))) {}
   [[nodiscard]] bool reached(std::uint64_t done, std::chrono::steady_clock::time_point now) const noexcept {
-    return iterations_ != 0 ? done >= iterations_ : now >= end_;
+    return plan_.stopped() || (iterations_ != 0 ? done >= iterations_ : now >= end_);
   }
   [[nodiscard]] bool reached_either(std::uint64_t done, std::chrono::steady_clock::time_point now) const noexcept {
-    return done >= iterations_ || now >= end_;
+    return plan_.stopped() || done >= iterations_ || now >= end_;
   }
 
  private:
+  const Plan& plan_;
   std::uint64_t iterations_;
   std::chrono::steady_clock::time_point end_;
 };
 
 Result<Sample> measure_bandwidth(Link& link, const Plan& plan, std::uint64_t size);
 Result<Sample> measure_latency(Link& link, const Plan& plan, std::uint64_t size);
+
+/// What a measurement that was stopped before its clock started gives.
+[[nodiscard]] inline Status stopped() { return {Code::kCancelled, "stopped before anything was measured"}; }
 
 /// Runs `timed` between the target's "start" and "stop"; fills the sample's seconds and processor times. Gives the
 /// number of messages that the target received.

@@ -155,18 +155,20 @@ Result<Sample> measure_latency(Link& link, const Plan& plan, std::uint64_t size)
   Rounds rounds(link, plan, *buffers, *echo);
   Status status = rounds.prepare();
   if (!status.ok()) return status;
-  const Until warm(0.25, std::max<std::uint64_t>(plan.warmup, 1));
+  const Until warm(plan, 0.25, std::max<std::uint64_t>(plan.warmup, 1));
   status = rounds.run([&](auto done, auto now) { return warm.reached_either(done, now); }, nullptr);
   if (!status.ok()) return status;
+  if (plan.stopped()) return stopped();
 
   Sample sample;
   sample.size = size;
   const Result<std::uint64_t> received = time_it(link, sample, [&] {
-    const Until enough(plan.duration, plan.iterations);
+    const Until enough(plan, plan.duration, plan.iterations);
     return rounds.run([&](auto done, auto now) { return enough.reached(done, now); }, &sample);
   });
   if (!received) return received.error();
-  if (plan.verify) {
+  sample.interrupted = plan.stopped();
+  if (plan.verify && !sample.interrupted) {
     if (status = rounds.verify(); !status.ok()) return status;
     sample.verified = true;
   }

@@ -13,8 +13,8 @@
 #include <thread>
 #include <utility>
 
+#include "base/unique_fd.h"
 #include "bench/net/target.h"
-#include "datapath/base/unique_fd.h"
 #include "fairlead/engine.h"
 
 namespace fairlead::bench {
@@ -28,6 +28,7 @@ void tell(const UniqueFd& pipe, char kind, const std::string& text) {
 
 [[noreturn]] void run_child(EngineConfig config, UniqueFd pipe, pid_t parent) {
   if (::prctl(PR_SET_PDEATHSIG, SIGKILL) != 0 || ::getppid() != parent) ::_exit(1);
+  ::signal(SIGINT, SIG_IGN);  // Ctrl-C is for both ends of a terminal's job; this one ends with the initiator
   config.listen = "127.0.0.1:0";
   int code = 1;
   {
@@ -35,8 +36,7 @@ void tell(const UniqueFd& pipe, char kind, const std::string& text) {
     if (engine) {
       tell(pipe, '=', engine->listen_address());
       pipe.reset();
-      Target(&*engine).serve(true);
-      code = 0;
+      code = Target(&*engine).serve(true).ok() ? 0 : 1;
     } else {
       const bool refused = engine.error().code() == Code::kInvalidArgument;
       tell(pipe, refused ? '?' : '!', refused ? engine.error().message() : engine.error().to_string());

@@ -1,6 +1,7 @@
 // What to measure, and what was measured.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -32,6 +33,9 @@ struct Plan {
   std::uint64_t depth = 16;      // operations in flight (bandwidth)
   std::uint64_t footprint = std::uint64_t{4} << 20;  // bytes at each end that operations go round (bandwidth)
   bool verify = true;
+  const std::atomic<int>* stop = nullptr;  // once it is not 0, the measurement ends with what there is
+
+  [[nodiscard]] bool stopped() const noexcept { return stop != nullptr && *stop != 0; }
 };
 
 /// One size's figures.
@@ -42,6 +46,7 @@ struct Sample {
   Histogram latency;                         // ns; see docs/benchmarks.md for from where to where
   double initiator_cpu = 0, target_cpu = 0;  // seconds
   bool verified = false;
+  bool interrupted = false;  // ended before its time, and so not verified
 };
 
 }  // namespace fairlead::bench

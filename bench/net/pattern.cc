@@ -4,7 +4,7 @@
 #include <array>
 #include <cstring>
 
-#include "datapath/base/crc.h"
+#include "base/crc.h"
 
 namespace fairlead::bench {
 namespace {

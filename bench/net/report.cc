@@ -34,7 +34,8 @@ Json to_json(const Sample& sample) {
                                                   {"max", latency.max()}}},
                       {"cpu_seconds_per_gb", Json::Object{{"initiator", per_gb(sample.initiator_cpu, sample)},
                                                           {"target", per_gb(sample.target_cpu, sample)}}},
-                      {"verified", sample.verified}};
+                      {"verified", sample.verified},
+                      {"interrupted", sample.interrupted}};
 }
 
 }  // namespace
@@ -81,7 +82,9 @@ std::string table_line(const Sample& sample) {
                      per_second(static_cast<double>(sample.iterations), sample), us(sample.latency.min()),
                      us(sample.latency.percentile(50)), us(sample.latency.percentile(99)),
                      per_gb(sample.initiator_cpu, sample), per_gb(sample.target_cpu, sample),
-                     sample.verified ? "" : "  not verified");
+                     sample.interrupted ? "  interrupted, not verified"
+                     : sample.verified  ? ""
+                                        : "  not verified");
 }
 
 }  // namespace fairlead::bench

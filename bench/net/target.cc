@@ -5,11 +5,11 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/crc.h"
 #include "bench/base/cpu_time.h"
 #include "bench/net/link.h"
 #include "bench/net/options.h"
 #include "bench/net/pattern.h"
-#include "datapath/base/crc.h"
 #include "fairlead/log.h"
 
 namespace fairlead::bench {
@@ -54,7 +54,7 @@ Target::Client* Target::client_of(const Peer& peer) {
   return clients_.back().get();
 }
 
-void Target::serve(bool once) {
+Status Target::serve(bool once) {
   Spinner spinner;
   while (!once || gone_ == 0) {
     while (engine_->accept()) {
@@ -65,8 +65,11 @@ void Target::serve(bool once) {
       on_event(peer, event);
     } else if (spin) {
       spinner.idle();
+    } else if (once && engine_->stats().peers_failed != 0) {
+      return {Code::kUnavailable, "the initiator came, but no session with it; the warning before says why"};
     }
   }
+  return {};
 }
 
 void Target::on_event(const Peer& peer, const Event& event) {

@@ -19,8 +19,8 @@ class Target {
   ~Target();
 
   /// Serves until `once` and the first initiator has gone (else for ever). While an initiator measures latency it
-  /// spins.
-  void serve(bool once);
+  /// spins. Not ok if that initiator never got as far as a session.
+  Status serve(bool once);
 
  private:
   struct Client;

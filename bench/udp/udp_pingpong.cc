@@ -18,9 +18,9 @@
 #include <string_view>
 #include <vector>
 
+#include "base/unique_fd.h"
 #include "bench/base/floor_program.h"
 #include "bench/net/histogram.h"
-#include "datapath/base/unique_fd.h"
 
 namespace {
 

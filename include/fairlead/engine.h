@@ -37,11 +37,17 @@ struct DeviceInfo {
 struct EngineStats {
   PeerStats total;
   std::uint64_t peers_connected = 0, peers_lost = 0, handshakes_refused = 0;
+  std::uint64_t peers_failed = 0;  // connected to us and said hello, but their session never became ready
   std::uint64_t registered_bytes = 0, pool_bytes = 0, pool_bytes_used = 0;
+  std::uint64_t sleeps = 0;  // times that a thread which drives the engine went to sleep
 };
 
 /// An engine: lanes, pools and sessions. Move-only; destroying it closes every session (posted transfers complete,
-/// with kCancelled if need be) and joins its thread. Threads: all members from any thread.
+/// with kCancelled if need be), ends other threads' waits and joins its thread. Threads: all members from any thread.
+/// fork(): an engine is of the process that made it. In a child its copies, and those of its peers and transfers, are
+/// inert: calls fail with kUnavailable and say so, waits end at once, and destroying them changes nothing for the
+/// parent. The child may make an engine of its own.
+/// Of an engine that was moved from, calls fail with kInvalidArgument, or give nothing.
 class Engine {
  public:
   /// Errors: a bad configuration, the port in use, no such device.
@@ -58,6 +64,7 @@ class Engine {
   /// Errors: kInvalidArgument (0 bytes), kResourceExhausted (with the limit and the remedy).
   Result<Memory> allocate(std::size_t bytes);
   /// The caller's bytes, registered in place. They must outlive the last Memory and transfer that names them.
+  /// Errors: kInvalidArgument (0 bytes, a hole, pages at either end that cannot be read), and the transports' own.
   Result<Memory> register_memory(std::span<std::byte> bytes, Access access = Access::kRemoteReadWrite);
   /// A file mapped and registered in place. kRemoteRead or kNone maps it read-only.
   Result<Memory> map_file(const std::string& path, Access access = Access::kRemoteRead);
@@ -76,14 +83,15 @@ class Engine {
   /// Readable while accept(), next_event() or next_completed() has something. Owned by the engine; poll, do not read.
   /// Signalled from the first call on: who polls the engine instead saves its system calls by never calling this.
   [[nodiscard]] int event_fd() const noexcept;
-  /// The next event of any peer. Errors never: no event is kNone with an invalid Peer.
+  /// The next event of any peer. No event is kNone with an invalid Peer; its status says why if none can come any more.
   std::pair<Peer, Event> next_event(std::chrono::nanoseconds timeout = std::chrono::nanoseconds(0));
   /// The next completed transfer among those posted with TransferOptions::report.
   std::optional<Transfer> next_completed();
   /// Advances the engine once on this thread. Returns whether anything happened.
   bool poll() noexcept;
 
-  [[nodiscard]] std::vector<DeviceInfo> devices() const;
+  /// What this host could use; with `peer`, a numeric IP address, what a path to it would use.
+  [[nodiscard]] std::vector<DeviceInfo> devices(std::string_view peer = {}) const;
   [[nodiscard]] std::vector<Peer> peers() const;
   [[nodiscard]] EngineStats stats() const;
 

@@ -59,7 +59,9 @@ class Memory {
 };
 
 /// A slice of a peer's published region, as learned by Peer::lookup or Peer::list: (region, offset, length).
-/// Valid for the session that learned it. A value; threads as Memory.
+/// Valid for the session that learned it, until its owner refuses an operation on it (kProtectionError: it was
+/// withdrawn, or its memory is gone): then later ones fail the same way at once, and a new lookup tells what is there
+/// now. A value; threads as Memory.
 class RemoteMemory {
  public:
   RemoteMemory() noexcept = default;

@@ -67,13 +67,15 @@ class Peer {
   [[nodiscard]] std::string explain() const;
   [[nodiscard]] PeerStats stats() const;
 
-  /// A region that the peer published under `name`. Errors: kNotFound, kPeerDied, kDeadlineExceeded.
+  /// A region that the peer published under `name` (1 to 1024 bytes). Errors: kInvalidArgument, kNotFound, kPeerDied,
+  /// kDeadlineExceeded.
   Result<RemoteMemory> lookup(std::string_view name, std::chrono::nanoseconds timeout = std::chrono::seconds(10));
   /// All regions whose name begins with `prefix`, in order of name.
   Result<std::vector<RemoteMemory>> list(std::string_view prefix,
                                          std::chrono::nanoseconds timeout = std::chrono::seconds(10));
 
-  /// One-sided. Bad arguments (sizes differ, no access, out of bounds) give a transfer that is done, with the status.
+  /// One-sided. Bad arguments (sizes differ, no access, out of bounds, memory of another engine) give a transfer that
+  /// is done, with the status.
   Transfer write(const Memory& local, const RemoteMemory& remote, const TransferOptions& options = {});
   Transfer read(const Memory& local, const RemoteMemory& remote, const TransferOptions& options = {});
   /// A batch: one transfer, one completion, one notification.

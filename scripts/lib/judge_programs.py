@@ -4,6 +4,8 @@ Both ends run on this host, each with a device of its own on loopback. A judge o
 its note says which did not.
 """
 
+import os
+import shutil
 import signal
 import time
 
@@ -20,6 +22,17 @@ def runs(limit, steps):
         (passed if outcome.passed else failures).append(name if outcome.passed else f"{name}: {outcome.reason}")
     reason = "; ".join(failures) if failures else ", ".join(passed)
     return pairs.Outcome(not failures, reason, time.monotonic() - begin, text)
+
+
+def needs(programs, step):
+    """The step, skipped where one of the programs cannot be had; those of daemons are not in everybody's PATH."""
+    def judge(limit):
+        path = os.pathsep.join((os.environ.get("PATH", ""), "/usr/sbin"))
+        missing = [name for name in programs if shutil.which(name, path=path) is None]
+        if missing:
+            return pairs.Outcome(False, f"no {', '.join(missing)} here (scripts/setup --judges --stacks)", 0, skipped=True)
+        return step(limit)
+    return judge
 
 
 class Programs:
@@ -192,7 +205,8 @@ def judges(programs, quick):
                 found.append((f"{name} -c {connection}", 60,
                               programs.perftest(name, connection, perftest_variants(name, connection, quick))))
     for test, layout, size, count in (("put_lat", "short", 8, 5000), ("put_bw", "zcopy", 65536, 1000), ("get", "zcopy", 65536, 1000),
-                                      ("get", "bcopy", 256, 2000), ("am_lat", "short", 8, 5000), ("am_bw", "bcopy", 4096, 2000)):
+                                      ("get", "bcopy", 256, 2000), ("am_lat", "short", 8, 5000), ("am_bw", "bcopy", 4096, 2000),
+                                      ("add_mr", "short", 8, 2000), ("fadd", "short", 8, 2000), ("cswap", "short", 8, 2000)):
         found.append((f"ucx_perftest uct rc_verbs {test} {layout}", 30,
                       programs.ucx(test, size, count, transport="rc_verbs", layout=layout)))
     for test, layout, size, count in (("am_lat", "short", 8, 2000), ("am_bw", "bcopy", 1024, 2000)):

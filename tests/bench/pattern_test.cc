@@ -5,7 +5,7 @@
 #include <set>
 #include <vector>
 
-#include "datapath/base/crc.h"
+#include "base/crc.h"
 
 namespace fairlead::bench {
 namespace {

@@ -78,6 +78,17 @@ TEST(Report, TableSaysWhenNothingWasVerified) {
   EXPECT_THAT(table_line(sample), HasSubstr("not verified"));
 }
 
+TEST(Report, WhatWasInterruptedIsMarked) {
+  Sample sample = sample_of(4096, 10);
+  sample.verified = false;
+  sample.interrupted = true;
+  EXPECT_THAT(table_line(sample), testing::EndsWith("interrupted, not verified"));
+  const Json document = report({}, {}, {"tcp", "tcp", "", false}, std::vector{sample, sample_of(8, 1)});
+  const Json::Array& results = *document.find("results")->array();
+  EXPECT_EQ(results[0].find("interrupted")->boolean(), true);
+  EXPECT_EQ(results[1].find("interrupted")->boolean(), false);
+}
+
 TEST(WriteText, ReplacesFilesWritesToDevicesAndNamesWhatItCannot) {
   const std::string path = testing::TempDir() + "fairlead_write_text_test";
   ASSERT_TRUE(write_text(path, "old").ok());

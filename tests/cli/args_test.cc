@@ -89,6 +89,40 @@ TEST(Args, UnknownFlagNamesTheKnownOnes) {
   EXPECT_THAT(parsed.errors, AllOf(HasSubstr("--frobnicate"), HasSubstr("--transport"), HasSubstr("--help")));
 }
 
+TEST(Args, AnUnknownFlagIsNamedWhateverStandsBehindIt) {
+  const Parsed parsed = parse({"x", "--frobnicate", "1M"});
+  EXPECT_EQ(parsed.exit, kUsage);
+  EXPECT_THAT(parsed.errors, HasSubstr("there is no flag --frobnicate. Known flags: "));
+  EXPECT_THAT(parse({"x", "y", "z"}).errors, HasSubstr("too many words: y z."));
+}
+
+TEST(Args, SettingsOfVerbsAreRefusedWithTcp) {
+  for (const char* flag : {"--mtu=1024", "--gid-index=1", "--packet-io=udp", "--profile=full", "--retry-count=3"}) {
+    const Parsed parsed = parse({"x", "--transport", "tcp", flag});
+    EXPECT_EQ(parsed.exit, kUsage) << flag;
+    EXPECT_THAT(parsed.errors, HasSubstr("is a setting of verbs, and --transport is tcp")) << flag;
+    EXPECT_FALSE(parse({"x", "--transport", "auto", flag}).exit) << flag;
+  }
+  ::setenv("FAIRLEAD_MTU", "1024", 1);  // the environment holds for many commands
+  EXPECT_FALSE(parse({"x", "--transport", "tcp"}).exit);
+  ::unsetenv("FAIRLEAD_MTU");
+}
+
+TEST(Args, RulesSeeWhatStoodOnTheCommandLine) {
+  const auto depth = [](std::vector<const char*> words) {
+    std::uint64_t value = 0;
+    Args args("bench", "Measures.", "");
+    args.option("--depth", "N", "Depth", set_number(&value, 1, 9));
+    args.rule([&] { return args.given("--depth") ? std::string("no depth here") : std::string(); });
+    CaptureStderr();
+    const std::optional<int> exit = args.parse(words);
+    const std::string errors = GetCapturedStderr();
+    return exit ? errors : "ok";
+  };
+  EXPECT_EQ(depth({}), "ok");
+  EXPECT_THAT(depth({"--depth", "3"}), HasSubstr("bench: no depth here"));
+}
+
 TEST(Args, BadValuesNameTheLegalOnes) {
   const std::pair<std::vector<const char*>, const char*> cases[] = {
       {{"x", "--transport", "udp"}, "legal: auto, verbs, verbs:DEVICE, tcp"},

@@ -7,18 +7,20 @@
 #include <atomic>
 #include <thread>
 
+#include "base/crc.h"
 #include "cli/session.h"
-#include "datapath/base/crc.h"
 
 namespace fairlead::cli {
 namespace {
 
 using testing::HasSubstr;
+using testing::Not;
 
 // A server on a thread of its own, over tcp on loopback.
 class PushServerTest : public testing::Test {
  protected:
-  PushServerTest() : console_("test"), engine_(make_engine()), store_(&*engine_, 1 << 20) {
+  explicit PushServerTest(std::chrono::milliseconds stalled = std::chrono::minutes(5))
+      : stalled_(stalled), console_("test"), engine_(make_engine()), store_(&*engine_, 1 << 20, 950'000) {
     thread_ = std::thread([this] { serve(); });
   }
   ~PushServerTest() override {
@@ -34,11 +36,15 @@ class PushServerTest : public testing::Test {
   }
 
   void serve() {
-    PushServer server(&store_, &console_, &counters_, Check::kOnArrival);
+    PushServer server(&store_, &console_, &counters_,
+                      {.check = Check::kOnArrival, .stalled = stalled_, .populate = &populate});
     while (!stop_) {
       while (auto peer = engine_->accept()) server.on_connected(*peer);
       const auto [peer, event] = engine_->next_event(std::chrono::milliseconds(20));
       if (event.kind != Event::Kind::kNone) server.on_event(peer, event);
+      server.progress();
+      if (drain_ && !drained_.exchange(true)) server.drain();
+      busy_ = server.busy();
     }
   }
 
@@ -53,10 +59,12 @@ class PushServerTest : public testing::Test {
   }
 
   // Announces one tensor of these bytes; gives where to write it.
-  Result<RemoteMemory> announce(Session& session, std::span<const std::byte> bytes, std::uint32_t crc) {
-    const FileTensor tensor{"weight", DType::kU8, {static_cast<std::int64_t>(bytes.size())}, 0, bytes.size()};
-    EXPECT_TRUE(session.send(PushBegin{"m", {}, 1, bytes.size()}).ok());
-    EXPECT_TRUE(session.send(TensorBatch{{{tensor, crc}}}).ok());
+  Result<RemoteMemory> announce(Session& session, std::span<const std::byte> bytes, const std::string& model = "m",
+                                const std::string& name = "weight") {
+    const FileTensor tensor{name, "U8", {static_cast<std::int64_t>(bytes.size())}, 0, bytes.size()};
+    EXPECT_TRUE(session.send(PushBegin{model, 1, 1, bytes.size()}).ok());
+    EXPECT_TRUE(session.send(ModelFile{"m.safetensors", {}, 1}).ok());
+    EXPECT_TRUE(session.send(TensorBatch{{{tensor, {}}}}).ok());
     Result<PushReady> ready = session.expect<PushReady>();
     if (!ready) return ready.error();
     return session.peer().lookup(ready->prefix + "0");
@@ -77,12 +85,20 @@ class PushServerTest : public testing::Test {
     eventually([&] { return counters_.clients == 0 && store_.bytes_held() == 0; });
   }
 
+  // Clearing memory takes for ever while this is set.
+  static inline std::atomic<bool> clearing_lasts_{false};
+  static void populate(std::span<std::byte> bytes, const std::stop_token& stop) noexcept {
+    while (clearing_lasts_ && !stop.stop_requested()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    memreg::populate(bytes, stop);
+  }
+
+  const std::chrono::milliseconds stalled_;
   Console console_;  // of the server's thread
   Console client_console_{"test client"};
   Result<Engine> engine_;
   ModelStore store_;
   ServeCounters counters_;
-  std::atomic<bool> stop_{false};
+  std::atomic<bool> stop_{false}, drain_{false}, drained_{false}, busy_{false};
   std::thread thread_;
 };
 
@@ -95,14 +111,14 @@ std::vector<std::byte> some_bytes(std::size_t size) {
 TEST_F(PushServerTest, KeepsWhatIsRight) {
   Session session = connect();
   const auto bytes = some_bytes(10'000);
-  const Result<RemoteMemory> remote = announce(session, bytes, crc32(bytes));
+  const Result<RemoteMemory> remote = announce(session, bytes);
   ASSERT_TRUE(remote) << remote.error().to_string();
   EXPECT_EQ(remote->access(), Access::kRemoteWrite);
   Result<Memory> local = session.engine().allocate(bytes.size());
   ASSERT_TRUE(local);
   std::copy(bytes.begin(), bytes.end(), local->data());
   EXPECT_TRUE(session.peer().write(*local, *remote, {.notify = 0}).wait().ok());
-  ASSERT_TRUE(session.send(PushFinish{}).ok());
+  ASSERT_TRUE(session.send(PushFinish{{crc32(bytes)}}).ok());
   const Result<PushResult> result = session.expect<PushResult>();
   ASSERT_TRUE(result) << result.error().to_string();
   EXPECT_EQ(result->verified, 1U);
@@ -123,12 +139,12 @@ TEST_F(PushServerTest, KeepsWhatIsRight) {
 TEST_F(PushServerTest, NamesATensorWhoseBytesAreWrong) {
   Session session = connect();
   const auto bytes = some_bytes(5000);
-  const Result<RemoteMemory> remote = announce(session, bytes, crc32(bytes) + 1);
+  const Result<RemoteMemory> remote = announce(session, bytes);
   ASSERT_TRUE(remote);
   Result<Memory> local = session.engine().allocate(bytes.size());
   std::copy(bytes.begin(), bytes.end(), local->data());
   EXPECT_TRUE(session.peer().write(*local, *remote, {.notify = 0}).wait().ok());
-  ASSERT_TRUE(session.send(PushFinish{}).ok());
+  ASSERT_TRUE(session.send(PushFinish{{crc32(bytes) + 1}}).ok());
   const Result<PushResult> result = session.expect<PushResult>();
   ASSERT_TRUE(result) << result.error().to_string();
   EXPECT_EQ(result->failed, 1U);
@@ -139,11 +155,31 @@ TEST_F(PushServerTest, NamesATensorWhoseBytesAreWrong) {
   session.close();
 }
 
+TEST_F(PushServerTest, APushWithoutChecksumsIsKeptWithoutThem) {
+  Session session = connect();
+  const auto bytes = some_bytes(500);
+  const Result<RemoteMemory> remote = announce(session, bytes);
+  ASSERT_TRUE(remote);
+  Result<Memory> local = session.engine().allocate(bytes.size());
+  std::copy(bytes.begin(), bytes.end(), local->data());
+  EXPECT_TRUE(session.peer().write(*local, *remote, {.notify = 0}).wait().ok());
+  ASSERT_TRUE(session.send(PushFinish{}).ok());
+  const Result<PushResult> result = session.expect<PushResult>();
+  ASSERT_TRUE(result);
+  EXPECT_EQ(result->verified, 1U);
+  ASSERT_TRUE(session.send(PullBegin{"m"}).ok());
+  ASSERT_TRUE(session.expect<PullReady>() && session.expect_files(1, 1));
+  const auto entries = session.expect_tensors(1);
+  ASSERT_TRUE(entries);
+  EXPECT_FALSE(entries->front().crc.has_value());
+  session.close();
+}
+
 TEST_F(PushServerTest, NoticesANotificationThatIsMissingOrComesTwice) {
   for (const int notifications : {0, 2}) {
     Session session = connect();
     const auto bytes = some_bytes(64);
-    const Result<RemoteMemory> remote = announce(session, bytes, crc32(bytes));
+    const Result<RemoteMemory> remote = announce(session, bytes);
     ASSERT_TRUE(remote);
     Result<Memory> local = session.engine().allocate(bytes.size());
     std::copy(bytes.begin(), bytes.end(), local->data());
@@ -151,7 +187,7 @@ TEST_F(PushServerTest, NoticesANotificationThatIsMissingOrComesTwice) {
     for (int i = 0; i < notifications; ++i) {
       EXPECT_TRUE(session.peer().write(*local, *remote, {.notify = 0}).wait().ok());
     }
-    ASSERT_TRUE(session.send(PushFinish{}).ok());
+    ASSERT_TRUE(session.send(PushFinish{{crc32(bytes)}}).ok());
     const Result<PushResult> result = session.expect<PushResult>();
     ASSERT_TRUE(result) << result.error().to_string();
     ASSERT_EQ(result->failures.size(), 1U);
@@ -166,25 +202,20 @@ Result<PushResult> push_one(Session& session, const RemoteMemory& remote, std::s
   if (!local) return local.error();
   std::copy(bytes.begin(), bytes.end(), local->data());
   EXPECT_TRUE(session.peer().write(*local, remote, {.notify = 0}).wait().ok());
-  EXPECT_TRUE(session.send(PushFinish{}).ok());
+  EXPECT_TRUE(session.send(PushFinish{{crc32(bytes)}}).ok());
   return session.expect<PushResult>();
 }
 
 TEST_F(PushServerTest, AModelThatCannotBeKeptIsNotCountedAndLeavesTheOldOne) {
   Session session = connect();
   const auto bytes = some_bytes(100);
-  const Result<RemoteMemory> first = announce(session, bytes, crc32(bytes));
+  const Result<RemoteMemory> first = announce(session, bytes);
   ASSERT_TRUE(first);
   ASSERT_TRUE(push_one(session, *first, bytes));
   // The second has a tensor whose name is taken.
   const Result<Memory> taken = engine_->allocate(64);
   ASSERT_TRUE(taken && engine_->publish("model/m/other", *taken, Access::kRemoteRead).ok());
-  const FileTensor tensor{"other", DType::kU8, {100}, 0, 100};
-  ASSERT_TRUE(session.send(PushBegin{"m", {}, 1, 100}).ok());
-  ASSERT_TRUE(session.send(TensorBatch{{{tensor, crc32(bytes)}}}).ok());
-  const Result<PushReady> ready = session.expect<PushReady>();
-  ASSERT_TRUE(ready);
-  const Result<RemoteMemory> second = session.peer().lookup(ready->prefix + "0");
+  const Result<RemoteMemory> second = announce(session, bytes, "m", "other");
   ASSERT_TRUE(second);
   const Result<PushResult> refused = push_one(session, *second, bytes);
   ASSERT_FALSE(refused);
@@ -199,15 +230,16 @@ TEST_F(PushServerTest, AModelThatCannotBeKeptIsNotCountedAndLeavesTheOldOne) {
 TEST_F(PushServerTest, DropsNothingForAModelThatWouldNotFitEvenThen) {
   Session keeper = connect();
   const auto small = some_bytes(100'000);
-  const Result<RemoteMemory> remote = announce(keeper, small, crc32(small));
+  const Result<RemoteMemory> remote = announce(keeper, small);
   ASSERT_TRUE(remote && push_one(keeper, *remote, small));
   Session pusher = connect();  // under way, and not to be dropped
   const auto half = some_bytes(600'000);
-  ASSERT_TRUE(announce(pusher, half, 0));
+  ASSERT_TRUE(announce(pusher, half));
   Session other = connect();
-  const Result<RemoteMemory> refused = announce(other, half, 0);
+  const Result<RemoteMemory> refused = announce(other, half);
   ASSERT_FALSE(refused);
-  EXPECT_EQ(refused.error().code(), Code::kResourceExhausted);
+  EXPECT_EQ(refused.error().code(), Code::kUnavailable);
+  EXPECT_THAT(refused.error().message(), HasSubstr("pushes under way hold"));
   EXPECT_EQ(store_.count(), 1U);
   EXPECT_TRUE(keeper.peer().lookup("model/m/weight"));
   keeper.close();
@@ -215,20 +247,181 @@ TEST_F(PushServerTest, DropsNothingForAModelThatWouldNotFitEvenThen) {
   other.close();
 }
 
+// The kept model is 500,000 of 1,048,576 bytes.
+TEST_F(PushServerTest, AnAnnouncementDropsNothingAndAVerifiedModelWhatIsInItsWay) {
+  const auto large = some_bytes(900'000);
+  const auto small = some_bytes(500'000);
+  Session keeper = connect();
+  const Result<RemoteMemory> first = announce(keeper, small);
+  ASSERT_TRUE(first && push_one(keeper, *first, small));
+  Session other = connect();
+  const Result<RemoteMemory> second = announce(other, large, "other");
+  ASSERT_TRUE(second) << second.error().to_string();
+  EXPECT_EQ(store_.count(), 1U);
+  EXPECT_TRUE(keeper.peer().lookup("model/m/weight"));
+  EXPECT_EQ(counters_.models_evicted, 0U);
+  const Result<PushResult> verified = push_one(other, *second, large);
+  ASSERT_TRUE(verified) << verified.error().to_string();
+  EXPECT_EQ(verified->verified, 1U);
+  EXPECT_EQ(counters_.models_evicted, 1U);
+  EXPECT_FALSE(keeper.peer().lookup("model/m/weight"));
+  EXPECT_TRUE(keeper.peer().lookup("model/other/weight"));
+  keeper.close();
+  other.close();
+}
+
+TEST_F(PushServerTest, OthersAreServedWhileMemoryIsCleared) {
+  clearing_lasts_ = true;
+  Session slow = connect();
+  const auto bytes = some_bytes(400'000);
+  const Result<RemoteMemory> remote = announce(slow, bytes, "slow");
+  ASSERT_TRUE(remote) << remote.error().to_string();  // it may write already
+  Session other = connect();
+  const Result<RemoteMemory> second = announce(other, bytes);
+  ASSERT_TRUE(second) << second.error().to_string();
+  ASSERT_TRUE(push_one(other, *second, bytes));
+  EXPECT_EQ(store_.count(), 1U);
+  clearing_lasts_ = false;
+  ASSERT_TRUE(push_one(slow, *remote, bytes));
+  slow.close();
+  other.close();
+}
+
+// What a push that came to nothing left behind must neither be pulled nor guessed by another client.
+TEST_F(PushServerTest, BytesOfOthersAreNeitherToldNorKept) {
+  const auto secret = some_bytes(300'000);
+  for (const bool ends : {true, false}) {  // failed, and abandoned
+    Session victim = connect();
+    const Result<RemoteMemory> remote = announce(victim, secret);
+    ASSERT_TRUE(remote);
+    Result<Memory> local = victim.engine().allocate(secret.size());
+    std::copy(secret.begin(), secret.end(), local->data());
+    EXPECT_TRUE(victim.peer().write(*local, *remote, {.notify = 0}).wait().ok());
+    if (ends) {
+      ASSERT_TRUE(victim.send(PushFinish{{crc32(secret) + 1}}).ok());
+      const Result<PushResult> result = victim.expect<PushResult>();
+      ASSERT_TRUE(result);
+      ASSERT_EQ(result->failures.size(), 1U);
+      EXPECT_THAT(result->failures[0].second, Not(HasSubstr(fmt::format("{:08x}", crc32(secret)))));
+    }
+    victim.close();
+    eventually([&] { return counters_.clients == 0; });
+
+    Session thief = connect();
+    const Result<RemoteMemory> same = announce(thief, secret);
+    ASSERT_TRUE(same);
+    // Notified without being written.
+    Result<Memory> nothing = thief.engine().allocate(1);
+    nothing->data()[0] = secret[0];
+    EXPECT_TRUE(thief.peer().write(*nothing, same->slice(0, 1), {.notify = 0}).wait().ok());
+    ASSERT_TRUE(thief.send(PushFinish{{0}}).ok());
+    const Result<PushResult> refused = thief.expect<PushResult>();
+    ASSERT_TRUE(refused);
+    ASSERT_EQ(refused->failures.size(), 1U);
+    EXPECT_THAT(refused->failures[0].second, Not(HasSubstr(fmt::format("{:08x}", crc32(secret)))));
+    // Zeroes are all that is there: their checksum is accepted.
+    std::vector<std::byte> zeroes(secret.size());
+    zeroes[0] = secret[0];
+    const Result<RemoteMemory> again = announce(thief, zeroes);
+    ASSERT_TRUE(again);
+    EXPECT_TRUE(thief.peer().write(*nothing, again->slice(0, 1), {.notify = 0}).wait().ok());
+    ASSERT_TRUE(thief.send(PushFinish{{crc32(zeroes)}}).ok());
+    const Result<PushResult> kept = thief.expect<PushResult>();
+    ASSERT_TRUE(kept);
+    EXPECT_EQ(kept->verified, 1U);
+    thief.close();
+    eventually([&] { return counters_.clients == 0; });
+  }
+}
+
+TEST_F(PushServerTest, APullWithinAPullIsRefused) {
+  Session session = connect();
+  const auto bytes = some_bytes(100);
+  const Result<RemoteMemory> remote = announce(session, bytes);
+  ASSERT_TRUE(remote && push_one(session, *remote, bytes));
+  ASSERT_TRUE(session.send(PullBegin{"m"}).ok());
+  ASSERT_TRUE(session.expect<PullReady>() && session.expect_files(1, 1) && session.expect_tensors(1));
+  ASSERT_TRUE(session.send(PullBegin{"m"}).ok());
+  EXPECT_THAT(session.expect<PullReady>().error().message(), HasSubstr("a pull within a pull"));
+  eventually([&] { return counters_.clients == 0; });
+}
+
+// Answers that nobody reads wait in the server's memory.
+TEST_F(PushServerTest, AClientThatAsksWithoutReadingIsExpelled) {
+  Session session = connect();
+  eventually([&] { return counters_.clients == 1; });
+  for (int i = 0; i < 30'000 && session.peer().state() == PeerState::kReady; ++i) {
+    static_cast<void>(session.peer().send(encode(ListModels{})));
+    if (i % 64 == 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  eventually([&] { return counters_.clients == 0; });
+}
+
+TEST_F(PushServerTest, AClientThatIsRefusedAgainAndAgainIsExpelled) {
+  Session session = connect();
+  eventually([&] { return counters_.clients == 1; });
+  for (int i = 0; i < 100; ++i) static_cast<void>(session.send(PullBegin{"none"}));
+  eventually([&] { return counters_.clients == 0; });
+}
+
+class StalledPushTest : public PushServerTest {
+ protected:
+  StalledPushTest() : PushServerTest(std::chrono::milliseconds(0)) {}
+};
+
+TEST_F(StalledPushTest, GivesWayToOneThatNeedsItsRoom) {
+  Session silent = connect();
+  const auto bytes = some_bytes(800'000);
+  ASSERT_TRUE(announce(silent, bytes));
+  Session other = connect();
+  const Result<RemoteMemory> remote = announce(other, bytes);
+  ASSERT_TRUE(remote) << remote.error().to_string();
+  const Result<PushResult> gone = silent.expect<PushResult>();
+  ASSERT_FALSE(gone);
+  EXPECT_THAT(gone.error().message(), HasSubstr("another push needs its room"));
+  EXPECT_TRUE(push_one(other, *remote, bytes));
+  other.close();
+  silent.close();
+}
+
+TEST_F(PushServerTest, OnDrainingFinishesWhatIsUnderWayAndBeginsNothing) {
+  Session pusher = connect();
+  const auto bytes = some_bytes(1000);
+  const Result<RemoteMemory> remote = announce(pusher, bytes);
+  ASSERT_TRUE(remote);
+  eventually([&] { return busy_.load(); });
+  drain_ = true;
+  Session late = connect();
+  eventually([&] { return drained_.load(); });
+  const Result<RemoteMemory> refused = announce(late, bytes, "late");
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code(), Code::kUnavailable);
+  ASSERT_TRUE(late.send(PullBegin{"m"}).ok());
+  EXPECT_EQ(late.expect<PullReady>().error().code(), Code::kUnavailable);
+  EXPECT_TRUE(busy_);
+  const Result<PushResult> result = push_one(pusher, *remote, bytes);
+  ASSERT_TRUE(result) << result.error().to_string();
+  EXPECT_EQ(result->verified, 1U);
+  eventually([&] { return !busy_; });
+  pusher.close();
+  late.close();
+}
+
 TEST_F(PushServerTest, RefusesAModelThatDoesNotFitAndGoesOn) {
   Session session = connect();
   const auto bytes = some_bytes((1 << 20) + 1);
-  const Result<RemoteMemory> remote = announce(session, bytes, 0);
+  const Result<RemoteMemory> remote = announce(session, bytes);
   ASSERT_FALSE(remote);
   EXPECT_EQ(remote.error().code(), Code::kResourceExhausted);
-  EXPECT_THAT(remote.error().message(), HasSubstr("--max-bytes"));
+  EXPECT_THAT(remote.error().message(), HasSubstr("--max-push"));
   const auto small = some_bytes(10);
-  EXPECT_TRUE(announce(session, small, crc32(small)));  // the same session may try again
+  EXPECT_TRUE(announce(session, small));  // the same session may try again
   session.close();
 }
 
 TEST_F(PushServerTest, ExpelsClientsThatBreakTheProtocol) {
-  const FileTensor tensor{"t", DType::kU8, {8}, 0, 8};
+  const FileTensor tensor{"t", "U8", {8}, 0, 8};
+  const ModelFile file{"f", {}, 2};
   {
     Session session = connect();
     ASSERT_TRUE(session.send(PushFinish{}).ok());
@@ -236,20 +429,53 @@ TEST_F(PushServerTest, ExpelsClientsThatBreakTheProtocol) {
   }
   {
     Session session = connect();
-    ASSERT_TRUE(session.send(TensorBatch{{{tensor, 0}}}).ok());
+    ASSERT_TRUE(session.send(TensorBatch{{{tensor, {}}}}).ok());
     expect_expelled(session, "tensors without a push");
   }
   {
     Session session = connect();
-    ASSERT_TRUE(session.send(PushBegin{"m", {}, 1, 8}).ok());
-    ASSERT_TRUE(session.send(TensorBatch{{{tensor, 0}, {tensor, 0}}}).ok());
+    ASSERT_TRUE(session.send(PushBegin{"m", 1, 1, 8}).ok());
+    ASSERT_TRUE(session.send(TensorBatch{{{tensor, {}}, {tensor, {}}}}).ok());
     expect_expelled(session, "more tensors than announced");
   }
   {
     Session session = connect();
-    ASSERT_TRUE(session.send(PushBegin{"m", {}, 2, 8}).ok());
-    ASSERT_TRUE(session.send(PushBegin{"m", {}, 2, 8}).ok());
+    ASSERT_TRUE(session.send(PushBegin{"m", 1, 2, 8}).ok());
+    ASSERT_TRUE(session.send(PushBegin{"m", 1, 2, 8}).ok());
     expect_expelled(session, "a push within a push");
+  }
+  {
+    Session session = connect();
+    ASSERT_TRUE(session.send(file).ok());
+    expect_expelled(session, "a file without a push");
+  }
+  {
+    Session session = connect();
+    ASSERT_TRUE(session.send(PushBegin{"m", 1, 2, 8}).ok() && session.send(file).ok() && session.send(file).ok());
+    expect_expelled(session, "more files than announced");
+  }
+  {
+    Session session = connect();
+    ASSERT_TRUE(session.send(PushBegin{"m", 2, 4, 8}).ok() && session.send(file).ok() && session.send(file).ok());
+    ASSERT_TRUE(session.send(TensorBatch{{{tensor, {}}, {tensor, {}}, {tensor, {}}, {tensor, {}}}}).ok());
+    expect_expelled(session, "two files named f");
+  }
+  {
+    Session session = connect();
+    ASSERT_TRUE(session.send(PushBegin{"m", 1, 1, 8}).ok() && session.send(file).ok());
+    ASSERT_TRUE(session.send(TensorBatch{{{tensor, {}}}}).ok());
+    expect_expelled(session, "do not add up");
+  }
+  {
+    Session session = connect();
+    ASSERT_TRUE(session.send(PushBegin{"m", 0, 0, 0}).ok());
+    expect_expelled(session, "a model without files");
+  }
+  {
+    Session session = connect();
+    ASSERT_TRUE(announce(session, some_bytes(8)));
+    ASSERT_TRUE(session.send(PushFinish{{1, 2}}).ok());
+    expect_expelled(session, "checksums of some tensors only");
   }
   {
     Session session = connect();
@@ -264,7 +490,7 @@ TEST_F(PushServerTest, ExpelsClientsThatBreakTheProtocol) {
   {
     Session session = connect();
     const auto bytes = some_bytes(8);
-    const Result<RemoteMemory> remote = announce(session, bytes, 0);
+    const Result<RemoteMemory> remote = announce(session, bytes);
     ASSERT_TRUE(remote);
     Result<Memory> local = session.engine().allocate(8);
     static_cast<void>(session.peer().write(*local, *remote, {.notify = 77}));
@@ -274,12 +500,14 @@ TEST_F(PushServerTest, ExpelsClientsThatBreakTheProtocol) {
 }
 
 TEST_F(PushServerTest, RefusesTwoTensorsOfOneNameAndBadModelNames) {
-  const FileTensor tensor{"t", DType::kU8, {8}, 0, 8};
+  const FileTensor tensor{"t", "U8", {8}, 0, 8};
+  const ModelFile file{"f", {}, 2};
   Session session = connect();
-  ASSERT_TRUE(session.send(PushBegin{"m", {}, 2, 16}).ok());
-  ASSERT_TRUE(session.send(TensorBatch{{{tensor, 0}, {tensor, 0}}}).ok());
+  ASSERT_TRUE(session.send(PushBegin{"m", 1, 2, 16}).ok());
+  ASSERT_TRUE(session.send(file).ok());
+  ASSERT_TRUE(session.send(TensorBatch{{{tensor, {}}, {tensor, {}}}}).ok());
   EXPECT_THAT(session.expect<PushReady>().error().message(), HasSubstr("two tensors named t"));
-  ASSERT_TRUE(session.send(PushBegin{"../m", {}, 0, 0}).ok());
+  ASSERT_TRUE(session.send(PushBegin{"../m", 1, 0, 0}).ok());
   EXPECT_THAT(session.expect<PushReady>().error().message(), HasSubstr("legal: 1 to 128"));
   session.close();
 }

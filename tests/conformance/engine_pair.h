@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <cstring>
 #include <optional>
 #include <string>
@@ -23,6 +24,21 @@ struct Way {
   bool one_sided = true;
   std::string packet_io = "udp";
 };
+
+/// Every way across that this machine has.
+inline std::vector<Way> ways() {
+  // A device of this machine instead, by its name in ibv_devices.
+  if (const char* device = std::getenv("FAIRLEAD_CONFORMANCE_DEVICE")) {
+    const std::string transport = std::string("verbs:") + device;
+    return {{"device", transport}, {"staged", transport, "full", false}};
+  }
+  std::vector<Way> all{{"soft", "verbs:soft0"},
+                       {"pvrdma", "verbs:soft0", "pvrdma"},
+                       {"staged", "verbs:soft0", "pvrdma", false},
+                       {"lossy", "verbs:soft0", "full", true, "udp,drop=0.01,reorder=0.01,seed=3"}};
+  if (!test::over_memif()) all.insert(all.begin(), {"tcp", "tcp"});
+  return all;
+}
 
 /// The same faults over the port under test.
 inline void put_on_wire(EngineConfig& config) {
@@ -96,6 +112,13 @@ inline void fill_pattern(Memory memory, std::uint32_t seed) {
   for (std::size_t i = 0; i < memory.size(); ++i) {
     memory.data()[i] = static_cast<std::byte>((i * 2654435761u + seed) >> 13);
   }
+}
+
+/// The transfer fails with `code`, and its sentence has `words` in it.
+inline void expect_failure(Transfer transfer, Code code, std::string_view words) {
+  const Status end = transfer.wait(kPatience);
+  EXPECT_EQ(end.code(), code) << end.to_string();
+  EXPECT_NE(end.message().find(words), std::string::npos) << '"' << end.message() << "\" says nothing of " << words;
 }
 
 /// The next event of that kind; other kinds but kClosed are passed over. Fails the test after kPatience.

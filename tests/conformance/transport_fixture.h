@@ -14,7 +14,7 @@
 #include <utility>
 #include <vector>
 
-#include "datapath/transport.h"
+#include "transport/transport.h"
 
 namespace fairlead::conformance {
 

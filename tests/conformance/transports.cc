@@ -7,7 +7,7 @@
 #include "tests/conformance/transport_fixture.h"
 #include "tests/port_under_test.h"
 #ifdef FAIRLEAD_WITH_VERBS
-#include "verbs/factory.h"
+#include "verbs/transport/factory.h"
 #endif
 
 namespace fairlead::conformance {

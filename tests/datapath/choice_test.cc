@@ -1,4 +1,4 @@
-#include "datapath/choice.h"
+#include "datapath/session/choice.h"
 
 #include <gtest/gtest.h>
 

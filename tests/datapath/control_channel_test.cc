@@ -1,8 +1,10 @@
-#include "datapath/control_channel.h"
+#include "datapath/session/control_channel.h"
 
 #include <gtest/gtest.h>
+#include <sys/socket.h>
 
-#include "datapath/path_messages.h"
+#include "datapath/protocol/path_messages.h"
+#include "datapath/session/control_socket.h"
 
 namespace fairlead::datapath {
 namespace {
@@ -58,6 +60,102 @@ TEST(FrameReader, RefusesLongAndMalformedFrames) {
   const std::string bad("FAIRLEAD\x02\x00\x00\x00\xff\xff", 14);
   malformed.append(bad.data(), bad.size());
   EXPECT_FALSE(malformed.next(frame));
+}
+
+// However the stream is cut, here always where a frame ends.
+TEST(FrameReader, KeepsNothingThatItHasHandedOver) {
+  FrameReader reader;
+  control::Frame frame;
+  frame.mutable_ping()->set_nonce(42);
+  const std::string bytes = framed(frame);
+  reader.append("FAIRLEAD", 8);
+  for (int i = 0; i < 10'000; ++i) {
+    reader.append(bytes.data(), bytes.size());
+    Result<bool> next = reader.next(frame);
+    ASSERT_TRUE(next && *next);
+    next = reader.next(frame);
+    ASSERT_TRUE(next && !*next);
+    ASSERT_LE(reader.held(), bytes.size());
+  }
+}
+
+/// A channel, and the other end of its socket.
+struct Ends {
+  Ends() {
+    int fds[2];
+    EXPECT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, fds), 0);
+    other.reset(fds[0]);
+    channel.emplace(make_control_stream(UniqueFd(fds[1])), false);
+  }
+  UniqueFd other;
+  std::optional<ControlChannel> channel;
+};
+
+control::Frame frame_of(std::size_t bytes) {
+  control::Frame frame;
+  frame.mutable_lookup()->set_name(std::string(bytes, 'x'));
+  return frame;
+}
+
+TEST(ControlChannel, ATurnTakesABoundedNumberOfFrames) {
+  constexpr std::size_t kFrames = 5000;
+  Ends ends;
+  control::Frame ping;
+  ping.mutable_ping()->set_nonce(1);
+  std::string bytes = "FAIRLEAD";
+  for (std::size_t i = 0; i < kFrames; ++i) bytes += framed(ping);
+  ASSERT_EQ(::send(ends.other.get(), bytes.data(), bytes.size(), 0), static_cast<ssize_t>(bytes.size()));
+  std::size_t frames = 0, turns = 0;
+  while (frames < kFrames && turns < 2 * kFrames) {
+    const std::size_t before = frames;
+    ASSERT_TRUE(ends.channel->read([&](const control::Frame&) { return ++frames != 0; }).ok());
+    EXPECT_LE(frames - before, ControlChannel::kTurnFrames);
+    ++turns;
+  }
+  EXPECT_EQ(frames, kFrames);
+  EXPECT_FALSE(ends.channel->pending());
+}
+
+TEST(ControlChannel, WhatWasSentIsNotKept) {
+  Ends ends;
+  std::vector<char> sink(100'000);
+  const control::Frame frame = frame_of(64 << 10);
+  while (ends.channel->queued() < (std::size_t{1} << 20)) ASSERT_TRUE(ends.channel->send(frame).ok());
+  for (int i = 0; i < 500; ++i) {  // it is never empty again
+    while (ends.channel->queued() >= (std::size_t{1} << 20)) {
+      ASSERT_GT(::recv(ends.other.get(), sink.data(), sink.size(), 0), 0);
+      ASSERT_TRUE(ends.channel->flush().ok());
+    }
+    ASSERT_TRUE(ends.channel->send(frame).ok());
+    ASSERT_LE(ends.channel->held(), std::size_t{4} << 20);
+  }
+}
+
+TEST(ControlChannel, WhoReadsNothingIsNotReadAndThenGivenUp) {
+  Ends ends;
+  const control::Frame frame = frame_of(64 << 10);
+  while (ends.channel->queued() <= ControlChannel::kReadMark) ASSERT_TRUE(ends.channel->send(frame).ok());
+  control::Frame ping;
+  ping.mutable_ping()->set_nonce(1);
+  const std::string bytes = "FAIRLEAD" + framed(ping);
+  ASSERT_GT(::send(ends.other.get(), bytes.data(), bytes.size(), 0), 0);
+  std::size_t frames = 0;
+  const auto count = [&](const control::Frame&) { return ++frames != 0; };
+  ASSERT_TRUE(ends.channel->read(count).ok());
+  EXPECT_EQ(frames, 0u);
+  std::vector<char> sink(1 << 20);
+  while (!ends.channel->wants_read()) {
+    ASSERT_GT(::recv(ends.other.get(), sink.data(), sink.size(), 0), 0);
+    ASSERT_TRUE(ends.channel->flush().ok());
+  }
+  ASSERT_TRUE(ends.channel->read(count).ok());
+  EXPECT_EQ(frames, 1u);
+  Status sent;
+  for (int i = 0; i < 1000 && sent.ok(); ++i) sent = ends.channel->send(frame);
+  EXPECT_EQ(sent.code(), Code::kResourceExhausted);
+  EXPECT_NE(sent.message().find("the limit is 16777216"), std::string::npos) << sent.message();
+  EXPECT_EQ(ends.channel->held(), 0u);
+  EXPECT_EQ(ends.channel->send(frame).code(), Code::kResourceExhausted);
 }
 
 TEST(PathMessages, RoundTripAndRefusal) {

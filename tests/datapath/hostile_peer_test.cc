@@ -1,74 +1,111 @@
 // Peers that break the control protocol: they are refused or dropped, and the engine goes on serving others.
+#include <dirent.h>
 #include <gtest/gtest.h>
+#include <netinet/in.h>
 #include <poll.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 
+#include <atomic>
 #include <chrono>
 #include <functional>
+#include <string>
 #include <thread>
 
-#include "datapath/control_channel.h"
+#include "datapath/session/control_channel.h"
+#include "datapath/session/control_socket.h"
 #include "fairlead/engine.h"
+#include "fairlead/log.h"
 
 namespace fairlead {
 namespace {
 
 using control::Frame;
+using Until = std::function<bool(const Frame&)>;
+
+constexpr std::chrono::seconds kPatience{60};
+
+UniqueFd dial(const std::string& address, int send_buffer = 0) {
+  const HostPort at = *parse_host_port(address);
+  Result<UniqueFd> fd = datapath::start_connect(at.host, at.port);
+  EXPECT_TRUE(fd);
+  if (send_buffer != 0) ::setsockopt(fd->get(), SOL_SOCKET, SO_SNDBUF, &send_buffer, sizeof send_buffer);
+  pollfd writable{fd->get(), POLLOUT, 0};
+  EXPECT_EQ(::poll(&writable, 1, 10'000), 1);
+  return std::move(*fd);
+}
+
+std::string framed(const Frame& frame) {
+  const std::string body = frame.SerializeAsString();
+  std::string bytes;
+  for (unsigned shift = 0; shift < 32; shift += 8) bytes.push_back(static_cast<char>(body.size() >> shift));
+  return bytes + body;
+}
+
+/// A control connection that says what it likes.
+class Intruder {
+ public:
+  explicit Intruder(const std::string& address, int send_buffer = 0) : fd_(dial(address, send_buffer)) {}
+
+  void say(std::string_view bytes) {
+    EXPECT_EQ(::send(fd_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL), static_cast<ssize_t>(bytes.size()));
+  }
+  /// As much as the socket takes now.
+  std::size_t try_to_say(std::string_view bytes) {
+    const ssize_t n = ::send(fd_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+    return n > 0 ? static_cast<std::size_t>(n) : 0;
+  }
+  /// Takes what has arrived; false once the engine has closed the connection.
+  bool take(const Until& visit, int wait_ms = 0) {
+    pollfd readable{fd_.get(), POLLIN, 0};
+    ::poll(&readable, 1, wait_ms);
+    char bytes[65536];
+    const ssize_t n = ::recv(fd_.get(), bytes, sizeof bytes, MSG_DONTWAIT);
+    if (n == 0 || (n < 0 && errno == ECONNRESET)) return false;
+    if (n < 0) return true;
+    reader_.append(bytes, static_cast<std::size_t>(n));
+    Frame frame;
+    for (Result<bool> next = reader_.next(frame); next && *next; next = reader_.next(frame)) visit(frame);
+    return true;
+  }
+  /// The first frame for which `wanted` holds; nothing if the engine closes the connection before.
+  std::optional<Frame> answer(const Until& wanted) {
+    std::optional<Frame> found;
+    const auto deadline = std::chrono::steady_clock::now() + kPatience;
+    const auto visit = [&](const Frame& frame) {
+      if (!found && wanted(frame)) found = frame;
+      return true;
+    };
+    while (!found && std::chrono::steady_clock::now() < deadline) {
+      if (!take(visit, 100)) break;
+    }
+    return found;
+  }
+  bool closed_by_engine() {
+    return !answer([](const Frame&) { return false; }) && !take([](const Frame&) { return true; });
+  }
+
+ private:
+  UniqueFd fd_;
+  datapath::FrameReader reader_;
+};
 
 class HostilePeer : public testing::Test {
  protected:
-  void SetUp() override {
+  void SetUp() override { start(kPatience); }
+
+  // Far above any real wait by default: what ends a session here is what it did, not how long it took.
+  void start(std::chrono::milliseconds connect_timeout, Progress progress = Progress::kAuto) {
     EngineConfig config;
     config.listen = "127.0.0.1:0";
     config.transport = "tcp";
-    config.connect_timeout = std::chrono::milliseconds(300);
+    config.connect_timeout = connect_timeout;
+    config.progress = progress;
     config.name = "server";
+    engine_.reset();
     Result<Engine> created = Engine::create(config);
     ASSERT_TRUE(created) << created.error().to_string();
     engine_.emplace(std::move(*created));
-  }
-
-  UniqueFd dial() {
-    const HostPort at = *parse_host_port(engine_->listen_address());
-    Result<UniqueFd> fd = datapath::start_connect(at.host, at.port);
-    EXPECT_TRUE(fd);
-    pollfd writable{fd->get(), POLLOUT, 0};
-    EXPECT_EQ(::poll(&writable, 1, 10'000), 1);
-    return std::move(*fd);
-  }
-
-  static void send_bytes(const UniqueFd& fd, std::string_view bytes) {
-    ::send(fd.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
-  }
-
-  static std::string framed(const Frame& frame) {
-    const std::string body = frame.SerializeAsString();
-    std::string bytes;
-    for (unsigned shift = 0; shift < 32; shift += 8) bytes.push_back(static_cast<char>(body.size() >> shift));
-    return bytes + body;
-  }
-
-  /// Reads frames until the engine closes the connection; true if it did.
-  static bool closed_by_engine(const UniqueFd& fd, std::vector<Frame>* frames = nullptr) {
-    datapath::FrameReader reader;
-    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(30);
-    while (std::chrono::steady_clock::now() < deadline) {
-      pollfd readable{fd.get(), POLLIN, 0};
-      ::poll(&readable, 1, 100);
-      char bytes[4096];
-      const ssize_t n = ::recv(fd.get(), bytes, sizeof bytes, MSG_DONTWAIT);
-      if (n == 0 || (n < 0 && errno == ECONNRESET)) return true;
-      if (n < 0) continue;
-      reader.append(bytes, static_cast<std::size_t>(n));
-      Frame frame;
-      while (true) {
-        const Result<bool> next = reader.next(frame);
-        if (!next || !*next) break;
-        if (frames != nullptr) frames->push_back(frame);
-      }
-    }
-    return false;
   }
 
   static Frame hello() {
@@ -83,12 +120,39 @@ class HostilePeer : public testing::Test {
     tcp.set_kind("tcp");
     return frame;
   }
+  static Frame ping() {
+    Frame frame;
+    frame.mutable_ping()->set_nonce(7);
+    return frame;
+  }
+  static Frame lookup(std::string name, bool prefix = false) {
+    Frame frame;
+    frame.mutable_lookup()->set_request(9);
+    frame.mutable_lookup()->set_name(std::move(name));
+    frame.mutable_lookup()->set_prefix(prefix);
+    return frame;
+  }
 
+  /// The engine ends the session, and says why.
+  static void expect_goodbye(Intruder& intruder, std::string_view words) {
+    const auto end = intruder.answer([](const Frame& frame) { return frame.has_goodbye(); });
+    ASSERT_TRUE(end) << words;
+    EXPECT_EQ(end->goodbye().code(), static_cast<std::uint32_t>(Code::kDataLoss));
+    EXPECT_NE(end->goodbye().reason().find(words), std::string::npos) << end->goodbye().reason();
+    EXPECT_TRUE(intruder.closed_by_engine());
+  }
   /// Greets properly, then sends `frame`.
-  void expect_dropped_after_hello(const Frame& frame) {
-    const UniqueFd fd = dial();
-    send_bytes(fd, "FAIRLEAD" + framed(hello()) + framed(frame));
-    EXPECT_TRUE(closed_by_engine(fd)) << frame.body_case();
+  void expect_dropped_after_hello(const Frame& frame, std::string_view words) {
+    Intruder intruder(engine_->listen_address());
+    intruder.say("FAIRLEAD" + framed(hello()) + framed(frame));
+    expect_goodbye(intruder, words);
+  }
+  static void expect_refused(Intruder& intruder, Code code, std::string_view words) {
+    const auto refused = intruder.answer([](const Frame& frame) { return frame.has_refused(); });
+    ASSERT_TRUE(refused) << words;
+    EXPECT_EQ(refused->refused().code(), static_cast<std::uint32_t>(code));
+    EXPECT_NE(refused->refused().reason().find(words), std::string::npos) << refused->refused().reason();
+    EXPECT_TRUE(intruder.closed_by_engine());
   }
 
   void TearDown() override {
@@ -100,9 +164,17 @@ class HostilePeer : public testing::Test {
     Memory memory = *engine_->allocate(4096);
     ASSERT_TRUE(engine_->publish("region", memory, Access::kRemoteWrite).ok());
     Peer peer = *client->connect(engine_->listen_address());
-    Result<RemoteMemory> remote = peer.lookup("region");
-    ASSERT_TRUE(remote) << remote.error().to_string();
-    EXPECT_TRUE(peer.write(*client->allocate(4096), *remote).wait(std::chrono::seconds(30)).ok());
+    std::atomic<bool> done{false};
+    std::thread driver([&] {  // for an engine that has no thread of its own
+      while (!done) engine_->poll();
+    });
+    Result<RemoteMemory> remote = peer.lookup("region", kPatience);
+    EXPECT_TRUE(remote) << remote.status().to_string();
+    if (remote) {
+      EXPECT_TRUE(peer.write(*client->allocate(4096), *remote).wait(kPatience).ok());
+    }
+    done = true;
+    driver.join();
   }
 
   std::optional<Engine> engine_;
@@ -112,32 +184,28 @@ TEST_F(HostilePeer, GarbageAndOtherProtocols) {
   for (const std::string_view bytes :
        {std::string_view("GET / HTTP/1.1\r\n\r\n"), std::string_view("\0\0\0\0", 4),
         std::string_view("FAIRLEAD\xff\xff\xff\xff", 12), std::string_view("FAIRLEAD\x04\0\0\0\xff\xff\xff\xff", 16)}) {
-    const UniqueFd fd = dial();
-    send_bytes(fd, bytes);
-    EXPECT_TRUE(closed_by_engine(fd));
+    Intruder intruder(engine_->listen_address());
+    intruder.say(bytes);
+    EXPECT_TRUE(intruder.closed_by_engine());
   }
   EXPECT_EQ(engine_->stats().handshakes_refused, 4u);
 }
 
 TEST_F(HostilePeer, SilenceIsGivenUp) {
-  const UniqueFd silent = dial(), half = dial();
-  send_bytes(half, "FAIRL");
-  EXPECT_TRUE(closed_by_engine(silent));
-  EXPECT_TRUE(closed_by_engine(half));
+  start(std::chrono::milliseconds(300));
+  Intruder silent(engine_->listen_address()), half(engine_->listen_address());
+  half.say("FAIRL");
+  EXPECT_TRUE(silent.closed_by_engine());
+  EXPECT_TRUE(half.closed_by_engine());
 }
 
 TEST_F(HostilePeer, AnotherVersionIsToldWhy) {
   Frame frame = hello();
   frame.mutable_hello()->set_version_min(7);
   frame.mutable_hello()->set_version_max(9);
-  const UniqueFd fd = dial();
-  send_bytes(fd, "FAIRLEAD" + framed(frame));
-  std::vector<Frame> answers;
-  EXPECT_TRUE(closed_by_engine(fd, &answers));
-  ASSERT_FALSE(answers.empty());
-  ASSERT_TRUE(answers[0].has_refused());
-  EXPECT_EQ(answers[0].refused().code(), static_cast<std::uint32_t>(Code::kVersionMismatch));
-  EXPECT_NE(answers[0].refused().reason().find("7..9"), std::string::npos) << answers[0].refused().reason();
+  Intruder intruder(engine_->listen_address());
+  intruder.say("FAIRLEAD" + framed(frame));
+  expect_refused(intruder, Code::kVersionMismatch, "7..9");
 }
 
 TEST_F(HostilePeer, HellosThatMakeNoSense) {
@@ -145,26 +213,35 @@ TEST_F(HostilePeer, HellosThatMakeNoSense) {
   no_window.mutable_hello()->set_event_window(0);
   Frame many = hello();
   for (int i = 0; i < 100; ++i) many.mutable_hello()->add_transports()->set_kind("tcp");
-  Frame not_a_hello;
-  not_a_hello.mutable_lookup()->set_name("x");
-  for (const Frame& frame : {no_window, many, not_a_hello}) {
-    const UniqueFd fd = dial();
-    send_bytes(fd, "FAIRLEAD" + framed(frame));
-    EXPECT_TRUE(closed_by_engine(fd));
-  }
+  Intruder first(engine_->listen_address()), second(engine_->listen_address()), third(engine_->listen_address());
+  first.say("FAIRLEAD" + framed(no_window));
+  expect_refused(first, Code::kInvalidArgument, "event window 0");
+  second.say("FAIRLEAD" + framed(many));
+  expect_refused(second, Code::kInvalidArgument, "101 transports (limit 8)");
+  third.say("FAIRLEAD" + framed(lookup("x")));
+  expect_goodbye(third, "spoke before its hello");
+  EXPECT_EQ(engine_->stats().handshakes_refused, 3u);
 }
 
 TEST_F(HostilePeer, FramesOutOfTurn) {
-  Frame again = hello();
-  expect_dropped_after_hello(again);
+  expect_dropped_after_hello(hello(), "unexpected control frame (type 1)");
   Frame old_epoch;
   old_epoch.mutable_path_offer()->set_epoch(0);
-  expect_dropped_after_hello(old_epoch);
-  Frame fence;  // of a path that never was: ignored, and then the set-up times out
+  expect_dropped_after_hello(old_epoch, "offered a path (epoch 0) out of turn");
+  Frame no_path;
+  no_path.mutable_fence()->set_received(99);
+  expect_dropped_after_hello(no_path, "it received up to message 99; 0 were acknowledged and 0 sent");
+  expect_dropped_after_hello(Frame(), "unexpected control frame (type 0)");
+}
+
+TEST_F(HostilePeer, AFenceOfAPathThatNeverWasIsIgnored) {
+  Frame fence;
   fence.mutable_fence()->set_epoch(5);
-  expect_dropped_after_hello(fence);
-  Frame empty;
-  expect_dropped_after_hello(empty);
+  Intruder intruder(engine_->listen_address());
+  intruder.say("FAIRLEAD" + framed(hello()) + framed(fence) + framed(ping()));
+  const auto next = intruder.answer([](const Frame& frame) { return !frame.has_hello(); });
+  ASSERT_TRUE(next);
+  EXPECT_TRUE(next->has_ping()) << next->body_case();
 }
 
 TEST_F(HostilePeer, OffersThatCannotWorkAreAnswered) {
@@ -174,13 +251,12 @@ TEST_F(HostilePeer, OffersThatCannotWorkAreAnswered) {
     frame.mutable_path_offer()->set_active_transport(broken == 0 ? 7 : 0);
     frame.mutable_path_offer()->set_passive_transport(broken == 1 ? 7 : 0);
     frame.mutable_path_offer()->set_description(broken == 2 ? std::string(100'000, 'x') : "nonsense");
-    const UniqueFd fd = dial();
-    send_bytes(fd, "FAIRLEAD" + framed(hello()) + framed(frame));
-    std::vector<Frame> answers;
-    EXPECT_TRUE(closed_by_engine(fd, &answers));
-    bool told = false;
-    for (const Frame& answer : answers) told = told || answer.has_path_down();
-    EXPECT_TRUE(told) << broken;
+    Intruder intruder(engine_->listen_address());
+    intruder.say("FAIRLEAD" + framed(hello()) + framed(frame));
+    const auto down = intruder.answer([](const Frame& answer) { return answer.has_path_down(); });
+    ASSERT_TRUE(down) << broken;
+    EXPECT_NE(down->path_down().reason().find("transports that do not match"), std::string::npos)
+        << down->path_down().reason();
   }
 }
 
@@ -189,38 +265,115 @@ TEST_F(HostilePeer, LookupsAreAnsweredAndBounded) {
   for (int i = 0; i < 3000; ++i) {
     ASSERT_TRUE(engine_->publish(std::string(900, 'n') + std::to_string(i), memory, Access::kRemoteRead).ok());
   }
-  Frame all;
-  all.mutable_lookup()->set_request(9);
-  all.mutable_lookup()->set_prefix(true);
-  const UniqueFd fd = dial();
-  send_bytes(fd, "FAIRLEAD" + framed(hello()) + framed(all));
-  std::vector<Frame> answers;
-  EXPECT_TRUE(closed_by_engine(fd, &answers));  // it never sets up a path
-  bool answered = false;
-  for (const Frame& answer : answers) {
-    if (!answer.has_regions()) continue;
-    answered = true;
-    EXPECT_TRUE(answer.regions().more());
-    EXPECT_LT(answer.ByteSizeLong(), datapath::FrameReader::kMaxFrame);
+  Intruder intruder(engine_->listen_address());
+  intruder.say("FAIRLEAD" + framed(hello()) + framed(lookup("", true)));
+  const Until is_page = [](const Frame& frame) { return frame.has_regions(); };
+  const auto page = intruder.answer(is_page);
+  ASSERT_TRUE(page);
+  EXPECT_TRUE(page->regions().more());
+  EXPECT_LT(page->ByteSizeLong(), datapath::FrameReader::kMaxFrame);
+  for (const bool prefix : {false, true}) {  // names that no region can have
+    intruder.say(framed(lookup(std::string(900'000, 'x'), prefix)));
+    const auto refused = intruder.answer(is_page);
+    ASSERT_TRUE(refused);
+    EXPECT_EQ(refused->regions().code(), static_cast<std::uint32_t>(Code::kInvalidArgument));
+    EXPECT_LT(refused->ByteSizeLong(), 1000u);
   }
-  EXPECT_TRUE(answered);
+}
+
+// Who does not read its answers is asked nothing more of; when it reads, all are answered.
+TEST_F(HostilePeer, WhoDoesNotReadIsNotRead) {
+  constexpr int kLookups = 4000;
+  const std::string name(1000, 'n');
+  Memory memory = *engine_->allocate(64);
+  for (int i = 0; i < 32; ++i) {
+    ASSERT_TRUE(engine_->publish(name + std::to_string(i), memory, Access::kRemoteRead).ok());
+  }
+  std::string rest = "FAIRLEAD" + framed(hello());
+  for (int i = 0; i < kLookups; ++i) rest += framed(lookup(name, true));
+  Intruder intruder(engine_->listen_address(), 4096);
+  EngineConfig config;
+  config.transport = "tcp";
+  Result<Engine> client = Engine::create(config);
+  ASSERT_TRUE(client);
+  Peer good = *client->connect(engine_->listen_address());
+  std::string_view left = rest;
+  int refused = 0;  // times in a row that nothing could be said, though the engine took turns
+  while (!left.empty() && refused < 5) {
+    const std::size_t said = intruder.try_to_say(left);
+    left.remove_prefix(said);
+    refused = said == 0 ? refused + 1 : 0;
+    if (said != 0) continue;
+    ASSERT_TRUE(good.lookup(name + "1", kPatience)) << "others are served";
+  }
+  EXPECT_FALSE(left.empty()) << "all lookups were read, though no answer was";
+  int answers = 0;
+  const auto count = [&](const Frame& frame) {
+    answers += frame.has_regions() ? 1 : 0;
+    return true;
+  };
+  const auto deadline = std::chrono::steady_clock::now() + kPatience;
+  while (answers < kLookups && std::chrono::steady_clock::now() < deadline) {
+    left.remove_prefix(intruder.try_to_say(left));
+    ASSERT_TRUE(intruder.take(count, 1));
+  }
+  EXPECT_EQ(answers, kLookups);
+}
+
+std::size_t open_descriptors() {
+  std::size_t count = 0;
+  DIR* folder = ::opendir("/proc/self/fd");
+  while (::readdir(folder) != nullptr) ++count;
+  ::closedir(folder);
+  return count;
+}
+
+TEST_F(HostilePeer, ATurnAcceptsABoundedNumber) {
+  start(kPatience, Progress::kApplication);
+  std::vector<UniqueFd> flood;
+  for (int i = 0; i < 100; ++i) flood.push_back(dial(engine_->listen_address()));
+  const std::size_t before = open_descriptors();
+  std::size_t now = before;
+  const auto deadline = std::chrono::steady_clock::now() + kPatience;
+  while (now < before + flood.size() && std::chrono::steady_clock::now() < deadline) {
+    engine_->poll();
+    const std::size_t after = open_descriptors();
+    EXPECT_LE(after - now, 16u);
+    now = after;
+  }
+  EXPECT_EQ(now, before + flood.size());
+}
+
+std::atomic<int> accept_failures{0};
+void watch_for_failing_accepts(LogLevel, std::string_view line) {
+  accept_failures += line.find("cannot accept on ") != std::string_view::npos ? 1 : 0;
 }
 
 TEST_F(HostilePeer, MoreConnectionsThanDescriptorsAreSurvived) {
+  sockaddr_in server{};
+  server.sin_family = AF_INET;
+  server.sin_port = htons(parse_host_port(engine_->listen_address())->port);
+  server.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  std::vector<UniqueFd> flood;
+  for (int i = 0; i < 30; ++i) flood.emplace_back(::socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0));
   rlimit before{};
   ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
-  std::vector<UniqueFd> flood;
-  for (int i = 0; i < 8; ++i) flood.push_back(dial());
-  const rlimit tight{60, before.rlim_max};  // what is open stays open; accept() has no room
-  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &tight), 0);
-  for (int i = 0; i < 30; ++i) {
-    UniqueFd fd(::socket(AF_INET, SOCK_STREAM, 0));
-    if (!fd) break;
-    flood.push_back(std::move(fd));
-  }
-  std::this_thread::sleep_for(std::chrono::milliseconds(50));
-  flood.clear();
+  accept_failures = 0;
+  set_log_level(LogLevel::kWarning);
+  set_log_sink(&watch_for_failing_accepts);
+  const rlimit none{0, before.rlim_max};  // what is open stays open; nothing can be opened
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &none), 0);
+  for (const UniqueFd& fd : flood) ::connect(fd.get(), reinterpret_cast<sockaddr*>(&server), sizeof server);
+  const auto deadline = std::chrono::steady_clock::now() + kPatience;
+  while (accept_failures == 0 && std::chrono::steady_clock::now() < deadline) std::this_thread::yield();
   ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
+  set_log_sink(nullptr);
+  EXPECT_GE(accept_failures, 1);
+  // Once there are descriptors again, those who waited are served.
+  const std::string hello_bytes = "FAIRLEAD" + framed(hello());
+  ASSERT_GT(::send(flood.back().get(), hello_bytes.data(), hello_bytes.size(), MSG_NOSIGNAL), 0);
+  pollfd readable{flood.back().get(), POLLIN, 0};
+  EXPECT_EQ(::poll(&readable, 1, 60'000), 1);
 }
 
 }  // namespace

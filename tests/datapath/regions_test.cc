@@ -1,8 +1,8 @@
-#include "datapath/regions.h"
+#include "datapath/region/regions.h"
 
 #include <gtest/gtest.h>
 
-#include "datapath/region_codec.h"
+#include "datapath/region/region_codec.h"
 
 namespace fairlead::datapath {
 namespace {
@@ -99,6 +99,7 @@ TEST_F(Regions, StagedAccessIsCheckedToTheByte) {
     return table->with_bytes(id, offset, length, want, [&](std::span<std::byte> at) {
       EXPECT_EQ(at.size(), length);
       EXPECT_EQ(at.data(), bytes.data() + 96 + offset);
+      return true;
     });
   };
   EXPECT_EQ(write(0, 1000), Code::kOk);

@@ -1,4 +1,4 @@
-#include "datapath/ring.h"
+#include "datapath/lane/ring.h"
 
 #include <gtest/gtest.h>
 

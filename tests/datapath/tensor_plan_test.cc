@@ -1,4 +1,4 @@
-#include "datapath/tensor_plan.h"
+#include "datapath/transfer/tensor_plan.h"
 
 #include <gtest/gtest.h>
 

@@ -1,6 +1,6 @@
 """The drop-in libraries as programs meet them, and `fairlead run`.
 
-LOADER and STUB are the programs and libraries built beside this file; FAIRLEAD is the program. Whatever of rdma-core
+LOADER, OLD_LIBC, LEAVER and STUB are the programs and libraries built beside this file; FAIRLEAD is the program. Whatever of rdma-core
 is not installed is skipped.
 """
 
@@ -16,6 +16,8 @@ import unittest
 
 FAIRLEAD = os.environ["FAIRLEAD"]
 LOADER = os.environ["LOADER"]
+OLD_LIBC = os.environ["OLD_LIBC"]
+LEAVER = os.environ["LEAVER"]
 STUB = os.environ["STUB"]
 LIB = pathlib.Path(FAIRLEAD).resolve().parent.parent / "lib"
 PRELOAD = str(LIB / "libfairlead-ibverbs.so")
@@ -69,8 +71,10 @@ class Exports(Case):
         self.assertEqual(exports(f"{FOLDER}/libibverbs.so.1"), exports(system_library()))
 
     def test_the_preload_shows_nothing_else(self):
-        known = set(exports(system_library())) | {"fairlead_dropin_symbol", "access", "open", "open64", "stat"}
-        self.assertEqual({name for name in exports(PRELOAD) if not name.startswith("rdma_")} - known, set())
+        c_library = {"access", "open", "open64", "fopen", "fopen64", "realpath", "stat", "stat64", "lstat", "lstat64", "__xstat",
+                 "__xstat64", "__lxstat", "__lxstat64", "_exit", "_Exit"}
+        known = set(exports(system_library())) | {"fairlead_dropin_symbol"} | c_library
+        self.assertEqual({name for name in exports(PRELOAD) if not name.startswith(("rdma_", "rsocket"))} - known, set())
 
     def test_constants_agree(self):
         script = f"""
@@ -105,6 +109,11 @@ class Programs(Case):
         for mode in ("move", "exit", "unload", "fork"):
             with self.subTest(mode=mode):
                 self.check(mode, {"LD_LIBRARY_PATH": FOLDER, "LD_PRELOAD": PRELOAD})
+
+    def test_the_peer_of_one_that_ends_by__exit_is_told(self):
+        number = os.getpid() % 250 + 1
+        out = self.succeeds(LEAVER, f"127.{number}.9.1", f"127.{number}.9.2", env={"LD_PRELOAD": PRELOAD})
+        self.assertEqual(out, "RDMA_CM_EVENT_DISCONNECTED\n")
 
     def test_alone_where_the_system_has_none(self):
         self.check("move", {"LD_LIBRARY_PATH": FOLDER, "FAIRLEAD_SYSTEM_IBVERBS": "/nonexistent/libibverbs.so.1"})
@@ -154,6 +163,58 @@ except FileNotFoundError:
     def test_of_an_open_device(self):
         out = self.succeeds(sys.executable, "-c", self.SCRIPT, env={"LD_PRELOAD": PRELOAD})
         self.assertRegex(out, r"^RoCE v2\n(0000:){5}ffff:7f00:[0-9a-f]{4}\nlo\n$")
+
+    def test_as_a_program_sees_them_that_was_built_for_an_old_c_library(self):
+        imported = subprocess.run(["nm", "-D", "--undefined-only", OLD_LIBC], capture_output=True, text=True, check=True).stdout
+        self.assertRegex(imported, r"\b__xstat\b")
+        said = {}
+        for line in self.succeeds(FAIRLEAD, "run", "--", OLD_LIBC).splitlines():
+            if line.startswith("# "):
+                path = line[2:]
+            else:
+                said.setdefault(path, set()).add(line)
+        folder = "/sys/class/infiniband/soft0"
+
+        def all_say(calls, words):
+            return {f"{call}: {words}" for call in calls.split()}
+
+        def kinds(words, accessible):
+            return all_say("__xstat __xstat64 __lxstat stat64", words) | {f"access: {accessible}"}
+
+        self.assertEqual(said["/dev/infiniband/softroce"], kinds("character device", "yes"))
+        self.assertEqual(said[folder], kinds("folder", "yes") | {"realpath: /sys/devices/virtual/infiniband/soft0"})
+        self.assertEqual(said[f"{folder}/../.."], {"realpath: /sys/devices/virtual"})
+        self.assertEqual(said[f"{folder}/../../../../.."], {"realpath: /"})
+        node = "device/numa_node"
+        self.assertEqual(said[f"{folder}/./{node}"], {f"realpath: /sys/devices/virtual/infiniband/soft0/{node}"})
+        texts = "fopen fopen64 open open64"
+        self.assertEqual(said[f"{folder}/{node}"], kinds("file", "yes") | all_say(texts, "-1"))
+        self.assertEqual(said[f"/sys/devices/virtual/infiniband/soft0/{node}"], all_say(texts, "-1"))
+        self.assertEqual(said[f"{folder}/ports/1/gid_attrs/types/1"], all_say(texts, "RoCE v2"))
+        self.assertEqual(said[f"{folder}/ports/1/gid_attrs/ndevs/1"], all_say(texts, "lo"))
+        for missing in ("/dev/infiniband/other", f"{folder}1"):  # soft01 is no device
+            self.assertEqual(said[missing], kinds("no", "no"))
+        for missing in (f"{folder}/nothing", f"{folder}/../other", f"{folder}1/../.."):
+            self.assertEqual(said[missing], {"realpath: no"})
+        for missing in (f"{folder}/ports/1/nothing/1", f"{folder}1/{node}"):
+            self.assertEqual(said[missing], all_say(texts, "no"))
+
+
+class Sockets(Case):
+    """librdmacm's sockets, which cannot work over a device that it does not know."""
+
+    SCRIPT = """
+import ctypes, os, socket
+rsocket = ctypes.CDLL(None, use_errno=True).rsocket
+for kind in socket.SOCK_STREAM, socket.SOCK_DGRAM:
+    print(rsocket(socket.AF_INET, kind, 0), os.strerror(ctypes.get_errno()))
+"""
+
+    def test_over_rdma_are_refused(self):
+        env = {"LD_PRELOAD": PRELOAD, "FAIRLEAD_RDMA_CM": "softroce"}
+        result = run(sys.executable, "-c", self.SCRIPT, env=env)
+        self.assertEqual(result.stdout, "-1 Operation not supported\n" * 2, result.stderr)
+        self.assertIn("softroce has no sockets over RDMA", result.stderr)
 
 
 class SystemDevices(Case):

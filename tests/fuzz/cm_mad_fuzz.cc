@@ -17,6 +17,7 @@ using namespace fairlead::cm;
 const Gid kOwn = Gid::from_ipv4(0x0a000001);
 const Gid kPeer = Gid::from_ipv4(0x0a000002);
 constexpr std::uint64_t kService = 0x01060001;
+constexpr std::size_t kTransaction = 8;
 constexpr std::size_t kHeaderBytes = 24;
 
 void require(bool condition) {
@@ -31,8 +32,8 @@ class World final : public Link, public User, public Listener {
     require(parsed.has_value());
     last_sent = mad;
   }
-  [[nodiscard]] fairlead::soft::Nanos now() const noexcept override { return time; }
-  void set_deadline(fairlead::soft::Nanos at) noexcept override { require(at >= time); }
+  [[nodiscard]] fairlead::Nanos now() const noexcept override { return time; }
+  void set_deadline(fairlead::Nanos at) noexcept override { require(at >= time); }
   void on_event(Connection& connection, const Event& event) noexcept override {
     const bool ends = event.type == Event::Type::kRejected || event.type == Event::Type::kUnreachable ||
                       event.type == Event::Type::kDisconnected;
@@ -43,7 +44,7 @@ class World final : public Link, public User, public Listener {
     return this;
   }
 
-  fairlead::soft::Nanos time = fairlead::soft::kSecond;
+  fairlead::Nanos time = fairlead::kSecond;
   MadBytes last_sent{};
   std::vector<Connection*> connections;
   std::map<Connection*, int> ended;
@@ -68,7 +69,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
         continue;
       }
       case 1:
-        world.time += fairlead::soft::kSecond << (step >> 3 & 7);
+        world.time += fairlead::kSecond << (step >> 3 & 7);
         manager.run_timers();
         continue;
       case 2:
@@ -91,11 +92,12 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
       default:
         break;
     }
-    // The header of what was sent last, so that class and version fit; its identifiers where asked for.
+    // The header of what was sent last, so that class and version fit; its identifiers and transaction where asked for.
     MadBytes mad = encode({1, Req{}});
     const std::size_t count = std::min(size, mad.size() - kHeaderBytes);
     if (count > 0) std::memcpy(&mad[kHeaderBytes], data, count);
     mad[17] = static_cast<std::byte>(0x10 + (step >> 3) % 12);
+    if ((step & 3) != 0) std::memcpy(&mad[kTransaction], &world.last_sent[kTransaction], 8);
     if ((step & 1) != 0) std::memcpy(&mad[kHeaderBytes + 4], &world.last_sent[kHeaderBytes], 4);
     if ((step & 2) != 0) {
       std::memcpy(&mad[kHeaderBytes], &world.last_sent[kHeaderBytes + 4], 4);

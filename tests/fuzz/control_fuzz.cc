@@ -3,8 +3,8 @@
 #include <cstdint>
 #include <cstdlib>
 
-#include "datapath/control_channel.h"
-#include "datapath/region_codec.h"
+#include "datapath/region/region_codec.h"
+#include "datapath/session/control_channel.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace fairlead::datapath;

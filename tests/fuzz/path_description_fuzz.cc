@@ -4,8 +4,8 @@
 #include <cstdlib>
 #include <string_view>
 
-#include "verbs/message_header.h"
-#include "verbs/path_description.h"
+#include "verbs/transport/message_header.h"
+#include "verbs/transport/path_description.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const std::string_view bytes(reinterpret_cast<const char*>(data), size);

@@ -4,7 +4,7 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "datapath/path_messages.h"
+#include "datapath/protocol/path_messages.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace fairlead::datapath;

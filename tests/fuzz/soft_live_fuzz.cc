@@ -11,15 +11,17 @@
 #include <vector>
 
 #include "fairlead/log.h"
-#include "verbs/soft/api.h"
-#include "verbs/soft/device.h"
-#include "verbs/soft/port/loopback_port.h"
+#include "verbs/provider/verbs_api.h"
+#include "verbs/soft/api/api.h"
+#include "verbs/soft/api/soft.h"
+#include "verbs/soft/device/device.h"
 #include "verbs/soft/port/port_decorator.h"
+#include "verbs/soft/port/wrap/loopback_port.h"
 #include "verbs/soft/wire/icrc.h"
-#include "verbs/verbs_api.h"
 
 namespace {
 
+using namespace fairlead;
 using namespace fairlead::soft;
 
 void require(bool condition) {

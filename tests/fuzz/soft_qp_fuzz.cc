@@ -11,11 +11,14 @@
 #include <vector>
 
 #include "fairlead/log.h"
-#include "verbs/soft/device.h"
-#include "verbs/soft/port/loopback_port.h"
+#include "verbs/provider/verbs_api.h"
+#include "verbs/soft/api/soft.h"
+#include "verbs/soft/device/device.h"
+#include "verbs/soft/port/wrap/loopback_port.h"
 
 namespace {
 
+using namespace fairlead;
 using namespace fairlead::soft;
 
 constexpr std::size_t kGuard = 4096;

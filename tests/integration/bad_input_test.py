@@ -1,7 +1,9 @@
 """Wrong flags, wrong files, wrong addresses, wrong peers: a clear error on the side that can act, exit code not 0, and
 the server goes on serving others."""
 
+import json
 import os
+import pathlib
 import socket
 import stat
 import struct
@@ -108,7 +110,7 @@ class Files(Case):
     def test_missing(self):
         self.assert_fails(self.run_to_end("push", self.path("none.safetensors"), "127.0.0.1:9"), 1, "none.safetensors",
                           "No such file")
-        self.assert_fails(self.run_to_end("push", str(self.folder), "127.0.0.1:9"), 1, "no regular file")
+        self.assert_fails(self.run_to_end("push", str(self.folder), "127.0.0.1:9"), 1, "holds no \\*.safetensors")
         os.mkfifo(self.path("pipe"))
         self.assert_fails(self.run_to_end("push", self.path("pipe"), "127.0.0.1:9", timeout=20), 1, "no regular file")
 
@@ -129,13 +131,32 @@ class Files(Case):
             self.assert_fails(self.run_to_end("push", good, "127.0.0.1:9"), 1, "good.safetensors")
 
     def test_contents(self):
-        self.refuse('{"a":{"dtype":"F33","shape":[1],"data_offsets":[0,4]}}', bytes(4), "tensor 'a'", "unknown dtype 'F33'")
+        self.refuse('{"a":{"dtype":"F 33","shape":[1],"data_offsets":[0,4]}}', bytes(4), "tensor 'a'", "dtype 'F 33'")
         self.refuse('{"a":{"dtype":"U8","shape":[4],"data_offsets":[0,4]},"b":{"dtype":"U8","shape":[4],'
                     '"data_offsets":[2,6]}}', bytes(6), "tensor 'b'", "overlap")
         self.refuse('{"a":{"dtype":"U8","shape":[4],"data_offsets":[4,8]}}', bytes(6), "pass the end")
         self.refuse('{"a":{"dtype":"F32","shape":[4611686018427387904],"data_offsets":[0,0]}}', b"", "2\\^63")
         self.refuse('{"a":{"dtype":"F32","shape":[9223372036854775808],"data_offsets":[0,0]}}', b"", "2\\^63")
         self.refuse('{"a":', b"", "JSON")
+
+    def test_what_would_drive_a_terminal_is_shown_escaped(self):
+        file = self.path("bad\x1b[2J.safetensors")
+        write_raw(file, b'{"a\\u001b]0;title\\u0007\\nforged":{"dtype":"F32","shape":[2],"data_offsets":[0,4]}}', bytes(4))
+        code, output = self.run_to_end("push", file, "127.0.0.1:9")
+        self.assert_fails((code, output), 1, r"bad\\x1b\[2J", r"a\\x1b\]0;title\\x07\\nforged")
+        self.assertNotIn("\x1b", output)
+        self.assertNotIn("\x07", output)
+
+    def test_metadata_above_the_limit(self):
+        file = self.path("m.safetensors")
+        write_safetensors(file, random_model(1), {"tags": "x" * 2**20})
+        self.assert_fails(self.run_to_end("push", file, "127.0.0.1:9"), 1, "out of range", "bytes of metadata", "the limit is 786432")
+
+    def test_an_index_without_its_shards(self):
+        index = self.path("m.safetensors.index.json")
+        pathlib.Path(index).write_text(json.dumps({"weight_map": {"a": "m-00001-of-00001.safetensors"}}))
+        for what in (index, str(self.folder)):
+            self.assert_fails(self.run_to_end("push", what, "127.0.0.1:9"), 1, "m-00001-of-00001.safetensors", "No such file")
 
 
 class Outputs(Case):
@@ -204,7 +225,7 @@ class BadPeers(Case):
         self.assertEqual(report["verified"], report["tensors"])
 
     def test_garbage_and_silence_on_the_port(self):
-        server = self.serve()
+        server = self.serve(metrics=True)
         host, port = server.listen.split(":")
         silent = socket.create_connection((host, int(port)))
         for bytes_ in (b"GET / HTTP/1.0\r\n\r\n", b"\xff" * 4096, struct.pack(">I", 2**31) + b"x", b"\x00" * 64, b""):
@@ -214,6 +235,7 @@ class BadPeers(Case):
                 except OSError:
                     pass  # it may close before it has read everything
         self.assert_serves(server)
+        self.assertEqual(self.metric(server, "fairlead_handshakes_refused_total"), 5)
         silent.close()
         self.assert_serves(server)
 

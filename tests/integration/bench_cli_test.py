@@ -1,9 +1,14 @@
 """`fairlead bench` over every path and operation: it ends, verifies, and its report says what it must."""
 
+import itertools
 import json
+import os
 import pathlib
+import signal
+import socket
+import time
 
-from harness import SLOW, Case, main
+from harness import PATIENCE, Case, main, random_model, write_safetensors
 
 PATHS = {
     "tcp": ["--transport", "tcp"],
@@ -12,7 +17,19 @@ PATHS = {
 }
 
 
+def cpu_ticks(pid):
+    """Of all threads: 100 a second while one of them spins."""
+    fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return int(fields[11]) + int(fields[12])
+
+
 class Bench(Case):
+    def target(self, *flags):
+        server = self.start("bench", "--server", "127.0.0.1:0", *flags)
+        server.wait_for("^listening on ")
+        server.listen = server.lines[0].split()[-1]
+        return server
+
     def bench(self, *words):
         report = self.path("bench.json")
         code, output = self.run_to_end("bench", *words, "--json", report)
@@ -27,7 +44,7 @@ class Bench(Case):
                         report = self.bench(kind, "--local", "--op", op, "--size", "8,5000,256K", "--duration", "0.1", *flags)
                         self.assertEqual(report["schema"], "fairlead.bench/1")
                         self.assertEqual((report["transport"], report["op"]), (flags[1], op))
-                        self.assertNotIn("GID", report["device"])  # which of them depends on the peer: "path" says
+                        self.assertNotRegex(report["device"], "GID|MTU")  # which depends on the peer: "path" says
                         self.assertEqual(report["packet_io"], None if path == "tcp" else "udp")
                         self.assertEqual([r["size_bytes"] for r in report["results"]], [8, 5000, 262144])
                         for result in report["results"]:
@@ -35,6 +52,7 @@ class Bench(Case):
 
     def check(self, result):
         self.assertTrue(result["verified"])
+        self.assertFalse(result["interrupted"])
         self.assertGreater(result["iterations"], 0)
         self.assertGreater(result["bytes_per_second"], 0)
         order = [result["latency_ns"][p] for p in ("min", "p50", "p90", "p99", "p999", "max")]
@@ -48,12 +66,86 @@ class Bench(Case):
         self.assertFalse(report["results"][0]["verified"])
 
     def test_two_processes_of_our_own(self):
-        server = self.start("bench", "--server", "127.0.0.1:0", "--once")
-        server.wait_for("^listening on ")
-        address = server.lines[0].split()[-1]
-        report = self.bench("bw", address, "--size", "64K", "--duration", "0.1", "--transport", "tcp")
+        server = self.target("--once")
+        report = self.bench("bw", server.listen, "--size", "64K", "--duration", "0.1", "--transport", "tcp")
         self.assertFalse(report["local"])
         self.assertEqual(server.wait(), 0, server.output)
+
+    def test_a_target_that_nobody_measures_sleeps(self):
+        server = self.target()
+
+        def sleeps():
+            """Whether there is a while in which it did nothing. Who spins does something in each, however busy the host."""
+            end = time.monotonic() + PATIENCE / 4
+            while time.monotonic() < end:
+                before = cpu_ticks(server.process.pid)
+                time.sleep(0.3)
+                if cpu_ticks(server.process.pid) - before <= 1:
+                    return True
+            return False
+
+        for path, kind, op in itertools.product(("tcp", "verbs"), ("bw", "lat"), ("write", "read", "send")):
+            with self.subTest(path=path, kind=kind, op=op):
+                self.bench(kind, server.listen, "--op", op, "--size", "8", "--iterations", "300", *PATHS[path])
+                self.assertTrue(sleeps(), server.output)
+
+    def test_once_is_over_when_the_first_initiator_failed(self):
+        server = self.target("--once", "--transport", "tcp")
+        probe = socket.create_connection(server.listen.rsplit(":", 1), timeout=PATIENCE)
+        probe.close()  # as "is it there yet?" asks; no initiator
+        code, output = self.run_to_end("bench", "lat", server.listen, "--transport", "verbs:soft0", "--iterations", "9")
+        self.assertEqual(code, 1, output)
+        self.assertEqual(server.wait(), 1, server.output)
+        self.assertRegex(server.output, "error: .*the initiator came, but no session")
+
+    def test_flags_that_have_no_effect_are_refused(self):
+        for words, reason in (
+                ("bw --server :0", "--server and bw exclude each other"),
+                ("--server :0 --size 1M", "--size and --server exclude each other"),
+                ("--server :0 --local", "--server and --local exclude each other"),
+                ("lat --local --depth 4", "--depth is for bw"),
+                ("lat --local --footprint 1M", "--footprint is for bw"),
+                ("bw --local --once", "--once is for --server"),
+                ("bw --local --duration 1 --iterations 5", "--duration and --iterations exclude each other"),
+                ("bw --local --transport tcp --mtu 1024", "--mtu is a setting of verbs, and --transport is tcp"),
+                ("--server :0 --transport tcp --gid-index 1", "--gid-index is a setting of verbs"),
+                ("bw --local --sise 1M", "there is no flag --sise. Known flags: .*--size"),
+                ("bw a:1 b:2 c:3", "too many words: b:2 c:3")):
+            with self.subTest(words=words):
+                self.assert_fails(self.run_to_end("bench", *words.split()), 2, "bench: " + reason)
+        # The environment is for many commands; what one of them has no use for does no harm there.
+        self.run_to_end("bench", "lat", "--local", "--transport", "tcp", "--iterations", "5",
+                        env={"FAIRLEAD_MTU": "1024", "FAIRLEAD_DEPTH": "4"})
+
+    def test_ctrl_c_shows_what_was_measured(self):
+        report = self.path("report.json")
+        for seconds in (1, 2, 4, 8, 16, 32):  # until the clock of the measurement runs
+            client = self.start("bench", "bw", "--local", "--transport", "tcp", "--size", "64K,1M", "--duration", "1000",
+                                "--json", report)
+            client.wait_for("size +count")
+            time.sleep(seconds)
+            children = pathlib.Path(f"/proc/{client.process.pid}/task/{client.process.pid}/children").read_text()
+            for pid in (*children.split(), client.process.pid):  # a terminal tells the whole group
+                os.kill(int(pid), signal.SIGINT)
+            self.assertEqual(client.wait(), 130, client.output)
+            self.assertRegex(client.output, "(?m)^interrupted: ")
+            results = json.loads(pathlib.Path(report).read_text())["results"]
+            if results:
+                break
+        self.assertEqual(len(results), 1)
+        self.assertRegex(client.output, r"(?m)^ +64K +\d+ .*interrupted, not verified$")
+        self.assertEqual((results[0]["interrupted"], results[0]["verified"]), (True, False))
+        self.assertGreater(results[0]["bytes_per_second"], 0)
+
+    def test_a_push_to_it_says_what_is_needed(self):
+        file = self.path("m.safetensors")
+        write_safetensors(file, random_model(1))
+        self.assert_fails(self.run_to_end("push", file, self.target().listen), 1, "need a `fairlead serve`")
+
+    def test_log_lines_have_a_date(self):
+        code, output = self.run_to_end("bench", "lat", "127.0.0.1:1", env={"FAIRLEAD_LOG": "info"})
+        self.assertEqual(code, 1)
+        self.assertRegex(output, r"(?m)^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3} (info|warning)")
 
     def test_loss_is_verified_too(self):
         report = self.bench("bw", "--local", "--transport", "verbs:soft0", "--packet-io", "udp,drop=0.01,reorder=0.01",
@@ -61,12 +153,11 @@ class Bench(Case):
         self.assertTrue(report["results"][0]["verified"])
 
     def test_a_target_that_dies_fails_the_run(self):
-        server = self.start("bench", "--server", "127.0.0.1:0")
-        server.wait_for("^listening on ")
-        client = self.start("bench", "bw", server.lines[0].split()[-1], "--duration", "60", "--size", "64K")
+        server = self.target()
+        client = self.start("bench", "bw", server.listen, "--duration", "60", "--size", "64K")
         client.wait_for("size +count")
         server.kill()
-        self.assertEqual(client.wait(20 * SLOW), 1, client.output)
+        self.assertEqual(client.wait(), 1, client.output)
         self.assertRegex(client.output, "bench: error")
 
 

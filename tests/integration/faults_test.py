@@ -1,11 +1,11 @@
-"""Lossy, silent and dying: the push verifies all the same, or the survivor says so within five seconds."""
+"""Lossy, silent and dying: the push verifies all the same, or the survivor says so by itself."""
 
 import json
 import os
 import pathlib
 import re
 
-from harness import SLOW, Case, main, random_model, write_raw, write_safetensors
+from harness import Case, main, random_model, write_raw, write_safetensors
 
 VERBS = ["--transport", "verbs:soft0"]
 # Slow enough that there is a middle to be killed in.
@@ -55,6 +55,8 @@ class Silent(Case):
 
 
 class Death(Case):
+    DRAIN = ("--drain", 1000)
+
     def setUp(self):
         super().setUp()
         self.file = self.path("model.safetensors")
@@ -69,7 +71,7 @@ class Death(Case):
     def in_the_middle(self, transport):
         file = self.file if transport is LOSSY else self.large
         for _ in range(5):
-            server = self.serve(metrics=True)
+            server = self.serve(*self.DRAIN, metrics=True)
             client = self.start("push", file, server.listen, *transport)
             client.wait_for("^[25].* % of")
             if "verified" not in client.output:
@@ -82,7 +84,8 @@ class Death(Case):
             with self.subTest(transport=transport):
                 server, client = self.in_the_middle(transport)
                 client.kill()
-                self.assertLess(server.wait_for("lost: .*abandoned"), 5 * SLOW)
+                server.wait_for("lost: .*abandoned")
+                self.assertNotIn("silent for", server.output)  # its connection says so, not the want of news
                 self.assertEqual(self.metric(server, "fairlead_serve_model_bytes"), 0)
                 self.assertEqual(self.metric(server, 'fairlead_serve_pushes_total{result="abandoned"}'), 1)
                 code, output, _ = self.push(server, self.file)
@@ -93,18 +96,49 @@ class Death(Case):
             with self.subTest(transport=transport):
                 server, client = self.in_the_middle(transport)
                 server.kill()
-                self.assertLess(client.wait_for("push: error: .*lost the server"), 5 * SLOW)
-                self.assertEqual(client.wait(20 * SLOW), 1)
+                self.assertEqual(client.wait(), 1, client.output)
+                self.assertRegex(client.output, "push: error: .*lost the server")
+                self.assertNotIn("silent for", client.output)
 
     def test_end_the_server_orderly(self):
         server, client = self.in_the_middle(LOSSY)
-        self.assertEqual(server.end(), 0, server.output)
-        self.assertEqual(client.wait(20 * SLOW), 1, client.output)
+        server.process.terminate()
+        self.assertEqual(server.wait(), 0, server.output)
+        self.assertRegex(server.output, "ending when what is under way is finished")
+        self.assertEqual(client.wait(), 0, client.output + "\n--- server:\n" + server.output)
+        self.assertRegex(client.output, "tensors verified")
+
+    def test_end_the_server_at_once(self):
+        server, client = self.in_the_middle(LOSSY)
+        server.process.terminate()
+        server.wait_for("a second signal ends it now")
+        server.process.terminate()
+        self.assertEqual(server.wait(), 0, server.output)
+        self.assertRegex(server.output, "what was under way is dropped")
+        self.assertEqual(client.wait(), 1, client.output)
         self.assertRegex(client.output, "push: error")
 
 
 class Truncation(Case):
-    """Someone cuts the file while it is being sent or received over softroce: an error with a reason, no signal."""
+    """Someone cuts the file while it is being sent or received: an error with a reason, no signal."""
+
+    def test_while_its_sums_are_computed(self):
+        size = 400_000_000  # of holes: nothing to write, something to read
+        file = self.path("model.safetensors")
+        write_raw(file, json.dumps({"t": {"dtype": "U8", "shape": [size], "data_offsets": [0, size]}}).encode(), b"")
+        whole = os.path.getsize(file) + size
+        server = self.serve()
+        for transport in (["--transport", "tcp"], VERBS):
+            with self.subTest(transport=transport):
+                os.truncate(file, whole)
+                client = self.start("push", file, server.listen, *transport, "--no-failover")
+                client.wait_for("connected to")
+                os.truncate(file, 4096)
+                self.assertEqual(client.wait(), 1, client.output)
+                self.assertRegex(client.output, "push: error: ")
+        small = self.path("small.safetensors")
+        write_safetensors(small, random_model(1))
+        self.assertEqual(self.push(server, small)[0], 0, server.output)
 
     def test_of_the_file_that_is_pushed(self):
         file = self.path("model.safetensors")
@@ -113,8 +147,8 @@ class Truncation(Case):
         client = self.start("push", file, server.listen, *LOSSY, "--no-failover")
         client.wait_for("^[1-5].* % of")
         os.truncate(file, 4096)
-        self.assertEqual(client.wait(60 * SLOW), 1, client.output)
-        self.assertRegex(client.output, "push: error: .*its memory is gone")
+        self.assertEqual(client.wait(), 1, client.output)
+        self.assertRegex(client.output, "push: error: .*(its memory is gone|ends at byte)")
         small = self.path("small.safetensors")
         write_safetensors(small, random_model(1))
         code, output, _ = self.push(server, small)
@@ -130,7 +164,7 @@ class Truncation(Case):
         client.wait_for("^[1-5].* % of")
         for part in pathlib.Path(copy).parent.glob("*copy.safetensors*"):
             os.truncate(part, 4096)
-        self.assertEqual(client.wait(60 * SLOW), 1, client.output)
+        self.assertEqual(client.wait(), 1, client.output)
         self.assertRegex(client.output, "its memory is gone")
         self.assertRegex(client.output, "pull: error: ")
 

@@ -21,7 +21,7 @@ import urllib.request
 
 PROGRAM = os.environ.get("FAIRLEAD", "build/dev/bin/fairlead")
 SLOW = 4 if os.environ.get("FAIRLEAD_SLOW") == "1" else 1
-PATIENCE = 100  # seconds for anything that is not itself about time
+PATIENCE = 100 * SLOW  # seconds for anything that is not itself about time
 
 
 def tensor(dtype, shape, data):
@@ -67,12 +67,12 @@ def random_model(megabytes, seed=1):
 
 
 class Process:
-    """A running fairlead whose output lines are collected as they come."""
+    """A running fairlead whose output lines are collected as they come. `within`: words that begin its command."""
 
-    def __init__(self, *words, env=None):
+    def __init__(self, *words, env=None, within=()):
         self.lines, self._changed = [], threading.Condition()
         self.process = subprocess.Popen(
-            [PROGRAM, *map(str, words)], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            [*within, PROGRAM, *map(str, words)], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
             text=True, errors="replace", env={**os.environ, **(env or {})})
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
@@ -130,8 +130,8 @@ class Case(unittest.TestCase):
     def path(self, name):
         return str(self.folder / name)
 
-    def start(self, *words, env=None):
-        process = Process(*words, env=env)
+    def start(self, *words, env=None, within=()):
+        process = Process(*words, env=env, within=within)
 
         def finish():
             process.end()

@@ -5,7 +5,7 @@ import os
 import pathlib
 import signal
 
-from harness import PROGRAM, Case, main, random_model, read_safetensors, write_safetensors
+from harness import PROGRAM, Case, main, random_model, read_safetensors, write_raw, write_safetensors
 
 PATHS = {
     "tcp": ["--transport", "tcp"],
@@ -43,6 +43,74 @@ class RoundTrip(Case):
                 self.assertEqual(read_safetensors(copy), (model, metadata))
                 self.assertEqual([f for f in os.listdir(self.folder) if "partial" in f], [])
                 self.assertEqual(server.end(), 0, server.output)
+
+    def test_what_was_pushed_comes_back_byte_for_byte(self):
+        # As the format's own writer lays it out, with dtypes that are not ours and more metadata than most have.
+        header = {"__metadata__": {"format": "pt", "tags": '{"a": "b"} ' * 30_000}}
+        data = random_model(1)["layer0.weight"]["data"][:6000]
+        for i, dtype in enumerate(("C64", "F4", "F8_E8M0", "F8_E4M3FNUZ", "F8_E5M2FNUZ", "F32")):
+            header[dtype] = {"dtype": dtype, "shape": [250], "data_offsets": [i * 1000, (i + 1) * 1000]}
+        text = json.dumps(header, separators=(",", ":")).encode()
+        file, copy = self.path("m.safetensors"), self.path("copy")
+        write_raw(file, text + b" " * (-len(text) % 8), data)
+        server = self.serve()
+        code, output, report = self.push(server, file)
+        self.assertEqual(code, 0, output)
+        self.assertEqual(report["verified"], 6)
+        code, output = self.run_to_end("pull", server.listen, "m", copy)
+        self.assertEqual(code, 0, output)
+        self.assertEqual(pathlib.Path(copy).read_bytes(), pathlib.Path(file).read_bytes())
+
+    def test_a_model_of_several_files(self):
+        folder = self.folder / "llama"
+        folder.mkdir()
+        weight_map = {}
+        for i in (1, 2, 3):
+            shard = f"model-0000{i}-of-00003.safetensors"
+            tensors = {f"{i}.{name}": t for name, t in random_model(2, seed=i).items()}
+            write_safetensors(folder / shard, tensors, {"format": "pt"})
+            weight_map |= {name: shard for name in tensors}
+        index = folder / "model.safetensors.index.json"
+        index.write_text(json.dumps({"metadata": {"total_size": 1}, "weight_map": weight_map}, indent=2))
+        server = self.serve()
+        for what, name in ((folder, "llama"), (index, "model")):
+            code, output, report = self.push(server, what)
+            self.assertEqual(code, 0, output + "\n--- server:\n" + server.output)
+            self.assertEqual((report["files"], report["tensors"]), (4, len(weight_map) + 1))
+            copy = self.folder / f"copy-{name}"
+            code, output = self.run_to_end("pull", server.listen, name, copy)
+            self.assertEqual(code, 0, output)
+            self.assertEqual(sorted(os.listdir(copy)), sorted(os.listdir(folder)))
+            self.assertEqual((copy / index.name).read_bytes(), index.read_bytes())
+            for shard in set(weight_map.values()):
+                self.assertEqual(read_safetensors(copy / shard), read_safetensors(folder / shard))
+            self.assertEqual([f for f in os.listdir(self.folder) if "partial" in f], [])
+            self.assert_fails(self.run_to_end("pull", server.listen, name, copy), 1, "copy-.* is a directory")
+
+    def test_a_link_stays(self):
+        server = self.serve()
+        file = self.path("m.safetensors")
+        write_safetensors(file, random_model(1))
+        self.assertEqual(self.push(server, file)[0], 0)
+        os.symlink("target", self.path("link"))
+        code, output = self.run_to_end("pull", server.listen, "m", self.path("link"))
+        self.assertEqual(code, 0, output)
+        self.assertTrue(os.path.islink(self.path("link")))
+        self.assertEqual(read_safetensors(self.path("target"))[0], random_model(1))
+
+    def test_without_checksums(self):
+        server = self.serve(metrics=True)
+        file, copy = self.path("m.safetensors"), self.path("copy")
+        write_safetensors(file, random_model(2))
+        code, output, report = self.push(server, file, "--checksum", "off")
+        self.assertEqual(code, 0, output)
+        self.assertEqual(report["checksum"], "off")
+        self.assertGreaterEqual(report["total_seconds"], report["seconds"])
+        self.assertIn("received without checksums", server.output)
+        code, output = self.run_to_end("pull", server.listen, "m", copy)
+        self.assertEqual(code, 0, output)
+        self.assertIn(f"1 of {len(random_model(2))} tensors verified", output)  # the one without bytes
+        self.assertEqual(read_safetensors(copy)[0], random_model(2))
 
     def test_json_on_standard_output_is_nothing_but_json(self):
         server = self.serve()
@@ -100,6 +168,8 @@ class Server(Case):
         _, output = self.run_to_end("pull", server.listen, "--list")
         self.assertNotRegex(output, "(?m)^a  ")
         self.assertRegex(output, "(?m)^d  ")
+        self.assertEqual(self.metric(server, "fairlead_serve_models_evicted_total"), 1)
+        self.assertRegex(server.output, "model a of .* dropped: it made room for d")
         self.assertLessEqual(self.metric(server, "fairlead_serve_model_bytes"), 20 * 2**20)
 
     def test_a_pull_that_is_ended_leaves_nothing(self):

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <future>
 #include <limits>
 #include <random>
 #include <thread>
@@ -107,6 +108,44 @@ TEST(PoolArenas, LargeBlocksHaveTheirOwn) {
   EXPECT_EQ(alive, 1);
   EXPECT_EQ(pool.stats().arenas, 1u);
   pool.free(*small);
+}
+
+// What one user left in a block must not reach the next, who may publish it.
+TEST(PoolBlocks, AreClearedBeforeTheyAreHandedOutAgain) {
+  Pool pool(kArena);
+  for (const std::size_t size : {std::size_t{100}, std::size_t{5000}, kArena / 2, kArena + 1}) {
+    const auto first = pool.allocate(size);
+    ASSERT_TRUE(first.has_value());
+    std::memset(first->bytes.data(), 0xa5, size);
+    pool.free(*first);
+    const auto second = pool.allocate(size + size % 2);  // of the same class
+    ASSERT_TRUE(second.has_value());
+    EXPECT_EQ(std::count(second->bytes.begin(), second->bytes.end(), std::byte{0}), std::ssize(second->bytes)) << size;
+    pool.free(*second);
+  }
+}
+
+// Registering gigabytes takes seconds: others allocate, free and ask for figures meanwhile.
+TEST(PoolArenas, AreMadeWithoutTheLock) {
+  Pool* others = nullptr;
+  int calls = 0;
+  Pool pool(kArena, [&](std::span<std::byte>) -> Result<std::shared_ptr<void>> {
+    if (++calls == 1) return std::shared_ptr<void>();  // the arena of the others
+    auto other = std::async(std::launch::async, [&] {
+      const auto block = others->allocate(64);
+      if (block) others->free(*block);
+      return others->stats().arenas;
+    });
+    EXPECT_EQ(other.wait_for(std::chrono::seconds(20)), std::future_status::ready) << "the pool is locked";
+    return std::shared_ptr<void>(std::make_shared<std::future<std::size_t>>(std::move(other)));
+  });
+  others = &pool;
+  const auto small = pool.allocate(64);
+  const auto large = pool.allocate(kArena + 1);
+  const auto second_arena = pool.allocate(kArena);
+  ASSERT_TRUE(small && large && second_arena);
+  EXPECT_EQ(calls, 3);
+  for (const auto& block : {*small, *large, *second_arena}) pool.free(block);
 }
 
 TEST(PoolErrors, ZeroHugeAndTheHooksOwn) {

@@ -1,13 +1,14 @@
 #include "metrics/server.h"
 
-#include <arpa/inet.h>
 #include <gmock/gmock.h>
-#include <netinet/in.h>
+#include <netdb.h>
 #include <sys/socket.h>
 
 #include <string>
+#include <utility>
+#include <vector>
 
-#include "datapath/base/unique_fd.h"
+#include "base/unique_fd.h"
 #include "fairlead/config.h"
 #include "metrics/engine_metrics.h"
 
@@ -17,17 +18,32 @@ namespace {
 using testing::AllOf;
 using testing::HasSubstr;
 
-// The whole answer to one HTTP/1.0 request.
-std::string get(const std::string& address, const std::string& path) {
+// A connection; `address` is numeric, and "[::]" or "0.0.0.0" is reached through `host` if one is given.
+UniqueFd connect_to(const std::string& address, const std::string& host = "") {
   const Result<HostPort> where = parse_host_port(address);
-  sockaddr_in to{};
-  to.sin_family = AF_INET;
-  to.sin_port = htons(where->port);
-  ::inet_pton(AF_INET, where->host.c_str(), &to.sin_addr);
-  const UniqueFd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  if (::connect(fd.get(), reinterpret_cast<sockaddr*>(&to), sizeof to) != 0) return "no connection";
-  const std::string request = "GET " + path + " HTTP/1.0\r\nHost: test\r\n\r\n";
-  if (::send(fd.get(), request.data(), request.size(), MSG_NOSIGNAL) != static_cast<ssize_t>(request.size())) return "";
+  addrinfo hints{};
+  hints.ai_flags = AI_NUMERICHOST;
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* to = nullptr;
+  const std::string name = host.empty() ? where->host : host;
+  EXPECT_EQ(::getaddrinfo(name.c_str(), std::to_string(where->port).c_str(), &hints, &to), 0) << name;
+  UniqueFd fd(::socket(to->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  if (::connect(fd.get(), to->ai_addr, to->ai_addrlen) != 0) fd.reset();
+  ::freeaddrinfo(to);
+  return fd;
+}
+
+bool say(const UniqueFd& fd, const std::string& text) {
+  return ::send(fd.get(), text.data(), text.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(text.size());
+}
+
+// The whole answer to one HTTP/1.0 request.
+std::string get(const std::string& address, const std::string& path, const std::string& host = "") {
+  const UniqueFd fd = connect_to(address, host);
+  if (!fd) return "no connection";
+  const timeval patience{20, 0};
+  ::setsockopt(fd.get(), SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+  if (!say(fd, "GET " + path + " HTTP/1.0\r\nHost: test\r\n\r\n")) return "";
   std::string answer;
   char buffer[4096];
   for (ssize_t got; (got = ::recv(fd.get(), buffer, sizeof buffer, 0)) > 0;)
@@ -35,7 +51,6 @@ std::string get(const std::string& address, const std::string& path) {
   return answer;
 }
 
-// One test, one server: it takes two seconds to stop.
 TEST(MetricsServer, ServesMetricsAndHealthAndTellsOfAPortInUse) {
   EngineStats stats;
   stats.total.bytes_written = 12'345;
@@ -62,9 +77,43 @@ TEST(MetricsServer, ServesMetricsAndHealthAndTellsOfAPortInUse) {
   EXPECT_THAT(get((*server)->address(), "/nonsense"), HasSubstr("404"));
   EXPECT_THAT(get((*server)->address(), "/healthz"), HasSubstr("200 OK"));
 
+  // Who is slow, or says nothing at all, holds up nobody.
+  std::vector<UniqueFd> slow;
+  for (int i = 0; i < 2; ++i) {
+    slow.push_back(connect_to((*server)->address()));
+    EXPECT_TRUE(say(slow.back(), "GET /heal"));
+  }
+  EXPECT_THAT(get((*server)->address(), "/healthz"), HasSubstr("200 OK"));
+  for (int i = 0; i < 200; ++i) slow.push_back(connect_to((*server)->address()));
+  EXPECT_THAT(get((*server)->address(), "/healthz"), HasSubstr("200 OK"));
+
   const auto second = MetricsServer::start((*server)->address(), [] { return std::vector<Metric>(); });
   ASSERT_FALSE(second);
   EXPECT_THAT(second.error().message(), AllOf(HasSubstr((*server)->address()), HasSubstr("another port")));
+}
+
+TEST(MetricsServer, ListensOnAllAddressesOfBothFamilies) {
+  const auto server = MetricsServer::start(":0", [] { return std::vector<Metric>(); });
+  ASSERT_TRUE(server) << server.error().to_string();
+  EXPECT_THAT(get((*server)->address(), "/healthz", "127.0.0.1"), HasSubstr("200 OK"));
+  if (!UniqueFd(::socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0))) GTEST_SKIP() << "this host has no IPv6";
+  EXPECT_THAT((*server)->address(), testing::StartsWith("[::]:"));
+  EXPECT_THAT(get((*server)->address(), "/healthz", "::1"), HasSubstr("200 OK"));
+}
+
+TEST(MetricsServer, SaysWhatItDoesNotTake) {
+  const auto server = MetricsServer::start("127.0.0.1:0", [] { return std::vector<Metric>(); });
+  ASSERT_TRUE(server) << server.error().to_string();
+  for (const auto& [request, status] : {std::pair<std::string, std::string>{"POST /metrics HTTP/1.1\r\n\r\n", " 405 "},
+                                        {"\r\n\r\n", " 405 "},
+                                        {"GET\r\n\r\n", " 404 "}}) {
+    const UniqueFd fd = connect_to((*server)->address());
+    static_cast<void>(say(fd, request));
+    char buffer[256];
+    const ssize_t got = ::recv(fd.get(), buffer, sizeof buffer, 0);
+    ASSERT_GT(got, 0) << request;
+    EXPECT_THAT(std::string(buffer, static_cast<std::size_t>(got)), HasSubstr(status));
+  }
 }
 
 TEST(MetricsServer, RefusesABadAddress) {

@@ -20,7 +20,7 @@ class ListenerTest : public testing::Test {
   bool run(const std::function<bool()>& done) {
     const auto deadline = Listener::Clock::now() + std::chrono::seconds(20);
     while (!done() && Listener::Clock::now() < deadline) {
-      listener_.advance([this](const Greeting& greeting, UniqueFd& connection) {
+      listener_.advance([this](const Greeting& greeting, PrivateFd& connection) {
         if (!equal(greeting.token, token_)) return false;
         claimed_.push_back(std::move(connection));
         return true;
@@ -32,7 +32,7 @@ class ListenerTest : public testing::Test {
 
   Listener listener_;
   const Token token_ = random_token();
-  std::vector<UniqueFd> claimed_;
+  std::vector<PrivateFd> claimed_;
 };
 
 TEST_F(ListenerTest, HandsOverWhoKnowsTheToken) {
@@ -68,8 +68,10 @@ TEST_F(ListenerTest, DropsAWrongTokenNoiseAndSilence) {
 }
 
 TEST_F(ListenerTest, SilenceHasADeadline) {
+  const auto before = Listener::Clock::now();
   RawClient silent(listener_.port());
   EXPECT_TRUE(run([&] { return listener_.deadline().has_value(); }));
+  EXPECT_GE(*listener_.deadline(), before + Listener::kGreetingTime);
   EXPECT_LE(*listener_.deadline(), Listener::Clock::now() + Listener::kGreetingTime);
 }
 

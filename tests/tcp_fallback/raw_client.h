@@ -7,7 +7,7 @@
 
 #include <span>
 
-#include "datapath/base/unique_fd.h"
+#include "base/unique_fd.h"
 #include "tcp_fallback/frame.h"
 
 namespace fairlead::tcp_fallback {

@@ -126,6 +126,29 @@ TEST_F(ReceiverTest, AnUndeliverableMessage) {
   EXPECT_TRUE(end_.messages.empty());
 }
 
+// What is neither ok nor the request's own kind of refusal would leave it neither done nor failed.
+TEST_F(ReceiverTest, ARefusalThatARequestCannotHave) {
+  const std::pair<OpKind, Code> refusals[] = {{OpKind::kWrite, Code::kAborted},
+                                              {OpKind::kWrite, Code::kUnavailable},
+                                              {OpKind::kRead, Code::kAborted},
+                                              {OpKind::kMessage, Code::kProtectionError},
+                                              {OpKind::kMessage, Code::kAborted}};
+  for (const auto& [kind, code] : refusals) {
+    Pipe pipe;
+    pipe.chunk = 1'000'000;
+    ProtocolEnd end(pipe, 0);
+    ASSERT_TRUE(end.post(kind, std::span(memory_).first(10)));
+    end.sender.flush(end.stream);
+    HeaderBytes header;
+    encode(Frame{.type = FrameType::kAck, .code = code, .seq = 0}, header);
+    pipe.bytes[1].insert(pipe.bytes[1].end(), header.begin(), header.end());
+    const Receiver::Outcome outcome = end.receiver.advance(end.stream, end);
+    EXPECT_EQ(outcome.end, Receiver::End::kMalformed) << to_string(code);
+    EXPECT_EQ(outcome.reason, "an acknowledgement with a code that its request cannot end with");
+    EXPECT_TRUE(end.completions.empty());
+  }
+}
+
 TEST_F(ReceiverTest, EndlessReadsAreCutOff) {
   const auto key = end_.regions.add(memory_, Access::kRemoteRead).remote;
   for (std::uint32_t i = 0; i < 3 * ProtocolEnd::kDepth; ++i)

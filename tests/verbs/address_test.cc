@@ -1,4 +1,4 @@
-#include "verbs/address.h"
+#include "verbs/discovery/address.h"
 
 #include <gtest/gtest.h>
 
@@ -40,6 +40,8 @@ TEST(Route, LoopbackPeerIsOnThisHost) {
   EXPECT_TRUE(route->same_host());
   EXPECT_EQ(route->source.to_string(), "127.0.0.1");
   EXPECT_NE(route->interface, 0U);
+  EXPECT_GT(route->mtu, 1500U);
+  EXPECT_EQ(route_to("127.0.0.1", "127.0.0.1")->mtu, route->mtu);
 }
 
 TEST(Route, GivenLocalAddressIsTheSource) {

@@ -1,4 +1,4 @@
-#include "verbs/completion_queues.h"
+#include "verbs/transport/completion_queues.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "verbs/credits.h"
+#include "verbs/transport/credits.h"
 
 #include <gtest/gtest.h>
 
@@ -6,7 +6,7 @@
 #include <random>
 #include <vector>
 
-#include "verbs/message_header.h"
+#include "verbs/transport/message_header.h"
 
 namespace fairlead::verbs {
 namespace {

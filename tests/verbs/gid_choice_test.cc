@@ -1,4 +1,4 @@
-#include "verbs/gid_choice.h"
+#include "verbs/discovery/gid_choice.h"
 
 #include <gtest/gtest.h>
 
@@ -10,8 +10,9 @@ constexpr std::uint32_t kV2 = IBV_GID_TYPE_ROCE_V2;
 constexpr std::uint32_t kEth = 2;
 constexpr std::uint32_t kOther = 3;
 
-GidFacts gid(int index, const char* address, std::uint32_t type = kV2, std::uint32_t interface = kEth) {
-  return {index, *parse_address(address), type, interface};
+GidFacts gid(int index, const char* address, std::uint32_t type = kV2, std::uint32_t interface = kEth,
+             std::uint32_t mtu = 0) {
+  return {index, *parse_address(address), type, interface, mtu};
 }
 
 PortFacts typical_port() {
@@ -23,7 +24,7 @@ PortFacts typical_port() {
 }
 
 Route route(const char* peer, const char* source, std::uint32_t interface = kEth) {
-  return {*parse_address(peer), *parse_address(source), interface};
+  return {*parse_address(peer), *parse_address(source), interface, 0};
 }
 
 struct Case {
@@ -116,6 +117,51 @@ TEST(GidChoice, PortRefusalsReachEveryCandidate) {
     EXPECT_EQ(choice.reason, reason);
     for (const GidVerdict& verdict : choice.verdicts) EXPECT_EQ(verdict.reason, reason);
   }
+}
+
+TEST(GidChoice, ALinkLocalGidWithoutAnInterfaceGoesNowhere) {
+  PortFacts port = typical_port();
+  port.gids = {gid(0, "fe80::1", kV2, 0)};
+  const Route way = route("fe80::9", "fe80::1");
+  for (const Route* to : {static_cast<const Route*>(nullptr), &way}) {
+    const GidChoice choice = choose_gid(port, to, -1);
+    EXPECT_FALSE(choice.chosen);
+    EXPECT_EQ(choice.verdicts[0].reason, "link-local without an interface: nothing can be sent from it");
+  }
+  EXPECT_TRUE(choose_gid(port, &way, 0).chosen) << "who asks for it gets the device's own refusal";
+}
+
+TEST(PathMtu, IsWhatPortInterfaceAndRouteCarry) {
+  PortFacts port = typical_port();
+  port.active_mtu = 4096;
+  const GidFacts plain = gid(3, "10.0.0.5", kV2, kEth, 1500);
+  const GidFacts jumbo = gid(3, "10.0.0.5", kV2, kEth, 9000);
+  const GidFacts unknown = gid(3, "10.0.0.5", kV2, 0);
+  EXPECT_EQ(path_mtu(port, unknown, nullptr), 4096U);
+  EXPECT_EQ(path_mtu(port, plain, nullptr), 1024U);
+  EXPECT_EQ(path_mtu(port, jumbo, nullptr), 4096U);
+  EXPECT_EQ(path_mtu(port, jumbo, nullptr, 2048), 2048U);
+  EXPECT_EQ(path_mtu(port, plain, nullptr, 2048), 1024U);
+  Route way = route("10.0.0.9", "10.0.0.5");
+  EXPECT_EQ(path_mtu(port, jumbo, &way), 4096U) << "the route says nothing";
+  way.mtu = 1400;
+  EXPECT_EQ(path_mtu(port, jumbo, &way), 1024U);
+  EXPECT_EQ(path_mtu(port, unknown, &way), 4096U) << "a wire of its own";
+  EXPECT_EQ(path_mtu(port, gid(5, "10.9.0.5", kV2, kOther, 9000), &way), 4096U) << "another interface's";
+  port.active_mtu = 512;
+  EXPECT_EQ(path_mtu(port, plain, &way), 512U);
+  // IPv6's header is longer by 20 bytes.
+  port.active_mtu = 4096;
+  EXPECT_EQ(path_mtu(port, gid(3, "10.0.0.5", kV2, kEth, 1090), nullptr), 1024U);
+  EXPECT_EQ(path_mtu(port, gid(4, "2001:db8::5", kV2, kEth, 1090), nullptr), 512U);
+}
+
+TEST(GidChoice, AnInterfaceThatIsTooSmallIsRefused) {
+  PortFacts port = typical_port();
+  port.gids = {gid(3, "10.0.0.5", kV2, kEth, 300)};
+  const GidChoice choice = choose_gid(port, nullptr, -1);
+  EXPECT_FALSE(choice.chosen);
+  EXPECT_NE(choice.reason.find("carries 300 bytes, too little for RoCE"), std::string::npos) << choice.reason;
 }
 
 TEST(GidChoice, EmptyTable) {

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "recording_verbs.h"
-#include "verbs/transport.h"
+#include "verbs/transport/transport.h"
 
 namespace fairlead::verbs::testing {
 

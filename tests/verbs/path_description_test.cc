@@ -1,4 +1,4 @@
-#include "verbs/path_description.h"
+#include "verbs/transport/path_description.h"
 
 #include <gtest/gtest.h>
 

@@ -13,8 +13,8 @@
 #include <string>
 #include <vector>
 
-#include "verbs/gid_choice.h"
-#include "verbs/verbs_api.h"
+#include "verbs/discovery/gid_choice.h"
+#include "verbs/provider/verbs_api.h"
 
 namespace fairlead::verbs::testing {
 

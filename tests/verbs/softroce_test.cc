@@ -8,7 +8,7 @@
 
 #include "harness.h"
 #include "tests/port_under_test.h"
-#include "verbs/factory.h"
+#include "verbs/transport/factory.h"
 
 namespace fairlead::verbs::testing {
 namespace {
@@ -263,6 +263,7 @@ TEST(Factory, NoNameOpensTheBest) {
 TEST(Factory, ListsSoft0WithAReasonPerGid) {
   const auto devices = list_devices(VerbsConfig{});
   bool chosen = false;
+  bool named = false;  // GID 0, which is no address of an interface
   for (const DeviceInfo& device : devices) {
     EXPECT_TRUE(device.transport.starts_with("verbs:"));
     EXPECT_FALSE(device.reason.empty());
@@ -270,9 +271,46 @@ TEST(Factory, ListsSoft0WithAReasonPerGid) {
       chosen = true;
       EXPECT_TRUE(device.usable);
       EXPECT_TRUE(device.address.starts_with("127.")) << device.address;
+      EXPECT_NE(device.reason.find("toward peers on this host"), std::string::npos) << device.reason;
     }
+    if (device.transport != "verbs:soft0" || device.detail.find(", GID 0,") == std::string::npos) continue;
+    named = true;
+    EXPECT_FALSE(device.usable);
+    EXPECT_NE(device.reason.find("nothing can be sent from it"), std::string::npos) << device.reason;
   }
-  EXPECT_TRUE(chosen);
+  EXPECT_TRUE(chosen && named);
+}
+
+TEST(Factory, ListsWhatAPathToAPeerWouldUse) {
+  int chosen = 0;
+  for (const DeviceInfo& device : list_devices(VerbsConfig{}, "127.0.0.1")) {
+    if (device.transport != "verbs:soft0" || !device.reason.starts_with("chosen")) continue;
+    ++chosen;
+    EXPECT_NE(device.reason.find("the peer is on this host"), std::string::npos) << device.reason;
+    EXPECT_NE(device.detail.find(", MTU 4096"), std::string::npos) << device.detail;
+  }
+  EXPECT_EQ(chosen, 1);
+  VerbsConfig config;
+  config.mtu = 512;
+  for (const DeviceInfo& device : list_devices(config, "127.0.0.1")) {
+    if (!device.usable) continue;
+    EXPECT_NE(device.detail.find(", MTU 512"), std::string::npos) << device.detail;
+  }
+}
+
+TEST(Factory, APathThatTheDeviceRefusesSaysWhy) {
+  if (test::over_memif()) GTEST_SKIP() << "GID 0 is of RoCE v1 there, and good";
+  VerbsConfig config;
+  config.gid_index = 0;
+  SoftEnd end(config);
+  ASSERT_TRUE(end.transport);
+  end.open_path(PathRole::kActive);
+  PathDescription peer = *parse_path_description(end.path->local_description());
+  const Status refused = end.path->connect(serialize(peer));
+  EXPECT_EQ(refused.code(), Code::kUnavailable);
+  EXPECT_NE(refused.message().find("cannot go to RTR: Invalid argument (ibv_modify_qp of qp 0x"), std::string::npos)
+      << refused.message();
+  EXPECT_NE(refused.message().find("sgid_index 0 is fe80::"), std::string::npos) << refused.message();
 }
 
 }  // namespace

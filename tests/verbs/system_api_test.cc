@@ -1,8 +1,8 @@
-#include "verbs/system_api.h"
+#include "verbs/provider/system_api.h"
 
 #include <gtest/gtest.h>
 
-#include "verbs/device_list.h"
+#include "verbs/discovery/device_list.h"
 
 namespace fairlead::verbs {
 namespace {
@@ -27,7 +27,7 @@ TEST(SystemApi, ListsDevicesWithoutCrashingWhereThereAreNone) {
     if (!context) continue;  // no permission, for example
     const auto port = query_port_facts(**api, context->get(), name, 1);
     ASSERT_TRUE(port) << port.error().to_string();
-    EXPECT_FALSE(explain_device(*port, -1, "test").empty());
+    EXPECT_FALSE(explain_device(*port, nullptr, VerbsConfig{}, "test").empty());
   }
   const auto missing = open_by_name(**api, "no such device");
   ASSERT_FALSE(missing);

@@ -1,5 +1,5 @@
 // Opening, connecting, registering, sleeping.
-#include "verbs/transport.h"
+#include "verbs/transport/transport.h"
 
 #include <gtest/gtest.h>
 #include <poll.h>
@@ -7,7 +7,7 @@
 #include <cerrno>
 
 #include "harness.h"
-#include "verbs/path_description.h"
+#include "verbs/transport/path_description.h"
 
 namespace fairlead::verbs::testing {
 namespace {

@@ -4,7 +4,7 @@
 
 #include <cstring>
 
-#include "datapath/base/unique_fd.h"
+#include "base/unique_fd.h"
 
 namespace fairlead::cm {
 namespace {

@@ -15,7 +15,7 @@
 #include <functional>
 #include <mutex>
 
-#include "datapath/base/unique_fd.h"
+#include "base/unique_fd.h"
 
 namespace fairlead::cm {
 

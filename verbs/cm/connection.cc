@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <utility>
 
 #include "verbs/cm/manager.h"
 
@@ -14,11 +15,11 @@ constexpr std::uint8_t kMaxCmRetries = 15;
 // How long an MRA makes the peer wait for an application that has not answered yet: 68 s, as Linux has it.
 constexpr std::uint8_t kMraServiceTimeout = 24;
 // A packet's way there and back, beside the time that an answer takes.
-constexpr Nanos kRoundTrip = 10 * soft::kMillisecond;
+constexpr Nanos kRoundTrip = 10 * kMillisecond;
 // A listener that is not there may come: what asks at once is asked again for a while.
-constexpr Nanos kAsksAgainFor = 2 * soft::kSecond;
-constexpr Nanos kAsksAgainAfter = 200 * soft::kMillisecond;
-constexpr Nanos kSidrAnswerKept = 60 * soft::kSecond;
+constexpr Nanos kAsksAgainFor = 2 * kSecond;
+constexpr Nanos kAsksAgainAfter = 200 * kMillisecond;
+constexpr Nanos kSidrAnswerKept = 60 * kSecond;
 
 constexpr Nanos to_nanos(std::uint8_t exponent) noexcept { return Nanos{4096} << (exponent & 31); }
 
@@ -103,6 +104,7 @@ bool Connection::resolve(const SidrReq& wanted) {
   sidr_req_.request_id = comm_id_;
   active_ = true;
   transaction_ = manager_.new_transaction();
+  asks_again_until_ = manager_.now() + kAsksAgainFor;
   enter(State::kSidrReqSent);
   send_until_answered(sidr_req_, to_nanos(kCmResponseTimeout), kMaxCmRetries);
   return true;
@@ -115,8 +117,7 @@ bool Connection::answer(const SidrRep& wanted) {
   sidr_rep_.service_id = sidr_req_.service_id;
   enter(State::kSidrAnswered);
   send(sidr_rep_);
-  deadline_ = manager_.now() + kSidrAnswerKept;
-  manager_.set_deadline(deadline_);
+  wake_at(manager_.now() + kSidrAnswerKept);
   return true;
 }
 
@@ -128,16 +129,18 @@ void Connection::release() {
       return enter(State::kClosed);
     case State::kReqReceived:
     case State::kRepReceived:
-    case State::kSidrReqReceived:
       reject(RejectReason::kConsumer, {});
       return;
+    case State::kSidrReqReceived:
+      reject(RejectReason::kConsumer, {});
+      return manager_.leave(*this);
     case State::kRepSent:
     case State::kEstablished:
       disconnect();
-      return;
+      return manager_.leave(*this);
     case State::kDreqSent:
     case State::kSidrAnswered:
-      return;  // ends by its timer
+      return manager_.leave(*this);
     default:
       return enter(State::kClosed);
   }
@@ -182,11 +185,7 @@ void Connection::on(const Rtu& rtu) {
 
 void Connection::on(const Rej& rej) {
   const int reason = static_cast<int>(rej.reason);
-  if (state_ == State::kReqSent && rej.reason == RejectReason::kInvalidServiceId && retries_left_ > 0 &&
-      manager_.now() < asks_again_until_) {
-    deadline_ = manager_.now() + kAsksAgainAfter;
-    return manager_.set_deadline(deadline_);
-  }
+  if (state_ == State::kReqSent && rej.reason == RejectReason::kInvalidServiceId && asks_again()) return;
   switch (state_) {
     case State::kReqSent:
     case State::kReqReceived:
@@ -207,8 +206,7 @@ void Connection::on(const Mra& mra) {
   const bool expected = (state_ == State::kReqSent && mra.about == About::kReq) ||
                         (state_ == State::kRepSent && mra.about == About::kRep);
   if (!expected) return;
-  deadline_ = manager_.now() + to_nanos(mra.service_timeout) + wait_;
-  manager_.set_deadline(deadline_);
+  wake_at(manager_.now() + to_nanos(mra.service_timeout) + wait_);
 }
 
 void Connection::on(const Dreq& dreq, std::uint64_t transaction) {
@@ -241,32 +239,36 @@ void Connection::on(const SidrReq&) {
 
 void Connection::on(const SidrRep& rep) {
   if (state_ != State::kSidrReqSent) return;
+  if (rep.status == SidrRep::Status::kServiceNotSupported && asks_again()) return;
   sidr_rep_ = rep;
   enter(State::kClosed);
   tell({Event::Type::kResolved, static_cast<int>(rep.status), sidr_rep_.private_data});
 }
 
-void Connection::wait_for_listener(Nanos until) {
-  deadline_ = until;
-  manager_.set_deadline(until);
+// True where the listener that was not there may come yet.
+bool Connection::asks_again() {
+  if (retries_left_ == 0 || manager_.now() >= asks_again_until_) return false;
+  wake_at(manager_.now() + kAsksAgainAfter);
+  return true;
 }
 
+void Connection::wait_for_listener(Nanos until) { wake_at(until); }
+
 void Connection::on_timer(Nanos now) {
-  if (deadline_ == 0 || now < deadline_) return;
-  deadline_ = 0;
+  wake_at(0);
   if (state_ == State::kTimewait) {
     enter(State::kClosed);
     return tell({Event::Type::kTimewaitExit, 0, {}});
   }
-  if (state_ == State::kReqReceived) {
+  if (state_ == State::kReqReceived || state_ == State::kSidrReqReceived) {
     reject(RejectReason::kInvalidServiceId, {});
-    return;
+    return enter(State::kClosed);
   }
   if (state_ == State::kSidrAnswered) return enter(State::kClosed);
   if (retries_left_ == 0) return give_up();
   --retries_left_;
   manager_.send(local_, remote_, resend_);
-  deadline_ = now + wait_;
+  wake_at(now + wait_);
 }
 
 void Connection::give_up() {
@@ -292,8 +294,7 @@ void Connection::send_until_answered(const Message& message, Nanos wait, unsigne
   resend_ = encode({transaction_, message});
   retries_left_ = retries;
   wait_ = wait;
-  deadline_ = manager_.now() + wait;
-  manager_.set_deadline(deadline_);
+  wake_at(manager_.now() + wait);
   manager_.send(local_, remote_, resend_);
 }
 
@@ -317,16 +318,19 @@ void Connection::send_reject(RejectReason reason, std::span<const std::byte> pri
   send(rej);
 }
 
-void Connection::enter(State state) noexcept {
+void Connection::enter(State state) {
+  manager_.forget_keys(*this);
   state_ = state;
-  deadline_ = 0;
+  wake_at(0);
+  manager_.remember_keys(*this);
 }
+
+void Connection::wake_at(Nanos deadline) { manager_.set_timer(*this, std::exchange(deadline_, deadline)); }
 
 // IBTA 12.9.8.3: twice a packet's lifetime, and the time an acknowledgement takes.
 void Connection::enter_timewait() {
   enter(State::kTimewait);
-  deadline_ = manager_.now() + to_nanos(req_.primary.local_ack_timeout);
-  manager_.set_deadline(deadline_);
+  wake_at(manager_.now() + to_nanos(req_.primary.local_ack_timeout));
 }
 
 void Connection::tell(const Event& event) noexcept {

@@ -15,12 +15,10 @@
 #include <cstdint>
 #include <span>
 
+#include "base/clock.h"
 #include "verbs/cm/messages.h"
-#include "verbs/soft/port/clock.h"
 
 namespace fairlead::cm {
-
-using soft::Nanos;
 
 class Connection;
 class Link;
@@ -98,7 +96,7 @@ class Connection {
  private:
   friend class Manager;
 
-  // What arrives.
+  // What arrives. What is no answer to this end's, or of another transaction, changes nothing.
   void on_first(const Req& req, std::uint64_t transaction);
   void on_first(const SidrReq& req, std::uint64_t transaction);
   void on(const Req& duplicate);
@@ -114,7 +112,10 @@ class Connection {
   // A request whose service may begin yet.
   void wait_for_listener(Nanos until);
   [[nodiscard]] bool waits_for_listener() const noexcept {
-    return state_ == State::kReqReceived && user_ == nullptr && deadline_ != 0;
+    return (state_ == State::kReqReceived || state_ == State::kSidrReqReceived) && user_ == nullptr && deadline_ != 0;
+  }
+  [[nodiscard]] bool is_datagram() const noexcept {
+    return state_ == State::kSidrReqReceived || state_ == State::kSidrAnswered;
   }
 
   void send(const Message& message);
@@ -122,8 +123,10 @@ class Connection {
   void answer_disconnect(std::uint64_t transaction);
   void send_reject(RejectReason reason, std::span<const std::byte> private_data);
   void give_up();
-  void enter(State state) noexcept;
+  void enter(State state);
   void enter_timewait();
+  void wake_at(Nanos deadline);
+  bool asks_again();
   void tell(const Event& event) noexcept;
   [[nodiscard]] std::uint32_t local_qpn() const noexcept { return active_ ? req_.local_qpn : rep_.local_qpn; }
   [[nodiscard]] std::uint32_t remote_qpn() const noexcept { return active_ ? rep_.local_qpn : req_.local_qpn; }
@@ -149,7 +152,7 @@ class Connection {
   MadBytes resend_{};  // what is sent again at the deadline
   unsigned retries_left_ = 0;
   Nanos wait_ = 0;
-  Nanos deadline_ = 0;  // 0: none
+  Nanos deadline_ = 0;  // 0: none; set by wake_at() alone
   Nanos asks_again_until_ = 0;
 };
 

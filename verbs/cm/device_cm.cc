@@ -1,15 +1,14 @@
 #include "verbs/cm/device_cm.h"
 
-#include <sched.h>
 #include <sys/random.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <ctime>
 
-#include "fairlead/log.h"
 #include "verbs/cm/address.h"
-#include "verbs/soft/api.h"
-#include "verbs/soft/objects.h"
+#include "verbs/soft/api/api.h"
+#include "verbs/soft/api/objects.h"
 
 namespace fairlead::cm {
 namespace {
@@ -103,6 +102,13 @@ void DeviceCm::set_deadline(Nanos at) noexcept {
   domain().set_deadline(at);
 }
 
+std::optional<std::uint8_t> DeviceCm::place() const noexcept {
+  for (std::uint32_t place = 0; place <= 0xff; ++place) {
+    if (device.domain().in_partition(place << 16)) return static_cast<std::uint8_t>(place);
+  }
+  return std::nullopt;
+}
+
 Gid DeviceCm::gid(std::uint32_t index) noexcept {
   ibv_gid raw{};
   if (soft::api::query_gid(context(), 1, static_cast<int>(index), &raw) != 0) return {};
@@ -116,12 +122,17 @@ std::optional<std::uint32_t> DeviceCm::index_of(const Gid& wanted) noexcept {
   return std::nullopt;
 }
 
-int DeviceCm::bind_port(std::uint32_t gid_index) {
+int DeviceCm::bind_port(std::uint32_t gid_index) { return bind_port(gid_index, false, LogLevel::kError); }
+
+int DeviceCm::listen_at(std::uint32_t gid_index, LogLevel if_refused) { return bind_port(gid_index, true, if_refused); }
+
+int DeviceCm::bind_port(std::uint32_t gid_index, bool to_listen, LogLevel if_refused) {
   const DomainLock lock(domain());
   const auto port = device.port_of_gid(gid_index);
-  if (port) return 0;
-  log(LogLevel::kError, port.error().message());
-  return port.error().code() == Code::kAlreadyExists ? EADDRINUSE : EADDRNOTAVAIL;
+  const Status status = !port ? port.error() : to_listen ? (*port)->port->take_requests() : Status();
+  if (status.ok()) return 0;
+  log(if_refused, status.message());
+  return status.code() == Code::kAlreadyExists ? EADDRINUSE : EADDRNOTAVAIL;
 }
 
 ibv_mtu DeviceCm::path_mtu(std::uint32_t gid_index) {
@@ -145,8 +156,9 @@ std::optional<Place> place_at(const Gid& local) {
   if (is_loopback(local)) {
     DeviceCm* own = serving().take(soft::api::open_device_at(soft::to_string(local)));
     // "localhost" of a device that was given another address: that device, as in Linux.
-    if (own == nullptr && errno == EADDRNOTAVAIL) own = serving().primary();
-    return own != nullptr ? std::optional(Place{own, kOwnGid}) : std::nullopt;
+    const bool taken = own == nullptr && errno == EADDRINUSE;
+    if (taken || (own == nullptr && errno == EADDRNOTAVAIL)) own = serving().primary();
+    return own != nullptr ? std::optional(Place{own, kOwnGid, taken}) : std::nullopt;
   }
   if (serving().primary() == nullptr) return std::nullopt;
   const auto place = serving().find(local);
@@ -178,9 +190,11 @@ std::vector<DeviceCm*> serving_devices() {
   return serving().devices;
 }
 
-// exit() may have interrupted whoever holds a lock, so nothing is waited for long.
+// exit() may have interrupted whoever holds a lock, so nothing is waited for long: about 0.1 s, which is enough for a
+// holder that lost its core.
 void disconnect_everything() noexcept {
   constexpr int kTries = 1000;
+  constexpr timespec kPause{.tv_sec = 0, .tv_nsec = 100'000};
   if (serving().owner != ::getpid() || !serving().mutex.try_lock()) return;
   for (DeviceCm* at : serving().devices) {
     for (int i = 0; i < kTries; ++i) {
@@ -189,7 +203,7 @@ void disconnect_everything() noexcept {
         at->domain().unlock();
         break;
       }
-      ::sched_yield();
+      ::nanosleep(&kPause, nullptr);
     }
   }
   serving().mutex.unlock();

@@ -9,9 +9,10 @@
 #include <optional>
 #include <vector>
 
+#include "fairlead/log.h"
 #include "verbs/cm/manager.h"
-#include "verbs/soft/device.h"
-#include "verbs/soft/management.h"
+#include "verbs/soft/datagram/management.h"
+#include "verbs/soft/device/device.h"
 
 namespace fairlead::cm {
 
@@ -26,6 +27,7 @@ class DeviceCm final : public soft::ManagementHandler, public Link {
   void send(const Gid& from, const Gid& to, const MadBytes& mad) noexcept override;
   [[nodiscard]] Nanos now() const noexcept override;
   void set_deadline(Nanos at) noexcept override;
+  [[nodiscard]] std::optional<std::uint8_t> place() const noexcept override;
 
   [[nodiscard]] ibv_context* context() noexcept { return &device.context; }
   [[nodiscard]] soft::Domain& domain() noexcept { return device.domain(); }
@@ -34,6 +36,8 @@ class DeviceCm final : public soft::ManagementHandler, public Link {
   [[nodiscard]] Gid gid(std::uint32_t index) noexcept;
   /// Binds the port of a GID, so that QP1 and queue pairs can use it. 0 or an errno, logged.
   int bind_port(std::uint32_t gid_index);
+  /// The same, so that requests to connect come here. Where they reach another process: EADDRINUSE.
+  int listen_at(std::uint32_t gid_index, LogLevel if_refused = LogLevel::kError);
   /// The largest that packets from this GID may have; of one that is bound.
   [[nodiscard]] ibv_mtu path_mtu(std::uint32_t gid_index);
   /// For queue pairs of programs that bring no protection domain. Null with errno.
@@ -43,6 +47,8 @@ class DeviceCm final : public soft::ManagementHandler, public Link {
   Manager manager;
 
  private:
+  int bind_port(std::uint32_t gid_index, bool to_listen, LogLevel if_refused);
+
   Nanos deadline_ = 0;  // of the manager; 0: none
   std::once_flag pd_once_;
   ibv_pd* pd_ = nullptr;
@@ -52,10 +58,13 @@ class DeviceCm final : public soft::ManagementHandler, public Link {
 struct Place {
   DeviceCm* device = nullptr;
   std::uint32_t gid_index = 0;
+  bool stands_in =
+      false;  // for the device of another process, which has the address: to connect from, not to listen at
 };
 
 /// Where a program that gives this local address is served. A loopback address gets a device there or, where the
-/// environment names another address, means that device. Nothing with errno: no device can have the address.
+/// environment names another address, means that device; where another process's device has it, our own stands in.
+/// Nothing with errno: no device can have the address.
 [[nodiscard]] std::optional<Place> place_at(const Gid& local);
 /// Where a program that gives only a destination is served.
 [[nodiscard]] std::optional<Place> place_toward(const Gid& remote);

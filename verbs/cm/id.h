@@ -43,6 +43,10 @@ class Id final : public rdma_cm_id, public User, public Listener {
     return from_sockaddr(route.addr.dst_addr).value_or(IpEndpoint{});
   }
   [[nodiscard]] bool ipv6() const noexcept { return route.addr.src_addr.sa_family == AF_INET6; }
+  /// What a listener at "any" hears.
+  [[nodiscard]] Family family() const noexcept {
+    return !ipv6() ? Family::kIpv4 : ipv6_only ? Family::kIpv6 : Family::kAny;
+  }
 
   Place where;  // device null: not bound
   Connection* connection = nullptr;
@@ -51,6 +55,7 @@ class Id final : public rdma_cm_id, public User, public Listener {
   std::uint8_t initiator_depth = 0;      // what it asks
   std::uint8_t type_of_service = 0;
   std::uint8_t ack_timeout = kDefaultAckTimeout;
+  bool ipv6_only = false;  // what "::" means
   ibv_sa_path_rec path{};
 
   // A listener's.

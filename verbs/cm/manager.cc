@@ -5,8 +5,8 @@
 namespace fairlead::cm {
 namespace {
 
-constexpr Nanos kMayBeginAgain = 10 * soft::kSecond;
-constexpr Nanos kRequestWaits = 2 * soft::kSecond;
+constexpr Nanos kMayBeginAgain = 10 * kSecond;
+constexpr Nanos kRequestWaits = 2 * kSecond;
 
 }  // namespace
 
@@ -17,8 +17,12 @@ Connection& Manager::open(const Gid& local, const Gid& remote, User& user) { ret
 
 Connection& Manager::add(const Gid& local, const Gid& remote, User* user) {
   sweep();
+  const auto place = link_.place();
   std::uint32_t comm_id = 0;
-  while (comm_id == 0 || connections_.contains(comm_id)) comm_id = static_cast<std::uint32_t>(random_());
+  while (comm_id == 0 || connections_.contains(comm_id)) {
+    comm_id = static_cast<std::uint32_t>(random_());
+    if (place) comm_id = (comm_id & 0xffffff) | std::uint32_t{*place} << 24;
+  }
   auto& slot = connections_[comm_id];
   slot = std::make_unique<Connection>(*this, comm_id, local, remote, user);
   return *slot;
@@ -26,35 +30,120 @@ Connection& Manager::add(const Gid& local, const Gid& remote, User* user) {
 
 // Connections end by themselves; they are deleted where none of them is at work.
 void Manager::sweep() {
-  std::erase_if(connections_, [](const auto& entry) {
-    const Connection& connection = *entry.second;
-    return connection.user_ == nullptr && connection.state_ == Connection::State::kClosed;
-  });
+  for (const std::uint32_t comm_id : closed_) {
+    const auto found = connections_.find(comm_id);
+    if (found != connections_.end() && found->second->state_ == Connection::State::kClosed) connections_.erase(found);
+  }
+  closed_.clear();
 }
 
-bool Manager::listen(std::uint64_t service, const Gid& local, Listener& listener) {
-  for (const Service& other : services_) {
-    if (other.id == service && (other.local == local || other.local.is_null() || local.is_null())) return false;
+void Manager::set_timer(Connection& connection, Nanos before) {
+  if (before != 0) timers_.erase({before, &connection});
+  if (connection.deadline_ == 0) return;
+  timers_.insert({connection.deadline_, &connection});
+  link_.set_deadline(connection.deadline_);
+}
+
+std::size_t Manager::KeyHash::operator()(const Key& key) const noexcept {
+  const std::uint64_t number = std::uint64_t{key.number} << 2 | static_cast<std::uint64_t>(key.kind);
+  return soft::GidHash{}(key.remote) * 31 ^ std::hash<std::uint64_t>{}(key.ca_guid * 31 ^ number);
+}
+
+Manager::Key Manager::request_key(std::uint32_t remote_comm_id, const Gid& remote, bool datagram) noexcept {
+  return {datagram ? Key::Kind::kDatagramRequest : Key::Kind::kRequest, remote, remote_comm_id};
+}
+
+std::array<std::pair<Manager::Key, bool>, 2> Manager::keys_of(const Connection& connection) noexcept {
+  using State = Connection::State;
+  const State state = connection.state_;
+  const bool connected = state == State::kEstablished || state == State::kRepSent;
+  return {
+      {{request_key(connection.remote_comm_id_, connection.remote_, connection.is_datagram()),
+        !connection.active_ && state != State::kIdle && state != State::kClosed},
+       {{Key::Kind::kQueuePair, connection.remote_, connection.remote_qpn(), connection.remote_ca_guid()}, connected}}};
+}
+
+void Manager::forget_keys(Connection& connection) {
+  for (const auto& [key, has] : keys_of(connection)) {
+    if (!has) continue;
+    const auto [first, last] = by_key_.equal_range(key);
+    const auto own = std::find_if(first, last, [&](const auto& entry) { return entry.second == &connection; });
+    if (own != last) by_key_.erase(own);
   }
-  services_.push_back({service, local, &listener});
-  for (const auto& [id, connection] : connections_) {
-    if (connection->waits_for_listener() && connection->req_.service_id == service &&
-        find_listener(service, connection->local_) == &listener) {
-      offer(*connection, listener);
+}
+
+void Manager::remember_keys(Connection& connection) {
+  for (const auto& [key, has] : keys_of(connection)) {
+    if (has) by_key_.emplace(key, &connection);
+  }
+  if (connection.state_ == Connection::State::kClosed && connection.user_ == nullptr) {
+    closed_.push_back(connection.comm_id_);
+  }
+}
+
+// A peer that makes connections end faster than their timers must not fill the memory; the oldest may be forgotten,
+// since whoever asks about an unknown connection is answered too.
+void Manager::leave(Connection& connection) {
+  left_.push_back(connection.comm_id_);
+  if (left_.size() <= kMostLeft) return;
+  const auto oldest = connections_.find(left_.front());
+  left_.pop_front();
+  if (oldest != connections_.end() && oldest->second->user_ == nullptr) {
+    oldest->second->enter(Connection::State::kClosed);
+  }
+}
+
+bool Manager::Service::hears_at(const Gid& address) const noexcept {
+  return local.is_null() ? hears(family, address) : local == address;
+}
+
+bool Manager::Service::overlaps(const Service& other) const noexcept {
+  if (!local.is_null()) return other.hears_at(local);
+  if (!other.local.is_null()) return hears_at(other.local);
+  return family == other.family || family == Family::kAny || other.family == Family::kAny;
+}
+
+bool Manager::listen(std::uint64_t service, const Gid& local, Listener& listener, Family family) {
+  const Service wanted{local, family, &listener};
+  const auto [first, last] = services_.equal_range(service);
+  if (std::any_of(first, last, [&](const auto& entry) { return entry.second.overlaps(wanted); })) return false;
+  services_.emplace(service, wanted);
+  for (const std::uint32_t comm_id : std::exchange(waiting_, {})) {
+    const auto found = connections_.find(comm_id);
+    if (found == connections_.end() || !found->second->waits_for_listener()) continue;
+    Connection& connection = *found->second;
+    const std::uint64_t asked = connection.is_datagram() ? connection.sidr_req_.service_id : connection.req_.service_id;
+    if (asked == service && wanted.hears_at(connection.local_)) {
+      offer(connection, listener);
+    } else {
+      waiting_.push_back(comm_id);
     }
   }
   return true;
 }
 
 void Manager::unlisten(std::uint64_t service, Listener& listener) noexcept {
-  const std::size_t ended = std::erase_if(
-      services_, [&](const Service& entry) { return entry.id == service && entry.listener == &listener; });
-  if (ended != 0) ended_.push_back({service, now() + kMayBeginAgain});
+  const auto [first, last] = services_.equal_range(service);
+  const auto own = std::find_if(first, last, [&](const auto& entry) { return entry.second.listener == &listener; });
+  if (own == last) return;
+  services_.erase(own);
+  std::erase_if(ended_, [at = now()](const auto& entry) { return entry.second < at; });
+  ended_[service] = now() + kMayBeginAgain;
 }
 
-bool Manager::may_begin_again(std::uint64_t service) noexcept {
-  std::erase_if(ended_, [at = now()](const Ended& entry) { return entry.until < at; });
-  return std::any_of(ended_.begin(), ended_.end(), [service](const Ended& entry) { return entry.id == service; });
+bool Manager::may_wait_for(std::uint64_t service) {
+  const auto ended = ended_.find(service);
+  if (ended == ended_.end() || ended->second < now()) return false;
+  std::erase_if(waiting_, [this](std::uint32_t comm_id) {
+    const auto found = connections_.find(comm_id);
+    return found == connections_.end() || !found->second->waits_for_listener();
+  });
+  return waiting_.size() < kMostWaiting;
+}
+
+void Manager::wait_for_listener(Connection& connection) {
+  waiting_.push_back(connection.comm_id_);
+  connection.wait_for_listener(now() + kRequestWaits);
 }
 
 void Manager::offer(Connection& connection, Listener& listener) {
@@ -68,36 +157,24 @@ Connection* Manager::find(std::uint32_t comm_id, const Gid& remote) noexcept {
   return found != connections_.end() && found->second->remote_ == remote ? found->second.get() : nullptr;
 }
 
+Connection* Manager::find(std::uint32_t comm_id, const Gid& remote, std::uint64_t transaction) noexcept {
+  Connection* found = find(comm_id, remote);
+  return found != nullptr && found->transaction_ == transaction ? found : nullptr;
+}
+
+Connection* Manager::find(const Key& key) noexcept {
+  const auto found = by_key_.find(key);
+  return found != by_key_.end() ? found->second : nullptr;
+}
+
 Connection* Manager::find_passive(std::uint32_t remote_comm_id, const Gid& remote, bool datagram) noexcept {
-  for (const auto& [id, connection] : connections_) {
-    const bool sidr = connection->state_ == Connection::State::kSidrReqReceived ||
-                      connection->state_ == Connection::State::kSidrAnswered;
-    if (!connection->active_ && connection->remote_comm_id_ == remote_comm_id && connection->remote_ == remote &&
-        connection->state_ != Connection::State::kClosed && sidr == datagram) {
-      return connection.get();
-    }
-  }
-  return nullptr;
+  return find(request_key(remote_comm_id, remote, datagram));
 }
 
 Listener* Manager::find_listener(std::uint64_t service, const Gid& local) noexcept {
-  for (const Service& entry : services_) {
-    if (entry.id == service && (entry.local.is_null() || entry.local == local)) return entry.listener;
-  }
-  return nullptr;
-}
-
-// IBTA 12.9.8.3.1: the peer's queue pair is already connected here, so the peer must have forgotten that connection.
-Connection* Manager::find_stale(const Req& req, const Gid& remote) noexcept {
-  for (const auto& [id, connection] : connections_) {
-    const Connection::State state = connection->state_;
-    if ((state == Connection::State::kEstablished || state == Connection::State::kRepSent) &&
-        connection->remote_ == remote && connection->remote_qpn() == req.local_qpn &&
-        connection->remote_ca_guid() == req.local_ca_guid) {
-      return connection.get();
-    }
-  }
-  return nullptr;
+  const auto [first, last] = services_.equal_range(service);
+  const auto found = std::find_if(first, last, [&](const auto& entry) { return entry.second.hears_at(local); });
+  return found != last ? found->second.listener : nullptr;
 }
 
 void Manager::reject(const Gid& local, const Gid& remote, std::uint64_t transaction, std::uint32_t remote_comm_id,
@@ -117,13 +194,9 @@ void Manager::on_mad(const Gid& local, const Gid& remote, std::span<const std::b
 
 void Manager::run_timers() {
   const Nanos now = link_.now();
-  Nanos next = 0;
-  for (const auto& [id, connection] : connections_) {
-    connection->on_timer(now);
-    if (connection->deadline_ != 0 && (next == 0 || connection->deadline_ < next)) next = connection->deadline_;
-  }
+  while (!timers_.empty() && timers_.begin()->first <= now) timers_.begin()->second->on_timer(now);
   sweep();
-  if (next != 0) link_.set_deadline(next);
+  if (!timers_.empty()) link_.set_deadline(timers_.begin()->first);
 }
 
 void Manager::disconnect_all() noexcept {
@@ -133,24 +206,27 @@ void Manager::disconnect_all() noexcept {
 void Manager::on(const Req& req, std::uint64_t transaction, const Gid& local, const Gid& remote) {
   if (Connection* known = find_passive(req.local_comm_id, remote, false)) return known->on(req);
   Listener* listener = find_listener(req.service_id, local);
-  if (listener == nullptr && !may_begin_again(req.service_id)) {
+  if (listener == nullptr && !may_wait_for(req.service_id)) {
     return reject(local, remote, transaction, req.local_comm_id, About::kReq, RejectReason::kInvalidServiceId);
   }
-  if (Connection* stale = find_stale(req, remote)) {
+  // IBTA 12.9.8.3.1: the peer's queue pair is already connected here, so the peer must have forgotten that connection.
+  if (Connection* stale = find(Key{Key::Kind::kQueuePair, remote, req.local_qpn, req.local_ca_guid})) {
     stale->disconnect();
     return reject(local, remote, transaction, req.local_comm_id, About::kReq, RejectReason::kStaleConnection);
   }
   Connection& connection = add(local, remote, nullptr);
   connection.on_first(req, transaction);
-  if (listener == nullptr) return connection.wait_for_listener(now() + kRequestWaits);
+  if (listener == nullptr) return wait_for_listener(connection);
   offer(connection, *listener);
 }
 
 void Manager::on(const SidrReq& req, std::uint64_t transaction, const Gid& local, const Gid& remote) {
   if (Connection* known = find_passive(req.request_id, remote, true)) return known->on(req);
   Listener* listener = find_listener(req.service_id, local);
+  const bool waits = listener == nullptr && may_wait_for(req.service_id);
   Connection& connection = add(local, remote, nullptr);
   connection.on_first(req, transaction);
+  if (waits) return wait_for_listener(connection);
   if (listener == nullptr) {
     connection.reject(RejectReason::kInvalidServiceId, {});
     return connection.enter(Connection::State::kClosed);
@@ -159,15 +235,17 @@ void Manager::on(const SidrReq& req, std::uint64_t transaction, const Gid& local
 }
 
 void Manager::on(const Rep& rep, std::uint64_t transaction, const Gid& local, const Gid& remote) {
-  if (Connection* connection = find(rep.remote_comm_id, remote)) return connection->on(rep);
+  if (Connection* connection = find(rep.remote_comm_id, remote, transaction)) return connection->on(rep);
+  if (find(rep.remote_comm_id, remote) != nullptr) return;
   reject(local, remote, transaction, rep.local_comm_id, About::kRep, RejectReason::kInvalidCommId);
 }
 
-void Manager::on(const Rej& rej, std::uint64_t, const Gid&, const Gid& remote) {
-  Connection* connection = find(rej.remote_comm_id, remote);
+void Manager::on(const Rej& rej, std::uint64_t transaction, const Gid&, const Gid& remote) {
+  Connection* connection = find(rej.remote_comm_id, remote, transaction);
   // A peer that gave up before it had our answer knows only its own identifier.
   if (connection == nullptr && rej.reason == RejectReason::kTimeout) {
     connection = find_passive(rej.local_comm_id, remote, false);
+    if (connection != nullptr && connection->transaction_ != transaction) return;
   }
   if (connection != nullptr) connection->on(rej);
 }
@@ -178,20 +256,21 @@ void Manager::on(const Dreq& dreq, std::uint64_t transaction, const Gid& local, 
   link_.send(local, remote, encode({transaction, Drep{dreq.remote_comm_id, dreq.local_comm_id}}));
 }
 
-void Manager::on(const Mra& mra, std::uint64_t, const Gid&, const Gid& remote) {
-  if (Connection* connection = find(mra.remote_comm_id, remote)) connection->on(mra);
+void Manager::on(const Mra& mra, std::uint64_t transaction, const Gid&, const Gid& remote) {
+  if (Connection* connection = find(mra.remote_comm_id, remote, transaction)) connection->on(mra);
 }
 
-void Manager::on(const Rtu& rtu, std::uint64_t, const Gid&, const Gid& remote) {
-  if (Connection* connection = find(rtu.remote_comm_id, remote)) connection->on(rtu);
+void Manager::on(const Rtu& rtu, std::uint64_t transaction, const Gid&, const Gid& remote) {
+  if (Connection* connection = find(rtu.remote_comm_id, remote, transaction)) connection->on(rtu);
 }
 
+// Peers answer a disconnection that crosses their own in the transaction of either, so the identifiers alone decide.
 void Manager::on(const Drep& drep, std::uint64_t, const Gid&, const Gid& remote) {
   if (Connection* connection = find(drep.remote_comm_id, remote)) connection->on(drep);
 }
 
-void Manager::on(const SidrRep& rep, std::uint64_t, const Gid&, const Gid& remote) {
-  if (Connection* connection = find(rep.request_id, remote)) connection->on(rep);
+void Manager::on(const SidrRep& rep, std::uint64_t transaction, const Gid&, const Gid& remote) {
+  if (Connection* connection = find(rep.request_id, remote, transaction)) connection->on(rep);
 }
 
 }  // namespace fairlead::cm

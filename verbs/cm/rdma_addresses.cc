@@ -15,10 +15,10 @@ std::uint16_t ephemeral_port() {
   return static_cast<std::uint16_t>(49152 + random() % 16384);
 }
 
-int bind_to(Id& id, const IpEndpoint& wanted) {
+int bind_to(Id& id, const IpEndpoint& wanted, bool ipv6) {
   const IpEndpoint own{wanted.address, wanted.port != 0 ? wanted.port : ephemeral_port()};
   if (own.address.is_null()) {
-    to_sockaddr(own, false, id.route.addr.src_storage);
+    to_sockaddr(own, ipv6, id.route.addr.src_storage);
     return 0;
   }
   const auto place = place_at(own.address);
@@ -36,7 +36,7 @@ int bind_addr(rdma_cm_id* id, sockaddr* address) {
   const auto wanted = address != nullptr ? from_sockaddr(*address) : std::nullopt;
   if (!wanted) return refuse(EAFNOSUPPORT, "rdma_bind_addr: the address is neither IPv4 nor IPv6");
   if (impl(id).where.device != nullptr) return refuse(EINVAL, "rdma_bind_addr: the identifier is bound already");
-  return bind_to(impl(id), *wanted);
+  return bind_to(impl(id), *wanted, address->sa_family == AF_INET6);
 }
 
 int resolve_addr(rdma_cm_id* base, sockaddr* source, sockaddr* destination, int) {
@@ -44,7 +44,7 @@ int resolve_addr(rdma_cm_id* base, sockaddr* source, sockaddr* destination, int)
   const auto peer = destination != nullptr ? from_sockaddr(*destination) : std::nullopt;
   if (!peer) return refuse(EAFNOSUPPORT, "rdma_resolve_addr: the destination is neither IPv4 nor IPv6");
   const auto own = source != nullptr ? from_sockaddr(*source) : std::nullopt;
-  if (own && id.where.device == nullptr && bind_to(id, *own) != 0) return -1;
+  if (own && id.where.device == nullptr && bind_to(id, *own, source->sa_family == AF_INET6) != 0) return -1;
   IpEndpoint target = *peer;
   // As for sockets, "any" is this host; of its addresses, our own.
   if (target.address.is_null()) target.address = Gid::from_ipv4(INADDR_LOOPBACK);

@@ -24,6 +24,8 @@ int complete(Id& id);
 int qp_to_error(Id& id);
 int qp_to_init(Id& id);
 int qp_to_ready(Id& id);
+/// Ends with nobody's requests for this listener any more.
+void unlisten(Id& id);
 /// Ends with the connection told and forgotten.
 void release_connection(Id& id);
 

@@ -6,7 +6,7 @@
 
 #include "verbs/cm/ip_header.h"
 #include "verbs/cm/rdma_calls.h"
-#include "verbs/soft/domain.h"
+#include "verbs/soft/domain/domain.h"
 
 namespace fairlead::cm::api {
 namespace {
@@ -100,12 +100,19 @@ Rep make_rep(Id& id, const rdma_conn_param* param) {
   return rep;
 }
 
+bool listen_on(DeviceCm& device, Id& id) {
+  const DomainLock lock(device.domain());
+  errno = EADDRINUSE;
+  return device.manager.listen(id.service, id.source().address, id, id.family());
+}
+
 // At an address: there. Else at every address that the device can have now; those that others hold are left to them.
 void bind_ports(Id& id) {
   if (id.where.device != nullptr) return;
   for (DeviceCm* device : id.listening) {
     for (std::uint32_t i = 1; i < soft::kGidTableLength; ++i) {
-      if (device->gid(i).is_ipv4()) device->bind_port(i);
+      const Gid gid = device->gid(i);
+      if (!gid.is_null() && hears(id.family(), gid)) device->listen_at(i, LogLevel::kInfo);
     }
   }
 }
@@ -122,19 +129,24 @@ int listen(rdma_cm_id* base, int backlog) {
   }
   DeviceCm* device = id.where.device != nullptr ? id.where.device : primary_device();
   if (device == nullptr) return -1;
+  if (id.where.stands_in) {
+    return refuse(EADDRINUSE,
+                  "rdma_listen: another process's device has the address; give this one an address of its "
+                  "own with FAIRLEAD_SOFT_ADDRESS");
+  }
   if (id.where.device != nullptr) {
-    if (const int error = device->bind_port(id.where.gid_index); error != 0) {
-      return refuse(error, "rdma_listen: the port of the address is not ours");
+    if (const int error = device->listen_at(id.where.gid_index); error != 0) {
+      return refuse(error, "rdma_listen: requests to the address do not come here");
     }
   }
   const std::vector<DeviceCm*> devices = id.where.device != nullptr ? std::vector{device} : serving_devices();
   id.service = service_of(id, id.source().port);
   id.backlog = static_cast<unsigned>(backlog > 0 ? backlog : kDefaultBacklog);
   for (DeviceCm* at : devices) {
-    if (at->default_pd() == nullptr) return -1;
-    const DomainLock lock(at->domain());
-    if (!at->manager.listen(id.service, id.source().address, id)) {
-      return refuse(EADDRINUSE, fmt::format("rdma_listen: port {} is taken", id.source().port));
+    if (at->default_pd() == nullptr || !listen_on(*at, id)) {
+      const int error = errno;
+      unlisten(id);
+      return refuse(error, fmt::format("rdma_listen: port {}: {}", id.source().port, std::strerror(error)));
     }
     id.listening.push_back(at);
   }

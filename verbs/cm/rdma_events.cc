@@ -2,7 +2,7 @@
 #include <memory>
 
 #include "verbs/cm/rdma_calls.h"
-#include "verbs/soft/domain.h"
+#include "verbs/soft/domain/domain.h"
 
 namespace fairlead::cm::api {
 namespace {

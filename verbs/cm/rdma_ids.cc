@@ -7,7 +7,7 @@
 
 #include "fairlead/log.h"
 #include "verbs/cm/rdma_calls.h"
-#include "verbs/soft/domain.h"
+#include "verbs/soft/domain/domain.h"
 
 namespace fairlead::cm::api {
 namespace {
@@ -54,6 +54,13 @@ void release_connection(Id& id) {
   if (Connection* connection = std::exchange(id.connection, nullptr)) connection->release();
 }
 
+void unlisten(Id& id) {
+  for (DeviceCm* device : std::exchange(id.listening, {})) {
+    const soft::DomainLock lock(device->domain());
+    device->manager.unlisten(id.service, id);
+  }
+}
+
 int create_id(rdma_event_channel* channel, rdma_cm_id** id, void* context, rdma_port_space space) {
   if (id == nullptr) return refuse(EINVAL, "rdma_create_id: nowhere to put the identifier");
   return create(channel, id, context, space, type_of(space));
@@ -61,10 +68,7 @@ int create_id(rdma_event_channel* channel, rdma_cm_id** id, void* context, rdma_
 
 int destroy_id(rdma_cm_id* base) {
   Id& id = impl(base);
-  for (DeviceCm* device : id.listening) {
-    const soft::DomainLock lock(device->domain());
-    device->manager.unlisten(id.service, id);
-  }
+  unlisten(id);
   release_connection(id);
   drop_undelivered(id);
   if (id.event != nullptr) ack_cm_event(id.event);
@@ -123,10 +127,14 @@ int set_option(rdma_cm_id* base, int level, int name, void* value, std::size_t l
       return 0;
     }
   }
-  // Ports are taken when something listens, by nobody else, in either family.
-  if (level == RDMA_OPTION_ID && (name == RDMA_OPTION_ID_REUSEADDR || name == RDMA_OPTION_ID_AFONLY) &&
-      length == sizeof(int)) {
-    return 0;
+  if (level == RDMA_OPTION_ID && length == sizeof(int)) {
+    int flag = 0;
+    if (value != nullptr) std::memcpy(&flag, value, sizeof(flag));
+    if (name == RDMA_OPTION_ID_AFONLY && id.listening.empty()) {
+      id.ipv6_only = flag != 0;
+      return 0;
+    }
+    if (name == RDMA_OPTION_ID_REUSEADDR) return 0;  // ports are taken when something listens, and free again after
   }
   return refuse(ENOSYS, fmt::format("rdma_set_option: level {}, option {} of {} bytes is not supported; use "
                                     "RDMA_OPTION_ID with TOS, ACK_TIMEOUT, REUSEADDR or AFONLY",

@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "verbs/cm/rdma_calls.h"
-#include "verbs/soft/api.h"
-#include "verbs/soft/domain.h"
+#include "verbs/soft/api/api.h"
+#include "verbs/soft/domain/domain.h"
 
 namespace fairlead::cm::api {
 namespace {
@@ -85,7 +85,10 @@ int make_cq(Id& id, std::uint32_t length, ibv_cq*& cq, ibv_comp_channel*& channe
   return cq != nullptr ? 0 : -1;
 }
 
+// A program may have put one of its own for both directions into the identifier.
 void destroy_cqs(Id& id) {
+  if (id.send_cq == id.recv_cq) id.send_cq = nullptr;
+  if (id.send_cq_channel == id.recv_cq_channel) id.send_cq_channel = nullptr;
   if (id.send_cq != nullptr) soft::api::destroy_cq(std::exchange(id.send_cq, nullptr));
   if (id.recv_cq != nullptr) soft::api::destroy_cq(std::exchange(id.recv_cq, nullptr));
   if (id.send_cq_channel != nullptr) soft::api::destroy_comp_channel(std::exchange(id.send_cq_channel, nullptr));

@@ -6,7 +6,7 @@
 
 #include "verbs/dropin/private_verbs.h"
 #include "verbs/dropin/real_library.h"
-#include "verbs/soft/api.h"
+#include "verbs/soft/api/api.h"
 
 namespace soft = fairlead::soft::api;
 

@@ -1,9 +1,11 @@
 // librdmacm's functions: served by softroce where the kernel has no RDMA, else handed on.
 //
 // A kernel's connection manager and ours cannot share an event channel, so one of them serves the whole process.
-// Sockets over RDMA (rsocket and its family) are not here: they stay the system library's.
+// Sockets over RDMA (rsocket and its family) are built on parts of the system library behind these functions, which
+// know nothing of softroce: where it serves, there are none. The rest of the family then has no descriptor to work on.
 #include <dlfcn.h>
 #include <rdma/rdma_cma.h>
+#include <rdma/rsocket.h>
 
 #include <cerrno>
 #include <cstdlib>
@@ -140,5 +142,13 @@ int rdma_join_multicast_ex(rdma_cm_id* id, rdma_cm_join_mc_attr_ex* attr, void* 
 int rdma_leave_multicast(rdma_cm_id* id, sockaddr* address) { SERVE(leave_multicast, id, address); }
 int rdma_set_local_ece(rdma_cm_id* id, ibv_ece* ece) { SERVE(set_local_ece, id, ece); }
 int rdma_get_remote_ece(rdma_cm_id* id, ibv_ece* ece) { SERVE(get_remote_ece, id, ece); }
+
+int rsocket(int domain, int type, int protocol) {
+  if (!ours()) return System<&::rsocket>::call("rsocket", domain, type, protocol);
+  fairlead::log(fairlead::LogLevel::kError,
+                "rsocket: softroce has no sockets over RDMA; use those of TCP, or queue pairs (rdma_create_qp)");
+  errno = EOPNOTSUPP;
+  return -1;
+}
 
 }  // extern "C"

@@ -7,7 +7,7 @@
 
 #include "verbs/dropin/real_library.h"
 #include "verbs/dropin/sysfs.h"
-#include "verbs/soft/api.h"
+#include "verbs/soft/api/api.h"
 
 #undef ibv_get_device_list
 #undef ibv_query_port

@@ -5,9 +5,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <climits>
 #include <cstdarg>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
 
-#include "datapath/base/unique_fd.h"
+#include "base/unique_fd.h"
 #include "verbs/dropin/sysfs.h"
 
 namespace {
@@ -39,18 +43,57 @@ mode_t mode_of(int flags, va_list arguments) noexcept {
   return (flags & O_CREAT) != 0 || (flags & O_TMPFILE) == O_TMPFILE ? va_arg(arguments, mode_t) : 0;
 }
 
+using Fopen = std::FILE*(const char*, const char*);
+
+std::FILE* fopen_or(Fopen* system, const char* path, const char* mode) noexcept {
+  const auto text = dropin::sysfs_text(path);
+  if (!text) return system(path, mode);
+  fairlead::UniqueFd fd(file_of(*text));
+  std::FILE* file = fd ? ::fdopen(fd.get(), mode) : nullptr;
+  if (file != nullptr) static_cast<void>(fd.release());
+  return file;
+}
+
+const char* or_stand_in(const char* path) noexcept {
+  const char* other = dropin::stand_in(path);
+  return other != nullptr ? other : path;
+}
+
 }  // namespace
+
+// On 64-bit machines there is one struct stat, whatever the call is named. Programs built for a C library before 2.33
+// call
+// __xstat and its like with the version of that structure.
+#define FAIRLEAD_STAT(name)                                                        \
+  int name(const char* path, struct stat* facts) noexcept {                        \
+    static const auto system = system_call<int(const char*, struct stat*)>(#name); \
+    return system(or_stand_in(path), facts);                                       \
+  }
+#define FAIRLEAD_XSTAT(name)                                                            \
+  int name(int version, const char* path, struct stat* facts) noexcept {                \
+    static const auto system = system_call<int(int, const char*, struct stat*)>(#name); \
+    return system(version, or_stand_in(path), facts);                                   \
+  }
 
 extern "C" {
 
 int access(const char* path, int mode) noexcept {
   static const auto system = system_call<int(const char*, int)>("access");
-  return system(dropin::is_character_device(path) ? "/dev/null" : path, mode);
+  return system(or_stand_in(path), mode);
 }
 
-int stat(const char* path, struct stat* facts) noexcept {
-  static const auto system = system_call<int(const char*, struct stat*)>("stat");
-  return system(dropin::is_character_device(path) ? "/dev/null" : path, facts);
+FAIRLEAD_STAT(stat)
+FAIRLEAD_STAT(lstat)
+FAIRLEAD_XSTAT(__xstat)
+FAIRLEAD_XSTAT(__xstat64)
+FAIRLEAD_XSTAT(__lxstat)
+FAIRLEAD_XSTAT(__lxstat64)
+
+int stat64(const char* path, struct stat64* facts) noexcept {
+  return ::stat(path, reinterpret_cast<struct stat*>(facts));
+}
+int lstat64(const char* path, struct stat64* facts) noexcept {
+  return ::lstat(path, reinterpret_cast<struct stat*>(facts));
 }
 
 int open(const char* path, int flags, ...) {
@@ -69,6 +112,24 @@ int open64(const char* path, int flags, ...) {
   const mode_t mode = mode_of(flags, arguments);
   va_end(arguments);
   return open_or(system, path, flags, mode);
+}
+
+std::FILE* fopen(const char* path, const char* mode) {
+  static const auto system = system_call<Fopen>("fopen");
+  return fopen_or(system, path, mode);
+}
+
+std::FILE* fopen64(const char* path, const char* mode) {
+  static const auto system = system_call<Fopen>("fopen64");
+  return fopen_or(system, path, mode);
+}
+
+char* realpath(const char* path, char* resolved) noexcept {
+  static const auto system = system_call<char*(const char*, char*)>("realpath");
+  const auto whole = dropin::sysfs_path(path);
+  if (!whole) return system(path, resolved);
+  if (dropin::stand_in(whole->c_str()) == nullptr) return system(whole->c_str(), resolved);  // it led out, or nowhere
+  return resolved == nullptr ? ::strdup(whole->c_str()) : std::strcpy(resolved, whole->c_str());
 }
 
 }  // extern "C"

@@ -7,7 +7,7 @@
 #include <cstring>
 #include <string>
 
-#include "datapath/base/unique_fd.h"
+#include "base/unique_fd.h"
 #include "verbs/dropin/private_verbs.h"
 
 extern "C" {

@@ -2,7 +2,7 @@
 #include <infiniband/verbs.h>
 
 #include "verbs/dropin/real_library.h"
-#include "verbs/soft/api.h"
+#include "verbs/soft/api/api.h"
 
 #undef ibv_reg_mr
 #undef ibv_reg_mr_iova

@@ -2,7 +2,7 @@
 #include <infiniband/verbs.h>
 
 #include "verbs/dropin/real_library.h"
-#include "verbs/soft/api.h"
+#include "verbs/soft/api/api.h"
 
 namespace soft = fairlead::soft::api;
 

@@ -5,18 +5,19 @@
 
 #include <algorithm>
 #include <charconv>
-#include <cstring>
+#include <filesystem>
 #include <mutex>
 #include <string_view>
 #include <vector>
 
-#include "verbs/soft/api.h"
+#include "verbs/soft/api/api.h"
 
 namespace fairlead::dropin {
 namespace {
 
 constexpr std::string_view kDevices = "/dev/infiniband/";
 constexpr std::string_view kClass = "/sys/class/infiniband/";
+constexpr std::string_view kVirtual = "/sys/devices/virtual/infiniband/";
 
 struct OpenContexts {
   std::mutex mutex;
@@ -46,6 +47,35 @@ std::string gid_text(const ibv_gid& gid) {
     text += fmt::format("{}{:02x}{:02x}", i == 0 ? "" : ":", gid.raw[i], gid.raw[i + 1]);
   }
   return text;
+}
+
+// Whether a softroce device has this text in `field`.
+template <typename Field>
+bool one_of_ours(Field field, std::string_view text) {
+  ibv_device** list = soft::api::get_device_list(nullptr);
+  bool ours = false;
+  for (ibv_device** at = list; at != nullptr && *at != nullptr; ++at) ours = ours || text == (*at)->*field;
+  if (list != nullptr) soft::api::free_device_list(list);
+  return ours;
+}
+
+bool is_character_device(const char* path) {
+  std::string_view rest = path != nullptr ? path : "";
+  return take(rest, kDevices) && one_of_ours(&ibv_device::dev_name, rest);
+}
+
+struct Place {
+  std::string_view device;
+  std::string_view file;  // below its folder; empty for that itself
+};
+
+std::optional<Place> place(const char* path) {
+  std::string_view rest = path != nullptr ? path : "";
+  if (!take(rest, kClass) && !take(rest, kVirtual)) return std::nullopt;
+  const std::size_t slash = std::min(rest.find('/'), rest.size());
+  const Place place{rest.substr(0, slash), rest.substr(std::min(slash + 1, rest.size()))};
+  if (!one_of_ours(&ibv_device::name, place.device)) return std::nullopt;
+  return place;
 }
 
 // `file` is below ports/1.
@@ -78,26 +108,34 @@ void remove_open_context(ibv_context* context) noexcept {
   std::erase(contexts.list, context);
 }
 
-bool is_character_device(const char* path) noexcept {
-  std::string_view rest = path != nullptr ? path : "";
-  if (!take(rest, kDevices)) return false;
-  bool ours = false;
-  ibv_device** list = soft::api::get_device_list(nullptr);
-  for (ibv_device** at = list; at != nullptr && *at != nullptr; ++at) ours = ours || rest == (*at)->dev_name;
-  if (list != nullptr) soft::api::free_device_list(list);
-  return ours;
-}
-
 std::optional<std::string> sysfs_text(const char* path) {
-  std::string_view rest = path != nullptr ? path : "";
-  if (!take(rest, kClass)) return std::nullopt;
+  const auto at = place(path);
+  if (!at) return std::nullopt;
+  if (at->file == "device/numa_node") return "-1\n";
+  std::string_view file = at->file;
+  if (!take(file, "ports/1/")) return std::nullopt;
   OpenContexts& contexts = open_contexts();
   const std::lock_guard lock(contexts.mutex);
-  for (auto at = contexts.list.rbegin(); at != contexts.list.rend(); ++at) {
-    std::string_view file = rest;
-    if (take(file, (*at)->device->name) && take(file, "/ports/1/")) return port_text(*at, file);
+  for (auto open = contexts.list.rbegin(); open != contexts.list.rend(); ++open) {
+    if (at->device == (*open)->device->name) return port_text(*open, file);
   }
   return std::nullopt;
+}
+
+std::optional<std::string> sysfs_path(const char* path) {
+  const auto at = place(path);
+  if (!at) return std::nullopt;
+  std::string whole = std::filesystem::path(fmt::format("{}{}/{}", kVirtual, at->device, at->file)).lexically_normal();
+  if (whole.size() > 1 && whole.back() == '/') whole.pop_back();
+  return whole;
+}
+
+const char* stand_in(const char* path) {
+  if (is_character_device(path)) return "/dev/null";
+  const auto at = place(path);
+  if (!at) return nullptr;
+  if (at->file.empty()) return "/sys/devices/virtual";
+  return sysfs_text(path) ? "/proc/version" : nullptr;
 }
 
 }  // namespace fairlead::dropin

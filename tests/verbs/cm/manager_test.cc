@@ -19,7 +19,7 @@ struct Wire {
     Gid from, to;
     MadBytes mad;
   };
-  Nanos now = soft::kSecond;
+  Nanos now = kSecond;
   std::deque<Frame> frames;
   std::function<bool(const Message&)> loses = [](const Message&) { return false; };
   std::string trace;
@@ -98,6 +98,13 @@ class Cm : public testing::Test {
     EXPECT_TRUE(connection.connect(req));
     return connection;
   }
+  Connection& resolve(std::uint64_t service) {
+    SidrReq req;
+    req.service_id = service;
+    Connection& connection = left.manager.open(kLeft, kRight, left);
+    EXPECT_TRUE(connection.resolve(req));
+    return connection;
+  }
   static bool accept(Connection& passive) {
     Rep rep;
     rep.local_qpn = 0x22;
@@ -135,7 +142,7 @@ TEST_F(Cm, ConnectAndDisconnect) {
   EXPECT_EQ(active.rep().local_qpn, 0x22U);
   EXPECT_EQ(right.requested->req().local_qpn, 0x11U);
   EXPECT_TRUE(active.disconnect());
-  run(10 * soft::kSecond);
+  run(10 * kSecond);
   EXPECT_EQ(wire.trace, ">REQ <REP >RTU >DREQ <DREP ");
   EXPECT_EQ(left.events, (Events{{Type::kReply, 0}, {Type::kDisconnected, 0}, {Type::kTimewaitExit, 0}}));
   EXPECT_EQ(right.events, (Events{{Type::kEstablished, 0}, {Type::kDisconnected, 0}, {Type::kTimewaitExit, 0}}));
@@ -144,14 +151,14 @@ TEST_F(Cm, ConnectAndDisconnect) {
 TEST_F(Cm, LostReqIsSentAgain) {
   lose<Req>(3);
   request();
-  run(10 * soft::kSecond);
+  run(10 * kSecond);
   ASSERT_NE(right.requested, nullptr);
   EXPECT_EQ(wire.trace.substr(0, 20), ">REQ! >REQ! >REQ! >R");
 }
 
 TEST_F(Cm, SlowApplicationIsExcusedByMra) {
   Connection& active = request();
-  run(40 * soft::kSecond);
+  run(40 * kSecond);
   EXPECT_EQ(wire.trace, ">REQ >REQ <MRA ");
   EXPECT_TRUE(left.events.empty());
   EXPECT_TRUE(accept(*right.requested));
@@ -164,7 +171,7 @@ TEST_F(Cm, LostRepIsSentAgain) {
   run();
   lose<Rep>(2);
   EXPECT_TRUE(accept(*right.requested));
-  run(10 * soft::kSecond);
+  run(10 * kSecond);
   ASSERT_EQ(left.events, (Events{{Type::kReply, 0}}));
   EXPECT_TRUE(active.establish());
   run();
@@ -175,7 +182,7 @@ TEST_F(Cm, LostRtuIsSentAgainWhenTheRepReturns) {
   lose<Rtu>(2);
   establish();
   EXPECT_TRUE(right.events.empty());
-  run(10 * soft::kSecond);
+  run(10 * kSecond);
   EXPECT_EQ(right.events, (Events{{Type::kEstablished, 0}}));
   EXPECT_EQ(wire.trace, ">REQ <REP >RTU! <REP >RTU! <REP >RTU ");
 }
@@ -185,28 +192,28 @@ TEST_F(Cm, TrafficEstablishesWhereTheRtuIsLost) {
   establish();
   EXPECT_TRUE(right.requested->establish());
   EXPECT_EQ(right.events, (Events{{Type::kEstablished, 0}}));
-  run(60 * soft::kSecond);
+  run(60 * kSecond);
   EXPECT_EQ(right.events.size(), 1U);
 }
 
 TEST_F(Cm, NobodyListens) {
   right.manager.unlisten(kService, right);
-  run(20 * soft::kSecond);
+  run(20 * kSecond);
   request();
   run();
   EXPECT_TRUE(left.events.empty()) << "it asks again for a while";
   EXPECT_EQ(wire.trace, ">REQ <REJ ");
-  run(3 * soft::kSecond);
+  run(3 * kSecond);
   EXPECT_EQ(left.events, (Events{{Type::kRejected, 8}}));
 }
 
 TEST_F(Cm, ListenerThatComesLate) {
   right.manager.unlisten(kService, right);
-  run(20 * soft::kSecond);
+  run(20 * kSecond);
   request();
-  run(soft::kSecond);
+  run(kSecond);
   ASSERT_TRUE(right.manager.listen(kService, Gid{}, right));
-  run(soft::kSecond);
+  run(kSecond);
   ASSERT_NE(right.requested, nullptr);
   EXPECT_TRUE(accept(*right.requested));
   run();
@@ -228,17 +235,17 @@ TEST_F(Cm, ListenerThatReturnsGetsWhoAskedMeanwhile) {
 TEST_F(Cm, ListenerThatDoesNotReturn) {
   right.manager.unlisten(kService, right);
   request();
-  run(4 * soft::kSecond);
+  run(4 * kSecond);
   EXPECT_EQ(left.events, (Events{{Type::kRejected, 8}}));
 }
 
 TEST_F(Cm, ListenerAtAnotherAddress) {
   right.manager.unlisten(kService, right);
-  run(20 * soft::kSecond);
+  run(20 * kSecond);
   ASSERT_TRUE(right.manager.listen(kService, Gid::from_ipv4(0x0a000009), right));
   EXPECT_FALSE(right.manager.listen(kService, Gid{}, right));
   request();
-  run(5 * soft::kSecond);
+  run(5 * kSecond);
   EXPECT_EQ(left.events, (Events{{Type::kRejected, 8}}));
 }
 
@@ -254,7 +261,7 @@ TEST_F(Cm, ConsumerRejectsWithPrivateData) {
 TEST_F(Cm, NobodyAnswers) {
   lose<Req>(1000);
   request();
-  run(60 * soft::kSecond);
+  run(60 * kSecond);
   EXPECT_EQ(left.events, (Events{{Type::kUnreachable, -ETIMEDOUT}}));
   // The first, fifteen more, and the news that it is over.
   EXPECT_EQ(wire.trace.size(), 16 * std::string(">REQ! ").size() + std::string(">REJ ").size());
@@ -266,7 +273,7 @@ TEST_F(Cm, NoRoomMeansAskAgain) {
   run();
   EXPECT_TRUE(left.events.empty());
   right.takes = true;
-  run(2 * soft::kSecond);
+  run(2 * kSecond);
   EXPECT_TRUE(accept(*right.requested));
   run();
   EXPECT_EQ(left.events, (Events{{Type::kReply, 0}}));
@@ -276,7 +283,7 @@ TEST_F(Cm, LostDreqAndDrep) {
   Connection& active = establish();
   lose<Drep>(2);
   EXPECT_TRUE(active.disconnect());
-  run(60 * soft::kSecond);
+  run(60 * kSecond);
   EXPECT_EQ(left.events.at(1), (std::pair{Type::kDisconnected, 0}));
   EXPECT_EQ(right.events.at(1), (std::pair{Type::kDisconnected, 0}));
   EXPECT_EQ(right.events.size(), 3U);
@@ -286,7 +293,7 @@ TEST_F(Cm, BothDisconnectAtOnce) {
   Connection& active = establish();
   EXPECT_TRUE(active.disconnect());
   EXPECT_TRUE(right.requested->disconnect());
-  run(60 * soft::kSecond);
+  run(60 * kSecond);
   EXPECT_EQ(left.events, (Events{{Type::kReply, 0}, {Type::kDisconnected, 0}, {Type::kTimewaitExit, 0}}));
   EXPECT_EQ(right.events, (Events{{Type::kEstablished, 0}, {Type::kDisconnected, 0}, {Type::kTimewaitExit, 0}}));
 }
@@ -295,7 +302,7 @@ TEST_F(Cm, KilledPeerIsGivenUp) {
   Connection& active = establish();
   wire.loses = [](const Message& message) { return std::holds_alternative<Dreq>(message); };
   EXPECT_TRUE(active.disconnect());
-  run(120 * soft::kSecond);
+  run(120 * kSecond);
   EXPECT_EQ(left.events.at(1), (std::pair{Type::kDisconnected, -ETIMEDOUT}));
 }
 
@@ -329,7 +336,7 @@ TEST_F(Cm, ReleasedInEveryStateTellsThePeer) {
 
   Connection& active = establish();
   active.release();
-  run(60 * soft::kSecond);
+  run(60 * kSecond);
   EXPECT_EQ(right.events.at(right.events.size() - 2).first, Type::kDisconnected);
 }
 
@@ -338,7 +345,7 @@ TEST_F(Cm, NothingIsLeftBehind) {
     Connection& active = establish();
     active.release();
     right.requested->release();
-    run(60 * soft::kSecond);
+    run(60 * kSecond);
   }
   EXPECT_EQ(left.manager.size(), 0U);
   EXPECT_EQ(right.manager.size(), 0U);
@@ -363,27 +370,130 @@ TEST_F(Cm, DisconnectionOfTheUnknownIsConfirmed) {
 
 TEST_F(Cm, DatagramServiceIsResolved) {
   lose<SidrRep>(1);
-  SidrReq req;
-  req.service_id = kService;
-  Connection& active = left.manager.open(kLeft, kRight, left);
-  EXPECT_TRUE(active.resolve(req));
+  Connection& active = resolve(kService);
   run();
   SidrRep rep;
   rep.qpn = 0x33;
   rep.qkey = 0x01234567;
   EXPECT_TRUE(right.requested->answer(rep));
-  run(5 * soft::kSecond);
+  run(5 * kSecond);
   EXPECT_EQ(left.events, (Events{{Type::kResolved, 0}}));
   EXPECT_EQ(active.sidr().qpn, 0x33U);
   EXPECT_EQ(wire.trace, ">SIDR_REQ <SIDR_REP! >SIDR_REQ <SIDR_REP ");
 }
 
 TEST_F(Cm, DatagramServiceThatIsNotThere) {
-  SidrReq req;
-  req.service_id = kService + 1;
-  EXPECT_TRUE(left.manager.open(kLeft, kRight, left).resolve(req));
+  resolve(kService + 1);
   run();
+  EXPECT_TRUE(left.events.empty()) << "it asks again for a while";
+  run(4 * kSecond);
   EXPECT_EQ(left.events, (Events{{Type::kResolved, 1}}));
+}
+
+TEST_F(Cm, DatagramServiceThatComesLate) {
+  right.manager.unlisten(kService, right);
+  run(20 * kSecond);
+  resolve(kService);
+  run(kSecond);
+  ASSERT_TRUE(right.manager.listen(kService, Gid{}, right));
+  run(kSecond);
+  ASSERT_NE(right.requested, nullptr);
+  EXPECT_TRUE(right.requested->answer({}));
+  run();
+  EXPECT_EQ(left.events, (Events{{Type::kResolved, 0}}));
+}
+
+TEST_F(Cm, DatagramServiceThatReturnsGetsWhoAskedMeanwhile) {
+  right.manager.unlisten(kService, right);
+  resolve(kService);
+  run();
+  EXPECT_EQ(right.requested, nullptr);
+  ASSERT_TRUE(right.manager.listen(kService, Gid{}, right));
+  ASSERT_NE(right.requested, nullptr);
+  EXPECT_TRUE(right.requested->answer({}));
+  run();
+  EXPECT_EQ(left.events, (Events{{Type::kResolved, 0}}));
+  EXPECT_EQ(wire.trace, ">SIDR_REQ <SIDR_REP ");
+}
+
+TEST_F(Cm, DatagramServiceThatDoesNotReturn) {
+  right.manager.unlisten(kService, right);
+  resolve(kService);
+  run(5 * kSecond);
+  EXPECT_EQ(left.events, (Events{{Type::kResolved, 1}}));
+  EXPECT_EQ(right.manager.size(), 0U);
+}
+
+TEST_F(Cm, AnswersOfAnotherTransactionChangeNothing) {
+  const auto forge = [this](Connection& to, const Message& message) {
+    left.manager.on_mad(kLeft, kRight, encode({0xbad, message}));
+    return to.state();
+  };
+  Req req;
+  req.service_id = kService;
+  Connection& active = left.manager.open(kLeft, kRight, left);
+  ASSERT_TRUE(active.connect(req));
+  const std::uint32_t comm_id = active.req().local_comm_id;
+  EXPECT_EQ(forge(active, Rej{7, comm_id}), Connection::State::kReqSent);
+  EXPECT_EQ(forge(active, Rep{7, comm_id}), Connection::State::kReqSent);
+  run();
+  ASSERT_TRUE(accept(*right.requested));
+  right.manager.on_mad(kRight, kLeft, encode({0xbad, Rtu{comm_id, right.requested->rep().local_comm_id}}));
+  EXPECT_EQ(right.requested->state(), Connection::State::kRepSent);
+  run();
+  EXPECT_EQ(left.events, (Events{{Type::kReply, 0}}));
+  EXPECT_TRUE(right.events.empty());
+
+  left.events.clear();
+  Connection& datagrams = resolve(kService);
+  SidrRep rep;
+  rep.request_id = datagrams.sidr_req().request_id;
+  rep.qpn = 0x66;
+  EXPECT_EQ(forge(datagrams, rep), Connection::State::kSidrReqSent);
+  EXPECT_TRUE(left.events.empty());
+}
+
+TEST_F(Cm, RequestsThatWaitForAListenerAreBounded) {
+  wire.loses = [](const Message&) { return true; };
+  right.manager.unlisten(kService, right);
+  constexpr std::uint32_t kMany = 5000;
+  for (std::uint32_t i = 0; i < kMany; ++i) {
+    // Of as many peers, as forged sources are.
+    Req req;
+    req.service_id = kService;
+    req.local_comm_id = i;
+    right.manager.on_mad(kRight, Gid::from_ipv4(0x0b000000 + i), encode({i, req}));
+    SidrReq datagrams;
+    datagrams.service_id = kService;
+    datagrams.request_id = i;
+    right.manager.on_mad(kRight, Gid::from_ipv4(0x0b000000 + i), encode({i, datagrams}));
+  }
+  EXPECT_LE(right.manager.size(), 300U);
+  run(5 * kSecond);
+  EXPECT_EQ(right.manager.size(), 0U);
+}
+
+TEST_F(Cm, WhatUsersHaveReleasedIsBounded) {
+  wire.loses = [](const Message&) { return true; };
+  constexpr std::uint32_t kMany = 10'000;
+  for (std::uint32_t i = 0; i < kMany; ++i) {
+    SidrReq datagrams;
+    datagrams.service_id = kService;
+    datagrams.request_id = i;
+    right.manager.on_mad(kRight, Gid::from_ipv4(0x0b000000 + i), encode({i, datagrams}));
+    ASSERT_TRUE(right.requested->answer({}));
+    right.requested->release();
+  }
+  EXPECT_LE(right.manager.size(), 5000U);
+  // The last of them is still answered when it asks again.
+  wire.trace.clear();
+  SidrReq again;
+  again.service_id = kService;
+  again.request_id = kMany - 1;
+  right.manager.on_mad(kRight, Gid::from_ipv4(0x0b000000 + kMany - 1), encode({1, again}));
+  EXPECT_EQ(wire.trace, "<SIDR_REP! ");
+  run(100 * kSecond);
+  EXPECT_EQ(right.manager.size(), 0U);
 }
 
 }  // namespace

@@ -1,10 +1,20 @@
 // Management datagrams between two devices that are joined in memory.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <cerrno>
+#include <chrono>
+#include <thread>
+#include <vector>
+
+#include "tests/own_address.h"
 #include "tests/verbs/cm/captured.h"
 #include "tests/verbs/soft/simulation.h"
-#include "verbs/soft/management.h"
-#include "verbs/soft/objects.h"
+#include "verbs/cm/device_cm.h"
+#include "verbs/soft/api/api.h"
+#include "verbs/soft/api/objects.h"
+#include "verbs/soft/api/soft.h"
+#include "verbs/soft/datagram/management.h"
 
 namespace fairlead::soft {
 namespace {
@@ -67,6 +77,156 @@ TEST(Qp1, TimersOfTheHandlerRun) {
   pair.run_for(2 * kMillisecond);
   EXPECT_EQ(recorder.timers, 1);
   a.set_management(nullptr);
+}
+
+// A device over UDP at an address of this process, with a manager. Several at one address share it, as processes do.
+class Node {
+ public:
+  explicit Node(unsigned host) : cm(impl(open(host))), address(Gid::from_verbs(gid())) {}
+  ~Node() {
+    {
+      const DomainLock lock(cm.domain());
+      cm.domain().set_management(nullptr);
+    }
+    EXPECT_EQ(api::close_device(cm.context()), 0);
+  }
+  Node(const Node&) = delete;
+  Node& operator=(const Node&) = delete;
+
+  template <typename Holds>
+  bool wait_until(Holds&& holds) {
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+    while (std::chrono::steady_clock::now() < end) {
+      {
+        const DomainLock lock(cm.domain());
+        if (holds()) return true;
+      }
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    return false;
+  }
+
+  cm::DeviceCm cm;
+  const Gid address;
+
+ private:
+  static ibv_context* open(unsigned host) {
+    static int count = 0;
+    const auto device = find_or_add_device({fmt::format("cm{}", count++), Profile::kFull, "udp",
+                                            to_string(Gid::from_ipv4(fairlead::test::own_address(host)))});
+    return *open_device(*device);
+  }
+  ibv_gid gid() {
+    ibv_gid own{};
+    EXPECT_EQ(api::query_gid(cm.context(), 1, 1, &own), 0);
+    return own;
+  }
+};
+
+struct Party final : cm::User, cm::Listener {
+  void on_event(cm::Connection&, const cm::Event& event) noexcept override { events.push_back(event.type); }
+  cm::User* on_request(cm::Connection& connection) noexcept override {
+    requested = &connection;
+    return this;
+  }
+  std::vector<cm::Event::Type> events;
+  cm::Connection* requested = nullptr;
+};
+
+TEST(Qp1, OfASharedAddressIsHeardByWhoAsked) {
+  using Type = cm::Event::Type;
+  constexpr std::uint64_t kService = 0x01061234;
+  Node peer(50);
+  std::vector<std::unique_ptr<Node>> members;
+  for (int i = 0; i < 3; ++i) members.push_back(std::make_unique<Node>(51));
+  Party server;
+  {
+    const DomainLock lock(peer.cm.domain());
+    ASSERT_TRUE(peer.cm.manager.listen(kService, Gid{}, server));
+  }
+  for (const auto& member : members) {
+    Party client;
+    cm::Connection* active = nullptr;
+    {
+      const DomainLock lock(member->cm.domain());
+      active = &member->cm.manager.open(member->address, peer.address, client);
+      cm::Req req;
+      req.service_id = kService;
+      ASSERT_TRUE(active->connect(req));
+    }
+    ASSERT_TRUE(peer.wait_until([&] { return server.requested != nullptr && server.requested->accept({}); }));
+    ASSERT_TRUE(member->wait_until([&] { return client.events == std::vector{Type::kReply}; }));
+    {
+      const DomainLock lock(member->cm.domain());
+      EXPECT_TRUE(active->establish());
+    }
+    ASSERT_TRUE(peer.wait_until([&] { return server.events == std::vector{Type::kEstablished}; }));
+    {
+      const DomainLock lock(peer.cm.domain());
+      EXPECT_TRUE(server.requested->disconnect());
+    }
+    EXPECT_TRUE(
+        member->wait_until([&] { return client.events.size() > 1 && client.events[1] == Type::kDisconnected; }));
+    EXPECT_TRUE(peer.wait_until([&] { return server.events.size() > 1; }));
+    {
+      const DomainLock lock(member->cm.domain());
+      active->release();
+    }
+    const DomainLock lock(peer.cm.domain());
+    server.requested->release();
+    server = {};
+  }
+  // A service to datagrams.
+  Party client;
+  cm::Connection* active = nullptr;
+  {
+    const DomainLock lock(members.back()->cm.domain());
+    active = &members.back()->cm.manager.open(members.back()->address, peer.address, client);
+    cm::SidrReq req;
+    req.service_id = kService;
+    ASSERT_TRUE(active->resolve(req));
+  }
+  ASSERT_TRUE(peer.wait_until([&] { return server.requested != nullptr && server.requested->answer({}); }));
+  EXPECT_TRUE(members.back()->wait_until([&] { return client.events == std::vector{Type::kResolved}; }));
+  {
+    const DomainLock lock(members.back()->cm.domain());
+    active->release();
+  }
+  const DomainLock lock(peer.cm.domain());
+  server.requested->release();
+}
+
+TEST(Qp1, OfASharedAddressIsListenedToByTheFirstWhileItLives) {
+  constexpr std::uint64_t kService = 0x01065678;
+  constexpr std::uint32_t kOwnGid = 1;
+  Node peer(52);
+  auto first = std::make_unique<Node>(53);
+  Node second(53);
+  EXPECT_EQ(first->cm.listen_at(kOwnGid), 0);
+  EXPECT_EQ(second.cm.listen_at(kOwnGid, LogLevel::kInfo), EADDRINUSE);
+  first.reset();
+  ASSERT_EQ(second.cm.listen_at(kOwnGid), 0);
+  Party server;
+  {
+    const DomainLock lock(second.cm.domain());
+    ASSERT_TRUE(second.cm.manager.listen(kService, Gid{}, server));
+  }
+  Party client;
+  cm::Connection* active = nullptr;
+  {
+    const DomainLock lock(peer.cm.domain());
+    active = &peer.cm.manager.open(peer.address, second.address, client);
+    cm::Req req;
+    req.service_id = kService;
+    ASSERT_TRUE(active->connect(req));
+  }
+  EXPECT_TRUE(second.wait_until([&] { return server.requested != nullptr; }));
+  {
+    const DomainLock lock(peer.cm.domain());
+    active->release();
+  }
+  const DomainLock lock(second.cm.domain());
+  if (server.requested != nullptr) server.requested->release();
 }
 
 }  // namespace

@@ -12,8 +12,12 @@
 #include <cstring>
 #include <string>
 #include <thread>
+#include <vector>
 
-#include "verbs/soft/api.h"
+#include "fairlead/log.h"
+#include "tests/own_address.h"
+#include "verbs/soft/api/api.h"
+#include "verbs/soft/wire/gid.h"
 
 // The manager keeps its devices, and so the threads that watch them, until the process ends.
 extern "C" const char* __tsan_default_options() {
@@ -23,13 +27,11 @@ extern "C" const char* __tsan_default_options() {
 namespace fairlead::cm {
 namespace {
 
-// Addresses that no other process takes.
 sockaddr_in address(unsigned host, std::uint16_t port = 0) {
-  const auto process = static_cast<unsigned>(::getpid());
   sockaddr_in at{};
   at.sin_family = AF_INET;
   at.sin_port = htons(port);
-  at.sin_addr.s_addr = htonl(127U << 24 | (64 + process / 256 % 128) << 16 | (process % 256) << 8 | host);
+  at.sin_addr.s_addr = htonl(test::own_address(host));
   return at;
 }
 sockaddr* raw(sockaddr_in& at) { return reinterpret_cast<sockaddr*>(&at); }
@@ -368,6 +370,147 @@ TEST_F(RdmaApi, APortHasOneListener) {
   EXPECT_EQ(errno, EADDRINUSE);
   end(second);
   end(first);
+}
+
+// A listener at "any" of a family.
+int listen_at_any(rdma_cm_id* id, int family, bool only, std::uint16_t port) {
+  sockaddr_storage any{};
+  any.ss_family = static_cast<sa_family_t>(family);
+  // The port is at the same place in both families.
+  reinterpret_cast<sockaddr_in&>(any).sin_port = htons(port);
+  int flag = only ? 1 : 0;
+  EXPECT_EQ(api::set_option(id, RDMA_OPTION_ID, RDMA_OPTION_ID_AFONLY, &flag, sizeof(flag)), 0);
+  EXPECT_EQ(api::bind_addr(id, reinterpret_cast<sockaddr*>(&any)), 0);
+  return api::listen(id, 4);
+}
+
+TEST_F(RdmaApi, BothFamiliesListenAtOnePort) {
+  rdma_cm_id* v4 = make_id();
+  rdma_cm_id* v6 = make_id();
+  rdma_cm_id* both = make_id();
+  EXPECT_EQ(listen_at_any(v4, AF_INET, true, 7012), 0);
+  EXPECT_EQ(listen_at_any(v6, AF_INET6, true, 7012), 0) << "as programs do that listen at 0.0.0.0 and at ::";
+  EXPECT_EQ(v6->route.addr.src_addr.sa_family, AF_INET6);
+  EXPECT_EQ(listen_at_any(both, AF_INET6, false, 7012), -1) << ":: alone means both";
+  EXPECT_EQ(errno, EADDRINUSE);
+  end(v4);
+  end(v6);
+  EXPECT_EQ(api::listen(both, 4), 0);
+  end(both);
+}
+
+TEST_F(RdmaApi, AListenerAtIpv6OnlyHearsNoIpv4) {
+  rdma_cm_id* first = listen_at(1, 7013);  // there is a device at that address
+  rdma_cm_id* v6 = make_id();
+  ASSERT_EQ(listen_at_any(v6, AF_INET6, true, 7014), 0);
+  rdma_cm_id* client = resolve(2, 1, 7014);
+  ASSERT_EQ(make_qp(client), 0);
+  ASSERT_EQ(api::connect(client, nullptr), 0);
+  rdma_cm_event* event = next();
+  ASSERT_NE(event, nullptr);
+  EXPECT_EQ(event->event, RDMA_CM_EVENT_REJECTED);
+  api::ack_cm_event(event);
+  end(client);
+  end(v6);
+  end(first);
+}
+
+// rsockets and others bring one completion queue for both directions.
+TEST_F(RdmaApi, OneCompletionQueueForBothDirectionsEndsOnce) {
+  rdma_cm_id* id = resolve(2, 1, 7015);
+  id->recv_cq_channel = id->send_cq_channel = soft::api::create_comp_channel(id->verbs);
+  id->recv_cq = id->send_cq = soft::api::create_cq(id->verbs, 8, id, id->recv_cq_channel, 0);
+  ibv_qp_init_attr attr{};
+  attr.cap = {4, 4, 1, 1, 0};
+  attr.qp_type = IBV_QPT_RC;
+  attr.send_cq = id->send_cq;
+  attr.recv_cq = id->recv_cq;
+  ASSERT_EQ(api::create_qp(id, nullptr, &attr), 0);
+  api::destroy_qp(id);
+  EXPECT_EQ(id->send_cq, nullptr);
+  EXPECT_EQ(id->recv_cq, nullptr);
+  EXPECT_EQ(id->send_cq_channel, nullptr);
+  EXPECT_EQ(id->recv_cq_channel, nullptr);
+  EXPECT_EQ(api::destroy_id(id), 0);
+}
+
+// A UDP socket stands for the device of another process.
+class AddressOfAnother : public RdmaApi {
+ protected:
+  void hold(unsigned host) {
+    sockaddr_in at = address(host, 4791);
+    socket = ::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    ASSERT_EQ(::bind(socket, raw(at), sizeof(at)), 0);
+  }
+  void TearDown() override {
+    ::close(socket);
+    RdmaApi::TearDown();
+  }
+  int socket = -1;
+};
+
+TEST_F(AddressOfAnother, MayBeConnectedFromButNotListenedAt) {
+  hold(40);
+  rdma_cm_id* listener = listen_at(1, 7016);
+  rdma_cm_id* client = resolve(40, 1, 7016);
+  ASSERT_NE(client->verbs, nullptr);
+  ASSERT_EQ(make_qp(client), 0);
+  ASSERT_EQ(api::connect(client, nullptr), 0);
+  rdma_cm_event* event = next();
+  ASSERT_NE(event, nullptr);
+  ASSERT_EQ(event->event, RDMA_CM_EVENT_CONNECT_REQUEST);
+  rdma_cm_id* server = event->id;
+  api::ack_cm_event(event);
+  ASSERT_EQ(make_qp(server), 0);
+  ASSERT_EQ(api::accept(server, nullptr), 0);
+  EXPECT_EQ(next_type(), RDMA_CM_EVENT_ESTABLISHED);
+  EXPECT_EQ(next_type(), RDMA_CM_EVENT_ESTABLISHED);
+
+  rdma_cm_id* second = make_id();
+  sockaddr_in at = address(40, 7017);
+  EXPECT_EQ(api::bind_addr(second, raw(at)), 0);
+  EXPECT_EQ(api::listen(second, 1), -1);
+  EXPECT_EQ(errno, EADDRINUSE);
+  end(second);
+  end(client);
+  end(server);
+  end(listener);
+}
+
+std::atomic<int> lines_at_warning{0};
+
+// An address of the host that another process's device has is left to it.
+TEST_F(RdmaApi, AListenerAtEveryAddressComplainsOfNone) {
+  rdma_cm_id* first = make_id();
+  sockaddr_in source = address(2);
+  ASSERT_EQ(api::bind_addr(first, raw(source)), 0);
+  // Whatever addresses the host has, if it has any, are held.
+  std::vector<int> sockets;
+  for (int i = 1; i < 16; ++i) {
+    ibv_gid gid{};
+    if (soft::api::query_gid(first->verbs, 1, i, &gid) != 0) continue;
+    const auto at = soft::Gid::from_verbs(gid);
+    if (!at.is_ipv4() || at.ipv4() >> 24 == 127) continue;
+    sockaddr_in host{};
+    host.sin_family = AF_INET;
+    host.sin_port = htons(4791);
+    host.sin_addr.s_addr = htonl(at.ipv4());
+    const int socket = ::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    static_cast<void>(::bind(socket, raw(host), sizeof(host)));  // or another program holds it
+    sockets.push_back(socket);
+  }
+  lines_at_warning = 0;
+  set_log_sink([](LogLevel level, std::string_view) {
+    if (level >= LogLevel::kWarning) ++lines_at_warning;
+  });
+  rdma_cm_id* listener = make_id();
+  EXPECT_EQ(listen_at_any(listener, AF_INET, false, 7018), 0);
+  set_log_sink(nullptr);
+  EXPECT_EQ(lines_at_warning, 0);
+  for (const int socket : sockets) ::close(socket);
+  end(listener);
+  end(first);
+  if (sockets.empty()) GTEST_SKIP() << "the host has no address but loopback's";
 }
 
 TEST_F(RdmaApi, AFullBacklogMakesTheNextOneWait) {

@@ -12,7 +12,7 @@
 #include <functional>
 #include <random>
 
-#include "datapath/base/unique_fd.h"
+#include "base/unique_fd.h"
 #include "fairlead/log.h"
 #include "tests/verbs/soft/raw_peer.h"
 #include "tests/verbs/soft/simulation.h"
@@ -74,16 +74,19 @@ TEST(BadBytes, ToThePortAreDroppedAndTheDeviceGoesOn) {
   EXPECT_EQ(std::memcmp(a.buffer.data(), b.buffer.data(), 100'000), 0);
 }
 
-TEST(BadPsn, FarAheadIsASequenceErrorAndFarBehindADuplicate) {
+TEST(BadPsn, AheadIsASequenceErrorAndBehindADuplicateButFarAwayItIsNeither) {
   RawPeer peer;
   const auto write = [&](Psn psn) {
     return Forged{
         .opcode = Opcode::kWriteOnly, .psn = psn, .payload = RawPeer::payload(64, 1), .reth = peer.target(0, 64)};
   };
-  peer.send(write(peer.psn + 0x7ffffe));
+  peer.send(write(peer.psn + 0xffff));
   peer.expect_answer(Syndrome::kNakSequence, peer.psn);
-  peer.send(write(peer.psn + 0x800002));  // half the space and more ahead is behind
+  peer.send(write(peer.psn - 0xffff));
   peer.expect_answer(Syndrome::kAck, peer.psn - 1);
+  for (const std::uint32_t ahead : {0x10000U, 0x7ffffeU, 0x800002U, 0xff0000U}) peer.send(write(peer.psn + ahead));
+  EXPECT_TRUE(peer.receive().empty());
+  EXPECT_EQ(peer.device->counter("drop_bogus"), 4U);
   EXPECT_TRUE(all_zero(*peer.device));
   peer.send(write(peer.psn));
   peer.expect_answer(Syndrome::kAck, peer.psn);

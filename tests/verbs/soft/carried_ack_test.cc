@@ -30,7 +30,7 @@ class Conversation {
   std::vector<Seen> answer(ibv_wr_opcode opcode, std::size_t length) {
     EXPECT_EQ(peer.device->post(opcode, asked_, 100, length, peer.device.get(), 4096), 0);
     auto seen = peer.receive();
-    peer.send({.opcode = Opcode::kAcknowledge, .psn = own_, .kin = kin_});
+    peer.send({.opcode = Opcode::kAcknowledge, .psn = own_, .aeth = {0x1f, ++answered_}, .kin = kin_});
     ++own_;
     return seen;
   }
@@ -41,6 +41,7 @@ class Conversation {
   bool kin_;
   Psn own_;
   unsigned asked_ = 0;
+  unsigned answered_ = 0;
 };
 
 void expect_carried(const Conversation& conversation, const Seen& seen) {

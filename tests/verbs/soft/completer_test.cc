@@ -1,6 +1,8 @@
-#include "verbs/soft/completer.h"
+#include "verbs/soft/rc/completer.h"
 
 #include "tests/verbs/soft/raw_peer.h"
+#include "verbs/soft/api/objects.h"
+#include "verbs/soft/port/port_decorator.h"
 
 namespace fairlead::soft::test {
 namespace {
@@ -137,6 +139,74 @@ TEST(CompleterTimer, ProgressGrantsNewRetries) {
   }
   ASSERT_EQ(peer.device->done.size(), 1U);
   EXPECT_EQ(peer.device->done[0].status, IBV_WC_SUCCESS);
+}
+
+// A peer that is late, as its program did something else, has all packets in its socket. To send them again would only
+// make it later.
+TEST(CompleterTimer, WhatATimeoutTookForLostIsNotSentAgainOnceItsBeginningWasAcknowledged) {
+  for (const bool lost_after_all : {false, true}) {
+    constexpr std::uint32_t kPackets = 48;
+    RawPeer peer({}, {.timeout = 18});
+    ASSERT_EQ(post_write(peer, 1, 1024 * kPackets / 2), 0);
+    ASSERT_EQ(post_write(peer, 2, 1024 * kPackets / 2), 0);
+    ASSERT_EQ(peer.receive().size(), kPackets);
+    const std::size_t probes = peer.receive_after(5 * kMillisecond).size();
+    EXPECT_GE(probes, 1U);
+    EXPECT_LE(probes, 8U);
+    acknowledge(peer, peer.psn + 15);
+    EXPECT_TRUE(peer.receive().empty());
+    EXPECT_EQ(peer.device->counter("completer_retry_err"), 1U);
+    if (!lost_after_all) {
+      acknowledge(peer, peer.psn + 31);
+      EXPECT_TRUE(peer.receive().empty());
+      EXPECT_EQ(peer.device->done.size(), 1U);
+    } else {
+      std::vector<Seen> again;
+      for (int i = 0; i < 100 && again.empty(); ++i) again = peer.receive_after(kMillisecond);
+      ASSERT_FALSE(again.empty());
+      EXPECT_EQ(again[0].psn, peer.psn + 16);
+      acknowledge(peer, again.back().psn);
+      const auto rest = peer.receive();
+      ASSERT_FALSE(rest.empty());
+      EXPECT_EQ(rest[0].psn, again.back().psn + 1) << "nothing but what was sent again is known to have come";
+    }
+    acknowledge(peer, peer.psn + kPackets - 1);
+    EXPECT_EQ(peer.device->done.size(), 2U);
+    EXPECT_TRUE(peer.receive_after(kSecond).empty());
+  }
+}
+
+// Else the late answer to the first copy would pass for a quick one to the second, and every later message be sent
+// twice.
+TEST(CompleterTimer, TheAnswerToWhatWasSentTwiceIsNotTimed) {
+  RawPeer peer({}, {.timeout = 18});
+  ASSERT_EQ(post_write(peer, 1, 10), 0);
+  ASSERT_EQ(peer.receive().size(), 1U);
+  ASSERT_EQ(peer.receive_after(5 * kMillisecond).size(), 1U);
+  peer.clock.advance(100 * kMicrosecond);
+  acknowledge(peer, peer.psn);
+  ASSERT_EQ(peer.device->done.size(), 1U);
+  ASSERT_EQ(post_write(peer, 2, 10), 0);
+  ASSERT_EQ(peer.receive().size(), 1U);
+  EXPECT_TRUE(peer.receive_after(3 * kMillisecond).empty()) << "as patient as with the first";
+  acknowledge(peer, peer.psn + 1);
+  // This one was timed.
+  ASSERT_EQ(post_write(peer, 3, 10), 0);
+  ASSERT_EQ(peer.receive().size(), 1U);
+  EXPECT_TRUE(peer.receive_after(5 * kMillisecond).empty());
+}
+
+// A peer that answers after 5 ms is asked twice once, until it is known how far away it is.
+TEST(CompleterTimer, ThePeerFarAwayIsNotAskedEverythingTwice) {
+  RawPeer peer({}, {.timeout = 18});
+  for (std::uint32_t i = 0; i < 10; ++i) {
+    ASSERT_EQ(post_write(peer, i, 10), 0);
+    ASSERT_EQ(peer.receive().size(), 1U);
+    peer.receive_after(5 * kMillisecond);
+    acknowledge(peer, peer.psn + i);
+  }
+  EXPECT_EQ(peer.device->done.size(), 10U);
+  EXPECT_EQ(peer.device->counter("completer_retry_err"), 1U);
 }
 
 TEST(CompleterTimer, TimeoutZeroWaitsForever) {
@@ -301,6 +371,50 @@ TEST(RequesterLocal, AWrongKeyFailsAfterWhatWentBefore) {
   EXPECT_EQ(peer.device->done[0].status, IBV_WC_SUCCESS);
   EXPECT_EQ(peer.device->done[1].status, IBV_WC_LOC_PROT_ERR);
   EXPECT_EQ(peer.device->done[2].status, IBV_WC_WR_FLUSH_ERR);
+}
+
+// Notes whether completions were there to be seen before packets left.
+class WatchingPort final : public PortDecorator {
+ public:
+  explicit WatchingPort(std::unique_ptr<PacketPort> inner) : PortDecorator(std::move(inner)) {}
+  std::size_t rx_burst(std::span<RxPacket> packets, Nanos now) noexcept override {
+    return inner_->rx_burst(packets, now);
+  }
+  void tx_burst(TxBatch& batch) noexcept override {
+    sent += batch.size();
+    if (!impl(cq).empty()) sent_late += batch.size();
+    inner_->tx_burst(batch);
+  }
+  ibv_cq* cq = nullptr;
+  std::size_t sent = 0;
+  std::size_t sent_late = 0;
+};
+
+// With its completion a request's memory is the program's again: nothing that refers to it leaves after that.
+TEST(RequesterLocal, WhatWasBegunLeavesBeforeTheFailure) {
+  ManualClock clock;
+  ibv_device entry{};
+  auto [left, right] = LoopbackPort::make_pair();
+  auto owned = std::make_unique<WatchingPort>(std::move(left));
+  WatchingPort& port = *owned;
+  Endpoint end(new Device(entry, Profile::kFull, clock, std::move(owned)));
+  port.cq = end.cq;
+  ASSERT_EQ(end.to_init(), 0);
+  ASSERT_EQ(end.to_rtr(RawPeer::kQpn, right->address().to_verbs(), {}), 0);
+  ASSERT_EQ(end.to_rts({}), 0);
+  ibv_sge segments[2] = {end.sge(0, 2048), end.sge(4096, 1024)};
+  segments[1].lkey ^= 1;
+  ibv_send_wr wr{}, *bad = nullptr;
+  wr.opcode = IBV_WR_RDMA_WRITE;
+  wr.send_flags = IBV_SEND_SIGNALED;
+  wr.sg_list = segments;
+  wr.num_sge = 2;
+  ASSERT_EQ(ibv_post_send(end.qp, &wr, &bad), 0);
+  end.poll();
+  ASSERT_EQ(end.done.size(), 1U);
+  EXPECT_EQ(end.done[0].status, IBV_WC_LOC_PROT_ERR);
+  EXPECT_EQ(port.sent, 2U);
+  EXPECT_EQ(port.sent_late, 0U);
 }
 
 TEST(RequesterLocal, AReadIntoMemoryThatMayNotBeWrittenIsRefused) {

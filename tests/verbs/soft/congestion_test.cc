@@ -1,7 +1,7 @@
 // Congestion control on the device's own code: several senders, one bottleneck that marks, a clock that the test moves.
 #include "tests/verbs/soft/simulation.h"
 #include "tests/verbs/soft/switch.h"
-#include "verbs/soft/objects.h"
+#include "verbs/soft/api/objects.h"
 
 namespace fairlead::soft::test {
 namespace {

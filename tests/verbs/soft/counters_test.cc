@@ -9,8 +9,8 @@
 #include <memory>
 
 #include "tests/verbs/soft/endpoint.h"
-#include "verbs/soft/counter_page.h"
-#include "verbs/soft/live_devices.h"
+#include "verbs/soft/device/live_devices.h"
+#include "verbs/soft/observe/counter_page.h"
 
 namespace fairlead::soft::test {
 namespace {

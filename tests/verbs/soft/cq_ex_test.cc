@@ -3,7 +3,7 @@
 
 #include "fairlead/log.h"
 #include "tests/verbs/soft/simulation.h"
-#include "verbs/soft/objects.h"
+#include "verbs/soft/api/objects.h"
 
 namespace fairlead::soft::test {
 namespace {

@@ -1,5 +1,5 @@
 // The arithmetic of DCQCN, on a clock that the test moves.
-#include "verbs/soft/congestion/dcqcn.h"
+#include "verbs/soft/flow_control/dcqcn.h"
 
 #include <gtest/gtest.h>
 

@@ -1,11 +1,12 @@
 // What a device says of itself, by profile, and its asynchronous events.
 #include <fcntl.h>
+#include <poll.h>
 
 #include <thread>
 
 #include "fairlead/log.h"
 #include "tests/verbs/soft/simulation.h"
-#include "verbs/soft/objects.h"
+#include "verbs/soft/api/objects.h"
 
 namespace fairlead::soft::test {
 namespace {
@@ -128,6 +129,8 @@ TEST(AsyncEvents, OfADestroyedObjectAreTakenBack) {
   EXPECT_EQ(event.event_type, IBV_EVENT_PORT_ERR);  // the port's is still there
   EXPECT_EQ(event.element.port_num, 1);
   soft::api::ack_async_event(&event);
+  pollfd descriptor{a.context->async_fd, POLLIN, 0};
+  EXPECT_EQ(::poll(&descriptor, 1, 0), 0) << "readable, though there is nothing";
 }
 
 }  // namespace

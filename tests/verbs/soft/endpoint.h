@@ -15,10 +15,10 @@
 #include <vector>
 
 #include "tests/port_under_test.h"
-#include "verbs/soft/api.h"
-#include "verbs/soft/device.h"
-#include "verbs/soft/port/loopback_port.h"
-#include "verbs/soft/soft.h"
+#include "verbs/soft/api/api.h"
+#include "verbs/soft/api/soft.h"
+#include "verbs/soft/device/device.h"
+#include "verbs/soft/port/wrap/loopback_port.h"
 
 namespace fairlead::soft::test {
 

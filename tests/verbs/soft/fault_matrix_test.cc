@@ -13,7 +13,7 @@
 #include <string>
 
 #include "tests/verbs/soft/switch.h"
-#include "verbs/soft/port/fault_port.h"
+#include "verbs/soft/port/wrap/fault_port.h"
 
 namespace fairlead::soft::test {
 namespace {

@@ -6,11 +6,11 @@
 #include <atomic>
 #include <thread>
 
-#include "datapath/base/unique_fd.h"
+#include "base/guarded.h"
+#include "base/unique_fd.h"
 #include "tests/verbs/soft/raw_peer.h"
 #include "tests/verbs/soft/simulation.h"
-#include "verbs/soft/api.h"
-#include "verbs/soft/guarded.h"
+#include "verbs/soft/api/api.h"
 
 namespace fairlead::soft::test {
 namespace {
@@ -27,7 +27,8 @@ class Vanishing {
 
   Vanishing() : fd_(::memfd_create("vanishing", MFD_CLOEXEC)) {
     EXPECT_EQ(::ftruncate(fd_.get(), kBytes), 0);
-    void* address = ::mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd_.get(), 0);
+    // Far from where the system puts what is mapped next: else a thread's stack may fill the hole meanwhile.
+    void* address = ::mmap(reinterpret_cast<void*>(kFarAway), kBytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd_.get(), 0);
     EXPECT_NE(address, MAP_FAILED);
     data = static_cast<std::uint8_t*>(address);
   }
@@ -48,6 +49,7 @@ class Vanishing {
   std::uint8_t* data = nullptr;
 
  private:
+  static constexpr std::uintptr_t kFarAway = std::uintptr_t{32} << 40;  // of 128 TiB; no more than a wish
   UniqueFd fd_;
 };
 

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "tests/verbs/soft/endpoint.h"
-#include "verbs/soft/api.h"
+#include "verbs/soft/api/api.h"
 
 namespace fairlead::soft::test {
 namespace {

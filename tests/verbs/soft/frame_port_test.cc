@@ -1,14 +1,19 @@
 // Ports that own their wire: what they put on it, whom they ask and answer, what they take for theirs.
-#include "verbs/soft/port/frame_port.h"
+#include "verbs/soft/port/frame/frame_port.h"
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <deque>
+#include <string>
+
 #include "tests/verbs/soft/endpoint.h"
 #include "tests/verbs/soft/segment.h"
-#include "verbs/soft/grh.h"
-#include "verbs/soft/requester.h"
+#include "verbs/soft/port/received_grh.h"
+#include "verbs/soft/rc/requester.h"
 #include "verbs/soft/wire/bytes.h"
 #include "verbs/soft/wire/icrc.h"
+#include "verbs/soft/wire/resolution.h"
 
 namespace fairlead::soft::test {
 namespace {
@@ -391,6 +396,92 @@ TEST(FramePort, AnAddressOfItsOwnIsLinkLocalAndTheStations) {
   EXPECT_EQ(a.port->address(), again.port->address());
   EXPECT_NE(a.port->address(), b.port->address());
   EXPECT_EQ(a.port->address().ipv4() >> 16, 0xa9feU);
+}
+
+// One end of shared memory. The other answers questions about its address while `answering`, in the order of the
+// frames.
+class SharedDevice final : public FrameDevice {
+ public:
+  static constexpr Mac kOwn{{2, 0, 0, 0, 0, 1}};
+  static constexpr Mac kPeer{{2, 0, 0, 0, 0, 2}};
+
+  struct Wire {
+    Gid peer;
+    bool answering = false;
+    int looks_left = 1000;   // at the link, before it goes
+    std::string order = {};  // of what was sent: a question, or a packet
+  };
+
+  explicit SharedDevice(Wire& wire) : wire_(wire) {}
+  [[nodiscard]] FrameDeviceInfo info() const noexcept override {
+    return {.mac = kOwn, .mtu = 4200, .peer_slots = 192, .link_is_peer = true};
+  }
+  std::size_t receive(std::span<std::span<const std::byte>> frames) noexcept override {
+    if (arrived_.empty()) return 0;
+    handed_out_ = arrived_.front();
+    arrived_.pop_front();
+    frames[0] = std::span<const std::byte>(handed_out_.bytes).first(handed_out_.size);
+    return 1;
+  }
+  std::size_t reserve(std::span<std::byte*> rooms) noexcept override {
+    rooms_.resize(rooms.size());
+    for (std::size_t i = 0; i < rooms.size(); ++i) rooms[i] = rooms_[i].data();
+    return rooms.size();
+  }
+  std::size_t send(std::span<const std::uint32_t> sizes) noexcept override {
+    std::size_t sent = 0;
+    for (std::size_t i = 0; i < sizes.size(); ++i) {
+      if (sizes[i] == 0) continue;
+      ++sent;
+      const auto question = parse_resolution(std::span<const std::byte>(rooms_[i]).first(sizes[i]));
+      const bool asks = question && question->target == wire_.peer;
+      if (asks || !question) wire_.order += asks ? 'q' : 'p';
+      if (asks && wire_.answering) arrived_.push_back(answer(wire_.peer, kPeer, question->sender, kOwn));
+    }
+    return sent;
+  }
+  [[nodiscard]] bool link_up() noexcept override { return wire_.looks_left-- > 0; }
+
+ private:
+  Wire& wire_;
+  std::deque<ResolutionFrame> arrived_;
+  ResolutionFrame handed_out_;
+  std::vector<std::array<std::byte, 4300>> rooms_;
+};
+
+// An acknowledgement, say, that a program owes when it ends: the peer has not answered who it is, nor taken anything.
+TEST(FramePortParting, WhatWasSentLastIsTakenBeforeThePortGoes) {
+  for (const bool known : {false, true}) {
+    SharedDevice::Wire wire{.peer = Gid::from_ipv4(0x0a000002), .answering = known};
+    auto port = std::make_unique<FramePort>(std::make_unique<SharedDevice>(wire),
+                                            FramePortConfig{Gid::from_ipv4(0x0a000001), 24, {}}, kStart);
+    const Route route = port->make_route(wire.peer, 1, 0, 0);
+    std::array<RxPacket, 4> none;
+    EXPECT_EQ(port->rx_burst(none, kStart), 0U);
+    TxBatch batch;
+    Bth{}.encode(batch.begin(route, Bth::kBytes, 0));
+    batch.finish(0);
+    port->tx_burst(batch);
+    EXPECT_EQ(wire.order.find('p') != std::string::npos, known) << wire.order;
+    wire.answering = true;
+    port.reset();
+    EXPECT_EQ(std::ranges::count(wire.order, 'p'), 1) << wire.order;
+    EXPECT_EQ(wire.order.back(), 'q') << "nothing shows that the peer took it: " << wire.order;
+  }
+}
+
+TEST(FramePortParting, EndsWithTheLink) {
+  SharedDevice::Wire wire{.peer = Gid::from_ipv4(0x0a000002)};
+  auto port = std::make_unique<FramePort>(std::make_unique<SharedDevice>(wire),
+                                          FramePortConfig{Gid::from_ipv4(0x0a000001), 24, {}}, kStart);
+  const Route route = port->make_route(wire.peer, 1, 0, 0);
+  TxBatch batch;
+  Bth{}.encode(batch.begin(route, Bth::kBytes, 0));
+  batch.finish(0);
+  port->tx_burst(batch);
+  wire.looks_left = 10;
+  port.reset();
+  EXPECT_LE(wire.looks_left, 0);
 }
 
 }  // namespace

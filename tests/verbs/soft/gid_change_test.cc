@@ -7,6 +7,8 @@
 #include <cstdlib>
 
 #include "tests/verbs/soft/endpoint.h"
+#include "verbs/soft/port/udp/udp_socket.h"
+#include "verbs/soft/wire/headers.h"
 
 namespace fairlead::soft::test {
 namespace {
@@ -115,6 +117,45 @@ void transfer_over_new_gids() {
   expect_transfer(a, b, first, second);
 }
 
+// Two servers at one network address of the host, neither of which was told to have it; and one that was.
+void share_the_hosts_address() {
+  ASSERT_TRUE(ip("addr add 10.1.2.3/24 dev d0") && ip("addr add fd00::1/64 dev d0 nodad"));
+  Endpoint a(open_udp());
+  Endpoint b(open_udp());
+  expect_transfer(a, b, index_of(a.context, "10.1.2.3"), index_of(b.context, "10.1.2.3"));
+  expect_transfer(b, a, index_of(b.context, "fd00::1"), index_of(a.context, "fd00::1"));
+  EXPECT_NE(a.qp->qp_num >> 16, b.qp->qp_num >> 16);
+  const auto given = find_or_add_device({"soft2", Profile::kFull, "udp", "10.1.2.3"});
+  ASSERT_TRUE(given);
+  ibv_context* context = api().open_device(*given);
+  ASSERT_NE(context, nullptr);
+  Endpoint c(context);
+  EXPECT_EQ(c.qp->qp_num >> 16, 0U);
+  expect_transfer(c, a, 1, index_of(a.context, "10.1.2.3"));
+  expect_transfer(b, c, index_of(b.context, "10.1.2.3"), 1);
+
+  // QP1 is that of the device that came first.
+  const Gid from = Gid::from_ipv4(0x0a010203);
+  const UniqueFd socket = open_udp_socket(from, 0, PortUse::kSend);
+  const SocketAddress to(from, kRoceUdpPort);
+  std::array<std::byte, 280> packet{};
+  Bth bth;
+  bth.opcode = 0x64;  // UD SEND only
+  bth.dest_qpn = 1;
+  bth.encode(packet.data());
+  packet[37] = std::byte{0x10};  // a request to connect; answers are for who asked
+  const auto received = [&] {
+    return std::array{a.counter("rcvd_pkts"), b.counter("rcvd_pkts"), c.counter("rcvd_pkts")};
+  };
+  const auto before = received();
+  ASSERT_GT(::sendto(socket.get(), packet.data(), packet.size(), 0, to.get(), to.size()), 0);
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  while (received() == before && std::chrono::steady_clock::now() < end) {
+    for (Endpoint* each : {&a, &b, &c}) each->poll();
+  }
+  EXPECT_EQ(received(), (std::array{before[0] + 1, before[1], before[2]}));
+}
+
 void in_namespace(void (*body)()) {
   const pid_t child = ::fork();
   ASSERT_GE(child, 0);
@@ -134,6 +175,8 @@ void in_namespace(void (*body)()) {
 }
 
 TEST(GidChange, TheTableFollowsTheHostAndSaysSo) { in_namespace(&follow_addresses); }
+
+TEST(HostsAddress, IsSharedUnasked) { in_namespace(&share_the_hosts_address); }
 
 TEST(GidChange, NewGidsOfBothFamiliesCarryTraffic) { in_namespace(&transfer_over_new_gids); }
 

@@ -1,4 +1,4 @@
-#include "verbs/soft/gid_table.h"
+#include "verbs/soft/device/gid_table.h"
 
 #include <gtest/gtest.h>
 #include <poll.h>

@@ -1,6 +1,6 @@
 // The lanes of a port: what arrives at another's queue reaches the one whose it is, and one that stands still keeps
 // nobody else.
-#include "verbs/soft/port/lanes.h"
+#include "verbs/soft/port/frame/lanes.h"
 
 #include <gtest/gtest.h>
 
@@ -9,8 +9,8 @@
 
 #include "tests/verbs/soft/endpoint.h"
 #include "tests/verbs/soft/segment.h"
-#include "verbs/soft/management.h"
-#include "verbs/soft/port/frame_port.h"
+#include "verbs/soft/datagram/management.h"
+#include "verbs/soft/port/frame/frame_port.h"
 #include "verbs/soft/wire/bytes.h"
 
 namespace fairlead::soft::test {

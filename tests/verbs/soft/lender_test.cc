@@ -1,13 +1,13 @@
 // Payload that is sent from where it lies: when requests complete and memory is given up, with a device that keeps what
 // it was lent until the test lets it go.
-#include "verbs/soft/lender.h"
+#include "verbs/soft/qp/lender.h"
 
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 
 #include "tests/verbs/soft/endpoint.h"
 #include "tests/verbs/soft/segment.h"
-#include "verbs/soft/port/frame_port.h"
+#include "verbs/soft/port/frame/frame_port.h"
 
 namespace fairlead::soft::test {
 namespace {

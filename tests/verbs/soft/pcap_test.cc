@@ -1,5 +1,6 @@
 // Captures: every frame is there once per end, with headers and checksums that a reader can verify.
 #include <signal.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -8,8 +9,8 @@
 #include <iterator>
 
 #include "tests/verbs/soft/endpoint.h"
-#include "verbs/soft/port/pcap_port.h"
 #include "verbs/soft/port/port_spec.h"
+#include "verbs/soft/port/wrap/pcap_port.h"
 #include "verbs/soft/wire/bytes.h"
 #include "verbs/soft/wire/icrc.h"
 #include "verbs/soft/wire/packet.h"
@@ -156,6 +157,38 @@ TEST(Pcap, SeveralProcessesAppendToOneFile) {
   EXPECT_EQ(status, 0);
   EXPECT_EQ(read_capture(path).size(), 2U);
   std::filesystem::remove(path);
+}
+
+mode_t mode_of(const std::string& path) {
+  struct stat info{};
+  EXPECT_EQ(::stat(path.c_str(), &info), 0);
+  return info.st_mode & 07777;
+}
+
+// It holds payload. Who wants to let others in makes the file first.
+TEST(Pcap, IsForItsUserAlone) {
+  const std::string path = capture_path("mode");
+  const std::string opened_up = capture_path("mode_of_ones_own");
+  const mode_t before = ::umask(0);
+  std::ofstream(opened_up) << "";
+  ASSERT_TRUE(PcapFile::open(path));
+  ASSERT_TRUE(PcapFile::open(opened_up));
+  ::umask(before);
+  EXPECT_EQ(mode_of(path), 0600U);
+  EXPECT_EQ(mode_of(opened_up), 0666U);
+  std::filesystem::remove(path);
+  std::filesystem::remove(opened_up);
+}
+
+TEST(Pcap, AFileOfAnotherUserIsRefused) {
+  if (::getuid() != 0) GTEST_SKIP() << "needs root, to act as another user";
+  const std::string path = capture_path("foreign");
+  std::ofstream(path) << "";
+  ASSERT_EQ(::chown(path.c_str(), 65534, 65534), 0);
+  const auto file = PcapFile::open(path);
+  std::filesystem::remove(path);
+  ASSERT_FALSE(file);
+  EXPECT_NE(file.error().message().find(path + " is uid 65534's"), std::string::npos) << file.error().message();
 }
 
 TEST(Pcap, ProcessNumberInThePath) {

@@ -2,8 +2,8 @@
 #include <array>
 
 #include "tests/verbs/soft/endpoint.h"
-#include "verbs/soft/port/fault_port.h"
 #include "verbs/soft/port/port_spec.h"
+#include "verbs/soft/port/wrap/fault_port.h"
 
 namespace fairlead::soft::test {
 namespace {

@@ -224,6 +224,12 @@ TEST_F(CompletionQueue, AnEventNobodyTookGoesWithItsQueue) {
   ASSERT_EQ(peer.device->post(IBV_WR_SEND, 1, 0, 1, nullptr, 0), 0);
   ASSERT_EQ(peer.device->to_state(IBV_QPS_ERR), 0);
   EXPECT_TRUE(readable(peer.device->channel->fd));
+  Endpoint& end = *peer.device;
+  ASSERT_EQ(api().destroy_qp(std::exchange(end.qp, nullptr)), 0);
+  ASSERT_EQ(api().destroy_cq(end.cq), 0);
+  EXPECT_FALSE(readable(end.channel->fd)) << "who waits for it would spin";
+  end.cq = api().create_cq(end.context, 16, &end, end.channel, 0);
+  ASSERT_EQ(ibv_req_notify_cq(end.cq, 0), 0);
 }
 
 TEST(Numbers, OfQueuePairsAndKeysAreNotReusedAtOnce) {

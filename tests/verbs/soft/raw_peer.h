@@ -59,6 +59,11 @@ class RawPeer {
   }
 
   void send(const Forged& packet) {
+    put(packet);
+    device->poll();
+  }
+  /// The same, but the device does not look yet: several arrive together.
+  void put(const Forged& packet) {
     const OpcodeInfo& info = opcode_info(static_cast<std::uint8_t>(packet.opcode));
     Bth bth;
     bth.opcode = static_cast<std::uint8_t>(packet.opcode);
@@ -89,7 +94,6 @@ class RawPeer {
     batch.payload(packet.payload.data(), packet.payload.size());
     batch.finish(-packet.payload.size() & 3);
     port->tx_burst(batch);
-    device->poll();
   }
 
   /// Everything that the device sent since the last call; the clock does not move.

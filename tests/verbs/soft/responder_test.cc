@@ -1,4 +1,7 @@
+#include <poll.h>
+
 #include "tests/verbs/soft/raw_peer.h"
+#include "verbs/soft/api/objects.h"
 
 namespace fairlead::soft::test {
 namespace {
@@ -65,8 +68,8 @@ TEST(ResponderWrite, HoldsTheAcknowledgementForTheAnswer) {
   EXPECT_EQ(peer.receive().size(), 1U);
 }
 
-TEST(ResponderWrite, AHeldAcknowledgementLeavesBeforeTheQueuePairDoes) {
-  RawPeer peer;
+// A conversation of which the device holds back the acknowledgement of peer.psn + 4.
+void hold_an_acknowledgement(RawPeer& peer) {
   Psn own = peer.psn;
   for (unsigned turn = 0; turn < 5; ++turn) {
     peer.send({.opcode = Opcode::kWriteOnly,
@@ -80,11 +83,51 @@ TEST(ResponderWrite, AHeldAcknowledgementLeavesBeforeTheQueuePairDoes) {
     peer.send({.opcode = Opcode::kAcknowledge, .psn = own});
     ++own;
   }
+}
+
+TEST(ResponderWrite, AHeldAcknowledgementLeavesBeforeTheQueuePairDoes) {
+  RawPeer peer;
+  hold_an_acknowledgement(peer);
   ASSERT_EQ(peer.device->to_state(IBV_QPS_ERR), 0);
   const auto seen = peer.receive();
   ASSERT_EQ(seen.size(), 1U);
   EXPECT_EQ(seen[0].opcode, Opcode::kAcknowledge);
   EXPECT_EQ(seen[0].psn, peer.psn + 4);
+}
+
+// DCQCN keeps the answer to the READ back. A sanitizer sees here if a timer outlives the queue pair.
+TEST(ResponderWrite, AHeldAcknowledgementLeavesBeforeASlowedQueuePairIsDestroyed) {
+  RawPeer peer;
+  ibv_qp* other = peer.device->make_qp({});  // so that the device lives on
+  hold_an_acknowledgement(peer);
+  Qp& qp = impl(peer.device->qp);
+  ASSERT_TRUE(qp.held.linked());
+  qp.congestion = std::make_unique<CongestionControl>(DcqcnConfig{.increase_bytes = 1ULL << 40});
+  qp.congestion->reaction.on_notification(peer.clock.now());
+  qp.congestion->reaction.on_sent(1 << 30, peer.clock.now());
+  peer.send({.opcode = Opcode::kReadRequest, .psn = peer.psn + 5, .reth = peer.target(0, 2048)});
+  EXPECT_TRUE(peer.receive().empty());
+  ASSERT_EQ(qp.receive.reply_count, 1U);
+  ASSERT_EQ(api().destroy_qp(std::exchange(peer.device->qp, other)), 0);
+  const auto seen = peer.receive();
+  EXPECT_TRUE(peer.receive_after(10 * kSecond).empty());
+  ASSERT_EQ(seen.size(), 1U);
+  EXPECT_EQ(seen[0].opcode, Opcode::kAcknowledge);
+  EXPECT_EQ(seen[0].psn, peer.psn + 4);
+}
+
+// What a queue pair that ends still owes to READs is nobody's any more: answering it could only find new errors.
+TEST(ResponderWrite, AResetWithAnAcknowledgementHeldAnswersNoRead) {
+  RawPeer peer({}, {.mtu = IBV_MTU_256});
+  hold_an_acknowledgement(peer);
+  peer.send({.opcode = Opcode::kReadRequest, .psn = peer.psn + 5, .reth = peer.target(0, 4 << 20)});
+  ASSERT_EQ(impl(peer.device->qp).receive.reply_count, 1U) << "one turn answers less";
+  peer.receive_after(0);
+  ASSERT_EQ(api().dereg_mr(std::exchange(peer.device->mr, nullptr)), 0);
+  ASSERT_EQ(peer.device->to_state(IBV_QPS_RESET), 0);
+  EXPECT_EQ(peer.device->state(), IBV_QPS_RESET);
+  pollfd event{peer.device->context->async_fd, POLLIN, 0};
+  EXPECT_EQ(::poll(&event, 1, 0), 0);
 }
 
 struct BadWrite {
@@ -274,7 +317,7 @@ TEST(ResponderPsn, ADuplicateIsAcknowledgedAndNotExecuted) {
   peer.send(packet);
   peer.expect_answer(Syndrome::kAck, peer.psn);
   EXPECT_EQ(peer.device->buffer[0], 1);
-  packet.psn = peer.psn - 0x100000;  // far behind
+  packet.psn = peer.psn - 0x8000;  // far behind
   peer.send(packet);
   peer.expect_answer(Syndrome::kAck, peer.psn);
   EXPECT_EQ(peer.device->buffer[0], 1);
@@ -333,6 +376,136 @@ TEST(ResponderPsn, DuplicateReadIsReplayed) {
              .payload = RawPeer::payload(4, 1),
              .reth = peer.target(0, 4)});
   peer.expect_answer(Syndrome::kAck, peer.psn + 3);
+}
+
+// Else whoever holds one connection could try keys: a wrong guess at a new READ ends it, one at an old READ would not.
+TEST(ResponderPsn, ADuplicateReadReadsNothingThatWasNotAskedFor) {
+  RawPeer peer({}, {.max_reads = 2});
+  std::vector<std::uint8_t> secret(4096, 0x5a);
+  ibv_mr* hidden = api().reg_mr(peer.device->pd, secret.data(), secret.size(), IBV_ACCESS_REMOTE_READ);
+  ASSERT_NE(hidden, nullptr);
+  const Reth asked = peer.target(8, 3000);
+  const auto answers = [&](std::uint32_t offset, const Reth& reth) {
+    peer.send({.opcode = Opcode::kReadRequest, .psn = peer.psn + offset, .reth = reth});
+    return peer.receive().size();
+  };
+  ASSERT_EQ(answers(0, asked), 3U);
+  EXPECT_EQ(answers(0, asked), 3U);
+  EXPECT_EQ(answers(1, {asked.address + 1024, asked.rkey, 1976}), 2U);
+  EXPECT_EQ(answers(1, {asked.address + 1024, asked.rkey, 1024}), 1U);
+  EXPECT_EQ(answers(0, {reinterpret_cast<std::uint64_t>(secret.data()), hidden->rkey, 3000}), 0U);
+  EXPECT_EQ(answers(1, {reinterpret_cast<std::uint64_t>(secret.data()), hidden->rkey, 8}), 0U);
+  EXPECT_EQ(answers(0, {asked.address, asked.rkey ^ 1, 3000}), 0U);
+  EXPECT_EQ(answers(0, {asked.address + 1024, asked.rkey, 8}), 0U) << "the bytes of another packet";
+  EXPECT_EQ(answers(1, {asked.address, asked.rkey, 8}), 0U) << "the bytes of another packet";
+  EXPECT_EQ(answers(2, {asked.address + 2048, asked.rkey, 1024}), 0U) << "more than was asked for";
+  EXPECT_EQ(answers(0, {asked.address, asked.rkey, 4000}), 0U) << "more than was asked for";
+  peer.send({.opcode = Opcode::kFetchAdd, .psn = peer.psn, .atomic = {asked.address, asked.rkey, 1, 0}});
+  EXPECT_TRUE(peer.receive().empty());
+  EXPECT_EQ(peer.device->counter("drop_bogus"), 8U);
+  // Two more, and the first is forgotten: the peer has its answer, or it had not asked them.
+  ASSERT_EQ(answers(3, asked), 3U);
+  ASSERT_EQ(answers(6, peer.target(0, 8)), 1U);
+  EXPECT_EQ(answers(0, asked), 0U);
+  EXPECT_EQ(answers(3, asked), 3U);
+  // Of memory that is gone a repetition gets nothing, but it is no fault of the peer's either.
+  ASSERT_EQ(api().dereg_mr(std::exchange(peer.device->mr, nullptr)), 0);
+  EXPECT_EQ(answers(3, asked), 0U);
+  EXPECT_EQ(peer.device->state(), IBV_QPS_RTS);
+  EXPECT_EQ(api().dereg_mr(hidden), 0);
+}
+
+// A requester that lost the tail of an answer may ask while the rest of it is still to be sent.
+TEST(ResponderPsn, ARepetitionWithinAnAnswerUnderWayGoesBackOnlyIfItMust) {
+  RawPeer peer({}, {.mtu = IBV_MTU_256, .max_reads = 2});
+  fill_pattern(peer.device->buffer, 6);
+  const Reth asked = peer.target(0, 8 * 256);
+  const auto part = [&](std::uint32_t from) {
+    return Forged{.opcode = Opcode::kReadRequest,
+                  .psn = peer.psn + from,
+                  .reth = {asked.address + 256 * from, asked.rkey, 256 * (8 - from)}};
+  };
+  peer.put(part(0));
+  peer.put(part(3));
+  const auto seen = peer.receive();
+  ASSERT_EQ(seen.size(), 8U) << "each packet once: none had left when it was asked for again";
+  for (std::uint32_t i = 0; i < 8; ++i) {
+    EXPECT_EQ(seen[i].psn, peer.psn + i);
+    EXPECT_EQ(std::memcmp(seen[i].payload.data(), peer.device->buffer.data() + 256 * i, 256), 0);
+  }
+}
+
+// A reply comes late, so its question is repeated; then it comes, and the next question follows the repetition at once.
+class RepeatedQuestions : public testing::TestWithParam<unsigned> {};
+
+TEST_P(RepeatedQuestions, DoNotTakeThePlaceOfNewOnes) {
+  const unsigned limit = GetParam();
+  enum class Kinds { kReads, kAtomics, kBoth };
+  for (const Kinds kinds : {Kinds::kReads, Kinds::kAtomics, Kinds::kBoth}) {
+    RawPeer peer({}, {.max_reads = static_cast<std::uint8_t>(limit)});
+    fill_pattern(peer.device->buffer, 5);
+    const std::vector<std::uint8_t> before = peer.device->buffer;
+    const auto is_atomic = [&](std::uint32_t i) {
+      return kinds == Kinds::kAtomics || (kinds == Kinds::kBoth && i % 2 == 1);
+    };
+    const auto ask = [&](std::uint32_t begin, std::uint32_t end) {
+      for (std::uint32_t i = begin; i < end; ++i) {
+        const Reth reth = peer.target(8 * i, 8);
+        peer.put({.opcode = is_atomic(i) ? Opcode::kFetchAdd : Opcode::kReadRequest,
+                  .psn = peer.psn + i,
+                  .reth = reth,
+                  .atomic = {reth.address, reth.rkey, 1, 0}});
+      }
+    };
+    const auto word = [](const void* at) {
+      std::uint64_t value = 0;
+      std::memcpy(&value, at, sizeof(value));
+      return value;
+    };
+    std::vector<int> answers(3 * limit, 0);
+    const auto take = [&](const Seen& seen) {
+      ASSERT_NE(seen.opcode, Opcode::kAcknowledge) << "refused with syndrome " << int{seen.aeth.syndrome};
+      const auto i = static_cast<std::uint32_t>(seen.psn.since(peer.psn));
+      ASSERT_LT(i, answers.size());
+      ++answers[i];
+      EXPECT_EQ(seen.opcode, is_atomic(i) ? Opcode::kAtomicAcknowledge : Opcode::kReadResponseOnly);
+      EXPECT_EQ(is_atomic(i) ? seen.original : word(seen.payload.data()), word(&before[8 * i])) << i;
+    };
+    const auto take_answers = [&] {
+      for (auto all = peer.receive(); !all.empty(); all = peer.receive()) std::ranges::for_each(all, take);
+    };
+    ask(0, limit);
+    take_answers();
+    ask(0, limit);
+    ask(limit, 2 * limit);
+    take_answers();
+    ask(limit, 2 * limit);
+    ask(limit + 1, 2 * limit);
+    ask(2 * limit, 3 * limit);
+    take_answers();
+    EXPECT_EQ(peer.device->state(), IBV_QPS_RTS);
+    for (std::uint32_t i = 0; i < 3 * limit; ++i) {
+      EXPECT_GE(answers[i], 1) << i;
+      EXPECT_EQ(word(&peer.device->buffer[8 * i]), word(&before[8 * i]) + (is_atomic(i) ? 1 : 0)) << i;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Limit, RepeatedQuestions, testing::Values(1, 2, 3, 7, 16, 128),
+                         testing::PrintToStringParamName());
+
+TEST(ResponderReads, MoreAtOnceThanWereAgreedOnAreInvalid) {
+  for (const unsigned limit : {1, 2, 5}) {
+    RawPeer peer({}, {.max_reads = static_cast<std::uint8_t>(limit)});
+    for (unsigned i = 0; i <= limit; ++i) {
+      peer.put({.opcode = Opcode::kReadRequest, .psn = peer.psn + i, .reth = peer.target(0, 8)});
+    }
+    const auto seen = peer.receive();
+    ASSERT_FALSE(seen.empty());
+    EXPECT_EQ(seen.back().opcode, Opcode::kAcknowledge);
+    EXPECT_EQ(seen.back().aeth.syndrome, static_cast<std::uint8_t>(Syndrome::kNakInvalidRequest));
+    EXPECT_EQ(peer.device->state(), IBV_QPS_ERR);
+  }
 }
 
 TEST(ResponderReads, MoreThanWereAgreedOnAreInvalid) {

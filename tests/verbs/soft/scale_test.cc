@@ -1,16 +1,55 @@
-// Many of everything in one process: what a queue pair and a memory region cost, and that many are as fast as one.
+// Many of everything in one process: what a queue pair and a memory region cost, and that many queue pairs take no more
+// packets, polls or allocations than one.
 //
-// Prints what it measured; docs/results/scale.md quotes it. Both ends are driven by one thread over UDP on loopback,
-// and time is processor time, so that other programs on the machine do not matter much.
+// Prints what it counted; docs/results/scale.md quotes it. How fast many are beside one is measured on demand
+// (--gtest_also_run_disabled_tests) and judged by nobody here: it depends on what else the machine does.
 #include <fmt/format.h>
 #include <malloc.h>
 
 #include <algorithm>
 #include <array>
+#include <cstdlib>
 #include <ctime>
+#include <new>
 #include <vector>
 
-#include "tests/verbs/soft/endpoint.h"
+#include "tests/verbs/soft/simulation.h"
+
+namespace {
+
+thread_local std::size_t allocations = 0;
+
+void* counted(std::size_t bytes, std::size_t alignment) {
+  ++allocations;
+  void* memory = alignment <= alignof(std::max_align_t)
+                     ? std::malloc(bytes)
+                     : std::aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment);
+  if (memory == nullptr) throw std::bad_alloc();
+  return memory;
+}
+
+}  // namespace
+
+__attribute__((noinline)) void* operator new(std::size_t bytes) { return counted(bytes, 0); }
+__attribute__((noinline)) void* operator new[](std::size_t bytes) { return counted(bytes, 0); }
+__attribute__((noinline)) void* operator new(std::size_t bytes, std::align_val_t to) {
+  return counted(bytes, static_cast<std::size_t>(to));
+}
+__attribute__((noinline)) void* operator new[](std::size_t bytes, std::align_val_t to) {
+  return counted(bytes, static_cast<std::size_t>(to));
+}
+__attribute__((noinline)) void operator delete(void* memory) noexcept { std::free(memory); }
+__attribute__((noinline)) void operator delete[](void* memory) noexcept { std::free(memory); }
+__attribute__((noinline)) void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
+__attribute__((noinline)) void operator delete[](void* memory, std::size_t) noexcept { std::free(memory); }
+__attribute__((noinline)) void operator delete(void* memory, std::align_val_t) noexcept { std::free(memory); }
+__attribute__((noinline)) void operator delete[](void* memory, std::align_val_t) noexcept { std::free(memory); }
+__attribute__((noinline)) void operator delete(void* memory, std::size_t, std::align_val_t) noexcept {
+  std::free(memory);
+}
+__attribute__((noinline)) void operator delete[](void* memory, std::size_t, std::align_val_t) noexcept {
+  std::free(memory);
+}
 
 namespace fairlead::soft::test {
 namespace {
@@ -26,15 +65,20 @@ double processor_seconds() {
   return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_nsec) * 1e-9;
 }
 
-// Two devices with `count` connected pairs of queue pairs.
+constexpr std::size_t kWriteBytes = 64 << 10;
+
+EndpointOptions options_for(std::size_t count, std::uint32_t max_wr) {
+  return {.buffer_bytes = kWriteBytes, .cqe = static_cast<int>(std::max<std::size_t>(64, 2 * count)), .max_wr = max_wr};
+}
+
+// `count` connected pairs of queue pairs between two ends.
 class Pairs {
  public:
-  explicit Pairs(std::size_t count, std::uint32_t max_wr = 16)
-      : a(open_on_wire(), options(count, max_wr)), b(open_on_wire(), options(count, max_wr)) {
+  Pairs(Endpoint& from, Endpoint& to, std::size_t count, std::uint32_t max_wr) : a(from), b(to) {
     for (std::size_t i = 0; i < count; ++i) {
       if (i > 0) {
-        a.qp = a.make_qp(options(count, max_wr));
-        b.qp = b.make_qp(options(count, max_wr));
+        a.qp = a.make_qp(options_for(count, max_wr));
+        b.qp = b.make_qp(options_for(count, max_wr));
       }
       EXPECT_NE(a.qp, nullptr);
       EXPECT_NE(b.qp, nullptr);
@@ -54,34 +98,44 @@ class Pairs {
   Pairs(const Pairs&) = delete;
   Pairs& operator=(const Pairs&) = delete;
 
-  /// Bytes per processor second of WRITEs of 64 KiB that go round the queue pairs, 16 in flight or one on each.
-  double write(std::size_t count) {
-    constexpr std::size_t kBytes = 64 << 10;
+  /// WRITEs of 64 KiB that go round the queue pairs, 16 in flight or one on each; `turn` drives both ends once.
+  template <typename Turn>
+  void write(std::size_t count, const Turn& turn) {
     const std::size_t depth = std::max<std::size_t>(16, a_qps.size());
-    const double begin = processor_seconds();
     std::size_t posted = 0;
     a.done.clear();
+    a.done.reserve(count);
     while (a.done.size() < count) {
       for (; posted < count && posted - a.done.size() < depth; ++posted) {
         a.qp = a_qps[posted % a_qps.size()];
-        EXPECT_EQ(a.post(IBV_WR_RDMA_WRITE, posted, 0, kBytes, &b, 0), 0);
+        ASSERT_EQ(a.post(IBV_WR_RDMA_WRITE, posted, 0, kWriteBytes, &b, 0), 0);
       }
-      a.poll();
-      b.poll();
+      turn();
     }
-    for (const ibv_wc& completion : a.done) EXPECT_EQ(completion.status, IBV_WC_SUCCESS);
-    return static_cast<double>(count * kBytes) / (processor_seconds() - begin);
+    for (const ibv_wc& completion : a.done) ASSERT_EQ(completion.status, IBV_WC_SUCCESS);
   }
 
-  Endpoint a;
-  Endpoint b;
+  Endpoint& a;
+  Endpoint& b;
   std::vector<ibv_qp*> a_qps;
   std::vector<ibv_qp*> b_qps;
+};
 
- private:
-  static EndpointOptions options(std::size_t count, std::uint32_t max_wr) {
-    return {.buffer_bytes = 64 << 10, .cqe = static_cast<int>(std::max<std::size_t>(64, 2 * count)), .max_wr = max_wr};
+// The same between two devices on a wire.
+struct WiredPairs {
+  WiredPairs(std::size_t count, std::uint32_t max_wr)
+      : a(open_on_wire(), options_for(count, max_wr)),
+        b(open_on_wire(), options_for(count, max_wr)),
+        pairs(a, b, count, max_wr) {}
+  void write(std::size_t count) {
+    pairs.write(count, [this] {
+      a.poll();
+      b.poll();
+    });
   }
+  Endpoint a;
+  Endpoint b;
+  Pairs pairs;
 };
 
 TEST(Scale, AQueuePairTakesFewKilobytes) {
@@ -119,25 +173,75 @@ TEST(Scale, ARegionTakesFewHundredBytes) {
   for (ibv_mr* region : regions) EXPECT_EQ(api().dereg_mr(region), 0);
 }
 
-TEST(Scale, ManyQueuePairsAreAboutAsFastAsOne) {
-  Pairs one(1, 64);
-  Pairs many(kQueuePairs);
+struct Counts {
+  std::uint64_t requests = 0;  // packets
+  std::uint64_t answers = 0;
+  std::uint64_t turns = 0;  // of polling both ends
+  std::uint64_t went_back = 0;
+};
+
+// Of `writes`, on a clock that only the test moves: the same every time.
+Counts count_writes(std::size_t queue_pairs, std::uint32_t max_wr, std::size_t writes) {
+  Simulation world({}, {}, options_for(queue_pairs, max_wr));
+  Pairs pairs(*world.a, *world.b, queue_pairs, max_wr);
+  Counts counts;
+  pairs.write(writes, [&] {
+    world.a->poll();
+    world.b->poll();
+    world.clock.advance(world.step_time);
+    ++counts.turns;
+  });
+  counts.requests = world.a->counter("sent_pkts");
+  counts.answers = world.b->counter("sent_pkts");
+  counts.went_back = world.a->counter("completer_retry_err");
+  return counts;
+}
+
+TEST(Scale, ManyQueuePairsTakeNoMorePacketsAndPollsThanOne) {
   constexpr std::size_t kWrites = 2 * kQueuePairs;  // 128 MiB
-  one.write(kWrites / 4);
-  many.write(kWrites / 4);
+  constexpr std::uint64_t kPackets = kWriteBytes / 4096;
+  const Counts one = count_writes(1, 64, kWrites);
+  const Counts many = count_writes(kQueuePairs, 16, kWrites);
+  fmt::print("{} WRITEs of 64 KiB: over 1 queue pair {} packets, {} answers, {} polls; over {} {}, {}, {}\n", kWrites,
+             one.requests, one.answers, one.turns, kQueuePairs, many.requests, many.answers, many.turns);
+  EXPECT_EQ(one.requests, kWrites * kPackets);
+  EXPECT_EQ(many.requests, kWrites * kPackets);
+  EXPECT_EQ(one.went_back + many.went_back, 0U);
+  EXPECT_LE(many.answers, 2 * kWrites);
+  EXPECT_LE(many.turns, one.turns * 3 / 2);
+}
+
+TEST(Scale, ManyQueuePairsAllocateNothing) {
+  WiredPairs many(kQueuePairs, 16);
+  many.write(2 * kQueuePairs);
+  many.a.done.reserve(2 * kQueuePairs);
+  const std::size_t before = allocations;
+  many.write(2 * kQueuePairs);
+  EXPECT_EQ(allocations, before);
+}
+
+// A figure: bytes per processor second, so that other programs on the machine do not matter much.
+TEST(Scale, DISABLED_SpeedOfManyQueuePairsBesideOne) {
+  WiredPairs one(1, 64);
+  WiredPairs many(kQueuePairs, 16);
+  constexpr std::size_t kWrites = 2 * kQueuePairs;  // 128 MiB
+  const auto speed = [](WiredPairs& pairs) {
+    const double begin = processor_seconds();
+    pairs.write(kWrites);
+    return static_cast<double>(kWrites * kWriteBytes) / (processor_seconds() - begin);
+  };
   std::array<double, 5> of_one{};
   std::array<double, 5> of_many{};
+  for (WiredPairs* pairs : {&one, &many}) pairs->write(kWrites / 4);
   for (std::size_t round = 0; round < of_one.size(); ++round) {
-    of_one[round] = one.write(kWrites);
-    of_many[round] = many.write(kWrites);
+    of_one[round] = speed(one);
+    of_many[round] = speed(many);
   }
   std::sort(of_one.begin(), of_one.end());
   std::sort(of_many.begin(), of_many.end());
-  const double ratio = of_many[2] / of_one[2];
   fmt::print(
       "64 KiB WRITEs, MB per processor second of both ends: 1 queue pair {:.0f}, {} queue pairs {:.0f}, ratio {:.2f}\n",
-      of_one[2] / 1e6, kQueuePairs, of_many[2] / 1e6, ratio);
-  EXPECT_GE(ratio, 0.7);
+      of_one[2] / 1e6, kQueuePairs, of_many[2] / 1e6, of_many[2] / of_one[2]);
 }
 
 }  // namespace

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "verbs/soft/port/frame_device.h"
+#include "verbs/soft/port/frame/frame_device.h"
 
 namespace fairlead::soft::test {
 

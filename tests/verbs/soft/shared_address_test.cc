@@ -4,8 +4,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cstdlib>
+#include <filesystem>
+
 #include "tests/verbs/soft/endpoint.h"
-#include "verbs/soft/port/udp_socket.h"
+#include "verbs/soft/port/udp/udp_socket.h"
 #include "verbs/soft/wire/icrc.h"
 
 namespace fairlead::soft::test {
@@ -40,6 +43,20 @@ ibv_wc_status write(Endpoint& from, Endpoint& to) {
   }
   return from.done.empty() ? IBV_WC_GENERAL_ERR : from.done[0].status;
 }
+
+// Numbers of this test's own too: other tests' devices have theirs by the same directory, if they do not name another.
+class OwnDirectory : public testing::Environment {
+ public:
+  void SetUp() override {
+    path_ = std::filesystem::temp_directory_path() / ("fairlead_places_" + std::to_string(::getpid()));
+    ::setenv("FAIRLEAD_SOFT_DIRECTORY", path_.c_str(), 1);
+  }
+  void TearDown() override { std::filesystem::remove_all(path_); }
+
+ private:
+  std::string path_;
+};
+[[maybe_unused]] const auto* const kOwnDirectory = testing::AddGlobalTestEnvironment(new OwnDirectory);
 
 // A process that is a member until it is killed.
 class Member {
@@ -129,6 +146,16 @@ TEST(SharedAddress, TheHighestMembersEndFreesItsPlace) {
     connect(a, b);
     ASSERT_EQ(write(a, b), IBV_WC_SUCCESS);
   }
+}
+
+// Longer than those who join wait for an answer.
+TEST(SharedAddress, IsJoinedLongAfterItWasFounded) {
+  Endpoint first(open_shared());
+  ::usleep(2'200'000);
+  Endpoint second(open_shared());
+  EXPECT_EQ(member_of(second), 1U);
+  connect(first, second);
+  EXPECT_EQ(write(first, second), IBV_WC_SUCCESS);
 }
 
 // The founder's death must not take the group with it.

@@ -10,8 +10,8 @@
 
 #include "tests/verbs/soft/endpoint.h"
 #include "tests/verbs/soft/segment.h"
-#include "verbs/soft/port/fault_port.h"
-#include "verbs/soft/port/frame_port.h"
+#include "verbs/soft/port/frame/frame_port.h"
+#include "verbs/soft/port/wrap/fault_port.h"
 
 namespace fairlead::soft::test {
 

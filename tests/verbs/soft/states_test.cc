@@ -4,7 +4,7 @@
 #include "fairlead/log.h"
 #include "tests/verbs/soft/raw_peer.h"
 #include "tests/verbs/soft/simulation.h"
-#include "verbs/soft/qp_states.h"
+#include "verbs/soft/qp/qp_states.h"
 
 namespace fairlead::soft::test {
 namespace {

@@ -1,7 +1,7 @@
 // UD: datagrams to whom an address handle names, behind 40 bytes that say who sent them.
 #include "fairlead/log.h"
 #include "tests/verbs/soft/simulation.h"
-#include "verbs/soft/api.h"
+#include "verbs/soft/api/api.h"
 
 namespace fairlead::soft::test {
 namespace {

@@ -1,10 +1,12 @@
 // The UDP port by itself, over both families, on loopback.
-#include "verbs/soft/port/udp_port.h"
+#include "verbs/soft/port/udp/udp_port.h"
 
 #include <gtest/gtest.h>
 #include <netinet/in.h>
 #include <netinet/udp.h>
 #include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstring>
@@ -172,6 +174,100 @@ TEST(UdpPort, WhatLeavesHasTheIpv4IdZero) {
     ASSERT_GE(::recv(sniffer.get(), frame.data(), frame.size(), 0), 28);
     EXPECT_EQ(load16(&frame[4]), 0U);
   }
+}
+
+TxBatch& add(TxBatch& batch, const Route& route, std::uint32_t qpn, std::uint32_t psn,
+             std::span<const std::byte> payload) {
+  Bth bth;
+  bth.dest_qpn = qpn;
+  bth.psn = Psn(psn);
+  bth.encode(batch.begin(route, Bth::kBytes, payload.size()));
+  batch.payload(payload.data(), payload.size());
+  batch.finish(0);
+  return batch;
+}
+
+// A route that cannot segment is that peer's, and what was sent before it is not sent again.
+TEST(UdpPort, OneRouteThatDoesNotSegmentLeavesTheOthersAsTheyAre) {
+  const Gid here = Gid::from_ipv4(0x7f4f0001);
+  std::vector<std::unique_ptr<UdpPort>> ports;
+  for (std::uint32_t i = 0; i < 3; ++i) {
+    const Gid address = Gid::from_ipv4(here.ipv4() + i);
+    auto socket = bind_roce_port(address, PortUse::kReceive);
+    if (!socket) GTEST_SKIP() << socket.error().message();
+    ports.push_back(std::make_unique<UdpPort>(address, std::move(*socket)));
+  }
+  const Route good = ports[0]->make_route(ports[1]->address(), 77, 0, 0);
+  const Route bad = ports[0]->make_route(ports[2]->address(), 78, 0, 0);
+  ASSERT_NE(good.socket, bad.socket);
+  const int on = 1;  // without checksums there is no segmentation: EINVAL
+  ASSERT_EQ(::setsockopt(bad.socket, SOL_SOCKET, SO_NO_CHECK, &on, sizeof(on)), 0);
+  const std::vector<std::byte> payload(1000, std::byte{7});
+  constexpr std::uint32_t kRun = 4;
+  for (unsigned round = 0; round < 2; ++round) {
+    TxBatch batch;
+    for (const Route* route : {&good, &bad, &good}) {
+      for (std::uint32_t i = 0; i < kRun; ++i) add(batch, *route, 9, i, payload);
+    }
+    ports[0]->tx_burst(batch);
+    const auto segmented = receive(*ports[1], 2 * kRun);
+    ASSERT_EQ(segmented.size(), 2 * kRun);
+    for (std::uint32_t i = 0; i < 2 * kRun; ++i) {
+      EXPECT_EQ(Bth::decode(segmented[i].bytes.data()).psn, Psn(i % kRun));
+      // By what an ICRC verifies with one sees that it left as a segment.
+      const UdpFrame frame{here,
+                           ports[1]->address(),
+                           good.source_port,
+                           kRoceUdpPort,
+                           static_cast<std::uint16_t>(i % kRun),
+                           segmented[i].bytes.size()};
+      const auto covered = std::span(segmented[i].bytes).first(segmented[i].bytes.size() - kIcrcBytes);
+      EXPECT_EQ(icrc(frame, covered), load_icrc(covered.data() + covered.size())) << round << ", " << i;
+    }
+    EXPECT_EQ(receive(*ports[2], kRun).size(), kRun);
+    std::array<RxPacket, 16> none;
+    EXPECT_EQ(ports[1]->rx_burst(none, 0), 0U) << "sent twice";
+  }
+  EXPECT_EQ(ports[0]->refused(), 0U);
+}
+
+// Nobody waits for a full socket under the domain's lock. What it does not take leaves later, in order.
+TEST(UdpPort, WhatAFullSocketDoesNotTakeLeavesLater) {
+  const Gid here = Gid::from_ipv4(0x7f4f0001);
+  const Gid there = Gid::from_ipv4(0x7f4f0002);
+  auto socket = bind_roce_port(here, PortUse::kReceive);
+  if (!socket) GTEST_SKIP() << socket.error().message();
+  UdpPort port(here, std::move(*socket));
+  const Route route = port.make_route(there, 77, 0, 0);
+  ASSERT_TRUE(route.connected);
+  // In its place stands a socket that is full as long as nobody reads from its other end.
+  int pair[2];
+  ASSERT_EQ(::socketpair(AF_UNIX, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, pair), 0);
+  const UniqueFd reader(pair[1]);
+  ASSERT_EQ(::dup2(pair[0], route.socket), route.socket);
+  ::close(pair[0]);
+  const std::vector<std::byte> payload(1000, std::byte{7});
+  constexpr std::uint32_t kPackets = 400;  // the system's limit is some hundreds at most, of which each takes a few
+  for (std::uint32_t psn = 0; psn < kPackets;) {
+    TxBatch batch;
+    for (unsigned i = 0; i < 8; ++i, ++psn) add(batch, route, psn, psn, payload);  // each to another queue pair
+    port.tx_burst(batch);
+  }
+  EXPECT_EQ(port.refused(), 0U);
+  EXPECT_NE(port.next_event(), 0U) << "none waits: the socket took all";
+  std::array<RxPacket, 16> none;
+  for (std::uint32_t psn = 0; psn < kPackets; ++psn) {
+    std::array<std::byte, 2048> bytes;
+    ssize_t got = ::recv(reader.get(), bytes.data(), bytes.size(), 0);
+    if (got < 0) {
+      port.rx_burst(none, 1);
+      got = ::recv(reader.get(), bytes.data(), bytes.size(), 0);
+    }
+    ASSERT_EQ(got, static_cast<ssize_t>(Bth::kBytes + payload.size() + kIcrcBytes)) << psn;
+    ASSERT_EQ(Bth::decode(bytes.data()).psn, Psn(psn));
+  }
+  EXPECT_EQ(port.refused(), 0U);
+  EXPECT_EQ(port.next_event(), 0U);
 }
 
 // A port at each of two addresses, for messages to and fro and bulk between them.

@@ -144,6 +144,68 @@ TEST(WindowLineRetries, WaitingForRoomSpendsNone) {
   end.qp = first;
 }
 
+// Two queue pairs that one peer has, of which one never answers.
+class SilentNeighbour : public testing::Test {
+ protected:
+  static constexpr std::size_t kPackets = 100;  // more than half of the window
+
+  void SetUp() override {
+    Endpoint& end = *peer.device;
+    silent = end.qp;
+    lively = end.qp = end.make_qp({});
+    ASSERT_EQ(end.to_init(), 0);
+    ASSERT_EQ(end.to_rtr(RawPeer::kQpn + 1, peer.port->address().to_verbs(), {.timeout = 0}), 0);
+    ASSERT_EQ(end.to_rts({.timeout = 0}), 0);
+  }
+  void TearDown() override {
+    EXPECT_EQ(api().destroy_qp(lively), 0);
+    peer.device->qp = silent;
+  }
+  void write(ibv_qp* qp, std::size_t packets) {
+    peer.device->qp = qp;
+    ASSERT_EQ(peer.device->post(IBV_WR_RDMA_WRITE, 1, 0, packets * 1024, peer.device.get(), 0), 0);
+  }
+  /// Of the lively one; what leaves is acknowledged.
+  std::size_t sent() {
+    const auto seen = peer.receive();
+    const auto count = static_cast<std::size_t>(
+        std::ranges::count_if(seen, [](const Seen& each) { return each.qpn == RawPeer::kQpn + 1; }));
+    acknowledged += static_cast<std::uint32_t>(count);
+    if (count > 0) peer.send({.psn = peer.psn + (acknowledged - 1), .qpn = lively->qp_num});
+    return count;
+  }
+
+  RawPeer peer{{}, {.timeout = 0}};
+  ibv_qp* silent = nullptr;
+  ibv_qp* lively = nullptr;
+  std::uint32_t acknowledged = 0;
+};
+
+TEST_F(SilentNeighbour, LeavesTheOtherItsWindow) {
+  write(silent, 1);
+  for (unsigned round = 0; round < 40; ++round) {  // in which it is probed again and again
+    write(lively, 4);
+    EXPECT_EQ(sent(), 4U);
+    peer.clock.advance(4 * kMillisecond);
+    static_cast<void>(peer.receive());
+  }
+  EXPECT_GE(peer.device->counter("completer_retry_err"), 4U);
+  write(lively, kPackets);
+  EXPECT_EQ(sent(), kPackets);
+}
+
+TEST_F(SilentNeighbour, DoesNotFillTheWindowWithWhatItProbesWith) {
+  write(silent, 2 * kPackets);
+  for (unsigned round = 0; round < 40; ++round) {
+    write(lively, 4);
+    static_cast<void>(sent());
+    peer.clock.advance(4 * kMillisecond);
+    static_cast<void>(sent());
+  }
+  write(lively, kPackets);
+  EXPECT_GE(sent(), kPackets / 2) << "there is room beside a probe";
+}
+
 // Its next turn may be far, and others fill the window until then.
 TEST(WindowLineRetries, TheLastPacketOfATurnAsksForAnAnswer) {
   RawPeer peer;

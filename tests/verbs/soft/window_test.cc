@@ -1,9 +1,10 @@
 // Memory windows and invalidation: what a bound key grants, to whom, and that it ends when it is taken back.
+#include "fairlead/log.h"
 #include "tests/verbs/soft/raw_peer.h"
 #include "tests/verbs/soft/simulation.h"
-#include "verbs/soft/api.h"
-#include "verbs/soft/memory.h"
-#include "verbs/soft/objects.h"
+#include "verbs/soft/api/api.h"
+#include "verbs/soft/api/objects.h"
+#include "verbs/soft/memory/mr_table.h"
 
 namespace fairlead::soft::test {
 namespace {
@@ -272,6 +273,26 @@ TEST_F(Windows, EndWithTheirQueuePair) {
   world.b->qp = nullptr;
   EXPECT_EQ(api::dereg_mr(world.b->mr), 0);
   world.b->mr = nullptr;
+}
+
+// Of the 24 bits that the consumer of a window does not choose, 12 must be left that tell it from all others.
+TEST_F(Windows, AreSoFewThatTheirKeysAreHardToGuess) {
+  ibv_device_attr attr{};
+  ASSERT_EQ(api().query_device(world.b->context, &attr), 0);
+  ASSERT_LE(attr.max_mw, 1 << 12);
+  std::vector<ibv_mw*> windows;
+  for (int i = 0; i < attr.max_mw; ++i) {
+    windows.push_back(api::alloc_mw(world.b->pd, i % 2 == 0 ? IBV_MW_TYPE_1 : IBV_MW_TYPE_2));
+    ASSERT_NE(windows.back(), nullptr) << i;
+  }
+  set_log_level(LogLevel::kOff);
+  EXPECT_EQ(api::alloc_mw(world.b->pd, IBV_MW_TYPE_2), nullptr);
+  set_log_level(LogLevel::kWarning);
+  EXPECT_EQ(errno, ENOMEM);
+  ibv_mr* region = api::reg_mr(world.b->pd, world.b->buffer.data(), 4096, IBV_ACCESS_LOCAL_WRITE);
+  ASSERT_NE(region, nullptr) << "regions are not windows";
+  EXPECT_EQ(api::dereg_mr(region), 0);
+  for (ibv_mw* each : windows) EXPECT_EQ(api::dealloc_mw(each), 0);
 }
 
 // A request that waits behind others may find its region gone.

@@ -6,7 +6,7 @@
 #include <random>
 #include <vector>
 
-#include "datapath/base/crc.h"
+#include "base/crc.h"
 #include "verbs/soft/wire/icrc.h"
 #include "verbs/soft/wire/packet.h"
 

@@ -3,7 +3,7 @@
 // A forked child's copy notices nothing. Threads: any.
 #pragma once
 
-#include "verbs/soft/port/private_fd.h"
+#include "base/private_fd.h"
 
 namespace fairlead::soft {
 

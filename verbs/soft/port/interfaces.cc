@@ -13,7 +13,7 @@
 #include <fstream>
 #include <sstream>
 
-#include "datapath/base/unique_fd.h"
+#include "base/unique_fd.h"
 
 namespace fairlead::soft {
 namespace {
@@ -21,14 +21,6 @@ namespace {
 // IPv4 20, UDP 8, BTH 12, RETH 16, immediate 4, ICRC 4.
 constexpr std::uint32_t kHeaderBytes = 64;
 constexpr std::uint32_t kMoreInIpv6 = 20;
-
-std::uint32_t interface_mtu(const std::string& name) {
-  const UniqueFd fd(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
-  if (!fd) return 0;
-  ifreq request{};
-  name.copy(request.ifr_name, sizeof(request.ifr_name) - 1);
-  return ::ioctl(fd.get(), SIOCGIFMTU, &request) == 0 ? static_cast<std::uint32_t>(request.ifr_mtu) : 0;
-}
 
 Gid gid_of(const sockaddr& address) noexcept {
   if (address.sa_family == AF_INET) {
@@ -50,11 +42,16 @@ std::string table_text(const Gid& gid, std::uint16_t port) {
   return fmt::format("{}:{:04X}", text, port);
 }
 
-// Inodes of the sockets bound to the port, from the kernel's table: "sl local_address rem_address st ... inode".
-std::vector<std::string> socket_inodes(const Gid& gid, std::uint16_t port) {
+struct SocketEntry {
+  std::string user;
+  std::string inode;
+};
+
+// The sockets bound to the port, from the kernel's table: "sl local_address rem_address st ... uid timeout inode".
+std::vector<SocketEntry> sockets_bound_to(const Gid& gid, std::uint16_t port) {
   const std::string exact = table_text(gid, port);
   const std::string any = table_text(gid.is_ipv4() ? Gid::from_ipv4(0) : Gid(), port);
-  std::vector<std::string> inodes;
+  std::vector<SocketEntry> sockets;
   std::ifstream table(gid.is_ipv4() ? "/proc/net/udp" : "/proc/net/udp6");
   for (std::string line; std::getline(table, line);) {
     std::istringstream words(line);
@@ -62,10 +59,12 @@ std::vector<std::string> socket_inodes(const Gid& gid, std::uint16_t port) {
     std::string local;
     words >> word >> local;
     if (local != exact && local != any) continue;
-    for (int column = 2; column < 10; ++column) words >> word;
-    inodes.push_back(word);
+    SocketEntry socket;
+    for (int column = 2; column < 7; ++column) words >> word;
+    words >> socket.user >> word >> socket.inode;
+    sockets.push_back(std::move(socket));
   }
-  return inodes;
+  return sockets;
 }
 
 }  // namespace
@@ -77,12 +76,21 @@ std::vector<InterfaceAddress> host_addresses() {
   for (const int family : {AF_INET, AF_INET6}) {
     for (const ifaddrs* at = list; at != nullptr; at = at->ifa_next) {
       if (at->ifa_addr == nullptr || at->ifa_addr->sa_family != family || (at->ifa_flags & IFF_UP) == 0) continue;
-      found.push_back({gid_of(*at->ifa_addr), at->ifa_name, ::if_nametoindex(at->ifa_name), interface_mtu(at->ifa_name),
-                       (at->ifa_flags & IFF_LOOPBACK) != 0});
+      const std::uint32_t index = ::if_nametoindex(at->ifa_name);
+      found.push_back(
+          {gid_of(*at->ifa_addr), at->ifa_name, index, interface_mtu(index), (at->ifa_flags & IFF_LOOPBACK) != 0});
     }
   }
   ::freeifaddrs(list);
   return found;
+}
+
+std::uint32_t interface_mtu(std::uint32_t index) noexcept {
+  ifreq request{};
+  if (index == 0 || ::if_indextoname(index, request.ifr_name) == nullptr) return 0;
+  const UniqueFd fd(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  if (!fd || ::ioctl(fd.get(), SIOCGIFMTU, &request) != 0) return 0;
+  return static_cast<std::uint32_t>(request.ifr_mtu);
 }
 
 InterfaceAddress interface_of(const Gid& gid) {
@@ -96,6 +104,12 @@ InterfaceAddress interface_of(const Gid& gid) {
   return {gid, "", 0, 0, loopback};
 }
 
+std::uint64_t stable_hash(const Gid& gid) noexcept {
+  std::uint64_t hash = 0xcbf29ce484222325;  // FNV-1a
+  for (const std::uint8_t byte : gid.bytes) hash = (hash ^ byte) * 0x100000001b3;
+  return hash;
+}
+
 std::uint32_t largest_path_mtu(std::uint32_t interface_mtu, bool ipv6) noexcept {
   for (std::uint32_t mtu = 4096; mtu >= 256; mtu /= 2) {
     if (mtu + kHeaderBytes + (ipv6 ? kMoreInIpv6 : 0) <= interface_mtu) return mtu;
@@ -105,7 +119,7 @@ std::uint32_t largest_path_mtu(std::uint32_t interface_mtu, bool ipv6) noexcept 
 
 std::string udp_port_holder(const Gid& gid, std::uint16_t port) {
   namespace fs = std::filesystem;
-  const auto inodes = socket_inodes(gid, port);
+  const auto sockets = sockets_bound_to(gid, port);
   std::error_code ignored;
   for (const auto& process : fs::directory_iterator("/proc", ignored)) {
     const std::string pid = process.path().filename();
@@ -113,16 +127,18 @@ std::string udp_port_holder(const Gid& gid, std::uint16_t port) {
     std::error_code unreadable;
     for (fs::directory_iterator fd(process.path() / "fd", unreadable), end; fd != end; fd.increment(unreadable)) {
       const std::string target = fs::read_symlink(fd->path(), unreadable);
-      for (const std::string& inode : inodes) {
-        if (target != "socket:[" + inode + "]") continue;
+      for (const SocketEntry& socket : sockets) {
+        if (target != "socket:[" + socket.inode + "]") continue;
         std::string name;
         std::getline(std::ifstream(process.path() / "comm"), name);
-        return fmt::format("process {} ({})", pid, name);
+        return fmt::format("process {} ({}) of uid {}", pid, name, socket.user);
       }
       if (unreadable) break;
     }
   }
-  return "";
+  // The kernel's own sockets have no inode.
+  if (sockets.empty() || sockets.front().inode == "0") return "";
+  return fmt::format("a process of uid {}", sockets.front().user);
 }
 
 }  // namespace fairlead::soft

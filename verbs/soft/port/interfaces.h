@@ -20,14 +20,20 @@ struct InterfaceAddress {
 /// Addresses of interfaces that are up: IPv4, then IPv6, in the system's order. Empty where they cannot be listed.
 [[nodiscard]] std::vector<InterfaceAddress> host_addresses();
 
+/// What an interface carries, bytes of IP; 0: unknown, or there is no such interface.
+[[nodiscard]] std::uint32_t interface_mtu(std::uint32_t index) noexcept;
+
 /// The interface that carries `gid` (any of 127.0.0.0/8 is loopback's); index 0 where there is none.
 [[nodiscard]] InterfaceAddress interface_of(const Gid& gid);
+
+/// The same number for an address in every program.
+[[nodiscard]] std::uint64_t stable_hash(const Gid& gid) noexcept;
 
 /// The largest path MTU (256..4096) whose RoCE packets fit an interface's MTU; 0 where none does.
 [[nodiscard]] std::uint32_t largest_path_mtu(std::uint32_t interface_mtu, bool ipv6 = false) noexcept;
 
 /// Who holds a UDP port at `gid` (or at all addresses), e.g. "process 4711 (ib_write_bw)"; empty where it cannot be
-/// seen (another user's process, the kernel).
+/// seen (the kernel). Of another user's process that cannot be looked into only the user: "a process of uid 1000".
 [[nodiscard]] std::string udp_port_holder(const Gid& gid, std::uint16_t port);
 
 }  // namespace fairlead::soft

@@ -11,7 +11,8 @@
 #include <optional>
 #include <span>
 
-#include "verbs/soft/port/clock.h"
+#include "base/clock.h"
+#include "fairlead/status.h"
 #include "verbs/soft/port/loans.h"
 #include "verbs/soft/port/tx_batch.h"
 #include "verbs/soft/wire/icrc.h"
@@ -76,6 +77,9 @@ class PacketPort {
   virtual void report_traffic_class() noexcept {}
   /// Where the port counts what only it sees; called once, before use. Counters outlive it.
   virtual void count_in(Counters&) noexcept {}
+  /// Requests to connect, which come to QP1, are to reach this port. Error: where processes share the address, they
+  /// reach another's, which named it before.
+  [[nodiscard]] virtual Status take_requests() { return {}; }
   /// Packets so far that the system did not take.
   [[nodiscard]] virtual std::uint64_t refused() const noexcept { return 0; }
   [[nodiscard]] virtual LinkState link() noexcept { return LinkState::kUp; }

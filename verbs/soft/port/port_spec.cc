@@ -7,9 +7,9 @@
 #include <array>
 #include <charconv>
 
-#include "verbs/soft/port/dpdk_module.h"
+#include "verbs/soft/port/dpdk/dpdk_module.h"
 #include "verbs/soft/port/interfaces.h"
-#include "verbs/soft/port/pcap_port.h"
+#include "verbs/soft/port/wrap/pcap_port.h"
 
 namespace fairlead::soft {
 namespace {

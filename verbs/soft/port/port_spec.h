@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "fairlead/status.h"
-#include "verbs/soft/port/fault_port.h"
-#include "verbs/soft/port/frame_port.h"
+#include "verbs/soft/port/frame/frame_port.h"
+#include "verbs/soft/port/wrap/fault_port.h"
 
 namespace fairlead::soft {
 

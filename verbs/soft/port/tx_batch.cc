@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "datapath/base/crc.h"
+#include "base/crc.h"
 #include "verbs/soft/wire/icrc.h"
 
 namespace fairlead::soft {

@@ -15,7 +15,7 @@
 #include <cstring>
 #include <optional>
 
-#include "verbs/soft/guarded.h"
+#include "base/guarded.h"
 #include "verbs/soft/wire/gid.h"
 #include "verbs/soft/wire/headers.h"
 
@@ -35,6 +35,7 @@ struct Route {
   std::uint8_t socket_hop_limit = 0;
   RoceVersion version = RoceVersion::kV2;
   std::uint32_t flow_label = 0;  // of RoCE v1's GRH
+  std::uint16_t peer_port = 0;   // that the destination's packets must come from; 0: any
 };
 
 struct TxPacket {

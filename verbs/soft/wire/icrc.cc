@@ -2,7 +2,7 @@
 
 #include <cstring>
 
-#include "datapath/base/crc.h"
+#include "base/crc.h"
 #include "verbs/soft/wire/bytes.h"
 #include "verbs/soft/wire/headers.h"
 #include "verbs/soft/wire/ip.h"

@@ -11,6 +11,7 @@ Packet carried_by(const Packet& packet) noexcept {
   acknowledgement.bth = packet.bth;
   acknowledgement.bth.opcode = static_cast<std::uint8_t>(Opcode::kAcknowledge);
   acknowledgement.bth.psn = packet.carried_ack.psn;
+  acknowledgement.bth.kin = true;  // nobody else carries any
   acknowledgement.info = &opcode_info(acknowledgement.bth.opcode);
   acknowledgement.aeth = packet.carried_ack.aeth;
   return acknowledgement;

@@ -14,10 +14,10 @@
 #include <optional>
 #include <thread>
 
-#include "datapath/base/unique_fd.h"
+#include "base/unique_fd.h"
 #include "tests/port_under_test.h"
 #include "tests/verbs/soft/endpoint.h"
-#include "verbs/soft/port/dpdk_module.h"
+#include "verbs/soft/port/dpdk/dpdk_module.h"
 #include "verbs/soft/port/port_spec.h"
 
 namespace fairlead::soft::test {
@@ -212,13 +212,14 @@ TEST_F(Dpdk, TransfersResumeWhenThePeersPortIsThereAgain) {
   expect_write_and_read(a, *b);
 }
 
-// A program that ends once it has its message owes the sender an acknowledgement.
+// A program that ends once it has its message owes the sender an acknowledgement. Without one the sender gives up, once
+// it has had every chance to look.
 TEST_F(Dpdk, WhatWasSentLastArrivesThoughThePortIsClosedAtOnce) {
   for (int round = 0; round < 10; ++round) {
     const Wire wire;
     Endpoint a(open_udp(wire.server()));
     std::optional<Endpoint> b(std::in_place, open_udp(wire.client()));
-    connect(a, *b, {.mtu = IBV_MTU_4096, .timeout = 10, .retry_cnt = 1});
+    connect(a, *b, {.mtu = IBV_MTU_4096, .timeout = 18, .retry_cnt = 1});
     ASSERT_EQ(b->post_recv(1, 0, 8), 0);
     ASSERT_EQ(a.post(IBV_WR_SEND, 1, 0, 8, nullptr, 0), 0);
     while (b->done.empty()) b->poll();  // a does not look meanwhile, and then every other millisecond

@@ -1,7 +1,7 @@
 // Ports with several queues over memif: lanes, each driven by a thread of its own.
 //
 // The process must be its own: DPDK is started in it once.
-#include "verbs/soft/port/lanes.h"
+#include "verbs/soft/port/frame/lanes.h"
 
 #include <gmock/gmock.h>
 #include <unistd.h>
@@ -12,8 +12,8 @@
 #include <thread>
 
 #include "tests/verbs/soft/endpoint.h"
-#include "verbs/soft/objects.h"
-#include "verbs/soft/port/dpdk_module.h"
+#include "verbs/soft/api/objects.h"
+#include "verbs/soft/port/dpdk/dpdk_module.h"
 #include "verbs/soft/port/port_spec.h"
 
 namespace fairlead::soft::test {

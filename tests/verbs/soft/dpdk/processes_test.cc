@@ -21,9 +21,9 @@
 #include <random>
 #include <thread>
 
-#include "datapath/base/unique_fd.h"
+#include "base/unique_fd.h"
 #include "tests/verbs/soft/endpoint.h"
-#include "verbs/soft/port/dpdk_module.h"
+#include "verbs/soft/port/dpdk/dpdk_module.h"
 
 namespace fairlead::soft::test {
 namespace {

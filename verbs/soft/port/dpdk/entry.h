@@ -7,7 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "verbs/soft/port/frame_device.h"
+#include "verbs/soft/port/frame/frame_device.h"
 
 namespace fairlead::soft {
 

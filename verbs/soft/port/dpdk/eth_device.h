@@ -9,7 +9,7 @@
 #include <memory>
 
 #include "verbs/soft/port/dpdk/eth_port.h"
-#include "verbs/soft/port/frame_device.h"
+#include "verbs/soft/port/frame/frame_device.h"
 
 namespace fairlead::dpdk {
 

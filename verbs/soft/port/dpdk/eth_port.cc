@@ -5,9 +5,7 @@
 #include <rte_errno.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstring>
-#include <thread>
 
 #include "verbs/soft/port/dpdk/eal.h"
 #include "verbs/soft/port/dpdk/mbuf_stack.h"
@@ -23,9 +21,6 @@ constexpr unsigned kMoreBuffers = 512 + 256;  // a full backlog, and bursts on t
 constexpr std::size_t kPeerSlots = 192;
 constexpr unsigned kTendsToReconnect = 100;
 constexpr std::uint32_t kLeastMtu = 320;  // of path MTU 256
-// Shared memory goes with its port, and what the peer has not taken out of it yet: its last acknowledgements. Who
-// sleeps looks every millisecond.
-constexpr std::chrono::milliseconds kLinger{5};
 
 // Counts forks: what was opened before the last one is the parent's.
 std::atomic<int> generation{0};
@@ -191,7 +186,6 @@ EthPort::~EthPort() {
     return;
   }
   if (port_ != RTE_MAX_ETHPORTS) {
-    if (plan_.waits && link_up()) std::this_thread::sleep_for(kLinger);
     alone([this] {
       rte_eth_dev_info facts{};
       rte_eth_dev_info_get(port_, &facts);

@@ -18,7 +18,7 @@
 #include "verbs/soft/port/dpdk/control_gate.h"
 #include "verbs/soft/port/dpdk/driver.h"
 #include "verbs/soft/port/dpdk/host_interface.h"
-#include "verbs/soft/port/frame_device.h"
+#include "verbs/soft/port/frame/frame_device.h"
 
 namespace fairlead::dpdk {
 

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <string>
 
-#include "datapath/base/unique_fd.h"
+#include "base/unique_fd.h"
 
 namespace fairlead::dpdk {
 

@@ -9,7 +9,7 @@
 #include <cstring>
 #include <filesystem>
 
-#include "datapath/base/unique_fd.h"
+#include "base/unique_fd.h"
 
 namespace fairlead::dpdk {
 namespace {

@@ -1,0 +1,40 @@
+// Time as an argument: nanoseconds on a monotonic clock whose origin means nothing.
+#pragma once
+
+#include <cstdint>
+#include <ctime>
+
+namespace fairlead {
+
+using Nanos = std::uint64_t;
+
+inline constexpr Nanos kMicrosecond = 1'000;
+inline constexpr Nanos kMillisecond = 1'000'000;
+inline constexpr Nanos kSecond = 1'000'000'000;
+
+class Clock {
+ public:
+  virtual ~Clock() = default;
+  [[nodiscard]] virtual Nanos now() const noexcept = 0;
+};
+
+class SteadyClock final : public Clock {
+ public:
+  [[nodiscard]] Nanos now() const noexcept override {
+    timespec time;
+    ::clock_gettime(CLOCK_MONOTONIC, &time);
+    return static_cast<Nanos>(time.tv_sec) * kSecond + static_cast<Nanos>(time.tv_nsec);
+  }
+};
+
+/// Stands still until a test moves it.
+class ManualClock final : public Clock {
+ public:
+  [[nodiscard]] Nanos now() const noexcept override { return now_; }
+  void advance(Nanos by) noexcept { now_ += by; }
+
+ private:
+  Nanos now_ = kSecond;
+};
+
+}  // namespace fairlead

@@ -1,0 +1,56 @@
+// CRC-32s of ranges of files, computed by a thread of its own beside whatever else goes on.
+//
+// The bytes are read, not mapped: a file that somebody cuts meanwhile is an error that names it, not a SIGBUS.
+// Threads: one owner; its own thread is joined by finish() and by the destructor.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "fairlead/status.h"
+
+namespace fairlead::cli {
+
+class FileChecksums {
+ public:
+  struct Range {
+    int fd = -1;
+    const std::string* path = nullptr;  // for messages
+    std::uint64_t offset = 0, bytes = 0;
+  };
+
+  FileChecksums();
+  ~FileChecksums();
+  FileChecksums(const FileChecksums&) = delete;
+  FileChecksums& operator=(const FileChecksums&) = delete;
+
+  /// The file must stay open, and its path alive, until finish() returns.
+  void add(const Range& range);
+  /// Waits for all; their checksums in the order of the calls. Errors: kDataLoss for a file that ends too early, and
+  /// what reading it gave.
+  Result<std::vector<std::uint32_t>> finish();
+  /// Processor time that it took so far.
+  [[nodiscard]] double cpu_seconds() const noexcept { return cpu_seconds_.load(std::memory_order_relaxed); }
+
+ private:
+  void run(const std::stop_token& stop);
+  Result<std::uint32_t> checksum(const Range& range, const std::stop_token& stop);
+
+  std::vector<std::byte> buffer_;  // of the thread
+  std::atomic<double> cpu_seconds_{0};
+  std::mutex mutex_;  // guards what follows
+  std::condition_variable_any changed_;
+  std::deque<Range> waiting_;
+  bool complete_ = false;  // no more are added
+  std::vector<std::uint32_t> crcs_;
+  Status status_;
+  std::jthread thread_;  // last: it uses the rest
+};
+
+}  // namespace fairlead::cli

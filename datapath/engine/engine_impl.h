@@ -1,0 +1,121 @@
+// The engine behind fairlead::Engine: one lane with its transports, the sessions, the regions and the pool.
+//
+// Threads: what the driver owns is marked; the rest is immutable after create() or locked. Lives as long as any handle
+// (Engine, Peer, Transfer, Memory) needs it; shut_down() makes it inert.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "datapath/engine/live_engines.h"
+#include "datapath/lane/event_queues.h"
+#include "datapath/lane/lane.h"
+#include "datapath/region/regions.h"
+#include "datapath/session/choice.h"
+#include "datapath/session/session.h"
+#include "fairlead/engine.h"
+#include "memreg/pool.h"
+#include "transport/transport.h"
+
+namespace fairlead::datapath {
+
+class EngineImpl final : public std::enable_shared_from_this<EngineImpl>,
+                         public SessionHost,
+                         private Domain,
+                         private PathEvents {
+ public:
+  static Result<std::shared_ptr<EngineImpl>> create(EngineConfig config);
+  ~EngineImpl();
+  /// Closes every session, stops the lane, deregisters everything. Idempotent.
+  void shut_down();
+
+  // --- any thread
+  [[nodiscard]] bool stopped() const noexcept { return stopped_.load(); }
+  [[nodiscard]] const std::string& listen_address() const noexcept { return listen_address_; }
+  Result<Memory> allocate(std::size_t bytes);
+  Result<Memory> register_memory(std::span<std::byte> bytes, Access access);
+  Result<Memory> map_file(const std::string& path, Access access);
+  Status publish(std::string_view name, const Memory& memory, Access access, std::optional<TensorSpec> tensor);
+  Result<std::shared_ptr<SessionImpl>> connect(std::string_view host_port);
+  [[nodiscard]] std::vector<std::shared_ptr<SessionImpl>> sessions() const;
+  [[nodiscard]] std::vector<DeviceInfo> devices(std::string_view peer) const;
+  [[nodiscard]] EngineStats stats() const;
+
+  // --- SessionHost
+  [[nodiscard]] const EngineConfig& config() const noexcept override { return config_; }
+  [[nodiscard]] Lane& lane() noexcept override { return lane_; }
+  [[nodiscard]] RegionTable& regions() noexcept override { return *regions_; }
+  [[nodiscard]] EventQueues& queues() noexcept override { return queues_; }
+  [[nodiscard]] bool inherited() const noexcept override { return fork_.inherited(); }
+  [[nodiscard]] Status usable() const override { return fork_.usable(); }
+
+ private:
+  explicit EngineImpl(EngineConfig config);
+  Status open_all();
+  Status open_transport(const std::string& name);
+  Status listen();
+  void watch_listener();
+  void accept_connections();
+  void poll_control();
+  /// Resolves a name on a thread of its own, then connects.
+  void resolve(std::shared_ptr<SessionImpl> session, std::string host, std::uint16_t port);
+
+  // SessionHost
+  [[nodiscard]] Clock::time_point now() const noexcept override { return Clock::now(); }
+  [[nodiscard]] std::uint64_t random() override { return random_u64(); }
+  Result<std::unique_ptr<ControlStream>> dial(const std::string& numeric_host, std::uint16_t port) override;
+  [[nodiscard]] std::vector<OpenTransport>& transports() noexcept override { return transports_; }
+  void open_for_peer(const std::vector<Offer>& theirs) override;
+  [[nodiscard]] std::vector<Offer> offers() const override;
+  [[nodiscard]] LocalSegment probe_source(std::size_t transport) const noexcept override;
+  void watch_control(const ControlStream& stream, SessionImpl& session, std::uint32_t events, bool first) override;
+  void unwatch_control(const ControlStream& stream) override;
+  void session_ready(SessionImpl& session) override;
+  void session_closed(SessionImpl& session, bool lost) override;
+  void handshake_refused() noexcept override { handshakes_refused_.fetch_add(1, std::memory_order_relaxed); }
+  // Domain
+  bool progress() noexcept override;
+  bool arm() noexcept override;
+  [[nodiscard]] std::chrono::milliseconds sleep_limit() noexcept override;
+  // PathEvents
+  void on_ready(Path& path) noexcept override;
+  void on_completion(Path& path, std::uint64_t id, Code code) noexcept override;
+  void on_message(Path& path, std::span<const std::byte> bytes) noexcept override;
+  void on_notification(Path& path, std::uint32_t value) noexcept override;
+  void on_down(Path& path, Code code, std::string_view reason) noexcept override;
+
+  EngineConfig config_;
+  std::shared_ptr<RegionTable> regions_;
+  std::shared_ptr<memreg::Pool> pool_;
+  std::string listen_address_;
+  std::atomic<bool> stopped_{false};
+
+  // Driver only.
+  std::vector<OpenTransport> transports_;
+  std::vector<std::byte> probe_memory_;  // [0, 8): target, [8, 16): source
+  std::vector<Registration> probe_sources_;
+  PrivateFd listener_, control_epoll_;
+  std::vector<std::shared_ptr<SessionImpl>> live_;
+  std::uint64_t rounds_ = 0;
+  Clock::time_point last_tick_{};
+  Clock::time_point accept_again_at_ = Clock::time_point::max();
+
+  mutable std::mutex mutex_;  // guards what follows
+  std::vector<std::shared_ptr<SessionImpl>> sessions_;
+  PeerStats ended_;
+  std::uint64_t peers_connected_ = 0, peers_lost_ = 0, peers_failed_ = 0;
+  std::vector<std::thread> resolvers_;
+
+  EventQueues queues_;
+  std::atomic<std::uint64_t> handshakes_refused_{0};
+  Lane lane_;
+  LiveEngine fork_{*this};  // the last: all else is there before it is known
+};
+
+}  // namespace fairlead::datapath

@@ -1,0 +1,55 @@
+#include "datapath/engine/factory.h"
+
+#include <fmt/format.h>
+
+#include "tcp_fallback/factory.h"
+#include "verbs/transport/factory.h"
+
+namespace fairlead::datapath {
+namespace {
+
+constexpr std::string_view kVerbsPrefix = "verbs:";
+
+bool is_software(const DeviceInfo& device) { return device.transport.starts_with("verbs:soft"); }
+
+}  // namespace
+
+std::vector<std::string> transports_to_open(const EngineConfig& config) {
+  if (config.transport == "tcp") return {"tcp"};
+  std::vector<std::string> names;
+  if (config.transport == "auto") {
+    // Software verbs rank below tcp; they are opened when a peer wants to meet there.
+    for (const DeviceInfo& device : verbs::list_system_devices(config.verbs)) {
+      const bool listed = !names.empty() && names.back() == device.transport;
+      if (device.usable && !is_software(device) && !listed && names.size() < 4) names.push_back(device.transport);
+    }
+    names.emplace_back("tcp");
+    return names;
+  }
+  names.push_back(config.transport);
+  if (config.failover) names.emplace_back("tcp");
+  return names;
+}
+
+Status validate_transports(const EngineConfig& config) { return verbs::validate(config.verbs); }
+
+Result<std::unique_ptr<Transport>> open_transport(const std::string& name, const EngineConfig& config) {
+  if (name == "tcp") return tcp_fallback::open_transport(config.tcp);
+  if (name == "verbs") return verbs::open_transport("", config.verbs);
+  if (name.starts_with(kVerbsPrefix)) return verbs::open_transport(name.substr(kVerbsPrefix.size()), config.verbs);
+  return Status(Code::kInvalidArgument,
+                fmt::format("transport '{}' is unknown; it is auto, verbs, verbs:DEVICE or tcp", name));
+}
+
+Offer offer_of(const Transport& transport) {
+  const std::string name(transport.name());
+  return {name, name.substr(0, name.find(':')), transport.capabilities().software};
+}
+
+std::vector<DeviceInfo> list_devices(const EngineConfig& config, std::string_view peer) {
+  std::vector<DeviceInfo> devices = verbs::list_devices(config.verbs, peer);
+  devices.push_back({"tcp", "kernel sockets", "all addresses", true, "works everywhere"});
+  return devices;
+}
+
+}  // namespace fairlead::datapath

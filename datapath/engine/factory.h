@@ -1,0 +1,26 @@
+// The one file that names the transports.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "datapath/session/choice.h"
+#include "fairlead/config.h"
+#include "fairlead/engine.h"
+#include "transport/transport.h"
+
+namespace fairlead::datapath {
+
+/// What an engine with this configuration opens at once, in order of preference: names for open_transport.
+[[nodiscard]] std::vector<std::string> transports_to_open(const EngineConfig& config);
+/// ok, or the first bad setting of a transport, also of one that may be opened later.
+Status validate_transports(const EngineConfig& config);
+/// "tcp", "verbs" (the best device) or "verbs:DEVICE". Errors: the transport's own, and kInvalidArgument for a name
+/// that is none of these.
+Result<std::unique_ptr<Transport>> open_transport(const std::string& name, const EngineConfig& config);
+[[nodiscard]] Offer offer_of(const Transport& transport);
+/// Everything this host could use, toward `peer` (a numeric address) if there is one, and why or why not.
+[[nodiscard]] std::vector<DeviceInfo> list_devices(const EngineConfig& config, std::string_view peer);
+
+}  // namespace fairlead::datapath

@@ -1,0 +1,315 @@
+// fairlead::Peer: checks arguments, fills transfers, and hands them to the session.
+#include "fairlead/peer.h"
+
+#include <fmt/format.h>
+
+#include "datapath/engine/engine_impl.h"
+#include "datapath/session/session.h"
+#include "datapath/transfer/tensor_plan.h"
+#include "datapath/transfer/transfer_impl.h"
+
+namespace fairlead {
+
+using datapath::Op;
+using datapath::OpKind;
+using datapath::OpList;
+using datapath::SessionImpl;
+using datapath::TransferImpl;
+
+namespace {
+
+constexpr std::size_t kMaxTensorRuns = std::size_t{1} << 20;
+
+/// ok, or why calls of a handle come to nothing.
+Status usable(const std::shared_ptr<SessionImpl>& session) {
+  return session != nullptr ? session->host().usable() : Status(Code::kInvalidArgument, "this handle names no peer");
+}
+
+void set_options(TransferImpl& t, const TransferOptions& options) {
+  t.has_message = t.has_message || options.notify.has_value();
+  if (options.notify) t.value = *options.notify;
+  t.report = options.report;
+  t.tag = options.tag;
+  if (options.deadline.count() > 0) t.deadline = datapath::deadline_after(options.deadline);
+}
+
+Status check(OpKind kind, const Memory& local, const RemoteMemory& remote, std::uint64_t session, Access local_access,
+             std::uint64_t remote_session) {
+  if (!local.valid() || !remote.valid()) {
+    return {Code::kInvalidArgument,
+            fmt::format("the {} memory is not valid (an empty handle, or a slice out of bounds)",
+                        local.valid() ? "remote" : "local")};
+  }
+  if (local.size() != remote.size()) {
+    return {Code::kOutOfRange, fmt::format("{} local bytes for {} remote bytes of region '{}'; slice one of them",
+                                           local.size(), remote.size(), remote.name())};
+  }
+  const Access want = kind == OpKind::kWrite ? Access::kRemoteWrite : Access::kRemoteRead;
+  if (!allows(remote.access(), want)) {
+    return {Code::kPermissionDenied, fmt::format("region '{}' does not grant {}", remote.name(),
+                                                 kind == OpKind::kWrite ? "writing" : "reading")};
+  }
+  if (kind == OpKind::kRead && allows(local_access, Access::kLocalReadOnly)) {
+    return {Code::kPermissionDenied,
+            fmt::format("cannot read region '{}' into memory that is mapped read-only", remote.name())};
+  }
+  if (session != remote_session) {
+    return {Code::kInvalidArgument, fmt::format("region '{}' was looked up in another session", remote.name())};
+  }
+  return {};
+}
+
+}  // namespace
+
+PeerState Peer::state() const noexcept { return valid() ? impl_->state() : PeerState::kClosed; }
+
+Status Peer::wait_ready(std::chrono::nanoseconds timeout) {
+  if (Status fine = usable(impl_); !fine.ok()) return fine;
+  const auto settled = [this] { return impl_->state() == PeerState::kReady || impl_->state() == PeerState::kClosed; };
+  if (!impl_->host().lane().wait_until(settled, datapath::deadline_after(timeout))) {
+    return {Code::kDeadlineExceeded, fmt::format("the session is not ready yet; the wait timed out")};
+  }
+  if (impl_->state() == PeerState::kReady) return {};
+  const Status closed = impl_->description().closed;
+  return closed.ok() ? Status(Code::kUnavailable, "the session is closed") : closed;
+}
+
+std::string Peer::name() const { return valid() ? impl_->description().name : std::string(); }
+std::string Peer::address() const { return valid() ? impl_->description().address : std::string(); }
+std::string Peer::transport() const { return valid() ? impl_->description().transport : std::string(); }
+std::string Peer::explain() const { return valid() ? impl_->description().explain : std::string(); }
+PeerStats Peer::stats() const { return valid() ? impl_->stats() : PeerStats(); }
+
+// ---- names
+// -----------------------------------------------------------------------------------------------------------
+
+namespace {
+
+Result<std::vector<std::shared_ptr<const datapath::RemoteRegionImpl>>> look_up(SessionImpl& session,
+                                                                               std::string_view name, bool prefix,
+                                                                               std::chrono::nanoseconds timeout) {
+  if (name.size() > datapath::kMaxRegionName || (name.empty() && !prefix)) {
+    return Status(Code::kInvalidArgument, fmt::format("a region's name has 1 to {} bytes; this one has {}",
+                                                      datapath::kMaxRegionName, name.size()));
+  }
+  const auto request = session.start_lookup(name, prefix);
+  const bool ended = session.host().lane().wait_until([&] { return request->finished.load(std::memory_order_acquire); },
+                                                      datapath::deadline_after(timeout));
+  if (!ended) {
+    request->abandoned.store(true);
+    return Status(Code::kDeadlineExceeded, fmt::format("no answer about region '{}' in time", name));
+  }
+  if (!request->status.ok()) return request->status;
+  return std::move(request->regions);
+}
+
+}  // namespace
+
+Result<RemoteMemory> Peer::lookup(std::string_view name, std::chrono::nanoseconds timeout) {
+  if (Status fine = usable(impl_); !fine.ok()) return fine;
+  auto found = look_up(*impl_, name, false, timeout);
+  if (!found) return found.error();
+  if (found->empty()) return Status(Code::kNotFound, fmt::format("no region named '{}' is published", name));
+  RemoteMemory memory;
+  memory.region_ = std::move(found->front());
+  memory.size_ = memory.region_->size;
+  return memory;
+}
+
+Result<std::vector<RemoteMemory>> Peer::list(std::string_view prefix, std::chrono::nanoseconds timeout) {
+  if (Status fine = usable(impl_); !fine.ok()) return fine;
+  auto found = look_up(*impl_, prefix, true, timeout);
+  if (!found) return found.error();
+  std::vector<RemoteMemory> list(found->size());
+  for (std::size_t i = 0; i < list.size(); ++i) {
+    list[i].region_ = std::move((*found)[i]);
+    list[i].size_ = list[i].region_->size;
+  }
+  return list;
+}
+
+// ---- transfers
+// -------------------------------------------------------------------------------------------------------
+
+Status Peer::append(OpList& list, const Memory& local, const RemoteMemory& remote) const {
+  Status fine = check(list.kind, local, remote, impl_->id(), local.valid() ? local.region_->access() : Access::kNone,
+                      remote.valid() ? remote.region_->session : 0);
+  if (!fine.ok()) return fine;
+  if (!local.region_->range().is_of(impl_->host().regions())) {
+    return {Code::kInvalidArgument,
+            fmt::format("the local memory for region '{}' is registered with another engine; register it with this one",
+                        remote.name())};
+  }
+  if (remote.region_->refused.load(std::memory_order_relaxed)) {
+    return {Code::kProtectionError, datapath::refusal_of("the peer", *remote.region_)};
+  }
+  list.ops.push_back({local.data_, local.size_, &local.region_->range(), remote.region_.get(), remote.offset_});
+  // The pieces of a tensor share their regions: one reference to each is enough.
+  if (list.keep.size() < 2 || list.keep[list.keep.size() - 2] != local.region_ || list.keep.back() != remote.region_) {
+    list.keep.push_back(local.region_);
+    list.keep.push_back(remote.region_);
+  }
+  list.bytes += local.size_;
+  return {};
+}
+
+Transfer Peer::launch(TransferImpl* t, const TransferOptions& options, Status status) {
+  Transfer handle(t);
+  set_options(*t, options);
+  const Status fine = usable(impl_);
+  if (status.ok()) status = fine;
+  if (!status.ok()) {
+    t->code = status.code();
+    t->reason = status.message();
+    t->finished.store(true, std::memory_order_release);
+    if (t->report && fine.ok()) {
+      datapath::add_reference(*t);
+      impl_->host().queues().push_completed(*t);
+    }
+    return handle;
+  }
+  impl_->submit(*t);
+  return handle;
+}
+
+Transfer Peer::one_sided(OpKind kind, std::span<const Descriptor> batch, const TransferOptions& options) {
+  TransferImpl* t = datapath::acquire_transfer();
+  t->own.kind = kind;
+  Status status = usable(impl_);
+  for (std::size_t i = 0; status.ok() && i < batch.size(); ++i) {
+    status = append(t->own, batch[i].local, batch[i].remote);
+    if (!status.ok() && batch.size() > 1) {
+      status = {status.code(), fmt::format("piece {} of {}: {}", i, batch.size(), status.message())};
+    }
+  }
+  t->list = &t->own;
+  t->bytes = t->own.bytes;
+  return launch(t, options, std::move(status));
+}
+
+Transfer Peer::write(const Memory& local, const RemoteMemory& remote, const TransferOptions& options) {
+  return one_sided(OpKind::kWrite, local, remote, options);
+}
+Transfer Peer::read(const Memory& local, const RemoteMemory& remote, const TransferOptions& options) {
+  return one_sided(OpKind::kRead, local, remote, options);
+}
+Transfer Peer::write(std::span<const Descriptor> batch, const TransferOptions& options) {
+  return one_sided(OpKind::kWrite, batch, options);
+}
+Transfer Peer::read(std::span<const Descriptor> batch, const TransferOptions& options) {
+  return one_sided(OpKind::kRead, batch, options);
+}
+
+Transfer Peer::one_sided(OpKind kind, const Memory& local, const RemoteMemory& remote, const TransferOptions& options) {
+  TransferImpl* t = datapath::acquire_transfer();
+  t->own.kind = kind;
+  Status status = usable(impl_);
+  if (status.ok()) status = append(t->own, local, remote);
+  t->list = &t->own;
+  t->bytes = t->own.bytes;
+  return launch(t, options, std::move(status));
+}
+
+Transfer Peer::tensor(OpKind kind, const Memory& local, const TensorSpec& here, const RemoteMemory& remote,
+                      const TensorSpec& there, const TransferOptions& options) {
+  TransferImpl* t = datapath::acquire_transfer();
+  t->own.kind = kind;
+  t->list = &t->own;
+  const auto fill = [&]() -> Status {
+    if (Status fine = usable(impl_); !fine.ok()) return fine;
+    if (Status fits = here.check(local.size()); !fits.ok()) return fits;
+    if (Status fits = there.check(remote.size()); !fits.ok()) return fits;
+    auto runs = datapath::plan_tensor(here, there, kMaxTensorRuns);
+    if (!runs) return runs.error();
+    for (const datapath::TensorRun& run : *runs) {
+      Status added = append(t->own, local.slice(run.a, run.length), remote.slice(run.b, run.length));
+      if (!added.ok()) return added;
+    }
+    return {};
+  };
+  Status status = fill();
+  t->bytes = t->own.bytes;
+  return launch(t, options, std::move(status));
+}
+
+Transfer Peer::write_tensor(const Memory& local, const TensorSpec& from, const RemoteMemory& remote,
+                            const TensorSpec& to, const TransferOptions& options) {
+  return tensor(OpKind::kWrite, local, from, remote, to, options);
+}
+Transfer Peer::read_tensor(const Memory& local, const TensorSpec& to, const RemoteMemory& remote,
+                           const TensorSpec& from, const TransferOptions& options) {
+  return tensor(OpKind::kRead, local, to, remote, from, options);
+}
+
+Result<Prepared> Peer::prepare(OpKind kind, std::span<const Descriptor> batch) {
+  if (Status fine = usable(impl_); !fine.ok()) return fine;
+  auto impl = std::make_shared<datapath::PreparedImpl>();
+  impl->session = impl_;
+  impl->list.kind = kind;
+  for (const Descriptor& descriptor : batch) {
+    if (Status added = append(impl->list, descriptor.local, descriptor.remote); !added.ok()) return added;
+  }
+  Prepared prepared;
+  prepared.impl_ = std::move(impl);
+  return prepared;
+}
+
+Result<Prepared> Peer::prepare_write(std::span<const Descriptor> batch) { return prepare(OpKind::kWrite, batch); }
+Result<Prepared> Peer::prepare_read(std::span<const Descriptor> batch) { return prepare(OpKind::kRead, batch); }
+
+Transfer Peer::post(const Prepared& prepared, const TransferOptions& options) {
+  TransferImpl* t = datapath::acquire_transfer();
+  Status status;
+  if (!prepared.valid() || prepared.impl_->session != impl_) {
+    status = {Code::kInvalidArgument, "the list was prepared for another peer"};
+  } else {
+    t->prepared = prepared.impl_;
+    t->list = &prepared.impl_->list;
+    t->bytes = t->list->bytes;
+  }
+  return launch(t, options, std::move(status));
+}
+
+Transfer Peer::send(std::span<const std::byte> data, std::uint64_t value, const TransferOptions& options) {
+  TransferImpl* t = datapath::acquire_transfer();
+  Status status;
+  const std::uint64_t limit = valid() ? impl_->host().config().max_message_bytes : 0;
+  if (options.notify) {
+    status = {Code::kInvalidArgument, "a message carries its own value; notify is for one-sided transfers"};
+  } else if (valid() && data.size() > limit) {
+    status = {Code::kInvalidArgument,
+              fmt::format("a message of {} bytes; the limit is {} (max_message_bytes)", data.size(), limit)};
+  } else {
+    t->message.assign(data.begin(), data.end());
+    t->bytes = data.size();
+    t->is_send = t->has_message = true;
+    t->value = value;
+  }
+  return launch(t, options, std::move(status));
+}
+
+// ---- events
+// ----------------------------------------------------------------------------------------------------------
+
+Event Peer::next_event(std::chrono::nanoseconds timeout) {
+  Event event;
+  if (event.status = usable(impl_); !event.status.ok()) {
+    if (valid()) event.kind = Event::Kind::kClosed;
+    return event;
+  }
+  if (impl_->take_event(event)) return event;
+  datapath::Lane& lane = impl_->host().lane();
+  if (timeout.count() <= 0) {
+    lane.poll_once();
+  } else {
+    lane.wait_until([this] { return impl_->inbox.pending() != 0; }, datapath::deadline_after(timeout));
+  }
+  impl_->take_event(event);
+  return event;
+}
+
+void Peer::close(std::chrono::nanoseconds grace) noexcept {
+  if (usable(impl_).ok()) impl_->request_close(grace);
+}
+
+}  // namespace fairlead

@@ -1,0 +1,125 @@
+#include "datapath/lane/event_queues.h"
+
+#include <sys/eventfd.h>
+
+#include <utility>
+
+#include "datapath/lane/lane.h"
+
+namespace fairlead::datapath {
+
+EventQueues::EventQueues() : fd_(UniqueFd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK))) {}
+
+EventQueues::~EventQueues() = default;
+
+int EventQueues::fd() noexcept {
+  const std::lock_guard lock(lock_);
+  watched_ = true;
+  changed();
+  return fd_.get();
+}
+
+// After a queue became empty or ceased to be. Under lock_.
+void EventQueues::changed() noexcept {
+  any_accepted_.store(!accepted_.empty(), std::memory_order_release);
+  any_with_events_.store(!with_events_.empty(), std::memory_order_release);
+  any_completed_.store(!completed_.empty(), std::memory_order_release);
+  if (!watched_) return;
+  const bool waits = !accepted_.empty() || !with_events_.empty() || !completed_.empty();
+  if (waits == std::exchange(readable_, waits)) return;
+  if (waits) {
+    ::eventfd_write(fd_.get(), 1);
+  } else {
+    eventfd_t value;
+    ::eventfd_read(fd_.get(), &value);
+  }
+}
+
+void EventQueues::push_event(EventSource& source, Event&& event) {
+  Inbox& inbox = source.inbox;
+  const std::lock_guard lock(lock_);
+  inbox.events_.push_back(std::move(event));
+  inbox.pending_.store(inbox.events_.size(), std::memory_order_release);
+  if (std::exchange(inbox.listed_, true)) return;
+  with_events_.push_back(source.shared_from_this());
+  changed();
+}
+
+void EventQueues::pop(Inbox& inbox, Event& event, std::size_t& taken) {
+  event = std::move(inbox.events_.front());
+  inbox.events_.drop_front();
+  inbox.pending_.store(inbox.events_.size(), std::memory_order_release);
+  taken = ++inbox.taken_;
+}
+
+bool EventQueues::take_event(Inbox& inbox, Event& event, std::size_t& taken) {
+  if (inbox.pending() == 0) return false;
+  const std::lock_guard lock(lock_);
+  if (inbox.events_.empty()) return false;
+  pop(inbox, event, taken);
+  return true;
+}
+
+std::shared_ptr<EventSource> EventQueues::take_any_event(Event& event, std::size_t& taken) {
+  while (any_events()) {
+    std::shared_ptr<EventSource> session;  // outlives the lock: this may be the last reference
+    const std::lock_guard lock(lock_);
+    if (with_events_.empty()) break;
+    session = with_events_.pop_front();
+    Inbox& inbox = session->inbox;
+    const bool found = !inbox.events_.empty();
+    if (found) pop(inbox, event, taken);
+    inbox.listed_ = !inbox.events_.empty();
+    if (inbox.listed_) with_events_.push_back(session);
+    changed();
+    if (found) return session;
+  }
+  return nullptr;
+}
+
+void EventQueues::push_accepted(std::shared_ptr<EventSource> session) {
+  const std::lock_guard lock(lock_);
+  accepted_.push_back(std::move(session));
+  changed();
+}
+
+std::shared_ptr<EventSource> EventQueues::take_accepted() {
+  if (!any_accepted_.load(std::memory_order_acquire)) return nullptr;
+  const std::lock_guard lock(lock_);
+  if (accepted_.empty()) return nullptr;
+  std::shared_ptr<EventSource> session = accepted_.pop_front();
+  changed();
+  return session;
+}
+
+void EventQueues::push_completed(Submission& transfer) {
+  const std::lock_guard lock(lock_);
+  completed_.push_back(&transfer);
+  changed();
+}
+
+Submission* EventQueues::take_completed() {
+  if (!any_completed_.load(std::memory_order_acquire)) return nullptr;
+  const std::lock_guard lock(lock_);
+  if (completed_.empty()) return nullptr;
+  Submission* transfer = completed_.pop_front();
+  changed();
+  return transfer;
+}
+
+void EventQueues::clear(const std::function<void(Submission&)>& drop) {
+  Ring<std::shared_ptr<EventSource>> accepted, with_events;
+  Ring<Submission*> completed;
+  {
+    const std::lock_guard lock(lock_);
+    for (std::size_t i = 0; i < with_events_.size(); ++i) with_events_[i]->inbox.listed_ = false;
+    std::swap(accepted, accepted_);
+    std::swap(with_events, with_events_);
+    std::swap(completed, completed_);
+    changed();
+  }
+  // Outside the lock, as the last reference to a session may be among them.
+  while (!completed.empty()) drop(*completed.pop_front());
+}
+
+}  // namespace fairlead::datapath

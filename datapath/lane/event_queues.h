@@ -1,0 +1,89 @@
+// What waits for the application: sessions that were accepted, sessions' events, completed transfers; and a descriptor
+// that is readable while something does.
+//
+// One short lock guards it all, so that an event costs one acquisition to push and one to take. Polling empty queues
+// takes none. Threads: any.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <mutex>
+
+#include "base/private_fd.h"
+#include "base/spin_lock.h"
+#include "datapath/lane/ring.h"
+#include "fairlead/peer.h"
+
+namespace fairlead::datapath {
+
+class Submission;
+
+/// A session's events, oldest first. All but pending() is EventQueues' to touch.
+class Inbox {
+ public:
+  [[nodiscard]] std::size_t pending() const noexcept { return pending_.load(std::memory_order_acquire); }
+
+ private:
+  friend class EventQueues;
+  Ring<Event> events_;
+  std::size_t taken_ = 0;                // ever
+  bool listed_ = false;                  // in EventQueues::with_events_
+  std::atomic<std::size_t> pending_{0};  // the size of events_
+};
+
+/// What events come from: a session.
+class EventSource : public std::enable_shared_from_this<EventSource> {
+ public:
+  Inbox inbox;
+
+ protected:
+  ~EventSource() = default;
+};
+
+class EventQueues {
+ public:
+  EventQueues();
+  EventQueues(const EventQueues&) = delete;
+  EventQueues& operator=(const EventQueues&) = delete;
+  ~EventQueues();
+
+  /// False if there was no descriptor to be had.
+  [[nodiscard]] bool valid() const noexcept { return static_cast<bool>(fd_); }
+  /// Kept readable from the first call on; an engine that nobody watches saves the system calls.
+  [[nodiscard]] int fd() noexcept;
+
+  void push_event(EventSource& source, Event&& event);
+  /// The session's oldest event. `taken` counts what was ever taken from it, this one included.
+  [[nodiscard]] bool take_event(Inbox& inbox, Event& event, std::size_t& taken);
+  /// An event of any session; null when there is none. Fair among sessions.
+  [[nodiscard]] std::shared_ptr<EventSource> take_any_event(Event& event, std::size_t& taken);
+  /// May be true though somebody took the event by take_event(); the next take_any_event() clears that up.
+  [[nodiscard]] bool any_events() const noexcept { return any_with_events_.load(std::memory_order_acquire); }
+
+  void push_accepted(std::shared_ptr<EventSource> session);
+  [[nodiscard]] std::shared_ptr<EventSource> take_accepted();
+  void push_completed(Submission& transfer);
+  [[nodiscard]] Submission* take_completed();
+  /// Drops what waits, all but sessions' own events; completed transfers by `drop`.
+  void clear(const std::function<void(Submission&)>& drop);
+
+ private:
+  static void pop(Inbox& inbox, Event& event, std::size_t& taken);
+  void changed() noexcept;
+
+  PrivateFd fd_;
+  SpinLock lock_;  // guards what follows, and the inboxes
+  Ring<std::shared_ptr<EventSource>> accepted_;
+  Ring<std::shared_ptr<EventSource>> with_events_;
+  Ring<Submission*> completed_;
+  bool watched_ = false;   // fd_ was given out
+  bool readable_ = false;  // fd_ is; never while nobody watches it
+  // Whether the queues hold anything. Written under lock_.
+  std::atomic<bool> any_accepted_{false};
+  std::atomic<bool> any_with_events_{false};
+  std::atomic<bool> any_completed_{false};
+};
+
+}  // namespace fairlead::datapath

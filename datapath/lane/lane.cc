@@ -1,0 +1,273 @@
+#include "datapath/lane/lane.h"
+
+#include <pthread.h>
+#include <sys/eventfd.h>
+
+#include <algorithm>
+#include <memory>
+
+namespace fairlead::datapath {
+
+using std::chrono::milliseconds;
+
+namespace {
+
+constexpr milliseconds kNap{1};        // how long the lane's thread stands back while application threads drive
+constexpr milliseconds kLongNap{100};  // the same while such a driver sleeps
+constexpr milliseconds kRecheck{5};    // how often a thread that waits for another's driving looks again
+
+class Closure final : public Submission {
+ public:
+  explicit Closure(std::function<void()> work) : work_(std::move(work)) {}
+  void run() noexcept override {
+    const std::unique_ptr<Closure> self(this);
+    work_();
+  }
+
+ private:
+  std::function<void()> work_;
+};
+
+void relax() noexcept {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#else
+  std::this_thread::yield();
+#endif
+}
+
+}  // namespace
+
+Lane::Lane(Domain& domain, Progress mode, std::chrono::microseconds spin)
+    : domain_(domain),
+      mode_(mode),
+      spin_(spin),
+      epoll_(UniqueFd(::epoll_create1(EPOLL_CLOEXEC))),
+      kick_fd_(UniqueFd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK))) {
+  watch(kick_fd_.get());
+}
+
+Lane::~Lane() { stop(); }
+
+void Lane::start() {
+  if (mode_ == Progress::kApplication) return;
+  thread_ = std::thread([this] { thread_main(); });
+  ::pthread_setname_np(thread_.native_handle(), "fairlead-lane");
+}
+
+void Lane::stop() {
+  stopping_.store(true);
+  kick();
+  announce();
+  if (thread_.joinable()) thread_.join();
+}
+
+void Lane::watch(int fd) {
+  epoll_event event{.events = EPOLLIN, .data = {.fd = fd}};
+  ::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event);
+}
+
+void Lane::unwatch(int fd) { ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr); }
+
+void Lane::submit(Submission& work) noexcept {
+  if (may_drive() && try_acquire()) {
+    run_submissions();  // what came before it
+    work.run();
+    release();
+  } else {
+    Submission* newest = submitted_.load(std::memory_order_relaxed);
+    do {
+      work.next_ = newest;
+    } while (!submitted_.compare_exchange_weak(newest, &work));
+    // Whoever drives now either sees this work while driving, or looks again after giving the token up (release()).
+    if (may_drive() && try_acquire()) {
+      run_submissions();
+      release();
+    }
+  }
+  // A sleeper computed what to wait for before this work came.
+  if (sleepers_.load() != 0) kick();
+}
+
+void Lane::submit(std::function<void()> work) { submit(*new Closure(std::move(work))); }
+
+void Lane::call(const std::function<void()>& work) {
+  std::atomic<bool> ran{false};
+  submit([&] {
+    work();
+    ran.store(true, std::memory_order_release);
+  });
+  wait_until([&] { return ran.load(std::memory_order_acquire); }, Clock::time_point::max());
+}
+
+bool Lane::run_submissions() noexcept {
+  if (submitted_.load() == nullptr) return false;
+  Submission* newest = submitted_.exchange(nullptr);
+  Submission* oldest = nullptr;
+  while (newest != nullptr) {
+    Submission* next = newest->next_;
+    newest->next_ = oldest;
+    oldest = newest;
+    newest = next;
+  }
+  while (oldest != nullptr) {
+    Submission* next = oldest->next_;  // run() may recycle the node
+    oldest->run();
+    oldest = next;
+  }
+  return true;
+}
+
+void Lane::release() noexcept {
+  driven_.store(false);
+  // Work that came while we held the token and whose submitter therefore left it to us.
+  while (submitted_.load() != nullptr && try_acquire()) {
+    run_submissions();
+    driven_.store(false);
+  }
+}
+
+bool Lane::poll_once() noexcept {
+  count_drive();
+  if (!may_drive() || !try_acquire()) return false;
+  const bool did = advance();
+  release();
+  if (did) announce();
+  return did;
+}
+
+void Lane::announce() noexcept {
+  if (waiters_.load() == 0) return;
+  {
+    const std::lock_guard lock(mutex_);
+    ++changes_;
+  }
+  changed_.notify_all();
+}
+
+bool Lane::wait_until(const std::function<bool()>& done, Clock::time_point deadline) {
+  while (!done()) {
+    if (Clock::now() >= deadline) return false;
+    if (may_drive() && try_acquire()) {
+      drive(done, deadline);
+      release();
+      announce();
+    } else {
+      await_change(done, deadline);
+    }
+  }
+  return true;
+}
+
+bool Lane::drive(const std::function<bool()>& done, Clock::time_point deadline) noexcept {
+  constexpr int kRoundsPerClockRead = 16;
+  Clock::time_point idle_since{};
+  int idle_rounds = 0;
+  while (!done()) {
+    count_drive();
+    if (advance()) {
+      announce();
+      idle_rounds = 0;
+      continue;
+    }
+    relax();
+    if (++idle_rounds % kRoundsPerClockRead != 0) continue;
+    const Clock::time_point now = Clock::now();
+    if (now >= deadline) return done();
+    if (idle_rounds == kRoundsPerClockRead) idle_since = now;
+    if (now - idle_since < spin_) continue;
+    if (domain_.arm()) {
+      const auto left = std::min<Clock::duration>(deadline - now, std::chrono::seconds(10));
+      sleep_in_epoll(std::min(domain_.sleep_limit(), std::chrono::ceil<milliseconds>(left)));
+    }
+  }
+  return true;
+}
+
+bool Lane::await_change(const std::function<bool()>& done, Clock::time_point deadline) {
+  const Clock::time_point spin_end = std::min(deadline, Clock::now() + spin_);
+  while (Clock::now() < spin_end) {
+    for (int i = 0; i < 16; ++i) {
+      if (done()) return true;
+      relax();
+    }
+  }
+  waiters_.fetch_add(1);
+  {
+    std::unique_lock lock(mutex_);
+    const std::uint64_t seen = changes_;
+    // Bounded, since the driver may look for waiters just before this one is counted.
+    if (!done()) {
+      const auto limit = std::min<Clock::duration>(kRecheck, deadline - Clock::now());
+      changed_.wait_for(lock, limit, [&] { return changes_ != seen; });
+    }
+  }
+  waiters_.fetch_sub(1);
+  return done();
+}
+
+void Lane::kick() noexcept { ::eventfd_write(kick_fd_.get(), 1); }
+
+void Lane::sleep_in_epoll(milliseconds limit) noexcept {
+  sleepers_.fetch_add(1);
+  if (submitted_.load() == nullptr && !stopping_.load()) {
+    sleeps_.fetch_add(1, std::memory_order_relaxed);
+    epoll_event events[8];
+    const int n = ::epoll_wait(epoll_.get(), events, 8, static_cast<int>(limit.count()));
+    for (int i = 0; i < n; ++i) {
+      eventfd_t value;
+      if (events[i].data.fd == kick_fd_.get()) ::eventfd_read(kick_fd_.get(), &value);
+    }
+  }
+  sleepers_.fetch_sub(1);
+}
+
+void Lane::stand_back() noexcept {
+  std::uint64_t seen = 0;
+  do {
+    seen = application_drives_.load(std::memory_order_relaxed);
+    // A driver that sleeps may do so for long; it announces its end.
+    const bool long_wait = driven_.load() && sleepers_.load() != 0;
+    waiters_.fetch_add(long_wait ? 1 : 0);
+    {
+      std::unique_lock lock(mutex_);
+      const std::uint64_t changes = changes_;
+      changed_.wait_for(lock, long_wait ? kLongNap : kNap,
+                        [&] { return stopping_.load() || (long_wait && changes_ != changes); });
+    }
+    waiters_.fetch_sub(long_wait ? 1 : 0);
+  } while (!stopping_.load() && (driven_.load() || application_drives_.load(std::memory_order_relaxed) != seen));
+}
+
+void Lane::thread_main() noexcept {
+  std::uint64_t seen = application_drives_.load();
+  Clock::time_point idle_since = Clock::now();
+  while (!stopping_.load()) {
+    if (mode_ == Progress::kAuto && application_drives_.load(std::memory_order_relaxed) != seen) {
+      stand_back();
+      seen = application_drives_.load(std::memory_order_relaxed);
+    }
+    if (!try_acquire()) {  // a submitter, for an instant
+      relax();
+      continue;
+    }
+    bool armed = false;
+    if (advance()) {
+      announce();
+      idle_since = Clock::now();
+    } else if (Clock::now() - idle_since > spin_) {
+      armed = domain_.arm();
+    }
+    const milliseconds limit = armed ? domain_.sleep_limit() : milliseconds(0);
+    release();
+    // Asleep without the token, so that an application thread takes over without a hand-over.
+    if (armed) sleep_in_epoll(limit);
+  }
+}
+
+Clock::time_point deadline_after(std::chrono::nanoseconds timeout) noexcept {
+  const Clock::time_point now = Clock::now();
+  return timeout >= Clock::time_point::max() - now ? Clock::time_point::max() : now + timeout;
+}
+
+}  // namespace fairlead::datapath

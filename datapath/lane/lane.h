@@ -1,0 +1,122 @@
+// A lane: one progress domain of the engine. Whoever polls drives.
+//
+// All state of the lane's sessions is touched only by its driver: the thread that holds the driver token. An
+// application thread that waits takes the token and drives; the lane's own thread drives while nobody waits, and
+// stands back for about a millisecond after an application thread drove (else every packet would wake it for nothing).
+// Other threads hand work over through submit(): the submitter runs it at once if it gets the token.
+//
+// Threads: submit, kick, wait_until from any thread. progress() of the Domain runs on the driver only.
+#pragma once
+
+#include <sys/epoll.h>
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <mutex>
+#include <thread>
+
+#include "base/private_fd.h"
+#include "fairlead/config.h"
+
+namespace fairlead::datapath {
+
+using Clock = std::chrono::steady_clock;
+
+/// Work for the driver; intrusive, so that handing over a transfer allocates nothing.
+class Submission {
+ public:
+  virtual void run() noexcept = 0;
+
+ protected:
+  ~Submission() = default;
+
+ private:
+  friend class Lane;
+  Submission* next_ = nullptr;
+};
+
+/// What a lane drives.
+class Domain {
+ public:
+  /// Advances everything once; returns whether anything happened.
+  virtual bool progress() noexcept = 0;
+  /// Prepares to sleep. false: something is there already.
+  virtual bool arm() noexcept = 0;
+  /// The longest sleep.
+  [[nodiscard]] virtual std::chrono::milliseconds sleep_limit() noexcept = 0;
+
+ protected:
+  ~Domain() = default;
+};
+
+class Lane {
+ public:
+  Lane(Domain& domain, Progress mode, std::chrono::microseconds spin);
+  ~Lane();  // stop() must have been called
+
+  /// Starts the lane's thread unless the mode is kApplication.
+  void start();
+  /// Joins the thread. The caller may go on driving.
+  void stop();
+
+  /// Runs `work` on the driver: now on this thread if nobody drives, else soon.
+  void submit(Submission& work) noexcept;
+  void submit(std::function<void()> work);
+  /// Runs `work` on the driver and waits for its end. Not from the driver itself.
+  void call(const std::function<void()>& work);
+
+  /// Advances once if nobody else drives.
+  bool poll_once() noexcept;
+  /// Drives, or waits for who drives, until `done` or the deadline; returns done().
+  bool wait_until(const std::function<bool()>& done, Clock::time_point deadline);
+  /// How often a driver went to sleep: a lane that nothing happens to hardly does.
+  [[nodiscard]] std::uint64_t sleeps() const noexcept { return sleeps_.load(std::memory_order_relaxed); }
+  /// Wakes a driver that sleeps.
+  void kick() noexcept;
+
+  /// Descriptors that end a sleep (level-triggered, readable).
+  void watch(int fd);
+  void unwatch(int fd);
+
+ private:
+  /// In kThread mode only the lane's thread drives, as long as there is one.
+  [[nodiscard]] bool may_drive() const noexcept { return mode_ != Progress::kThread || stopping_.load(); }
+  bool try_acquire() noexcept { return !driven_.load() && !driven_.exchange(true); }
+  void release() noexcept;
+  bool run_submissions() noexcept;
+  /// The lane's thread only looks for a change, so of two at a time one may be lost.
+  void count_drive() noexcept {
+    application_drives_.store(application_drives_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+  }
+  bool advance() noexcept { return static_cast<int>(run_submissions()) | static_cast<int>(domain_.progress()); }
+  bool drive(const std::function<bool()>& done, Clock::time_point deadline) noexcept;
+  bool await_change(const std::function<bool()>& done, Clock::time_point deadline);
+  void sleep_in_epoll(std::chrono::milliseconds limit) noexcept;
+  void announce() noexcept;
+  void thread_main() noexcept;
+  void stand_back() noexcept;
+
+  Domain& domain_;
+  const Progress mode_;
+  const std::chrono::microseconds spin_;
+  PrivateFd epoll_, kick_fd_;
+  std::atomic<Submission*> submitted_{nullptr};  // newest first
+  std::atomic<bool> driven_{false};              // the driver token
+  std::atomic<int> sleepers_{0};                 // threads in epoll_wait, or about to be
+  std::atomic<std::uint64_t> sleeps_{0};
+  std::atomic<std::uint64_t> application_drives_{0};
+  std::atomic<int> waiters_{0};
+  std::atomic<bool> stopping_{false};
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::uint64_t changes_ = 0;  // guarded by mutex_
+  std::thread thread_;
+};
+
+/// now + timeout without overflow.
+[[nodiscard]] Clock::time_point deadline_after(std::chrono::nanoseconds timeout) noexcept;
+
+}  // namespace fairlead::datapath

@@ -1,0 +1,56 @@
+#include "datapath/session/choice.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace fairlead::datapath {
+namespace {
+
+enum Rank { kAskedFor, kHardware, kTcp, kSoftware };
+
+std::string_view why(Rank rank) {
+  switch (rank) {
+    case kAskedFor:
+      return "asked for";
+    case kHardware:
+      return "RDMA hardware on both ends";
+    case kTcp:
+      return "tcp works everywhere";
+    case kSoftware:
+      return "a software device, ranks below tcp";
+  }
+  return "";
+}
+
+bool asked_for(const std::string& wanted, const Offer& offer) { return wanted == offer.name || wanted == offer.kind; }
+
+}  // namespace
+
+Choice choose(const std::string& wanted, bool failover, const std::vector<Offer>& ours,
+              const std::vector<Offer>& theirs) {
+  Choice choice;
+  std::vector<std::pair<Rank, Candidate>> ranked;
+  for (std::size_t l = 0; l < ours.size(); ++l) {
+    const Offer& mine = ours[l];
+    bool met = false;
+    for (std::size_t r = 0; r < theirs.size(); ++r) {
+      if (theirs[r].kind != mine.kind) continue;
+      met = true;
+      const bool software = mine.software || theirs[r].software;
+      const Rank rank = asked_for(wanted, mine) ? kAskedFor
+                        : mine.kind == "tcp"    ? kTcp
+                        : software              ? kSoftware
+                                                : kHardware;
+      if (rank != kAskedFor && wanted != "auto" && !failover) continue;
+      ranked.emplace_back(rank, Candidate{l, r, std::string(why(rank))});
+    }
+    if (!met) choice.rejected.push_back(fmt::format("{}: the peer offers no {}", mine.name, mine.kind));
+  }
+  std::stable_sort(ranked.begin(), ranked.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+  if (wanted == "auto" && !failover && ranked.size() > 1) ranked.resize(1);
+  for (auto& [rank, candidate] : ranked) choice.candidates.push_back(std::move(candidate));
+  return choice;
+}
+
+}  // namespace fairlead::datapath

@@ -1,0 +1,68 @@
+// What a session knows of the engine that it lives in.
+//
+// Owned by the sessions together with the engine's own handles. Threads: as each function says.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "datapath/lane/event_queues.h"
+#include "datapath/lane/lane.h"
+#include "datapath/region/regions.h"
+#include "datapath/session/choice.h"
+#include "datapath/session/control_stream.h"
+#include "fairlead/config.h"
+#include "transport/transport.h"
+
+namespace fairlead::datapath {
+
+class SessionImpl;
+
+/// A transport that is open, and what peers are told of it.
+struct OpenTransport {
+  std::unique_ptr<Transport> transport;
+  Offer offer;
+  Registration probe;  // eight bytes that peers write to prove a path
+  std::size_t paths = 0;
+};
+
+class SessionHost {
+ public:
+  // Any thread.
+  [[nodiscard]] virtual const EngineConfig& config() const noexcept = 0;
+  [[nodiscard]] virtual Lane& lane() noexcept = 0;
+  [[nodiscard]] virtual RegionTable& regions() noexcept = 0;
+  [[nodiscard]] virtual EventQueues& queues() noexcept = 0;
+  /// Whether this process got the engine by fork(): then nothing else is to be called.
+  [[nodiscard]] virtual bool inherited() const noexcept = 0;
+  /// ok, or why calls come to nothing.
+  [[nodiscard]] virtual Status usable() const = 0;
+
+  /// The time.
+  [[nodiscard]] virtual Clock::time_point now() const noexcept = 0;
+  /// A number nobody can guess; never 0.
+  [[nodiscard]] virtual std::uint64_t random() = 0;
+
+  // Driver.
+  /// Begins a control connection to a numeric address. Errors name the address and the cause.
+  virtual Result<std::unique_ptr<ControlStream>> dial(const std::string& numeric_host, std::uint16_t port) = 0;
+  [[nodiscard]] virtual std::vector<OpenTransport>& transports() noexcept = 0;
+  /// Opens what the peer's offers ask for and our configuration allows, so that every candidate can be registered.
+  virtual void open_for_peer(const std::vector<Offer>& theirs) = 0;
+  [[nodiscard]] virtual std::vector<Offer> offers() const = 0;
+  /// Our eight bytes that are written into peers' probes.
+  [[nodiscard]] virtual LocalSegment probe_source(std::size_t transport) const noexcept = 0;
+  /// Calls the session's on_control_ready() for these epoll events of its stream.
+  virtual void watch_control(const ControlStream& stream, SessionImpl& session, std::uint32_t events, bool first) = 0;
+  virtual void unwatch_control(const ControlStream& stream) = 0;
+  virtual void session_ready(SessionImpl& session) = 0;
+  virtual void session_closed(SessionImpl& session, bool lost) = 0;
+  virtual void handshake_refused() noexcept = 0;
+
+ protected:
+  ~SessionHost() = default;
+};
+
+}  // namespace fairlead::datapath

@@ -1,0 +1,163 @@
+#include "datapath/session/staging.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/guarded.h"
+
+namespace fairlead::datapath::staging {
+namespace {
+
+/// A target places, or says that it may not. Other codes would make an operation neither done nor failed.
+bool is_verdict(const PathMessage& message, std::string& why) {
+  if (message.code == Code::kOk || message.code == Code::kProtectionError) return true;
+  why = fmt::format("answered staged operation {} with '{}', which is no answer to it", message.sequence,
+                    to_string(message.code));
+  return false;
+}
+
+void copy_read_data(Initiator::Operation& operation, std::span<const std::byte> bytes) {
+  std::uint64_t skip = operation.at + operation.received;
+  operation.received += bytes.size();
+  for (const Op& op : operation.transfer->list->ops) {
+    if (bytes.empty()) return;
+    if (skip >= op.length) {
+      skip -= op.length;
+      continue;
+    }
+    const std::size_t size = std::min<std::size_t>(bytes.size(), op.length - skip);
+    if (!guarded_copy(op.data + skip, bytes.data(), size, op.data + skip)) operation.code = Code::kDataLoss;
+    bytes = bytes.subspan(size);
+    skip = 0;
+  }
+}
+
+}  // namespace
+
+bool Target::on_write(const PathMessage& message, const RegionTable& regions, std::string& why) {
+  if (message.sequence != handled_ + 1) {
+    why = fmt::format("sent staged operation {} where {} was due", message.sequence, handled_ + 1);
+    return false;
+  }
+  handled_ = message.sequence;
+  const Code code = regions.with_bytes(
+      message.value, message.offset, message.data.size(), Access::kRemoteWrite, [&](std::span<std::byte> target) {
+        return guarded_copy(target.data(), message.data.data(), target.size(), target.data());
+      });
+  if (code != Code::kOk) refused_.push_back({message.sequence, code});
+  return true;
+}
+
+bool Target::on_read(const PathMessage& message, std::string& why) {
+  if (message.sequence != handled_ + 1 || replies_.size() >= kReads || message.length > kReadBytes) {
+    why = fmt::format("sent staged read {} of {} bytes out of turn", message.sequence, message.length);
+    return false;
+  }
+  handled_ = message.sequence;
+  replies_.push_back({message.sequence, message.value, message.offset, message.length, 0});
+  return true;
+}
+
+void Target::pump(const RegionTable& regions, std::size_t max_message, const Send& send) {
+  PathMessage message;
+  while (!refused_.empty()) {
+    message.type = MessageType::kStagedAck;
+    message.sequence = refused_.front().first;
+    message.code = refused_.front().second;
+    if (!send(message)) return;
+    acknowledged_ = std::max(acknowledged_, message.sequence);
+    refused_.pop_front();
+  }
+  message = {};
+  if (acknowledged_ < handled_) {
+    message.type = MessageType::kStagedAck;
+    message.sequence = handled_;
+    if (!send(message)) return;
+    acknowledged_ = handled_;
+  }
+  const std::size_t room = max_message - kPathHeaderBytes;
+  buffer_.resize(room);
+  while (!replies_.empty()) {
+    Reply& reply = replies_.front();
+    const std::size_t size = std::min<std::size_t>(room, reply.length - reply.sent);
+    message.type = MessageType::kStagedReadData;
+    message.sequence = reply.sequence;
+    message.offset = reply.sent;
+    message.code = regions.with_bytes(
+        reply.region, reply.offset + reply.sent, size, Access::kRemoteRead, [&](std::span<std::byte> source) {
+          return guarded_copy(buffer_.data(), source.data(), source.size(), source.data());
+        });
+    message.data = std::span<const std::byte>(buffer_.data(), message.code == Code::kOk ? size : 0);
+    if (!send(message)) return;
+    reply.sent += static_cast<std::uint32_t>(size);
+    if (message.code != Code::kOk || reply.sent == reply.length) replies_.pop_front();
+  }
+}
+
+void Target::reset() {
+  handled_ = acknowledged_ = 0;
+  refused_.clear();
+  replies_.clear();
+}
+
+void Initiator::push(const Operation& operation) {
+  operations_.push_back(operation);
+  reads_ += operation.is_read ? 1 : 0;
+}
+
+bool Initiator::on_ack(const PathMessage& message, std::string& why) {
+  if (!is_verdict(message, why)) return false;
+  for (std::size_t i = 0; i < operations_.size(); ++i) {
+    Operation& operation = operations_[i];
+    if (operation.sequence > message.sequence) break;
+    if (operation.is_read || operation.done) continue;
+    // A refusal speaks of its own operation; what came before it is done.
+    if (operation.sequence == message.sequence) operation.code = message.code;
+    operation.done = true;
+  }
+  return true;
+}
+
+bool Initiator::on_data(const PathMessage& message, std::string& why) {
+  if (!is_verdict(message, why)) return false;
+  for (std::size_t i = 0; i < operations_.size(); ++i) {
+    Operation& operation = operations_[i];
+    if (operation.sequence != message.sequence) continue;
+    if (!operation.is_read || operation.done || message.offset != operation.received ||
+        message.data.size() > operation.bytes - operation.received) {
+      break;
+    }
+    if (message.code != Code::kOk) {
+      operation.code = message.code;
+      operation.done = true;
+    } else {
+      copy_read_data(operation, message.data);
+      operation.done = operation.received == operation.bytes;
+    }
+    return true;
+  }
+  why = fmt::format("answered staged read {} with {} bytes at {} that were not asked for", message.sequence,
+                    message.data.size(), message.offset);
+  return false;
+}
+
+void Initiator::retire(const Ended& ended) {
+  while (!operations_.empty() && operations_.front().done) {
+    const Operation operation = operations_.pop_front();
+    reads_ -= operation.is_read ? 1 : 0;
+    ended(operation);
+  }
+}
+
+void Initiator::reset(const Ended& ended) {
+  reads_ = 0;
+  next_ = 1;
+  while (!operations_.empty()) {
+    Operation operation = operations_.pop_front();
+    if (!operation.done) operation.code = Code::kAborted;
+    ended(operation);
+  }
+}
+
+}  // namespace fairlead::datapath::staging

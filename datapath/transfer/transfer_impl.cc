@@ -1,0 +1,130 @@
+#include "datapath/transfer/transfer_impl.h"
+
+#include <pthread.h>
+
+#include <array>
+#include <mutex>
+
+#include "base/spin_lock.h"
+
+namespace fairlead::datapath {
+namespace {
+
+constexpr std::size_t kPooled = 4096;
+constexpr std::size_t kKeptMessageBytes = 16384;
+
+struct Pool {
+  SpinLock lock;  // guards `free`
+  std::vector<TransferImpl*> free;
+};
+
+// Never destroyed: handles may outlive static destruction. A child that is forked does not inherit the lock taken.
+Pool& pool() {
+  static Pool* const instance = [] {
+    auto* made = new Pool;
+    made->free.reserve(kPooled);  // no allocation under a spinning lock
+    ::pthread_atfork([] { pool().lock.lock(); }, [] { pool().lock.unlock(); }, [] { pool().lock.unlock(); });
+    return made;
+  }();
+  return *instance;
+}
+
+// What this thread let go of last, for its next posts: no lock is needed for it. Objects of a trivial type, so that it
+// is good until the thread's very end.
+struct Stock {
+  static constexpr std::size_t kMost = 64;
+  std::array<TransferImpl*, kMost> free;
+  std::size_t count;
+  bool closed;  // the thread is about to end
+};
+constinit thread_local Stock stock{};
+
+void put_into_pool(TransferImpl& transfer) {
+  Pool& p = pool();
+  {
+    const std::lock_guard lock(p.lock);
+    if (p.free.size() < kPooled) {
+      p.free.push_back(&transfer);
+      return;
+    }
+  }
+  delete &transfer;
+}
+
+// Gives a thread's stock to the others when it ends.
+struct StockCloser {
+  void watch() noexcept {}  // makes sure that it is there
+  ~StockCloser() {
+    stock.closed = true;
+    while (stock.count != 0) put_into_pool(*stock.free[--stock.count]);
+  }
+};
+thread_local StockCloser stock_closer;
+
+void reset(TransferImpl& t) {
+  t.session = nullptr;
+  t.sink = nullptr;
+  t.session_owner.reset();
+  t.prepared.reset();
+  t.own.clear();
+  t.list = nullptr;
+  t.message.clear();
+  if (t.message.capacity() > kKeptMessageBytes) t.message.shrink_to_fit();
+  t.value = 0;
+  t.has_message = t.is_send = t.report = t.message_done = t.active = false;
+  t.message_all_posted = t.message_aborted = false;
+  t.tag = t.bytes = t.next_offset = t.posted_bytes = t.done_bytes = t.message_posted = 0;
+  t.next_op = 0;
+  t.outstanding = t.messages_outstanding = 0;
+  t.deadline = Clock::time_point::max();
+  t.failure = t.code = Code::kOk;
+  t.reason.clear();
+  t.previous = t.next = nullptr;
+  t.cancel_requested.store(false, std::memory_order_relaxed);
+  t.finished.store(false, std::memory_order_relaxed);
+}
+
+}  // namespace
+
+void TransferImpl::run() noexcept { sink->accept_transfer(*this); }
+
+void TransferImpl::rewind() noexcept {
+  next_op = 0;
+  next_offset = posted_bytes = done_bytes;
+  while (next_op < list->ops.size() && next_offset >= list->ops[next_op].length) {
+    next_offset -= list->ops[next_op].length;
+    ++next_op;
+  }
+}
+
+TransferImpl* acquire_transfer() {
+  TransferImpl* t = nullptr;
+  if (stock.count != 0) {
+    t = stock.free[--stock.count];
+  } else {
+    Pool& p = pool();
+    const std::lock_guard lock(p.lock);
+    if (!p.free.empty()) {
+      t = p.free.back();
+      p.free.pop_back();
+    }
+  }
+  if (t == nullptr) return new TransferImpl;
+  t->references.store(1, std::memory_order_relaxed);
+  return t;
+}
+
+void add_reference(TransferImpl& transfer) noexcept { transfer.references.fetch_add(1, std::memory_order_relaxed); }
+
+void drop_reference(TransferImpl& transfer) noexcept {
+  // Whoever holds the only reference has nobody to race with.
+  const bool last = transfer.references.load(std::memory_order_acquire) == 1 ||
+                    transfer.references.fetch_sub(1, std::memory_order_acq_rel) == 1;
+  if (!last) return;
+  reset(transfer);
+  if (stock.count == Stock::kMost || stock.closed) return put_into_pool(transfer);
+  if (stock.count == 0) stock_closer.watch();
+  stock.free[stock.count++] = &transfer;
+}
+
+}  // namespace fairlead::datapath

@@ -1,0 +1,116 @@
+// The state behind a Transfer handle, and the checked lists of operations that it carries out.
+//
+// Ownership: counted; one reference for each handle and one for the driver while the transfer is in flight. Objects go
+// back to a pool, a few of them to the thread's own, so that posting allocates nothing in steady state.
+// Threads: fields are written by the poster before submit(), by the driver after it; `finished` publishes the result.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "datapath/lane/lane.h"
+#include "datapath/region/regions.h"
+#include "datapath/region/remote_region.h"
+#include "fairlead/transfer.h"
+#include "transport/transport.h"
+
+namespace fairlead::datapath {
+
+class SessionImpl;
+struct TransferImpl;
+
+/// Who carries transfers out: the session.
+class TransferSink {
+ public:
+  /// On the driver.
+  virtual void accept_transfer(TransferImpl& transfer) = 0;
+
+ protected:
+  ~TransferSink() = default;
+};
+
+/// local bytes <-> remote bytes, checked.
+struct Op {
+  std::byte* data = nullptr;
+  std::uint64_t length = 0;
+  const RegisteredRange* range = nullptr;
+  const RemoteRegionImpl* remote = nullptr;
+  std::uint64_t offset = 0;  // in the remote region
+};
+
+struct OpList {
+  OpKind kind = OpKind::kWrite;
+  std::vector<Op> ops;
+  std::vector<std::shared_ptr<const void>> keep;  // what the pointers in ops need
+  std::uint64_t bytes = 0;
+
+  void clear() noexcept {
+    ops.clear();
+    keep.clear();
+    bytes = 0;
+  }
+};
+
+struct PreparedImpl {
+  std::shared_ptr<SessionImpl> session;
+  OpList list;
+};
+
+struct TransferImpl final : Submission {
+  // Set by the poster.
+  SessionImpl* session = nullptr;
+  TransferSink* sink = nullptr;                // the same
+  std::shared_ptr<SessionImpl> session_owner;  // unless `prepared` keeps it
+  OpList own;
+  std::shared_ptr<const PreparedImpl> prepared;
+  const OpList* list = nullptr;    // own or prepared->list; null for a send
+  std::vector<std::byte> message;  // of a send
+  std::uint64_t value = 0;         // of a send or a notification
+  bool has_message = false;        // a send, or a transfer that notifies
+  bool is_send = false;
+  bool report = false;
+  std::uint64_t tag = 0;
+  std::uint64_t bytes = 0;
+  Clock::time_point deadline = Clock::time_point::max();
+
+  // Driver only. Data: the cursor of what is to be posted next, and how much ended, in the list's linear byte order.
+  std::size_t next_op = 0;
+  std::uint64_t next_offset = 0;
+  std::uint64_t posted_bytes = 0;
+  std::uint64_t done_bytes = 0;
+  std::uint32_t outstanding = 0;     // data requests on a path
+  std::uint64_t message_posted = 0;  // bytes of a send that are posted
+  std::uint32_t messages_outstanding = 0;
+  bool message_all_posted = false;
+  bool message_aborted = false;  // a part came back undelivered and is to be posted again
+  bool message_done = false;
+  bool active = false;       // accepted by the session, not finished
+  Code failure = Code::kOk;  // why it will fail once nothing is outstanding
+  std::string reason;
+  TransferImpl* previous = nullptr;  // the session's list, in order of posting
+  TransferImpl* next = nullptr;
+
+  // Shared.
+  std::atomic<int> references{1};
+  std::atomic<bool> cancel_requested{false};
+  std::atomic<bool> finished{false};  // release: code and reason are final
+  Code code = Code::kOk;
+
+  void run() noexcept override;  // the driver takes it: sink->accept_transfer(*this)
+  /// Where in its message a posted part begins; a notification has no parts.
+  [[nodiscard]] std::uint64_t message_offset_of(std::uint64_t at) const noexcept { return is_send ? at : 0; }
+  [[nodiscard]] std::uint64_t data_bytes() const noexcept { return list != nullptr ? list->bytes : 0; }
+  /// Moves the cursor to `done_bytes`: what was not completed is posted again.
+  void rewind() noexcept;
+};
+
+/// A recycled or new object with one reference.
+TransferImpl* acquire_transfer();
+void add_reference(TransferImpl& transfer) noexcept;
+/// Gives a reference back; the last one recycles the object.
+void drop_reference(TransferImpl& transfer) noexcept;
+
+}  // namespace fairlead::datapath

@@ -1,0 +1,222 @@
+// The files that push reads and pull writes: shards, checksums, and what stands on the disk when.
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "base/crc.h"
+#include "cli/file_checksums.h"
+#include "cli/model_files.h"
+#include "cli/output_file.h"
+
+namespace {
+// The calls that decide what is left after a crash, in order, with the file's name.
+std::vector<std::string> g_calls;
+
+std::string name_of(int fd) {
+  return std::filesystem::read_symlink(fmt::format("/proc/self/fd/{}", fd)).filename().string();
+}
+}  // namespace
+
+// In front of the C library's.
+extern "C" int fsync(int fd) {
+  g_calls.push_back("fsync " + name_of(fd));
+  return static_cast<int>(::syscall(SYS_fsync, fd));
+}
+extern "C" int rename(const char* from, const char* to) noexcept {
+  g_calls.push_back("rename " + std::filesystem::path(to).filename().string());
+  return static_cast<int>(::syscall(SYS_rename, from, to));
+}
+
+namespace fairlead::cli {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+class FilesTest : public testing::Test {
+ protected:
+  FilesTest() : folder_(fs::path(testing::TempDir()) / fmt::format("fairlead-files-{}", ::getpid())) {
+    fs::create_directory(folder_);
+    g_calls.clear();
+  }
+  ~FilesTest() override { fs::remove_all(folder_); }
+
+  [[nodiscard]] std::string path(std::string_view name) const { return (folder_ / name).string(); }
+  void write(std::string_view name, std::string_view text) const {
+    std::ofstream(path(name), std::ios::binary).write(text.data(), static_cast<std::streamsize>(text.size()));
+  }
+  // One tensor of 4 bytes.
+  void write_shard(std::string_view name, std::string_view tensor) const {
+    const std::vector<FileTensor> tensors{{std::string(tensor), "U8", {4}, 0, 4}};
+    write(name, safetensors_prefix(tensors, {}) + "data");
+  }
+  [[nodiscard]] std::string read(std::string_view name) const {
+    std::ifstream in(path(name), std::ios::binary);
+    return {std::istreambuf_iterator<char>(in), {}};
+  }
+  [[nodiscard]] std::vector<std::string> names() const {
+    std::vector<std::string> all;
+    for (const auto& entry : fs::directory_iterator(folder_)) all.push_back(entry.path().filename().string());
+    std::sort(all.begin(), all.end());
+    return all;
+  }
+
+  const fs::path folder_;
+};
+
+// ---- checksums
+
+TEST_F(FilesTest, ChecksumsAreInTheOrderOfTheirRanges) {
+  const std::string text(3'000'000, 'x');
+  write("f", text + "tail");
+  const UniqueFd fd(::open(path("f").c_str(), O_RDONLY | O_CLOEXEC));
+  const std::string name = path("f");
+  FileChecksums checksums;
+  checksums.add({fd.get(), &name, text.size(), 4});
+  checksums.add({fd.get(), &name, 0, text.size()});
+  checksums.add({fd.get(), &name, 7, 0});
+  const auto crcs = checksums.finish();
+  ASSERT_TRUE(crcs) << crcs.error().to_string();
+  EXPECT_THAT(*crcs, ElementsAre(crc32(std::as_bytes(std::span("tail", 4))), crc32(std::as_bytes(std::span(text))), 0));
+}
+
+TEST_F(FilesTest, AFileThatIsCutIsAnErrorThatNamesIt) {
+  write("f", std::string(10'000, 'x'));
+  const UniqueFd fd(::open(path("f").c_str(), O_RDONLY | O_CLOEXEC));
+  const std::string name = path("f");
+  fs::resize_file(path("f"), 5000);
+  FileChecksums checksums;
+  checksums.add({fd.get(), &name, 0, 10'000});
+  const auto crcs = checksums.finish();
+  ASSERT_FALSE(crcs);
+  EXPECT_THAT(crcs.error().message(), AllOf(HasSubstr(name), HasSubstr("ends at byte 5000")));
+}
+
+// ---- models of several files
+
+TEST_F(FilesTest, AnIndexBringsItsShardsAndItself) {
+  write_shard("m-00001-of-00002.safetensors", "a");
+  write_shard("m-00002-of-00002.safetensors", "b");
+  write_shard("stranger.safetensors", "c");
+  write("m.safetensors.index.json", R"({"metadata":{"total_size":8},"weight_map":{"b":"m-00002-of-00002.safetensors",)"
+                                    R"("a":"m-00001-of-00002.safetensors"}})");
+  for (const std::string& what : {path("m.safetensors.index.json"), folder_.string(), folder_.string() + "/"}) {
+    const Result<ModelFiles> model = open_model(what);
+    ASSERT_TRUE(model) << model.error().to_string();
+    ASSERT_EQ(model->files.size(), 3U);
+    EXPECT_TRUE(model->files[0].file.raw);
+    EXPECT_EQ(model->files[0].file.name, "m.safetensors.index.json");
+    EXPECT_EQ(model->files[2].file.name, "m-00002-of-00002.safetensors");
+    ASSERT_EQ(model->entries.size(), 3U);
+    EXPECT_EQ(model->entries[2].tensor.name, "b");
+    EXPECT_EQ(model->bytes, 8 + model->files[0].size);
+  }
+}
+
+TEST_F(FilesTest, AFolderWithoutAnIndexIsAllItsShards) {
+  write_shard("x.safetensors", "a");
+  write_shard("y.safetensors", "b");
+  const Result<ModelFiles> model = open_model(folder_.string());
+  ASSERT_TRUE(model) << model.error().to_string();
+  EXPECT_EQ(model->files.size(), 2U);
+  write_shard("z.safetensors", "a");
+  EXPECT_THAT(open_model(folder_.string()).error().message(), HasSubstr("two tensors named 'a'"));
+}
+
+TEST_F(FilesTest, ModelsThatAreNotWholeAreRefused) {
+  EXPECT_THAT(open_model(folder_.string()).error().message(), HasSubstr("holds no *.safetensors"));
+  write_shard("x.safetensors", "a");
+  for (const auto& [index, why] : std::initializer_list<std::pair<const char*, const char*>>{
+           {"{", "JSON"},
+           {"{}", "weight_map"},
+           {R"({"weight_map":{"a":1}})", "names no file"},
+           {R"({"weight_map":{"a":"../x.safetensors"}})", "not in its own folder"},
+           {R"({"weight_map":{"a":"none.safetensors"}})", "none.safetensors"},
+           {R"({"weight_map":{"b":"x.safetensors"}})", "which does not have it"}}) {
+    write("m.safetensors.index.json", index);
+    const Result<ModelFiles> model = open_model(folder_.string());
+    ASSERT_FALSE(model) << index;
+    EXPECT_THAT(model.error().message(), HasSubstr(why));
+  }
+  write("n.safetensors.index.json", "{}");
+  EXPECT_THAT(open_model(folder_.string()).error().message(), HasSubstr("holds 2 models"));
+}
+
+TEST_F(FilesTest, MetadataAboveTheLimitIsRefusedBeforeAnythingIsSent) {
+  const std::vector<std::pair<std::string, std::string>> metadata{{"k", std::string(kMaxMetadata, 'v')}};
+  write("m.safetensors", safetensors_prefix({}, metadata));
+  const Result<ModelFiles> model = open_model(path("m.safetensors"));
+  ASSERT_FALSE(model);
+  EXPECT_EQ(model.error().code(), Code::kOutOfRange);
+  EXPECT_THAT(model.error().message(), AllOf(HasSubstr(path("m.safetensors")), HasSubstr("metadata")));
+}
+
+// ---- outputs
+
+TEST_F(FilesTest, AFileIsOnTheDiskBeforeItHasItsName) {
+  write("out", "before");
+  Result<Output> output = Output::create(path("out"), false);
+  ASSERT_TRUE(output) << output.error().to_string();
+  const auto file = output->add("ignored", "after", 5);
+  ASSERT_TRUE(file) << file.error().to_string();
+  EXPECT_EQ(read("out"), "before");
+  EXPECT_TRUE(output->commit().ok());
+  EXPECT_EQ(read("out"), "after");
+  EXPECT_THAT(names(), ElementsAre("out"));
+  EXPECT_THAT(g_calls, ElementsAre(fmt::format("fsync out.{}.partial", ::getpid()), "rename out",
+                                   "fsync " + folder_.filename().string()));
+}
+
+TEST_F(FilesTest, AFolderAppearsWholeOrNotAtAll) {
+  for (const bool whole : {false, true}) {
+    Result<Output> output = Output::create(path("out") + "/", true);
+    ASSERT_TRUE(output) << output.error().to_string();
+    ASSERT_TRUE(output->add("a", "1", 1) && output->add("b", "22", 2));
+    EXPECT_FALSE(fs::exists(path("out")));
+    if (whole) {
+      EXPECT_TRUE(output->commit().ok());
+    }
+  }
+  EXPECT_THAT(names(), ElementsAre("out"));
+  EXPECT_EQ(read("out/b"), "22");
+  EXPECT_THAT(g_calls, ElementsAre("fsync a", "fsync b", HasSubstr(".partial"), "rename out",
+                                   "fsync " + folder_.filename().string()));
+  EXPECT_FALSE(Output::create(path("out"), true));  // not empty
+}
+
+TEST_F(FilesTest, ALinkStaysAndWhatItPointsToIsReplaced) {
+  fs::create_directory(path("there"));
+  write("there/old", "old");
+  fs::create_symlink("there/old", path("link"));
+  fs::create_symlink(path("link"), path("link-to-link"));
+  fs::create_symlink("there/new", path("dangling"));
+  for (const char* name : {"link-to-link", "dangling"}) {
+    Result<Output> output = Output::create(path(name), false);
+    ASSERT_TRUE(output) << output.error().to_string();
+    ASSERT_TRUE(output->add("", "new", 3));
+    ASSERT_TRUE(output->commit().ok());
+    EXPECT_TRUE(fs::is_symlink(path(name)));
+  }
+  EXPECT_TRUE(fs::is_symlink(path("link")));
+  EXPECT_EQ(read("there/old"), "new");
+  EXPECT_EQ(read("there/new"), "new");
+}
+
+TEST_F(FilesTest, TheKindOfOutputMustBeThatOfTheModel) {
+  write("file", "");
+  fs::create_directory(path("empty"));
+  EXPECT_THAT(Output::create(path("file"), true).error().message(), HasSubstr("needs a folder"));
+  EXPECT_THAT(Output::create(path("empty"), false).error().message(), HasSubstr("one file"));
+  EXPECT_TRUE(Output::create(path("empty"), true));
+}
+
+}  // namespace
+}  // namespace fairlead::cli

@@ -1,0 +1,254 @@
+// What goes wrong by the application's hand: memory that goes, regions that are withdrawn, handles that are misused.
+#include <sys/mman.h>
+
+#include <atomic>
+#include <mutex>
+#include <thread>
+
+#include "fairlead/log.h"
+#include "tests/conformance/engine_pair.h"
+
+namespace fairlead {
+namespace {
+
+class EngineFault : public testing::TestWithParam<Way>, public EnginePair {
+ protected:
+  void SetUp() override {
+    EngineConfig server = config_for(GetParam());
+    server.transport = "auto";
+    start(server, config_for(GetParam()));
+  }
+};
+
+std::atomic<int> warnings{0};
+void count_warnings(LogLevel level, std::string_view) { warnings += level == LogLevel::kWarning ? 1 : 0; }
+
+/// Pages of this process; gone() takes them away so that nobody else gets their addresses meanwhile.
+class Pages {
+ public:
+  explicit Pages(std::size_t bytes)
+      : bytes_(bytes), at_(::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)) {}
+  Pages(const Pages&) = delete;
+  Pages& operator=(const Pages&) = delete;
+  ~Pages() { ::munmap(at_, bytes_); }
+  [[nodiscard]] std::span<std::byte> bytes() const { return {static_cast<std::byte*>(at_), bytes_}; }
+  void gone() {
+    ASSERT_EQ(::mmap(at_, bytes_, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0), at_);
+  }
+
+ private:
+  std::size_t bytes_;
+  void* at_;
+};
+
+constexpr const char* kKeepsPages =
+    "the system's device pins what is registered: it has the pages though they are unmapped";
+bool keeps_pages(const Way& way) { return way.name == "device"; }
+
+// The smallest go through the receiver's buffer, the larger ones straight into memory.
+TEST_P(EngineFault, TargetMemoryThatIsGoneFailsOnlyItsOwnTransfer) {
+  if (keeps_pages(GetParam())) GTEST_SKIP() << kKeepsPages;
+  auto [good, remote_good] = target("good", 4096);
+  Memory source = buffer(*client, std::size_t{1} << 20, 7);
+  for (const std::size_t size : {std::size_t{8}, std::size_t{4096}, std::size_t{1} << 20}) {
+    for (const bool write : {true, false}) {
+      Pages pages(size < 4096 ? 4096 : size);
+      Result<Memory> lost = server->register_memory(pages.bytes());
+      ASSERT_TRUE(lost) << lost.error().to_string();
+      ASSERT_TRUE(server->publish("lost", *lost, Access::kRemoteReadWrite).ok());
+      Result<RemoteMemory> remote = peer.lookup("lost", kPatience);
+      ASSERT_TRUE(remote) << remote.error().to_string();
+      pages.gone();
+      const Memory here = source.slice(0, size);
+      expect_failure(write ? peer.write(here, remote->slice(0, size)) : peer.read(here, remote->slice(0, size)),
+                     Code::kProtectionError, "refused access to region 'lost'");
+      Transfer innocent = peer.write(source.slice(0, 4096), remote_good);
+      EXPECT_TRUE(innocent.wait(kPatience).ok()) << innocent.status().to_string();
+      ASSERT_TRUE(server->unpublish("lost").ok());
+    }
+  }
+  EXPECT_EQ(peer.transport(), GetParam().transport);
+}
+
+TEST_P(EngineFault, MemoryThatIsGoneHereFailsItsTransfer) {
+  if (keeps_pages(GetParam())) GTEST_SKIP() << kKeepsPages;
+  auto [good, remote_good] = target("good", 65536);
+  Memory source = buffer(*client, 4096, 7);
+  for (const std::size_t size : {std::size_t{8}, std::size_t{65536}}) {
+    Pages pages(65536);
+    Result<Memory> lost = client->register_memory(pages.bytes());
+    ASSERT_TRUE(lost) << lost.error().to_string();
+    pages.gone();
+    Transfer read = peer.read(lost->slice(0, size), remote_good.slice(0, size));
+    EXPECT_FALSE(read.wait(kPatience).ok());
+    EXPECT_FALSE(read.status().message().empty());
+    // A queue pair goes down for it, and the session with it where nothing else may carry it.
+    if (GetParam().transport != "tcp" && GetParam().one_sided) break;
+    Transfer innocent = peer.write(source, remote_good.slice(0, 4096));
+    EXPECT_TRUE(innocent.wait(kPatience).ok()) << innocent.status().to_string();
+  }
+}
+
+// On a queue pair a refusal costs the path. What the owner refused once is not asked for again.
+TEST_P(EngineFault, WritesToAWithdrawnRegionCostOnePathAtMost) {
+  auto [withdrawn, remote] = target("withdrawn", 65536);
+  ASSERT_TRUE(server->unpublish("withdrawn").ok());
+  Memory source = buffer(*client, 1024, 9);
+  warnings = 0;
+  set_log_level(LogLevel::kWarning);
+  set_log_sink(&count_warnings);
+  std::vector<Transfer> writes;
+  for (std::size_t i = 0; i < 20; ++i) writes.push_back(peer.write(source, remote.slice(i * 1024, 1024)));
+  for (const Transfer& write : writes) expect_failure(write, Code::kProtectionError, "region 'withdrawn'");
+  for (std::size_t i = 0; i < 20; ++i) {
+    expect_failure(peer.write(source, remote.slice(i * 1024, 1024)), Code::kProtectionError, "region 'withdrawn'");
+  }
+  // Published anew it is another region.
+  ASSERT_TRUE(server->publish("withdrawn", withdrawn, Access::kRemoteWrite).ok());
+  Result<RemoteMemory> again = peer.lookup("withdrawn", kPatience);
+  ASSERT_TRUE(again) << again.error().to_string();
+  Transfer written = peer.write(source, again->slice(0, 1024));
+  EXPECT_TRUE(written.wait(kPatience).ok()) << written.status().to_string();
+  set_log_sink(nullptr);
+  int changes = 0;
+  for (Event event = peer.next_event(); event.kind != Event::Kind::kNone; event = peer.next_event()) {
+    changes += event.kind == Event::Kind::kPathChanged ? 1 : 0;
+  }
+  EXPECT_LE(changes, 1);
+  EXPECT_LE(warnings, 8) << "each end says that a path died, was fenced and was replaced";
+}
+
+TEST_P(EngineFault, MemoryOfAnotherEngineIsRefused) {
+  auto [memory, remote] = target("region", 4096);
+  const Memory elsewhere = buffer(*server, 4096, 1);
+  expect_failure(peer.write(elsewhere, remote), Code::kInvalidArgument, "another engine");
+  expect_failure(peer.read(elsewhere, remote), Code::kInvalidArgument, "another engine");
+  EXPECT_FALSE(peer.prepare_write(std::vector<Descriptor>{{elsewhere, remote}}));
+  EXPECT_EQ(peer.state(), PeerState::kReady);
+}
+
+TEST_P(EngineFault, NamesThatAreTooLongAreRefusedHere) {
+  auto [memory, remote] = target("region", 64);
+  for (const std::size_t size : {std::size_t{1025}, (std::size_t{1} << 20) + 1}) {
+    const std::string name(size, 'n');
+    for (const Status& end : {peer.lookup(name, kPatience).status(), peer.list(name, kPatience).status()}) {
+      EXPECT_EQ(end.code(), Code::kInvalidArgument);
+      EXPECT_NE(end.message().find("1 to 1024 bytes"), std::string::npos) << end.message().substr(0, 200);
+    }
+  }
+  EXPECT_TRUE(peer.lookup("region", kPatience)) << "the session goes on";
+}
+
+TEST_P(EngineFault, ManyLookupsAtOnceAreAllAnswered) {
+  Memory memory = buffer(*server, 64);
+  for (int i = 0; i < 64; ++i) {
+    ASSERT_TRUE(server->publish("many/" + std::to_string(i), memory, Access::kRemoteRead).ok());
+  }
+  std::atomic<int> found{0};
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 64; ++i) {
+    threads.emplace_back([&, i] { found += peer.lookup("many/" + std::to_string(i), kPatience) ? 1 : 0; });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(found, 64);
+}
+
+INSTANTIATE_TEST_SUITE_P(Ways, EngineFault, testing::ValuesIn(ways()),
+                         [](const auto& info) { return info.param.name; });
+
+// ---- without a peer
+
+Engine engine_alone(std::string listen = "") {
+  EngineConfig config = config_for({"alone", "tcp"});
+  config.listen = std::move(listen);
+  Result<Engine> engine = Engine::create(config);
+  EXPECT_TRUE(engine) << engine.error().to_string();
+  return std::move(*engine);
+}
+
+TEST(Registration, TakesOnlyMemoryThatIsThere) {
+  Engine engine = engine_alone();
+  Pages pages(65536);
+  const auto refused = [&](std::span<std::byte> bytes) {
+    const Result<Memory> memory = engine.register_memory(bytes);
+    EXPECT_FALSE(memory) << bytes.data() << " " << bytes.size();
+    if (!memory) {
+      EXPECT_EQ(memory.error().code(), Code::kInvalidArgument) << memory.error().to_string();
+      EXPECT_NE(memory.error().message().find("bytes at "), std::string::npos) << memory.error().message();
+    }
+  };
+  refused({static_cast<std::byte*>(nullptr), 4096});
+  refused({pages.bytes().data(), std::size_t{1} << 60});
+  refused({pages.bytes().data(), SIZE_MAX - 100});
+  EXPECT_TRUE(engine.register_memory(pages.bytes()));
+  EXPECT_TRUE(engine.register_memory(pages.bytes().subspan(5, 1)));
+  ASSERT_EQ(::mprotect(pages.bytes().data() + 32768, 32768, PROT_NONE), 0);
+  refused(pages.bytes());
+  refused(pages.bytes().subspan(32768));
+  EXPECT_TRUE(engine.register_memory(pages.bytes().first(32768)));
+  ASSERT_EQ(::munmap(pages.bytes().data() + 16384, 16384), 0);
+  refused(pages.bytes().first(32768));
+  EXPECT_TRUE(engine.register_memory(pages.bytes().first(16384)));
+}
+
+TEST(Handles, AnEngineThatWasMovedFromSaysSo) {
+  Engine engine = engine_alone();
+  Engine other = std::move(engine);
+  std::byte bytes[64];
+  const Memory memory = *other.allocate(64);
+  // NOLINTBEGIN(bugprone-use-after-move): what it is about
+  for (const Status& end : {engine.allocate(64).status(), engine.register_memory(bytes).status(),
+                            engine.map_file("/etc/hostname").status(), engine.publish("x", memory, Access::kRemoteRead),
+                            engine.unpublish("x"), engine.connect("127.0.0.1:1").status()}) {
+    EXPECT_EQ(end.code(), Code::kInvalidArgument) << end.to_string();
+    EXPECT_NE(end.message().find("moved from"), std::string::npos) << end.message();
+  }
+  EXPECT_EQ(engine.listen_address(), "");
+  EXPECT_EQ(engine.config().transport, EngineConfig().transport);
+  EXPECT_FALSE(engine.accept());
+  EXPECT_EQ(engine.event_fd(), -1);
+  EXPECT_NE(engine.next_event(std::chrono::seconds(1)).second.status.message().find("moved from"), std::string::npos);
+  EXPECT_FALSE(engine.next_completed());
+  EXPECT_FALSE(engine.poll());
+  EXPECT_TRUE(engine.devices().empty());
+  EXPECT_TRUE(engine.peers().empty());
+  EXPECT_EQ(engine.stats().registered_bytes, 0u);
+  // NOLINTEND(bugprone-use-after-move)
+  EXPECT_TRUE(other.allocate(64));
+}
+
+TEST(Handles, DestroyingAnEngineEndsEveryWait) {
+  for (int round = 0; round < 5; ++round) {
+    EnginePair pair;
+    pair.start(config_for({"server", "tcp"}), config_for({"client", "tcp"}));
+    while (pair.peer.next_event().kind != Event::Kind::kNone) {
+    }
+    Engine& client = *pair.client;
+    while (client.next_event().second.kind != Event::Kind::kNone) {
+    }
+    std::atomic<int> waiting{0};
+    std::vector<std::thread> threads;
+    Event ended;
+    threads.emplace_back([&] {
+      ++waiting;
+      // Until the engine goes: its last events, then the reason for which there are no more.
+      for (Event event = client.next_event(kPatience).second; event.status.ok() && event.kind != Event::Kind::kNone;) {
+        event = client.next_event(kPatience).second;
+      }
+      --waiting;
+    });
+    threads.emplace_back([&, peer = pair.peer]() mutable {
+      ++waiting;
+      ended = peer.next_event(kPatience);
+      --waiting;
+    });
+    while (waiting != 2) std::this_thread::yield();
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));  // so that they are deep inside; less tests less
+    pair.client.reset();
+    for (std::thread& thread : threads) thread.join();
+    EXPECT_EQ(waiting, 0);
+  }
+}
+
+}  // namespace
+}  // namespace fairlead

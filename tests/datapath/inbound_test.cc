@@ -1,0 +1,154 @@
+#include "datapath/session/inbound.h"
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cstring>
+#include <string>
+#include <string_view>
+
+namespace fairlead::datapath {
+namespace {
+
+using Verdict = Inbound::Verdict;
+
+PathMessage notify(std::uint64_t sequence, std::uint64_t value = 0) {
+  PathMessage message;
+  message.type = MessageType::kNotify;
+  message.sequence = sequence;
+  message.value = value;
+  return message;
+}
+
+PathMessage fragment(std::uint64_t sequence, std::string_view bytes, std::uint64_t offset, std::uint64_t total) {
+  PathMessage message;
+  message.type = MessageType::kFragment;
+  message.sequence = sequence;
+  message.offset = offset;
+  message.total = total;
+  message.data = std::as_bytes(std::span(bytes));
+  return message;
+}
+
+std::string text(const Event& event) { return {reinterpret_cast<const char*>(event.data.data()), event.data.size()}; }
+
+class InboundTest : public testing::Test {
+ protected:
+  Verdict take(const PathMessage& message, std::size_t waiting = 0) {
+    event = Event();
+    why.clear();
+    return inbound.take(message, waiting, event, why);
+  }
+
+  Inbound inbound{{.events = 8, .message_bytes = 100}};
+  Event event;
+  std::string why;
+};
+
+TEST_F(InboundTest, ANotificationIsAnEventAtOnce) {
+  EXPECT_EQ(take(notify(1, 42)), Verdict::kEvent);
+  EXPECT_EQ(event.kind, Event::Kind::kNotification);
+  EXPECT_EQ(event.value, 42U);
+  EXPECT_EQ(inbound.received(), 1U);
+}
+
+TEST_F(InboundTest, WhatComesAgainIsDropped) {
+  EXPECT_EQ(take(notify(1)), Verdict::kEvent);
+  EXPECT_EQ(take(notify(2)), Verdict::kEvent);
+  for (const std::uint64_t again : {1U, 2U}) EXPECT_EQ(take(notify(again)), Verdict::kDuplicate);
+  EXPECT_EQ(inbound.received(), 2U);
+  EXPECT_EQ(take(notify(3)), Verdict::kEvent);
+}
+
+TEST_F(InboundTest, AGapEndsIt) {
+  EXPECT_EQ(take(notify(2)), Verdict::kWrong);
+  EXPECT_EQ(why, "message 2 where 1 was due (undelivered: 0, limit 80)");
+  EXPECT_EQ(inbound.received(), 0U);
+}
+
+TEST_F(InboundTest, MoreThanItsCreditsAndSomeSlackEndIt) {
+  EXPECT_EQ(take(notify(1), 80), Verdict::kEvent);
+  EXPECT_EQ(take(notify(2), 81), Verdict::kWrong);
+  EXPECT_EQ(take(notify(1), 81), Verdict::kDuplicate) << "what comes again waits nowhere";
+}
+
+TEST_F(InboundTest, FragmentsBecomeOneMessage) {
+  EXPECT_EQ(take(fragment(1, "zero", 0, 10)), Verdict::kKept);
+  EXPECT_EQ(take(fragment(2, "-", 4, 10)), Verdict::kKept);
+  EXPECT_EQ(take(fragment(3, "copy!", 5, 10)), Verdict::kEvent);
+  EXPECT_EQ(event.kind, Event::Kind::kMessage);
+  EXPECT_EQ(text(event), "zero-copy!");
+  EXPECT_EQ(take(fragment(4, "whole", 0, 5)), Verdict::kEvent);
+  EXPECT_EQ(text(event), "whole");
+  EXPECT_EQ(take(fragment(5, "", 0, 0)), Verdict::kEvent);
+  EXPECT_EQ(text(event), "");
+}
+
+TEST_F(InboundTest, NotificationsMayStandBetweenFragments) {
+  EXPECT_EQ(take(fragment(1, "ab", 0, 4)), Verdict::kKept);
+  EXPECT_EQ(take(notify(2)), Verdict::kEvent);
+  EXPECT_EQ(take(fragment(3, "cd", 2, 4)), Verdict::kEvent);
+  EXPECT_EQ(text(event), "abcd");
+}
+
+TEST_F(InboundTest, ACancelledMessageMakesRoomForTheNext) {
+  EXPECT_EQ(take(fragment(1, "never ended", 0, 50)), Verdict::kKept);
+  EXPECT_EQ(take(fragment(2, "new", 0, 6)), Verdict::kKept);
+  EXPECT_EQ(take(fragment(3, "est", 3, 6)), Verdict::kEvent);
+  EXPECT_EQ(text(event), "newest");
+}
+
+TEST_F(InboundTest, FragmentsThatDoNotFitEndIt) {
+  const struct {
+    std::string_view bytes;
+    std::uint64_t offset, total;
+  } kWrong[] = {
+      {"x", 0, 101},                // larger than a message may be
+      {"x", 0, ~std::uint64_t{0}},  //
+      {"x", 1, 4},                  // not where the last one ended
+      {"long", 0, 3},               // longer than the message
+      {"", 0, 4},                   // nothing, of something
+      {"x", ~std::uint64_t{0}, 4},  //
+  };
+  for (const auto& each : kWrong) {
+    Inbound fresh({.events = 8, .message_bytes = 100});
+    EXPECT_EQ(fresh.take(fragment(1, each.bytes, each.offset, each.total), 0, event, why), Verdict::kWrong)
+        << each.offset << " of " << each.total;
+    EXPECT_NE(why.find("limit 100"), std::string::npos) << why;
+  }
+}
+
+TEST_F(InboundTest, AQuarterOfTheCreditsIsToldAtOnce) {
+  for (std::uint64_t sequence = 1; sequence <= 3; ++sequence) EXPECT_EQ(take(notify(sequence)), Verdict::kEvent);
+  EXPECT_EQ(inbound.credit_due(2, false), std::nullopt) << "one was taken, two make a quarter of 8";
+  EXPECT_EQ(inbound.credit_due(1, false), 2U);
+  EXPECT_EQ(inbound.credit_due(3, true), std::nullopt) << "nothing was taken";
+  EXPECT_EQ(inbound.credit_due(2, true), 1U);
+  inbound.told(2);
+  EXPECT_EQ(inbound.credit_due(0, false), std::nullopt);
+  EXPECT_EQ(inbound.credit_due(0, true), 3U);
+  EXPECT_EQ(take(notify(4)), Verdict::kEvent);
+  EXPECT_EQ(inbound.credit_due(0, false), 4U);
+}
+
+// What was told on a path that died, or behind a refused write, may not have arrived. Events of our own wait in the
+// same inbox, so the first word on the next path may be of less than the last on the one before; the rest must follow.
+TEST(InboundCredits, WhatMayNotHaveArrivedIsToldAgain) {
+  Inbound inbound({.events = 3, .message_bytes = 0});
+  Event event;
+  std::string why;
+  for (std::uint64_t sequence = 1; sequence <= 3; ++sequence) {
+    ASSERT_EQ(inbound.take(notify(sequence), 0, event, why), Verdict::kEvent);
+  }
+  inbound.told(3);
+  inbound.forget_told();
+  ASSERT_EQ(inbound.credit_due(1, true), 2U) << "that the path changed is not taken yet";
+  inbound.told(2);
+  EXPECT_EQ(inbound.credit_due(0, false), 3U);
+  inbound.told(3);
+  inbound.forget_told();
+  EXPECT_EQ(inbound.credit_due(0, false), 3U) << "also where the path had no room for the eager word";
+}
+
+}  // namespace
+}  // namespace fairlead::datapath

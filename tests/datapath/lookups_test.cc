@@ -1,0 +1,162 @@
+#include "datapath/session/lookups.h"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <string>
+
+namespace fairlead::datapath {
+namespace {
+
+constexpr std::uint64_t kSession = 7;
+
+class LookupsTest : public testing::Test {
+ protected:
+  std::shared_ptr<LookupRequest> ask(const std::string& name, bool prefix = false) {
+    auto request = std::make_shared<LookupRequest>();
+    request->name = name;
+    request->prefix = prefix;
+    lookups.add(request);
+    return request;
+  }
+  // The peer's page of regions of these names, as an answer to the question asked last.
+  static control::Regions page(std::uint64_t number, const std::vector<std::string>& names, bool more = false) {
+    control::Regions regions;
+    regions.set_request(number);
+    regions.set_more(more);
+    std::uint64_t id = 1;
+    for (const std::string& name : names) {
+      control::Region& region = *regions.add_regions();
+      region.set_name(name);
+      region.set_id(id++);
+      region.set_size(64);
+      region.set_access(static_cast<std::uint32_t>(Access::kRemoteRead));
+    }
+    return regions;
+  }
+  [[nodiscard]] std::uint64_t number_of_last() const { return sent.back().lookup().request(); }
+
+  std::vector<control::Frame> sent;
+  Lookups lookups{[this](const control::Frame& frame) { sent.push_back(frame); }};
+};
+
+TEST_F(LookupsTest, NothingIsAskedBeforeTheHello) {
+  const auto request = ask("weights");
+  EXPECT_TRUE(sent.empty());
+  lookups.open(kSession);
+  ASSERT_EQ(sent.size(), 1U);
+  EXPECT_EQ(sent[0].lookup().name(), "weights");
+  EXPECT_FALSE(sent[0].lookup().prefix());
+  lookups.on_regions(page(number_of_last(), {"weights"}), "peer");
+  EXPECT_TRUE(request->finished.load());
+  EXPECT_TRUE(request->status.ok()) << request->status.message();
+  ASSERT_EQ(request->regions.size(), 1U);
+  EXPECT_EQ(request->regions[0]->name, "weights");
+  EXPECT_EQ(request->regions[0]->session, kSession);
+}
+
+TEST_F(LookupsTest, SoManyAreUnderWayAndTheRestWait) {
+  lookups.open(kSession);
+  std::vector<std::shared_ptr<LookupRequest>> requests;
+  for (std::size_t i = 0; i < Lookups::kMost + 3; ++i) requests.push_back(ask(fmt::format("r{}", i)));
+  EXPECT_EQ(sent.size(), Lookups::kMost);
+  lookups.on_regions(page(sent[0].lookup().request(), {"r0"}), "peer");
+  EXPECT_EQ(sent.size(), Lookups::kMost + 1);
+  EXPECT_TRUE(requests[0]->finished.load());
+  EXPECT_FALSE(requests[1]->finished.load());
+}
+
+TEST_F(LookupsTest, OneThatNobodyWaitsForIsNotAsked) {
+  const auto first = ask("a");
+  ask("b");
+  first->abandoned.store(true);
+  lookups.open(kSession);
+  ASSERT_EQ(sent.size(), 1U);
+  EXPECT_EQ(sent[0].lookup().name(), "b");
+}
+
+TEST_F(LookupsTest, AListingGoesOnWhereItsLastPageEnded) {
+  lookups.open(kSession);
+  const auto request = ask("layer", true);
+  lookups.on_regions(page(number_of_last(), {"layer.0", "layer.1"}, true), "peer");
+  EXPECT_FALSE(request->finished.load());
+  ASSERT_EQ(sent.size(), 2U);
+  EXPECT_EQ(sent[1].lookup().after(), "layer.1");
+  EXPECT_TRUE(sent[1].lookup().prefix());
+  lookups.on_regions(page(number_of_last(), {"layer.2"}), "peer");
+  EXPECT_TRUE(request->finished.load());
+  EXPECT_TRUE(request->status.ok());
+  EXPECT_EQ(request->regions.size(), 3U);
+}
+
+TEST_F(LookupsTest, AListingThatDoesNotAscendFails) {
+  lookups.open(kSession);
+  const auto request = ask("", true);
+  lookups.on_regions(page(number_of_last(), {"b", "b"}, true), "liar");
+  EXPECT_TRUE(request->finished.load());
+  EXPECT_EQ(request->status.code(), Code::kDataLoss);
+  EXPECT_NE(request->status.message().find("liar listed 'b' out of order"), std::string::npos);
+  EXPECT_EQ(sent.size(), 1U) << "it is not asked to go on";
+}
+
+TEST_F(LookupsTest, ARegionThatIsDescribedBadlyFailsTheQuestion) {
+  lookups.open(kSession);
+  const auto request = ask("w");
+  control::Regions regions = page(number_of_last(), {"w"});
+  regions.mutable_regions(0)->set_access(0xffff);
+  lookups.on_regions(regions, "peer");
+  EXPECT_TRUE(request->finished.load());
+  EXPECT_EQ(request->status.code(), Code::kDataLoss) << request->status.message();
+}
+
+TEST_F(LookupsTest, ARefusalIsToldInThePeersWords) {
+  lookups.open(kSession);
+  const auto request = ask("w");
+  control::Regions regions;
+  regions.set_request(number_of_last());
+  regions.set_code(static_cast<std::uint32_t>(Code::kNotFound));
+  regions.set_reason(std::string(5000, 'x'));
+  lookups.on_regions(regions, "peer");
+  EXPECT_EQ(request->status.code(), Code::kNotFound);
+  EXPECT_LT(request->status.message().size(), 1100U);
+}
+
+TEST_F(LookupsTest, AnswersThatNobodyAskedForAreDropped) {
+  lookups.open(kSession);
+  const auto request = ask("w");
+  lookups.on_regions(page(number_of_last() + 1, {"w"}), "peer");
+  EXPECT_FALSE(request->finished.load());
+  lookups.on_regions(page(number_of_last(), {"w"}), "peer");
+  lookups.on_regions(page(number_of_last(), {"x"}), "peer");
+  EXPECT_EQ(request->regions.size(), 1U);
+}
+
+TEST_F(LookupsTest, AllEndWithTheSession) {
+  lookups.open(kSession);
+  std::vector<std::shared_ptr<LookupRequest>> requests;
+  for (std::size_t i = 0; i < Lookups::kMost + 2; ++i) requests.push_back(ask("r"));
+  lookups.end({Code::kPeerDied, "gone"});
+  for (const auto& request : requests) {
+    EXPECT_TRUE(request->finished.load());
+    EXPECT_EQ(request->status.code(), Code::kPeerDied);
+  }
+  EXPECT_EQ(sent.size(), Lookups::kMost);
+}
+
+TEST(Answer, NamesWhatIsWrongWithAQuestion) {
+  const auto table = std::make_shared<RegionTable>();
+  control::Lookup lookup;
+  lookup.set_request(3);
+  lookup.set_name(std::string(kMaxRegionName + 1, 'x'));
+  EXPECT_EQ(answer(lookup, *table).regions().code(), static_cast<std::uint32_t>(Code::kInvalidArgument));
+  lookup.set_name("absent");
+  const control::Frame frame = answer(lookup, *table);
+  EXPECT_EQ(frame.regions().request(), 3U);
+  EXPECT_EQ(frame.regions().code(), static_cast<std::uint32_t>(Code::kNotFound));
+  lookup.set_prefix(true);
+  EXPECT_EQ(answer(lookup, *table).regions().regions_size(), 0);
+  EXPECT_EQ(answer(lookup, *table).regions().code(), 0U);
+}
+
+}  // namespace
+}  // namespace fairlead::datapath

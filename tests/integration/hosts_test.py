@@ -1,0 +1,121 @@
+"""Two hosts with one Ethernet link between them: which address and MTU a path takes, and who says why it fails.
+
+The hosts are network namespaces of the test's own; where they cannot be made, it is skipped.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+
+from harness import Case, main
+
+INSIDE = "FAIRLEAD_TEST_INSIDE"
+NAMESPACE = ["unshare", "--user", "--map-root-user", "--net"]
+HERE, THERE = "10.99.0.1", "10.99.0.2"
+SOFT = ["--transport", "verbs:soft0"]
+QUICK = ["--size", "64K", "--iterations", "50"]
+
+
+def ip(*words, host=()):
+    subprocess.run([*host, "ip", *words], check=True, capture_output=True, text=True, timeout=20)
+
+
+class Hosts(Case):
+    """This process is on one host, self.there begins a command on the other."""
+
+    def setUp(self):
+        super().setUp()
+        other = subprocess.Popen(["unshare", "--net", "sleep", "infinity"], stdin=subprocess.DEVNULL)
+        self.addCleanup(other.wait)
+        self.addCleanup(other.kill)
+        own = os.readlink("/proc/self/ns/net")
+        while os.readlink(f"/proc/{other.pid}/ns/net") == own:
+            self.assertIsNone(other.poll())
+        self.there = ["nsenter", "--net", "--target", str(other.pid)]
+        ip("link", "add", "fl-here", "type", "veth", "peer", "name", "fl-there", "netns", str(other.pid))
+        self.addCleanup(subprocess.run, ["ip", "link", "delete", "fl-here"], capture_output=True)
+        self.interface(HERE, "fl-here")
+        self.interface(THERE, "fl-there", host=self.there)
+
+    @staticmethod
+    def interface(address, name, host=()):
+        ip("link", "set", "lo", "up", host=host)
+        ip("addr", "add", f"{address}/24", "dev", name, host=host)
+        ip("link", "set", name, "up", host=host)
+
+    def mtus(self, here, there):
+        ip("link", "set", "fl-here", "mtu", str(here))
+        ip("link", "set", "fl-there", "mtu", str(there), host=self.there)
+
+    def target(self, *flags, at=THERE):
+        server = self.start("bench", "--server", f"{at}:0", "--once", *flags,
+                            within=self.there if at == THERE else ())
+        server.wait_for("^listening on ")
+        server.listen = server.lines[0].split()[-1]
+        return server
+
+    def bench(self, at=THERE):
+        server = self.target(at=at)
+        code, output = self.run_to_end("bench", "bw", server.listen, *SOFT, *QUICK)
+        server.end()
+        self.assertEqual(code, 0, output)
+        return output
+
+    def test_a_path_takes_the_smaller_mtu_of_both_ends(self):
+        for here, there, mtu in ((1500, 1500, 1024), (9000, 1500, 1024), (1500, 9000, 1024), (9000, 9000, 4096),
+                                 (4300, 2200, 2048)):
+            with self.subTest(here=here, there=there):
+                self.mtus(here, there)
+                output = self.bench()
+                self.assertRegex(output, rf"soft0 {HERE} qpn \S+ -> {THERE} qpn \S+, mtu {mtu}\b")
+
+    def test_a_path_takes_the_mtu_of_its_route(self):
+        self.mtus(9000, 9000)
+        ip("route", "add", f"{THERE}/32", "dev", "fl-here", "src", HERE, "mtu", "1500")
+        output = self.bench()
+        self.assertRegex(output, rf"{HERE} qpn \S+ -> {THERE} qpn \S+, mtu 1024\b")
+
+    def test_peers_on_one_host_meet_on_loopback(self):
+        output = self.bench(at=HERE)
+        self.assertRegex(output, r"soft0 127\.\S+ qpn \S+ -> 127\.\S+ qpn \S+, mtu 4096\b")
+
+    def test_the_end_that_asks_shows_the_other_ends_cause(self):
+        link_local = ["--gid-index", "0"]
+        target = self.target(*link_local)
+        result = self.run_to_end("bench", "bw", target.listen, *SOFT, *QUICK, *link_local)
+        self.assert_fails(result, 1, r"error: .*verbs:soft0: the peer says: .*cannot go to RTR: .*sgid_index 0 is fe80::"
+                          r"\S+, which no socket can send from")
+
+    def test_devices_name_what_a_path_to_the_peer_would_use(self):
+        self.mtus(1500, 9000)
+        for peer in (THERE, self.target().listen):
+            code, output = self.run_to_end("devices", "--peer", peer)
+            self.assertEqual(code, 0, output)
+            soft = [line for line in output.splitlines() if line.startswith("verbs:soft0")]
+            self.assertRegex(soft[0], rf"^verbs:soft0 +yes +{HERE} +chosen: .*toward {THERE};.* GID 2, fl-here, MTU 1024$")
+            for line in soft[1:]:
+                self.assertRegex(line, r"^verbs:soft0 +no ")
+
+    def test_counters_name_the_addresses_in_use(self):
+        run_folder = {"XDG_RUNTIME_DIR": self.path("")}
+        client = self.start("bench", "bw", self.target().listen, *SOFT, "--duration", "60", env=run_folder)
+        client.wait_for("size +count")
+        code, output = self.run_to_end("devices", "--counters", env=run_folder)
+        self.assertEqual(code, 0, output)
+        self.assertRegex(output, rf"(?m)^soft0 127\.\S+, {HERE} process ")
+
+
+def can_make_namespaces():
+    probe = [*NAMESPACE, "sh", "-c",
+             "ip link add fl0 type veth peer name fl1 && unshare --net true && nsenter --net --target $$ true"]
+    return shutil.which("ip") and subprocess.run(probe, capture_output=True, check=False).returncode == 0
+
+
+if __name__ == "__main__":
+    if os.environ.get(INSIDE) is None:
+        if not can_make_namespaces():
+            print("skipped: needs network namespaces and iproute2")
+            sys.exit(77)
+        os.execvpe("unshare", [*NAMESPACE, sys.executable, *sys.argv], {**os.environ, INSIDE: "1"})
+    main()

@@ -1,0 +1,288 @@
+#include "fake_transport.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+
+namespace fairlead::simulation {
+
+using datapath::OpKind;
+
+// ---- transport
+
+Result<datapath::Registration> FakeTransport::register_region(std::span<std::byte> bytes, Access access) {
+  const std::uint64_t key = ++wire_.next;
+  regions_[key] = {bytes, access};
+  return datapath::Registration{key, reinterpret_cast<std::uintptr_t>(bytes.data()), key, key};
+}
+
+void FakeTransport::deregister_region(const datapath::Registration& registration) noexcept {
+  regions_.erase(registration.handle);
+}
+
+std::byte* FakeTransport::granted(std::uint64_t key, std::uint64_t address, std::uint64_t length, bool write) const {
+  const auto found = regions_.find(key);
+  if (found == regions_.end()) return nullptr;
+  const auto& [bytes, access] = found->second;
+  const std::uint64_t offset = address - reinterpret_cast<std::uintptr_t>(bytes.data());
+  if (offset > bytes.size() || length > bytes.size() - offset) return nullptr;
+  return allows(access, write ? Access::kRemoteWrite : Access::kRemoteRead) ? bytes.data() + offset : nullptr;
+}
+
+Result<std::unique_ptr<datapath::Path>> FakeTransport::open_path(const datapath::PathConfig& config) {
+  return std::unique_ptr<datapath::Path>(std::make_unique<FakePath>(*this, config));
+}
+
+bool FakeTransport::poll(datapath::PathEvents& events) noexcept {
+  bool did = false;
+  for (std::size_t i = 0; i < paths_.size(); ++i) did |= paths_[i]->poll(events);
+  return did;
+}
+
+// ---- path
+
+FakePath::FakePath(FakeTransport& transport, const datapath::PathConfig& config)
+    : Path(config.user),
+      transport_(transport),
+      world_(transport.wire_.world),
+      name_(fmt::format("path {}", ++transport.wire_.next)) {
+  transport_.wire_.paths[name_] = this;
+  transport_.paths_.push_back(this);
+}
+
+FakePath::~FakePath() {
+  *alive_ = false;
+  transport_.wire_.paths.erase(name_);
+  std::erase(transport_.paths_, this);
+}
+
+FakePath* FakePath::peer() const {
+  const auto found = transport_.wire_.paths.find(peer_name_);
+  return found == transport_.wire_.paths.end() ? nullptr : found->second;
+}
+
+Status FakePath::connect(std::string_view peer) {
+  peer_name_ = peer;
+  FakePath* const other = this->peer();
+  if (other == nullptr || other->peer_name_ != name_) return {};  // its turn comes
+  for (FakePath* each : {this, other}) {
+    world_.in(microseconds(10 + world_.below(300)), [each, alive = each->alive_] {
+      if (!*alive || each->closed_ || each->down_) return;
+      each->ready_ = true;
+      each->reports_.push_back({});
+    });
+  }
+  return {};
+}
+
+Clock::time_point FakePath::next_time(Chain chain) {
+  const auto latency = static_cast<std::uint64_t>(transport_.habits_.latency.count());
+  microseconds delay(1 + world_.below(2 * latency));
+  if (world_.chance(0.02)) delay *= 20;
+  Clock::time_point& last = chains_[chain];
+  last = std::max({last, world_.now() + delay, stalled_until_});
+  return last;
+}
+
+std::size_t FakePath::post(std::span<const datapath::WorkRequest> requests) noexcept {
+  if (!ready_ || closed_ || down_) return 0;
+  std::size_t taken = 0;
+  for (const datapath::WorkRequest& request : requests) {
+    if (outstanding_.size() >= transport_.habits_.can.max_outstanding) break;
+    Operation operation;
+    operation.number = ++next_number_;
+    operation.id = request.id;
+    operation.kind = request.kind;
+    operation.address = request.remote_address;
+    operation.key = request.remote_key;
+    operation.notify = request.notify;
+    operation.refusals = refusals_known_;
+    if (request.kind == OpKind::kMessage) {
+      for (const datapath::LocalSegment& segment : request.local) {
+        operation.bytes.insert(operation.bytes.end(), segment.data, segment.data + segment.length);
+      }
+    } else {
+      operation.local.assign(request.local.begin(), request.local.end());
+    }
+    const bool overtakes = request.kind == OpKind::kMessage && !transport_.habits_.can.write_then_message_ordered;
+    const Chain chain = overtakes ? kSendMessage : kSend;
+    to_send_[chain].push_back(operation.number);
+    world_.at(next_time(chain), [this, alive = alive_, chain] {
+      if (*alive) send(chain);
+    });
+    outstanding_.push_back(std::move(operation));
+    ++taken;
+  }
+  return taken;
+}
+
+FakePath::Operation* FakePath::find(std::uint64_t number) {
+  const auto at = std::find_if(outstanding_.begin(), outstanding_.end(),
+                               [number](const Operation& operation) { return operation.number == number; });
+  return at == outstanding_.end() ? nullptr : &*at;
+}
+
+// From here to the wire, the oldest of the chain: the operation's bytes are read now.
+void FakePath::send(Chain chain) {
+  if (world_.now() < stalled_until_) {
+    world_.at(stalled_until_, [this, alive = alive_, chain] {
+      if (*alive) send(chain);
+    });
+    return;
+  }
+  const std::uint64_t number = to_send_[chain].front();
+  to_send_[chain].pop_front();
+  Operation* operation = find(number);
+  if (operation == nullptr || operation->ended || closed_ || down_ || cut_) return;
+  Packet packet{number, operation->kind,   operation->address, operation->key,
+                0,      operation->notify, operation->bytes,   operation->refusals};
+  for (const datapath::LocalSegment& segment : operation->local) {
+    packet.length += segment.length;
+    if (operation->kind == OpKind::kWrite) {
+      packet.bytes.insert(packet.bytes.end(), segment.data, segment.data + segment.length);
+    }
+  }
+  // On the wire it is nobody's: our end may be closed or gone when it lands.
+  world_.at(next_time(kLand), [&wire = transport_.wire_, to = peer_name_, packet = std::move(packet)] {
+    const auto found = wire.paths.find(to);
+    if (found != wire.paths.end()) found->second->land(packet);
+  });
+}
+
+void FakePath::land(const Packet& packet) {
+  if (closed_ || down_ || cut_) {
+    ++transport_.wire_.landed_after_close;
+    return;
+  }
+  Code code = Code::kOk;
+  std::vector<std::byte> read;
+  if (packet.kind == OpKind::kMessage) {
+    if (packet.refusals < refusals_made_) {
+      code = Code::kAborted;
+    } else {
+      Report report;
+      report.kind = Report::Kind::kMessage;
+      report.bytes = packet.bytes;
+      reports_.push_back(std::move(report));
+    }
+  } else if (!transport_.habits_.writes_arrive) {
+    return;  // what a gateway swallows
+  } else {
+    const bool write = packet.kind == OpKind::kWrite;
+    std::byte* memory = transport_.granted(packet.key, packet.address, packet.length, write);
+    if (memory == nullptr && packet.length != 0) {
+      code = Code::kProtectionError;
+      refusals_made_ += write ? 1 : 0;
+      if (transport_.habits_.refusal_ends_path) {  // a responder that refuses is in error itself
+        cut_ = true;
+        world_.in(microseconds(world_.below(500)), [this, alive = alive_] {
+          if (*alive) go_down(Code::kAborted, "it refused the peer an access");
+        });
+      }
+    } else if (write) {
+      if (packet.length != 0) std::memcpy(memory, packet.bytes.data(), packet.length);
+      if (packet.notify) {
+        Report report;
+        report.kind = Report::Kind::kNotification;
+        report.value = *packet.notify;
+        reports_.push_back(std::move(report));
+      }
+    } else {
+      read.assign(memory, memory + packet.length);
+    }
+  }
+  FakePath* from = peer();
+  if (from == nullptr) return;
+  world_.at(from->next_time(packet.kind == OpKind::kRead ? kReadAck : kAck),
+            [from, alive = from->alive_, number = packet.number, code, read = std::move(read)] {
+              if (*alive) from->acknowledge(number, code, read);
+            });
+}
+
+void FakePath::acknowledge(std::uint64_t number, Code code, const std::vector<std::byte>& read) {
+  Operation* operation = find(number);
+  if (operation == nullptr || operation->ended || closed_ || down_ || cut_) return;
+  std::size_t at = 0;
+  for (const datapath::LocalSegment& segment : operation->local) {
+    if (code != Code::kOk || operation->kind != OpKind::kRead) break;
+    std::memcpy(segment.data, read.data() + at, segment.length);
+    at += segment.length;
+  }
+  operation->ended = true;
+  operation->code = code;
+  if (code == Code::kProtectionError && transport_.habits_.refusal_ends_path) {
+    go_down(Code::kProtectionError, "the peer refused the access");
+  }
+}
+
+void FakePath::go_down(Code code, const std::string& reason) {
+  if (down_ || closed_) return;
+  down_ = true;
+  Report report;
+  report.kind = Report::Kind::kDown;
+  report.code = code;
+  report.reason = reason;
+  reports_.push_back(std::move(report));
+}
+
+void FakePath::close() noexcept { closed_ = true; }
+
+void FakePath::cut(std::optional<microseconds> notice) {
+  cut_ = true;
+  if (!notice) return;
+  world_.in(*notice, [this, alive = alive_] {
+    if (*alive) go_down(Code::kUnavailable, "the wire was cut");
+  });
+}
+
+void FakePath::stall(microseconds time) { stalled_until_ = std::max(stalled_until_, world_.now() + time); }
+
+bool FakePath::poll(datapath::PathEvents& events) {
+  bool did = false;
+  while (!reports_.empty() && !world_.chance(0.2)) {  // the rest shows in a later poll
+    const Report report = std::move(reports_.front());
+    reports_.pop_front();
+    did = true;
+    switch (report.kind) {
+      case Report::Kind::kReady:
+        events.on_ready(*this);
+        break;
+      case Report::Kind::kMessage:
+        events.on_message(*this, report.bytes);
+        break;
+      case Report::Kind::kNotification:
+        events.on_notification(*this, report.value);
+        break;
+      case Report::Kind::kDown:
+        told_down_ = true;
+        if (!closed_) events.on_down(*this, report.code, report.reason);
+    }
+  }
+  // Within a kind in the order of posting; what a notifying write ends, it ends in order with both.
+  // That the path is dead is told before what it takes along.
+  const bool over = closed_ || told_down_;
+  for (std::size_t i = 0; i < outstanding_.size();) {
+    Operation& operation = outstanding_[i];
+    const bool first = std::none_of(
+        outstanding_.begin(), outstanding_.begin() + static_cast<std::ptrdiff_t>(i), [&](const Operation& before) {
+          return before.kind == operation.kind || (operation.notify && before.kind != OpKind::kRead) ||
+                 (before.notify && operation.kind != OpKind::kRead);
+        });
+    if (!first || (!operation.ended && !over)) {
+      ++i;
+      continue;
+    }
+    const std::uint64_t id = operation.id;
+    const Code code = operation.ended ? operation.code : Code::kAborted;
+    // Known when the user is told, not before.
+    refusals_known_ += code == Code::kProtectionError && operation.kind == OpKind::kWrite ? 1 : 0;
+    outstanding_.erase(outstanding_.begin() + static_cast<std::ptrdiff_t>(i));
+    did = true;
+    events.on_completion(*this, id, code);
+    i = 0;  // whatever it led to
+  }
+  return did;
+}
+
+}  // namespace fairlead::simulation

@@ -1,0 +1,154 @@
+// A transport made of memory and a virtual clock, for the engine's tests: it keeps the interface's promises
+// (transport/transport.h) and nothing more, in the order and at the times that chance gives.
+//
+// A work request is sent after a while (its bytes are read then), is on the wire, lands, and is acknowledged. A path
+// that is closed sends nothing more, but what is on the wire still lands unless the other end is closed too: what a
+// fence is there for. A path may be cut, so that its ends learn of it at different times or one of them never, and it
+// may stand still. With Habits::writes_arrive off, writes are accepted and go nowhere.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "transport/transport.h"
+#include "world.h"
+
+namespace fairlead::simulation {
+
+class FakePath;
+
+/// Where the paths of all engines of a world find each other.
+struct Wire {
+  explicit Wire(World& its_world) : world(its_world) {}
+  World& world;
+  std::map<std::string, FakePath*> paths;  // by description
+  std::uint64_t next = 0;
+  std::uint64_t landed_after_close = 0;  // operations that came to an end that was closed: refused, and counted
+};
+
+struct Habits {
+  std::string name = "verbs:fake0";
+  datapath::Capabilities can;
+  bool writes_arrive = true;
+  bool refusal_ends_path = true;  // as a queue pair; else as tcp
+  microseconds latency{20};
+};
+
+class FakeTransport final : public datapath::Transport {
+ public:
+  FakeTransport(Wire& wire, Habits habits) : wire_(wire), habits_(std::move(habits)) {}
+
+  std::string_view name() const noexcept override { return habits_.name; }
+  const datapath::Capabilities& capabilities() const noexcept override { return habits_.can; }
+  std::string describe() const override { return "simulated"; }
+  Result<datapath::Registration> register_region(std::span<std::byte> bytes, Access access) override;
+  void deregister_region(const datapath::Registration& registration) noexcept override;
+  Result<std::unique_ptr<datapath::Path>> open_path(const datapath::PathConfig& config) override;
+  bool poll(datapath::PathEvents& events) noexcept override;
+  bool arm() noexcept override { return true; }
+  int wait_fd() const noexcept override { return -1; }
+  int wait_timeout_us() const noexcept override { return -1; }
+
+  /// The memory that an operation of a peer names; nothing where no key grants it.
+  [[nodiscard]] std::byte* granted(std::uint64_t key, std::uint64_t address, std::uint64_t length, bool write) const;
+  [[nodiscard]] std::size_t registrations() const noexcept { return regions_.size(); }
+  [[nodiscard]] const Habits& habits() const noexcept { return habits_; }
+  [[nodiscard]] Wire& wire() noexcept { return wire_; }
+  [[nodiscard]] const std::vector<FakePath*>& paths() const noexcept { return paths_; }
+
+ private:
+  friend class FakePath;
+  struct Region {
+    std::span<std::byte> bytes;
+    Access access;
+  };
+
+  Wire& wire_;
+  const Habits habits_;
+  std::map<std::uint64_t, Region> regions_;  // by key
+  std::vector<FakePath*> paths_;             // ours, not closed for good
+};
+
+class FakePath final : public datapath::Path {
+ public:
+  FakePath(FakeTransport& transport, const datapath::PathConfig& config);
+  ~FakePath() override;
+
+  std::string local_description() const override { return name_; }
+  Status connect(std::string_view peer) override;
+  std::size_t post(std::span<const datapath::WorkRequest> requests) noexcept override;
+  void close() noexcept override;
+  bool drained() const noexcept override { return outstanding_.empty() && reports_.empty(); }
+  std::string describe() const override { return name_; }
+
+  // For who makes trouble.
+  /// Nothing passes any more. This end learns of it after `notice`; none: never by itself.
+  void cut(std::optional<microseconds> notice);
+  /// Nothing passes for so long, and nobody is told.
+  void stall(microseconds time);
+  [[nodiscard]] FakePath* peer() const;
+  [[nodiscard]] bool alive() const noexcept { return ready_ && !closed_ && !down_ && !cut_; }
+
+ private:
+  friend class FakeTransport;
+  struct Operation {
+    std::uint64_t number = 0;  // ours
+    std::uint64_t id = 0;      // the user's
+    datapath::OpKind kind = datapath::OpKind::kWrite;
+    std::vector<datapath::LocalSegment> local;
+    std::uint64_t address = 0, key = 0;
+    std::optional<std::uint32_t> notify;
+    std::vector<std::byte> bytes;  // of a message
+    std::uint64_t refusals = 0;    // that were known when it was posted
+    bool ended = false;
+    Code code = Code::kOk;
+  };
+  struct Packet {
+    std::uint64_t number = 0;
+    datapath::OpKind kind = datapath::OpKind::kWrite;
+    std::uint64_t address = 0, key = 0, length = 0;
+    std::optional<std::uint32_t> notify;
+    std::vector<std::byte> bytes;
+    std::uint64_t refusals = 0;
+  };
+  struct Report {
+    enum class Kind : std::uint8_t { kReady, kMessage, kNotification, kDown } kind = Kind::kReady;
+    std::vector<std::byte> bytes;
+    std::uint32_t value = 0;
+    Code code = Code::kOk;
+    std::string reason;
+  };
+  /// Of things that keep their order: the earliest time for the next.
+  enum Chain : std::uint8_t { kSend, kSendMessage, kLand, kAck, kReadAck, kChains };
+
+  Clock::time_point next_time(Chain chain);
+  void send(Chain chain);
+  void land(const Packet& packet);
+  void acknowledge(std::uint64_t number, Code code, const std::vector<std::byte>& read);
+  void go_down(Code code, const std::string& reason);
+  bool poll(datapath::PathEvents& events);
+  Operation* find(std::uint64_t number);
+
+  FakeTransport& transport_;
+  World& world_;
+  const std::string name_;
+  std::string peer_name_;
+  bool ready_ = false, closed_ = false, down_ = false, told_down_ = false, cut_ = false;
+  Clock::time_point stalled_until_{};
+  Clock::time_point chains_[kChains]{};
+  std::deque<std::uint64_t> to_send_[kSendMessage + 1];
+  std::deque<Operation> outstanding_;
+  std::deque<Report> reports_;
+  std::uint64_t next_number_ = 0;
+  // Where a refused write leaves the path alive, messages that were posted in ignorance of it come back.
+  std::uint64_t refusals_made_ = 0;   // of writes that the peer sent
+  std::uint64_t refusals_known_ = 0;  // of ours, by the peer
+  const std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
+};
+
+}  // namespace fairlead::simulation

@@ -1,0 +1,95 @@
+#include "sim_host.h"
+
+#include <sys/epoll.h>
+
+namespace fairlead::simulation {
+
+using datapath::SessionImpl;
+
+SimHost::SimHost(World& world, Wire& wire, EngineConfig config, const std::vector<Habits>& transports)
+    : world_(world), config_(std::move(config)), lane_(*this, Progress::kApplication, microseconds(0)) {
+  for (const Habits& habits : transports) {
+    auto transport = std::make_unique<FakeTransport>(wire, habits);
+    datapath::OpenTransport open;
+    open.offer = {habits.name, habits.name.substr(0, habits.name.find(':')), habits.can.software};
+    open.probe = *transport->register_region(std::span(probe_memory_).first(8), Access::kRemoteWrite);
+    probe_sources_.push_back(*transport->register_region(std::span(probe_memory_).last(8), Access::kNone));
+    (void)regions_->attach(transports_.size(), *transport);
+    open.transport = std::move(transport);
+    transports_.push_back(std::move(open));
+  }
+}
+
+SimHost::~SimHost() { lane_.stop(); }
+
+void SimHost::release() {
+  queues_.clear([](datapath::Submission& each) { drop_reference(static_cast<datapath::TransferImpl&>(each)); });
+  for (std::size_t i = 0; i < transports_.size(); ++i) {
+    transports_[i].transport->deregister_region(transports_[i].probe);
+    transports_[i].transport->deregister_region(probe_sources_[i]);
+  }
+}
+
+std::shared_ptr<SessionImpl> SimHost::start(std::unique_ptr<datapath::ControlStream> stream, bool active,
+                                            const std::shared_ptr<SimHost>& self) {
+  auto session = std::make_shared<SessionImpl>(self, active);
+  sessions_.push_back(session);
+  if (active) {
+    to_dial_ = std::move(stream);
+    session->start_active("simulated");
+    session->connect_to("10.0.0.2", 7400);
+  } else {
+    session->start_passive(std::move(stream));
+  }
+  return session;
+}
+
+Result<std::unique_ptr<datapath::ControlStream>> SimHost::dial(const std::string&, std::uint16_t) {
+  return std::move(to_dial_);
+}
+
+std::vector<datapath::Offer> SimHost::offers() const {
+  std::vector<datapath::Offer> offers;
+  for (const datapath::OpenTransport& open : transports_) offers.push_back(open.offer);
+  return offers;
+}
+
+datapath::LocalSegment SimHost::probe_source(std::size_t transport) const noexcept {
+  return {const_cast<std::byte*>(probe_memory_.data()) + 8, 8, probe_sources_[transport].local};
+}
+
+void SimHost::watch_control(const datapath::ControlStream&, SessionImpl&, std::uint32_t events, bool) {
+  watched_ = events;
+}
+
+// As EngineImpl's, but that every source is looked at in every round.
+bool SimHost::progress() noexcept {
+  bool did = false;
+  for (const auto& session : std::vector(sessions_)) {
+    did |= session->wants_advance();
+    session->advance(world_.now());
+  }
+  std::erase_if(sessions_, [](const auto& session) { return session->finished(); });
+  for (const datapath::OpenTransport& open : transports_) did |= open.transport->poll(*this);
+  for (const auto& session : std::vector(sessions_)) {
+    if (watched_ != 0) session->on_control_ready(watched_);
+    if (session->wants_advance()) did = true;
+  }
+  return did;
+}
+
+void SimHost::on_ready(datapath::Path& path) noexcept { static_cast<SessionImpl*>(path.user())->on_path_ready(path); }
+void SimHost::on_completion(datapath::Path& path, std::uint64_t id, Code code) noexcept {
+  static_cast<SessionImpl*>(path.user())->on_path_completion(path, id, code);
+}
+void SimHost::on_message(datapath::Path& path, std::span<const std::byte> bytes) noexcept {
+  static_cast<SessionImpl*>(path.user())->on_path_message(path, bytes);
+}
+void SimHost::on_notification(datapath::Path& path, std::uint32_t value) noexcept {
+  static_cast<SessionImpl*>(path.user())->on_path_notification(path, value);
+}
+void SimHost::on_down(datapath::Path& path, Code code, std::string_view reason) noexcept {
+  static_cast<SessionImpl*>(path.user())->on_path_down(path, code, reason);
+}
+
+}  // namespace fairlead::simulation

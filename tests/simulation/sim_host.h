@@ -1,0 +1,74 @@
+// One end of a simulated world: what an engine gives its sessions, on a virtual clock and without a thread or a socket.
+#pragma once
+
+#include <array>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "datapath/session/session.h"
+#include "datapath/session/session_host.h"
+#include "fake_transport.h"
+#include "sim_stream.h"
+#include "world.h"
+
+namespace fairlead::simulation {
+
+class SimHost final : public datapath::SessionHost, private datapath::Domain, private datapath::PathEvents {
+ public:
+  SimHost(World& world, Wire& wire, EngineConfig config, const std::vector<Habits>& transports);
+  ~SimHost();
+
+  /// Advances everything once. False: nothing happened.
+  bool step() { return lane_.poll_once(); }
+  /// A session over this stream, which begins with the next step.
+  std::shared_ptr<datapath::SessionImpl> start(std::unique_ptr<datapath::ControlStream> stream, bool active,
+                                               const std::shared_ptr<SimHost>& self);
+  [[nodiscard]] bool idle() const noexcept { return sessions_.empty(); }
+  [[nodiscard]] FakeTransport& fake(std::size_t i) { return static_cast<FakeTransport&>(*transports_[i].transport); }
+  /// Takes back its own memory. What is registered then is left over.
+  void release();
+
+  const EngineConfig& config() const noexcept override { return config_; }
+  datapath::Lane& lane() noexcept override { return lane_; }
+  datapath::RegionTable& regions() noexcept override { return *regions_; }
+  datapath::EventQueues& queues() noexcept override { return queues_; }
+  bool inherited() const noexcept override { return false; }
+  Status usable() const override { return {}; }
+  Clock::time_point now() const noexcept override { return world_.now(); }
+  std::uint64_t random() override { return world_.bits() | 1; }
+  Result<std::unique_ptr<datapath::ControlStream>> dial(const std::string&, std::uint16_t) override;
+  std::vector<datapath::OpenTransport>& transports() noexcept override { return transports_; }
+  void open_for_peer(const std::vector<datapath::Offer>&) override {}
+  std::vector<datapath::Offer> offers() const override;
+  datapath::LocalSegment probe_source(std::size_t transport) const noexcept override;
+  void watch_control(const datapath::ControlStream&, datapath::SessionImpl&, std::uint32_t events, bool) override;
+  void unwatch_control(const datapath::ControlStream&) override { watched_ = 0; }
+  void session_ready(datapath::SessionImpl&) override {}
+  void session_closed(datapath::SessionImpl&, bool) override {}
+  void handshake_refused() noexcept override {}
+
+ private:
+  bool progress() noexcept override;
+  bool arm() noexcept override { return true; }
+  milliseconds sleep_limit() noexcept override { return milliseconds(1); }
+  void on_ready(datapath::Path& path) noexcept override;
+  void on_completion(datapath::Path& path, std::uint64_t id, Code code) noexcept override;
+  void on_message(datapath::Path& path, std::span<const std::byte> bytes) noexcept override;
+  void on_notification(datapath::Path& path, std::uint32_t value) noexcept override;
+  void on_down(datapath::Path& path, Code code, std::string_view reason) noexcept override;
+
+  World& world_;
+  const EngineConfig config_;
+  const std::shared_ptr<datapath::RegionTable> regions_ = std::make_shared<datapath::RegionTable>();
+  datapath::EventQueues queues_;
+  std::vector<datapath::OpenTransport> transports_;
+  std::array<std::byte, 16> probe_memory_{};
+  std::vector<datapath::Registration> probe_sources_;
+  std::vector<std::shared_ptr<datapath::SessionImpl>> sessions_;
+  std::unique_ptr<datapath::ControlStream> to_dial_;
+  std::uint32_t watched_ = 0;
+  datapath::Lane lane_;
+};
+
+}  // namespace fairlead::simulation

@@ -1,0 +1,136 @@
+#include "verbs/provider/system_api.h"
+
+#include <dlfcn.h>
+#include <fmt/format.h>
+#include <net/if.h>
+
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <string>
+
+namespace fairlead::verbs {
+namespace {
+
+constexpr const char* kLibrary = "libibverbs.so.1";
+
+using QueryGidEx = int (*)(ibv_context*, std::uint32_t port, std::uint32_t index, ibv_gid_entry*, std::uint32_t flags,
+                           std::size_t entry_size);
+using QueryPort = int (*)(ibv_context*, std::uint8_t port, _compat_ibv_port_attr*);
+
+// Set before the table is handed out, constant afterwards.
+QueryGidEx g_query_gid_ex = nullptr;  // null: libibverbs before 32
+QueryPort g_query_port = nullptr;
+VerbsApi g_api{};
+
+std::string read_line(const std::string& path) {
+  std::ifstream file(path);
+  std::string line;
+  std::getline(file, line);
+  return line;
+}
+
+// What libibverbs before 32 does not offer, the kernel shows in sysfs.
+int query_gid_by_sysfs(ibv_context* context, std::uint32_t port, std::uint32_t index, ibv_gid_entry* entry) {
+  *entry = {};
+  const int error = g_api.query_gid(context, static_cast<std::uint8_t>(port), static_cast<int>(index), &entry->gid);
+  if (error != 0) return error > 0 ? error : ENODATA;
+  const std::string attributes = fmt::format("{}/ports/{}/gid_attrs", context->device->ibdev_path, port);
+  const std::string type = read_line(fmt::format("{}/types/{}", attributes, index));
+  if (type.empty()) return ENODATA;
+  entry->gid_type = type == "RoCE v2" ? IBV_GID_TYPE_ROCE_V2 : IBV_GID_TYPE_IB;
+  entry->gid_index = index;
+  entry->port_num = port;
+  const std::string interface = read_line(fmt::format("{}/ndevs/{}", attributes, index));
+  entry->ndev_ifindex = interface.empty() ? 0 : ::if_nametoindex(interface.c_str());
+  return 0;
+}
+
+int query_gid_entry(ibv_context* context, std::uint32_t port, std::uint32_t index, ibv_gid_entry* entry) {
+  if (g_query_gid_ex == nullptr) return query_gid_by_sysfs(context, port, index, entry);
+  return g_query_gid_ex(context, port, index, entry, 0, sizeof *entry);
+}
+
+// The exported symbol writes the fields of an old, shorter structure.
+int query_port(ibv_context* context, std::uint8_t port, ibv_port_attr* attr) {
+  std::memset(attr, 0, sizeof *attr);
+  return g_query_port(context, port, reinterpret_cast<_compat_ibv_port_attr*>(attr));
+}
+
+int modify_cq(ibv_cq* cq, ibv_modify_cq_attr* attr) { return ::ibv_modify_cq(cq, attr); }  // inline in verbs.h
+
+// Looks symbols up and remembers the first that is missing.
+class Loader {
+ public:
+  explicit Loader(void* library) : library_(library) {}
+
+  template <typename Function>
+  void required(Function& slot, const char* name) {
+    slot = reinterpret_cast<Function>(::dlsym(library_, name));
+    if (slot == nullptr && missing_ == nullptr) missing_ = name;
+  }
+  template <typename Function>
+  void optional(Function& slot, const char* name) {
+    slot = reinterpret_cast<Function>(::dlsym(library_, name));
+  }
+  [[nodiscard]] const char* missing() const { return missing_; }
+
+ private:
+  void* library_;
+  const char* missing_ = nullptr;
+};
+
+Status load() {
+  void* library = ::dlopen(kLibrary, RTLD_NOW | RTLD_LOCAL);
+  if (library == nullptr) {
+    return {Code::kNotFound, fmt::format("no system verbs: {}; install libibverbs1 and ibverbs-providers to use RDMA "
+                                         "hardware",
+                                         ::dlerror())};
+  }
+  Loader loader(library);
+  g_api.source = kLibrary;
+  loader.required(g_api.get_device_list, "ibv_get_device_list");
+  loader.required(g_api.free_device_list, "ibv_free_device_list");
+  loader.required(g_api.get_device_name, "ibv_get_device_name");
+  loader.required(g_api.open_device, "ibv_open_device");
+  loader.required(g_api.close_device, "ibv_close_device");
+  loader.required(g_api.query_device, "ibv_query_device");
+  loader.required(g_query_port, "ibv_query_port");
+  loader.required(g_api.query_gid, "ibv_query_gid");
+  loader.optional(g_query_gid_ex, "_ibv_query_gid_ex");
+  loader.required(g_api.alloc_pd, "ibv_alloc_pd");
+  loader.required(g_api.dealloc_pd, "ibv_dealloc_pd");
+  loader.required(g_api.reg_mr, "ibv_reg_mr");
+  loader.required(g_api.dereg_mr, "ibv_dereg_mr");
+  loader.required(g_api.create_comp_channel, "ibv_create_comp_channel");
+  loader.required(g_api.destroy_comp_channel, "ibv_destroy_comp_channel");
+  loader.required(g_api.create_cq, "ibv_create_cq");
+  loader.required(g_api.destroy_cq, "ibv_destroy_cq");
+  loader.required(g_api.get_cq_event, "ibv_get_cq_event");
+  loader.required(g_api.ack_cq_events, "ibv_ack_cq_events");
+  loader.required(g_api.create_qp, "ibv_create_qp");
+  loader.required(g_api.modify_qp, "ibv_modify_qp");
+  loader.required(g_api.query_qp, "ibv_query_qp");
+  loader.required(g_api.destroy_qp, "ibv_destroy_qp");
+  loader.required(g_api.get_async_event, "ibv_get_async_event");
+  loader.required(g_api.ack_async_event, "ibv_ack_async_event");
+  g_api.query_port = &query_port;
+  g_api.query_gid_ex = &query_gid_entry;
+  g_api.modify_cq = &modify_cq;
+  g_api.take_refusal = [] { return std::string(); };  // an errno is all it says
+  if (loader.missing() != nullptr) {
+    return {Code::kUnimplemented,
+            fmt::format("{} has no {}; install libibverbs1 of rdma-core 22 or later", kLibrary, loader.missing())};
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<const VerbsApi*> system_api() {
+  static const Status kLoaded = load();
+  if (!kLoaded.ok()) return kLoaded;
+  return &g_api;
+}
+
+}  // namespace fairlead::verbs

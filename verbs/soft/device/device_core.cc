@@ -1,0 +1,221 @@
+#include "verbs/soft/device/device_core.h"
+
+#include <arpa/inet.h>
+#include <fmt/format.h>
+#include <sys/random.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <optional>
+
+#include "verbs/soft/port/udp/udp_ports.h"
+
+namespace fairlead::soft {
+namespace {
+
+// Never destroyed: a device that a program leaves open at exit is watched to the end.
+const Clock& steady_clock() {
+  static const Clock& clock = *new SteadyClock;
+  return clock;
+}
+
+std::uint64_t random64() noexcept {
+  std::uint64_t value = 0;
+  while (::getrandom(&value, sizeof(value), 0) != sizeof(value)) {
+  }
+  return value;
+}
+
+std::string environment(const char* name) {
+  const char* value = std::getenv(name);
+  return value != nullptr ? value : "";
+}
+
+// What the port's queue pairs begin with.
+void control_congestion(PortSlot& slot, CongestionMode mode, const InterfaceAddress& address) {
+  slot.congestion = choose_congestion(mode, address);
+  if (slot.congestion) slot.port->report_traffic_class();
+}
+
+}  // namespace
+
+Result<Gid> parse_address(const std::string& text) {
+  in_addr parsed{};
+  if (::inet_pton(AF_INET, text.c_str(), &parsed) != 1) {
+    return {Code::kInvalidArgument,
+            fmt::format("softroce address '{}' is no IPv4 address; give one of this host, such as 127.0.0.7", text)};
+  }
+  return Gid::from_ipv4(ntohl(parsed.s_addr));
+}
+
+std::uint64_t random_guid() noexcept { return (random64() & ~(std::uint64_t{1} << 56)) | std::uint64_t{2} << 56; }
+
+Result<std::shared_ptr<DeviceLanes>> DeviceCore::open_dpdk(const DeviceConfig& config, const PortSpec& spec,
+                                                           std::uint64_t guid) {
+  auto ports = open_dpdk_port(*spec.dpdk, steady_clock());
+  if (!ports) return ports.error();
+  auto lanes = std::make_shared<DeviceLanes>();
+  for (auto& port : *ports) {
+    DeviceConfig lane = config;
+    lane.lane = static_cast<unsigned>(lanes->size());
+    auto core = finish(lane, spec, std::move(port), guid + lane.lane, Wire::kOwn);
+    if (!core) return core.error();
+    if (ports->size() > 1) (*core)->domain_.set_partition(static_cast<std::uint8_t>(lane.lane));
+    lanes->push_back(std::move(*core));
+  }
+  // A lane that the program does not open must be looked at all the same: what is for others may come by its queue.
+  for (const auto& core : *lanes) {
+    if (lanes->size() > 1) core->watch();
+  }
+  return lanes;
+}
+
+Result<std::shared_ptr<DeviceLanes>> DeviceCore::open(const DeviceConfig& config, std::uint64_t guid) {
+  auto spec = parse_port_spec(config.packet_io);
+  if (!spec) return spec.error();
+  if (spec->dpdk) {
+    if (!config.address.empty() && spec->dpdk->addresses.address.is_null()) {
+      auto parsed = parse_address(config.address);
+      if (!parsed) return parsed.error();
+      spec->dpdk->addresses.address = *parsed;
+      spec->dpdk->addresses.prefix = 24;
+    }
+    return open_dpdk(config, *spec, guid);
+  }
+  auto ports = std::make_unique<UdpPorts>();
+  auto wanted = config.address.empty() ? Result<Gid>(Gid()) : parse_address(config.address);
+  if (!wanted) return wanted.error();
+  auto bound = config.address.empty() ? ports->bind_loopback() : ports->bind_own(*wanted);
+  if (!bound) return bound.error();
+  std::unique_ptr<UdpPort> port = std::move(bound->port);
+  const Gid own = port->address();
+  if (interface_of(own).index == 0) {
+    return {Code::kResourceExhausted, fmt::format("softroce cannot look up the interface of {}: {}; raise the limit on "
+                                                  "open files (ulimit -n)",
+                                                  to_string(own), std::strerror(errno))};
+  }
+  if (port->max_mtu() == 0) {
+    return {Code::kUnavailable,
+            fmt::format("the interface of {} is too small for any RoCE path MTU; raise its MTU to 320 or more",
+                        to_string(own))};
+  }
+  auto core = finish(config, *spec, std::move(port), guid, Wire::kHosts);
+  if (!core) return core.error();
+  (*core)->own_port_->shared = bound->shared;
+  // Alone at its own address, the device may have more queue pairs than others can be told from.
+  if (ports->place()) (*core)->domain_.set_partition(*ports->place(), !bound->shared);
+  (*core)->udp_ports_ = std::move(ports);
+  auto lanes = std::make_shared<DeviceLanes>();
+  lanes->push_back(std::move(*core));
+  return lanes;
+}
+
+Result<std::unique_ptr<DeviceCore>> DeviceCore::finish(const DeviceConfig& config, PortSpec spec,
+                                                       std::unique_ptr<PacketPort> port, std::uint64_t guid,
+                                                       Wire wire) {
+  const std::string mode = environment("FAIRLEAD_SOFT_CONGESTION");
+  const auto congestion = parse_congestion_mode(mode.empty() ? "auto" : mode);
+  if (!congestion) return congestion.error();
+  const Gid own = port->address();
+  if (spec.pcap.empty()) spec.pcap = environment("FAIRLEAD_PCAP");
+  auto decorated = decorate(std::move(port), spec);
+  if (!decorated) return decorated.error();
+  auto core = std::unique_ptr<DeviceCore>(new DeviceCore(steady_clock(), std::move(*decorated), guid, wire));
+  core->port_spec_ = spec;
+  core->congestion_ = *congestion;
+  control_congestion(*core->own_port_, *congestion, core->gids_.at(1));
+  core->domain_.counter_page.publish(device_name(config), to_string(own));
+  core->watcher_ =
+      std::make_unique<Watcher>(core->domain_, core->gids_.wait_fd(), [own = core.get()] { own->follow_host(); });
+  return core;
+}
+
+DeviceCore::DeviceCore(const Clock& clock, std::unique_ptr<PacketPort> port, std::uint64_t guid)
+    : DeviceCore(clock, std::move(port), guid, Wire::kHosts) {}
+
+DeviceCore::DeviceCore(const Clock& clock, std::unique_ptr<PacketPort> port, std::uint64_t guid, Wire wire)
+    : udp_ports_(std::make_unique<UdpPorts>()),
+      guid_(guid),
+      domain_(clock, random64()),
+      gids_(wire == Wire::kOwn ? GidTable::of_own_wire(port->link_local(), port->address())
+                               : GidTable(guid, port->address())),
+      own_port_(&domain_.add_port(std::move(port))),
+      own_wire_mtu_(wire == Wire::kOwn ? own_port_->port->max_mtu() : 0) {}
+
+DeviceCore::~DeviceCore() = default;
+
+void DeviceCore::add_listener(AsyncQueue& events) {
+  const std::lock_guard lock(listeners_mutex_);
+  listeners_.push_back(&events);
+}
+
+void DeviceCore::remove_listener(AsyncQueue& events) noexcept {
+  const std::lock_guard lock(listeners_mutex_);
+  std::erase(listeners_, &events);
+}
+
+void DeviceCore::follow_host() {
+  if (!gids_.follow_host()) return;
+  ibv_async_event event{};
+  event.event_type = IBV_EVENT_GID_CHANGE;
+  event.element.port_num = 1;
+  const std::lock_guard lock(listeners_mutex_);
+  for (AsyncQueue* events : listeners_) events->push(event);
+}
+
+LinkState DeviceCore::link() noexcept {
+  const DomainLock lock(domain_);
+  return own_port_->port->link();
+}
+
+void DeviceCore::watch() {
+  if (watcher_) watcher_->start();
+}
+
+ibv_gid_entry DeviceCore::gid(std::uint32_t index) {
+  follow_host();
+  const InterfaceAddress address = gids_.at(index);
+  ibv_gid_entry entry{};
+  const bool v1 = gids_.version(index) == RoceVersion::kV1;
+  const ibv_gid_type type = v1 ? IBV_GID_TYPE_ROCE_V1 : IBV_GID_TYPE_ROCE_V2;
+  if (!address.gid.is_null()) entry = {address.gid.to_verbs(), index, 1, type, address.index};
+  return entry;
+}
+
+std::optional<std::uint32_t> DeviceCore::find_gid(const Gid& gid, RoceVersion version) {
+  follow_host();
+  for (std::uint32_t index = 0; index < GidTable::kLength; ++index) {
+    if (gids_.at(index).gid == gid && gids_.version(index) == version) return index;
+  }
+  return std::nullopt;
+}
+
+Result<PortSlot*> DeviceCore::port_of_gid(std::uint32_t index) {
+  const InterfaceAddress address = gids_.at(index);
+  if (address.gid.is_null()) {
+    return {Code::kInvalidArgument, fmt::format("sgid_index {} is empty; use 1, the device's own address", index)};
+  }
+  if (gids_.version(index) == RoceVersion::kV1) return own_port_;
+  if (PortSlot* port = domain_.find_port(address.gid)) return port;
+  if (index == 0) {
+    return {Code::kInvalidArgument,
+            fmt::format("sgid_index 0 is {}, which no socket can send from; use index 1", to_string(address.gid))};
+  }
+  auto bound = udp_ports_->bind(address);
+  if (!bound) return bound.error();
+  auto decorated = decorate(std::move(bound->port), port_spec_);
+  if (!decorated) return decorated.error();
+  PortSlot& port = domain_.add_port(std::move(*decorated));
+  port.shared = bound->shared;
+  domain_.counter_page.add_address(to_string(address.gid));
+  control_congestion(port, congestion_, address);
+  domain_.wake_watcher();
+  return &port;
+}
+
+std::uint32_t DeviceCore::largest_mtu() const noexcept {
+  return own_wire_mtu_ != 0 ? own_wire_mtu_ : largest_path_mtu(gids_.at(1).mtu);
+}
+
+}  // namespace fairlead::soft

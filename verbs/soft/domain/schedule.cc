@@ -1,0 +1,237 @@
+// The loop: who gets a turn, what is sent when, and what the clock brings.
+#include <sched.h>
+
+#include <algorithm>
+#include <bit>
+
+#include "verbs/soft/datagram/receipts.h"
+#include "verbs/soft/datagram/unreliable.h"
+#include "verbs/soft/domain/domain.h"
+#include "verbs/soft/rc/completer.h"
+#include "verbs/soft/rc/memory_windows.h"
+#include "verbs/soft/rc/requester.h"
+#include "verbs/soft/rc/responder.h"
+
+namespace fairlead::soft {
+namespace {
+
+constexpr unsigned kRxRounds = 16;  // bounds one progress()
+constexpr unsigned kPacketsPerTurn = 32;
+constexpr unsigned kTurns = 16;
+constexpr Nanos kMostHold = 20 * kMicrosecond;
+constexpr unsigned kLooks = 4;
+constexpr Nanos kIdleToYield = 8 * kMicrosecond;  // longer than a message to and fro takes
+constexpr Nanos kHeldReceiptCheck = 200 * kMicrosecond;
+constexpr Nanos kLoanCheck = 20 * kMicrosecond;
+
+}  // namespace
+
+void Domain::unlock() noexcept {
+  while (true) {
+    send_batches();
+    mutex_.unlock();
+    // Pairs with ring(): either its try_lock succeeds or its push is seen here.
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+    if (rung_.load(std::memory_order_relaxed) == nullptr || !try_lock()) return;
+    take_doorbells();
+    transmit();
+  }
+}
+
+void Domain::poll() noexcept {
+  if (!try_lock()) return;
+  polls_.store(polls() + 1, std::memory_order_relaxed);
+  polled_at_ = now_;
+  // In a conversation the answer is about to come: the caller's way round would take longer than looking again.
+  const bool conversation = now_ < busy_at_ + kIdleToYield;
+  bool busy = progress();
+  for (unsigned look = 1; !busy && conversation && look < kLooks; ++look) busy = progress();
+  if (busy) busy_at_ = now_;
+  // A port that neither wakes nor wants to be looked at is a simulation's: nobody else is at its other end.
+  const auto real = [](const std::unique_ptr<PortSlot>& slot) {
+    return slot->port->wait_fd() >= 0 || slot->port->next_event() != 0;
+  };
+  const bool yields = now_ >= busy_at_ + kIdleToYield && std::any_of(ports_.begin(), ports_.end(), real);
+  unlock();
+  // The peer may be waiting for this very core.
+  if (yields) ::sched_yield();
+}
+
+bool Domain::progress() noexcept {
+  take_doorbells();
+  bool busy = lender.release();
+  for (const auto& slot : ports_) {
+    for (unsigned round = 0; round < kRxRounds; ++round) {
+      const std::size_t count = slot->port->rx_burst(received_, now_);
+      if (count == 0) break;
+      busy = true;
+      for (std::size_t i = 0; i < count; ++i) receive(*slot, received_[i]);
+      transmit();
+      if (count < received_.size()) break;  // what came since can wait for the next call; the caller cannot
+    }
+  }
+  if (next_timer_ != 0 && now_ >= next_timer_) run_timers();
+  release_held();
+  if (!ready_.empty() || !roused_.empty() || !owing_.empty()) transmit();
+  return busy;
+}
+
+void Domain::ring(Qp& qp) noexcept {
+  if (try_lock()) {
+    look_at_work_of(qp);
+  } else {
+    if (qp.rung.exchange(true)) return;
+    Qp* top = rung_.load(std::memory_order_relaxed);
+    do {
+      qp.next_rung = top;
+    } while (!rung_.compare_exchange_weak(top, &qp));
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+    if (!try_lock()) return;
+  }
+  take_doorbells();
+  transmit();
+  unlock();
+}
+
+void Domain::take_doorbells() noexcept {
+  if (rung_.load(std::memory_order_relaxed) == nullptr) return;  // what comes now, unlock() sees
+  Qp* qp = rung_.exchange(nullptr);
+  while (qp != nullptr) {
+    Qp* next = qp->next_rung;
+    qp->rung.store(false);  // what is posted from here on rings again
+    look_at_work_of(*qp);
+    qp = next;
+  }
+}
+
+void Domain::look_at_work_of(Qp& qp) noexcept {
+  if (qp.current_state() == IBV_QPS_ERR) {
+    qp.flush();
+  } else if (qp.current_state() == IBV_QPS_SQE) {
+    qp.flush_sends();
+  } else {
+    make_ready(qp);
+  }
+}
+
+void Domain::transmit() noexcept {
+  for (unsigned turn = 0; turn < kTurns; ++turn) {
+    call_waiting();
+    Qp* qp = ready_.pop_front();
+    if (qp == nullptr) break;
+    bool more = false;
+    if (qp->type() == IBV_QPT_RC) {
+      more = responder::run(*qp, kPacketsPerTurn);
+      more = requester::run(*qp, kPacketsPerTurn) || more;
+      more = more || (qp->receive.ack_due && !qp->held.linked());  // the requester let it go
+    } else {
+      more = unreliable::run(*qp, kPacketsPerTurn);
+    }
+    if (more) make_ready(*qp);
+  }
+  send_receipts();
+  send_batches();
+  while (Qp* qp = departing_.pop_front()) unreliable::on_departed(*qp);
+  if (!ready_.empty() || !roused_.empty()) set_deadline(now_);
+}
+
+// Queue pairs take turns, so that none starves behind one with much to send.
+// One at a time: thousands may wait for room that a few of them fill.
+void Domain::call_waiting() noexcept {
+  Window* window = roused_.front();
+  if (window == nullptr) return;
+  if (Qp* qp = window->call()) {
+    make_ready(*qp);
+  } else {
+    window->roused.unlink();
+  }
+}
+
+void Domain::send_receipts() noexcept {
+  if (owing_.empty()) return;
+  const Flow* first_kept = nullptr;
+  while (Flow* flow = owing_.front()) {
+    if (flow == first_kept) break;
+    flow->owing.unlink();
+    if (receipts::send(*this, *flow)) continue;
+    if (first_kept == nullptr) first_kept = flow;
+    owing_.push_back(flow->owing);
+  }
+  if (!owing_.empty()) set_deadline(now_ + kHeldReceiptCheck);
+}
+
+void Domain::send_held(Qp& qp) noexcept { responder::send_held_ack(qp); }
+
+void Domain::release_held() noexcept {
+  while (Qp* qp = held_.front()) {
+    if (now_ < qp->receive.held_since + kMostHold) break;
+    qp->receive.turns_answered = 0;  // it does not answer after all
+    qp->held.unlink();
+    make_ready(*qp);
+  }
+}
+
+void Domain::run_timers() noexcept {
+  next_timer_ = 0;
+  while (Qp* qp = timers_.pop_due(now_)) {
+    if (qp->send.deadline != 0 && now_ >= qp->send.deadline) completer::on_timer(*qp);
+    if (qp->send.deadline != 0) timers_.wake(qp->timer, std::max(qp->send.deadline, now_ + 1));
+    if (qp->paced_until > now_) {
+      timers_.wake(qp->timer, qp->paced_until);
+    } else if (qp->paced_until != 0) {
+      qp->paced_until = 0;
+      make_ready(*qp);
+    }
+  }
+  run_flow_timers();
+  if (management_ != nullptr) management_->run_timers();
+  if (const Nanos next = timers_.next(); next != 0) set_deadline(next);
+}
+
+Nanos Domain::next_deadline() const noexcept {
+  if (!ready_.empty() || !roused_.empty()) return now_;
+  Nanos next = next_timer_;
+  if (const Qp* held = held_.front()) {
+    const Nanos release = held->receive.held_since + kMostHold;
+    next = next == 0 ? release : std::min(next, release);
+  }
+  if (lender.waiting() && (next == 0 || now_ + kLoanCheck < next)) next = now_ + kLoanCheck;
+  for (const auto& slot : ports_) {
+    const Nanos event = slot->port->next_event();
+    if (event != 0 && (next == 0 || event < next)) next = event;
+  }
+  return next;
+}
+
+PortSlot& Domain::add_port(std::unique_ptr<PacketPort> port) {
+  PortSlot& slot = keep_port(std::move(port));
+  if (slot.port->lends()) lender.set_port(slot);
+  return slot;
+}
+
+bool Domain::put(Qp& qp) {
+  timers_.reserve(std::bit_ceil(queue_pairs_.size() + 1));
+  qp.qp_base.qp_num = queue_pairs_.add(qp);
+  return qp.qp_base.qp_num != 0;
+}
+
+void Domain::remove(Qp& qp) noexcept {
+  take_doorbells();
+  qp.detach();  // first, as it may still send something
+  qp.ready.unlink();
+  qp.waiting.unlink();
+  timers_.remove(qp.timer);
+  qp.departing.unlink();
+  queue_pairs_.remove(qp.number());
+  unbind_windows_of(regions, qp.number());
+}
+
+void Domain::silence(const DeviceBase& device) noexcept {
+  queue_pairs_.for_each([&device](Qp& qp) {
+    if (&qp.device != &device) return;
+    qp.set_state(IBV_QPS_RESET);
+    qp.detach();
+  });
+}
+
+}  // namespace fairlead::soft

@@ -1,0 +1,99 @@
+#include "verbs/soft/domain/watcher.h"
+
+#include <poll.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdint>
+#include <system_error>
+#include <vector>
+
+#include "verbs/soft/domain/domain.h"
+
+namespace fairlead::soft {
+namespace {
+
+constexpr Nanos kTick = 1 * kMillisecond;
+constexpr Nanos kForever = ~Nanos{0};
+
+}  // namespace
+
+Watcher::Watcher(Domain& domain, int news, std::function<void()> on_news)
+    : domain_(domain), alarm_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)), news_(news), on_news_(std::move(on_news)) {
+  if (!alarm_) throw std::system_error(errno, std::generic_category(), "no descriptor for the watcher");
+  domain_.set_alarm([this] {
+    const std::uint64_t one = 1;
+    [[maybe_unused]] const ssize_t written = ::write(alarm_.get(), &one, sizeof(one));
+  });
+}
+
+Watcher::~Watcher() {
+  if (!thread_.joinable()) return;
+  stop_.store(true);
+  const std::uint64_t one = 1;
+  [[maybe_unused]] const ssize_t written = ::write(alarm_.get(), &one, sizeof(one));
+  thread_.join();
+}
+
+void Watcher::start() {
+  if (started_.exchange(true)) return;
+  // Signals are the application's.
+  sigset_t all;
+  sigset_t before;
+  ::sigfillset(&all);
+  ::pthread_sigmask(SIG_SETMASK, &all, &before);
+  thread_ = std::thread([this] { run(); });
+  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  ::pthread_setname_np(thread_.native_handle(), "softroce");
+}
+
+// Sleeps until the alarm, news, a packet (if `sockets`) or the time.
+void Watcher::wait(bool sockets, long long nanoseconds) noexcept {
+  std::vector<pollfd> fds{{alarm_.get(), POLLIN, 0}, {news_, POLLIN, 0}};
+  if (sockets) {
+    const DomainLock lock(domain_);
+    for (const int fd : domain_.wait_fds()) fds.push_back({fd, POLLIN, 0});
+  }
+  const timespec time{static_cast<time_t>(nanoseconds / 1'000'000'000), static_cast<long>(nanoseconds % 1'000'000'000)};
+  ::ppoll(fds.data(), fds.size(), nanoseconds < 0 ? nullptr : &time, nullptr);
+  if (fds[0].revents != 0) {
+    std::uint64_t count = 0;
+    [[maybe_unused]] const ssize_t got = ::read(alarm_.get(), &count, sizeof(count));
+  }
+  if (fds[1].revents != 0) on_news_();
+}
+
+void Watcher::run() noexcept {
+  std::uint64_t polls_seen = domain_.polls();
+  while (!stop_.load()) {
+    const std::uint64_t polls = domain_.polls();
+    if (polls != polls_seen && domain_.armed() == 0) {
+      polls_seen = polls;
+      wait(false, kTick);
+      continue;
+    }
+    polls_seen = polls;
+    Nanos sleep = kForever;
+    {
+      const DomainLock lock(domain_);
+      domain_.progress();
+      const Nanos deadline = domain_.next_deadline();
+      if (deadline != 0) sleep = deadline > domain_.now() ? deadline - domain_.now() : 0;
+      domain_.set_watcher_sleep(deadline != 0 ? deadline : kForever);
+    }
+    if (sleep != 0) {
+      wait(true, sleep == kForever ? -1 : static_cast<long long>(sleep));
+    } else {
+      ::sched_yield();  // who sends what is waited for may need this core
+    }
+    const DomainLock lock(domain_);
+    domain_.set_watcher_sleep(0);
+  }
+}
+
+}  // namespace fairlead::soft

@@ -1,0 +1,41 @@
+// The watcher: a thread that advances a domain while nobody polls it.
+//
+// While an application polls, the watcher looks once a millisecond whether it still does, and leaves the sockets
+// alone, so that packets wake nobody. Once it stopped, or waits for completion events, the watcher sleeps on the
+// sockets and the timers. Idle, it uses no CPU.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <thread>
+
+#include "base/unique_fd.h"
+
+namespace fairlead::soft {
+
+class Domain;
+
+class Watcher {
+ public:
+  /// Sets the domain's alarm, which must not be rung any more once the watcher is gone. Calls `on_news`, without the
+  /// domain's lock, when `news` (-1: none) is readable.
+  Watcher(Domain& domain, int news, std::function<void()> on_news);
+  ~Watcher();
+
+  /// Idempotent; the first call starts the thread. Any thread.
+  void start();
+
+ private:
+  void run() noexcept;
+  void wait(bool sockets, long long nanoseconds) noexcept;
+
+  Domain& domain_;
+  UniqueFd alarm_;
+  int news_;
+  std::function<void()> on_news_;
+  std::atomic<bool> started_{false};
+  std::atomic<bool> stop_{false};
+  std::thread thread_;
+};
+
+}  // namespace fairlead::soft

@@ -1,0 +1,51 @@
+// A port, what is about to leave through it, and who is behind it: the windows and flows of its peers.
+//
+// Owns all of them; addresses stay. Threads: under the lock of the progress context that has it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <unordered_map>
+
+#include "base/intrusive_list.h"
+#include "verbs/soft/flow_control/dcqcn.h"
+#include "verbs/soft/flow_control/flow.h"
+#include "verbs/soft/flow_control/window.h"
+#include "verbs/soft/port/packet_port.h"
+#include "verbs/soft/port/tx_batch.h"
+#include "verbs/soft/wire/psn.h"
+
+namespace fairlead::soft {
+
+struct PortSlot {
+  explicit PortSlot(std::unique_ptr<PacketPort> owned)
+      : port(std::move(owned)), least_charge(port->least_charge()), reads(port->receive_window()) {}
+
+  [[nodiscard]] Window& peer_window(const Gid& peer);
+  /// What UC and UD have on their way to a peer; null where nothing is known of it.
+  [[nodiscard]] Flow* find_flow(const Gid& peer) noexcept;
+  /// Makes the peer one that we send to. True if it was none before.
+  bool meet(const Gid& peer);
+  /// The flow of a peer that sends to us, perhaps without our sending to it. It may be forgotten, unless we do.
+  [[nodiscard]] Flow& hear_of(const Gid& peer);
+
+  std::unique_ptr<PacketPort> port;
+  const std::uint32_t least_charge;
+  bool shared = false;  // with other processes, by the partitions of queue pair numbers
+  TxBatch batch;
+  Window reads;                           // what READs have asked for and not received
+  Psn next_mad_psn;                       // of QP1
+  std::optional<DcqcnConfig> congestion;  // what its queue pairs begin with
+
+ private:
+  static constexpr std::size_t kMostStrangers = 1024;
+
+  std::unordered_map<Gid, std::unique_ptr<Window>, GidHash> peers_;
+  std::unordered_map<Gid, std::unique_ptr<Flow>, GidHash> flows_;
+  List<Flow> strangers_;  // of flows_, those that send to us alone
+  std::size_t stranger_count_ = 0;
+};
+
+}  // namespace fairlead::soft

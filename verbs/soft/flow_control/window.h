@@ -1,0 +1,84 @@
+// How many bytes may be on their way to one socket: a receive buffer is small, and what overflows it is lost.
+//
+// All queue pairs that send to the socket share the window. It begins at what a Fairlead peer's buffer surely takes,
+// is halved when packets are lost and grows again as they are acknowledged (as TCP's, RFC 5681), never below a floor
+// that keeps go-back-N moving where loss does not mean congestion. A queue pair that times out probes with little of
+// its own; only when nobody was acknowledged meanwhile is the whole window as small. Threads: under the domain's lock.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+
+#include "base/intrusive_list.h"
+
+namespace fairlead::soft {
+
+class Qp;
+
+class Window {
+ public:
+  explicit Window(std::size_t limit) noexcept : most_(limit), limit_(limit), threshold_(limit) {}
+
+  /// Takes `bytes`, or answers false. An empty window takes anything, else a packet larger than it would wait forever.
+  [[nodiscard]] bool take(std::size_t bytes) noexcept {
+    if (!admits(bytes)) return false;
+    used_ += bytes;
+    return true;
+  }
+  [[nodiscard]] bool admits(std::size_t bytes) const noexcept { return used_ == 0 || used_ + bytes <= limit_; }
+  void give_back(std::size_t bytes) noexcept { used_ -= std::min(bytes, used_); }
+
+  void on_acknowledged(std::size_t bytes) noexcept {
+    acknowledged_ += bytes;
+    if (limit_ >= most_) return;
+    limit_ += limit_ < threshold_ ? bytes : std::max<std::size_t>(1, bytes * kGrowthBytes / limit_);
+    limit_ = std::min(limit_, most_);
+  }
+  void on_loss() noexcept {
+    threshold_ = limit_ = std::max(kFloorBytes, limit_ / 2);
+    before_timeout_ = 0;
+  }
+  void on_timeout() noexcept {
+    before_timeout_ = std::max(before_timeout_, limit_);
+    threshold_ = std::max(kFloorBytes, limit_ / 2);
+    limit_ = kProbeBytes;
+  }
+
+  /// Nothing had been lost: the peer was merely slow.
+  void undo_timeout() noexcept { limit_ = std::max(limit_, std::exchange(before_timeout_, 0)); }
+
+  /// All that ever was: whoever sees it grow knows that the socket's owner takes packets.
+  [[nodiscard]] std::uint64_t acknowledged() const noexcept { return acknowledged_; }
+  [[nodiscard]] std::size_t used() const noexcept { return used_; }
+  [[nodiscard]] std::size_t limit() const noexcept { return limit_; }
+
+  /// Puts a queue pair that found no room at the end of the line; the link is Qp::waiting.
+  void wait(Link<Qp>& link) noexcept {
+    link.unlink();  // it may still be in the line for another window
+    waiting_.push_back(link);
+    roused.unlink();
+  }
+  [[nodiscard]] bool has_waiting() const noexcept { return !waiting_.empty(); }
+  /// The first in the line, which leaves it; null when there is none.
+  [[nodiscard]] Qp* call() noexcept { return waiting_.pop_front(); }
+
+  Link<Window> roused{this};  // has had room since somebody found none
+
+  static constexpr std::size_t kProbeBytes = 8 << 10;
+
+ private:
+  static constexpr std::size_t kFloorBytes = 32 << 10;
+  static constexpr std::size_t kGrowthBytes = 8 << 10;  // per window acknowledged
+
+  std::size_t most_;
+  std::size_t limit_;
+  std::size_t threshold_;
+  std::size_t used_ = 0;
+  std::size_t before_timeout_ = 0;
+  std::uint64_t acknowledged_ = 0;
+  List<Qp> waiting_;
+};
+
+}  // namespace fairlead::soft

@@ -1,0 +1,238 @@
+#include "verbs/soft/port/udp/group_names.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/time.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <charconv>
+#include <chrono>
+#include <cstddef>
+#include <cstring>
+#include <thread>
+
+#include "base/own_user.h"
+#include "verbs/soft/port/interfaces.h"
+
+namespace fairlead::soft {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr std::size_t kMostSockets = 253;  // SCM_MAX_FD
+constexpr timeval kPatience{2, 0};
+constexpr auto kLockPatience = 10s;
+constexpr int kBacklog = 64;
+constexpr int kNetnsCookie = 71;  // SO_NETNS_COOKIE, which older headers lack
+constexpr int kLocksFlags = O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW;
+constexpr long kFirstAddressLock = 1 << 16;
+
+ucred peer_of(int connection) noexcept {
+  ucred peer{};
+  socklen_t size = sizeof(peer);
+  if (::getsockopt(connection, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0) peer.uid = ~uid_t{0};
+  return peer;
+}
+
+// Of processes that could have the same addresses, and of no others that live.
+std::uint64_t network_namespace() noexcept {
+  std::uint64_t cookie = 0;
+  socklen_t size = sizeof(cookie);
+  const UniqueFd fd(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  if (fd && ::getsockopt(fd.get(), SOL_SOCKET, kNetnsCookie, &cookie, &size) == 0) return cookie;
+  struct stat info{};  // of kernels before 5.14
+  return ::stat("/proc/thread-self/ns/net", &info) == 0 ? info.st_ino : 0;
+}
+
+// Bytes of it are locked: those of device numbers, and behind them one for each address.
+std::string locks_file(const std::string& directory) {
+  return fmt::format("{}/{}.locks", directory, network_namespace());
+}
+
+bool try_lock(int fd, long byte) noexcept {
+  struct flock lock{};
+  lock.l_type = F_WRLCK;
+  lock.l_whence = SEEK_SET;
+  lock.l_start = byte;
+  lock.l_len = 1;
+  return ::fcntl(fd, F_OFD_SETLK, &lock) == 0;
+}
+
+struct UnixAddress {
+  explicit UnixAddress(const std::string& path) noexcept : size_(path.size()) {
+    at_.sun_family = AF_UNIX;
+    path.copy(at_.sun_path, sizeof(at_.sun_path) - 1);
+    if (!fits()) errno = ENAMETOOLONG;
+  }
+  [[nodiscard]] bool fits() const noexcept { return size_ < sizeof(at_.sun_path); }
+  [[nodiscard]] const sockaddr* get() const noexcept { return reinterpret_cast<const sockaddr*>(&at_); }
+
+ private:
+  std::size_t size_;
+  sockaddr_un at_{};
+};
+
+Status cannot_use(const std::string& path) {
+  return {Code::kUnavailable, fmt::format("softroce cannot use {}: {}; name another directory with "
+                                          "FAIRLEAD_SOFT_DIRECTORY",
+                                          path, std::strerror(errno))};
+}
+
+void be_patient(int fd) noexcept {
+  ::setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &kPatience, sizeof(kPatience));
+  ::setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &kPatience, sizeof(kPatience));
+}
+
+// A message of one byte, with room for descriptors.
+struct Message {
+  Message() noexcept {
+    header.msg_iov = &iov;
+    header.msg_iovlen = 1;
+    header.msg_control = control.data();
+    header.msg_controllen = control.size();
+  }
+  char byte = 0;
+  iovec iov{&byte, 1};
+  alignas(cmsghdr) std::array<std::byte, CMSG_SPACE(kMostSockets * sizeof(int))> control{};
+  msghdr header{};
+};
+
+}  // namespace
+
+GroupNames::GroupNames(const std::string& directory, const Gid& address)
+    : locks_(locks_file(directory)),
+      lock_(kFirstAddressLock + static_cast<long>(stable_hash(address) >> 2)),
+      prefix_(fmt::format("{}/{}.{}.", directory, network_namespace(), to_string(address))) {}
+
+Result<GroupNames> GroupNames::open(const Gid& address) {
+  const auto directory = meeting_directory();
+  if (!directory) return directory.error();
+  return GroupNames(*directory, address);
+}
+
+std::string GroupNames::path_of(unsigned place) const { return prefix_ + std::to_string(place); }
+
+Result<PrivateFd> GroupNames::lock() const {
+  PrivateFd file(UniqueFd(::open(locks_.c_str(), kLocksFlags, 0600)));
+  const auto end = std::chrono::steady_clock::now() + kLockPatience;
+  while (!try_lock(file.get(), lock_)) {
+    if ((errno != EAGAIN && errno != EACCES) || std::chrono::steady_clock::now() > end) {
+      return {Code::kUnavailable, fmt::format("cannot lock {}: {}; another process of this user seems to hang while it "
+                                              "opens its device",
+                                              locks_, std::strerror(errno))};
+    }
+    std::this_thread::sleep_for(1ms);
+  }
+  return file;
+}
+
+Result<UniqueFd> GroupNames::connect_to(unsigned place) const {
+  const std::string path = path_of(place);
+  UniqueFd fd(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+  if (fd) be_patient(fd.get());
+  UnixAddress where(path);
+  if (!fd || !where.fits() || ::connect(fd.get(), where.get(), sizeof(sockaddr_un)) != 0) {
+    // A socket that nobody listens on is a dead process's.
+    if (fd && where.fits() && (errno == ENOENT || errno == ECONNREFUSED)) return UniqueFd();
+    if (errno == EAGAIN) {
+      return {Code::kDeadlineExceeded,
+              fmt::format("the process that shares the address by {} does not answer; continue or end it", path)};
+    }
+    return cannot_use(path);
+  }
+  const ucred peer = peer_of(fd.get());
+  if (is_own_user(peer.uid)) return fd;
+  return {Code::kPermissionDenied,
+          fmt::format("softroce: process {} of uid {} holds {}, which only uid {} may; end it and remove that",
+                      peer.pid, peer.uid, path, ::geteuid())};
+}
+
+Result<UniqueFd> GroupNames::listen_as(unsigned place) const {
+  const std::string path = path_of(place);
+  UniqueFd fd(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+  UnixAddress where(path);
+  if (fd && where.fits()) {
+    ::unlink(path.c_str());
+    if (::bind(fd.get(), where.get(), sizeof(sockaddr_un)) == 0 && ::listen(fd.get(), kBacklog) == 0) return fd;
+  }
+  return cannot_use(path);
+}
+
+// A link says it, for members' places say nothing of their age.
+unsigned GroupNames::first(unsigned joining) const {
+  const std::string path = prefix_ + "first";
+  std::array<char, 8> text{};
+  const ssize_t length = ::readlink(path.c_str(), text.data(), text.size());
+  unsigned place = joining;
+  if (length > 0) std::from_chars(text.data(), text.data() + length, place);
+  if (place != joining) {
+    if (const auto member = connect_to(place); !member || *member) return place;
+  }
+  ::unlink(path.c_str());
+  static_cast<void>(::symlink(std::to_string(joining).c_str(), path.c_str()) == 0);
+  return joining;
+}
+
+void GroupNames::leave(unsigned place) const noexcept { ::unlink(path_of(place).c_str()); }
+
+Result<DeviceNumber> claim_device_number(unsigned most) {
+  const auto directory = meeting_directory();
+  if (!directory) return directory.error();
+  const std::string path = locks_file(*directory);
+  DeviceNumber number{0, PrivateFd(UniqueFd(::open(path.c_str(), kLocksFlags, 0600)))};
+  if (!number.held) return cannot_use(path);
+  while (++number.value <= most) {
+    if (try_lock(number.held.get(), number.value)) return number;
+    if (errno != EAGAIN && errno != EACCES) return cannot_use(path);
+  }
+  return {Code::kResourceExhausted, fmt::format("{} devices of this user are open", most)};
+}
+
+Result<std::vector<PrivateFd>> ask_for_sockets(int connection, std::size_t count) {
+  const char question = '?';
+  Message answer;
+  ssize_t got = ::send(connection, &question, 1, MSG_NOSIGNAL);
+  if (got == 1) got = ::recvmsg(connection, &answer.header, MSG_CMSG_CLOEXEC);
+  const int error = errno;
+  std::vector<PrivateFd> sockets;
+  for (cmsghdr* at = CMSG_FIRSTHDR(&answer.header); got == 1 && at != nullptr; at = CMSG_NXTHDR(&answer.header, at)) {
+    if (at->cmsg_level != SOL_SOCKET || at->cmsg_type != SCM_RIGHTS) continue;
+    std::vector<int> fds((at->cmsg_len - CMSG_LEN(0)) / sizeof(int));
+    std::memcpy(fds.data(), CMSG_DATA(at), fds.size() * sizeof(int));
+    for (const int fd : fds) sockets.emplace_back(UniqueFd(fd));
+  }
+  if (sockets.size() == count) return sockets;
+  const pid_t process = peer_of(connection).pid;
+  if (got == 1) {
+    return {Code::kResourceExhausted,
+            fmt::format("softroce got {} of the {} sockets that process {} shares; raise the limit of open files "
+                        "(ulimit -n)",
+                        sockets.size(), count, process)};
+  }
+  if (got < 0 && (error == EAGAIN || error == EWOULDBLOCK)) {
+    return {Code::kDeadlineExceeded,
+            fmt::format("process {}, which shares the address, does not answer; continue or end it", process)};
+  }
+  return {Code::kUnavailable, fmt::format("process {}, which shared the address, ended", process)};
+}
+
+void answer_with_sockets(int connection, std::span<const int> sockets) noexcept {
+  be_patient(connection);
+  char question = 0;
+  if (!is_own_user(peer_of(connection).uid) || ::recv(connection, &question, 1, 0) != 1) return;
+  Message answer;
+  cmsghdr* control = CMSG_FIRSTHDR(&answer.header);
+  control->cmsg_level = SOL_SOCKET;
+  control->cmsg_type = SCM_RIGHTS;
+  control->cmsg_len = CMSG_LEN(sockets.size_bytes());
+  std::memcpy(CMSG_DATA(control), sockets.data(), sockets.size_bytes());
+  answer.header.msg_controllen = CMSG_SPACE(sockets.size_bytes());
+  ::sendmsg(connection, &answer.header, MSG_NOSIGNAL);
+}
+
+}  // namespace fairlead::soft

@@ -1,0 +1,94 @@
+#include "verbs/soft/progress/context.h"
+
+#include <algorithm>
+#include <bit>
+
+namespace fairlead::soft {
+
+void ProgressContext::lock() noexcept {
+  // Pollers that try the lock in a tight loop would starve a waiter; they stand back while there is one.
+  waiters_.fetch_add(1);
+  mutex_.lock();
+  waiters_.fetch_sub(1);
+  now_ = clock_.now();
+}
+
+bool ProgressContext::try_lock() noexcept {
+  if (waiters_.load(std::memory_order_relaxed) != 0 || !mutex_.try_lock()) return false;
+  now_ = clock_.now();
+  return true;
+}
+
+void ProgressContext::count_armed(int by) noexcept {
+  if (armed_.fetch_add(by) == 0 && by > 0 && alarm_) alarm_();
+}
+
+void ProgressContext::set_deadline(Nanos at) noexcept {
+  if (next_timer_ == 0 || at < next_timer_) next_timer_ = at;
+  if (watcher_sleeps_until_ != 0 && at < watcher_sleeps_until_ && alarm_) {
+    watcher_sleeps_until_ = 0;
+    alarm_();
+  }
+}
+
+std::vector<int> ProgressContext::wait_fds() const {
+  std::vector<int> fds;
+  for (const auto& slot : ports_) {
+    if (const int fd = slot->port->wait_fd(); fd >= 0) fds.push_back(fd);
+  }
+  return fds;
+}
+
+PortSlot& ProgressContext::keep_port(std::unique_ptr<PacketPort> port) {
+  port->count_in(counters);
+  return *ports_.emplace_back(std::make_unique<PortSlot>(std::move(port)));
+}
+
+PortSlot* ProgressContext::find_port(const Gid& address) noexcept {
+  for (const auto& slot : ports_) {
+    if (slot->port->address() == address) return slot.get();
+  }
+  return nullptr;
+}
+
+TxBatch& ProgressContext::batch(PortSlot& slot, std::size_t pieces) noexcept {
+  if (!slot.batch.has_room(pieces)) send_batch(slot);
+  return slot.batch;
+}
+
+void ProgressContext::send_batches() noexcept {
+  for (const auto& slot : ports_) flush(*slot);
+}
+
+void ProgressContext::send_batch(PortSlot& slot) noexcept {
+  counters.sent_pkts.add(slot.batch.size());
+  const std::uint64_t refused = slot.port->refused();
+  slot.port->tx_burst(slot.batch);
+  counters.send_err.add(slot.port->refused() - refused);
+}
+
+void ProgressContext::give_back(Window& window, std::size_t bytes) noexcept {
+  window.give_back(bytes);
+  if (window.has_waiting()) roused_.push_back(window.roused);
+}
+
+Flow& ProgressContext::flow(PortSlot& slot, const Gid& peer) {
+  if (slot.meet(peer)) flow_timers_.reserve(std::bit_ceil(++flows_met_));
+  return *slot.find_flow(peer);
+}
+
+void ProgressContext::watch(Flow& flow) noexcept {
+  if (flow.deadline() == 0) return;
+  flow_timers_.wake(flow.timer, flow.deadline());
+  set_deadline(flow.deadline());
+}
+
+void ProgressContext::run_flow_timers() noexcept {
+  while (Flow* flow = flow_timers_.pop_due(now_)) {
+    if (const std::size_t freed = flow->on_timer(now_); freed > 0) give_back(flow->window(), freed);
+    if (flow->deadline() != 0) flow_timers_.wake(flow->timer, std::max(flow->deadline(), now_ + 1));
+  }
+  if (const Nanos next = flow_timers_.next(); next != 0) set_deadline(next);
+}
+
+}  // namespace fairlead::soft

@@ -1,0 +1,63 @@
+// What the roles of queue pairs work with, beside progress/context.h: which queue pairs there are, which of them want a
+// turn, and what waits for a device to let go of memory.
+//
+// Threads: under the context's lock, but for ring().
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "verbs/soft/progress/context.h"
+#include "verbs/soft/qp/lender.h"
+#include "verbs/soft/qp/qp.h"
+#include "verbs/soft/qp/qp_table.h"
+
+namespace fairlead::soft {
+
+class QpContext : public ProgressContext {
+ public:
+  QpContext(const Clock& clock, std::uint64_t seed) : ProgressContext(clock), queue_pairs_(seed) {}
+
+  /// The queue pair has new work; sends it if nobody else will. Any thread.
+  virtual void ring(Qp& qp) noexcept = 0;
+
+  /// The queue pair may have something to send.
+  void make_ready(Qp& qp) noexcept { ready_.push_back(qp.ready); }
+  /// The queue pair owes an acknowledgement that may wait a little for a message of its own to leave with. Only while
+  /// an application polls now and then: it is about to answer.
+  void hold(Qp& qp) noexcept {
+    qp.receive.held_since = now();
+    held_.push_back(qp.held);
+  }
+  /// Sends the acknowledgement that the queue pair holds back, and nothing else; also for one that is about to end.
+  void answer_held(Qp& qp) noexcept {
+    if (qp.held.linked()) send_held(qp);
+  }
+  /// Once all batches were sent, unreliable::on_departed runs for it.
+  void departs(Qp& qp) noexcept { departing_.push_back(qp.departing); }
+  /// The queue pair's deadlines must be looked at by then.
+  void wake(Qp& qp, Nanos at) noexcept {
+    timers_.wake(qp.timer, at);
+    set_deadline(at);
+  }
+
+  [[nodiscard]] Qp* find(std::uint32_t number) const noexcept { return queue_pairs_.find(number); }
+  /// Whether packets for a queue pair of this number find this domain where processes share an address.
+  [[nodiscard]] bool in_partition(std::uint32_t number) const noexcept { return queue_pairs_.in_partition(number); }
+  [[nodiscard]] std::size_t queue_pairs() const noexcept { return queue_pairs_.size(); }
+
+  Lender lender{*this};
+
+ protected:
+  ~QpContext() = default;
+
+  virtual void send_held(Qp& qp) noexcept = 0;
+
+  QpTable queue_pairs_;
+  List<Qp> ready_;
+  List<Qp> held_;  // oldest first
+  List<Qp> departing_;
+  TimerQueue<Qp> timers_;
+};
+
+}  // namespace fairlead::soft

@@ -1,0 +1,420 @@
+#include "verbs/soft/rc/completer.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "verbs/soft/memory/scatter.h"
+#include "verbs/soft/qp/qp.h"
+#include "verbs/soft/qp/qp_context.h"
+#include "verbs/soft/queues/cq.h"
+#include "verbs/soft/rc/requester_limits.h"
+
+namespace fairlead::soft::completer {
+namespace {
+
+// Probes resend early, where the ack timeout that users set (67 ms and more) would stall. They never fail a WQE.
+constexpr Nanos kFirstProbe = 4 * kMillisecond;  // before a round trip was timed
+constexpr Nanos kLeastProbe = 1 * kMillisecond;
+constexpr Nanos kMostProbe = 1 * kSecond;
+constexpr unsigned kMostBackoff = 8;
+constexpr std::uint8_t kRetryForever = 7;  // of rnr_retry
+
+Nanos ack_timeout(const Qp& qp) noexcept { return qp.attr.timeout == 0 ? 0 : 4096ULL << qp.attr.timeout; }
+
+bool outstanding(const SendState& s) noexcept { return s.una.before(s.sent_end); }
+
+// The earlier of the next probe and the next counted expiry.
+void start_timer(Qp& qp) noexcept {
+  SendState& s = qp.send;
+  const Nanos now = qp.domain.now();
+  const Nanos patience = s.srtt == 0 ? kFirstProbe : s.srtt + 4 * s.rttvar;  // RFC 6298
+  const Nanos probe = std::clamp(patience, kLeastProbe, kMostProbe) << s.backoff;
+  s.deadline = now + std::min(probe, kMostProbe);
+  if (const Nanos timeout = ack_timeout(qp); timeout != 0) {
+    const Nanos expiry = s.progress_at + timeout * (Nanos{s.retries} + 1);
+    s.deadline = std::min(s.deadline, std::max(expiry, now + 1));
+  }
+  s.peer_heard = qp.peer_window->acknowledged();
+  s.reads_heard = qp.port->reads.acknowledged();
+  qp.domain.wake(qp, s.deadline);
+}
+
+// A timeout's share of a window that others use too. Where they were acknowledged since, packets were lost, or it is
+// this queue pair's peer alone that is gone; only the first timeout in a row can tell them nothing.
+void shrink(Window& window, std::uint64_t heard, bool probing) noexcept {
+  if (window.acknowledged() == heard) return window.on_timeout();
+  if (!probing) window.on_loss();
+}
+
+void progressed(Qp& qp) noexcept {
+  SendState& s = qp.send;
+  s.progress_at = qp.domain.now();
+  if (s.idle_since != 0) s.idle_since = s.progress_at;
+  s.retries = s.rnr_retries = 0;
+  s.probing = s.implied_nak = s.repair_waits = false;
+  s.rnr_wait = false;  // a copy of the refused packet was taken after all
+  if (s.timing && s.timed_psn.before(s.una)) {
+    const Nanos sample = s.progress_at - s.timed_at;
+    const Nanos difference = sample > s.srtt ? sample - s.srtt : s.srtt - sample;
+    s.rttvar = s.srtt == 0 ? sample / 2 : s.rttvar - s.rttvar / 4 + difference / 4;
+    s.srtt = s.srtt == 0 ? sample : s.srtt - s.srtt / 8 + sample / 8;
+    s.timing = false;
+  }
+  if (s.srtt != 0) s.backoff = 0;  // else a peer that is far away would be asked everything twice, and nothing be timed
+  if (outstanding(s)) {
+    start_timer(qp);
+  } else {
+    s.deadline = 0;
+  }
+  if (qp.has_work()) qp.domain.make_ready(qp);
+}
+
+// Back to the oldest packet that is not acknowledged.
+void rewind(Qp& qp) noexcept {
+  SendState& s = qp.send;
+  qp.release_windows();
+  s.cursor = qp.sq.head();
+  s.cursor_packet = 0;
+  if (s.cursor != s.started) s.cursor_packet = static_cast<std::uint32_t>(s.una.since(qp.sq.at(s.cursor).first));
+  s.reads_outstanding = 0;
+  s.local_error = IBV_WC_SUCCESS;  // found again when its turn comes
+  s.timing = false;
+  s.timed_out = false;
+  s.unacknowledged_run = 0;
+  s.idle_since = qp.domain.now();
+  qp.domain.counters.completer_retry_err.add();
+  qp.domain.make_ready(qp);
+}
+
+// Whether what was reported lost may be sent again at once. What one round trip brings is of one flight: reports that
+// reordered packets, or somebody else's, make of it must not each send another. The last one is heeded in time.
+bool may_repair(Qp& qp) noexcept {
+  SendState& s = qp.send;
+  const Nanos now = qp.domain.now();
+  const Nanos earliest = s.repaired_at + s.srtt;
+  if (s.repaired_at == 0 || now >= earliest) {
+    s.repaired_at = now;
+    return true;
+  }
+  s.repair_waits = true;
+  s.repair_una = s.una;
+  if (s.deadline == 0 || earliest < s.deadline) {
+    s.deadline = earliest;
+    qp.domain.wake(qp, earliest);
+  }
+  return false;
+}
+
+}  // namespace
+
+void complete_head(Qp& qp, ibv_wc_status status, std::uint32_t vendor_error) noexcept {
+  const SendWqe& wqe = qp.sq.at(qp.sq.head());
+  const bool wanted = wqe.signaled || status != IBV_WC_SUCCESS;
+  ibv_wc completion{};
+  completion.wr_id = wqe.id;
+  completion.status = status;
+  completion.vendor_err = vendor_error;
+  completion.byte_len = wqe.length;
+  completion.opcode = wqe.completion_opcode();
+  if (status == IBV_WC_SUCCESS) qp.domain.counters.rdma_sends.add();
+  qp.sq.pop();
+  if (wanted) qp.complete_send(completion);
+  qp.check_drained();
+}
+
+namespace {
+
+// After una moved: the cursor never lies behind it. True if it did, so that what was to be sent again had arrived.
+bool catch_up(Qp& qp) noexcept {
+  SendState& s = qp.send;
+  bool behind = false;
+  if (static_cast<std::int32_t>(s.cursor - qp.sq.head()) < 0) {
+    s.cursor = qp.sq.head();
+    s.cursor_packet = 0;
+    behind = true;
+  }
+  if (s.cursor == qp.sq.head() && s.cursor != s.started) {
+    const auto acknowledged = static_cast<std::uint32_t>(std::max(0, s.una.since(qp.sq.at(s.cursor).first)));
+    behind |= s.cursor_packet < acknowledged;
+    s.cursor_packet = std::max(s.cursor_packet, acknowledged);
+  }
+  return behind;
+}
+
+// The peer had received what a timeout took for lost. What was sent behind it is on its way still, or in the peer's
+// socket: if any of it is missing, the peer will say so, or stay silent once more. Only READs and atomics are asked
+// again, as what they asked for is no longer counted.
+void resume(Qp& qp) noexcept {
+  SendState& s = qp.send;
+  if (!std::exchange(s.timed_out, false)) return;
+  while (s.cursor != s.started) {
+    const SendWqe& wqe = qp.sq.at(s.cursor);
+    const Psn at = wqe.first + s.cursor_packet;
+    const Psn stop = s.sent_end.before(wqe.end()) ? s.sent_end : wqe.end();
+    const std::int32_t packets = stop.since(at);
+    if (wqe.is_local() || wqe.is_answered() || packets <= 0) return;
+    const std::size_t charge = static_cast<std::size_t>(packets) * wqe.charge;
+    if (!qp.peer_window->take(charge)) return;
+    s.in_flight += charge;
+    s.cursor_packet += static_cast<std::uint32_t>(packets);
+    if (stop != wqe.end()) return;
+    ++s.cursor;
+    s.cursor_packet = 0;
+  }
+}
+
+// Everything before `end` was received by the peer. Stops at a READ or an atomic, which their responses alone complete.
+void advance(Qp& qp, Psn end) noexcept {
+  SendState& s = qp.send;
+  bool moved = false;
+  std::size_t freed = 0;
+  while (s.una.before(end)) {
+    const SendWqe& wqe = qp.sq.at(qp.sq.head());
+    if (wqe.is_answered()) break;
+    const Psn stop = end.before(wqe.end()) ? end : wqe.end();
+    freed += static_cast<std::size_t>(stop.since(s.una)) * wqe.charge;
+    s.una = stop;
+    moved = true;
+    if (stop == wqe.end()) {
+      complete_head(qp, IBV_WC_SUCCESS);
+      if (qp.current_state() == IBV_QPS_ERR) return;  // the completion queue overflowed
+    }
+  }
+  if (!moved) return;
+  complete_executed(qp);
+  if (qp.current_state() == IBV_QPS_ERR) return;
+  const bool arrived = catch_up(qp);
+  if (arrived) qp.peer_window->undo_timeout();
+  freed = std::min(freed, s.in_flight);
+  s.in_flight -= freed;
+  qp.peer_window->on_acknowledged(freed);
+  qp.domain.give_back(*qp.peer_window, freed);
+  if (arrived) resume(qp);
+  if (s.local_error != IBV_WC_SUCCESS && s.cursor == qp.sq.head()) return fail(qp, s.local_error);
+  progressed(qp);
+}
+
+// The peer has answered something later: READ responses from una on were lost.
+void implied_nak(Qp& qp, Psn answered) noexcept {
+  SendState& s = qp.send;
+  // One flight of answers implies it once; if their PSNs go back, they are another flight, that of a repetition.
+  const bool same_flight = s.implied_nak && s.implied_nak_at == s.una && answered.since(s.implied_nak_by) > 0;
+  s.implied_nak_by = answered;
+  if (same_flight) return;
+  s.implied_nak = true;
+  s.implied_nak_at = s.una;
+  if (!may_repair(qp)) return;
+  qp.domain.counters.lost_responses.add();
+  qp.port->reads.on_loss();
+  rewind(qp);
+}
+
+void on_rnr_nak(Qp& qp, const Aeth& aeth) noexcept {
+  SendState& s = qp.send;
+  qp.domain.counters.rcvd_rnr_err.add();
+  if (s.rnr_wait) return;
+  if (qp.attr.rnr_retry != kRetryForever && s.rnr_retries++ >= qp.attr.rnr_retry) {
+    qp.domain.counters.retry_rnr_exceeded_err.add();
+    return fail(qp, IBV_WC_RNR_RETRY_EXC_ERR, aeth.syndrome);
+  }
+  rewind(qp);
+  s.rnr_wait = true;
+  s.progress_at = qp.domain.now();  // the peer lives
+  s.retries = 0;
+  s.deadline = s.progress_at + rnr_delay(aeth.rnr_timer());
+  qp.domain.wake(qp, s.deadline);
+}
+
+void on_nak(Qp& qp, const Aeth& aeth) noexcept {
+  switch (static_cast<Syndrome>(aeth.syndrome)) {
+    case Syndrome::kNakSequence:
+      qp.domain.counters.rcvd_seq_err.add();
+      if (!may_repair(qp)) return;
+      qp.peer_window->on_loss();
+      rewind(qp);
+      return;
+    case Syndrome::kNakInvalidRequest:
+      return fail(qp, IBV_WC_REM_INV_REQ_ERR, aeth.syndrome);
+    case Syndrome::kNakRemoteAccess:
+      return fail(qp, IBV_WC_REM_ACCESS_ERR, aeth.syndrome);
+    case Syndrome::kNakRemoteOperation:
+      return fail(qp, IBV_WC_REM_OP_ERR, aeth.syndrome);
+    default:
+      qp.domain.counters.drop_bogus.add();
+  }
+}
+
+void on_acknowledge(Qp& qp, const Packet& packet) noexcept {
+  SendState& s = qp.send;
+  const Psn psn = packet.bth.psn;
+  if (packet.aeth.is_ack()) {
+    advance(qp, psn + 1);
+    if (s.una.before(psn + 1) && qp.requests()) implied_nak(qp, psn);
+    return;
+  }
+  // A NAK acknowledges what lies before it.
+  advance(qp, psn);
+  if (!qp.requests()) return;
+  if (s.una != psn) return implied_nak(qp, psn);
+  if (packet.aeth.is_rnr_nak()) {
+    on_rnr_nak(qp, packet.aeth);
+  } else {
+    on_nak(qp, packet.aeth);
+  }
+}
+
+// Packet `index` of the response to the request at the head of the queue, the next that it waits for.
+void take_response(Qp& qp, const SendWqe& wqe, std::uint32_t index, std::span<const std::byte> bytes) noexcept {
+  SendState& s = qp.send;
+  const std::byte* from = bytes.data();
+  const bool placed = for_each_piece(qp.domain.regions, &qp.pd_ref, qp.sq.segments(qp.sq.head()).first(wqe.segments),
+                                     std::uint64_t{index} * qp.mtu, bytes.size(), IBV_ACCESS_LOCAL_WRITE,
+                                     [&from](std::byte* to, std::size_t part) {
+                                       const bool placed_part = place(to, from, part);
+                                       from += part;
+                                       return placed_part;
+                                     });
+  if (!placed) return fail(qp, IBV_WC_LOC_PROT_ERR);
+
+  const std::size_t freed = std::min<std::size_t>(wqe.charge, s.reads_in_flight);
+  s.reads_in_flight -= freed;
+  qp.port->reads.on_acknowledged(freed);
+  qp.domain.give_back(qp.port->reads, freed);
+  if (index + 1 == read_part_end(qp.mtu, wqe.packets, index) && s.reads_outstanding > 0) --s.reads_outstanding;
+  ++s.una;
+  if (s.una == wqe.end()) {
+    complete_head(qp, IBV_WC_SUCCESS);
+    complete_executed(qp);
+    if (qp.current_state() == IBV_QPS_ERR) return;
+  }
+  if (catch_up(qp)) qp.port->reads.undo_timeout();
+  if (s.local_error != IBV_WC_SUCCESS && s.cursor == qp.sq.head()) return fail(qp, s.local_error);
+  progressed(qp);
+}
+
+void on_answer(Qp& qp, const Packet& packet) noexcept {
+  SendState& s = qp.send;
+  const Psn psn = packet.bth.psn;
+  advance(qp, psn);
+  if (!qp.requests()) return;
+  if (s.una != psn) return implied_nak(qp, psn);
+  const SendWqe& wqe = qp.sq.at(qp.sq.head());
+  const bool atomic = packet.info->kind == PacketKind::kAtomicAck;
+  if (atomic ? !wqe.is_atomic() : !wqe.is_read()) return qp.domain.counters.drop_bogus.add();
+  if (packet.info->aeth && !packet.aeth.is_ack()) return fail(qp, IBV_WC_BAD_RESP_ERR);
+
+  // The word is a number on the wire and in memory.
+  const std::span bytes = atomic ? std::as_bytes(std::span(&packet.original, 1)) : packet.payload;
+  const auto index = static_cast<std::uint32_t>(psn.since(wqe.first));
+  const auto expected = std::min<std::uint64_t>(qp.mtu, wqe.length - std::uint64_t{index} * qp.mtu);
+  if (bytes.size() != expected) return fail(qp, IBV_WC_BAD_RESP_ERR);
+  take_response(qp, wqe, index, bytes);
+}
+
+}  // namespace
+
+namespace {
+
+// What one who sees no packet of the connection must guess besides a PSN, once messages have gone to and fro: how many
+// the peer has counted. Checked where the peer is known to be of our kind, since others may count otherwise.
+bool credible(Qp& qp, const Packet& packet) noexcept {
+  if (!packet.bth.kin) return !qp.receive.peer_is_kin;
+  if (!packet.info->aeth) return true;
+  const Psn counted(packet.aeth.msn);
+  return !counted.before(qp.sq.at(qp.sq.head()).messages_before) && !qp.send.messages.before(counted);
+}
+
+}  // namespace
+
+void on_response(Qp& qp, const Packet& packet) noexcept {
+  if (!qp.requests()) return qp.domain.counters.drop_state.add();
+  const Psn psn = packet.bth.psn;
+  if (psn.before(qp.send.una)) return;  // a duplicate, or it crossed a retransmission
+  if (!psn.before(qp.send.sent_end) || !credible(qp, packet)) return qp.domain.counters.drop_bogus.add();
+  qp.receive.peer_is_kin = packet.bth.kin;
+  switch (packet.info->kind) {
+    case PacketKind::kAck:
+      return on_acknowledge(qp, packet);
+    default:
+      return on_answer(qp, packet);
+  }
+}
+
+void on_sent(Qp& qp) noexcept {
+  SendState& s = qp.send;
+  const Nanos waited = s.idle_since == 0 ? 0 : qp.domain.now() - s.idle_since;
+  s.idle_since = 0;
+  if (s.deadline != 0 && waited == 0) return;
+  s.progress_at = s.deadline == 0 ? qp.domain.now() : s.progress_at + waited;
+  start_timer(qp);
+}
+
+void on_timer(Qp& qp) noexcept {
+  SendState& s = qp.send;
+  const Nanos now = qp.domain.now();
+  s.deadline = 0;
+  if (!qp.requests()) return;
+  if (s.rnr_wait) {
+    s.rnr_wait = false;
+    s.progress_at = now;
+    return qp.domain.make_ready(qp);
+  }
+  if (!outstanding(s)) return;
+  const bool waiting_to_resend = s.in_flight == 0 && s.reads_in_flight == 0;
+  if (waiting_to_resend) {
+    // Others fill the window: nothing of ours is on its way, so its absence proves nothing.
+    s.progress_at = s.idle_since = now;
+    qp.domain.make_ready(qp);
+    return start_timer(qp);
+  }
+  const Nanos timeout = ack_timeout(qp);
+  const bool expired = timeout != 0 && now >= s.progress_at + timeout * (Nanos{s.retries} + 1);
+  if (std::exchange(s.repair_waits, false) && !expired) {
+    if (s.una == s.repair_una) {
+      s.repaired_at = now;
+      rewind(qp);
+    }
+    return start_timer(qp);
+  }
+  if (expired) {
+    if (s.retries >= qp.attr.retry_cnt) {
+      qp.domain.counters.retry_exceeded_err.add();
+      return fail(qp, IBV_WC_RETRY_EXC_ERR);
+    }
+    ++s.retries;
+  }
+  if (s.in_flight > 0) shrink(*qp.peer_window, s.peer_heard, s.probing);
+  if (s.reads_in_flight > 0) shrink(qp.port->reads, s.reads_heard, s.probing);
+  s.backoff = std::min(s.backoff + 1, kMostBackoff);
+  s.probing = true;
+  s.implied_nak = false;
+  rewind(qp);
+  s.timed_out = true;
+  if (Window& window = *qp.peer_window; window.has_waiting()) {  // of those, one may have a peer that answers
+    qp.ready.unlink();
+    window.wait(qp.waiting);
+    qp.domain.give_back(window, 0);
+  }
+  start_timer(qp);
+}
+
+void complete_executed(Qp& qp) noexcept {
+  while (qp.sq.head() != qp.send.started && qp.sq.at(qp.sq.head()).executed) complete_head(qp, IBV_WC_SUCCESS, 0);
+}
+
+void fail(Qp& qp, ibv_wc_status status, std::uint32_t vendor_error) noexcept {
+  qp.domain.send_batches();  // its first packets refer to memory that is the program's again with the completion
+  complete_head(qp, status, vendor_error);
+  qp.enter_error();
+}
+
+Nanos rnr_delay(std::uint8_t timer) noexcept {
+  // In units of 10 microseconds.
+  static constexpr std::array<std::uint32_t, 32> kDelays = {
+      65536, 1,   2,   3,   4,    6,    8,    12,   16,   24,   32,   48,    64,    96,    128,   192,
+      256,   384, 512, 768, 1024, 1536, 2048, 3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768, 49152};
+  return kDelays[timer & 31] * 10 * kMicrosecond;
+}
+
+}  // namespace fairlead::soft::completer

@@ -1,0 +1,159 @@
+#include "verbs/soft/rc/responder_answers.h"
+
+#include <algorithm>
+
+#include "verbs/soft/qp/qp.h"
+#include "verbs/soft/qp/qp_context.h"
+#include "verbs/soft/rc/congestion.h"
+#include "verbs/soft/rc/responder.h"
+#include "verbs/soft/rc/responder_verdict.h"
+#include "verbs/soft/wire/bytes.h"
+
+namespace fairlead::soft::responder {
+namespace {
+
+void put_bth(Qp& qp, std::byte* header, Opcode opcode, std::size_t payload, Psn psn) noexcept {
+  Bth bth;
+  bth.opcode = static_cast<std::uint8_t>(opcode);
+  bth.pad = static_cast<std::uint8_t>(-payload & 3);
+  bth.dest_qpn = qp.attr.dest_qp_num;
+  bth.psn = psn;
+  bth.kin = true;
+  bth.encode(header);
+}
+
+void send_result(Qp& qp, Reply& reply) noexcept {
+  const std::size_t header_bytes = Bth::kBytes + Aeth::kBytes + kAtomicAckBytes;
+  TxBatch& batch = qp.domain.batch(*qp.port, 0);
+  std::byte* header = batch.begin(qp.route, header_bytes, 0);
+  put_bth(qp, header, Opcode::kAtomicAcknowledge, 0, reply.first);
+  Aeth{static_cast<std::uint8_t>(Syndrome::kAck), qp.receive.msn}.encode(header + Bth::kBytes);
+  store64(header + Bth::kBytes + Aeth::kBytes, reply.original);
+  batch.finish(0);
+  ++reply.next;
+}
+
+// One packet of the answer to a READ. kAccess when the region is gone, kOperation when its memory is.
+Verdict send_response(Qp& qp, Reply& reply) noexcept {
+  const bool first = reply.next == 0;
+  const bool last = reply.next + 1 == reply.packets;
+  const Opcode opcode = first && last ? Opcode::kReadResponseOnly
+                        : first       ? Opcode::kReadResponseFirst
+                        : last        ? Opcode::kReadResponseLast
+                                      : Opcode::kReadResponseMiddle;
+  const OpcodeInfo& info = opcode_info(static_cast<std::uint8_t>(opcode));
+  const std::uint64_t offset = std::uint64_t{reply.next} * qp.mtu;
+  const auto length = static_cast<std::size_t>(std::min<std::uint64_t>(qp.mtu, reply.length - offset));
+  const std::byte* from = nullptr;
+  if (length != 0) {
+    from = qp.domain.regions.find(&qp.pd_ref, reply.rkey, reply.address + offset, length, IBV_ACCESS_REMOTE_READ,
+                                  qp.number());
+    if (from == nullptr) return Verdict::kAccess;
+  }
+  TxBatch& batch = qp.domain.batch(*qp.port, 1);
+  std::byte* header = batch.begin(qp.route, info.header_bytes, length);
+  put_bth(qp, header, opcode, length, reply.first + reply.next);
+  if (info.aeth) Aeth{static_cast<std::uint8_t>(Syndrome::kAck), qp.receive.msn}.encode(header + Bth::kBytes);
+  if (!batch.payload(from, length)) {
+    batch.abandon();
+    return Verdict::kOperation;
+  }
+  batch.finish(-length & 3);
+  count_sent(qp, info.header_bytes + length + (-length & 3) + kIcrcBytes);
+  ++reply.next;
+  return Verdict::kAccept;
+}
+
+void send_answer(Qp& qp) noexcept {
+  ReceiveState& r = qp.receive;
+  TxBatch& batch = qp.domain.batch(*qp.port, 0);
+  std::byte* header = batch.begin(qp.route, Bth::kBytes + Aeth::kBytes, 0);
+  put_bth(qp, header, Opcode::kAcknowledge, 0, r.ack_psn);
+  Aeth{r.ack_syndrome, r.msn}.encode(header + Bth::kBytes);
+  batch.finish(0);
+  r.ack_due = false;
+}
+
+}  // namespace
+
+void owe_answer(Qp& qp, Psn psn, std::uint8_t syndrome) noexcept {
+  ReceiveState& r = qp.receive;
+  if (r.ack_due) qp.domain.counters.ack_deferred.add();
+  r.ack_due = true;
+  qp.held.unlink();
+  r.ack_psn = psn;
+  r.ack_syndrome = syndrome;
+  qp.domain.make_ready(qp);
+}
+
+void owe_ack(Qp& qp, Psn psn) noexcept { owe_answer(qp, psn, static_cast<std::uint8_t>(Syndrome::kAck)); }
+
+void push_reply(Qp& qp, const Reply& reply) noexcept {
+  ReceiveState& r = qp.receive;
+  r.replies[(r.reply_head + r.reply_count++) % r.replies.size()] = reply;
+  qp.domain.make_ready(qp);
+}
+
+void hold_ack(Qp& qp, Psn psn) noexcept {
+  ReceiveState& r = qp.receive;
+  if (r.ack_due) return owe_ack(qp, psn);
+  r.ack_due = true;
+  r.ack_psn = psn;
+  r.ack_syndrome = static_cast<std::uint8_t>(Syndrome::kAck);
+  qp.domain.hold(qp);
+}
+
+void die(Qp& qp, Psn psn, Syndrome syndrome) noexcept {
+  owe_answer(qp, psn, static_cast<std::uint8_t>(syndrome));
+  qp.receive.dying = true;
+}
+
+bool holds_ack(const Qp& qp) noexcept { return qp.held.linked() && qp.receive.reply_count == 0; }
+
+void send_held_ack(Qp& qp) noexcept {
+  const ReceiveState& r = qp.receive;
+  qp.held.unlink();
+  if (r.reply_count == 0 || r.ack_psn.before(r.replies[r.reply_head].first)) send_answer(qp);
+}
+
+CarriedAck take_held_ack(Qp& qp) noexcept {
+  ReceiveState& r = qp.receive;
+  qp.held.unlink();
+  r.ack_due = false;
+  return {r.ack_psn, {r.ack_syndrome, r.msn}};
+}
+
+bool run(Qp& qp, unsigned quota) noexcept {
+  ReceiveState& r = qp.receive;
+  while (r.reply_count > 0 && quota > 0) {
+    if (!may_send_now(qp)) return false;
+    Reply& reply = r.replies[r.reply_head];
+    if (reply.atomic) {
+      send_result(qp, reply);
+    } else if (const Verdict verdict = send_response(qp, reply); verdict != Verdict::kAccept) {
+      r.reply_count = 0;
+      die(qp, reply.first + reply.next,
+          verdict == Verdict::kAccess ? Syndrome::kNakRemoteAccess : Syndrome::kNakRemoteOperation);
+      break;
+    }
+    --quota;
+    r.answered = std::max(r.answered, reply.position + reply.next);
+    if (reply.next == reply.packets) {
+      r.reply_head = static_cast<std::uint32_t>((r.reply_head + 1) % r.replies.size());
+      --r.reply_count;
+    }
+  }
+  if (r.reply_count > 0) return true;
+  if (!r.ack_due || qp.held.linked()) return false;
+  send_answer(qp);
+  if (r.dying) {
+    r.dying = false;
+    qp.enter_error();
+    r.dead = true;
+    const bool access = static_cast<Syndrome>(r.ack_syndrome) == Syndrome::kNakRemoteAccess;
+    qp.raise(access ? IBV_EVENT_QP_ACCESS_ERR : IBV_EVENT_QP_REQ_ERR);
+  }
+  return false;
+}
+
+}  // namespace fairlead::soft::responder

@@ -1,0 +1,102 @@
+#include "verbs/soft/rc/responder_questions.h"
+
+#include <algorithm>
+
+#include "verbs/soft/qp/qp.h"
+#include "verbs/soft/qp/qp_context.h"
+#include "verbs/soft/rc/responder_answers.h"
+
+namespace fairlead::soft::responder {
+namespace {
+
+Reply& newest_reply(ReceiveState& r) noexcept {
+  return r.replies[(r.reply_head + r.reply_count - 1) % r.replies.size()];
+}
+
+void drop_oldest_reply(ReceiveState& r) noexcept {
+  r.reply_head = static_cast<std::uint32_t>((r.reply_head + 1) % r.replies.size());
+  --r.reply_count;
+}
+
+// What the packet repeats, as it was asked: nothing if its packets were for anything else.
+const Question* recall(const ReceiveState& r, std::uint64_t position, const Packet& packet) noexcept {
+  const auto found = std::find_if(r.questions.begin(), r.questions.end(), [position](const Question& asked) {
+    return position - asked.position < asked.packets;
+  });
+  if (found == r.questions.end() || found->atomic != (packet.info->kind == PacketKind::kAtomic)) return nullptr;
+  return &*found;
+}
+
+// Of a READ any part may be repeated that begins with a packet of its answer.
+bool is_part(const Qp& qp, const Question& asked, std::uint64_t position, const Reth& part) noexcept {
+  const std::uint64_t offset = (position - asked.position) * qp.mtu;
+  return part.rkey == asked.rkey && part.address == asked.address + offset && offset + part.length <= asked.length;
+}
+
+void owe_again(Qp& qp, const Reply& reply) noexcept {
+  ReceiveState& r = qp.receive;
+  // The requester went back: what it asked for from there on it will ask for again. But what an answer under way has
+  // still to come to needs nothing.
+  while (r.reply_count > 0 && newest_reply(r).end() > reply.position) {
+    const Reply& newest = newest_reply(r);
+    if (newest.position + newest.next <= reply.position && newest.end() >= reply.end()) return;
+    --r.reply_count;
+  }
+  if (r.reply_count < r.replies.size()) push_reply(qp, reply);
+}
+
+}  // namespace
+
+bool make_room(ReceiveState& r) noexcept {
+  if (r.questions.empty()) return false;
+  const Question& oldest = r.questions[r.oldest_question];
+  if (oldest.end() > r.answered) return false;
+  // It has the answer, so what it repeated meanwhile it wants no more.
+  while (r.reply_count > 0 && r.replies[r.reply_head].position < oldest.end()) drop_oldest_reply(r);
+  // Else one question was repeated in several parts; which of them are wanted still is seen when they are repeated.
+  if (r.reply_count == r.replies.size()) drop_oldest_reply(r);
+  return true;
+}
+
+void ask(Qp& qp, const Packet& packet, Question question) noexcept {
+  ReceiveState& r = qp.receive;
+  question.position = r.position;
+  r.questions[r.oldest_question] = question;
+  r.oldest_question = static_cast<std::uint32_t>((r.oldest_question + 1) % r.questions.size());
+  push_reply(qp, {question, packet.bth.psn});
+}
+
+void repeat(Qp& qp, const Packet& packet) noexcept {
+  ReceiveState& r = qp.receive;
+  // Before the first packet of all it is a number that no question has.
+  const std::uint64_t position = r.position + static_cast<std::uint64_t>(packet.bth.psn.since(r.expected));
+  const Question* asked = recall(r, position, packet);
+  if (asked == nullptr) return qp.domain.counters.drop_bogus.add();
+  Reply reply{*asked, packet.bth.psn};
+  if (asked->atomic) {
+    if (packet.atomic.rkey != asked->rkey || packet.atomic.address != asked->address) {
+      return qp.domain.counters.drop_bogus.add();
+    }
+  } else {
+    if (!is_part(qp, *asked, position, packet.reth) || !may_read(qp, packet.reth)) {
+      return qp.domain.counters.drop_bogus.add();
+    }
+    reply.position = position;
+    reply.packets = response_packets(qp, packet.reth);
+    reply.address = packet.reth.address;
+    reply.length = packet.reth.length;
+  }
+  owe_again(qp, reply);
+}
+
+bool may_read(const Qp& qp, const Reth& reth) noexcept {
+  return (qp.attr.qp_access_flags & IBV_ACCESS_REMOTE_READ) != 0 &&
+         (reth.length == 0 || qp.domain.regions.find(&qp.pd_ref, reth.rkey, reth.address, reth.length,
+                                                     IBV_ACCESS_REMOTE_READ, qp.number()) != nullptr);
+}
+
+std::uint32_t response_packets(const Qp& qp, const Reth& reth) noexcept {
+  return reth.length == 0 ? 1 : (reth.length - 1) / qp.mtu + 1;
+}
+
+}  // namespace fairlead::soft::responder

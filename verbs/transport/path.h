@@ -1,0 +1,33 @@
+// The user's handle on a connection. Destroying it, also from within a callback, lets the connection go.
+#pragma once
+
+#include "transport/transport.h"
+#include "verbs/transport/connection.h"
+#include "verbs/transport/transport.h"
+
+namespace fairlead::verbs {
+
+class VerbsPath final : public datapath::Path {
+ public:
+  VerbsPath(VerbsTransport& transport, void* user) noexcept : Path(user), transport_(transport) {}
+  ~VerbsPath() override {
+    if (connection_ != nullptr) transport_.release(*connection_);
+  }
+  /// Once, before anything else.
+  void attach(Connection& connection) noexcept { connection_ = &connection; }
+
+  [[nodiscard]] std::string local_description() const override { return connection_->local_description(); }
+  Status connect(std::string_view peer) override { return connection_->connect(peer); }
+  std::size_t post(std::span<const datapath::WorkRequest> requests) noexcept override {
+    return connection_->post(requests);
+  }
+  void close() noexcept override { connection_->close(); }
+  [[nodiscard]] bool drained() const noexcept override { return connection_->drained(); }
+  [[nodiscard]] std::string describe() const override { return connection_->describe(); }
+
+ private:
+  VerbsTransport& transport_;
+  Connection* connection_ = nullptr;
+};
+
+}  // namespace fairlead::verbs

@@ -1,0 +1,124 @@
+// The driven half of VerbsTransport: completions, asynchronous events, sleeping.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "verbs/transport/transport.h"
+#include "verbs/transport/wr_id.h"
+
+namespace fairlead::verbs {
+namespace {
+
+constexpr std::uint32_t kPollsPerAsyncCheck = 4096;  // a system call, for those who never sleep
+constexpr int kMaxBatchesPerPoll = 8;
+
+}  // namespace
+
+void VerbsTransport::dispatch(const ibv_wc& completion, datapath::PathEvents& events) noexcept {
+  const std::uint32_t slot = slot_of(completion.wr_id);
+  if (slot >= slots_.size()) return;
+  Connection* connection = slots_[slot].connection.get();
+  if (connection == nullptr || path_of(connection->wr_id()) != path_of(completion.wr_id))
+    return;  // of a destroyed path
+  if (is_receive(completion.wr_id)) {
+    connection->receive_completed(completion, events);
+  } else {
+    connection->send_completed(completion, events);
+  }
+}
+
+bool VerbsTransport::poll_queue(CompletionQueues::Queue& queue, datapath::PathEvents& events) noexcept {
+  bool happened = false;
+  ibv_wc batch[kBatch];
+  for (int i = 0; i < kMaxBatchesPerPoll; ++i) {
+    const int count = ibv_poll_cq(queue.cq.get(), kBatch, batch);
+    for (int j = 0; j < count; ++j) dispatch(batch[j], events);
+    happened |= count > 0;
+    if (count < kBatch) {
+      CompletionQueues::seen_empty(queue);
+      break;
+    }
+  }
+  return happened;
+}
+
+bool VerbsTransport::attend(datapath::PathEvents& events) noexcept {
+  shared_.urgent = false;
+  if (shared_.attention.empty()) return false;
+  // What asks for attention from now on is attended to by the next poll.
+  std::swap(attending_, shared_.attention);
+  // By index: a callback may open a path, which makes room in this list.
+  for (std::size_t i = 0; i < attending_.size(); ++i) {
+    Connection* connection = attending_[i];
+    if (!connection->released() && connection->wants_reason()) take_async_events();
+    if (!connection->released()) connection->advance(events);
+  }
+  attending_.clear();
+  return true;
+}
+
+bool VerbsTransport::poll(datapath::PathEvents& events) noexcept {
+  polling_ = true;
+  // Buffers to be posted again and credits to be returned can wait for the poll after: what came is reported first.
+  bool happened = attend(events);
+  if (!stash_.empty()) {
+    happened = true;
+    for (const ibv_wc& completion : stash_) dispatch(completion, events);
+    stash_.clear();
+  }
+  // By index: a callback may open a path, and with it another queue, whose turn comes with the next poll.
+  const std::size_t queues = queues_->all().size();
+  for (std::size_t i = 0; i < queues; ++i) happened |= poll_queue(queues_->all()[i], events);
+  if (++polls_since_async_ >= kPollsPerAsyncCheck) {
+    polls_since_async_ = 0;
+    take_async_events();
+  }
+  if (shared_.urgent) happened |= attend(events);
+  polling_ = false;
+  bury();
+  return happened;
+}
+
+bool VerbsTransport::arm() noexcept {
+  drain_channel();
+  if (!shared_.attention.empty() || !stash_.empty() || take_async_events()) return false;
+  for (CompletionQueues::Queue& queue : queues_->all()) {
+    if (ibv_req_notify_cq(queue.cq.get(), 0) != 0) return false;
+    // A completion that came before the request makes no event: look again.
+    stash_.resize(kBatch);
+    const int count = ibv_poll_cq(queue.cq.get(), kBatch, stash_.data());
+    stash_.resize(static_cast<std::size_t>(std::max(count, 0)));
+    if (count > 0) return false;
+  }
+  return true;
+}
+
+void VerbsTransport::drain_channel() noexcept {
+  ibv_cq* cq = nullptr;
+  void* user = nullptr;
+  while (device_.api->get_cq_event(channel_.get(), &cq, &user) == 0) device_.api->ack_cq_events(cq, 1);
+}
+
+bool VerbsTransport::take_async_events() noexcept {
+  if (device_.context->async_fd < 0) return false;
+  bool any = false;
+  ibv_async_event event{};
+  while (device_.api->get_async_event(device_.context.get(), &event) == 0) {
+    any = true;
+    const bool fatal = event.event_type == IBV_EVENT_DEVICE_FATAL;
+    const bool of_qp = event.event_type == IBV_EVENT_QP_FATAL || event.event_type == IBV_EVENT_QP_REQ_ERR ||
+                       event.event_type == IBV_EVENT_QP_ACCESS_ERR;
+    for (Slot& slot : slots_) {
+      if (!slot.connection || !(fatal || (of_qp && slot.connection->qp() == event.element.qp))) continue;
+      slot.connection->on_async_event(event.event_type, fatal);
+    }
+    if (!of_qp) {
+      log(fatal ? LogLevel::kError : LogLevel::kInfo,
+          fmt::format("{}: asynchronous event {}", name_, static_cast<int>(event.event_type)));
+    }
+    device_.api->ack_async_event(&event);
+  }
+  return any;
+}
+
+}  // namespace fairlead::verbs

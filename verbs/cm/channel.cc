@@ -37,25 +37,38 @@ void Channel::set_readable(bool readable) noexcept {
       readable ? ::write(descriptor_.get(), &one, sizeof(one)) : ::read(descriptor_.get(), &one, sizeof(one));
 }
 
+void Channel::destroy(Channel* channel) {
+  {
+    const std::lock_guard lock(events_mutex());
+    if (channel != nullptr && channel->waited_in()) return;
+  }
+  delete channel;
+}
+
 EventRecord* Channel::take() {
-  while (true) {
-    {
-      const std::lock_guard lock(events_mutex());
-      if (!records_.empty()) {
-        EventRecord* record = records_.front();
-        records_.pop_front();
-        set_readable(!records_.empty());
-        ++record->owner->delivered;
-        return record;
-      }
-    }
+  std::unique_lock lock(events_mutex());
+  while (records_.empty()) {
     if ((::fcntl(descriptor_.get(), F_GETFL) & O_NONBLOCK) != 0) {
       errno = EAGAIN;
       return nullptr;
     }
+    ++waiting_;
+    lock.unlock();
     pollfd ready{descriptor_.get(), POLLIN, 0};
-    if (::poll(&ready, 1, -1) < 0) return nullptr;
+    const int polled = ::poll(&ready, 1, -1);
+    const int error = errno;
+    lock.lock();
+    --waiting_;
+    if (polled < 0) {
+      errno = error;
+      return nullptr;
+    }
   }
+  EventRecord* record = records_.front();
+  records_.pop_front();
+  set_readable(!records_.empty());
+  ++record->owner->delivered;
+  return record;
 }
 
 void Channel::push(EventRecord& record) {

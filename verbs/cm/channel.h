@@ -2,7 +2,8 @@
 //
 // One lock, events_mutex(), guards all channels, which channel an identifier has, and the counts that let an identifier
 // wait until its events are acknowledged. Order: a domain's lock, then this one.
-// O_NONBLOCK, set on the descriptor by its user, is honoured.
+// O_NONBLOCK, set on the descriptor by its user, is honoured. A thread that waits in a channel while another destroys it
+// waits on for ever, as in the kernel's: programs (rping) destroy their channel so, and end.
 #pragma once
 
 #include <rdma/rdma_cma.h>
@@ -46,10 +47,15 @@ class Channel final : public rdma_event_channel {
   Channel& operator=(const Channel&) = delete;
 
   [[nodiscard]] bool valid() const noexcept { return static_cast<bool>(descriptor_); }
+  /// Deletes the channel; but one that a thread waits in stays, with its descriptor, for that thread.
+  static void destroy(Channel* channel);
+
   /// Waits unless the descriptor is non-blocking; null with errno. The owner counts the event as delivered.
   [[nodiscard]] EventRecord* take();
 
   // Under events_mutex().
+  /// Whether a thread waits for an event here.
+  [[nodiscard]] bool waited_in() const noexcept { return waiting_ != 0; }
   void push(EventRecord& record);
   /// Takes out the events that match, in order.
   [[nodiscard]] std::deque<EventRecord*> extract(const std::function<bool(const EventRecord&)>& matches);
@@ -59,6 +65,7 @@ class Channel final : public rdma_event_channel {
 
   UniqueFd descriptor_;
   bool readable_ = false;
+  std::size_t waiting_ = 0;  // threads in take()
   std::deque<EventRecord*> records_;
 };
 

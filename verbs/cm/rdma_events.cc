@@ -49,7 +49,7 @@ rdma_event_channel* create_event_channel() {
   return channel->valid() ? channel.release() : nullptr;
 }
 
-void destroy_event_channel(rdma_event_channel* channel) { delete static_cast<Channel*>(channel); }
+void destroy_event_channel(rdma_event_channel* channel) { Channel::destroy(static_cast<Channel*>(channel)); }
 
 int get_cm_event(rdma_event_channel* channel, rdma_cm_event** event) {
   if (channel == nullptr || event == nullptr) return refuse(EINVAL, "rdma_get_cm_event: no channel");

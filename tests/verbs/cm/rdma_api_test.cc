@@ -12,10 +12,12 @@
 #include <cstring>
 #include <string>
 #include <thread>
+#include <tuple>
 #include <vector>
 
 #include "fairlead/log.h"
 #include "tests/own_address.h"
+#include "verbs/cm/channel.h"
 #include "verbs/soft/api/api.h"
 #include "verbs/soft/wire/gid.h"
 
@@ -299,6 +301,36 @@ TEST_F(RdmaApi, NonBlockingChannel) {
   rdma_cm_event* event = nullptr;
   EXPECT_EQ(api::get_cm_event(channel, &event), -1);
   EXPECT_EQ(errno, EAGAIN);
+}
+
+// As rping's client does: its event thread waits while main destroys what it was connected by. An event that comes and is
+// withdrawn in that moment wakes the thread, which must neither look at what is gone nor return with an error.
+TEST_F(RdmaApi, AThreadWaitsOnInAChannelThatIsDestroyed) {
+  static std::atomic<int> returned{0};  // its threads outlive the test
+  constexpr int kRounds = 20;
+  for (int i = 0; i < kRounds; ++i) {
+    auto* ending = static_cast<Channel*>(api::create_event_channel());
+    ASSERT_NE(ending, nullptr);
+    std::thread([ending] {
+      rdma_cm_event* event = nullptr;
+      api::get_cm_event(ending, &event);
+      ++returned;
+    }).detach();
+    const auto waits = [ending] {
+      const std::lock_guard lock(events_mutex());
+      return ending->waited_in();
+    };
+    while (!waits()) std::this_thread::yield();
+    EventRecord record;
+    {
+      const std::lock_guard lock(events_mutex());
+      ending->push(record);
+      std::ignore = ending->extract([](const EventRecord&) { return true; });
+    }
+    api::destroy_event_channel(ending);
+  }
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  EXPECT_EQ(returned, 0);
 }
 
 TEST_F(RdmaApi, EventsMoveWithTheirIdentifier) {

@@ -6,14 +6,7 @@
 #include <cstring>
 #include <limits>
 
-#if defined(__SANITIZE_ADDRESS__)
-#define FAIRLEAD_ASAN 1
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer)
-#define FAIRLEAD_ASAN 1
-#endif
-#endif
-#ifdef FAIRLEAD_ASAN
+#ifdef __SANITIZE_ADDRESS__
 #include <sanitizer/asan_interface.h>
 #endif
 
@@ -24,13 +17,13 @@ constexpr std::size_t kSmallAlignment = 64;    // a cache line
 constexpr std::size_t kSlabBytes = 16 * 1024;  // small blocks are carved this many bytes at a time
 
 void poison([[maybe_unused]] std::span<std::byte> bytes) noexcept {
-#ifdef FAIRLEAD_ASAN
+#ifdef __SANITIZE_ADDRESS__
   __asan_poison_memory_region(bytes.data(), bytes.size());
 #endif
 }
 
 void unpoison([[maybe_unused]] std::span<std::byte> bytes) noexcept {
-#ifdef FAIRLEAD_ASAN
+#ifdef __SANITIZE_ADDRESS__
   __asan_unpoison_memory_region(bytes.data(), bytes.size());
 #endif
 }

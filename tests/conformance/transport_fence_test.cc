@@ -39,7 +39,8 @@ class TransportFenceTest : public TransportTest {
     ASSERT_TRUE(pump([&] { return a.completed() == 3; }));
     EXPECT_EQ(a.code_of(2), Code::kProtectionError);
     if (is_down(a)) {
-      for (std::uint64_t id : {1, 3}) EXPECT_TRUE(a.code_of(id) == Code::kOk || a.code_of(id) == Code::kAborted) << id;
+      for (std::uint64_t id : {1u, 3u})
+        EXPECT_TRUE(a.code_of(id) == Code::kOk || a.code_of(id) == Code::kAborted) << id;
       EXPECT_EQ(a.path->post({&write, 1}), 0u);
       EXPECT_TRUE(a.path->drained());
     } else {

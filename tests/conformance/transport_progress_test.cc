@@ -112,7 +112,7 @@ TEST_P(TransportProgressTest, ManyPathsShareATransport) {
   Buffer from(*a.transport, kPaths * kSize), to(*b.transport, kPaths * kSize);
   from.fill(4);
   std::vector<std::unique_ptr<Path>> extra_a, extra_b;
-  const auto open = [this](End& end, PathRole role) {
+  const auto open = [](End& end, PathRole role) {
     auto path = end.transport->open_path(
         {.role = role, .peer_host = GetParam().host, .local_host = GetParam().host, .user = &end});
     EXPECT_TRUE(path.has_value()) << path.status().to_string();

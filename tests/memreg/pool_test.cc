@@ -42,7 +42,7 @@ TEST(PoolClasses, NeverShrinkAndStayAligned) {
 TEST(PoolBlocks, AreAlignedDisjointAndReused) {
   Pool pool(kArena);
   std::vector<Pool::Block> blocks;
-  for (std::size_t size : {1, 64, 100, 4096, 3, 5000, 65'536, 4095, 64, 1 << 19}) {
+  for (std::size_t size : {1u, 64u, 100u, 4096u, 3u, 5000u, 65'536u, 4095u, 64u, 1u << 19}) {
     auto block = pool.allocate(size);
     ASSERT_TRUE(block.has_value()) << block.status().to_string();
     EXPECT_EQ(block->bytes.size(), size);

@@ -144,7 +144,7 @@ TEST(Protocol, DeregisteredInTheMiddleOfARead) {
 
 // EFAULT: what a file that was truncated under its mapping gives.
 TEST(Protocol, PagesThatAreGoneFailOneRequest) {
-  for (std::size_t chunk : {100, 100'000}) {
+  for (std::size_t chunk : {100u, 100'000u}) {
     Two two;
     two.pipe.chunk = chunk;
     auto good = numbered(5'000, 1), bad = numbered(300'000, 2);
@@ -178,7 +178,7 @@ TEST(Protocol, PagesThatAreGoneFailOneRequest) {
 
 // Zeros were sent in place of a lost source: nobody may be told that the data is there.
 TEST(Protocol, NoMessageArrivesBehindALostWrite) {
-  for (std::size_t chunk : {100, 100'000}) {
+  for (std::size_t chunk : {100u, 100'000u}) {
     Two two;
     two.pipe.chunk = chunk;
     auto good = numbered(100, 1), bad = numbered(300'000, 2);

@@ -2,8 +2,8 @@
 //
 // One lock, events_mutex(), guards all channels, which channel an identifier has, and the counts that let an identifier
 // wait until its events are acknowledged. Order: a domain's lock, then this one.
-// O_NONBLOCK, set on the descriptor by its user, is honoured. A thread that waits in a channel while another destroys it
-// waits on for ever, as in the kernel's: programs (rping) destroy their channel so, and end.
+// O_NONBLOCK, set on the descriptor by its user, is honoured. A thread that waits in a channel while another destroys
+// it waits on for ever, as in the kernel's: programs (rping) destroy their channel so, and end.
 #pragma once
 
 #include <rdma/rdma_cma.h>

@@ -303,8 +303,8 @@ TEST_F(RdmaApi, NonBlockingChannel) {
   EXPECT_EQ(errno, EAGAIN);
 }
 
-// As rping's client does: its event thread waits while main destroys what it was connected by. An event that comes and is
-// withdrawn in that moment wakes the thread, which must neither look at what is gone nor return with an error.
+// As rping's client does: its event thread waits while main destroys what it was connected by. An event that comes and
+// is withdrawn in that moment wakes the thread, which must neither look at what is gone nor return with an error.
 TEST_F(RdmaApi, AThreadWaitsOnInAChannelThatIsDestroyed) {
   static std::atomic<int> returned{0};  // its threads outlive the test
   constexpr int kRounds = 20;

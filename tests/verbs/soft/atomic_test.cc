@@ -136,7 +136,7 @@ void expect_each_executed_once(const FaultConfig& one, unsigned max_reads) {
 }
 
 TEST_P(AtomicsOverBadNetworks, EachIsExecutedOnce) {
-  for (const unsigned max_reads : {1, 2, 4, 128}) expect_each_executed_once(GetParam().config, max_reads);
+  for (const unsigned max_reads : {1u, 2u, 4u, 128u}) expect_each_executed_once(GetParam().config, max_reads);
 }
 
 INSTANTIATE_TEST_SUITE_P(

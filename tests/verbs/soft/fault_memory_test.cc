@@ -172,7 +172,6 @@ TEST(FaultsOverUdp, TakingMemoryAwayUnderTrafficEndsItAndNothingElse) {
     connect(a, b);
     Vanishing memory;
     ibv_mr* mr = api::reg_mr(a.pd, memory.data, kBytes, kAll);
-    std::atomic<bool> running{true};
     std::thread taker([&] {
       std::this_thread::sleep_for(std::chrono::microseconds(500 * round));
       memory.take_half(static_cast<Vanishing::Way>(round % 3));

@@ -495,7 +495,7 @@ INSTANTIATE_TEST_SUITE_P(Limit, RepeatedQuestions, testing::Values(1, 2, 3, 7, 1
                          testing::PrintToStringParamName());
 
 TEST(ResponderReads, MoreAtOnceThanWereAgreedOnAreInvalid) {
-  for (const unsigned limit : {1, 2, 5}) {
+  for (const unsigned limit : {1u, 2u, 5u}) {
     RawPeer peer({}, {.max_reads = static_cast<std::uint8_t>(limit)});
     for (unsigned i = 0; i <= limit; ++i) {
       peer.put({.opcode = Opcode::kReadRequest, .psn = peer.psn + i, .reth = peer.target(0, 8)});

@@ -55,6 +55,12 @@ struct Grant {
   std::uint32_t only_qp = 0;  // the number of the one queue pair that may use it; 0: all of `domain`
   bool window = false;
   bool null = false;  // no memory: writes vanish, reads find zeroes
+
+  /// The memory behind `address`. Not by adding to `start`: for one that is null (all of the address space) compilers
+  /// may take the sum to be null as well.
+  [[nodiscard]] std::byte* at(std::uint64_t address) const noexcept {
+    return reinterpret_cast<std::byte*>(reinterpret_cast<std::uintptr_t>(start) + (address - base));
+  }
 };
 
 /// Memory that the application asked the device for: the host's, as the device has none of its own.
@@ -95,7 +101,7 @@ class MrTable {
     if (address < grant->base || length > grant->bytes || address - grant->base > grant->bytes - length) return nullptr;
     if (grant->only_qp != 0 && grant->only_qp != qpn) return nullptr;
     if (grant->null) return nothing(access);
-    return grant->start + (address - grant->base);
+    return grant->at(address);
   }
   [[nodiscard]] Grant* grant_of(std::uint32_t key) const noexcept {
     Grant* grant = grant_of_index(key);

@@ -50,7 +50,7 @@ bool bind_window(Qp& qp, const SendWqe& wqe) noexcept {
   if (region == nullptr || !region_allows(*region, qp, wqe)) return false;
 
   unbind_window(*window);
-  window->start = region->start + (wqe.remote_address - region->base);
+  window->start = region->at(wqe.remote_address);
   window->base = zero_based ? 0 : wqe.remote_address;
   window->bytes = wqe.window_length;
   window->access = wqe.window_access & kRemote;

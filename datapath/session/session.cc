@@ -26,6 +26,7 @@ SessionImpl::SessionImpl(std::shared_ptr<SessionHost> host, bool active)
       started_at_(host_->now()),
       last_heard_(started_at_),
       lookups_([this](const control::Frame& frame) { send_frame(frame); }),
+      outbox_(*this, host_->config().chunk_bytes),
       inbound_({host_->config().max_pending_events, host_->config().max_message_bytes}) {}
 
 // ---- any thread ----------------------------------------------------------------------------------------------------
@@ -53,9 +54,9 @@ PeerStats SessionImpl::stats() const {
   s.transfers_completed = stats_.transfers_completed.get();
   s.transfers_failed = stats_.transfers_failed.get();
   s.failovers = stats_.failovers.get();
-  s.replayed_transfers = stats_.replayed_transfers.get();
+  s.replayed_transfers = outbox_.replayed.get();
   s.duplicate_notifications_dropped = stats_.duplicate_notifications_dropped.get();
-  s.staged_bytes = stats_.staged_bytes.get();
+  s.staged_bytes = outbox_.staged_bytes.get();
   return s;
 }
 
@@ -301,8 +302,7 @@ void SessionImpl::handle_hello(const control::Hello& hello) {
   for (const control::TransportOffer& t : hello.transports()) {
     peer_offers_.push_back({clipped(t.name()), clipped(t.kind()), t.software()});
   }
-  peer_window_ = hello.event_window();
-  peer_max_message_ = hello.max_message_bytes();
+  outbox_.set_limits({hello.event_window(), hello.max_message_bytes()});
   if (active_) {
     if (hello.session_id() == 0) return refuse(Code::kDataLoss, "the hello names no session");
     id_.store(hello.session_id(), std::memory_order_release);
@@ -414,7 +414,7 @@ void SessionImpl::finish_close() {
   dead_slot_.reset();  // never from inside its callbacks: advance() and abandon() call this
   const std::string reason =
       !close_status_.ok() ? close_status_.message() : fmt::format("the session with {} was closed", who());
-  finish_all(transfers_end_as_ == Code::kOk ? Code::kCancelled : transfers_end_as_, reason);
+  outbox_.end_all(transfers_end_as_ == Code::kOk ? Code::kCancelled : transfers_end_as_, reason);
   lookups_.end({close_status_.ok() ? Code::kUnavailable : close_status_.code(), reason});
   if (channel_ != nullptr) {
     host_->unwatch_control(channel_->stream());
@@ -455,13 +455,11 @@ void SessionImpl::advance(Clock::time_point now) {
   advance_path(now);
   if (phase_ == Phase::kReady || phase_ == Phase::kClosing) {
     // What the target turned away on a path that lives (tcp) is posted again; a dying path takes a fence.
-    if (hold_messages_ && sequenced_in_flight_ == 0 && slot_ != nullptr && slot_->usable && !slot_->down) {
-      requeue_undelivered(undelivered_.empty() ? next_sequence_ : undelivered_.front().sequence);
-    }
+    if (outbox_.held() && slot_ != nullptr && slot_->usable && !slot_->down) outbox_.requeue();
     pump();
     send_consumed(false);
   }
-  if ((phase_ == Phase::kClosing && active_transfers_ == 0) || now >= close_deadline_) {
+  if ((phase_ == Phase::kClosing && outbox_.size() == 0) || now >= close_deadline_) {
     begin_drain(close_status_, Code::kCancelled);
   }
   if (phase_ != Phase::kDraining) check_timers(now);
@@ -491,7 +489,7 @@ void SessionImpl::check_timers(Clock::time_point now) {
       send_frame(frame);
     }
   }
-  const bool deadlines = with_deadline_ != 0 && now - deadlines_checked_ >= milliseconds(1);
+  const bool deadlines = outbox_.has_deadlines() && now - deadlines_checked_ >= milliseconds(1);
   if (deadlines || cancel_pending_.load(std::memory_order_relaxed) || release_deadline_ != Clock::time_point::max()) {
     deadlines_checked_ = now;
     check_deadlines(now);

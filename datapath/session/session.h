@@ -8,8 +8,9 @@
 // sequence up to which notifications and fragments were delivered, so each end knows exactly which of its transfers
 // are finished. What is not is posted again, in the order of posting, on the next path.
 //
-// Files: session.cc (control connection, life), session_path.cc (paths, fencing, recovery), session_data.cc (posting,
-// completions, notifications, messages), session_staged.cc (one-sided operations over paths that have none).
+// Files: session.cc (control connection, life), session_path.cc (paths, fencing, recovery), session_data.cc (the path's
+// data). Its parts: outbox.h (transfers), in_flight.h (what a path holds), inbound.h (notifications and messages of the
+// peer), staging.h (one-sided operations by message), lookups.h, control_channel.h.
 // Threads: everything is the driver's (see lane.h) but what is under "any thread".
 #pragma once
 
@@ -21,12 +22,13 @@
 
 #include "base/counter.h"
 #include "datapath/lane/event_queues.h"
-#include "datapath/lane/ring.h"
 #include "datapath/protocol/path_messages.h"
 #include "datapath/session/choice.h"
 #include "datapath/session/control_channel.h"
+#include "datapath/session/in_flight.h"
 #include "datapath/session/inbound.h"
 #include "datapath/session/lookups.h"
+#include "datapath/session/outbox.h"
 #include "datapath/session/session_host.h"
 #include "datapath/session/staging.h"
 #include "datapath/transfer/transfer_impl.h"
@@ -34,11 +36,14 @@
 
 namespace fairlead::datapath {
 
+/// The id of the write that proves a path: it is in no InFlight, since a device may never report it.
+inline constexpr std::uint64_t kProbeId = 0;
+
 /// One path and how far it is.
 struct PathSlot {
   std::unique_ptr<Path> path;
   const Capabilities* can = nullptr;
-  std::size_t outstanding = 0;     // requests that the path took and has not reported
+  InFlight in_flight;              // all but the probe
   std::size_t transport = 0;       // ours
   std::size_t peer_transport = 0;  // theirs
   std::uint64_t epoch = 0;
@@ -63,7 +68,7 @@ struct PathSlot {
   bool probe_answered = false;
 };
 
-class SessionImpl final : public EventSource, public TransferSink {
+class SessionImpl final : public EventSource, public TransferSink, private OutboxUser {
  public:
   SessionImpl(std::shared_ptr<SessionHost> host, bool active);
 
@@ -99,9 +104,7 @@ class SessionImpl final : public EventSource, public TransferSink {
   /// Control frames have arrived that the last on_control_ready() left for the next.
   [[nodiscard]] bool control_pending() const noexcept { return channel_ != nullptr && channel_->pending(); }
   /// Work waits for room on the path, which the last poll may have made.
-  [[nodiscard]] bool has_backlog() const noexcept {
-    return !data_queue_.empty() || !message_queue_.empty() || staged_target_.owes();
-  }
+  [[nodiscard]] bool has_backlog() const noexcept { return outbox_.has_backlog() || staged_target_.owes(); }
   /// Ends the session now; posted transfers complete with `status` once their path let go.
   void fail(Status status);
   /// The engine goes: posted transfers end as cancelled.
@@ -137,20 +140,6 @@ class SessionImpl final : public EventSource, public TransferSink {
     kDraining,
     kClosed
   };
-  /// What a completion of the path belongs to; WorkRequest::id.
-  enum RequestId : std::uint64_t { kWriteId, kReadId, kMessageId, kNotifyingWriteId, kProbeId };
-  enum class MessageUse : std::uint8_t { kSequenced, kStaged, kControl };
-  struct DataInFlight {
-    TransferImpl* transfer = nullptr;
-    std::uint64_t bytes = 0;
-  };
-  struct MessageInFlight {
-    MessageUse use = MessageUse::kControl;
-    TransferImpl* transfer = nullptr;
-    std::uint64_t offset = 0;  // of a fragment
-    std::uint64_t sequence = 0;
-  };
-
   // session.cc
   void handle_frame(const control::Frame& frame);
   void handle_hello(const control::Hello& hello);
@@ -166,7 +155,7 @@ class SessionImpl final : public EventSource, public TransferSink {
   void watch_control();
   void read_control();
   void set_public_state(PeerState state) noexcept;
-  [[nodiscard]] std::string who() const;
+  [[nodiscard]] std::string who() const override;
   [[nodiscard]] std::shared_ptr<SessionImpl> self() {
     return std::static_pointer_cast<SessionImpl>(shared_from_this());
   }
@@ -193,33 +182,14 @@ class SessionImpl final : public EventSource, public TransferSink {
   [[nodiscard]] bool has_alternative() const;
 
   // session_data.cc
+  void transfer_ended(TransferImpl& transfer, Code code, std::string reason) override;
   void pump();
-  TransferImpl* next_with_data(std::size_t count);
-  bool build_data(std::size_t& count);
-  bool build_message(std::size_t& count);
-  bool take_segments(TransferImpl& transfer, std::uint64_t limit, std::size_t max_segments, WorkRequest& request);
-  void commit(std::size_t built, std::size_t accepted);
-  [[nodiscard]] bool message_ready(const TransferImpl& transfer) const noexcept;
-  [[nodiscard]] bool window_open() const noexcept { return next_sequence_ - 1 - peer_consumed_ < peer_window_; }
-  [[nodiscard]] bool may_carry_notification(const TransferImpl& transfer) noexcept;
-  void data_completed(DataInFlight entry, Code code);
-  void message_completed(MessageInFlight entry, Code code);
-  void settle(TransferImpl& transfer);
-  void finish(TransferImpl& transfer, Code code, std::string reason);
-  void finish_all(Code code, const std::string& reason);
-  void fail_transfer(TransferImpl& transfer, Code code, const RemoteRegionImpl* refused);
-  void requeue_undelivered(std::uint64_t next_sequence);
-  void rebuild_queues();
-  void apply_peer_received(std::uint64_t received);
-  void handle_sequenced(const PathMessage& message);
-  void send_consumed(bool eager);
-  bool send_path_message(const PathMessage& message, MessageInFlight entry);
-
-  // session_staged.cc
-  bool build_staged(TransferImpl& transfer, std::size_t& count);
-  void handle_staged(const PathMessage& message);
   void pump_staged();
-  void reset_staged();
+  void request_ended(const PostedRequest& request, Code code);
+  void handle_sequenced(const PathMessage& message);
+  void handle_staged(const PathMessage& message);
+  void send_consumed(bool eager);
+  bool send_path_message(const PathMessage& message);
 
   const std::shared_ptr<SessionHost> host_;
   const bool active_;
@@ -237,10 +207,7 @@ class SessionImpl final : public EventSource, public TransferSink {
   Clock::time_point last_ping_{};
   Lookups lookups_;
 
-  // What the peer said.
   std::vector<Offer> peer_offers_;
-  std::uint64_t peer_window_ = 0;
-  std::uint64_t peer_max_message_ = 0;
 
   // Paths.
   std::vector<Candidate> candidates_;
@@ -255,31 +222,15 @@ class SessionImpl final : public EventSource, public TransferSink {
   std::string fence_reason_;
   std::string carried_by_;  // the transport of the last usable path
 
-  // Transfers, in order of posting.
-  TransferImpl* first_ = nullptr;
-  TransferImpl* last_ = nullptr;
-  std::size_t active_transfers_ = 0;
-  std::size_t with_deadline_ = 0;
-  Ring<TransferImpl*> data_queue_;     // data to be posted
-  Ring<TransferImpl*> message_queue_;  // a notification or fragments to be posted
-  Ring<DataInFlight> writes_, reads_;
-  Ring<MessageInFlight> messages_;
-  std::vector<MessageInFlight> undelivered_;  // sequenced messages that came back aborted, in order
-  std::size_t sequenced_in_flight_ = 0;
-  bool hold_messages_ = false;  // a write was refused: messages behind it are coming back
-  std::uint64_t next_sequence_ = 1;
-  std::uint64_t last_acknowledged_ = 0;
-  std::uint64_t peer_consumed_ = 0;
+  // Transfers.
+  Outbox outbox_;
   std::atomic<bool> cancel_pending_{false};
   Clock::time_point deadlines_checked_{};
   Clock::time_point release_deadline_ =
       Clock::time_point::max();  // a cancelled transfer's buffer is to be let go by then
 
-  // Receiving.
+  // What the peer sends, and what its staged operations are owed.
   Inbound inbound_;
-
-  // Staged mode.
-  staging::Initiator staged_;
   staging::Target staged_target_;
 
   // Closing.
@@ -295,28 +246,8 @@ class SessionImpl final : public EventSource, public TransferSink {
   Description description_;
   struct {
     Counter bytes_written, bytes_read, messages_sent, messages_received, transfers_completed, transfers_failed,
-        failovers, replayed_transfers, duplicate_notifications_dropped, staged_bytes;
+        failovers, duplicate_notifications_dropped;
   } stats_;  // written by the driver
-
-  // What one batch of posts is built in.
-  static constexpr std::size_t kBatch = 32;
-  static constexpr std::size_t kBatchSegments = 128;
-  struct Built {
-    TransferImpl* transfer = nullptr;
-    RequestId id = kWriteId;
-    std::uint64_t bytes = 0;
-    MessageUse use = MessageUse::kControl;
-    std::uint64_t sequence = 0;
-    std::uint64_t at = 0;       // where in the transfer's bytes it begins
-    std::size_t cursor_op = 0;  // to go back to if it was not accepted
-    std::uint64_t cursor_offset = 0;
-    bool leaves_queue = false;  // it was the last of its transfer; of a write that notifies, both queues
-  };
-  WorkRequest requests_[kBatch];
-  LocalSegment segments_[kBatchSegments];
-  PathHeader headers_[kBatch];
-  Built built_[kBatch];
-  std::size_t segments_used_ = 0;
 };
 
 }  // namespace fairlead::datapath

@@ -112,7 +112,7 @@ void SessionImpl::candidate_failed(Code code, const std::string& reason) {
 void SessionImpl::handle_path_offer(const control::PathOffer& offer) {
   // We told the active end that the path died before it was proved there too: it will not fence what it never used.
   if (phase_ == Phase::kAwaitingFence && slot_ != nullptr && slot_->closed && !fence_requested_) {
-    after_fence(last_acknowledged_);
+    after_fence(outbox_.acknowledged());
   }
   if (active_ || offer.epoch() <= epoch_ || phase_ != Phase::kPathing || slot_ != nullptr) {
     return fail({Code::kDataLoss, fmt::format("{} offered a path (epoch {}) out of turn", who(), offer.epoch())});
@@ -164,14 +164,13 @@ void SessionImpl::prove_slot() {
   const bool write = open.transport->capabilities().one_sided && slot_->peer_probe.key != 0;
   const WorkRequest requests[2] = {
       {kProbeId, OpKind::kWrite, {&source, 1}, slot_->peer_probe.address, slot_->peer_probe.key},
-      {kMessageId, OpKind::kMessage, {&message, 1}, 0, 0}};
+      {slot_->in_flight.next_id(), OpKind::kMessage, {&message, 1}, 0, 0}};
   if (!write) slot_->write_failed = true;
   const std::span<const WorkRequest> batch(requests + (write ? 0 : 1), write ? 2 : 1);
   const std::size_t taken = slot_->path->post(batch);
-  slot_->outstanding += taken;
   if (taken == batch.size()) {
     slot_->hello_sent = true;
-    messages_.push_back({MessageUse::kControl, nullptr, 0, 0});
+    slot_->in_flight.push({});
   } else if (taken != 0) {
     slot_->write_failed = true;  // the message did not fit behind it; the next round sends it alone
     slot_->peer_probe.key = 0;
@@ -299,8 +298,8 @@ void SessionImpl::handle_fence_ack(const control::FenceAck& ack) {
 /// Both ends are fenced and drained: settle what is known to be finished, keep the rest for the next path.
 void SessionImpl::after_fence(std::uint64_t peer_received) {
   drop_slot();
-  apply_peer_received(peer_received);
-  if (phase_ == Phase::kDraining) return;
+  std::string why;
+  if (!outbox_.apply_received(peer_received, why)) return fail({Code::kDataLoss, fmt::format("{} {}", who(), why)});
   phase_ = Phase::kPathing;
 }
 
@@ -315,14 +314,11 @@ void SessionImpl::drop_slot() {
   close_slot();
   --host_->transports()[slot_->transport].paths;
   dead_slot_ = std::move(slot_);
-  // Requests that had no transfer (hello, credits) or whose completion will not be told.
-  while (!messages_.empty()) {
-    const MessageInFlight entry = messages_.pop_front();
-    if (entry.transfer != nullptr) message_completed(entry, Code::kAborted);
-  }
-  while (!writes_.empty()) data_completed(writes_.pop_front(), Code::kAborted);
-  while (!reads_.empty()) data_completed(reads_.pop_front(), Code::kAborted);
-  reset_staged();
+  // What the path will not report any more.
+  InFlight& in_flight = dead_slot_->in_flight;
+  while (!in_flight.empty()) request_ended(in_flight.end_oldest(), Code::kAborted);
+  outbox_.abort_staged();
+  staged_target_.reset();
   dirty_ = true;
 }
 
@@ -374,16 +370,15 @@ void SessionImpl::send_fence_ack(std::uint64_t peer_received) {
 /// is the path. If it does not answer, it is the peer, who may come back (peer_timeout).
 void SessionImpl::check_path_progress(Clock::time_point now) {
   if (slot_ == nullptr || !slot_->usable) return;
-  if (writes_.empty() && reads_.empty() && messages_.empty()) {
+  if (slot_->in_flight.empty()) {
     slot_->last_progress = now;
     slot_->probed_at = {};
     return;
   }
   if (std::exchange(slot_->moved, false)) slot_->last_progress = now;
   // Completions are all that can be seen, so a large operation on a slow network needs its time.
-  const std::uint64_t oldest =
-      std::max(writes_.empty() ? 0 : writes_.front().bytes, reads_.empty() ? 0 : reads_.front().bytes);
-  const milliseconds limit = host_->config().path_timeout + milliseconds(oldest * 1000 / kSlowestBytesPerSecond);
+  const milliseconds limit =
+      host_->config().path_timeout + milliseconds(slot_->in_flight.oldest_bytes() * 1000 / kSlowestBytesPerSecond);
   if (now - slot_->last_progress < limit) {
     slot_->probed_at = {};
     return;

@@ -108,6 +108,10 @@ void Initiator::push(const Operation& operation) {
 
 bool Initiator::on_ack(const PathMessage& message, std::string& why) {
   if (!is_verdict(message, why)) return false;
+  if (message.sequence >= next_) {
+    why = fmt::format("answered staged operation {}, which was never sent", message.sequence);
+    return false;
+  }
   for (std::size_t i = 0; i < operations_.size(); ++i) {
     Operation& operation = operations_[i];
     if (operation.sequence > message.sequence) break;

@@ -1,0 +1,99 @@
+// What a path took and has not reported, in the order of posting.
+//
+// A request's place in that order is its identity: the id that the transport gives back. Completions may come in any
+// order. No allocation once it has grown to what the path takes. Threads: the driver.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+
+#include "datapath/lane/ring.h"
+
+namespace fairlead::datapath {
+
+struct TransferImpl;
+
+/// A work request that is on a path, and what its completion is to be told to.
+struct PostedRequest {
+  enum class Use : std::uint8_t {
+    kControl,          // the path's own messages: hello, credits, answers of staged mode
+    kWrite,            // of a transfer's data
+    kRead,             // of a transfer's data
+    kSequenced,        // a notification or a fragment
+    kNotifyingWrite,   // data and the notification behind it
+    kStagedOperation,  // data by message: the peer's answer ends it, not this
+  };
+  Use use = Use::kControl;
+  TransferImpl* transfer = nullptr;
+  std::uint64_t bytes = 0;     // of data
+  std::uint64_t offset = 0;    // of a fragment in its message
+  std::uint64_t sequence = 0;  // of what is sequenced
+};
+
+class InFlight {
+ public:
+  [[nodiscard]] bool empty() const noexcept { return unreported_ == 0; }
+  /// Requests that the path has not reported.
+  [[nodiscard]] std::size_t size() const noexcept { return unreported_; }
+  /// How many more to post to a path that takes `depth`. Less where one request stays while many behind it end: what
+  /// ended is kept until all before it has.
+  [[nodiscard]] std::size_t room(std::size_t depth) const noexcept {
+    const std::size_t kept = entries_.size(), most = 4 * depth;
+    return std::min(depth - std::min(depth, unreported_), most - std::min(most, kept));
+  }
+  /// The id of the request that is pushed next; never 0.
+  [[nodiscard]] std::uint64_t next_id() const noexcept { return first_id_ + entries_.size(); }
+
+  void push(const PostedRequest& request) {
+    entries_.push_back(Entry{request, false});
+    ++unreported_;
+  }
+  /// Takes a request out. None: no such request is on the path.
+  [[nodiscard]] std::optional<PostedRequest> end(std::uint64_t id) noexcept {
+    if (id < first_id_ || id >= next_id() || entries_[id - first_id_].ended) return std::nullopt;
+    Entry& entry = entries_[id - first_id_];
+    entry.ended = true;
+    --unreported_;
+    const PostedRequest request = entry.request;
+    while (!entries_.empty() && entries_.front().ended) {
+      entries_.drop_front();
+      ++first_id_;
+    }
+    return request;
+  }
+  /// The oldest; not of an empty one.
+  [[nodiscard]] PostedRequest end_oldest() noexcept { return *end(first_id_); }
+
+  /// Bytes of the oldest write or of the oldest read, whichever is larger: what completions are waited for.
+  [[nodiscard]] std::uint64_t oldest_bytes() noexcept {
+    return std::max(oldest_bytes(PostedRequest::Use::kWrite), oldest_bytes(PostedRequest::Use::kRead));
+  }
+
+ private:
+  struct Entry {
+    PostedRequest request;
+    bool ended = false;
+  };
+
+  // Where the search for the oldest stood last; what is before it ended, or is of another kind.
+  [[nodiscard]] std::uint64_t oldest_bytes(PostedRequest::Use use) noexcept {
+    std::uint64_t& id = searched_[use == PostedRequest::Use::kRead ? 1 : 0];
+    for (id = std::max(id, first_id_); id < next_id(); ++id) {
+      const Entry& entry = entries_[id - first_id_];
+      const bool is = entry.request.use == use ||
+                      (use == PostedRequest::Use::kWrite && entry.request.use == PostedRequest::Use::kNotifyingWrite);
+      if (is && !entry.ended) return entry.request.bytes;
+    }
+    return 0;
+  }
+
+  Ring<Entry> entries_;  // the front one has not ended
+  std::uint64_t first_id_ = 1;
+  std::size_t unreported_ = 0;
+  std::array<std::uint64_t, 2> searched_{};
+};
+
+}  // namespace fairlead::datapath

@@ -1,0 +1,237 @@
+// Transfers: their order, their ends, and what is said again.
+#include "datapath/session/outbox.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cassert>
+
+#include "datapath/session/peer_text.h"
+
+namespace fairlead::datapath {
+namespace {
+
+/// The path went away under the operation: not the operation's fault, it is posted again.
+bool is_innocent(Code code) { return code == Code::kAborted || code == Code::kUnavailable || code == Code::kPeerDied; }
+
+/// What the byte at `offset` of a list belongs to. Requests of a transfer end in the order of posting, so the first
+/// that fails begins where the completed bytes end.
+const RemoteRegionImpl* region_at(const TransferImpl& t, std::uint64_t offset) {
+  for (const Op& op : t.list->ops) {
+    if (offset < op.length) return op.remote;
+    offset -= op.length;
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+void Outbox::add(TransferImpl& t) {
+  t.active = true;
+  t.previous = last_;
+  (last_ != nullptr ? last_->next : first_) = &t;
+  last_ = &t;
+  ++active_;
+  if (t.deadline != Clock::time_point::max()) ++with_deadline_;
+  if (t.data_bytes() != 0) data_queue_.push_back(&t);
+  if (t.has_message) message_queue_.push_back(&t);
+  if (t.data_bytes() == 0 && !t.has_message) settle(t);
+}
+
+// ---- completions ---------------------------------------------------------------------------------------------------
+
+void Outbox::completed(const PostedRequest& request, Code code) {
+  assert(request.transfer != nullptr);
+  if (request.use != Use::kSequenced) data_completed(*request.transfer, request.bytes, code);
+  if (request.use == Use::kSequenced || request.use == Use::kNotifyingWrite) message_completed(request, code);
+}
+
+void Outbox::data_completed(TransferImpl& t, std::uint64_t bytes, Code code) {
+  assert(t.outstanding != 0);
+  --t.outstanding;
+  if (code == Code::kOk) {
+    t.done_bytes += bytes;
+  } else if (!is_innocent(code)) {
+    fail_transfer(t, code, region_at(t, t.done_bytes));
+    // Messages in flight behind the refused write come back; none may overtake them.
+    if (sequenced_in_flight_ != 0) holding_ = true;
+  }
+  settle(t);
+}
+
+void Outbox::message_completed(const PostedRequest& request, Code code) {
+  TransferImpl& t = *request.transfer;
+  assert(t.messages_outstanding != 0 && sequenced_in_flight_ != 0);
+  --t.messages_outstanding;
+  --sequenced_in_flight_;
+  if (code == Code::kOk) {
+    acknowledged_ = request.sequence;
+    if (t.message_all_posted && t.messages_outstanding == 0 && !t.message_aborted) t.message_done = true;
+  } else {
+    t.message_aborted = true;
+    undelivered_.push_back(request);
+  }
+  // What came back on a path that lives is posted again once everything behind it came back too; whether the path
+  // lives shows when this poll is over.
+  if (!undelivered_.empty()) holding_ = true;
+  settle(t);
+}
+
+bool Outbox::staged_answer(const PathMessage& message, std::string& why) {
+  const bool data = message.type == MessageType::kStagedReadData;
+  if (!(data ? staged_.on_data(message, why) : staged_.on_ack(message, why))) return false;
+  staged_.retire([this](const staging::Initiator::Operation& operation) {
+    if (operation.code == Code::kOk) staged_bytes.add(operation.bytes);
+    data_completed(*operation.transfer, operation.bytes, operation.code);
+  });
+  return true;
+}
+
+void Outbox::abort_staged() {
+  staged_.reset([this](const staging::Initiator::Operation& operation) {
+    data_completed(*operation.transfer, operation.bytes, operation.code);
+  });
+}
+
+// ---- ends ----------------------------------------------------------------------------------------------------------
+
+void Outbox::fail_transfer(TransferImpl& t, Code code, const RemoteRegionImpl* refused) {
+  if (t.failure != Code::kOk) return;
+  t.failure = code;
+  if (code == Code::kProtectionError && refused != nullptr) {
+    refused->refused.store(true, std::memory_order_relaxed);
+    t.reason = refusal_of(user_.who(), *refused);
+  } else if (code == Code::kDataLoss) {
+    t.reason = "this end's memory went away under the transfer: it was unmapped, or its file was cut short";
+  } else {
+    t.reason = fmt::format("the path to {} failed the operation", user_.who());
+  }
+}
+
+void Outbox::settle(TransferImpl& t) {
+  if (!t.active || t.outstanding != 0 || t.messages_outstanding != 0) return;
+  const bool data_done = t.done_bytes == t.data_bytes();
+  if (data_done && (!t.has_message || t.message_done)) return finish(t, Code::kOk, {});
+  // An aborted part of it may have been delivered: only the fence tells (apply_received).
+  if (t.failure != Code::kOk && !t.message_aborted) finish(t, t.failure, std::move(t.reason));
+}
+
+void Outbox::finish(TransferImpl& t, Code code, std::string reason) {
+  t.active = false;
+  (t.previous != nullptr ? t.previous->next : first_) = t.next;
+  (t.next != nullptr ? t.next->previous : last_) = t.previous;
+  --active_;
+  if (t.deadline != Clock::time_point::max()) --with_deadline_;
+  if (code != Code::kOk) {  // it may still be queued
+    for (Ring<TransferImpl*>* queue : {&data_queue_, &message_queue_}) {
+      for (std::size_t n = queue->size(); n != 0; --n) {
+        TransferImpl* other = queue->pop_front();
+        if (other != &t) queue->push_back(other);
+      }
+    }
+  }
+  user_.transfer_ended(t, code, std::move(reason));
+}
+
+bool Outbox::end_late(Clock::time_point now, bool cancels) {
+  bool stuck = false;
+  for (TransferImpl* t = first_; t != nullptr;) {
+    TransferImpl* next = t->next;
+    if (t->failure == Code::kOk && cancels && t->cancel_requested.load()) {
+      t->failure = Code::kCancelled;
+      t->reason = "cancelled";
+    } else if (t->failure == Code::kOk && now >= t->deadline) {
+      t->failure = Code::kDeadlineExceeded;
+      t->reason = fmt::format("the deadline passed with {} of {} bytes placed", t->done_bytes, t->data_bytes());
+    }
+    if (t->failure != Code::kOk) {
+      const std::size_t before = active_;
+      settle(*t);
+      stuck = stuck || active_ == before;
+    }
+    t = next;
+  }
+  return stuck;
+}
+
+void Outbox::end_all(Code code, const std::string& reason) {
+  data_queue_.clear();
+  message_queue_.clear();
+  undelivered_.clear();
+  while (first_ != nullptr) {
+    TransferImpl& t = *first_;
+    const bool own = t.failure != Code::kOk;
+    finish(t, own ? t.failure : code, std::string(own ? t.reason : reason));
+  }
+}
+
+// ---- what is said again --------------------------------------------------------------------------------------------
+
+void Outbox::requeue() { requeue_messages(undelivered_.empty() ? next_sequence_ : undelivered_.front().sequence); }
+
+/// Numbers what was not delivered anew, from `next_sequence` on, and queues it in the order of posting.
+void Outbox::requeue_messages(std::uint64_t next_sequence) {
+  for (const PostedRequest& request : undelivered_) {
+    TransferImpl& t = *request.transfer;
+    if (!t.message_aborted) continue;  // an earlier part of it has reset it
+    t.message_posted = request.offset;
+    t.message_all_posted = t.message_aborted = false;
+  }
+  undelivered_.clear();
+  holding_ = false;
+  next_sequence_ = next_sequence;
+  message_queue_.clear();
+  for (TransferImpl* t = first_; t != nullptr; t = t->next) {
+    if (t->has_message && !t->message_all_posted && t->failure == Code::kOk) message_queue_.push_back(t);
+  }
+  for (TransferImpl* t = first_; t != nullptr;) {
+    TransferImpl* next = t->next;
+    if (t->failure != Code::kOk) settle(*t);
+    t = next;
+  }
+}
+
+bool Outbox::apply_received(std::uint64_t received, std::string& why) {
+  if (received < acknowledged_ || received >= next_sequence_) {
+    why = fmt::format("says it received up to message {}; {} were acknowledged and {} sent", received, acknowledged_,
+                      next_sequence_ - 1);
+    return false;
+  }
+  std::vector<PostedRequest> missing;
+  for (const PostedRequest& request : undelivered_) {
+    if (request.sequence > received) {
+      missing.push_back(request);
+      continue;
+    }
+    // Delivered, though its acknowledgement was lost; and its data was placed before it.
+    TransferImpl& t = *request.transfer;
+    if (t.list != nullptr) t.done_bytes = t.data_bytes();
+    t.message_aborted = false;
+    t.message_done = t.message_all_posted;
+  }
+  for (const PostedRequest& request : missing) {
+    request.transfer->message_aborted = true;
+    request.transfer->message_done = false;
+  }
+  undelivered_ = std::move(missing);
+  acknowledged_ = std::max(acknowledged_, received);
+  requeue_messages(received + 1);
+  rebuild_queues();
+  return true;
+}
+
+void Outbox::rebuild_queues() {
+  data_queue_.clear();
+  for (TransferImpl* t = first_; t != nullptr;) {
+    TransferImpl* next = t->next;
+    if (t->list != nullptr && t->posted_bytes != t->done_bytes) {
+      t->rewind();
+      replayed.add();
+    }
+    if (t->failure == Code::kOk && t->done_bytes != t->data_bytes()) data_queue_.push_back(t);
+    settle(*t);
+    t = next;
+  }
+}
+
+}  // namespace fairlead::datapath

@@ -1,0 +1,155 @@
+// A session's transfers in the order of posting: what of them is to be posted, what is on a path, what is to be said
+// again on the next.
+//
+// Building asks for one batch of requests at a time (build), and hears how many the path took (commit). Completions
+// come back as what was pushed to the path's InFlight. A path that died is told by its requests coming back aborted;
+// then apply_received() or requeue() puts what is left back into the queues. Notifications and fragments ("sequenced")
+// are numbered in the order of posting; an undelivered one is numbered anew.
+// No input or output, and no time but what is given. Threads: the driver.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/counter.h"
+#include "datapath/lane/ring.h"
+#include "datapath/protocol/path_messages.h"
+#include "datapath/session/in_flight.h"
+#include "datapath/session/staging.h"
+#include "datapath/transfer/transfer_impl.h"
+#include "transport/transport.h"
+
+namespace fairlead::datapath {
+
+/// Who is told of transfers that ended, and names the peer.
+class OutboxUser {
+ public:
+  virtual void transfer_ended(TransferImpl& transfer, Code code, std::string reason) = 0;
+  [[nodiscard]] virtual std::string who() const = 0;
+
+ protected:
+  ~OutboxUser() = default;
+};
+
+class Outbox {
+ public:
+  /// What building takes of the path in use.
+  struct Way {
+    const Capabilities* can = nullptr;
+    std::string_view transport_name;
+    std::size_t transport = 0;       // ours
+    std::size_t peer_transport = 0;  // theirs
+    bool staged = false;             // one-sided operations go by message
+  };
+  struct Limits {
+    std::uint64_t window = 0;       // sequenced messages that the peer has not consumed
+    std::uint64_t max_message = 0;  // bytes, the peer's
+  };
+  static constexpr std::size_t kBatch = 32;  // requests at a time
+
+  Outbox(OutboxUser& user, std::uint64_t chunk_bytes) : user_(user), chunk_bytes_(chunk_bytes) {}
+
+  void set_limits(const Limits& limits) noexcept { limits_ = limits; }
+  void add(TransferImpl& transfer);
+  [[nodiscard]] std::size_t size() const noexcept { return active_; }
+  [[nodiscard]] bool has_backlog() const noexcept { return !data_queue_.empty() || !message_queue_.empty(); }
+  [[nodiscard]] bool has_deadlines() const noexcept { return with_deadline_ != 0; }
+
+  /// The next requests, at most `room`; valid until the next call. `first_id` is the first one's.
+  [[nodiscard]] std::span<const WorkRequest> build(const Way& way, std::size_t room, std::uint64_t first_id);
+  /// The path took the first `accepted` of them; the others go back.
+  void commit(std::size_t accepted, InFlight& path);
+  /// A request of ours ended.
+  void completed(const PostedRequest& request, Code code);
+
+  /// The peer has consumed up to this sequence.
+  void consumed(std::uint64_t sequence) noexcept {
+    if (sequence > peer_consumed_ && sequence < next_sequence_) peer_consumed_ = sequence;
+  }
+  /// False, with words, if the answer to a staged operation breaks the protocol.
+  [[nodiscard]] bool staged_answer(const PathMessage& message, std::string& why);
+  /// The path is gone, and its numbering of staged operations with it.
+  void abort_staged();
+
+  /// Whether messages wait for being put back, on a path that lives.
+  [[nodiscard]] bool held() const noexcept { return holding_ && sequenced_in_flight_ == 0; }
+  /// What the target turned away on a path that lives is posted again.
+  void requeue();
+  /// After a fence: the peer got messages up to `received`. What it did not is posted again. False, with words, if that
+  /// cannot be.
+  [[nodiscard]] bool apply_received(std::uint64_t received, std::string& why);
+  [[nodiscard]] std::uint64_t acknowledged() const noexcept { return acknowledged_; }
+
+  /// Ends what was cancelled or is late. Whether any of it must wait for its path to let go of its memory.
+  [[nodiscard]] bool end_late(Clock::time_point now, bool cancels);
+  void end_all(Code code, const std::string& reason);
+
+  Counter replayed;      // transfers
+  Counter staged_bytes;  // written and read by message
+
+ private:
+  using Use = PostedRequest::Use;
+  struct Built {
+    PostedRequest request;
+    std::uint64_t at = 0;       // where in the transfer's bytes, or in its message, it begins
+    std::size_t cursor_op = 0;  // to go back to if it was not accepted
+    std::uint64_t cursor_offset = 0;
+    bool leaves_queue = false;  // it was the last of its transfer; of a write that notifies, both queues
+  };
+
+  // outbox.cc
+  void settle(TransferImpl& transfer);
+  void finish(TransferImpl& transfer, Code code, std::string reason);
+  void fail_transfer(TransferImpl& transfer, Code code, const RemoteRegionImpl* refused);
+  void data_completed(TransferImpl& transfer, std::uint64_t bytes, Code code);
+  void message_completed(const PostedRequest& request, Code code);
+  void requeue_messages(std::uint64_t next_sequence);
+  void rebuild_queues();
+
+  // outbox_build.cc
+  bool build_message(const Way& way);
+  bool build_data(const Way& way);
+  bool build_staged(const Way& way, TransferImpl& transfer);
+  TransferImpl* next_with_data(const Way& way);
+  void take_segments(const Way& way, TransferImpl& transfer, std::uint64_t limit, std::size_t most,
+                     WorkRequest& request);
+  [[nodiscard]] bool message_ready(const Way& way, const TransferImpl& transfer) const noexcept;
+  [[nodiscard]] bool may_carry_notification(const Way& way, const TransferImpl& transfer) noexcept;
+  [[nodiscard]] bool window_open() const noexcept { return next_sequence_ - 1 - peer_consumed_ < limits_.window; }
+
+  OutboxUser& user_;
+  const std::uint64_t chunk_bytes_;  // of one request, at most
+  Limits limits_;
+
+  // In order of posting.
+  TransferImpl* first_ = nullptr;
+  TransferImpl* last_ = nullptr;
+  std::size_t active_ = 0;
+  std::size_t with_deadline_ = 0;
+  Ring<TransferImpl*> data_queue_;     // data to be posted
+  Ring<TransferImpl*> message_queue_;  // a notification or fragments to be posted
+
+  std::vector<PostedRequest> undelivered_;  // sequenced messages that came back aborted, in order
+  std::size_t sequenced_in_flight_ = 0;
+  bool holding_ = false;  // a write was refused: messages behind it are coming back
+  std::uint64_t next_sequence_ = 1;
+  std::uint64_t acknowledged_ = 0;
+  std::uint64_t peer_consumed_ = 0;
+  staging::Initiator staged_;
+
+  // One batch.
+  static constexpr std::size_t kSegments = 128;
+  std::size_t count_ = 0;
+  std::size_t segments_used_ = 0;
+  WorkRequest requests_[kBatch];
+  Built built_[kBatch];
+  PathHeader headers_[kBatch];
+  LocalSegment segments_[kSegments];
+};
+
+}  // namespace fairlead::datapath

@@ -1,0 +1,248 @@
+// Building one batch of work requests from the queues of an outbox, and taking back what the path had no room for.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+
+#include "datapath/session/outbox.h"
+
+namespace fairlead::datapath {
+
+std::span<const WorkRequest> Outbox::build(const Way& way, std::size_t room, std::uint64_t first_id) {
+  count_ = segments_used_ = 0;
+  while (count_ < std::min(room, kBatch) && (build_message(way) || build_data(way))) ++count_;
+  for (std::size_t i = 0; i < count_; ++i) requests_[i].id = first_id + i;
+  return {requests_, count_};
+}
+
+void Outbox::commit(std::size_t accepted, InFlight& path) {
+  for (std::size_t i = 0; i < accepted; ++i) {
+    const Built& b = built_[i];
+    TransferImpl& t = *b.request.transfer;
+    const Use use = b.request.use;
+    path.push(b.request);
+    if (use == Use::kSequenced || use == Use::kNotifyingWrite) {
+      ++t.messages_outstanding;
+      ++sequenced_in_flight_;
+    }
+    if (use != Use::kSequenced) ++t.outstanding;
+    if (use == Use::kStagedOperation) {
+      const bool read = t.list->kind == OpKind::kRead;
+      staged_.push({&t, b.request.bytes, b.request.sequence, b.at, read, 0, false, Code::kOk});
+    }
+  }
+  for (std::size_t i = count_; i > accepted; --i) {  // newest first, so that queues and cursors go back step by step
+    const Built& b = built_[i - 1];
+    TransferImpl& t = *b.request.transfer;
+    if (b.request.use == Use::kSequenced || b.request.use == Use::kNotifyingWrite) {
+      t.message_posted = b.request.offset;
+      t.message_all_posted = false;
+      next_sequence_ = b.request.sequence;
+      if (b.leaves_queue) message_queue_.push_front(&t);
+      if (b.request.use == Use::kSequenced) continue;
+    }
+    if (b.request.use == Use::kStagedOperation) staged_.give_back(b.request.sequence);
+    t.posted_bytes = b.at;
+    t.next_op = b.cursor_op;
+    t.next_offset = b.cursor_offset;
+    if (b.leaves_queue) data_queue_.push_front(&t);
+  }
+  count_ = 0;
+}
+
+// ---- notifications and messages ------------------------------------------------------------------------------------
+
+bool Outbox::message_ready(const Way& way, const TransferImpl& t) const noexcept {
+  if (t.list == nullptr || t.done_bytes == t.data_bytes()) return true;
+  // Behind its writes on an ordered path the notification may follow at once; else it waits for their completion.
+  return t.list->kind == OpKind::kWrite && t.posted_bytes == t.data_bytes() && !way.staged &&
+         way.can->write_then_message_ordered;
+}
+
+bool Outbox::build_message(const Way& way) {
+  if (holding_ || message_queue_.empty() || segments_used_ + 2 > kSegments) return false;
+  TransferImpl& t = *message_queue_.front();
+  if (t.failure != Code::kOk) {  // it ends without its message
+    message_queue_.pop_front();
+    return build_message(way);
+  }
+  if (t.is_send && t.message.size() > limits_.max_message) {
+    t.failure = Code::kInvalidArgument;
+    t.reason = fmt::format("a message of {} bytes; {} takes at most {} (its max_message_bytes)", t.message.size(),
+                           user_.who(), limits_.max_message);
+    message_queue_.pop_front();
+    settle(t);
+    return build_message(way);
+  }
+  if (!message_ready(way, t) || !window_open()) return false;
+  PathMessage message;
+  message.sequence = next_sequence_;
+  message.value = t.value;
+  LocalSegment* segments = segments_ + segments_used_;
+  std::size_t used = 1;
+  bool last = true;
+  Built& built = built_[count_];
+  built = {{Use::kSequenced, &t, 0, t.message_posted, next_sequence_}, 0, 0, 0, false};
+  if (t.is_send) {
+    const std::uint64_t room = way.can->max_message - kPathHeaderBytes;
+    const std::uint64_t length = std::min<std::uint64_t>(room, t.message.size() - t.message_posted);
+    message.type = MessageType::kFragment;
+    message.offset = t.message_posted;
+    message.total = t.message.size();
+    if (length != 0) segments[used++] = {t.message.data() + t.message_posted, length, 0};
+    t.message_posted += length;
+    last = t.message_posted == t.message.size();
+  } else {
+    message.type = MessageType::kNotify;
+  }
+  encode(message, headers_[count_]);
+  segments[0] = {headers_[count_], kPathHeaderBytes, 0};
+  requests_[count_] = {0, OpKind::kMessage, {segments, used}, 0, 0};
+  segments_used_ += used;
+  ++next_sequence_;
+  t.message_all_posted = last;
+  built.leaves_queue = last;
+  if (last) message_queue_.pop_front();
+  return true;
+}
+
+/// Its last write may take the notification along: one request, and on the wire one packet, instead of two.
+bool Outbox::may_carry_notification(const Way& way, const TransferImpl& t) noexcept {
+  return way.can->write_notifies && t.has_message && t.list->kind == OpKind::kWrite &&
+         t.posted_bytes == t.data_bytes() && t.value <= std::numeric_limits<std::uint32_t>::max() && !holding_ &&
+         !message_queue_.empty() && message_queue_.front() == &t && window_open();
+}
+
+// ---- data ----------------------------------------------------------------------------------------------------------
+
+/// The transfer whose data is next; those that cannot go on are ended. Null: none, or none in this batch.
+TransferImpl* Outbox::next_with_data(const Way& way) {
+  while (!data_queue_.empty()) {
+    TransferImpl& t = *data_queue_.front();
+    if (t.failure != Code::kOk) {
+      data_queue_.pop_front();
+      continue;
+    }
+    const RemoteRegionImpl& remote = *t.list->ops[t.next_op].remote;
+    const bool refused = remote.refused.load(std::memory_order_relaxed);
+    if (!refused && (way.staged || remote.keys[way.peer_transport].key != 0)) return &t;
+    // What the batch holds of it is posted first: a transfer that ends may be gone.
+    const bool in_batch =
+        std::any_of(built_, built_ + count_, [&t](const Built& built) { return built.request.transfer == &t; });
+    if (in_batch) return nullptr;
+    if (refused) {
+      fail_transfer(t, Code::kProtectionError, &remote);
+    } else {
+      t.failure = Code::kUnimplemented;
+      t.reason =
+          fmt::format("region '{}' of {} cannot be reached over {}", remote.name, user_.who(), way.transport_name);
+    }
+    settle(t);
+  }
+  return nullptr;
+}
+
+/// Gathers what follows the cursor into one request: up to `limit` bytes of adjacent remote memory.
+void Outbox::take_segments(const Way& way, TransferImpl& t, std::uint64_t limit, std::size_t most,
+                           WorkRequest& request) {
+  const std::vector<Op>& ops = t.list->ops;
+  while (t.next_op < ops.size() && ops[t.next_op].length == t.next_offset) {  // empty pieces
+    ++t.next_op;
+    t.next_offset = 0;
+  }
+  const Op& first = ops[t.next_op];
+  const RemoteRegionImpl::Key& key = first.remote->keys[way.peer_transport];
+  const std::uint64_t remote_begin = first.offset + t.next_offset;
+  LocalSegment* segments = segments_ + segments_used_;
+  std::size_t used = 0;
+  std::uint64_t bytes = 0;
+  while (t.next_op < ops.size() && used < most && bytes < limit) {
+    const Op& op = ops[t.next_op];
+    if (op.remote != first.remote || op.offset + t.next_offset != remote_begin + bytes) break;
+    const std::uint64_t length = std::min(op.length - t.next_offset, limit - bytes);
+    if (length != 0) segments[used++] = {op.data + t.next_offset, length, op.range->local_key(way.transport)};
+    bytes += length;
+    t.next_offset += length;
+    if (t.next_offset == op.length) {
+      ++t.next_op;
+      t.next_offset = 0;
+    }
+  }
+  request.local = {segments, used};
+  request.remote_address = key.address + remote_begin;
+  request.remote_key = key.key;
+  segments_used_ += used;
+  t.posted_bytes += bytes;
+}
+
+bool Outbox::build_data(const Way& way) {
+  TransferImpl* next = next_with_data(way);
+  if (next == nullptr) return false;
+  TransferImpl& t = *next;
+  const std::size_t room = kSegments - segments_used_;
+  if (room < 2) return false;
+  if (way.staged) return build_staged(way, t);
+  Built& built = built_[count_];
+  const Use use = t.list->kind == OpKind::kWrite ? Use::kWrite : Use::kRead;
+  built = {{use, &t, 0, t.message_posted, 0}, t.posted_bytes, t.next_op, t.next_offset, false};
+  WorkRequest& request = requests_[count_];
+  request.kind = t.list->kind;
+  take_segments(way, t, chunk_bytes_, std::min<std::size_t>(way.can->max_segments, room), request);
+  built.request.bytes = t.posted_bytes - built.at;
+  built.leaves_queue = t.posted_bytes == t.data_bytes();
+  if (built.leaves_queue) data_queue_.pop_front();
+  request.notify.reset();
+  if (may_carry_notification(way, t)) {
+    request.notify = static_cast<std::uint32_t>(t.value);
+    built.request.use = Use::kNotifyingWrite;
+    built.request.sequence = next_sequence_++;
+    t.message_all_posted = true;
+    message_queue_.pop_front();
+  }
+  return true;
+}
+
+/// The same by message, over a path that has no one-sided operations (staging.h).
+bool Outbox::build_staged(const Way& way, TransferImpl& t) {
+  const bool read = t.list->kind == OpKind::kRead;
+  std::size_t unposted_reads = 0, unposted = 0;  // earlier ones of this batch
+  for (std::size_t i = 0; i < count_; ++i) {
+    if (built_[i].request.use != Use::kStagedOperation) continue;
+    ++unposted;
+    unposted_reads += built_[i].request.transfer->list->kind == OpKind::kRead ? 1 : 0;
+  }
+  if (!staged_.has_room(read, unposted, unposted_reads)) return false;
+  const std::uint64_t limit = read ? staging::kReadBytes : way.can->max_message - kPathHeaderBytes;
+  Built& built = built_[count_];
+  built = {{Use::kStagedOperation, &t, 0, 0, staged_.take_number()}, t.posted_bytes, t.next_op, t.next_offset, false};
+
+  LocalSegment* segments = segments_ + segments_used_;
+  ++segments_used_;  // the header's
+  WorkRequest data;
+  take_segments(way, t, limit, std::min<std::size_t>(kSegments - segments_used_, 16), data);
+  // The cursor stands behind what was taken; the first byte's op is where it was.
+  std::size_t op_index = built.cursor_op;
+  std::uint64_t op_offset = built.cursor_offset;
+  while (t.list->ops[op_index].length == op_offset) {
+    ++op_index;
+    op_offset = 0;
+  }
+  const Op& op = t.list->ops[op_index];
+  built.request.bytes = t.posted_bytes - built.at;
+  built.leaves_queue = t.posted_bytes == t.data_bytes();
+  PathMessage message;
+  message.type = read ? MessageType::kStagedReadRequest : MessageType::kStagedWrite;
+  message.sequence = built.request.sequence;
+  message.value = op.remote->id;
+  message.offset = op.offset + op_offset;
+  message.length = static_cast<std::uint32_t>(built.request.bytes);
+  encode(message, headers_[count_]);
+  segments[0] = {headers_[count_], kPathHeaderBytes, 0};
+  const std::size_t used = read ? 1 : 1 + data.local.size();
+  if (read) segments_used_ -= data.local.size();
+  requests_[count_] = {0, OpKind::kMessage, {segments, used}, 0, 0};
+  if (built.leaves_queue) data_queue_.pop_front();
+  return true;
+}
+
+}  // namespace fairlead::datapath

@@ -1,0 +1,428 @@
+#include "datapath/session/outbox.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <array>
+#include <memory>
+
+namespace fairlead::datapath {
+namespace {
+
+using testing::ElementsAre;
+
+/// An outbox, a path that takes what it has room for, and a peer's region of 64 KiB.
+class OutboxTest : public testing::Test, protected OutboxUser {
+ protected:
+  static constexpr std::uint64_t kChunk = 1024;
+
+  OutboxTest() {
+    can.max_message = kPathHeaderBytes + 100;
+    can.max_segments = 4;
+    can.max_outstanding = 64;
+    auto added = table->add(bytes, Access::kNone);
+    EXPECT_TRUE(added);
+    range = *added;
+    remote.name = "r";
+    remote.id = 77;
+    remote.size = 65536;
+    remote.keys[0] = {0x10000, 5};
+    outbox.set_limits({.window = 4, .max_message = 1000});
+  }
+  ~OutboxTest() override {
+    range.reset();
+    table->shutdown();
+  }
+
+  TransferImpl& transfer(OpKind kind, std::vector<std::uint64_t> lengths, bool notify = false) {
+    TransferImpl& made = *made_.emplace_back(std::make_unique<TransferImpl>());
+    made.own.kind = kind;
+    std::uint64_t at = 0;
+    for (std::uint64_t length : lengths) {
+      made.own.ops.push_back({bytes.data() + at, length, range.get(), &remote, at});
+      at += length;
+    }
+    made.own.bytes = at;
+    made.list = &made.own;
+    made.has_message = notify;
+    made.value = made_.size();
+    return made;
+  }
+  TransferImpl& message(std::size_t size) {
+    TransferImpl& made = *made_.emplace_back(std::make_unique<TransferImpl>());
+    made.message.resize(size);
+    made.has_message = made.is_send = true;
+    return made;
+  }
+  TransferImpl& notification() { return transfer(OpKind::kWrite, {}, true); }
+  template <typename... T>
+  void add(T&... transfers) {
+    (outbox.add(transfers), ...);
+  }
+
+  struct Posted {
+    OpKind kind;
+    std::uint64_t id, bytes;
+    bool operator==(const Posted&) const = default;
+  };
+  /// One batch; what the path took of it.
+  std::vector<Posted> post(std::size_t takes = 1000) {
+    const auto requests = outbox.build(way, path.room(can.max_outstanding), path.next_id());
+    const std::size_t accepted = std::min(takes, requests.size());
+    std::vector<Posted> posted;
+    for (const WorkRequest& request : requests.first(accepted)) {
+      std::uint64_t size = 0;
+      for (const LocalSegment& segment : request.local) size += segment.length;
+      if (request.kind == OpKind::kMessage) size -= kPathHeaderBytes;
+      posted.push_back({request.kind, request.id, size});
+      last = request;
+    }
+    outbox.commit(accepted, path);
+    return posted;
+  }
+  void complete(std::uint64_t id, Code code = Code::kOk) {
+    const auto request = path.end(id);
+    ASSERT_TRUE(request) << id;
+    outbox.completed(*request, code);
+  }
+  /// The path dies with all that is on it.
+  void abort_all() {
+    while (!path.empty()) outbox.completed(path.end_oldest(), Code::kAborted);
+    outbox.abort_staged();
+  }
+
+  void transfer_ended(TransferImpl& ended_one, Code code, std::string reason) override {
+    ended.push_back({&ended_one, code, std::move(reason)});
+  }
+  [[nodiscard]] std::string who() const override { return "peer"; }
+
+  struct Ended {
+    TransferImpl* transfer;
+    Code code;
+    std::string reason;
+  };
+  std::vector<Ended> ended;
+  Capabilities can;
+  Outbox::Way way{&can, "fake", 0, 0, false};
+  InFlight path;
+  WorkRequest last;
+  Outbox outbox{*this, kChunk};
+  std::string why;
+  RemoteRegionImpl remote;
+
+ private:
+  std::array<std::byte, 65536> bytes{};
+  std::shared_ptr<RegionTable> table = std::make_shared<RegionTable>();
+  std::shared_ptr<RegisteredRange> range;
+  std::vector<std::unique_ptr<TransferImpl>> made_;
+};
+
+TEST_F(OutboxTest, ATransferIsCutIntoRequestsAndItsNotificationFollows) {
+  TransferImpl& t = transfer(OpKind::kWrite, {2000, 0, 500}, true);
+  add(t);
+  EXPECT_THAT(post(), ElementsAre(Posted{OpKind::kWrite, 1, 1024}, Posted{OpKind::kWrite, 2, 1024},
+                                  Posted{OpKind::kWrite, 3, 452}, Posted{OpKind::kMessage, 4, 0}));
+  EXPECT_FALSE(outbox.has_backlog());
+  for (std::uint64_t id : {1u, 2u, 3u}) complete(id);
+  EXPECT_TRUE(ended.empty()) << "its notification is under way";
+  complete(4);
+  ASSERT_EQ(ended.size(), 1u);
+  EXPECT_EQ(ended[0].code, Code::kOk);
+  EXPECT_EQ(outbox.size(), 0u);
+}
+
+TEST_F(OutboxTest, WhatThePathHasNoRoomForComesAgain) {
+  TransferImpl &w = transfer(OpKind::kWrite, {3000}, true), &m = message(150), &r = transfer(OpKind::kRead, {10});
+  add(w, m, r);
+  EXPECT_THAT(post(0), ElementsAre());
+  EXPECT_THAT(post(2), ElementsAre(Posted{OpKind::kWrite, 1, 1024}, Posted{OpKind::kWrite, 2, 1024}));
+  EXPECT_THAT(post(1), ElementsAre(Posted{OpKind::kWrite, 3, 952}));
+  EXPECT_THAT(post(2), ElementsAre(Posted{OpKind::kMessage, 4, 0}, Posted{OpKind::kMessage, 5, 100}));
+  EXPECT_THAT(post(1), ElementsAre(Posted{OpKind::kMessage, 6, 50}));
+  EXPECT_THAT(post(1), ElementsAre(Posted{OpKind::kRead, 7, 10}));
+  for (std::uint64_t id = 7; id != 0; --id) complete(id);
+  EXPECT_EQ(ended.size(), 3u);
+}
+
+TEST_F(OutboxTest, OverAPathWithoutOrderANotificationWaitsForItsData) {
+  can.write_then_message_ordered = false;
+  add(transfer(OpKind::kWrite, {10}, true));
+  EXPECT_THAT(post(), ElementsAre(Posted{OpKind::kWrite, 1, 10}));
+  complete(1);
+  EXPECT_THAT(post(), ElementsAre(Posted{OpKind::kMessage, 2, 0}));
+}
+
+TEST_F(OutboxTest, ANotificationOfAReadWaitsForIt) {
+  add(transfer(OpKind::kRead, {10}, true));
+  EXPECT_THAT(post(), ElementsAre(Posted{OpKind::kRead, 1, 10}));
+  complete(1);
+  EXPECT_THAT(post(), ElementsAre(Posted{OpKind::kMessage, 2, 0}));
+}
+
+TEST_F(OutboxTest, AWriteMayTakeItsNotificationAlong) {
+  can.write_notifies = true;
+  TransferImpl& t = transfer(OpKind::kWrite, {1500}, true);
+  add(t);
+  EXPECT_THAT(post(1), ElementsAre(Posted{OpKind::kWrite, 1, 1024}));
+  EXPECT_THAT(post(0), ElementsAre()) << "refused, with its notification";
+  EXPECT_THAT(post(), ElementsAre(Posted{OpKind::kWrite, 2, 476}));
+  EXPECT_EQ(last.notify, std::optional<std::uint32_t>(1));
+  complete(1);
+  complete(2);
+  ASSERT_EQ(ended.size(), 1u);
+  EXPECT_EQ(outbox.acknowledged(), 1u);
+}
+
+TEST_F(OutboxTest, MessagesWaitForThePeersWindow) {
+  for (int i = 0; i < 6; ++i) add(notification());
+  EXPECT_EQ(post().size(), 4u);
+  for (std::uint64_t id : {1u, 2u, 3u, 4u}) complete(id);
+  EXPECT_EQ(post().size(), 0u) << "acknowledged is not consumed";
+  outbox.consumed(9);
+  EXPECT_EQ(post().size(), 0u) << "more than was sent cannot be consumed";
+  outbox.consumed(2);
+  EXPECT_EQ(post().size(), 2u);
+  EXPECT_TRUE(outbox.size() != 0 && !outbox.has_backlog());
+}
+
+TEST_F(OutboxTest, AMessageThatThePeerDoesNotTakeEndsWithWords) {
+  add(message(1001), message(1000));
+  EXPECT_EQ(post().size(), 4u) << "the second, as far as the window goes";
+  ASSERT_EQ(ended.size(), 1u);
+  EXPECT_EQ(ended[0].code, Code::kInvalidArgument);
+  EXPECT_EQ(ended[0].reason, "a message of 1001 bytes; peer takes at most 1000 (its max_message_bytes)");
+}
+
+TEST_F(OutboxTest, ARegionThatThisTransportCannotReachEndsWithWords) {
+  remote.keys[0] = {};
+  add(transfer(OpKind::kWrite, {10}));
+  EXPECT_THAT(post(), ElementsAre());
+  ASSERT_EQ(ended.size(), 1u);
+  EXPECT_EQ(ended[0].code, Code::kUnimplemented);
+  EXPECT_EQ(ended[0].reason, "region 'r' of peer cannot be reached over fake");
+}
+
+// ---- a path that dies ----------------------------------------------------------------------------------------------
+
+TEST_F(OutboxTest, AfterADeathWhatArrivedEndsAndTheRestIsSaidAgain) {
+  TransferImpl &a = transfer(OpKind::kWrite, {100}, true), &b = transfer(OpKind::kWrite, {200}, true),
+               &c = notification();
+  add(a, b, c);
+  ASSERT_EQ(post().size(), 5u);  // a's write and notification, b's, c's notification
+  complete(1);
+  abort_all();
+  EXPECT_TRUE(ended.empty());
+  ASSERT_TRUE(outbox.apply_received(2, why)) << why;
+  ASSERT_EQ(ended.size(), 2u) << "a and b were delivered, whatever was acknowledged";
+  EXPECT_EQ(ended[0].transfer, &a);
+  EXPECT_EQ(ended[1].transfer, &b);
+  EXPECT_EQ(outbox.acknowledged(), 2u);
+  EXPECT_THAT(post(), ElementsAre(Posted{OpKind::kMessage, 6, 0}));
+  complete(6);
+  EXPECT_EQ(outbox.acknowledged(), 3u) << "numbered after what had arrived";
+}
+
+TEST_F(OutboxTest, AfterADeathDataIsPostedFromWhereItEnded) {
+  TransferImpl& t = transfer(OpKind::kWrite, {3000});
+  add(t);
+  ASSERT_EQ(post().size(), 3u);
+  complete(1);
+  abort_all();
+  ASSERT_TRUE(outbox.apply_received(0, why)) << why;
+  EXPECT_EQ(outbox.replayed.get(), 1u);
+  EXPECT_THAT(post(), ElementsAre(Posted{OpKind::kWrite, 4, 1024}, Posted{OpKind::kWrite, 5, 952}));
+  complete(4);
+  complete(5);
+  ASSERT_EQ(ended.size(), 1u);
+  EXPECT_EQ(t.done_bytes, 3000u);
+}
+
+TEST_F(OutboxTest, FragmentsGoOnWhereThePeerStoppedReceiving) {
+  add(message(350));
+  ASSERT_EQ(post().size(), 4u);
+  complete(1);
+  abort_all();
+  ASSERT_TRUE(outbox.apply_received(3, why)) << why;
+  EXPECT_TRUE(ended.empty());
+  EXPECT_THAT(post(), ElementsAre(Posted{OpKind::kMessage, 5, 50}));
+  complete(5);
+  EXPECT_EQ(ended.size(), 1u);
+}
+
+TEST_F(OutboxTest, APeerThatReceivedWhatWasNotSentIsNotBelieved) {
+  add(notification(), notification());
+  ASSERT_EQ(post().size(), 2u);
+  complete(1);
+  abort_all();
+  EXPECT_FALSE(outbox.apply_received(3, why));
+  EXPECT_EQ(why, "says it received up to message 3; 1 were acknowledged and 2 sent");
+  EXPECT_FALSE(outbox.apply_received(0, why)) << "nor one that forgets";
+}
+
+// ---- refusals ------------------------------------------------------------------------------------------------------
+
+TEST_F(OutboxTest, BehindARefusedWriteNoMessageOvertakesThoseThatCameBack) {
+  TransferImpl &bad = transfer(OpKind::kWrite, {10}, true), &n = notification(), &late = notification();
+  add(bad, n);
+  ASSERT_EQ(post().size(), 3u);
+  complete(1, Code::kProtectionError);
+  EXPECT_FALSE(outbox.held()) << "two messages are still under way";
+  add(late);
+  EXPECT_EQ(post().size(), 0u);
+  complete(2, Code::kAborted);
+  complete(3, Code::kAborted);
+  ASSERT_TRUE(outbox.held());
+  outbox.requeue();
+  ASSERT_EQ(ended.size(), 1u);
+  EXPECT_EQ(ended[0].transfer, &bad);
+  EXPECT_EQ(ended[0].code, Code::kProtectionError);
+  EXPECT_EQ(post().size(), 2u);
+  complete(4);
+  EXPECT_EQ(outbox.acknowledged(), 1u) << "the first number again";
+  EXPECT_EQ(ended.back().transfer, &n);
+}
+
+TEST_F(OutboxTest, ARegionThatRefusedOnceIsNotAskedAgain) {
+  add(transfer(OpKind::kWrite, {10}));
+  ASSERT_EQ(post().size(), 1u);
+  complete(1, Code::kProtectionError);
+  add(transfer(OpKind::kRead, {10}));
+  EXPECT_EQ(post().size(), 0u);
+  ASSERT_EQ(ended.size(), 2u);
+  EXPECT_EQ(ended[1].code, Code::kProtectionError);
+  EXPECT_EQ(ended[1].reason, ended[0].reason);
+}
+
+// ---- cancels and deadlines -----------------------------------------------------------------------------------------
+
+TEST_F(OutboxTest, WhatIsCancelledEndsOnceItsMemoryIsFree) {
+  TransferImpl &queued = transfer(OpKind::kWrite, {10}), &posted = transfer(OpKind::kWrite, {10});
+  add(posted);
+  ASSERT_EQ(post().size(), 1u);
+  add(queued);
+  queued.cancel_requested = posted.cancel_requested = true;
+  EXPECT_FALSE(outbox.end_late({}, false)) << "nobody asked";
+  EXPECT_TRUE(outbox.end_late({}, true)) << "one is on the path";
+  ASSERT_EQ(ended.size(), 1u);
+  EXPECT_EQ(ended[0].transfer, &queued);
+  EXPECT_EQ(ended[0].code, Code::kCancelled);
+  EXPECT_FALSE(outbox.has_backlog());
+  complete(1, Code::kAborted);
+  ASSERT_EQ(ended.size(), 2u);
+  EXPECT_EQ(ended[1].code, Code::kCancelled);
+  EXPECT_FALSE(outbox.end_late({}, false));
+}
+
+TEST_F(OutboxTest, WhatIsPlacedBeforeItCouldBeCancelledIsDone) {
+  TransferImpl& t = transfer(OpKind::kWrite, {10});
+  add(t);
+  ASSERT_EQ(post().size(), 1u);
+  t.cancel_requested = true;
+  EXPECT_TRUE(outbox.end_late({}, true));
+  complete(1);
+  ASSERT_EQ(ended.size(), 1u);
+  EXPECT_EQ(ended[0].code, Code::kOk);
+}
+
+TEST_F(OutboxTest, ADeadlineSaysHowFarItWent) {
+  TransferImpl& t = transfer(OpKind::kWrite, {2048});
+  const Clock::time_point now{std::chrono::seconds(5)};
+  t.deadline = now;
+  add(t);
+  EXPECT_TRUE(outbox.has_deadlines());
+  ASSERT_EQ(post(1).size(), 1u);
+  complete(1);
+  EXPECT_FALSE(outbox.end_late(now - std::chrono::milliseconds(1), false));
+  EXPECT_TRUE(ended.empty());
+  EXPECT_FALSE(outbox.end_late(now, false));
+  ASSERT_EQ(ended.size(), 1u);
+  EXPECT_EQ(ended[0].reason, "the deadline passed with 1024 of 2048 bytes placed");
+  EXPECT_FALSE(outbox.has_deadlines());
+}
+
+// An aborted notification may have been delivered: until the fence tells, its transfer does not end.
+TEST_F(OutboxTest, ACancelledTransferWhoseNotificationMayHaveArrivedWaitsForTheFence) {
+  for (const bool arrived : {true, false}) {
+    ended.clear();
+    const std::uint64_t before = outbox.acknowledged();
+    TransferImpl& t = notification();
+    add(t);
+    ASSERT_EQ(post().size(), 1u);
+    t.cancel_requested = true;
+    EXPECT_TRUE(outbox.end_late({}, true));
+    abort_all();
+    EXPECT_TRUE(ended.empty());
+    ASSERT_TRUE(outbox.apply_received(before + (arrived ? 1 : 0), why)) << why;
+    ASSERT_EQ(ended.size(), 1u);
+    EXPECT_EQ(ended[0].code, arrived ? Code::kOk : Code::kCancelled);
+    EXPECT_EQ(post().size(), 0u);
+  }
+}
+
+TEST_F(OutboxTest, EndsAllWithTheirOwnReasonOrTheGivenOne) {
+  TransferImpl &posted = transfer(OpKind::kWrite, {10}), &queued = notification();
+  posted.deadline = {};
+  add(posted);
+  ASSERT_EQ(post().size(), 1u);
+  EXPECT_TRUE(outbox.end_late(Clock::time_point{} + std::chrono::seconds(1), false));
+  add(queued);
+  outbox.end_all(Code::kPeerDied, "gone");
+  ASSERT_EQ(ended.size(), 2u);
+  EXPECT_EQ(ended[0].code, Code::kDeadlineExceeded);
+  EXPECT_EQ(ended[1].code, Code::kPeerDied);
+  EXPECT_EQ(ended[1].reason, "gone");
+  EXPECT_FALSE(outbox.has_backlog());
+}
+
+// ---- staged --------------------------------------------------------------------------------------------------------
+
+class StagedOutbox : public OutboxTest {
+ protected:
+  StagedOutbox() {
+    way.staged = true;
+    remote.keys[0] = {};  // a path without one-sided operations has no keys
+  }
+  bool answer(MessageType type, std::uint64_t sequence, Code code = Code::kOk) {
+    PathMessage made;
+    made.type = type;
+    made.sequence = sequence;
+    made.code = code;
+    return outbox.staged_answer(made, why);
+  }
+};
+
+TEST_F(StagedOutbox, WritesGoByMessageAndEndByTheirAnswer) {
+  add(transfer(OpKind::kWrite, {250}, true));
+  EXPECT_THAT(post(), ElementsAre(Posted{OpKind::kMessage, 1, 100}, Posted{OpKind::kMessage, 2, 100},
+                                  Posted{OpKind::kMessage, 3, 50}));
+  ASSERT_TRUE(answer(MessageType::kStagedAck, 2)) << why;
+  EXPECT_EQ(outbox.staged_bytes.get(), 200u);
+  EXPECT_EQ(post().size(), 0u);
+  ASSERT_TRUE(answer(MessageType::kStagedAck, 3)) << why;
+  EXPECT_THAT(post(), ElementsAre(Posted{OpKind::kMessage, 4, 0})) << "then the notification";
+}
+
+TEST_F(StagedOutbox, ARefusalEndsTheTransferAndANonsenseAnswerIsNamed) {
+  add(transfer(OpKind::kWrite, {50}));
+  ASSERT_EQ(post().size(), 1u);
+  EXPECT_FALSE(answer(MessageType::kStagedAck, 9));
+  EXPECT_EQ(why, "answered staged operation 9, which was never sent");
+  ASSERT_TRUE(answer(MessageType::kStagedAck, 1, Code::kProtectionError)) << why;
+  ASSERT_EQ(ended.size(), 1u);
+  EXPECT_EQ(ended[0].code, Code::kProtectionError);
+}
+
+TEST_F(StagedOutbox, WhatHadNoAnswerIsPostedAgainOnTheNextPath) {
+  add(transfer(OpKind::kWrite, {150}));
+  ASSERT_EQ(post().size(), 2u);
+  ASSERT_TRUE(answer(MessageType::kStagedAck, 1)) << why;
+  for (std::uint64_t id : {1u, 2u}) ASSERT_TRUE(path.end(id));
+  outbox.abort_staged();
+  ASSERT_TRUE(outbox.apply_received(0, why)) << why;
+  EXPECT_THAT(post(), ElementsAre(Posted{OpKind::kMessage, 3, 50}));
+  ASSERT_TRUE(answer(MessageType::kStagedAck, 1)) << "numbered anew: " << why;
+  EXPECT_EQ(ended.size(), 1u);
+}
+
+}  // namespace
+}  // namespace fairlead::datapath

@@ -14,9 +14,7 @@ using std::chrono::milliseconds;
 
 namespace {
 
-constexpr std::uint32_t kProtocolVersion = 1;
 constexpr milliseconds kGoodbyeWait{500};
-constexpr std::size_t kMaxOffers = kMaxTransports;
 
 }  // namespace
 
@@ -26,6 +24,7 @@ SessionImpl::SessionImpl(std::shared_ptr<SessionHost> host, bool active)
       started_at_(host_->now()),
       last_heard_(started_at_),
       lookups_([this](const control::Frame& frame) { send_frame(frame); }),
+      paths_(*this, active, {host_->config().failover, host_->config().path_timeout}),
       outbox_(*this, host_->config().chunk_bytes),
       inbound_({host_->config().max_pending_events, host_->config().max_message_bytes}) {}
 
@@ -144,237 +143,10 @@ void SessionImpl::start_passive(std::unique_ptr<ControlStream> stream) {
   watch_control();
 }
 
-void SessionImpl::watch_control() {
-  if (channel_ == nullptr) return;
-  std::uint32_t events = 0;  // always one of them: 0 means that it is not watched yet
-  if (channel_->wants_read()) events |= EPOLLIN;
-  if (channel_->wants_write()) events |= EPOLLOUT;
-  if (events == watched_) return;
-  host_->watch_control(channel_->stream(), *this, events, watched_ == 0);
-  watched_ = events;
-}
-
-void SessionImpl::send_frame(const control::Frame& frame) {
-  if (channel_ == nullptr) return;
-  // This may be the middle of anything: advance() ends the session. A connection that broke is noticed by reading it,
-  // after what the peer said last.
-  const Status sent = channel_->send(frame);
-  if (sent.code() == Code::kResourceExhausted) overrun_ = dirty_ = true;
-  watch_control();
-}
-
-void SessionImpl::on_control_ready(std::uint32_t epoll_events) {
-  if (channel_ == nullptr) return;
-  // Of a connection that ended while nothing is read from it, the end shows in writing.
-  const bool ended = (epoll_events & (EPOLLHUP | EPOLLERR)) != 0 && !channel_->wants_read();
-  if (phase_ == Phase::kConnecting || (epoll_events & EPOLLOUT) != 0 || ended) {
-    if (Status sent = channel_->flush(); !sent.ok()) {
-      fail({phase_ == Phase::kConnecting ? Code::kUnavailable : sent.code(),
-            fmt::format("{} {}: {}", phase_ == Phase::kConnecting ? "cannot connect to" : "lost", who(),
-                        sent.message())});
-      return;
-    }
-    if (phase_ == Phase::kConnecting && !channel_->connecting()) {
-      phase_ = Phase::kHello;
-      {
-        const std::lock_guard lock(mutex_);
-        description_.address = channel_->stream().peer_address();
-      }
-      send_hello();
-    }
-    watch_control();
-  }
-  if ((epoll_events & (EPOLLIN | EPOLLHUP | EPOLLERR)) == 0 || phase_ == Phase::kConnecting) return;
-  read_control();
-}
-
-void SessionImpl::read_control() {
-  Status got = channel_->read([this](const control::Frame& frame) {
-    last_heard_ = host_->now();
-    handle_frame(frame);
-    return phase_ != Phase::kClosed;
-  });
-  if (got.ok() || phase_ == Phase::kClosed) return;
-  host_->unwatch_control(channel_->stream());
-  if (phase_ == Phase::kDraining || phase_ == Phase::kClosing) {
-    goodbye_seen_ = true;  // there is nobody left to say it
-    channel_.reset();
-    dirty_ = true;
-    return;
-  }
-  if (id() == 0) host_->handshake_refused();
-  channel_.reset();
-  fail({got.code(), fmt::format("lost {}: {}", who(), got.message())});
-}
-
-void SessionImpl::send_hello() {
-  control::Frame frame;
-  control::Hello& hello = *frame.mutable_hello();
-  hello.set_version_min(kProtocolVersion);
-  hello.set_version_max(kProtocolVersion);
-  hello.set_engine_name(host_->config().name);
-  hello.set_session_id(id());
-  for (const Offer& offer : host_->offers()) {
-    control::TransportOffer& t = *hello.add_transports();
-    t.set_name(offer.name);
-    t.set_kind(offer.kind);
-    t.set_software(offer.software);
-  }
-  hello.set_max_message_bytes(host_->config().max_message_bytes);
-  hello.set_event_window(static_cast<std::uint32_t>(host_->config().max_pending_events));
-  send_frame(frame);
-}
-
-void SessionImpl::handle_frame(const control::Frame& frame) {
-  using Body = control::Frame::BodyCase;
-  const bool greeted = id() != 0;
-  const Body body = frame.body_case();
-  if (body == Body::kHello && !greeted) return handle_hello(frame.hello());
-  if (body == Body::kRefused && !greeted) {
-    return fail({code_from_wire(frame.refused().code()),
-                 fmt::format("{} refused us: {}", who(), clipped(frame.refused().reason()))});
-  }
-  if (!greeted || phase_ == Phase::kDraining) {
-    if (body == Body::kGoodbye) goodbye_seen_ = dirty_ = true;
-    if (greeted) return;
-    host_->handshake_refused();
-    return fail({Code::kDataLoss, fmt::format("{} spoke before its hello", who())});
-  }
-  switch (body) {
-    case Body::kPathOffer:
-      return handle_path_offer(frame.path_offer());
-    case Body::kPathAnswer:
-      return handle_path_answer(frame.path_answer());
-    case Body::kPathReady:
-      return handle_path_ready(frame.path_ready());
-    case Body::kPathDown:
-      return handle_path_down(frame.path_down());
-    case Body::kFence:
-      return handle_fence(frame.fence());
-    case Body::kFenceAck:
-      return handle_fence_ack(frame.fence_ack());
-    case Body::kLookup:
-      return send_frame(answer(frame.lookup(), host_->regions()));
-    case Body::kRegions:
-      return lookups_.on_regions(frame.regions(), who());
-    case Body::kGoodbye:
-      return handle_goodbye(frame.goodbye());
-    case Body::kPing: {
-      if (frame.ping().reply()) {
-        if (slot_ != nullptr) slot_->probe_answered = true;
-        return;
-      }
-      control::Frame pong;
-      pong.mutable_ping()->set_nonce(frame.ping().nonce());
-      pong.mutable_ping()->set_reply(true);
-      return send_frame(pong);
-    }
-    case Body::kHello:
-    case Body::kRefused:
-    case Body::BODY_NOT_SET:
-      break;
-  }
-  fail({Code::kDataLoss, fmt::format("{} sent an unexpected control frame (type {})", who(), static_cast<int>(body))});
-}
-
-void SessionImpl::handle_hello(const control::Hello& hello) {
-  {
-    const std::lock_guard lock(mutex_);
-    description_.name = clipped(hello.engine_name());
-  }
-  const auto refuse = [&](Code code, std::string reason) {
-    control::Frame frame;
-    frame.mutable_refused()->set_code(static_cast<std::uint32_t>(code));
-    frame.mutable_refused()->set_reason(reason);
-    send_frame(frame);
-    host_->handshake_refused();
-    fail({code, fmt::format("refused {}: {}", who(), reason)});
-  };
-  if (hello.version_min() > kProtocolVersion || hello.version_max() < kProtocolVersion) {
-    return refuse(Code::kVersionMismatch,
-                  fmt::format("protocol versions {}..{} offered, {}..{} spoken here; run the same release at both ends",
-                              hello.version_min(), hello.version_max(), kProtocolVersion, kProtocolVersion));
-  }
-  if (static_cast<std::size_t>(hello.transports_size()) > kMaxOffers || hello.event_window() == 0) {
-    return refuse(Code::kInvalidArgument, fmt::format("{} transports (limit {}), event window {} (at least 1)",
-                                                      hello.transports_size(), kMaxOffers, hello.event_window()));
-  }
-  for (const control::TransportOffer& t : hello.transports()) {
-    peer_offers_.push_back({clipped(t.name()), clipped(t.kind()), t.software()});
-  }
-  outbox_.set_limits({hello.event_window(), hello.max_message_bytes()});
-  if (active_) {
-    if (hello.session_id() == 0) return refuse(Code::kDataLoss, "the hello names no session");
-    id_.store(hello.session_id(), std::memory_order_release);
-  } else {
-    host_->open_for_peer(peer_offers_);
-    id_.store(host_->random(), std::memory_order_release);
-    send_hello();
-  }
-  phase_ = Phase::kPathing;
-  lookups_.open(id());
-  if (!active_) return;
-  Choice choice = choose(host_->config().transport, host_->config().failover, host_->offers(), peer_offers_);
-  candidates_ = std::move(choice.candidates);
-  excluded_.assign(candidates_.size(), std::string());
-  if (candidates_.empty()) {
-    return fail({Code::kUnavailable,
-                 fmt::format("no transport in common with {}: transport is '{}'{}{}", who(), host_->config().transport,
-                             choice.rejected.empty() ? "" : "; ", fmt::join(choice.rejected, "; "))});
-  }
-  begin_path();
-}
-
-void SessionImpl::handle_goodbye(const control::Goodbye& goodbye) {
-  goodbye_seen_ = true;
-  const Code code = code_from_wire(goodbye.code());
-  if (code == Code::kOk) return begin_drain({}, Code::kUnavailable);
-  begin_drain({code, fmt::format("{} ended the session: {}", who(), clipped(goodbye.reason()))}, code);
-}
-
-void SessionImpl::become_ready() {
-  phase_ = Phase::kReady;
-  const std::string to(host_->transports()[slot_->transport].offer.name);
-  const std::string chosen = active_ ? candidates_[candidate_].reason : "the connecting end's choice";
-  std::string passed_over;
-  for (std::size_t c = 0; active_ && c < candidates_.size(); ++c) {
-    if (c != candidate_) {
-      passed_over += fmt::format("; {}: {}", host_->transports()[candidates_[c].local].offer.name,
-                                 excluded_[c].empty() ? "ranks below" : excluded_[c]);
-    }
-  }
-  std::string line = fmt::format("{} ({}): {}{}{}", to, slot_->path->describe(), chosen, passed_over,
-                                 slot_->write_failed ? "; staged, since one-sided writes do not arrive" : "");
-  const bool first = carried_by_.empty();
-  Event event;
-  event.kind = first ? Event::Kind::kConnected : Event::Kind::kPathChanged;
-  event.text = first ? line : fmt::format("{} -> {}: {}", carried_by_, to, fence_reason_);
-  if (!first) {
-    stats_.failovers.add(carried_by_ == to ? 0 : 1);
-    log(LogLevel::kWarning, fmt::format("path to {} changed: {}", who(), event.text));
-  } else {
-    log(LogLevel::kInfo, fmt::format("connected to {} over {}", who(), line));
-  }
-  carried_by_ = to;
-  {
-    const std::lock_guard lock(mutex_);
-    description_.transport = to;
-    description_.explain = std::move(line);
-  }
-  set_public_state(PeerState::kReady);
-  host_->queues().push_event(*this, std::move(event));
-  if (first) host_->session_ready(*this);
-  if (close_deadline_ != Clock::time_point::max()) phase_ = Phase::kClosing;
-  inbound_.forget_told();
-  send_consumed(true);
-  pump();
-}
-
 void SessionImpl::begin_close(Status status) {
   close_status_ = std::move(status);
   if (close_deadline_ == Clock::time_point::max()) close_deadline_ = host_->now();
-  // A session that is recovering goes on recovering; become_ready() comes back here.
-  if (phase_ == Phase::kReady) phase_ = Phase::kClosing;
+  if (phase_ == Phase::kOpen) phase_ = Phase::kClosing;  // one that is recovering goes on recovering
   dirty_ = true;
 }
 
@@ -402,7 +174,7 @@ void SessionImpl::begin_drain(Status status, Code transfers_end_as) {
   }
   close_status_ = std::move(status);
   transfers_end_as_ = transfers_end_as;
-  close_slot();
+  paths_.shut();
   phase_ = Phase::kDraining;
   drain_deadline_ = host_->now() + kGoodbyeWait;
   dirty_ = true;
@@ -410,8 +182,8 @@ void SessionImpl::begin_drain(Status status, Code transfers_end_as) {
 
 void SessionImpl::finish_close() {
   phase_ = Phase::kClosed;
-  drop_slot();
-  dead_slot_.reset();  // never from inside its callbacks: advance() and abandon() call this
+  paths_.drop();
+  paths_.bury();  // never from inside its callbacks: advance() and abandon() call this
   const std::string reason =
       !close_status_.ok() ? close_status_.message() : fmt::format("the session with {} was closed", who());
   outbox_.end_all(transfers_end_as_ == Code::kOk ? Code::kCancelled : transfers_end_as_, reason);
@@ -440,11 +212,10 @@ void SessionImpl::finish_close() {
 
 void SessionImpl::advance(Clock::time_point now) {
   dirty_ = false;
-  dead_slot_.reset();
+  paths_.bury();
   if (phase_ == Phase::kClosed) return;
   if (phase_ == Phase::kDraining) {
-    const bool drained = slot_ == nullptr || slot_->path->drained();
-    if (drained && (goodbye_seen_ || channel_ == nullptr || now >= drain_deadline_)) finish_close();
+    if (paths_.drained() && (goodbye_seen_ || channel_ == nullptr || now >= drain_deadline_)) finish_close();
     return;
   }
   if (overrun_) {
@@ -452,16 +223,14 @@ void SessionImpl::advance(Clock::time_point now) {
                  fmt::format("lost {}: it does not read its control connection ({} bytes are queued for it at most)",
                              who(), ControlChannel::kMaxQueued)});
   }
-  advance_path(now);
-  if (phase_ == Phase::kReady || phase_ == Phase::kClosing) {
+  paths_.advance(now);
+  if (PathSlot* slot = paths_.in_use()) {
     // What the target turned away on a path that lives (tcp) is posted again; a dying path takes a fence.
-    if (outbox_.held() && slot_ != nullptr && slot_->usable && !slot_->down) outbox_.requeue();
+    if (outbox_.held() && !slot->down) outbox_.requeue();
     pump();
     send_consumed(false);
   }
-  if ((phase_ == Phase::kClosing && outbox_.size() == 0) || now >= close_deadline_) {
-    begin_drain(close_status_, Code::kCancelled);
-  }
+  if (may_end() || now >= close_deadline_) begin_drain(close_status_, Code::kCancelled);
   if (phase_ != Phase::kDraining) check_timers(now);
 }
 
@@ -493,12 +262,13 @@ void SessionImpl::check_timers(Clock::time_point now) {
   if (deadlines || cancel_pending_.load(std::memory_order_relaxed) || release_deadline_ != Clock::time_point::max()) {
     deadlines_checked_ = now;
     check_deadlines(now);
-    if (now > release_deadline_ && slot_ != nullptr && slot_->usable) {
+    if (now > release_deadline_ && paths_.in_use() != nullptr) {
       release_deadline_ = Clock::time_point::max();
-      path_died(Code::kAborted, "a cancelled transfer's buffer had to be taken back from a path that does not move");
+      paths_.give_up(Code::kAborted,
+                     "a cancelled transfer's buffer had to be taken back from a path that does not move");
     }
   }
-  if (phase_ == Phase::kReady || phase_ == Phase::kClosing) check_path_progress(now);
+  paths_.check_progress(now);
 }
 
 }  // namespace fairlead::datapath

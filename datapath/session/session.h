@@ -1,17 +1,12 @@
 // A session with one peer: it outlives the paths that carry it.
 //
-// Life: resolving -> connecting -> hello -> pathing -> ready -> (fencing -> pathing -> ready)* -> closing -> closed.
-// The end that connected is "active": it chooses transports, numbers path epochs and leads recovery.
+// Life: resolving -> connecting -> hello -> open -> closing -> draining -> closed. The end that connected is "active":
+// it chooses transports and leads recovery (path_set.h).
 //
-// When a path dies (session_path.cc): fence first, then replay. The active end closes its path, drains it, and sends
-// Fence{epoch, received}; the passive end does the same and answers FenceAck{epoch, received}. `received` is the
-// sequence up to which notifications and fragments were delivered, so each end knows exactly which of its transfers
-// are finished. What is not is posted again, in the order of posting, on the next path.
-//
-// Files: session.cc (control connection, life), session_path.cc (paths, fencing, recovery), session_data.cc (the path's
-// data). Its parts: outbox.h (transfers), in_flight.h (what a path holds), inbound.h (notifications and messages of the
-// peer), staging.h (one-sided operations by message), lookups.h, control_channel.h.
-// Threads: everything is the driver's (see lane.h) but what is under "any thread".
+// Files: session.cc (life), session_control.cc (the control connection), session_path.cc (what its paths tell it),
+// session_data.cc (the path's data). Its parts: path_set.h (paths), outbox.h (transfers), in_flight.h (what a path
+// holds), inbound.h (notifications and messages of the peer), staging.h (one-sided operations by message), lookups.h,
+// control_channel.h. Threads: everything is the driver's (see lane.h) but what is under "any thread".
 #pragma once
 
 #include <atomic>
@@ -23,12 +18,12 @@
 #include "base/counter.h"
 #include "datapath/lane/event_queues.h"
 #include "datapath/protocol/path_messages.h"
-#include "datapath/session/choice.h"
 #include "datapath/session/control_channel.h"
 #include "datapath/session/in_flight.h"
 #include "datapath/session/inbound.h"
 #include "datapath/session/lookups.h"
 #include "datapath/session/outbox.h"
+#include "datapath/session/path_set.h"
 #include "datapath/session/session_host.h"
 #include "datapath/session/staging.h"
 #include "datapath/transfer/transfer_impl.h"
@@ -36,39 +31,7 @@
 
 namespace fairlead::datapath {
 
-/// The id of the write that proves a path: it is in no InFlight, since a device may never report it.
-inline constexpr std::uint64_t kProbeId = 0;
-
-/// One path and how far it is.
-struct PathSlot {
-  std::unique_ptr<Path> path;
-  const Capabilities* can = nullptr;
-  InFlight in_flight;              // all but the probe
-  std::size_t transport = 0;       // ours
-  std::size_t peer_transport = 0;  // theirs
-  std::uint64_t epoch = 0;
-  bool connected = false;  // the transport said on_ready
-  bool hello_received = false;
-  bool hello_sent = false;
-  bool write_proved = false;  // our WRITE reached the peer's probe
-  bool write_failed = false;  // it was refused or did not end: staged mode
-  bool ready_sent = false;
-  bool peer_ready = false;
-  bool usable = false;
-  bool closed = false;  // we fenced it
-  bool down = false;    // it died by itself
-  Code down_code = Code::kOk;
-  std::string down_reason;
-  Clock::time_point down_at;
-  RemoteRegionImpl::Key peer_probe;
-  Clock::time_point opened_at;
-  Clock::time_point last_progress;
-  bool moved = false;             // something completed since last_progress was set
-  Clock::time_point probed_at{};  // when the peer was asked whether it is alive, because nothing moved
-  bool probe_answered = false;
-};
-
-class SessionImpl final : public EventSource, public TransferSink, private OutboxUser {
+class SessionImpl final : public EventSource, public TransferSink, private OutboxUser, private PathUser {
  public:
   SessionImpl(std::shared_ptr<SessionHost> host, bool active);
 
@@ -106,7 +69,7 @@ class SessionImpl final : public EventSource, public TransferSink, private Outbo
   /// Work waits for room on the path, which the last poll may have made.
   [[nodiscard]] bool has_backlog() const noexcept { return outbox_.has_backlog() || staged_target_.owes(); }
   /// Ends the session now; posted transfers complete with `status` once their path let go.
-  void fail(Status status);
+  void fail(Status status) override;
   /// The engine goes: posted transfers end as cancelled.
   void shut_down();
   /// The engine is gone: ends without waiting for the path to drain.
@@ -128,32 +91,28 @@ class SessionImpl final : public EventSource, public TransferSink, private Outbo
   void accept_transfer(TransferImpl& transfer) override;
 
  private:
-  enum class Phase : std::uint8_t {
-    kResolving,
-    kConnecting,
-    kHello,
-    kPathing,
-    kReady,
-    kFencing,
-    kAwaitingFence,
-    kClosing,
-    kDraining,
-    kClosed
-  };
-  // session.cc
+  /// kOpen: greeted. Whether data flows is paths_' to say.
+  enum class Phase : std::uint8_t { kResolving, kConnecting, kHello, kOpen, kClosing, kDraining, kClosed };
+
+  // session_control.cc
+  void watch_control();
+  void read_control();
+  void send_hello();
+  void send_frame(const control::Frame& frame) override;
   void handle_frame(const control::Frame& frame);
   void handle_hello(const control::Hello& hello);
   void handle_goodbye(const control::Goodbye& goodbye);
-  void send_frame(const control::Frame& frame);
-  void send_hello();
-  void become_ready();
+
+  // session.cc
   void begin_close(Status status);
   void begin_drain(Status status, Code transfers_end_as);
   void finish_close();
+  /// Closing, and nothing is left to be done on the path in use.
+  [[nodiscard]] bool may_end() noexcept {
+    return phase_ == Phase::kClosing && paths_.in_use() != nullptr && outbox_.size() == 0;
+  }
   void check_timers(Clock::time_point now);
   void check_deadlines(Clock::time_point now);
-  void watch_control();
-  void read_control();
   void set_public_state(PeerState state) noexcept;
   [[nodiscard]] std::string who() const override;
   [[nodiscard]] std::shared_ptr<SessionImpl> self() {
@@ -161,25 +120,21 @@ class SessionImpl final : public EventSource, public TransferSink, private Outbo
   }
 
   // session_path.cc
-  void begin_path();
-  void handle_path_offer(const control::PathOffer& offer);
-  void handle_path_answer(const control::PathAnswer& answer);
-  void handle_path_ready(const control::PathReady& ready);
-  void handle_path_down(const control::PathDown& down);
-  void handle_fence(const control::Fence& fence);
-  void handle_fence_ack(const control::FenceAck& ack);
-  bool open_slot(std::size_t transport, std::size_t peer_transport, std::uint64_t epoch, PathRole role, Status& error);
-  void prove_slot();
-  void check_slot_proved();
-  void candidate_failed(Code code, const std::string& reason);
-  void path_died(Code code, const std::string& reason);
-  void advance_path(Clock::time_point now);
-  void check_path_progress(Clock::time_point now);
-  void close_slot();
-  void drop_slot();
-  void send_fence_ack(std::uint64_t peer_received);
-  void after_fence(std::uint64_t peer_received);
-  [[nodiscard]] bool has_alternative() const;
+  void path_in_use() override;
+  void path_lost() override;
+  void path_gone(InFlight& held) override;
+  [[nodiscard]] std::vector<OpenTransport>& transports() noexcept override { return host_->transports(); }
+  [[nodiscard]] LocalSegment probe_source(std::size_t transport) const noexcept override {
+    return host_->probe_source(transport);
+  }
+  [[nodiscard]] PathConfig path_config() override;
+  [[nodiscard]] Clock::time_point now() const noexcept override { return host_->now(); }
+  [[nodiscard]] std::uint64_t received() const noexcept override { return inbound_.received(); }
+  [[nodiscard]] std::uint64_t acknowledged() const noexcept override { return outbox_.acknowledged(); }
+  [[nodiscard]] bool apply_received(std::uint64_t received, std::string& why) override {
+    return outbox_.apply_received(received, why);
+  }
+  void path_event(PathState state, PathEvent event) noexcept override { host_->path_event(state, event); }
 
   // session_data.cc
   void transfer_ended(TransferImpl& transfer, Code code, std::string reason) override;
@@ -207,19 +162,7 @@ class SessionImpl final : public EventSource, public TransferSink, private Outbo
   Clock::time_point last_ping_{};
   Lookups lookups_;
 
-  std::vector<Offer> peer_offers_;
-
-  // Paths.
-  std::vector<Candidate> candidates_;
-  std::vector<std::string> excluded_;  // per candidate: why it is not to be tried (again); empty: it may be
-  std::size_t candidate_ = 0;          // the one in use
-  std::unique_ptr<PathSlot> slot_;
-  std::unique_ptr<PathSlot> dead_slot_;  // to be destroyed outside of its own callbacks
-  std::uint64_t epoch_ = 0;
-  bool fence_requested_ = false;      // passive: the active end waits for our FenceAck
-  std::uint64_t fence_received_ = 0;  // what the active end said in its Fence
-  Code fence_code_ = Code::kOk;
-  std::string fence_reason_;
+  PathSet paths_;
   std::string carried_by_;  // the transport of the last usable path
 
   // Transfers.

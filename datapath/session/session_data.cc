@@ -46,38 +46,40 @@ void SessionImpl::check_deadlines(Clock::time_point now) {
 // ---- to the path ---------------------------------------------------------------------------------------------------
 
 void SessionImpl::pump() {
-  if (slot_ == nullptr || !slot_->usable) return;
+  if (paths_.in_use() == nullptr) return;
   if (staged_target_.owes()) pump_staged();
-  const Outbox::Way way{slot_->can, host_->transports()[slot_->transport].offer.name, slot_->transport,
-                        slot_->peer_transport, slot_->write_failed};
-  while (slot_ != nullptr && slot_->usable) {
+  while (PathSlot* slot = paths_.in_use()) {
     // No more than the path takes: what it refuses was built in vain.
-    const std::size_t room = slot_->in_flight.room(slot_->can->max_outstanding);
-    const std::span<const WorkRequest> requests = outbox_.build(way, room, slot_->in_flight.next_id());
+    const std::size_t room = slot->in_flight.room(slot->can->max_outstanding);
+    const Outbox::Way way{slot->can, host_->transports()[slot->transport].offer.name, slot->transport,
+                          slot->peer_transport, slot->write_failed};
+    const std::span<const WorkRequest> requests = outbox_.build(way, room, slot->in_flight.next_id());
     if (requests.empty()) return;
-    const std::size_t accepted = slot_->path->post(requests);
-    outbox_.commit(accepted, slot_->in_flight);
+    const std::size_t accepted = slot->path->post(requests);
+    outbox_.commit(accepted, slot->in_flight);
     if (accepted < requests.size() || !outbox_.has_backlog()) return;
   }
 }
 
 bool SessionImpl::send_path_message(const PathMessage& message) {
-  if (slot_ == nullptr || slot_->closed) return false;
+  PathSlot* slot = paths_.open();
+  if (slot == nullptr) return false;
   PathHeader header;
   encode(message, header);
   const LocalSegment segments[2] = {
       {header, kPathHeaderBytes, 0},
       {const_cast<std::byte*>(message.data.data()), message.data.size(), 0}};  // read by post() only
-  const std::uint64_t id = slot_->in_flight.next_id();
-  const WorkRequest request{id, OpKind::kMessage, {segments, message.data.empty() ? 1u : 2u}, 0, 0};
-  if (slot_->path->post({&request, 1}) == 0) return false;
-  slot_->in_flight.push({});
+  const WorkRequest request{
+      slot->in_flight.next_id(), OpKind::kMessage, {segments, message.data.empty() ? 1u : 2u}, 0, 0};
+  if (slot->path->post({&request, 1}) == 0) return false;
+  slot->in_flight.push({});
   return true;
 }
 
 void SessionImpl::pump_staged() {
-  if (slot_ == nullptr || slot_->closed) return;
-  staged_target_.pump(host_->regions(), slot_->can->max_message,
+  PathSlot* slot = paths_.open();
+  if (slot == nullptr) return;
+  staged_target_.pump(host_->regions(), slot->can->max_message,
                       [this](const PathMessage& message) { return send_path_message(message); });
 }
 
@@ -93,14 +95,12 @@ void SessionImpl::send_consumed(bool eager) {
 // ---- from the path -------------------------------------------------------------------------------------------------
 
 void SessionImpl::on_path_completion(Path& path, std::uint64_t id, Code code) {
-  if (slot_ == nullptr || slot_->path.get() != &path) return;
+  if (!paths_.is_current(path)) return;
   dirty_ = true;
-  slot_->moved = true;
-  if (id == kProbeId) {
-    (code == Code::kOk ? slot_->write_proved : slot_->write_failed) = true;
-  } else if (const std::optional<PostedRequest> request = slot_->in_flight.end(id)) {
-    request_ended(*request, code);
-  }
+  if (id == kProbeId) return paths_.on_probe(code);
+  PathSlot& slot = *paths_.slot();
+  slot.moved = true;
+  if (const std::optional<PostedRequest> request = slot.in_flight.end(id)) request_ended(*request, code);
 }
 
 void SessionImpl::request_ended(const PostedRequest& request, Code code) {
@@ -115,7 +115,7 @@ void SessionImpl::request_ended(const PostedRequest& request, Code code) {
 }
 
 void SessionImpl::on_path_message(Path& path, std::span<const std::byte> bytes) {
-  if (slot_ == nullptr || slot_->path.get() != &path || phase_ == Phase::kClosed) return;
+  if (!paths_.is_current(path) || phase_ == Phase::kClosed) return;
   dirty_ = true;
   const std::optional<PathMessage> message = decode(bytes);
   if (!message) {
@@ -123,8 +123,7 @@ void SessionImpl::on_path_message(Path& path, std::span<const std::byte> bytes) 
   }
   switch (message->type) {
     case MessageType::kHello:
-      if (message->sequence == slot_->epoch) slot_->hello_received = true;
-      return;
+      return paths_.on_hello(message->sequence);
     case MessageType::kNotify:
     case MessageType::kFragment:
       return handle_sequenced(*message);
@@ -139,7 +138,7 @@ void SessionImpl::on_path_message(Path& path, std::span<const std::byte> bytes) 
 }
 
 void SessionImpl::on_path_notification(Path& path, std::uint32_t value) {
-  if (slot_ == nullptr || slot_->path.get() != &path || phase_ == Phase::kClosed) return;
+  if (!paths_.is_current(path) || phase_ == Phase::kClosed) return;
   dirty_ = true;
   // It has no room for its number. What a path delivers is in the order of posting, and without gaps.
   PathMessage message;

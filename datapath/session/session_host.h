@@ -13,6 +13,7 @@
 #include "datapath/region/regions.h"
 #include "datapath/session/choice.h"
 #include "datapath/session/control_stream.h"
+#include "datapath/session/path_state.h"
 #include "fairlead/config.h"
 #include "transport/transport.h"
 
@@ -60,6 +61,8 @@ class SessionHost {
   virtual void session_ready(SessionImpl& session) = 0;
   virtual void session_closed(SessionImpl& session, bool lost) = 0;
   virtual void handshake_refused() noexcept = 0;
+  /// For tests that count what happens to paths.
+  virtual void path_event(PathState, PathEvent) noexcept {}
 
  protected:
   ~SessionHost() = default;

@@ -1,0 +1,309 @@
+// Paths: states, setting one up, proving that it carries data.
+#include "datapath/session/path_set.h"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <cassert>
+
+#include "datapath/protocol/path_messages.h"
+#include "datapath/session/peer_text.h"
+#include "fairlead/log.h"
+
+namespace fairlead::datapath {
+
+using std::chrono::milliseconds;
+
+namespace {
+
+// A path that is not proved within this time is given up; writes that do not end in half of it are given up first, so
+// that a device without one-sided operations is used in staged mode.
+constexpr milliseconds kSetupTimeout{4000};
+constexpr std::size_t kMaxDescription = 4096;
+
+/// The ways between states.
+constexpr bool may_follow(PathState from, PathState to) {
+  switch (to) {
+    case PathState::kNone:
+      return true;
+    case PathState::kSettingUp:
+      return from == PathState::kNone;
+    case PathState::kProved:
+      return from == PathState::kSettingUp;
+    case PathState::kInUse:
+      return from == PathState::kProved;
+    case PathState::kClosing:
+      return from == PathState::kSettingUp || from == PathState::kProved || from == PathState::kInUse;
+    case PathState::kFenced:
+      return from == PathState::kClosing;
+  }
+  return false;
+}
+
+}  // namespace
+
+std::string_view to_string(PathState state) noexcept {
+  static constexpr std::array<std::string_view, kPathStates> kNames = {"none",   "setting up", "proved",
+                                                                       "in use", "closing",    "fenced"};
+  return kNames[static_cast<std::size_t>(state)];
+}
+
+std::string_view to_string(PathEvent event) noexcept {
+  static constexpr std::array<std::string_view, kPathEvents> kNames = {
+      "offer",   "answer", "connected", "peer ready", "peer down", "down",
+      "timeout", "fence",  "fence ack", "drained",    "shut"};
+  return kNames[static_cast<std::size_t>(event)];
+}
+
+void PathSet::enter(PathState state) noexcept {
+  assert(may_follow(state_, state));
+  state_ = state;
+}
+
+const std::string& PathSet::name_of(std::size_t candidate) const {
+  return user_.transports()[candidates_[candidate].local].offer.name;
+}
+
+bool PathSet::handle(const control::Frame& frame) {
+  using Body = control::Frame::BodyCase;
+  switch (frame.body_case()) {
+    case Body::kPathOffer:
+      return handle_offer(frame.path_offer()), true;
+    case Body::kPathAnswer:
+      return handle_answer(frame.path_answer()), true;
+    case Body::kPathReady:
+      return handle_ready(frame.path_ready()), true;
+    case Body::kPathDown:
+      return handle_down(frame.path_down()), true;
+    case Body::kFence:
+      return handle_fence(frame.fence()), true;
+    case Body::kFenceAck:
+      return handle_fence_ack(frame.fence_ack()), true;
+    default:
+      return false;
+  }
+}
+
+bool PathSet::open_slot(std::size_t transport, std::size_t peer_transport, PathRole role, Status& error) {
+  OpenTransport& open = user_.transports()[transport];
+  PathConfig config = user_.path_config();
+  config.role = role;
+  Result<std::unique_ptr<Path>> path = open.transport->open_path(config);
+  if (!path) {
+    error = path.error();
+    return false;
+  }
+  slot_ = std::make_unique<PathSlot>();
+  slot_->path = std::move(*path);
+  slot_->can = &open.transport->capabilities();
+  slot_->transport = transport;
+  slot_->peer_transport = peer_transport;
+  slot_->epoch = epoch_;
+  slot_->opened_at = slot_->last_progress = user_.now();
+  ++open.paths;
+  enter(PathState::kSettingUp);
+  return true;
+}
+
+// ---- active: choosing and offering ---------------------------------------------------------------------------------
+
+void PathSet::begin(std::vector<Candidate> candidates) {
+  candidates_ = std::move(candidates);
+  excluded_.assign(candidates_.size(), std::string());
+  begin_path();
+}
+
+void PathSet::begin_path() {
+  while (true) {
+    candidate_ = 0;
+    while (candidate_ < candidates_.size() && !excluded_[candidate_].empty()) ++candidate_;
+    if (candidate_ == candidates_.size()) {
+      std::string tried;
+      for (std::size_t c = 0; c < candidates_.size(); ++c) {
+        tried += fmt::format("{}{}: {}", c == 0 ? "" : "; ", name_of(c), excluded_[c]);
+      }
+      return user_.fail({Code::kUnavailable, fmt::format("no path to {}: {}", user_.who(), tried)});
+    }
+    Status error;
+    const Candidate& candidate = candidates_[candidate_];
+    ++epoch_;
+    if (open_slot(candidate.local, candidate.remote, PathRole::kActive, error)) break;
+    excluded_[candidate_] = error.message();
+    log(LogLevel::kWarning, fmt::format("{}: {}", name_of(candidate_), error.message()));
+  }
+  control::Frame frame;
+  control::PathOffer& offer = *frame.mutable_path_offer();
+  offer.set_epoch(slot_->epoch);
+  offer.set_active_transport(static_cast<std::uint32_t>(slot_->transport));
+  offer.set_passive_transport(static_cast<std::uint32_t>(slot_->peer_transport));
+  offer.set_description(slot_->path->local_description());
+  const OpenTransport& open = user_.transports()[slot_->transport];
+  offer.mutable_probe()->set_address(open.probe.remote_address);
+  offer.mutable_probe()->set_key(open.probe.remote);
+  user_.send_frame(frame);
+}
+
+void PathSet::handle_answer(const control::PathAnswer& answer) {
+  saw(PathEvent::kAnswer);
+  if (!active_ || state_ != PathState::kSettingUp || slot_->epoch != answer.epoch()) return;
+  slot_->peer_probe = {answer.probe().address(), answer.probe().key()};
+  Status connected = answer.description().size() <= kMaxDescription
+                         ? slot_->path->connect(answer.description())
+                         : Status(Code::kDataLoss, fmt::format("a path description of {} bytes (limit {})",
+                                                               answer.description().size(), kMaxDescription));
+  if (!connected.ok()) candidate_failed(connected.code(), connected.message());
+}
+
+/// The path in hand, never used yet, does not work: say so, and try the next best (active) or wait for it (passive).
+void PathSet::candidate_failed(Code code, const std::string& reason) {
+  control::Frame frame;
+  frame.mutable_path_down()->set_epoch(epoch_);
+  frame.mutable_path_down()->set_code(static_cast<std::uint32_t>(code));
+  frame.mutable_path_down()->set_reason(clipped(reason));
+  user_.send_frame(frame);
+  drop();
+  if (active_) exclude_and_go_on(reason, "");
+}
+
+void PathSet::exclude_and_go_on(std::string reason, std::string_view says) {
+  log(LogLevel::kWarning, fmt::format("{} to {} does not work: {}{}", name_of(candidate_), user_.who(), says, reason));
+  excluded_[candidate_] = fmt::format("{}{}", says, reason);
+  begin_path();
+}
+
+std::string PathSet::explain() const {
+  std::string text =
+      fmt::format("{} ({}): {}", user_.transports()[slot_->transport].offer.name, slot_->path->describe(),
+                  active_ ? candidates_[candidate_].reason : "the connecting end's choice");
+  for (std::size_t c = 0; c < candidates_.size(); ++c) {
+    if (c == candidate_) continue;
+    text += fmt::format("; {}: {}", name_of(c), excluded_[c].empty() ? "ranks below" : excluded_[c]);
+  }
+  if (slot_->write_failed) text += "; staged, since one-sided writes do not arrive";
+  return text;
+}
+
+// ---- passive -------------------------------------------------------------------------------------------------------
+
+void PathSet::handle_offer(const control::PathOffer& offer) {
+  saw(PathEvent::kOffer);
+  // We told the active end that the path died before it was proved there too: it will not fence what it never used.
+  if (!active_ && state_ == PathState::kClosing && !fence_requested_) {
+    after_fence(user_.acknowledged());
+    if (shut_) return;
+  }
+  if (active_ || offer.epoch() <= epoch_ || state_ != PathState::kNone) {
+    return user_.fail(
+        {Code::kDataLoss, fmt::format("{} offered a path (epoch {}) out of turn", user_.who(), offer.epoch())});
+  }
+  epoch_ = offer.epoch();
+  std::vector<OpenTransport>& transports = user_.transports();
+  const std::size_t transport = offer.passive_transport();
+  if (transport >= transports.size() || offer.active_transport() >= peer_offers_.size() ||
+      peer_offers_[offer.active_transport()].kind != transports[transport].offer.kind ||
+      offer.description().size() > kMaxDescription) {
+    return candidate_failed(Code::kInvalidArgument, "the offer names transports that do not match");
+  }
+  Status error;
+  if (!open_slot(transport, offer.active_transport(), PathRole::kPassive, error)) {
+    return candidate_failed(error.code(), error.message());
+  }
+  slot_->peer_probe = {offer.probe().address(), offer.probe().key()};
+  if (Status connected = slot_->path->connect(offer.description()); !connected.ok()) {
+    return candidate_failed(connected.code(), connected.message());
+  }
+  control::Frame frame;
+  control::PathAnswer& answer = *frame.mutable_path_answer();
+  answer.set_epoch(slot_->epoch);
+  answer.set_description(slot_->path->local_description());
+  const OpenTransport& open = transports[transport];
+  answer.mutable_probe()->set_address(open.probe.remote_address);
+  answer.mutable_probe()->set_key(open.probe.remote);
+  user_.send_frame(frame);
+}
+
+// ---- both: proving -------------------------------------------------------------------------------------------------
+
+void PathSet::on_ready() {
+  saw(PathEvent::kConnected);
+  if (open() != nullptr) slot_->connected = true;
+}
+
+void PathSet::on_hello(std::uint64_t epoch) noexcept {
+  if (epoch == slot_->epoch) slot_->hello_received = true;
+}
+
+void PathSet::on_probe(Code code) noexcept {
+  (code == Code::kOk ? slot_->write_proved : slot_->write_failed) = true;
+  slot_->moved = true;
+}
+
+/// A small WRITE and a message each way: only what has been seen to arrive is used.
+void PathSet::prove() {
+  const OpenTransport& transport = user_.transports()[slot_->transport];
+  const LocalSegment source = user_.probe_source(slot_->transport);
+  PathHeader header;
+  PathMessage hello;
+  hello.type = MessageType::kHello;
+  hello.sequence = slot_->epoch;
+  encode(hello, header);
+  const LocalSegment message{header, kPathHeaderBytes, 0};
+  const bool write = transport.transport->capabilities().one_sided && slot_->peer_probe.key != 0;
+  const WorkRequest requests[2] = {
+      {kProbeId, OpKind::kWrite, {&source, 1}, slot_->peer_probe.address, slot_->peer_probe.key},
+      {slot_->in_flight.next_id(), OpKind::kMessage, {&message, 1}, 0, 0}};
+  if (!write) slot_->write_failed = true;
+  const std::span<const WorkRequest> batch(requests + (write ? 0 : 1), write ? 2 : 1);
+  const std::size_t taken = slot_->path->post(batch);
+  if (taken == batch.size()) {
+    slot_->hello_sent = true;
+    slot_->in_flight.push({});
+  } else if (taken != 0) {
+    slot_->write_failed = true;  // the message did not fit behind it; the next round sends it alone
+    slot_->peer_probe.key = 0;
+  }
+}
+
+void PathSet::check_proved() {
+  PathSlot& slot = *slot_;
+  if (state_ == PathState::kSettingUp) {
+    if (!slot.hello_sent || !slot.hello_received || !(slot.write_proved || slot.write_failed)) return;
+    enter(PathState::kProved);
+    control::Frame frame;
+    frame.mutable_path_ready()->set_epoch(slot.epoch);
+    frame.mutable_path_ready()->set_one_sided(slot.write_proved);
+    user_.send_frame(frame);
+  }
+  if (state_ == PathState::kProved && slot.peer_ready) {
+    enter(PathState::kInUse);
+    slot.last_progress = user_.now();
+    user_.path_in_use();
+  }
+}
+
+void PathSet::handle_ready(const control::PathReady& ready) {
+  saw(PathEvent::kPeerReady);
+  if (open() == nullptr || slot_->epoch != ready.epoch()) return;
+  slot_->peer_ready = true;
+  check_proved();
+}
+
+void PathSet::advance_setup(Clock::time_point now) {
+  const auto age = now - slot_->opened_at;
+  if (slot_->down || age > kSetupTimeout) {
+    if (!slot_->down) saw(PathEvent::kTimeout);
+    const Code code = slot_->down ? slot_->down_code : Code::kDeadlineExceeded;
+    const std::string reason = slot_->down ? slot_->down_reason
+                                           : fmt::format("not proved within {} ms ({})", kSetupTimeout.count(),
+                                                         !slot_->connected        ? "no connection"
+                                                         : !slot_->hello_received ? "nothing arrives from the peer"
+                                                                                  : "what we send does not arrive");
+    // Once we said "ready" the other end may have begun to use it: that takes a fence.
+    return state_ == PathState::kProved ? died(code, reason) : candidate_failed(code, reason);
+  }
+  if (slot_->connected && !slot_->hello_sent) prove();
+  if (age > kSetupTimeout / 2 && slot_->hello_received && !slot_->write_proved) slot_->write_failed = true;
+  check_proved();
+}
+
+}  // namespace fairlead::datapath

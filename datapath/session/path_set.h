@@ -1,0 +1,191 @@
+// A session's path: choosing a transport, offering it, proving that it carries data, noticing its death, fencing it.
+//
+// The active end chooses and numbers paths (epochs) and leads recovery; the passive end answers. A path is used after
+// both ends have seen a small WRITE and a message arrive. When it dies: fence first, then replay. The active end closes
+// its path, drains it, and sends Fence{epoch, received}; the passive end does the same and answers
+// FenceAck{epoch, received}. What `received` leaves open is said again on the next path.
+//
+// No sockets, no clock, no threads of its own: what it needs is its user's. Threads: the driver.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/clock.h"
+#include "datapath/protocol/control.pb.h"
+#include "datapath/region/remote_region.h"
+#include "datapath/session/choice.h"
+#include "datapath/session/in_flight.h"
+#include "datapath/session/path_state.h"
+#include "datapath/session/session_host.h"
+#include "transport/transport.h"
+
+namespace fairlead::datapath {
+
+/// The id of the write that proves a path: it is in no InFlight, since a device may never report it.
+inline constexpr std::uint64_t kProbeId = 0;
+
+/// A path, what has been seen of it, and what it holds.
+struct PathSlot {
+  std::unique_ptr<Path> path;
+  const Capabilities* can = nullptr;
+  InFlight in_flight;              // all but the probe
+  std::size_t transport = 0;       // ours
+  std::size_t peer_transport = 0;  // theirs
+  std::uint64_t epoch = 0;
+  RemoteRegionImpl::Key peer_probe;
+  Clock::time_point opened_at;
+
+  // Proofs.
+  bool connected = false;  // the transport said on_ready
+  bool hello_sent = false;
+  bool hello_received = false;
+  bool write_proved = false;  // our WRITE reached the peer's probe
+  bool write_failed = false;  // it was refused or did not end: staged mode
+  bool peer_ready = false;
+
+  // Its death, told by the transport.
+  bool down = false;
+  Code down_code = Code::kOk;
+  std::string down_reason;
+  Clock::time_point down_at;
+
+  // Whether it moves.
+  bool moved = false;  // something completed since last_progress was set
+  Clock::time_point last_progress;
+  Clock::time_point probed_at{};  // when the peer was asked whether it is alive, because nothing moved
+  bool probe_answered = false;
+};
+
+/// The session, as its paths see it.
+class PathUser {
+ public:
+  [[nodiscard]] virtual std::vector<OpenTransport>& transports() noexcept = 0;
+  [[nodiscard]] virtual LocalSegment probe_source(std::size_t transport) const noexcept = 0;
+  /// The addresses of the control connection, and what Path::user() is to say.
+  [[nodiscard]] virtual PathConfig path_config() = 0;
+  [[nodiscard]] virtual Clock::time_point now() const noexcept = 0;
+  [[nodiscard]] virtual std::string who() const = 0;
+  virtual void send_frame(const control::Frame& frame) = 0;
+  /// Ends the session; it shuts the set.
+  virtual void fail(Status status) = 0;
+
+  /// A path is proved at both ends: slot().
+  virtual void path_in_use() = 0;
+  /// The path that was in use is not any more.
+  virtual void path_lost() = 0;
+  /// What a path held and will not report comes back.
+  virtual void path_gone(InFlight& held) = 0;
+  /// Sequenced messages that came from the peer, and of ours those that it acknowledged.
+  [[nodiscard]] virtual std::uint64_t received() const noexcept = 0;
+  [[nodiscard]] virtual std::uint64_t acknowledged() const noexcept = 0;
+  /// Both ends are fenced: what the peer got of ours. False, with words, if that cannot be.
+  [[nodiscard]] virtual bool apply_received(std::uint64_t received, std::string& why) = 0;
+
+  /// For tests: `event` comes in `state`.
+  virtual void path_event(PathState state, PathEvent event) noexcept = 0;
+
+ protected:
+  ~PathUser() = default;
+};
+
+class PathSet {
+ public:
+  struct Rules {
+    bool failover = true;
+    std::chrono::milliseconds path_timeout{0};
+  };
+  PathSet(PathUser& user, bool active, Rules rules) : user_(user), rules_(rules), active_(active) {}
+
+  /// Active: sets out with the best of these; there is at least one. The session fails if none works.
+  void begin(std::vector<Candidate> candidates);
+  /// Passive: what the peer may offer a path over.
+  void expect(std::vector<Offer> peer_offers) { peer_offers_ = std::move(peer_offers); }
+
+  /// A frame of the peer's that speaks of paths. False: it does not.
+  bool handle(const control::Frame& frame);
+  /// The peer answered a ping.
+  void peer_answered() noexcept;
+
+  // From the transport, of this very path (see is_current).
+  void on_ready();
+  void on_down(Code code, std::string_view reason);
+  void on_hello(std::uint64_t epoch) noexcept;
+  void on_probe(Code code) noexcept;
+
+  void advance(Clock::time_point now);
+  /// Active: a path in use on which nothing moves, though the peer lives, is left where there is another.
+  void check_progress(Clock::time_point now);
+  /// The path in use is to be left.
+  void give_up(Code code, const std::string& reason);
+  /// The session ends: no more paths, and this one drains.
+  void shut();
+  [[nodiscard]] bool drained() const noexcept { return slot_ == nullptr || slot_->path->drained(); }
+  /// Lets go of the path. Its destruction waits for bury(), which is never called from inside its callbacks.
+  void drop();
+  void bury() noexcept { dead_.reset(); }
+
+  [[nodiscard]] PathState state() const noexcept { return state_; }
+  [[nodiscard]] bool is_current(const Path& path) const noexcept {
+    return slot_ != nullptr && slot_->path.get() == &path;
+  }
+  /// The path in use; null: none is.
+  [[nodiscard]] PathSlot* in_use() noexcept { return state_ == PathState::kInUse && !shut_ ? slot_.get() : nullptr; }
+  /// The path, if messages may be posted to it.
+  [[nodiscard]] PathSlot* open() noexcept { return state_ < PathState::kClosing && !shut_ ? slot_.get() : nullptr; }
+  [[nodiscard]] PathSlot* slot() noexcept { return slot_.get(); }
+  /// Why this path and none of the others.
+  [[nodiscard]] std::string explain() const;
+  /// Why the last path was left.
+  [[nodiscard]] const std::string& left_because() const noexcept { return fence_reason_; }
+
+ private:
+  void handle_offer(const control::PathOffer& offer);
+  void handle_answer(const control::PathAnswer& answer);
+  void handle_ready(const control::PathReady& ready);
+  void handle_down(const control::PathDown& down);
+  void handle_fence(const control::Fence& fence);
+  void handle_fence_ack(const control::FenceAck& ack);
+  void begin_path();
+  bool open_slot(std::size_t transport, std::size_t peer_transport, PathRole role, Status& error);
+  void prove();
+  void check_proved();
+  void candidate_failed(Code code, const std::string& reason);
+  void exclude_and_go_on(std::string reason, std::string_view says);
+  void died(Code code, const std::string& reason);
+  void close();
+  void send_fence_ack(std::uint64_t peer_received);
+  void after_fence(std::uint64_t peer_received);
+  void advance_setup(Clock::time_point now);
+  void enter(PathState state) noexcept;
+  void saw(PathEvent event) noexcept { user_.path_event(state_, event); }
+  [[nodiscard]] bool has_alternative() const;
+  [[nodiscard]] const std::string& name_of(std::size_t candidate) const;
+
+  PathUser& user_;
+  const Rules rules_;
+  const bool active_;
+  PathState state_ = PathState::kNone;
+  bool shut_ = false;
+  std::unique_ptr<PathSlot> slot_;  // in every state but kNone
+  std::unique_ptr<PathSlot> dead_;
+  std::uint64_t epoch_ = 0;
+
+  // Active.
+  std::vector<Candidate> candidates_;
+  std::vector<std::string> excluded_;  // per candidate: why it is not to be tried (again); empty: it may be
+  std::size_t candidate_ = 0;          // the one in use
+  // Passive.
+  std::vector<Offer> peer_offers_;
+  bool fence_requested_ = false;      // the active end waits for our FenceAck
+  std::uint64_t fence_received_ = 0;  // what it said in its Fence
+
+  Code fence_code_ = Code::kOk;
+  std::string fence_reason_;
+};
+
+}  // namespace fairlead::datapath

@@ -1,0 +1,187 @@
+// A session's control connection: the greeting, and what frames mean.
+#include <fmt/format.h>
+
+#include "datapath/session/peer_text.h"
+#include "datapath/session/session.h"
+
+namespace fairlead::datapath {
+namespace {
+
+constexpr std::uint32_t kProtocolVersion = 1;
+constexpr std::size_t kMaxOffers = kMaxTransports;
+
+}  // namespace
+
+void SessionImpl::watch_control() {
+  if (channel_ == nullptr) return;
+  std::uint32_t events = 0;  // always one of them: 0 means that it is not watched yet
+  if (channel_->wants_read()) events |= EPOLLIN;
+  if (channel_->wants_write()) events |= EPOLLOUT;
+  if (events == watched_) return;
+  host_->watch_control(channel_->stream(), *this, events, watched_ == 0);
+  watched_ = events;
+}
+
+void SessionImpl::send_frame(const control::Frame& frame) {
+  if (channel_ == nullptr) return;
+  // This may be the middle of anything: advance() ends the session. A connection that broke is noticed by reading it,
+  // after what the peer said last.
+  const Status sent = channel_->send(frame);
+  if (sent.code() == Code::kResourceExhausted) overrun_ = dirty_ = true;
+  watch_control();
+}
+
+void SessionImpl::on_control_ready(std::uint32_t epoll_events) {
+  if (channel_ == nullptr) return;
+  // Of a connection that ended while nothing is read from it, the end shows in writing.
+  const bool ended = (epoll_events & (EPOLLHUP | EPOLLERR)) != 0 && !channel_->wants_read();
+  if (phase_ == Phase::kConnecting || (epoll_events & EPOLLOUT) != 0 || ended) {
+    if (Status sent = channel_->flush(); !sent.ok()) {
+      fail({phase_ == Phase::kConnecting ? Code::kUnavailable : sent.code(),
+            fmt::format("{} {}: {}", phase_ == Phase::kConnecting ? "cannot connect to" : "lost", who(),
+                        sent.message())});
+      return;
+    }
+    if (phase_ == Phase::kConnecting && !channel_->connecting()) {
+      phase_ = Phase::kHello;
+      {
+        const std::lock_guard lock(mutex_);
+        description_.address = channel_->stream().peer_address();
+      }
+      send_hello();
+    }
+    watch_control();
+  }
+  if ((epoll_events & (EPOLLIN | EPOLLHUP | EPOLLERR)) == 0 || phase_ == Phase::kConnecting) return;
+  read_control();
+}
+
+void SessionImpl::read_control() {
+  Status got = channel_->read([this](const control::Frame& frame) {
+    last_heard_ = host_->now();
+    handle_frame(frame);
+    return phase_ != Phase::kClosed;
+  });
+  if (got.ok() || phase_ == Phase::kClosed) return;
+  host_->unwatch_control(channel_->stream());
+  if (phase_ == Phase::kDraining || (phase_ == Phase::kClosing && paths_.in_use() != nullptr)) {
+    goodbye_seen_ = true;  // there is nobody left to say it
+    channel_.reset();
+    dirty_ = true;
+    return;
+  }
+  if (id() == 0) host_->handshake_refused();
+  channel_.reset();
+  fail({got.code(), fmt::format("lost {}: {}", who(), got.message())});
+}
+
+void SessionImpl::send_hello() {
+  control::Frame frame;
+  control::Hello& hello = *frame.mutable_hello();
+  hello.set_version_min(kProtocolVersion);
+  hello.set_version_max(kProtocolVersion);
+  hello.set_engine_name(host_->config().name);
+  hello.set_session_id(id());
+  for (const Offer& offer : host_->offers()) {
+    control::TransportOffer& t = *hello.add_transports();
+    t.set_name(offer.name);
+    t.set_kind(offer.kind);
+    t.set_software(offer.software);
+  }
+  hello.set_max_message_bytes(host_->config().max_message_bytes);
+  hello.set_event_window(static_cast<std::uint32_t>(host_->config().max_pending_events));
+  send_frame(frame);
+}
+
+void SessionImpl::handle_frame(const control::Frame& frame) {
+  using Body = control::Frame::BodyCase;
+  const bool greeted = id() != 0;
+  const Body body = frame.body_case();
+  if (body == Body::kHello && !greeted) return handle_hello(frame.hello());
+  if (body == Body::kRefused && !greeted) {
+    return fail({code_from_wire(frame.refused().code()),
+                 fmt::format("{} refused us: {}", who(), clipped(frame.refused().reason()))});
+  }
+  if (!greeted || phase_ == Phase::kDraining) {
+    if (body == Body::kGoodbye) goodbye_seen_ = dirty_ = true;
+    if (greeted) return;
+    host_->handshake_refused();
+    return fail({Code::kDataLoss, fmt::format("{} spoke before its hello", who())});
+  }
+  switch (body) {
+    case Body::kLookup:
+      return send_frame(answer(frame.lookup(), host_->regions()));
+    case Body::kRegions:
+      return lookups_.on_regions(frame.regions(), who());
+    case Body::kGoodbye:
+      return handle_goodbye(frame.goodbye());
+    case Body::kPing: {
+      if (frame.ping().reply()) {
+        return paths_.peer_answered();
+      }
+      control::Frame pong;
+      pong.mutable_ping()->set_nonce(frame.ping().nonce());
+      pong.mutable_ping()->set_reply(true);
+      return send_frame(pong);
+    }
+    default:
+      if (paths_.handle(frame)) return;
+  }
+  fail({Code::kDataLoss, fmt::format("{} sent an unexpected control frame (type {})", who(), static_cast<int>(body))});
+}
+
+void SessionImpl::handle_hello(const control::Hello& hello) {
+  {
+    const std::lock_guard lock(mutex_);
+    description_.name = clipped(hello.engine_name());
+  }
+  const auto refuse = [&](Code code, std::string reason) {
+    control::Frame frame;
+    frame.mutable_refused()->set_code(static_cast<std::uint32_t>(code));
+    frame.mutable_refused()->set_reason(reason);
+    send_frame(frame);
+    host_->handshake_refused();
+    fail({code, fmt::format("refused {}: {}", who(), reason)});
+  };
+  if (hello.version_min() > kProtocolVersion || hello.version_max() < kProtocolVersion) {
+    return refuse(Code::kVersionMismatch,
+                  fmt::format("protocol versions {}..{} offered, {}..{} spoken here; run the same release at both ends",
+                              hello.version_min(), hello.version_max(), kProtocolVersion, kProtocolVersion));
+  }
+  if (static_cast<std::size_t>(hello.transports_size()) > kMaxOffers || hello.event_window() == 0) {
+    return refuse(Code::kInvalidArgument, fmt::format("{} transports (limit {}), event window {} (at least 1)",
+                                                      hello.transports_size(), kMaxOffers, hello.event_window()));
+  }
+  std::vector<Offer> theirs;
+  for (const control::TransportOffer& t : hello.transports()) {
+    theirs.push_back({clipped(t.name()), clipped(t.kind()), t.software()});
+  }
+  outbox_.set_limits({hello.event_window(), hello.max_message_bytes()});
+  if (active_) {
+    if (hello.session_id() == 0) return refuse(Code::kDataLoss, "the hello names no session");
+    id_.store(hello.session_id(), std::memory_order_release);
+  } else {
+    host_->open_for_peer(theirs);
+    id_.store(host_->random(), std::memory_order_release);
+    send_hello();
+  }
+  phase_ = close_deadline_ == Clock::time_point::max() ? Phase::kOpen : Phase::kClosing;
+  lookups_.open(id());
+  if (!active_) return paths_.expect(std::move(theirs));
+  Choice choice = choose(host_->config().transport, host_->config().failover, host_->offers(), theirs);
+  if (choice.candidates.empty()) {
+    return fail({Code::kUnavailable,
+                 fmt::format("no transport in common with {}: transport is '{}'{}{}", who(), host_->config().transport,
+                             choice.rejected.empty() ? "" : "; ", fmt::join(choice.rejected, "; "))});
+  }
+  paths_.begin(std::move(choice.candidates));
+}
+
+void SessionImpl::handle_goodbye(const control::Goodbye& goodbye) {
+  goodbye_seen_ = true;
+  const Code code = code_from_wire(goodbye.code());
+  if (code == Code::kOk) return begin_drain({}, Code::kUnavailable);
+  begin_drain({code, fmt::format("{} ended the session: {}", who(), clipped(goodbye.reason()))}, code);
+}
+
+}  // namespace fairlead::datapath

@@ -1,0 +1,502 @@
+#include "datapath/session/path_set.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+#include <set>
+
+namespace fairlead::datapath {
+namespace {
+
+using std::chrono::milliseconds;
+using State = PathState;
+using What = PathEvent;
+
+/// Takes everything, and is drained when the test says so.
+class FakePath final : public Path {
+ public:
+  explicit FakePath(bool& drained) : Path(nullptr), drained_(drained) {}
+  [[nodiscard]] std::string local_description() const override { return "fake"; }
+  Status connect(std::string_view peer) override {
+    return peer == "bad" ? Status(Code::kDataLoss, "not a description") : Status();
+  }
+  std::size_t post(std::span<const WorkRequest> requests) noexcept override { return requests.size(); }
+  void close() noexcept override {}
+  [[nodiscard]] bool drained() const noexcept override { return drained_; }
+  [[nodiscard]] std::string describe() const override { return "a path"; }
+
+ private:
+  bool& drained_;
+};
+
+class FakeTransport final : public Transport {
+ public:
+  FakeTransport(std::string name, bool& drained) : name_(std::move(name)), drained_(drained) {}
+  [[nodiscard]] std::string_view name() const noexcept override { return name_; }
+  [[nodiscard]] const Capabilities& capabilities() const noexcept override { return can; }
+  [[nodiscard]] std::string describe() const override { return name_; }
+  Result<Registration> register_region(std::span<std::byte>, Access) override { return Registration{}; }
+  void deregister_region(const Registration&) noexcept override {}
+  Result<std::unique_ptr<Path>> open_path(const PathConfig&) override {
+    if (broken) return Status(Code::kUnavailable, "no more queue pairs");
+    return std::unique_ptr<Path>(std::make_unique<FakePath>(drained_));
+  }
+  bool poll(PathEvents&) noexcept override { return false; }
+  bool arm() noexcept override { return true; }
+  [[nodiscard]] int wait_fd() const noexcept override { return -1; }
+  [[nodiscard]] int wait_timeout_us() const noexcept override { return -1; }
+
+  Capabilities can;
+  bool broken = false;
+
+ private:
+  std::string name_;
+  bool& drained_;
+};
+
+/// One end, with two transports of one kind, whose peer is the test.
+class End final : public PathUser {
+ public:
+  explicit End(bool active) : paths(*this, active, {true, milliseconds(300)}), active(active) {
+    for (const char* name : {"fake:0", "fake:1"}) {
+      auto made = std::make_unique<FakeTransport>(name, drained);
+      fakes.push_back(made.get());
+      OpenTransport open;
+      open.transport = std::move(made);
+      open.offer = {name, "fake", false};
+      open_.push_back(std::move(open));
+    }
+    if (!active) paths.expect({{"fake:0", "fake", false}, {"fake:1", "fake", false}});
+  }
+  ~End() {
+    paths.shut();
+    paths.drop();
+    for (const OpenTransport& open : open_) EXPECT_EQ(open.paths, 0u) << "paths are counted down";
+  }
+
+  // PathUser
+  std::vector<OpenTransport>& transports() noexcept override { return open_; }
+  LocalSegment probe_source(std::size_t) const noexcept override { return {}; }
+  PathConfig path_config() override { return {}; }
+  Clock::time_point now() const noexcept override { return time; }
+  std::string who() const override { return "peer"; }
+  void send_frame(const control::Frame& frame) override { sent.push_back(frame); }
+  void fail(Status status) override {
+    failed = std::move(status);
+    paths.shut();
+  }
+  void path_in_use() override { ++used; }
+  void path_lost() override { ++lost; }
+  void path_gone(InFlight& held) override {
+    while (!held.empty()) std::ignore = held.end_oldest();
+  }
+  std::uint64_t received() const noexcept override { return 7; }
+  std::uint64_t acknowledged() const noexcept override { return 3; }
+  bool apply_received(std::uint64_t received, std::string& why) override {
+    applied.push_back(received);
+    why = "says nonsense";
+    return received != 666;
+  }
+  void path_event(PathState state, PathEvent event) noexcept override { seen.insert({state, event}); }
+
+  // What the peer does.
+  void begin() { paths.begin({{0, 0, "best"}, {1, 1, "next"}}); }
+  void offer(std::uint64_t number, std::uint32_t theirs = 0, std::uint32_t ours = 0, const char* text = "theirs") {
+    control::Frame frame;
+    frame.mutable_path_offer()->set_epoch(number);
+    frame.mutable_path_offer()->set_active_transport(theirs);
+    frame.mutable_path_offer()->set_passive_transport(ours);
+    frame.mutable_path_offer()->set_description(text);
+    frame.mutable_path_offer()->mutable_probe()->set_key(1);
+    if (paths.handle(frame)) epoch = std::max(epoch, number);
+  }
+  void answer(const char* text = "theirs") {
+    control::Frame frame;
+    frame.mutable_path_answer()->set_epoch(epoch);
+    frame.mutable_path_answer()->set_description(text);
+    frame.mutable_path_answer()->mutable_probe()->set_key(1);
+    EXPECT_TRUE(paths.handle(frame));
+  }
+  void ready() {
+    control::Frame frame;
+    frame.mutable_path_ready()->set_epoch(epoch);
+    EXPECT_TRUE(paths.handle(frame));
+  }
+  void says_down(Code code = Code::kUnavailable) {
+    control::Frame frame;
+    frame.mutable_path_down()->set_epoch(epoch);
+    frame.mutable_path_down()->set_code(static_cast<std::uint32_t>(code));
+    frame.mutable_path_down()->set_reason("cable");
+    EXPECT_TRUE(paths.handle(frame));
+  }
+  void fence(std::uint64_t got = 0) {
+    control::Frame frame;
+    frame.mutable_fence()->set_epoch(epoch);
+    frame.mutable_fence()->set_received(got);
+    EXPECT_TRUE(paths.handle(frame));
+  }
+  void fence_ack(std::uint64_t got = 0) {
+    control::Frame frame;
+    frame.mutable_fence_ack()->set_epoch(epoch);
+    frame.mutable_fence_ack()->set_received(got);
+    EXPECT_TRUE(paths.handle(frame));
+  }
+  void pass(milliseconds span) {
+    time += span;
+    paths.advance(time);
+  }
+
+  /// The shortest way there.
+  void reach(State state) {
+    if (state == State::kNone) return;
+    epoch = 1;
+    if (active) {
+      begin();
+    } else {
+      offer(1);
+    }
+    if (state == State::kSettingUp) return;
+    if (active) answer();
+    paths.on_ready();
+    pass(milliseconds(1));
+    paths.on_probe(Code::kOk);
+    paths.on_hello(1);
+    pass(milliseconds(1));
+    if (state == State::kProved) return;
+    ready();
+    if (state == State::kInUse) return;
+    paths.give_up(Code::kUnavailable, "the test says so");
+    if (state == State::kClosing) return;
+    drained = true;
+    pass(milliseconds(1));
+  }
+  /// Lets it happen, and the little time that a decision takes. False: it cannot, without a path.
+  bool happens(What what) {
+    const bool path = paths.slot() != nullptr;
+    switch (what) {
+      case What::kOffer:
+        return offer(epoch + 1), true;
+      case What::kAnswer:
+        return answer(), true;
+      case What::kConnected:
+        return path && (paths.on_ready(), true);
+      case What::kPeerReady:
+        return ready(), true;
+      case What::kPeerDown:
+        return says_down(), true;
+      case What::kDown:
+        return path && (paths.on_down(Code::kUnavailable, "cable"), pass(milliseconds(5)), true);
+      case What::kTimeout:
+        return pass(milliseconds(5000)), true;
+      case What::kFence:
+        return fence(), true;
+      case What::kFenceAck:
+        return fence_ack(), true;
+      case What::kDrained:
+        drained = true;
+        return pass(milliseconds(1)), true;
+      case What::kShut:
+        return paths.shut(), true;
+    }
+    return false;
+  }
+  const control::Frame& last() const { return sent.back(); }
+
+  bool drained = false;
+  Clock::time_point time{std::chrono::seconds(1)};
+  std::vector<FakeTransport*> fakes;
+  std::vector<control::Frame> sent;
+  std::vector<std::uint64_t> applied;
+  Status failed;
+  int used = 0, lost = 0;
+  std::uint64_t epoch = 0;
+  std::set<std::pair<PathState, PathEvent>> seen;
+
+ private:
+  std::vector<OpenTransport> open_;
+
+ public:
+  PathSet paths;
+  const bool active;
+};
+
+/// Where each event leads from each state: N none, S setting up, P proved, U in use, C closing, F fenced; a dot where
+/// it stays; X: the session fails; a blank where the event takes a path and there is none.
+struct Table {
+  bool active;
+  std::map<State, std::string> rows;
+};
+//   Offer, Answer, Connected, peer Ready, peer doWn, Down, Timeout, Fence, fence acK, drAined, sHut
+const Table kActive = {true,
+                       {{State::kNone, /*      */ "X. .. ....."},
+                        {State::kSettingUp, /* */ "X...SSS...C"},
+                        {State::kProved, /*    */ "X..UCCC...C"},
+                        {State::kInUse, /*     */ "X...CC....C"},
+                        {State::kClosing, /*   */ "X........F."},
+                        {State::kFenced, /*    */ "X.......S.."}}};
+const Table kPassive = {false,
+                        {{State::kNone, /*      */ "S. .. ....."},
+                         {State::kSettingUp, /* */ "X...NNNC..C"},
+                         {State::kProved, /*    */ "X..UNCCC..C"},
+                         {State::kInUse, /*     */ "X....C.C..C"},
+                         {State::kClosing, /*   */ "S.........."}}};
+
+class EveryPair : public testing::TestWithParam<const Table*> {};
+
+TEST_P(EveryPair, LeadsWhereItShould) {
+  constexpr std::string_view kLetters = "NSPUCF";
+  for (const auto& [state, row] : GetParam()->rows) {
+    for (std::size_t i = 0; i < kPathEvents; ++i) {
+      const What what = static_cast<What>(i);
+      SCOPED_TRACE(std::string(to_string(state)) + " and " + std::string(to_string(what)));
+      End end(GetParam()->active);
+      end.reach(state);
+      ASSERT_EQ(end.paths.state(), state);
+      const bool possible = end.happens(what);
+      ASSERT_EQ(possible, row[i] != ' ');
+      if (!possible) continue;
+      EXPECT_EQ(!end.failed.ok(), row[i] == 'X') << end.failed.message();
+      if (row[i] == 'X') continue;
+      const State after = row[i] == '.' ? state : static_cast<State>(kLetters.find(row[i]));
+      EXPECT_EQ(to_string(end.paths.state()), to_string(after));
+      // A death that goes unnoticed, or a look at the time that decides nothing, is none of the set's events.
+      if (what != What::kTimeout && what != What::kDrained) {
+        EXPECT_TRUE(end.seen.contains({state, what}));
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Role, EveryPair, testing::Values(&kActive, &kPassive),
+                         [](const auto& made) { return std::string(made.param->active ? "Active" : "Passive"); });
+
+// ---- what is said on the way ---------------------------------------------------------------------------------------
+
+TEST(PathSet, ActiveOffersProvesAndIsUsed) {
+  End end(true);
+  end.begin();
+  ASSERT_EQ(end.sent.size(), 1u);
+  EXPECT_EQ(end.last().path_offer().epoch(), 1u);
+  EXPECT_EQ(end.last().path_offer().description(), "fake");
+  end.epoch = 1;
+  end.answer();
+  end.paths.on_ready();
+  end.ready();  // the peer was faster: its word is kept
+  end.pass(milliseconds(1));
+  end.paths.on_hello(2);  // of another path
+  end.paths.on_probe(Code::kOk);
+  end.pass(milliseconds(1));
+  EXPECT_EQ(end.paths.state(), State::kSettingUp) << "nothing has arrived from the peer";
+  end.paths.on_hello(1);
+  end.pass(milliseconds(1));
+  EXPECT_TRUE(end.last().path_ready().one_sided());
+  EXPECT_EQ(end.used, 1);
+  EXPECT_EQ(end.paths.explain(), "fake:0 (a path): best; fake:1: ranks below");
+}
+
+TEST(PathSet, WithoutAProvenWriteAPathIsStaged) {
+  End end(true);
+  end.begin();
+  end.epoch = 1;
+  end.answer();
+  end.paths.on_ready();
+  end.pass(milliseconds(1));
+  end.paths.on_hello(1);
+  end.pass(milliseconds(1900));
+  EXPECT_EQ(end.paths.state(), State::kSettingUp);
+  end.pass(milliseconds(200));
+  ASSERT_EQ(end.paths.state(), State::kProved);
+  EXPECT_FALSE(end.last().path_ready().one_sided());
+  EXPECT_THAT(end.paths.explain(), testing::HasSubstr("staged"));
+}
+
+TEST(PathSet, FailsWhenNoCandidateWorksAndNamesEach) {
+  End end(true);
+  end.fakes[0]->broken = true;
+  end.begin();
+  EXPECT_EQ(end.last().path_offer().active_transport(), 1u);
+  end.epoch = 2;
+  end.answer("bad");
+  EXPECT_EQ(end.last().path_down().reason(), "not a description");
+  EXPECT_EQ(end.failed.message(), "no path to peer: fake:0: no more queue pairs; fake:1: not a description");
+  EXPECT_EQ(end.failed.code(), Code::kUnavailable);
+}
+
+TEST(PathSet, WhatIsOfAnotherEpochIsNotHeard) {
+  End end(true);
+  end.reach(State::kProved);
+  end.epoch = 9;
+  end.ready();
+  end.says_down();
+  EXPECT_EQ(end.paths.state(), State::kProved);
+  EXPECT_TRUE(end.failed.ok());
+}
+
+TEST(PathSet, ActiveFencesSaysWhatItGotAndGoesToTheNextTransport) {
+  End end(true);
+  end.reach(State::kInUse);
+  end.paths.on_down(Code::kUnavailable, "cable");
+  end.pass(milliseconds(1));
+  EXPECT_EQ(end.lost, 0) << "a goodbye may be on its way";
+  end.pass(milliseconds(5));
+  EXPECT_EQ(end.lost, 1);
+  end.drained = true;
+  end.pass(milliseconds(1));
+  ASSERT_TRUE(end.last().has_fence());
+  EXPECT_EQ(end.last().fence().epoch(), 1u);
+  EXPECT_EQ(end.last().fence().received(), 7u);
+  end.fence_ack(5);
+  EXPECT_THAT(end.applied, testing::ElementsAre(5));
+  EXPECT_EQ(end.last().path_offer().active_transport(), 1u) << "the cable was the first one's";
+  EXPECT_EQ(end.paths.left_because(), "cable");
+}
+
+TEST(PathSet, AnOperationThatIsRefusedDoesNotSpeakAgainstTheTransport) {
+  End end(true);
+  end.reach(State::kInUse);
+  end.paths.give_up(Code::kProtectionError, "refused");
+  end.drained = true;
+  end.pass(milliseconds(1));
+  end.fence_ack();
+  EXPECT_EQ(end.last().path_offer().active_transport(), 0u);
+}
+
+TEST(PathSet, WithoutAnotherTransportTheSessionEnds) {
+  End end(true);
+  end.paths.begin({{0, 0, "only"}});
+  end.epoch = 1;
+  end.answer();
+  end.paths.on_ready();
+  end.pass(milliseconds(1));
+  end.paths.on_probe(Code::kOk);
+  end.paths.on_hello(1);
+  end.ready();
+  end.pass(milliseconds(1));
+  ASSERT_EQ(end.used, 1);
+  end.says_down(Code::kPeerDied);
+  EXPECT_EQ(end.failed.code(), Code::kPeerDied);
+  EXPECT_EQ(end.failed.message(), "fake:0 to peer died: the peer says: cable; no other transport is left");
+}
+
+TEST(PathSet, PassiveAnswersAFenceOnlyWhenDrained) {
+  End end(false);
+  end.reach(State::kInUse);
+  end.fence(4);
+  end.pass(milliseconds(1));
+  EXPECT_FALSE(end.last().has_fence_ack());
+  end.drained = true;
+  end.pass(milliseconds(1));
+  ASSERT_TRUE(end.last().has_fence_ack());
+  EXPECT_EQ(end.last().fence_ack().received(), 7u);
+  EXPECT_THAT(end.applied, testing::ElementsAre(4));
+  EXPECT_EQ(end.paths.state(), State::kNone);
+  end.offer(2);
+  EXPECT_TRUE(end.last().has_path_answer());
+}
+
+TEST(PathSet, PassiveTellsADeathAndWaitsForTheFence) {
+  End end(false);
+  end.reach(State::kInUse);
+  end.paths.on_down(Code::kUnavailable, "cable");
+  end.pass(milliseconds(5));
+  EXPECT_EQ(end.last().path_down().reason(), "cable");
+  end.drained = true;
+  end.pass(milliseconds(1));
+  EXPECT_EQ(end.paths.state(), State::kClosing);
+  end.fence();
+  end.pass(milliseconds(1));
+  EXPECT_EQ(end.paths.state(), State::kNone);
+}
+
+// The active end had not proved it, so it has nothing to fence: it offers the next.
+TEST(PathSet, ADeathBeforeTheActiveEndUsedThePathTakesNoFence) {
+  End end(false);
+  end.reach(State::kProved);
+  end.paths.on_down(Code::kUnavailable, "cable");
+  end.pass(milliseconds(5));
+  ASSERT_EQ(end.paths.state(), State::kClosing);
+  end.offer(2);
+  EXPECT_THAT(end.applied, testing::ElementsAre(3)) << "what was acknowledged, no more";
+  EXPECT_TRUE(end.last().has_path_answer());
+}
+
+TEST(PathSet, AnOfferOfWhatIsNotThereIsTurnedDown) {
+  for (const auto& [theirs, ours] : {std::pair(0u, 5u), std::pair(5u, 0u)}) {
+    End end(false);
+    end.offer(1, theirs, ours);
+    EXPECT_EQ(end.last().path_down().code(), static_cast<std::uint32_t>(Code::kInvalidArgument));
+    EXPECT_TRUE(end.failed.ok());
+    end.offer(2);
+    EXPECT_TRUE(end.last().has_path_answer());
+  }
+}
+
+TEST(PathSet, AnUnbelievableFenceEndsTheSession) {
+  End end(false);
+  end.reach(State::kInUse);
+  end.fence(666);
+  end.drained = true;
+  end.pass(milliseconds(1));
+  EXPECT_EQ(end.failed.message(), "peer says nonsense");
+}
+
+// ---- a path that stands still --------------------------------------------------------------------------------------
+
+class Stall : public testing::Test {
+ protected:
+  Stall() {
+    end.reach(State::kInUse);
+    std::ignore = end.paths.slot()->in_flight.end_oldest();  // the hello
+    end.paths.slot()->moved = false;
+  }
+  void look(milliseconds after) {
+    end.time += after;
+    end.paths.check_progress(end.time);
+  }
+  End end{true};
+};
+
+TEST_F(Stall, AnIdlePathIsNotAsked) {
+  const std::size_t sent = end.sent.size();
+  look(milliseconds(10'000));
+  EXPECT_EQ(end.sent.size(), sent);
+}
+
+TEST_F(Stall, IsLeftWhenThePeerLivesAndNothingMoves) {
+  end.paths.slot()->in_flight.push({});
+  look(milliseconds(299));
+  EXPECT_FALSE(end.last().has_ping());
+  look(milliseconds(2));
+  ASSERT_TRUE(end.last().has_ping());
+  look(milliseconds(1000));
+  EXPECT_EQ(end.lost, 0) << "a peer that does not answer may be what stands still";
+  end.paths.peer_answered();
+  look(milliseconds(1));
+  EXPECT_EQ(end.lost, 1);
+}
+
+TEST_F(Stall, WhatMovesIsKept) {
+  end.paths.slot()->in_flight.push({});
+  look(milliseconds(301));
+  ASSERT_TRUE(end.last().has_ping());
+  end.paths.peer_answered();
+  end.paths.slot()->moved = true;
+  look(milliseconds(400));
+  look(milliseconds(200));
+  EXPECT_EQ(end.lost, 0);
+}
+
+TEST_F(Stall, ALargeOperationHasItsTime) {
+  PostedRequest large;
+  large.use = PostedRequest::Use::kWrite;
+  large.bytes = 512 * 1024;
+  end.paths.slot()->in_flight.push(large);
+  look(milliseconds(1200));
+  EXPECT_FALSE(end.last().has_ping());
+  look(milliseconds(200));
+  EXPECT_TRUE(end.last().has_ping());
+}
+
+}  // namespace
+}  // namespace fairlead::datapath

@@ -104,7 +104,7 @@ Status RegionTable::publish(std::string_view name, std::shared_ptr<RegionImpl> r
   const Access granted = read_only ? access | Access::kLocalReadOnly : access;
   Result<std::array<Registration, kMaxTransports>> keys = register_everywhere(bytes, granted);
   if (!keys) return {keys.error().code(), fmt::format("cannot publish '{}': {}", name, keys.error().message())};
-  Publication publication{std::string(name), random_u64(), std::move(region), bytes, granted, tensor, *keys};
+  Publication publication{std::string(name), random_(), std::move(region), bytes, granted, tensor, *keys};
   auto [at, inserted] = published_.emplace(name, std::move(publication));
   by_id_.emplace(at->second.id, &at->second);
   return {};

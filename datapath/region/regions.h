@@ -19,6 +19,7 @@
 #include <span>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "fairlead/memory.h"
@@ -29,6 +30,9 @@ namespace fairlead::datapath {
 
 inline constexpr std::size_t kMaxTransports = 8;
 inline constexpr std::size_t kMaxRegionName = 1024;
+
+/// A number nobody can guess, from the system's generator; never 0.
+[[nodiscard]] std::uint64_t random_u64();
 
 class RegionTable;
 
@@ -84,6 +88,9 @@ struct Publication {
 
 class RegionTable : public std::enable_shared_from_this<RegionTable> {
  public:
+  /// `random` makes the ids of publications, which nobody may guess.
+  explicit RegionTable(std::function<std::uint64_t()> random = random_u64) : random_(std::move(random)) {}
+
   /// Makes `transport` number `index` and registers with it all that is registered already.
   Status attach(std::size_t index, Transport& transport);
   /// Registers `bytes` with every open transport. The caller keeps the bytes alive as long as the range.
@@ -115,6 +122,7 @@ class RegionTable : public std::enable_shared_from_this<RegionTable> {
   Result<std::array<Registration, kMaxTransports>> register_everywhere(std::span<std::byte> bytes, Access access);
   void deregister_everywhere(const std::array<Registration, kMaxTransports>& keys);
 
+  const std::function<std::uint64_t()> random_;
   std::atomic<bool> inherited_{false};
   mutable std::mutex mutex_;  // guards all below
   std::array<Transport*, kMaxTransports> transports_{};
@@ -123,8 +131,5 @@ class RegionTable : public std::enable_shared_from_this<RegionTable> {
   std::unordered_map<std::uint64_t, Publication*> by_id_;
   std::uint64_t registered_bytes_ = 0;
 };
-
-/// A number nobody can guess, from the system's generator; never 0.
-[[nodiscard]] std::uint64_t random_u64();
 
 }  // namespace fairlead::datapath

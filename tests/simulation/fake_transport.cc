@@ -46,7 +46,8 @@ FakePath::FakePath(FakeTransport& transport, const datapath::PathConfig& config)
     : Path(config.user),
       transport_(transport),
       world_(transport.wire_.world),
-      name_(fmt::format("path {}", ++transport.wire_.next)) {
+      name_(fmt::format("path {}", ++transport.wire_.next)),
+      role_(config.role) {
   transport_.wire_.paths[name_] = this;
   transport_.paths_.push_back(this);
 }
@@ -66,6 +67,7 @@ Status FakePath::connect(std::string_view peer) {
   peer_name_ = peer;
   FakePath* const other = this->peer();
   if (other == nullptr || other->peer_name_ != name_) return {};  // its turn comes
+  if (transport_.habits_.swallows == Habits::Swallows::kConnections) return {};
   for (FakePath* each : {this, other}) {
     world_.in(microseconds(10 + world_.below(300)), [each, alive = each->alive_] {
       if (!*alive || each->closed_ || each->down_) return;
@@ -74,6 +76,11 @@ Status FakePath::connect(std::string_view peer) {
     });
   }
   return {};
+}
+
+bool FakePath::deaf() const noexcept {
+  const bool passive = role_ == datapath::PathRole::kPassive;
+  return transport_.habits_.swallows == (passive ? Habits::Swallows::kTowardPassive : Habits::Swallows::kTowardActive);
 }
 
 Clock::time_point FakePath::next_time(Chain chain) {
@@ -151,6 +158,7 @@ void FakePath::send(Chain chain) {
 }
 
 void FakePath::land(const Packet& packet) {
+  if (deaf()) return;
   if (closed_ || down_ || cut_) {
     ++transport_.wire_.landed_after_close;
     return;
@@ -202,7 +210,7 @@ void FakePath::land(const Packet& packet) {
 
 void FakePath::acknowledge(std::uint64_t number, Code code, const std::vector<std::byte>& read) {
   Operation* operation = find(number);
-  if (operation == nullptr || operation->ended || closed_ || down_ || cut_) return;
+  if (operation == nullptr || operation->ended || closed_ || down_ || cut_ || deaf()) return;
   std::size_t at = 0;
   for (const datapath::LocalSegment& segment : operation->local) {
     if (code != Code::kOk || operation->kind != OpKind::kRead) break;

@@ -36,6 +36,9 @@ struct Habits {
   datapath::Capabilities can;
   bool writes_arrive = true;
   bool refusal_ends_path = true;  // as a queue pair; else as tcp
+  /// What a gateway on the way swallows: every connection, or all that goes toward one of the ends.
+  enum class Swallows : std::uint8_t { kNothing, kConnections, kTowardPassive, kTowardActive };
+  Swallows swallows = Swallows::kNothing;
   microseconds latency{20};
 };
 
@@ -133,10 +136,13 @@ class FakePath final : public datapath::Path {
   void go_down(Code code, const std::string& reason);
   bool poll(datapath::PathEvents& events);
   Operation* find(std::uint64_t number);
+  /// Nothing reaches this end.
+  [[nodiscard]] bool deaf() const noexcept;
 
   FakeTransport& transport_;
   World& world_;
   const std::string name_;
+  const datapath::PathRole role_;
   std::string peer_name_;
   bool ready_ = false, closed_ = false, down_ = false, told_down_ = false, cut_ = false;
   Clock::time_point stalled_until_{};

@@ -19,6 +19,8 @@ std::vector<Habits> make_transports(World& world, std::size_t count) {
     habits.name = tcp ? "tcp" : fmt::format("verbs:fake{}", i);
     habits.refusal_ends_path = !tcp;
     habits.latency = microseconds(2 + world.below(60));
+    // The last one works, whatever the others do.
+    if (i + 1 < count && world.chance(0.03)) habits.swallows = static_cast<Habits::Swallows>(1 + world.below(3));
     datapath::Capabilities& can = habits.can;
     can.one_sided = world.chance(0.8);
     habits.writes_arrive = world.chance(0.9);
@@ -39,6 +41,7 @@ class Schedule {
     const std::vector<Habits> transports = make_transports(world_, 1 + world_.below(options.max_transports));
     EngineConfig config;
     config.path_timeout = milliseconds(20);
+    config.connect_timeout = milliseconds(30'000);  // several that swallow, four seconds each
     config.chunk_bytes = 1000 + world_.below(8000);
     config.max_pending_events = world_.chance(0.3) ? 1 + world_.below(4) : 2 + world_.below(60);
     config.max_message_bytes = 20'000;
@@ -51,7 +54,11 @@ class Schedule {
     auto [here, there] = SimStream::pair(world_);
     apps_[0]->begin(hosts_[0]->start(std::move(here), true, hosts_[0]), *apps_[1]);
     apps_[1]->begin(hosts_[1]->start(std::move(there), false, hosts_[1]), *apps_[0]);
-    wounds_left_ = options.survivable ? transports.size() - 1 : transports.size() + 2;
+    const auto sound =
+        static_cast<std::size_t>(std::count_if(transports.begin(), transports.end(), [](const Habits& h) {
+          return h.swallows == Habits::Swallows::kNothing;
+        }));
+    wounds_left_ = options.survivable ? sound - 1 : sound + 2;
   }
 
   Outcome run() {
@@ -91,6 +98,7 @@ class Schedule {
       host->regions().shutdown();
     }
     outcome_.stale_on_wire = wire_.landed_after_close;
+    for (std::size_t i : {0u, 1u}) outcome_.pairs[i] = hosts_[i]->pairs;
     return outcome_;
   }
 

@@ -9,6 +9,8 @@
 #include <cstdint>
 #include <string>
 
+#include "sim_host.h"
+
 namespace fairlead::simulation {
 
 struct Options {
@@ -23,6 +25,7 @@ struct Outcome {
   std::uint64_t transfers = 0, ok = 0, failed = 0, notified = 0, messages = 0;
   std::uint64_t failovers = 0, replayed = 0, duplicates = 0, staged_bytes = 0, cancelled = 0, refused = 0;
   std::uint64_t stale_on_wire = 0;  // operations that landed on an end that a fence had closed
+  PathPairs pairs[2]{};             // of the active end, of the passive end
 
   bool operator==(const Outcome&) const = default;
 };

@@ -14,6 +14,9 @@
 
 namespace fairlead::simulation {
 
+/// How often each event came to a path in each state.
+using PathPairs = std::array<std::array<std::uint64_t, datapath::kPathEvents>, datapath::kPathStates>;
+
 class SimHost final : public datapath::SessionHost, private datapath::Domain, private datapath::PathEvents {
  public:
   SimHost(World& world, Wire& wire, EngineConfig config, const std::vector<Habits>& transports);
@@ -47,6 +50,11 @@ class SimHost final : public datapath::SessionHost, private datapath::Domain, pr
   void session_ready(datapath::SessionImpl&) override {}
   void session_closed(datapath::SessionImpl&, bool) override {}
   void handshake_refused() noexcept override {}
+  void path_event(datapath::PathState state, datapath::PathEvent event) noexcept override {
+    ++pairs[static_cast<std::size_t>(state)][static_cast<std::size_t>(event)];
+  }
+
+  PathPairs pairs{};
 
  private:
   bool progress() noexcept override;
@@ -60,7 +68,8 @@ class SimHost final : public datapath::SessionHost, private datapath::Domain, pr
 
   World& world_;
   const EngineConfig config_;
-  const std::shared_ptr<datapath::RegionTable> regions_ = std::make_shared<datapath::RegionTable>();
+  const std::shared_ptr<datapath::RegionTable> regions_ =
+      std::make_shared<datapath::RegionTable>([this] { return random(); });
   datapath::EventQueues queues_;
   std::vector<datapath::OpenTransport> transports_;
   std::array<std::byte, 16> probe_memory_{};

@@ -25,11 +25,11 @@ struct PostedRequest {
     kSequenced,        // a notification or a fragment
     kNotifyingWrite,   // data and the notification behind it
     kStagedOperation,  // data by message: the peer's answer ends it, not this
+    kEnded             // has been reported, unlike one before it
   };
   Use use = Use::kControl;
   TransferImpl* transfer = nullptr;
-  std::uint64_t bytes = 0;     // of data
-  std::uint64_t offset = 0;    // of a fragment in its message
+  std::uint64_t bytes = 0;     // of data; of a fragment, where in its message it begins
   std::uint64_t sequence = 0;  // of what is sequenced
 };
 
@@ -48,17 +48,17 @@ class InFlight {
   [[nodiscard]] std::uint64_t next_id() const noexcept { return first_id_ + entries_.size(); }
 
   void push(const PostedRequest& request) {
-    entries_.push_back(Entry{request, false});
+    entries_.push_back(request);
     ++unreported_;
   }
   /// Takes a request out. None: no such request is on the path.
   [[nodiscard]] std::optional<PostedRequest> end(std::uint64_t id) noexcept {
-    if (id < first_id_ || id >= next_id() || entries_[id - first_id_].ended) return std::nullopt;
-    Entry& entry = entries_[id - first_id_];
-    entry.ended = true;
+    if (id < first_id_ || id >= next_id() || entries_[id - first_id_].use == Use::kEnded) return std::nullopt;
+    PostedRequest& entry = entries_[id - first_id_];
+    const PostedRequest request = entry;
+    entry.use = Use::kEnded;
     --unreported_;
-    const PostedRequest request = entry.request;
-    while (!entries_.empty() && entries_.front().ended) {
+    while (!entries_.empty() && entries_.front().use == Use::kEnded) {
       entries_.drop_front();
       ++first_id_;
     }
@@ -69,28 +69,23 @@ class InFlight {
 
   /// Bytes of the oldest write or of the oldest read, whichever is larger: what completions are waited for.
   [[nodiscard]] std::uint64_t oldest_bytes() noexcept {
-    return std::max(oldest_bytes(PostedRequest::Use::kWrite), oldest_bytes(PostedRequest::Use::kRead));
+    return std::max(oldest_bytes(Use::kWrite), oldest_bytes(Use::kRead));
   }
 
  private:
-  struct Entry {
-    PostedRequest request;
-    bool ended = false;
-  };
+  using Use = PostedRequest::Use;
 
   // Where the search for the oldest stood last; what is before it ended, or is of another kind.
-  [[nodiscard]] std::uint64_t oldest_bytes(PostedRequest::Use use) noexcept {
-    std::uint64_t& id = searched_[use == PostedRequest::Use::kRead ? 1 : 0];
+  [[nodiscard]] std::uint64_t oldest_bytes(Use kind) noexcept {
+    std::uint64_t& id = searched_[kind == Use::kRead ? 1 : 0];
     for (id = std::max(id, first_id_); id < next_id(); ++id) {
-      const Entry& entry = entries_[id - first_id_];
-      const bool is = entry.request.use == use ||
-                      (use == PostedRequest::Use::kWrite && entry.request.use == PostedRequest::Use::kNotifyingWrite);
-      if (is && !entry.ended) return entry.request.bytes;
+      const PostedRequest& entry = entries_[id - first_id_];
+      if (entry.use == kind || (kind == Use::kWrite && entry.use == Use::kNotifyingWrite)) return entry.bytes;
     }
     return 0;
   }
 
-  Ring<Entry> entries_;  // the front one has not ended
+  Ring<PostedRequest> entries_;  // the front one has not ended
   std::uint64_t first_id_ = 1;
   std::size_t unreported_ = 0;
   std::array<std::uint64_t, 2> searched_{};

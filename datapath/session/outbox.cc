@@ -174,7 +174,7 @@ void Outbox::requeue_messages(std::uint64_t next_sequence) {
   for (const PostedRequest& request : undelivered_) {
     TransferImpl& t = *request.transfer;
     if (!t.message_aborted) continue;  // an earlier part of it has reset it
-    t.message_posted = request.offset;
+    t.message_posted = t.message_offset_of(request.bytes);
     t.message_all_posted = t.message_aborted = false;
   }
   undelivered_.clear();

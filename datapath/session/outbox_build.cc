@@ -35,7 +35,7 @@ void Outbox::commit(std::size_t accepted, InFlight& path) {
     const Built& b = built_[i - 1];
     TransferImpl& t = *b.request.transfer;
     if (b.request.use == Use::kSequenced || b.request.use == Use::kNotifyingWrite) {
-      t.message_posted = b.request.offset;
+      t.message_posted = t.message_offset_of(b.request.bytes);
       t.message_all_posted = false;
       next_sequence_ = b.request.sequence;
       if (b.leaves_queue) message_queue_.push_front(&t);
@@ -82,7 +82,7 @@ bool Outbox::build_message(const Way& way) {
   std::size_t used = 1;
   bool last = true;
   Built& built = built_[count_];
-  built = {{Use::kSequenced, &t, 0, t.message_posted, next_sequence_}, 0, 0, 0, false};
+  built = {{Use::kSequenced, &t, t.message_posted, next_sequence_}, 0, 0, 0, false};
   if (t.is_send) {
     const std::uint64_t room = way.can->max_message - kPathHeaderBytes;
     const std::uint64_t length = std::min<std::uint64_t>(room, t.message.size() - t.message_posted);
@@ -184,7 +184,7 @@ bool Outbox::build_data(const Way& way) {
   if (way.staged) return build_staged(way, t);
   Built& built = built_[count_];
   const Use use = t.list->kind == OpKind::kWrite ? Use::kWrite : Use::kRead;
-  built = {{use, &t, 0, t.message_posted, 0}, t.posted_bytes, t.next_op, t.next_offset, false};
+  built = {{use, &t, 0, 0}, t.posted_bytes, t.next_op, t.next_offset, false};
   WorkRequest& request = requests_[count_];
   request.kind = t.list->kind;
   take_segments(way, t, chunk_bytes_, std::min<std::size_t>(way.can->max_segments, room), request);
@@ -214,7 +214,7 @@ bool Outbox::build_staged(const Way& way, TransferImpl& t) {
   if (!staged_.has_room(read, unposted, unposted_reads)) return false;
   const std::uint64_t limit = read ? staging::kReadBytes : way.can->max_message - kPathHeaderBytes;
   Built& built = built_[count_];
-  built = {{Use::kStagedOperation, &t, 0, 0, staged_.take_number()}, t.posted_bytes, t.next_op, t.next_offset, false};
+  built = {{Use::kStagedOperation, &t, 0, staged_.take_number()}, t.posted_bytes, t.next_op, t.next_offset, false};
 
   LocalSegment* segments = segments_ + segments_used_;
   ++segments_used_;  // the header's

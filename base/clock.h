@@ -27,6 +27,12 @@ class SteadyClock final : public Clock {
   }
 };
 
+/// The one that a process needs.
+[[nodiscard]] inline const Clock& steady_clock() noexcept {
+  static const Clock& clock = *new SteadyClock;  // never destroyed: transports may outlive static destruction
+  return clock;
+}
+
 /// Stands still until a test moves it.
 class ManualClock final : public Clock {
  public:

@@ -14,7 +14,7 @@ namespace fairlead::tcp_fallback {
 namespace {
 
 constexpr int kAcceptBatch = 16;
-constexpr std::chrono::milliseconds kPause{100};
+constexpr Nanos kPause = 100 * kMillisecond;
 
 bool watch(int epoll, int fd) noexcept {
   epoll_event event{};
@@ -24,10 +24,10 @@ bool watch(int epoll, int fd) noexcept {
 
 }  // namespace
 
-Result<Listener> Listener::open(const TcpConfig& config) {
+Result<Listener> Listener::open(const TcpConfig& config, const Clock& clock) {
   auto socket = listen_on(config);
   if (!socket) return socket.error();
-  Listener listener;
+  Listener listener(clock);
   listener.socket_ = PrivateFd(std::move(*socket));
   listener.port_ = local_address(listener.socket_.get()).port();
   listener.watch_ = PrivateFd(UniqueFd(::epoll_create1(EPOLL_CLOEXEC)));
@@ -40,7 +40,7 @@ Result<Listener> Listener::open(const TcpConfig& config) {
 
 bool Listener::advance(const Claim& claim) noexcept {
   bool happened = accept_some();
-  const auto now = Clock::now();
+  const Nanos now = clock_->now();
   const auto finished = [&](Unknown& unknown) {
     Verdict verdict = examine(unknown, claim);
     if (verdict == Verdict::kWait && now >= unknown.deadline) verdict = refuse(unknown, "no greeting in time");
@@ -51,7 +51,7 @@ bool Listener::advance(const Claim& claim) noexcept {
 }
 
 bool Listener::accept_some() noexcept {
-  const auto now = Clock::now();
+  const Nanos now = clock_->now();
   if (paused_until_) {
     if (now < *paused_until_) return false;
     paused_until_.reset();
@@ -80,7 +80,7 @@ void Listener::pause(int error) noexcept {
   log(LogLevel::kWarning, fmt::format("cannot accept on tcp port {}: {}; raise `ulimit -n`", port_,
                                       std::generic_category().message(error)));
   ::epoll_ctl(watch_.get(), EPOLL_CTL_DEL, socket_.get(), nullptr);
-  paused_until_ = Clock::now() + kPause;
+  paused_until_ = clock_->now() + kPause;
 }
 
 Listener::Verdict Listener::examine(Unknown& unknown, const Claim& claim) noexcept {
@@ -110,8 +110,8 @@ Listener::Verdict Listener::refuse(const Unknown& unknown, std::string_view reas
   return Verdict::kRefused;
 }
 
-std::optional<Listener::Clock::time_point> Listener::deadline() const noexcept {
-  std::optional<Clock::time_point> first = paused_until_;
+std::optional<Nanos> Listener::deadline() const noexcept {
+  std::optional<Nanos> first = paused_until_;
   if (!unknown_.empty() && (!first || unknown_.front().deadline < *first)) first = unknown_.front().deadline;
   return first;
 }

@@ -5,12 +5,12 @@
 // Threads: the driving thread.
 #pragma once
 
-#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <optional>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/private_fd.h"
 #include "fairlead/config.h"
 #include "fairlead/status.h"
@@ -20,14 +20,14 @@ namespace fairlead::tcp_fallback {
 
 class Listener {
  public:
-  using Clock = std::chrono::steady_clock;
-  static constexpr std::chrono::seconds kGreetingTime{5};
+  static constexpr Nanos kGreetingTime = 5 * kSecond;
   static constexpr std::size_t kMaxUnknown = 64;
 
   /// Takes over a connection whose greeting is well-formed, or returns false: nobody waits for that token.
   using Claim = std::function<bool(const Greeting& greeting, PrivateFd& connection)>;
 
-  static Result<Listener> open(const TcpConfig& config);
+  /// `clock` outlives the listener.
+  static Result<Listener> open(const TcpConfig& config, const Clock& clock = steady_clock());
 
   [[nodiscard]] std::uint16_t port() const noexcept { return port_; }
   /// Readable while advance() has something to do; for poll and epoll.
@@ -35,14 +35,14 @@ class Listener {
   /// Accepts, reads greetings, drops those that are late or wrong. Returns whether anything happened.
   bool advance(const Claim& claim) noexcept;
   /// When advance() must be called even if wait_fd() stays silent.
-  [[nodiscard]] std::optional<Clock::time_point> deadline() const noexcept;
+  [[nodiscard]] std::optional<Nanos> deadline() const noexcept;
   /// Connections that were dropped because of their greeting, or for want of one.
   [[nodiscard]] std::uint64_t refused() const noexcept { return refused_; }
 
  private:
   struct Unknown {
     PrivateFd connection;
-    Clock::time_point deadline;
+    Nanos deadline = 0;
     GreetingBytes bytes{};
     std::size_t received = 0;
   };
@@ -53,12 +53,15 @@ class Listener {
   Verdict examine(Unknown& unknown, const Claim& claim) noexcept;
   Verdict refuse(const Unknown& unknown, std::string_view reason) noexcept;
 
+  explicit Listener(const Clock& clock) : clock_(&clock) {}
+
+  const Clock* clock_;
   PrivateFd socket_;
   PrivateFd watch_;  // an epoll over socket_ and the unknown
   std::uint16_t port_ = 0;
   std::vector<Unknown> unknown_;  // oldest first
   std::uint64_t refused_ = 0;
-  std::optional<Clock::time_point> paused_until_;  // no descriptors left: do not accept before then
+  std::optional<Nanos> paused_until_;  // no descriptors left: do not accept before then
 };
 
 }  // namespace fairlead::tcp_fallback

@@ -10,7 +10,7 @@
 namespace fairlead::tcp_fallback {
 namespace {
 
-constexpr std::chrono::seconds kHandshakeTime{10};
+constexpr Nanos kHandshakeTime = 10 * kSecond;
 
 std::string sentence(int error) { return std::generic_category().message(error); }
 
@@ -55,7 +55,7 @@ Status TcpPath::connect(std::string_view peer) {
   if (!fd) return fd.error();
   peer_name_ = address->to_string();
   stream_.reset(PrivateFd(std::move(*fd)));
-  deadline_ = Clock::now() + kHandshakeTime;
+  deadline_ = shared_.clock.now() + kHandshakeTime;
   state_ = State::kDialing;
   watch(EPOLLOUT);
   return {};
@@ -121,8 +121,8 @@ bool TcpPath::advance_handshake(datapath::PathEvents& events) noexcept {
   if (state_ == State::kGreeting) advance_greeting();
   if (state_ == State::kReady) return advance_ready(events);
   if (state_ == State::kDown) return report_end(events);
-  if (Clock::now() < deadline_) return false;
-  fail(Code::kDeadlineExceeded, fmt::format("{} did not answer within {} s", peer_name_, kHandshakeTime.count()));
+  if (shared_.clock.now() < deadline_) return false;
+  fail(Code::kDeadlineExceeded, fmt::format("{} did not answer within {} s", peer_name_, kHandshakeTime / kSecond));
   return report_end(events);
 }
 
@@ -234,7 +234,7 @@ bool TcpPath::arm() noexcept {
   return !announce_down_ && (requests_.empty() || !(state_ == State::kDown || state_ == State::kClosed));
 }
 
-std::optional<TcpPath::Clock::time_point> TcpPath::deadline() const noexcept {
+std::optional<Nanos> TcpPath::deadline() const noexcept {
   if (state_ == State::kDialing || state_ == State::kGreeting) return deadline_;
   return std::nullopt;
 }

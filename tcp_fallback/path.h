@@ -8,11 +8,11 @@
 // Threads: the driving thread.
 #pragma once
 
-#include <chrono>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "base/clock.h"
 #include "tcp_fallback/frame.h"
 #include "tcp_fallback/receiver.h"
 #include "tcp_fallback/region_table.h"
@@ -27,8 +27,11 @@ class TcpPath;
 
 /// What a transport shares with its paths, which it outlives.
 struct Shared {
-  TcpConfig config;
-  std::uint16_t port = 0;
+  Shared(const TcpConfig& tcp, const Clock& time, std::uint16_t own_port) : config(tcp), clock(time), port(own_port) {}
+
+  const TcpConfig config;
+  const Clock& clock;
+  const std::uint16_t port;
   PrivateFd epoll;  // data.ptr: the path, null for the listener
   RegionTable regions;
   std::vector<TcpPath*> paths;  // null: a path that was destroyed from inside poll()
@@ -37,8 +40,6 @@ struct Shared {
 
 class TcpPath final : public datapath::Path, private Receiver::Sink {
  public:
-  using Clock = std::chrono::steady_clock;
-
   TcpPath(Shared& shared, const datapath::PathConfig& config);
   ~TcpPath() override;
 
@@ -60,7 +61,7 @@ class TcpPath final : public datapath::Path, private Receiver::Sink {
   bool arm() noexcept;
   void mark_readable() noexcept { readable_ = true; }
   [[nodiscard]] bool ready() const noexcept { return state_ == State::kReady; }
-  [[nodiscard]] std::optional<Clock::time_point> deadline() const noexcept;
+  [[nodiscard]] std::optional<Nanos> deadline() const noexcept;
 
  private:
   enum class State : std::uint8_t { kIdle, kWaiting, kDialing, kGreeting, kReady, kDown, kClosed };
@@ -90,8 +91,8 @@ class TcpPath final : public datapath::Path, private Receiver::Sink {
   std::uint32_t watched_ = 0;  // epoll events asked for
   std::string peer_name_;      // "host:port", for sentences
   std::string local_name_;
-  Clock::time_point deadline_{};  // of the active handshake
-  GreetingBytes greeting_{};      // the peer's, as it arrives
+  Nanos deadline_ = 0;        // of the active handshake
+  GreetingBytes greeting_{};  // the peer's, as it arrives
   std::size_t greeting_received_ = 0;
 
   RequestQueue requests_;

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <array>
 #include <cassert>
-#include <chrono>
 #include <system_error>
 
 #include "base/guarded.h"
@@ -27,13 +26,13 @@ Result<std::unique_ptr<datapath::Transport>> open_transport(const TcpConfig& con
   return std::unique_ptr<datapath::Transport>(std::move(*transport));
 }
 
-Result<std::unique_ptr<TcpTransport>> TcpTransport::open(const TcpConfig& config) {
+Result<std::unique_ptr<TcpTransport>> TcpTransport::open(const TcpConfig& config, const Clock& clock) {
   if (config.send_depth == 0 || config.send_depth > kMaxDepth) {
     return {Code::kInvalidArgument, fmt::format("tcp.send_depth is {}; legal: 1 to {}", config.send_depth, kMaxDepth)};
   }
-  auto listener = Listener::open(config);
+  auto listener = Listener::open(config, clock);
   if (!listener) return listener.error();
-  std::unique_ptr<TcpTransport> transport(new TcpTransport(config, std::move(*listener)));
+  std::unique_ptr<TcpTransport> transport(new TcpTransport(config, clock, std::move(*listener)));
   transport->shared_.epoll = PrivateFd(UniqueFd(::epoll_create1(EPOLL_CLOEXEC)));
   epoll_event event{};
   event.events = EPOLLIN;
@@ -45,9 +44,8 @@ Result<std::unique_ptr<TcpTransport>> TcpTransport::open(const TcpConfig& config
   return transport;
 }
 
-TcpTransport::TcpTransport(const TcpConfig& config, Listener listener) : listener_(std::move(listener)) {
-  shared_.config = config;
-  shared_.port = listener_.port();
+TcpTransport::TcpTransport(const TcpConfig& config, const Clock& clock, Listener listener)
+    : shared_(config, clock, listener.port()), listener_(std::move(listener)) {
   capabilities_.max_message = kMaxMessage;
   capabilities_.max_segments = kMaxSegments;
   capabilities_.max_outstanding = config.send_depth;
@@ -125,14 +123,15 @@ bool TcpTransport::arm() noexcept {
 }
 
 int TcpTransport::wait_timeout_us() const noexcept {
-  std::optional<TcpPath::Clock::time_point> first = listener_.deadline();
+  std::optional<Nanos> first = listener_.deadline();
   for (const TcpPath* path : shared_.paths) {
     const auto deadline = path->deadline();
     if (deadline && (!first || *deadline < *first)) first = deadline;
   }
   if (!first) return -1;
-  const auto left = std::chrono::ceil<std::chrono::microseconds>(*first - TcpPath::Clock::now()).count();
-  return static_cast<int>(std::clamp<std::chrono::microseconds::rep>(left, 0, 60'000'000));
+  const Nanos now = shared_.clock.now();
+  const Nanos left = *first > now ? *first - now : 0;
+  return static_cast<int>(std::min(left / kMicrosecond + 1, 60 * kSecond / kMicrosecond));
 }
 
 }  // namespace fairlead::tcp_fallback

@@ -17,7 +17,8 @@ namespace fairlead::tcp_fallback {
 
 class TcpTransport final : public datapath::Transport {
  public:
-  static Result<std::unique_ptr<TcpTransport>> open(const TcpConfig& config);
+  /// `clock` outlives the transport.
+  static Result<std::unique_ptr<TcpTransport>> open(const TcpConfig& config, const Clock& clock = steady_clock());
   ~TcpTransport() override;
 
   [[nodiscard]] std::string_view name() const noexcept override { return "tcp"; }
@@ -36,7 +37,7 @@ class TcpTransport final : public datapath::Transport {
   [[nodiscard]] std::uint64_t refused_connections() const noexcept { return listener_.refused(); }
 
  private:
-  TcpTransport(const TcpConfig& config, Listener listener);
+  TcpTransport(const TcpConfig& config, const Clock& clock, Listener listener);
 
   bool look_around() noexcept;
 

@@ -54,10 +54,10 @@ Inbound::Verdict Inbound::take_fragment(const PathMessage& message, Event& event
   return Verdict::kEvent;
 }
 
-std::optional<std::uint64_t> Inbound::credit_due(std::size_t waiting, bool eager) const noexcept {
+std::optional<std::uint64_t> Inbound::credit_due(std::size_t waiting) const noexcept {
   const std::uint64_t consumed = received_ > waiting ? received_ - waiting : 0;
   const std::uint64_t step = std::max<std::uint64_t>(limits_.events / 4, 1);
-  if (consumed == 0 || (!eager && consumed < told_ + step)) return std::nullopt;
+  if (consumed < told_ + step) return std::nullopt;
   return consumed;
 }
 

@@ -40,9 +40,9 @@ class Inbound {
 
   /// What was told may not have arrived: the path is another, or turned the message away.
   void forget_told() noexcept { told_ = 0; }
-  /// The sequence to tell the peer as consumed, if that is worth a message now: a quarter of the credits came free, or
-  /// `eager` and there is anything. told() when the path took the message.
-  [[nodiscard]] std::optional<std::uint64_t> credit_due(std::size_t waiting, bool eager) const noexcept;
+  /// The sequence to tell the peer as consumed, if that is worth a message now: a quarter of the credits came free.
+  /// told() when the path took the message.
+  [[nodiscard]] std::optional<std::uint64_t> credit_due(std::size_t waiting) const noexcept;
   void told(std::uint64_t consumed) noexcept;
 
  private:

@@ -15,8 +15,8 @@
 #include <string_view>
 #include <vector>
 
-#include "base/clock.h"
 #include "base/counter.h"
+#include "datapath/lane/lane.h"
 #include "datapath/lane/ring.h"
 #include "datapath/protocol/path_messages.h"
 #include "datapath/session/in_flight.h"

@@ -8,6 +8,7 @@
 // No sockets, no clock, no threads of its own: what it needs is its user's. Threads: the driver.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -15,7 +16,7 @@
 #include <string_view>
 #include <vector>
 
-#include "base/clock.h"
+#include "datapath/lane/lane.h"
 #include "datapath/protocol/control.pb.h"
 #include "datapath/region/remote_region.h"
 #include "datapath/session/choice.h"

@@ -228,7 +228,7 @@ void SessionImpl::advance(Clock::time_point now) {
     // What the target turned away on a path that lives (tcp) is posted again; a dying path takes a fence.
     if (outbox_.held() && !slot->down) outbox_.requeue();
     pump();
-    send_consumed(false);
+    send_consumed();
   }
   if (may_end() || now >= close_deadline_) begin_drain(close_status_, Code::kCancelled);
   if (phase_ != Phase::kDraining) check_timers(now);

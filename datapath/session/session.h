@@ -143,7 +143,7 @@ class SessionImpl final : public EventSource, public TransferSink, private Outbo
   void request_ended(const PostedRequest& request, Code code);
   void handle_sequenced(const PathMessage& message);
   void handle_staged(const PathMessage& message);
-  void send_consumed(bool eager);
+  void send_consumed();
   bool send_path_message(const PathMessage& message);
 
   const std::shared_ptr<SessionHost> host_;

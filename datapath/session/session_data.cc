@@ -83,8 +83,8 @@ void SessionImpl::pump_staged() {
                       [this](const PathMessage& message) { return send_path_message(message); });
 }
 
-void SessionImpl::send_consumed(bool eager) {
-  const std::optional<std::uint64_t> due = inbound_.credit_due(inbox.pending(), eager);
+void SessionImpl::send_consumed() {
+  const std::optional<std::uint64_t> due = inbound_.credit_due(inbox.pending());
   if (!due) return;
   PathMessage message;
   message.type = MessageType::kConsumed;

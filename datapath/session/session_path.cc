@@ -49,8 +49,6 @@ void SessionImpl::path_in_use() {
   set_public_state(PeerState::kReady);
   host_->queues().push_event(*this, std::move(event));
   if (first) host_->session_ready(*this);
-  inbound_.forget_told();
-  send_consumed(true);
   pump();
 }
 

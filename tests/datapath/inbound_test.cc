@@ -120,15 +120,13 @@ TEST_F(InboundTest, FragmentsThatDoNotFitEndIt) {
 
 TEST_F(InboundTest, AQuarterOfTheCreditsIsToldAtOnce) {
   for (std::uint64_t sequence = 1; sequence <= 3; ++sequence) EXPECT_EQ(take(notify(sequence)), Verdict::kEvent);
-  EXPECT_EQ(inbound.credit_due(2, false), std::nullopt) << "one was taken, two make a quarter of 8";
-  EXPECT_EQ(inbound.credit_due(1, false), 2U);
-  EXPECT_EQ(inbound.credit_due(3, true), std::nullopt) << "nothing was taken";
-  EXPECT_EQ(inbound.credit_due(2, true), 1U);
+  EXPECT_EQ(inbound.credit_due(2), std::nullopt) << "one was taken, two make a quarter of 8";
+  EXPECT_EQ(inbound.credit_due(1), 2U);
+  EXPECT_EQ(inbound.credit_due(3), std::nullopt) << "nothing was taken";
   inbound.told(2);
-  EXPECT_EQ(inbound.credit_due(0, false), std::nullopt);
-  EXPECT_EQ(inbound.credit_due(0, true), 3U);
+  EXPECT_EQ(inbound.credit_due(0), std::nullopt);
   EXPECT_EQ(take(notify(4)), Verdict::kEvent);
-  EXPECT_EQ(inbound.credit_due(0, false), 4U);
+  EXPECT_EQ(inbound.credit_due(0), 4U);
 }
 
 // What was told on a path that died, or behind a refused write, may not have arrived. Events of our own wait in the
@@ -142,12 +140,12 @@ TEST(InboundCredits, WhatMayNotHaveArrivedIsToldAgain) {
   }
   inbound.told(3);
   inbound.forget_told();
-  ASSERT_EQ(inbound.credit_due(1, true), 2U) << "that the path changed is not taken yet";
+  ASSERT_EQ(inbound.credit_due(1), 2U) << "that the path changed is not taken yet";
   inbound.told(2);
-  EXPECT_EQ(inbound.credit_due(0, false), 3U);
+  EXPECT_EQ(inbound.credit_due(0), 3U);
   inbound.told(3);
   inbound.forget_told();
-  EXPECT_EQ(inbound.credit_due(0, false), 3U) << "also where the path had no room for the eager word";
+  EXPECT_EQ(inbound.credit_due(0), 3U) << "also where the path had no room for the word";
 }
 
 }  // namespace

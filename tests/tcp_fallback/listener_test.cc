@@ -11,15 +11,15 @@ namespace {
 
 class ListenerTest : public testing::Test {
  protected:
-  ListenerTest() {
-    auto opened = Listener::open({});
+  static Listener open(const Clock& clock) {
+    auto opened = Listener::open({}, clock);
     EXPECT_TRUE(opened.has_value()) << opened.status().to_string();
-    if (opened) listener_ = std::move(*opened);
+    return std::move(*opened);
   }
   // Advances until `done`.
   bool run(const std::function<bool()>& done) {
-    const auto deadline = Listener::Clock::now() + std::chrono::seconds(20);
-    while (!done() && Listener::Clock::now() < deadline) {
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+    while (!done() && std::chrono::steady_clock::now() < deadline) {
       listener_.advance([this](const Greeting& greeting, PrivateFd& connection) {
         if (!equal(greeting.token, token_)) return false;
         claimed_.push_back(std::move(connection));
@@ -30,7 +30,8 @@ class ListenerTest : public testing::Test {
     return done();
   }
 
-  Listener listener_;
+  ManualClock clock_;
+  Listener listener_ = open(clock_);
   const Token token_ = random_token();
   std::vector<PrivateFd> claimed_;
 };
@@ -68,11 +69,17 @@ TEST_F(ListenerTest, DropsAWrongTokenNoiseAndSilence) {
 }
 
 TEST_F(ListenerTest, SilenceHasADeadline) {
-  const auto before = Listener::Clock::now();
   RawClient silent(listener_.port());
   EXPECT_TRUE(run([&] { return listener_.deadline().has_value(); }));
-  EXPECT_GE(*listener_.deadline(), before + Listener::kGreetingTime);
-  EXPECT_LE(*listener_.deadline(), Listener::Clock::now() + Listener::kGreetingTime);
+  EXPECT_EQ(*listener_.deadline(), clock_.now() + Listener::kGreetingTime);
+  clock_.advance(Listener::kGreetingTime - 1);
+  int turns = 0;
+  run([&] { return ++turns > 3; });
+  EXPECT_EQ(listener_.refused(), 0u);
+  clock_.advance(1);
+  EXPECT_TRUE(run([&] { return listener_.refused() == 1; }));
+  EXPECT_TRUE(run([&] { return silent.ended(); }));
+  EXPECT_FALSE(listener_.deadline().has_value());
 }
 
 TEST_F(ListenerTest, AFloodOfTheUnknownDoesNotKeepOthersOut) {

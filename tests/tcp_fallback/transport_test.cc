@@ -41,7 +41,7 @@ struct Recorder : datapath::PathEvents {
 class TcpTransportTest : public testing::Test {
  protected:
   TcpTransportTest() {
-    auto opened = TcpTransport::open({});
+    auto opened = TcpTransport::open({}, clock_);
     EXPECT_TRUE(opened.has_value()) << opened.status().to_string();
     if (opened) transport_ = std::move(*opened);
   }
@@ -76,6 +76,7 @@ class TcpTransportTest : public testing::Test {
   }
 
   Recorder events_;
+  ManualClock clock_;
   std::unique_ptr<TcpTransport> transport_;
 };
 
@@ -135,6 +136,21 @@ TEST_F(TcpTransportTest, NobodyListens) {
     EXPECT_THAT(events_.reason, HasSubstr(std::to_string(free_port)));
   }
   EXPECT_EQ(events_.ready, 0);
+}
+
+TEST_F(TcpTransportTest, APeerThatAcceptsAndIsSilentHasADeadline) {
+  auto silent = listen_on({});
+  ASSERT_TRUE(silent.has_value()) << silent.status().to_string();
+  auto path = open(PathRole::kActive);
+  ASSERT_TRUE(path->connect(encode(Description{local_address(silent->get()).port(), random_token()})).ok());
+  EXPECT_EQ(transport_->wait_timeout_us(), 10'000'001) << "rounded up";
+  clock_.advance(10 * kSecond - 1);
+  for (int turn = 0; turn < 3; ++turn) transport_->poll(events_);
+  EXPECT_EQ(events_.down, Code::kOk);
+  clock_.advance(1);
+  EXPECT_TRUE(run([this] { return events_.down != Code::kOk; }));
+  EXPECT_EQ(events_.down, Code::kDeadlineExceeded);
+  EXPECT_THAT(events_.reason, HasSubstr("did not answer within 10 s"));
 }
 
 TEST_F(TcpTransportTest, ThePeerForgotThePath) {

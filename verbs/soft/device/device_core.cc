@@ -14,12 +14,6 @@
 namespace fairlead::soft {
 namespace {
 
-// Never destroyed: a device that a program leaves open at exit is watched to the end.
-const Clock& steady_clock() {
-  static const Clock& clock = *new SteadyClock;
-  return clock;
-}
-
 std::uint64_t random64() noexcept {
   std::uint64_t value = 0;
   while (::getrandom(&value, sizeof(value), 0) != sizeof(value)) {

@@ -1,0 +1,154 @@
+#include "datapath/lane/event_queues.h"
+
+#include <gtest/gtest.h>
+#include <poll.h>
+
+#include <thread>
+#include <vector>
+
+#include "datapath/lane/lane.h"
+
+namespace fairlead::datapath {
+namespace {
+
+class Source final : public EventSource {};
+
+Event numbered(std::uint64_t number) {
+  Event made;
+  made.kind = Event::Kind::kNotification;
+  made.value = number;
+  return made;
+}
+
+class Done final : public Submission {
+ public:
+  void run() noexcept override {}
+};
+
+class EventQueuesTest : public testing::Test {
+ protected:
+  EventQueuesTest() { EXPECT_TRUE(queues.valid()); }
+
+  bool readable(int fd) {
+    pollfd look{fd, POLLIN, 0};
+    return ::poll(&look, 1, 0) == 1;
+  }
+  EventQueues queues;
+  std::shared_ptr<Source> one = std::make_shared<Source>(), other = std::make_shared<Source>();
+  Event event;
+  std::size_t taken = 0;
+};
+
+TEST_F(EventQueuesTest, EventsOfASessionComeInOrderAndAreCounted) {
+  for (std::uint64_t i = 1; i <= 100; ++i) queues.push_event(*one, numbered(i));
+  EXPECT_EQ(one->inbox.pending(), 100u);
+  for (std::uint64_t i = 1; i <= 100; ++i) {
+    ASSERT_TRUE(queues.take_event(one->inbox, event, taken));
+    EXPECT_EQ(event.value, i);
+    EXPECT_EQ(taken, i);
+  }
+  EXPECT_FALSE(queues.take_event(one->inbox, event, taken));
+  EXPECT_EQ(one->inbox.pending(), 0u);
+}
+
+TEST_F(EventQueuesTest, SessionsTakeTurns) {
+  for (std::uint64_t i = 0; i < 3; ++i) queues.push_event(*one, numbered(10 + i));
+  queues.push_event(*other, numbered(20));
+  std::vector<std::uint64_t> values;
+  while (queues.take_any_event(event, taken)) values.push_back(event.value);
+  EXPECT_EQ(values, (std::vector<std::uint64_t>{10, 20, 11, 12})) << "the one with many does not shut the other out";
+}
+
+TEST_F(EventQueuesTest, WhatTheSessionsOwnerTookIsNotFoundAgain) {
+  queues.push_event(*one, numbered(1));
+  ASSERT_TRUE(queues.take_event(one->inbox, event, taken));
+  EXPECT_TRUE(queues.any_events()) << "the session is still listed";
+  EXPECT_EQ(queues.take_any_event(event, taken), nullptr);
+  EXPECT_FALSE(queues.any_events());
+  queues.push_event(*one, numbered(2));
+  EXPECT_EQ(queues.take_any_event(event, taken), one);
+  EXPECT_EQ(event.value, 2u);
+  EXPECT_EQ(taken, 2u);
+}
+
+TEST_F(EventQueuesTest, TheDescriptorIsReadableWhileAnythingWaits) {
+  queues.push_event(*one, numbered(1));
+  const int fd = queues.fd();
+  EXPECT_TRUE(readable(fd)) << "what came before anybody asked for it counts";
+  ASSERT_NE(queues.take_any_event(event, taken), nullptr);
+  EXPECT_FALSE(readable(fd));
+  queues.push_accepted(other);
+  Done done;
+  queues.push_completed(done);
+  ASSERT_EQ(queues.take_accepted(), other);
+  EXPECT_TRUE(readable(fd)) << "a transfer still waits";
+  ASSERT_EQ(queues.take_completed(), &done);
+  EXPECT_FALSE(readable(fd));
+  EXPECT_EQ(queues.take_accepted(), nullptr);
+  EXPECT_EQ(queues.take_completed(), nullptr);
+}
+
+TEST_F(EventQueuesTest, ClearingDropsAllButSessionsOwnEvents) {
+  const int fd = queues.fd();
+  Done done[3];
+  for (Done& each : done) queues.push_completed(each);
+  queues.push_accepted(other);
+  queues.push_event(*one, numbered(1));
+  std::vector<Submission*> dropped;
+  queues.clear([&](Submission& each) { dropped.push_back(&each); });
+  EXPECT_EQ(dropped, (std::vector<Submission*>{&done[0], &done[1], &done[2]}));
+  EXPECT_FALSE(readable(fd));
+  EXPECT_EQ(other.use_count(), 1) << "the queue kept it no longer";
+  EXPECT_EQ(queues.take_any_event(event, taken), nullptr);
+  EXPECT_TRUE(queues.take_event(one->inbox, event, taken)) << "its owner still finds it";
+  queues.push_event(*one, numbered(2));
+  EXPECT_EQ(queues.take_any_event(event, taken), one) << "and is listed anew";
+}
+
+TEST_F(EventQueuesTest, ASessionMayEndWithItsLastEvent) {
+  queues.push_event(*other, numbered(1));
+  const std::weak_ptr<Source> watch = other;
+  other.reset();
+  ASSERT_FALSE(watch.expired()) << "what waits keeps its session";
+  EXPECT_NE(queues.take_any_event(event, taken), nullptr);
+  EXPECT_TRUE(watch.expired());
+}
+
+// Pushed by one thread for each session, taken by two that take any and by one that takes the first session's own.
+TEST_F(EventQueuesTest, ManyThreadsLoseAndDoubleNothing) {
+  constexpr std::uint64_t kEach = 20'000;
+  std::atomic<std::uint64_t> sum{0}, count{0};
+  const auto note = [&](const Event& got) {
+    sum += got.value;
+    ++count;
+  };
+  std::vector<std::thread> threads;
+  for (const auto& source : {one, other}) {
+    threads.emplace_back([&, source] {
+      for (std::uint64_t i = 1; i <= kEach; ++i) queues.push_event(*source, numbered(i));
+    });
+  }
+  for (int i = 0; i < 2; ++i) {
+    threads.emplace_back([&] {
+      Event got;
+      std::size_t nth = 0;
+      while (count < 2 * kEach) {
+        if (queues.take_any_event(got, nth) != nullptr) note(got);
+      }
+    });
+  }
+  threads.emplace_back([&] {
+    Event got;
+    std::size_t nth = 0;
+    while (count < 2 * kEach) {
+      if (queues.take_event(one->inbox, got, nth)) note(got);
+    }
+  });
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(count, 2 * kEach);
+  EXPECT_EQ(sum, kEach * (kEach + 1));
+  EXPECT_EQ(one->inbox.pending() + other->inbox.pending(), 0u);
+}
+
+}  // namespace
+}  // namespace fairlead::datapath

@@ -1,0 +1,217 @@
+#include "datapath/lane/lane.h"
+
+#include <gtest/gtest.h>
+#include <sys/eventfd.h>
+
+#include <atomic>
+#include <thread>
+#include <vector>
+
+namespace fairlead::datapath {
+namespace {
+
+using std::chrono::microseconds;
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+constexpr seconds kLong{30};  // what ends a test that hangs
+
+/// Something to drive. Only one thread may be inside at a time.
+class Driven final : public Domain {
+ public:
+  bool progress() noexcept override {
+    if (inside_.exchange(true)) ++collisions;
+    ++rounds;
+    const bool did = on_round && on_round();
+    inside_ = false;
+    return did;
+  }
+  bool arm() noexcept override {
+    ++arms;
+    return may_sleep;
+  }
+  milliseconds sleep_limit() noexcept override { return limit; }
+
+  std::function<bool()> on_round;  // the driver's
+  std::atomic<std::uint64_t> rounds{0}, collisions{0}, arms{0};
+  std::atomic<bool> may_sleep{true};
+  milliseconds limit{10'000};
+
+ private:
+  std::atomic<bool> inside_{false};
+};
+
+class LaneTest : public testing::Test {
+ protected:
+  ~LaneTest() override { EXPECT_EQ(driven.collisions, 0u) << "two threads drove at once"; }
+  static Clock::time_point soon() { return Clock::now() + kLong; }
+
+  Driven driven;
+};
+
+TEST_F(LaneTest, WorkRunsAtOnceWhereNobodyDrives) {
+  Lane lane(driven, Progress::kApplication, microseconds(0));
+  std::thread::id ran;
+  lane.submit([&] { ran = std::this_thread::get_id(); });
+  EXPECT_EQ(ran, std::this_thread::get_id());
+  lane.stop();
+}
+
+TEST_F(LaneTest, WorkThatIsSubmittedFromWorkRunsToo) {
+  Lane lane(driven, Progress::kApplication, microseconds(0));
+  std::vector<int> order;
+  lane.submit([&] {
+    order.push_back(1);
+    lane.submit([&] { order.push_back(2); });
+    order.push_back(3);
+  });
+  ASSERT_TRUE(lane.wait_until([&] { return order.size() == 3; }, soon()));
+  EXPECT_EQ(order, (std::vector<int>{1, 3, 2})) << "not inside of the other";
+  lane.stop();
+}
+
+TEST_F(LaneTest, WhoWaitsDrives) {
+  Lane lane(driven, Progress::kApplication, microseconds(0));
+  int left = 10;
+  driven.on_round = [&] { return left != 0 && left-- != 0; };
+  EXPECT_TRUE(lane.wait_until([&] { return left == 0; }, soon()));
+  EXPECT_GE(driven.rounds, 10u);
+  lane.stop();
+}
+
+TEST_F(LaneTest, ADeadlineEndsAWait) {
+  Lane lane(driven, Progress::kApplication, microseconds(0));
+  EXPECT_FALSE(lane.wait_until([] { return false; }, Clock::now() + milliseconds(20)));
+  EXPECT_FALSE(lane.wait_until([] { return false; }, Clock::now() - seconds(1)));
+  EXPECT_TRUE(lane.wait_until([] { return true; }, Clock::now() - seconds(1))) << "what is done needs no time";
+  lane.stop();
+}
+
+TEST_F(LaneTest, ASleeperIsWokenByWorkByAKickAndByADescriptor) {
+  Lane lane(driven, Progress::kApplication, microseconds(0));
+  const UniqueFd ready(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  lane.watch(ready.get());
+  const auto sleeps = [&lane](std::uint64_t before) {
+    while (lane.sleeps() == before) std::this_thread::yield();
+  };
+  for (int way = 0; way < 3; ++way) {
+    std::atomic<bool> done{false};
+    const std::uint64_t before = lane.sleeps();
+    std::thread waiter([&] { EXPECT_TRUE(lane.wait_until([&] { return done.load(); }, soon())); });
+    sleeps(before);
+    if (way == 0) lane.submit([&] { done = true; });
+    if (way != 0) done = true;
+    if (way == 1) lane.kick();
+    if (way == 2) ::eventfd_write(ready.get(), 1);
+    waiter.join();
+    EXPECT_TRUE(done);
+  }
+  lane.unwatch(ready.get());
+  lane.stop();
+}
+
+TEST_F(LaneTest, NobodySleepsWhereSomethingIsThere) {
+  Lane lane(driven, Progress::kApplication, microseconds(0));
+  driven.may_sleep = false;
+  EXPECT_FALSE(lane.wait_until([] { return false; }, Clock::now() + milliseconds(5)));
+  EXPECT_NE(driven.arms, 0u);
+  EXPECT_EQ(lane.sleeps(), 0u);
+  lane.stop();
+}
+
+TEST_F(LaneTest, ItsOwnThreadDrivesInThreadModeAlone) {
+  Lane lane(driven, Progress::kThread, microseconds(0));
+  lane.start();
+  std::thread::id ran;
+  std::atomic<bool> done{false};
+  lane.submit([&] {
+    ran = std::this_thread::get_id();
+    done = true;
+  });
+  EXPECT_FALSE(lane.poll_once());
+  ASSERT_TRUE(lane.wait_until([&] { return done.load(); }, soon()));
+  EXPECT_NE(ran, std::this_thread::get_id());
+  lane.stop();
+  bool after = false;
+  lane.submit([&] { after = true; });
+  EXPECT_TRUE(lane.wait_until([&] { return after; }, soon())) << "once it is stopped, who waits drives";
+}
+
+TEST_F(LaneTest, ItsOwnThreadDrivesWhileNobodyWaits) {
+  Lane lane(driven, Progress::kAuto, microseconds(0));
+  std::atomic<bool> done{false};
+  driven.on_round = [&] { return !done.exchange(true); };
+  lane.start();
+  const Clock::time_point end = soon();
+  while (!done && Clock::now() < end) std::this_thread::yield();
+  EXPECT_TRUE(done);
+  lane.stop();
+}
+
+TEST_F(LaneTest, ACallEndsAfterItsWork) {
+  for (const Progress mode : {Progress::kApplication, Progress::kAuto, Progress::kThread}) {
+    Lane lane(driven, mode, microseconds(0));
+    lane.start();
+    int value = 0;
+    lane.call([&] { value = 7; });
+    EXPECT_EQ(value, 7);
+    lane.stop();
+  }
+}
+
+TEST_F(LaneTest, WhoDoesNotDriveSeesWhatTheDriverDid) {
+  Lane lane(driven, Progress::kApplication, microseconds(10));
+  std::atomic<int> events{0};
+  driven.on_round = [&] { return events < 1000 && ++events <= 1000; };
+  std::vector<std::thread> waiters;
+  for (int i = 1; i <= 4; ++i) {
+    waiters.emplace_back([&, i] { EXPECT_TRUE(lane.wait_until([&, i] { return events >= 250 * i; }, soon())); });
+  }
+  for (std::thread& waiter : waiters) waiter.join();
+  EXPECT_EQ(events, 1000);
+  lane.stop();
+}
+
+TEST_F(LaneTest, WorkOfManyThreadsRunsOnceEach) {
+  constexpr int kThreads = 4, kEach = 5000;
+  for (const Progress mode : {Progress::kApplication, Progress::kAuto, Progress::kThread}) {
+    Lane lane(driven, mode, microseconds(20));
+    lane.start();
+    int ran = 0;  // the driver's alone: a race here is one of the lane
+    std::atomic<bool> all{false};
+    std::vector<std::thread> threads;
+    for (int i = 0; i < kThreads; ++i) {
+      threads.emplace_back([&] {
+        for (int n = 0; n < kEach; ++n) {
+          lane.submit([&] {
+            if (++ran == kThreads * kEach) all = true;
+          });
+        }
+      });
+    }
+    EXPECT_TRUE(lane.wait_until([&] { return all.load(); }, soon()));
+    for (std::thread& thread : threads) thread.join();
+    lane.stop();
+    EXPECT_EQ(ran, kThreads * kEach);
+  }
+}
+
+TEST_F(LaneTest, AnIdleLaneSleeps) {
+  Lane lane(driven, Progress::kThread, microseconds(0));
+  lane.start();
+  const Clock::time_point end = soon();
+  while (lane.sleeps() == 0 && Clock::now() < end) std::this_thread::yield();
+  std::this_thread::sleep_for(milliseconds(50));
+  EXPECT_LE(lane.sleeps(), 3u) << "asleep, not looking again and again";
+  EXPECT_NE(lane.sleeps(), 0u);
+  lane.stop();
+}
+
+TEST(DeadlineAfter, DoesNotOverflow) {
+  EXPECT_EQ(deadline_after(std::chrono::nanoseconds::max()), Clock::time_point::max());
+  const Clock::time_point before = Clock::now();
+  EXPECT_GE(deadline_after(milliseconds(5)), before + milliseconds(5));
+}
+
+}  // namespace
+}  // namespace fairlead::datapath

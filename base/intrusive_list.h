@@ -39,6 +39,16 @@ class List {
     head_.previous->next = &link;
     head_.previous = &link;
   }
+  void push_front(Link<T>& link) noexcept {
+    if (link.linked()) return;
+    link.previous = &head_;
+    link.next = head_.next;
+    head_.next->previous = &link;
+    head_.next = &link;
+  }
+  void clear() noexcept {
+    while (!empty()) head_.next->unlink();
+  }
   [[nodiscard]] T* front() const noexcept { return empty() ? nullptr : head_.next->owner; }
   [[nodiscard]] T* pop_front() noexcept {
     if (empty()) return nullptr;

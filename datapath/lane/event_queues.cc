@@ -10,7 +10,10 @@ namespace fairlead::datapath {
 
 EventQueues::EventQueues() : fd_(UniqueFd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK))) {}
 
-EventQueues::~EventQueues() = default;
+// Sessions with events keep themselves.
+EventQueues::~EventQueues() {
+  clear([](Submission&) {});
+}
 
 int EventQueues::fd() noexcept {
   const std::lock_guard lock(lock_);
@@ -40,41 +43,42 @@ void EventQueues::push_event(EventSource& source, Event&& event) {
   const std::lock_guard lock(lock_);
   inbox.events_.push_back(std::move(event));
   inbox.pending_.store(inbox.events_.size(), std::memory_order_release);
-  if (std::exchange(inbox.listed_, true)) return;
-  with_events_.push_back(source.shared_from_this());
+  if (inbox.listed_.linked()) return;
+  inbox.keep_ = source.shared_from_this();
+  with_events_.push_back(inbox.listed_);
   changed();
 }
 
-void EventQueues::pop(Inbox& inbox, Event& event, std::size_t& taken) {
+/// The oldest event. The session goes to the end of the list, or, with its last event, leaves it. What is returned is
+/// to outlive the lock: it may be the last reference.
+std::shared_ptr<EventSource> EventQueues::pop(Inbox& inbox, Event& event, std::size_t& taken) {
   event = std::move(inbox.events_.front());
   inbox.events_.drop_front();
   inbox.pending_.store(inbox.events_.size(), std::memory_order_release);
   taken = ++inbox.taken_;
+  if (!inbox.listed_.linked()) return nullptr;
+  inbox.listed_.unlink();
+  if (!inbox.events_.empty()) {
+    with_events_.push_back(inbox.listed_);
+    return inbox.keep_;
+  }
+  changed();
+  return std::move(inbox.keep_);
 }
 
 bool EventQueues::take_event(Inbox& inbox, Event& event, std::size_t& taken) {
   if (inbox.pending() == 0) return false;
+  std::shared_ptr<EventSource> owner;
   const std::lock_guard lock(lock_);
   if (inbox.events_.empty()) return false;
-  pop(inbox, event, taken);
+  owner = pop(inbox, event, taken);
   return true;
 }
 
 std::shared_ptr<EventSource> EventQueues::take_any_event(Event& event, std::size_t& taken) {
-  while (any_events()) {
-    std::shared_ptr<EventSource> session;  // outlives the lock: this may be the last reference
-    const std::lock_guard lock(lock_);
-    if (with_events_.empty()) break;
-    session = with_events_.pop_front();
-    Inbox& inbox = session->inbox;
-    const bool found = !inbox.events_.empty();
-    if (found) pop(inbox, event, taken);
-    inbox.listed_ = !inbox.events_.empty();
-    if (inbox.listed_) with_events_.push_back(session);
-    changed();
-    if (found) return session;
-  }
-  return nullptr;
+  if (!any_events()) return nullptr;
+  const std::lock_guard lock(lock_);
+  return with_events_.empty() ? nullptr : pop(with_events_.front()->inbox, event, taken);
 }
 
 void EventQueues::push_accepted(std::shared_ptr<EventSource> session) {
@@ -108,13 +112,12 @@ Submission* EventQueues::take_completed() {
 }
 
 void EventQueues::clear(const std::function<void(Submission&)>& drop) {
-  Ring<std::shared_ptr<EventSource>> accepted, with_events;
+  Ring<std::shared_ptr<EventSource>> sessions;
   Ring<Submission*> completed;
   {
     const std::lock_guard lock(lock_);
-    for (std::size_t i = 0; i < with_events_.size(); ++i) with_events_[i]->inbox.listed_ = false;
-    std::swap(accepted, accepted_);
-    std::swap(with_events, with_events_);
+    std::swap(sessions, accepted_);
+    while (EventSource* source = with_events_.pop_front()) sessions.push_back(std::move(source->inbox.keep_));
     std::swap(completed, completed_);
     changed();
   }

@@ -11,6 +11,7 @@
 #include <memory>
 #include <mutex>
 
+#include "base/intrusive_list.h"
 #include "base/private_fd.h"
 #include "base/spin_lock.h"
 #include "datapath/lane/ring.h"
@@ -20,23 +21,27 @@ namespace fairlead::datapath {
 
 class Submission;
 
+class EventSource;
+
 /// A session's events, oldest first. All but pending() is EventQueues' to touch.
 class Inbox {
  public:
+  explicit Inbox(EventSource& owner) noexcept : listed_(&owner) {}
   [[nodiscard]] std::size_t pending() const noexcept { return pending_.load(std::memory_order_acquire); }
 
  private:
   friend class EventQueues;
   Ring<Event> events_;
   std::size_t taken_ = 0;                // ever
-  bool listed_ = false;                  // in EventQueues::with_events_
+  Link<EventSource> listed_;             // in EventQueues::with_events_, while there are any
+  std::shared_ptr<EventSource> keep_;    // the owner, while it is listed
   std::atomic<std::size_t> pending_{0};  // the size of events_
 };
 
 /// What events come from: a session.
 class EventSource : public std::enable_shared_from_this<EventSource> {
  public:
-  Inbox inbox;
+  Inbox inbox{*this};
 
  protected:
   ~EventSource() = default;
@@ -59,7 +64,6 @@ class EventQueues {
   [[nodiscard]] bool take_event(Inbox& inbox, Event& event, std::size_t& taken);
   /// An event of any session; null when there is none. Fair among sessions.
   [[nodiscard]] std::shared_ptr<EventSource> take_any_event(Event& event, std::size_t& taken);
-  /// May be true though somebody took the event by take_event(); the next take_any_event() clears that up.
   [[nodiscard]] bool any_events() const noexcept { return any_with_events_.load(std::memory_order_acquire); }
 
   void push_accepted(std::shared_ptr<EventSource> session);
@@ -70,13 +74,13 @@ class EventQueues {
   void clear(const std::function<void(Submission&)>& drop);
 
  private:
-  static void pop(Inbox& inbox, Event& event, std::size_t& taken);
+  std::shared_ptr<EventSource> pop(Inbox& inbox, Event& event, std::size_t& taken);
   void changed() noexcept;
 
   PrivateFd fd_;
   SpinLock lock_;  // guards what follows, and the inboxes
   Ring<std::shared_ptr<EventSource>> accepted_;
-  Ring<std::shared_ptr<EventSource>> with_events_;
+  List<EventSource> with_events_;
   Ring<Submission*> completed_;
   bool watched_ = false;   // fd_ was given out
   bool readable_ = false;  // fd_ is; never while nobody watches it

@@ -24,6 +24,8 @@ const RemoteRegionImpl* region_at(const TransferImpl& t, std::uint64_t offset) {
   return nullptr;
 }
 
+Nanos nanos(Clock::time_point time) noexcept { return static_cast<Nanos>(time.time_since_epoch().count()); }
+
 }  // namespace
 
 void Outbox::add(TransferImpl& t) {
@@ -32,9 +34,12 @@ void Outbox::add(TransferImpl& t) {
   (last_ != nullptr ? last_->next : first_) = &t;
   last_ = &t;
   ++active_;
-  if (t.deadline != Clock::time_point::max()) ++with_deadline_;
-  if (t.data_bytes() != 0) data_queue_.push_back(&t);
-  if (t.has_message) message_queue_.push_back(&t);
+  if (t.deadline != Clock::time_point::max()) {
+    if (active_ > timers_) deadlines_.reserve(timers_ = 2 * active_);
+    deadlines_.wake(t.timer, nanos(t.deadline));
+  }
+  if (t.data_bytes() != 0) data_queue_.push_back(t.in_data);
+  if (t.has_message) message_queue_.push_back(t.in_messages);
   if (t.data_bytes() == 0 && !t.has_message) settle(t);
 }
 
@@ -121,37 +126,27 @@ void Outbox::finish(TransferImpl& t, Code code, std::string reason) {
   (t.previous != nullptr ? t.previous->next : first_) = t.next;
   (t.next != nullptr ? t.next->previous : last_) = t.previous;
   --active_;
-  if (t.deadline != Clock::time_point::max()) --with_deadline_;
-  if (code != Code::kOk) {  // it may still be queued
-    for (Ring<TransferImpl*>* queue : {&data_queue_, &message_queue_}) {
-      for (std::size_t n = queue->size(); n != 0; --n) {
-        TransferImpl* other = queue->pop_front();
-        if (other != &t) queue->push_back(other);
-      }
-    }
-  }
+  deadlines_.remove(t.timer);
+  for (Link<TransferImpl>* link : {&t.in_data, &t.in_messages, &t.in_stuck}) link->unlink();
   user_.transfer_ended(t, code, std::move(reason));
 }
 
-bool Outbox::end_late(Clock::time_point now, bool cancels) {
-  bool stuck = false;
-  for (TransferImpl* t = first_; t != nullptr;) {
-    TransferImpl* next = t->next;
-    if (t->failure == Code::kOk && cancels && t->cancel_requested.load()) {
-      t->failure = Code::kCancelled;
-      t->reason = "cancelled";
-    } else if (t->failure == Code::kOk && now >= t->deadline) {
-      t->failure = Code::kDeadlineExceeded;
-      t->reason = fmt::format("the deadline passed with {} of {} bytes placed", t->done_bytes, t->data_bytes());
-    }
-    if (t->failure != Code::kOk) {
-      const std::size_t before = active_;
-      settle(*t);
-      stuck = stuck || active_ == before;
-    }
-    t = next;
+void Outbox::end_early(TransferImpl& t, Code code, std::string reason, Clock::time_point now) {
+  if (!t.active || t.failure != Code::kOk) return;
+  t.failure = code;
+  t.reason = std::move(reason);
+  t.stuck_since = now;
+  stuck_.push_back(t.in_stuck);
+  settle(t);
+}
+
+void Outbox::cancel(TransferImpl& t, Clock::time_point now) { end_early(t, Code::kCancelled, "cancelled", now); }
+
+void Outbox::end_late(Clock::time_point now) {
+  while (TransferImpl* t = deadlines_.pop_due(nanos(now))) {
+    end_early(*t, Code::kDeadlineExceeded,
+              fmt::format("the deadline passed with {} of {} bytes placed", t->done_bytes, t->data_bytes()), now);
   }
-  return stuck;
 }
 
 void Outbox::end_all(Code code, const std::string& reason) {
@@ -182,7 +177,7 @@ void Outbox::requeue_messages(std::uint64_t next_sequence) {
   next_sequence_ = next_sequence;
   message_queue_.clear();
   for (TransferImpl* t = first_; t != nullptr; t = t->next) {
-    if (t->has_message && !t->message_all_posted && t->failure == Code::kOk) message_queue_.push_back(t);
+    if (t->has_message && !t->message_all_posted && t->failure == Code::kOk) message_queue_.push_back(t->in_messages);
   }
   for (TransferImpl* t = first_; t != nullptr;) {
     TransferImpl* next = t->next;
@@ -228,7 +223,7 @@ void Outbox::rebuild_queues() {
       t->rewind();
       replayed.add();
     }
-    if (t->failure == Code::kOk && t->done_bytes != t->data_bytes()) data_queue_.push_back(t);
+    if (t->failure == Code::kOk && t->done_bytes != t->data_bytes()) data_queue_.push_back(t->in_data);
     settle(*t);
     t = next;
   }

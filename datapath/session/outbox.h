@@ -10,14 +10,16 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "base/counter.h"
+#include "base/intrusive_list.h"
+#include "base/timer_queue.h"
 #include "datapath/lane/lane.h"
-#include "datapath/lane/ring.h"
 #include "datapath/protocol/path_messages.h"
 #include "datapath/session/in_flight.h"
 #include "datapath/session/staging.h"
@@ -58,7 +60,6 @@ class Outbox {
   void add(TransferImpl& transfer);
   [[nodiscard]] std::size_t size() const noexcept { return active_; }
   [[nodiscard]] bool has_backlog() const noexcept { return !data_queue_.empty() || !message_queue_.empty(); }
-  [[nodiscard]] bool has_deadlines() const noexcept { return with_deadline_ != 0; }
 
   /// The next requests, at most `room`; valid until the next call. `first_id` is the first one's.
   [[nodiscard]] std::span<const WorkRequest> build(const Way& way, std::size_t room, std::uint64_t first_id);
@@ -85,8 +86,15 @@ class Outbox {
   [[nodiscard]] bool apply_received(std::uint64_t received, std::string& why);
   [[nodiscard]] std::uint64_t acknowledged() const noexcept { return acknowledged_; }
 
-  /// Ends what was cancelled or is late. Whether any of it must wait for its path to let go of its memory.
-  [[nodiscard]] bool end_late(Clock::time_point now, bool cancels);
+  /// Ends it, once its path has let go of its memory.
+  void cancel(TransferImpl& transfer, Clock::time_point now);
+  /// The same for all whose deadline has passed.
+  void end_late(Clock::time_point now);
+  /// Since when the oldest of those waits.
+  [[nodiscard]] std::optional<Clock::time_point> stuck_since() const noexcept {
+    const TransferImpl* oldest = stuck_.front();
+    return oldest != nullptr ? std::optional(oldest->stuck_since) : std::nullopt;
+  }
   void end_all(Code code, const std::string& reason);
 
   Counter replayed;      // transfers
@@ -105,6 +113,7 @@ class Outbox {
   // outbox.cc
   void settle(TransferImpl& transfer);
   void finish(TransferImpl& transfer, Code code, std::string reason);
+  void end_early(TransferImpl& transfer, Code code, std::string reason, Clock::time_point now);
   void fail_transfer(TransferImpl& transfer, Code code, const RemoteRegionImpl* refused);
   void data_completed(TransferImpl& transfer, std::uint64_t bytes, Code code);
   void message_completed(const PostedRequest& request, Code code);
@@ -130,9 +139,11 @@ class Outbox {
   TransferImpl* first_ = nullptr;
   TransferImpl* last_ = nullptr;
   std::size_t active_ = 0;
-  std::size_t with_deadline_ = 0;
-  Ring<TransferImpl*> data_queue_;     // data to be posted
-  Ring<TransferImpl*> message_queue_;  // a notification or fragments to be posted
+  List<TransferImpl> data_queue_;
+  List<TransferImpl> message_queue_;
+  List<TransferImpl> stuck_;  // oldest first
+  TimerQueue<TransferImpl> deadlines_;
+  std::size_t timers_ = 0;  // that deadlines_ has room for
 
   std::vector<PostedRequest> undelivered_;  // sequenced messages that came back aborted, in order
   std::size_t sequenced_in_flight_ = 0;

@@ -38,14 +38,14 @@ void Outbox::commit(std::size_t accepted, InFlight& path) {
       t.message_posted = t.message_offset_of(b.request.bytes);
       t.message_all_posted = false;
       next_sequence_ = b.request.sequence;
-      if (b.leaves_queue) message_queue_.push_front(&t);
+      if (b.leaves_queue) message_queue_.push_front(t.in_messages);
       if (b.request.use == Use::kSequenced) continue;
     }
     if (b.request.use == Use::kStagedOperation) staged_.give_back(b.request.sequence);
     t.posted_bytes = b.at;
     t.next_op = b.cursor_op;
     t.next_offset = b.cursor_offset;
-    if (b.leaves_queue) data_queue_.push_front(&t);
+    if (b.leaves_queue) data_queue_.push_front(t.in_data);
   }
   count_ = 0;
 }
@@ -63,14 +63,14 @@ bool Outbox::build_message(const Way& way) {
   if (holding_ || message_queue_.empty() || segments_used_ + 2 > kSegments) return false;
   TransferImpl& t = *message_queue_.front();
   if (t.failure != Code::kOk) {  // it ends without its message
-    message_queue_.pop_front();
+    t.in_messages.unlink();
     return build_message(way);
   }
   if (t.is_send && t.message.size() > limits_.max_message) {
     t.failure = Code::kInvalidArgument;
     t.reason = fmt::format("a message of {} bytes; {} takes at most {} (its max_message_bytes)", t.message.size(),
                            user_.who(), limits_.max_message);
-    message_queue_.pop_front();
+    t.in_messages.unlink();
     settle(t);
     return build_message(way);
   }
@@ -102,7 +102,7 @@ bool Outbox::build_message(const Way& way) {
   ++next_sequence_;
   t.message_all_posted = last;
   built.leaves_queue = last;
-  if (last) message_queue_.pop_front();
+  if (last) t.in_messages.unlink();
   return true;
 }
 
@@ -120,7 +120,7 @@ TransferImpl* Outbox::next_with_data(const Way& way) {
   while (!data_queue_.empty()) {
     TransferImpl& t = *data_queue_.front();
     if (t.failure != Code::kOk) {
-      data_queue_.pop_front();
+      t.in_data.unlink();
       continue;
     }
     const RemoteRegionImpl& remote = *t.list->ops[t.next_op].remote;
@@ -190,14 +190,14 @@ bool Outbox::build_data(const Way& way) {
   take_segments(way, t, chunk_bytes_, std::min<std::size_t>(way.can->max_segments, room), request);
   built.request.bytes = t.posted_bytes - built.at;
   built.leaves_queue = t.posted_bytes == t.data_bytes();
-  if (built.leaves_queue) data_queue_.pop_front();
+  if (built.leaves_queue) t.in_data.unlink();
   request.notify.reset();
   if (may_carry_notification(way, t)) {
     request.notify = static_cast<std::uint32_t>(t.value);
     built.request.use = Use::kNotifyingWrite;
     built.request.sequence = next_sequence_++;
     t.message_all_posted = true;
-    message_queue_.pop_front();
+    t.in_messages.unlink();
   }
   return true;
 }
@@ -241,7 +241,7 @@ bool Outbox::build_staged(const Way& way, TransferImpl& t) {
   const std::size_t used = read ? 1 : 1 + data.local.size();
   if (read) segments_used_ -= data.local.size();
   requests_[count_] = {0, OpKind::kMessage, {segments, used}, 0, 0};
-  if (built.leaves_queue) data_queue_.pop_front();
+  if (built.leaves_queue) t.in_data.unlink();
   return true;
 }
 

@@ -1,6 +1,7 @@
 // Paths: noticing the death of one, fencing it, and going on.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "datapath/session/path_set.h"
@@ -62,10 +63,6 @@ void PathSet::died(Code code, const std::string& reason) {
   frame.mutable_path_down()->set_code(static_cast<std::uint32_t>(code));
   frame.mutable_path_down()->set_reason(clipped(reason));
   user_.send_frame(frame);
-}
-
-void PathSet::give_up(Code code, const std::string& reason) {
-  if (in_use() != nullptr) died(code, reason);
 }
 
 bool PathSet::has_alternative() const {
@@ -169,19 +166,28 @@ void PathSet::advance(Clock::time_point now) {
   }
 }
 
+/// How long a path in use may stand still. Completions are all that can be seen, so a large operation on a slow network
+/// needs its time.
+milliseconds PathSet::patience() noexcept {
+  return rules_.path_timeout + milliseconds(slot_->in_flight.oldest_bytes() * 1000 / kSlowestBytesPerSecond);
+}
+
+void PathSet::take_back_memory(Clock::time_point since, Clock::time_point now) {
+  if (in_use() == nullptr || slot_->moved || now - std::max(since, slot_->last_moved) <= patience()) return;
+  died(Code::kAborted, "a cancelled transfer's buffer had to be taken back from a path that does not move");
+}
+
 /// Work waits and nothing moves: ask the peer over the control connection. If it answers and still nothing moves, it
 /// is the path. If it does not answer, it is the peer, who may come back (peer_timeout).
 void PathSet::check_progress(Clock::time_point now) {
   if (in_use() == nullptr) return;
+  if (std::exchange(slot_->moved, false)) slot_->last_moved = slot_->last_progress = now;
   if (slot_->in_flight.empty()) {
     slot_->last_progress = now;
     slot_->probed_at = {};
     return;
   }
-  if (std::exchange(slot_->moved, false)) slot_->last_progress = now;
-  // Completions are all that can be seen, so a large operation on a slow network needs its time.
-  const milliseconds limit =
-      rules_.path_timeout + milliseconds(slot_->in_flight.oldest_bytes() * 1000 / kSlowestBytesPerSecond);
+  const milliseconds limit = patience();
   if (now - slot_->last_progress < limit) {
     slot_->probed_at = {};
     return;

@@ -187,8 +187,9 @@ std::string PathSet::explain() const {
 
 void PathSet::handle_offer(const control::PathOffer& offer) {
   saw(PathEvent::kOffer);
-  // We told the active end that the path died before it was proved there too: it will not fence what it never used.
-  if (!active_ && state_ == PathState::kClosing && !fence_requested_) {
+  // We told the active end that the path died before it was proved there too: it will not fence what it never used. One
+  // that said "ready" may have used it, and must fence.
+  if (!active_ && state_ == PathState::kClosing && !fence_requested_ && !slot_->peer_ready) {
     after_fence(user_.acknowledged());
     if (shut_) return;
   }
@@ -283,9 +284,9 @@ void PathSet::check_proved() {
 
 void PathSet::handle_ready(const control::PathReady& ready) {
   saw(PathEvent::kPeerReady);
-  if (open() == nullptr || slot_->epoch != ready.epoch()) return;
-  slot_->peer_ready = true;
-  check_proved();
+  if (slot_ == nullptr || slot_->epoch != ready.epoch()) return;
+  slot_->peer_ready = true;  // of a path that is closed, too: it says that a fence is to come
+  if (open() != nullptr) check_proved();
 }
 
 void PathSet::advance_setup(Clock::time_point now) {

@@ -56,9 +56,10 @@ struct PathSlot {
   Clock::time_point down_at;
 
   // Whether it moves.
-  bool moved = false;  // something completed since last_progress was set
-  Clock::time_point last_progress;
-  Clock::time_point probed_at{};  // when the peer was asked whether it is alive, because nothing moved
+  bool moved = false;  // something completed since last_moved was set
+  Clock::time_point last_moved{};
+  Clock::time_point last_progress;  // the same, or when nothing was under way
+  Clock::time_point probed_at{};    // when the peer was asked whether it is alive, because nothing moved
   bool probe_answered = false;
 };
 
@@ -121,8 +122,9 @@ class PathSet {
   void advance(Clock::time_point now);
   /// Active: a path in use on which nothing moves, though the peer lives, is left where there is another.
   void check_progress(Clock::time_point now);
-  /// The path in use is to be left.
-  void give_up(Code code, const std::string& reason);
+  /// A transfer that was cancelled or is late waits for its memory `since` then: a path that does not move is left for
+  /// it.
+  void take_back_memory(Clock::time_point since, Clock::time_point now);
   /// The session ends: no more paths, and this one drains.
   void shut();
   [[nodiscard]] bool drained() const noexcept { return slot_ == nullptr || slot_->path->drained(); }
@@ -158,6 +160,7 @@ class PathSet {
   void candidate_failed(Code code, const std::string& reason);
   void exclude_and_go_on(std::string reason, std::string_view says);
   void died(Code code, const std::string& reason);
+  [[nodiscard]] std::chrono::milliseconds patience() noexcept;
   void close();
   void send_fence_ack(std::uint64_t peer_received);
   void after_fence(std::uint64_t peer_received);

@@ -80,9 +80,11 @@ void SessionImpl::submit(TransferImpl& transfer) {
 }
 
 void SessionImpl::request_cancel(TransferImpl& transfer) {
-  transfer.cancel_requested.store(true);
-  cancel_pending_.store(true);
-  host_->lane().submit([self = self()] { self->check_deadlines(self->host_->now()); });
+  add_reference(transfer);
+  host_->lane().submit([self = self(), &transfer] {
+    self->outbox_.cancel(transfer, self->now());
+    drop_reference(transfer);
+  });
 }
 
 std::shared_ptr<LookupRequest> SessionImpl::start_lookup(std::string_view name, bool prefix) {
@@ -258,17 +260,9 @@ void SessionImpl::check_timers(Clock::time_point now) {
       send_frame(frame);
     }
   }
-  const bool deadlines = outbox_.has_deadlines() && now - deadlines_checked_ >= milliseconds(1);
-  if (deadlines || cancel_pending_.load(std::memory_order_relaxed) || release_deadline_ != Clock::time_point::max()) {
-    deadlines_checked_ = now;
-    check_deadlines(now);
-    if (now > release_deadline_ && paths_.in_use() != nullptr) {
-      release_deadline_ = Clock::time_point::max();
-      paths_.give_up(Code::kAborted,
-                     "a cancelled transfer's buffer had to be taken back from a path that does not move");
-    }
-  }
+  outbox_.end_late(now);
   paths_.check_progress(now);
+  if (const std::optional<Clock::time_point> since = outbox_.stuck_since()) paths_.take_back_memory(*since, now);
 }
 
 }  // namespace fairlead::datapath

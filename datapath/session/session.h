@@ -112,7 +112,6 @@ class SessionImpl final : public EventSource, public TransferSink, private Outbo
     return phase_ == Phase::kClosing && paths_.in_use() != nullptr && outbox_.size() == 0;
   }
   void check_timers(Clock::time_point now);
-  void check_deadlines(Clock::time_point now);
   void set_public_state(PeerState state) noexcept;
   [[nodiscard]] std::string who() const override;
   [[nodiscard]] std::shared_ptr<SessionImpl> self() {
@@ -167,10 +166,6 @@ class SessionImpl final : public EventSource, public TransferSink, private Outbo
 
   // Transfers.
   Outbox outbox_;
-  std::atomic<bool> cancel_pending_{false};
-  Clock::time_point deadlines_checked_{};
-  Clock::time_point release_deadline_ =
-      Clock::time_point::max();  // a cancelled transfer's buffer is to be let go by then
 
   // What the peer sends, and what its staged operations are owed.
   Inbound inbound_;

@@ -34,15 +34,6 @@ void SessionImpl::transfer_ended(TransferImpl& t, Code code, std::string reason)
   drop_reference(t);
 }
 
-void SessionImpl::check_deadlines(Clock::time_point now) {
-  // Memory on a path that does not move is let go by fencing the path.
-  if (!outbox_.end_late(now, cancel_pending_.exchange(false))) {
-    release_deadline_ = Clock::time_point::max();
-  } else if (release_deadline_ == Clock::time_point::max()) {
-    release_deadline_ = now + host_->config().path_timeout;
-  }
-}
-
 // ---- to the path ---------------------------------------------------------------------------------------------------
 
 void SessionImpl::pump() {
@@ -176,6 +167,7 @@ void SessionImpl::handle_staged(const PathMessage& message) {
       break;
     default:
       legal = outbox_.staged_answer(message, why);
+      paths_.slot()->moved = true;
   }
   if (!legal) return fail({Code::kDataLoss, fmt::format("{} {}", who(), why)});
   if (staged_target_.owes()) pump_staged();

@@ -80,7 +80,6 @@ void reset(TransferImpl& t) {
   t.failure = t.code = Code::kOk;
   t.reason.clear();
   t.previous = t.next = nullptr;
-  t.cancel_requested.store(false, std::memory_order_relaxed);
   t.finished.store(false, std::memory_order_relaxed);
 }
 

@@ -11,6 +11,8 @@
 #include <string>
 #include <vector>
 
+#include "base/intrusive_list.h"
+#include "base/timer_queue.h"
 #include "datapath/lane/lane.h"
 #include "datapath/region/regions.h"
 #include "datapath/region/remote_region.h"
@@ -92,10 +94,14 @@ struct TransferImpl final : Submission {
   std::string reason;
   TransferImpl* previous = nullptr;  // the session's list, in order of posting
   TransferImpl* next = nullptr;
+  Link<TransferImpl> in_data{this};      // those with data to be posted
+  Link<TransferImpl> in_messages{this};  // those with a notification or fragments to be posted
+  Link<TransferImpl> in_stuck{this};     // those that were cancelled or are late, and wait for their memory
+  Clock::time_point stuck_since{};
+  TimerEntry<TransferImpl> timer{this};  // of `deadline`
 
   // Shared.
   std::atomic<int> references{1};
-  std::atomic<bool> cancel_requested{false};
   std::atomic<bool> finished{false};  // release: code and reason are final
   Code code = Code::kOk;
 

@@ -60,11 +60,13 @@ TEST_F(EventQueuesTest, SessionsTakeTurns) {
 }
 
 TEST_F(EventQueuesTest, WhatTheSessionsOwnerTookIsNotFoundAgain) {
+  const int fd = queues.fd();
   queues.push_event(*one, numbered(1));
+  EXPECT_TRUE(readable(fd));
   ASSERT_TRUE(queues.take_event(one->inbox, event, taken));
-  EXPECT_TRUE(queues.any_events()) << "the session is still listed";
-  EXPECT_EQ(queues.take_any_event(event, taken), nullptr);
+  EXPECT_FALSE(readable(fd)) << "who waits for it would spin";
   EXPECT_FALSE(queues.any_events());
+  EXPECT_EQ(queues.take_any_event(event, taken), nullptr);
   queues.push_event(*one, numbered(2));
   EXPECT_EQ(queues.take_any_event(event, taken), one);
   EXPECT_EQ(event.value, 2u);
@@ -103,6 +105,18 @@ TEST_F(EventQueuesTest, ClearingDropsAllButSessionsOwnEvents) {
   EXPECT_TRUE(queues.take_event(one->inbox, event, taken)) << "its owner still finds it";
   queues.push_event(*one, numbered(2));
   EXPECT_EQ(queues.take_any_event(event, taken), one) << "and is listed anew";
+}
+
+TEST_F(EventQueuesTest, AnOwnerThatTakesTheOldestLeavesTheRestToOthers) {
+  const int fd = queues.fd();
+  queues.push_event(*one, numbered(1));
+  queues.push_event(*one, numbered(2));
+  ASSERT_TRUE(queues.take_event(one->inbox, event, taken));
+  EXPECT_TRUE(readable(fd));
+  EXPECT_EQ(queues.take_any_event(event, taken), one);
+  EXPECT_EQ(event.value, 2u);
+  EXPECT_FALSE(readable(fd));
+  EXPECT_EQ(one.use_count(), 1) << "nothing keeps a session that nothing waits for";
 }
 
 TEST_F(EventQueuesTest, ASessionMayEndWithItsLastEvent) {

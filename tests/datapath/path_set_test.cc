@@ -166,7 +166,8 @@ class End final : public PathUser {
     if (state == State::kProved) return;
     ready();
     if (state == State::kInUse) return;
-    paths.give_up(Code::kUnavailable, "the test says so");
+    paths.on_down(Code::kUnavailable, "the test says so");
+    pass(milliseconds(5));
     if (state == State::kClosing) return;
     drained = true;
     pass(milliseconds(1));
@@ -240,7 +241,7 @@ const Table kPassive = {false,
                          {State::kSettingUp, /* */ "X...NNNC..C"},
                          {State::kProved, /*    */ "X..UNCCC..C"},
                          {State::kInUse, /*     */ "X....C.C..C"},
-                         {State::kClosing, /*   */ "S.........."}}};
+                         {State::kClosing, /*   */ "X.........."}}};
 
 class EveryPair : public testing::TestWithParam<const Table*> {};
 
@@ -355,7 +356,8 @@ TEST(PathSet, ActiveFencesSaysWhatItGotAndGoesToTheNextTransport) {
 TEST(PathSet, AnOperationThatIsRefusedDoesNotSpeakAgainstTheTransport) {
   End end(true);
   end.reach(State::kInUse);
-  end.paths.give_up(Code::kProtectionError, "refused");
+  end.paths.on_down(Code::kProtectionError, "refused");
+  end.pass(milliseconds(5));
   end.drained = true;
   end.pass(milliseconds(1));
   end.fence_ack();
@@ -419,6 +421,21 @@ TEST(PathSet, ADeathBeforeTheActiveEndUsedThePathTakesNoFence) {
   end.offer(2);
   EXPECT_THAT(end.applied, testing::ElementsAre(3)) << "what was acknowledged, no more";
   EXPECT_TRUE(end.last().has_path_answer());
+}
+
+TEST(PathSet, AnOfferCannotStandInForTheFenceOfAPathThatThePeerMayHaveUsed) {
+  for (const bool before : {true, false}) {  // the peer's "ready" came before the death, or after it
+    End end(false);
+    end.reach(State::kProved);
+    if (before) end.ready();
+    end.paths.on_down(Code::kUnavailable, "cable");
+    end.pass(milliseconds(5));
+    if (!before) end.ready();
+    ASSERT_EQ(end.paths.state(), State::kClosing);
+    end.offer(2);
+    EXPECT_EQ(end.failed.message(), "peer offered a path (epoch 2) out of turn");
+    EXPECT_TRUE(end.applied.empty());
+  }
 }
 
 TEST(PathSet, AnOfferOfWhatIsNotThereIsTurnedDown) {
@@ -485,6 +502,24 @@ TEST_F(Stall, WhatMovesIsKept) {
   look(milliseconds(400));
   look(milliseconds(200));
   EXPECT_EQ(end.lost, 0);
+}
+
+TEST_F(Stall, MemoryIsTakenBackFromAPathThatStandsStillOnly) {
+  end.paths.slot()->in_flight.push({});
+  const Clock::time_point since = end.time;
+  for (int i = 0; i < 5; ++i) {  // each completion gives the rest their time again
+    look(milliseconds(200));
+    end.paths.take_back_memory(since, end.time);
+    EXPECT_EQ(end.lost, 0);
+    end.paths.slot()->moved = true;
+  }
+  look(milliseconds(1));
+  look(milliseconds(300));
+  end.paths.take_back_memory(since, end.time);
+  EXPECT_EQ(end.lost, 0);
+  look(milliseconds(1));
+  end.paths.take_back_memory(since, end.time);
+  EXPECT_EQ(end.lost, 1);
 }
 
 TEST_F(Stall, ALargeOperationHasItsTime) {

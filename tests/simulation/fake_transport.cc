@@ -244,6 +244,20 @@ void FakePath::cut(std::optional<microseconds> notice) {
   });
 }
 
+void FakePath::slip_message(std::span<const std::byte> bytes) {
+  Report report;
+  report.kind = Report::Kind::kMessage;
+  report.bytes.assign(bytes.begin(), bytes.end());
+  reports_.push_back(std::move(report));
+}
+
+void FakePath::slip_notification(std::uint32_t value) {
+  Report report;
+  report.kind = Report::Kind::kNotification;
+  report.value = value;
+  reports_.push_back(std::move(report));
+}
+
 void FakePath::stall(microseconds time) { stalled_until_ = std::max(stalled_until_, world_.now() + time); }
 
 bool FakePath::poll(datapath::PathEvents& events) {

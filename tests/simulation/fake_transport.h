@@ -94,6 +94,9 @@ class FakePath final : public datapath::Path {
   void cut(std::optional<microseconds> notice);
   /// Nothing passes for so long, and nobody is told.
   void stall(microseconds time);
+  /// As if the peer had said it.
+  void slip_message(std::span<const std::byte> bytes);
+  void slip_notification(std::uint32_t value);
   [[nodiscard]] FakePath* peer() const;
   [[nodiscard]] bool alive() const noexcept { return ready_ && !closed_ && !down_ && !cut_; }
 

@@ -3,6 +3,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -22,6 +23,11 @@ class SimStream final : public datapath::ControlStream {
   ~SimStream() override {
     world_.at(out_->last, [pipe = out_] { pipe->ended = true; });
     in_->ended = true;
+  }
+
+  /// A way to slip bytes into what this end hears, for as long as anybody wants it.
+  [[nodiscard]] std::function<void(const std::string&)> tap() const {
+    return [pipe = in_](const std::string& bytes) { pipe->arrived += bytes; };
   }
 
   IoResult send(std::span<iovec> pieces) noexcept override {

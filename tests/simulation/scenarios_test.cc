@@ -1,0 +1,44 @@
+// Named scenarios: what went wrong once, here or at others, in the smallest world that shows it.
+#include <gtest/gtest.h>
+
+#include "fairlead/log.h"
+#include "two_ends.h"
+
+namespace fairlead::simulation {
+namespace {
+
+Habits plain() {
+  Habits made;
+  made.can.max_message = 4096;
+  made.can.max_segments = 4;
+  made.can.max_outstanding = 8;
+  return made;
+}
+
+class Scenario : public testing::Test {
+ protected:
+  Scenario() { set_log_level(LogLevel::kOff); }
+};
+
+// At 759fdad: 169 replays, and never finished. Late transfers waited for their memory behind the large one; the path
+// was fenced for that, and the large one began again.
+TEST_F(Scenario, AStreamOfShortDeadlinesDoesNotStopALargeTransfer) {
+  Habits slow = plain();
+  slow.latency = milliseconds(3);
+  EngineConfig config;
+  config.path_timeout = milliseconds(5);
+  config.chunk_bytes = 64 * 1024;
+  TwoEnds ends(1, {slow, slow}, config);
+  ASSERT_TRUE(ends.meet());
+  const datapath::TransferImpl& large = ends.write(0, 0, TwoEnds::kBytes);
+  ASSERT_TRUE(ends.run([&] {
+    if (ends.posted.size() < 5000) ends.write(0, 0, 64, false, microseconds(2000));
+    return large.finished.load();
+  }));
+  EXPECT_EQ(large.code, Code::kOk);
+  EXPECT_EQ(ends.session[0]->stats().replayed_transfers, 0u);
+  EXPECT_TRUE(ends.end());
+}
+
+}  // namespace
+}  // namespace fairlead::simulation

@@ -1,0 +1,126 @@
+#include "two_ends.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace fairlead::simulation {
+
+using datapath::OpKind;
+using datapath::TransferImpl;
+
+TwoEnds::TwoEnds(std::uint64_t seed, const std::vector<Habits>& transports, EngineConfig config) : world(seed) {
+  config.connect_timeout = milliseconds(30'000);
+  for (int i = 0; i < 2; ++i) {
+    config.name = i == 0 ? "active" : "passive";
+    hosts[i] = std::make_shared<SimHost>(world, wire, config, transports);
+    regions_[i] = std::make_shared<datapath::RegionImpl>(*hosts[i]->regions().add(memory[i], Access::kNone), memory[i],
+                                                         Access::kRemoteReadWrite, nullptr);
+    (void)hosts[i]->regions().publish("r", regions_[i], memory[i], Access::kRemoteReadWrite, std::nullopt);
+  }
+  auto [here, there] = SimStream::pair(world);
+  taps_[0] = here->tap();
+  taps_[1] = there->tap();
+  session[0] = hosts[0]->start(std::move(here), true, hosts[0]);
+  session[1] = hosts[1]->start(std::move(there), false, hosts[1]);
+}
+
+bool TwoEnds::end() {
+  for (const auto& each : session) each->request_close(milliseconds(100));
+  if (!run([&] { return session[0]->finished() && session[1]->finished(); })) return false;
+  run([left = 20]() mutable { return left-- == 0; });
+  return std::all_of(posted.begin(), posted.end(), [](const TransferImpl* t) { return t->finished.load(); });
+}
+
+void TwoEnds::slip_frame(int hearer, const control::Frame& frame) {
+  const std::string body = frame.SerializeAsString();
+  const auto size = static_cast<std::uint32_t>(body.size());
+  std::string bytes(sizeof(size), '\0');
+  std::memcpy(bytes.data(), &size, sizeof(size));
+  taps_[hearer](bytes + body);
+}
+
+void TwoEnds::slip_message(int hearer, std::span<const std::byte> bytes) {
+  for (std::size_t t = 0; t < hosts[hearer]->transports().size(); ++t) {
+    for (FakePath* path : hosts[hearer]->fake(t).paths()) {
+      if (path->alive()) path->slip_message(bytes);
+    }
+  }
+}
+
+void TwoEnds::slip_notification(int hearer, std::uint32_t value) {
+  for (std::size_t t = 0; t < hosts[hearer]->transports().size(); ++t) {
+    for (FakePath* path : hosts[hearer]->fake(t).paths()) {
+      if (path->alive()) path->slip_notification(value);
+    }
+  }
+}
+
+TwoEnds::~TwoEnds() {
+  for (TransferImpl* t : posted) drop_reference(*t);
+  for (int i = 0; i < 2; ++i) {
+    session[i].reset();
+    remote[i].reset();
+    hosts[i]->release();
+    (void)hosts[i]->regions().unpublish("r");
+    regions_[i].reset();
+    hosts[i]->regions().shutdown();
+  }
+}
+
+bool TwoEnds::meet() {
+  if (!run([&] { return session[0]->state() == PeerState::kReady && session[1]->state() == PeerState::kReady; })) {
+    return false;
+  }
+  for (int i = 0; i < 2; ++i) {
+    const auto lookup = session[i]->start_lookup("r", false);
+    if (!run([&] { return lookup->finished.load(); }) || lookup->regions.size() != 1) return false;
+    remote[i] = lookup->regions.front();
+  }
+  return true;
+}
+
+bool TwoEnds::run(const std::function<bool()>& done) {
+  for (int round = 0; round < 2'000'000; ++round) {
+    if (done()) return true;
+    const bool did = static_cast<int>(hosts[0]->step()) | static_cast<int>(hosts[1]->step());
+    world.advance(microseconds(did ? 1 : 100));
+  }
+  return false;
+}
+
+TransferImpl& TwoEnds::submit(int from, TransferImpl& t) {
+  posted.push_back(&t);
+  session[from]->submit(t);
+  return t;
+}
+
+TransferImpl& TwoEnds::one_sided(int from, OpKind kind, std::uint64_t offset, std::uint64_t length) {
+  TransferImpl& t = *datapath::acquire_transfer();
+  t.own.kind = kind;
+  t.own.ops.push_back({memory[from].data() + offset, length, &regions_[from]->range(), remote[from].get(), offset});
+  t.own.keep = {regions_[from], remote[from]};
+  t.own.bytes = t.bytes = length;
+  t.list = &t.own;
+  return t;
+}
+
+TransferImpl& TwoEnds::write(int from, std::uint64_t offset, std::uint64_t length, bool notify, microseconds deadline) {
+  TransferImpl& t = one_sided(from, OpKind::kWrite, offset, length);
+  t.has_message = notify;
+  if (deadline != microseconds::max()) t.deadline = world.now() + deadline;
+  return submit(from, t);
+}
+
+TransferImpl& TwoEnds::read(int from, std::uint64_t offset, std::uint64_t length) {
+  return submit(from, one_sided(from, OpKind::kRead, offset, length));
+}
+
+TransferImpl& TwoEnds::send(int from, std::size_t length) {
+  TransferImpl& t = *datapath::acquire_transfer();
+  t.message.resize(length);
+  t.is_send = t.has_message = true;
+  t.bytes = length;
+  return submit(from, t);
+}
+
+}  // namespace fairlead::simulation

@@ -1,0 +1,59 @@
+// Two ends with one session between them, and a region at each: the smallest world for a named scenario or a fuzzer.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "fairlead/config.h"
+#include "sim_host.h"
+#include "sim_stream.h"
+#include "world.h"
+
+namespace fairlead::simulation {
+
+class TwoEnds {
+ public:
+  static constexpr std::size_t kBytes = 1 << 19;  // of each end's region
+
+  /// Nothing has happened yet.
+  TwoEnds(std::uint64_t seed, const std::vector<Habits>& transports, EngineConfig config = {});
+  /// Lets go of everything; end() comes first.
+  ~TwoEnds();
+  TwoEnds(const TwoEnds&) = delete;
+  TwoEnds& operator=(const TwoEnds&) = delete;
+
+  /// Until end 0 is ready and knows end 1's region, and the other way round. False: it does not come to that.
+  bool meet();
+  /// Goes on until `done`; false: it never is.
+  bool run(const std::function<bool()>& done);
+  /// Closes the session at both ends. False: it does not end, or a transfer has none.
+  bool end();
+  /// As if its peer had said it: a frame of the control connection, a message or a notification of the path.
+  void slip_frame(int hearer, const control::Frame& frame);
+  void slip_message(int hearer, std::span<const std::byte> bytes);
+  void slip_notification(int hearer, std::uint32_t value);
+  /// A write of end `from` to the other's region, at the same offset.
+  datapath::TransferImpl& write(int from, std::uint64_t offset, std::uint64_t length, bool notify = false,
+                                microseconds deadline = microseconds::max());
+  datapath::TransferImpl& read(int from, std::uint64_t offset, std::uint64_t length);
+  datapath::TransferImpl& send(int from, std::size_t length);
+
+  World world;
+  Wire wire{world};
+  std::shared_ptr<SimHost> hosts[2];
+  std::shared_ptr<datapath::SessionImpl> session[2];
+  std::vector<std::byte> memory[2] = {std::vector<std::byte>(kBytes), std::vector<std::byte>(kBytes)};
+  std::shared_ptr<const datapath::RemoteRegionImpl> remote[2];  // what an end knows of the other's
+  std::vector<datapath::TransferImpl*> posted;
+
+ private:
+  datapath::TransferImpl& one_sided(int from, datapath::OpKind kind, std::uint64_t offset, std::uint64_t length);
+  datapath::TransferImpl& submit(int from, datapath::TransferImpl& transfer);
+
+  std::function<void(const std::string&)> taps_[2];
+  std::shared_ptr<datapath::RegionImpl> regions_[2];
+};
+
+}  // namespace fairlead::simulation

@@ -1,0 +1,183 @@
+// A live session with a peer that lies: two ends meet truly; then the input says what is slipped into what one of them
+// hears (control frames, messages of the path, notifications), what it posts meanwhile, and how time goes on. The
+// session may end, with words; nothing else may.
+#include <cstdint>
+#include <cstdlib>
+#include <string>
+
+#include "datapath/protocol/control.pb.h"
+#include "datapath/protocol/path_messages.h"
+#include "fairlead/log.h"
+#include "two_ends.h"
+
+namespace {
+
+using namespace fairlead;
+using datapath::PathMessage;
+
+/// The input, as numbers; zeroes behind its end.
+class Input {
+ public:
+  Input(const std::uint8_t* data, std::size_t size) : at_(data), left_(size) {}
+  [[nodiscard]] bool empty() const noexcept { return left_ == 0; }
+  std::uint8_t byte() noexcept {
+    if (left_ == 0) return 0;
+    --left_;
+    return *at_++;
+  }
+  /// Mostly small; now and then any.
+  std::uint64_t number() noexcept {
+    const std::uint8_t first = byte();
+    if (first < 0xf0) return first;
+    std::uint64_t made = 0;
+    for (int i = 0; i < (first & 7) + 1; ++i) made = made << 8 | byte();
+    return first == 0xff ? ~made : made;
+  }
+  std::string text() {
+    std::string made(byte() % 64, '\0');
+    for (char& each : made) each = static_cast<char>(byte());
+    return made;
+  }
+
+ private:
+  const std::uint8_t* at_;
+  std::size_t left_;
+};
+
+control::Frame frame_of(Input& input) {
+  control::Frame frame;
+  switch (input.byte() % 13) {
+    case 0: {
+      control::PathOffer& offer = *frame.mutable_path_offer();
+      offer.set_epoch(input.number());
+      offer.set_active_transport(static_cast<std::uint32_t>(input.number()));
+      offer.set_passive_transport(static_cast<std::uint32_t>(input.number()));
+      offer.set_description(input.text());
+      offer.mutable_probe()->set_key(input.number());
+      break;
+    }
+    case 1: {
+      control::PathAnswer& answer = *frame.mutable_path_answer();
+      answer.set_epoch(input.number());
+      answer.set_description(input.text());
+      answer.mutable_probe()->set_key(input.number());
+      break;
+    }
+    case 2:
+      frame.mutable_path_ready()->set_epoch(input.number());
+      break;
+    case 3:
+      frame.mutable_path_down()->set_epoch(input.number());
+      frame.mutable_path_down()->set_code(static_cast<std::uint32_t>(input.number()));
+      frame.mutable_path_down()->set_reason(input.text());
+      break;
+    case 4:
+      frame.mutable_fence()->set_epoch(input.number());
+      frame.mutable_fence()->set_received(input.number());
+      break;
+    case 5:
+      frame.mutable_fence_ack()->set_epoch(input.number());
+      frame.mutable_fence_ack()->set_received(input.number());
+      break;
+    case 6:
+      frame.mutable_lookup()->set_request(input.number());
+      frame.mutable_lookup()->set_name(input.text());
+      frame.mutable_lookup()->set_prefix(input.byte() % 2 != 0);
+      break;
+    case 7: {
+      control::Regions& regions = *frame.mutable_regions();
+      regions.set_request(input.number());
+      regions.set_more(input.byte() % 2 != 0);
+      for (int n = input.byte() % 4; n != 0; --n) {
+        control::Region& region = *regions.add_regions();
+        region.set_name(input.text());
+        region.set_id(input.number());
+        region.set_size(input.number());
+        for (int k = input.byte() % 4; k != 0; --k) region.add_keys()->set_key(input.number());
+      }
+      break;
+    }
+    case 8:
+      frame.mutable_ping()->set_nonce(input.number());
+      frame.mutable_ping()->set_reply(input.byte() % 2 != 0);
+      break;
+    case 9:
+      frame.mutable_goodbye()->set_code(static_cast<std::uint32_t>(input.number()));
+      break;
+    case 10:
+      frame.mutable_hello()->set_session_id(input.number());
+      break;
+    case 11:
+      frame.mutable_refused()->set_code(static_cast<std::uint32_t>(input.number()));
+      break;
+    default:
+      frame.ParsePartialFromString(input.text());
+  }
+  return frame;
+}
+
+std::string message_of(Input& input) {
+  PathMessage message;
+  message.type = static_cast<datapath::MessageType>(input.byte() % 10);
+  message.code = static_cast<Code>(input.byte() % 20);
+  message.length = static_cast<std::uint32_t>(input.number());
+  message.sequence = input.number();
+  message.value = input.number();
+  message.offset = input.number();
+  message.total = input.number();
+  datapath::PathHeader header;
+  encode(message, header);
+  return std::string(reinterpret_cast<const char*>(header), sizeof(header)) + input.text();
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  using namespace simulation;
+  set_log_level(LogLevel::kOff);
+  Input input(data, size);
+  const std::uint8_t kind = input.byte();
+  const int victim = kind & 1;
+  Habits habits;
+  habits.can.one_sided = (kind & 2) == 0;
+  habits.can.write_notifies = (kind & 4) != 0;
+  habits.refusal_ends_path = (kind & 8) != 0;
+  habits.can.max_message = 200;
+  habits.can.max_segments = 2;
+  habits.can.max_outstanding = 8;
+  EngineConfig config;
+  config.chunk_bytes = 500;
+  config.max_message_bytes = 2000;
+  config.max_pending_events = 8;
+  TwoEnds ends(1 + kind / 16, std::vector<Habits>(1 + kind / 64, habits), config);
+  if (!ends.meet()) std::abort();
+  int actions = 0;
+  while (!input.empty() && ++actions < 200 && !ends.session[victim]->finished()) {
+    switch (input.byte() % 8) {
+      case 0:
+      case 1:
+        ends.slip_frame(victim, frame_of(input));
+        break;
+      case 2:
+      case 3: {
+        const std::string bytes = message_of(input);
+        ends.slip_message(victim, std::as_bytes(std::span(bytes)));
+        break;
+      }
+      case 4:
+        ends.slip_notification(victim, static_cast<std::uint32_t>(input.number()));
+        break;
+      case 5:
+        ends.write(victim, input.byte(), input.number() % 5000, input.byte() % 2 != 0);
+        break;
+      case 6:
+        input.byte() % 2 != 0 ? ends.read(victim, input.byte(), input.number() % 5000)
+                              : ends.send(victim, input.number() % 3000);
+        break;
+      default:
+        ends.run([left = input.byte()]() mutable { return left-- == 0; });
+    }
+  }
+  if (!ends.end()) std::abort();
+  return 0;
+}

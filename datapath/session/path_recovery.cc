@@ -34,13 +34,12 @@ void PathSet::handle_down(const control::PathDown& down) {
   saw(PathEvent::kPeerDown);
   if (open() == nullptr || slot_->epoch != down.epoch()) return;
   const Code code = code_from_wire(down.code());
-  const std::string reason = clipped(down.reason());
-  static constexpr std::string_view kSays = "the peer says: ";
+  const std::string reason = fmt::format("the peer says: {}", clipped(down.reason()));
   if (state_ == PathState::kSettingUp || (state_ == PathState::kProved && !active_)) {
     drop();
-    if (active_) exclude_and_go_on(reason, kSays);
+    if (active_) exclude_and_go_on(reason);
   } else if (active_) {
-    died(code, fmt::format("{}{}", kSays, reason));  // what the passive end gave up it, or we, may have used already
+    died(code, reason);  // what the passive end gave up it, or we, may have used already
   }
 }
 
@@ -57,9 +56,13 @@ void PathSet::died(Code code, const std::string& reason) {
                                    rules_.failover ? "; no other transport is left" : "; failover is off")});
   }
   log(LogLevel::kWarning, fmt::format("{} to {} died: {}; fencing it", name, user_.who(), reason));
-  if (active_) return;
+  if (!active_) say_down(code, reason);
+}
+
+/// Tells the peer that this path is given up.
+void PathSet::say_down(Code code, const std::string& reason) {
   control::Frame frame;
-  frame.mutable_path_down()->set_epoch(slot_->epoch);
+  frame.mutable_path_down()->set_epoch(epoch_);
   frame.mutable_path_down()->set_code(static_cast<std::uint32_t>(code));
   frame.mutable_path_down()->set_reason(clipped(reason));
   user_.send_frame(frame);

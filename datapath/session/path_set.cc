@@ -156,18 +156,14 @@ void PathSet::handle_answer(const control::PathAnswer& answer) {
 
 /// The path in hand, never used yet, does not work: say so, and try the next best (active) or wait for it (passive).
 void PathSet::candidate_failed(Code code, const std::string& reason) {
-  control::Frame frame;
-  frame.mutable_path_down()->set_epoch(epoch_);
-  frame.mutable_path_down()->set_code(static_cast<std::uint32_t>(code));
-  frame.mutable_path_down()->set_reason(clipped(reason));
-  user_.send_frame(frame);
+  say_down(code, reason);
   drop();
-  if (active_) exclude_and_go_on(reason, "");
+  if (active_) exclude_and_go_on(reason);
 }
 
-void PathSet::exclude_and_go_on(std::string reason, std::string_view says) {
-  log(LogLevel::kWarning, fmt::format("{} to {} does not work: {}{}", name_of(candidate_), user_.who(), says, reason));
-  excluded_[candidate_] = fmt::format("{}{}", says, reason);
+void PathSet::exclude_and_go_on(const std::string& reason) {
+  log(LogLevel::kWarning, fmt::format("{} to {} does not work: {}", name_of(candidate_), user_.who(), reason));
+  excluded_[candidate_] = reason;
   begin_path();
 }
 

@@ -158,7 +158,8 @@ class PathSet {
   void prove();
   void check_proved();
   void candidate_failed(Code code, const std::string& reason);
-  void exclude_and_go_on(std::string reason, std::string_view says);
+  void exclude_and_go_on(const std::string& reason);
+  void say_down(Code code, const std::string& reason);
   void died(Code code, const std::string& reason);
   [[nodiscard]] std::chrono::milliseconds patience() noexcept;
   void close();

@@ -7,7 +7,7 @@
 #include <array>
 #include <charconv>
 
-namespace fairlead {
+namespace fairlead::inline v0 {
 namespace {
 
 template <typename T>
@@ -115,4 +115,4 @@ Result<HostPort> parse_host_port(std::string_view text) {
   return HostPort{std::string(host), port};
 }
 
-}  // namespace fairlead
+}  // namespace fairlead::inline v0

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <optional>
 
-namespace fairlead {
+namespace fairlead::inline v0 {
 namespace {
 
 // Type codes of DLPack 0.7 and 1.1, which older headers do not name. The numbers are part of DLPack's ABI.
@@ -94,4 +94,4 @@ Result<DLTensor> to_dlpack(TensorSpec& spec, void* base) {
   return tensor;
 }
 
-}  // namespace fairlead
+}  // namespace fairlead::inline v0

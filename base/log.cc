@@ -7,7 +7,7 @@
 
 #include "base/printable.h"
 
-namespace fairlead {
+namespace fairlead::inline v0 {
 namespace {
 
 constexpr std::string_view kNames[] = {"debug", "info", "warning", "error", "off"};
@@ -50,4 +50,4 @@ void log(LogLevel level, std::string_view line) noexcept {
   g_sink.load()(level, printable(line));
 }
 
-}  // namespace fairlead
+}  // namespace fairlead::inline v0

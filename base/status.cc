@@ -1,6 +1,6 @@
 #include "fairlead/status.h"
 
-namespace fairlead {
+namespace fairlead::inline v0 {
 
 std::string_view to_string(Code code) noexcept {
   switch (code) {
@@ -50,4 +50,4 @@ std::string Status::to_string() const {
   return text;
 }
 
-}  // namespace fairlead
+}  // namespace fairlead::inline v0

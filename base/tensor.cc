@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <limits>
 
-namespace fairlead {
+namespace fairlead::inline v0 {
 namespace {
 
 struct DTypeRow {
@@ -142,4 +142,4 @@ std::string TensorSpec::to_string() const {
                      shape_text(std::span(shape).first(std::min<std::size_t>(rank, kMaxTensorRank))));
 }
 
-}  // namespace fairlead
+}  // namespace fairlead::inline v0

@@ -2,105 +2,122 @@
 #include "fairlead/engine.h"
 
 #include "datapath/engine/engine_impl.h"
+#include "datapath/engine/handles.h"
 
 namespace fairlead {
+
+using datapath::EngineImpl;
+using datapath::SessionImpl;
+
 namespace {
 
+/// What an engine that was not moved from holds; else null.
+EngineImpl* behind(const std::shared_ptr<void>& object) noexcept { return static_cast<EngineImpl*>(object.get()); }
+
 /// ok, or why calls of an engine come to nothing.
-Status usable(const std::shared_ptr<datapath::EngineImpl>& impl) {
+Status usable(const EngineImpl* impl) {
   return impl != nullptr ? impl->usable() : Status(Code::kInvalidArgument, "this engine was moved from");
 }
 /// The same where nobody asks why, as in calls that are made all the time.
-bool is_usable(const std::shared_ptr<datapath::EngineImpl>& impl) noexcept {
-  return impl != nullptr && !impl->inherited();
-}
+bool is_usable(const EngineImpl* impl) noexcept { return impl != nullptr && !impl->inherited(); }
 
 }  // namespace
 
-Engine::Engine(std::shared_ptr<datapath::EngineImpl> impl) noexcept : impl_(std::move(impl)) {}
+Engine::Engine(std::shared_ptr<void> object) noexcept : object_(std::move(object)) {}
 Engine::Engine(Engine&&) noexcept = default;
 
 Engine& Engine::operator=(Engine&& other) noexcept {
-  if (impl_ != nullptr && impl_ != other.impl_) impl_->shut_down();
-  impl_ = std::move(other.impl_);
+  if (object_ != nullptr && object_ != other.object_) behind(object_)->shut_down();
+  object_ = std::move(other.object_);
   return *this;
 }
 
 Engine::~Engine() {
-  if (impl_ != nullptr) impl_->shut_down();
+  if (object_ != nullptr) behind(object_)->shut_down();
 }
 
 Result<Engine> Engine::create(EngineConfig config) {
-  auto impl = datapath::EngineImpl::create(std::move(config));
+  auto impl = EngineImpl::create(std::move(config));
   if (!impl) return impl.error();
   return Engine(std::move(*impl));
 }
 
-std::string Engine::listen_address() const { return impl_ != nullptr ? impl_->listen_address() : std::string(); }
+std::string Engine::listen_address() const {
+  return object_ != nullptr ? behind(object_)->listen_address() : std::string();
+}
 
 const EngineConfig& Engine::config() const noexcept {
   static const EngineConfig none;
-  return impl_ != nullptr ? impl_->config() : none;
+  return object_ != nullptr ? behind(object_)->config() : none;
 }
 
 Result<Memory> Engine::allocate(std::size_t bytes) {
-  if (Status fine = usable(impl_); !fine.ok()) return fine;
-  return impl_->allocate(bytes);
+  EngineImpl* impl = behind(object_);
+  if (Status fine = usable(impl); !fine.ok()) return fine;
+  return impl->allocate(bytes);
 }
 
 Result<Memory> Engine::register_memory(std::span<std::byte> bytes, Access access) {
-  if (Status fine = usable(impl_); !fine.ok()) return fine;
-  return impl_->register_memory(bytes, access);
+  EngineImpl* impl = behind(object_);
+  if (Status fine = usable(impl); !fine.ok()) return fine;
+  return impl->register_memory(bytes, access);
 }
 
 Result<Memory> Engine::map_file(const std::string& path, Access access) {
-  if (Status fine = usable(impl_); !fine.ok()) return fine;
-  return impl_->map_file(path, access);
+  EngineImpl* impl = behind(object_);
+  if (Status fine = usable(impl); !fine.ok()) return fine;
+  return impl->map_file(path, access);
 }
 
 Status Engine::publish(std::string_view name, const Memory& memory, Access access, std::optional<TensorSpec> tensor) {
-  if (Status fine = usable(impl_); !fine.ok()) return fine;
-  return impl_->publish(name, memory, access, tensor);
+  EngineImpl* impl = behind(object_);
+  if (Status fine = usable(impl); !fine.ok()) return fine;
+  return impl->publish(name, memory, access, tensor);
 }
 
 Status Engine::unpublish(std::string_view name) {
-  if (Status fine = usable(impl_); !fine.ok()) return fine;
-  return impl_->regions().unpublish(name);
+  EngineImpl* impl = behind(object_);
+  if (Status fine = usable(impl); !fine.ok()) return fine;
+  return impl->regions().unpublish(name);
 }
 
 Result<Peer> Engine::connect(std::string_view host_port) {
-  if (Status fine = usable(impl_); !fine.ok()) return fine;
-  auto session = impl_->connect(host_port);
+  EngineImpl* impl = behind(object_);
+  if (Status fine = usable(impl); !fine.ok()) return fine;
+  auto session = impl->connect(host_port);
   if (!session) return session.error();
-  Peer peer;
-  peer.impl_ = std::move(*session);
-  return peer;
+  return datapath::make_peer(std::move(*session));
 }
 
 std::optional<Peer> Engine::accept() {
-  if (!is_usable(impl_)) return std::nullopt;
-  Peer peer;
-  const auto take = [&] { return std::static_pointer_cast<datapath::SessionImpl>(impl_->queues().take_accepted()); };
-  peer.impl_ = take();
-  if (peer.impl_ == nullptr) {
-    impl_->lane().poll_once();
-    peer.impl_ = take();
+  EngineImpl* impl = behind(object_);
+  if (!is_usable(impl)) return std::nullopt;
+  const auto take = [&] { return std::static_pointer_cast<SessionImpl>(impl->queues().take_accepted()); };
+  std::shared_ptr<SessionImpl> session = take();
+  if (session == nullptr) {
+    impl->lane().poll_once();
+    session = take();
   }
-  return peer.valid() ? std::optional<Peer>(std::move(peer)) : std::nullopt;
+  if (session == nullptr) return std::nullopt;
+  return datapath::make_peer(std::move(session));
 }
 
-int Engine::event_fd() const noexcept { return is_usable(impl_) ? impl_->queues().fd() : -1; }
+int Engine::event_fd() const noexcept {
+  EngineImpl* impl = behind(object_);
+  return is_usable(impl) ? impl->queues().fd() : -1;
+}
 
 std::pair<Peer, Event> Engine::next_event(std::chrono::nanoseconds timeout) {
   std::pair<Peer, Event> result;
-  if (result.second.status = usable(impl_); !result.second.status.ok()) return result;
-  const auto impl = impl_;  // another thread may destroy the engine while this one waits
+  const auto held = object_;  // another thread may destroy the engine while this one waits
+  EngineImpl* impl = behind(held);
+  if (result.second.status = usable(impl); !result.second.status.ok()) return result;
   const auto take = [&] {
     std::size_t taken = 0;
-    result.first.impl_ =
-        std::static_pointer_cast<datapath::SessionImpl>(impl->queues().take_any_event(result.second, taken));
-    if (result.first.impl_ == nullptr) return false;
-    result.first.impl_->event_taken(taken);
+    auto session = std::static_pointer_cast<SessionImpl>(impl->queues().take_any_event(result.second, taken));
+    if (session == nullptr) return false;
+    session->event_taken(taken);
+    result.first = datapath::make_peer(std::move(session));
     return true;
   };
   if (take()) return result;
@@ -121,34 +138,38 @@ std::pair<Peer, Event> Engine::next_event(std::chrono::nanoseconds timeout) {
 }
 
 std::optional<Transfer> Engine::next_completed() {
-  if (!is_usable(impl_)) return std::nullopt;
-  const auto take = [&] { return static_cast<datapath::TransferImpl*>(impl_->queues().take_completed()); };
+  EngineImpl* impl = behind(object_);
+  if (!is_usable(impl)) return std::nullopt;
+  const auto take = [&] { return static_cast<datapath::TransferImpl*>(impl->queues().take_completed()); };
   datapath::TransferImpl* done = take();
   if (done == nullptr) {
-    impl_->lane().poll_once();
+    impl->lane().poll_once();
     done = take();
   }
   if (done == nullptr) return std::nullopt;
-  return Transfer(done);
+  return datapath::make_transfer(done);
 }
 
-bool Engine::poll() noexcept { return is_usable(impl_) && impl_->lane().poll_once(); }
+bool Engine::poll() noexcept {
+  EngineImpl* impl = behind(object_);
+  return is_usable(impl) && impl->lane().poll_once();
+}
 
 std::vector<DeviceInfo> Engine::devices(std::string_view peer) const {
-  return impl_ != nullptr ? impl_->devices(peer) : std::vector<DeviceInfo>();
+  return object_ != nullptr ? behind(object_)->devices(peer) : std::vector<DeviceInfo>();
 }
 
 std::vector<Peer> Engine::peers() const {
+  EngineImpl* impl = behind(object_);
   std::vector<Peer> peers;
-  if (!is_usable(impl_)) return peers;
-  for (auto& session : impl_->sessions()) {
-    Peer peer;
-    peer.impl_ = std::move(session);
-    peers.push_back(std::move(peer));
-  }
+  if (!is_usable(impl)) return peers;
+  for (auto& session : impl->sessions()) peers.push_back(datapath::make_peer(std::move(session)));
   return peers;
 }
 
-EngineStats Engine::stats() const { return is_usable(impl_) ? impl_->stats() : EngineStats(); }
+EngineStats Engine::stats() const {
+  EngineImpl* impl = behind(object_);
+  return is_usable(impl) ? impl->stats() : EngineStats();
+}
 
 }  // namespace fairlead

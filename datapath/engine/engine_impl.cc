@@ -11,6 +11,7 @@
 
 #include "base/guarded.h"
 #include "datapath/engine/factory.h"
+#include "datapath/engine/handles.h"
 #include "datapath/session/control_socket.h"
 #include "fairlead/log.h"
 #include "memreg/mapped_file.h"
@@ -227,11 +228,8 @@ Result<Memory> EngineImpl::allocate(std::size_t bytes) {
   };
   auto holder = std::make_shared<Holder>(regions_, pool_, *block);
   std::shared_ptr<RegisteredRange> range(holder, static_cast<RegisteredRange*>(block->owner));
-  Memory memory;
-  memory.region_ = std::make_shared<RegionImpl>(std::move(range), block->bytes, Access::kRemoteReadWrite, nullptr);
-  memory.data_ = block->bytes.data();
-  memory.size_ = bytes;
-  return memory;
+  return make_memory(std::make_shared<RegionImpl>(std::move(range), block->bytes, Access::kRemoteReadWrite, nullptr),
+                     block->bytes);
 }
 
 Result<Memory> EngineImpl::register_memory(std::span<std::byte> bytes, Access access) {
@@ -243,11 +241,7 @@ Result<Memory> EngineImpl::register_memory(std::span<std::byte> bytes, Access ac
   }
   Result<std::shared_ptr<RegisteredRange>> range = regions_->add(bytes, access);
   if (!range) return range.error();
-  Memory memory;
-  memory.region_ = std::make_shared<RegionImpl>(std::move(*range), bytes, access, nullptr);
-  memory.data_ = bytes.data();
-  memory.size_ = bytes.size();
-  return memory;
+  return make_memory(std::make_shared<RegionImpl>(std::move(*range), bytes, access, nullptr), bytes);
 }
 
 Result<Memory> EngineImpl::map_file(const std::string& path, Access access) {
@@ -260,18 +254,14 @@ Result<Memory> EngineImpl::map_file(const std::string& path, Access access) {
   const Access registered = writable ? access : access | Access::kLocalReadOnly;
   Result<std::shared_ptr<RegisteredRange>> range = regions_->add(file->bytes(), registered);
   if (!range) return range.error();
-  Memory memory;
-  memory.data_ = file->bytes().data();
-  memory.size_ = file->bytes().size();
-  memory.region_ = std::make_shared<RegionImpl>(std::move(*range), file->bytes(), registered, file);
-  return memory;
+  return make_memory(std::make_shared<RegionImpl>(std::move(*range), file->bytes(), registered, file), file->bytes());
 }
 
 Status EngineImpl::publish(std::string_view name, const Memory& memory, Access access,
                            std::optional<TensorSpec> tensor) {
   if (!memory.valid())
     return {Code::kInvalidArgument, fmt::format("cannot publish '{}': the memory is not valid", name)};
-  return regions_->publish(name, memory.region_, memory.bytes(), access, tensor);
+  return regions_->publish(name, share_of(memory), memory.bytes(), access, tensor);
 }
 
 // ---- sessions

@@ -3,17 +3,18 @@
 
 #include <fmt/format.h>
 
-#include "datapath/engine/engine_impl.h"
-#include "datapath/session/session.h"
+#include "datapath/engine/handles.h"
 #include "datapath/transfer/tensor_plan.h"
-#include "datapath/transfer/transfer_impl.h"
 
 namespace fairlead {
 
 using datapath::Op;
 using datapath::OpKind;
 using datapath::OpList;
+using datapath::region_of;
+using datapath::session_of;
 using datapath::SessionImpl;
+using datapath::share_of;
 using datapath::TransferImpl;
 
 namespace {
@@ -21,7 +22,7 @@ namespace {
 constexpr std::size_t kMaxTensorRuns = std::size_t{1} << 20;
 
 /// ok, or why calls of a handle come to nothing.
-Status usable(const std::shared_ptr<SessionImpl>& session) {
+Status usable(SessionImpl* session) {
   return session != nullptr ? session->host().usable() : Status(Code::kInvalidArgument, "this handle names no peer");
 }
 
@@ -61,24 +62,28 @@ Status check(OpKind kind, const Memory& local, const RemoteMemory& remote, std::
 
 }  // namespace
 
-PeerState Peer::state() const noexcept { return valid() ? impl_->state() : PeerState::kClosed; }
+PeerState Peer::state() const noexcept { return valid() ? session_of(*this)->state() : PeerState::kClosed; }
 
 Status Peer::wait_ready(std::chrono::nanoseconds timeout) {
-  if (Status fine = usable(impl_); !fine.ok()) return fine;
-  const auto settled = [this] { return impl_->state() == PeerState::kReady || impl_->state() == PeerState::kClosed; };
-  if (!impl_->host().lane().wait_until(settled, datapath::deadline_after(timeout))) {
+  SessionImpl* session = session_of(*this);
+  if (Status fine = usable(session); !fine.ok()) return fine;
+  const auto settled = [session] {
+    const PeerState state = session->state();
+    return state == PeerState::kReady || state == PeerState::kClosed;
+  };
+  if (!session->host().lane().wait_until(settled, datapath::deadline_after(timeout))) {
     return {Code::kDeadlineExceeded, fmt::format("the session is not ready yet; the wait timed out")};
   }
-  if (impl_->state() == PeerState::kReady) return {};
-  const Status closed = impl_->description().closed;
+  if (session->state() == PeerState::kReady) return {};
+  const Status closed = session->description().closed;
   return closed.ok() ? Status(Code::kUnavailable, "the session is closed") : closed;
 }
 
-std::string Peer::name() const { return valid() ? impl_->description().name : std::string(); }
-std::string Peer::address() const { return valid() ? impl_->description().address : std::string(); }
-std::string Peer::transport() const { return valid() ? impl_->description().transport : std::string(); }
-std::string Peer::explain() const { return valid() ? impl_->description().explain : std::string(); }
-PeerStats Peer::stats() const { return valid() ? impl_->stats() : PeerStats(); }
+std::string Peer::name() const { return valid() ? session_of(*this)->description().name : std::string(); }
+std::string Peer::address() const { return valid() ? session_of(*this)->description().address : std::string(); }
+std::string Peer::transport() const { return valid() ? session_of(*this)->description().transport : std::string(); }
+std::string Peer::explain() const { return valid() ? session_of(*this)->description().explain : std::string(); }
+PeerStats Peer::stats() const { return valid() ? session_of(*this)->stats() : PeerStats(); }
 
 // ---- names
 // -----------------------------------------------------------------------------------------------------------
@@ -106,57 +111,58 @@ Result<std::vector<std::shared_ptr<const datapath::RemoteRegionImpl>>> look_up(S
 }  // namespace
 
 Result<RemoteMemory> Peer::lookup(std::string_view name, std::chrono::nanoseconds timeout) {
-  if (Status fine = usable(impl_); !fine.ok()) return fine;
-  auto found = look_up(*impl_, name, false, timeout);
+  SessionImpl* session = session_of(*this);
+  if (Status fine = usable(session); !fine.ok()) return fine;
+  auto found = look_up(*session, name, false, timeout);
   if (!found) return found.error();
   if (found->empty()) return Status(Code::kNotFound, fmt::format("no region named '{}' is published", name));
-  RemoteMemory memory;
-  memory.region_ = std::move(found->front());
-  memory.size_ = memory.region_->size;
-  return memory;
+  return datapath::make_remote_memory(found->front());
 }
 
 Result<std::vector<RemoteMemory>> Peer::list(std::string_view prefix, std::chrono::nanoseconds timeout) {
-  if (Status fine = usable(impl_); !fine.ok()) return fine;
-  auto found = look_up(*impl_, prefix, true, timeout);
+  SessionImpl* session = session_of(*this);
+  if (Status fine = usable(session); !fine.ok()) return fine;
+  auto found = look_up(*session, prefix, true, timeout);
   if (!found) return found.error();
-  std::vector<RemoteMemory> list(found->size());
-  for (std::size_t i = 0; i < list.size(); ++i) {
-    list[i].region_ = std::move((*found)[i]);
-    list[i].size_ = list[i].region_->size;
-  }
+  std::vector<RemoteMemory> list;
+  list.reserve(found->size());
+  for (const auto& region : *found) list.push_back(datapath::make_remote_memory(region));
   return list;
 }
 
 // ---- transfers
 // -------------------------------------------------------------------------------------------------------
 
-Status Peer::append(OpList& list, const Memory& local, const RemoteMemory& remote) const {
-  Status fine = check(list.kind, local, remote, impl_->id(), local.valid() ? local.region_->access() : Access::kNone,
-                      remote.valid() ? remote.region_->session : 0);
+namespace {
+
+Status append(SessionImpl& session, OpList& list, const Memory& local, const RemoteMemory& remote) {
+  const datapath::RegionImpl* here = region_of(local);
+  const datapath::RemoteRegionImpl* there = region_of(remote);
+  Status fine = check(list.kind, local, remote, session.id(), here != nullptr ? here->access() : Access::kNone,
+                      there != nullptr ? there->session : 0);
   if (!fine.ok()) return fine;
-  if (!local.region_->range().is_of(impl_->host().regions())) {
+  if (!here->range().is_of(session.host().regions())) {
     return {Code::kInvalidArgument,
             fmt::format("the local memory for region '{}' is registered with another engine; register it with this one",
                         remote.name())};
   }
-  if (remote.region_->refused.load(std::memory_order_relaxed)) {
-    return {Code::kProtectionError, datapath::refusal_of("the peer", *remote.region_)};
+  if (there->refused.load(std::memory_order_relaxed)) {
+    return {Code::kProtectionError, datapath::refusal_of("the peer", *there)};
   }
-  list.ops.push_back({local.data_, local.size_, &local.region_->range(), remote.region_.get(), remote.offset_});
+  list.ops.push_back({local.data(), local.size(), &here->range(), there, remote.offset()});
   // The pieces of a tensor share their regions: one reference to each is enough.
-  if (list.keep.size() < 2 || list.keep[list.keep.size() - 2] != local.region_ || list.keep.back() != remote.region_) {
-    list.keep.push_back(local.region_);
-    list.keep.push_back(remote.region_);
+  if (list.keep.size() < 2 || list.keep[list.keep.size() - 2].get() != here || list.keep.back().get() != there) {
+    list.keep.push_back(share_of(local));
+    list.keep.push_back(share_of(remote));
   }
-  list.bytes += local.size_;
+  list.bytes += local.size();
   return {};
 }
 
-Transfer Peer::launch(TransferImpl* t, const TransferOptions& options, Status status) {
-  Transfer handle(t);
+Transfer launch(SessionImpl* session, TransferImpl* t, const TransferOptions& options, Status status) {
+  Transfer handle = datapath::make_transfer(t);
   set_options(*t, options);
-  const Status fine = usable(impl_);
+  const Status fine = usable(session);
   if (status.ok()) status = fine;
   if (!status.ok()) {
     t->code = status.code();
@@ -164,119 +170,127 @@ Transfer Peer::launch(TransferImpl* t, const TransferOptions& options, Status st
     t->finished.store(true, std::memory_order_release);
     if (t->report && fine.ok()) {
       datapath::add_reference(*t);
-      impl_->host().queues().push_completed(*t);
+      session->host().queues().push_completed(*t);
     }
     return handle;
   }
-  impl_->submit(*t);
+  session->submit(*t);
   return handle;
 }
 
-Transfer Peer::one_sided(OpKind kind, std::span<const Descriptor> batch, const TransferOptions& options) {
+Transfer one_sided(SessionImpl* session, OpKind kind, const Memory& local, const RemoteMemory& remote,
+                   const TransferOptions& options) {
   TransferImpl* t = datapath::acquire_transfer();
   t->own.kind = kind;
-  Status status = usable(impl_);
+  Status status = usable(session);
+  if (status.ok()) status = append(*session, t->own, local, remote);
+  t->list = &t->own;
+  t->bytes = t->own.bytes;
+  return launch(session, t, options, std::move(status));
+}
+
+Transfer one_sided(SessionImpl* session, OpKind kind, std::span<const Descriptor> batch,
+                   const TransferOptions& options) {
+  TransferImpl* t = datapath::acquire_transfer();
+  t->own.kind = kind;
+  Status status = usable(session);
   for (std::size_t i = 0; status.ok() && i < batch.size(); ++i) {
-    status = append(t->own, batch[i].local, batch[i].remote);
+    status = append(*session, t->own, batch[i].local, batch[i].remote);
     if (!status.ok() && batch.size() > 1) {
       status = {status.code(), fmt::format("piece {} of {}: {}", i, batch.size(), status.message())};
     }
   }
   t->list = &t->own;
   t->bytes = t->own.bytes;
-  return launch(t, options, std::move(status));
+  return launch(session, t, options, std::move(status));
 }
 
-Transfer Peer::write(const Memory& local, const RemoteMemory& remote, const TransferOptions& options) {
-  return one_sided(OpKind::kWrite, local, remote, options);
-}
-Transfer Peer::read(const Memory& local, const RemoteMemory& remote, const TransferOptions& options) {
-  return one_sided(OpKind::kRead, local, remote, options);
-}
-Transfer Peer::write(std::span<const Descriptor> batch, const TransferOptions& options) {
-  return one_sided(OpKind::kWrite, batch, options);
-}
-Transfer Peer::read(std::span<const Descriptor> batch, const TransferOptions& options) {
-  return one_sided(OpKind::kRead, batch, options);
-}
-
-Transfer Peer::one_sided(OpKind kind, const Memory& local, const RemoteMemory& remote, const TransferOptions& options) {
-  TransferImpl* t = datapath::acquire_transfer();
-  t->own.kind = kind;
-  Status status = usable(impl_);
-  if (status.ok()) status = append(t->own, local, remote);
-  t->list = &t->own;
-  t->bytes = t->own.bytes;
-  return launch(t, options, std::move(status));
-}
-
-Transfer Peer::tensor(OpKind kind, const Memory& local, const TensorSpec& here, const RemoteMemory& remote,
-                      const TensorSpec& there, const TransferOptions& options) {
+Transfer tensor(SessionImpl* session, OpKind kind, const Memory& local, const TensorSpec& here,
+                const RemoteMemory& remote, const TensorSpec& there, const TransferOptions& options) {
   TransferImpl* t = datapath::acquire_transfer();
   t->own.kind = kind;
   t->list = &t->own;
   const auto fill = [&]() -> Status {
-    if (Status fine = usable(impl_); !fine.ok()) return fine;
+    if (Status fine = usable(session); !fine.ok()) return fine;
     if (Status fits = here.check(local.size()); !fits.ok()) return fits;
     if (Status fits = there.check(remote.size()); !fits.ok()) return fits;
     auto runs = datapath::plan_tensor(here, there, kMaxTensorRuns);
     if (!runs) return runs.error();
     for (const datapath::TensorRun& run : *runs) {
-      Status added = append(t->own, local.slice(run.a, run.length), remote.slice(run.b, run.length));
+      Status added = append(*session, t->own, local.slice(run.a, run.length), remote.slice(run.b, run.length));
       if (!added.ok()) return added;
     }
     return {};
   };
   Status status = fill();
   t->bytes = t->own.bytes;
-  return launch(t, options, std::move(status));
+  return launch(session, t, options, std::move(status));
+}
+
+Result<Prepared> prepare(const Peer& peer, OpKind kind, std::span<const Descriptor> batch) {
+  SessionImpl* session = session_of(peer);
+  if (Status fine = usable(session); !fine.ok()) return fine;
+  auto prepared = std::make_shared<datapath::PreparedImpl>();
+  prepared->session = share_of(peer);
+  prepared->list.kind = kind;
+  for (const Descriptor& descriptor : batch) {
+    Status added = append(*session, prepared->list, descriptor.local, descriptor.remote);
+    if (!added.ok()) return added;
+  }
+  return datapath::make_prepared(std::move(prepared));
+}
+
+}  // namespace
+
+Transfer Peer::write(const Memory& local, const RemoteMemory& remote, const TransferOptions& options) {
+  return one_sided(session_of(*this), OpKind::kWrite, local, remote, options);
+}
+Transfer Peer::read(const Memory& local, const RemoteMemory& remote, const TransferOptions& options) {
+  return one_sided(session_of(*this), OpKind::kRead, local, remote, options);
+}
+Transfer Peer::write(std::span<const Descriptor> batch, const TransferOptions& options) {
+  return one_sided(session_of(*this), OpKind::kWrite, batch, options);
+}
+Transfer Peer::read(std::span<const Descriptor> batch, const TransferOptions& options) {
+  return one_sided(session_of(*this), OpKind::kRead, batch, options);
 }
 
 Transfer Peer::write_tensor(const Memory& local, const TensorSpec& from, const RemoteMemory& remote,
                             const TensorSpec& to, const TransferOptions& options) {
-  return tensor(OpKind::kWrite, local, from, remote, to, options);
+  return tensor(session_of(*this), OpKind::kWrite, local, from, remote, to, options);
 }
 Transfer Peer::read_tensor(const Memory& local, const TensorSpec& to, const RemoteMemory& remote,
                            const TensorSpec& from, const TransferOptions& options) {
-  return tensor(OpKind::kRead, local, to, remote, from, options);
+  return tensor(session_of(*this), OpKind::kRead, local, to, remote, from, options);
 }
 
-Result<Prepared> Peer::prepare(OpKind kind, std::span<const Descriptor> batch) {
-  if (Status fine = usable(impl_); !fine.ok()) return fine;
-  auto impl = std::make_shared<datapath::PreparedImpl>();
-  impl->session = impl_;
-  impl->list.kind = kind;
-  for (const Descriptor& descriptor : batch) {
-    if (Status added = append(impl->list, descriptor.local, descriptor.remote); !added.ok()) return added;
-  }
-  Prepared prepared;
-  prepared.impl_ = std::move(impl);
-  return prepared;
+Result<Prepared> Peer::prepare_write(std::span<const Descriptor> batch) {
+  return prepare(*this, OpKind::kWrite, batch);
 }
-
-Result<Prepared> Peer::prepare_write(std::span<const Descriptor> batch) { return prepare(OpKind::kWrite, batch); }
-Result<Prepared> Peer::prepare_read(std::span<const Descriptor> batch) { return prepare(OpKind::kRead, batch); }
+Result<Prepared> Peer::prepare_read(std::span<const Descriptor> batch) { return prepare(*this, OpKind::kRead, batch); }
 
 Transfer Peer::post(const Prepared& prepared, const TransferOptions& options) {
   TransferImpl* t = datapath::acquire_transfer();
   Status status;
-  if (!prepared.valid() || prepared.impl_->session != impl_) {
+  SessionImpl* session = session_of(*this);
+  if (!prepared.valid() || datapath::list_of(prepared)->session.get() != session) {
     status = {Code::kInvalidArgument, "the list was prepared for another peer"};
   } else {
-    t->prepared = prepared.impl_;
-    t->list = &prepared.impl_->list;
+    t->prepared = share_of(prepared);
+    t->list = &t->prepared->list;
     t->bytes = t->list->bytes;
   }
-  return launch(t, options, std::move(status));
+  return launch(session, t, options, std::move(status));
 }
 
 Transfer Peer::send(std::span<const std::byte> data, std::uint64_t value, const TransferOptions& options) {
   TransferImpl* t = datapath::acquire_transfer();
   Status status;
-  const std::uint64_t limit = valid() ? impl_->host().config().max_message_bytes : 0;
+  SessionImpl* session = session_of(*this);
+  const std::uint64_t limit = session != nullptr ? session->host().config().max_message_bytes : 0;
   if (options.notify) {
     status = {Code::kInvalidArgument, "a message carries its own value; notify is for one-sided transfers"};
-  } else if (valid() && data.size() > limit) {
+  } else if (session != nullptr && data.size() > limit) {
     status = {Code::kInvalidArgument,
               fmt::format("a message of {} bytes; the limit is {} (max_message_bytes)", data.size(), limit)};
   } else {
@@ -285,7 +299,7 @@ Transfer Peer::send(std::span<const std::byte> data, std::uint64_t value, const 
     t->is_send = t->has_message = true;
     t->value = value;
   }
-  return launch(t, options, std::move(status));
+  return launch(session, t, options, std::move(status));
 }
 
 // ---- events
@@ -293,23 +307,25 @@ Transfer Peer::send(std::span<const std::byte> data, std::uint64_t value, const 
 
 Event Peer::next_event(std::chrono::nanoseconds timeout) {
   Event event;
-  if (event.status = usable(impl_); !event.status.ok()) {
+  SessionImpl* session = session_of(*this);
+  if (event.status = usable(session); !event.status.ok()) {
     if (valid()) event.kind = Event::Kind::kClosed;
     return event;
   }
-  if (impl_->take_event(event)) return event;
-  datapath::Lane& lane = impl_->host().lane();
+  if (session->take_event(event)) return event;
+  datapath::Lane& lane = session->host().lane();
   if (timeout.count() <= 0) {
     lane.poll_once();
   } else {
-    lane.wait_until([this] { return impl_->inbox.pending() != 0; }, datapath::deadline_after(timeout));
+    lane.wait_until([session] { return session->inbox.pending() != 0; }, datapath::deadline_after(timeout));
   }
-  impl_->take_event(event);
+  session->take_event(event);
   return event;
 }
 
 void Peer::close(std::chrono::nanoseconds grace) noexcept {
-  if (usable(impl_).ok()) impl_->request_close(grace);
+  SessionImpl* session = session_of(*this);
+  if (usable(session).ok()) session->request_close(grace);
 }
 
 }  // namespace fairlead

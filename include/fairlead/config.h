@@ -5,10 +5,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <string_view>
 
+#include "fairlead/export.h"
 #include "fairlead/status.h"
 
-namespace fairlead {
+namespace fairlead::inline v0 {
 
 /// Who advances the engine.
 enum class Progress : std::uint8_t {
@@ -46,7 +48,7 @@ struct TcpConfig {
   std::uint32_t socket_buffer = 0;  // SO_SNDBUF and SO_RCVBUF in bytes; 0: leave it to the kernel
 };
 
-struct EngineConfig {
+struct FAIRLEAD_EXPORT EngineConfig {
   std::string name;                // shown to peers; empty: "host/pid"
   std::string listen;              // "HOST:PORT" or ":PORT" (0: any free port); empty: connect only
   std::string transport = "auto";  // auto | verbs | verbs:DEVICE | tcp
@@ -72,6 +74,6 @@ struct HostPort {
   std::string host;
   std::uint16_t port = 0;
 };
-Result<HostPort> parse_host_port(std::string_view text);
+FAIRLEAD_EXPORT Result<HostPort> parse_host_port(std::string_view text);
 
-}  // namespace fairlead
+}  // namespace fairlead::inline v0

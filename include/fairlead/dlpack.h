@@ -5,13 +5,13 @@
 
 #include "fairlead/tensor.h"
 
-namespace fairlead {
+namespace fairlead::inline v0 {
 
 /// Describes `tensor` relative to `base`, the first byte of the region that holds it.
 /// Errors: a dtype without an equivalent, lanes != 1, rank > 8, device other than CPU, data below `base`.
-Result<TensorSpec> from_dlpack(const DLTensor& tensor, const void* base);
+FAIRLEAD_EXPORT Result<TensorSpec> from_dlpack(const DLTensor& tensor, const void* base);
 
 /// Fills a borrowed view: shape and strides point into `spec`, data into `base`; all must outlive it. No deleter.
-Result<DLTensor> to_dlpack(TensorSpec& spec, void* base);
+FAIRLEAD_EXPORT Result<DLTensor> to_dlpack(TensorSpec& spec, void* base);
 
-}  // namespace fairlead
+}  // namespace fairlead::inline v0

@@ -17,12 +17,13 @@
 #include <vector>
 
 #include "fairlead/config.h"
+#include "fairlead/export.h"
 #include "fairlead/memory.h"
 #include "fairlead/peer.h"
 #include "fairlead/status.h"
 #include "fairlead/transfer.h"
 
-namespace fairlead {
+namespace fairlead::inline v0 {
 
 /// A device or transport that this host could use, and why it was or was not chosen.
 struct DeviceInfo {
@@ -48,7 +49,7 @@ struct EngineStats {
 /// inert: calls fail with kUnavailable and say so, waits end at once, and destroying them changes nothing for the
 /// parent. The child may make an engine of its own.
 /// Of an engine that was moved from, calls fail with kInvalidArgument, or give nothing.
-class Engine {
+class FAIRLEAD_EXPORT Engine {
  public:
   /// Errors: a bad configuration, the port in use, no such device.
   static Result<Engine> create(EngineConfig config = {});
@@ -96,8 +97,8 @@ class Engine {
   [[nodiscard]] EngineStats stats() const;
 
  private:
-  explicit Engine(std::shared_ptr<datapath::EngineImpl> impl) noexcept;
-  std::shared_ptr<datapath::EngineImpl> impl_;
+  explicit Engine(std::shared_ptr<void> object) noexcept;
+  std::shared_ptr<void> object_;
 };
 
-}  // namespace fairlead
+}  // namespace fairlead::inline v0

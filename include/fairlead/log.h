@@ -7,7 +7,9 @@
 #include <cstdint>
 #include <string_view>
 
-namespace fairlead {
+#include "fairlead/export.h"
+
+namespace fairlead::inline v0 {
 
 enum class LogLevel : std::uint8_t { kDebug, kInfo, kWarning, kError, kOff };
 
@@ -15,14 +17,14 @@ enum class LogLevel : std::uint8_t { kDebug, kInfo, kWarning, kError, kOff };
 using LogSink = void (*)(LogLevel level, std::string_view line);
 
 /// Replaces the sink; null restores the default (stderr, "fairlead: LEVEL: line").
-void set_log_sink(LogSink sink) noexcept;
+FAIRLEAD_EXPORT void set_log_sink(LogSink sink) noexcept;
 
 /// Lines below this level are dropped before they are formatted. Default: kWarning, or
 /// FAIRLEAD_LOG=debug|info|warning|error|off.
-void set_log_level(LogLevel level) noexcept;
-[[nodiscard]] bool log_enabled(LogLevel level) noexcept;
+FAIRLEAD_EXPORT void set_log_level(LogLevel level) noexcept;
+[[nodiscard]] FAIRLEAD_EXPORT bool log_enabled(LogLevel level) noexcept;
 
 /// Sends one line to the sink.
-void log(LogLevel level, std::string_view line) noexcept;
+FAIRLEAD_EXPORT void log(LogLevel level, std::string_view line) noexcept;
 
-}  // namespace fairlead
+}  // namespace fairlead::inline v0

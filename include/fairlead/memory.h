@@ -7,10 +7,13 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 
+#include "fairlead/export.h"
+#include "fairlead/handle.h"
 #include "fairlead/tensor.h"
 
-namespace fairlead {
+namespace fairlead::inline v0 {
 
 /// What a peer may do to a published region. Combine with |.
 enum class Access : std::uint8_t {
@@ -27,21 +30,16 @@ enum class Access : std::uint8_t {
   return (static_cast<std::uint8_t>(have) & static_cast<std::uint8_t>(want)) == static_cast<std::uint8_t>(want);
 }
 
-namespace datapath {
-class RegionImpl;
-struct RemoteRegionImpl;
-class EngineImpl;
-class SessionImpl;
-}  // namespace datapath
-
 /// A slice [offset, offset + size) of registered local memory.
 /// Ownership: a counted reference. The registration (and, for pool buffers and mapped files, the memory) lives until
 /// the last slice and the last transfer in flight let go. For register_memory() the caller keeps the bytes alive
 /// until then. Threads: distinct handles may be used from different threads; the bytes are the caller's to synchronise.
-class Memory {
+class FAIRLEAD_EXPORT Memory : public Handle {
  public:
   Memory() noexcept = default;
-  [[nodiscard]] bool valid() const noexcept { return region_ != nullptr; }
+  Memory(const Passkey& key, std::shared_ptr<void> region, std::span<std::byte> bytes) noexcept
+      : Handle(key, std::move(region)), data_(bytes.data()), size_(bytes.size()) {}
+
   [[nodiscard]] std::byte* data() const noexcept { return data_; }
   [[nodiscard]] std::size_t size() const noexcept { return size_; }
   [[nodiscard]] std::span<std::byte> bytes() const noexcept { return {data_, size_}; }
@@ -49,11 +47,6 @@ class Memory {
   [[nodiscard]] Memory slice(std::size_t offset, std::size_t length) const noexcept;
 
  private:
-  friend class datapath::EngineImpl;
-  friend class datapath::SessionImpl;
-  friend class Engine;
-  friend class Peer;
-  std::shared_ptr<datapath::RegionImpl> region_;
   std::byte* data_ = nullptr;
   std::size_t size_ = 0;
 };
@@ -62,10 +55,12 @@ class Memory {
 /// Valid for the session that learned it, until its owner refuses an operation on it (kProtectionError: it was
 /// withdrawn, or its memory is gone): then later ones fail the same way at once, and a new lookup tells what is there
 /// now. A value; threads as Memory.
-class RemoteMemory {
+class FAIRLEAD_EXPORT RemoteMemory : public Handle {
  public:
   RemoteMemory() noexcept = default;
-  [[nodiscard]] bool valid() const noexcept { return region_ != nullptr; }
+  RemoteMemory(const Passkey& key, std::shared_ptr<void> region, std::uint64_t offset, std::uint64_t size) noexcept
+      : Handle(key, std::move(region)), offset_(offset), size_(size) {}
+
   [[nodiscard]] std::uint64_t size() const noexcept { return size_; }
   [[nodiscard]] std::uint64_t offset() const noexcept { return offset_; }
   [[nodiscard]] const std::string& name() const noexcept;
@@ -75,12 +70,8 @@ class RemoteMemory {
   [[nodiscard]] RemoteMemory slice(std::uint64_t offset, std::uint64_t length) const noexcept;
 
  private:
-  friend class datapath::EngineImpl;
-  friend class datapath::SessionImpl;
-  friend class Peer;
-  std::shared_ptr<const datapath::RemoteRegionImpl> region_;
   std::uint64_t offset_ = 0;
   std::uint64_t size_ = 0;
 };
 
-}  // namespace fairlead
+}  // namespace fairlead::inline v0

@@ -3,24 +3,20 @@
 
 #include <chrono>
 #include <cstdint>
-#include <memory>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "fairlead/export.h"
+#include "fairlead/handle.h"
 #include "fairlead/memory.h"
 #include "fairlead/status.h"
 #include "fairlead/tensor.h"
 #include "fairlead/transfer.h"
 
-namespace fairlead {
-
-namespace datapath {
-struct OpList;
-enum class OpKind : std::uint8_t;
-}  // namespace datapath
+namespace fairlead::inline v0 {
 
 enum class PeerState : std::uint8_t { kConnecting, kReady, kRecovering, kClosed };
 
@@ -51,11 +47,10 @@ struct PeerStats {
 /// A counted handle; the session closes when closed or when its engine is destroyed, not with the handle.
 /// Threads: all members from any thread. Nothing here blocks but lookup, list, wait_ready and next_event with a
 /// timeout.
-class Peer {
+class FAIRLEAD_EXPORT Peer : public Handle {
  public:
-  Peer() noexcept = default;
-  [[nodiscard]] bool valid() const noexcept { return impl_ != nullptr; }
-  [[nodiscard]] bool operator==(const Peer& other) const noexcept { return impl_ == other.impl_; }
+  using Handle::Handle;
+  [[nodiscard]] bool operator==(const Peer& other) const noexcept { return is_same(other); }
 
   [[nodiscard]] PeerState state() const noexcept;
   /// ok once ready; the reason if the session closed; kDeadlineExceeded otherwise. Transfers may be posted before.
@@ -98,18 +93,6 @@ class Peer {
   Event next_event(std::chrono::nanoseconds timeout = std::chrono::nanoseconds(0));
   /// Tells the peer, lets posted transfers finish for up to `grace`, then closes. Never blocks.
   void close(std::chrono::nanoseconds grace = std::chrono::seconds(5)) noexcept;
-
- private:
-  friend class Engine;
-  [[nodiscard]] Status append(datapath::OpList& list, const Memory& local, const RemoteMemory& remote) const;
-  Transfer launch(datapath::TransferImpl* transfer, const TransferOptions& options, Status status);
-  Transfer one_sided(datapath::OpKind kind, const Memory& local, const RemoteMemory& remote,
-                     const TransferOptions& options);
-  Transfer one_sided(datapath::OpKind kind, std::span<const Descriptor> batch, const TransferOptions& options);
-  Transfer tensor(datapath::OpKind kind, const Memory& local, const TensorSpec& here, const RemoteMemory& remote,
-                  const TensorSpec& there, const TransferOptions& options);
-  Result<Prepared> prepare(datapath::OpKind kind, std::span<const Descriptor> batch);
-  std::shared_ptr<datapath::SessionImpl> impl_;
 };
 
-}  // namespace fairlead
+}  // namespace fairlead::inline v0

@@ -12,7 +12,9 @@
 #include <utility>
 #include <variant>
 
-namespace fairlead {
+#include "fairlead/export.h"
+
+namespace fairlead::inline v0 {
 
 /// What happened, in one byte. Values are part of the wire protocol (docs/protocol.md) and never change meaning.
 enum class Code : std::uint8_t {
@@ -37,10 +39,10 @@ enum class Code : std::uint8_t {
 };
 
 /// The enumerator's name in words, e.g. "protection error". Never null.
-[[nodiscard]] std::string_view to_string(Code code) noexcept;
+[[nodiscard]] FAIRLEAD_EXPORT std::string_view to_string(Code code) noexcept;
 
 /// A code and, unless ok, a sentence. Cheap to move; copying copies the sentence.
-class [[nodiscard]] Status {
+class [[nodiscard]] FAIRLEAD_EXPORT Status {
  public:
   Status() noexcept = default;
   Status(Code code, std::string message) : code_(code), message_(std::move(message)) {}
@@ -88,4 +90,4 @@ class [[nodiscard]] Result {
   std::variant<T, Status> state_;
 };
 
-}  // namespace fairlead
+}  // namespace fairlead::inline v0

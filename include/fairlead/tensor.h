@@ -8,9 +8,10 @@
 #include <string>
 #include <string_view>
 
+#include "fairlead/export.h"
 #include "fairlead/status.h"
 
-namespace fairlead {
+namespace fairlead::inline v0 {
 
 /// Element types, named as safetensors names them. Values are part of the wire protocol.
 enum class DType : std::uint8_t {
@@ -32,16 +33,16 @@ enum class DType : std::uint8_t {
 };
 
 /// Bytes per element; 0 for a value that is not a DType.
-[[nodiscard]] std::uint32_t element_size(DType dtype) noexcept;
+[[nodiscard]] FAIRLEAD_EXPORT std::uint32_t element_size(DType dtype) noexcept;
 /// "F32", "BF16", ...; "?" for a value that is not a DType.
-[[nodiscard]] std::string_view to_string(DType dtype) noexcept;
-[[nodiscard]] std::optional<DType> dtype_from_string(std::string_view name) noexcept;
+[[nodiscard]] FAIRLEAD_EXPORT std::string_view to_string(DType dtype) noexcept;
+[[nodiscard]] FAIRLEAD_EXPORT std::optional<DType> dtype_from_string(std::string_view name) noexcept;
 
 inline constexpr std::size_t kMaxTensorRank = 8;
 
 /// dtype, shape[rank], strides[rank] in elements (may be any sign for a local view, never overlapping for a target),
 /// and the offset of element 0 from the region's first byte, in bytes. Rank 0 is a scalar.
-struct TensorSpec {
+struct FAIRLEAD_EXPORT TensorSpec {
   DType dtype = DType::kU8;
   std::uint8_t rank = 0;
   std::array<std::int64_t, kMaxTensorRank> shape{};
@@ -61,4 +62,4 @@ struct TensorSpec {
   [[nodiscard]] std::string to_string() const;
 };
 
-}  // namespace fairlead
+}  // namespace fairlead::inline v0

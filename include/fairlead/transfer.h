@@ -3,18 +3,14 @@
 
 #include <chrono>
 #include <cstdint>
-#include <memory>
 #include <optional>
 
+#include "fairlead/export.h"
+#include "fairlead/handle.h"
 #include "fairlead/memory.h"
 #include "fairlead/status.h"
 
-namespace fairlead {
-
-namespace datapath {
-struct TransferImpl;
-struct PreparedImpl;
-}  // namespace datapath
+namespace fairlead::inline v0 {
 
 /// One piece of a transfer: local[i] <-> remote[i], equal sizes.
 struct Descriptor {
@@ -37,16 +33,18 @@ struct TransferOptions {
 /// *placed here* (read). Memory named in it is free for reuse only once done(). Dropping the handle detaches; it does
 /// not cancel. Threads: done, status, bytes, tag and cancel from any thread; wait from any thread, which may then drive
 /// the lane (see EngineConfig::progress).
-class Transfer {
+class FAIRLEAD_EXPORT Transfer {
  public:
-  Transfer() noexcept;
+  Transfer() noexcept = default;
+  /// Takes over one reference to `object`.
+  Transfer(const Passkey&, void* object) noexcept : object_(object) {}
   ~Transfer();
   Transfer(const Transfer&) noexcept;
   Transfer(Transfer&&) noexcept;
   Transfer& operator=(const Transfer&) noexcept;
   Transfer& operator=(Transfer&&) noexcept;
 
-  [[nodiscard]] bool valid() const noexcept { return impl_ != nullptr; }
+  [[nodiscard]] bool valid() const noexcept { return object_ != nullptr; }
   /// Acquire: after true, a read's data may be read.
   [[nodiscard]] bool done() const noexcept;
   /// kOk while not done; then how it ended.
@@ -61,24 +59,14 @@ class Transfer {
   [[nodiscard]] std::uint64_t tag() const noexcept;
 
  private:
-  friend class datapath::EngineImpl;
-  friend class datapath::SessionImpl;
-  friend class Peer;
-  friend class Engine;
-  explicit Transfer(datapath::TransferImpl* impl) noexcept : impl_(impl) {}
-  datapath::TransferImpl* impl_ = nullptr;
+  void* object_ = nullptr;  // counted by itself: posting allocates nothing
 };
 
 /// A checked descriptor list that can be posted again and again without being checked again. A counted handle.
-class Prepared {
+class FAIRLEAD_EXPORT Prepared : public Handle {
  public:
-  Prepared() noexcept = default;
-  [[nodiscard]] bool valid() const noexcept { return impl_ != nullptr; }
+  using Handle::Handle;
   [[nodiscard]] std::uint64_t bytes() const noexcept;
-
- private:
-  friend class Peer;
-  std::shared_ptr<const datapath::PreparedImpl> impl_;
 };
 
-}  // namespace fairlead
+}  // namespace fairlead::inline v0

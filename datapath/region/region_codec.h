@@ -1,15 +1,15 @@
-// Publications <-> the control protocol's Region messages.
+// Publications <-> the Regions of the control protocol.
 #pragma once
 
 #include <memory>
 
-#include "datapath/protocol/control.pb.h"
+#include "datapath/protocol/frames.h"
 #include "datapath/region/regions.h"
 #include "datapath/region/remote_region.h"
 
 namespace fairlead::datapath {
 
-void encode_region(const Publication& publication, control::Region& region);
+[[nodiscard]] control::Region encode_region(const Publication& publication);
 
 /// Null if anything in it is not what a region can be. `session`: who said it.
 std::shared_ptr<RemoteRegionImpl> decode_region(const control::Region& region, std::uint64_t session);

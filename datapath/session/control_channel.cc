@@ -47,9 +47,10 @@ Result<bool> FrameReader::next(control::Frame& frame) {
     return Status(Code::kDataLoss, fmt::format("control frame of {} bytes; the limit is {}", length, kMaxFrame));
   }
   if (buffer_.size() - consumed_ - 4 < length) return wait_for_more();
-  const bool parsed = frame.ParseFromArray(buffer_.data() + consumed_ + 4, static_cast<int>(length));
+  std::optional<control::Frame> parsed = control::parse({buffer_.data() + consumed_ + 4, length});
   consumed_ += 4 + length;
   if (!parsed) return Status(Code::kDataLoss, fmt::format("malformed control frame of {} bytes", length));
+  frame = std::move(*parsed);
   return true;
 }
 
@@ -65,11 +66,11 @@ Status ControlChannel::fail(Status why) {
 
 Status ControlChannel::send(const control::Frame& frame) {
   if (!broken_.ok()) return broken_;
-  const auto length = static_cast<std::uint32_t>(frame.ByteSizeLong());
-  const char header[4] = {static_cast<char>(length), static_cast<char>(length >> 8), static_cast<char>(length >> 16),
-                          static_cast<char>(length >> 24)};
-  out_.append(header, sizeof header);
-  frame.AppendToString(&out_);
+  const std::size_t header = out_.size();
+  out_.append(4, '\0');
+  control::append_to(out_, frame);
+  const std::size_t length = out_.size() - header - 4;
+  for (std::size_t i = 0; i < 4; ++i) out_[header + i] = static_cast<char>(length >> (8 * i));
   return connecting_ ? Status() : flush();
 }
 

@@ -1,4 +1,4 @@
-// A control connection: protobuf frames over one stream of bytes.
+// A control connection: frames over one stream of bytes.
 //
 // On the wire: the 8 bytes "FAIRLEAD" once from each end, then frames of {u32 little-endian length, Frame}. A frame is
 // at most kMaxFrame bytes; longer ones, and bytes that do not parse, end the connection with a reason.
@@ -12,7 +12,7 @@
 #include <memory>
 #include <string>
 
-#include "datapath/protocol/control.pb.h"
+#include "datapath/protocol/frames.h"
 #include "datapath/session/control_stream.h"
 #include "fairlead/status.h"
 

@@ -35,50 +35,41 @@ void Lookups::ask() {
     if (request->abandoned.load(std::memory_order_relaxed)) continue;
     const std::uint64_t number = next_number_++;
     asked_.emplace_back(number, request);
-    control::Frame frame;
-    frame.mutable_lookup()->set_request(number);
-    frame.mutable_lookup()->set_name(request->name);
-    frame.mutable_lookup()->set_prefix(request->prefix);
-    send_(frame);
+    send_(control::Lookup{.request = number, .name = request->name, .prefix = request->prefix, .after = {}});
   }
 }
 
 void Lookups::on_regions(const control::Regions& regions, const std::string& who) {
   const auto at =
-      std::find_if(asked_.begin(), asked_.end(), [&](const auto& entry) { return entry.first == regions.request(); });
+      std::find_if(asked_.begin(), asked_.end(), [&](const auto& entry) { return entry.first == regions.request; });
   if (at == asked_.end()) return;
   const std::shared_ptr<LookupRequest> request = at->second;
   if (request->abandoned.load(std::memory_order_relaxed)) {
     asked_.erase(at);
     return ask();
   }
-  if (regions.code() != 0) {
-    request->status = {code_from_wire(regions.code()), fmt::format("{}: {}", who, clipped(regions.reason()))};
+  if (regions.code != 0) {
+    request->status = {code_from_wire(regions.code), fmt::format("{}: {}", who, clipped(regions.reason))};
   }
-  for (const control::Region& region : regions.regions()) {
+  for (const control::Region& region : regions.regions) {
     std::shared_ptr<RemoteRegionImpl> decoded = decode_region(region, session_);
     if (decoded == nullptr) {
-      request->status = {Code::kDataLoss, fmt::format("{} described region '{}' badly", who, clipped(region.name()))};
+      request->status = {Code::kDataLoss, fmt::format("{} described region '{}' badly", who, clipped(region.name))};
       break;
     }
     // A list has an end: its names ascend, and its size has a limit.
-    request->bytes += region.ByteSizeLong();
-    if (request->bytes > kMostListed || (!request->regions.empty() && region.name() <= request->regions.back()->name)) {
+    request->bytes += size_limit(region);
+    if (request->bytes > kMostListed || (!request->regions.empty() && region.name <= request->regions.back()->name)) {
       request->status = {Code::kDataLoss, fmt::format("{} listed '{}' out of order, or more than {} bytes of regions; "
                                                       "ask for a longer prefix",
-                                                      who, clipped(region.name()), kMostListed)};
+                                                      who, clipped(region.name), kMostListed)};
       break;
     }
     request->regions.push_back(std::move(decoded));
   }
-  if (request->status.ok() && regions.more() && !request->regions.empty()) {
-    control::Frame frame;
-    control::Lookup& next = *frame.mutable_lookup();
-    next.set_request(regions.request());
-    next.set_name(request->name);
-    next.set_prefix(true);
-    next.set_after(request->regions.back()->name);
-    return send_(frame);
+  if (request->status.ok() && regions.more && !request->regions.empty()) {
+    return send_(control::Lookup{
+        .request = regions.request, .name = request->name, .prefix = true, .after = request->regions.back()->name});
   }
   asked_.erase(at);
   request->finished.store(true, std::memory_order_release);
@@ -96,34 +87,31 @@ void Lookups::end(const Status& status) {
 }
 
 control::Frame answer(const control::Lookup& lookup, const RegionTable& regions) {
-  control::Frame frame;
-  control::Regions& reply = *frame.mutable_regions();
-  reply.set_request(lookup.request());
-  if (std::max(lookup.name().size(), lookup.after().size()) > kMaxRegionName) {
-    reply.set_code(static_cast<std::uint32_t>(Code::kInvalidArgument));
-    reply.set_reason(fmt::format("a region's name has at most {} bytes", kMaxRegionName));
-    return frame;
+  control::Regions reply;
+  reply.request = lookup.request;
+  if (std::max(lookup.name.size(), lookup.after.size()) > kMaxRegionName) {
+    reply.code = static_cast<std::uint32_t>(Code::kInvalidArgument);
+    reply.reason = fmt::format("a region's name has at most {} bytes", kMaxRegionName);
+    return reply;
   }
-  if (!lookup.prefix()) {
+  if (!lookup.prefix) {
     const Status found = regions.find(
-        lookup.name(), [&](const Publication& publication) { encode_region(publication, *reply.add_regions()); });
-    reply.set_code(static_cast<std::uint32_t>(found.code()));
-    reply.set_reason(found.message());
-    return frame;
+        lookup.name, [&](const Publication& publication) { reply.regions.push_back(encode_region(publication)); });
+    reply.code = static_cast<std::uint32_t>(found.code());
+    reply.reason = found.message();
+    return reply;
   }
   // Pages well below the frame limit; the asker continues after the last name.
   std::size_t bytes = 0;
-  regions.list(lookup.name(), lookup.after(), [&](const Publication& publication) {
+  regions.list(lookup.name, lookup.after, [&](const Publication& publication) {
     if (bytes > kPage) {
-      reply.set_more(true);
+      reply.more = true;
       return false;
     }
-    control::Region& region = *reply.add_regions();
-    encode_region(publication, region);
-    bytes += region.ByteSizeLong();
+    bytes += size_limit(reply.regions.emplace_back(encode_region(publication)));
     return true;
   });
-  return frame;
+  return reply;
 }
 
 }  // namespace fairlead::datapath

@@ -14,7 +14,7 @@
 #include <utility>
 #include <vector>
 
-#include "datapath/protocol/control.pb.h"
+#include "datapath/protocol/frames.h"
 #include "datapath/region/regions.h"
 #include "datapath/region/remote_region.h"
 #include "fairlead/status.h"

@@ -32,9 +32,9 @@ void PathSet::on_down(Code code, std::string_view reason) {
 
 void PathSet::handle_down(const control::PathDown& down) {
   saw(PathEvent::kPeerDown);
-  if (open() == nullptr || slot_->epoch != down.epoch()) return;
-  const Code code = code_from_wire(down.code());
-  const std::string reason = fmt::format("the peer says: {}", clipped(down.reason()));
+  if (open() == nullptr || slot_->epoch != down.epoch) return;
+  const Code code = code_from_wire(down.code);
+  const std::string reason = fmt::format("the peer says: {}", clipped(down.reason));
   if (state_ == PathState::kSettingUp || (state_ == PathState::kProved && !active_)) {
     drop();
     if (active_) exclude_and_go_on(reason);
@@ -61,11 +61,8 @@ void PathSet::died(Code code, const std::string& reason) {
 
 /// Tells the peer that this path is given up.
 void PathSet::say_down(Code code, const std::string& reason) {
-  control::Frame frame;
-  frame.mutable_path_down()->set_epoch(epoch_);
-  frame.mutable_path_down()->set_code(static_cast<std::uint32_t>(code));
-  frame.mutable_path_down()->set_reason(clipped(reason));
-  user_.send_frame(frame);
+  user_.send_frame(
+      control::PathDown{.epoch = epoch_, .code = static_cast<std::uint32_t>(code), .reason = clipped(reason)});
 }
 
 bool PathSet::has_alternative() const {
@@ -78,10 +75,10 @@ bool PathSet::has_alternative() const {
 
 void PathSet::handle_fence(const control::Fence& fence) {
   saw(PathEvent::kFence);
-  if (active_ || fence.epoch() != epoch_) return;
-  if (state_ == PathState::kNone) return send_fence_ack(fence.received());  // given up here before it was ever used
+  if (active_ || fence.epoch != epoch_) return;
+  if (state_ == PathState::kNone) return send_fence_ack(fence.received);  // given up here before it was ever used
   fence_requested_ = true;
-  fence_received_ = fence.received();
+  fence_received_ = fence.received;
   if (state_ == PathState::kClosing) return;
   if (fence_reason_.empty() || state_ == PathState::kInUse) fence_reason_ = "the peer fenced it";
   log(LogLevel::kWarning,
@@ -92,18 +89,15 @@ void PathSet::handle_fence(const control::Fence& fence) {
 
 void PathSet::handle_fence_ack(const control::FenceAck& ack) {
   saw(PathEvent::kFenceAck);
-  if (state_ != PathState::kFenced || ack.epoch() != epoch_) return;
+  if (state_ != PathState::kFenced || ack.epoch != epoch_) return;
   if (blames_transport(fence_code_)) excluded_[candidate_] = fence_reason_;
-  after_fence(ack.received());
+  after_fence(ack.received);
   if (!shut_) begin_path();
 }
 
 void PathSet::send_fence_ack(std::uint64_t peer_received) {
   fence_requested_ = false;
-  control::Frame frame;
-  frame.mutable_fence_ack()->set_epoch(epoch_);
-  frame.mutable_fence_ack()->set_received(user_.received());
-  user_.send_frame(frame);
+  user_.send_frame(control::FenceAck{.epoch = epoch_, .received = user_.received()});
   after_fence(peer_received);
 }
 
@@ -160,10 +154,7 @@ void PathSet::advance(Clock::time_point now) {
   saw(PathEvent::kDrained);
   if (active_) {
     enter(PathState::kFenced);
-    control::Frame frame;
-    frame.mutable_fence()->set_epoch(slot_->epoch);
-    frame.mutable_fence()->set_received(user_.received());
-    user_.send_frame(frame);
+    user_.send_frame(control::Fence{.epoch = slot_->epoch, .received = user_.received()});
   } else if (fence_requested_) {
     send_fence_ack(fence_received_);
   }
@@ -200,9 +191,7 @@ void PathSet::check_progress(Clock::time_point now) {
   if (slot_->probed_at == Clock::time_point{}) {
     slot_->probed_at = now;
     slot_->probe_answered = false;
-    control::Frame frame;
-    frame.mutable_ping()->set_nonce(slot_->epoch);
-    user_.send_frame(frame);
+    user_.send_frame(control::Ping{.nonce = slot_->epoch});
   } else if (slot_->probe_answered && now - slot_->probed_at > limit) {
     died(Code::kUnavailable,
          fmt::format("nothing moved for {} ms though the peer answers (path_timeout {} ms)",

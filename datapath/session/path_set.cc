@@ -65,23 +65,13 @@ const std::string& PathSet::name_of(std::size_t candidate) const {
 }
 
 bool PathSet::handle(const control::Frame& frame) {
-  using Body = control::Frame::BodyCase;
-  switch (frame.body_case()) {
-    case Body::kPathOffer:
-      return handle_offer(frame.path_offer()), true;
-    case Body::kPathAnswer:
-      return handle_answer(frame.path_answer()), true;
-    case Body::kPathReady:
-      return handle_ready(frame.path_ready()), true;
-    case Body::kPathDown:
-      return handle_down(frame.path_down()), true;
-    case Body::kFence:
-      return handle_fence(frame.fence()), true;
-    case Body::kFenceAck:
-      return handle_fence_ack(frame.fence_ack()), true;
-    default:
-      return false;
-  }
+  if (const auto* offer = std::get_if<control::PathOffer>(&frame)) return handle_offer(*offer), true;
+  if (const auto* answer = std::get_if<control::PathAnswer>(&frame)) return handle_answer(*answer), true;
+  if (const auto* ready = std::get_if<control::PathReady>(&frame)) return handle_ready(*ready), true;
+  if (const auto* down = std::get_if<control::PathDown>(&frame)) return handle_down(*down), true;
+  if (const auto* fence = std::get_if<control::Fence>(&frame)) return handle_fence(*fence), true;
+  if (const auto* ack = std::get_if<control::FenceAck>(&frame)) return handle_fence_ack(*ack), true;
+  return false;
 }
 
 bool PathSet::open_slot(std::size_t transport, std::size_t peer_transport, PathRole role, Status& error) {
@@ -131,26 +121,22 @@ void PathSet::begin_path() {
     excluded_[candidate_] = error.message();
     log(LogLevel::kWarning, fmt::format("{}: {}", name_of(candidate_), error.message()));
   }
-  control::Frame frame;
-  control::PathOffer& offer = *frame.mutable_path_offer();
-  offer.set_epoch(slot_->epoch);
-  offer.set_active_transport(static_cast<std::uint32_t>(slot_->transport));
-  offer.set_passive_transport(static_cast<std::uint32_t>(slot_->peer_transport));
-  offer.set_description(slot_->path->local_description());
-  const OpenTransport& open = user_.transports()[slot_->transport];
-  offer.mutable_probe()->set_address(open.probe.remote_address);
-  offer.mutable_probe()->set_key(open.probe.remote);
-  user_.send_frame(frame);
+  const Registration& probe = user_.transports()[slot_->transport].probe;
+  user_.send_frame(control::PathOffer{.epoch = slot_->epoch,
+                                      .active_transport = static_cast<std::uint32_t>(slot_->transport),
+                                      .passive_transport = static_cast<std::uint32_t>(slot_->peer_transport),
+                                      .description = slot_->path->local_description(),
+                                      .probe = control::Key{probe.remote_address, probe.remote}});
 }
 
 void PathSet::handle_answer(const control::PathAnswer& answer) {
   saw(PathEvent::kAnswer);
-  if (!active_ || state_ != PathState::kSettingUp || slot_->epoch != answer.epoch()) return;
-  slot_->peer_probe = {answer.probe().address(), answer.probe().key()};
-  Status connected = answer.description().size() <= kMaxDescription
-                         ? slot_->path->connect(answer.description())
+  if (!active_ || state_ != PathState::kSettingUp || slot_->epoch != answer.epoch) return;
+  slot_->peer_probe = answer.probe.value_or(control::Key());
+  Status connected = answer.description.size() <= kMaxDescription
+                         ? slot_->path->connect(answer.description)
                          : Status(Code::kDataLoss, fmt::format("a path description of {} bytes (limit {})",
-                                                               answer.description().size(), kMaxDescription));
+                                                               answer.description.size(), kMaxDescription));
   if (!connected.ok()) candidate_failed(connected.code(), connected.message());
 }
 
@@ -189,34 +175,30 @@ void PathSet::handle_offer(const control::PathOffer& offer) {
     after_fence(user_.acknowledged());
     if (shut_) return;
   }
-  if (active_ || offer.epoch() <= epoch_ || state_ != PathState::kNone) {
+  if (active_ || offer.epoch <= epoch_ || state_ != PathState::kNone) {
     return user_.fail(
-        {Code::kDataLoss, fmt::format("{} offered a path (epoch {}) out of turn", user_.who(), offer.epoch())});
+        {Code::kDataLoss, fmt::format("{} offered a path (epoch {}) out of turn", user_.who(), offer.epoch)});
   }
-  epoch_ = offer.epoch();
+  epoch_ = offer.epoch;
   std::vector<OpenTransport>& transports = user_.transports();
-  const std::size_t transport = offer.passive_transport();
-  if (transport >= transports.size() || offer.active_transport() >= peer_offers_.size() ||
-      peer_offers_[offer.active_transport()].kind != transports[transport].offer.kind ||
-      offer.description().size() > kMaxDescription) {
+  const std::size_t transport = offer.passive_transport;
+  if (transport >= transports.size() || offer.active_transport >= peer_offers_.size() ||
+      peer_offers_[offer.active_transport].kind != transports[transport].offer.kind ||
+      offer.description.size() > kMaxDescription) {
     return candidate_failed(Code::kInvalidArgument, "the offer names transports that do not match");
   }
   Status error;
-  if (!open_slot(transport, offer.active_transport(), PathRole::kPassive, error)) {
+  if (!open_slot(transport, offer.active_transport, PathRole::kPassive, error)) {
     return candidate_failed(error.code(), error.message());
   }
-  slot_->peer_probe = {offer.probe().address(), offer.probe().key()};
-  if (Status connected = slot_->path->connect(offer.description()); !connected.ok()) {
+  slot_->peer_probe = offer.probe.value_or(control::Key());
+  if (Status connected = slot_->path->connect(offer.description); !connected.ok()) {
     return candidate_failed(connected.code(), connected.message());
   }
-  control::Frame frame;
-  control::PathAnswer& answer = *frame.mutable_path_answer();
-  answer.set_epoch(slot_->epoch);
-  answer.set_description(slot_->path->local_description());
-  const OpenTransport& open = transports[transport];
-  answer.mutable_probe()->set_address(open.probe.remote_address);
-  answer.mutable_probe()->set_key(open.probe.remote);
-  user_.send_frame(frame);
+  const Registration& probe = transports[transport].probe;
+  user_.send_frame(control::PathAnswer{.epoch = slot_->epoch,
+                                       .description = slot_->path->local_description(),
+                                       .probe = control::Key{probe.remote_address, probe.remote}});
 }
 
 // ---- both: proving -------------------------------------------------------------------------------------------------
@@ -266,10 +248,7 @@ void PathSet::check_proved() {
   if (state_ == PathState::kSettingUp) {
     if (!slot.hello_sent || !slot.hello_received || !(slot.write_proved || slot.write_failed)) return;
     enter(PathState::kProved);
-    control::Frame frame;
-    frame.mutable_path_ready()->set_epoch(slot.epoch);
-    frame.mutable_path_ready()->set_one_sided(slot.write_proved);
-    user_.send_frame(frame);
+    user_.send_frame(control::PathReady{.epoch = slot.epoch, .one_sided = slot.write_proved});
   }
   if (state_ == PathState::kProved && slot.peer_ready) {
     enter(PathState::kInUse);
@@ -280,7 +259,7 @@ void PathSet::check_proved() {
 
 void PathSet::handle_ready(const control::PathReady& ready) {
   saw(PathEvent::kPeerReady);
-  if (slot_ == nullptr || slot_->epoch != ready.epoch()) return;
+  if (slot_ == nullptr || slot_->epoch != ready.epoch) return;
   slot_->peer_ready = true;  // of a path that is closed, too: it says that a fence is to come
   if (open() != nullptr) check_proved();
 }

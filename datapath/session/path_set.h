@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "datapath/lane/lane.h"
-#include "datapath/protocol/control.pb.h"
+#include "datapath/protocol/frames.h"
 #include "datapath/region/remote_region.h"
 #include "datapath/session/choice.h"
 #include "datapath/session/in_flight.h"
@@ -38,7 +38,7 @@ struct PathSlot {
   std::size_t transport = 0;       // ours
   std::size_t peer_transport = 0;  // theirs
   std::uint64_t epoch = 0;
-  RemoteRegionImpl::Key peer_probe;
+  control::Key peer_probe;
   Clock::time_point opened_at;
 
   // Proofs.

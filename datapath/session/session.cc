@@ -168,11 +168,9 @@ void SessionImpl::begin_drain(Status status, Code transfers_end_as) {
   if (phase_ == Phase::kDraining || phase_ == Phase::kClosed) return;
   if (channel_ != nullptr && !channel_->connecting()) {
     // A death on this end's side is told as such; an orderly end as ok.
-    control::Frame frame;
     const bool orderly = status.ok() || status.code() == Code::kCancelled;
-    frame.mutable_goodbye()->set_code(static_cast<std::uint32_t>(orderly ? Code::kOk : status.code()));
-    frame.mutable_goodbye()->set_reason(orderly ? "" : status.message());
-    send_frame(frame);
+    send_frame(control::Goodbye{.code = static_cast<std::uint32_t>(orderly ? Code::kOk : status.code()),
+                                .reason = orderly ? "" : status.message()});
   }
   close_status_ = std::move(status);
   transfers_end_as_ = transfers_end_as;
@@ -255,9 +253,7 @@ void SessionImpl::check_timers(Clock::time_point now) {
     }
     if (silence > config.peer_timeout / 3 && now - last_ping_ > config.peer_timeout / 6) {
       last_ping_ = now;
-      control::Frame frame;
-      frame.mutable_ping()->set_nonce(1);
-      send_frame(frame);
+      send_frame(control::Ping{.nonce = 1});
     }
   }
   outbox_.end_late(now);

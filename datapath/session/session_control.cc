@@ -76,90 +76,72 @@ void SessionImpl::read_control() {
 }
 
 void SessionImpl::send_hello() {
-  control::Frame frame;
-  control::Hello& hello = *frame.mutable_hello();
-  hello.set_version_min(kProtocolVersion);
-  hello.set_version_max(kProtocolVersion);
-  hello.set_engine_name(host_->config().name);
-  hello.set_session_id(id());
+  control::Hello hello{.version_min = kProtocolVersion,
+                       .version_max = kProtocolVersion,
+                       .engine_name = host_->config().name,
+                       .session_id = id(),
+                       .transports = {},
+                       .max_message_bytes = host_->config().max_message_bytes,
+                       .event_window = static_cast<std::uint32_t>(host_->config().max_pending_events)};
   for (const Offer& offer : host_->offers()) {
-    control::TransportOffer& t = *hello.add_transports();
-    t.set_name(offer.name);
-    t.set_kind(offer.kind);
-    t.set_software(offer.software);
+    hello.transports.push_back({.name = offer.name, .kind = offer.kind, .software = offer.software, .describe = {}});
   }
-  hello.set_max_message_bytes(host_->config().max_message_bytes);
-  hello.set_event_window(static_cast<std::uint32_t>(host_->config().max_pending_events));
-  send_frame(frame);
+  send_frame(hello);
 }
 
 void SessionImpl::handle_frame(const control::Frame& frame) {
-  using Body = control::Frame::BodyCase;
   const bool greeted = id() != 0;
-  const Body body = frame.body_case();
-  if (body == Body::kHello && !greeted) return handle_hello(frame.hello());
-  if (body == Body::kRefused && !greeted) {
-    return fail({code_from_wire(frame.refused().code()),
-                 fmt::format("{} refused us: {}", who(), clipped(frame.refused().reason()))});
+  const auto* goodbye = std::get_if<control::Goodbye>(&frame);
+  if (!greeted) {
+    if (const auto* hello = std::get_if<control::Hello>(&frame)) return handle_hello(*hello);
+    if (const auto* refused = std::get_if<control::Refused>(&frame)) {
+      return fail({code_from_wire(refused->code), fmt::format("{} refused us: {}", who(), clipped(refused->reason))});
+    }
   }
   if (!greeted || phase_ == Phase::kDraining) {
-    if (body == Body::kGoodbye) goodbye_seen_ = dirty_ = true;
+    if (goodbye != nullptr) goodbye_seen_ = dirty_ = true;
     if (greeted) return;
     host_->handshake_refused();
     return fail({Code::kDataLoss, fmt::format("{} spoke before its hello", who())});
   }
-  switch (body) {
-    case Body::kLookup:
-      return send_frame(answer(frame.lookup(), host_->regions()));
-    case Body::kRegions:
-      return lookups_.on_regions(frame.regions(), who());
-    case Body::kGoodbye:
-      return handle_goodbye(frame.goodbye());
-    case Body::kPing: {
-      if (frame.ping().reply()) {
-        return paths_.peer_answered();
-      }
-      control::Frame pong;
-      pong.mutable_ping()->set_nonce(frame.ping().nonce());
-      pong.mutable_ping()->set_reply(true);
-      return send_frame(pong);
-    }
-    default:
-      if (paths_.handle(frame)) return;
+  if (goodbye != nullptr) return handle_goodbye(*goodbye);
+  if (const auto* lookup = std::get_if<control::Lookup>(&frame)) return send_frame(answer(*lookup, host_->regions()));
+  if (const auto* regions = std::get_if<control::Regions>(&frame)) return lookups_.on_regions(*regions, who());
+  if (const auto* ping = std::get_if<control::Ping>(&frame)) {
+    if (ping->reply) return paths_.peer_answered();
+    return send_frame(control::Ping{.nonce = ping->nonce, .reply = true});
   }
-  fail({Code::kDataLoss, fmt::format("{} sent an unexpected control frame (type {})", who(), static_cast<int>(body))});
+  if (paths_.handle(frame)) return;
+  fail({Code::kDataLoss, fmt::format("{} sent an unexpected control frame (type {})", who(), frame.index())});
 }
 
 void SessionImpl::handle_hello(const control::Hello& hello) {
   {
     const std::lock_guard lock(mutex_);
-    description_.name = clipped(hello.engine_name());
+    description_.name = clipped(hello.engine_name);
   }
   const auto refuse = [&](Code code, std::string reason) {
-    control::Frame frame;
-    frame.mutable_refused()->set_code(static_cast<std::uint32_t>(code));
-    frame.mutable_refused()->set_reason(reason);
-    send_frame(frame);
+    send_frame(control::Refused{.code = static_cast<std::uint32_t>(code), .reason = reason});
     host_->handshake_refused();
     fail({code, fmt::format("refused {}: {}", who(), reason)});
   };
-  if (hello.version_min() > kProtocolVersion || hello.version_max() < kProtocolVersion) {
+  if (hello.version_min > kProtocolVersion || hello.version_max < kProtocolVersion) {
     return refuse(Code::kVersionMismatch,
                   fmt::format("protocol versions {}..{} offered, {}..{} spoken here; run the same release at both ends",
-                              hello.version_min(), hello.version_max(), kProtocolVersion, kProtocolVersion));
+                              hello.version_min, hello.version_max, kProtocolVersion, kProtocolVersion));
   }
-  if (static_cast<std::size_t>(hello.transports_size()) > kMaxOffers || hello.event_window() == 0) {
+  if (hello.transports.size() > kMaxOffers || hello.event_window == 0) {
     return refuse(Code::kInvalidArgument, fmt::format("{} transports (limit {}), event window {} (at least 1)",
-                                                      hello.transports_size(), kMaxOffers, hello.event_window()));
+                                                      hello.transports.size(), kMaxOffers, hello.event_window));
   }
   std::vector<Offer> theirs;
-  for (const control::TransportOffer& t : hello.transports()) {
-    theirs.push_back({clipped(t.name()), clipped(t.kind()), t.software()});
+  for (const control::TransportOffer& t : hello.transports) {
+    theirs.push_back({clipped(t.name), clipped(t.kind), t.software});
   }
-  outbox_.set_limits({hello.event_window(), hello.max_message_bytes()});
+  outbox_.set_limits({hello.event_window, hello.max_message_bytes});
   if (active_) {
-    if (hello.session_id() == 0) return refuse(Code::kDataLoss, "the hello names no session");
-    id_.store(hello.session_id(), std::memory_order_release);
+    if (hello.session_id == 0) return refuse(Code::kDataLoss, "the hello names no session");
+    id_.store(hello.session_id, std::memory_order_release);
   } else {
     host_->open_for_peer(theirs);
     id_.store(host_->random(), std::memory_order_release);
@@ -179,9 +161,9 @@ void SessionImpl::handle_hello(const control::Hello& hello) {
 
 void SessionImpl::handle_goodbye(const control::Goodbye& goodbye) {
   goodbye_seen_ = true;
-  const Code code = code_from_wire(goodbye.code());
+  const Code code = code_from_wire(goodbye.code);
   if (code == Code::kOk) return begin_drain({}, Code::kUnavailable);
-  begin_drain({code, fmt::format("{} ended the session: {}", who(), clipped(goodbye.reason()))}, code);
+  begin_drain({code, fmt::format("{} ended the session: {}", who(), clipped(goodbye.reason))}, code);
 }
 
 }  // namespace fairlead::datapath

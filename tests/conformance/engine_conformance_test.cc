@@ -326,6 +326,14 @@ TEST_P(EngineConformance, ThousandsOfNamesAreListedInOrder) {
   EXPECT_EQ(server->publish("other", memory, Access::kRemoteRead).code(), Code::kAlreadyExists);
 }
 
+TEST_P(EngineConformance, ANameIsBytesInNoParticularEncoding) {
+  const std::string name("\xff\xfe\0w", 4);
+  ASSERT_TRUE(server->publish(name, buffer(*server, 64), Access::kRemoteRead).ok());
+  const Result<RemoteMemory> found = peer.lookup(name, kPatience);
+  ASSERT_TRUE(found) << found.error().to_string();
+  EXPECT_EQ(found->name(), name);
+}
+
 TEST_P(EngineConformance, WritesFromAFileMappedReadOnly) {
   const std::string path = testing::TempDir() + "/fairlead_map_" + std::to_string(::getpid()) + GetParam().name;
   {

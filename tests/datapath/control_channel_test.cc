@@ -5,21 +5,13 @@
 
 #include "datapath/protocol/path_messages.h"
 #include "datapath/session/control_socket.h"
+#include "tests/datapath/framed.h"
 
 namespace fairlead::datapath {
 namespace {
 
-std::string framed(const control::Frame& frame) {
-  std::string body = frame.SerializeAsString();
-  const auto size = static_cast<std::uint32_t>(body.size());
-  std::string bytes;
-  for (int shift = 0; shift < 32; shift += 8) bytes.push_back(static_cast<char>(size >> shift));
-  return bytes + body;
-}
-
 TEST(FrameReader, SplitsAStreamWhereverItIsCut) {
-  control::Frame frame;
-  frame.mutable_ping()->set_nonce(42);
+  const control::Frame frame = control::Ping{.nonce = 42};
   const std::string stream = "FAIRLEAD" + framed(frame) + framed(frame);
   for (std::size_t cut = 0; cut <= stream.size(); ++cut) {
     FrameReader reader;
@@ -31,7 +23,7 @@ TEST(FrameReader, SplitsAStreamWhereverItIsCut) {
         const Result<bool> next = reader.next(got);
         ASSERT_TRUE(next) << cut;
         if (!*next) break;
-        EXPECT_EQ(got.ping().nonce(), 42u);
+        EXPECT_EQ(std::get<control::Ping>(got).nonce, 42u);
         ++frames;
       }
     }
@@ -65,8 +57,7 @@ TEST(FrameReader, RefusesLongAndMalformedFrames) {
 // However the stream is cut, here always where a frame ends.
 TEST(FrameReader, KeepsNothingThatItHasHandedOver) {
   FrameReader reader;
-  control::Frame frame;
-  frame.mutable_ping()->set_nonce(42);
+  control::Frame frame = control::Ping{.nonce = 42};
   const std::string bytes = framed(frame);
   reader.append("FAIRLEAD", 8);
   for (int i = 0; i < 10'000; ++i) {
@@ -92,16 +83,15 @@ struct Ends {
 };
 
 control::Frame frame_of(std::size_t bytes) {
-  control::Frame frame;
-  frame.mutable_lookup()->set_name(std::string(bytes, 'x'));
-  return frame;
+  control::Lookup lookup;
+  lookup.name.assign(bytes, 'x');
+  return lookup;
 }
 
 TEST(ControlChannel, ATurnTakesABoundedNumberOfFrames) {
   constexpr std::size_t kFrames = 5000;
   Ends ends;
-  control::Frame ping;
-  ping.mutable_ping()->set_nonce(1);
+  const control::Frame ping = control::Ping{.nonce = 1};
   std::string bytes = "FAIRLEAD";
   for (std::size_t i = 0; i < kFrames; ++i) bytes += framed(ping);
   ASSERT_EQ(::send(ends.other.get(), bytes.data(), bytes.size(), 0), static_cast<ssize_t>(bytes.size()));
@@ -135,8 +125,7 @@ TEST(ControlChannel, WhoReadsNothingIsNotReadAndThenGivenUp) {
   Ends ends;
   const control::Frame frame = frame_of(64 << 10);
   while (ends.channel->queued() <= ControlChannel::kReadMark) ASSERT_TRUE(ends.channel->send(frame).ok());
-  control::Frame ping;
-  ping.mutable_ping()->set_nonce(1);
+  const control::Frame ping = control::Ping{.nonce = 1};
   const std::string bytes = "FAIRLEAD" + framed(ping);
   ASSERT_GT(::send(ends.other.get(), bytes.data(), bytes.size(), 0), 0);
   std::size_t frames = 0;

@@ -16,11 +16,14 @@
 #include "datapath/session/control_socket.h"
 #include "fairlead/engine.h"
 #include "fairlead/log.h"
+#include "tests/datapath/framed.h"
 
 namespace fairlead {
 namespace {
 
+namespace control = datapath::control;
 using control::Frame;
+using datapath::framed;
 using Until = std::function<bool(const Frame&)>;
 
 constexpr std::chrono::seconds kPatience{60};
@@ -33,13 +36,6 @@ UniqueFd dial(const std::string& address, int send_buffer = 0) {
   pollfd writable{fd->get(), POLLOUT, 0};
   EXPECT_EQ(::poll(&writable, 1, 10'000), 1);
   return std::move(*fd);
-}
-
-std::string framed(const Frame& frame) {
-  const std::string body = frame.SerializeAsString();
-  std::string bytes;
-  for (unsigned shift = 0; shift < 32; shift += 8) bytes.push_back(static_cast<char>(body.size() >> shift));
-  return bytes + body;
 }
 
 /// A control connection that says what it likes.
@@ -108,37 +104,28 @@ class HostilePeer : public testing::Test {
     engine_.emplace(std::move(*created));
   }
 
-  static Frame hello() {
-    Frame frame;
-    frame.mutable_hello()->set_version_min(1);
-    frame.mutable_hello()->set_version_max(1);
-    frame.mutable_hello()->set_engine_name("intruder");
-    frame.mutable_hello()->set_event_window(16);
-    frame.mutable_hello()->set_max_message_bytes(4096);
-    auto& tcp = *frame.mutable_hello()->add_transports();
-    tcp.set_name("tcp");
-    tcp.set_kind("tcp");
-    return frame;
+  static control::Hello hello() {
+    return {.version_min = 1,
+            .version_max = 1,
+            .engine_name = "intruder",
+            .session_id = 0,
+            .transports = {{.name = "tcp", .kind = "tcp", .software = false, .describe = {}}},
+            .max_message_bytes = 4096,
+            .event_window = 16};
   }
-  static Frame ping() {
-    Frame frame;
-    frame.mutable_ping()->set_nonce(7);
-    return frame;
-  }
+  static Frame ping() { return control::Ping{.nonce = 7}; }
   static Frame lookup(std::string name, bool prefix = false) {
-    Frame frame;
-    frame.mutable_lookup()->set_request(9);
-    frame.mutable_lookup()->set_name(std::move(name));
-    frame.mutable_lookup()->set_prefix(prefix);
-    return frame;
+    return control::Lookup{.request = 9, .name = std::move(name), .prefix = prefix, .after = {}};
   }
 
   /// The engine ends the session, and says why.
   static void expect_goodbye(Intruder& intruder, std::string_view words) {
-    const auto end = intruder.answer([](const Frame& frame) { return frame.has_goodbye(); });
+    const auto end =
+        intruder.answer([](const Frame& frame) { return std::holds_alternative<control::Goodbye>(frame); });
     ASSERT_TRUE(end) << words;
-    EXPECT_EQ(end->goodbye().code(), static_cast<std::uint32_t>(Code::kDataLoss));
-    EXPECT_NE(end->goodbye().reason().find(words), std::string::npos) << end->goodbye().reason();
+    EXPECT_EQ(std::get<control::Goodbye>(*end).code, static_cast<std::uint32_t>(Code::kDataLoss));
+    EXPECT_NE(std::get<control::Goodbye>(*end).reason.find(words), std::string::npos)
+        << std::get<control::Goodbye>(*end).reason;
     EXPECT_TRUE(intruder.closed_by_engine());
   }
   /// Greets properly, then sends `frame`.
@@ -148,10 +135,12 @@ class HostilePeer : public testing::Test {
     expect_goodbye(intruder, words);
   }
   static void expect_refused(Intruder& intruder, Code code, std::string_view words) {
-    const auto refused = intruder.answer([](const Frame& frame) { return frame.has_refused(); });
+    const auto refused =
+        intruder.answer([](const Frame& frame) { return std::holds_alternative<control::Refused>(frame); });
     ASSERT_TRUE(refused) << words;
-    EXPECT_EQ(refused->refused().code(), static_cast<std::uint32_t>(code));
-    EXPECT_NE(refused->refused().reason().find(words), std::string::npos) << refused->refused().reason();
+    EXPECT_EQ(std::get<control::Refused>(*refused).code, static_cast<std::uint32_t>(code));
+    EXPECT_NE(std::get<control::Refused>(*refused).reason.find(words), std::string::npos)
+        << std::get<control::Refused>(*refused).reason;
     EXPECT_TRUE(intruder.closed_by_engine());
   }
 
@@ -200,19 +189,19 @@ TEST_F(HostilePeer, SilenceIsGivenUp) {
 }
 
 TEST_F(HostilePeer, AnotherVersionIsToldWhy) {
-  Frame frame = hello();
-  frame.mutable_hello()->set_version_min(7);
-  frame.mutable_hello()->set_version_max(9);
+  control::Hello newer = hello();
+  newer.version_min = 7;
+  newer.version_max = 9;
   Intruder intruder(engine_->listen_address());
-  intruder.say("FAIRLEAD" + framed(frame));
+  intruder.say("FAIRLEAD" + framed(newer));
   expect_refused(intruder, Code::kVersionMismatch, "7..9");
 }
 
 TEST_F(HostilePeer, HellosThatMakeNoSense) {
-  Frame no_window = hello();
-  no_window.mutable_hello()->set_event_window(0);
-  Frame many = hello();
-  for (int i = 0; i < 100; ++i) many.mutable_hello()->add_transports()->set_kind("tcp");
+  control::Hello no_window = hello();
+  no_window.event_window = 0;
+  control::Hello many = hello();
+  many.transports.resize(101);
   Intruder first(engine_->listen_address()), second(engine_->listen_address()), third(engine_->listen_address());
   first.say("FAIRLEAD" + framed(no_window));
   expect_refused(first, Code::kInvalidArgument, "event window 0");
@@ -225,38 +214,35 @@ TEST_F(HostilePeer, HellosThatMakeNoSense) {
 
 TEST_F(HostilePeer, FramesOutOfTurn) {
   expect_dropped_after_hello(hello(), "unexpected control frame (type 1)");
-  Frame old_epoch;
-  old_epoch.mutable_path_offer()->set_epoch(0);
-  expect_dropped_after_hello(old_epoch, "offered a path (epoch 0) out of turn");
-  Frame no_path;
-  no_path.mutable_fence()->set_received(99);
-  expect_dropped_after_hello(no_path, "it received up to message 99; 0 were acknowledged and 0 sent");
+  expect_dropped_after_hello(control::PathOffer(), "offered a path (epoch 0) out of turn");
+  expect_dropped_after_hello(control::Fence{.epoch = 0, .received = 99},
+                             "it received up to message 99; 0 were acknowledged and 0 sent");
   expect_dropped_after_hello(Frame(), "unexpected control frame (type 0)");
 }
 
 TEST_F(HostilePeer, AFenceOfAPathThatNeverWasIsIgnored) {
-  Frame fence;
-  fence.mutable_fence()->set_epoch(5);
+  const Frame fence = control::Fence{.epoch = 5, .received = 0};
   Intruder intruder(engine_->listen_address());
   intruder.say("FAIRLEAD" + framed(hello()) + framed(fence) + framed(ping()));
-  const auto next = intruder.answer([](const Frame& frame) { return !frame.has_hello(); });
+  const auto next = intruder.answer([](const Frame& frame) { return !std::holds_alternative<control::Hello>(frame); });
   ASSERT_TRUE(next);
-  EXPECT_TRUE(next->has_ping()) << next->body_case();
+  EXPECT_TRUE(std::holds_alternative<control::Ping>(*next)) << next->index();
 }
 
 TEST_F(HostilePeer, OffersThatCannotWorkAreAnswered) {
   for (const int broken : {0, 1, 2}) {
-    Frame frame;
-    frame.mutable_path_offer()->set_epoch(1);
-    frame.mutable_path_offer()->set_active_transport(broken == 0 ? 7 : 0);
-    frame.mutable_path_offer()->set_passive_transport(broken == 1 ? 7 : 0);
-    frame.mutable_path_offer()->set_description(broken == 2 ? std::string(100'000, 'x') : "nonsense");
+    const Frame frame = control::PathOffer{.epoch = 1,
+                                           .active_transport = broken == 0 ? 7U : 0U,
+                                           .passive_transport = broken == 1 ? 7U : 0U,
+                                           .description = broken == 2 ? std::string(100'000, 'x') : "nonsense",
+                                           .probe = {}};
     Intruder intruder(engine_->listen_address());
     intruder.say("FAIRLEAD" + framed(hello()) + framed(frame));
-    const auto down = intruder.answer([](const Frame& answer) { return answer.has_path_down(); });
+    const auto down =
+        intruder.answer([](const Frame& answer) { return std::holds_alternative<control::PathDown>(answer); });
     ASSERT_TRUE(down) << broken;
-    EXPECT_NE(down->path_down().reason().find("transports that do not match"), std::string::npos)
-        << down->path_down().reason();
+    EXPECT_NE(std::get<control::PathDown>(*down).reason.find("transports that do not match"), std::string::npos)
+        << std::get<control::PathDown>(*down).reason;
   }
 }
 
@@ -267,17 +253,17 @@ TEST_F(HostilePeer, LookupsAreAnsweredAndBounded) {
   }
   Intruder intruder(engine_->listen_address());
   intruder.say("FAIRLEAD" + framed(hello()) + framed(lookup("", true)));
-  const Until is_page = [](const Frame& frame) { return frame.has_regions(); };
+  const Until is_page = [](const Frame& frame) { return std::holds_alternative<control::Regions>(frame); };
   const auto page = intruder.answer(is_page);
   ASSERT_TRUE(page);
-  EXPECT_TRUE(page->regions().more());
-  EXPECT_LT(page->ByteSizeLong(), datapath::FrameReader::kMaxFrame);
+  EXPECT_TRUE(std::get<control::Regions>(*page).more);
+  EXPECT_LT(framed(*page).size(), datapath::FrameReader::kMaxFrame);
   for (const bool prefix : {false, true}) {  // names that no region can have
     intruder.say(framed(lookup(std::string(900'000, 'x'), prefix)));
     const auto refused = intruder.answer(is_page);
     ASSERT_TRUE(refused);
-    EXPECT_EQ(refused->regions().code(), static_cast<std::uint32_t>(Code::kInvalidArgument));
-    EXPECT_LT(refused->ByteSizeLong(), 1000u);
+    EXPECT_EQ(std::get<control::Regions>(*refused).code, static_cast<std::uint32_t>(Code::kInvalidArgument));
+    EXPECT_LT(framed(*refused).size(), 1000u);
   }
 }
 
@@ -309,7 +295,7 @@ TEST_F(HostilePeer, WhoDoesNotReadIsNotRead) {
   EXPECT_FALSE(left.empty()) << "all lookups were read, though no answer was";
   int answers = 0;
   const auto count = [&](const Frame& frame) {
-    answers += frame.has_regions() ? 1 : 0;
+    answers += std::holds_alternative<control::Regions>(frame) ? 1 : 0;
     return true;
   };
   const auto deadline = std::chrono::steady_clock::now() + kPatience;

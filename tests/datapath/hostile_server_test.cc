@@ -8,18 +8,13 @@
 #include "datapath/session/control_channel.h"
 #include "datapath/session/control_socket.h"
 #include "fairlead/engine.h"
+#include "tests/datapath/framed.h"
 
 namespace fairlead {
 namespace {
 
-using control::Frame;
-
-std::string framed(const Frame& frame) {
-  const std::string body = frame.SerializeAsString();
-  std::string bytes;
-  for (unsigned shift = 0; shift < 32; shift += 8) bytes.push_back(static_cast<char>(body.size() >> shift));
-  return bytes + body;
-}
+namespace control = datapath::control;
+using datapath::framed;
 
 void send_bytes(const UniqueFd& fd, std::string_view bytes) {
   while (!bytes.empty()) {
@@ -32,33 +27,32 @@ void send_bytes(const UniqueFd& fd, std::string_view bytes) {
 // Answers every look-up with regions and the promise of more, until the client hangs up.
 void serve_without_end(const UniqueFd& listener) {
   const UniqueFd fd(::accept(listener.get(), nullptr, nullptr));
-  Frame hello;
-  hello.mutable_hello()->set_version_min(1);
-  hello.mutable_hello()->set_version_max(1);
-  hello.mutable_hello()->set_engine_name("endless");
-  hello.mutable_hello()->set_session_id(7);
-  hello.mutable_hello()->set_event_window(16);
-  hello.mutable_hello()->set_max_message_bytes(4096);
-  auto& tcp = *hello.mutable_hello()->add_transports();
-  tcp.set_name("tcp");
-  tcp.set_kind("tcp");
+  const control::Hello hello{.version_min = 1,
+                             .version_max = 1,
+                             .engine_name = "endless",
+                             .session_id = 7,
+                             .transports = {{.name = "tcp", .kind = "tcp", .software = false, .describe = {}}},
+                             .max_message_bytes = 4096,
+                             .event_window = 16};
   send_bytes(fd, "FAIRLEAD" + framed(hello));
   datapath::FrameReader reader;
   std::string page;  // the same every time: the client must not wait for us, its session ends soon without a path
   char bytes[4096];
   for (ssize_t n; (n = ::recv(fd.get(), bytes, sizeof bytes, 0)) > 0;) {
     reader.append(bytes, static_cast<std::size_t>(n));
-    Frame asked;
+    control::Frame asked;
     while (true) {
       const Result<bool> whole = reader.next(asked);
       if (!whole || !*whole) break;
-      if (!asked.has_lookup()) continue;
+      const auto* lookup = std::get_if<control::Lookup>(&asked);
+      if (lookup == nullptr) continue;
       if (page.empty()) {
-        Frame frame;
-        frame.mutable_regions()->set_request(asked.lookup().request());
-        frame.mutable_regions()->set_more(true);
-        for (int r = 0; r < 60'000; ++r) frame.mutable_regions()->add_regions()->set_name("r");
-        page = framed(frame);
+        control::Regions regions;
+        regions.request = lookup->request;
+        regions.more = true;
+        regions.regions.resize(60'000);
+        for (control::Region& region : regions.regions) region.name = "r";
+        page = framed(regions);
       }
       send_bytes(fd, page);
     }

@@ -22,19 +22,20 @@ class LookupsTest : public testing::Test {
   // The peer's page of regions of these names, as an answer to the question asked last.
   static control::Regions page(std::uint64_t number, const std::vector<std::string>& names, bool more = false) {
     control::Regions regions;
-    regions.set_request(number);
-    regions.set_more(more);
+    regions.request = number;
+    regions.more = more;
     std::uint64_t id = 1;
     for (const std::string& name : names) {
-      control::Region& region = *regions.add_regions();
-      region.set_name(name);
-      region.set_id(id++);
-      region.set_size(64);
-      region.set_access(static_cast<std::uint32_t>(Access::kRemoteRead));
+      control::Region& region = regions.regions.emplace_back();
+      region.name = name;
+      region.id = id++;
+      region.size = 64;
+      region.access = static_cast<std::uint32_t>(Access::kRemoteRead);
     }
     return regions;
   }
-  [[nodiscard]] std::uint64_t number_of_last() const { return sent.back().lookup().request(); }
+  [[nodiscard]] const control::Lookup& question(std::size_t at) const { return std::get<control::Lookup>(sent.at(at)); }
+  [[nodiscard]] std::uint64_t number_of_last() const { return question(sent.size() - 1).request; }
 
   std::vector<control::Frame> sent;
   Lookups lookups{[this](const control::Frame& frame) { sent.push_back(frame); }};
@@ -45,8 +46,8 @@ TEST_F(LookupsTest, NothingIsAskedBeforeTheHello) {
   EXPECT_TRUE(sent.empty());
   lookups.open(kSession);
   ASSERT_EQ(sent.size(), 1U);
-  EXPECT_EQ(sent[0].lookup().name(), "weights");
-  EXPECT_FALSE(sent[0].lookup().prefix());
+  EXPECT_EQ(question(0).name, "weights");
+  EXPECT_FALSE(question(0).prefix);
   lookups.on_regions(page(number_of_last(), {"weights"}), "peer");
   EXPECT_TRUE(request->finished.load());
   EXPECT_TRUE(request->status.ok()) << request->status.message();
@@ -60,7 +61,7 @@ TEST_F(LookupsTest, SoManyAreUnderWayAndTheRestWait) {
   std::vector<std::shared_ptr<LookupRequest>> requests;
   for (std::size_t i = 0; i < Lookups::kMost + 3; ++i) requests.push_back(ask(fmt::format("r{}", i)));
   EXPECT_EQ(sent.size(), Lookups::kMost);
-  lookups.on_regions(page(sent[0].lookup().request(), {"r0"}), "peer");
+  lookups.on_regions(page(question(0).request, {"r0"}), "peer");
   EXPECT_EQ(sent.size(), Lookups::kMost + 1);
   EXPECT_TRUE(requests[0]->finished.load());
   EXPECT_FALSE(requests[1]->finished.load());
@@ -72,7 +73,7 @@ TEST_F(LookupsTest, OneThatNobodyWaitsForIsNotAsked) {
   first->abandoned.store(true);
   lookups.open(kSession);
   ASSERT_EQ(sent.size(), 1U);
-  EXPECT_EQ(sent[0].lookup().name(), "b");
+  EXPECT_EQ(question(0).name, "b");
 }
 
 TEST_F(LookupsTest, AListingGoesOnWhereItsLastPageEnded) {
@@ -81,8 +82,8 @@ TEST_F(LookupsTest, AListingGoesOnWhereItsLastPageEnded) {
   lookups.on_regions(page(number_of_last(), {"layer.0", "layer.1"}, true), "peer");
   EXPECT_FALSE(request->finished.load());
   ASSERT_EQ(sent.size(), 2U);
-  EXPECT_EQ(sent[1].lookup().after(), "layer.1");
-  EXPECT_TRUE(sent[1].lookup().prefix());
+  EXPECT_EQ(question(1).after, "layer.1");
+  EXPECT_TRUE(question(1).prefix);
   lookups.on_regions(page(number_of_last(), {"layer.2"}), "peer");
   EXPECT_TRUE(request->finished.load());
   EXPECT_TRUE(request->status.ok());
@@ -103,7 +104,7 @@ TEST_F(LookupsTest, ARegionThatIsDescribedBadlyFailsTheQuestion) {
   lookups.open(kSession);
   const auto request = ask("w");
   control::Regions regions = page(number_of_last(), {"w"});
-  regions.mutable_regions(0)->set_access(0xffff);
+  regions.regions[0].access = 0xffff;
   lookups.on_regions(regions, "peer");
   EXPECT_TRUE(request->finished.load());
   EXPECT_EQ(request->status.code(), Code::kDataLoss) << request->status.message();
@@ -113,9 +114,9 @@ TEST_F(LookupsTest, ARefusalIsToldInThePeersWords) {
   lookups.open(kSession);
   const auto request = ask("w");
   control::Regions regions;
-  regions.set_request(number_of_last());
-  regions.set_code(static_cast<std::uint32_t>(Code::kNotFound));
-  regions.set_reason(std::string(5000, 'x'));
+  regions.request = number_of_last();
+  regions.code = static_cast<std::uint32_t>(Code::kNotFound);
+  regions.reason.assign(5000, 'x');
   lookups.on_regions(regions, "peer");
   EXPECT_EQ(request->status.code(), Code::kNotFound);
   EXPECT_LT(request->status.message().size(), 1100U);
@@ -145,17 +146,17 @@ TEST_F(LookupsTest, AllEndWithTheSession) {
 
 TEST(Answer, NamesWhatIsWrongWithAQuestion) {
   const auto table = std::make_shared<RegionTable>();
+  const auto told = [&](const control::Lookup& lookup) { return std::get<control::Regions>(answer(lookup, *table)); };
   control::Lookup lookup;
-  lookup.set_request(3);
-  lookup.set_name(std::string(kMaxRegionName + 1, 'x'));
-  EXPECT_EQ(answer(lookup, *table).regions().code(), static_cast<std::uint32_t>(Code::kInvalidArgument));
-  lookup.set_name("absent");
-  const control::Frame frame = answer(lookup, *table);
-  EXPECT_EQ(frame.regions().request(), 3U);
-  EXPECT_EQ(frame.regions().code(), static_cast<std::uint32_t>(Code::kNotFound));
-  lookup.set_prefix(true);
-  EXPECT_EQ(answer(lookup, *table).regions().regions_size(), 0);
-  EXPECT_EQ(answer(lookup, *table).regions().code(), 0U);
+  lookup.request = 3;
+  lookup.name.assign(kMaxRegionName + 1, 'x');
+  EXPECT_EQ(told(lookup).code, static_cast<std::uint32_t>(Code::kInvalidArgument));
+  lookup.name = "absent";
+  EXPECT_EQ(told(lookup).request, 3U);
+  EXPECT_EQ(told(lookup).code, static_cast<std::uint32_t>(Code::kNotFound));
+  lookup.prefix = true;
+  EXPECT_TRUE(told(lookup).regions.empty());
+  EXPECT_EQ(told(lookup).code, 0U);
 }
 
 }  // namespace

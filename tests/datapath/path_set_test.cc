@@ -103,44 +103,26 @@ class End final : public PathUser {
   // What the peer does.
   void begin() { paths.begin({{0, 0, "best"}, {1, 1, "next"}}); }
   void offer(std::uint64_t number, std::uint32_t theirs = 0, std::uint32_t ours = 0, const char* text = "theirs") {
-    control::Frame frame;
-    frame.mutable_path_offer()->set_epoch(number);
-    frame.mutable_path_offer()->set_active_transport(theirs);
-    frame.mutable_path_offer()->set_passive_transport(ours);
-    frame.mutable_path_offer()->set_description(text);
-    frame.mutable_path_offer()->mutable_probe()->set_key(1);
-    if (paths.handle(frame)) epoch = std::max(epoch, number);
+    if (paths.handle(control::PathOffer{.epoch = number,
+                                        .active_transport = theirs,
+                                        .passive_transport = ours,
+                                        .description = text,
+                                        .probe = control::Key{.address = 0, .key = 1}})) {
+      epoch = std::max(epoch, number);
+    }
   }
   void answer(const char* text = "theirs") {
-    control::Frame frame;
-    frame.mutable_path_answer()->set_epoch(epoch);
-    frame.mutable_path_answer()->set_description(text);
-    frame.mutable_path_answer()->mutable_probe()->set_key(1);
-    EXPECT_TRUE(paths.handle(frame));
+    EXPECT_TRUE(paths.handle(
+        control::PathAnswer{.epoch = epoch, .description = text, .probe = control::Key{.address = 0, .key = 1}}));
   }
-  void ready() {
-    control::Frame frame;
-    frame.mutable_path_ready()->set_epoch(epoch);
-    EXPECT_TRUE(paths.handle(frame));
-  }
+  void ready() { EXPECT_TRUE(paths.handle(control::PathReady{.epoch = epoch})); }
   void says_down(Code code = Code::kUnavailable) {
-    control::Frame frame;
-    frame.mutable_path_down()->set_epoch(epoch);
-    frame.mutable_path_down()->set_code(static_cast<std::uint32_t>(code));
-    frame.mutable_path_down()->set_reason("cable");
-    EXPECT_TRUE(paths.handle(frame));
+    EXPECT_TRUE(
+        paths.handle(control::PathDown{.epoch = epoch, .code = static_cast<std::uint32_t>(code), .reason = "cable"}));
   }
-  void fence(std::uint64_t got = 0) {
-    control::Frame frame;
-    frame.mutable_fence()->set_epoch(epoch);
-    frame.mutable_fence()->set_received(got);
-    EXPECT_TRUE(paths.handle(frame));
-  }
+  void fence(std::uint64_t got = 0) { EXPECT_TRUE(paths.handle(control::Fence{.epoch = epoch, .received = got})); }
   void fence_ack(std::uint64_t got = 0) {
-    control::Frame frame;
-    frame.mutable_fence_ack()->set_epoch(epoch);
-    frame.mutable_fence_ack()->set_received(got);
-    EXPECT_TRUE(paths.handle(frame));
+    EXPECT_TRUE(paths.handle(control::FenceAck{.epoch = epoch, .received = got}));
   }
   void pass(milliseconds span) {
     time += span;
@@ -202,7 +184,14 @@ class End final : public PathUser {
     }
     return false;
   }
-  const control::Frame& last() const { return sent.back(); }
+  template <typename Body>
+  bool last_is() const {
+    return std::holds_alternative<Body>(sent.back());
+  }
+  template <typename Body>
+  const Body& last() const {
+    return std::get<Body>(sent.back());
+  }
 
   bool drained = false;
   Clock::time_point time{std::chrono::seconds(1)};
@@ -278,8 +267,8 @@ TEST(PathSet, ActiveOffersProvesAndIsUsed) {
   End end(true);
   end.begin();
   ASSERT_EQ(end.sent.size(), 1u);
-  EXPECT_EQ(end.last().path_offer().epoch(), 1u);
-  EXPECT_EQ(end.last().path_offer().description(), "fake");
+  EXPECT_EQ(end.last<control::PathOffer>().epoch, 1u);
+  EXPECT_EQ(end.last<control::PathOffer>().description, "fake");
   end.epoch = 1;
   end.answer();
   end.paths.on_ready();
@@ -291,7 +280,7 @@ TEST(PathSet, ActiveOffersProvesAndIsUsed) {
   EXPECT_EQ(end.paths.state(), State::kSettingUp) << "nothing has arrived from the peer";
   end.paths.on_hello(1);
   end.pass(milliseconds(1));
-  EXPECT_TRUE(end.last().path_ready().one_sided());
+  EXPECT_TRUE(end.last<control::PathReady>().one_sided);
   EXPECT_EQ(end.used, 1);
   EXPECT_EQ(end.paths.explain(), "fake:0 (a path): best; fake:1: ranks below");
 }
@@ -308,7 +297,7 @@ TEST(PathSet, WithoutAProvenWriteAPathIsStaged) {
   EXPECT_EQ(end.paths.state(), State::kSettingUp);
   end.pass(milliseconds(200));
   ASSERT_EQ(end.paths.state(), State::kProved);
-  EXPECT_FALSE(end.last().path_ready().one_sided());
+  EXPECT_FALSE(end.last<control::PathReady>().one_sided);
   EXPECT_THAT(end.paths.explain(), testing::HasSubstr("staged"));
 }
 
@@ -316,10 +305,10 @@ TEST(PathSet, FailsWhenNoCandidateWorksAndNamesEach) {
   End end(true);
   end.fakes[0]->broken = true;
   end.begin();
-  EXPECT_EQ(end.last().path_offer().active_transport(), 1u);
+  EXPECT_EQ(end.last<control::PathOffer>().active_transport, 1u);
   end.epoch = 2;
   end.answer("bad");
-  EXPECT_EQ(end.last().path_down().reason(), "not a description");
+  EXPECT_EQ(end.last<control::PathDown>().reason, "not a description");
   EXPECT_EQ(end.failed.message(), "no path to peer: fake:0: no more queue pairs; fake:1: not a description");
   EXPECT_EQ(end.failed.code(), Code::kUnavailable);
 }
@@ -344,12 +333,12 @@ TEST(PathSet, ActiveFencesSaysWhatItGotAndGoesToTheNextTransport) {
   EXPECT_EQ(end.lost, 1);
   end.drained = true;
   end.pass(milliseconds(1));
-  ASSERT_TRUE(end.last().has_fence());
-  EXPECT_EQ(end.last().fence().epoch(), 1u);
-  EXPECT_EQ(end.last().fence().received(), 7u);
+  ASSERT_TRUE(end.last_is<control::Fence>());
+  EXPECT_EQ(end.last<control::Fence>().epoch, 1u);
+  EXPECT_EQ(end.last<control::Fence>().received, 7u);
   end.fence_ack(5);
   EXPECT_THAT(end.applied, testing::ElementsAre(5));
-  EXPECT_EQ(end.last().path_offer().active_transport(), 1u) << "the cable was the first one's";
+  EXPECT_EQ(end.last<control::PathOffer>().active_transport, 1u) << "the cable was the first one's";
   EXPECT_EQ(end.paths.left_because(), "cable");
 }
 
@@ -361,7 +350,7 @@ TEST(PathSet, AnOperationThatIsRefusedDoesNotSpeakAgainstTheTransport) {
   end.drained = true;
   end.pass(milliseconds(1));
   end.fence_ack();
-  EXPECT_EQ(end.last().path_offer().active_transport(), 0u);
+  EXPECT_EQ(end.last<control::PathOffer>().active_transport, 0u);
 }
 
 TEST(PathSet, WithoutAnotherTransportTheSessionEnds) {
@@ -386,15 +375,15 @@ TEST(PathSet, PassiveAnswersAFenceOnlyWhenDrained) {
   end.reach(State::kInUse);
   end.fence(4);
   end.pass(milliseconds(1));
-  EXPECT_FALSE(end.last().has_fence_ack());
+  EXPECT_FALSE(end.last_is<control::FenceAck>());
   end.drained = true;
   end.pass(milliseconds(1));
-  ASSERT_TRUE(end.last().has_fence_ack());
-  EXPECT_EQ(end.last().fence_ack().received(), 7u);
+  ASSERT_TRUE(end.last_is<control::FenceAck>());
+  EXPECT_EQ(end.last<control::FenceAck>().received, 7u);
   EXPECT_THAT(end.applied, testing::ElementsAre(4));
   EXPECT_EQ(end.paths.state(), State::kNone);
   end.offer(2);
-  EXPECT_TRUE(end.last().has_path_answer());
+  EXPECT_TRUE(end.last_is<control::PathAnswer>());
 }
 
 TEST(PathSet, PassiveTellsADeathAndWaitsForTheFence) {
@@ -402,7 +391,7 @@ TEST(PathSet, PassiveTellsADeathAndWaitsForTheFence) {
   end.reach(State::kInUse);
   end.paths.on_down(Code::kUnavailable, "cable");
   end.pass(milliseconds(5));
-  EXPECT_EQ(end.last().path_down().reason(), "cable");
+  EXPECT_EQ(end.last<control::PathDown>().reason, "cable");
   end.drained = true;
   end.pass(milliseconds(1));
   EXPECT_EQ(end.paths.state(), State::kClosing);
@@ -420,7 +409,7 @@ TEST(PathSet, ADeathBeforeTheActiveEndUsedThePathTakesNoFence) {
   ASSERT_EQ(end.paths.state(), State::kClosing);
   end.offer(2);
   EXPECT_THAT(end.applied, testing::ElementsAre(3)) << "what was acknowledged, no more";
-  EXPECT_TRUE(end.last().has_path_answer());
+  EXPECT_TRUE(end.last_is<control::PathAnswer>());
 }
 
 TEST(PathSet, AnOfferCannotStandInForTheFenceOfAPathThatThePeerMayHaveUsed) {
@@ -442,10 +431,10 @@ TEST(PathSet, AnOfferOfWhatIsNotThereIsTurnedDown) {
   for (const auto& [theirs, ours] : {std::pair(0u, 5u), std::pair(5u, 0u)}) {
     End end(false);
     end.offer(1, theirs, ours);
-    EXPECT_EQ(end.last().path_down().code(), static_cast<std::uint32_t>(Code::kInvalidArgument));
+    EXPECT_EQ(end.last<control::PathDown>().code, static_cast<std::uint32_t>(Code::kInvalidArgument));
     EXPECT_TRUE(end.failed.ok());
     end.offer(2);
-    EXPECT_TRUE(end.last().has_path_answer());
+    EXPECT_TRUE(end.last_is<control::PathAnswer>());
   }
 }
 
@@ -483,9 +472,9 @@ TEST_F(Stall, AnIdlePathIsNotAsked) {
 TEST_F(Stall, IsLeftWhenThePeerLivesAndNothingMoves) {
   end.paths.slot()->in_flight.push({});
   look(milliseconds(299));
-  EXPECT_FALSE(end.last().has_ping());
+  EXPECT_FALSE(end.last_is<control::Ping>());
   look(milliseconds(2));
-  ASSERT_TRUE(end.last().has_ping());
+  ASSERT_TRUE(end.last_is<control::Ping>());
   look(milliseconds(1000));
   EXPECT_EQ(end.lost, 0) << "a peer that does not answer may be what stands still";
   end.paths.peer_answered();
@@ -496,7 +485,7 @@ TEST_F(Stall, IsLeftWhenThePeerLivesAndNothingMoves) {
 TEST_F(Stall, WhatMovesIsKept) {
   end.paths.slot()->in_flight.push({});
   look(milliseconds(301));
-  ASSERT_TRUE(end.last().has_ping());
+  ASSERT_TRUE(end.last_is<control::Ping>());
   end.paths.peer_answered();
   end.paths.slot()->moved = true;
   look(milliseconds(400));
@@ -528,9 +517,9 @@ TEST_F(Stall, ALargeOperationHasItsTime) {
   large.bytes = 512 * 1024;
   end.paths.slot()->in_flight.push(large);
   look(milliseconds(1200));
-  EXPECT_FALSE(end.last().has_ping());
+  EXPECT_FALSE(end.last_is<control::Ping>());
   look(milliseconds(200));
-  EXPECT_TRUE(end.last().has_ping());
+  EXPECT_TRUE(end.last_is<control::Ping>());
 }
 
 }  // namespace

@@ -128,7 +128,7 @@ TEST_F(Regions, DescriptionsSurviveTheWireAndBadOnesDoNot) {
   ASSERT_TRUE(
       table->publish("one", one, bytes, Access::kRemoteRead, *TensorSpec::contiguous(DType::kBF16, shape)).ok());
   control::Region region;
-  ASSERT_TRUE(table->find("one", [&](const Publication& p) { encode_region(p, region); }).ok());
+  ASSERT_TRUE(table->find("one", [&](const Publication& p) { region = encode_region(p); }).ok());
   const auto back = decode_region(region, 42);
   ASSERT_NE(back, nullptr);
   EXPECT_EQ(back->name, "one");
@@ -137,19 +137,19 @@ TEST_F(Regions, DescriptionsSurviveTheWireAndBadOnesDoNot) {
   ASSERT_TRUE(back->tensor);
   EXPECT_EQ(back->tensor->to_string(), "BF16[4,8]");
   control::Region broken = region;
-  broken.set_access(9);
+  broken.access = 9;
   EXPECT_EQ(decode_region(broken, 1), nullptr);
   broken = region;
-  broken.mutable_tensor()->set_dtype(99);
+  broken.tensor->dtype = 99;
   EXPECT_EQ(decode_region(broken, 1), nullptr);
   broken = region;
-  broken.mutable_tensor()->set_shape(0, INT64_MAX);
+  broken.tensor->shape[0] = INT64_MAX;
   EXPECT_EQ(decode_region(broken, 1), nullptr);
   broken = region;
-  broken.mutable_tensor()->add_shape(1);
+  broken.tensor->shape.push_back(1);
   EXPECT_EQ(decode_region(broken, 1), nullptr);
   broken = region;
-  for (int i = 0; i < 9; ++i) broken.add_keys();
+  broken.keys.resize(9);
   EXPECT_EQ(decode_region(broken, 1), nullptr);
 }
 

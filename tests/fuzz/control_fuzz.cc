@@ -10,7 +10,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   using namespace fairlead::datapath;
   FrameReader reader;
   const std::size_t cut = size == 0 ? 0 : data[0] % size;  // in two reads, as a socket may give them
-  fairlead::control::Frame frame;
+  control::Frame frame;
   for (const auto& [begin, end] : {std::pair(std::size_t{0}, cut), std::pair(cut, size)}) {
     reader.append(reinterpret_cast<const char*>(data) + begin, end - begin);
     while (true) {
@@ -20,7 +20,9 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
         return 0;
       }
       if (!*next) break;
-      for (const fairlead::control::Region& region : frame.regions().regions()) {
+      const auto* regions = std::get_if<control::Regions>(&frame);
+      if (regions == nullptr) continue;
+      for (const control::Region& region : regions->regions) {
         const auto decoded = decode_region(region, 1);
         if (decoded != nullptr && decoded->tensor && !decoded->tensor->check(decoded->size).ok()) std::abort();
       }

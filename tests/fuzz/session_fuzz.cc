@@ -5,7 +5,7 @@
 #include <cstdlib>
 #include <string>
 
-#include "datapath/protocol/control.pb.h"
+#include "datapath/protocol/frames.h"
 #include "datapath/protocol/path_messages.h"
 #include "fairlead/log.h"
 #include "two_ends.h"
@@ -14,6 +14,7 @@ namespace {
 
 using namespace fairlead;
 using datapath::PathMessage;
+namespace control = datapath::control;
 
 /// The input, as numbers; zeroes behind its end.
 class Input {
@@ -45,75 +46,52 @@ class Input {
 };
 
 control::Frame frame_of(Input& input) {
-  control::Frame frame;
+  const auto number = [&] { return input.number(); };
+  const auto small = [&] { return static_cast<std::uint32_t>(input.number()); };
+  const auto yes = [&] { return input.byte() % 2 != 0; };
   switch (input.byte() % 13) {
-    case 0: {
-      control::PathOffer& offer = *frame.mutable_path_offer();
-      offer.set_epoch(input.number());
-      offer.set_active_transport(static_cast<std::uint32_t>(input.number()));
-      offer.set_passive_transport(static_cast<std::uint32_t>(input.number()));
-      offer.set_description(input.text());
-      offer.mutable_probe()->set_key(input.number());
-      break;
-    }
-    case 1: {
-      control::PathAnswer& answer = *frame.mutable_path_answer();
-      answer.set_epoch(input.number());
-      answer.set_description(input.text());
-      answer.mutable_probe()->set_key(input.number());
-      break;
-    }
+    case 0:
+      return control::PathOffer{number(), small(), small(), input.text(), control::Key{0, number()}};
+    case 1:
+      return control::PathAnswer{number(), input.text(), control::Key{0, number()}};
     case 2:
-      frame.mutable_path_ready()->set_epoch(input.number());
-      break;
+      return control::PathReady{number(), false};
     case 3:
-      frame.mutable_path_down()->set_epoch(input.number());
-      frame.mutable_path_down()->set_code(static_cast<std::uint32_t>(input.number()));
-      frame.mutable_path_down()->set_reason(input.text());
-      break;
+      return control::PathDown{number(), small(), input.text()};
     case 4:
-      frame.mutable_fence()->set_epoch(input.number());
-      frame.mutable_fence()->set_received(input.number());
-      break;
+      return control::Fence{number(), number()};
     case 5:
-      frame.mutable_fence_ack()->set_epoch(input.number());
-      frame.mutable_fence_ack()->set_received(input.number());
-      break;
+      return control::FenceAck{number(), number()};
     case 6:
-      frame.mutable_lookup()->set_request(input.number());
-      frame.mutable_lookup()->set_name(input.text());
-      frame.mutable_lookup()->set_prefix(input.byte() % 2 != 0);
-      break;
+      return control::Lookup{number(), input.text(), yes(), {}};
     case 7: {
-      control::Regions& regions = *frame.mutable_regions();
-      regions.set_request(input.number());
-      regions.set_more(input.byte() % 2 != 0);
-      for (int n = input.byte() % 4; n != 0; --n) {
-        control::Region& region = *regions.add_regions();
-        region.set_name(input.text());
-        region.set_id(input.number());
-        region.set_size(input.number());
-        for (int k = input.byte() % 4; k != 0; --k) region.add_keys()->set_key(input.number());
+      control::Regions regions;
+      regions.request = number();
+      regions.more = yes();
+      regions.regions.resize(input.byte() % 4);
+      for (control::Region& region : regions.regions) {
+        region.name = input.text();
+        region.id = number();
+        region.size = number();
+        region.keys.resize(input.byte() % 4);
+        for (control::Key& key : region.keys) key.key = number();
       }
-      break;
+      return regions;
     }
     case 8:
-      frame.mutable_ping()->set_nonce(input.number());
-      frame.mutable_ping()->set_reply(input.byte() % 2 != 0);
-      break;
+      return control::Ping{number(), yes()};
     case 9:
-      frame.mutable_goodbye()->set_code(static_cast<std::uint32_t>(input.number()));
-      break;
-    case 10:
-      frame.mutable_hello()->set_session_id(input.number());
-      break;
+      return control::Goodbye{small(), {}};
+    case 10: {
+      control::Hello hello;
+      hello.session_id = number();
+      return hello;
+    }
     case 11:
-      frame.mutable_refused()->set_code(static_cast<std::uint32_t>(input.number()));
-      break;
+      return control::Refused{small(), {}};
     default:
-      frame.ParsePartialFromString(input.text());
+      return control::parse(input.text()).value_or(control::Frame());
   }
-  return frame;
 }
 
 std::string message_of(Input& input) {

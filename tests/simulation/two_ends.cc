@@ -1,7 +1,8 @@
 #include "two_ends.h"
 
 #include <algorithm>
-#include <cstring>
+
+#include "tests/datapath/framed.h"
 
 namespace fairlead::simulation {
 
@@ -31,13 +32,7 @@ bool TwoEnds::end() {
   return std::all_of(posted.begin(), posted.end(), [](const TransferImpl* t) { return t->finished.load(); });
 }
 
-void TwoEnds::slip_frame(int hearer, const control::Frame& frame) {
-  const std::string body = frame.SerializeAsString();
-  const auto size = static_cast<std::uint32_t>(body.size());
-  std::string bytes(sizeof(size), '\0');
-  std::memcpy(bytes.data(), &size, sizeof(size));
-  taps_[hearer](bytes + body);
-}
+void TwoEnds::slip_frame(int hearer, const datapath::control::Frame& frame) { taps_[hearer](datapath::framed(frame)); }
 
 void TwoEnds::slip_message(int hearer, std::span<const std::byte> bytes) {
   for (std::size_t t = 0; t < hosts[hearer]->transports().size(); ++t) {

@@ -31,7 +31,7 @@ class TwoEnds {
   /// Closes the session at both ends. False: it does not end, or a transfer has none.
   bool end();
   /// As if its peer had said it: a frame of the control connection, a message or a notification of the path.
-  void slip_frame(int hearer, const control::Frame& frame);
+  void slip_frame(int hearer, const datapath::control::Frame& frame);
   void slip_message(int hearer, std::span<const std::byte> bytes);
   void slip_notification(int hearer, std::uint32_t value);
   /// A write of end `from` to the other's region, at the same offset.

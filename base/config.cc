@@ -84,6 +84,8 @@ Status EngineConfig::validate() const {
   if (auto s = in_range("pool_arena_bytes", pool_arena_bytes, 64 * kKiB, 1024 * kGiB, "bytes"); !s.ok()) return s;
   if (auto s = in_range("max_message_bytes", max_message_bytes, std::size_t{1}, kGiB, "bytes"); !s.ok()) return s;
   if (auto s = in_range("max_pending_events", max_pending_events, std::size_t{1}, kMiB); !s.ok()) return s;
+  if (auto s = in_range("max_pending_bytes", max_pending_bytes, std::size_t{1}, 1024 * kGiB, "bytes"); !s.ok())
+    return s;
   if (auto s = in_range("chunk_bytes", chunk_bytes, 4 * kKiB, kGiB, "bytes"); !s.ok()) return s;
   if (auto s = check_verbs(verbs); !s.ok()) return s;
   return check_tcp(tcp);

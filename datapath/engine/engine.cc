@@ -113,10 +113,10 @@ std::pair<Peer, Event> Engine::next_event(std::chrono::nanoseconds timeout) {
   EngineImpl* impl = behind(held);
   if (result.second.status = usable(impl); !result.second.status.ok()) return result;
   const auto take = [&] {
-    std::size_t taken = 0;
+    datapath::Taken taken;
     auto session = std::static_pointer_cast<SessionImpl>(impl->queues().take_any_event(result.second, taken));
     if (session == nullptr) return false;
-    session->event_taken(taken);
+    session->event_taken(result.second, taken);
     result.first = datapath::make_peer(std::move(session));
     return true;
   };

@@ -51,11 +51,13 @@ void EventQueues::push_event(EventSource& source, Event&& event) {
 
 /// The oldest event. The session goes to the end of the list, or, with its last event, leaves it. What is returned is
 /// to outlive the lock: it may be the last reference.
-std::shared_ptr<EventSource> EventQueues::pop(Inbox& inbox, Event& event, std::size_t& taken) {
+std::shared_ptr<EventSource> EventQueues::pop(Inbox& inbox, Event& event, Taken& taken) {
   event = std::move(inbox.events_.front());
   inbox.events_.drop_front();
   inbox.pending_.store(inbox.events_.size(), std::memory_order_release);
-  taken = ++inbox.taken_;
+  ++inbox.taken_.events;
+  inbox.taken_.bytes += event.data.size();
+  taken = inbox.taken_;
   if (!inbox.listed_.linked()) return nullptr;
   inbox.listed_.unlink();
   if (!inbox.events_.empty()) {
@@ -66,7 +68,7 @@ std::shared_ptr<EventSource> EventQueues::pop(Inbox& inbox, Event& event, std::s
   return std::move(inbox.keep_);
 }
 
-bool EventQueues::take_event(Inbox& inbox, Event& event, std::size_t& taken) {
+bool EventQueues::take_event(Inbox& inbox, Event& event, Taken& taken) {
   if (inbox.pending() == 0) return false;
   std::shared_ptr<EventSource> owner;
   const std::lock_guard lock(lock_);
@@ -75,7 +77,7 @@ bool EventQueues::take_event(Inbox& inbox, Event& event, std::size_t& taken) {
   return true;
 }
 
-std::shared_ptr<EventSource> EventQueues::take_any_event(Event& event, std::size_t& taken) {
+std::shared_ptr<EventSource> EventQueues::take_any_event(Event& event, Taken& taken) {
   if (!any_events()) return nullptr;
   const std::lock_guard lock(lock_);
   return with_events_.empty() ? nullptr : pop(with_events_.front()->inbox, event, taken);

@@ -23,6 +23,12 @@ class Submission;
 
 class EventSource;
 
+/// What the application has ever taken of one session.
+struct Taken {
+  std::size_t events = 0;
+  std::size_t bytes = 0;  // of messages
+};
+
 /// A session's events, oldest first. All but pending() is EventQueues' to touch.
 class Inbox {
  public:
@@ -32,7 +38,7 @@ class Inbox {
  private:
   friend class EventQueues;
   Ring<Event> events_;
-  std::size_t taken_ = 0;                // ever
+  Taken taken_;
   Link<EventSource> listed_;             // in EventQueues::with_events_, while there are any
   std::shared_ptr<EventSource> keep_;    // the owner, while it is listed
   std::atomic<std::size_t> pending_{0};  // the size of events_
@@ -61,9 +67,9 @@ class EventQueues {
 
   void push_event(EventSource& source, Event&& event);
   /// The session's oldest event. `taken` counts what was ever taken from it, this one included.
-  [[nodiscard]] bool take_event(Inbox& inbox, Event& event, std::size_t& taken);
+  [[nodiscard]] bool take_event(Inbox& inbox, Event& event, Taken& taken);
   /// An event of any session; null when there is none. Fair among sessions.
-  [[nodiscard]] std::shared_ptr<EventSource> take_any_event(Event& event, std::size_t& taken);
+  [[nodiscard]] std::shared_ptr<EventSource> take_any_event(Event& event, Taken& taken);
   [[nodiscard]] bool any_events() const noexcept { return any_with_events_.load(std::memory_order_acquire); }
 
   void push_accepted(std::shared_ptr<EventSource> session);
@@ -74,7 +80,7 @@ class EventQueues {
   void clear(const std::function<void(Submission&)>& drop);
 
  private:
-  std::shared_ptr<EventSource> pop(Inbox& inbox, Event& event, std::size_t& taken);
+  std::shared_ptr<EventSource> pop(Inbox& inbox, Event& event, Taken& taken);
   void changed() noexcept;
 
   PrivateFd fd_;

@@ -22,7 +22,7 @@ void fields(Is<TransportOffer> auto& m, auto&& field) {
 }
 void fields(Is<Hello> auto& m, auto&& field) {
   field(1, m.version_min), field(2, m.version_max), field(3, m.engine_name), field(4, m.session_id);
-  field(5, m.transports), field(6, m.max_message_bytes), field(7, m.event_window);
+  field(5, m.transports), field(6, m.max_message_bytes), field(7, m.event_window), field(8, m.event_window_bytes);
 }
 void fields(Is<Refused> auto& m, auto&& field) { field(1, m.code), field(2, m.reason); }
 void fields(Is<Key> auto& m, auto&& field) { field(1, m.address), field(2, m.key); }

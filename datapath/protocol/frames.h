@@ -27,6 +27,7 @@ struct Hello {
   std::vector<TransportOffer> transports;
   std::uint64_t max_message_bytes = 0;
   std::uint32_t event_window = 0;
+  std::uint64_t event_window_bytes = 0;
 };
 
 struct Refused {

@@ -21,14 +21,22 @@ Inbound::Verdict Inbound::take(const PathMessage& message, std::size_t waiting, 
                       waiting, limit);
     return Verdict::kWrong;
   }
+  const std::uint64_t held = received_bytes_ - consumed(waiting).bytes;
+  if (held > limits_.bytes + 2 * limits_.message_bytes) {
+    why = fmt::format("message {} though {} bytes are undelivered (limit {})", message.sequence, held, limits_.bytes);
+    return Verdict::kWrong;
+  }
+  const Consumed before{received_, received_bytes_};
   received_ = message.sequence;
   event.value = message.value;
-  if (message.type == MessageType::kFragment) return take_fragment(message, event, why);
+  if (message.type == MessageType::kFragment) return take_fragment(message, before, event, why);
   event.kind = Event::Kind::kNotification;
+  waiting_.push_back(before);
   return Verdict::kEvent;
 }
 
-Inbound::Verdict Inbound::take_fragment(const PathMessage& message, Event& event, std::string& why) {
+Inbound::Verdict Inbound::take_fragment(const PathMessage& message, const Consumed& before, Event& event,
+                                        std::string& why) {
   const std::size_t size = message.data.size();
   if (message.offset == 0) assembly_have_ = 0;  // a new message; a cancelled one ends unfinished
   if (message.total > limits_.message_bytes || message.offset != assembly_have_ ||
@@ -38,8 +46,11 @@ Inbound::Verdict Inbound::take_fragment(const PathMessage& message, Event& event
     return Verdict::kWrong;
   }
   event.kind = Event::Kind::kMessage;
+  received_bytes_ += size;
+  if (message.offset == 0) before_assembly_ = before;
   if (size == message.total) {
     event.data.assign(message.data.begin(), message.data.end());
+    waiting_.push_back(before);
     return Verdict::kEvent;
   }
   if (message.offset == 0) {
@@ -51,16 +62,21 @@ Inbound::Verdict Inbound::take_fragment(const PathMessage& message, Event& event
   if (assembly_have_ != message.total) return Verdict::kKept;
   event.data = std::exchange(assembly_, {});
   assembly_have_ = 0;
+  waiting_.push_back(before_assembly_);
   return Verdict::kEvent;
 }
 
-std::optional<std::uint64_t> Inbound::credit_due(std::size_t waiting) const noexcept {
-  const std::uint64_t consumed = received_ > waiting ? received_ - waiting : 0;
-  const std::uint64_t step = std::max<std::uint64_t>(limits_.events / 4, 1);
-  if (consumed < told_ + step) return std::nullopt;
-  return consumed;
+Inbound::Consumed Inbound::consumed(std::size_t waiting) noexcept {
+  while (waiting_.size() > waiting) waiting_.drop_front();
+  return waiting_.empty() ? Consumed{received_, received_bytes_} : waiting_.front();
 }
 
-void Inbound::told(std::uint64_t consumed) noexcept { told_ = consumed; }
+std::optional<Inbound::Consumed> Inbound::credit_due(std::size_t waiting) noexcept {
+  const Consumed now = consumed(waiting);
+  const std::uint64_t events = std::max<std::uint64_t>(limits_.events / 4, 1);
+  const std::uint64_t bytes = std::max<std::uint64_t>(limits_.bytes / 4, 1);
+  if (now.sequence >= told_.sequence + events) return now;
+  return now.sequence > told_.sequence && now.bytes >= told_.bytes + bytes ? std::optional(now) : std::nullopt;
+}
 
 }  // namespace fairlead::datapath

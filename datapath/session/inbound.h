@@ -1,10 +1,12 @@
 // What a peer's sequenced messages become: events, each once, in order, and the credits that go back for them.
 //
 // A notification is an event by itself; a message may come in fragments, which are put together here. The peer may have
-// as many events under way as Limits::events, counted until the application takes them; what it sends beyond that, out
-// of order, or beyond the limits of a message, ends the session. What was delivered before a path died comes again on
-// the next one and is dropped here.
-// Owns the bytes of a message that is not whole yet. No time, no input or output. Threads: the driver.
+// as many events and bytes of messages under way as Limits says, until the application takes them; what it sends beyond
+// that, out of order, or beyond the limits of a message, ends the session. What was delivered before a path died comes
+// again on the next one and is dropped here.
+// The parts of a message that is not whole yet count as taken while nothing else waits: else one that is larger than
+// the credits would never be whole. So the peer makes us hold the bytes of its credits and two messages, at the very
+// most. Owns the bytes of a message that is not whole yet. No time, no input or output. Threads: the driver.
 #pragma once
 
 #include <cstddef>
@@ -13,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "datapath/lane/ring.h"
 #include "datapath/protocol/path_messages.h"
 #include "fairlead/peer.h"
 
@@ -22,6 +25,7 @@ class Inbound {
  public:
   struct Limits {
     std::size_t events = 0;           // EngineConfig::max_pending_events
+    std::uint64_t bytes = 0;          // EngineConfig::max_pending_bytes
     std::uint64_t message_bytes = 0;  // EngineConfig::max_message_bytes
   };
   enum class Verdict : std::uint8_t {
@@ -31,28 +35,44 @@ class Inbound {
     kWrong       // the peer broke the protocol; `why` says how
   };
 
+  /// How far the application has got: everything up to `sequence`, and how many bytes that was.
+  struct Consumed {
+    std::uint64_t sequence = 0;
+    std::uint64_t bytes = 0;
+    bool operator==(const Consumed&) const = default;
+  };
+
   explicit Inbound(Limits limits) noexcept : limits_(limits) {}
 
-  /// Takes a notify or fragment. `waiting`: events of this peer that the application has not taken yet.
+  /// Takes a notify or fragment. `waiting`: events of kEvent and event_of_ours() that the
+  /// application has not taken yet.
   [[nodiscard]] Verdict take(const PathMessage& message, std::size_t waiting, Event& event, std::string& why);
+  /// An event of ours waits, too, behind those of the peer.
+  void event_of_ours() { waiting_.push_back({received_, received_bytes_}); }
   /// The last sequence that was taken; what a fence tells the peer.
   [[nodiscard]] std::uint64_t received() const noexcept { return received_; }
 
   /// What was told may not have arrived: the path is another, or turned the message away.
-  void forget_told() noexcept { told_ = 0; }
-  /// The sequence to tell the peer as consumed, if that is worth a message now: a quarter of the credits came free.
+  void forget_told() noexcept { told_ = {}; }
+  /// What the application has taken when so many events wait.
+  [[nodiscard]] Consumed consumed(std::size_t waiting) noexcept;
+  /// The same, if that is worth a message now: a quarter of the credits came free.
   /// told() when the path took the message.
-  [[nodiscard]] std::optional<std::uint64_t> credit_due(std::size_t waiting) const noexcept;
-  void told(std::uint64_t consumed) noexcept;
+  [[nodiscard]] std::optional<Consumed> credit_due(std::size_t waiting) noexcept;
+  void told(const Consumed& consumed) noexcept { told_ = consumed; }
 
  private:
-  [[nodiscard]] Verdict take_fragment(const PathMessage& message, Event& event, std::string& why);
+  [[nodiscard]] Verdict take_fragment(const PathMessage& message, const Consumed& before, Event& event,
+                                      std::string& why);
 
-  const Limits limits_;
+  Limits limits_;
   std::uint64_t received_ = 0;
-  std::uint64_t told_ = 0;  // what the peer knows for all we can see
+  Consumed told_;           // what the peer knows for all we can see
+  Ring<Consumed> waiting_;  // for each event that waits: what came before its first part
+  std::uint64_t received_bytes_ = 0;
   std::vector<std::byte> assembly_;
   std::uint64_t assembly_have_ = 0;
+  Consumed before_assembly_;
 };
 
 }  // namespace fairlead::datapath

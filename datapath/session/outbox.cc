@@ -162,7 +162,7 @@ void Outbox::end_all(Code code, const std::string& reason) {
 
 // ---- what is said again --------------------------------------------------------------------------------------------
 
-void Outbox::requeue() { requeue_messages(undelivered_.empty() ? next_sequence_ : undelivered_.front().sequence); }
+void Outbox::requeue() { requeue_messages(undelivered_.empty() ? window_.next() : undelivered_.front().sequence); }
 
 /// Numbers what was not delivered anew, from `next_sequence` on, and queues it in the order of posting.
 void Outbox::requeue_messages(std::uint64_t next_sequence) {
@@ -174,7 +174,7 @@ void Outbox::requeue_messages(std::uint64_t next_sequence) {
   }
   undelivered_.clear();
   holding_ = false;
-  next_sequence_ = next_sequence;
+  window_.give_back(next_sequence);
   message_queue_.clear();
   for (TransferImpl* t = first_; t != nullptr; t = t->next) {
     if (t->has_message && !t->message_all_posted && t->failure == Code::kOk) message_queue_.push_back(t->in_messages);
@@ -187,9 +187,9 @@ void Outbox::requeue_messages(std::uint64_t next_sequence) {
 }
 
 bool Outbox::apply_received(std::uint64_t received, std::string& why) {
-  if (received < acknowledged_ || received >= next_sequence_) {
+  if (received < acknowledged_ || received >= window_.next()) {
     why = fmt::format("says it received up to message {}; {} were acknowledged and {} sent", received, acknowledged_,
-                      next_sequence_ - 1);
+                      window_.next() - 1);
     return false;
   }
   std::vector<PostedRequest> missing;

@@ -21,6 +21,7 @@
 #include "base/timer_queue.h"
 #include "datapath/lane/lane.h"
 #include "datapath/protocol/path_messages.h"
+#include "datapath/session/credit_window.h"
 #include "datapath/session/in_flight.h"
 #include "datapath/session/staging.h"
 #include "datapath/transfer/transfer_impl.h"
@@ -49,14 +50,17 @@ class Outbox {
     bool staged = false;             // one-sided operations go by message
   };
   struct Limits {
-    std::uint64_t window = 0;       // sequenced messages that the peer has not consumed
+    CreditWindow::Limits window;    // sequenced messages that the peer has not consumed
     std::uint64_t max_message = 0;  // bytes, the peer's
   };
   static constexpr std::size_t kBatch = 32;  // requests at a time
 
   Outbox(OutboxUser& user, std::uint64_t chunk_bytes) : user_(user), chunk_bytes_(chunk_bytes) {}
 
-  void set_limits(const Limits& limits) noexcept { limits_ = limits; }
+  void set_limits(const Limits& limits) noexcept {
+    max_message_ = limits.max_message;
+    window_.set_limits(limits.window);
+  }
   void add(TransferImpl& transfer);
   [[nodiscard]] std::size_t size() const noexcept { return active_; }
   [[nodiscard]] bool has_backlog() const noexcept { return !data_queue_.empty() || !message_queue_.empty(); }
@@ -69,9 +73,7 @@ class Outbox {
   void completed(const PostedRequest& request, Code code);
 
   /// The peer has consumed up to this sequence.
-  void consumed(std::uint64_t sequence) noexcept {
-    if (sequence > peer_consumed_ && sequence < next_sequence_) peer_consumed_ = sequence;
-  }
+  void consumed(std::uint64_t sequence) noexcept { window_.consumed(sequence); }
   /// False, with words, if the answer to a staged operation breaks the protocol.
   [[nodiscard]] bool staged_answer(const PathMessage& message, std::string& why);
   /// The path is gone, and its numbering of staged operations with it.
@@ -129,11 +131,10 @@ class Outbox {
                      WorkRequest& request);
   [[nodiscard]] bool message_ready(const Way& way, const TransferImpl& transfer) const noexcept;
   [[nodiscard]] bool may_carry_notification(const Way& way, const TransferImpl& transfer) noexcept;
-  [[nodiscard]] bool window_open() const noexcept { return next_sequence_ - 1 - peer_consumed_ < limits_.window; }
 
   OutboxUser& user_;
   const std::uint64_t chunk_bytes_;  // of one request, at most
-  Limits limits_;
+  std::uint64_t max_message_ = 0;
 
   // In order of posting.
   TransferImpl* first_ = nullptr;
@@ -148,9 +149,8 @@ class Outbox {
   std::vector<PostedRequest> undelivered_;  // sequenced messages that came back aborted, in order
   std::size_t sequenced_in_flight_ = 0;
   bool holding_ = false;  // a write was refused: messages behind it are coming back
-  std::uint64_t next_sequence_ = 1;
+  CreditWindow window_;
   std::uint64_t acknowledged_ = 0;
-  std::uint64_t peer_consumed_ = 0;
   staging::Initiator staged_;
 
   // One batch.

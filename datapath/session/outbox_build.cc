@@ -37,7 +37,7 @@ void Outbox::commit(std::size_t accepted, InFlight& path) {
     if (b.request.use == Use::kSequenced || b.request.use == Use::kNotifyingWrite) {
       t.message_posted = t.message_offset_of(b.request.bytes);
       t.message_all_posted = false;
-      next_sequence_ = b.request.sequence;
+      window_.give_back(b.request.sequence);
       if (b.leaves_queue) message_queue_.push_front(t.in_messages);
       if (b.request.use == Use::kSequenced) continue;
     }
@@ -66,23 +66,23 @@ bool Outbox::build_message(const Way& way) {
     t.in_messages.unlink();
     return build_message(way);
   }
-  if (t.is_send && t.message.size() > limits_.max_message) {
+  if (t.is_send && t.message.size() > max_message_) {
     t.failure = Code::kInvalidArgument;
     t.reason = fmt::format("a message of {} bytes; {} takes at most {} (its max_message_bytes)", t.message.size(),
-                           user_.who(), limits_.max_message);
+                           user_.who(), max_message_);
     t.in_messages.unlink();
     settle(t);
     return build_message(way);
   }
-  if (!message_ready(way, t) || !window_open()) return false;
+  if (!message_ready(way, t) || !window_.open()) return false;
   PathMessage message;
-  message.sequence = next_sequence_;
   message.value = t.value;
   LocalSegment* segments = segments_ + segments_used_;
   std::size_t used = 1;
   bool last = true;
+  std::uint64_t weight = 0;
   Built& built = built_[count_];
-  built = {{Use::kSequenced, &t, t.message_posted, next_sequence_}, 0, 0, 0, false};
+  built = {{Use::kSequenced, &t, t.message_posted, 0}, 0, 0, 0, false};
   if (t.is_send) {
     const std::uint64_t room = way.can->max_message - kPathHeaderBytes;
     const std::uint64_t length = std::min<std::uint64_t>(room, t.message.size() - t.message_posted);
@@ -91,15 +91,16 @@ bool Outbox::build_message(const Way& way) {
     message.total = t.message.size();
     if (length != 0) segments[used++] = {t.message.data() + t.message_posted, length, 0};
     t.message_posted += length;
+    weight = length;
     last = t.message_posted == t.message.size();
   } else {
     message.type = MessageType::kNotify;
   }
+  message.sequence = built.request.sequence = window_.take(weight);
   encode(message, headers_[count_]);
   segments[0] = {headers_[count_], kPathHeaderBytes, 0};
   requests_[count_] = {0, OpKind::kMessage, {segments, used}, 0, 0};
   segments_used_ += used;
-  ++next_sequence_;
   t.message_all_posted = last;
   built.leaves_queue = last;
   if (last) t.in_messages.unlink();
@@ -110,7 +111,7 @@ bool Outbox::build_message(const Way& way) {
 bool Outbox::may_carry_notification(const Way& way, const TransferImpl& t) noexcept {
   return way.can->write_notifies && t.has_message && t.list->kind == OpKind::kWrite &&
          t.posted_bytes == t.data_bytes() && t.value <= std::numeric_limits<std::uint32_t>::max() && !holding_ &&
-         !message_queue_.empty() && message_queue_.front() == &t && window_open();
+         !message_queue_.empty() && message_queue_.front() == &t && window_.open();
 }
 
 // ---- data ----------------------------------------------------------------------------------------------------------
@@ -195,7 +196,7 @@ bool Outbox::build_data(const Way& way) {
   if (may_carry_notification(way, t)) {
     request.notify = static_cast<std::uint32_t>(t.value);
     built.request.use = Use::kNotifyingWrite;
-    built.request.sequence = next_sequence_++;
+    built.request.sequence = window_.take(0);
     t.message_all_posted = true;
     t.in_messages.unlink();
   }

@@ -26,7 +26,8 @@ SessionImpl::SessionImpl(std::shared_ptr<SessionHost> host, bool active)
       lookups_([this](const control::Frame& frame) { send_frame(frame); }),
       paths_(*this, active, {host_->config().failover, host_->config().path_timeout}),
       outbox_(*this, host_->config().chunk_bytes),
-      inbound_({host_->config().max_pending_events, host_->config().max_message_bytes}) {}
+      inbound_(
+          {host_->config().max_pending_events, host_->config().max_pending_bytes, host_->config().max_message_bytes}) {}
 
 // ---- any thread ----------------------------------------------------------------------------------------------------
 
@@ -60,15 +61,18 @@ PeerStats SessionImpl::stats() const {
 }
 
 bool SessionImpl::take_event(Event& event) {
-  std::size_t taken = 0;
+  Taken taken;
   if (!host_->queues().take_event(inbox, event, taken)) return false;
-  event_taken(taken);
+  event_taken(event, taken);
   return true;
 }
 
-void SessionImpl::event_taken(std::size_t taken) {
-  const std::size_t quarter = std::max<std::size_t>(host_->config().max_pending_events / 4, 1);
-  if (taken % quarter == 0) host_->lane().kick();
+void SessionImpl::event_taken(const Event& event, const Taken& taken) {
+  const EngineConfig& config = host_->config();
+  const std::size_t events = std::max<std::size_t>(config.max_pending_events / 4, 1);
+  const std::size_t bytes = std::max<std::size_t>(config.max_pending_bytes / 4, 1);
+  const bool crossed = taken.bytes / bytes != (taken.bytes - event.data.size()) / bytes;
+  if (taken.events % events == 0 || crossed) host_->lane().kick();
 }
 
 void SessionImpl::submit(TransferImpl& transfer) {

@@ -48,8 +48,8 @@ class SessionImpl final : public EventSource, public TransferSink, private Outbo
   [[nodiscard]] PeerStats stats() const;
   /// Takes the oldest event if there is one.
   bool take_event(Event& event);
-  /// After the `taken`-th event was: the peer may be waiting for credits, and our driver be asleep.
-  void event_taken(std::size_t taken);
+  /// After `event` was: the peer may be waiting for credits, and our driver be asleep.
+  void event_taken(const Event& event, const Taken& taken);
   /// Submits; the transfer's status says if it cannot be.
   void submit(TransferImpl& transfer);
   void request_cancel(TransferImpl& transfer);

@@ -82,7 +82,8 @@ void SessionImpl::send_hello() {
                        .session_id = id(),
                        .transports = {},
                        .max_message_bytes = host_->config().max_message_bytes,
-                       .event_window = static_cast<std::uint32_t>(host_->config().max_pending_events)};
+                       .event_window = static_cast<std::uint32_t>(host_->config().max_pending_events),
+                       .event_window_bytes = host_->config().max_pending_bytes};
   for (const Offer& offer : host_->offers()) {
     hello.transports.push_back({.name = offer.name, .kind = offer.kind, .software = offer.software, .describe = {}});
   }
@@ -138,7 +139,9 @@ void SessionImpl::handle_hello(const control::Hello& hello) {
   for (const control::TransportOffer& t : hello.transports) {
     theirs.push_back({clipped(t.name), clipped(t.kind), t.software});
   }
-  outbox_.set_limits({hello.event_window, hello.max_message_bytes});
+  CreditWindow::Limits window{.events = hello.event_window};
+  if (hello.event_window_bytes != 0) window.bytes = hello.event_window_bytes;
+  outbox_.set_limits({window, hello.max_message_bytes});
   if (active_) {
     if (hello.session_id == 0) return refuse(Code::kDataLoss, "the hello names no session");
     id_.store(hello.session_id, std::memory_order_release);

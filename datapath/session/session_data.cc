@@ -75,11 +75,11 @@ void SessionImpl::pump_staged() {
 }
 
 void SessionImpl::send_consumed() {
-  const std::optional<std::uint64_t> due = inbound_.credit_due(inbox.pending());
+  const std::optional<Inbound::Consumed> due = inbound_.credit_due(inbox.pending());
   if (!due) return;
   PathMessage message;
   message.type = MessageType::kConsumed;
-  message.sequence = *due;
+  message.sequence = due->sequence;
   if (send_path_message(message)) inbound_.told(*due);
 }
 

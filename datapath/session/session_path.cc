@@ -47,6 +47,7 @@ void SessionImpl::path_in_use() {
     description_.explain = std::move(line);
   }
   set_public_state(PeerState::kReady);
+  inbound_.event_of_ours();
   host_->queues().push_event(*this, std::move(event));
   if (first) host_->session_ready(*this);
   pump();

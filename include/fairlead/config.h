@@ -60,8 +60,9 @@ struct FAIRLEAD_EXPORT EngineConfig {
   std::chrono::milliseconds peer_timeout{30'000};  // silence of the control connection
   std::size_t pool_arena_bytes = std::size_t{64} << 20;
   std::size_t max_message_bytes = std::size_t{16} << 20;
-  std::size_t max_pending_events = 4096;           // notifications and messages that a peer may have undelivered
-  std::size_t chunk_bytes = std::size_t{1} << 20;  // a transfer crosses in operations of at most this size
+  std::size_t max_pending_events = 4096;                  // notifications and messages that a peer may have undelivered
+  std::size_t max_pending_bytes = std::size_t{64} << 20;  // the bytes of those messages
+  std::size_t chunk_bytes = std::size_t{1} << 20;         // a transfer crosses in operations of at most this size
   VerbsConfig verbs;
   TcpConfig tcp;
 

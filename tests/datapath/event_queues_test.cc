@@ -36,7 +36,7 @@ class EventQueuesTest : public testing::Test {
   EventQueues queues;
   std::shared_ptr<Source> one = std::make_shared<Source>(), other = std::make_shared<Source>();
   Event event;
-  std::size_t taken = 0;
+  Taken taken;
 };
 
 TEST_F(EventQueuesTest, EventsOfASessionComeInOrderAndAreCounted) {
@@ -45,7 +45,7 @@ TEST_F(EventQueuesTest, EventsOfASessionComeInOrderAndAreCounted) {
   for (std::uint64_t i = 1; i <= 100; ++i) {
     ASSERT_TRUE(queues.take_event(one->inbox, event, taken));
     EXPECT_EQ(event.value, i);
-    EXPECT_EQ(taken, i);
+    EXPECT_EQ(taken.events, i);
   }
   EXPECT_FALSE(queues.take_event(one->inbox, event, taken));
   EXPECT_EQ(one->inbox.pending(), 0u);
@@ -70,7 +70,7 @@ TEST_F(EventQueuesTest, WhatTheSessionsOwnerTookIsNotFoundAgain) {
   queues.push_event(*one, numbered(2));
   EXPECT_EQ(queues.take_any_event(event, taken), one);
   EXPECT_EQ(event.value, 2u);
-  EXPECT_EQ(taken, 2u);
+  EXPECT_EQ(taken.events, 2u);
 }
 
 TEST_F(EventQueuesTest, TheDescriptorIsReadableWhileAnythingWaits) {
@@ -145,7 +145,7 @@ TEST_F(EventQueuesTest, ManyThreadsLoseAndDoubleNothing) {
   for (int i = 0; i < 2; ++i) {
     threads.emplace_back([&] {
       Event got;
-      std::size_t nth = 0;
+      Taken nth;
       while (count < 2 * kEach) {
         if (queues.take_any_event(got, nth) != nullptr) note(got);
       }
@@ -153,7 +153,7 @@ TEST_F(EventQueuesTest, ManyThreadsLoseAndDoubleNothing) {
   }
   threads.emplace_back([&] {
     Event got;
-    std::size_t nth = 0;
+    Taken nth;
     while (count < 2 * kEach) {
       if (queues.take_event(one->inbox, got, nth)) note(got);
     }

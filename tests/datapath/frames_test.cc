@@ -40,6 +40,7 @@ TEST(Frames, EveryFieldIsWhereItsNameIs) {
   hello.set_session_id(3);
   hello.set_max_message_bytes(UINT64_MAX);
   hello.set_event_window(UINT32_MAX);
+  hello.set_event_window_bytes(UINT64_MAX - 1);
   oracle::TransportOffer& transport = *hello.add_transports();
   transport.set_name("verbs:x");
   transport.set_kind("verbs");
@@ -53,6 +54,7 @@ TEST(Frames, EveryFieldIsWhereItsNameIs) {
   EXPECT_EQ(h.session_id, 3U);
   EXPECT_EQ(h.max_message_bytes, UINT64_MAX);
   EXPECT_EQ(h.event_window, UINT32_MAX);
+  EXPECT_EQ(h.event_window_bytes, UINT64_MAX - 1);
   ASSERT_EQ(h.transports.size(), 2U);
   EXPECT_EQ(h.transports[0].name, "verbs:x");
   EXPECT_EQ(h.transports[0].kind, "verbs");

@@ -111,7 +111,8 @@ class HostilePeer : public testing::Test {
             .session_id = 0,
             .transports = {{.name = "tcp", .kind = "tcp", .software = false, .describe = {}}},
             .max_message_bytes = 4096,
-            .event_window = 16};
+            .event_window = 16,
+            .event_window_bytes = 0};
   }
   static Frame ping() { return control::Ping{.nonce = 7}; }
   static Frame lookup(std::string name, bool prefix = false) {

@@ -39,8 +39,14 @@ class InboundTest : public testing::Test {
     why.clear();
     return inbound.take(message, waiting, event, why);
   }
+  std::optional<std::uint64_t> due(std::size_t waiting) {
+    const auto consumed = inbound.credit_due(waiting);
+    return consumed ? std::optional(consumed->sequence) : std::nullopt;
+  }
+  /// The peer is told of all but `waiting` events, due or not.
+  void tell(std::size_t waiting) { inbound.told(inbound.consumed(waiting)); }
 
-  Inbound inbound{{.events = 8, .message_bytes = 100}};
+  Inbound inbound{{.events = 8, .bytes = 400, .message_bytes = 100}};
   Event event;
   std::string why;
 };
@@ -70,6 +76,18 @@ TEST_F(InboundTest, MoreThanItsCreditsAndSomeSlackEndIt) {
   EXPECT_EQ(take(notify(1), 80), Verdict::kEvent);
   EXPECT_EQ(take(notify(2), 81), Verdict::kWrong);
   EXPECT_EQ(take(notify(1), 81), Verdict::kDuplicate) << "what comes again waits nowhere";
+}
+
+TEST_F(InboundTest, MoreBytesThanItsCreditsAndTwoMessagesEndIt) {
+  const std::string large(100, 'x');
+  std::uint64_t sequence = 0;
+  while (sequence < 7) {
+    ++sequence;
+    ASSERT_EQ(take(fragment(sequence, large, 0, 100), sequence - 1), Verdict::kEvent);
+  }
+  EXPECT_EQ(take(fragment(8, large, 0, 100), 7), Verdict::kWrong);
+  EXPECT_EQ(why, "message 8 though 700 bytes are undelivered (limit 400)");
+  EXPECT_EQ(take(fragment(8, large, 0, 100), 6), Verdict::kEvent) << "one was taken";
 }
 
 TEST_F(InboundTest, FragmentsBecomeOneMessage) {
@@ -111,7 +129,7 @@ TEST_F(InboundTest, FragmentsThatDoNotFitEndIt) {
       {"x", ~std::uint64_t{0}, 4},  //
   };
   for (const auto& each : kWrong) {
-    Inbound fresh({.events = 8, .message_bytes = 100});
+    Inbound fresh({.events = 8, .bytes = 400, .message_bytes = 100});
     EXPECT_EQ(fresh.take(fragment(1, each.bytes, each.offset, each.total), 0, event, why), Verdict::kWrong)
         << each.offset << " of " << each.total;
     EXPECT_NE(why.find("limit 100"), std::string::npos) << why;
@@ -120,32 +138,67 @@ TEST_F(InboundTest, FragmentsThatDoNotFitEndIt) {
 
 TEST_F(InboundTest, AQuarterOfTheCreditsIsToldAtOnce) {
   for (std::uint64_t sequence = 1; sequence <= 3; ++sequence) EXPECT_EQ(take(notify(sequence)), Verdict::kEvent);
-  EXPECT_EQ(inbound.credit_due(2), std::nullopt) << "one was taken, two make a quarter of 8";
-  EXPECT_EQ(inbound.credit_due(1), 2U);
-  EXPECT_EQ(inbound.credit_due(3), std::nullopt) << "nothing was taken";
-  inbound.told(2);
-  EXPECT_EQ(inbound.credit_due(0), std::nullopt);
+  EXPECT_EQ(due(1), 2U) << "two of three were taken, a quarter of 8";
+  tell(1);
+  EXPECT_EQ(due(0), std::nullopt) << "one was taken since, two make a quarter of 8";
   EXPECT_EQ(take(notify(4)), Verdict::kEvent);
-  EXPECT_EQ(inbound.credit_due(0), 4U);
+  EXPECT_EQ(due(0), 4U);
 }
 
-// What was told on a path that died, or behind a refused write, may not have arrived. Events of our own wait in the
-// same inbox, so the first word on the next path may be of less than the last on the one before; the rest must follow.
+TEST_F(InboundTest, AQuarterOfTheBytesIsToldAtOnce) {
+  inbound = Inbound({.events = 100, .bytes = 400, .message_bytes = 100});
+  const std::string ninety(90, 'x');
+  EXPECT_EQ(take(fragment(1, ninety, 0, 90), 0), Verdict::kEvent);
+  EXPECT_EQ(due(1), std::nullopt);
+  EXPECT_EQ(due(0), std::nullopt) << "90 bytes of 400, one event of 100";
+  tell(0);
+  EXPECT_EQ(take(fragment(2, ninety, 0, 90), 0), Verdict::kEvent);
+  EXPECT_EQ(due(0), std::nullopt) << "since it was told last";
+  EXPECT_EQ(take(fragment(3, "0123456789", 0, 10), 0), Verdict::kEvent);
+  EXPECT_EQ(due(0), 3U);
+}
+
+TEST_F(InboundTest, TheBytesOfAMessageAreConsumedWithItsEvent) {
+  EXPECT_EQ(take(notify(1), 0), Verdict::kEvent);
+  EXPECT_EQ(take(fragment(2, std::string(90, 'a'), 0, 100), 1), Verdict::kKept);
+  EXPECT_EQ(take(fragment(3, std::string(10, 'b'), 90, 100), 1), Verdict::kEvent);
+  EXPECT_EQ(inbound.credit_due(2), std::nullopt);
+  EXPECT_EQ(inbound.credit_due(1), std::nullopt) << "the notification alone is no quarter";
+  EXPECT_EQ(inbound.credit_due(0), (Inbound::Consumed{3, 100}));
+}
+
+// Else one that is larger than the credits would never be whole.
+TEST_F(InboundTest, AMessageBehindWhichNothingWaitsIsConsumedAsItComes) {
+  EXPECT_EQ(take(fragment(1, std::string(50, 'a'), 0, 100)), Verdict::kKept);
+  EXPECT_EQ(take(fragment(2, std::string(49, 'b'), 50, 100)), Verdict::kKept);
+  EXPECT_EQ(inbound.credit_due(0), (Inbound::Consumed{2, 99}));
+}
+
+TEST_F(InboundTest, EventsOfOursWaitInTheirPlace) {
+  inbound.event_of_ours();
+  EXPECT_EQ(take(fragment(1, std::string(100, 'a'), 0, 100), 1), Verdict::kEvent);
+  inbound.event_of_ours();
+  EXPECT_EQ(inbound.credit_due(3), std::nullopt);
+  EXPECT_EQ(inbound.credit_due(2), std::nullopt);
+  EXPECT_EQ(inbound.credit_due(1), (Inbound::Consumed{1, 100})) << "what waits is ours alone";
+}
+
+// What was told on a path that died, or behind a refused write, may not have arrived.
 TEST(InboundCredits, WhatMayNotHaveArrivedIsToldAgain) {
-  Inbound inbound({.events = 3, .message_bytes = 0});
+  Inbound inbound({.events = 3, .bytes = 1, .message_bytes = 0});
   Event event;
   std::string why;
   for (std::uint64_t sequence = 1; sequence <= 3; ++sequence) {
-    ASSERT_EQ(inbound.take(notify(sequence), 0, event, why), Verdict::kEvent);
+    ASSERT_EQ(inbound.take(notify(sequence), sequence - 1, event, why), Verdict::kEvent);
   }
-  inbound.told(3);
+  inbound.told({3, 0});
   inbound.forget_told();
-  ASSERT_EQ(inbound.credit_due(1), 2U) << "that the path changed is not taken yet";
-  inbound.told(2);
-  EXPECT_EQ(inbound.credit_due(0), 3U);
-  inbound.told(3);
+  ASSERT_EQ(inbound.credit_due(1), (Inbound::Consumed{2, 0})) << "the last is not taken yet";
+  inbound.told({2, 0});
+  EXPECT_EQ(inbound.credit_due(0), (Inbound::Consumed{3, 0}));
+  inbound.told({3, 0});
   inbound.forget_told();
-  EXPECT_EQ(inbound.credit_due(0), 3U) << "also where the path had no room for the word";
+  EXPECT_EQ(inbound.credit_due(0), (Inbound::Consumed{3, 0})) << "also where the path had no room for the word";
 }
 
 }  // namespace

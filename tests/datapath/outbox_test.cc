@@ -28,7 +28,7 @@ class OutboxTest : public testing::Test, protected OutboxUser {
     remote.id = 77;
     remote.size = 65536;
     remote.keys[0] = {0x10000, 5};
-    outbox.set_limits({.window = 4, .max_message = 1000});
+    outbox.set_limits({.window = {.events = 4}, .max_message = 1000});
   }
   ~OutboxTest() override {
     range.reset();
@@ -184,6 +184,17 @@ TEST_F(OutboxTest, MessagesWaitForThePeersWindow) {
   outbox.consumed(2);
   EXPECT_EQ(post().size(), 2u);
   EXPECT_TRUE(outbox.size() != 0 && !outbox.has_backlog());
+}
+
+TEST_F(OutboxTest, TheWindowIsOfBytesToo) {
+  outbox.set_limits({.window = {.events = 100, .bytes = 150}, .max_message = 1000});
+  add(message(350), notification());
+  EXPECT_EQ(post().size(), 2u) << "fragments of 100 bytes: with the second there is no room left";
+  for (std::uint64_t id : {1u, 2u}) complete(id);
+  outbox.consumed(1);
+  EXPECT_EQ(post().size(), 1u);
+  outbox.consumed(3);
+  EXPECT_EQ(post().size(), 2u) << "the last fragment, and the notification, which weighs nothing";
 }
 
 TEST_F(OutboxTest, AMessageThatThePeerDoesNotTakeEndsWithWords) {

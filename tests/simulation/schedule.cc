@@ -45,6 +45,7 @@ class Schedule {
     config.chunk_bytes = 1000 + world_.below(8000);
     config.max_pending_events = world_.chance(0.3) ? 1 + world_.below(4) : 2 + world_.below(60);
     config.max_message_bytes = 20'000;
+    config.max_pending_bytes = world_.chance(0.5) ? 1 + world_.below(30'000) : std::size_t{1} << 20;
     flood_ = world_.chance(0.1);
     for (std::size_t i = 0; i < 2; ++i) {
       config.name = i == 0 ? "active" : "passive";

@@ -58,7 +58,7 @@ void Lane::start() {
 void Lane::stop() {
   stopping_.store(true);
   kick();
-  announce();
+  waiters_.wake_all();
   if (thread_.joinable()) thread_.join();
 }
 
@@ -73,6 +73,7 @@ void Lane::submit(Submission& work) noexcept {
   if (may_drive() && try_acquire()) {
     run_submissions();  // what came before it
     work.run();
+    waiters_.wake_done();
     release();
   } else {
     Submission* newest = submitted_.load(std::memory_order_relaxed);
@@ -125,24 +126,16 @@ void Lane::release() noexcept {
     run_submissions();
     driven_.store(false);
   }
+  if (may_drive()) waiters_.call_one();
 }
 
 bool Lane::poll_once() noexcept {
   count_drive();
   if (!may_drive() || !try_acquire()) return false;
   const bool did = advance();
+  if (did) waiters_.wake_done();
   release();
-  if (did) announce();
   return did;
-}
-
-void Lane::announce() noexcept {
-  if (waiters_.load() == 0) return;
-  {
-    const std::lock_guard lock(mutex_);
-    ++changes_;
-  }
-  changed_.notify_all();
 }
 
 bool Lane::wait_until(const std::function<bool()>& done, Clock::time_point deadline) {
@@ -151,7 +144,6 @@ bool Lane::wait_until(const std::function<bool()>& done, Clock::time_point deadl
     if (may_drive() && try_acquire()) {
       drive(done, deadline);
       release();
-      announce();
     } else {
       await_change(done, deadline);
     }
@@ -166,7 +158,7 @@ bool Lane::drive(const std::function<bool()>& done, Clock::time_point deadline) 
   while (!done()) {
     count_drive();
     if (advance()) {
-      announce();
+      waiters_.wake_done();
       idle_rounds = 0;
       continue;
     }
@@ -184,25 +176,25 @@ bool Lane::drive(const std::function<bool()>& done, Clock::time_point deadline) 
   return true;
 }
 
-bool Lane::await_change(const std::function<bool()>& done, Clock::time_point deadline) {
-  const Clock::time_point spin_end = std::min(deadline, Clock::now() + spin_);
-  while (Clock::now() < spin_end) {
-    for (int i = 0; i < 16; ++i) {
-      if (done()) return true;
+/// Looks for a while whether what another thread drives brings it, or that thread leaves.
+bool Lane::spin_until(const std::function<bool()>& done, Clock::time_point deadline) noexcept {
+  if (spinning_.exchange(true)) return done();
+  const Clock::time_point end = std::min(deadline, Clock::now() + spin_);
+  bool ended = done();
+  while (!ended && driven_.load() && Clock::now() < end) {
+    for (int i = 0; i < 16 && !ended; ++i) {
       relax();
+      ended = done();
     }
   }
-  waiters_.fetch_add(1);
-  {
-    std::unique_lock lock(mutex_);
-    const std::uint64_t seen = changes_;
-    // Bounded, since the driver may look for waiters just before this one is counted.
-    if (!done()) {
-      const auto limit = std::min<Clock::duration>(kRecheck, deadline - Clock::now());
-      changed_.wait_for(lock, limit, [&] { return changes_ != seen; });
-    }
-  }
-  waiters_.fetch_sub(1);
+  spinning_.store(false);
+  return ended;
+}
+
+bool Lane::await_change(const std::function<bool()>& done, Clock::time_point deadline) {
+  if (spin_until(done, deadline)) return true;
+  // Bounded, since the driver may look for waiters just before this one is counted.
+  waiters_.sleep(&done, [this] { return may_drive() && !driven_.load(); }, std::min(deadline, Clock::now() + kRecheck));
   return done();
 }
 
@@ -226,16 +218,11 @@ void Lane::stand_back() noexcept {
   std::uint64_t seen = 0;
   do {
     seen = application_drives_.load(std::memory_order_relaxed);
-    // A driver that sleeps may do so for long; it announces its end.
-    const bool long_wait = driven_.load() && sleepers_.load() != 0;
-    waiters_.fetch_add(long_wait ? 1 : 0);
-    {
-      std::unique_lock lock(mutex_);
-      const std::uint64_t changes = changes_;
-      changed_.wait_for(lock, long_wait ? kLongNap : kNap,
-                        [&] { return stopping_.load() || (long_wait && changes_ != changes); });
+    if (driven_.load() && sleepers_.load() != 0) {  // it may do so for long; at its end it calls
+      waiters_.sleep(nullptr, [this] { return stopping_.load(); }, Clock::now() + kLongNap);
+    } else {
+      std::this_thread::sleep_for(kNap);
     }
-    waiters_.fetch_sub(long_wait ? 1 : 0);
   } while (!stopping_.load() && (driven_.load() || application_drives_.load(std::memory_order_relaxed) != seen));
 }
 
@@ -253,7 +240,7 @@ void Lane::thread_main() noexcept {
     }
     bool armed = false;
     if (advance()) {
-      announce();
+      waiters_.wake_done();
       idle_since = Clock::now();
     } else if (Clock::now() - idle_since > spin_) {
       armed = domain_.arm();

@@ -3,6 +3,7 @@
 // All state of the lane's sessions is touched only by its driver: the thread that holds the driver token. An
 // application thread that waits takes the token and drives; the lane's own thread drives while nobody waits, and
 // stands back for about a millisecond after an application thread drove (else every packet would wake it for nothing).
+// Who waits while another drives is woken for what it waits for alone, and takes over when the driver leaves.
 // Other threads hand work over through submit(): the submitter runs it at once if it gets the token.
 //
 // Threads: submit, kick, wait_until from any thread. progress() of the Domain runs on the driver only.
@@ -12,13 +13,12 @@
 
 #include <atomic>
 #include <chrono>
-#include <condition_variable>
 #include <cstdint>
 #include <functional>
-#include <mutex>
 #include <thread>
 
 #include "base/private_fd.h"
+#include "datapath/lane/waiters.h"
 #include "fairlead/config.h"
 
 namespace fairlead::datapath {
@@ -70,10 +70,13 @@ class Lane {
 
   /// Advances once if nobody else drives.
   bool poll_once() noexcept;
-  /// Drives, or waits for who drives, until `done` or the deadline; returns done().
+  /// Drives, or waits for who drives, until `done` or the deadline; returns done(). The driver may call it, too, on its
+  /// thread, until this returns.
   bool wait_until(const std::function<bool()>& done, Clock::time_point deadline);
   /// How often a driver went to sleep: a lane that nothing happens to hardly does.
   [[nodiscard]] std::uint64_t sleeps() const noexcept { return sleeps_.load(std::memory_order_relaxed); }
+  /// How often a thread was woken that had slept while another drove.
+  [[nodiscard]] std::uint64_t wakes() const noexcept { return waiters_.wakes(); }
   /// Wakes a driver that sleeps.
   void kick() noexcept;
 
@@ -93,9 +96,9 @@ class Lane {
   }
   bool advance() noexcept { return static_cast<int>(run_submissions()) | static_cast<int>(domain_.progress()); }
   bool drive(const std::function<bool()>& done, Clock::time_point deadline) noexcept;
+  bool spin_until(const std::function<bool()>& done, Clock::time_point deadline) noexcept;
   bool await_change(const std::function<bool()>& done, Clock::time_point deadline);
   void sleep_in_epoll(std::chrono::milliseconds limit) noexcept;
-  void announce() noexcept;
   void thread_main() noexcept;
   void stand_back() noexcept;
 
@@ -108,11 +111,9 @@ class Lane {
   std::atomic<int> sleepers_{0};                 // threads in epoll_wait, or about to be
   std::atomic<std::uint64_t> sleeps_{0};
   std::atomic<std::uint64_t> application_drives_{0};
-  std::atomic<int> waiters_{0};
+  std::atomic<bool> spinning_{false};  // somebody spins while another drives; one does at a time
   std::atomic<bool> stopping_{false};
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::uint64_t changes_ = 0;  // guarded by mutex_
+  Waiters waiters_;
   std::thread thread_;
 };
 

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <sys/eventfd.h>
 
+#include <array>
 #include <atomic>
 #include <thread>
 #include <vector>
@@ -169,6 +170,46 @@ TEST_F(LaneTest, WhoDoesNotDriveSeesWhatTheDriverDid) {
   }
   for (std::thread& waiter : waiters) waiter.join();
   EXPECT_EQ(events, 1000);
+  lane.stop();
+}
+
+// Eight threads wait, each for its own thing, while one drives: nobody is woken for another's.
+TEST_F(LaneTest, WhoWaitsIsWokenForItsOwnThingAlone) {
+  constexpr int kWaiters = 8;
+  Lane lane(driven, Progress::kThread, microseconds(0));
+  lane.start();
+  std::array<std::atomic<bool>, kWaiters> done{};
+  std::array<std::atomic<int>, kWaiters> asked{};
+  std::vector<std::thread> waiters;
+  for (int i = 0; i < kWaiters; ++i) {
+    waiters.emplace_back([&, i] {
+      EXPECT_TRUE(lane.wait_until(
+          [&, i] {
+            ++asked[i];
+            return done[i].load();
+          },
+          soon()));
+    });
+  }
+  for (int i = 0; i < kWaiters; ++i) {
+    while (asked[i] == 0) std::this_thread::yield();
+    lane.submit([&, i] { done[i] = true; });
+  }
+  for (std::thread& waiter : waiters) waiter.join();
+  EXPECT_LE(lane.wakes(), std::uint64_t{kWaiters}) << "one each, at the most";
+  lane.stop();
+}
+
+TEST_F(LaneTest, AnotherTakesOverFromWhoStopsDriving) {
+  Lane lane(driven, Progress::kApplication, microseconds(0));
+  std::atomic<bool> first{false}, second{false};
+  std::thread driver([&] { EXPECT_TRUE(lane.wait_until([&] { return first.load(); }, soon())); });
+  while (lane.sleeps() == 0) std::this_thread::yield();
+  std::thread other([&] { EXPECT_TRUE(lane.wait_until([&] { return second.load(); }, soon())); });
+  lane.submit([&] { first = true; });
+  driver.join();
+  lane.submit([&] { second = true; });
+  other.join();
   lane.stop();
 }
 

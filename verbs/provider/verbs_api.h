@@ -55,6 +55,9 @@ struct VerbsApi {
 
   /// Not of libibverbs: why a call of this thread failed, in words, taken once; empty where nothing more is known.
   std::string (*take_refusal)();
+  /// Not of libibverbs: a number that changes whenever the device, which is this process's, has taken packets in. Null
+  /// where the device works by itself.
+  std::uint64_t (*activity)(ibv_context* context);
 };
 
 }  // namespace fairlead::verbs

@@ -70,6 +70,7 @@ class VerbsTransport final : public datapath::Transport {
   Result<std::uint32_t> free_slot();
   void dispatch(const ibv_wc& completion, datapath::PathEvents& events) noexcept;
   bool poll_queue(CompletionQueues::Queue& queue, datapath::PathEvents& events) noexcept;
+  bool device_moved() noexcept;
   bool attend(datapath::PathEvents& events) noexcept;
   /// Takes what the asynchronous event queue holds. Returns whether that was anything.
   bool take_async_events() noexcept;
@@ -92,6 +93,7 @@ class VerbsTransport final : public datapath::Transport {
   std::vector<ibv_wc> stash_;                           // taken by arm(), for the next poll
   std::uint32_t inline_wish_ = kInlineWish;
   std::uint32_t polls_since_async_ = 0;
+  std::uint64_t activity_ = 0;  // VerbsApi::activity() as last seen
   bool polling_ = false;
 };
 

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "verbs/transport/transport.h"
 #include "verbs/transport/wr_id.h"
@@ -57,6 +58,14 @@ bool VerbsTransport::attend(datapath::PathEvents& events) noexcept {
   return true;
 }
 
+/// A large operation completes long after its first packet: whoever slept meanwhile would leave each packet to the
+/// device's own thread.
+bool VerbsTransport::device_moved() noexcept {
+  if (device_.api->activity == nullptr) return false;
+  const std::uint64_t now = device_.api->activity(device_.context.get());
+  return std::exchange(activity_, now) != now;
+}
+
 bool VerbsTransport::poll(datapath::PathEvents& events) noexcept {
   polling_ = true;
   // Buffers to be posted again and credits to be returned can wait for the poll after: what came is reported first.
@@ -74,6 +83,7 @@ bool VerbsTransport::poll(datapath::PathEvents& events) noexcept {
     take_async_events();
   }
   if (shared_.urgent) happened |= attend(events);
+  happened |= device_moved();
   polling_ = false;
   bury();
   return happened;

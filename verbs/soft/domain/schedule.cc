@@ -70,6 +70,7 @@ bool Domain::progress() noexcept {
       if (count < received_.size()) break;  // what came since can wait for the next call; the caller cannot
     }
   }
+  if (busy) moves_.store(moves() + 1, std::memory_order_relaxed);
   if (next_timer_ != 0 && now_ >= next_timer_) run_timers();
   release_held();
   if (!ready_.empty() || !roused_.empty() || !owing_.empty()) transmit();

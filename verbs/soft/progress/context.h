@@ -37,6 +37,8 @@ class ProgressContext {
   /// Advances the domain if nobody else does. Yields the core once nothing has happened for a while.
   virtual void poll() noexcept = 0;
   [[nodiscard]] std::uint64_t polls() const noexcept { return polls_.load(std::memory_order_relaxed); }
+  /// How often packets were taken in.
+  [[nodiscard]] std::uint64_t moves() const noexcept { return moves_.load(std::memory_order_relaxed); }
   /// Completion queues that wait for an event, so that no poll is to be expected.
   [[nodiscard]] int armed() const noexcept { return armed_.load(std::memory_order_relaxed); }
   void count_armed(int by) noexcept;
@@ -94,6 +96,7 @@ class ProgressContext {
   std::mutex mutex_;
   std::atomic<int> waiters_{0};
   std::atomic<std::uint64_t> polls_{0};
+  std::atomic<std::uint64_t> moves_{0};
   std::atomic<int> armed_{0};
   std::function<void()> alarm_;
 

@@ -30,6 +30,7 @@ constexpr milliseconds kShutDownWait{2000};
 constexpr std::chrono::seconds kAcceptPause{1};
 constexpr int kAcceptBatch = 16;
 constexpr std::size_t kProbeBytes = 8;
+constexpr std::size_t kMaxAddresses = 8;  // of a host, that are tried
 
 std::string default_name() {
   char host[256] = "";
@@ -284,7 +285,7 @@ Result<std::shared_ptr<SessionImpl>> EngineImpl::connect(std::string_view host_p
                        to->host.find(':') != std::string::npos;
   lane_.submit([this, session, numeric, to = *to] {
     live_.push_back(session);
-    if (numeric) session->connect_to(to.host == "localhost" ? "127.0.0.1" : to.host, to.port);
+    if (numeric) session->connect_to({to.host == "localhost" ? "127.0.0.1" : to.host}, to.port);
   });
   if (!numeric) resolve(session, to->host, to->port);
   return session;
@@ -299,11 +300,16 @@ void EngineImpl::resolve(std::shared_ptr<SessionImpl> session, std::string host,
     hints.ai_socktype = SOCK_STREAM;
     addrinfo* list = nullptr;
     const int rc = ::getaddrinfo(host.c_str(), nullptr, &hints, &list);
-    char numeric[NI_MAXHOST] = "";
-    if (rc == 0) ::getnameinfo(list->ai_addr, list->ai_addrlen, numeric, sizeof numeric, nullptr, 0, NI_NUMERICHOST);
+    std::vector<std::string> addresses;
+    for (const addrinfo* a = rc == 0 ? list : nullptr; a != nullptr && addresses.size() < kMaxAddresses;
+         a = a->ai_next) {
+      char numeric[NI_MAXHOST] = "";
+      ::getnameinfo(a->ai_addr, a->ai_addrlen, numeric, sizeof numeric, nullptr, 0, NI_NUMERICHOST);
+      addresses.emplace_back(numeric);
+    }
     if (list != nullptr) ::freeaddrinfo(list);
-    lane_.submit([session, rc, address = std::string(numeric), host, port] {
-      if (rc == 0) return session->connect_to(address, port);
+    lane_.submit([session, rc, addresses = std::move(addresses), host, port] {
+      if (rc == 0) return session->connect_to(addresses, port);
       session->fail({Code::kNotFound, fmt::format("no such host '{}': {}", host, ::gai_strerror(rc))});
     });
   });

@@ -115,8 +115,7 @@ Result<UniqueFd> start_connect(const std::string& numeric_host, std::uint16_t po
   UniqueFd fd(::socket(a.ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (!fd) return Status(Code::kResourceExhausted, fmt::format("cannot create a socket: {}", std::strerror(errno)));
   if (::connect(fd.get(), a.ai_addr, a.ai_addrlen) != 0 && errno != EINPROGRESS) {
-    return Status(Code::kUnavailable,
-                  fmt::format("cannot connect to {} port {}: {}", numeric_host, port, std::strerror(errno)));
+    return Status(Code::kUnavailable, std::strerror(errno));
   }
   return fd;
 }

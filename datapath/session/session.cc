@@ -127,16 +127,11 @@ void SessionImpl::set_public_state(PeerState state) noexcept { public_state_.sto
 
 void SessionImpl::start_active(const std::string& host_port_text) { target_ = host_port_text; }
 
-void SessionImpl::connect_to(const std::string& numeric_host, std::uint16_t port) {
+void SessionImpl::connect_to(std::vector<std::string> addresses, std::uint16_t port) {
   if (phase_ != Phase::kResolving) return;
-  Result<std::unique_ptr<ControlStream>> stream = host_->dial(numeric_host, port);
-  if (!stream) {
-    fail({stream.error().code(), fmt::format("{}: {}", target_, stream.error().message())});
-    return;
-  }
-  channel_ = std::make_unique<ControlChannel>(std::move(*stream), true);
   phase_ = Phase::kConnecting;
-  watch_control();
+  dialer_.begin(std::move(addresses), port, started_at_ + host_->config().connect_timeout);
+  dial();
 }
 
 void SessionImpl::start_passive(std::unique_ptr<ControlStream> stream) {
@@ -240,6 +235,7 @@ void SessionImpl::advance(Clock::time_point now) {
 
 void SessionImpl::check_timers(Clock::time_point now) {
   const EngineConfig& config = host_->config();
+  if (phase_ == Phase::kConnecting && dialer_.is_late(now)) dial_failed({Code::kUnavailable, "no answer in its time"});
   if (carried_by_.empty() && now - started_at_ > config.connect_timeout) {
     static constexpr const char* kDoing[] = {"resolving its name", "connecting", "waiting for its hello",
                                              "setting up a path"};

@@ -19,6 +19,7 @@
 #include "datapath/lane/event_queues.h"
 #include "datapath/protocol/path_messages.h"
 #include "datapath/session/control_channel.h"
+#include "datapath/session/dialer.h"
 #include "datapath/session/in_flight.h"
 #include "datapath/session/inbound.h"
 #include "datapath/session/lookups.h"
@@ -58,7 +59,8 @@ class SessionImpl final : public EventSource, public TransferSink, private Outbo
 
   // --- driver: life ------------------------------------------------------------------------------------------------
   void start_active(const std::string& host_port_text);
-  void connect_to(const std::string& numeric_host, std::uint16_t port);
+  /// To the first of these numeric addresses that answers.
+  void connect_to(std::vector<std::string> addresses, std::uint16_t port);
   void start_passive(std::unique_ptr<ControlStream> stream);
   void on_control_ready(std::uint32_t epoll_events);
   /// Timers and whatever the last poll left to do. Cheap when there is nothing.
@@ -95,6 +97,8 @@ class SessionImpl final : public EventSource, public TransferSink, private Outbo
   enum class Phase : std::uint8_t { kResolving, kConnecting, kHello, kOpen, kClosing, kDraining, kClosed };
 
   // session_control.cc
+  void dial();
+  void dial_failed(const Status& why);
   void watch_control();
   void read_control();
   void send_hello();
@@ -153,6 +157,7 @@ class SessionImpl final : public EventSource, public TransferSink, private Outbo
   std::string target_;  // what connect() was given
 
   // Control connection.
+  Dialer dialer_;
   std::unique_ptr<ControlChannel> channel_;
   std::uint32_t watched_ = 0;  // epoll events asked for
   bool overrun_ = false;       // the peer lets too much of ours lie

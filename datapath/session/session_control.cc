@@ -12,6 +12,27 @@ constexpr std::size_t kMaxOffers = kMaxTransports;
 
 }  // namespace
 
+void SessionImpl::dial() {
+  while (const std::string* address = dialer_.next(host_->now())) {
+    Result<std::unique_ptr<ControlStream>> stream = host_->dial(*address, dialer_.port());
+    if (stream) {
+      channel_ = std::make_unique<ControlChannel>(std::move(*stream), true);
+      return watch_control();
+    }
+    dialer_.failed(stream.error());
+  }
+  const Status why = dialer_.failure();
+  fail({why.code(), fmt::format("cannot connect to {}: {}", target_, why.message())});
+}
+
+void SessionImpl::dial_failed(const Status& why) {
+  host_->unwatch_control(channel_->stream());
+  channel_.reset();
+  watched_ = 0;
+  dialer_.failed(why);
+  dial();
+}
+
 void SessionImpl::watch_control() {
   if (channel_ == nullptr) return;
   std::uint32_t events = 0;  // always one of them: 0 means that it is not watched yet
@@ -37,10 +58,8 @@ void SessionImpl::on_control_ready(std::uint32_t epoll_events) {
   const bool ended = (epoll_events & (EPOLLHUP | EPOLLERR)) != 0 && !channel_->wants_read();
   if (phase_ == Phase::kConnecting || (epoll_events & EPOLLOUT) != 0 || ended) {
     if (Status sent = channel_->flush(); !sent.ok()) {
-      fail({phase_ == Phase::kConnecting ? Code::kUnavailable : sent.code(),
-            fmt::format("{} {}: {}", phase_ == Phase::kConnecting ? "cannot connect to" : "lost", who(),
-                        sent.message())});
-      return;
+      if (phase_ == Phase::kConnecting) return dial_failed({Code::kUnavailable, std::string(sent.message())});
+      return fail({sent.code(), fmt::format("lost {}: {}", who(), sent.message())});
     }
     if (phase_ == Phase::kConnecting && !channel_->connecting()) {
       phase_ = Phase::kHello;

@@ -1,5 +1,6 @@
 // What the engine promises, over every way across, unchanged.
 #include <arpa/inet.h>
+#include <malloc.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <sys/socket.h>
@@ -391,6 +392,28 @@ TEST_P(EngineConformance, AnOrderlyCloseIsSeenAsOne) {
   expect_failure(peer.write(source, remote), Code::kUnavailable, "is closed");
   connect();  // the server goes on serving
   EXPECT_TRUE(peer.lookup("region", kPatience));
+}
+
+// What a session took is given back with it, at both ends.
+TEST_P(EngineConformance, ClosedSessionsLeaveNothing) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "the sanitizer's allocator keeps what is freed";
+#endif
+  const auto pairs = [&](int count) {
+    for (int i = 0; i < count; ++i) {
+      peer.close();
+      while (peer.next_event(kPatience).kind != Event::Kind::kClosed) {
+      }
+      while (server_peer.next_event(kPatience).kind != Event::Kind::kClosed) {
+      }
+      connect();
+    }
+    return ::mallinfo2().uordblks;
+  };
+  (void)pairs(20);
+  const std::size_t before = pairs(20);
+  const std::size_t after = pairs(100);
+  EXPECT_LT(after, before + 100 * 1024) << (after - before) / 100 << " bytes a pair";
 }
 
 TEST_P(EngineConformance, DestroyingAnEngineEndsEveryTransfer) {

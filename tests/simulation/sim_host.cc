@@ -3,6 +3,11 @@
 #include <sys/epoll.h>
 
 namespace fairlead::simulation {
+namespace {
+
+constexpr const char* kPeerAddress = "10.0.0.2";
+
+}  // namespace
 
 using datapath::SessionImpl;
 
@@ -37,14 +42,15 @@ std::shared_ptr<SessionImpl> SimHost::start(std::unique_ptr<datapath::ControlStr
   if (active) {
     to_dial_ = std::move(stream);
     session->start_active("simulated");
-    session->connect_to("10.0.0.2", 7400);
+    session->connect_to({"10.0.0.1", kPeerAddress}, 7400);
   } else {
     session->start_passive(std::move(stream));
   }
   return session;
 }
 
-Result<std::unique_ptr<datapath::ControlStream>> SimHost::dial(const std::string&, std::uint16_t) {
+Result<std::unique_ptr<datapath::ControlStream>> SimHost::dial(const std::string& address, std::uint16_t) {
+  if (address != kPeerAddress) return Status(Code::kUnavailable, "no route to host");
   return std::move(to_dial_);
 }
 

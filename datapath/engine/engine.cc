@@ -18,6 +18,11 @@ EngineImpl* behind(const std::shared_ptr<void>& object) noexcept { return static
 Status usable(const EngineImpl* impl) {
   return impl != nullptr ? impl->usable() : Status(Code::kInvalidArgument, "this engine was moved from");
 }
+/// The same for calls that begin something.
+Status working(const EngineImpl* impl) {
+  Status fine = usable(impl);
+  return fine.ok() && impl->stopped() ? Status(Code::kUnavailable, "the engine was shut down") : fine;
+}
 /// The same where nobody asks why, as in calls that are made all the time.
 bool is_usable(const EngineImpl* impl) noexcept { return impl != nullptr && !impl->inherited(); }
 
@@ -42,6 +47,10 @@ Result<Engine> Engine::create(EngineConfig config) {
   return Engine(std::move(*impl));
 }
 
+void Engine::shutdown() {
+  if (object_ != nullptr) behind(object_)->shut_down();
+}
+
 std::string Engine::listen_address() const {
   return object_ != nullptr ? behind(object_)->listen_address() : std::string();
 }
@@ -53,37 +62,49 @@ const EngineConfig& Engine::config() const noexcept {
 
 Result<Memory> Engine::allocate(std::size_t bytes) {
   EngineImpl* impl = behind(object_);
-  if (Status fine = usable(impl); !fine.ok()) return fine;
+  if (Status fine = working(impl); !fine.ok()) return fine;
   return impl->allocate(bytes);
 }
 
 Result<Memory> Engine::register_memory(std::span<std::byte> bytes, Access access) {
   EngineImpl* impl = behind(object_);
-  if (Status fine = usable(impl); !fine.ok()) return fine;
-  return impl->register_memory(bytes, access);
+  if (Status fine = working(impl); !fine.ok()) return fine;
+  return impl->register_memory(bytes, access, nullptr);
+}
+
+Result<Memory> Engine::register_memory(std::span<std::byte> bytes, Access access, std::function<void()> release) {
+  EngineImpl* impl = behind(object_);
+  if (Status fine = working(impl); !fine.ok()) return fine;
+  return impl->register_memory(bytes, access, std::move(release));
+}
+
+Result<std::vector<Memory>> Engine::register_memory(std::span<const std::span<std::byte>> ranges, Access access) {
+  EngineImpl* impl = behind(object_);
+  if (Status fine = working(impl); !fine.ok()) return fine;
+  return impl->register_memory(ranges, access);
 }
 
 Result<Memory> Engine::map_file(const std::string& path, Access access) {
   EngineImpl* impl = behind(object_);
-  if (Status fine = usable(impl); !fine.ok()) return fine;
+  if (Status fine = working(impl); !fine.ok()) return fine;
   return impl->map_file(path, access);
 }
 
 Status Engine::publish(std::string_view name, const Memory& memory, Access access, std::optional<TensorSpec> tensor) {
   EngineImpl* impl = behind(object_);
-  if (Status fine = usable(impl); !fine.ok()) return fine;
+  if (Status fine = working(impl); !fine.ok()) return fine;
   return impl->publish(name, memory, access, tensor);
 }
 
 Status Engine::unpublish(std::string_view name) {
   EngineImpl* impl = behind(object_);
-  if (Status fine = usable(impl); !fine.ok()) return fine;
+  if (Status fine = working(impl); !fine.ok()) return fine;
   return impl->regions().unpublish(name);
 }
 
 Result<Peer> Engine::connect(std::string_view host_port) {
   EngineImpl* impl = behind(object_);
-  if (Status fine = usable(impl); !fine.ok()) return fine;
+  if (Status fine = working(impl); !fine.ok()) return fine;
   auto session = impl->connect(host_port);
   if (!session) return session.error();
   return datapath::make_peer(std::move(*session));
@@ -100,6 +121,21 @@ std::optional<Peer> Engine::accept() {
   }
   if (session == nullptr) return std::nullopt;
   return datapath::make_peer(std::move(session));
+}
+
+Result<Peer> Engine::accept(std::chrono::nanoseconds timeout) {
+  const auto held = object_;  // another thread may destroy the engine while this one waits
+  EngineImpl* impl = behind(held);
+  if (Status fine = working(impl); !fine.ok()) return fine;
+  const auto deadline = datapath::deadline_after(timeout);
+  const auto anything = [impl] { return impl->queues().any_accepted() || impl->stopped(); };
+  while (impl->lane().wait_until(anything, deadline)) {
+    if (auto session = std::static_pointer_cast<SessionImpl>(impl->queues().take_accepted())) {
+      return datapath::make_peer(std::move(session));
+    }
+    if (impl->stopped()) return Status(Code::kCancelled, "the engine was shut down");
+  }
+  return Status(Code::kDeadlineExceeded, "nobody connected in time");
 }
 
 int Engine::event_fd() const noexcept {
@@ -131,7 +167,7 @@ std::pair<Peer, Event> Engine::next_event(std::chrono::nanoseconds timeout) {
   while (impl->lane().wait_until(anything, deadline)) {
     if (take()) break;
     if (!impl->stopped()) continue;
-    result.second.status = Status(Code::kCancelled, "the engine was destroyed");
+    result.second.status = Status(Code::kCancelled, "the engine was shut down");
     break;
   }
   return result;

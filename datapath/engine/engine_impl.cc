@@ -2,19 +2,16 @@
 
 #include <fmt/format.h>
 #include <netdb.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
 
-#include "base/guarded.h"
 #include "datapath/engine/factory.h"
 #include "datapath/engine/handles.h"
 #include "datapath/session/control_socket.h"
 #include "fairlead/log.h"
-#include "memreg/mapped_file.h"
 
 namespace fairlead::datapath {
 
@@ -43,19 +40,6 @@ std::string data_host(const std::string& listen) {
   if (listen.empty()) return "127.0.0.1";
   const Result<HostPort> at = parse_host_port(listen);
   return !at ? std::string() : at->host == "localhost" ? "127.0.0.1" : at->host;
-}
-
-/// Whether there are no holes in it, and its ends can be read. What is between and cannot be read fails the transfers
-/// that touch it; to touch every page here would bring all of a large file into memory.
-bool is_memory(std::span<std::byte> bytes) {
-  const auto page = static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE));
-  const auto begin = reinterpret_cast<std::uintptr_t>(bytes.data());
-  if (begin == 0 || begin + bytes.size() < begin) return false;
-  const std::uintptr_t first = begin & ~(page - 1);
-  // It starts no writing, and looks for holes mapping by mapping.
-  if (::msync(reinterpret_cast<void*>(first), begin + bytes.size() - first, MS_ASYNC) != 0) return false;  // NOLINT
-  install_fault_handlers();
-  return readable(bytes.data(), 1) && readable(&bytes.back(), 1);
 }
 
 void add(PeerStats& total, const PeerStats& more) {
@@ -172,7 +156,9 @@ void EngineImpl::watch_listener() {
 }
 
 void EngineImpl::shut_down() {
-  if (inherited() || stopped_.exchange(true)) return;
+  if (inherited()) return;
+  const std::lock_guard once(shutting_down_);
+  if (stopped_.exchange(true)) return;
   std::vector<std::thread> resolvers;
   {
     const std::lock_guard lock(mutex_);
@@ -210,59 +196,6 @@ void EngineImpl::shut_down() {
     sessions_.clear();
   }
   queues_.clear([](Submission& transfer) { drop_reference(static_cast<TransferImpl&>(transfer)); });
-}
-
-// ---- memory
-// ----------------------------------------------------------------------------------------------------------
-
-Result<Memory> EngineImpl::allocate(std::size_t bytes) {
-  Result<memreg::Pool::Block> block = pool_->allocate(bytes);
-  if (!block) return block.error();
-  // Destroyed with the last Memory: the block goes back, then the pool may go, then the table.
-  struct Holder {
-    std::shared_ptr<RegionTable> table;
-    std::shared_ptr<memreg::Pool> pool;
-    memreg::Pool::Block block;
-    ~Holder() {
-      if (!table->inherited()) pool->free(block);
-    }
-  };
-  auto holder = std::make_shared<Holder>(regions_, pool_, *block);
-  std::shared_ptr<RegisteredRange> range(holder, static_cast<RegisteredRange*>(block->owner));
-  return make_memory(std::make_shared<RegionImpl>(std::move(range), block->bytes, Access::kRemoteReadWrite, nullptr),
-                     block->bytes);
-}
-
-Result<Memory> EngineImpl::register_memory(std::span<std::byte> bytes, Access access) {
-  if (bytes.empty()) return Status(Code::kInvalidArgument, "cannot register 0 bytes");
-  if (!is_memory(bytes)) {
-    return Status(Code::kInvalidArgument,
-                  fmt::format("cannot register {} bytes at {}: not all of it is memory that this process may read",
-                              bytes.size(), static_cast<void*>(bytes.data())));
-  }
-  Result<std::shared_ptr<RegisteredRange>> range = regions_->add(bytes, access);
-  if (!range) return range.error();
-  return make_memory(std::make_shared<RegionImpl>(std::move(*range), bytes, access, nullptr), bytes);
-}
-
-Result<Memory> EngineImpl::map_file(const std::string& path, Access access) {
-  const bool writable = allows(access, Access::kRemoteWrite);
-  Result<memreg::MappedFile> opened = memreg::MappedFile::open(
-      path, writable ? memreg::MappedFile::Mode::kReadWrite : memreg::MappedFile::Mode::kReadOnly);
-  if (!opened) return opened.error();
-  auto file = std::make_shared<memreg::MappedFile>(std::move(*opened));
-  if (file->bytes().empty()) return Status(Code::kInvalidArgument, fmt::format("file '{}' is empty", path));
-  const Access registered = writable ? access : access | Access::kLocalReadOnly;
-  Result<std::shared_ptr<RegisteredRange>> range = regions_->add(file->bytes(), registered);
-  if (!range) return range.error();
-  return make_memory(std::make_shared<RegionImpl>(std::move(*range), file->bytes(), registered, file), file->bytes());
-}
-
-Status EngineImpl::publish(std::string_view name, const Memory& memory, Access access,
-                           std::optional<TensorSpec> tensor) {
-  if (!memory.valid())
-    return {Code::kInvalidArgument, fmt::format("cannot publish '{}': the memory is not valid", name)};
-  return regions_->publish(name, share_of(memory), memory.bytes(), access, tensor);
 }
 
 // ---- sessions

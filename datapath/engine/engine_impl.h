@@ -35,11 +35,12 @@ class EngineImpl final : public std::enable_shared_from_this<EngineImpl>,
   /// Closes every session, stops the lane, deregisters everything. Idempotent.
   void shut_down();
 
-  // --- any thread
+  // --- any thread (memory: engine_memory.cc)
   [[nodiscard]] bool stopped() const noexcept { return stopped_.load(); }
   [[nodiscard]] const std::string& listen_address() const noexcept { return listen_address_; }
   Result<Memory> allocate(std::size_t bytes);
-  Result<Memory> register_memory(std::span<std::byte> bytes, Access access);
+  Result<Memory> register_memory(std::span<std::byte> bytes, Access access, std::function<void()> release);
+  Result<std::vector<Memory>> register_memory(std::span<const std::span<std::byte>> ranges, Access access);
   Result<Memory> map_file(const std::string& path, Access access);
   Status publish(std::string_view name, const Memory& memory, Access access, std::optional<TensorSpec> tensor);
   Result<std::shared_ptr<SessionImpl>> connect(std::string_view host_port);
@@ -95,6 +96,7 @@ class EngineImpl final : public std::enable_shared_from_this<EngineImpl>,
   std::shared_ptr<memreg::Pool> pool_;
   std::string listen_address_;
   std::atomic<bool> stopped_{false};
+  std::mutex shutting_down_;
 
   // Driver only.
   std::vector<OpenTransport> transports_;

@@ -1,6 +1,10 @@
 // The public handles for memory and transfers.
 #include "datapath/engine/handles.h"
 
+#include <algorithm>
+#include <atomic>
+#include <functional>
+
 namespace fairlead {
 
 using datapath::TransferImpl;
@@ -106,6 +110,50 @@ void Transfer::cancel() noexcept {
 std::uint64_t Transfer::bytes() const noexcept { return object_ != nullptr ? behind(object_).bytes : 0; }
 std::uint64_t Transfer::tag() const noexcept { return object_ != nullptr ? behind(object_).tag : 0; }
 
+namespace {
+
+/// Waits until `enough` of the transfers, which it is asked of time and again. False: not in time.
+bool wait_for(std::span<const Transfer> transfers, const std::function<bool()>& enough,
+              std::chrono::nanoseconds timeout) {
+  if (enough()) return true;
+  for (const Transfer& transfer : transfers) {
+    if (transfer.done()) continue;
+    return datapath::transfer_of(transfer)->session->host().lane().wait_until(enough,
+                                                                              datapath::deadline_after(timeout));
+  }
+  return enough();
+}
+
+}  // namespace
+
+std::size_t wait_any(std::span<const Transfer> transfers, std::chrono::nanoseconds timeout) {
+  const auto first_done = [transfers] {
+    return static_cast<std::size_t>(
+        std::find_if(transfers.begin(), transfers.end(), [](const Transfer& t) { return t.done(); }) -
+        transfers.begin());
+  };
+  wait_for(transfers, [&] { return first_done() != transfers.size(); }, timeout);
+  return first_done();
+}
+
+Status wait_all(std::span<const Transfer> transfers, std::chrono::nanoseconds timeout) {
+  std::atomic<std::size_t> ended{0};  // those before it are
+  const auto all = [&] {
+    std::size_t i = ended.load(std::memory_order_relaxed);
+    while (i < transfers.size() && transfers[i].done()) ++i;
+    ended.store(i, std::memory_order_relaxed);
+    return i == transfers.size();
+  };
+  if (!wait_for(transfers, all, timeout)) {
+    return {Code::kDeadlineExceeded, "the wait timed out; the transfers go on"};
+  }
+  for (const Transfer& transfer : transfers) {
+    if (Status status = transfer.status(); !status.ok()) return status;
+  }
+  return {};
+}
+
 std::uint64_t Prepared::bytes() const noexcept { return valid() ? datapath::list_of(*this)->list.bytes : 0; }
+std::size_t Prepared::size() const noexcept { return valid() ? datapath::list_of(*this)->list.ops.size() : 0; }
 
 }  // namespace fairlead

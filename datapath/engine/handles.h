@@ -29,6 +29,9 @@ namespace fairlead::datapath {
 [[nodiscard]] inline SessionImpl* session_of(const Peer& peer) noexcept {
   return static_cast<SessionImpl*>(peer.object(Passkey()).get());
 }
+[[nodiscard]] inline TransferImpl* transfer_of(const Transfer& transfer) noexcept {
+  return static_cast<TransferImpl*>(transfer.object(Passkey()));
+}
 [[nodiscard]] inline const PreparedImpl* list_of(const Prepared& prepared) noexcept {
   return static_cast<const PreparedImpl*>(prepared.object(Passkey()).get());
 }

@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "datapath/engine/handles.h"
 #include "datapath/transfer/tensor_plan.h"
 
@@ -27,8 +29,11 @@ Status usable(SessionImpl* session) {
 }
 
 void set_options(TransferImpl& t, const TransferOptions& options) {
-  t.has_message = t.has_message || options.notify.has_value();
   if (options.notify) t.value = *options.notify;
+  if (!options.notify_bytes.empty()) {
+    t.message.assign(options.notify_bytes.begin(), options.notify_bytes.end());
+  }
+  t.has_message = t.has_message || options.notify.has_value() || !t.message.empty();
   t.report = options.report;
   t.tag = options.tag;
   if (options.deadline.count() > 0) t.deadline = datapath::deadline_after(options.deadline);
@@ -164,6 +169,7 @@ Transfer launch(SessionImpl* session, TransferImpl* t, const TransferOptions& op
   set_options(*t, options);
   const Status fine = usable(session);
   if (status.ok()) status = fine;
+  if (status.ok()) status = session->admit(*t);
   if (!status.ok()) {
     t->code = status.code();
     t->reason = status.message();
@@ -227,6 +233,12 @@ Transfer tensor(SessionImpl* session, OpKind kind, const Memory& local, const Te
   return launch(session, t, options, std::move(status));
 }
 
+Status is_list_of(const Prepared& prepared, const SessionImpl* session) {
+  if (!prepared.valid()) return {Code::kInvalidArgument, "the prepared list is an empty handle"};
+  if (datapath::list_of(prepared)->session.get() == session) return {};
+  return {Code::kInvalidArgument, "the list was prepared for another peer"};
+}
+
 Result<Prepared> prepare(const Peer& peer, OpKind kind, std::span<const Descriptor> batch) {
   SessionImpl* session = session_of(peer);
   if (Status fine = usable(session); !fine.ok()) return fine;
@@ -271,15 +283,38 @@ Result<Prepared> Peer::prepare_read(std::span<const Descriptor> batch) { return 
 
 Transfer Peer::post(const Prepared& prepared, const TransferOptions& options) {
   TransferImpl* t = datapath::acquire_transfer();
-  Status status;
   SessionImpl* session = session_of(*this);
-  if (!prepared.valid() || datapath::list_of(prepared)->session.get() != session) {
-    status = {Code::kInvalidArgument, "the list was prepared for another peer"};
-  } else {
+  Status status = is_list_of(prepared, session);
+  if (status.ok()) {
     t->prepared = share_of(prepared);
     t->list = &t->prepared->list;
     t->bytes = t->list->bytes;
   }
+  return launch(session, t, options, std::move(status));
+}
+
+Transfer Peer::post(const Prepared& prepared, std::span<const std::uint32_t> selection,
+                    const TransferOptions& options) {
+  TransferImpl* t = datapath::acquire_transfer();
+  SessionImpl* session = session_of(*this);
+  Status status = is_list_of(prepared, session);
+  if (status.ok()) {
+    const std::vector<Op>& all = datapath::list_of(prepared)->list.ops;
+    const auto bad = std::find_if(selection.begin(), selection.end(), [&](std::uint32_t i) { return i >= all.size(); });
+    if (bad != selection.end()) {
+      status = {Code::kOutOfRange, fmt::format("index {} of a list of {} descriptors", *bad, all.size())};
+    } else {
+      t->prepared = share_of(prepared);
+      t->own.kind = t->prepared->list.kind;
+      t->own.ops.reserve(selection.size());
+      for (const std::uint32_t i : selection) {
+        t->own.ops.push_back(all[i]);
+        t->own.bytes += all[i].length;
+      }
+      t->bytes = t->own.bytes;
+    }
+  }
+  t->list = &t->own;
   return launch(session, t, options, std::move(status));
 }
 
@@ -288,7 +323,7 @@ Transfer Peer::send(std::span<const std::byte> data, std::uint64_t value, const 
   Status status;
   SessionImpl* session = session_of(*this);
   const std::uint64_t limit = session != nullptr ? session->host().config().max_message_bytes : 0;
-  if (options.notify) {
+  if (options.notify || !options.notify_bytes.empty()) {
     status = {Code::kInvalidArgument, "a message carries its own value; notify is for one-sided transfers"};
   } else if (session != nullptr && data.size() > limit) {
     status = {Code::kInvalidArgument,

@@ -72,6 +72,8 @@ class EventQueues {
   [[nodiscard]] std::shared_ptr<EventSource> take_any_event(Event& event, Taken& taken);
   [[nodiscard]] bool any_events() const noexcept { return any_with_events_.load(std::memory_order_acquire); }
 
+  [[nodiscard]] bool any_accepted() const noexcept { return any_accepted_.load(std::memory_order_acquire); }
+
   void push_accepted(std::shared_ptr<EventSource> session);
   [[nodiscard]] std::shared_ptr<EventSource> take_accepted();
   void push_completed(Submission& transfer);

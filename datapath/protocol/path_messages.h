@@ -3,9 +3,10 @@
 //   hello     proves that the path carries messages this way          {epoch}
 //   notify    a finished transfer's user value                        {sequence, value, stripes}
 //   fragment  a part of a user message, in order                      {sequence, value, total, offset} bytes
+//   notify_fragment  the same of a notification that has bytes
 //   consumed  the receiver took events up to here (credits)           {sequence}
 //   staged_*  one-sided operations over a path that has none (docs/protocol.md, "Staged mode")
-// notify and fragment share one sequence per direction: the receiver delivers each number once, in order.
+// notify and the fragments share one sequence per direction: the receiver delivers each number once, in order.
 // Parsing never trusts a length; a message that does not parse names the reason and closes the session.
 #pragma once
 
@@ -27,6 +28,7 @@ enum class MessageType : std::uint8_t {
   kStagedReadRequest = 6,
   kStagedReadData = 7,  // bytes of read `sequence` from `offset` within the request on
   kStagedAck = 8,       // all staged operations up to `sequence` are done, but for the one with `code`
+  kNotifyFragment = 9,
 };
 
 /// One header for all types: 40 bytes on the wire; a field that a type does not use is 0.

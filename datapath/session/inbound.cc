@@ -29,7 +29,7 @@ Inbound::Verdict Inbound::take(const PathMessage& message, std::size_t waiting, 
   const Consumed before{received_, received_bytes_};
   received_ = message.sequence;
   event.value = message.value;
-  if (message.type == MessageType::kFragment) return take_fragment(message, before, event, why);
+  if (message.type != MessageType::kNotify) return take_fragment(message, before, event, why);
   event.kind = Event::Kind::kNotification;
   waiting_.push_back(before);
   return Verdict::kEvent;
@@ -45,7 +45,7 @@ Inbound::Verdict Inbound::take_fragment(const PathMessage& message, const Consum
                       limits_.message_bytes);
     return Verdict::kWrong;
   }
-  event.kind = Event::Kind::kMessage;
+  event.kind = message.type == MessageType::kFragment ? Event::Kind::kMessage : Event::Kind::kNotification;
   received_bytes_ += size;
   if (message.offset == 0) before_assembly_ = before;
   if (size == message.total) {

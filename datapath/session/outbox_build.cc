@@ -66,7 +66,7 @@ bool Outbox::build_message(const Way& way) {
     t.in_messages.unlink();
     return build_message(way);
   }
-  if (t.is_send && t.message.size() > max_message_) {
+  if (t.message.size() > max_message_) {
     t.failure = Code::kInvalidArgument;
     t.reason = fmt::format("a message of {} bytes; {} takes at most {} (its max_message_bytes)", t.message.size(),
                            user_.who(), max_message_);
@@ -83,10 +83,10 @@ bool Outbox::build_message(const Way& way) {
   std::uint64_t weight = 0;
   Built& built = built_[count_];
   built = {{Use::kSequenced, &t, t.message_posted, 0}, 0, 0, 0, false};
-  if (t.is_send) {
+  if (t.has_bytes()) {
     const std::uint64_t room = way.can->max_message - kPathHeaderBytes;
     const std::uint64_t length = std::min<std::uint64_t>(room, t.message.size() - t.message_posted);
-    message.type = MessageType::kFragment;
+    message.type = t.is_send ? MessageType::kFragment : MessageType::kNotifyFragment;
     message.offset = t.message_posted;
     message.total = t.message.size();
     if (length != 0) segments[used++] = {t.message.data() + t.message_posted, length, 0};
@@ -109,7 +109,7 @@ bool Outbox::build_message(const Way& way) {
 
 /// Its last write may take the notification along: one request, and on the wire one packet, instead of two.
 bool Outbox::may_carry_notification(const Way& way, const TransferImpl& t) noexcept {
-  return way.can->write_notifies && t.has_message && t.list->kind == OpKind::kWrite &&
+  return way.can->write_notifies && t.has_message && !t.has_bytes() && t.list->kind == OpKind::kWrite &&
          t.posted_bytes == t.data_bytes() && t.value <= std::numeric_limits<std::uint32_t>::max() && !holding_ &&
          !message_queue_.empty() && message_queue_.front() == &t && window_.open();
 }

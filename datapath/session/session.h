@@ -51,7 +51,9 @@ class SessionImpl final : public EventSource, public TransferSink, private Outbo
   bool take_event(Event& event);
   /// After `event` was: the peer may be waiting for credits, and our driver be asleep.
   void event_taken(const Event& event, const Taken& taken);
-  /// Submits; the transfer's status says if it cannot be.
+  /// Whether one more may be posted; then it counts as posted. kResourceExhausted: enough is.
+  Status admit(const TransferImpl& transfer);
+  /// Submits what was admitted; the transfer's status says if it cannot be.
   void submit(TransferImpl& transfer);
   void request_cancel(TransferImpl& transfer);
   std::shared_ptr<LookupRequest> start_lookup(std::string_view name, bool prefix);
@@ -191,6 +193,11 @@ class SessionImpl final : public EventSource, public TransferSink, private Outbo
     Counter bytes_written, bytes_read, messages_sent, messages_received, transfers_completed, transfers_failed,
         failovers, duplicate_notifications_dropped;
   } stats_;  // written by the driver
+
+  // Of transfers, and of bytes of their messages: posted, ended, and ended as the posters saw it last.
+  Counter ended_, ended_bytes_;  // written by the driver
+  alignas(64) std::atomic<std::uint64_t> posted_{0};
+  std::atomic<std::uint64_t> posted_bytes_{0}, seen_ended_{0}, seen_ended_bytes_{0};
 };
 
 }  // namespace fairlead::datapath

@@ -25,6 +25,8 @@ void SessionImpl::transfer_ended(TransferImpl& t, Code code, std::string reason)
   (code == Code::kOk ? stats_.transfers_completed : stats_.transfers_failed).add();
   if (t.list != nullptr) (t.list->kind == OpKind::kWrite ? stats_.bytes_written : stats_.bytes_read).add(t.done_bytes);
   if (t.is_send && code == Code::kOk) stats_.messages_sent.add();
+  ended_.add();
+  ended_bytes_.add(t.message.size());
   t.code = code;
   if (code != Code::kOk) t.reason = std::move(reason);
   const bool report = t.report;
@@ -117,6 +119,7 @@ void SessionImpl::on_path_message(Path& path, std::span<const std::byte> bytes) 
       return paths_.on_hello(message->sequence);
     case MessageType::kNotify:
     case MessageType::kFragment:
+    case MessageType::kNotifyFragment:
       return handle_sequenced(*message);
     case MessageType::kConsumed:
       return outbox_.consumed(message->sequence);

@@ -69,7 +69,7 @@ struct TransferImpl final : Submission {
   OpList own;
   std::shared_ptr<const PreparedImpl> prepared;
   const OpList* list = nullptr;    // own or prepared->list; null for a send
-  std::vector<std::byte> message;  // of a send
+  std::vector<std::byte> message;  // of a send, or of a notification with bytes
   std::uint64_t value = 0;         // of a send or a notification
   bool has_message = false;        // a send, or a transfer that notifies
   bool is_send = false;
@@ -84,7 +84,7 @@ struct TransferImpl final : Submission {
   std::uint64_t posted_bytes = 0;
   std::uint64_t done_bytes = 0;
   std::uint32_t outstanding = 0;     // data requests on a path
-  std::uint64_t message_posted = 0;  // bytes of a send that are posted
+  std::uint64_t message_posted = 0;  // bytes of `message` that are posted
   std::uint32_t messages_outstanding = 0;
   bool message_all_posted = false;
   bool message_aborted = false;  // a part came back undelivered and is to be posted again
@@ -106,8 +106,10 @@ struct TransferImpl final : Submission {
   Code code = Code::kOk;
 
   void run() noexcept override;  // the driver takes it: sink->accept_transfer(*this)
-  /// Where in its message a posted part begins; a notification has no parts.
-  [[nodiscard]] std::uint64_t message_offset_of(std::uint64_t at) const noexcept { return is_send ? at : 0; }
+  /// Whether its message is more than a value.
+  [[nodiscard]] bool has_bytes() const noexcept { return is_send || !message.empty(); }
+  /// Where in its message a posted part begins; a notification without bytes has no parts.
+  [[nodiscard]] std::uint64_t message_offset_of(std::uint64_t at) const noexcept { return has_bytes() ? at : 0; }
   [[nodiscard]] std::uint64_t data_bytes() const noexcept { return list != nullptr ? list->bytes : 0; }
   /// Moves the cursor to `done_bytes`: what was not completed is posted again.
   void rewind() noexcept;

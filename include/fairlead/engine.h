@@ -8,6 +8,7 @@
 //   fairlead::Status end = sent.wait();
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -57,6 +58,10 @@ class FAIRLEAD_EXPORT Engine {
   Engine& operator=(Engine&&) noexcept;
   ~Engine();
 
+  /// Closes every session, ends other threads' waits, and lets go of all memory: what the destructor does, while the
+  /// handle stays. From then on calls fail with kUnavailable. Idempotent; concurrent calls return when it is done.
+  void shutdown();
+
   /// Where this engine listens, "host:port" with the real port; empty if it does not.
   [[nodiscard]] std::string listen_address() const;
   [[nodiscard]] const EngineConfig& config() const noexcept;
@@ -67,6 +72,14 @@ class FAIRLEAD_EXPORT Engine {
   /// The caller's bytes, registered in place. They must outlive the last Memory and transfer that names them.
   /// Errors: kInvalidArgument (0 bytes, a hole, pages at either end that cannot be read), and the transports' own.
   Result<Memory> register_memory(std::span<std::byte> bytes, Access access = Access::kRemoteReadWrite);
+  /// The same; `release` is called once, when nothing touches the bytes any more: the last Memory and the last transfer
+  /// that named them have gone, and so have the registrations. On whichever thread that happens, so it must not block,
+  /// and not call the engine. If registering fails it is not called.
+  Result<Memory> register_memory(std::span<std::byte> bytes, Access access, std::function<void()> release);
+  /// Many at once: ranges that touch or overlap share one registration. All, or none and the first error, which names
+  /// the range.
+  Result<std::vector<Memory>> register_memory(std::span<const std::span<std::byte>> ranges,
+                                              Access access = Access::kRemoteReadWrite);
   /// A file mapped and registered in place. kRemoteRead or kNone maps it read-only.
   Result<Memory> map_file(const std::string& path, Access access = Access::kRemoteRead);
 
@@ -80,6 +93,8 @@ class FAIRLEAD_EXPORT Engine {
   Result<Peer> connect(std::string_view host_port);
   /// A peer that connected to us and is ready, or nothing. Never blocks.
   std::optional<Peer> accept();
+  /// The same, waiting for one. Errors: kDeadlineExceeded, kCancelled (the engine was shut down meanwhile).
+  Result<Peer> accept(std::chrono::nanoseconds timeout);
 
   /// Readable while accept(), next_event() or next_completed() has something. Owned by the engine; poll, do not read.
   /// Signalled from the first call on: who polls the engine instead saves its system calls by never calling this.

@@ -25,7 +25,7 @@ struct Event {
   enum class Kind : std::uint8_t {
     kNone,
     kConnected,     // the session is ready; text says which path and why
-    kNotification,  // value: the user value of a finished transfer; its data may be read
+    kNotification,  // value, data: what a finished transfer was to notify; what it wrote may be read
     kMessage,       // value and data: what the peer sent
     kPathChanged,   // a path died and another carries on; text says from, to and why
     kClosed,        // status says how: ok for an orderly end
@@ -69,6 +69,10 @@ class FAIRLEAD_EXPORT Peer : public Handle {
   Result<std::vector<RemoteMemory>> list(std::string_view prefix,
                                          std::chrono::nanoseconds timeout = std::chrono::seconds(10));
 
+  // Posting never blocks. Of what is posted and not done there are at most EngineConfig::max_posted transfers, and
+  // messages of max_posted_bytes: beyond that a transfer is done at once, with kResourceExhausted. Wait for some of
+  // those that are under way, and post it again.
+
   /// One-sided. Bad arguments (sizes differ, no access, out of bounds, memory of another engine) give a transfer that
   /// is done, with the status.
   Transfer write(const Memory& local, const RemoteMemory& remote, const TransferOptions& options = {});
@@ -85,6 +89,9 @@ class FAIRLEAD_EXPORT Peer : public Handle {
   Result<Prepared> prepare_write(std::span<const Descriptor> batch);
   Result<Prepared> prepare_read(std::span<const Descriptor> batch);
   Transfer post(const Prepared& prepared, const TransferOptions& options = {});
+  /// Only those descriptors of the list, by index and in this order: a list of all blocks, and each post a few of them.
+  Transfer post(const Prepared& prepared, std::span<const std::uint32_t> selection,
+                const TransferOptions& options = {});
   /// Two-sided: up to EngineConfig::max_message_bytes, delivered to the peer as an event, once and in order with
   /// notifications. The bytes are copied before send() returns.
   Transfer send(std::span<const std::byte> data, std::uint64_t value = 0, const TransferOptions& options = {});

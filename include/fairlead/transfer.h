@@ -2,8 +2,10 @@
 #pragma once
 
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <span>
 
 #include "fairlead/export.h"
 #include "fairlead/handle.h"
@@ -21,6 +23,9 @@ struct Descriptor {
 struct TransferOptions {
   /// Deliver this value to the peer as an event after all data of the transfer is placed there, once and in order.
   std::optional<std::uint64_t> notify = std::nullopt;
+  /// The same with bytes: delivered in Event::data, beside the value (0 if none is given). They are copied; at most
+  /// EngineConfig::max_message_bytes of the peer's. Empty: none.
+  std::span<const std::byte> notify_bytes = {};
   /// Give up after this long (0: never). The buffer is still busy until the transfer completes.
   std::chrono::nanoseconds deadline{0};
   /// Hand the transfer to Engine::next_completed() and signal Engine::event_fd() when it completes.
@@ -38,6 +43,7 @@ class FAIRLEAD_EXPORT Transfer {
   Transfer() noexcept = default;
   /// Takes over one reference to `object`.
   Transfer(const Passkey&, void* object) noexcept : object_(object) {}
+  [[nodiscard]] void* object(const Passkey&) const noexcept { return object_; }
   ~Transfer();
   Transfer(const Transfer&) noexcept;
   Transfer(Transfer&&) noexcept;
@@ -62,11 +68,21 @@ class FAIRLEAD_EXPORT Transfer {
   void* object_ = nullptr;  // counted by itself: posting allocates nothing
 };
 
+/// Waits until one of these transfers, all of one engine, is done. Its index, the lowest of several; transfers.size()
+/// if none was in time. A handle that names no transfer counts as done.
+[[nodiscard]] FAIRLEAD_EXPORT std::size_t wait_any(std::span<const Transfer> transfers,
+                                                   std::chrono::nanoseconds timeout = std::chrono::nanoseconds::max());
+/// Waits until all of them are done. ok, or the first failure in their order; kDeadlineExceeded of the wait.
+FAIRLEAD_EXPORT Status wait_all(std::span<const Transfer> transfers,
+                                std::chrono::nanoseconds timeout = std::chrono::nanoseconds::max());
+
 /// A checked descriptor list that can be posted again and again without being checked again. A counted handle.
 class FAIRLEAD_EXPORT Prepared : public Handle {
  public:
   using Handle::Handle;
   [[nodiscard]] std::uint64_t bytes() const noexcept;
+  /// How many descriptors it was made of.
+  [[nodiscard]] std::size_t size() const noexcept;
 };
 
 }  // namespace fairlead::inline v0

@@ -424,11 +424,11 @@ TEST_P(EngineConformance, DestroyingAnEngineEndsEveryTransfer) {
   for (int i = 0; i < 20; ++i) transfers.push_back(peer.write(source, remote));
   client.reset();
   for (Transfer& transfer : transfers) EXPECT_TRUE(transfer.done());
-  expect_failure(transfers.back(), Code::kCancelled, "the engine was destroyed");
+  expect_failure(transfers.back(), Code::kCancelled, "the engine was shut down");
   Event end;
   while ((end = server_peer.next_event(kPatience)).kind != Event::Kind::kClosed) {
   }
-  expect_failure(peer.write(source, remote), Code::kCancelled, "the engine was destroyed");  // the handles stay good
+  expect_failure(peer.write(source, remote), Code::kCancelled, "the engine was shut down");  // the handles stay good
 }
 
 /// It stops waking up: in some fifth of a second hardly at all (without sessions it sleeps twice a second).

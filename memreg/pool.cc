@@ -47,6 +47,12 @@ std::size_t Pool::class_size(std::size_t bytes) noexcept {
   return bytes > std::numeric_limits<std::size_t>::max() - step ? bytes : round_up(bytes, step);
 }
 
+std::size_t Pool::taken_bytes(std::size_t bytes) const noexcept {
+  const std::size_t class_bytes = class_size(bytes);
+  if (class_bytes <= arena_bytes_ || bytes > std::numeric_limits<std::size_t>::max() - page_size()) return class_bytes;
+  return round_up(bytes, page_size());
+}
+
 std::size_t Pool::class_index(std::size_t class_bytes) noexcept {
   const auto log2 = static_cast<std::size_t>(std::bit_width(class_bytes)) - 1;
   return log2 * 4 + ((class_bytes >> (log2 - 2)) & 3);
@@ -54,13 +60,13 @@ std::size_t Pool::class_index(std::size_t class_bytes) noexcept {
 
 Result<Pool::Block> Pool::allocate(std::size_t bytes) {
   if (bytes == 0) return {Code::kInvalidArgument, "cannot allocate 0 bytes from a pool; ask for 1 or more"};
-  const std::size_t class_bytes = class_size(bytes);
+  const std::size_t class_bytes = class_size(bytes), used_bytes = taken_bytes(bytes);
   std::unique_lock lock(mutex_);
-  auto taken = take(class_bytes, lock);
+  auto taken = class_bytes > arena_bytes_ ? take_arena(used_bytes, lock) : take(class_bytes, lock);
   if (!taken) return taken.error();
   const FreeBlock& from = taken->block;
   ++stats_.blocks;
-  stats_.used_bytes += class_bytes;
+  stats_.used_bytes += used_bytes;
   lock.unlock();
   Block block;
   block.bytes = {from.data, bytes};
@@ -73,16 +79,17 @@ Result<Pool::Block> Pool::allocate(std::size_t bytes) {
   return block;
 }
 
+Result<Pool::Taken> Pool::take_arena(std::size_t bytes, std::unique_lock<std::mutex>& lock) {
+  lock.unlock();
+  auto made = make_arena(bytes);
+  if (!made) return made.error();
+  lock.lock();
+  ArenaEntry* const entry = add_arena(std::move(*made));
+  entry->carved = entry->memory.bytes().size();
+  return Taken{{entry->memory.bytes().data(), entry}, entry->memory.bytes()};
+}
+
 Result<Pool::Taken> Pool::take(std::size_t class_bytes, std::unique_lock<std::mutex>& lock) {
-  if (class_bytes > arena_bytes_) {
-    lock.unlock();
-    auto made = make_arena(class_bytes);
-    if (!made) return made.error();
-    lock.lock();
-    ArenaEntry* const entry = add_arena(std::move(*made));
-    entry->carved = entry->memory.bytes().size();
-    return Taken{{entry->memory.bytes().data(), entry}, entry->memory.bytes()};
-  }
   auto& list = free_[class_index(class_bytes)];
   Taken taken;
   if (list.empty()) {
@@ -138,7 +145,7 @@ void Pool::free(const Block& block) noexcept {
   const std::lock_guard lock(mutex_);
   assert(block.entry_ != nullptr && stats_.blocks > 0);
   --stats_.blocks;
-  stats_.used_bytes -= class_bytes;
+  stats_.used_bytes -= taken_bytes(block.bytes.size());
   if (class_bytes <= arena_bytes_) {
     poison({block.bytes.data(), class_bytes});
     free_[class_index(class_bytes)].push_back({block.bytes.data(), block.entry_, true});

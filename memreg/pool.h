@@ -2,10 +2,10 @@
 //
 // Sizes are rounded up to a class: powers of two and the quarters between them, so that at most a fifth is lost (more
 // only below 256 bytes and between 4 and 16 KiB, where alignment rules). A block of a page or more begins on a page,
-// a smaller one on 64 bytes. A block larger than an arena has an arena of its own, given back when the block is freed;
-// all other memory stays with the pool and its class until the pool goes, and is cleared before it is handed out again:
-// what one user left there must not reach another through a buffer that is published.
-// Under AddressSanitizer what is not allocated is poisoned.
+// a smaller one on 64 bytes. A block whose class is larger than an arena has an arena of its own, of its size to the
+// page, given back when the block is freed; all other memory stays with the pool and its class until the pool goes, and
+// is cleared before it is handed out again: what one user left there must not reach another through a buffer that is
+// published. Under AddressSanitizer what is not allocated is poisoned.
 #pragma once
 
 #include <array>
@@ -42,7 +42,7 @@ class Pool {
   };
   struct Stats {
     std::size_t arenas = 0, arena_bytes = 0;
-    std::size_t blocks = 0, used_bytes = 0;  // allocated now; bytes counts whole classes
+    std::size_t blocks = 0, used_bytes = 0;  // allocated now, bytes counts whole classes and pages
   };
 
   /// `hook` may be empty. `arena_bytes` is rounded up to pages.
@@ -56,7 +56,7 @@ class Pool {
   void free(const Block& block) noexcept;
   [[nodiscard]] Stats stats() const;
 
-  /// The bytes that a block of `bytes` takes.
+  /// `bytes` rounded up to a class.
   [[nodiscard]] static std::size_t class_size(std::size_t bytes) noexcept;
 
  private:
@@ -76,11 +76,14 @@ class Pool {
   };
   static constexpr std::size_t kClasses = 4 * 64;  // (log2, quarter)
 
+  /// What a block of `bytes` takes of memory: its class, or its pages where it has an arena of its own.
+  [[nodiscard]] std::size_t taken_bytes(std::size_t bytes) const noexcept;
   static std::size_t class_index(std::size_t class_bytes) noexcept;
   Result<std::unique_ptr<ArenaEntry>> make_arena(std::size_t bytes) const;
-  // With mutex_ held; the second gives it up while it makes an arena.
+  // With mutex_ held; all but the first give it up while they make an arena.
   ArenaEntry* add_arena(std::unique_ptr<ArenaEntry> made);
   Result<ArenaEntry*> arena_with_room(std::size_t bytes, std::unique_lock<std::mutex>& lock);
+  Result<Taken> take_arena(std::size_t bytes, std::unique_lock<std::mutex>& lock);
   Result<Taken> take(std::size_t class_bytes, std::unique_lock<std::mutex>& lock);
 
   const std::size_t arena_bytes_;

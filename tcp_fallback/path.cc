@@ -24,8 +24,8 @@ TcpPath::TcpPath(Shared& shared, const datapath::PathConfig& config)
       token_(random_token()),
       peer_name_(config.peer_host),
       requests_(shared.config.send_depth),
-      sender_(requests_, shared.regions),
-      receiver_(requests_, sender_, shared.regions) {
+      sender_(requests_, shared.grants),
+      receiver_(requests_, sender_, shared.grants) {
   shared_.paths.push_back(this);
 }
 

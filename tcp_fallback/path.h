@@ -14,28 +14,26 @@
 
 #include "base/clock.h"
 #include "tcp_fallback/frame.h"
+#include "tcp_fallback/grant_table.h"
 #include "tcp_fallback/receiver.h"
-#include "tcp_fallback/region_table.h"
 #include "tcp_fallback/request_queue.h"
 #include "tcp_fallback/sender.h"
 #include "tcp_fallback/socket.h"
-#include "transport/transport.h"
+#include "transport/path.h"
 
 namespace fairlead::tcp_fallback {
 
 class TcpPath;
 
-/// What a transport shares with its paths, which it outlives.
+/// What an endpoint shares with its paths, which it outlives.
 struct Shared {
-  Shared(const TcpConfig& tcp, const Clock& time, std::uint16_t own_port) : config(tcp), clock(time), port(own_port) {}
-
-  const TcpConfig config;
+  const TcpConfig& config;  // the device's, as the next two
   const Clock& clock;
+  GrantTable& grants;
   const std::uint16_t port;
-  PrivateFd epoll;  // data.ptr: the path, null for the listener
-  RegionTable regions;
-  std::vector<TcpPath*> paths;  // null: a path that was destroyed from inside poll()
-  bool polling = false;         // inside poll(): posts are sent when it ends
+  PrivateFd epoll{};              // data.ptr: the path, null for the listener
+  std::vector<TcpPath*> paths{};  // null: a path that was destroyed from inside poll()
+  bool polling = false;           // inside poll(): posts are sent when it ends
 };
 
 class TcpPath final : public datapath::Path, private Receiver::Sink {
@@ -50,7 +48,7 @@ class TcpPath final : public datapath::Path, private Receiver::Sink {
   [[nodiscard]] bool drained() const noexcept override;
   [[nodiscard]] std::string describe() const override;
 
-  // For the transport.
+  // For the endpoint.
   /// The peer has come with this path's token. False: this path does not wait for it.
   bool adopt(const Greeting& greeting, PrivateFd& connection) noexcept;
   /// Receives and reports; `look` says whether to look at the socket of a ready path.

@@ -19,10 +19,10 @@ constexpr std::size_t kDiscardBytes = 64 * 1024;
 
 }  // namespace
 
-Receiver::Receiver(RequestQueue& requests, Sender& sender, RegionTable& regions)
+Receiver::Receiver(RequestQueue& requests, Sender& sender, GrantTable& grants)
     : requests_(requests),
       sender_(sender),
-      regions_(regions),
+      grants_(grants),
       buffer_(std::make_unique_for_overwrite<std::byte[]>(kBufferBytes)) {}
 
 Receiver::Outcome Receiver::advance(ByteStream& stream, Sink& sink) noexcept {
@@ -70,7 +70,7 @@ IoResult Receiver::receive_into_buffer(ByteStream& stream, std::size_t& wanted) 
 
 IoResult Receiver::receive_payload(ByteStream& stream, std::size_t& wanted) noexcept {
   std::array<iovec, kMaxPieces> pieces;
-  const RegionTable::Section section(regions_);
+  const GrantTable::Section section(grants_);
   const auto receive = [&] {
     std::size_t count = destination(std::span(pieces).first(kMaxSegments));
     wanted = 0;
@@ -100,7 +100,7 @@ std::size_t Receiver::destination(std::span<iovec> pieces) noexcept {
     const Request& request = requests_.at(*requests_.find_sent(frame_.seq));
     if (request.code == Code::kOk) return slice(request, frame_.address + done, payload_left_, pieces);
   } else if (verdict_ == Code::kOk) {
-    if (const auto bytes = regions_.find(frame_.key, frame_.address + done, payload_left_, Access::kRemoteWrite)) {
+    if (const auto bytes = grants_.find(frame_.key, frame_.address + done, payload_left_, Access::kRemoteWrite)) {
       pieces[0] = {bytes->data(), bytes->size()};
       return 1;
     }
@@ -122,7 +122,7 @@ void Receiver::lose_destination() noexcept {
 
 void Receiver::take_payload_from_buffer() noexcept {
   std::array<iovec, kMaxPieces> pieces;
-  const RegionTable::Section section(regions_);
+  const GrantTable::Section section(grants_);
   while (payload_left_ > 0 && buffered() > 0) {
     const std::size_t count = destination(std::span(pieces).first(kMaxSegments));
     for (std::size_t i = 0; i < count && buffered() > 0; ++i) {
@@ -217,8 +217,8 @@ std::string_view Receiver::begin_read(const Frame& frame) noexcept {
   if (write_open_ || frame.seq != next_seq_) return "a read out of sequence";
   flush_ack();  // writes before it need not wait for its data
   ++next_seq_;
-  const RegionTable::Section section(regions_);
-  if (frame.length == 0 || regions_.find(frame.key, frame.address, frame.length, Access::kRemoteRead)) {
+  const GrantTable::Section section(grants_);
+  if (frame.length == 0 || grants_.find(frame.key, frame.address, frame.length, Access::kRemoteRead)) {
     sender_.queue_read(frame);
   } else {
     sender_.queue_ack(frame.seq, Code::kProtectionError);

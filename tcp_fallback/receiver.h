@@ -19,7 +19,7 @@
 
 #include "base/byte_stream.h"
 #include "tcp_fallback/frame.h"
-#include "tcp_fallback/region_table.h"
+#include "tcp_fallback/grant_table.h"
 #include "tcp_fallback/request_queue.h"
 #include "tcp_fallback/sender.h"
 
@@ -46,7 +46,7 @@ class Receiver {
     std::string_view reason;  // kMalformed; static
   };
 
-  Receiver(RequestQueue& requests, Sender& sender, RegionTable& regions);
+  Receiver(RequestQueue& requests, Sender& sender, GrantTable& grants);
 
   /// What the peer said in its greeting: how many requests it may leave unacknowledged.
   void set_peer_depth(std::uint32_t depth) noexcept { peer_depth_ = depth; }
@@ -80,7 +80,7 @@ class Receiver {
 
   RequestQueue& requests_;
   Sender& sender_;
-  RegionTable& regions_;
+  GrantTable& grants_;
   std::uint32_t peer_depth_ = 0;
   bool stopped_ = false;
 

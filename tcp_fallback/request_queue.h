@@ -14,7 +14,7 @@
 #include <span>
 #include <vector>
 
-#include "transport/transport.h"
+#include "transport/path.h"
 
 namespace fairlead::tcp_fallback {
 

@@ -133,7 +133,7 @@ void Sender::push_staged(Staged staged) noexcept {
 
 IoResult Sender::send_staged(ByteStream& stream, std::size_t& wanted) noexcept {
   std::array<iovec, kMaxPieces> pieces;
-  const RegionTable::Section section(regions_);
+  const GrantTable::Section section(grants_);
   const auto send = [&](std::size_t frames) {
     const auto gathered = std::span(pieces).first(gather(frames, pieces));
     wanted = 0;
@@ -182,7 +182,7 @@ std::size_t Sender::gather_payload(Staged& staged, std::span<iovec> pieces) noex
   const std::uint64_t done = staged.sent > kHeaderBytes ? staged.sent - kHeaderBytes : 0;
   const std::uint64_t left = staged.frame.length - done;
   if (staged.frame.type == FrameType::kReadData && !staged.padded) {
-    if (const auto bytes = regions_.find(staged.frame.key, staged.offset + done, left, Access::kRemoteRead)) {
+    if (const auto bytes = grants_.find(staged.frame.key, staged.offset + done, left, Access::kRemoteRead)) {
       pieces[0] = {bytes->data(), bytes->size()};
       return 1;
     }

@@ -16,7 +16,7 @@
 
 #include "base/byte_stream.h"
 #include "tcp_fallback/frame.h"
-#include "tcp_fallback/region_table.h"
+#include "tcp_fallback/grant_table.h"
 #include "tcp_fallback/request_queue.h"
 #include "tcp_fallback/ring.h"
 
@@ -24,7 +24,7 @@ namespace fairlead::tcp_fallback {
 
 class Sender {
  public:
-  Sender(RequestQueue& requests, RegionTable& regions) noexcept : requests_(requests), regions_(regions) {}
+  Sender(RequestQueue& requests, GrantTable& grants) noexcept : requests_(requests), grants_(grants) {}
 
   void queue_ack(std::uint32_t seq, Code code = Code::kOk);
   /// The read's data, then its acknowledgement.
@@ -66,7 +66,7 @@ class Sender {
   void note_loss(Staged& staged) noexcept;
 
   RequestQueue& requests_;
-  RegionTable& regions_;
+  GrantTable& grants_;
   Ring<Response> responses_;
   Ring<Staged> staged_;
   std::uint64_t staged_bytes_ = 0;  // unsent bytes of staged_

@@ -1,7 +1,6 @@
 #include "datapath/engine/engine_impl.h"
 
 #include <fmt/format.h>
-#include <netdb.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -24,10 +23,6 @@ constexpr milliseconds kBusySleep{20};  // with sessions: their timers are this 
 constexpr milliseconds kIdleSleep{500};
 constexpr std::uint64_t kControlRounds = 32;  // the control connections are looked at every so many rounds
 constexpr milliseconds kShutDownWait{2000};
-constexpr std::chrono::seconds kAcceptPause{1};
-constexpr int kAcceptBatch = 16;
-constexpr std::size_t kProbeBytes = 8;
-constexpr std::size_t kMaxAddresses = 8;  // of a host, that are tried
 
 std::string default_name() {
   char host[256] = "";
@@ -59,12 +54,11 @@ void add(PeerStats& total, const PeerStats& more) {
 EngineImpl::EngineImpl(EngineConfig config)
     : config_(std::move(config)),
       regions_(std::make_shared<RegionTable>()),
-      probe_memory_(2 * kProbeBytes),
+      transports_(*regions_, lane_),
       control_epoll_(UniqueFd(::epoll_create1(EPOLL_CLOEXEC))),
       lane_(*this, config_.progress, config_.spin) {
   if (config_.name.empty()) config_.name = default_name();
   if (config_.tcp.host.empty()) config_.tcp.host = data_host(config_.listen);
-  transports_.reserve(kMaxTransports);
 }
 
 Result<std::shared_ptr<EngineImpl>> EngineImpl::create(EngineConfig config) {
@@ -76,14 +70,18 @@ Result<std::shared_ptr<EngineImpl>> EngineImpl::create(EngineConfig config) {
   }
   // A pool outlives the engine while somebody holds a buffer of it.
   auto* table = engine->regions_.get();
-  engine->pool_ = std::make_shared<memreg::Pool>(
-      engine->config_.pool_arena_bytes, [table](std::span<std::byte> arena) -> Result<std::shared_ptr<void>> {
-        Result<std::shared_ptr<RegisteredRange>> range = table->add(arena, Access::kRemoteReadWrite);
-        if (!range) return range.error();
-        return std::shared_ptr<void>(std::move(*range));
-      });
-  if (Status opened = engine->open_all(); !opened.ok()) return opened;
-  if (Status listening = engine->listen(); !listening.ok()) return listening;
+  engine->pool_ = std::make_shared<memreg::Pool>(engine->config_.pool_arena_bytes,
+                                                 [table](std::span<std::byte> arena) -> Result<std::shared_ptr<void>> {
+                                                   Result<std::shared_ptr<RegisteredRange>> range =
+                                                       table->add({.bytes = arena, .access = Access::kRemoteReadWrite});
+                                                   if (!range) return range.error();
+                                                   return std::shared_ptr<void>(std::move(*range));
+                                                 });
+  if (Status opened = engine->transports_.open_all(engine->config_); !opened.ok()) return opened;
+  if (!engine->config_.listen.empty()) {
+    Status listening = engine->listener_.open(engine->config_.listen, engine->control_epoll_.get());
+    if (!listening.ok()) return listening;
+  }
   engine->lane_.watch(engine->control_epoll_.get());
   engine->lane_.start();
   return engine;
@@ -91,80 +89,11 @@ Result<std::shared_ptr<EngineImpl>> EngineImpl::create(EngineConfig config) {
 
 EngineImpl::~EngineImpl() { shut_down(); }
 
-Status EngineImpl::open_all() {
-  for (const std::string& name : transports_to_open(config_)) {
-    Status opened = open_transport(name);
-    if (opened.ok()) continue;
-    // What was asked for must be there; tcp behind it, or one device of several, need not.
-    const bool asked = name == config_.transport || transports_.empty();
-    if (asked && !(config_.transport == "auto" && name != "tcp")) return opened;
-    log(LogLevel::kWarning, fmt::format("{} is not used: {}", name, opened.message()));
-  }
-  return {};
-}
-
-Status EngineImpl::open_transport(const std::string& name) {
-  if (transports_.size() == kMaxTransports) {
-    return {Code::kResourceExhausted, fmt::format("{} transports are open, the limit", kMaxTransports)};
-  }
-  Result<std::unique_ptr<Transport>> opened = datapath::open_transport(name, config_);
-  if (!opened) return opened.error();
-  OpenTransport open;
-  open.transport = std::move(*opened);
-  open.offer = offer_of(*open.transport);
-  const std::span<std::byte> memory(probe_memory_);
-  Result<Registration> target = open.transport->register_region(memory.first(kProbeBytes), Access::kRemoteWrite);
-  if (!target) return target.error();
-  Result<Registration> source = open.transport->register_region(memory.subspan(kProbeBytes), Access::kNone);
-  if (!source) return source.error();
-  open.probe = *target;
-  if (Status attached = regions_->attach(transports_.size(), *open.transport); !attached.ok()) return attached;
-  probe_sources_.push_back(*source);
-  lane_.watch(open.transport->wait_fd());
-  transports_.push_back(std::move(open));
-  return {};
-}
-
-void EngineImpl::open_for_peer(const std::vector<Offer>& theirs) {
-  const auto has = [&](const char* kind) {
-    return std::any_of(transports_.begin(), transports_.end(),
-                       [&](const OpenTransport& open) { return open.offer.kind == kind; });
-  };
-  const bool wanted = std::any_of(theirs.begin(), theirs.end(), [](const Offer& o) { return o.kind == "verbs"; });
-  if (!wanted || has("verbs") || config_.transport != "auto") return;
-  if (Status opened = open_transport("verbs:soft0"); !opened.ok()) {
-    log(LogLevel::kWarning, fmt::format("a peer offers verbs, but here {}", opened.message()));
-  }
-}
-
-Status EngineImpl::listen() {
-  if (config_.listen.empty()) return {};
-  Result<HostPort> at = parse_host_port(config_.listen);
-  if (!at) return at.error();
-  Result<UniqueFd> fd = start_listen(at->host == "localhost" ? "127.0.0.1" : at->host, at->port);
-  if (!fd) return fd.error();
-  listener_ = PrivateFd(std::move(*fd));
-  listen_address_ = socket_address(listener_.get(), false);
-  watch_listener();
-  return {};
-}
-
-void EngineImpl::watch_listener() {
-  epoll_event event{.events = EPOLLIN, .data = {.ptr = nullptr}};
-  ::epoll_ctl(control_epoll_.get(), EPOLL_CTL_ADD, listener_.get(), &event);
-  accept_again_at_ = Clock::time_point::max();
-}
-
 void EngineImpl::shut_down() {
   if (inherited()) return;
   const std::lock_guard once(shutting_down_);
   if (stopped_.exchange(true)) return;
-  std::vector<std::thread> resolvers;
-  {
-    const std::lock_guard lock(mutex_);
-    resolvers.swap(resolvers_);
-  }
-  for (std::thread& thread : resolvers) thread.join();
+  resolver_.stop();
   lane_.stop();
   // From here on this thread drives alone.
   const Clock::time_point deadline = Clock::now() + kShutDownWait;
@@ -181,15 +110,8 @@ void EngineImpl::shut_down() {
   }
   lane_.call([this] {
     for (const auto& session : std::exchange(live_, {})) session->abandon();
-    for (std::size_t t = 0; t < transports_.size(); ++t) {
-      Transport& transport = *transports_[t].transport;
-      lane_.unwatch(transport.wait_fd());
-      transport.deregister_region(transports_[t].probe);
-      transport.deregister_region(probe_sources_[t]);
-    }
-    regions_->shutdown();
-    transports_.clear();
-    listener_.reset();
+    transports_.close();
+    listener_.close();
   });
   {
     const std::lock_guard lock(mutex_);
@@ -220,53 +142,20 @@ Result<std::shared_ptr<SessionImpl>> EngineImpl::connect(std::string_view host_p
     live_.push_back(session);
     if (numeric) session->connect_to({to.host == "localhost" ? "127.0.0.1" : to.host}, to.port);
   });
-  if (!numeric) resolve(session, to->host, to->port);
+  if (numeric) return session;
+  resolver_.resolve(to->host, [this, session, port = to->port](Result<std::vector<std::string>> found) {
+    lane_.submit([session, port, found = std::move(found)] {
+      if (found) return session->connect_to(*found, port);
+      session->fail(found.error());
+    });
+  });
   return session;
 }
 
-/// Names are resolved on a thread of their own: the system's resolver blocks for seconds.
-void EngineImpl::resolve(std::shared_ptr<SessionImpl> session, std::string host, std::uint16_t port) {
-  const std::lock_guard lock(mutex_);
-  if (stopped_.load()) return;
-  resolvers_.emplace_back([this, session = std::move(session), host = std::move(host), port] {
-    addrinfo hints{};
-    hints.ai_socktype = SOCK_STREAM;
-    addrinfo* list = nullptr;
-    const int rc = ::getaddrinfo(host.c_str(), nullptr, &hints, &list);
-    std::vector<std::string> addresses;
-    for (const addrinfo* a = rc == 0 ? list : nullptr; a != nullptr && addresses.size() < kMaxAddresses;
-         a = a->ai_next) {
-      char numeric[NI_MAXHOST] = "";
-      ::getnameinfo(a->ai_addr, a->ai_addrlen, numeric, sizeof numeric, nullptr, 0, NI_NUMERICHOST);
-      addresses.emplace_back(numeric);
-    }
-    if (list != nullptr) ::freeaddrinfo(list);
-    lane_.submit([session, rc, addresses = std::move(addresses), host, port] {
-      if (rc == 0) return session->connect_to(addresses, port);
-      session->fail({Code::kNotFound, fmt::format("no such host '{}': {}", host, ::gai_strerror(rc))});
-    });
-  });
-}
-
-void EngineImpl::accept_connections() {
-  // Whoever is left comes with the next round: those who are connected have their turns between.
-  for (int turn = 0; turn < kAcceptBatch; ++turn) {
-    UniqueFd fd(::accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
-    if (!fd) {
-      if (errno == EAGAIN || errno == EWOULDBLOCK) return;
-      if (errno == EINTR || errno == ECONNABORTED) continue;
-      // Out of descriptors or memory: the listener stays readable, so look away for a while.
-      log(LogLevel::kError, fmt::format("cannot accept on {}: {}; trying again in {} s. {} sessions are open; raise "
-                                        "`ulimit -n` or systemd LimitNOFILE=",
-                                        listen_address_, std::strerror(errno), kAcceptPause.count(), live_.size()));
-      ::epoll_ctl(control_epoll_.get(), EPOLL_CTL_DEL, listener_.get(), nullptr);
-      accept_again_at_ = Clock::now() + kAcceptPause;
-      return;
-    }
-    auto session = std::make_shared<SessionImpl>(shared_from_this(), false);
-    live_.push_back(session);
-    session->start_passive(make_control_stream(std::move(fd)));
-  }
+void EngineImpl::accept(UniqueFd connection) {
+  auto session = std::make_shared<SessionImpl>(shared_from_this(), false);
+  live_.push_back(session);
+  session->start_passive(make_control_stream(std::move(connection)));
 }
 
 void EngineImpl::session_ready(SessionImpl& session) {
@@ -321,16 +210,6 @@ EngineStats EngineImpl::stats() const {
 // ---- driving
 // ---------------------------------------------------------------------------------------------------------
 
-std::vector<Offer> EngineImpl::offers() const {
-  std::vector<Offer> offers;
-  for (const OpenTransport& open : transports_) offers.push_back(open.offer);
-  return offers;
-}
-
-LocalSegment EngineImpl::probe_source(std::size_t transport) const noexcept {
-  return {const_cast<std::byte*>(probe_memory_.data()) + kProbeBytes, kProbeBytes, probe_sources_[transport].local};
-}
-
 void EngineImpl::watch_control(const ControlStream& stream, SessionImpl& session, std::uint32_t events, bool first) {
   epoll_event event{.events = events, .data = {.ptr = &session}};
   ::epoll_ctl(control_epoll_.get(), first ? EPOLL_CTL_ADD : EPOLL_CTL_MOD, stream.fd(), &event);
@@ -351,7 +230,7 @@ void EngineImpl::poll_control() {
   const int n = ::epoll_wait(control_epoll_.get(), events, 32, 0);
   for (int i = 0; i < n; ++i) {
     if (events[i].data.ptr == nullptr) {
-      accept_connections();
+      listener_.accept(live_.size(), [this](UniqueFd connection) { accept(std::move(connection)); });
     } else {
       // Sessions leave live_ only between rounds, so the pointer is good.
       static_cast<SessionImpl*>(events[i].data.ptr)->on_control_ready(events[i].events);
@@ -368,7 +247,7 @@ bool EngineImpl::progress() noexcept {
   const Clock::time_point now = Clock::now();
   const bool tick = now - last_tick_ >= kTick;
   if (tick) last_tick_ = now;
-  if (now >= accept_again_at_) watch_listener();
+  listener_.advance(now);
   bool did = false, ended = false;
   for (std::size_t i = 0; i < live_.size(); ++i) {
     if (!tick && !live_[i]->wants_advance()) continue;
@@ -378,11 +257,7 @@ bool EngineImpl::progress() noexcept {
   }
   if (ended) std::erase_if(live_, [](const auto& session) { return session->finished(); });
 
-  bool arrived = false;
-  // One without paths may have been left something: a completion of the last path's, a stranger's connection.
-  for (OpenTransport& open : transports_) {
-    if (open.paths != 0 || tick) arrived |= open.transport->poll(*this);
-  }
+  const bool arrived = transports_.poll(*this, tick);
   // After the paths: what they report was there before the peer ended them.
   if (tick || ++rounds_ % kControlRounds == 0) poll_control();
   for (std::size_t i = 0; arrived && i < live_.size(); ++i) {
@@ -392,20 +267,13 @@ bool EngineImpl::progress() noexcept {
 }
 
 bool EngineImpl::arm() noexcept {
-  for (OpenTransport& open : transports_) {
-    if (!open.transport->arm()) return false;
-  }
-  return std::none_of(live_.begin(), live_.end(),
-                      [](const auto& session) { return session->wants_advance() || session->control_pending(); });
+  return transports_.arm() && std::none_of(live_.begin(), live_.end(), [](const auto& session) {
+           return session->wants_advance() || session->control_pending();
+         });
 }
 
 milliseconds EngineImpl::sleep_limit() noexcept {
-  milliseconds limit = live_.empty() ? kIdleSleep : kBusySleep;
-  for (const OpenTransport& open : transports_) {
-    const int us = open.transport->wait_timeout_us();
-    if (us >= 0) limit = std::min(limit, milliseconds((us + 999) / 1000));
-  }
-  return limit;
+  return transports_.sleep_limit(live_.empty() ? kIdleSleep : kBusySleep);
 }
 
 void EngineImpl::on_ready(Path& path) noexcept { static_cast<SessionImpl*>(path.user())->on_path_ready(path); }

@@ -10,10 +10,12 @@
 #include <memory>
 #include <mutex>
 #include <string>
-#include <thread>
 #include <vector>
 
+#include "datapath/engine/listener.h"
 #include "datapath/engine/live_engines.h"
+#include "datapath/engine/resolver.h"
+#include "datapath/engine/transports.h"
 #include "datapath/lane/event_queues.h"
 #include "datapath/lane/lane.h"
 #include "datapath/region/regions.h"
@@ -21,7 +23,7 @@
 #include "datapath/session/session.h"
 #include "fairlead/engine.h"
 #include "memreg/pool.h"
-#include "transport/transport.h"
+#include "transport/path.h"
 
 namespace fairlead::datapath {
 
@@ -37,7 +39,7 @@ class EngineImpl final : public std::enable_shared_from_this<EngineImpl>,
 
   // --- any thread (memory: engine_memory.cc)
   [[nodiscard]] bool stopped() const noexcept { return stopped_.load(); }
-  [[nodiscard]] const std::string& listen_address() const noexcept { return listen_address_; }
+  [[nodiscard]] const std::string& listen_address() const noexcept { return listener_.address(); }
   Result<Memory> allocate(std::size_t bytes);
   Result<Memory> register_memory(std::span<std::byte> bytes, Access access, std::function<void()> release);
   Result<std::vector<Memory>> register_memory(std::span<const std::span<std::byte>> ranges, Access access);
@@ -58,23 +60,19 @@ class EngineImpl final : public std::enable_shared_from_this<EngineImpl>,
 
  private:
   explicit EngineImpl(EngineConfig config);
-  Status open_all();
-  Status open_transport(const std::string& name);
-  Status listen();
-  void watch_listener();
-  void accept_connections();
+  void accept(UniqueFd connection);
   void poll_control();
-  /// Resolves a name on a thread of its own, then connects.
-  void resolve(std::shared_ptr<SessionImpl> session, std::string host, std::uint16_t port);
 
   // SessionHost
   [[nodiscard]] Clock::time_point now() const noexcept override { return Clock::now(); }
   [[nodiscard]] std::uint64_t random() override { return random_u64(); }
   Result<std::unique_ptr<ControlStream>> dial(const std::string& numeric_host, std::uint16_t port) override;
-  [[nodiscard]] std::vector<OpenTransport>& transports() noexcept override { return transports_; }
-  void open_for_peer(const std::vector<Offer>& theirs) override;
-  [[nodiscard]] std::vector<Offer> offers() const override;
-  [[nodiscard]] LocalSegment probe_source(std::size_t transport) const noexcept override;
+  [[nodiscard]] std::vector<OpenTransport>& transports() noexcept override { return transports_.all(); }
+  void open_for_peer(const std::vector<Offer>& theirs) override { transports_.open_for_peer(theirs, config_); }
+  [[nodiscard]] std::vector<Offer> offers() const override { return transports_.offers(); }
+  [[nodiscard]] LocalSegment probe_source(std::size_t transport) const noexcept override {
+    return transports_.probe_source(transport);
+  }
   void watch_control(const ControlStream& stream, SessionImpl& session, std::uint32_t events, bool first) override;
   void unwatch_control(const ControlStream& stream) override;
   void session_ready(SessionImpl& session) override;
@@ -94,26 +92,23 @@ class EngineImpl final : public std::enable_shared_from_this<EngineImpl>,
   EngineConfig config_;
   std::shared_ptr<RegionTable> regions_;
   std::shared_ptr<memreg::Pool> pool_;
-  std::string listen_address_;
   std::atomic<bool> stopped_{false};
   std::mutex shutting_down_;
 
   // Driver only.
-  std::vector<OpenTransport> transports_;
-  std::vector<std::byte> probe_memory_;  // [0, 8): target, [8, 16): source
-  std::vector<Registration> probe_sources_;
-  PrivateFd listener_, control_epoll_;
+  Transports transports_;
+  Listener listener_;
+  PrivateFd control_epoll_;
   std::vector<std::shared_ptr<SessionImpl>> live_;
   std::uint64_t rounds_ = 0;
   Clock::time_point last_tick_{};
-  Clock::time_point accept_again_at_ = Clock::time_point::max();
 
   mutable std::mutex mutex_;  // guards what follows
   std::vector<std::shared_ptr<SessionImpl>> sessions_;
   PeerStats ended_;
   std::uint64_t peers_connected_ = 0, peers_lost_ = 0, peers_failed_ = 0;
-  std::vector<std::thread> resolvers_;
 
+  Resolver resolver_;
   EventQueues queues_;
   std::atomic<std::uint64_t> handshakes_refused_{0};
   Lane lane_;

@@ -64,7 +64,7 @@ Result<Memory> EngineImpl::allocate(std::size_t bytes) {
 
 Result<Memory> EngineImpl::register_memory(std::span<std::byte> bytes, Access access, std::function<void()> release) {
   if (Status good = check_memory(bytes); !good.ok()) return good;
-  Result<std::shared_ptr<RegisteredRange>> range = regions_->add(bytes, access);
+  Result<std::shared_ptr<RegisteredRange>> range = regions_->add({.bytes = bytes, .access = access});
   if (!range) return range.error();
   auto keeper = keeper_of(regions_, std::move(release));
   return make_memory(std::make_shared<RegionImpl>(std::move(*range), bytes, access, std::move(keeper)), bytes);
@@ -89,7 +89,7 @@ Result<std::vector<Memory>> EngineImpl::register_memory(std::span<const std::spa
     for (; end < order.size() && (end == begin || ranges[order[end]].data() <= last); ++end) {
       last = std::max(last, ranges[order[end]].data() + ranges[order[end]].size());
     }
-    Result<std::shared_ptr<RegisteredRange>> range = regions_->add({first, last}, access);
+    Result<std::shared_ptr<RegisteredRange>> range = regions_->add({.bytes = {first, last}, .access = access});
     if (!range) {
       return Status(range.error().code(),
                     fmt::format("range {} of {}: {}", order[begin], ranges.size(), range.error().message()));
@@ -110,7 +110,7 @@ Result<Memory> EngineImpl::map_file(const std::string& path, Access access) {
   auto file = std::make_shared<memreg::MappedFile>(std::move(*opened));
   if (file->bytes().empty()) return Status(Code::kInvalidArgument, fmt::format("file '{}' is empty", path));
   const Access registered = writable ? access : access | Access::kLocalReadOnly;
-  Result<std::shared_ptr<RegisteredRange>> range = regions_->add(file->bytes(), registered);
+  Result<std::shared_ptr<RegisteredRange>> range = regions_->add({file->bytes(), FileMemory{}, registered});
   if (!range) return range.error();
   return make_memory(std::make_shared<RegionImpl>(std::move(*range), file->bytes(), registered, file), file->bytes());
 }

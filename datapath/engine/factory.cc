@@ -33,17 +33,17 @@ std::vector<std::string> transports_to_open(const EngineConfig& config) {
 
 Status validate_transports(const EngineConfig& config) { return verbs::validate(config.verbs); }
 
-Result<std::unique_ptr<Transport>> open_transport(const std::string& name, const EngineConfig& config) {
-  if (name == "tcp") return tcp_fallback::open_transport(config.tcp);
-  if (name == "verbs") return verbs::open_transport("", config.verbs);
-  if (name.starts_with(kVerbsPrefix)) return verbs::open_transport(name.substr(kVerbsPrefix.size()), config.verbs);
+Result<std::unique_ptr<Device>> open_device(const std::string& name, const EngineConfig& config) {
+  if (name == "tcp") return tcp_fallback::open_device(config.tcp);
+  if (name == "verbs") return verbs::open_device("", config.verbs);
+  if (name.starts_with(kVerbsPrefix)) return verbs::open_device(name.substr(kVerbsPrefix.size()), config.verbs);
   return Status(Code::kInvalidArgument,
                 fmt::format("transport '{}' is unknown; it is auto, verbs, verbs:DEVICE or tcp", name));
 }
 
-Offer offer_of(const Transport& transport) {
-  const std::string name(transport.name());
-  return {name, name.substr(0, name.find(':')), transport.capabilities().software};
+Offer offer_of(const Device& device) {
+  const std::string name(device.name());
+  return {name, name.substr(0, name.find(':')), device.capabilities().software};
 }
 
 std::vector<DeviceInfo> list_devices(const EngineConfig& config, std::string_view peer) {

@@ -8,18 +8,18 @@
 #include "datapath/session/choice.h"
 #include "fairlead/config.h"
 #include "fairlead/engine.h"
-#include "transport/transport.h"
+#include "transport/device.h"
 
 namespace fairlead::datapath {
 
-/// What an engine with this configuration opens at once, in order of preference: names for open_transport.
+/// What an engine with this configuration opens at once, in order of preference: names for open_device.
 [[nodiscard]] std::vector<std::string> transports_to_open(const EngineConfig& config);
 /// ok, or the first bad setting of a transport, also of one that may be opened later.
 Status validate_transports(const EngineConfig& config);
 /// "tcp", "verbs" (the best device) or "verbs:DEVICE". Errors: the transport's own, and kInvalidArgument for a name
 /// that is none of these.
-Result<std::unique_ptr<Transport>> open_transport(const std::string& name, const EngineConfig& config);
-[[nodiscard]] Offer offer_of(const Transport& transport);
+Result<std::unique_ptr<Device>> open_device(const std::string& name, const EngineConfig& config);
+[[nodiscard]] Offer offer_of(const Device& device);
 /// Everything this host could use, toward `peer` (a numeric address) if there is one, and why or why not.
 [[nodiscard]] std::vector<DeviceInfo> list_devices(const EngineConfig& config, std::string_view peer);
 

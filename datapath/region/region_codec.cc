@@ -22,16 +22,16 @@ std::optional<TensorSpec> decode_tensor(const control::Tensor& tensor, std::uint
 }  // namespace
 
 control::Region encode_region(const Publication& publication) {
-  control::Region region{
-      .name = publication.name,
-      .id = publication.id,
-      .size = publication.bytes.size(),
-      .access = static_cast<std::uint32_t>(publication.access) & static_cast<std::uint32_t>(Access::kRemoteReadWrite),
-      .tensor = {},
-      .keys = {}};
-  region.keys.reserve(publication.keys.size());
-  for (const Registration& registration : publication.keys) {
-    region.keys.push_back({.address = registration.remote_address, .key = registration.remote});
+  control::Region region{.name = publication.name,
+                         .id = publication.id,
+                         .size = publication.memory.bytes.size(),
+                         .access = static_cast<std::uint32_t>(publication.memory.access) &
+                                   static_cast<std::uint32_t>(Access::kRemoteReadWrite),
+                         .tensor = {},
+                         .keys = {}};
+  region.keys.reserve(publication.grants.size());
+  for (const Grant& grant : publication.grants) {
+    region.keys.push_back({.address = grant.address, .key = grant.key});
   }
   if (const auto& spec = publication.tensor) {
     region.tensor = control::Tensor{.dtype = static_cast<std::uint32_t>(spec->dtype),
@@ -44,7 +44,7 @@ control::Region encode_region(const Publication& publication) {
 
 std::shared_ptr<RemoteRegionImpl> decode_region(const control::Region& region, std::uint64_t session) {
   if (region.name.empty() || region.name.size() > kMaxRegionName ||
-      region.access > static_cast<std::uint32_t>(Access::kRemoteReadWrite) || region.keys.size() > kMaxTransports) {
+      region.access > static_cast<std::uint32_t>(Access::kRemoteReadWrite) || region.keys.size() > kMaxOffers) {
     return nullptr;
   }
   auto decoded = std::make_shared<RemoteRegionImpl>();
@@ -53,9 +53,7 @@ std::shared_ptr<RemoteRegionImpl> decode_region(const control::Region& region, s
   decoded->session = session;
   decoded->size = region.size;
   decoded->access = static_cast<Access>(region.access);
-  for (std::size_t i = 0; i < region.keys.size(); ++i) {
-    decoded->keys[i] = {region.keys[i].address, region.keys[i].key};
-  }
+  for (const control::Key& key : region.keys) decoded->keys.push_back({key.address, key.key});
   if (region.tensor) {
     decoded->tensor = decode_tensor(*region.tensor, region.size);
     if (!decoded->tensor) return nullptr;

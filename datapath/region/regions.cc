@@ -20,64 +20,59 @@ std::uint64_t random_u64() {
   return value;
 }
 
-RegisteredRange::~RegisteredRange() { table_->remove(*this); }
+namespace {
 
-Result<std::array<Registration, kMaxTransports>> RegionTable::register_everywhere(std::span<std::byte> bytes,
-                                                                                  Access access) {
-  std::array<Registration, kMaxTransports> keys{};
-  for (std::size_t t = 0; t < kMaxTransports; ++t) {
-    if (transports_[t] == nullptr) continue;
-    Result<Registration> got = transports_[t]->register_region(bytes, access);
-    if (!got) {
-      deregister_everywhere(keys);
-      return Status(got.error().code(), fmt::format("{}: {}", transports_[t]->name(), got.error().message()));
-    }
-    keys[t] = *got;
-  }
-  return keys;
+Status name_taken(std::string_view name) {
+  return {Code::kAlreadyExists, fmt::format("a region named '{}' is published already; unpublish it first", name)};
 }
 
-void RegionTable::deregister_everywhere(const std::array<Registration, kMaxTransports>& keys) {
-  for (std::size_t t = 0; t < kMaxTransports; ++t) {
-    if (transports_[t] != nullptr && keys[t].handle != 0) transports_[t]->deregister_region(keys[t]);
-  }
+Status nothing_published(std::string_view name) {
+  return {Code::kNotFound, fmt::format("no region named '{}' is published", name)};
 }
 
-Status RegionTable::attach(std::size_t index, Transport& transport) {
-  const std::lock_guard lock(mutex_);
-  for (RegisteredRange* range : ranges_) {
-    Result<Registration> got = transport.register_region(range->bytes_, range->access_);
-    if (!got) return got.error();
-    range->registrations_[index] = *got;
-  }
-  for (auto& [name, publication] : published_) {
-    Result<Registration> got = transport.register_region(publication.bytes, publication.access);
-    if (!got) return got.error();
-    publication.keys[index] = *got;
-  }
-  transports_[index] = &transport;
+}  // namespace
+
+// ---- what devices are told
+
+Status RegisteredRange::introduce(Device& device) {
+  Result<Registration> got = device.register_memory(memory_);
+  if (!got) return got.error();
+  registrations_.push_back(*got);
   return {};
 }
 
-Result<std::shared_ptr<RegisteredRange>> RegionTable::add(std::span<std::byte> bytes, Access access) {
-  const Access local = allows(access, Access::kLocalReadOnly) ? Access::kLocalReadOnly : Access::kNone;
-  install_fault_handlers();  // the memory is the application's, and may go at any time
-  std::shared_ptr<RegisteredRange> range(new RegisteredRange(shared_from_this(), bytes, local));
-  const std::lock_guard lock(mutex_);
-  Result<std::array<Registration, kMaxTransports>> keys = register_everywhere(bytes, local);
-  if (!keys) return keys.error();
-  range->registrations_ = *keys;
-  ranges_.insert(range.get());
-  registered_bytes_ += bytes.size();
-  return range;
+void RegisteredRange::withdraw(Device& device) noexcept {
+  device.deregister(registrations_.back());
+  registrations_.pop_back();
 }
 
-void RegionTable::remove(RegisteredRange& range) {
-  if (inherited()) return;
-  const std::lock_guard lock(mutex_);
-  if (ranges_.erase(&range) == 0) return;
-  deregister_everywhere(range.registrations_);
-  registered_bytes_ -= range.bytes_.size();
+Status Publication::introduce(Device& device) {
+  Result<Grant> got = device.grant(memory);
+  if (!got) return got.error();
+  grants.push_back(*got);
+  return {};
+}
+
+void Publication::withdraw(Device& device) noexcept {
+  device.revoke(grants.back());
+  grants.pop_back();
+}
+
+// ---- the table
+
+Result<std::shared_ptr<RegisteredRange>> RegionTable::add(const MemoryDescriptor& memory) {
+  install_fault_handlers();  // the memory is the application's, and may go at any time
+  auto range = std::make_unique<RegisteredRange>(*this, memory);
+  Result<Devices::Ticket> ticket = devices_.add(*range);
+  if (!ticket) return ticket.error();
+  registered_bytes_.fetch_add(memory.bytes.size(), std::memory_order_relaxed);
+  const auto let_go = [table = shared_from_this(), ticket = *ticket](RegisteredRange* last) {
+    const std::unique_ptr<RegisteredRange> gone(last);
+    if (table->inherited()) return;
+    table->devices_.remove(ticket);
+    table->registered_bytes_.fetch_sub(last->memory().bytes.size(), std::memory_order_relaxed);
+  };
+  return std::shared_ptr<RegisteredRange>(range.release(), let_go);
 }
 
 Status RegionTable::publish(std::string_view name, std::shared_ptr<RegionImpl> region, std::span<std::byte> bytes,
@@ -96,37 +91,55 @@ Status RegionTable::publish(std::string_view name, std::shared_ptr<RegionImpl> r
       return {fits.code(), fmt::format("region '{}': {}", name, fits.message())};
     }
   }
-  const bool read_only = allows(region->access(), Access::kLocalReadOnly);
-  const std::lock_guard lock(mutex_);
-  if (published_.contains(name)) {
-    return {Code::kAlreadyExists, fmt::format("a region named '{}' is published already; unpublish it first", name)};
+  {
+    const std::lock_guard lock(mutex_);
+    if (published_.contains(name)) return name_taken(name);
   }
-  const Access granted = read_only ? access | Access::kLocalReadOnly : access;
-  Result<std::array<Registration, kMaxTransports>> keys = register_everywhere(bytes, granted);
-  if (!keys) return {keys.error().code(), fmt::format("cannot publish '{}': {}", name, keys.error().message())};
-  Publication publication{std::string(name), random_(), std::move(region), bytes, granted, tensor, *keys};
-  auto [at, inserted] = published_.emplace(name, std::move(publication));
-  by_id_.emplace(at->second.id, &at->second);
+  auto publication = std::make_unique<Publication>();
+  publication->name = name;
+  publication->id = random_();
+  const bool read_only = allows(region->access(), Access::kLocalReadOnly);
+  publication->memory = part_of(region->range().memory(), bytes, read_only ? access | Access::kLocalReadOnly : access);
+  publication->region = std::move(region);
+  publication->tensor = tensor;
+  Result<Devices::Ticket> ticket = devices_.add(*publication);
+  if (!ticket) return {ticket.error().code(), fmt::format("cannot publish '{}': {}", name, ticket.error().message())};
+  publication->ticket = *ticket;
+  const Status entered = enter(publication);
+  if (!entered.ok()) devices_.remove(*ticket);
+  return entered;
+}
+
+// Not entered, it is its caller's to withdraw.
+Status RegionTable::enter(std::unique_ptr<Publication>& publication) {
+  const std::lock_guard lock(mutex_);
+  if (shut_)
+    return {Code::kUnavailable, fmt::format("cannot publish '{}': the engine is shut down", publication->name)};
+  Publication& entry = *publication;
+  if (!published_.try_emplace(entry.name, std::move(publication)).second) return name_taken(entry.name);
+  by_id_.emplace(entry.id, &entry);
   return {};
 }
 
 Status RegionTable::unpublish(std::string_view name) {
-  std::shared_ptr<RegionImpl> keep;  // released after the lock: its destructor takes it again
-  const std::lock_guard lock(mutex_);
-  const auto at = published_.find(name);
-  if (at == published_.end()) return {Code::kNotFound, fmt::format("no region named '{}' is published", name)};
-  keep = at->second.region;
-  deregister_everywhere(at->second.keys);
-  by_id_.erase(at->second.id);
-  published_.erase(at);
+  std::unique_ptr<Publication> gone;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto at = published_.find(name);
+    if (at == published_.end()) return nothing_published(name);
+    gone = std::move(at->second);
+    by_id_.erase(gone->id);
+    published_.erase(at);
+  }
+  devices_.remove(gone->ticket);
   return {};
 }
 
 Status RegionTable::find(std::string_view name, const std::function<void(const Publication&)>& visit) const {
   const std::lock_guard lock(mutex_);
   const auto at = published_.find(name);
-  if (at == published_.end()) return {Code::kNotFound, fmt::format("no region named '{}' is published", name)};
-  visit(at->second);
+  if (at == published_.end()) return nothing_published(name);
+  visit(*at->second);
   return {};
 }
 
@@ -135,7 +148,7 @@ void RegionTable::list(std::string_view prefix, std::string_view after,
   const std::lock_guard lock(mutex_);
   auto at = after.empty() ? published_.lower_bound(prefix) : published_.upper_bound(after);
   for (; at != published_.end() && at->first.starts_with(prefix); ++at) {
-    if (!visit(at->second)) return;
+    if (!visit(*at->second)) return;
   }
 }
 
@@ -145,26 +158,25 @@ Code RegionTable::with_bytes(std::uint64_t id, std::uint64_t offset, std::uint64
   const auto at = by_id_.find(id);
   if (at == by_id_.end()) return Code::kProtectionError;
   const Publication& publication = *at->second;
-  const std::uint64_t size = publication.bytes.size();
-  if (!allows(publication.access, want) || offset > size || length > size - offset) return Code::kProtectionError;
-  return length == 0 || use(publication.bytes.subspan(offset, length)) ? Code::kOk : Code::kProtectionError;
+  const std::uint64_t size = publication.memory.bytes.size();
+  if (!allows(publication.memory.access, want) || offset > size || length > size - offset)
+    return Code::kProtectionError;
+  return length == 0 || use(publication.memory.bytes.subspan(offset, length)) ? Code::kOk : Code::kProtectionError;
 }
 
-std::uint64_t RegionTable::registered_bytes() const {
-  const std::lock_guard lock(mutex_);
-  return registered_bytes_;
+std::uint64_t RegionTable::registered_bytes() const noexcept {
+  return registered_bytes_.load(std::memory_order_relaxed);
 }
 
 void RegionTable::shutdown() {
-  std::map<std::string, Publication, std::less<>> published;  // released after the lock
-  const std::lock_guard lock(mutex_);
-  for (RegisteredRange* range : ranges_) deregister_everywhere(range->registrations_);
-  for (auto& [name, publication] : published_) deregister_everywhere(publication.keys);
-  ranges_.clear();
-  by_id_.clear();
-  published.swap(published_);
-  registered_bytes_ = 0;
-  transports_.fill(nullptr);
+  Published gone;  // regions, whose handles take locks when they go
+  {
+    const std::lock_guard lock(mutex_);
+    shut_ = true;
+    by_id_.clear();
+    gone.swap(published_);
+  }
+  devices_.detach_all();
 }
 
 }  // namespace fairlead::datapath

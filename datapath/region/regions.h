@@ -1,34 +1,34 @@
-// Regions: which local memory the transports know, and which of it peers may reach under which name.
+// Regions: which local memory the devices know, and which of it peers may reach under which name.
 //
-// A RegisteredRange is registered once with every open transport for local use. A Publication registers a part of it
-// again with the access that is granted, so that withdrawing the grant revokes its key and nothing else.
-// Ownership: handles are shared; the table itself holds publications only. After shutdown() every handle is inert.
-// Threads: all members of RegionTable from any thread (one mutex; control path only). local_key() is read by the
-// driver.
+// A RegisteredRange is registered once with every open device, for local use. A Publication is a grant over a part of
+// it, at every device, so that withdrawing it stops its key and nothing else. So the N tensors of a model that lie in
+// one range are one registration and N grants (which cost registrations of their own only where
+// Capabilities::grants_are_entries is not set). Ownership: handles are shared; the table itself holds publications
+// only. After shutdown() every handle is inert. Threads: as each function says. No lock is held while a device
+// registers or grants.
 #pragma once
 
-#include <array>
 #include <atomic>
+#include <cassert>
 #include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
-#include <set>
 #include <span>
 #include <string>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
+#include "datapath/region/devices.h"
 #include "fairlead/memory.h"
 #include "fairlead/status.h"
-#include "transport/transport.h"
+#include "transport/memory.h"
 
 namespace fairlead::datapath {
 
-inline constexpr std::size_t kMaxTransports = 8;
 inline constexpr std::size_t kMaxRegionName = 1024;
 
 /// A number nobody can guess, from the system's generator; never 0.
@@ -36,23 +36,24 @@ inline constexpr std::size_t kMaxRegionName = 1024;
 
 class RegionTable;
 
-class RegisteredRange {
+class RegisteredRange final : public Devices::Entry {
  public:
-  ~RegisteredRange();
-  [[nodiscard]] std::span<std::byte> bytes() const noexcept { return bytes_; }
-  [[nodiscard]] std::uint64_t local_key(std::size_t transport) const noexcept {
-    return registrations_[transport].local;
+  RegisteredRange(const RegionTable& table, const MemoryDescriptor& memory) : table_(table), memory_(memory) {}
+  [[nodiscard]] const MemoryDescriptor& memory() const noexcept { return memory_; }
+  /// Driver: a device that comes later adds its own.
+  [[nodiscard]] std::uint64_t local_key(std::size_t device) const noexcept {
+    assert(device < registrations_.size());
+    return registrations_[device].local;
   }
-  [[nodiscard]] bool is_of(const RegionTable& table) const noexcept { return table_.get() == &table; }
+  [[nodiscard]] bool is_of(const RegionTable& table) const noexcept { return &table_ == &table; }
+
+  Status introduce(Device& device) override;
+  void withdraw(Device& device) noexcept override;
 
  private:
-  friend class RegionTable;
-  RegisteredRange(std::shared_ptr<RegionTable> table, std::span<std::byte> bytes, Access access)
-      : table_(std::move(table)), bytes_(bytes), access_(access) {}
-  std::shared_ptr<RegionTable> table_;
-  std::span<std::byte> bytes_;
-  Access access_;  // only kLocalReadOnly matters: a range is registered for local use
-  std::array<Registration, kMaxTransports> registrations_{};
+  const RegionTable& table_;
+  const MemoryDescriptor memory_;
+  std::vector<Registration> registrations_;  // by device
 };
 
 /// What a Memory refers to: a range (perhaps a whole pool arena), the part of it that is this region, and whatever
@@ -75,15 +76,18 @@ class RegionImpl {
   Access access_;
 };
 
-/// A grant. `keys[t]` is how a peer names it on transport t.
-struct Publication {
+/// What peers may reach, and by which key at which device.
+struct Publication final : Devices::Entry {
   std::string name;
   std::uint64_t id = 0;  // random; names the region in staged operations
   std::shared_ptr<RegionImpl> region;
-  std::span<std::byte> bytes;
-  Access access = Access::kNone;
+  MemoryDescriptor memory;  // the part of the region's that is published
   std::optional<TensorSpec> tensor;
-  std::array<Registration, kMaxTransports> keys{};
+  std::vector<Grant> grants;  // by device. Driver, once it is in the table
+  Devices::Ticket ticket = 0;
+
+  Status introduce(Device& device) override;
+  void withdraw(Device& device) noexcept override;
 };
 
 class RegionTable : public std::enable_shared_from_this<RegionTable> {
@@ -91,14 +95,19 @@ class RegionTable : public std::enable_shared_from_this<RegionTable> {
   /// `random` makes the ids of publications, which nobody may guess.
   explicit RegionTable(std::function<std::uint64_t()> random = random_u64) : random_(std::move(random)) {}
 
-  /// Makes `transport` number `index` and registers with it all that is registered already.
-  Status attach(std::size_t index, Transport& transport);
-  /// Registers `bytes` with every open transport. The caller keeps the bytes alive as long as the range.
-  Result<std::shared_ptr<RegisteredRange>> add(std::span<std::byte> bytes, Access access);
-
+  // --- any thread
+  /// Registers memory with every open device. The caller keeps the bytes alive as long as the range.
+  Result<std::shared_ptr<RegisteredRange>> add(const MemoryDescriptor& memory);
   Status publish(std::string_view name, std::shared_ptr<RegionImpl> region, std::span<std::byte> bytes, Access access,
                  std::optional<TensorSpec> tensor);
+  /// When it returns, no peer reaches the bytes through what was published.
   Status unpublish(std::string_view name);
+  [[nodiscard]] std::uint64_t registered_bytes() const noexcept;
+
+  // --- driver
+  /// The next device, by number from 0: all that is registered and published already is so with it as well. It outlives
+  /// the table, or shutdown().
+  Status attach(Device& device) { return devices_.attach(device); }
   /// Calls `visit` on the publication of that name, or says kNotFound.
   Status find(std::string_view name, const std::function<void(const Publication&)>& visit) const;
   /// Calls `visit` on each publication whose name begins with `prefix` and follows `after`, until it returns false.
@@ -108,28 +117,26 @@ class RegionTable : public std::enable_shared_from_this<RegionTable> {
   /// meanwhile. kProtectionError otherwise, and if `use` says that the memory is gone.
   Code with_bytes(std::uint64_t id, std::uint64_t offset, std::uint64_t length, Access want,
                   const std::function<bool(std::span<std::byte>)>& use) const;
-
-  [[nodiscard]] std::uint64_t registered_bytes() const;
-  /// Deregisters everything and forgets the transports.
+  /// Deregisters everything and forgets the devices.
   void shutdown();
+
   /// In a forked child: from now on handles let go of nothing, since it is the parent's.
   void inherit() noexcept { inherited_.store(true, std::memory_order_relaxed); }
   [[nodiscard]] bool inherited() const noexcept { return inherited_.load(std::memory_order_relaxed); }
 
  private:
-  friend class RegisteredRange;
-  void remove(RegisteredRange& range);
-  Result<std::array<Registration, kMaxTransports>> register_everywhere(std::span<std::byte> bytes, Access access);
-  void deregister_everywhere(const std::array<Registration, kMaxTransports>& keys);
+  using Published = std::map<std::string, std::unique_ptr<Publication>, std::less<>>;
+
+  Status enter(std::unique_ptr<Publication>& publication);
 
   const std::function<std::uint64_t()> random_;
   std::atomic<bool> inherited_{false};
-  mutable std::mutex mutex_;  // guards all below
-  std::array<Transport*, kMaxTransports> transports_{};
-  std::set<RegisteredRange*> ranges_;
-  std::map<std::string, Publication, std::less<>> published_;
+  std::atomic<std::uint64_t> registered_bytes_{0};
+  Devices devices_;
+  mutable std::mutex mutex_;  // guards what follows
+  Published published_;
   std::unordered_map<std::uint64_t, Publication*> by_id_;
-  std::uint64_t registered_bytes_ = 0;
+  bool shut_ = false;
 };
 
 }  // namespace fairlead::datapath

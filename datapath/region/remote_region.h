@@ -1,18 +1,20 @@
 // A region of a peer's, as the peer described it.
 #pragma once
 
-#include <array>
 #include <atomic>
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
-#include "datapath/region/regions.h"
 #include "fairlead/memory.h"
 #include "fairlead/tensor.h"
 
 namespace fairlead::datapath {
+
+/// Of an engine, as far as its peers go along: transports in a Hello, keys of a region.
+inline constexpr std::size_t kMaxOffers = 64;
 
 /// What the owner of a published region told us about it. Immutable but for `refused`.
 struct RemoteRegionImpl {
@@ -26,10 +28,14 @@ struct RemoteRegionImpl {
     std::uint64_t address = 0;
     std::uint64_t key = 0;
   };
-  std::array<Key, kMaxTransports> keys{};  // by the owner's transport index
+  std::vector<Key> keys;  // by the owner's transport index; none beyond: it cannot be reached there
   // The owner refused an operation that was within what it published. On a queue pair that costs the path, so it is not
   // asked again: what is published anew is another region.
   mutable std::atomic<bool> refused{false};
+
+  [[nodiscard]] Key key(std::size_t transport) const noexcept {
+    return transport < keys.size() ? keys[transport] : Key{};
+  }
 };
 
 /// Why an operation on a region that was refused once fails.

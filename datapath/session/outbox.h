@@ -25,7 +25,7 @@
 #include "datapath/session/in_flight.h"
 #include "datapath/session/staging.h"
 #include "datapath/transfer/transfer_impl.h"
-#include "transport/transport.h"
+#include "transport/path.h"
 
 namespace fairlead::datapath {
 

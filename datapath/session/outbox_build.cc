@@ -126,7 +126,7 @@ TransferImpl* Outbox::next_with_data(const Way& way) {
     }
     const RemoteRegionImpl& remote = *t.list->ops[t.next_op].remote;
     const bool refused = remote.refused.load(std::memory_order_relaxed);
-    if (!refused && (way.staged || remote.keys[way.peer_transport].key != 0)) return &t;
+    if (!refused && (way.staged || remote.key(way.peer_transport).key != 0)) return &t;
     // What the batch holds of it is posted first: a transfer that ends may be gone.
     const bool in_batch =
         std::any_of(built_, built_ + count_, [&t](const Built& built) { return built.request.transfer == &t; });
@@ -152,7 +152,7 @@ void Outbox::take_segments(const Way& way, TransferImpl& t, std::uint64_t limit,
     t.next_offset = 0;
   }
   const Op& first = ops[t.next_op];
-  const RemoteRegionImpl::Key& key = first.remote->keys[way.peer_transport];
+  const RemoteRegionImpl::Key key = first.remote->key(way.peer_transport);
   const std::uint64_t remote_begin = first.offset + t.next_offset;
   LocalSegment* segments = segments_ + segments_used_;
   std::size_t used = 0;

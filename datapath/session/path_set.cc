@@ -78,14 +78,14 @@ bool PathSet::open_slot(std::size_t transport, std::size_t peer_transport, PathR
   OpenTransport& open = user_.transports()[transport];
   PathConfig config = user_.path_config();
   config.role = role;
-  Result<std::unique_ptr<Path>> path = open.transport->open_path(config);
+  Result<std::unique_ptr<Path>> path = open.endpoint->open_path(config);
   if (!path) {
     error = path.error();
     return false;
   }
   slot_ = std::make_unique<PathSlot>();
   slot_->path = std::move(*path);
-  slot_->can = &open.transport->capabilities();
+  slot_->can = &open.device->capabilities();
   slot_->transport = transport;
   slot_->peer_transport = peer_transport;
   slot_->epoch = epoch_;
@@ -121,12 +121,12 @@ void PathSet::begin_path() {
     excluded_[candidate_] = error.message();
     log(LogLevel::kWarning, fmt::format("{}: {}", name_of(candidate_), error.message()));
   }
-  const Registration& probe = user_.transports()[slot_->transport].probe;
+  const Grant& probe = user_.transports()[slot_->transport].probe;
   user_.send_frame(control::PathOffer{.epoch = slot_->epoch,
                                       .active_transport = static_cast<std::uint32_t>(slot_->transport),
                                       .passive_transport = static_cast<std::uint32_t>(slot_->peer_transport),
                                       .description = slot_->path->local_description(),
-                                      .probe = control::Key{probe.remote_address, probe.remote}});
+                                      .probe = control::Key{probe.address, probe.key}});
 }
 
 void PathSet::handle_answer(const control::PathAnswer& answer) {
@@ -195,10 +195,10 @@ void PathSet::handle_offer(const control::PathOffer& offer) {
   if (Status connected = slot_->path->connect(offer.description); !connected.ok()) {
     return candidate_failed(connected.code(), connected.message());
   }
-  const Registration& probe = transports[transport].probe;
+  const Grant& probe = transports[transport].probe;
   user_.send_frame(control::PathAnswer{.epoch = slot_->epoch,
                                        .description = slot_->path->local_description(),
-                                       .probe = control::Key{probe.remote_address, probe.remote}});
+                                       .probe = control::Key{probe.address, probe.key}});
 }
 
 // ---- both: proving -------------------------------------------------------------------------------------------------
@@ -227,7 +227,7 @@ void PathSet::prove() {
   hello.sequence = slot_->epoch;
   encode(hello, header);
   const LocalSegment message{header, kPathHeaderBytes, 0};
-  const bool write = transport.transport->capabilities().one_sided && slot_->peer_probe.key != 0;
+  const bool write = transport.device->capabilities().one_sided && slot_->peer_probe.key != 0;
   const WorkRequest requests[2] = {
       {kProbeId, OpKind::kWrite, {&source, 1}, slot_->peer_probe.address, slot_->peer_probe.key},
       {slot_->in_flight.next_id(), OpKind::kMessage, {&message, 1}, 0, 0}};

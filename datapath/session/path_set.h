@@ -23,7 +23,7 @@
 #include "datapath/session/in_flight.h"
 #include "datapath/session/path_state.h"
 #include "datapath/session/session_host.h"
-#include "transport/transport.h"
+#include "transport/device.h"
 
 namespace fairlead::datapath {
 

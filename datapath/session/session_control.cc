@@ -8,7 +8,6 @@ namespace fairlead::datapath {
 namespace {
 
 constexpr std::uint32_t kProtocolVersion = 1;
-constexpr std::size_t kMaxOffers = kMaxTransports;
 
 }  // namespace
 

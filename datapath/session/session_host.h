@@ -15,17 +15,18 @@
 #include "datapath/session/control_stream.h"
 #include "datapath/session/path_state.h"
 #include "fairlead/config.h"
-#include "transport/transport.h"
+#include "transport/device.h"
 
 namespace fairlead::datapath {
 
 class SessionImpl;
 
-/// A transport that is open, and what peers are told of it.
+/// A device that is open, its endpoint, and what peers are told of it.
 struct OpenTransport {
-  std::unique_ptr<Transport> transport;
+  std::unique_ptr<Device> device;
+  std::unique_ptr<Endpoint> endpoint;  // behind the device, which outlives it
   Offer offer;
-  Registration probe;  // eight bytes that peers write to prove a path
+  Grant probe{};  // eight bytes that peers write to prove a path
   std::size_t paths = 0;
 };
 

@@ -17,7 +17,7 @@
 #include "datapath/region/regions.h"
 #include "datapath/region/remote_region.h"
 #include "fairlead/transfer.h"
-#include "transport/transport.h"
+#include "transport/path.h"
 
 namespace fairlead::datapath {
 

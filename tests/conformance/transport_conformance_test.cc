@@ -27,14 +27,14 @@ void expect_all(std::span<const std::byte> bytes, std::byte value) {
 }
 
 TEST_P(TransportTest, TellsWhatItIs) {
-  const auto& capabilities = a.transport->capabilities();
+  const auto& capabilities = a.device->capabilities();
   EXPECT_TRUE(capabilities.one_sided);
   EXPECT_TRUE(capabilities.write_then_message_ordered);
   EXPECT_GE(capabilities.max_message, 256u);
   EXPECT_GE(capabilities.max_segments, 1u);
   EXPECT_GE(capabilities.max_outstanding, 1u);
-  EXPECT_FALSE(a.transport->name().empty());
-  EXPECT_FALSE(a.transport->describe().empty());
+  EXPECT_FALSE(a.device->name().empty());
+  EXPECT_FALSE(a.device->describe().empty());
   EXPECT_LE(a.path->local_description().size(), 4096u);
   connect();
   EXPECT_FALSE(a.path->describe().empty());
@@ -51,7 +51,7 @@ TEST_P(TransportTest, WritesEverySizeAndNothingBeside) {
   connect();
   for (std::size_t size : kSizes) {
     SCOPED_TRACE(size);
-    Buffer from(*a.transport, size + 1), to(*b.transport, size + 2 * kGuard);
+    Buffer from(a, size + 1), to(b, size + 2 * kGuard);
     from.fill(3);
     const std::size_t before = a.completed();
     a.write(size, from.segment(0, size), to, kGuard);
@@ -67,7 +67,7 @@ TEST_P(TransportTest, ReadsEverySizeAndNothingBeside) {
   connect();
   for (std::size_t size : kSizes) {
     SCOPED_TRACE(size);
-    Buffer into(*a.transport, size + 2 * kGuard), from(*b.transport, size + 1);
+    Buffer into(a, size + 2 * kGuard), from(b, size + 1);
     from.fill(5);
     const std::size_t before = a.completed();
     a.read(size, into.segment(kGuard, size), from, 0);
@@ -81,7 +81,7 @@ TEST_P(TransportTest, ReadsEverySizeAndNothingBeside) {
 
 TEST_P(TransportTest, DeliversMessagesOfEverySizeInOrder) {
   connect();
-  const std::size_t largest = a.transport->capabilities().max_message;
+  const std::size_t largest = a.device->capabilities().max_message;
   const std::array<std::size_t, 7> sizes = {0, 1, 8, 255, 256, largest - 1, largest};
   for (std::size_t i = 0; i < sizes.size(); ++i) {
     std::vector<std::byte> bytes(sizes[i]);
@@ -100,9 +100,9 @@ TEST_P(TransportTest, DeliversMessagesOfEverySizeInOrder) {
 
 TEST_P(TransportTest, GathersAndScatters) {
   connect();
-  const std::size_t count = std::min<std::size_t>(a.transport->capabilities().max_segments, 5);
+  const std::size_t count = std::min<std::size_t>(a.device->capabilities().max_segments, 5);
   constexpr std::size_t kPiece = 3000;  // never a multiple of a packet
-  Buffer local(*a.transport, count * 2 * kPiece), remote(*b.transport, count * kPiece);
+  Buffer local(a, count * 2 * kPiece), remote(b, count * kPiece);
   local.fill(7);
   std::vector<LocalSegment> segments;
   for (std::size_t i = 0; i < count; ++i) segments.push_back(local.segment(2 * i * kPiece, i == 1 ? 0 : kPiece));
@@ -111,8 +111,8 @@ TEST_P(TransportTest, GathersAndScatters) {
   WorkRequest work{.id = 1,
                    .kind = OpKind::kWrite,
                    .local = segments,
-                   .remote_address = remote.registration().remote_address,
-                   .remote_key = remote.registration().remote};
+                   .remote_address = remote.grant().address,
+                   .remote_key = remote.grant().key};
   a.post(work);
   ASSERT_TRUE(pump([&] { return a.completed() == 1; }));
   ASSERT_EQ(a.code_of(1), Code::kOk);
@@ -142,7 +142,7 @@ TEST_P(TransportTest, GathersMessages) {
   connect();
   std::vector<std::byte> first(10, std::byte{1}), second(20, std::byte{2});
   std::vector<LocalSegment> segments = {{first.data(), first.size(), 0}, {second.data(), second.size(), 0}};
-  segments.resize(std::min<std::size_t>(segments.size(), a.transport->capabilities().max_segments));
+  segments.resize(std::min<std::size_t>(segments.size(), a.device->capabilities().max_segments));
   a.post({.id = 1, .kind = OpKind::kMessage, .local = segments});
   ASSERT_TRUE(pump([&] { return a.completed() == 1 && !b.messages.empty(); }));
   ASSERT_EQ(b.messages.size(), 1u);
@@ -154,7 +154,7 @@ TEST_P(TransportTest, BothDirectionsAtOnce) {
   connect();
   constexpr std::size_t kSize = std::size_t{1} << 20;
   constexpr std::uint64_t kRounds = 8;
-  Buffer at_a(*a.transport, 3 * kSize), at_b(*b.transport, 3 * kSize);
+  Buffer at_a(a, 3 * kSize), at_b(b, 3 * kSize);
   for (Buffer* each : {&at_a, &at_b}) each->fill(1);
   for (std::uint64_t i = 0; i < kRounds; ++i) {
     a.write(3 * i, at_a.segment(0, kSize), at_b, kSize);
@@ -181,7 +181,7 @@ TEST_P(TransportTest, BothDirectionsAtOnce) {
 
 TEST_P(TransportTest, CompletesInOrderWithinAKind) {
   connect();
-  Buffer from(*a.transport, 70'000), into(*a.transport, 70'000), to(*b.transport, 70'000);
+  Buffer from(a, 70'000), into(a, 70'000), to(b, 70'000);
   const int rounds = scaled(300);
   std::map<OpKind, std::uint64_t> next;
   std::uint64_t posted = 0;
@@ -199,8 +199,8 @@ TEST_P(TransportTest, CompletesInOrderWithinAKind) {
       const WorkRequest work{.id = static_cast<std::uint64_t>(kind) << 32 | static_cast<std::uint64_t>(round),
                              .kind = kind,
                              .local = {&segment, 1},
-                             .remote_address = to.registration().remote_address,
-                             .remote_key = to.registration().remote};
+                             .remote_address = to.grant().address,
+                             .remote_key = to.grant().key};
       ASSERT_TRUE(pump([&] { return a.path->post({&work, 1}) == 1; }));
       ++posted;
     }
@@ -211,16 +211,16 @@ TEST_P(TransportTest, CompletesInOrderWithinAKind) {
 
 TEST_P(TransportTest, SaysWhenItIsFull) {
   connect();
-  Buffer from(*a.transport, 4096), to(*b.transport, 4096);
-  const std::size_t limit = a.transport->capabilities().max_outstanding;
+  Buffer from(a, 4096), to(b, 4096);
+  const std::size_t limit = a.device->capabilities().max_outstanding;
   const LocalSegment segment = from.segment(0, 4096);
   std::vector<WorkRequest> many(limit + 10);
   for (std::size_t i = 0; i < many.size(); ++i) {
     many[i] = {.id = i,
                .kind = OpKind::kWrite,
                .local = {&segment, 1},
-               .remote_address = to.registration().remote_address,
-               .remote_key = to.registration().remote};
+               .remote_address = to.grant().address,
+               .remote_key = to.grant().key};
   }
   std::size_t taken = a.path->post(many);
   EXPECT_GT(taken, 0u);
@@ -263,11 +263,11 @@ TEST_P(TransportTest, MessagesBeyondTheDepthArriveInOrder) {
 }
 
 TEST_P(TransportTest, AWriteCarriesItsNotification) {
-  if (!a.transport->capabilities().write_notifies) GTEST_SKIP() << "writes of this transport carry none";
+  if (!a.device->capabilities().write_notifies) GTEST_SKIP() << "writes of this transport carry none";
   connect();
   for (const std::size_t size : kSizes) {
     SCOPED_TRACE(size);
-    Buffer from(*a.transport, size + 1), to(*b.transport, size + 1);
+    Buffer from(a, size + 1), to(b, size + 1);
     from.fill(11);
     bool placed = false;
     b.notification_hook = [&](std::uint32_t) {
@@ -280,8 +280,8 @@ TEST_P(TransportTest, AWriteCarriesItsNotification) {
     a.post({.id = size,
             .kind = OpKind::kWrite,
             .local = {&segment, 1},
-            .remote_address = to.registration().remote_address,
-            .remote_key = to.registration().remote,
+            .remote_address = to.grant().address,
+            .remote_key = to.grant().key,
             .notify = value});
     ASSERT_TRUE(pump([&] { return a.completed() == before + 1 && placed; }));
     EXPECT_EQ(a.code_of(size), Code::kOk);
@@ -293,10 +293,10 @@ TEST_P(TransportTest, AWriteCarriesItsNotification) {
 
 // Beyond all credits, so that they must come back.
 TEST_P(TransportTest, NotificationsAndMessagesArriveInOrder) {
-  if (!a.transport->capabilities().write_notifies) GTEST_SKIP() << "writes of this transport carry none";
+  if (!a.device->capabilities().write_notifies) GTEST_SKIP() << "writes of this transport carry none";
   connect();
   // Post copies a message; what a write is made of must stay as it is.
-  Buffer message_bytes(*a.transport, 64), write_bytes(*a.transport, 64), to(*b.transport, 64);
+  Buffer message_bytes(a, 64), write_bytes(a, 64), to(b, 64);
   const auto count = static_cast<std::uint32_t>(scaled(3000));
   std::uint32_t arrived = 0;
   std::uint64_t completed = 0;
@@ -314,8 +314,8 @@ TEST_P(TransportTest, NotificationsAndMessagesArriveInOrder) {
     const LocalSegment segment = (message ? message_bytes : write_bytes).segment(0, sizeof i);
     WorkRequest work{.id = i, .kind = message ? OpKind::kMessage : OpKind::kWrite, .local = {&segment, 1}};
     if (!message) {
-      work.remote_address = to.registration().remote_address;
-      work.remote_key = to.registration().remote;
+      work.remote_address = to.grant().address;
+      work.remote_key = to.grant().key;
       work.notify = i;
     }
     ASSERT_TRUE(pump([&] { return a.path->post({&work, 1}) == 1; }));
@@ -326,7 +326,7 @@ TEST_P(TransportTest, NotificationsAndMessagesArriveInOrder) {
 
 TEST_P(TransportTest, UnpostableWorkIsReported) {
   connect();
-  std::vector<std::byte> large(std::size_t{a.transport->capabilities().max_message} + 1);
+  std::vector<std::byte> large(std::size_t{a.device->capabilities().max_message} + 1);
   const LocalSegment segment{large.data(), large.size(), 0};
   const WorkRequest work{.id = 7, .kind = OpKind::kMessage, .local = {&segment, 1}};
   if (a.path->post({&work, 1}) == 0) return;  // refused at once is as good

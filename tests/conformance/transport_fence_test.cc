@@ -22,14 +22,14 @@ class TransportFenceTest : public TransportTest {
   // Posts a good write, the bad request and a good write; checks that the culprit alone is blamed. Afterwards the path
   // either works on, or is down and says so.
   void expect_protection_error(OpKind kind, std::uint64_t address, std::uint64_t key, std::size_t length) {
-    Buffer from(*a.transport, 1 << 17), good(*b.transport, 64);
+    Buffer from(a, 1 << 17), good(b, 64);
     from.fill(2);
     const LocalSegment small = from.segment(0, 64), large = from.segment(64, length);
     const WorkRequest write{.id = 1,
                             .kind = OpKind::kWrite,
                             .local = {&small, 1},
-                            .remote_address = good.registration().remote_address,
-                            .remote_key = good.registration().remote};
+                            .remote_address = good.grant().address,
+                            .remote_key = good.grant().key};
     const WorkRequest bad{.id = 2, .kind = kind, .local = {&large, 1}, .remote_address = address, .remote_key = key};
     WorkRequest third = write;
     third.id = 3;
@@ -55,7 +55,7 @@ class TransportFenceTest : public TransportTest {
   // Posts writes to all of `target` with a message among them, and returns once the message has arrived: the rest is in
   // flight. (Looking at the memory itself would be a race.) Returns how many requests were posted.
   std::uint64_t begin_stream(Buffer& from, Buffer& target) {
-    const std::uint64_t writes = std::min<std::uint64_t>(16, a.transport->capabilities().max_outstanding - 1);
+    const std::uint64_t writes = std::min<std::uint64_t>(16, a.device->capabilities().max_outstanding - 1);
     for (std::uint64_t id = 0; id <= writes; ++id) {
       if (id == 1) a.send(id, from.bytes().first(8));
       if (id != 1) a.write(id, from.segment(0, from.bytes().size()), target, 0);
@@ -84,7 +84,7 @@ class TransportFenceTest : public TransportTest {
   // owns the bytes. Returns the codes of the culprits.
   Codes deregister_under(std::initializer_list<OpKind> kinds) {
     constexpr std::size_t kLarge = std::size_t{4} << 20;
-    Buffer from(*a.transport, kLarge), into(*a.transport, kLarge), target(*b.transport, kLarge);
+    Buffer from(a, kLarge), into(a, kLarge), target(b, kLarge);
     from.fill(1);
     std::atomic<bool> stop{false}, gone{false};
     std::atomic<int> completed{0};
@@ -112,8 +112,8 @@ class TransportFenceTest : public TransportTest {
         const WorkRequest work{.id = id,
                                .kind = kind,
                                .local = {&segment, 1},
-                               .remote_address = target.registration().remote_address,
-                               .remote_key = target.registration().remote};
+                               .remote_address = target.grant().address,
+                               .remote_key = target.grant().key};
         if (id < a.completed() + 4 && a.path->post({&work, 1}) == 1) ++id;
       }
       a.poll();
@@ -140,68 +140,66 @@ class TransportFenceTest : public TransportTest {
 
 TEST_P(TransportFenceTest, WriteOneByteTooFar) {
   connect();
-  Buffer target(*b.transport, kSize);
-  expect_protection_error(OpKind::kWrite, target.registration().remote_address + 1, target.registration().remote,
-                          kSize);
+  Buffer target(b, kSize);
+  expect_protection_error(OpKind::kWrite, target.grant().address + 1, target.grant().key, kSize);
   EXPECT_TRUE(untouched(target.bytes().last(1)));
 }
 
 TEST_P(TransportFenceTest, WriteOneByteTooEarly) {
   connect();
-  Buffer target(*b.transport, kSize);
-  expect_protection_error(OpKind::kWrite, target.registration().remote_address - 1, target.registration().remote, 2);
+  Buffer target(b, kSize);
+  expect_protection_error(OpKind::kWrite, target.grant().address - 1, target.grant().key, 2);
   EXPECT_TRUE(untouched(target.bytes()));
 }
 
 TEST_P(TransportFenceTest, ReadOneByteTooFar) {
   connect();
-  Buffer target(*b.transport, kSize);
-  expect_protection_error(OpKind::kRead, target.registration().remote_address + 1, target.registration().remote, kSize);
+  Buffer target(b, kSize);
+  expect_protection_error(OpKind::kRead, target.grant().address + 1, target.grant().key, kSize);
 }
 
 TEST_P(TransportFenceTest, AddressThatWrapsAround) {
   connect();
-  Buffer target(*b.transport, kSize);
-  expect_protection_error(OpKind::kWrite, ~std::uint64_t{0} - 15, target.registration().remote, 64);
+  Buffer target(b, kSize);
+  expect_protection_error(OpKind::kWrite, ~std::uint64_t{0} - 15, target.grant().key, 64);
   EXPECT_TRUE(untouched(target.bytes()));
 }
 
 TEST_P(TransportFenceTest, UnknownKey) {
   connect();
-  Buffer target(*b.transport, kSize);
-  expect_protection_error(OpKind::kWrite, target.registration().remote_address, target.registration().remote ^ 0x5a5a,
-                          64);
+  Buffer target(b, kSize);
+  expect_protection_error(OpKind::kWrite, target.grant().address, target.grant().key ^ 0x5a5a, 64);
   EXPECT_TRUE(untouched(target.bytes()));
 }
 
 TEST_P(TransportFenceTest, WriteWithoutTheGrant) {
   connect();
-  Buffer target(*b.transport, kSize, Access::kRemoteRead);
-  expect_protection_error(OpKind::kWrite, target.registration().remote_address, target.registration().remote, 64);
+  Buffer target(b, kSize, Access::kRemoteRead);
+  expect_protection_error(OpKind::kWrite, target.grant().address, target.grant().key, 64);
   EXPECT_TRUE(untouched(target.bytes()));
 }
 
 TEST_P(TransportFenceTest, ReadWithoutTheGrant) {
   connect();
-  Buffer target(*b.transport, kSize, Access::kRemoteWrite);
-  expect_protection_error(OpKind::kRead, target.registration().remote_address, target.registration().remote, 64);
+  Buffer target(b, kSize, Access::kRemoteWrite);
+  expect_protection_error(OpKind::kRead, target.grant().address, target.grant().key, 64);
 }
 
 TEST_P(TransportFenceTest, NoGrantAtAll) {
   connect();
-  Buffer target(*b.transport, kSize, Access::kNone);
-  expect_protection_error(OpKind::kRead, target.registration().remote_address, target.registration().remote, 64);
+  Buffer target(b, kSize, Access::kNone);
+  expect_protection_error(OpKind::kRead, target.grant().address, target.grant().key, 64);
 }
 
 TEST_P(TransportFenceTest, NoMessageArrivesBehindARefusedWrite) {
   connect();
-  Buffer from(*a.transport, kSize), target(*b.transport, kSize, Access::kRemoteRead);
+  Buffer from(a, kSize), target(b, kSize, Access::kRemoteRead);
   const LocalSegment data = from.segment(0, kSize), note = from.segment(0, 8);
   const WorkRequest work[] = {{.id = 1,
                                .kind = OpKind::kWrite,
                                .local = {&data, 1},
-                               .remote_address = target.registration().remote_address,
-                               .remote_key = target.registration().remote},
+                               .remote_address = target.grant().address,
+                               .remote_key = target.grant().key},
                               {.id = 2, .kind = OpKind::kMessage, .local = {&note, 1}}};
   ASSERT_EQ(a.path->post(work), 2u);
   ASSERT_TRUE(pump([&] { return a.completed() == 2; }));
@@ -213,9 +211,9 @@ TEST_P(TransportFenceTest, NoMessageArrivesBehindARefusedWrite) {
 
 TEST_P(TransportFenceTest, AfterDeregistration) {
   connect();
-  Buffer target(*b.transport, kSize);
+  Buffer target(b, kSize);
   target.deregister();
-  expect_protection_error(OpKind::kWrite, target.registration().remote_address, target.registration().remote, kSize);
+  expect_protection_error(OpKind::kWrite, target.grant().address, target.grant().key, kSize);
   EXPECT_TRUE(untouched(target.bytes()));
 }
 
@@ -238,7 +236,7 @@ TEST_P(TransportFenceTest, DeregisteredUnderTraffic) {
 TEST_P(TransportFenceTest, CloseIsAFence) {
   connect();
   constexpr std::size_t kLarge = std::size_t{1} << 20;
-  Buffer from(*a.transport, kLarge), target(*b.transport, kLarge);
+  Buffer from(a, kLarge), target(b, kLarge);
   from.fill(1);
   const std::uint64_t count = begin_stream(from, target);
   b.path->close();
@@ -260,8 +258,8 @@ TEST_P(TransportFenceTest, CloseIsAFence) {
 
 TEST_P(TransportFenceTest, ClosingReportsEverythingOnce) {
   connect();
-  Buffer from(*a.transport, 1 << 20), target(*b.transport, 1 << 20);
-  const std::uint64_t count = std::min<std::uint64_t>(16, a.transport->capabilities().max_outstanding);
+  Buffer from(a, 1 << 20), target(b, 1 << 20);
+  const std::uint64_t count = std::min<std::uint64_t>(16, a.device->capabilities().max_outstanding);
   for (std::uint64_t id = 0; id < count; ++id) {
     if (id % 2 == 0) a.write(id, from.segment(0, from.bytes().size()), target, 0);
     if (id % 2 == 1) a.read(id, from.segment(0, from.bytes().size()), target, 0);
@@ -292,13 +290,14 @@ TEST_P(TransportFenceTest, ClosingFromInsideACallback) {
 
 TEST_P(TransportFenceTest, PeerVanishesInTheMiddle) {
   connect();
-  Buffer from(*a.transport, 1 << 20);
+  Buffer from(a, 1 << 20);
   from.fill(1);
-  auto target = std::make_unique<Buffer>(*b.transport, std::size_t{1} << 20);
+  auto target = std::make_unique<Buffer>(b, std::size_t{1} << 20);
   const std::uint64_t count = begin_stream(from, *target);
   target.reset();
   b.path.reset();
-  b.transport.reset();
+  b.endpoint.reset();
+  b.device.reset();
   ASSERT_TRUE(notices_the_end());
   EXPECT_EQ(a.downs, 1);
   EXPECT_EQ(a.completed(), count + pings);
@@ -320,7 +319,7 @@ TEST_P(TransportFenceTest, BadDescriptionsDoNoHarm) {
   }
   for (const std::string& description : bad) {
     for (PathRole role : {PathRole::kActive, PathRole::kPassive}) {
-      auto path = a.transport->open_path(
+      auto path = a.endpoint->open_path(
           {.role = role, .peer_host = GetParam().host, .local_host = GetParam().host, .user = &a});
       ASSERT_TRUE(path.has_value());
       const Status status = (*path)->connect(description);

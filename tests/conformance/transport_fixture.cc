@@ -17,11 +17,18 @@ std::byte pattern(int seed, std::size_t index) {
   return static_cast<std::byte>((index * 131 + (index >> 8) * 17 + static_cast<std::size_t>(seed) * 61) & 0xff);
 }
 
-Buffer::Buffer(Transport& transport, std::size_t bytes, Access access) : transport_(transport), bytes_(bytes) {
-  auto registered = transport.register_region(bytes_, access);
+Buffer::Buffer(const End& end, std::size_t bytes, Access access) : device_(*end.device), bytes_(bytes) {
+  auto registered = device_.register_memory({.bytes = bytes_, .access = access});
   EXPECT_TRUE(registered.has_value()) << registered.status().to_string();
   if (!registered) return;
+  auto granted = device_.grant({.bytes = bytes_, .access = access});
+  EXPECT_TRUE(granted.has_value()) << granted.status().to_string();
+  if (!granted) {
+    device_.deregister(*registered);
+    return;
+  }
   registration_ = *registered;
+  grant_ = *granted;
   registered_ = true;
 }
 
@@ -32,7 +39,9 @@ void Buffer::fill(int seed) {
 }
 
 void Buffer::deregister() {
-  if (std::exchange(registered_, false)) transport_.deregister_region(registration_);
+  if (!std::exchange(registered_, false)) return;
+  device_.revoke(grant_);
+  device_.deregister(registration_);
 }
 
 void End::open_path(PathRole role, const std::string& host) {
@@ -41,7 +50,7 @@ void End::open_path(PathRole role, const std::string& host) {
   config.peer_host = host;
   config.local_host = host;
   config.user = this;
-  auto opened = transport->open_path(config);
+  auto opened = endpoint->open_path(config);
   ASSERT_TRUE(opened.has_value()) << opened.status().to_string();
   path = std::move(*opened);
 }
@@ -55,16 +64,16 @@ void End::write(std::uint64_t id, LocalSegment from, const Buffer& to, std::size
   post({.id = id,
         .kind = OpKind::kWrite,
         .local = {&from, 1},
-        .remote_address = to.registration().remote_address + offset,
-        .remote_key = to.registration().remote});
+        .remote_address = to.grant().address + offset,
+        .remote_key = to.grant().key});
 }
 
 void End::read(std::uint64_t id, LocalSegment into, const Buffer& from, std::size_t offset) {
   post({.id = id,
         .kind = OpKind::kRead,
         .local = {&into, 1},
-        .remote_address = from.registration().remote_address + offset,
-        .remote_key = from.registration().remote});
+        .remote_address = from.grant().address + offset,
+        .remote_key = from.grant().key});
 }
 
 void End::send(std::uint64_t id, std::span<const std::byte> bytes) {
@@ -111,7 +120,10 @@ void TransportTest::SetUp() {
   for (End* end : {&a, &b}) {
     auto opened = GetParam().open();
     ASSERT_TRUE(opened.has_value()) << opened.status().to_string();
-    end->transport = std::move(*opened);
+    end->device = std::move(*opened);
+    auto endpoint = end->device->open_endpoint();
+    ASSERT_TRUE(endpoint.has_value()) << endpoint.status().to_string();
+    end->endpoint = std::move(*endpoint);
   }
   a.open_path(PathRole::kActive, GetParam().host);
   b.open_path(PathRole::kPassive, GetParam().host);
@@ -120,7 +132,8 @@ void TransportTest::SetUp() {
 void TransportTest::TearDown() {
   for (End* end : {&a, &b}) {
     end->path.reset();
-    end->transport.reset();
+    end->endpoint.reset();
+    end->device.reset();
   }
 }
 
@@ -137,8 +150,8 @@ void TransportTest::connect() {
 bool TransportTest::pump(const std::function<bool()>& done) {
   const auto deadline = std::chrono::steady_clock::now() + kPatience;
   while (!done()) {
-    bool happened = a.transport != nullptr && a.poll();
-    if (b.transport != nullptr) happened |= b.poll();
+    bool happened = a.endpoint != nullptr && a.poll();
+    if (b.endpoint != nullptr) happened |= b.poll();
     if (happened) continue;
     if (std::chrono::steady_clock::now() > deadline) return false;
     std::this_thread::yield();

@@ -1,4 +1,4 @@
-// Two transports of one kind in one process, and what their users need to see of them.
+// Two devices of one kind in one process, and what their users need to see of them.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -14,23 +14,25 @@
 #include <utility>
 #include <vector>
 
-#include "transport/transport.h"
+#include "transport/device.h"
 
 namespace fairlead::conformance {
 
+using datapath::Device;
+using datapath::Endpoint;
+using datapath::Grant;
 using datapath::LocalSegment;
 using datapath::OpKind;
 using datapath::Path;
 using datapath::PathConfig;
 using datapath::PathRole;
 using datapath::Registration;
-using datapath::Transport;
 using datapath::WorkRequest;
 
 /// One kind of transport: how to open it, by which address its ends reach each other.
 struct TransportCase {
   std::string name;
-  std::function<Result<std::unique_ptr<Transport>>()> open;
+  std::function<Result<std::unique_ptr<Device>>()> open;
   std::string host = "127.0.0.1";
   bool linux_rxe = false;  // whose answer to one kind of refusal is lost
 };
@@ -41,37 +43,41 @@ std::ostream& operator<<(std::ostream& out, const TransportCase& each);
 /// How often the stress tests repeat: FAIRLEAD_CONFORMANCE_SCALE times (default 1) what is given.
 int scaled(int rounds);
 
-/// Registered memory of one transport; deregistered with it.
+class End;
+
+/// Memory that one end registered, and granted to the other.
 class Buffer {
  public:
-  Buffer(Transport& transport, std::size_t bytes, Access access = Access::kRemoteReadWrite);
+  Buffer(const End& end, std::size_t bytes, Access access = Access::kRemoteReadWrite);
   ~Buffer();
   Buffer(const Buffer&) = delete;
   Buffer& operator=(const Buffer&) = delete;
 
   [[nodiscard]] std::span<std::byte> bytes() { return bytes_; }
-  [[nodiscard]] const Registration& registration() const { return registration_; }
+  [[nodiscard]] const Grant& grant() const { return grant_; }
   [[nodiscard]] LocalSegment segment(std::size_t offset, std::size_t length) {
     return {bytes_.data() + offset, length, registration_.local};
   }
   void fill(int seed);
+  /// Revokes the grant, then takes the registration back.
   void deregister();
 
  private:
-  Transport& transport_;
+  Device& device_;
   std::vector<std::byte> bytes_;
   Registration registration_;
+  Grant grant_;
   bool registered_ = false;
 };
 
 /// The byte that fill(seed) puts at `index`.
 std::byte pattern(int seed, std::size_t index);
 
-/// One end: its transport, its path and everything that was reported.
+/// One end: its device and endpoint, its path and everything that was reported.
 class End : public datapath::PathEvents {
  public:
   void open_path(PathRole role, const std::string& host);
-  bool poll() { return transport->poll(*this); }
+  bool poll() { return endpoint->poll(*this); }
   /// Posts one request; fails the test if it is not taken.
   void post(const WorkRequest& work);
   void write(std::uint64_t id, LocalSegment from, const Buffer& to, std::size_t offset);
@@ -80,7 +86,8 @@ class End : public datapath::PathEvents {
   [[nodiscard]] std::optional<Code> code_of(std::uint64_t id) const;
   [[nodiscard]] std::size_t completed() const { return completions.size(); }
 
-  std::unique_ptr<Transport> transport;
+  std::unique_ptr<Device> device;
+  std::unique_ptr<Endpoint> endpoint;
   std::unique_ptr<Path> path;
   std::size_t posted = 0;  // by the members above
   int ready = 0;

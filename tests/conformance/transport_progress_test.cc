@@ -29,7 +29,7 @@ TEST_P(TransportProgressTest, DataIsVisibleAfterItsMessage) {
   constexpr std::uint64_t kSlots = 32;
   constexpr std::size_t kSlotBytes = 4096;
   const auto rounds = static_cast<std::uint64_t>(scaled(20'000));
-  Buffer from(*a.transport, kSlots * kSlotBytes), to(*b.transport, kSlots * kSlotBytes);
+  Buffer from(a, kSlots * kSlotBytes), to(b, kSlots * kSlotBytes);
   std::atomic<std::uint64_t> checked{0};
   std::atomic<bool> wrong{false}, stop{false};
 
@@ -67,8 +67,8 @@ TEST_P(TransportProgressTest, DataIsVisibleAfterItsMessage) {
       const WorkRequest both[] = {{.id = 2 * round,
                                    .kind = OpKind::kWrite,
                                    .local = {&data, 1},
-                                   .remote_address = to.registration().remote_address + offset,
-                                   .remote_key = to.registration().remote},
+                                   .remote_address = to.grant().address + offset,
+                                   .remote_key = to.grant().key},
                                   {.id = 2 * round + 1, .kind = OpKind::kMessage, .local = {&note, 1}}};
       std::size_t taken = 0;
       while (taken < 2 && a.downs == 0) {
@@ -128,11 +128,11 @@ TEST_P(TransportProgressTest, ManyPathsShareATransport) {
   connect();
   constexpr std::size_t kPaths = 8;
   constexpr std::size_t kSize = 10'000;
-  Buffer from(*a.transport, kPaths * kSize), to(*b.transport, kPaths * kSize);
+  Buffer from(a, kPaths * kSize), to(b, kPaths * kSize);
   from.fill(4);
   std::vector<std::unique_ptr<Path>> extra_a, extra_b;
   const auto open = [](End& end, PathRole role) {
-    auto path = end.transport->open_path(
+    auto path = end.endpoint->open_path(
         {.role = role, .peer_host = GetParam().host, .local_host = GetParam().host, .user = &end});
     EXPECT_TRUE(path.has_value()) << path.status().to_string();
     return path ? std::move(*path) : nullptr;
@@ -151,8 +151,8 @@ TEST_P(TransportProgressTest, ManyPathsShareATransport) {
     const WorkRequest work[] = {{.id = i,
                                  .kind = OpKind::kWrite,
                                  .local = {&segment, 1},
-                                 .remote_address = to.registration().remote_address + i * kSize,
-                                 .remote_key = to.registration().remote},
+                                 .remote_address = to.grant().address + i * kSize,
+                                 .remote_key = to.grant().key},
                                 {.id = i, .kind = OpKind::kMessage, .local = {&note, 1}}};
     ASSERT_EQ(extra_a[i]->post(work), 2u);
   }
@@ -166,14 +166,14 @@ TEST_P(TransportProgressTest, ManyPathsShareATransport) {
 TEST_P(TransportProgressTest, WakesThoseWhoSleep) {
   connect();
   const auto rounds = static_cast<std::uint64_t>(scaled(50));
-  Buffer from(*a.transport, std::size_t{1} << 20), to(*b.transport, std::size_t{1} << 20);
+  Buffer from(a, std::size_t{1} << 20), to(b, std::size_t{1} << 20);
   const UniqueFd stop(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   std::atomic<bool> stopped{false}, overslept{false};
   const auto drive = [&](End& end, const auto& done) {
     while (!done() && !overslept) {
-      if (end.poll() || !end.transport->arm()) continue;
-      const int timer = end.transport->wait_timeout_us();
-      pollfd readable[] = {{end.transport->wait_fd(), POLLIN, 0}, {stop.get(), POLLIN, 0}};
+      if (end.poll() || !end.endpoint->arm()) continue;
+      const int timer = end.endpoint->wait_timeout_us();
+      pollfd readable[] = {{end.endpoint->wait_fd(), POLLIN, 0}, {stop.get(), POLLIN, 0}};
       const int patience = static_cast<int>(std::chrono::milliseconds(kPatience).count());
       const int woken = ::poll(readable, 2, timer < 0 ? patience : timer / 1000 + 1);
       if (woken == 0 && timer < 0) overslept = true;

@@ -23,7 +23,7 @@ TransportCase device_of_this_machine(const std::string& device) {
   VerbsConfig config;
   config.retry_count = 6;  // of 7 Linux rxe never gives up: only RNR retries should be endless then
   return {.name = device,
-          .open = [config, device] { return verbs::open_transport(device, config); },
+          .open = [config, device] { return verbs::open_device(device, config); },
           .linux_rxe = is_linux_rxe(device)};
 }
 
@@ -41,14 +41,14 @@ std::vector<TransportCase> transport_cases() {
   }
 #endif
   if (!test::over_memif())
-    cases.push_back({.name = "tcp", .open = [] { return tcp_fallback::open_transport(TcpConfig{}); }});
+    cases.push_back({.name = "tcp", .open = [] { return tcp_fallback::open_device(TcpConfig{}); }});
 #ifdef FAIRLEAD_WITH_VERBS
   for (const char* profile : {"full", "pvrdma"}) {
     cases.push_back({.name = std::string("soft0_") + profile, .open = [profile] {
                        VerbsConfig config;
                        config.profile = profile;
                        config.packet_io = test::port_under_test();
-                       return verbs::open_transport("soft0", config);
+                       return verbs::open_device("soft0", config);
                      }});
   }
 #endif

@@ -7,6 +7,8 @@
 #include <array>
 #include <memory>
 
+#include "tests/datapath/counting_device.h"
+
 namespace fairlead::datapath {
 namespace {
 
@@ -21,13 +23,14 @@ class OutboxTest : public testing::Test, protected OutboxUser {
     can.max_message = kPathHeaderBytes + 100;
     can.max_segments = 4;
     can.max_outstanding = 64;
-    auto added = table->add(bytes, Access::kNone);
+    EXPECT_TRUE(table->attach(device).ok());
+    auto added = table->add({.bytes = bytes});
     EXPECT_TRUE(added);
     range = *added;
     remote.name = "r";
     remote.id = 77;
     remote.size = 65536;
-    remote.keys[0] = {0x10000, 5};
+    remote.keys = {{0x10000, 5}};
     outbox.set_limits({.window = {.events = 4}, .max_message = 1000});
   }
   ~OutboxTest() override {
@@ -113,6 +116,7 @@ class OutboxTest : public testing::Test, protected OutboxUser {
 
  private:
   std::array<std::byte, 65536> bytes{};
+  CountingDevice device;
   std::shared_ptr<RegionTable> table = std::make_shared<RegionTable>();
   std::shared_ptr<RegisteredRange> range;
   std::vector<std::unique_ptr<TransferImpl>> made_;
@@ -206,7 +210,7 @@ TEST_F(OutboxTest, AMessageThatThePeerDoesNotTakeEndsWithWords) {
 }
 
 TEST_F(OutboxTest, ARegionThatThisTransportCannotReachEndsWithWords) {
-  remote.keys[0] = {};
+  remote.keys.clear();
   add(transfer(OpKind::kWrite, {10}));
   EXPECT_THAT(post(), ElementsAre());
   ASSERT_EQ(ended.size(), 1u);
@@ -422,7 +426,7 @@ class StagedOutbox : public OutboxTest {
  protected:
   StagedOutbox() {
     way.staged = true;
-    remote.keys[0] = {};  // a path without one-sided operations has no keys
+    remote.keys.clear();  // a path without one-sided operations has no keys
   }
   bool answer(MessageType type, std::uint64_t sequence, Code code = Code::kOk) {
     PathMessage made;

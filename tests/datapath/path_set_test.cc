@@ -30,22 +30,37 @@ class FakePath final : public Path {
   bool& drained_;
 };
 
-class FakeTransport final : public Transport {
+class FakeEndpoint final : public Endpoint {
  public:
-  FakeTransport(std::string name, bool& drained) : name_(std::move(name)), drained_(drained) {}
-  [[nodiscard]] std::string_view name() const noexcept override { return name_; }
-  [[nodiscard]] const Capabilities& capabilities() const noexcept override { return can; }
-  [[nodiscard]] std::string describe() const override { return name_; }
-  Result<Registration> register_region(std::span<std::byte>, Access) override { return Registration{}; }
-  void deregister_region(const Registration&) noexcept override {}
+  FakeEndpoint(const bool& broken, bool& drained) : broken_(broken), drained_(drained) {}
   Result<std::unique_ptr<Path>> open_path(const PathConfig&) override {
-    if (broken) return Status(Code::kUnavailable, "no more queue pairs");
+    if (broken_) return Status(Code::kUnavailable, "no more queue pairs");
     return std::unique_ptr<Path>(std::make_unique<FakePath>(drained_));
   }
   bool poll(PathEvents&) noexcept override { return false; }
   bool arm() noexcept override { return true; }
   [[nodiscard]] int wait_fd() const noexcept override { return -1; }
   [[nodiscard]] int wait_timeout_us() const noexcept override { return -1; }
+
+ private:
+  const bool& broken_;
+  bool& drained_;
+};
+
+class FakeDevice final : public Device {
+ public:
+  FakeDevice(std::string name, bool& drained) : name_(std::move(name)), drained_(drained) {}
+  [[nodiscard]] std::string_view name() const noexcept override { return name_; }
+  [[nodiscard]] const Capabilities& capabilities() const noexcept override { return can; }
+  [[nodiscard]] std::string describe() const override { return name_; }
+  Result<Registration> register_memory(const MemoryDescriptor&) override { return Registration{}; }
+  void deregister(const Registration&) noexcept override {}
+  Result<Grant> grant(const MemoryDescriptor&) override { return Grant{}; }
+  void revoke(const Grant&) noexcept override {}
+  [[nodiscard]] DeviceUsage usage() const noexcept override { return {}; }
+  Result<std::unique_ptr<Endpoint>> open_endpoint() override {
+    return std::unique_ptr<Endpoint>(std::make_unique<FakeEndpoint>(broken, drained_));
+  }
 
   Capabilities can;
   bool broken = false;
@@ -60,10 +75,11 @@ class End final : public PathUser {
  public:
   explicit End(bool active) : paths(*this, active, {true, milliseconds(300)}), active(active) {
     for (const char* name : {"fake:0", "fake:1"}) {
-      auto made = std::make_unique<FakeTransport>(name, drained);
+      auto made = std::make_unique<FakeDevice>(name, drained);
       fakes.push_back(made.get());
       OpenTransport open;
-      open.transport = std::move(made);
+      open.endpoint = std::move(*made->open_endpoint());
+      open.device = std::move(made);
       open.offer = {name, "fake", false};
       open_.push_back(std::move(open));
     }
@@ -195,7 +211,7 @@ class End final : public PathUser {
 
   bool drained = false;
   Clock::time_point time{std::chrono::seconds(1)};
-  std::vector<FakeTransport*> fakes;
+  std::vector<FakeDevice*> fakes;
   std::vector<control::Frame> sent;
   std::vector<std::uint64_t> applied;
   Status failed;

@@ -26,7 +26,7 @@ class StagingTarget : public testing::Test {
   StagingTarget() {
     std::iota(reinterpret_cast<unsigned char*>(bytes.data()), reinterpret_cast<unsigned char*>(bytes.data()) + 256,
               static_cast<unsigned char>(0));
-    auto range = table->add(bytes, Access::kRemoteReadWrite);
+    auto range = table->add({.bytes = bytes, .access = Access::kRemoteReadWrite});
     EXPECT_TRUE(range);
     auto whole = std::make_shared<RegionImpl>(*range, bytes, Access::kRemoteReadWrite, nullptr);
     EXPECT_TRUE(table->publish("w", whole, std::span(bytes).first(128), Access::kRemoteWrite, std::nullopt).ok());

@@ -46,9 +46,9 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   pipe.chunk = 1 + std::size_t{data[0]} * 64;
   ProtocolEnd end(pipe, 0);
   Guarded writable, readable, both, local;
-  const std::uint64_t keys[] = {end.regions.add(writable.inner(), Access::kRemoteWrite).remote,
-                                end.regions.add(readable.inner(), Access::kRemoteRead).remote,
-                                end.regions.add(both.inner(), Access::kRemoteReadWrite).remote};
+  const std::uint64_t keys[] = {end.grants.grant(writable.inner(), Access::kRemoteWrite).key,
+                                end.grants.grant(readable.inner(), Access::kRemoteRead).key,
+                                end.grants.grant(both.inner(), Access::kRemoteReadWrite).key};
   for (datapath::OpKind kind : {datapath::OpKind::kWrite, datapath::OpKind::kRead, datapath::OpKind::kMessage}) {
     end.post(kind, local.inner());
   }

@@ -52,7 +52,7 @@ App::App(World& world, std::shared_ptr<SimHost> host, std::string name, bool flo
 }
 
 std::shared_ptr<datapath::RegionImpl> App::register_region(std::span<std::byte> bytes) {
-  auto range = host_->regions().add(bytes, Access::kRemoteReadWrite);
+  auto range = host_->regions().add({.bytes = bytes, .access = Access::kRemoteReadWrite});
   return std::make_shared<datapath::RegionImpl>(*range, bytes, Access::kRemoteReadWrite, nullptr);
 }
 

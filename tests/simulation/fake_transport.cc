@@ -11,20 +11,52 @@ using datapath::OpKind;
 
 // ---- transport
 
-Result<datapath::Registration> FakeTransport::register_region(std::span<std::byte> bytes, Access access) {
-  const std::uint64_t key = ++wire_.next;
-  regions_[key] = {bytes, access};
-  return datapath::Registration{key, reinterpret_cast<std::uintptr_t>(bytes.data()), key, key};
+namespace {
+
+class FakeEndpoint final : public datapath::Endpoint {
+ public:
+  explicit FakeEndpoint(FakeTransport& transport) noexcept : transport_(transport) {}
+  Result<std::unique_ptr<datapath::Path>> open_path(const datapath::PathConfig& config) override {
+    return transport_.open_path(config);
+  }
+  bool poll(datapath::PathEvents& events) noexcept override { return transport_.poll(events); }
+  bool arm() noexcept override { return true; }
+  int wait_fd() const noexcept override { return -1; }
+  int wait_timeout_us() const noexcept override { return -1; }
+
+ private:
+  FakeTransport& transport_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<datapath::Endpoint>> FakeTransport::open_endpoint() {
+  return std::unique_ptr<datapath::Endpoint>(std::make_unique<FakeEndpoint>(*this));
 }
 
-void FakeTransport::deregister_region(const datapath::Registration& registration) noexcept {
-  regions_.erase(registration.handle);
+Result<datapath::Registration> FakeTransport::register_memory(const datapath::MemoryDescriptor& memory) {
+  const std::uint64_t key = ++wire_.next;
+  registered_[key] = memory;
+  return datapath::Registration{.local = key, .handle = key};
 }
+
+void FakeTransport::deregister(const datapath::Registration& registration) noexcept {
+  registered_.erase(registration.handle);
+}
+
+Result<datapath::Grant> FakeTransport::grant(const datapath::MemoryDescriptor& part) {
+  const std::uint64_t key = ++wire_.next;
+  granted_[key] = part;
+  return datapath::Grant{reinterpret_cast<std::uintptr_t>(part.bytes.data()), key, key};
+}
+
+void FakeTransport::revoke(const datapath::Grant& grant) noexcept { granted_.erase(grant.handle); }
 
 std::byte* FakeTransport::granted(std::uint64_t key, std::uint64_t address, std::uint64_t length, bool write) const {
-  const auto found = regions_.find(key);
-  if (found == regions_.end()) return nullptr;
-  const auto& [bytes, access] = found->second;
+  const auto found = granted_.find(key);
+  if (found == granted_.end()) return nullptr;
+  const std::span<std::byte> bytes = found->second.bytes;
+  const Access access = found->second.access;
   const std::uint64_t offset = address - reinterpret_cast<std::uintptr_t>(bytes.data());
   if (offset > bytes.size() || length > bytes.size() - offset) return nullptr;
   return allows(access, write ? Access::kRemoteWrite : Access::kRemoteRead) ? bytes.data() + offset : nullptr;

@@ -1,5 +1,5 @@
 // A transport made of memory and a virtual clock, for the engine's tests: it keeps the interface's promises
-// (transport/transport.h) and nothing more, in the order and at the times that chance gives.
+// (transport/) and nothing more, in the order and at the times that chance gives.
 //
 // A work request is sent after a while (its bytes are read then), is on the wire, lands, and is acknowledged. A path
 // that is closed sends nothing more, but what is on the wire still lands unless the other end is closed too: what a
@@ -15,7 +15,7 @@
 #include <string>
 #include <vector>
 
-#include "transport/transport.h"
+#include "transport/device.h"
 #include "world.h"
 
 namespace fairlead::simulation {
@@ -42,39 +42,37 @@ struct Habits {
   microseconds latency{20};
 };
 
-class FakeTransport final : public datapath::Transport {
+class FakeTransport final : public datapath::Device {
  public:
   FakeTransport(Wire& wire, Habits habits) : wire_(wire), habits_(std::move(habits)) {}
 
   std::string_view name() const noexcept override { return habits_.name; }
   const datapath::Capabilities& capabilities() const noexcept override { return habits_.can; }
   std::string describe() const override { return "simulated"; }
-  Result<datapath::Registration> register_region(std::span<std::byte> bytes, Access access) override;
-  void deregister_region(const datapath::Registration& registration) noexcept override;
-  Result<std::unique_ptr<datapath::Path>> open_path(const datapath::PathConfig& config) override;
-  bool poll(datapath::PathEvents& events) noexcept override;
-  bool arm() noexcept override { return true; }
-  int wait_fd() const noexcept override { return -1; }
-  int wait_timeout_us() const noexcept override { return -1; }
+  Result<datapath::Registration> register_memory(const datapath::MemoryDescriptor& memory) override;
+  void deregister(const datapath::Registration& registration) noexcept override;
+  Result<datapath::Grant> grant(const datapath::MemoryDescriptor& part) override;
+  void revoke(const datapath::Grant& grant) noexcept override;
+  datapath::DeviceUsage usage() const noexcept override { return {registered_.size(), granted_.size()}; }
+  Result<std::unique_ptr<datapath::Endpoint>> open_endpoint() override;
+
+  // What its endpoint does.
+  Result<std::unique_ptr<datapath::Path>> open_path(const datapath::PathConfig& config);
+  bool poll(datapath::PathEvents& events) noexcept;
 
   /// The memory that an operation of a peer names; nothing where no key grants it.
   [[nodiscard]] std::byte* granted(std::uint64_t key, std::uint64_t address, std::uint64_t length, bool write) const;
-  [[nodiscard]] std::size_t registrations() const noexcept { return regions_.size(); }
+  [[nodiscard]] std::size_t registrations() const noexcept { return registered_.size() + granted_.size(); }
   [[nodiscard]] const Habits& habits() const noexcept { return habits_; }
   [[nodiscard]] Wire& wire() noexcept { return wire_; }
   [[nodiscard]] const std::vector<FakePath*>& paths() const noexcept { return paths_; }
 
  private:
   friend class FakePath;
-  struct Region {
-    std::span<std::byte> bytes;
-    Access access;
-  };
-
   Wire& wire_;
   const Habits habits_;
-  std::map<std::uint64_t, Region> regions_;  // by key
-  std::vector<FakePath*> paths_;             // ours, not closed for good
+  std::map<std::uint64_t, datapath::MemoryDescriptor> registered_, granted_;  // by key
+  std::vector<FakePath*> paths_;                                              // ours, not closed for good
 };
 
 class FakePath final : public datapath::Path {

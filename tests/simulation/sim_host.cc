@@ -14,13 +14,15 @@ using datapath::SessionImpl;
 SimHost::SimHost(World& world, Wire& wire, EngineConfig config, const std::vector<Habits>& transports)
     : world_(world), config_(std::move(config)), lane_(*this, Progress::kApplication, microseconds(0)) {
   for (const Habits& habits : transports) {
-    auto transport = std::make_unique<FakeTransport>(wire, habits);
+    auto device = std::make_unique<FakeTransport>(wire, habits);
     datapath::OpenTransport open;
     open.offer = {habits.name, habits.name.substr(0, habits.name.find(':')), habits.can.software};
-    open.probe = *transport->register_region(std::span(probe_memory_).first(8), Access::kRemoteWrite);
-    probe_sources_.push_back(*transport->register_region(std::span(probe_memory_).last(8), Access::kNone));
-    (void)regions_->attach(transports_.size(), *transport);
-    open.transport = std::move(transport);
+    const datapath::MemoryDescriptor probe{.bytes = probe_memory_, .access = Access::kRemoteWrite};
+    probe_registrations_.push_back(*device->register_memory(probe));
+    open.probe = *device->grant(datapath::part_of(probe, probe.bytes.first(8), Access::kRemoteWrite));
+    (void)regions_->attach(*device);
+    open.endpoint = std::move(*device->open_endpoint());
+    open.device = std::move(device);
     transports_.push_back(std::move(open));
   }
 }
@@ -30,8 +32,8 @@ SimHost::~SimHost() { lane_.stop(); }
 void SimHost::release() {
   queues_.clear([](datapath::Submission& each) { drop_reference(static_cast<datapath::TransferImpl&>(each)); });
   for (std::size_t i = 0; i < transports_.size(); ++i) {
-    transports_[i].transport->deregister_region(transports_[i].probe);
-    transports_[i].transport->deregister_region(probe_sources_[i]);
+    transports_[i].device->revoke(transports_[i].probe);
+    transports_[i].device->deregister(probe_registrations_[i]);
   }
 }
 
@@ -61,7 +63,7 @@ std::vector<datapath::Offer> SimHost::offers() const {
 }
 
 datapath::LocalSegment SimHost::probe_source(std::size_t transport) const noexcept {
-  return {const_cast<std::byte*>(probe_memory_.data()) + 8, 8, probe_sources_[transport].local};
+  return {const_cast<std::byte*>(probe_memory_.data()) + 8, 8, probe_registrations_[transport].local};
 }
 
 void SimHost::watch_control(const datapath::ControlStream&, SessionImpl&, std::uint32_t events, bool) {
@@ -76,7 +78,7 @@ bool SimHost::progress() noexcept {
     session->advance(world_.now());
   }
   std::erase_if(sessions_, [](const auto& session) { return session->finished(); });
-  for (const datapath::OpenTransport& open : transports_) did |= open.transport->poll(*this);
+  for (const datapath::OpenTransport& open : transports_) did |= open.endpoint->poll(*this);
   for (const auto& session : std::vector(sessions_)) {
     if (watched_ != 0) session->on_control_ready(watched_);
     if (session->wants_advance()) did = true;

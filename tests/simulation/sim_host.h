@@ -28,7 +28,7 @@ class SimHost final : public datapath::SessionHost, private datapath::Domain, pr
   std::shared_ptr<datapath::SessionImpl> start(std::unique_ptr<datapath::ControlStream> stream, bool active,
                                                const std::shared_ptr<SimHost>& self);
   [[nodiscard]] bool idle() const noexcept { return sessions_.empty(); }
-  [[nodiscard]] FakeTransport& fake(std::size_t i) { return static_cast<FakeTransport&>(*transports_[i].transport); }
+  [[nodiscard]] FakeTransport& fake(std::size_t i) { return static_cast<FakeTransport&>(*transports_[i].device); }
   /// Takes back its own memory. What is registered then is left over.
   void release();
 
@@ -73,7 +73,7 @@ class SimHost final : public datapath::SessionHost, private datapath::Domain, pr
   datapath::EventQueues queues_;
   std::vector<datapath::OpenTransport> transports_;
   std::array<std::byte, 16> probe_memory_{};
-  std::vector<datapath::Registration> probe_sources_;
+  std::vector<datapath::Registration> probe_registrations_;
   std::vector<std::shared_ptr<datapath::SessionImpl>> sessions_;
   std::unique_ptr<datapath::ControlStream> to_dial_;
   std::uint32_t watched_ = 0;

@@ -14,7 +14,7 @@ TwoEnds::TwoEnds(std::uint64_t seed, const std::vector<Habits>& transports, Engi
   for (int i = 0; i < 2; ++i) {
     config.name = i == 0 ? "active" : "passive";
     hosts[i] = std::make_shared<SimHost>(world, wire, config, transports);
-    regions_[i] = std::make_shared<datapath::RegionImpl>(*hosts[i]->regions().add(memory[i], Access::kNone), memory[i],
+    regions_[i] = std::make_shared<datapath::RegionImpl>(*hosts[i]->regions().add({.bytes = memory[i]}), memory[i],
                                                          Access::kRemoteReadWrite, nullptr);
     (void)hosts[i]->regions().publish("r", regions_[i], memory[i], Access::kRemoteReadWrite, std::nullopt);
   }

@@ -8,8 +8,8 @@
 #include <random>
 #include <vector>
 
+#include "tcp_fallback/grant_table.h"
 #include "tcp_fallback/receiver.h"
-#include "tcp_fallback/region_table.h"
 #include "tcp_fallback/request_queue.h"
 #include "tcp_fallback/sender.h"
 
@@ -76,10 +76,10 @@ struct ProtocolEnd : Receiver::Sink {
   ProtocolEnd(Pipe& pipe, int side) : stream(pipe, side) { receiver.set_peer_depth(kDepth); }
 
   PipeEnd stream;
-  RegionTable regions;
+  GrantTable grants;
   RequestQueue requests{kDepth};
-  Sender sender{requests, regions};
-  Receiver receiver{requests, sender, regions};
+  Sender sender{requests, grants};
+  Receiver receiver{requests, sender, grants};
   std::vector<std::vector<std::byte>> messages;
   std::vector<std::pair<std::uint64_t, Code>> completions;
 

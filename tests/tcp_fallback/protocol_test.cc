@@ -38,9 +38,9 @@ TEST_P(ProtocolChopTest, EveryCallMayMoveFewBytes) {
   two.pipe.chunk = GetParam();
   std::vector<std::byte> source = numbered(600'000, 1), target(600'000), read_target(600'000);
   std::vector<std::byte> back_source = numbered(70'000, 2), back_target(70'000);
-  const auto at_b = two.b.regions.add(target, Access::kRemoteWrite).remote;
-  const auto b_source = two.b.regions.add(source, Access::kRemoteRead).remote;
-  const auto at_a = two.a.regions.add(back_target, Access::kRemoteWrite).remote;
+  const auto at_b = two.b.grants.grant(target, Access::kRemoteWrite).key;
+  const auto b_source = two.b.grants.grant(source, Access::kRemoteRead).key;
+  const auto at_a = two.a.grants.grant(back_target, Access::kRemoteWrite).key;
   auto message = numbered(kMaxMessage, 3);
   ASSERT_TRUE(two.a.post(OpKind::kWrite, source, at_b));
   ASSERT_TRUE(two.a.post(OpKind::kMessage, std::span(message).first(10)));
@@ -67,7 +67,7 @@ TEST(Protocol, ByteByByte) {
   two.pipe.chunk = 1;
   auto source = numbered(300, 1);
   std::vector<std::byte> target(300), back(300);
-  const auto key = two.b.regions.add(target, Access::kRemoteReadWrite).remote;
+  const auto key = two.b.grants.grant(target, Access::kRemoteReadWrite).key;
   two.a.post(OpKind::kWrite, source, key);
   two.a.post(OpKind::kMessage, source);
   two.a.post(OpKind::kRead, back, key);
@@ -82,7 +82,7 @@ TEST(Protocol, RefusedRequestsFailAlone) {
   two.pipe.chunk = 5000;
   auto source = numbered(20'000, 1);
   std::vector<std::byte> target(10'000);
-  const auto key = two.b.regions.add(target, Access::kRemoteReadWrite).remote;
+  const auto key = two.b.grants.grant(target, Access::kRemoteReadWrite).key;
   two.a.post(OpKind::kWrite, std::span(source).first(100), key);
   two.a.post(OpKind::kWrite, source, key);  // too long
   two.a.post(OpKind::kMessage, std::span(source).first(5));
@@ -106,13 +106,13 @@ TEST(Protocol, DeregisteredInTheMiddleOfAWrite) {
   two.pipe.chunk = 1000;
   auto source = numbered(200'000, 1);
   std::vector<std::byte> target(200'000);
-  const auto region = two.b.regions.add(target, Access::kRemoteWrite);
-  two.a.post(OpKind::kWrite, source, region.remote);
+  const auto region = two.b.grants.grant(target, Access::kRemoteWrite);
+  two.a.post(OpKind::kWrite, source, region.key);
   while (target[50'000] == std::byte{0}) {
     two.a.step();
     two.b.step();
   }
-  two.b.regions.remove(region);
+  two.b.grants.revoke(region);
   const auto before = target;
   two.a.post(OpKind::kMessage, std::span(source).first(5));
   two.run(2);
@@ -128,13 +128,13 @@ TEST(Protocol, DeregisteredInTheMiddleOfARead) {
   two.pipe.capacity = 10'000;
   auto source = numbered(700'000, 1);
   std::vector<std::byte> into(700'000);
-  const auto region = two.b.regions.add(source, Access::kRemoteRead);
-  two.a.post(OpKind::kRead, into, region.remote);
+  const auto region = two.b.grants.grant(source, Access::kRemoteRead);
+  two.a.post(OpKind::kRead, into, region.key);
   while (into[50'000] == std::byte{0}) {
     two.a.step();
     two.b.step();
   }
-  two.b.regions.remove(region);
+  two.b.grants.revoke(region);
   two.a.post(OpKind::kMessage, std::span(source).first(5));
   two.run(2);
   EXPECT_EQ(two.a.completions[0].second, Code::kProtectionError);
@@ -157,8 +157,8 @@ TEST(Protocol, PagesThatAreGoneFailOneRequest) {
     };
     two.a.stream.faulty = in(bad);
     two.b.stream.faulty = in(unwritable);
-    const auto key = two.b.regions.add(target, Access::kRemoteReadWrite).remote;
-    const auto unwritable_key = two.b.regions.add(unwritable, Access::kRemoteReadWrite).remote;
+    const auto key = two.b.grants.grant(target, Access::kRemoteReadWrite).key;
+    const auto unwritable_key = two.b.grants.grant(unwritable, Access::kRemoteReadWrite).key;
     auto into = numbered(300'000, 3);
     two.a.post(OpKind::kWrite, good, key);
     two.a.post(OpKind::kWrite, bad, key);              // its source is gone
@@ -187,7 +187,7 @@ TEST(Protocol, NoMessageArrivesBehindALostWrite) {
       auto* at = static_cast<std::byte*>(piece.iov_base);
       return at + piece.iov_len > bad.data() + 290'000 && at < bad.data() + bad.size();
     };
-    const auto key = two.b.regions.add(target, Access::kRemoteReadWrite).remote;
+    const auto key = two.b.grants.grant(target, Access::kRemoteReadWrite).key;
     two.a.post(OpKind::kMessage, std::span(good).first(1));
     two.a.post(OpKind::kWrite, bad, key);
     two.a.post(OpKind::kWrite, good, key);
@@ -209,7 +209,7 @@ TEST(Protocol, AcknowledgementsDoNotWaitBehindPayload) {
   two.pipe.capacity = 10'000;  // b's own writes fill it at once
   auto source = numbered(4'000'000, 1);
   std::vector<std::byte> target(4'000'000);
-  const auto at_a = two.a.regions.add(target, Access::kRemoteWrite).remote;
+  const auto at_a = two.a.grants.grant(target, Access::kRemoteWrite).key;
   for (int i = 0; i < 8; ++i) two.b.post(OpKind::kWrite, source, at_a);
   two.b.step();
   two.a.post(OpKind::kMessage, std::span(source).first(10));

@@ -150,7 +150,7 @@ TEST_F(ReceiverTest, ARefusalThatARequestCannotHave) {
 }
 
 TEST_F(ReceiverTest, EndlessReadsAreCutOff) {
-  const auto key = end_.regions.add(memory_, Access::kRemoteRead).remote;
+  const auto key = end_.grants.grant(memory_, Access::kRemoteRead).key;
   for (std::uint32_t i = 0; i < 3 * ProtocolEnd::kDepth; ++i)
     feed({.type = FrameType::kRead, .seq = i, .key = key, .length = 1000});
   expect_malformed("more requests than the announced depth");
@@ -163,7 +163,7 @@ TEST_F(ReceiverTest, EndlessRefusalsAreCutOff) {
 }
 
 TEST_F(ReceiverTest, AcknowledgementsAreMerged) {
-  const auto key = end_.regions.add(memory_, Access::kRemoteWrite).remote;
+  const auto key = end_.grants.grant(memory_, Access::kRemoteWrite).key;
   for (std::uint32_t i = 0; i < 1000; ++i) feed({.type = FrameType::kWrite, .seq = i, .key = key, .length = 8}, 8);
   EXPECT_EQ(read().end, Receiver::End::kNone);
   EXPECT_EQ(end_.sender.responses(), 1u);

@@ -58,7 +58,7 @@ TEST(CompletionQueues, RefusesAPathThatNoQueueCanHold) {
   RecordingVerbs::Features features;
   features.max_cqe = static_cast<int>(kEntriesPerPath) - 1;
   FakeEnd end(features, small_config());
-  const auto path = end.transport->open_path({});
+  const auto path = end.endpoint->open_path({});
   ASSERT_FALSE(path);
   EXPECT_EQ(path.error().code(), Code::kResourceExhausted);
   EXPECT_NE(path.error().message().find("48 completion entries, the device's queues hold at most 47"),

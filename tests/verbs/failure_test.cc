@@ -26,7 +26,7 @@ void drain(FakeEnd& end) {
 
 struct Writes {
   explicit Writes(FakePair& pair, std::size_t count = 5)
-      : source(*pair.near.transport, 64), target(*pair.far.transport, 64), segment(source.segment(0, 8)) {
+      : source(*pair.near.device, 64), target(*pair.far.device, 64), segment(source.segment(0, 8)) {
     for (std::size_t i = 0; i < count; ++i) list.push_back(write_request(i, {&segment, 1}, target));
   }
   Region source, target;
@@ -88,7 +88,7 @@ TEST(Failure, AFailedPieceFailsItsRequest) {
   RecordingVerbs::Features features;
   features.max_msg_sz = 128;
   FakePair pair(features, small_config());
-  Region source(*pair.near.transport, 1000), target(*pair.far.transport, 1000);
+  Region source(*pair.near.device, 1000), target(*pair.far.device, 1000);
   const LocalSegment large = source.segment(0, 1000), small = source.segment(0, 8);
   const std::array list = {write_request(1, {&small, 1}, target), write_request(2, {&large, 1}, target),
                            write_request(3, {&small, 1}, target)};
@@ -103,7 +103,7 @@ TEST(Failure, RequestsThatNeverReachedTheWireAreAborted) {
   RecordingVerbs::Features features;
   features.max_msg_sz = 128;
   FakePair pair(features, small_config());
-  Region source(*pair.near.transport, 10000), target(*pair.far.transport, 10000);
+  Region source(*pair.near.device, 10000), target(*pair.far.device, 10000);
   const LocalSegment large = source.segment(0, 10000), small = source.segment(0, 8);
   const std::array list = {write_request(1, {&large, 1}, target), write_request(2, {&small, 1}, target),
                            read_request(3, {&small, 1}, target)};
@@ -204,7 +204,7 @@ TEST(Failure, ADeadDeviceFlushesNothing) {
   Writes writes(pair, 3);
   EXPECT_EQ(pair.path().post(writes.list), 3U);
   pair.near.verbs->raise(IBV_EVENT_DEVICE_FATAL);
-  EXPECT_FALSE(pair.near.transport->arm());
+  EXPECT_FALSE(pair.near.endpoint->arm());
   drain(pair.near);
   ASSERT_EQ(pair.near.log.downs.size(), 1U);
   EXPECT_EQ(pair.near.log.downs[0].first, Code::kUnavailable);

@@ -1,4 +1,4 @@
-// What the tests of the verbs transport share: a log of events, and two connected transports.
+// What the tests of the verbs transport share: a log of events, and two connected endpoints.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "recording_verbs.h"
-#include "verbs/transport/transport.h"
+#include "verbs/transport/endpoint.h"
 
 namespace fairlead::verbs::testing {
 
@@ -65,48 +65,57 @@ struct FakeEnd {
       : verbs(std::make_unique<RecordingVerbs>(std::move(features))), config(std::move(wanted)) {
     auto opened = open();
     EXPECT_TRUE(opened) << opened.error().to_string();
-    transport = std::move(*opened);
+    device = std::move(*opened);
+    endpoint = std::move(*device->open_endpoint());
   }
   ~FakeEnd() {
     paths.clear();
-    transport.reset();
+    endpoint.reset();
+    device.reset();
     EXPECT_EQ(verbs->violations(), std::vector<std::string>());
     EXPECT_EQ(verbs->live_regions(), 0U);
   }
 
-  Result<std::unique_ptr<VerbsTransport>> open() const {
+  Result<std::unique_ptr<VerbsDevice>> open() const {
     const VerbsApi& api = RecordingVerbs::api();
-    return VerbsTransport::open({.api = &api,
-                                 .context = DeviceContext(api, api.open_device(verbs->device())),
-                                 .name = verbs->features().name,
-                                 .detail = "double",
-                                 .software = false},
-                                config);
+    return VerbsDevice::open({.api = &api,
+                              .context = DeviceContext(api, api.open_device(verbs->device())),
+                              .name = verbs->features().name,
+                              .detail = "double",
+                              .software = false},
+                             config);
   }
   Path& add_path(PathRole role) {
-    auto path = transport->open_path({.role = role, .peer_host = "127.0.0.1", .local_host = "127.0.0.1"});
+    auto path = endpoint->open_path({.role = role, .peer_host = "127.0.0.1", .local_host = "127.0.0.1"});
     EXPECT_TRUE(path) << path.error().to_string();
     paths.push_back(std::move(*path));
     return *paths.back();
   }
-  bool poll() { return transport->poll(log); }
+  bool poll() { return endpoint->poll(log); }
 
   std::unique_ptr<RecordingVerbs> verbs;
   VerbsConfig config;
   EventLog log;
-  std::unique_ptr<VerbsTransport> transport;
+  std::unique_ptr<VerbsDevice> device;
+  std::unique_ptr<datapath::Endpoint> endpoint;
   std::vector<std::unique_ptr<Path>> paths;
 };
 
-/// Memory registered with one end.
+/// Memory registered with one end, and granted to the other.
 struct Region {
-  Region(datapath::Transport& transport, std::size_t bytes, Access access = Access::kRemoteReadWrite)
-      : owner(transport), memory(bytes) {
-    auto registered = owner.register_region(memory, access);
+  Region(datapath::Device& device, std::size_t bytes, Access access = Access::kRemoteReadWrite)
+      : owner(device), memory(bytes) {
+    auto registered = owner.register_memory({.bytes = memory});
     EXPECT_TRUE(registered) << registered.error().to_string();
     registration = *registered;
+    auto granted = owner.grant({.bytes = memory, .access = access});
+    EXPECT_TRUE(granted) << granted.error().to_string();
+    grant = *granted;
   }
-  ~Region() { owner.deregister_region(registration); }
+  ~Region() {
+    owner.revoke(grant);
+    owner.deregister(registration);
+  }
   [[nodiscard]] LocalSegment segment(std::size_t offset, std::size_t length) {
     return {memory.data() + offset, length, registration.local};
   }
@@ -114,9 +123,10 @@ struct Region {
     for (std::size_t i = 0; i < memory.size(); ++i) memory[i] = static_cast<std::byte>(i * 7 + seed);
   }
 
-  datapath::Transport& owner;
+  datapath::Device& owner;
   std::vector<std::byte> memory;
   datapath::Registration registration;
+  datapath::Grant grant;
 };
 
 /// Connects two paths as the engine's control protocol would.
@@ -160,11 +170,11 @@ struct FakePair {
 
 inline WorkRequest write_request(std::uint64_t id, std::span<const LocalSegment> local, const Region& target,
                                  std::size_t offset = 0) {
-  return {id, OpKind::kWrite, local, target.registration.remote_address + offset, target.registration.remote};
+  return {id, OpKind::kWrite, local, target.grant.address + offset, target.grant.key};
 }
 inline WorkRequest read_request(std::uint64_t id, std::span<const LocalSegment> local, const Region& target,
                                 std::size_t offset = 0) {
-  return {id, OpKind::kRead, local, target.registration.remote_address + offset, target.registration.remote};
+  return {id, OpKind::kRead, local, target.grant.address + offset, target.grant.key};
 }
 inline LocalSegment text_segment(std::string& text) {
   return {reinterpret_cast<std::byte*>(text.data()), text.size(), 0};

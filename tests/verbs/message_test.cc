@@ -42,7 +42,7 @@ TEST(Message, GathersSegments) {
 
 TEST(Message, LongestFits) {
   FakePair pair({}, small_config());
-  const std::string text(pair.near.transport->capabilities().max_message, 'm');
+  const std::string text(pair.near.device->capabilities().max_message, 'm');
   EXPECT_EQ(text.size(), 120U);
   post_text(pair.path(), 1, text);
   pair.settle();
@@ -64,7 +64,7 @@ TEST(Message, WaitsForCreditAndIsSentWhenItComes) {
 
 TEST(Message, WritesBehindAWaitingMessageKeepTheirPlace) {
   FakePair pair({}, small_config());
-  Region source(*pair.near.transport, 64), target(*pair.far.transport, 64);
+  Region source(*pair.near.device, 64), target(*pair.far.device, 64);
   const LocalSegment segment = source.segment(0, 8);
   for (std::uint64_t i = 0; i < 5; ++i) post_text(pair.path(), i, "x");
   const WorkRequest write = write_request(5, {&segment, 1}, target);

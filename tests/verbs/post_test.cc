@@ -24,7 +24,7 @@ std::vector<WorkRequest> many(std::size_t count, const WorkRequest& like) {
 
 TEST(Post, OneDoorbellPerList) {
   FakePair pair({}, depth(64));
-  Region source(*pair.near.transport, 64), target(*pair.far.transport, 64);
+  Region source(*pair.near.device, 64), target(*pair.far.device, 64);
   const LocalSegment segment = source.segment(0, 64);
   const auto list = many(40, write_request(0, {&segment, 1}, target));
   EXPECT_EQ(pair.path().post(list), 40U);
@@ -37,7 +37,7 @@ TEST(Post, OneDoorbellPerList) {
 
 TEST(Post, SignalsEveryNthAndTheLast) {
   FakePair pair({}, depth(64));  // every 16th
-  Region source(*pair.near.transport, 64), target(*pair.far.transport, 64);
+  Region source(*pair.near.device, 64), target(*pair.far.device, 64);
   const LocalSegment segment = source.segment(0, 8);
   EXPECT_EQ(pair.path().post(many(40, write_request(0, {&segment, 1}, target))), 40U);
   std::vector<std::size_t> signalled;
@@ -49,7 +49,7 @@ TEST(Post, SignalsEveryNthAndTheLast) {
 
 TEST(Post, UnsignalledOnesCompleteWithALaterSignalledOne) {
   FakePair pair({}, depth(64));
-  Region source(*pair.near.transport, 64), target(*pair.far.transport, 64);
+  Region source(*pair.near.device, 64), target(*pair.far.device, 64);
   const LocalSegment segment = source.segment(0, 8);
   EXPECT_EQ(pair.path().post(many(20, write_request(0, {&segment, 1}, target))), 20U);
   for (int i = 0; i < 15; ++i) pair.near.verbs->step(pair.qp());
@@ -65,10 +65,10 @@ TEST(Post, UnsignalledOnesCompleteWithALaterSignalledOne) {
 
 TEST(Post, FullAtMaxOutstandingAndAgainAfterCompletions) {
   FakePair pair({}, depth(8));
-  Region source(*pair.near.transport, 64), target(*pair.far.transport, 64);
+  Region source(*pair.near.device, 64), target(*pair.far.device, 64);
   const LocalSegment segment = source.segment(0, 8);
   const auto list = many(20, write_request(0, {&segment, 1}, target));
-  EXPECT_EQ(pair.near.transport->capabilities().max_outstanding, 8U);
+  EXPECT_EQ(pair.near.device->capabilities().max_outstanding, 8U);
   EXPECT_EQ(pair.path().post(list), 8U);
   EXPECT_EQ(pair.path().post({list.data() + 8, 12}), 0U);
   pair.settle();
@@ -79,7 +79,7 @@ TEST(Post, FullAtMaxOutstandingAndAgainAfterCompletions) {
 
 TEST(Post, NoInlineUnlessGranted) {
   FakePair pair({}, depth(8));
-  Region source(*pair.near.transport, 64), target(*pair.far.transport, 64);
+  Region source(*pair.near.device, 64), target(*pair.far.device, 64);
   const LocalSegment segment = source.segment(0, 8);
   std::string text = "hello";
   const LocalSegment text_part = text_segment(text);
@@ -92,7 +92,7 @@ TEST(Post, InlineUpToWhatWasGranted) {
   RecordingVerbs::Features features;
   features.max_inline = 100;  // not a power of two: asked for 64, granted 100
   FakePair pair(features, depth(8));
-  Region source(*pair.near.transport, 256), target(*pair.far.transport, 256);
+  Region source(*pair.near.device, 256), target(*pair.far.device, 256);
   source.fill(3);
   const std::array segments = {source.segment(0, 8), source.segment(0, 100), source.segment(0, 101)};
   const std::array parts = {source.segment(0, 60), source.segment(60, 40)};
@@ -114,7 +114,7 @@ TEST(Post, ReadsAreNeverInline) {
   RecordingVerbs::Features features;
   features.max_inline = 256;
   FakePair pair(features, depth(8));
-  Region local(*pair.near.transport, 64), target(*pair.far.transport, 64);
+  Region local(*pair.near.device, 64), target(*pair.far.device, 64);
   target.fill(9);
   const LocalSegment segment = local.segment(0, 8);
   const WorkRequest request = read_request(1, {&segment, 1}, target, 8);
@@ -128,7 +128,7 @@ TEST(Post, SplitsAtMaxMsgSize) {
   RecordingVerbs::Features features;
   features.max_msg_sz = 1000;
   FakePair pair(features, depth(8));
-  Region source(*pair.near.transport, 2500), target(*pair.far.transport, 2600);
+  Region source(*pair.near.device, 2500), target(*pair.far.device, 2600);
   source.fill(1);
   const std::array segments = {source.segment(0, 1500), source.segment(1500, 1000)};
   const WorkRequest request = write_request(7, segments, target, 100);
@@ -146,7 +146,7 @@ TEST(Post, SplitsMoreThanTheSendQueueHolds) {
   RecordingVerbs::Features features;
   features.max_msg_sz = 256;
   FakePair pair(features, depth(4));
-  Region source(*pair.near.transport, 10000), target(*pair.far.transport, 10000);
+  Region source(*pair.near.device, 10000), target(*pair.far.device, 10000);
   source.fill(2);
   const LocalSegment segment = source.segment(0, 10000);
   const std::array list = {write_request(1, {&segment, 1}, target), write_request(2, {&segment, 1}, target)};
@@ -174,7 +174,7 @@ TEST(Post, ReadDepthIsTheSmallerOfBothEnds) {
 
 TEST(Post, ReadsOutstandingStayWithinTheDepth) {
   FakePair pair({}, depth(64));  // max_rd_atomic 4
-  Region local(*pair.near.transport, 64 * 20), target(*pair.far.transport, 64 * 20);
+  Region local(*pair.near.device, 64 * 20), target(*pair.far.device, 64 * 20);
   target.fill(5);
   std::vector<LocalSegment> segments;
   std::vector<WorkRequest> list;
@@ -204,15 +204,15 @@ TEST(Post, ZeroLengthNeedsNoKey) {
 
 TEST(Post, RefusedRequestsEndInTheirTurn) {
   FakePair pair({}, depth(8));
-  Region source(*pair.near.transport, 64), target(*pair.far.transport, 64);
+  Region source(*pair.near.device, 64), target(*pair.far.device, 64);
   const std::array five = {source.segment(0, 1), source.segment(1, 1), source.segment(2, 1), source.segment(3, 1),
                            source.segment(4, 1)};
-  std::string text(pair.near.transport->capabilities().max_message + 1, 'x');
+  std::string text(pair.near.device->capabilities().max_message + 1, 'x');
   const LocalSegment long_text = text_segment(text);
   const LocalSegment segment = source.segment(0, 8);
   const std::array list = {write_request(1, {&segment, 1}, target), write_request(2, five, target),
                            message_request(3, {&long_text, 1}), write_request(4, {&segment, 1}, target)};
-  EXPECT_EQ(pair.near.transport->capabilities().max_segments, 4U);
+  EXPECT_EQ(pair.near.device->capabilities().max_segments, 4U);
   EXPECT_EQ(pair.path().post(list), 4U);
   EXPECT_TRUE(pair.near.log.completions.empty());
   pair.settle();
@@ -226,12 +226,12 @@ TEST(Post, ARefusedRequestAloneCompletesFromPoll) {
   VerbsConfig config = depth(8);
   config.one_sided = false;
   FakePair pair({}, config);
-  EXPECT_FALSE(pair.near.transport->capabilities().one_sided);
+  EXPECT_FALSE(pair.near.device->capabilities().one_sided);
   EXPECT_EQ(pair.qp().attr.qp_access_flags, 0U);
   const std::array list = {WorkRequest{.id = 1, .kind = OpKind::kWrite, .local = {}},
                            WorkRequest{.id = 2, .kind = OpKind::kRead, .local = {}}};
   EXPECT_EQ(pair.path().post(list), 2U);
-  EXPECT_FALSE(pair.near.transport->arm()) << "there is something to report";
+  EXPECT_FALSE(pair.near.endpoint->arm()) << "there is something to report";
   EXPECT_TRUE(pair.near.poll());
   EXPECT_EQ(pair.near.log.completions,
             (std::vector<EventLog::Completion>{{1, Code::kUnimplemented}, {2, Code::kUnimplemented}}));
@@ -239,7 +239,7 @@ TEST(Post, ARefusedRequestAloneCompletesFromPoll) {
 
 TEST(Post, FromWithinACallback) {
   FakePair pair({}, depth(4));
-  Region source(*pair.near.transport, 64), target(*pair.far.transport, 64);
+  Region source(*pair.near.device, 64), target(*pair.far.device, 64);
   const LocalSegment segment = source.segment(0, 8);
   std::uint64_t next = 4;
   pair.near.log.completion_hook = [&](Path& path, std::uint64_t, Code) {
@@ -261,7 +261,7 @@ TEST(Post, ANotificationGoesWithTheLastPieceAndTakesACredit) {
   VerbsConfig config = depth(16);
   config.receive_depth = 2;
   FakePair pair(features, config);
-  Region source(*pair.near.transport, 600), target(*pair.far.transport, 600);
+  Region source(*pair.near.device, 600), target(*pair.far.device, 600);
   source.fill(5);
   const LocalSegment segment = source.segment(0, 600);
   auto list = many(3, write_request(0, {&segment, 1}, target));

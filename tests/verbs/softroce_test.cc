@@ -1,4 +1,4 @@
-// The transport over softroce's real wire: two transports in one process, by the factory that users go through.
+// The transport over softroce's real wire: two endpoints in one process, by the factory that users go through.
 #include <gtest/gtest.h>
 #include <poll.h>
 
@@ -18,18 +18,21 @@ constexpr std::chrono::seconds kPatience{30};
 struct SoftEnd {
   explicit SoftEnd(VerbsConfig config) {
     if (config.packet_io == "udp") config.packet_io = test::port_under_test();
-    auto opened = open_transport("soft0", config);
+    auto opened = open_device("soft0", config);
     EXPECT_TRUE(opened) << opened.error().to_string();
-    if (opened) transport = std::move(*opened);
+    if (!opened) return;
+    device = std::move(*opened);
+    endpoint = std::move(*device->open_endpoint());
   }
   void open_path(PathRole role) {
-    auto opened = transport->open_path({.role = role, .peer_host = "127.0.0.1", .local_host = "127.0.0.1"});
+    auto opened = endpoint->open_path({.role = role, .peer_host = "127.0.0.1", .local_host = "127.0.0.1"});
     ASSERT_TRUE(opened) << opened.error().to_string();
     path = std::move(*opened);
   }
 
   EventLog log;
-  std::unique_ptr<datapath::Transport> transport;
+  std::unique_ptr<datapath::Device> device;
+  std::unique_ptr<datapath::Endpoint> endpoint;
   std::unique_ptr<Path> path;
 };
 
@@ -43,7 +46,7 @@ class Softroce : public ::testing::TestWithParam<const char*> {
   void start(const VerbsConfig& config) {
     a = std::make_unique<SoftEnd>(config);
     b = std::make_unique<SoftEnd>(config);
-    ASSERT_TRUE(a->transport && b->transport);
+    ASSERT_TRUE(a->endpoint && b->endpoint);
     connect();
   }
   void connect() {
@@ -58,8 +61,8 @@ class Softroce : public ::testing::TestWithParam<const char*> {
     const auto end = std::chrono::steady_clock::now() + kPatience;
     while (!done()) {
       if (std::chrono::steady_clock::now() > end) return false;
-      a->transport->poll(a->log);
-      b->transport->poll(b->log);
+      a->endpoint->poll(a->log);
+      b->endpoint->poll(b->log);
     }
     return true;
   }
@@ -77,7 +80,7 @@ INSTANTIATE_TEST_SUITE_P(Profiles, Softroce, ::testing::Values("full", "pvrdma")
 
 TEST_P(Softroce, WriteReadMessage) {
   constexpr std::size_t kBytes = (std::size_t{1} << 20) + 13;
-  Region source(*a->transport, kBytes), target(*b->transport, kBytes), back(*a->transport, kBytes);
+  Region source(*a->device, kBytes), target(*b->device, kBytes), back(*a->device, kBytes);
   source.fill(1);
   const std::array halves = {source.segment(0, 5000), source.segment(5000, kBytes - 5000)};
   const LocalSegment whole = back.segment(0, kBytes);
@@ -120,7 +123,7 @@ TEST_P(Softroce, ThousandsOfMessagesBothWays) {
 }
 
 TEST_P(Softroce, AProtectionErrorFailsItsOwnTransferAndANewPathCarriesOn) {
-  Region source(*a->transport, 4096), target(*b->transport, 4096), read_only(*b->transport, 4096, Access::kRemoteRead);
+  Region source(*a->device, 4096), target(*b->device, 4096), read_only(*b->device, 4096, Access::kRemoteRead);
   source.fill(7);
   const LocalSegment segment = source.segment(0, 4096);
   const std::array list = {write_request(1, {&segment, 1}, target), write_request(2, {&segment, 1}, read_only),
@@ -144,7 +147,7 @@ TEST_P(Softroce, AProtectionErrorFailsItsOwnTransferAndANewPathCarriesOn) {
 
 TEST_P(Softroce, CloseWithWorkInFlight) {
   constexpr std::size_t kBytes = std::size_t{4} << 20;
-  Region source(*a->transport, kBytes), target(*b->transport, kBytes);
+  Region source(*a->device, kBytes), target(*b->device, kBytes);
   const LocalSegment segment = source.segment(0, kBytes);
   std::vector<WorkRequest> list;
   for (std::uint64_t i = 0; i < 20; ++i) list.push_back(write_request(i, {&segment, 1}, target));
@@ -159,7 +162,7 @@ TEST_P(Softroce, CloseWithWorkInFlight) {
 
 TEST_P(Softroce, APeerThatVanishesIsUnavailable) {
   b->path.reset();
-  Region source(*a->transport, 64);
+  Region source(*a->device, 64);
   const LocalSegment segment = source.segment(0, 8);
   const WorkRequest request{1, OpKind::kWrite, {&segment, 1}, 4096, 1};
   EXPECT_EQ(a->path->post({&request, 1}), 1U);
@@ -177,9 +180,9 @@ TEST_P(Softroce, SleepersWake) {
     ASSERT_EQ(a->path->post({&request, 1}), 1U);
     const auto want = static_cast<std::size_t>(round) + 1;
     while (b->log.messages.size() < want) {
-      b->transport->poll(b->log);
-      if (b->log.messages.size() >= want || !b->transport->arm()) continue;
-      pollfd entry{b->transport->wait_fd(), POLLIN, 0};
+      b->endpoint->poll(b->log);
+      if (b->log.messages.size() >= want || !b->endpoint->arm()) continue;
+      pollfd entry{b->endpoint->wait_fd(), POLLIN, 0};
       ASSERT_EQ(::poll(&entry, 1, static_cast<int>(std::chrono::milliseconds(kPatience).count())), 1);
     }
     ASSERT_TRUE(pump([&] { return a->log.completions.size() == want; }));
@@ -192,12 +195,15 @@ TEST_P(Softroce, RegistrationsFromAnotherThread) {
   std::thread registrar([&] {
     std::vector<std::byte> bytes(8192);
     while (!stop.load()) {
-      auto registration = b->transport->register_region(bytes, Access::kRemoteReadWrite);
+      auto registration = b->device->register_memory({.bytes = bytes});
       ASSERT_TRUE(registration);
-      b->transport->deregister_region(*registration);
+      auto grant = b->device->grant({.bytes = bytes, .access = Access::kRemoteReadWrite});
+      ASSERT_TRUE(grant);
+      b->device->revoke(*grant);
+      b->device->deregister(*registration);
     }
   });
-  Region source(*a->transport, 4096), target(*b->transport, 4096);
+  Region source(*a->device, 4096), target(*b->device, 4096);
   const LocalSegment segment = source.segment(0, 4096);
   for (std::uint64_t i = 0; i < 200; ++i) {
     const WorkRequest request = write_request(i, {&segment, 1}, target);
@@ -224,40 +230,40 @@ TEST_P(Softroce, WithoutOneSidedOperations) {
 }
 
 TEST(Factory, SoftDeviceSaysWhatItIs) {
-  const auto transport = open_transport("soft0", VerbsConfig{});
-  ASSERT_TRUE(transport) << transport.error().to_string();
-  EXPECT_EQ((*transport)->name(), "verbs:soft0");
-  EXPECT_TRUE((*transport)->capabilities().software);
-  EXPECT_NE((*transport)->describe().find("packet I/O udp, profile full"), std::string::npos);
+  const auto device = open_device("soft0", VerbsConfig{});
+  ASSERT_TRUE(device) << device.error().to_string();
+  EXPECT_EQ((*device)->name(), "verbs:soft0");
+  EXPECT_TRUE((*device)->capabilities().software);
+  EXPECT_NE((*device)->describe().find("packet I/O udp, profile full"), std::string::npos);
 }
 
 TEST(Factory, UnknownDevicesAreRefusedWithWhatThereIs) {
   for (const char* name : {"mlx9_9", "soft", "softie", "soft1x"}) {
-    const auto transport = open_transport(name, VerbsConfig{});
-    ASSERT_FALSE(transport) << name;
-    EXPECT_EQ(transport.error().code(), Code::kNotFound);
-    EXPECT_NE(transport.error().message().find(std::string("no verbs device '") + name + "'; this host has: "),
+    const auto device = open_device(name, VerbsConfig{});
+    ASSERT_FALSE(device) << name;
+    EXPECT_EQ(device.error().code(), Code::kNotFound);
+    EXPECT_NE(device.error().message().find(std::string("no verbs device '") + name + "'; this host has: "),
               std::string::npos);
-    EXPECT_NE(transport.error().message().find("soft0"), std::string::npos);
+    EXPECT_NE(device.error().message().find("soft0"), std::string::npos);
   }
 }
 
 TEST(Factory, BadSettingsOfTheSoftDevice) {
   VerbsConfig config;
   config.profile = "half";
-  EXPECT_FALSE(open_transport("soft0", config));
+  EXPECT_FALSE(open_device("soft0", config));
   config = {};
   config.packet_io = "pigeons";
-  EXPECT_FALSE(open_transport("soft0", config));
+  EXPECT_FALSE(open_device("soft0", config));
   config = {};
   config.gid_index = 99;
-  EXPECT_FALSE(open_transport("soft0", config));
+  EXPECT_FALSE(open_device("soft0", config));
 }
 
 TEST(Factory, NoNameOpensTheBest) {
-  const auto transport = open_transport("", VerbsConfig{});
-  ASSERT_TRUE(transport) << transport.error().to_string();
-  EXPECT_TRUE((*transport)->name().starts_with("verbs:"));
+  const auto device = open_device("", VerbsConfig{});
+  ASSERT_TRUE(device) << device.error().to_string();
+  EXPECT_TRUE((*device)->name().starts_with("verbs:"));
 }
 
 TEST(Factory, ListsSoft0WithAReasonPerGid) {
@@ -303,7 +309,7 @@ TEST(Factory, APathThatTheDeviceRefusesSaysWhy) {
   VerbsConfig config;
   config.gid_index = 0;
   SoftEnd end(config);
-  ASSERT_TRUE(end.transport);
+  ASSERT_TRUE(end.endpoint);
   end.open_path(PathRole::kActive);
   PathDescription peer = *parse_path_description(end.path->local_description());
   const Status refused = end.path->connect(serialize(peer));

@@ -1,9 +1,9 @@
-// The completion queues of a transport, which can never overflow.
+// The completion queues of an endpoint, which can never overflow.
 //
 // Every queue pair reserves a completion entry for each of its send and receive slots before it is created; a queue
 // whose entries are all reserved is joined by another one (resizing is not in the baseline of every device).
 // A reservation given back counts only once its queue was seen empty: a device may leave completions of a destroyed
-// queue pair behind. Owner: the transport. Threads: one at a time.
+// queue pair behind. Owner: the endpoint. Threads: one at a time.
 #pragma once
 
 #include <cstdint>

@@ -7,15 +7,15 @@
 // So the passive end never sends toward a queue pair that cannot receive yet (which would cost a retransmission
 // timeout). Down and closed both put the queue pair into ERR and wait for the flushed work requests.
 //
-// Owner: the transport, by slot; a VerbsPath is the user's handle on it. When the handle goes away during a poll, the
-// connection stays until that poll ends and reports nothing more. Threads: as the transport.
+// Owner: the endpoint, by slot; a VerbsPath is the user's handle on it. When the handle goes away during a poll, the
+// connection stays until that poll ends and reports nothing more. Threads: as the endpoint.
 #pragma once
 
 #include <memory>
 #include <string>
 #include <vector>
 
-#include "transport/transport.h"
+#include "transport/path.h"
 #include "verbs/discovery/gid_choice.h"
 #include "verbs/transport/completion_queues.h"
 #include "verbs/transport/credits.h"
@@ -28,7 +28,7 @@ namespace fairlead::verbs {
 
 class Connection;
 
-/// What the connections of one transport share. Owner: the transport.
+/// What the connections of one endpoint share. Owner: the endpoint.
 struct ConnectionShared {
   const VerbsApi& api;
   std::string device;
@@ -71,7 +71,7 @@ class Connection {
   /// The handle is gone: report nothing more, let go of the queue pair.
   void release() noexcept;
 
-  // What the transport calls from poll().
+  // What the endpoint calls from poll().
   void send_completed(const ibv_wc& completion, datapath::PathEvents& events) noexcept;
   void receive_completed(const ibv_wc& completion, datapath::PathEvents& events) noexcept;
   /// Reports what waits, posts buffers again, sends what was waiting, returns credits.

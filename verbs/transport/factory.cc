@@ -10,7 +10,7 @@
 #include "verbs/discovery/device_list.h"
 #include "verbs/provider/system_api.h"
 #include "verbs/soft/api/soft.h"
-#include "verbs/transport/transport.h"
+#include "verbs/transport/device.h"
 
 namespace fairlead::verbs {
 namespace {
@@ -57,7 +57,7 @@ Result<ibv_device*> find_soft(std::string_view name, const VerbsConfig& config) 
   return soft::find_or_add_device(*wanted);
 }
 
-Result<VerbsTransport::Device> open_soft(std::string_view name, const VerbsConfig& config) {
+Result<DeviceSource> open_soft(std::string_view name, const VerbsConfig& config) {
   auto found = find_soft(name, config);
   if (!found) return found.error();
   const VerbsApi& api = soft::verbs_api();
@@ -65,20 +65,19 @@ Result<VerbsTransport::Device> open_soft(std::string_view name, const VerbsConfi
   if (!context) {
     return Status(context.error().code(), fmt::format("cannot open {}: {}", name, context.error().message()));
   }
-  return VerbsTransport::Device{
-      .api = &api,
-      .context = DeviceContext(api, *context),
-      .name = std::string(name),
-      .detail = fmt::format("softroce, packet I/O {}, profile {}", config.packet_io, config.profile),
-      .software = true};
+  return DeviceSource{.api = &api,
+                      .context = DeviceContext(api, *context),
+                      .name = std::string(name),
+                      .detail = fmt::format("softroce, packet I/O {}, profile {}", config.packet_io, config.profile),
+                      .software = true};
 }
 
-Result<VerbsTransport::Device> open_system(const std::string& name) {
+Result<DeviceSource> open_system(const std::string& name) {
   auto api = system_api();
   if (!api) return api.error();
   auto context = open_by_name(**api, name);
   if (!context) return context.error();
-  return VerbsTransport::Device{
+  return DeviceSource{
       .api = *api, .context = std::move(*context), .name = name, .detail = (*api)->source, .software = false};
 }
 
@@ -111,7 +110,7 @@ std::string best_system_device(const VerbsConfig& config) {
 }
 
 // `peer`: numeric; empty: none in particular.
-void list_device(const std::string& name, const Result<VerbsTransport::Device>& device, const VerbsConfig& config,
+void list_device(const std::string& name, const Result<DeviceSource>& device, const VerbsConfig& config,
                  std::string_view peer, std::vector<DeviceInfo>& out) {
   if (!device) {
     out.push_back({"verbs:" + name, "", "", false, device.error().message()});
@@ -137,7 +136,7 @@ void list_device(const std::string& name, const Result<VerbsTransport::Device>& 
 
 }  // namespace
 
-Result<std::unique_ptr<datapath::Transport>> open_transport(std::string_view device, const VerbsConfig& config) {
+Result<std::unique_ptr<datapath::Device>> open_device(std::string_view device, const VerbsConfig& config) {
   std::string name(device);
   if (name.empty()) name = best_system_device(config);
   if (name.empty()) name = kSoftDevice;
@@ -149,9 +148,9 @@ Result<std::unique_ptr<datapath::Transport>> open_transport(std::string_view dev
   }
   auto opened = is_soft(name) ? open_soft(name, config) : open_system(name);
   if (!opened) return opened.error();
-  auto transport = VerbsTransport::open(std::move(*opened), config);
-  if (!transport) return transport.error();
-  return Result<std::unique_ptr<datapath::Transport>>(std::move(*transport));
+  auto made = VerbsDevice::open(std::move(*opened), config);
+  if (!made) return made.error();
+  return Result<std::unique_ptr<datapath::Device>>(std::move(*made));
 }
 
 Status validate(const VerbsConfig& config) { return find_soft(kSoftDevice, config).status(); }
@@ -165,7 +164,7 @@ std::vector<DeviceInfo> list_system_devices(const VerbsConfig& config, std::stri
 std::vector<DeviceInfo> list_devices(const VerbsConfig& config, std::string_view peer) {
   std::vector<DeviceInfo> out = list_system_devices(config, peer);
   soft::DeviceConfig soft{.name = std::string(kSoftDevice), .packet_io = config.packet_io, .address = ""};
-  std::vector<Result<VerbsTransport::Device>> lanes;  // open until all are listed: with the last one the port closes
+  std::vector<Result<DeviceSource>> lanes;  // open until all are listed: with the last one the port closes
   for (const unsigned count = soft::lanes(soft); soft.lane < count; ++soft.lane) {
     const std::string name = soft::device_name(soft);
     lanes.push_back(open_soft(name, config));

@@ -8,7 +8,7 @@
 #include "fairlead/config.h"
 #include "fairlead/engine.h"
 #include "fairlead/status.h"
-#include "transport/transport.h"
+#include "transport/device.h"
 
 namespace fairlead::verbs {
 
@@ -16,7 +16,7 @@ namespace fairlead::verbs {
 /// the packet port has several queues, other names are the system's. Empty: the fastest usable device of the system,
 /// else soft0. Errors: kNotFound (with what this host has), kUnavailable (with the reason of each GID),
 /// kInvalidArgument (a bad setting).
-Result<std::unique_ptr<datapath::Transport>> open_transport(std::string_view device, const VerbsConfig& config);
+Result<std::unique_ptr<datapath::Device>> open_device(std::string_view device, const VerbsConfig& config);
 
 /// Whether softroce could be made as the configuration says; opens nothing. Errors: kInvalidArgument.
 Status validate(const VerbsConfig& config);

@@ -1,17 +1,17 @@
 // The user's handle on a connection. Destroying it, also from within a callback, lets the connection go.
 #pragma once
 
-#include "transport/transport.h"
+#include "transport/path.h"
 #include "verbs/transport/connection.h"
-#include "verbs/transport/transport.h"
+#include "verbs/transport/endpoint.h"
 
 namespace fairlead::verbs {
 
 class VerbsPath final : public datapath::Path {
  public:
-  VerbsPath(VerbsTransport& transport, void* user) noexcept : Path(user), transport_(transport) {}
+  VerbsPath(VerbsEndpoint& endpoint, void* user) noexcept : Path(user), endpoint_(endpoint) {}
   ~VerbsPath() override {
-    if (connection_ != nullptr) transport_.release(*connection_);
+    if (connection_ != nullptr) endpoint_.release(*connection_);
   }
   /// Once, before anything else.
   void attach(Connection& connection) noexcept { connection_ = &connection; }
@@ -26,7 +26,7 @@ class VerbsPath final : public datapath::Path {
   [[nodiscard]] std::string describe() const override { return connection_->describe(); }
 
  private:
-  VerbsTransport& transport_;
+  VerbsEndpoint& endpoint_;
   Connection* connection_ = nullptr;
 };
 

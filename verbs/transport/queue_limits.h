@@ -1,4 +1,4 @@
-// The sizes that every queue pair of one transport has: the configuration, cut to what the device can do.
+// The sizes that every queue pair of one device has: the configuration, cut to what the device can do.
 #pragma once
 
 #include <infiniband/verbs.h>

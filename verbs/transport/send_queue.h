@@ -17,7 +17,7 @@
 #include <span>
 #include <vector>
 
-#include "transport/transport.h"
+#include "transport/path.h"
 #include "verbs/transport/credits.h"
 #include "verbs/transport/message_arena.h"
 #include "verbs/transport/queue_limits.h"

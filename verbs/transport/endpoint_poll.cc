@@ -1,10 +1,10 @@
-// The driven half of VerbsTransport: completions, asynchronous events, sleeping.
+// The driven half of VerbsEndpoint: completions, asynchronous events, sleeping.
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <utility>
 
-#include "verbs/transport/transport.h"
+#include "verbs/transport/endpoint.h"
 #include "verbs/transport/wr_id.h"
 
 namespace fairlead::verbs {
@@ -15,7 +15,7 @@ constexpr int kMaxBatchesPerPoll = 8;
 
 }  // namespace
 
-void VerbsTransport::dispatch(const ibv_wc& completion, datapath::PathEvents& events) noexcept {
+void VerbsEndpoint::dispatch(const ibv_wc& completion, datapath::PathEvents& events) noexcept {
   const std::uint32_t slot = slot_of(completion.wr_id);
   if (slot >= slots_.size()) return;
   Connection* connection = slots_[slot].connection.get();
@@ -28,7 +28,7 @@ void VerbsTransport::dispatch(const ibv_wc& completion, datapath::PathEvents& ev
   }
 }
 
-bool VerbsTransport::poll_queue(CompletionQueues::Queue& queue, datapath::PathEvents& events) noexcept {
+bool VerbsEndpoint::poll_queue(CompletionQueues::Queue& queue, datapath::PathEvents& events) noexcept {
   bool happened = false;
   ibv_wc batch[kBatch];
   for (int i = 0; i < kMaxBatchesPerPoll; ++i) {
@@ -43,7 +43,7 @@ bool VerbsTransport::poll_queue(CompletionQueues::Queue& queue, datapath::PathEv
   return happened;
 }
 
-bool VerbsTransport::attend(datapath::PathEvents& events) noexcept {
+bool VerbsEndpoint::attend(datapath::PathEvents& events) noexcept {
   shared_.urgent = false;
   if (shared_.attention.empty()) return false;
   // What asks for attention from now on is attended to by the next poll.
@@ -60,13 +60,13 @@ bool VerbsTransport::attend(datapath::PathEvents& events) noexcept {
 
 /// A large operation completes long after its first packet: whoever slept meanwhile would leave each packet to the
 /// device's own thread.
-bool VerbsTransport::device_moved() noexcept {
-  if (device_.api->activity == nullptr) return false;
-  const std::uint64_t now = device_.api->activity(device_.context.get());
+bool VerbsEndpoint::device_moved() noexcept {
+  if (device_.api().activity == nullptr) return false;
+  const std::uint64_t now = device_.api().activity(device_.source.context.get());
   return std::exchange(activity_, now) != now;
 }
 
-bool VerbsTransport::poll(datapath::PathEvents& events) noexcept {
+bool VerbsEndpoint::poll(datapath::PathEvents& events) noexcept {
   polling_ = true;
   // Buffers to be posted again and credits to be returned can wait for the poll after: what came is reported first.
   bool happened = attend(events);
@@ -89,7 +89,7 @@ bool VerbsTransport::poll(datapath::PathEvents& events) noexcept {
   return happened;
 }
 
-bool VerbsTransport::arm() noexcept {
+bool VerbsEndpoint::arm() noexcept {
   drain_channel();
   if (!shared_.attention.empty() || !stash_.empty() || take_async_events()) return false;
   for (CompletionQueues::Queue& queue : queues_->all()) {
@@ -103,17 +103,17 @@ bool VerbsTransport::arm() noexcept {
   return true;
 }
 
-void VerbsTransport::drain_channel() noexcept {
+void VerbsEndpoint::drain_channel() noexcept {
   ibv_cq* cq = nullptr;
   void* user = nullptr;
-  while (device_.api->get_cq_event(channel_.get(), &cq, &user) == 0) device_.api->ack_cq_events(cq, 1);
+  while (device_.api().get_cq_event(channel_.get(), &cq, &user) == 0) device_.api().ack_cq_events(cq, 1);
 }
 
-bool VerbsTransport::take_async_events() noexcept {
-  if (device_.context->async_fd < 0) return false;
+bool VerbsEndpoint::take_async_events() noexcept {
+  if (device_.source.context->async_fd < 0) return false;
   bool any = false;
   ibv_async_event event{};
-  while (device_.api->get_async_event(device_.context.get(), &event) == 0) {
+  while (device_.api().get_async_event(device_.source.context.get(), &event) == 0) {
     any = true;
     const bool fatal = event.event_type == IBV_EVENT_DEVICE_FATAL;
     const bool of_qp = event.event_type == IBV_EVENT_QP_FATAL || event.event_type == IBV_EVENT_QP_REQ_ERR ||
@@ -124,9 +124,9 @@ bool VerbsTransport::take_async_events() noexcept {
     }
     if (!of_qp) {
       log(fatal ? LogLevel::kError : LogLevel::kInfo,
-          fmt::format("{}: asynchronous event {}", name_, static_cast<int>(event.event_type)));
+          fmt::format("{}: asynchronous event {}", device_.name, static_cast<int>(event.event_type)));
     }
-    device_.api->ack_async_event(&event);
+    device_.api().ack_async_event(&event);
   }
   return any;
 }

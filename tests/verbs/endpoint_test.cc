@@ -1,5 +1,5 @@
 // Opening, connecting, registering, sleeping.
-#include "verbs/transport/transport.h"
+#include "verbs/transport/endpoint.h"
 
 #include <gtest/gtest.h>
 #include <poll.h>
@@ -25,11 +25,11 @@ VerbsConfig small_config() {
   return config;
 }
 
-TEST(Transport, SaysWhatItIs) {
+TEST(Device, SaysWhatItIs) {
   FakeEnd end({}, small_config());
-  EXPECT_EQ(end.transport->name(), "verbs:fake0");
-  EXPECT_EQ(end.transport->describe(), "verbs:fake0 (double), port 1");
-  const datapath::Capabilities& capabilities = end.transport->capabilities();
+  EXPECT_EQ(end.device->name(), "verbs:fake0");
+  EXPECT_EQ(end.device->describe(), "verbs:fake0 (double), port 1");
+  const datapath::Capabilities& capabilities = end.device->capabilities();
   EXPECT_TRUE(capabilities.one_sided);
   EXPECT_TRUE(capabilities.write_then_message_ordered);
   EXPECT_FALSE(capabilities.needs_flush);
@@ -38,21 +38,21 @@ TEST(Transport, SaysWhatItIs) {
   EXPECT_EQ(capabilities.max_segments, 4U);
   EXPECT_EQ(capabilities.max_outstanding, 8U);
   EXPECT_EQ(capabilities.link_bits_per_second, 100'000'000'000U);
-  EXPECT_EQ(end.transport->wait_timeout_us(), -1);
+  EXPECT_EQ(end.endpoint->wait_timeout_us(), -1);
 }
 
-TEST(Transport, DepthsAreCutToTheDevice) {
+TEST(Device, DepthsAreCutToTheDevice) {
   RecordingVerbs::Features features;
   features.max_qp_wr = 32;
   VerbsConfig config;
   config.message_bytes = 128;
   FakePair pair(features, config);
-  EXPECT_EQ(pair.near.transport->capabilities().max_outstanding, 24U);
+  EXPECT_EQ(pair.near.device->capabilities().max_outstanding, 24U);
   EXPECT_EQ(pair.qp().cap.max_send_wr, 32U);
   EXPECT_EQ(pair.qp().cap.max_recv_wr, 32U);
 }
 
-TEST(Transport, OpenRefusesBadSettings) {
+TEST(Device, OpenRefusesBadSettings) {
   RecordingVerbs::Features features;
   features.max_msg_sz = 65536;
   FakeEnd end(features, small_config());
@@ -74,7 +74,7 @@ TEST(Transport, OpenRefusesBadSettings) {
   EXPECT_NE(end.open().error().message().find("is down, not active"), std::string::npos);
 }
 
-TEST(Transport, QueuePairGetsTheConfiguration) {
+TEST(Endpoint, QueuePairGetsTheConfiguration) {
   VerbsConfig config = small_config();
   config.traffic_class = 0xb8;
   config.hop_limit = 3;
@@ -99,7 +99,7 @@ TEST(Transport, QueuePairGetsTheConfiguration) {
   EXPECT_EQ(attr.qp_access_flags, unsigned{IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE});
 }
 
-TEST(Transport, MtuIsTheSmallerOfBothEnds) {
+TEST(Endpoint, MtuIsTheSmallerOfBothEnds) {
   RecordingVerbs::Features near_features, far_features;
   near_features.active_mtu = IBV_MTU_4096;
   far_features.active_mtu = IBV_MTU_2048;
@@ -112,7 +112,7 @@ TEST(Transport, MtuIsTheSmallerOfBothEnds) {
   EXPECT_NE(active.describe().find("mtu 2048"), std::string::npos) << active.describe();
 }
 
-TEST(Transport, PsnsAreRandom) {
+TEST(Endpoint, PsnsAreRandom) {
   FakeEnd end({}, small_config());
   std::vector<std::uint32_t> psns;
   for (int i = 0; i < 6; ++i) {
@@ -123,7 +123,7 @@ TEST(Transport, PsnsAreRandom) {
   EXPECT_GT(psns.size(), 1U);
 }
 
-TEST(Transport, ConnectRefusesWhatCannotWork) {
+TEST(Endpoint, ConnectRefusesWhatCannotWork) {
   FakeEnd end({}, small_config());
   Path& path = end.add_path(PathRole::kActive);
   PathDescription peer = *parse_path_description(path.local_description());
@@ -138,7 +138,7 @@ TEST(Transport, ConnectRefusesWhatCannotWork) {
   EXPECT_EQ(path.connect(serialize(peer)).code(), Code::kInvalidArgument) << "twice";
 }
 
-TEST(Transport, ThePassiveEndIsReadyWhenTheActiveOneSpoke) {
+TEST(Endpoint, ThePassiveEndIsReadyWhenTheActiveOneSpoke) {
   FakeEnd near({}, small_config()), far({}, small_config());
   Path& active = near.add_path(PathRole::kActive);
   Path& passive = far.add_path(PathRole::kPassive);
@@ -157,7 +157,7 @@ TEST(Transport, ThePassiveEndIsReadyWhenTheActiveOneSpoke) {
   EXPECT_EQ(passive.post({&request, 1}), 1U);
 }
 
-TEST(Transport, SeveralPathsShareOneQueue) {
+TEST(Endpoint, SeveralPathsShareOneQueue) {
   FakeEnd near({}, small_config()), far({}, small_config());
   for (int i = 0; i < 5; ++i) {
     connect_paths(near.add_path(PathRole::kActive), far.add_path(PathRole::kPassive));
@@ -185,64 +185,94 @@ TEST(Transport, SeveralPathsShareOneQueue) {
   EXPECT_EQ(near.log.completions.size(), 5U);
 }
 
-TEST(Transport, RegistersWithTheGrantedAccess) {
+TEST(Device, RegistersForItselfAndGrantsToPeers) {
   FakeEnd end({}, small_config());
+  datapath::Device& device = *end.device;
   std::vector<std::byte> bytes(100);
-  const auto registration = end.transport->register_region(bytes, Access::kRemoteRead);
+  const auto registration = device.register_memory({.bytes = bytes, .access = Access::kRemoteReadWrite});
   ASSERT_TRUE(registration);
-  EXPECT_EQ(registration->remote_address, reinterpret_cast<std::uintptr_t>(bytes.data()));
+  EXPECT_EQ(end.verbs->access_of(registration->local), IBV_ACCESS_LOCAL_WRITE) << "peers reach grants alone";
+  EXPECT_FALSE(device.capabilities().grants_are_entries);
+  const std::span<std::byte> part = std::span(bytes).subspan(10, 20);
+  const auto grant = device.grant({.bytes = part, .access = Access::kRemoteRead});
+  ASSERT_TRUE(grant);
+  EXPECT_EQ(grant->address, reinterpret_cast<std::uintptr_t>(part.data()));
+  EXPECT_EQ(end.verbs->access_of(grant->key), IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ);
+  EXPECT_EQ(end.verbs->live_regions(), 2U);
+  EXPECT_EQ(device.usage().registrations, 2U) << "with hardware a grant maps its bytes as well";
+  EXPECT_EQ(device.usage().grants, 1U);
+  device.revoke(*grant);
   EXPECT_EQ(end.verbs->live_regions(), 1U);
-  end.transport->deregister_region(*registration);
+  EXPECT_EQ(device.usage().registrations, 1U);
+  device.deregister(*registration);
   EXPECT_EQ(end.verbs->live_regions(), 0U);
-  EXPECT_EQ(end.transport->register_region({}, Access::kNone).error().code(), Code::kInvalidArgument);
+  EXPECT_EQ(device.usage().registrations, 0U);
+}
+
+TEST(Device, SaysWhyItCannotRegister) {
+  FakeEnd end({}, small_config());
+  datapath::Device& device = *end.device;
+  std::vector<std::byte> bytes(100);
+  EXPECT_EQ(device.register_memory({}).error().code(), Code::kInvalidArgument);
   end.verbs->features().reg_mr_errno = ENOMEM;
-  const auto refused = end.transport->register_region(bytes, Access::kNone);
+  const auto refused = device.register_memory({.bytes = bytes});
   EXPECT_EQ(refused.error().code(), Code::kResourceExhausted);
   EXPECT_NE(refused.error().message().find("cannot register 100 bytes with fake0"), std::string::npos);
   end.verbs->features().reg_mr_errno = EFAULT;
-  EXPECT_EQ(end.transport->register_region(bytes, Access::kRemoteWrite).error().code(), Code::kPermissionDenied);
+  EXPECT_EQ(device.grant({.bytes = bytes, .access = Access::kRemoteWrite}).error().code(), Code::kPermissionDenied);
+  EXPECT_EQ(device.usage().registrations, 0U);
 }
 
-TEST(Transport, AccessBecomesFlags) {
+TEST(Device, AccessBecomesFlags) {
   FakeEnd end({}, small_config());
+  datapath::Device& device = *end.device;
   std::vector<std::byte> bytes(100);
   auto flags = [&](Access access) {
-    const auto registration = end.transport->register_region(bytes, access);
-    EXPECT_TRUE(registration) << registration.error().to_string();
-    if (!registration) return -1;
-    const int granted = end.verbs->access_of(registration->local);
-    end.transport->deregister_region(*registration);
+    const auto grant = device.grant({.bytes = bytes, .access = access});
+    EXPECT_TRUE(grant) << grant.error().to_string();
+    if (!grant) return -1;
+    const int granted = end.verbs->access_of(grant->key);
+    device.revoke(*grant);
     return granted;
   };
-  EXPECT_EQ(flags(Access::kNone), IBV_ACCESS_LOCAL_WRITE);
   EXPECT_EQ(flags(Access::kRemoteReadWrite), IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE);
   EXPECT_EQ(flags(Access::kRemoteRead | Access::kLocalReadOnly), IBV_ACCESS_REMOTE_READ);
+  const auto read_only = device.register_memory({.bytes = bytes, .access = Access::kLocalReadOnly});
+  EXPECT_EQ(end.verbs->access_of(read_only->local), 0);
+  device.deregister(*read_only);
   end.verbs->features().read_only = true;
   EXPECT_EQ(flags(Access::kRemoteRead), IBV_ACCESS_REMOTE_READ);
-  EXPECT_EQ(end.transport->register_region(bytes, Access::kRemoteReadWrite).error().code(), Code::kPermissionDenied);
+  EXPECT_EQ(device.grant({.bytes = bytes, .access = Access::kRemoteReadWrite}).error().code(), Code::kPermissionDenied);
 }
 
-TEST(Transport, SleepsAndWakes) {
+TEST(Endpoint, ThereIsOneOfADevice) {
+  FakeEnd end({}, small_config());
+  EXPECT_EQ(end.device->open_endpoint().error().code(), Code::kUnimplemented);
+  end.endpoint.reset();
+  EXPECT_TRUE(end.device->open_endpoint());
+}
+
+TEST(Endpoint, SleepsAndWakes) {
   FakePair pair({}, small_config());
   FakeEnd& far = pair.far;
-  EXPECT_TRUE(far.transport->arm());
-  EXPECT_FALSE(readable(far.transport->wait_fd()));
+  EXPECT_TRUE(far.endpoint->arm());
+  EXPECT_FALSE(readable(far.endpoint->wait_fd()));
   std::string text = "wake up";
   const LocalSegment part = text_segment(text);
   const WorkRequest request = message_request(1, {&part, 1});
   EXPECT_EQ(pair.path().post({&request, 1}), 1U);
   while (pair.near.verbs->step(pair.qp())) {
   }
-  EXPECT_TRUE(readable(far.transport->wait_fd()));
+  EXPECT_TRUE(readable(far.endpoint->wait_fd()));
   EXPECT_TRUE(far.poll());
   EXPECT_EQ(far.log.messages.size(), 1U);
-  EXPECT_FALSE(far.transport->arm()) << "the buffer is not posted again yet";
+  EXPECT_FALSE(far.endpoint->arm()) << "the buffer is not posted again yet";
   EXPECT_TRUE(far.poll());
-  EXPECT_TRUE(far.transport->arm());
-  EXPECT_FALSE(readable(far.transport->wait_fd())) << "the event was taken by arm()";
+  EXPECT_TRUE(far.endpoint->arm());
+  EXPECT_FALSE(readable(far.endpoint->wait_fd())) << "the event was taken by arm()";
 }
 
-TEST(Transport, ArmSeesWhatCameBefore) {
+TEST(Endpoint, ArmSeesWhatCameBefore) {
   FakePair pair({}, small_config());
   std::string text = "early";
   const LocalSegment part = text_segment(text);
@@ -250,20 +280,20 @@ TEST(Transport, ArmSeesWhatCameBefore) {
   EXPECT_EQ(pair.path().post({&request, 1}), 1U);
   while (pair.near.verbs->step(pair.qp())) {
   }
-  EXPECT_FALSE(pair.far.transport->arm());
-  EXPECT_FALSE(pair.far.transport->arm()) << "still not polled";
+  EXPECT_FALSE(pair.far.endpoint->arm());
+  EXPECT_FALSE(pair.far.endpoint->arm()) << "still not polled";
   EXPECT_TRUE(pair.far.poll());
   EXPECT_EQ(pair.far.log.messages.size(), 1U);
   EXPECT_TRUE(pair.far.poll());  // posts the buffer again
-  EXPECT_TRUE(pair.far.transport->arm());
+  EXPECT_TRUE(pair.far.endpoint->arm());
 }
 
-TEST(Transport, AsynchronousEventsWake) {
+TEST(Endpoint, AsynchronousEventsWake) {
   FakePair pair({}, small_config());
-  EXPECT_TRUE(pair.near.transport->arm());
+  EXPECT_TRUE(pair.near.endpoint->arm());
   pair.near.verbs->raise(IBV_EVENT_QP_FATAL, &pair.qp());
-  EXPECT_TRUE(readable(pair.near.transport->wait_fd()));
-  EXPECT_FALSE(pair.near.transport->arm());
+  EXPECT_TRUE(readable(pair.near.endpoint->wait_fd()));
+  EXPECT_FALSE(pair.near.endpoint->arm());
   EXPECT_TRUE(pair.near.poll());
   ASSERT_EQ(pair.near.log.downs.size(), 1U);
   EXPECT_EQ(pair.near.log.downs[0].first, Code::kUnavailable);

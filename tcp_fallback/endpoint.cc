@@ -1,4 +1,4 @@
-#include "tcp_fallback/transport.h"
+#include "tcp_fallback/endpoint.h"
 
 #include <fmt/format.h>
 #include <sys/epoll.h>
@@ -7,9 +7,6 @@
 #include <array>
 #include <cassert>
 #include <system_error>
-
-#include "base/guarded.h"
-#include "tcp_fallback/factory.h"
 
 namespace fairlead::tcp_fallback {
 namespace {
@@ -20,60 +17,41 @@ constexpr int kMaxEvents = 64;
 
 }  // namespace
 
-Result<std::unique_ptr<datapath::Transport>> open_transport(const TcpConfig& config) {
-  auto transport = TcpTransport::open(config);
-  if (!transport) return transport.error();
-  return std::unique_ptr<datapath::Transport>(std::move(*transport));
-}
-
-Result<std::unique_ptr<TcpTransport>> TcpTransport::open(const TcpConfig& config, const Clock& clock) {
-  if (config.send_depth == 0 || config.send_depth > kMaxDepth) {
-    return {Code::kInvalidArgument, fmt::format("tcp.send_depth is {}; legal: 1 to {}", config.send_depth, kMaxDepth)};
-  }
-  auto listener = Listener::open(config, clock);
+Result<std::unique_ptr<TcpEndpoint>> TcpEndpoint::open(TcpDevice& device) {
+  auto listener = Listener::open(device.config(), device.clock());
   if (!listener) return listener.error();
-  std::unique_ptr<TcpTransport> transport(new TcpTransport(config, clock, std::move(*listener)));
-  transport->shared_.epoll = PrivateFd(UniqueFd(::epoll_create1(EPOLL_CLOEXEC)));
+  std::unique_ptr<TcpEndpoint> endpoint(new TcpEndpoint(device, std::move(*listener)));
+  endpoint->shared_.epoll = PrivateFd(UniqueFd(::epoll_create1(EPOLL_CLOEXEC)));
   epoll_event event{};
   event.events = EPOLLIN;
-  if (!transport->shared_.epoll ||
-      ::epoll_ctl(transport->shared_.epoll.get(), EPOLL_CTL_ADD, transport->listener_.wait_fd(), &event) != 0) {
+  if (!endpoint->shared_.epoll ||
+      ::epoll_ctl(endpoint->shared_.epoll.get(), EPOLL_CTL_ADD, endpoint->listener_.wait_fd(), &event) != 0) {
     return {Code::kResourceExhausted,
             fmt::format("cannot watch tcp sockets: {}; raise `ulimit -n`", std::generic_category().message(errno))};
   }
-  return transport;
+  return endpoint;
 }
 
-TcpTransport::TcpTransport(const TcpConfig& config, const Clock& clock, Listener listener)
-    : shared_(config, clock, listener.port()), listener_(std::move(listener)) {
-  capabilities_.max_message = kMaxMessage;
-  capabilities_.max_segments = kMaxSegments;
-  capabilities_.max_outstanding = config.send_depth;
+TcpEndpoint::TcpEndpoint(TcpDevice& device, Listener listener)
+    : device_(device),
+      shared_{.config = device.config(), .clock = device.clock(), .grants = device.grants(), .port = listener.port()},
+      listener_(std::move(listener)) {
+  device_.endpoint_opened();
 }
 
-TcpTransport::~TcpTransport() { assert(shared_.paths.empty() && "a path outlives its transport"); }
-
-std::string TcpTransport::describe() const {
-  return fmt::format("tcp port {}, one connection per path, not encrypted", shared_.port);
+TcpEndpoint::~TcpEndpoint() {
+  assert(shared_.paths.empty() && "a path outlives its endpoint");
+  device_.endpoint_closed();
 }
 
-Result<datapath::Registration> TcpTransport::register_region(std::span<std::byte> bytes, Access access) {
-  install_fault_handlers();  // small payload is copied there by the CPU
-  return shared_.regions.add(bytes, access);
-}
-
-void TcpTransport::deregister_region(const datapath::Registration& registration) noexcept {
-  shared_.regions.remove(registration);
-}
-
-Result<std::unique_ptr<datapath::Path>> TcpTransport::open_path(const datapath::PathConfig& config) {
+Result<std::unique_ptr<datapath::Path>> TcpEndpoint::open_path(const datapath::PathConfig& config) {
   if (config.role == datapath::PathRole::kActive) {
     if (auto address = parse_address(config.peer_host, 0); !address) return address.error();
   }
   return std::unique_ptr<datapath::Path>(std::make_unique<TcpPath>(shared_, config));
 }
 
-bool TcpTransport::poll(datapath::PathEvents& events) noexcept {
+bool TcpEndpoint::poll(datapath::PathEvents& events) noexcept {
   shared_.polling = true;
   bool happened = look_around();
   const bool direct = ready_paths_ <= kDirectPaths;
@@ -93,7 +71,7 @@ bool TcpTransport::poll(datapath::PathEvents& events) noexcept {
 }
 
 // Learns which sockets have something, and lets the listener work.
-bool TcpTransport::look_around() noexcept {
+bool TcpEndpoint::look_around() noexcept {
   const bool all_direct = ready_paths_ > 0 && ready_paths_ <= kDirectPaths && ready_paths_ == shared_.paths.size();
   if (all_direct && !armed_ && ++polls_ % kPollsPerLook != 0) return false;
   armed_ = false;
@@ -115,14 +93,14 @@ bool TcpTransport::look_around() noexcept {
   });
 }
 
-bool TcpTransport::arm() noexcept {
+bool TcpEndpoint::arm() noexcept {
   armed_ = true;
   bool quiet = true;
   for (TcpPath* path : shared_.paths) quiet &= path->arm();
   return quiet;
 }
 
-int TcpTransport::wait_timeout_us() const noexcept {
+int TcpEndpoint::wait_timeout_us() const noexcept {
   std::optional<Nanos> first = listener_.deadline();
   for (const TcpPath* path : shared_.paths) {
     const auto deadline = path->deadline();

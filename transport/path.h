@@ -1,58 +1,23 @@
-// The narrow interface that every way across implements: verbs, tcp_fallback.
-//
-// A Transport is one device and protection domain, owned by one lane: it registers memory, opens paths and is polled.
-// A Path is one connection to one peer. A transport never knows the engine: it reports through PathEvents. What users
-// see (notifications, tensors, batches, failover) is built above, once.
+// One connection to one peer, and what comes from it.
 //
 // Setting up a path needs two descriptions to cross (by the engine's control protocol):
 //   active: open_path(kActive), local_description() ----> passive: open_path(kPassive), connect(description)
 //   active: connect(description) <----------------------- passive: local_description()
 // then both poll until on_ready. The order on the wire may differ from the order of on_ready at the two ends.
 //
-// Threads: one thread at a time drives a transport and its paths (whoever polls drives). register_region and
-// deregister_region may be called from any thread at any time.
-// Errors: data path calls are noexcept, do not allocate per call in steady state, and answer with a Code.
+// Threads and errors: as endpoint.h says.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 
-#include "fairlead/memory.h"
 #include "fairlead/status.h"
 
 namespace fairlead::datapath {
-
-/// What a transport gives. Constant for the life of the transport.
-struct Capabilities {
-  bool one_sided = true;  // write and read go straight to the target's memory
-  // A message posted after a write is delivered only after, and only if, that write was placed. Where the target
-  // refuses the write, the path either goes down (RC queue pairs) or stays up and completes every message that was in
-  // flight behind the write with kAborted, undelivered (tcp: the target compares counts of refusals); never a message
-  // delivered.
-  bool write_then_message_ordered = true;
-  bool write_notifies = false;  // a write may carry a notification: WorkRequest::notify
-  bool needs_flush = false;     // placed data needs a flush before it may be read (GPU memory)
-  bool software = false;        // verbs made in software: ranks below tcp in `auto`
-  bool encrypted = false;
-  std::uint32_t max_message = 0;           // bytes of one message
-  std::uint32_t max_segments = 1;          // local segments of one work request
-  std::uint32_t max_outstanding = 0;       // work requests per path that post() takes before it says "full"
-  std::uint64_t link_bits_per_second = 0;  // 0: unknown
-};
-
-/// A registered range. `local` goes into LocalSegment; `remote_address` (of the first byte) and `remote` go to peers,
-/// who add offsets to remote_address. All are opaque to the engine. `handle` is for deregister_region.
-struct Registration {
-  std::uint64_t local = 0;
-  std::uint64_t remote_address = 0;
-  std::uint64_t remote = 0;
-  std::uint64_t handle = 0;
-};
 
 /// A part of registered local memory (for messages: of any memory).
 struct LocalSegment {
@@ -65,7 +30,7 @@ enum class OpKind : std::uint8_t { kWrite, kRead, kMessage };
 
 /// One operation. The segment array is read during post() only; the memory it names is busy until completion, except
 /// that a message's bytes are copied by post(). One remote range, contiguous, sum of the segments long. Any length:
-/// the transport splits what is longer than its device takes. Zero length is allowed.
+/// what is longer than the device takes is split. Zero length is allowed.
 struct WorkRequest {
   std::uint64_t id = 0;  // returned in on_completion
   OpKind kind = OpKind::kWrite;
@@ -79,8 +44,8 @@ struct WorkRequest {
 
 class Path;
 
-/// What a transport tells its user, from inside poll() (never from inside post(), close() or connect()).
-/// It may post to any path of the transport from within these calls.
+/// What an endpoint tells its user, from inside poll() (never from inside post(), close() or connect()).
+/// It may post to any path of the endpoint from within these calls.
 class PathEvents {
  public:
   /// connect() has succeeded as far as this end can see; post() is allowed.
@@ -142,39 +107,6 @@ class Path {
 
  private:
   void* user_;
-};
-
-class Transport {
- public:
-  virtual ~Transport() = default;
-  /// "verbs:soft0", "tcp".
-  [[nodiscard]] virtual std::string_view name() const noexcept = 0;
-  [[nodiscard]] virtual const Capabilities& capabilities() const noexcept = 0;
-  /// One line for `explain`: device, packet I/O, profile.
-  [[nodiscard]] virtual std::string describe() const = 0;
-
-  /// Makes bytes reachable: always for local use, for peers as `access` says. With Access::kLocalReadOnly the bytes are
-  /// mapped read-only and only ever read. Errors name object, value, limit, remedy.
-  virtual Result<Registration> register_region(std::span<std::byte> bytes, Access access) = 0;
-  /// When it returns, no operation of a peer touches the bytes through this registration.
-  virtual void deregister_region(const Registration& registration) noexcept = 0;
-
-  virtual Result<std::unique_ptr<Path>> open_path(const PathConfig& config) = 0;
-
-  /// Advances every path once and reports to `events`. Returns whether anything happened: a part of an operation
-  /// counts, so that nobody sleeps in the middle of a large one.
-  virtual bool poll(PathEvents& events) noexcept = 0;
-  /// Before sleeping: arms wait_fd(). False: poll again first, something is there already.
-  virtual bool arm() noexcept = 0;
-  /// Readable after arm() when poll() may have something. Owned by the transport; the user only polls it for POLLIN.
-  [[nodiscard]] virtual int wait_fd() const noexcept = 0;
-  /// poll() must be called again within this many microseconds even if wait_fd() stays silent; -1: no timer runs.
-  [[nodiscard]] virtual int wait_timeout_us() const noexcept = 0;
-
- protected:
-  Transport() = default;
-  Transport(const Transport&) = delete;
-  Transport& operator=(const Transport&) = delete;
 };
 
 }  // namespace fairlead::datapath

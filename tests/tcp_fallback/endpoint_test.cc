@@ -1,5 +1,5 @@
 // What is TCP's own; tests/conformance/ holds what every transport does.
-#include "tcp_fallback/transport.h"
+#include "tcp_fallback/endpoint.h"
 
 #include <fcntl.h>
 #include <gmock/gmock.h>
@@ -38,22 +38,22 @@ struct Recorder : datapath::PathEvents {
   }
 };
 
-class TcpTransportTest : public testing::Test {
+class TcpEndpointTest : public testing::Test {
  protected:
-  TcpTransportTest() {
-    auto opened = TcpTransport::open({}, clock_);
+  TcpEndpointTest() {
+    auto opened = TcpEndpoint::open(*device_);
     EXPECT_TRUE(opened.has_value()) << opened.status().to_string();
-    if (opened) transport_ = std::move(*opened);
+    if (opened) endpoint_ = std::move(*opened);
   }
   std::unique_ptr<Path> open(PathRole role, std::string host = "127.0.0.1") {
-    auto path = transport_->open_path({.role = role, .peer_host = std::move(host), .local_host = "", .user = nullptr});
+    auto path = endpoint_->open_path({.role = role, .peer_host = std::move(host), .local_host = "", .user = nullptr});
     EXPECT_TRUE(path.has_value()) << path.status().to_string();
     return path ? std::move(*path) : nullptr;
   }
   bool run(const std::function<bool()>& done) {
     const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
     while (!done() && std::chrono::steady_clock::now() < deadline) {
-      if (!transport_->poll(events_)) std::this_thread::yield();
+      if (!endpoint_->poll(events_)) std::this_thread::yield();
     }
     return done();
   }
@@ -61,12 +61,12 @@ class TcpTransportTest : public testing::Test {
   std::pair<std::unique_ptr<Path>, RawClient> with_raw_peer() {
     auto path = open(PathRole::kPassive);
     EXPECT_TRUE(path->connect(encode(Description{1, random_token()})).ok());
-    RawClient client(transport_->port());
+    RawClient client(endpoint_->port());
     client.send(Greeting{decode_description(path->local_description())->token, 8});
     EXPECT_TRUE(run([this] { return events_.ready == 1; }));
     return {std::move(path), std::move(client)};
   }
-  // Two ends of one connection, both in this transport.
+  // Two ends of one connection, both at this endpoint.
   std::pair<std::unique_ptr<Path>, std::unique_ptr<Path>> connected() {
     auto active = open(PathRole::kActive), passive = open(PathRole::kPassive);
     EXPECT_TRUE(passive->connect(active->local_description()).ok());
@@ -77,10 +77,11 @@ class TcpTransportTest : public testing::Test {
 
   Recorder events_;
   ManualClock clock_;
-  std::unique_ptr<TcpTransport> transport_;
+  std::unique_ptr<TcpDevice> device_ = std::move(*TcpDevice::open({}, clock_));
+  std::unique_ptr<TcpEndpoint> endpoint_;
 };
 
-TEST_F(TcpTransportTest, MalformedFramesNameThePeer) {
+TEST_F(TcpEndpointTest, MalformedFramesNameThePeer) {
   auto [path, client] = with_raw_peer();
   client.send(Frame{.type = FrameType::kAck});
   EXPECT_TRUE(run([this] { return events_.down != Code::kOk; }));
@@ -90,13 +91,13 @@ TEST_F(TcpTransportTest, MalformedFramesNameThePeer) {
   EXPECT_TRUE(path->drained());
 }
 
-TEST_F(TcpTransportTest, AMessageBeyondTheLimit) {
+TEST_F(TcpEndpointTest, AMessageBeyondTheLimit) {
   auto [path, client] = with_raw_peer();
   client.send(Frame{.type = FrameType::kMessage, .length = kMaxMessage + 1});
   EXPECT_TRUE(run([this] { return events_.down == Code::kDataLoss; }));
 }
 
-TEST_F(TcpTransportTest, AResetIsNoticed) {
+TEST_F(TcpEndpointTest, AResetIsNoticed) {
   auto [path, client] = with_raw_peer();
   const datapath::WorkRequest work{.id = 1, .kind = OpKind::kMessage, .local = {}};
   EXPECT_EQ(path->post({&work, 1}), 1u);
@@ -106,7 +107,7 @@ TEST_F(TcpTransportTest, AResetIsNoticed) {
   EXPECT_EQ(events_.completions, std::vector{Code::kAborted});
 }
 
-TEST_F(TcpTransportTest, WhatArrivedBeforeTheEndIsDelivered) {
+TEST_F(TcpEndpointTest, WhatArrivedBeforeTheEndIsDelivered) {
   auto [path, client] = with_raw_peer();
   client.send(Frame{.type = FrameType::kMessage, .seq = 0});
   client.close();
@@ -114,19 +115,21 @@ TEST_F(TcpTransportTest, WhatArrivedBeforeTheEndIsDelivered) {
   EXPECT_EQ(events_.messages, 1);
 }
 
-TEST_F(TcpTransportTest, TheTokenWorksOnce) {
+TEST_F(TcpEndpointTest, TheTokenWorksOnce) {
   auto [path, client] = with_raw_peer();
-  RawClient second(transport_->port());
+  RawClient second(endpoint_->port());
   second.send(Greeting{decode_description(path->local_description())->token, 8});
-  EXPECT_TRUE(run([this] { return transport_->refused_connections() == 1; }));
+  EXPECT_TRUE(run([this] { return endpoint_->refused_connections() == 1; }));
   EXPECT_TRUE(run([&second = second] { return second.ended(); }));
   EXPECT_EQ(events_.down, Code::kOk);
 }
 
-TEST_F(TcpTransportTest, NobodyListens) {
+TEST_F(TcpEndpointTest, NobodyListens) {
   std::uint16_t free_port = 0;
   {
-    auto other = TcpTransport::open({});
+    auto device = TcpDevice::open({});
+    ASSERT_TRUE(device.has_value());
+    auto other = TcpEndpoint::open(**device);
     ASSERT_TRUE(other.has_value());
     free_port = (*other)->port();
   }
@@ -138,14 +141,14 @@ TEST_F(TcpTransportTest, NobodyListens) {
   EXPECT_EQ(events_.ready, 0);
 }
 
-TEST_F(TcpTransportTest, APeerThatAcceptsAndIsSilentHasADeadline) {
+TEST_F(TcpEndpointTest, APeerThatAcceptsAndIsSilentHasADeadline) {
   auto silent = listen_on({});
   ASSERT_TRUE(silent.has_value()) << silent.status().to_string();
   auto path = open(PathRole::kActive);
   ASSERT_TRUE(path->connect(encode(Description{local_address(silent->get()).port(), random_token()})).ok());
-  EXPECT_EQ(transport_->wait_timeout_us(), 10'000'001) << "rounded up";
+  EXPECT_EQ(endpoint_->wait_timeout_us(), 10'000'001) << "rounded up";
   clock_.advance(10 * kSecond - 1);
-  for (int turn = 0; turn < 3; ++turn) transport_->poll(events_);
+  for (int turn = 0; turn < 3; ++turn) endpoint_->poll(events_);
   EXPECT_EQ(events_.down, Code::kOk);
   clock_.advance(1);
   EXPECT_TRUE(run([this] { return events_.down != Code::kOk; }));
@@ -153,30 +156,38 @@ TEST_F(TcpTransportTest, APeerThatAcceptsAndIsSilentHasADeadline) {
   EXPECT_THAT(events_.reason, HasSubstr("did not answer within 10 s"));
 }
 
-TEST_F(TcpTransportTest, ThePeerForgotThePath) {
+TEST_F(TcpEndpointTest, ThePeerForgotThePath) {
   auto path = open(PathRole::kActive);
-  ASSERT_TRUE(path->connect(encode(Description{transport_->port(), random_token()})).ok());
+  ASSERT_TRUE(path->connect(encode(Description{endpoint_->port(), random_token()})).ok());
   EXPECT_TRUE(run([this] { return events_.down != Code::kOk; }));
   EXPECT_EQ(events_.down, Code::kUnavailable);
-  EXPECT_EQ(transport_->refused_connections(), 1u);
+  EXPECT_EQ(endpoint_->refused_connections(), 1u);
 }
 
-TEST_F(TcpTransportTest, RefusesWhatItCannotUse) {
+TEST_F(TcpEndpointTest, RefusesWhatItCannotUse) {
   EXPECT_FALSE(
-      transport_->open_path({.role = PathRole::kActive, .peer_host = "no.such.host", .local_host = ""}).has_value());
+      endpoint_->open_path({.role = PathRole::kActive, .peer_host = "no.such.host", .local_host = ""}).has_value());
   auto path = open(PathRole::kPassive);
   const std::string good = encode(Description{1, random_token()});
   EXPECT_TRUE(path->connect(good).ok());
   EXPECT_EQ(path->connect(good).code(), Code::kInvalidArgument);
   TcpConfig config;
   config.send_depth = 0;
-  EXPECT_EQ(open_transport(config).status().code(), Code::kInvalidArgument);
+  EXPECT_EQ(open_device(config).status().code(), Code::kInvalidArgument);
   config = {};
-  config.port = transport_->port();
-  EXPECT_EQ(open_transport(config).status().code(), Code::kAlreadyExists);
+  config.port = endpoint_->port();
+  auto device = open_device(config);
+  ASSERT_TRUE(device.has_value());
+  EXPECT_EQ((*device)->open_endpoint().status().code(), Code::kAlreadyExists);
 }
 
-TEST_F(TcpTransportTest, SpeaksIpv6WhereThereIsOne) {
+TEST_F(TcpEndpointTest, ThereIsOneOfADevice) {
+  EXPECT_EQ(device_->open_endpoint().status().code(), Code::kUnimplemented);
+  endpoint_.reset();
+  EXPECT_TRUE(device_->open_endpoint().has_value());
+}
+
+TEST_F(TcpEndpointTest, SpeaksIpv6WhereThereIsOne) {
   const UniqueFd probe(::socket(AF_INET6, SOCK_STREAM, 0));
   sockaddr_in6 loopback{};
   loopback.sin6_family = AF_INET6;
@@ -192,7 +203,7 @@ TEST_F(TcpTransportTest, SpeaksIpv6WhereThereIsOne) {
 }
 
 // A real mapping whose file shrank, as the source of a write and of a read: the kernel says EFAULT.
-TEST_F(TcpTransportTest, ATruncatedFileFailsItsOwnRequests) {
+TEST_F(TcpEndpointTest, ATruncatedFileFailsItsOwnRequests) {
   constexpr std::size_t kSize = 1 << 20;
   const UniqueFd file(::memfd_create("fairlead-test", MFD_CLOEXEC));
   ASSERT_EQ(::ftruncate(file.get(), kSize), 0);
@@ -200,14 +211,16 @@ TEST_F(TcpTransportTest, ATruncatedFileFailsItsOwnRequests) {
   ASSERT_NE(mapped, MAP_FAILED);
   ASSERT_EQ(::ftruncate(file.get(), 0), 0);
   std::vector<std::byte> memory(kSize);
-  const auto lost = transport_->register_region({mapped, kSize}, Access::kRemoteReadWrite);
-  const auto good = transport_->register_region(memory, Access::kRemoteReadWrite);
+  const datapath::MemoryDescriptor file{{mapped, kSize}, datapath::FileMemory{}, Access::kRemoteReadWrite};
+  const datapath::MemoryDescriptor host{memory, datapath::HostMemory{}, Access::kRemoteReadWrite};
+  ASSERT_TRUE(device_->register_memory(file) && device_->register_memory(host));
+  const auto lost = device_->grant(file), good = device_->grant(host);
   ASSERT_TRUE(lost && good);
   auto [active, passive] = connected();
-  const LocalSegment from_lost{mapped, kSize, lost->local}, from_good{memory.data(), kSize, good->local};
+  const LocalSegment from_lost{mapped, kSize, 0}, from_good{memory.data(), kSize, 0};
   const datapath::WorkRequest work[] = {
-      {.id = 0, .kind = OpKind::kWrite, .local = {&from_lost, 1}, .remote_address = 0, .remote_key = good->remote},
-      {.id = 1, .kind = OpKind::kRead, .local = {&from_good, 1}, .remote_address = 0, .remote_key = lost->remote},
+      {.id = 0, .kind = OpKind::kWrite, .local = {&from_lost, 1}, .remote_address = 0, .remote_key = good->key},
+      {.id = 1, .kind = OpKind::kRead, .local = {&from_good, 1}, .remote_address = 0, .remote_key = lost->key},
       {.id = 2, .kind = OpKind::kMessage, .local = {}},
   };
   ASSERT_EQ(active->post(work), 3u);

@@ -1,0 +1,71 @@
+#include "datapath/engine/resolver.h"
+
+#include <fmt/format.h>
+#include <netdb.h>
+
+namespace fairlead::datapath {
+namespace {
+
+constexpr std::size_t kMaxAddresses = 8;
+
+Result<std::vector<std::string>> numeric_addresses(const std::string& host) {
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* list = nullptr;
+  const int error = ::getaddrinfo(host.c_str(), nullptr, &hints, &list);
+  if (error != 0) return Status(Code::kNotFound, fmt::format("no such host '{}': {}", host, ::gai_strerror(error)));
+  std::vector<std::string> addresses;
+  for (const addrinfo* a = list; a != nullptr && addresses.size() < kMaxAddresses; a = a->ai_next) {
+    char numeric[NI_MAXHOST] = "";
+    ::getnameinfo(a->ai_addr, a->ai_addrlen, numeric, sizeof numeric, nullptr, 0, NI_NUMERICHOST);
+    addresses.emplace_back(numeric);
+  }
+  ::freeaddrinfo(list);
+  return addresses;
+}
+
+}  // namespace
+
+void Resolver::resolve(std::string host, Done done) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (stopped_) return;
+    if (waiting_.size() < kMaxWaiting) {
+      waiting_.push_back({std::move(host), std::move(done)});
+      if (threads_.size() < kMaxThreads && waiting_.size() > idle_) threads_.emplace_back([this] { work(); });
+      changed_.notify_one();
+      return;
+    }
+  }
+  done(Status(Code::kResourceExhausted,
+              fmt::format("{} names wait to be resolved, the limit; the resolver is slow (see /etc/resolv.conf)",
+                          kMaxWaiting)));
+}
+
+void Resolver::work() {
+  std::unique_lock lock(mutex_);
+  while (true) {
+    ++idle_;
+    changed_.wait(lock, [this] { return stopped_ || !waiting_.empty(); });
+    --idle_;
+    if (stopped_) return;
+    const Question question = std::move(waiting_.front());
+    waiting_.pop_front();
+    lock.unlock();
+    question.done(numeric_addresses(question.host));
+    lock.lock();
+  }
+}
+
+void Resolver::stop() {
+  std::vector<std::thread> threads;
+  {
+    const std::lock_guard lock(mutex_);
+    stopped_ = true;
+    threads.swap(threads_);
+  }
+  changed_.notify_all();
+  for (std::thread& thread : threads) thread.join();
+}
+
+}  // namespace fairlead::datapath

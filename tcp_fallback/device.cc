@@ -1,0 +1,60 @@
+#include "tcp_fallback/device.h"
+
+#include <fmt/format.h>
+
+#include "base/guarded.h"
+#include "tcp_fallback/endpoint.h"
+#include "tcp_fallback/factory.h"
+#include "transport/check_memory.h"
+
+namespace fairlead::tcp_fallback {
+
+Result<std::unique_ptr<datapath::Device>> open_device(const TcpConfig& config) {
+  auto device = TcpDevice::open(config);
+  if (!device) return device.error();
+  return std::unique_ptr<datapath::Device>(std::move(*device));
+}
+
+Result<std::unique_ptr<TcpDevice>> TcpDevice::open(const TcpConfig& config, const Clock& clock) {
+  if (config.send_depth == 0 || config.send_depth > kMaxDepth) {
+    return {Code::kInvalidArgument, fmt::format("tcp.send_depth is {}; legal: 1 to {}", config.send_depth, kMaxDepth)};
+  }
+  return std::unique_ptr<TcpDevice>(new TcpDevice(config, clock));
+}
+
+TcpDevice::TcpDevice(const TcpConfig& config, const Clock& clock) : config_(config), clock_(clock) {
+  capabilities_.grants_are_entries = true;
+  capabilities_.max_message = kMaxMessage;
+  capabilities_.max_segments = kMaxSegments;
+  capabilities_.max_outstanding = config.send_depth;
+}
+
+std::string TcpDevice::describe() const { return "tcp, one connection per path, not encrypted"; }
+
+Result<datapath::Registration> TcpDevice::register_memory(const datapath::MemoryDescriptor& memory) {
+  if (Status known = datapath::check_host_memory(memory, name()); !known.ok()) return known;
+  install_fault_handlers();  // small payload is copied there by the CPU
+  registrations_.fetch_add(1, std::memory_order_relaxed);
+  return datapath::Registration{};
+}
+
+void TcpDevice::deregister(const datapath::Registration&) noexcept {
+  registrations_.fetch_sub(1, std::memory_order_relaxed);
+}
+
+Result<datapath::Grant> TcpDevice::grant(const datapath::MemoryDescriptor& part) {
+  return grants_.grant(part.bytes, part.access);
+}
+
+datapath::DeviceUsage TcpDevice::usage() const noexcept {
+  return {.registrations = registrations_.load(std::memory_order_relaxed), .grants = grants_.size()};
+}
+
+Result<std::unique_ptr<datapath::Endpoint>> TcpDevice::open_endpoint() {
+  if (has_endpoint_) return Status(Code::kUnimplemented, "tcp has an endpoint already, and gives one at a time");
+  auto endpoint = TcpEndpoint::open(*this);
+  if (!endpoint) return endpoint.error();
+  return std::unique_ptr<datapath::Endpoint>(std::move(*endpoint));
+}
+
+}  // namespace fairlead::tcp_fallback

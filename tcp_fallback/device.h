@@ -1,0 +1,53 @@
+// TCP as a Device: the grants of this end, which its endpoint asks at every access. See transport/device.h.
+//
+// A registration is nothing but a count: the kernel reads and writes any memory of the process. So a grant over a part
+// of one is an entry in a table.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <string>
+
+#include "base/clock.h"
+#include "fairlead/config.h"
+#include "tcp_fallback/grant_table.h"
+#include "transport/device.h"
+
+namespace fairlead::tcp_fallback {
+
+class TcpDevice final : public datapath::Device {
+ public:
+  /// `clock` outlives the device. Errors: kInvalidArgument (a setting).
+  static Result<std::unique_ptr<TcpDevice>> open(const TcpConfig& config, const Clock& clock = steady_clock());
+
+  [[nodiscard]] std::string_view name() const noexcept override { return "tcp"; }
+  [[nodiscard]] const datapath::Capabilities& capabilities() const noexcept override { return capabilities_; }
+  [[nodiscard]] std::string describe() const override;
+  Result<datapath::Registration> register_memory(const datapath::MemoryDescriptor& memory) override;
+  void deregister(const datapath::Registration& registration) noexcept override;
+  Result<datapath::Grant> grant(const datapath::MemoryDescriptor& part) override;
+  void revoke(const datapath::Grant& grant) noexcept override { grants_.revoke(grant); }
+  [[nodiscard]] datapath::DeviceUsage usage() const noexcept override;
+  /// Errors: kAlreadyExists (the port is in use), kPermissionDenied (a port below 1024), kResourceExhausted
+  /// (descriptors), kUnimplemented (a second one: Sections of a GrantTable have one driver).
+  Result<std::unique_ptr<datapath::Endpoint>> open_endpoint() override;
+
+  // For the endpoint.
+  [[nodiscard]] const TcpConfig& config() const noexcept { return config_; }
+  [[nodiscard]] const Clock& clock() const noexcept { return clock_; }
+  [[nodiscard]] GrantTable& grants() noexcept { return grants_; }
+  void endpoint_opened() noexcept { has_endpoint_ = true; }
+  void endpoint_closed() noexcept { has_endpoint_ = false; }
+
+ private:
+  TcpDevice(const TcpConfig& config, const Clock& clock);
+
+  const TcpConfig config_;
+  const Clock& clock_;
+  datapath::Capabilities capabilities_;
+  GrantTable grants_;
+  std::atomic<std::size_t> registrations_{0};
+  bool has_endpoint_ = false;
+};
+
+}  // namespace fairlead::tcp_fallback

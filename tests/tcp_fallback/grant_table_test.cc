@@ -1,0 +1,88 @@
+#include "tcp_fallback/grant_table.h"
+
+#include <gtest/gtest.h>
+
+#include <set>
+#include <thread>
+#include <vector>
+
+namespace fairlead::tcp_fallback {
+namespace {
+
+struct Fixture {
+  GrantTable table;
+  std::vector<std::byte> memory = std::vector<std::byte>(1000);
+
+  bool finds(std::uint64_t key, std::uint64_t address, std::uint64_t length, Access want = Access::kRemoteWrite) {
+    const GrantTable::Section section(table);
+    return table.find(key, address, length, want).has_value();
+  }
+};
+
+TEST(GrantTableFind, KeepsToTheBounds) {
+  Fixture f;
+  const auto grant = f.table.grant(f.memory, Access::kRemoteReadWrite);
+  EXPECT_TRUE(f.finds(grant.key, 0, 1000));
+  EXPECT_TRUE(f.finds(grant.key, 999, 1));
+  EXPECT_TRUE(f.finds(grant.key, 1000, 0));
+  EXPECT_FALSE(f.finds(grant.key, 0, 1001));
+  EXPECT_FALSE(f.finds(grant.key, 1000, 1));
+  EXPECT_FALSE(f.finds(grant.key, 1001, 0));
+  EXPECT_FALSE(f.finds(grant.key, 1, ~std::uint64_t{0}));
+  EXPECT_FALSE(f.finds(grant.key, ~std::uint64_t{0}, 2));
+  EXPECT_FALSE(f.finds(grant.key + 1, 0, 1));
+  EXPECT_FALSE(f.finds(0, 0, 0));
+  const GrantTable::Section section(f.table);
+  EXPECT_EQ(f.table.find(grant.key, 10, 20, Access::kRemoteRead)->data(), f.memory.data() + 10);
+}
+
+TEST(GrantTableFind, KeepsToTheGrant) {
+  Fixture f;
+  const auto read = f.table.grant(f.memory, Access::kRemoteRead).key;
+  const auto write = f.table.grant(f.memory, Access::kRemoteWrite).key;
+  const auto none = f.table.grant(f.memory, Access::kNone).key;
+  EXPECT_TRUE(f.finds(read, 0, 1, Access::kRemoteRead));
+  EXPECT_FALSE(f.finds(read, 0, 1, Access::kRemoteWrite));
+  EXPECT_TRUE(f.finds(write, 0, 1, Access::kRemoteWrite));
+  EXPECT_FALSE(f.finds(write, 0, 1, Access::kRemoteRead));
+  EXPECT_FALSE(f.finds(none, 0, 1, Access::kRemoteRead));
+  EXPECT_FALSE(f.finds(none, 0, 1, Access::kRemoteWrite));
+}
+
+TEST(GrantTableGrant, KeysAreNeverReused) {
+  Fixture f;
+  std::set<std::uint64_t> keys;
+  for (int i = 0; i < 1000; ++i) {
+    const auto grant = f.table.grant(f.memory, Access::kRemoteRead);
+    keys.insert(grant.key);
+    f.table.revoke(grant);
+    EXPECT_FALSE(f.finds(grant.key, 0, 1, Access::kRemoteRead));
+  }
+  EXPECT_EQ(keys.size(), 1000u);
+}
+
+// The owner clears its memory after revoke(); the driver writes only inside Sections that still find it.
+TEST(GrantTableRevoke, WaitsForTheSection) {
+  for (int round = 0; round < 40; ++round) {
+    Fixture f;
+    const auto grant = f.table.grant(f.memory, Access::kRemoteWrite);
+    std::atomic<bool> started{false};
+    std::jthread driver([&] {
+      for (bool found = true; found;) {
+        const GrantTable::Section section(f.table);
+        const auto bytes = f.table.find(grant.key, 0, f.memory.size(), Access::kRemoteWrite);
+        found = bytes.has_value();
+        if (found) std::fill(bytes->begin(), bytes->end(), std::byte{1});
+        started = true;
+      }
+    });
+    while (!started) std::this_thread::yield();
+    f.table.revoke(grant);
+    std::fill(f.memory.begin(), f.memory.end(), std::byte{2});
+    driver.join();
+    ASSERT_TRUE(std::all_of(f.memory.begin(), f.memory.end(), [](std::byte b) { return b == std::byte{2}; }));
+  }
+}
+
+}  // namespace
+}  // namespace fairlead::tcp_fallback

@@ -1,0 +1,79 @@
+// A verbs device as a datapath::Device: one context and one protection domain, and the memory registered with it.
+//
+// With hardware a grant is a memory region of its own, pinned again: its rkey is all that can be withdrawn without
+// touching what else is registered. (A memory window needs no second region, but is bound by a work request on a queue
+// pair that is connected, and a publication is there before any.) softroce checks each access itself and its regions
+// pin nothing, so that there a grant is an entry in its table of keys.
+//
+// Ownership: owns context and protection domain; the table of calls must outlive the device.
+// Threads and errors: as transport/device.h says.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <string>
+
+#include "fairlead/config.h"
+#include "transport/device.h"
+#include "verbs/provider/objects.h"
+#include "verbs/transport/queue_limits.h"
+
+namespace fairlead::verbs {
+
+/// A device that was just opened, and by what.
+struct DeviceSource {
+  const VerbsApi* api = nullptr;
+  DeviceContext context;
+  std::string name;       // "mlx5_0"
+  std::string detail;     // for describe(): which verbs, which packet I/O
+  bool software = false;  // softroce: ranks below tcp in `auto`, and checks memory itself
+};
+
+/// What an endpoint works with. Constant while the device lives.
+struct DeviceParts {
+  DeviceSource source;
+  VerbsConfig config;
+  std::string name;  // "verbs:mlx5_0"
+  QueueLimits limits;
+  std::uint32_t max_cqe = 0;
+  std::uint8_t max_rd_atomic = 0;       // READs that a queue pair may have outstanding
+  std::uint8_t max_dest_rd_atomic = 0;  // READs that it can answer at a time
+  ProtectionDomain pd{};
+
+  [[nodiscard]] const VerbsApi& api() const noexcept { return *source.api; }
+};
+
+class VerbsDevice final : public datapath::Device {
+ public:
+  /// Errors: kUnavailable (no usable GID, with the reason of each), kInvalidArgument (a setting beyond the device's
+  /// limits that cannot be cut), kResourceExhausted.
+  static Result<std::unique_ptr<VerbsDevice>> open(DeviceSource source, const VerbsConfig& config);
+
+  [[nodiscard]] std::string_view name() const noexcept override { return parts_.name; }
+  [[nodiscard]] const datapath::Capabilities& capabilities() const noexcept override { return capabilities_; }
+  [[nodiscard]] std::string describe() const override;
+  Result<datapath::Registration> register_memory(const datapath::MemoryDescriptor& memory) override;
+  void deregister(const datapath::Registration& registration) noexcept override;
+  Result<datapath::Grant> grant(const datapath::MemoryDescriptor& part) override;
+  void revoke(const datapath::Grant& grant) noexcept override;
+  [[nodiscard]] datapath::DeviceUsage usage() const noexcept override;
+  /// Errors: kResourceExhausted, kUnimplemented (a second one: asynchronous events come to the context, not to one).
+  Result<std::unique_ptr<datapath::Endpoint>> open_endpoint() override;
+
+  // For the endpoint.
+  [[nodiscard]] const DeviceParts& parts() const noexcept { return parts_; }
+  void endpoint_opened() noexcept { has_endpoint_ = true; }
+  void endpoint_closed() noexcept { has_endpoint_ = false; }
+
+ private:
+  VerbsDevice(DeviceParts parts, std::uint64_t bits_per_second);
+  Result<ibv_mr*> make_region(std::span<std::byte> bytes, Access access);
+  void drop_region(std::uint64_t handle) noexcept;
+
+  DeviceParts parts_;
+  datapath::Capabilities capabilities_;
+  std::atomic<std::size_t> registrations_{0}, grants_{0};
+  bool has_endpoint_ = false;
+};
+
+}  // namespace fairlead::verbs

@@ -1,0 +1,167 @@
+#include "verbs/transport/endpoint.h"
+
+#include <fcntl.h>
+#include <sys/epoll.h>
+#include <unistd.h>
+
+#include <cerrno>
+
+#include "verbs/discovery/device_list.h"
+#include "verbs/transport/path.h"
+#include "verbs/transport/wr_id.h"
+
+namespace fairlead::verbs {
+namespace {
+
+Status set_non_blocking(int fd, std::string_view what) {
+  const int flags = ::fcntl(fd, F_GETFL);
+  if (flags >= 0 && ::fcntl(fd, F_SETFL, flags | O_NONBLOCK) == 0) return {};
+  return {Code::kInternal, fmt::format("cannot make the {} non-blocking: {}", what, std::strerror(errno))};
+}
+
+}  // namespace
+
+Result<std::unique_ptr<VerbsEndpoint>> VerbsEndpoint::open(VerbsDevice& device) {
+  std::unique_ptr<VerbsEndpoint> endpoint(new VerbsEndpoint(device));
+  Status status = endpoint->create_objects();
+  if (!status.ok()) return status;
+  return endpoint;
+}
+
+VerbsEndpoint::VerbsEndpoint(VerbsDevice& device)
+    : owner_(device),
+      device_(device.parts()),
+      shared_{.api = device_.api(),
+              .device = device_.source.name,
+              .config = device_.config,
+              .limits = device_.limits,
+              .max_rd_atomic = device_.max_rd_atomic,
+              .max_dest_rd_atomic = device_.max_dest_rd_atomic,
+              .chain = WorkChain(device_.limits),
+              .attention = {}} {
+  stash_.reserve(kBatch);
+  owner_.endpoint_opened();
+}
+
+Status VerbsEndpoint::create_objects() {
+  const VerbsApi& api = device_.api();
+  ibv_context* context = device_.source.context.get();
+  channel_ = CompletionChannel(api, api.create_comp_channel(context));
+  if (!channel_) {
+    return {Code::kResourceExhausted,
+            fmt::format("{}: cannot create a completion channel: {}", device_.source.name, std::strerror(errno))};
+  }
+  queues_ = std::make_unique<CompletionQueues>(api, context, channel_.get(), device_.max_cqe, device_.config);
+
+  wait_fd_ = ::epoll_create1(EPOLL_CLOEXEC);
+  if (wait_fd_ < 0) return {Code::kResourceExhausted, fmt::format("epoll_create1: {}", std::strerror(errno))};
+  for (const int fd : {channel_->fd, context->async_fd}) {
+    if (fd < 0) continue;  // a device without asynchronous events
+    Status status = set_non_blocking(fd, fd == channel_->fd ? "completion channel" : "asynchronous event queue");
+    if (!status.ok()) return status;
+    epoll_event event{};
+    event.events = EPOLLIN;
+    if (::epoll_ctl(wait_fd_, EPOLL_CTL_ADD, fd, &event) != 0) {
+      return {Code::kInternal, fmt::format("epoll_ctl: {}", std::strerror(errno))};
+    }
+  }
+  return {};
+}
+
+VerbsEndpoint::~VerbsEndpoint() {
+  // Completion events must be acknowledged before their queues can be destroyed.
+  if (queues_) drain_channel();
+  if (wait_fd_ >= 0) ::close(wait_fd_);
+  owner_.endpoint_closed();
+}
+
+Result<std::uint32_t> VerbsEndpoint::free_slot() {
+  for (std::uint32_t i = 0; i < slots_.size(); ++i) {
+    if (!slots_[i].connection) return i;
+  }
+  if (slots_.size() == kMaxSlots) {
+    return Status(Code::kResourceExhausted,
+                  fmt::format("{} has {} paths open, which is the limit; close some", device_.name, kMaxSlots));
+  }
+  slots_.emplace_back();
+  shared_.attention.reserve(slots_.size());
+  attending_.reserve(slots_.size());
+  graveyard_.reserve(slots_.size());
+  return static_cast<std::uint32_t>(slots_.size() - 1);
+}
+
+Result<std::unique_ptr<datapath::Path>> VerbsEndpoint::open_path(const datapath::PathConfig& config) {
+  const VerbsApi& api = device_.api();
+  auto port = query_port_facts(api, device_.source.context.get(), device_.source.name, device_.config.port);
+  if (!port) return port.error();
+  std::optional<Route> route;
+  if (!config.peer_host.empty()) {
+    auto found = route_to(config.peer_host, config.local_host);
+    if (!found) return found.error();
+    route = *found;
+  }
+  const GidChoice choice = choose_gid(*port, route ? &*route : nullptr, device_.config.gid_index);
+  if (!choice.chosen) return Status(Code::kUnavailable, choice.reason);
+  if (log_enabled(LogLevel::kDebug)) {
+    log(LogLevel::kDebug, fmt::format("{}: GID {} {} {}", device_.name, choice.chosen->index,
+                                      choice.chosen->address.to_string(), choice.reason));
+  }
+
+  const std::uint32_t entries = shared_.limits.send_slots() + shared_.limits.receive_slots();
+  auto queue = queues_->reserve(entries);
+  if (!queue) return queue.error();
+  auto path =
+      make_path(config, *choice.chosen, path_mtu(*port, *choice.chosen, route ? &*route : nullptr, device_.config.mtu),
+                route && route->same_host(), *queue);
+  if (!path) queues_->release(*queue, entries);
+  return path;
+}
+
+Result<std::unique_ptr<datapath::Path>> VerbsEndpoint::make_path(const datapath::PathConfig& config,
+                                                                 const GidFacts& gid, std::uint32_t mtu, bool same_host,
+                                                                 std::size_t queue) {
+  const VerbsApi& api = device_.api();
+  auto arena = MessageArena::create(api, device_.pd.get(), device_.source.name, shared_.limits);
+  if (!arena) return arena.error();
+  auto created =
+      create_rc_qp(api, device_.pd.get(), queues_->cq(queue), device_.source.name, shared_.limits, inline_wish_);
+  if (!created) return created.error();
+  Status status = move_to_init(api, created->qp.get(), device_.source.name, device_.config, shared_.limits.one_sided);
+  if (!status.ok()) return status;
+  auto slot = free_slot();
+  if (!slot) return slot.error();
+
+  auto path = std::make_unique<VerbsPath>(*this, config.user);
+  Connection::Parts parts{.arena = std::move(*arena),
+                          .qp = std::move(created->qp),
+                          .max_inline = created->max_inline,
+                          .mtu = mtu,
+                          .gid = gid,
+                          .role = config.role,
+                          .same_host = same_host};
+  auto connection =
+      std::make_unique<Connection>(shared_, std::move(parts), make_wr_id(*slot, slots_[*slot].generation), *path);
+  status = connection->prepare();
+  if (!status.ok()) return status;
+  path->attach(*connection);
+  slots_[*slot].queue = queue;
+  slots_[*slot].connection = std::move(connection);
+  return Result<std::unique_ptr<datapath::Path>>(std::move(path));
+}
+
+void VerbsEndpoint::release(Connection& connection) noexcept {
+  Slot& slot = slots_[slot_of(connection.wr_id())];
+  connection.release();
+  ++slot.generation;
+  queues_->release(slot.queue, shared_.limits.send_slots() + shared_.limits.receive_slots());
+  graveyard_.push_back(std::move(slot.connection));
+  if (!polling_) bury();
+}
+
+void VerbsEndpoint::bury() noexcept {
+  if (graveyard_.empty()) return;
+  std::erase_if(shared_.attention, [](const Connection* connection) { return connection->released(); });
+  graveyard_.clear();
+}
+
+}  // namespace fairlead::verbs

@@ -126,6 +126,8 @@ bool wait_for(std::span<const Transfer> transfers, const std::function<bool()>& 
 
 }  // namespace
 
+inline namespace v0 {
+
 std::size_t wait_any(std::span<const Transfer> transfers, std::chrono::nanoseconds timeout) {
   const auto first_done = [transfers] {
     return static_cast<std::size_t>(
@@ -152,6 +154,8 @@ Status wait_all(std::span<const Transfer> transfers, std::chrono::nanoseconds ti
   }
   return {};
 }
+
+}  // namespace v0
 
 std::uint64_t Prepared::bytes() const noexcept { return valid() ? datapath::list_of(*this)->list.bytes : 0; }
 std::size_t Prepared::size() const noexcept { return valid() ? datapath::list_of(*this)->list.ops.size() : 0; }

@@ -201,15 +201,20 @@ TEST_F(HostilePeer, AnotherVersionIsToldWhy) {
 TEST_F(HostilePeer, HellosThatMakeNoSense) {
   control::Hello no_window = hello();
   no_window.event_window = 0;
-  control::Hello many = hello();
-  many.transports.resize(101);
+  control::Hello just_right = hello();
+  just_right.transports.resize(64, {.name = {}, .kind = "tcp", .software = false, .describe = {}});
+  control::Hello many = just_right;
+  many.transports.emplace_back();
   Intruder first(engine_->listen_address()), second(engine_->listen_address()), third(engine_->listen_address());
   first.say("FAIRLEAD" + framed(no_window));
   expect_refused(first, Code::kInvalidArgument, "event window 0");
   second.say("FAIRLEAD" + framed(many));
-  expect_refused(second, Code::kInvalidArgument, "101 transports (limit 8)");
+  expect_refused(second, Code::kInvalidArgument, "65 transports (limit 64)");
   third.say("FAIRLEAD" + framed(lookup("x")));
   expect_goodbye(third, "spoke before its hello");
+  Intruder fourth(engine_->listen_address());
+  fourth.say("FAIRLEAD" + framed(just_right));
+  EXPECT_TRUE(fourth.answer([](const Frame& frame) { return frame.has_hello(); }));
   EXPECT_EQ(engine_->stats().handshakes_refused, 3u);
 }
 

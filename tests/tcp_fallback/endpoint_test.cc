@@ -211,10 +211,10 @@ TEST_F(TcpEndpointTest, ATruncatedFileFailsItsOwnRequests) {
   ASSERT_NE(mapped, MAP_FAILED);
   ASSERT_EQ(::ftruncate(file.get(), 0), 0);
   std::vector<std::byte> memory(kSize);
-  const datapath::MemoryDescriptor file{{mapped, kSize}, datapath::FileMemory{}, Access::kRemoteReadWrite};
+  const datapath::MemoryDescriptor shrunk{{mapped, kSize}, datapath::FileMemory{}, Access::kRemoteReadWrite};
   const datapath::MemoryDescriptor host{memory, datapath::HostMemory{}, Access::kRemoteReadWrite};
-  ASSERT_TRUE(device_->register_memory(file) && device_->register_memory(host));
-  const auto lost = device_->grant(file), good = device_->grant(host);
+  ASSERT_TRUE(device_->register_memory(shrunk) && device_->register_memory(host));
+  const auto lost = device_->grant(shrunk), good = device_->grant(host);
   ASSERT_TRUE(lost && good);
   auto [active, passive] = connected();
   const LocalSegment from_lost{mapped, kSize, 0}, from_good{memory.data(), kSize, 0};

@@ -214,7 +214,7 @@ TEST_F(HostilePeer, HellosThatMakeNoSense) {
   expect_goodbye(third, "spoke before its hello");
   Intruder fourth(engine_->listen_address());
   fourth.say("FAIRLEAD" + framed(just_right));
-  EXPECT_TRUE(fourth.answer([](const Frame& frame) { return frame.has_hello(); }));
+  EXPECT_TRUE(fourth.answer([](const Frame& frame) { return std::holds_alternative<control::Hello>(frame); }));
   EXPECT_EQ(engine_->stats().handshakes_refused, 3u);
 }
 

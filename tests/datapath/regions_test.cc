@@ -266,8 +266,8 @@ struct SlowRegions : Regions {
     };
   }
   void go_on() {
-    leave.count_down();
-    other.join();
+    if (!std::exchange(gone_on, true)) leave.count_down();
+    if (other.joinable()) other.join();
   }
   // What drives, and what programs do meanwhile. Not by this thread, so that a failure is no deadlock.
   void expect_free() {
@@ -281,10 +281,11 @@ struct SlowRegions : Regions {
     });
     const bool free = done.wait_for(kPatience) == std::future_status::ready;
     EXPECT_TRUE(free) << "somebody holds a lock";
-    if (!free) leave.count_down();
+    if (!free) go_on();
   }
 
   std::shared_ptr<RegionImpl> there;
+  bool gone_on = false;
 };
 
 TEST_F(SlowRegions, RegisteringDelaysNobody) {

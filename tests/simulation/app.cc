@@ -3,7 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstring>
+
+#include "pattern.h"
 
 namespace fairlead::simulation {
 
@@ -12,52 +13,42 @@ using datapath::TransferImpl;
 
 namespace {
 
-constexpr std::byte kPoison{0xee};  // what a buffer holds that is the application's again
+constexpr std::size_t kTemporaryBytes = 12'000;
+constexpr std::uint64_t kPreparedPiece = 300;
 
-std::byte pattern(std::uint64_t id, std::uint64_t at) {
-  const std::uint64_t mixed = (id * 0x9e3779b97f4a7c15 + at * 0xc2b2ae3d27d4eb4f) >> 57;  // 0..127: no poison, no zero
-  return static_cast<std::byte>(mixed | 1);
+Clock::time_point after(Clock::time_point from, microseconds time) {
+  return time == kNever ? Clock::time_point::max() : from + time;
 }
-
-bool holds(std::span<const std::byte> bytes, std::uint64_t id, std::uint64_t from = 0) {
-  for (std::size_t i = 0; i < bytes.size(); ++i) {
-    if (bytes[i] != pattern(id, from + i)) return false;
-  }
-  return true;
-}
-
-void fill(std::span<std::byte> bytes, std::uint64_t id) {
-  for (std::size_t i = 0; i < bytes.size(); ++i) bytes[i] = pattern(id, i);
-}
-
-constexpr std::uint64_t kShelf = 1'000'000;  // the id of what lies there
 
 }  // namespace
 
-App::App(World& world, std::shared_ptr<SimHost> host, std::string name, bool flood, Outcome& outcome)
-    : world_(world), host_(std::move(host)), name_(std::move(name)), flood_(flood), outcome_(outcome) {
-  for (auto* memory : {&source_, &inbox_, &landing_}) memory->resize(kSlots * kSlotBytes);
-  shelf_.resize(kSlotBytes);
-  temporary_.resize(kSlotBytes);
-  fill(shelf_, kShelf);
+App::App(World& world, std::shared_ptr<SimHost> host, std::string name, const Plan& plan, Script& script,
+         Outcome& outcome)
+    : world_(world),
+      host_(std::move(host)),
+      name_(std::move(name)),
+      plan_(plan),
+      script_(script),
+      outcome_(outcome),
+      slot_used_(plan.slots) {
+  for (auto* memory : {&source_, &inbox_, &landing_}) memory->resize(plan.slots * plan.slot_bytes);
+  shelf_.resize(plan.slot_bytes);
+  temporary_.resize(kTemporaryBytes);
+  Pattern::fill(shelf_, 0);
   source_region_ = register_region(source_);
   inbox_region_ = register_region(inbox_);
   shelf_region_ = register_region(shelf_);
   temporary_region_ = register_region(temporary_);
   landing_region_ = register_region(landing_);
   datapath::RegionTable& regions = host_->regions();
-  (void)regions.publish("inbox", inbox_region_, inbox_, Access::kRemoteWrite, std::nullopt);
-  (void)regions.publish("shelf", shelf_region_, shelf_, Access::kRemoteRead, std::nullopt);
-  (void)regions.publish("temporary", temporary_region_, temporary_, Access::kRemoteWrite, std::nullopt);
+  (void)regions.publish(region("inbox"), inbox_region_, inbox_, Access::kRemoteWrite, std::nullopt);
+  (void)regions.publish(region("shelf"), shelf_region_, shelf_, Access::kRemoteRead, std::nullopt);
+  (void)regions.publish(region("temporary"), temporary_region_, temporary_, Access::kRemoteWrite, std::nullopt);
 }
 
 std::shared_ptr<datapath::RegionImpl> App::register_region(std::span<std::byte> bytes) {
   auto range = host_->regions().add({.bytes = bytes, .access = Access::kRemoteReadWrite});
   return std::make_shared<datapath::RegionImpl>(*range, bytes, Access::kRemoteReadWrite, nullptr);
-}
-
-void App::wrong(std::string what) {
-  if (outcome_.wrong.empty()) outcome_.wrong = fmt::format("{}: {}", name_, what);
 }
 
 void App::begin(std::shared_ptr<datapath::SessionImpl> session, App& other) {
@@ -66,104 +57,190 @@ void App::begin(std::shared_ptr<datapath::SessionImpl> session, App& other) {
 }
 
 void App::step() {
+  take_events();
+  std::erase_if(live_, [this](std::uint64_t id) {
+    Record& record = records_[id - 1];
+    if (!record.finished && record.transfer->finished.load()) on_finished(id, record);
+    if (!record.finished && record.cancel_at <= world_.now() && !record.taken_back && !session_->finished()) {
+      record.taken_back = true;
+      session_->request_cancel(*record.transfer);
+    }
+    if (record.finished && record.holds_slot &&
+        (record.code != Code::kOk || !record.notifies || record.delivered != 0)) {
+      free_slot(record);
+    }
+    return record.finished && !record.holds_slot;
+  });
+  if (!connected_ || session_->finished()) return;
+  look_up();
+  while (posting_ && !script_.done() && inbox_of_other_ && shelf_of_other_ && temporary_of_other_ &&
+         world_.now() >= post_at_) {
+    if (!post((*script_.posts)[script_.next])) break;
+    if (++script_.next == script_.posts->size()) break;
+    post_at_ = world_.now() + (*script_.posts)[script_.next].gap;
+    if (world_.chance(0.5)) break;
+  }
+  if (plan_.unpublishes && posting_) {
+    if (world_.chance(0.01)) listings_.push_back(session_->start_lookup("", true));
+    withdraw();
+  }
+}
+
+void App::take_events() {
+  if (plan_.sleepy && posting_ && world_.chance(0.002)) {
+    sleeps_until_ = world_.now() + milliseconds(world_.below(30));
+  }
   Event event;
-  if (flood_ && posting_ && world_.chance(0.002)) sleeps_until_ = world_.now() + milliseconds(world_.below(30));
   while (world_.now() >= sleeps_until_ && world_.chance(0.9) && session_->take_event(event)) {
     on_event(event);
     event = Event();
   }
-  for (auto& [id, record] : records_) {
-    if (!record.finished && record.transfer->finished.load()) on_finished(id, record);
-    if (record.finished && !record.slot_free &&
-        (record.code != Code::kOk || !record.notifies || record.delivered != 0)) {
-      free_slot(record);
-    }
-  }
-  if (!connected_ || session_->finished()) return;
-  look_up();
-  const bool ready = posting_ && inbox_of_other_ && shelf_of_other_ && temporary_of_other_;
-  for (int i = 0; ready && i < (flood_ ? 8 : 1); ++i) {
-    if (world_.chance(0.3)) post();
-  }
-  if (world_.chance(0.01)) take_back();
-  if (posting_ && world_.chance(0.01)) listings_.push_back(session_->start_lookup("", true));
-  if (posting_ && world_.chance(0.002)) {  // another region under the same name: what peers know of it is stale
-    (void)host_->regions().unpublish("temporary");
-    (void)host_->regions().publish("temporary", temporary_region_, temporary_, Access::kRemoteWrite, std::nullopt);
-  }
 }
 
 void App::look_up() {
-  for (auto& [name, remote] : {std::pair<const char*, Remote*>{"inbox", &inbox_of_other_},
+  for (auto& [what, remote] : {std::pair<const char*, Remote*>{"inbox", &inbox_of_other_},
                                {"shelf", &shelf_of_other_},
                                {"temporary", &temporary_of_other_}}) {
-    auto& request = lookups_[name];
-    if (request == nullptr && *remote == nullptr) request = session_->start_lookup(name, false);
-    if (request == nullptr || !request->finished.load()) continue;
+    if (*remote != nullptr) continue;
+    auto& request = lookups_[what];
+    if (request == nullptr) request = session_->start_lookup(other_->region(what), false);
+    if (!request->finished.load()) continue;
     if (request->status.ok() && request->regions.size() == 1) *remote = request->regions.front();
-    // Between unpublish and publish there is none.
-    request.reset();
+    request.reset();  // while it is withdrawn there is none: asked again
   }
   if (temporary_of_other_ && temporary_of_other_->refused.load()) temporary_of_other_ = nullptr;
 }
 
-void App::post() {
-  const std::uint64_t id = records_.size() + 1;
-  const auto free = std::find(std::begin(slot_used_), std::end(slot_used_), false);
-  Record record;
-  const std::uint64_t dice = flood_ && world_.chance(0.9) ? 65 : world_.below(100);
-  record.kind = dice < 45 ? Kind::kWrite : dice < 65 ? Kind::kRead : dice < 97 ? Kind::kSend : Kind::kForbidden;
-  record.bytes = world_.chance(0.1) ? 0 : 1 + world_.below(world_.chance(0.3) ? kSlotBytes : 300);
-  TransferImpl* t = datapath::acquire_transfer();
-  record.transfer = t;
-  if (record.kind == Kind::kSend) {
-    t->message.resize(record.bytes);
-    fill(t->message, id);
-    t->is_send = t->has_message = record.notifies = true;
-    t->value = id;
-    t->bytes = record.bytes;
-  } else {
-    if (free == std::end(slot_used_)) return drop_reference(*t);
-    record.slot = static_cast<std::size_t>(free - std::begin(slot_used_));
-    record.slot_free = false;
-    *free = true;
-    const bool read = record.kind == Kind::kRead;
-    if (read) record.offset = world_.below(kSlotBytes - record.bytes + 1);
-    const std::span<std::byte> local = slot(read ? landing_ : source_, record.slot).first(record.bytes);
-    if (!read) fill(local, id);
-    const Remote& remote = read ? shelf_of_other_ : record.kind == Kind::kWrite ? inbox_of_other_ : temporary_of_other_;
-    const std::uint64_t to = read ? record.offset : record.kind == Kind::kWrite ? record.slot * kSlotBytes : 0;
-    const auto& region = read ? landing_region_ : source_region_;
-    t->own.kind = read ? OpKind::kRead : OpKind::kWrite;
-    for (std::uint64_t at = 0; at < record.bytes || t->own.ops.empty();) {
-      std::uint64_t length = record.bytes - at;
-      if (length > 1 && world_.chance(0.3)) length = 1 + world_.below(length);
-      t->own.ops.push_back({local.data() + at, length, &region->range(), remote.get(), to + at});
-      at += length;
-    }
-    t->own.keep = {region, remote};
-    t->own.bytes = t->bytes = record.bytes;
-    t->list = &t->own;
-    record.notifies = world_.chance(0.7);
-    t->has_message = record.notifies;
-    t->value = id;
+// Withdraws a region while others write to it, and publishes another under the same name: what peers know is stale.
+void App::withdraw() {
+  datapath::RegionTable& regions = host_->regions();
+  if (withdrawn_.empty()) {
+    if (!world_.chance(0.002)) return;
+    (void)regions.unpublish(region("temporary"));
+    withdrawn_ = temporary_;
+    withdrawn_until_ = world_.now() + microseconds(world_.below(300));
+  } else if (world_.now() >= withdrawn_until_) {
+    if (withdrawn_ != temporary_) wrong("a region was written after it had been withdrawn");
+    withdrawn_.clear();
+    (void)regions.publish(region("temporary"), temporary_region_, temporary_, Access::kRemoteWrite, std::nullopt);
   }
-  if (world_.chance(0.05)) t->deadline = world_.now() + microseconds(world_.below(5000));
-  records_[id] = record;
-  ++unfinished_;
-  ++outcome_.transfers;
-  session_->submit(*t);
 }
 
-void App::take_back() {
-  if (records_.empty() || session_->finished()) return;
-  // Of the last few, which may be under way.
-  auto at = records_.find(records_.size() - world_.below(std::min<std::size_t>(records_.size(), 12)));
-  if (at->second.finished) return;
-  session_->request_cancel(*at->second.transfer);
+// ---- transfers
+
+// False: there is no room for it now.
+bool App::post(const Post& post) {
+  const std::uint64_t id = records_.size() + 1;
+  Record record;
+  record.kind = post.kind;
+  record.bytes = std::min(post.bytes, plan_.slot_bytes);
+  record.notifies = post.notifies;
+  if (record.kind != Kind::kSend) {
+    // The last slot is the prepared list's.
+    const auto last = slot_used_.end() - 1;
+    const auto free = record.kind == Kind::kPrepared ? last : std::find(slot_used_.begin(), last, false);
+    if (record.kind == Kind::kPrepared ? *free : free == last) return false;
+    *free = record.holds_slot = true;
+    record.slot = static_cast<std::size_t>(free - slot_used_.begin());
+  }
+  TransferImpl& t = *datapath::acquire_transfer();
+  if (record.kind == Kind::kSend) {
+    t.message.resize(record.bytes);
+    Pattern::fill(t.message, id);
+    t.is_send = record.notifies = true;
+  } else {
+    fill_one_sided(t, record, post, id);
+  }
+  t.bytes = record.bytes;
+  t.has_message = record.notifies;
+  t.value = id;
+  t.deadline = record.deadline = after(world_.now(), post.deadline);
+  record.cancel_at = after(world_.now(), post.cancel_after);
+  record.transfer = &t;
+  records_.push_back(std::move(record));
+  live_.push_back(id);
+  ++unfinished_;
+  ++outcome_.transfers;
+  session_->submit(t);
+  return true;
+}
+
+void App::fill_one_sided(TransferImpl& t, Record& record, const Post& post, std::uint64_t id) {
+  const bool read = record.kind == Kind::kRead;
+  std::vector<std::byte>& memory = read ? landing_ : source_;
+  const auto& region = read ? landing_region_ : source_region_;
+  const Remote& remote = read                              ? shelf_of_other_
+                         : record.kind == Kind::kForbidden ? temporary_of_other_
+                                                           : inbox_of_other_;
+  const std::span<std::byte> local = slot(memory, record.slot);
+  std::uint64_t base = record.slot * plan_.slot_bytes;
+  const auto append = [&](datapath::OpList& list, std::uint64_t from, std::uint64_t to, std::uint64_t length) {
+    list.ops.push_back({local.data() + from, length, &region->range(), remote.get(), to});
+    list.bytes += length;
+  };
+  const auto finish = [&](datapath::OpList& list) {
+    list.kind = read ? OpKind::kRead : OpKind::kWrite;
+    list.keep = {region, remote};
+    record.bytes = list.bytes;
+    t.list = &list;
+  };
+  if (record.kind == Kind::kPrepared) {
+    if (prepared_ == nullptr) {
+      prepared_ = std::make_shared<datapath::PreparedImpl>();
+      prepared_->session = session_;
+      for (std::uint64_t i = 0; i < 3; ++i)
+        append(prepared_->list, i * kPreparedPiece, base + i * kPreparedPiece, kPreparedPiece);
+      finish(prepared_->list);
+    }
+    t.prepared = prepared_;
+    t.list = &prepared_->list;
+    record.bytes = t.list->bytes;
+  } else if (record.kind == Kind::kStrided) {
+    // Rows that lie apart at the target; of every other one in the opposite order here.
+    const auto rows = static_cast<std::int64_t>(post.pieces);
+    const auto columns = static_cast<std::int64_t>(record.bytes) / rows;
+    const auto apart = std::max(columns + 3, static_cast<std::int64_t>(plan_.slot_bytes) / (rows + 1));
+    TensorSpec here{DType::kU8, 2, {rows, columns}, {columns, 1}, 0};
+    if (id % 2 == 0 && columns != 0) {
+      here.strides[0] = -columns;
+      here.offset = static_cast<std::uint64_t>((rows - 1) * columns);
+    }
+    TensorSpec there{DType::kU8, 2, {rows, columns}, {apart, 1}, 0};
+    if (there.check(plan_.slot_bytes).ok()) record.runs = *datapath::plan_tensor(here, there, 1000);
+    for (const datapath::TensorRun& run : record.runs) append(t.own, run.a, base + run.b, run.length);
+    if (record.runs.empty()) append(t.own, 0, base, 0);
+    finish(t.own);
+  } else {
+    if (record.kind == Kind::kForbidden) {
+      record.bytes = std::min<std::uint64_t>(record.bytes, kTemporaryBytes);
+      base = 0;
+    }
+    if (read) base = record.offset = id * 7919 % (plan_.slot_bytes - record.bytes + 1);
+    std::uint64_t at = 0;
+    for (std::uint64_t left = post.pieces; left > 1 && record.bytes - at > left; --left) {
+      const std::uint64_t length = 1 + (record.bytes - at) / (left + id % 3);
+      append(t.own, at, base + at, length);
+      at += length;
+    }
+    append(t.own, at, base + at, record.bytes - at);
+    finish(t.own);
+  }
+  if (!read) Pattern::fill(local.first(record.bytes), id);
+}
+
+void App::take_back(unsigned count) {
+  if (dead_ || session_->finished()) return;
+  for (auto at = live_.rbegin(); at != live_.rend() && count != 0; ++at) {
+    Record& record = records_[*at - 1];
+    if (record.finished) continue;
+    --count;
+    record.taken_back = true;
+    session_->request_cancel(*record.transfer);
+  }
 }
 
 void App::close() {
+  closing_ = true;
   listings_.push_back(session_->start_lookup("", true));
   session_->request_close(std::chrono::seconds(5));
 }
@@ -185,113 +262,27 @@ void App::on_event(Event& event) {
   }
 }
 
-// The other end was told of one of our transfers.
-void App::on_delivered(std::uint64_t id, const std::vector<std::byte>* message) {
-  const auto at = records_.find(id);
-  if (at == records_.end()) return wrong(fmt::format("a notification of transfer {}, which there is not", id));
-  Record& record = at->second;
-  if (!record.notifies) return wrong(fmt::format("transfer {} was not to notify", id));
-  if (++record.delivered > 1) return wrong(fmt::format("transfer {} was notified {} times", id, record.delivered));
-  if (id < last_delivered_) return wrong(fmt::format("transfer {} was notified after {}", id, last_delivered_));
-  last_delivered_ = id;
-  if ((record.kind == Kind::kSend) != (message != nullptr))
-    return wrong(fmt::format("transfer {} came as another kind", id));
-  if (message != nullptr) {
-    ++outcome_.messages;
-    if (message->size() != record.bytes || !holds(*message, id)) wrong(fmt::format("message {} has other bytes", id));
-    return;
+void App::die() {
+  Event event;
+  while (session_->take_event(event)) continue;  // nobody will
+  for (Record& record : records_) {
+    if (record.transfer != nullptr) drop_reference(*record.transfer);
+    record.transfer = nullptr;
   }
-  ++outcome_.notified;
-  if (record.kind == Kind::kWrite && !holds(other_->slot(other_->inbox_, record.slot).first(record.bytes), id)) {
-    wrong(fmt::format("transfer {} was notified before its bytes", id));
-  }
-}
-
-void App::on_finished(std::uint64_t id, Record& record) {
-  record.finished = true;
-  record.code = record.transfer->code;
-  --unfinished_;
-  const Code code = record.code;
-  ++(code == Code::kOk ? outcome_.ok : outcome_.failed);
-  if (code == Code::kCancelled || code == Code::kDeadlineExceeded) ++outcome_.cancelled;
-  if (code == Code::kProtectionError) {
-    ++outcome_.refused;
-    if (record.kind != Kind::kForbidden) wrong(fmt::format("transfer {} was refused what was granted", id));
-  }
-  if (code == Code::kOk && record.kind == Kind::kWrite &&
-      !holds(other_->slot(other_->inbox_, record.slot).first(record.bytes), id)) {
-    wrong(fmt::format("write {} is ok, but its bytes are not there", id));
-  }
-  if (code == Code::kOk && record.kind == Kind::kRead &&
-      !holds(slot(landing_, record.slot).first(record.bytes), kShelf, record.offset)) {
-    wrong(fmt::format("read {} is ok, but its bytes are not here", id));
-  }
-  // The memory is the application's again.
-  if (record.kind != Kind::kSend) {
-    std::ranges::fill(slot(record.kind == Kind::kRead ? landing_ : source_, record.slot), kPoison);
-  }
-  drop_reference(*record.transfer);
-  record.transfer = nullptr;
-}
-
-void App::free_slot(Record& record) {
-  record.slot_free = true;
-  slot_used_[record.slot] = false;
-  if (record.kind == Kind::kWrite) std::ranges::fill(other_->slot(other_->inbox_, record.slot), std::byte{0});
-}
-
-std::string App::unfinished() const {
-  std::string text = fmt::format("{} of {}:", name_, unfinished_);
-  for (const auto& [id, record] : records_) {
-    if (record.finished || text.size() > 300) continue;
-    static constexpr const char* kKinds[] = {"write", "read", "send", "forbidden write"};
-    text += fmt::format(" {} {} of {} bytes{};", kKinds[static_cast<int>(record.kind)], id, record.bytes,
-                        record.delivered != 0 ? ", delivered" : "");
-  }
-  return text;
-}
-
-void App::check_end(bool lives) {
-  for (const auto& [name, request] : lookups_) {
-    if (request != nullptr && !request->finished.load()) wrong(fmt::format("the look-up of '{}' never ended", name));
-  }
-  for (const auto& listing : listings_) {
-    if (!listing->finished.load()) wrong("a listing never ended");
-  }
-  for (auto& [id, record] : records_) {
-    if (!record.finished) wrong(fmt::format("transfer {} never ended", id));
-    // Where the session was lost, nobody can know.
-    if (record.delivered != 0 && record.code != Code::kOk && lives) {
-      wrong(fmt::format("transfer {} was notified, but ended with '{}'", id, to_string(record.code)));
-    }
-    if (record.notifies && record.code == Code::kOk && record.delivered == 0) {
-      wrong(fmt::format("transfer {} is ok, but was not notified", id));
-    }
-  }
-  for (std::size_t i = 0; i < kSlots; ++i) {
-    if (slot_used_[i]) continue;
-    if (!std::ranges::all_of(other_->slot(other_->inbox_, i), [](std::byte b) { return b == std::byte{0}; })) {
-      wrong(fmt::format("slot {} was written after its transfer had ended", i));
-    }
-    if (!std::ranges::all_of(slot(landing_, i), [](std::byte b) { return b == std::byte{0} || b == kPoison; })) {
-      wrong(fmt::format("slot {} was read into after its transfer had ended", i));
-    }
-  }
-  const PeerStats stats = session_->stats();
-  outcome_.failovers += stats.failovers;
-  outcome_.replayed += stats.replayed_transfers;
-  outcome_.duplicates += stats.duplicate_notifications_dropped;
-  outcome_.staged_bytes += stats.staged_bytes;
+  live_.clear();
+  dead_ = true;
 }
 
 void App::release() {
-  for (const char* name : {"inbox", "shelf", "temporary"}) (void)host_->regions().unpublish(name);
+  for (const char* name : {"inbox", "shelf", "temporary"}) (void)host_->regions().unpublish(region(name));
   inbox_of_other_ = shelf_of_other_ = temporary_of_other_ = nullptr;
+  prepared_.reset();
   lookups_.clear();
   listings_.clear();
   source_region_ = inbox_region_ = shelf_region_ = temporary_region_ = landing_region_ = nullptr;
   if (session_.use_count() != 1) wrong(fmt::format("{} references to the session are left", session_.use_count() - 1));
   session_.reset();
+  host_.reset();
 }
 
 }  // namespace fairlead::simulation

@@ -100,6 +100,12 @@ Status FakePath::connect(std::string_view peer) {
   FakePath* const other = this->peer();
   if (other == nullptr || other->peer_name_ != name_) return {};  // its turn comes
   if (transport_.habits_.swallows == Habits::Swallows::kConnections) return {};
+  if (const auto theirs = other->transport_.habits_.can.max_message, ours = transport_.habits_.can.max_message;
+      theirs < ours) {  // as verbs does
+    return {Code::kInvalidArgument,
+            fmt::format("the peer's message buffers hold {} bytes, ours {}: set message_bytes alike on both sides",
+                        theirs, ours)};
+  }
   for (FakePath* each : {this, other}) {
     world_.in(microseconds(10 + world_.below(300)), [each, alive = each->alive_] {
       if (!*alive || each->closed_ || each->down_) return;
@@ -122,6 +128,26 @@ Clock::time_point FakePath::next_time(Chain chain) {
   Clock::time_point& last = chains_[chain];
   last = std::max({last, world_.now() + delay, stalled_until_});
   return last;
+}
+
+Clock::time_point FakePath::landing_time(const Packet& packet) {
+  const Habits& habits = transport_.habits_;
+  while (habits.loss != 0 && world_.chance(habits.loss)) {
+    ++transport_.wire_.sent_again;
+    chains_[kLand] = std::max(chains_[kLand], world_.now()) + 8 * habits.latency;
+  }
+  const bool message = packet.kind == OpKind::kMessage;
+  if (!habits.reorders) return next_time(kLand);
+  if (message || packet.notify) {
+    if (packet.notify || habits.can.write_then_message_ordered) {
+      chains_[kLand] = std::max(chains_[kLand], writes_landed_);
+    }
+    return next_time(kLand);
+  }
+  const auto most = 6 * static_cast<std::uint64_t>(habits.latency.count());
+  const Clock::time_point at = std::max(world_.now(), stalled_until_) + microseconds(1 + world_.below(most));
+  if (packet.kind == OpKind::kWrite) writes_landed_ = std::max(writes_landed_, at);
+  return at;
 }
 
 std::size_t FakePath::post(std::span<const datapath::WorkRequest> requests) noexcept {
@@ -183,7 +209,7 @@ void FakePath::send(Chain chain) {
     }
   }
   // On the wire it is nobody's: our end may be closed or gone when it lands.
-  world_.at(next_time(kLand), [&wire = transport_.wire_, to = peer_name_, packet = std::move(packet)] {
+  world_.at(landing_time(packet), [&wire = transport_.wire_, to = peer_name_, packet = std::move(packet)] {
     const auto found = wire.paths.find(to);
     if (found != wire.paths.end()) found->second->land(packet);
   });
@@ -315,6 +341,7 @@ bool FakePath::poll(datapath::PathEvents& events) {
   }
   // Within a kind in the order of posting; what a notifying write ends, it ends in order with both.
   // That the path is dead is told before what it takes along.
+  // Behind what the death aborted nothing of its kind ends well, though it may have been placed.
   const bool over = closed_ || told_down_;
   for (std::size_t i = 0; i < outstanding_.size();) {
     Operation& operation = outstanding_[i];
@@ -328,7 +355,9 @@ bool FakePath::poll(datapath::PathEvents& events) {
       continue;
     }
     const std::uint64_t id = operation.id;
-    const Code code = operation.ended ? operation.code : Code::kAborted;
+    bool& aborted = aborted_[static_cast<std::size_t>(operation.kind)];
+    aborted |= !operation.ended;
+    const Code code = aborted ? Code::kAborted : operation.code;
     // Known when the user is told, not before.
     refusals_known_ += code == Code::kProtectionError && operation.kind == OpKind::kWrite ? 1 : 0;
     outstanding_.erase(outstanding_.begin() + static_cast<std::ptrdiff_t>(i));

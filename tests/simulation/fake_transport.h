@@ -29,6 +29,7 @@ struct Wire {
   std::map<std::string, FakePath*> paths;  // by description
   std::uint64_t next = 0;
   std::uint64_t landed_after_close = 0;  // operations that came to an end that was closed: refused, and counted
+  std::uint64_t sent_again = 0;          // packets
 };
 
 struct Habits {
@@ -40,6 +41,11 @@ struct Habits {
   enum class Swallows : std::uint8_t { kNothing, kConnections, kTowardPassive, kTowardActive };
   Swallows swallows = Swallows::kNothing;
   microseconds latency{20};
+  /// Of packets, how many are lost or spoiled on the way. What is spoiled fails its checksum: both are sent again, and
+  /// what was sent behind them waits.
+  double loss = 0;
+  /// Writes and reads overtake each other; no message overtakes a write where the capabilities say so.
+  bool reorders = false;
 };
 
 class FakeTransport final : public datapath::Device {
@@ -131,6 +137,7 @@ class FakePath final : public datapath::Path {
   enum Chain : std::uint8_t { kSend, kSendMessage, kLand, kAck, kReadAck, kChains };
 
   Clock::time_point next_time(Chain chain);
+  Clock::time_point landing_time(const Packet& packet);
   void send(Chain chain);
   void land(const Packet& packet);
   void acknowledge(std::uint64_t number, Code code, const std::vector<std::byte>& read);
@@ -148,8 +155,10 @@ class FakePath final : public datapath::Path {
   bool ready_ = false, closed_ = false, down_ = false, told_down_ = false, cut_ = false;
   Clock::time_point stalled_until_{};
   Clock::time_point chains_[kChains]{};
+  Clock::time_point writes_landed_{};  // the latest of them, where they overtake each other
   std::deque<std::uint64_t> to_send_[kSendMessage + 1];
   std::deque<Operation> outstanding_;
+  bool aborted_[3]{};  // of each kind: one that the path's death left undone was reported
   std::deque<Report> reports_;
   std::uint64_t next_number_ = 0;
   // Where a refused write leaves the path alive, messages that were posted in ignorance of it come back.

@@ -3,166 +3,360 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
 
 #include "app.h"
+#include "sim_stream.h"
 
 namespace fairlead::simulation {
 namespace {
 
-constexpr int kRoundsAtMost = 2'000'000;
+using std::chrono::duration_cast;
 
-std::vector<Habits> make_transports(World& world, std::size_t count) {
-  std::vector<Habits> made;
-  for (std::size_t i = 0; i < count; ++i) {
-    Habits habits;
-    const bool tcp = i == 0 && world.chance(0.5);
-    habits.name = tcp ? "tcp" : fmt::format("verbs:fake{}", i);
-    habits.refusal_ends_path = !tcp;
-    habits.latency = microseconds(2 + world.below(60));
-    // The last one works, whatever the others do.
-    if (i + 1 < count && world.chance(0.03)) habits.swallows = static_cast<Habits::Swallows>(1 + world.below(3));
-    datapath::Capabilities& can = habits.can;
-    can.one_sided = world.chance(0.8);
-    habits.writes_arrive = world.chance(0.9);
-    can.write_then_message_ordered = world.chance(0.7);
-    can.write_notifies = can.write_then_message_ordered && habits.refusal_ends_path && world.chance(0.5);
-    can.software = world.chance(0.5);
-    can.max_message = static_cast<std::uint32_t>(64 + world.below(4000));
-    can.max_segments = static_cast<std::uint32_t>(1 + world.below(8));
-    can.max_outstanding = static_cast<std::uint32_t>(2 + world.below(40));
-    made.push_back(habits);
-  }
-  return made;
-}
+constexpr int kRoundsAtMost = 3'000'000;
+constexpr milliseconds kPeerTimeout{1000};
+constexpr milliseconds kSetupAtMost{4100};  // of a path that does not come to be used
+
+/// A session with an application at each end. What comes back after a death is another.
+struct Pair {
+  std::size_t client = 0;
+  std::unique_ptr<App> apps[2];
+  SimStream::Line line;
+  std::size_t wounds_left = 0;
+  bool doomed = false;  // its control connection, or an end of it, is lost
+  bool closing = false, quiet = true;
+  std::optional<Clock::time_point> hurt;  // a path was cut then, and none is in use at both ends yet
+
+  [[nodiscard]] bool closed() const { return apps[0]->closed() && apps[1]->closed(); }
+};
 
 class Schedule {
  public:
-  explicit Schedule(const Options& options) : options_(options), world_(options.seed), wire_(world_) {
-    const std::vector<Habits> transports = make_transports(world_, 1 + world_.below(options.max_transports));
-    EngineConfig config;
-    config.path_timeout = milliseconds(20);
-    config.connect_timeout = milliseconds(30'000);  // several that swallow, four seconds each
-    config.chunk_bytes = 1000 + world_.below(8000);
-    config.max_pending_events = world_.chance(0.3) ? 1 + world_.below(4) : 2 + world_.below(60);
-    config.max_message_bytes = 20'000;
-    config.max_pending_bytes = world_.chance(0.5) ? 1 + world_.below(30'000) : std::size_t{1} << 20;
-    flood_ = world_.chance(0.1);
-    for (std::size_t i = 0; i < 2; ++i) {
-      config.name = i == 0 ? "active" : "passive";
-      hosts_[i] = std::make_shared<SimHost>(world_, wire_, config, transports);
-      apps_[i] = std::make_unique<App>(world_, hosts_[i], config.name, flood_, outcome_);
+  explicit Schedule(const Plan& plan) : plan_(plan), world_(plan.timing), wire_(world_) {
+    config_.path_timeout = milliseconds(20);
+    config_.connect_timeout = milliseconds(200'000);  // devices that swallow, four seconds for each pair of them
+    config_.peer_timeout = kPeerTimeout;
+    config_.chunk_bytes = plan.chunk_bytes;
+    config_.max_pending_events = plan.window;
+    config_.max_message_bytes = plan.slot_bytes;
+    config_.max_pending_bytes = plan.window_bytes;
+    sound_ =
+        static_cast<std::size_t>(std::ranges::count(plan.transports, Habits::Swallows::kNothing, &Habits::swallows));
+    for (const auto& client : plan.posts) {
+      scripts_.push_back({Script{&client[0]}, Script{&client[1]}});
+      posts_ += client[0].size() + client[1].size();
     }
-    auto [here, there] = SimStream::pair(world_);
-    apps_[0]->begin(hosts_[0]->start(std::move(here), true, hosts_[0]), *apps_[1]);
-    apps_[1]->begin(hosts_[1]->start(std::move(there), false, hosts_[1]), *apps_[0]);
-    const auto sound =
-        static_cast<std::size_t>(std::count_if(transports.begin(), transports.end(), [](const Habits& h) {
-          return h.swallows == Habits::Swallows::kNothing;
-        }));
-    wounds_left_ = options.survivable ? sound - 1 : sound + 2;
+    fired_.resize(plan.troubles.size());
+    hosts_.resize(1 + plan.posts.size());
+    frozen_until_.resize(hosts_.size());
+    for (std::size_t engine = 0; engine < hosts_.size(); ++engine) boot(engine);
+    for (std::size_t client = 0; client < plan.posts.size(); ++client) connect(client);
   }
 
   Outcome run() {
-    const auto posted = [&] {
-      return apps_[0]->posted() + apps_[1]->posted() >= 2 * options_.transfers * (flood_ ? 8 : 1);
-    };
-    const auto closed = [&] { return apps_[0]->closed() && apps_[1]->closed(); };
-    const auto quiet = [&] { return apps_[0]->quiet() && apps_[1]->quiet(); };
-    trouble_ = true;
     const Clock::time_point busy_until = world_.now() + std::chrono::seconds(20);
-    while (!posted() && !closed() && fine() && world_.now() < busy_until) round();
+    while (busy() && fine() && world_.now() < busy_until) round();
     trouble_ = false;
-    for (const auto& app : apps_) app->stop_posting();
-    const Clock::time_point end = world_.now() + std::chrono::seconds(60);
-    while (!quiet() && fine() && world_.now() < end) round();
-    if (!quiet() && fine())
-      outcome_.wrong = fmt::format("transfers do not end: {}; {}", apps_[0]->unfinished(), apps_[1]->unfinished());
-    // What was sent last is still to be taken.
-    for (int i = 0; i < 500 && !closed() && fine(); ++i) round();
-    const bool lost = apps_[0]->closed() || apps_[1]->closed();
-    if (options_.survivable && lost && fine()) {
-      outcome_.wrong =
-          fmt::format("the session was lost, though a path was left: {}; {}", apps_[0]->end(), apps_[1]->end());
+    for_apps([](App& app) { app.stop_posting(); });
+    const Clock::time_point end = world_.now() + std::chrono::seconds(250);
+    if (!plan_.hasty) {
+      while (!quiet() && fine() && world_.now() < end) round();
+      if (!quiet()) wrong(fmt::format("transfers do not end: {}", unfinished()));
+      // What was sent last is still to be taken.
+      for (int i = 0; i < 500 && fine(); ++i) round();
     }
-    if (!lost) apps_[0]->close();
+    for (const auto& pair : pairs_) close(*pair);
     while (!closed() && fine() && world_.now() < end) round();
-    if (!closed() && fine()) outcome_.wrong = "the session does not end";
+    if (!closed()) wrong(fmt::format("a session does not end: {}", unfinished()));
     for (int i = 0; i < 20; ++i) round();
-    for (const auto& app : apps_) app->check_end(!lost);
-    for (const auto& host : hosts_) host->release();
-    for (const auto& app : apps_) app->release();
-    for (const auto& host : hosts_) {
-      for (std::size_t t = 0; t < host->transports().size() && fine(); ++t) {
-        if (host->fake(t).registrations() != 0) outcome_.wrong = "registrations are left";
-        if (!host->fake(t).paths().empty() || host->transports()[t].paths != 0) outcome_.wrong = "paths are left";
-      }
-      host->regions().shutdown();
-    }
-    outcome_.stale_on_wire = wire_.landed_after_close;
-    for (std::size_t i : {0u, 1u}) outcome_.pairs[i] = hosts_[i]->pairs;
+    if (outcome_.wrong.empty()) check_end();
+    let_go();
     return outcome_;
   }
 
  private:
+  // ---- engines and sessions
+
+  [[nodiscard]] static std::string address(std::size_t engine) { return fmt::format("10.0.0.{}", 1 + engine); }
+
+  void boot(std::size_t engine) {
+    config_.name = engine == 0 ? "server" : fmt::format("client {}", engine);
+    hosts_[engine] = std::make_shared<SimHost>(world_, wire_, config_, plan_.transports);
+    all_hosts_.push_back(hosts_[engine]);
+  }
+
+  void connect(std::size_t client) {
+    auto pair = std::make_unique<Pair>();
+    pair->client = client;
+    pair->wounds_left = plan_.survivable ? sound_ - 1 : sound_ + 2;
+    const std::shared_ptr<SimHost> ends[2] = {hosts_[1 + client], hosts_[0]};
+    SimStream::Pair streams = SimStream::pair(world_, address(1 + client), address(0));
+    pair->line = streams.line;
+    for (std::size_t end : {0u, 1u}) {
+      const std::string name = fmt::format("{} {}", end == 0 ? "client" : "server", pairs_.size());
+      pair->apps[end] = std::make_unique<App>(world_, ends[end], name, plan_, scripts_[client][end], outcome_);
+    }
+    for (std::size_t end : {0u, 1u}) {
+      pair->apps[end]->begin(ends[end]->start(std::move(streams.ends[end]), end == 0, ends[end]), *pair->apps[1 - end]);
+    }
+    ++outcome_.sessions;
+    pairs_.push_back(std::move(pair));
+  }
+
+  /// The session of a client that was begun last; none while one of its ends is dead.
+  Pair* current(std::size_t client) {
+    for (auto at = pairs_.rbegin(); at != pairs_.rend(); ++at) {
+      if ((*at)->client == client) return (*at)->doomed ? nullptr : at->get();
+    }
+    return nullptr;
+  }
+
+  void kill(std::size_t engine, const Trouble& t) {
+    if (!hosts_[engine]) return;  // dead already
+    ++outcome_.killed;
+    const bool server = engine == 0;
+    for (const auto& pair : pairs_) {
+      if ((!server && pair->client + 1 != engine) || pair->closed()) continue;
+      const std::size_t end = server ? 1 : 0;
+      if (pair->apps[end]->dead()) continue;
+      pair->doomed = true;
+      // The end that is left hears of it from its path and its connection, or not.
+      if (t.notice[0] == kNever) pair->line.cut();
+      for (const auto& [path, peer] : paths(*pair)) {
+        (end == 0 ? peer : path)->cut(t.notice[1] == kNever ? std::nullopt : std::optional(t.notice[1]));
+      }
+    }
+    hosts_[engine]->die();
+    hosts_[engine] = nullptr;
+    for (const auto& pair : pairs_) {
+      if (server || pair->client + 1 == engine) pair->apps[server ? 1 : 0]->die();
+    }
+    world_.in(t.time, [this, engine, server] {
+      --pending_;
+      boot(engine);
+      for (std::size_t client = 0; client < scripts_.size(); ++client) {
+        if ((server || client + 1 == engine) && hosts_[0] && hosts_[1 + client]) connect(client);
+      }
+    });
+    ++pending_;
+  }
+
+  // ---- time
+
+  void wrong(std::string what) {
+    if (outcome_.wrong.empty()) outcome_.wrong = std::move(what);
+  }
   [[nodiscard]] bool fine() {
-    if (++rounds_ > kRoundsAtMost && outcome_.wrong.empty()) outcome_.wrong = "it does not come to an end";
+    if (++rounds_ > kRoundsAtMost) wrong("it does not come to an end");
     return outcome_.wrong.empty();
+  }
+  template <typename Use>
+  void for_apps(Use use) {
+    for (const auto& pair : pairs_) {
+      for (const auto& app : pair->apps) use(*app);
+    }
+  }
+  [[nodiscard]] bool all_apps(bool (App::*is)() const noexcept) const {
+    return std::ranges::all_of(pairs_,
+                               [&](const auto& pair) { return ((*pair->apps[0]).*is)() && ((*pair->apps[1]).*is)(); });
+  }
+  [[nodiscard]] bool quiet() const { return all_apps(&App::quiet); }
+  [[nodiscard]] bool closed() const { return all_apps(&App::closed); }
+  [[nodiscard]] std::string unfinished() const {
+    std::string text;
+    for (const auto& pair : pairs_) {
+      for (const auto& app : pair->apps) text += (text.empty() ? "" : "; ") + app->unfinished();
+    }
+    return text;
+  }
+  /// Something is to be posted, or trouble to come.
+  [[nodiscard]] bool busy() {
+    const bool posted = all_apps(&App::posted_all);
+    fire_troubles(posted);
+    return !posted || pending_ != 0;
   }
 
   void round() {
     bool did = false;
-    for (std::size_t i = 0; i < 2; ++i) {
-      if (world_.now() < frozen_until_[i] || world_.chance(0.3)) continue;
-      did |= hosts_[i]->step();
-      apps_[i]->step();
-    }
-    if (trouble_ && world_.chance(0.003)) make_trouble();
-    world_.advance(microseconds(did ? 1 + world_.below(20) : 1 + world_.below(300)));
-  }
-
-  void make_trouble() {
-    if (world_.chance(0.4)) {
-      frozen_until_[world_.below(2)] = world_.now() + microseconds(world_.below(15'000));
-      return;
-    }
-    if (wounds_left_ == 0) return;
-    for (std::size_t t = 0; t < hosts_[0]->transports().size(); ++t) {
-      for (FakePath* path : hosts_[0]->fake(t).paths()) {
-        if (!path->alive() || path->peer() == nullptr || !path->peer()->alive()) continue;
-        --wounds_left_;
-        for (const auto& app : apps_) {
-          for (std::uint64_t n = world_.below(4); n != 0; --n) app->take_back();
-        }
-        FakePath* const ends[2] = {path, path->peer()};
-        if (world_.chance(0.3)) {
-          const microseconds time(world_.below(120'000));
-          for (FakePath* each : ends) each->stall(time);
-        } else {
-          const bool first_hears = world_.chance(0.8), second_hears = !first_hears || world_.chance(0.8);
-          const bool hear[2] = {first_hears, second_hears};
-          for (std::size_t i = 0; i < 2; ++i) {
-            ends[i]->cut(hear[i] ? std::optional(microseconds(world_.below(3000))) : std::nullopt);
-          }
-        }
-        return;
+    for (std::size_t engine = 0; engine < hosts_.size(); ++engine) {
+      if (!hosts_[engine] || world_.now() < frozen_until_[engine] || world_.chance(0.3)) continue;
+      did |= hosts_[engine]->step();
+      for (const auto& pair : pairs_) {
+        App& app = *pair->apps[engine == 0 ? 1 : 0];
+        if ((engine == 0 || pair->client + 1 == engine) && !app.dead()) app.step();
       }
     }
+    for (const auto& pair : pairs_) look_after(*pair);
+    // Where nothing moves, time goes by faster.
+    idle_ = did ? 0 : idle_ + 1;
+    const std::uint64_t most = idle_ < 50 ? 300 : 1500;
+    world_.advance(microseconds(did ? 1 + world_.below(20) : 1 + world_.below(most)));
   }
 
-  const Options options_;
+  // ---- trouble
+
+  void fire_troubles(bool posted_all) {
+    if (!trouble_) return;
+    std::size_t posted = 0;
+    for (const auto& script : scripts_) posted += script[0].next + script[1].next;
+    for (std::size_t i = 0; i < plan_.troubles.size(); ++i) {
+      const Trouble& t = plan_.troubles[i];
+      if (fired_[i] || (posted < std::min(t.posts, posts_) && !posted_all)) continue;
+      fired_[i] = true;
+      ++pending_;
+      world_.in(t.delay, [this, &t] { make_trouble(t, 300); });
+    }
+  }
+
+  /// `tries`: there may be no path just now.
+  void make_trouble(const Trouble& t, int tries) {
+    --pending_;
+    Pair* const pair = t.client < scripts_.size() ? current(t.client) : nullptr;
+    if (!trouble_ || pair == nullptr) return;
+    const std::size_t engine = t.end == 0 ? 1 + t.client : 0;
+    switch (t.kind) {
+      case Trouble::Kind::kFreeze:
+        frozen_until_[engine] = std::max(frozen_until_[engine], world_.now() + t.time);
+        frozen_for_ += t.time;
+        if (t.time < kPeerTimeout / 2) return;
+        for (const auto& each : pairs_) each->doomed |= engine == 0 || each->client == t.client;
+        return;
+      case Trouble::Kind::kGarble:
+        pair->doomed = true;
+        return pair->line.garble(world_, static_cast<int>(t.end));
+      case Trouble::Kind::kKill:
+        return kill(engine, t);
+      case Trouble::Kind::kCut:
+      case Trouble::Kind::kStall:
+        break;
+    }
+    if (pair->wounds_left == 0) return;
+    const auto found = paths(*pair);
+    if (found.empty()) {
+      if (tries == 0) return;
+      ++pending_;
+      return world_.in(microseconds(20), [this, &t, tries] { make_trouble(t, tries - 1); });
+    }
+    --pair->wounds_left;
+    FakePath* const ends[2] = {found.front().first, found.front().second};
+    for (std::size_t end : {0u, 1u}) {
+      pair->apps[end]->take_back(t.take_back[end]);
+      if (t.kind == Trouble::Kind::kStall) {
+        ends[end]->stall(t.time);
+      } else {
+        ends[end]->cut(t.notice[end] == kNever ? std::nullopt : std::optional(t.notice[end]));
+      }
+    }
+    if (t.kind == Trouble::Kind::kStall) stalled_for_ += t.time;
+    if (t.kind == Trouble::Kind::kCut && !pair->hurt) pair->hurt = world_.now();
+  }
+
+  /// Its paths that live, of the client's end and the server's.
+  std::vector<std::pair<FakePath*, FakePath*>> paths(Pair& pair) {
+    std::vector<std::pair<FakePath*, FakePath*>> found;
+    SimHost& host = pair.apps[0]->host();
+    for (std::size_t t = 0; t < host.transports().size(); ++t) {
+      for (FakePath* path : host.fake(t).paths()) {
+        if (path->user() != &pair.apps[0]->session()) continue;
+        if (path->alive() && path->peer() != nullptr && path->peer()->alive()) found.push_back({path, path->peer()});
+      }
+    }
+    return found;
+  }
+
+  void look_after(Pair& pair) {
+    if (!pair.hurt) return;
+    const auto is = [&](PeerState state) {
+      return pair.apps[0]->session().state() == state && pair.apps[1]->session().state() == state;
+    };
+    if (is(PeerState::kClosed) || pair.doomed || pair.closing) {
+      pair.hurt.reset();
+    } else if (is(PeerState::kReady) && !paths(pair).empty()) {
+      const auto took = duration_cast<microseconds>(world_.now() - *pair.hurt);
+      outcome_.slowest_recovery = std::max(outcome_.slowest_recovery, static_cast<std::uint64_t>(took.count()));
+      if (took > recovery_at_most()) wrong(fmt::format("a cut took {} us to be got over", took.count()));
+      pair.hurt.reset();
+    }
+  }
+
+  /// How long it may take until both ends use another path: the death is told within 3 ms; what stands still, freezes
+  /// or swallows is waited for.
+  [[nodiscard]] microseconds recovery_at_most() const {
+    const auto slow = static_cast<std::size_t>(std::ranges::count_if(plan_.transports, [](const Habits& habits) {
+      return habits.swallows != Habits::Swallows::kNothing || !habits.writes_arrive;
+    }));
+    return milliseconds(60) + stalled_for_ + frozen_for_ +
+           slow * plan_.transports.size() * kSetupAtMost;  // each of theirs with each of ours
+  }
+
+  // ---- the end
+
+  void close(Pair& pair) {
+    if (std::exchange(pair.closing, true)) return;
+    const bool lost = pair.apps[0]->closed() || pair.apps[1]->closed();
+    if (plan_.survivable && !pair.doomed && lost && !pair.closed()) lost_though(pair);
+    pair.quiet = pair.apps[0]->quiet() && pair.apps[1]->quiet();
+    pair.doomed |= lost;
+    outcome_.lost += pair.doomed ? 1 : 0;
+    const std::uint64_t who = world_.below(3);
+    for (std::size_t end : {0u, 1u}) {
+      App& app = *pair.apps[end];
+      if (!app.closed() && (who == end || who == 2 || pair.doomed)) app.close();
+    }
+  }
+
+  void lost_though(const Pair& pair) {
+    wrong(
+        fmt::format("the session was lost, though a path was left: {}; {}", pair.apps[0]->end(), pair.apps[1]->end()));
+  }
+
+  void check_end() {
+    for (const auto& pair : pairs_) {
+      for (const auto& app : pair->apps) app->check_end(!pair->doomed && pair->quiet);
+    }
+  }
+
+  /// What is left then is left over.
+  void let_go() {
+    for_apps([](App& app) { app.host().release(); });
+    for_apps([](App& app) { app.release(); });
+    hosts_.clear();
+    for (std::shared_ptr<SimHost>& host : all_hosts_) {
+      for (std::size_t t = 0; t < host->transports().size(); ++t) {
+        if (host->fake(t).registrations() != 0) wrong("registrations are left");
+        if (!host->fake(t).paths().empty() || host->transports()[t].paths != 0) wrong("paths are left");
+      }
+      host->regions().shutdown();
+      if (host.use_count() != 1) wrong("an engine is still held");
+    }
+    if (!wire_.paths.empty()) wrong("paths are left on the wire");
+    for (std::size_t i = 0; i < all_hosts_.size(); ++i) {
+      outcome_.pairs[all_hosts_[i]->config().name == "server" ? 1 : 0] += all_hosts_[i]->pairs;
+    }
+    outcome_.stale_on_wire = wire_.landed_after_close;
+    outcome_.sent_again = wire_.sent_again;
+  }
+
+  const Plan& plan_;
   World world_;
   Wire wire_;
+  EngineConfig config_;
   Outcome outcome_;
-  std::shared_ptr<SimHost> hosts_[2];
-  std::unique_ptr<App> apps_[2];
-  Clock::time_point frozen_until_[2]{};
-  std::size_t wounds_left_ = 0;
-  bool trouble_ = false, flood_ = false;
-  int rounds_ = 0;
+  std::size_t sound_ = 0, posts_ = 0;
+  std::vector<std::array<Script, 2>> scripts_;   // of each client
+  std::vector<std::shared_ptr<SimHost>> hosts_;  // the server, then the clients; null: dead
+  std::vector<std::shared_ptr<SimHost>> all_hosts_;
+  std::vector<Clock::time_point> frozen_until_;
+  std::vector<std::unique_ptr<Pair>> pairs_;
+  std::vector<bool> fired_;  // of the plan's troubles
+  std::size_t pending_ = 0;  // troubles and revivals that are to come
+  microseconds stalled_for_{0}, frozen_for_{0};
+  bool trouble_ = true;
+  int idle_ = 0, rounds_ = 0;
 };
 
 }  // namespace
 
-Outcome run_schedule(const Options& options) { return Schedule(options).run(); }
+Outcome run_plan(const Plan& plan) { return Schedule(plan).run(); }
 
 }  // namespace fairlead::simulation

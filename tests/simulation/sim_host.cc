@@ -66,23 +66,33 @@ datapath::LocalSegment SimHost::probe_source(std::size_t transport) const noexce
   return {const_cast<std::byte*>(probe_memory_.data()) + 8, 8, probe_registrations_[transport].local};
 }
 
-void SimHost::watch_control(const datapath::ControlStream&, SessionImpl&, std::uint32_t events, bool) {
-  watched_ = events;
+void SimHost::watch_control(const datapath::ControlStream& stream, SessionImpl& session, std::uint32_t events, bool) {
+  const auto at = std::ranges::find(watched_, &stream, &Watched::stream);
+  if (at != watched_.end()) {
+    at->events = events;
+  } else {
+    watched_.push_back({&stream, &session, events});
+  }
+}
+
+void SimHost::die() {
+  for (const auto& session : sessions_) session->abandon();
+  sessions_.clear();
 }
 
 // As EngineImpl's, but that every source is looked at in every round.
 bool SimHost::progress() noexcept {
   bool did = false;
-  for (const auto& session : std::vector(sessions_)) {
+  for (const auto& session : sessions_) {
     did |= session->wants_advance();
     session->advance(world_.now());
   }
   std::erase_if(sessions_, [](const auto& session) { return session->finished(); });
   for (const datapath::OpenTransport& open : transports_) did |= open.endpoint->poll(*this);
-  for (const auto& session : std::vector(sessions_)) {
-    if (watched_ != 0) session->on_control_ready(watched_);
-    if (session->wants_advance()) did = true;
+  for (std::size_t i = watched_.size(); i-- != 0;) {  // one that ends is watched no more
+    if (i < watched_.size()) watched_[i].session->on_control_ready(watched_[i].events);
   }
+  for (const auto& session : sessions_) did |= session->wants_advance();
   return did;
 }
 

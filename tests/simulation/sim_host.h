@@ -1,11 +1,13 @@
 // One end of a simulated world: what an engine gives its sessions, on a virtual clock and without a thread or a socket.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "coverage.h"
 #include "datapath/session/session.h"
 #include "datapath/session/session_host.h"
 #include "fake_transport.h"
@@ -13,9 +15,6 @@
 #include "world.h"
 
 namespace fairlead::simulation {
-
-/// How often each event came to a path in each state.
-using PathPairs = std::array<std::array<std::uint64_t, datapath::kPathEvents>, datapath::kPathStates>;
 
 class SimHost final : public datapath::SessionHost, private datapath::Domain, private datapath::PathEvents {
  public:
@@ -29,6 +28,8 @@ class SimHost final : public datapath::SessionHost, private datapath::Domain, pr
                                                const std::shared_ptr<SimHost>& self);
   [[nodiscard]] bool idle() const noexcept { return sessions_.empty(); }
   [[nodiscard]] FakeTransport& fake(std::size_t i) { return static_cast<FakeTransport&>(*transports_[i].device); }
+  /// Its process is gone: its sessions end without a word to anybody.
+  void die();
   /// Takes back its own memory. What is registered then is left over.
   void release();
 
@@ -46,15 +47,17 @@ class SimHost final : public datapath::SessionHost, private datapath::Domain, pr
   std::vector<datapath::Offer> offers() const override;
   datapath::LocalSegment probe_source(std::size_t transport) const noexcept override;
   void watch_control(const datapath::ControlStream&, datapath::SessionImpl&, std::uint32_t events, bool) override;
-  void unwatch_control(const datapath::ControlStream&) override { watched_ = 0; }
+  void unwatch_control(const datapath::ControlStream& stream) override {
+    std::erase_if(watched_, [&](const Watched& each) { return each.stream == &stream; });
+  }
   void session_ready(datapath::SessionImpl&) override {}
   void session_closed(datapath::SessionImpl&, bool) override {}
   void handshake_refused() noexcept override {}
   void path_event(datapath::PathState state, datapath::PathEvent event) noexcept override {
-    ++pairs[static_cast<std::size_t>(state)][static_cast<std::size_t>(event)];
+    ++pairs.paths[static_cast<std::size_t>(state)][static_cast<std::size_t>(event)];
   }
 
-  PathPairs pairs{};
+  Pairs pairs;
 
  private:
   bool progress() noexcept override;
@@ -76,7 +79,12 @@ class SimHost final : public datapath::SessionHost, private datapath::Domain, pr
   std::vector<datapath::Registration> probe_registrations_;
   std::vector<std::shared_ptr<datapath::SessionImpl>> sessions_;
   std::unique_ptr<datapath::ControlStream> to_dial_;
-  std::uint32_t watched_ = 0;
+  struct Watched {
+    const datapath::ControlStream* stream;
+    datapath::SessionImpl* session;
+    std::uint32_t events;
+  };
+  std::vector<Watched> watched_;
   datapath::Lane lane_;
 };
 

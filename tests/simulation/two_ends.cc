@@ -18,11 +18,10 @@ TwoEnds::TwoEnds(std::uint64_t seed, const std::vector<Habits>& transports, Engi
                                                          Access::kRemoteReadWrite, nullptr);
     (void)hosts[i]->regions().publish("r", regions_[i], memory[i], Access::kRemoteReadWrite, std::nullopt);
   }
-  auto [here, there] = SimStream::pair(world);
-  taps_[0] = here->tap();
-  taps_[1] = there->tap();
-  session[0] = hosts[0]->start(std::move(here), true, hosts[0]);
-  session[1] = hosts[1]->start(std::move(there), false, hosts[1]);
+  SimStream::Pair streams = SimStream::pair(world);
+  line = streams.line;
+  session[0] = hosts[0]->start(std::move(streams.ends[0]), true, hosts[0]);
+  session[1] = hosts[1]->start(std::move(streams.ends[1]), false, hosts[1]);
 }
 
 bool TwoEnds::end() {
@@ -32,7 +31,9 @@ bool TwoEnds::end() {
   return std::all_of(posted.begin(), posted.end(), [](const TransferImpl* t) { return t->finished.load(); });
 }
 
-void TwoEnds::slip_frame(int hearer, const datapath::control::Frame& frame) { taps_[hearer](datapath::framed(frame)); }
+void TwoEnds::slip_frame(int hearer, const datapath::control::Frame& frame) {
+  line.slip(hearer, datapath::framed(frame));
+}
 
 void TwoEnds::slip_message(int hearer, std::span<const std::byte> bytes) {
   for (std::size_t t = 0; t < hosts[hearer]->transports().size(); ++t) {

@@ -44,6 +44,7 @@ class TwoEnds {
   Wire wire{world};
   std::shared_ptr<SimHost> hosts[2];
   std::shared_ptr<datapath::SessionImpl> session[2];
+  SimStream::Line line;  // the control connection
   std::vector<std::byte> memory[2] = {std::vector<std::byte>(kBytes), std::vector<std::byte>(kBytes)};
   std::shared_ptr<const datapath::RemoteRegionImpl> remote[2];  // what an end knows of the other's
   std::vector<datapath::TransferImpl*> posted;
@@ -52,7 +53,6 @@ class TwoEnds {
   datapath::TransferImpl& one_sided(int from, datapath::OpKind kind, std::uint64_t offset, std::uint64_t length);
   datapath::TransferImpl& submit(int from, datapath::TransferImpl& transfer);
 
-  std::function<void(const std::string&)> taps_[2];
   std::shared_ptr<datapath::RegionImpl> regions_[2];
 };
 

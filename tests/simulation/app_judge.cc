@@ -1,0 +1,166 @@
+// What is right of a transfer: while it is under way, when it ends, and when all has ended.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "app.h"
+#include "pattern.h"
+
+namespace fairlead::simulation {
+namespace {
+
+constexpr const char* kKinds[] = {"write", "read", "send", "strided write", "prepared write", "forbidden write"};
+
+bool all_are(std::span<const std::byte> bytes, std::byte value) {
+  return bytes.empty() || (bytes[0] == value && std::memcmp(bytes.data(), bytes.data() + 1, bytes.size() - 1) == 0);
+}
+
+}  // namespace
+
+void App::wrong(std::string what) {
+  if (outcome_.wrong.empty()) outcome_.wrong = fmt::format("{}: {}", name_, what);
+}
+
+/// Of a write: whether its bytes are where they belong, and nowhere else in the slot.
+bool App::placed(std::uint64_t id, const Record& record) const {
+  const std::span<const std::byte> target = other_->slot(other_->inbox_, record.slot);
+  if (record.kind != Kind::kStrided) return Pattern::holds(target.first(record.bytes), id);
+  std::uint64_t end = 0;
+  for (const datapath::TensorRun& run : record.runs) {
+    if (!all_are(target.subspan(end, run.b - end), std::byte{0})) return false;
+    if (!Pattern::holds(target.subspan(run.b, run.length), id, run.a)) return false;
+    end = run.b + run.length;
+  }
+  return all_are(target.subspan(end), std::byte{0});
+}
+
+// The other end was told of one of our transfers.
+void App::on_delivered(std::uint64_t id, const std::vector<std::byte>* message) {
+  if (id == 0 || id > records_.size())
+    return wrong(fmt::format("a notification of transfer {}, which there is not", id));
+  Record& record = records_[id - 1];
+  if (!record.notifies) return wrong(fmt::format("transfer {} was not to notify", id));
+  if (++record.delivered > 1) return wrong(fmt::format("transfer {} was notified {} times", id, record.delivered));
+  if (id < last_delivered_) return wrong(fmt::format("transfer {} was notified after {}", id, last_delivered_));
+  last_delivered_ = id;
+  if ((record.kind == Kind::kSend) != (message != nullptr)) {
+    return wrong(fmt::format("transfer {} came as another kind", id));
+  }
+  if (message != nullptr) {
+    ++outcome_.messages;
+    if (message->size() != record.bytes || !Pattern::holds(*message, id)) {
+      wrong(fmt::format("message {} has other bytes", id));
+    }
+    return;
+  }
+  ++outcome_.notified;
+  // Of one that has failed since, with its session, the slot may be another's already.
+  if (record.kind == Kind::kRead || record.kind == Kind::kForbidden || !record.holds_slot) return;
+  if (!placed(id, record)) wrong(fmt::format("transfer {} was notified before its bytes", id));
+}
+
+void App::on_finished(std::uint64_t id, Record& record) {
+  record.finished = true;
+  record.code = record.transfer->code;
+  --unfinished_;
+  const Code code = record.code;
+  ++(code == Code::kOk ? outcome_.ok : outcome_.failed);
+  if (code == Code::kOk) outcome_.bytes += record.bytes;
+  if (code == Code::kCancelled || code == Code::kDeadlineExceeded) ++outcome_.cancelled;
+  outcome_.refused += code == Code::kProtectionError ? 1 : 0;
+  record.untrue = untrue(record);
+  if (code == Code::kOk && record.kind == Kind::kRead &&
+      !Pattern::holds(slot(landing_, record.slot).first(record.bytes), 0, record.offset)) {
+    wrong(fmt::format("read {} is ok, but its bytes are not here", id));
+  } else if (code == Code::kOk && record.kind != Kind::kSend && record.kind != Kind::kRead &&
+             record.kind != Kind::kForbidden && !placed(id, record)) {
+    wrong(fmt::format("write {} is ok, but its bytes are not there", id));
+  }
+  // The memory is the application's again.
+  if (record.kind != Kind::kSend) {
+    std::ranges::fill(slot(record.kind == Kind::kRead ? landing_ : source_, record.slot).first(record.bytes), kPoison);
+  }
+  if (record.transfer->references.load() != 1) wrong(fmt::format("transfer {} has ended, but is still held", id));
+  drop_reference(*record.transfer);
+  record.transfer = nullptr;
+}
+
+/// Why it must not have ended so, in a session that is not lost; null: it may.
+const char* App::untrue(const Record& record) const {
+  switch (record.code) {
+    case Code::kOk:
+      return nullptr;
+    case Code::kProtectionError:
+      return record.kind == Kind::kForbidden ? nullptr : "access was granted";
+    case Code::kCancelled:
+      return record.taken_back ? nullptr : "nobody cancelled it";
+    case Code::kDeadlineExceeded:
+      return world_.now() >= record.deadline ? nullptr : "its deadline had not passed";
+    default:
+      return "its session lived";
+  }
+}
+
+void App::free_slot(Record& record) {
+  record.holds_slot = false;
+  slot_used_[record.slot] = false;
+  if (record.kind != Kind::kRead && record.kind != Kind::kForbidden) {
+    // Of the slot, what may have been written: all of it by a strided one.
+    const std::span<std::byte> target = other_->slot(other_->inbox_, record.slot);
+    std::ranges::fill(record.kind == Kind::kStrided ? target : target.first(record.bytes), std::byte{0});
+  }
+}
+
+std::string App::unfinished() const {
+  std::string text = fmt::format("{} of {}:", name_, unfinished_);
+  for (const std::uint64_t id : live_) {
+    const Record& record = records_[id - 1];
+    if (record.finished || text.size() > 300) continue;
+    text += fmt::format(" {} {} of {} bytes{};", kKinds[static_cast<int>(record.kind)], id, record.bytes,
+                        record.delivered != 0 ? ", delivered" : "");
+  }
+  return text;
+}
+
+void App::check_end(bool lives) {
+  const PeerStats stats = session_->stats();
+  outcome_.failovers += stats.failovers;
+  outcome_.replayed += stats.replayed_transfers;
+  outcome_.duplicates += stats.duplicate_notifications_dropped;
+  outcome_.staged_bytes += stats.staged_bytes;
+  if (dead_) return;
+  for (const auto& [name, request] : lookups_) {
+    if (request != nullptr && !request->finished.load()) wrong(fmt::format("the look-up of '{}' never ended", name));
+  }
+  for (const auto& listing : listings_) {
+    if (!listing->finished.load()) wrong("a listing never ended");
+  }
+  if (connected_ && end_.empty()) wrong("the session ended without a word");
+  for (std::size_t i = 0; i < records_.size(); ++i) {
+    const Record& record = records_[i];
+    if (!record.finished) wrong(fmt::format("transfer {} never ended", i + 1));
+    if (!lives) continue;  // nobody can know
+    if (record.untrue != nullptr) {
+      wrong(fmt::format("{} {} ended with '{}', though {}", kKinds[static_cast<int>(record.kind)], i + 1,
+                        to_string(record.code), record.untrue));
+    }
+    if (record.delivered != 0 && record.code != Code::kOk) {
+      wrong(fmt::format("transfer {} was notified, but ended with '{}'", i + 1, to_string(record.code)));
+    }
+    if (record.notifies && record.code == Code::kOk && record.delivered == 0) {
+      wrong(fmt::format("transfer {} is ok, but was not notified", i + 1));
+    }
+  }
+  for (std::size_t i = 0; i < slot_used_.size(); ++i) {
+    if (slot_used_[i]) continue;
+    // What a lost session had on the wire lands until its other end knows.
+    if (lives && !all_are(other_->slot(other_->inbox_, i), std::byte{0})) {
+      wrong(fmt::format("slot {} was written after its transfer had ended", i));
+    }
+    if (!std::ranges::all_of(slot(landing_, i), [](std::byte b) { return b == std::byte{0} || b == kPoison; })) {
+      wrong(fmt::format("slot {} was read into after its transfer had ended", i));
+    }
+  }
+}
+
+}  // namespace fairlead::simulation

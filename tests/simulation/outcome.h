@@ -1,0 +1,39 @@
+// What came of a run, or of many.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "sim_host.h"
+
+namespace fairlead::simulation {
+
+struct Outcome {
+  std::string wrong;  // empty: nothing is
+  std::uint64_t transfers = 0, ok = 0, failed = 0, cancelled = 0, refused = 0, notified = 0, messages = 0;
+  std::uint64_t bytes = 0;  // of transfers that ended well
+  std::uint64_t failovers = 0, replayed = 0, duplicates = 0, staged_bytes = 0;
+  std::uint64_t stale_on_wire = 0;  // operations that landed on an end that a fence had closed
+  std::uint64_t sent_again = 0;     // packets that were lost or spoiled on the way
+  std::uint64_t sessions = 0, lost = 0, killed = 0;
+  std::uint64_t slowest_recovery = 0;  // microseconds from a cut to a path that both ends use
+  Pairs pairs[2]{};                    // of active ends, of passive ends
+
+  bool operator==(const Outcome&) const = default;
+
+  /// Sums; the first that is wrong, and the slowest.
+  Outcome& operator+=(const Outcome& other) {
+    if (wrong.empty()) wrong = other.wrong;
+    for (auto count : {&Outcome::transfers, &Outcome::ok, &Outcome::failed, &Outcome::cancelled, &Outcome::refused,
+                       &Outcome::notified, &Outcome::messages, &Outcome::bytes, &Outcome::failovers, &Outcome::replayed,
+                       &Outcome::duplicates, &Outcome::staged_bytes, &Outcome::stale_on_wire, &Outcome::sent_again,
+                       &Outcome::sessions, &Outcome::lost, &Outcome::killed}) {
+      this->*count += other.*count;
+    }
+    slowest_recovery = std::max(slowest_recovery, other.slowest_recovery);
+    for (std::size_t end : {0u, 1u}) pairs[end] += other.pairs[end];
+    return *this;
+  }
+};
+
+}  // namespace fairlead::simulation

@@ -146,6 +146,7 @@ std::shared_ptr<LookupRequest> SessionImpl::start_lookup(std::string_view name, 
 void SessionImpl::request_close(std::chrono::nanoseconds grace) {
   const Clock::time_point deadline = deadline_after(grace);
   host_->lane().submit([self = self(), deadline] {
+    self->saw(SessionEvent::kCloseAsked);
     if (self->phase_ == Phase::kClosing || self->phase_ == Phase::kDraining || self->finished()) return;
     self->close_deadline_ = deadline;
     self->begin_close({});
@@ -189,6 +190,7 @@ void SessionImpl::begin_close(Status status) {
 }
 
 void SessionImpl::fail(Status status) {
+  saw(SessionEvent::kFailed);
   if (phase_ == Phase::kDraining || phase_ == Phase::kClosed) return;
   const Code code = status.code();
   begin_drain(std::move(status), code);
@@ -217,6 +219,7 @@ void SessionImpl::begin_drain(Status status, Code transfers_end_as) {
 }
 
 void SessionImpl::finish_close() {
+  saw(SessionEvent::kDrained);
   phase_ = Phase::kClosed;
   paths_.drop();
   paths_.bury();  // never from inside its callbacks: advance() and abandon() call this

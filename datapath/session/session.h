@@ -1,7 +1,7 @@
 // A session with one peer: it outlives the paths that carry it.
 //
-// Life: resolving -> connecting -> hello -> open -> closing -> draining -> closed. The end that connected is "active":
-// it chooses transports and leads recovery (path_set.h).
+// Its life is in session_phase.h. The end that connected is "active": it chooses transports and leads recovery
+// (path_set.h).
 //
 // Files: session.cc (life), session_control.cc (the control connection), session_path.cc (what its paths tell it),
 // session_data.cc (the path's data). Its parts: path_set.h (paths), outbox.h (transfers), in_flight.h (what a path
@@ -26,6 +26,7 @@
 #include "datapath/session/outbox.h"
 #include "datapath/session/path_set.h"
 #include "datapath/session/session_host.h"
+#include "datapath/session/session_phase.h"
 #include "datapath/session/staging.h"
 #include "datapath/transfer/transfer_impl.h"
 #include "fairlead/peer.h"
@@ -95,8 +96,7 @@ class SessionImpl final : public EventSource, public TransferSink, private Outbo
   void accept_transfer(TransferImpl& transfer) override;
 
  private:
-  /// kOpen: greeted. Whether data flows is paths_' to say.
-  enum class Phase : std::uint8_t { kResolving, kConnecting, kHello, kOpen, kClosing, kDraining, kClosed };
+  using Phase = SessionPhase;
 
   // session_control.cc
   void dial();
@@ -119,6 +119,7 @@ class SessionImpl final : public EventSource, public TransferSink, private Outbo
   }
   void check_timers(Clock::time_point now);
   void set_public_state(PeerState state) noexcept;
+  void saw(SessionEvent event) noexcept { host_->session_event(phase_, event); }
   [[nodiscard]] std::string who() const override;
   [[nodiscard]] std::shared_ptr<SessionImpl> self() {
     return std::static_pointer_cast<SessionImpl>(shared_from_this());

@@ -61,6 +61,7 @@ void SessionImpl::on_control_ready(std::uint32_t epoll_events) {
       return fail({sent.code(), fmt::format("lost {}: {}", who(), sent.message())});
     }
     if (phase_ == Phase::kConnecting && !channel_->connecting()) {
+      saw(SessionEvent::kConnected);
       phase_ = Phase::kHello;
       {
         const std::lock_guard lock(mutex_);
@@ -81,6 +82,7 @@ void SessionImpl::read_control() {
     return phase_ != Phase::kClosed;
   });
   if (got.ok() || phase_ == Phase::kClosed) return;
+  saw(SessionEvent::kHungUp);
   host_->unwatch_control(channel_->stream());
   if (phase_ == Phase::kDraining || (phase_ == Phase::kClosing && paths_.in_use() != nullptr)) {
     goodbye_seen_ = true;  // there is nobody left to say it
@@ -118,7 +120,10 @@ void SessionImpl::handle_frame(const control::Frame& frame) {
     }
   }
   if (!greeted || phase_ == Phase::kDraining) {
-    if (goodbye != nullptr) goodbye_seen_ = dirty_ = true;
+    if (goodbye != nullptr) {
+      saw(SessionEvent::kGoodbye);
+      goodbye_seen_ = dirty_ = true;
+    }
     if (greeted) return;
     host_->handshake_refused();
     return fail({Code::kDataLoss, fmt::format("{} spoke before its hello", who())});
@@ -135,6 +140,7 @@ void SessionImpl::handle_frame(const control::Frame& frame) {
 }
 
 void SessionImpl::handle_hello(const control::Hello& hello) {
+  saw(SessionEvent::kHello);
   {
     const std::lock_guard lock(mutex_);
     description_.name = clipped(hello.engine_name);
@@ -181,6 +187,7 @@ void SessionImpl::handle_hello(const control::Hello& hello) {
 }
 
 void SessionImpl::handle_goodbye(const control::Goodbye& goodbye) {
+  saw(SessionEvent::kGoodbye);
   goodbye_seen_ = true;
   const Code code = code_from_wire(goodbye.code);
   if (code == Code::kOk) return begin_drain({}, Code::kUnavailable);

@@ -14,6 +14,7 @@
 #include "datapath/session/choice.h"
 #include "datapath/session/control_stream.h"
 #include "datapath/session/path_state.h"
+#include "datapath/session/session_phase.h"
 #include "fairlead/config.h"
 #include "transport/device.h"
 
@@ -62,8 +63,9 @@ class SessionHost {
   virtual void session_ready(SessionImpl& session) = 0;
   virtual void session_closed(SessionImpl& session, bool lost) = 0;
   virtual void handshake_refused() noexcept = 0;
-  /// For tests that count what happens to paths.
+  /// For tests that count what happens to paths and sessions: an event comes in a state.
   virtual void path_event(PathState, PathEvent) noexcept {}
+  virtual void session_event(SessionPhase, SessionEvent) noexcept {}
 
  protected:
   ~SessionHost() = default;

@@ -27,6 +27,7 @@ void SessionImpl::on_path_down(Path& path, Code code, std::string_view reason) {
 }
 
 void SessionImpl::path_in_use() {
+  saw(SessionEvent::kUsable);
   const PathSlot& slot = *paths_.in_use();
   const std::string to(host_->transports()[slot.transport].offer.name);
   std::string line = paths_.explain();

@@ -239,10 +239,9 @@ void App::take_back(unsigned count) {
   }
 }
 
-void App::close() {
-  closing_ = true;
+void App::close(microseconds grace) {
   listings_.push_back(session_->start_lookup("", true));
-  session_->request_close(std::chrono::seconds(5));
+  session_->request_close(grace);
 }
 
 void App::on_event(Event& event) {
@@ -252,6 +251,7 @@ void App::on_event(Event& event) {
       return;
     case Event::Kind::kClosed:
       end_ = event.text;
+      end_code_ = event.status.code();
       return;
     case Event::Kind::kNotification:
       return other_->on_delivered(event.value, nullptr);

@@ -36,7 +36,8 @@ class App {
   /// Cancels the last `count` that are under way.
   void take_back(unsigned count);
   void stop_posting() noexcept { posting_ = false; }
-  void close();
+  /// `grace`: for what is under way.
+  void close(microseconds grace);
   /// Its process is gone.
   void die();
 
@@ -103,8 +104,9 @@ class App {
   Outcome& outcome_;
   std::shared_ptr<datapath::SessionImpl> session_;
   App* other_ = nullptr;
-  std::string end_;
-  bool posting_ = true, connected_ = false, dead_ = false, closing_ = false;
+  std::string end_;  // what was said of the session's
+  Code end_code_ = Code::kOk;
+  bool posting_ = true, connected_ = false, dead_ = false;
 
   std::vector<std::byte> source_, inbox_, shelf_, temporary_, landing_, withdrawn_;
   std::shared_ptr<datapath::RegionImpl> source_region_, inbox_region_, shelf_region_, temporary_region_,

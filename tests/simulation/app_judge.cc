@@ -136,6 +136,7 @@ void App::check_end(bool lives) {
     if (!listing->finished.load()) wrong("a listing never ended");
   }
   if (connected_ && end_.empty()) wrong("the session ended without a word");
+  if (lives && end_code_ != Code::kOk) wrong(fmt::format("the session was closed, but ended so: {}", end_));
   for (std::size_t i = 0; i < records_.size(); ++i) {
     const Record& record = records_[i];
     if (!record.finished) wrong(fmt::format("transfer {} never ended", i + 1));

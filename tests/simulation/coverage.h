@@ -1,4 +1,4 @@
-// How often each event came to a path in each state, and which pairs honest ends bring about.
+// How often each event came in each state, of paths and of sessions, and which of these pairs can be.
 #pragma once
 
 #include <array>
@@ -6,28 +6,35 @@
 #include <string>
 
 #include "datapath/session/path_state.h"
+#include "datapath/session/session_phase.h"
 
 namespace fairlead::simulation {
 
+template <std::size_t States, std::size_t Events>
+using PairCounts = std::array<std::array<std::uint64_t, Events>, States>;
+
 struct Pairs {
-  std::array<std::array<std::uint64_t, datapath::kPathEvents>, datapath::kPathStates> paths{};
+  PairCounts<datapath::kPathStates, datapath::kPathEvents> paths{};
+  PairCounts<datapath::kSessionPhases, datapath::kSessionEvents> sessions{};
 
   bool operator==(const Pairs&) const = default;
   Pairs& operator+=(const Pairs& other) {
-    for (std::size_t state = 0; state < paths.size(); ++state) {
-      for (std::size_t event = 0; event < paths[state].size(); ++event) {
-        paths[state][event] += other.paths[state][event];
+    const auto add = [](auto& sum, const auto& more) {
+      for (std::size_t state = 0; state < sum.size(); ++state) {
+        for (std::size_t event = 0; event < sum[state].size(); ++event) sum[state][event] += more[state][event];
       }
-    }
+    };
+    add(paths, other.paths);
+    add(sessions, other.sessions);
     return *this;
   }
 };
 
-/// As a table.
+/// As tables.
 [[nodiscard]] std::string to_text(const Pairs& pairs);
 
-/// What `pairs` has not seen though it can be, and what it has seen though it cannot: a line each. `end`: 0 active, 1
-/// passive.
-[[nodiscard]] std::string surprises(const Pairs& pairs, std::size_t end);
+/// A line for each pair that was seen though it cannot be, and, if `all`, for each that was not seen though it is to
+/// be. `end`: 0 active, 1 passive.
+[[nodiscard]] std::string surprises(const Pairs& pairs, std::size_t end, bool all);
 
 }  // namespace fairlead::simulation

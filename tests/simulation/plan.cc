@@ -76,7 +76,7 @@ Trouble make_trouble(Dice& dice, const Plan& plan, std::size_t posts) {
   t.client = dice.below(plan.posts.size());
   t.end = dice.below(2);
   for (unsigned& n : t.take_back) n = static_cast<unsigned>(dice.below(4));
-  for (microseconds& notice : t.notice) notice = dice.chance(0.8) ? dice.time(3000) : kNever;
+  for (microseconds& notice : t.notice) notice = dice.chance(0.8) ? dice.time(dice.chance(0.4) ? 200 : 3000) : kNever;
   const std::uint64_t dots = dice.below(1000);
   if (dots < 400) {
     t.kind = Trouble::Kind::kCut;
@@ -85,11 +85,14 @@ Trouble make_trouble(Dice& dice, const Plan& plan, std::size_t posts) {
   } else if (dots < 570) {
     t.kind = Trouble::Kind::kStall;
     t.time = dice.time(120'000);
-  } else if (dots < 940) {
+  } else if (dots < 920) {
     t.kind = Trouble::Kind::kFreeze;
     t.time = dice.time(dice.chance(0.9) ? 15'000 : plan.survivable ? 300'000 : 3'000'000);
-  } else if (dots < 955) {
+  } else if (dots < 935) {
     t.kind = Trouble::Kind::kGarble;
+  } else if (dots < 955) {
+    t.kind = Trouble::Kind::kClose;
+    t.time = dice.time(dice.chance(0.5) ? 300 : 5'000'000);
   } else {
     t.kind = Trouble::Kind::kKill;
     t.time = dice.time(20'000);
@@ -189,7 +192,7 @@ std::string text_of(const Post& p) {
 }
 
 std::string text_of(const Trouble& t) {
-  static constexpr const char* kKinds[] = {"kCut", "kStall", "kFreeze", "kGarble", "kKill"};
+  static constexpr const char* kKinds[] = {"kCut", "kStall", "kFreeze", "kGarble", "kKill", "kClose"};
   std::string text = fmt::format("{{.kind = Trouble::Kind::{}", kKinds[static_cast<int>(t.kind)]);
   if (t.posts != 0) text += fmt::format(", .posts = {}", t.posts);
   if (t.delay.count() != 0) text += fmt::format(", .delay = {}", time_of(t.delay));

@@ -37,7 +37,8 @@ struct Trouble {
     kStall,   // a path stands still for `time`
     kFreeze,  // an engine does nothing for `time`
     kGarble,  // what an end hears on its control connection is noise from now on
-    kKill     // an engine's process is gone; what comes back at its address after `time` is another
+    kKill,    // an engine's process is gone; what comes back at its address after `time` is another
+    kClose    // an end closes the session, and gives what is under way `time`
   };
   Kind kind = Kind::kCut;
   std::size_t posts = 0;  // so many transfers are posted before it,

@@ -24,7 +24,8 @@ struct Pair {
   SimStream::Line line;
   std::size_t wounds_left = 0;
   bool doomed = false;  // its control connection, or an end of it, is lost
-  bool closing = false, quiet = true;
+  bool hasty = false;   // it was closed while transfers were under way
+  bool closing = false;
   std::optional<Clock::time_point> hurt;  // a path was cut then, and none is in use at both ends yet
 
   [[nodiscard]] bool closed() const { return apps[0]->closed() && apps[1]->closed(); }
@@ -226,6 +227,9 @@ class Schedule {
         return pair->line.garble(world_, static_cast<int>(t.end));
       case Trouble::Kind::kKill:
         return kill(engine, t);
+      case Trouble::Kind::kClose:
+        pair->hasty = true;
+        return pair->apps[t.end]->close(t.time);
       case Trouble::Kind::kCut:
       case Trouble::Kind::kStall:
         break;
@@ -269,7 +273,7 @@ class Schedule {
     const auto is = [&](PeerState state) {
       return pair.apps[0]->session().state() == state && pair.apps[1]->session().state() == state;
     };
-    if (is(PeerState::kClosed) || pair.doomed || pair.closing) {
+    if (is(PeerState::kClosed) || pair.doomed || pair.hasty || pair.closing) {
       pair.hurt.reset();
     } else if (is(PeerState::kReady) && !paths(pair).empty()) {
       const auto took = duration_cast<microseconds>(world_.now() - *pair.hurt);
@@ -294,14 +298,14 @@ class Schedule {
   void close(Pair& pair) {
     if (std::exchange(pair.closing, true)) return;
     const bool lost = pair.apps[0]->closed() || pair.apps[1]->closed();
-    if (plan_.survivable && !pair.doomed && lost && !pair.closed()) lost_though(pair);
-    pair.quiet = pair.apps[0]->quiet() && pair.apps[1]->quiet();
+    if (plan_.survivable && !pair.doomed && !pair.hasty && lost) lost_though(pair);
+    pair.hasty |= !pair.apps[0]->quiet() || !pair.apps[1]->quiet();
     pair.doomed |= lost;
     outcome_.lost += pair.doomed ? 1 : 0;
     const std::uint64_t who = world_.below(3);
     for (std::size_t end : {0u, 1u}) {
       App& app = *pair.apps[end];
-      if (!app.closed() && (who == end || who == 2 || pair.doomed)) app.close();
+      if (!app.closed() && (who == end || who == 2 || pair.doomed)) app.close(std::chrono::seconds(5));
     }
   }
 
@@ -312,7 +316,7 @@ class Schedule {
 
   void check_end() {
     for (const auto& pair : pairs_) {
-      for (const auto& app : pair->apps) app->check_end(!pair->doomed && pair->quiet);
+      for (const auto& app : pair->apps) app->check_end(!pair->doomed && !pair->hasty);
     }
   }
 

@@ -56,6 +56,9 @@ class SimHost final : public datapath::SessionHost, private datapath::Domain, pr
   void path_event(datapath::PathState state, datapath::PathEvent event) noexcept override {
     ++pairs.paths[static_cast<std::size_t>(state)][static_cast<std::size_t>(event)];
   }
+  void session_event(datapath::SessionPhase phase, datapath::SessionEvent event) noexcept override {
+    ++pairs.sessions[static_cast<std::size_t>(phase)][static_cast<std::size_t>(event)];
+  }
 
   Pairs pairs;
 

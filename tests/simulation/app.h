@@ -52,11 +52,13 @@ class App {
   [[nodiscard]] bool posted_all() const noexcept { return dead_ || script_.done() || session_->finished(); }
   /// Why the session ended.
   [[nodiscard]] const std::string& end() const noexcept { return end_; }
+  [[nodiscard]] bool lost() const noexcept { return end_code_ != Code::kOk; }
   /// Which transfers are not finished, in words.
   [[nodiscard]] std::string unfinished() const;
 
-  /// After the end: what still has to be so. `lives`: the session was not lost, nor closed early.
-  void check_end(bool lives);
+  /// After the end: what still has to be so. `lives`: the session was not lost, nor closed early. `true_ends`: no
+  /// transfer of this end may have failed for the session's sake.
+  void check_end(bool lives, bool true_ends);
   void release();
 
  private:

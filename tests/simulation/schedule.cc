@@ -15,6 +15,7 @@ using std::chrono::duration_cast;
 
 constexpr int kRoundsAtMost = 3'000'000;
 constexpr milliseconds kPeerTimeout{1000};
+constexpr std::chrono::seconds kGrace{100};
 constexpr milliseconds kSetupAtMost{4100};  // of a path that does not come to be used
 
 /// A session with an application at each end. What comes back after a death is another.
@@ -23,8 +24,9 @@ struct Pair {
   std::unique_ptr<App> apps[2];
   SimStream::Line line;
   std::size_t wounds_left = 0;
-  bool doomed = false;  // its control connection, or an end of it, is lost
-  bool hasty = false;   // it was closed while transfers were under way
+  bool doomed = false;                // its control connection, or an end of it, is lost
+  bool hasty = false;                 // it was closed while transfers were under way,
+  std::optional<std::size_t> closer;  // by this end alone, with time enough for its own
   bool closing = false;
   std::optional<Clock::time_point> hurt;  // a path was cut then, and none is in use at both ends yet
 
@@ -299,13 +301,14 @@ class Schedule {
     if (std::exchange(pair.closing, true)) return;
     const bool lost = pair.apps[0]->closed() || pair.apps[1]->closed();
     if (plan_.survivable && !pair.doomed && !pair.hasty && lost) lost_though(pair);
-    pair.hasty |= !pair.apps[0]->quiet() || !pair.apps[1]->quiet();
     pair.doomed |= lost;
     outcome_.lost += pair.doomed ? 1 : 0;
     const std::uint64_t who = world_.below(3);
+    if (who < 2 && !pair.hasty && !pair.doomed) pair.closer = who;
+    pair.hasty |= !pair.apps[0]->quiet() || !pair.apps[1]->quiet();
     for (std::size_t end : {0u, 1u}) {
       App& app = *pair.apps[end];
-      if (!app.closed() && (who == end || who == 2 || pair.doomed)) app.close(std::chrono::seconds(5));
+      if (!app.closed() && (who == end || who == 2 || pair.doomed)) app.close(kGrace);
     }
   }
 
@@ -316,7 +319,10 @@ class Schedule {
 
   void check_end() {
     for (const auto& pair : pairs_) {
-      for (const auto& app : pair->apps) app->check_end(!pair->doomed && !pair->hasty);
+      // The last path may have been cut while it was being closed.
+      const bool fell = !plan_.survivable && (pair->apps[0]->lost() || pair->apps[1]->lost());
+      const bool lives = !pair->doomed && !pair->hasty && !fell;
+      for (std::size_t end : {0u, 1u}) pair->apps[end]->check_end(lives, lives || (pair->closer == end && !fell));
     }
   }
 

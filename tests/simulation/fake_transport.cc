@@ -98,14 +98,15 @@ FakePath* FakePath::peer() const {
 Status FakePath::connect(std::string_view peer) {
   peer_name_ = peer;
   FakePath* const other = this->peer();
-  if (other == nullptr || other->peer_name_ != name_) return {};  // its turn comes
-  if (transport_.habits_.swallows == Habits::Swallows::kConnections) return {};
+  if (other == nullptr) return {};
   if (const auto theirs = other->transport_.habits_.can.max_message, ours = transport_.habits_.can.max_message;
       theirs < ours) {  // as verbs does
     return {Code::kInvalidArgument,
             fmt::format("the peer's message buffers hold {} bytes, ours {}: set message_bytes alike on both sides",
                         theirs, ours)};
   }
+  if (other->peer_name_ != name_) return {};  // its turn comes
+  if (transport_.habits_.swallows == Habits::Swallows::kConnections) return {};
   for (FakePath* each : {this, other}) {
     world_.in(microseconds(10 + world_.below(300)), [each, alive = each->alive_] {
       if (!*alive || each->closed_ || each->down_) return;

@@ -9,14 +9,19 @@ namespace fairlead::simulation {
 using datapath::OpKind;
 using datapath::TransferImpl;
 
-TwoEnds::TwoEnds(std::uint64_t seed, const std::vector<Habits>& transports, EngineConfig config) : world(seed) {
+TwoEnds::TwoEnds(std::uint64_t seed, const std::vector<Habits>& transports, EngineConfig config)
+    : TwoEnds(seed, transports, transports, std::move(config)) {}
+
+TwoEnds::TwoEnds(std::uint64_t seed, const std::vector<Habits>& active, const std::vector<Habits>& passive,
+                 EngineConfig config)
+    : world(seed) {
   config.connect_timeout = milliseconds(30'000);
   for (int i = 0; i < 2; ++i) {
     config.name = i == 0 ? "active" : "passive";
-    hosts[i] = std::make_shared<SimHost>(world, wire, config, transports);
+    hosts[i] = std::make_shared<SimHost>(world, wire, config, i == 0 ? active : passive);
     regions_[i] = std::make_shared<datapath::RegionImpl>(*hosts[i]->regions().add({.bytes = memory[i]}), memory[i],
                                                          Access::kRemoteReadWrite, nullptr);
-    (void)hosts[i]->regions().publish("r", regions_[i], memory[i], Access::kRemoteReadWrite, std::nullopt);
+    publish(i);
   }
   SimStream::Pair streams = SimStream::pair(world);
   line = streams.line;
@@ -57,7 +62,7 @@ TwoEnds::~TwoEnds() {
     session[i].reset();
     remote[i].reset();
     hosts[i]->release();
-    (void)hosts[i]->regions().unpublish("r");
+    withdraw(i);
     regions_[i].reset();
     hosts[i]->regions().shutdown();
   }
@@ -67,12 +72,38 @@ bool TwoEnds::meet() {
   if (!run([&] { return session[0]->state() == PeerState::kReady && session[1]->state() == PeerState::kReady; })) {
     return false;
   }
-  for (int i = 0; i < 2; ++i) {
-    const auto lookup = session[i]->start_lookup("r", false);
-    if (!run([&] { return lookup->finished.load(); }) || lookup->regions.size() != 1) return false;
-    remote[i] = lookup->regions.front();
-  }
+  return look_up(0) && look_up(1);
+}
+
+bool TwoEnds::look_up(int end) {
+  const auto lookup = session[end]->start_lookup("r", false);
+  if (!run([&] { return lookup->finished.load(); }) || lookup->regions.size() != 1) return false;
+  remote[end] = lookup->regions.front();
   return true;
+}
+
+void TwoEnds::publish(int end) {
+  (void)hosts[end]->regions().publish("r", regions_[end], memory[end], Access::kRemoteReadWrite, std::nullopt);
+}
+
+void TwoEnds::withdraw(int end) { (void)hosts[end]->regions().unpublish("r"); }
+
+FakePath* TwoEnds::path(int end) {
+  FakePath* found = nullptr;
+  for (std::size_t t = 0; t < hosts[end]->transports().size(); ++t) {
+    for (FakePath* each : hosts[end]->fake(t).paths()) {
+      if (found != nullptr) return nullptr;
+      found = each;
+    }
+  }
+  return found;
+}
+
+void TwoEnds::pass(microseconds time, microseconds step) {
+  for (const Clock::time_point until = world.now() + time; world.now() < until;) {
+    for (const auto& host : hosts) host->step();
+    world.advance(step);
+  }
 }
 
 bool TwoEnds::run(const std::function<bool()>& done) {

@@ -19,6 +19,8 @@ class TwoEnds {
 
   /// Nothing has happened yet.
   TwoEnds(std::uint64_t seed, const std::vector<Habits>& transports, EngineConfig config = {});
+  TwoEnds(std::uint64_t seed, const std::vector<Habits>& active, const std::vector<Habits>& passive,
+          EngineConfig config);
   /// Lets go of everything; end() comes first.
   ~TwoEnds();
   TwoEnds(const TwoEnds&) = delete;
@@ -28,6 +30,15 @@ class TwoEnds {
   bool meet();
   /// Goes on until `done`; false: it never is.
   bool run(const std::function<bool()>& done);
+  /// Lets time go by, in steps of `step`.
+  void pass(microseconds time, microseconds step);
+  /// Lets end `end` know the other's region as it is published now. False: it is not.
+  bool look_up(int end);
+  /// Takes end `end`'s region back, or publishes it again.
+  void withdraw(int end);
+  void publish(int end);
+  /// The path that end `end` has; null: none, or several.
+  [[nodiscard]] FakePath* path(int end);
   /// Closes the session at both ends. False: it does not end, or a transfer has none.
   bool end();
   /// As if its peer had said it: a frame of the control connection, a message or a notification of the path.

@@ -80,7 +80,8 @@ Trouble make_trouble(Dice& dice, const Plan& plan, std::size_t posts) {
   const std::uint64_t dots = dice.below(1000);
   if (dots < 400) {
     t.kind = Trouble::Kind::kCut;
-    // One end at least hears of it.
+    // One end at least hears of it; if late, the engines are to find out themselves.
+    if (dice.chance(0.08)) t.notice.fill(milliseconds(100) + dice.time(200'000));
     if (t.notice[0] == kNever && t.notice[1] == kNever) t.notice[t.end] = dice.time(3000);
   } else if (dots < 570) {
     t.kind = Trouble::Kind::kStall;

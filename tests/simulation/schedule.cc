@@ -253,8 +253,12 @@ class Schedule {
         ends[end]->cut(t.notice[end] == kNever ? std::nullopt : std::optional(t.notice[end]));
       }
     }
-    if (t.kind == Trouble::Kind::kStall) stalled_for_ += t.time;
-    if (t.kind == Trouble::Kind::kCut && !pair->hurt) pair->hurt = world_.now();
+    if (t.kind == Trouble::Kind::kStall) {
+      stalled_for_ += t.time;
+    } else {
+      told_after_ += std::max(microseconds(0), std::min(t.notice[0], t.notice[1]));  // kNever is less than nothing
+      if (!pair->hurt) pair->hurt = world_.now();
+    }
   }
 
   /// Its paths that live, of the client's end and the server's.
@@ -285,13 +289,13 @@ class Schedule {
     }
   }
 
-  /// How long it may take until both ends use another path: the death is told within 3 ms; what stands still, freezes
-  /// or swallows is waited for.
+  /// How long it may take until both ends use another path: what stands still, freezes, swallows or is told late is
+  /// waited for.
   [[nodiscard]] microseconds recovery_at_most() const {
     const auto slow = static_cast<std::size_t>(std::ranges::count_if(plan_.transports, [](const Habits& habits) {
       return habits.swallows != Habits::Swallows::kNothing || !habits.writes_arrive;
     }));
-    return milliseconds(60) + stalled_for_ + frozen_for_ +
+    return milliseconds(60) + told_after_ + stalled_for_ + frozen_for_ +
            slow * plan_.transports.size() * kSetupAtMost;  // each of theirs with each of ours
   }
 
@@ -360,7 +364,7 @@ class Schedule {
   std::vector<std::unique_ptr<Pair>> pairs_;
   std::vector<bool> fired_;  // of the plan's troubles
   std::size_t pending_ = 0;  // troubles and revivals that are to come
-  microseconds stalled_for_{0}, frozen_for_{0};
+  microseconds stalled_for_{0}, frozen_for_{0}, told_after_{0};
   bool trouble_ = true;
   int idle_ = 0, rounds_ = 0;
 };

@@ -60,6 +60,8 @@ void Outbox::data_completed(TransferImpl& t, std::uint64_t bytes, Code code) {
     fail_transfer(t, code, region_at(t, t.done_bytes));
     // Messages in flight behind the refused write come back; none may overtake them.
     if (sequenced_in_flight_ != 0) holding_ = true;
+  } else if (t.list->kind == OpKind::kWrite) {
+    t.may_land = true;
   }
   settle(t);
 }
@@ -117,8 +119,8 @@ void Outbox::settle(TransferImpl& t) {
   if (!t.active || t.outstanding != 0 || t.messages_outstanding != 0) return;
   const bool data_done = t.done_bytes == t.data_bytes();
   if (data_done && (!t.has_message || t.message_done)) return finish(t, Code::kOk, {});
-  // An aborted part of it may have been delivered: only the fence tells (apply_received).
-  if (t.failure != Code::kOk && !t.message_aborted) finish(t, t.failure, std::move(t.reason));
+  // An aborted part of it may have been delivered, or be on the wire: only the fence ends that (apply_received).
+  if (t.failure != Code::kOk && !t.message_aborted && !t.may_land) finish(t, t.failure, std::move(t.reason));
 }
 
 void Outbox::finish(TransferImpl& t, Code code, std::string reason) {
@@ -219,6 +221,7 @@ void Outbox::rebuild_queues() {
   data_queue_.clear();
   for (TransferImpl* t = first_; t != nullptr;) {
     TransferImpl* next = t->next;
+    t->may_land = false;
     if (t->list != nullptr && t->posted_bytes != t->done_bytes) {
       t->rewind();
       replayed.add();

@@ -72,7 +72,7 @@ void reset(TransferImpl& t) {
   if (t.message.capacity() > kKeptMessageBytes) t.message.shrink_to_fit();
   t.value = 0;
   t.has_message = t.is_send = t.report = t.message_done = t.active = false;
-  t.message_all_posted = t.message_aborted = false;
+  t.message_all_posted = t.message_aborted = t.may_land = false;
   t.tag = t.bytes = t.next_offset = t.posted_bytes = t.done_bytes = t.message_posted = 0;
   t.next_op = 0;
   t.outstanding = t.messages_outstanding = 0;

@@ -89,6 +89,7 @@ struct TransferImpl final : Submission {
   bool message_all_posted = false;
   bool message_aborted = false;  // a part came back undelivered and is to be posted again
   bool message_done = false;
+  bool may_land = false;     // the path died with a write of it, which the other end may still place
   bool active = false;       // accepted by the session, not finished
   Code failure = Code::kOk;  // why it will fail once nothing is outstanding
   std::string reason;

@@ -326,11 +326,23 @@ TEST_F(OutboxTest, WhatIsCancelledEndsOnceItsMemoryIsFree) {
   EXPECT_FALSE(outbox.has_backlog());
   EXPECT_EQ(outbox.stuck_since(), kNow) << "one is on the path";
   complete(1, Code::kAborted);
+  EXPECT_EQ(ended.size(), 1u) << "it may be on the wire, and land";
+  ASSERT_TRUE(outbox.apply_received(0, why)) << why;
   ASSERT_EQ(ended.size(), 2u);
   EXPECT_EQ(ended[1].code, Code::kCancelled);
   EXPECT_EQ(outbox.stuck_since(), std::nullopt);
   outbox.cancel(posted, kNow);
   EXPECT_EQ(ended.size(), 2u) << "what has ended cannot be cancelled";
+}
+
+TEST_F(OutboxTest, ACancelledReadThatThePathLeftUndoneEndsAtOnce) {
+  TransferImpl& t = transfer(OpKind::kRead, {10});
+  add(t);
+  ASSERT_EQ(post().size(), 1u);
+  outbox.cancel(t, kNow);
+  complete(1, Code::kAborted);
+  ASSERT_EQ(ended.size(), 1u);
+  EXPECT_EQ(ended[0].code, Code::kCancelled);
 }
 
 TEST_F(OutboxTest, WhatIsPlacedBeforeItCouldBeCancelledIsDone) {

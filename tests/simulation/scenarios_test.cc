@@ -1,12 +1,16 @@
 // Named scenarios: what went wrong once, here or at others, in the smallest world that shows it.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "fairlead/log.h"
 #include "schedule.h"
 #include "two_ends.h"
 
 namespace fairlead::simulation {
 namespace {
+
+using datapath::TransferImpl;
 
 Habits plain() {
   Habits made;
@@ -73,6 +77,27 @@ TEST_F(Scenario, NothingEndsWellBehindWhatAPathsDeathAborted) {
       {.kind = Post::Kind::kStrided, .bytes = 12, .pieces = 11},
   };
   EXPECT_EQ(run_plan(plan).wrong, "");
+}
+
+// Found by the simulator (seed 51136): this end's path died, so a cancelled write ended as soon as the path had let go
+// of its memory here. It was on the wire, and landed at the target after its end.
+TEST_F(Scenario, ACancelledWriteThatIsOnTheWireEndsOnceItCannotLandAnyMore) {
+  Habits slow = plain();
+  slow.latency = milliseconds(3);
+  for (std::uint64_t seed = 1; seed <= 20; ++seed) {
+    TwoEnds ends(seed, {slow, slow});
+    ASSERT_TRUE(ends.meet());
+    std::ranges::fill(ends.memory[0], std::byte{7});
+    TransferImpl& write = ends.write(0, 0, 1000);
+    ends.pass(milliseconds(4), microseconds(100));
+    ends.session[0]->request_cancel(write);
+    ends.path(0)->cut(microseconds(1));  // the other end's is alive
+    ASSERT_TRUE(ends.run([&] { return write.finished.load(); }));
+    const std::vector<std::byte> then = ends.memory[1];
+    ends.pass(milliseconds(200), microseconds(100));
+    EXPECT_TRUE(ends.memory[1] == then) << "written after its end, seed " << seed;
+    EXPECT_TRUE(ends.end());
+  }
 }
 
 }  // namespace

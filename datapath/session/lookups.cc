@@ -67,7 +67,10 @@ void Lookups::on_regions(const control::Regions& regions, const std::string& who
     }
     request->regions.push_back(std::move(decoded));
   }
-  if (request->status.ok() && regions.more && !request->regions.empty()) {
+  if (request->status.ok() && regions.more && regions.regions.empty()) {
+    request->status = {Code::kDataLoss, fmt::format("{} promised more regions and listed none", who)};
+  }
+  if (request->status.ok() && regions.more) {
     return send_(control::Lookup{
         .request = regions.request, .name = request->name, .prefix = true, .after = request->regions.back()->name});
   }

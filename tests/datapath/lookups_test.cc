@@ -100,6 +100,18 @@ TEST_F(LookupsTest, AListingThatDoesNotAscendFails) {
   EXPECT_EQ(sent.size(), 1U) << "it is not asked to go on";
 }
 
+// Else such a peer would be asked for ever, as often as it answers.
+TEST_F(LookupsTest, APageThatPromisesMoreAndHasNothingFails) {
+  lookups.open(kSession);
+  const auto request = ask("layer", true);
+  lookups.on_regions(page(number_of_last(), {"layer.0"}, true), "liar");
+  ASSERT_EQ(sent.size(), 2U);
+  lookups.on_regions(page(number_of_last(), {}, true), "liar");
+  EXPECT_TRUE(request->finished.load());
+  EXPECT_EQ(request->status.code(), Code::kDataLoss);
+  EXPECT_EQ(sent.size(), 2U) << "it is not asked to go on";
+}
+
 TEST_F(LookupsTest, ARegionThatIsDescribedBadlyFailsTheQuestion) {
   lookups.open(kSession);
   const auto request = ask("w");

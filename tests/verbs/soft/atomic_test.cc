@@ -168,6 +168,21 @@ TEST(ResponderAtomics, ARepetitionIsAnsweredFromMemory) {
   EXPECT_EQ(peer.device->counter("duplicate_request"), 1U);
 }
 
+// Who may not use the memory learns nothing of it by a PSN that another's question had.
+TEST(ResponderAtomics, ARepetitionOfAnotherWordIsNone) {
+  RawPeer peer;
+  const AtomicEth add{peer.target(0, 8).address, peer.device->mr->rkey, 5, 0};
+  peer.send({.opcode = Opcode::kFetchAdd, .psn = peer.psn, .atomic = add});
+  ASSERT_EQ(peer.receive().size(), 1U);
+  for (const AtomicEth& other :
+       {AtomicEth{add.address + 8, add.rkey, 5, 0}, AtomicEth{add.address, add.rkey ^ 1, 5, 0}}) {
+    peer.send({.opcode = Opcode::kFetchAdd, .psn = peer.psn, .atomic = other});
+    EXPECT_TRUE(peer.receive().empty());
+  }
+  EXPECT_EQ(peer.device->counter("drop_bogus"), 2U);
+  EXPECT_EQ(peer.device->state(), IBV_QPS_RTS);
+}
+
 TEST(ResponderAtomics, AResultOlderThanThoseKeptIsNotInvented) {
   RawPeer peer({}, {.max_reads = 2});
   const AtomicEth add{peer.target(0, 8).address, peer.device->mr->rkey, 1, 0};

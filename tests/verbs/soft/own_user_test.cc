@@ -7,13 +7,17 @@
 #include <sys/fsuid.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
+#include <atomic>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
 #include <functional>
+#include <thread>
 
 #include "verbs/soft/port/udp/shared_address.h"
 #include "verbs/soft/port/udp/udp_socket.h"
@@ -102,6 +106,34 @@ TEST(SameUser, WhoListensAtAPlaceMustBeIt) {
   EXPECT_NE(refused.error().message().find("of uid 65534 holds"), std::string::npos) << refused.error().message();
 }
 
+// Whoever gets as far as to a member's socket, past the directory, has nothing of it.
+TEST(SameUser, WhoAsksAMemberMustBeIt) {
+  if (::getuid() != 0) GTEST_SKIP() << "needs root, to act as another user";
+  const UniqueFd listener(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+  sockaddr_un at{};
+  at.sun_family = AF_UNIX;
+  constexpr socklen_t kSize = sizeof(sa_family_t);  // of no name: the system gives one
+  ASSERT_EQ(::bind(listener.get(), reinterpret_cast<sockaddr*>(&at), kSize), 0);
+  ASSERT_EQ(::listen(listener.get(), 2), 0);
+  socklen_t size = sizeof(at);
+  ASSERT_EQ(::getsockname(listener.get(), reinterpret_cast<sockaddr*>(&at), &size), 0);
+  for (const uid_t who : {uid_t{0}, kNobody}) {
+    UniqueFd asker(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+    ASSERT_EQ(::seteuid(who), 0);
+    const int connected = ::connect(asker.get(), reinterpret_cast<const sockaddr*>(&at), size);
+    ASSERT_EQ(::seteuid(0), 0);
+    ASSERT_EQ(connected, 0) << std::strerror(errno);
+    std::thread member([&] {
+      const UniqueFd connection(::accept(listener.get(), nullptr, nullptr));
+      const std::array<int, 1> shared{listener.get()};
+      answer_with_sockets(connection.get(), shared);
+    });
+    const auto sockets = ask_for_sockets(asker.get(), 1);
+    member.join();
+    EXPECT_EQ(static_cast<bool>(sockets), who == 0) << who;
+  }
+}
+
 class GroupSocket : public testing::Test {
  protected:
   void SetUp() override {
@@ -144,6 +176,32 @@ TEST_F(GroupSocket, OfAnotherProtocolDoesNot) {
   EXPECT_FALSE(belongs_to_group(tcp, kAddress));
   ::close(tcp);
   EXPECT_FALSE(belongs_to_group(-1, kAddress));
+}
+
+// A member that shares another socket than the address's: of an older version, or one that was taken over.
+TEST_F(GroupSocket, ThatDoesNotBelongIsNotTakenFromAMember) {
+  const auto names = GroupNames::open(kAddress);
+  ASSERT_TRUE(names) << names.error().message();
+  const UniqueFd other = open_udp_socket(kAddress, 0, PortUse::kShared);
+  ASSERT_TRUE(other);
+  const auto name = names->listen_as(0);
+  ASSERT_TRUE(name) << name.error().message();
+  std::atomic<bool> ended{false};
+  std::thread member([&] {
+    while (!ended) {
+      const UniqueFd connection(::accept(name->get(), nullptr, nullptr));
+      const std::array<int, 1> shared{other.get()};
+      if (connection) answer_with_sockets(connection.get(), shared);
+    }
+  });
+  const auto joined = SharedAddress::join(kAddress, 1);
+  ended = true;
+  ::shutdown(name->get(), SHUT_RDWR);
+  member.join();
+  names->leave(0);
+  ASSERT_FALSE(joined) << "it steers and receives by a socket of another port";
+  EXPECT_EQ(joined.error().code(), Code::kPermissionDenied);
+  EXPECT_NE(joined.error().message().find("is no socket for"), std::string::npos) << joined.error().message();
 }
 
 // The system lets a user send from an address of another's, but the port must be the user's at some address.

@@ -1,10 +1,13 @@
 // What goes wrong by the application's hand: memory that goes, regions that are withdrawn, handles that are misused.
+#include <netinet/in.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 
 #include <atomic>
 #include <mutex>
 #include <thread>
 
+#include "base/unique_fd.h"
 #include "fairlead/log.h"
 #include "tests/conformance/engine_pair.h"
 
@@ -217,38 +220,75 @@ TEST(Handles, AnEngineThatWasMovedFromSaysSo) {
   EXPECT_TRUE(other.allocate(64));
 }
 
-TEST(Handles, DestroyingAnEngineEndsEveryWait) {
-  for (int round = 0; round < 5; ++round) {
-    EnginePair pair;
-    pair.start(config_for({"server", "tcp"}), config_for({"client", "tcp"}));
-    while (pair.peer.next_event().kind != Event::Kind::kNone) {
-    }
-    Engine& client = *pair.client;
-    while (client.next_event().second.kind != Event::Kind::kNone) {
+class EngineEnd : public testing::TestWithParam<Way>, public EnginePair {};
+
+// Threads deep inside each call that waits, on a session that lives and on one that is still being made.
+TEST_P(EngineEnd, EndsEveryWait) {
+  const UniqueFd silent(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in at{};
+  at.sin_family = AF_INET;
+  at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof at;
+  ASSERT_EQ(::bind(silent.get(), reinterpret_cast<sockaddr*>(&at), size), 0);
+  ASSERT_EQ(::listen(silent.get(), 8), 0);
+  ASSERT_EQ(::getsockname(silent.get(), reinterpret_cast<sockaddr*>(&at), &size), 0);
+  for (int round = 0; round < 3; ++round) {
+    EngineConfig config = config_for(GetParam());
+    config.connect_timeout = kPatience;
+    EngineConfig server_config = config;
+    server_config.transport = "auto";
+    server_config.max_pending_events = 16;
+    start(server_config, config);
+    Engine& engine = *client;
+    Result<Peer> waiting_for = engine.connect("127.0.0.1:" + std::to_string(ntohs(at.sin_port)));
+    ASSERT_TRUE(waiting_for);
+    std::vector<Transfer> sent;  // more than a server takes whose program takes none
+    for (int i = 0; i < 1000; ++i) sent.push_back(peer.send(std::as_bytes(std::span("x"))));
+    while (engine.next_event().second.kind != Event::Kind::kNone) {
     }
     std::atomic<int> waiting{0};
     std::vector<std::thread> threads;
-    Event ended;
-    threads.emplace_back([&] {
-      ++waiting;
-      // Until the engine goes: its last events, then the reason for which there are no more.
-      for (Event event = client.next_event(kPatience).second; event.status.ok() && event.kind != Event::Kind::kNone;) {
-        event = client.next_event(kPatience).second;
+    std::mutex mutex;
+    std::vector<Status> ends;
+    const auto wait_in = [&](auto call) {
+      threads.emplace_back([&, call]() mutable {
+        ++waiting;
+        const Status end = call();
+        const std::lock_guard lock(mutex);
+        ends.push_back(end);
+      });
+    };
+    wait_in([last = sent.back()]() mutable { return last.wait(kPatience); });
+    wait_in([early = *waiting_for]() mutable { return early.wait_ready(kPatience); });
+    wait_in([early = *waiting_for]() mutable { return early.lookup("region", kPatience).status(); });
+    wait_in([early = *waiting_for]() mutable { return early.list("", kPatience).status(); });
+    wait_in([to = peer]() mutable {
+      Event event;
+      while ((event = to.next_event(kPatience)).kind != Event::Kind::kClosed && event.kind != Event::Kind::kNone) {
       }
-      --waiting;
+      return event.status;
     });
-    threads.emplace_back([&, peer = pair.peer]() mutable {
-      ++waiting;
-      ended = peer.next_event(kPatience);
-      --waiting;
+    wait_in([&engine] {  // its last events, then the reason for which there are no more
+      Event event;
+      while ((event = engine.next_event(kPatience).second).status.ok() && event.kind != Event::Kind::kNone) {
+      }
+      return event.status;
     });
-    while (waiting != 2) std::this_thread::yield();
+    while (waiting != 6) std::this_thread::yield();
     std::this_thread::sleep_for(std::chrono::milliseconds(10));  // so that they are deep inside; less tests less
-    pair.client.reset();
+    client.reset();
     for (std::thread& thread : threads) thread.join();
-    EXPECT_EQ(waiting, 0);
+    ASSERT_EQ(ends.size(), 6u);
+    for (const Status& end : ends) EXPECT_EQ(end.code(), Code::kCancelled) << end.to_string();
+    // The handles stay good.
+    EXPECT_FALSE(peer.lookup("region", kPatience));
+    EXPECT_FALSE(waiting_for->wait_ready(kPatience).ok());
+    EXPECT_FALSE(peer.send({}).wait(kPatience).ok());
+    server.reset();
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(Ways, EngineEnd, testing::ValuesIn(ways()), [](const auto& info) { return info.param.name; });
 
 }  // namespace
 }  // namespace fairlead

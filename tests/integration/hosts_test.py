@@ -76,6 +76,16 @@ class Hosts(Case):
         output = self.bench()
         self.assertRegex(output, rf"{HERE} qpn \S+ -> {THERE} qpn \S+, mtu 1024\b")
 
+    def test_processes_share_the_address_of_their_host(self):
+        targets = [self.target(), self.target()]
+        clients = [self.start("bench", "bw", target.listen, *SOFT, "--size", "64K", "--duration", "1")
+                   for target in targets]
+        for client in clients:
+            self.assertEqual(client.wait(), 0, client.output)
+            self.assertRegex(client.output, rf"soft0 {HERE} qpn \S+ -> {THERE} qpn \S+, mtu 1024\b")
+        for target in targets:
+            self.assertEqual(target.wait(), 0, target.output)
+
     def test_peers_on_one_host_meet_on_loopback(self):
         output = self.bench(at=HERE)
         self.assertRegex(output, r"soft0 127\.\S+ qpn \S+ -> 127\.\S+ qpn \S+, mtu 4096\b")

@@ -444,6 +444,19 @@ TEST_F(Cm, AnswersOfAnotherTransactionChangeNothing) {
   EXPECT_EQ(left.events, (Events{{Type::kReply, 0}}));
   EXPECT_TRUE(right.events.empty());
 
+  // A peer that gives up before it has an answer names the request by its own identifier alone.
+  Connection& impatient = request();
+  run();
+  Connection& asked = *right.requested;
+  Rej timeout{impatient.req().local_comm_id, 0};
+  timeout.reason = RejectReason::kTimeout;
+  right.manager.on_mad(kRight, kLeft, encode({0xbad, timeout}));
+  EXPECT_EQ(asked.state(), Connection::State::kReqReceived);
+  EXPECT_TRUE(right.events.empty());
+  impatient.release();
+  run();
+  EXPECT_EQ(right.events, (Events{{Type::kRejected, 4}}));
+
   left.events.clear();
   Connection& datagrams = resolve(kService);
   SidrRep rep;

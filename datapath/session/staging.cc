@@ -40,6 +40,10 @@ bool Target::on_write(const PathMessage& message, const RegionTable& regions, st
     why = fmt::format("sent staged operation {} where {} was due", message.sequence, handled_ + 1);
     return false;
   }
+  if (refused_.size() == kWindow) {
+    why = fmt::format("sent staged operation {} with {} refusals not taken", message.sequence, kWindow);
+    return false;
+  }
   handled_ = message.sequence;
   const Code code = regions.with_bytes(
       message.value, message.offset, message.data.size(), Access::kRemoteWrite, [&](std::span<std::byte> target) {

@@ -135,6 +135,16 @@ TEST_F(StagingTarget, AReadBeyondWhatIsGrantedEndsWhereTheGrantDoes) {
   EXPECT_FALSE(target.owes());
 }
 
+// Whoever does not take its refusals has no more operations to be refused: an honest one has so many under way at most.
+TEST_F(StagingTarget, RefusalsThatNobodyTakesAreBounded) {
+  std::uint64_t sequence = 0;
+  while (sequence < kWindow) ASSERT_TRUE(write(++sequence, 12345, 0, ones)) << why;
+  EXPECT_FALSE(write(sequence + 1, 12345, 0, ones));
+  EXPECT_EQ(why, "sent staged operation 257 with 256 refusals not taken");
+  ASSERT_EQ(pump().size(), kWindow);
+  EXPECT_TRUE(write(sequence + 1, 12345, 0, ones));
+}
+
 TEST_F(StagingTarget, ThePeerKeepsTheOrderAndTheLimits) {
   EXPECT_FALSE(write(2, writable, 0, ones));
   EXPECT_EQ(why, "sent staged operation 2 where 1 was due");

@@ -11,6 +11,7 @@
 #include "verbs/soft/rc/memory_windows.h"
 #include "verbs/soft/rc/requester.h"
 #include "verbs/soft/rc/responder.h"
+#include "verbs/soft/rc/retransmission.h"
 
 namespace fairlead::soft {
 namespace {
@@ -175,7 +176,7 @@ void Domain::release_held() noexcept {
 void Domain::run_timers() noexcept {
   next_timer_ = 0;
   while (Qp* qp = timers_.pop_due(now_)) {
-    if (qp->send.deadline != 0 && now_ >= qp->send.deadline) completer::on_timer(*qp);
+    if (qp->send.deadline != 0 && now_ >= qp->send.deadline) retransmission::on_timer(*qp);
     if (qp->send.deadline != 0) timers_.wake(qp->timer, std::max(qp->send.deadline, now_ + 1));
     if (qp->paced_until > now_) {
       timers_.wake(qp->timer, qp->paced_until);

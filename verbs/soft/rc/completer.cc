@@ -9,104 +9,13 @@
 #include "verbs/soft/qp/qp_context.h"
 #include "verbs/soft/queues/cq.h"
 #include "verbs/soft/rc/requester_limits.h"
+#include "verbs/soft/rc/retransmission.h"
 
 namespace fairlead::soft::completer {
-namespace {
 
-// Probes resend early, where the ack timeout that users set (67 ms and more) would stall. They never fail a WQE.
-constexpr Nanos kFirstProbe = 4 * kMillisecond;  // before a round trip was timed
-constexpr Nanos kLeastProbe = 1 * kMillisecond;
-constexpr Nanos kMostProbe = 1 * kSecond;
-constexpr unsigned kMostBackoff = 8;
-constexpr std::uint8_t kRetryForever = 7;  // of rnr_retry
-
-Nanos ack_timeout(const Qp& qp) noexcept { return qp.attr.timeout == 0 ? 0 : 4096ULL << qp.attr.timeout; }
-
-bool outstanding(const SendState& s) noexcept { return s.una.before(s.sent_end); }
-
-// The earlier of the next probe and the next counted expiry.
-void start_timer(Qp& qp) noexcept {
-  SendState& s = qp.send;
-  const Nanos now = qp.domain.now();
-  const Nanos patience = s.srtt == 0 ? kFirstProbe : s.srtt + 4 * s.rttvar;  // RFC 6298
-  const Nanos probe = std::clamp(patience, kLeastProbe, kMostProbe) << s.backoff;
-  s.deadline = now + std::min(probe, kMostProbe);
-  if (const Nanos timeout = ack_timeout(qp); timeout != 0) {
-    const Nanos expiry = s.progress_at + timeout * (Nanos{s.retries} + 1);
-    s.deadline = std::min(s.deadline, std::max(expiry, now + 1));
-  }
-  s.peer_heard = qp.peer_window->acknowledged();
-  s.reads_heard = qp.port->reads.acknowledged();
-  qp.domain.wake(qp, s.deadline);
-}
-
-// A timeout's share of a window that others use too. Where they were acknowledged since, packets were lost, or it is
-// this queue pair's peer alone that is gone; only the first timeout in a row can tell them nothing.
-void shrink(Window& window, std::uint64_t heard, bool probing) noexcept {
-  if (window.acknowledged() == heard) return window.on_timeout();
-  if (!probing) window.on_loss();
-}
-
-void progressed(Qp& qp) noexcept {
-  SendState& s = qp.send;
-  s.progress_at = qp.domain.now();
-  if (s.idle_since != 0) s.idle_since = s.progress_at;
-  s.retries = s.rnr_retries = 0;
-  s.probing = s.implied_nak = s.repair_waits = false;
-  s.rnr_wait = false;  // a copy of the refused packet was taken after all
-  if (s.timing && s.timed_psn.before(s.una)) {
-    const Nanos sample = s.progress_at - s.timed_at;
-    const Nanos difference = sample > s.srtt ? sample - s.srtt : s.srtt - sample;
-    s.rttvar = s.srtt == 0 ? sample / 2 : s.rttvar - s.rttvar / 4 + difference / 4;
-    s.srtt = s.srtt == 0 ? sample : s.srtt - s.srtt / 8 + sample / 8;
-    s.timing = false;
-  }
-  if (s.srtt != 0) s.backoff = 0;  // else a peer that is far away would be asked everything twice, and nothing be timed
-  if (outstanding(s)) {
-    start_timer(qp);
-  } else {
-    s.deadline = 0;
-  }
-  if (qp.has_work()) qp.domain.make_ready(qp);
-}
-
-// Back to the oldest packet that is not acknowledged.
-void rewind(Qp& qp) noexcept {
-  SendState& s = qp.send;
-  qp.release_windows();
-  s.cursor = qp.sq.head();
-  s.cursor_packet = 0;
-  if (s.cursor != s.started) s.cursor_packet = static_cast<std::uint32_t>(s.una.since(qp.sq.at(s.cursor).first));
-  s.reads_outstanding = 0;
-  s.local_error = IBV_WC_SUCCESS;  // found again when its turn comes
-  s.timing = false;
-  s.timed_out = false;
-  s.unacknowledged_run = 0;
-  s.idle_since = qp.domain.now();
-  qp.domain.counters.completer_retry_err.add();
-  qp.domain.make_ready(qp);
-}
-
-// Whether what was reported lost may be sent again at once. What one round trip brings is of one flight: reports that
-// reordered packets, or somebody else's, make of it must not each send another. The last one is heeded in time.
-bool may_repair(Qp& qp) noexcept {
-  SendState& s = qp.send;
-  const Nanos now = qp.domain.now();
-  const Nanos earliest = s.repaired_at + s.srtt;
-  if (s.repaired_at == 0 || now >= earliest) {
-    s.repaired_at = now;
-    return true;
-  }
-  s.repair_waits = true;
-  s.repair_una = s.una;
-  if (s.deadline == 0 || earliest < s.deadline) {
-    s.deadline = earliest;
-    qp.domain.wake(qp, earliest);
-  }
-  return false;
-}
-
-}  // namespace
+using retransmission::may_repair;
+using retransmission::progressed;
+using retransmission::rewind;
 
 void complete_head(Qp& qp, ibv_wc_status status, std::uint32_t vendor_error) noexcept {
   const SendWqe& wqe = qp.sq.at(qp.sq.head());
@@ -124,6 +33,8 @@ void complete_head(Qp& qp, ibv_wc_status status, std::uint32_t vendor_error) noe
 }
 
 namespace {
+
+constexpr std::uint8_t kRetryForever = 7;  // of rnr_retry
 
 // After una moved: the cursor never lies behind it. True if it did, so that what was to be sent again had arrived.
 bool catch_up(Qp& qp) noexcept {
@@ -339,64 +250,6 @@ void on_response(Qp& qp, const Packet& packet) noexcept {
     default:
       return on_answer(qp, packet);
   }
-}
-
-void on_sent(Qp& qp) noexcept {
-  SendState& s = qp.send;
-  const Nanos waited = s.idle_since == 0 ? 0 : qp.domain.now() - s.idle_since;
-  s.idle_since = 0;
-  if (s.deadline != 0 && waited == 0) return;
-  s.progress_at = s.deadline == 0 ? qp.domain.now() : s.progress_at + waited;
-  start_timer(qp);
-}
-
-void on_timer(Qp& qp) noexcept {
-  SendState& s = qp.send;
-  const Nanos now = qp.domain.now();
-  s.deadline = 0;
-  if (!qp.requests()) return;
-  if (s.rnr_wait) {
-    s.rnr_wait = false;
-    s.progress_at = now;
-    return qp.domain.make_ready(qp);
-  }
-  if (!outstanding(s)) return;
-  const bool waiting_to_resend = s.in_flight == 0 && s.reads_in_flight == 0;
-  if (waiting_to_resend) {
-    // Others fill the window: nothing of ours is on its way, so its absence proves nothing.
-    s.progress_at = s.idle_since = now;
-    qp.domain.make_ready(qp);
-    return start_timer(qp);
-  }
-  const Nanos timeout = ack_timeout(qp);
-  const bool expired = timeout != 0 && now >= s.progress_at + timeout * (Nanos{s.retries} + 1);
-  if (std::exchange(s.repair_waits, false) && !expired) {
-    if (s.una == s.repair_una) {
-      s.repaired_at = now;
-      rewind(qp);
-    }
-    return start_timer(qp);
-  }
-  if (expired) {
-    if (s.retries >= qp.attr.retry_cnt) {
-      qp.domain.counters.retry_exceeded_err.add();
-      return fail(qp, IBV_WC_RETRY_EXC_ERR);
-    }
-    ++s.retries;
-  }
-  if (s.in_flight > 0) shrink(*qp.peer_window, s.peer_heard, s.probing);
-  if (s.reads_in_flight > 0) shrink(qp.port->reads, s.reads_heard, s.probing);
-  s.backoff = std::min(s.backoff + 1, kMostBackoff);
-  s.probing = true;
-  s.implied_nak = false;
-  rewind(qp);
-  s.timed_out = true;
-  if (Window& window = *qp.peer_window; window.has_waiting()) {  // of those, one may have a peer that answers
-    qp.ready.unlink();
-    window.wait(qp.waiting);
-    qp.domain.give_back(window, 0);
-  }
-  start_timer(qp);
 }
 
 void complete_executed(Qp& qp) noexcept {

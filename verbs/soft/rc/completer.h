@@ -1,8 +1,7 @@
-// The completer: what acknowledgements, READ responses and time do to the send queue.
+// The completer: what acknowledgements and READ responses do to the send queue.
 //
-// WQEs complete in order. A gap (sequence NAK, a missing READ response, a timeout) sends the requester back to the
-// oldest packet that is not acknowledged.
-// Source: IBTA volume 1, 9.7.5 (responses), 9.7.6 (timers and retries), 9.9 (errors).
+// WQEs complete in order. A gap (sequence NAK, a missing READ response) sends the requester back to the oldest packet
+// that is not acknowledged (retransmission.h). Source: IBTA volume 1, 9.7.5 (responses), 9.9 (errors).
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -17,12 +16,6 @@ class Qp;
 namespace fairlead::soft::completer {
 
 void on_response(Qp& qp, const Packet& packet) noexcept;
-
-/// The deadline has passed.
-void on_timer(Qp& qp) noexcept;
-
-/// Starts the timer after a first packet was sent.
-void on_sent(Qp& qp) noexcept;
 
 /// Local operations that were executed and have nothing before them complete.
 void complete_executed(Qp& qp) noexcept;

@@ -11,6 +11,7 @@
 #include "verbs/soft/rc/memory_windows.h"
 #include "verbs/soft/rc/requester_limits.h"
 #include "verbs/soft/rc/responder.h"
+#include "verbs/soft/rc/retransmission.h"
 #include "verbs/soft/wire/bytes.h"
 
 namespace fairlead::soft::requester {
@@ -84,7 +85,7 @@ void packet_sent(Qp& qp, const SendWqe& wqe, std::uint32_t packets) noexcept {
     ++s.cursor;
     s.cursor_packet = 0;
   }
-  completer::on_sent(qp);
+  retransmission::on_sent(qp);
 }
 
 }  // namespace

@@ -12,16 +12,12 @@
 
 #include "verbs/soft/port/frame/lanes.h"
 #include "verbs/soft/port/interfaces.h"
-#include "verbs/soft/port/udp/coalescing.h"
 #include "verbs/soft/wire/icrc.h"
 #include "verbs/soft/wire/ip.h"
 
 namespace fairlead::soft {
 namespace {
 
-constexpr std::size_t kRxMessages = 4;
-constexpr std::size_t kRxBufferBytes = 64 << 10;                      // the largest UDP datagram, coalesced or not
-constexpr std::size_t kRxControlBytes = 2 * CMSG_SPACE(sizeof(int));  // GRO, traffic class
 constexpr std::size_t kMaxDatagram = 65507;
 constexpr std::size_t kMaxSegments = 64;  // UDP_MAX_SEGMENTS of every kernel that has UDP_SEGMENT
 constexpr std::size_t kMaxTxSockets = 16;
@@ -49,90 +45,6 @@ bool no_room(int error) noexcept { return error == EAGAIN || error == EWOULDBLOC
 bool may_connect(const Gid& destination) noexcept { return !destination.is_ipv4(); }
 
 }  // namespace
-
-struct UdpPort::Receiver {
-  std::array<mmsghdr, kRxMessages> messages{};
-  std::array<iovec, kRxMessages> iovs{};
-  std::array<SocketAddress, kRxMessages> sources{};
-  alignas(cmsghdr) std::array<std::array<std::byte, kRxControlBytes>, kRxMessages> control{};
-  std::unique_ptr<std::byte[]> buffers{new std::byte[kRxMessages * kRxBufferBytes]};
-  // What was received and not yet handed out.
-  std::size_t count = 0;
-  std::size_t index = 0;
-  std::size_t offset = 0;
-  std::size_t segment = 0;
-  std::uint16_t segment_number = 0;
-  std::uint8_t traffic_class = 0;
-  bool more = false;  // the last call found as many messages as it asked for
-  Coalescing coalescing;
-
-  explicit Receiver(int socket) noexcept : coalescing(socket) { prepare(kRxMessages); }
-
-  // The system changes only the headers of messages that it delivers.
-  void prepare(std::size_t used) noexcept {
-    for (std::size_t i = 0; i < used; ++i) {
-      iovs[i] = {buffers.get() + i * kRxBufferBytes, kRxBufferBytes};
-      sources[i] = {};
-      messages[i].msg_hdr = {sources[i].get(), sources[i].size(), &iovs[i], 1, control[i].data(), control[i].size(), 0};
-    }
-  }
-
-  bool receive(int fd) noexcept {
-    prepare(std::exchange(count, 0));
-    // Looking for a second message where there is none costs a message to and fro a tenth of its time.
-    const unsigned wanted = more ? kRxMessages : 1;
-    const int got = ::recvmmsg(fd, messages.data(), wanted, MSG_DONTWAIT, nullptr);
-    count = got > 0 ? static_cast<std::size_t>(got) : 0;
-    more = count == wanted;
-    index = 0;
-    if (count == 0) {
-      coalescing.on_silence();
-      return false;
-    }
-    open_message();
-    return true;
-  }
-
-  void open_message() noexcept {
-    offset = 0;
-    segment_number = 0;
-    segment = messages[index].msg_len;
-    traffic_class = 0;
-    bool segments = false;
-    msghdr& header = messages[index].msg_hdr;
-    for (cmsghdr* at = CMSG_FIRSTHDR(&header); at != nullptr; at = CMSG_NXTHDR(&header, at)) {
-      if (at->cmsg_level == IPPROTO_IP && at->cmsg_type == IP_TOS) std::memcpy(&traffic_class, CMSG_DATA(at), 1);
-      if (at->cmsg_level == IPPROTO_IPV6 && at->cmsg_type == IPV6_TCLASS) {
-        int value = 0;
-        std::memcpy(&value, CMSG_DATA(at), sizeof(value));
-        traffic_class = static_cast<std::uint8_t>(value);
-      }
-      if (at->cmsg_level != SOL_UDP || at->cmsg_type != UDP_GRO) continue;
-      int size = 0;
-      std::memcpy(&size, CMSG_DATA(at), sizeof(size));
-      if (size > 0) segment = static_cast<std::size_t>(size);
-      segments = size > 0;
-    }
-    coalescing.on_datagram(messages[index].msg_len, segments);
-  }
-
-  RxPacket next() noexcept {
-    const std::size_t left = messages[index].msg_len - offset;
-    const std::size_t length = std::min(segment, left);
-    const SocketAddress& source = sources[index];
-    const RxPacket packet{{buffers.get() + index * kRxBufferBytes + offset, length},
-                          source.gid(),
-                          source.port(),
-                          segment_number++,
-                          traffic_class};
-    offset += length;
-    if (offset >= messages[index].msg_len) {
-      ++index;
-      if (index < count) open_message();
-    }
-    return packet;
-  }
-};
 
 struct UdpPort::Sender {
   struct Control {
@@ -192,7 +104,7 @@ UdpPort::UdpPort(const Gid& address, PrivateFd own, std::unique_ptr<SharedAddres
       interface_(interface_of(address)),
       receive_window_(std::min(kMostWindow, receive_buffer_bytes(socket_) / 8 * 5)),
       host_port_(host_sender_port(address)),
-      receiver_(std::make_unique<Receiver>(socket_)),
+      receiver_(socket_),
       sender_(std::make_unique<Sender>()) {
   host_guard_ = PrivateFd(guard_sender_port(host_port_));
   if (host_guard_) host_socket_ = open_sender(host_port_, PortUse::kSendShared, Gid(), 0, 0);
@@ -277,11 +189,7 @@ Route UdpPort::make_route(const Gid& destination, std::uint32_t flow, std::uint8
 std::size_t UdpPort::rx_burst(std::span<RxPacket> packets, Nanos now) noexcept {
   now_ = now;
   if (!waiting_.empty()) send_waiting();
-  // Handed-out packets lie in the buffers until the next call, so a new receive waits until all were handed out.
-  if (receiver_->index >= receiver_->count && !receiver_->receive(socket_)) return 0;
-  std::size_t count = 0;
-  while (count < packets.size() && receiver_->index < receiver_->count) packets[count++] = receiver_->next();
-  return count;
+  return receiver_.receive(packets);
 }
 
 void UdpPort::tx_burst(TxBatch& batch) noexcept {

@@ -15,6 +15,7 @@
 #include "verbs/soft/port/interfaces.h"
 #include "verbs/soft/port/packet_port.h"
 #include "verbs/soft/port/udp/shared_address.h"
+#include "verbs/soft/port/udp/udp_receiver.h"
 #include "verbs/soft/port/udp/udp_socket.h"
 
 namespace fairlead::soft {
@@ -45,7 +46,6 @@ class UdpPort final : public PacketPort {
   [[nodiscard]] Nanos next_event() const noexcept override;
 
  private:
-  struct Receiver;
   struct Sender;
   struct TxSocket {
     std::uint16_t port = 0;
@@ -88,7 +88,7 @@ class UdpPort final : public PacketPort {
   int host_error_ = 0;                    // why one of the two is not there
   std::vector<TxSocket> host_connected_;  // likewise, to one loopback address each
   std::vector<TxSocket> tx_sockets_;
-  std::unique_ptr<Receiver> receiver_;
+  UdpReceiver receiver_;
   std::unique_ptr<Sender> sender_;
 };
 

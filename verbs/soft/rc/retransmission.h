@@ -1,0 +1,29 @@
+// When what was sent is sent again: round trips, the timer, and going back to the oldest packet that is not
+// acknowledged.
+//
+// A timeout probes early and with little; only those that the ack timeout counts are retries, and end the queue pair.
+// Threads: under the domain's lock. Source: IBTA volume 1, 9.7.6 (timers and retries); RFC 6298 (round trips).
+#pragma once
+
+namespace fairlead::soft {
+class Qp;
+}
+
+namespace fairlead::soft::retransmission {
+
+/// Starts the timer after a first packet was sent.
+void on_sent(Qp& qp) noexcept;
+
+/// The deadline has passed.
+void on_timer(Qp& qp) noexcept;
+
+/// The peer has acknowledged or answered what it had not before.
+void progressed(Qp& qp) noexcept;
+
+/// Back to the oldest packet that is not acknowledged.
+void rewind(Qp& qp) noexcept;
+
+/// Whether what was reported lost may be sent again at once; else the last report is heeded in time.
+[[nodiscard]] bool may_repair(Qp& qp) noexcept;
+
+}  // namespace fairlead::soft::retransmission

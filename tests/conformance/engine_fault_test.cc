@@ -26,7 +26,7 @@ class EngineFault : public testing::TestWithParam<Way>, public EnginePair {
 std::atomic<int> warnings{0};
 void count_warnings(LogLevel level, std::string_view) { warnings += level == LogLevel::kWarning ? 1 : 0; }
 
-/// Pages of this process; gone() takes them away so that nobody else gets their addresses meanwhile.
+/// Pages of this process; gone() takes those from `first` on away, so that nobody else gets their addresses meanwhile.
 class Pages {
  public:
   explicit Pages(std::size_t bytes)
@@ -35,8 +35,10 @@ class Pages {
   Pages& operator=(const Pages&) = delete;
   ~Pages() { ::munmap(at_, bytes_); }
   [[nodiscard]] std::span<std::byte> bytes() const { return {static_cast<std::byte*>(at_), bytes_}; }
-  void gone() {
-    ASSERT_EQ(::mmap(at_, bytes_, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0), at_);
+  void gone(std::size_t first = 0) {
+    std::byte* const from = static_cast<std::byte*>(at_) + first;
+    constexpr int kFlags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE;
+    ASSERT_EQ(::mmap(from, bytes_ - first, PROT_NONE, kFlags, -1, 0), from);
   }
 
  private:
@@ -53,7 +55,11 @@ TEST_P(EngineFault, TargetMemoryThatIsGoneFailsOnlyItsOwnTransfer) {
   if (keeps_pages(GetParam())) GTEST_SKIP() << kKeepsPages;
   auto [good, remote_good] = target("good", 4096);
   Memory source = buffer(*client, std::size_t{1} << 20, 7);
-  for (const std::size_t size : {std::size_t{8}, std::size_t{4096}, std::size_t{1} << 20}) {
+  struct Case {
+    std::size_t size, gone_from;
+  };
+  for (const auto& [size, gone_from] :
+       {Case{8, 0}, Case{4096, 0}, Case{std::size_t{1} << 20, 0}, Case{std::size_t{1} << 20, std::size_t{1} << 19}}) {
     for (const bool write : {true, false}) {
       Pages pages(size < 4096 ? 4096 : size);
       Result<Memory> lost = server->register_memory(pages.bytes());
@@ -61,7 +67,7 @@ TEST_P(EngineFault, TargetMemoryThatIsGoneFailsOnlyItsOwnTransfer) {
       ASSERT_TRUE(server->publish("lost", *lost, Access::kRemoteReadWrite).ok());
       Result<RemoteMemory> remote = peer.lookup("lost", kPatience);
       ASSERT_TRUE(remote) << remote.error().to_string();
-      pages.gone();
+      pages.gone(gone_from);
       const Memory here = source.slice(0, size);
       expect_failure(write ? peer.write(here, remote->slice(0, size)) : peer.read(here, remote->slice(0, size)),
                      Code::kProtectionError, "refused access to region 'lost'");

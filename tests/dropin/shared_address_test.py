@@ -62,6 +62,22 @@ class SharedAddress(unittest.TestCase):
         for process in [p for pair in pairs for p in pair] + list(again):
             self.finish(process)
 
+    @unittest.skipUnless(shutil.which("rping"), "no rping; install rdmacm-utils")
+    def test_servers_at_one_address(self):
+        def rping(*words):
+            return subprocess.Popen([FAIRLEAD, "run", "--address", ADDRESS, "--", "rping", *words, "-a", ADDRESS, "-C", "20", "-v"],
+                                    stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+        ports = [str(18800 + i) for i in range(3)]
+        programs = [rping("-s", "-p", port) for port in ports]
+        time.sleep(1)  # until they listen; a client that comes before asks again for 2 s
+        programs += [rping("-c", "-p", port) for port in reversed(ports)]
+        for program in reversed(programs):  # the clients first
+            out, _ = program.communicate(timeout=60)
+            self.assertIn("rdma-ping-19" if program in programs[3:] else "server ping data: rdma-ping-19", out)
+            if program in programs[3:]:
+                self.assertEqual(program.returncode, 0, out)
+
 
 def main():
     if not shutil.which("ibv_rc_pingpong"):

@@ -66,6 +66,13 @@ Serving& serving() {
   return instance;
 }
 
+std::uint32_t lower_half(std::uint64_t service) noexcept { return static_cast<std::uint32_t>(service); }
+
+int refused(const Status& status, LogLevel level) {
+  log(level, status.message());
+  return status.code() == Code::kAlreadyExists ? EADDRINUSE : EADDRNOTAVAIL;
+}
+
 std::optional<Place> nowhere(int error) {
   errno = error;
   return std::nullopt;
@@ -122,17 +129,23 @@ std::optional<std::uint32_t> DeviceCm::index_of(const Gid& wanted) noexcept {
   return std::nullopt;
 }
 
-int DeviceCm::bind_port(std::uint32_t gid_index) { return bind_port(gid_index, false, LogLevel::kError); }
-
-int DeviceCm::listen_at(std::uint32_t gid_index, LogLevel if_refused) { return bind_port(gid_index, true, if_refused); }
-
-int DeviceCm::bind_port(std::uint32_t gid_index, bool to_listen, LogLevel if_refused) {
+int DeviceCm::bind_port(std::uint32_t gid_index) {
   const DomainLock lock(domain());
   const auto port = device.port_of_gid(gid_index);
-  const Status status = !port ? port.error() : to_listen ? (*port)->port->take_requests() : Status();
-  if (status.ok()) return 0;
-  log(if_refused, status.message());
-  return status.code() == Code::kAlreadyExists ? EADDRINUSE : EADDRNOTAVAIL;
+  return port ? 0 : refused(port.error(), LogLevel::kError);
+}
+
+int DeviceCm::listen_at(std::uint32_t gid_index, std::uint64_t service, LogLevel if_refused) {
+  const DomainLock lock(domain());
+  const auto port = device.port_of_gid(gid_index);
+  if (!port) return refused(port.error(), if_refused);
+  const Status status = (*port)->port->take_requests(lower_half(service));
+  return status.ok() ? 0 : refused(status, if_refused);
+}
+
+void DeviceCm::leave(const Gid& gid, std::uint64_t service) {
+  const DomainLock lock(domain());
+  if (soft::PortSlot* slot = domain().find_port(gid)) slot->port->leave_requests(lower_half(service));
 }
 
 ibv_mtu DeviceCm::path_mtu(std::uint32_t gid_index) {

@@ -36,8 +36,9 @@ class DeviceCm final : public soft::ManagementHandler, public Link {
   [[nodiscard]] Gid gid(std::uint32_t index) noexcept;
   /// Binds the port of a GID, so that QP1 and queue pairs can use it. 0 or an errno, logged.
   int bind_port(std::uint32_t gid_index);
-  /// The same, so that requests to connect come here. Where they reach another process: EADDRINUSE.
-  int listen_at(std::uint32_t gid_index, LogLevel if_refused = LogLevel::kError);
+  /// The same, so that requests for the service come here until leave(). Where they reach another process: EADDRINUSE.
+  int listen_at(std::uint32_t gid_index, std::uint64_t service, LogLevel if_refused = LogLevel::kError);
+  void leave(const Gid& gid, std::uint64_t service);
   /// The largest that packets from this GID may have; of one that is bound.
   [[nodiscard]] ibv_mtu path_mtu(std::uint32_t gid_index);
   /// For queue pairs of programs that bring no protection domain. Null with errno.
@@ -47,8 +48,6 @@ class DeviceCm final : public soft::ManagementHandler, public Link {
   Manager manager;
 
  private:
-  int bind_port(std::uint32_t gid_index, bool to_listen, LogLevel if_refused);
-
   Nanos deadline_ = 0;  // of the manager; 0: none
   std::once_flag pd_once_;
   ibv_pd* pd_ = nullptr;

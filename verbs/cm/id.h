@@ -60,6 +60,7 @@ class Id final : public rdma_cm_id, public User, public Listener {
 
   // A listener's.
   std::vector<DeviceCm*> listening;  // empty: it does not
+  std::vector<std::pair<DeviceCm*, Gid>> heard_at;
   std::uint64_t service = 0;
   unsigned backlog = 0;
   unsigned waiting = 0;  // requests that no one has taken, under events_mutex()

@@ -106,15 +106,23 @@ bool listen_on(DeviceCm& device, Id& id) {
   return device.manager.listen(id.service, id.source().address, id, id.family());
 }
 
-// At an address: there. Else at every address that the device can have now; those that others hold are left to them.
-void bind_ports(Id& id) {
-  if (id.where.device != nullptr) return;
+int hear_at(Id& id, DeviceCm& device, std::uint32_t gid_index, LogLevel if_refused) {
+  const int error = device.listen_at(gid_index, id.service, if_refused);
+  if (error == 0) id.heard_at.emplace_back(&device, device.gid(gid_index));
+  return error;
+}
+
+// At an address: there. Else at every address that the device can have now; those that others hold, or listen at, are
+// left to them.
+int hear(Id& id) {
+  if (id.where.device != nullptr) return hear_at(id, *id.where.device, id.where.gid_index, LogLevel::kError);
   for (DeviceCm* device : id.listening) {
     for (std::uint32_t i = 1; i < soft::kGidTableLength; ++i) {
       const Gid gid = device->gid(i);
-      if (!gid.is_null() && hears(id.family(), gid)) device->listen_at(i, LogLevel::kInfo);
+      if (!gid.is_null() && hears(id.family(), gid)) hear_at(id, *device, i, LogLevel::kInfo);
     }
   }
+  return 0;
 }
 
 }  // namespace
@@ -134,11 +142,6 @@ int listen(rdma_cm_id* base, int backlog) {
                   "rdma_listen: another process's device has the address; give this one an address of its "
                   "own with FAIRLEAD_SOFT_ADDRESS");
   }
-  if (id.where.device != nullptr) {
-    if (const int error = device->listen_at(id.where.gid_index); error != 0) {
-      return refuse(error, "rdma_listen: requests to the address do not come here");
-    }
-  }
   const std::vector<DeviceCm*> devices = id.where.device != nullptr ? std::vector{device} : serving_devices();
   id.service = service_of(id, id.source().port);
   id.backlog = static_cast<unsigned>(backlog > 0 ? backlog : kDefaultBacklog);
@@ -150,7 +153,10 @@ int listen(rdma_cm_id* base, int backlog) {
     }
     id.listening.push_back(at);
   }
-  bind_ports(id);
+  if (const int error = hear(id); error != 0) {
+    unlisten(id);
+    return refuse(error, "rdma_listen: requests to the address do not come here");
+  }
   return 0;
 }
 

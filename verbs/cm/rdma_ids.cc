@@ -55,6 +55,7 @@ void release_connection(Id& id) {
 }
 
 void unlisten(Id& id) {
+  for (const auto& [device, gid] : std::exchange(id.heard_at, {})) device->leave(gid, id.service);
   for (DeviceCm* device : std::exchange(id.listening, {})) {
     const soft::DomainLock lock(device->domain());
     device->manager.unlisten(id.service, id);

@@ -196,37 +196,75 @@ TEST(Qp1, OfASharedAddressIsHeardByWhoAsked) {
   server.requested->release();
 }
 
-TEST(Qp1, OfASharedAddressIsListenedToByTheFirstWhileItLives) {
-  constexpr std::uint64_t kService = 0x01065678;
-  constexpr std::uint32_t kOwnGid = 1;
-  Node peer(52);
+// Whoever listens for a service at a shared address gets the requests for it.
+class SharedListeners : public testing::Test {
+ protected:
+  static constexpr std::uint64_t kService = 0x01065678;
+  static constexpr std::uint32_t kOwnGid = 1;
+
+  void listen(Node& at, std::uint64_t service, Party& party) {
+    ASSERT_EQ(at.cm.listen_at(kOwnGid, service), 0);
+    const DomainLock lock(at.cm.domain());
+    ASSERT_TRUE(at.cm.manager.listen(service, Gid{}, party));
+  }
+  void unlisten(Node& at, std::uint64_t service, Party& party) {
+    at.cm.leave(at.address, service);
+    const DomainLock lock(at.cm.domain());
+    at.cm.manager.unlisten(service, party);
+  }
+  // The party, which listens at `server`, is asked, and nobody else.
+  void expect_request(std::uint64_t service, Node& server, Party& party, bool datagram = false) {
+    Party client;
+    cm::Connection* active = nullptr;
+    {
+      const DomainLock lock(peer.cm.domain());
+      active = &peer.cm.manager.open(peer.address, server.address, client);
+      cm::Req req;
+      cm::SidrReq datagrams;
+      req.service_id = datagrams.service_id = service;
+      ASSERT_TRUE(datagram ? active->resolve(datagrams) : active->connect(req));
+    }
+    EXPECT_TRUE(server.wait_until([&] { return party.requested != nullptr; }));
+    EXPECT_TRUE(client.events.empty()) << "somebody rejected it";
+    {
+      const DomainLock lock(peer.cm.domain());
+      active->release();
+    }
+    const DomainLock lock(server.cm.domain());
+    if (party.requested != nullptr) party.requested->release();
+    party = {};
+  }
+
+  Node peer{52};
+};
+
+TEST_F(SharedListeners, EachHasItsServices) {
+  Node first(53);
+  Node second(53);
+  Node third(53);
+  Party of_first, of_second, of_third;
+  listen(first, kService, of_first);
+  listen(second, kService + 1, of_second);
+  listen(third, kService + 2, of_third);
+  expect_request(kService + 2, third, of_third);
+  expect_request(kService + 1, second, of_second);
+  expect_request(kService, first, of_first);
+  expect_request(kService + 1, second, of_second, true);
+  unlisten(second, kService + 1, of_second);
+  listen(third, kService + 1, of_second);
+  expect_request(kService + 1, third, of_second);
+  expect_request(kService, first, of_first);
+}
+
+TEST_F(SharedListeners, AServiceHasOneWhileThatOneLives) {
   auto first = std::make_unique<Node>(53);
   Node second(53);
-  EXPECT_EQ(first->cm.listen_at(kOwnGid), 0);
-  EXPECT_EQ(second.cm.listen_at(kOwnGid, LogLevel::kInfo), EADDRINUSE);
-  first.reset();
-  ASSERT_EQ(second.cm.listen_at(kOwnGid), 0);
+  EXPECT_EQ(first->cm.listen_at(kOwnGid, kService), 0);
+  EXPECT_EQ(second.cm.listen_at(kOwnGid, kService, LogLevel::kInfo), EADDRINUSE);
+  first.reset();  // and what it listened for is forgotten with it
   Party server;
-  {
-    const DomainLock lock(second.cm.domain());
-    ASSERT_TRUE(second.cm.manager.listen(kService, Gid{}, server));
-  }
-  Party client;
-  cm::Connection* active = nullptr;
-  {
-    const DomainLock lock(peer.cm.domain());
-    active = &peer.cm.manager.open(peer.address, second.address, client);
-    cm::Req req;
-    req.service_id = kService;
-    ASSERT_TRUE(active->connect(req));
-  }
-  EXPECT_TRUE(second.wait_until([&] { return server.requested != nullptr; }));
-  {
-    const DomainLock lock(peer.cm.domain());
-    active->release();
-  }
-  const DomainLock lock(second.cm.domain());
-  if (server.requested != nullptr) server.requested->release();
+  listen(second, kService, server);
+  expect_request(kService, second, server);
 }
 
 }  // namespace

@@ -77,9 +77,10 @@ class PacketPort {
   virtual void report_traffic_class() noexcept {}
   /// Where the port counts what only it sees; called once, before use. Counters outlive it.
   virtual void count_in(Counters&) noexcept {}
-  /// Requests to connect, which come to QP1, are to reach this port. Error: where processes share the address, they
-  /// reach another's, which named it before.
-  [[nodiscard]] virtual Status take_requests() { return {}; }
+  /// Requests to connect, which come to QP1, are to reach this port where they name the service (the lower half of its
+  /// identifier), until leave_requests(). Error: where processes share the address, they reach another's.
+  [[nodiscard]] virtual Status take_requests(std::uint32_t /*service*/) { return {}; }
+  virtual void leave_requests(std::uint32_t /*service*/) noexcept {}
   /// Packets so far that the system did not take.
   [[nodiscard]] virtual std::uint64_t refused() const noexcept { return 0; }
   [[nodiscard]] virtual LinkState link() noexcept { return LinkState::kUp; }

@@ -27,7 +27,8 @@ class PortDecorator : public PacketPort {
     return inner_->make_v1_route(source, destination, flow_label, traffic_class, hop_limit);
   }
   void report_traffic_class() noexcept override { inner_->report_traffic_class(); }
-  [[nodiscard]] Status take_requests() override { return inner_->take_requests(); }
+  [[nodiscard]] Status take_requests(std::uint32_t service) override { return inner_->take_requests(service); }
+  void leave_requests(std::uint32_t service) noexcept override { inner_->leave_requests(service); }
   [[nodiscard]] std::uint64_t refused() const noexcept override { return inner_->refused(); }
   [[nodiscard]] LinkState link() noexcept override { return inner_->link(); }
   [[nodiscard]] bool lends() const noexcept override { return inner_->lends(); }

@@ -8,12 +8,15 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <charconv>
 #include <chrono>
 #include <cstddef>
 #include <cstring>
+#include <filesystem>
+#include <optional>
 #include <thread>
 
 #include "base/own_user.h"
@@ -31,6 +34,8 @@ constexpr int kBacklog = 64;
 constexpr int kNetnsCookie = 71;  // SO_NETNS_COOKIE, which older headers lack
 constexpr int kLocksFlags = O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW;
 constexpr long kFirstAddressLock = 1 << 16;
+constexpr const char* kServiceName = "service-";
+constexpr std::size_t kMostServices = 512;  // each takes two steps of a program that the system limits to 4,096
 
 ucred peer_of(int connection) noexcept {
   ucred peer{};
@@ -86,6 +91,14 @@ Status cannot_use(const std::string& path) {
 void be_patient(int fd) noexcept {
   ::setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &kPatience, sizeof(kPatience));
   ::setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &kPatience, sizeof(kPatience));
+}
+
+std::optional<unsigned> place_of_link(const std::string& path) {
+  std::array<char, 8> text{};
+  const ssize_t length = ::readlink(path.c_str(), text.data(), text.size());
+  unsigned place = 0;
+  if (length <= 0 || std::from_chars(text.data(), text.data() + length, place).ec != std::errc()) return std::nullopt;
+  return place;
 }
 
 // A message of one byte, with room for descriptors.
@@ -163,20 +176,67 @@ Result<UniqueFd> GroupNames::listen_as(unsigned place) const {
   return cannot_use(path);
 }
 
+bool GroupNames::lives(unsigned place) const {
+  const auto member = connect_to(place);
+  return !member || *member;
+}
+
 // A link says it, for members' places say nothing of their age.
 unsigned GroupNames::first(unsigned joining) const {
   const std::string path = prefix_ + "first";
-  std::array<char, 8> text{};
-  const ssize_t length = ::readlink(path.c_str(), text.data(), text.size());
-  unsigned place = joining;
-  if (length > 0) std::from_chars(text.data(), text.data() + length, place);
-  if (place != joining) {
-    if (const auto member = connect_to(place); !member || *member) return place;
-  }
+  const unsigned place = place_of_link(path).value_or(joining);
+  if (place != joining && lives(place)) return place;
   ::unlink(path.c_str());
   static_cast<void>(::symlink(std::to_string(joining).c_str(), path.c_str()) == 0);
   return joining;
 }
+
+std::string GroupNames::path_of_service(std::uint32_t number) const {
+  return fmt::format("{}{}{:08x}", prefix_, kServiceName, number);
+}
+
+std::vector<GroupNames::Service> GroupNames::services() const {
+  const std::string prefix = prefix_ + kServiceName;
+  std::vector<Service> found;
+  std::error_code error;
+  for (std::filesystem::directory_iterator entry(std::filesystem::path(prefix).parent_path(), error), end;
+       !error && entry != end; entry.increment(error)) {
+    const std::string path = entry->path();
+    std::uint32_t number = 0;
+    if (!path.starts_with(prefix) ||
+        std::from_chars(path.data() + prefix.size(), path.data() + path.size(), number, 16).ec != std::errc()) {
+      continue;
+    }
+    const auto place = place_of_link(path);
+    const auto same_place = [place](const Service& each) { return each.place == place; };
+    if (place && (std::ranges::any_of(found, same_place) || lives(*place))) {
+      found.push_back({number, *place});
+    } else {
+      ::unlink(path.c_str());
+    }
+  }
+  return found;
+}
+
+Status GroupNames::take_service(std::uint32_t number, unsigned place) const {
+  const std::vector<Service> taken = services();
+  const auto own = std::ranges::find(taken, number, &Service::number);
+  const std::string path = path_of_service(number);
+  if (own == taken.end()) {
+    if (taken.size() == kMostServices) {
+      return {Code::kResourceExhausted,
+              fmt::format("softroce: {} services have listeners at the address of {}, the most", kMostServices, path)};
+    }
+    return ::symlink(std::to_string(place).c_str(), path.c_str()) == 0 ? Status() : cannot_use(path);
+  }
+  if (own->place == place) return {};
+  const auto holder = connect_to(own->place);
+  return {Code::kAlreadyExists,
+          fmt::format("process {} of this user listens for service {:#x} (port {}) at this address",
+                      holder && *holder ? peer_of(holder->get()).pid : 0, number, number & 0xffff)};
+}
+
+void GroupNames::leave_service(std::uint32_t number) const noexcept { ::unlink(path_of_service(number).c_str()); }
 
 void GroupNames::leave(unsigned place) const noexcept { ::unlink(path_of(place).c_str()); }
 

@@ -7,6 +7,7 @@
 // Threads: stateless.
 #pragma once
 
+#include <cstdint>
 #include <span>
 #include <string>
 #include <vector>
@@ -30,12 +31,24 @@ class GroupNames {
   [[nodiscard]] Result<UniqueFd> listen_as(unsigned place) const;
   /// The place of the member that came first of those that live, which is `joining` if there is none. The lock is held.
   [[nodiscard]] unsigned first(unsigned joining) const;
+  /// A service for which a member takes requests to connect.
+  struct Service {
+    std::uint32_t number = 0;
+    unsigned place = 0;
+  };
+  /// Those of members that live. The lock is held.
+  [[nodiscard]] std::vector<Service> services() const;
+  /// For the member at `place`. Errors: another one that lives has it. The lock is held.
+  [[nodiscard]] Status take_service(std::uint32_t number, unsigned place) const;
+  void leave_service(std::uint32_t number) const noexcept;
   /// Gives the place back; its socket still listens.
   void leave(unsigned place) const noexcept;
 
  private:
   GroupNames(const std::string& directory, const Gid& address);
   [[nodiscard]] std::string path_of(unsigned place) const;
+  [[nodiscard]] std::string path_of_service(std::uint32_t number) const;
+  [[nodiscard]] bool lives(unsigned place) const;
 
   std::string locks_;   // a file
   long lock_;           // a byte of it

@@ -25,35 +25,41 @@ constexpr int kTries = 100;
 constexpr auto kBetweenTries = std::chrono::milliseconds(5);
 constexpr int kProbeMilliseconds = 20;
 constexpr unsigned kQpnByte = 5;  // the upper byte of the BTH's destination QPN
-// Of a management datagram for QP1, behind BTH, DETH and its own header (IBTA volume 1, 12.6): what it is, and the
-// upper byte of the identifier by which the receiver knows the connection.
+// Of a management datagram for QP1, behind BTH, DETH and its own header (IBTA volume 1, 12.6): what it is, the upper
+// byte of the identifier by which the receiver knows the connection, and the lower half of a requested service's.
 constexpr unsigned kQpnWord = 4;
 constexpr unsigned kMadAttribute = 36;
 constexpr unsigned kMadIdByte = 48;
 constexpr unsigned kSidrRepIdByte = 44;
+constexpr unsigned kServiceWord = 56;
 constexpr unsigned kReq = 0x10, kSidrReq = 0x17, kSidrRep = 0x18;
 
 // The program's view begins with the UDP payload. An index past the group's end is hashed to some member, which has no
 // such queue pair. QP1 is everybody's: answers go to the member that asked, whose place its identifiers begin with
-// (verbs/cm/manager.h), requests of others to the member that came first.
-Status steer_by_qpn(int socket, const Gid& address, unsigned first) {
-  std::array<sock_filter, 14> code{{
+// (verbs/cm/manager.h), requests to the member that takes those for their service, or else to the one that came first.
+Status steer(int socket, const Gid& address, const GroupNames& names, unsigned joining) {
+  std::vector<sock_filter> code{
       BPF_STMT(BPF_LD | BPF_W | BPF_ABS, kQpnWord),
       BPF_STMT(BPF_ALU | BPF_AND | BPF_K, 0xffffff),
-      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, 1, 0, 9),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, 1, 2, 0),
+      BPF_STMT(BPF_LD | BPF_B | BPF_ABS, kQpnByte),
+      BPF_STMT(BPF_RET | BPF_A, 0),
       BPF_STMT(BPF_LD | BPF_H | BPF_ABS, kMadAttribute),
-      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, kSidrRep, 4, 0),
-      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, kReq, 5, 0),
-      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, kSidrReq, 4, 0),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, kReq, 6, 0),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, kSidrReq, 5, 0),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, kSidrRep, 2, 0),
       BPF_STMT(BPF_LD | BPF_B | BPF_ABS, kMadIdByte),
       BPF_STMT(BPF_RET | BPF_A, 0),
       BPF_STMT(BPF_LD | BPF_B | BPF_ABS, kSidrRepIdByte),
       BPF_STMT(BPF_RET | BPF_A, 0),
-      BPF_STMT(BPF_RET | BPF_K, first),
-      BPF_STMT(BPF_LD | BPF_B | BPF_ABS, kQpnByte),
-      BPF_STMT(BPF_RET | BPF_A, 0),
-  }};
-  const sock_fprog program{code.size(), code.data()};
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, kServiceWord),
+  };
+  for (const GroupNames::Service& service : names.services()) {
+    code.push_back(BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, service.number, 0, 1));
+    code.push_back(BPF_STMT(BPF_RET | BPF_K, service.place));
+  }
+  code.push_back(BPF_STMT(BPF_RET | BPF_K, names.first(joining)));
+  const sock_fprog program{static_cast<unsigned short>(code.size()), code.data()};
   if (::setsockopt(socket, SOL_SOCKET, SO_ATTACH_REUSEPORT_CBPF, &program, sizeof(program)) == 0) return {};
   return {Code::kUnavailable, fmt::format("softroce cannot steer packets among the processes at {}: {}",
                                           to_string(address), std::strerror(errno))};
@@ -150,8 +156,7 @@ Result<std::vector<PrivateFd>> take_place(const GroupNames& names, const Gid& ad
     if (!socket) return socket.error();
     sockets->emplace_back(std::move(*socket));
   }
-  if (const Status status = steer_by_qpn(sockets->back().get(), address, names.first(place)); !status.ok())
-    return status;
+  if (const Status status = steer(sockets->back().get(), address, names, place); !status.ok()) return status;
   return sockets;
 }
 
@@ -226,16 +231,23 @@ SharedAddress::~SharedAddress() {
   server_.join();
 }
 
-Status SharedAddress::take_requests() const {
+Status SharedAddress::take_requests(std::uint32_t service) const {
   const auto nobody_joins = names_.lock();
   if (!nobody_joins) return nobody_joins.error();
-  // Who was first may have gone since the group was last told.
-  if (names_.first(member()) == member()) return steer_by_qpn(socket(), address_, member());
-  return {
-      Code::kAlreadyExists,
-      fmt::format("softroce: requests to connect to {} reach another process, which named the address first; listen "
-                  "there, or give this process an address of its own with FAIRLEAD_SOFT_ADDRESS",
-                  to_string(address_))};
+  if (Status taken = names_.take_service(service, member()); !taken.ok()) {
+    return {taken.code(), fmt::format("softroce at {}: {}; choose another port, or give this process an address of its "
+                                      "own with FAIRLEAD_SOFT_ADDRESS",
+                                      to_string(address_), taken.message())};
+  }
+  return steer(socket(), address_, names_, member());
+}
+
+void SharedAddress::leave_requests(std::uint32_t service) const noexcept {
+  if (owner_ != ::getpid()) return;
+  const auto nobody_joins = names_.lock();
+  if (!nobody_joins) return;  // requests meet somebody who does not listen
+  names_.leave_service(service);
+  static_cast<void>(steer(socket(), address_, names_, member()));
 }
 
 void SharedAddress::serve() noexcept {

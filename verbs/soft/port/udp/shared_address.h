@@ -45,8 +45,10 @@ class SharedAddress {
   [[nodiscard]] std::uint8_t member() const noexcept { return static_cast<std::uint8_t>(sockets_.size() - 1); }
   /// To receive from, and to send. Open as long as this object lives.
   [[nodiscard]] int socket() const noexcept { return sockets_.back().get(); }
-  /// Packets to QP1 that answer nothing come here. Error: they go to the member that came first of those that live.
-  [[nodiscard]] Status take_requests() const;
+  /// Requests for the service, which come to QP1, come here until leave_requests(). Those for services that no member
+  /// has taken go to the member that came first of those that live. Error: another member has it.
+  [[nodiscard]] Status take_requests(std::uint32_t service) const;
+  void leave_requests(std::uint32_t service) const noexcept;
 
  private:
   SharedAddress(const Gid& address, const GroupNames& names, std::vector<PrivateFd> sockets, UniqueFd name);

@@ -40,7 +40,12 @@ class UdpPort final : public PacketPort {
   std::size_t rx_burst(std::span<RxPacket> packets, Nanos now) noexcept override;
   void tx_burst(TxBatch& batch) noexcept override;
   void report_traffic_class() noexcept override;
-  [[nodiscard]] Status take_requests() override { return place_ ? place_->take_requests() : Status(); }
+  [[nodiscard]] Status take_requests(std::uint32_t service) override {
+    return place_ ? place_->take_requests(service) : Status();
+  }
+  void leave_requests(std::uint32_t service) noexcept override {
+    if (place_) place_->leave_requests(service);
+  }
   [[nodiscard]] std::uint64_t refused() const noexcept override { return refused_; }
   [[nodiscard]] int wait_fd() const noexcept override { return socket_; }
   [[nodiscard]] Nanos next_event() const noexcept override;

@@ -223,17 +223,16 @@ Status GroupNames::take_service(std::uint32_t number, unsigned place) const {
   const auto own = std::ranges::find(taken, number, &Service::number);
   const std::string path = path_of_service(number);
   if (own == taken.end()) {
-    if (taken.size() == kMostServices) {
-      return {Code::kResourceExhausted,
-              fmt::format("softroce: {} services have listeners at the address of {}, the most", kMostServices, path)};
+    if (taken.size() >= kMostServices) {
+      return {Code::kResourceExhausted, fmt::format("{} ports have listeners there, the most", kMostServices)};
     }
     return ::symlink(std::to_string(place).c_str(), path.c_str()) == 0 ? Status() : cannot_use(path);
   }
   if (own->place == place) return {};
   const auto holder = connect_to(own->place);
   return {Code::kAlreadyExists,
-          fmt::format("process {} of this user listens for service {:#x} (port {}) at this address",
-                      holder && *holder ? peer_of(holder->get()).pid : 0, number, number & 0xffff)};
+          fmt::format("process {} listens at port {} there (service {:#x})",
+                      holder && *holder ? peer_of(holder->get()).pid : 0, number & 0xffff, number)};
 }
 
 void GroupNames::leave_service(std::uint32_t number) const noexcept { ::unlink(path_of_service(number).c_str()); }

@@ -41,7 +41,7 @@ void Domain::unlock() noexcept {
 
 void Domain::poll() noexcept {
   if (!try_lock()) return;
-  polls_.store(polls() + 1, std::memory_order_relaxed);
+  polls_.store(activity().polls + 1, std::memory_order_relaxed);
   polled_at_ = now_;
   // In a conversation the answer is about to come: the caller's way round would take longer than looking again.
   const bool conversation = now_ < busy_at_ + kIdleToYield;
@@ -71,7 +71,7 @@ bool Domain::progress() noexcept {
       if (count < received_.size()) break;  // what came since can wait for the next call; the caller cannot
     }
   }
-  if (busy) moves_.store(moves() + 1, std::memory_order_relaxed);
+  if (busy) moves_.store(activity().moves + 1, std::memory_order_relaxed);
   if (next_timer_ != 0 && now_ >= next_timer_) run_timers();
   release_held();
   if (!ready_.empty() || !roused_.empty() || !owing_.empty()) transmit();

@@ -69,9 +69,9 @@ void Watcher::wait(bool sockets, long long nanoseconds) noexcept {
 }
 
 void Watcher::run() noexcept {
-  std::uint64_t polls_seen = domain_.polls();
+  std::uint64_t polls_seen = domain_.activity().polls;
   while (!stop_.load()) {
-    const std::uint64_t polls = domain_.polls();
+    const std::uint64_t polls = domain_.activity().polls;
     if (polls != polls_seen && domain_.armed() == 0) {
       polls_seen = polls;
       wait(false, kTick);

@@ -36,9 +36,13 @@ class ProgressContext {
   virtual void unlock() noexcept = 0;
   /// Advances the domain if nobody else does. Yields the core once nothing has happened for a while.
   virtual void poll() noexcept = 0;
-  [[nodiscard]] std::uint64_t polls() const noexcept { return polls_.load(std::memory_order_relaxed); }
-  /// How often packets were taken in.
-  [[nodiscard]] std::uint64_t moves() const noexcept { return moves_.load(std::memory_order_relaxed); }
+  /// How often it was polled, and how often packets were taken in.
+  struct Activity {
+    std::uint64_t polls, moves;
+  };
+  [[nodiscard]] Activity activity() const noexcept {
+    return {polls_.load(std::memory_order_relaxed), moves_.load(std::memory_order_relaxed)};
+  }
   /// Completion queues that wait for an event, so that no poll is to be expected.
   [[nodiscard]] int armed() const noexcept { return armed_.load(std::memory_order_relaxed); }
   void count_armed(int by) noexcept;

@@ -95,7 +95,7 @@ TEST_P(TransportProgressTest, PartsOfALargeWriteAreProgressAtBothEnds) {
   connect();
   pump_for(std::chrono::milliseconds(20));  // buffers and credits of the beginning
   constexpr std::size_t kSize = std::size_t{32} << 20;
-  Buffer from(*a.transport, kSize), to(*b.transport, kSize);
+  Buffer from(a, kSize), to(b, kSize);
   a.write(1, from.segment(0, kSize), to, 0);
   int at_a = 0, at_b = 0;
   ASSERT_TRUE(pump([&] {

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -24,6 +25,8 @@ namespace {
 constexpr int kMostHoldMs = 1000;
 constexpr int kBlindHoldMs = 20;  // where it cannot be seen what the thread waits for
 constexpr unsigned kMostPasses = 1000;
+constexpr unsigned kPassesToRest = 2;  // the second comes when whatever was fetched with the first is dealt with
+constexpr std::chrono::seconds kMostRestWait{5};
 
 // What an epoll descriptor watches, as the kernel tells: lines "tfd: NUMBER events: ...".
 std::vector<int> watched_by(int epoll) {
@@ -52,6 +55,16 @@ std::vector<int> watched_beside(int bell, int& epoll) {
   return {};
 }
 
+void ring(int event) {
+  const std::uint64_t one = 1;
+  [[maybe_unused]] const ssize_t put = ::write(event, &one, sizeof(one));
+}
+
+void silence(int event) {
+  std::uint64_t count = 0;
+  [[maybe_unused]] const ssize_t got = ::read(event, &count, sizeof(count));
+}
+
 // What the interrupt thread waits for besides the bell.
 std::vector<pollfd> others_beside(int bell, int& epoll) {
   std::vector<pollfd> fds;
@@ -69,7 +82,9 @@ struct ControlGate::State {
   bool interrupt_thread_runs = true;  // outside of our callback
   int bell = -1;                      // readable while there are queues, so that the callback is called again and again
   int epoll = -1;                     // of the interrupt thread, when it was last seen
+  int let_go = -1;                    // readable when the last queue has gone, so that nobody is held any more
   unsigned passes = 0;                // of the callback in a row that held nobody
+  unsigned rest_passes = 0;           // of the callback since the last queue has gone
 };
 
 ControlGate& ControlGate::instance() {
@@ -79,10 +94,11 @@ ControlGate& ControlGate::instance() {
 
 ControlGate::ControlGate() : state_(*new State) {
   state_.bell = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  state_.let_go = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   rte_intr_handle* handle = rte_intr_instance_alloc(RTE_INTR_INSTANCE_F_PRIVATE);
-  const bool registered = state_.bell >= 0 && handle != nullptr && rte_intr_fd_set(handle, state_.bell) == 0 &&
-                          rte_intr_type_set(handle, RTE_INTR_HANDLE_EXT) == 0 &&
-                          rte_intr_callback_register(handle, &hold, this) == 0;
+  const bool registered =
+      state_.bell >= 0 && state_.let_go >= 0 && handle != nullptr && rte_intr_fd_set(handle, state_.bell) == 0 &&
+      rte_intr_type_set(handle, RTE_INTR_HANDLE_EXT) == 0 && rte_intr_callback_register(handle, &hold, this) == 0;
   rte_intr_instance_free(handle);  // DPDK has made a copy
   if (!registered) throw std::runtime_error("DPDK's interrupt thread takes no callback, which memif needs");
 }
@@ -100,8 +116,7 @@ void ControlGate::hold(void* gate) {
   State& state = self.state_;
   std::unique_lock lock(state.mutex);
   if (state.queues.empty()) {
-    std::uint64_t count = 0;
-    [[maybe_unused]] const ssize_t got = ::read(state.bell, &count, sizeof(count));
+    if (++state.rest_passes == kPassesToRest) silence(state.bell);
     return;
   }
   // The thread has fetched this event together with others, some of which it may still have to deal with, by the
@@ -112,7 +127,9 @@ void ControlGate::hold(void* gate) {
   state.passes = 0;
   if (std::exchange(state.interrupt_thread_runs, false)) shut_.fetch_sub(1);
   lock.unlock();
-  ::poll(others.data(), others.size(), others.empty() ? kBlindHoldMs : kMostHoldMs);
+  const int most = others.empty() ? kBlindHoldMs : kMostHoldMs;
+  others.push_back({state.let_go, POLLIN, 0});
+  ::poll(others.data(), others.size(), most);
   lock.lock();
   state.interrupt_thread_runs = true;
   self.shut();
@@ -133,14 +150,25 @@ ControlGate::Queue::Queue() {
   State& state = instance().state_;
   const std::lock_guard lock(state.mutex);
   state.queues.push_back(this);
-  const std::uint64_t one = 1;
-  [[maybe_unused]] const ssize_t put = ::write(state.bell, &one, sizeof(one));
+  silence(state.let_go);
+  ring(state.bell);
 }
 
 ControlGate::Queue::~Queue() {
   State& state = instance().state_;
-  const std::lock_guard lock(state.mutex);
+  std::unique_lock lock(state.mutex);
   std::erase(state.queues, this);
+  if (!state.queues.empty()) return;
+  // The program may end DPDK next, which unmaps what its interrupt thread looks at whenever anything rings: so nothing
+  // of ours rings any more.
+  state.rest_passes = 0;
+  ring(state.let_go);
+  const auto limit = std::chrono::steady_clock::now() + kMostRestWait;
+  while (state.queues.empty() && state.rest_passes < kPassesToRest && std::chrono::steady_clock::now() < limit) {
+    lock.unlock();
+    ::sched_yield();
+    lock.lock();
+  }
 }
 
 }  // namespace fairlead::dpdk

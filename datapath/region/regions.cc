@@ -165,7 +165,7 @@ Code RegionTable::with_bytes(std::uint64_t id, std::uint64_t offset, std::uint64
 }
 
 std::uint64_t RegionTable::registered_bytes() const noexcept {
-  return registered_bytes_.load(std::memory_order_relaxed);
+  return shut_.load() ? 0 : registered_bytes_.load(std::memory_order_relaxed);
 }
 
 void RegionTable::shutdown() {

@@ -131,12 +131,12 @@ class RegionTable : public std::enable_shared_from_this<RegionTable> {
 
   const std::function<std::uint64_t()> random_;
   std::atomic<bool> inherited_{false};
-  std::atomic<std::uint64_t> registered_bytes_{0};
+  std::atomic<std::uint64_t> registered_bytes_{0};  // of ranges that have a handle
+  std::atomic<bool> shut_{false};                   // changes under mutex_: nothing is published from then on
   Devices devices_;
   mutable std::mutex mutex_;  // guards what follows
   Published published_;
   std::unordered_map<std::uint64_t, Publication*> by_id_;
-  bool shut_ = false;
 };
 
 }  // namespace fairlead::datapath

@@ -206,6 +206,7 @@ TEST_F(Regions, ShutDownMakesHandlesInert) {
   ASSERT_TRUE(publish("one", one).ok());
   table->shutdown();
   EXPECT_EQ(first.registered.size() + first.granted.size(), 0u);
+  EXPECT_EQ(table->registered_bytes(), 0u);
   EXPECT_EQ(publish("two", one).code(), Code::kUnavailable);
   EXPECT_EQ(table->unpublish("one").code(), Code::kNotFound);
   one.reset();

@@ -144,7 +144,8 @@ std::shared_ptr<LookupRequest> SessionImpl::start_lookup(std::string_view name, 
 }
 
 void SessionImpl::request_close(std::chrono::nanoseconds grace) {
-  const Clock::time_point deadline = deadline_after(grace);
+  const Clock::time_point now = host_->now(), never = Clock::time_point::max();
+  const Clock::time_point deadline = grace < never - now ? now + grace : never;
   host_->lane().submit([self = self(), deadline] {
     self->saw(SessionEvent::kCloseAsked);
     if (self->phase_ == Phase::kClosing || self->phase_ == Phase::kDraining || self->finished()) return;

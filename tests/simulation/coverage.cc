@@ -23,6 +23,7 @@ namespace {
 //   t  nothing looks at it in this state
 //   d  the active end has no path only before its first and after its last, when it hears no frames of paths
 //   e  the session has ended: it hears nothing
+//   h  an honest peer gives no reason
 //   s  the simulator's connections stand as soon as they are dialled, and names are not resolved
 constexpr std::string_view kPaths[2][datapath::kPathStates] = {
     // offer, answer, connected, peer ready, peer down, down, timeout, fence, fence ack, drained, shut
@@ -38,12 +39,12 @@ constexpr std::string_view kSessions[2][datapath::kSessionPhases] = {
     // connected, hello, usable, close asked, goodbye, hung up, failed, drained
     {"ssssssss",   // resolving
      "xqqoqqso",   // connecting
-     "qxqooxxx",   // hello
+     "qxqxoxxx",   // hello
      "qqxxxxxx",   // open
-     "qqxoxxxo",   // closing
-     "qqnxxxox",   // draining
-     "eeeoeeoe"},  // closed
-    {"rrrrrrrr", "rrrrrrrr", "rxqooxxx", "rqxxxxxx", "rqxoxxxo", "rqnxxxox", "reeoeeoe"}};
+     "qqxoxoxo",   // closing
+     "qqnoxxhx",   // draining
+     "eeeoeeee"},  // closed
+    {"rrrrrrrr", "rrrrrrrr", "rxqxqxxx", "rqxxxxxx", "rqxoxoxo", "rqnoxxhx", "reeoeeee"}};
 
 template <typename State, typename Event, typename Counts>
 std::string table(const Counts& counts) {

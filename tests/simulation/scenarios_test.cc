@@ -100,5 +100,23 @@ TEST_F(Scenario, ACancelledWriteThatIsOnTheWireEndsOnceItCannotLandAnyMore) {
   }
 }
 
+// Found as a pair of state and event that no schedule ever saw: the time that a closing session gives was taken from
+// the host's clock, not from the session's own.
+TEST_F(Scenario, AClosingSessionEndsOnceItsGraceIsOver) {
+  for (int closer : {0, 1}) {
+    TwoEnds ends(1, {plain()});
+    ASSERT_TRUE(ends.meet());
+    for (int end : {0, 1}) ends.path(end)->stall(std::chrono::seconds(10));
+    const TransferImpl& write = ends.write(closer, 0, 100);
+    const Clock::time_point begin = ends.world.now();
+    ends.session[closer]->request_close(milliseconds(50));
+    ASSERT_TRUE(ends.run([&] { return write.finished.load(); }));
+    EXPECT_EQ(write.code, Code::kCancelled);
+    EXPECT_GE(ends.world.now() - begin, milliseconds(50));
+    EXPECT_LT(ends.world.now() - begin, milliseconds(700)) << "a goodbye is waited for, half a second at most";
+    EXPECT_TRUE(ends.end());
+  }
+}
+
 }  // namespace
 }  // namespace fairlead::simulation

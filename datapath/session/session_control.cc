@@ -113,18 +113,16 @@ void SessionImpl::send_hello() {
 void SessionImpl::handle_frame(const control::Frame& frame) {
   const bool greeted = id() != 0;
   const auto* goodbye = std::get_if<control::Goodbye>(&frame);
+  if (goodbye != nullptr) {
+    saw(SessionEvent::kGoodbye);
+    goodbye_seen_ = dirty_ = true;
+  }
+  if (phase_ == Phase::kDraining) return;  // it heard what it waits for, or goes on waiting
   if (!greeted) {
     if (const auto* hello = std::get_if<control::Hello>(&frame)) return handle_hello(*hello);
     if (const auto* refused = std::get_if<control::Refused>(&frame)) {
       return fail({code_from_wire(refused->code), fmt::format("{} refused us: {}", who(), clipped(refused->reason))});
     }
-  }
-  if (!greeted || phase_ == Phase::kDraining) {
-    if (goodbye != nullptr) {
-      saw(SessionEvent::kGoodbye);
-      goodbye_seen_ = dirty_ = true;
-    }
-    if (greeted) return;
     host_->handshake_refused();
     return fail({Code::kDataLoss, fmt::format("{} spoke before its hello", who())});
   }
@@ -187,8 +185,6 @@ void SessionImpl::handle_hello(const control::Hello& hello) {
 }
 
 void SessionImpl::handle_goodbye(const control::Goodbye& goodbye) {
-  saw(SessionEvent::kGoodbye);
-  goodbye_seen_ = true;
   const Code code = code_from_wire(goodbye.code);
   if (code == Code::kOk) return begin_drain({}, Code::kUnavailable);
   begin_drain({code, fmt::format("{} ended the session: {}", who(), clipped(goodbye.reason))}, code);

@@ -118,5 +118,27 @@ TEST_F(Scenario, AClosingSessionEndsOnceItsGraceIsOver) {
   }
 }
 
+// Found as a pair of state and event that cannot be: who was ending heard the peer's hello, and went back to greeting
+// it and to setting up a path.
+TEST_F(Scenario, ASessionThatEndsBeforeItsHelloDoesNotGoBack) {
+  for (int closer : {0, 1}) {
+    TwoEnds ends(1, {plain()});
+    const auto seen = [&](datapath::SessionPhase phase, datapath::SessionEvent event) {
+      return ends.hosts[closer]->pairs.sessions[static_cast<std::size_t>(phase)][static_cast<std::size_t>(event)];
+    };
+    if (closer == 0) {
+      ASSERT_TRUE(
+          ends.run([&] { return seen(datapath::SessionPhase::kConnecting, datapath::SessionEvent::kConnected) == 1; }));
+    }
+    ends.session[closer]->request_close(microseconds(0));
+    ASSERT_TRUE(ends.run([&] { return ends.session[0]->finished() && ends.session[1]->finished(); }));
+    EXPECT_EQ(seen(datapath::SessionPhase::kHello, datapath::SessionEvent::kCloseAsked), 1u);
+    EXPECT_EQ(seen(datapath::SessionPhase::kDraining, datapath::SessionEvent::kHello), 0u);
+    EXPECT_EQ(seen(datapath::SessionPhase::kDraining, datapath::SessionEvent::kDrained), 1u);
+    EXPECT_EQ(ends.session[closer]->id(), 0u) << "it was never greeted";
+    EXPECT_TRUE(ends.end());
+  }
+}
+
 }  // namespace
 }  // namespace fairlead::simulation

@@ -11,8 +11,7 @@
 #include "cli/console.h"
 #include "cli/engine_options.h"
 #include "fairlead/engine.h"
-#include "verbs/soft/device/live_devices.h"
-#include "verbs/soft/observe/counter_page.h"
+#include "fairlead/softroce.h"
 
 namespace fairlead::cli {
 namespace {
@@ -65,12 +64,12 @@ void print_table(const std::vector<DeviceInfo>& devices) {
   }
 }
 
-void print_counters(const std::vector<soft::LiveDevice>& devices) {
+void print_counters(const std::vector<SoftroceDevice>& devices) {
   if (devices.empty()) {
     fmt::print("No program has a softroce device open that says so in {} (which follows XDG_RUNTIME_DIR).\n",
-               soft::counter_directory());
+               softroce_directory());
   }
-  for (const soft::LiveDevice& device : devices) {
+  for (const SoftroceDevice& device : devices) {
     fmt::print("{} {} process {} ({})\n", device.name, device.address, device.process, printable(device.program));
     for (const auto& [name, value] : device.counters) fmt::print("  {:<24}{:>16}\n", name, value);
   }
@@ -95,7 +94,7 @@ int devices_command(Words words) {
             "Show the counters of the softroce devices that this user's programs have open, instead");
   if (const auto exit = args.parse(words)) return *exit;
   if (counters) {
-    print_counters(soft::live_devices());
+    print_counters(softroce_devices());
     return kSuccess;
   }
 

@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include "cli/push_protocol.h"
+#include "cli/models/push_protocol.h"
 
 namespace fairlead::cli {
 namespace {

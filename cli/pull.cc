@@ -8,8 +8,8 @@
 #include "cli/args.h"
 #include "cli/commands.h"
 #include "cli/engine_options.h"
-#include "cli/file_checksums.h"
-#include "cli/output_file.h"
+#include "cli/models/file_checksums.h"
+#include "cli/models/output_file.h"
 #include "cli/session.h"
 
 namespace fairlead::cli {

@@ -9,8 +9,8 @@
 #include "cli/args.h"
 #include "cli/commands.h"
 #include "cli/engine_options.h"
-#include "cli/file_checksums.h"
-#include "cli/model_files.h"
+#include "cli/models/file_checksums.h"
+#include "cli/models/model_files.h"
 #include "cli/session.h"
 
 namespace fairlead::cli {

@@ -17,7 +17,7 @@
 
 #include "base/unique_fd.h"
 #include "cli/console.h"
-#include "cli/model_store.h"
+#include "cli/models/model_store.h"
 #include "fairlead/engine.h"
 
 namespace fairlead::cli {

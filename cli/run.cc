@@ -13,40 +13,30 @@
 #include "cli/commands.h"
 #include "cli/console.h"
 #include "cli/launch.h"
-#include "verbs/soft/api/soft.h"
+#include "fairlead/softroce.h"
 
 namespace fairlead::cli {
 namespace {
 
-// The settings of softroce, by the variables that it reads in the program.
-struct Settings {
-  std::string device = "soft0";
-  std::string profile = "full";
-  std::string packet_io = "udp";
-  std::string address;
-};
-
-Status check(const Settings& settings, const std::vector<std::string>& system) {
-  if (std::find(system.begin(), system.end(), settings.device) != system.end()) {
+Status check(const SoftroceConfig& settings, const std::vector<std::string>& system) {
+  if (std::find(system.begin(), system.end(), settings.name) != system.end()) {
     return {Code::kInvalidArgument,
             fmt::format("--device {} is the name of a device of the system, which the program sees anyway; give "
                         "softroce's another, such as soft0",
-                        settings.device)};
+                        settings.name)};
   }
-  const auto profile = soft::parse_profile(settings.profile);
-  if (!profile) return profile.error();
-  return soft::validate({settings.device, *profile, settings.packet_io, settings.address});
+  return settings.validate();
 }
 
 void set(const char* name, const std::string& value) { ::setenv(name, value.c_str(), 1); }
 
-void say_devices(const std::string& program, const Settings& settings, const std::vector<std::string>& system) {
+void say_devices(const std::string& program, const SoftroceConfig& settings, const std::vector<std::string>& system) {
   const bool own_wire = settings.packet_io.starts_with("dpdk:");
   const std::string address = !settings.address.empty() ? settings.address
                               : own_wire                ? "the port's own"
                                                         : "the first free address of 127.0.0.0/8";
   fmt::print(stderr, "fairlead run: {} will see {} (softroce, {}{}, GID index 1 is {}); devices of the system: {}\n",
-             std::filesystem::path(program).filename().string(), settings.device, settings.packet_io,
+             std::filesystem::path(program).filename().string(), settings.name, settings.packet_io,
              settings.profile == "full" ? "" : ", profile " + settings.profile, address,
              system.empty() ? "none" : fmt::format("{}", fmt::join(system, ", ")));
 }
@@ -67,7 +57,7 @@ Status execute(const std::string& path, Words words) {
 int run_command(Words words) {
   const auto dashes = std::find_if(words.begin(), words.end(), [](std::string_view word) { return word == "--"; });
   const auto split = static_cast<std::size_t>(dashes - words.begin());
-  Settings settings;
+  SoftroceConfig settings;
   Args args("run",
             "Starts an unmodified verbs program that finds softroce, the software RoCE v2 device, among its devices:\n"
             "fairlead run [FLAGS] -- PROGRAM [ARGS]",
@@ -76,8 +66,7 @@ int run_command(Words words) {
             "  fairlead run -- ib_write_bw -d soft0 -x 1\n"
             "  fairlead run --packet-io udp,drop=0.01 -- ib_write_bw -d soft0 -x 1 127.0.0.1\n\n"
             "The exit code is the program's; 127 if it cannot be started.");
-  args.option("--soft-device,--device", "NAME", "What the device is called (default soft0)",
-              set_text(&settings.device));
+  args.option("--soft-device,--device", "NAME", "What the device is called (default soft0)", set_text(&settings.name));
   args.option("--packet-io", "PORT",
               "Packet port: udp, or dpdk:DEVICE; with faults udp,drop=0.01,reorder=0.01,seed=7,silent_after=N "
               "(default udp)",
@@ -103,7 +92,7 @@ int run_command(Words words) {
     console.error(status.message());
     return kNotStarted;
   }
-  set("FAIRLEAD_SOFT_DEVICE", settings.device);
+  set("FAIRLEAD_SOFT_DEVICE", settings.name);
   set("FAIRLEAD_SOFT_PROFILE", settings.profile);
   set("FAIRLEAD_PACKET_IO", settings.packet_io);
   set("FAIRLEAD_SOFT_ADDRESS", settings.address);

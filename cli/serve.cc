@@ -141,7 +141,7 @@ Status serve(Engine& engine, const Options& options, int end_fd, Console& consol
       all.push_back(
           metrics::build_metric(std::string(build.version), std::string(build.commit), std::string(build.build_type)));
       for (metrics::Metric& metric : serve_metrics(counters, store)) all.push_back(std::move(metric));
-      for (metrics::Metric& metric : softroce_metrics(soft::live_devices(), static_cast<std::uint32_t>(::getpid()))) {
+      for (metrics::Metric& metric : softroce_metrics(softroce_devices(), static_cast<std::uint32_t>(::getpid()))) {
         all.push_back(std::move(metric));
       }
       return all;

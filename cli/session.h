@@ -11,7 +11,7 @@
 
 #include "bench/base/json.h"
 #include "cli/console.h"
-#include "cli/push_protocol.h"
+#include "cli/models/push_protocol.h"
 #include "fairlead/engine.h"
 
 namespace fairlead::cli {

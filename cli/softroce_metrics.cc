@@ -6,9 +6,9 @@
 
 namespace fairlead::cli {
 
-std::vector<metrics::Metric> softroce_metrics(const std::vector<soft::LiveDevice>& devices, std::uint32_t process) {
+std::vector<metrics::Metric> softroce_metrics(const std::vector<SoftroceDevice>& devices, std::uint32_t process) {
   std::map<std::string, metrics::Metric> by_name;
-  for (const soft::LiveDevice& device : devices) {
+  for (const SoftroceDevice& device : devices) {
     if (device.process != process) continue;
     for (const auto& [counter, value] : device.counters) {
       metrics::Metric& metric = by_name[counter];

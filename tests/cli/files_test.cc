@@ -10,9 +10,9 @@
 #include <fstream>
 
 #include "base/crc.h"
-#include "cli/file_checksums.h"
-#include "cli/model_files.h"
-#include "cli/output_file.h"
+#include "cli/models/file_checksums.h"
+#include "cli/models/model_files.h"
+#include "cli/models/output_file.h"
 
 namespace {
 // The calls that decide what is left after a crash, in order, with the file's name.

@@ -1,4 +1,4 @@
-#include "cli/push_protocol.h"
+#include "cli/models/push_protocol.h"
 
 #include <gmock/gmock.h>
 

@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <cstdlib>
 
-#include "cli/push_protocol.h"
+#include "cli/models/push_protocol.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const auto message = fairlead::cli::decode({reinterpret_cast<const std::byte*>(data), size});

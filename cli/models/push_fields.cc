@@ -1,4 +1,4 @@
-#include "cli/push_fields.h"
+#include "cli/models/push_fields.h"
 
 namespace fairlead::cli {
 

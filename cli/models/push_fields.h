@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "bench/base/json.h"
-#include "cli/push_protocol.h"
+#include "cli/models/push_protocol.h"
 
 namespace fairlead::cli {
 

@@ -1,4 +1,4 @@
-#include "cli/model_store.h"
+#include "cli/models/model_store.h"
 
 #include <fmt/format.h>
 

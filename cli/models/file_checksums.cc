@@ -1,4 +1,4 @@
-#include "cli/file_checksums.h"
+#include "cli/models/file_checksums.h"
 
 #include <fmt/format.h>
 #include <time.h>

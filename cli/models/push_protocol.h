@@ -14,7 +14,7 @@
 #include <variant>
 #include <vector>
 
-#include "cli/safetensors.h"
+#include "cli/models/safetensors.h"
 #include "fairlead/status.h"
 
 namespace fairlead::cli {

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "base/unique_fd.h"
-#include "cli/push_protocol.h"
+#include "cli/models/push_protocol.h"
 
 namespace fairlead::cli {
 

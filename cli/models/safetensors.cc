@@ -1,4 +1,4 @@
-#include "cli/safetensors.h"
+#include "cli/models/safetensors.h"
 
 #include <fmt/format.h>
 

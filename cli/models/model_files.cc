@@ -1,4 +1,4 @@
-#include "cli/model_files.h"
+#include "cli/models/model_files.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>

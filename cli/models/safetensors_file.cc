@@ -8,7 +8,7 @@
 
 #include "base/unique_fd.h"
 #include "bench/base/file_output.h"
-#include "cli/safetensors.h"
+#include "cli/models/safetensors.h"
 
 namespace fairlead::cli {
 namespace {

@@ -1,4 +1,4 @@
-#include "cli/output_file.h"
+#include "cli/models/output_file.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>

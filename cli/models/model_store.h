@@ -17,7 +17,7 @@
 #include <utility>
 #include <vector>
 
-#include "cli/push_protocol.h"
+#include "cli/models/push_protocol.h"
 #include "fairlead/engine.h"
 #include "memreg/arena.h"
 

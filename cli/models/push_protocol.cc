@@ -1,4 +1,4 @@
-#include "cli/push_protocol.h"
+#include "cli/models/push_protocol.h"
 
 #include <fmt/format.h>
 
@@ -6,7 +6,7 @@
 #include <cstring>
 
 #include "bench/base/json.h"
-#include "cli/push_fields.h"
+#include "cli/models/push_fields.h"
 
 namespace fairlead::cli {
 namespace {

@@ -1,0 +1,130 @@
+"""Installs what was built into a folder of its own, and uses it as somebody else would.
+
+usage: install_test.py BUILD SOURCE
+"""
+
+import json
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+
+SOURCE, BUILD = pathlib.Path(sys.argv.pop()), pathlib.Path(sys.argv.pop())
+HERE = pathlib.Path(__file__).resolve().parent
+COMPILERS = [f"-DCMAKE_C_COMPILER={os.environ['CC']}", f"-DCMAKE_CXX_COMPILER={os.environ['CXX']}"]
+STRICT = "-Wall -Wextra -Wconversion -Wpedantic -Werror"
+# What a program that links it has to have anyway, and ISA-L.
+NEEDED = {"libisal", "libstdc++", "libm", "libgcc_s", "libc", "ld-linux-x86-64", "ld-linux-aarch64"}
+
+
+def run(*command, **options):
+    done = subprocess.run([str(word) for word in command], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                          stderr=subprocess.STDOUT, text=True, timeout=300, check=False, **options)
+    if done.returncode != 0:
+        raise AssertionError(f"{' '.join(map(str, command))}: exit code {done.returncode}\n{done.stdout}")
+    return done.stdout
+
+
+class Installed(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        folder = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(folder.cleanup)
+        cls.folder = pathlib.Path(folder.name)
+        cls.prefix = cls.folder / "prefix"
+        run("cmake", "--install", BUILD, "--prefix", cls.prefix)
+        (cls.library,) = cls.prefix.rglob("libfairlead.so.0")
+        cls.outside = cls.folder / "outside"
+        run("cmake", "-G", "Ninja", "-S", HERE / "outside", "-B", cls.outside, *COMPILERS, f"-DCMAKE_CXX_FLAGS={STRICT}",
+            f"-DCMAKE_PREFIX_PATH={cls.prefix}", f"-DEXAMPLES={SOURCE / 'examples'}")
+        run("cmake", "--build", cls.outside)
+
+    def test_an_outside_project_moves_a_buffer(self):
+        said = run(self.outside / "outside")
+        self.assertEqual(said.count(": ok"), 2, said)
+
+    def test_an_example_builds_against_it_and_runs(self):
+        with subprocess.Popen([self.outside / "write_one_buffer"], stdout=subprocess.PIPE, text=True) as receiver:
+            try:
+                address = re.search(r"[\w.:]+:\d+", receiver.stdout.readline())[0]
+                run(self.outside / "write_one_buffer", address)
+                self.assertEqual(receiver.wait(60), 0)
+            finally:
+                receiver.kill()
+
+    def test_pkg_config_finds_it(self):
+        env = {**os.environ, "PKG_CONFIG_PATH": str(self.library.parent / "pkgconfig")}
+        flags = run("pkg-config", "--cflags", "--libs", "fairlead", env=env)
+        program = self.folder / "by_pkg_config"
+        run(os.environ["CXX"], "-x", "c++", SOURCE / "examples/write_one_buffer.cc", "-o", program, *flags.split(),
+            f"-Wl,-rpath,{self.library.parent}")
+        self.assertIn(str(self.library.parent), run("ldd", program))
+        version = run("pkg-config", "--modversion", "fairlead", env=env).strip()
+        self.assertIn(f"Fairlead {version} over", run(self.outside / "outside"))
+        self.assertEqual(self.library.resolve().name, f"libfairlead.so.{version}")
+
+    def test_the_library_shows_the_public_names_alone(self):
+        names = run("nm", "-DC", "--defined-only", self.library).splitlines()
+        shown = [line.split(maxsplit=2)[2] for line in names if "FAIRLEAD_0" != line.split()[-1]]
+        self.assertTrue(any(name.startswith("fairlead::v0::Engine::create") for name in shown), shown[:5])
+        public = re.compile(r"(typeinfo (name )?for |vtable for |guard variable for )?fairlead::v0::")
+        self.assertEqual([name for name in shown if not public.match(name)], [])
+
+    def test_the_library_needs_little(self):
+        needed = re.findall(r"NEEDED.*\[([\w+-]+)\.so", run("readelf", "-d", self.library))
+        self.assertLessEqual(set(needed), NEEDED)
+
+    def test_the_headers_name_nothing_internal(self):
+        headers = list((self.prefix / "include/fairlead").glob("*.h"))
+        self.assertEqual({header.name for header in headers},
+                         {header.name for header in (SOURCE / "include/fairlead").glob("*.h")})
+        for header in headers:
+            code = re.sub(r"//[^\n]*", "", header.read_text())
+            self.assertNotRegex(code, r"\bfriend\b|\bnamespace (?!fairlead::inline v0\b)|datapath|::soft\b", header.name)
+
+    def test_what_is_found_at_run_time_is_beside_it(self):
+        beside = self.library.parent
+        expected = [beside / "libfairlead-ibverbs.so", beside / "fairlead/libibverbs.so.1"]
+        if (BUILD / "lib/libfairlead-dpdk.so").exists():
+            expected.append(beside / "fairlead/libfairlead-dpdk.so")
+        self.assertEqual([each for each in expected if not each.exists()], [])
+        self.assertIn("fairlead ", run(self.prefix / "bin/fairlead", "version"))
+
+    def test_it_lives_beside_grpc_and_protobuf(self):
+        python = "/usr/bin/python3"  # Debian's, whose packages these are
+        if subprocess.run([python, "-c", "import grpc, google.protobuf"], capture_output=True, check=False).returncode:
+            self.skipTest("no python3-grpcio and python3-protobuf here (scripts/setup installs them)")
+        for first in ("grpc", "fairlead"):
+            said = run(python, HERE / "beside_grpc.py", first, self.outside / "libmove.so")
+            self.assertEqual(said.count(": ok"), 2, said)
+
+
+class Subdirectory(unittest.TestCase):
+    def test_it_forces_nothing_on_who_adds_it(self):
+        with tempfile.TemporaryDirectory() as folder:
+            said = run("cmake", "-G", "Ninja", "-S", HERE / "outside", "-B", folder, *COMPILERS,
+                       f"-DFAIRLEAD_SOURCE={SOURCE}")
+            self.assertNotIn("Fairlead 0", said)
+            commands = json.loads(pathlib.Path(folder, "compile_commands.json").read_text())
+            theirs = [each["command"] for each in commands if each["file"].startswith(str(HERE))]
+            self.assertEqual(len(theirs), 2)
+            for command in theirs:
+                flags = re.findall(r" (-[\w=+]\S*)", command)
+                kept = [flag for flag in flags if not re.match(r"-(I\S+|o|c|fPIC|Dmove_EXPORTS|std=(gnu|c)\+\+20)$", flag)]
+                self.assertEqual(kept, [], command)
+            ours = [each["file"] for each in commands if each["file"].startswith(str(SOURCE))]
+            self.assertEqual([each for each in ours if "/tests/" in each.replace(str(HERE), "") or "/cli/" in each], [])
+            cache = pathlib.Path(folder, "CMakeCache.txt").read_text()
+            self.assertRegex(cache, r"CMAKE_BUILD_TYPE:STRING=\n")
+
+
+if __name__ == "__main__":
+    for tool in ("pkg-config", "ninja", "readelf", "nm"):
+        if shutil.which(tool) is None:
+            print(f"skipped: no {tool} here (scripts/setup)")
+            sys.exit(77)
+    unittest.main()

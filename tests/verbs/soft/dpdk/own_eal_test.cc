@@ -88,7 +88,8 @@ TEST_F(Application, KeepsItsStartItsPortItsAlarmsAndItsThreads) {
   EXPECT_EQ(rte_eth_dev_count_avail(), 1);
   EXPECT_EQ(rte_mempool_in_use_count(pool_), 0U);
   ASSERT_EQ(rte_eth_dev_stop(port_), 0);
-  EXPECT_EQ(rte_eal_cleanup(), 0);
+  // No rte_eal_cleanup(): memif's driver never takes its listener from the interrupt thread, which would look at memory
+  // that this call unmaps (docs/dpdk.md).
 }
 
 }  // namespace

@@ -332,7 +332,7 @@ class Schedule {
 
   /// What is left then is left over.
   void let_go() {
-    for_apps([](App& app) { app.host().release(); });
+    for (const auto& host : all_hosts_) host->release();  // one that came back to nobody, too
     for_apps([](App& app) { app.release(); });
     hosts_.clear();
     for (std::shared_ptr<SimHost>& host : all_hosts_) {

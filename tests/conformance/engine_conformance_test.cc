@@ -140,33 +140,6 @@ TEST_P(EngineConformance, MessagesOfEverySize) {
   }
 }
 
-// The server never takes its messages: it holds the bytes that it granted, and two messages at the very most. Once it
-// takes them, all arrive.
-TEST_P(EngineConformance, WhoTakesNoMessagesHoldsNoMoreThanItGranted) {
-  constexpr std::size_t kBytes = 100'000, kMessages = 30;
-  EngineConfig config = config_for(GetParam());
-  config.max_pending_bytes = 3 * kBytes;
-  config.max_message_bytes = kBytes;
-  start(config, config_for(GetParam()));
-  std::vector<Transfer> sent;
-  for (std::size_t i = 0; i < kMessages; ++i) {
-    sent.push_back(peer.send(std::vector<std::byte>(kBytes, static_cast<std::byte>(i)), i));
-  }
-  // Time for what should not come: some turns of both ends, by questions and answers.
-  while (server_peer.stats().messages_received < 3) server->poll();
-  for (int i = 0; i < 3; ++i) ASSERT_EQ(peer.lookup("none", kPatience).error().code(), Code::kNotFound);
-  EXPECT_GE(server_peer.stats().messages_received, 3u);
-  EXPECT_LE(server_peer.stats().messages_received, 5u);
-  for (std::size_t i = 0; i < kMessages; ++i) {
-    const Event event = next_of(server_peer, Event::Kind::kMessage);
-    ASSERT_EQ(event.data.size(), kBytes);
-    EXPECT_EQ(event.value, i);
-    EXPECT_EQ(event.data.front(), static_cast<std::byte>(i));
-    EXPECT_EQ(event.data.back(), static_cast<std::byte>(i));
-  }
-  for (Transfer& transfer : sent) EXPECT_TRUE(transfer.wait(kPatience).ok());
-}
-
 TEST_P(EngineConformance, ProtectionErrorFailsOnlyItsOwnTransfer) {
   auto [good, remote_good] = target("good", 65536);
   Memory source = buffer(*client, 65536, 9);

@@ -55,8 +55,8 @@ struct VerbsApi {
 
   /// Not of libibverbs: why a call of this thread failed, in words, taken once; empty where nothing more is known.
   std::string (*take_refusal)();
-  /// Not of libibverbs: a number that changes whenever the device, which is this process's, has taken packets in. Null
-  /// where the device works by itself.
+  /// Not of libibverbs: a number that changes whenever the device has taken packets in, where that is this process's
+  /// work. It stays 0 where the device works by itself.
   std::uint64_t (*activity)(ibv_context* context);
 };
 

@@ -68,6 +68,8 @@ TEST_P(EngineFault, TargetMemoryThatIsGoneFailsOnlyItsOwnTransfer) {
       Result<RemoteMemory> remote = peer.lookup("lost", kPatience);
       ASSERT_TRUE(remote) << remote.error().to_string();
       pages.gone(gone_from);
+      SCOPED_TRACE(::testing::Message() << (write ? "write of " : "read of ") << size << " bytes, gone from "
+                                        << gone_from);
       const Memory here = source.slice(0, size);
       expect_failure(write ? peer.write(here, remote->slice(0, size)) : peer.read(here, remote->slice(0, size)),
                      Code::kProtectionError, "refused access to region 'lost'");

@@ -117,7 +117,7 @@ Status load() {
   g_api.query_port = &query_port;
   g_api.query_gid_ex = &query_gid_entry;
   g_api.modify_cq = &modify_cq;
-  g_api.take_refusal = [] { return std::string(); };  // an errno is all it says
+  g_api.take_refusal = [] { return std::string(); };               // an errno is all it says
   g_api.activity = [](ibv_context*) { return std::uint64_t{0}; };  // it works by itself
   if (loader.missing() != nullptr) {
     return {Code::kUnimplemented,

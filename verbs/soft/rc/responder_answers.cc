@@ -150,8 +150,9 @@ bool run(Qp& qp, unsigned quota) noexcept {
     r.dying = false;
     qp.enter_error();
     r.dead = true;
-    const bool access = static_cast<Syndrome>(r.ack_syndrome) == Syndrome::kNakRemoteAccess;
-    qp.raise(access ? IBV_EVENT_QP_ACCESS_ERR : IBV_EVENT_QP_REQ_ERR);
+    // Memory that is registered and gone (remote operation) is as much out of reach as what is not granted.
+    const bool invalid = static_cast<Syndrome>(r.ack_syndrome) == Syndrome::kNakInvalidRequest;
+    qp.raise(invalid ? IBV_EVENT_QP_REQ_ERR : IBV_EVENT_QP_ACCESS_ERR);
   }
   return false;
 }

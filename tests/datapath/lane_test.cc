@@ -175,13 +175,13 @@ TEST_F(LaneTest, WhoDoesNotDriveSeesWhatTheDriverDid) {
 
 // Eight threads wait, each for its own thing, while one drives: nobody is woken for another's.
 TEST_F(LaneTest, WhoWaitsIsWokenForItsOwnThingAlone) {
-  constexpr int kWaiters = 8;
+  constexpr std::size_t kWaiters = 8;
   Lane lane(driven, Progress::kThread, microseconds(0));
   lane.start();
   std::array<std::atomic<bool>, kWaiters> done{};
   std::array<std::atomic<int>, kWaiters> asked{};
   std::vector<std::thread> waiters;
-  for (int i = 0; i < kWaiters; ++i) {
+  for (std::size_t i = 0; i < kWaiters; ++i) {
     waiters.emplace_back([&, i] {
       EXPECT_TRUE(lane.wait_until(
           [&, i] {
@@ -191,12 +191,12 @@ TEST_F(LaneTest, WhoWaitsIsWokenForItsOwnThingAlone) {
           soon()));
     });
   }
-  for (int i = 0; i < kWaiters; ++i) {
+  for (std::size_t i = 0; i < kWaiters; ++i) {
     while (asked[i] == 0) std::this_thread::yield();
     lane.submit([&, i] { done[i] = true; });
   }
   for (std::thread& waiter : waiters) waiter.join();
-  EXPECT_LE(lane.wakes(), std::uint64_t{kWaiters}) << "one each, at the most";
+  EXPECT_LE(lane.wakes(), kWaiters) << "one each, at the most";
   lane.stop();
 }
 

@@ -51,13 +51,13 @@ Result<std::unique_ptr<datapath::Path>> TcpEndpoint::open_path(const datapath::P
   return std::unique_ptr<datapath::Path>(std::make_unique<TcpPath>(shared_, config));
 }
 
-bool TcpEndpoint::poll(datapath::PathEvents& events) noexcept {
+bool TcpEndpoint::poll() noexcept {
   shared_.polling = true;
   bool happened = look_around();
   const bool direct = ready_paths_ <= kDirectPaths;
   // By index: paths may be opened, and others destroyed, from inside the calls.
   for (std::size_t i = 0; i < shared_.paths.size(); ++i) {
-    if (shared_.paths[i] != nullptr) happened |= shared_.paths[i]->advance(events, direct);
+    if (shared_.paths[i] != nullptr) happened |= shared_.paths[i]->advance(direct);
   }
   ready_paths_ = 0;
   for (TcpPath* path : shared_.paths) {

@@ -22,7 +22,7 @@ class TcpEndpoint final : public datapath::Endpoint {
   ~TcpEndpoint() override;
 
   Result<std::unique_ptr<datapath::Path>> open_path(const datapath::PathConfig& config) override;
-  bool poll(datapath::PathEvents& events) noexcept override;
+  bool poll() noexcept override;
   bool arm() noexcept override;
   [[nodiscard]] int wait_fd() const noexcept override { return shared_.epoll.get(); }
   [[nodiscard]] int wait_timeout_us() const noexcept override;

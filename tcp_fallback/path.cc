@@ -17,7 +17,7 @@ std::string sentence(int error) { return std::generic_category().message(error);
 }  // namespace
 
 TcpPath::TcpPath(Shared& shared, const datapath::PathConfig& config)
-    : Path(config.user),
+    : Path(*config.events),
       shared_(shared),
       role_(config.role),
       peer_host_(config.peer_host),
@@ -99,31 +99,31 @@ bool TcpPath::adopt(const Greeting& greeting, PrivateFd& connection) noexcept {
   return true;
 }
 
-bool TcpPath::advance(datapath::PathEvents& events, bool look) noexcept {
+bool TcpPath::advance(bool look) noexcept {
   switch (state_) {
     case State::kIdle:
     case State::kWaiting:
       return false;
     case State::kDialing:
     case State::kGreeting:
-      return advance_handshake(events);
+      return advance_handshake();
     case State::kReady:
-      return (look || readable_ || announce_ready_ || send_error_ != 0) && advance_ready(events);
+      return (look || readable_ || announce_ready_ || send_error_ != 0) && advance_ready();
     case State::kDown:
     case State::kClosed:
-      return report_end(events);
+      return report_end();
   }
   return false;
 }
 
-bool TcpPath::advance_handshake(datapath::PathEvents& events) noexcept {
+bool TcpPath::advance_handshake() noexcept {
   if (state_ == State::kDialing) advance_dialing();
   if (state_ == State::kGreeting) advance_greeting();
-  if (state_ == State::kReady) return advance_ready(events);
-  if (state_ == State::kDown) return report_end(events);
+  if (state_ == State::kReady) return advance_ready();
+  if (state_ == State::kDown) return report_end();
   if (shared_.clock.now() < deadline_) return false;
   fail(Code::kDeadlineExceeded, fmt::format("{} did not answer within {} s", peer_name_, kHandshakeTime / kSecond));
-  return report_end(events);
+  return report_end();
 }
 
 void TcpPath::advance_dialing() noexcept {
@@ -171,16 +171,14 @@ void TcpPath::become_ready(const Greeting& greeting) noexcept {
   watch(EPOLLIN);
 }
 
-bool TcpPath::advance_ready(datapath::PathEvents& events) noexcept {
+bool TcpPath::advance_ready() noexcept {
   const bool announced = std::exchange(announce_ready_, false);
   if (announced) {
-    events.on_ready(*this);
+    events().on_ready(*this);
     if (state_ != State::kReady) return true;  // closed from inside
   }
   readable_ = false;
-  events_ = &events;
   const Receiver::Outcome outcome = receiver_.advance(stream_, *this);
-  events_ = nullptr;
   if (state_ != State::kReady) return true;
   switch (outcome.end) {
     case Receiver::End::kNone:
@@ -197,14 +195,14 @@ bool TcpPath::advance_ready(datapath::PathEvents& events) noexcept {
       fail(Code::kDataLoss, fmt::format("{} sent {}", peer_name_, outcome.reason));
       break;
   }
-  report_end(events);
+  report_end();
   return true;
 }
 
-bool TcpPath::report_end(datapath::PathEvents& events) noexcept {
+bool TcpPath::report_end() noexcept {
   bool happened = false;
   if (const auto why = std::exchange(announce_down_, std::nullopt)) {
-    events.on_down(*this, why->code(), why->message());
+    events().on_down(*this, why->code(), why->message());
     happened = true;
   }
   while (!requests_.empty()) {
@@ -212,7 +210,7 @@ bool TcpPath::report_end(datapath::PathEvents& events) noexcept {
     const Code code = request.code != Code::kOk ? request.code : Code::kAborted;
     const std::uint64_t id = request.id;
     requests_.pop();
-    events.on_completion(*this, id, code);
+    events().on_completion(*this, id, code);
     happened = true;
   }
   return happened;
@@ -263,8 +261,8 @@ void TcpPath::disconnect() noexcept {
   stream_.close();
 }
 
-void TcpPath::on_message(std::span<const std::byte> bytes) noexcept { events_->on_message(*this, bytes); }
+void TcpPath::on_message(std::span<const std::byte> bytes) noexcept { events().on_message(*this, bytes); }
 
-void TcpPath::on_completion(std::uint64_t id, Code code) noexcept { events_->on_completion(*this, id, code); }
+void TcpPath::on_completion(std::uint64_t id, Code code) noexcept { events().on_completion(*this, id, code); }
 
 }  // namespace fairlead::tcp_fallback

@@ -52,7 +52,7 @@ class TcpPath final : public datapath::Path, private Receiver::Sink {
   /// The peer has come with this path's token. False: this path does not wait for it.
   bool adopt(const Greeting& greeting, PrivateFd& connection) noexcept;
   /// Receives and reports; `look` says whether to look at the socket of a ready path.
-  bool advance(datapath::PathEvents& events, bool look) noexcept;
+  bool advance(bool look) noexcept;
   /// Sends what waits.
   bool flush() noexcept;
   /// Asks for what wait_fd() shall wake up for. False: there is something to report already.
@@ -64,11 +64,11 @@ class TcpPath final : public datapath::Path, private Receiver::Sink {
  private:
   enum class State : std::uint8_t { kIdle, kWaiting, kDialing, kGreeting, kReady, kDown, kClosed };
 
-  bool advance_handshake(datapath::PathEvents& events) noexcept;
+  bool advance_handshake() noexcept;
   void advance_dialing() noexcept;
   void advance_greeting() noexcept;
-  bool advance_ready(datapath::PathEvents& events) noexcept;
-  bool report_end(datapath::PathEvents& events) noexcept;
+  bool advance_ready() noexcept;
+  bool report_end() noexcept;
   bool send_greeting() noexcept;
   void become_ready(const Greeting& greeting) noexcept;
   void fail(Code code, std::string reason) noexcept;
@@ -100,7 +100,6 @@ class TcpPath final : public datapath::Path, private Receiver::Sink {
   bool announce_ready_ = false;
   int send_error_ = 0;  // errno: nothing more can be sent, but what arrived is still read
   std::optional<Status> announce_down_;
-  datapath::PathEvents* events_ = nullptr;  // during advance()
 };
 
 }  // namespace fairlead::tcp_fallback

@@ -18,9 +18,9 @@ class Endpoint {
 
   virtual Result<std::unique_ptr<Path>> open_path(const PathConfig& config) = 0;
 
-  /// Advances every path once and reports to `events`. Returns whether anything happened: a part of an operation
+  /// Advances every path once, which report to their users. Returns whether anything happened: a part of an operation
   /// counts, so that nobody sleeps in the middle of a large one.
-  virtual bool poll(PathEvents& events) noexcept = 0;
+  virtual bool poll() noexcept = 0;
   /// Before sleeping: arms wait_fd(). False: poll again first, something is there already.
   virtual bool arm() noexcept = 0;
   /// Readable after arm() when poll() may have something. Owned by the endpoint; the user only polls it for POLLIN.

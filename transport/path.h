@@ -44,8 +44,8 @@ struct WorkRequest {
 
 class Path;
 
-/// What an endpoint tells its user, from inside poll() (never from inside post(), close() or connect()).
-/// It may post to any path of the endpoint from within these calls.
+/// What a path tells its user, from inside Endpoint::poll() (never from inside post(), close() or connect()).
+/// The user may post to any path of the endpoint from within these calls.
 class PathEvents {
  public:
   /// connect() has succeeded as far as this end can see; post() is allowed.
@@ -72,9 +72,9 @@ enum class PathRole : std::uint8_t { kActive, kPassive };
 
 struct PathConfig {
   PathRole role = PathRole::kActive;
-  std::string peer_host;   // the address of the peer's end of the control connection, numeric
-  std::string local_host;  // ours, numeric: a device picks its source address or GID to suit
-  void* user = nullptr;    // Path::user()
+  std::string peer_host;         // the address of the peer's end of the control connection, numeric
+  std::string local_host;        // ours, numeric: a device picks its source address or GID to suit
+  PathEvents* events = nullptr;  // the path's user, who outlives it; not null
 };
 
 /// One connection. Owned by its creator, destroyed by the driving thread; destroying implies close() and drops what
@@ -98,15 +98,16 @@ class Path {
   /// Which device, addresses and parameters carry this path: "soft0 127.3.0.1 qpn 0x11 -> 127.4.0.1 qpn 0x12".
   [[nodiscard]] virtual std::string describe() const = 0;
 
-  [[nodiscard]] void* user() const noexcept { return user_; }
+  /// Who is told what happens to it.
+  [[nodiscard]] PathEvents& events() const noexcept { return events_; }
 
  protected:
-  explicit Path(void* user) noexcept : user_(user) {}
+  explicit Path(PathEvents& events) noexcept : events_(events) {}
   Path(const Path&) = delete;
   Path& operator=(const Path&) = delete;
 
  private:
-  void* user_;
+  PathEvents& events_;
 };
 
 }  // namespace fairlead::datapath

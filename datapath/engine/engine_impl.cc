@@ -210,8 +210,8 @@ EngineStats EngineImpl::stats() const {
 // ---- driving
 // ---------------------------------------------------------------------------------------------------------
 
-void EngineImpl::watch_control(const ControlStream& stream, SessionImpl& session, std::uint32_t events, bool first) {
-  epoll_event event{.events = events, .data = {.ptr = &session}};
+void EngineImpl::watch_control(const ControlStream& stream, ControlLink& link, std::uint32_t events, bool first) {
+  epoll_event event{.events = events, .data = {.ptr = &link}};
   ::epoll_ctl(control_epoll_.get(), first ? EPOLL_CTL_ADD : EPOLL_CTL_MOD, stream.fd(), &event);
 }
 
@@ -233,11 +233,11 @@ void EngineImpl::poll_control() {
       listener_.accept(live_.size(), [this](UniqueFd connection) { accept(std::move(connection)); });
     } else {
       // Sessions leave live_ only between rounds, so the pointer is good.
-      static_cast<SessionImpl*>(events[i].data.ptr)->on_control_ready(events[i].events);
+      static_cast<ControlLink*>(events[i].data.ptr)->on_ready(events[i].events);
     }
   }
   for (std::size_t s = 0; s < live_.size(); ++s) {
-    if (live_[s]->control_pending()) live_[s]->on_control_ready(EPOLLIN);
+    if (live_[s]->link().pending()) live_[s]->link().on_ready(EPOLLIN);
   }
 }
 
@@ -257,7 +257,7 @@ bool EngineImpl::progress() noexcept {
   }
   if (ended) std::erase_if(live_, [](const auto& session) { return session->finished(); });
 
-  const bool arrived = transports_.poll(*this, tick);
+  const bool arrived = transports_.poll(tick);
   // After the paths: what they report was there before the peer ended them.
   if (tick || ++rounds_ % kControlRounds == 0) poll_control();
   for (std::size_t i = 0; arrived && i < live_.size(); ++i) {
@@ -268,26 +268,12 @@ bool EngineImpl::progress() noexcept {
 
 bool EngineImpl::arm() noexcept {
   return transports_.arm() && std::none_of(live_.begin(), live_.end(), [](const auto& session) {
-           return session->wants_advance() || session->control_pending();
+           return session->wants_advance() || session->link().pending();
          });
 }
 
 milliseconds EngineImpl::sleep_limit() noexcept {
   return transports_.sleep_limit(live_.empty() ? kIdleSleep : kBusySleep);
-}
-
-void EngineImpl::on_ready(Path& path) noexcept { static_cast<SessionImpl*>(path.user())->on_path_ready(path); }
-void EngineImpl::on_completion(Path& path, std::uint64_t id, Code code) noexcept {
-  static_cast<SessionImpl*>(path.user())->on_path_completion(path, id, code);
-}
-void EngineImpl::on_message(Path& path, std::span<const std::byte> bytes) noexcept {
-  static_cast<SessionImpl*>(path.user())->on_path_message(path, bytes);
-}
-void EngineImpl::on_notification(Path& path, std::uint32_t value) noexcept {
-  static_cast<SessionImpl*>(path.user())->on_path_notification(path, value);
-}
-void EngineImpl::on_down(Path& path, Code code, std::string_view reason) noexcept {
-  static_cast<SessionImpl*>(path.user())->on_path_down(path, code, reason);
 }
 
 }  // namespace fairlead::datapath

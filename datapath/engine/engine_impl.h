@@ -27,10 +27,7 @@
 
 namespace fairlead::datapath {
 
-class EngineImpl final : public std::enable_shared_from_this<EngineImpl>,
-                         public SessionHost,
-                         private Domain,
-                         private PathEvents {
+class EngineImpl final : public std::enable_shared_from_this<EngineImpl>, public SessionHost, private Domain {
  public:
   static Result<std::shared_ptr<EngineImpl>> create(EngineConfig config);
   ~EngineImpl();
@@ -73,7 +70,7 @@ class EngineImpl final : public std::enable_shared_from_this<EngineImpl>,
   [[nodiscard]] LocalSegment probe_source(std::size_t transport) const noexcept override {
     return transports_.probe_source(transport);
   }
-  void watch_control(const ControlStream& stream, SessionImpl& session, std::uint32_t events, bool first) override;
+  void watch_control(const ControlStream& stream, ControlLink& link, std::uint32_t events, bool first) override;
   void unwatch_control(const ControlStream& stream) override;
   void session_ready(SessionImpl& session) override;
   void session_closed(SessionImpl& session, bool lost) override;
@@ -82,12 +79,6 @@ class EngineImpl final : public std::enable_shared_from_this<EngineImpl>,
   bool progress() noexcept override;
   bool arm() noexcept override;
   [[nodiscard]] std::chrono::milliseconds sleep_limit() noexcept override;
-  // PathEvents
-  void on_ready(Path& path) noexcept override;
-  void on_completion(Path& path, std::uint64_t id, Code code) noexcept override;
-  void on_message(Path& path, std::span<const std::byte> bytes) noexcept override;
-  void on_notification(Path& path, std::uint32_t value) noexcept override;
-  void on_down(Path& path, Code code, std::string_view reason) noexcept override;
 
   EngineConfig config_;
   std::shared_ptr<RegionTable> regions_;

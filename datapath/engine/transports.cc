@@ -83,10 +83,10 @@ LocalSegment Transports::probe_source(std::size_t transport) const noexcept {
           probe_registrations_[transport].local};
 }
 
-bool Transports::poll(PathEvents& events, bool everyone) noexcept {
+bool Transports::poll(bool everyone) noexcept {
   bool arrived = false;
   for (OpenTransport& open : open_) {
-    if (open.paths != 0 || everyone) arrived |= open.endpoint->poll(events);
+    if (open.paths != 0 || everyone) arrived |= open.endpoint->poll();
   }
   return arrived;
 }

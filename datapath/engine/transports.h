@@ -35,7 +35,7 @@ class Transports {
   [[nodiscard]] LocalSegment probe_source(std::size_t transport) const noexcept;
 
   /// Those with paths, and `everyone` now and then: a completion of the last path's, a stranger's connection.
-  bool poll(PathEvents& events, bool everyone) noexcept;
+  bool poll(bool everyone) noexcept;
   [[nodiscard]] bool arm() noexcept;
   /// How long all of them may be left alone, at most `limit`.
   [[nodiscard]] std::chrono::milliseconds sleep_limit(std::chrono::milliseconds limit) const noexcept;

@@ -1,4 +1,4 @@
-// A session's life and its control connection.
+// A session's life.
 #include "datapath/session/session.h"
 
 #include <fmt/format.h>
@@ -22,7 +22,7 @@ SessionImpl::SessionImpl(std::shared_ptr<SessionHost> host, bool active)
     : host_(std::move(host)),
       active_(active),
       started_at_(host_->now()),
-      last_heard_(started_at_),
+      link_(*host_, *this),
       lookups_([this](const control::Frame& frame) { send_frame(frame); }),
       paths_(*this, active, {host_->config().failover, host_->config().path_timeout}),
       outbox_(*this, host_->config().chunk_bytes),
@@ -60,100 +60,6 @@ PeerStats SessionImpl::stats() const {
   return s;
 }
 
-bool SessionImpl::take_event(Event& event) {
-  Taken taken;
-  if (!host_->queues().take_event(inbox, event, taken)) return false;
-  event_taken(event, taken);
-  return true;
-}
-
-void SessionImpl::event_taken(const Event& event, const Taken& taken) {
-  const EngineConfig& config = host_->config();
-  const std::size_t events = std::max<std::size_t>(config.max_pending_events / 4, 1);
-  const std::size_t bytes = std::max<std::size_t>(config.max_pending_bytes / 4, 1);
-  const bool crossed = taken.bytes / bytes != (taken.bytes - event.data.size()) / bytes;
-  if (taken.events % events == 0 || crossed) host_->lane().kick();
-}
-
-namespace {
-
-/// Counts `more` as posted unless the limit is reached. What ended is looked at only then: it is another thread's.
-/// A single one passes however large it is.
-bool take_room(std::atomic<std::uint64_t>& posted, std::atomic<std::uint64_t>& seen, const Counter& ended,
-               std::uint64_t more, std::uint64_t limit) {
-  const std::uint64_t before = posted.fetch_add(more, std::memory_order_relaxed);
-  const auto full = [&] {
-    const std::uint64_t under_way = before - seen.load(std::memory_order_relaxed);
-    return under_way != 0 && (under_way >= limit || more > limit - under_way);
-  };
-  if (!full()) return true;
-  seen.store(ended.get(), std::memory_order_relaxed);
-  if (!full()) return true;
-  posted.fetch_sub(more, std::memory_order_relaxed);
-  return false;
-}
-
-}  // namespace
-
-Status SessionImpl::admit(const TransferImpl& transfer) {
-  const EngineConfig& config = host_->config();
-  if (!take_room(posted_, seen_ended_, ended_, 1, config.max_posted)) {
-    return {Code::kResourceExhausted,
-            fmt::format("{} transfers to {} are under way, the limit (max_posted); wait for some of them",
-                        config.max_posted, who())};
-  }
-  const std::uint64_t bytes = transfer.message.size();
-  if (bytes == 0 || take_room(posted_bytes_, seen_ended_bytes_, ended_bytes_, bytes, config.max_posted_bytes))
-    return {};
-  posted_.fetch_sub(1, std::memory_order_relaxed);
-  return {Code::kResourceExhausted,
-          fmt::format("a message of {} bytes would be more than the {} bytes that may be under way to {} "
-                      "(max_posted_bytes); wait for some of them",
-                      bytes, config.max_posted_bytes, who())};
-}
-
-void SessionImpl::submit(TransferImpl& transfer) {
-  transfer.session = this;
-  transfer.sink = this;
-  if (transfer.prepared == nullptr) transfer.session_owner = self();
-  transfer.references.store(2, std::memory_order_relaxed);  // the poster's and the driver's; nobody else has it yet
-  host_->lane().submit(transfer);
-}
-
-void SessionImpl::request_cancel(TransferImpl& transfer) {
-  add_reference(transfer);
-  host_->lane().submit([self = self(), &transfer] {
-    self->outbox_.cancel(transfer, self->now());
-    drop_reference(transfer);
-  });
-}
-
-std::shared_ptr<LookupRequest> SessionImpl::start_lookup(std::string_view name, bool prefix) {
-  auto request = std::make_shared<LookupRequest>();
-  request->name = name;
-  request->prefix = prefix;
-  host_->lane().submit([self = self(), request] {
-    if (self->finished() || self->phase_ == Phase::kDraining || self->phase_ == Phase::kClosing) {
-      request->status = {Code::kUnavailable, fmt::format("the session with {} is closed", self->who())};
-      request->finished.store(true, std::memory_order_release);
-    } else {
-      self->lookups_.add(request);
-    }
-  });
-  return request;
-}
-
-void SessionImpl::request_close(std::chrono::nanoseconds grace) {
-  const Clock::time_point now = host_->now(), never = Clock::time_point::max();
-  const Clock::time_point deadline = grace < never - now ? now + grace : never;
-  host_->lane().submit([self = self(), deadline] {
-    self->saw(SessionEvent::kCloseAsked);
-    if (self->phase_ == Phase::kClosing || self->phase_ == Phase::kDraining || self->finished()) return;
-    self->close_deadline_ = deadline;
-    self->begin_close({});
-  });
-}
-
 // ---- life ----------------------------------------------------------------------------------------------------------
 
 std::string SessionImpl::who() const {
@@ -169,18 +75,16 @@ void SessionImpl::start_active(const std::string& host_port_text) { target_ = ho
 void SessionImpl::connect_to(std::vector<std::string> addresses, std::uint16_t port) {
   if (phase_ != Phase::kResolving) return;
   phase_ = Phase::kConnecting;
-  dialer_.begin(std::move(addresses), port, started_at_ + host_->config().connect_timeout);
-  dial();
+  link_.dial(std::move(addresses), port, started_at_ + host_->config().connect_timeout);
 }
 
 void SessionImpl::start_passive(std::unique_ptr<ControlStream> stream) {
-  channel_ = std::make_unique<ControlChannel>(std::move(stream), false);
   phase_ = Phase::kHello;
   {
     const std::lock_guard lock(mutex_);
-    description_.address = channel_->stream().peer_address();
+    description_.address = stream->peer_address();
   }
-  watch_control();
+  link_.adopt(std::move(stream));
 }
 
 void SessionImpl::begin_close(Status status) {
@@ -205,7 +109,9 @@ void SessionImpl::shut_down() {
 
 void SessionImpl::begin_drain(Status status, Code transfers_end_as) {
   if (phase_ == Phase::kDraining || phase_ == Phase::kClosed) return;
-  if (channel_ != nullptr && !channel_->connecting()) {
+  if (link_.dialing()) {
+    link_.close();
+  } else {
     // A death on this end's side is told as such; an orderly end as ok.
     const bool orderly = status.ok() || status.code() == Code::kCancelled;
     send_frame(control::Goodbye{.code = static_cast<std::uint32_t>(orderly ? Code::kOk : status.code()),
@@ -228,10 +134,7 @@ void SessionImpl::finish_close() {
       !close_status_.ok() ? close_status_.message() : fmt::format("the session with {} was closed", who());
   outbox_.end_all(transfers_end_as_ == Code::kOk ? Code::kCancelled : transfers_end_as_, reason);
   lookups_.end({close_status_.ok() ? Code::kUnavailable : close_status_.code(), reason});
-  if (channel_ != nullptr) {
-    host_->unwatch_control(channel_->stream());
-    channel_.reset();
-  }
+  link_.close();
   {
     const std::lock_guard lock(mutex_);
     description_.closed = close_status_;
@@ -245,6 +148,7 @@ void SessionImpl::finish_close() {
   if (lost) log(LogLevel::kWarning, close_status_.message());
   // Nobody was told of a peer that never got as far as being accepted.
   if (active_ || was_ready()) host_->queues().push_event(*this, std::move(event));
+  events_over_.store(true, std::memory_order_release);
   host_->session_closed(*this, lost);
 }
 
@@ -255,10 +159,10 @@ void SessionImpl::advance(Clock::time_point now) {
   paths_.bury();
   if (phase_ == Phase::kClosed) return;
   if (phase_ == Phase::kDraining) {
-    if (paths_.drained() && (goodbye_seen_ || channel_ == nullptr || now >= drain_deadline_)) finish_close();
+    if (paths_.drained() && (goodbye_seen_ || !link_.exists() || now >= drain_deadline_)) finish_close();
     return;
   }
-  if (overrun_) {
+  if (link_.overrun()) {
     return fail({Code::kResourceExhausted,
                  fmt::format("lost {}: it does not read its control connection ({} bytes are queued for it at most)",
                              who(), ControlChannel::kMaxQueued)});
@@ -276,7 +180,7 @@ void SessionImpl::advance(Clock::time_point now) {
 
 void SessionImpl::check_timers(Clock::time_point now) {
   const EngineConfig& config = host_->config();
-  if (phase_ == Phase::kConnecting && dialer_.is_late(now)) dial_failed({Code::kUnavailable, "no answer in its time"});
+  link_.check_dialing(now);
   if (carried_by_.empty() && now - started_at_ > config.connect_timeout) {
     static constexpr const char* kDoing[] = {"resolving its name", "connecting", "waiting for its hello",
                                              "setting up a path"};
@@ -287,14 +191,9 @@ void SessionImpl::check_timers(Clock::time_point now) {
                      kDoing[phase], who(), config.connect_timeout.count())});
   }
   if (phase_ != Phase::kResolving && phase_ != Phase::kConnecting && id() != 0) {
-    const auto silence = now - last_heard_;
-    if (silence > config.peer_timeout) {
+    if (link_.check_silence(now)) {
       return fail({Code::kPeerDied,
                    fmt::format("lost {}: silent for {} ms (peer_timeout)", who(), config.peer_timeout.count())});
-    }
-    if (silence > config.peer_timeout / 3 && now - last_ping_ > config.peer_timeout / 6) {
-      last_ping_ = now;
-      send_frame(control::Ping{.nonce = 1});
     }
   }
   outbox_.end_late(now);

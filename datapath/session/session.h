@@ -3,10 +3,11 @@
 // Its life is in session_phase.h. The end that connected is "active": it chooses transports and leads recovery
 // (path_set.h).
 //
-// Files: session.cc (life), session_control.cc (the control connection), session_path.cc (what its paths tell it),
-// session_data.cc (the path's data). Its parts: path_set.h (paths), outbox.h (transfers), in_flight.h (what a path
-// holds), inbound.h (notifications and messages of the peer), staging.h (one-sided operations by message), lookups.h,
-// control_channel.h. Threads: everything is the driver's (see lane.h) but what is under "any thread".
+// Files: session.cc (life), session_control.cc (what frames mean), session_path.cc (what its paths tell it),
+// session_data.cc (the path's data), session_posting.cc (what other threads ask for). Its parts: control_link.h (the
+// control connection), path_set.h (paths), outbox.h (transfers), in_flight.h (what a path holds), inbound.h
+// (notifications and messages of the peer), staging.h (one-sided operations by message), lookups.h.
+// Threads: everything is the driver's (see lane.h) but what is under "any thread".
 #pragma once
 
 #include <atomic>
@@ -18,8 +19,7 @@
 #include "base/counter.h"
 #include "datapath/lane/event_queues.h"
 #include "datapath/protocol/path_messages.h"
-#include "datapath/session/control_channel.h"
-#include "datapath/session/dialer.h"
+#include "datapath/session/control_link.h"
 #include "datapath/session/in_flight.h"
 #include "datapath/session/inbound.h"
 #include "datapath/session/lookups.h"
@@ -33,7 +33,12 @@
 
 namespace fairlead::datapath {
 
-class SessionImpl final : public EventSource, public TransferSink, private OutboxUser, private PathUser {
+class SessionImpl final : public EventSource,
+                          public TransferSink,
+                          public PathEvents,
+                          private LinkUser,
+                          private OutboxUser,
+                          private PathUser {
  public:
   SessionImpl(std::shared_ptr<SessionHost> host, bool active);
 
@@ -50,6 +55,8 @@ class SessionImpl final : public EventSource, public TransferSink, private Outbo
   [[nodiscard]] PeerStats stats() const;
   /// Takes the oldest event if there is one.
   bool take_event(Event& event);
+  /// No event will come after those that are there.
+  [[nodiscard]] bool events_over() const noexcept { return events_over_.load(std::memory_order_acquire); }
   /// After `event` was: the peer may be waiting for credits, and our driver be asleep.
   void event_taken(const Event& event, const Taken& taken);
   /// Whether one more may be posted; then it counts as posted. kResourceExhausted: enough is.
@@ -65,12 +72,10 @@ class SessionImpl final : public EventSource, public TransferSink, private Outbo
   /// To the first of these numeric addresses that answers.
   void connect_to(std::vector<std::string> addresses, std::uint16_t port);
   void start_passive(std::unique_ptr<ControlStream> stream);
-  void on_control_ready(std::uint32_t epoll_events);
+  [[nodiscard]] ControlLink& link() noexcept { return link_; }
   /// Timers and whatever the last poll left to do. Cheap when there is nothing.
   void advance(Clock::time_point now);
-  [[nodiscard]] bool wants_advance() const noexcept { return dirty_; }
-  /// Control frames have arrived that the last on_control_ready() left for the next.
-  [[nodiscard]] bool control_pending() const noexcept { return channel_ != nullptr && channel_->pending(); }
+  [[nodiscard]] bool wants_advance() const noexcept { return dirty_ || link_.overrun(); }
   /// Work waits for room on the path, which the last poll may have made.
   [[nodiscard]] bool has_backlog() const noexcept { return outbox_.has_backlog() || staged_target_.owes(); }
   /// Ends the session now; posted transfers complete with `status` once their path let go.
@@ -85,27 +90,16 @@ class SessionImpl final : public EventSource, public TransferSink, private Outbo
   [[nodiscard]] bool was_ready() const noexcept { return !carried_by_.empty(); }
   [[nodiscard]] bool finished() const noexcept { return phase_ == Phase::kClosed; }
 
-  // --- driver: from transports -------------------------------------------------------------------------------------
-  void on_path_ready(Path& path);
-  void on_path_completion(Path& path, std::uint64_t id, Code code);
-  void on_path_message(Path& path, std::span<const std::byte> bytes);
-  void on_path_notification(Path& path, std::uint32_t value);
-  void on_path_down(Path& path, Code code, std::string_view reason);
-
-  // --- driver: from Submission -------------------------------------------------------------------------------------
-  void accept_transfer(TransferImpl& transfer) override;
-
  private:
   using Phase = SessionPhase;
 
   // session_control.cc
-  void dial();
-  void dial_failed(const Status& why);
-  void watch_control();
-  void read_control();
+  void link_up() override;
+  void link_refused(const Status& why) override;
+  void link_heard(const control::Frame& frame) override;
+  void link_lost(const Status& why) override;
   void send_hello();
-  void send_frame(const control::Frame& frame) override;
-  void handle_frame(const control::Frame& frame);
+  void send_frame(const control::Frame& frame) override { link_.send(frame); }
   void handle_hello(const control::Hello& hello);
   void handle_goodbye(const control::Goodbye& goodbye);
 
@@ -126,6 +120,8 @@ class SessionImpl final : public EventSource, public TransferSink, private Outbo
   }
 
   // session_path.cc
+  void on_ready(Path& path) noexcept override;
+  void on_down(Path& path, Code code, std::string_view reason) noexcept override;
   void path_in_use() override;
   void path_lost() override;
   void path_gone(InFlight& held) override;
@@ -143,6 +139,10 @@ class SessionImpl final : public EventSource, public TransferSink, private Outbo
   void path_event(PathState state, PathEvent event) noexcept override { host_->path_event(state, event); }
 
   // session_data.cc
+  void accept_transfer(TransferImpl& transfer) override;
+  void on_completion(Path& path, std::uint64_t id, Code code) noexcept override;
+  void on_message(Path& path, std::span<const std::byte> bytes) noexcept override;
+  void on_notification(Path& path, std::uint32_t value) noexcept override;
   void transfer_ended(TransferImpl& transfer, Code code, std::string reason) override;
   void pump();
   void pump_staged();
@@ -159,14 +159,8 @@ class SessionImpl final : public EventSource, public TransferSink, private Outbo
   bool dirty_ = false;
   std::string target_;  // what connect() was given
 
-  // Control connection.
-  Dialer dialer_;
-  std::unique_ptr<ControlChannel> channel_;
-  std::uint32_t watched_ = 0;  // epoll events asked for
-  bool overrun_ = false;       // the peer lets too much of ours lie
   const Clock::time_point started_at_;
-  Clock::time_point last_heard_;
-  Clock::time_point last_ping_{};
+  ControlLink link_;
   Lookups lookups_;
 
   PathSet paths_;
@@ -188,6 +182,7 @@ class SessionImpl final : public EventSource, public TransferSink, private Outbo
 
   // Shared with application threads.
   std::atomic<PeerState> public_state_{PeerState::kConnecting};
+  std::atomic<bool> events_over_{false};
   mutable std::mutex mutex_;  // guards description_
   Description description_;
   struct {

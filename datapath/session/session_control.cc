@@ -1,4 +1,4 @@
-// A session's control connection: the greeting, and what frames mean.
+// What a session hears of its control connection: the greeting, and what frames mean.
 #include <fmt/format.h>
 
 #include "datapath/session/peer_text.h"
@@ -11,88 +11,28 @@ constexpr std::uint32_t kProtocolVersion = 1;
 
 }  // namespace
 
-void SessionImpl::dial() {
-  while (const std::string* address = dialer_.next(host_->now())) {
-    Result<std::unique_ptr<ControlStream>> stream = host_->dial(*address, dialer_.port());
-    if (stream) {
-      channel_ = std::make_unique<ControlChannel>(std::move(*stream), true);
-      return watch_control();
-    }
-    dialer_.failed(stream.error());
+void SessionImpl::link_up() {
+  saw(SessionEvent::kConnected);
+  phase_ = Phase::kHello;
+  {
+    const std::lock_guard lock(mutex_);
+    description_.address = link_.stream().peer_address();
   }
-  const Status why = dialer_.failure();
+  send_hello();
+}
+
+void SessionImpl::link_refused(const Status& why) {
   fail({why.code(), fmt::format("cannot connect to {}: {}", target_, why.message())});
 }
 
-void SessionImpl::dial_failed(const Status& why) {
-  host_->unwatch_control(channel_->stream());
-  channel_.reset();
-  watched_ = 0;
-  dialer_.failed(why);
-  dial();
-}
-
-void SessionImpl::watch_control() {
-  if (channel_ == nullptr) return;
-  std::uint32_t events = 0;  // always one of them: 0 means that it is not watched yet
-  if (channel_->wants_read()) events |= EPOLLIN;
-  if (channel_->wants_write()) events |= EPOLLOUT;
-  if (events == watched_) return;
-  host_->watch_control(channel_->stream(), *this, events, watched_ == 0);
-  watched_ = events;
-}
-
-void SessionImpl::send_frame(const control::Frame& frame) {
-  if (channel_ == nullptr) return;
-  // This may be the middle of anything: advance() ends the session. A connection that broke is noticed by reading it,
-  // after what the peer said last.
-  const Status sent = channel_->send(frame);
-  if (sent.code() == Code::kResourceExhausted) overrun_ = dirty_ = true;
-  watch_control();
-}
-
-void SessionImpl::on_control_ready(std::uint32_t epoll_events) {
-  if (channel_ == nullptr) return;
-  // Of a connection that ended while nothing is read from it, the end shows in writing.
-  const bool ended = (epoll_events & (EPOLLHUP | EPOLLERR)) != 0 && !channel_->wants_read();
-  if (phase_ == Phase::kConnecting || (epoll_events & EPOLLOUT) != 0 || ended) {
-    if (Status sent = channel_->flush(); !sent.ok()) {
-      if (phase_ == Phase::kConnecting) return dial_failed({Code::kUnavailable, std::string(sent.message())});
-      return fail({sent.code(), fmt::format("lost {}: {}", who(), sent.message())});
-    }
-    if (phase_ == Phase::kConnecting && !channel_->connecting()) {
-      saw(SessionEvent::kConnected);
-      phase_ = Phase::kHello;
-      {
-        const std::lock_guard lock(mutex_);
-        description_.address = channel_->stream().peer_address();
-      }
-      send_hello();
-    }
-    watch_control();
-  }
-  if ((epoll_events & (EPOLLIN | EPOLLHUP | EPOLLERR)) == 0 || phase_ == Phase::kConnecting) return;
-  read_control();
-}
-
-void SessionImpl::read_control() {
-  Status got = channel_->read([this](const control::Frame& frame) {
-    last_heard_ = host_->now();
-    handle_frame(frame);
-    return phase_ != Phase::kClosed;
-  });
-  if (got.ok() || phase_ == Phase::kClosed) return;
+void SessionImpl::link_lost(const Status& why) {
   saw(SessionEvent::kHungUp);
-  host_->unwatch_control(channel_->stream());
   if (phase_ == Phase::kDraining || (phase_ == Phase::kClosing && paths_.in_use() != nullptr)) {
-    goodbye_seen_ = true;  // there is nobody left to say it
-    channel_.reset();
-    dirty_ = true;
+    goodbye_seen_ = dirty_ = true;  // there is nobody left to say it
     return;
   }
   if (id() == 0) host_->handshake_refused();
-  channel_.reset();
-  fail({got.code(), fmt::format("lost {}: {}", who(), got.message())});
+  fail({why.code(), fmt::format("lost {}: {}", who(), why.message())});
 }
 
 void SessionImpl::send_hello() {
@@ -110,7 +50,7 @@ void SessionImpl::send_hello() {
   send_frame(hello);
 }
 
-void SessionImpl::handle_frame(const control::Frame& frame) {
+void SessionImpl::link_heard(const control::Frame& frame) {
   const bool greeted = id() != 0;
   const auto* goodbye = std::get_if<control::Goodbye>(&frame);
   if (goodbye != nullptr) {

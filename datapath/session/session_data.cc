@@ -87,7 +87,7 @@ void SessionImpl::send_consumed() {
 
 // ---- from the path -------------------------------------------------------------------------------------------------
 
-void SessionImpl::on_path_completion(Path& path, std::uint64_t id, Code code) {
+void SessionImpl::on_completion(Path& path, std::uint64_t id, Code code) noexcept {
   if (!paths_.is_current(path)) return;
   dirty_ = true;
   if (id == kProbeId) return paths_.on_probe(code);
@@ -107,7 +107,7 @@ void SessionImpl::request_ended(const PostedRequest& request, Code code) {
   }
 }
 
-void SessionImpl::on_path_message(Path& path, std::span<const std::byte> bytes) {
+void SessionImpl::on_message(Path& path, std::span<const std::byte> bytes) noexcept {
   if (!paths_.is_current(path) || phase_ == Phase::kClosed) return;
   dirty_ = true;
   const std::optional<PathMessage> message = decode(bytes);
@@ -131,7 +131,7 @@ void SessionImpl::on_path_message(Path& path, std::span<const std::byte> bytes) 
   }
 }
 
-void SessionImpl::on_path_notification(Path& path, std::uint32_t value) {
+void SessionImpl::on_notification(Path& path, std::uint32_t value) noexcept {
   if (!paths_.is_current(path) || phase_ == Phase::kClosed) return;
   dirty_ = true;
   // It has no room for its number. What a path delivers is in the order of posting, and without gaps.

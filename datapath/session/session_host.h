@@ -20,6 +20,7 @@
 
 namespace fairlead::datapath {
 
+class ControlLink;
 class SessionImpl;
 
 /// A device that is open, its endpoint, and what peers are told of it.
@@ -57,8 +58,8 @@ class SessionHost {
   [[nodiscard]] virtual std::vector<Offer> offers() const = 0;
   /// Our eight bytes that are written into peers' probes.
   [[nodiscard]] virtual LocalSegment probe_source(std::size_t transport) const noexcept = 0;
-  /// Calls the session's on_control_ready() for these epoll events of its stream.
-  virtual void watch_control(const ControlStream& stream, SessionImpl& session, std::uint32_t events, bool first) = 0;
+  /// Calls the link's on_ready() for these epoll events of its stream.
+  virtual void watch_control(const ControlStream& stream, ControlLink& link, std::uint32_t events, bool first) = 0;
   virtual void unwatch_control(const ControlStream& stream) = 0;
   virtual void session_ready(SessionImpl& session) = 0;
   virtual void session_closed(SessionImpl& session, bool lost) = 0;

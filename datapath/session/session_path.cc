@@ -8,19 +8,19 @@ namespace fairlead::datapath {
 
 PathConfig SessionImpl::path_config() {
   PathConfig config;
-  config.peer_host = channel_->stream().peer_host();
-  config.local_host = channel_->stream().local_host();
-  config.user = this;
+  config.peer_host = link_.stream().peer_host();
+  config.local_host = link_.stream().local_host();
+  config.events = this;
   return config;
 }
 
-void SessionImpl::on_path_ready(Path& path) {
+void SessionImpl::on_ready(Path& path) noexcept {
   if (!paths_.is_current(path)) return;
   paths_.on_ready();
   dirty_ = true;
 }
 
-void SessionImpl::on_path_down(Path& path, Code code, std::string_view reason) {
+void SessionImpl::on_down(Path& path, Code code, std::string_view reason) noexcept {
   if (!paths_.is_current(path)) return;
   paths_.on_down(code, reason);
   dirty_ = true;

@@ -320,7 +320,7 @@ TEST_P(TransportFenceTest, BadDescriptionsDoNoHarm) {
   for (const std::string& description : bad) {
     for (PathRole role : {PathRole::kActive, PathRole::kPassive}) {
       auto path = a.endpoint->open_path(
-          {.role = role, .peer_host = GetParam().host, .local_host = GetParam().host, .user = &a});
+          {.role = role, .peer_host = GetParam().host, .local_host = GetParam().host, .events = &a});
       ASSERT_TRUE(path.has_value());
       const Status status = (*path)->connect(description);
       if (!status.ok()) {

@@ -49,7 +49,7 @@ void End::open_path(PathRole role, const std::string& host) {
   config.role = role;
   config.peer_host = host;
   config.local_host = host;
-  config.user = this;
+  config.events = this;
   auto opened = endpoint->open_path(config);
   ASSERT_TRUE(opened.has_value()) << opened.status().to_string();
   path = std::move(*opened);
@@ -89,7 +89,7 @@ std::optional<Code> End::code_of(std::uint64_t id) const {
 }
 
 void End::on_ready(Path& which) noexcept {
-  EXPECT_EQ(which.user(), this);
+  EXPECT_EQ(&which.events(), this);
   ++ready;
 }
 

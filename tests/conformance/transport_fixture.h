@@ -77,7 +77,7 @@ std::byte pattern(int seed, std::size_t index);
 class End : public datapath::PathEvents {
  public:
   void open_path(PathRole role, const std::string& host);
-  bool poll() { return endpoint->poll(*this); }
+  bool poll() { return endpoint->poll(); }
   /// Posts one request; fails the test if it is not taken.
   void post(const WorkRequest& work);
   void write(std::uint64_t id, LocalSegment from, const Buffer& to, std::size_t offset);

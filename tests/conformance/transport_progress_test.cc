@@ -133,7 +133,7 @@ TEST_P(TransportProgressTest, ManyPathsShareATransport) {
   std::vector<std::unique_ptr<Path>> extra_a, extra_b;
   const auto open = [](End& end, PathRole role) {
     auto path = end.endpoint->open_path(
-        {.role = role, .peer_host = GetParam().host, .local_host = GetParam().host, .user = &end});
+        {.role = role, .peer_host = GetParam().host, .local_host = GetParam().host, .events = &end});
     EXPECT_TRUE(path.has_value()) << path.status().to_string();
     return path ? std::move(*path) : nullptr;
   };

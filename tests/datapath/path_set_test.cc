@@ -13,10 +13,19 @@ using std::chrono::milliseconds;
 using State = PathState;
 using What = PathEvent;
 
+/// The paths here tell nobody.
+class Nobody final : public PathEvents {
+  void on_ready(Path&) noexcept override {}
+  void on_completion(Path&, std::uint64_t, Code) noexcept override {}
+  void on_message(Path&, std::span<const std::byte>) noexcept override {}
+  void on_notification(Path&, std::uint32_t) noexcept override {}
+  void on_down(Path&, Code, std::string_view) noexcept override {}
+} nobody;
+
 /// Takes everything, and is drained when the test says so.
 class FakePath final : public Path {
  public:
-  explicit FakePath(bool& drained) : Path(nullptr), drained_(drained) {}
+  explicit FakePath(bool& drained) : Path(nobody), drained_(drained) {}
   [[nodiscard]] std::string local_description() const override { return "fake"; }
   Status connect(std::string_view peer) override {
     return peer == "bad" ? Status(Code::kDataLoss, "not a description") : Status();
@@ -37,7 +46,7 @@ class FakeEndpoint final : public Endpoint {
     if (broken_) return Status(Code::kUnavailable, "no more queue pairs");
     return std::unique_ptr<Path>(std::make_unique<FakePath>(drained_));
   }
-  bool poll(PathEvents&) noexcept override { return false; }
+  bool poll() noexcept override { return false; }
   bool arm() noexcept override { return true; }
   [[nodiscard]] int wait_fd() const noexcept override { return -1; }
   [[nodiscard]] int wait_timeout_us() const noexcept override { return -1; }

@@ -19,7 +19,7 @@ class FakeEndpoint final : public datapath::Endpoint {
   Result<std::unique_ptr<datapath::Path>> open_path(const datapath::PathConfig& config) override {
     return transport_.open_path(config);
   }
-  bool poll(datapath::PathEvents& events) noexcept override { return transport_.poll(events); }
+  bool poll() noexcept override { return transport_.poll(); }
   bool arm() noexcept override { return true; }
   int wait_fd() const noexcept override { return -1; }
   int wait_timeout_us() const noexcept override { return -1; }
@@ -66,16 +66,16 @@ Result<std::unique_ptr<datapath::Path>> FakeTransport::open_path(const datapath:
   return std::unique_ptr<datapath::Path>(std::make_unique<FakePath>(*this, config));
 }
 
-bool FakeTransport::poll(datapath::PathEvents& events) noexcept {
+bool FakeTransport::poll() noexcept {
   bool did = false;
-  for (std::size_t i = 0; i < paths_.size(); ++i) did |= paths_[i]->poll(events);
+  for (std::size_t i = 0; i < paths_.size(); ++i) did |= paths_[i]->poll();
   return did;
 }
 
 // ---- path
 
 FakePath::FakePath(FakeTransport& transport, const datapath::PathConfig& config)
-    : Path(config.user),
+    : Path(*config.events),
       transport_(transport),
       world_(transport.wire_.world),
       name_(fmt::format("path {}", ++transport.wire_.next)),
@@ -319,7 +319,7 @@ void FakePath::slip_notification(std::uint32_t value) {
 
 void FakePath::stall(microseconds time) { stalled_until_ = std::max(stalled_until_, world_.now() + time); }
 
-bool FakePath::poll(datapath::PathEvents& events) {
+bool FakePath::poll() {
   bool did = false;
   while (!reports_.empty() && !world_.chance(0.2)) {  // the rest shows in a later poll
     const Report report = std::move(reports_.front());
@@ -327,17 +327,17 @@ bool FakePath::poll(datapath::PathEvents& events) {
     did = true;
     switch (report.kind) {
       case Report::Kind::kReady:
-        events.on_ready(*this);
+        events().on_ready(*this);
         break;
       case Report::Kind::kMessage:
-        events.on_message(*this, report.bytes);
+        events().on_message(*this, report.bytes);
         break;
       case Report::Kind::kNotification:
-        events.on_notification(*this, report.value);
+        events().on_notification(*this, report.value);
         break;
       case Report::Kind::kDown:
         told_down_ = true;
-        if (!closed_) events.on_down(*this, report.code, report.reason);
+        if (!closed_) events().on_down(*this, report.code, report.reason);
     }
   }
   // Within a kind in the order of posting; what a notifying write ends, it ends in order with both.
@@ -363,7 +363,7 @@ bool FakePath::poll(datapath::PathEvents& events) {
     refusals_known_ += code == Code::kProtectionError && operation.kind == OpKind::kWrite ? 1 : 0;
     outstanding_.erase(outstanding_.begin() + static_cast<std::ptrdiff_t>(i));
     did = true;
-    events.on_completion(*this, id, code);
+    events().on_completion(*this, id, code);
     i = 0;  // whatever it led to
   }
   return did;

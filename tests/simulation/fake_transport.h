@@ -64,7 +64,7 @@ class FakeTransport final : public datapath::Device {
 
   // What its endpoint does.
   Result<std::unique_ptr<datapath::Path>> open_path(const datapath::PathConfig& config);
-  bool poll(datapath::PathEvents& events) noexcept;
+  bool poll() noexcept;
 
   /// The memory that an operation of a peer names; nothing where no key grants it.
   [[nodiscard]] std::byte* granted(std::uint64_t key, std::uint64_t address, std::uint64_t length, bool write) const;
@@ -142,7 +142,7 @@ class FakePath final : public datapath::Path {
   void land(const Packet& packet);
   void acknowledge(std::uint64_t number, Code code, const std::vector<std::byte>& read);
   void go_down(Code code, const std::string& reason);
-  bool poll(datapath::PathEvents& events);
+  bool poll();
   Operation* find(std::uint64_t number);
   /// Nothing reaches this end.
   [[nodiscard]] bool deaf() const noexcept;

@@ -66,12 +66,13 @@ datapath::LocalSegment SimHost::probe_source(std::size_t transport) const noexce
   return {const_cast<std::byte*>(probe_memory_.data()) + 8, 8, probe_registrations_[transport].local};
 }
 
-void SimHost::watch_control(const datapath::ControlStream& stream, SessionImpl& session, std::uint32_t events, bool) {
+void SimHost::watch_control(const datapath::ControlStream& stream, datapath::ControlLink& link, std::uint32_t events,
+                            bool) {
   const auto at = std::ranges::find(watched_, &stream, &Watched::stream);
   if (at != watched_.end()) {
     at->events = events;
   } else {
-    watched_.push_back({&stream, &session, events});
+    watched_.push_back({&stream, &link, events});
   }
 }
 
@@ -88,26 +89,12 @@ bool SimHost::progress() noexcept {
     session->advance(world_.now());
   }
   std::erase_if(sessions_, [](const auto& session) { return session->finished(); });
-  for (const datapath::OpenTransport& open : transports_) did |= open.endpoint->poll(*this);
+  for (const datapath::OpenTransport& open : transports_) did |= open.endpoint->poll();
   for (std::size_t i = watched_.size(); i-- != 0;) {  // one that ends is watched no more
-    if (i < watched_.size()) watched_[i].session->on_control_ready(watched_[i].events);
+    if (i < watched_.size()) watched_[i].link->on_ready(watched_[i].events);
   }
   for (const auto& session : sessions_) did |= session->wants_advance();
   return did;
-}
-
-void SimHost::on_ready(datapath::Path& path) noexcept { static_cast<SessionImpl*>(path.user())->on_path_ready(path); }
-void SimHost::on_completion(datapath::Path& path, std::uint64_t id, Code code) noexcept {
-  static_cast<SessionImpl*>(path.user())->on_path_completion(path, id, code);
-}
-void SimHost::on_message(datapath::Path& path, std::span<const std::byte> bytes) noexcept {
-  static_cast<SessionImpl*>(path.user())->on_path_message(path, bytes);
-}
-void SimHost::on_notification(datapath::Path& path, std::uint32_t value) noexcept {
-  static_cast<SessionImpl*>(path.user())->on_path_notification(path, value);
-}
-void SimHost::on_down(datapath::Path& path, Code code, std::string_view reason) noexcept {
-  static_cast<SessionImpl*>(path.user())->on_path_down(path, code, reason);
 }
 
 }  // namespace fairlead::simulation

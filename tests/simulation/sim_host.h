@@ -16,7 +16,7 @@
 
 namespace fairlead::simulation {
 
-class SimHost final : public datapath::SessionHost, private datapath::Domain, private datapath::PathEvents {
+class SimHost final : public datapath::SessionHost, private datapath::Domain {
  public:
   SimHost(World& world, Wire& wire, EngineConfig config, const std::vector<Habits>& transports);
   ~SimHost();
@@ -46,7 +46,7 @@ class SimHost final : public datapath::SessionHost, private datapath::Domain, pr
   void open_for_peer(const std::vector<datapath::Offer>&) override {}
   std::vector<datapath::Offer> offers() const override;
   datapath::LocalSegment probe_source(std::size_t transport) const noexcept override;
-  void watch_control(const datapath::ControlStream&, datapath::SessionImpl&, std::uint32_t events, bool) override;
+  void watch_control(const datapath::ControlStream&, datapath::ControlLink&, std::uint32_t events, bool) override;
   void unwatch_control(const datapath::ControlStream& stream) override {
     std::erase_if(watched_, [&](const Watched& each) { return each.stream == &stream; });
   }
@@ -66,11 +66,6 @@ class SimHost final : public datapath::SessionHost, private datapath::Domain, pr
   bool progress() noexcept override;
   bool arm() noexcept override { return true; }
   milliseconds sleep_limit() noexcept override { return milliseconds(1); }
-  void on_ready(datapath::Path& path) noexcept override;
-  void on_completion(datapath::Path& path, std::uint64_t id, Code code) noexcept override;
-  void on_message(datapath::Path& path, std::span<const std::byte> bytes) noexcept override;
-  void on_notification(datapath::Path& path, std::uint32_t value) noexcept override;
-  void on_down(datapath::Path& path, Code code, std::string_view reason) noexcept override;
 
   World& world_;
   const EngineConfig config_;
@@ -84,7 +79,7 @@ class SimHost final : public datapath::SessionHost, private datapath::Domain, pr
   std::unique_ptr<datapath::ControlStream> to_dial_;
   struct Watched {
     const datapath::ControlStream* stream;
-    datapath::SessionImpl* session;
+    datapath::ControlLink* link;
     std::uint32_t events;
   };
   std::vector<Watched> watched_;

@@ -46,14 +46,15 @@ class TcpEndpointTest : public testing::Test {
     if (opened) endpoint_ = std::move(*opened);
   }
   std::unique_ptr<Path> open(PathRole role, std::string host = "127.0.0.1") {
-    auto path = endpoint_->open_path({.role = role, .peer_host = std::move(host), .local_host = "", .user = nullptr});
+    auto path =
+        endpoint_->open_path({.role = role, .peer_host = std::move(host), .local_host = "", .events = &events_});
     EXPECT_TRUE(path.has_value()) << path.status().to_string();
     return path ? std::move(*path) : nullptr;
   }
   bool run(const std::function<bool()>& done) {
     const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
     while (!done() && std::chrono::steady_clock::now() < deadline) {
-      if (!endpoint_->poll(events_)) std::this_thread::yield();
+      if (!endpoint_->poll()) std::this_thread::yield();
     }
     return done();
   }
@@ -148,7 +149,7 @@ TEST_F(TcpEndpointTest, APeerThatAcceptsAndIsSilentHasADeadline) {
   ASSERT_TRUE(path->connect(encode(Description{local_address(silent->get()).port(), random_token()})).ok());
   EXPECT_EQ(endpoint_->wait_timeout_us(), 10'000'001) << "rounded up";
   clock_.advance(10 * kSecond - 1);
-  for (int turn = 0; turn < 3; ++turn) endpoint_->poll(events_);
+  for (int turn = 0; turn < 3; ++turn) endpoint_->poll();
   EXPECT_EQ(events_.down, Code::kOk);
   clock_.advance(1);
   EXPECT_TRUE(run([this] { return events_.down != Code::kOk; }));

@@ -86,12 +86,13 @@ struct FakeEnd {
                              config);
   }
   Path& add_path(PathRole role) {
-    auto path = endpoint->open_path({.role = role, .peer_host = "127.0.0.1", .local_host = "127.0.0.1"});
+    auto path =
+        endpoint->open_path({.role = role, .peer_host = "127.0.0.1", .local_host = "127.0.0.1", .events = &log});
     EXPECT_TRUE(path) << path.error().to_string();
     paths.push_back(std::move(*path));
     return *paths.back();
   }
-  bool poll() { return endpoint->poll(log); }
+  bool poll() { return endpoint->poll(); }
 
   std::unique_ptr<RecordingVerbs> verbs;
   VerbsConfig config;

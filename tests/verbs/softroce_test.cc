@@ -25,7 +25,8 @@ struct SoftEnd {
     endpoint = std::move(*device->open_endpoint());
   }
   void open_path(PathRole role) {
-    auto opened = endpoint->open_path({.role = role, .peer_host = "127.0.0.1", .local_host = "127.0.0.1"});
+    auto opened =
+        endpoint->open_path({.role = role, .peer_host = "127.0.0.1", .local_host = "127.0.0.1", .events = &log});
     ASSERT_TRUE(opened) << opened.error().to_string();
     path = std::move(*opened);
   }
@@ -61,8 +62,8 @@ class Softroce : public ::testing::TestWithParam<const char*> {
     const auto end = std::chrono::steady_clock::now() + kPatience;
     while (!done()) {
       if (std::chrono::steady_clock::now() > end) return false;
-      a->endpoint->poll(a->log);
-      b->endpoint->poll(b->log);
+      a->endpoint->poll();
+      b->endpoint->poll();
     }
     return true;
   }
@@ -180,7 +181,7 @@ TEST_P(Softroce, SleepersWake) {
     ASSERT_EQ(a->path->post({&request, 1}), 1U);
     const auto want = static_cast<std::size_t>(round) + 1;
     while (b->log.messages.size() < want) {
-      b->endpoint->poll(b->log);
+      b->endpoint->poll();
       if (b->log.messages.size() >= want || !b->endpoint->arm()) continue;
       pollfd entry{b->endpoint->wait_fd(), POLLIN, 0};
       ASSERT_EQ(::poll(&entry, 1, static_cast<int>(std::chrono::milliseconds(kPatience).count())), 1);

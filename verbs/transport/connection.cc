@@ -172,7 +172,7 @@ void Connection::fail(Code code, std::string_view reason, bool vague) noexcept {
   down_reason_ = fmt::format("{}: {}", describe(), reason);
 }
 
-void Connection::send_completed(const ibv_wc& completion, datapath::PathEvents& events) noexcept {
+void Connection::send_completed(const ibv_wc& completion) noexcept {
   if (!parts_.qp) return;  // killed: everything was given up already
   send_.completed(index_of(completion.wr_id), completion.status);
   if (completion.status != IBV_WC_SUCCESS) {
@@ -181,7 +181,7 @@ void Connection::send_completed(const ibv_wc& completion, datapath::PathEvents& 
     if (completion.status == IBV_WC_RETRY_EXC_ERR) reason += link_trouble();
     fail(flush ? Code::kUnavailable : code_of(completion.status), reason, flush);
   }
-  report(events);
+  report();
   if (!released_ && (send_.waiting() || down_to_report_)) want_attention();
 }
 
@@ -197,14 +197,14 @@ std::string Connection::link_trouble() const {
   return fmt::format("; port {} of {} has no link: nobody is at the other end of its wire", port, shared_.device);
 }
 
-void Connection::receive_completed(const ibv_wc& completion, datapath::PathEvents& events) noexcept {
+void Connection::receive_completed(const ibv_wc& completion) noexcept {
   if (!parts_.qp) return;
   want_attention();
   if (completion.status == IBV_WC_SUCCESS) {
     const std::uint32_t index = index_of(completion.wr_id);
     const bool taken = completion.opcode == IBV_WC_RECV_RDMA_WITH_IMM
-                           ? take_notification(index, ntohl(completion.imm_data), events)
-                           : take_message(index, completion.byte_len, events);
+                           ? take_notification(index, ntohl(completion.imm_data))
+                           : take_message(index, completion.byte_len);
     if (!taken) {
       deaf_ = true;
       fail(Code::kDataLoss, "the peer sent something that is no message, or more credits than it has buffers", false);
@@ -216,48 +216,48 @@ void Connection::receive_completed(const ibv_wc& completion, datapath::PathEvent
   fail(flush ? Code::kUnavailable : Code::kInternal, explain(completion.status), flush);
 }
 
-bool Connection::take_message(std::uint32_t index, std::uint32_t bytes, datapath::PathEvents& events) noexcept {
+bool Connection::take_message(std::uint32_t index, std::uint32_t bytes) noexcept {
   const auto arrival = receive_.arrived(index, bytes);
   if (deaf_) return true;
   if (!arrival || !credits_.add(arrival->header.credits)) return false;
   const MessageType type = arrival->header.type;
-  first_arrival(events);
+  first_arrival();
   if (released_) return true;
-  if (type == MessageType::kMessage) events.on_message(path_, arrival->payload);
+  if (type == MessageType::kMessage) path_.events().on_message(path_, arrival->payload);
   if (!released_) receive_.give_back(index, type);
   return true;
 }
 
 // It costs the peer the credit of a message, and gives the buffer back as one.
-bool Connection::take_notification(std::uint32_t index, std::uint32_t value, datapath::PathEvents& events) noexcept {
+bool Connection::take_notification(std::uint32_t index, std::uint32_t value) noexcept {
   if (!receive_.notified(index)) return false;
   if (deaf_) return true;
-  first_arrival(events);
+  first_arrival();
   if (released_) return true;
-  events.on_notification(path_, value);
+  path_.events().on_notification(path_, value);
   if (!released_) receive_.give_back(index, MessageType::kMessage);
   return true;
 }
 
-void Connection::first_arrival(datapath::PathEvents& events) noexcept {
+void Connection::first_arrival() noexcept {
   if (state_ != State::kConnecting) return;
   state_ = State::kReady;
-  events.on_ready(path_);
+  path_.events().on_ready(path_);
 }
 
-void Connection::report(datapath::PathEvents& events) noexcept {
+void Connection::report() noexcept {
   while (!released_) {
     const auto done = send_.next_done();
     if (!done) return;
-    events.on_completion(path_, done->id, done->code);
+    path_.events().on_completion(path_, done->id, done->code);
   }
 }
 
-void Connection::advance(datapath::PathEvents& events) noexcept {
+void Connection::advance() noexcept {
   in_attention_ = false;
   if (ready_to_report_) {
     ready_to_report_ = false;
-    events.on_ready(path_);
+    path_.events().on_ready(path_);
     if (released_) return;
   }
   if (alive()) {
@@ -270,10 +270,10 @@ void Connection::advance(datapath::PathEvents& events) noexcept {
       pump(false);
     }
   }
-  report(events);
+  report();
   if (released_ || !down_to_report_) return;
   down_to_report_ = false;
-  events.on_down(path_, down_code_, down_reason_);
+  path_.events().on_down(path_, down_code_, down_reason_);
 }
 
 void Connection::on_async_event(ibv_event_type type, bool device_failed) noexcept {

@@ -72,10 +72,10 @@ class Connection {
   void release() noexcept;
 
   // What the endpoint calls from poll().
-  void send_completed(const ibv_wc& completion, datapath::PathEvents& events) noexcept;
-  void receive_completed(const ibv_wc& completion, datapath::PathEvents& events) noexcept;
+  void send_completed(const ibv_wc& completion) noexcept;
+  void receive_completed(const ibv_wc& completion) noexcept;
   /// Reports what waits, posts buffers again, sends what was waiting, returns credits.
-  void advance(datapath::PathEvents& events) noexcept;
+  void advance() noexcept;
   /// An asynchronous event named this queue pair, or the whole device (`device_failed`).
   void on_async_event(ibv_event_type type, bool device_failed) noexcept;
   /// The queue pair failed without a word so far: an asynchronous event may tell why.
@@ -91,11 +91,11 @@ class Connection {
   Status check_peer(const PathDescription& theirs) const;
   void want_attention() noexcept;
   void pump(bool greet) noexcept;
-  void report(datapath::PathEvents& events) noexcept;
+  void report() noexcept;
   /// False: it is no message of ours, or breaks the credit protocol.
-  bool take_message(std::uint32_t index, std::uint32_t bytes, datapath::PathEvents& events) noexcept;
-  bool take_notification(std::uint32_t index, std::uint32_t value, datapath::PathEvents& events) noexcept;
-  void first_arrival(datapath::PathEvents& events) noexcept;
+  bool take_message(std::uint32_t index, std::uint32_t bytes) noexcept;
+  bool take_notification(std::uint32_t index, std::uint32_t value) noexcept;
+  void first_arrival() noexcept;
   /// The path is dead: ERR, nothing more is sent. A `vague` reason is replaced by a better one until it was reported.
   void fail(Code code, std::string_view reason, bool vague) noexcept;
   void enter_error() noexcept;

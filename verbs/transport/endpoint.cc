@@ -131,7 +131,7 @@ Result<std::unique_ptr<datapath::Path>> VerbsEndpoint::make_path(const datapath:
   auto slot = free_slot();
   if (!slot) return slot.error();
 
-  auto path = std::make_unique<VerbsPath>(*this, config.user);
+  auto path = std::make_unique<VerbsPath>(*this, *config.events);
   Connection::Parts parts{.arena = std::move(*arena),
                           .qp = std::move(created->qp),
                           .max_inline = created->max_inline,

@@ -26,7 +26,7 @@ class VerbsEndpoint final : public datapath::Endpoint {
   ~VerbsEndpoint() override;
 
   Result<std::unique_ptr<datapath::Path>> open_path(const datapath::PathConfig& config) override;
-  bool poll(datapath::PathEvents& events) noexcept override;
+  bool poll() noexcept override;
   bool arm() noexcept override;
   [[nodiscard]] int wait_fd() const noexcept override { return wait_fd_; }
   [[nodiscard]] int wait_timeout_us() const noexcept override { return -1; }
@@ -51,10 +51,10 @@ class VerbsEndpoint final : public datapath::Endpoint {
                                                     std::uint32_t mtu, bool same_host, std::size_t queue);
   void bury() noexcept;
   Result<std::uint32_t> free_slot();
-  void dispatch(const ibv_wc& completion, datapath::PathEvents& events) noexcept;
-  bool poll_queue(CompletionQueues::Queue& queue, datapath::PathEvents& events) noexcept;
+  void dispatch(const ibv_wc& completion) noexcept;
+  bool poll_queue(CompletionQueues::Queue& queue) noexcept;
   bool device_moved() noexcept;
-  bool attend(datapath::PathEvents& events) noexcept;
+  bool attend() noexcept;
   /// Takes what the asynchronous event queue holds. Returns whether that was anything.
   bool take_async_events() noexcept;
   void drain_channel() noexcept;

@@ -15,25 +15,25 @@ constexpr int kMaxBatchesPerPoll = 8;
 
 }  // namespace
 
-void VerbsEndpoint::dispatch(const ibv_wc& completion, datapath::PathEvents& events) noexcept {
+void VerbsEndpoint::dispatch(const ibv_wc& completion) noexcept {
   const std::uint32_t slot = slot_of(completion.wr_id);
   if (slot >= slots_.size()) return;
   Connection* connection = slots_[slot].connection.get();
   if (connection == nullptr || path_of(connection->wr_id()) != path_of(completion.wr_id))
     return;  // of a destroyed path
   if (is_receive(completion.wr_id)) {
-    connection->receive_completed(completion, events);
+    connection->receive_completed(completion);
   } else {
-    connection->send_completed(completion, events);
+    connection->send_completed(completion);
   }
 }
 
-bool VerbsEndpoint::poll_queue(CompletionQueues::Queue& queue, datapath::PathEvents& events) noexcept {
+bool VerbsEndpoint::poll_queue(CompletionQueues::Queue& queue) noexcept {
   bool happened = false;
   ibv_wc batch[kBatch];
   for (int i = 0; i < kMaxBatchesPerPoll; ++i) {
     const int count = ibv_poll_cq(queue.cq.get(), kBatch, batch);
-    for (int j = 0; j < count; ++j) dispatch(batch[j], events);
+    for (int j = 0; j < count; ++j) dispatch(batch[j]);
     happened |= count > 0;
     if (count < kBatch) {
       CompletionQueues::seen_empty(queue);
@@ -43,7 +43,7 @@ bool VerbsEndpoint::poll_queue(CompletionQueues::Queue& queue, datapath::PathEve
   return happened;
 }
 
-bool VerbsEndpoint::attend(datapath::PathEvents& events) noexcept {
+bool VerbsEndpoint::attend() noexcept {
   shared_.urgent = false;
   if (shared_.attention.empty()) return false;
   // What asks for attention from now on is attended to by the next poll.
@@ -52,7 +52,7 @@ bool VerbsEndpoint::attend(datapath::PathEvents& events) noexcept {
   for (std::size_t i = 0; i < attending_.size(); ++i) {
     Connection* connection = attending_[i];
     if (!connection->released() && connection->wants_reason()) take_async_events();
-    if (!connection->released()) connection->advance(events);
+    if (!connection->released()) connection->advance();
   }
   attending_.clear();
   return true;
@@ -66,23 +66,23 @@ bool VerbsEndpoint::device_moved() noexcept {
   return std::exchange(activity_, now) != now;
 }
 
-bool VerbsEndpoint::poll(datapath::PathEvents& events) noexcept {
+bool VerbsEndpoint::poll() noexcept {
   polling_ = true;
   // Buffers to be posted again and credits to be returned can wait for the poll after: what came is reported first.
-  bool happened = attend(events);
+  bool happened = attend();
   if (!stash_.empty()) {
     happened = true;
-    for (const ibv_wc& completion : stash_) dispatch(completion, events);
+    for (const ibv_wc& completion : stash_) dispatch(completion);
     stash_.clear();
   }
   // By index: a callback may open a path, and with it another queue, whose turn comes with the next poll.
   const std::size_t queues = queues_->all().size();
-  for (std::size_t i = 0; i < queues; ++i) happened |= poll_queue(queues_->all()[i], events);
+  for (std::size_t i = 0; i < queues; ++i) happened |= poll_queue(queues_->all()[i]);
   if (++polls_since_async_ >= kPollsPerAsyncCheck) {
     polls_since_async_ = 0;
     take_async_events();
   }
-  if (shared_.urgent) happened |= attend(events);
+  if (shared_.urgent) happened |= attend();
   happened |= device_moved();
   polling_ = false;
   bury();

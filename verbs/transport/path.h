@@ -9,7 +9,7 @@ namespace fairlead::verbs {
 
 class VerbsPath final : public datapath::Path {
  public:
-  VerbsPath(VerbsEndpoint& endpoint, void* user) noexcept : Path(user), endpoint_(endpoint) {}
+  VerbsPath(VerbsEndpoint& endpoint, datapath::PathEvents& events) noexcept : Path(events), endpoint_(endpoint) {}
   ~VerbsPath() override {
     if (connection_ != nullptr) endpoint_.release(*connection_);
   }

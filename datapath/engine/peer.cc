@@ -352,9 +352,13 @@ Event Peer::next_event(std::chrono::nanoseconds timeout) {
   if (timeout.count() <= 0) {
     lane.poll_once();
   } else {
-    lane.wait_until([session] { return session->inbox.pending() != 0; }, datapath::deadline_after(timeout));
+    lane.wait_until([session] { return session->inbox.pending() != 0 || session->events_over(); },
+                    datapath::deadline_after(timeout));
   }
-  session->take_event(event);
+  const bool over = session->events_over();
+  if (session->take_event(event) || !over) return event;
+  event.status = session->description().closed;
+  if (event.status.ok()) event.status = {Code::kUnavailable, "the session was closed, and its events were taken"};
   return event;
 }
 

@@ -96,7 +96,8 @@ class FAIRLEAD_EXPORT Peer : public Handle {
   /// notifications. The bytes are copied before send() returns.
   Transfer send(std::span<const std::byte> data, std::uint64_t value = 0, const TransferOptions& options = {});
 
-  /// The session's next event; kNone if none came in time. Taking events is what returns credits to the peer.
+  /// The session's next event; kNone if none came in time, with a status that says why if none can come any more.
+  /// Taking events is what returns credits to the peer.
   Event next_event(std::chrono::nanoseconds timeout = std::chrono::nanoseconds(0));
   /// Tells the peer, lets posted transfers finish for up to `grace`, then closes. Never blocks.
   void close(std::chrono::nanoseconds grace = std::chrono::seconds(5)) noexcept;

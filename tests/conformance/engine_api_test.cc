@@ -59,6 +59,16 @@ TEST_F(EngineApi, AcceptWaits) {
   EXPECT_EQ(accepted->name(), client->config().name);
 }
 
+TEST_F(EngineApi, ASessionWhoseLastEventWasTakenSaysThatNoneWillCome) {
+  start_with();
+  peer.close();
+  while (client->next_event(kPatience).second.kind != Event::Kind::kClosed) {
+  }
+  const Event none = peer.next_event(kPatience);  // not for so long: the other call took the last
+  EXPECT_EQ(none.kind, Event::Kind::kNone);
+  EXPECT_EQ(none.status.code(), Code::kUnavailable) << none.status.to_string();
+}
+
 TEST_F(EngineApi, WaitsForAnyAndForAll) {
   start_with();
   auto [memory, remote] = target("region", 4096);

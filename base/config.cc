@@ -88,6 +88,8 @@ Status EngineConfig::validate() const {
     return s;
   if (auto s = in_range("max_posted", max_posted, std::size_t{1}, 1024 * kMiB); !s.ok()) return s;
   if (auto s = in_range("max_posted_bytes", max_posted_bytes, std::size_t{1}, 1024 * kGiB, "bytes"); !s.ok()) return s;
+  if (auto s = in_range("max_sessions", max_sessions, std::size_t{1}, kMiB); !s.ok()) return s;
+  if (auto s = in_range("max_handshakes", max_handshakes, std::size_t{1}, kMiB); !s.ok()) return s;
   if (auto s = in_range("chunk_bytes", chunk_bytes, 4 * kKiB, kGiB, "bytes"); !s.ok()) return s;
   if (auto s = check_verbs(verbs); !s.ok()) return s;
   return check_tcp(tcp);

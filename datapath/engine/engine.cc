@@ -99,7 +99,7 @@ Status Engine::publish(std::string_view name, const Memory& memory, Access acces
 Status Engine::unpublish(std::string_view name) {
   EngineImpl* impl = behind(object_);
   if (Status fine = working(impl); !fine.ok()) return fine;
-  return impl->regions().unpublish(name);
+  return impl->unpublish(name);
 }
 
 Result<Peer> Engine::connect(std::string_view host_port) {

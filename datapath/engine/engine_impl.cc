@@ -109,6 +109,7 @@ void EngineImpl::shut_down() {
     if (going) std::this_thread::yield();
   }
   lane_.call([this] {
+    strangers_.clear();
     for (const auto& session : std::exchange(live_, {})) session->abandon();
     transports_.close();
     listener_.close();
@@ -130,11 +131,11 @@ Result<std::shared_ptr<SessionImpl>> EngineImpl::connect(std::string_view host_p
     return Status(Code::kInvalidArgument, fmt::format("'{}' names no host and port to connect to", host_port));
   }
   if (stopped_.load()) return Status(Code::kUnavailable, "the engine is shut down");
-  auto session = std::make_shared<SessionImpl>(shared_from_this(), true);
-  session->start_active(std::string(host_port));
+  std::shared_ptr<SessionImpl> session;
   {
     const std::lock_guard lock(mutex_);
-    sessions_.push_back(session);
+    if (sessions_.size() >= config_.max_sessions) return too_many_sessions();
+    session = sessions_.emplace_back(std::make_shared<SessionImpl>(shared_from_this(), true, std::string(host_port)));
   }
   const bool numeric = to->host == "localhost" || to->host.find_first_not_of("0123456789.") == std::string::npos ||
                        to->host.find(':') != std::string::npos;
@@ -152,9 +153,34 @@ Result<std::shared_ptr<SessionImpl>> EngineImpl::connect(std::string_view host_p
   return session;
 }
 
+/// Who said hello, or is gone, is no stranger any more.
+void EngineImpl::greet_strangers() {
+  std::erase_if(strangers_, [](const auto& session) { return session->finished() || session->id() != 0; });
+}
+
+Status EngineImpl::too_many_sessions() const {
+  return {Code::kResourceExhausted, fmt::format("{} has {} sessions already; close some, or raise its max_sessions",
+                                                config_.name, config_.max_sessions)};
+}
+
+Status EngineImpl::admit_peer() {
+  greet_strangers();  // who asks is still among them
+  return live_.size() - strangers_.size() < config_.max_sessions ? Status() : too_many_sessions();
+}
+
 void EngineImpl::accept(UniqueFd connection) {
+  greet_strangers();
+  if (strangers_.size() >= config_.max_handshakes) {
+    handshake_refused();
+    // The oldest: an honest peer says hello at once. It stays in live_ for the rest of the round.
+    const auto oldest = strangers_.front();
+    oldest->abandon({Code::kCancelled, fmt::format("dropped {}: {} connections have not said hello (max_handshakes)",
+                                                   oldest->description().address, strangers_.size())});
+    strangers_.erase(strangers_.begin());
+  }
   auto session = std::make_shared<SessionImpl>(shared_from_this(), false);
   live_.push_back(session);
+  strangers_.push_back(session);
   session->start_passive(make_control_stream(std::move(connection)));
 }
 
@@ -255,7 +281,10 @@ bool EngineImpl::progress() noexcept {
     live_[i]->advance(now);
     ended |= live_[i]->finished();
   }
-  if (ended) std::erase_if(live_, [](const auto& session) { return session->finished(); });
+  if (ended) {
+    std::erase_if(live_, [](const auto& session) { return session->finished(); });
+    greet_strangers();
+  }
 
   const bool arrived = transports_.poll(tick);
   // After the paths: what they report was there before the peer ended them.

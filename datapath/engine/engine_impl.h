@@ -42,6 +42,7 @@ class EngineImpl final : public std::enable_shared_from_this<EngineImpl>, public
   Result<std::vector<Memory>> register_memory(std::span<const std::span<std::byte>> ranges, Access access);
   Result<Memory> map_file(const std::string& path, Access access);
   Status publish(std::string_view name, const Memory& memory, Access access, std::optional<TensorSpec> tensor);
+  Status unpublish(std::string_view name);
   Result<std::shared_ptr<SessionImpl>> connect(std::string_view host_port);
   [[nodiscard]] std::vector<std::shared_ptr<SessionImpl>> sessions() const;
   [[nodiscard]] std::vector<DeviceInfo> devices(std::string_view peer) const;
@@ -58,6 +59,8 @@ class EngineImpl final : public std::enable_shared_from_this<EngineImpl>, public
  private:
   explicit EngineImpl(EngineConfig config);
   void accept(UniqueFd connection);
+  void greet_strangers();
+  [[nodiscard]] Status too_many_sessions() const;
   void poll_control();
 
   // SessionHost
@@ -72,6 +75,7 @@ class EngineImpl final : public std::enable_shared_from_this<EngineImpl>, public
   }
   void watch_control(const ControlStream& stream, ControlLink& link, std::uint32_t events, bool first) override;
   void unwatch_control(const ControlStream& stream) override;
+  [[nodiscard]] Status admit_peer() override;
   void session_ready(SessionImpl& session) override;
   void session_closed(SessionImpl& session, bool lost) override;
   void handshake_refused() noexcept override { handshakes_refused_.fetch_add(1, std::memory_order_relaxed); }
@@ -91,6 +95,7 @@ class EngineImpl final : public std::enable_shared_from_this<EngineImpl>, public
   Listener listener_;
   PrivateFd control_epoll_;
   std::vector<std::shared_ptr<SessionImpl>> live_;
+  std::vector<std::shared_ptr<SessionImpl>> strangers_;  // of live_, those that have not said hello; oldest first
   std::uint64_t rounds_ = 0;
   Clock::time_point last_tick_{};
 

@@ -122,4 +122,13 @@ Status EngineImpl::publish(std::string_view name, const Memory& memory, Access a
   return regions_->publish(name, share_of(memory), memory.bytes(), access, tensor);
 }
 
+Status EngineImpl::unpublish(std::string_view name) {
+  const Result<std::uint64_t> gone = regions_->unpublish(name);
+  if (!gone) return gone.error();
+  lane_.submit([this, id = *gone] {
+    for (const auto& session : live_) session->tell_withdrawn(id);
+  });
+  return {};
+}
+
 }  // namespace fairlead::datapath

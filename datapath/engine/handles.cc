@@ -35,6 +35,8 @@ const std::string& RemoteMemory::name() const noexcept {
   return valid() ? datapath::region_of(*this)->name : none;
 }
 
+bool RemoteMemory::withdrawn() const noexcept { return valid() && datapath::region_of(*this)->is_gone(); }
+
 Access RemoteMemory::access() const noexcept { return valid() ? datapath::region_of(*this)->access : Access::kNone; }
 
 const std::optional<TensorSpec>& RemoteMemory::tensor() const noexcept {

@@ -151,8 +151,8 @@ Status append(SessionImpl& session, OpList& list, const Memory& local, const Rem
             fmt::format("the local memory for region '{}' is registered with another engine; register it with this one",
                         remote.name())};
   }
-  if (there->refused.load(std::memory_order_relaxed)) {
-    return {Code::kProtectionError, datapath::refusal_of("the peer", *there)};
+  if (there->is_gone()) {
+    return {Code::kProtectionError, datapath::gone_because("the peer", *there)};
   }
   list.ops.push_back({local.data(), local.size(), &here->range(), there, remote.offset()});
   // The pieces of a tensor share their regions: one reference to each is enough.

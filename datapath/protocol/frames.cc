@@ -49,6 +49,7 @@ void fields(Is<Regions> auto& m, auto&& field) {
 }
 void fields(Is<Ping> auto& m, auto&& field) { field(1, m.nonce), field(2, m.reply); }
 void fields(Is<Goodbye> auto& m, auto&& field) { field(1, m.code), field(2, m.reason); }
+void fields(Is<Withdrawn> auto& m, auto&& field) { field(1, m.id); }
 
 using protozero::pbf_reader;
 using protozero::pbf_tag_type;

@@ -100,10 +100,13 @@ struct Goodbye {
   std::uint32_t code = 0;
   std::string reason;
 };
+struct Withdrawn {
+  std::uint64_t id = 0;
+};
 
 /// index() is the number of the body in the description; 0: none that we know.
 using Frame = std::variant<std::monostate, Hello, Refused, PathOffer, PathAnswer, PathReady, PathDown, Fence, FenceAck,
-                           Lookup, Regions, Ping, Goodbye>;
+                           Lookup, Regions, Ping, Goodbye, Withdrawn>;
 
 /// So many of anything that may repeat, in all of a frame: one of 1 MiB takes some 12 MiB at most.
 inline constexpr std::size_t kMaxRepeated = std::size_t{1} << 16;

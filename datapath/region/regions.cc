@@ -121,7 +121,7 @@ Status RegionTable::enter(std::unique_ptr<Publication>& publication) {
   return {};
 }
 
-Status RegionTable::unpublish(std::string_view name) {
+Result<std::uint64_t> RegionTable::unpublish(std::string_view name) {
   std::unique_ptr<Publication> gone;
   {
     const std::lock_guard lock(mutex_);
@@ -132,7 +132,7 @@ Status RegionTable::unpublish(std::string_view name) {
     published_.erase(at);
   }
   devices_.remove(gone->ticket);
-  return {};
+  return gone->id;
 }
 
 Status RegionTable::find(std::string_view name, const std::function<void(const Publication&)>& visit) const {

@@ -100,8 +100,8 @@ class RegionTable : public std::enable_shared_from_this<RegionTable> {
   Result<std::shared_ptr<RegisteredRange>> add(const MemoryDescriptor& memory);
   Status publish(std::string_view name, std::shared_ptr<RegionImpl> region, std::span<std::byte> bytes, Access access,
                  std::optional<TensorSpec> tensor);
-  /// When it returns, no peer reaches the bytes through what was published.
-  Status unpublish(std::string_view name);
+  /// When it returns, no peer reaches the bytes through what was published. Its id.
+  Result<std::uint64_t> unpublish(std::string_view name);
   [[nodiscard]] std::uint64_t registered_bytes() const noexcept;
 
   // --- driver

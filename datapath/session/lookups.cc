@@ -65,6 +65,7 @@ void Lookups::on_regions(const control::Regions& regions, const std::string& who
                                                       who, clipped(region.name), kMostListed)};
       break;
     }
+    learn(decoded);
     request->regions.push_back(std::move(decoded));
   }
   if (request->status.ok() && regions.more && regions.regions.empty()) {
@@ -79,6 +80,22 @@ void Lookups::on_regions(const control::Regions& regions, const std::string& who
   ask();
 }
 
+void Lookups::learn(const std::shared_ptr<const RemoteRegionImpl>& region) {
+  if (learned_.size() >= sweep_at_) {
+    std::erase_if(learned_, [](const auto& entry) { return entry.second.expired(); });
+    sweep_at_ = std::max<std::size_t>(64, 2 * learned_.size());
+  }
+  learned_.emplace(region->id, region);
+}
+
+void Lookups::on_withdrawn(std::uint64_t id) {
+  const auto [first, last] = learned_.equal_range(id);
+  for (auto at = first; at != last; ++at) {
+    if (const auto region = at->second.lock()) region->gone.store(RemoteRegionImpl::Gone::kWithdrawn);
+  }
+  learned_.erase(first, last);
+}
+
 void Lookups::end(const Status& status) {
   session_ = 0;
   const auto end = [&](LookupRequest& request) {
@@ -89,32 +106,34 @@ void Lookups::end(const Status& status) {
   for (const auto& request : std::exchange(waiting_, {})) end(*request);
 }
 
-control::Frame answer(const control::Lookup& lookup, const RegionTable& regions) {
+void Lookups::withdraw(std::uint64_t id) {
+  if (told_.erase(id) != 0) send_(control::Withdrawn{.id = id});
+}
+
+void Lookups::answer(const control::Lookup& lookup, const RegionTable& regions) {
   control::Regions reply;
   reply.request = lookup.request;
+  const auto tell = [&](const Publication& publication) -> const control::Region& {
+    told_.insert(publication.id);
+    return reply.regions.emplace_back(encode_region(publication));
+  };
   if (std::max(lookup.name.size(), lookup.after.size()) > kMaxRegionName) {
     reply.code = static_cast<std::uint32_t>(Code::kInvalidArgument);
     reply.reason = fmt::format("a region's name has at most {} bytes", kMaxRegionName);
-    return reply;
-  }
-  if (!lookup.prefix) {
-    const Status found = regions.find(
-        lookup.name, [&](const Publication& publication) { reply.regions.push_back(encode_region(publication)); });
+  } else if (!lookup.prefix) {
+    const Status found = regions.find(lookup.name, tell);
     reply.code = static_cast<std::uint32_t>(found.code());
     reply.reason = found.message();
-    return reply;
+  } else {
+    // Pages well below the frame limit; the asker continues after the last name.
+    std::size_t bytes = 0;
+    regions.list(lookup.name, lookup.after, [&](const Publication& publication) {
+      reply.more = bytes > kPage;
+      if (!reply.more) bytes += size_limit(tell(publication));
+      return !reply.more;
+    });
   }
-  // Pages well below the frame limit; the asker continues after the last name.
-  std::size_t bytes = 0;
-  regions.list(lookup.name, lookup.after, [&](const Publication& publication) {
-    if (bytes > kPage) {
-      reply.more = true;
-      return false;
-    }
-    bytes += size_limit(reply.regions.emplace_back(encode_region(publication)));
-    return true;
-  });
-  return reply;
+  send_(reply);
 }
 
 }  // namespace fairlead::datapath

@@ -1,4 +1,5 @@
-// Questions for a peer's regions: those of ours that are under way, and the answers to the peer's.
+// Questions for a peer's regions: those of ours that are under way, and the answers to the peer's; and what becomes of
+// the regions that either end was told of.
 //
 // At most kMost are under way at a time; a listing comes in pages and is asked for again until it ends. A peer that
 // lists out of order, or without end, makes the question fail, not the session. Owns no connection: frames leave
@@ -11,6 +12,8 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <unordered_map>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -45,20 +48,28 @@ class Lookups {
   void open(std::uint64_t session);
   /// `who`: the peer, for reasons. An answer that nobody waits for is dropped.
   void on_regions(const control::Regions& regions, const std::string& who);
+  /// The peer withdrew a region: what we were told of it is gone.
+  void on_withdrawn(std::uint64_t id);
   /// All questions end so.
   void end(const Status& status);
 
+  /// Answers the peer: one region, or a page of them.
+  void answer(const control::Lookup& lookup, const RegionTable& regions);
+  /// We withdrew a region: tells the peer, if it was told of it.
+  void withdraw(std::uint64_t id);
+
  private:
   void ask();
+  void learn(const std::shared_ptr<const RemoteRegionImpl>& region);
 
   Send send_;
   std::uint64_t session_ = 0;  // 0: not open
   std::uint64_t next_number_ = 1;
   std::vector<std::pair<std::uint64_t, std::shared_ptr<LookupRequest>>> asked_;
   std::vector<std::shared_ptr<LookupRequest>> waiting_;
+  std::unordered_multimap<std::uint64_t, std::weak_ptr<const RemoteRegionImpl>> learned_;  // of the peer's, by id
+  std::size_t sweep_at_ = 64;               // so many of them, and those that nobody has any more are forgotten
+  std::unordered_set<std::uint64_t> told_;  // ids of ours that the peer was told of
 };
-
-/// What the peer is told: one region, or a page of them.
-[[nodiscard]] control::Frame answer(const control::Lookup& lookup, const RegionTable& regions);
 
 }  // namespace fairlead::datapath

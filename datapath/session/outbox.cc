@@ -106,8 +106,9 @@ void Outbox::fail_transfer(TransferImpl& t, Code code, const RemoteRegionImpl* r
   if (t.failure != Code::kOk) return;
   t.failure = code;
   if (code == Code::kProtectionError && refused != nullptr) {
-    refused->refused.store(true, std::memory_order_relaxed);
-    t.reason = refusal_of(user_.who(), *refused);
+    auto none = RemoteRegionImpl::Gone::kNot;
+    refused->gone.compare_exchange_strong(none, RemoteRegionImpl::Gone::kRefused, std::memory_order_relaxed);
+    t.reason = gone_because(user_.who(), *refused);
   } else if (code == Code::kDataLoss) {
     t.reason = "this end's memory went away under the transfer: it was unmapped, or its file was cut short";
   } else {

@@ -125,13 +125,13 @@ TransferImpl* Outbox::next_with_data(const Way& way) {
       continue;
     }
     const RemoteRegionImpl& remote = *t.list->ops[t.next_op].remote;
-    const bool refused = remote.refused.load(std::memory_order_relaxed);
-    if (!refused && (way.staged || remote.key(way.peer_transport).key != 0)) return &t;
+    const bool gone = remote.is_gone();
+    if (!gone && (way.staged || remote.key(way.peer_transport).key != 0)) return &t;
     // What the batch holds of it is posted first: a transfer that ends may be gone.
     const bool in_batch =
         std::any_of(built_, built_ + count_, [&t](const Built& built) { return built.request.transfer == &t; });
     if (in_batch) return nullptr;
-    if (refused) {
+    if (gone) {
       fail_transfer(t, Code::kProtectionError, &remote);
     } else {
       t.failure = Code::kUnimplemented;

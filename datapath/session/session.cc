@@ -18,9 +18,10 @@ constexpr milliseconds kGoodbyeWait{500};
 
 }  // namespace
 
-SessionImpl::SessionImpl(std::shared_ptr<SessionHost> host, bool active)
+SessionImpl::SessionImpl(std::shared_ptr<SessionHost> host, bool active, std::string target)
     : host_(std::move(host)),
       active_(active),
+      target_(std::move(target)),
       started_at_(host_->now()),
       link_(*host_, *this),
       lookups_([this](const control::Frame& frame) { send_frame(frame); }),
@@ -70,8 +71,6 @@ std::string SessionImpl::who() const {
 
 void SessionImpl::set_public_state(PeerState state) noexcept { public_state_.store(state, std::memory_order_release); }
 
-void SessionImpl::start_active(const std::string& host_port_text) { target_ = host_port_text; }
-
 void SessionImpl::connect_to(std::vector<std::string> addresses, std::uint16_t port) {
   if (phase_ != Phase::kResolving) return;
   phase_ = Phase::kConnecting;
@@ -105,6 +104,12 @@ void SessionImpl::shut_down() {
   if (phase_ == Phase::kClosed || phase_ == Phase::kDraining) return;
   begin_drain({Code::kCancelled, "the engine was shut down"}, Code::kCancelled);
   goodbye_seen_ = true;
+}
+
+void SessionImpl::abandon(Status why) {
+  if (phase_ == Phase::kClosed) return;
+  if (!why.ok()) close_status_ = std::move(why);
+  finish_close();
 }
 
 void SessionImpl::begin_drain(Status status, Code transfers_end_as) {

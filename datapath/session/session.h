@@ -40,7 +40,8 @@ class SessionImpl final : public EventSource,
                           private OutboxUser,
                           private PathUser {
  public:
-  SessionImpl(std::shared_ptr<SessionHost> host, bool active);
+  /// Active: `target` is what connect() was given, for words.
+  SessionImpl(std::shared_ptr<SessionHost> host, bool active, std::string target = {});
 
   // --- any thread -------------------------------------------------------------------------------------------------
   [[nodiscard]] PeerState state() const noexcept;
@@ -68,11 +69,12 @@ class SessionImpl final : public EventSource,
   void request_close(std::chrono::nanoseconds grace);
 
   // --- driver: life ------------------------------------------------------------------------------------------------
-  void start_active(const std::string& host_port_text);
   /// To the first of these numeric addresses that answers.
   void connect_to(std::vector<std::string> addresses, std::uint16_t port);
   void start_passive(std::unique_ptr<ControlStream> stream);
   [[nodiscard]] ControlLink& link() noexcept { return link_; }
+  /// A region of ours was withdrawn: the peer hears of it if it knows it.
+  void tell_withdrawn(std::uint64_t id) { lookups_.withdraw(id); }
   /// Timers and whatever the last poll left to do. Cheap when there is nothing.
   void advance(Clock::time_point now);
   [[nodiscard]] bool wants_advance() const noexcept { return dirty_ || link_.overrun(); }
@@ -82,10 +84,8 @@ class SessionImpl final : public EventSource,
   void fail(Status status) override;
   /// The engine goes: posted transfers end as cancelled.
   void shut_down();
-  /// The engine is gone: ends without waiting for the path to drain.
-  void abandon() {
-    if (phase_ != Phase::kClosed) finish_close();
-  }
+  /// Ends without waiting for the path to drain, and without a word to the peer.
+  void abandon(Status why = {});
   [[nodiscard]] bool is_active() const noexcept { return active_; }
   [[nodiscard]] bool was_ready() const noexcept { return !carried_by_.empty(); }
   [[nodiscard]] bool finished() const noexcept { return phase_ == Phase::kClosed; }
@@ -157,7 +157,7 @@ class SessionImpl final : public EventSource,
   std::atomic<std::uint64_t> id_{0};
   Phase phase_ = Phase::kResolving;
   bool dirty_ = false;
-  std::string target_;  // what connect() was given
+  const std::string target_;  // what connect() was given
 
   const Clock::time_point started_at_;
   ControlLink link_;

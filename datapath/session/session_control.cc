@@ -67,8 +67,9 @@ void SessionImpl::link_heard(const control::Frame& frame) {
     return fail({Code::kDataLoss, fmt::format("{} spoke before its hello", who())});
   }
   if (goodbye != nullptr) return handle_goodbye(*goodbye);
-  if (const auto* lookup = std::get_if<control::Lookup>(&frame)) return send_frame(answer(*lookup, host_->regions()));
+  if (const auto* lookup = std::get_if<control::Lookup>(&frame)) return lookups_.answer(*lookup, host_->regions());
   if (const auto* regions = std::get_if<control::Regions>(&frame)) return lookups_.on_regions(*regions, who());
+  if (const auto* withdrawn = std::get_if<control::Withdrawn>(&frame)) return lookups_.on_withdrawn(withdrawn->id);
   if (const auto* ping = std::get_if<control::Ping>(&frame)) {
     if (ping->reply) return paths_.peer_answered();
     return send_frame(control::Ping{.nonce = ping->nonce, .reply = true});
@@ -96,6 +97,11 @@ void SessionImpl::handle_hello(const control::Hello& hello) {
   if (hello.transports.size() > kMaxOffers || hello.event_window == 0) {
     return refuse(Code::kInvalidArgument, fmt::format("{} transports (limit {}), event window {} (at least 1)",
                                                       hello.transports.size(), kMaxOffers, hello.event_window));
+  }
+  if (!active_) {
+    if (const Status admitted = host_->admit_peer(); !admitted.ok()) {
+      return refuse(admitted.code(), std::string(admitted.message()));
+    }
   }
   std::vector<Offer> theirs;
   for (const control::TransportOffer& t : hello.transports) {

@@ -61,6 +61,8 @@ class SessionHost {
   /// Calls the link's on_ready() for these epoll events of its stream.
   virtual void watch_control(const ControlStream& stream, ControlLink& link, std::uint32_t events, bool first) = 0;
   virtual void unwatch_control(const ControlStream& stream) = 0;
+  /// ok, or why a peer that has just said hello to us is turned away.
+  [[nodiscard]] virtual Status admit_peer() = 0;
   virtual void session_ready(SessionImpl& session) = 0;
   virtual void session_closed(SessionImpl& session, bool lost) = 0;
   virtual void handshake_refused() noexcept = 0;

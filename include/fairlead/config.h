@@ -64,7 +64,9 @@ struct FAIRLEAD_EXPORT EngineConfig {
   std::size_t max_pending_bytes = std::size_t{64} << 20;  // the bytes of those messages
   std::size_t max_posted = 65536;                         // transfers to one peer that are posted and not done
   std::size_t max_posted_bytes = std::size_t{256} << 20;  // of messages among them, which are copies
-  std::size_t chunk_bytes = std::size_t{1} << 20;         // a transfer crosses in operations of at most this size
+  std::size_t max_sessions = 4096;                        // with peers, whichever end connected
+  std::size_t max_handshakes = 256;  // connections whose peer has not said hello: one more ends the oldest
+  std::size_t chunk_bytes = std::size_t{1} << 20;  // a transfer crosses in operations of at most this size
   VerbsConfig verbs;
   TcpConfig tcp;
 

@@ -87,6 +87,7 @@ class FAIRLEAD_EXPORT Engine {
   Status publish(std::string_view name, const Memory& memory, Access access,
                  std::optional<TensorSpec> tensor = std::nullopt);
   /// Removes the name and withdraws the grant: when it returns, no peer's operation touches the memory through it.
+  /// Peers that had looked it up are told (RemoteMemory::withdrawn). Errors: kNotFound.
   Status unpublish(std::string_view name);
 
   /// Begins to connect and returns at once; Peer::wait_ready and events tell how it went. Errors: a bad address only.

@@ -52,9 +52,9 @@ class FAIRLEAD_EXPORT Memory : public Handle {
 };
 
 /// A slice of a peer's published region, as learned by Peer::lookup or Peer::list: (region, offset, length).
-/// Valid for the session that learned it, until its owner refuses an operation on it (kProtectionError: it was
-/// withdrawn, or its memory is gone): then later ones fail the same way at once, and a new lookup tells what is there
-/// now. A value; threads as Memory.
+/// Valid for the session that learned it, until its owner withdraws it or refuses an operation on it, since its memory
+/// is gone (kProtectionError): then later ones fail the same way at once, and a new lookup tells what is there now.
+/// A value; threads as Memory.
 class FAIRLEAD_EXPORT RemoteMemory : public Handle {
  public:
   RemoteMemory() noexcept = default;
@@ -65,6 +65,8 @@ class FAIRLEAD_EXPORT RemoteMemory : public Handle {
   [[nodiscard]] std::uint64_t offset() const noexcept { return offset_; }
   [[nodiscard]] const std::string& name() const noexcept;
   [[nodiscard]] Access access() const noexcept;
+  /// Operations on it fail: its owner has withdrawn it, or refused one. The news takes a moment to arrive.
+  [[nodiscard]] bool withdrawn() const noexcept;
   /// The tensor that the owner published here, if it is one (describes the whole region, not the slice).
   [[nodiscard]] const std::optional<TensorSpec>& tensor() const noexcept;
   [[nodiscard]] RemoteMemory slice(std::uint64_t offset, std::uint64_t length) const noexcept;

@@ -36,6 +36,8 @@ TEST(EngineConfigValidate, RefusesEachBadValue) {
       {[](auto& c) { c.max_pending_bytes = 0; }, "max_pending_bytes"},
       {[](auto& c) { c.max_posted = 0; }, "max_posted"},
       {[](auto& c) { c.max_posted_bytes = 0; }, "max_posted_bytes"},
+      {[](auto& c) { c.max_sessions = 0; }, "max_sessions"},
+      {[](auto& c) { c.max_handshakes = 0; }, "max_handshakes"},
       {[](auto& c) { c.chunk_bytes = 1; }, "chunk_bytes"},
       {[](auto& c) { c.verbs.packet_io = ""; }, "verbs.packet_io"},
       {[](auto& c) { c.verbs.profile = "half"; }, "full, pvrdma"},

@@ -69,6 +69,43 @@ TEST_F(EngineApi, ASessionWhoseLastEventWasTakenSaysThatNoneWillCome) {
   EXPECT_EQ(none.status.code(), Code::kUnavailable) << none.status.to_string();
 }
 
+TEST_F(EngineApi, WhoLookedARegionUpIsToldThatItIsWithdrawn) {
+  start_with();
+  auto [memory, remote] = target("region", 4096);
+  EXPECT_FALSE(remote.withdrawn());
+  ASSERT_TRUE(server->unpublish("region").ok());
+  const auto deadline = std::chrono::steady_clock::now() + kPatience;
+  while (!remote.withdrawn() && std::chrono::steady_clock::now() < deadline) client->poll();
+  expect_failure(peer.write(buffer(*client, 4096), remote), Code::kProtectionError, "withdrew region 'region'");
+  EXPECT_EQ(peer.stats().failovers, 0u);
+  EXPECT_EQ(peer.stats().transfers_failed, 0u) << "nothing was sent";
+}
+
+TEST_F(EngineApi, SessionsAreBounded) {
+  start_with([](EngineConfig& config) { config.max_sessions = 2; });
+  Result<Peer> second = client->connect(server->listen_address());
+  ASSERT_TRUE(second);
+  ASSERT_TRUE(second->wait_ready(kPatience).ok());
+  const Status here = client->connect(server->listen_address()).status();
+  EXPECT_EQ(here.code(), Code::kResourceExhausted) << here.to_string();
+  EXPECT_NE(here.message().find("max_sessions"), std::string::npos) << here.to_string();
+
+  Result<Engine> other = Engine::create(config_for({"tcp", "tcp"}));
+  ASSERT_TRUE(other);
+  const Status there = other->connect(server->listen_address())->wait_ready(kPatience);
+  EXPECT_EQ(there.code(), Code::kResourceExhausted) << there.to_string();
+  EXPECT_NE(there.message().find("has 2 sessions already"), std::string::npos) << there.to_string();
+
+  peer.close();
+  ASSERT_EQ(next_of(peer, Event::Kind::kClosed).status.code(), Code::kOk);
+  Status again;  // the server may not have seen the end yet
+  const auto deadline = std::chrono::steady_clock::now() + kPatience;
+  do {
+    again = other->connect(server->listen_address())->wait_ready(kPatience);
+  } while (again.code() == Code::kResourceExhausted && std::chrono::steady_clock::now() < deadline);
+  EXPECT_TRUE(again.ok()) << again.to_string();
+}
+
 TEST_F(EngineApi, WaitsForAnyAndForAll) {
   start_with();
   auto [memory, remote] = target("region", 4096);

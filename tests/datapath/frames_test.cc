@@ -172,6 +172,8 @@ TEST(Frames, EveryFieldIsWhereItsNameIs) {
   EXPECT_EQ(read<control::Goodbye>(frame).code, 9U);
   EXPECT_EQ(read<control::Goodbye>(frame).reason, "bye");
   EXPECT_EQ(frame.body_case(), oracle::Frame::kGoodbye);
+  frame.mutable_withdrawn()->set_id(11);
+  EXPECT_EQ(read<control::Withdrawn>(frame).id, 11U);
   EXPECT_EQ(control::parse("")->index(), 0U);
 }
 

@@ -91,8 +91,10 @@ class HostilePeer : public testing::Test {
   void SetUp() override { start(kPatience); }
 
   // Far above any real wait by default: what ends a session here is what it did, not how long it took.
-  void start(std::chrono::milliseconds connect_timeout, Progress progress = Progress::kAuto) {
+  void start(std::chrono::milliseconds connect_timeout, Progress progress = Progress::kAuto,
+             std::size_t max_handshakes = 256) {
     EngineConfig config;
+    config.max_handshakes = max_handshakes;
     config.listen = "127.0.0.1:0";
     config.transport = "tcp";
     config.connect_timeout = connect_timeout;
@@ -187,6 +189,18 @@ TEST_F(HostilePeer, SilenceIsGivenUp) {
   half.say("FAIRL");
   EXPECT_TRUE(silent.closed_by_engine());
   EXPECT_TRUE(half.closed_by_engine());
+}
+
+TEST_F(HostilePeer, ConnectionsThatSayNothingKeepNobodyOut) {
+  start(kPatience, Progress::kAuto, 4);
+  std::vector<std::unique_ptr<Intruder>> silent;
+  for (int i = 0; i < 20; ++i) silent.push_back(std::make_unique<Intruder>(engine_->listen_address()));
+  Intruder greets(engine_->listen_address());
+  greets.say("FAIRLEAD" + framed(hello()));
+  EXPECT_TRUE(greets.answer([](const Frame& frame) { return std::holds_alternative<control::Hello>(frame); }));
+  for (int i = 0; i < 16; ++i) EXPECT_TRUE(silent[static_cast<std::size_t>(i)]->closed_by_engine()) << i;
+  EXPECT_GE(engine_->stats().handshakes_refused, 16u);
+  EXPECT_LE(engine_->stats().handshakes_refused, 17u) << "four are kept, perhaps one went for who greeted";
 }
 
 TEST_F(HostilePeer, AnotherVersionIsToldWhy) {

@@ -156,9 +156,49 @@ TEST_F(LookupsTest, AllEndWithTheSession) {
   EXPECT_EQ(sent.size(), Lookups::kMost);
 }
 
-TEST(Answer, NamesWhatIsWrongWithAQuestion) {
+TEST_F(LookupsTest, WhatThePeerWithdrewIsGone) {
+  lookups.open(kSession);
+  const auto once = ask("a"), list = ask("", true);
+  lookups.on_regions(page(question(0).request, {"a"}), "peer");
+  lookups.on_regions(page(question(1).request, {"a", "b"}), "peer");
+  lookups.on_withdrawn(1);
+  lookups.on_withdrawn(99);  // nobody was told of it
+  EXPECT_TRUE(once->regions[0]->is_gone());
+  EXPECT_TRUE(list->regions[0]->is_gone()) << "each of what was learned of it";
+  EXPECT_FALSE(list->regions[1]->is_gone());
+  EXPECT_EQ(gone_because("peer", *once->regions[0]), "peer withdrew region 'a'; look it up again");
+}
+
+TEST_F(LookupsTest, ThePeerIsToldOnceOfWhatItKnows) {
   const auto table = std::make_shared<RegionTable>();
-  const auto told = [&](const control::Lookup& lookup) { return std::get<control::Regions>(answer(lookup, *table)); };
+  std::vector<std::byte> bytes(64);
+  const auto range = table->add({.bytes = bytes, .access = Access::kRemoteRead});
+  ASSERT_TRUE(range);
+  std::vector<std::uint64_t> ids;
+  for (const char* name : {"known", "unknown"}) {
+    const auto region = std::make_shared<RegionImpl>(*range, bytes, Access::kRemoteRead, nullptr);
+    ASSERT_TRUE(table->publish(name, region, bytes, Access::kRemoteRead, std::nullopt).ok());
+  }
+  lookups.answer({.request = 1, .name = "known", .prefix = false, .after = {}}, *table);
+  lookups.answer({.request = 2, .name = "known", .prefix = true, .after = {}}, *table);
+  ASSERT_EQ(sent.size(), 2U);
+  for (const char* name : {"known", "unknown"}) {
+    const Result<std::uint64_t> id = table->unpublish(name);
+    ASSERT_TRUE(id);
+    ids.push_back(*id);
+    lookups.withdraw(*id);
+    lookups.withdraw(*id);
+  }
+  ASSERT_EQ(sent.size(), 3U) << "of the one, and once";
+  EXPECT_EQ(std::get<control::Withdrawn>(sent[2]).id, ids[0]);
+}
+
+TEST_F(LookupsTest, NamesWhatIsWrongWithAQuestion) {
+  const auto table = std::make_shared<RegionTable>();
+  const auto told = [&](const control::Lookup& lookup) {
+    lookups.answer(lookup, *table);
+    return std::get<control::Regions>(sent.back());
+  };
   control::Lookup lookup;
   lookup.request = 3;
   lookup.name.assign(kMaxRegionName + 1, 'x');

@@ -59,7 +59,7 @@ TEST_F(Regions, AreRegisteredOnceWithEveryDeviceAlsoWithLaterOnes) {
   EXPECT_TRUE(second.registered.contains(one->range().local_key(1)));
   EXPECT_EQ(grants_of("one").size(), 2u);
   EXPECT_EQ(table->registered_bytes(), 4096u);
-  ASSERT_TRUE(table->unpublish("one").ok());
+  ASSERT_TRUE(table->unpublish("one").has_value());
   EXPECT_EQ(first.granted.size(), 0u);
   EXPECT_EQ(second.granted.size(), 0u);
   one.reset();
@@ -83,7 +83,7 @@ TEST_F(Regions, TensorsOfOneModelAreOneRegistration) {
   const Grant gone = grants_of(name(7)).at(0);
   EXPECT_EQ(gone.address, reinterpret_cast<std::uintptr_t>(bytes.data() + 7 * kBytes));
   EXPECT_EQ(first.granted.at(gone.key).bytes.size(), kBytes);
-  ASSERT_TRUE(table->unpublish(name(7)).ok());
+  ASSERT_TRUE(table->unpublish(name(7)).has_value());
   EXPECT_FALSE(first.granted.contains(gone.key));
   EXPECT_EQ(first.granted.size(), kTensors - 1);
   EXPECT_EQ(first.registered.size(), 1u);
@@ -172,7 +172,7 @@ TEST_F(Regions, GrantNoMoreThanWasRegistered) {
   EXPECT_TRUE(table->publish("x", read_only, bytes, Access::kRemoteRead, std::nullopt).ok());
   EXPECT_EQ(table->publish("x", read_only, bytes, Access::kRemoteRead, std::nullopt).code(), Code::kAlreadyExists);
   EXPECT_EQ(table->publish("", read_only, bytes, Access::kRemoteRead, std::nullopt).code(), Code::kInvalidArgument);
-  EXPECT_EQ(table->unpublish("y").code(), Code::kNotFound);
+  EXPECT_EQ(table->unpublish("y").status().code(), Code::kNotFound);
   const std::int64_t shape[] = {2000};
   auto tensor = TensorSpec::contiguous(DType::kF32, shape);
   EXPECT_FALSE(table->publish("t", read_only, bytes, Access::kRemoteRead, *tensor).ok());
@@ -196,7 +196,7 @@ TEST_F(Regions, StagedAccessIsCheckedToTheByte) {
   EXPECT_EQ(write(UINT64_MAX, 2), Code::kProtectionError);
   EXPECT_EQ(write(2, UINT64_MAX), Code::kProtectionError);
   EXPECT_EQ(write(0, 1, Access::kRemoteRead), Code::kProtectionError);
-  ASSERT_TRUE(table->unpublish("w").ok());
+  ASSERT_TRUE(table->unpublish("w").has_value());
   EXPECT_EQ(write(0, 1), Code::kProtectionError);
 }
 
@@ -208,7 +208,7 @@ TEST_F(Regions, ShutDownMakesHandlesInert) {
   EXPECT_EQ(first.registered.size() + first.granted.size(), 0u);
   EXPECT_EQ(table->registered_bytes(), 0u);
   EXPECT_EQ(publish("two", one).code(), Code::kUnavailable);
-  EXPECT_EQ(table->unpublish("one").code(), Code::kNotFound);
+  EXPECT_EQ(table->unpublish("one").status().code(), Code::kNotFound);
   one.reset();
   EXPECT_EQ(first.unknown, 0u);
 }
@@ -277,7 +277,7 @@ struct SlowRegions : Regions {
       EXPECT_TRUE(table->find("there", [&](const Publication& publication) { id = publication.id; }).ok());
       table->list("", "", [](const Publication&) { return true; });
       EXPECT_EQ(table->with_bytes(id, 0, 8, Access::kRemoteRead, [](std::span<std::byte>) { return true; }), Code::kOk);
-      EXPECT_TRUE(table->unpublish("there").ok());
+      EXPECT_TRUE(table->unpublish("there").has_value());
       return table->registered_bytes();
     });
     const bool free = done.wait_for(kPatience) == std::future_status::ready;
@@ -340,7 +340,7 @@ TEST_F(SlowRegions, AttachingDelaysNobody) {
 
 // The memory is its owner's when the last handle is gone: not while a device that comes is told of it.
 TEST_F(SlowRegions, LettingGoWaitsForTheDeviceThatComes) {
-  ASSERT_TRUE(table->unpublish("there").ok());
+  ASSERT_TRUE(table->unpublish("there").has_value());
   second.on_register = held();
   other = std::jthread([&] { EXPECT_TRUE(table->attach(second).ok()); });
   inside.wait();
@@ -375,14 +375,14 @@ TEST_F(Regions, WithdrawingWaitsForWhoCopies) {
   ASSERT_TRUE(publish("one", one).ok());
   std::uint64_t id = 0;
   ASSERT_TRUE(table->find("one", [&](const Publication& publication) { id = publication.id; }).ok());
-  std::future<Status> withdrawn;
+  std::future<Result<std::uint64_t>> withdrawn;
   EXPECT_EQ(table->with_bytes(id, 0, 8, Access::kRemoteRead,
                               [&](std::span<std::byte>) {
                                 withdrawn = std::async(std::launch::async, [this] { return table->unpublish("one"); });
                                 return withdrawn.wait_for(std::chrono::milliseconds(20)) == std::future_status::timeout;
                               }),
             Code::kOk);
-  EXPECT_TRUE(withdrawn.get().ok());
+  EXPECT_TRUE(withdrawn.get().has_value());
   EXPECT_EQ(first.granted.size(), 0u);
 }
 
@@ -403,7 +403,7 @@ TEST_F(Regions, AllAtOnce) {
         if (i % 3 == 0) {
           kept[static_cast<std::size_t>(p)].push_back(mine);
         } else {
-          EXPECT_TRUE(table->unpublish(name).ok());
+          EXPECT_TRUE(table->unpublish(name).has_value());
         }
       }
       --running;

@@ -89,6 +89,8 @@ control::Frame frame_of(Input& input) {
     }
     case 11:
       return control::Refused{small(), {}};
+    case 12:
+      return control::Withdrawn{number()};
     default:
       return control::parse(input.text()).value_or(control::Frame());
   }

@@ -108,7 +108,7 @@ void App::look_up() {
     if (request->status.ok() && request->regions.size() == 1) *remote = request->regions.front();
     request.reset();  // while it is withdrawn there is none: asked again
   }
-  if (temporary_of_other_ && temporary_of_other_->refused.load()) temporary_of_other_ = nullptr;
+  if (temporary_of_other_ && temporary_of_other_->is_gone()) temporary_of_other_ = nullptr;
 }
 
 // Withdraws a region while others write to it, and publishes another under the same name: what peers know is stale.

@@ -39,11 +39,10 @@ void SimHost::release() {
 
 std::shared_ptr<SessionImpl> SimHost::start(std::unique_ptr<datapath::ControlStream> stream, bool active,
                                             const std::shared_ptr<SimHost>& self) {
-  auto session = std::make_shared<SessionImpl>(self, active);
+  auto session = std::make_shared<SessionImpl>(self, active, "simulated");
   sessions_.push_back(session);
   if (active) {
     to_dial_ = std::move(stream);
-    session->start_active("simulated");
     session->connect_to({"10.0.0.1", kPeerAddress}, 7400);
   } else {
     session->start_passive(std::move(stream));

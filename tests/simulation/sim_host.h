@@ -50,6 +50,7 @@ class SimHost final : public datapath::SessionHost, private datapath::Domain {
   void unwatch_control(const datapath::ControlStream& stream) override {
     std::erase_if(watched_, [&](const Watched& each) { return each.stream == &stream; });
   }
+  Status admit_peer() override { return {}; }
   void session_ready(datapath::SessionImpl&) override {}
   void session_closed(datapath::SessionImpl&, bool) override {}
   void handshake_refused() noexcept override {}

@@ -194,12 +194,12 @@ void EngineImpl::session_ready(SessionImpl& session) {
   queues_.push_accepted(session.shared_from_this());
 }
 
-void EngineImpl::session_closed(SessionImpl& session, bool lost) {
+void EngineImpl::session_closed(SessionImpl& session, Ended how) {
   const std::lock_guard lock(mutex_);
   add(ended_, session.stats());
   std::erase_if(sessions_, [&](const auto& other) { return other.get() == &session; });
-  if (lost && session.was_ready()) ++peers_lost_;
-  if (!session.was_ready() && !session.is_active() && !session.description().name.empty()) ++peers_failed_;
+  if (how == Ended::kLost) ++peers_lost_;
+  if (how == Ended::kFailed && !session.is_active() && !session.description().name.empty()) ++peers_failed_;
 }
 
 // ---- what operators see

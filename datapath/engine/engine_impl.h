@@ -77,7 +77,7 @@ class EngineImpl final : public std::enable_shared_from_this<EngineImpl>, public
   void unwatch_control(const ControlStream& stream) override;
   [[nodiscard]] Status admit_peer() override;
   void session_ready(SessionImpl& session) override;
-  void session_closed(SessionImpl& session, bool lost) override;
+  void session_closed(SessionImpl& session, Ended how) override;
   void handshake_refused() noexcept override { handshakes_refused_.fetch_add(1, std::memory_order_relaxed); }
   // Domain
   bool progress() noexcept override;

@@ -154,7 +154,8 @@ void SessionImpl::finish_close() {
   // Nobody was told of a peer that never got as far as being accepted.
   if (active_ || was_ready()) host_->queues().push_event(*this, std::move(event));
   events_over_.store(true, std::memory_order_release);
-  host_->session_closed(*this, lost);
+  using Ended = SessionHost::Ended;
+  host_->session_closed(*this, !was_ready() ? Ended::kFailed : lost ? Ended::kLost : Ended::kOrderly);
 }
 
 // ---- time ----------------------------------------------------------------------------------------------------------

@@ -87,7 +87,6 @@ class SessionImpl final : public EventSource,
   /// Ends without waiting for the path to drain, and without a word to the peer.
   void abandon(Status why = {});
   [[nodiscard]] bool is_active() const noexcept { return active_; }
-  [[nodiscard]] bool was_ready() const noexcept { return !carried_by_.empty(); }
   [[nodiscard]] bool finished() const noexcept { return phase_ == Phase::kClosed; }
 
  private:
@@ -111,6 +110,7 @@ class SessionImpl final : public EventSource,
   [[nodiscard]] bool may_end() noexcept {
     return phase_ == Phase::kClosing && paths_.in_use() != nullptr && outbox_.size() == 0;
   }
+  [[nodiscard]] bool was_ready() const noexcept { return !carried_by_.empty(); }
   void check_timers(Clock::time_point now);
   void set_public_state(PeerState state) noexcept;
   void saw(SessionEvent event) noexcept { host_->session_event(phase_, event); }

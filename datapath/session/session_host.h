@@ -64,7 +64,9 @@ class SessionHost {
   /// ok, or why a peer that has just said hello to us is turned away.
   [[nodiscard]] virtual Status admit_peer() = 0;
   virtual void session_ready(SessionImpl& session) = 0;
-  virtual void session_closed(SessionImpl& session, bool lost) = 0;
+  /// kFailed: it never became ready.
+  enum class Ended : std::uint8_t { kOrderly, kLost, kFailed };
+  virtual void session_closed(SessionImpl& session, Ended how) = 0;
   virtual void handshake_refused() noexcept = 0;
   /// For tests that count what happens to paths and sessions: an event comes in a state.
   virtual void path_event(PathState, PathEvent) noexcept {}

@@ -52,7 +52,7 @@ class SimHost final : public datapath::SessionHost, private datapath::Domain {
   }
   Status admit_peer() override { return {}; }
   void session_ready(datapath::SessionImpl&) override {}
-  void session_closed(datapath::SessionImpl&, bool) override {}
+  void session_closed(datapath::SessionImpl&, Ended) override {}
   void handshake_refused() noexcept override {}
   void path_event(datapath::PathState state, datapath::PathEvent event) noexcept override {
     ++pairs.paths[static_cast<std::size_t>(state)][static_cast<std::size_t>(event)];

@@ -35,7 +35,10 @@ struct TransportCase {
   std::function<Result<std::unique_ptr<Device>>()> open;
   std::string host = "127.0.0.1";
   bool linux_rxe = false;  // whose answer to one kind of refusal is lost
+  bool simulated = false;  // it has no descriptor to wait for, and an operation is one event, however large
 };
+/// The simulator's.
+TransportCase fake_case();
 /// The kinds that this build has.
 std::vector<TransportCase> transport_cases();
 std::ostream& operator<<(std::ostream& out, const TransportCase& each);

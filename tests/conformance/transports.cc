@@ -40,8 +40,10 @@ std::vector<TransportCase> transport_cases() {
     return cases;
   }
 #endif
-  if (!test::over_memif())
+  if (!test::over_memif()) {
     cases.push_back({.name = "tcp", .open = [] { return tcp_fallback::open_device(TcpConfig{}); }});
+    cases.push_back(fake_case());
+  }
 #ifdef FAIRLEAD_WITH_VERBS
   for (const char* profile : {"full", "pvrdma"}) {
     cases.push_back({.name = std::string("soft0_") + profile, .open = [profile] {

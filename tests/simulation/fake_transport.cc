@@ -1,9 +1,11 @@
-#include "fake_transport.h"
+#include "tests/simulation/fake_transport.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cstring>
+
+#include "transport/check_memory.h"
 
 namespace fairlead::simulation {
 
@@ -35,6 +37,7 @@ Result<std::unique_ptr<datapath::Endpoint>> FakeTransport::open_endpoint() {
 }
 
 Result<datapath::Registration> FakeTransport::register_memory(const datapath::MemoryDescriptor& memory) {
+  if (Status good = datapath::check_host_memory(memory, habits_.name); !good.ok()) return good;
   const std::uint64_t key = ++wire_.next;
   registered_[key] = memory;
   return datapath::Registration{.local = key, .handle = key};
@@ -84,7 +87,7 @@ FakePath::FakePath(FakeTransport& transport, const datapath::PathConfig& config)
   transport_.paths_.push_back(this);
 }
 
-FakePath::~FakePath() {
+void FakePath::leave() noexcept {
   *alive_ = false;
   transport_.wire_.paths.erase(name_);
   std::erase(transport_.paths_, this);
@@ -168,6 +171,7 @@ std::size_t FakePath::post(std::span<const datapath::WorkRequest> requests) noex
       for (const datapath::LocalSegment& segment : request.local) {
         operation.bytes.insert(operation.bytes.end(), segment.data, segment.data + segment.length);
       }
+      if (operation.bytes.size() > transport_.habits_.can.max_message) break;
     } else {
       operation.local.assign(request.local.begin(), request.local.end());
     }

@@ -15,8 +15,8 @@
 #include <string>
 #include <vector>
 
+#include "tests/simulation/world.h"
 #include "transport/device.h"
-#include "world.h"
 
 namespace fairlead::simulation {
 
@@ -48,7 +48,7 @@ struct Habits {
   bool reorders = false;
 };
 
-class FakeTransport final : public datapath::Device {
+class FakeTransport : public datapath::Device {
  public:
   FakeTransport(Wire& wire, Habits habits) : wire_(wire), habits_(std::move(habits)) {}
 
@@ -81,10 +81,10 @@ class FakeTransport final : public datapath::Device {
   std::vector<FakePath*> paths_;                                              // ours, not closed for good
 };
 
-class FakePath final : public datapath::Path {
+class FakePath : public datapath::Path {
  public:
   FakePath(FakeTransport& transport, const datapath::PathConfig& config);
-  ~FakePath() override;
+  ~FakePath() override { leave(); }
 
   std::string local_description() const override { return name_; }
   Status connect(std::string_view peer) override;
@@ -103,6 +103,10 @@ class FakePath final : public datapath::Path {
   void slip_notification(std::uint32_t value);
   [[nodiscard]] FakePath* peer() const;
   [[nodiscard]] bool alive() const noexcept { return ready_ && !closed_ && !down_ && !cut_; }
+
+ protected:
+  /// It is found by nobody any more. Idempotent.
+  void leave() noexcept;
 
  private:
   friend class FakeTransport;

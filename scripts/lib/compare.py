@@ -1,0 +1,45 @@
+"""What the scripts share that measure one way of doing a thing beside another, in turn within one run."""
+
+import math
+import pathlib
+import socket
+import statistics
+import subprocess
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+BUILD = ROOT / "build/release"
+MODES_EXPLAIN = 0.85  # of the variance of the logarithms; halves of a normal distribution explain 0.64 of it
+MODES_APART = 1.25
+FEWEST_IN_MODE = 2
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def prepare(*setup_flags):
+    """Installs and builds what is missing, with the same helpers as the other scripts."""
+    subprocess.run([ROOT / "scripts/setup", *setup_flags], check=True)
+    subprocess.run(["bash", "-c", f'. "{ROOT}/scripts/lib/common.sh"; build release', "compare"], check=True)
+
+
+def modes(values):
+    """The two groups that the values fall into, or None: those that divide the logarithms best (least squares), if that
+    explains most of their variance and the groups are far enough apart."""
+    values = sorted(values)
+    logs = [math.log(value) for value in values]
+
+    def scatter(part):
+        middle = statistics.fmean(part)
+        return sum((each - middle) ** 2 for each in part)
+
+    splits = range(FEWEST_IN_MODE, len(values) - FEWEST_IN_MODE + 1)
+    if not splits or scatter(logs) == 0:
+        return None
+    at = min(splits, key=lambda split: scatter(logs[:split]) + scatter(logs[split:]))
+    explained = 1 - (scatter(logs[:at]) + scatter(logs[at:])) / scatter(logs)
+    low, high = values[:at], values[at:]
+    apart = statistics.median(high) / statistics.median(low)
+    return (low, high) if explained >= MODES_EXPLAIN and apart >= MODES_APART else None

@@ -98,6 +98,7 @@ class FAIRLEAD_EXPORT Engine {
   Result<Peer> accept(std::chrono::nanoseconds timeout);
 
   /// Readable while accept(), next_event() or next_completed() has something. Owned by the engine; poll, do not read.
+  /// What is left in any of the three keeps it readable: take from all of them, also who has no use for accept().
   /// Signalled from the first call on: who polls the engine instead saves its system calls by never calling this.
   [[nodiscard]] int event_fd() const noexcept;
   /// The next event of any peer. No event is kNone with an invalid Peer; its status says why if none can come any more.

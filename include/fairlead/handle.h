@@ -11,7 +11,8 @@ namespace fairlead::inline v0 {
 /// Only the library knows what it is, so only the library can look behind a handle.
 class Passkey;
 
-/// Copies refer to the same object. Threads: distinct handles may be used from different threads.
+/// Copies refer to the same object. Threads: distinct handles may be used from different threads, and one handle by
+/// several that do not assign to it.
 class FAIRLEAD_EXPORT Handle {
  public:
   Handle() noexcept = default;

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import pathlib
+import re
 import struct
 import subprocess
 import sys
@@ -85,6 +86,86 @@ class WriteOneBuffer(unittest.TestCase):
         done = run(BIN / "write_one_buffer", "127.0.0.1:1")
         self.assertEqual(done.returncode, 1)
         self.assertIn("127.0.0.1:1", done.stderr)
+
+
+class Served:
+    """An example that serves, and what it says until it ends."""
+
+    def __init__(self, test, *command):
+        self.process = subprocess.Popen([str(word) for word in command], stdin=subprocess.DEVNULL,
+                                        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        test.addCleanup(self.process.communicate)
+        test.addCleanup(self.process.kill)
+        self.address = self.process.stdout.readline().removeprefix("listening on ").strip()
+
+    def end(self, test):
+        said, complained = self.process.communicate(timeout=60)
+        test.assertEqual(self.process.returncode, 0, complained)
+        return said
+
+
+TRANSPORTS = ("tcp", "verbs:soft0")
+
+
+class MoveBlocks(unittest.TestCase):
+    def test_every_block_comes_and_goes_back(self):
+        for transport in TRANSPORTS:
+            with self.subTest(transport):
+                server = Served(self, BIN / "move_blocks", "--transport", transport)
+                mover = run(BIN / "move_blocks", "--transport", transport, server.address)
+                self.assertEqual(mover.returncode, 0, mover.stderr)
+                self.assertIn(f"4096 blocks written, read back and compared over {transport}", mover.stdout)
+                self.assertIn("4096 blocks came, with 256 notifications", server.end(self))
+
+    def test_says_what_is_wrong(self):
+        for words, said in ((["127.0.0.1:1"], "127.0.0.1:1"), (["nowhere"], "HOST:PORT"),
+                            (["--transport", "pigeon"], "legal: auto, verbs"), (["--listen", "1:2:3"], "1:2:3"),
+                            (["--listen"], "usage:"), (["--speed"], "'--speed' is not understood")):
+            with self.subTest(words):
+                done = run(BIN / "move_blocks", *words)
+                self.assertIn(done.returncode, (1, 2))
+                self.assertIn(said, done.stderr)
+
+    def test_says_that_others_serve_no_blocks(self):
+        server = Served(self, BIN / "answer_messages")
+        done = run(BIN / "move_blocks", server.address)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("blocks", done.stderr)
+
+    def test_helps(self):
+        done = run(BIN / "move_blocks", "--help")
+        self.assertEqual(done.returncode, 0)
+        self.assertIn("--transport", done.stdout)
+
+
+class AnswerMessages(unittest.TestCase):
+    def test_every_question_has_its_answer(self):
+        for transport in TRANSPORTS:
+            with self.subTest(transport):
+                server = Served(self, BIN / "answer_messages", "--transport", transport)
+                for _ in range(2):
+                    asked = run(BIN / "answer_messages", "--transport", transport, server.address)
+                    self.assertEqual(asked.returncode, 0, asked.stderr)
+                    self.assertIn(f"1000 answers over {transport}", asked.stdout)
+                server.process.terminate()
+                said = re.search(r"(\d+) peers, (\d+) answers, (\d+) lost", server.end(self))
+                # Who has the last answer leaves, perhaps before its sender has heard that it came.
+                peers, answers, lost = (int(number) for number in said.groups())
+                self.assertEqual(peers, 2)
+                self.assertLessEqual(answers + lost, 2000)
+                self.assertGreaterEqual(answers, 2000 - 2 * 16)
+
+    def test_says_that_nobody_answers(self):
+        server = Served(self, BIN / "answer_messages")
+        server.process.kill()
+        done = run(BIN / "answer_messages", server.address)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn(server.address, done.stderr)
+
+    def test_helps(self):
+        done = run(BIN / "answer_messages", "--help")
+        self.assertEqual(done.returncode, 0)
+        self.assertIn("--transport", done.stdout)
 
 
 if __name__ == "__main__":

@@ -47,14 +47,18 @@ class Installed(unittest.TestCase):
         said = run(self.outside / "outside")
         self.assertEqual(said.count(": ok"), 2, said)
 
-    def test_an_example_builds_against_it_and_runs(self):
-        with subprocess.Popen([self.outside / "write_one_buffer"], stdout=subprocess.PIPE, text=True) as receiver:
-            try:
-                address = re.search(r"[\w.:]+:\d+", receiver.stdout.readline())[0]
-                run(self.outside / "write_one_buffer", address)
-                self.assertEqual(receiver.wait(60), 0)
-            finally:
-                receiver.kill()
+    def test_the_examples_build_against_it_and_run(self):
+        for example in ("write_one_buffer", "answer_messages", "move_blocks"):
+            with self.subTest(example), subprocess.Popen([self.outside / example], stdout=subprocess.PIPE,
+                                                         text=True) as server:
+                try:
+                    address = re.search(r"[\w.:]+:\d+", server.stdout.readline())[0]
+                    run(self.outside / example, address)
+                    if example == "answer_messages":  # ends when it is told to, the others with their one peer
+                        server.terminate()
+                    self.assertEqual(server.wait(60), 0)
+                finally:
+                    server.kill()
 
     def test_pkg_config_finds_it(self):
         env = {**os.environ, "PKG_CONFIG_PATH": str(self.library.parent / "pkgconfig")}

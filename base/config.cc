@@ -77,6 +77,9 @@ Status EngineConfig::validate() const {
     if (auto parsed = parse_host_port(listen); !parsed) return parsed.error();
   }
   if (auto s = check_transport(transport); !s.ok()) return s;
+  if (progress > Progress::kApplication) {
+    return one_of("progress", std::to_string(static_cast<int>(progress)), "kAuto, kThread, kApplication");
+  }
   if (auto s = in_range<std::chrono::microseconds::rep>("spin", spin.count(), 0, 1'000'000, "us"); !s.ok()) return s;
   if (auto s = in_range<Milliseconds>("connect_timeout", connect_timeout.count(), 1, kDay, "ms"); !s.ok()) return s;
   if (auto s = in_range<Milliseconds>("path_timeout", path_timeout.count(), 1, kDay, "ms"); !s.ok()) return s;

@@ -127,6 +127,11 @@ Result<Peer> Engine::accept(std::chrono::nanoseconds timeout) {
   const auto held = object_;  // another thread may destroy the engine while this one waits
   EngineImpl* impl = behind(held);
   if (Status fine = working(impl); !fine.ok()) return fine;
+  if (impl->config().listen.empty()) {
+    return Status(Code::kInvalidArgument,
+                  "nobody can connect to this engine, which does not listen; set "
+                  "EngineConfig::listen");
+  }
   const auto deadline = datapath::deadline_after(timeout);
   const auto anything = [impl] { return impl->queues().any_accepted() || impl->stopped(); };
   while (impl->lane().wait_until(anything, deadline)) {

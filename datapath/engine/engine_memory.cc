@@ -34,6 +34,17 @@ Status check_memory(std::span<std::byte> bytes) {
                       bytes.size(), static_cast<void*>(bytes.data()))};
 }
 
+/// ok, or why no memory has such an access.
+Status check_access(Access access) {
+  constexpr Access kAll = Access::kRemoteReadWrite | Access::kLocalReadOnly;
+  if (!allows(kAll, access)) {
+    return {Code::kInvalidArgument, fmt::format("access {} is none; combine kRemoteRead, kRemoteWrite, kLocalReadOnly",
+                                                static_cast<int>(access))};
+  }
+  if (!allows(access, Access::kRemoteWrite | Access::kLocalReadOnly)) return {};
+  return {Code::kInvalidArgument, "access kRemoteWrite and kLocalReadOnly contradict each other; leave one out"};
+}
+
 /// Calls `release` when it goes, but in a forked child: there the memory is the parent's.
 std::shared_ptr<void> keeper_of(std::shared_ptr<RegionTable> table, std::function<void()> release) {
   if (!release) return nullptr;
@@ -63,6 +74,7 @@ Result<Memory> EngineImpl::allocate(std::size_t bytes) {
 }
 
 Result<Memory> EngineImpl::register_memory(std::span<std::byte> bytes, Access access, std::function<void()> release) {
+  if (Status good = check_access(access); !good.ok()) return good;
   if (Status good = check_memory(bytes); !good.ok()) return good;
   Result<std::shared_ptr<RegisteredRange>> range = regions_->add({.bytes = bytes, .access = access});
   if (!range) return range.error();
@@ -71,6 +83,7 @@ Result<Memory> EngineImpl::register_memory(std::span<std::byte> bytes, Access ac
 }
 
 Result<std::vector<Memory>> EngineImpl::register_memory(std::span<const std::span<std::byte>> ranges, Access access) {
+  if (Status good = check_access(access); !good.ok()) return good;
   std::vector<std::size_t> order(ranges.size());
   for (std::size_t i = 0; i < ranges.size(); ++i) {
     order[i] = i;
@@ -103,6 +116,7 @@ Result<std::vector<Memory>> EngineImpl::register_memory(std::span<const std::spa
 }
 
 Result<Memory> EngineImpl::map_file(const std::string& path, Access access) {
+  if (Status good = check_access(access); !good.ok()) return good;
   const bool writable = allows(access, Access::kRemoteWrite);
   Result<memreg::MappedFile> opened = memreg::MappedFile::open(
       path, writable ? memreg::MappedFile::Mode::kReadWrite : memreg::MappedFile::Mode::kReadOnly);
@@ -119,6 +133,11 @@ Status EngineImpl::publish(std::string_view name, const Memory& memory, Access a
                            std::optional<TensorSpec> tensor) {
   if (!memory.valid())
     return {Code::kInvalidArgument, fmt::format("cannot publish '{}': the memory is not valid", name)};
+  if (!region_of(memory)->range().is_of(*regions_)) {
+    return {Code::kInvalidArgument,
+            fmt::format("cannot publish '{}': the memory is registered with another engine; register it with this one",
+                        name)};
+  }
   return regions_->publish(name, share_of(memory), memory.bytes(), access, tensor);
 }
 

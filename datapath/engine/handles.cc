@@ -114,16 +114,35 @@ std::uint64_t Transfer::tag() const noexcept { return object_ != nullptr ? behin
 
 namespace {
 
+constexpr std::chrono::milliseconds kTurn{1};
+
 /// Waits until `enough` of the transfers, which it is asked of time and again. False: not in time.
 bool wait_for(std::span<const Transfer> transfers, const std::function<bool()>& enough,
               std::chrono::nanoseconds timeout) {
-  if (enough()) return true;
-  for (const Transfer& transfer : transfers) {
-    if (transfer.done()) continue;
-    return datapath::transfer_of(transfer)->session->host().lane().wait_until(enough,
-                                                                              datapath::deadline_after(timeout));
+  const auto deadline = datapath::deadline_after(timeout);
+  const auto lane_of = [](const Transfer& transfer) {
+    return &datapath::transfer_of(transfer)->session->host().lane();
+  };
+  while (!enough()) {
+    datapath::Lane* only = nullptr;
+    bool several = false;
+    for (const Transfer& transfer : transfers) {
+      if (transfer.done()) continue;
+      several = several || (only != nullptr && only != lane_of(transfer));
+      only = lane_of(transfer);
+    }
+    if (only == nullptr) return enough();
+    if (!several) return only->wait_until(enough, deadline);
+    // A lane wakes its own waiters alone, so several are waited in by turns.
+    datapath::Lane* last = nullptr;
+    for (const Transfer& transfer : transfers) {
+      if (transfer.done() || lane_of(transfer) == last) continue;
+      last = lane_of(transfer);
+      if (last->wait_until(enough, std::min(deadline, datapath::deadline_after(kTurn)))) return true;
+    }
+    if (datapath::Clock::now() >= deadline) return enough();
   }
-  return enough();
+  return true;
 }
 
 }  // namespace

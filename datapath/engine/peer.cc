@@ -39,13 +39,15 @@ void set_options(TransferImpl& t, const TransferOptions& options) {
   if (options.deadline.count() > 0) t.deadline = datapath::deadline_after(options.deadline);
 }
 
+Status are_valid(const Memory& local, const RemoteMemory& remote) {
+  if (local.valid() && remote.valid()) return {};
+  return {Code::kInvalidArgument, fmt::format("the {} memory is not valid (an empty handle, or a slice out of bounds)",
+                                              local.valid() ? "remote" : "local")};
+}
+
 Status check(OpKind kind, const Memory& local, const RemoteMemory& remote, std::uint64_t session, Access local_access,
              std::uint64_t remote_session) {
-  if (!local.valid() || !remote.valid()) {
-    return {Code::kInvalidArgument,
-            fmt::format("the {} memory is not valid (an empty handle, or a slice out of bounds)",
-                        local.valid() ? "remote" : "local")};
-  }
+  if (Status valid = are_valid(local, remote); !valid.ok()) return valid;
   if (local.size() != remote.size()) {
     return {Code::kOutOfRange, fmt::format("{} local bytes for {} remote bytes of region '{}'; slice one of them",
                                            local.size(), remote.size(), remote.name())};
@@ -164,11 +166,22 @@ Status append(SessionImpl& session, OpList& list, const Memory& local, const Rem
   return {};
 }
 
+/// Piece i of a batch; the error names it.
+Status append(SessionImpl& session, OpList& list, std::span<const Descriptor> batch, std::size_t i) {
+  Status added = append(session, list, batch[i].local, batch[i].remote);
+  if (added.ok() || batch.size() == 1) return added;
+  return {added.code(), fmt::format("piece {} of {}: {}", i, batch.size(), added.message())};
+}
+
 Transfer launch(SessionImpl* session, TransferImpl* t, const TransferOptions& options, Status status) {
   Transfer handle = datapath::make_transfer(t);
   set_options(*t, options);
   const Status fine = usable(session);
   if (status.ok()) status = fine;
+  if (status.ok() && options.deadline.count() < 0) {
+    status = {Code::kDeadlineExceeded,
+              fmt::format("the deadline of {} ns had passed before the transfer was posted", options.deadline.count())};
+  }
   if (status.ok()) status = session->admit(*t);
   if (!status.ok()) {
     t->code = status.code();
@@ -201,10 +214,7 @@ Transfer one_sided(SessionImpl* session, OpKind kind, std::span<const Descriptor
   t->own.kind = kind;
   Status status = usable(session);
   for (std::size_t i = 0; status.ok() && i < batch.size(); ++i) {
-    status = append(*session, t->own, batch[i].local, batch[i].remote);
-    if (!status.ok() && batch.size() > 1) {
-      status = {status.code(), fmt::format("piece {} of {}: {}", i, batch.size(), status.message())};
-    }
+    status = append(*session, t->own, batch, i);
   }
   t->list = &t->own;
   t->bytes = t->own.bytes;
@@ -218,8 +228,10 @@ Transfer tensor(SessionImpl* session, OpKind kind, const Memory& local, const Te
   t->list = &t->own;
   const auto fill = [&]() -> Status {
     if (Status fine = usable(session); !fine.ok()) return fine;
+    if (Status valid = are_valid(local, remote); !valid.ok()) return valid;
     if (Status fits = here.check(local.size()); !fits.ok()) return fits;
     if (Status fits = there.check(remote.size()); !fits.ok()) return fits;
+    if (Status target = datapath::check_target(kind == OpKind::kWrite ? there : here); !target.ok()) return target;
     auto runs = datapath::plan_tensor(here, there, kMaxTensorRuns);
     if (!runs) return runs.error();
     for (const datapath::TensorRun& run : *runs) {
@@ -233,7 +245,8 @@ Transfer tensor(SessionImpl* session, OpKind kind, const Memory& local, const Te
   return launch(session, t, options, std::move(status));
 }
 
-Status is_list_of(const Prepared& prepared, const SessionImpl* session) {
+Status is_list_of(const Prepared& prepared, SessionImpl* session) {
+  if (Status fine = usable(session); !fine.ok()) return fine;
   if (!prepared.valid()) return {Code::kInvalidArgument, "the prepared list is an empty handle"};
   if (datapath::list_of(prepared)->session.get() == session) return {};
   return {Code::kInvalidArgument, "the list was prepared for another peer"};
@@ -245,9 +258,8 @@ Result<Prepared> prepare(const Peer& peer, OpKind kind, std::span<const Descript
   auto prepared = std::make_shared<datapath::PreparedImpl>();
   prepared->session = share_of(peer);
   prepared->list.kind = kind;
-  for (const Descriptor& descriptor : batch) {
-    Status added = append(*session, prepared->list, descriptor.local, descriptor.remote);
-    if (!added.ok()) return added;
+  for (std::size_t i = 0; i < batch.size(); ++i) {
+    if (Status added = append(*session, prepared->list, batch, i); !added.ok()) return added;
   }
   return datapath::make_prepared(std::move(prepared));
 }

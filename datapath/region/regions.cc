@@ -30,6 +30,17 @@ Status nothing_published(std::string_view name) {
   return {Code::kNotFound, fmt::format("no region named '{}' is published", name)};
 }
 
+std::string words_of(Access access) {
+  if (!allows(Access::kRemoteReadWrite | Access::kLocalReadOnly, access))
+    return fmt::format("access {}", static_cast<int>(access));
+  std::string words = allows(access, Access::kRemoteReadWrite) ? "remote reading and writing"
+                      : allows(access, Access::kRemoteRead)    ? "remote reading"
+                      : allows(access, Access::kRemoteWrite)   ? "remote writing"
+                                                               : "no remote access";
+  if (allows(access, Access::kLocalReadOnly)) words += " as read-only memory";
+  return words;
+}
+
 }  // namespace
 
 // ---- what devices are told
@@ -83,8 +94,8 @@ Status RegionTable::publish(std::string_view name, std::shared_ptr<RegionImpl> r
   }
   if (!allows(region->access(), access)) {
     return {Code::kPermissionDenied,
-            fmt::format("region '{}' was registered with access {}, which does not include {}; register it with more",
-                        name, static_cast<int>(region->access()), static_cast<int>(access))};
+            fmt::format("region '{}' was registered for {}, which does not include {}; register it with more", name,
+                        words_of(region->access()), words_of(access))};
   }
   if (tensor) {
     if (Status fits = tensor->check(bytes.size()); !fits.ok()) {

@@ -32,6 +32,19 @@ std::vector<Dimension> coalesce(const TensorSpec& a, const TensorSpec& b) {
 
 }  // namespace
 
+Status check_target(const TensorSpec& tensor) {
+  const std::uint64_t elements = tensor.element_count();
+  __int128 places = 1;
+  for (std::size_t i = 0; i < tensor.rank; ++i) {
+    const __int128 reach = static_cast<__int128>(tensor.shape[i] - 1) * tensor.strides[i];
+    places += reach < 0 ? -reach : reach;
+  }
+  if (elements == 0 || places >= elements) return {};
+  return {Code::kInvalidArgument,
+          fmt::format("tensor {} has {} elements in {} places: its strides make them overlap, which a target's may not",
+                      tensor.to_string(), elements, static_cast<std::uint64_t>(places))};
+}
+
 Result<std::vector<TensorRun>> plan_tensor(const TensorSpec& a, const TensorSpec& b, std::size_t limit) {
   if (a.dtype != b.dtype || a.rank != b.rank ||
       !std::equal(a.shape.begin(), a.shape.begin() + a.rank, b.shape.begin())) {

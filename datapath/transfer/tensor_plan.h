@@ -21,4 +21,8 @@ struct TensorRun {
 /// Errors: dtypes or shapes differ; more runs than `limit`.
 Result<std::vector<TensorRun>> plan_tensor(const TensorSpec& a, const TensorSpec& b, std::size_t limit);
 
+/// Of a tensor that fits its region: whether it may be written. Refuses where elements are sure to share a place, as
+/// with a stride of 0; of other layouts that overlap the caller knows best.
+Status check_target(const TensorSpec& tensor);
+
 }  // namespace fairlead::datapath

@@ -83,7 +83,8 @@ class FAIRLEAD_EXPORT Engine {
   /// A file mapped and registered in place. kRemoteRead or kNone maps it read-only.
   Result<Memory> map_file(const std::string& path, Access access = Access::kRemoteRead);
 
-  /// Lets peers find `memory` under `name`. Errors: kAlreadyExists, kPermissionDenied (more access than registered).
+  /// Lets peers find `memory`, of this engine, under `name` (1 to 1024 bytes, in no particular encoding). Errors:
+  /// kAlreadyExists, kPermissionDenied (more access than registered), kOutOfRange (the tensor is larger).
   Status publish(std::string_view name, const Memory& memory, Access access,
                  std::optional<TensorSpec> tensor = std::nullopt);
   /// Removes the name and withdraws the grant: when it returns, no peer's operation touches the memory through it.
@@ -94,7 +95,8 @@ class FAIRLEAD_EXPORT Engine {
   Result<Peer> connect(std::string_view host_port);
   /// A peer that connected to us and is ready, or nothing. Never blocks.
   std::optional<Peer> accept();
-  /// The same, waiting for one. Errors: kDeadlineExceeded, kCancelled (the engine was shut down meanwhile).
+  /// The same, waiting for one. Errors: kDeadlineExceeded, kCancelled (the engine was shut down meanwhile),
+  /// kInvalidArgument (it does not listen).
   Result<Peer> accept(std::chrono::nanoseconds timeout);
 
   /// Readable while accept(), next_event() or next_completed() has something. Owned by the engine; poll, do not read.

@@ -59,7 +59,7 @@ class [[nodiscard]] FAIRLEAD_EXPORT Status {
 };
 
 /// A value or a non-ok Status, with the member names of std::expected (which GCC 12 lacks in C++20).
-/// Reading the wrong side is a programming error (assert).
+/// Reading the wrong side is a programming error, and throws std::bad_variant_access.
 template <typename T>
 class [[nodiscard]] Result {
  public:

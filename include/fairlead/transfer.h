@@ -26,7 +26,7 @@ struct TransferOptions {
   /// The same with bytes: delivered in Event::data, beside the value (0 if none is given). They are copied; at most
   /// EngineConfig::max_message_bytes of the peer's. Empty: none.
   std::span<const std::byte> notify_bytes = {};
-  /// Give up after this long (0: never). The buffer is still busy until the transfer completes.
+  /// Give up after this long (0: never; less: it has passed). The buffer is still busy until the transfer completes.
   std::chrono::nanoseconds deadline{0};
   /// Hand the transfer to Engine::next_completed() and signal Engine::event_fd() when it completes.
   bool report = false;
@@ -68,8 +68,8 @@ class FAIRLEAD_EXPORT Transfer {
   void* object_ = nullptr;  // counted by itself: posting allocates nothing
 };
 
-/// Waits until one of these transfers, all of one engine, is done. Its index, the lowest of several; transfers.size()
-/// if none was in time. A handle that names no transfer counts as done.
+/// Waits until one of these transfers, best all of one engine, is done. Its index, the lowest of several;
+/// transfers.size() if none was in time. A handle that names no transfer counts as done.
 [[nodiscard]] FAIRLEAD_EXPORT std::size_t wait_any(std::span<const Transfer> transfers,
                                                    std::chrono::nanoseconds timeout = std::chrono::nanoseconds::max());
 /// Waits until all of them are done. ok, or the first failure in their order; kDeadlineExceeded of the wait.

@@ -25,7 +25,7 @@ std::vector<std::byte> bytes_of(std::string_view text) {
 }
 
 TEST_F(EngineApi, AnEngineThatWasShutDownSaysSo) {
-  start_with();
+  start_with([](EngineConfig& config) { config.listen = "127.0.0.1:0"; });  // both, so that both can accept
   auto [memory, remote] = target("region", 4096);
   Memory source = buffer(*client, 4096);
   std::thread waiting([&] {

@@ -134,13 +134,25 @@ Clock::time_point FakePath::next_time(Chain chain) {
   return last;
 }
 
+/// When the link has carried so much more.
+Clock::time_point FakePath::carried(Chain chain, std::uint64_t bytes) {
+  const double speed = transport_.habits_.bytes_per_us;
+  if (speed == 0) return {};
+  Clock::time_point& until = carries_until_[chain];
+  until = std::max({until, world_.now(), stalled_until_}) +
+          microseconds(static_cast<std::int64_t>(static_cast<double>(bytes) / speed));
+  return until;
+}
+
 Clock::time_point FakePath::landing_time(const Packet& packet) {
   const Habits& habits = transport_.habits_;
+  const Clock::time_point here = carried(kLand, packet.bytes.size());
+  const bool message = packet.kind == OpKind::kMessage;
+  if (!habits.reorders || message || packet.notify) chains_[kLand] = std::max(chains_[kLand], here);
   while (habits.loss != 0 && world_.chance(habits.loss)) {
     ++transport_.wire_.sent_again;
     chains_[kLand] = std::max(chains_[kLand], world_.now()) + 8 * habits.latency;
   }
-  const bool message = packet.kind == OpKind::kMessage;
   if (!habits.reorders) return next_time(kLand);
   if (message || packet.notify) {
     if (packet.notify || habits.can.write_then_message_ordered) {
@@ -149,7 +161,7 @@ Clock::time_point FakePath::landing_time(const Packet& packet) {
     return next_time(kLand);
   }
   const auto most = 6 * static_cast<std::uint64_t>(habits.latency.count());
-  const Clock::time_point at = std::max(world_.now(), stalled_until_) + microseconds(1 + world_.below(most));
+  const Clock::time_point at = std::max({world_.now(), stalled_until_, here}) + microseconds(1 + world_.below(most));
   if (packet.kind == OpKind::kWrite) writes_landed_ = std::max(writes_landed_, at);
   return at;
 }
@@ -244,6 +256,7 @@ void FakePath::land(const Packet& packet) {
     std::byte* memory = transport_.granted(packet.key, packet.address, packet.length, write);
     if (memory == nullptr && packet.length != 0) {
       code = Code::kProtectionError;
+      ++transport_.wire_.refused;
       refusals_made_ += write ? 1 : 0;
       if (transport_.habits_.refusal_ends_path) {  // a responder that refuses is in error itself
         cut_ = true;
@@ -265,10 +278,11 @@ void FakePath::land(const Packet& packet) {
   }
   FakePath* from = peer();
   if (from == nullptr) return;
-  world_.at(from->next_time(packet.kind == OpKind::kRead ? kReadAck : kAck),
-            [from, alive = from->alive_, number = packet.number, code, read = std::move(read)] {
-              if (*alive) from->acknowledge(number, code, read);
-            });
+  const Chain chain = packet.kind == OpKind::kRead ? kReadAck : kAck;
+  if (chain == kReadAck) from->chains_[chain] = std::max(from->chains_[chain], from->carried(chain, read.size()));
+  world_.at(from->next_time(chain), [from, alive = from->alive_, number = packet.number, code, read = std::move(read)] {
+    if (*alive) from->acknowledge(number, code, read);
+  });
 }
 
 void FakePath::acknowledge(std::uint64_t number, Code code, const std::vector<std::byte>& read) {

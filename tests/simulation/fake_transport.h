@@ -30,6 +30,7 @@ struct Wire {
   std::uint64_t next = 0;
   std::uint64_t landed_after_close = 0;  // operations that came to an end that was closed: refused, and counted
   std::uint64_t sent_again = 0;          // packets
+  std::uint64_t refused = 0;             // operations that named memory which was not granted
 };
 
 struct Habits {
@@ -41,6 +42,8 @@ struct Habits {
   enum class Swallows : std::uint8_t { kNothing, kConnections, kTowardPassive, kTowardActive };
   Swallows swallows = Swallows::kNothing;
   microseconds latency{20};
+  /// Of a link that is slow: what is sent waits for what was sent before it, and so does what reads bring. 0: no limit.
+  double bytes_per_us = 0;
   /// Of packets, how many are lost or spoiled on the way. What is spoiled fails its checksum: both are sent again, and
   /// what was sent behind them waits.
   double loss = 0;
@@ -102,6 +105,8 @@ class FakePath : public datapath::Path {
   void slip_message(std::span<const std::byte> bytes);
   void slip_notification(std::uint32_t value);
   [[nodiscard]] FakePath* peer() const;
+  /// Nothing reaches this end.
+  [[nodiscard]] bool deaf() const noexcept;
   [[nodiscard]] bool alive() const noexcept { return ready_ && !closed_ && !down_ && !cut_; }
 
  protected:
@@ -141,6 +146,7 @@ class FakePath : public datapath::Path {
   enum Chain : std::uint8_t { kSend, kSendMessage, kLand, kAck, kReadAck, kChains };
 
   Clock::time_point next_time(Chain chain);
+  Clock::time_point carried(Chain chain, std::uint64_t bytes);
   Clock::time_point landing_time(const Packet& packet);
   void send(Chain chain);
   void land(const Packet& packet);
@@ -148,8 +154,6 @@ class FakePath : public datapath::Path {
   void go_down(Code code, const std::string& reason);
   bool poll();
   Operation* find(std::uint64_t number);
-  /// Nothing reaches this end.
-  [[nodiscard]] bool deaf() const noexcept;
 
   FakeTransport& transport_;
   World& world_;
@@ -159,7 +163,8 @@ class FakePath : public datapath::Path {
   bool ready_ = false, closed_ = false, down_ = false, told_down_ = false, cut_ = false;
   Clock::time_point stalled_until_{};
   Clock::time_point chains_[kChains]{};
-  Clock::time_point writes_landed_{};  // the latest of them, where they overtake each other
+  Clock::time_point carries_until_[kChains]{};  // of kLand and kReadAck: the link, where it is slow
+  Clock::time_point writes_landed_{};           // the latest of them, where they overtake each other
   std::deque<std::uint64_t> to_send_[kSendMessage + 1];
   std::deque<Operation> outstanding_;
   bool aborted_[3]{};  // of each kind: one that the path's death left undone was reported

@@ -69,6 +69,26 @@ Post make_post(Dice& dice, const Plan& plan, bool flood) {
   return post;
 }
 
+/// Links on which much waits for its turn, and transfers that are taken back meanwhile. Slow, but never as slow as what
+/// counts as standing still.
+void slow_down(Dice& dice, Plan& plan) {
+  plan.slot_bytes = 40'000;
+  for (Habits& habits : plan.transports) {
+    habits.reorders = false;  // of answers to reads, which are ended in order, the first might be carried last
+    habits.bytes_per_us = 0.6 + 0.01 * static_cast<double>(dice.below(400));
+    habits.can.max_outstanding = static_cast<std::uint32_t>(10 + dice.below(40));
+  }
+  for (auto& client : plan.posts) {
+    for (std::vector<Post>& end : client) {
+      for (Post& post : end) {
+        if (dice.chance(0.3)) post.bytes = dice.below(plan.slot_bytes);
+        if (dice.chance(0.3)) post.deadline = dice.time(5000);
+        if (dice.chance(0.1)) post.cancel_after = dice.time(20'000);
+      }
+    }
+  }
+}
+
 Trouble make_trouble(Dice& dice, const Plan& plan, std::size_t posts) {
   Trouble t;
   t.posts = dice.chance(0.2) ? 0 : dice.below(posts + 1);
@@ -140,6 +160,7 @@ Plan make_plan(std::uint64_t seed, bool survivable) {
     }
     plan.troubles.push_back(t);
   }
+  if (!big && !flood && dice.chance(0.03)) slow_down(dice, plan);
   return plan;
 }
 
@@ -171,6 +192,7 @@ std::string text_of(const Habits& h) {
   if (h.loss != plain.loss) line(fmt::format("h.loss = {}", h.loss));
   if (h.reorders != plain.reorders) line("h.reorders = true");
   line(fmt::format("h.latency = {}", time_of(h.latency)));
+  if (h.bytes_per_us != plain.bytes_per_us) line(fmt::format("h.bytes_per_us = {}", h.bytes_per_us));
   if (!can.one_sided) line("h.can.one_sided = false");
   if (!can.write_then_message_ordered) line("h.can.write_then_message_ordered = false");
   if (can.write_notifies) line("h.can.write_notifies = true");

@@ -102,6 +102,7 @@ class Schedule {
     for (std::size_t end : {0u, 1u}) {
       pair->apps[end]->begin(ends[end]->start(std::move(streams.ends[end]), end == 0, ends[end]), *pair->apps[1 - end]);
     }
+    harms_ += (plan_.transports.size() - sound_) * plan_.transports.size();  // paths that do not come to be used
     ++outcome_.sessions;
     pairs_.push_back(std::move(pair));
   }
@@ -221,6 +222,7 @@ class Schedule {
       case Trouble::Kind::kFreeze:
         frozen_until_[engine] = std::max(frozen_until_[engine], world_.now() + t.time);
         frozen_for_ += t.time;
+        harms_ += engine == 0 ? scripts_.size() : 1;
         if (t.time < kPeerTimeout / 2) return;
         for (const auto& each : pairs_) each->doomed |= engine == 0 || each->client == t.client;
         return;
@@ -244,6 +246,7 @@ class Schedule {
       return world_.in(microseconds(20), [this, &t, tries] { make_trouble(t, tries - 1); });
     }
     --pair->wounds_left;
+    ++harms_;
     FakePath* const ends[2] = {found.front().first, found.front().second};
     for (std::size_t end : {0u, 1u}) {
       pair->apps[end]->take_back(t.take_back[end]);
@@ -275,6 +278,7 @@ class Schedule {
   }
 
   void look_after(Pair& pair) {
+    if (sound_ != plan_.transports.size()) check_proved(pair);
     if (!pair.hurt) return;
     const auto is = [&](PeerState state) {
       return pair.apps[0]->session().state() == state && pair.apps[1]->session().state() == state;
@@ -286,6 +290,17 @@ class Schedule {
       outcome_.slowest_recovery = std::max(outcome_.slowest_recovery, static_cast<std::uint64_t>(took.count()));
       if (took > recovery_at_most()) wrong(fmt::format("a cut took {} us to be got over", took.count()));
       pair.hurt.reset();
+    }
+  }
+
+  /// Only what has been seen to arrive is used.
+  void check_proved(Pair& pair) {
+    for (const auto& [path, peer] : paths(pair)) {
+      if (!path->deaf() && !peer->deaf()) continue;
+      for (std::size_t end : {0u, 1u}) {
+        if (pair.apps[end]->session().state() != PeerState::kReady) continue;
+        wrong(fmt::format("end {} uses a path of which an end hears nothing", end));
+      }
     }
   }
 
@@ -322,11 +337,26 @@ class Schedule {
   }
 
   void check_end() {
+    check_fences();
     for (const auto& pair : pairs_) {
       // The last path may have been cut while it was being closed.
       const bool fell = !plan_.survivable && (pair->apps[0]->lost() || pair->apps[1]->lost());
       const bool lives = !pair->doomed && !pair->hasty && !fell;
       for (std::size_t end : {0u, 1u}) pair->apps[end]->check_end(lives, lives || (pair->closer == end && !fell));
+    }
+  }
+
+  /// Paths are not fenced for nothing: what a fence leaves undone is done again.
+  void check_fences() {
+    std::uint64_t fences = 0;
+    for (const auto& host : all_hosts_) {
+      for (const auto& events : host->pairs.paths) {
+        fences += events[static_cast<std::size_t>(datapath::PathEvent::kFence)];
+      }
+    }
+    if (fences > harms_ + wire_.refused) {
+      wrong(fmt::format("{} paths were fenced, though {} were harmed and {} refused something", fences, harms_,
+                        wire_.refused));
     }
   }
 
@@ -364,6 +394,7 @@ class Schedule {
   std::vector<std::unique_ptr<Pair>> pairs_;
   std::vector<bool> fired_;  // of the plan's troubles
   std::size_t pending_ = 0;  // troubles and revivals that are to come
+  std::uint64_t harms_ = 0;  // for each a path may have to be fenced
   microseconds stalled_for_{0}, frozen_for_{0}, told_after_{0};
   bool trouble_ = true;
   int idle_ = 0, rounds_ = 0;

@@ -118,6 +118,7 @@ class Shrinker {
     for (std::size_t i = 0; i < best_.transports.size(); ++i) {
       const auto of = [i](Plan& p) -> Habits& { return p.transports[i]; };
       smaller |= set([of](Plan& p) -> auto& { return of(p).loss; }, 0.0);
+      smaller |= set([of](Plan& p) -> auto& { return of(p).bytes_per_us; }, 0.0);
       smaller |= set([of](Plan& p) -> auto& { return of(p).reorders; }, false);
       smaller |= set([of](Plan& p) -> auto& { return of(p).swallows; }, habits.swallows);
       smaller |= set([of](Plan& p) -> auto& { return of(p).writes_arrive; }, true);

@@ -42,7 +42,8 @@ struct Habits {
   enum class Swallows : std::uint8_t { kNothing, kConnections, kTowardPassive, kTowardActive };
   Swallows swallows = Swallows::kNothing;
   microseconds latency{20};
-  /// Of a link that is slow: what is sent waits for what was sent before it, and so does what reads bring. 0: no limit.
+  /// Of a link that is slow: what is sent waits for what was sent before it, and what a read brings for what reads
+  /// brought before it; the two take turns, as tcp's do. 0: no limit.
   double bytes_per_us = 0;
   /// Of packets, how many are lost or spoiled on the way. What is spoiled fails its checksum: both are sent again, and
   /// what was sent behind them waits.

@@ -180,8 +180,15 @@ void SessionImpl::advance(Clock::time_point now) {
     pump();
     send_consumed();
   }
+  if (is_left(now)) begin_drain({}, Code::kUnavailable);
   if (may_end() || now >= close_deadline_) begin_drain(close_status_, Code::kCancelled);
   if (phase_ != Phase::kDraining) check_timers(now);
+}
+
+bool SessionImpl::is_left(Clock::time_point now) noexcept {
+  if (!farewell_until_) return false;
+  const PathSlot* slot = paths_.in_use();
+  return slot == nullptr || slot->down || outbox_.size() == 0 || now >= *farewell_until_;
 }
 
 void SessionImpl::check_timers(Clock::time_point now) {

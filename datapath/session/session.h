@@ -106,6 +106,8 @@ class SessionImpl final : public EventSource,
   void begin_close(Status status);
   void begin_drain(Status status, Code transfers_end_as);
   void finish_close();
+  /// The peer said goodbye, and its path has nothing more to say.
+  [[nodiscard]] bool is_left(Clock::time_point now) noexcept;
   /// Closing, and nothing is left to be done on the path in use.
   [[nodiscard]] bool may_end() noexcept {
     return phase_ == Phase::kClosing && paths_.in_use() != nullptr && outbox_.size() == 0;
@@ -179,6 +181,9 @@ class SessionImpl final : public EventSource,
   Clock::time_point close_deadline_ = Clock::time_point::max();
   Clock::time_point drain_deadline_ = Clock::time_point::max();
   bool goodbye_seen_ = false;
+  // The peer ended the session in order. What it got of ours before, its path may say after its goodbye, which came by
+  // another way: nothing more is posted, and what is posted is waited for so long.
+  std::optional<Clock::time_point> farewell_until_;
 
   // Shared with application threads.
   std::atomic<PeerState> public_state_{PeerState::kConnecting};

@@ -8,6 +8,7 @@ namespace fairlead::datapath {
 namespace {
 
 constexpr std::uint32_t kProtocolVersion = 1;
+constexpr std::chrono::milliseconds kLastWords{100};  // of a path whose peer said goodbye
 
 }  // namespace
 
@@ -27,7 +28,7 @@ void SessionImpl::link_refused(const Status& why) {
 
 void SessionImpl::link_lost(const Status& why) {
   saw(SessionEvent::kHungUp);
-  if (phase_ == Phase::kDraining || (phase_ == Phase::kClosing && paths_.in_use() != nullptr)) {
+  if (phase_ == Phase::kDraining || farewell_until_ || (phase_ == Phase::kClosing && paths_.in_use() != nullptr)) {
     goodbye_seen_ = dirty_ = true;  // there is nobody left to say it
     return;
   }
@@ -132,7 +133,10 @@ void SessionImpl::handle_hello(const control::Hello& hello) {
 
 void SessionImpl::handle_goodbye(const control::Goodbye& goodbye) {
   const Code code = code_from_wire(goodbye.code);
-  if (code == Code::kOk) return begin_drain({}, Code::kUnavailable);
+  if (code == Code::kOk) {
+    farewell_until_ = host_->now() + kLastWords;
+    return;
+  }
   begin_drain({code, fmt::format("{} ended the session: {}", who(), clipped(goodbye.reason))}, code);
 }
 

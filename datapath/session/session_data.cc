@@ -10,7 +10,7 @@ namespace fairlead::datapath {
 // ---- transfers -----------------------------------------------------------------------------------------------------
 
 void SessionImpl::accept_transfer(TransferImpl& t) {
-  if (phase_ == Phase::kClosing || phase_ == Phase::kDraining || phase_ == Phase::kClosed ||
+  if (phase_ == Phase::kClosing || phase_ == Phase::kDraining || phase_ == Phase::kClosed || farewell_until_ ||
       close_deadline_ != Clock::time_point::max()) {
     const bool lost = !close_status_.ok();
     return transfer_ended(
@@ -39,7 +39,7 @@ void SessionImpl::transfer_ended(TransferImpl& t, Code code, std::string reason)
 // ---- to the path ---------------------------------------------------------------------------------------------------
 
 void SessionImpl::pump() {
-  if (paths_.in_use() == nullptr) return;
+  if (paths_.in_use() == nullptr || farewell_until_) return;
   if (staged_target_.owes()) pump_staged();
   while (PathSlot* slot = paths_.in_use()) {
     // No more than the path takes: what it refuses was built in vain.

@@ -178,7 +178,7 @@ bool Lane::drive(const std::function<bool()>& done, Clock::time_point deadline) 
 
 /// Looks for a while whether what another thread drives brings it, or that thread leaves.
 bool Lane::spin_until(const std::function<bool()>& done, Clock::time_point deadline) noexcept {
-  if (spinning_.exchange(true)) return done();
+  if (waiters_.any() || spinning_.exchange(true)) return done();
   const Clock::time_point end = std::min(deadline, Clock::now() + spin_);
   bool ended = done();
   while (!ended && driven_.load() && Clock::now() < end) {

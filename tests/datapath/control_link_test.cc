@@ -1,0 +1,251 @@
+// A session's control connection on streams that say what the test writes, and a clock that it moves.
+#include "datapath/session/control_link.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/epoll.h>
+
+#include <cstring>
+#include <deque>
+
+#include "tests/datapath/framed.h"
+
+namespace fairlead::datapath {
+namespace {
+
+using std::chrono::milliseconds;
+using testing::HasSubstr;
+
+/// What one stream does. It belongs to the test, which outlives the stream.
+struct Script {
+  enum class Dial : std::uint8_t { kPending, kStands, kRefused } dial = Dial::kStands;
+  std::string to_hear;
+  bool ended = false;  // behind what is to be heard
+  int send_error = 0;
+  std::string said;
+};
+
+class ScriptedStream final : public ControlStream {
+ public:
+  explicit ScriptedStream(Script& script) : script_(script) {}
+  IoResult send(std::span<iovec> pieces) noexcept override {
+    if (script_.send_error != 0) return {0, script_.send_error};
+    std::size_t bytes = 0;
+    for (const iovec& piece : pieces) {
+      script_.said.append(static_cast<const char*>(piece.iov_base), piece.iov_len);
+      bytes += piece.iov_len;
+    }
+    return {bytes, 0};
+  }
+  IoResult receive(std::span<iovec> pieces) noexcept override {
+    const std::size_t bytes = std::min(script_.to_hear.size(), pieces[0].iov_len);
+    if (bytes == 0) return {0, script_.ended ? 0 : EAGAIN};
+    std::memcpy(pieces[0].iov_base, script_.to_hear.data(), bytes);
+    script_.to_hear.erase(0, bytes);
+    return {bytes, 0};
+  }
+  Result<bool> connected() override {
+    if (script_.dial == Script::Dial::kRefused) return Status(Code::kUnavailable, "connection refused");
+    return script_.dial == Script::Dial::kStands;
+  }
+  std::string peer_host() const override { return "10.0.0.2"; }
+  std::string local_host() const override { return "10.0.0.1"; }
+  std::string peer_address() const override { return "10.0.0.2:7400"; }
+
+ private:
+  Script& script_;
+};
+
+/// Of a host, what a link needs.
+class FakeHost final : public SessionHost, private Domain {
+ public:
+  std::deque<Result<Script*>> dials;  // what the addresses lead to, in order
+  std::vector<std::string> dialed;
+  Clock::time_point time{std::chrono::hours(1)};
+  const ControlStream* watched = nullptr;
+  std::uint32_t events = 0;
+  EngineConfig settings;
+
+  const EngineConfig& config() const noexcept override { return settings; }
+  Lane& lane() noexcept override { return lane_; }
+  RegionTable& regions() noexcept override { return *regions_; }
+  EventQueues& queues() noexcept override { return queues_; }
+  bool inherited() const noexcept override { return false; }
+  Status usable() const override { return {}; }
+  Clock::time_point now() const noexcept override { return time; }
+  std::uint64_t random() override { return 1; }
+  Result<std::unique_ptr<ControlStream>> dial(const std::string& host, std::uint16_t) override {
+    dialed.push_back(host);
+    const Result<Script*> leads_to = dials.front();
+    dials.pop_front();
+    if (!leads_to) return leads_to.error();
+    return std::unique_ptr<ControlStream>(std::make_unique<ScriptedStream>(**leads_to));
+  }
+  std::vector<OpenTransport>& transports() noexcept override { return transports_; }
+  void open_for_peer(const std::vector<Offer>&) override {}
+  std::vector<Offer> offers() const override { return {}; }
+  LocalSegment probe_source(std::size_t) const noexcept override { return {}; }
+  void watch_control(const ControlStream& stream, ControlLink&, std::uint32_t wanted, bool first) override {
+    EXPECT_EQ(first, watched == nullptr);
+    watched = &stream;
+    events = wanted;
+  }
+  void unwatch_control(const ControlStream& stream) override {
+    EXPECT_EQ(watched, &stream);
+    watched = nullptr;
+  }
+  Status admit_peer() override { return {}; }
+  void session_ready(SessionImpl&) override {}
+  void session_closed(SessionImpl&, Ended) override {}
+  void handshake_refused() noexcept override {}
+
+ private:
+  bool progress() noexcept override { return false; }
+  bool arm() noexcept override { return true; }
+  milliseconds sleep_limit() noexcept override { return milliseconds(1); }
+
+  const std::shared_ptr<RegionTable> regions_ = std::make_shared<RegionTable>();
+  EventQueues queues_;
+  std::vector<OpenTransport> transports_;
+  Lane lane_{*this, Progress::kApplication, std::chrono::microseconds(0)};
+};
+
+class ControlLinkTest : public testing::Test, private LinkUser {
+ protected:
+  void TearDown() override {
+    link.close();
+    host.lane().stop();
+  }
+  void dial(std::vector<std::string> addresses) {
+    link.dial(std::move(addresses), 7400, host.time + milliseconds(900));
+  }
+
+  FakeHost host;
+  Script first, second;
+  int ups = 0;
+  std::vector<control::Frame> heard;
+  std::optional<Status> refused, lost;
+  ControlLink link{host, *this};
+
+ private:
+  void link_up() override { ++ups; }
+  void link_refused(const Status& why) override { refused = why; }
+  void link_heard(const control::Frame& frame) override { heard.push_back(frame); }
+  void link_lost(const Status& why) override {
+    EXPECT_FALSE(link.exists());
+    lost = why;
+  }
+};
+
+TEST_F(ControlLinkTest, TriesTheNextAddressWhenOneRefuses) {
+  first.dial = Script::Dial::kRefused;
+  host.dials = {Status(Code::kUnavailable, "no route to host"), &first, &second};
+  dial({"a", "b", "c"});
+  EXPECT_EQ(host.dialed, (std::vector<std::string>{"a", "b"})) << "what cannot be dialed is passed over at once";
+  EXPECT_TRUE(link.dialing());
+  link.on_ready(EPOLLOUT);
+  EXPECT_EQ(host.dialed.back(), "c");
+  link.on_ready(EPOLLOUT);
+  EXPECT_EQ(ups, 1);
+  EXPECT_FALSE(link.dialing());
+  EXPECT_FALSE(refused);
+  second.to_hear = "FAIRLEAD" + framed(control::Ping{.nonce = 3});
+  link.on_ready(EPOLLIN);
+  ASSERT_EQ(heard.size(), 1U);
+}
+
+TEST_F(ControlLinkTest, SaysOfEachAddressWhyItDidNotAnswer) {
+  first.dial = Script::Dial::kRefused;
+  host.dials = {&first, Status(Code::kUnavailable, "no route to host")};
+  dial({"a", "b"});
+  link.on_ready(EPOLLOUT);
+  ASSERT_TRUE(refused);
+  EXPECT_THAT(refused->message(), HasSubstr("a: connection refused; b: no route to host"));
+  EXPECT_FALSE(link.exists());
+  EXPECT_EQ(host.watched, nullptr);
+}
+
+TEST_F(ControlLinkTest, AnAddressHasItsShareOfTheTime) {
+  first.dial = second.dial = Script::Dial::kPending;
+  host.dials = {&first, &second};
+  dial({"a", "b"});
+  host.time += milliseconds(449);
+  link.check_dialing(host.time);
+  EXPECT_EQ(host.dialed.size(), 1U);
+  host.time += milliseconds(1);
+  link.check_dialing(host.time);
+  EXPECT_EQ(host.dialed.size(), 2U);
+  EXPECT_TRUE(link.dialing());
+}
+
+TEST_F(ControlLinkTest, WhatWasSaidLastIsHeardBeforeTheEnd) {
+  host.dials = {&first};
+  dial({"a"});
+  link.on_ready(EPOLLOUT);
+  first.to_hear = "FAIRLEAD" + framed(control::Goodbye{.code = 0, .reason = "enough"});
+  first.ended = true;
+  first.send_error = ECONNRESET;
+  link.send(control::Ping{.nonce = 1});
+  EXPECT_FALSE(lost) << "nobody is told in the middle of something";
+  link.on_ready(EPOLLOUT);  // writing fails; reading does not yet
+  ASSERT_TRUE(lost);
+  ASSERT_EQ(heard.size(), 1U);
+  EXPECT_EQ(std::get<control::Goodbye>(heard[0]).reason, "enough");
+  EXPECT_EQ(host.watched, nullptr);
+}
+
+TEST_F(ControlLinkTest, ABrokenPreambleEndsIt) {
+  link.adopt(std::make_unique<ScriptedStream>(first));
+  first.to_hear = "GET / HTTP/1.1\r\n";
+  link.on_ready(EPOLLIN);
+  ASSERT_TRUE(lost);
+  EXPECT_EQ(lost->code(), Code::kVersionMismatch);
+}
+
+TEST_F(ControlLinkTest, SilenceIsAskedAboutAndThenTold) {
+  host.settings.peer_timeout = milliseconds(300);
+  link.adopt(std::make_unique<ScriptedStream>(first));
+  host.time += milliseconds(100);
+  EXPECT_FALSE(link.check_silence(host.time));
+  const std::size_t before = first.said.size();
+  host.time += milliseconds(1);
+  EXPECT_FALSE(link.check_silence(host.time));
+  EXPECT_GT(first.said.size(), before) << "a ping";
+  const std::size_t asked = first.said.size();
+  EXPECT_FALSE(link.check_silence(host.time)) << "and not another at once";
+  EXPECT_EQ(first.said.size(), asked);
+  first.to_hear = "FAIRLEAD" + framed(control::Ping{.nonce = 1, .reply = true});
+  link.on_ready(EPOLLIN);  // a sign of life
+  host.time += milliseconds(300);
+  EXPECT_FALSE(link.check_silence(host.time));
+  host.time += milliseconds(1);
+  EXPECT_TRUE(link.check_silence(host.time));
+}
+
+TEST_F(ControlLinkTest, WhoNeverReadsOverrunsIt) {
+  link.adopt(std::make_unique<ScriptedStream>(first));
+  first.send_error = EAGAIN;
+  const control::Refused large{.code = 1, .reason = std::string(1 << 19, 'x')};
+  for (int i = 0; i < 32; ++i) {
+    EXPECT_FALSE(link.overrun()) << i;
+    link.send(large);
+  }
+  EXPECT_TRUE(link.overrun());
+}
+
+TEST_F(ControlLinkTest, ClosedItHearsNothing) {
+  link.adopt(std::make_unique<ScriptedStream>(first));
+  EXPECT_EQ(host.events & EPOLLIN, static_cast<std::uint32_t>(EPOLLIN));
+  link.close();
+  EXPECT_EQ(host.watched, nullptr);
+  first.to_hear = "FAIRLEAD" + framed(control::Ping{.nonce = 3});
+  link.on_ready(EPOLLIN);
+  link.send(control::Ping{.nonce = 4});
+  link.check_dialing(host.time);
+  EXPECT_TRUE(heard.empty());
+  EXPECT_FALSE(lost);
+  EXPECT_TRUE(first.said.empty());
+}
+
+}  // namespace
+}  // namespace fairlead::datapath

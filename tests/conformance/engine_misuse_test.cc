@@ -433,7 +433,7 @@ TEST_F(EngineMisuse, AcceptingWhereNobodyCanConnect) {
 
 TEST(EngineMisuseAlone, SettingsOutOfRange) {
   using std::chrono::microseconds;
-  const std::size_t most = std::numeric_limits<std::size_t>::max();
+  constexpr std::size_t most = std::numeric_limits<std::size_t>::max();
   const struct {
     std::string_view field;
     std::function<void(EngineConfig&)> change;
@@ -452,19 +452,19 @@ TEST(EngineMisuseAlone, SettingsOutOfRange) {
       {"peer_timeout", [](EngineConfig& c) { c.peer_timeout = milliseconds(0); }},
       {"peer_timeout", [](EngineConfig& c) { c.peer_timeout = milliseconds::max(); }},
       {"pool_arena_bytes", [](EngineConfig& c) { c.pool_arena_bytes = 1; }},
-      {"pool_arena_bytes", [most](EngineConfig& c) { c.pool_arena_bytes = most; }},
+      {"pool_arena_bytes", [](EngineConfig& c) { c.pool_arena_bytes = most; }},
       {"max_message_bytes", [](EngineConfig& c) { c.max_message_bytes = 0; }},
-      {"max_message_bytes", [most](EngineConfig& c) { c.max_message_bytes = most; }},
+      {"max_message_bytes", [](EngineConfig& c) { c.max_message_bytes = most; }},
       {"max_pending_events", [](EngineConfig& c) { c.max_pending_events = 0; }},
-      {"max_pending_events", [most](EngineConfig& c) { c.max_pending_events = most; }},
+      {"max_pending_events", [](EngineConfig& c) { c.max_pending_events = most; }},
       {"max_pending_bytes", [](EngineConfig& c) { c.max_pending_bytes = 0; }},
-      {"max_pending_bytes", [most](EngineConfig& c) { c.max_pending_bytes = most; }},
+      {"max_pending_bytes", [](EngineConfig& c) { c.max_pending_bytes = most; }},
       {"max_posted", [](EngineConfig& c) { c.max_posted = 0; }},
-      {"max_posted", [most](EngineConfig& c) { c.max_posted = most; }},
+      {"max_posted", [](EngineConfig& c) { c.max_posted = most; }},
       {"max_posted_bytes", [](EngineConfig& c) { c.max_posted_bytes = 0; }},
-      {"max_posted_bytes", [most](EngineConfig& c) { c.max_posted_bytes = most; }},
+      {"max_posted_bytes", [](EngineConfig& c) { c.max_posted_bytes = most; }},
       {"chunk_bytes", [](EngineConfig& c) { c.chunk_bytes = 100; }},
-      {"chunk_bytes", [most](EngineConfig& c) { c.chunk_bytes = most; }},
+      {"chunk_bytes", [](EngineConfig& c) { c.chunk_bytes = most; }},
       {"verbs.packet_io", [](EngineConfig& c) { c.verbs.packet_io = ""; }},
       {"packet", [](EngineConfig& c) { c.verbs.packet_io = "pigeon"; }},
       {"drop", [](EngineConfig& c) { c.verbs.packet_io = "udp,drop=2"; }},

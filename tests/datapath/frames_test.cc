@@ -238,7 +238,7 @@ TEST_F(RandomFrames, AreReadAndWrittenAsProtocDoes) {
     ASSERT_EQ(written(*parsed), bytes) << frame.ShortDebugString();
     kinds.insert(parsed->index());
   }
-  EXPECT_EQ(kinds.size(), 12U);
+  EXPECT_EQ(kinds.size(), 13U);
 }
 
 TEST_F(RandomFrames, ThatAreDamagedAreReadAsProtocDoesOrRefusedByBoth) {

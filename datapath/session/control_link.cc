@@ -34,11 +34,10 @@ void ControlLink::next_after(const Status& why) {
   try_next();
 }
 
-void ControlLink::close() {
-  if (channel_ == nullptr) return;
-  host_.unwatch_control(channel_->stream());
-  channel_.reset();
+std::unique_ptr<ControlChannel> ControlLink::let_go() {
+  if (channel_ != nullptr) host_.unwatch_control(channel_->stream());
   watched_ = 0;
+  return std::move(channel_);
 }
 
 void ControlLink::watch() {
@@ -82,9 +81,9 @@ void ControlLink::on_ready(std::uint32_t epoll_events) {
   }
   const Status& why = got.ok() ? sent : got;
   if (why.ok()) return;
-  const Status lost = why;
-  close();
-  user_.link_lost(lost);
+  // The peer sees the end once it was told here.
+  const std::unique_ptr<ControlChannel> last = let_go();
+  user_.link_lost(why);
 }
 
 void ControlLink::check_dialing(Clock::time_point now) {

@@ -43,7 +43,7 @@ class ControlLink {
   /// shows later, by overrun() or link_lost().
   void send(const control::Frame& frame);
   /// Lets go of the connection. Nobody is told.
-  void close();
+  void close() { let_go(); }
 
   /// What host().watch_control() asked for has come.
   void on_ready(std::uint32_t epoll_events);
@@ -66,6 +66,7 @@ class ControlLink {
   void try_next();
   void next_after(const Status& why);
   void watch();
+  std::unique_ptr<ControlChannel> let_go();
 
   SessionHost& host_;
   LinkUser& user_;

@@ -601,7 +601,7 @@ TEST(EngineMisuseAlone, AnEngineGoesBeforeWhatItMade) {
     list = *peer.prepare_read(std::vector<Descriptor>{{memory, remote}});
     for (int i = 0; i < 20; ++i) {
       transfers.push_back(peer.post(*list, {.notify = 1, .report = true}));
-      transfers.push_back(peer.send(memory.bytes().first(100), 0, {.report = true}));
+      transfers.push_back(peer.send(theirs.bytes().first(100), 0, {.report = true}));  // `memory` is being read into
     }
     pair.client.reset();  // with all of that under way, and events of the server's that nobody took
   }

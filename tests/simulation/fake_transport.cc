@@ -291,6 +291,7 @@ void FakePath::acknowledge(std::uint64_t number, Code code, const std::vector<st
   std::size_t at = 0;
   for (const datapath::LocalSegment& segment : operation->local) {
     if (code != Code::kOk || operation->kind != OpKind::kRead) break;
+    if (segment.length == 0) continue;
     std::memcpy(segment.data, read.data() + at, segment.length);
     at += segment.length;
   }

@@ -486,8 +486,9 @@ TEST(EngineMisuseAlone, SettingsOutOfRange) {
       {"verbs.receive_depth", [](EngineConfig& c) { c.verbs.receive_depth = 1u << 20; }},
       {"verbs.message_bytes", [](EngineConfig& c) { c.verbs.message_bytes = 255; }},
       {"verbs.message_bytes", [](EngineConfig& c) { c.verbs.message_bytes = UINT32_MAX; }},
-      {"here", [](EngineConfig& c) { c.tcp.host = "here"; }},
-      {"192.0.2.1", [](EngineConfig& c) { c.tcp.host = "192.0.2.1"; }},
+      // `auto` goes without tcp where there is another way.
+      {"here", [](EngineConfig& c) { c.transport = "tcp", c.tcp.host = "here"; }},
+      {"192.0.2.1", [](EngineConfig& c) { c.transport = "tcp", c.tcp.host = "192.0.2.1"; }},
       {"tcp.send_depth", [](EngineConfig& c) { c.tcp.send_depth = 0; }},
       {"tcp.send_depth", [](EngineConfig& c) { c.tcp.send_depth = 65537; }},
       {"tcp.socket_buffer", [](EngineConfig& c) { c.tcp.socket_buffer = 1; }},

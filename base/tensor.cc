@@ -5,6 +5,9 @@
 
 #include <algorithm>
 #include <limits>
+#include <optional>
+
+#include "base/tensor_reach.h"
 
 namespace fairlead::inline v0 {
 namespace {
@@ -125,15 +128,8 @@ Status TensorSpec::check(std::uint64_t region_bytes) const {
   };
   if (offset > region_bytes) return outside();
   if (element_count() == 0) return {};
-  // The lowest and the highest element, relative to element 0. Each term is below 2^126; the sums are kept below 2^65.
-  __int128 low = 0, high = 0;
-  for (std::size_t i = 0; i < rank; ++i) {
-    const __int128 reach = static_cast<__int128>(shape[i] - 1) * strides[i];
-    if (reach > kMaxBytes || reach < -kMaxBytes) return outside();
-    (reach < 0 ? low : high) += reach;
-    if (high > kMaxBytes || low < -kMaxBytes) return outside();
-  }
-  if (low * size + offset < 0 || (high + 1) * size + offset > region_bytes) return outside();
+  const std::optional<TensorReach> reach = reach_of(*this);
+  if (!reach || reach->low * size + offset < 0 || (reach->high + 1) * size + offset > region_bytes) return outside();
   return {};
 }
 
@@ -143,3 +139,19 @@ std::string TensorSpec::to_string() const {
 }
 
 }  // namespace fairlead::inline v0
+
+namespace fairlead {
+
+// Each term is below 2^126; the sums are kept below 2^65.
+std::optional<TensorReach> reach_of(const TensorSpec& tensor) noexcept {
+  TensorReach reach;
+  for (std::size_t i = 0; i < tensor.rank; ++i) {
+    const __int128 term = static_cast<__int128>(tensor.shape[i] - 1) * tensor.strides[i];
+    if (term > kMaxBytes || term < -kMaxBytes) return std::nullopt;
+    (term < 0 ? reach.low : reach.high) += term;
+    if (reach.high > kMaxBytes || reach.low < -kMaxBytes) return std::nullopt;
+  }
+  return reach;
+}
+
+}  // namespace fairlead

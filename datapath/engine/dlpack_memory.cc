@@ -1,10 +1,10 @@
 // Tensors that change owners between a framework and registered memory.
-#include <algorithm>
 #include <cstdint>
 #include <limits>
 #include <memory>
 #include <utility>
 
+#include "base/tensor_reach.h"
 #include "fairlead/dlpack.h"
 
 namespace fairlead::inline v0 {
@@ -18,12 +18,8 @@ struct Shared {
 };
 
 /// The bytes that the elements take, of a tensor whose offset is an address and that was checked.
-std::span<std::byte> reach_of(const TensorSpec& tensor) {
-  __int128 low = 0, high = 0;  // of elements, relative to the first
-  for (std::size_t i = 0; i < tensor.rank; ++i) {
-    const __int128 reach = static_cast<__int128>(tensor.shape[i] - 1) * tensor.strides[i];
-    (reach < 0 ? low : high) += reach;
-  }
+std::span<std::byte> bytes_of(const TensorSpec& tensor) {
+  const auto [low, high] = *reach_of(tensor);
   const __int128 size = element_size(tensor.dtype);
   const auto begin = static_cast<std::uintptr_t>(static_cast<__int128>(tensor.offset) + low * size);
   return {reinterpret_cast<std::byte*>(begin), static_cast<std::size_t>((high - low + 1) * size)};  // NOLINT
@@ -39,7 +35,7 @@ Result<TensorMemory> adopt_dlpack(Engine& engine, DLManagedTensor* tensor, Acces
   if (spec->element_count() == 0) {
     return {Code::kInvalidArgument, "DLPack tensor " + spec->to_string() + " has no elements to register"};
   }
-  const std::span<std::byte> bytes = reach_of(*spec);
+  const std::span<std::byte> bytes = bytes_of(*spec);
   Result<Memory> memory = engine.register_memory(bytes, access, [tensor] {
     if (tensor->deleter != nullptr) tensor->deleter(tensor);
   });

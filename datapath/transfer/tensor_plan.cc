@@ -3,6 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
+
+#include "base/tensor_reach.h"
 
 namespace fairlead::datapath {
 namespace {
@@ -34,12 +37,10 @@ std::vector<Dimension> coalesce(const TensorSpec& a, const TensorSpec& b) {
 
 Status check_target(const TensorSpec& tensor) {
   const std::uint64_t elements = tensor.element_count();
-  __int128 places = 1;
-  for (std::size_t i = 0; i < tensor.rank; ++i) {
-    const __int128 reach = static_cast<__int128>(tensor.shape[i] - 1) * tensor.strides[i];
-    places += reach < 0 ? -reach : reach;
-  }
-  if (elements == 0 || places >= elements) return {};
+  if (elements == 0) return {};
+  const auto [low, high] = *reach_of(tensor);
+  const __int128 places = high - low + 1;
+  if (places >= elements) return {};
   return {Code::kInvalidArgument,
           fmt::format("tensor {} has {} elements in {} places: its strides make them overlap, which a target's may not",
                       tensor.to_string(), elements, static_cast<std::uint64_t>(places))};

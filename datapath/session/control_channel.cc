@@ -103,7 +103,7 @@ Status ControlChannel::flush() {
   return {};
 }
 
-Status ControlChannel::read(const std::function<bool(const control::Frame&)>& handle) {
+Status ControlChannel::read(const std::function<void(const control::Frame&)>& handle) {
   control::Frame frame;
   char bytes[16384];
   std::size_t frames = 0, received = 0;
@@ -115,7 +115,7 @@ Status ControlChannel::read(const std::function<bool(const control::Frame&)>& ha
       more_ = *got;
       if (!more_) break;
       ++frames;
-      if (!handle(frame)) return {};
+      handle(frame);
     }
     if (received >= kTurnBytes || !wants_read()) return {};
     iovec room{bytes, sizeof bytes};

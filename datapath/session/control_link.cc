@@ -76,7 +76,6 @@ void ControlLink::on_ready(std::uint32_t epoll_events) {
     got = channel_->read([this](const control::Frame& frame) {
       last_heard_ = host_.now();
       user_.link_heard(frame);
-      return true;
     });
   }
   const Status& why = got.ok() ? sent : got;

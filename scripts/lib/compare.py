@@ -2,7 +2,6 @@
 
 import math
 import pathlib
-import socket
 import statistics
 import subprocess
 
@@ -13,16 +12,11 @@ MODES_APART = 1.25
 FEWEST_IN_MODE = 2
 
 
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
-def prepare(*setup_flags):
-    """Installs and builds what is missing, with the same helpers as the other scripts."""
+def prepare(*setup_flags, targets=()):
+    """Installs and builds what is missing, with the same helpers as the other scripts; no targets: all of them."""
     subprocess.run([ROOT / "scripts/setup", *setup_flags], check=True)
-    subprocess.run(["bash", "-c", f'. "{ROOT}/scripts/lib/common.sh"; build release', "compare"], check=True)
+    build = " ".join(["build release", *targets])
+    subprocess.run(["bash", "-c", f'. "{ROOT}/scripts/lib/common.sh"; {build}', "compare"], check=True)
 
 
 def modes(values):

@@ -9,6 +9,7 @@ import dataclasses
 import os
 import pathlib
 import signal
+import socket
 import subprocess
 import tempfile
 import time
@@ -16,6 +17,12 @@ import time
 # Seconds until a server listens that has no TCP socket by which to see it; an emulated machine starts programs slowly.
 SETTLE_HERE, SETTLE_THERE = 1.5, 8
 LISTENING = "0A"  # a socket's state in /proc/net/tcp, proc(5)
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
 
 
 class Program:

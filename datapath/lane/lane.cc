@@ -230,7 +230,9 @@ void Lane::thread_main() noexcept {
   std::uint64_t seen = application_drives_.load();
   Clock::time_point idle_since = Clock::now();
   while (!stopping_.load()) {
-    if (mode_ == Progress::kAuto && application_drives_.load(std::memory_order_relaxed) != seen) {
+    // An application thread drives, or holds the token asleep.
+    const bool others = application_drives_.load(std::memory_order_relaxed) != seen || sleepers_.load() != 0;
+    if (mode_ == Progress::kAuto && others) {
       stand_back();
       seen = application_drives_.load(std::memory_order_relaxed);
     }

@@ -5,6 +5,7 @@
 
 #include <array>
 #include <atomic>
+#include <ctime>
 #include <thread>
 #include <vector>
 
@@ -245,6 +246,28 @@ TEST_F(LaneTest, AnIdleLaneSleeps) {
   std::this_thread::sleep_for(milliseconds(50));
   EXPECT_LE(lane.sleeps(), 3u) << "asleep, not looking again and again";
   EXPECT_NE(lane.sleeps(), 0u);
+  lane.stop();
+}
+
+/// Processor time that this process has taken.
+std::chrono::nanoseconds processor_time() {
+  timespec taken{};
+  ::clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &taken);
+  return seconds(taken.tv_sec) + std::chrono::nanoseconds(taken.tv_nsec);
+}
+
+TEST_F(LaneTest, ItsOwnThreadTakesNoTimeWhileAnotherHoldsTheTokenAsleep) {
+  Lane lane(driven, Progress::kAuto, microseconds(0));
+  std::atomic<bool> enough{false};
+  std::thread waiter([&] { EXPECT_TRUE(lane.wait_until([&] { return enough.load(); }, soon())); });
+  const Clock::time_point end = soon();
+  while (lane.sleeps() == 0 && Clock::now() < end) std::this_thread::sleep_for(milliseconds(1));
+  lane.start();
+  const std::chrono::nanoseconds before = processor_time();
+  std::this_thread::sleep_for(milliseconds(200));
+  EXPECT_LT(processor_time() - before, milliseconds(100));
+  lane.submit([&] { enough = true; });
+  waiter.join();
   lane.stop();
 }
 

@@ -21,8 +21,8 @@ SendQueue::SendQueue(const QueueLimits& limits, const MessageArena& arena, WorkC
     : limits_(limits),
       arena_(arena),
       chain_(chain),
-      requests_(limits.send_depth),
-      segments_(std::size_t{limits.send_depth} * limits.max_segments),
+      requests_(std::bit_ceil(limits.send_depth)),
+      segments_(requests_.size() * limits.max_segments),
       wqes_(std::bit_ceil(limits.send_slots())) {}
 
 std::size_t SendQueue::accept(std::span<const datapath::WorkRequest> requests) noexcept {
@@ -65,7 +65,8 @@ void SendQueue::take(const datapath::WorkRequest& wanted) noexcept {
 
 // A slot is free when its request was reported, and there are as many slots as requests.
 void SendQueue::copy_message(Request& r, const datapath::WorkRequest& wanted) noexcept {
-  r.slot = next_slot_++ % limits_.send_depth;
+  r.slot = next_slot_;
+  if (++next_slot_ == limits_.send_depth) next_slot_ = 0;
   std::byte* out = arena_.send_slot(r.slot) + kMessageHeaderBytes;
   for (const datapath::LocalSegment& segment : wanted.local) {
     if (segment.length == 0) continue;

@@ -87,12 +87,12 @@ class SendQueue {
     Code code = Code::kOk;  // set: refused, or the culprit
   };
 
-  [[nodiscard]] Request& request(std::uint32_t number) noexcept { return requests_[number % limits_.send_depth]; }
-  [[nodiscard]] const Request& request(std::uint32_t number) const noexcept {
-    return requests_[number % limits_.send_depth];
-  }
+  // Numbers wrap, so the rings' sizes are powers of two.
+  [[nodiscard]] std::size_t place_of(std::uint32_t number) const noexcept { return number & (requests_.size() - 1); }
+  [[nodiscard]] Request& request(std::uint32_t number) noexcept { return requests_[place_of(number)]; }
+  [[nodiscard]] const Request& request(std::uint32_t number) const noexcept { return requests_[place_of(number)]; }
   [[nodiscard]] datapath::LocalSegment* segments_of(std::uint32_t number) noexcept {
-    return &segments_[std::size_t{number % limits_.send_depth} * limits_.max_segments];
+    return &segments_[place_of(number) * limits_.max_segments];
   }
   [[nodiscard]] Code refusal(const datapath::WorkRequest& wanted, std::uint64_t bytes) const noexcept;
   void take(const datapath::WorkRequest& wanted) noexcept;

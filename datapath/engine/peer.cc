@@ -25,7 +25,8 @@ constexpr std::size_t kMaxTensorRuns = std::size_t{1} << 20;
 
 /// ok, or why calls of a handle come to nothing.
 Status usable(SessionImpl* session) {
-  return session != nullptr ? session->host().usable() : Status(Code::kInvalidArgument, "this handle names no peer");
+  if (session == nullptr) return {Code::kInvalidArgument, "this handle names no peer"};
+  return session->host().inherited() ? session->host().usable() : Status();
 }
 
 void set_options(TransferImpl& t, const TransferOptions& options) {
@@ -173,27 +174,34 @@ Status append(SessionImpl& session, OpList& list, std::span<const Descriptor> ba
   return {added.code(), fmt::format("piece {} of {}: {}", i, batch.size(), added.message())};
 }
 
-Transfer launch(SessionImpl* session, TransferImpl* t, const TransferOptions& options, Status status) {
+/// Posts it, or ends it at once: with `status` unless that is ok, which takes a session that is usable().
+/// It ends at once.
+void refuse(SessionImpl* session, TransferImpl& t, const Status& status) {
+  t.code = status.code();
+  t.reason = status.message();
+  t.finished.store(true, std::memory_order_release);
+  if (t.report && usable(session).ok()) {
+    datapath::add_reference(t);
+    session->host().queues().push_completed(t);
+  }
+}
+
+/// Posts it, unless `status` or its own look at it says that it cannot be. Where `status` is ok, the session is
+/// usable().
+Transfer launch(SessionImpl* session, TransferImpl* t, const TransferOptions& options, const Status& status) {
   Transfer handle = datapath::make_transfer(t);
   set_options(*t, options);
-  const Status fine = usable(session);
-  if (status.ok()) status = fine;
-  if (status.ok() && options.deadline.count() < 0) {
-    status = {Code::kDeadlineExceeded,
-              fmt::format("the deadline of {} ns had passed before the transfer was posted", options.deadline.count())};
-  }
-  if (status.ok()) status = session->admit(*t);
   if (!status.ok()) {
-    t->code = status.code();
-    t->reason = status.message();
-    t->finished.store(true, std::memory_order_release);
-    if (t->report && fine.ok()) {
-      datapath::add_reference(*t);
-      session->host().queues().push_completed(*t);
-    }
-    return handle;
+    refuse(session, *t, status);
+  } else if (options.deadline.count() < 0) {
+    refuse(session, *t,
+           {Code::kDeadlineExceeded,
+            fmt::format("the deadline of {} ns had passed before the transfer was posted", options.deadline.count())});
+  } else if (const Status room = session->admit(*t); !room.ok()) {
+    refuse(session, *t, room);
+  } else {
+    session->submit(*t);
   }
-  session->submit(*t);
   return handle;
 }
 
@@ -205,7 +213,7 @@ Transfer one_sided(SessionImpl* session, OpKind kind, const Memory& local, const
   if (status.ok()) status = append(*session, t->own, local, remote);
   t->list = &t->own;
   t->bytes = t->own.bytes;
-  return launch(session, t, options, std::move(status));
+  return launch(session, t, options, status);
 }
 
 Transfer one_sided(SessionImpl* session, OpKind kind, std::span<const Descriptor> batch,
@@ -218,7 +226,7 @@ Transfer one_sided(SessionImpl* session, OpKind kind, std::span<const Descriptor
   }
   t->list = &t->own;
   t->bytes = t->own.bytes;
-  return launch(session, t, options, std::move(status));
+  return launch(session, t, options, status);
 }
 
 Transfer tensor(SessionImpl* session, OpKind kind, const Memory& local, const TensorSpec& here,
@@ -242,7 +250,7 @@ Transfer tensor(SessionImpl* session, OpKind kind, const Memory& local, const Te
   };
   Status status = fill();
   t->bytes = t->own.bytes;
-  return launch(session, t, options, std::move(status));
+  return launch(session, t, options, status);
 }
 
 Status is_list_of(const Prepared& prepared, SessionImpl* session) {
@@ -302,7 +310,7 @@ Transfer Peer::post(const Prepared& prepared, const TransferOptions& options) {
     t->list = &t->prepared->list;
     t->bytes = t->list->bytes;
   }
-  return launch(session, t, options, std::move(status));
+  return launch(session, t, options, status);
 }
 
 Transfer Peer::post(const Prepared& prepared, std::span<const std::uint32_t> selection,
@@ -327,17 +335,18 @@ Transfer Peer::post(const Prepared& prepared, std::span<const std::uint32_t> sel
     }
   }
   t->list = &t->own;
-  return launch(session, t, options, std::move(status));
+  return launch(session, t, options, status);
 }
 
 Transfer Peer::send(std::span<const std::byte> data, std::uint64_t value, const TransferOptions& options) {
   TransferImpl* t = datapath::acquire_transfer();
-  Status status;
   SessionImpl* session = session_of(*this);
-  const std::uint64_t limit = session != nullptr ? session->host().config().max_message_bytes : 0;
+  Status status = usable(session);
+  if (!status.ok()) return launch(session, t, options, status);
+  const std::uint64_t limit = session->host().config().max_message_bytes;
   if (options.notify || !options.notify_bytes.empty()) {
     status = {Code::kInvalidArgument, "a message carries its own value; notify is for one-sided transfers"};
-  } else if (session != nullptr && data.size() > limit) {
+  } else if (data.size() > limit) {
     status = {Code::kInvalidArgument,
               fmt::format("a message of {} bytes; the limit is {} (max_message_bytes)", data.size(), limit)};
   } else {
@@ -346,7 +355,7 @@ Transfer Peer::send(std::span<const std::byte> data, std::uint64_t value, const 
     t->is_send = t->has_message = true;
     t->value = value;
   }
-  return launch(session, t, options, std::move(status));
+  return launch(session, t, options, status);
 }
 
 // ---- events

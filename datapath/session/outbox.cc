@@ -119,19 +119,21 @@ void Outbox::fail_transfer(TransferImpl& t, Code code, const RemoteRegionImpl* r
 void Outbox::settle(TransferImpl& t) {
   if (!t.active || t.outstanding != 0 || t.messages_outstanding != 0) return;
   const bool data_done = t.done_bytes == t.data_bytes();
-  if (data_done && (!t.has_message || t.message_done)) return finish(t, Code::kOk, {});
+  if (data_done && (!t.has_message || t.message_done)) return finish(t, Code::kOk);
   // An aborted part of it may have been delivered, or be on the wire: only the fence ends that (apply_received).
-  if (t.failure != Code::kOk && !t.message_aborted && !t.may_land) finish(t, t.failure, std::move(t.reason));
+  if (t.failure != Code::kOk && !t.message_aborted && !t.may_land) finish(t, t.failure);
 }
 
-void Outbox::finish(TransferImpl& t, Code code, std::string reason) {
+void Outbox::finish(TransferImpl& t, Code code) {
   t.active = false;
   (t.previous != nullptr ? t.previous->next : first_) = t.next;
   (t.next != nullptr ? t.next->previous : last_) = t.previous;
   --active_;
-  deadlines_.remove(t.timer);
-  for (Link<TransferImpl>* link : {&t.in_data, &t.in_messages, &t.in_stuck}) link->unlink();
-  user_.transfer_ended(t, code, std::move(reason));
+  t.in_data.unlink();
+  if (t.has_message) t.in_messages.unlink();
+  if (t.failure != Code::kOk) t.in_stuck.unlink();
+  if (t.deadline != Clock::time_point::max()) deadlines_.remove(t.timer);
+  user_.transfer_ended(t, code);
 }
 
 void Outbox::end_early(TransferImpl& t, Code code, std::string reason, Clock::time_point now) {
@@ -158,8 +160,11 @@ void Outbox::end_all(Code code, const std::string& reason) {
   undelivered_.clear();
   while (first_ != nullptr) {
     TransferImpl& t = *first_;
-    const bool own = t.failure != Code::kOk;
-    finish(t, own ? t.failure : code, std::string(own ? t.reason : reason));
+    if (t.failure == Code::kOk) {
+      t.failure = code;
+      t.reason = reason;
+    }
+    finish(t, t.failure);
   }
 }
 

@@ -32,7 +32,8 @@ namespace fairlead::datapath {
 /// Who is told of transfers that ended, and names the peer.
 class OutboxUser {
  public:
-  virtual void transfer_ended(TransferImpl& transfer, Code code, std::string reason) = 0;
+  /// Unless `code` is kOk, `transfer.reason` says why.
+  virtual void transfer_ended(TransferImpl& transfer, Code code) = 0;
   [[nodiscard]] virtual std::string who() const = 0;
 
  protected:
@@ -53,7 +54,7 @@ class Outbox {
     CreditWindow::Limits window;    // sequenced messages that the peer has not consumed
     std::uint64_t max_message = 0;  // bytes, the peer's
   };
-  static constexpr std::size_t kBatch = 32;  // requests at a time
+  static constexpr std::size_t kBatch = 64;  // requests at a time; what UDP takes in one call
 
   Outbox(OutboxUser& user, std::uint64_t chunk_bytes) : user_(user), chunk_bytes_(chunk_bytes) {}
 
@@ -114,7 +115,7 @@ class Outbox {
 
   // outbox.cc
   void settle(TransferImpl& transfer);
-  void finish(TransferImpl& transfer, Code code, std::string reason);
+  void finish(TransferImpl& transfer, Code code);
   void end_early(TransferImpl& transfer, Code code, std::string reason, Clock::time_point now);
   void fail_transfer(TransferImpl& transfer, Code code, const RemoteRegionImpl* refused);
   void data_completed(TransferImpl& transfer, std::uint64_t bytes, Code code);

@@ -146,7 +146,7 @@ TransferImpl* Outbox::next_with_data(const Way& way) {
 /// Gathers what follows the cursor into one request: up to `limit` bytes of adjacent remote memory.
 void Outbox::take_segments(const Way& way, TransferImpl& t, std::uint64_t limit, std::size_t most,
                            WorkRequest& request) {
-  const std::vector<Op>& ops = t.list->ops;
+  const std::span<const Op> ops = t.list->ops;
   while (t.next_op < ops.size() && ops[t.next_op].length == t.next_offset) {  // empty pieces
     ++t.next_op;
     t.next_offset = 0;
@@ -154,7 +154,7 @@ void Outbox::take_segments(const Way& way, TransferImpl& t, std::uint64_t limit,
   const Op& first = ops[t.next_op];
   const RemoteRegionImpl::Key key = first.remote->key(way.peer_transport);
   const std::uint64_t remote_begin = first.offset + t.next_offset;
-  LocalSegment* segments = segments_ + segments_used_;
+  LocalSegment* const segments = segments_ + segments_used_;
   std::size_t used = 0;
   std::uint64_t bytes = 0;
   while (t.next_op < ops.size() && used < most && bytes < limit) {

@@ -145,7 +145,8 @@ class SessionImpl final : public EventSource,
   void on_completion(Path& path, std::uint64_t id, Code code) noexcept override;
   void on_message(Path& path, std::span<const std::byte> bytes) noexcept override;
   void on_notification(Path& path, std::uint32_t value) noexcept override;
-  void transfer_ended(TransferImpl& transfer, Code code, std::string reason) override;
+  void transfer_ended(TransferImpl& transfer, Code code) override;
+  [[nodiscard]] bool is_gathering() noexcept;
   void pump();
   void pump_staged();
   void request_ended(const PostedRequest& request, Code code);
@@ -170,6 +171,7 @@ class SessionImpl final : public EventSource,
 
   // Transfers.
   Outbox outbox_;
+  std::size_t gathered_ = 0;  // accepted since the path was last given something
 
   // What the peer sends, and what its staged operations are owed.
   Inbound inbound_;

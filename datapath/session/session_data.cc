@@ -6,6 +6,11 @@
 #include "datapath/session/session.h"
 
 namespace fairlead::datapath {
+namespace {
+
+constexpr std::size_t kManyInFlight = Outbox::kBatch;
+
+}  // namespace
 
 // ---- transfers -----------------------------------------------------------------------------------------------------
 
@@ -13,22 +18,29 @@ void SessionImpl::accept_transfer(TransferImpl& t) {
   if (phase_ == Phase::kClosing || phase_ == Phase::kDraining || phase_ == Phase::kClosed || farewell_until_ ||
       close_deadline_ != Clock::time_point::max()) {
     const bool lost = !close_status_.ok();
-    return transfer_ended(
-        t, lost ? close_status_.code() : Code::kUnavailable,
-        lost ? std::string(close_status_.message()) : fmt::format("the session with {} is closed", who()));
+    t.reason = lost ? close_status_.message() : fmt::format("the session with {} is closed", who());
+    return transfer_ended(t, lost ? close_status_.code() : Code::kUnavailable);
   }
   outbox_.add(t);
-  pump();
+  if (!is_gathering()) pump();
 }
 
-void SessionImpl::transfer_ended(TransferImpl& t, Code code, std::string reason) {
+/// While many requests are on the path, a completion is near: what is posted until then goes out together, with one
+/// doorbell and one signalled completion. Alone it would not come through sooner.
+bool SessionImpl::is_gathering() noexcept {
+  const PathSlot* slot = paths_.in_use();
+  if (slot == nullptr || slot->in_flight.size() < kManyInFlight || ++gathered_ >= Outbox::kBatch) return false;
+  dirty_ = true;
+  return true;
+}
+
+void SessionImpl::transfer_ended(TransferImpl& t, Code code) {
   (code == Code::kOk ? stats_.transfers_completed : stats_.transfers_failed).add();
   if (t.list != nullptr) (t.list->kind == OpKind::kWrite ? stats_.bytes_written : stats_.bytes_read).add(t.done_bytes);
   if (t.is_send && code == Code::kOk) stats_.messages_sent.add();
   ended_.add();
   ended_bytes_.add(t.message.size());
   t.code = code;
-  if (code != Code::kOk) t.reason = std::move(reason);
   const bool report = t.report;
   if (report) add_reference(t);
   t.finished.store(true, std::memory_order_release);
@@ -39,6 +51,7 @@ void SessionImpl::transfer_ended(TransferImpl& t, Code code, std::string reason)
 // ---- to the path ---------------------------------------------------------------------------------------------------
 
 void SessionImpl::pump() {
+  gathered_ = 0;
   if (paths_.in_use() == nullptr || farewell_until_) return;
   if (staged_target_.owes()) pump_staged();
   while (PathSlot* slot = paths_.in_use()) {

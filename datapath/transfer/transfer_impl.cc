@@ -61,26 +61,32 @@ struct StockCloser {
 };
 thread_local StockCloser stock_closer;
 
+// As new. What the transfer did not take is not touched.
 void reset(TransferImpl& t) {
+  if (t.list == &t.own) t.own.clear();
+  if (t.prepared != nullptr) {
+    t.prepared.reset();
+  } else {
+    t.session_owner.reset();
+  }
+  if (t.has_message) {
+    t.message.clear();
+    if (t.message.capacity() > kKeptMessageBytes) t.message.shrink_to_fit();
+    t.value = t.message_posted = 0;
+  }
+  if (t.code != Code::kOk || t.failure != Code::kOk) t.reason.clear();
   t.session = nullptr;
   t.sink = nullptr;
-  t.session_owner.reset();
-  t.prepared.reset();
-  t.own.clear();
   t.list = nullptr;
-  t.message.clear();
-  if (t.message.capacity() > kKeptMessageBytes) t.message.shrink_to_fit();
-  t.value = 0;
-  t.has_message = t.is_send = t.report = t.message_done = t.active = false;
-  t.message_all_posted = t.message_aborted = t.may_land = false;
-  t.tag = t.bytes = t.next_offset = t.posted_bytes = t.done_bytes = t.message_posted = 0;
+  t.finished.store(false, std::memory_order_relaxed);
+  t.failure = t.code = Code::kOk;
+  t.active = t.may_land = t.has_message = t.is_send = t.report = false;
+  t.message_all_posted = t.message_aborted = t.message_done = false;
+  t.tag = t.bytes = t.next_offset = t.posted_bytes = t.done_bytes = 0;
+  t.deadline = Clock::time_point::max();
   t.next_op = 0;
   t.outstanding = t.messages_outstanding = 0;
-  t.deadline = Clock::time_point::max();
-  t.failure = t.code = Code::kOk;
-  t.reason.clear();
   t.previous = t.next = nullptr;
-  t.finished.store(false, std::memory_order_relaxed);
 }
 
 }  // namespace

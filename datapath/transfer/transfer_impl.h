@@ -61,50 +61,58 @@ struct PreparedImpl {
   OpList list;
 };
 
-struct TransferImpl final : Submission {
+// Small transfers go by the million: what every one of them takes is in the first three cache lines, what only
+// notifications, deadlines, failures and lists of its own take is behind.
+struct alignas(64) TransferImpl final : Submission {
   // Set by the poster.
   SessionImpl* session = nullptr;
-  TransferSink* sink = nullptr;                // the same
-  std::shared_ptr<SessionImpl> session_owner;  // unless `prepared` keeps it
-  OpList own;
-  std::shared_ptr<const PreparedImpl> prepared;
-  const OpList* list = nullptr;    // own or prepared->list; null for a send
-  std::vector<std::byte> message;  // of a send, or of a notification with bytes
-  std::uint64_t value = 0;         // of a send or a notification
-  bool has_message = false;        // a send, or a transfer that notifies
-  bool is_send = false;
-  bool report = false;
-  std::uint64_t tag = 0;
-  std::uint64_t bytes = 0;
-  Clock::time_point deadline = Clock::time_point::max();
-
-  // Driver only. Data: the cursor of what is to be posted next, and how much ended, in the list's linear byte order.
-  std::size_t next_op = 0;
-  std::uint64_t next_offset = 0;
-  std::uint64_t posted_bytes = 0;
-  std::uint64_t done_bytes = 0;
-  std::uint32_t outstanding = 0;     // data requests on a path
-  std::uint64_t message_posted = 0;  // bytes of `message` that are posted
-  std::uint32_t messages_outstanding = 0;
-  bool message_all_posted = false;
-  bool message_aborted = false;  // a part came back undelivered and is to be posted again
-  bool message_done = false;
-  bool may_land = false;     // the path died with a write of it, which the other end may still place
-  bool active = false;       // accepted by the session, not finished
-  Code failure = Code::kOk;  // why it will fail once nothing is outstanding
-  std::string reason;
-  TransferImpl* previous = nullptr;  // the session's list, in order of posting
-  TransferImpl* next = nullptr;
-  Link<TransferImpl> in_data{this};      // those with data to be posted
-  Link<TransferImpl> in_messages{this};  // those with a notification or fragments to be posted
-  Link<TransferImpl> in_stuck{this};     // those that were cancelled or are late, and wait for their memory
-  Clock::time_point stuck_since{};
-  TimerEntry<TransferImpl> timer{this};  // of `deadline`
-
+  TransferSink* sink = nullptr;  // the same
+  const OpList* list = nullptr;  // own or prepared->list; null for a send
   // Shared.
   std::atomic<int> references{1};
   std::atomic<bool> finished{false};  // release: code and reason are final
   Code code = Code::kOk;
+  // Driver only.
+  Code failure = Code::kOk;  // why it will fail once nothing is outstanding
+  bool active = false;       // accepted by the session, not finished
+  bool may_land = false;     // the path died with a write of it, which the other end may still place
+  // Set by the poster.
+  bool has_message = false;  // a send, or a transfer that notifies
+  bool is_send = false;
+  bool report = false;
+  // Driver only.
+  bool message_all_posted = false;
+  bool message_aborted = false;  // a part came back undelivered and is to be posted again
+  bool message_done = false;
+
+  // Set by the poster.
+  std::shared_ptr<const PreparedImpl> prepared;
+  std::uint64_t tag = 0;
+  std::uint64_t bytes = 0;
+  Clock::time_point deadline = Clock::time_point::max();
+  // Driver only: the cursor of what is to be posted next, and how much ended, in the list's linear byte order.
+  std::size_t next_op = 0;
+  std::uint64_t next_offset = 0;
+  std::uint64_t posted_bytes = 0;
+  std::uint64_t done_bytes = 0;
+  std::uint32_t outstanding = 0;  // data requests on a path
+  std::uint32_t messages_outstanding = 0;
+  TransferImpl* previous = nullptr;  // the session's list, in order of posting
+  TransferImpl* next = nullptr;
+  Link<TransferImpl> in_data{this};  // those with data to be posted
+
+  // Set by the poster.
+  std::shared_ptr<SessionImpl> session_owner;  // unless `prepared` keeps it
+  OpList own;
+  std::vector<std::byte> message;  // of a send, or of a notification with bytes
+  std::uint64_t value = 0;         // of a send or a notification
+  // Driver only.
+  std::uint64_t message_posted = 0;      // bytes of `message` that are posted
+  std::string reason;                    // of `code`, or of `failure`
+  Link<TransferImpl> in_messages{this};  // those with a notification or fragments to be posted
+  Link<TransferImpl> in_stuck{this};     // those that failed before their memory came back, and wait for it
+  Clock::time_point stuck_since{};
+  TimerEntry<TransferImpl> timer{this};  // of `deadline`
 
   void run() noexcept override;  // the driver takes it: sink->accept_transfer(*this)
   /// Whether its message is more than a value.

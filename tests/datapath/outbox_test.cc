@@ -95,8 +95,8 @@ class OutboxTest : public testing::Test, protected OutboxUser {
     outbox.abort_staged();
   }
 
-  void transfer_ended(TransferImpl& ended_one, Code code, std::string reason) override {
-    ended.push_back({&ended_one, code, std::move(reason)});
+  void transfer_ended(TransferImpl& ended_one, Code code) override {
+    ended.push_back({&ended_one, code, code == Code::kOk ? std::string() : ended_one.reason});
   }
   [[nodiscard]] std::string who() const override { return "peer"; }
 

@@ -31,8 +31,8 @@ class Stream {
   // `sample`.
   template <typename Done>
   Status run(Done done, Sample* sample) {
-    std::uint64_t posted = 0;
-    std::uint64_t finished = 0;
+    std::uint64_t posted = 0, finished = 0;
+    std::size_t newest = 0, oldest = 0;  // where in in_flight_ the next begins, and the next ends
     std::uint64_t slot = 0;
     unsigned sharing_clock = 0;
     bool more = true;
@@ -41,7 +41,8 @@ class Stream {
       // A reading of the clock serves the ends that one wait brought, and the beginnings of what takes their place; a
       // few of them, since it is older for each.
       if (more && posted - finished < in_flight_.size()) {
-        auto& [transfer, since] = in_flight_[posted % in_flight_.size()];
+        auto& [transfer, since] = in_flight_[newest];
+        if (++newest == in_flight_.size()) newest = 0;
         if (sharing_clock++ % kSharingClock == 0) now = steady_clock::now();
         since = now;
         transfer = post(slot, kCounted);
@@ -50,7 +51,8 @@ class Stream {
         more = !done(posted, since);
         continue;
       }
-      const auto& [transfer, since] = in_flight_[finished % in_flight_.size()];
+      const auto& [transfer, since] = in_flight_[oldest];
+      if (++oldest == in_flight_.size()) oldest = 0;
       if (!transfer.done()) sharing_clock = 0;
       if (Status status = wait(transfer); !status.ok()) return status;
       if (sharing_clock++ % kSharingClock == 0) now = steady_clock::now();

@@ -7,11 +7,6 @@
 
 namespace fairlead::bench {
 
-void Spinner::idle() noexcept {
-  constexpr unsigned kPollsPerYield = 64;
-  if (++idle_ % kPollsPerYield == 0) ::sched_yield();
-}
-
 bool Link::acceptable(const Event& event) {
   if (event.kind == Event::Kind::kPathChanged) {
     failed_ = Status(Code::kUnavailable, "the path changed during the measurement: " + event.text);
@@ -42,11 +37,10 @@ Result<Json> Link::ask(std::string_view type, Json::Object fields) {
 }
 
 Result<Event> Link::next_spinning() {
-  Spinner spinner;
   while (failed_.ok()) {
-    Event event = peer_.next_event();
+    Event event = peer_.next_event(kSpinning);
     if (event.kind == Event::Kind::kNone) {
-      spinner.idle();
+      ::sched_yield();
       continue;
     }
     if (!acceptable(event)) return failed_;
@@ -56,8 +50,9 @@ Result<Event> Link::next_spinning() {
 }
 
 Status Link::finish(const Transfer& transfer) {
-  for (Spinner spinner; !transfer.done();) {
-    if (!engine_->poll()) spinner.idle();
+  while (!transfer.done()) {
+    static_cast<void>(Transfer(transfer).wait(kSpinning));
+    if (!transfer.done()) ::sched_yield();
   }
   return transfer.code() == Code::kOk ? Status() : transfer.status();
 }

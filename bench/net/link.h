@@ -21,15 +21,10 @@ enum MessageValue : std::uint64_t {
   kEchoed = 3,   // payload: send it back
 };
 
-/// For loops that poll: lets others run now and then. Where initiator and target must share a core, each would else
-/// spin through its whole time slice while the other has the answer.
-class Spinner {
- public:
-  void idle() noexcept;
-
- private:
-  unsigned idle_ = 0;
-};
+/// How long a loop that spins waits at a time: less than an engine's threads spin before they sleep
+/// (EngineConfig::spin). Then it lets others run: where initiator and target must share a core, each would else spin
+/// through its whole time slice while the other has the answer.
+inline constexpr std::chrono::microseconds kSpinning{20};
 
 class Link {
  public:

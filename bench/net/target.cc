@@ -1,6 +1,7 @@
 #include "bench/net/target.h"
 
 #include <fmt/format.h>
+#include <sched.h>
 
 #include <algorithm>
 #include <cstring>
@@ -55,16 +56,16 @@ Target::Client* Target::client_of(const Peer& peer) {
 }
 
 Status Target::serve(bool once) {
-  Spinner spinner;
   while (!once || gone_ == 0) {
     while (engine_->accept()) {
     }
     const bool spin = std::any_of(clients_.begin(), clients_.end(), [](const auto& client) { return client->spin; });
-    const auto [peer, event] = engine_->next_event(spin ? std::chrono::nanoseconds(0) : std::chrono::seconds(1));
+    const auto [peer, event] =
+        engine_->next_event(spin ? std::chrono::nanoseconds(kSpinning) : std::chrono::seconds(1));
     if (event.kind != Event::Kind::kNone) {
       on_event(peer, event);
     } else if (spin) {
-      spinner.idle();
+      ::sched_yield();
     } else if (once && engine_->stats().peers_failed != 0) {
       return {Code::kUnavailable, "the initiator came, but no session with it; the warning before says why"};
     }

@@ -196,6 +196,7 @@ std::size_t FakePath::post(std::span<const datapath::WorkRequest> requests) noex
     outstanding_.push_back(std::move(operation));
     ++taken;
   }
+  if (taken != 0) ++doorbells_;
   return taken;
 }
 

@@ -108,6 +108,8 @@ class FakePath : public datapath::Path {
   [[nodiscard]] FakePath* peer() const;
   /// Nothing reaches this end.
   [[nodiscard]] bool deaf() const noexcept;
+  /// How often it took something.
+  [[nodiscard]] std::uint64_t doorbells() const noexcept { return doorbells_; }
   [[nodiscard]] bool alive() const noexcept { return ready_ && !closed_ && !down_ && !cut_; }
 
  protected:
@@ -171,6 +173,7 @@ class FakePath : public datapath::Path {
   bool aborted_[3]{};  // of each kind: one that the path's death left undone was reported
   std::deque<Report> reports_;
   std::uint64_t next_number_ = 0;
+  std::uint64_t doorbells_ = 0;
   // Where a refused write leaves the path alive, messages that were posted in ignorance of it come back.
   std::uint64_t refusals_made_ = 0;   // of writes that the peer sent
   std::uint64_t refusals_known_ = 0;  // of ours, by the peer

@@ -89,6 +89,25 @@ void slow_down(Dice& dice, Plan& plan) {
   }
 }
 
+/// Many small transfers on paths that take as many: what comes while much is under way goes out in lists.
+void crowd(Dice& dice, Plan& plan) {
+  plan.slots = 200;
+  plan.slot_bytes = 2000;
+  for (Habits& habits : plan.transports) {
+    habits.latency = microseconds(200 + dice.below(300));
+    habits.can.max_outstanding = static_cast<std::uint32_t>(60 + dice.below(250));
+  }
+  for (auto& client : plan.posts) {
+    for (std::vector<Post>& end : client) {
+      end.resize(150 + dice.below(250));
+      for (Post& post : end) {
+        post = make_post(dice, plan, false);
+        post.gap = microseconds(dice.chance(0.95) ? 0 : dice.below(500));
+      }
+    }
+  }
+}
+
 Trouble make_trouble(Dice& dice, const Plan& plan, std::size_t posts) {
   Trouble t;
   t.posts = dice.chance(0.2) ? 0 : dice.below(posts + 1);
@@ -130,6 +149,7 @@ Plan make_plan(std::uint64_t seed, bool survivable) {
   plan.survivable = survivable;
   const bool big = dice.below(500) == 0;  // messages and writes of up to 16 MiB
   const bool flood = !big && dice.chance(0.08);
+  const bool crowded = !big && !flood && dice.chance(0.04);
   plan.transports = make_transports(dice, big);
   plan.chunk_bytes = 1000 + dice.below(8000);
   plan.window = dice.chance(0.3) ? 1 + dice.below(4) : 2 + dice.below(60);
@@ -150,6 +170,10 @@ Plan make_plan(std::uint64_t seed, bool survivable) {
       all += end.size();
     }
   }
+  if (crowded) {
+    crowd(dice, plan);
+    all = size_of(plan);
+  }
   if (big) plan.posts[0][0].push_back({.kind = Kind::kSend, .bytes = plan.slot_bytes});
   while (plan.troubles.size() < 12 && dice.chance(0.75)) {
     Trouble t = make_trouble(dice, plan, all);
@@ -160,7 +184,7 @@ Plan make_plan(std::uint64_t seed, bool survivable) {
     }
     plan.troubles.push_back(t);
   }
-  if (!big && !flood && dice.chance(0.03)) slow_down(dice, plan);
+  if (!big && !flood && !crowded && dice.chance(0.03)) slow_down(dice, plan);
   return plan;
 }
 

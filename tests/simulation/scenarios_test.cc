@@ -45,6 +45,29 @@ TEST_F(Scenario, AStreamOfShortDeadlinesDoesNotStopALargeTransfer) {
   EXPECT_TRUE(ends.end());
 }
 
+// A list takes one doorbell where each write by itself would take one.
+TEST_F(Scenario, WhatIsPostedWhileMuchIsUnderWayGoesOutTogether) {
+  Habits wide = plain();
+  wide.can.max_outstanding = 256;
+  wide.latency = milliseconds(1);
+  TwoEnds ends(1, {wide});
+  ASSERT_TRUE(ends.meet());
+  ends.pass(milliseconds(100), milliseconds(1));
+  constexpr std::size_t kAtOnce = 64, kMore = 100;
+  const std::uint64_t before = ends.path(0)->doorbells();
+  for (std::size_t i = 0; i < kAtOnce; ++i) ends.write(0, 64 * i, 64);
+  EXPECT_EQ(ends.path(0)->doorbells() - before, kAtOnce) << "few are under way: each goes out at once";
+  for (std::size_t i = 0; i < kMore; ++i) ends.write(0, 64 * (kAtOnce + i), 64);
+  EXPECT_EQ(ends.path(0)->doorbells() - before, kAtOnce + 1) << "a list of 64; the others wait for the driver";
+  ASSERT_TRUE(ends.run([&] {
+    return std::all_of(ends.posted.begin(), ends.posted.end(),
+                       [](const TransferImpl* t) { return t->finished.load(); });
+  }));
+  EXPECT_EQ(ends.path(0)->doorbells() - before, kAtOnce + 2);
+  for (const TransferImpl* t : ends.posted) EXPECT_EQ(t->code, Code::kOk);
+  EXPECT_TRUE(ends.end());
+}
+
 // The simulator's own mistake, found as it learned to reorder: a transfer counts how many of its bytes were placed,
 // from the first on, so a transport that a path's death leaves in the middle must not report what it placed behind.
 TEST_F(Scenario, NothingEndsWellBehindWhatAPathsDeathAborted) {

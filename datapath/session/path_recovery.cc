@@ -50,10 +50,9 @@ void PathSet::died(Code code, const std::string& reason) {
   fence_reason_ = reason;
   close();
   user_.path_lost();
-  if (active_ && blames_transport(code) && !has_alternative()) {
+  if (active_ && blames_transport(code) && !rules_.failover) {
     return user_.fail({code == Code::kOk ? Code::kUnavailable : code,
-                       fmt::format("{} to {} died: {}{}", name, user_.who(), reason,
-                                   rules_.failover ? "; no other transport is left" : "; failover is off")});
+                       fmt::format("{} to {} died: {}; failover is off", name, user_.who(), reason)});
   }
   log(LogLevel::kWarning, fmt::format("{} to {} died: {}; fencing it", name, user_.who(), reason));
   if (!active_) say_down(code, reason);
@@ -63,14 +62,6 @@ void PathSet::died(Code code, const std::string& reason) {
 void PathSet::say_down(Code code, const std::string& reason) {
   user_.send_frame(
       control::PathDown{.epoch = epoch_, .code = static_cast<std::uint32_t>(code), .reason = clipped(reason)});
-}
-
-bool PathSet::has_alternative() const {
-  if (!rules_.failover) return false;
-  for (std::size_t c = 0; c < candidates_.size(); ++c) {
-    if (c != candidate_ && excluded_[c].empty()) return true;
-  }
-  return false;
 }
 
 void PathSet::handle_fence(const control::Fence& fence) {
@@ -90,7 +81,11 @@ void PathSet::handle_fence(const control::Fence& fence) {
 void PathSet::handle_fence_ack(const control::FenceAck& ack) {
   saw(PathEvent::kFenceAck);
   if (state_ != PathState::kFenced || ack.epoch != epoch_) return;
-  if (blames_transport(fence_code_)) excluded_[candidate_] = fence_reason_;
+  if (blames_transport(fence_code_)) {
+    const bool used = slot_->in_use_since != Clock::time_point{};
+    const Clock::time_point now = user_.now();
+    trials_.failed(candidate_, fence_reason_, now, used ? now - slot_->in_use_since : Clock::duration());
+  }
   after_fence(ack.received);
   if (!shut_) begin_path();
 }
@@ -137,6 +132,8 @@ void PathSet::advance(Clock::time_point now) {
   if (shut_) return;
   switch (state_) {
     case PathState::kNone:
+      if (begin_at_ && now >= *begin_at_) begin_path();
+      return;
     case PathState::kFenced:
       return;
     case PathState::kSettingUp:
@@ -187,7 +184,7 @@ void PathSet::check_progress(Clock::time_point now) {
     return;
   }
   // The active end alone knows whether there is another path; RC retries and TCP's own timers watch for both.
-  if (!active_ || !has_alternative()) return;
+  if (!active_ || !rules_.failover || !trials_.has_other(candidate_, now)) return;
   if (slot_->probed_at == Clock::time_point{}) {
     slot_->probed_at = now;
     slot_->probe_answered = false;

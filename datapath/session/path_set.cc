@@ -99,26 +99,25 @@ bool PathSet::open_slot(std::size_t transport, std::size_t peer_transport, PathR
 
 void PathSet::begin(std::vector<Candidate> candidates) {
   candidates_ = std::move(candidates);
-  excluded_.assign(candidates_.size(), std::string());
+  trials_.begin(candidates_.size());
   begin_path();
 }
 
+/// With the best that may be tried; else waits for one that may be later.
 void PathSet::begin_path() {
+  begin_at_.reset();
   while (true) {
-    candidate_ = 0;
-    while (candidate_ < candidates_.size() && !excluded_[candidate_].empty()) ++candidate_;
-    if (candidate_ == candidates_.size()) {
-      std::string tried;
-      for (std::size_t c = 0; c < candidates_.size(); ++c) {
-        tried += fmt::format("{}{}: {}", c == 0 ? "" : "; ", name_of(c), excluded_[c]);
-      }
-      return user_.fail({Code::kUnavailable, fmt::format("no path to {}: {}", user_.who(), tried)});
+    const std::optional<std::size_t> next = trials_.next(user_.now());
+    if (!next) {
+      begin_at_ = trials_.next_at();
+      return begin_at_ ? void() : no_path_left();
     }
+    candidate_ = *next;
     Status error;
     const Candidate& candidate = candidates_[candidate_];
     ++epoch_;
     if (open_slot(candidate.local, candidate.remote, PathRole::kActive, error)) break;
-    excluded_[candidate_] = error.message();
+    trials_.failed(candidate_, error.message(), user_.now());
     log(LogLevel::kWarning, fmt::format("{}: {}", name_of(candidate_), error.message()));
   }
   const Grant& probe = user_.transports()[slot_->transport].probe;
@@ -127,6 +126,14 @@ void PathSet::begin_path() {
                                       .passive_transport = static_cast<std::uint32_t>(slot_->peer_transport),
                                       .description = slot_->path->local_description(),
                                       .probe = control::Key{probe.address, probe.key}});
+}
+
+void PathSet::no_path_left() {
+  std::string tried;
+  for (std::size_t c = 0; c < candidates_.size(); ++c) {
+    tried += fmt::format("{}{}: {}", c == 0 ? "" : "; ", name_of(c), trials_.because(c));
+  }
+  user_.fail({Code::kUnavailable, fmt::format("no path to {}: {}", user_.who(), tried)});
 }
 
 void PathSet::handle_answer(const control::PathAnswer& answer) {
@@ -149,7 +156,7 @@ void PathSet::candidate_failed(Code code, const std::string& reason) {
 
 void PathSet::exclude_and_go_on(const std::string& reason) {
   log(LogLevel::kWarning, fmt::format("{} to {} does not work: {}", name_of(candidate_), user_.who(), reason));
-  excluded_[candidate_] = reason;
+  trials_.failed(candidate_, reason, user_.now());
   begin_path();
 }
 
@@ -159,7 +166,7 @@ std::string PathSet::explain() const {
                   active_ ? candidates_[candidate_].reason : "the connecting end's choice");
   for (std::size_t c = 0; c < candidates_.size(); ++c) {
     if (c == candidate_) continue;
-    text += fmt::format("; {}: {}", name_of(c), excluded_[c].empty() ? "ranks below" : excluded_[c]);
+    text += fmt::format("; {}: {}", name_of(c), trials_.because(c).empty() ? "ranks below" : trials_.because(c));
   }
   if (slot_->write_failed) text += "; staged, since one-sided writes do not arrive";
   return text;
@@ -252,7 +259,8 @@ void PathSet::check_proved() {
   }
   if (state_ == PathState::kProved && slot.peer_ready) {
     enter(PathState::kInUse);
-    slot.last_progress = user_.now();
+    slot.last_progress = slot.in_use_since = user_.now();
+    trials_.in_use();
     user_.path_in_use();
   }
 }

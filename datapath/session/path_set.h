@@ -12,6 +12,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -23,6 +24,7 @@
 #include "datapath/session/in_flight.h"
 #include "datapath/session/path_state.h"
 #include "datapath/session/session_host.h"
+#include "datapath/session/trials.h"
 #include "transport/device.h"
 
 namespace fairlead::datapath {
@@ -58,6 +60,7 @@ struct PathSlot {
   // Whether it moves.
   bool moved = false;  // something completed since last_moved was set
   Clock::time_point last_moved{};
+  Clock::time_point in_use_since{};
   Clock::time_point last_progress;  // the same, or when nothing was under way
   Clock::time_point probed_at{};    // when the peer was asked whether it is alive, because nothing moved
   bool probe_answered = false;
@@ -154,6 +157,7 @@ class PathSet {
   void handle_fence(const control::Fence& fence);
   void handle_fence_ack(const control::FenceAck& ack);
   void begin_path();
+  void no_path_left();
   bool open_slot(std::size_t transport, std::size_t peer_transport, PathRole role, Status& error);
   void prove();
   void check_proved();
@@ -168,7 +172,6 @@ class PathSet {
   void advance_setup(Clock::time_point now);
   void enter(PathState state) noexcept;
   void saw(PathEvent event) noexcept { user_.path_event(state_, event); }
-  [[nodiscard]] bool has_alternative() const;
   [[nodiscard]] const std::string& name_of(std::size_t candidate) const;
 
   PathUser& user_;
@@ -182,8 +185,9 @@ class PathSet {
 
   // Active.
   std::vector<Candidate> candidates_;
-  std::vector<std::string> excluded_;  // per candidate: why it is not to be tried (again); empty: it may be
-  std::size_t candidate_ = 0;          // the one in use
+  Trials trials_;                              // of candidates_
+  std::size_t candidate_ = 0;                  // the one in hand, or the last
+  std::optional<Clock::time_point> begin_at_;  // no path is in hand: when the next one may be tried
   // Passive.
   std::vector<Offer> peer_offers_;
   bool fence_requested_ = false;      // the active end waits for our FenceAck

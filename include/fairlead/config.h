@@ -52,7 +52,7 @@ struct FAIRLEAD_EXPORT EngineConfig {
   std::string name;                // shown to peers; empty: "host/pid"
   std::string listen;              // "HOST:PORT" or ":PORT" (0: any free port); empty: connect only
   std::string transport = "auto";  // auto | verbs | verbs:DEVICE | tcp
-  bool failover = true;            // on a path's death carry on over the next best; false: fail the transfers
+  bool failover = true;            // on a path's death carry on over the next best, or the same again; false: fail
   Progress progress = Progress::kAuto;
   std::chrono::microseconds spin{50};  // how long an idle thread polls before it sleeps
   std::chrono::milliseconds connect_timeout{10'000};

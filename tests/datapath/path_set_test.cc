@@ -82,7 +82,8 @@ class FakeDevice final : public Device {
 /// One end, with two transports of one kind, whose peer is the test.
 class End final : public PathUser {
  public:
-  explicit End(bool active) : paths(*this, active, {true, milliseconds(300)}), active(active) {
+  explicit End(bool active, bool failover = true)
+      : paths(*this, active, {failover, milliseconds(300)}), active(active) {
     for (const char* name : {"fake:0", "fake:1"}) {
       auto made = std::make_unique<FakeDevice>(name, drained);
       fakes.push_back(made.get());
@@ -378,9 +379,53 @@ TEST(PathSet, AnOperationThatIsRefusedDoesNotSpeakAgainstTheTransport) {
   EXPECT_EQ(end.last<control::PathOffer>().active_transport, 0u);
 }
 
-TEST(PathSet, WithoutAnotherTransportTheSessionEnds) {
+/// A path over the only candidate comes in use, and the peer says that it is dead.
+void live_and_die(End& end, int round) {
+  ASSERT_TRUE(end.last_is<control::PathOffer>()) << round;
+  end.epoch = end.last<control::PathOffer>().epoch;
+  end.drained = false;
+  end.answer();
+  end.paths.on_ready();
+  end.pass(milliseconds(1));
+  end.paths.on_probe(Code::kOk);
+  end.paths.on_hello(end.epoch);
+  end.ready();
+  end.pass(milliseconds(1));
+  ASSERT_EQ(end.used, round);
+  end.says_down(Code::kPeerDied);
+  end.drained = true;
+  end.pass(milliseconds(1));
+  end.fence_ack(5);
+}
+
+TEST(PathSet, TheOnlyTransportIsTriedAgainAfterAWhile) {
   End end(true);
   end.paths.begin({{0, 0, "only"}});
+  live_and_die(end, 1);
+  EXPECT_EQ(end.paths.state(), State::kNone);
+  EXPECT_TRUE(end.failed.ok()) << end.failed.message();
+  EXPECT_FALSE(end.last_is<control::PathOffer>());
+  end.pass(Trials::kFirstPause);
+  ASSERT_TRUE(end.last_is<control::PathOffer>());
+  EXPECT_EQ(end.last<control::PathOffer>().epoch, 2u);
+}
+
+TEST(PathSet, ATransportThatFailsAgainAndAgainIsGivenUp) {
+  End end(true);
+  end.paths.begin({{0, 0, "only"}});
+  for (unsigned round = 1; round <= Trials::kMostFailures; ++round) {
+    ASSERT_TRUE(end.failed.ok()) << end.failed.message();
+    live_and_die(end, static_cast<int>(round));
+    if (HasFatalFailure()) return;
+    end.pass(Trials::kFirstPause * (1 << Trials::kMostFailures));
+  }
+  EXPECT_EQ(end.failed.code(), Code::kUnavailable);
+  EXPECT_EQ(end.failed.message(), "no path to peer: fake:0: the peer says: cable");
+}
+
+TEST(PathSet, WithoutFailoverTheSessionEnds) {
+  End end(true, false);
+  end.begin();
   end.epoch = 1;
   end.answer();
   end.paths.on_ready();
@@ -392,7 +437,7 @@ TEST(PathSet, WithoutAnotherTransportTheSessionEnds) {
   ASSERT_EQ(end.used, 1);
   end.says_down(Code::kPeerDied);
   EXPECT_EQ(end.failed.code(), Code::kPeerDied);
-  EXPECT_EQ(end.failed.message(), "fake:0 to peer died: the peer says: cable; no other transport is left");
+  EXPECT_EQ(end.failed.message(), "fake:0 to peer died: the peer says: cable; failover is off");
 }
 
 TEST(PathSet, PassiveAnswersAFenceOnlyWhenDrained) {

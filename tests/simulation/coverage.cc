@@ -21,13 +21,14 @@ namespace {
 //   q  the sequence of frames: it is said once, and either before or not yet
 //   n  there is no path that could report, or none that still does: it was closed
 //   t  nothing looks at it in this state
-//   d  the active end has no path only before its first and after its last, when it hears no frames of paths
+//   d  the active end has no path before its first, after its last and while it waits to try again: it hears no frames
+//      of paths then but what was said of the last one
 //   e  the session has ended: it hears nothing
 //   h  an honest peer gives no reason
 //   s  the simulator's connections stand as soon as they are dialled, and names are not resolved
 constexpr std::string_view kPaths[2][datapath::kPathStates] = {
     // offer, answer, connected, peer ready, peer down, down, timeout, fence, fence ack, drained, shut
-    {"rdnddntrdtx",   // none
+    {"ronoxntrdtx",   // none
      "rxxxxxxrqtx",   // setting up
      "rqqxoxxrqto",   // proved
      "rqqqxxtrqtx",   // in use

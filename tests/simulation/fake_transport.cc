@@ -66,6 +66,7 @@ std::byte* FakeTransport::granted(std::uint64_t key, std::uint64_t address, std:
 }
 
 Result<std::unique_ptr<datapath::Path>> FakeTransport::open_path(const datapath::PathConfig& config) {
+  if (unplugged_) return Status(Code::kUnavailable, "its cable is out");
   return std::unique_ptr<datapath::Path>(std::make_unique<FakePath>(*this, config));
 }
 

@@ -74,6 +74,8 @@ class FakeTransport : public datapath::Device {
   [[nodiscard]] std::byte* granted(std::uint64_t key, std::uint64_t address, std::uint64_t length, bool write) const;
   [[nodiscard]] std::size_t registrations() const noexcept { return registered_.size() + granted_.size(); }
   [[nodiscard]] const Habits& habits() const noexcept { return habits_; }
+  /// Its cable is pulled out: it makes no more paths. Those that are there are to be cut.
+  void unplug() noexcept { unplugged_ = true; }
   [[nodiscard]] Wire& wire() noexcept { return wire_; }
   [[nodiscard]] const std::vector<FakePath*>& paths() const noexcept { return paths_; }
 
@@ -83,6 +85,7 @@ class FakeTransport : public datapath::Device {
   const Habits habits_;
   std::map<std::uint64_t, datapath::MemoryDescriptor> registered_, granted_;  // by key
   std::vector<FakePath*> paths_;                                              // ours, not closed for good
+  bool unplugged_ = false;
 };
 
 class FakePath : public datapath::Path {
@@ -108,6 +111,7 @@ class FakePath : public datapath::Path {
   [[nodiscard]] FakePath* peer() const;
   /// Nothing reaches this end.
   [[nodiscard]] bool deaf() const noexcept;
+  [[nodiscard]] FakeTransport& transport() noexcept { return transport_; }
   /// How often it took something.
   [[nodiscard]] std::uint64_t doorbells() const noexcept { return doorbells_; }
   [[nodiscard]] bool alive() const noexcept { return ready_ && !closed_ && !down_ && !cut_; }

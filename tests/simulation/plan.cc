@@ -94,7 +94,6 @@ void crowd(Dice& dice, Plan& plan) {
   plan.slots = 200;
   plan.slot_bytes = 2000;
   for (Habits& habits : plan.transports) {
-    habits.latency = microseconds(200 + dice.below(300));
     habits.can.max_outstanding = static_cast<std::uint32_t>(60 + dice.below(250));
   }
   for (auto& client : plan.posts) {
@@ -122,6 +121,7 @@ Trouble make_trouble(Dice& dice, const Plan& plan, std::size_t posts) {
     // One end at least hears of it; if late, the engines are to find out themselves.
     if (dice.chance(0.08)) t.notice.fill(milliseconds(100) + dice.time(200'000));
     if (t.notice[0] == kNever && t.notice[1] == kNever) t.notice[t.end] = dice.time(3000);
+    t.for_good = !plan.survivable && dice.chance(0.6);
   } else if (dots < 570) {
     t.kind = Trouble::Kind::kStall;
     t.time = dice.time(120'000);
@@ -250,6 +250,7 @@ std::string text_of(const Trouble& t) {
     text += fmt::format(", .notice = {{{}, {}}}", time_of(t.notice[0]), time_of(t.notice[1]));
   if (t.take_back != std::array<unsigned, 2>{})
     text += fmt::format(", .take_back = {{{}, {}}}", t.take_back[0], t.take_back[1]);
+  if (t.for_good) text += ", .for_good = true";
   return text + "}";
 }
 

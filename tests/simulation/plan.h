@@ -48,6 +48,7 @@ struct Trouble {
   microseconds time{0};
   std::array<microseconds, 2> notice{kNever, kNever};
   std::array<unsigned, 2> take_back{};  // transfers that each end cancels at that moment
+  bool for_good = false;                // of a cut: the client's device makes no other path either
 };
 
 struct Plan {
@@ -58,10 +59,10 @@ struct Plan {
   std::uint64_t window_bytes = std::uint64_t{1} << 26;  // EngineConfig::max_pending_bytes
   std::uint64_t slot_bytes = 12'000;
   std::size_t slots = 10;
-  bool survivable = true;   // never more trouble for a session than it has paths: it must live
-  bool sleepy = false;      // who takes events sleeps now and then
-  bool unpublishes = true;  // regions are withdrawn and published again
-  bool hasty = false;       // the session is closed while transfers are under way
+  bool survivable = true;                               // what is cut may be connected again: the session must live
+  bool sleepy = false;                                  // who takes events sleeps now and then
+  bool unpublishes = true;                              // regions are withdrawn and published again
+  bool hasty = false;                                   // the session is closed while transfers are under way
   std::vector<std::array<std::vector<Post>, 2>> posts;  // of each client's session, of each end
   std::vector<Trouble> troubles;
 };

@@ -23,7 +23,7 @@ struct Pair {
   std::size_t client = 0;
   std::unique_ptr<App> apps[2];
   SimStream::Line line;
-  std::size_t wounds_left = 0;
+  std::size_t wounds_left = 0, wounds = 0;
   bool doomed = false;                // its control connection, or an end of it, is lost
   bool hasty = false;                 // it was closed while transfers were under way,
   std::optional<std::size_t> closer;  // by this end alone, with time enough for its own
@@ -91,7 +91,7 @@ class Schedule {
   void connect(std::size_t client) {
     auto pair = std::make_unique<Pair>();
     pair->client = client;
-    pair->wounds_left = plan_.survivable ? sound_ - 1 : sound_ + 2;
+    pair->wounds_left = sound_ + 2;
     const std::shared_ptr<SimHost> ends[2] = {hosts_[1 + client], hosts_[0]};
     SimStream::Pair streams = SimStream::pair(world_, address(1 + client), address(0));
     pair->line = streams.line;
@@ -102,7 +102,8 @@ class Schedule {
     for (std::size_t end : {0u, 1u}) {
       pair->apps[end]->begin(ends[end]->start(std::move(streams.ends[end]), end == 0, ends[end]), *pair->apps[1 - end]);
     }
-    harms_ += (plan_.transports.size() - sound_) * plan_.transports.size();  // paths that do not come to be used
+    // Paths that do not come to be used, as often as they are tried.
+    harms_ += (plan_.transports.size() - sound_) * plan_.transports.size() * datapath::Trials::kMostFailures;
     ++outcome_.sessions;
     pairs_.push_back(std::move(pair));
   }
@@ -238,7 +239,10 @@ class Schedule {
       case Trouble::Kind::kStall:
         break;
     }
-    if (pair->wounds_left == 0) return;
+    // Until a path has been in use each transport is tried once.
+    const PeerState state = pair->apps[0]->session().state();
+    const bool used = state == PeerState::kReady || state == PeerState::kRecovering;
+    if (pair->wounds_left == 0 || (plan_.survivable && !used && pair->wounds + 1 >= sound_)) return;
     const auto found = paths(*pair);
     if (found.empty()) {
       if (tries == 0) return;
@@ -246,6 +250,7 @@ class Schedule {
       return world_.in(microseconds(20), [this, &t, tries] { make_trouble(t, tries - 1); });
     }
     --pair->wounds_left;
+    ++pair->wounds;
     ++harms_;
     FakePath* const ends[2] = {found.front().first, found.front().second};
     for (std::size_t end : {0u, 1u}) {
@@ -256,6 +261,7 @@ class Schedule {
         ends[end]->cut(t.notice[end] == kNever ? std::nullopt : std::optional(t.notice[end]));
       }
     }
+    if (t.for_good) ends[0]->transport().unplug();
     if (t.kind == Trouble::Kind::kStall) {
       stalled_for_ += t.time;
     } else {
@@ -288,7 +294,7 @@ class Schedule {
     } else if (is(PeerState::kReady) && !paths(pair).empty()) {
       const auto took = duration_cast<microseconds>(world_.now() - *pair.hurt);
       outcome_.slowest_recovery = std::max(outcome_.slowest_recovery, static_cast<std::uint64_t>(took.count()));
-      if (took > recovery_at_most()) wrong(fmt::format("a cut took {} us to be got over", took.count()));
+      if (took > recovery_at_most(pair)) wrong(fmt::format("a cut took {} us to be got over", took.count()));
       pair.hurt.reset();
     }
   }
@@ -306,12 +312,16 @@ class Schedule {
 
   /// How long it may take until both ends use another path: what stands still, freezes, swallows or is told late is
   /// waited for.
-  [[nodiscard]] microseconds recovery_at_most() const {
+  [[nodiscard]] microseconds recovery_at_most(const Pair& pair) const {
     const auto slow = static_cast<std::size_t>(std::ranges::count_if(plan_.transports, [](const Habits& habits) {
       return habits.swallows != Habits::Swallows::kNothing || !habits.writes_arrive;
     }));
-    return milliseconds(60) + told_after_ + stalled_for_ + frozen_for_ +
-           slow * plan_.transports.size() * kSetupAtMost;  // each of theirs with each of ours
+    using datapath::Trials;
+    const bool tries_again = pair.wounds >= sound_ || !plan_.survivable;
+    const milliseconds pauses = tries_again ? Trials::kFirstPause * (1 << Trials::kMostFailures) : milliseconds(0);
+    const std::size_t tries = slow * plan_.transports.size() * (tries_again ? Trials::kMostFailures : 1);
+    return milliseconds(60) + pauses + told_after_ + stalled_for_ + frozen_for_ +
+           tries * kSetupAtMost;  // each of theirs with each of ours
   }
 
   // ---- the end

@@ -1,0 +1,41 @@
+#include "datapath/session/trials.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace fairlead::datapath {
+
+void Trials::failed(std::size_t candidate, std::string because, Clock::time_point now, Clock::duration used) {
+  Trial& trial = trials_[candidate];
+  if (used >= kLong) trial.failures = 0;
+  trial.at = now + kFirstPause * (1 << std::min(trial.failures, kMostFailures));
+  ++trial.failures;
+  trial.because = std::move(because);
+}
+
+std::optional<std::size_t> Trials::next(Clock::time_point now) const noexcept {
+  std::optional<std::size_t> found;
+  for (std::size_t c = 0; c < trials_.size(); ++c) {
+    const Trial& trial = trials_[c];
+    if (is_given_up(trial) || trial.at > now) continue;
+    if (!found || trial.failures < trials_[*found].failures) found = c;
+  }
+  return found;
+}
+
+bool Trials::has_other(std::size_t candidate, Clock::time_point now) const noexcept {
+  for (std::size_t c = 0; c < trials_.size(); ++c) {
+    if (c != candidate && !is_given_up(trials_[c]) && trials_[c].at <= now) return true;
+  }
+  return false;
+}
+
+std::optional<Clock::time_point> Trials::next_at() const noexcept {
+  std::optional<Clock::time_point> first;
+  for (const Trial& trial : trials_) {
+    if (!is_given_up(trial) && (!first || trial.at < *first)) first = trial.at;
+  }
+  return first;
+}
+
+}  // namespace fairlead::datapath

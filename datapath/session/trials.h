@@ -1,0 +1,58 @@
+// Which of a session's candidates for a path may be tried, and when.
+//
+// Before a path has been in use each is tried once: who connects wants to hear soon that none works. From then on what
+// failed may be tried again after a while that doubles each time: a reset connection, or a link that was down for a
+// second, is not the end of a session. One that fails again and again, without having been in use for long between, is
+// given up.
+// No time but what is given. Threads: the driver.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "datapath/lane/lane.h"
+
+namespace fairlead::datapath {
+
+class Trials {
+ public:
+  static constexpr unsigned kMostFailures = 6;  // in a row
+  static constexpr std::chrono::milliseconds kFirstPause{50};
+  static constexpr std::chrono::seconds kLong{10};  // in use for so long, a path has done its work
+
+  /// Candidates 0 to `count` - 1, the best first; none has been tried.
+  void begin(std::size_t count) { trials_.assign(count, {}); }
+  [[nodiscard]] std::size_t count() const noexcept { return trials_.size(); }
+
+  /// A path is in use: from now on what fails may be tried again.
+  void in_use() noexcept { again_ = true; }
+  /// It failed `now`: after it had been in use for `used`, or in the attempt.
+  void failed(std::size_t candidate, std::string because, Clock::time_point now, Clock::duration used = {});
+
+  /// The best of those that may be tried now and failed least: what never works costs its time to find out.
+  [[nodiscard]] std::optional<std::size_t> next(Clock::time_point now) const noexcept;
+  /// Whether another than this may be tried now.
+  [[nodiscard]] bool has_other(std::size_t candidate, Clock::time_point now) const noexcept;
+  /// When the next of those that wait may be tried; nothing: all are given up.
+  [[nodiscard]] std::optional<Clock::time_point> next_at() const noexcept;
+  /// Why it failed last; empty if it has not.
+  [[nodiscard]] const std::string& because(std::size_t candidate) const noexcept { return trials_[candidate].because; }
+
+ private:
+  struct Trial {
+    unsigned failures = 0;  // in a row
+    Clock::time_point at{};
+    std::string because;
+  };
+  [[nodiscard]] bool is_given_up(const Trial& trial) const noexcept {
+    return trial.failures >= (again_ ? kMostFailures : 1);
+  }
+
+  std::vector<Trial> trials_;
+  bool again_ = false;
+};
+
+}  // namespace fairlead::datapath

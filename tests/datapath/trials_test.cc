@@ -1,0 +1,88 @@
+#include "datapath/session/trials.h"
+
+#include <gtest/gtest.h>
+
+namespace fairlead::datapath {
+namespace {
+
+using std::chrono::milliseconds;
+
+class TrialsTest : public testing::Test {
+ protected:
+  TrialsTest() { trials.begin(2); }
+  [[nodiscard]] std::size_t next() const { return trials.next(now).value_or(99); }
+
+  Trials trials;
+  Clock::time_point now{std::chrono::hours(1)};
+};
+
+TEST_F(TrialsTest, BeforeAPathWasInUseEachIsTriedOnce) {
+  EXPECT_EQ(next(), 0u);
+  trials.failed(0, "no cable", now);
+  EXPECT_EQ(next(), 1u);
+  trials.failed(1, "refused", now);
+  EXPECT_EQ(next(), 99u);
+  EXPECT_FALSE(trials.next_at());
+  EXPECT_EQ(trials.because(0), "no cable");
+  EXPECT_EQ(trials.because(1), "refused");
+}
+
+TEST_F(TrialsTest, WhatFailedAtFirstMayBeTriedOnceAPathIsInUse) {
+  trials.failed(0, "no cable", now);
+  trials.in_use();
+  now += milliseconds(60);
+  EXPECT_TRUE(trials.has_other(1, now));
+  trials.failed(1, "reset", now, milliseconds(5));
+  EXPECT_EQ(next(), 0u);
+}
+
+TEST_F(TrialsTest, TheTimeBetweenDoublesAndThenItIsGivenUp) {
+  trials.begin(1);
+  trials.in_use();
+  milliseconds pause = Trials::kFirstPause;
+  for (unsigned i = 0; i + 1 < Trials::kMostFailures; ++i, pause *= 2) {
+    trials.failed(0, "reset", now, milliseconds(1));
+    EXPECT_EQ(next(), 99u);
+    ASSERT_EQ(trials.next_at(), now + pause) << i;
+    now += pause;
+    EXPECT_EQ(next(), 0u);
+  }
+  trials.failed(0, "reset", now);
+  EXPECT_FALSE(trials.next_at()) << "for ever";
+  now += std::chrono::hours(1);
+  EXPECT_EQ(next(), 99u);
+}
+
+TEST_F(TrialsTest, WhatWasInUseForLongBeginsAnew) {
+  trials.begin(1);
+  trials.in_use();
+  for (unsigned i = 0; i < 10 * Trials::kMostFailures; ++i) {
+    trials.failed(0, "reset", now, Trials::kLong);
+    ASSERT_EQ(trials.next_at(), now + Trials::kFirstPause);
+    now += Trials::kFirstPause;
+  }
+}
+
+TEST_F(TrialsTest, WhatFailedLeastIsNext) {
+  trials.failed(0, "nothing arrives", now);
+  trials.in_use();
+  now += milliseconds(100);
+  EXPECT_EQ(next(), 1u);
+  trials.failed(1, "reset", now);
+  now += milliseconds(100);
+  EXPECT_EQ(next(), 0u) << "the better of two";
+}
+
+TEST_F(TrialsTest, WhatWaitsIsNotNext) {
+  trials.in_use();
+  trials.failed(0, "reset", now);
+  EXPECT_EQ(next(), 1u);
+  EXPECT_FALSE(trials.has_other(1, now));
+  trials.failed(1, "reset", now + milliseconds(10));
+  EXPECT_EQ(trials.next_at(), now + Trials::kFirstPause) << "the first of them";
+  now += milliseconds(100);
+  EXPECT_EQ(next(), 0u);
+}
+
+}  // namespace
+}  // namespace fairlead::datapath

@@ -74,7 +74,7 @@ void ControlLink::on_ready(std::uint32_t epoll_events) {
   Status got;
   if ((epoll_events & (EPOLLIN | EPOLLHUP | EPOLLERR)) != 0 || !sent.ok()) {
     got = channel_->read([this](const control::Frame& frame) {
-      last_heard_ = host_.now();
+      hear(host_.now());
       user_.link_heard(frame);
     });
   }
@@ -89,15 +89,24 @@ void ControlLink::check_dialing(Clock::time_point now) {
   if (dialing() && dialer_.is_late(now)) next_after({Code::kUnavailable, "no answer in its time"});
 }
 
+void ControlLink::hear(Clock::time_point now) noexcept {
+  last_heard_ = now;
+  first_ping_.reset();
+  last_ping_.reset();
+  silent_ = false;
+}
+
 bool ControlLink::check_silence(Clock::time_point now) {
+  if (std::exchange(live_, false)) hear(now);
   const auto limit = host_.config().peer_timeout;
   const auto silence = now - last_heard_;
-  if (silence > limit) return true;
-  if (silence > limit / 3 && now - last_ping_ > limit / 6) {
+  if (silence > limit / 3 && (!last_ping_ || now - *last_ping_ > limit / 6)) {
+    if (!first_ping_) first_ping_ = now;
     last_ping_ = now;
     send(control::Ping{.nonce = 1});
   }
-  return false;
+  const bool silent = silence > limit && now - *first_ping_ >= limit / 3;
+  return std::exchange(silent_, silent) && silent;
 }
 
 }  // namespace fairlead::datapath

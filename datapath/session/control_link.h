@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -51,7 +52,10 @@ class ControlLink {
   [[nodiscard]] bool pending() const noexcept { return channel_ != nullptr && channel_->pending(); }
   /// The next address, if this one takes more than its share of the time.
   void check_dialing(Clock::time_point now);
-  /// Whether the peer has been silent for peer_timeout; asks it for a sign of life well before.
+  /// The peer gave a sign of life on its path.
+  void live() noexcept { live_ = true; }
+  /// Whether the peer has been silent for peer_timeout, and a third of that since it was asked for a sign of life: what
+  /// was not looked at for long, because this process stood still, has not been silent.
   [[nodiscard]] bool check_silence(Clock::time_point now);
 
   /// There is a connection, or it is being made.
@@ -66,6 +70,7 @@ class ControlLink {
   void try_next();
   void next_after(const Status& why);
   void watch();
+  void hear(Clock::time_point now) noexcept;
   std::unique_ptr<ControlChannel> let_go();
 
   SessionHost& host_;
@@ -75,7 +80,10 @@ class ControlLink {
   std::uint32_t watched_ = 0;  // epoll events asked for
   bool overrun_ = false;
   Clock::time_point last_heard_;
-  Clock::time_point last_ping_{};
+  bool live_ = false;  // heard of on its path since the last check
+  // Since it was heard last:
+  std::optional<Clock::time_point> first_ping_, last_ping_;
+  bool silent_ = false;  // at the last check; what has come since was read
 };
 
 }  // namespace fairlead::datapath

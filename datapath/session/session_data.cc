@@ -103,6 +103,7 @@ void SessionImpl::send_consumed() {
 void SessionImpl::on_completion(Path& path, std::uint64_t id, Code code) noexcept {
   if (!paths_.is_current(path)) return;
   dirty_ = true;
+  if (code == Code::kOk) link_.live();
   if (id == kProbeId) return paths_.on_probe(code);
   PathSlot& slot = *paths_.slot();
   slot.moved = true;
@@ -123,6 +124,7 @@ void SessionImpl::request_ended(const PostedRequest& request, Code code) {
 void SessionImpl::on_message(Path& path, std::span<const std::byte> bytes) noexcept {
   if (!paths_.is_current(path) || phase_ == Phase::kClosed) return;
   dirty_ = true;
+  link_.live();
   const std::optional<PathMessage> message = decode(bytes);
   if (!message) {
     return fail({Code::kDataLoss, fmt::format("{} sent a malformed message of {} bytes", who(), bytes.size())});
@@ -147,6 +149,7 @@ void SessionImpl::on_message(Path& path, std::span<const std::byte> bytes) noexc
 void SessionImpl::on_notification(Path& path, std::uint32_t value) noexcept {
   if (!paths_.is_current(path) || phase_ == Phase::kClosed) return;
   dirty_ = true;
+  link_.live();
   // It has no room for its number. What a path delivers is in the order of posting, and without gaps.
   PathMessage message;
   message.type = MessageType::kNotify;

@@ -216,10 +216,67 @@ TEST_F(ControlLinkTest, SilenceIsAskedAboutAndThenTold) {
   EXPECT_EQ(first.said.size(), asked);
   first.to_hear = "FAIRLEAD" + framed(control::Ping{.nonce = 1, .reply = true});
   link.on_ready(EPOLLIN);  // a sign of life
-  host.time += milliseconds(300);
-  EXPECT_FALSE(link.check_silence(host.time));
+  for (int i = 0; i < 300; ++i) {
+    host.time += milliseconds(1);
+    EXPECT_FALSE(link.check_silence(host.time)) << i;
+  }
   host.time += milliseconds(1);
+  EXPECT_FALSE(link.check_silence(host.time)) << "what has come by now is to be read first";
   EXPECT_TRUE(link.check_silence(host.time));
+}
+
+TEST_F(ControlLinkTest, WhatComesOnThePathIsASignOfLife) {
+  host.settings.peer_timeout = milliseconds(300);
+  link.adopt(std::make_unique<ScriptedStream>(first));
+  for (int i = 0; i < 3000; ++i) {
+    host.time += milliseconds(1);
+    if (i % 90 == 0) link.live();
+    ASSERT_FALSE(link.check_silence(host.time)) << i;
+  }
+  EXPECT_TRUE(first.said.empty()) << "nobody had to be asked";
+}
+
+TEST_F(ControlLinkTest, APauseOfOursIsNotHeldAgainstThePeer) {
+  host.settings.peer_timeout = milliseconds(300);
+  link.adopt(std::make_unique<ScriptedStream>(first));
+  const std::string answer = framed(control::Ping{.nonce = 1, .reply = true});
+  first.to_hear = "FAIRLEAD";
+  for (int round = 0; round < 3; ++round) {
+    host.time += milliseconds(5000);
+    const std::size_t before = first.said.size();
+    EXPECT_FALSE(link.check_silence(host.time)) << "it was not asked";
+    EXPECT_GT(first.said.size(), before) << "now it is";
+    for (int i = 0; i < 90; ++i) {
+      host.time += milliseconds(1);
+      ASSERT_FALSE(link.check_silence(host.time)) << i;
+    }
+    first.to_hear += answer;
+    link.on_ready(EPOLLIN);
+    ASSERT_FALSE(link.check_silence(host.time));
+  }
+}
+
+TEST_F(ControlLinkTest, AnAnswerThatLayUnreadThroughAPauseCounts) {
+  host.settings.peer_timeout = milliseconds(300);
+  link.adopt(std::make_unique<ScriptedStream>(first));
+  host.time += milliseconds(150);
+  EXPECT_FALSE(link.check_silence(host.time));
+  EXPECT_FALSE(first.said.empty()) << "asked";
+  host.time += milliseconds(5000);
+  EXPECT_FALSE(link.check_silence(host.time)) << "long silent, but the connection has not been read";
+  first.to_hear = "FAIRLEAD" + framed(control::Ping{.nonce = 1, .reply = true});
+  link.on_ready(EPOLLIN);
+  EXPECT_FALSE(link.check_silence(host.time));
+}
+
+TEST_F(ControlLinkTest, WhoDoesNotAnswerAfterAPauseEither) {
+  host.settings.peer_timeout = milliseconds(300);
+  link.adopt(std::make_unique<ScriptedStream>(first));
+  host.time += milliseconds(5000);
+  EXPECT_FALSE(link.check_silence(host.time));
+  host.time += milliseconds(100);
+  EXPECT_FALSE(link.check_silence(host.time));
+  EXPECT_TRUE(link.check_silence(host.time)) << "a third of peer_timeout after it was asked";
 }
 
 TEST_F(ControlLinkTest, WhoNeverReadsOverrunsIt) {

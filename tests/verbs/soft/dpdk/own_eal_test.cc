@@ -5,16 +5,25 @@
 #include <rte_eal.h>
 #include <rte_errno.h>
 #include <rte_ethdev.h>
+#include <rte_interrupts.h>
 #include <rte_lcore.h>
 #include <rte_mbuf.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <chrono>
+#include <cstddef>
 #include <cstring>
+#include <functional>
+#include <memory>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "tests/port_under_test.h"
 #include "tests/verbs/soft/endpoint.h"
@@ -27,7 +36,7 @@ constexpr std::uint16_t kBurst = 32;
 // What such a program has done before it opens a device of ours.
 class Application : public testing::Test {
  protected:
-  void SetUp() override {
+  static void SetUpTestSuite() {  // a process starts DPDK once
     const std::string prefix = "own-eal-test-" + std::to_string(::getpid());
     std::array<std::string, 10> words{"own_eal_test",   "--no-huge", "-m", "256",           "--no-pci",
                                       "--no-telemetry", "--lcores",  "0",  "--file-prefix", prefix};
@@ -45,15 +54,15 @@ class Application : public testing::Test {
     ASSERT_EQ(rte_eth_dev_start(port_), 0);
   }
   /// A burst of the program's own port, which makes packets of nothing.
-  void expect_own_port_serves() {
+  static void expect_own_port_serves() {
     std::array<rte_mbuf*, kBurst> packets{};
     const std::uint16_t count = rte_eth_rx_burst(port_, 0, packets.data(), kBurst);
     ASSERT_EQ(count, kBurst);
     ASSERT_EQ(rte_eth_tx_burst(port_, 0, packets.data(), count), count);
   }
 
-  std::uint16_t port_ = RTE_MAX_ETHPORTS;
-  rte_mempool* pool_ = nullptr;
+  static inline std::uint16_t port_ = RTE_MAX_ETHPORTS;
+  static inline rte_mempool* pool_ = nullptr;
 };
 
 TEST_F(Application, KeepsItsStartItsPortItsAlarmsAndItsThreads) {
@@ -90,6 +99,105 @@ TEST_F(Application, KeepsItsStartItsPortItsAlarmsAndItsThreads) {
   ASSERT_EQ(rte_eth_dev_stop(port_), 0);
   // No rte_eal_cleanup(): memif's driver never takes its listener from the interrupt thread, which would look at memory
   // that this call unmaps (docs/dpdk.md).
+}
+
+/// A descriptor of the program's that DPDK's interrupt thread looks after.
+class Bell {
+ public:
+  explicit Bell(std::function<void()> rung) : rung_(std::move(rung)), fd_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+    handle_ = rte_intr_instance_alloc(RTE_INTR_INSTANCE_F_PRIVATE);
+    rte_intr_fd_set(handle_, fd_);
+    rte_intr_type_set(handle_, RTE_INTR_HANDLE_EXT);
+    EXPECT_EQ(rte_intr_callback_register(handle_, &called, this), 0);
+  }
+  ~Bell() {
+    rte_intr_callback_unregister_sync(handle_, &called, this);
+    rte_intr_instance_free(handle_);
+    ::close(fd_);
+  }
+  Bell(const Bell&) = delete;
+  Bell& operator=(const Bell&) = delete;
+  void ring() const { EXPECT_EQ(::eventfd_write(fd_, 1), 0); }
+  [[nodiscard]] int fd() const noexcept { return fd_; }
+
+ private:
+  static void called(void* bell) {
+    auto& self = *static_cast<Bell*>(bell);
+    eventfd_t count = 0;
+    ::eventfd_read(self.fd_, &count);
+    if (self.rung_) self.rung_();
+  }
+
+  const std::function<void()> rung_;
+  const int fd_;
+  rte_intr_handle* handle_;
+};
+
+void await(const std::atomic<bool>& flag) {
+  while (!flag) std::this_thread::yield();
+}
+
+bool is_listener(int fd) {
+  int listens = 0;
+  socklen_t length = sizeof listens;
+  return ::getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &length) == 0 && listens != 0;
+}
+
+// The interrupt thread fetches events by number: one of a descriptor that has gone since was taken for a connection to
+// memif's listener, which had got its number, and the thread waited in accept() for ever; then every port did for it.
+TEST_F(Application, AListenerIsNotTakenForADescriptorThatHasGone) {
+  const fairlead::test::MemifWire wire;
+  const std::string spec = wire.server();
+  std::atomic<bool> held{false}, go{false}, first{false};
+  std::vector<int> numbers;
+  const Bell gate([&] {
+    held = true;
+    await(go);
+  });
+  // Of a batch it is the first, and takes its time: half a second, or until there is a listener.
+  const Bell slow([&] {
+    first = true;
+    const auto limit = std::chrono::steady_clock::now() + std::chrono::milliseconds(500);
+    while (std::none_of(numbers.begin(), numbers.end(), is_listener) && std::chrono::steady_clock::now() < limit) {
+      std::this_thread::yield();
+    }
+  });
+  std::vector<std::unique_ptr<Bell>> gone;
+  for (int i = 0; i < 64; ++i) numbers.push_back(gone.emplace_back(std::make_unique<Bell>(nullptr))->fd());
+  gate.ring();
+  await(held);
+  slow.ring();
+  for (const auto& bell : gone) bell->ring();
+  go = true;
+  await(first);  // it has fetched them all
+  gone.clear();
+
+  // Whoever is stuck is helped on, so that this fails instead of waiting for ever.
+  std::atomic<bool> opened{false};
+  bool helped = false;
+  std::thread helper([&] {
+    const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+    while (!opened && std::chrono::steady_clock::now() < limit) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+    if (opened) return;
+    helped = true;
+    const std::string name = spec.substr(spec.find("socket=") + 7);
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    name.copy(address.sun_path + 1, sizeof address.sun_path - 1);
+    const int fd = ::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    const auto length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
+    EXPECT_EQ(::connect(fd, reinterpret_cast<const sockaddr*>(&address), length), 0);
+    await(opened);
+    ::close(fd);
+  });
+  {
+    const Endpoint server(open_udp(spec));
+  }
+  opened = true;
+  helper.join();
+  EXPECT_FALSE(helped) << "the interrupt thread waited for somebody to accept";
 }
 
 }  // namespace

@@ -50,7 +50,9 @@ std::shared_ptr<EthPort> EthPort::open(const DriverPlan& plan, std::uint32_t mtu
     return nullptr;
   }
   forget_log();
-  const int probed = rte_dev_probe(plan.device.c_str());
+  auto port = std::shared_ptr<EthPort>(new EthPort(plan));
+  // A listener that is made here may get the number of a connection whose event DPDK has fetched, but not dealt with.
+  const int probed = port->alone([&plan] { return rte_dev_probe(plan.device.c_str()); });
   if (probed != 0) {
     if (!plan.driver.empty() && !driver_loaded(plan.driver)) {
       why = "DPDK has no driver '" + plan.driver + "' here; if that is its name, apt-get install " +
@@ -60,7 +62,6 @@ std::shared_ptr<EthPort> EthPort::open(const DriverPlan& plan, std::uint32_t mtu
     }
     return nullptr;
   }
-  auto port = std::shared_ptr<EthPort>(new EthPort(plan));
   if (rte_eth_dev_get_port_by_name(plan.name.c_str(), &port->port_) != 0) {
     port->port_ = RTE_MAX_ETHPORTS;
     why = plan.name + " is no Ethernet device of DPDK's";

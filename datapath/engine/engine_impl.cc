@@ -40,7 +40,7 @@ std::string data_host(const std::string& listen) {
 void add(PeerStats& total, const PeerStats& more) {
   for (auto field :
        {&PeerStats::bytes_written, &PeerStats::bytes_read, &PeerStats::messages_sent, &PeerStats::messages_received,
-        &PeerStats::transfers_completed, &PeerStats::transfers_failed, &PeerStats::failovers,
+        &PeerStats::transfers_completed, &PeerStats::transfers_failed, &PeerStats::recoveries, &PeerStats::failovers,
         &PeerStats::replayed_transfers, &PeerStats::duplicate_notifications_dropped, &PeerStats::staged_bytes}) {
     total.*field += more.*field;
   }

@@ -54,6 +54,7 @@ PeerStats SessionImpl::stats() const {
   s.messages_received = stats_.messages_received.get();
   s.transfers_completed = stats_.transfers_completed.get();
   s.transfers_failed = stats_.transfers_failed.get();
+  s.recoveries = stats_.recoveries.get();
   s.failovers = stats_.failovers.get();
   s.replayed_transfers = outbox_.replayed.get();
   s.duplicate_notifications_dropped = stats_.duplicate_notifications_dropped.get();

@@ -194,7 +194,7 @@ class SessionImpl final : public EventSource,
   Description description_;
   struct {
     Counter bytes_written, bytes_read, messages_sent, messages_received, transfers_completed, transfers_failed,
-        failovers, duplicate_notifications_dropped;
+        recoveries, failovers, duplicate_notifications_dropped;
   } stats_;  // written by the driver
 
   // Of transfers, and of bytes of their messages: posted, ended, and ended as the posters saw it last.

@@ -36,6 +36,7 @@ void SessionImpl::path_in_use() {
   event.kind = first ? Event::Kind::kConnected : Event::Kind::kPathChanged;
   event.text = first ? line : fmt::format("{} -> {}: {}", carried_by_, to, paths_.left_because());
   if (!first) {
+    stats_.recoveries.add();
     stats_.failovers.add(carried_by_ == to ? 0 : 1);
     log(LogLevel::kWarning, fmt::format("path to {} changed: {}", who(), event.text));
   } else {

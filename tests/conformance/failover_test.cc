@@ -201,6 +201,7 @@ TEST_F(Failover, AConnectionThatEndsIsMadeAgainWhereThereIsNoOtherWay) {
     EXPECT_EQ(event.text.find("tcp -> tcp: "), 0u) << event.text;
   }
   EXPECT_EQ(changes, broken);
+  EXPECT_EQ(peer.stats().recoveries, broken);
   EXPECT_EQ(peer.stats().failovers, 0u) << "it is the same transport";
   EXPECT_EQ(peer.state(), PeerState::kReady);
 }

@@ -19,12 +19,15 @@
 #include <chrono>
 #include <cstddef>
 #include <cstring>
+#include <fstream>
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
+#include "base/unique_fd.h"
 #include "tests/port_under_test.h"
 #include "tests/verbs/soft/endpoint.h"
 
@@ -137,6 +140,22 @@ void await(const std::atomic<bool>& flag) {
   while (!flag) std::this_thread::yield();
 }
 
+/// The name of a memif server's socket.
+std::string socket_of(const std::string& spec) {
+  const std::size_t at = spec.find("socket=") + 7;
+  return spec.substr(at, spec.find(',', at) - at);
+}
+
+/// Whether somebody listens there. Nobody connects: memif's driver does not bear a client that comes and goes at once.
+bool somebody_listens(const std::string& name) {
+  std::ifstream sockets("/proc/self/net/unix");  // Num RefCount Protocol Flags Type St Inode Path, proc(5)
+  for (std::string line; std::getline(sockets, line);) {
+    constexpr std::string_view kListens = " 00010000 ";
+    if (line.ends_with(" @" + name) && line.find(kListens) != std::string::npos) return true;
+  }
+  return false;
+}
+
 bool is_listener(int fd) {
   int listens = 0;
   socklen_t length = sizeof listens;
@@ -182,15 +201,14 @@ TEST_F(Application, AListenerIsNotTakenForADescriptorThatHasGone) {
     }
     if (opened) return;
     helped = true;
-    const std::string name = spec.substr(spec.find("socket=") + 7);
+    const std::string name = socket_of(spec);
     sockaddr_un address{};
     address.sun_family = AF_UNIX;
     name.copy(address.sun_path + 1, sizeof address.sun_path - 1);
-    const int fd = ::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
     const auto length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
-    EXPECT_EQ(::connect(fd, reinterpret_cast<const sockaddr*>(&address), length), 0);
+    const UniqueFd client(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+    EXPECT_EQ(::connect(client.get(), reinterpret_cast<const sockaddr*>(&address), length), 0);
     await(opened);
-    ::close(fd);
   });
   {
     const Endpoint server(open_udp(spec));
@@ -198,6 +216,23 @@ TEST_F(Application, AListenerIsNotTakenForADescriptorThatHasGone) {
   opened = true;
   helper.join();
   EXPECT_FALSE(helped) << "the interrupt thread waited for somebody to accept";
+}
+
+// memif's driver frees what it knows of its socket and leaves it to DPDK's interrupt thread: a client that came again
+// woke that thread into free memory, and for ever.
+TEST_F(Application, AListenerGoesWithTheLastPortThatUsesIt) {
+  const fairlead::test::MemifWire wire, other;
+  const std::string first = wire.server(",id=5");
+  const std::string device = other.server().substr(0, other.server().find(','));
+  const std::string second = device + first.substr(first.find(','), first.find(",id=") - first.find(',')) + ",id=6";
+  for (int round = 0; round < 3; ++round) {
+    auto a = std::make_unique<Endpoint>(open_udp(first));
+    auto b = std::make_unique<Endpoint>(open_udp(second));
+    a.reset();
+    EXPECT_TRUE(somebody_listens(socket_of(second))) << "one port has it still";
+    b.reset();
+    EXPECT_FALSE(somebody_listens(socket_of(second))) << round;
+  }
 }
 
 }  // namespace

@@ -22,6 +22,7 @@ namespace {
 // ABI 23 belongs to 22.11: the last two digits of the year in which the next ABI begins.
 constexpr int kAbi = RTE_VER_YEAR + (RTE_VER_MONTH == 11 ? 1 : 0);
 constexpr std::uint32_t kMemifBuffer = 4352;
+constexpr const char* kMemifSocket = "/run/memif.sock";
 constexpr std::uint32_t kRing = 8;              // log2 of memif's slots: together they fit a core's cache
 constexpr std::uint32_t kXdpRoom = 3840 - 128;  // af_xdp: with headers a page; another drops all frames
 constexpr std::uint32_t kXdpMtu = 3490;
@@ -123,6 +124,10 @@ bool plan_memif(Options& options, std::uint32_t mtu, DriverPlan& plan, std::stri
   if (options.get("zero-copy") == "yes") plan.copies = plan.reaches_memory = false;
   const std::string_view role = options.get("role");
   plan.memif_client = role != "server" && role != "master";
+  if (!plan.memif_client) {
+    const std::string socket(options.get("socket"));
+    plan.listener = (options.get("socket-abstract") == "no" ? "" : "@") + (socket.empty() ? kMemifSocket : socket);
+  }
   plan.needs = "; role is server or client, and socket=NAME has one server: another role or name may do";
   plan.link_needs = "the other end, with the other role, the same socket= and the same id=";
   if (options.get("socket-abstract") == "no" && !options.get("socket").empty()) {

@@ -52,7 +52,10 @@ std::shared_ptr<EthPort> EthPort::open(const DriverPlan& plan, std::uint32_t mtu
   forget_log();
   auto port = std::shared_ptr<EthPort>(new EthPort(plan));
   // A listener that is made here may get the number of a connection whose event DPDK has fetched, but not dealt with.
-  const int probed = port->alone([&plan] { return rte_dev_probe(plan.device.c_str()); });
+  const int probed = port->alone([&] {
+    port->listener_.emplace(plan.listener);
+    return rte_dev_probe(plan.device.c_str());
+  });
   if (probed != 0) {
     if (!plan.driver.empty() && !driver_loaded(plan.driver)) {
       why = "DPDK has no driver '" + plan.driver + "' here; if that is its name, apt-get install " +
@@ -184,6 +187,7 @@ EthPort::~EthPort() {
       static_cast<void>(queue.gate.release());  // the gate's mutex may be held for ever here
       static_cast<void>(queue.attachments.release());
     }
+    if (listener_) listener_->forget();
     return;
   }
   if (port_ != RTE_MAX_ETHPORTS) {
@@ -198,6 +202,7 @@ EthPort::~EthPort() {
       if (facts.device != nullptr) rte_dev_remove(facts.device);  // closes the port
     });
   }
+  if (listener_) alone([this] { listener_->close(); });
   for (Queue& queue : queues_) {
     queue.attachments.reset();
     rte_mempool_free(queue.pool);

@@ -18,6 +18,7 @@
 #include "verbs/soft/port/dpdk/control_gate.h"
 #include "verbs/soft/port/dpdk/driver.h"
 #include "verbs/soft/port/dpdk/host_interface.h"
+#include "verbs/soft/port/dpdk/listener.h"
 #include "verbs/soft/port/frame/frame_device.h"
 
 namespace fairlead::dpdk {
@@ -74,6 +75,7 @@ class EthPort {
   const int owner_ = current_process();
   std::uint16_t port_ = RTE_MAX_ETHPORTS;
   std::vector<Queue> queues_;
+  std::optional<Listener> listener_;
   std::atomic<bool> started_{false};
   bool made_promiscuous_ = false;
   std::mutex link_mutex_;  // drivers may ask their device, one thread at a time

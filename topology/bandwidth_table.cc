@@ -38,12 +38,12 @@ constexpr std::array kProcessors = {
     Processor{"GenuineIntel", 6, 143, 22, 307.2, "Sapphire Rapids"},
     Processor{"GenuineIntel", 6, 207, 22, 358.4, "Emerald Rapids"},
     Processor{"GenuineIntel", 6, 173, 40, 614.4, "Granite Rapids"},
-    Processor{"GenuineIntel", 6, kAnyModel, 6, 60, "Intel"},
+    Processor{"GenuineIntel", 6, kAnyModel, 6, 204.8, "an Intel processor"},
     Processor{"AuthenticAMD", 23, kAnyModel, 16, 204.8, "Zen 1 or 2"},
     Processor{"AuthenticAMD", 25, 1, 16, 204.8, "Zen 3"},
     Processor{"AuthenticAMD", 25, kAnyModel, 16, 460.8, "Zen 4"},
     Processor{"AuthenticAMD", 26, kAnyModel, 16, 576, "Zen 5"},
-    Processor{"", 0, kAnyModel, 6, 60, "a processor that is not known"},
+    Processor{"", 0, kAnyModel, 6, 204.8, "a processor that is not known"},
 };
 
 struct NicModel {

@@ -7,7 +7,7 @@
 //   between sockets   what NCCL takes by processor (src/graph/topo.h): Broadwell 6, Skylake 10, Sapphire Rapids 22,
 //                     Granite Rapids 40, Zen 16, POWER9 32, else 6 GB/s
 //   memory            channels x transfer rate of a package by processor (vendors' data sheets), shared among its NUMA
-//                     nodes; 60 GB/s a package where the processor is not known
+//                     nodes; eight channels of DDR4-3200 where the processor is not known
 //   NICs              by PCI identifier (pci.ids, vendors' data sheets; EFA: Amazon's instance tables); otherwise
 //                     100 Gb/s where there is RDMA, 10 Gb/s where not
 // Threads: const members from any thread.

@@ -2,13 +2,12 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <limits>
 
 #include "topology/network.h"
 
 namespace fairlead::topology {
 namespace {
-
-constexpr double kNoLimit = 1e18;
 
 // The graph with a node before all sources, and each edge as an arc per direction.
 //
@@ -26,7 +25,7 @@ class Ways {
       // Also apart: where a source that forwards nothing begins.
       const bool apart = kind == NodeKind::kHostBridge || (is_source_[node] && !forwards(kind));
       leave_.push_back(apart ? net_.add_node() : enter_.back());
-      if (kind == NodeKind::kHostBridge) add_arc(leave_.back(), enter_.back(), kNoLimit, 0, std::nullopt);
+      if (kind == NodeKind::kHostBridge) within_.push_back(add_arc(leave_.back(), enter_.back(), 0, 0, std::nullopt));
     }
     source_ = net_.add_node();
     for (std::size_t i = 0; i < graph.edges().size(); ++i) {
@@ -37,6 +36,7 @@ class Ways {
       source_arcs_.push_back(add_arc(source_, leave_[source], 0, 0, std::nullopt));
     }
     for (const std::size_t arc : sink_arcs_) all_ += net_.capacity(arc);
+    for (const std::size_t arc : within_) net_.set_capacity(arc, all_);  // no limit, but a number near the others
     net_.set_epsilon(all_ * 1e-9);
   }
 
@@ -189,6 +189,7 @@ class Ways {
   std::vector<std::size_t> enter_, leave_;  // of the graph's nodes
   std::vector<std::optional<Hop>> hops_;   // of every second arc; nullopt: of no edge
   std::vector<std::size_t> source_arcs_, sink_arcs_, socket_arcs_;
+  std::vector<std::size_t> within_;  // through a host bridge, from device to device
   std::vector<double> spent_;  // of every second arc: what take_routes() gave away
 };
 
@@ -206,7 +207,7 @@ std::vector<Label> best_labels(const Graph& graph, std::size_t source, double en
     return enough > 0 ? a.cost < b.cost : a.width > b.width;
   };
   std::vector<Label> labels(graph.nodes().size());
-  labels[source].width = kNoLimit;
+  labels[source].width = std::numeric_limits<double>::max();
   for (;;) {
     std::optional<std::size_t> next;
     for (std::size_t node = 0; node < labels.size(); ++node) {

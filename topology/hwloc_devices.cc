@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <map>
 #include <memory>
 #include <string_view>
@@ -54,12 +55,7 @@ class DeviceReader {
     settle_kinds();
     settle_names();
     read_nvlinks();
-    if (!homeless_.empty()) {
-      machine_.remarks.push_back(fmt::format(
-          "{} device{} of the operating system that compute{} ({}{}) name{} no PCI device and are left out.",
-          homeless_.size(), homeless_.size() == 1 ? "" : "s", homeless_.size() == 1 ? "s" : "", homeless_.front(),
-          homeless_.size() == 1 ? "" : ", ...", homeless_.size() == 1 ? "s" : ""));
-    }
+    remark();
   }
 
  private:
@@ -122,7 +118,7 @@ class DeviceReader {
         device->rate = std::max(device->rate, rate_of(os));
         break;
       case OsDevice::kCompute:
-        computes_[machine_.devices.size()] = true;
+        computes_[machine_.devices.size()] |= is_programmable(os->name);
         if (const std::string model = info(os, "GPUModel"); !model.empty()) device->model = model;
         device->other_devices.emplace_back(os->name);
         break;
@@ -142,6 +138,33 @@ class DeviceReader {
     Device made{.model = "not on PCI", .cores = cores_in(cores_, home->cpuset)};
     add_os_device(os, &made);
     machine_.devices.push_back(std::move(made));
+  }
+
+  // hwloc gives what draws on a screen ("card0", ":0.0") the type of what computes.
+  static bool is_programmable(std::string_view name) {
+    return !name.starts_with("card") && !name.starts_with("render") && !name.starts_with("control") &&
+           !name.starts_with(':');
+  }
+
+  // Rates of 2.5 and 5 GT/s, which links fall back to while nobody uses them, are told by their encoding of 8b/10b.
+  static bool looks_idle(const Device& device) {
+    return device.kind == DeviceKind::kGpu && device.link > 0 && device.link <= 8e9 && std::fmod(device.link, 0.25e9) == 0;
+  }
+
+  void remark() {
+    std::vector<std::string> idle;
+    for (const Device& device : machine_.devices) {
+      if (looks_idle(device)) idle.push_back(device.name);
+    }
+    if (!idle.empty()) {
+      machine_.remarks.push_back(fmt::format(
+          "The links of {} were at 2.5 or 5 GT/s when they were read, as those of idle GPUs are. Read the machine while "
+          "they work, or give what they can do with --bandwidth PCI-ADDRESS=GB/s.",
+          fmt::join(idle, ", ")));
+    }
+    if (!homeless_.empty()) {
+      machine_.remarks.push_back(fmt::format("Left out, as no PCI device belongs to it: {}.", fmt::join(homeless_, ", ")));
+    }
   }
 
   void settle_kinds() {

@@ -29,8 +29,8 @@ std::string to_gigabytes_per_second(double bytes_per_second) {
   const double value = bytes_per_second / 1e9;
   if (value >= 99.95) return fmt::format("{:.0f} GB/s", value);
   if (value >= 9.995) return fmt::format("{:.1f} GB/s", value);
-  if (value >= 0.1 || value <= 0) return fmt::format("{:.2f} GB/s", value);
-  return fmt::format("{:.3g} GB/s", value);
+  if (value >= 0.995) return fmt::format("{:.2f} GB/s", value);
+  return fmt::format("{:.3g} GB/s", std::max(value, 0.0));
 }
 
 std::string to_binary_size(std::uint64_t bytes) {

@@ -35,7 +35,8 @@ Setter set_bandwidths(BandwidthOverrides* target) {
 
 std::string wrong_words(const Options& options) {
   if (!options.xml.empty() && !options.synthetic.empty()) return "--xml and --synthetic are two machines; give one";
-  if (!options.explain.empty() && options.peer.empty()) return "--explain MEMORY wants a PEER behind it, any name will do";
+  if (!options.explain.empty() && options.peer.empty())
+    return "--explain MEMORY wants a PEER behind it, any name will do";
   if (options.explain.empty() && !options.peer.empty()) {
     return fmt::format("'{}' is one word too many, but behind --explain MEMORY", options.peer);
   }
@@ -80,14 +81,15 @@ int topo_command(Words words) {
   args.flag("--plan", &options.plan, "Show where data of each memory and each GPU should go, and why");
   args.option("--explain", "MEMORY", "Explain the placement of one memory or GPU (numa0, gpu0), sending alone to PEER",
               set_text(&options.explain));
-  args.positional("PEER", "What --explain calls the peer; every peer is reached over every NIC", set_text(&options.peer),
-                  false);
+  args.positional("PEER", "What --explain calls the peer; every peer is reached over every NIC",
+                  set_text(&options.peer), false);
   args.flag("--json", &options.json, "Write machine, graph and plans to standard output as JSON, instead");
   args.option("--svg", "FILE", "Write a drawing of the machine with the plan in it; - for standard output",
               set_text(&options.svg));
   args.option("--xml", "FILE", "The machine of this XML of hwloc's (lstopo FILE.xml) instead of this one",
               set_text(&options.xml));
-  args.option("--synthetic", "STRING", "A machine as hwloc describes it, such as 'package:2 core:8 pu:2'; it has no NICs",
+  args.option("--synthetic", "STRING",
+              "A machine as hwloc describes it, such as 'package:2 core:8 pu:2'; it has no NICs",
               set_text(&options.synthetic));
   args.option("--bandwidth", "NAME=GB/s,...",
               "Bandwidth of a NIC, a PCI address, numa0, or of every memory, socket, pcie, nic that is not known",

@@ -26,38 +26,58 @@ Json known(const std::string& value) { return value.empty() ? Json() : Json(valu
 
 std::string_view name_of(DeviceKind kind) {
   switch (kind) {
-    case DeviceKind::kNic: return "nic";
-    case DeviceKind::kGpu: return "gpu";
-    case DeviceKind::kNvSwitch: return "nvswitch";
-    case DeviceKind::kOther: return "other";
+    case DeviceKind::kNic:
+      return "nic";
+    case DeviceKind::kGpu:
+      return "gpu";
+    case DeviceKind::kNvSwitch:
+      return "nvswitch";
+    case DeviceKind::kOther:
+      return "other";
   }
   return "other";
 }
 
 std::string_view name_of(EdgeKind kind) {
   switch (kind) {
-    case EdgeKind::kMemory: return "memory";
-    case EdgeKind::kMesh: return "mesh";
-    case EdgeKind::kSocket: return "socket";
-    case EdgeKind::kRoot: return "root";
-    case EdgeKind::kPci: return "pci";
-    case EdgeKind::kNvLink: return "nvlink";
-    case EdgeKind::kPort: return "port";
+    case EdgeKind::kMemory:
+      return "memory";
+    case EdgeKind::kMesh:
+      return "mesh";
+    case EdgeKind::kSocket:
+      return "socket";
+    case EdgeKind::kRoot:
+      return "root";
+    case EdgeKind::kPci:
+      return "pci";
+    case EdgeKind::kNvLink:
+      return "nvlink";
+    case EdgeKind::kPort:
+      return "port";
   }
   return "pci";
 }
 
 std::string_view name_of(NodeKind kind) {
   switch (kind) {
-    case NodeKind::kMemory: return "memory";
-    case NodeKind::kDomain: return "numa domain";
-    case NodeKind::kPackage: return "socket";
-    case NodeKind::kHostBridge: return "host bridge";
-    case NodeKind::kPciBridge: return "pci bridge";
-    case NodeKind::kNic: return "nic";
-    case NodeKind::kGpu: return "gpu";
-    case NodeKind::kNvSwitch: return "nvswitch";
-    case NodeKind::kNetwork: return "network";
+    case NodeKind::kMemory:
+      return "memory";
+    case NodeKind::kDomain:
+      return "numa domain";
+    case NodeKind::kPackage:
+      return "socket";
+    case NodeKind::kHostBridge:
+      return "host bridge";
+    case NodeKind::kPciBridge:
+      return "pci bridge";
+    case NodeKind::kNic:
+      return "nic";
+    case NodeKind::kGpu:
+      return "gpu";
+    case NodeKind::kNvSwitch:
+      return "nvswitch";
+    case NodeKind::kNetwork:
+      return "network";
   }
   return "network";
 }
@@ -71,10 +91,10 @@ Json to_json(const Bandwidth& bandwidth) {
 Json to_json(const Machine& machine) {
   Json::Array packages, cores, caches, memories, devices;
   for (const Package& package : machine.packages) {
-    packages.push_back(Json::Object{{"os_index", package.os_index}, {"model", known(package.model)}});
+    packages.push_back(Json::Object{{"sockets", list(package.sockets)}, {"model", known(package.model)}});
   }
   for (const Core& core : machine.cores) {
-    cores.push_back(Json::Object{{"socket", std::uint64_t{core.package}},
+    cores.push_back(Json::Object{{"package", std::uint64_t{core.package}},
                                  {"pus", list(core.pus)},
                                  {"usable_pus", list(core.usable_pus)},
                                  {"isolated", core.isolated}});
@@ -98,14 +118,18 @@ Json to_json(const Machine& machine) {
                                    {"model", known(device.model)},
                                    {"rdma_devices", list(device.rdma_devices)},
                                    {"net_devices", list(device.net_devices)},
-                                   {"sockets", list(packages_of(machine, device.cores))},
+                                   {"packages", list(packages_of(machine, device.cores))},
                                    {"link", known(device.link)},
                                    {"rate", known(device.rate)}});
   }
-  return Json::Object{{"name", machine.name},         {"this_machine", machine.this_machine},
-                      {"sockets", packages},          {"cores", cores},
-                      {"caches", caches},             {"memories", memories},
-                      {"devices", devices},           {"cpu_quota", known(machine.cpu_quota)},
+  return Json::Object{{"name", machine.name},
+                      {"this_machine", machine.this_machine},
+                      {"packages", packages},
+                      {"cores", cores},
+                      {"caches", caches},
+                      {"memories", memories},
+                      {"devices", devices},
+                      {"cpu_quota", known(machine.cpu_quota)},
                       {"remarks", list(machine.remarks)}};
 }
 
@@ -151,15 +175,15 @@ Json to_json(const Machine& machine, const Graph& graph, const Plan& plan) {
     for (const NicPassed& nic : placement.passed) {
       passed.push_back(Json::Object{{"name", machine.devices[nic.device].name}, {"reason", nic.reason}});
     }
-    placements.push_back(Json::Object{
-        {"memory", topology::name_of(machine, placement.pair.endpoint)},
-        {"peer", placement.pair.peer},
-        {"bytes_per_second", placement.rate},
-        {"alone", placement.alone},
-        {"nics", nics},
-        {"passed_over", passed},
-        {"pool", placement.pool ? Json(topology::name_of(machine.memories[*placement.pool])) : Json()},
-        {"pool_reason", placement.pool_reason}});
+    placements.push_back(
+        Json::Object{{"memory", topology::name_of(machine, placement.pair.endpoint)},
+                     {"peer", placement.pair.peer},
+                     {"bytes_per_second", placement.rate},
+                     {"alone", placement.alone},
+                     {"nics", nics},
+                     {"passed_over", passed},
+                     {"pool", placement.pool ? Json(topology::name_of(machine.memories[*placement.pool])) : Json()},
+                     {"pool_reason", placement.pool_reason}});
   }
   return Json::Object{{"placements", placements}, {"remarks", list(plan.remarks)}};
 }

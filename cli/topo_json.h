@@ -1,5 +1,5 @@
-// A machine, its graph and plans as JSON (docs/topology.md has the fields). Bandwidths are bytes per second; what is not
-// known is null. Threads: functions without state.
+// A machine, its graph and plans as JSON (docs/topology.md has the fields). Bandwidths are bytes per second; what is
+// not known is null. Threads: functions without state.
 #pragma once
 
 #include <vector>

@@ -52,19 +52,32 @@ struct NicModel {
   std::string_view name;
 };
 constexpr std::array kNics = {
-    NicModel{0x15b3, 0x1003, 56, "ConnectX-3"},       NicModel{0x15b3, 0x1013, 100, "ConnectX-4"},
-    NicModel{0x15b3, 0x1015, 25, "ConnectX-4 Lx"},    NicModel{0x15b3, 0x1017, 100, "ConnectX-5"},
-    NicModel{0x15b3, 0x1019, 100, "ConnectX-5 Ex"},   NicModel{0x15b3, 0x101b, 200, "ConnectX-6"},
-    NicModel{0x15b3, 0x101d, 100, "ConnectX-6 Dx"},   NicModel{0x15b3, 0x101f, 50, "ConnectX-6 Lx"},
-    NicModel{0x15b3, 0x1021, 400, "ConnectX-7"},      NicModel{0x15b3, 0x1023, 800, "ConnectX-8"},
-    NicModel{0x15b3, 0xa2d6, 100, "BlueField-2"},     NicModel{0x15b3, 0xa2dc, 400, "BlueField-3"},
-    NicModel{0x1d0f, 0xefa0, 100, "EFA"},             NicModel{0x1d0f, 0xefa1, 100, "EFA"},
-    NicModel{0x1d0f, 0xefa2, 200, "EFA of p5en"},     NicModel{0x1d0f, 0xefa3, 400, "EFA of p6"},
-    NicModel{0x14e4, 0x1639, 1, "BCM5709"},           NicModel{0x14e4, 0x1750, 100, "BCM57508"},
-    NicModel{0x14e4, 0x1760, 400, "BCM57608"},        NicModel{0x8086, 0x1592, 100, "E810-C"},
-    NicModel{0x8086, 0x1572, 10, "X710"},             NicModel{0x8086, 0x1583, 40, "XL710"},
-    NicModel{0x8086, 0x10fb, 10, "82599"},            NicModel{0x8086, 0x10c9, 1, "82576"},
-    NicModel{0x8086, 0x1521, 1, "I350"},              NicModel{0x8086, 0x24f0, 100, "Omni-Path 100"},
+    NicModel{0x15b3, 0x1003, 56, "ConnectX-3"},
+    NicModel{0x15b3, 0x1013, 100, "ConnectX-4"},
+    NicModel{0x15b3, 0x1015, 25, "ConnectX-4 Lx"},
+    NicModel{0x15b3, 0x1017, 100, "ConnectX-5"},
+    NicModel{0x15b3, 0x1019, 100, "ConnectX-5 Ex"},
+    NicModel{0x15b3, 0x101b, 200, "ConnectX-6"},
+    NicModel{0x15b3, 0x101d, 100, "ConnectX-6 Dx"},
+    NicModel{0x15b3, 0x101f, 50, "ConnectX-6 Lx"},
+    NicModel{0x15b3, 0x1021, 400, "ConnectX-7"},
+    NicModel{0x15b3, 0x1023, 800, "ConnectX-8"},
+    NicModel{0x15b3, 0xa2d6, 100, "BlueField-2"},
+    NicModel{0x15b3, 0xa2dc, 400, "BlueField-3"},
+    NicModel{0x1d0f, 0xefa0, 100, "EFA"},
+    NicModel{0x1d0f, 0xefa1, 100, "EFA"},
+    NicModel{0x1d0f, 0xefa2, 200, "EFA of p5en"},
+    NicModel{0x1d0f, 0xefa3, 400, "EFA of p6"},
+    NicModel{0x14e4, 0x1639, 1, "BCM5709"},
+    NicModel{0x14e4, 0x1750, 100, "BCM57508"},
+    NicModel{0x14e4, 0x1760, 400, "BCM57608"},
+    NicModel{0x8086, 0x1592, 100, "E810-C"},
+    NicModel{0x8086, 0x1572, 10, "X710"},
+    NicModel{0x8086, 0x1583, 40, "XL710"},
+    NicModel{0x8086, 0x10fb, 10, "82599"},
+    NicModel{0x8086, 0x10c9, 1, "82576"},
+    NicModel{0x8086, 0x1521, 1, "I350"},
+    NicModel{0x8086, 0x24f0, 100, "Omni-Path 100"},
 };
 
 Bandwidth advertised(double bytes_per_second) { return {bytes_per_second, Origin::kAdvertised, "the machine"}; }
@@ -94,8 +107,9 @@ Result<BandwidthOverrides> parse_bandwidths(std::string_view text) {
     const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), value);
     const bool whole = error == std::errc() && end == number.data() + number.size();
     if (!whole || equals == 0 || !(value > 0 && value <= 1e6)) {
-      return Status(Code::kInvalidArgument,
-                    fmt::format("'{}' is wrong; legal: NAME=GB/s, such as mlx5_0=12.5, above 0 and at most 1000000", item));
+      return Status(
+          Code::kInvalidArgument,
+          fmt::format("'{}' is wrong; legal: NAME=GB/s, such as mlx5_0=12.5, above 0 and at most 1000000", item));
     }
     overrides.emplace_back(item.substr(0, equals), value * kGigabyte);
     begin = comma + 1;
@@ -116,9 +130,10 @@ Status BandwidthTable::check(const Machine& machine) const {
   }
   for (const auto& [name, value] : overrides_) {
     if (names.contains(name) || links.contains(name)) continue;
-    return Status(Code::kNotFound, fmt::format("the machine has no '{}' whose bandwidth could be set; it has {}, and PCI "
-                                               "addresses",
-                                               name, fmt::join(names, ", ")));
+    return Status(Code::kNotFound,
+                  fmt::format("the machine has no '{}' whose bandwidth could be set; it has {}, and PCI "
+                              "addresses",
+                              name, fmt::join(names, ", ")));
   }
   return Status();
 }
@@ -140,7 +155,8 @@ Bandwidth BandwidthTable::memory(const Machine& machine, std::size_t memory) con
   const auto sharing = std::count_if(machine.memories.begin(), machine.memories.end(), [&](const Memory& other) {
     return !packages.empty() && packages_of(machine, other.cores) == packages;
   });
-  const double share = std::max(1.0, static_cast<double>(packages.size())) / std::max(1.0, static_cast<double>(sharing));
+  const double share =
+      std::max(1.0, static_cast<double>(packages.size())) / std::max(1.0, static_cast<double>(sharing));
   return assumed(processor.memory * share, fmt::format("memory of {}", processor.name));
 }
 

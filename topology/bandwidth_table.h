@@ -25,8 +25,8 @@
 namespace fairlead::topology {
 
 /// Name and bytes per second: of one thing (a NIC's name: its ports; a PCI address: its link; "numa0": that memory) or
-/// of all of a kind ("memory": each NUMA node, "socket": each link between sockets, "pcie": each link whose speed is not
-/// said, "nic": each NIC whose rate is not said). The last of a name holds.
+/// of all of a kind ("memory": each NUMA node, "socket": each link between sockets, "pcie": each link whose speed is
+/// not said, "nic": each NIC whose rate is not said). The last of a name holds.
 using BandwidthOverrides = std::vector<std::pair<std::string, double>>;
 
 /// "mlx5_0=12.5,socket=20": gigabytes (10^9) per second. Errors: kInvalidArgument: no NAME=NUMBER, or a number that is

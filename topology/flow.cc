@@ -11,9 +11,9 @@ namespace {
 
 // The graph with a node before all sources, and each edge as an arc per direction.
 //
-// Nodes that forward nothing are left by what begins there alone, and a NIC toward the network alone. A host bridge that
-// hangs on several sockets does so because nobody says which one it is at: it is two nodes, entered from sockets and
-// entered from devices, so that nothing goes through it from one socket to another.
+// Nodes that forward nothing are left by what begins there alone, and a NIC toward the network alone. A host bridge
+// that hangs on several sockets does so because nobody says which one it is at: it is two nodes, entered from sockets
+// and entered from devices, so that nothing goes through it from one socket to another.
 class Ways {
  public:
   Ways(const Graph& graph, std::span<const std::size_t> sources, std::size_t sink) : graph_(graph), sink_(sink) {
@@ -79,8 +79,8 @@ class Ways {
   }
 
   // Raises the capacities of `arcs`, all of which leave the source or all enter the sink, together in proportion to
-  // their weights, each until more of it could not be used; the common factor stays within `most`. Afterwards the largest
-  // flow uses each of them up.
+  // their weights, each until more of it could not be used; the common factor stays within `most`. Afterwards the
+  // largest flow uses each of them up.
   void fill(const std::vector<std::size_t>& arcs, const std::vector<double>& weights, double most) {
     std::vector<bool> settled(arcs.size());
     for (std::size_t left = arcs.size(); left > 0;) {
@@ -127,8 +127,8 @@ class Ways {
     }
   }
 
-  // With the sources' rates fixed: forbids what a cheapest flow would not use, and more across sockets than it uses; then
-  // spreads over the edges into the sink.
+  // With the sources' rates fixed: forbids what a cheapest flow would not use, and more across sockets than it uses;
+  // then spreads over the edges into the sink.
   void balance() {
     net_.maximize(source_, enter_[sink_]);
     std::vector<double> crossing;
@@ -184,13 +184,13 @@ class Ways {
   const std::size_t sink_;
   FlowNetwork net_;
   std::size_t source_ = 0;
-  double all_ = 0;                         // what the edges into the sink carry together
-  std::vector<bool> is_source_;            // of the graph's nodes
+  double all_ = 0;                          // what the edges into the sink carry together
+  std::vector<bool> is_source_;             // of the graph's nodes
   std::vector<std::size_t> enter_, leave_;  // of the graph's nodes
-  std::vector<std::optional<Hop>> hops_;   // of every second arc; nullopt: of no edge
+  std::vector<std::optional<Hop>> hops_;    // of every second arc; nullopt: of no edge
   std::vector<std::size_t> source_arcs_, sink_arcs_, socket_arcs_;
   std::vector<std::size_t> within_;  // through a host bridge, from device to device
-  std::vector<double> spent_;  // of every second arc: what take_routes() gave away
+  std::vector<double> spent_;        // of every second arc: what take_routes() gave away
 };
 
 struct Label {

@@ -11,9 +11,12 @@ namespace fairlead::topology {
 
 std::string_view to_string(Origin origin) noexcept {
   switch (origin) {
-    case Origin::kMeasured: return "measured";
-    case Origin::kAdvertised: return "advertised";
-    case Origin::kAssumed: return "assumed";
+    case Origin::kMeasured:
+      return "measured";
+    case Origin::kAdvertised:
+      return "advertised";
+    case Origin::kAssumed:
+      return "assumed";
   }
   return "assumed";
 }
@@ -53,9 +56,12 @@ std::optional<std::size_t> Graph::find(NodeKind kind, std::size_t index) const {
 
 std::int64_t cost_of(EdgeKind kind) noexcept {
   switch (kind) {
-    case EdgeKind::kSocket: return 1'000'000;
-    case EdgeKind::kMesh: return 1'000;
-    default: return 1;
+    case EdgeKind::kSocket:
+      return 1'000'000;
+    case EdgeKind::kMesh:
+      return 1'000;
+    default:
+      return 1;
   }
 }
 

@@ -35,7 +35,7 @@ enum class NodeKind : std::uint8_t {
   kHostBridge,
   kPciBridge,
   kNic,
-  kGpu,       // nothing passes through: NVLink carries what GPUs exchange, not what a NIC reads
+  kGpu,  // nothing passes through: NVLink carries what GPUs exchange, not what a NIC reads
   kNvSwitch,
   kNetwork,  // beyond every NIC; taken as not blocking
 };

@@ -34,13 +34,12 @@ class Builder {
 
   void add_packages() {
     for (std::size_t i = 0; i < machine_.packages.size(); ++i) {
-      made_.packages.push_back(
-          made_.graph.add_node(NodeKind::kPackage, fmt::format("socket {}", machine_.packages[i].os_index), i));
+      made_.packages.push_back(made_.graph.add_node(NodeKind::kPackage, name_of(machine_.packages[i]), i));
     }
   }
 
-  // A package whose memories are local to different cores of its own (sub-NUMA clustering, a virtual machine's NUMA) has a
-  // node for each such group; elsewhere the package stands for its cores.
+  // A package whose memories are local to different cores of its own (sub-NUMA clustering, a virtual machine's NUMA)
+  // has a node for each such group; elsewhere the package stands for its cores.
   void add_memories() {
     std::map<std::size_t, std::set<Cores>> groups;
     for (const Memory& memory : machine_.memories) {
@@ -103,8 +102,7 @@ class Builder {
         }
         if (between) continue;
         edge(EdgeKind::kSocket, made_.packages[a], made_.packages[b], table_.socket(machine_, a),
-             fmt::format("the link between sockets {} and {}", machine_.packages[a].os_index,
-                         machine_.packages[b].os_index));
+             fmt::format("the link between {} and {}", name_of(machine_.packages[a]), name_of(machine_.packages[b])));
       }
     }
   }
@@ -184,7 +182,8 @@ class Builder {
   // The nodes that stand for these cores: a domain, a package, or each package where the source does not say which.
   std::vector<std::size_t> homes(const Cores& cores) const {
     for (const auto& [of_domain, node] : domains_) {
-      if (!cores.empty() && std::includes(of_domain.begin(), of_domain.end(), cores.begin(), cores.end())) return {node};
+      if (!cores.empty() && std::includes(of_domain.begin(), of_domain.end(), cores.begin(), cores.end()))
+        return {node};
     }
     std::vector<std::size_t> nodes;
     for (const std::size_t package : packages_of(machine_, cores)) nodes.push_back(made_.packages[package]);
@@ -204,7 +203,10 @@ class Builder {
       const auto back = links.find({ends.second, ends.first});
       if (ends.first > ends.second && back != links.end()) continue;  // told by the other direction
       const auto& nodes = made_.graph.nodes();
-      made_.graph.add_edge({EdgeKind::kNvLink, ends.first, ends.second, {bandwidth, Origin::kAdvertised, "hwloc"},
+      made_.graph.add_edge({EdgeKind::kNvLink,
+                            ends.first,
+                            ends.second,
+                            {bandwidth, Origin::kAdvertised, "hwloc"},
                             {back == links.end() ? 0 : back->second, Origin::kAdvertised, "hwloc"},
                             fmt::format("NVLink of {} and {}", nodes[ends.first].name, nodes[ends.second].name)});
     }
@@ -235,6 +237,8 @@ class Builder {
 
 }  // namespace
 
-MachineGraph build_graph(const Machine& machine, const BandwidthTable& table) { return Builder(machine, table).build(); }
+MachineGraph build_graph(const Machine& machine, const BandwidthTable& table) {
+  return Builder(machine, table).build();
+}
 
 }  // namespace fairlead::topology

@@ -122,14 +122,17 @@ class DeviceReader {
         if (const std::string model = info(os, "GPUModel"); !model.empty()) device->model = model;
         device->other_devices.emplace_back(os->name);
         break;
-      case OsDevice::kOther: device->other_devices.emplace_back(os->name); break;
+      case OsDevice::kOther:
+        device->other_devices.emplace_back(os->name);
+        break;
     }
     for (hwloc_obj_t child = os->io_first_child; child != nullptr; child = child->next_sibling) {
       add_os_device(child, device);
     }
   }
 
-  // NICs of a hypervisor's own bus hang on the machine itself. Something that computes is seen by its PCI class as well.
+  // NICs of a hypervisor's own bus hang on the machine itself. Something that computes is seen by its PCI class as
+  // well.
   void add_homeless(hwloc_obj_t os, hwloc_obj_t home) {
     if (os->name == nullptr) return;
     const OsDevice type = os_device_of(os);
@@ -148,7 +151,8 @@ class DeviceReader {
 
   // Rates of 2.5 and 5 GT/s, which links fall back to while nobody uses them, are told by their encoding of 8b/10b.
   static bool looks_idle(const Device& device) {
-    return device.kind == DeviceKind::kGpu && device.link > 0 && device.link <= 8e9 && std::fmod(device.link, 0.25e9) == 0;
+    return device.kind == DeviceKind::kGpu && device.link > 0 && device.link <= 8e9 &&
+           std::fmod(device.link, 0.25e9) == 0;
   }
 
   void remark() {
@@ -157,13 +161,15 @@ class DeviceReader {
       if (looks_idle(device)) idle.push_back(device.name);
     }
     if (!idle.empty()) {
-      machine_.remarks.push_back(fmt::format(
-          "The links of {} were at 2.5 or 5 GT/s when they were read, as those of idle GPUs are. Read the machine while "
-          "they work, or give what they can do with --bandwidth PCI-ADDRESS=GB/s.",
-          fmt::join(idle, ", ")));
+      machine_.remarks.push_back(
+          fmt::format("The links of {} were at 2.5 or 5 GT/s when they were read, as those of idle GPUs are. Read the "
+                      "machine while "
+                      "they work, or give what they can do with --bandwidth PCI-ADDRESS=GB/s.",
+                      fmt::join(idle, ", ")));
     }
     if (!homeless_.empty()) {
-      machine_.remarks.push_back(fmt::format("Left out, as no PCI device belongs to it: {}.", fmt::join(homeless_, ", ")));
+      machine_.remarks.push_back(
+          fmt::format("Left out, as no PCI device belongs to it: {}.", fmt::join(homeless_, ", ")));
     }
   }
 

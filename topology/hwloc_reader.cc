@@ -11,6 +11,7 @@
 #include <iterator>
 #include <map>
 #include <memory>
+#include <optional>
 #include <sstream>
 
 #include "topology/hwloc_devices.h"
@@ -46,7 +47,6 @@ bool is_too_large(std::string_view description) {
   }
   return false;
 }
-
 
 std::string info(hwloc_obj_t object, const char* name) {
   const char* const value = object == nullptr ? nullptr : hwloc_obj_get_info_by_name(object, name);
@@ -103,6 +103,7 @@ class MachineReader {
     if (cores_.empty()) return Status(Code::kInvalidArgument, "there is no processor in it");
     if (memories_.empty()) return Status(Code::kInvalidArgument, "there is no memory in it");
     read_packages();
+    merge_packages();
     read_cores();
     read_caches();
     read_memories();
@@ -135,16 +136,47 @@ class MachineReader {
   }
 
   void read_packages() {
-    packages_ = objects(topology_, HWLOC_OBJ_PACKAGE);
-    for (const hwloc_obj_t object : packages_) {
-      machine_.packages.push_back({.os_index = object->os_index == HWLOC_UNKNOWN_INDEX ? object->logical_index
-                                                                                       : object->os_index,
+    for (const hwloc_obj_t object : objects(topology_, HWLOC_OBJ_PACKAGE)) {
+      if (object->cpuset == nullptr) continue;
+      const bool unknown = object->os_index == HWLOC_UNKNOWN_INDEX;
+      package_sets_.emplace_back(hwloc_bitmap_dup(object->cpuset));
+      machine_.packages.push_back({.sockets = {unknown ? object->logical_index : object->os_index},
                                    .vendor = info(object, "CPUVendor"),
                                    .model = info(object, "CPUModel"),
                                    .family = number(info(object, "CPUFamilyNumber")),
                                    .model_number = number(info(object, "CPUModelNumber"))});
     }
-    if (machine_.packages.empty()) machine_.packages.emplace_back();  // cores that belong to none belong to this
+    if (!machine_.packages.empty()) return;
+    machine_.packages.push_back({.sockets = {0}, .vendor = {}, .model = {}});  // of all cores
+    package_sets_.emplace_back(hwloc_bitmap_dup(hwloc_get_root_obj(topology_)->cpuset));
+  }
+
+  [[nodiscard]] bool has_own_memory(std::size_t package) const {
+    return std::any_of(memories_.begin(), memories_.end(), [&](hwloc_obj_t memory) {
+      return memory->cpuset != nullptr && hwloc_bitmap_iszero(memory->cpuset) == 0 &&
+             hwloc_bitmap_isincluded(memory->cpuset, package_sets_[package].get()) != 0;
+    });
+  }
+
+  // Sockets on one bus share a memory: none of them is nearer to it, nor to what hangs beside it, than the others. Not
+  // so where each has its own beside one that all share (CXL).
+  void merge_packages() {
+    for (const hwloc_obj_t memory : memories_) {
+      std::optional<std::size_t> first;
+      for (std::size_t i = 0; memory->cpuset != nullptr && i < machine_.packages.size();) {
+        const bool touches = hwloc_bitmap_intersects(package_sets_[i].get(), memory->cpuset) != 0;
+        if (!touches || !first || (has_own_memory(*first) && has_own_memory(i))) {
+          if (touches && !first) first = i;
+          ++i;
+          continue;
+        }
+        std::vector<unsigned>& sockets = machine_.packages[*first].sockets;
+        sockets.insert(sockets.end(), machine_.packages[i].sockets.begin(), machine_.packages[i].sockets.end());
+        hwloc_bitmap_or(package_sets_[*first].get(), package_sets_[*first].get(), package_sets_[i].get());
+        machine_.packages.erase(machine_.packages.begin() + static_cast<std::ptrdiff_t>(i));
+        package_sets_.erase(package_sets_.begin() + static_cast<std::ptrdiff_t>(i));
+      }
+    }
   }
 
   void read_cores() {
@@ -154,13 +186,14 @@ class MachineReader {
       if (hwloc_get_cpubind(topology_, affinity.get(), HWLOC_CPUBIND_THREAD) == 0) {
         hwloc_bitmap_and(usable.get(), usable.get(), affinity.get());
       } else {
-        machine_.remarks.emplace_back("The affinity of this process cannot be read: every core of its cpuset counts as its.");
+        machine_.remarks.emplace_back(
+            "The affinity of this process cannot be read: every core of its cpuset counts as its.");
       }
     }
     for (const hwloc_const_cpuset_t set : cores_) {
       Core core{.package = 0, .pus = members(set)};
-      for (std::size_t i = 0; i < packages_.size(); ++i) {
-        if (packages_[i]->cpuset != nullptr && hwloc_bitmap_intersects(packages_[i]->cpuset, set)) core.package = i;
+      for (std::size_t i = 0; i < package_sets_.size(); ++i) {
+        if (hwloc_bitmap_intersects(package_sets_[i].get(), set)) core.package = i;
       }
       std::copy_if(core.pus.begin(), core.pus.end(), std::back_inserter(core.usable_pus),
                    [&usable](unsigned pu) { return hwloc_bitmap_isset(usable.get(), pu) != 0; });
@@ -226,8 +259,9 @@ class MachineReader {
 
   hwloc_topology_t topology_;
   CoreSets cores_;
-  std::vector<Bitmap> implied_;  // those of cores_ that hwloc has no object for
-  std::vector<hwloc_obj_t> packages_, memories_;
+  std::vector<Bitmap> implied_;       // those of cores_ that hwloc has no object for
+  std::vector<Bitmap> package_sets_;  // of Machine::packages
+  std::vector<hwloc_obj_t> memories_;
   Machine machine_;
 };
 
@@ -278,8 +312,8 @@ Result<Machine> read_synthetic(const std::string& description) {
                   fmt::format("'{}' has more than {} hardware threads", description, kMostSynthetic));
   }
   Topology topology = make_topology();
-  const std::string refused = fmt::format(
-      "'{}' is no synthetic topology of hwloc's, such as 'package:2 core:8 pu:2'", description);
+  const std::string refused =
+      fmt::format("'{}' is no synthetic topology of hwloc's, such as 'package:2 core:8 pu:2'", description);
   if (topology == nullptr || description.empty() || description.size() > 4096 ||
       hwloc_topology_set_synthetic(topology.get(), description.c_str()) != 0) {
     return Status(Code::kInvalidArgument, refused);

@@ -40,8 +40,9 @@ constexpr std::array kOsDeviceTypes = {
 
 Result<unsigned> major_version(const XmlElement& root) {
   if (root.name != "topology") {
-    return Status(Code::kInvalidArgument,
-                  fmt::format("the root element is <{}>; hwloc's is <topology>: write it with lstopo FILE.xml", root.name));
+    return Status(
+        Code::kInvalidArgument,
+        fmt::format("the root element is <{}>; hwloc's is <topology>: write it with lstopo FILE.xml", root.name));
   }
   const std::string* const version = root.attribute("version");
   if (version == nullptr) return 1u;  // 1.x had no such attribute
@@ -77,7 +78,8 @@ Result<std::string> to_readable_xml(std::string_view text) {
     *root->attribute("version") = "2.0";
     to_version_2(&*root);
 #endif
-    // Attributes of the whole, which 2.x keeps in the root object, and where the PCI tree belongs, which the tree shows.
+    // Attributes of the whole, which 2.x keeps in the root object, and where the PCI tree belongs, which the tree
+    // shows.
     std::erase_if(root->children, [](const XmlElement& child) {
       return child.name == "info" || child.name == "pci_locality" || child.name == "support";
     });

@@ -19,8 +19,8 @@ enum class OsDevice : std::uint8_t { kOther, kNetwork, kOpenFabrics, kCompute };
 /// Of an object of type HWLOC_OBJ_OS_DEVICE.
 [[nodiscard]] OsDevice os_device_of(const hwloc_obj* object) noexcept;
 
-/// A document of hwloc's, of any version up to 3.x, as the hwloc at hand reads it with either of its two parsers (the one
-/// without libxml2 knows no comments). Errors: kDataLoss (no well-formed XML), kInvalidArgument (XML of others),
+/// A document of hwloc's, of any version up to 3.x, as the hwloc at hand reads it with either of its two parsers (the
+/// one without libxml2 knows no comments). Errors: kDataLoss (no well-formed XML), kInvalidArgument (XML of others),
 /// kVersionMismatch (from 4.0).
 [[nodiscard]] Result<std::string> to_readable_xml(std::string_view text);
 

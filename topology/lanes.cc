@@ -84,8 +84,12 @@ class Placer {
                            ? "any core: nobody says which socket " + nic.name + " is at"
                            : "beside " + nic.name;
         break;
-      case kSameSocket: place.reason = "on the socket of " + nic.name + ", whose own cores are taken"; break;
-      default: place.reason = "the cores on the socket of " + nic.name + " are taken or not to be used"; break;
+      case kSameSocket:
+        place.reason = "on the socket of " + nic.name + ", whose own cores are taken";
+        break;
+      default:
+        place.reason = "the cores on the socket of " + nic.name + " are taken or not to be used";
+        break;
     }
     if (place.shared) place.reason += "; shared, as no core is free";
     if (isolated_) place.reason += "; isolated, as no other core is allowed";

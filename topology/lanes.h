@@ -1,8 +1,8 @@
 // On which core each busy lane (a thread that polls a NIC) is to run.
 //
-// Never two on a core while another that may be used is free; among free ones those near the NIC: beside it, then on its
-// socket, then any. Cores outside of the cpuset and the affinity are never used, isolated ones only where there are no
-// others. Threads: any.
+// Never two on a core while another that may be used is free; among free ones those near the NIC: beside it, then on
+// its socket, then any. Cores outside of the cpuset and the affinity are never used, isolated ones only where there are
+// no others. Threads: any.
 #pragma once
 
 #include <cstddef>

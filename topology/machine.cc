@@ -6,7 +6,13 @@
 #include <array>
 #include <set>
 
+#include "topology/index_list.h"
+
 namespace fairlead::topology {
+
+std::string name_of(const Package& package) {
+  return fmt::format("socket{} {}", package.sockets.size() == 1 ? "" : "s", to_index_list(package.sockets));
+}
 
 std::string name_of(const Memory& memory) { return fmt::format("numa{}", memory.os_index); }
 

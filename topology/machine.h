@@ -13,9 +13,10 @@
 
 namespace fairlead::topology {
 
+/// A socket; or several that share their memory, between which nothing is nearer or farther.
 struct Package {
-  unsigned os_index = 0;
-  std::string vendor, model;          // "GenuineIntel", "Intel(R) Xeon(R) ..."; empty: not said
+  std::vector<unsigned> sockets{};        // the system's indexes
+  std::string vendor, model;              // "GenuineIntel", "Intel(R) Xeon(R) ..."; empty: not said
   unsigned family = 0, model_number = 0;  // CPUID's, with `vendor`
 };
 
@@ -23,7 +24,7 @@ struct Core {
   std::size_t package = 0;
   std::vector<unsigned> pus{};         // hardware threads, the system's indexes
   std::vector<unsigned> usable_pus{};  // of these: what cpuset and affinity of this process, or the XML, allow
-  bool isolated = false;             // the kernel's scheduler keeps off it (isolcpus)
+  bool isolated = false;               // the kernel's scheduler keeps off it (isolcpus)
 };
 
 struct Cache {
@@ -45,10 +46,10 @@ struct Memory {
 
 /// A host bridge (no parent), or a bridge or switch port below one.
 struct Bridge {
-  std::string bus_id{};                 // of the upstream side, "0000:2b:00.0"; of a host bridge "0000:2b", its first bus
+  std::string bus_id{};  // of the upstream side, "0000:2b:00.0"; of a host bridge "0000:2b", its first bus
   std::optional<std::size_t> parent{};  // a bridge with a smaller index
   std::vector<std::size_t> cores{};     // to which a host bridge is local; all cores: the source does not say
-  double link = 0;                    // negotiated, toward the parent or below it: a port has one link
+  double link = 0;                      // negotiated, toward the parent or below it: a port has one link
 };
 
 enum class DeviceKind : std::uint8_t { kNic, kGpu, kNvSwitch, kOther };
@@ -58,14 +59,14 @@ struct Device {
   DeviceKind kind = DeviceKind::kOther;
   std::string name{};  // unique: "mlx5_0", "eth0", "gpu0", "nvswitch0"; its address where the source gives no name
   std::vector<std::string> rdma_devices{}, net_devices{}, other_devices{};  // of the operating system
-  std::string bus_id{};                                                 // "0000:34:00.0", or empty
-  std::string model{};                                                  // in words, or empty
+  std::string bus_id{};                                                     // "0000:34:00.0", or empty
+  std::string model{};                                                      // in words, or empty
   std::uint16_t pci_class = 0, vendor = 0, device = 0;
   std::optional<std::size_t> bridge{};  // that it hangs on
   std::vector<std::size_t> cores{};     // to which it is local; all cores: the source does not say
-  double link = 0;                    // PCI Express, negotiated: an idle GPU may show less than it can do
-  double rate = 0;                    // of a NIC: the sum of its ports
-  bool rate_is_down = false;          // every port of which the system speaks is down
+  double link = 0;                      // PCI Express, negotiated: an idle GPU may show less than it can do
+  double rate = 0;                      // of a NIC: the sum of its ports
+  bool rate_is_down = false;            // every port of which the system speaks is down
 };
 
 /// NVLink and its like between two things.
@@ -77,20 +78,22 @@ struct NvLink {
 };
 
 struct Machine {
-  std::string name;                 // of the product, or what it was read from
+  std::string name;  // of the product, or what it was read from
   bool this_machine = false;
-  std::vector<Package> packages;    // at least one
-  std::vector<Core> cores;          // at least one
-  std::vector<Cache> caches;        // level 1 first
-  std::vector<Memory> memories;     // at least one
-  std::vector<Bridge> bridges;      // parents first
-  std::vector<Device> devices;      // in the order of the PCI tree
+  std::vector<Package> packages;  // at least one
+  std::vector<Core> cores;        // at least one
+  std::vector<Cache> caches;      // level 1 first
+  std::vector<Memory> memories;   // at least one
+  std::vector<Bridge> bridges;    // parents first
+  std::vector<Device> devices;    // in the order of the PCI tree
   std::vector<NvLink> nvlinks;
   std::vector<double> numa_latency;  // memories x memories, row by row, relative (10: local); empty: not said
   double cpu_quota = 0;              // processors' worth of time that cgroups allow; 0: no limit
   std::vector<std::string> remarks;  // what could not be read, and what was left out, in sentences
 };
 
+/// "socket 0", "sockets 0-3"
+[[nodiscard]] std::string name_of(const Package& package);
 /// "numa0"
 [[nodiscard]] std::string name_of(const Memory& memory);
 /// The packages that these cores belong to, ascending.

@@ -69,7 +69,9 @@ class Planner {
   NicUse use(std::size_t source, std::size_t device, std::vector<Route> routes) {
     NicUse made{.device = device, .routes = std::move(routes), .lane = {}, .reason = {}, .limit = {}};
     for (const Route& route : made.routes) made.rate += route.rate;
-    if (const auto widest = widest_route(graph_, source, *made_.devices[device])) made.width = widest->rate;
+    if (const auto widest = widest_route(graph_, source, *made_.devices[device])) {
+      made.width = std::min(widest->rate, graph_.edges()[port_of(device)].forward.bytes_per_second);
+    }
     made.reason = nearness(source, made.routes.front());
     for (const Hop hop : made.routes.front().hops) {
       const Bandwidth& bandwidth = bandwidth_of(graph_, hop);
@@ -140,9 +142,8 @@ class Planner {
     const std::size_t source = node_of(pairs_[pair].endpoint);
     const std::optional<Route> route = widest_route(graph_, source, *made_.devices[device]);
     if (!route) return "no way leads there";
-    const bool across = std::any_of(route->hops.begin(), route->hops.end(), [this](Hop hop) {
-      return graph_.edges()[hop.edge].kind == EdgeKind::kSocket;
-    });
+    const bool across = std::any_of(route->hops.begin(), route->hops.end(),
+                                    [this](Hop hop) { return graph_.edges()[hop.edge].kind == EdgeKind::kSocket; });
     const std::string where = across ? "across a link between sockets; " : "";
     for (const Hop hop : route->hops) {
       const Bandwidth& bandwidth = bandwidth_of(graph_, hop);
@@ -189,10 +190,11 @@ class Planner {
       }
     }
     if (machine_.cpu_quota > 0 && static_cast<double>(cores.size()) > machine_.cpu_quota) {
-      plan_.remarks.push_back(fmt::format(
-          "The cgroup of this process allows {:.3g} processors' worth of time, and {} lanes would be busy: they would be "
-          "stopped and started. Let fewer poll, or raise the quota.",
-          machine_.cpu_quota, cores.size()));
+      plan_.remarks.push_back(
+          fmt::format("The cgroup of this process allows {:.3g} processors' worth of time, and {} lanes would be busy: "
+                      "they would be "
+                      "stopped and started. Let fewer poll, or raise the quota.",
+                      machine_.cpu_quota, cores.size()));
     }
   }
 
@@ -238,10 +240,12 @@ class Planner {
       plan_.remarks.emplace_back("One NUMA node: every core and every NIC is local to all memory.");
     }
     if (count_of(machine_, DeviceKind::kNic) == 0) {
-      plan_.remarks.emplace_back("No NIC: nothing can be sent. hwloc sees no PCI devices where /sys is not mounted, and "
-                                 "an XML has none unless lstopo wrote it with them.");
+      plan_.remarks.emplace_back(
+          "No NIC: nothing can be sent. hwloc sees no PCI devices where /sys is not mounted, and "
+          "an XML has none unless lstopo wrote it with them.");
     }
-    if (std::all_of(machine_.cores.begin(), machine_.cores.end(), [](const Core& core) { return core.usable_pus.empty(); })) {
+    if (std::all_of(machine_.cores.begin(), machine_.cores.end(),
+                    [](const Core& core) { return core.usable_pus.empty(); })) {
       plan_.remarks.emplace_back("The cpuset and affinity leave no core to use.");
     }
     bool assumed = false;
@@ -249,8 +253,9 @@ class Planner {
       for (const NicUse& nic : placement.nics) assumed = assumed || nic.assumed;
     }
     if (assumed) {
-      plan_.remarks.emplace_back("Rates marked with ~ follow from bandwidths that are assumed; --bandwidth NAME=GB/s sets "
-                                 "them.");
+      plan_.remarks.emplace_back(
+          "Rates marked with ~ follow from bandwidths that are assumed; --bandwidth NAME=GB/s sets "
+          "them.");
     }
   }
 

@@ -1,8 +1,8 @@
 // Where data should go: for pairs of a memory or GPU and a peer the NICs and how much over each, a core for each lane,
 // and the NUMA node for pool memory; each with its reason.
 //
-// Rates are bytes per second toward the peer, when all pairs of the plan send at once. They follow from the bandwidths of
-// the graph alone: protocol overhead, and what memory does besides, are not in them. Threads: any.
+// Rates are bytes per second toward the peer, when all pairs of the plan send at once. They follow from the bandwidths
+// of the graph alone: protocol overhead, and what memory does besides, are not in them. Threads: any.
 #pragma once
 
 #include <cstddef>
@@ -40,7 +40,7 @@ struct Pair {
 struct NicUse {
   std::size_t device = 0;
   double rate = 0;
-  double width = 0;           // of the widest way to it
+  double width = 0;           // of the widest way over it
   std::vector<Route> routes;  // theirs add up to `rate`
   LanePlace lane;
   std::string reason;    // a clause: "behind the same PCIe switch (0000:2d:04.0)"
@@ -53,10 +53,10 @@ struct NicPassed {
 };
 struct Placement {
   Pair pair;
-  double alone = 0;              // if no other pair sent
-  double rate = 0;               // its share
-  std::vector<NicUse> nics;      // the widest first, of these the nearest
-  std::vector<NicPassed> passed;  // the machine's other NICs
+  double alone = 0;                 // if no other pair sent
+  double rate = 0;                  // its share
+  std::vector<NicUse> nics;         // the widest first, of these the nearest
+  std::vector<NicPassed> passed;    // the machine's other NICs
   std::optional<std::size_t> pool;  // a memory; nullopt: this process may use none
   std::string pool_reason;
 };

@@ -18,12 +18,14 @@ namespace {
 constexpr double kCharacter = 6.7, kLine = 15, kPadding = 8, kGap = 14;
 
 // Colours that can be told apart by people who see fewer of them (Okabe and Ito), darker on light ground.
-constexpr std::array kLightInks = {"#0072b2", "#b34700", "#007a5a", "#a03f78", "#7a6a00", "#2f7fb0", "#555555", "#8a1c1c"};
-constexpr std::array kDarkInks = {"#56b4e9", "#ff9f4a", "#2fd3a5", "#e79bc4", "#f0e442", "#9fd0ee", "#bbbbbb", "#ff8a8a"};
+constexpr std::array kLightInks = {"#0072b2", "#b34700", "#007a5a", "#a03f78",
+                                   "#7a6a00", "#2f7fb0", "#555555", "#8a1c1c"};
+constexpr std::array kDarkInks = {"#56b4e9", "#ff9f4a", "#2fd3a5", "#e79bc4",
+                                  "#f0e442", "#9fd0ee", "#bbbbbb", "#ff8a8a"};
 
 struct Block {
-  std::string style;                // a class of the style sheet
-  std::vector<std::string> lines{};   // not escaped
+  std::string style;                 // a class of the style sheet
+  std::vector<std::string> lines{};  // not escaped
   std::vector<Block> children{};
   std::size_t columns = 4;            // of children
   std::optional<std::size_t> node{};  // of the graph
@@ -94,7 +96,7 @@ class Drawing {
   Block package_block(std::size_t index) {
     const Package& package = machine_.packages[index];
     Block block{.style = "package",
-                .lines = {fmt::format("socket {}  {}", package.os_index, printable(package.model))},
+                .lines = {fmt::format("{}  {}", name_of(package), printable(package.model))},
                 .columns = 2,
                 .node = made_.packages[index]};
     std::vector<unsigned> pus;
@@ -105,7 +107,8 @@ class Drawing {
       pus.insert(pus.end(), core.pus.begin(), core.pus.end());
     }
     block.lines.push_back(fmt::format("{} cores, PUs {}", cores, to_index_list(pus)));
-    add_parts([this, index](const auto& part) { return packages_of(machine_, part.cores) == std::vector{index}; }, &block);
+    add_parts([this, index](const auto& part) { return packages_of(machine_, part.cores) == std::vector{index}; },
+              &block);
     return block;
   }
 
@@ -178,8 +181,9 @@ class Drawing {
   }
 
   std::vector<std::string> legend_lines() const {
-    std::vector<std::string> lines = {"A line: who sends over which NIC, the thicker the more. ~: a bandwidth that is "
-                                      "assumed. PU: where the lane runs."};
+    std::vector<std::string> lines = {
+        "A line: who sends over which NIC, the thicker the more. ~: a bandwidth that is "
+        "assumed. PU: where the lane runs."};
     for (const Placement& placement : plan_.placements) {
       std::string line = fmt::format("{} -> {}: {}", name_of(machine_, placement.pair.endpoint),
                                      printable(placement.pair.peer), to_gigabytes_per_second(placement.rate));
@@ -195,17 +199,20 @@ class Drawing {
 
   void head(double width, double height) {
     const auto to = std::back_inserter(out_);
-    fmt::format_to(to,
-                   "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<svg xmlns=\"http://www.w3.org/2000/svg\" "
-                   "viewBox=\"0 0 {0:.0f} {1:.0f}\" width=\"{0:.0f}\" height=\"{1:.0f}\" role=\"img\">\n<title>{2}</title>\n",
-                   width, height, escape_xml(printable(machine_.name) + ": placement"));
+    fmt::format_to(
+        to,
+        "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<svg xmlns=\"http://www.w3.org/2000/svg\" "
+        "viewBox=\"0 0 {0:.0f} {1:.0f}\" width=\"{0:.0f}\" height=\"{1:.0f}\" role=\"img\">\n<title>{2}</title>\n",
+        width, height, escape_xml(printable(machine_.name) + ": placement"));
     out_ +=
         "<style>\n"
-        "svg { --ground: #ffffff; --ink: #1a1a1a; --frame: #767676; --memory: #e6f2e6; --nic: #fdf0d5; --gpu: #e4ecf8;\n";
+        "svg { --ground: #ffffff; --ink: #1a1a1a; --frame: #767676; --memory: #e6f2e6; --nic: #fdf0d5; --gpu: "
+        "#e4ecf8;\n";
     for (std::size_t i = 0; i < kLightInks.size(); ++i) fmt::format_to(to, " --ink{}: {};", i, kLightInks[i]);
     out_ +=
         " }\n@media screen and (prefers-color-scheme: dark) {\n"
-        "svg { --ground: #14171a; --ink: #e8e8e8; --frame: #8a8a8a; --memory: #1f3322; --nic: #3a2f14; --gpu: #1d2b42;\n";
+        "svg { --ground: #14171a; --ink: #e8e8e8; --frame: #8a8a8a; --memory: #1f3322; --nic: #3a2f14; --gpu: "
+        "#1d2b42;\n";
     for (std::size_t i = 0; i < kDarkInks.size(); ++i) fmt::format_to(to, " --ink{}: {};", i, kDarkInks[i]);
     out_ +=
         " } }\n"
@@ -222,8 +229,8 @@ class Drawing {
 
   void draw_block(const Block& block) {
     fmt::format_to(std::back_inserter(out_),
-                   "<rect class=\"{}\" x=\"{:.0f}\" y=\"{:.0f}\" width=\"{:.0f}\" height=\"{:.0f}\" rx=\"3\"/>\n", block.style,
-                   block.x, block.y, block.width, block.height);
+                   "<rect class=\"{}\" x=\"{:.0f}\" y=\"{:.0f}\" width=\"{:.0f}\" height=\"{:.0f}\" rx=\"3\"/>\n",
+                   block.style, block.x, block.y, block.width, block.height);
     double y = block.y;
     for (const std::string& line : block.lines) text(block.x + kPadding, y += kLine, line);
     if (block.node) drawn_[*block.node] = {block.x, block.y, block.width, block.height};
@@ -255,10 +262,11 @@ class Drawing {
     const double x1 = from.x + from.width, y1 = from.y + from.height / 2;
     const double x2 = to.x + to.width, y2 = to.y + to.height / 2;
     const double bow = kGap + 4 * static_cast<double>(placement % kLightInks.size());
-    fmt::format_to(std::back_inserter(out_),
-                   "<path class=\"way\" stroke=\"var(--ink{})\" stroke-width=\"{:.1f}\" d=\"M{:.0f} {:.0f} C{:.0f} {:.0f} "
-                   "{:.0f} {:.0f} {:.0f} {:.0f}\"/>\n",
-                   placement % kLightInks.size(), thickness, x1, y1, x1 + bow, y1, x2 + bow, y2, x2, y2);
+    fmt::format_to(
+        std::back_inserter(out_),
+        "<path class=\"way\" stroke=\"var(--ink{})\" stroke-width=\"{:.1f}\" d=\"M{:.0f} {:.0f} C{:.0f} {:.0f} "
+        "{:.0f} {:.0f} {:.0f} {:.0f}\"/>\n",
+        placement % kLightInks.size(), thickness, x1, y1, x1 + bow, y1, x2 + bow, y2, x2, y2);
   }
 
   const Machine& machine_;

@@ -36,8 +36,10 @@ class TreeWriter {
   void head() {
     std::uint64_t bytes = 0;
     for (const Memory& memory : machine_.memories) bytes += memory.bytes;
-    std::string text = fmt::format("{}: {}, {}, {}, {}, {}", printable(machine_.name),
-                                   counted(machine_.packages.size(), "socket"), counted(machine_.cores.size(), "core"),
+    std::size_t sockets = 0;
+    for (const Package& package : machine_.packages) sockets += package.sockets.size();
+    std::string text = fmt::format("{}: {}, {}, {}, {}, {}", printable(machine_.name), counted(sockets, "socket"),
+                                   counted(machine_.cores.size(), "core"),
                                    counted(machine_.memories.size(), "NUMA node") + " with " + to_binary_size(bytes),
                                    counted(count_of(machine_, DeviceKind::kNic), "NIC"),
                                    counted(count_of(machine_, DeviceKind::kGpu), "GPU"));
@@ -56,7 +58,9 @@ class TreeWriter {
 
   void package(std::size_t index) {
     const Package& package = machine_.packages[index];
-    line(1, fmt::format("Socket {}{}{}", package.os_index, package.model.empty() ? "" : "  ", printable(package.model)));
+    std::string name = name_of(package);
+    name.front() = 'S';
+    line(1, fmt::format("{}{}{}", name, package.model.empty() ? "" : "  ", printable(package.model)));
     cores(index);
     for (std::size_t i = 0; i < machine_.memories.size(); ++i) {
       if (packages_of(machine_, machine_.memories[i].cores) == std::vector{index}) memory(2, i);
@@ -73,7 +77,8 @@ class TreeWriter {
       pus.insert(pus.end(), core.pus.begin(), core.pus.end());
       std::vector<unsigned>& unusable = barred;
       for (const unsigned pu : core.pus) {
-        if (std::find(core.usable_pus.begin(), core.usable_pus.end(), pu) == core.usable_pus.end()) unusable.push_back(pu);
+        if (std::find(core.usable_pus.begin(), core.usable_pus.end(), pu) == core.usable_pus.end())
+          unusable.push_back(pu);
       }
       if (core.isolated) isolated.insert(isolated.end(), core.pus.begin(), core.pus.end());
     }
@@ -151,10 +156,18 @@ class TreeWriter {
     const Device& device = machine_.devices[index];
     std::string text;
     switch (device.kind) {
-      case DeviceKind::kNic: text = "NIC "; break;
-      case DeviceKind::kGpu: text = "GPU "; break;
-      case DeviceKind::kNvSwitch: text = "NVSwitch "; break;
-      case DeviceKind::kOther: text = "PCI "; break;
+      case DeviceKind::kNic:
+        text = "NIC ";
+        break;
+      case DeviceKind::kGpu:
+        text = "GPU ";
+        break;
+      case DeviceKind::kNvSwitch:
+        text = "NVSwitch ";
+        break;
+      case DeviceKind::kOther:
+        text = "PCI ";
+        break;
     }
     text += printable(device.name);
     if (!device.bus_id.empty() && device.name != device.bus_id) text += "  " + device.bus_id;
@@ -222,11 +235,13 @@ void write_placement(const Machine& machine, const Placement& placement, std::st
     fmt::format_to(to, ", alone {}{}", mark, to_gigabytes_per_second(placement.alone));
   }
   if (placement.pool) {
-    fmt::format_to(to, "; pool in {}: {}\n", name_of(machine.memories[*placement.pool]), printable(placement.pool_reason));
+    fmt::format_to(to, "; pool in {}: {}\n", name_of(machine.memories[*placement.pool]),
+                   printable(placement.pool_reason));
   } else {
     fmt::format_to(to, "; no pool: {}\n", placement.pool_reason);
   }
-  if (placement.nics.empty()) fmt::format_to(to, "  no NIC{}\n", placement.passed.empty() ? "" : " that could carry it");
+  if (placement.nics.empty())
+    fmt::format_to(to, "  no NIC{}\n", placement.passed.empty() ? "" : " that could carry it");
   std::size_t longest = 0;
   for (const NicUse& nic : placement.nics) longest = std::max(longest, machine.devices[nic.device].name.size());
   for (const NicUse& nic : placement.nics) {

@@ -65,8 +65,8 @@ void read_isolated_cores(const std::string& root, Machine* machine) {
   if (!line) return;
   const Result<std::vector<unsigned>> isolated = parse_index_list(*line);
   if (!isolated) {
-    machine->remarks.push_back(fmt::format("/sys/devices/system/cpu/isolated is not understood: {}.",
-                                           isolated.error().message()));
+    machine->remarks.push_back(
+        fmt::format("/sys/devices/system/cpu/isolated is not understood: {}.", isolated.error().message()));
     return;
   }
   for (Core& core : machine->cores) {
@@ -110,7 +110,8 @@ void read_cpu_quota(const std::string& root, Machine* machine) {
     if (second == std::string::npos) continue;
     const std::string controllers = line.substr(first + 1, second - first - 1);
     std::string path = line.substr(second + 1);
-    if (path.empty() || path.front() != '/' || path.find("..") != std::string::npos) path.clear();  // of another namespace
+    if (path.empty() || path.front() != '/' || path.find("..") != std::string::npos)
+      path.clear();  // of another namespace
     if (controllers.empty()) {
       for_each_group(root + "/sys/fs/cgroup", path, [&consider](const fs::path& group) {
         const std::string limit = read_line(group / "cpu.max").value_or("");

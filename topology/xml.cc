@@ -76,7 +76,7 @@ class Parser {
     const std::size_t begin = at_;
     while (at_ < text_.size() && is_name(text_[at_])) ++at_;
     *out = text_.substr(begin, at_ - begin);
-    return !out->empty() || fail(at_ == text_.size() ? "the file is cut off" : "a name is missing");
+    return !out->empty() || fail(at_ >= text_.size() ? "the file is cut off" : "a name is missing");
   }
 
   bool attributes(XmlElement* element) {
@@ -89,9 +89,11 @@ class Parser {
       if (!name(&key)) return false;
       if (element->attribute(key) != nullptr) return fail(fmt::format("<{}> has {} twice", element->name, key));
       skip_blanks();
+      if (at_ == text_.size()) return fail(fmt::format("<{}> is cut off", element->name));
       if (!looking_at("=")) return fail(fmt::format("attribute {} of <{}> has no value", key, element->name));
       ++at_;
       skip_blanks();
+      if (at_ == text_.size()) return fail(fmt::format("<{}> is cut off", element->name));
       const char quote = at_ < text_.size() ? text_[at_] : '\0';
       if (quote != '"' && quote != '\'') return fail(fmt::format("the value of {} is not quoted", key));
       const std::size_t begin = ++at_;
@@ -201,11 +203,20 @@ std::string escape_xml(std::string_view text) {
   std::string out;
   for (const char c : text) {
     switch (c) {
-      case '&': out += "&amp;"; break;
-      case '<': out += "&lt;"; break;
-      case '>': out += "&gt;"; break;
-      case '"': out += "&quot;"; break;
-      default: out += static_cast<unsigned char>(c) < 0x20 && c != '\n' && c != '\t' ? '?' : c;
+      case '&':
+        out += "&amp;";
+        break;
+      case '<':
+        out += "&lt;";
+        break;
+      case '>':
+        out += "&gt;";
+        break;
+      case '"':
+        out += "&quot;";
+        break;
+      default:
+        out += static_cast<unsigned char>(c) < 0x20 && c != '\n' && c != '\t' ? '?' : c;
     }
   }
   return out;

@@ -66,7 +66,8 @@ Topology make_topology() {
   // Without the filter there is no PCI at all. What this process may not use is shown, and marked.
   hwloc_topology_set_io_types_filter(made, HWLOC_TYPE_FILTER_KEEP_IMPORTANT);
   hwloc_topology_set_flags(made, HWLOC_TOPOLOGY_FLAG_INCLUDE_DISALLOWED);
-  for (const char* const plugin : {"cuda", "nvml", "opencl", "rsmi", "levelzero", "gl"}) {
+  // Those that open GPU drivers; and libpciaccess, whose table of names hwloc never frees: sysfs tells the rest.
+  for (const char* const plugin : {"cuda", "nvml", "opencl", "rsmi", "levelzero", "gl", "pci"}) {
     hwloc_topology_set_components(made, HWLOC_TOPOLOGY_COMPONENTS_FLAG_BLACKLIST, plugin);  // fails where there is none
   }
   return topology;

@@ -81,7 +81,8 @@ int run(int argc, char** argv) {
   for (const Command& command : kCommands) {
     if (command.name == name) return command.run(words);
   }
-  fmt::print(stderr, "fairlead: no command '{}'. Legal: serve, push, pull, bench, devices, run, topo, version.\n", name);
+  fmt::print(stderr, "fairlead: no command '{}'. Legal: serve, push, pull, bench, devices, run, topo, version.\n",
+             name);
   return fairlead::cli::kUsage;
 }
 

@@ -78,7 +78,7 @@ class Drawing {
     draw_plan();
     double y = root.y + root.height + kGap;
     for (const std::string& line : legend) text(root.x, y += kLine, line);
-    out_ += "</svg>\n";
+    out_ += words_ + "</svg>\n";  // above the lines
     return std::move(out_);
   }
 
@@ -123,8 +123,7 @@ class Drawing {
     }
     for (std::size_t i = 0; i < machine_.bridges.size(); ++i) {
       if (machine_.bridges[i].parent || !belongs(machine_.bridges[i])) continue;
-      Block bridge = bridge_block(i);
-      if (!bridge.children.empty()) block->children.push_back(std::move(bridge));
+      if (std::optional<Block> bridge = bridge_block(i)) block->children.push_back(std::move(*bridge));
     }
     for (std::size_t i = 0; i < machine_.devices.size(); ++i) {
       if (!machine_.devices[i].bridge && made_.devices[i] && belongs(machine_.devices[i])) {
@@ -133,21 +132,22 @@ class Drawing {
     }
   }
 
-  Block bridge_block(std::size_t index) {
+  // nullopt: nothing that the graph knows hangs on it.
+  std::optional<Block> bridge_block(std::size_t index) {
     const Bridge& bridge = machine_.bridges[index];
     Block block{.style = "bridge", .lines = {}, .node = made_.bridges[index]};
     block.lines.push_back(bridge.parent ? fmt::format("{}  {}", bridge.bus_id, edge_of(made_.bridges[index]))
                                         : "host bridge " + bridge.bus_id);
     for (std::size_t i = index + 1; i < machine_.bridges.size(); ++i) {
       if (machine_.bridges[i].parent != index) continue;
-      Block child = bridge_block(i);
-      if (!child.children.empty()) block.children.push_back(std::move(child));
+      if (std::optional<Block> child = bridge_block(i)) block.children.push_back(std::move(*child));
     }
     for (std::size_t i = 0; i < machine_.devices.size(); ++i) {
       if (machine_.devices[i].bridge == index && made_.devices[i]) block.children.push_back(device_block(i));
     }
+    if (block.children.empty()) return std::nullopt;
     // A port with one thing behind it says nothing that its own box does not.
-    if (block.children.size() == 1 && bridge.parent) return std::move(block.children.front());
+    if (block.children.size() == 1 && bridge.parent) return Block(std::move(block.children.front()));
     return block;
   }
 
@@ -185,8 +185,11 @@ class Drawing {
         "A line: who sends over which NIC, the thicker the more. ~: a bandwidth that is "
         "assumed. PU: where the lane runs."};
     for (const Placement& placement : plan_.placements) {
-      std::string line = fmt::format("{} -> {}: {}", name_of(machine_, placement.pair.endpoint),
-                                     printable(placement.pair.peer), to_gigabytes_per_second(placement.rate));
+      const bool assumed =
+          std::any_of(placement.nics.begin(), placement.nics.end(), [](const NicUse& nic) { return nic.assumed; });
+      std::string line =
+          fmt::format("{} -> {}: {}{}", name_of(machine_, placement.pair.endpoint), printable(placement.pair.peer),
+                      assumed ? "~" : "", to_gigabytes_per_second(placement.rate));
       if (placement.pool) line += ", pool in " + name_of(machine_.memories[*placement.pool]);
       lines.push_back(std::move(line));
     }
@@ -224,7 +227,7 @@ class Drawing {
   }
 
   void text(double x, double y, const std::string& words) {
-    fmt::format_to(std::back_inserter(out_), "<text x=\"{:.0f}\" y=\"{:.0f}\">{}</text>\n", x, y, escape_xml(words));
+    fmt::format_to(std::back_inserter(words_), "<text x=\"{:.0f}\" y=\"{:.0f}\">{}</text>\n", x, y, escape_xml(words));
   }
 
   void draw_block(const Block& block) {
@@ -257,22 +260,24 @@ class Drawing {
     double x, y, width, height;
   };
 
-  // From the right edge of one box to that of the other, bowed, so that ways along one column stay apart.
+  // Between the edges that face each other; bowed below both where they stand side by side. So it crosses few words.
   void way(const Area& from, const Area& to, std::size_t placement, double thickness) {
-    const double x1 = from.x + from.width, y1 = from.y + from.height / 2;
-    const double x2 = to.x + to.width, y2 = to.y + to.height / 2;
-    const double bow = kGap + 4 * static_cast<double>(placement % kLightInks.size());
+    const double spread = 5 * (static_cast<double>(placement % 4) - 1.5);
+    const bool up = to.y + to.height <= from.y, down = from.y + from.height <= to.y;
+    const double x1 = from.x + from.width / 2, y1 = up ? from.y : from.y + from.height;
+    const double x2 = to.x + to.width / 2 + spread, y2 = down ? to.y : to.y + to.height;
+    const double middle = up || down ? (y1 + y2) / 2 : std::max(y1, y2) + kGap + spread / 2;
     fmt::format_to(
         std::back_inserter(out_),
         "<path class=\"way\" stroke=\"var(--ink{})\" stroke-width=\"{:.1f}\" d=\"M{:.0f} {:.0f} C{:.0f} {:.0f} "
         "{:.0f} {:.0f} {:.0f} {:.0f}\"/>\n",
-        placement % kLightInks.size(), thickness, x1, y1, x1 + bow, y1, x2 + bow, y2, x2, y2);
+        placement % kLightInks.size(), thickness, x1, y1, x1, middle, x2, middle, x2, y2);
   }
 
   const Machine& machine_;
   const MachineGraph& made_;
   const Plan& plan_;
-  std::string out_;
+  std::string out_, words_;
   std::map<std::size_t, Area> drawn_;  // by node of the graph
 };
 

@@ -30,7 +30,17 @@ TEST_P(Golden, MachineAndPlans) {
   const Plan& drawn = gpus.placements.empty() ? memories : gpus;
   text += "\n" + render_explanation(machine, made, drawn.placements.front());
   expect_golden(std::string(GetParam()) + ".txt", text);
-  expect_golden(std::string(GetParam()) + ".svg", render_svg(machine, made, drawn));
+  const std::string drawing = render_svg(machine, made, drawn);
+  expect_golden(std::string(GetParam()) + ".svg", drawing);
+  std::size_t uses = 0, ways = 0;
+  for (const Placement& placement : drawn.placements) uses += placement.nics.size();
+  for (std::size_t at = 0; (at = drawing.find("<path class=\"way\"", at)) != std::string::npos; ++at) ++ways;
+  EXPECT_EQ(ways, uses);
+  for (const Device& device : machine.devices) {
+    if (device.kind == DeviceKind::kOther) continue;
+    EXPECT_NE(drawing.find(">" + device.name + "<"), std::string::npos) << device.name << " is not drawn";
+    EXPECT_NE(text.find(device.name), std::string::npos) << device.name << " is not told of";
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Machines, Golden,

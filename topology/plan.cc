@@ -29,6 +29,8 @@ class Planner {
       }
     }
     for (std::size_t i = 0; i < pairs_.size(); ++i) plan_.placements.push_back(place(i));
+    while (spread_assumptions()) {
+    }
     place_cores();
     for (Placement& placement : plan_.placements) choose_pool(&placement);
     remark();
@@ -67,7 +69,7 @@ class Planner {
   }
 
   NicUse use(std::size_t source, std::size_t device, std::vector<Route> routes) {
-    NicUse made{.device = device, .routes = std::move(routes), .lane = {}, .reason = {}, .limit = {}};
+    NicUse made{.device = device, .routes = std::move(routes), .lane = {}, .reason = {}, .limit = {}, .limiting = {}};
     for (const Route& route : made.routes) made.rate += route.rate;
     if (const auto widest = widest_route(graph_, source, *made_.devices[device])) {
       made.width = std::min(widest->rate, graph_.edges()[port_of(device)].forward.bytes_per_second);
@@ -77,10 +79,38 @@ class Planner {
       const Bandwidth& bandwidth = bandwidth_of(graph_, hop);
       if (load_[hop.edge][hop.forward] < bandwidth.bytes_per_second * kFull) continue;
       made.limit = fmt::format("{}, {}{}", graph_.edges()[hop.edge].name, to_string(bandwidth), sharers(source, hop));
+      made.limiting = hop;
       made.assumed = bandwidth.origin == Origin::kAssumed;
       break;
     }
     return made;
+  }
+
+  // What a rate that is assumed leaves of a step is as uncertain. Whether anything was marked anew.
+  bool spread_assumptions() {
+    bool changed = false;
+    for (Placement& placement : plan_.placements) {
+      for (NicUse& nic : placement.nics) {
+        if (nic.assumed || !nic.limiting || !passes_assumed(*nic.limiting)) continue;
+        nic.assumed = changed = true;
+      }
+    }
+    return changed;
+  }
+
+  bool passes_assumed(Hop hop) const {
+    for (const Placement& placement : plan_.placements) {
+      for (const NicUse& nic : placement.nics) {
+        if (!nic.assumed) continue;
+        for (const Route& route : nic.routes) {
+          const bool same = std::any_of(route.hops.begin(), route.hops.end(), [hop](Hop other) {
+            return other.edge == hop.edge && other.forward == hop.forward;
+          });
+          if (same) return true;
+        }
+      }
+    }
+    return false;
   }
 
   // Who else sends along a step.

@@ -43,9 +43,10 @@ struct NicUse {
   double width = 0;           // of the widest way over it
   std::vector<Route> routes;  // theirs add up to `rate`
   LanePlace lane;
-  std::string reason;    // a clause: "behind the same PCIe switch (0000:2d:04.0)"
-  std::string limit;     // what keeps it from carrying more, with its bandwidth
-  bool assumed = false;  // that bandwidth is
+  std::string reason;           // a clause: "behind the same PCIe switch (0000:2d:04.0)"
+  std::string limit;            // what keeps it from carrying more, with its bandwidth
+  std::optional<Hop> limiting;  // that step
+  bool assumed = false;         // its bandwidth, or what it leaves beside another pair's rate that is so
 };
 struct NicPassed {
   std::size_t device = 0;

@@ -80,6 +80,17 @@ TEST(MakePlan, FiguresOfTheUserChangeIt) {
   EXPECT_FALSE(plan.placements[0].nics[0].assumed);
 }
 
+TEST(MakePlan, WhatAnAssumedRateLeavesIsAssumed) {
+  const Machine machine = read_machine("far-nics");
+  const auto is_assumed = [&machine](const BandwidthOverrides& overrides) {
+    const Plan plan = plan_of(machine, memory_pairs(machine, "peer"), overrides);
+    EXPECT_EQ(names(machine, plan.placements[1]), (std::vector<std::string>{"mlx5_0", "mlx5_1"}));
+    return plan.placements[1].nics[0].assumed;  // beside what crosses from the other socket
+  };
+  EXPECT_TRUE(is_assumed({}));
+  EXPECT_FALSE(is_assumed({{"socket", 22e9}}));
+}
+
 TEST(MakePlan, ExplainsEveryNic) {
   for (const char* const name : {"4-socket-pci", "aws-p4d.24xl", "aws-p5en.48xl", "far-nics", "vm-vnuma"}) {
     const Machine machine = read_machine(name);

@@ -13,6 +13,7 @@ int pull_command(Words words);
 int push_command(Words words);
 int run_command(Words words);
 int serve_command(Words words);
+int topo_command(Words words);
 int version_command(Words words);
 
 }  // namespace fairlead::cli

@@ -30,6 +30,8 @@ constexpr Command kCommands[] = {
     {"devices", "Show the ways across that this host has, and why each is or is not used",
      fairlead::cli::devices_command},
     {"run", "Start an unmodified verbs program on softroce, the software RoCE v2 device", fairlead::cli::run_command},
+    {"topo", "Show what a machine is made of, and over which NICs and cores its data should go",
+     fairlead::cli::topo_command},
     {"version", "Show what this program was built from", fairlead::cli::version_command},
 };
 
@@ -79,7 +81,8 @@ int run(int argc, char** argv) {
   for (const Command& command : kCommands) {
     if (command.name == name) return command.run(words);
   }
-  fmt::print(stderr, "fairlead: no command '{}'. Legal: serve, push, pull, bench, devices, run, version.\n", name);
+  fmt::print(stderr, "fairlead: no command '{}'. Legal: serve, push, pull, bench, devices, run, topo, version.\n",
+             name);
   return fairlead::cli::kUsage;
 }
 

@@ -18,7 +18,7 @@ class Usage(Case):
         self.assert_fails(self.run_to_end("sevre"), 2, "no command 'sevre'", "serve, push, pull")
 
     def test_unknown_flags_name_the_known_ones(self):
-        for command in ("serve", "push", "pull", "bench", "devices", "version"):
+        for command in ("serve", "push", "pull", "bench", "devices", "topo", "version"):
             self.assert_fails(self.run_to_end(command, "--frobnicate"), 2, "--frobnicate")
         self.assert_fails(self.run_to_end("push", "a", "b:1", "--frobnicate"), 2, "Known flags: .*--transport")
 

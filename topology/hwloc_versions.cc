@@ -1,0 +1,91 @@
+#include "topology/hwloc_versions.h"
+
+#include <fmt/format.h>
+#include <hwloc.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+
+#include "topology/xml.h"
+
+namespace fairlead::topology {
+namespace {
+
+// The bits of 3.0, the most telling first, and the enumerator of 2.x that says as much.
+struct OsDeviceType {
+  unsigned bit;
+  unsigned enumerator;
+  OsDevice meaning;
+};
+constexpr std::array kOsDeviceTypes = {
+    OsDeviceType{1u << 5, 3, OsDevice::kOpenFabrics}, OsDeviceType{1u << 4, 2, OsDevice::kNetwork},
+    OsDeviceType{1u << 3, 5, OsDevice::kCompute},     OsDeviceType{1u << 2, 1, OsDevice::kCompute},
+    OsDeviceType{1u << 6, 4, OsDevice::kOther},       OsDeviceType{0, 0, OsDevice::kOther},
+};
+
+[[maybe_unused]] const OsDeviceType& from_bits(unsigned bits) {
+  return *std::find_if(kOsDeviceTypes.begin(), kOsDeviceTypes.end(),
+                       [bits](const OsDeviceType& type) { return type.bit == 0 || (bits & type.bit) != 0; });
+}
+
+[[maybe_unused]] void to_version_2(XmlElement* element) {
+  if (std::string* type = element->attribute("osdev_type"); type != nullptr) {
+    unsigned bits = 0;
+    std::from_chars(type->data(), type->data() + type->size(), bits);  // what is no number stays 0, a disk
+    *type = fmt::format("{}", from_bits(bits).enumerator);
+  }
+  for (XmlElement& child : element->children) to_version_2(&child);
+}
+
+Result<unsigned> major_version(const XmlElement& root) {
+  if (root.name != "topology") {
+    return Status(
+        Code::kInvalidArgument,
+        fmt::format("the root element is <{}>; hwloc's is <topology>: write it with lstopo FILE.xml", root.name));
+  }
+  const std::string* const version = root.attribute("version");
+  if (version == nullptr) return 1u;  // 1.x had no such attribute
+  unsigned major = 0;
+  std::from_chars(version->data(), version->data() + version->size(), major);
+  if (major == 2 || major == 3) return major;
+  return Status(Code::kVersionMismatch,
+                fmt::format("it is of XML version {}; this program reads those of hwloc 1 to 3", *version));
+}
+
+}  // namespace
+
+OsDevice os_device_of(const hwloc_obj* object) noexcept {
+#if HWLOC_API_VERSION >= 0x00030000
+  return from_bits(static_cast<unsigned>(object->attr->osdev.types)).meaning;
+#else
+  static_assert(HWLOC_OBJ_OSDEV_OPENFABRICS == 3 && HWLOC_OBJ_OSDEV_NETWORK == 2 && HWLOC_OBJ_OSDEV_COPROC == 5 &&
+                HWLOC_OBJ_OSDEV_GPU == 1);
+  const auto type = static_cast<unsigned>(object->attr->osdev.type);
+  const auto found = std::find_if(kOsDeviceTypes.begin(), kOsDeviceTypes.end(),
+                                  [type](const OsDeviceType& known) { return known.enumerator == type; });
+  return found == kOsDeviceTypes.end() ? OsDevice::kOther : found->meaning;
+#endif
+}
+
+Result<std::string> to_readable_xml(std::string_view text) {
+  Result<XmlElement> root = parse_xml(text);
+  if (!root) return root.error();
+  const Result<unsigned> major = major_version(*root);
+  if (!major) return major.error();
+  if (*major == 3) {
+#if HWLOC_API_VERSION < 0x00030000
+    *root->attribute("version") = "2.0";
+    to_version_2(&*root);
+#endif
+    // Attributes of the whole, which 2.x keeps in the root object, and where the PCI tree belongs, which the tree
+    // shows.
+    std::erase_if(root->children, [](const XmlElement& child) {
+      return child.name == "info" || child.name == "pci_locality" || child.name == "support";
+    });
+  }
+  return fmt::format("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<!DOCTYPE topology SYSTEM \"hwloc{}.dtd\">\n{}",
+                     *major == 1 ? "" : "2", to_xml(*root));
+}
+
+}  // namespace fairlead::topology

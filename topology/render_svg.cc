@@ -1,0 +1,290 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <iterator>
+#include <map>
+#include <optional>
+
+#include "base/printable.h"
+#include "topology/index_list.h"
+#include "topology/render.h"
+#include "topology/xml.h"
+
+namespace fairlead::topology {
+namespace {
+
+// Pixels of a drawing whose text is 12 high.
+constexpr double kCharacter = 6.7, kLine = 15, kPadding = 8, kGap = 14;
+
+// Colours that can be told apart by people who see fewer of them (Okabe and Ito), darker on light ground.
+constexpr std::array kLightInks = {"#0072b2", "#b34700", "#007a5a", "#a03f78",
+                                   "#7a6a00", "#2f7fb0", "#555555", "#8a1c1c"};
+constexpr std::array kDarkInks = {"#56b4e9", "#ff9f4a", "#2fd3a5", "#e79bc4",
+                                  "#f0e442", "#9fd0ee", "#bbbbbb", "#ff8a8a"};
+
+struct Block {
+  std::string style;                 // a class of the style sheet
+  std::vector<std::string> lines{};  // not escaped
+  std::vector<Block> children{};
+  std::size_t columns = 4;            // of children
+  std::optional<std::size_t> node{};  // of the graph
+  double x = 0, y = 0, width = 0, height = 0;
+};
+
+void measure(Block* block) {
+  double text = 0;
+  for (const std::string& line : block->lines) text = std::max(text, static_cast<double>(line.size()) * kCharacter);
+  double inner = 0, y = kPadding + kLine * static_cast<double>(block->lines.size());
+  for (std::size_t begin = 0; begin < block->children.size(); begin += block->columns) {
+    const std::size_t end = std::min(begin + block->columns, block->children.size());
+    double x = kPadding, tallest = 0;
+    for (std::size_t i = begin; i < end; ++i) {
+      Block& child = block->children[i];
+      measure(&child);
+      child.x = x;
+      child.y = y + kGap / 2;
+      x += child.width + kGap;
+      tallest = std::max(tallest, child.height);
+    }
+    inner = std::max(inner, x - kGap);
+    y += tallest + kGap;
+  }
+  block->width = std::max(text + kPadding, inner) + kPadding;
+  block->height = y + kPadding / 2;
+}
+
+void place(Block* block, double x, double y) {
+  block->x += x;
+  block->y += y;
+  for (Block& child : block->children) place(&child, block->x, block->y);
+}
+
+class Drawing {
+ public:
+  Drawing(const Machine& machine, const MachineGraph& made, const Plan& plan)
+      : machine_(machine), made_(made), plan_(plan) {}
+
+  std::string draw() {
+    Block root = machine_block();
+    measure(&root);
+    place(&root, kGap, kGap);
+    const std::vector<std::string> legend = legend_lines();
+    double width = root.width;
+    for (const std::string& line : legend) width = std::max(width, static_cast<double>(line.size()) * kCharacter);
+    const double height = root.height + 3 * kGap + kLine * static_cast<double>(legend.size());
+    head(width + 2 * kGap, height);
+    draw_block(root);
+    draw_plan();
+    double y = root.y + root.height + kGap;
+    for (const std::string& line : legend) text(root.x, y += kLine, line);
+    out_ += words_ + "</svg>\n";  // above the lines
+    return std::move(out_);
+  }
+
+ private:
+  Block machine_block() {
+    Block root{.style = "machine", .lines = {printable(machine_.name)}, .columns = 2};
+    for (std::size_t i = 0; i < machine_.packages.size(); ++i) root.children.push_back(package_block(i));
+    Block shared{.style = "package", .lines = {"of no one socket, or nobody says of which"}, .columns = 2};
+    const auto is_shared = [this](const auto& part) { return packages_of(machine_, part.cores).size() != 1; };
+    add_parts(is_shared, &shared);
+    if (!shared.children.empty()) root.children.push_back(std::move(shared));
+    return root;
+  }
+
+  Block package_block(std::size_t index) {
+    const Package& package = machine_.packages[index];
+    Block block{.style = "package",
+                .lines = {fmt::format("{}  {}", name_of(package), printable(package.model))},
+                .columns = 2,
+                .node = made_.packages[index]};
+    std::vector<unsigned> pus;
+    std::size_t cores = 0;
+    for (const Core& core : machine_.cores) {
+      if (core.package != index) continue;
+      ++cores;
+      pus.insert(pus.end(), core.pus.begin(), core.pus.end());
+    }
+    block.lines.push_back(fmt::format("{} cores, PUs {}", cores, to_index_list(pus)));
+    add_parts([this, index](const auto& part) { return packages_of(machine_, part.cores) == std::vector{index}; },
+              &block);
+    return block;
+  }
+
+  template <typename Belongs>
+  void add_parts(Belongs belongs, Block* block) {
+    for (std::size_t i = 0; i < machine_.memories.size(); ++i) {
+      const Memory& memory = machine_.memories[i];
+      if (!belongs(memory)) continue;
+      block->children.push_back({.style = "memory",
+                                 .lines = {name_of(memory), to_binary_size(memory.bytes), edge_of(made_.memories[i])},
+                                 .node = made_.memories[i]});
+    }
+    for (std::size_t i = 0; i < machine_.bridges.size(); ++i) {
+      if (machine_.bridges[i].parent || !belongs(machine_.bridges[i])) continue;
+      if (std::optional<Block> bridge = bridge_block(i)) block->children.push_back(std::move(*bridge));
+    }
+    for (std::size_t i = 0; i < machine_.devices.size(); ++i) {
+      if (!machine_.devices[i].bridge && made_.devices[i] && belongs(machine_.devices[i])) {
+        block->children.push_back(device_block(i));
+      }
+    }
+  }
+
+  // nullopt: nothing that the graph knows hangs on it.
+  std::optional<Block> bridge_block(std::size_t index) {
+    const Bridge& bridge = machine_.bridges[index];
+    Block block{.style = "bridge", .lines = {}, .node = made_.bridges[index]};
+    block.lines.push_back(bridge.parent ? fmt::format("{}  {}", bridge.bus_id, edge_of(made_.bridges[index]))
+                                        : "host bridge " + bridge.bus_id);
+    for (std::size_t i = index + 1; i < machine_.bridges.size(); ++i) {
+      if (machine_.bridges[i].parent != index) continue;
+      if (std::optional<Block> child = bridge_block(i)) block.children.push_back(std::move(*child));
+    }
+    for (std::size_t i = 0; i < machine_.devices.size(); ++i) {
+      if (machine_.devices[i].bridge == index && made_.devices[i]) block.children.push_back(device_block(i));
+    }
+    if (block.children.empty()) return std::nullopt;
+    // A port with one thing behind it says nothing that its own box does not.
+    if (block.children.size() == 1 && bridge.parent) return Block(std::move(block.children.front()));
+    return block;
+  }
+
+  Block device_block(std::size_t index) {
+    const Device& device = machine_.devices[index];
+    Block block{.style = device.kind == DeviceKind::kNic ? "nic" : "gpu",
+                .lines = {printable(device.name), device.bus_id, edge_of(*made_.devices[index])},
+                .node = made_.devices[index]};
+    if (device.kind == DeviceKind::kNvSwitch) block.style = "bridge";
+    for (const Placement& placement : plan_.placements) {
+      for (const NicUse& nic : placement.nics) {
+        if (nic.device != index) continue;
+        block.lines.push_back(fmt::format("{} {}{}", name_of(machine_, placement.pair.endpoint), nic.assumed ? "~" : "",
+                                          to_gigabytes_per_second(nic.rate)));
+        if (nic.lane.core) block.lines.back() += fmt::format(", PU {}", nic.lane.pu);
+      }
+    }
+    return block;
+  }
+
+  // The bandwidth of the edge upward.
+  std::string edge_of(std::size_t node) const {
+    for (const std::size_t at : made_.graph.edges_at(node)) {
+      const Edge& edge = made_.graph.edges()[at];
+      if (edge.kind == EdgeKind::kPort || edge.kind == EdgeKind::kNvLink) continue;
+      if (edge.kind == EdgeKind::kPci && edge.to != node) continue;
+      return (edge.forward.origin == Origin::kAssumed ? "~" : "") +
+             to_gigabytes_per_second(edge.forward.bytes_per_second);
+    }
+    return {};
+  }
+
+  std::vector<std::string> legend_lines() const {
+    std::vector<std::string> lines = {
+        "A line: who sends over which NIC, the thicker the more. ~: a bandwidth that is "
+        "assumed. PU: where the lane runs."};
+    for (const Placement& placement : plan_.placements) {
+      const bool assumed =
+          std::any_of(placement.nics.begin(), placement.nics.end(), [](const NicUse& nic) { return nic.assumed; });
+      std::string line =
+          fmt::format("{} -> {}: {}{}", name_of(machine_, placement.pair.endpoint), printable(placement.pair.peer),
+                      assumed ? "~" : "", to_gigabytes_per_second(placement.rate));
+      if (placement.pool) line += ", pool in " + name_of(machine_.memories[*placement.pool]);
+      lines.push_back(std::move(line));
+    }
+    for (const Edge& edge : made_.graph.edges()) {
+      if (edge.kind == EdgeKind::kSocket) lines.push_back(edge.name + ": " + to_string(edge.forward));
+    }
+    for (const std::string& remark : plan_.remarks) lines.push_back(remark);
+    return lines;
+  }
+
+  void head(double width, double height) {
+    const auto to = std::back_inserter(out_);
+    fmt::format_to(
+        to,
+        "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<svg xmlns=\"http://www.w3.org/2000/svg\" "
+        "viewBox=\"0 0 {0:.0f} {1:.0f}\" width=\"{0:.0f}\" height=\"{1:.0f}\" role=\"img\">\n<title>{2}</title>\n",
+        width, height, escape_xml(printable(machine_.name) + ": placement"));
+    out_ +=
+        "<style>\n"
+        "svg { --ground: #ffffff; --ink: #1a1a1a; --frame: #767676; --memory: #e6f2e6; --nic: #fdf0d5; --gpu: "
+        "#e4ecf8;\n";
+    for (std::size_t i = 0; i < kLightInks.size(); ++i) fmt::format_to(to, " --ink{}: {};", i, kLightInks[i]);
+    out_ +=
+        " }\n@media screen and (prefers-color-scheme: dark) {\n"
+        "svg { --ground: #14171a; --ink: #e8e8e8; --frame: #8a8a8a; --memory: #1f3322; --nic: #3a2f14; --gpu: "
+        "#1d2b42;\n";
+    for (std::size_t i = 0; i < kDarkInks.size(); ++i) fmt::format_to(to, " --ink{}: {};", i, kDarkInks[i]);
+    out_ +=
+        " } }\n"
+        "text { font: 11px ui-monospace, 'DejaVu Sans Mono', monospace; fill: var(--ink); }\n"
+        "rect { fill: none; stroke: var(--frame); } .ground { fill: var(--ground); stroke: none; }\n"
+        ".memory { fill: var(--memory); } .nic { fill: var(--nic); } .gpu { fill: var(--gpu); }\n"
+        ".way { fill: none; stroke-opacity: 0.7; stroke-linecap: round; }\n</style>\n";
+    fmt::format_to(to, "<rect class=\"ground\" width=\"{:.0f}\" height=\"{:.0f}\"/>\n", width, height);
+  }
+
+  void text(double x, double y, const std::string& words) {
+    fmt::format_to(std::back_inserter(words_), "<text x=\"{:.0f}\" y=\"{:.0f}\">{}</text>\n", x, y, escape_xml(words));
+  }
+
+  void draw_block(const Block& block) {
+    fmt::format_to(std::back_inserter(out_),
+                   "<rect class=\"{}\" x=\"{:.0f}\" y=\"{:.0f}\" width=\"{:.0f}\" height=\"{:.0f}\" rx=\"3\"/>\n",
+                   block.style, block.x, block.y, block.width, block.height);
+    double y = block.y;
+    for (const std::string& line : block.lines) text(block.x + kPadding, y += kLine, line);
+    if (block.node) drawn_[*block.node] = {block.x, block.y, block.width, block.height};
+    for (const Block& child : block.children) draw_block(child);
+  }
+
+  void draw_plan() {
+    double most = 0;
+    for (const Placement& placement : plan_.placements) {
+      for (const NicUse& nic : placement.nics) most = std::max(most, nic.rate);
+    }
+    for (std::size_t i = 0; i < plan_.placements.size(); ++i) {
+      const Endpoint endpoint = plan_.placements[i].pair.endpoint;
+      const auto from = drawn_.find(endpoint.gpu ? *made_.devices[endpoint.index] : made_.memories[endpoint.index]);
+      for (const NicUse& nic : plan_.placements[i].nics) {
+        const auto to = drawn_.find(*made_.devices[nic.device]);
+        if (from == drawn_.end() || to == drawn_.end()) continue;
+        way(from->second, to->second, i, 1 + 4 * nic.rate / most);
+      }
+    }
+  }
+
+  struct Area {
+    double x, y, width, height;
+  };
+
+  // Between the edges that face each other; bowed below both where they stand side by side. So it crosses few words.
+  void way(const Area& from, const Area& to, std::size_t placement, double thickness) {
+    const double spread = 5 * (static_cast<double>(placement % 4) - 1.5);
+    const bool up = to.y + to.height <= from.y, down = from.y + from.height <= to.y;
+    const double x1 = from.x + from.width / 2, y1 = up ? from.y : from.y + from.height;
+    const double x2 = to.x + to.width / 2 + spread, y2 = down ? to.y : to.y + to.height;
+    const double middle = up || down ? (y1 + y2) / 2 : std::max(y1, y2) + kGap + spread / 2;
+    fmt::format_to(
+        std::back_inserter(out_),
+        "<path class=\"way\" stroke=\"var(--ink{})\" stroke-width=\"{:.1f}\" d=\"M{:.0f} {:.0f} C{:.0f} {:.0f} "
+        "{:.0f} {:.0f} {:.0f} {:.0f}\"/>\n",
+        placement % kLightInks.size(), thickness, x1, y1, x1, middle, x2, middle, x2, y2);
+  }
+
+  const Machine& machine_;
+  const MachineGraph& made_;
+  const Plan& plan_;
+  std::string out_, words_;
+  std::map<std::size_t, Area> drawn_;  // by node of the graph
+};
+
+}  // namespace
+
+std::string render_svg(const Machine& machine, const MachineGraph& made, const Plan& plan) {
+  return Drawing(machine, made, plan).draw();
+}
+
+}  // namespace fairlead::topology

@@ -4,6 +4,7 @@ Runs in a user and network namespace of its own, where everybody may make interf
 module for DPDK was not built, it is skipped.
 """
 
+import fcntl
 import os
 import pathlib
 import re
@@ -217,6 +218,27 @@ class RoceV1(Wire):
 
     def test_between_ethernet_addresses(self):
         self.run_over("0")
+
+
+class Folders(Case):
+    """DPDK's runtime folders, which processes of other PID namespaces (containers) may share."""
+
+    def test_a_folder_in_use_is_left_alone_whatever_its_owners_number(self):
+        folder = pathlib.Path("/var/run/dpdk/fairlead-2000000000")  # no number of a process here
+        try:
+            folder.mkdir(parents=True)
+        except OSError as why:
+            self.skipTest(f"no folder can be made there: {why}")
+        self.addCleanup(shutil.rmtree, folder, ignore_errors=True)
+        command = [os.environ["FAIRLEAD"], "devices", "--packet-io", "dpdk:net_null0"]
+        with open(folder / "config", "w+b") as config:
+            config.write(b"x" * 64)
+            config.flush()
+            fcntl.lockf(config, fcntl.LOCK_EX)  # as DPDK does while it runs
+            subprocess.run(command, capture_output=True, timeout=60, check=False)
+            self.assertTrue(folder.exists())
+        subprocess.run(command, capture_output=True, timeout=60, check=False)
+        self.assertFalse(folder.exists(), "left behind, nobody holds it")
 
 
 def skip(why):

@@ -1,5 +1,6 @@
 #include "verbs/soft/port/dpdk/eal.h"
 
+#include <fcntl.h>
 #include <rte_eal.h>
 #include <rte_errno.h>
 #include <rte_lcore.h>
@@ -11,6 +12,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -19,6 +21,8 @@
 #include <sstream>
 #include <thread>
 #include <vector>
+
+#include "base/unique_fd.h"
 
 namespace fairlead::dpdk {
 namespace {
@@ -95,6 +99,22 @@ bool huge_pages_serve(unsigned megabytes) {
   return free_pages * 2 >= megabytes && !huge_page_folder().empty();
 }
 
+// Whether nobody uses a runtime folder any more. DPDK holds a lock in it while it runs; the owner's number says nothing
+// where processes of another PID namespace share the folders, as containers do.
+bool is_left_behind(const fs::path& folder, pid_t owner) {
+  if (::kill(owner, 0) == 0 || errno != ESRCH) return false;
+  const UniqueFd config(::open((folder / "config").c_str(), O_RDWR | O_CLOEXEC));
+  if (!config) {  // or not there yet
+    std::error_code error;
+    const auto changed = fs::last_write_time(folder, error);
+    return !error && fs::file_time_type::clock::now() - changed > std::chrono::minutes(1);
+  }
+  struct flock lock{};
+  lock.l_type = F_WRLCK;
+  lock.l_whence = SEEK_SET;
+  return ::fcntl(config.get(), F_GETLK, &lock) == 0 && lock.l_type == F_UNLCK;
+}
+
 // Folders of processes that are gone, which may have been killed.
 void sweep(const fs::path& runtime) {
   std::error_code ignored;
@@ -102,7 +122,7 @@ void sweep(const fs::path& runtime) {
     const std::string name = entry.path().filename();
     if (!name.starts_with(kPrefix)) continue;
     const pid_t owner = std::atoi(name.c_str() + kPrefix.size());
-    if (owner > 0 && ::kill(owner, 0) != 0 && errno == ESRCH) fs::remove_all(entry.path(), ignored);
+    if (owner > 0 && is_left_behind(entry.path(), owner)) fs::remove_all(entry.path(), ignored);
   }
 }
 

@@ -2,7 +2,6 @@
 
 #include <string>
 
-#include "base/printable.h"
 #include "bench/base/file_output.h"
 #include "cli/args.h"
 #include "cli/commands.h"
@@ -116,6 +115,10 @@ int topo_command(Words words) {
     fmt::print("{}", render_explanation(*machine, made, plan.placements.front()));
     for (const std::string& remark : plan.remarks) fmt::print("{}\n", remark);
   }
+  if (!options.json && !options.plan && options.svg.empty()) {
+    if (options.explain.empty()) fmt::print("{}", render_tree(*machine, made));
+    return kSuccess;
+  }
   const Plans plans{make_plan(*machine, made, memory_pairs(*machine, "peer")),
                     make_plan(*machine, made, gpu_pairs(*machine, "peer"))};
   if (!options.svg.empty()) {
@@ -127,8 +130,6 @@ int topo_command(Words words) {
     fmt::print("{}\n", topo_to_json(*machine, made, {&plans.memories, &plans.gpus}).dump(2));
   } else if (options.plan) {
     print_plans(*machine, plans);
-  } else if (options.explain.empty() && options.svg.empty()) {
-    fmt::print("{}", render_tree(*machine, made));
   }
   return kSuccess;
 }

@@ -81,6 +81,8 @@ class Graph {
 struct Hop {
   std::size_t edge;
   bool forward;
+
+  bool operator==(const Hop&) const = default;
 };
 [[nodiscard]] inline const Bandwidth& bandwidth_of(const Graph& graph, Hop hop) {
   const Edge& edge = graph.edges()[hop.edge];

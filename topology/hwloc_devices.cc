@@ -16,11 +16,6 @@ namespace {
 
 constexpr std::uint16_t kNvidia = 0x10de;
 
-std::string info(hwloc_obj_t object, const char* name) {
-  const char* const value = hwloc_obj_get_info_by_name(object, name);
-  return value == nullptr ? "" : value;
-}
-
 using PciAttributes = decltype(hwloc_obj_attr_u::pcidev);
 
 std::string to_bus_id(const PciAttributes& pci) {
@@ -217,21 +212,12 @@ class DeviceReader {
   }
 
   void read_nvlinks() {
-    unsigned count = 1;
-    hwloc_distances_s* found = nullptr;
-    if (hwloc_distances_get_by_name(topology_, "NVLinkBandwidth", &count, &found, 0) != 0 || count == 0) return;
-    const auto release = [this](hwloc_distances_s* distances) { hwloc_distances_release(topology_, distances); };
-    const std::unique_ptr<hwloc_distances_s, decltype(release)> distances(found, release);
-    for (unsigned i = 0; i < distances->nbobjs; ++i) {
-      for (unsigned j = 0; j < distances->nbobjs; ++j) {
-        const std::uint64_t megabytes = distances->values[i * distances->nbobjs + j];
-        NvLink link{.bandwidth = static_cast<double>(megabytes) * 1e6};
-        if (i == j || megabytes == 0 || distances->objs[i] == nullptr || distances->objs[j] == nullptr) continue;
-        if (!end_of(distances->objs[i], &link.from_kind, &link.from)) continue;
-        if (!end_of(distances->objs[j], &link.to_kind, &link.to)) continue;
-        if (link.from_kind != link.to_kind || link.from != link.to) machine_.nvlinks.push_back(link);
-      }
-    }
+    for_each_distance(topology_, "NVLinkBandwidth", [this](hwloc_obj_t from, hwloc_obj_t to, std::uint64_t megabytes) {
+      NvLink link{.bandwidth = static_cast<double>(megabytes) * 1e6};
+      if (from == to || megabytes == 0 || from == nullptr || to == nullptr) return;
+      if (!end_of(from, &link.from_kind, &link.from) || !end_of(to, &link.to_kind, &link.to)) return;
+      if (link.from_kind != link.to_kind || link.from != link.to) machine_.nvlinks.push_back(link);
+    });
   }
 
   bool end_of(hwloc_obj_t object, NvLink::End* kind, std::size_t* index) const {
@@ -263,6 +249,25 @@ std::vector<std::size_t> cores_in(const CoreSets& cores, hwloc_const_cpuset_t se
     if (hwloc_bitmap_intersects(cores[i], set)) inside.push_back(i);
   }
   return inside;
+}
+
+std::string info(hwloc_obj_t object, const char* name) {
+  const char* const value = object == nullptr ? nullptr : hwloc_obj_get_info_by_name(object, name);
+  return value == nullptr ? "" : value;
+}
+
+void for_each_distance(hwloc_topology_t topology, const char* name,
+                       const std::function<void(hwloc_obj_t from, hwloc_obj_t to, std::uint64_t value)>& each) {
+  unsigned count = 1;
+  hwloc_distances_s* found = nullptr;
+  if (hwloc_distances_get_by_name(topology, name, &count, &found, 0) != 0 || count == 0) return;
+  const auto release = [topology](hwloc_distances_s* matrix) { hwloc_distances_release(topology, matrix); };
+  const std::unique_ptr<hwloc_distances_s, decltype(release)> matrix(found, release);
+  for (unsigned i = 0; i < matrix->nbobjs; ++i) {
+    for (unsigned j = 0; j < matrix->nbobjs; ++j) {
+      each(matrix->objs[i], matrix->objs[j], matrix->values[i * matrix->nbobjs + j]);
+    }
+  }
 }
 
 void read_devices(hwloc_topology_t topology, const CoreSets& cores, Machine* machine) {

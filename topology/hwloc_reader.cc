@@ -48,11 +48,6 @@ bool is_too_large(std::string_view description) {
   return false;
 }
 
-std::string info(hwloc_obj_t object, const char* name) {
-  const char* const value = object == nullptr ? nullptr : hwloc_obj_get_info_by_name(object, name);
-  return value == nullptr ? "" : value;
-}
-
 unsigned number(const std::string& text) {
   unsigned value = 0;
   std::from_chars(text.data(), text.data() + text.size(), value);
@@ -238,22 +233,15 @@ class MachineReader {
   }
 
   void read_latency() {
-    unsigned count = 1;
-    hwloc_distances_s* found = nullptr;
-    if (hwloc_distances_get_by_name(topology_, "NUMALatency", &count, &found, 0) != 0 || count == 0) return;
-    const auto release = [this](hwloc_distances_s* distances) { hwloc_distances_release(topology_, distances); };
-    const std::unique_ptr<hwloc_distances_s, decltype(release)> distances(found, release);
     const std::size_t size = memories_.size();
+    const auto index = [this](hwloc_obj_t memory) {
+      return static_cast<std::size_t>(std::find(memories_.begin(), memories_.end(), memory) - memories_.begin());
+    };
     std::vector<double> matrix(size * size, 0);
-    for (unsigned i = 0; i < distances->nbobjs; ++i) {
-      for (unsigned j = 0; j < distances->nbobjs; ++j) {
-        const auto row = std::find(memories_.begin(), memories_.end(), distances->objs[i]) - memories_.begin();
-        const auto column = std::find(memories_.begin(), memories_.end(), distances->objs[j]) - memories_.begin();
-        const auto at = static_cast<std::size_t>(row) * size + static_cast<std::size_t>(column);
-        if (static_cast<std::size_t>(row) == size || static_cast<std::size_t>(column) == size) continue;
-        matrix[at] = static_cast<double>(distances->values[i * distances->nbobjs + j]);
-      }
-    }
+    for_each_distance(topology_, "NUMALatency", [&](hwloc_obj_t from, hwloc_obj_t to, std::uint64_t value) {
+      const std::size_t row = index(from), column = index(to);
+      if (row < size && column < size) matrix[row * size + column] = static_cast<double>(value);
+    });
     const bool complete = std::all_of(matrix.begin(), matrix.end(), [](double value) { return value > 0; });
     if (complete) machine_.numa_latency = std::move(matrix);
   }

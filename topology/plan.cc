@@ -13,6 +13,10 @@ namespace {
 
 constexpr double kFull = 1 - 1e-6;  // of an edge, beyond which it counts as used up
 
+bool passes(const Route& route, Hop hop) {
+  return std::find(route.hops.begin(), route.hops.end(), hop) != route.hops.end();
+}
+
 class Planner {
  public:
   Planner(const Machine& machine, const MachineGraph& made, std::span<const Pair> pairs)
@@ -102,12 +106,8 @@ class Planner {
     for (const Placement& placement : plan_.placements) {
       for (const NicUse& nic : placement.nics) {
         if (!nic.assumed) continue;
-        for (const Route& route : nic.routes) {
-          const bool same = std::any_of(route.hops.begin(), route.hops.end(), [hop](Hop other) {
-            return other.edge == hop.edge && other.forward == hop.forward;
-          });
-          if (same) return true;
-        }
+        if (std::any_of(nic.routes.begin(), nic.routes.end(), [hop](const Route& route) { return passes(route, hop); }))
+          return true;
       }
     }
     return false;
@@ -119,10 +119,7 @@ class Planner {
     for (std::size_t i = 0; i < pairs_.size(); ++i) {
       if (node_of(pairs_[i].endpoint) == source) continue;
       for (const Route& route : allocation_.routes[i]) {
-        const bool same = std::any_of(route.hops.begin(), route.hops.end(), [hop](Hop other) {
-          return other.edge == hop.edge && other.forward == hop.forward;
-        });
-        if (same) names.insert(name_of(machine_, pairs_[i].endpoint));
+        if (passes(route, hop)) names.insert(name_of(machine_, pairs_[i].endpoint));
       }
     }
     return names.empty() ? "" : fmt::format(", with {}", fmt::join(names, ", "));
@@ -278,11 +275,7 @@ class Planner {
                     [](const Core& core) { return core.usable_pus.empty(); })) {
       plan_.remarks.emplace_back("The cpuset and affinity leave no core to use.");
     }
-    bool assumed = false;
-    for (const Placement& placement : plan_.placements) {
-      for (const NicUse& nic : placement.nics) assumed = assumed || nic.assumed;
-    }
-    if (assumed) {
+    if (std::any_of(plan_.placements.begin(), plan_.placements.end(), is_assumed)) {
       plan_.remarks.emplace_back(
           "Rates marked with ~ follow from bandwidths that are assumed; --bandwidth NAME=GB/s sets "
           "them.");
@@ -317,6 +310,10 @@ Result<Endpoint> find_endpoint(const Machine& machine, std::string_view name) {
 
 std::string name_of(const Machine& machine, Endpoint endpoint) {
   return endpoint.gpu ? machine.devices[endpoint.index].name : name_of(machine.memories[endpoint.index]);
+}
+
+bool is_assumed(const Placement& placement) {
+  return std::any_of(placement.nics.begin(), placement.nics.end(), [](const NicUse& nic) { return nic.assumed; });
 }
 
 std::vector<Pair> memory_pairs(const Machine& machine, const std::string& peer) {

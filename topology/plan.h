@@ -61,6 +61,8 @@ struct Placement {
   std::optional<std::size_t> pool;  // a memory; nullopt: this process may use none
   std::string pool_reason;
 };
+/// Whether its rate follows, in part, from bandwidths that are assumed.
+[[nodiscard]] bool is_assumed(const Placement& placement);
 struct Plan {
   std::vector<Placement> placements;  // as the pairs
   std::vector<std::string> remarks;   // what holds for all, in sentences

@@ -185,11 +185,9 @@ class Drawing {
         "A line: who sends over which NIC, the thicker the more. ~: a bandwidth that is "
         "assumed. PU: where the lane runs."};
     for (const Placement& placement : plan_.placements) {
-      const bool assumed =
-          std::any_of(placement.nics.begin(), placement.nics.end(), [](const NicUse& nic) { return nic.assumed; });
       std::string line =
           fmt::format("{} -> {}: {}{}", name_of(machine_, placement.pair.endpoint), printable(placement.pair.peer),
-                      assumed ? "~" : "", to_gigabytes_per_second(placement.rate));
+                      is_assumed(placement) ? "~" : "", to_gigabytes_per_second(placement.rate));
       if (placement.pool) line += ", pool in " + name_of(machine_.memories[*placement.pool]);
       lines.push_back(std::move(line));
     }

@@ -75,10 +75,9 @@ class TreeWriter {
       if (core.package != package) continue;
       ++count;
       pus.insert(pus.end(), core.pus.begin(), core.pus.end());
-      std::vector<unsigned>& unusable = barred;
       for (const unsigned pu : core.pus) {
         if (std::find(core.usable_pus.begin(), core.usable_pus.end(), pu) == core.usable_pus.end())
-          unusable.push_back(pu);
+          barred.push_back(pu);
       }
       if (core.isolated) isolated.insert(isolated.end(), core.pus.begin(), core.pus.end());
     }
@@ -214,10 +213,6 @@ class TreeWriter {
   const MachineGraph& made_;
   std::string out_;
 };
-
-bool is_assumed(const Placement& placement) {
-  return std::any_of(placement.nics.begin(), placement.nics.end(), [](const NicUse& nic) { return nic.assumed; });
-}
 
 std::string lane_of(const Machine& machine, const LanePlace& lane) {
   if (!lane.core) return lane.reason;

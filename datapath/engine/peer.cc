@@ -25,8 +25,7 @@ constexpr std::size_t kMaxTensorRuns = std::size_t{1} << 20;
 
 /// ok, or why calls of a handle come to nothing.
 Status usable(SessionImpl* session) {
-  if (session == nullptr) return {Code::kInvalidArgument, "this handle names no peer"};
-  return session->host().inherited() ? session->host().usable() : Status();
+  return session != nullptr ? session->host().usable() : Status(Code::kInvalidArgument, "this handle names no peer");
 }
 
 void set_options(TransferImpl& t, const TransferOptions& options) {
@@ -174,7 +173,6 @@ Status append(SessionImpl& session, OpList& list, std::span<const Descriptor> ba
   return {added.code(), fmt::format("piece {} of {}: {}", i, batch.size(), added.message())};
 }
 
-/// Posts it, or ends it at once: with `status` unless that is ok, which takes a session that is usable().
 /// It ends at once.
 void refuse(SessionImpl* session, TransferImpl& t, const Status& status) {
   t.code = status.code();

@@ -16,16 +16,14 @@ void Trials::failed(std::size_t candidate, std::string because, Clock::time_poin
 std::optional<std::size_t> Trials::next(Clock::time_point now) const noexcept {
   std::optional<std::size_t> found;
   for (std::size_t c = 0; c < trials_.size(); ++c) {
-    const Trial& trial = trials_[c];
-    if (is_given_up(trial) || trial.at > now) continue;
-    if (!found || trial.failures < trials_[*found].failures) found = c;
+    if (is_open(trials_[c], now) && (!found || trials_[c].failures < trials_[*found].failures)) found = c;
   }
   return found;
 }
 
 bool Trials::has_other(std::size_t candidate, Clock::time_point now) const noexcept {
   for (std::size_t c = 0; c < trials_.size(); ++c) {
-    if (c != candidate && !is_given_up(trials_[c]) && trials_[c].at <= now) return true;
+    if (c != candidate && is_open(trials_[c], now)) return true;
   }
   return false;
 }

@@ -25,7 +25,6 @@ class Trials {
 
   /// Candidates 0 to `count` - 1, the best first; none has been tried.
   void begin(std::size_t count) { trials_.assign(count, {}); }
-  [[nodiscard]] std::size_t count() const noexcept { return trials_.size(); }
 
   /// A path is in use: from now on what fails may be tried again.
   void in_use() noexcept { again_ = true; }
@@ -49,6 +48,9 @@ class Trials {
   };
   [[nodiscard]] bool is_given_up(const Trial& trial) const noexcept {
     return trial.failures >= (again_ ? kMostFailures : 1);
+  }
+  [[nodiscard]] bool is_open(const Trial& trial, Clock::time_point now) const noexcept {
+    return !is_given_up(trial) && trial.at <= now;
   }
 
   std::vector<Trial> trials_;

@@ -116,6 +116,11 @@ class ControlLinkTest : public testing::Test, private LinkUser {
     link.close();
     host.lane().stop();
   }
+  /// A link to a peer that may be silent for 300 ms.
+  void adopt_first() {
+    host.settings.peer_timeout = milliseconds(300);
+    link.adopt(std::make_unique<ScriptedStream>(first));
+  }
   void dial(std::vector<std::string> addresses) {
     link.dial(std::move(addresses), 7400, host.time + milliseconds(900));
   }
@@ -203,8 +208,7 @@ TEST_F(ControlLinkTest, ABrokenPreambleEndsIt) {
 }
 
 TEST_F(ControlLinkTest, SilenceIsAskedAboutAndThenTold) {
-  host.settings.peer_timeout = milliseconds(300);
-  link.adopt(std::make_unique<ScriptedStream>(first));
+  adopt_first();
   host.time += milliseconds(100);
   EXPECT_FALSE(link.check_silence(host.time));
   const std::size_t before = first.said.size();
@@ -226,8 +230,7 @@ TEST_F(ControlLinkTest, SilenceIsAskedAboutAndThenTold) {
 }
 
 TEST_F(ControlLinkTest, WhatComesOnThePathIsASignOfLife) {
-  host.settings.peer_timeout = milliseconds(300);
-  link.adopt(std::make_unique<ScriptedStream>(first));
+  adopt_first();
   for (int i = 0; i < 3000; ++i) {
     host.time += milliseconds(1);
     if (i % 90 == 0) link.live();
@@ -237,8 +240,7 @@ TEST_F(ControlLinkTest, WhatComesOnThePathIsASignOfLife) {
 }
 
 TEST_F(ControlLinkTest, APauseOfOursIsNotHeldAgainstThePeer) {
-  host.settings.peer_timeout = milliseconds(300);
-  link.adopt(std::make_unique<ScriptedStream>(first));
+  adopt_first();
   const std::string answer = framed(control::Ping{.nonce = 1, .reply = true});
   first.to_hear = "FAIRLEAD";
   for (int round = 0; round < 3; ++round) {
@@ -257,8 +259,7 @@ TEST_F(ControlLinkTest, APauseOfOursIsNotHeldAgainstThePeer) {
 }
 
 TEST_F(ControlLinkTest, AnAnswerThatLayUnreadThroughAPauseCounts) {
-  host.settings.peer_timeout = milliseconds(300);
-  link.adopt(std::make_unique<ScriptedStream>(first));
+  adopt_first();
   host.time += milliseconds(150);
   EXPECT_FALSE(link.check_silence(host.time));
   EXPECT_FALSE(first.said.empty()) << "asked";
@@ -270,8 +271,7 @@ TEST_F(ControlLinkTest, AnAnswerThatLayUnreadThroughAPauseCounts) {
 }
 
 TEST_F(ControlLinkTest, WhoDoesNotAnswerAfterAPauseEither) {
-  host.settings.peer_timeout = milliseconds(300);
-  link.adopt(std::make_unique<ScriptedStream>(first));
+  adopt_first();
   host.time += milliseconds(5000);
   EXPECT_FALSE(link.check_silence(host.time));
   host.time += milliseconds(100);

@@ -23,7 +23,7 @@ struct Pair {
   std::size_t client = 0;
   std::unique_ptr<App> apps[2];
   SimStream::Line line;
-  std::size_t wounds_left = 0, wounds = 0;
+  std::size_t wounds = 0;
   bool doomed = false;                // its control connection, or an end of it, is lost
   bool hasty = false;                 // it was closed while transfers were under way,
   std::optional<std::size_t> closer;  // by this end alone, with time enough for its own
@@ -91,7 +91,6 @@ class Schedule {
   void connect(std::size_t client) {
     auto pair = std::make_unique<Pair>();
     pair->client = client;
-    pair->wounds_left = sound_ + 2;
     const std::shared_ptr<SimHost> ends[2] = {hosts_[1 + client], hosts_[0]};
     SimStream::Pair streams = SimStream::pair(world_, address(1 + client), address(0));
     pair->line = streams.line;
@@ -242,14 +241,13 @@ class Schedule {
     // Until a path has been in use each transport is tried once.
     const PeerState state = pair->apps[0]->session().state();
     const bool used = state == PeerState::kReady || state == PeerState::kRecovering;
-    if (pair->wounds_left == 0 || (plan_.survivable && !used && pair->wounds + 1 >= sound_)) return;
+    if (pair->wounds == sound_ + 2 || (plan_.survivable && !used && pair->wounds + 1 >= sound_)) return;
     const auto found = paths(*pair);
     if (found.empty()) {
       if (tries == 0) return;
       ++pending_;
       return world_.in(microseconds(20), [this, &t, tries] { make_trouble(t, tries - 1); });
     }
-    --pair->wounds_left;
     ++pair->wounds;
     ++harms_;
     FakePath* const ends[2] = {found.front().first, found.front().second};

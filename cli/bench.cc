@@ -24,7 +24,7 @@ struct Options {
   EngineConfig config;
   bench::Plan plan;
   std::string kind, target, server, json;
-  std::string op = "write";
+  std::string op = "write", arrival = "notification";
   bool local = false, once = false, no_verify = false;
 };
 
@@ -117,10 +117,10 @@ std::string complete(Options& options, const Args& args) {
       return fmt::format("--server and {} exclude each other: the end that measures says what is measured",
                          options.kind);
     }
-    return misplaced(
-        args,
-        {"--op", "--size", "--duration", "--iterations", "--warmup", "--depth", "--footprint", "--no-verify", "--json"},
-        "and --server exclude each other: it is for the end that measures");
+    return misplaced(args,
+                     {"--op", "--size", "--duration", "--iterations", "--warmup", "--depth", "--footprint",
+                      "--no-verify", "--json", "--arrival"},
+                     "and --server exclude each other: it is for the end that measures");
   }
   if (options.kind.empty()) return "say what to measure: bw or lat";
   if (options.local == !options.target.empty()) return "give either --local or the HOST:PORT of a bench --server";
@@ -132,6 +132,10 @@ std::string complete(Options& options, const Args& args) {
   }
   plan.kind = options.kind == "bw" ? bench::Kind::kBandwidth : bench::Kind::kLatency;
   plan.op = options.op == "write" ? bench::Op::kWrite : options.op == "read" ? bench::Op::kRead : bench::Op::kSend;
+  if (args.given("--arrival") && (plan.kind != bench::Kind::kLatency || plan.op != bench::Op::kWrite)) {
+    return "--arrival is for lat --op write";
+  }
+  plan.arrival = options.arrival == "memory" ? bench::Arrival::kMemory : bench::Arrival::kNotification;
   plan.verify = !options.no_verify;
   if (plan.sizes.empty()) plan.sizes = {plan.kind == bench::Kind::kBandwidth ? std::uint64_t{1} << 20 : 8};
   for (const std::uint64_t size : plan.sizes) {
@@ -164,6 +168,10 @@ int bench_command(Words words) {
   args.flag("--once", &options.once, "With --server: end when the first initiator has gone");
   args.flag("--local", &options.local, "Start the passive end here, as a process of its own on loopback");
   args.option("--op", "OP", "write, read or send (default write)", set_choice(&options.op, {"write", "read", "send"}));
+  args.option("--arrival", "HOW",
+              "lat --op write: how an end learns of a write, by its notification or by looking at the memory, as "
+              "ib_write_lat does (default notification)",
+              set_choice(&options.arrival, {"notification", "memory"}));
   args.option("--size", "LIST", "Bytes: 8,4K,1M or ranges that double, 8..1M (default 1M for bw, 8 for lat)",
               [plan](std::string_view text) {
                 auto sizes = bench::parse_size_list(text, bench::kMaxSize);

@@ -11,10 +11,13 @@
 
 namespace fairlead::bench {
 
-Result<Buffers> Buffers::prepare(Link& link, std::uint64_t size, std::uint64_t slots, bool spin,
-                                 std::string_view echo) {
+Result<Buffers> Buffers::prepare(Link& link, std::uint64_t size, std::uint64_t slots, bool spin, std::string_view echo,
+                                 Arrival arrival) {
   Json::Object request{{"size", size}, {"slots", slots}, {"spin", spin}};
-  if (!echo.empty()) request.emplace_back("echo", echo);
+  if (!echo.empty()) {
+    request.emplace_back("echo", echo);
+    request.emplace_back("arrival", to_string(arrival));
+  }
   const Result<Json> answer = link.ask("prepare", std::move(request));
   if (!answer) return answer.error();
   const Json* name = answer->find("region");

@@ -19,7 +19,8 @@ Result<Sample> measure(Link& link, const Plan& plan, std::uint64_t size);
 class Buffers {
  public:
   /// Allocates here and has the target allocate. `echo` (published here) is where the target writes back to, or empty.
-  static Result<Buffers> prepare(Link& link, std::uint64_t size, std::uint64_t slots, bool spin, std::string_view echo);
+  static Result<Buffers> prepare(Link& link, std::uint64_t size, std::uint64_t slots, bool spin, std::string_view echo,
+                                 Arrival arrival = Arrival::kNotification);
 
   [[nodiscard]] const Memory& local(std::uint64_t slot) const noexcept { return local_[slot]; }
   [[nodiscard]] const RemoteMemory& remote(std::uint64_t slot) const noexcept { return remote_[slot]; }

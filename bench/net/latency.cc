@@ -4,6 +4,7 @@
 #include <cstring>
 #include <optional>
 
+#include "bench/net/arrival.h"
 #include "bench/net/initiator.h"
 #include "bench/net/pattern.h"
 
@@ -19,7 +20,11 @@ constexpr std::uint64_t kSecondSeed = 4;
 class Rounds {
  public:
   Rounds(Link& link, const Plan& plan, const Buffers& buffers, Memory echo)
-      : link_(link), plan_(plan), buffers_(buffers), echo_(std::move(echo)) {}
+      : link_(link),
+        plan_(plan),
+        buffers_(buffers),
+        echo_(std::move(echo)),
+        by_memory_(plan.arrival == Arrival::kMemory) {}
 
   Status prepare() {
     if (plan_.op == Op::kSend) return {};
@@ -56,6 +61,8 @@ class Rounds {
   // Sends other data through and compares what came back.
   Status verify() {
     const std::uint64_t seeds[] = {kFirstSeed, kSecondSeed};
+    by_memory_ = false;  // the data is to be safe to read
+    const auto arrived = static_cast<std::uint8_t>(sequence_);
     for (const std::uint64_t seed : seeds) {
       if (plan_.op == Op::kRead) {
         if (seed == kSecondSeed) {
@@ -67,6 +74,7 @@ class Rounds {
         continue;
       }
       buffers_.fill(seed);
+      if (plan_.arrival == Arrival::kMemory) ArrivalByte(buffers_.local(0).bytes()).set(arrived);
       std::memset(echo_.data(), 0, echo_.size());
       if (Status status = round([] {}); !status.ok()) return status;
       if (plan_.op == Op::kSend) std::memcpy(echo_.data(), message_.data(), std::min(message_.size(), echo_.size()));
@@ -87,6 +95,7 @@ class Rounds {
       return link_.finish(posted_);
     }
     ++sequence_;
+    if (by_memory_) return round_by_memory(meanwhile);
     posted_ = plan_.op == Op::kWrite ? link_.peer().post(prepared_, {.notify = sequence_})
                                      : link_.peer().send(buffers_.local(0).bytes(), kEchoed);
     meanwhile();
@@ -106,6 +115,18 @@ class Rounds {
     return link_.finish(posted_);
   }
 
+  template <typename Meanwhile>
+  Status round_by_memory(Meanwhile meanwhile) {
+    const auto value = static_cast<std::uint8_t>(sequence_);
+    ArrivalByte(buffers_.local(0).bytes()).set(value);
+    posted_ = link_.peer().post(prepared_);
+    meanwhile();
+    const ArrivalByte echoed(echo_.bytes());
+    Status status =
+        link_.poll_until([&] { return posted_.done() && (posted_.code() != Code::kOk || echoed.look() == value); });
+    return status.ok() ? link_.finish(posted_) : status;
+  }
+
   Link& link_;
   const Plan& plan_;
   const Buffers& buffers_;
@@ -113,6 +134,7 @@ class Rounds {
   Prepared prepared_;
   std::vector<std::byte> message_;
   std::uint64_t sequence_ = 0;
+  bool by_memory_;
   Transfer posted_;
 };
 
@@ -145,7 +167,7 @@ Result<Sample> measure_latency(Link& link, const Plan& plan, std::uint64_t size)
   const Result<Published> published = Published::create(link, kEchoName, *echo);
   if (!published) return published.error();
   const Result<Buffers> buffers =
-      Buffers::prepare(link, size, 1, true, plan.op == Op::kWrite ? kEchoName : std::string_view());
+      Buffers::prepare(link, size, 1, true, plan.op == Op::kWrite ? kEchoName : std::string_view(), plan.arrival);
   if (!buffers) return buffers.error();
   buffers->fill(kFirstSeed);
   if (plan.op == Op::kRead) {

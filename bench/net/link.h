@@ -4,6 +4,7 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <string_view>
 
 #include "bench/base/json.h"
@@ -39,6 +40,8 @@ class Link {
   Result<Event> next_spinning();
   /// Waits for a transfer's end, spinning: the lowest latency.
   Status finish(const Transfer& transfer);
+  /// Polls the engine until `done`, which may look at what no event tells of. Errors: those of check().
+  Status poll_until(const std::function<bool()>& done);
   /// Waits for a transfer's end as applications do: the engine spins a little, then sleeps.
   Status wait(const Transfer& transfer);
   /// Not ok once a path changed or the session ended. Cheap; never blocks.

@@ -13,10 +13,16 @@ namespace fairlead::bench {
 
 enum class Kind : std::uint8_t { kBandwidth, kLatency };
 enum class Op : std::uint8_t { kWrite, kRead, kSend };
+/// How an end of a ping-pong of writes learns of one: by its notification, or by looking at the memory.
+enum class Arrival : std::uint8_t { kNotification, kMemory };
 
 [[nodiscard]] constexpr std::string_view to_string(Kind kind) { return kind == Kind::kBandwidth ? "bw" : "lat"; }
 [[nodiscard]] constexpr std::string_view to_string(Op op) {
   return op == Op::kWrite ? "write" : op == Op::kRead ? "read" : "send";
+}
+
+[[nodiscard]] constexpr std::string_view to_string(Arrival arrival) {
+  return arrival == Arrival::kMemory ? "memory" : "notification";
 }
 
 inline constexpr std::uint64_t kMaxSize = std::uint64_t{1} << 30;    // of one operation, bytes
@@ -26,6 +32,7 @@ inline constexpr std::uint64_t kMaxDepth = 4096;
 struct Plan {
   Kind kind = Kind::kBandwidth;
   Op op = Op::kWrite;
+  Arrival arrival = Arrival::kNotification;  // latency of writes
   std::vector<std::uint64_t> sizes;
   double duration = 2;           // seconds per size, unless `iterations`
   std::uint64_t iterations = 0;  // per size; 0: by duration

@@ -8,6 +8,7 @@
 
 #include "base/crc.h"
 #include "bench/base/cpu_time.h"
+#include "bench/net/arrival.h"
 #include "bench/net/link.h"
 #include "bench/net/options.h"
 #include "bench/net/pattern.h"
@@ -23,7 +24,10 @@ struct Target::Client {
   std::string region;      // the name under which it is published; empty: none
   std::uint64_t size = 0;  // of a slot
   std::uint64_t slots = 0;
-  Prepared echo;  // the write by which notified writes go back, if they do
+  Prepared echo;        // the write by which notified writes go back, if they do
+  ArrivalByte arrival;  // of `memory`, if writes go back once it is seen to have changed
+  std::uint8_t arrived = 0;
+  Transfer echoed;
   bool spin = false;
   std::uint64_t received = 0;  // messages
   std::vector<std::uint32_t> crcs;
@@ -34,6 +38,7 @@ struct Target::Client {
     if (!region.empty()) static_cast<void>(engine->unpublish(region));
     region.clear();
     memory = {};
+    arrival = {};
     spin = false;
   }
   void fill(std::uint64_t seed) const {
@@ -60,8 +65,13 @@ Status Target::serve(bool once) {
     while (engine_->accept()) {
     }
     const bool spin = std::any_of(clients_.begin(), clients_.end(), [](const auto& client) { return client->spin; });
-    const auto [peer, event] =
-        engine_->next_event(spin ? std::chrono::nanoseconds(kSpinning) : std::chrono::seconds(1));
+    const auto watched =
+        std::find_if(clients_.begin(), clients_.end(), [](const auto& client) { return client->arrival.valid(); });
+    if (watched != clients_.end()) echo_arrivals(**watched);
+    const auto patience = watched != clients_.end() ? std::chrono::nanoseconds(0)
+                          : spin                    ? std::chrono::nanoseconds(kSpinning)
+                                                    : std::chrono::seconds(1);
+    const auto [peer, event] = engine_->next_event(patience);
     if (event.kind != Event::Kind::kNone) {
       on_event(peer, event);
     } else if (spin) {
@@ -71,6 +81,19 @@ Status Target::serve(bool once) {
     }
   }
   return {};
+}
+
+// Until nothing has come for a while.
+void Target::echo_arrivals(Client& client) {
+  constexpr int kPolls = 256;
+  for (int idle = 0; idle < kPolls; ++idle) {
+    static_cast<void>(engine_->poll());
+    const std::uint8_t value = client.arrival.look();
+    if (value == client.arrived || !client.echoed.done()) continue;
+    client.arrived = value;
+    client.echoed = client.peer.post(client.echo);
+    idle = 0;
+  }
 }
 
 void Target::on_event(const Peer& peer, const Event& event) {
@@ -172,6 +195,11 @@ Result<Json::Object> Target::prepare(Client& client, const Json& request) {
     Result<Prepared> back = client.peer.prepare_write({&descriptor, 1});
     if (!back) return back.error();
     client.echo = *std::move(back);
+    const Json* arrival = request.find("arrival");
+    if (arrival != nullptr && arrival->string() != nullptr && *arrival->string() == to_string(Arrival::kMemory)) {
+      client.arrival = ArrivalByte(client.memory.bytes());
+      client.arrived = 0;
+    }
   }
   const Json* spin = request.find("spin");
   client.spin = spin != nullptr && spin->boolean().value_or(false);

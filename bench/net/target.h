@@ -26,6 +26,7 @@ class Target {
   struct Client;
 
   Client* client_of(const Peer& peer);
+  void echo_arrivals(Client& client);
   void on_event(const Peer& peer, const Event& event);
   void on_control(Client& client, const Event& event);
   /// The answer's fields, or why not.

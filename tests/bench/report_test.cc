@@ -70,6 +70,22 @@ TEST(Report, LatencyKinds) {
   EXPECT_EQ(latency_kind(plan), "full_read");
 }
 
+TEST(Report, SaysHowAWriteWasSeenWhereThatMatters) {
+  const auto arrival = [](const Plan& plan) {
+    const Json document = report(plan, {}, {"tcp", "tcp", "", false}, {});
+    const Json* field = document.find("arrival");
+    return field != nullptr && field->string() != nullptr ? *field->string() : "";
+  };
+  Plan plan;
+  EXPECT_EQ(arrival(plan), "") << "bandwidth";
+  plan.kind = Kind::kLatency;
+  EXPECT_EQ(arrival(plan), "notification");
+  plan.arrival = Arrival::kMemory;
+  EXPECT_EQ(arrival(plan), "memory");
+  plan.op = Op::kSend;
+  EXPECT_EQ(arrival(plan), "");
+}
+
 TEST(Report, TableSaysWhenNothingWasVerified) {
   Sample sample = sample_of(4096, 10);
   EXPECT_THAT(table_line(sample), HasSubstr("4K"));

@@ -50,6 +50,14 @@ class Bench(Case):
                         for result in report["results"]:
                             self.check(result)
 
+    def test_latency_of_writes_that_are_seen_in_memory(self):
+        for path, flags in PATHS.items():
+            with self.subTest(path=path):
+                report = self.bench("lat", "--local", "--arrival", "memory", "--size", "1,8,64K", "--duration", "0.1", *flags)
+                self.assertEqual(report["arrival"], "memory")
+                for result in report["results"]:
+                    self.check(result)
+
     def check(self, result):
         self.assertTrue(result["verified"])
         self.assertFalse(result["interrupted"])
@@ -105,6 +113,8 @@ class Bench(Case):
                 ("--server :0 --local", "--server and --local exclude each other"),
                 ("lat --local --depth 4", "--depth is for bw"),
                 ("lat --local --footprint 1M", "--footprint is for bw"),
+                ("bw --local --arrival memory", "--arrival is for lat --op write"),
+                ("lat --local --op send --arrival memory", "--arrival is for lat --op write"),
                 ("bw --local --once", "--once is for --server"),
                 ("bw --local --duration 1 --iterations 5", "--duration and --iterations exclude each other"),
                 ("bw --local --transport tcp --mtu 1024", "--mtu is a setting of verbs, and --transport is tcp"),

@@ -71,6 +71,7 @@ endif()
 
 find_program(FAIRLEAD_CCACHE ccache)
 if(PROJECT_IS_TOP_LEVEL AND FAIRLEAD_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
-  set(CMAKE_CXX_COMPILER_LAUNCHER ${FAIRLEAD_CCACHE})
+  # Without these it keeps nothing that a precompiled header was read for.
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros ${FAIRLEAD_CCACHE})
   set(CMAKE_C_COMPILER_LAUNCHER ${FAIRLEAD_CCACHE})
 endif()

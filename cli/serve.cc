@@ -32,6 +32,7 @@ struct Options {
   std::uint64_t max_push = 0;  // 0: as max_bytes
   double drain = 20;           // seconds
   bool once = false;
+  bool named_no_host = false;
 };
 
 // SIGTERM and SIGINT as a descriptor. Blocked first, so that every thread made later leaves them to it.
@@ -121,6 +122,10 @@ void serve_clients(Engine& engine, PushServer& server, Ending& ending, bool once
 
 Status announce(const Options& options, const std::string& listen, const std::string& metrics, Console& console) {
   console.line("listening on " + listen);
+  if (options.named_no_host) {
+    console.line(
+        "that is for this host alone; --listen 0.0.0.0:PORT serves other hosts, and everybody who reaches it there");
+  }
   if (!metrics.empty()) console.line(fmt::format("metrics on http://{}/metrics", metrics));
   if (options.ready_file.empty()) return {};
   const bench::Json::Object ready{{"listen", listen}, {"metrics", metrics}};
@@ -162,6 +167,7 @@ Status serve(Engine& engine, const Options& options, int end_fd, Console& consol
 
 int serve_command(Words words) {
   Options options;
+  constexpr const char* kThisHost = "127.0.0.1";
   options.config.listen = ":7471";
   Args args("serve",
             "Accepts models from `fairlead push` into registered memory, checks every tensor, and hands them out "
@@ -169,8 +175,11 @@ int serve_command(Words words) {
             "ends it when what is under way is finished, a second one at once.",
             "Examples:\n  fairlead serve\n"
             "  fairlead serve --listen 127.0.0.1:0 --metrics 127.0.0.1:0 --ready-file ready.json");
-  args.option("--listen", "HOST:PORT", "Where to listen; port 0 takes a free one (default :7471)",
-              set_host_port(&options.config.listen, false));
+  args.option(
+      "--listen", "HOST:PORT",
+      "Where to listen. Whoever can connect may push and pull, so without a host it is 127.0.0.1; 0.0.0.0 or an "
+      "address of the host serves others. Port 0 takes a free one (default :7471)",
+      set_host_port(&options.config.listen, false));
   args.option("--metrics", "HOST:PORT", "Serve /metrics and /healthz there (default: not at all)",
               set_host_port(&options.metrics, false));
   args.option("--ready-file", "FILE", "Written when ready, removed at the end: {\"listen\": ..., \"metrics\": ...}",
@@ -190,6 +199,9 @@ int serve_command(Words words) {
   add_engine_options(args, &options.config);
   set_push_limits(&options.config);
   if (const auto exit = args.parse(words)) return *exit;
+
+  options.named_no_host = options.config.listen.starts_with(':');
+  if (options.named_no_host) options.config.listen.insert(0, kThisHost);
 
   Console console("serve");
   Status status = options.ready_file.empty() ? Status() : bench::check_writable(options.ready_file);

@@ -41,7 +41,8 @@ void add(PeerStats& total, const PeerStats& more) {
   for (auto field :
        {&PeerStats::bytes_written, &PeerStats::bytes_read, &PeerStats::messages_sent, &PeerStats::messages_received,
         &PeerStats::transfers_completed, &PeerStats::transfers_failed, &PeerStats::recoveries, &PeerStats::failovers,
-        &PeerStats::replayed_transfers, &PeerStats::duplicate_notifications_dropped, &PeerStats::staged_bytes}) {
+        &PeerStats::failbacks, &PeerStats::replayed_transfers, &PeerStats::duplicate_notifications_dropped,
+        &PeerStats::staged_bytes}) {
     total.*field += more.*field;
   }
 }

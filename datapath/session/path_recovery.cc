@@ -22,20 +22,22 @@ bool blames_transport(Code code) { return code != Code::kProtectionError && code
 
 }  // namespace
 
-void PathSet::on_down(Code code, std::string_view reason) {
-  saw(PathEvent::kDown);
-  slot_->down = true;
-  slot_->down_code = code;
-  slot_->down_reason = reason;
-  slot_->down_at = user_.now();
+void PathSet::on_down(PathSlot& slot, Code code, std::string_view reason) {
+  saw(&slot, PathEvent::kDown);
+  slot.down = true;
+  slot.down_code = code;
+  slot.down_reason = reason;
+  slot.down_at = user_.now();
 }
 
 void PathSet::handle_down(const control::PathDown& down) {
-  saw(PathEvent::kPeerDown);
-  if (open() == nullptr || slot_->epoch != down.epoch) return;
+  PathSlot* slot = slot_of(down.epoch);
+  saw(slot, PathEvent::kPeerDown);
+  if (slot == nullptr || slot->state >= PathState::kClosing || shut_) return;
   const Code code = code_from_wire(down.code);
   const std::string reason = fmt::format("the peer says: {}", clipped(down.reason));
-  if (state_ == PathState::kSettingUp || (state_ == PathState::kProved && !active_)) {
+  if (slot == beside_.get()) return give_up_beside(reason);
+  if (slot->state == PathState::kSettingUp || (slot->state == PathState::kProved && !active_)) {
     drop();
     if (active_) exclude_and_go_on(reason);
   } else if (active_) {
@@ -48,6 +50,7 @@ void PathSet::died(Code code, const std::string& reason) {
   const std::string name = user_.transports()[slot_->transport].offer.name;
   fence_code_ = code;
   fence_reason_ = reason;
+  left_for_better_ = false;
   close();
   user_.path_lost();
   if (active_ && blames_transport(code) && !rules_.failover) {
@@ -55,24 +58,25 @@ void PathSet::died(Code code, const std::string& reason) {
                        fmt::format("{} to {} died: {}; failover is off", name, user_.who(), reason)});
   }
   log(LogLevel::kWarning, fmt::format("{} to {} died: {}; fencing it", name, user_.who(), reason));
-  if (!active_) say_down(code, reason);
+  if (!active_) say_down(slot_epoch_, code, reason);
 }
 
 /// Tells the peer that this path is given up.
-void PathSet::say_down(Code code, const std::string& reason) {
+void PathSet::say_down(std::uint64_t epoch, Code code, const std::string& reason) {
   user_.send_frame(
-      control::PathDown{.epoch = epoch_, .code = static_cast<std::uint32_t>(code), .reason = clipped(reason)});
+      control::PathDown{.epoch = epoch, .code = static_cast<std::uint32_t>(code), .reason = clipped(reason)});
 }
 
 void PathSet::handle_fence(const control::Fence& fence) {
   saw(PathEvent::kFence);
-  if (active_ || fence.epoch != epoch_) return;
-  if (state_ == PathState::kNone) return send_fence_ack(fence.received);  // given up here before it was ever used
+  if (active_ || fence.epoch != slot_epoch_) return;
+  if (slot_ == nullptr) return send_fence_ack(fence.received);  // given up here before it was ever used
   fence_requested_ = true;
   fence_received_ = fence.received;
-  if (state_ == PathState::kClosing) return;
-  if (fence_reason_.empty() || state_ == PathState::kInUse) fence_reason_ = "the peer fenced it";
-  log(LogLevel::kWarning,
+  if (state() == PathState::kClosing) return;
+  if (fence_reason_.empty() || state() == PathState::kInUse) fence_reason_ = "the peer fenced it";
+  left_for_better_ = beside_ != nullptr && beside_->state == PathState::kProved && beside_->peer_ready;
+  log(left_for_better_ ? LogLevel::kInfo : LogLevel::kWarning,
       fmt::format("{} to {} was fenced by the peer", user_.transports()[slot_->transport].offer.name, user_.who()));
   close();
   user_.path_lost();
@@ -80,19 +84,19 @@ void PathSet::handle_fence(const control::Fence& fence) {
 
 void PathSet::handle_fence_ack(const control::FenceAck& ack) {
   saw(PathEvent::kFenceAck);
-  if (state_ != PathState::kFenced || ack.epoch != epoch_) return;
+  if (state() != PathState::kFenced || ack.epoch != slot_epoch_) return;
   if (blames_transport(fence_code_)) {
     const bool used = slot_->in_use_since != Clock::time_point{};
     const Clock::time_point now = user_.now();
     trials_.failed(candidate_, fence_reason_, now, used ? now - slot_->in_use_since : Clock::duration());
   }
   after_fence(ack.received);
-  if (!shut_) begin_path();
+  if (slot_ == nullptr && !shut_) begin_path();
 }
 
 void PathSet::send_fence_ack(std::uint64_t peer_received) {
   fence_requested_ = false;
-  user_.send_frame(control::FenceAck{.epoch = epoch_, .received = user_.received()});
+  user_.send_frame(control::FenceAck{.epoch = slot_epoch_, .received = user_.received()});
   after_fence(peer_received);
 }
 
@@ -101,36 +105,55 @@ void PathSet::after_fence(std::uint64_t peer_received) {
   drop();
   std::string why;
   if (!user_.apply_received(peer_received, why)) {
-    user_.fail({Code::kDataLoss, fmt::format("{} {}", user_.who(), why)});
+    return user_.fail({Code::kDataLoss, fmt::format("{} {}", user_.who(), why)});
   }
+  if (beside_ != nullptr) promote();
 }
 
 void PathSet::close() {
-  if (state_ >= PathState::kClosing || shut_) return;
-  enter(PathState::kClosing);
+  if (state() >= PathState::kClosing || shut_) return;
+  enter(*slot_, PathState::kClosing);
   slot_->path->close();
 }
 
 void PathSet::shut() {
   saw(PathEvent::kShut);
   if (slot_ != nullptr) close();
+  if (beside_ != nullptr) beside_->path->close();
   shut_ = true;
 }
 
-void PathSet::drop() {
+/// What the path held and will not report comes back. Once, as soon as it is drained: what is said over the next path
+/// may come before the last word about this one.
+void PathSet::settle() noexcept {
+  if (!std::exchange(slot_->settled, true)) user_.path_gone(slot_->in_flight);
+}
+
+void PathSet::drop() noexcept {
   if (slot_ == nullptr) return;
   close();
-  --user_.transports()[slot_->transport].paths;
-  dead_ = std::move(slot_);
-  enter(PathState::kNone);
-  user_.path_gone(dead_->in_flight);
+  settle();
+  retire(std::move(slot_));
+}
+
+void PathSet::drop_all() {
+  drop();
+  if (beside_ != nullptr) retire(std::move(beside_));
+}
+
+void PathSet::retire(std::unique_ptr<PathSlot> slot) noexcept {
+  slot->path->close();
+  --user_.transports()[slot->transport].paths;
+  dead_.push_back(std::move(slot));
 }
 
 // ---- time ----------------------------------------------------------------------------------------------------------
 
 void PathSet::advance(Clock::time_point now) {
   if (shut_) return;
-  switch (state_) {
+  if (beside_ != nullptr) advance_beside(now);
+  if (shut_) return;
+  switch (state()) {
     case PathState::kNone:
       if (begin_at_ && now >= *begin_at_) begin_path();
       return;
@@ -138,19 +161,21 @@ void PathSet::advance(Clock::time_point now) {
       return;
     case PathState::kSettingUp:
     case PathState::kProved:
-      return advance_setup(now);
+      return advance_setup(*slot_, now);
     case PathState::kInUse:
       // A goodbye that was said before the path was closed is read first.
       if (slot_->down && now - slot_->down_at >= kGoodbyeGrace) died(slot_->down_code, slot_->down_reason);
-      if (shut_ || state_ != PathState::kClosing) return;
+      if (!slot_->down) look_for_better(now);
+      if (shut_ || state() != PathState::kClosing) return;
       [[fallthrough]];
     case PathState::kClosing:
       break;
   }
   if (!slot_->path->drained()) return;
   saw(PathEvent::kDrained);
+  settle();
   if (active_) {
-    enter(PathState::kFenced);
+    enter(*slot_, PathState::kFenced);
     user_.send_frame(control::Fence{.epoch = slot_->epoch, .received = user_.received()});
   } else if (fence_requested_) {
     send_fence_ack(fence_received_);

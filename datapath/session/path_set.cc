@@ -24,8 +24,8 @@ constexpr std::size_t kMaxDescription = 4096;
 /// The ways between states.
 constexpr bool may_follow(PathState from, PathState to) {
   switch (to) {
-    case PathState::kNone:
-      return true;
+    case PathState::kNone:  // never entered: the path is gone
+      return false;
     case PathState::kSettingUp:
       return from == PathState::kNone;
     case PathState::kProved:
@@ -51,13 +51,23 @@ std::string_view to_string(PathState state) noexcept {
 std::string_view to_string(PathEvent event) noexcept {
   static constexpr std::array<std::string_view, kPathEvents> kNames = {
       "offer",   "answer", "connected", "peer ready", "peer down", "down",
-      "timeout", "fence",  "fence ack", "drained",    "shut"};
+      "timeout", "fence",  "fence ack", "drained",    "shut",      "better"};
   return kNames[static_cast<std::size_t>(event)];
 }
 
-void PathSet::enter(PathState state) noexcept {
-  assert(may_follow(state_, state));
-  state_ = state;
+void PathSet::enter(PathSlot& slot, PathState state) noexcept {
+  assert(may_follow(slot.state, state));
+  slot.state = state;
+}
+
+PathSlot* PathSet::find(const Path& path) noexcept {
+  if (slot_ != nullptr && slot_->path.get() == &path) return slot_.get();
+  return beside_ != nullptr && beside_->path.get() == &path ? beside_.get() : nullptr;
+}
+
+PathSlot* PathSet::slot_of(std::uint64_t epoch) noexcept {
+  if (slot_ != nullptr && slot_->epoch == epoch) return slot_.get();
+  return beside_ != nullptr && beside_->epoch == epoch ? beside_.get() : nullptr;
 }
 
 const std::string& PathSet::name_of(std::size_t candidate) const {
@@ -74,25 +84,28 @@ bool PathSet::handle(const control::Frame& frame) {
   return false;
 }
 
-bool PathSet::open_slot(std::size_t transport, std::size_t peer_transport, PathRole role, Status& error) {
+Result<std::unique_ptr<PathSlot>> PathSet::open_path(std::size_t transport, std::size_t peer_transport) {
   OpenTransport& open = user_.transports()[transport];
   PathConfig config = user_.path_config();
-  config.role = role;
+  config.role = active_ ? PathRole::kActive : PathRole::kPassive;
   Result<std::unique_ptr<Path>> path = open.endpoint->open_path(config);
-  if (!path) {
-    error = path.error();
-    return false;
-  }
-  slot_ = std::make_unique<PathSlot>();
-  slot_->path = std::move(*path);
-  slot_->can = &open.device->capabilities();
-  slot_->transport = transport;
-  slot_->peer_transport = peer_transport;
-  slot_->epoch = epoch_;
-  slot_->opened_at = slot_->last_progress = user_.now();
+  if (!path) return path.error();
+  auto slot = std::make_unique<PathSlot>();
+  slot->path = std::move(*path);
+  slot->can = &open.device->capabilities();
+  slot->transport = transport;
+  slot->peer_transport = peer_transport;
+  slot->epoch = epoch_;
+  slot->opened_at = slot->last_progress = user_.now();
   ++open.paths;
-  enter(PathState::kSettingUp);
-  return true;
+  enter(*slot, PathState::kSettingUp);
+  return slot;
+}
+
+void PathSet::use(std::unique_ptr<PathSlot> slot) noexcept {
+  slot_ = std::move(slot);
+  slot_epoch_ = slot_->epoch;
+  candidate_ = slot_->candidate;
 }
 
 // ---- active: choosing and offering ---------------------------------------------------------------------------------
@@ -113,19 +126,25 @@ void PathSet::begin_path() {
       return begin_at_ ? void() : no_path_left();
     }
     candidate_ = *next;
-    Status error;
-    const Candidate& candidate = candidates_[candidate_];
-    ++epoch_;
-    if (open_slot(candidate.local, candidate.remote, PathRole::kActive, error)) break;
-    trials_.failed(candidate_, error.message(), user_.now());
-    log(LogLevel::kWarning, fmt::format("{}: {}", name_of(candidate_), error.message()));
+    Result<std::unique_ptr<PathSlot>> slot = offer_path(candidate_);
+    if (slot) return use(std::move(*slot));
+    trials_.failed(candidate_, slot.error().message(), user_.now());
+    log(LogLevel::kWarning, fmt::format("{}: {}", name_of(candidate_), slot.error().message()));
   }
-  const Grant& probe = user_.transports()[slot_->transport].probe;
-  user_.send_frame(control::PathOffer{.epoch = slot_->epoch,
-                                      .active_transport = static_cast<std::uint32_t>(slot_->transport),
-                                      .passive_transport = static_cast<std::uint32_t>(slot_->peer_transport),
-                                      .description = slot_->path->local_description(),
+}
+
+Result<std::unique_ptr<PathSlot>> PathSet::offer_path(std::size_t candidate) {
+  ++epoch_;
+  Result<std::unique_ptr<PathSlot>> slot = open_path(candidates_[candidate].local, candidates_[candidate].remote);
+  if (!slot) return slot;
+  (*slot)->candidate = candidate;
+  const Grant& probe = user_.transports()[(*slot)->transport].probe;
+  user_.send_frame(control::PathOffer{.epoch = (*slot)->epoch,
+                                      .active_transport = static_cast<std::uint32_t>((*slot)->transport),
+                                      .passive_transport = static_cast<std::uint32_t>((*slot)->peer_transport),
+                                      .description = (*slot)->path->local_description(),
                                       .probe = control::Key{probe.address, probe.key}});
+  return slot;
 }
 
 void PathSet::no_path_left() {
@@ -137,19 +156,21 @@ void PathSet::no_path_left() {
 }
 
 void PathSet::handle_answer(const control::PathAnswer& answer) {
-  saw(PathEvent::kAnswer);
-  if (!active_ || state_ != PathState::kSettingUp || slot_->epoch != answer.epoch) return;
-  slot_->peer_probe = answer.probe.value_or(control::Key());
+  PathSlot* slot = slot_of(answer.epoch);
+  saw(slot, PathEvent::kAnswer);
+  if (!active_ || slot == nullptr || slot->state != PathState::kSettingUp) return;
+  slot->peer_probe = answer.probe.value_or(control::Key());
   Status connected = answer.description.size() <= kMaxDescription
-                         ? slot_->path->connect(answer.description)
+                         ? slot->path->connect(answer.description)
                          : Status(Code::kDataLoss, fmt::format("a path description of {} bytes (limit {})",
                                                                answer.description.size(), kMaxDescription));
-  if (!connected.ok()) candidate_failed(connected.code(), connected.message());
+  if (!connected.ok()) candidate_failed(*slot, connected.code(), connected.message());
 }
 
-/// The path in hand, never used yet, does not work: say so, and try the next best (active) or wait for it (passive).
-void PathSet::candidate_failed(Code code, const std::string& reason) {
-  say_down(code, reason);
+/// A path that was never used does not work: say so, and try the next best (active) or wait for it (passive).
+void PathSet::candidate_failed(PathSlot& slot, Code code, const std::string& reason) {
+  say_down(slot.epoch, code, reason);
+  if (&slot == beside_.get()) return give_up_beside(reason);
   drop();
   if (active_) exclude_and_go_on(reason);
 }
@@ -178,11 +199,14 @@ void PathSet::handle_offer(const control::PathOffer& offer) {
   saw(PathEvent::kOffer);
   // We told the active end that the path died before it was proved there too: it will not fence what it never used. One
   // that said "ready" may have used it, and must fence.
-  if (!active_ && state_ == PathState::kClosing && !fence_requested_ && !slot_->peer_ready) {
+  if (!active_ && state() == PathState::kClosing && !fence_requested_ && !slot_->peer_ready) {
     after_fence(user_.acknowledged());
     if (shut_) return;
   }
-  if (active_ || offer.epoch <= epoch_ || state_ != PathState::kNone) {
+  // Beside a path that is in use, or that was when the peer said this.
+  const bool may_stand_beside = beside_allowed_ && beside_ == nullptr && slot_ != nullptr && slot_->peer_ready &&
+                                (state() == PathState::kInUse || state() == PathState::kClosing);
+  if (active_ || offer.epoch <= epoch_ || (slot_ != nullptr && !may_stand_beside)) {
     return user_.fail(
         {Code::kDataLoss, fmt::format("{} offered a path (epoch {}) out of turn", user_.who(), offer.epoch)});
   }
@@ -192,102 +216,98 @@ void PathSet::handle_offer(const control::PathOffer& offer) {
   if (transport >= transports.size() || offer.active_transport >= peer_offers_.size() ||
       peer_offers_[offer.active_transport].kind != transports[transport].offer.kind ||
       offer.description.size() > kMaxDescription) {
-    return candidate_failed(Code::kInvalidArgument, "the offer names transports that do not match");
+    return say_down(offer.epoch, Code::kInvalidArgument, "the offer names transports that do not match");
   }
-  Status error;
-  if (!open_slot(transport, offer.active_transport, PathRole::kPassive, error)) {
-    return candidate_failed(error.code(), error.message());
+  Result<std::unique_ptr<PathSlot>> opened = open_path(transport, offer.active_transport);
+  if (!opened) return say_down(offer.epoch, opened.error().code(), opened.error().message());
+  PathSlot& slot = **opened;
+  if (slot_ != nullptr) {
+    beside_ = std::move(*opened);
+  } else {
+    use(std::move(*opened));
   }
-  slot_->peer_probe = offer.probe.value_or(control::Key());
-  if (Status connected = slot_->path->connect(offer.description); !connected.ok()) {
-    return candidate_failed(connected.code(), connected.message());
+  slot.peer_probe = offer.probe.value_or(control::Key());
+  if (Status connected = slot.path->connect(offer.description); !connected.ok()) {
+    return candidate_failed(slot, connected.code(), connected.message());
   }
   const Grant& probe = transports[transport].probe;
-  user_.send_frame(control::PathAnswer{.epoch = slot_->epoch,
-                                       .description = slot_->path->local_description(),
+  user_.send_frame(control::PathAnswer{.epoch = slot.epoch,
+                                       .description = slot.path->local_description(),
                                        .probe = control::Key{probe.address, probe.key}});
 }
 
 // ---- both: proving -------------------------------------------------------------------------------------------------
 
-void PathSet::on_ready() {
-  saw(PathEvent::kConnected);
-  if (open() != nullptr) slot_->connected = true;
-}
-
-void PathSet::on_hello(std::uint64_t epoch) noexcept {
-  if (epoch == slot_->epoch) slot_->hello_received = true;
-}
-
-void PathSet::on_probe(Code code) noexcept {
-  (code == Code::kOk ? slot_->write_proved : slot_->write_failed) = true;
-  slot_->moved = true;
+void PathSet::on_ready(PathSlot& slot) {
+  saw(&slot, PathEvent::kConnected);
+  if (slot.state < PathState::kClosing && !shut_) slot.connected = true;
 }
 
 /// A small WRITE and a message each way: only what has been seen to arrive is used.
-void PathSet::prove() {
-  const OpenTransport& transport = user_.transports()[slot_->transport];
-  const LocalSegment source = user_.probe_source(slot_->transport);
+void PathSet::prove(PathSlot& slot) {
+  const OpenTransport& transport = user_.transports()[slot.transport];
+  const LocalSegment source = user_.probe_source(slot.transport);
   PathHeader header;
   PathMessage hello;
   hello.type = MessageType::kHello;
-  hello.sequence = slot_->epoch;
+  hello.sequence = slot.epoch;
   encode(hello, header);
   const LocalSegment message{header, kPathHeaderBytes, 0};
-  const bool write = transport.device->capabilities().one_sided && slot_->peer_probe.key != 0;
+  const bool write = transport.device->capabilities().one_sided && slot.peer_probe.key != 0;
   const WorkRequest requests[2] = {
-      {kProbeId, OpKind::kWrite, {&source, 1}, slot_->peer_probe.address, slot_->peer_probe.key},
-      {slot_->in_flight.next_id(), OpKind::kMessage, {&message, 1}, 0, 0}};
-  if (!write) slot_->write_failed = true;
+      {kProbeId, OpKind::kWrite, {&source, 1}, slot.peer_probe.address, slot.peer_probe.key},
+      {slot.in_flight.next_id(), OpKind::kMessage, {&message, 1}, 0, 0}};
+  if (!write) slot.write_failed = true;
   const std::span<const WorkRequest> batch(requests + (write ? 0 : 1), write ? 2 : 1);
-  const std::size_t taken = slot_->path->post(batch);
+  const std::size_t taken = slot.path->post(batch);
   if (taken == batch.size()) {
-    slot_->hello_sent = true;
-    slot_->in_flight.push({});
+    slot.hello_sent = true;
+    slot.in_flight.push({});
   } else if (taken != 0) {
-    slot_->write_failed = true;  // the message did not fit behind it; the next round sends it alone
-    slot_->peer_probe.key = 0;
+    slot.write_failed = true;  // the message did not fit behind it; the next round sends it alone
+    slot.peer_probe.key = 0;
   }
 }
 
-void PathSet::check_proved() {
-  PathSlot& slot = *slot_;
-  if (state_ == PathState::kSettingUp) {
+void PathSet::check_proved(PathSlot& slot) {
+  if (slot.state == PathState::kSettingUp) {
     if (!slot.hello_sent || !slot.hello_received || !(slot.write_proved || slot.write_failed)) return;
-    enter(PathState::kProved);
+    enter(slot, PathState::kProved);
     user_.send_frame(control::PathReady{.epoch = slot.epoch, .one_sided = slot.write_proved});
   }
-  if (state_ == PathState::kProved && slot.peer_ready) {
-    enter(PathState::kInUse);
-    slot.last_progress = slot.in_use_since = user_.now();
-    trials_.in_use();
-    user_.path_in_use();
-  }
+  if (slot.state != PathState::kProved || !slot.peer_ready) return;
+  if (&slot == beside_.get()) return take_over();
+  enter(slot, PathState::kInUse);
+  slot.last_progress = slot.in_use_since = user_.now();
+  trials_.in_use();
+  user_.path_in_use();
 }
 
 void PathSet::handle_ready(const control::PathReady& ready) {
-  saw(PathEvent::kPeerReady);
-  if (slot_ == nullptr || slot_->epoch != ready.epoch) return;
-  slot_->peer_ready = true;  // of a path that is closed, too: it says that a fence is to come
-  if (open() != nullptr) check_proved();
+  PathSlot* slot = slot_of(ready.epoch);
+  saw(slot, PathEvent::kPeerReady);
+  if (slot == nullptr) return;
+  slot->peer_ready = true;  // of a path that is closed, too: it says that a fence is to come
+  if (slot->state < PathState::kClosing && !shut_) check_proved(*slot);
 }
 
-void PathSet::advance_setup(Clock::time_point now) {
-  const auto age = now - slot_->opened_at;
-  if (slot_->down || age > kSetupTimeout) {
-    if (!slot_->down) saw(PathEvent::kTimeout);
-    const Code code = slot_->down ? slot_->down_code : Code::kDeadlineExceeded;
-    const std::string reason = slot_->down ? slot_->down_reason
-                                           : fmt::format("not proved within {} ms ({})", kSetupTimeout.count(),
-                                                         !slot_->connected        ? "no connection"
-                                                         : !slot_->hello_received ? "nothing arrives from the peer"
-                                                                                  : "what we send does not arrive");
+void PathSet::advance_setup(PathSlot& slot, Clock::time_point now) {
+  const auto age = now - slot.opened_at;
+  if (slot.down || age > kSetupTimeout) {
+    if (!slot.down) saw(&slot, PathEvent::kTimeout);
+    const Code code = slot.down ? slot.down_code : Code::kDeadlineExceeded;
+    const std::string reason = slot.down ? slot.down_reason
+                                         : fmt::format("not proved within {} ms ({})", kSetupTimeout.count(),
+                                                       !slot.connected        ? "no connection"
+                                                       : !slot.hello_received ? "nothing arrives from the peer"
+                                                                              : "what we send does not arrive");
     // Once we said "ready" the other end may have begun to use it: that takes a fence.
-    return state_ == PathState::kProved ? died(code, reason) : candidate_failed(code, reason);
+    const bool may_be_used = &slot == slot_.get() && slot.state == PathState::kProved;
+    return may_be_used ? died(code, reason) : candidate_failed(slot, code, reason);
   }
-  if (slot_->connected && !slot_->hello_sent) prove();
-  if (age > kSetupTimeout / 2 && slot_->hello_received && !slot_->write_proved) slot_->write_failed = true;
-  check_proved();
+  if (slot.connected && !slot.hello_sent) prove(slot);
+  if (age > kSetupTimeout / 2 && slot.hello_received && !slot.write_proved) slot.write_failed = true;
+  check_proved(slot);
 }
 
 }  // namespace fairlead::datapath

@@ -5,6 +5,9 @@
 // its path, drains it, and sends Fence{epoch, received}; the passive end does the same and answers
 // FenceAck{epoch, received}. What `received` leaves open is said again on the next path.
 //
+// While a path is in use the active end looks now and then whether a better one works: it is set up and proved beside
+// the one in use, which is then fenced as if it had died, so that the better one takes over at once.
+//
 // No sockets, no clock, no threads of its own: what it needs is its user's. Threads: the driver.
 #pragma once
 
@@ -35,10 +38,12 @@ inline constexpr std::uint64_t kProbeId = 0;
 /// A path, what has been seen of it, and what it holds.
 struct PathSlot {
   std::unique_ptr<Path> path;
+  PathState state = PathState::kNone;
   const Capabilities* can = nullptr;
   InFlight in_flight;              // all but the probe
   std::size_t transport = 0;       // ours
   std::size_t peer_transport = 0;  // theirs
+  std::size_t candidate = 0;       // active: which of the set's
   std::uint64_t epoch = 0;
   control::Key peer_probe;
   Clock::time_point opened_at;
@@ -52,6 +57,7 @@ struct PathSlot {
   bool peer_ready = false;
 
   // Its death, told by the transport.
+  bool settled = false;  // what it held came back
   bool down = false;
   Code down_code = Code::kOk;
   std::string down_reason;
@@ -64,6 +70,12 @@ struct PathSlot {
   Clock::time_point last_progress;  // the same, or when nothing was under way
   Clock::time_point probed_at{};    // when the peer was asked whether it is alive, because nothing moved
   bool probe_answered = false;
+
+  void on_hello(std::uint64_t of_epoch) noexcept { hello_received = hello_received || of_epoch == epoch; }
+  void on_probe(Code code) noexcept {
+    (code == Code::kOk ? write_proved : write_failed) = true;
+    moved = true;
+  }
 };
 
 /// The session, as its paths see it.
@@ -110,17 +122,26 @@ class PathSet {
   void begin(std::vector<Candidate> candidates);
   /// Passive: what the peer may offer a path over.
   void expect(std::vector<Offer> peer_offers) { peer_offers_ = std::move(peer_offers); }
+  /// The peer's version of the protocol has paths that are set up beside the one in use.
+  void allow_beside() noexcept { beside_allowed_ = true; }
+  /// The session ends: the path in use is good enough.
+  void stay() noexcept { stays_ = true; }
 
   /// A frame of the peer's that speaks of paths. False: it does not.
   bool handle(const control::Frame& frame);
   /// The peer answered a ping.
   void peer_answered() noexcept;
 
-  // From the transport, of this very path (see is_current).
-  void on_ready();
-  void on_down(Code code, std::string_view reason);
-  void on_hello(std::uint64_t epoch) noexcept;
-  void on_probe(Code code) noexcept;
+  // From the transport.
+  /// Null: it is one of the past.
+  [[nodiscard]] PathSlot* find(const Path& path) noexcept;
+  /// Whether the peer may send more than a hello over it.
+  [[nodiscard]] bool may_carry(const PathSlot& slot) const noexcept {
+    // Its end of a path that is set up beside this one may hear of the fence earlier than ours.
+    return &slot == slot_.get() || state() == PathState::kFenced;
+  }
+  void on_ready(PathSlot& slot);
+  void on_down(PathSlot& slot, Code code, std::string_view reason);
 
   void advance(Clock::time_point now);
   /// Active: a path in use on which nothing moves, though the peer lives, is left where there is another.
@@ -130,24 +151,27 @@ class PathSet {
   void take_back_memory(Clock::time_point since, Clock::time_point now);
   /// The session ends: no more paths, and this one drains.
   void shut();
-  [[nodiscard]] bool drained() const noexcept { return slot_ == nullptr || slot_->path->drained(); }
-  /// Lets go of the path. Its destruction waits for bury(), which is never called from inside its callbacks.
-  void drop();
-  void bury() noexcept { dead_.reset(); }
-
-  [[nodiscard]] PathState state() const noexcept { return state_; }
-  [[nodiscard]] bool is_current(const Path& path) const noexcept {
-    return slot_ != nullptr && slot_->path.get() == &path;
+  [[nodiscard]] bool drained() const noexcept {
+    return (slot_ == nullptr || slot_->path->drained()) && (beside_ == nullptr || beside_->path->drained());
   }
+  /// Lets go of all paths. Their destruction waits for bury(), which is never called from inside their callbacks.
+  void drop_all();
+  void bury() noexcept { dead_.clear(); }
+
+  [[nodiscard]] PathState state() const noexcept { return slot_ != nullptr ? slot_->state : PathState::kNone; }
   /// The path in use; null: none is.
-  [[nodiscard]] PathSlot* in_use() noexcept { return state_ == PathState::kInUse && !shut_ ? slot_.get() : nullptr; }
+  [[nodiscard]] PathSlot* in_use() noexcept { return state() == PathState::kInUse && !shut_ ? slot_.get() : nullptr; }
   /// The path, if messages may be posted to it.
-  [[nodiscard]] PathSlot* open() noexcept { return state_ < PathState::kClosing && !shut_ ? slot_.get() : nullptr; }
+  [[nodiscard]] PathSlot* open() noexcept { return state() < PathState::kClosing && !shut_ ? slot_.get() : nullptr; }
   [[nodiscard]] PathSlot* slot() noexcept { return slot_.get(); }
+  /// The one that is set up beside it; null: none is.
+  [[nodiscard]] PathSlot* beside() noexcept { return beside_.get(); }
   /// Why this path and none of the others.
   [[nodiscard]] std::string explain() const;
   /// Why the last path was left.
   [[nodiscard]] const std::string& left_because() const noexcept { return fence_reason_; }
+  /// Whether it was left for a better one.
+  [[nodiscard]] bool left_for_better() const noexcept { return left_for_better_; }
 
  private:
   void handle_offer(const control::PathOffer& offer);
@@ -158,30 +182,51 @@ class PathSet {
   void handle_fence_ack(const control::FenceAck& ack);
   void begin_path();
   void no_path_left();
-  bool open_slot(std::size_t transport, std::size_t peer_transport, PathRole role, Status& error);
-  void prove();
-  void check_proved();
-  void candidate_failed(Code code, const std::string& reason);
+  Result<std::unique_ptr<PathSlot>> open_path(std::size_t transport, std::size_t peer_transport);
+  /// The same over one of the candidates, and offers it to the peer.
+  Result<std::unique_ptr<PathSlot>> offer_path(std::size_t candidate);
+  void use(std::unique_ptr<PathSlot> slot) noexcept;
+  void prove(PathSlot& slot);
+  void check_proved(PathSlot& slot);
+  void candidate_failed(PathSlot& slot, Code code, const std::string& reason);
   void exclude_and_go_on(const std::string& reason);
-  void say_down(Code code, const std::string& reason);
+  void say_down(std::uint64_t epoch, Code code, const std::string& reason);
+  void drop() noexcept;
   void died(Code code, const std::string& reason);
   [[nodiscard]] std::chrono::milliseconds patience() noexcept;
   void close();
   void send_fence_ack(std::uint64_t peer_received);
   void after_fence(std::uint64_t peer_received);
-  void advance_setup(Clock::time_point now);
-  void enter(PathState state) noexcept;
-  void saw(PathEvent event) noexcept { user_.path_event(state_, event); }
+  void advance_setup(PathSlot& slot, Clock::time_point now);
+  void settle() noexcept;
+  void retire(std::unique_ptr<PathSlot> slot) noexcept;
+  static void enter(PathSlot& slot, PathState state) noexcept;
+  void saw(PathEvent event) noexcept { user_.path_event(state(), event); }
+  void saw(const PathSlot* slot, PathEvent event) noexcept {
+    user_.path_event(slot != nullptr ? slot->state : state(), event);
+  }
+  [[nodiscard]] PathSlot* slot_of(std::uint64_t epoch) noexcept;
+
+  // path_beside.cc
+  void look_for_better(Clock::time_point now);
+  void give_up_beside(const std::string& reason);
+  void advance_beside(Clock::time_point now);
+  void take_over();
+  void promote();
+
   [[nodiscard]] const std::string& name_of(std::size_t candidate) const;
 
   PathUser& user_;
   const Rules rules_;
   const bool active_;
-  PathState state_ = PathState::kNone;
   bool shut_ = false;
-  std::unique_ptr<PathSlot> slot_;  // in every state but kNone
-  std::unique_ptr<PathSlot> dead_;
-  std::uint64_t epoch_ = 0;
+  std::unique_ptr<PathSlot> slot_;
+  std::unique_ptr<PathSlot> beside_;  // only while slot_ is in use, closing or fenced
+  std::vector<std::unique_ptr<PathSlot>> dead_;
+  bool beside_allowed_ = false;
+  bool stays_ = false;
+  std::uint64_t epoch_ = 0;       // of the last offer
+  std::uint64_t slot_epoch_ = 0;  // of slot_, or of the last that was
 
   // Active.
   std::vector<Candidate> candidates_;
@@ -195,6 +240,7 @@ class PathSet {
 
   Code fence_code_ = Code::kOk;
   std::string fence_reason_;
+  bool left_for_better_ = false;
 };
 
 }  // namespace fairlead::datapath

@@ -3,6 +3,8 @@
 //   kNone --open--> kSettingUp --proved here--> kProved --and there--> kInUse
 //   kProved, kInUse --died--> kClosing --drained, active--> kFenced --FenceAck--> kNone
 //   kClosing --drained and fenced, passive--> kNone;  kSettingUp --given up--> kNone
+//
+// A path that is set up beside the one in use waits in kProved until that one is fenced, and may be given up there.
 #pragma once
 
 #include <array>
@@ -25,9 +27,10 @@ enum class PathEvent : std::uint8_t {
   kFence,
   kFenceAck,
   kDrained,
-  kShut
+  kShut,
+  kBetter  // another is proved beside it, and takes over
 };
-inline constexpr std::size_t kPathEvents = 11;
+inline constexpr std::size_t kPathEvents = 12;
 [[nodiscard]] std::string_view to_string(PathState state) noexcept;
 [[nodiscard]] std::string_view to_string(PathEvent event) noexcept;
 

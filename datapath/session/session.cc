@@ -56,6 +56,7 @@ PeerStats SessionImpl::stats() const {
   s.transfers_failed = stats_.transfers_failed.get();
   s.recoveries = stats_.recoveries.get();
   s.failovers = stats_.failovers.get();
+  s.failbacks = stats_.failbacks.get();
   s.replayed_transfers = outbox_.replayed.get();
   s.duplicate_notifications_dropped = stats_.duplicate_notifications_dropped.get();
   s.staged_bytes = outbox_.staged_bytes.get();
@@ -89,6 +90,7 @@ void SessionImpl::start_passive(std::unique_ptr<ControlStream> stream) {
 
 void SessionImpl::begin_close(Status status) {
   close_status_ = std::move(status);
+  paths_.stay();
   if (close_deadline_ == Clock::time_point::max()) close_deadline_ = host_->now();
   if (phase_ == Phase::kOpen) phase_ = Phase::kClosing;  // one that is recovering goes on recovering
   dirty_ = true;
@@ -134,7 +136,7 @@ void SessionImpl::begin_drain(Status status, Code transfers_end_as) {
 void SessionImpl::finish_close() {
   saw(SessionEvent::kDrained);
   phase_ = Phase::kClosed;
-  paths_.drop();
+  paths_.drop_all();
   paths_.bury();  // never from inside its callbacks: advance() and abandon() call this
   const std::string reason =
       !close_status_.ok() ? close_status_.message() : fmt::format("the session with {} was closed", who());

@@ -152,6 +152,7 @@ class SessionImpl final : public EventSource,
   void request_ended(const PostedRequest& request, Code code);
   void handle_sequenced(const PathMessage& message);
   void handle_staged(const PathMessage& message);
+  void fail_early();
   void send_consumed();
   bool send_path_message(const PathMessage& message);
 
@@ -194,7 +195,7 @@ class SessionImpl final : public EventSource,
   Description description_;
   struct {
     Counter bytes_written, bytes_read, messages_sent, messages_received, transfers_completed, transfers_failed,
-        recoveries, failovers, duplicate_notifications_dropped;
+        recoveries, failovers, failbacks, duplicate_notifications_dropped;
   } stats_;  // written by the driver
 
   // Of transfers, and of bytes of their messages: posted, ended, and ended as the posters saw it last.

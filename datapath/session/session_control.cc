@@ -7,7 +7,8 @@
 namespace fairlead::datapath {
 namespace {
 
-constexpr std::uint32_t kProtocolVersion = 1;
+// 2: a path may be set up beside the one in use.
+constexpr std::uint32_t kOldestVersion = 1, kNewestVersion = 2, kPathsBeside = 2;
 constexpr std::chrono::milliseconds kLastWords{100};  // of a path whose peer said goodbye
 
 }  // namespace
@@ -28,6 +29,7 @@ void SessionImpl::link_refused(const Status& why) {
 
 void SessionImpl::link_lost(const Status& why) {
   saw(SessionEvent::kHungUp);
+  paths_.stay();
   if (phase_ == Phase::kDraining || farewell_until_ || (phase_ == Phase::kClosing && paths_.in_use() != nullptr)) {
     goodbye_seen_ = dirty_ = true;  // there is nobody left to say it
     return;
@@ -37,8 +39,8 @@ void SessionImpl::link_lost(const Status& why) {
 }
 
 void SessionImpl::send_hello() {
-  control::Hello hello{.version_min = kProtocolVersion,
-                       .version_max = kProtocolVersion,
+  control::Hello hello{.version_min = kOldestVersion,
+                       .version_max = kNewestVersion,
                        .engine_name = host_->config().name,
                        .session_id = id(),
                        .transports = {},
@@ -90,10 +92,10 @@ void SessionImpl::handle_hello(const control::Hello& hello) {
     host_->handshake_refused();
     fail({code, fmt::format("refused {}: {}", who(), reason)});
   };
-  if (hello.version_min > kProtocolVersion || hello.version_max < kProtocolVersion) {
+  if (hello.version_min > kNewestVersion || hello.version_max < kOldestVersion) {
     return refuse(Code::kVersionMismatch,
                   fmt::format("protocol versions {}..{} offered, {}..{} spoken here; run the same release at both ends",
-                              hello.version_min, hello.version_max, kProtocolVersion, kProtocolVersion));
+                              hello.version_min, hello.version_max, kOldestVersion, kNewestVersion));
   }
   if (hello.transports.size() > kMaxOffers || hello.event_window == 0) {
     return refuse(Code::kInvalidArgument, fmt::format("{} transports (limit {}), event window {} (at least 1)",
@@ -119,6 +121,7 @@ void SessionImpl::handle_hello(const control::Hello& hello) {
     id_.store(host_->random(), std::memory_order_release);
     send_hello();
   }
+  if (hello.version_max >= kPathsBeside) paths_.allow_beside();
   phase_ = close_deadline_ == Clock::time_point::max() ? Phase::kOpen : Phase::kClosing;
   lookups_.open(id());
   if (!active_) return paths_.expect(std::move(theirs));
@@ -135,6 +138,7 @@ void SessionImpl::handle_goodbye(const control::Goodbye& goodbye) {
   const Code code = code_from_wire(goodbye.code);
   if (code == Code::kOk) {
     farewell_until_ = host_->now() + kLastWords;
+    paths_.stay();
     return;
   }
   begin_drain({code, fmt::format("{} ended the session: {}", who(), clipped(goodbye.reason))}, code);

@@ -101,13 +101,13 @@ void SessionImpl::send_consumed() {
 // ---- from the path -------------------------------------------------------------------------------------------------
 
 void SessionImpl::on_completion(Path& path, std::uint64_t id, Code code) noexcept {
-  if (!paths_.is_current(path)) return;
+  PathSlot* slot = paths_.find(path);
+  if (slot == nullptr) return;
   dirty_ = true;
   if (code == Code::kOk) link_.live();
-  if (id == kProbeId) return paths_.on_probe(code);
-  PathSlot& slot = *paths_.slot();
-  slot.moved = true;
-  if (const std::optional<PostedRequest> request = slot.in_flight.end(id)) request_ended(*request, code);
+  if (id == kProbeId) return slot->on_probe(code);
+  slot->moved = true;
+  if (const std::optional<PostedRequest> request = slot->in_flight.end(id)) request_ended(*request, code);
 }
 
 void SessionImpl::request_ended(const PostedRequest& request, Code code) {
@@ -122,16 +122,18 @@ void SessionImpl::request_ended(const PostedRequest& request, Code code) {
 }
 
 void SessionImpl::on_message(Path& path, std::span<const std::byte> bytes) noexcept {
-  if (!paths_.is_current(path) || phase_ == Phase::kClosed) return;
+  PathSlot* slot = paths_.find(path);
+  if (slot == nullptr || phase_ == Phase::kClosed) return;
   dirty_ = true;
   link_.live();
   const std::optional<PathMessage> message = decode(bytes);
   if (!message) {
     return fail({Code::kDataLoss, fmt::format("{} sent a malformed message of {} bytes", who(), bytes.size())});
   }
+  if (message->type != MessageType::kHello && !paths_.may_carry(*slot)) return fail_early();
   switch (message->type) {
     case MessageType::kHello:
-      return paths_.on_hello(message->sequence);
+      return slot->on_hello(message->sequence);
     case MessageType::kNotify:
     case MessageType::kFragment:
     case MessageType::kNotifyFragment:
@@ -146,10 +148,14 @@ void SessionImpl::on_message(Path& path, std::span<const std::byte> bytes) noexc
   }
 }
 
+void SessionImpl::fail_early() { fail({Code::kDataLoss, fmt::format("{} used a path beside the one in use", who())}); }
+
 void SessionImpl::on_notification(Path& path, std::uint32_t value) noexcept {
-  if (!paths_.is_current(path) || phase_ == Phase::kClosed) return;
+  const PathSlot* slot = paths_.find(path);
+  if (slot == nullptr || phase_ == Phase::kClosed) return;
   dirty_ = true;
   link_.live();
+  if (!paths_.may_carry(*slot)) return fail_early();
   // It has no room for its number. What a path delivers is in the order of posting, and without gaps.
   PathMessage message;
   message.type = MessageType::kNotify;

@@ -15,14 +15,16 @@ PathConfig SessionImpl::path_config() {
 }
 
 void SessionImpl::on_ready(Path& path) noexcept {
-  if (!paths_.is_current(path)) return;
-  paths_.on_ready();
+  PathSlot* slot = paths_.find(path);
+  if (slot == nullptr) return;
+  paths_.on_ready(*slot);
   dirty_ = true;
 }
 
 void SessionImpl::on_down(Path& path, Code code, std::string_view reason) noexcept {
-  if (!paths_.is_current(path)) return;
-  paths_.on_down(code, reason);
+  PathSlot* slot = paths_.find(path);
+  if (slot == nullptr) return;
+  paths_.on_down(*slot, code, reason);
   dirty_ = true;
 }
 
@@ -36,9 +38,10 @@ void SessionImpl::path_in_use() {
   event.kind = first ? Event::Kind::kConnected : Event::Kind::kPathChanged;
   event.text = first ? line : fmt::format("{} -> {}: {}", carried_by_, to, paths_.left_because());
   if (!first) {
-    stats_.recoveries.add();
-    stats_.failovers.add(carried_by_ == to ? 0 : 1);
-    log(LogLevel::kWarning, fmt::format("path to {} changed: {}", who(), event.text));
+    const bool back = paths_.left_for_better();
+    (back ? stats_.failbacks : stats_.recoveries).add();
+    stats_.failovers.add(back || carried_by_ == to ? 0 : 1);
+    log(back ? LogLevel::kInfo : LogLevel::kWarning, fmt::format("path to {} changed: {}", who(), event.text));
   } else {
     log(LogLevel::kInfo, fmt::format("connected to {} over {}", who(), line));
   }
@@ -56,7 +59,7 @@ void SessionImpl::path_in_use() {
 }
 
 void SessionImpl::path_lost() {
-  if (!carried_by_.empty()) set_public_state(PeerState::kRecovering);
+  if (!carried_by_.empty() && !paths_.left_for_better()) set_public_state(PeerState::kRecovering);
   dirty_ = true;
 }
 

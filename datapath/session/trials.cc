@@ -7,10 +7,21 @@ namespace fairlead::datapath {
 
 void Trials::failed(std::size_t candidate, std::string because, Clock::time_point now, Clock::duration used) {
   Trial& trial = trials_[candidate];
-  if (used >= kLong) trial.failures = 0;
+  if (used >= kLong) trial.failures = trial.looks = 0;
   trial.at = now + kFirstPause * (1 << std::min(trial.failures, kMostFailures));
   ++trial.failures;
   trial.because = std::move(because);
+  put_off(trial, now);
+}
+
+void Trials::failed_beside(std::size_t candidate, std::string because, Clock::time_point now) {
+  trials_[candidate].because = std::move(because);
+  put_off(trials_[candidate], now);
+}
+
+void Trials::put_off(Trial& trial, Clock::time_point now) {
+  trial.look_at = now + kFirstPause * (1 << std::min(trial.looks, kMostDoublings));
+  ++trial.looks;
 }
 
 std::optional<std::size_t> Trials::next(Clock::time_point now) const noexcept {
@@ -26,6 +37,13 @@ bool Trials::has_other(std::size_t candidate, Clock::time_point now) const noexc
     if (c != candidate && is_open(trials_[c], now)) return true;
   }
   return false;
+}
+
+std::optional<std::size_t> Trials::better(std::size_t candidate, Clock::time_point now) const noexcept {
+  for (std::size_t c = 0; c < candidate; ++c) {
+    if (trials_[c].look_at <= now) return c;
+  }
+  return std::nullopt;
 }
 
 std::optional<Clock::time_point> Trials::next_at() const noexcept {

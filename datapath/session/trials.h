@@ -3,7 +3,8 @@
 // Before a path has been in use each is tried once: who connects wants to hear soon that none works. From then on what
 // failed may be tried again after a while that doubles each time: a reset connection, or a link that was down for a
 // second, is not the end of a session. One that fails again and again, without having been in use for long between, is
-// given up.
+// given up. Candidates better than the one in use are looked at again for ever, after pauses that grow to minutes: that
+// costs nothing but a path set up in vain.
 // No time but what is given. Threads: the driver.
 #pragma once
 
@@ -21,6 +22,7 @@ class Trials {
  public:
   static constexpr unsigned kMostFailures = 6;  // in a row
   static constexpr std::chrono::milliseconds kFirstPause{50};
+  static constexpr unsigned kMostDoublings = 13;    // of the pause before a look: seven minutes
   static constexpr std::chrono::seconds kLong{10};  // in use for so long, a path has done its work
 
   /// Candidates 0 to `count` - 1, the best first; none has been tried.
@@ -31,10 +33,15 @@ class Trials {
   /// It failed `now`: after it had been in use for `used`, or in the attempt.
   void failed(std::size_t candidate, std::string because, Clock::time_point now, Clock::duration used = {});
 
+  /// It failed while another was in use, which speaks against looking at it again soon, and against nothing else.
+  void failed_beside(std::size_t candidate, std::string because, Clock::time_point now);
+
   /// The best of those that may be tried now and failed least: what never works costs its time to find out.
   [[nodiscard]] std::optional<std::size_t> next(Clock::time_point now) const noexcept;
   /// Whether another than this may be tried now.
   [[nodiscard]] bool has_other(std::size_t candidate, Clock::time_point now) const noexcept;
+  /// The best of those that rank above this one, in use, and that may be looked at now.
+  [[nodiscard]] std::optional<std::size_t> better(std::size_t candidate, Clock::time_point now) const noexcept;
   /// When the next of those that wait may be tried; nothing: all are given up.
   [[nodiscard]] std::optional<Clock::time_point> next_at() const noexcept;
   /// Why it failed last; empty if it has not.
@@ -44,8 +51,11 @@ class Trials {
   struct Trial {
     unsigned failures = 0;  // in a row
     Clock::time_point at{};
+    unsigned looks = 0;  // in vain, with those failures
+    Clock::time_point look_at{};
     std::string because;
   };
+  static void put_off(Trial& trial, Clock::time_point now);
   [[nodiscard]] bool is_given_up(const Trial& trial) const noexcept {
     return trial.failures >= (again_ ? kMostFailures : 1);
   }

@@ -97,7 +97,7 @@ class End final : public PathUser {
   }
   ~End() {
     paths.shut();
-    paths.drop();
+    paths.drop_all();
     for (const OpenTransport& open : open_) EXPECT_EQ(open.paths, 0u) << "paths are counted down";
   }
 
@@ -166,15 +166,15 @@ class End final : public PathUser {
     }
     if (state == State::kSettingUp) return;
     if (active) answer();
-    paths.on_ready();
+    paths.on_ready(*paths.slot());
     pass(milliseconds(1));
-    paths.on_probe(Code::kOk);
-    paths.on_hello(1);
+    paths.slot()->on_probe(Code::kOk);
+    paths.slot()->on_hello(1);
     pass(milliseconds(1));
     if (state == State::kProved) return;
     ready();
     if (state == State::kInUse) return;
-    paths.on_down(Code::kUnavailable, "the test says so");
+    paths.on_down(*paths.slot(), Code::kUnavailable, "the test says so");
     pass(milliseconds(5));
     if (state == State::kClosing) return;
     drained = true;
@@ -189,13 +189,13 @@ class End final : public PathUser {
       case What::kAnswer:
         return answer(), true;
       case What::kConnected:
-        return path && (paths.on_ready(), true);
+        return path && (paths.on_ready(*paths.slot()), true);
       case What::kPeerReady:
         return ready(), true;
       case What::kPeerDown:
         return says_down(), true;
       case What::kDown:
-        return path && (paths.on_down(Code::kUnavailable, "cable"), pass(milliseconds(5)), true);
+        return path && (paths.on_down(*paths.slot(), Code::kUnavailable, "cable"), pass(milliseconds(5)), true);
       case What::kTimeout:
         return pass(milliseconds(5000)), true;
       case What::kFence:
@@ -207,6 +207,8 @@ class End final : public PathUser {
         return pass(milliseconds(1)), true;
       case What::kShut:
         return paths.shut(), true;
+      case What::kBetter:  // takes another path (Beside, below)
+        return false;
     }
     return false;
   }
@@ -240,23 +242,37 @@ class End final : public PathUser {
 /// Where each event leads from each state: N none, S setting up, P proved, U in use, C closing, F fenced; a dot where
 /// it stays; X: the session fails; a blank where the event takes a path and there is none.
 struct Table {
+  const char* name;
   bool active;
+  bool beside;  // paths may be set up beside the one in use
   std::map<State, std::string> rows;
 };
-//   Offer, Answer, Connected, peer Ready, peer doWn, Down, Timeout, Fence, fence acK, drAined, sHut
-const Table kActive = {true,
-                       {{State::kNone, /*      */ "X. .. ....."},
-                        {State::kSettingUp, /* */ "X...SSS...C"},
-                        {State::kProved, /*    */ "X..UCCC...C"},
-                        {State::kInUse, /*     */ "X...CC....C"},
-                        {State::kClosing, /*   */ "X........F."},
-                        {State::kFenced, /*    */ "X.......S.."}}};
-const Table kPassive = {false,
-                        {{State::kNone, /*      */ "S. .. ....."},
-                         {State::kSettingUp, /* */ "X...NNNC..C"},
-                         {State::kProved, /*    */ "X..UNCCC..C"},
-                         {State::kInUse, /*     */ "X....C.C..C"},
-                         {State::kClosing, /*   */ "X.........."}}};
+//   Offer, Answer, Connected, peer Ready, peer doWn, Down, Timeout, Fence, fence acK, drAined, sHut, Better
+const Table kActive = {"Active",
+                       true,
+                       true,
+                       {{State::kNone, /*      */ "X. .. ..... "},
+                        {State::kSettingUp, /* */ "X...SSS...C "},
+                        {State::kProved, /*    */ "X..UCCC...C "},
+                        {State::kInUse, /*     */ "X...CC....C "},
+                        {State::kClosing, /*   */ "X........F. "},
+                        {State::kFenced, /*    */ "X.......S.. "}}};
+const Table kPassive = {"Passive",
+                        false,
+                        true,
+                        {{State::kNone, /*      */ "S. .. ..... "},
+                         {State::kSettingUp, /* */ "X...NNNC..C "},
+                         {State::kProved, /*    */ "X..UNCCC..C "},
+                         {State::kInUse, /*     */ ".....C.C..C "},
+                         {State::kClosing, /*   */ "........... "}}};
+const Table kPassiveOfOldPeer = {"PassiveOfOldPeer",
+                                 false,
+                                 false,
+                                 {{State::kNone, /*      */ "S. .. ..... "},
+                                  {State::kSettingUp, /* */ "X...NNNC..C "},
+                                  {State::kProved, /*    */ "X..UNCCC..C "},
+                                  {State::kInUse, /*     */ "X....C.C..C "},
+                                  {State::kClosing, /*   */ "X.......... "}}};
 
 class EveryPair : public testing::TestWithParam<const Table*> {};
 
@@ -267,6 +283,7 @@ TEST_P(EveryPair, LeadsWhereItShould) {
       const What what = static_cast<What>(i);
       SCOPED_TRACE(std::string(to_string(state)) + " and " + std::string(to_string(what)));
       End end(GetParam()->active);
+      if (GetParam()->beside) end.paths.allow_beside();
       end.reach(state);
       ASSERT_EQ(end.paths.state(), state);
       const bool possible = end.happens(what);
@@ -284,8 +301,8 @@ TEST_P(EveryPair, LeadsWhereItShould) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Role, EveryPair, testing::Values(&kActive, &kPassive),
-                         [](const auto& made) { return std::string(made.param->active ? "Active" : "Passive"); });
+INSTANTIATE_TEST_SUITE_P(Role, EveryPair, testing::Values(&kActive, &kPassive, &kPassiveOfOldPeer),
+                         [](const auto& made) { return std::string(made.param->name); });
 
 // ---- what is said on the way ---------------------------------------------------------------------------------------
 
@@ -297,14 +314,14 @@ TEST(PathSet, ActiveOffersProvesAndIsUsed) {
   EXPECT_EQ(end.last<control::PathOffer>().description, "fake");
   end.epoch = 1;
   end.answer();
-  end.paths.on_ready();
+  end.paths.on_ready(*end.paths.slot());
   end.ready();  // the peer was faster: its word is kept
   end.pass(milliseconds(1));
-  end.paths.on_hello(2);  // of another path
-  end.paths.on_probe(Code::kOk);
+  end.paths.slot()->on_hello(2);  // of another path
+  end.paths.slot()->on_probe(Code::kOk);
   end.pass(milliseconds(1));
   EXPECT_EQ(end.paths.state(), State::kSettingUp) << "nothing has arrived from the peer";
-  end.paths.on_hello(1);
+  end.paths.slot()->on_hello(1);
   end.pass(milliseconds(1));
   EXPECT_TRUE(end.last<control::PathReady>().one_sided);
   EXPECT_EQ(end.used, 1);
@@ -316,9 +333,9 @@ TEST(PathSet, WithoutAProvenWriteAPathIsStaged) {
   end.begin();
   end.epoch = 1;
   end.answer();
-  end.paths.on_ready();
+  end.paths.on_ready(*end.paths.slot());
   end.pass(milliseconds(1));
-  end.paths.on_hello(1);
+  end.paths.slot()->on_hello(1);
   end.pass(milliseconds(1900));
   EXPECT_EQ(end.paths.state(), State::kSettingUp);
   end.pass(milliseconds(200));
@@ -352,7 +369,7 @@ TEST(PathSet, WhatIsOfAnotherEpochIsNotHeard) {
 TEST(PathSet, ActiveFencesSaysWhatItGotAndGoesToTheNextTransport) {
   End end(true);
   end.reach(State::kInUse);
-  end.paths.on_down(Code::kUnavailable, "cable");
+  end.paths.on_down(*end.paths.slot(), Code::kUnavailable, "cable");
   end.pass(milliseconds(1));
   EXPECT_EQ(end.lost, 0) << "a goodbye may be on its way";
   end.pass(milliseconds(5));
@@ -371,7 +388,7 @@ TEST(PathSet, ActiveFencesSaysWhatItGotAndGoesToTheNextTransport) {
 TEST(PathSet, AnOperationThatIsRefusedDoesNotSpeakAgainstTheTransport) {
   End end(true);
   end.reach(State::kInUse);
-  end.paths.on_down(Code::kProtectionError, "refused");
+  end.paths.on_down(*end.paths.slot(), Code::kProtectionError, "refused");
   end.pass(milliseconds(5));
   end.drained = true;
   end.pass(milliseconds(1));
@@ -385,10 +402,10 @@ void live_and_die(End& end, int round) {
   end.epoch = end.last<control::PathOffer>().epoch;
   end.drained = false;
   end.answer();
-  end.paths.on_ready();
+  end.paths.on_ready(*end.paths.slot());
   end.pass(milliseconds(1));
-  end.paths.on_probe(Code::kOk);
-  end.paths.on_hello(end.epoch);
+  end.paths.slot()->on_probe(Code::kOk);
+  end.paths.slot()->on_hello(end.epoch);
   end.ready();
   end.pass(milliseconds(1));
   ASSERT_EQ(end.used, round);
@@ -428,10 +445,10 @@ TEST(PathSet, WithoutFailoverTheSessionEnds) {
   end.begin();
   end.epoch = 1;
   end.answer();
-  end.paths.on_ready();
+  end.paths.on_ready(*end.paths.slot());
   end.pass(milliseconds(1));
-  end.paths.on_probe(Code::kOk);
-  end.paths.on_hello(1);
+  end.paths.slot()->on_probe(Code::kOk);
+  end.paths.slot()->on_hello(1);
   end.ready();
   end.pass(milliseconds(1));
   ASSERT_EQ(end.used, 1);
@@ -459,7 +476,7 @@ TEST(PathSet, PassiveAnswersAFenceOnlyWhenDrained) {
 TEST(PathSet, PassiveTellsADeathAndWaitsForTheFence) {
   End end(false);
   end.reach(State::kInUse);
-  end.paths.on_down(Code::kUnavailable, "cable");
+  end.paths.on_down(*end.paths.slot(), Code::kUnavailable, "cable");
   end.pass(milliseconds(5));
   EXPECT_EQ(end.last<control::PathDown>().reason, "cable");
   end.drained = true;
@@ -474,7 +491,7 @@ TEST(PathSet, PassiveTellsADeathAndWaitsForTheFence) {
 TEST(PathSet, ADeathBeforeTheActiveEndUsedThePathTakesNoFence) {
   End end(false);
   end.reach(State::kProved);
-  end.paths.on_down(Code::kUnavailable, "cable");
+  end.paths.on_down(*end.paths.slot(), Code::kUnavailable, "cable");
   end.pass(milliseconds(5));
   ASSERT_EQ(end.paths.state(), State::kClosing);
   end.offer(2);
@@ -487,7 +504,7 @@ TEST(PathSet, AnOfferCannotStandInForTheFenceOfAPathThatThePeerMayHaveUsed) {
     End end(false);
     end.reach(State::kProved);
     if (before) end.ready();
-    end.paths.on_down(Code::kUnavailable, "cable");
+    end.paths.on_down(*end.paths.slot(), Code::kUnavailable, "cable");
     end.pass(milliseconds(5));
     if (!before) end.ready();
     ASSERT_EQ(end.paths.state(), State::kClosing);
@@ -515,6 +532,230 @@ TEST(PathSet, AnUnbelievableFenceEndsTheSession) {
   end.drained = true;
   end.pass(milliseconds(1));
   EXPECT_EQ(end.failed.message(), "peer says nonsense");
+}
+
+// ---- a better path beside the one in use ---------------------------------------------------------------------------
+
+class Beside : public testing::Test {
+ protected:
+  /// The best failed, and the next is in use.
+  void fall_back(End& end) {
+    end.paths.allow_beside();
+    end.reach(State::kFenced);
+    end.drained = false;
+    end.fence_ack();
+    ASSERT_EQ(end.paths.state(), State::kSettingUp);
+    end.epoch = 2;
+    prove(end, *end.paths.slot());
+    ASSERT_EQ(end.paths.state(), State::kInUse);
+    ASSERT_EQ(end.used, 2);
+  }
+  /// All that an end is to see of a path before it is used.
+  void prove(End& end, PathSlot& slot) {
+    if (end.active) end.answer();
+    end.paths.on_ready(slot);
+    end.pass(milliseconds(1));
+    slot.on_probe(Code::kOk);
+    slot.on_hello(slot.epoch);
+    end.ready();
+    end.pass(milliseconds(1));
+  }
+  /// The active end looks whether the best works again.
+  void look(End& end) {
+    end.pass(Trials::kFirstPause);
+    ASSERT_NE(end.paths.beside(), nullptr);
+    ASSERT_TRUE(end.last_is<control::PathOffer>());
+    EXPECT_EQ(end.last<control::PathOffer>().active_transport, 0u);
+    end.epoch = end.last<control::PathOffer>().epoch;
+  }
+};
+
+TEST_F(Beside, TheBestTakesOverOnceItWorksAgain) {
+  End end(true);
+  fall_back(end);
+  look(end);
+  EXPECT_EQ(end.epoch, 3u);
+  EXPECT_EQ(end.paths.state(), State::kInUse) << "which goes on";
+  prove(end, *end.paths.beside());
+  EXPECT_TRUE(end.paths.left_for_better());
+  EXPECT_EQ(end.paths.state(), State::kClosing);
+  EXPECT_FALSE(end.paths.may_carry(*end.paths.beside()));
+  end.drained = true;
+  end.pass(milliseconds(1));
+  ASSERT_TRUE(end.last_is<control::Fence>());
+  EXPECT_EQ(end.last<control::Fence>().epoch, 2u) << "of the path that was in use";
+  EXPECT_TRUE(end.paths.may_carry(*end.paths.beside())) << "the peer may have heard of the fence, and use it";
+  EXPECT_EQ(end.used, 2);
+  end.epoch = 2;
+  end.fence_ack(5);
+  EXPECT_THAT(end.applied, testing::ElementsAre(0, 5));
+  EXPECT_EQ(end.used, 3);
+  EXPECT_EQ(end.paths.state(), State::kInUse);
+  EXPECT_EQ(end.paths.slot()->transport, 0u);
+  EXPECT_EQ(end.paths.beside(), nullptr);
+  EXPECT_EQ(end.paths.left_because(), "fake:0 works again");
+  EXPECT_EQ(end.paths.explain(), "fake:0 (a path): best; fake:1: ranks below") << "nothing speaks against the other";
+}
+
+TEST_F(Beside, OneThatDoesNotWorkCostsTheOneInUseNothing) {
+  End end(true);
+  fall_back(end);
+  milliseconds pause = 2 * Trials::kFirstPause;  // the first was after the failure
+  look(end);
+  for (int i = 0; i < 8; ++i, pause *= 2) {
+    end.says_down();
+    EXPECT_EQ(end.paths.beside(), nullptr);
+    end.pass(pause - milliseconds(1));
+    EXPECT_EQ(end.paths.beside(), nullptr) << i;
+    end.pass(milliseconds(1));
+    ASSERT_NE(end.paths.beside(), nullptr) << i;
+    end.epoch = end.last<control::PathOffer>().epoch;
+  }
+  EXPECT_EQ(end.paths.state(), State::kInUse);
+  EXPECT_EQ(end.lost, 1);
+  EXPECT_EQ(end.used, 2);
+  EXPECT_TRUE(end.failed.ok()) << "however often";
+
+  // Nor does it speak against it once the one in use dies.
+  end.says_down();
+  end.paths.on_down(*end.paths.slot(), Code::kUnavailable, "cable");
+  end.pass(milliseconds(5));
+  end.drained = true;
+  end.pass(milliseconds(1));
+  end.epoch = 2;
+  end.fence_ack();
+  ASSERT_TRUE(end.last_is<control::PathOffer>());
+  EXPECT_EQ(end.last<control::PathOffer>().active_transport, 0u);
+}
+
+TEST_F(Beside, OneThatIsNotProvedInTimeIsGivenUpAtBothEnds) {
+  for (const bool active : {true, false}) {
+    End end(active);
+    if (active) {
+      fall_back(end);
+      look(end);
+    } else {
+      end.paths.allow_beside();
+      end.reach(State::kInUse);
+      end.offer(2);
+    }
+    ASSERT_NE(end.paths.beside(), nullptr);
+    const std::uint64_t epoch = end.paths.beside()->epoch;
+    end.pass(milliseconds(4001));
+    EXPECT_EQ(end.paths.beside(), nullptr);
+    ASSERT_TRUE(end.last_is<control::PathDown>());
+    EXPECT_EQ(end.last<control::PathDown>().epoch, epoch);
+    EXPECT_EQ(end.paths.state(), State::kInUse);
+  }
+}
+
+TEST_F(Beside, WhenTheOneInUseDiesItIsNextAlready) {
+  End end(true);
+  fall_back(end);
+  look(end);
+  end.paths.on_down(*end.paths.slot(), Code::kUnavailable, "cable");
+  end.pass(milliseconds(5));
+  EXPECT_FALSE(end.paths.left_for_better());
+  end.drained = true;
+  end.pass(milliseconds(1));
+  ASSERT_TRUE(end.last_is<control::Fence>());
+  end.epoch = 2;
+  end.fence_ack();
+  EXPECT_TRUE(end.last_is<control::Fence>()) << "no other is offered";
+  ASSERT_EQ(end.paths.state(), State::kSettingUp);
+  EXPECT_EQ(end.paths.slot()->epoch, 3u);
+  end.epoch = 3;
+  prove(end, *end.paths.slot());
+  EXPECT_EQ(end.paths.state(), State::kInUse);
+}
+
+// Its death is told once the fence is over: until then the peer, which may use it already, could not be fenced from it.
+TEST_F(Beside, OneThatDiesWhileThePeerMayUseItIsFenced) {
+  End end(true);
+  fall_back(end);
+  look(end);
+  prove(end, *end.paths.beside());
+  end.drained = true;
+  end.pass(milliseconds(1));
+  ASSERT_EQ(end.paths.state(), State::kFenced);
+  end.paths.on_down(*end.paths.beside(), Code::kUnavailable, "cable");
+  end.pass(milliseconds(100));
+  ASSERT_NE(end.paths.beside(), nullptr);
+  EXPECT_TRUE(end.last_is<control::Fence>());
+  end.epoch = 2;
+  end.fence_ack();
+  end.pass(milliseconds(5));
+  ASSERT_TRUE(end.last_is<control::Fence>());
+  EXPECT_EQ(end.last<control::Fence>().epoch, 3u);
+}
+
+TEST_F(Beside, PassiveGoesOverWithItsFenceAck) {
+  End end(false);
+  end.paths.allow_beside();
+  end.reach(State::kInUse);
+  end.offer(2, 1, 1);
+  ASSERT_TRUE(end.last_is<control::PathAnswer>());
+  EXPECT_EQ(end.last<control::PathAnswer>().epoch, 2u);
+  prove(end, *end.paths.beside());
+  EXPECT_EQ(end.paths.state(), State::kInUse);
+  EXPECT_FALSE(end.paths.may_carry(*end.paths.beside())) << "the active end is to fence first";
+  end.epoch = 1;
+  end.fence(4);
+  EXPECT_TRUE(end.paths.left_for_better());
+  end.drained = true;
+  end.pass(milliseconds(1));
+  ASSERT_TRUE(end.last_is<control::FenceAck>());
+  EXPECT_EQ(end.last<control::FenceAck>().epoch, 1u);
+  EXPECT_EQ(end.used, 2);
+  EXPECT_EQ(end.paths.slot()->epoch, 2u);
+  EXPECT_EQ(end.paths.beside(), nullptr);
+}
+
+TEST_F(Beside, ThereIsOneAtMost) {
+  End end(false);
+  end.paths.allow_beside();
+  end.reach(State::kInUse);
+  end.offer(2, 1, 1);
+  EXPECT_TRUE(end.failed.ok());
+  end.offer(3, 1, 1);
+  EXPECT_EQ(end.failed.message(), "peer offered a path (epoch 3) out of turn");
+}
+
+TEST_F(Beside, NothingIsSetUpBesideForAPeerThatDoesNotKnowIt) {
+  End end(true);
+  end.reach(State::kFenced);
+  end.drained = false;
+  end.fence_ack();
+  end.epoch = 2;
+  prove(end, *end.paths.slot());
+  ASSERT_EQ(end.paths.state(), State::kInUse);
+  end.pass(std::chrono::seconds(3600));
+  EXPECT_EQ(end.paths.beside(), nullptr);
+}
+
+TEST_F(Beside, ASessionThatEndsStaysWhereItIs) {
+  for (const bool proved : {false, true}) {
+    End end(true);
+    fall_back(end);
+    if (proved) look(end);
+    end.paths.stay();
+    if (proved) {
+      prove(end, *end.paths.beside());
+    } else {
+      end.pass(std::chrono::seconds(3600));
+      EXPECT_EQ(end.paths.beside(), nullptr);
+    }
+    EXPECT_EQ(end.paths.state(), State::kInUse);
+    EXPECT_EQ(end.lost, 1);
+  }
+}
+
+TEST_F(Beside, TheBestIsNotLookedFor) {
+  End end(true);
+  end.paths.allow_beside();
+  end.reach(State::kInUse);
+  end.pass(std::chrono::seconds(3600));
+  EXPECT_EQ(end.paths.beside(), nullptr);
 }
 
 // ---- a path that stands still --------------------------------------------------------------------------------------

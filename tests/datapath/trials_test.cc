@@ -84,5 +84,30 @@ TEST_F(TrialsTest, WhatWaitsIsNotNext) {
   EXPECT_EQ(next(), 0u);
 }
 
+TEST_F(TrialsTest, WhatRanksAboveIsLookedAtAgainAndAgain) {
+  trials.in_use();
+  EXPECT_FALSE(trials.better(0, now));
+  trials.failed(0, "reset", now, milliseconds(5));
+  EXPECT_FALSE(trials.better(1, now));
+  milliseconds pause = Trials::kFirstPause;
+  for (unsigned i = 0; i < 2 * Trials::kMostDoublings; ++i) {
+    now += pause - milliseconds(1);
+    EXPECT_FALSE(trials.better(1, now)) << i;
+    now += milliseconds(1);
+    EXPECT_EQ(trials.better(1, now), 0u) << i;
+    trials.failed_beside(0, "no cable", now);
+    if (i < Trials::kMostDoublings) pause *= 2;
+  }
+  EXPECT_EQ(trials.because(0), "no cable");
+  EXPECT_TRUE(trials.has_other(1, now)) << "it is not given up for that";
+}
+
+TEST_F(TrialsTest, WhatWasInUseForLongIsLookedAtSoon) {
+  trials.in_use();
+  for (int i = 0; i < 5; ++i) trials.failed_beside(0, "no cable", now);
+  trials.failed(0, "reset", now, Trials::kLong);
+  EXPECT_EQ(trials.better(1, now + Trials::kFirstPause), 0u);
+}
+
 }  // namespace
 }  // namespace fairlead::datapath

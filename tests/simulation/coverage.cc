@@ -27,14 +27,14 @@ namespace {
 //   h  an honest peer gives no reason
 //   s  the simulator's connections stand as soon as they are dialled, and names are not resolved
 constexpr std::string_view kPaths[2][datapath::kPathStates] = {
-    // offer, answer, connected, peer ready, peer down, down, timeout, fence, fence ack, drained, shut
-    {"ronoxntrdtx",   // none
-     "rxxxxxxrqtx",   // setting up
-     "rqqxoxxrqto",   // proved
-     "rqqqxxtrqtx",   // in use
-     "rqooxntrqxx",   // closing
-     "rqnoxntrxtx"},  // fenced
-    {"xrnoxntxrtx", "qrxxxxxortx", "qrqxoxxqrto", "qrqqqxtxrtx", "xrooxntxrxx", "rrrrrrrrrrr"}};
+    // offer, answer, connected, peer ready, peer down, down, timeout, fence, fence ack, drained, shut, better
+    {"ronoxntrdtxq",   // none
+     "rxxxxxxrqtxq",   // setting up
+     "rqqxxxxrqtoq",   // proved
+     "roooxxtrqtxx",   // in use
+     "rqooxntrqxxq",   // closing
+     "rqnoxntrxtxq"},  // fenced
+    {"xrnoxntxrtxr", "qrxxxxxortxr", "qrqxxxxqrtor", "xrqooxtxrtxr", "xrooxntxrxxr", "rrrrrrrrrrrr"}};
 
 constexpr std::string_view kSessions[2][datapath::kSessionPhases] = {
     // connected, hello, usable, close asked, goodbye, hung up, failed, drained

@@ -114,6 +114,8 @@ class FakePath : public datapath::Path {
   [[nodiscard]] FakeTransport& transport() noexcept { return transport_; }
   /// How often it took something.
   [[nodiscard]] std::uint64_t doorbells() const noexcept { return doorbells_; }
+  /// More was posted to it than the write and the message that prove a path.
+  [[nodiscard]] bool used() const noexcept { return next_number_ > 2; }
   [[nodiscard]] bool alive() const noexcept { return ready_ && !closed_ && !down_ && !cut_; }
 
  protected:

@@ -70,8 +70,7 @@ TEST_F(Peers, ALinkThatStoodStillCarriesAsMuchAsBefore) {
   EXPECT_TRUE(ends.end());
 }
 
-// The same, over another device of the same kind. That the first is taken again once its link is back is not promised
-// today: a session does not return to a transport that failed it.
+// The same, over another device of the same kind, until the first, whose link is back, takes over again.
 TEST_F(Peers, AfterAFailoverTheNextDeviceCarriesAsMuch) {
   TwoEnds ends(2, {device(), device("verbs:fake1")});
   ASSERT_TRUE(ends.meet());
@@ -79,7 +78,9 @@ TEST_F(Peers, AfterAFailoverTheNextDeviceCarriesAsMuch) {
   for (int end : {0, 1}) ends.path(end)->cut(milliseconds(1));
   (void)bytes_moved(ends, milliseconds(50));
   EXPECT_GE(bytes_moved(ends, seconds(1)) * 100, before * 97);
-  EXPECT_EQ(paths_used(ends), 2u);
+  EXPECT_EQ(paths_used(ends), 3u) << "and then the first again, which works";
+  EXPECT_EQ(ends.session[0]->stats().recoveries, 1u);
+  EXPECT_EQ(ends.session[0]->stats().failbacks, 1u);
   EXPECT_TRUE(all_ok(ends));
   EXPECT_TRUE(ends.end());
 }

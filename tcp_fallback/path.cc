@@ -21,6 +21,7 @@ TcpPath::TcpPath(Shared& shared, const datapath::PathConfig& config)
       shared_(shared),
       role_(config.role),
       peer_host_(config.peer_host),
+      peer_timeout_(config.peer_timeout),
       token_(random_token()),
       peer_name_(config.peer_host),
       requests_(shared.config.send_depth),
@@ -51,7 +52,7 @@ Status TcpPath::connect(std::string_view peer) {
   }
   const auto address = parse_address(peer_host_, description->port);
   if (!address) return address.error();
-  auto fd = dial(*address, shared_.config);
+  auto fd = dial(*address, shared_.config, peer_timeout_);
   if (!fd) return fd.error();
   peer_name_ = address->to_string();
   stream_.reset(PrivateFd(std::move(*fd)));
@@ -92,7 +93,7 @@ std::string TcpPath::describe() const {
 bool TcpPath::adopt(const Greeting& greeting, PrivateFd& connection) noexcept {
   if (state_ != State::kWaiting || !equal(greeting.token, token_)) return false;
   stream_.reset(std::move(connection));
-  set_data_options(stream_.fd());
+  set_data_options(stream_.fd(), peer_timeout_);
   peer_name_ = peer_address(stream_.fd()).to_string();
   become_ready(greeting);
   if (!send_greeting()) fail(Code::kUnavailable, fmt::format("{} went away in the handshake", peer_name_));

@@ -81,6 +81,7 @@ class TcpPath final : public datapath::Path, private Receiver::Sink {
   Shared& shared_;
   const datapath::PathRole role_;
   const std::string peer_host_;
+  const std::chrono::milliseconds peer_timeout_;
   const Token token_;  // ours: the peer presents it
   Token peer_token_{};
 

@@ -5,6 +5,7 @@
 #include <netdb.h>
 #include <netinet/tcp.h>
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 #include <system_error>
@@ -12,11 +13,8 @@
 namespace fairlead::tcp_fallback {
 namespace {
 
-// As long as the engine's default peer_timeout: a migrating virtual machine is silent for seconds.
-constexpr int kSilenceSeconds = 30;
-constexpr int kKeepaliveIdleSeconds = 10;
-constexpr int kKeepaliveIntervalSeconds = 5;
-constexpr int kKeepaliveProbes = (kSilenceSeconds - kKeepaliveIdleSeconds) / kKeepaliveIntervalSeconds;
+// An idle peer is asked after a third of the silence that it may keep, then four times in the rest of it.
+constexpr int kKeepaliveProbes = 4;
 constexpr int kBacklog = 128;
 
 void set_option(int fd, int level, int name, int value) noexcept {
@@ -127,24 +125,29 @@ Result<UniqueFd> listen_on(const TcpConfig& config) {
   return listen("0.0.0.0");  // no IPv6 here
 }
 
-Result<UniqueFd> dial(const SocketAddress& address, const TcpConfig& config) {
+Result<UniqueFd> dial(const SocketAddress& address, const TcpConfig& config, std::chrono::milliseconds silence) {
   UniqueFd fd(::socket(address.storage.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (!fd) return socket_error(errno);
   set_buffers(fd.get(), config);
-  set_data_options(fd.get());
+  set_data_options(fd.get(), silence);
   if (::connect(fd.get(), address.get(), address.length) != 0 && errno != EINPROGRESS) {
     return {Code::kUnavailable, fmt::format("cannot connect to {}: {}", address.to_string(), reason(errno))};
   }
   return fd;
 }
 
-void set_data_options(int fd) noexcept {
+void set_data_options(int fd, std::chrono::milliseconds silence) noexcept {
+  static constexpr std::int64_t kMost = 32'767;  // seconds
+  const auto seconds = [](std::chrono::milliseconds time) {
+    return static_cast<int>(std::clamp<std::int64_t>(std::chrono::ceil<std::chrono::seconds>(time).count(), 1, kMost));
+  };
   set_option(fd, IPPROTO_TCP, TCP_NODELAY, 1);
   set_option(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
-  set_option(fd, IPPROTO_TCP, TCP_KEEPIDLE, kKeepaliveIdleSeconds);
-  set_option(fd, IPPROTO_TCP, TCP_KEEPINTVL, kKeepaliveIntervalSeconds);
+  set_option(fd, IPPROTO_TCP, TCP_KEEPIDLE, seconds(silence / 3));
+  set_option(fd, IPPROTO_TCP, TCP_KEEPINTVL, seconds(silence / (kKeepaliveProbes + 2)));
   set_option(fd, IPPROTO_TCP, TCP_KEEPCNT, kKeepaliveProbes);
-  set_option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, kSilenceSeconds * 1000);
+  set_option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT,
+             static_cast<int>(std::clamp<std::int64_t>(silence.count(), 1, kMost * 1000)));
 }
 
 IoResult SocketStream::send(std::span<iovec> pieces) noexcept {

@@ -5,6 +5,7 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 
+#include <chrono>
 #include <cstdint>
 #include <string>
 
@@ -33,9 +34,9 @@ Result<SocketAddress> parse_address(const std::string& host, std::uint16_t port)
 /// Listens on all interfaces, IPv6 and IPv4 or IPv4 alone. Errors: see open_transport().
 Result<UniqueFd> listen_on(const TcpConfig& config);
 /// Begins to connect. Errors: kUnavailable, kResourceExhausted.
-Result<UniqueFd> dial(const SocketAddress& address, const TcpConfig& config);
-/// No delay for small frames; a peer that answers nothing for half a minute ends the connection.
-void set_data_options(int fd) noexcept;
+Result<UniqueFd> dial(const SocketAddress& address, const TcpConfig& config, std::chrono::milliseconds silence);
+/// No delay for small frames; a peer that answers nothing for `silence` ends the connection, asked or not.
+void set_data_options(int fd, std::chrono::milliseconds silence) noexcept;
 
 /// Owns the socket.
 class SocketStream final : public ByteStream {

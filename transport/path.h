@@ -8,6 +8,7 @@
 // Threads and errors: as endpoint.h says.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -75,6 +76,8 @@ struct PathConfig {
   std::string peer_host;         // the address of the peer's end of the control connection, numeric
   std::string local_host;        // ours, numeric: a device picks its source address or GID to suit
   PathEvents* events = nullptr;  // the path's user, who outlives it; not null
+  /// How long a peer may be silent: a transport that watches its connection calls it dead no sooner.
+  std::chrono::milliseconds peer_timeout{30'000};
 };
 
 /// One connection. Owned by its creator, destroyed by the driving thread; destroying implies close() and drops what

@@ -11,6 +11,7 @@ PathConfig SessionImpl::path_config() {
   config.peer_host = link_.stream().peer_host();
   config.local_host = link_.stream().local_host();
   config.events = this;
+  config.peer_timeout = host_->config().peer_timeout;
   return config;
 }
 

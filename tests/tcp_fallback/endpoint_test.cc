@@ -4,11 +4,14 @@
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <netinet/tcp.h>
 #include <sys/mman.h>
 
+#include <set>
 #include <thread>
 
 #include "tcp_fallback/factory.h"
+#include "tcp_fallback/socket.h"
 #include "tests/tcp_fallback/raw_client.h"
 
 namespace fairlead::tcp_fallback {
@@ -46,8 +49,11 @@ class TcpEndpointTest : public testing::Test {
     if (opened) endpoint_ = std::move(*opened);
   }
   std::unique_ptr<Path> open(PathRole role, std::string host = "127.0.0.1") {
-    auto path =
-        endpoint_->open_path({.role = role, .peer_host = std::move(host), .local_host = "", .events = &events_});
+    auto path = endpoint_->open_path({.role = role,
+                                      .peer_host = std::move(host),
+                                      .local_host = "",
+                                      .events = &events_,
+                                      .peer_timeout = peer_timeout_});
     EXPECT_TRUE(path.has_value()) << path.status().to_string();
     return path ? std::move(*path) : nullptr;
   }
@@ -77,6 +83,7 @@ class TcpEndpointTest : public testing::Test {
   }
 
   Recorder events_;
+  std::chrono::milliseconds peer_timeout_{30'000};
   ManualClock clock_;
   std::unique_ptr<TcpDevice> device_ = std::move(*TcpDevice::open({}, clock_));
   std::unique_ptr<TcpEndpoint> endpoint_;
@@ -96,6 +103,28 @@ TEST_F(TcpEndpointTest, AMessageBeyondTheLimit) {
   auto [path, client] = with_raw_peer();
   client.send(Frame{.type = FrameType::kMessage, .length = kMaxMessage + 1});
   EXPECT_TRUE(run([this] { return events_.down == Code::kDataLoss; }));
+}
+
+/// A TCP option of every connected socket of this process.
+std::multiset<int> options_of_connections(int name) {
+  std::multiset<int> values;
+  for (int fd = 0; fd < 1024; ++fd) {
+    int value = 0;
+    socklen_t size = sizeof value;
+    if (peer_address(fd).length == 0 || ::getsockopt(fd, IPPROTO_TCP, name, &value, &size) != 0) continue;
+    values.insert(value);
+  }
+  return values;
+}
+
+TEST_F(TcpEndpointTest, APeerMayBeSilentForAsLongAsItsSessionSays) {
+  peer_timeout_ = std::chrono::milliseconds(12'500);
+  const auto [active, passive] = connected();
+  using testing::ElementsAre;
+  EXPECT_THAT(options_of_connections(TCP_USER_TIMEOUT), ElementsAre(12'500, 12'500));
+  EXPECT_THAT(options_of_connections(TCP_KEEPIDLE), ElementsAre(5, 5));
+  EXPECT_THAT(options_of_connections(TCP_KEEPINTVL), ElementsAre(3, 3));
+  EXPECT_THAT(options_of_connections(TCP_KEEPCNT), ElementsAre(4, 4));
 }
 
 TEST_F(TcpEndpointTest, AResetIsNoticed) {

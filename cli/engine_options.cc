@@ -30,12 +30,13 @@ void add_engine_options(Args& args, EngineConfig* config) {
   VerbsConfig* const verbs = &config->verbs;
   args.option("--transport", "T", fmt::format("auto, verbs, verbs:DEVICE or tcp (default {})", config->transport),
               set_transport(&config->transport));
-  args.option("--packet-io", "PORT",
-              fmt::format("Packet port of the software device: udp, with faults udp,drop=0.01,reorder=0.01,seed=7,"
-                          "silent_after=N; dpdk:DEVICE,OPTION=VALUE,...; for bench --local dpdk:memif, dpdk:vhost, "
-                          "dpdk:af_packet, dpdk:af_xdp (default {})",
-                          verbs->packet_io),
-              set_text(&verbs->packet_io));
+  args.option(
+      "--packet-io", "PORT",
+      fmt::format("Packet port of the software device: udp, with faults udp,drop=0.01,reorder=0.01,seed=7,"
+                  "silent_after=N,silent_ms=N; dpdk:DEVICE,OPTION=VALUE,...; for bench --local dpdk:memif, dpdk:vhost, "
+                  "dpdk:af_packet, dpdk:af_xdp (default {})",
+                  verbs->packet_io),
+      set_text(&verbs->packet_io));
   args.option("--soft-profile,--profile", "P",
               fmt::format("Feature set of the software device: full or pvrdma (default {})", verbs->profile),
               set_choice(&verbs->profile, {"full", "pvrdma"}));

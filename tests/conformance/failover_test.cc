@@ -29,8 +29,9 @@ class Failover : public testing::Test, public EnginePair {
     ASSERT_EQ(peer.transport(), "verbs:soft0") << peer.explain();
   }
 
-  /// Writes slots with notifications until the path changes and 200 more; checks data and order at the reader.
-  void notify_across_the_change(std::uint64_t at_least) {
+  /// Writes slots with notifications until the path has changed so often, and 200 more; checks data and order at the
+  /// reader.
+  void notify_across_the_change(std::uint64_t at_least, std::uint64_t changes = 1) {
     if (HasFatalFailure()) return;
     constexpr std::uint64_t kSlots = 64, kSlotBytes = 16384;
     auto [memory, remote] = target("slots", kSlots * kSlotBytes);
@@ -38,13 +39,13 @@ class Failover : public testing::Test, public EnginePair {
     // Some are messages of their own behind the write, some the write takes along.
     const auto value = [](std::uint64_t number) { return number % 4 == 3 ? ~number : number; };
     std::atomic<std::uint64_t> total{UINT64_MAX};
-    std::atomic<bool> changed_there{false};
+    std::atomic<std::uint64_t> changed_there{0};
     std::thread reader([&, memory = memory] {
       const auto deadline = std::chrono::steady_clock::now() + kPatience;
       std::uint64_t expected = 0;
       while (expected < total.load() && std::chrono::steady_clock::now() < deadline) {
         const Event event = server_peer.next_event(std::chrono::milliseconds(100));
-        if (event.kind == Kind::kPathChanged) changed_there = true;
+        if (event.kind == Kind::kPathChanged) ++changed_there;
         if (event.kind == Kind::kClosed) FAIL() << event.status.to_string();
         if (event.kind != Kind::kNotification) continue;
         ASSERT_EQ(event.value, value(expected));
@@ -60,8 +61,8 @@ class Failover : public testing::Test, public EnginePair {
       EXPECT_EQ(expected, total.load());
     });
     std::uint64_t posted = 0, acknowledged = 0;
-    bool changed = false;
-    std::string why;
+    std::uint64_t changed = 0;
+    std::string why;  // of the first
     std::uint64_t after = 0;
     std::vector<Transfer> transfers(kSlots);
     const auto deadline = std::chrono::steady_clock::now() + kPatience;
@@ -70,8 +71,7 @@ class Failover : public testing::Test, public EnginePair {
         Event event = peer.next_event(kPatience);
         if (event.kind == Kind::kMessage) acknowledged = event.value;
         if (event.kind == Kind::kPathChanged) {
-          changed = true;
-          why = event.text;
+          if (changed++ == 0) why = event.text;
         }
         ASSERT_NE(event.kind, Kind::kClosed) << event.status.to_string();
         ASSERT_NE(event.kind, Kind::kNone) << "stalled at " << posted << " of which " << acknowledged << " were seen";
@@ -85,17 +85,19 @@ class Failover : public testing::Test, public EnginePair {
       transfers[slot] = peer.write(source.slice(slot * kSlotBytes, kSlotBytes),
                                    remote.slice(slot * kSlotBytes, kSlotBytes), {.notify = value(posted)});
       ++posted;
-      after += changed ? 1 : 0;
+      after += changed >= changes ? 1 : 0;
     }
     total = posted;
     for (Transfer& transfer : transfers) EXPECT_TRUE(transfer.wait(kPatience).ok()) << transfer.status().to_string();
     reader.join();
-    EXPECT_TRUE(changed) << "the path did not change in " << posted << " transfers";
-    EXPECT_TRUE(changed_there);
-    EXPECT_EQ(peer.transport(), "tcp");
-    EXPECT_EQ(server_peer.transport(), "tcp");
+    EXPECT_EQ(changed, changes) << "in " << posted << " transfers";
+    EXPECT_EQ(changed_there, changes);
+    const std::string_view carried_by = changes % 2 == 1 ? "tcp" : "verbs:soft0";
+    EXPECT_EQ(peer.transport(), carried_by);
+    EXPECT_EQ(server_peer.transport(), carried_by);
     EXPECT_NE(why.find("verbs:soft0 -> tcp"), std::string::npos) << why;
-    EXPECT_EQ(peer.stats().failovers, 1u);
+    EXPECT_EQ(peer.stats().failovers, (changes + 1) / 2);
+    EXPECT_EQ(peer.stats().failbacks, changes / 2);
     EXPECT_EQ(peer.stats().transfers_failed, 0u);
   }
 };
@@ -108,6 +110,16 @@ TEST_F(Failover, ClientsPortGoesSilent) {
 TEST_F(Failover, ServersPortGoesSilent) {
   begin("udp", true, "udp,silent_after=3000");
   notify_across_the_change(500);
+}
+
+TEST_F(Failover, GoesBackOnceAClientsPortSpeaksAgain) {
+  begin("udp,silent_after=3000,silent_ms=2500");
+  notify_across_the_change(500, 2);
+}
+
+TEST_F(Failover, GoesBackOnceAServersPortSpeaksAgain) {
+  begin("udp", true, "udp,silent_after=3000,silent_ms=2500");
+  notify_across_the_change(500, 2);
 }
 
 TEST_F(Failover, SilenceAtManyPointsLosesNothing) {

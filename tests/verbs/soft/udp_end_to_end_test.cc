@@ -353,7 +353,7 @@ TEST(UdpAddresses, AnotherAddressOfTheHostIsBoundWhenItIsFirstUsed) {
 TEST(UdpConfiguration, MistakesAreNamed) {
   for (const std::string text :
        {"dpdk", "udp,", "udp,drop", "udp,drop=2", "udp,drop=-1", "udp,drop=nan", "udp,loss=0.1", "udp,seed=x",
-        "udp,silent_after=-1", "udp drop=1", "", "udp,delay_us=1e3"}) {
+        "udp,silent_after=-1", "udp,silent_ms=x", "udp drop=1", "", "udp,delay_us=1e3"}) {
     const auto device = find_or_add_device({"soft0", Profile::kFull, text, ""});
     ASSERT_FALSE(device) << text;
     EXPECT_EQ(device.error().code(), Code::kInvalidArgument);

@@ -28,6 +28,7 @@ constexpr std::array kWords = {
     Word{"delay_us", "a number of microseconds"},
     Word{"seed", "a number"},
     Word{"silent_after", "a number of packets"},
+    Word{"silent_ms", "a number of milliseconds"},
     Word{"pcap", "the name of a file"},
     Word{"ip", "an address of one station, not the loopback's, and perhaps its network's bits: 10.0.0.1/24", true},
     Word{"gateway", "an address of one station: 10.0.0.254", true},
@@ -116,11 +117,10 @@ std::optional<bool> apply(std::string_view key, std::string_view value, PortSpec
   if (key == "corrupt") return parse_probability(value, faults.corrupt);
   if (key == "seed") return parse_number(value, faults.seed);
   if (key == "silent_after") return parse_number(value, faults.silent_after);
-  if (key != "delay_us") return std::nullopt;
-  std::uint32_t microseconds = 0;
-  if (!parse_number(value, microseconds)) return false;
-  faults.delay = microseconds * kMicrosecond;
-  return true;
+  std::uint32_t time = 0;
+  if (key == "delay_us") return parse_number(value, time) && (faults.delay = time * kMicrosecond, true);
+  if (key == "silent_ms") return parse_number(value, time) && (faults.silent_for = time * kMillisecond, true);
+  return std::nullopt;
 }
 
 }  // namespace

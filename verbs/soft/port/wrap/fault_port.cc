@@ -20,6 +20,13 @@ bool FaultPort::chance(double probability) noexcept {
   return static_cast<double>(random_() >> 11) * 0x1p-53 < probability;
 }
 
+bool FaultPort::silent() noexcept {
+  if (config_.silent_after == 0 || ++seen_ <= config_.silent_after) return false;
+  if (config_.silent_for == 0) return true;
+  if (silent_until_ == 0) silent_until_ = now_ + config_.silent_for;
+  return now_ < silent_until_;
+}
+
 bool FaultPort::drops(std::uint32_t& left) noexcept {
   if (left > 0) return left-- > 0;
   if (config_.drop <= 0) return false;
@@ -64,6 +71,7 @@ void FaultPort::release_overtaken(Nanos due) {
 
 std::size_t FaultPort::rx_burst(std::span<RxPacket> packets, Nanos now) noexcept {
   handed_out_.clear();
+  now_ = now;
   std::array<RxPacket, kBurst> arrived;
   const std::size_t count = inner_->rx_burst(arrived, now);
   for (std::size_t i = 0; i < count; ++i) admit(arrived[i], now);

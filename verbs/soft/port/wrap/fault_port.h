@@ -1,8 +1,8 @@
 // A decorator that makes a port as bad as a network: seeded, so that a run can be repeated.
 //
 // What arrives may be dropped, doubled, overtaken, damaged (one bit) or delayed; what leaves may be dropped. Drops come
-// in bursts, whose share of all packets is still the probability. Silence is for good and for both directions: it
-// stands for a path that died. Threads: as PacketPort.
+// in bursts, whose share of all packets is still the probability. Silence is for both directions, and for good unless
+// it is to end: it stands for a path that died. Threads: as PacketPort.
 #pragma once
 
 #include <deque>
@@ -24,6 +24,7 @@ struct FaultConfig {
   Nanos delay = 0;
   std::uint64_t seed = 1;
   std::uint64_t silent_after = 0;  // packets in both directions; 0: never
+  Nanos silent_for = 0;            // from then on; 0: for good
   [[nodiscard]] bool any() const noexcept {
     return drop > 0 || reorder > 0 || duplicate > 0 || corrupt > 0 || delay > 0 || silent_after > 0;
   }
@@ -47,7 +48,8 @@ class FaultPort final : public PortDecorator {
   [[nodiscard]] bool chance(double probability) noexcept;
   /// Whether to drop the next packet of a direction, `left` of whose current burst are to come.
   [[nodiscard]] bool drops(std::uint32_t& left) noexcept;
-  [[nodiscard]] bool silent() noexcept { return config_.silent_after != 0 && ++seen_ > config_.silent_after; }
+  /// Whether the next packet meets silence.
+  [[nodiscard]] bool silent() noexcept;
   void admit(const RxPacket& packet, Nanos now);
   void hold(const RxPacket& packet, Nanos due);
   void release_overtaken(Nanos due);
@@ -55,6 +57,8 @@ class FaultPort final : public PortDecorator {
   FaultConfig config_;
   std::mt19937_64 random_;
   std::uint64_t seen_ = 0;
+  Nanos now_ = 0;  // of the last look at what arrived
+  Nanos silent_until_ = 0;
   std::uint32_t rx_burst_left_ = 0;
   std::uint32_t tx_burst_left_ = 0;
   std::deque<Held> queue_;      // what will be handed out, in this order

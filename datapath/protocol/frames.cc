@@ -32,7 +32,9 @@ void fields(Is<PathOffer> auto& m, auto&& field) {
 }
 void fields(Is<PathAnswer> auto& m, auto&& field) { field(1, m.epoch), field(2, m.description), field(3, m.probe); }
 void fields(Is<PathReady> auto& m, auto&& field) { field(1, m.epoch), field(2, m.one_sided); }
-void fields(Is<PathDown> auto& m, auto&& field) { field(1, m.epoch), field(2, m.code), field(3, m.reason); }
+void fields(Is<PathDown> auto& m, auto&& field) {
+  field(1, m.epoch), field(2, m.code), field(3, m.reason), field(4, m.stalled);
+}
 void fields(Is<Fence> auto& m, auto&& field) { field(1, m.epoch), field(2, m.received); }
 void fields(Is<FenceAck> auto& m, auto&& field) { field(1, m.epoch), field(2, m.received); }
 void fields(Is<Tensor> auto& m, auto&& field) {

@@ -58,6 +58,7 @@ struct PathDown {
   std::uint64_t epoch = 0;
   std::uint32_t code = 0;
   std::string reason;
+  bool stalled = false;
 };
 struct Fence {
   std::uint64_t epoch = 0, received = 0;

@@ -37,6 +37,10 @@ void PathSet::handle_down(const control::PathDown& down) {
   const Code code = code_from_wire(down.code);
   const std::string reason = fmt::format("the peer says: {}", clipped(down.reason));
   if (slot == beside_.get()) return give_up_beside(reason);
+  if (down.stalled) {
+    const bool leaves = active_ && slot == in_use() && rules_.failover && trials_.has_other(candidate_, user_.now());
+    return leaves ? died(code, reason) : void();
+  }
   if (slot->state == PathState::kSettingUp || (slot->state == PathState::kProved && !active_)) {
     drop();
     if (active_) exclude_and_go_on(reason);
@@ -208,16 +212,23 @@ void PathSet::check_progress(Clock::time_point now) {
     slot_->probed_at = {};
     return;
   }
-  // The active end alone knows whether there is another path; RC retries and TCP's own timers watch for both.
-  if (!active_ || !rules_.failover || !trials_.has_other(candidate_, now)) return;
+  // Where there is no other, RC retries and TCP's own timers watch.
+  const bool may_leave = active_ ? trials_.has_other(candidate_, now) : beside_allowed_;
+  if (!rules_.failover || !may_leave) return;
   if (slot_->probed_at == Clock::time_point{}) {
     slot_->probed_at = now;
     slot_->probe_answered = false;
     user_.send_frame(control::Ping{.nonce = slot_->epoch});
   } else if (slot_->probe_answered && now - slot_->probed_at > limit) {
-    died(Code::kUnavailable,
-         fmt::format("nothing moved for {} ms though the peer answers (path_timeout {} ms)",
-                     std::chrono::duration_cast<milliseconds>(now - slot_->last_progress).count(), limit.count()));
+    const std::string reason =
+        fmt::format("nothing moved for {} ms though the peer answers (path_timeout {} ms)",
+                    std::chrono::duration_cast<milliseconds>(now - slot_->last_progress).count(), limit.count());
+    if (active_) return died(Code::kUnavailable, reason);
+    slot_->probed_at = {};  // and says so again
+    user_.send_frame(control::PathDown{.epoch = slot_->epoch,
+                                       .code = static_cast<std::uint32_t>(Code::kUnavailable),
+                                       .reason = reason,
+                                       .stalled = true});
   }
 }
 

@@ -56,8 +56,9 @@ struct PathSlot {
   bool write_failed = false;  // it was refused or did not end: staged mode
   bool peer_ready = false;
 
-  // Its death, told by the transport.
   bool settled = false;  // what it held came back
+
+  // Its death, told by the transport.
   bool down = false;
   Code down_code = Code::kOk;
   std::string down_reason;
@@ -144,7 +145,8 @@ class PathSet {
   void on_down(PathSlot& slot, Code code, std::string_view reason);
 
   void advance(Clock::time_point now);
-  /// Active: a path in use on which nothing moves, though the peer lives, is left where there is another.
+  /// A path in use on which nothing moves, though the peer lives, is left where there is another. The active end alone
+  /// knows whether there is, so the passive one asks it.
   void check_progress(Clock::time_point now);
   /// A transfer that was cancelled or is late waits for its memory `since` then: a path that does not move is left for
   /// it.

@@ -101,9 +101,11 @@ TEST(Frames, EveryFieldIsWhereItsNameIs) {
   frame.mutable_path_down()->set_epoch(1);
   frame.mutable_path_down()->set_code(2);
   frame.mutable_path_down()->set_reason("r");
+  frame.mutable_path_down()->set_stalled(true);
   EXPECT_EQ(read<control::PathDown>(frame).epoch, 1U);
   EXPECT_EQ(read<control::PathDown>(frame).code, 2U);
   EXPECT_EQ(read<control::PathDown>(frame).reason, "r");
+  EXPECT_TRUE(read<control::PathDown>(frame).stalled);
 
   frame.mutable_fence()->set_epoch(1);
   frame.mutable_fence()->set_received(2);

@@ -793,6 +793,65 @@ TEST_F(Stall, IsLeftWhenThePeerLivesAndNothingMoves) {
   EXPECT_EQ(end.lost, 1);
 }
 
+TEST(PassiveStall, IsToldToTheActiveEndAgainAndAgain) {
+  for (const bool knows : {true, false}) {  // the peer's version
+    End end(false);
+    if (knows) end.paths.allow_beside();
+    end.reach(State::kInUse);
+    end.paths.slot()->in_flight.push({});
+    const auto look = [&end](milliseconds after) {
+      end.time += after;
+      end.paths.check_progress(end.time);
+    };
+    look(milliseconds(0));
+    for (int i = 0; i < 3; ++i) {
+      look(milliseconds(301));
+      EXPECT_EQ(end.last_is<control::Ping>(), knows);
+      look(milliseconds(301));
+      EXPECT_EQ(end.last_is<control::Ping>(), knows) << "the peer does not answer";
+      end.paths.peer_answered();
+      look(milliseconds(1));
+      ASSERT_EQ(end.last_is<control::PathDown>(), knows);
+      if (knows) {
+        EXPECT_TRUE(end.last<control::PathDown>().stalled);
+      }
+    }
+    EXPECT_EQ(end.paths.state(), State::kInUse);
+    EXPECT_EQ(end.lost, 0);
+  }
+}
+
+TEST(PassiveStall, MakesTheActiveEndLeaveAPathOnlyForAnother) {
+  for (const bool other : {true, false}) {
+    End end(true);
+    end.reach(State::kInUse);
+    if (!other) {
+      end.paths.on_down(*end.paths.slot(), Code::kUnavailable, "cable");
+      end.pass(milliseconds(5));
+      end.drained = true;
+      end.pass(milliseconds(1));
+      end.drained = false;
+      end.fence_ack();
+      end.epoch = 2;
+      end.answer();
+      end.paths.on_ready(*end.paths.slot());
+      end.pass(milliseconds(1));
+      end.paths.slot()->on_probe(Code::kOk);
+      end.paths.slot()->on_hello(2);
+      end.ready();
+      end.pass(milliseconds(1));
+      ASSERT_EQ(end.paths.state(), State::kInUse);  // and the other's pause is not over
+    }
+    const int lost = end.lost;
+    EXPECT_TRUE(end.paths.handle(control::PathDown{.epoch = end.epoch,
+                                                   .code = static_cast<std::uint32_t>(Code::kUnavailable),
+                                                   .reason = "slow",
+                                                   .stalled = true}));
+    EXPECT_EQ(end.lost, lost + (other ? 1 : 0));
+    EXPECT_EQ(end.paths.state(), other ? State::kClosing : State::kInUse);
+  }
+}
+
 TEST_F(Stall, WhatMovesIsKept) {
   end.paths.slot()->in_flight.push({});
   look(milliseconds(301));

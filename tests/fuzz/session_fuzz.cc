@@ -57,7 +57,7 @@ control::Frame frame_of(Input& input) {
     case 2:
       return control::PathReady{number(), false};
     case 3:
-      return control::PathDown{number(), small(), input.text()};
+      return control::PathDown{number(), small(), input.text(), small() % 2 == 1};
     case 4:
       return control::Fence{number(), number()};
     case 5:

@@ -141,6 +141,22 @@ TEST_F(Scenario, AGoodbyeDoesNotOvertakeThePathsLastWord) {
   }
 }
 
+// The passive end alone has work, so that it alone can notice.
+TEST_F(Scenario, AStallThatOnlyThePassiveEndSeesIsLeft) {
+  Habits other = plain();
+  other.name = "verbs:fake1";
+  TwoEnds ends(1, {plain(), other});
+  ASSERT_TRUE(ends.meet());
+  for (int end : {0, 1}) ends.path(end)->stall(std::chrono::seconds(20));
+  const TransferImpl& write = ends.write(1, 0, 100, true);
+  const Clock::time_point begin = ends.world.now();
+  ASSERT_TRUE(ends.run([&] { return write.finished.load(); }));
+  EXPECT_EQ(write.code, Code::kOk) << write.reason;
+  EXPECT_LT(ends.world.now() - begin, std::chrono::seconds(5)) << "long before the stall is over";
+  EXPECT_EQ(ends.session[1]->stats().recoveries, 1u);
+  EXPECT_TRUE(ends.end());
+}
+
 // Found as a pair of state and event that no schedule ever saw: the time that a closing session gives was taken from
 // the host's clock, not from the session's own.
 TEST_F(Scenario, AClosingSessionEndsOnceItsGraceIsOver) {

@@ -176,16 +176,17 @@ class DeviceReader {
     for (std::size_t i = 0; i < machine_.devices.size(); ++i) {
       Device& device = machine_.devices[i];
       const unsigned base = device.pci_class >> 8;
-      if (!device.rdma_devices.empty() || !device.net_devices.empty()) {
+      const bool named = !device.rdma_devices.empty() || !device.net_devices.empty();
+      const bool unnamed_nic = base == 0x02 && !named_nic;  // the source knows no device of the operating system at all
+      const bool accelerator = device.pci_class == 0x0302 || device.pci_class == 0x0380 || device.pci_class == 0x1200;
+      // The screen of a server's board is of the class of graphics cards, too.
+      const bool graphics = device.pci_class == 0x0300 && is_gpu_vendor(device.vendor) && computes_[i];
+      if (named || unnamed_nic) {
         device.kind = DeviceKind::kNic;
-      } else if (base == 0x02 && !named_nic) {
-        device.kind = DeviceKind::kNic;  // the source knows no device of the operating system at all
       } else if (device.pci_class == 0x0680 && device.vendor == kNvidia) {
         device.kind = DeviceKind::kNvSwitch;
-      } else if (device.pci_class == 0x0302 || device.pci_class == 0x0380 || device.pci_class == 0x1200) {
+      } else if (accelerator || graphics) {
         device.kind = DeviceKind::kGpu;
-      } else if (device.pci_class == 0x0300 && is_gpu_vendor(device.vendor) && computes_[i]) {
-        device.kind = DeviceKind::kGpu;  // the screen of a server's board is of this class, too
       }
     }
   }

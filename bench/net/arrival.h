@@ -19,7 +19,7 @@ class ArrivalByte {
   [[nodiscard]] bool valid() const noexcept { return byte_ != nullptr; }
   void set(std::uint8_t value) const noexcept { *byte_ = value; }
   /// While others write it: that race is what is looked for.
-  [[gnu::no_sanitize("thread")]] [[nodiscard]] std::uint8_t look() const noexcept {
+  [[nodiscard]] __attribute__((no_sanitize("thread"))) std::uint8_t look() const noexcept {
     return __atomic_load_n(byte_, __ATOMIC_ACQUIRE);
   }
 

@@ -29,8 +29,9 @@ class Rounds {
   Status prepare() {
     if (plan_.op == Op::kSend) return {};
     Result<Prepared> one = buffers_.prepared(link_, plan_.op, 0);
-    if (one) prepared_ = *std::move(one);
-    return one.status();
+    if (!one) return one.error();
+    prepared_ = *std::move(one);
+    return {};
   }
 
   template <typename Done>

@@ -119,6 +119,7 @@ void PathSet::begin(std::vector<Candidate> candidates) {
 /// With the best that may be tried; else waits for one that may be later.
 void PathSet::begin_path() {
   begin_at_.reset();
+  if (!user_.linked()) return;  // the session is about to end
   while (true) {
     const std::optional<std::size_t> next = trials_.next(user_.now());
     if (!next) {

@@ -84,7 +84,9 @@ class PathUser {
  public:
   [[nodiscard]] virtual std::vector<OpenTransport>& transports() noexcept = 0;
   [[nodiscard]] virtual LocalSegment probe_source(std::size_t transport) const noexcept = 0;
-  /// The addresses of the control connection, and who hears of the path.
+  /// Whether the control connection stands, over which paths are set up.
+  [[nodiscard]] virtual bool linked() const noexcept = 0;
+  /// Its addresses, and who hears of the path.
   [[nodiscard]] virtual PathConfig path_config() = 0;
   [[nodiscard]] virtual Clock::time_point now() const noexcept = 0;
   [[nodiscard]] virtual std::string who() const = 0;

@@ -128,6 +128,7 @@ class SessionImpl final : public EventSource,
   void path_lost() override;
   void path_gone(InFlight& held) override;
   [[nodiscard]] std::vector<OpenTransport>& transports() noexcept override { return host_->transports(); }
+  [[nodiscard]] bool linked() const noexcept override { return link_.exists(); }
   [[nodiscard]] LocalSegment probe_source(std::size_t transport) const noexcept override {
     return host_->probe_source(transport);
   }

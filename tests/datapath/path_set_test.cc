@@ -104,7 +104,11 @@ class End final : public PathUser {
   // PathUser
   std::vector<OpenTransport>& transports() noexcept override { return open_; }
   LocalSegment probe_source(std::size_t) const noexcept override { return {}; }
-  PathConfig path_config() override { return {}; }
+  bool linked() const noexcept override { return link; }
+  PathConfig path_config() override {
+    EXPECT_TRUE(link);
+    return {};
+  }
   Clock::time_point now() const noexcept override { return time; }
   std::string who() const override { return "peer"; }
   void send_frame(const control::Frame& frame) override { sent.push_back(frame); }
@@ -221,7 +225,7 @@ class End final : public PathUser {
     return std::get<Body>(sent.back());
   }
 
-  bool drained = false;
+  bool drained = false, link = true;
   Clock::time_point time{std::chrono::seconds(1)};
   std::vector<FakeDevice*> fakes;
   std::vector<control::Frame> sent;
@@ -354,6 +358,21 @@ TEST(PathSet, FailsWhenNoCandidateWorksAndNamesEach) {
   EXPECT_EQ(end.last<control::PathDown>().reason, "not a description");
   EXPECT_EQ(end.failed.message(), "no path to peer: fake:0: no more queue pairs; fake:1: not a description");
   EXPECT_EQ(end.failed.code(), Code::kUnavailable);
+}
+
+// Found as a crash, once in half a million schedules: an end that stood still heard, all at once, that the path it was
+// setting up was down, the goodbye, and the end of the control connection.
+TEST(PathSet, WithoutAControlConnectionNoOtherPathIsSetUp) {
+  End end(true);
+  end.reach(State::kSettingUp);
+  end.link = false;
+  end.paths.on_down(*end.paths.slot(), Code::kUnavailable, "closed");
+  end.pass(milliseconds(5));
+  EXPECT_EQ(end.paths.state(), State::kNone);
+  EXPECT_FALSE(end.last_is<control::PathOffer>());
+  end.pass(milliseconds(5000));
+  EXPECT_EQ(end.paths.state(), State::kNone);
+  EXPECT_TRUE(end.failed.ok());
 }
 
 TEST(PathSet, WhatIsOfAnotherEpochIsNotHeard) {

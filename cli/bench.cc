@@ -132,9 +132,7 @@ std::string complete(Options& options, const Args& args) {
   }
   plan.kind = options.kind == "bw" ? bench::Kind::kBandwidth : bench::Kind::kLatency;
   plan.op = options.op == "write" ? bench::Op::kWrite : options.op == "read" ? bench::Op::kRead : bench::Op::kSend;
-  if (args.given("--arrival") && (plan.kind != bench::Kind::kLatency || plan.op != bench::Op::kWrite)) {
-    return "--arrival is for lat --op write";
-  }
+  if (args.given("--arrival") && !plan.is_ping_pong_of_writes()) return "--arrival is for lat --op write";
   plan.arrival = options.arrival == "memory" ? bench::Arrival::kMemory : bench::Arrival::kNotification;
   plan.verify = !options.no_verify;
   if (plan.sizes.empty()) plan.sizes = {plan.kind == bench::Kind::kBandwidth ? std::uint64_t{1} << 20 : 8};

@@ -167,7 +167,6 @@ Status serve(Engine& engine, const Options& options, int end_fd, Console& consol
 
 int serve_command(Words words) {
   Options options;
-  constexpr const char* kThisHost = "127.0.0.1";
   options.config.listen = ":7471";
   Args args("serve",
             "Accepts models from `fairlead push` into registered memory, checks every tensor, and hands them out "
@@ -201,7 +200,7 @@ int serve_command(Words words) {
   if (const auto exit = args.parse(words)) return *exit;
 
   options.named_no_host = options.config.listen.starts_with(':');
-  if (options.named_no_host) options.config.listen.insert(0, kThisHost);
+  if (options.named_no_host) options.config.listen.insert(0, "127.0.0.1");
 
   Console console("serve");
   Status status = options.ready_file.empty() ? Status() : bench::check_writable(options.ready_file);

@@ -24,13 +24,15 @@ function(fairlead_program name)
   target_link_libraries(${name} PRIVATE fairlead_flags ${ARG_LINK})
 endfunction()
 
+# GCC's, for tests that are not OPTIMIZED; -Og sees false ones.
+set(FAIRLEAD_TEST_OPTIONS -Og -Wno-maybe-uninitialized)
+
 # fairlead_test(NAME SOURCES a_test.cc [LINK dep...] [LABELS unit|conformance|integration] [TIMEOUT s] [NO_MAIN]
 #               [ALONE] [OPTIMIZED])
 # One program per folder under test, one ctest entry per program: process starts are what a sanitizer run pays for.
 # Labels: unit and conformance run under TSan too; integration runs in release and ASan. ALONE: no other test runs
 # meanwhile, for one that measures. OPTIMIZED: its own sources do the work. Of the others' GCC spends most of its time on
 # what the macros of GoogleTest become, and a third to a half less at -Og.
-set(FAIRLEAD_TEST_OPTIONS -Og -Wno-maybe-uninitialized)  # -Og sees false ones
 function(fairlead_test name)
   cmake_parse_arguments(ARG "ALONE;NO_MAIN;OPTIMIZED" "TIMEOUT" "SOURCES;LINK;LABELS" ${ARGN})
   add_executable(${name} ${ARG_SOURCES})

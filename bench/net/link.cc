@@ -6,6 +6,7 @@
 #include <cstring>
 
 namespace fairlead::bench {
+
 bool Link::acceptable(const Event& event) {
   if (event.kind == Event::Kind::kPathChanged) {
     failed_ = Status(Code::kUnavailable, "the path changed during the measurement: " + event.text);
@@ -57,11 +58,10 @@ Status Link::finish(const Transfer& transfer) {
 }
 
 Status Link::poll_until(const std::function<bool()>& done) {
-  constexpr unsigned kPolls = 256;  // in vain: about kSpinning
   for (unsigned idle = 0; !done();) {
     if (engine_->poll()) {
       idle = 0;
-    } else if (++idle % kPolls == 0) {
+    } else if (++idle % kPollsInVain == 0) {
       if (Status status = check(); !status.ok()) return status;
       ::sched_yield();
     }

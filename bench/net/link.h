@@ -26,6 +26,8 @@ enum MessageValue : std::uint64_t {
 /// (EngineConfig::spin). Then it lets others run: where initiator and target must share a core, each would else spin
 /// through its whole time slice while the other has the answer.
 inline constexpr std::chrono::microseconds kSpinning{20};
+/// About as long, where the engine is polled.
+inline constexpr unsigned kPollsInVain = 256;
 
 class Link {
  public:

@@ -42,6 +42,8 @@ struct Plan {
   bool verify = true;
   const std::atomic<int>* stop = nullptr;  // once it is not 0, the measurement ends with what there is
 
+  /// What `arrival` is for.
+  [[nodiscard]] bool is_ping_pong_of_writes() const noexcept { return kind == Kind::kLatency && op == Op::kWrite; }
   [[nodiscard]] bool stopped() const noexcept { return stop != nullptr && *stop != 0; }
 };
 

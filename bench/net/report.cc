@@ -50,26 +50,24 @@ Json report(const Plan& plan, const EngineConfig& config, const Setting& setting
   const bool soft = setting.transport.starts_with("verbs:soft");
   Json::Array results;
   for (const Sample& sample : samples) results.push_back(to_json(sample));
-  return Json::Object{
-      {"schema", "fairlead.bench/1"},
-      {"version", build.version},
-      {"commit", build.commit},
-      {"build_type", build.build_type},
-      {"host", to_json(host_info())},
-      {"local", setting.local},
-      {"transport", setting.transport},
-      {"device", setting.device},
-      {"path", setting.path},
-      {"packet_io", soft ? Json(config.verbs.packet_io) : Json()},
-      {"profile", soft ? Json(config.verbs.profile) : Json()},
-      {"kind", to_string(plan.kind)},
-      {"op", to_string(plan.op)},
-      {"depth", plan.kind == Kind::kBandwidth ? plan.depth : std::uint64_t{1}},
-      {"footprint_bytes", plan.kind == Kind::kBandwidth ? Json(plan.footprint) : Json()},
-      {"latency_kind", latency_kind(plan)},
-      {"arrival",
-       latency_kind(plan) == "half_round_trip" && plan.op == Op::kWrite ? Json(to_string(plan.arrival)) : Json()},
-      {"results", std::move(results)}};
+  return Json::Object{{"schema", "fairlead.bench/1"},
+                      {"version", build.version},
+                      {"commit", build.commit},
+                      {"build_type", build.build_type},
+                      {"host", to_json(host_info())},
+                      {"local", setting.local},
+                      {"transport", setting.transport},
+                      {"device", setting.device},
+                      {"path", setting.path},
+                      {"packet_io", soft ? Json(config.verbs.packet_io) : Json()},
+                      {"profile", soft ? Json(config.verbs.profile) : Json()},
+                      {"kind", to_string(plan.kind)},
+                      {"op", to_string(plan.op)},
+                      {"depth", plan.kind == Kind::kBandwidth ? plan.depth : std::uint64_t{1}},
+                      {"footprint_bytes", plan.kind == Kind::kBandwidth ? Json(plan.footprint) : Json()},
+                      {"latency_kind", latency_kind(plan)},
+                      {"arrival", plan.is_ping_pong_of_writes() ? Json(to_string(plan.arrival)) : Json()},
+                      {"results", std::move(results)}};
 }
 
 std::string table_head(const Plan& plan) {

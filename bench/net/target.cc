@@ -85,8 +85,7 @@ Status Target::serve(bool once) {
 
 // Until nothing has come for a while.
 void Target::echo_arrivals(Client& client) {
-  constexpr int kPolls = 256;
-  for (int idle = 0; idle < kPolls; ++idle) {
+  for (unsigned idle = 0; idle < kPollsInVain; ++idle) {
     static_cast<void>(engine_->poll());
     const std::uint8_t value = client.arrival.look();
     if (value == client.arrived || !client.echoed.done()) continue;

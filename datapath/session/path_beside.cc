@@ -12,7 +12,6 @@ namespace fairlead::datapath {
 /// Active, with a path in use.
 void PathSet::look_for_better(Clock::time_point now) {
   if (candidate_ == 0 || !active_ || !beside_allowed_ || stays_ || !rules_.failover || beside_ != nullptr) return;
-  if (!user_.linked()) return;
   const std::optional<std::size_t> better = trials_.better(candidate_, now);
   if (!better) return;
   Result<std::unique_ptr<PathSlot>> slot = offer_path(*better);
@@ -42,13 +41,10 @@ void PathSet::advance_beside(Clock::time_point now) {
 void PathSet::take_over() {
   if (!active_ || stays_ || state() != PathState::kInUse) return;
   saw(PathEvent::kBetter);
-  fence_code_ = Code::kAborted;  // speaks against nothing
-  fence_reason_ = fmt::format("{} works again", name_of(beside_->candidate));
-  left_for_better_ = true;
+  const std::string reason = fmt::format("{} works again", name_of(beside_->candidate));
   log(LogLevel::kInfo, fmt::format("{} to {}: {}; fencing the path in use",
-                                   user_.transports()[slot_->transport].offer.name, user_.who(), fence_reason_));
-  close();
-  user_.path_lost();
+                                   user_.transports()[slot_->transport].offer.name, user_.who(), reason));
+  leave(Code::kAborted, reason, true);  // a code that speaks against nothing
 }
 
 /// The path before it is gone.

@@ -52,17 +52,22 @@ void PathSet::handle_down(const control::PathDown& down) {
 /// A path that was in use, or may have been, is dead, at whichever end it was noticed.
 void PathSet::died(Code code, const std::string& reason) {
   const std::string name = user_.transports()[slot_->transport].offer.name;
-  fence_code_ = code;
-  fence_reason_ = reason;
-  left_for_better_ = false;
-  close();
-  user_.path_lost();
+  leave(code, reason, false);
   if (active_ && blames_transport(code) && !rules_.failover) {
     return user_.fail({code == Code::kOk ? Code::kUnavailable : code,
                        fmt::format("{} to {} died: {}; failover is off", name, user_.who(), reason)});
   }
   log(LogLevel::kWarning, fmt::format("{} to {} died: {}; fencing it", name, user_.who(), reason));
   if (!active_) say_down(slot_epoch_, code, reason);
+}
+
+/// Closes the path, so that it can be fenced.
+void PathSet::leave(Code code, const std::string& reason, bool for_better) {
+  fence_code_ = code;
+  fence_reason_ = reason;
+  left_for_better_ = for_better;
+  close();
+  user_.path_lost();
 }
 
 /// Tells the peer that this path is given up.

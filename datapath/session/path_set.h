@@ -197,6 +197,7 @@ class PathSet {
   void say_down(std::uint64_t epoch, Code code, const std::string& reason);
   void drop() noexcept;
   void died(Code code, const std::string& reason);
+  void leave(Code code, const std::string& reason, bool for_better);
   [[nodiscard]] std::chrono::milliseconds patience() noexcept;
   void close();
   void send_fence_ack(std::uint64_t peer_received);

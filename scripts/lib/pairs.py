@@ -18,6 +18,10 @@ import time
 SETTLE_HERE, SETTLE_THERE = 1.5, 8
 LISTENING = "0A"  # a socket's state in /proc/net/tcp, proc(5)
 
+# A shell starts what runs in its background deaf to SIGINT, and so would be what is started here, which is ended by it.
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
 
 def free_port():
     with socket.socket() as probe:

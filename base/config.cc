@@ -76,6 +76,13 @@ Status EngineConfig::validate() const {
   if (!listen.empty()) {
     if (auto parsed = parse_host_port(listen); !parsed) return parsed.error();
   }
+  if (!principal.empty() && keys_file.empty()) {
+    return {Code::kInvalidArgument,
+            fmt::format("principal is '{}', and there is no keys_file that has its key; name one", principal)};
+  }
+  if (allow_anonymous && keys_file.empty()) {
+    return {Code::kInvalidArgument, "allow_anonymous is set without a keys_file: everybody is anonymous then"};
+  }
   if (auto s = check_transport(transport); !s.ok()) return s;
   if (progress > Progress::kApplication) {
     return one_of("progress", std::to_string(static_cast<int>(progress)), "kAuto, kThread, kApplication");
@@ -92,6 +99,7 @@ Status EngineConfig::validate() const {
   if (auto s = in_range("max_posted", max_posted, std::size_t{1}, 1024 * kMiB); !s.ok()) return s;
   if (auto s = in_range("max_posted_bytes", max_posted_bytes, std::size_t{1}, 1024 * kGiB, "bytes"); !s.ok()) return s;
   if (auto s = in_range("max_sessions", max_sessions, std::size_t{1}, kMiB); !s.ok()) return s;
+  if (auto s = in_range("max_principal_sessions", max_principal_sessions, std::size_t{0}, kMiB); !s.ok()) return s;
   if (auto s = in_range("max_handshakes", max_handshakes, std::size_t{1}, kMiB); !s.ok()) return s;
   if (auto s = in_range("chunk_bytes", chunk_bytes, 4 * kKiB, kGiB, "bytes"); !s.ok()) return s;
   if (auto s = check_verbs(verbs); !s.ok()) return s;

@@ -90,10 +90,11 @@ Result<Memory> Engine::map_file(const std::string& path, Access access) {
   return impl->map_file(path, access);
 }
 
-Status Engine::publish(std::string_view name, const Memory& memory, Access access, std::optional<TensorSpec> tensor) {
+Status Engine::publish(std::string_view name, const Memory& memory, Access access, std::optional<TensorSpec> tensor,
+                       std::vector<std::string> audience) {
   EngineImpl* impl = behind(object_);
   if (Status fine = working(impl); !fine.ok()) return fine;
-  return impl->publish(name, memory, access, tensor);
+  return impl->publish(name, memory, access, tensor, std::move(audience));
 }
 
 Status Engine::unpublish(std::string_view name) {

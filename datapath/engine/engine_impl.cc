@@ -47,6 +47,16 @@ void add(PeerStats& total, const PeerStats& more) {
   }
 }
 
+Result<Principals> principals_of(const EngineConfig& config) {
+  if (config.keys_file.empty()) return Principals();
+  Result<Principals> known = Principals::load(config.keys_file);
+  if (known && !config.principal.empty() && known->key_of(config.principal) == nullptr) {
+    return {Code::kNotFound,
+            fmt::format("keys file {} has no line for '{}' (principal)", config.keys_file, config.principal)};
+  }
+  return known;
+}
+
 }  // namespace
 
 // ---- beginning and end
@@ -65,7 +75,10 @@ EngineImpl::EngineImpl(EngineConfig config)
 Result<std::shared_ptr<EngineImpl>> EngineImpl::create(EngineConfig config) {
   if (Status valid = config.validate(); !valid.ok()) return valid;
   if (Status valid = validate_transports(config); !valid.ok()) return valid;
+  Result<Principals> known = principals_of(config);
+  if (!known) return known.error();
   std::shared_ptr<EngineImpl> engine(new EngineImpl(std::move(config)));
+  engine->principals_ = *std::move(known);
   if (!engine->control_epoll_ || !engine->queues_.valid()) {
     return Status(Code::kResourceExhausted, "no file descriptors left; raise `ulimit -n`");
   }
@@ -164,9 +177,18 @@ Status EngineImpl::too_many_sessions() const {
                                                 config_.name, config_.max_sessions)};
 }
 
-Status EngineImpl::admit_peer() {
+Status EngineImpl::admit_peer(const std::string& principal) {
   greet_strangers();  // who asks is still among them
-  return live_.size() - strangers_.size() < config_.max_sessions ? Status() : too_many_sessions();
+  if (live_.size() - strangers_.size() >= config_.max_sessions) return too_many_sessions();
+  if (config_.max_principal_sessions == 0) return {};
+  const auto same = std::count_if(live_.begin(), live_.end(), [&](const auto& session) {
+    return !session->is_active() && session->id() != 0 && !session->finished() &&
+           session->description().principal == principal;
+  });
+  if (static_cast<std::size_t>(same) < config_.max_principal_sessions) return {};
+  return {Code::kResourceExhausted,
+          fmt::format("{} has {} sessions already that {} began; close some, or raise its max_principal_sessions",
+                      config_.name, same, principal.empty() ? "anonymous peers" : "'" + principal + "'")};
 }
 
 void EngineImpl::accept(UniqueFd connection) {

@@ -41,7 +41,8 @@ class EngineImpl final : public std::enable_shared_from_this<EngineImpl>, public
   Result<Memory> register_memory(std::span<std::byte> bytes, Access access, std::function<void()> release);
   Result<std::vector<Memory>> register_memory(std::span<const std::span<std::byte>> ranges, Access access);
   Result<Memory> map_file(const std::string& path, Access access);
-  Status publish(std::string_view name, const Memory& memory, Access access, std::optional<TensorSpec> tensor);
+  Status publish(std::string_view name, const Memory& memory, Access access, std::optional<TensorSpec> tensor,
+                 std::vector<std::string> audience);
   Status unpublish(std::string_view name);
   Result<std::shared_ptr<SessionImpl>> connect(std::string_view host_port);
   [[nodiscard]] std::vector<std::shared_ptr<SessionImpl>> sessions() const;
@@ -53,6 +54,7 @@ class EngineImpl final : public std::enable_shared_from_this<EngineImpl>, public
   [[nodiscard]] Lane& lane() noexcept override { return lane_; }
   [[nodiscard]] RegionTable& regions() noexcept override { return *regions_; }
   [[nodiscard]] EventQueues& queues() noexcept override { return queues_; }
+  [[nodiscard]] const Principals& principals() const noexcept override { return principals_; }
   [[nodiscard]] bool inherited() const noexcept override { return fork_.inherited(); }
   [[nodiscard]] Status usable() const override { return fork_.usable(); }
 
@@ -75,7 +77,7 @@ class EngineImpl final : public std::enable_shared_from_this<EngineImpl>, public
   }
   void watch_control(const ControlStream& stream, ControlLink& link, std::uint32_t events, bool first) override;
   void unwatch_control(const ControlStream& stream) override;
-  [[nodiscard]] Status admit_peer() override;
+  [[nodiscard]] Status admit_peer(const std::string& principal) override;
   void session_ready(SessionImpl& session) override;
   void session_closed(SessionImpl& session, Ended how) override;
   void handshake_refused() noexcept override { handshakes_refused_.fetch_add(1, std::memory_order_relaxed); }
@@ -85,6 +87,7 @@ class EngineImpl final : public std::enable_shared_from_this<EngineImpl>, public
   [[nodiscard]] std::chrono::milliseconds sleep_limit() noexcept override;
 
   EngineConfig config_;
+  Principals principals_;
   std::shared_ptr<RegionTable> regions_;
   std::shared_ptr<memreg::Pool> pool_;
   std::atomic<bool> stopped_{false};

@@ -129,8 +129,8 @@ Result<Memory> EngineImpl::map_file(const std::string& path, Access access) {
   return make_memory(std::make_shared<RegionImpl>(std::move(*range), file->bytes(), registered, file), file->bytes());
 }
 
-Status EngineImpl::publish(std::string_view name, const Memory& memory, Access access,
-                           std::optional<TensorSpec> tensor) {
+Status EngineImpl::publish(std::string_view name, const Memory& memory, Access access, std::optional<TensorSpec> tensor,
+                           std::vector<std::string> audience) {
   if (!memory.valid())
     return {Code::kInvalidArgument, fmt::format("cannot publish '{}': the memory is not valid", name)};
   if (!region_of(memory)->range().is_of(*regions_)) {
@@ -138,7 +138,10 @@ Status EngineImpl::publish(std::string_view name, const Memory& memory, Access a
             fmt::format("cannot publish '{}': the memory is registered with another engine; register it with this one",
                         name)};
   }
-  return regions_->publish(name, share_of(memory), memory.bytes(), access, tensor);
+  if (const Status known = principals_.check_audience(audience); !known.ok()) {
+    return {known.code(), fmt::format("cannot publish '{}': {}", name, known.message())};
+  }
+  return regions_->publish(name, share_of(memory), memory.bytes(), access, tensor, std::move(audience));
 }
 
 Status EngineImpl::unpublish(std::string_view name) {

@@ -89,6 +89,7 @@ Status Peer::wait_ready(std::chrono::nanoseconds timeout) {
 std::string Peer::name() const { return valid() ? session_of(*this)->description().name : std::string(); }
 std::string Peer::address() const { return valid() ? session_of(*this)->description().address : std::string(); }
 std::string Peer::transport() const { return valid() ? session_of(*this)->description().transport : std::string(); }
+std::string Peer::principal() const { return valid() ? session_of(*this)->description().principal : std::string(); }
 std::string Peer::explain() const { return valid() ? session_of(*this)->description().explain : std::string(); }
 PeerStats Peer::stats() const { return valid() ? session_of(*this)->stats() : PeerStats(); }
 

@@ -28,6 +28,7 @@ struct Hello {
   std::uint64_t max_message_bytes = 0;
   std::uint32_t event_window = 0;
   std::uint64_t event_window_bytes = 0;
+  std::string principal, nonce, proof;
 };
 
 struct Refused {
@@ -104,10 +105,16 @@ struct Goodbye {
 struct Withdrawn {
   std::uint64_t id = 0;
 };
+struct Challenge {
+  std::string nonce;
+};
+struct Proof {
+  std::string digest;
+};
 
 /// index() is the number of the body in the description; 0: none that we know.
 using Frame = std::variant<std::monostate, Hello, Refused, PathOffer, PathAnswer, PathReady, PathDown, Fence, FenceAck,
-                           Lookup, Regions, Ping, Goodbye, Withdrawn>;
+                           Lookup, Regions, Ping, Goodbye, Withdrawn, Challenge, Proof>;
 
 /// So many of anything that may repeat, in all of a frame: one of 1 MiB takes some 12 MiB at most.
 inline constexpr std::size_t kMaxRepeated = std::size_t{1} << 16;

@@ -6,6 +6,7 @@
 #include <random>
 
 #include "base/guarded.h"
+#include "datapath/identity/principals.h"
 
 namespace fairlead::datapath {
 
@@ -87,7 +88,7 @@ Result<std::shared_ptr<RegisteredRange>> RegionTable::add(const MemoryDescriptor
 }
 
 Status RegionTable::publish(std::string_view name, std::shared_ptr<RegionImpl> region, std::span<std::byte> bytes,
-                            Access access, std::optional<TensorSpec> tensor) {
+                            Access access, std::optional<TensorSpec> tensor, std::vector<std::string> audience) {
   if (name.empty() || name.size() > kMaxRegionName) {
     return {Code::kInvalidArgument,
             fmt::format("a region's name has 1 to {} bytes; this one has {}", kMaxRegionName, name.size())};
@@ -113,6 +114,7 @@ Status RegionTable::publish(std::string_view name, std::shared_ptr<RegionImpl> r
   publication->memory = part_of(region->range().memory(), bytes, read_only ? access | Access::kLocalReadOnly : access);
   publication->region = std::move(region);
   publication->tensor = tensor;
+  publication->audience = std::move(audience);
   Result<Devices::Ticket> ticket = devices_.add(*publication);
   if (!ticket) return {ticket.error().code(), fmt::format("cannot publish '{}': {}", name, ticket.error().message())};
   publication->ticket = *ticket;
@@ -146,32 +148,34 @@ Result<std::uint64_t> RegionTable::unpublish(std::string_view name) {
   return gone->id;
 }
 
-Status RegionTable::find(std::string_view name, const std::function<void(const Publication&)>& visit) const {
-  const std::lock_guard lock(mutex_);
-  const auto at = published_.find(name);
-  if (at == published_.end()) return nothing_published(name);
+Status RegionTable::View::find(std::string_view name, const std::function<void(const Publication&)>& visit) const {
+  const std::lock_guard lock(table_.mutex_);
+  const auto at = table_.published_.find(name);
+  if (at == table_.published_.end() || !is_among(principal_, at->second->audience)) return nothing_published(name);
   visit(*at->second);
   return {};
 }
 
-void RegionTable::list(std::string_view prefix, std::string_view after,
-                       const std::function<bool(const Publication&)>& visit) const {
-  const std::lock_guard lock(mutex_);
-  auto at = after.empty() ? published_.lower_bound(prefix) : published_.upper_bound(after);
-  for (; at != published_.end() && at->first.starts_with(prefix); ++at) {
-    if (!visit(*at->second)) return;
+void RegionTable::View::list(std::string_view prefix, std::string_view after,
+                             const std::function<bool(const Publication&)>& visit) const {
+  const std::lock_guard lock(table_.mutex_);
+  auto at = after.empty() ? table_.published_.lower_bound(prefix) : table_.published_.upper_bound(after);
+  for (; at != table_.published_.end() && at->first.starts_with(prefix); ++at) {
+    if (is_among(principal_, at->second->audience) && !visit(*at->second)) return;
   }
 }
 
-Code RegionTable::with_bytes(std::uint64_t id, std::uint64_t offset, std::uint64_t length, Access want,
-                             const std::function<bool(std::span<std::byte>)>& use) const {
-  const std::lock_guard lock(mutex_);
-  const auto at = by_id_.find(id);
-  if (at == by_id_.end()) return Code::kProtectionError;
+Code RegionTable::View::with_bytes(std::uint64_t id, std::uint64_t offset, std::uint64_t length, Access want,
+                                   const std::function<bool(std::span<std::byte>)>& use) const {
+  const std::lock_guard lock(table_.mutex_);
+  const auto at = table_.by_id_.find(id);
+  if (at == table_.by_id_.end()) return Code::kProtectionError;
   const Publication& publication = *at->second;
   const std::uint64_t size = publication.memory.bytes.size();
-  if (!allows(publication.memory.access, want) || offset > size || length > size - offset)
+  if (!is_among(principal_, publication.audience) || !allows(publication.memory.access, want) || offset > size ||
+      length > size - offset) {
     return Code::kProtectionError;
+  }
   return length == 0 || use(publication.memory.bytes.subspan(offset, length)) ? Code::kOk : Code::kProtectionError;
 }
 

@@ -83,7 +83,8 @@ struct Publication final : Devices::Entry {
   std::shared_ptr<RegionImpl> region;
   MemoryDescriptor memory;  // the part of the region's that is published
   std::optional<TensorSpec> tensor;
-  std::vector<Grant> grants;  // by device. Driver, once it is in the table
+  std::vector<std::string> audience;  // principals; empty: everybody
+  std::vector<Grant> grants;          // by device. Driver, once it is in the table
   Devices::Ticket ticket = 0;
 
   Status introduce(Device& device) override;
@@ -99,7 +100,7 @@ class RegionTable : public std::enable_shared_from_this<RegionTable> {
   /// Registers memory with every open device. The caller keeps the bytes alive as long as the range.
   Result<std::shared_ptr<RegisteredRange>> add(const MemoryDescriptor& memory);
   Status publish(std::string_view name, std::shared_ptr<RegionImpl> region, std::span<std::byte> bytes, Access access,
-                 std::optional<TensorSpec> tensor);
+                 std::optional<TensorSpec> tensor, std::vector<std::string> audience = {});
   /// When it returns, no peer reaches the bytes through what was published. Its id.
   Result<std::uint64_t> unpublish(std::string_view name);
   [[nodiscard]] std::uint64_t registered_bytes() const noexcept;
@@ -108,15 +109,10 @@ class RegionTable : public std::enable_shared_from_this<RegionTable> {
   /// The next device, by number from 0: all that is registered and published already is so with it as well. It outlives
   /// the table, or shutdown().
   Status attach(Device& device) { return devices_.attach(device); }
-  /// Calls `visit` on the publication of that name, or says kNotFound.
-  Status find(std::string_view name, const std::function<void(const Publication&)>& visit) const;
-  /// Calls `visit` on each publication whose name begins with `prefix` and follows `after`, until it returns false.
-  void list(std::string_view prefix, std::string_view after,
-            const std::function<bool(const Publication&)>& visit) const;
-  /// Runs `use` on [offset, offset + length) of publication `id` if it grants `want`; the grant cannot be withdrawn
-  /// meanwhile. kProtectionError otherwise, and if `use` says that the memory is gone.
-  Code with_bytes(std::uint64_t id, std::uint64_t offset, std::uint64_t length, Access want,
-                  const std::function<bool(std::span<std::byte>)>& use) const;
+  /// As sessions of `principal` see it (empty: anonymous): what is published for others does not show. The table and
+  /// the name outlive it.
+  class View;
+  [[nodiscard]] View seen_by(std::string_view principal) const noexcept;
   /// Deregisters everything and forgets the devices.
   void shutdown();
 
@@ -138,5 +134,25 @@ class RegionTable : public std::enable_shared_from_this<RegionTable> {
   Published published_;
   std::unordered_map<std::uint64_t, Publication*> by_id_;
 };
+
+class RegionTable::View {
+ public:
+  View(const RegionTable& table, std::string_view principal) noexcept : table_(table), principal_(principal) {}
+  /// Calls `visit` on the publication of that name, or says kNotFound.
+  Status find(std::string_view name, const std::function<void(const Publication&)>& visit) const;
+  /// Calls `visit` on each publication whose name begins with `prefix` and follows `after`, until it returns false.
+  void list(std::string_view prefix, std::string_view after,
+            const std::function<bool(const Publication&)>& visit) const;
+  /// Runs `use` on [offset, offset + length) of publication `id` if it grants `want`; the grant cannot be withdrawn
+  /// meanwhile. kProtectionError otherwise, and if `use` says that the memory is gone.
+  Code with_bytes(std::uint64_t id, std::uint64_t offset, std::uint64_t length, Access want,
+                  const std::function<bool(std::span<std::byte>)>& use) const;
+
+ private:
+  const RegionTable& table_;
+  const std::string_view principal_;
+};
+
+inline RegionTable::View RegionTable::seen_by(std::string_view principal) const noexcept { return {*this, principal}; }
 
 }  // namespace fairlead::datapath

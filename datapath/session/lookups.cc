@@ -110,7 +110,7 @@ void Lookups::withdraw(std::uint64_t id) {
   if (told_.erase(id) != 0) send_(control::Withdrawn{.id = id});
 }
 
-void Lookups::answer(const control::Lookup& lookup, const RegionTable& regions) {
+void Lookups::answer(const control::Lookup& lookup, const RegionTable::View& regions) {
   control::Regions reply;
   reply.request = lookup.request;
   const auto tell = [&](const Publication& publication) -> const control::Region& {

@@ -54,7 +54,7 @@ class Lookups {
   void end(const Status& status);
 
   /// Answers the peer: one region, or a page of them.
-  void answer(const control::Lookup& lookup, const RegionTable& regions);
+  void answer(const control::Lookup& lookup, const RegionTable::View& regions);
   /// We withdrew a region: tells the peer, if it was told of it.
   void withdraw(std::uint64_t id);
 

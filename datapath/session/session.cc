@@ -24,6 +24,7 @@ SessionImpl::SessionImpl(std::shared_ptr<SessionHost> host, bool active, std::st
       target_(std::move(target)),
       started_at_(host_->now()),
       link_(*host_, *this),
+      greeting_(host_->principals(), host_->config().principal, host_->config().allow_anonymous),
       lookups_([this](const control::Frame& frame) { send_frame(frame); }),
       paths_(*this, active, {host_->config().failover, host_->config().path_timeout}),
       outbox_(*this, host_->config().chunk_bytes),

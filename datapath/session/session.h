@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "base/counter.h"
+#include "datapath/identity/greeting.h"
 #include "datapath/lane/event_queues.h"
 #include "datapath/protocol/path_messages.h"
 #include "datapath/session/control_link.h"
@@ -49,7 +50,7 @@ class SessionImpl final : public EventSource,
   [[nodiscard]] std::uint64_t id() const noexcept { return id_.load(std::memory_order_acquire); }
   /// Names and reasons, copied under a lock.
   struct Description {
-    std::string name, address, transport, explain;
+    std::string name, address, principal, transport, explain;
     Status closed;
   };
   [[nodiscard]] Description description() const;
@@ -98,8 +99,14 @@ class SessionImpl final : public EventSource,
   void link_heard(const control::Frame& frame) override;
   void link_lost(const Status& why) override;
   void send_hello();
+  [[nodiscard]] std::string nonce();
   void send_frame(const control::Frame& frame) override { link_.send(frame); }
   void handle_hello(const control::Hello& hello);
+  void handle_challenge(const control::Challenge& challenge);
+  void handle_proof(const control::Proof& proof);
+  void admit(const control::Hello& hello);
+  void greet(const control::Hello& hello);
+  void refuse(const Status& why);
   void handle_goodbye(const control::Goodbye& goodbye);
 
   // session.cc
@@ -117,6 +124,9 @@ class SessionImpl final : public EventSource,
   void set_public_state(PeerState state) noexcept;
   void saw(SessionEvent event) noexcept { host_->session_event(phase_, event); }
   [[nodiscard]] std::string who() const override;
+  [[nodiscard]] RegionTable::View seen_by_peer() const noexcept {
+    return host_->regions().seen_by(greeting_.principal());
+  }
   [[nodiscard]] std::shared_ptr<SessionImpl> self() {
     return std::static_pointer_cast<SessionImpl>(shared_from_this());
   }
@@ -166,6 +176,8 @@ class SessionImpl final : public EventSource,
 
   const Clock::time_point started_at_;
   ControlLink link_;
+  Greeting greeting_;
+  std::optional<control::Hello> unproved_;  // of who is to show its key
   Lookups lookups_;
 
   PathSet paths_;

@@ -7,8 +7,8 @@
 namespace fairlead::datapath {
 namespace {
 
-// 2: a path may be set up beside the one in use.
-constexpr std::uint32_t kOldestVersion = 1, kNewestVersion = 2, kPathsBeside = 2;
+// 2: a path may be set up beside the one in use. 3: who connects may show who it is.
+constexpr std::uint32_t kOldestVersion = 1, kNewestVersion = 3, kPathsBeside = 2;
 constexpr std::chrono::milliseconds kLastWords{100};  // of a path whose peer said goodbye
 
 }  // namespace
@@ -46,11 +46,28 @@ void SessionImpl::send_hello() {
                        .transports = {},
                        .max_message_bytes = host_->config().max_message_bytes,
                        .event_window = static_cast<std::uint32_t>(host_->config().max_pending_events),
-                       .event_window_bytes = host_->config().max_pending_bytes};
+                       .event_window_bytes = host_->config().max_pending_bytes,
+                       .principal = {},
+                       .nonce = {},
+                       .proof = {}};
   for (const Offer& offer : host_->offers()) {
     hello.transports.push_back({.name = offer.name, .kind = offer.kind, .software = offer.software, .describe = {}});
   }
+  if (active_) {
+    greeting_.introduce(hello, nonce());
+  } else {
+    greeting_.confirm(hello);
+  }
   send_frame(hello);
+}
+
+std::string SessionImpl::nonce() {
+  std::string bytes;
+  while (bytes.size() < Greeting::kNonceBytes) {
+    const std::uint64_t random = host_->random();
+    bytes.append(reinterpret_cast<const char*>(&random), sizeof random);
+  }
+  return bytes;
 }
 
 void SessionImpl::link_heard(const control::Frame& frame) {
@@ -66,11 +83,15 @@ void SessionImpl::link_heard(const control::Frame& frame) {
     if (const auto* refused = std::get_if<control::Refused>(&frame)) {
       return fail({code_from_wire(refused->code), fmt::format("{} refused us: {}", who(), clipped(refused->reason))});
     }
+    const auto* challenge = std::get_if<control::Challenge>(&frame);
+    if (challenge != nullptr && active_) return handle_challenge(*challenge);
+    const auto* proof = std::get_if<control::Proof>(&frame);
+    if (proof != nullptr && unproved_) return handle_proof(*proof);
     host_->handshake_refused();
     return fail({Code::kDataLoss, fmt::format("{} spoke before its hello", who())});
   }
   if (goodbye != nullptr) return handle_goodbye(*goodbye);
-  if (const auto* lookup = std::get_if<control::Lookup>(&frame)) return lookups_.answer(*lookup, host_->regions());
+  if (const auto* lookup = std::get_if<control::Lookup>(&frame)) return lookups_.answer(*lookup, seen_by_peer());
   if (const auto* regions = std::get_if<control::Regions>(&frame)) return lookups_.on_regions(*regions, who());
   if (const auto* withdrawn = std::get_if<control::Withdrawn>(&frame)) return lookups_.on_withdrawn(withdrawn->id);
   if (const auto* ping = std::get_if<control::Ping>(&frame)) {
@@ -81,31 +102,60 @@ void SessionImpl::link_heard(const control::Frame& frame) {
   fail({Code::kDataLoss, fmt::format("{} sent an unexpected control frame (type {})", who(), frame.index())});
 }
 
+void SessionImpl::refuse(const Status& why) {
+  send_frame(control::Refused{.code = static_cast<std::uint32_t>(why.code()), .reason = why.message()});
+  host_->handshake_refused();
+  fail({why.code(), fmt::format("refused {}: {}", who(), why.message())});
+}
+
 void SessionImpl::handle_hello(const control::Hello& hello) {
   saw(SessionEvent::kHello);
   {
     const std::lock_guard lock(mutex_);
     description_.name = clipped(hello.engine_name);
   }
-  const auto refuse = [&](Code code, std::string reason) {
-    send_frame(control::Refused{.code = static_cast<std::uint32_t>(code), .reason = reason});
-    host_->handshake_refused();
-    fail({code, fmt::format("refused {}: {}", who(), reason)});
-  };
   if (hello.version_min > kNewestVersion || hello.version_max < kOldestVersion) {
-    return refuse(Code::kVersionMismatch,
-                  fmt::format("protocol versions {}..{} offered, {}..{} spoken here; run the same release at both ends",
-                              hello.version_min, hello.version_max, kOldestVersion, kNewestVersion));
+    return refuse(
+        {Code::kVersionMismatch,
+         fmt::format("protocol versions {}..{} offered, {}..{} spoken here; run the same release at both ends",
+                     hello.version_min, hello.version_max, kOldestVersion, kNewestVersion)});
   }
   if (hello.transports.size() > kMaxOffers || hello.event_window == 0) {
-    return refuse(Code::kInvalidArgument, fmt::format("{} transports (limit {}), event window {} (at least 1)",
-                                                      hello.transports.size(), kMaxOffers, hello.event_window));
+    return refuse({Code::kInvalidArgument, fmt::format("{} transports (limit {}), event window {} (at least 1)",
+                                                       hello.transports.size(), kMaxOffers, hello.event_window)});
   }
-  if (!active_) {
-    if (const Status admitted = host_->admit_peer(); !admitted.ok()) {
-      return refuse(admitted.code(), std::string(admitted.message()));
-    }
+  if (active_) {
+    if (hello.session_id == 0) return refuse({Code::kDataLoss, "the hello names no session"});
+    if (const Status shown = greeting_.check(hello); !shown.ok()) return refuse(shown);
+    return greet(hello);
   }
+  if (unproved_) return refuse({Code::kDataLoss, "a second hello"});
+  const Status heard = greeting_.hear(hello);
+  if (heard.ok()) return admit(hello);
+  if (heard.code() != Code::kUnavailable) return refuse(heard);
+  unproved_ = hello;
+  send_frame(greeting_.challenge(nonce()));
+}
+
+void SessionImpl::handle_challenge(const control::Challenge& challenge) {
+  const Result<control::Proof> proof = greeting_.answer(challenge);
+  if (!proof) return fail({proof.error().code(), fmt::format("{} {}", who(), proof.error().message())});
+  send_frame(*proof);
+}
+
+void SessionImpl::handle_proof(const control::Proof& proof) {
+  const control::Hello hello = *std::exchange(unproved_, std::nullopt);
+  if (const Status shown = greeting_.check(proof); !shown.ok()) return refuse(shown);
+  admit(hello);
+}
+
+/// Of a peer that connected, and is who it says.
+void SessionImpl::admit(const control::Hello& hello) {
+  if (const Status admitted = host_->admit_peer(greeting_.principal()); !admitted.ok()) return refuse(admitted);
+  greet(hello);
+}
+
+void SessionImpl::greet(const control::Hello& hello) {
   std::vector<Offer> theirs;
   for (const control::TransportOffer& t : hello.transports) {
     theirs.push_back({clipped(t.name), clipped(t.kind), t.software});
@@ -113,8 +163,11 @@ void SessionImpl::handle_hello(const control::Hello& hello) {
   CreditWindow::Limits window{.events = hello.event_window};
   if (hello.event_window_bytes != 0) window.bytes = hello.event_window_bytes;
   outbox_.set_limits({window, hello.max_message_bytes});
+  {
+    const std::lock_guard lock(mutex_);
+    description_.principal = greeting_.principal();
+  }
   if (active_) {
-    if (hello.session_id == 0) return refuse(Code::kDataLoss, "the hello names no session");
     id_.store(hello.session_id, std::memory_order_release);
   } else {
     host_->open_for_peer(theirs);

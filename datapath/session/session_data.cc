@@ -85,7 +85,7 @@ bool SessionImpl::send_path_message(const PathMessage& message) {
 void SessionImpl::pump_staged() {
   PathSlot* slot = paths_.open();
   if (slot == nullptr) return;
-  staged_target_.pump(host_->regions(), slot->can->max_message,
+  staged_target_.pump(seen_by_peer(), slot->can->max_message,
                       [this](const PathMessage& message) { return send_path_message(message); });
 }
 
@@ -185,7 +185,7 @@ void SessionImpl::handle_staged(const PathMessage& message) {
   bool legal = true;
   switch (message.type) {
     case MessageType::kStagedWrite:
-      legal = staged_target_.on_write(message, host_->regions(), why);
+      legal = staged_target_.on_write(message, seen_by_peer(), why);
       break;
     case MessageType::kStagedReadRequest:
       legal = staged_target_.on_read(message, why);

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "datapath/identity/principals.h"
 #include "datapath/lane/event_queues.h"
 #include "datapath/lane/lane.h"
 #include "datapath/region/regions.h"
@@ -38,6 +39,8 @@ class SessionHost {
   [[nodiscard]] virtual const EngineConfig& config() const noexcept = 0;
   [[nodiscard]] virtual Lane& lane() noexcept = 0;
   [[nodiscard]] virtual RegionTable& regions() noexcept = 0;
+  /// Whom the engine knows.
+  [[nodiscard]] virtual const Principals& principals() const noexcept = 0;
   [[nodiscard]] virtual EventQueues& queues() noexcept = 0;
   /// Whether this process got the engine by fork(): then nothing else is to be called.
   [[nodiscard]] virtual bool inherited() const noexcept = 0;
@@ -61,8 +64,8 @@ class SessionHost {
   /// Calls the link's on_ready() for these epoll events of its stream.
   virtual void watch_control(const ControlStream& stream, ControlLink& link, std::uint32_t events, bool first) = 0;
   virtual void unwatch_control(const ControlStream& stream) = 0;
-  /// ok, or why a peer that has just said hello to us is turned away.
-  [[nodiscard]] virtual Status admit_peer() = 0;
+  /// ok, or why a peer that has just said hello to us is turned away; `principal`: who it is.
+  [[nodiscard]] virtual Status admit_peer(const std::string& principal) = 0;
   virtual void session_ready(SessionImpl& session) = 0;
   /// kFailed: it never became ready.
   enum class Ended : std::uint8_t { kOrderly, kLost, kFailed };

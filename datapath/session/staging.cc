@@ -35,7 +35,7 @@ void copy_read_data(Initiator::Operation& operation, std::span<const std::byte> 
 
 }  // namespace
 
-bool Target::on_write(const PathMessage& message, const RegionTable& regions, std::string& why) {
+bool Target::on_write(const PathMessage& message, const RegionTable::View& regions, std::string& why) {
   if (message.sequence != handled_ + 1) {
     why = fmt::format("sent staged operation {} where {} was due", message.sequence, handled_ + 1);
     return false;
@@ -63,7 +63,7 @@ bool Target::on_read(const PathMessage& message, std::string& why) {
   return true;
 }
 
-void Target::pump(const RegionTable& regions, std::size_t max_message, const Send& send) {
+void Target::pump(const RegionTable::View& regions, std::size_t max_message, const Send& send) {
   PathMessage message;
   while (!refused_.empty()) {
     message.type = MessageType::kStagedAck;

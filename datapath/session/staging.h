@@ -32,11 +32,11 @@ class Target {
   using Send = std::function<bool(const PathMessage&)>;
 
   /// Places the bytes, or notes why not. False: the peer broke the protocol.
-  [[nodiscard]] bool on_write(const PathMessage& message, const RegionTable& regions, std::string& why);
+  [[nodiscard]] bool on_write(const PathMessage& message, const RegionTable::View& regions, std::string& why);
   /// Notes what is to be read. False as above.
   [[nodiscard]] bool on_read(const PathMessage& message, std::string& why);
   /// Sends what is owed: refusals, the cumulative acknowledgement, data of reads in messages of `max_message` bytes.
-  void pump(const RegionTable& regions, std::size_t max_message, const Send& send);
+  void pump(const RegionTable::View& regions, std::size_t max_message, const Send& send);
   [[nodiscard]] bool owes() const noexcept {
     return acknowledged_ != handled_ || !refused_.empty() || !replies_.empty();
   }

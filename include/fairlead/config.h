@@ -49,8 +49,12 @@ struct TcpConfig {
 };
 
 struct FAIRLEAD_EXPORT EngineConfig {
-  std::string name;                // shown to peers; empty: "host/pid"
-  std::string listen;              // "HOST:PORT" or ":PORT" (0: any free port); empty: connect only
+  std::string name;    // shown to peers; empty: "host/pid"
+  std::string listen;  // "HOST:PORT" or ":PORT" (0: any free port); empty: connect only
+  /// Principals and their keys, lines "NAME KEY" (docs/security.md); empty: peers are anonymous. Read by create().
+  std::string keys_file;
+  std::string principal;           // of keys_file: who this engine is to peers that it connects to; empty: anonymous
+  bool allow_anonymous = false;    // with keys_file: also who shows no key may connect to us
   std::string transport = "auto";  // auto | verbs | verbs:DEVICE | tcp
   bool failover = true;            // on a path's death carry on over the next best, or the same again; false: fail
   Progress progress = Progress::kAuto;
@@ -65,7 +69,8 @@ struct FAIRLEAD_EXPORT EngineConfig {
   std::size_t max_posted = 65536;                         // transfers to one peer that are posted and not done
   std::size_t max_posted_bytes = std::size_t{256} << 20;  // of messages among them, which are copies
   std::size_t max_sessions = 4096;                        // with peers, whichever end connected
-  std::size_t max_handshakes = 256;  // connections whose peer has not said hello: one more ends the oldest
+  std::size_t max_principal_sessions = 0;  // of those that peers began, with one principal, or anonymous; 0: no limit
+  std::size_t max_handshakes = 256;        // connections whose peer has not said hello: one more ends the oldest
   std::size_t chunk_bytes = std::size_t{1} << 20;  // a transfer crosses in operations of at most this size
   VerbsConfig verbs;
   TcpConfig tcp;

@@ -85,8 +85,11 @@ class FAIRLEAD_EXPORT Engine {
 
   /// Lets peers find `memory`, of this engine, under `name` (1 to 1024 bytes, in no particular encoding). Errors:
   /// kAlreadyExists, kPermissionDenied (more access than registered), kOutOfRange (the tensor is larger).
+  /// `audience`: the principals of EngineConfig::keys_file whose sessions may find and reach it ("*": whoever showed a
+  /// key); to others it is not there. Empty: everybody who may connect. Error: kInvalidArgument, a name that is
+  /// nobody's.
   Status publish(std::string_view name, const Memory& memory, Access access,
-                 std::optional<TensorSpec> tensor = std::nullopt);
+                 std::optional<TensorSpec> tensor = std::nullopt, std::vector<std::string> audience = {});
   /// Removes the name and withdraws the grant: when it returns, no peer's operation touches the memory through it.
   /// Peers that had looked it up are told (RemoteMemory::withdrawn). Errors: kNotFound.
   Status unpublish(std::string_view name);

@@ -58,7 +58,10 @@ class FAIRLEAD_EXPORT Peer : public Handle {
   [[nodiscard]] PeerState state() const noexcept;
   /// ok once ready; the reason if the session closed; kDeadlineExceeded otherwise. Transfers may be posted before.
   Status wait_ready(std::chrono::nanoseconds timeout = std::chrono::seconds(10));
-  [[nodiscard]] std::string name() const;       // what the peer calls itself
+  [[nodiscard]] std::string name() const;  // what the peer calls itself
+  /// Whose session it is: the key that both ends have shown to have (EngineConfig::keys_file). Empty: anonymous, or not
+  /// shown yet.
+  [[nodiscard]] std::string principal() const;
   [[nodiscard]] std::string address() const;    // host:port of its control connection
   [[nodiscard]] std::string transport() const;  // "verbs:soft0", "tcp", or "" while connecting
   /// One line: which path carries this session, and why not another.

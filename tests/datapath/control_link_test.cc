@@ -70,6 +70,7 @@ class FakeHost final : public SessionHost, private Domain {
   Lane& lane() noexcept override { return lane_; }
   RegionTable& regions() noexcept override { return *regions_; }
   EventQueues& queues() noexcept override { return queues_; }
+  const Principals& principals() const noexcept override { return principals_; }
   bool inherited() const noexcept override { return false; }
   Status usable() const override { return {}; }
   Clock::time_point now() const noexcept override { return time; }
@@ -94,7 +95,7 @@ class FakeHost final : public SessionHost, private Domain {
     EXPECT_EQ(watched, &stream);
     watched = nullptr;
   }
-  Status admit_peer() override { return {}; }
+  Status admit_peer(const std::string&) override { return {}; }
   void session_ready(SessionImpl&) override {}
   void session_closed(SessionImpl&, Ended) override {}
   void handshake_refused() noexcept override {}
@@ -106,6 +107,7 @@ class FakeHost final : public SessionHost, private Domain {
 
   const std::shared_ptr<RegionTable> regions_ = std::make_shared<RegionTable>();
   EventQueues queues_;
+  const Principals principals_;
   std::vector<OpenTransport> transports_;
   Lane lane_{*this, Progress::kApplication, std::chrono::microseconds(0)};
 };

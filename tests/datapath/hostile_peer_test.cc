@@ -8,10 +8,13 @@
 
 #include <atomic>
 #include <chrono>
+#include <filesystem>
+#include <fstream>
 #include <functional>
 #include <string>
 #include <thread>
 
+#include "datapath/identity/greeting.h"
 #include "datapath/session/control_channel.h"
 #include "datapath/session/control_socket.h"
 #include "fairlead/engine.h"
@@ -114,7 +117,10 @@ class HostilePeer : public testing::Test {
             .transports = {{.name = "tcp", .kind = "tcp", .software = false, .describe = {}}},
             .max_message_bytes = 4096,
             .event_window = 16,
-            .event_window_bytes = 0};
+            .event_window_bytes = 0,
+            .principal = {},
+            .nonce = {},
+            .proof = {}};
   }
   static Frame ping() { return control::Ping{.nonce = 7}; }
   static Frame lookup(std::string name, bool prefix = false) {
@@ -380,6 +386,78 @@ TEST_F(HostilePeer, MoreConnectionsThanDescriptorsAreSurvived) {
   ASSERT_GT(::send(flood.back().get(), hello_bytes.data(), hello_bytes.size(), MSG_NOSIGNAL), 0);
   pollfd readable{flood.back().get(), POLLIN, 0};
   EXPECT_EQ(::poll(&readable, 1, 60'000), 1);
+}
+
+// An engine that asks for keys, and who has none: a recorded proof, nothing at all, other frames first.
+TEST(HostileStranger, GetsNothingWithoutAKey) {
+  const std::string path = testing::TempDir() + "keys-" + std::to_string(::getpid());
+  std::ofstream(path) << "trainer " << std::string(64, '7') << "\n";
+  std::filesystem::permissions(path, std::filesystem::perms::owner_read | std::filesystem::perms::owner_write);
+  EngineConfig config;
+  config.listen = "127.0.0.1:0";
+  config.transport = "tcp";
+  config.keys_file = path;
+  Result<Engine> engine = Engine::create(config);
+  ASSERT_TRUE(engine) << engine.error().to_string();
+  control::Hello hello{.version_min = 1,
+                       .version_max = 3,
+                       .engine_name = "stranger",
+                       .session_id = 0,
+                       .transports = {{.name = "tcp", .kind = "tcp", .software = false, .describe = {}}},
+                       .max_message_bytes = 4096,
+                       .event_window = 16,
+                       .event_window_bytes = 0,
+                       .principal = "trainer",
+                       .nonce = std::string(32, 'n'),
+                       .proof = {}};
+  const auto code_of = [](Intruder& intruder) {
+    const auto end = intruder.answer([](const Frame& frame) {
+      return std::holds_alternative<control::Refused>(frame) || std::holds_alternative<control::Goodbye>(frame);
+    });
+    if (!end) return Code::kOk;
+    const auto* refused = std::get_if<control::Refused>(&*end);
+    return static_cast<Code>(refused != nullptr ? refused->code : std::get<control::Goodbye>(*end).code);
+  };
+  const auto challenge_of = [](Intruder& intruder) {
+    const auto frame = intruder.answer([](const Frame& each) { return each.index() > 0; });
+    EXPECT_TRUE(frame && std::holds_alternative<control::Challenge>(*frame)) << "nothing else is told before";
+    return frame && std::holds_alternative<control::Challenge>(*frame) ? std::get<control::Challenge>(*frame).nonce
+                                                                       : "";
+  };
+
+  // Who has the key, once: its words are recorded.
+  const datapath::Principals known = *datapath::Principals::load(path);
+  datapath::Greeting trainer(known, "trainer", false);
+  control::Hello introduced;
+  trainer.introduce(introduced, hello.nonce);
+  Intruder first(engine->listen_address());
+  first.say("FAIRLEAD" + framed(hello));
+  const control::Proof recorded = *trainer.answer({.nonce = challenge_of(first)});
+  first.say(framed(recorded));
+  EXPECT_TRUE(first.answer([](const Frame& frame) { return std::holds_alternative<control::Hello>(frame); }));
+
+  for (const std::string& then : {framed(recorded), framed(control::Proof{.digest = ""}),
+                                  framed(control::Proof{.digest = std::string(32, '\0')})}) {
+    Intruder again(engine->listen_address());
+    again.say("FAIRLEAD" + framed(hello));
+    EXPECT_EQ(challenge_of(again).size(), 32U);
+    again.say(then);
+    EXPECT_EQ(code_of(again), Code::kPermissionDenied);
+    EXPECT_TRUE(again.closed_by_engine());
+  }
+  for (const std::string& instead :
+       {framed(hello), framed(control::Lookup{.request = 1, .name = "", .prefix = true, .after = {}}),
+        framed(control::PathOffer{}), framed(control::Challenge{.nonce = std::string(32, 'c')})}) {
+    Intruder rude(engine->listen_address());
+    rude.say("FAIRLEAD" + framed(hello) + instead);
+    EXPECT_EQ(code_of(rude), Code::kDataLoss);
+    EXPECT_TRUE(rude.closed_by_engine());
+  }
+  Intruder early(engine->listen_address());
+  early.say("FAIRLEAD" + framed(recorded));
+  EXPECT_EQ(code_of(early), Code::kDataLoss);
+  EXPECT_EQ(engine->stats().handshakes_refused, 8U);
+  std::filesystem::remove(path);
 }
 
 }  // namespace

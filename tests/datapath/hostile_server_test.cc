@@ -34,7 +34,10 @@ void serve_without_end(const UniqueFd& listener) {
                              .transports = {{.name = "tcp", .kind = "tcp", .software = false, .describe = {}}},
                              .max_message_bytes = 4096,
                              .event_window = 16,
-                             .event_window_bytes = 0};
+                             .event_window_bytes = 0,
+                             .principal = {},
+                             .nonce = {},
+                             .proof = {}};
   send_bytes(fd, "FAIRLEAD" + framed(hello));
   datapath::FrameReader reader;
   std::string page;  // the same every time: the client must not wait for us, its session ends soon without a path

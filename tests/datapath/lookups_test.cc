@@ -179,8 +179,8 @@ TEST_F(LookupsTest, ThePeerIsToldOnceOfWhatItKnows) {
     const auto region = std::make_shared<RegionImpl>(*range, bytes, Access::kRemoteRead, nullptr);
     ASSERT_TRUE(table->publish(name, region, bytes, Access::kRemoteRead, std::nullopt).ok());
   }
-  lookups.answer({.request = 1, .name = "known", .prefix = false, .after = {}}, *table);
-  lookups.answer({.request = 2, .name = "known", .prefix = true, .after = {}}, *table);
+  lookups.answer({.request = 1, .name = "known", .prefix = false, .after = {}}, table->seen_by(""));
+  lookups.answer({.request = 2, .name = "known", .prefix = true, .after = {}}, table->seen_by(""));
   ASSERT_EQ(sent.size(), 2U);
   for (const char* name : {"known", "unknown"}) {
     const Result<std::uint64_t> id = table->unpublish(name);
@@ -196,7 +196,7 @@ TEST_F(LookupsTest, ThePeerIsToldOnceOfWhatItKnows) {
 TEST_F(LookupsTest, NamesWhatIsWrongWithAQuestion) {
   const auto table = std::make_shared<RegionTable>();
   const auto told = [&](const control::Lookup& lookup) {
-    lookups.answer(lookup, *table);
+    lookups.answer(lookup, table->seen_by(""));
     return std::get<control::Regions>(sent.back());
   };
   control::Lookup lookup;

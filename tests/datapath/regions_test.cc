@@ -39,7 +39,8 @@ struct Regions : testing::Test {
   }
   std::vector<Grant> grants_of(std::string_view name) {
     std::vector<Grant> grants;
-    EXPECT_TRUE(table->find(name, [&](const Publication& publication) { grants = publication.grants; }).ok());
+    EXPECT_TRUE(
+        table->seen_by("").find(name, [&](const Publication& publication) { grants = publication.grants; }).ok());
     return grants;
   }
 };
@@ -130,7 +131,7 @@ TEST_F(Regions, ARefusalLeavesNothingBehind) {
   EXPECT_EQ(first.registered.size(), 1u);
   EXPECT_EQ(first.granted.size(), 0u);
   EXPECT_EQ(table->registered_bytes(), 4096u);
-  EXPECT_EQ(table->find("one", [](const Publication&) {}).code(), Code::kNotFound);
+  EXPECT_EQ(table->seen_by("").find("one", [](const Publication&) {}).code(), Code::kNotFound);
 }
 
 TEST_F(Regions, ADeviceThatRefusesIsNotAttached) {
@@ -182,9 +183,9 @@ TEST_F(Regions, StagedAccessIsCheckedToTheByte) {
   auto whole = region();
   ASSERT_TRUE(table->publish("w", whole, std::span(bytes).subspan(96, 1000), Access::kRemoteWrite, std::nullopt).ok());
   std::uint64_t id = 0;
-  ASSERT_TRUE(table->find("w", [&](const Publication& p) { id = p.id; }).ok());
+  ASSERT_TRUE(table->seen_by("").find("w", [&](const Publication& p) { id = p.id; }).ok());
   const auto write = [&](std::uint64_t offset, std::uint64_t length, Access want = Access::kRemoteWrite) {
-    return table->with_bytes(id, offset, length, want, [&](std::span<std::byte> at) {
+    return table->seen_by("").with_bytes(id, offset, length, want, [&](std::span<std::byte> at) {
       EXPECT_EQ(at.size(), length);
       EXPECT_EQ(at.data(), bytes.data() + 96 + offset);
       return true;
@@ -220,7 +221,7 @@ TEST_F(Regions, DescriptionsSurviveTheWireAndBadOnesDoNot) {
   ASSERT_TRUE(
       table->publish("one", one, bytes, Access::kRemoteRead, *TensorSpec::contiguous(DType::kBF16, shape)).ok());
   control::Region region;
-  ASSERT_TRUE(table->find("one", [&](const Publication& p) { region = encode_region(p); }).ok());
+  ASSERT_TRUE(table->seen_by("").find("one", [&](const Publication& p) { region = encode_region(p); }).ok());
   const auto back = decode_region(region, 42);
   ASSERT_NE(back, nullptr);
   EXPECT_EQ(back->name, "one");
@@ -274,9 +275,10 @@ struct SlowRegions : Regions {
   void expect_free() {
     auto done = std::async(std::launch::async, [this] {
       std::uint64_t id = 0;
-      EXPECT_TRUE(table->find("there", [&](const Publication& publication) { id = publication.id; }).ok());
-      table->list("", "", [](const Publication&) { return true; });
-      EXPECT_EQ(table->with_bytes(id, 0, 8, Access::kRemoteRead, [](std::span<std::byte>) { return true; }), Code::kOk);
+      EXPECT_TRUE(table->seen_by("").find("there", [&](const Publication& publication) { id = publication.id; }).ok());
+      table->seen_by("").list("", "", [](const Publication&) { return true; });
+      EXPECT_EQ(table->seen_by("").with_bytes(id, 0, 8, Access::kRemoteRead, [](std::span<std::byte>) { return true; }),
+                Code::kOk);
       EXPECT_TRUE(table->unpublish("there").has_value());
       return table->registered_bytes();
     });
@@ -307,7 +309,7 @@ TEST_F(SlowRegions, PublishingDelaysNobody) {
   other = std::jthread([&] { EXPECT_TRUE(publish("slow", there).ok()); });
   inside.wait();
   expect_free();
-  EXPECT_EQ(table->find("slow", [](const Publication&) {}).code(), Code::kNotFound);
+  EXPECT_EQ(table->seen_by("").find("slow", [](const Publication&) {}).code(), Code::kNotFound);
   go_on();
   EXPECT_EQ(grants_of("slow").size(), 1u);
 }
@@ -374,13 +376,14 @@ TEST_F(Regions, WithdrawingWaitsForWhoCopies) {
   auto one = region();
   ASSERT_TRUE(publish("one", one).ok());
   std::uint64_t id = 0;
-  ASSERT_TRUE(table->find("one", [&](const Publication& publication) { id = publication.id; }).ok());
+  ASSERT_TRUE(table->seen_by("").find("one", [&](const Publication& publication) { id = publication.id; }).ok());
   std::future<Result<std::uint64_t>> withdrawn;
-  EXPECT_EQ(table->with_bytes(id, 0, 8, Access::kRemoteRead,
-                              [&](std::span<std::byte>) {
-                                withdrawn = std::async(std::launch::async, [this] { return table->unpublish("one"); });
-                                return withdrawn.wait_for(std::chrono::milliseconds(20)) == std::future_status::timeout;
-                              }),
+  EXPECT_EQ(table->seen_by("").with_bytes(
+                id, 0, 8, Access::kRemoteRead,
+                [&](std::span<std::byte>) {
+                  withdrawn = std::async(std::launch::async, [this] { return table->unpublish("one"); });
+                  return withdrawn.wait_for(std::chrono::milliseconds(20)) == std::future_status::timeout;
+                }),
             Code::kOk);
   EXPECT_TRUE(withdrawn.get().has_value());
   EXPECT_EQ(first.granted.size(), 0u);
@@ -426,7 +429,7 @@ TEST_F(Regions, AllAtOnce) {
       }
     }
     std::size_t missing = 0;
-    table->list("", "", [&](const Publication& publication) {
+    table->seen_by("").list("", "", [&](const Publication& publication) {
       for (std::size_t d = 0; d < publication.grants.size(); ++d) {
         missing += publication.region->range().local_key(d) == 0 ? 1 : 0;
       }

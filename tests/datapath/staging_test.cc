@@ -31,15 +31,15 @@ class StagingTarget : public testing::Test {
     auto whole = std::make_shared<RegionImpl>(*range, bytes, Access::kRemoteReadWrite, nullptr);
     EXPECT_TRUE(table->publish("w", whole, std::span(bytes).first(128), Access::kRemoteWrite, std::nullopt).ok());
     EXPECT_TRUE(table->publish("r", whole, bytes, Access::kRemoteRead, std::nullopt).ok());
-    EXPECT_TRUE(table->find("w", [&](const Publication& publication) { writable = publication.id; }).ok());
-    EXPECT_TRUE(table->find("r", [&](const Publication& publication) { readable = publication.id; }).ok());
+    EXPECT_TRUE(table->seen_by("").find("w", [&](const Publication& publication) { writable = publication.id; }).ok());
+    EXPECT_TRUE(table->seen_by("").find("r", [&](const Publication& publication) { readable = publication.id; }).ok());
   }
   ~StagingTarget() override { table->shutdown(); }
 
   bool write(std::uint64_t sequence, std::uint64_t region, std::uint64_t offset, std::span<const std::byte> data) {
     PathMessage made = message(MessageType::kStagedWrite, sequence, region, offset);
     made.data = data;
-    return target.on_write(made, *table, why);
+    return target.on_write(made, table->seen_by(""), why);
   }
   bool read(std::uint64_t sequence, std::uint64_t offset, std::uint32_t length) {
     PathMessage made = message(MessageType::kStagedReadRequest, sequence, readable, offset);
@@ -55,7 +55,7 @@ class StagingTarget : public testing::Test {
   };
   std::vector<Said> pump(std::size_t room = 1000, std::size_t bytes_each = 64) {
     std::vector<Said> said;
-    target.pump(*table, kPathHeaderBytes + bytes_each, [&](const PathMessage& out) {
+    target.pump(table->seen_by(""), kPathHeaderBytes + bytes_each, [&](const PathMessage& out) {
       if (said.size() == room) return false;
       said.push_back({out.type, out.sequence, out.offset, out.code, {out.data.begin(), out.data.end()}});
       return true;

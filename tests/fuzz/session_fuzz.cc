@@ -49,7 +49,7 @@ control::Frame frame_of(Input& input) {
   const auto number = [&] { return input.number(); };
   const auto small = [&] { return static_cast<std::uint32_t>(input.number()); };
   const auto yes = [&] { return input.byte() % 2 != 0; };
-  switch (input.byte() % 13) {
+  switch (input.byte() % 15) {
     case 0:
       return control::PathOffer{number(), small(), small(), input.text(), control::Key{0, number()}};
     case 1:
@@ -91,6 +91,10 @@ control::Frame frame_of(Input& input) {
       return control::Refused{small(), {}};
     case 12:
       return control::Withdrawn{number()};
+    case 13:
+      return control::Challenge{input.text()};
+    case 14:
+      return control::Proof{input.text()};
     default:
       return control::parse(input.text()).value_or(control::Frame());
   }

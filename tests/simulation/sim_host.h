@@ -37,6 +37,7 @@ class SimHost final : public datapath::SessionHost, private datapath::Domain {
   datapath::Lane& lane() noexcept override { return lane_; }
   datapath::RegionTable& regions() noexcept override { return *regions_; }
   datapath::EventQueues& queues() noexcept override { return queues_; }
+  const datapath::Principals& principals() const noexcept override { return principals_; }
   bool inherited() const noexcept override { return false; }
   Status usable() const override { return {}; }
   Clock::time_point now() const noexcept override { return world_.now(); }
@@ -50,7 +51,7 @@ class SimHost final : public datapath::SessionHost, private datapath::Domain {
   void unwatch_control(const datapath::ControlStream& stream) override {
     std::erase_if(watched_, [&](const Watched& each) { return each.stream == &stream; });
   }
-  Status admit_peer() override { return {}; }
+  Status admit_peer(const std::string&) override { return {}; }
   void session_ready(datapath::SessionImpl&) override {}
   void session_closed(datapath::SessionImpl&, Ended) override {}
   void handshake_refused() noexcept override {}
@@ -70,6 +71,7 @@ class SimHost final : public datapath::SessionHost, private datapath::Domain {
 
   World& world_;
   const EngineConfig config_;
+  const datapath::Principals principals_;
   const std::shared_ptr<datapath::RegionTable> regions_ =
       std::make_shared<datapath::RegionTable>([this] { return random(); });
   datapath::EventQueues queues_;

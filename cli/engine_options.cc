@@ -59,6 +59,12 @@ void add_engine_options(Args& args, EngineConfig* config) {
   args.option("--retry-count", "N",
               fmt::format("Retransmissions before giving up, 0 to 7 (default {})", verbs->retry_count),
               set_number(&verbs->retry_count, 0, 7));
+  args.option("--keys", "FILE",
+              "Principals and their keys, lines that `fairlead key NAME` makes; who connects must show one (default: "
+              "peers are anonymous)",
+              set_text(&config->keys_file));
+  args.option("--principal", "NAME", "Of --keys: who this end is when it connects (default: anonymous)",
+              set_text(&config->principal));
   args.option("--tcp-port", "N", "Where tcp data connections arrive, 0 for any free port (default 0)",
               set_number(&config->tcp.port, 0, 65535));
   args.option("--connect-timeout", "MS", fmt::format("Milliseconds (default {})", config->connect_timeout.count()),

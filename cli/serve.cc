@@ -176,8 +176,8 @@ int serve_command(Words words) {
             "  fairlead serve --listen 127.0.0.1:0 --metrics 127.0.0.1:0 --ready-file ready.json");
   args.option(
       "--listen", "HOST:PORT",
-      "Where to listen. Whoever can connect may push and pull, so without a host it is 127.0.0.1; 0.0.0.0 or an "
-      "address of the host serves others. Port 0 takes a free one (default :7471)",
+      "Where to listen. Whoever can connect may push and pull, so without a host it is 127.0.0.1, but every address "
+      "with --keys; 0.0.0.0 or an address of the host serves others. Port 0 takes a free one (default :7471)",
       set_host_port(&options.config.listen, false));
   args.option("--metrics", "HOST:PORT", "Serve /metrics and /healthz there (default: not at all)",
               set_host_port(&options.metrics, false));
@@ -199,7 +199,7 @@ int serve_command(Words words) {
   set_push_limits(&options.config);
   if (const auto exit = args.parse(words)) return *exit;
 
-  options.named_no_host = options.config.listen.starts_with(':');
+  options.named_no_host = options.config.listen.starts_with(':') && options.config.keys_file.empty();
   if (options.named_no_host) options.config.listen.insert(0, "127.0.0.1");
 
   Console console("serve");

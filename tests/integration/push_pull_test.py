@@ -14,6 +14,42 @@ PATHS = {
 }
 
 
+class Keys(Case):
+    """Who connects shows a key, or is sent away."""
+
+    def keys(self, name, *principals):
+        file = self.path(name)
+        for principal in principals:
+            code, line = self.run_to_end("key", principal)
+            self.assertEqual(code, 0, line)
+            self.assertRegex(line, rf"^{principal} [0-9a-f]{{64}}$")
+            with open(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "w", encoding="ascii") as out:
+                out.write(line + "\n")
+        return file
+
+    def test_only_who_has_one_may_push_and_pull(self):
+        file = self.path("m.safetensors")
+        write_safetensors(file, random_model(2))
+        keys, others = self.keys("keys", "trainer", "store"), self.keys("others", "trainer")
+        server = self.serve("--keys", keys)
+        code, output, _ = self.push(server, file, "--keys", keys, "--principal", "trainer")
+        self.assertEqual(code, 0, output + "\n--- server:\n" + server.output)
+        copy = self.path("copy")
+        code, output = self.run_to_end("pull", server.listen, "m", copy, "--keys", keys, "--principal", "store")
+        self.assertEqual(code, 0, output)
+        self.assertEqual(read_safetensors(copy), read_safetensors(file))
+        listing = ["pull", server.listen, "--list"]
+        self.assert_fails(self.run_to_end(*listing), 1, "takes no anonymous peers")
+        self.assert_fails(self.run_to_end(*listing, "--keys", others, "--principal", "trainer"), 1,
+                          "'trainer' did not show a key that is known here")
+        self.assert_fails(self.run_to_end(*listing, "--keys", others, "--principal", "ghost"), 1, "has no line for 'ghost'")
+        self.assert_fails(self.run_to_end(*listing, "--principal", "trainer"), 2, "there is no keys_file")
+        os.chmod(others, 0o644)
+        self.assert_fails(self.run_to_end(*listing, "--keys", others, "--principal", "trainer"), 1, "mode 0644.*chmod 600")
+        self.assert_fails(self.run_to_end("key", "two words"), 2, "1 to 64 letters")
+        self.assertEqual(server.end(), 0, server.output)
+
+
 class RoundTrip(Case):
     def test_push_then_pull(self):
         model, metadata = random_model(24), {"format": "pt", "note": 'quotes " and \n lines'}

@@ -1,36 +1,14 @@
 // Who a peer is, and what it therefore sees, over every way across.
-#include <fmt/format.h>
 #include <gmock/gmock.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
-#include <filesystem>
-#include <fstream>
 
 #include "tests/conformance/engine_pair.h"
+#include "tests/keys_file.h"
 
 namespace fairlead {
 namespace {
 
+using test::KeysFile;
 using testing::HasSubstr;
-
-/// A keys file of one's own, gone with the object.
-class KeysFile {
- public:
-  explicit KeysFile(const std::string& text) {
-    static int count = 0;
-    path_ = std::filesystem::temp_directory_path() / fmt::format("fairlead-keys-{}-{}", ::getpid(), count++);
-    std::ofstream(path_) << text;
-    ::chmod(path_.c_str(), 0600);
-  }
-  ~KeysFile() { std::filesystem::remove(path_); }
-  KeysFile(const KeysFile&) = delete;
-  KeysFile& operator=(const KeysFile&) = delete;
-  [[nodiscard]] std::string path() const { return path_; }
-
- private:
-  std::filesystem::path path_;
-};
 
 std::string line(const std::string& name, char digit) { return name + " " + std::string(64, digit) + "\n"; }
 

@@ -8,8 +8,6 @@
 
 #include <atomic>
 #include <chrono>
-#include <filesystem>
-#include <fstream>
 #include <functional>
 #include <string>
 #include <thread>
@@ -20,6 +18,7 @@
 #include "fairlead/engine.h"
 #include "fairlead/log.h"
 #include "tests/datapath/framed.h"
+#include "tests/keys_file.h"
 
 namespace fairlead {
 namespace {
@@ -89,6 +88,21 @@ class Intruder {
   datapath::FrameReader reader_;
 };
 
+/// What one says who wants to get in.
+control::Hello hello() {
+  return {.version_min = 1,
+          .version_max = 1,
+          .engine_name = "intruder",
+          .session_id = 0,
+          .transports = {{.name = "tcp", .kind = "tcp", .software = false, .describe = {}}},
+          .max_message_bytes = 4096,
+          .event_window = 16,
+          .event_window_bytes = 0,
+          .principal = {},
+          .nonce = {},
+          .proof = {}};
+}
+
 class HostilePeer : public testing::Test {
  protected:
   void SetUp() override { start(kPatience); }
@@ -109,19 +123,6 @@ class HostilePeer : public testing::Test {
     engine_.emplace(std::move(*created));
   }
 
-  static control::Hello hello() {
-    return {.version_min = 1,
-            .version_max = 1,
-            .engine_name = "intruder",
-            .session_id = 0,
-            .transports = {{.name = "tcp", .kind = "tcp", .software = false, .describe = {}}},
-            .max_message_bytes = 4096,
-            .event_window = 16,
-            .event_window_bytes = 0,
-            .principal = {},
-            .nonce = {},
-            .proof = {}};
-  }
   static Frame ping() { return control::Ping{.nonce = 7}; }
   static Frame lookup(std::string name, bool prefix = false) {
     return control::Lookup{.request = 9, .name = std::move(name), .prefix = prefix, .after = {}};
@@ -390,26 +391,17 @@ TEST_F(HostilePeer, MoreConnectionsThanDescriptorsAreSurvived) {
 
 // An engine that asks for keys, and who has none: a recorded proof, nothing at all, other frames first.
 TEST(HostileStranger, GetsNothingWithoutAKey) {
-  const std::string path = testing::TempDir() + "keys-" + std::to_string(::getpid());
-  std::ofstream(path) << "trainer " << std::string(64, '7') << "\n";
-  std::filesystem::permissions(path, std::filesystem::perms::owner_read | std::filesystem::perms::owner_write);
+  const test::KeysFile keys("trainer " + std::string(64, '7') + "\n");
   EngineConfig config;
   config.listen = "127.0.0.1:0";
   config.transport = "tcp";
-  config.keys_file = path;
+  config.keys_file = keys.path();
   Result<Engine> engine = Engine::create(config);
   ASSERT_TRUE(engine) << engine.error().to_string();
-  control::Hello hello{.version_min = 1,
-                       .version_max = 3,
-                       .engine_name = "stranger",
-                       .session_id = 0,
-                       .transports = {{.name = "tcp", .kind = "tcp", .software = false, .describe = {}}},
-                       .max_message_bytes = 4096,
-                       .event_window = 16,
-                       .event_window_bytes = 0,
-                       .principal = "trainer",
-                       .nonce = std::string(32, 'n'),
-                       .proof = {}};
+  control::Hello claim = hello();
+  claim.version_max = 3;
+  claim.principal = "trainer";
+  claim.nonce = std::string(32, 'n');
   const auto code_of = [](Intruder& intruder) {
     const auto end = intruder.answer([](const Frame& frame) {
       return std::holds_alternative<control::Refused>(frame) || std::holds_alternative<control::Goodbye>(frame);
@@ -426,12 +418,12 @@ TEST(HostileStranger, GetsNothingWithoutAKey) {
   };
 
   // Who has the key, once: its words are recorded.
-  const datapath::Principals known = *datapath::Principals::load(path);
+  const datapath::Principals known = *datapath::Principals::load(keys.path());
   datapath::Greeting trainer(known, "trainer", false);
   control::Hello introduced;
-  trainer.introduce(introduced, hello.nonce);
+  trainer.introduce(introduced, claim.nonce);
   Intruder first(engine->listen_address());
-  first.say("FAIRLEAD" + framed(hello));
+  first.say("FAIRLEAD" + framed(claim));
   const control::Proof recorded = *trainer.answer({.nonce = challenge_of(first)});
   first.say(framed(recorded));
   EXPECT_TRUE(first.answer([](const Frame& frame) { return std::holds_alternative<control::Hello>(frame); }));
@@ -439,17 +431,17 @@ TEST(HostileStranger, GetsNothingWithoutAKey) {
   for (const std::string& then : {framed(recorded), framed(control::Proof{.digest = ""}),
                                   framed(control::Proof{.digest = std::string(32, '\0')})}) {
     Intruder again(engine->listen_address());
-    again.say("FAIRLEAD" + framed(hello));
+    again.say("FAIRLEAD" + framed(claim));
     EXPECT_EQ(challenge_of(again).size(), 32U);
     again.say(then);
     EXPECT_EQ(code_of(again), Code::kPermissionDenied);
     EXPECT_TRUE(again.closed_by_engine());
   }
   for (const std::string& instead :
-       {framed(hello), framed(control::Lookup{.request = 1, .name = "", .prefix = true, .after = {}}),
+       {framed(claim), framed(control::Lookup{.request = 1, .name = "", .prefix = true, .after = {}}),
         framed(control::PathOffer{}), framed(control::Challenge{.nonce = std::string(32, 'c')})}) {
     Intruder rude(engine->listen_address());
-    rude.say("FAIRLEAD" + framed(hello) + instead);
+    rude.say("FAIRLEAD" + framed(claim) + instead);
     EXPECT_EQ(code_of(rude), Code::kDataLoss);
     EXPECT_TRUE(rude.closed_by_engine());
   }
@@ -457,7 +449,6 @@ TEST(HostileStranger, GetsNothingWithoutAKey) {
   early.say("FAIRLEAD" + framed(recorded));
   EXPECT_EQ(code_of(early), Code::kDataLoss);
   EXPECT_EQ(engine->stats().handshakes_refused, 8U);
-  std::filesystem::remove(path);
 }
 
 }  // namespace

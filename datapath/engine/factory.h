@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "datapath/session/choice.h"
+#include "datapath/flow/choice.h"
 #include "fairlead/config.h"
 #include "fairlead/engine.h"
 #include "transport/device.h"

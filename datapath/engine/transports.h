@@ -9,9 +9,9 @@
 #include <string>
 #include <vector>
 
+#include "datapath/flow/choice.h"
 #include "datapath/lane/lane.h"
 #include "datapath/region/regions.h"
-#include "datapath/session/choice.h"
 #include "datapath/session/session_host.h"
 #include "fairlead/config.h"
 #include "transport/endpoint.h"

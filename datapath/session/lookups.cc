@@ -4,9 +4,9 @@
 
 #include <algorithm>
 
+#include "datapath/protocol/peer_text.h"
 #include "datapath/region/region_codec.h"
 #include "datapath/session/control_channel.h"
-#include "datapath/session/peer_text.h"
 
 namespace fairlead::datapath {
 namespace {

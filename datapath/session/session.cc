@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "datapath/session/peer_text.h"
+#include "datapath/protocol/peer_text.h"
 #include "fairlead/log.h"
 
 namespace fairlead::datapath {
@@ -26,10 +26,7 @@ SessionImpl::SessionImpl(std::shared_ptr<SessionHost> host, bool active, std::st
       link_(*host_, *this),
       greeting_(host_->principals(), host_->config().principal, host_->config().allow_anonymous),
       lookups_([this](const control::Frame& frame) { send_frame(frame); }),
-      paths_(*this, active, {host_->config().failover, host_->config().path_timeout}),
-      outbox_(*this, host_->config().chunk_bytes),
-      inbound_(
-          {host_->config().max_pending_events, host_->config().max_pending_bytes, host_->config().max_message_bytes}) {}
+      flow_(*this, active, host_->config()) {}
 
 // ---- any thread ----------------------------------------------------------------------------------------------------
 
@@ -49,18 +46,19 @@ SessionImpl::Description SessionImpl::description() const {
 
 PeerStats SessionImpl::stats() const {
   PeerStats s;
+  const Flow::Counters& flow = flow_.counters();
   s.bytes_written = stats_.bytes_written.get();
   s.bytes_read = stats_.bytes_read.get();
   s.messages_sent = stats_.messages_sent.get();
   s.messages_received = stats_.messages_received.get();
   s.transfers_completed = stats_.transfers_completed.get();
   s.transfers_failed = stats_.transfers_failed.get();
-  s.recoveries = stats_.recoveries.get();
-  s.failovers = stats_.failovers.get();
-  s.failbacks = stats_.failbacks.get();
-  s.replayed_transfers = outbox_.replayed.get();
-  s.duplicate_notifications_dropped = stats_.duplicate_notifications_dropped.get();
-  s.staged_bytes = outbox_.staged_bytes.get();
+  s.recoveries = flow.recoveries.get();
+  s.failovers = flow.failovers.get();
+  s.failbacks = flow.failbacks.get();
+  s.replayed_transfers = flow_.outbox().replayed.get();
+  s.duplicate_notifications_dropped = flow.duplicate_notifications_dropped.get();
+  s.staged_bytes = flow_.outbox().staged_bytes.get();
   return s;
 }
 
@@ -91,7 +89,7 @@ void SessionImpl::start_passive(std::unique_ptr<ControlStream> stream) {
 
 void SessionImpl::begin_close(Status status) {
   close_status_ = std::move(status);
-  paths_.stay();
+  flow_.paths().stay();
   if (close_deadline_ == Clock::time_point::max()) close_deadline_ = host_->now();
   if (phase_ == Phase::kOpen) phase_ = Phase::kClosing;  // one that is recovering goes on recovering
   dirty_ = true;
@@ -128,7 +126,7 @@ void SessionImpl::begin_drain(Status status, Code transfers_end_as) {
   }
   close_status_ = std::move(status);
   transfers_end_as_ = transfers_end_as;
-  paths_.shut();
+  flow_.paths().shut();
   phase_ = Phase::kDraining;
   drain_deadline_ = host_->now() + kGoodbyeWait;
   dirty_ = true;
@@ -137,11 +135,11 @@ void SessionImpl::begin_drain(Status status, Code transfers_end_as) {
 void SessionImpl::finish_close() {
   saw(SessionEvent::kDrained);
   phase_ = Phase::kClosed;
-  paths_.drop_all();
-  paths_.bury();  // never from inside its callbacks: advance() and abandon() call this
+  flow_.paths().drop_all();
+  flow_.paths().bury();  // never from inside its callbacks: advance() and abandon() call this
   const std::string reason =
       !close_status_.ok() ? close_status_.message() : fmt::format("the session with {} was closed", who());
-  outbox_.end_all(transfers_end_as_ == Code::kOk ? Code::kCancelled : transfers_end_as_, reason);
+  flow_.outbox().end_all(transfers_end_as_ == Code::kOk ? Code::kCancelled : transfers_end_as_, reason);
   lookups_.end({close_status_.ok() ? Code::kUnavailable : close_status_.code(), reason});
   link_.close();
   {
@@ -166,10 +164,10 @@ void SessionImpl::finish_close() {
 
 void SessionImpl::advance(Clock::time_point now) {
   dirty_ = false;
-  paths_.bury();
+  flow_.paths().bury();
   if (phase_ == Phase::kClosed) return;
   if (phase_ == Phase::kDraining) {
-    if (paths_.drained() && (goodbye_seen_ || !link_.exists() || now >= drain_deadline_)) finish_close();
+    if (flow_.paths().drained() && (goodbye_seen_ || !link_.exists() || now >= drain_deadline_)) finish_close();
     return;
   }
   if (link_.overrun()) {
@@ -177,28 +175,20 @@ void SessionImpl::advance(Clock::time_point now) {
                  fmt::format("lost {}: it does not read its control connection ({} bytes are queued for it at most)",
                              who(), ControlChannel::kMaxQueued)});
   }
-  paths_.advance(now);
-  if (PathSlot* slot = paths_.in_use()) {
-    // What the target turned away on a path that lives (tcp) is posted again; a dying path takes a fence.
-    if (outbox_.held() && !slot->down) outbox_.requeue();
-    pump();
-    send_consumed();
-  }
+  flow_.advance(now);
   if (is_left(now)) begin_drain({}, Code::kUnavailable);
   if (may_end() || now >= close_deadline_) begin_drain(close_status_, Code::kCancelled);
   if (phase_ != Phase::kDraining) check_timers(now);
 }
 
 bool SessionImpl::is_left(Clock::time_point now) noexcept {
-  if (!farewell_until_) return false;
-  const PathSlot* slot = paths_.in_use();
-  return slot == nullptr || slot->down || outbox_.size() == 0 || now >= *farewell_until_;
+  return farewell_until_ && (flow_.has_said_all() || now >= *farewell_until_);
 }
 
 void SessionImpl::check_timers(Clock::time_point now) {
   const EngineConfig& config = host_->config();
   link_.check_dialing(now);
-  if (carried_by_.empty() && now - started_at_ > config.connect_timeout) {
+  if (!was_ready() && now - started_at_ > config.connect_timeout) {
     static constexpr const char* kDoing[] = {"resolving its name", "connecting", "waiting for its hello",
                                              "setting up a path"};
     const auto phase = std::min<std::size_t>(static_cast<std::size_t>(phase_), 3);
@@ -208,14 +198,13 @@ void SessionImpl::check_timers(Clock::time_point now) {
                      kDoing[phase], who(), config.connect_timeout.count())});
   }
   if (phase_ != Phase::kResolving && phase_ != Phase::kConnecting && id() != 0) {
+    if (flow_.take_life()) link_.live();
     if (link_.check_silence(now)) {
       return fail({Code::kPeerDied,
                    fmt::format("lost {}: silent for {} ms (peer_timeout)", who(), config.peer_timeout.count())});
     }
   }
-  outbox_.end_late(now);
-  paths_.check_progress(now);
-  if (const std::optional<Clock::time_point> since = outbox_.stuck_since()) paths_.take_back_memory(*since, now);
+  flow_.check_timers(now);
 }
 
 }  // namespace fairlead::datapath

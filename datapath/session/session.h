@@ -3,10 +3,9 @@
 // Its life is in session_phase.h. The end that connected is "active": it chooses transports and leads recovery
 // (path_set.h).
 //
-// Files: session.cc (life), session_control.cc (what frames mean), session_path.cc (what its paths tell it),
-// session_data.cc (the path's data), session_posting.cc (what other threads ask for). Its parts: control_link.h (the
-// control connection), path_set.h (paths), outbox.h (transfers), in_flight.h (what a path holds), inbound.h
-// (notifications and messages of the peer), staging.h (one-sided operations by message), lookups.h.
+// Files: session.cc (life), session_control.cc (what frames mean), session_flows.cc (what its flows tell it),
+// session_posting.cc (what other threads ask for). Its parts: control_link.h (the control connection), lookups.h, and
+// flow.h (transfers, messages, and the paths that carry them).
 // Threads: everything is the driver's (see lane.h) but what is under "any thread".
 #pragma once
 
@@ -17,29 +16,19 @@
 #include <vector>
 
 #include "base/counter.h"
+#include "datapath/flow/flow.h"
 #include "datapath/identity/greeting.h"
 #include "datapath/lane/event_queues.h"
-#include "datapath/protocol/path_messages.h"
 #include "datapath/session/control_link.h"
-#include "datapath/session/in_flight.h"
-#include "datapath/session/inbound.h"
 #include "datapath/session/lookups.h"
-#include "datapath/session/outbox.h"
-#include "datapath/session/path_set.h"
 #include "datapath/session/session_host.h"
 #include "datapath/session/session_phase.h"
-#include "datapath/session/staging.h"
 #include "datapath/transfer/transfer_impl.h"
 #include "fairlead/peer.h"
 
 namespace fairlead::datapath {
 
-class SessionImpl final : public EventSource,
-                          public TransferSink,
-                          public PathEvents,
-                          private LinkUser,
-                          private OutboxUser,
-                          private PathUser {
+class SessionImpl final : public EventSource, public TransferSink, public FlowUser, private LinkUser {
  public:
   /// Active: `target` is what connect() was given, for words.
   SessionImpl(std::shared_ptr<SessionHost> host, bool active, std::string target = {});
@@ -78,9 +67,9 @@ class SessionImpl final : public EventSource,
   void tell_withdrawn(std::uint64_t id) { lookups_.withdraw(id); }
   /// Timers and whatever the last poll left to do. Cheap when there is nothing.
   void advance(Clock::time_point now);
-  [[nodiscard]] bool wants_advance() const noexcept { return dirty_ || link_.overrun(); }
+  [[nodiscard]] bool wants_advance() const noexcept { return dirty_ || flow_.wants_advance() || link_.overrun(); }
   /// Work waits for room on the path, which the last poll may have made.
-  [[nodiscard]] bool has_backlog() const noexcept { return outbox_.has_backlog() || staged_target_.owes(); }
+  [[nodiscard]] bool has_backlog() const noexcept { return flow_.has_backlog(); }
   /// Ends the session now; posted transfers complete with `status` once their path let go.
   void fail(Status status) override;
   /// The engine goes: posted transfers end as cancelled.
@@ -117,26 +106,27 @@ class SessionImpl final : public EventSource,
   [[nodiscard]] bool is_left(Clock::time_point now) noexcept;
   /// Closing, and nothing is left to be done on the path in use.
   [[nodiscard]] bool may_end() noexcept {
-    return phase_ == Phase::kClosing && paths_.in_use() != nullptr && outbox_.size() == 0;
+    return phase_ == Phase::kClosing && flow_.paths().in_use() != nullptr && flow_.outbox().size() == 0;
   }
-  [[nodiscard]] bool was_ready() const noexcept { return !carried_by_.empty(); }
+  [[nodiscard]] bool was_ready() const noexcept { return flow_.was_usable(); }
   void check_timers(Clock::time_point now);
   void set_public_state(PeerState state) noexcept;
   void saw(SessionEvent event) noexcept { host_->session_event(phase_, event); }
   [[nodiscard]] std::string who() const override;
-  [[nodiscard]] RegionTable::View seen_by_peer() const noexcept {
+  [[nodiscard]] RegionTable::View seen_by_peer() const noexcept override {
     return host_->regions().seen_by(greeting_.principal());
   }
   [[nodiscard]] std::shared_ptr<SessionImpl> self() {
     return std::static_pointer_cast<SessionImpl>(shared_from_this());
   }
 
-  // session_path.cc
-  void on_ready(Path& path) noexcept override;
-  void on_down(Path& path, Code code, std::string_view reason) noexcept override;
-  void path_in_use() override;
-  void path_lost() override;
-  void path_gone(InFlight& held) override;
+  // session_flows.cc
+  void accept_transfer(TransferImpl& transfer) override;
+  void transfer_ended(TransferImpl& transfer, Code code) override;
+  void deliver(Event&& event) override;
+  [[nodiscard]] std::size_t waiting() const noexcept override { return inbox.pending(); }
+  void flow_usable(Event&& news) override;
+  void flow_lost() override;
   [[nodiscard]] std::vector<OpenTransport>& transports() noexcept override { return host_->transports(); }
   [[nodiscard]] bool linked() const noexcept override { return link_.exists(); }
   [[nodiscard]] LocalSegment probe_source(std::size_t transport) const noexcept override {
@@ -144,28 +134,7 @@ class SessionImpl final : public EventSource,
   }
   [[nodiscard]] PathConfig path_config() override;
   [[nodiscard]] Clock::time_point now() const noexcept override { return host_->now(); }
-  [[nodiscard]] std::uint64_t received() const noexcept override { return inbound_.received(); }
-  [[nodiscard]] std::uint64_t acknowledged() const noexcept override { return outbox_.acknowledged(); }
-  [[nodiscard]] bool apply_received(std::uint64_t received, std::string& why) override {
-    return outbox_.apply_received(received, why);
-  }
   void path_event(PathState state, PathEvent event) noexcept override { host_->path_event(state, event); }
-
-  // session_data.cc
-  void accept_transfer(TransferImpl& transfer) override;
-  void on_completion(Path& path, std::uint64_t id, Code code) noexcept override;
-  void on_message(Path& path, std::span<const std::byte> bytes) noexcept override;
-  void on_notification(Path& path, std::uint32_t value) noexcept override;
-  void transfer_ended(TransferImpl& transfer, Code code) override;
-  [[nodiscard]] bool is_gathering() noexcept;
-  void pump();
-  void pump_staged();
-  void request_ended(const PostedRequest& request, Code code);
-  void handle_sequenced(const PathMessage& message);
-  void handle_staged(const PathMessage& message);
-  void fail_early();
-  void send_consumed();
-  bool send_path_message(const PathMessage& message);
 
   const std::shared_ptr<SessionHost> host_;
   const bool active_;
@@ -179,17 +148,7 @@ class SessionImpl final : public EventSource,
   Greeting greeting_;
   std::optional<control::Hello> unproved_;  // of who is to show its key
   Lookups lookups_;
-
-  PathSet paths_;
-  std::string carried_by_;  // the transport of the last usable path
-
-  // Transfers.
-  Outbox outbox_;
-  std::size_t gathered_ = 0;  // accepted since the path was last given something
-
-  // What the peer sends, and what its staged operations are owed.
-  Inbound inbound_;
-  staging::Target staged_target_;
+  Flow flow_;
 
   // Closing.
   Status close_status_;
@@ -207,8 +166,7 @@ class SessionImpl final : public EventSource,
   mutable std::mutex mutex_;  // guards description_
   Description description_;
   struct {
-    Counter bytes_written, bytes_read, messages_sent, messages_received, transfers_completed, transfers_failed,
-        recoveries, failovers, failbacks, duplicate_notifications_dropped;
+    Counter bytes_written, bytes_read, messages_sent, messages_received, transfers_completed, transfers_failed;
   } stats_;  // written by the driver
 
   // Of transfers, and of bytes of their messages: posted, ended, and ended as the posters saw it last.

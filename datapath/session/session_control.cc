@@ -1,7 +1,7 @@
 // What a session hears of its control connection: the greeting, and what frames mean.
 #include <fmt/format.h>
 
-#include "datapath/session/peer_text.h"
+#include "datapath/protocol/peer_text.h"
 #include "datapath/session/session.h"
 
 namespace fairlead::datapath {
@@ -29,8 +29,9 @@ void SessionImpl::link_refused(const Status& why) {
 
 void SessionImpl::link_lost(const Status& why) {
   saw(SessionEvent::kHungUp);
-  paths_.stay();
-  if (phase_ == Phase::kDraining || farewell_until_ || (phase_ == Phase::kClosing && paths_.in_use() != nullptr)) {
+  flow_.paths().stay();
+  if (phase_ == Phase::kDraining || farewell_until_ ||
+      (phase_ == Phase::kClosing && flow_.paths().in_use() != nullptr)) {
     goodbye_seen_ = dirty_ = true;  // there is nobody left to say it
     return;
   }
@@ -95,10 +96,10 @@ void SessionImpl::link_heard(const control::Frame& frame) {
   if (const auto* regions = std::get_if<control::Regions>(&frame)) return lookups_.on_regions(*regions, who());
   if (const auto* withdrawn = std::get_if<control::Withdrawn>(&frame)) return lookups_.on_withdrawn(withdrawn->id);
   if (const auto* ping = std::get_if<control::Ping>(&frame)) {
-    if (ping->reply) return paths_.peer_answered();
+    if (ping->reply) return flow_.paths().peer_answered();
     return send_frame(control::Ping{.nonce = ping->nonce, .reply = true});
   }
-  if (paths_.handle(frame)) return;
+  if (flow_.paths().handle(frame)) return;
   fail({Code::kDataLoss, fmt::format("{} sent an unexpected control frame (type {})", who(), frame.index())});
 }
 
@@ -162,7 +163,7 @@ void SessionImpl::greet(const control::Hello& hello) {
   }
   CreditWindow::Limits window{.events = hello.event_window};
   if (hello.event_window_bytes != 0) window.bytes = hello.event_window_bytes;
-  outbox_.set_limits({window, hello.max_message_bytes});
+  flow_.outbox().set_limits({window, hello.max_message_bytes});
   {
     const std::lock_guard lock(mutex_);
     description_.principal = greeting_.principal();
@@ -174,24 +175,25 @@ void SessionImpl::greet(const control::Hello& hello) {
     id_.store(host_->random(), std::memory_order_release);
     send_hello();
   }
-  if (hello.version_max >= kPathsBeside) paths_.allow_beside();
+  if (hello.version_max >= kPathsBeside) flow_.paths().allow_beside();
   phase_ = close_deadline_ == Clock::time_point::max() ? Phase::kOpen : Phase::kClosing;
   lookups_.open(id());
-  if (!active_) return paths_.expect(std::move(theirs));
+  if (!active_) return flow_.paths().expect(std::move(theirs));
   Choice choice = choose(host_->config().transport, host_->config().failover, host_->offers(), theirs);
   if (choice.candidates.empty()) {
     return fail({Code::kUnavailable,
                  fmt::format("no transport in common with {}: transport is '{}'{}{}", who(), host_->config().transport,
                              choice.rejected.empty() ? "" : "; ", fmt::join(choice.rejected, "; "))});
   }
-  paths_.begin(std::move(choice.candidates));
+  flow_.paths().begin(std::move(choice.candidates));
 }
 
 void SessionImpl::handle_goodbye(const control::Goodbye& goodbye) {
   const Code code = code_from_wire(goodbye.code);
   if (code == Code::kOk) {
     farewell_until_ = host_->now() + kLastWords;
-    paths_.stay();
+    flow_.stop_posting();
+    flow_.paths().stay();
     return;
   }
   begin_drain({code, fmt::format("{} ended the session: {}", who(), clipped(goodbye.reason))}, code);

@@ -8,13 +8,13 @@
 #include <string>
 #include <vector>
 
+#include "datapath/flow/open_transport.h"
+#include "datapath/flow/path_state.h"
 #include "datapath/identity/principals.h"
 #include "datapath/lane/event_queues.h"
 #include "datapath/lane/lane.h"
 #include "datapath/region/regions.h"
-#include "datapath/session/choice.h"
 #include "datapath/session/control_stream.h"
-#include "datapath/session/path_state.h"
 #include "datapath/session/session_phase.h"
 #include "fairlead/config.h"
 #include "transport/device.h"
@@ -23,15 +23,6 @@ namespace fairlead::datapath {
 
 class ControlLink;
 class SessionImpl;
-
-/// A device that is open, its endpoint, and what peers are told of it.
-struct OpenTransport {
-  std::unique_ptr<Device> device;
-  std::unique_ptr<Endpoint> endpoint;  // behind the device, which outlives it
-  Offer offer;
-  Grant probe{};  // eight bytes that peers write to prove a path
-  std::size_t paths = 0;
-};
 
 class SessionHost {
  public:

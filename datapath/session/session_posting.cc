@@ -70,7 +70,7 @@ void SessionImpl::submit(TransferImpl& transfer) {
 void SessionImpl::request_cancel(TransferImpl& transfer) {
   add_reference(transfer);
   host_->lane().submit([self = self(), &transfer] {
-    self->outbox_.cancel(transfer, self->now());
+    self->flow_.outbox().cancel(transfer, self->now());
     drop_reference(transfer);
   });
 }

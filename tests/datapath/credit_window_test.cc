@@ -1,4 +1,4 @@
-#include "datapath/session/credit_window.h"
+#include "datapath/flow/credit_window.h"
 
 #include <gtest/gtest.h>
 

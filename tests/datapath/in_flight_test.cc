@@ -1,4 +1,4 @@
-#include "datapath/session/in_flight.h"
+#include "datapath/flow/in_flight.h"
 
 #include <gtest/gtest.h>
 

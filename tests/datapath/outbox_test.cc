@@ -1,4 +1,4 @@
-#include "datapath/session/outbox.h"
+#include "datapath/flow/outbox.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "datapath/session/path_set.h"
+#include "datapath/flow/path_set.h"
 
 namespace fairlead::datapath::path_test {
 
@@ -86,10 +86,10 @@ class FakeDevice final : public Device {
 };
 
 /// One end, with two transports of one kind, whose peer is the test.
-class End final : public PathUser {
+class End final : public PathHost, public PathUser {
  public:
   explicit End(bool active, bool failover = true)
-      : paths(*this, active, {failover, milliseconds(300)}), active(active) {
+      : paths(*this, *this, active, {failover, milliseconds(300)}), active(active) {
     for (const char* name : {"fake:0", "fake:1"}) {
       auto made = std::make_unique<FakeDevice>(name, drained);
       fakes.push_back(made.get());
@@ -107,7 +107,8 @@ class End final : public PathUser {
     for (const OpenTransport& open : open_) EXPECT_EQ(open.paths, 0u) << "paths are counted down";
   }
 
-  // PathUser
+  // PathHost and PathUser
+  PathEvents& path_events() noexcept override { return nobody; }
   std::vector<OpenTransport>& transports() noexcept override { return open_; }
   LocalSegment probe_source(std::size_t) const noexcept override { return {}; }
   bool linked() const noexcept override { return link; }

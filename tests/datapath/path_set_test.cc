@@ -1,4 +1,4 @@
-#include "datapath/session/path_set.h"
+#include "datapath/flow/path_set.h"
 
 #include <map>
 

@@ -1,4 +1,4 @@
-#include "datapath/session/staging.h"
+#include "datapath/flow/staging.h"
 
 #include <gtest/gtest.h>
 #include <sys/mman.h>

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <string>
 
-#include "datapath/session/path_state.h"
+#include "datapath/flow/path_state.h"
 #include "datapath/session/session_phase.h"
 
 namespace fairlead::simulation {

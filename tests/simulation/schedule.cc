@@ -274,7 +274,7 @@ class Schedule {
     SimHost& host = pair.apps[0]->host();
     for (std::size_t t = 0; t < host.transports().size(); ++t) {
       for (FakePath* path : host.fake(t).paths()) {
-        if (&path->events() != &pair.apps[0]->session()) continue;
+        if (&dynamic_cast<datapath::Flow&>(path->events()).user() != &pair.apps[0]->session()) continue;
         if (path->alive() && path->peer() != nullptr && path->peer()->alive()) found.push_back({path, path->peer()});
       }
     }

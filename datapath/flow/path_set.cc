@@ -1,5 +1,5 @@
 // Paths: states, setting one up, proving that it carries data.
-#include "datapath/session/path_set.h"
+#include "datapath/flow/path_set.h"
 
 #include <fmt/format.h>
 
@@ -7,7 +7,7 @@
 #include <cassert>
 
 #include "datapath/protocol/path_messages.h"
-#include "datapath/session/peer_text.h"
+#include "datapath/protocol/peer_text.h"
 #include "fairlead/log.h"
 
 namespace fairlead::datapath {
@@ -71,7 +71,7 @@ PathSlot* PathSet::slot_of(std::uint64_t epoch) noexcept {
 }
 
 const std::string& PathSet::name_of(std::size_t candidate) const {
-  return user_.transports()[candidates_[candidate].local].offer.name;
+  return host_.transports()[candidates_[candidate].local].offer.name;
 }
 
 bool PathSet::handle(const control::Frame& frame) {
@@ -85,8 +85,9 @@ bool PathSet::handle(const control::Frame& frame) {
 }
 
 Result<std::unique_ptr<PathSlot>> PathSet::open_path(std::size_t transport, std::size_t peer_transport) {
-  OpenTransport& open = user_.transports()[transport];
-  PathConfig config = user_.path_config();
+  OpenTransport& open = host_.transports()[transport];
+  PathConfig config = host_.path_config();
+  config.events = &user_.path_events();
   config.role = active_ ? PathRole::kActive : PathRole::kPassive;
   Result<std::unique_ptr<Path>> path = open.endpoint->open_path(config);
   if (!path) return path.error();
@@ -96,7 +97,7 @@ Result<std::unique_ptr<PathSlot>> PathSet::open_path(std::size_t transport, std:
   slot->transport = transport;
   slot->peer_transport = peer_transport;
   slot->epoch = epoch_;
-  slot->opened_at = slot->last_progress = user_.now();
+  slot->opened_at = slot->last_progress = host_.now();
   ++open.paths;
   enter(*slot, PathState::kSettingUp);
   return slot;
@@ -119,9 +120,9 @@ void PathSet::begin(std::vector<Candidate> candidates) {
 /// With the best that may be tried; else waits for one that may be later.
 void PathSet::begin_path() {
   begin_at_.reset();
-  if (!user_.linked()) return;  // the session is about to end
+  if (!host_.linked()) return;  // the session is about to end
   while (true) {
-    const std::optional<std::size_t> next = trials_.next(user_.now());
+    const std::optional<std::size_t> next = trials_.next(host_.now());
     if (!next) {
       begin_at_ = trials_.next_at();
       return begin_at_ ? void() : no_path_left();
@@ -129,7 +130,7 @@ void PathSet::begin_path() {
     candidate_ = *next;
     Result<std::unique_ptr<PathSlot>> slot = offer_path(candidate_);
     if (slot) return use(std::move(*slot));
-    trials_.failed(candidate_, slot.error().message(), user_.now());
+    trials_.failed(candidate_, slot.error().message(), host_.now());
     log(LogLevel::kWarning, fmt::format("{}: {}", name_of(candidate_), slot.error().message()));
   }
 }
@@ -139,7 +140,7 @@ Result<std::unique_ptr<PathSlot>> PathSet::offer_path(std::size_t candidate) {
   Result<std::unique_ptr<PathSlot>> slot = open_path(candidates_[candidate].local, candidates_[candidate].remote);
   if (!slot) return slot;
   (*slot)->candidate = candidate;
-  const Grant& probe = user_.transports()[(*slot)->transport].probe;
+  const Grant& probe = host_.transports()[(*slot)->transport].probe;
   user_.send_frame(control::PathOffer{.epoch = (*slot)->epoch,
                                       .active_transport = static_cast<std::uint32_t>((*slot)->transport),
                                       .passive_transport = static_cast<std::uint32_t>((*slot)->peer_transport),
@@ -153,7 +154,7 @@ void PathSet::no_path_left() {
   for (std::size_t c = 0; c < candidates_.size(); ++c) {
     tried += fmt::format("{}{}: {}", c == 0 ? "" : "; ", name_of(c), trials_.because(c));
   }
-  user_.fail({Code::kUnavailable, fmt::format("no path to {}: {}", user_.who(), tried)});
+  host_.fail({Code::kUnavailable, fmt::format("no path to {}: {}", host_.who(), tried)});
 }
 
 void PathSet::handle_answer(const control::PathAnswer& answer) {
@@ -177,14 +178,14 @@ void PathSet::candidate_failed(PathSlot& slot, Code code, const std::string& rea
 }
 
 void PathSet::exclude_and_go_on(const std::string& reason) {
-  log(LogLevel::kWarning, fmt::format("{} to {} does not work: {}", name_of(candidate_), user_.who(), reason));
-  trials_.failed(candidate_, reason, user_.now());
+  log(LogLevel::kWarning, fmt::format("{} to {} does not work: {}", name_of(candidate_), host_.who(), reason));
+  trials_.failed(candidate_, reason, host_.now());
   begin_path();
 }
 
 std::string PathSet::explain() const {
   std::string text =
-      fmt::format("{} ({}): {}", user_.transports()[slot_->transport].offer.name, slot_->path->describe(),
+      fmt::format("{} ({}): {}", host_.transports()[slot_->transport].offer.name, slot_->path->describe(),
                   active_ ? candidates_[candidate_].reason : "the connecting end's choice");
   for (std::size_t c = 0; c < candidates_.size(); ++c) {
     if (c == candidate_) continue;
@@ -208,11 +209,11 @@ void PathSet::handle_offer(const control::PathOffer& offer) {
   const bool may_stand_beside = beside_allowed_ && beside_ == nullptr && slot_ != nullptr && slot_->peer_ready &&
                                 (state() == PathState::kInUse || state() == PathState::kClosing);
   if (active_ || offer.epoch <= epoch_ || (slot_ != nullptr && !may_stand_beside)) {
-    return user_.fail(
-        {Code::kDataLoss, fmt::format("{} offered a path (epoch {}) out of turn", user_.who(), offer.epoch)});
+    return host_.fail(
+        {Code::kDataLoss, fmt::format("{} offered a path (epoch {}) out of turn", host_.who(), offer.epoch)});
   }
   epoch_ = offer.epoch;
-  std::vector<OpenTransport>& transports = user_.transports();
+  std::vector<OpenTransport>& transports = host_.transports();
   const std::size_t transport = offer.passive_transport;
   if (transport >= transports.size() || offer.active_transport >= peer_offers_.size() ||
       peer_offers_[offer.active_transport].kind != transports[transport].offer.kind ||
@@ -246,8 +247,8 @@ void PathSet::on_ready(PathSlot& slot) {
 
 /// A small WRITE and a message each way: only what has been seen to arrive is used.
 void PathSet::prove(PathSlot& slot) {
-  const OpenTransport& transport = user_.transports()[slot.transport];
-  const LocalSegment source = user_.probe_source(slot.transport);
+  const OpenTransport& transport = host_.transports()[slot.transport];
+  const LocalSegment source = host_.probe_source(slot.transport);
   PathHeader header;
   PathMessage hello;
   hello.type = MessageType::kHello;
@@ -279,7 +280,7 @@ void PathSet::check_proved(PathSlot& slot) {
   if (slot.state != PathState::kProved || !slot.peer_ready) return;
   if (&slot == beside_.get()) return take_over();
   enter(slot, PathState::kInUse);
-  slot.last_progress = slot.in_use_since = user_.now();
+  slot.last_progress = slot.in_use_since = host_.now();
   trials_.in_use();
   user_.path_in_use();
 }

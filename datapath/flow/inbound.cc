@@ -1,4 +1,4 @@
-#include "datapath/session/inbound.h"
+#include "datapath/flow/inbound.h"
 
 #include <fmt/format.h>
 

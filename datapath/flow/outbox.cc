@@ -1,12 +1,12 @@
 // Transfers: their order, their ends, and what is said again.
-#include "datapath/session/outbox.h"
+#include "datapath/flow/outbox.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cassert>
 
-#include "datapath/session/peer_text.h"
+#include "datapath/protocol/peer_text.h"
 
 namespace fairlead::datapath {
 namespace {

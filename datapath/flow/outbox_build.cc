@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <limits>
 
-#include "datapath/session/outbox.h"
+#include "datapath/flow/outbox.h"
 
 namespace fairlead::datapath {
 

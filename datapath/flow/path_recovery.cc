@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "datapath/session/path_set.h"
-#include "datapath/session/peer_text.h"
+#include "datapath/flow/path_set.h"
+#include "datapath/protocol/peer_text.h"
 #include "fairlead/log.h"
 
 namespace fairlead::datapath {
@@ -27,7 +27,7 @@ void PathSet::on_down(PathSlot& slot, Code code, std::string_view reason) {
   slot.down = true;
   slot.down_code = code;
   slot.down_reason = reason;
-  slot.down_at = user_.now();
+  slot.down_at = host_.now();
 }
 
 void PathSet::handle_down(const control::PathDown& down) {
@@ -38,7 +38,7 @@ void PathSet::handle_down(const control::PathDown& down) {
   const std::string reason = fmt::format("the peer says: {}", clipped(down.reason));
   if (slot == beside_.get()) return give_up_beside(reason);
   if (down.stalled) {
-    const bool leaves = active_ && slot == in_use() && rules_.failover && trials_.has_other(candidate_, user_.now());
+    const bool leaves = active_ && slot == in_use() && rules_.failover && trials_.has_other(candidate_, host_.now());
     return leaves ? died(code, reason) : void();
   }
   if (slot->state == PathState::kSettingUp || (slot->state == PathState::kProved && !active_)) {
@@ -51,13 +51,13 @@ void PathSet::handle_down(const control::PathDown& down) {
 
 /// A path that was in use, or may have been, is dead, at whichever end it was noticed.
 void PathSet::died(Code code, const std::string& reason) {
-  const std::string name = user_.transports()[slot_->transport].offer.name;
+  const std::string name = host_.transports()[slot_->transport].offer.name;
   leave(code, reason, false);
   if (active_ && blames_transport(code) && !rules_.failover) {
-    return user_.fail({code == Code::kOk ? Code::kUnavailable : code,
-                       fmt::format("{} to {} died: {}; failover is off", name, user_.who(), reason)});
+    return host_.fail({code == Code::kOk ? Code::kUnavailable : code,
+                       fmt::format("{} to {} died: {}; failover is off", name, host_.who(), reason)});
   }
-  log(LogLevel::kWarning, fmt::format("{} to {} died: {}; fencing it", name, user_.who(), reason));
+  log(LogLevel::kWarning, fmt::format("{} to {} died: {}; fencing it", name, host_.who(), reason));
   if (!active_) say_down(slot_epoch_, code, reason);
 }
 
@@ -86,7 +86,7 @@ void PathSet::handle_fence(const control::Fence& fence) {
   if (fence_reason_.empty() || state() == PathState::kInUse) fence_reason_ = "the peer fenced it";
   left_for_better_ = beside_ != nullptr && beside_->state == PathState::kProved && beside_->peer_ready;
   log(left_for_better_ ? LogLevel::kInfo : LogLevel::kWarning,
-      fmt::format("{} to {} was fenced by the peer", user_.transports()[slot_->transport].offer.name, user_.who()));
+      fmt::format("{} to {} was fenced by the peer", host_.transports()[slot_->transport].offer.name, host_.who()));
   close();
   user_.path_lost();
 }
@@ -96,7 +96,7 @@ void PathSet::handle_fence_ack(const control::FenceAck& ack) {
   if (state() != PathState::kFenced || ack.epoch != slot_epoch_) return;
   if (blames_transport(fence_code_)) {
     const bool used = slot_->in_use_since != Clock::time_point{};
-    const Clock::time_point now = user_.now();
+    const Clock::time_point now = host_.now();
     trials_.failed(candidate_, fence_reason_, now, used ? now - slot_->in_use_since : Clock::duration());
   }
   after_fence(ack.received);
@@ -114,7 +114,7 @@ void PathSet::after_fence(std::uint64_t peer_received) {
   drop();
   std::string why;
   if (!user_.apply_received(peer_received, why)) {
-    return user_.fail({Code::kDataLoss, fmt::format("{} {}", user_.who(), why)});
+    return host_.fail({Code::kDataLoss, fmt::format("{} {}", host_.who(), why)});
   }
   if (beside_ != nullptr) promote();
 }
@@ -152,7 +152,7 @@ void PathSet::drop_all() {
 
 void PathSet::retire(std::unique_ptr<PathSlot> slot) noexcept {
   slot->path->close();
-  --user_.transports()[slot->transport].paths;
+  --host_.transports()[slot->transport].paths;
   dead_.push_back(std::move(slot));
 }
 

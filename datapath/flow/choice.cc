@@ -1,4 +1,4 @@
-#include "datapath/session/choice.h"
+#include "datapath/flow/choice.h"
 
 #include <fmt/format.h>
 

@@ -1,9 +1,7 @@
-// Data: posting what the outbox has to the path, and what the path's completions and messages mean.
+// A flow's data: posting what the outbox has to the path, and what the path's completions and messages mean.
+#include "datapath/flow/flow.h"
+
 #include <fmt/format.h>
-
-#include <algorithm>
-
-#include "datapath/session/session.h"
 
 namespace fairlead::datapath {
 namespace {
@@ -12,52 +10,62 @@ constexpr std::size_t kManyInFlight = Outbox::kBatch;
 
 }  // namespace
 
+Flow::Flow(FlowUser& user, bool active, const EngineConfig& config)
+    : user_(user),
+      paths_(user, *this, active, {config.failover, config.path_timeout}),
+      outbox_(user, config.chunk_bytes),
+      inbound_({config.max_pending_events, config.max_pending_bytes, config.max_message_bytes}) {}
+
 // ---- transfers -----------------------------------------------------------------------------------------------------
 
-void SessionImpl::accept_transfer(TransferImpl& t) {
-  if (phase_ == Phase::kClosing || phase_ == Phase::kDraining || phase_ == Phase::kClosed || farewell_until_ ||
-      close_deadline_ != Clock::time_point::max()) {
-    const bool lost = !close_status_.ok();
-    t.reason = lost ? close_status_.message() : fmt::format("the session with {} is closed", who());
-    return transfer_ended(t, lost ? close_status_.code() : Code::kUnavailable);
-  }
+void Flow::accept(TransferImpl& t) {
   outbox_.add(t);
   if (!is_gathering()) pump();
 }
 
 /// While many requests are on the path, a completion is near: what is posted until then goes out together, with one
 /// doorbell and one signalled completion. Alone it would not come through sooner.
-bool SessionImpl::is_gathering() noexcept {
+bool Flow::is_gathering() noexcept {
   const PathSlot* slot = paths_.in_use();
   if (slot == nullptr || slot->in_flight.size() < kManyInFlight || ++gathered_ >= Outbox::kBatch) return false;
   dirty_ = true;
   return true;
 }
 
-void SessionImpl::transfer_ended(TransferImpl& t, Code code) {
-  (code == Code::kOk ? stats_.transfers_completed : stats_.transfers_failed).add();
-  if (t.list != nullptr) (t.list->kind == OpKind::kWrite ? stats_.bytes_written : stats_.bytes_read).add(t.done_bytes);
-  if (t.is_send && code == Code::kOk) stats_.messages_sent.add();
-  ended_.add();
-  ended_bytes_.add(t.message.size());
-  t.code = code;
-  const bool report = t.report;
-  if (report) add_reference(t);
-  t.finished.store(true, std::memory_order_release);
-  if (report) host_->queues().push_completed(t);
-  drop_reference(t);
+bool Flow::has_said_all() noexcept {
+  const PathSlot* slot = paths_.in_use();
+  return slot == nullptr || slot->down || outbox_.size() == 0;
+}
+
+// ---- time ----------------------------------------------------------------------------------------------------------
+
+void Flow::advance(Clock::time_point now) {
+  dirty_ = false;
+  paths_.advance(now);
+  const PathSlot* slot = paths_.in_use();
+  if (slot == nullptr) return;
+  // What the target turned away on a path that lives (tcp) is posted again; a dying path takes a fence.
+  if (outbox_.held() && !slot->down) outbox_.requeue();
+  pump();
+  send_consumed();
+}
+
+void Flow::check_timers(Clock::time_point now) {
+  outbox_.end_late(now);
+  paths_.check_progress(now);
+  if (const std::optional<Clock::time_point> since = outbox_.stuck_since()) paths_.take_back_memory(*since, now);
 }
 
 // ---- to the path ---------------------------------------------------------------------------------------------------
 
-void SessionImpl::pump() {
+void Flow::pump() {
   gathered_ = 0;
-  if (paths_.in_use() == nullptr || farewell_until_) return;
+  if (paths_.in_use() == nullptr || stopped_) return;
   if (staged_target_.owes()) pump_staged();
   while (PathSlot* slot = paths_.in_use()) {
     // No more than the path takes: what it refuses was built in vain.
     const std::size_t room = slot->in_flight.room(slot->can->max_outstanding);
-    const Outbox::Way way{slot->can, host_->transports()[slot->transport].offer.name, slot->transport,
+    const Outbox::Way way{slot->can, user_.transports()[slot->transport].offer.name, slot->transport,
                           slot->peer_transport, slot->write_failed};
     const std::span<const WorkRequest> requests = outbox_.build(way, room, slot->in_flight.next_id());
     if (requests.empty()) return;
@@ -67,7 +75,7 @@ void SessionImpl::pump() {
   }
 }
 
-bool SessionImpl::send_path_message(const PathMessage& message) {
+bool Flow::send_path_message(const PathMessage& message) {
   PathSlot* slot = paths_.open();
   if (slot == nullptr) return false;
   PathHeader header;
@@ -82,15 +90,15 @@ bool SessionImpl::send_path_message(const PathMessage& message) {
   return true;
 }
 
-void SessionImpl::pump_staged() {
+void Flow::pump_staged() {
   PathSlot* slot = paths_.open();
   if (slot == nullptr) return;
-  staged_target_.pump(seen_by_peer(), slot->can->max_message,
+  staged_target_.pump(user_.seen_by_peer(), slot->can->max_message,
                       [this](const PathMessage& message) { return send_path_message(message); });
 }
 
-void SessionImpl::send_consumed() {
-  const std::optional<Inbound::Consumed> due = inbound_.credit_due(inbox.pending());
+void Flow::send_consumed() {
+  const std::optional<Inbound::Consumed> due = inbound_.credit_due(user_.waiting());
   if (!due) return;
   PathMessage message;
   message.type = MessageType::kConsumed;
@@ -100,17 +108,17 @@ void SessionImpl::send_consumed() {
 
 // ---- from the path -------------------------------------------------------------------------------------------------
 
-void SessionImpl::on_completion(Path& path, std::uint64_t id, Code code) noexcept {
+void Flow::on_completion(Path& path, std::uint64_t id, Code code) noexcept {
   PathSlot* slot = paths_.find(path);
   if (slot == nullptr) return;
   dirty_ = true;
-  if (code == Code::kOk) link_.live();
+  if (code == Code::kOk) alive_ = true;
   if (id == kProbeId) return slot->on_probe(code);
   slot->moved = true;
   if (const std::optional<PostedRequest> request = slot->in_flight.end(id)) request_ended(*request, code);
 }
 
-void SessionImpl::request_ended(const PostedRequest& request, Code code) {
+void Flow::request_ended(const PostedRequest& request, Code code) {
   switch (request.use) {
     case PostedRequest::Use::kControl:
     case PostedRequest::Use::kStagedOperation:
@@ -121,14 +129,15 @@ void SessionImpl::request_ended(const PostedRequest& request, Code code) {
   }
 }
 
-void SessionImpl::on_message(Path& path, std::span<const std::byte> bytes) noexcept {
+void Flow::on_message(Path& path, std::span<const std::byte> bytes) noexcept {
   PathSlot* slot = paths_.find(path);
-  if (slot == nullptr || phase_ == Phase::kClosed) return;
+  if (slot == nullptr) return;
   dirty_ = true;
-  link_.live();
+  alive_ = true;
   const std::optional<PathMessage> message = decode(bytes);
   if (!message) {
-    return fail({Code::kDataLoss, fmt::format("{} sent a malformed message of {} bytes", who(), bytes.size())});
+    return user_.fail(
+        {Code::kDataLoss, fmt::format("{} sent a malformed message of {} bytes", user_.who(), bytes.size())});
   }
   if (message->type != MessageType::kHello && !paths_.may_carry(*slot)) return fail_early();
   switch (message->type) {
@@ -148,13 +157,15 @@ void SessionImpl::on_message(Path& path, std::span<const std::byte> bytes) noexc
   }
 }
 
-void SessionImpl::fail_early() { fail({Code::kDataLoss, fmt::format("{} used a path beside the one in use", who())}); }
+void Flow::fail_early() {
+  user_.fail({Code::kDataLoss, fmt::format("{} used a path beside the one in use", user_.who())});
+}
 
-void SessionImpl::on_notification(Path& path, std::uint32_t value) noexcept {
+void Flow::on_notification(Path& path, std::uint32_t value) noexcept {
   const PathSlot* slot = paths_.find(path);
-  if (slot == nullptr || phase_ == Phase::kClosed) return;
+  if (slot == nullptr) return;
   dirty_ = true;
-  link_.live();
+  alive_ = true;
   if (!paths_.may_carry(*slot)) return fail_early();
   // It has no room for its number. What a path delivers is in the order of posting, and without gaps.
   PathMessage message;
@@ -164,28 +175,27 @@ void SessionImpl::on_notification(Path& path, std::uint32_t value) noexcept {
   handle_sequenced(message);
 }
 
-void SessionImpl::handle_sequenced(const PathMessage& message) {
+void Flow::handle_sequenced(const PathMessage& message) {
   Event event;
   std::string why;
-  switch (inbound_.take(message, inbox.pending(), event, why)) {
+  switch (inbound_.take(message, user_.waiting(), event, why)) {
     case Inbound::Verdict::kKept:
       return;
     case Inbound::Verdict::kDuplicate:
-      return stats_.duplicate_notifications_dropped.add();
+      return counters_.duplicate_notifications_dropped.add();
     case Inbound::Verdict::kWrong:
-      return fail({Code::kDataLoss, fmt::format("{} sent {}", who(), why)});
+      return user_.fail({Code::kDataLoss, fmt::format("{} sent {}", user_.who(), why)});
     case Inbound::Verdict::kEvent:
-      if (event.kind == Event::Kind::kMessage) stats_.messages_received.add();
-      return host_->queues().push_event(*this, std::move(event));
+      return user_.deliver(std::move(event));
   }
 }
 
-void SessionImpl::handle_staged(const PathMessage& message) {
+void Flow::handle_staged(const PathMessage& message) {
   std::string why;
   bool legal = true;
   switch (message.type) {
     case MessageType::kStagedWrite:
-      legal = staged_target_.on_write(message, seen_by_peer(), why);
+      legal = staged_target_.on_write(message, user_.seen_by_peer(), why);
       break;
     case MessageType::kStagedReadRequest:
       legal = staged_target_.on_read(message, why);
@@ -194,7 +204,7 @@ void SessionImpl::handle_staged(const PathMessage& message) {
       legal = outbox_.staged_answer(message, why);
       paths_.slot()->moved = true;
   }
-  if (!legal) return fail({Code::kDataLoss, fmt::format("{} {}", who(), why)});
+  if (!legal) return user_.fail({Code::kDataLoss, fmt::format("{} {}", user_.who(), why)});
   if (staged_target_.owes()) pump_staged();
 }
 

@@ -4,7 +4,7 @@
 // before costs nothing: who gives it up says PathDown, and the path in use goes on.
 #include <fmt/format.h>
 
-#include "datapath/session/path_set.h"
+#include "datapath/flow/path_set.h"
 #include "fairlead/log.h"
 
 namespace fairlead::datapath {
@@ -25,8 +25,8 @@ void PathSet::look_for_better(Clock::time_point now) {
 void PathSet::give_up_beside(const std::string& reason) {
   if (active_) {
     log(LogLevel::kInfo,
-        fmt::format("{} to {} does not work yet: {}", name_of(beside_->candidate), user_.who(), reason));
-    trials_.failed_beside(beside_->candidate, reason, user_.now());
+        fmt::format("{} to {} does not work yet: {}", name_of(beside_->candidate), host_.who(), reason));
+    trials_.failed_beside(beside_->candidate, reason, host_.now());
   }
   retire(std::move(beside_));
 }
@@ -43,14 +43,14 @@ void PathSet::take_over() {
   saw(PathEvent::kBetter);
   const std::string reason = fmt::format("{} works again", name_of(beside_->candidate));
   log(LogLevel::kInfo, fmt::format("{} to {}: {}; fencing the path in use",
-                                   user_.transports()[slot_->transport].offer.name, user_.who(), reason));
+                                   host_.transports()[slot_->transport].offer.name, host_.who(), reason));
   leave(Code::kAborted, reason, true);  // a code that speaks against nothing
 }
 
 /// The path before it is gone.
 void PathSet::promote() {
   use(std::move(beside_));
-  slot_->opened_at = user_.now();
+  slot_->opened_at = host_.now();
   check_proved(*slot_);
 }
 

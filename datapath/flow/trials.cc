@@ -1,4 +1,4 @@
-#include "datapath/session/trials.h"
+#include "datapath/flow/trials.h"
 
 #include <algorithm>
 #include <utility>

@@ -1,4 +1,4 @@
-// A session's path: choosing a transport, offering it, proving that it carries data, noticing its death, fencing it.
+// A flow's path: choosing a transport, offering it, proving that it carries data, noticing its death, fencing it.
 //
 // The active end chooses and numbers paths (epochs) and leads recovery; the passive end answers. A path is used after
 // both ends have seen a small WRITE and a message arrive. When it dies: fence first, then replay. The active end closes
@@ -8,7 +8,7 @@
 // While a path is in use the active end looks now and then whether a better one works: it is set up and proved beside
 // the one in use, which is then fenced as if it had died, so that the better one takes over at once.
 //
-// No sockets, no clock, no threads of its own: what it needs is its user's. Threads: the driver.
+// No sockets, no clock, no threads of its own: what it needs is its host's. Threads: the driver.
 #pragma once
 
 #include <chrono>
@@ -20,14 +20,14 @@
 #include <string_view>
 #include <vector>
 
+#include "datapath/flow/choice.h"
+#include "datapath/flow/in_flight.h"
+#include "datapath/flow/open_transport.h"
+#include "datapath/flow/path_state.h"
+#include "datapath/flow/trials.h"
 #include "datapath/lane/lane.h"
 #include "datapath/protocol/frames.h"
 #include "datapath/region/remote_region.h"
-#include "datapath/session/choice.h"
-#include "datapath/session/in_flight.h"
-#include "datapath/session/path_state.h"
-#include "datapath/session/session_host.h"
-#include "datapath/session/trials.h"
 #include "transport/device.h"
 
 namespace fairlead::datapath {
@@ -79,21 +79,32 @@ struct PathSlot {
   }
 };
 
-/// The session, as its paths see it.
-class PathUser {
+/// What paths stand on: the session and its engine.
+class PathHost {
  public:
   [[nodiscard]] virtual std::vector<OpenTransport>& transports() noexcept = 0;
   [[nodiscard]] virtual LocalSegment probe_source(std::size_t transport) const noexcept = 0;
   /// Whether the control connection stands, over which paths are set up.
   [[nodiscard]] virtual bool linked() const noexcept = 0;
-  /// Its addresses, and who hears of the path.
+  /// The addresses of both ends, and how long a peer may be silent.
   [[nodiscard]] virtual PathConfig path_config() = 0;
   [[nodiscard]] virtual Clock::time_point now() const noexcept = 0;
   [[nodiscard]] virtual std::string who() const = 0;
-  virtual void send_frame(const control::Frame& frame) = 0;
   /// Ends the session; it shuts the set.
   virtual void fail(Status status) = 0;
+  /// For tests: `event` comes in `state`.
+  virtual void path_event(PathState state, PathEvent event) noexcept = 0;
 
+ protected:
+  ~PathHost() = default;
+};
+
+/// Who sends over the path in use: a flow.
+class PathUser {
+ public:
+  /// Who hears of what paths carry. It tells the set that one is ready or down.
+  [[nodiscard]] virtual PathEvents& path_events() noexcept = 0;
+  virtual void send_frame(const control::Frame& frame) = 0;
   /// A path is proved at both ends: slot().
   virtual void path_in_use() = 0;
   /// The path that was in use is not any more.
@@ -106,9 +117,6 @@ class PathUser {
   /// Both ends are fenced: what the peer got of ours. False, with words, if that cannot be.
   [[nodiscard]] virtual bool apply_received(std::uint64_t received, std::string& why) = 0;
 
-  /// For tests: `event` comes in `state`.
-  virtual void path_event(PathState state, PathEvent event) noexcept = 0;
-
  protected:
   ~PathUser() = default;
 };
@@ -119,7 +127,8 @@ class PathSet {
     bool failover = true;
     std::chrono::milliseconds path_timeout{0};
   };
-  PathSet(PathUser& user, bool active, Rules rules) : user_(user), rules_(rules), active_(active) {}
+  PathSet(PathHost& host, PathUser& user, bool active, Rules rules)
+      : host_(host), user_(user), rules_(rules), active_(active) {}
 
   /// Active: sets out with the best of these; there is at least one. The session fails if none works.
   void begin(std::vector<Candidate> candidates);
@@ -206,9 +215,9 @@ class PathSet {
   void settle() noexcept;
   void retire(std::unique_ptr<PathSlot> slot) noexcept;
   static void enter(PathSlot& slot, PathState state) noexcept;
-  void saw(PathEvent event) noexcept { user_.path_event(state(), event); }
+  void saw(PathEvent event) noexcept { host_.path_event(state(), event); }
   void saw(const PathSlot* slot, PathEvent event) noexcept {
-    user_.path_event(slot != nullptr ? slot->state : state(), event);
+    host_.path_event(slot != nullptr ? slot->state : state(), event);
   }
   [[nodiscard]] PathSlot* slot_of(std::uint64_t epoch) noexcept;
 
@@ -221,6 +230,7 @@ class PathSet {
 
   [[nodiscard]] const std::string& name_of(std::size_t candidate) const;
 
+  PathHost& host_;
   PathUser& user_;
   const Rules rules_;
   const bool active_;

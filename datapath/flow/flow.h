@@ -1,0 +1,131 @@
+// One stream of transfers and messages between two engines: in order, each once, whatever becomes of the paths that
+// carry it. A session has one for each class of traffic.
+//
+// Its parts: path_set.h (paths), outbox.h (our transfers), in_flight.h (what a path holds), inbound.h (notifications
+// and messages of the peer), staging.h (one-sided operations by message). Files: flow.cc (transfers and what a path
+// carries), flow_path.cc (what becomes of its paths). Threads: everything is the driver's (see lane.h) but counters().
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/counter.h"
+#include "datapath/flow/inbound.h"
+#include "datapath/flow/outbox.h"
+#include "datapath/flow/path_set.h"
+#include "datapath/flow/staging.h"
+#include "datapath/lane/lane.h"
+#include "datapath/protocol/path_messages.h"
+#include "datapath/transfer/transfer_impl.h"
+#include "fairlead/config.h"
+#include "fairlead/peer.h"
+
+namespace fairlead::datapath {
+
+/// The session, as its flows see it.
+class FlowUser : public PathHost, public OutboxUser {
+ public:
+  [[nodiscard]] std::string who() const override = 0;
+  virtual void send_frame(const control::Frame& frame) = 0;
+  /// What of ours the peer may know of.
+  [[nodiscard]] virtual RegionTable::View seen_by_peer() const noexcept = 0;
+  /// What the peer sent, for the application.
+  virtual void deliver(Event&& event) = 0;
+  /// Of what the peer sent, so much the application has not taken yet.
+  [[nodiscard]] virtual std::size_t waiting() const noexcept = 0;
+  /// It has a path; `news` is for the application: kConnected for the first, kPathChanged after that.
+  virtual void flow_usable(Event&& news) = 0;
+  /// Its path died; another is looked for.
+  virtual void flow_lost() = 0;
+
+ protected:
+  ~FlowUser() = default;
+};
+
+class Flow final : public PathEvents, private PathUser {
+ public:
+  Flow(FlowUser& user, bool active, const EngineConfig& config);
+
+  [[nodiscard]] const FlowUser& user() const noexcept { return user_; }
+  [[nodiscard]] PathSet& paths() noexcept { return paths_; }
+  [[nodiscard]] Outbox& outbox() noexcept { return outbox_; }
+  [[nodiscard]] const Outbox& outbox() const noexcept { return outbox_; }
+
+  /// Takes a transfer to be carried out.
+  void accept(TransferImpl& transfer);
+  /// Paths, and whatever the last poll left to do.
+  void advance(Clock::time_point now);
+  /// What is late, and what does not move.
+  void check_timers(Clock::time_point now);
+  [[nodiscard]] bool wants_advance() const noexcept { return dirty_; }
+  /// Work waits for room on the path, which the last poll may have made.
+  [[nodiscard]] bool has_backlog() const noexcept { return outbox_.has_backlog() || staged_target_.owes(); }
+
+  /// The peer left: nothing more is posted.
+  void stop_posting() noexcept { stopped_ = true; }
+  /// Nothing that is posted is waited for, or its path cannot say more of it.
+  [[nodiscard]] bool has_said_all() noexcept;
+  /// It has had a path.
+  [[nodiscard]] bool was_usable() const noexcept { return !carried_by_.empty(); }
+  /// It has had a path, and has none.
+  [[nodiscard]] bool is_recovering() noexcept { return was_usable() && paths_.in_use() == nullptr; }
+  /// The transport of its last path.
+  [[nodiscard]] const std::string& carried_by() const noexcept { return carried_by_; }
+  /// Whether the peer gave a sign of life on a path since the last call.
+  [[nodiscard]] bool take_life() noexcept { return std::exchange(alive_, false); }
+
+  struct Counters {
+    Counter recoveries, failovers, failbacks, duplicate_notifications_dropped;
+  };
+  /// Any thread.
+  [[nodiscard]] const Counters& counters() const noexcept { return counters_; }
+
+ private:
+  // flow.cc
+  void on_completion(Path& path, std::uint64_t id, Code code) noexcept override;
+  void on_message(Path& path, std::span<const std::byte> bytes) noexcept override;
+  void on_notification(Path& path, std::uint32_t value) noexcept override;
+  [[nodiscard]] bool is_gathering() noexcept;
+  void pump();
+  void pump_staged();
+  void request_ended(const PostedRequest& request, Code code);
+  void handle_sequenced(const PathMessage& message);
+  void handle_staged(const PathMessage& message);
+  void fail_early();
+  void send_consumed();
+  bool send_path_message(const PathMessage& message);
+
+  // flow_path.cc
+  void on_ready(Path& path) noexcept override;
+  void on_down(Path& path, Code code, std::string_view reason) noexcept override;
+  [[nodiscard]] PathEvents& path_events() noexcept override { return *this; }
+  void send_frame(const control::Frame& frame) override;
+  void path_in_use() override;
+  void path_lost() override;
+  void path_gone(InFlight& held) override;
+  [[nodiscard]] std::uint64_t received() const noexcept override { return inbound_.received(); }
+  [[nodiscard]] std::uint64_t acknowledged() const noexcept override { return outbox_.acknowledged(); }
+  [[nodiscard]] bool apply_received(std::uint64_t received, std::string& why) override {
+    return outbox_.apply_received(received, why);
+  }
+
+  FlowUser& user_;
+  PathSet paths_;
+  std::string carried_by_;
+  bool dirty_ = false;
+  bool alive_ = false;
+  bool stopped_ = false;
+
+  // Transfers.
+  Outbox outbox_;
+  std::size_t gathered_ = 0;  // accepted since the path was last given something
+
+  // What the peer sends, and what its staged operations are owed.
+  Inbound inbound_;
+  staging::Target staged_target_;
+  Counters counters_;
+};
+
+}  // namespace fairlead::datapath

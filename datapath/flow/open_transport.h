@@ -1,0 +1,20 @@
+// A device that is open, its endpoint, and what peers are told of it. Threads: the driver.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+
+#include "datapath/flow/choice.h"
+#include "transport/device.h"
+
+namespace fairlead::datapath {
+
+struct OpenTransport {
+  std::unique_ptr<Device> device;
+  std::unique_ptr<Endpoint> endpoint;  // behind the device, which outlives it
+  Offer offer;
+  Grant probe{};  // eight bytes that peers write to prove a path
+  std::size_t paths = 0;
+};
+
+}  // namespace fairlead::datapath

@@ -228,7 +228,8 @@ void FakePath::send(Chain chain) {
     }
   }
   // On the wire it is nobody's: our end may be closed or gone when it lands.
-  world_.at(landing_time(packet), [&wire = transport_.wire_, to = peer_name_, packet = std::move(packet)] {
+  const Clock::time_point lands_at = landing_time(packet);
+  world_.at(lands_at, [&wire = transport_.wire_, to = peer_name_, packet = std::move(packet)] {
     const auto found = wire.paths.find(to);
     if (found != wire.paths.end()) found->second->land(packet);
   });

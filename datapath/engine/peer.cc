@@ -35,6 +35,7 @@ void set_options(TransferImpl& t, const TransferOptions& options) {
   }
   t.has_message = t.has_message || options.notify.has_value() || !t.message.empty();
   t.report = options.report;
+  t.traffic = options.traffic;
   t.tag = options.tag;
   if (options.deadline.count() > 0) t.deadline = datapath::deadline_after(options.deadline);
 }

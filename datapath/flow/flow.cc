@@ -10,8 +10,9 @@ constexpr std::size_t kManyInFlight = Outbox::kBatch;
 
 }  // namespace
 
-Flow::Flow(FlowUser& user, bool active, const EngineConfig& config)
+Flow::Flow(FlowUser& user, TrafficClass traffic, bool active, const EngineConfig& config)
     : user_(user),
+      traffic_(traffic),
       paths_(user, *this, active, {config.failover, config.path_timeout}),
       outbox_(user, config.chunk_bytes),
       inbound_({config.max_pending_events, config.max_pending_bytes, config.max_message_bytes}) {}
@@ -98,7 +99,7 @@ void Flow::pump_staged() {
 }
 
 void Flow::send_consumed() {
-  const std::optional<Inbound::Consumed> due = inbound_.credit_due(user_.waiting());
+  const std::optional<Inbound::Consumed> due = inbound_.credit_due(user_.waiting(traffic_));
   if (!due) return;
   PathMessage message;
   message.type = MessageType::kConsumed;
@@ -177,8 +178,9 @@ void Flow::on_notification(Path& path, std::uint32_t value) noexcept {
 
 void Flow::handle_sequenced(const PathMessage& message) {
   Event event;
+  event.traffic = traffic_;
   std::string why;
-  switch (inbound_.take(message, user_.waiting(), event, why)) {
+  switch (inbound_.take(message, user_.waiting(traffic_), event, why)) {
     case Inbound::Verdict::kKept:
       return;
     case Inbound::Verdict::kDuplicate:

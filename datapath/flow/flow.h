@@ -33,9 +33,9 @@ class FlowUser : public PathHost, public OutboxUser {
   [[nodiscard]] virtual RegionTable::View seen_by_peer() const noexcept = 0;
   /// What the peer sent, for the application.
   virtual void deliver(Event&& event) = 0;
-  /// Of what the peer sent, so much the application has not taken yet.
-  [[nodiscard]] virtual std::size_t waiting() const noexcept = 0;
-  /// It has a path; `news` is for the application: kConnected for the first, kPathChanged after that.
+  /// Of what the peer sent with this class, so much the application has not taken yet.
+  [[nodiscard]] virtual std::size_t waiting(TrafficClass traffic) const noexcept = 0;
+  /// A flow has a path; `news` says so: kConnected for the first, kPathChanged after that.
   virtual void flow_usable(Event&& news) = 0;
   /// Its path died; another is looked for.
   virtual void flow_lost() = 0;
@@ -46,7 +46,7 @@ class FlowUser : public PathHost, public OutboxUser {
 
 class Flow final : public PathEvents, private PathUser {
  public:
-  Flow(FlowUser& user, bool active, const EngineConfig& config);
+  Flow(FlowUser& user, TrafficClass traffic, bool active, const EngineConfig& config);
 
   [[nodiscard]] const FlowUser& user() const noexcept { return user_; }
   [[nodiscard]] PathSet& paths() noexcept { return paths_; }
@@ -73,6 +73,8 @@ class Flow final : public PathEvents, private PathUser {
   [[nodiscard]] bool is_recovering() noexcept { return was_usable() && paths_.in_use() == nullptr; }
   /// The transport of its last path.
   [[nodiscard]] const std::string& carried_by() const noexcept { return carried_by_; }
+  /// Why that one.
+  [[nodiscard]] const std::string& explanation() const noexcept { return explanation_; }
   /// Whether the peer gave a sign of life on a path since the last call.
   [[nodiscard]] bool take_life() noexcept { return std::exchange(alive_, false); }
 
@@ -112,8 +114,9 @@ class Flow final : public PathEvents, private PathUser {
   }
 
   FlowUser& user_;
+  const TrafficClass traffic_;
   PathSet paths_;
-  std::string carried_by_;
+  std::string carried_by_, explanation_;
   bool dirty_ = false;
   bool alive_ = false;
   bool stopped_ = false;

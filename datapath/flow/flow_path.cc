@@ -20,26 +20,35 @@ void Flow::on_down(Path& path, Code code, std::string_view reason) noexcept {
   dirty_ = true;
 }
 
-void Flow::send_frame(const control::Frame& frame) { user_.send_frame(frame); }
+void Flow::send_frame(const control::Frame& frame) {
+  control::Frame named = frame;
+  std::visit(
+      [this]<typename Body>(Body& body) {
+        if constexpr (requires { body.flow; }) body.flow = static_cast<std::uint32_t>(traffic_);
+      },
+      named);
+  user_.send_frame(named);
+}
 
 void Flow::path_in_use() {
   const PathSlot& slot = *paths_.in_use();
   const std::string to(user_.transports()[slot.transport].offer.name);
-  const std::string line = paths_.explain();
+  explanation_ = paths_.explain();
   const bool first = !was_usable();
+  const std::string_view what = traffic_ == TrafficClass::kCommands ? "commands: " : "";
   Event event;
+  event.traffic = traffic_;
   event.kind = first ? Event::Kind::kConnected : Event::Kind::kPathChanged;
-  event.text = first ? line : fmt::format("{} -> {}: {}", carried_by_, to, paths_.left_because());
+  event.text = first ? explanation_ : fmt::format("{}{} -> {}: {}", what, carried_by_, to, paths_.left_because());
   if (!first) {
     const bool back = paths_.left_for_better();
     (back ? counters_.failbacks : counters_.recoveries).add();
     counters_.failovers.add(back || carried_by_ == to ? 0 : 1);
     log(back ? LogLevel::kInfo : LogLevel::kWarning, fmt::format("path to {} changed: {}", user_.who(), event.text));
   } else {
-    log(LogLevel::kInfo, fmt::format("connected to {} over {}", user_.who(), line));
+    log(LogLevel::kInfo, fmt::format("{}connected to {} over {}", what, user_.who(), explanation_));
   }
   carried_by_ = to;
-  inbound_.event_of_ours();
   user_.flow_usable(std::move(event));
   pump();
 }

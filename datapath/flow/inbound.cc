@@ -8,7 +8,7 @@
 namespace fairlead::datapath {
 namespace {
 
-// For events of our own, and for what crossed the last credit.
+// For what crossed the last credit.
 constexpr std::size_t kSlack = 64;
 
 }  // namespace

@@ -44,11 +44,8 @@ class Inbound {
 
   explicit Inbound(Limits limits) noexcept : limits_(limits) {}
 
-  /// Takes a notify or fragment. `waiting`: events of kEvent and event_of_ours() that the
-  /// application has not taken yet.
+  /// Takes a notify or fragment. `waiting`: events of kEvent that the application has not taken yet.
   [[nodiscard]] Verdict take(const PathMessage& message, std::size_t waiting, Event& event, std::string& why);
-  /// An event of ours waits, too, behind those of the peer.
-  void event_of_ours() { waiting_.push_back({received_, received_bytes_}); }
   /// The last sequence that was taken; what a fence tells the peer.
   [[nodiscard]] std::uint64_t received() const noexcept { return received_; }
 

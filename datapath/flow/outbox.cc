@@ -124,7 +124,8 @@ void Outbox::settle(TransferImpl& t) {
   if (t.failure != Code::kOk && !t.message_aborted && !t.may_land) finish(t, t.failure);
 }
 
-void Outbox::finish(TransferImpl& t, Code code) {
+/// It is none of ours any more.
+void Outbox::forget(TransferImpl& t) noexcept {
   t.active = false;
   (t.previous != nullptr ? t.previous->next : first_) = t.next;
   (t.next != nullptr ? t.next->previous : last_) = t.previous;
@@ -133,7 +134,17 @@ void Outbox::finish(TransferImpl& t, Code code) {
   if (t.has_message) t.in_messages.unlink();
   if (t.failure != Code::kOk) t.in_stuck.unlink();
   if (t.deadline != Clock::time_point::max()) deadlines_.remove(t.timer);
+}
+
+void Outbox::finish(TransferImpl& t, Code code) {
+  forget(t);
   user_.transfer_ended(t, code);
+}
+
+TransferImpl* Outbox::give_back() noexcept {
+  TransferImpl* const oldest = first_;
+  if (oldest != nullptr) forget(*oldest);
+  return oldest;
 }
 
 void Outbox::end_early(TransferImpl& t, Code code, std::string reason, Clock::time_point now) {

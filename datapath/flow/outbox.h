@@ -63,6 +63,8 @@ class Outbox {
     window_.set_limits(limits.window);
   }
   void add(TransferImpl& transfer);
+  /// Takes the oldest back, of which nothing was built yet; null: there is none.
+  [[nodiscard]] TransferImpl* give_back() noexcept;
   [[nodiscard]] std::size_t size() const noexcept { return active_; }
   [[nodiscard]] bool has_backlog() const noexcept { return !data_queue_.empty() || !message_queue_.empty(); }
 
@@ -115,6 +117,7 @@ class Outbox {
 
   // outbox.cc
   void settle(TransferImpl& transfer);
+  void forget(TransferImpl& transfer) noexcept;
   void finish(TransferImpl& transfer, Code code);
   void end_early(TransferImpl& transfer, Code code, std::string reason, Clock::time_point now);
   void fail_transfer(TransferImpl& transfer, Code code, const RemoteRegionImpl* refused);

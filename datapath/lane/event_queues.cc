@@ -38,29 +38,40 @@ void EventQueues::changed() noexcept {
   }
 }
 
+/// Under EventQueues::lock_, so nobody else writes.
+void Inbox::count(const Event& event, std::size_t by) noexcept {
+  pending_.store(pending_.load(std::memory_order_relaxed) + by, std::memory_order_release);
+  if (event.kind != Event::Kind::kNotification && event.kind != Event::Kind::kMessage) return;
+  std::atomic<std::size_t>& waiting = waiting_[static_cast<std::size_t>(event.traffic)];
+  waiting.store(waiting.load(std::memory_order_relaxed) + by, std::memory_order_release);
+}
+
 void EventQueues::push_event(EventSource& source, Event&& event) {
   Inbox& inbox = source.inbox;
   const std::lock_guard lock(lock_);
-  inbox.events_.push_back(std::move(event));
-  inbox.pending_.store(inbox.events_.size(), std::memory_order_release);
+  inbox.count(event, 1);
+  (event.traffic == TrafficClass::kCommands ? inbox.commands_ : inbox.events_).push_back(std::move(event));
   if (inbox.listed_.linked()) return;
   inbox.keep_ = source.shared_from_this();
   with_events_.push_back(inbox.listed_);
   changed();
 }
 
-/// The oldest event. The session goes to the end of the list, or, with its last event, leaves it. What is returned is
-/// to outlive the lock: it may be the last reference.
+/// The next event: a command, unless the application has yet to hear that the session is connected. The session goes to
+/// the end of the list, or, with its last event, leaves it. What is returned is to outlive the lock: it may be the last
+/// reference.
 std::shared_ptr<EventSource> EventQueues::pop(Inbox& inbox, Event& event, Taken& taken) {
-  event = std::move(inbox.events_.front());
-  inbox.events_.drop_front();
-  inbox.pending_.store(inbox.events_.size(), std::memory_order_release);
+  const bool begins = !inbox.events_.empty() && inbox.events_.front().kind == Event::Kind::kConnected;
+  Ring<Event>& from = inbox.commands_.empty() || begins ? inbox.events_ : inbox.commands_;
+  event = std::move(from.front());
+  from.drop_front();
+  inbox.count(event, static_cast<std::size_t>(-1));
   ++inbox.taken_.events;
   inbox.taken_.bytes += event.data.size();
   taken = inbox.taken_;
   if (!inbox.listed_.linked()) return nullptr;
   inbox.listed_.unlink();
-  if (!inbox.events_.empty()) {
+  if (!inbox.empty()) {
     with_events_.push_back(inbox.listed_);
     return inbox.keep_;
   }
@@ -72,7 +83,7 @@ bool EventQueues::take_event(Inbox& inbox, Event& event, Taken& taken) {
   if (inbox.pending() == 0) return false;
   std::shared_ptr<EventSource> owner;
   const std::lock_guard lock(lock_);
-  if (inbox.events_.empty()) return false;
+  if (inbox.empty()) return false;
   owner = pop(inbox, event, taken);
   return true;
 }

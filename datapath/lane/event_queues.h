@@ -5,6 +5,7 @@
 // takes none. Threads: any.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstddef>
 #include <functional>
@@ -29,19 +30,28 @@ struct Taken {
   std::size_t bytes = 0;  // of messages
 };
 
-/// A session's events, oldest first. All but pending() is EventQueues' to touch.
+/// A session's events: commands first, each class in its order. All but pending() and waiting() is EventQueues' to
+/// touch.
 class Inbox {
  public:
   explicit Inbox(EventSource& owner) noexcept : listed_(&owner) {}
   [[nodiscard]] std::size_t pending() const noexcept { return pending_.load(std::memory_order_acquire); }
+  /// Those of them that a peer sent with this class.
+  [[nodiscard]] std::size_t waiting(TrafficClass traffic) const noexcept {
+    return waiting_[static_cast<std::size_t>(traffic)].load(std::memory_order_acquire);
+  }
 
  private:
   friend class EventQueues;
-  Ring<Event> events_;
+  [[nodiscard]] bool empty() const noexcept { return events_.empty() && commands_.empty(); }
+  void count(const Event& event, std::size_t by) noexcept;
+
+  Ring<Event> events_, commands_;
   Taken taken_;
   Link<EventSource> listed_;             // in EventQueues::with_events_, while there are any
   std::shared_ptr<EventSource> keep_;    // the owner, while it is listed
-  std::atomic<std::size_t> pending_{0};  // the size of events_
+  std::atomic<std::size_t> pending_{0};  // the size of both
+  std::array<std::atomic<std::size_t>, kTrafficClasses> waiting_{};
 };
 
 /// What events come from: a session.

@@ -29,15 +29,17 @@ void fields(Is<Refused> auto& m, auto&& field) { field(1, m.code), field(2, m.re
 void fields(Is<Key> auto& m, auto&& field) { field(1, m.address), field(2, m.key); }
 void fields(Is<PathOffer> auto& m, auto&& field) {
   field(1, m.epoch), field(2, m.active_transport), field(3, m.passive_transport), field(4, m.description);
-  field(5, m.probe);
+  field(5, m.probe), field(6, m.flow);
 }
-void fields(Is<PathAnswer> auto& m, auto&& field) { field(1, m.epoch), field(2, m.description), field(3, m.probe); }
-void fields(Is<PathReady> auto& m, auto&& field) { field(1, m.epoch), field(2, m.one_sided); }
+void fields(Is<PathAnswer> auto& m, auto&& field) {
+  field(1, m.epoch), field(2, m.description), field(3, m.probe), field(4, m.flow);
+}
+void fields(Is<PathReady> auto& m, auto&& field) { field(1, m.epoch), field(2, m.one_sided), field(3, m.flow); }
 void fields(Is<PathDown> auto& m, auto&& field) {
-  field(1, m.epoch), field(2, m.code), field(3, m.reason), field(4, m.stalled);
+  field(1, m.epoch), field(2, m.code), field(3, m.reason), field(4, m.stalled), field(5, m.flow);
 }
-void fields(Is<Fence> auto& m, auto&& field) { field(1, m.epoch), field(2, m.received); }
-void fields(Is<FenceAck> auto& m, auto&& field) { field(1, m.epoch), field(2, m.received); }
+void fields(Is<Fence> auto& m, auto&& field) { field(1, m.epoch), field(2, m.received), field(3, m.flow); }
+void fields(Is<FenceAck> auto& m, auto&& field) { field(1, m.epoch), field(2, m.received), field(3, m.flow); }
 void fields(Is<Tensor> auto& m, auto&& field) {
   field(1, m.dtype), field(2, m.shape), field(3, m.strides), field(4, m.offset);
 }
@@ -55,6 +57,7 @@ void fields(Is<Goodbye> auto& m, auto&& field) { field(1, m.code), field(2, m.re
 void fields(Is<Withdrawn> auto& m, auto&& field) { field(1, m.id); }
 void fields(Is<Challenge> auto& m, auto&& field) { field(1, m.nonce); }
 void fields(Is<Proof> auto& m, auto&& field) { field(1, m.digest); }
+void fields(Is<PathWanted> auto& m, auto&& field) { field(1, m.flow); }
 
 using protozero::pbf_reader;
 using protozero::pbf_tag_type;

@@ -45,27 +45,36 @@ struct PathOffer {
   std::uint32_t active_transport = 0, passive_transport = 0;
   std::string description;
   std::optional<Key> probe;
+  std::uint32_t flow = 0;
 };
 struct PathAnswer {
   std::uint64_t epoch = 0;
   std::string description;
   std::optional<Key> probe;
+  std::uint32_t flow = 0;
 };
 struct PathReady {
   std::uint64_t epoch = 0;
   bool one_sided = false;
+  std::uint32_t flow = 0;
 };
 struct PathDown {
   std::uint64_t epoch = 0;
   std::uint32_t code = 0;
   std::string reason;
   bool stalled = false;
+  std::uint32_t flow = 0;
 };
 struct Fence {
   std::uint64_t epoch = 0, received = 0;
+  std::uint32_t flow = 0;
 };
 struct FenceAck {
   std::uint64_t epoch = 0, received = 0;
+  std::uint32_t flow = 0;
+};
+struct PathWanted {
+  std::uint32_t flow = 0;
 };
 
 struct Tensor {
@@ -114,7 +123,7 @@ struct Proof {
 
 /// index() is the number of the body in the description; 0: none that we know.
 using Frame = std::variant<std::monostate, Hello, Refused, PathOffer, PathAnswer, PathReady, PathDown, Fence, FenceAck,
-                           Lookup, Regions, Ping, Goodbye, Withdrawn, Challenge, Proof>;
+                           Lookup, Regions, Ping, Goodbye, Withdrawn, Challenge, Proof, PathWanted>;
 
 /// So many of anything that may repeat, in all of a frame: one of 1 MiB takes some 12 MiB at most.
 inline constexpr std::size_t kMaxRepeated = std::size_t{1} << 16;

@@ -26,7 +26,7 @@ SessionImpl::SessionImpl(std::shared_ptr<SessionHost> host, bool active, std::st
       link_(*host_, *this),
       greeting_(host_->principals(), host_->config().principal, host_->config().allow_anonymous),
       lookups_([this](const control::Frame& frame) { send_frame(frame); }),
-      flow_(*this, active, host_->config()) {}
+      bulk_(*this, TrafficClass::kBulk, active, host_->config()) {}
 
 // ---- any thread ----------------------------------------------------------------------------------------------------
 
@@ -46,19 +46,22 @@ SessionImpl::Description SessionImpl::description() const {
 
 PeerStats SessionImpl::stats() const {
   PeerStats s;
-  const Flow::Counters& flow = flow_.counters();
   s.bytes_written = stats_.bytes_written.get();
   s.bytes_read = stats_.bytes_read.get();
   s.messages_sent = stats_.messages_sent.get();
   s.messages_received = stats_.messages_received.get();
   s.transfers_completed = stats_.transfers_completed.get();
   s.transfers_failed = stats_.transfers_failed.get();
-  s.recoveries = flow.recoveries.get();
-  s.failovers = flow.failovers.get();
-  s.failbacks = flow.failbacks.get();
-  s.replayed_transfers = flow_.outbox().replayed.get();
-  s.duplicate_notifications_dropped = flow.duplicate_notifications_dropped.get();
-  s.staged_bytes = flow_.outbox().staged_bytes.get();
+  for (const Flow* flow : {&bulk_, commands_seen_.load(std::memory_order_acquire)}) {
+    if (flow == nullptr) continue;
+    const Flow::Counters& of = flow->counters();
+    s.recoveries += of.recoveries.get();
+    s.failovers += of.failovers.get();
+    s.failbacks += of.failbacks.get();
+    s.duplicate_notifications_dropped += of.duplicate_notifications_dropped.get();
+    s.replayed_transfers += flow->outbox().replayed.get();
+    s.staged_bytes += flow->outbox().staged_bytes.get();
+  }
   return s;
 }
 
@@ -89,7 +92,7 @@ void SessionImpl::start_passive(std::unique_ptr<ControlStream> stream) {
 
 void SessionImpl::begin_close(Status status) {
   close_status_ = std::move(status);
-  flow_.paths().stay();
+  for_flows([](Flow& flow) { flow.paths().stay(); });
   if (close_deadline_ == Clock::time_point::max()) close_deadline_ = host_->now();
   if (phase_ == Phase::kOpen) phase_ = Phase::kClosing;  // one that is recovering goes on recovering
   dirty_ = true;
@@ -126,7 +129,7 @@ void SessionImpl::begin_drain(Status status, Code transfers_end_as) {
   }
   close_status_ = std::move(status);
   transfers_end_as_ = transfers_end_as;
-  flow_.paths().shut();
+  for_flows([](Flow& flow) { flow.paths().shut(); });
   phase_ = Phase::kDraining;
   drain_deadline_ = host_->now() + kGoodbyeWait;
   dirty_ = true;
@@ -135,11 +138,14 @@ void SessionImpl::begin_drain(Status status, Code transfers_end_as) {
 void SessionImpl::finish_close() {
   saw(SessionEvent::kDrained);
   phase_ = Phase::kClosed;
-  flow_.paths().drop_all();
-  flow_.paths().bury();  // never from inside its callbacks: advance() and abandon() call this
+  for_flows([](Flow& flow) {
+    flow.paths().drop_all();
+    flow.paths().bury();
+  });  // never from inside its callbacks: advance() and abandon() call this
   const std::string reason =
       !close_status_.ok() ? close_status_.message() : fmt::format("the session with {} was closed", who());
-  flow_.outbox().end_all(transfers_end_as_ == Code::kOk ? Code::kCancelled : transfers_end_as_, reason);
+  const Code as = transfers_end_as_ == Code::kOk ? Code::kCancelled : transfers_end_as_;
+  for_flows([&](Flow& flow) { flow.outbox().end_all(as, reason); });
   lookups_.end({close_status_.ok() ? Code::kUnavailable : close_status_.code(), reason});
   link_.close();
   {
@@ -164,10 +170,11 @@ void SessionImpl::finish_close() {
 
 void SessionImpl::advance(Clock::time_point now) {
   dirty_ = false;
-  flow_.paths().bury();
+  for_flows([](Flow& flow) { flow.paths().bury(); });
   if (phase_ == Phase::kClosed) return;
   if (phase_ == Phase::kDraining) {
-    if (flow_.paths().drained() && (goodbye_seen_ || !link_.exists() || now >= drain_deadline_)) finish_close();
+    const bool drained = all_flows([](Flow& flow) { return flow.paths().drained(); });
+    if (drained && (goodbye_seen_ || !link_.exists() || now >= drain_deadline_)) finish_close();
     return;
   }
   if (link_.overrun()) {
@@ -175,14 +182,14 @@ void SessionImpl::advance(Clock::time_point now) {
                  fmt::format("lost {}: it does not read its control connection ({} bytes are queued for it at most)",
                              who(), ControlChannel::kMaxQueued)});
   }
-  flow_.advance(now);
+  for_flows([now](Flow& flow) { flow.advance(now); });
   if (is_left(now)) begin_drain({}, Code::kUnavailable);
   if (may_end() || now >= close_deadline_) begin_drain(close_status_, Code::kCancelled);
   if (phase_ != Phase::kDraining) check_timers(now);
 }
 
 bool SessionImpl::is_left(Clock::time_point now) noexcept {
-  return farewell_until_ && (flow_.has_said_all() || now >= *farewell_until_);
+  return farewell_until_ && (now >= *farewell_until_ || all_flows([](Flow& flow) { return flow.has_said_all(); }));
 }
 
 void SessionImpl::check_timers(Clock::time_point now) {
@@ -198,13 +205,15 @@ void SessionImpl::check_timers(Clock::time_point now) {
                      kDoing[phase], who(), config.connect_timeout.count())});
   }
   if (phase_ != Phase::kResolving && phase_ != Phase::kConnecting && id() != 0) {
-    if (flow_.take_life()) link_.live();
+    for_flows([this](Flow& flow) {
+      if (flow.take_life()) link_.live();
+    });
     if (link_.check_silence(now)) {
       return fail({Code::kPeerDied,
                    fmt::format("lost {}: silent for {} ms (peer_timeout)", who(), config.peer_timeout.count())});
     }
   }
-  flow_.check_timers(now);
+  for_flows([now](Flow& flow) { flow.check_timers(now); });
 }
 
 }  // namespace fairlead::datapath

@@ -9,6 +9,7 @@
 // Threads: everything is the driver's (see lane.h) but what is under "any thread".
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <functional>
 #include <memory>
@@ -67,9 +68,13 @@ class SessionImpl final : public EventSource, public TransferSink, public FlowUs
   void tell_withdrawn(std::uint64_t id) { lookups_.withdraw(id); }
   /// Timers and whatever the last poll left to do. Cheap when there is nothing.
   void advance(Clock::time_point now);
-  [[nodiscard]] bool wants_advance() const noexcept { return dirty_ || flow_.wants_advance() || link_.overrun(); }
+  [[nodiscard]] bool wants_advance() const noexcept {
+    return dirty_ || bulk_.wants_advance() || (commands_ != nullptr && commands_->wants_advance()) || link_.overrun();
+  }
   /// Work waits for room on the path, which the last poll may have made.
-  [[nodiscard]] bool has_backlog() const noexcept { return flow_.has_backlog(); }
+  [[nodiscard]] bool has_backlog() const noexcept {
+    return bulk_.has_backlog() || (commands_ != nullptr && commands_->has_backlog());
+  }
   /// Ends the session now; posted transfers complete with `status` once their path let go.
   void fail(Status status) override;
   /// The engine goes: posted transfers end as cancelled.
@@ -106,9 +111,10 @@ class SessionImpl final : public EventSource, public TransferSink, public FlowUs
   [[nodiscard]] bool is_left(Clock::time_point now) noexcept;
   /// Closing, and nothing is left to be done on the path in use.
   [[nodiscard]] bool may_end() noexcept {
-    return phase_ == Phase::kClosing && flow_.paths().in_use() != nullptr && flow_.outbox().size() == 0;
+    return phase_ == Phase::kClosing && bulk_.paths().in_use() != nullptr &&
+           all_flows([](Flow& flow) { return flow.outbox().size() == 0; });
   }
-  [[nodiscard]] bool was_ready() const noexcept { return flow_.was_usable(); }
+  [[nodiscard]] bool was_ready() const noexcept { return bulk_.was_usable(); }
   void check_timers(Clock::time_point now);
   void set_public_state(PeerState state) noexcept;
   void saw(SessionEvent event) noexcept { host_->session_event(phase_, event); }
@@ -123,8 +129,21 @@ class SessionImpl final : public EventSource, public TransferSink, public FlowUs
   // session_flows.cc
   void accept_transfer(TransferImpl& transfer) override;
   void transfer_ended(TransferImpl& transfer, Code code) override;
+  [[nodiscard]] Flow& flow_of(TrafficClass traffic);
+  void open_commands();
+  void begin_commands();
+  void handle_path_frame(const control::Frame& frame);
+  template <typename Use>
+  void for_flows(Use use) {
+    if (commands_ != nullptr) use(*commands_);
+    use(bulk_);
+  }
+  template <typename Is>
+  [[nodiscard]] bool all_flows(Is is) {
+    return is(bulk_) && (commands_ == nullptr || is(*commands_));
+  }
   void deliver(Event&& event) override;
-  [[nodiscard]] std::size_t waiting() const noexcept override { return inbox.pending(); }
+  [[nodiscard]] std::size_t waiting(TrafficClass traffic) const noexcept override { return inbox.waiting(traffic); }
   void flow_usable(Event&& news) override;
   void flow_lost() override;
   [[nodiscard]] std::vector<OpenTransport>& transports() noexcept override { return host_->transports(); }
@@ -148,7 +167,14 @@ class SessionImpl final : public EventSource, public TransferSink, public FlowUs
   Greeting greeting_;
   std::optional<control::Hello> unproved_;  // of who is to show its key
   Lookups lookups_;
-  Flow flow_;
+
+  Flow bulk_;
+  std::unique_ptr<Flow> commands_;                   // from when either end needs it
+  std::atomic<const Flow*> commands_seen_{nullptr};  // the same, for any thread
+  bool has_classes_ = false;                         // the peer's version has them
+  Outbox::Limits limits_;                            // the peer's
+  std::vector<Candidate> candidates_;                // active: for paths, the best first
+  std::vector<Offer> peer_offers_;                   // passive: what the peer may offer a path over
 
   // Closing.
   Status close_status_;
@@ -169,10 +195,16 @@ class SessionImpl final : public EventSource, public TransferSink, public FlowUs
     Counter bytes_written, bytes_read, messages_sent, messages_received, transfers_completed, transfers_failed;
   } stats_;  // written by the driver
 
-  // Of transfers, and of bytes of their messages: posted, ended, and ended as the posters saw it last.
-  Counter ended_, ended_bytes_;  // written by the driver
-  alignas(64) std::atomic<std::uint64_t> posted_{0};
-  std::atomic<std::uint64_t> posted_bytes_{0}, seen_ended_{0}, seen_ended_bytes_{0};
+  // Of one class' transfers, and of the bytes of their messages: posted, ended, and ended as the posters saw it last.
+  struct Room {
+    Counter ended, ended_bytes;  // written by the driver
+    alignas(64) std::atomic<std::uint64_t> posted{0};
+    std::atomic<std::uint64_t> posted_bytes{0}, seen_ended{0}, seen_ended_bytes{0};
+  };
+  [[nodiscard]] Room& room_of(const TransferImpl& transfer) noexcept {
+    return rooms_[static_cast<std::size_t>(transfer.traffic)];
+  }
+  std::array<Room, kTrafficClasses> rooms_;
 };
 
 }  // namespace fairlead::datapath

@@ -7,8 +7,8 @@
 namespace fairlead::datapath {
 namespace {
 
-// 2: a path may be set up beside the one in use. 3: who connects may show who it is.
-constexpr std::uint32_t kOldestVersion = 1, kNewestVersion = 3, kPathsBeside = 2;
+// 2: a path may be set up beside the one in use. 3: who connects may show who it is. 4: classes of traffic.
+constexpr std::uint32_t kOldestVersion = 1, kNewestVersion = 4, kPathsBeside = 2, kClasses = 4;
 constexpr std::chrono::milliseconds kLastWords{100};  // of a path whose peer said goodbye
 
 }  // namespace
@@ -29,9 +29,9 @@ void SessionImpl::link_refused(const Status& why) {
 
 void SessionImpl::link_lost(const Status& why) {
   saw(SessionEvent::kHungUp);
-  flow_.paths().stay();
+  for_flows([](Flow& flow) { flow.paths().stay(); });
   if (phase_ == Phase::kDraining || farewell_until_ ||
-      (phase_ == Phase::kClosing && flow_.paths().in_use() != nullptr)) {
+      (phase_ == Phase::kClosing && bulk_.paths().in_use() != nullptr)) {
     goodbye_seen_ = dirty_ = true;  // there is nobody left to say it
     return;
   }
@@ -96,11 +96,10 @@ void SessionImpl::link_heard(const control::Frame& frame) {
   if (const auto* regions = std::get_if<control::Regions>(&frame)) return lookups_.on_regions(*regions, who());
   if (const auto* withdrawn = std::get_if<control::Withdrawn>(&frame)) return lookups_.on_withdrawn(withdrawn->id);
   if (const auto* ping = std::get_if<control::Ping>(&frame)) {
-    if (ping->reply) return flow_.paths().peer_answered();
+    if (ping->reply) return for_flows([](Flow& flow) { flow.paths().peer_answered(); });
     return send_frame(control::Ping{.nonce = ping->nonce, .reply = true});
   }
-  if (flow_.paths().handle(frame)) return;
-  fail({Code::kDataLoss, fmt::format("{} sent an unexpected control frame (type {})", who(), frame.index())});
+  handle_path_frame(frame);
 }
 
 void SessionImpl::refuse(const Status& why) {
@@ -163,7 +162,8 @@ void SessionImpl::greet(const control::Hello& hello) {
   }
   CreditWindow::Limits window{.events = hello.event_window};
   if (hello.event_window_bytes != 0) window.bytes = hello.event_window_bytes;
-  flow_.outbox().set_limits({window, hello.max_message_bytes});
+  limits_ = {window, hello.max_message_bytes};
+  bulk_.outbox().set_limits(limits_);
   {
     const std::lock_guard lock(mutex_);
     description_.principal = greeting_.principal();
@@ -175,25 +175,34 @@ void SessionImpl::greet(const control::Hello& hello) {
     id_.store(host_->random(), std::memory_order_release);
     send_hello();
   }
-  if (hello.version_max >= kPathsBeside) flow_.paths().allow_beside();
+  if (hello.version_max >= kPathsBeside) bulk_.paths().allow_beside();
+  has_classes_ = hello.version_max >= kClasses;
   phase_ = close_deadline_ == Clock::time_point::max() ? Phase::kOpen : Phase::kClosing;
   lookups_.open(id());
-  if (!active_) return flow_.paths().expect(std::move(theirs));
+  if (!active_) {
+    peer_offers_ = std::move(theirs);
+    bulk_.paths().expect(peer_offers_);
+    return begin_commands();
+  }
   Choice choice = choose(host_->config().transport, host_->config().failover, host_->offers(), theirs);
   if (choice.candidates.empty()) {
     return fail({Code::kUnavailable,
                  fmt::format("no transport in common with {}: transport is '{}'{}{}", who(), host_->config().transport,
                              choice.rejected.empty() ? "" : "; ", fmt::join(choice.rejected, "; "))});
   }
-  flow_.paths().begin(std::move(choice.candidates));
+  candidates_ = std::move(choice.candidates);
+  bulk_.paths().begin(candidates_);
+  begin_commands();
 }
 
 void SessionImpl::handle_goodbye(const control::Goodbye& goodbye) {
   const Code code = code_from_wire(goodbye.code);
   if (code == Code::kOk) {
     farewell_until_ = host_->now() + kLastWords;
-    flow_.stop_posting();
-    flow_.paths().stay();
+    for_flows([](Flow& flow) {
+      flow.stop_posting();
+      flow.paths().stay();
+    });
     return;
   }
   begin_drain({code, fmt::format("{} ended the session: {}", who(), clipped(goodbye.reason))}, code);

@@ -22,21 +22,72 @@ void SessionImpl::accept_transfer(TransferImpl& t) {
     t.reason = lost ? close_status_.message() : fmt::format("the session with {} is closed", who());
     return transfer_ended(t, lost ? close_status_.code() : Code::kUnavailable);
   }
-  flow_.accept(t);
+  flow_of(t.traffic).accept(t);
 }
 
 void SessionImpl::transfer_ended(TransferImpl& t, Code code) {
   (code == Code::kOk ? stats_.transfers_completed : stats_.transfers_failed).add();
   if (t.list != nullptr) (t.list->kind == OpKind::kWrite ? stats_.bytes_written : stats_.bytes_read).add(t.done_bytes);
   if (t.is_send && code == Code::kOk) stats_.messages_sent.add();
-  ended_.add();
-  ended_bytes_.add(t.message.size());
+  Room& room = room_of(t);
+  room.ended.add();
+  room.ended_bytes.add(t.message.size());
   t.code = code;
   const bool report = t.report;
   if (report) add_reference(t);
   t.finished.store(true, std::memory_order_release);
   if (report) host_->queues().push_completed(t);
   drop_reference(t);
+}
+
+// ---- classes -------------------------------------------------------------------------------------------------------
+
+/// A peer of a version before classes gets everything in one order. Which version it is shows with its hello: until
+/// then each class gathers what it has.
+Flow& SessionImpl::flow_of(TrafficClass traffic) {
+  if (traffic == TrafficClass::kBulk || (id() != 0 && !has_classes_)) return bulk_;
+  if (commands_ == nullptr) {
+    open_commands();
+    if (id() != 0 && !active_) send_frame(control::PathWanted{static_cast<std::uint32_t>(traffic)});
+  }
+  return *commands_;
+}
+
+void SessionImpl::open_commands() {
+  commands_ = std::make_unique<Flow>(*this, TrafficClass::kCommands, active_, host_->config());
+  commands_seen_.store(commands_.get(), std::memory_order_release);
+  begin_commands();
+}
+
+/// Greeted: the flow of commands may have a path, if there is one.
+void SessionImpl::begin_commands() {
+  if (commands_ == nullptr || id() == 0) return;
+  if (!has_classes_) {
+    while (TransferImpl* t = commands_->outbox().give_back()) bulk_.accept(*t);
+    return;
+  }
+  commands_->outbox().set_limits(limits_);
+  commands_->paths().allow_beside();
+  if (active_) return commands_->paths().begin(candidates_);
+  commands_->paths().expect(peer_offers_);
+}
+
+/// A frame that speaks of paths, of which it names the flow.
+void SessionImpl::handle_path_frame(const control::Frame& frame) {
+  const std::uint32_t flow = std::visit(
+      []<typename Body>(const Body& body) {
+        if constexpr (requires { body.flow; }) return body.flow;
+        return std::uint32_t{0};
+      },
+      frame);
+  const bool commands = flow == static_cast<std::uint32_t>(TrafficClass::kCommands) && has_classes_;
+  const bool wanted = std::holds_alternative<control::PathWanted>(frame);
+  const bool opens = active_ ? wanted : std::holds_alternative<control::PathOffer>(frame);
+  if (commands && commands_ == nullptr && opens) open_commands();
+  Flow* const named = flow == 0 ? &bulk_ : commands ? commands_.get() : nullptr;
+  if (wanted ? commands && active_ : named != nullptr && named->paths().handle(frame)) return;
+  fail({Code::kDataLoss, fmt::format("{} sent an unexpected control frame (type {}{})", who(), frame.index(),
+                                     flow != 0 ? fmt::format(", flow {}", flow) : "")});
 }
 
 // ---- what comes, and paths -----------------------------------------------------------------------------------------
@@ -47,18 +98,23 @@ void SessionImpl::deliver(Event&& event) {
 }
 
 void SessionImpl::flow_usable(Event&& news) {
-  saw(SessionEvent::kUsable);
-  const bool first = news.kind == Event::Kind::kConnected;
+  const bool first = news.kind == Event::Kind::kConnected, bulk = news.traffic == TrafficClass::kBulk;
+  if (bulk) saw(SessionEvent::kUsable);
   {
     const std::lock_guard lock(mutex_);
-    description_.transport = flow_.carried_by();
-    description_.explain = flow_.paths().explain();
+    if (bulk) description_.transport = bulk_.carried_by();
+    description_.explain = bulk_.explanation();
+    if (commands_ != nullptr && commands_->was_usable()) {
+      description_.explain += fmt::format("; commands have a path of their own over {}", commands_->carried_by());
+    }
   }
-  set_public_state(PeerState::kReady);
-  host_->queues().push_event(*this, std::move(news));
-  if (first) host_->session_ready(*this);
+  if (was_ready() && all_flows([](Flow& flow) { return !flow.is_recovering(); })) set_public_state(PeerState::kReady);
+  if (bulk || !first) host_->queues().push_event(*this, std::move(news));
+  if (bulk && first) host_->session_ready(*this);
 }
 
-void SessionImpl::flow_lost() { set_public_state(PeerState::kRecovering); }
+void SessionImpl::flow_lost() {
+  if (was_ready()) set_public_state(PeerState::kRecovering);
+}
 
 }  // namespace fairlead::datapath

@@ -44,15 +44,18 @@ bool take_room(std::atomic<std::uint64_t>& posted, std::atomic<std::uint64_t>& s
 
 Status SessionImpl::admit(const TransferImpl& transfer) {
   const EngineConfig& config = host_->config();
-  if (!take_room(posted_, seen_ended_, ended_, 1, config.max_posted)) {
+  Room& room = room_of(transfer);
+  if (!take_room(room.posted, room.seen_ended, room.ended, 1, config.max_posted)) {
     return {Code::kResourceExhausted,
             fmt::format("{} transfers to {} are under way, the limit (max_posted); wait for some of them",
                         config.max_posted, who())};
   }
   const std::uint64_t bytes = transfer.message.size();
-  if (bytes == 0 || take_room(posted_bytes_, seen_ended_bytes_, ended_bytes_, bytes, config.max_posted_bytes))
+  if (bytes == 0 ||
+      take_room(room.posted_bytes, room.seen_ended_bytes, room.ended_bytes, bytes, config.max_posted_bytes)) {
     return {};
-  posted_.fetch_sub(1, std::memory_order_relaxed);
+  }
+  room.posted.fetch_sub(1, std::memory_order_relaxed);
   return {Code::kResourceExhausted,
           fmt::format("a message of {} bytes would be more than the {} bytes that may be under way to {} "
                       "(max_posted_bytes); wait for some of them",
@@ -70,7 +73,7 @@ void SessionImpl::submit(TransferImpl& transfer) {
 void SessionImpl::request_cancel(TransferImpl& transfer) {
   add_reference(transfer);
   host_->lane().submit([self = self(), &transfer] {
-    self->flow_.outbox().cancel(transfer, self->now());
+    if (transfer.active) self->flow_of(transfer.traffic).outbox().cancel(transfer, self->now());
     drop_reference(transfer);
   });
 }

@@ -80,6 +80,7 @@ struct alignas(64) TransferImpl final : Submission {
   bool has_message = false;  // a send, or a transfer that notifies
   bool is_send = false;
   bool report = false;
+  TrafficClass traffic = TrafficClass::kBulk;
   // Driver only.
   bool message_all_posted = false;
   bool message_aborted = false;  // a part came back undelivered and is to be posted again

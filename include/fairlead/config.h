@@ -64,9 +64,9 @@ struct FAIRLEAD_EXPORT EngineConfig {
   std::chrono::milliseconds peer_timeout{30'000};  // silence of the control connection
   std::size_t pool_arena_bytes = std::size_t{64} << 20;
   std::size_t max_message_bytes = std::size_t{16} << 20;
-  std::size_t max_pending_events = 4096;                  // notifications and messages that a peer may have undelivered
+  std::size_t max_pending_events = 4096;  // notifications and messages that a peer may have undelivered, of each class
   std::size_t max_pending_bytes = std::size_t{64} << 20;  // the bytes of those messages
-  std::size_t max_posted = 65536;                         // transfers to one peer that are posted and not done
+  std::size_t max_posted = 65536;  // transfers to one peer, of each class, that are posted and not done
   std::size_t max_posted_bytes = std::size_t{256} << 20;  // of messages among them, which are copies
   std::size_t max_sessions = 4096;                        // with peers, whichever end connected
   std::size_t max_principal_sessions = 0;  // of those that peers began, with one principal, or anonymous; 0: no limit

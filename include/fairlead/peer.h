@@ -31,6 +31,7 @@ struct Event {
     kClosed,        // status says how: ok for an orderly end
   };
   Kind kind = Kind::kNone;
+  TrafficClass traffic = TrafficClass::kBulk;  // what it came with; commands are taken first
   std::uint64_t value = 0;
   std::vector<std::byte> data;
   std::string text;

@@ -20,6 +20,14 @@ struct Descriptor {
   RemoteMemory remote;
 };
 
+/// Of the traffic between two engines. Classes do not wait for each other: each has an order, credits and a path of its
+/// own, which it gets when it is first used. Nothing is said about the order of two transfers of different classes.
+enum class TrafficClass : std::uint8_t {
+  kBulk,      // whatever names none
+  kCommands,  // small and urgent: they overtake bulk
+};
+inline constexpr std::size_t kTrafficClasses = 2;
+
 struct TransferOptions {
   /// Deliver this value to the peer as an event after all data of the transfer is placed there, once and in order.
   std::optional<std::uint64_t> notify = std::nullopt;
@@ -30,6 +38,8 @@ struct TransferOptions {
   std::chrono::nanoseconds deadline{0};
   /// Hand the transfer to Engine::next_completed() and signal Engine::event_fd() when it completes.
   bool report = false;
+  /// Transfers of one class reach the peer in the order of posting.
+  TrafficClass traffic = TrafficClass::kBulk;
   /// Returned by Transfer::tag(); the library does not look at it.
   std::uint64_t tag = 0;
 };

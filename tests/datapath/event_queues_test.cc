@@ -51,6 +51,31 @@ TEST_F(EventQueuesTest, EventsOfASessionComeInOrderAndAreCounted) {
   EXPECT_EQ(one->inbox.pending(), 0u);
 }
 
+TEST_F(EventQueuesTest, CommandsAreTakenFirstButAfterTheBeginning) {
+  const auto push = [this](std::uint64_t number, TrafficClass traffic, Event::Kind kind) {
+    Event made = numbered(number);
+    made.traffic = traffic;
+    made.kind = kind;
+    queues.push_event(*one, std::move(made));
+  };
+  using Kind = Event::Kind;
+  push(1, TrafficClass::kBulk, Kind::kConnected);
+  push(2, TrafficClass::kBulk, Kind::kNotification);
+  push(3, TrafficClass::kCommands, Kind::kMessage);
+  push(4, TrafficClass::kBulk, Kind::kMessage);
+  push(5, TrafficClass::kCommands, Kind::kPathChanged);
+  push(6, TrafficClass::kBulk, Kind::kClosed);
+  EXPECT_EQ(one->inbox.pending(), 6u);
+  EXPECT_EQ(one->inbox.waiting(TrafficClass::kBulk), 2u) << "what the peer sent";
+  EXPECT_EQ(one->inbox.waiting(TrafficClass::kCommands), 1u);
+  std::vector<std::uint64_t> values;
+  while (queues.take_event(one->inbox, event, taken)) values.push_back(event.value);
+  EXPECT_EQ(values, (std::vector<std::uint64_t>{1, 3, 5, 2, 4, 6}));
+  EXPECT_EQ(one->inbox.pending(), 0u);
+  EXPECT_EQ(one->inbox.waiting(TrafficClass::kBulk), 0u);
+  EXPECT_EQ(one->inbox.waiting(TrafficClass::kCommands), 0u);
+}
+
 TEST_F(EventQueuesTest, SessionsTakeTurns) {
   for (std::uint64_t i = 0; i < 3; ++i) queues.push_event(*one, numbered(10 + i));
   queues.push_event(*other, numbered(20));

@@ -81,6 +81,7 @@ TEST(Frames, EveryFieldIsWhereItsNameIs) {
   EXPECT_FALSE(read<control::PathOffer>(frame).probe);
   offer.mutable_probe()->set_address(4);
   offer.mutable_probe()->set_key(5);
+  offer.set_flow(6);
   const auto o = read<control::PathOffer>(frame);
   EXPECT_EQ(o.epoch, 1U);
   EXPECT_EQ(o.active_transport, 2U);
@@ -89,38 +90,52 @@ TEST(Frames, EveryFieldIsWhereItsNameIs) {
   ASSERT_TRUE(o.probe);
   EXPECT_EQ(o.probe->address, 4U);
   EXPECT_EQ(o.probe->key, 5U);
+  EXPECT_EQ(o.flow, 6U);
 
   oracle::PathAnswer& answer = *frame.mutable_path_answer();
   answer.set_epoch(1);
   answer.set_description("d");
   answer.mutable_probe()->set_key(2);
+  answer.set_flow(3);
   const auto a = read<control::PathAnswer>(frame);
   EXPECT_EQ(a.epoch, 1U);
   EXPECT_EQ(a.description, "d");
   EXPECT_EQ(a.probe.value_or(control::Key()).key, 2U);
+  EXPECT_EQ(a.flow, 3U);
 
   frame.mutable_path_ready()->set_epoch(1);
   frame.mutable_path_ready()->set_one_sided(true);
+  frame.mutable_path_ready()->set_flow(2);
   EXPECT_EQ(read<control::PathReady>(frame).epoch, 1U);
   EXPECT_TRUE(read<control::PathReady>(frame).one_sided);
+  EXPECT_EQ(read<control::PathReady>(frame).flow, 2U);
 
   frame.mutable_path_down()->set_epoch(1);
   frame.mutable_path_down()->set_code(2);
   frame.mutable_path_down()->set_reason("r");
   frame.mutable_path_down()->set_stalled(true);
+  frame.mutable_path_down()->set_flow(3);
   EXPECT_EQ(read<control::PathDown>(frame).epoch, 1U);
   EXPECT_EQ(read<control::PathDown>(frame).code, 2U);
   EXPECT_EQ(read<control::PathDown>(frame).reason, "r");
   EXPECT_TRUE(read<control::PathDown>(frame).stalled);
+  EXPECT_EQ(read<control::PathDown>(frame).flow, 3U);
 
   frame.mutable_fence()->set_epoch(1);
   frame.mutable_fence()->set_received(2);
+  frame.mutable_fence()->set_flow(3);
   EXPECT_EQ(read<control::Fence>(frame).epoch, 1U);
   EXPECT_EQ(read<control::Fence>(frame).received, 2U);
+  EXPECT_EQ(read<control::Fence>(frame).flow, 3U);
   frame.mutable_fence_ack()->set_epoch(1);
   frame.mutable_fence_ack()->set_received(2);
+  frame.mutable_fence_ack()->set_flow(3);
   EXPECT_EQ(read<control::FenceAck>(frame).epoch, 1U);
   EXPECT_EQ(read<control::FenceAck>(frame).received, 2U);
+  EXPECT_EQ(read<control::FenceAck>(frame).flow, 3U);
+
+  frame.mutable_path_wanted()->set_flow(1);
+  EXPECT_EQ(read<control::PathWanted>(frame).flow, 1U);
 
   frame.mutable_lookup()->set_request(1);
   frame.mutable_lookup()->set_name("n");

@@ -247,6 +247,24 @@ TEST_F(HostilePeer, FramesOutOfTurn) {
   expect_dropped_after_hello(Frame(), "unexpected control frame (type 0)");
 }
 
+TEST_F(HostilePeer, FramesOfAClassThatItDoesNotHave) {
+  expect_dropped_after_hello(control::PathOffer{.epoch = 1, .description = "x", .probe = {}, .flow = 1},
+                             "unexpected control frame (type 3, flow 1)");  // of a version that has none
+  control::Hello knows_classes = hello();
+  knows_classes.version_max = 4;
+  for (const auto& [frame, words] :
+       {std::pair<Frame, const char*>{control::Fence{.epoch = 0, .flow = 2}, "(type 7, flow 2)"},
+        {control::Fence{.epoch = 0, .flow = 1}, "(type 7, flow 1)"},
+        {control::PathWanted{.flow = 1}, "(type 16, flow 1)"},
+        {control::PathWanted{.flow = 0}, "(type 16)"},
+        {control::PathOffer{.epoch = 0, .description = {}, .probe = {}, .flow = 1},
+         "offered a path (epoch 0) out of turn"}}) {
+    Intruder intruder(engine_->listen_address());
+    intruder.say("FAIRLEAD" + framed(knows_classes) + framed(frame));
+    expect_goodbye(intruder, words);
+  }
+}
+
 TEST_F(HostilePeer, AFenceOfAPathThatNeverWasIsIgnored) {
   const Frame fence = control::Fence{.epoch = 5, .received = 0};
   Intruder intruder(engine_->listen_address());

@@ -24,21 +24,24 @@ void send_bytes(const UniqueFd& fd, std::string_view bytes) {
   }
 }
 
+control::Hello hello(std::uint32_t version) {
+  return {.version_min = 1,
+          .version_max = version,
+          .engine_name = "server",
+          .session_id = 7,
+          .transports = {{.name = "tcp", .kind = "tcp", .software = false, .describe = {}}},
+          .max_message_bytes = 4096,
+          .event_window = 16,
+          .event_window_bytes = 0,
+          .principal = {},
+          .nonce = {},
+          .proof = {}};
+}
+
 // Answers every look-up with regions and the promise of more, until the client hangs up.
 void serve_without_end(const UniqueFd& listener) {
   const UniqueFd fd(::accept(listener.get(), nullptr, nullptr));
-  const control::Hello hello{.version_min = 1,
-                             .version_max = 1,
-                             .engine_name = "endless",
-                             .session_id = 7,
-                             .transports = {{.name = "tcp", .kind = "tcp", .software = false, .describe = {}}},
-                             .max_message_bytes = 4096,
-                             .event_window = 16,
-                             .event_window_bytes = 0,
-                             .principal = {},
-                             .nonce = {},
-                             .proof = {}};
-  send_bytes(fd, "FAIRLEAD" + framed(hello));
+  send_bytes(fd, "FAIRLEAD" + framed(hello(1)));
   datapath::FrameReader reader;
   std::string page;  // the same every time: the client must not wait for us, its session ends soon without a path
   char bytes[4096];
@@ -63,18 +66,64 @@ void serve_without_end(const UniqueFd& listener) {
   }
 }
 
-TEST(HostileServer, AListWithoutEndIsGivenUp) {
-  const Result<UniqueFd> listener = datapath::start_listen("127.0.0.1", 0);
-  ASSERT_TRUE(listener);
+/// Of the frames that a client says to a server of this version until it has answered a ping: the flows that it offers
+/// paths for.
+std::vector<std::uint32_t> flows_offered(const UniqueFd& listener, std::uint32_t version) {
+  const UniqueFd fd(::accept(listener.get(), nullptr, nullptr));
+  send_bytes(fd, "FAIRLEAD" + framed(hello(version)));
+  datapath::FrameReader reader;
+  std::vector<std::uint32_t> flows;
+  char bytes[4096];
+  for (ssize_t n; (n = ::recv(fd.get(), bytes, sizeof bytes, 0)) > 0;) {
+    reader.append(bytes, static_cast<std::size_t>(n));
+    control::Frame frame;
+    for (Result<bool> whole = reader.next(frame); whole && *whole; whole = reader.next(frame)) {
+      if (const auto* ping = std::get_if<control::Ping>(&frame); ping != nullptr && ping->reply) return flows;
+      const auto* offer = std::get_if<control::PathOffer>(&frame);
+      if (offer == nullptr) continue;
+      flows.push_back(offer->flow);
+      send_bytes(fd, framed(control::Ping{.nonce = 1}));
+    }
+  }
+  return flows;
+}
+
+UniqueFd listen_for_one() {
+  Result<UniqueFd> listener = datapath::start_listen("127.0.0.1", 0);
+  EXPECT_TRUE(listener);
   // It waits for the one connection.
   ::fcntl(listener->get(), F_SETFL, ::fcntl(listener->get(), F_GETFL) & ~O_NONBLOCK);
-  std::thread server([&] { serve_without_end(*listener); });
+  return std::move(*listener);
+}
+
+// Which knows nothing of classes: it must not be offered a second path, nor be told of a flow.
+TEST(OlderServer, GetsCommandsWithTheRest) {
+  for (const std::uint32_t version : {3u, 4u}) {
+    const UniqueFd listener = listen_for_one();
+    std::vector<std::uint32_t> flows;
+    std::thread server([&] { flows = flows_offered(listener, version); });
+    {
+      EngineConfig config;
+      config.transport = "tcp";
+      Result<Engine> engine = Engine::create(config);
+      ASSERT_TRUE(engine);
+      Peer peer = *engine->connect(datapath::socket_address(listener.get(), false));
+      const Transfer command = peer.send({}, 1, {.traffic = TrafficClass::kCommands});
+      server.join();
+    }
+    EXPECT_EQ(flows, version == 3 ? std::vector<std::uint32_t>{0} : (std::vector<std::uint32_t>{0, 1})) << version;
+  }
+}
+
+TEST(HostileServer, AListWithoutEndIsGivenUp) {
+  const UniqueFd listener = listen_for_one();
+  std::thread server([&] { serve_without_end(listener); });
   {
     EngineConfig config;
     config.transport = "tcp";
     Result<Engine> engine = Engine::create(config);
     ASSERT_TRUE(engine);
-    Peer peer = *engine->connect(datapath::socket_address(listener->get(), false));
+    Peer peer = *engine->connect(datapath::socket_address(listener.get(), false));
     const Result<std::vector<RemoteMemory>> listed = peer.list("r", std::chrono::seconds(60));
     ASSERT_FALSE(listed);
     EXPECT_EQ(listed.error().code(), Code::kDataLoss) << listed.error().to_string();

@@ -174,15 +174,6 @@ TEST_F(InboundTest, AMessageBehindWhichNothingWaitsIsConsumedAsItComes) {
   EXPECT_EQ(inbound.credit_due(0), (Inbound::Consumed{2, 99}));
 }
 
-TEST_F(InboundTest, EventsOfOursWaitInTheirPlace) {
-  inbound.event_of_ours();
-  EXPECT_EQ(take(fragment(1, std::string(100, 'a'), 0, 100), 1), Verdict::kEvent);
-  inbound.event_of_ours();
-  EXPECT_EQ(inbound.credit_due(3), std::nullopt);
-  EXPECT_EQ(inbound.credit_due(2), std::nullopt);
-  EXPECT_EQ(inbound.credit_due(1), (Inbound::Consumed{1, 100})) << "what waits is ours alone";
-}
-
 // What was told on a path that died, or behind a refused write, may not have arrived.
 TEST(InboundCredits, WhatMayNotHaveArrivedIsToldAgain) {
   Inbound inbound({.events = 3, .bytes = 1, .message_bytes = 0});

@@ -49,19 +49,20 @@ control::Frame frame_of(Input& input) {
   const auto number = [&] { return input.number(); };
   const auto small = [&] { return static_cast<std::uint32_t>(input.number()); };
   const auto yes = [&] { return input.byte() % 2 != 0; };
-  switch (input.byte() % 15) {
+  const auto flow = [&] { return static_cast<std::uint32_t>(input.byte() % 3); };
+  switch (input.byte() % 17) {
     case 0:
-      return control::PathOffer{number(), small(), small(), input.text(), control::Key{0, number()}};
+      return control::PathOffer{number(), small(), small(), input.text(), control::Key{0, number()}, flow()};
     case 1:
-      return control::PathAnswer{number(), input.text(), control::Key{0, number()}};
+      return control::PathAnswer{number(), input.text(), control::Key{0, number()}, flow()};
     case 2:
-      return control::PathReady{number(), false};
+      return control::PathReady{number(), false, flow()};
     case 3:
-      return control::PathDown{number(), small(), input.text(), small() % 2 == 1};
+      return control::PathDown{number(), small(), input.text(), small() % 2 == 1, flow()};
     case 4:
-      return control::Fence{number(), number()};
+      return control::Fence{number(), number(), flow()};
     case 5:
-      return control::FenceAck{number(), number()};
+      return control::FenceAck{number(), number(), flow()};
     case 6:
       return control::Lookup{number(), input.text(), yes(), {}};
     case 7: {
@@ -95,6 +96,8 @@ control::Frame frame_of(Input& input) {
       return control::Challenge{input.text()};
     case 14:
       return control::Proof{input.text()};
+    case 15:
+      return control::PathWanted{flow()};
     default:
       return control::parse(input.text()).value_or(control::Frame());
   }

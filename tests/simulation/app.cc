@@ -135,6 +135,7 @@ bool App::post(const Post& post) {
   record.kind = post.kind;
   record.bytes = std::min(post.bytes, plan_.slot_bytes);
   record.notifies = post.notifies;
+  record.traffic = post.traffic;
   if (record.kind != Kind::kSend) {
     // The last slot is the prepared list's.
     const auto last = slot_used_.end() - 1;
@@ -152,6 +153,7 @@ bool App::post(const Post& post) {
     fill_one_sided(t, record, post, id);
   }
   t.bytes = record.bytes;
+  t.traffic = record.traffic;
   t.has_message = record.notifies;
   t.value = id;
   t.deadline = record.deadline = after(world_.now(), post.deadline);
@@ -254,9 +256,9 @@ void App::on_event(Event& event) {
       end_code_ = event.status.code();
       return;
     case Event::Kind::kNotification:
-      return other_->on_delivered(event.value, nullptr);
+      return other_->on_delivered(event, nullptr);
     case Event::Kind::kMessage:
-      return other_->on_delivered(event.value, &event.data);
+      return other_->on_delivered(event, &event.data);
     default:
       return;
   }

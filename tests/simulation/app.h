@@ -2,9 +2,10 @@
 //
 // It posts what its script says, takes events, looks regions up, cancels. The judge (app_judge.cc) knows what every
 // transfer was to do: every byte where it belongs and none beside it, one true end for each, notifications once, in
-// order and not before their bytes, nothing written after the end, all released.
+// order of their class and not before their bytes, nothing written after the end, all released.
 #pragma once
 
+#include <array>
 #include <map>
 #include <memory>
 #include <string>
@@ -68,6 +69,7 @@ class App {
     std::size_t slot = 0;
     std::uint64_t bytes = 0, offset = 0;
     std::vector<datapath::TensorRun> runs;  // of a strided one
+    TrafficClass traffic = TrafficClass::kBulk;
     bool notifies = false, finished = false, holds_slot = false, taken_back = false;
     Code code = Code::kOk;
     const char* untrue = nullptr;  // why it should not have ended so, if its session lived
@@ -92,7 +94,7 @@ class App {
 
   // app_judge.cc
   void wrong(std::string what);
-  void on_delivered(std::uint64_t id, const std::vector<std::byte>* message);
+  void on_delivered(const Event& event, const std::vector<std::byte>* message);
   void on_finished(std::uint64_t id, Record& record);
   void free_slot(Record& record);
   [[nodiscard]] const char* untrue(const Record& record) const;
@@ -119,9 +121,9 @@ class App {
   std::shared_ptr<datapath::PreparedImpl> prepared_;
   Clock::time_point sleeps_until_{}, post_at_{}, withdrawn_until_{};
   std::vector<bool> slot_used_;
-  std::vector<Record> records_;       // the id of a transfer is its place, from 1 on
-  std::vector<std::uint64_t> live_;   // ids of those that are not finished, or hold a slot
-  std::uint64_t last_delivered_ = 0;  // of this app's, at the other
+  std::vector<Record> records_;                                  // the id of a transfer is its place, from 1 on
+  std::vector<std::uint64_t> live_;                              // ids of those that are not finished, or hold a slot
+  std::array<std::uint64_t, kTrafficClasses> last_delivered_{};  // of this app's, at the other
   std::size_t unfinished_ = 0;
 };
 

@@ -35,14 +35,18 @@ bool App::placed(std::uint64_t id, const Record& record) const {
 }
 
 // The other end was told of one of our transfers.
-void App::on_delivered(std::uint64_t id, const std::vector<std::byte>* message) {
+void App::on_delivered(const Event& event, const std::vector<std::byte>* message) {
+  const std::uint64_t id = event.value;
   if (id == 0 || id > records_.size())
     return wrong(fmt::format("a notification of transfer {}, which there is not", id));
   Record& record = records_[id - 1];
   if (!record.notifies) return wrong(fmt::format("transfer {} was not to notify", id));
   if (++record.delivered > 1) return wrong(fmt::format("transfer {} was notified {} times", id, record.delivered));
-  if (id < last_delivered_) return wrong(fmt::format("transfer {} was notified after {}", id, last_delivered_));
-  last_delivered_ = id;
+  if (event.traffic != record.traffic) return wrong(fmt::format("transfer {} came with another class", id));
+  std::uint64_t& last = last_delivered_[static_cast<std::size_t>(record.traffic)];
+  if (id < last) return wrong(fmt::format("transfer {} was notified after {}", id, last));
+  last = id;
+  outcome_.commands += record.traffic == TrafficClass::kCommands ? 1 : 0;
   if ((record.kind == Kind::kSend) != (message != nullptr)) {
     return wrong(fmt::format("transfer {} came as another kind", id));
   }

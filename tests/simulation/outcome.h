@@ -10,8 +10,9 @@ namespace fairlead::simulation {
 
 struct Outcome {
   std::string wrong;  // empty: nothing is
-  std::uint64_t transfers = 0, ok = 0, failed = 0, cancelled = 0, refused = 0, notified = 0, messages = 0;
-  std::uint64_t bytes = 0;  // of transfers that ended well
+  std::uint64_t transfers = 0, ok = 0, failed = 0, cancelled = 0, refused = 0, notified = 0, messages = 0,
+                commands = 0;  // of those two, so many were of that class
+  std::uint64_t bytes = 0;     // of transfers that ended well
   std::uint64_t failovers = 0, replayed = 0, duplicates = 0, staged_bytes = 0;
   std::uint64_t stale_on_wire = 0;  // operations that landed on an end that a fence had closed
   std::uint64_t sent_again = 0;     // packets that were lost or spoiled on the way
@@ -25,9 +26,9 @@ struct Outcome {
   Outcome& operator+=(const Outcome& other) {
     if (wrong.empty()) wrong = other.wrong;
     for (auto count : {&Outcome::transfers, &Outcome::ok, &Outcome::failed, &Outcome::cancelled, &Outcome::refused,
-                       &Outcome::notified, &Outcome::messages, &Outcome::bytes, &Outcome::failovers, &Outcome::replayed,
-                       &Outcome::duplicates, &Outcome::staged_bytes, &Outcome::stale_on_wire, &Outcome::sent_again,
-                       &Outcome::sessions, &Outcome::lost, &Outcome::killed}) {
+                       &Outcome::notified, &Outcome::messages, &Outcome::commands, &Outcome::bytes, &Outcome::failovers,
+                       &Outcome::replayed, &Outcome::duplicates, &Outcome::staged_bytes, &Outcome::stale_on_wire,
+                       &Outcome::sent_again, &Outcome::sessions, &Outcome::lost, &Outcome::killed}) {
       this->*count += other.*count;
     }
     slowest_recovery = std::max(slowest_recovery, other.slowest_recovery);

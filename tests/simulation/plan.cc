@@ -107,6 +107,19 @@ void crowd(Dice& dice, Plan& plan) {
   }
 }
 
+/// Some, of one end or of both, which then have paths of their own.
+void call_for_commands(Dice& dice, Plan& plan) {
+  const double most = dice.chance(0.3) ? 0.05 : 0.5;
+  for (auto& client : plan.posts) {
+    for (std::vector<Post>& end : client) {
+      if (dice.chance(0.3)) continue;
+      for (Post& post : end) {
+        if (dice.chance(most)) post.traffic = TrafficClass::kCommands;
+      }
+    }
+  }
+}
+
 Trouble make_trouble(Dice& dice, const Plan& plan, std::size_t posts) {
   Trouble t;
   t.posts = dice.chance(0.2) ? 0 : dice.below(posts + 1);
@@ -185,7 +198,17 @@ Plan make_plan(std::uint64_t seed, bool survivable) {
     plan.troubles.push_back(t);
   }
   if (!big && !flood && !crowded && dice.chance(0.03)) slow_down(dice, plan);
+  if (dice.chance(0.5)) call_for_commands(dice, plan);
   return plan;
+}
+
+std::size_t flows_of(const Plan& plan) {
+  for (const auto& client : plan.posts) {
+    for (const std::vector<Post>& end : client) {
+      if (std::ranges::any_of(end, [](const Post& post) { return post.traffic == TrafficClass::kCommands; })) return 2;
+    }
+  }
+  return 1;
 }
 
 std::size_t size_of(const Plan& plan) {
@@ -232,6 +255,7 @@ std::string text_of(const Post& p) {
   std::string text = fmt::format("{{.kind = Post::Kind::{}, .bytes = {}", kKinds[static_cast<int>(p.kind)], p.bytes);
   if (p.pieces != 1) text += fmt::format(", .pieces = {}", p.pieces);
   if (p.notifies) text += ", .notifies = true";
+  if (p.traffic == TrafficClass::kCommands) text += ", .traffic = TrafficClass::kCommands";
   if (p.gap.count() != 0) text += fmt::format(", .gap = {}", time_of(p.gap));
   if (p.cancel_after != kNever) text += fmt::format(", .cancel_after = {}", time_of(p.cancel_after));
   if (p.deadline != kNever) text += fmt::format(", .deadline = {}", time_of(p.deadline));

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "fairlead/transfer.h"
 #include "fake_transport.h"
 
 namespace fairlead::simulation {
@@ -25,6 +26,7 @@ struct Post {
   std::uint64_t bytes = 0;
   std::uint64_t pieces = 1;  // operations; rows of a strided one
   bool notifies = false;
+  TrafficClass traffic = TrafficClass::kBulk;
   microseconds gap{0};  // since the one before it
   microseconds cancel_after = kNever;
   microseconds deadline = kNever;
@@ -69,6 +71,9 @@ struct Plan {
 
 /// `survivable`: see Plan.
 [[nodiscard]] Plan make_plan(std::uint64_t seed, bool survivable);
+
+/// How many flows a session of it may come to have.
+[[nodiscard]] std::size_t flows_of(const Plan& plan);
 
 /// Transfers and troubles.
 [[nodiscard]] std::size_t size_of(const Plan& plan);

@@ -45,6 +45,45 @@ TEST_F(Scenario, AStreamOfShortDeadlinesDoesNotStopALargeTransfer) {
   EXPECT_TRUE(ends.end());
 }
 
+/// A path that takes half a second for all of an end's memory.
+Habits narrow() {
+  Habits made = plain();
+  made.bytes_per_us = 1;
+  return made;
+}
+
+// A small message behind 16 MiB waited for all of it.
+TEST_F(Scenario, ACommandDoesNotWaitForBulk) {
+  TwoEnds ends(1, {narrow()});
+  ASSERT_TRUE(ends.meet());
+  const TransferImpl& bulk = ends.write(0, 0, TwoEnds::kBytes);
+  const TransferImpl& behind = ends.send(0, 8);
+  const TransferImpl& command = ends.send(0, 8, TrafficClass::kCommands);
+  ASSERT_TRUE(ends.run([&] { return command.finished.load(); }));
+  EXPECT_EQ(command.code, Code::kOk);
+  EXPECT_FALSE(bulk.finished.load());
+  Event event;
+  while (event.kind != Event::Kind::kMessage) ASSERT_TRUE(ends.session[1]->take_event(event));
+  EXPECT_EQ(event.traffic, TrafficClass::kCommands);
+  EXPECT_FALSE(ends.session[1]->take_event(event)) << "what is of the same class waits for its turn";
+  ASSERT_TRUE(ends.run([&] { return behind.finished.load(); }));
+  EXPECT_TRUE(bulk.finished.load());
+  EXPECT_TRUE(ends.end());
+}
+
+// Paths are offered by the end that connected; the other asks for one.
+TEST_F(Scenario, TheEndThatWasConnectedToHasCommandsToo) {
+  TwoEnds ends(1, {narrow()});
+  ASSERT_TRUE(ends.meet());
+  ends.write(1, 0, TwoEnds::kBytes);
+  const TransferImpl& command = ends.send(1, 8, TrafficClass::kCommands);
+  ASSERT_TRUE(ends.run([&] { return command.finished.load(); }));
+  EXPECT_EQ(command.code, Code::kOk);
+  EXPECT_FALSE(ends.posted.front()->finished.load());
+  EXPECT_NE(ends.session[0]->description().explain.find("commands have a path of their own"), std::string::npos);
+  EXPECT_TRUE(ends.end());
+}
+
 // A list takes one doorbell where each write by itself would take one.
 TEST_F(Scenario, WhatIsPostedWhileMuchIsUnderWayGoesOutTogether) {
   Habits wide = plain();

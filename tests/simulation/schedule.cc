@@ -102,7 +102,8 @@ class Schedule {
       pair->apps[end]->begin(ends[end]->start(std::move(streams.ends[end]), end == 0, ends[end]), *pair->apps[1 - end]);
     }
     // Paths that do not come to be used, as often as they are tried.
-    harms_ += (plan_.transports.size() - sound_) * plan_.transports.size() * datapath::Trials::kMostFailures;
+    harms_ += (plan_.transports.size() - sound_) * plan_.transports.size() * datapath::Trials::kMostFailures *
+              flows_of(plan_);
     ++outcome_.sessions;
     pairs_.push_back(std::move(pair));
   }
@@ -222,7 +223,7 @@ class Schedule {
       case Trouble::Kind::kFreeze:
         frozen_until_[engine] = std::max(frozen_until_[engine], world_.now() + t.time);
         frozen_for_ += t.time;
-        harms_ += engine == 0 ? scripts_.size() : 1;
+        harms_ += (engine == 0 ? scripts_.size() : 1) * flows_of(plan_);
         if (t.time < kPeerTimeout / 2) return;
         for (const auto& each : pairs_) each->doomed |= engine == 0 || each->client == t.client;
         return;
@@ -238,19 +239,20 @@ class Schedule {
       case Trouble::Kind::kStall:
         break;
     }
-    // Until a path has been in use each transport is tried once.
-    const PeerState state = pair->apps[0]->session().state();
-    const bool used = state == PeerState::kReady || state == PeerState::kRecovering;
-    if (pair->wounds == sound_ + 2 || (plan_.survivable && !used && pair->wounds + 1 >= sound_)) return;
+    if (pair->wounds == sound_ + 2) return;
     const auto found = paths(*pair);
     if (found.empty()) {
       if (tries == 0) return;
       ++pending_;
       return world_.in(microseconds(20), [this, &t, tries] { make_trouble(t, tries - 1); });
     }
+    const auto& [path, peer] = found[found.size() == 1 ? 0 : world_.below(found.size())];
+    // Until a path of its flow has been in use each transport is tried once.
+    const bool used = dynamic_cast<datapath::Flow&>(path->events()).was_usable();
+    if (plan_.survivable && !used && pair->wounds + 1 >= sound_) return;
     ++pair->wounds;
     ++harms_;
-    FakePath* const ends[2] = {found.front().first, found.front().second};
+    FakePath* const ends[2] = {path, peer};
     for (std::size_t end : {0u, 1u}) {
       pair->apps[end]->take_back(t.take_back[end]);
       if (t.kind == Trouble::Kind::kStall) {

@@ -53,6 +53,7 @@ Result<std::unique_ptr<datapath::Path>> TcpEndpoint::open_path(const datapath::P
 
 bool TcpEndpoint::poll() noexcept {
   shared_.polling = true;
+  if (shared_.urgent != 0 || shared_.turn != kLongTurn) shared_.choose_turn(shared_.clock.now());
   bool happened = look_around();
   const bool direct = ready_paths_ <= kDirectPaths;
   // By index: paths may be opened, and others destroyed, from inside the calls.

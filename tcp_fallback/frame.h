@@ -37,6 +37,7 @@ namespace fairlead::tcp_fallback {
 inline constexpr std::size_t kHeaderBytes = 32;
 inline constexpr std::size_t kGreetingBytes = 32;
 inline constexpr std::uint16_t kProtocolVersion = 1;
+inline constexpr std::size_t kLongTurn = 2 * 1024 * 1024;           // received or sent before others get their turn
 inline constexpr std::uint64_t kMaxMessage = 64 * 1024;             // payload of a message frame
 inline constexpr std::uint64_t kMaxFragment = 1024 * 1024;          // payload of a write or read data frame
 inline constexpr std::uint64_t kMaxRead = std::uint64_t{1} << 62;   // bytes of one read request

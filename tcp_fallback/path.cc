@@ -22,16 +22,19 @@ TcpPath::TcpPath(Shared& shared, const datapath::PathConfig& config)
       role_(config.role),
       peer_host_(config.peer_host),
       peer_timeout_(config.peer_timeout),
+      urgent_(config.urgent),
       token_(random_token()),
       peer_name_(config.peer_host),
       requests_(shared.config.send_depth),
       sender_(requests_, shared.grants),
       receiver_(requests_, sender_, shared.grants) {
   shared_.paths.push_back(this);
+  shared_.urgent += urgent_ ? 1 : 0;
 }
 
 TcpPath::~TcpPath() {
   close();
+  shared_.urgent -= urgent_ ? 1 : 0;
   if (shared_.polling) {
     std::replace(shared_.paths.begin(), shared_.paths.end(), this, static_cast<TcpPath*>(nullptr));
   } else {
@@ -179,7 +182,8 @@ bool TcpPath::advance_ready() noexcept {
     if (state_ != State::kReady) return true;  // closed from inside
   }
   readable_ = false;
-  const Receiver::Outcome outcome = receiver_.advance(stream_, *this);
+  const Receiver::Outcome outcome = receiver_.advance(stream_, *this, shared_.turn);
+  if (outcome.bytes != 0) note_urgent();
   if (state_ != State::kReady) return true;
   switch (outcome.end) {
     case Receiver::End::kNone:
@@ -219,7 +223,8 @@ bool TcpPath::report_end() noexcept {
 
 bool TcpPath::flush() noexcept {
   if (state_ != State::kReady || send_error_ != 0 || sender_.idle()) return false;
-  const IoResult sent = sender_.flush(stream_);
+  const IoResult sent = sender_.flush(stream_, shared_.turn);
+  if (sent.bytes != 0) note_urgent();
   // What the peer sent before it went is still to be read, so the path ends when there is nothing left to read.
   if (sent.error != 0 && !sent.would_block()) send_error_ = sent.error;
   return sent.bytes > 0;
@@ -231,6 +236,12 @@ bool TcpPath::arm() noexcept {
     return !announce_ready_ && send_error_ == 0;
   }
   return !announce_down_ && (requests_.empty() || !(state_ == State::kDown || state_ == State::kClosed));
+}
+
+void TcpPath::note_urgent() noexcept {
+  if (!urgent_) return;
+  shared_.urgent_at = shared_.clock.now();
+  shared_.choose_turn(shared_.urgent_at);
 }
 
 std::optional<Nanos> TcpPath::deadline() const noexcept {

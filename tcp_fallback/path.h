@@ -34,6 +34,16 @@ struct Shared {
   PrivateFd epoll{};              // data.ptr: the path, null for the listener
   std::vector<TcpPath*> paths{};  // null: a path that was destroyed from inside poll()
   bool polling = false;           // inside poll(): posts are sent when it ends
+  std::size_t urgent = 0;         // paths that must not wait for the turns of others
+  Nanos urgent_at = 0;            // when something went over one of them last
+  std::size_t turn = kLongTurn;   // how much a path receives, and how much it sends, before others get their turn
+  /// While urgent paths are busy turns are short, which costs bulk a third of its speed; while they are there,
+  /// moderate.
+  void choose_turn(Nanos now) noexcept {
+    turn = urgent == 0 ? kLongTurn : now - urgent_at < kUrgentTime ? kShortTurn : kModerateTurn;
+  }
+  static constexpr Nanos kUrgentTime = 2 * kMillisecond;
+  static constexpr std::size_t kModerateTurn = 512 * 1024, kShortTurn = 32 * 1024;
 };
 
 class TcpPath final : public datapath::Path, private Receiver::Sink {
@@ -69,6 +79,7 @@ class TcpPath final : public datapath::Path, private Receiver::Sink {
   void advance_greeting() noexcept;
   bool advance_ready() noexcept;
   bool report_end() noexcept;
+  void note_urgent() noexcept;
   bool send_greeting() noexcept;
   void become_ready(const Greeting& greeting) noexcept;
   void fail(Code code, std::string reason) noexcept;
@@ -82,6 +93,7 @@ class TcpPath final : public datapath::Path, private Receiver::Sink {
   const datapath::PathRole role_;
   const std::string peer_host_;
   const std::chrono::milliseconds peer_timeout_;
+  const bool urgent_;
   const Token token_;  // ours: the peer presents it
   Token peer_token_{};
 

@@ -13,7 +13,6 @@ namespace {
 
 using datapath::OpKind;
 
-constexpr std::size_t kAdvanceBytes = 2 * 1024 * 1024;  // then acknowledgements are sent and others get their turn
 constexpr std::uint64_t kLargePayload = 16 * 1024;
 constexpr std::size_t kDiscardBytes = 64 * 1024;
 
@@ -25,12 +24,12 @@ Receiver::Receiver(RequestQueue& requests, Sender& sender, GrantTable& grants)
       grants_(grants),
       buffer_(std::make_unique_for_overwrite<std::byte[]>(kBufferBytes)) {}
 
-Receiver::Outcome Receiver::advance(ByteStream& stream, Sink& sink) noexcept {
+Receiver::Outcome Receiver::advance(ByteStream& stream, Sink& sink, std::size_t turn) noexcept {
   Outcome outcome;
-  while (!stopped_ && outcome.bytes < kAdvanceBytes) {
+  while (!stopped_ && outcome.bytes < turn) {
     std::size_t wanted = 0;
-    const IoResult got =
-        payload_left_ > 0 && buffered() == 0 ? receive_payload(stream, wanted) : receive_into_buffer(stream, wanted);
+    const IoResult got = payload_left_ > 0 && buffered() == 0 ? receive_payload(stream, turn - outcome.bytes, wanted)
+                                                              : receive_into_buffer(stream, wanted);
     if (got.error != 0) {
       if (!got.would_block()) {
         outcome.end = End::kError;
@@ -68,13 +67,13 @@ IoResult Receiver::receive_into_buffer(ByteStream& stream, std::size_t& wanted) 
   return result;
 }
 
-IoResult Receiver::receive_payload(ByteStream& stream, std::size_t& wanted) noexcept {
+IoResult Receiver::receive_payload(ByteStream& stream, std::size_t most, std::size_t& wanted) noexcept {
   std::array<iovec, kMaxPieces> pieces;
   const GrantTable::Section section(grants_);
   const auto receive = [&] {
     std::size_t count = destination(std::span(pieces).first(kMaxSegments));
     wanted = 0;
-    for (std::size_t i = 0; i < count; ++i) wanted += pieces[i].iov_len;
+    count = limit(std::span(pieces).first(count), most, wanted);
     if (wanted == payload_left_) {
       pieces[count++] = {buffer_.get(), read_ahead_};
       wanted += read_ahead_;

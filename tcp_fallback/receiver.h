@@ -50,8 +50,8 @@ class Receiver {
 
   /// What the peer said in its greeting: how many requests it may leave unacknowledged.
   void set_peer_depth(std::uint32_t depth) noexcept { peer_depth_ = depth; }
-  /// Receives until the stream is empty or a budget is used up.
-  Outcome advance(ByteStream& stream, Sink& sink) noexcept;
+  /// Receives until the stream is empty, or about `turn` bytes; then acknowledgements are due.
+  Outcome advance(ByteStream& stream, Sink& sink, std::size_t turn = kLongTurn) noexcept;
   /// Nothing more is placed, delivered or read, from now on.
   void stop() noexcept { stopped_ = true; }
 
@@ -62,7 +62,7 @@ class Receiver {
 
   [[nodiscard]] std::size_t buffered() const noexcept { return buffer_end_ - buffer_begin_; }
   IoResult receive_into_buffer(ByteStream& stream, std::size_t& wanted) noexcept;
-  IoResult receive_payload(ByteStream& stream, std::size_t& wanted) noexcept;
+  IoResult receive_payload(ByteStream& stream, std::size_t most, std::size_t& wanted) noexcept;
   std::size_t destination(std::span<iovec> pieces) noexcept;
   void lose_destination() noexcept;
   void take_payload_from_buffer() noexcept;

@@ -87,4 +87,15 @@ std::optional<std::uint64_t> RequestQueue::find_sent(std::uint32_t seq) const no
   return first_ + ahead;
 }
 
+std::size_t limit(std::span<iovec> pieces, std::size_t most, std::size_t& bytes) noexcept {
+  bytes = 0;
+  std::size_t count = 0;
+  while (count < pieces.size() && bytes < most) {
+    iovec& piece = pieces[count++];
+    piece.iov_len = std::min(piece.iov_len, most - bytes);
+    bytes += piece.iov_len;
+  }
+  return count;
+}
+
 }  // namespace fairlead::tcp_fallback

@@ -38,6 +38,8 @@ struct Request {
 /// Fills `pieces` with up to `length` bytes of the request's memory from `offset` on; returns how many pieces.
 [[nodiscard]] std::size_t slice(const Request& request, std::uint64_t offset, std::uint64_t length,
                                 std::span<iovec> pieces) noexcept;
+/// Cuts `pieces` down to `most` bytes: how many of them are left, the last perhaps shorter; `bytes`: of all of those.
+[[nodiscard]] std::size_t limit(std::span<iovec> pieces, std::size_t most, std::size_t& bytes) noexcept;
 
 class RequestQueue {
  public:

@@ -10,7 +10,6 @@ using datapath::OpKind;
 constexpr std::uint64_t kFragmentBytes = 256 * 1024;
 constexpr std::uint64_t kStageBytes = 512 * 1024;  // staged ahead: enough for one large sendmsg, not more
 constexpr std::size_t kStageFrames = 64;
-constexpr std::size_t kFlushBytes = 2 * 1024 * 1024;  // then others get their turn
 constexpr std::size_t kZeroBytes = 64 * 1024;
 static_assert(kFragmentBytes <= kMaxFragment);
 
@@ -39,13 +38,13 @@ void Sender::queue_ack(std::uint32_t seq, Code code) {
 
 void Sender::queue_read(const Frame& read) { responses_.push_back({read, 0}); }
 
-IoResult Sender::flush(ByteStream& stream) noexcept {
+IoResult Sender::flush(ByteStream& stream, std::size_t turn) noexcept {
   IoResult total;
-  while (total.bytes < kFlushBytes) {
+  while (total.bytes < turn) {
     stage();
     if (staged_.empty()) break;
     std::size_t wanted = 0;
-    const IoResult sent = send_staged(stream, wanted);
+    const IoResult sent = send_staged(stream, turn - total.bytes, wanted);
     if (sent.error != 0) {
       total.error = sent.error;
       break;
@@ -131,14 +130,12 @@ void Sender::push_staged(Staged staged) noexcept {
   staged_.push_back(staged);
 }
 
-IoResult Sender::send_staged(ByteStream& stream, std::size_t& wanted) noexcept {
+IoResult Sender::send_staged(ByteStream& stream, std::size_t most, std::size_t& wanted) noexcept {
   std::array<iovec, kMaxPieces> pieces;
   const GrantTable::Section section(grants_);
   const auto send = [&](std::size_t frames) {
     const auto gathered = std::span(pieces).first(gather(frames, pieces));
-    wanted = 0;
-    for (const iovec& piece : gathered) wanted += piece.iov_len;
-    return stream.send(gathered);
+    return stream.send(gathered.first(limit(gathered, most, wanted)));
   };
   IoResult result = send(staged_.size());
   if (result.error != EFAULT) return result;

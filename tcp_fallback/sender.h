@@ -36,7 +36,7 @@ class Sender {
     return staged_.empty() && responses_.empty() && next_request_ == requests_.end();
   }
   /// Sends what the stream takes, within a budget. error: 0 (idle, or more to do), EAGAIN (the stream is full), other.
-  IoResult flush(ByteStream& stream) noexcept;
+  IoResult flush(ByteStream& stream, std::size_t turn = kLongTurn) noexcept;
 
  private:
   struct Response {
@@ -60,7 +60,7 @@ class Sender {
   void push_staged(Staged staged) noexcept;
   std::size_t gather(std::size_t frames, std::span<iovec> pieces) noexcept;
   std::size_t gather_payload(Staged& staged, std::span<iovec> pieces) noexcept;
-  IoResult send_staged(ByteStream& stream, std::size_t& wanted) noexcept;
+  IoResult send_staged(ByteStream& stream, std::size_t most, std::size_t& wanted) noexcept;
   void consume(std::size_t bytes) noexcept;
   void lose_source(Staged& staged) noexcept;
   void note_loss(Staged& staged) noexcept;

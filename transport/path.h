@@ -76,6 +76,8 @@ struct PathConfig {
   std::string peer_host;         // the address of the peer's end of the control connection, numeric
   std::string local_host;        // ours, numeric: a device picks its source address or GID to suit
   PathEvents* events = nullptr;  // the path's user, who outlives it; not null
+  /// What it carries is small and must not wait: others of its endpoint take shorter turns while it is there.
+  bool urgent = false;
   /// How long a peer may be silent: a transport that watches its connection calls it dead no sooner.
   std::chrono::milliseconds peer_timeout{30'000};
 };

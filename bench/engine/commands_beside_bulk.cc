@@ -3,8 +3,9 @@
 //   fairlead-commands-beside-bulk TRANSPORT SECONDS [SERVER_PACKET_IO CLIENT_PACKET_IO]
 //
 // One process of this host sends eight bytes, the other sends them back with the same class: a round trip. "beside"
-// means that two WRITEs of 16 MiB are kept in flight. SECONDS for each of the three; prints one line each: how many
-// round trips, and their 50th and 99th percentile in microseconds.
+// means that two WRITEs of 16 MiB are kept in flight. SECONDS for each; prints one line each: how many
+// round trips, their 50th and 99th percentile in microseconds, and what
+// was written meanwhile in GB (1e9 bytes) per second.
 #include <fmt/format.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -82,12 +83,14 @@ struct Client {
   void measure(const char* what, TrafficClass traffic, bool beside, unsigned seconds) {
     bench::Histogram times;
     const std::array<std::byte, 8> bytes{};
+    std::uint64_t written = 0;
     const Clock::time_point warm = Clock::now() + std::chrono::milliseconds(200);
     const Clock::time_point end = warm + std::chrono::seconds(seconds);
     for (std::uint64_t i = 0;; ++i) {
       if (beside) keep_writing();
       const Clock::time_point begin = Clock::now();
       if (begin >= end) break;
+      if (begin < warm) written = peer.stats().bytes_written;
       peer.send(bytes, i, {.traffic = traffic});
       Event event;
       if (!hear(peer, event)) {
@@ -96,8 +99,10 @@ struct Client {
       }
       if (begin >= warm) times.record(static_cast<std::uint64_t>((Clock::now() - begin).count()));
     }
-    fmt::print("{:22} {:8} round trips, p50 {:9.1f} us, p99 {:9.1f} us\n", what, times.count(),
-               static_cast<double>(times.percentile(50)) / 1e3, static_cast<double>(times.percentile(99)) / 1e3);
+    const double moved = static_cast<double>(peer.stats().bytes_written - written);
+    fmt::print("{:37} {:8} round trips, p50 {:9.1f} us, p99 {:9.1f} us; {:5.2f} GB/s\n", what, times.count(),
+               static_cast<double>(times.percentile(50)) / 1e3, static_cast<double>(times.percentile(99)) / 1e3,
+               moved / 1e9 / seconds);
     (void)wait_all(writes, kPatience);
   }
 };
@@ -124,9 +129,10 @@ int main(int argc, char** argv) {
     Engine engine = make_engine(transport, argc == 5 ? argv[4] : nullptr, "");
     Peer peer = must(engine.connect(std::string_view(text, static_cast<std::size_t>(size))));
     Client client{peer, must(engine.allocate(kWrites * kBytes)), must(peer.lookup("target"))};
-    client.measure("idle", TrafficClass::kCommands, false, seconds);
+    client.measure("idle", TrafficClass::kBulk, false, seconds);
     client.measure("bulk, beside bulk", TrafficClass::kBulk, true, seconds);
     client.measure("commands, beside bulk", TrafficClass::kCommands, true, seconds);
+    client.measure("bulk, beside a quiet path of commands", TrafficClass::kBulk, true, seconds);
     peer.close();
   }
   int status = 0;

@@ -104,6 +104,8 @@ class PathUser {
  public:
   /// Who hears of what paths carry. It tells the set that one is ready or down.
   [[nodiscard]] virtual PathEvents& path_events() noexcept = 0;
+  /// PathConfig::urgent of its paths.
+  [[nodiscard]] virtual bool urgent() const noexcept = 0;
   virtual void send_frame(const control::Frame& frame) = 0;
   /// A path is proved at both ends: slot().
   virtual void path_in_use() = 0;

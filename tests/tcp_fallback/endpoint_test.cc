@@ -263,5 +263,20 @@ TEST_F(TcpEndpointTest, ATruncatedFileFailsItsOwnRequests) {
   ::munmap(mapped, kSize);
 }
 
+TEST(Turns, AreShortWhileWhatIsUrgentIsBusy) {
+  const TcpConfig config;
+  const ManualClock clock;
+  GrantTable grants;
+  Shared shared{.config = config, .clock = clock, .grants = grants, .port = 0};
+  shared.choose_turn(0);
+  EXPECT_EQ(shared.turn, kLongTurn);
+  shared.urgent = 1;
+  shared.urgent_at = kSecond;
+  shared.choose_turn(kSecond + Shared::kUrgentTime - 1);
+  EXPECT_EQ(shared.turn, Shared::kShortTurn);
+  shared.choose_turn(kSecond + Shared::kUrgentTime);
+  EXPECT_EQ(shared.turn, Shared::kModerateTurn);
+}
+
 }  // namespace
 }  // namespace fairlead::tcp_fallback

@@ -62,6 +62,30 @@ TEST_P(ProtocolChopTest, EveryCallMayMoveFewBytes) {
 }
 INSTANTIATE_TEST_SUITE_P(Chunks, ProtocolChopTest, testing::Values(33, 500, 10'000, 1'000'000));
 
+// Others wait for no more than that.
+TEST(Protocol, ATurnTakesWhatItIsGiven) {
+  constexpr std::size_t kTurn = 128 << 10, kBytes = 1 << 20, kReadAhead = 96 << 10;
+  Pipe pipe;
+  pipe.capacity = pipe.chunk = 8 << 20;
+  ProtocolEnd from(pipe, 0), to(pipe, 1);
+  std::vector<std::byte> source(kBytes), target(kBytes);
+  for (std::size_t i = 0; i < kBytes; ++i) source[i] = static_cast<std::byte>(i * 7 + i / 251);
+  const auto key = to.grants.grant(target, Access::kRemoteWrite).key;
+  ASSERT_TRUE(from.post(datapath::OpKind::kWrite, source, key));
+  std::size_t turns = 0;
+  while (from.completions.empty() && turns < 1000) {
+    ++turns;
+    EXPECT_LE(from.sender.flush(from.stream, kTurn).bytes, kTurn);
+    for (int i = 0; i < 2; ++i) EXPECT_LE(to.receiver.advance(to.stream, to, kTurn).bytes, kTurn + kReadAhead);
+    to.sender.flush(to.stream);
+    from.receiver.advance(from.stream, from);
+  }
+  EXPECT_GE(turns, kBytes / kTurn);
+  ASSERT_EQ(from.completions.size(), 1u);
+  EXPECT_EQ(from.completions[0].second, Code::kOk);
+  EXPECT_EQ(source, target);
+}
+
 TEST(Protocol, ByteByByte) {
   Two two;
   two.pipe.chunk = 1;

@@ -186,20 +186,33 @@ void refuse(SessionImpl* session, TransferImpl& t, const Status& status) {
   }
 }
 
+/// ok, or why a transfer of this session cannot follow that one. One that was refused belongs to no session.
+Status may_follow(const SessionImpl* session, const TransferImpl& before) {
+  if (before.session == session || (before.session == nullptr && before.finished.load(std::memory_order_acquire))) {
+    return {};
+  }
+  return {Code::kInvalidArgument, "a transfer can only follow one of the same session"};
+}
+
 /// Posts it, unless `status` or its own look at it says that it cannot be. Where `status` is ok, the session is
 /// usable().
 Transfer launch(SessionImpl* session, TransferImpl* t, const TransferOptions& options, const Status& status) {
   Transfer handle = datapath::make_transfer(t);
   set_options(*t, options);
+  TransferImpl* const before = options.after != nullptr ? datapath::transfer_of(*options.after) : nullptr;
   if (!status.ok()) {
     refuse(session, *t, status);
   } else if (options.deadline.count() < 0) {
     refuse(session, *t,
            {Code::kDeadlineExceeded,
             fmt::format("the deadline of {} ns had passed before the transfer was posted", options.deadline.count())});
+  } else if (const Status follows = before != nullptr ? may_follow(session, *before) : Status(); !follows.ok()) {
+    refuse(session, *t, follows);
   } else if (const Status room = session->admit(*t); !room.ok()) {
     refuse(session, *t, room);
   } else {
+    if (before != nullptr) datapath::add_reference(*before);
+    t->after = before;
     session->submit(*t);
   }
   return handle;

@@ -20,6 +20,7 @@ Flow::Flow(FlowUser& user, TrafficClass traffic, bool active, const EngineConfig
 // ---- transfers -----------------------------------------------------------------------------------------------------
 
 void Flow::accept(TransferImpl& t) {
+  if (t.after != nullptr) return outbox_.hold(t);
   outbox_.add(t);
   if (!is_gathering()) pump();
 }

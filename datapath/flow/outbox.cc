@@ -28,16 +28,42 @@ Nanos nanos(Clock::time_point time) noexcept { return static_cast<Nanos>(time.ti
 
 }  // namespace
 
-void Outbox::add(TransferImpl& t) {
-  t.active = true;
+void Outbox::enlist(TransferImpl& t) noexcept {
   t.previous = last_;
+  t.next = nullptr;
   (last_ != nullptr ? last_->next : first_) = &t;
   last_ = &t;
+}
+
+void Outbox::delist(TransferImpl& t) noexcept {
+  (t.previous != nullptr ? t.previous->next : first_) = t.next;
+  (t.next != nullptr ? t.next->previous : last_) = t.previous;
+}
+
+void Outbox::add(TransferImpl& t) {
+  hold(t);
+  queue(t);
+}
+
+void Outbox::hold(TransferImpl& t) {
+  t.active = t.waits = true;
+  enlist(t);
   ++active_;
   if (t.deadline != Clock::time_point::max()) {
     if (active_ > timers_) deadlines_.reserve(timers_ = 2 * active_);
     deadlines_.wake(t.timer, nanos(t.deadline));
   }
+}
+
+void Outbox::let_go(TransferImpl& t) {
+  if (!t.active || t.failure != Code::kOk) return;
+  delist(t);
+  enlist(t);
+  queue(t);
+}
+
+void Outbox::queue(TransferImpl& t) {
+  t.waits = false;
   if (t.data_bytes() != 0) data_queue_.push_back(t.in_data);
   if (t.has_message) message_queue_.push_back(t.in_messages);
   if (t.data_bytes() == 0 && !t.has_message) settle(t);
@@ -118,6 +144,7 @@ void Outbox::fail_transfer(TransferImpl& t, Code code, const RemoteRegionImpl* r
 
 void Outbox::settle(TransferImpl& t) {
   if (!t.active || t.outstanding != 0 || t.messages_outstanding != 0) return;
+  if (t.waits) return t.failure != Code::kOk ? finish(t, t.failure) : void();
   const bool data_done = t.done_bytes == t.data_bytes();
   if (data_done && (!t.has_message || t.message_done)) return finish(t, Code::kOk);
   // An aborted part of it may have been delivered, or be on the wire: only the fence ends that (apply_received).
@@ -127,8 +154,7 @@ void Outbox::settle(TransferImpl& t) {
 /// It is none of ours any more.
 void Outbox::forget(TransferImpl& t) noexcept {
   t.active = false;
-  (t.previous != nullptr ? t.previous->next : first_) = t.next;
-  (t.next != nullptr ? t.next->previous : last_) = t.previous;
+  delist(t);
   --active_;
   t.in_data.unlink();
   if (t.has_message) t.in_messages.unlink();
@@ -196,7 +222,8 @@ void Outbox::requeue_messages(std::uint64_t next_sequence) {
   window_.give_back(next_sequence);
   message_queue_.clear();
   for (TransferImpl* t = first_; t != nullptr; t = t->next) {
-    if (t->has_message && !t->message_all_posted && t->failure == Code::kOk) message_queue_.push_back(t->in_messages);
+    if (t->has_message && !t->message_all_posted && !t->waits && t->failure == Code::kOk)
+      message_queue_.push_back(t->in_messages);
   }
   for (TransferImpl* t = first_; t != nullptr;) {
     TransferImpl* next = t->next;
@@ -243,7 +270,7 @@ void Outbox::rebuild_queues() {
       t->rewind();
       replayed.add();
     }
-    if (t->failure == Code::kOk && t->done_bytes != t->data_bytes()) data_queue_.push_back(t->in_data);
+    if (t->failure == Code::kOk && !t->waits && t->done_bytes != t->data_bytes()) data_queue_.push_back(t->in_data);
     settle(*t);
     t = next;
   }

@@ -63,6 +63,14 @@ class Outbox {
     window_.set_limits(limits.window);
   }
   void add(TransferImpl& transfer);
+  /// Takes one that may not begin yet. It may be cancelled, be late, or end with all others.
+  void hold(TransferImpl& transfer);
+  /// One that was held begins, behind those that were added before.
+  void let_go(TransferImpl& transfer);
+  /// One that was held never begins.
+  void turn_away(TransferImpl& transfer, Code code, std::string reason, Clock::time_point now) {
+    end_early(transfer, code, std::move(reason), now);
+  }
   /// Takes the oldest back, of which nothing was built yet; null: there is none.
   [[nodiscard]] TransferImpl* give_back() noexcept;
   [[nodiscard]] std::size_t size() const noexcept { return active_; }
@@ -116,6 +124,9 @@ class Outbox {
   };
 
   // outbox.cc
+  void enlist(TransferImpl& transfer) noexcept;
+  void delist(TransferImpl& transfer) noexcept;
+  void queue(TransferImpl& transfer);
   void settle(TransferImpl& transfer);
   void forget(TransferImpl& transfer) noexcept;
   void finish(TransferImpl& transfer, Code code);

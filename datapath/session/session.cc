@@ -182,6 +182,7 @@ void SessionImpl::advance(Clock::time_point now) {
                  fmt::format("lost {}: it does not read its control connection ({} bytes are queued for it at most)",
                              who(), ControlChannel::kMaxQueued)});
   }
+  begin_followers();
   for_flows([now](Flow& flow) { flow.advance(now); });
   if (is_left(now)) begin_drain({}, Code::kUnavailable);
   if (may_end() || now >= close_deadline_) begin_drain(close_status_, Code::kCancelled);

@@ -129,6 +129,8 @@ class SessionImpl final : public EventSource, public TransferSink, public FlowUs
   // session_flows.cc
   void accept_transfer(TransferImpl& transfer) override;
   void transfer_ended(TransferImpl& transfer, Code code) override;
+  [[nodiscard]] static Status is_lost_with(const TransferImpl& ended);
+  void begin_followers();
   [[nodiscard]] Flow& flow_of(TrafficClass traffic);
   void open_commands();
   void begin_commands();
@@ -172,6 +174,7 @@ class SessionImpl final : public EventSource, public TransferSink, public FlowUs
   std::unique_ptr<Flow> commands_;                   // from when either end needs it
   std::atomic<const Flow*> commands_seen_{nullptr};  // the same, for any thread
   bool has_classes_ = false;                         // the peer's version has them
+  List<TransferImpl> may_begin_;                     // what they were to follow has ended
   Outbox::Limits limits_;                            // the peer's
   std::vector<Candidate> candidates_;                // active: for paths, the best first
   std::vector<Offer> peer_offers_;                   // passive: what the peer may offer a path over

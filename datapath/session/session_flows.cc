@@ -22,7 +22,39 @@ void SessionImpl::accept_transfer(TransferImpl& t) {
     t.reason = lost ? close_status_.message() : fmt::format("the session with {} is closed", who());
     return transfer_ended(t, lost ? close_status_.code() : Code::kUnavailable);
   }
+  if (t.after != nullptr) {
+    if (!t.after->finished.load(std::memory_order_acquire)) {
+      t.after->followers.push_back(t.follows);
+    } else if (const Status lost = is_lost_with(*t.after); !lost.ok()) {
+      t.reason = lost.message();
+      return transfer_ended(t, lost.code());
+    } else {
+      drop_reference(*std::exchange(t.after, nullptr));
+    }
+  }
   flow_of(t.traffic).accept(t);
+}
+
+/// What becomes of the followers of a transfer that has ended.
+Status SessionImpl::is_lost_with(const TransferImpl& ended) {
+  if (ended.code == Code::kOk) return {};
+  return {ended.code, fmt::format("the transfer that it was to follow failed: {}", ended.reason)};
+}
+
+/// Apart from the end of what they follow: that may come while a flow goes through what it has.
+void SessionImpl::begin_followers() {
+  while (TransferImpl* t = may_begin_.pop_front()) {
+    TransferImpl& before = *t->after;
+    Outbox& outbox = flow_of(t->traffic).outbox();
+    const Status lost = is_lost_with(before);
+    if (!lost.ok()) {
+      outbox.turn_away(*t, lost.code(), lost.message(), now());  // and lets go of `before`
+    } else {
+      t->after = nullptr;
+      outbox.let_go(*t);
+      drop_reference(before);
+    }
+  }
 }
 
 void SessionImpl::transfer_ended(TransferImpl& t, Code code) {
@@ -33,6 +65,12 @@ void SessionImpl::transfer_ended(TransferImpl& t, Code code) {
   room.ended.add();
   room.ended_bytes.add(t.message.size());
   t.code = code;
+  t.follows.unlink();
+  if (TransferImpl* before = std::exchange(t.after, nullptr)) drop_reference(*before);
+  while (TransferImpl* follower = t.followers.pop_front()) {
+    may_begin_.push_back(follower->follows);
+    dirty_ = true;
+  }
   const bool report = t.report;
   if (report) add_reference(t);
   t.finished.store(true, std::memory_order_release);

@@ -85,6 +85,7 @@ struct alignas(64) TransferImpl final : Submission {
   bool message_all_posted = false;
   bool message_aborted = false;  // a part came back undelivered and is to be posted again
   bool message_done = false;
+  bool waits = false;  // for `after`
 
   // Set by the poster.
   std::shared_ptr<const PreparedImpl> prepared;
@@ -114,6 +115,10 @@ struct alignas(64) TransferImpl final : Submission {
   Link<TransferImpl> in_stuck{this};     // those that failed before their memory came back, and wait for it
   Clock::time_point stuck_since{};
   TimerEntry<TransferImpl> timer{this};  // of `deadline`
+  // Set by the poster, then the driver's: what it is to follow, one reference of it; and who follows it.
+  TransferImpl* after = nullptr;
+  Link<TransferImpl> follows{this};  // in followers of `after`, or among those that may begin
+  List<TransferImpl> followers;
 
   void run() noexcept override;  // the driver takes it: sink->accept_transfer(*this)
   /// Whether its message is more than a value.

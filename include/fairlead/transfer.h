@@ -28,6 +28,8 @@ enum class TrafficClass : std::uint8_t {
 };
 inline constexpr std::size_t kTrafficClasses = 2;
 
+class Transfer;
+
 struct TransferOptions {
   /// Deliver this value to the peer as an event after all data of the transfer is placed there, once and in order.
   std::optional<std::uint64_t> notify = std::nullopt;
@@ -40,6 +42,10 @@ struct TransferOptions {
   bool report = false;
   /// Transfers of one class reach the peer in the order of posting.
   TrafficClass traffic = TrafficClass::kBulk;
+  /// Begin only when this transfer of the same session has ended well, whatever its class; fail with its code if it
+  /// fails. Its place in the order of its class is what it has then. Looked at during the call only; null: nothing is
+  /// waited for.
+  const Transfer* after = nullptr;
   /// Returned by Transfer::tag(); the library does not look at it.
   std::uint64_t tag = 0;
 };

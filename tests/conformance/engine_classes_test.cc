@@ -95,6 +95,30 @@ TEST_P(EngineClasses, CommandsPassBulkThatNobodyTakes) {
   }
 }
 
+TEST_P(EngineClasses, ACommandMayFollowBulk) {
+  constexpr std::size_t kBytes = std::size_t{1} << 20;
+  auto [memory, remote] = target("region", kBytes);
+  Memory source = buffer(*client, kBytes, 0x11);
+  for (int round = 0; round < 5; ++round) {
+    std::memset(source.data(), round + 1, kBytes);
+    const Transfer bulk = peer.write(source, remote);
+    const Transfer command = peer.send({}, 1, {.traffic = TrafficClass::kCommands, .after = &bulk});
+    ASSERT_EQ(next(server_peer).kind, Event::Kind::kMessage);
+    EXPECT_EQ(memory.data()[kBytes - 1], static_cast<std::byte>(round + 1)) << "it is not there yet";
+  }
+  const Transfer refused = peer.write(source.slice(0, 1), remote);  // sizes that differ
+  Transfer orphan = peer.send({}, 2, {.traffic = TrafficClass::kCommands, .after = &refused});
+  const Status why = orphan.wait(kPatience);
+  EXPECT_EQ(why.code(), Code::kOutOfRange);
+  EXPECT_THAT(why.message(), testing::HasSubstr("the transfer that it was to follow failed: 1 local bytes"));
+  const Transfer elsewhere = server_peer.send({}, 3);
+  Transfer stranger = peer.send({}, 4, {.after = &elsewhere});
+  EXPECT_THAT(stranger.wait(kPatience).message(), testing::HasSubstr("can only follow one of the same session"));
+  const Transfer none;
+  Transfer free = peer.send({}, 5, {.after = &none});
+  EXPECT_TRUE(free.wait(kPatience).ok()) << "a handle that names no transfer is not waited for";
+}
+
 TEST_P(EngineClasses, EndWithTheirSession) {
   const Transfer first = peer.send({}, 1, {.traffic = TrafficClass::kCommands});
   Transfer waited = first;

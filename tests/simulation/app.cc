@@ -157,6 +157,12 @@ bool App::post(const Post& post) {
   t.has_message = record.notifies;
   t.value = id;
   t.deadline = record.deadline = after(world_.now(), post.deadline);
+  if (post.follows && id > 1 && records_.back().transfer != nullptr) {
+    record.follows = id - 1;
+    records_.back().followed = true;
+    t.after = records_.back().transfer;
+    add_reference(*t.after);
+  }
   record.cancel_at = after(world_.now(), post.cancel_after);
   record.transfer = &t;
   records_.push_back(std::move(record));

@@ -70,6 +70,8 @@ class App {
     std::uint64_t bytes = 0, offset = 0;
     std::vector<datapath::TensorRun> runs;  // of a strided one
     TrafficClass traffic = TrafficClass::kBulk;
+    std::uint64_t follows = 0;  // the id of another
+    bool followed = false;
     bool notifies = false, finished = false, holds_slot = false, taken_back = false;
     Code code = Code::kOk;
     const char* untrue = nullptr;  // why it should not have ended so, if its session lived
@@ -96,6 +98,7 @@ class App {
   void wrong(std::string what);
   void on_delivered(const Event& event, const std::vector<std::byte>* message);
   void on_finished(std::uint64_t id, Record& record);
+  [[nodiscard]] static bool has_ended_well(const Record& record);
   void free_slot(Record& record);
   [[nodiscard]] const char* untrue(const Record& record) const;
   [[nodiscard]] bool placed(std::uint64_t id, const Record& record) const;

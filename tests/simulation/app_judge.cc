@@ -43,9 +43,14 @@ void App::on_delivered(const Event& event, const std::vector<std::byte>* message
   if (!record.notifies) return wrong(fmt::format("transfer {} was not to notify", id));
   if (++record.delivered > 1) return wrong(fmt::format("transfer {} was notified {} times", id, record.delivered));
   if (event.traffic != record.traffic) return wrong(fmt::format("transfer {} came with another class", id));
+  if (record.follows != 0 && !has_ended_well(records_[record.follows - 1])) {
+    return wrong(fmt::format("transfer {} was notified before {}, which it follows, had ended", id, record.follows));
+  }
   std::uint64_t& last = last_delivered_[static_cast<std::size_t>(record.traffic)];
-  if (id < last) return wrong(fmt::format("transfer {} was notified after {}", id, last));
-  last = id;
+  if (record.follows == 0) {  // else its place is where it began
+    if (id < last) return wrong(fmt::format("transfer {} was notified after {}", id, last));
+    last = id;
+  }
   outcome_.commands += record.traffic == TrafficClass::kCommands ? 1 : 0;
   if ((record.kind == Kind::kSend) != (message != nullptr)) {
     return wrong(fmt::format("transfer {} came as another kind", id));
@@ -63,6 +68,11 @@ void App::on_delivered(const Event& event, const std::vector<std::byte>* message
   if (!placed(id, record)) wrong(fmt::format("transfer {} was notified before its bytes", id));
 }
 
+bool App::has_ended_well(const Record& record) {
+  if (record.transfer == nullptr) return record.code == Code::kOk;
+  return record.transfer->finished.load() && record.transfer->code == Code::kOk;
+}
+
 void App::on_finished(std::uint64_t id, Record& record) {
   record.finished = true;
   record.code = record.transfer->code;
@@ -73,6 +83,9 @@ void App::on_finished(std::uint64_t id, Record& record) {
   if (code == Code::kCancelled || code == Code::kDeadlineExceeded) ++outcome_.cancelled;
   outcome_.refused += code == Code::kProtectionError ? 1 : 0;
   record.untrue = untrue(record);
+  if (code == Code::kOk && record.follows != 0 && !has_ended_well(records_[record.follows - 1])) {
+    wrong(fmt::format("transfer {} is ok, but {}, which it follows, is not", id, record.follows));
+  }
   if (code == Code::kOk && record.kind == Kind::kRead &&
       !Pattern::holds(slot(landing_, record.slot).first(record.bytes), 0, record.offset)) {
     wrong(fmt::format("read {} is ok, but its bytes are not here", id));
@@ -84,13 +97,20 @@ void App::on_finished(std::uint64_t id, Record& record) {
   if (record.kind != Kind::kSend) {
     std::ranges::fill(slot(record.kind == Kind::kRead ? landing_ : source_, record.slot).first(record.bytes), kPoison);
   }
-  if (record.transfer->references.load() != 1) wrong(fmt::format("transfer {} has ended, but is still held", id));
+  if (record.transfer->references.load() > (record.followed ? 2 : 1))
+    wrong(fmt::format("transfer {} has ended, but is still held", id));
   drop_reference(*record.transfer);
   record.transfer = nullptr;
 }
 
 /// Why it must not have ended so, in a session that is not lost; null: it may.
 const char* App::untrue(const Record& record) const {
+  // Or it shared the fate of what it was to follow.
+  if (record.code != Code::kOk && record.follows != 0) {
+    const Record& before = records_[record.follows - 1];
+    const Code code = before.transfer != nullptr ? before.transfer->code : before.code;
+    if (code == record.code) return before.untrue;
+  }
   switch (record.code) {
     case Code::kOk:
       return nullptr;

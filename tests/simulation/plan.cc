@@ -115,6 +115,7 @@ void call_for_commands(Dice& dice, Plan& plan) {
       if (dice.chance(0.3)) continue;
       for (Post& post : end) {
         if (dice.chance(most)) post.traffic = TrafficClass::kCommands;
+        post.follows = dice.chance(0.1);
       }
     }
   }
@@ -256,6 +257,7 @@ std::string text_of(const Post& p) {
   if (p.pieces != 1) text += fmt::format(", .pieces = {}", p.pieces);
   if (p.notifies) text += ", .notifies = true";
   if (p.traffic == TrafficClass::kCommands) text += ", .traffic = TrafficClass::kCommands";
+  if (p.follows) text += ", .follows = true";
   if (p.gap.count() != 0) text += fmt::format(", .gap = {}", time_of(p.gap));
   if (p.cancel_after != kNever) text += fmt::format(", .cancel_after = {}", time_of(p.cancel_after));
   if (p.deadline != kNever) text += fmt::format(", .deadline = {}", time_of(p.deadline));

@@ -27,7 +27,8 @@ struct Post {
   std::uint64_t pieces = 1;  // operations; rows of a strided one
   bool notifies = false;
   TrafficClass traffic = TrafficClass::kBulk;
-  microseconds gap{0};  // since the one before it
+  bool follows = false;  // the one that was posted before it
+  microseconds gap{0};   // since the one before it
   microseconds cancel_after = kNever;
   microseconds deadline = kNever;
 };

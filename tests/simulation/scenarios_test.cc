@@ -84,6 +84,34 @@ TEST_F(Scenario, TheEndThatWasConnectedToHasCommandsToo) {
   EXPECT_TRUE(ends.end());
 }
 
+// Classes have no order between them but this one.
+TEST_F(Scenario, WhatFollowsABulkWriteWaitsForIt) {
+  TwoEnds ends(1, {narrow()});
+  ASSERT_TRUE(ends.meet());
+  TransferImpl& bulk = ends.write(0, 0, TwoEnds::kBytes);
+  TransferImpl& follower = ends.send(0, 8, TrafficClass::kCommands, &bulk);
+  TransferImpl& of_follower = ends.send(0, 8, TrafficClass::kBulk, &follower);
+  const TransferImpl& late = ends.send(0, 8, TrafficClass::kCommands, &bulk, milliseconds(50));
+  TransferImpl& unwanted = ends.send(0, 8, TrafficClass::kCommands, &bulk);
+  const TransferImpl& of_unwanted = ends.send(0, 8, TrafficClass::kCommands, &unwanted);
+  const TransferImpl& free = ends.send(0, 8, TrafficClass::kCommands);
+  ASSERT_TRUE(ends.run([&] { return late.finished.load() && free.finished.load(); }));
+  EXPECT_EQ(late.code, Code::kDeadlineExceeded);
+  EXPECT_EQ(free.code, Code::kOk);
+  ends.session[0]->request_cancel(unwanted);
+  ASSERT_TRUE(ends.run([&] { return of_unwanted.finished.load(); }));
+  EXPECT_EQ(unwanted.code, Code::kCancelled);
+  EXPECT_EQ(of_unwanted.code, Code::kCancelled);
+  EXPECT_EQ(of_unwanted.reason, "the transfer that it was to follow failed: cancelled");
+  EXPECT_FALSE(bulk.finished.load() || follower.finished.load());
+  ASSERT_TRUE(ends.run([&] { return of_follower.finished.load(); }));
+  EXPECT_EQ(bulk.code, Code::kOk);
+  EXPECT_EQ(follower.code, Code::kOk);
+  EXPECT_EQ(of_follower.code, Code::kOk);
+  EXPECT_TRUE(ends.end());
+  for (const TransferImpl* t : ends.posted) EXPECT_EQ(t->references.load(), 1) << "nobody is held by who follows";
+}
+
 // A list takes one doorbell where each write by itself would take one.
 TEST_F(Scenario, WhatIsPostedWhileMuchIsUnderWayGoesOutTogether) {
   Habits wide = plain();

@@ -142,11 +142,14 @@ TransferImpl& TwoEnds::read(int from, std::uint64_t offset, std::uint64_t length
   return submit(from, one_sided(from, OpKind::kRead, offset, length));
 }
 
-TransferImpl& TwoEnds::send(int from, std::size_t length, TrafficClass traffic) {
+TransferImpl& TwoEnds::send(int from, std::size_t length, TrafficClass traffic, TransferImpl* after,
+                            microseconds deadline) {
   TransferImpl& t = *datapath::acquire_transfer();
   t.message.resize(length);
   t.is_send = t.has_message = true;
   t.traffic = traffic;
+  if ((t.after = after) != nullptr) datapath::add_reference(*after);
+  if (deadline != microseconds::max()) t.deadline = world.now() + deadline;
   t.bytes = length;
   return submit(from, t);
 }

@@ -49,7 +49,8 @@ class TwoEnds {
   datapath::TransferImpl& write(int from, std::uint64_t offset, std::uint64_t length, bool notify = false,
                                 microseconds deadline = microseconds::max());
   datapath::TransferImpl& read(int from, std::uint64_t offset, std::uint64_t length);
-  datapath::TransferImpl& send(int from, std::size_t length, TrafficClass traffic = TrafficClass::kBulk);
+  datapath::TransferImpl& send(int from, std::size_t length, TrafficClass traffic = TrafficClass::kBulk,
+                               datapath::TransferImpl* after = nullptr, microseconds deadline = microseconds::max());
 
   World world;
   Wire wire{world};

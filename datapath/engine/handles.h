@@ -36,6 +36,11 @@ namespace fairlead::datapath {
   return static_cast<const PreparedImpl*>(prepared.object(Passkey()).get());
 }
 
+/// ok, or why calls of a handle come to nothing; null: it names no peer.
+[[nodiscard]] inline Status usable(SessionImpl* session) {
+  return session != nullptr ? session->host().usable() : Status(Code::kInvalidArgument, "this handle names no peer");
+}
+
 // The same, as a share.
 [[nodiscard]] inline std::shared_ptr<RegionImpl> share_of(const Memory& memory) noexcept {
   return std::static_pointer_cast<RegionImpl>(memory.object(Passkey()));

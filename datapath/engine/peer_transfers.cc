@@ -1,0 +1,293 @@
+// The transfers of fairlead::Peer: checks arguments, fills transfers, and hands them to the session.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "datapath/engine/handles.h"
+#include "datapath/transfer/tensor_plan.h"
+#include "fairlead/peer.h"
+
+namespace fairlead {
+
+using datapath::Op;
+using datapath::OpKind;
+using datapath::OpList;
+using datapath::region_of;
+using datapath::session_of;
+using datapath::SessionImpl;
+using datapath::share_of;
+using datapath::TransferImpl;
+using datapath::usable;
+
+namespace {
+
+constexpr std::size_t kMaxTensorRuns = std::size_t{1} << 20;
+
+void set_options(TransferImpl& t, const TransferOptions& options) {
+  if (options.notify) t.value = *options.notify;
+  if (!options.notify_bytes.empty()) {
+    t.message.assign(options.notify_bytes.begin(), options.notify_bytes.end());
+  }
+  t.has_message = t.has_message || options.notify.has_value() || !t.message.empty();
+  t.report = options.report;
+  t.traffic = options.traffic;
+  t.tag = options.tag;
+  if (options.deadline.count() > 0) t.deadline = datapath::deadline_after(options.deadline);
+}
+
+Status are_valid(const Memory& local, const RemoteMemory& remote) {
+  if (local.valid() && remote.valid()) return {};
+  return {Code::kInvalidArgument, fmt::format("the {} memory is not valid (an empty handle, or a slice out of bounds)",
+                                              local.valid() ? "remote" : "local")};
+}
+
+Status check(OpKind kind, const Memory& local, const RemoteMemory& remote, std::uint64_t session, Access local_access,
+             std::uint64_t remote_session) {
+  if (Status valid = are_valid(local, remote); !valid.ok()) return valid;
+  if (local.size() != remote.size()) {
+    return {Code::kOutOfRange, fmt::format("{} local bytes for {} remote bytes of region '{}'; slice one of them",
+                                           local.size(), remote.size(), remote.name())};
+  }
+  const Access want = kind == OpKind::kWrite ? Access::kRemoteWrite : Access::kRemoteRead;
+  if (!allows(remote.access(), want)) {
+    return {Code::kPermissionDenied, fmt::format("region '{}' does not grant {}", remote.name(),
+                                                 kind == OpKind::kWrite ? "writing" : "reading")};
+  }
+  if (kind == OpKind::kRead && allows(local_access, Access::kLocalReadOnly)) {
+    return {Code::kPermissionDenied,
+            fmt::format("cannot read region '{}' into memory that is mapped read-only", remote.name())};
+  }
+  if (session != remote_session) {
+    return {Code::kInvalidArgument, fmt::format("region '{}' was looked up in another session", remote.name())};
+  }
+  return {};
+}
+
+Status append(SessionImpl& session, OpList& list, const Memory& local, const RemoteMemory& remote) {
+  const datapath::RegionImpl* here = region_of(local);
+  const datapath::RemoteRegionImpl* there = region_of(remote);
+  Status fine = check(list.kind, local, remote, session.id(), here != nullptr ? here->access() : Access::kNone,
+                      there != nullptr ? there->session : 0);
+  if (!fine.ok()) return fine;
+  if (!here->range().is_of(session.host().regions())) {
+    return {Code::kInvalidArgument,
+            fmt::format("the local memory for region '{}' is registered with another engine; register it with this one",
+                        remote.name())};
+  }
+  if (there->is_gone()) {
+    return {Code::kProtectionError, datapath::gone_because("the peer", *there)};
+  }
+  list.ops.push_back({local.data(), local.size(), &here->range(), there, remote.offset()});
+  // The pieces of a tensor share their regions: one reference to each is enough.
+  if (list.keep.size() < 2 || list.keep[list.keep.size() - 2].get() != here || list.keep.back().get() != there) {
+    list.keep.push_back(share_of(local));
+    list.keep.push_back(share_of(remote));
+  }
+  list.bytes += local.size();
+  return {};
+}
+
+/// Piece i of a batch; the error names it.
+Status append(SessionImpl& session, OpList& list, std::span<const Descriptor> batch, std::size_t i) {
+  Status added = append(session, list, batch[i].local, batch[i].remote);
+  if (added.ok() || batch.size() == 1) return added;
+  return {added.code(), fmt::format("piece {} of {}: {}", i, batch.size(), added.message())};
+}
+
+/// It ends at once.
+void refuse(SessionImpl* session, TransferImpl& t, const Status& status) {
+  t.code = status.code();
+  t.reason = status.message();
+  t.finished.store(true, std::memory_order_release);
+  if (t.report && usable(session).ok()) {
+    datapath::add_reference(t);
+    session->host().queues().push_completed(t);
+  }
+}
+
+/// ok, or why a transfer of this session cannot follow that one. One that was refused belongs to no session.
+Status may_follow(const SessionImpl* session, const TransferImpl& before) {
+  if (before.session == session || (before.session == nullptr && before.finished.load(std::memory_order_acquire))) {
+    return {};
+  }
+  return {Code::kInvalidArgument, "a transfer can only follow one of the same session"};
+}
+
+/// Posts it, unless `status` or its own look at it says that it cannot be. Where `status` is ok, the session is
+/// usable().
+Transfer launch(SessionImpl* session, TransferImpl* t, const TransferOptions& options, const Status& status) {
+  Transfer handle = datapath::make_transfer(t);
+  set_options(*t, options);
+  TransferImpl* const before = options.after != nullptr ? datapath::transfer_of(*options.after) : nullptr;
+  if (!status.ok()) {
+    refuse(session, *t, status);
+  } else if (options.deadline.count() < 0) {
+    refuse(session, *t,
+           {Code::kDeadlineExceeded,
+            fmt::format("the deadline of {} ns had passed before the transfer was posted", options.deadline.count())});
+  } else if (const Status follows = before != nullptr ? may_follow(session, *before) : Status(); !follows.ok()) {
+    refuse(session, *t, follows);
+  } else if (const Status room = session->admit(*t); !room.ok()) {
+    refuse(session, *t, room);
+  } else {
+    if (before != nullptr) datapath::add_reference(*before);
+    t->after = before;
+    session->submit(*t);
+  }
+  return handle;
+}
+
+Transfer one_sided(SessionImpl* session, OpKind kind, const Memory& local, const RemoteMemory& remote,
+                   const TransferOptions& options) {
+  TransferImpl* t = datapath::acquire_transfer();
+  t->own.kind = kind;
+  Status status = usable(session);
+  if (status.ok()) status = append(*session, t->own, local, remote);
+  t->list = &t->own;
+  t->bytes = t->own.bytes;
+  return launch(session, t, options, status);
+}
+
+Transfer one_sided(SessionImpl* session, OpKind kind, std::span<const Descriptor> batch,
+                   const TransferOptions& options) {
+  TransferImpl* t = datapath::acquire_transfer();
+  t->own.kind = kind;
+  Status status = usable(session);
+  for (std::size_t i = 0; status.ok() && i < batch.size(); ++i) {
+    status = append(*session, t->own, batch, i);
+  }
+  t->list = &t->own;
+  t->bytes = t->own.bytes;
+  return launch(session, t, options, status);
+}
+
+Transfer tensor(SessionImpl* session, OpKind kind, const Memory& local, const TensorSpec& here,
+                const RemoteMemory& remote, const TensorSpec& there, const TransferOptions& options) {
+  TransferImpl* t = datapath::acquire_transfer();
+  t->own.kind = kind;
+  t->list = &t->own;
+  const auto fill = [&]() -> Status {
+    if (Status fine = usable(session); !fine.ok()) return fine;
+    if (Status valid = are_valid(local, remote); !valid.ok()) return valid;
+    if (Status fits = here.check(local.size()); !fits.ok()) return fits;
+    if (Status fits = there.check(remote.size()); !fits.ok()) return fits;
+    if (Status target = datapath::check_target(kind == OpKind::kWrite ? there : here); !target.ok()) return target;
+    auto runs = datapath::plan_tensor(here, there, kMaxTensorRuns);
+    if (!runs) return runs.error();
+    for (const datapath::TensorRun& run : *runs) {
+      Status added = append(*session, t->own, local.slice(run.a, run.length), remote.slice(run.b, run.length));
+      if (!added.ok()) return added;
+    }
+    return {};
+  };
+  Status status = fill();
+  t->bytes = t->own.bytes;
+  return launch(session, t, options, status);
+}
+
+Status is_list_of(const Prepared& prepared, SessionImpl* session) {
+  if (Status fine = usable(session); !fine.ok()) return fine;
+  if (!prepared.valid()) return {Code::kInvalidArgument, "the prepared list is an empty handle"};
+  if (datapath::list_of(prepared)->session.get() == session) return {};
+  return {Code::kInvalidArgument, "the list was prepared for another peer"};
+}
+
+Result<Prepared> prepare(const Peer& peer, OpKind kind, std::span<const Descriptor> batch) {
+  SessionImpl* session = session_of(peer);
+  if (Status fine = usable(session); !fine.ok()) return fine;
+  auto prepared = std::make_shared<datapath::PreparedImpl>();
+  prepared->session = share_of(peer);
+  prepared->list.kind = kind;
+  for (std::size_t i = 0; i < batch.size(); ++i) {
+    if (Status added = append(*session, prepared->list, batch, i); !added.ok()) return added;
+  }
+  return datapath::make_prepared(std::move(prepared));
+}
+
+}  // namespace
+
+Transfer Peer::write(const Memory& local, const RemoteMemory& remote, const TransferOptions& options) {
+  return one_sided(session_of(*this), OpKind::kWrite, local, remote, options);
+}
+Transfer Peer::read(const Memory& local, const RemoteMemory& remote, const TransferOptions& options) {
+  return one_sided(session_of(*this), OpKind::kRead, local, remote, options);
+}
+Transfer Peer::write(std::span<const Descriptor> batch, const TransferOptions& options) {
+  return one_sided(session_of(*this), OpKind::kWrite, batch, options);
+}
+Transfer Peer::read(std::span<const Descriptor> batch, const TransferOptions& options) {
+  return one_sided(session_of(*this), OpKind::kRead, batch, options);
+}
+
+Transfer Peer::write_tensor(const Memory& local, const TensorSpec& from, const RemoteMemory& remote,
+                            const TensorSpec& to, const TransferOptions& options) {
+  return tensor(session_of(*this), OpKind::kWrite, local, from, remote, to, options);
+}
+Transfer Peer::read_tensor(const Memory& local, const TensorSpec& to, const RemoteMemory& remote,
+                           const TensorSpec& from, const TransferOptions& options) {
+  return tensor(session_of(*this), OpKind::kRead, local, to, remote, from, options);
+}
+
+Result<Prepared> Peer::prepare_write(std::span<const Descriptor> batch) {
+  return prepare(*this, OpKind::kWrite, batch);
+}
+Result<Prepared> Peer::prepare_read(std::span<const Descriptor> batch) { return prepare(*this, OpKind::kRead, batch); }
+
+Transfer Peer::post(const Prepared& prepared, const TransferOptions& options) {
+  TransferImpl* t = datapath::acquire_transfer();
+  SessionImpl* session = session_of(*this);
+  Status status = is_list_of(prepared, session);
+  if (status.ok()) {
+    t->prepared = share_of(prepared);
+    t->list = &t->prepared->list;
+    t->bytes = t->list->bytes;
+  }
+  return launch(session, t, options, status);
+}
+
+Transfer Peer::post(const Prepared& prepared, std::span<const std::uint32_t> selection,
+                    const TransferOptions& options) {
+  TransferImpl* t = datapath::acquire_transfer();
+  SessionImpl* session = session_of(*this);
+  Status status = is_list_of(prepared, session);
+  if (status.ok()) {
+    const std::vector<Op>& all = datapath::list_of(prepared)->list.ops;
+    const auto bad = std::find_if(selection.begin(), selection.end(), [&](std::uint32_t i) { return i >= all.size(); });
+    if (bad != selection.end()) {
+      status = {Code::kOutOfRange, fmt::format("index {} of a list of {} descriptors", *bad, all.size())};
+    } else {
+      t->prepared = share_of(prepared);
+      t->own.kind = t->prepared->list.kind;
+      t->own.ops.reserve(selection.size());
+      for (const std::uint32_t i : selection) {
+        t->own.ops.push_back(all[i]);
+        t->own.bytes += all[i].length;
+      }
+      t->bytes = t->own.bytes;
+    }
+  }
+  t->list = &t->own;
+  return launch(session, t, options, status);
+}
+
+Transfer Peer::send(std::span<const std::byte> data, std::uint64_t value, const TransferOptions& options) {
+  TransferImpl* t = datapath::acquire_transfer();
+  SessionImpl* session = session_of(*this);
+  Status status = usable(session);
+  if (!status.ok()) return launch(session, t, options, status);
+  const std::uint64_t limit = session->host().config().max_message_bytes;
+  if (options.notify || !options.notify_bytes.empty()) {
+    status = {Code::kInvalidArgument, "a message carries its own value; notify is for one-sided transfers"};
+  } else if (data.size() > limit) {
+    status = {Code::kInvalidArgument,
+              fmt::format("a message of {} bytes; the limit is {} (max_message_bytes)", data.size(), limit)};
+  } else {
+    t->message.assign(data.begin(), data.end());
+    t->bytes = data.size();
+    t->is_send = t->has_message = true;
+    t->value = value;
+  }
+  return launch(session, t, options, status);
+}
+
+}  // namespace fairlead

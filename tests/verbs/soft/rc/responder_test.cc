@@ -235,6 +235,36 @@ TEST(ResponderWrite, ARegionThatGoesInTheMiddleOfAMessageIsNotTouchedAgain) {
   EXPECT_EQ(peer.device->buffer[1024], 0);
 }
 
+// Linux rxe sends what was lost behind an acknowledgement in the middle of a message as a message of its own.
+TEST(ResponderWrite, MayBeginAnewWhereItStands) {
+  for (const std::uint32_t wrong : {0u, 1u, 2u}) {  // nothing, where it goes on, how much is left
+    RawPeer peer;
+    ASSERT_EQ(peer.device->post_recv(1, 4096, 10), 0);
+    peer.send({.opcode = Opcode::kWriteFirst,
+               .psn = peer.psn,
+               .payload = RawPeer::payload(1024, 1),
+               .reth = peer.target(10, 2054)});
+    peer.expect_answer(Syndrome::kAck, peer.psn);
+    peer.send({.opcode = Opcode::kWriteFirst,
+               .psn = peer.psn + 1,
+               .payload = RawPeer::payload(1024, 2),
+               .reth = peer.target(1034 + (wrong == 1 ? 1 : 0), 1030 + (wrong == 2 ? 1 : 0))});
+    peer.expect_answer(wrong == 0 ? Syndrome::kAck : Syndrome::kNakInvalidRequest, peer.psn + 1);
+    if (wrong != 0) continue;
+    peer.send({.opcode = Opcode::kWriteLastImmediate,
+               .psn = peer.psn + 2,
+               .payload = RawPeer::payload(6, 3),
+               .immediate = 7});
+    peer.expect_answer(Syndrome::kAck, peer.psn + 2);
+    EXPECT_EQ(peer.device->buffer[1033], 1);
+    EXPECT_EQ(peer.device->buffer[1034], 2);
+    EXPECT_EQ(peer.device->buffer[2063], 3);
+    peer.device->poll();
+    ASSERT_EQ(peer.device->done.size(), 1u);
+    EXPECT_EQ(peer.device->done[0].byte_len, 2054u) << "it is one message";
+  }
+}
+
 TEST(ResponderOpcodes, OutOfSequenceOrOfWrongLengthAreInvalid) {
   const auto refused = [](std::vector<Forged> packets) {
     RawPeer peer;

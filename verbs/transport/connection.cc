@@ -77,7 +77,7 @@ Status Connection::connect(std::string_view peer) {
   theirs_ = *theirs;
   mtu_ = std::min(ours_.mtu, theirs_.mtu);
   status = move_to_rts(shared_.api, parts_.qp.get(), shared_.device, shared_.config,
-                       {ours_, theirs_, parts_.gid.index, mtu_});
+                       {ours_, theirs_, parts_.gid.index, mtu_, parts_.priority});
   if (!status.ok()) return status;
 
   credits_ = Credits(ours_.message_credits, ours_.control_credits, theirs_.message_credits, theirs_.control_credits);

@@ -51,6 +51,7 @@ class Connection {
     GidFacts gid;
     datapath::PathRole role = datapath::PathRole::kActive;
     bool same_host = false;  // the peer is on this host
+    bool priority = false;   // its queue pair goes before others of the device
   };
 
   /// The queue pair is in INIT. `wr_id`: slot and generation. `path`: the handle that reports name.

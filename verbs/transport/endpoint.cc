@@ -138,7 +138,8 @@ Result<std::unique_ptr<datapath::Path>> VerbsEndpoint::make_path(const datapath:
                           .mtu = mtu,
                           .gid = gid,
                           .role = config.role,
-                          .same_host = same_host};
+                          .same_host = same_host,
+                          .priority = config.urgent && device_.source.software};
   auto connection =
       std::make_unique<Connection>(shared_, std::move(parts), make_wr_id(*slot, slots_[*slot].generation), *path);
   status = connection->prepare();

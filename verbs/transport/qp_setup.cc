@@ -93,6 +93,7 @@ Status move_to_rts(const VerbsApi& api, ibv_qp* qp, std::string_view device, con
   attr.ah_attr.grh.sgid_index = static_cast<std::uint8_t>(connect.gid_index);
   attr.ah_attr.grh.hop_limit = config.hop_limit;
   attr.ah_attr.grh.traffic_class = config.traffic_class;
+  attr.ah_attr.sl = connect.priority ? 1 : 0;
   int error = modify(api, qp, attr,
                      IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
                          IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);

@@ -36,6 +36,7 @@ struct Connect {
   const PathDescription& theirs;
   int gid_index = 0;
   std::uint32_t mtu = 0;
+  bool priority = false;
 };
 Status move_to_rts(const VerbsApi& api, ibv_qp* qp, std::string_view device, const VerbsConfig& config,
                    const Connect& connect);

@@ -47,6 +47,7 @@ struct ConnectOptions {
   std::uint8_t max_reads = 16;
   std::uint32_t psn = 0xfffff0;  // so that it wraps
   std::uint8_t gid_index = 1;
+  std::uint8_t service_level = 0;
 };
 
 class Endpoint {
@@ -131,6 +132,7 @@ class Endpoint {
     attr.min_rnr_timer = options.min_rnr_timer;
     attr.ah_attr.is_global = 1;
     attr.ah_attr.port_num = 1;
+    attr.ah_attr.sl = options.service_level;
     attr.ah_attr.grh.dgid = peer_gid;
     attr.ah_attr.grh.sgid_index = options.gid_index;
     attr.ah_attr.grh.hop_limit = 64;

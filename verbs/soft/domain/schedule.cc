@@ -19,6 +19,10 @@ namespace {
 constexpr unsigned kRxRounds = 16;  // bounds one progress()
 constexpr unsigned kPacketsPerTurn = 32;
 constexpr unsigned kTurns = 16;
+// Beside a queue pair that has priority:
+constexpr unsigned kRxRoundsInHurry = 2;
+constexpr unsigned kPacketsPerTurnInHurry = 8;
+constexpr unsigned kTurnsInHurry = 2;
 constexpr Nanos kMostHold = 20 * kMicrosecond;
 constexpr unsigned kLooks = 4;
 constexpr Nanos kIdleToYield = 8 * kMicrosecond;  // longer than a message to and fro takes
@@ -62,7 +66,7 @@ bool Domain::progress() noexcept {
   take_doorbells();
   bool busy = lender.release();
   for (const auto& slot : ports_) {
-    for (unsigned round = 0; round < kRxRounds; ++round) {
+    for (unsigned round = 0; round < (hurries() ? kRxRoundsInHurry : kRxRounds); ++round) {
       const std::size_t count = slot->port->rx_burst(received_, now_);
       if (count == 0) break;
       busy = true;
@@ -117,17 +121,18 @@ void Domain::look_at_work_of(Qp& qp) noexcept {
 }
 
 void Domain::transmit() noexcept {
-  for (unsigned turn = 0; turn < kTurns; ++turn) {
+  for (unsigned turn = 0; turn < (hurries() ? kTurnsInHurry : kTurns); ++turn) {
     call_waiting();
     Qp* qp = ready_.pop_front();
     if (qp == nullptr) break;
+    const unsigned packets = hurries() && !qp->has_priority() ? kPacketsPerTurnInHurry : kPacketsPerTurn;
     bool more = false;
     if (qp->type() == IBV_QPT_RC) {
-      more = responder::run(*qp, kPacketsPerTurn);
-      more = requester::run(*qp, kPacketsPerTurn) || more;
+      more = responder::run(*qp, packets);
+      more = requester::run(*qp, packets) || more;
       more = more || (qp->receive.ack_due && !qp->held.linked());  // the requester let it go
     } else {
-      more = unreliable::run(*qp, kPacketsPerTurn);
+      more = unreliable::run(*qp, packets);
     }
     if (more) make_ready(*qp);
   }

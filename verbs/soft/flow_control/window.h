@@ -28,6 +28,8 @@ class Window {
     return true;
   }
   [[nodiscard]] bool admits(std::size_t bytes) const noexcept { return used_ == 0 || used_ + bytes <= limit_; }
+  /// Takes them, whether there is room or not.
+  void force(std::size_t bytes) noexcept { used_ += bytes; }
   void give_back(std::size_t bytes) noexcept { used_ -= std::min(bytes, used_); }
 
   void on_acknowledged(std::size_t bytes) noexcept {

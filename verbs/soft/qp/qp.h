@@ -132,6 +132,8 @@ class Qp : public ibv_qp_ex {
   [[nodiscard]] ibv_qp_type type() const noexcept { return qp_base.qp_type; }
   [[nodiscard]] ibv_qp_state current_state() const noexcept { return state_.load(std::memory_order_acquire); }
   void set_state(ibv_qp_state next) noexcept { state_.store(next, std::memory_order_release); }
+  /// Goes before others: its service level is not 0 (IBTA volume 1, 7.6.5: service levels, which arbitration maps).
+  [[nodiscard]] bool has_priority() const noexcept { return attr.ah_attr.sl != 0; }
   /// Has one peer.
   [[nodiscard]] bool connected() const noexcept { return type() != IBV_QPT_UD; }
   [[nodiscard]] bool responds() const noexcept {

@@ -22,7 +22,13 @@ class QpContext : public ProgressContext {
   virtual void ring(Qp& qp) noexcept = 0;
 
   /// The queue pair may have something to send.
-  void make_ready(Qp& qp) noexcept { ready_.push_back(qp.ready); }
+  void make_ready(Qp& qp) noexcept {
+    if (!qp.has_priority()) return ready_.push_back(qp.ready);
+    hurries_until_ = now_ + kHurry;
+    ready_.push_front(qp.ready);
+  }
+  /// A queue pair that has priority had something to do just now: others take short turns.
+  [[nodiscard]] bool hurries() const noexcept { return now_ < hurries_until_; }
   /// The queue pair owes an acknowledgement that may wait a little for a message of its own to leave with. Only while
   /// an application polls now and then: it is about to answer.
   void hold(Qp& qp) noexcept {
@@ -53,8 +59,11 @@ class QpContext : public ProgressContext {
 
   virtual void send_held(Qp& qp) noexcept = 0;
 
+  static constexpr Nanos kHurry = 2 * kMillisecond;
+
   QpTable queue_pairs_;
   List<Qp> ready_;
+  Nanos hurries_until_ = 0;
   List<Qp> held_;  // oldest first
   List<Qp> departing_;
   TimerQueue<Qp> timers_;

@@ -19,6 +19,7 @@ namespace {
 
 // A coalesced run of full packets is 15 long (64 KiB of UDP payload): ask about as often.
 constexpr std::uint32_t kAckEvery = 16;
+constexpr std::size_t kInHurryBytes = 32 << 10;
 
 enum class Step { kSent, kBlocked };
 
@@ -123,6 +124,13 @@ void time_round_trip(Qp& qp, Psn psn) noexcept {
   s.timed_at = qp.domain.now();
 }
 
+/// Whether the window has room for more of this queue pair. What has priority always finds some; while it has something
+/// to do the others keep little on its way, since that is what it would wait behind.
+bool has_room(const Qp& qp, const Window& window, std::size_t bytes) noexcept {
+  if (qp.has_priority()) return true;
+  return window.admits(bytes) && !(qp.domain.hurries() && window.used() > kInHurryBytes);
+}
+
 // One packet of a SEND or WRITE.
 Step send_packet(Qp& qp, const SendWqe& wqe, bool others_turn) noexcept {
   SendState& s = qp.send;
@@ -130,7 +138,8 @@ Step send_packet(Qp& qp, const SendWqe& wqe, bool others_turn) noexcept {
   Window& window = *qp.peer_window;
   // While it probes, what it sends may be for nobody: the room is for others.
   if (s.probing && s.in_flight > 0 && s.in_flight + wqe.charge > Window::kProbeBytes) return Step::kBlocked;
-  if (!window.take(wqe.charge)) return wait_for(qp, window);
+  if (!has_room(qp, window, wqe.charge)) return wait_for(qp, window);
+  window.force(wqe.charge);
 
   const bool first = s.cursor_packet == 0;
   const bool last = s.cursor_packet + 1 == wqe.packets;
@@ -148,7 +157,7 @@ Step send_packet(Qp& qp, const SendWqe& wqe, bool others_turn) noexcept {
   bth.dest_qpn = qp.attr.dest_qp_num;
   bth.psn = wqe.first + s.cursor_packet;
   // Others may fill the window before the next turn.
-  bth.ack_request = last || ++s.unacknowledged_run >= kAckEvery || others_turn || !window.admits(wqe.charge);
+  bth.ack_request = last || ++s.unacknowledged_run >= kAckEvery || others_turn || !has_room(qp, window, wqe.charge);
 
   TxBatch& batch = qp.domain.batch(*qp.port, std::max<std::size_t>(wqe.segments, 1));
   std::byte* const headers = batch.begin(qp.route, info.header_bytes, length);

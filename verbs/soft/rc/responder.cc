@@ -50,8 +50,8 @@ void complete_receive(Qp& qp, const Packet& packet, std::uint64_t bytes) noexcep
   qp.complete(qp.recv_completions, completion, packet.bth.solicited);
 }
 
-/// A WRITE begins anew exactly where the one that is under way stands. It should not (9.7.4.1.2), but Linux rxe goes on so
-/// with what was lost behind an acknowledgement in the middle of a message, and nothing else can be meant.
+/// A WRITE begins anew exactly where the one that is under way stands. It should not (9.7.4.1.2), but Linux rxe goes on
+/// so with what was lost behind an acknowledgement in the middle of a message, and nothing else can be meant.
 bool resumes_write(const ReceiveState& r, const Packet& packet) noexcept {
   return r.message == PacketKind::kWrite && packet.info->kind == PacketKind::kWrite && packet.info->first &&
          packet.reth.address == r.write_address && packet.reth.rkey == r.write_rkey &&

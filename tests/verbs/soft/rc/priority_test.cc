@@ -1,0 +1,74 @@
+// A queue pair with a service level goes before those without: it waits for little of what they have on their way.
+#include <algorithm>
+
+#include "tests/verbs/soft/simulation.h"
+
+namespace fairlead::soft::test {
+namespace {
+
+constexpr std::size_t kWrites = 200;
+constexpr std::size_t kBytes = 64 << 10;
+constexpr std::uint64_t kUrgent = 1000;  // the first id of those that have priority
+
+class Priority : public testing::Test {
+ protected:
+  /// A second queue pair at each end, with that service level, beside one that has much to write.
+  void start(std::uint8_t service_level) {
+    connect(a, b);
+    for (std::size_t i = 0; i < ends.size(); ++i) {
+      plain[i] = ends[i]->qp;
+      urgent[i] = ends[i]->qp = ends[i]->make_qp({});
+    }
+    connect(a, b, {.service_level = service_level});
+    a.qp = plain[0];
+    for (std::size_t i = 0; i < kWrites; ++i) ASSERT_EQ(a.post(IBV_WR_RDMA_WRITE, i, 0, kBytes, &b, 0), 0);
+    a.qp = urgent[0];
+  }
+  void TearDown() override {
+    for (std::size_t i = 0; i < ends.size(); ++i) {
+      EXPECT_EQ(api().destroy_qp(urgent[i]), 0);
+      ends[i]->qp = plain[i];
+    }
+  }
+  [[nodiscard]] std::size_t ended(bool urgent_ones) const {
+    return static_cast<std::size_t>(std::ranges::count_if(a.done, [=](const ibv_wc& done) {
+      return (done.wr_id >= kUrgent) == urgent_ones && done.status == IBV_WC_SUCCESS;
+    }));
+  }
+  /// So many of the plain WRITEs ended between the posting and the end of the last of some urgent ones.
+  std::size_t passed_while_urgent() {
+    constexpr std::size_t kCount = 20;
+    std::size_t passed = 0;
+    for (std::size_t i = 0; i < kCount; ++i) {
+      const std::size_t before = ended(false);
+      EXPECT_EQ(a.post(IBV_WR_RDMA_WRITE, kUrgent + i, 0, 8, &b, 0), 0);
+      EXPECT_TRUE(simulation.run_until([&] { return ended(true) == i + 1; }, kSecond));
+      if (i >= kCount / 2) passed += ended(false) - before;  // by then what was under way has arrived
+    }
+    return passed;
+  }
+
+  Simulation simulation;
+  Endpoint& a = *simulation.a;
+  Endpoint& b = *simulation.b;
+  std::array<Endpoint*, 2> ends{&a, &b};
+  std::array<ibv_qp*, 2> plain{}, urgent{};
+};
+
+TEST_F(Priority, OthersKeepLittleOnTheirWay) {
+  start(1);
+  const std::size_t passed = passed_while_urgent();
+  EXPECT_LE(passed, 15u) << "about 32 KiB are on their way, not a window of 192 KiB";
+  ASSERT_TRUE(simulation.run_until([&] { return ended(false) == kWrites; }, kSecond)) << "nobody starves";
+  EXPECT_EQ(a.counter("completer_retry_err"), 0u);
+}
+
+TEST_F(Priority, WithoutAServiceLevelAllAreEqual) {
+  start(0);
+  const std::size_t passed = passed_while_urgent();
+  EXPECT_GE(passed, 40u);
+  ASSERT_TRUE(simulation.run_until([&] { return ended(false) == kWrites; }, kSecond));
+}
+
+}  // namespace
+}  // namespace fairlead::soft::test

@@ -35,10 +35,11 @@ void SessionImpl::accept_transfer(TransferImpl& t) {
   flow_of(t.traffic).accept(t);
 }
 
-/// What becomes of the followers of a transfer that has ended.
+/// What becomes of the followers of a transfer that has ended; along a chain of them the words stay the same.
 Status SessionImpl::is_lost_with(const TransferImpl& ended) {
+  static constexpr std::string_view kWhy = "the transfer that it was to follow failed: ";
   if (ended.code == Code::kOk) return {};
-  return {ended.code, fmt::format("the transfer that it was to follow failed: {}", ended.reason)};
+  return {ended.code, ended.reason.starts_with(kWhy) ? ended.reason : fmt::format("{}{}", kWhy, ended.reason)};
 }
 
 /// Apart from the end of what they follow: that may come while a flow goes through what it has.

@@ -93,7 +93,8 @@ TEST_F(Scenario, WhatFollowsABulkWriteWaitsForIt) {
   TransferImpl& of_follower = ends.send(0, 8, TrafficClass::kBulk, &follower);
   const TransferImpl& late = ends.send(0, 8, TrafficClass::kCommands, &bulk, milliseconds(50));
   TransferImpl& unwanted = ends.send(0, 8, TrafficClass::kCommands, &bulk);
-  const TransferImpl& of_unwanted = ends.send(0, 8, TrafficClass::kCommands, &unwanted);
+  TransferImpl& in_between = ends.send(0, 8, TrafficClass::kBulk, &unwanted);
+  const TransferImpl& of_unwanted = ends.send(0, 8, TrafficClass::kCommands, &in_between);
   const TransferImpl& free = ends.send(0, 8, TrafficClass::kCommands);
   ASSERT_TRUE(ends.run([&] { return late.finished.load() && free.finished.load(); }));
   EXPECT_EQ(late.code, Code::kDeadlineExceeded);
@@ -126,6 +127,9 @@ TEST_F(Scenario, WhatIsPostedWhileMuchIsUnderWayGoesOutTogether) {
   EXPECT_EQ(ends.path(0)->doorbells() - before, kAtOnce) << "few are under way: each goes out at once";
   for (std::size_t i = 0; i < kMore; ++i) ends.write(0, 64 * (kAtOnce + i), 64);
   EXPECT_EQ(ends.path(0)->doorbells() - before, kAtOnce + 1) << "a list of 64; the others wait for the driver";
+  EXPECT_TRUE(ends.session[0]->wants_advance()) << "else the driver sleeps on them";
+  ends.hosts[0]->step();
+  EXPECT_EQ(ends.path(0)->doorbells() - before, kAtOnce + 2) << "it has come round, and nothing has ended yet";
   ASSERT_TRUE(ends.run([&] {
     return std::all_of(ends.posted.begin(), ends.posted.end(),
                        [](const TransferImpl* t) { return t->finished.load(); });

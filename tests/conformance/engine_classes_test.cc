@@ -12,9 +12,13 @@ constexpr TrafficClass kBoth[] = {TrafficClass::kBulk, TrafficClass::kCommands};
 
 class EngineClasses : public testing::TestWithParam<Way>, public EnginePair {
  protected:
-  void SetUp() override {
-    const EngineConfig config = config_for(GetParam());
-    start(config, config);
+  void SetUp() override { start_with(EngineConfig().max_pending_events); }
+  void start_with(std::size_t max_pending_events) {
+    EngineConfig config = config_for(GetParam());
+    config.max_pending_events = max_pending_events;
+    EngineConfig server = config;
+    server.transport = "auto";
+    start(server, config);
   }
   /// The next notification or message.
   static Event next(Peer& at) {
@@ -77,11 +81,9 @@ TEST_P(EngineClasses, MayBeTheFirstOfASession) {
 
 // The credits of one class are not those of the other: bulk that nobody takes does not stop commands.
 TEST_P(EngineClasses, CommandsPassBulkThatNobodyTakes) {
-  EngineConfig config = config_for(GetParam());
-  config.max_pending_events = 4;
   server.reset();
   client.reset();
-  start(config, config);
+  start_with(4);
   std::vector<Transfer> bulk;
   for (std::uint64_t i = 0; i < 100; ++i) bulk.push_back(peer.send({}, i));
   for (std::uint64_t i = 0; i < 20; ++i) {

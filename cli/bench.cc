@@ -36,7 +36,7 @@ void stop_measuring(int signal) { g_signal.store(signal); }
 void catch_signals() {
   struct sigaction action{};
   action.sa_handler = &stop_measuring;
-  action.sa_flags = SA_RESETHAND | SA_RESTART;
+  action.sa_flags = static_cast<int>(SA_RESETHAND | SA_RESTART);
   for (const int signal : {SIGINT, SIGTERM}) ::sigaction(signal, &action, nullptr);
 }
 

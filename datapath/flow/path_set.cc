@@ -121,7 +121,7 @@ void PathSet::begin(std::vector<Candidate> candidates) {
 /// With the best that may be tried; else waits for one that may be later.
 void PathSet::begin_path() {
   begin_at_.reset();
-  if (!host_.linked()) return;  // the session is about to end
+  if (shut_ || !host_.linked()) return;  // the session is about to end
   while (true) {
     const std::optional<std::size_t> next = trials_.next(host_.now());
     if (!next) {

@@ -84,6 +84,17 @@ TEST_F(Scenario, TheEndThatWasConnectedToHasCommandsToo) {
   EXPECT_TRUE(ends.end());
 }
 
+// No path can be made at all, and both classes have something to send.
+TEST_F(Scenario, ASessionWithoutAPathEndsThoughCommandsWereAskedFor) {
+  TwoEnds ends(1, {plain()});
+  ends.hosts[0]->fake(0).unplug();
+  const TransferImpl& bulk = ends.send(0, 8);
+  const TransferImpl& command = ends.send(0, 8, TrafficClass::kCommands);
+  ASSERT_TRUE(ends.run([&] { return ends.session[0]->finished() && ends.session[1]->finished(); }));
+  EXPECT_EQ(bulk.code, Code::kUnavailable);
+  EXPECT_EQ(command.code, Code::kUnavailable);
+}
+
 // Classes have no order between them but this one.
 TEST_F(Scenario, WhatFollowsABulkWriteWaitsForIt) {
   TwoEnds ends(1, {narrow()});

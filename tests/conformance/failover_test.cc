@@ -30,8 +30,9 @@ class Failover : public testing::Test, public EnginePair {
   }
 
   /// Writes slots with notifications until the path has changed so often, and 200 more; checks data and order at the
-  /// reader.
-  void notify_across_the_change(std::uint64_t at_least, std::uint64_t changes = 1) {
+  /// reader. `acknowledged_by`: the class of the messages that the reader answers with.
+  void notify_across_the_change(std::uint64_t at_least, std::uint64_t changes = 1,
+                                TrafficClass acknowledged_by = TrafficClass::kBulk) {
     if (HasFatalFailure()) return;
     constexpr std::uint64_t kSlots = 64, kSlotBytes = 16384;
     auto [memory, remote] = target("slots", kSlots * kSlotBytes);
@@ -45,7 +46,7 @@ class Failover : public testing::Test, public EnginePair {
       std::uint64_t expected = 0;
       while (expected < total.load() && std::chrono::steady_clock::now() < deadline) {
         const Event event = server_peer.next_event(std::chrono::milliseconds(100));
-        if (event.kind == Kind::kPathChanged) ++changed_there;
+        if (event.kind == Kind::kPathChanged && event.traffic == TrafficClass::kBulk) ++changed_there;
         if (event.kind == Kind::kClosed) FAIL() << event.status.to_string();
         if (event.kind != Kind::kNotification) continue;
         ASSERT_EQ(event.value, value(expected));
@@ -56,12 +57,12 @@ class Failover : public testing::Test, public EnginePair {
           ASSERT_EQ(word, expected) << "byte " << i;
         }
         ++expected;
-        server_peer.send({}, expected);
+        server_peer.send({}, expected, {.traffic = acknowledged_by});
       }
       EXPECT_EQ(expected, total.load());
     });
     std::uint64_t posted = 0, acknowledged = 0;
-    std::uint64_t changed = 0;
+    std::uint64_t changed = 0, changed_for_commands = 0;
     std::string why;  // of the first
     std::uint64_t after = 0;
     std::vector<Transfer> transfers(kSlots);
@@ -69,9 +70,14 @@ class Failover : public testing::Test, public EnginePair {
     while ((after < 200 || posted < at_least) && std::chrono::steady_clock::now() < deadline) {
       while (posted - acknowledged >= kSlots) {
         Event event = peer.next_event(kPatience);
-        if (event.kind == Kind::kMessage) acknowledged = event.value;
-        if (event.kind == Kind::kPathChanged) {
+        if (event.kind == Kind::kMessage) {
+          ASSERT_EQ(event.value, ++acknowledged);
+          ASSERT_EQ(event.traffic, acknowledged_by);
+        }
+        if (event.kind == Kind::kPathChanged && event.traffic == TrafficClass::kBulk) {
           if (changed++ == 0) why = event.text;
+        } else if (event.kind == Kind::kPathChanged) {
+          ++changed_for_commands;
         }
         ASSERT_NE(event.kind, Kind::kClosed) << event.status.to_string();
         ASSERT_NE(event.kind, Kind::kNone) << "stalled at " << posted << " of which " << acknowledged << " were seen";
@@ -96,7 +102,8 @@ class Failover : public testing::Test, public EnginePair {
     EXPECT_EQ(peer.transport(), carried_by);
     EXPECT_EQ(server_peer.transport(), carried_by);
     EXPECT_NE(why.find("verbs:soft0 -> tcp"), std::string::npos) << why;
-    EXPECT_EQ(peer.stats().failovers, (changes + 1) / 2);
+    EXPECT_EQ(changed_for_commands, acknowledged_by == TrafficClass::kCommands ? changes : 0);
+    EXPECT_EQ(peer.stats().failovers, (changes + 1) / 2 + changed_for_commands);
     EXPECT_EQ(peer.stats().failbacks, changes / 2);
     EXPECT_EQ(peer.stats().transfers_failed, 0u);
   }
@@ -110,6 +117,17 @@ TEST_F(Failover, ClientsPortGoesSilent) {
 TEST_F(Failover, ServersPortGoesSilent) {
   begin("udp", true, "udp,silent_after=3000");
   notify_across_the_change(500);
+}
+
+// Each class has its own path, which dies with the port, is fenced and replaced by itself.
+TEST_F(Failover, BothClassesOutliveAClientsPort) {
+  begin("udp,silent_after=3000");
+  notify_across_the_change(500, 1, TrafficClass::kCommands);
+}
+
+TEST_F(Failover, BothClassesOutliveAServersPort) {
+  begin("udp", true, "udp,silent_after=3000");
+  notify_across_the_change(500, 1, TrafficClass::kCommands);
 }
 
 TEST_F(Failover, GoesBackOnceAClientsPortSpeaksAgain) {

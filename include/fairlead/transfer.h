@@ -40,7 +40,7 @@ struct TransferOptions {
   std::chrono::nanoseconds deadline{0};
   /// Hand the transfer to Engine::next_completed() and signal Engine::event_fd() when it completes.
   bool report = false;
-  /// Transfers of one class reach the peer in the order of posting.
+  /// Notifications and messages of one class arrive in the order of posting.
   TrafficClass traffic = TrafficClass::kBulk;
   /// Begin only when this transfer of the same session has ended well, whatever its class; fail with its code if it
   /// fails. Its place in the order of its class is what it has then. Looked at during the call only; null: nothing is

@@ -134,7 +134,7 @@ void Domain::transmit() noexcept {
     } else {
       more = unreliable::run(*qp, packets);
     }
-    if (more) make_ready(*qp);
+    if (more) ready_.push_back(qp->ready);  // behind the others, whatever its priority
   }
   send_receipts();
   send_batches();

@@ -20,6 +20,7 @@ namespace {
 // A coalesced run of full packets is 15 long (64 KiB of UDP payload): ask about as often.
 constexpr std::uint32_t kAckEvery = 16;
 constexpr std::size_t kInHurryBytes = 32 << 10;
+constexpr std::size_t kOfPriorityBytes = 16 << 10;
 
 enum class Step { kSent, kBlocked };
 
@@ -124,11 +125,11 @@ void time_round_trip(Qp& qp, Psn psn) noexcept {
   s.timed_at = qp.domain.now();
 }
 
-/// Whether the window has room for more of this queue pair. What has priority always finds some; while it has something
-/// to do the others keep little on its way, since that is what it would wait behind.
+/// Whether the window has room for more of this queue pair. What has priority always finds a little; while it has
+/// something to do each of the others keeps little on its way, since that is what it would wait behind.
 bool has_room(const Qp& qp, const Window& window, std::size_t bytes) noexcept {
-  if (qp.has_priority()) return true;
-  return window.admits(bytes) && !(qp.domain.hurries() && window.used() > kInHurryBytes);
+  if (qp.has_priority()) return window.admits(bytes) || qp.send.in_flight + bytes <= kOfPriorityBytes;
+  return window.admits(bytes) && !(qp.domain.hurries() && qp.send.in_flight > kInHurryBytes);
 }
 
 // One packet of a SEND or WRITE.

@@ -1,6 +1,7 @@
 // A queue pair with a service level goes before those without: it waits for little of what they have on their way.
 #include <algorithm>
 
+#include "tests/verbs/soft/raw_peer.h"
 #include "tests/verbs/soft/simulation.h"
 
 namespace fairlead::soft::test {
@@ -67,6 +68,32 @@ TEST_F(Priority, WithoutAServiceLevelAllAreEqual) {
   start(0);
   const std::size_t passed = passed_while_urgent();
   EXPECT_GE(passed, 40u);
+  ASSERT_TRUE(simulation.run_until([&] { return ended(false) == kWrites; }, kSecond));
+}
+
+// What has priority may be large all the same: it keeps to the window, but for a little that always finds room.
+TEST(PriorityAlone, KeepsToTheWindow) {
+  for (const std::uint8_t service_level : {std::uint8_t{0}, std::uint8_t{1}}) {
+    RawPeer peer({.buffer_bytes = 1 << 20}, {.service_level = service_level});
+    Endpoint& end = *peer.device;
+    ASSERT_EQ(end.post(IBV_WR_RDMA_WRITE, 1, 0, 1 << 20, nullptr, 0), 0);
+    std::size_t bytes = 0;
+    for (int round = 0; round < 100; ++round) {
+      end.poll();
+      for (const auto& packet : peer.receive()) bytes += packet.payload.size();
+    }
+    EXPECT_LE(bytes, (192u + 16) << 10) << int{service_level};
+  }
+}
+
+// Neither does it shut the others out.
+TEST_F(Priority, LeavesTheOthersTurns) {
+  start(1);
+  for (std::size_t i = 0; i < kWrites; ++i) {
+    ASSERT_EQ(a.post(IBV_WR_RDMA_WRITE, kUrgent + i, 0, kBytes, &b, 0), 0);
+  }
+  ASSERT_TRUE(simulation.run_until([&] { return ended(true) == kWrites; }, kSecond));
+  EXPECT_GE(ended(false), 5u) << "they are not shut out";
   ASSERT_TRUE(simulation.run_until([&] { return ended(false) == kWrites; }, kSecond));
 }
 

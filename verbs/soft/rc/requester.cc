@@ -141,6 +141,7 @@ Step send_packet(Qp& qp, const SendWqe& wqe, bool others_turn) noexcept {
   if (s.probing && s.in_flight > 0 && s.in_flight + wqe.charge > Window::kProbeBytes) return Step::kBlocked;
   if (!has_room(qp, window, wqe.charge)) return wait_for(qp, window);
   window.force(wqe.charge);
+  s.in_flight += wqe.charge;  // before it is asked whether there is room for more: else nobody may ask for an answer
 
   const bool first = s.cursor_packet == 0;
   const bool last = s.cursor_packet + 1 == wqe.packets;
@@ -173,13 +174,13 @@ Step send_packet(Qp& qp, const SendWqe& wqe, bool others_turn) noexcept {
   if (info.invalidate) store32(header, wqe.invalidate);
   if (!add_payload(qp, batch, wqe, offset, length)) {
     batch.abandon();
+    s.in_flight -= wqe.charge;
     qp.domain.give_back(window, wqe.charge);
     return local_error(qp, IBV_WC_LOC_PROT_ERR);
   }
   batch.finish(bth.pad);
   if (carries) responder::take_held_ack(qp).encode(headers + info.header_bytes - CarriedAck::kBytes);
   count_sent(qp, info.header_bytes + length + bth.pad + kIcrcBytes);
-  s.in_flight += wqe.charge;
   if (bth.ack_request) {
     s.unacknowledged_run = 0;
     time_round_trip(qp, bth.psn);

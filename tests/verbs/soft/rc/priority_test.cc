@@ -14,13 +14,13 @@ constexpr std::uint64_t kUrgent = 1000;  // the first id of those that have prio
 class Priority : public testing::Test {
  protected:
   /// A second queue pair at each end, with that service level, beside one that has much to write.
-  void start(std::uint8_t service_level) {
-    connect(a, b);
+  void start(std::uint8_t service_level, ibv_mtu mtu = IBV_MTU_1024) {
+    connect(a, b, {.mtu = mtu});
     for (std::size_t i = 0; i < ends.size(); ++i) {
       plain[i] = ends[i]->qp;
       urgent[i] = ends[i]->qp = ends[i]->make_qp({});
     }
-    connect(a, b, {.service_level = service_level});
+    connect(a, b, {.mtu = mtu, .service_level = service_level});
     a.qp = plain[0];
     for (std::size_t i = 0; i < kWrites; ++i) ASSERT_EQ(a.post(IBV_WR_RDMA_WRITE, i, 0, kBytes, &b, 0), 0);
     a.qp = urgent[0];
@@ -69,6 +69,21 @@ TEST_F(Priority, WithoutAServiceLevelAllAreEqual) {
   const std::size_t passed = passed_while_urgent();
   EXPECT_GE(passed, 40u);
   ASSERT_TRUE(simulation.run_until([&] { return ended(false) == kWrites; }, kSecond));
+}
+
+// Whoever keeps little on its way asks for an acknowledgement of it, else it waits for its timeout.
+TEST_F(Priority, OthersGoOnBesideIt) {
+  start(1, IBV_MTU_4096);
+  std::size_t posted = 0;
+  ASSERT_TRUE(simulation.run_until(
+      [&] {
+        if (ended(true) == posted) {
+          EXPECT_EQ(a.post(IBV_WR_RDMA_WRITE, kUrgent + posted++, 0, 8, &b, 0), 0);
+        }
+        return ended(false) == kWrites;
+      },
+      kSecond));
+  EXPECT_EQ(a.counter("completer_retry_err"), 0u);
 }
 
 // What has priority may be large all the same: it keeps to the window, but for a little that always finds room.

@@ -7,6 +7,7 @@
 namespace fairlead {
 
 inline constexpr std::size_t kMaxPrincipalName = 64;  // characters
+inline constexpr std::string_view kLegalPrincipalName = "1 to 64 letters, digits and '._@-'";
 
 /// Letters, digits and "._@-", 1 to kMaxPrincipalName of them: they need no quotes anywhere.
 [[nodiscard]] constexpr bool is_principal_name(std::string_view name) noexcept {

@@ -17,8 +17,7 @@ namespace {
 Setter set_principal(std::string* target) {
   return [target](std::string_view text) {
     if (!is_principal_name(text)) {
-      return Status(Code::kInvalidArgument,
-                    fmt::format("a name has 1 to {} letters, digits and '._@-'", kMaxPrincipalName));
+      return Status(Code::kInvalidArgument, fmt::format("a name has {}", kLegalPrincipalName));
     }
     *target = text;
     return Status();

@@ -37,7 +37,7 @@ struct Shared {
   std::size_t urgent = 0;         // paths that must not wait for the turns of others
   Nanos urgent_at = 0;            // when something went over one of them last
   std::size_t turn = kLongTurn;   // how much a path receives, and how much it sends, before others get their turn
-  /// While urgent paths are busy turns are short, which costs bulk a third of its speed; while they are there,
+  /// While urgent paths are busy turns are short, which costs bulk half of its speed; while they are there,
   /// moderate.
   void choose_turn(Nanos now) noexcept {
     turn = urgent == 0 ? kLongTurn : now - urgent_at < kUrgentTime ? kShortTurn : kModerateTurn;

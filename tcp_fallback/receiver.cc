@@ -72,7 +72,6 @@ IoResult Receiver::receive_payload(ByteStream& stream, std::size_t most, std::si
   const GrantTable::Section section(grants_);
   const auto receive = [&] {
     std::size_t count = destination(std::span(pieces).first(kMaxSegments));
-    wanted = 0;
     count = limit(std::span(pieces).first(count), most, wanted);
     if (wanted == payload_left_) {
       pieces[count++] = {buffer_.get(), read_ahead_};

@@ -3,9 +3,8 @@
 //   fairlead-commands-beside-bulk TRANSPORT SECONDS [SERVER_PACKET_IO CLIENT_PACKET_IO]
 //
 // One process of this host sends eight bytes, the other sends them back with the same class: a round trip. "beside"
-// means that two WRITEs of 16 MiB are kept in flight. SECONDS for each; prints one line each: how many
-// round trips, their 50th and 99th percentile in microseconds, and what
-// was written meanwhile in GB (1e9 bytes) per second.
+// means that two WRITEs of 16 MiB are kept in flight. SECONDS for each; prints one line each: how many round
+// trips, their 50th and 99th percentile in microseconds, and what was written meanwhile in GB (1e9 bytes) per second.
 #include <fmt/format.h>
 #include <sys/wait.h>
 #include <unistd.h>

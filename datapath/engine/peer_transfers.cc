@@ -130,8 +130,7 @@ Transfer launch(SessionImpl* session, TransferImpl* t, const TransferOptions& op
   } else if (const Status room = session->admit(*t); !room.ok()) {
     refuse(session, *t, room);
   } else {
-    if (before != nullptr) datapath::add_reference(*before);
-    t->after = before;
+    if (before != nullptr) datapath::follow(*t, *before);
     session->submit(*t);
   }
   return handle;

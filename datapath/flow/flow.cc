@@ -13,14 +13,14 @@ constexpr std::size_t kManyInFlight = Outbox::kBatch;
 Flow::Flow(FlowUser& user, TrafficClass traffic, bool active, const EngineConfig& config)
     : user_(user),
       traffic_(traffic),
-      paths_(user, *this, active, {config.failover, config.path_timeout}),
+      paths_(user, *this, active, {config.failover, config.path_timeout, traffic == TrafficClass::kCommands}),
       outbox_(user, config.chunk_bytes),
       inbound_({config.max_pending_events, config.max_pending_bytes, config.max_message_bytes}) {}
 
 // ---- transfers -----------------------------------------------------------------------------------------------------
 
 void Flow::accept(TransferImpl& t) {
-  if (t.after != nullptr) return outbox_.hold(t);
+  if (t.tied && t.after != nullptr) return outbox_.hold(t);
   outbox_.add(t);
   if (!is_gathering()) pump();
 }

@@ -103,7 +103,6 @@ class Flow final : public PathEvents, private PathUser {
   void on_ready(Path& path) noexcept override;
   void on_down(Path& path, Code code, std::string_view reason) noexcept override;
   [[nodiscard]] PathEvents& path_events() noexcept override { return *this; }
-  [[nodiscard]] bool urgent() const noexcept override { return traffic_ == TrafficClass::kCommands; }
   void send_frame(const control::Frame& frame) override;
   void path_in_use() override;
   void path_lost() override;

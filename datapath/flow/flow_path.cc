@@ -22,11 +22,7 @@ void Flow::on_down(Path& path, Code code, std::string_view reason) noexcept {
 
 void Flow::send_frame(const control::Frame& frame) {
   control::Frame named = frame;
-  std::visit(
-      [this]<typename Body>(Body& body) {
-        if constexpr (requires { body.flow; }) body.flow = static_cast<std::uint32_t>(traffic_);
-      },
-      named);
+  if (std::uint32_t* flow = control::flow_of(named)) *flow = static_cast<std::uint32_t>(traffic_);
   user_.send_frame(named);
 }
 

@@ -88,7 +88,7 @@ Result<std::unique_ptr<PathSlot>> PathSet::open_path(std::size_t transport, std:
   OpenTransport& open = host_.transports()[transport];
   PathConfig config = host_.path_config();
   config.events = &user_.path_events();
-  config.urgent = user_.urgent();
+  config.urgent = rules_.urgent;
   config.role = active_ ? PathRole::kActive : PathRole::kPassive;
   Result<std::unique_ptr<Path>> path = open.endpoint->open_path(config);
   if (!path) return path.error();

@@ -104,8 +104,6 @@ class PathUser {
  public:
   /// Who hears of what paths carry. It tells the set that one is ready or down.
   [[nodiscard]] virtual PathEvents& path_events() noexcept = 0;
-  /// PathConfig::urgent of its paths.
-  [[nodiscard]] virtual bool urgent() const noexcept = 0;
   virtual void send_frame(const control::Frame& frame) = 0;
   /// A path is proved at both ends: slot().
   virtual void path_in_use() = 0;
@@ -128,6 +126,7 @@ class PathSet {
   struct Rules {
     bool failover = true;
     std::chrono::milliseconds path_timeout{0};
+    bool urgent = false;  // PathConfig::urgent
   };
   PathSet(PathHost& host, PathUser& user, bool active, Rules rules)
       : host_(host), user_(user), rules_(rules), active_(active) {}

@@ -76,9 +76,8 @@ Status Greeting::hear(const control::Hello& theirs) {
   }
   if (!is_principal_name(theirs.principal) || theirs.nonce.size() != kNonceBytes) {
     return {Code::kInvalidArgument,
-            fmt::format("a principal of {} characters with a nonce of {} bytes; legal: 1 to {} "
-                        "letters, digits and '._@-', and {} bytes",
-                        theirs.principal.size(), theirs.nonce.size(), kMaxPrincipalName, kNonceBytes)};
+            fmt::format("a principal of {} characters with a nonce of {} bytes; legal: {}, and {} bytes",
+                        theirs.principal.size(), theirs.nonce.size(), kLegalPrincipalName, kNonceBytes)};
   }
   claimed_ = theirs.principal;
   nonce_of_connecting_ = theirs.nonce;

@@ -101,8 +101,7 @@ Result<Principals> Principals::parse(std::string_view text, const std::string& p
     const std::string_view name = take_word(line), digits = take_word(line);
     if (name.empty()) continue;
     if (!is_principal_name(name)) {
-      return bad(fmt::format("a name has 1 to {} letters, digits and '._@-'; this one has {}", kMaxPrincipalName,
-                             name.size()));
+      return bad(fmt::format("a name has {}; this one has {}", kLegalPrincipalName, name.size()));
     }
     std::optional<Key> key = key_from(digits);
     if (!key || !take_word(line).empty()) {

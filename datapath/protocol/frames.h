@@ -9,6 +9,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <variant>
 #include <vector>
 
@@ -124,6 +125,18 @@ struct Proof {
 /// index() is the number of the body in the description; 0: none that we know.
 using Frame = std::variant<std::monostate, Hello, Refused, PathOffer, PathAnswer, PathReady, PathDown, Fence, FenceAck,
                            Lookup, Regions, Ping, Goodbye, Withdrawn, Challenge, Proof, PathWanted>;
+
+/// The flow whose path the frame speaks of; null: it speaks of none.
+template <typename Any>
+[[nodiscard]] auto* flow_of(Any& frame) noexcept {
+  using Flow = std::conditional_t<std::is_const_v<Any>, const std::uint32_t, std::uint32_t>;
+  return std::visit(
+      []<typename Body>(Body& body) -> Flow* {
+        if constexpr (requires { body.flow; }) return &body.flow;
+        return nullptr;
+      },
+      frame);
+}
 
 /// So many of anything that may repeat, in all of a frame: one of 1 MiB takes some 12 MiB at most.
 inline constexpr std::size_t kMaxRepeated = std::size_t{1} << 16;

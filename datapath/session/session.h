@@ -86,6 +86,10 @@ class SessionImpl final : public EventSource, public TransferSink, public FlowUs
 
  private:
   using Phase = SessionPhase;
+  // Versions of the protocol. 2: a path may be set up beside the one in use. 3: who connects may show who it is.
+  // 4: classes of traffic.
+  static constexpr std::uint32_t kOldestVersion = 1, kNewestVersion = 4, kPathsBeside = 2, kClasses = 4;
+  [[nodiscard]] bool has_classes() const noexcept { return peer_version_ >= kClasses; }
 
   // session_control.cc
   void link_up() override;
@@ -130,9 +134,11 @@ class SessionImpl final : public EventSource, public TransferSink, public FlowUs
   void accept_transfer(TransferImpl& transfer) override;
   void transfer_ended(TransferImpl& transfer, Code code) override;
   [[nodiscard]] static Status is_lost_with(const TransferImpl& ended);
+  void untie(TransferImpl& transfer);
   void begin_followers();
   [[nodiscard]] Flow& flow_of(TrafficClass traffic);
   void open_commands();
+  void begin(Flow& flow);
   void begin_commands();
   void handle_path_frame(const control::Frame& frame);
   template <typename Use>
@@ -173,7 +179,7 @@ class SessionImpl final : public EventSource, public TransferSink, public FlowUs
   Flow bulk_;
   std::unique_ptr<Flow> commands_;                   // from when either end needs it
   std::atomic<const Flow*> commands_seen_{nullptr};  // the same, for any thread
-  bool has_classes_ = false;                         // the peer's version has them
+  std::uint32_t peer_version_ = 0;                   // the newest that it speaks; 0: not greeted yet
   List<TransferImpl> may_begin_;                     // what they were to follow has ended
   Outbox::Limits limits_;                            // the peer's
   std::vector<Candidate> candidates_;                // active: for paths, the best first

@@ -7,8 +7,6 @@
 namespace fairlead::datapath {
 namespace {
 
-// 2: a path may be set up beside the one in use. 3: who connects may show who it is. 4: classes of traffic.
-constexpr std::uint32_t kOldestVersion = 1, kNewestVersion = 4, kPathsBeside = 2, kClasses = 4;
 constexpr std::chrono::milliseconds kLastWords{100};  // of a path whose peer said goodbye
 
 }  // namespace
@@ -163,7 +161,6 @@ void SessionImpl::greet(const control::Hello& hello) {
   CreditWindow::Limits window{.events = hello.event_window};
   if (hello.event_window_bytes != 0) window.bytes = hello.event_window_bytes;
   limits_ = {window, hello.max_message_bytes};
-  bulk_.outbox().set_limits(limits_);
   {
     const std::lock_guard lock(mutex_);
     description_.principal = greeting_.principal();
@@ -175,23 +172,20 @@ void SessionImpl::greet(const control::Hello& hello) {
     id_.store(host_->random(), std::memory_order_release);
     send_hello();
   }
-  if (hello.version_max >= kPathsBeside) bulk_.paths().allow_beside();
-  has_classes_ = hello.version_max >= kClasses;
+  peer_version_ = hello.version_max;
   phase_ = close_deadline_ == Clock::time_point::max() ? Phase::kOpen : Phase::kClosing;
   lookups_.open(id());
-  if (!active_) {
-    peer_offers_ = std::move(theirs);
-    bulk_.paths().expect(peer_offers_);
-    return begin_commands();
+  if (active_) {
+    Choice choice = choose(host_->config().transport, host_->config().failover, host_->offers(), theirs);
+    if (choice.candidates.empty()) {
+      return fail({Code::kUnavailable, fmt::format("no transport in common with {}: transport is '{}'{}{}", who(),
+                                                   host_->config().transport, choice.rejected.empty() ? "" : "; ",
+                                                   fmt::join(choice.rejected, "; "))});
+    }
+    candidates_ = std::move(choice.candidates);
   }
-  Choice choice = choose(host_->config().transport, host_->config().failover, host_->offers(), theirs);
-  if (choice.candidates.empty()) {
-    return fail({Code::kUnavailable,
-                 fmt::format("no transport in common with {}: transport is '{}'{}{}", who(), host_->config().transport,
-                             choice.rejected.empty() ? "" : "; ", fmt::join(choice.rejected, "; "))});
-  }
-  candidates_ = std::move(choice.candidates);
-  bulk_.paths().begin(candidates_);
+  peer_offers_ = std::move(theirs);
+  begin(bulk_);
   begin_commands();
 }
 

@@ -22,8 +22,9 @@ void SessionImpl::accept_transfer(TransferImpl& t) {
     t.reason = lost ? close_status_.message() : fmt::format("the session with {} is closed", who());
     return transfer_ended(t, lost ? close_status_.code() : Code::kUnavailable);
   }
-  if (t.after != nullptr) {
+  if (t.tied) {
     if (!t.after->finished.load(std::memory_order_acquire)) {
+      t.after->tied = true;
       t.after->followers.push_back(t.follows);
     } else if (const Status lost = is_lost_with(*t.after); !lost.ok()) {
       t.reason = lost.message();
@@ -58,6 +59,16 @@ void SessionImpl::begin_followers() {
   }
 }
 
+/// Of what has ended: those that follow it may begin, and it follows nothing.
+void SessionImpl::untie(TransferImpl& t) {
+  t.follows.unlink();
+  if (TransferImpl* before = std::exchange(t.after, nullptr)) drop_reference(*before);
+  while (TransferImpl* follower = t.followers.pop_front()) {
+    may_begin_.push_back(follower->follows);
+    dirty_ = true;
+  }
+}
+
 void SessionImpl::transfer_ended(TransferImpl& t, Code code) {
   (code == Code::kOk ? stats_.transfers_completed : stats_.transfers_failed).add();
   if (t.list != nullptr) (t.list->kind == OpKind::kWrite ? stats_.bytes_written : stats_.bytes_read).add(t.done_bytes);
@@ -66,12 +77,7 @@ void SessionImpl::transfer_ended(TransferImpl& t, Code code) {
   room.ended.add();
   room.ended_bytes.add(t.message.size());
   t.code = code;
-  t.follows.unlink();
-  if (TransferImpl* before = std::exchange(t.after, nullptr)) drop_reference(*before);
-  while (TransferImpl* follower = t.followers.pop_front()) {
-    may_begin_.push_back(follower->follows);
-    dirty_ = true;
-  }
+  if (t.tied) untie(t);
   const bool report = t.report;
   if (report) add_reference(t);
   t.finished.store(true, std::memory_order_release);
@@ -84,7 +90,7 @@ void SessionImpl::transfer_ended(TransferImpl& t, Code code) {
 /// A peer of a version before classes gets everything in one order. Which version it is shows with its hello: until
 /// then each class gathers what it has.
 Flow& SessionImpl::flow_of(TrafficClass traffic) {
-  if (traffic == TrafficClass::kBulk || (id() != 0 && !has_classes_)) return bulk_;
+  if (traffic == TrafficClass::kBulk || (id() != 0 && !has_classes())) return bulk_;
   if (commands_ == nullptr) {
     open_commands();
     if (id() != 0 && !active_) send_frame(control::PathWanted{static_cast<std::uint32_t>(traffic)});
@@ -98,28 +104,26 @@ void SessionImpl::open_commands() {
   begin_commands();
 }
 
-/// Greeted: the flow of commands may have a path, if there is one.
+/// Greeted: the flow may have a path.
+void SessionImpl::begin(Flow& flow) {
+  flow.outbox().set_limits(limits_);
+  if (peer_version_ >= kPathsBeside) flow.paths().allow_beside();
+  if (active_) return flow.paths().begin(candidates_);
+  flow.paths().expect(peer_offers_);
+}
+
+/// The same for commands, if there are any.
 void SessionImpl::begin_commands() {
   if (commands_ == nullptr || id() == 0) return;
-  if (!has_classes_) {
-    while (TransferImpl* t = commands_->outbox().give_back()) bulk_.accept(*t);
-    return;
-  }
-  commands_->outbox().set_limits(limits_);
-  commands_->paths().allow_beside();
-  if (active_) return commands_->paths().begin(candidates_);
-  commands_->paths().expect(peer_offers_);
+  if (has_classes()) return begin(*commands_);
+  while (TransferImpl* t = commands_->outbox().give_back()) bulk_.accept(*t);
 }
 
 /// A frame that speaks of paths, of which it names the flow.
 void SessionImpl::handle_path_frame(const control::Frame& frame) {
-  const std::uint32_t flow = std::visit(
-      []<typename Body>(const Body& body) {
-        if constexpr (requires { body.flow; }) return body.flow;
-        return std::uint32_t{0};
-      },
-      frame);
-  const bool commands = flow == static_cast<std::uint32_t>(TrafficClass::kCommands) && has_classes_;
+  const std::uint32_t* const said = control::flow_of(frame);
+  const std::uint32_t flow = said != nullptr ? *said : 0;
+  const bool commands = flow == static_cast<std::uint32_t>(TrafficClass::kCommands) && has_classes();
   const bool wanted = std::holds_alternative<control::PathWanted>(frame);
   const bool opens = active_ ? wanted : std::holds_alternative<control::PathOffer>(frame);
   if (commands && commands_ == nullptr && opens) open_commands();

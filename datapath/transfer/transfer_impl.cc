@@ -81,7 +81,7 @@ void reset(TransferImpl& t) {
   t.finished.store(false, std::memory_order_relaxed);
   t.failure = t.code = Code::kOk;
   t.active = t.may_land = t.has_message = t.is_send = t.report = false;
-  t.message_all_posted = t.message_aborted = t.message_done = t.waits = false;
+  t.message_all_posted = t.message_aborted = t.message_done = t.waits = t.tied = false;
   t.traffic = TrafficClass::kBulk;
   t.tag = t.bytes = t.next_offset = t.posted_bytes = t.done_bytes = 0;
   t.deadline = Clock::time_point::max();
@@ -121,6 +121,12 @@ TransferImpl* acquire_transfer() {
 }
 
 void add_reference(TransferImpl& transfer) noexcept { transfer.references.fetch_add(1, std::memory_order_relaxed); }
+
+void follow(TransferImpl& transfer, TransferImpl& before) noexcept {
+  add_reference(before);
+  transfer.after = &before;
+  transfer.tied = true;
+}
 
 void drop_reference(TransferImpl& transfer) noexcept {
   // Whoever holds the only reference has nobody to race with.

@@ -86,6 +86,7 @@ struct alignas(64) TransferImpl final : Submission {
   bool message_aborted = false;  // a part came back undelivered and is to be posted again
   bool message_done = false;
   bool waits = false;  // for `after`
+  bool tied = false;   // it follows another (set by the poster, too), or is followed
 
   // Set by the poster.
   std::shared_ptr<const PreparedImpl> prepared;
@@ -133,6 +134,8 @@ struct alignas(64) TransferImpl final : Submission {
 /// A recycled or new object with one reference.
 TransferImpl* acquire_transfer();
 void add_reference(TransferImpl& transfer) noexcept;
+/// `transfer`, which was not submitted yet, begins after `before`; it holds a reference of that.
+void follow(TransferImpl& transfer, TransferImpl& before) noexcept;
 /// Gives a reference back; the last one recycles the object.
 void drop_reference(TransferImpl& transfer) noexcept;
 

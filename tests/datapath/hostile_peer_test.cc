@@ -90,17 +90,9 @@ class Intruder {
 
 /// What one says who wants to get in.
 control::Hello hello() {
-  return {.version_min = 1,
-          .version_max = 1,
-          .engine_name = "intruder",
-          .session_id = 0,
-          .transports = {{.name = "tcp", .kind = "tcp", .software = false, .describe = {}}},
-          .max_message_bytes = 4096,
-          .event_window = 16,
-          .event_window_bytes = 0,
-          .principal = {},
-          .nonce = {},
-          .proof = {}};
+  control::Hello made = datapath::plain_hello();
+  made.engine_name = "intruder";
+  return made;
 }
 
 class HostilePeer : public testing::Test {

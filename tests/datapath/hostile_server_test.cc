@@ -25,17 +25,11 @@ void send_bytes(const UniqueFd& fd, std::string_view bytes) {
 }
 
 control::Hello hello(std::uint32_t version) {
-  return {.version_min = 1,
-          .version_max = version,
-          .engine_name = "server",
-          .session_id = 7,
-          .transports = {{.name = "tcp", .kind = "tcp", .software = false, .describe = {}}},
-          .max_message_bytes = 4096,
-          .event_window = 16,
-          .event_window_bytes = 0,
-          .principal = {},
-          .nonce = {},
-          .proof = {}};
+  control::Hello made = datapath::plain_hello();
+  made.version_max = version;
+  made.engine_name = "server";
+  made.session_id = 7;
+  return made;
 }
 
 // Answers every look-up with regions and the promise of more, until the client hangs up.

@@ -109,7 +109,6 @@ class End final : public PathHost, public PathUser {
 
   // PathHost and PathUser
   PathEvents& path_events() noexcept override { return nobody; }
-  bool urgent() const noexcept override { return false; }
   std::vector<OpenTransport>& transports() noexcept override { return open_; }
   LocalSegment probe_source(std::size_t) const noexcept override { return {}; }
   bool linked() const noexcept override { return link; }

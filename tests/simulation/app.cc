@@ -160,8 +160,7 @@ bool App::post(const Post& post) {
   if (post.follows && id > 1 && records_.back().transfer != nullptr) {
     record.follows = id - 1;
     records_.back().followed = true;
-    t.after = records_.back().transfer;
-    add_reference(*t.after);
+    follow(t, *records_.back().transfer);
   }
   record.cancel_at = after(world_.now(), post.cancel_after);
   record.transfer = &t;

@@ -148,7 +148,7 @@ TransferImpl& TwoEnds::send(int from, std::size_t length, TrafficClass traffic, 
   t.message.resize(length);
   t.is_send = t.has_message = true;
   t.traffic = traffic;
-  if ((t.after = after) != nullptr) datapath::add_reference(*after);
+  if (after != nullptr) datapath::follow(t, *after);
   if (deadline != microseconds::max()) t.deadline = world.now() + deadline;
   t.bytes = length;
   return submit(from, t);

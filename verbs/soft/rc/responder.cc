@@ -97,12 +97,11 @@ Verdict check_write(Qp& qp, const Packet& packet) noexcept {
 Verdict execute_write(Qp& qp, const Packet& packet) noexcept {
   ReceiveState& r = qp.receive;
   if (const Verdict verdict = check_write(qp, packet); verdict != Verdict::kAccept) return verdict;
-  const bool resumes = resumes_write(r, packet);
-  if (packet.info->first) {
+  if (packet.info->first && !resumes_write(r, packet)) {
     r.write_address = packet.reth.address;
     r.write_rkey = packet.reth.rkey;
     r.write_left = packet.reth.length;
-    if (!resumes) r.received = 0;
+    r.received = 0;
   }
   const std::size_t length = packet.payload.size();
   if (length != 0) {

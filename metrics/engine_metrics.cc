@@ -30,6 +30,8 @@ std::vector<Metric> engine_metrics(const EngineStats& stats) {
       one("fairlead_failovers_total", "Recoveries that went over another transport.", Kind::kCounter, total.failovers),
       one("fairlead_failbacks_total", "Better transports that work again and took over from a path that lived.",
           Kind::kCounter, total.failbacks),
+      one("fairlead_resumptions_total", "Control connections that took the place of one that had broken.",
+          Kind::kCounter, total.resumptions),
       one("fairlead_replayed_transfers_total", "Transfers posted again after a failover.", Kind::kCounter,
           total.replayed_transfers),
       one("fairlead_duplicate_notifications_dropped_total", "Notifications that arrived again after a failover.",

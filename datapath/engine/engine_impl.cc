@@ -37,12 +37,18 @@ std::string data_host(const std::string& listen) {
   return !at ? std::string() : at->host == "localhost" ? "127.0.0.1" : at->host;
 }
 
+/// Whether a peer of that principal (empty: an anonymous one) began it.
+bool is_from(SessionImpl& session, const std::string& principal) {
+  return !session.is_active() && session.id() != 0 && !session.finished() &&
+         session.description().principal == principal;
+}
+
 void add(PeerStats& total, const PeerStats& more) {
   for (auto field :
        {&PeerStats::bytes_written, &PeerStats::bytes_read, &PeerStats::messages_sent, &PeerStats::messages_received,
         &PeerStats::transfers_completed, &PeerStats::transfers_failed, &PeerStats::recoveries, &PeerStats::failovers,
-        &PeerStats::failbacks, &PeerStats::replayed_transfers, &PeerStats::duplicate_notifications_dropped,
-        &PeerStats::staged_bytes}) {
+        &PeerStats::failbacks, &PeerStats::resumptions, &PeerStats::replayed_transfers,
+        &PeerStats::duplicate_notifications_dropped, &PeerStats::staged_bytes}) {
     total.*field += more.*field;
   }
 }
@@ -124,6 +130,7 @@ void EngineImpl::shut_down() {
   }
   lane_.call([this] {
     strangers_.clear();
+    cut_.clear();
     for (const auto& session : std::exchange(live_, {})) session->abandon();
     transports_.close();
     listener_.close();
@@ -179,11 +186,14 @@ Status EngineImpl::too_many_sessions() const {
 
 Status EngineImpl::admit_peer(const std::string& principal) {
   greet_strangers();  // who asks is still among them
-  if (live_.size() - strangers_.size() >= config_.max_sessions) return too_many_sessions();
+  // Who lost its connection, and does not come back to its session, is not kept out of another by it.
+  const auto cut = std::count_if(live_.begin(), live_.end(), [](const auto& other) { return other->link().is_cut(); });
+  if (live_.size() - strangers_.size() - static_cast<std::size_t>(cut) >= config_.max_sessions) {
+    return too_many_sessions();
+  }
   if (config_.max_principal_sessions == 0) return {};
-  const auto same = std::count_if(live_.begin(), live_.end(), [&](const auto& session) {
-    return !session->is_active() && session->id() != 0 && !session->finished() &&
-           session->description().principal == principal;
+  const auto same = std::count_if(live_.begin(), live_.end(), [&](const auto& other) {
+    return is_from(*other, principal) && !other->link().is_cut();
   });
   if (static_cast<std::size_t>(same) < config_.max_principal_sessions) return {};
   return {Code::kResourceExhausted,
@@ -205,6 +215,30 @@ void EngineImpl::accept(UniqueFd connection) {
   live_.push_back(session);
   strangers_.push_back(session);
   session->start_passive(make_control_stream(std::move(connection)));
+}
+
+std::shared_ptr<SessionImpl> EngineImpl::find_session(std::uint64_t id) {
+  const auto at = std::find_if(live_.begin(), live_.end(), [&](const auto& session) {
+    return !session->is_active() && id != 0 && session->id() == id && !session->finished();
+  });
+  return at != live_.end() ? *at : nullptr;
+}
+
+/// Those that are whole again, or gone.
+void EngineImpl::forget_cut() {
+  std::erase_if(cut_, [](const auto& each) { return each->finished() || !each->link().is_cut(); });
+}
+
+void EngineImpl::session_cut(SessionImpl& session) {
+  const std::string principal = session.description().principal;
+  forget_cut();
+  cut_.push_back(std::static_pointer_cast<SessionImpl>(session.shared_from_this()));
+  const auto is_same = [&](const auto& other) { return is_from(*other, principal); };
+  if (static_cast<std::size_t>(std::count_if(cut_.begin(), cut_.end(), is_same)) <= config_.max_cut_sessions) return;
+  const auto oldest = *std::find_if(cut_.begin(), cut_.end(), is_same);
+  oldest->fail({Code::kPeerDied, fmt::format("lost {}: its control connection broke, and no more than {} such sessions "
+                                             "of a principal are kept (max_cut_sessions)",
+                                             oldest->description().name, config_.max_cut_sessions)});
 }
 
 void EngineImpl::session_ready(SessionImpl& session) {
@@ -307,6 +341,7 @@ bool EngineImpl::progress() noexcept {
   if (ended) {
     std::erase_if(live_, [](const auto& session) { return session->finished(); });
     greet_strangers();
+    forget_cut();
   }
 
   const bool arrived = transports_.poll(tick);

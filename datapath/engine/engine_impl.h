@@ -62,6 +62,7 @@ class EngineImpl final : public std::enable_shared_from_this<EngineImpl>, public
   explicit EngineImpl(EngineConfig config);
   void accept(UniqueFd connection);
   void greet_strangers();
+  void forget_cut();
   [[nodiscard]] Status too_many_sessions() const;
   void poll_control();
 
@@ -78,7 +79,9 @@ class EngineImpl final : public std::enable_shared_from_this<EngineImpl>, public
   void watch_control(const ControlStream& stream, ControlLink& link, std::uint32_t events, bool first) override;
   void unwatch_control(const ControlStream& stream) override;
   [[nodiscard]] Status admit_peer(const std::string& principal) override;
+  [[nodiscard]] std::shared_ptr<SessionImpl> find_session(std::uint64_t id) override;
   void session_ready(SessionImpl& session) override;
+  void session_cut(SessionImpl& session) override;
   void session_closed(SessionImpl& session, Ended how) override;
   void handshake_refused() noexcept override { handshakes_refused_.fetch_add(1, std::memory_order_relaxed); }
   // Domain
@@ -99,6 +102,7 @@ class EngineImpl final : public std::enable_shared_from_this<EngineImpl>, public
   PrivateFd control_epoll_;
   std::vector<std::shared_ptr<SessionImpl>> live_;
   std::vector<std::shared_ptr<SessionImpl>> strangers_;  // of live_, those that have not said hello; oldest first
+  std::vector<std::shared_ptr<SessionImpl>> cut_;  // of live_, those whose control connection broke; longest ago first
   std::uint64_t rounds_ = 0;
   Clock::time_point last_tick_{};
 

@@ -13,7 +13,8 @@ constexpr std::size_t kManyInFlight = Outbox::kBatch;
 Flow::Flow(FlowUser& user, TrafficClass traffic, bool active, const EngineConfig& config)
     : user_(user),
       traffic_(traffic),
-      paths_(user, *this, active, {config.failover, config.path_timeout, traffic == TrafficClass::kCommands}),
+      paths_(user, *this, active,
+             {config.failover, config.path_timeout, traffic == TrafficClass::kCommands, config.peer_timeout}),
       outbox_(user, config.chunk_bytes),
       inbound_({config.max_pending_events, config.max_pending_bytes, config.max_message_bytes}) {}
 

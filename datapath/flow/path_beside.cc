@@ -12,6 +12,7 @@ namespace fairlead::datapath {
 /// Active, with a path in use.
 void PathSet::look_for_better(Clock::time_point now) {
   if (candidate_ == 0 || !active_ || !beside_allowed_ || stays_ || !rules_.failover || beside_ != nullptr) return;
+  if (!host_.linked()) return;
   const std::optional<std::size_t> better = trials_.better(candidate_, now);
   if (!better) return;
   Result<std::unique_ptr<PathSlot>> slot = offer_path(*better);

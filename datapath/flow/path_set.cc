@@ -121,7 +121,11 @@ void PathSet::begin(std::vector<Candidate> candidates) {
 /// With the best that may be tried; else waits for one that may be later.
 void PathSet::begin_path() {
   begin_at_.reset();
-  if (shut_ || !host_.linked()) return;  // the session is about to end
+  if (shut_) return;
+  if (!host_.linked()) {  // it stands again soon, or the session is about to end
+    begin_at_ = host_.now();
+    return;
+  }
   while (true) {
     const std::optional<std::size_t> next = trials_.next(host_.now());
     if (!next) {
@@ -162,6 +166,8 @@ void PathSet::handle_answer(const control::PathAnswer& answer) {
   PathSlot* slot = slot_of(answer.epoch);
   saw(slot, PathEvent::kAnswer);
   if (!active_ || slot == nullptr || slot->state != PathState::kSettingUp) return;
+  slot->answered = true;
+  slot->opened_at = host_.now();
   slot->peer_probe = answer.probe.value_or(control::Key());
   Status connected = answer.description.size() <= kMaxDescription
                          ? slot->path->connect(answer.description)
@@ -296,14 +302,17 @@ void PathSet::handle_ready(const control::PathReady& ready) {
 
 void PathSet::advance_setup(PathSlot& slot, Clock::time_point now) {
   const auto age = now - slot.opened_at;
-  if (slot.down || age > kSetupTimeout) {
+  // That an offer is not answered says nothing of the transport: it has come late, or its answer will.
+  const milliseconds limit = active_ && !slot.answered ? std::max(kSetupTimeout, rules_.peer_timeout) : kSetupTimeout;
+  if (slot.down || age > limit) {
     if (!slot.down) saw(&slot, PathEvent::kTimeout);
     const Code code = slot.down ? slot.down_code : Code::kDeadlineExceeded;
     const std::string reason = slot.down ? slot.down_reason
-                                         : fmt::format("not proved within {} ms ({})", kSetupTimeout.count(),
-                                                       !slot.connected        ? "no connection"
-                                                       : !slot.hello_received ? "nothing arrives from the peer"
-                                                                              : "what we send does not arrive");
+                                         : fmt::format("not proved within {} ms ({})", limit.count(),
+                                                       active_ && !slot.answered ? "the peer did not answer"
+                                                       : !slot.connected         ? "no connection"
+                                                       : !slot.hello_received    ? "nothing arrives from the peer"
+                                                                                 : "what we send does not arrive");
     // Once we said "ready" the other end may have begun to use it: that takes a fence.
     const bool may_be_used = &slot == slot_.get() && slot.state == PathState::kProved;
     return may_be_used ? died(code, reason) : candidate_failed(slot, code, reason);

@@ -49,6 +49,7 @@ struct PathSlot {
   Clock::time_point opened_at;
 
   // Proofs.
+  bool answered = false;   // active: the peer has, since when opened_at counts
   bool connected = false;  // the transport said on_ready
   bool hello_sent = false;
   bool hello_received = false;
@@ -127,6 +128,7 @@ class PathSet {
     bool failover = true;
     std::chrono::milliseconds path_timeout{0};
     bool urgent = false;  // PathConfig::urgent
+    std::chrono::milliseconds peer_timeout{0};
   };
   PathSet(PathHost& host, PathUser& user, bool active, Rules rules)
       : host_(host), user_(user), rules_(rules), active_(active) {}

@@ -11,21 +11,13 @@ namespace {
 
 constexpr std::string_view kConnectingSays = "fairlead: who connects", kAcceptingSays = "fairlead: who accepts";
 
-/// Of names that nobody has: what they are answered takes as long.
-const Principals::Key& nobodys_key() {
-  static const Principals::Key kKey(32);
-  return kKey;
-}
-
 std::string text_of(const Digest& digest) { return {digest.data(), digest.size()}; }
 
 }  // namespace
 
 std::optional<Digest> Greeting::digest(Says who, const std::string& name) const {
-  const Principals::Key* key = known_.key_of(name);
-  return hmac_sha256(
-      key != nullptr ? *key : nobodys_key(),
-      {who == Says::kConnecting ? kConnectingSays : kAcceptingSays, name, nonce_of_connecting_, nonce_of_accepting_});
+  return hmac_sha256(known_.key_to_check(name), {who == Says::kConnecting ? kConnectingSays : kAcceptingSays, name,
+                                                 nonce_of_connecting_, nonce_of_accepting_});
 }
 
 // ---- the end that connects

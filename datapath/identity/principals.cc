@@ -122,6 +122,12 @@ const Principals::Key* Principals::key_of(std::string_view name) const noexcept 
   return at != keys_.end() ? &at->second : nullptr;
 }
 
+const Principals::Key& Principals::key_to_check(std::string_view name) const noexcept {
+  static const Key kNobodys(32);
+  const Key* key = key_of(name);
+  return key != nullptr ? *key : kNobodys;
+}
+
 Status Principals::check_audience(std::span<const std::string> audience) const {
   for (const std::string& name : audience) {
     if (name == kEveryPrincipal || key_of(name) != nullptr) continue;

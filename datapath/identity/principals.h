@@ -36,6 +36,8 @@ class Principals {
   [[nodiscard]] bool empty() const noexcept { return keys_.empty(); }
   /// Null: nobody of that name is known.
   [[nodiscard]] const Key* key_of(std::string_view name) const noexcept;
+  /// The same; of a name that nobody has a key that is nobody's, so that to look takes as long.
+  [[nodiscard]] const Key& key_to_check(std::string_view name) const noexcept;
   /// ok if each name is somebody's, or kEveryPrincipal.
   [[nodiscard]] Status check_audience(std::span<const std::string> audience) const;
 

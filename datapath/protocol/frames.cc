@@ -23,7 +23,7 @@ void fields(Is<TransportOffer> auto& m, auto&& field) {
 void fields(Is<Hello> auto& m, auto&& field) {
   field(1, m.version_min), field(2, m.version_max), field(3, m.engine_name), field(4, m.session_id);
   field(5, m.transports), field(6, m.max_message_bytes), field(7, m.event_window), field(8, m.event_window_bytes);
-  field(9, m.principal), field(10, m.nonce), field(11, m.proof);
+  field(9, m.principal), field(10, m.nonce), field(11, m.proof), field(12, m.resume);
 }
 void fields(Is<Refused> auto& m, auto&& field) { field(1, m.code), field(2, m.reason); }
 void fields(Is<Key> auto& m, auto&& field) { field(1, m.address), field(2, m.key); }
@@ -58,6 +58,11 @@ void fields(Is<Withdrawn> auto& m, auto&& field) { field(1, m.id); }
 void fields(Is<Challenge> auto& m, auto&& field) { field(1, m.nonce); }
 void fields(Is<Proof> auto& m, auto&& field) { field(1, m.digest); }
 void fields(Is<PathWanted> auto& m, auto&& field) { field(1, m.flow); }
+void fields(Is<Resume> auto& m, auto&& field) {
+  field(1, m.session_id), field(2, m.attempt), field(3, m.heard), field(4, m.nonce);
+}
+void fields(Is<Resumed> auto& m, auto&& field) { field(1, m.heard), field(2, m.proof); }
+void fields(Is<Heard> auto& m, auto&& field) { field(1, m.count); }
 
 using protozero::pbf_reader;
 using protozero::pbf_tag_type;

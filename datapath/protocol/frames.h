@@ -30,6 +30,7 @@ struct Hello {
   std::uint32_t event_window = 0;
   std::uint64_t event_window_bytes = 0;
   std::string principal, nonce, proof;
+  std::string resume;
 };
 
 struct Refused {
@@ -121,10 +122,22 @@ struct Challenge {
 struct Proof {
   std::string digest;
 };
+struct Resume {
+  std::uint64_t session_id = 0, attempt = 0, heard = 0;
+  std::string nonce;
+};
+struct Resumed {
+  std::uint64_t heard = 0;
+  std::string proof;
+};
+struct Heard {
+  std::uint64_t count = 0;
+};
 
 /// index() is the number of the body in the description; 0: none that we know.
-using Frame = std::variant<std::monostate, Hello, Refused, PathOffer, PathAnswer, PathReady, PathDown, Fence, FenceAck,
-                           Lookup, Regions, Ping, Goodbye, Withdrawn, Challenge, Proof, PathWanted>;
+using Frame =
+    std::variant<std::monostate, Hello, Refused, PathOffer, PathAnswer, PathReady, PathDown, Fence, FenceAck, Lookup,
+                 Regions, Ping, Goodbye, Withdrawn, Challenge, Proof, PathWanted, Resume, Resumed, Heard>;
 
 /// The flow whose path the frame speaks of; null: it speaks of none.
 template <typename Any>

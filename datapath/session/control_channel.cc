@@ -64,13 +64,17 @@ Status ControlChannel::fail(Status why) {
   return broken_;
 }
 
-Status ControlChannel::send(const control::Frame& frame) {
+std::string to_wire(const control::Frame& frame) {
+  std::string wire(4, '\0');
+  control::append_to(wire, frame);
+  const std::size_t length = wire.size() - 4;
+  for (std::size_t i = 0; i < 4; ++i) wire[i] = static_cast<char>(length >> (8 * i));
+  return wire;
+}
+
+Status ControlChannel::send(std::string_view wire) {
   if (!broken_.ok()) return broken_;
-  const std::size_t header = out_.size();
-  out_.append(4, '\0');
-  control::append_to(out_, frame);
-  const std::size_t length = out_.size() - header - 4;
-  for (std::size_t i = 0; i < 4; ++i) out_[header + i] = static_cast<char>(length >> (8 * i));
+  out_ += wire;
   return connecting_ ? Status() : flush();
 }
 
@@ -125,6 +129,7 @@ Status ControlChannel::read(const std::function<void(const control::Frame&)>& ha
     if (io.bytes == 0) return Status(Code::kPeerDied, "it closed its control connection without a goodbye");
     reader_.append(bytes, io.bytes);
     received += io.bytes;
+    received_ += io.bytes;
     more_ = true;
   }
 }

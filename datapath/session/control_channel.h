@@ -35,6 +35,9 @@ class FrameReader {
   bool preamble_seen_ = false;
 };
 
+/// A frame as it lies on the wire.
+[[nodiscard]] std::string to_wire(const control::Frame& frame);
+
 class ControlChannel {
  public:
   static constexpr std::size_t kReadMark = std::size_t{8} << 20;
@@ -56,9 +59,12 @@ class ControlChannel {
   /// Bytes that the peer's end has not taken yet, and what is kept for them.
   [[nodiscard]] std::size_t queued() const noexcept { return out_.size() - sent_; }
   [[nodiscard]] std::size_t held() const noexcept { return out_.size(); }
+  /// Bytes that came in all.
+  [[nodiscard]] std::uint64_t received() const noexcept { return received_; }
 
-  /// Queues a frame and tries to send it. Errors as flush(); once one has shown, nothing more is queued.
-  Status send(const control::Frame& frame);
+  /// Queues a frame as to_wire() makes it, and tries to send it. Errors as flush(); once one has shown, nothing more is
+  /// queued.
+  Status send(std::string_view wire);
   /// Sends what is queued. Errors: the connection failed or broke (errno in words), or the peer does not read.
   Status flush();
   /// Reads what has arrived, within its bounds, and hands over whole frames. Errors as flush(), and kPeerDied at the
@@ -72,6 +78,7 @@ class ControlChannel {
   bool connecting_;
   FrameReader reader_;
   bool more_ = false;  // reader_ may have a whole frame
+  std::uint64_t received_ = 0;
   std::string out_;
   std::size_t sent_ = 0;
   Status broken_;  // nothing can be sent any more

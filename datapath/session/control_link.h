@@ -1,7 +1,10 @@
 // A session's control connection: dialing it, watching it, what is said and heard on it, and signs of life.
 //
 // Active: the addresses of a host are tried one after the other (dialer.h). Passive: it stands from the beginning.
-// Frames are the session's to understand. It knows no phases: once it is lost it stays so. Threads: the driver.
+// Once both ends have greeted it outlives its connection (keep_frames()): frames are kept until the peer has heard them
+// (kept_frames.h), and where a connection breaks, or is silent for too long, the session is told and another takes its
+// place. The active end dials it, again and again, until the session gives up; the passive end waits for it. What is
+// said meanwhile is said then. Frames are the session's to understand. It knows no phases. Threads: the driver.
 #pragma once
 
 #include <cstdint>
@@ -12,6 +15,7 @@
 
 #include "datapath/session/control_channel.h"
 #include "datapath/session/dialer.h"
+#include "datapath/session/kept_frames.h"
 #include "datapath/session/session_host.h"
 
 namespace fairlead::datapath {
@@ -21,11 +25,11 @@ class LinkUser {
  public:
   /// Active: an address answered.
   virtual void link_up() = 0;
-  /// Active: none did. The words name the addresses.
+  /// Active: none did, or the one that had answered before has nobody who listens. The words name the addresses.
   virtual void link_refused(const Status& why) = 0;
   /// The peer said this. The link must not be closed from within.
   virtual void link_heard(const control::Frame& frame) = 0;
-  /// It ended, and everything that the peer said was heard.
+  /// It ended, and everything that came from it was heard. kPeerDied: the connection did, not what was said on it.
   virtual void link_lost(const Status& why) = 0;
 
  protected:
@@ -34,29 +38,58 @@ class LinkUser {
 
 class ControlLink {
  public:
+  /// Bytes of ours that may lie unread, or unheard, before the peer counts as one that does not read.
+  static constexpr std::size_t kMaxKept = ControlChannel::kMaxQueued;
+
   ControlLink(SessionHost& host, LinkUser& user) : host_(host), user_(user), last_heard_(host.now()) {}
 
   /// Active: to the first of these numeric addresses that answers until `deadline`.
   void dial(std::vector<std::string> addresses, std::uint16_t port, Clock::time_point deadline);
   /// Passive: over this stream.
   void adopt(std::unique_ptr<ControlStream> stream);
-  /// Dropped without a word if there is no connection. May be called in the middle of anything: what cannot be sent
-  /// shows later, by overrun() or link_lost().
+  /// Dropped without a word if there is no connection and none will take its place. May be called in the middle of
+  /// anything: what cannot be sent shows later, by overrun() or link_lost().
   void send(const control::Frame& frame);
-  /// Lets go of the connection. Nobody is told.
-  void close() { let_go(); }
+  /// The same for what is about this connection alone: it is not kept.
+  void say(const control::Frame& frame);
+  /// Lets go of the connection, for good. Nobody is told.
+  void close();
+
+  // --- connections that take the place of one that was lost
+  /// Both ends count and keep what they say from here on.
+  void keep_frames() noexcept { keeps_ = true; }
+  [[nodiscard]] bool keeps_frames() const noexcept { return keeps_; }
+  /// How many of the peer's frames were heard.
+  [[nodiscard]] std::uint64_t heard() const noexcept { return frames_.heard(); }
+  /// Another connection is to take the place of the one that was lost: active: it is dialed from now on.
+  void rejoin();
+  /// It is being made, or waited for.
+  [[nodiscard]] bool is_cut() const noexcept { return cut_; }
+  /// Active: this attempt came to nothing; another will be made.
+  void fail_attempt() noexcept { attempt_until_ = {}; }
+  /// Passive: `channel` takes the place of the connection, whatever became of that.
+  void take_over(std::unique_ptr<ControlChannel> channel);
+  /// The peer has shown who it is, and has heard so many of our frames: the rest is said again. False: that cannot be.
+  [[nodiscard]] bool rejoined(std::uint64_t heard_there);
+  /// The peer says that it has heard so many. False: that cannot be.
+  [[nodiscard]] bool heard_there(std::uint64_t count) { return frames_.heard_there(count); }
+  /// Hands out a connection that is another session's.
+  std::unique_ptr<ControlChannel> release();
 
   /// What host().watch_control() asked for has come.
   void on_ready(std::uint32_t epoll_events);
   /// Frames have arrived that the last on_ready() left for the next.
   [[nodiscard]] bool pending() const noexcept { return channel_ != nullptr && channel_->pending(); }
-  /// The next address, if this one takes more than its share of the time.
+  /// The next address, if this one takes more than its share of the time; the next attempt.
   void check_dialing(Clock::time_point now);
   /// The peer gave a sign of life on its path.
   void live() noexcept { live_ = true; }
   /// Whether the peer has been silent for peer_timeout, and a third of that since it was asked for a sign of life: what
   /// was not looked at for long, because this process stood still, has not been silent.
   [[nodiscard]] bool check_silence(Clock::time_point now);
+  /// Where another can take its place: a connection is lost on which nothing answers for `patience`, and as long again
+  /// after a ping.
+  void check_answers(Clock::time_point now, Clock::duration patience);
 
   /// There is a connection, or it is being made.
   [[nodiscard]] bool exists() const noexcept { return channel_ != nullptr; }
@@ -69,8 +102,18 @@ class ControlLink {
  private:
   void try_next();
   void next_after(const Status& why);
+  void attempt();
+  void attempt_failed(const Status& why);
+  void put(std::string_view wire, bool awaits_answer);
   void watch();
   void hear(Clock::time_point now) noexcept;
+  void count(const control::Frame& frame) noexcept;
+  void answered() noexcept {
+    spoken_to_.reset();
+    asked_.reset();
+    unanswered_ = false;
+  }
+  void tell_heard();
   std::unique_ptr<ControlChannel> let_go();
 
   SessionHost& host_;
@@ -79,11 +122,25 @@ class ControlLink {
   std::unique_ptr<ControlChannel> channel_;
   std::uint32_t watched_ = 0;  // epoll events asked for
   bool overrun_ = false;
+
+  bool keeps_ = false;
+  bool cut_ = false;
+  KeptFrames frames_;
+  std::uint64_t told_at_byte_ = 0;  // of the connection: when the peer was told how much was heard
+  // Active: where the peer answered, or may, and the attempts to reach it there again.
+  std::string address_;
+  std::uint16_t port_ = 0;
+  std::chrono::milliseconds pause_{0};
+  Clock::time_point attempt_at_{}, attempt_until_{};
+
   Clock::time_point last_heard_;
   bool live_ = false;  // heard of on its path since the last check
-  // Since it was heard last:
+  // Since it was heard last, on its path or on the connection:
   std::optional<Clock::time_point> first_ping_, last_ping_;
   bool silent_ = false;  // at the last check; what has come since was read
+  // Since something came on the connection: when it was first spoken to, and asked for an answer.
+  std::optional<Clock::time_point> spoken_to_, asked_;
+  bool unanswered_ = false;  // as silent_
 };
 
 }  // namespace fairlead::datapath

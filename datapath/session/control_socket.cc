@@ -50,6 +50,10 @@ Result<AddressList> numeric_addresses(const std::string& host, std::uint16_t por
   return AddressList(list, &::freeaddrinfo);
 }
 
+Status cannot_connect(int error) {
+  return {error == ECONNREFUSED ? Code::kNotFound : Code::kUnavailable, std::strerror(error)};
+}
+
 class SocketStream final : public ControlStream {
  public:
   explicit SocketStream(UniqueFd fd) : fd_(std::move(fd)) {
@@ -74,7 +78,7 @@ class SocketStream final : public ControlStream {
     int error = 0;
     socklen_t size = sizeof error;
     if (::getsockopt(fd_.get(), SOL_SOCKET, SO_ERROR, &error, &size) != 0) error = errno;
-    if (error != 0) return Status(Code::kUnavailable, std::strerror(error));
+    if (error != 0) return cannot_connect(error);
     return !peer_host().empty();
   }
   std::string peer_host() const override { return name_of(fd_.get(), true).host; }
@@ -115,7 +119,7 @@ Result<UniqueFd> start_connect(const std::string& numeric_host, std::uint16_t po
   UniqueFd fd(::socket(a.ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (!fd) return Status(Code::kResourceExhausted, fmt::format("cannot create a socket: {}", std::strerror(errno)));
   if (::connect(fd.get(), a.ai_addr, a.ai_addrlen) != 0 && errno != EINPROGRESS) {
-    return Status(Code::kUnavailable, std::strerror(errno));
+    return cannot_connect(errno);
   }
   return fd;
 }

@@ -12,7 +12,8 @@ namespace fairlead::datapath {
 
 class ControlStream : public ByteStream {
  public:
-  /// Of one that was still connecting: whether it stands now. Error: it never will (kUnavailable, errno in words).
+  /// Of one that was still connecting: whether it stands now. Error: it never will, errno in words: kNotFound:
+  /// the host answers, and nobody listens there; else kUnavailable.
   [[nodiscard]] virtual Result<bool> connected() = 0;
   /// Numeric addresses of both ends; empty before the connection stands.
   [[nodiscard]] virtual std::string peer_host() const = 0;

@@ -52,6 +52,7 @@ PeerStats SessionImpl::stats() const {
   s.messages_received = stats_.messages_received.get();
   s.transfers_completed = stats_.transfers_completed.get();
   s.transfers_failed = stats_.transfers_failed.get();
+  s.resumptions = stats_.resumptions.get();
   for (const Flow* flow : {&bulk_, commands_seen_.load(std::memory_order_acquire)}) {
     if (flow == nullptr) continue;
     const Flow::Counters& of = flow->counters();
@@ -119,7 +120,7 @@ void SessionImpl::abandon(Status why) {
 
 void SessionImpl::begin_drain(Status status, Code transfers_end_as) {
   if (phase_ == Phase::kDraining || phase_ == Phase::kClosed) return;
-  if (link_.dialing()) {
+  if (link_.dialing() && !link_.is_cut()) {
     link_.close();
   } else {
     // A death on this end's side is told as such; an orderly end as ok.
@@ -127,6 +128,7 @@ void SessionImpl::begin_drain(Status status, Code transfers_end_as) {
     send_frame(control::Goodbye{.code = static_cast<std::uint32_t>(orderly ? Code::kOk : status.code()),
                                 .reason = orderly ? "" : status.message()});
   }
+  if (link_.is_cut() && !status.ok()) goodbye_seen_ = true;  // only an end in order waits for who may come back
   close_status_ = std::move(status);
   transfers_end_as_ = transfers_end_as;
   for_flows([](Flow& flow) { flow.paths().shut(); });
@@ -174,9 +176,12 @@ void SessionImpl::advance(Clock::time_point now) {
   if (phase_ == Phase::kClosed) return;
   if (phase_ == Phase::kDraining) {
     const bool drained = all_flows([](Flow& flow) { return flow.paths().drained(); });
-    if (drained && (goodbye_seen_ || !link_.exists() || now >= drain_deadline_)) finish_close();
-    return;
+    const bool has_link = link_.exists() || link_.is_cut();
+    if (drained && (goodbye_seen_ || !has_link || now >= drain_deadline_)) return finish_close();
+    if (close_status_.ok()) link_.check_answers(now, kGoodbyeWait / 5);
+    return link_.check_dialing(now);
   }
+  if (asked_ && asked_->shown) return hand_over();
   if (link_.overrun()) {
     return fail({Code::kResourceExhausted,
                  fmt::format("lost {}: it does not read its control connection ({} bytes are queued for it at most)",
@@ -209,7 +214,11 @@ void SessionImpl::check_timers(Clock::time_point now) {
     for_flows([this](Flow& flow) {
       if (flow.take_life()) link_.live();
     });
+    link_.check_answers(now, config.peer_timeout / 12);
     if (link_.check_silence(now)) {
+      if (link_.is_cut()) {
+        return end_cut(fmt::format("it did not come back within {} ms (peer_timeout)", config.peer_timeout.count()));
+      }
       return fail({Code::kPeerDied,
                    fmt::format("lost {}: silent for {} ms (peer_timeout)", who(), config.peer_timeout.count())});
     }

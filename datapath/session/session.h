@@ -3,10 +3,10 @@
 // Its life is in session_phase.h. The end that connected is "active": it chooses transports and leads recovery
 // (path_set.h).
 //
-// Files: session.cc (life), session_control.cc (what frames mean), session_flows.cc (what its flows tell it),
-// session_posting.cc (what other threads ask for). Its parts: control_link.h (the control connection), lookups.h, and
-// flow.h (transfers, messages, and the paths that carry them).
-// Threads: everything is the driver's (see lane.h) but what is under "any thread".
+// Files: session.cc (life), session_control.cc (what frames mean), session_resume.cc (another control connection),
+// session_flows.cc (what its flows tell it), session_posting.cc (what other threads ask for). Its parts: control_link.h
+// (the control connection), lookups.h, and flow.h (transfers, messages, and the paths that carry them). Threads:
+// everything is the driver's (see lane.h) but what is under "any thread".
 #pragma once
 
 #include <array>
@@ -19,6 +19,7 @@
 #include "base/counter.h"
 #include "datapath/flow/flow.h"
 #include "datapath/identity/greeting.h"
+#include "datapath/identity/resumption.h"
 #include "datapath/lane/event_queues.h"
 #include "datapath/session/control_link.h"
 #include "datapath/session/lookups.h"
@@ -87,8 +88,8 @@ class SessionImpl final : public EventSource, public TransferSink, public FlowUs
  private:
   using Phase = SessionPhase;
   // Versions of the protocol. 2: a path may be set up beside the one in use. 3: who connects may show who it is.
-  // 4: classes of traffic.
-  static constexpr std::uint32_t kOldestVersion = 1, kNewestVersion = 4, kPathsBeside = 2, kClasses = 4;
+  // 4: classes of traffic. 5: another control connection may take the place of one that broke.
+  static constexpr std::uint32_t kOldestVersion = 1, kNewestVersion = 5, kPathsBeside = 2, kClasses = 4, kResumes = 5;
   [[nodiscard]] bool has_classes() const noexcept { return peer_version_ >= kClasses; }
 
   // session_control.cc
@@ -106,6 +107,17 @@ class SessionImpl final : public EventSource, public TransferSink, public FlowUs
   void greet(const control::Hello& hello);
   void refuse(const Status& why);
   void handle_goodbye(const control::Goodbye& goodbye);
+
+  // session_resume.cc
+  [[nodiscard]] Status begin_keeping(std::uint32_t their_version, std::string_view secret);
+  [[nodiscard]] bool may_resume() const noexcept;
+  void await_resumption(const Status& why);
+  void end_cut(const std::string& because);
+  void hear_resuming(const control::Frame& frame);
+  void resumed(std::uint64_t heard_there);
+  void handle_resume(const control::Resume& resume);
+  void handle_resume_proof(const control::Proof& proof);
+  void hand_over();
 
   // session.cc
   void begin_close(Status status);
@@ -155,7 +167,7 @@ class SessionImpl final : public EventSource, public TransferSink, public FlowUs
   void flow_usable(Event&& news) override;
   void flow_lost() override;
   [[nodiscard]] std::vector<OpenTransport>& transports() noexcept override { return host_->transports(); }
-  [[nodiscard]] bool linked() const noexcept override { return link_.exists(); }
+  [[nodiscard]] bool linked() const noexcept override { return link_.exists() && !link_.is_cut(); }
   [[nodiscard]] LocalSegment probe_source(std::size_t transport) const noexcept override {
     return host_->probe_source(transport);
   }
@@ -174,6 +186,17 @@ class SessionImpl final : public EventSource, public TransferSink, public FlowUs
   ControlLink link_;
   Greeting greeting_;
   std::optional<control::Hello> unproved_;  // of who is to show its key
+  Resumption resumption_;
+  std::string cut_because_;  // the control connection is cut, since then
+  Clock::time_point cut_at_{};
+  // Passive: who connected goes on with this session, if it shows that it is its peer.
+  struct Asked {
+    std::weak_ptr<SessionImpl> session;
+    control::Resume resume;
+    std::string nonce;
+    bool shown = false;
+  };
+  std::optional<Asked> asked_;
   Lookups lookups_;
 
   Flow bulk_;
@@ -201,7 +224,8 @@ class SessionImpl final : public EventSource, public TransferSink, public FlowUs
   mutable std::mutex mutex_;  // guards description_
   Description description_;
   struct {
-    Counter bytes_written, bytes_read, messages_sent, messages_received, transfers_completed, transfers_failed;
+    Counter resumptions, bytes_written, bytes_read, messages_sent, messages_received, transfers_completed,
+        transfers_failed;
   } stats_;  // written by the driver
 
   // Of one class' transfers, and of the bytes of their messages: posted, ended, and ended as the posters saw it last.

@@ -13,6 +13,7 @@ constexpr std::chrono::milliseconds kLastWords{100};  // of a path whose peer sa
 
 void SessionImpl::link_up() {
   saw(SessionEvent::kConnected);
+  if (link_.is_cut()) return link_.say(resumption_.ask(id(), link_.heard(), nonce()));
   phase_ = Phase::kHello;
   {
     const std::lock_guard lock(mutex_);
@@ -22,11 +23,14 @@ void SessionImpl::link_up() {
 }
 
 void SessionImpl::link_refused(const Status& why) {
-  fail({why.code(), fmt::format("cannot connect to {}: {}", target_, why.message())});
+  if (link_.is_cut()) return end_cut(fmt::format("connecting again: {}", why.message()));
+  const Code code = why.code() == Code::kNotFound ? Code::kUnavailable : why.code();
+  fail({code, fmt::format("cannot connect to {}: {}", target_, why.message())});
 }
 
 void SessionImpl::link_lost(const Status& why) {
   saw(SessionEvent::kHungUp);
+  if (why.code() == Code::kPeerDied && may_resume()) return await_resumption(why);
   for_flows([](Flow& flow) { flow.paths().stay(); });
   if (phase_ == Phase::kDraining || farewell_until_ ||
       (phase_ == Phase::kClosing && bulk_.paths().in_use() != nullptr)) {
@@ -48,7 +52,8 @@ void SessionImpl::send_hello() {
                        .event_window_bytes = host_->config().max_pending_bytes,
                        .principal = {},
                        .nonce = {},
-                       .proof = {}};
+                       .proof = {},
+                       .resume = {}};
   for (const Offer& offer : host_->offers()) {
     hello.transports.push_back({.name = offer.name, .kind = offer.kind, .software = offer.software, .describe = {}});
   }
@@ -56,8 +61,10 @@ void SessionImpl::send_hello() {
     greeting_.introduce(hello, nonce());
   } else {
     greeting_.confirm(hello);
+    if (peer_version_ >= kResumes) hello.resume = nonce();
   }
   send_frame(hello);
+  if (!active_) (void)begin_keeping(peer_version_, hello.resume);
 }
 
 std::string SessionImpl::nonce() {
@@ -70,6 +77,7 @@ std::string SessionImpl::nonce() {
 }
 
 void SessionImpl::link_heard(const control::Frame& frame) {
+  if (link_.is_cut()) return hear_resuming(frame);
   const bool greeted = id() != 0;
   const auto* goodbye = std::get_if<control::Goodbye>(&frame);
   if (goodbye != nullptr) {
@@ -86,10 +94,15 @@ void SessionImpl::link_heard(const control::Frame& frame) {
     if (challenge != nullptr && active_) return handle_challenge(*challenge);
     const auto* proof = std::get_if<control::Proof>(&frame);
     if (proof != nullptr && unproved_) return handle_proof(*proof);
+    if (proof != nullptr && asked_ && !asked_->shown) return handle_resume_proof(*proof);
+    const auto* resume = std::get_if<control::Resume>(&frame);
+    if (resume != nullptr && !active_ && !unproved_ && !asked_) return handle_resume(*resume);
     host_->handshake_refused();
     return fail({Code::kDataLoss, fmt::format("{} spoke before its hello", who())});
   }
   if (goodbye != nullptr) return handle_goodbye(*goodbye);
+  const auto* heard = std::get_if<control::Heard>(&frame);
+  if (heard != nullptr && link_.keeps_frames() && link_.heard_there(heard->count)) return;
   if (const auto* lookup = std::get_if<control::Lookup>(&frame)) return lookups_.answer(*lookup, seen_by_peer());
   if (const auto* regions = std::get_if<control::Regions>(&frame)) return lookups_.on_regions(*regions, who());
   if (const auto* withdrawn = std::get_if<control::Withdrawn>(&frame)) return lookups_.on_withdrawn(withdrawn->id);
@@ -127,7 +140,7 @@ void SessionImpl::handle_hello(const control::Hello& hello) {
     if (const Status shown = greeting_.check(hello); !shown.ok()) return refuse(shown);
     return greet(hello);
   }
-  if (unproved_) return refuse({Code::kDataLoss, "a second hello"});
+  if (unproved_ || asked_) return refuse({Code::kDataLoss, "a second hello"});
   const Status heard = greeting_.hear(hello);
   if (heard.ok()) return admit(hello);
   if (heard.code() != Code::kUnavailable) return refuse(heard);
@@ -165,14 +178,15 @@ void SessionImpl::greet(const control::Hello& hello) {
     const std::lock_guard lock(mutex_);
     description_.principal = greeting_.principal();
   }
+  peer_version_ = hello.version_max;
   if (active_) {
+    if (const Status keeps = begin_keeping(peer_version_, hello.resume); !keeps.ok()) return refuse(keeps);
     id_.store(hello.session_id, std::memory_order_release);
   } else {
     host_->open_for_peer(theirs);
     id_.store(host_->random(), std::memory_order_release);
     send_hello();
   }
-  peer_version_ = hello.version_max;
   phase_ = close_deadline_ == Clock::time_point::max() ? Phase::kOpen : Phase::kClosing;
   lookups_.open(id());
   if (active_) {

@@ -44,7 +44,7 @@ class SessionHost {
   [[nodiscard]] virtual std::uint64_t random() = 0;
 
   // Driver.
-  /// Begins a control connection to a numeric address. Errors name the address and the cause.
+  /// Begins a control connection to a numeric address. Errors as ControlStream::connected().
   virtual Result<std::unique_ptr<ControlStream>> dial(const std::string& numeric_host, std::uint16_t port) = 0;
   [[nodiscard]] virtual std::vector<OpenTransport>& transports() noexcept = 0;
   /// Opens what the peer's offers ask for and our configuration allows, so that every candidate can be registered.
@@ -57,7 +57,11 @@ class SessionHost {
   virtual void unwatch_control(const ControlStream& stream) = 0;
   /// ok, or why a peer that has just said hello to us is turned away; `principal`: who it is.
   [[nodiscard]] virtual Status admit_peer(const std::string& principal) = 0;
+  /// The session of that id which a peer began here; null: there is none any more.
+  [[nodiscard]] virtual std::shared_ptr<SessionImpl> find_session(std::uint64_t id) = 0;
   virtual void session_ready(SessionImpl& session) = 0;
+  /// A peer's control connection broke; its session waits for another.
+  virtual void session_cut(SessionImpl& session) = 0;
   /// kFailed: it never became ready.
   enum class Ended : std::uint8_t { kOrderly, kLost, kFailed };
   virtual void session_closed(SessionImpl& session, Ended how) = 0;

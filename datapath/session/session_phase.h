@@ -2,6 +2,8 @@
 //
 //   kResolving --address--> kConnecting --stands--> kHello --hello--> kOpen --close asked--> kClosing
 //   any of them --fails, or nothing is left to be done--> kDraining --drained--> kClosed
+// From kOpen on the control connection may break and another take its place, which is no phase of its own: data flows
+// meanwhile (control_link.h).
 #pragma once
 
 #include <array>
@@ -22,10 +24,11 @@ enum class SessionEvent : std::uint8_t {
   kCloseAsked,  // by the application
   kGoodbye,     // of the peer
   kHungUp,      // the control connection ended
+  kResumed,     // another took its place
   kFailed,      // for any reason
   kDrained
 };
-inline constexpr std::size_t kSessionEvents = 8;
+inline constexpr std::size_t kSessionEvents = 9;
 
 [[nodiscard]] constexpr std::string_view to_string(SessionPhase phase) noexcept {
   constexpr std::array<std::string_view, kSessionPhases> kNames = {"resolving", "connecting", "hello", "open",
@@ -34,8 +37,8 @@ inline constexpr std::size_t kSessionEvents = 8;
 }
 
 [[nodiscard]] constexpr std::string_view to_string(SessionEvent event) noexcept {
-  constexpr std::array<std::string_view, kSessionEvents> kNames = {"connected", "hello",   "usable", "close asked",
-                                                                   "goodbye",   "hung up", "failed", "drained"};
+  constexpr std::array<std::string_view, kSessionEvents> kNames = {
+      "connected", "hello", "usable", "close asked", "goodbye", "hung up", "resumed", "failed", "drained"};
   return kNames[static_cast<std::size_t>(event)];
 }
 

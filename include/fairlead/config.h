@@ -61,7 +61,7 @@ struct FAIRLEAD_EXPORT EngineConfig {
   std::chrono::microseconds spin{50};  // how long an idle thread polls before it sleeps
   std::chrono::milliseconds connect_timeout{10'000};
   std::chrono::milliseconds path_timeout{300};     // no progress on a path that has work: probe it, then replace it
-  std::chrono::milliseconds peer_timeout{30'000};  // silence of the control connection
+  std::chrono::milliseconds peer_timeout{30'000};  // silence of a peer, with or without a control connection
   std::size_t pool_arena_bytes = std::size_t{64} << 20;
   std::size_t max_message_bytes = std::size_t{16} << 20;
   std::size_t max_pending_events = 4096;  // notifications and messages that a peer may have undelivered, of each class
@@ -71,6 +71,7 @@ struct FAIRLEAD_EXPORT EngineConfig {
   std::size_t max_sessions = 4096;                        // with peers, whichever end connected
   std::size_t max_principal_sessions = 0;  // of those that peers began, with one principal, or anonymous; 0: no limit
   std::size_t max_handshakes = 256;        // connections whose peer has not said hello: one more ends the oldest
+  std::size_t max_cut_sessions = 64;       // of one principal, whose connection broke: one more ends the oldest
   std::size_t chunk_bytes = std::size_t{1} << 20;  // a transfer crosses in operations of at most this size
   VerbsConfig verbs;
   TcpConfig tcp;

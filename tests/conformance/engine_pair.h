@@ -75,8 +75,9 @@ struct EnginePair {
     connect();
   }
 
-  void connect() {
-    Result<Peer> connected = client->connect(server->listen_address());
+  /// By the address at which the server listens, if it is not said.
+  void connect(const std::string& address = {}) {
+    Result<Peer> connected = client->connect(address.empty() ? server->listen_address() : address);
     ASSERT_TRUE(connected) << connected.error().to_string();
     peer = *connected;
     const Status ready = peer.wait_ready(kPatience);

@@ -110,13 +110,13 @@ TEST(ControlChannel, WhatWasSentIsNotKept) {
   Ends ends;
   std::vector<char> sink(100'000);
   const control::Frame frame = frame_of(64 << 10);
-  while (ends.channel->queued() < (std::size_t{1} << 20)) ASSERT_TRUE(ends.channel->send(frame).ok());
+  while (ends.channel->queued() < (std::size_t{1} << 20)) ASSERT_TRUE(ends.channel->send(to_wire(frame)).ok());
   for (int i = 0; i < 500; ++i) {  // it is never empty again
     while (ends.channel->queued() >= (std::size_t{1} << 20)) {
       ASSERT_GT(::recv(ends.other.get(), sink.data(), sink.size(), 0), 0);
       ASSERT_TRUE(ends.channel->flush().ok());
     }
-    ASSERT_TRUE(ends.channel->send(frame).ok());
+    ASSERT_TRUE(ends.channel->send(to_wire(frame)).ok());
     ASSERT_LE(ends.channel->held(), std::size_t{4} << 20);
   }
 }
@@ -124,7 +124,7 @@ TEST(ControlChannel, WhatWasSentIsNotKept) {
 TEST(ControlChannel, WhoReadsNothingIsNotReadAndThenGivenUp) {
   Ends ends;
   const control::Frame frame = frame_of(64 << 10);
-  while (ends.channel->queued() <= ControlChannel::kReadMark) ASSERT_TRUE(ends.channel->send(frame).ok());
+  while (ends.channel->queued() <= ControlChannel::kReadMark) ASSERT_TRUE(ends.channel->send(to_wire(frame)).ok());
   const control::Frame ping = control::Ping{.nonce = 1};
   const std::string bytes = "FAIRLEAD" + framed(ping);
   ASSERT_GT(::send(ends.other.get(), bytes.data(), bytes.size(), 0), 0);
@@ -140,11 +140,11 @@ TEST(ControlChannel, WhoReadsNothingIsNotReadAndThenGivenUp) {
   ASSERT_TRUE(ends.channel->read(count).ok());
   EXPECT_EQ(frames, 1u);
   Status sent;
-  for (int i = 0; i < 1000 && sent.ok(); ++i) sent = ends.channel->send(frame);
+  for (int i = 0; i < 1000 && sent.ok(); ++i) sent = ends.channel->send(to_wire(frame));
   EXPECT_EQ(sent.code(), Code::kResourceExhausted);
   EXPECT_NE(sent.message().find("the limit is 16777216"), std::string::npos) << sent.message();
   EXPECT_EQ(ends.channel->held(), 0u);
-  EXPECT_EQ(ends.channel->send(frame).code(), Code::kResourceExhausted);
+  EXPECT_EQ(ends.channel->send(to_wire(frame)).code(), Code::kResourceExhausted);
 }
 
 TEST(PathMessages, RoundTripAndRefusal) {

@@ -96,7 +96,9 @@ class FakeHost final : public SessionHost, private Domain {
     watched = nullptr;
   }
   Status admit_peer(const std::string&) override { return {}; }
+  std::shared_ptr<SessionImpl> find_session(std::uint64_t) override { return nullptr; }
   void session_ready(SessionImpl&) override {}
+  void session_cut(SessionImpl&) override {}
   void session_closed(SessionImpl&, Ended) override {}
   void handshake_refused() noexcept override {}
 
@@ -290,6 +292,187 @@ TEST_F(ControlLinkTest, WhoNeverReadsOverrunsIt) {
     link.send(large);
   }
   EXPECT_TRUE(link.overrun());
+}
+
+class RejoinTest : public ControlLinkTest {
+ protected:
+  RejoinTest() { host.settings.peer_timeout = milliseconds(1200); }
+  /// Active, greeted, and then cut.
+  void cut_after(const std::vector<control::Frame>& said) {
+    host.dials = {&first};
+    dial({"a"});
+    link.on_ready(EPOLLOUT);
+    link.keep_frames();
+    for (const control::Frame& frame : said) link.send(frame);
+    first.ended = true;
+    link.on_ready(EPOLLIN);
+    ASSERT_TRUE(lost);
+    EXPECT_EQ(lost->code(), Code::kPeerDied);
+    link.rejoin();
+  }
+  void pass(int ms) {
+    for (int i = 0; i < ms; ++i) {
+      host.time += milliseconds(1);
+      link.check_dialing(host.time);
+    }
+  }
+};
+
+TEST_F(RejoinTest, WhatThePeerDidNotHearIsSaidAgain) {
+  cut_after({control::Withdrawn{.id = 1}, control::Withdrawn{.id = 2}});
+  EXPECT_TRUE(link.is_cut());
+  link.send(control::Withdrawn{.id = 3});
+  host.dials = {&second};
+  link.check_dialing(host.time);
+  EXPECT_EQ(host.dialed, (std::vector<std::string>{"a", "a"}));
+  link.on_ready(EPOLLOUT);
+  EXPECT_EQ(ups, 2);
+  link.say(control::Resume{.session_id = 5, .nonce = {}});
+  const std::string greeting = "FAIRLEAD" + framed(control::Resume{.session_id = 5, .nonce = {}});
+  EXPECT_EQ(second.said, greeting) << "nothing else before the peer has shown who it is";
+  ASSERT_TRUE(link.rejoined(1));
+  EXPECT_FALSE(link.is_cut());
+  EXPECT_EQ(second.said, greeting + framed(control::Withdrawn{.id = 2}) + framed(control::Withdrawn{.id = 3}));
+}
+
+TEST_F(RejoinTest, WhatIsHeardOfStrangersCountsForNothing) {
+  cut_after({});
+  host.dials = {&second};
+  link.check_dialing(host.time);
+  link.on_ready(EPOLLOUT);
+  second.to_hear = "FAIRLEAD" + framed(control::Challenge{.nonce = "x"});
+  link.on_ready(EPOLLIN);
+  EXPECT_EQ(heard.size(), 1U) << "it is the session's to answer";
+  EXPECT_EQ(link.heard(), 0U);
+  ASSERT_TRUE(link.rejoined(0));
+  second.to_hear = framed(control::Ping{.nonce = 1}) + framed(control::Heard{.count = 0});
+  link.on_ready(EPOLLIN);
+  EXPECT_EQ(link.heard(), 1U) << "of the connection's own nothing is counted";
+}
+
+TEST_F(RejoinTest, AttemptsPauseForLongerAndLonger) {
+  cut_after({});
+  const Status unreachable(Code::kUnavailable, "no route to host");
+  for (int i = 0; i < 100; ++i) host.dials.emplace_back(unreachable);
+  std::vector<std::size_t> attempts;
+  for (int ms : {0, 10, 20, 40, 80, 160, 320, 500, 500}) {
+    pass(ms - 1);
+    const std::size_t before = host.dialed.size();
+    if (ms != 0) pass(1);
+    link.check_dialing(host.time);
+    attempts.push_back(host.dialed.size() - before);
+  }
+  EXPECT_EQ(attempts, (std::vector<std::size_t>(9, 1)));
+  EXPECT_FALSE(refused) << "it goes on";
+}
+
+TEST_F(RejoinTest, AnAttemptHasItsTime) {
+  cut_after({});
+  second.dial = Script::Dial::kPending;
+  host.dials = {&second, &second};
+  link.check_dialing(host.time);
+  EXPECT_TRUE(link.dialing());
+  pass(199);
+  EXPECT_TRUE(link.exists()) << "a sixth of peer_timeout";
+  pass(12);
+  EXPECT_EQ(host.dialed.size(), 3U);
+}
+
+TEST_F(RejoinTest, WhoAnswersAndSaysNothingIsGivenUpToo) {
+  cut_after({});
+  host.dials = {&second, Status(Code::kUnavailable, "no route to host")};
+  link.check_dialing(host.time);
+  link.on_ready(EPOLLOUT);
+  pass(199);
+  EXPECT_EQ(host.dialed.size(), 2U);
+  pass(12);
+  EXPECT_EQ(host.dialed.size(), 3U);
+  EXPECT_TRUE(link.is_cut());
+}
+
+TEST_F(RejoinTest, WhereNobodyListensAnyMoreItEnds) {
+  cut_after({});
+  host.dials = {Status(Code::kNotFound, "connection refused")};
+  link.check_dialing(host.time);
+  ASSERT_TRUE(refused);
+  EXPECT_THAT(refused->message(), HasSubstr("connection refused"));
+}
+
+TEST_F(RejoinTest, ThePeerIsToldWhatWasHeard) {
+  link.adopt(std::make_unique<ScriptedStream>(first));
+  link.keep_frames();
+  first.to_hear = "FAIRLEAD";
+  for (int i = 0; i < 15; ++i) first.to_hear += framed(control::Withdrawn{.id = 1});
+  link.on_ready(EPOLLIN);
+  EXPECT_EQ(first.said.size(), 0U);
+  first.to_hear = framed(control::Withdrawn{.id = 1});
+  link.on_ready(EPOLLIN);
+  EXPECT_THAT(first.said, HasSubstr(framed(control::Heard{.count = 16})));
+  first.said.clear();
+  first.to_hear = framed(control::Goodbye{.code = 0, .reason = std::string(70'000, 'x')});
+  link.on_ready(EPOLLIN);
+  EXPECT_EQ(first.said, framed(control::Heard{.count = 17})) << "soon, where it is much";
+}
+
+TEST_F(RejoinTest, WhoNeverSaysWhatItHeardOverrunsIt) {
+  link.adopt(std::make_unique<ScriptedStream>(first));
+  link.keep_frames();
+  const control::Refused large{.code = 1, .reason = std::string(1 << 19, 'x')};
+  for (int i = 0; i < 31; ++i) link.send(large);
+  EXPECT_FALSE(link.overrun());
+  ASSERT_TRUE(link.heard_there(31));
+  for (int i = 0; i < 31; ++i) link.send(large);
+  EXPECT_FALSE(link.overrun());
+  for (int i = 0; i < 2; ++i) link.send(large);
+  EXPECT_TRUE(link.overrun());
+}
+
+TEST_F(RejoinTest, AConnectionOnWhichNothingAnswersIsLost) {
+  constexpr milliseconds kPart(100);
+  link.adopt(std::make_unique<ScriptedStream>(first));
+  link.keep_frames();
+  const auto check = [&](int ms) {
+    for (int i = 0; i < ms; ++i) {
+      host.time += milliseconds(1);
+      link.check_answers(host.time, kPart);
+    }
+  };
+  check(500);
+  EXPECT_FALSE(lost) << "nothing was said that could be answered";
+  link.send(control::Withdrawn{.id = 1});
+  check(100);
+  const std::size_t said = first.said.size();
+  check(1);
+  EXPECT_GT(first.said.size(), said) << "a ping";
+  first.to_hear = "FAIRLEAD" + framed(control::Ping{.nonce = 1, .reply = true});
+  link.on_ready(EPOLLIN);
+  check(500);
+  EXPECT_FALSE(lost);
+  link.send(control::Ping{.nonce = 1, .reply = true});
+  check(500);
+  EXPECT_FALSE(lost) << "an answer awaits none";
+  link.send(control::Withdrawn{.id = 1});
+  check(202);
+  EXPECT_FALSE(lost) << "what came meanwhile is read first";
+  check(1);
+  ASSERT_TRUE(lost);
+  EXPECT_THAT(lost->message(), HasSubstr("nothing answered"));
+}
+
+TEST_F(RejoinTest, APauseOfOursIsNotHeldAgainstTheConnection) {
+  link.adopt(std::make_unique<ScriptedStream>(first));
+  link.keep_frames();
+  link.send(control::Withdrawn{.id = 1});
+  host.time += milliseconds(5000);
+  link.check_answers(host.time, milliseconds(100));
+  EXPECT_FALSE(lost) << "it was not asked";
+  host.time += milliseconds(5000);
+  link.check_answers(host.time, milliseconds(100));
+  EXPECT_FALSE(lost) << "it was not read";
+  first.to_hear = "FAIRLEAD" + framed(control::Ping{.nonce = 1, .reply = true});
+  link.on_ready(EPOLLIN);
+  link.check_answers(host.time, milliseconds(100));
+  EXPECT_FALSE(lost);
 }
 
 TEST_F(ControlLinkTest, ClosedItHearsNothing) {

@@ -44,6 +44,7 @@ TEST(Frames, EveryFieldIsWhereItsNameIs) {
   hello.set_principal("who");
   hello.set_nonce("once");
   hello.set_proof("shown");
+  hello.set_resume("secret");
   oracle::TransportOffer& transport = *hello.add_transports();
   transport.set_name("verbs:x");
   transport.set_kind("verbs");
@@ -61,6 +62,7 @@ TEST(Frames, EveryFieldIsWhereItsNameIs) {
   EXPECT_EQ(h.principal, "who");
   EXPECT_EQ(h.nonce, "once");
   EXPECT_EQ(h.proof, "shown");
+  EXPECT_EQ(h.resume, "secret");
   ASSERT_EQ(h.transports.size(), 2U);
   EXPECT_EQ(h.transports[0].name, "verbs:x");
   EXPECT_EQ(h.transports[0].kind, "verbs");
@@ -201,6 +203,20 @@ TEST(Frames, EveryFieldIsWhereItsNameIs) {
   EXPECT_EQ(read<control::Challenge>(frame).nonce, "first");
   frame.mutable_proof()->set_digest("second");
   EXPECT_EQ(read<control::Proof>(frame).digest, "second");
+  frame.mutable_resume()->set_session_id(12);
+  frame.mutable_resume()->set_attempt(13);
+  frame.mutable_resume()->set_heard(14);
+  frame.mutable_resume()->set_nonce("again");
+  EXPECT_EQ(read<control::Resume>(frame).session_id, 12U);
+  EXPECT_EQ(read<control::Resume>(frame).attempt, 13U);
+  EXPECT_EQ(read<control::Resume>(frame).heard, 14U);
+  EXPECT_EQ(read<control::Resume>(frame).nonce, "again");
+  frame.mutable_resumed()->set_heard(15);
+  frame.mutable_resumed()->set_proof("too");
+  EXPECT_EQ(read<control::Resumed>(frame).heard, 15U);
+  EXPECT_EQ(read<control::Resumed>(frame).proof, "too");
+  frame.mutable_heard()->set_count(16);
+  EXPECT_EQ(read<control::Heard>(frame).count, 16U);
   EXPECT_EQ(control::parse("")->index(), 0U);
 }
 

@@ -18,6 +18,7 @@
 #include "fairlead/engine.h"
 #include "fairlead/log.h"
 #include "tests/datapath/framed.h"
+#include "tests/datapath/intruder.h"
 #include "tests/keys_file.h"
 
 namespace fairlead {
@@ -26,67 +27,9 @@ namespace {
 namespace control = datapath::control;
 using control::Frame;
 using datapath::framed;
-using Until = std::function<bool(const Frame&)>;
-
-constexpr std::chrono::seconds kPatience{60};
-
-UniqueFd dial(const std::string& address, int send_buffer = 0) {
-  const HostPort at = *parse_host_port(address);
-  Result<UniqueFd> fd = datapath::start_connect(at.host, at.port);
-  EXPECT_TRUE(fd);
-  if (send_buffer != 0) ::setsockopt(fd->get(), SOL_SOCKET, SO_SNDBUF, &send_buffer, sizeof send_buffer);
-  pollfd writable{fd->get(), POLLOUT, 0};
-  EXPECT_EQ(::poll(&writable, 1, 10'000), 1);
-  return std::move(*fd);
-}
-
-/// A control connection that says what it likes.
-class Intruder {
- public:
-  explicit Intruder(const std::string& address, int send_buffer = 0) : fd_(dial(address, send_buffer)) {}
-
-  void say(std::string_view bytes) {
-    EXPECT_EQ(::send(fd_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL), static_cast<ssize_t>(bytes.size()));
-  }
-  /// As much as the socket takes now.
-  std::size_t try_to_say(std::string_view bytes) {
-    const ssize_t n = ::send(fd_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
-    return n > 0 ? static_cast<std::size_t>(n) : 0;
-  }
-  /// Takes what has arrived; false once the engine has closed the connection.
-  bool take(const Until& visit, int wait_ms = 0) {
-    pollfd readable{fd_.get(), POLLIN, 0};
-    ::poll(&readable, 1, wait_ms);
-    char bytes[65536];
-    const ssize_t n = ::recv(fd_.get(), bytes, sizeof bytes, MSG_DONTWAIT);
-    if (n == 0 || (n < 0 && errno == ECONNRESET)) return false;
-    if (n < 0) return true;
-    reader_.append(bytes, static_cast<std::size_t>(n));
-    Frame frame;
-    for (Result<bool> next = reader_.next(frame); next && *next; next = reader_.next(frame)) visit(frame);
-    return true;
-  }
-  /// The first frame for which `wanted` holds; nothing if the engine closes the connection before.
-  std::optional<Frame> answer(const Until& wanted) {
-    std::optional<Frame> found;
-    const auto deadline = std::chrono::steady_clock::now() + kPatience;
-    const auto visit = [&](const Frame& frame) {
-      if (!found && wanted(frame)) found = frame;
-      return true;
-    };
-    while (!found && std::chrono::steady_clock::now() < deadline) {
-      if (!take(visit, 100)) break;
-    }
-    return found;
-  }
-  bool closed_by_engine() {
-    return !answer([](const Frame&) { return false; }) && !take([](const Frame&) { return true; });
-  }
-
- private:
-  UniqueFd fd_;
-  datapath::FrameReader reader_;
-};
+using datapath::Intruder;
+using datapath::kPatience;
+using datapath::Until;
 
 /// What one says who wants to get in.
 control::Hello hello() {
@@ -354,7 +297,7 @@ std::size_t open_descriptors() {
 TEST_F(HostilePeer, ATurnAcceptsABoundedNumber) {
   start(kPatience, Progress::kApplication);
   std::vector<UniqueFd> flood;
-  for (int i = 0; i < 100; ++i) flood.push_back(dial(engine_->listen_address()));
+  for (int i = 0; i < 100; ++i) flood.push_back(datapath::dial(engine_->listen_address()));
   const std::size_t before = open_descriptors();
   std::size_t now = before;
   const auto deadline = std::chrono::steady_clock::now() + kPatience;

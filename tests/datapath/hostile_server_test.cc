@@ -5,6 +5,7 @@
 
 #include <thread>
 
+#include "datapath/identity/resumption.h"
 #include "datapath/session/control_channel.h"
 #include "datapath/session/control_socket.h"
 #include "fairlead/engine.h"
@@ -107,6 +108,87 @@ TEST(OlderServer, GetsCommandsWithTheRest) {
     }
     EXPECT_EQ(flows, version == 3 ? std::vector<std::uint32_t>{0} : (std::vector<std::uint32_t>{0, 1})) << version;
   }
+}
+
+/// What one says who is not the server, on a connection that is to take the place of one that broke.
+std::vector<std::string> wrong_answers() {
+  const std::string nonce(datapath::Resumption::kNonceBytes, 'n');
+  return {"",
+          "HTTP/1.1 400 Bad Request\r\n\r\n",
+          "FAIRLEAD" + framed(hello(5)),
+          "FAIRLEAD" + framed(control::Resumed{.heard = 0, .proof = {}}),
+          "FAIRLEAD" + framed(control::Goodbye{}),
+          "FAIRLEAD" + framed(control::Challenge{.nonce = "short"}),
+          "FAIRLEAD" + framed(control::Challenge{.nonce = nonce}) + framed(control::Challenge{.nonce = nonce}),
+          "FAIRLEAD" + framed(control::Challenge{.nonce = nonce}) +
+              framed(control::Resumed{.heard = 0, .proof = std::string(32, '\0')})};
+}
+
+/// The next frame of that kind; nothing if the client hangs up.
+template <typename Body>
+std::optional<Body> next_frame(const UniqueFd& fd, datapath::FrameReader& reader) {
+  char bytes[4096];
+  control::Frame frame;
+  while (true) {
+    for (Result<bool> whole = reader.next(frame); whole && *whole; whole = reader.next(frame)) {
+      if (const auto* body = std::get_if<Body>(&frame)) return *body;
+    }
+    const ssize_t n = ::recv(fd.get(), bytes, sizeof bytes, 0);
+    if (n <= 0) return std::nullopt;
+    reader.append(bytes, static_cast<std::size_t>(n));
+  }
+}
+
+// It greets, hangs up, and answers the client's attempts to go on as others would; then as it should.
+TEST(HostileServer, WhoAnswersWronglyIsNotThePeerAndTheNextMayBe) {
+  const std::string secret(datapath::Resumption::kSecretBytes, 's'), nonce(datapath::Resumption::kNonceBytes, 'n');
+  const UniqueFd listener = listen_for_one();
+  std::uint64_t attempts = 0;
+  bool lives = false;
+  std::thread server([&] {
+    {
+      const UniqueFd fd(::accept(listener.get(), nullptr, nullptr));
+      control::Hello ours = hello(5);
+      ours.resume = secret;
+      datapath::FrameReader reader;
+      if (!next_frame<control::Hello>(fd, reader)) return;
+      send_bytes(fd, "FAIRLEAD" + framed(ours));
+      if (!next_frame<control::PathOffer>(fd, reader)) return;  // it has greeted us
+    }
+    for (const std::string& answer : wrong_answers()) {
+      const UniqueFd fd(::accept(listener.get(), nullptr, nullptr));
+      send_bytes(fd, answer);
+      datapath::FrameReader reader;
+      if (answer.empty()) continue;
+      while (next_frame<control::Resumed>(fd, reader)) {  // until it hangs up
+      }
+    }
+    const UniqueFd fd(::accept(listener.get(), nullptr, nullptr));
+    datapath::FrameReader reader;
+    const auto asked = next_frame<control::Resume>(fd, reader);
+    if (!asked) return;
+    attempts = asked->attempt;
+    datapath::Resumption ours;
+    ours.begin({}, "", secret);
+    send_bytes(fd, "FAIRLEAD" + framed(control::Challenge{.nonce = nonce}));
+    const auto proof = next_frame<control::Proof>(fd, reader);
+    if (!proof || !ours.check(*asked, nonce, *proof).ok()) return;
+    send_bytes(fd, framed(ours.confirm(*asked, nonce, 0)) + framed(control::Ping{.nonce = 5}));
+    lives = next_frame<control::PathOffer>(fd, reader) && next_frame<control::Ping>(fd, reader);
+  });
+  {
+    EngineConfig config;
+    config.transport = "tcp";
+    config.connect_timeout = std::chrono::seconds(60);
+    Result<Engine> engine = Engine::create(config);
+    ASSERT_TRUE(engine);
+    Peer peer = *engine->connect(datapath::socket_address(listener.get(), false));
+    server.join();
+    EXPECT_EQ(peer.stats().resumptions, 1U);
+    EXPECT_EQ(peer.state(), PeerState::kConnecting) << "a server that answers no offer";
+  }
+  EXPECT_TRUE(lives) << "what was not heard is said again, and what is said is answered";
+  EXPECT_EQ(attempts, wrong_answers().size() + 1);
 }
 
 TEST(HostileServer, AListWithoutEndIsGivenUp) {

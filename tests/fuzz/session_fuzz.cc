@@ -1,6 +1,6 @@
 // A live session with a peer that lies: two ends meet truly; then the input says what is slipped into what one of them
-// hears (control frames, messages of the path, notifications), what it posts meanwhile, and how time goes on. The
-// session may end, with words; nothing else may.
+// hears (control frames, messages of the path, notifications), what it posts meanwhile, when the control connection
+// breaks, and how time goes on. The session may end, with words; nothing else may.
 #include <cstdint>
 #include <cstdlib>
 #include <string>
@@ -50,7 +50,7 @@ control::Frame frame_of(Input& input) {
   const auto small = [&] { return static_cast<std::uint32_t>(input.number()); };
   const auto yes = [&] { return input.byte() % 2 != 0; };
   const auto flow = [&] { return static_cast<std::uint32_t>(input.byte() % 3); };
-  switch (input.byte() % 17) {
+  switch (input.byte() % 20) {
     case 0:
       return control::PathOffer{number(), small(), small(), input.text(), control::Key{0, number()}, flow()};
     case 1:
@@ -98,6 +98,12 @@ control::Frame frame_of(Input& input) {
       return control::Proof{input.text()};
     case 15:
       return control::PathWanted{flow()};
+    case 16:
+      return control::Resume{number(), number(), number(), input.text()};
+    case 17:
+      return control::Resumed{number(), input.text()};
+    case 18:
+      return control::Heard{number()};
     default:
       return control::parse(input.text()).value_or(control::Frame());
   }
@@ -162,7 +168,15 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
                               : ends.send(victim, input.number() % 3000);
         break;
       default:
-        ends.run([left = input.byte()]() mutable { return left-- == 0; });
+        const std::uint8_t rounds = input.byte();
+        if (rounds >= 248) {
+          ends.line.cut();
+          for (int end : {0, 1}) {
+            if ((rounds & 1 << end) != 0) ends.line.reset(end);
+          }
+        } else {
+          ends.run([left = rounds]() mutable { return left-- == 0; });
+        }
     }
   }
   if (!ends.end()) std::abort();

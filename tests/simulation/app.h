@@ -54,6 +54,8 @@ class App {
   /// Why the session ended.
   [[nodiscard]] const std::string& end() const noexcept { return end_; }
   [[nodiscard]] bool lost() const noexcept { return end_code_ != Code::kOk; }
+  /// Its session may end as lost, though it was closed.
+  void excuse_end() noexcept { excused_ = true; }
   /// Which transfers are not finished, in words.
   [[nodiscard]] std::string unfinished() const;
 
@@ -113,6 +115,7 @@ class App {
   App* other_ = nullptr;
   std::string end_;  // what was said of the session's
   Code end_code_ = Code::kOk;
+  bool excused_ = false;
   bool posting_ = true, connected_ = false, dead_ = false;
 
   std::vector<std::byte> source_, inbox_, shelf_, temporary_, landing_, withdrawn_;

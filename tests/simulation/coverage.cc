@@ -37,15 +37,15 @@ constexpr std::string_view kPaths[2][datapath::kPathStates] = {
     {"xrnoxntxrtxr", "qrxxxxxortxr", "qrqxxxxqrtor", "xrqooxtxrtxr", "xrooxntxrxxr", "rrrrrrrrrrrr"}};
 
 constexpr std::string_view kSessions[2][datapath::kSessionPhases] = {
-    // connected, hello, usable, close asked, goodbye, hung up, failed, drained
-    {"ssssssss",   // resolving
-     "xqqoqqso",   // connecting
-     "qxqxoxxx",   // hello
-     "qqxxxxxx",   // open
-     "qqxoxoxo",   // closing
-     "qqnoxxhx",   // draining
-     "eeeoeeee"},  // closed
-    {"rrrrrrrr", "rrrrrrrr", "rxqxqxxx", "rqxxxxxx", "rqxoxoxo", "rqnoxxhx", "reeoeeee"}};
+    // connected, hello, usable, close asked, goodbye, hung up, resumed, failed, drained
+    {"sssssssss",   // resolving
+     "xqqoqqqso",   // connecting
+     "qxqxoxqxx",   // hello
+     "xqxxxxxxx",   // open
+     "oqxoxooxo",   // closing
+     "xqnoxxxhx",   // draining
+     "eeeoeeeee"},  // closed
+    {"rrrrrrrrr", "rrrrrrrrr", "rxqxqxqxx", "rqxxxxxxx", "rqxoxooxo", "rqnoxxxhx", "reeoeeeee"}};
 
 template <typename State, typename Event, typename Counts>
 std::string table(const Counts& counts) {

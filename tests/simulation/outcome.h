@@ -17,18 +17,25 @@ struct Outcome {
   std::uint64_t stale_on_wire = 0;  // operations that landed on an end that a fence had closed
   std::uint64_t sent_again = 0;     // packets that were lost or spoiled on the way
   std::uint64_t sessions = 0, lost = 0, killed = 0;
-  std::uint64_t slowest_recovery = 0;  // microseconds from a cut to a path that both ends use
-  Pairs pairs[2]{};                    // of active ends, of passive ends
+  std::uint64_t hung_up = 0, resumed = 0;  // control connections that broke; ends that went on over another
+  std::uint64_t slowest_recovery = 0;      // microseconds from a cut to a path that both ends use
+  Pairs pairs[2]{};                        // of active ends, of passive ends
 
   bool operator==(const Outcome&) const = default;
 
   /// Sums; the first that is wrong, and the slowest.
   Outcome& operator+=(const Outcome& other) {
     if (wrong.empty()) wrong = other.wrong;
-    for (auto count : {&Outcome::transfers, &Outcome::ok, &Outcome::failed, &Outcome::cancelled, &Outcome::refused,
-                       &Outcome::notified, &Outcome::messages, &Outcome::commands, &Outcome::bytes, &Outcome::failovers,
-                       &Outcome::replayed, &Outcome::duplicates, &Outcome::staged_bytes, &Outcome::stale_on_wire,
-                       &Outcome::sent_again, &Outcome::sessions, &Outcome::lost, &Outcome::killed}) {
+    for (auto count : {&Outcome::transfers,    &Outcome::ok,
+                       &Outcome::failed,       &Outcome::cancelled,
+                       &Outcome::refused,      &Outcome::notified,
+                       &Outcome::messages,     &Outcome::commands,
+                       &Outcome::bytes,        &Outcome::failovers,
+                       &Outcome::replayed,     &Outcome::duplicates,
+                       &Outcome::staged_bytes, &Outcome::stale_on_wire,
+                       &Outcome::sent_again,   &Outcome::sessions,
+                       &Outcome::lost,         &Outcome::killed,
+                       &Outcome::hung_up,      &Outcome::resumed}) {
       this->*count += other.*count;
     }
     slowest_recovery = std::max(slowest_recovery, other.slowest_recovery);

@@ -189,6 +189,7 @@ TEST_F(Peers, WhatIsUnderWayToADeadMachineEndsWithinPeerTimeout) {
   ends.read(0, 0, 1000);
   ends.send(0, 1000);
   ends.line.cut();
+  ends.reachable = false;
   for (int end : {0, 1}) ends.path(end)->cut(std::nullopt);
   const Clock::time_point begin = ends.world.now();
   ASSERT_TRUE(ends.run([&] { return ends.session[0]->finished(); }));
@@ -197,7 +198,8 @@ TEST_F(Peers, WhatIsUnderWayToADeadMachineEndsWithinPeerTimeout) {
     EXPECT_TRUE(t->finished.load());
     EXPECT_EQ(t->code, Code::kPeerDied);
   }
-  EXPECT_NE(ends.session[0]->description().closed.message().find("silent for 2000 ms"), std::string::npos);
+  EXPECT_NE(ends.session[0]->description().closed.message().find("within 2000 ms (peer_timeout)"), std::string::npos)
+      << ends.session[0]->description().closed.message();
   EXPECT_TRUE(ends.end());
 }
 

@@ -75,6 +75,7 @@ void slow_down(Dice& dice, Plan& plan) {
   plan.slot_bytes = 40'000;
   for (Habits& habits : plan.transports) {
     habits.reorders = false;  // of answers to reads, which are ended in order, the first might be carried last
+    habits.can.one_sided = habits.writes_arrive = true;  // those of staged mode wait behind what the other end sends
     habits.bytes_per_us = 0.6 + 0.01 * static_cast<double>(dice.below(400));
     habits.can.max_outstanding = static_cast<std::uint32_t>(10 + dice.below(40));
   }
@@ -130,12 +131,14 @@ Trouble make_trouble(Dice& dice, const Plan& plan, std::size_t posts) {
   for (unsigned& n : t.take_back) n = static_cast<unsigned>(dice.below(4));
   for (microseconds& notice : t.notice) notice = dice.chance(0.8) ? dice.time(dice.chance(0.4) ? 200 : 3000) : kNever;
   const std::uint64_t dots = dice.below(1000);
-  if (dots < 400) {
+  if (dots < 300) {
     t.kind = Trouble::Kind::kCut;
     // One end at least hears of it; if late, the engines are to find out themselves.
     if (dice.chance(0.08)) t.notice.fill(milliseconds(100) + dice.time(200'000));
     if (t.notice[0] == kNever && t.notice[1] == kNever) t.notice[t.end] = dice.time(3000);
     t.for_good = !plan.survivable && dice.chance(0.6);
+  } else if (dots < 420) {
+    t.kind = Trouble::Kind::kHangUp;
   } else if (dots < 570) {
     t.kind = Trouble::Kind::kStall;
     t.time = dice.time(120'000);
@@ -265,7 +268,7 @@ std::string text_of(const Post& p) {
 }
 
 std::string text_of(const Trouble& t) {
-  static constexpr const char* kKinds[] = {"kCut", "kStall", "kFreeze", "kGarble", "kKill", "kClose"};
+  static constexpr const char* kKinds[] = {"kCut", "kStall", "kFreeze", "kHangUp", "kGarble", "kKill", "kClose"};
   std::string text = fmt::format("{{.kind = Trouble::Kind::{}", kKinds[static_cast<int>(t.kind)]);
   if (t.posts != 0) text += fmt::format(", .posts = {}", t.posts);
   if (t.delay.count() != 0) text += fmt::format(", .delay = {}", time_of(t.delay));

@@ -39,6 +39,7 @@ struct Trouble {
     kCut,     // a path carries nothing any more; each end is told after `notice`, or never
     kStall,   // a path stands still for `time`
     kFreeze,  // an engine does nothing for `time`
+    kHangUp,  // the control connection breaks; each end is told after `notice`, or never
     kGarble,  // what an end hears on its control connection is noise from now on
     kKill,    // an engine's process is gone; what comes back at its address after `time` is another
     kClose    // an end closes the session, and gives what is under way `time`

@@ -92,6 +92,7 @@ class Schedule {
     auto pair = std::make_unique<Pair>();
     pair->client = client;
     const std::shared_ptr<SimHost> ends[2] = {hosts_[1 + client], hosts_[0]};
+    ends[0]->dial_again = [this, client] { return dial(client); };
     SimStream::Pair streams = SimStream::pair(world_, address(1 + client), address(0));
     pair->line = streams.line;
     for (std::size_t end : {0u, 1u}) {
@@ -106,6 +107,15 @@ class Schedule {
               flows_of(plan_);
     ++outcome_.sessions;
     pairs_.push_back(std::move(pair));
+  }
+
+  /// A control connection in place of one that broke, to whoever is there now.
+  Result<std::unique_ptr<datapath::ControlStream>> dial(std::size_t client) {
+    if (!hosts_[0]) return Status(Code::kNotFound, "connection refused");
+    SimStream::Pair streams = SimStream::pair(world_, address(1 + client), address(0));
+    if (Pair* pair = current(client)) pair->line = streams.line;
+    hosts_[0]->start(std::move(streams.ends[1]), false, hosts_[0]);
+    return std::unique_ptr<datapath::ControlStream>(std::move(streams.ends[0]));
   }
 
   /// The session of a client that was begun last; none while one of its ends is dead.
@@ -227,6 +237,16 @@ class Schedule {
         if (t.time < kPeerTimeout / 2) return;
         for (const auto& each : pairs_) each->doomed |= engine == 0 || each->client == t.client;
         return;
+      case Trouble::Kind::kHangUp:
+        for (const auto& app : pair->apps) pair->doomed |= app->session().id() == 0;  // the greeting is lost
+        pair->line.cut();
+        for (const int end : {0, 1}) {
+          const microseconds notice = t.notice[static_cast<std::size_t>(end)];
+          if (notice != kNever) world_.in(notice, [line = pair->line, end] { line.reset(end); });
+        }
+        ++outcome_.hung_up;
+        told_after_ += t.notice[0] == kNever ? kPeerTimeout * 3 / 4 : t.notice[0];  // until the active end knows
+        return;
       case Trouble::Kind::kGarble:
         pair->doomed = true;
         return pair->line.garble(world_, static_cast<int>(t.end));
@@ -329,6 +349,9 @@ class Schedule {
   void close(Pair& pair) {
     if (std::exchange(pair.closing, true)) return;
     const bool lost = pair.apps[0]->closed() || pair.apps[1]->closed();
+    if (pair.line.is_cut()) {  // who closes may be gone before the other can ask why
+      for (const auto& app : pair.apps) app->excuse_end();
+    }
     if (plan_.survivable && !pair.doomed && !pair.hasty && lost) lost_though(pair);
     pair.doomed |= lost;
     outcome_.lost += pair.doomed ? 1 : 0;

@@ -30,6 +30,10 @@ SimHost::SimHost(World& world, Wire& wire, EngineConfig config, const std::vecto
 SimHost::~SimHost() { lane_.stop(); }
 
 void SimHost::release() {
+  for (const auto& session : sessions_) {
+    if (session->id() == 0) session->abandon();  // it connected, and said no more
+  }
+  std::erase_if(sessions_, [](const auto& session) { return session->finished(); });
   queues_.clear([](datapath::Submission& each) { drop_reference(static_cast<datapath::TransferImpl&>(each)); });
   for (std::size_t i = 0; i < transports_.size(); ++i) {
     transports_[i].device->revoke(transports_[i].probe);
@@ -51,8 +55,19 @@ std::shared_ptr<SessionImpl> SimHost::start(std::unique_ptr<datapath::ControlStr
 }
 
 Result<std::unique_ptr<datapath::ControlStream>> SimHost::dial(const std::string& address, std::uint16_t) {
-  if (address != kPeerAddress) return Status(Code::kUnavailable, "no route to host");
-  return std::move(to_dial_);
+  if (to_dial_ != nullptr) {
+    if (address != kPeerAddress) return Status(Code::kUnavailable, "no route to host");
+    return std::move(to_dial_);
+  }
+  if (!dial_again) return Status(Code::kNotFound, "connection refused");
+  return dial_again();
+}
+
+std::shared_ptr<SessionImpl> SimHost::find_session(std::uint64_t id) {
+  const auto at = std::ranges::find_if(sessions_, [&](const auto& session) {
+    return !session->is_active() && session->id() == id && !session->finished();
+  });
+  return at != sessions_.end() ? *at : nullptr;
 }
 
 std::vector<datapath::Offer> SimHost::offers() const {

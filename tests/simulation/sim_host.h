@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -28,6 +29,8 @@ class SimHost final : public datapath::SessionHost, private datapath::Domain {
                                                const std::shared_ptr<SimHost>& self);
   [[nodiscard]] bool idle() const noexcept { return sessions_.empty(); }
   [[nodiscard]] FakeTransport& fake(std::size_t i) { return static_cast<FakeTransport&>(*transports_[i].device); }
+  /// Who is asked for a control connection in place of one that broke. kNotFound: nobody listens there.
+  std::function<Result<std::unique_ptr<datapath::ControlStream>>()> dial_again;
   /// Its process is gone: its sessions end without a word to anybody.
   void die();
   /// Takes back its own memory. What is registered then is left over.
@@ -52,7 +55,9 @@ class SimHost final : public datapath::SessionHost, private datapath::Domain {
     std::erase_if(watched_, [&](const Watched& each) { return each.stream == &stream; });
   }
   Status admit_peer(const std::string&) override { return {}; }
+  std::shared_ptr<datapath::SessionImpl> find_session(std::uint64_t id) override;
   void session_ready(datapath::SessionImpl&) override {}
+  void session_cut(datapath::SessionImpl&) override {}
   void session_closed(datapath::SessionImpl&, Ended) override {}
   void handshake_refused() noexcept override {}
   void path_event(datapath::PathState state, datapath::PathEvent event) noexcept override {

@@ -27,6 +27,12 @@ class SimStream final : public datapath::ControlStream {
     void cut() const {
       for (const auto& pipe : heard_) pipe->cut = true;
     }
+    [[nodiscard]] bool is_cut() const { return heard_[0]->cut; }
+    /// The same, and this end is told.
+    void reset(int end) const {
+      cut();
+      heard_[end]->reset = true;
+    }
     /// What arrives at this end from now on is noise, and some is there at once.
     void garble(World& world, int hearer) const {
       heard_[hearer]->noise = true;
@@ -71,6 +77,7 @@ class SimStream final : public datapath::ControlStream {
     return {size, 0};
   }
   IoResult receive(std::span<iovec> pieces) noexcept override {
+    if (in_->arrived.empty() && in_->reset) return {0, ECONNRESET};
     if (in_->arrived.empty()) return in_->ended && !in_->cut ? IoResult{0, 0} : IoResult{0, EAGAIN};
     std::size_t size = std::min(pieces[0].iov_len, in_->arrived.size());
     if (world_.chance(0.1)) size = 1 + world_.below(size);
@@ -88,7 +95,7 @@ class SimStream final : public datapath::ControlStream {
   struct Pipe {
     std::string arrived;
     std::size_t on_the_way = 0;
-    bool ended = false, cut = false, noise = false;
+    bool ended = false, cut = false, reset = false, noise = false;
     Clock::time_point last{};
   };
   SimStream(World& world, std::shared_ptr<Pipe> out, std::shared_ptr<Pipe> in, std::string local, std::string peer)

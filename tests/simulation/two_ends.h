@@ -56,7 +56,8 @@ class TwoEnds {
   Wire wire{world};
   std::shared_ptr<SimHost> hosts[2];
   std::shared_ptr<datapath::SessionImpl> session[2];
-  SimStream::Line line;  // the control connection
+  SimStream::Line line;   // the control connection
+  bool reachable = true;  // whether end 0 gets another if that breaks
   std::vector<std::byte> memory[2] = {std::vector<std::byte>(kBytes), std::vector<std::byte>(kBytes)};
   std::shared_ptr<const datapath::RemoteRegionImpl> remote[2];  // what an end knows of the other's
   std::vector<datapath::TransferImpl*> posted;

@@ -114,6 +114,7 @@ PushServer::Client& PushServer::client_of(const Peer& peer) {
   Client& client = *clients_.back();
   client.peer = peer;
   client.who = peer.name();
+  if (!peer.principal().empty()) client.who += fmt::format(" ('{}')", peer.principal());
   const std::string path = peer.explain();  // not known yet if a message overtook the news that the path is ready
   client.path_shown = !path.empty();
   console_->line(fmt::format("{} connected{}{}", client.who, path.empty() ? "" : ": ", path));
@@ -239,11 +240,15 @@ void PushServer::handle(Client& client, TensorBatch message) {
   prepare_if_described(client);
 }
 
+std::string PushServer::owner_for(const Client& client) const {
+  return settings_.shared ? std::string() : client.peer.principal();
+}
+
 // Pushes in which nothing has arrived for long give way, the longest silent first: an announcement costs nothing.
 Status PushServer::reserve(Client& client, std::uint64_t bytes) {
   const std::string& model = client.push->begin.model;
   while (true) {
-    Status status = store_->reserve(client.push->room, bytes, model);
+    Status status = store_->reserve(client.push->room, bytes, model, client.peer.principal());
     if (status.code() != Code::kUnavailable) return status;
     Client* silent = nullptr;
     for (const auto& other : clients_) {
@@ -275,13 +280,14 @@ void PushServer::prepare_if_described(Client& client) {
       ModelStore::lay_out(push.begin.model, std::move(push.files), std::move(push.entries));
   if (!model) return refuse(client, model.error());
   push.model = *std::move(model);
+  push.model->owner = owner_for(client);
   push.phase = Push::Phase::kPreparing;
   // Never used twice, so that a client cannot write into a later push by mistake.
   push.prefix = fmt::format("push/{}/", next_push_++);
-  run(push, [this, &push](const std::stop_token& stop) {
+  run(push, [this, &push, pusher = client.peer.principal()](const std::stop_token& stop) {
     push.prepared = push.model->allocate(store_->engine());
     if (push.prepared.ok()) {
-      Result<Publication> names = store_->open_for_writing(*push.model, push.prefix);
+      Result<Publication> names = store_->open_for_writing(*push.model, push.prefix, pusher);
       if (names) push.names = *std::move(names);
       push.prepared = names.status();
     }
@@ -399,13 +405,12 @@ void PushServer::progress() {
 void PushServer::handle(Client& client, const PullBegin& message) {
   if (client.pull) return misbehaved(client, "a pull within a pull");
   if (draining_) return refuse(client, ending());
-  const std::shared_ptr<const Model> model = store_->find(message.model);
+  const std::shared_ptr<const Model> model = store_->find(message.model, owner_for(client));
   if (model == nullptr) {
     return refuse(client, Status(Code::kNotFound, fmt::format("no model '{}' here; see fairlead pull HOST:PORT --list",
                                                               message.model.substr(0, kMaxModelName))));
   }
-  send(client,
-       PullReady{ModelStore::read_prefix(model->name), model->files.size(), model->entries.size(), model->bytes});
+  send(client, PullReady{ModelStore::read_prefix(*model), model->files.size(), model->entries.size(), model->bytes});
   for (const ModelFile& file : model->files) send(client, file);
   for (const TensorBatch& batch : make_batches(model->entries)) send(client, batch);
   client.pull.emplace();
@@ -417,7 +422,7 @@ void PushServer::handle(Client& client, const PullFinish&) {
   client.pull.reset();
 }
 
-void PushServer::handle(Client& client, const ListModels&) { send(client, Models{store_->list()}); }
+void PushServer::handle(Client& client, const ListModels&) { send(client, Models{store_->list(owner_for(client))}); }
 
 void PushServer::send(Client& client, const PushMessage& message) {
   const std::vector<std::byte> bytes = encode(message);

@@ -41,6 +41,7 @@ class PushServer {
   /// Tests replace them.
   struct Settings {
     Check check = Check::kAtEnd;
+    bool shared = false;                        // a model is everybody's, not the principal's who pushed it
     std::chrono::milliseconds stalled{60'000};  // a push in which nothing arrives for so long gives way to others
     void (*populate)(std::span<std::byte>, const std::stop_token&) noexcept = &memreg::populate;
   };
@@ -84,6 +85,8 @@ class PushServer {
     misbehaved(client, "a message that only a server sends");
   }
 
+  /// Whose models it has.
+  [[nodiscard]] std::string owner_for(const Client& client) const;
   Status reserve(Client& client, std::uint64_t bytes);
   void prepare_if_described(Client& client);
   void begin_receiving(Client& client);

@@ -32,6 +32,7 @@ struct Options {
   std::uint64_t max_push = 0;  // 0: as max_bytes
   double drain = 20;           // seconds
   bool once = false;
+  bool shared = false;
   bool named_no_host = false;
 };
 
@@ -136,7 +137,8 @@ Status announce(const Options& options, const std::string& listen, const std::st
 Status serve(Engine& engine, const Options& options, int end_fd, Console& console) {
   ServeCounters counters;
   ModelStore store(&engine, options.max_bytes, options.max_push == 0 ? options.max_bytes : options.max_push);
-  PushServer server(&store, &console, &counters, {.check = options.check == "end" ? Check::kAtEnd : Check::kOnArrival});
+  PushServer server(&store, &console, &counters,
+                    {.check = options.check == "end" ? Check::kAtEnd : Check::kOnArrival, .shared = options.shared});
 
   std::unique_ptr<metrics::MetricsServer> exposition;
   if (!options.metrics.empty()) {
@@ -187,13 +189,16 @@ int serve_command(Words words) {
               "Memory for models, and as much again for pushes under way; the oldest model makes room for a new one "
               "when that is verified (default 4G)",
               set_size(&options.max_bytes, 1, std::uint64_t{1} << 50));
-  args.option("--max-push", "SIZE", "What one client may push at once (default as --max-bytes)",
+  args.option("--max-push", "SIZE",
+              "What one client may push at once, or all of one principal together (default as --max-bytes)",
               set_size(&options.max_push, 1, std::uint64_t{1} << 50));
   args.option("--check", "WHEN", "When to compute checksums: end or arrival of each tensor (default end)",
               set_choice(&options.check, {"end", "arrival"}));
   args.option("--drain", "SECONDS",
               "How long SIGTERM or SIGINT waits for pushes and pulls under way, 0 for not at all (default 20)",
               set_seconds(&options.drain, 0, 86'400));
+  args.flag("--shared", &options.shared,
+            "With --keys: every client may pull, list and replace every model, not only the principal who pushed it");
   args.flag("--once", &options.once, "End when the first client has gone");
   add_engine_options(args, &options.config);
   set_push_limits(&options.config);

@@ -27,12 +27,13 @@ ModelSummary summary(const Model& model) { return {model.name, model.entries.siz
 
 // Its tensors that have bytes; name_of(i): what tensor i is called.
 template <typename NameOf>
-Result<Publication> publish(Engine* engine, const Model& model, Access access, NameOf&& name_of) {
+Result<Publication> publish(Engine* engine, const Model& model, Access access, const std::string& audience,
+                            NameOf&& name_of) {
   Publication names(engine);
   for (std::size_t i = 0; i < model.entries.size(); ++i) {
     const FileTensor& tensor = model.entries[i].tensor;
     if (tensor.bytes == 0) continue;
-    Status status = names.add(name_of(i), model.tensor(i), access, spec_of(tensor));
+    Status status = names.add(name_of(i), model.tensor(i), access, spec_of(tensor), audience);
     if (!status.ok()) return status;
   }
   return names;
@@ -51,9 +52,11 @@ Publication& Publication::operator=(Publication&& other) noexcept {
   return *this;
 }
 
-Status Publication::add(std::string name, const Memory& memory, Access access,
-                        const std::optional<TensorSpec>& tensor) {
-  Status status = engine_->publish(name, memory, access, tensor);
+Status Publication::add(std::string name, const Memory& memory, Access access, const std::optional<TensorSpec>& tensor,
+                        const std::string& audience) {
+  std::vector<std::string> principals;
+  if (!audience.empty()) principals.push_back(audience);
+  Status status = engine_->publish(name, memory, access, tensor, std::move(principals));
   if (status.ok()) names_.push_back(std::move(name));
   return status;
 }
@@ -108,9 +111,17 @@ Result<std::shared_ptr<Model>> ModelStore::lay_out(std::string name, std::vector
   return model;
 }
 
-Status ModelStore::reserve(Reservation& reservation, std::uint64_t bytes, const std::string& name) {
+Status ModelStore::reserve(Reservation& reservation, std::uint64_t bytes, const std::string& name,
+                           const std::string& pusher) {
   const bool flag = max_push_ < max_bytes_;
   const std::uint64_t limit = std::min(max_push_, max_bytes_);
+  std::uint64_t* const of_pusher = pusher.empty() ? nullptr : &pushing_of_[pusher];
+  if (of_pusher != nullptr && *of_pusher > reservation.bytes_ && (bytes > limit || *of_pusher > limit - bytes)) {
+    return {Code::kUnavailable,
+            fmt::format("no room for model {} of {}: '{}' is pushing {} already, of {} at once; try again later{}",
+                        name, human(reservation.bytes_ + bytes), pusher, human(*of_pusher), human(limit),
+                        flag ? ", or raise it with --max-push" : "")};
+  }
   if (bytes > limit || reservation.bytes_ > limit - bytes) {
     return {Code::kResourceExhausted,
             flag ? fmt::format("model {} is larger than the {} that one client may push here; raise it with --max-push",
@@ -126,26 +137,89 @@ Status ModelStore::reserve(Reservation& reservation, std::uint64_t bytes, const 
                         name, human(reservation.bytes_ + bytes), human(others), human(max_bytes_))};
   }
   reservation.store_ = this;
+  reservation.pusher_ = pusher;
   reservation.bytes_ += bytes;
+  if (of_pusher != nullptr) *of_pusher += bytes;
   pushing_.fetch_add(bytes, std::memory_order_relaxed);
   return {};
 }
 
-Result<Publication> ModelStore::open_for_writing(const Model& model, const std::string& prefix) {
-  return publish(engine_, model, Access::kRemoteWrite, [&](std::size_t i) { return fmt::format("{}{}", prefix, i); });
+void ModelStore::give_back(const Reservation& reservation) noexcept {
+  pushing_.fetch_sub(reservation.bytes_, std::memory_order_relaxed);
+  const auto of_pusher = pushing_of_.find(reservation.pusher_);
+  if (of_pusher == pushing_of_.end()) return;
+  of_pusher->second -= reservation.bytes_;
+  if (of_pusher->second == 0) pushing_of_.erase(of_pusher);
 }
 
-std::string ModelStore::read_prefix(std::string_view model) { return fmt::format("model/{}/", model); }
+Result<Publication> ModelStore::open_for_writing(const Model& model, const std::string& prefix,
+                                                 const std::string& pusher) {
+  return publish(engine_, model, Access::kRemoteWrite, pusher,
+                 [&](std::size_t i) { return fmt::format("{}{}", prefix, i); });
+}
+
+// No name of a principal or of a model has a slash.
+std::string ModelStore::read_prefix(const Model& model) {
+  return model.owner.empty() ? fmt::format("model/{}/", model.name) : fmt::format("of/{}/{}/", model.owner, model.name);
+}
 
 Result<Publication> ModelStore::open_for_reading(const Model& model) {
-  const std::string prefix = read_prefix(model.name);
-  return publish(engine_, model, Access::kRemoteRead,
+  const std::string prefix = read_prefix(model);
+  return publish(engine_, model, Access::kRemoteRead, model.owner,
                  [&](std::size_t i) { return prefix + model.entries[i].tensor.name; });
 }
 
+// From who holds most, the oldest first, until it fits. Among equals the new model's owner gives way.
+Result<std::vector<ModelStore::KeptList::iterator>> ModelStore::find_room(const Model& model, std::uint64_t charge,
+                                                                          KeptList::iterator same) {
+  struct Share {
+    std::uint64_t bytes = 0, models = 0;
+    std::vector<KeptList::iterator> kept;  // the oldest last
+  };
+  std::map<std::string_view, Share> shares;
+  Share all{.bytes = charge, .models = 1, .kept = {}};
+  shares[model.owner] = all;
+  for (auto at = kept_.end(); at != kept_.begin();) {
+    if (--at == same) continue;
+    Share& share = shares[at->model->owner];
+    share.kept.push_back(at);
+    for (Share* each : {&share, &all}) {
+      each->bytes += at->charge;
+      ++each->models;
+    }
+  }
+  std::vector<KeptList::iterator> leaving;
+  while (all.bytes > max_bytes_ || all.models > kMaxModels) {
+    const auto measure = all.bytes > max_bytes_ ? &Share::bytes : &Share::models;
+    Share* most = &shares[model.owner];
+    for (auto& [owner, share] : shares) {
+      if (share.*measure > most->*measure) most = &share;
+    }
+    if (most->kept.empty()) {
+      return Status(Code::kResourceExhausted,
+                    fmt::format("no room for model {} of {}: it would take more of this server's {} than an equal "
+                                "share, and the models of others hold {}; raise --max-bytes",
+                                model.name, human(model.size), human(max_bytes_), human(all.bytes - most->bytes)));
+    }
+    leaving.push_back(most->kept.back());
+    most->kept.pop_back();
+    for (Share* each : {most, &all}) {
+      each->bytes -= leaving.back()->charge;
+      --each->models;
+    }
+  }
+  return leaving;
+}
+
 Result<std::vector<ModelSummary>> ModelStore::keep(std::shared_ptr<Model> model) {
-  const auto same =
-      std::find_if(kept_.begin(), kept_.end(), [&](const Kept& k) { return k.model->name == model->name; });
+  std::uint64_t charge = kModelBytes + model->size;
+  for (const ModelFile& file : model->files) charge += description_bytes(file);
+  for (const TensorEntry& entry : model->entries) charge += description_bytes(entry);
+  const auto same = std::find_if(kept_.begin(), kept_.end(), [&](const Kept& k) {
+    return k.model->name == model->name && k.model->owner == model->owner;
+  });
+  const Result<std::vector<KeptList::iterator>> leaving = find_room(*model, charge, same);
+  if (!leaving) return leaving.error();
   if (same != kept_.end()) same->names.withdraw();  // the new one's are the same
   Result<Publication> names = open_for_reading(*model);
   if (!names) {
@@ -159,13 +233,10 @@ Result<std::vector<ModelSummary>> ModelStore::keep(std::shared_ptr<Model> model)
     return names.error();
   }
   if (same != kept_.end()) drop(same);
-  std::uint64_t charge = kModelBytes + model->size;
-  for (const ModelFile& file : model->files) charge += description_bytes(file);
-  for (const TensorEntry& entry : model->entries) charge += description_bytes(entry);
   std::vector<ModelSummary> dropped;
-  while (!kept_.empty() && (kept_bytes_ + charge > max_bytes_ || kept_.size() >= kMaxModels)) {
-    dropped.push_back(summary(*kept_.front().model));
-    drop(kept_.begin());
+  for (const KeptList::iterator each : *leaving) {
+    dropped.push_back(summary(*each->model));
+    drop(each);
   }
   kept_.push_back({std::move(model), *std::move(names), charge});
   kept_bytes_.fetch_add(charge, std::memory_order_relaxed);
@@ -173,22 +244,24 @@ Result<std::vector<ModelSummary>> ModelStore::keep(std::shared_ptr<Model> model)
   return dropped;
 }
 
-void ModelStore::drop(std::list<Kept>::iterator kept) {
+void ModelStore::drop(KeptList::iterator kept) {
   kept_bytes_.fetch_sub(kept->charge, std::memory_order_relaxed);
   kept_.erase(kept);
   count_.store(kept_.size(), std::memory_order_relaxed);
 }
 
-std::shared_ptr<const Model> ModelStore::find(std::string_view name) const {
+std::shared_ptr<const Model> ModelStore::find(std::string_view name, std::string_view owner) const {
   for (const Kept& kept : kept_) {
-    if (kept.model->name == name) return kept.model;
+    if (kept.model->name == name && kept.model->owner == owner) return kept.model;
   }
   return nullptr;
 }
 
-std::vector<ModelSummary> ModelStore::list() const {
+std::vector<ModelSummary> ModelStore::list(std::string_view owner) const {
   std::vector<ModelSummary> models;
-  for (const Kept& kept : kept_) models.push_back(summary(*kept.model));
+  for (const Kept& kept : kept_) {
+    if (kept.model->owner == owner) models.push_back(summary(*kept.model));
+  }
   return models;
 }
 

@@ -4,13 +4,16 @@
 // and goes back there, so that no client finds what another left. While it is pushed its tensors are published for
 // writing under a prefix of the push; once verified, for reading as "model/NAME/TENSOR". Two equal bounds: one for the
 // verified models, of which the oldest make room for a new one when that is verified, and one for the pushes under way.
-// Nothing that a client merely announces drops a model. Threads: one, but for Model::allocate(), open_for_writing() and
-// the counters.
+// Nothing that a client merely announces drops a model.
+// A model is its owner's, the principal who pushed it: names are the owner's own, and who holds no more than an equal
+// share loses no model to others. The owner without a name is everybody: peers without a key, or all of them where
+// models are shared. Threads: one, but for Model::allocate(), open_for_writing() and the counters.
 #pragma once
 
 #include <atomic>
 #include <cstdint>
 #include <list>
+#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -34,7 +37,9 @@ class Publication {
   Publication& operator=(Publication&& other) noexcept;
   ~Publication() { withdraw(); }
 
-  Status add(std::string name, const Memory& memory, Access access, const std::optional<TensorSpec>& tensor);
+  /// `audience`: the principal who alone may know of it; empty: everybody.
+  Status add(std::string name, const Memory& memory, Access access, const std::optional<TensorSpec>& tensor,
+             const std::string& audience);
   /// When it returns, no peer touches the memory through these names.
   void withdraw() noexcept;
 
@@ -45,6 +50,7 @@ class Publication {
 
 struct Model {
   std::string name;
+  std::string owner;
   std::vector<ModelFile> files;
   std::vector<TensorEntry> entries;    // of all files, in order
   std::vector<std::uint64_t> offsets;  // of each entry in `memory`
@@ -60,8 +66,8 @@ struct Model {
 
 class ModelStore {
  public:
-  /// `max_bytes` bounds the verified models, and the pushes under way as well; `max_push` what one client may push.
-  /// What describes a model counts too.
+  /// `max_bytes` bounds the verified models, and the pushes under way as well; `max_push` what one client may push, or
+  /// all clients of one principal. What describes a model counts too.
   ModelStore(Engine* engine, std::uint64_t max_bytes, std::uint64_t max_push)
       : engine_(engine), max_bytes_(max_bytes), max_push_(max_push) {}
   ModelStore(Engine* engine, std::uint64_t max_bytes) : ModelStore(engine, max_bytes, max_bytes) {}
@@ -71,14 +77,17 @@ class ModelStore {
    public:
     Reservation() noexcept = default;
     Reservation(Reservation&& other) noexcept
-        : store_(std::exchange(other.store_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
+        : store_(std::exchange(other.store_, nullptr)),
+          bytes_(std::exchange(other.bytes_, 0)),
+          pusher_(std::move(other.pusher_)) {}
     Reservation& operator=(Reservation&& other) noexcept {
       std::swap(store_, other.store_);
       std::swap(bytes_, other.bytes_);
+      std::swap(pusher_, other.pusher_);
       return *this;
     }
     ~Reservation() {
-      if (store_ != nullptr) store_->pushing_.fetch_sub(bytes_, std::memory_order_relaxed);
+      if (store_ != nullptr) store_->give_back(*this);
     }
     [[nodiscard]] std::uint64_t bytes() const noexcept { return bytes_; }
 
@@ -86,23 +95,25 @@ class ModelStore {
     friend class ModelStore;
     ModelStore* store_ = nullptr;
     std::uint64_t bytes_ = 0;
+    std::string pusher_;
   };
-  /// Adds `bytes` of model `name` to the reservation. Errors: kOutOfRange if the model could never be held, with the
-  /// limit; kResourceExhausted if other pushes hold the room.
-  Status reserve(Reservation& reservation, std::uint64_t bytes, const std::string& name);
+  /// Adds `bytes` of model `name` to the reservation. `pusher`: the client's principal; empty: none. Errors:
+  /// kResourceExhausted if so much may not be pushed, with the limit; kUnavailable if other pushes hold the room.
+  Status reserve(Reservation& reservation, std::uint64_t bytes, const std::string& name,
+                 const std::string& pusher = {});
 
   /// Lays the tensors out; allocate() is the next step. Error: kInvalidArgument for a tensor name that stands twice.
   static Result<std::shared_ptr<Model>> lay_out(std::string name, std::vector<ModelFile> files,
                                                 std::vector<TensorEntry> entries);
-  /// Publishes tensor i as prefix + i for writing. From any thread.
-  Result<Publication> open_for_writing(const Model& model, const std::string& prefix);
-  /// Publishes a verified model for reading; replaces the one of the same name, which stays if that fails. Gives what
-  /// was dropped to make room.
+  /// Publishes tensor i as prefix + i for writing, by this principal or by everybody. From any thread.
+  Result<Publication> open_for_writing(const Model& model, const std::string& prefix, const std::string& pusher = {});
+  /// Publishes a verified model for reading by its owner; replaces the owner's of the same name, which stays if that
+  /// fails. Gives what was dropped to make room. Error: kResourceExhausted if only that of owners who hold less could.
   Result<std::vector<ModelSummary>> keep(std::shared_ptr<Model> model);
 
   [[nodiscard]] Engine& engine() noexcept { return *engine_; }
-  [[nodiscard]] std::shared_ptr<const Model> find(std::string_view name) const;
-  [[nodiscard]] std::vector<ModelSummary> list() const;
+  [[nodiscard]] std::shared_ptr<const Model> find(std::string_view name, std::string_view owner = {}) const;
+  [[nodiscard]] std::vector<ModelSummary> list(std::string_view owner = {}) const;
   /// All models and pushes. From any thread.
   [[nodiscard]] std::uint64_t bytes_held() const noexcept {
     return kept_bytes_.load(std::memory_order_relaxed) + pushing_.load(std::memory_order_relaxed);
@@ -110,7 +121,8 @@ class ModelStore {
   /// Verified models. From any thread.
   [[nodiscard]] std::uint64_t count() const noexcept { return count_.load(std::memory_order_relaxed); }
 
-  [[nodiscard]] static std::string read_prefix(std::string_view model);
+  /// Of the names by which its tensors are read.
+  [[nodiscard]] static std::string read_prefix(const Model& model);
 
  private:
   struct Kept {
@@ -118,13 +130,18 @@ class ModelStore {
     Publication names;
     std::uint64_t charge = 0;
   };
+  using KeptList = std::list<Kept>;
   Result<Publication> open_for_reading(const Model& model);
-  void drop(std::list<Kept>::iterator kept);
+  /// What has to go for it, if `same` goes anyway.
+  Result<std::vector<KeptList::iterator>> find_room(const Model& model, std::uint64_t charge, KeptList::iterator same);
+  void drop(KeptList::iterator kept);
+  void give_back(const Reservation& reservation) noexcept;
 
   Engine* engine_;
   std::uint64_t max_bytes_;
   std::uint64_t max_push_;
-  std::list<Kept> kept_;  // oldest first
+  KeptList kept_;                                    // oldest first
+  std::map<std::string, std::uint64_t> pushing_of_;  // what each principal pushes now
   std::atomic<std::uint64_t> kept_bytes_{0}, pushing_{0}, count_{0};
 };
 

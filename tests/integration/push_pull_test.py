@@ -35,7 +35,7 @@ class Keys(Case):
         code, output, _ = self.push(server, file, "--keys", keys, "--principal", "trainer")
         self.assertEqual(code, 0, output + "\n--- server:\n" + server.output)
         copy = self.path("copy")
-        code, output = self.run_to_end("pull", server.listen, "m", copy, "--keys", keys, "--principal", "store")
+        code, output = self.run_to_end("pull", server.listen, "m", copy, "--keys", keys, "--principal", "trainer")
         self.assertEqual(code, 0, output)
         self.assertEqual(read_safetensors(copy), read_safetensors(file))
         listing = ["pull", server.listen, "--list"]
@@ -47,6 +47,43 @@ class Keys(Case):
         os.chmod(others, 0o644)
         self.assert_fails(self.run_to_end(*listing, "--keys", others, "--principal", "trainer"), 1, "mode 0644.*chmod 600")
         self.assert_fails(self.run_to_end("key", "two words"), 2, "1 to 64 letters")
+        self.assertEqual(server.end(), 0, server.output)
+
+    def test_a_model_is_its_principals_unless_models_are_shared(self):
+        files = {}
+        for principal in "trainer", "store":
+            files[principal] = self.path(f"{principal}.safetensors")
+            write_safetensors(files[principal], random_model(2))
+        keys = self.keys("keys", "trainer", "store")
+
+        def who(principal):
+            return ["--keys", keys, "--principal", principal]
+
+        def pull(server, principal, name):
+            copy = self.path(f"copy of {name} by {principal}")
+            return *self.run_to_end("pull", server.listen, name, copy, *who(principal)), copy
+
+        server = self.serve("--keys", keys)
+        code, output, _ = self.push(server, files["trainer"], "--name", "theirs", *who("trainer"))
+        self.assertEqual(code, 0, output)
+        code, output = self.run_to_end("pull", server.listen, "--list", *who("store"))
+        self.assertEqual((code, "no models" in output), (0, True), output)
+        self.assert_fails(pull(server, "store", "theirs")[:2], 1, "no model 'theirs' here")
+        for principal, file in files.items():  # one name, two models
+            code, output, _ = self.push(server, file, "--name", "both", *who(principal))
+            self.assertEqual(code, 0, output)
+        for principal, file in files.items():
+            code, output, copy = pull(server, principal, "both")
+            self.assertEqual(code, 0, output)
+            self.assertEqual(read_safetensors(copy), read_safetensors(file))
+        self.assertEqual(server.end(), 0, server.output)
+
+        server = self.serve("--keys", keys, "--shared")
+        code, output, _ = self.push(server, files["trainer"], "--name", "ours", *who("trainer"))
+        self.assertEqual(code, 0, output)
+        code, output, copy = pull(server, "store", "ours")
+        self.assertEqual(code, 0, output)
+        self.assertEqual(read_safetensors(copy), read_safetensors(files["trainer"]))
         self.assertEqual(server.end(), 0, server.output)
 
 

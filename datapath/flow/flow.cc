@@ -118,7 +118,10 @@ void Flow::on_completion(Path& path, std::uint64_t id, Code code) noexcept {
   if (code == Code::kOk) alive_ = true;
   if (id == kProbeId) return slot->on_probe(code);
   slot->moved = true;
-  if (const std::optional<PostedRequest> request = slot->in_flight.end(id)) request_ended(*request, code);
+  const std::optional<PostedRequest> request = slot->in_flight.end(id);
+  if (!request) return;
+  slot->carried |= code == Code::kOk && request->use != PostedRequest::Use::kControl;
+  request_ended(*request, code);
 }
 
 void Flow::request_ended(const PostedRequest& request, Code code) {
@@ -149,6 +152,7 @@ void Flow::on_message(Path& path, std::span<const std::byte> bytes) noexcept {
     case MessageType::kNotify:
     case MessageType::kFragment:
     case MessageType::kNotifyFragment:
+      slot->carried = true;
       return handle_sequenced(*message);
     case MessageType::kConsumed:
       return outbox_.consumed(message->sequence);
@@ -165,11 +169,12 @@ void Flow::fail_early() {
 }
 
 void Flow::on_notification(Path& path, std::uint32_t value) noexcept {
-  const PathSlot* slot = paths_.find(path);
+  PathSlot* slot = paths_.find(path);
   if (slot == nullptr) return;
   dirty_ = true;
   alive_ = true;
   if (!paths_.may_carry(*slot)) return fail_early();
+  slot->carried = true;
   // It has no room for its number. What a path delivers is in the order of posting, and without gaps.
   PathMessage message;
   message.type = MessageType::kNotify;

@@ -97,7 +97,8 @@ void PathSet::handle_fence_ack(const control::FenceAck& ack) {
   if (blames_transport(fence_code_)) {
     const bool used = slot_->in_use_since != Clock::time_point{};
     const Clock::time_point now = host_.now();
-    trials_.failed(candidate_, fence_reason_, now, used ? now - slot_->in_use_since : Clock::duration());
+    trials_.failed(candidate_, fence_reason_, now,
+                   {used ? now - slot_->in_use_since : Clock::duration(), slot_->carried});
   }
   after_fence(ack.received);
   if (slot_ == nullptr && !shut_) begin_path();

@@ -114,7 +114,7 @@ void PathSet::use(std::unique_ptr<PathSlot> slot) noexcept {
 
 void PathSet::begin(std::vector<Candidate> candidates) {
   candidates_ = std::move(candidates);
-  trials_.begin(candidates_.size());
+  trials_.begin(candidates_.size(), rules_.peer_timeout);
   begin_path();
 }
 

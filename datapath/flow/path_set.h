@@ -65,6 +65,8 @@ struct PathSlot {
   std::string down_reason;
   Clock::time_point down_at;
 
+  bool carried = false;  // anything of its user's, to the other end or from there
+
   // Whether it moves.
   bool moved = false;  // something completed since last_moved was set
   Clock::time_point last_moved{};

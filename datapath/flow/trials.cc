@@ -5,11 +5,13 @@
 
 namespace fairlead::datapath {
 
-void Trials::failed(std::size_t candidate, std::string because, Clock::time_point now, Clock::duration used) {
+void Trials::failed(std::size_t candidate, std::string because, Clock::time_point now, Use use) {
   Trial& trial = trials_[candidate];
-  if (used >= kLong) trial.failures = trial.looks = 0;
+  if (use.time >= kLong) trial.looks = 0;
+  if (use.time >= kLong || use.carried) trial.failures = 0;
+  if (trial.failures == 0) trial.since = now;
   trial.at = now + kFirstPause * (1 << std::min(trial.failures, kMostFailures));
-  ++trial.failures;
+  trial.exhausted = ++trial.failures >= kMostFailures && now - trial.since >= patience_;
   trial.because = std::move(because);
   put_off(trial, now);
 }

@@ -1,17 +1,18 @@
 // Which of a session's candidates for a path may be tried, and when.
 //
 // Before a path has been in use each is tried once: who connects wants to hear soon that none works. From then on what
-// failed may be tried again after a while that doubles each time: a reset connection, or a link that was down for a
-// second, is not the end of a session. One that fails again and again, without having been in use for long between, is
-// given up. Candidates better than the one in use are looked at again for ever, after pauses that grow to minutes: that
-// costs nothing but a path set up in vain.
-// No time but what is given. Threads: the driver.
+// failed may be tried again after a while that doubles each time: a reset connection, or a link that was down for
+// seconds, is not the end of a session. One that fails again and again for as long as a peer may be silent, without
+// having carried anything between, is given up. Candidates better than the one in use are looked at again for ever,
+// after pauses that grow to minutes: that costs nothing but a path set up in vain. No time but what is given. Threads:
+// the driver.
 #pragma once
 
 #include <chrono>
 #include <cstddef>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "datapath/lane/lane.h"
@@ -25,13 +26,26 @@ class Trials {
   static constexpr unsigned kMostDoublings = 13;    // of the pause before a look: seven minutes
   static constexpr std::chrono::seconds kLong{10};  // in use for so long, a path has done its work
 
-  /// Candidates 0 to `count` - 1, the best first; none has been tried.
-  void begin(std::size_t count) { trials_.assign(count, {}); }
+  /// What a path was good for before it failed.
+  struct Use {
+    Clock::duration time{};
+    bool carried = false;  // something of its user's arrived
+  };
+
+  /// Candidates 0 to `count` - 1, the best first; none has been tried. None is given up that has not failed for
+  /// `patience`.
+  void begin(std::size_t count, Clock::duration patience = {}) {
+    trials_.assign(count, {});
+    patience_ = patience;
+  }
 
   /// A path is in use: from now on what fails may be tried again.
   void in_use() noexcept { again_ = true; }
-  /// It failed `now`: after it had been in use for `used`, or in the attempt.
-  void failed(std::size_t candidate, std::string because, Clock::time_point now, Clock::duration used = {});
+  /// It failed `now`: after it had been of use, or in the attempt.
+  void failed(std::size_t candidate, std::string because, Clock::time_point now, Use use);
+  void failed(std::size_t candidate, std::string because, Clock::time_point now) {
+    failed(candidate, std::move(because), now, {});
+  }
 
   /// It failed while another was in use, which speaks against looking at it again soon, and against nothing else.
   void failed_beside(std::size_t candidate, std::string because, Clock::time_point now);
@@ -50,6 +64,8 @@ class Trials {
  private:
   struct Trial {
     unsigned failures = 0;  // in a row
+    Clock::time_point since{};
+    bool exhausted = false;  // so often, and for so long
     Clock::time_point at{};
     unsigned looks = 0;  // in vain, with those failures
     Clock::time_point look_at{};
@@ -57,13 +73,14 @@ class Trials {
   };
   static void put_off(Trial& trial, Clock::time_point now);
   [[nodiscard]] bool is_given_up(const Trial& trial) const noexcept {
-    return trial.failures >= (again_ ? kMostFailures : 1);
+    return again_ ? trial.exhausted : trial.failures != 0;
   }
   [[nodiscard]] bool is_open(const Trial& trial, Clock::time_point now) const noexcept {
     return !is_given_up(trial) && trial.at <= now;
   }
 
   std::vector<Trial> trials_;
+  Clock::duration patience_{};
   bool again_ = false;
 };
 

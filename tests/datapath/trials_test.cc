@@ -32,7 +32,7 @@ TEST_F(TrialsTest, WhatFailedAtFirstMayBeTriedOnceAPathIsInUse) {
   trials.in_use();
   now += milliseconds(60);
   EXPECT_TRUE(trials.has_other(1, now));
-  trials.failed(1, "reset", now, milliseconds(5));
+  trials.failed(1, "reset", now, {.time = milliseconds(5)});
   EXPECT_EQ(next(), 0u);
 }
 
@@ -41,7 +41,7 @@ TEST_F(TrialsTest, TheTimeBetweenDoublesAndThenItIsGivenUp) {
   trials.in_use();
   milliseconds pause = Trials::kFirstPause;
   for (unsigned i = 0; i + 1 < Trials::kMostFailures; ++i, pause *= 2) {
-    trials.failed(0, "reset", now, milliseconds(1));
+    trials.failed(0, "reset", now, {.time = milliseconds(1)});
     EXPECT_EQ(next(), 99u);
     ASSERT_EQ(trials.next_at(), now + pause) << i;
     now += pause;
@@ -57,10 +57,37 @@ TEST_F(TrialsTest, WhatWasInUseForLongBeginsAnew) {
   trials.begin(1);
   trials.in_use();
   for (unsigned i = 0; i < 10 * Trials::kMostFailures; ++i) {
-    trials.failed(0, "reset", now, Trials::kLong);
+    trials.failed(0, "reset", now, {.time = Trials::kLong});
     ASSERT_EQ(trials.next_at(), now + Trials::kFirstPause);
     now += Trials::kFirstPause;
   }
+}
+
+// A connection that is reset every second works: what it carried did not have to be carried again.
+TEST_F(TrialsTest, WhatCarriedSomethingBeginsAnew) {
+  trials.begin(1);
+  trials.in_use();
+  for (unsigned i = 0; i < 10 * Trials::kMostFailures; ++i) {
+    trials.failed(0, "reset", now, {.time = milliseconds(1), .carried = true});
+    ASSERT_EQ(trials.next_at(), now + Trials::kFirstPause);
+    now += Trials::kFirstPause;
+  }
+}
+
+TEST_F(TrialsTest, NoneIsGivenUpBeforeItsTime) {
+  constexpr std::chrono::seconds kPatience(30);
+  trials.begin(1, kPatience);
+  trials.in_use();
+  const Clock::time_point first = now;
+  unsigned failures = 0;
+  do {
+    trials.failed(0, "no route to host", now);
+    ++failures;
+    if (trials.next_at()) now = *trials.next_at();
+  } while (trials.next_at());
+  EXPECT_GE(now - first, kPatience);
+  EXPECT_LT(now - first, kPatience + Trials::kFirstPause * (1 << Trials::kMostFailures));
+  EXPECT_GT(failures, Trials::kMostFailures);
 }
 
 TEST_F(TrialsTest, WhatFailedLeastIsNext) {
@@ -87,7 +114,7 @@ TEST_F(TrialsTest, WhatWaitsIsNotNext) {
 TEST_F(TrialsTest, WhatRanksAboveIsLookedAtAgainAndAgain) {
   trials.in_use();
   EXPECT_FALSE(trials.better(0, now));
-  trials.failed(0, "reset", now, milliseconds(5));
+  trials.failed(0, "reset", now, {.time = milliseconds(5)});
   EXPECT_FALSE(trials.better(1, now));
   milliseconds pause = Trials::kFirstPause;
   for (unsigned i = 0; i < 2 * Trials::kMostDoublings; ++i) {
@@ -105,7 +132,7 @@ TEST_F(TrialsTest, WhatRanksAboveIsLookedAtAgainAndAgain) {
 TEST_F(TrialsTest, WhatWasInUseForLongIsLookedAtSoon) {
   trials.in_use();
   for (int i = 0; i < 5; ++i) trials.failed_beside(0, "no cable", now);
-  trials.failed(0, "reset", now, Trials::kLong);
+  trials.failed(0, "reset", now, {.time = Trials::kLong});
   EXPECT_EQ(trials.better(1, now + Trials::kFirstPause), 0u);
 }
 

@@ -1,0 +1,162 @@
+#!/usr/bin/env python3
+"""Cuts the wires of two processes that exchange verified traffic, again and again, and wants nothing lost.
+
+  tests/soak/cut_wires.py [--seconds 600] [--transport verbs:soft0|tcp|auto] [--seed N] [--bin build/release/bin]
+
+Two hosts and a switch between them are network namespaces of this program's own; where they cannot be made, it is skipped
+(exit code 77). fairlead-verified-traffic runs on both; meanwhile the switch forgets a port (nobody is told), a host's link
+goes down, TCP connections are reset, a process is stopped, or all of them for seconds. Writes to what is withdrawn end
+paths as well. Prints how often each was done and what both ends counted; exit code 1 if an end says that anything is wrong.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+INSIDE = "FAIRLEAD_TEST_INSIDE"
+NAMESPACE = ["unshare", "--user", "--map-root-user", "--net"]
+HERE, THERE = "10.99.0.1", "10.99.0.2"
+
+
+def run(*words, at=()):
+    return subprocess.run([*at, *words], check=True, capture_output=True, text=True, timeout=20)
+
+
+class Host:
+    """A network namespace, for as long as this program lives."""
+
+    def __init__(self):
+        self.holder = subprocess.Popen(["unshare", "--net", "sleep", "infinity"], stdin=subprocess.DEVNULL)
+        own = os.readlink("/proc/self/ns/net")
+        while os.readlink(f"/proc/{self.holder.pid}/ns/net") == own:
+            time.sleep(0.01)
+        self.at = ["nsenter", "--net", "--target", str(self.holder.pid)]
+        run("ip", "link", "set", "lo", "up", at=self.at)
+
+
+class Net:
+    """This namespace is the switch."""
+
+    def __init__(self):
+        self.hosts = [Host(), Host()]
+        run("ip", "link", "add", "switch", "type", "bridge")
+        run("ip", "link", "set", "switch", "up")
+        for number, (host, address) in enumerate(zip(self.hosts, (HERE, THERE))):
+            port = f"port{number}"
+            run("ip", "link", "add", port, "type", "veth", "peer", "name", "wire", "netns", str(host.holder.pid))
+            run("ip", "link", "set", port, "master", "switch")
+            run("ip", "link", "set", port, "up")
+            run("ip", "addr", "add", f"{address}/24", "dev", "wire", at=host.at)
+            run("ip", "link", "set", "wire", "up", at=host.at)
+
+    def stop(self):
+        for host in self.hosts:
+            host.holder.kill()
+            host.holder.wait()
+
+    # Each begins a trouble, and gives what ends it.
+    def silence(self, number):
+        run("ip", "link", "set", f"port{number}", "nomaster")
+        return lambda: run("ip", "link", "set", f"port{number}", "master", "switch")
+
+    def link_down(self, number):
+        at = self.hosts[number].at
+        run("ip", "link", "set", "wire", "down", at=at)
+        return lambda: run("ip", "link", "set", "wire", "up", at=at)
+
+    def reset(self, number):
+        run("ss", "-K", "-t", "dst", THERE if number == 0 else HERE, at=self.hosts[number].at)
+        return lambda: None
+
+
+def stopped(processes):
+    for process in processes:
+        process.send_signal(signal.SIGSTOP)
+    return lambda: [process.send_signal(signal.SIGCONT) for process in processes]
+
+
+def start(program, host, *words):
+    # nsenter becomes the program: a signal to it is one to that.
+    return subprocess.Popen([*host.at, program, *words], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                            stderr=subprocess.PIPE, text=True)
+
+
+def report(name, process, patience):
+    try:
+        output, errors = process.communicate(timeout=patience)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        output, errors = process.communicate()
+        errors += "it did not end in time\n"
+    if process.returncode == 0:
+        return json.loads(output.splitlines()[-1])
+    print(f"{name} failed ({process.returncode}); the last it said:")
+    print("\n".join((output + errors).splitlines()[-30:]))
+    return None
+
+
+def soak(options):
+    chance = random.Random(options.seed)
+    program = pathlib.Path(options.bin).resolve() / "fairlead-verified-traffic"
+    net = Net()
+    flags = ["--transport", options.transport]
+    # Its own transport is for the end that connects to choose.
+    server = start(program, net.hosts[1], "serve", f"{THERE}:7400")
+    server.stdout.readline()
+    client = start(program, net.hosts[0], "drive", f"{THERE}:7400", str(options.seconds), *flags)
+    both = [client, server]
+    troubles = {"silence": net.silence, "link down": net.link_down, "reset": net.reset,
+                "process stopped": lambda number: stopped([both[number]])}
+    counts = dict.fromkeys([*troubles, "both stopped for seconds"], 0)
+    end = time.monotonic() + options.seconds
+    while time.monotonic() < end - 3 and all(process.poll() is None for process in both):
+        time.sleep(chance.uniform(0.02, 0.5))
+        name = chance.choice(list(troubles))
+        duration = chance.uniform(2, 5) if chance.random() < 0.01 else chance.uniform(0.01, 0.6)
+        if chance.random() < 0.005:
+            name, mend, duration = "both stopped for seconds", stopped(both), 5
+        else:
+            mend = troubles[name](chance.randrange(2))
+        if name != "reset":
+            time.sleep(duration)
+        mend()
+        counts[name] += 1
+    reports = {name: report(name, process, 200) for name, process in (("the client", client), ("the server", server))}
+    net.stop()
+    print("; ".join(f"{name}: {count}" for name, count in counts.items()))
+    for name, counted in reports.items():
+        print(f"{name}: {json.dumps(counted)}")
+    return 1 if None in reports.values() else 0
+
+
+def can_make_namespaces():
+    probe = [*NAMESPACE, "sh", "-c", "ip link add fl0 type bridge && ip link add fl1 type veth peer name fl2 && "
+             "unshare --net true && nsenter --net --target $$ true"]
+    tools = all(map(shutil.which, ("ip", "ss", "nsenter")))
+    return tools and subprocess.run(probe, capture_output=True, check=False).returncode == 0
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seconds", type=int, default=600)
+    parser.add_argument("--transport", default="verbs:soft0")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--bin", default=str(pathlib.Path(__file__).resolve().parents[2] / "build/release/bin"))
+    options = parser.parse_args()
+    if os.environ.get(INSIDE) is None:
+        if not can_make_namespaces():
+            print("skipped: needs network namespaces, a bridge and iproute2")
+            return 77
+        os.execvpe("unshare", [*NAMESPACE, sys.executable, *sys.argv], {**os.environ, INSIDE: "1"})
+    return soak(options)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

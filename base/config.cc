@@ -28,6 +28,14 @@ Status check_transport(std::string_view transport) {
   return one_of("transport", transport, "auto, verbs, verbs:DEVICE, tcp");
 }
 
+Status check_policy(std::string_view name, const std::vector<std::string>& words) {
+  for (const std::string& word : words) {
+    const bool legal = word == "hardware" || word == "software" || (word != "auto" && check_transport(word).ok());
+    if (!legal) return one_of(name, word, "tcp, verbs, verbs:DEVICE, hardware, software");
+  }
+  return {};
+}
+
 Status check_mtu(std::uint32_t mtu) {
   constexpr std::array kLegal = {0u, 256u, 512u, 1024u, 2048u, 4096u};
   if (std::find(kLegal.begin(), kLegal.end(), mtu) != kLegal.end()) return {};
@@ -84,6 +92,8 @@ Status EngineConfig::validate() const {
     return {Code::kInvalidArgument, "allow_anonymous is set without a keys_file: everybody is anonymous then"};
   }
   if (auto s = check_transport(transport); !s.ok()) return s;
+  if (auto s = check_policy("require", require); !s.ok()) return s;
+  if (auto s = check_policy("forbid", forbid); !s.ok()) return s;
   if (progress > Progress::kApplication) {
     return one_of("progress", std::to_string(static_cast<int>(progress)), "kAuto, kThread, kApplication");
   }

@@ -1,15 +1,14 @@
 #include <arpa/inet.h>
 #include <fmt/format.h>
-#include <netdb.h>
 
 #include <algorithm>
-#include <memory>
 
 #include "base/printable.h"
 #include "cli/args.h"
 #include "cli/commands.h"
 #include "cli/console.h"
 #include "cli/engine_options.h"
+#include "cli/resolve.h"
 #include "fairlead/engine.h"
 #include "fairlead/softroce.h"
 
@@ -36,18 +35,6 @@ Setter set_peer(PeerOption* peer) {
     *peer = with_port;
     return Status();
   };
-}
-
-Result<std::string> numeric_address(const std::string& host) {
-  addrinfo hints{};
-  hints.ai_socktype = SOCK_STREAM;
-  addrinfo* found = nullptr;
-  const int error = ::getaddrinfo(host.c_str(), nullptr, &hints, &found);
-  if (error != 0) return Status(Code::kNotFound, fmt::format("no such host '{}': {}", host, ::gai_strerror(error)));
-  const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> owner(found, &::freeaddrinfo);
-  char text[NI_MAXHOST] = "";
-  ::getnameinfo(found->ai_addr, found->ai_addrlen, text, sizeof text, nullptr, 0, NI_NUMERICHOST);
-  return std::string(text);
 }
 
 void print_table(const std::vector<DeviceInfo>& devices) {

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "cli/models/push_protocol.h"
 
 namespace fairlead::cli {
@@ -24,12 +26,30 @@ Setter set_transport(std::string* target) {
   };
 }
 
+// Words with commas between. Which are legal is known to the engine.
+Setter set_words(std::vector<std::string>* target) {
+  return [target](std::string_view text) {
+    target->clear();
+    while (!text.empty()) {
+      const std::size_t end = std::min(text.find(','), text.size());
+      target->emplace_back(text.substr(0, end));
+      text.remove_prefix(std::min(end + 1, text.size()));
+    }
+    return target->empty() ? Status(Code::kInvalidArgument, "no word is given") : Status();
+  };
+}
+
 }  // namespace
 
 void add_engine_options(Args& args, EngineConfig* config) {
   VerbsConfig* const verbs = &config->verbs;
   args.option("--transport", "T", fmt::format("auto, verbs, verbs:DEVICE or tcp (default {})", config->transport),
               set_transport(&config->transport));
+  constexpr std::string_view kWords = "tcp, verbs, verbs:DEVICE, hardware or software (of verbs), with commas between";
+  args.option("--require", "WORDS", fmt::format("Use no transports but these: {} (default: all)", kWords),
+              set_words(&config->require));
+  args.option("--forbid", "WORDS", "Never use these transports; words as of --require (default: none)",
+              set_words(&config->forbid));
   args.option(
       "--packet-io", "PORT",
       fmt::format("Packet port of the software device: udp, with faults udp,drop=0.01,reorder=0.01,seed=7,"

@@ -29,6 +29,8 @@ constexpr Command kCommands[] = {
     {"bench", "Measure bandwidth or latency over any transport", fairlead::cli::bench_command},
     {"devices", "Show the ways across that this host has, and why each is or is not used",
      fairlead::cli::devices_command},
+    {"explain", "Try every way to a server, and say which is taken, why not the others, and what would change that",
+     fairlead::cli::explain_command},
     {"key", "Make a key by which a peer shows who it is", fairlead::cli::key_command},
     {"run", "Start an unmodified verbs program on softroce, the software RoCE v2 device", fairlead::cli::run_command},
     {"topo", "Show what a machine is made of, and over which NICs and cores its data should go",
@@ -82,7 +84,8 @@ int run(int argc, char** argv) {
   for (const Command& command : kCommands) {
     if (command.name == name) return command.run(words);
   }
-  fmt::print(stderr, "fairlead: no command '{}'. Legal: serve, push, pull, bench, devices, key, run, topo, version.\n",
+  fmt::print(stderr,
+             "fairlead: no command '{}'. Legal: serve, push, pull, bench, devices, explain, key, run, topo, version.\n",
              name);
   return fairlead::cli::kUsage;
 }

@@ -10,11 +10,18 @@ namespace {
 
 constexpr std::string_view kVerbsPrefix = "verbs:";
 
-bool is_software(const DeviceInfo& device) { return device.transport.starts_with("verbs:soft"); }
+constexpr std::string_view kSoftware = "verbs:soft";
+const std::string kFirstSoftware = "verbs:soft0";
 
-}  // namespace
+bool is_software(const DeviceInfo& device) { return device.transport.starts_with(kSoftware); }
 
-std::vector<std::string> transports_to_open(const EngineConfig& config) {
+/// Of a device that is not open.
+Offer offer_named(const std::string& name) {
+  return {name, name.substr(0, name.find(':')), name.starts_with(kSoftware)};
+}
+
+/// Everything, in order of preference.
+std::vector<std::string> preferred(const EngineConfig& config) {
   if (config.transport == "tcp") return {"tcp"};
   std::vector<std::string> names;
   if (config.transport == "auto") {
@@ -31,6 +38,19 @@ std::vector<std::string> transports_to_open(const EngineConfig& config) {
   return names;
 }
 
+}  // namespace
+
+/// Of "verbs" alone, what it is shows when it is open.
+std::vector<std::string> transports_to_open(const EngineConfig& config) {
+  const auto is_left_out = [&](const std::string& name) {
+    return name != "verbs" && !why_not(policy_of(config), offer_named(name)).empty();
+  };
+  std::vector<std::string> names = preferred(config);
+  std::erase_if(names, is_left_out);
+  if (names.empty() && config.transport == "auto" && !is_left_out(kFirstSoftware)) names.emplace_back(kFirstSoftware);
+  return names;
+}
+
 Status validate_transports(const EngineConfig& config) { return verbs::validate(config.verbs); }
 
 Result<std::unique_ptr<Device>> open_device(const std::string& name, const EngineConfig& config) {
@@ -40,6 +60,8 @@ Result<std::unique_ptr<Device>> open_device(const std::string& name, const Engin
   return Status(Code::kInvalidArgument,
                 fmt::format("transport '{}' is unknown; it is auto, verbs, verbs:DEVICE or tcp", name));
 }
+
+Policy policy_of(const EngineConfig& config) { return {config.require, config.forbid}; }
 
 Offer offer_of(const Device& device) {
   const std::string name(device.name());

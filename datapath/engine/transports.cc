@@ -14,7 +14,13 @@ namespace fairlead::datapath {
 using std::chrono::milliseconds;
 
 Status Transports::open_all(const EngineConfig& config) {
-  for (const std::string& name : transports_to_open(config)) {
+  const std::vector<std::string> names = transports_to_open(config);
+  if (names.empty()) {
+    return {Code::kInvalidArgument,
+            fmt::format("no transport is left to use: transport is '{}', require is '{}', forbid is '{}'",
+                        config.transport, fmt::join(config.require, ","), fmt::join(config.forbid, ","))};
+  }
+  for (const std::string& name : names) {
     Status opened = open(name, config);
     if (opened.ok()) continue;
     // What was asked for must be there; tcp behind it, or one device of several, need not.
@@ -33,6 +39,10 @@ Status Transports::open(const std::string& name, const EngineConfig& config) {
   }
   Result<std::unique_ptr<Device>> device = open_device(name, config);
   if (!device) return device.error();
+  const Offer offer = offer_of(**device);
+  if (const std::string why = why_not(policy_of(config), offer); !why.empty()) {
+    return {Code::kUnavailable, fmt::format("{} is {}", offer.name, why)};
+  }
   Result<std::unique_ptr<Endpoint>> endpoint = (*device)->open_endpoint();
   if (!endpoint) return endpoint.error();
   const MemoryDescriptor probe{.bytes = probe_memory_, .access = Access::kRemoteWrite};
@@ -46,7 +56,6 @@ Status Transports::open(const std::string& name, const EngineConfig& config) {
     return attached;
   }
   lane_.watch((*endpoint)->wait_fd());
-  const Offer offer = offer_of(**device);
   probe_registrations_.push_back(*registration);
   open_.push_back({.device = std::move(*device), .endpoint = std::move(*endpoint), .offer = offer, .probe = *target});
   return {};

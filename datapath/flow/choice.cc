@@ -27,12 +27,26 @@ bool asked_for(const std::string& wanted, const Offer& offer) { return wanted ==
 
 }  // namespace
 
+std::string why_not(const Policy& policy, const Offer& ours) {
+  const auto is = [&](const std::string& word) {
+    return asked_for(word, ours) || (ours.kind == "verbs" && word == (ours.software ? "software" : "hardware"));
+  };
+  const auto forbidden = std::find_if(policy.forbid.begin(), policy.forbid.end(), is);
+  if (forbidden != policy.forbid.end()) return fmt::format("forbidden here (forbid: {})", *forbidden);
+  if (policy.require.empty() || std::any_of(policy.require.begin(), policy.require.end(), is)) return {};
+  return fmt::format("not what is required here (require: {})", fmt::join(policy.require, ","));
+}
+
 Choice choose(const std::string& wanted, bool failover, const std::vector<Offer>& ours,
-              const std::vector<Offer>& theirs) {
+              const std::vector<Offer>& theirs, const Policy& policy) {
   Choice choice;
   std::vector<std::pair<Rank, Candidate>> ranked;
   for (std::size_t l = 0; l < ours.size(); ++l) {
     const Offer& mine = ours[l];
+    if (const std::string why = why_not(policy, mine); !why.empty()) {
+      choice.rejected.push_back(fmt::format("{}: {}", mine.name, why));
+      continue;
+    }
     bool met = false;
     for (std::size_t r = 0; r < theirs.size(); ++r) {
       if (theirs[r].kind != mine.kind) continue;

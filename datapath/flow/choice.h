@@ -13,6 +13,14 @@ struct Offer {
   bool software = false;
 };
 
+/// EngineConfig::require and forbid.
+struct Policy {
+  std::vector<std::string> require, forbid;
+};
+
+/// Empty: it may be used. Else why not.
+[[nodiscard]] std::string why_not(const Policy& policy, const Offer& ours);
+
 struct Candidate {
   std::size_t local = 0;   // index into our offers
   std::size_t remote = 0;  // index into theirs
@@ -24,9 +32,10 @@ struct Choice {
   std::vector<std::string> rejected;  // "verbs:soft0: the peer offers no verbs"
 };
 
-/// Ranks the pairs of equal kind. `wanted` is EngineConfig::transport. Rules: what was asked for comes first; then RDMA
-/// hardware on both ends, then tcp, then software verbs; without failover, what was not asked for is left out.
+/// Ranks the pairs of equal kind that the policy allows. `wanted` is EngineConfig::transport. Rules: what was asked for
+/// comes first; then RDMA hardware on both ends, then tcp, then software verbs; without failover, what was not asked
+/// for is left out.
 [[nodiscard]] Choice choose(const std::string& wanted, bool failover, const std::vector<Offer>& ours,
-                            const std::vector<Offer>& theirs);
+                            const std::vector<Offer>& theirs, const Policy& policy = {});
 
 }  // namespace fairlead::datapath

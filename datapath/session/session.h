@@ -206,6 +206,7 @@ class SessionImpl final : public EventSource, public TransferSink, public FlowUs
   List<TransferImpl> may_begin_;                     // what they were to follow has ended
   Outbox::Limits limits_;                            // the peer's
   std::vector<Candidate> candidates_;                // active: for paths, the best first
+  std::vector<std::string> rejected_;                // active: what is none, and why
   std::vector<Offer> peer_offers_;                   // passive: what the peer may offer a path over
 
   // Closing.

@@ -190,13 +190,15 @@ void SessionImpl::greet(const control::Hello& hello) {
   phase_ = close_deadline_ == Clock::time_point::max() ? Phase::kOpen : Phase::kClosing;
   lookups_.open(id());
   if (active_) {
-    Choice choice = choose(host_->config().transport, host_->config().failover, host_->offers(), theirs);
+    const EngineConfig& config = host_->config();
+    Choice choice = choose(config.transport, config.failover, host_->offers(), theirs, {config.require, config.forbid});
     if (choice.candidates.empty()) {
-      return fail({Code::kUnavailable, fmt::format("no transport in common with {}: transport is '{}'{}{}", who(),
-                                                   host_->config().transport, choice.rejected.empty() ? "" : "; ",
-                                                   fmt::join(choice.rejected, "; "))});
+      return fail({Code::kUnavailable,
+                   fmt::format("no transport in common with {}: transport is '{}'{}{}", who(), config.transport,
+                               choice.rejected.empty() ? "" : "; ", fmt::join(choice.rejected, "; "))});
     }
     candidates_ = std::move(choice.candidates);
+    rejected_ = std::move(choice.rejected);
   }
   peer_offers_ = std::move(theirs);
   begin(bulk_);

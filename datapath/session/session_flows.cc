@@ -147,6 +147,7 @@ void SessionImpl::flow_usable(Event&& news) {
     const std::lock_guard lock(mutex_);
     if (bulk) description_.transport = bulk_.carried_by();
     description_.explain = bulk_.explanation();
+    for (const std::string& rejected : rejected_) description_.explain += "; " + rejected;
     if (commands_ != nullptr && commands_->was_usable()) {
       description_.explain += fmt::format("; commands have a path of their own over {}", commands_->carried_by());
     }

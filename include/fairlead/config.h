@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "fairlead/export.h"
 #include "fairlead/status.h"
@@ -57,6 +58,9 @@ struct FAIRLEAD_EXPORT EngineConfig {
   bool allow_anonymous = false;    // with keys_file: also who shows no key may connect to us
   std::string transport = "auto";  // auto | verbs | verbs:DEVICE | tcp
   bool failover = true;            // on a path's death carry on over the next best, or the same again; false: fail
+  /// Of this end's transports, those that may carry a session (empty: all), and those that never may. Words: "tcp",
+  /// "verbs", "verbs:DEVICE", "hardware" and "software" (of verbs). `transport` says what comes first of what is left.
+  std::vector<std::string> require, forbid;
   Progress progress = Progress::kAuto;
   std::chrono::microseconds spin{50};  // how long an idle thread polls before it sleeps
   std::chrono::milliseconds connect_timeout{10'000};

@@ -34,6 +34,26 @@ TEST(Choice, WhatWasAskedForComesFirstAndAloneWithoutFailover) {
   EXPECT_EQ(names("auto", false, {kMlx, kTcp}, {kTcp, kMlx}), (Names{"verbs:mlx5_0>verbs:mlx5_0"}));
 }
 
+TEST(Choice, APolicyLeavesOut) {
+  const std::vector<Offer> ours{kMlx, kSoft, kTcp}, theirs{kTcp, kMlx};
+  const auto chosen = [&](const Policy& policy) {
+    Names list;
+    for (const Candidate& c : choose("auto", true, ours, theirs, policy).candidates) list.push_back(ours[c.local].name);
+    return list;
+  };
+  EXPECT_EQ(chosen({}), (Names{"verbs:mlx5_0", "tcp", "verbs:soft0"}));
+  EXPECT_EQ(chosen({{}, {"tcp"}}), (Names{"verbs:mlx5_0", "verbs:soft0"}));
+  EXPECT_EQ(chosen({{}, {"software", "hardware"}}), (Names{"tcp"}));
+  EXPECT_EQ(chosen({{"verbs"}, {}}), (Names{"verbs:mlx5_0", "verbs:soft0"}));
+  EXPECT_EQ(chosen({{"verbs:soft0", "tcp"}, {}}), (Names{"tcp", "verbs:soft0"}));
+  EXPECT_EQ(chosen({{"verbs"}, {"verbs:mlx5_0"}}), (Names{"verbs:soft0"}));
+  const Choice none = choose("auto", true, ours, theirs, {{"hardware"}, {"verbs"}});
+  EXPECT_TRUE(none.candidates.empty());
+  EXPECT_EQ(none.rejected,
+            (Names{"verbs:mlx5_0: forbidden here (forbid: verbs)", "verbs:soft0: forbidden here (forbid: verbs)",
+                   "tcp: not what is required here (require: hardware)"}));
+}
+
 TEST(Choice, SaysWhyThereIsNone) {
   const Choice choice = choose("verbs:soft0", false, {kSoft, kTcp}, {kTcp});
   EXPECT_TRUE(choice.candidates.empty());

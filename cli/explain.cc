@@ -1,0 +1,183 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "base/printable.h"
+#include "bench/base/cpu_time.h"
+#include "bench/base/file_output.h"
+#include "bench/base/json.h"
+#include "cli/args.h"
+#include "cli/commands.h"
+#include "cli/console.h"
+#include "cli/engine_options.h"
+#include "cli/resolve.h"
+#include "fairlead/engine.h"
+
+namespace fairlead::cli {
+namespace {
+
+using bench::Json;
+
+struct Options {
+  EngineConfig config;
+  std::string server, json;
+};
+
+/// One transport of this host's, and what became of an attempt to reach the server by it alone.
+struct Way {
+  enum class Verdict : std::uint8_t { kChosen, kWorks, kFails, kUnusable };
+  std::string transport;
+  Verdict verdict = Verdict::kUnusable;
+  std::string reason;
+  double seconds = 0;  // until a path was proved, where one was
+
+  [[nodiscard]] bool is_software() const { return transport.starts_with("verbs:soft"); }
+  [[nodiscard]] bool is_hardware() const { return transport != "tcp" && !is_software(); }
+};
+
+std::string_view to_string(Way::Verdict verdict) {
+  constexpr std::string_view kNames[] = {"chosen", "works", "fails", "unusable"};
+  return kNames[static_cast<std::size_t>(verdict)];
+}
+
+struct Reached {
+  std::string transport, explain;
+  double seconds = 0;
+};
+
+/// Connects, and waits until a path is proved.
+Result<Reached> reach(const EngineConfig& config, const std::string& server) {
+  Result<Engine> engine = Engine::create(config);
+  if (!engine) return engine.error();
+  const bench::Stopwatch watch;
+  Result<Peer> peer = engine->connect(server);
+  if (!peer) return peer.error();
+  if (const Status ready = peer->wait_ready(config.connect_timeout + std::chrono::seconds(1)); !ready.ok())
+    return ready;
+  Reached reached{peer->transport(), peer->explain(), watch.seconds()};
+  peer->close();
+  return reached;
+}
+
+/// Each transport once, with the reasons of its devices, in the order of the engine's list.
+std::vector<Way> ways_of(const std::vector<DeviceInfo>& devices) {
+  std::vector<Way> ways;
+  for (const DeviceInfo& device : devices) {
+    auto way = std::find_if(ways.begin(), ways.end(), [&](const Way& w) { return w.transport == device.transport; });
+    if (way == ways.end()) {
+      way = ways.insert(ways.end(), {.transport = device.transport, .reason = device.reason});
+    }
+    if (device.usable) way->verdict = Way::Verdict::kWorks;
+  }
+  return ways;
+}
+
+void try_alone(Way& way, const Options& options) {
+  EngineConfig config = options.config;
+  config.transport = way.transport;
+  config.failover = false;
+  const Result<Reached> reached = reach(config, options.server);
+  if (!reached) {
+    way.verdict = Way::Verdict::kFails;
+    way.reason = reached.error().message();
+    return;
+  }
+  way.seconds = reached->seconds;
+  way.reason = way.is_software() ? fmt::format("ranks below tcp, since processors do its work; --transport {} takes it",
+                                               way.transport)
+                                 : fmt::format("ranks below; --transport {} takes it", way.transport);
+}
+
+/// What would make a better way than the chosen one usable.
+std::vector<std::string> advice(const std::vector<Way>& ways, const Options& options) {
+  std::vector<std::string> lines;
+  const auto chosen =
+      std::find_if(ways.begin(), ways.end(), [](const Way& way) { return way.verdict == Way::Verdict::kChosen; });
+  if (chosen != ways.end() && chosen->is_hardware()) return lines;
+  const auto is_hardware = [](const Way& way) { return way.is_hardware(); };
+  if (std::none_of(ways.begin(), ways.end(), is_hardware)) {
+    lines.emplace_back(
+        "RDMA hardware would rank first, and this host shows none: a NIC needs its driver (`rdma link` lists it), a "
+        "container needs /dev/infiniband, a virtual machine a device of its own (SR-IOV or PVRDMA)");
+  }
+  for (const Way& way : ways) {
+    if (!way.is_hardware() || way.verdict == Way::Verdict::kWorks || way.verdict == Way::Verdict::kChosen) continue;
+    lines.push_back(
+        fmt::format("{} would rank first: mend what is said of it; `fairlead devices --peer {}` shows its "
+                    "addresses, docs/troubleshooting.md what to look for",
+                    way.transport, options.server));
+  }
+  return lines;
+}
+
+void print(const std::vector<Way>& ways, const std::vector<std::string>& advice) {
+  std::size_t name = 9;
+  for (const Way& way : ways) name = std::max(name, way.transport.size());
+  fmt::print("{:<{}}  {:<8}  {:>8}  WHY\n", "TRANSPORT", name, "VERDICT", "SET UP");
+  for (const Way& way : ways) {
+    const std::string time = way.seconds != 0 ? fmt::format("{:.1f} ms", way.seconds * 1e3) : "";
+    fmt::print("{:<{}}  {:<8}  {:>8}  {}\n", way.transport, name, to_string(way.verdict), time, printable(way.reason));
+  }
+  for (const std::string& line : advice) fmt::print("\n{}.\n", line);
+}
+
+Json::Object report(const Options& options, const std::vector<Way>& ways, const std::vector<std::string>& advice) {
+  Json::Array candidates, remedies;
+  for (const Way& way : ways) {
+    candidates.push_back(Json::Object{{"transport", way.transport},
+                                      {"verdict", std::string(to_string(way.verdict))},
+                                      {"seconds", way.seconds},
+                                      {"reason", way.reason}});
+  }
+  for (const std::string& line : advice) remedies.emplace_back(line);
+  return Json::Object{{"schema", "fairlead.explain/1"},
+                      {"server", options.server},
+                      {"candidates", std::move(candidates)},
+                      {"advice", std::move(remedies)}};
+}
+
+Status explain(const Engine& engine, const Options& options) {
+  const Result<std::string> numeric = numeric_address(parse_host_port(options.server)->host);
+  if (!numeric) return numeric.error();
+  const Result<Reached> chosen = reach(options.config, options.server);
+  std::vector<Way> ways = ways_of(engine.devices(*numeric));
+  for (Way& way : ways) {
+    if (chosen && way.transport == chosen->transport) {
+      way = {way.transport, Way::Verdict::kChosen, chosen->explain, chosen->seconds};
+    } else if (way.verdict == Way::Verdict::kWorks) {
+      try_alone(way, options);
+    }
+  }
+  const std::vector<std::string> lines = advice(ways, options);
+  if (options.json != "-") print(ways, lines);
+  if (!options.json.empty()) {
+    const Status written = bench::write_text(options.json, Json(report(options, ways, lines)).dump(2) + "\n");
+    if (!written.ok()) return written;
+  }
+  return chosen ? Status()
+                : Status(chosen.error().code(),
+                         fmt::format("cannot reach {}: {}", options.server, chosen.error().message()));
+}
+
+}  // namespace
+
+int explain_command(Words words) {
+  Options options;
+  Args args("explain",
+            "Connects to a server by every transport of this host, one after the other, and says which one a session "
+            "takes, what each of the others would need, and how long a path took to set up.",
+            "Examples:\n  fairlead explain gpu7:7471\n  fairlead explain gpu7:7471 --forbid software --json -");
+  args.positional("HOST:PORT", "Where the server listens", set_host_port(&options.server, true));
+  args.option("--json", "FILE", "Write a report; - for standard output", set_text(&options.json));
+  add_engine_options(args, &options.config);
+  if (const auto exit = args.parse(words)) return *exit;
+  Console console("explain", options.json == "-");
+  const Result<Engine> engine = Engine::create(options.config);
+  if (!engine) return console.no_engine(engine.error());
+  const Status status = explain(*engine, options);
+  if (!status.ok()) console.error(status);
+  return status.ok() ? kSuccess : kFailure;
+}
+
+}  // namespace fairlead::cli

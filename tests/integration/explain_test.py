@@ -1,0 +1,61 @@
+"""Which way is taken to a server, why not the others, and what may not be taken."""
+
+import json
+
+from harness import Case, main
+
+
+class Explain(Case):
+    def explain(self, server, *flags):
+        report = self.path("report.json")
+        code, output = self.run_to_end("explain", server.listen, "--json", report, *flags)
+        if code != 0:
+            return code, output, {}
+        with open(report, encoding="utf-8") as file:
+            found = json.load(file)
+        self.assertEqual(found["schema"], "fairlead.explain/1")
+        for way in found["candidates"]:
+            self.assertIn(way["transport"], output)
+            self.assertEqual(way["seconds"] > 0, way["verdict"] in ("chosen", "works"))
+        return code, output, {way["transport"]: way for way in found["candidates"]}
+
+    def test_each_way_is_tried(self):
+        server = self.serve()
+        code, output, ways = self.explain(server)
+        self.assertEqual(code, 0, output)
+        self.assertEqual(ways["tcp"]["verdict"], "chosen")
+        self.assertEqual(ways["verbs:soft0"]["verdict"], "works")
+        self.assertIn("ranks below tcp", ways["verbs:soft0"]["reason"])
+        code, output, ways = self.explain(server, "--transport", "verbs")
+        self.assertEqual(code, 0, output)
+        self.assertEqual((ways["verbs:soft0"]["verdict"], ways["tcp"]["verdict"]), ("chosen", "works"))
+
+    def test_what_the_server_has_not_fails_with_its_reason(self):
+        server = self.serve("--transport", "tcp")
+        code, output, ways = self.explain(server)
+        self.assertEqual(code, 0, output)
+        self.assertEqual(ways["verbs:soft0"]["verdict"], "fails")
+        self.assertIn("the peer offers no verbs", ways["verbs:soft0"]["reason"])
+
+    def test_a_policy_leaves_out(self):
+        server = self.serve()
+        code, output, ways = self.explain(server, "--forbid", "tcp")
+        self.assertEqual(code, 0, output)
+        self.assertEqual(ways["verbs:soft0"]["verdict"], "chosen")
+        self.assertIn("forbid is 'tcp'", ways["tcp"]["reason"])
+        code, output, ways = self.explain(server, "--require", "software")
+        self.assertEqual((code, ways["verbs:soft0"]["verdict"]), (0, "chosen"), output)
+        self.assert_fails(self.explain(server, "--require", "hardware")[:2], 2, "no transport is left to use")
+        self.assert_fails(self.explain(server, "--forbid", "udp")[:2], 2, "forbid is 'udp'; legal: tcp, verbs")
+        # The server's policy is the server's: it opens nothing else.
+        server = self.serve("--forbid", "verbs")
+        self.assert_fails(self.explain(server, "--require", "verbs")[:2], 1, "the peer offers no verbs")
+
+    def test_who_is_not_there_is_said_so(self):
+        server = self.serve()
+        server.end()
+        self.assert_fails(self.explain(server)[:2], 1, "cannot reach .*Connection refused")
+
+
+if __name__ == "__main__":
+    main()

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <new>
+#include <utility>
 
 #include "tcp_fallback/frame.h"
 
@@ -29,11 +31,12 @@ std::size_t slice(const Request& request, std::uint64_t offset, std::uint64_t le
 
 RequestQueue::RequestQueue(std::uint32_t depth)
     : depth_(depth),
-      slots_(std::bit_ceil(std::size_t{depth})),
+      slots_(std::bit_ceil(std::min<std::size_t>(depth, kFirstSlots))),
       store_(std::make_unique_for_overwrite<std::byte[]>(kStoreBytes)) {}
 
 bool RequestQueue::push(const datapath::WorkRequest& work) noexcept {
   if (end_ - first_ == depth_) return false;
+  if (end_ - first_ == slots_.size() && !grow()) return false;
   std::uint64_t length = 0;
   bool legal = work.local.size() <= kMaxSegments;
   for (const auto& segment : work.local) legal &= !__builtin_add_overflow(length, segment.length, &length);
@@ -64,6 +67,18 @@ bool RequestQueue::push(const datapath::WorkRequest& work) noexcept {
     for (const auto& segment : work.local) request.segments[request.segment_count++] = {segment.data, segment.length};
   }
   ++end_;
+  return true;
+}
+
+/// Most peers are idle most of the time.
+bool RequestQueue::grow() noexcept {
+  try {
+    std::vector<Request> larger(2 * slots_.size());
+    for (std::uint64_t seq = first_; seq != end_; ++seq) larger[seq & (larger.size() - 1)] = at(seq);
+    slots_ = std::move(larger);
+  } catch (const std::bad_alloc&) {
+    return false;
+  }
   return true;
 }
 

@@ -52,6 +52,7 @@ class RequestQueue {
   // first_ <= sent_ <= end_: [first_, sent_) wait for the peer, [sent_, end_) wait to be sent.
   [[nodiscard]] bool empty() const noexcept { return first_ == end_; }
   [[nodiscard]] std::uint64_t end() const noexcept { return end_; }
+  /// Good until the next push().
   [[nodiscard]] Request& at(std::uint64_t seq) noexcept { return slots_[seq & (slots_.size() - 1)]; }
 
   /// Every byte of the oldest unsent request is in the kernel's hands.
@@ -78,11 +79,13 @@ class RequestQueue {
 
  private:
   static constexpr std::size_t kStoreBytes = 256 * 1024;
+  static constexpr std::size_t kFirstSlots = 16;
 
+  bool grow() noexcept;
   [[nodiscard]] std::byte* store(std::uint64_t bytes) noexcept;
 
   const std::uint32_t depth_;
-  std::vector<Request> slots_;  // a power of two
+  std::vector<Request> slots_;  // a power of two; as many as were needed at once, up to depth_
   std::uint64_t first_ = 0, sent_ = 0, end_ = 0;
   std::uint64_t refusals_ = 0;
   std::uint64_t lost_end_ = 0;  // one past the last request that was marked lost

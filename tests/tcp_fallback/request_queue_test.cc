@@ -32,6 +32,17 @@ TEST(RequestQueue, IsFullAtItsDepth) {
   EXPECT_TRUE(queue.push({.id = 3, .local = {}}));
 }
 
+TEST(RequestQueue, GrowsAndKeepsWhatItHas) {
+  RequestQueue queue(200);
+  std::uint64_t pushed = 0, popped = 0;
+  for (std::uint64_t under_way : {10u, 60u, 200u, 3u, 200u}) {
+    while (pushed - popped > under_way) queue.mark_sent(), queue.pop(), ++popped;
+    while (pushed - popped < under_way) ASSERT_TRUE(queue.push({.id = 7 * pushed++, .local = {}}));
+    for (std::uint64_t seq = popped; seq < pushed; ++seq) ASSERT_EQ(queue.at(seq).id, 7 * seq);
+  }
+  EXPECT_FALSE(queue.push({.id = 0, .local = {}}));
+}
+
 TEST(RequestQueue, NumbersWrapAround) {
   RequestQueue queue(2);
   for (std::uint64_t i = 0; i < 10; ++i) {

@@ -63,6 +63,11 @@ struct EnginePair {
   Peer peer, server_peer;
 
   void start(EngineConfig server_config, EngineConfig client_config) {
+    create(std::move(server_config), std::move(client_config));
+    if (client) connect();
+  }
+
+  void create(EngineConfig server_config, EngineConfig client_config) {
     server_config.listen = "127.0.0.1:0";
     put_on_wire(client_config);  // it opens its device first, the server when it is asked for one
     put_on_wire(server_config);
@@ -72,7 +77,6 @@ struct EnginePair {
     Result<Engine> c = Engine::create(client_config);
     ASSERT_TRUE(c) << c.error().to_string();
     client.emplace(std::move(*c));
-    connect();
   }
 
   /// By the address at which the server listens, if it is not said.

@@ -17,18 +17,11 @@ class Resume : public testing::TestWithParam<std::string>, public EnginePair {
     for (EngineConfig* config : {&server_config, &client_config}) {
       config->pool_arena_bytes = std::size_t{4} << 20;
       config->verbs.packet_io = "udp";
-      put_on_wire(*config);
     }
     client_config.transport = GetParam();
-    server_config.listen = "127.0.0.1:0";
     server_config.name = "server";
-    // It opens its device first, the server when it is asked for one.
-    Result<Engine> s = Engine::create(server_config);
-    ASSERT_TRUE(s) << s.error().to_string();
-    server.emplace(std::move(*s));
-    Result<Engine> c = Engine::create(client_config);
-    ASSERT_TRUE(c) << c.error().to_string();
-    client.emplace(std::move(*c));
+    create(server_config, client_config);
+    if (!client) return;
     relay.emplace(server->listen_address());
     connect(relay->address());
   }

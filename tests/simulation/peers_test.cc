@@ -15,15 +15,6 @@ namespace {
 using datapath::TransferImpl;
 using std::chrono::seconds;
 
-Habits device(const char* name = "verbs:fake0") {
-  Habits made;
-  made.name = name;
-  made.can.max_message = 4096;
-  made.can.max_segments = 4;
-  made.can.max_outstanding = 16;
-  return made;
-}
-
 class Peers : public testing::Test {
  protected:
   Peers() { set_log_level(LogLevel::kOff); }

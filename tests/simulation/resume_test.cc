@@ -12,15 +12,6 @@ namespace {
 using datapath::SessionEvent;
 using datapath::TransferImpl;
 
-Habits device(const char* name) {
-  Habits made;
-  made.name = name;
-  made.can.max_message = 4096;
-  made.can.max_segments = 4;
-  made.can.max_outstanding = 16;
-  return made;
-}
-
 class Resuming : public testing::Test {
  protected:
   Resuming() { set_log_level(LogLevel::kOff); }

@@ -9,6 +9,15 @@ namespace fairlead::simulation {
 using datapath::OpKind;
 using datapath::TransferImpl;
 
+Habits device(const char* name) {
+  Habits made;
+  made.name = name;
+  made.can.max_message = 4096;
+  made.can.max_segments = 4;
+  made.can.max_outstanding = 16;
+  return made;
+}
+
 TwoEnds::TwoEnds(std::uint64_t seed, const std::vector<Habits>& transports, EngineConfig config)
     : TwoEnds(seed, transports, transports, std::move(config)) {}
 

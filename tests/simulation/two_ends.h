@@ -13,6 +13,9 @@
 
 namespace fairlead::simulation {
 
+/// A transport with room for sixteen requests.
+[[nodiscard]] Habits device(const char* name = "verbs:fake0");
+
 class TwoEnds {
  public:
   static constexpr std::size_t kBytes = 1 << 19;  // of each end's region

@@ -18,6 +18,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 
 INSIDE = "FAIRLEAD_TEST_INSIDE"
@@ -83,22 +84,27 @@ def stopped(processes):
 
 
 def start(program, host, *words):
-    # nsenter becomes the program: a signal to it is one to that.
-    return subprocess.Popen([*host.at, program, *words], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                            stderr=subprocess.PIPE, text=True)
+    # nsenter becomes the program: a signal to it is one to that. What it logs goes to a file: nobody reads a pipe meanwhile.
+    log = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")
+    process = subprocess.Popen([*host.at, program, *words], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log,
+                               text=True)
+    process.log = log
+    return process
 
 
 def report(name, process, patience):
+    late = ""
     try:
-        output, errors = process.communicate(timeout=patience)
+        output, _ = process.communicate(timeout=patience)
     except subprocess.TimeoutExpired:
         process.kill()
-        output, errors = process.communicate()
-        errors += "it did not end in time\n"
+        output, _ = process.communicate()
+        late = "; it did not end in time"
     if process.returncode == 0:
         return json.loads(output.splitlines()[-1])
-    print(f"{name} failed ({process.returncode}); the last it said:")
-    print("\n".join((output + errors).splitlines()[-30:]))
+    process.log.seek(0)
+    print(f"{name} failed ({process.returncode}){late}; the last it said:")
+    print("\n".join((output + process.log.read()).splitlines()[-30:]))
     return None
 
 

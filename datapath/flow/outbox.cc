@@ -200,6 +200,9 @@ void Outbox::end_all(Code code, const std::string& reason) {
     if (t.failure == Code::kOk) {
       t.failure = code;
       t.reason = reason;
+    } else if (t.message_aborted) {  // only a fence could have told
+      t.failure = Code::kOutcomeUnknown;
+      t.reason = fmt::format("{}; its notification or message may have arrived all the same: {}", t.reason, reason);
     }
     finish(t, t.failure);
   }

@@ -417,6 +417,23 @@ TEST_F(OutboxTest, ACancelledTransferWhoseNotificationMayHaveArrivedWaitsForTheF
   }
 }
 
+// If the fence never comes, nobody knows.
+TEST_F(OutboxTest, ACancelledTransferWhoseNotificationMayHaveArrivedHasAnUnknownOutcomeWithoutTheFence) {
+  TransferImpl &on_the_path = notification(), &not_posted = notification();
+  add(on_the_path);
+  ASSERT_EQ(post().size(), 1u);
+  add(not_posted);
+  outbox.cancel(on_the_path, kNow);
+  outbox.cancel(not_posted, kNow);
+  ASSERT_EQ(ended.size(), 1u);
+  EXPECT_EQ(ended[0].code, Code::kCancelled) << "nothing of it was on the path";
+  abort_all();
+  outbox.end_all(Code::kPeerDied, "gone");
+  ASSERT_EQ(ended.size(), 2u);
+  EXPECT_EQ(ended[1].code, Code::kOutcomeUnknown);
+  EXPECT_EQ(ended[1].reason, "cancelled; its notification or message may have arrived all the same: gone");
+}
+
 TEST_F(OutboxTest, EndsAllWithTheirOwnReasonOrTheGivenOne) {
   TransferImpl &posted = transfer(OpKind::kWrite, {10}), &queued = notification();
   posted.deadline = kNow;

@@ -186,16 +186,16 @@ Status EngineImpl::too_many_sessions() const {
 
 Status EngineImpl::admit_peer(const std::string& principal) {
   greet_strangers();  // who asks is still among them
-  // Who lost its connection, and does not come back to its session, is not kept out of another by it.
-  const auto cut = std::count_if(live_.begin(), live_.end(), [](const auto& other) { return other->link().is_cut(); });
-  if (live_.size() - strangers_.size() - static_cast<std::size_t>(cut) >= config_.max_sessions) {
+  // Who lost its connection, and comes anew instead of going on, is not kept out by the session that waits for it.
+  const std::string_view gives_way = "another of its principal took its place";
+  if (live_.size() - strangers_.size() >= config_.max_sessions && !end_oldest_cut(principal, gives_way)) {
     return too_many_sessions();
   }
   if (config_.max_principal_sessions == 0) return {};
-  const auto same = std::count_if(live_.begin(), live_.end(), [&](const auto& other) {
-    return is_from(*other, principal) && !other->link().is_cut();
-  });
+  const auto same =
+      std::count_if(live_.begin(), live_.end(), [&](const auto& other) { return is_from(*other, principal); });
   if (static_cast<std::size_t>(same) < config_.max_principal_sessions) return {};
+  if (end_oldest_cut(principal, gives_way)) return {};
   return {Code::kResourceExhausted,
           fmt::format("{} has {} sessions already that {} began; close some, or raise its max_principal_sessions",
                       config_.name, same, principal.empty() ? "anonymous peers" : "'" + principal + "'")};
@@ -233,12 +233,22 @@ void EngineImpl::session_cut(SessionImpl& session) {
   const std::string principal = session.description().principal;
   forget_cut();
   cut_.push_back(std::static_pointer_cast<SessionImpl>(session.shared_from_this()));
-  const auto is_same = [&](const auto& other) { return is_from(*other, principal); };
-  if (static_cast<std::size_t>(std::count_if(cut_.begin(), cut_.end(), is_same)) <= config_.max_cut_sessions) return;
-  const auto oldest = *std::find_if(cut_.begin(), cut_.end(), is_same);
-  oldest->fail({Code::kPeerDied, fmt::format("lost {}: its control connection broke, and no more than {} such sessions "
-                                             "of a principal are kept (max_cut_sessions)",
-                                             oldest->description().name, config_.max_cut_sessions)});
+  const auto same =
+      std::count_if(cut_.begin(), cut_.end(), [&](const auto& other) { return is_from(*other, principal); });
+  if (static_cast<std::size_t>(same) <= config_.max_cut_sessions) return;
+  end_oldest_cut(principal, fmt::format("no more than {} such sessions of a principal are kept (max_cut_sessions)",
+                                        config_.max_cut_sessions));
+}
+
+/// Of a principal, if it has any. It is none of them any more, though it may take a while to end.
+bool EngineImpl::end_oldest_cut(const std::string& principal, std::string_view because) {
+  const auto at = std::find_if(cut_.begin(), cut_.end(), [&](const auto& other) { return is_from(*other, principal); });
+  if (at == cut_.end()) return false;
+  const std::shared_ptr<SessionImpl> oldest = *at;
+  cut_.erase(at);
+  oldest->fail({Code::kPeerDied,
+                fmt::format("lost {}: its control connection broke, and {}", oldest->description().name, because)});
+  return true;
 }
 
 void EngineImpl::session_ready(SessionImpl& session) {

@@ -63,6 +63,7 @@ class EngineImpl final : public std::enable_shared_from_this<EngineImpl>, public
   void accept(UniqueFd connection);
   void greet_strangers();
   void forget_cut();
+  bool end_oldest_cut(const std::string& principal, std::string_view because);
   [[nodiscard]] Status too_many_sessions() const;
   void poll_control();
 

@@ -63,6 +63,7 @@ std::unique_ptr<ControlChannel> ControlLink::let_go() {
 void ControlLink::close() {
   let_go();
   keeps_ = cut_ = false;
+  frames_ = {};
 }
 
 void ControlLink::watch() {
@@ -116,11 +117,13 @@ void ControlLink::on_ready(std::uint32_t epoll_events) {
   if (channel_ == nullptr) return;
   Status got;
   if ((epoll_events & (EPOLLIN | EPOLLHUP | EPOLLERR)) != 0 || !sent.ok()) {
+    const std::uint64_t before = channel_->received();
     got = channel_->read([this](const control::Frame& frame) {
       count(frame);
       user_.link_heard(frame);
     });
     if (channel_ == nullptr) return;
+    if (channel_->received() != before) heard_something();
     tell_heard();
   }
   const Status& why = got.ok() ? sent : got;
@@ -131,16 +134,21 @@ void ControlLink::on_ready(std::uint32_t epoll_events) {
   user_.link_lost(why);
 }
 
-void ControlLink::count(const control::Frame& frame) noexcept {
+/// Whole frames are not waited for: a large one may take its time.
+void ControlLink::heard_something() noexcept {
   if (cut_) return;  // whoever that is
   hear(host_.now());
   answered();
-  if (keeps_ && !std::holds_alternative<control::Heard>(frame)) frames_.hear();
 }
 
-/// Not for each, and not before the frames of a turn were heard.
+void ControlLink::count(const control::Frame& frame) noexcept {
+  heard_something();
+  if (keeps_ && !cut_ && !std::holds_alternative<control::Heard>(frame)) frames_.hear();
+}
+
+/// Not for each, and not before the frames of a turn were heard. In the middle of a large one it is a sign of life.
 void ControlLink::tell_heard() {
-  if (!keeps_ || cut_ || frames_.untold() == 0) return;
+  if (!keeps_ || cut_) return;
   if (frames_.untold() < KeptFrames::kTellEvery && channel_->received() - told_at_byte_ < kTellBytes) return;
   frames_.told();
   told_at_byte_ = channel_->received();
@@ -167,9 +175,9 @@ void ControlLink::attempt() {
 
 void ControlLink::attempt_failed(const Status& why) {
   let_go();
-  if (why.code() == Code::kNotFound) return user_.link_refused(why);
   attempt_at_ = host_.now() + pause_;
   pause_ = std::min(2 * pause_, kLongestPause);
+  if (why.code() == Code::kNotFound) user_.link_refused(why);
 }
 
 void ControlLink::take_over(std::unique_ptr<ControlChannel> channel) {
@@ -188,7 +196,9 @@ bool ControlLink::rejoined(std::uint64_t heard_there) {
   frames_.told();  // by what was said to rejoin
   hear(host_.now());
   answered();
-  for (const std::string& wire : frames_.kept()) put(wire, true);
+  std::string rest;  // in one piece: there may be very many
+  for (const std::string& wire : frames_.kept()) rest += wire;
+  if (!rest.empty()) put(rest, true);
   return true;
 }
 

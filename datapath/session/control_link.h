@@ -107,6 +107,7 @@ class ControlLink {
   void put(std::string_view wire, bool awaits_answer);
   void watch();
   void hear(Clock::time_point now) noexcept;
+  void heard_something() noexcept;
   void count(const control::Frame& frame) noexcept;
   void answered() noexcept {
     spoken_to_.reset();

@@ -19,19 +19,20 @@ class KeptFrames {
 
   /// One of ours, as it lies on the wire.
   void said(std::string wire) {
-    bytes_ += wire.size();
+    bytes_ += cost_of(wire);
     kept_.push_back(std::move(wire));
   }
   /// The other end has heard so many of ours, which are kept no longer. False: that cannot be.
   [[nodiscard]] bool heard_there(std::uint64_t count) {
     if (count < forgotten_ || count - forgotten_ > kept_.size()) return false;
     for (; forgotten_ < count; ++forgotten_) {
-      bytes_ -= kept_.front().size();
+      bytes_ -= cost_of(kept_.front());
       kept_.pop_front();
     }
     return true;
   }
   [[nodiscard]] const std::deque<std::string>& kept() const noexcept { return kept_; }
+  /// That they take here.
   [[nodiscard]] std::size_t bytes() const noexcept { return bytes_; }
 
   /// One of the other end's.
@@ -42,6 +43,8 @@ class KeptFrames {
   void told() noexcept { told_ = heard_; }
 
  private:
+  [[nodiscard]] static std::size_t cost_of(const std::string& wire) noexcept { return sizeof wire + wire.size(); }
+
   std::deque<std::string> kept_;
   std::size_t bytes_ = 0;
   std::uint64_t forgotten_ = 0;  // of ours, before those that are kept

@@ -179,7 +179,8 @@ void SessionImpl::advance(Clock::time_point now) {
     const bool has_link = link_.exists() || link_.is_cut();
     if (drained && (goodbye_seen_ || !has_link || now >= drain_deadline_)) return finish_close();
     if (close_status_.ok()) link_.check_answers(now, kGoodbyeWait / 5);
-    return link_.check_dialing(now);
+    if (!goodbye_seen_) link_.check_dialing(now);
+    return;
   }
   if (asked_ && asked_->shown) return hand_over();
   if (link_.overrun()) {

@@ -194,6 +194,7 @@ class SessionImpl final : public EventSource, public TransferSink, public FlowUs
     std::weak_ptr<SessionImpl> session;
     control::Resume resume;
     std::string nonce;
+    control::Proof proof;
     bool shown = false;
   };
   std::optional<Asked> asked_;

@@ -92,7 +92,7 @@ void SessionImpl::hear_resuming(const control::Frame& frame) {
 void SessionImpl::handle_resume(const control::Resume& resume) {
   const std::shared_ptr<SessionImpl> session = host_->find_session(resume.session_id);
   if (session == nullptr) return refuse({Code::kNotFound, "the session has ended here"});
-  asked_ = {.session = session, .resume = resume, .nonce = nonce()};
+  asked_ = {.session = session, .resume = resume, .nonce = nonce(), .proof = {}};
   send_frame(control::Challenge{.nonce = asked_->nonce});
 }
 
@@ -102,6 +102,7 @@ void SessionImpl::handle_resume_proof(const control::Proof& proof) {
   if (const Status shown = session->resumption_.check(asked_->resume, asked_->nonce, proof); !shown.ok()) {
     return refuse(shown);
   }
+  asked_->proof = proof;
   asked_->shown = dirty_ = true;  // the connection cannot be handed over from within its own call
 }
 
@@ -110,6 +111,10 @@ void SessionImpl::hand_over() {
   const std::shared_ptr<SessionImpl> kept = asked.session.lock();
   if (kept == nullptr || !kept->may_resume()) return refuse({Code::kNotFound, "the session has ended here"});
   SessionImpl& session = *kept;
+  // Another attempt may have been faster.
+  if (const Status still = session.resumption_.check(asked.resume, asked.nonce, asked.proof); !still.ok()) {
+    return refuse(still);
+  }
   std::unique_ptr<ControlChannel> channel = link_.release();
   abandon();
   if (channel == nullptr) return;

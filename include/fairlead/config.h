@@ -75,7 +75,7 @@ struct FAIRLEAD_EXPORT EngineConfig {
   std::size_t max_sessions = 4096;                        // with peers, whichever end connected
   std::size_t max_principal_sessions = 0;  // of those that peers began, with one principal, or anonymous; 0: no limit
   std::size_t max_handshakes = 256;        // connections whose peer has not said hello: one more ends the oldest
-  std::size_t max_cut_sessions = 64;       // of one principal, whose connection broke: one more ends the oldest
+  std::size_t max_cut_sessions = 256;      // of one principal, whose connection broke: one more ends the oldest
   std::size_t chunk_bytes = std::size_t{1} << 20;  // a transfer crosses in operations of at most this size
   VerbsConfig verbs;
   TcpConfig tcp;

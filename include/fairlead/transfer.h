@@ -75,8 +75,9 @@ class FAIRLEAD_EXPORT Transfer {
   [[nodiscard]] Status status() const;
   /// Waits for completion and returns its status, or kDeadlineExceeded of the *wait* (the transfer goes on).
   Status wait(std::chrono::nanoseconds timeout = std::chrono::nanoseconds::max());
-  /// Asks for an early end. The transfer still completes once: kOk if everything was placed all the same; kOutcomeUnknown
-  /// if its notification or message was on a path that died, and the session ended before the peer said whether it came.
+  /// Asks for an early end. The transfer still completes once: kOk if everything was placed all the same;
+  /// kOutcomeUnknown if its notification or message was on a path that died, and the session ended before the peer said
+  /// whether it came.
   void cancel() noexcept;
   [[nodiscard]] std::uint64_t bytes() const noexcept;
   [[nodiscard]] std::uint64_t tag() const noexcept;

@@ -23,6 +23,7 @@ struct Script {
   bool ended = false;  // behind what is to be heard
   int send_error = 0;
   std::string said;
+  int sends = 0;
 };
 
 class ScriptedStream final : public ControlStream {
@@ -30,6 +31,7 @@ class ScriptedStream final : public ControlStream {
   explicit ScriptedStream(Script& script) : script_(script) {}
   IoResult send(std::span<iovec> pieces) noexcept override {
     if (script_.send_error != 0) return {0, script_.send_error};
+    ++script_.sends;
     std::size_t bytes = 0;
     for (const iovec& piece : pieces) {
       script_.said.append(static_cast<const char*>(piece.iov_base), piece.iov_len);
@@ -330,8 +332,10 @@ TEST_F(RejoinTest, WhatThePeerDidNotHearIsSaidAgain) {
   link.say(control::Resume{.session_id = 5, .nonce = {}});
   const std::string greeting = "FAIRLEAD" + framed(control::Resume{.session_id = 5, .nonce = {}});
   EXPECT_EQ(second.said, greeting) << "nothing else before the peer has shown who it is";
+  const int sends = second.sends;
   ASSERT_TRUE(link.rejoined(1));
   EXPECT_FALSE(link.is_cut());
+  EXPECT_EQ(second.sends, sends + 1) << "however many there are";
   EXPECT_EQ(second.said, greeting + framed(control::Withdrawn{.id = 2}) + framed(control::Withdrawn{.id = 3}));
 }
 
@@ -457,6 +461,31 @@ TEST_F(RejoinTest, AConnectionOnWhichNothingAnswersIsLost) {
   check(1);
   ASSERT_TRUE(lost);
   EXPECT_THAT(lost->message(), HasSubstr("nothing answered"));
+}
+
+// A page of regions over a slow network.
+TEST_F(RejoinTest, AFrameMayTakeItsTimeWhileItsBytesCome) {
+  link.adopt(std::make_unique<ScriptedStream>(first));
+  link.keep_frames();
+  link.send(control::Lookup{.request = 1, .name = "x", .prefix = true, .after = {}});
+  first.said.clear();
+  const std::string page = framed(control::Goodbye{.code = 0, .reason = std::string(200'000, 'x')});
+  first.to_hear = "FAIRLEAD";
+  for (std::size_t at = 0; at < page.size(); at += 1000) {
+    first.to_hear += page.substr(at, 1000);
+    link.on_ready(EPOLLIN);
+    host.time += milliseconds(90);
+    link.check_answers(host.time, milliseconds(100));
+    ASSERT_FALSE(lost) << at;
+    ASSERT_FALSE(link.check_silence(host.time)) << at;
+  }
+  ASSERT_EQ(heard.size(), 1U);
+  std::size_t told = 0;
+  for (std::size_t at = first.said.find(framed(control::Heard{.count = 0})); at != std::string::npos;
+       at = first.said.find(framed(control::Heard{.count = 0}), at + 1)) {
+    ++told;
+  }
+  EXPECT_EQ(told, 3U) << "who sends it hears that it comes";
 }
 
 TEST_F(RejoinTest, APauseOfOursIsNotHeldAgainstTheConnection) {

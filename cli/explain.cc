@@ -47,14 +47,12 @@ struct Reached {
 };
 
 /// Connects, and waits until a path is proved.
-Result<Reached> reach(const EngineConfig& config, const std::string& server) {
-  Result<Engine> engine = Engine::create(config);
-  if (!engine) return engine.error();
+Result<Reached> reach(Engine& engine, const Options& options) {
   const bench::Stopwatch watch;
-  Result<Peer> peer = engine->connect(server);
+  Result<Peer> peer = engine.connect(options.server);
   if (!peer) return peer.error();
-  if (const Status ready = peer->wait_ready(config.connect_timeout + std::chrono::seconds(1)); !ready.ok())
-    return ready;
+  const Status ready = peer->wait_ready(options.config.connect_timeout + std::chrono::seconds(1));
+  if (!ready.ok()) return ready;
   Reached reached{peer->transport(), peer->explain(), watch.seconds()};
   peer->close();
   return reached;
@@ -77,7 +75,8 @@ void try_alone(Way& way, const Options& options) {
   EngineConfig config = options.config;
   config.transport = way.transport;
   config.failover = false;
-  const Result<Reached> reached = reach(config, options.server);
+  Result<Engine> engine = Engine::create(config);
+  const Result<Reached> reached = engine ? reach(*engine, options) : Result<Reached>(engine.error());
   if (!reached) {
     way.verdict = Way::Verdict::kFails;
     way.reason = reached.error().message();
@@ -137,10 +136,10 @@ Json::Object report(const Options& options, const std::vector<Way>& ways, const 
                       {"advice", std::move(remedies)}};
 }
 
-Status explain(const Engine& engine, const Options& options) {
+Status explain(Engine& engine, const Options& options) {
   const Result<std::string> numeric = numeric_address(parse_host_port(options.server)->host);
   if (!numeric) return numeric.error();
-  const Result<Reached> chosen = reach(options.config, options.server);
+  const Result<Reached> chosen = reach(engine, options);
   std::vector<Way> ways = ways_of(engine.devices(*numeric));
   for (Way& way : ways) {
     if (chosen && way.transport == chosen->transport) {
@@ -173,7 +172,7 @@ int explain_command(Words words) {
   add_engine_options(args, &options.config);
   if (const auto exit = args.parse(words)) return *exit;
   Console console("explain", options.json == "-");
-  const Result<Engine> engine = Engine::create(options.config);
+  Result<Engine> engine = Engine::create(options.config);
   if (!engine) return console.no_engine(engine.error());
   const Status status = explain(*engine, options);
   if (!status.ok()) console.error(status);

@@ -61,8 +61,6 @@ Result<std::unique_ptr<Device>> open_device(const std::string& name, const Engin
                 fmt::format("transport '{}' is unknown; it is auto, verbs, verbs:DEVICE or tcp", name));
 }
 
-Policy policy_of(const EngineConfig& config) { return {config.require, config.forbid}; }
-
 Offer offer_of(const Device& device) {
   const std::string name(device.name());
   return {name, name.substr(0, name.find(':')), device.capabilities().software};

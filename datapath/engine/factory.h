@@ -20,7 +20,6 @@ Status validate_transports(const EngineConfig& config);
 /// that is none of these.
 Result<std::unique_ptr<Device>> open_device(const std::string& name, const EngineConfig& config);
 [[nodiscard]] Offer offer_of(const Device& device);
-[[nodiscard]] Policy policy_of(const EngineConfig& config);
 /// Everything this host could use, toward `peer` (a numeric address) if there is one, and why or why not.
 [[nodiscard]] std::vector<DeviceInfo> list_devices(const EngineConfig& config, std::string_view peer);
 

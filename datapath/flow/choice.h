@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "fairlead/config.h"
+
 namespace fairlead::datapath {
 
 struct Offer {
@@ -17,6 +19,7 @@ struct Offer {
 struct Policy {
   std::vector<std::string> require, forbid;
 };
+[[nodiscard]] inline Policy policy_of(const EngineConfig& config) { return {config.require, config.forbid}; }
 
 /// Empty: it may be used. Else why not.
 [[nodiscard]] std::string why_not(const Policy& policy, const Offer& ours);

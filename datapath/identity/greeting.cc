@@ -11,8 +11,6 @@ namespace {
 
 constexpr std::string_view kConnectingSays = "fairlead: who connects", kAcceptingSays = "fairlead: who accepts";
 
-std::string text_of(const Digest& digest) { return {digest.data(), digest.size()}; }
-
 }  // namespace
 
 std::optional<Digest> Greeting::digest(Says who, const std::string& name) const {

@@ -8,11 +8,15 @@
 #include <initializer_list>
 #include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 
 namespace fairlead {
 
 using Digest = std::array<char, 32>;
+
+/// As frames carry it.
+[[nodiscard]] inline std::string text_of(const Digest& digest) { return {digest.data(), digest.size()}; }
 
 /// Of the parts, each behind its length (64 bits), so that no two lists are the same bytes. Nothing: libcrypto refuses.
 [[nodiscard]] std::optional<Digest> hmac_sha256(std::span<const std::byte> key,

@@ -5,12 +5,6 @@
 #include <utility>
 
 namespace fairlead::datapath {
-namespace {
-
-std::string text_of(const Digest& digest) { return {digest.data(), digest.size()}; }
-
-}  // namespace
-
 void Resumption::begin(const Principals& known, const std::string& principal, std::string_view secret) {
   key_ = hmac_sha256(known.key_to_check(principal), {"fairlead: goes on", secret});
 }

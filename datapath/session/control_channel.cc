@@ -110,7 +110,8 @@ Status ControlChannel::flush() {
 Status ControlChannel::read(const std::function<void(const control::Frame&)>& handle) {
   control::Frame frame;
   char bytes[16384];
-  std::size_t frames = 0, received = 0;
+  std::size_t frames = 0;
+  const std::uint64_t before = received_;
   while (true) {
     while (more_) {
       if (frames == kTurnFrames || !wants_read()) return {};
@@ -121,14 +122,13 @@ Status ControlChannel::read(const std::function<void(const control::Frame&)>& ha
       ++frames;
       handle(frame);
     }
-    if (received >= kTurnBytes || !wants_read()) return {};
+    if (received_ - before >= kTurnBytes || !wants_read()) return {};
     iovec room{bytes, sizeof bytes};
     const IoResult io = stream_->receive({&room, 1});
     if (io.would_block()) return {};
     if (io.error != 0) return Status(Code::kPeerDied, std::strerror(io.error));
     if (io.bytes == 0) return Status(Code::kPeerDied, "it closed its control connection without a goodbye");
     reader_.append(bytes, io.bytes);
-    received += io.bytes;
     received_ += io.bytes;
     more_ = true;
   }

@@ -24,7 +24,6 @@ bool awaits_answer(const control::Frame& frame) {
 }  // namespace
 
 void ControlLink::dial(std::vector<std::string> addresses, std::uint16_t port, Clock::time_point deadline) {
-  port_ = port;
   dialer_.begin(std::move(addresses), port, deadline);
   try_next();
 }
@@ -49,19 +48,19 @@ void ControlLink::try_next() {
 }
 
 void ControlLink::next_after(const Status& why) {
-  let_go();
+  release();
   dialer_.failed(why);
   try_next();
 }
 
-std::unique_ptr<ControlChannel> ControlLink::let_go() {
+std::unique_ptr<ControlChannel> ControlLink::release() {
   if (channel_ != nullptr) host_.unwatch_control(channel_->stream());
   watched_ = 0;
   return std::move(channel_);
 }
 
 void ControlLink::close() {
-  let_go();
+  release();
   keeps_ = cut_ = false;
   frames_ = {};
 }
@@ -118,19 +117,21 @@ void ControlLink::on_ready(std::uint32_t epoll_events) {
   Status got;
   if ((epoll_events & (EPOLLIN | EPOLLHUP | EPOLLERR)) != 0 || !sent.ok()) {
     const std::uint64_t before = channel_->received();
-    got = channel_->read([this](const control::Frame& frame) {
+    bool whole = false;
+    got = channel_->read([&](const control::Frame& frame) {
+      whole = true;
       count(frame);
       user_.link_heard(frame);
     });
     if (channel_ == nullptr) return;
-    if (channel_->received() != before) heard_something();
+    if (!whole && channel_->received() != before) heard_something();
     tell_heard();
   }
   const Status& why = got.ok() ? sent : got;
   if (why.ok()) return;
   if (cut_) return attempt_failed(why);
   // The peer sees the end once it was told here.
-  const std::unique_ptr<ControlChannel> last = let_go();
+  const std::unique_ptr<ControlChannel> last = release();
   user_.link_lost(why);
 }
 
@@ -158,7 +159,7 @@ void ControlLink::tell_heard() {
 // ---- another connection --------------------------------------------------------------------------------------------
 
 void ControlLink::rejoin() {
-  let_go();
+  release();
   cut_ = true;
   pause_ = kFirstPause;
   attempt_at_ = host_.now();
@@ -168,26 +169,23 @@ void ControlLink::rejoin() {
 void ControlLink::attempt() {
   if (address_.empty()) return;
   attempt_until_ = host_.now() + std::min(kAttempt, host_.config().peer_timeout / 6);
-  dialer_ = Dialer();
-  dialer_.begin({address_}, port_, attempt_until_);
+  dialer_.begin({address_}, dialer_.port(), attempt_until_);
   try_next();
 }
 
 void ControlLink::attempt_failed(const Status& why) {
-  let_go();
+  release();
   attempt_at_ = host_.now() + pause_;
   pause_ = std::min(2 * pause_, kLongestPause);
   if (why.code() == Code::kNotFound) user_.link_refused(why);
 }
 
 void ControlLink::take_over(std::unique_ptr<ControlChannel> channel) {
-  let_go();
+  release();
   cut_ = true;
   channel_ = std::move(channel);
   watch();
 }
-
-std::unique_ptr<ControlChannel> ControlLink::release() { return let_go(); }
 
 bool ControlLink::rejoined(std::uint64_t heard_there) {
   cut_ = false;
@@ -242,7 +240,7 @@ void ControlLink::check_answers(Clock::time_point now, Clock::duration patience)
   }
   const bool unanswered = now - *asked_ > patience;
   if (!(std::exchange(unanswered_, unanswered) && unanswered)) return;
-  const std::unique_ptr<ControlChannel> last = let_go();
+  const std::unique_ptr<ControlChannel> last = release();
   user_.link_lost({Code::kPeerDied, fmt::format("nothing answered on the control connection for {} ms",
                                                 std::chrono::duration_cast<milliseconds>(now - *spoken_to_).count())});
 }

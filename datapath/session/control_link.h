@@ -73,7 +73,7 @@ class ControlLink {
   [[nodiscard]] bool rejoined(std::uint64_t heard_there);
   /// The peer says that it has heard so many. False: that cannot be.
   [[nodiscard]] bool heard_there(std::uint64_t count) { return frames_.heard_there(count); }
-  /// Hands out a connection that is another session's.
+  /// Lets go of the connection, which may be another session's.
   std::unique_ptr<ControlChannel> release();
 
   /// What host().watch_control() asked for has come.
@@ -115,7 +115,6 @@ class ControlLink {
     unanswered_ = false;
   }
   void tell_heard();
-  std::unique_ptr<ControlChannel> let_go();
 
   SessionHost& host_;
   LinkUser& user_;
@@ -130,7 +129,6 @@ class ControlLink {
   std::uint64_t told_at_byte_ = 0;  // of the connection: when the peer was told how much was heard
   // Active: where the peer answered, or may, and the attempts to reach it there again.
   std::string address_;
-  std::uint16_t port_ = 0;
   std::chrono::milliseconds pause_{0};
   Clock::time_point attempt_at_{}, attempt_until_{};
 

@@ -15,8 +15,9 @@ namespace fairlead::datapath {
 
 class Dialer {
  public:
-  /// `addresses` are numeric, in the resolver's order of preference; `deadline` is for all of them.
+  /// Anew. `addresses` are numeric, in the resolver's order of preference; `deadline` is for all of them.
   void begin(std::vector<std::string> addresses, std::uint16_t port, Clock::time_point deadline) {
+    *this = {};
     addresses_ = std::move(addresses);
     port_ = port;
     deadline_ = deadline;

@@ -182,7 +182,7 @@ void SessionImpl::advance(Clock::time_point now) {
     if (!goodbye_seen_) link_.check_dialing(now);
     return;
   }
-  if (asked_ && asked_->shown) return hand_over();
+  if (asked_ && asked_->proof) return hand_over();
   if (link_.overrun()) {
     return fail({Code::kResourceExhausted,
                  fmt::format("lost {}: it does not read its control connection ({} bytes are queued for it at most)",

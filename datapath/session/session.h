@@ -116,7 +116,6 @@ class SessionImpl final : public EventSource, public TransferSink, public FlowUs
   void hear_resuming(const control::Frame& frame);
   void resumed(std::uint64_t heard_there);
   void handle_resume(const control::Resume& resume);
-  void handle_resume_proof(const control::Proof& proof);
   void hand_over();
 
   // session.cc
@@ -194,8 +193,7 @@ class SessionImpl final : public EventSource, public TransferSink, public FlowUs
     std::weak_ptr<SessionImpl> session;
     control::Resume resume;
     std::string nonce;
-    control::Proof proof;
-    bool shown = false;
+    std::optional<control::Proof> proof;
   };
   std::optional<Asked> asked_;
   Lookups lookups_;

@@ -94,7 +94,11 @@ void SessionImpl::link_heard(const control::Frame& frame) {
     if (challenge != nullptr && active_) return handle_challenge(*challenge);
     const auto* proof = std::get_if<control::Proof>(&frame);
     if (proof != nullptr && unproved_) return handle_proof(*proof);
-    if (proof != nullptr && asked_ && !asked_->shown) return handle_resume_proof(*proof);
+    if (proof != nullptr && asked_ && !asked_->proof) {
+      asked_->proof = *proof;
+      dirty_ = true;  // the connection cannot be handed over from within its own call
+      return;
+    }
     const auto* resume = std::get_if<control::Resume>(&frame);
     if (resume != nullptr && !active_ && !unproved_ && !asked_) return handle_resume(*resume);
     host_->handshake_refused();
@@ -191,7 +195,7 @@ void SessionImpl::greet(const control::Hello& hello) {
   lookups_.open(id());
   if (active_) {
     const EngineConfig& config = host_->config();
-    Choice choice = choose(config.transport, config.failover, host_->offers(), theirs, {config.require, config.forbid});
+    Choice choice = choose(config.transport, config.failover, host_->offers(), theirs, policy_of(config));
     if (choice.candidates.empty()) {
       return fail({Code::kUnavailable,
                    fmt::format("no transport in common with {}: transport is '{}'{}{}", who(), config.transport,

@@ -92,29 +92,21 @@ void SessionImpl::hear_resuming(const control::Frame& frame) {
 void SessionImpl::handle_resume(const control::Resume& resume) {
   const std::shared_ptr<SessionImpl> session = host_->find_session(resume.session_id);
   if (session == nullptr) return refuse({Code::kNotFound, "the session has ended here"});
-  asked_ = {.session = session, .resume = resume, .nonce = nonce(), .proof = {}};
+  asked_ = {.session = session, .resume = resume, .nonce = nonce(), .proof = std::nullopt};
   send_frame(control::Challenge{.nonce = asked_->nonce});
 }
 
-void SessionImpl::handle_resume_proof(const control::Proof& proof) {
-  const std::shared_ptr<SessionImpl> session = asked_->session.lock();
-  if (session == nullptr) return refuse({Code::kNotFound, "the session has ended here"});
-  if (const Status shown = session->resumption_.check(asked_->resume, asked_->nonce, proof); !shown.ok()) {
-    return refuse(shown);
-  }
-  asked_->proof = proof;
-  asked_->shown = dirty_ = true;  // the connection cannot be handed over from within its own call
-}
-
+/// To the session that it is for, if it shows that.
 void SessionImpl::hand_over() {
   const Asked asked = *std::exchange(asked_, std::nullopt);
   const std::shared_ptr<SessionImpl> kept = asked.session.lock();
-  if (kept == nullptr || !kept->may_resume()) return refuse({Code::kNotFound, "the session has ended here"});
+  const Status ended(Code::kNotFound, "the session has ended here");
+  if (kept == nullptr) return refuse(ended);
   SessionImpl& session = *kept;
-  // Another attempt may have been faster.
-  if (const Status still = session.resumption_.check(asked.resume, asked.nonce, asked.proof); !still.ok()) {
-    return refuse(still);
+  if (const Status shown = session.resumption_.check(asked.resume, asked.nonce, *asked.proof); !shown.ok()) {
+    return refuse(shown);
   }
+  if (!session.may_resume()) return refuse(ended);
   std::unique_ptr<ControlChannel> channel = link_.release();
   abandon();
   if (channel == nullptr) return;

@@ -7,6 +7,7 @@
 
 #include <cstring>
 #include <deque>
+#include <functional>
 
 #include "tests/datapath/framed.h"
 
@@ -135,13 +136,17 @@ class ControlLinkTest : public testing::Test, private LinkUser {
   Script first, second;
   int ups = 0;
   std::vector<control::Frame> heard;
+  std::function<void()> on_heard = [] {};
   std::optional<Status> refused, lost;
   ControlLink link{host, *this};
 
  private:
   void link_up() override { ++ups; }
   void link_refused(const Status& why) override { refused = why; }
-  void link_heard(const control::Frame& frame) override { heard.push_back(frame); }
+  void link_heard(const control::Frame& frame) override {
+    heard.push_back(frame);
+    on_heard();
+  }
   void link_lost(const Status& why) override {
     EXPECT_FALSE(link.exists());
     lost = why;
@@ -461,6 +466,21 @@ TEST_F(RejoinTest, AConnectionOnWhichNothingAnswersIsLost) {
   check(1);
   ASSERT_TRUE(lost);
   EXPECT_THAT(lost->message(), HasSubstr("nothing answered"));
+}
+
+// What is said because of a frame awaits an answer of its own: that frame was none.
+TEST_F(RejoinTest, WhatIsSaidInReplyAwaitsAnAnswer) {
+  link.adopt(std::make_unique<ScriptedStream>(first));
+  link.keep_frames();
+  on_heard = [this] { link.send(control::Withdrawn{.id = 1}); };
+  first.to_hear = "FAIRLEAD" + framed(control::Withdrawn{.id = 2});
+  link.on_ready(EPOLLIN);
+  ASSERT_EQ(heard.size(), 1U);
+  for (int i = 0; i < 210; ++i) {
+    host.time += milliseconds(1);
+    link.check_answers(host.time, milliseconds(100));
+  }
+  EXPECT_TRUE(lost);
 }
 
 // A page of regions over a slow network.

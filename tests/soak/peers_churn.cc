@@ -19,13 +19,13 @@
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
-#include <fstream>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "bench/base/floor_program.h"
 #include "fairlead/engine.h"
+#include "tests/soak/resident.h"
 
 namespace {
 
@@ -34,14 +34,6 @@ using bench::die;
 
 constexpr std::chrono::seconds kPatience{60};
 constexpr std::size_t kMostPerPeer = 100 * 1024;
-
-std::size_t resident_bytes() {
-  std::ifstream status("/proc/self/status");
-  for (std::string word; status >> word;) {
-    if (word == "VmRSS:") return status >> word, std::stoul(word) * 1024;
-  }
-  return 0;
-}
 
 std::size_t open_descriptors() {
   DIR* const folder = ::opendir("/proc/self/fd");
@@ -116,7 +108,7 @@ int main(int argc, char** argv) {
   Engine engine = make_engine(transport, "127.0.0.1:0");
   const std::string address = engine.listen_address();
   for (int round = 0; round < rounds; ++round) {
-    const std::size_t memory_before = resident_bytes();
+    const std::size_t memory_before = resident_kilobytes() * 1024;
     const auto& [heard, said, told] = ends[static_cast<std::size_t>(round)];
     if (::write(told, address.c_str(), address.size()) < 0) die("a process is gone");
     char byte = 0;
@@ -129,7 +121,7 @@ int main(int argc, char** argv) {
       accepted.push_back(*peer);
     }
     std::this_thread::sleep_for(std::chrono::milliseconds(200));
-    const std::size_t memory_with = resident_bytes(), descriptors_with = open_descriptors();
+    const std::size_t memory_with = resident_kilobytes() * 1024, descriptors_with = open_descriptors();
     const bool killed = round % 2 == 1;
     if (killed) {
       ::kill(children[static_cast<std::size_t>(round)], SIGKILL);
@@ -148,7 +140,7 @@ int main(int argc, char** argv) {
     ::waitpid(children[static_cast<std::size_t>(round)], nullptr, 0);
     std::this_thread::sleep_for(std::chrono::milliseconds(200));
     ::malloc_trim(0);
-    const std::size_t memory_after = resident_bytes(), descriptors_after = open_descriptors();
+    const std::size_t memory_after = resident_kilobytes() * 1024, descriptors_after = open_descriptors();
     const std::size_t each = (memory_with - std::min(memory_with, memory_before)) / peers;
     fmt::print("round {}: {} peers {}: {:.1f} KiB a peer, {} descriptors; after: {} KiB resident, {} descriptors\n",
                round, peers, killed ? "killed" : "closed", static_cast<double>(each) / 1024, descriptors_with,

@@ -15,7 +15,6 @@
 #include <chrono>
 #include <cstring>
 #include <deque>
-#include <fstream>
 #include <optional>
 #include <random>
 #include <string>
@@ -25,6 +24,7 @@
 
 #include "bench/base/json.h"
 #include "fairlead/engine.h"
+#include "tests/soak/resident.h"
 
 namespace {
 
@@ -80,14 +80,6 @@ bool holds(std::span<const std::byte> bytes, std::uint64_t number, std::uint64_t
 std::size_t length_of(std::uint64_t number, std::size_t most) {
   const std::uint64_t any = mixed(number ^ 0x5555);
   return static_cast<std::size_t>(any % 4 == 0 ? any / 7 % most : any / 7 % std::min<std::size_t>(most, 3000)) + 1;
-}
-
-std::size_t resident_kilobytes() {
-  std::ifstream status("/proc/self/status");
-  for (std::string word; status >> word;) {
-    if (word == "VmRSS:") return status >> word, std::stoul(word);
-  }
-  return 0;
 }
 
 class End {

@@ -240,6 +240,17 @@ class Folders(Case):
         subprocess.run(command, capture_output=True, timeout=60, check=False)
         self.assertFalse(folder.exists(), "left behind, nobody holds it")
 
+    def test_processes_of_the_same_number_in_different_pid_namespaces_get_along(self):
+        apart = ["unshare", "--pid", "--fork", "--kill-child", os.environ["FAIRLEAD"], "bench", "--server",
+                 "127.0.0.1:0", "--transport", "verbs:soft0", "--packet-io", "dpdk:net_null0"]
+        first, second = (subprocess.Popen(apart, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+                         for _ in range(2))
+        for process in first, second:
+            self.addCleanup(process.wait)
+            self.addCleanup(process.kill)
+            self.addCleanup(process.stdout.close)
+            self.assertIn("listening", process.stdout.readline())
+
 
 def skip(why):
     print(f"skipped: {why}")

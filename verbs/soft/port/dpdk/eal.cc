@@ -7,6 +7,7 @@
 #include <rte_log.h>
 #include <sched.h>
 #include <signal.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -128,7 +129,12 @@ void sweep(const fs::path& runtime) {
 
 pid_t starter = 0;
 
-std::string file_prefix() { return std::string(kPrefix) + std::to_string(::getpid()); }
+// Processes of other PID namespaces may have this number, too.
+std::string file_prefix() {
+  struct stat of_namespace{};
+  (void)::stat("/proc/self/ns/pid", &of_namespace);  // 0 where there is none
+  return std::string(kPrefix) + std::to_string(::getpid()) + "-" + std::to_string(of_namespace.st_ino);
+}
 
 // What DPDK leaves behind: its runtime folder, and the files of huge pages, which would keep them. (Those of a process
 // that was killed go when DPDK starts next, in whatever process.)

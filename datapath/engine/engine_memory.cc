@@ -36,13 +36,19 @@ Status check_memory(std::span<std::byte> bytes) {
 
 /// ok, or why no memory has such an access.
 Status check_access(Access access) {
-  constexpr Access kAll = Access::kRemoteReadWrite | Access::kLocalReadOnly;
+  constexpr Access kAll = Access::kRemoteReadWrite | Access::kLocalReadOnly | Access::kRemoteAtomic;
   if (!allows(kAll, access)) {
-    return {Code::kInvalidArgument, fmt::format("access {} is none; combine kRemoteRead, kRemoteWrite, kLocalReadOnly",
-                                                static_cast<int>(access))};
+    return {Code::kInvalidArgument,
+            fmt::format("access {} is none; combine kRemoteRead, kRemoteWrite, kRemoteAtomic, kLocalReadOnly",
+                        static_cast<int>(access))};
   }
-  if (!allows(access, Access::kRemoteWrite | Access::kLocalReadOnly)) return {};
-  return {Code::kInvalidArgument, "access kRemoteWrite and kLocalReadOnly contradict each other; leave one out"};
+  for (const auto& [changes, name] :
+       {std::pair{Access::kRemoteWrite, "kRemoteWrite"}, {Access::kRemoteAtomic, "kRemoteAtomic"}}) {
+    if (!allows(access, changes | Access::kLocalReadOnly)) continue;
+    return {Code::kInvalidArgument,
+            fmt::format("access {} and kLocalReadOnly contradict each other; leave one out", name)};
+  }
+  return {};
 }
 
 /// Calls `release` when it goes, but in a forked child: there the memory is the parent's.
@@ -117,7 +123,7 @@ Result<std::vector<Memory>> EngineImpl::register_memory(std::span<const std::spa
 
 Result<Memory> EngineImpl::map_file(const std::string& path, Access access) {
   if (Status good = check_access(access); !good.ok()) return good;
-  const bool writable = allows(access, Access::kRemoteWrite);
+  const bool writable = allows(access, Access::kRemoteWrite) || allows(access, Access::kRemoteAtomic);
   Result<memreg::MappedFile> opened = memreg::MappedFile::open(
       path, writable ? memreg::MappedFile::Mode::kReadWrite : memreg::MappedFile::Mode::kReadOnly);
   if (!opened) return opened.error();

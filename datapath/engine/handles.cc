@@ -110,6 +110,12 @@ void Transfer::cancel() noexcept {
 }
 
 std::uint64_t Transfer::bytes() const noexcept { return object_ != nullptr ? behind(object_).bytes : 0; }
+std::uint64_t Transfer::old_value() const noexcept {
+  if (object_ == nullptr) return 0;
+  const datapath::TransferImpl& t = behind(object_);
+  const bool ended = t.finished.load(std::memory_order_acquire);
+  return ended && t.code == Code::kOk && t.atomic != datapath::AtomicOp::kNone ? t.value : 0;
+}
 std::uint64_t Transfer::tag() const noexcept { return object_ != nullptr ? behind(object_).tag : 0; }
 
 namespace {

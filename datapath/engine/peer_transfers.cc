@@ -4,11 +4,13 @@
 #include <algorithm>
 
 #include "datapath/engine/handles.h"
+#include "datapath/flow/atomics.h"
 #include "datapath/transfer/tensor_plan.h"
 #include "fairlead/peer.h"
 
 namespace fairlead {
 
+using datapath::AtomicOp;
 using datapath::Op;
 using datapath::OpKind;
 using datapath::OpList;
@@ -203,6 +205,46 @@ Result<Prepared> prepare(const Peer& peer, OpKind kind, std::span<const Descript
   return datapath::make_prepared(std::move(prepared));
 }
 
+/// ok, or why there can be no atomic on it.
+Status check_word(const SessionImpl& session, const RemoteMemory& word, const TransferOptions& options) {
+  constexpr std::uint64_t kWordBytes = 8;
+  const datapath::RemoteRegionImpl* there = region_of(word);
+  if (!word.valid()) {
+    return {Code::kInvalidArgument, "the word is not valid memory (an empty handle, or a slice out of bounds)"};
+  }
+  if (!allows(word.access(), Access::kRemoteAtomic)) {
+    return {Code::kPermissionDenied, fmt::format("region '{}' does not grant atomics", word.name())};
+  }
+  if (word.size() != kWordBytes || word.offset() % kWordBytes != 0) {
+    return {Code::kInvalidArgument,
+            fmt::format("{} bytes at {} of region '{}' are no word: 8 bytes at a multiple of 8; slice it", word.size(),
+                        word.offset(), word.name())};
+  }
+  if (there->session != session.id()) {
+    return {Code::kInvalidArgument, fmt::format("region '{}' was looked up in another session", word.name())};
+  }
+  if (there->is_gone()) return {Code::kProtectionError, datapath::gone_because("the peer", *there)};
+  if (options.notify || !options.notify_bytes.empty()) {
+    return {Code::kInvalidArgument, "an atomic notifies nobody; send a message after it"};
+  }
+  return {};
+}
+
+Transfer atomic(SessionImpl* session, AtomicOp op, const RemoteMemory& word, std::uint64_t value,
+                std::uint64_t expected, const TransferOptions& options) {
+  TransferImpl* t = datapath::acquire_transfer();
+  Status status = usable(session);
+  if (status.ok()) status = check_word(*session, word, options);
+  if (status.ok()) {
+    t->atomic = op;
+    t->has_message = true;
+    t->own.ops.push_back({nullptr, 0, nullptr, region_of(word), word.offset()});
+    t->own.keep.push_back(share_of(word));
+    datapath::atomics::put_operands(t->message, value, expected);
+  }
+  return launch(session, t, options, status);
+}
+
 }  // namespace
 
 Transfer Peer::write(const Memory& local, const RemoteMemory& remote, const TransferOptions& options) {
@@ -287,6 +329,14 @@ Transfer Peer::send(std::span<const std::byte> data, std::uint64_t value, const 
     t->value = value;
   }
   return launch(session, t, options, status);
+}
+
+Transfer Peer::fetch_add(const RemoteMemory& word, std::uint64_t add, const TransferOptions& options) {
+  return atomic(session_of(*this), AtomicOp::kFetchAdd, word, add, 0, options);
+}
+Transfer Peer::compare_swap(const RemoteMemory& word, std::uint64_t expected, std::uint64_t desired,
+                            const TransferOptions& options) {
+  return atomic(session_of(*this), AtomicOp::kCompareSwap, word, desired, expected, options);
 }
 
 }  // namespace fairlead

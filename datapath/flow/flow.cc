@@ -152,6 +152,8 @@ void Flow::on_message(Path& path, std::span<const std::byte> bytes) noexcept {
     case MessageType::kNotify:
     case MessageType::kFragment:
     case MessageType::kNotifyFragment:
+    case MessageType::kAtomic:
+    case MessageType::kOutcome:
       slot->carried = true;
       return handle_sequenced(*message);
     case MessageType::kConsumed:
@@ -190,6 +192,8 @@ void Flow::handle_sequenced(const PathMessage& message) {
   switch (inbound_.take(message, user_.waiting(traffic_), event, why)) {
     case Inbound::Verdict::kKept:
       return;
+    case Inbound::Verdict::kOurs:
+      return handle_atomic(message);
     case Inbound::Verdict::kDuplicate:
       return counters_.duplicate_notifications_dropped.add();
     case Inbound::Verdict::kWrong:
@@ -197,6 +201,19 @@ void Flow::handle_sequenced(const PathMessage& message) {
     case Inbound::Verdict::kEvent:
       return user_.deliver(std::move(event));
   }
+}
+
+void Flow::handle_atomic(const PathMessage& message) {
+  std::string why;
+  bool legal = false;
+  if (message.type == MessageType::kOutcome) {
+    legal = outbox_.take_outcome(message, why);
+  } else if (const auto outcome = atomics::carry_out(message, user_.seen_by_peer(), why)) {
+    counters_.atomics_served.add(outcome->code == Code::kOk ? 1 : 0);
+    legal = outbox_.say(message.total, *outcome, paths_.slot()->can->max_outstanding);
+    if (!legal) why = fmt::format("atomic {} with more outcomes not taken than it may wait for", message.total);
+  }
+  if (!legal) user_.fail({Code::kDataLoss, fmt::format("{} sent {}", user_.who(), why)});
 }
 
 void Flow::handle_staged(const PathMessage& message) {

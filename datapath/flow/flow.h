@@ -79,7 +79,7 @@ class Flow final : public PathEvents, private PathUser {
   [[nodiscard]] bool take_life() noexcept { return std::exchange(alive_, false); }
 
   struct Counters {
-    Counter recoveries, failovers, failbacks, duplicate_notifications_dropped;
+    Counter recoveries, failovers, failbacks, duplicate_notifications_dropped, atomics_served;
   };
   /// Any thread.
   [[nodiscard]] const Counters& counters() const noexcept { return counters_; }
@@ -94,6 +94,7 @@ class Flow final : public PathEvents, private PathUser {
   void pump_staged();
   void request_ended(const PostedRequest& request, Code code);
   void handle_sequenced(const PathMessage& message);
+  void handle_atomic(const PathMessage& message);
   void handle_staged(const PathMessage& message);
   void fail_early();
   void send_consumed();

@@ -28,6 +28,7 @@ Inbound::Verdict Inbound::take(const PathMessage& message, std::size_t waiting, 
   }
   const Consumed before{received_, received_bytes_};
   received_ = message.sequence;
+  if (message.type == MessageType::kAtomic || message.type == MessageType::kOutcome) return Verdict::kOurs;
   event.value = message.value;
   if (message.type != MessageType::kNotify) return take_fragment(message, before, event, why);
   event.kind = Event::Kind::kNotification;

@@ -31,6 +31,7 @@ class Inbound {
   enum class Verdict : std::uint8_t {
     kEvent,      // `event` is to be delivered
     kKept,       // a part of a message that is not whole yet
+    kOurs,       // an atomic or the outcome of one: the application does not see it
     kDuplicate,  // delivered before
     kWrong       // the peer broke the protocol; `why` says how
   };
@@ -44,7 +45,7 @@ class Inbound {
 
   explicit Inbound(Limits limits) noexcept : limits_(limits) {}
 
-  /// Takes a notify or fragment. `waiting`: events of kEvent that the application has not taken yet.
+  /// Takes what is sequenced. `waiting`: events of kEvent that the application has not taken yet.
   [[nodiscard]] Verdict take(const PathMessage& message, std::size_t waiting, Event& event, std::string& why);
   /// The last sequence that was taken; what a fence tells the peer.
   [[nodiscard]] std::uint64_t received() const noexcept { return received_; }

@@ -65,7 +65,7 @@ void Outbox::let_go(TransferImpl& t) {
 void Outbox::queue(TransferImpl& t) {
   t.waits = false;
   if (t.data_bytes() != 0) data_queue_.push_back(t.in_data);
-  if (t.has_message) message_queue_.push_back(t.in_messages);
+  if (t.has_message) messages_like(t).push_back(t.in_messages);
   if (t.data_bytes() == 0 && !t.has_message) settle(t);
 }
 
@@ -120,6 +120,39 @@ bool Outbox::staged_answer(const PathMessage& message, std::string& why) {
   return true;
 }
 
+bool Outbox::say(std::uint64_t ticket, const atomics::Outcome& outcome, std::size_t path_depth) {
+  // What an honest peer waits for, and what has arrived though the path has not said so.
+  if (outcomes_held_ >= atomics::Awaited::kMost + path_depth) return false;
+  TransferImpl& t = *acquire_transfer();
+  t.is_outcome = t.has_message = true;
+  t.ticket = ticket;
+  t.verdict = outcome.code;
+  t.value = outcome.held;
+  ++outcomes_held_;
+  add(t);
+  return true;
+}
+
+bool Outbox::take_outcome(const PathMessage& message, std::string& why) {
+  TransferImpl* const t = awaited_.find(message.total);
+  const bool answers = t != nullptr && t->is_open_atomic();
+  if (!answers || (message.code != Code::kOk && message.code != Code::kProtectionError)) {
+    why = fmt::format("'{}' as the outcome of atomic {}{}", to_string(message.code), message.total,
+                      answers ? "" : ", which waits for none");
+    return false;
+  }
+  awaited_.remove(*t);
+  t->has_outcome = true;
+  if (message.code == Code::kOk) {
+    t->value = message.value;
+  } else {
+    fail_transfer(*t, message.code, t->own.ops.front().remote);
+    t->verdict = t->failure;
+  }
+  settle(*t);
+  return true;
+}
+
 void Outbox::abort_staged() {
   staged_.reset([this](const staging::Initiator::Operation& operation) {
     data_completed(*operation.transfer, operation.bytes, operation.code);
@@ -145,8 +178,9 @@ void Outbox::fail_transfer(TransferImpl& t, Code code, const RemoteRegionImpl* r
 void Outbox::settle(TransferImpl& t) {
   if (!t.active || t.outstanding != 0 || t.messages_outstanding != 0) return;
   if (t.waits) return t.failure != Code::kOk ? finish(t, t.failure) : void();
+  if (t.is_open_atomic()) return;
   const bool data_done = t.done_bytes == t.data_bytes();
-  if (data_done && (!t.has_message || t.message_done)) return finish(t, Code::kOk);
+  if (data_done && (!t.has_message || t.message_done)) return finish(t, t.verdict);
   // An aborted part of it may have been delivered, or be on the wire: only the fence ends that (apply_received).
   if (t.failure != Code::kOk && !t.message_aborted && !t.may_land) finish(t, t.failure);
 }
@@ -160,10 +194,15 @@ void Outbox::forget(TransferImpl& t) noexcept {
   if (t.has_message) t.in_messages.unlink();
   if (t.failure != Code::kOk) t.in_stuck.unlink();
   if (t.deadline != Clock::time_point::max()) deadlines_.remove(t.timer);
+  if (t.atomic != AtomicOp::kNone) awaited_.remove(t);
 }
 
 void Outbox::finish(TransferImpl& t, Code code) {
   forget(t);
+  if (t.is_outcome) {
+    --outcomes_held_;
+    return drop_reference(t);
+  }
   user_.transfer_ended(t, code);
 }
 
@@ -177,8 +216,10 @@ void Outbox::end_early(TransferImpl& t, Code code, std::string reason, Clock::ti
   if (!t.active || t.failure != Code::kOk) return;
   t.failure = code;
   t.reason = std::move(reason);
-  t.stuck_since = now;
-  stuck_.push_back(t.in_stuck);
+  if (t.atomic == AtomicOp::kNone) {  // those have no memory of the caller's on the path
+    t.stuck_since = now;
+    stuck_.push_back(t.in_stuck);
+  }
   settle(t);
 }
 
@@ -194,10 +235,18 @@ void Outbox::end_late(Clock::time_point now) {
 void Outbox::end_all(Code code, const std::string& reason) {
   data_queue_.clear();
   message_queue_.clear();
+  outcomes_.clear();
   undelivered_.clear();
   while (first_ != nullptr) {
     TransferImpl& t = *first_;
-    if (t.failure == Code::kOk) {
+    if (t.has_outcome) {
+      finish(t, t.verdict);
+      continue;
+    }
+    if (t.is_open_atomic()) {  // only the peer could have told
+      t.failure = Code::kOutcomeUnknown;
+      t.reason = fmt::format("the peer may have carried out the atomic all the same: {}", reason);
+    } else if (t.failure == Code::kOk) {
       t.failure = code;
       t.reason = reason;
     } else if (t.message_aborted) {  // only a fence could have told
@@ -224,9 +273,10 @@ void Outbox::requeue_messages(std::uint64_t next_sequence) {
   holding_ = false;
   window_.give_back(next_sequence);
   message_queue_.clear();
+  outcomes_.clear();
   for (TransferImpl* t = first_; t != nullptr; t = t->next) {
     if (t->has_message && !t->message_all_posted && !t->waits && t->failure == Code::kOk)
-      message_queue_.push_back(t->in_messages);
+      messages_like(*t).push_back(t->in_messages);
   }
   for (TransferImpl* t = first_; t != nullptr;) {
     TransferImpl* next = t->next;

@@ -4,7 +4,8 @@
 // Building asks for one batch of requests at a time (build), and hears how many the path took (commit). Completions
 // come back as what was pushed to the path's InFlight. A path that died is told by its requests coming back aborted;
 // then apply_received() or requeue() puts what is left back into the queues. Notifications and fragments ("sequenced")
-// are numbered in the order of posting; an undelivered one is numbered anew.
+// are numbered in the order of posting; an undelivered one is numbered anew. So are atomics; and the outcomes of the
+// peer's, which overtake what waits for credits: it waits for them.
 // No input or output, and no time but what is given. Threads: the driver.
 #pragma once
 
@@ -19,6 +20,7 @@
 #include "base/counter.h"
 #include "base/intrusive_list.h"
 #include "base/timer_queue.h"
+#include "datapath/flow/atomics.h"
 #include "datapath/flow/credit_window.h"
 #include "datapath/flow/in_flight.h"
 #include "datapath/flow/staging.h"
@@ -74,7 +76,9 @@ class Outbox {
   /// Takes the oldest back, of which nothing was built yet; null: there is none.
   [[nodiscard]] TransferImpl* give_back() noexcept;
   [[nodiscard]] std::size_t size() const noexcept { return active_; }
-  [[nodiscard]] bool has_backlog() const noexcept { return !data_queue_.empty() || !message_queue_.empty(); }
+  [[nodiscard]] bool has_backlog() const noexcept {
+    return !data_queue_.empty() || !message_queue_.empty() || !outcomes_.empty();
+  }
 
   /// The next requests, at most `room`; valid until the next call. `first_id` is the first one's.
   [[nodiscard]] std::span<const WorkRequest> build(const Way& way, std::size_t room, std::uint64_t first_id);
@@ -87,6 +91,10 @@ class Outbox {
   void consumed(std::uint64_t sequence) noexcept { window_.consumed(sequence); }
   /// False, with words, if the answer to a staged operation breaks the protocol.
   [[nodiscard]] bool staged_answer(const PathMessage& message, std::string& why);
+  /// Says what became of the peer's atomic. False: more are on their way than an honest peer can have asked for.
+  [[nodiscard]] bool say(std::uint64_t ticket, const atomics::Outcome& outcome, std::size_t path_depth);
+  /// The outcome of one of ours. False, with words, if it breaks the protocol.
+  [[nodiscard]] bool take_outcome(const PathMessage& message, std::string& why);
   /// The path is gone, and its numbering of staged operations with it.
   void abort_staged();
 
@@ -134,11 +142,15 @@ class Outbox {
   void fail_transfer(TransferImpl& transfer, Code code, const RemoteRegionImpl* refused);
   void data_completed(TransferImpl& transfer, std::uint64_t bytes, Code code);
   void message_completed(const PostedRequest& request, Code code);
+  [[nodiscard]] List<TransferImpl>& messages_like(const TransferImpl& transfer) noexcept {
+    return transfer.is_outcome ? outcomes_ : message_queue_;
+  }
   void requeue_messages(std::uint64_t next_sequence);
   void rebuild_queues();
 
   // outbox_build.cc
   bool build_message(const Way& way);
+  TransferImpl* next_with_message(const Way& way);
   bool build_data(const Way& way);
   bool build_staged(const Way& way, TransferImpl& transfer);
   TransferImpl* next_with_data(const Way& way);
@@ -157,6 +169,9 @@ class Outbox {
   std::size_t active_ = 0;
   List<TransferImpl> data_queue_;
   List<TransferImpl> message_queue_;
+  List<TransferImpl> outcomes_;    // to be posted
+  std::size_t outcomes_held_ = 0;  // that have not ended
+  atomics::Awaited awaited_;
   List<TransferImpl> stuck_;  // oldest first
   TimerQueue<TransferImpl> deadlines_;
   std::size_t timers_ = 0;  // that deadlines_ has room for

@@ -38,7 +38,7 @@ void Outbox::commit(std::size_t accepted, InFlight& path) {
       t.message_posted = t.message_offset_of(b.request.bytes);
       t.message_all_posted = false;
       window_.give_back(b.request.sequence);
-      if (b.leaves_queue) message_queue_.push_front(t.in_messages);
+      if (b.leaves_queue) messages_like(t).push_front(t.in_messages);
       if (b.request.use == Use::kSequenced) continue;
     }
     if (b.request.use == Use::kStagedOperation) staged_.give_back(b.request.sequence);
@@ -59,22 +59,31 @@ bool Outbox::message_ready(const Way& way, const TransferImpl& t) const noexcept
          way.can->write_then_message_ordered;
 }
 
+/// The transfer whose message is next; those that end without theirs are ended. Null: none, or it has to wait.
+TransferImpl* Outbox::next_with_message(const Way& way) {
+  if (!outcomes_.empty()) return outcomes_.front();
+  while (TransferImpl* const t = message_queue_.front()) {
+    if (t->failure == Code::kOk && t->atomic != AtomicOp::kNone && t->own.ops.front().remote->is_gone()) {
+      fail_transfer(*t, Code::kProtectionError, t->own.ops.front().remote);
+    } else if (t->failure == Code::kOk && t->atomic == AtomicOp::kNone && t->message.size() > max_message_) {
+      t->failure = Code::kInvalidArgument;
+      t->reason = fmt::format("a message of {} bytes; {} takes at most {} (its max_message_bytes)", t->message.size(),
+                              user_.who(), max_message_);
+    } else if (t->failure == Code::kOk) {
+      const bool has_ticket = t->atomic == AtomicOp::kNone || t->ticket != 0 || awaited_.has_room();
+      return has_ticket && message_ready(way, *t) && window_.open() ? t : nullptr;
+    }
+    t->in_messages.unlink();
+    settle(*t);
+  }
+  return nullptr;
+}
+
 bool Outbox::build_message(const Way& way) {
-  if (holding_ || message_queue_.empty() || segments_used_ + 2 > kSegments) return false;
-  TransferImpl& t = *message_queue_.front();
-  if (t.failure != Code::kOk) {  // it ends without its message
-    t.in_messages.unlink();
-    return build_message(way);
-  }
-  if (t.message.size() > max_message_) {
-    t.failure = Code::kInvalidArgument;
-    t.reason = fmt::format("a message of {} bytes; {} takes at most {} (its max_message_bytes)", t.message.size(),
-                           user_.who(), max_message_);
-    t.in_messages.unlink();
-    settle(t);
-    return build_message(way);
-  }
-  if (!message_ready(way, t) || !window_.open()) return false;
+  if (holding_ || segments_used_ + 2 > kSegments) return false;
+  TransferImpl* const next = next_with_message(way);
+  if (next == nullptr) return false;
+  TransferImpl& t = *next;
   PathMessage message;
   message.value = t.value;
   LocalSegment* segments = segments_ + segments_used_;
@@ -83,7 +92,20 @@ bool Outbox::build_message(const Way& way) {
   std::uint64_t weight = 0;
   Built& built = built_[count_];
   built = {{Use::kSequenced, &t, t.message_posted, 0}, 0, 0, 0, false};
-  if (t.has_bytes()) {
+  if (t.is_outcome) {
+    message.type = MessageType::kOutcome;
+    message.code = t.verdict;
+    message.total = t.ticket;
+  } else if (t.atomic != AtomicOp::kNone) {
+    if (t.ticket == 0) awaited_.add(t);
+    const Op& word = t.own.ops.front();
+    message.type = MessageType::kAtomic;
+    message.length = static_cast<std::uint32_t>(t.atomic);
+    message.value = word.remote->id;
+    message.offset = word.offset;
+    message.total = t.ticket;
+    segments[used++] = {t.message.data(), t.message.size(), 0};
+  } else if (t.has_bytes()) {
     const std::uint64_t room = way.can->max_message - kPathHeaderBytes;
     const std::uint64_t length = std::min<std::uint64_t>(room, t.message.size() - t.message_posted);
     message.type = t.is_send ? MessageType::kFragment : MessageType::kNotifyFragment;

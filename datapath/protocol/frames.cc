@@ -45,6 +45,7 @@ void fields(Is<Tensor> auto& m, auto&& field) {
 }
 void fields(Is<Region> auto& m, auto&& field) {
   field(1, m.name), field(2, m.id), field(3, m.size), field(4, m.access), field(5, m.tensor), field(6, m.keys);
+  field(7, m.atomics);
 }
 void fields(Is<Lookup> auto& m, auto&& field) {
   field(1, m.request), field(2, m.name), field(3, m.prefix), field(4, m.after);
@@ -220,7 +221,7 @@ void append_to(std::string& bytes, const Frame& frame) {
 
 std::size_t size_limit(const Region& region) noexcept {
   constexpr std::size_t kNumber = 11;  // a tag below 16, and a varint
-  std::size_t size = 6 * kNumber + region.name.size() + region.keys.size() * (kNumber * 3);
+  std::size_t size = 7 * kNumber + region.name.size() + region.keys.size() * (kNumber * 3);
   if (region.tensor) size += 4 * kNumber + (region.tensor->shape.size() + region.tensor->strides.size()) * kNumber;
   return size;
 }

@@ -90,6 +90,7 @@ struct Region {
   std::uint32_t access = 0;
   std::optional<Tensor> tensor;
   std::vector<Key> keys;
+  std::uint32_t atomics = 0;
 };
 struct Lookup {
   std::uint64_t request = 0;

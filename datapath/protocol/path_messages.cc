@@ -42,8 +42,7 @@ std::optional<PathMessage> decode(std::span<const std::byte> bytes) noexcept {
   const auto type = take<std::uint8_t>(at);
   const auto code = take<std::uint8_t>(at);
   if (type < static_cast<std::uint8_t>(MessageType::kHello) ||
-      type > static_cast<std::uint8_t>(MessageType::kNotifyFragment) ||
-      code > static_cast<std::uint8_t>(Code::kInternal)) {
+      type > static_cast<std::uint8_t>(MessageType::kOutcome) || code > static_cast<std::uint8_t>(Code::kInternal)) {
     return std::nullopt;
   }
   PathMessage message;

@@ -5,6 +5,8 @@
 namespace fairlead::datapath {
 namespace {
 
+constexpr std::uint32_t kByMessage = 1;  // how atomics are carried out
+
 std::optional<TensorSpec> decode_tensor(const control::Tensor& tensor, std::uint64_t region_bytes) {
   if (tensor.shape.size() > kMaxTensorRank || tensor.shape.size() != tensor.strides.size() || tensor.dtype > 255) {
     return std::nullopt;
@@ -28,7 +30,8 @@ control::Region encode_region(const Publication& publication) {
                          .access = static_cast<std::uint32_t>(publication.memory.access) &
                                    static_cast<std::uint32_t>(Access::kRemoteReadWrite),
                          .tensor = {},
-                         .keys = {}};
+                         .keys = {},
+                         .atomics = allows(publication.memory.access, Access::kRemoteAtomic) ? kByMessage : 0};
   region.keys.reserve(publication.grants.size());
   for (const Grant& grant : publication.grants) {
     region.keys.push_back({.address = grant.address, .key = grant.key});
@@ -53,6 +56,7 @@ std::shared_ptr<RemoteRegionImpl> decode_region(const control::Region& region, s
   decoded->session = session;
   decoded->size = region.size;
   decoded->access = static_cast<Access>(region.access);
+  if (region.atomics == kByMessage) decoded->access = decoded->access | Access::kRemoteAtomic;
   for (const control::Key& key : region.keys) decoded->keys.push_back({key.address, key.key});
   if (region.tensor) {
     decoded->tensor = decode_tensor(*region.tensor, region.size);

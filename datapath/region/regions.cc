@@ -32,14 +32,21 @@ Status nothing_published(std::string_view name) {
 }
 
 std::string words_of(Access access) {
-  if (!allows(Access::kRemoteReadWrite | Access::kLocalReadOnly, access))
+  if (!allows(Access::kRemoteReadWrite | Access::kLocalReadOnly | Access::kRemoteAtomic, access))
     return fmt::format("access {}", static_cast<int>(access));
   std::string words = allows(access, Access::kRemoteReadWrite) ? "remote reading and writing"
                       : allows(access, Access::kRemoteRead)    ? "remote reading"
                       : allows(access, Access::kRemoteWrite)   ? "remote writing"
                                                                : "no remote access";
+  if (allows(access, Access::kRemoteAtomic)) words += " and atomics";
   if (allows(access, Access::kLocalReadOnly)) words += " as read-only memory";
   return words;
+}
+
+/// The most that may be granted of it. Atomics are this end's own doing: who may read and write may have them.
+Access most_of(const RegionImpl& region) {
+  const bool all = allows(region.access(), Access::kRemoteReadWrite);
+  return all ? region.access() | Access::kRemoteAtomic : region.access();
 }
 
 }  // namespace
@@ -93,10 +100,16 @@ Status RegionTable::publish(std::string_view name, std::shared_ptr<RegionImpl> r
     return {Code::kInvalidArgument,
             fmt::format("a region's name has 1 to {} bytes; this one has {}", kMaxRegionName, name.size())};
   }
-  if (!allows(region->access(), access)) {
+  if (!allows(most_of(*region), access)) {
     return {Code::kPermissionDenied,
             fmt::format("region '{}' was registered for {}, which does not include {}; register it with more", name,
                         words_of(region->access()), words_of(access))};
+  }
+  if (allows(access, Access::kRemoteAtomic) && reinterpret_cast<std::uintptr_t>(bytes.data()) % 8 != 0) {
+    return {
+        Code::kInvalidArgument,
+        fmt::format("region '{}' begins at {}, which is no multiple of 8: words of atomics are 8 bytes, aligned to 8",
+                    name, static_cast<const void*>(bytes.data()))};
   }
   if (tensor) {
     if (Status fits = tensor->check(bytes.size()); !fits.ok()) {

@@ -53,6 +53,7 @@ PeerStats SessionImpl::stats() const {
   s.transfers_completed = stats_.transfers_completed.get();
   s.transfers_failed = stats_.transfers_failed.get();
   s.resumptions = stats_.resumptions.get();
+  s.atomics = stats_.atomics.get();
   for (const Flow* flow : {&bulk_, commands_seen_.load(std::memory_order_acquire)}) {
     if (flow == nullptr) continue;
     const Flow::Counters& of = flow->counters();
@@ -60,6 +61,7 @@ PeerStats SessionImpl::stats() const {
     s.failovers += of.failovers.get();
     s.failbacks += of.failbacks.get();
     s.duplicate_notifications_dropped += of.duplicate_notifications_dropped.get();
+    s.atomics_served += of.atomics_served.get();
     s.replayed_transfers += flow->outbox().replayed.get();
     s.staged_bytes += flow->outbox().staged_bytes.get();
   }

@@ -224,7 +224,7 @@ class SessionImpl final : public EventSource, public TransferSink, public FlowUs
   mutable std::mutex mutex_;  // guards description_
   Description description_;
   struct {
-    Counter resumptions, bytes_written, bytes_read, messages_sent, messages_received, transfers_completed,
+    Counter resumptions, atomics, bytes_written, bytes_read, messages_sent, messages_received, transfers_completed,
         transfers_failed;
   } stats_;  // written by the driver
 

@@ -63,7 +63,7 @@ thread_local StockCloser stock_closer;
 
 // As new. What the transfer did not take is not touched.
 void reset(TransferImpl& t) {
-  if (t.list == &t.own) t.own.clear();
+  if (t.list == &t.own || t.atomic != AtomicOp::kNone) t.own.clear();
   if (t.prepared != nullptr) {
     t.prepared.reset();
   } else {
@@ -72,7 +72,8 @@ void reset(TransferImpl& t) {
   if (t.has_message) {
     t.message.clear();
     if (t.message.capacity() > kKeptMessageBytes) t.message.shrink_to_fit();
-    t.value = t.message_posted = 0;
+    t.value = t.message_posted = t.ticket = 0;
+    t.verdict = Code::kOk;
   }
   if (t.code != Code::kOk || t.failure != Code::kOk) t.reason.clear();
   t.session = nullptr;
@@ -80,7 +81,8 @@ void reset(TransferImpl& t) {
   t.list = nullptr;
   t.finished.store(false, std::memory_order_relaxed);
   t.failure = t.code = Code::kOk;
-  t.active = t.may_land = t.has_message = t.is_send = t.report = false;
+  t.active = t.may_land = t.has_message = t.is_send = t.is_outcome = t.report = t.has_outcome = false;
+  t.atomic = AtomicOp::kNone;
   t.message_all_posted = t.message_aborted = t.message_done = t.waits = t.tied = false;
   t.traffic = TrafficClass::kBulk;
   t.tag = t.bytes = t.next_offset = t.posted_bytes = t.done_bytes = 0;

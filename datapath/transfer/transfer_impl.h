@@ -34,6 +34,9 @@ class TransferSink {
   ~TransferSink() = default;
 };
 
+/// Of an atomic; the numbers are the protocol's.
+enum class AtomicOp : std::uint8_t { kNone = 0, kFetchAdd = 1, kCompareSwap = 2 };
+
 /// local bytes <-> remote bytes, checked.
 struct Op {
   std::byte* data = nullptr;
@@ -67,7 +70,7 @@ struct alignas(64) TransferImpl final : Submission {
   // Set by the poster.
   SessionImpl* session = nullptr;
   TransferSink* sink = nullptr;  // the same
-  const OpList* list = nullptr;  // own or prepared->list; null for a send
+  const OpList* list = nullptr;  // own or prepared->list; null for a send, or for an atomic: own.ops names its word
   // Shared.
   std::atomic<int> references{1};
   std::atomic<bool> finished{false};  // release: code and reason are final
@@ -77,16 +80,19 @@ struct alignas(64) TransferImpl final : Submission {
   bool active = false;       // accepted by the session, not finished
   bool may_land = false;     // the path died with a write of it, which the other end may still place
   // Set by the poster.
-  bool has_message = false;  // a send, or a transfer that notifies
+  bool has_message = false;  // a send, a transfer that notifies, an atomic, or the outcome of one of the peer's
   bool is_send = false;
+  bool is_outcome = false;  // nobody's: a message of this end's own
+  AtomicOp atomic = AtomicOp::kNone;
   bool report = false;
   TrafficClass traffic = TrafficClass::kBulk;
   // Driver only.
   bool message_all_posted = false;
   bool message_aborted = false;  // a part came back undelivered and is to be posted again
   bool message_done = false;
-  bool waits = false;  // for `after`
-  bool tied = false;   // it follows another (set by the poster, too), or is followed
+  bool has_outcome = false;  // an atomic: `verdict` and `value` are its
+  bool waits = false;        // for `after`
+  bool tied = false;         // it follows another (set by the poster, too), or is followed
 
   // Set by the poster.
   std::shared_ptr<const PreparedImpl> prepared;
@@ -107,9 +113,11 @@ struct alignas(64) TransferImpl final : Submission {
   // Set by the poster.
   std::shared_ptr<SessionImpl> session_owner;  // unless `prepared` keeps it
   OpList own;
-  std::vector<std::byte> message;  // of a send, or of a notification with bytes
-  std::uint64_t value = 0;         // of a send or a notification
+  std::vector<std::byte> message;  // of a send, or of a notification with bytes; an atomic's operands
+  std::uint64_t value = 0;         // of a send or a notification; of an outcome, or of an atomic that has it
   // Driver only.
+  std::uint64_t ticket = 0;              // of an atomic that was built, or of the one whose outcome it is; 0: none yet
+  Code verdict = Code::kOk;              // of an outcome, or of an atomic that has it
   std::uint64_t message_posted = 0;      // bytes of `message` that are posted
   std::string reason;                    // of `code`, or of `failure`
   Link<TransferImpl> in_messages{this};  // those with a notification or fragments to be posted
@@ -124,6 +132,10 @@ struct alignas(64) TransferImpl final : Submission {
   void run() noexcept override;  // the driver takes it: sink->accept_transfer(*this)
   /// Whether its message is more than a value.
   [[nodiscard]] bool has_bytes() const noexcept { return is_send || !message.empty(); }
+  /// The peer may have carried it out, and has not said so.
+  [[nodiscard]] bool is_open_atomic() const noexcept {
+    return atomic != AtomicOp::kNone && (message_all_posted || message_aborted) && !has_outcome;
+  }
   /// Where in its message a posted part begins; a notification without bytes has no parts.
   [[nodiscard]] std::uint64_t message_offset_of(std::uint64_t at) const noexcept { return has_bytes() ? at : 0; }
   [[nodiscard]] std::uint64_t data_bytes() const noexcept { return list != nullptr ? list->bytes : 0; }

@@ -22,6 +22,7 @@ enum class Access : std::uint8_t {
   kRemoteWrite = 2,
   kRemoteReadWrite = 3,
   kLocalReadOnly = 4,  // the bytes are mapped read-only (a file, say): nobody may write them, the owner included
+  kRemoteAtomic = 8,   // Peer::fetch_add and compare_swap of its words; what may be read and written may have it, too
 };
 [[nodiscard]] constexpr Access operator|(Access a, Access b) {
   return static_cast<Access>(static_cast<std::uint8_t>(a) | static_cast<std::uint8_t>(b));

@@ -47,6 +47,8 @@ struct PeerStats {
   std::uint64_t failbacks = 0;    // times that a better transport, which works again, took over from a path that lived
   std::uint64_t resumptions = 0;  // times that another control connection took the place of one that had broken
   std::uint64_t duplicate_notifications_dropped = 0, staged_bytes = 0;
+  std::uint64_t atomics = 0;         // of ours that ended well
+  std::uint64_t atomics_served = 0;  // of the peer's that were carried out here
 };
 
 /// A counted handle; the session closes when closed or when its engine is destroyed, not with the handle.
@@ -103,6 +105,18 @@ class FAIRLEAD_EXPORT Peer : public Handle {
   /// Two-sided: up to EngineConfig::max_message_bytes, delivered to the peer as an event, once and in order with
   /// notifications. The bytes are copied before send() returns.
   Transfer send(std::span<const std::byte> data, std::uint64_t value = 0, const TransferOptions& options = {});
+
+  /// Atomic operations on a word that the peer published with Access::kRemoteAtomic: 8 bytes at a multiple of 8 in its
+  /// region, as its CPU sees them. Carried out there once, whatever becomes of the path meanwhile, and in the order of
+  /// posting within a class; Transfer::old_value() is what the word held before. The peer's engine does it with
+  /// std::atomic_ref, sequentially consistent, so its program may use the word the same way; a write or an RDMA atomic
+  /// of a device beside it is not atomic to it. Nothing is said about writes that were posted before: let it follow
+  /// them (`after`). They notify nobody. Errors: as write(); kOutcomeUnknown if the session ends before the peer has
+  /// said what became of it.
+  Transfer fetch_add(const RemoteMemory& word, std::uint64_t add, const TransferOptions& options = {});
+  /// Puts `desired` in if the word holds `expected`: it did if old_value() is `expected`.
+  Transfer compare_swap(const RemoteMemory& word, std::uint64_t expected, std::uint64_t desired,
+                        const TransferOptions& options = {});
 
   /// The session's next event; kNone if none came in time, with a status that says why if none can come any more.
   /// Taking events is what returns credits to the peer.

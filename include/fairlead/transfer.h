@@ -81,6 +81,8 @@ class FAIRLEAD_EXPORT Transfer {
   void cancel() noexcept;
   [[nodiscard]] std::uint64_t bytes() const noexcept;
   [[nodiscard]] std::uint64_t tag() const noexcept;
+  /// Of a fetch_add or compare_swap that ended well: what the word held before. Else 0.
+  [[nodiscard]] std::uint64_t old_value() const noexcept;
 
  private:
   void* object_ = nullptr;  // counted by itself: posting allocates nothing

@@ -173,7 +173,7 @@ TEST(PathMessages, RoundTripAndRefusal) {
   EXPECT_EQ(header[0], std::byte{6});
   EXPECT_EQ(header[8], std::byte{0x88});  // little-endian
   EXPECT_FALSE(decode(std::span(header).first(kPathHeaderBytes - 1)));
-  header[0] = std::byte{10};
+  header[0] = std::byte{12};
   EXPECT_FALSE(decode(header));
   header[0] = std::byte{1};
   header[1] = std::byte{200};

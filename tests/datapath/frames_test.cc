@@ -166,6 +166,7 @@ TEST(Frames, EveryFieldIsWhereItsNameIs) {
   region.add_keys();  // not registered there: its place counts
   region.add_keys()->set_address(9);
   region.mutable_keys(1)->set_key(10);
+  region.set_atomics(11);
   regions.add_regions();
   const auto r = read<control::Regions>(frame);
   EXPECT_EQ(r.request, 1U);
@@ -186,6 +187,7 @@ TEST(Frames, EveryFieldIsWhereItsNameIs) {
   EXPECT_EQ(r.regions[0].keys[0].key, 0U);
   EXPECT_EQ(r.regions[0].keys[1].address, 9U);
   EXPECT_EQ(r.regions[0].keys[1].key, 10U);
+  EXPECT_EQ(r.regions[0].atomics, 11U);
   EXPECT_FALSE(r.regions[1].tensor);
 
   frame.mutable_ping()->set_nonce(1);

@@ -74,6 +74,7 @@ control::Frame frame_of(Input& input) {
         region.name = input.text();
         region.id = number();
         region.size = number();
+        region.atomics = input.byte() % 3;
         region.keys.resize(input.byte() % 4);
         for (control::Key& key : region.keys) key.key = number();
       }
@@ -111,7 +112,7 @@ control::Frame frame_of(Input& input) {
 
 std::string message_of(Input& input) {
   PathMessage message;
-  message.type = static_cast<datapath::MessageType>(input.byte() % 10);
+  message.type = static_cast<datapath::MessageType>(input.byte() % 12);
   message.code = static_cast<Code>(input.byte() % 20);
   message.length = static_cast<std::uint32_t>(input.number());
   message.sequence = input.number();

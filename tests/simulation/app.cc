@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "datapath/flow/atomics.h"
 #include "pattern.h"
 
 namespace fairlead::simulation {
@@ -40,10 +41,13 @@ App::App(World& world, std::shared_ptr<SimHost> host, std::string name, const Pl
   shelf_region_ = register_region(shelf_);
   temporary_region_ = register_region(temporary_);
   landing_region_ = register_region(landing_);
+  const std::span<std::byte> words = std::as_writable_bytes(std::span(words_));
+  words_region_ = register_region(words);
   datapath::RegionTable& regions = host_->regions();
   (void)regions.publish(region("inbox"), inbox_region_, inbox_, Access::kRemoteWrite, std::nullopt);
   (void)regions.publish(region("shelf"), shelf_region_, shelf_, Access::kRemoteRead, std::nullopt);
   (void)regions.publish(region("temporary"), temporary_region_, temporary_, Access::kRemoteWrite, std::nullopt);
+  (void)regions.publish(region("words"), words_region_, words, Access::kRemoteAtomic, std::nullopt);
 }
 
 std::shared_ptr<datapath::RegionImpl> App::register_region(std::span<std::byte> bytes) {
@@ -73,7 +77,7 @@ void App::step() {
   });
   if (!connected_ || session_->finished()) return;
   look_up();
-  while (posting_ && !script_.done() && inbox_of_other_ && shelf_of_other_ && temporary_of_other_ &&
+  while (posting_ && !script_.done() && inbox_of_other_ && shelf_of_other_ && temporary_of_other_ && words_of_other_ &&
          world_.now() >= post_at_) {
     if (!post((*script_.posts)[script_.next])) break;
     if (++script_.next == script_.posts->size()) break;
@@ -100,7 +104,8 @@ void App::take_events() {
 void App::look_up() {
   for (auto& [what, remote] : {std::pair<const char*, Remote*>{"inbox", &inbox_of_other_},
                                {"shelf", &shelf_of_other_},
-                               {"temporary", &temporary_of_other_}}) {
+                               {"temporary", &temporary_of_other_},
+                               {"words", &words_of_other_}}) {
     if (*remote != nullptr) continue;
     auto& request = lookups_[what];
     if (request == nullptr) request = session_->start_lookup(other_->region(what), false);
@@ -136,7 +141,7 @@ bool App::post(const Post& post) {
   record.bytes = std::min(post.bytes, plan_.slot_bytes);
   record.notifies = post.notifies;
   record.traffic = post.traffic;
-  if (record.kind != Kind::kSend) {
+  if (record.takes_slot()) {
     // The last slot is the prepared list's.
     const auto last = slot_used_.end() - 1;
     const auto free = record.kind == Kind::kPrepared ? last : std::find(slot_used_.begin(), last, false);
@@ -149,12 +154,14 @@ bool App::post(const Post& post) {
     t.message.resize(record.bytes);
     Pattern::fill(t.message, id);
     t.is_send = record.notifies = true;
+  } else if (record.is_atomic()) {
+    fill_atomic(t, record, id);
   } else {
     fill_one_sided(t, record, post, id);
   }
   t.bytes = record.bytes;
   t.traffic = record.traffic;
-  t.has_message = record.notifies;
+  t.has_message = record.notifies || record.is_atomic();
   t.value = id;
   t.deadline = record.deadline = after(world_.now(), post.deadline);
   if (post.follows && id > 1 && records_.back().transfer != nullptr) {
@@ -170,6 +177,17 @@ bool App::post(const Post& post) {
   ++outcome_.transfers;
   session_->submit(t);
   return true;
+}
+
+void App::fill_atomic(TransferImpl& t, Record& record, std::uint64_t id) {
+  const bool add = record.kind == Kind::kAdd;
+  record.bytes = 0;
+  record.notifies = false;
+  record.expected = swapped_;
+  t.atomic = add ? datapath::AtomicOp::kFetchAdd : datapath::AtomicOp::kCompareSwap;
+  t.own.ops.push_back({nullptr, 0, nullptr, words_of_other_.get(), add ? 0u : sizeof(std::uint64_t)});
+  t.own.keep = {words_of_other_};
+  datapath::atomics::put_operands(t.message, add ? 1 : id, record.expected);
 }
 
 void App::fill_one_sided(TransferImpl& t, Record& record, const Post& post, std::uint64_t id) {
@@ -281,12 +299,12 @@ void App::die() {
 }
 
 void App::release() {
-  for (const char* name : {"inbox", "shelf", "temporary"}) (void)host_->regions().unpublish(region(name));
-  inbox_of_other_ = shelf_of_other_ = temporary_of_other_ = nullptr;
+  for (const char* name : {"inbox", "shelf", "temporary", "words"}) (void)host_->regions().unpublish(region(name));
+  inbox_of_other_ = shelf_of_other_ = temporary_of_other_ = words_of_other_ = nullptr;
   prepared_.reset();
   lookups_.clear();
   listings_.clear();
-  source_region_ = inbox_region_ = shelf_region_ = temporary_region_ = landing_region_ = nullptr;
+  source_region_ = inbox_region_ = shelf_region_ = temporary_region_ = landing_region_ = words_region_ = nullptr;
   if (session_.use_count() != 1) wrong(fmt::format("{} references to the session are left", session_.use_count() - 1));
   session_.reset();
   host_.reset();

@@ -72,10 +72,13 @@ class App {
     std::uint64_t bytes = 0, offset = 0;
     std::vector<datapath::TensorRun> runs;  // of a strided one
     TrafficClass traffic = TrafficClass::kBulk;
-    std::uint64_t follows = 0;  // the id of another
+    std::uint64_t follows = 0;             // the id of another
+    std::uint64_t expected = 0, held = 0;  // of an atomic
     bool followed = false;
     bool notifies = false, finished = false, holds_slot = false, taken_back = false;
     Code code = Code::kOk;
+    [[nodiscard]] bool is_atomic() const noexcept { return kind == Kind::kAdd || kind == Kind::kSwap; }
+    [[nodiscard]] bool takes_slot() const noexcept { return kind != Kind::kSend && !is_atomic(); }
     const char* untrue = nullptr;  // why it should not have ended so, if its session lived
     unsigned delivered = 0;
     Clock::time_point cancel_at = Clock::time_point::max(), deadline = Clock::time_point::max();
@@ -90,6 +93,7 @@ class App {
   void look_up();
   void withdraw();
   bool post(const Post& post);
+  void fill_atomic(datapath::TransferImpl& transfer, Record& record, std::uint64_t id);
   void fill_one_sided(datapath::TransferImpl& transfer, Record& record, const Post& post, std::uint64_t id);
   void on_event(Event& event);
   [[nodiscard]] std::span<std::byte> slot(std::vector<std::byte>& memory, std::size_t index) const {
@@ -103,6 +107,7 @@ class App {
   [[nodiscard]] static bool has_ended_well(const Record& record);
   void free_slot(Record& record);
   [[nodiscard]] const char* untrue(const Record& record) const;
+  void check_words(bool lives);
   [[nodiscard]] bool placed(std::uint64_t id, const Record& record) const;
 
   World& world_;
@@ -119,11 +124,13 @@ class App {
   bool posting_ = true, connected_ = false, dead_ = false;
 
   std::vector<std::byte> source_, inbox_, shelf_, temporary_, landing_, withdrawn_;
+  std::array<std::uint64_t, 2> words_{};  // of adds, of swaps
+  std::uint64_t swapped_ = 0;             // what the other's word of swaps held when we heard of it last
   std::shared_ptr<datapath::RegionImpl> source_region_, inbox_region_, shelf_region_, temporary_region_,
-      landing_region_;
+      landing_region_, words_region_;
   std::map<std::string, std::shared_ptr<datapath::LookupRequest>> lookups_;
   std::vector<std::shared_ptr<datapath::LookupRequest>> listings_;
-  Remote inbox_of_other_, shelf_of_other_, temporary_of_other_;
+  Remote inbox_of_other_, shelf_of_other_, temporary_of_other_, words_of_other_;
   std::shared_ptr<datapath::PreparedImpl> prepared_;
   Clock::time_point sleeps_until_{}, post_at_{}, withdrawn_until_{};
   std::vector<bool> slot_used_;

@@ -9,7 +9,8 @@
 namespace fairlead::simulation {
 namespace {
 
-constexpr const char* kKinds[] = {"write", "read", "send", "strided write", "prepared write", "forbidden write"};
+constexpr const char* kKinds[] = {"write",           "read", "send", "strided write", "prepared write",
+                                  "forbidden write", "add",  "swap"};
 
 bool all_are(std::span<const std::byte> bytes, std::byte value) {
   return bytes.empty() || (bytes[0] == value && std::memcmp(bytes.data(), bytes.data() + 1, bytes.size() - 1) == 0);
@@ -89,12 +90,16 @@ void App::on_finished(std::uint64_t id, Record& record) {
   if (code == Code::kOk && record.kind == Kind::kRead &&
       !Pattern::holds(slot(landing_, record.slot).first(record.bytes), 0, record.offset)) {
     wrong(fmt::format("read {} is ok, but its bytes are not here", id));
+  } else if (code == Code::kOk && record.is_atomic()) {
+    ++outcome_.atomics;
+    record.held = record.transfer->value;
+    if (record.kind == Kind::kSwap) swapped_ = record.held == record.expected ? id : record.held;
   } else if (code == Code::kOk && record.kind != Kind::kSend && record.kind != Kind::kRead &&
              record.kind != Kind::kForbidden && !placed(id, record)) {
     wrong(fmt::format("write {} is ok, but its bytes are not there", id));
   }
   // The memory is the application's again.
-  if (record.kind != Kind::kSend) {
+  if (record.takes_slot()) {
     std::ranges::fill(slot(record.kind == Kind::kRead ? landing_ : source_, record.slot).first(record.bytes), kPoison);
   }
   if (record.transfer->references.load() > (record.followed ? 2 : 1))
@@ -146,6 +151,48 @@ std::string App::unfinished() const {
   return text;
 }
 
+/// Each atomic that ended well was carried out once, in the order of its class; those that failed were not.
+void App::check_words(bool lives) {
+  std::uint64_t adds = 0, swaps = 0, unknown = 0;
+  std::array<std::uint64_t, kTrafficClasses> due{};
+  std::vector<bool> seen(records_.size() + 1);
+  std::map<std::uint64_t, std::uint64_t> swapped;  // from, to
+  for (std::size_t i = 0; i < records_.size(); ++i) {
+    const Record& record = records_[i];
+    const std::uint64_t id = i + 1;
+    unknown += record.is_atomic() && record.code == Code::kOutcomeUnknown ? 1 : 0;
+    if (!record.is_atomic() || record.code != Code::kOk) continue;
+    if (record.kind == Kind::kSwap) {
+      const bool known =
+          record.held == 0 || (record.held <= records_.size() && records_[record.held - 1].kind == Kind::kSwap);
+      if (!known) wrong(fmt::format("swap {} found {}, which nobody put there", id, record.held));
+      if (record.held != record.expected) continue;
+      ++swaps;
+      if (!swapped.emplace(record.held, id).second) wrong(fmt::format("swap {} found what another had taken", id));
+      continue;
+    }
+    ++adds;
+    if (record.held >= records_.size() || seen[record.held]) {
+      return wrong(fmt::format("add {} found {}, which another had found", id, record.held));
+    }
+    seen[record.held] = true;
+    if (record.follows != 0) continue;  // its place is where it began
+    std::uint64_t& least = due[static_cast<std::size_t>(record.traffic)];
+    if (record.held < least) wrong(fmt::format("add {} found {}, though one before it found more", id, record.held));
+    least = record.held;
+  }
+  const std::uint64_t sum = other_->words_[0];
+  if (sum < adds || sum > adds + unknown) {
+    wrong(fmt::format("the word holds {} after {} adds and {} atomics of unknown outcome", sum, adds, unknown));
+  }
+  if (!lives) return;
+  std::uint64_t value = 0, walked = 0;
+  for (auto next = swapped.find(0); next != swapped.end(); next = swapped.find(value), ++walked) value = next->second;
+  if (walked != swaps || value != other_->words_[1]) {
+    wrong(fmt::format("the word holds {}; {} swaps of {} lead to {}", other_->words_[1], walked, swaps, value));
+  }
+}
+
 void App::check_end(bool lives, bool true_ends) {
   const PeerStats stats = session_->stats();
   outcome_.failovers += stats.failovers;
@@ -178,6 +225,7 @@ void App::check_end(bool lives, bool true_ends) {
       wrong(fmt::format("transfer {} is ok, but was not notified", i + 1));
     }
   }
+  check_words(lives);
   for (std::size_t i = 0; i < slot_used_.size(); ++i) {
     if (slot_used_[i]) continue;
     // What a lost session had on the wire lands until its other end knows.

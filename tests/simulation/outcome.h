@@ -12,6 +12,7 @@ struct Outcome {
   std::string wrong;  // empty: nothing is
   std::uint64_t transfers = 0, ok = 0, failed = 0, cancelled = 0, refused = 0, notified = 0, messages = 0,
                 commands = 0;  // of those two, so many were of that class
+  std::uint64_t atomics = 0;   // that ended well
   std::uint64_t bytes = 0;     // of transfers that ended well
   std::uint64_t failovers = 0, replayed = 0, duplicates = 0, staged_bytes = 0;
   std::uint64_t stale_on_wire = 0;  // operations that landed on an end that a fence had closed
@@ -35,7 +36,8 @@ struct Outcome {
                        &Outcome::staged_bytes, &Outcome::stale_on_wire,
                        &Outcome::sent_again,   &Outcome::sessions,
                        &Outcome::lost,         &Outcome::killed,
-                       &Outcome::hung_up,      &Outcome::resumed}) {
+                       &Outcome::hung_up,      &Outcome::resumed,
+                       &Outcome::atomics}) {
       this->*count += other.*count;
     }
     slowest_recovery = std::max(slowest_recovery, other.slowest_recovery);

@@ -50,12 +50,14 @@ std::vector<Habits> make_transports(Dice& dice, bool big) {
 Post make_post(Dice& dice, const Plan& plan, bool flood) {
   Post post;
   const std::uint64_t dots = flood && dice.chance(0.9) ? 60 : dice.below(100);
-  post.kind = dots < 35   ? Kind::kWrite
-              : dots < 53 ? Kind::kRead
-              : dots < 83 ? Kind::kSend
-              : dots < 90 ? Kind::kStrided
-              : dots < 97 ? Kind::kPrepared
-                          : Kind::kForbidden;
+  post.kind = dots < 32   ? Kind::kWrite
+              : dots < 49 ? Kind::kRead
+              : dots < 76 ? Kind::kSend
+              : dots < 82 ? Kind::kStrided
+              : dots < 88 ? Kind::kPrepared
+              : dots < 90 ? Kind::kForbidden
+              : dots < 95 ? Kind::kAdd
+                          : Kind::kSwap;
   post.bytes = dice.chance(0.1) ? 0 : 1 + dice.below(dice.chance(0.3) ? plan.slot_bytes : 300);
   if (post.kind == Kind::kStrided) {
     post.pieces = 1 + dice.below(12);
@@ -255,7 +257,8 @@ std::string text_of(const Habits& h) {
 }
 
 std::string text_of(const Post& p) {
-  static constexpr const char* kKinds[] = {"kWrite", "kRead", "kSend", "kStrided", "kPrepared", "kForbidden"};
+  static constexpr const char* kKinds[] = {"kWrite",    "kRead",      "kSend", "kStrided",
+                                           "kPrepared", "kForbidden", "kAdd",  "kSwap"};
   std::string text = fmt::format("{{.kind = Post::Kind::{}, .bytes = {}", kKinds[static_cast<int>(p.kind)], p.bytes);
   if (p.pieces != 1) text += fmt::format(", .pieces = {}", p.pieces);
   if (p.notifies) text += ", .notifies = true";

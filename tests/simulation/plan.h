@@ -20,8 +20,9 @@ inline constexpr microseconds kNever{-1};
 /// A transfer.
 struct Post {
   /// kStrided: a write of a tensor whose rows lie apart at the target. kPrepared: a list that is posted again and
-  /// again. kForbidden: a write to a region that its owner withdraws now and then.
-  enum class Kind : std::uint8_t { kWrite, kRead, kSend, kStrided, kPrepared, kForbidden };
+  /// again. kForbidden: a write to a region that its owner withdraws now and then. kAdd, kSwap: atomics, on a word
+  /// each.
+  enum class Kind : std::uint8_t { kWrite, kRead, kSend, kStrided, kPrepared, kForbidden, kAdd, kSwap };
   Kind kind = Kind::kWrite;
   std::uint64_t bytes = 0;
   std::uint64_t pieces = 1;  // operations; rows of a strided one

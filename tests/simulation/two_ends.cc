@@ -99,7 +99,8 @@ bool TwoEnds::look_up(int end) {
 }
 
 void TwoEnds::publish(int end) {
-  (void)hosts[end]->regions().publish("r", regions_[end], memory[end], Access::kRemoteReadWrite, std::nullopt);
+  (void)hosts[end]->regions().publish("r", regions_[end], memory[end], Access::kRemoteReadWrite | Access::kRemoteAtomic,
+                                      std::nullopt);
 }
 
 void TwoEnds::withdraw(int end) { (void)hosts[end]->regions().unpublish("r"); }

@@ -89,12 +89,15 @@ class End {
                                  {&outbox_, kSlots * kSlotBytes},
                                  {&constant_, kConstantBytes},
                                  {&landing_, kSlots * kSlotBytes},
+                                 {&words_, std::size_t{16}},
                                  {&forbidden_, kForbiddenBytes}}) {
       *memory = must(engine.allocate(bytes));
     }
+    std::memset(words_.data(), 0, words_.size());
     fill(constant_.bytes(), 0);
     publish("inbox", inbox_, Access::kRemoteWrite);
     publish("constant", constant_, Access::kRemoteRead);
+    publish("words", words_, Access::kRemoteAtomic);
     for (std::size_t slot = 0; slot < kSlots; ++slot) {
       free_.push_back(slot);
       landings_.push_back(slot);
@@ -106,6 +109,7 @@ class End {
     peer_ = std::move(peer);
     their_inbox_ = must(peer_.lookup("inbox", kPatience));
     their_constant_ = must(peer_.lookup("constant", kPatience));
+    their_words_ = must(peer_.lookup("words", kPatience));
     std::jthread forbidden([this](const std::stop_token& stop) { try_what_is_forbidden(stop); });
     std::optional<Clock::time_point> patience;
     while (!is_over()) {
@@ -131,6 +135,7 @@ class End {
                              {"refused", refused_.load()},
                              {"written", stats.bytes_written},
                              {"read", stats.bytes_read},
+                             {"atomics", stats.atomics},
                              {"notified", arrived_[0]},
                              {"commands", arrived_[1]},
                              {"recoveries", stats.recoveries},
@@ -149,6 +154,7 @@ class End {
     Transfer transfer;
     std::optional<std::size_t> landing;  // of a read
     std::uint64_t offset = 0, length = 0;
+    std::optional<std::uint64_t> held;  // of an atomic: what it must find
   };
 
   void publish(const char* name, const Memory& memory, Access access) {
@@ -165,6 +171,8 @@ class End {
         write();
       } else if (dots < 60 && !landings_.empty()) {
         read();
+      } else if (dots < 65) {
+        count();
       } else if (dots < 85) {
         message(TrafficClass::kBulk, Is::kMessage, length_of(posted(TrafficClass::kBulk), kMostMessage));
       } else {
@@ -191,8 +199,21 @@ class End {
     const std::uint64_t offset = below(kConstantBytes / 8 - kSlotBytes / 8) * 8,
                         length = length_of(random_(), kSlotBytes);
     transfers_.push_back(
-        {peer_.read(landing_.slice(landing * kSlotBytes, length), their_constant_.slice(offset, length)), landing,
-         offset, length});
+        {peer_.read(landing_.slice(landing * kSlotBytes, length), their_constant_.slice(offset, length)),
+         landing,
+         offset,
+         length,
+         {}});
+  }
+
+  /// A word of theirs that we alone count up: by adding, and by swaps of which none may be in vain.
+  void count() {
+    const bool add = below(2) == 0;
+    const std::uint64_t held = counted_[add ? 0 : 1]++;
+    const RemoteMemory word = their_words_.slice(add ? 0 : 8, 8);
+    transfers_.push_back({.transfer = add ? peer_.fetch_add(word, 1) : peer_.compare_swap(word, held, held + 1),
+                          .landing = {},
+                          .held = held});
   }
 
   void message(TrafficClass traffic, Is is, std::size_t length, std::size_t slot = 0) {
@@ -202,7 +223,7 @@ class End {
     add(peer_.send(bytes, value_of(is, slot, number), {.traffic = traffic}));
   }
 
-  void add(Transfer transfer) { transfers_.push_back({.transfer = std::move(transfer), .landing = {}}); }
+  void add(Transfer transfer) { transfers_.push_back({.transfer = std::move(transfer), .landing = {}, .held = {}}); }
 
   void look_at_transfers() {
     std::erase_if(transfers_, [this](UnderWay& each) {
@@ -212,6 +233,9 @@ class End {
         const Memory landed = landing_.slice(*each.landing * kSlotBytes, each.length);
         if (!holds(landed.bytes(), 0, each.offset / 8)) die(fmt::format("a read of {} bytes has others", each.length));
         landings_.push_back(*each.landing);
+      }
+      if (each.held && each.transfer.old_value() != *each.held) {
+        die(fmt::format("an atomic found {} where {} was due", each.transfer.old_value(), *each.held));
       }
       ++ok_;
       return true;
@@ -282,12 +306,13 @@ class End {
 
   Engine& engine_;
   std::mt19937_64 random_;
-  Memory inbox_, outbox_, constant_, landing_, forbidden_;
+  Memory inbox_, outbox_, constant_, landing_, words_, forbidden_;
   Peer peer_;
-  RemoteMemory their_inbox_, their_constant_;
+  RemoteMemory their_inbox_, their_constant_, their_words_;
   std::deque<std::size_t> free_, landings_;
   std::deque<UnderWay> transfers_;
   std::array<std::uint64_t, kTrafficClasses> posted_{}, arrived_{};
+  std::array<std::uint64_t, 2> counted_{};
   std::uint64_t ok_ = 0;
   std::atomic<std::uint64_t> refused_{0};
   bool posting_ = true, done_here_ = false, done_there_ = false, closed_ = false;

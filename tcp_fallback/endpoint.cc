@@ -63,7 +63,7 @@ bool TcpEndpoint::poll() noexcept {
   ready_paths_ = 0;
   for (TcpPath* path : shared_.paths) {
     if (path == nullptr) continue;
-    happened |= path->flush();
+    happened |= path->end_turn();
     ready_paths_ += path->ready() ? 1 : 0;
   }
   shared_.polling = false;

@@ -11,6 +11,7 @@ namespace fairlead::tcp_fallback {
 namespace {
 
 constexpr Nanos kHandshakeTime = 10 * kSecond;
+constexpr Nanos kAtOnce = 20 * kMicrosecond;  // from a message to its answer: longer is not worth waiting for
 
 std::string sentence(int error) { return std::generic_category().message(error); }
 
@@ -67,6 +68,7 @@ Status TcpPath::connect(std::string_view peer) {
 
 std::size_t TcpPath::post(std::span<const datapath::WorkRequest> requests) noexcept {
   if (state_ != State::kReady || send_error_ != 0) return 0;
+  note_post();
   const bool alone = requests_.empty();
   std::size_t taken = 0;
   while (taken < requests.size() && requests_.push(requests[taken])) ++taken;
@@ -77,6 +79,7 @@ std::size_t TcpPath::post(std::span<const datapath::WorkRequest> requests) noexc
 
 void TcpPath::close() noexcept {
   if (state_ == State::kClosed) return;
+  flush_held();
   state_ = State::kClosed;
   announce_down_.reset();
   announce_ready_ = false;
@@ -184,6 +187,7 @@ bool TcpPath::advance_ready() noexcept {
   readable_ = false;
   const Receiver::Outcome outcome = receiver_.advance(stream_, *this, shared_.turn);
   if (outcome.bytes != 0) note_urgent();
+  if (heard_) heard_at_ = shared_.clock.now();
   if (state_ != State::kReady) return true;
   switch (outcome.end) {
     case Receiver::End::kNone:
@@ -221,6 +225,27 @@ bool TcpPath::report_end() noexcept {
   return happened;
 }
 
+bool TcpPath::end_turn() noexcept {
+  const bool heard = std::exchange(heard_, false), held = std::exchange(held_, false);
+  if (sender_.owes_an_ack_alone()) {
+    held_ = heard && answers_ && !held;
+    if (held_) return false;
+    answers_ &= !held;  // else a turn has passed, and there was no answer
+  }
+  return flush();
+}
+
+void TcpPath::flush_held() noexcept {
+  if (std::exchange(held_, false)) flush();
+}
+
+/// Whether this answers what came last, so that an acknowledgement could have gone with it.
+void TcpPath::note_post() noexcept {
+  if (!heard_at_) return;
+  answers_ = answers_ || shared_.clock.now() - *heard_at_ < kAtOnce;
+  heard_at_.reset();
+}
+
 bool TcpPath::flush() noexcept {
   if (state_ != State::kReady || send_error_ != 0 || sender_.idle()) return false;
   const IoResult sent = sender_.flush(stream_, shared_.turn);
@@ -231,6 +256,7 @@ bool TcpPath::flush() noexcept {
 }
 
 bool TcpPath::arm() noexcept {
+  flush_held();
   if (state_ == State::kReady) {
     watch(sender_.idle() ? EPOLLIN : EPOLLIN | EPOLLOUT);
     return !announce_ready_ && send_error_ == 0;
@@ -273,7 +299,10 @@ void TcpPath::disconnect() noexcept {
   stream_.close();
 }
 
-void TcpPath::on_message(std::span<const std::byte> bytes) noexcept { events().on_message(*this, bytes); }
+void TcpPath::on_message(std::span<const std::byte> bytes) noexcept {
+  heard_ = true;
+  events().on_message(*this, bytes);
+}
 
 void TcpPath::on_completion(std::uint64_t id, Code code) noexcept { events().on_completion(*this, id, code); }
 

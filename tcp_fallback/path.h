@@ -63,8 +63,9 @@ class TcpPath final : public datapath::Path, private Receiver::Sink {
   bool adopt(const Greeting& greeting, PrivateFd& connection) noexcept;
   /// Receives and reports; `look` says whether to look at the socket of a ready path.
   bool advance(bool look) noexcept;
-  /// Sends what waits.
-  bool flush() noexcept;
+  /// Sends what waits, at the end of a turn; but where the user answers messages at once an acknowledgement waits for
+  /// the answer, which takes it along, until the next turn at the latest.
+  bool end_turn() noexcept;
   /// Asks for what wait_fd() shall wake up for. False: there is something to report already.
   bool arm() noexcept;
   void mark_readable() noexcept { readable_ = true; }
@@ -79,6 +80,9 @@ class TcpPath final : public datapath::Path, private Receiver::Sink {
   void advance_greeting() noexcept;
   bool advance_ready() noexcept;
   bool report_end() noexcept;
+  bool flush() noexcept;
+  void flush_held() noexcept;
+  void note_post() noexcept;
   void note_urgent() noexcept;
   bool send_greeting() noexcept;
   void become_ready(const Greeting& greeting) noexcept;
@@ -110,6 +114,10 @@ class TcpPath final : public datapath::Path, private Receiver::Sink {
   Sender sender_;
   Receiver receiver_;
   bool readable_ = false;
+  bool heard_ = false;             // a message, in this turn
+  std::optional<Nanos> heard_at_;  // when the last one was, until something is posted
+  bool answers_ = false;           // what came last was answered at once,
+  bool held_ = false;              // so the acknowledgement waits
   bool announce_ready_ = false;
   int send_error_ = 0;  // errno: nothing more can be sent, but what arrived is still read
   std::optional<Status> announce_down_;

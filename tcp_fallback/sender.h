@@ -35,6 +35,11 @@ class Sender {
   [[nodiscard]] bool idle() const noexcept {
     return staged_.empty() && responses_.empty() && next_request_ == requests_.end();
   }
+  /// Nothing waits but an acknowledgement, and that says ok.
+  [[nodiscard]] bool owes_an_ack_alone() noexcept {
+    return staged_.empty() && next_request_ == requests_.end() && responses_.size() == 1 &&
+           responses_.front().frame.type == FrameType::kAck && responses_.front().frame.code == Code::kOk;
+  }
   /// Sends what the stream takes, within a budget. error: 0 (idle, or more to do), EAGAIN (the stream is full), other.
   IoResult flush(ByteStream& stream, std::size_t turn = kLongTurn) noexcept;
 

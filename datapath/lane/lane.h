@@ -2,7 +2,7 @@
 //
 // All state of the lane's sessions is touched only by its driver: the thread that holds the driver token. An
 // application thread that waits takes the token and drives; the lane's own thread drives while nobody waits, and
-// stands back for about a millisecond after an application thread drove (else every packet would wake it for nothing).
+// stands back for a few milliseconds after an application thread drove (else every packet would wake it for nothing).
 // Who waits while another drives is woken for what it waits for alone, and takes over when the driver leaves.
 // Other threads hand work over through submit(): the submitter runs it at once if it gets the token.
 //

@@ -137,6 +137,103 @@ TEST_F(TcpEndpointTest, AResetIsNoticed) {
   EXPECT_EQ(events_.completions, std::vector{Code::kAborted});
 }
 
+/// A path whose user answers messages at once, and a peer that looks at what goes over the wire.
+class TcpAnswersTest : public TcpEndpointTest {
+ protected:
+  TcpAnswersTest() {
+    std::tie(path_, client_) = with_raw_peer();
+    std::array<std::byte, kGreetingBytes> greeting;
+    EXPECT_EQ(::recv(client_->fd(), greeting.data(), greeting.size(), MSG_WAITALL), std::ssize(greeting));
+  }
+  /// The peer asks; it has had what was answered before.
+  void ask() {
+    const int before = events_.messages;
+    if (answers_ != acknowledged_) client_->send(Frame{.type = FrameType::kAck, .seq = answers_ - 1});
+    acknowledged_ = answers_;
+    client_->send(Frame{.type = FrameType::kMessage, .seq = asked_++});
+    EXPECT_TRUE(run([&] { return events_.messages > before; }));
+  }
+  void answer() {
+    const datapath::WorkRequest work{.id = answers_++, .kind = OpKind::kMessage, .local = {}};
+    EXPECT_EQ(path_->post({&work, 1}), 1u);
+  }
+  /// What the peer hears: "ack", "message".
+  std::string heard() {
+    std::string text;
+    for (const Frame& frame : client_->receive()) {
+      text += frame.type == FrameType::kAck ? "ack " : frame.type == FrameType::kMessage ? "message " : "other ";
+    }
+    return text;
+  }
+  void learn() {
+    ask();
+    EXPECT_EQ(heard(), "ack ") << "nobody knows yet that it will be answered";
+    answer();
+    EXPECT_EQ(heard(), "message ");
+  }
+
+  std::unique_ptr<Path> path_;
+  std::optional<RawClient> client_;
+  std::uint32_t asked_ = 0, answers_ = 0, acknowledged_ = 0;
+};
+
+TEST_F(TcpAnswersTest, TakeTheAcknowledgementAlong) {
+  learn();
+  for (int round = 0; round < 5; ++round) {
+    ask();
+    EXPECT_EQ(heard(), "");
+    answer();
+    EXPECT_EQ(heard(), "ack message ");
+  }
+}
+
+TEST_F(TcpAnswersTest, ThatDoNotComeAreWaitedForDuringOneTurn) {
+  learn();
+  ask();
+  EXPECT_EQ(heard(), "");
+  endpoint_->poll();
+  EXPECT_EQ(heard(), "ack ");
+  ask();
+  EXPECT_EQ(heard(), "ack ") << "who did not answer is not waited for again";
+  answer();
+  EXPECT_EQ(heard(), "message ");
+  ask();
+  EXPECT_EQ(heard(), "") << "now it did";
+}
+
+TEST_F(TcpAnswersTest, ThatComeLateTeachNothing) {
+  ask();
+  EXPECT_EQ(heard(), "ack ");
+  clock_.advance(kMillisecond);
+  answer();
+  EXPECT_EQ(heard(), "message ");
+  ask();
+  EXPECT_EQ(heard(), "ack ");
+}
+
+TEST_F(TcpAnswersTest, AreNotWaitedForAsleepNorAtTheEnd) {
+  learn();
+  ask();
+  EXPECT_TRUE(endpoint_->arm());
+  EXPECT_EQ(heard(), "ack ");
+  answer();
+  EXPECT_EQ(heard(), "message ");
+  ask();
+  EXPECT_EQ(heard(), "");
+  path_->close();
+  EXPECT_EQ(heard(), "ack ");
+}
+
+// Messages that come on and on are acknowledged, whoever may answer them.
+TEST_F(TcpAnswersTest, AStreamOfMessagesDoesNotWait) {
+  learn();
+  ask();
+  client_->send(Frame{.type = FrameType::kMessage, .seq = asked_++});
+  const int before = events_.messages;
+  EXPECT_TRUE(run([&] { return events_.messages > before; }));
+  EXPECT_EQ(heard(), "ack ");
+}
+
 TEST_F(TcpEndpointTest, WhatArrivedBeforeTheEndIsDelivered) {
   auto [path, client] = with_raw_peer();
   client.send(Frame{.type = FrameType::kMessage, .seq = 0});

@@ -6,6 +6,7 @@
 #include <sys/socket.h>
 
 #include <span>
+#include <vector>
 
 #include "base/unique_fd.h"
 #include "tcp_fallback/frame.h"
@@ -35,6 +36,15 @@ class RawClient {
     encode(frame, bytes);
     send(bytes);
   }
+  /// The headers of the frames without payload that are here now.
+  std::vector<Frame> receive() {
+    std::vector<Frame> frames;
+    HeaderBytes bytes;
+    while (::recv(fd_.get(), bytes.data(), bytes.size(), MSG_DONTWAIT) == static_cast<ssize_t>(bytes.size())) {
+      EXPECT_EQ(decode(bytes, frames.emplace_back()), "");
+    }
+    return frames;
+  }
   /// Whether the other side has ended the connection.
   bool ended() {
     std::byte byte;
@@ -47,6 +57,7 @@ class RawClient {
     fd_.reset();
   }
   void close() { fd_.reset(); }
+  [[nodiscard]] int fd() const noexcept { return fd_.get(); }
 
  private:
   UniqueFd fd_;

@@ -82,6 +82,8 @@ class Connection {
   /// The queue pair failed without a word so far: an asynchronous event may tell why.
   [[nodiscard]] bool wants_reason() const noexcept { return down_to_report_ && vague_; }
 
+  /// What it posted is under way.
+  [[nodiscard]] bool waits() const noexcept { return alive() && !send_.idle(); }
   [[nodiscard]] bool released() const noexcept { return released_; }
   [[nodiscard]] std::uint64_t wr_id() const noexcept { return wr_id_; }
   [[nodiscard]] const ibv_qp* qp() const noexcept { return parts_.qp.get(); }

@@ -10,6 +10,7 @@
 #include <memory>
 #include <vector>
 
+#include "base/clock.h"
 #include "transport/endpoint.h"
 #include "verbs/provider/objects.h"
 #include "verbs/transport/completion_queues.h"
@@ -54,6 +55,7 @@ class VerbsEndpoint final : public datapath::Endpoint {
   void dispatch(const ibv_wc& completion) noexcept;
   bool poll_queue(CompletionQueues::Queue& queue) noexcept;
   bool device_moved() noexcept;
+  [[nodiscard]] bool lingers() noexcept;
   bool attend() noexcept;
   /// Takes what the asynchronous event queue holds. Returns whether that was anything.
   bool take_async_events() noexcept;
@@ -73,6 +75,8 @@ class VerbsEndpoint final : public datapath::Endpoint {
   std::uint32_t inline_wish_ = kInlineWish;
   std::uint32_t polls_since_async_ = 0;
   std::uint64_t activity_ = 0;  // VerbsApi::activity() as last seen
+  bool moved_ = false;          // something happened since arm() looked last,
+  Nanos moved_at_ = 0;          // and when it saw that
   bool polling_ = false;
 };
 

@@ -12,6 +12,7 @@ namespace {
 
 constexpr std::uint32_t kPollsPerAsyncCheck = 4096;  // a system call, for those who never sleep
 constexpr int kMaxBatchesPerPoll = 8;
+constexpr Nanos kLinger = 500 * kMicrosecond;
 
 }  // namespace
 
@@ -66,6 +67,17 @@ bool VerbsEndpoint::device_moved() noexcept {
   return std::exchange(activity_, now) != now;
 }
 
+/// Between two datagrams more time may pass than an idle thread polls for. Who sleeps then, with work under way, leaves
+/// what comes to the device's own thread.
+bool VerbsEndpoint::lingers() noexcept {
+  if (!device_.source.software) return false;
+  const Nanos now = steady_clock().now();
+  if (std::exchange(moved_, false)) moved_at_ = now;
+  if (now - moved_at_ > kLinger) return false;
+  return std::any_of(slots_.begin(), slots_.end(),
+                     [](const Slot& slot) { return slot.connection && slot.connection->waits(); });
+}
+
 bool VerbsEndpoint::poll() noexcept {
   polling_ = true;
   // Buffers to be posted again and credits to be returned can wait for the poll after: what came is reported first.
@@ -84,6 +96,7 @@ bool VerbsEndpoint::poll() noexcept {
   }
   if (shared_.urgent) happened |= attend();
   happened |= device_moved();
+  moved_ |= happened;
   polling_ = false;
   bury();
   return happened;
@@ -91,7 +104,7 @@ bool VerbsEndpoint::poll() noexcept {
 
 bool VerbsEndpoint::arm() noexcept {
   drain_channel();
-  if (!shared_.attention.empty() || !stash_.empty() || take_async_events()) return false;
+  if (!shared_.attention.empty() || !stash_.empty() || take_async_events() || lingers()) return false;
   for (CompletionQueues::Queue& queue : queues_->all()) {
     if (ibv_req_notify_cq(queue.cq.get(), 0) != 0) return false;
     // A completion that came before the request makes no event: look again.

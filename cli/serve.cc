@@ -36,12 +36,11 @@ struct Options {
   bool named_no_host = false;
 };
 
-// SIGTERM and SIGINT as a descriptor. Blocked first, so that every thread made later leaves them to it.
-Result<UniqueFd> end_signals() {
+// SIGTERM, SIGINT and SIGHUP as a descriptor. Blocked first, so that every thread made later leaves them to it.
+Result<UniqueFd> catch_signals() {
   sigset_t set;
   sigemptyset(&set);
-  sigaddset(&set, SIGTERM);
-  sigaddset(&set, SIGINT);
+  for (const int signal : {SIGTERM, SIGINT, SIGHUP}) sigaddset(&set, signal);
   if (::pthread_sigmask(SIG_BLOCK, &set, nullptr) != 0) return Status(Code::kInternal, "cannot block SIGTERM");
   UniqueFd fd(::signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
   if (!fd) return Status(Code::kResourceExhausted, "cannot create a signal descriptor");
@@ -65,10 +64,12 @@ class ReadyFile {
 
 using std::chrono::steady_clock;
 
-// The first signal lets what is under way finish, for so long; the second ends at once.
-class Ending {
+// The first signal lets what is under way finish, for so long; the second ends at once. SIGHUP has the keys read again,
+// if there are any; else it is a signal to end, as ever.
+class Signals {
  public:
-  Ending(int fd, double seconds, Console& console) : fd_(fd), seconds_(seconds), console_(console) {}
+  Signals(int fd, double seconds, bool has_keys, Console& console)
+      : fd_(fd), seconds_(seconds), has_keys_(has_keys), console_(console) {}
 
   [[nodiscard]] int fd() const noexcept { return fd_; }
   [[nodiscard]] int poll_ms() const {
@@ -77,10 +78,17 @@ class Ending {
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(by_ - steady_clock::now()).count();
     return static_cast<int>(std::clamp<std::int64_t>(left, 0, kAgain));
   }
-  void signalled(PushServer& server) {
+  void came(Engine& engine, PushServer& server) {
     signalfd_siginfo signal{};
-    while (::read(fd_, &signal, sizeof signal) == sizeof signal) ++signals_;
-    if (signals_ != 1) return;
+    const std::size_t before = signals_;
+    while (::read(fd_, &signal, sizeof signal) == sizeof signal) {
+      if (has_keys_ && signal.ssi_signo == SIGHUP) {
+        reload_keys(engine);
+      } else {
+        ++signals_;
+      }
+    }
+    if (before != 0 || signals_ == 0) return;
     server.drain();
     by_ = steady_clock::now() +
           std::chrono::duration_cast<steady_clock::duration>(std::chrono::duration<double>(seconds_));
@@ -100,18 +108,27 @@ class Ending {
   }
 
  private:
+  void reload_keys(Engine& engine) {
+    if (const Status done = engine.reload_keys(); done.ok()) {
+      console_.line("the keys were read again");
+    } else {
+      console_.error({done.code(), done.message() + "; the keys that were read before still hold"});
+    }
+  }
+
   int fd_;
   double seconds_;
+  bool has_keys_;
   Console& console_;
   std::size_t signals_ = 0;
   steady_clock::time_point by_{};
 };
 
-void serve_clients(Engine& engine, PushServer& server, Ending& ending, bool once) {
-  while ((!once || server.clients_ended() == 0) && !ending.now(server)) {
-    pollfd fds[] = {{engine.event_fd(), POLLIN, 0}, {ending.fd(), POLLIN, 0}, {server.wake_fd(), POLLIN, 0}};
-    ::poll(fds, std::size(fds), ending.poll_ms());
-    if (fds[1].revents != 0) ending.signalled(server);
+void serve_clients(Engine& engine, PushServer& server, Signals& signals, bool once) {
+  while ((!once || server.clients_ended() == 0) && !signals.now(server)) {
+    pollfd fds[] = {{engine.event_fd(), POLLIN, 0}, {signals.fd(), POLLIN, 0}, {server.wake_fd(), POLLIN, 0}};
+    ::poll(fds, std::size(fds), signals.poll_ms());
+    if (fds[1].revents != 0) signals.came(engine, server);
     if (fds[2].revents != 0) server.progress();
     while (std::optional<Peer> peer = engine.accept()) server.on_connected(*peer);
     for (auto [peer, event] = engine.next_event(); event.kind != Event::Kind::kNone;
@@ -133,8 +150,8 @@ Status announce(const Options& options, const std::string& listen, const std::st
   return bench::write_text(options.ready_file, bench::Json(ready).dump() + "\n");
 }
 
-// `end_fd` is readable once it is time to end.
-Status serve(Engine& engine, const Options& options, int end_fd, Console& console) {
+// `signal_fd`: of catch_signals().
+Status serve(Engine& engine, const Options& options, int signal_fd, Console& console) {
   ServeCounters counters;
   ModelStore store(&engine, options.max_bytes, options.max_push == 0 ? options.max_bytes : options.max_push);
   PushServer server(&store, &console, &counters,
@@ -159,8 +176,8 @@ Status serve(Engine& engine, const Options& options, int end_fd, Console& consol
   Status status = announce(options, engine.listen_address(), exposition ? exposition->address() : "", console);
   if (!status.ok()) return status;
   const ReadyFile ready(options.ready_file);
-  Ending ending(end_fd, options.drain, console);
-  serve_clients(engine, server, ending, options.once);
+  Signals signals(signal_fd, options.drain, !options.config.keys_file.empty(), console);
+  serve_clients(engine, server, signals, options.once);
   console.line("ending");
   return {};
 }
@@ -173,7 +190,8 @@ int serve_command(Words words) {
   Args args("serve",
             "Accepts models from `fairlead push` into registered memory, checks every tensor, and hands them out "
             "to `fairlead pull`. Models live in memory only: they go with the server. SIGTERM or SIGINT "
-            "ends it when what is under way is finished, a second one at once.",
+            "ends it when what is under way is finished, a second one at once. With --keys SIGHUP reads the keys "
+            "again: clients whose key is gone are cut off, and new ones may come.",
             "Examples:\n  fairlead serve\n"
             "  fairlead serve --listen 127.0.0.1:0 --metrics 127.0.0.1:0 --ready-file ready.json");
   args.option(
@@ -209,12 +227,12 @@ int serve_command(Words words) {
 
   Console console("serve");
   Status status = options.ready_file.empty() ? Status() : bench::check_writable(options.ready_file);
-  const Result<UniqueFd> end = end_signals();  // before the engine has threads
-  if (status.ok() && !end) status = end.error();
+  const Result<UniqueFd> signals = catch_signals();  // before the engine has threads
+  if (status.ok() && !signals) status = signals.error();
   if (status.ok()) {
     Result<Engine> engine = Engine::create(options.config);
     if (!engine) return console.no_engine(engine.error());
-    status = serve(*engine, options, end->get(), console);
+    status = serve(*engine, options, signals->get(), console);
   }
   if (!status.ok()) console.error(status);
   return status.ok() ? kSuccess : kFailure;

@@ -103,6 +103,12 @@ Status Engine::unpublish(std::string_view name) {
   return impl->unpublish(name);
 }
 
+Status Engine::reload_keys() {
+  EngineImpl* impl = behind(object_);
+  if (Status fine = working(impl); !fine.ok()) return fine;
+  return impl->reload_keys();
+}
+
 Result<Peer> Engine::connect(std::string_view host_port) {
   EngineImpl* impl = behind(object_);
   if (Status fine = working(impl); !fine.ok()) return fine;

@@ -53,16 +53,6 @@ void add(PeerStats& total, const PeerStats& more) {
   }
 }
 
-Result<Principals> principals_of(const EngineConfig& config) {
-  if (config.keys_file.empty()) return Principals();
-  Result<Principals> known = Principals::load(config.keys_file);
-  if (known && !config.principal.empty() && known->key_of(config.principal) == nullptr) {
-    return {Code::kNotFound,
-            fmt::format("keys file {} has no line for '{}' (principal)", config.keys_file, config.principal)};
-  }
-  return known;
-}
-
 }  // namespace
 
 // ---- beginning and end
@@ -81,7 +71,7 @@ EngineImpl::EngineImpl(EngineConfig config)
 Result<std::shared_ptr<EngineImpl>> EngineImpl::create(EngineConfig config) {
   if (Status valid = config.validate(); !valid.ok()) return valid;
   if (Status valid = validate_transports(config); !valid.ok()) return valid;
-  Result<Principals> known = principals_of(config);
+  Result<Principals> known = known_by(config);
   if (!known) return known.error();
   std::shared_ptr<EngineImpl> engine(new EngineImpl(std::move(config)));
   engine->principals_ = *std::move(known);

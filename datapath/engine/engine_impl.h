@@ -44,6 +44,7 @@ class EngineImpl final : public std::enable_shared_from_this<EngineImpl>, public
   Status publish(std::string_view name, const Memory& memory, Access access, std::optional<TensorSpec> tensor,
                  std::vector<std::string> audience);
   Status unpublish(std::string_view name);
+  Status reload_keys();
   Result<std::shared_ptr<SessionImpl>> connect(std::string_view host_port);
   [[nodiscard]] std::vector<std::shared_ptr<SessionImpl>> sessions() const;
   [[nodiscard]] std::vector<DeviceInfo> devices(std::string_view peer) const;
@@ -60,6 +61,8 @@ class EngineImpl final : public std::enable_shared_from_this<EngineImpl>, public
 
  private:
   explicit EngineImpl(EngineConfig config);
+  /// Those of its keys file.
+  static Result<Principals> known_by(const EngineConfig& config);
   void accept(UniqueFd connection);
   void greet_strangers();
   void forget_cut();
@@ -91,7 +94,8 @@ class EngineImpl final : public std::enable_shared_from_this<EngineImpl>, public
   [[nodiscard]] std::chrono::milliseconds sleep_limit() noexcept override;
 
   EngineConfig config_;
-  Principals principals_;
+  Principals principals_;                // changes on the driver, under principals_mutex_
+  mutable std::mutex principals_mutex_;  // of who reads them on another thread
   std::shared_ptr<RegionTable> regions_;
   std::shared_ptr<memreg::Pool> pool_;
   std::atomic<bool> stopped_{false};

@@ -144,7 +144,11 @@ Status EngineImpl::publish(std::string_view name, const Memory& memory, Access a
             fmt::format("cannot publish '{}': the memory is registered with another engine; register it with this one",
                         name)};
   }
-  if (const Status known = principals_.check_audience(audience); !known.ok()) {
+  const auto known_audience = [&] {
+    const std::lock_guard lock(principals_mutex_);
+    return principals_.check_audience(audience);
+  };
+  if (const Status known = known_audience(); !known.ok()) {
     return {known.code(), fmt::format("cannot publish '{}': {}", name, known.message())};
   }
   return regions_->publish(name, share_of(memory), memory.bytes(), access, tensor, std::move(audience));

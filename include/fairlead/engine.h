@@ -94,6 +94,13 @@ class FAIRLEAD_EXPORT Engine {
   /// Peers that had looked it up are told (RemoteMemory::withdrawn). Errors: kNotFound.
   Status unpublish(std::string_view name);
 
+  /// Reads EngineConfig::keys_file again. From then on a new line is somebody, and a line that is gone, or has another
+  /// key, nobody: sessions whose principal that was end at once, kPermissionDenied, and it cannot connect again. All
+  /// others go on. If the file cannot be read as create() would, nothing changes. Waits for the engine's thread, so not
+  /// from inside a callback. Errors: kInvalidArgument (there is no keys file, or it is malformed), kNotFound (it, or
+  /// the line of our own principal), kPermissionDenied.
+  Status reload_keys();
+
   /// Begins to connect and returns at once; Peer::wait_ready and events tell how it went. Errors: a bad address only.
   Result<Peer> connect(std::string_view host_port);
   /// A peer that connected to us and is ready, or nothing. Never blocks.

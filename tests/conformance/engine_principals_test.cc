@@ -118,6 +118,49 @@ TEST_P(EnginePrincipals, OneHasNoMoreSessionsThanItMay) {
   EXPECT_THAT(names(as_store), testing::IsEmpty()) << "greeted; a wire for two has no path for a third";
 }
 
+TEST_P(EnginePrincipals, AreKnownByWhatTheKeysFileSaysNow) {
+  start_as("trainer");
+  auto [store, as_store] = another(client_config("store"));
+  ASSERT_TRUE(as_store.wait_ready(kPatience).ok());
+  Memory memory = buffer(*server, 4096, 0x5a);
+  ASSERT_TRUE(server->publish("r", memory, Access::kRemoteReadWrite).ok());
+  ASSERT_TRUE(peer.lookup("r", kPatience));
+
+  // Nonsense changes nothing.
+  std::ofstream(keys_.path()) << "trainer";
+  EXPECT_THAT(server->reload_keys().to_string(), HasSubstr("line 1: 'trainer' needs a key"));
+  EXPECT_EQ(peer.state(), PeerState::kReady);
+
+  // One is gone, one stays, one is new.
+  std::ofstream(keys_.path()) << line("store", '2') + line("late", '3');
+  ASSERT_TRUE(server->reload_keys().ok());
+  Event end;
+  while ((end = peer.next_event(kPatience)).kind != Event::Kind::kClosed && end.kind != Event::Kind::kNone) {
+  }
+  EXPECT_EQ(end.status.code(), Code::kPermissionDenied) << end.status.to_string();
+  EXPECT_THAT(end.status.message(), HasSubstr("another key in the keys file now, or none"));
+  EXPECT_TRUE(as_store.lookup("r", kPatience));
+  auto [newcomer, as_newcomer] = another(client_config("late"));
+  EXPECT_TRUE(as_newcomer.wait_ready(kPatience).ok());
+  EXPECT_TRUE(server->publish("for the new one", memory, Access::kRemoteRead, std::nullopt, {"late"}).ok());
+  EXPECT_EQ(server->publish("for nobody", memory, Access::kRemoteRead, std::nullopt, {"trainer"}).code(),
+            Code::kInvalidArgument);
+  Peer again = *client->connect(server->listen_address());
+  EXPECT_EQ(again.wait_ready(kPatience).code(), Code::kPermissionDenied);
+
+  // The same name with another key is somebody else.
+  std::ofstream(keys_.path()) << line("store", '4') + line("late", '3');
+  ASSERT_TRUE(server->reload_keys().ok());
+  EXPECT_FALSE(as_store.lookup("r", kPatience));
+  EXPECT_EQ(as_newcomer.state(), PeerState::kReady);
+  EXPECT_EQ(client->reload_keys().code(), Code::kNotFound) << "our own line is gone";
+}
+
+TEST_P(EnginePrincipals, ThereMustHaveBeenAKeysFile) {
+  start(config_for(GetParam()), config_for(GetParam()));
+  EXPECT_THAT(server->reload_keys().to_string(), HasSubstr("created without a keys file"));
+}
+
 INSTANTIATE_TEST_SUITE_P(Ways, EnginePrincipals, testing::ValuesIn(ways()),
                          [](const auto& info) { return info.param.name; });
 

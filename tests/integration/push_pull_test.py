@@ -49,6 +49,31 @@ class Keys(Case):
         self.assert_fails(self.run_to_end("key", "two words"), 2, "1 to 64 letters")
         self.assertEqual(server.end(), 0, server.output)
 
+    def test_keys_are_read_again_on_sighup(self):
+        keys, before = self.keys("keys", "trainer"), self.keys("before", "store")
+        with open(keys, encoding="ascii") as file:
+            trainer = file.read()
+        server = self.serve("--keys", keys)
+
+        def listing(file, principal):
+            return self.run_to_end("pull", server.listen, "--list", "--keys", file, "--principal", principal)
+
+        self.assert_fails(listing(before, "store"), 1, "'store' did not show a key that is known here")
+        os.chmod(keys, 0o644)
+        server.process.send_signal(signal.SIGHUP)
+        server.wait_for("mode 0644.*still hold")
+        os.chmod(keys, 0o600)
+        self.assertEqual(listing(keys, "trainer")[0], 0)
+        with open(before, encoding="ascii") as new, open(keys, "w", encoding="ascii") as file:
+            file.write(new.read())
+        server.process.send_signal(signal.SIGHUP)
+        server.wait_for("the keys were read again")
+        self.assertEqual(listing(before, "store")[0], 0)
+        with open(keys, "w", encoding="ascii") as file:
+            file.write(trainer)
+        self.assert_fails(listing(keys, "trainer"), 1, "'trainer' did not show a key that is known here")
+        self.assertEqual(server.end(), 0, server.output)
+
     def test_a_model_is_its_principals_unless_models_are_shared(self):
         files = {}
         for principal in "trainer", "store":

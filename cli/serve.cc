@@ -36,11 +36,15 @@ struct Options {
   bool named_no_host = false;
 };
 
-// SIGTERM, SIGINT and SIGHUP as a descriptor. Blocked first, so that every thread made later leaves them to it.
-Result<UniqueFd> catch_signals() {
+// SIGTERM, SIGINT and SIGHUP as a descriptor. Blocked first, so that every thread made later leaves them to it. A
+// SIGHUP that nohup has us ignore would come all the same: what is blocked is kept.
+Result<UniqueFd> catch_signals(bool has_keys) {
   sigset_t set;
   sigemptyset(&set);
-  for (const int signal : {SIGTERM, SIGINT, SIGHUP}) sigaddset(&set, signal);
+  for (const int signal : {SIGTERM, SIGINT}) sigaddset(&set, signal);
+  struct sigaction now{};
+  ::sigaction(SIGHUP, nullptr, &now);
+  if (has_keys || now.sa_handler != SIG_IGN) sigaddset(&set, SIGHUP);
   if (::pthread_sigmask(SIG_BLOCK, &set, nullptr) != 0) return Status(Code::kInternal, "cannot block SIGTERM");
   UniqueFd fd(::signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
   if (!fd) return Status(Code::kResourceExhausted, "cannot create a signal descriptor");
@@ -227,7 +231,7 @@ int serve_command(Words words) {
 
   Console console("serve");
   Status status = options.ready_file.empty() ? Status() : bench::check_writable(options.ready_file);
-  const Result<UniqueFd> signals = catch_signals();  // before the engine has threads
+  const Result<UniqueFd> signals = catch_signals(!options.config.keys_file.empty());  // before the engine has threads
   if (status.ok() && !signals) status = signals.error();
   if (status.ok()) {
     Result<Engine> engine = Engine::create(options.config);

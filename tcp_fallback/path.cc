@@ -24,6 +24,7 @@ TcpPath::TcpPath(Shared& shared, const datapath::PathConfig& config)
       peer_host_(config.peer_host),
       peer_timeout_(config.peer_timeout),
       urgent_(config.urgent),
+      polled_(config.polled),
       token_(random_token()),
       peer_name_(config.peer_host),
       requests_(shared.config.send_depth),
@@ -241,7 +242,7 @@ void TcpPath::flush_held() noexcept {
 
 /// Whether this answers what came last, so that an acknowledgement could have gone with it.
 void TcpPath::note_post() noexcept {
-  if (!heard_at_) return;
+  if (!heard_at_ || !polled_) return;
   answers_ = answers_ || shared_.clock.now() - *heard_at_ < kAtOnce;
   heard_at_.reset();
 }

@@ -97,7 +97,7 @@ class TcpPath final : public datapath::Path, private Receiver::Sink {
   const datapath::PathRole role_;
   const std::string peer_host_;
   const std::chrono::milliseconds peer_timeout_;
-  const bool urgent_;
+  const bool urgent_, polled_;
   const Token token_;  // ours: the peer presents it
   Token peer_token_{};
 

@@ -78,6 +78,8 @@ struct PathConfig {
   PathEvents* events = nullptr;  // the path's user, who outlives it; not null
   /// What it carries is small and must not wait: others of its endpoint take shorter turns while it is there.
   bool urgent = false;
+  /// Somebody polls soon, whatever the application does: what need not be said at once may wait for the next poll.
+  bool polled = false;
   /// How long a peer may be silent: a transport that watches its connection calls it dead no sooner.
   std::chrono::milliseconds peer_timeout{30'000};
 };

@@ -99,7 +99,7 @@ class EngineImpl final : public std::enable_shared_from_this<EngineImpl>, public
   std::shared_ptr<RegionTable> regions_;
   std::shared_ptr<memreg::Pool> pool_;
   std::atomic<bool> stopped_{false};
-  std::mutex shutting_down_;
+  std::mutex shutting_down_, reloading_keys_;
 
   // Driver only.
   Transports transports_;

@@ -24,6 +24,7 @@ Status EngineImpl::reload_keys() {
   if (config_.keys_file.empty()) {
     return {Code::kInvalidArgument, "this engine was created without a keys file; create it with one (keys_file)"};
   }
+  const std::lock_guard one_at_a_time(reloading_keys_);
   Result<Principals> known = known_by(config_);
   if (!known) return known.error();
   lane_.call([&] {

@@ -23,7 +23,9 @@ std::uint64_t apply(AtomicOp op, std::uint64_t& word, std::uint64_t value, std::
 
 std::optional<Outcome> carry_out(const PathMessage& message, const RegionTable::View& regions, std::string& why) {
   const auto op = static_cast<AtomicOp>(message.length);
-  if ((op != AtomicOp::kFetchAdd && op != AtomicOp::kCompareSwap) || message.data.size() != kOperandBytes) {
+  const bool known = message.length == static_cast<std::uint32_t>(AtomicOp::kFetchAdd) ||
+                     message.length == static_cast<std::uint32_t>(AtomicOp::kCompareSwap);
+  if (!known || message.data.size() != kOperandBytes) {
     why = fmt::format("atomic {} of kind {} with {} bytes", message.total, message.length, message.data.size());
     return std::nullopt;
   }

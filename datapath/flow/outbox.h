@@ -4,8 +4,8 @@
 // Building asks for one batch of requests at a time (build), and hears how many the path took (commit). Completions
 // come back as what was pushed to the path's InFlight. A path that died is told by its requests coming back aborted;
 // then apply_received() or requeue() puts what is left back into the queues. Notifications and fragments ("sequenced")
-// are numbered in the order of posting; an undelivered one is numbered anew. So are atomics; and the outcomes of the
-// peer's, which overtake what waits for credits: it waits for them.
+// are numbered in the order of posting; an undelivered one is numbered anew. So are atomics and the outcomes of the
+// peer's, which take no credits: the peer's engine takes them. Outcomes overtake what waits.
 // No input or output, and no time but what is given. Threads: the driver.
 #pragma once
 
@@ -76,6 +76,8 @@ class Outbox {
   /// Takes the oldest back, of which nothing was built yet; null: there is none.
   [[nodiscard]] TransferImpl* give_back() noexcept;
   [[nodiscard]] std::size_t size() const noexcept { return active_; }
+  /// Without the outcomes of the peer's atomics.
+  [[nodiscard]] std::size_t own() const noexcept { return active_ - outcomes_held_; }
   [[nodiscard]] bool has_backlog() const noexcept {
     return !data_queue_.empty() || !message_queue_.empty() || !outcomes_.empty();
   }
@@ -150,6 +152,7 @@ class Outbox {
 
   // outbox_build.cc
   bool build_message(const Way& way);
+  [[nodiscard]] bool in_batch(const TransferImpl& transfer) const noexcept;
   TransferImpl* next_with_message(const Way& way);
   bool build_data(const Way& way);
   bool build_staged(const Way& way, TransferImpl& transfer);

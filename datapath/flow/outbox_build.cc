@@ -59,19 +59,28 @@ bool Outbox::message_ready(const Way& way, const TransferImpl& t) const noexcept
          way.can->write_then_message_ordered;
 }
 
+bool Outbox::in_batch(const TransferImpl& t) const noexcept {
+  return std::any_of(built_, built_ + count_, [&t](const Built& built) { return built.request.transfer == &t; });
+}
+
 /// The transfer whose message is next; those that end without theirs are ended. Null: none, or it has to wait.
 TransferImpl* Outbox::next_with_message(const Way& way) {
   if (!outcomes_.empty()) return outcomes_.front();
   while (TransferImpl* const t = message_queue_.front()) {
-    if (t->failure == Code::kOk && t->atomic != AtomicOp::kNone && t->own.ops.front().remote->is_gone()) {
+    const bool atomic = t->atomic != AtomicOp::kNone;
+    const bool gone = atomic && t->own.ops.front().remote->is_gone(),
+               large = !atomic && t->message.size() > max_message_;
+    if (t->failure == Code::kOk && !gone && !large) {
+      if (atomic) return t->ticket != 0 || awaited_.has_room() ? t : nullptr;
+      return message_ready(way, *t) && window_.open() ? t : nullptr;
+    }
+    if (in_batch(*t)) return nullptr;  // what the batch holds of it is posted first: a transfer that ends may be gone
+    if (t->failure == Code::kOk && gone) {
       fail_transfer(*t, Code::kProtectionError, t->own.ops.front().remote);
-    } else if (t->failure == Code::kOk && t->atomic == AtomicOp::kNone && t->message.size() > max_message_) {
+    } else if (t->failure == Code::kOk) {
       t->failure = Code::kInvalidArgument;
       t->reason = fmt::format("a message of {} bytes; {} takes at most {} (its max_message_bytes)", t->message.size(),
                               user_.who(), max_message_);
-    } else if (t->failure == Code::kOk) {
-      const bool has_ticket = t->atomic == AtomicOp::kNone || t->ticket != 0 || awaited_.has_room();
-      return has_ticket && message_ready(way, *t) && window_.open() ? t : nullptr;
     }
     t->in_messages.unlink();
     settle(*t);
@@ -118,7 +127,8 @@ bool Outbox::build_message(const Way& way) {
   } else {
     message.type = MessageType::kNotify;
   }
-  message.sequence = built.request.sequence = window_.take(weight);
+  const bool counts = !t.is_outcome && t.atomic == AtomicOp::kNone;
+  message.sequence = built.request.sequence = counts ? window_.take(weight) : window_.take_uncounted();
   encode(message, headers_[count_]);
   segments[0] = {headers_[count_], kPathHeaderBytes, 0};
   requests_[count_] = {0, OpKind::kMessage, {segments, used}, 0, 0};
@@ -149,10 +159,7 @@ TransferImpl* Outbox::next_with_data(const Way& way) {
     const RemoteRegionImpl& remote = *t.list->ops[t.next_op].remote;
     const bool gone = remote.is_gone();
     if (!gone && (way.staged || remote.key(way.peer_transport).key != 0)) return &t;
-    // What the batch holds of it is posted first: a transfer that ends may be gone.
-    const bool in_batch =
-        std::any_of(built_, built_ + count_, [&t](const Built& built) { return built.request.transfer == &t; });
-    if (in_batch) return nullptr;
+    if (in_batch(t)) return nullptr;  // as above
     if (gone) {
       fail_transfer(t, Code::kProtectionError, &remote);
     } else {

@@ -227,7 +227,7 @@ void Lane::stand_back() noexcept {
       std::this_thread::sleep_for(nap);
     }
     now = application_drives_.load(std::memory_order_relaxed);
-    const bool busy = now - seen >= kBusyDrives * static_cast<std::uint64_t>(nap.count());
+    const bool busy = driven_.load() && now - seen >= kBusyDrives * static_cast<std::uint64_t>(nap.count());
     nap = busy ? std::min(2 * nap, kMostNap) : kNap;
   } while (!stopping_.load() && (driven_.load() || now != seen));
 }

@@ -14,7 +14,7 @@ using std::chrono::milliseconds;
 
 namespace {
 
-constexpr milliseconds kGoodbyeWait{500};
+constexpr milliseconds kGoodbyeWait{500}, kLastOutcomes{50};
 
 }  // namespace
 
@@ -193,8 +193,16 @@ void SessionImpl::advance(Clock::time_point now) {
   begin_followers();
   for_flows([now](Flow& flow) { flow.advance(now); });
   if (is_left(now)) begin_drain({}, Code::kUnavailable);
-  if (may_end() || now >= close_deadline_) begin_drain(close_status_, Code::kCancelled);
+  if (may_end(now) || now >= close_deadline_) begin_drain(close_status_, Code::kCancelled);
   if (phase_ != Phase::kDraining) check_timers(now);
+}
+
+bool SessionImpl::may_end(Clock::time_point now) noexcept {
+  if (phase_ != Phase::kClosing || bulk_.paths().in_use() == nullptr) return false;
+  if (!all_flows([](Flow& flow) { return flow.outbox().own() == 0; })) return false;
+  if (all_flows([](Flow& flow) { return flow.outbox().size() == 0; })) return true;
+  if (!done_at_) done_at_ = now;
+  return now - *done_at_ >= kLastOutcomes;
 }
 
 bool SessionImpl::is_left(Clock::time_point now) noexcept {

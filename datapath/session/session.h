@@ -124,11 +124,9 @@ class SessionImpl final : public EventSource, public TransferSink, public FlowUs
   void finish_close();
   /// The peer said goodbye, and its path has nothing more to say.
   [[nodiscard]] bool is_left(Clock::time_point now) noexcept;
-  /// Closing, and nothing is left to be done on the path in use.
-  [[nodiscard]] bool may_end() noexcept {
-    return phase_ == Phase::kClosing && bulk_.paths().in_use() != nullptr &&
-           all_flows([](Flow& flow) { return flow.outbox().size() == 0; });
-  }
+  /// Closing, and nothing of ours is left to be done on the path in use. What the peer goes on asking for does not keep
+  /// us, but for a moment: the outcome of its last atomic may be on its way.
+  [[nodiscard]] bool may_end(Clock::time_point now) noexcept;
   [[nodiscard]] bool was_ready() const noexcept { return bulk_.was_usable(); }
   void check_timers(Clock::time_point now);
   void set_public_state(PeerState state) noexcept;
@@ -216,6 +214,7 @@ class SessionImpl final : public EventSource, public TransferSink, public FlowUs
   bool goodbye_seen_ = false;
   // The peer ended the session in order. What it got of ours before, its path may say after its goodbye, which came by
   // another way: nothing more is posted, and what is posted is waited for so long.
+  std::optional<Clock::time_point> done_at_;  // closing: nothing of ours is left since then
   std::optional<Clock::time_point> farewell_until_;
 
   // Shared with application threads.

@@ -10,6 +10,7 @@ PathConfig SessionImpl::path_config() {
   config.peer_host = link_.stream().peer_host();
   config.local_host = link_.stream().local_host();
   config.peer_timeout = host_->config().peer_timeout;
+  config.polled = host_->config().progress != Progress::kApplication;
   return config;
 }
 

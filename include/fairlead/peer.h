@@ -111,8 +111,9 @@ class FAIRLEAD_EXPORT Peer : public Handle {
   /// posting within a class; Transfer::old_value() is what the word held before. The peer's engine does it with
   /// std::atomic_ref, sequentially consistent, so its program may use the word the same way; a write or an RDMA atomic
   /// of a device beside it is not atomic to it. Nothing is said about writes that were posted before: let it follow
-  /// them (`after`). They notify nobody. Errors: as write(); kOutcomeUnknown if the session ends before the peer has
-  /// said what became of it.
+  /// them (`after`). They notify nobody. At most 256 of a class wait for their outcome at a time. One that the peer may
+  /// have carries on until it has said what became of it, or the session ends: cancel() and a deadline end only what
+  /// was not sent. Errors: as write(); kOutcomeUnknown if the session ends first.
   Transfer fetch_add(const RemoteMemory& word, std::uint64_t add, const TransferOptions& options = {});
   /// Puts `desired` in if the word holds `expected`: it did if old_value() is `expected`.
   Transfer compare_swap(const RemoteMemory& word, std::uint64_t expected, std::uint64_t desired,

@@ -109,6 +109,48 @@ TEST_P(EngineAtomics, ASwapIsALock) {
   EXPECT_EQ(here(2), 0u);
 }
 
+// What nobody takes does not stop atomics, nor do they stop what comes behind them, in either direction.
+TEST_P(EngineAtomics, TakeNoCredits) {
+  server.reset();
+  client.reset();
+  EngineConfig config = config_for(GetParam());
+  config.max_pending_events = 4;
+  EngineConfig of_server = config;
+  of_server.transport = "auto";
+  start(of_server, config);
+  std::tie(memory, words) = target("words", kWords * 8, Access::kRemoteAtomic);
+  ASSERT_TRUE(server_peer.send({}, 1).wait(kPatience).ok());
+  ASSERT_TRUE(peer.send({}, 2).wait(kPatience).ok());
+  for (int i = 0; i < 100; ++i) ASSERT_TRUE(peer.fetch_add(word(0), 1).wait(kPatience).ok());
+  Transfer there = server_peer.send({}, 3), here_again = peer.send({}, 4);
+  EXPECT_TRUE(there.wait(std::chrono::seconds(5)).ok()) << "one event of four is untaken";
+  EXPECT_TRUE(here_again.wait(std::chrono::seconds(5)).ok());
+  EXPECT_EQ(next_of(peer, Event::Kind::kMessage).value, 1u);
+  EXPECT_EQ(next_of(peer, Event::Kind::kMessage).value, 3u);
+}
+
+TEST_P(EngineAtomics, DoNotKeepASessionThatIsToEnd) {
+  std::atomic<bool> ended = false;
+  std::thread asking([&] {
+    std::array<Transfer, 64> under_way;
+    for (std::size_t i = 0;; ++i) {
+      Transfer& next = under_way[i % under_way.size()];
+      if (next.valid() && !next.wait(kPatience).ok()) break;
+      next = peer.fetch_add(word(0), 1);
+    }
+    ended = true;
+  });
+  while (server_peer.stats().atomics_served < 100) std::this_thread::yield();
+  server_peer.close(std::chrono::hours(1));
+  Event event;
+  while ((event = server_peer.next_event(kPatience)).kind != Event::Kind::kClosed && event.kind != Event::Kind::kNone) {
+  }
+  EXPECT_EQ(event.kind, Event::Kind::kClosed);
+  EXPECT_TRUE(event.status.ok()) << event.status.to_string();
+  asking.join();
+  EXPECT_TRUE(ended);
+}
+
 TEST_P(EngineAtomics, FollowAWriteThatTheyAnnounce) {
   auto [area, remote] = target("area", 1 << 20);
   Memory source = buffer(*client, 1 << 20, 0x5a);

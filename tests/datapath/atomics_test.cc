@@ -40,12 +40,12 @@ class AtomicsAtTheTarget : public testing::Test {
     return id;
   }
   std::optional<atomics::Outcome> ask(AtomicOp op, const char* name, std::uint64_t offset, std::uint64_t value,
-                                      std::uint64_t expected = 0) {
+                                      std::uint64_t expected = 0, std::uint32_t beyond = 0) {
     std::vector<std::byte> operands;
     atomics::put_operands(operands, value, expected);
     PathMessage message;
     message.type = MessageType::kAtomic;
-    message.length = static_cast<std::uint32_t>(op);
+    message.length = static_cast<std::uint32_t>(op) + beyond;
     message.value = id_of(name);
     message.offset = offset;
     message.data = operands;
@@ -95,6 +95,7 @@ TEST_F(AtomicsAtTheTarget, WhatIsNoAtomicEndsTheSession) {
     EXPECT_FALSE(ask(none, "words", 0, 1));
     EXPECT_THAT(why, HasSubstr("kind"));
   }
+  EXPECT_FALSE(ask(AtomicOp::kFetchAdd, "words", 0, 1, 0, 256)) << "not cut down to what is known";
   PathMessage short_one;
   short_one.type = MessageType::kAtomic;
   short_one.length = 1;
@@ -289,24 +290,31 @@ TEST_F(AtomicsOfOurs, OutcomesNobodyWaitsForEndTheSession) {
   arrive_all();
 }
 
-TEST_F(AtomicsOfOurs, OutcomesForThePeerOvertakeWhatWaitsForItsCredits) {
+TEST_F(AtomicsOfOurs, NeitherTheyNorOutcomesTakeCredits) {
   outbox.set_limits({.window = {.events = 1}, .max_message = 1000});
-  add();
-  add();
-  EXPECT_EQ(post().size(), 1u);
-  ASSERT_TRUE(outbox.say(33, {Code::kOk, 4}, 64));
+  const auto send = [this] {
+    TransferImpl& made = *made_.emplace_back(std::make_unique<TransferImpl>());
+    made.is_send = made.has_message = true;
+    outbox.add(made);
+  };
+  for (std::uint64_t ticket = 1; ticket <= 50; ++ticket) ASSERT_TRUE(outbox.say(ticket, {Code::kOk, 4}, 64));
+  for (int i = 0; i < 10; ++i) add();
+  send();
+  send();
   const auto said = post();
-  ASSERT_EQ(said.size(), 1u);
+  ASSERT_EQ(said.size(), 61u) << "all but the second message, which has no credit";
   EXPECT_EQ(said[0].type, MessageType::kOutcome);
-  EXPECT_EQ(said[0].total, 33u);
-  EXPECT_EQ(said[0].value, 4u);
-  abort_all();
-  ASSERT_TRUE(outbox.apply_received(1, why));
-  const auto again = post();
-  ASSERT_EQ(again.size(), 1u) << "the first atomic arrived, the outcome did not";
-  EXPECT_EQ(again[0].total, 33u);
+  EXPECT_EQ(said[60].type, MessageType::kFragment);
   arrive_all();
-  EXPECT_EQ(outbox.size(), 2u) << "the two atomics";
+  ASSERT_TRUE(outbox.say(51, {}, 64));
+  EXPECT_EQ(post().size(), 1u) << "outcomes overtake what waits";
+  outbox.consumed(said[60].sequence);
+  EXPECT_EQ(post().size(), 1u);
+  abort_all();
+  ASSERT_TRUE(outbox.apply_received(61, why));
+  EXPECT_EQ(post().size(), 2u) << "the outcome and the message, again";
+  arrive_all();
+  EXPECT_EQ(outbox.own(), 10u) << "the atomics";
 }
 
 TEST_F(AtomicsOfOurs, APeerThatTakesNoOutcomesIsNotKeptOnForEver) {

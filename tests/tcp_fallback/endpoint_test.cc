@@ -53,6 +53,7 @@ class TcpEndpointTest : public testing::Test {
                                       .peer_host = std::move(host),
                                       .local_host = "",
                                       .events = &events_,
+                                      .polled = polled_,
                                       .peer_timeout = peer_timeout_});
     EXPECT_TRUE(path.has_value()) << path.status().to_string();
     return path ? std::move(*path) : nullptr;
@@ -84,6 +85,7 @@ class TcpEndpointTest : public testing::Test {
 
   Recorder events_;
   std::chrono::milliseconds peer_timeout_{30'000};
+  bool polled_ = true;
   ManualClock clock_;
   std::unique_ptr<TcpDevice> device_ = std::move(*TcpDevice::open({}, clock_));
   std::unique_ptr<TcpEndpoint> endpoint_;
@@ -140,7 +142,8 @@ TEST_F(TcpEndpointTest, AResetIsNoticed) {
 /// A path whose user answers messages at once, and a peer that looks at what goes over the wire.
 class TcpAnswersTest : public TcpEndpointTest {
  protected:
-  TcpAnswersTest() {
+  explicit TcpAnswersTest(bool polled = true) {
+    polled_ = polled;
     std::tie(path_, client_) = with_raw_peer();
     std::array<std::byte, kGreetingBytes> greeting;
     EXPECT_EQ(::recv(client_->fd(), greeting.data(), greeting.size(), MSG_WAITALL), std::ssize(greeting));
@@ -222,6 +225,19 @@ TEST_F(TcpAnswersTest, AreNotWaitedForAsleepNorAtTheEnd) {
   EXPECT_EQ(heard(), "");
   path_->close();
   EXPECT_EQ(heard(), "ack ");
+}
+
+struct TcpAnswersUnpolledTest : TcpAnswersTest {
+  TcpAnswersUnpolledTest() : TcpAnswersTest(false) {}
+};
+
+TEST_F(TcpAnswersUnpolledTest, AreNotWaitedForWhereNobodyMayPoll) {
+  for (int round = 0; round < 3; ++round) {
+    ask();
+    EXPECT_EQ(heard(), "ack ");
+    answer();
+    EXPECT_EQ(heard(), "message ");
+  }
 }
 
 // Messages that come on and on are acknowledged, whoever may answer them.

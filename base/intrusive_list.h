@@ -50,6 +50,8 @@ class List {
     while (!empty()) head_.next->unlink();
   }
   [[nodiscard]] T* front() const noexcept { return empty() ? nullptr : head_.next->owner; }
+  /// Behind one that is in the list; null: that is the last.
+  [[nodiscard]] static T* next(const Link<T>& link) noexcept { return link.next->owner; }
   [[nodiscard]] T* pop_front() noexcept {
     if (empty()) return nullptr;
     Link<T>* first = head_.next;

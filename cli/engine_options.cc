@@ -89,6 +89,11 @@ void add_engine_options(Args& args, EngineConfig* config) {
               set_number(&config->tcp.port, 0, 65535));
   args.option("--connect-timeout", "MS", fmt::format("Milliseconds (default {})", config->connect_timeout.count()),
               set_milliseconds(&config->connect_timeout, 3'600'000));
+  args.option("--paths", "N",
+              fmt::format("Paths for data of large transfers, 1 to 8: over several devices, then further connections over "
+                          "the same; the connecting end's word (default {})",
+                          config->paths),
+              set_number(&config->paths, 1, 8));
   args.option("--path-timeout", "MS",
               fmt::format("Without progress for so long a path is probed, then replaced (default {})",
                           config->path_timeout.count()),

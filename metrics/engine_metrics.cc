@@ -42,6 +42,8 @@ std::vector<Metric> engine_metrics(const EngineStats& stats) {
           Kind::kCounter, total.duplicate_notifications_dropped),
       one("fairlead_staged_bytes_total", "Payload that crossed through a staging ring.", Kind::kCounter,
           total.staged_bytes),
+      one("fairlead_rail_bytes_total", "Payload over paths beside a session's first.", Kind::kCounter,
+          total.rail_bytes),
       one("fairlead_sessions_total", "Sessions that became ready.", Kind::kCounter, stats.peers_connected),
       one("fairlead_sessions_lost_total", "Sessions that ended because the peer was lost.", Kind::kCounter,
           stats.peers_lost),

@@ -48,7 +48,7 @@ void add(PeerStats& total, const PeerStats& more) {
                      &PeerStats::messages_received, &PeerStats::transfers_completed, &PeerStats::transfers_failed,
                      &PeerStats::recoveries, &PeerStats::failovers, &PeerStats::failbacks, &PeerStats::resumptions,
                      &PeerStats::replayed_transfers, &PeerStats::duplicate_notifications_dropped,
-                     &PeerStats::staged_bytes, &PeerStats::atomics, &PeerStats::atomics_served}) {
+                     &PeerStats::staged_bytes, &PeerStats::rail_bytes, &PeerStats::atomics, &PeerStats::atomics_served}) {
     total.*field += more.*field;
   }
 }

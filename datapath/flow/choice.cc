@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
+#include <utility>
 
 namespace fairlead::datapath {
 namespace {
@@ -57,7 +59,7 @@ Choice choose(const std::string& wanted, bool failover, const std::vector<Offer>
                         : software              ? kSoftware
                                                 : kHardware;
       if (rank != kAskedFor && wanted != "auto" && !failover) continue;
-      ranked.emplace_back(rank, Candidate{l, r, std::string(why(rank))});
+      ranked.emplace_back(rank, Candidate{l, r, std::string(why(rank)), rank});
     }
     if (!met) choice.rejected.push_back(fmt::format("{}: the peer offers no {}", mine.name, mine.kind));
   }
@@ -65,6 +67,29 @@ Choice choose(const std::string& wanted, bool failover, const std::vector<Offer>
   if (wanted == "auto" && !failover && ranked.size() > 1) ranked.resize(1);
   for (auto& [rank, candidate] : ranked) choice.candidates.push_back(std::move(candidate));
   return choice;
+}
+
+std::vector<std::vector<Candidate>> spread(const std::vector<Candidate>& candidates, std::size_t first,
+                                           std::size_t paths) {
+  std::map<std::size_t, unsigned> local{{candidates[first].local, 1}}, remote{{candidates[first].remote, 1}};
+  std::vector<std::vector<Candidate>> rails;
+  while (rails.size() + 1 < paths) {
+    const auto load = [&](const Candidate& c) {
+      return std::pair(std::max(local[c.local], remote[c.remote]), local[c.local] + remote[c.remote]);
+    };
+    const Candidate* best = &candidates[first];
+    for (const Candidate& c : candidates) {
+      if (c.rank == best->rank && load(c) < load(*best)) best = &c;
+    }
+    ++local[best->local];
+    ++remote[best->remote];
+    std::vector<Candidate>& rail = rails.emplace_back();
+    rail.push_back(*best);
+    for (const Candidate& c : candidates) {  // the same device here, another there
+      if (c.rank == best->rank && c.local == best->local && c.remote != best->remote) rail.push_back(c);
+    }
+  }
+  return rails;
 }
 
 }  // namespace fairlead::datapath

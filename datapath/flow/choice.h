@@ -28,6 +28,7 @@ struct Candidate {
   std::size_t local = 0;   // index into our offers
   std::size_t remote = 0;  // index into theirs
   std::string reason;      // why it stands where it stands
+  int rank = 0;            // the lower the better; equal ones are as good as each other
 };
 
 struct Choice {
@@ -40,5 +41,11 @@ struct Choice {
 /// for is left out.
 [[nodiscard]] Choice choose(const std::string& wanted, bool failover, const std::vector<Offer>& ours,
                             const std::vector<Offer>& theirs, const Policy& policy = {});
+
+/// For a flow of so many paths, whose first is over candidate `first`: what each of the others is to be over, the best
+/// first. They have that one's rank, and use each end's devices as evenly as can be; what is left of them goes over
+/// pairs that are in use already, as further streams.
+[[nodiscard]] std::vector<std::vector<Candidate>> spread(const std::vector<Candidate>& candidates, std::size_t first,
+                                                         std::size_t paths);
 
 }  // namespace fairlead::datapath

@@ -7,14 +7,19 @@ namespace fairlead::datapath {
 namespace {
 
 constexpr std::size_t kManyInFlight = Outbox::kBatch;
+constexpr std::uint64_t kStripesPerChunk = 4;
 
 }  // namespace
 
 Flow::Flow(FlowUser& user, TrafficClass traffic, bool active, const EngineConfig& config)
     : user_(user),
       traffic_(traffic),
-      paths_(user, *this, active,
-             {config.failover, config.path_timeout, traffic == TrafficClass::kCommands, config.peer_timeout}),
+      active_(active),
+      rules_{config.failover, config.path_timeout, traffic == TrafficClass::kCommands, config.peer_timeout},
+      paths_(user, *this, active, rules_),
+      stripe_(std::max<std::uint64_t>(config.chunk_bytes / kStripesPerChunk, 1)),
+      wanted_(traffic == TrafficClass::kBulk ? config.paths : 1),
+      first_share_(stripe_),
       outbox_(user, config.chunk_bytes),
       inbound_({config.max_pending_events, config.max_pending_bytes, config.max_message_bytes}) {}
 
@@ -45,8 +50,11 @@ bool Flow::has_said_all() noexcept {
 void Flow::advance(Clock::time_point now) {
   dirty_ = false;
   paths_.advance(now);
+  for (const std::unique_ptr<Rail>& rail : rails_) {
+    if (rail != nullptr) rail->advance(now);
+  }
   const PathSlot* slot = paths_.in_use();
-  if (slot == nullptr) return;
+  if (slot == nullptr) return pump();
   // What the target turned away on a path that lives (tcp) is posted again; a dying path takes a fence.
   if (outbox_.held() && !slot->down) outbox_.requeue();
   pump();
@@ -55,27 +63,56 @@ void Flow::advance(Clock::time_point now) {
 
 void Flow::check_timers(Clock::time_point now) {
   outbox_.end_late(now);
-  paths_.check_progress(now);
-  if (const std::optional<Clock::time_point> since = outbox_.stuck_since()) paths_.take_back_memory(*since, now);
+  for_paths([now](PathSet& paths) { paths.check_progress(now); });
+  const std::optional<Clock::time_point> since = outbox_.stuck_since();
+  if (!since) return;
+  // Of several paths those that have nothing to do with it are left alone.
+  for_paths([&](PathSet& paths) {
+    const bool holds = &paths == &paths_ ? rails_.empty() || outbox_.stuck_on_first()
+                                         : paths.in_use() != nullptr && !paths.in_use()->in_flight.empty();
+    if (holds) paths.take_back_memory(*since, now);
+  });
 }
 
 // ---- to the path ---------------------------------------------------------------------------------------------------
 
 void Flow::pump() {
   gathered_ = 0;
-  if (paths_.in_use() == nullptr || stopped_) return;
+  if (stopped_) return;
+  if (paths_.in_use() != nullptr) pump_first();
+  for (const std::unique_ptr<Rail>& rail : rails_) {
+    if (rail != nullptr) pump_rail(*rail);
+  }
+}
+
+void Flow::pump_first() {
   if (staged_target_.owes()) pump_staged();
+  const bool spreads = has_rails();
   while (PathSlot* slot = paths_.in_use()) {
     // No more than the path takes: what it refuses was built in vain.
     const std::size_t room = slot->in_flight.room(slot->can->max_outstanding);
-    const Outbox::Way way{slot->can, user_.transports()[slot->transport].offer.name, slot->transport,
-                          slot->peer_transport, slot->write_failed};
+    Outbox::Way way = way_of(*slot);
+    if (spreads) {
+      way.stripe = stripe_;
+      way.share = first_share_.room();
+    }
     const std::span<const WorkRequest> requests = outbox_.build(way, room, slot->in_flight.next_id());
     if (requests.empty()) return;
     const std::size_t accepted = slot->path->post(requests);
-    outbox_.commit(accepted, slot->in_flight);
+    const std::uint64_t bytes = outbox_.commit(accepted, slot->in_flight);
+    if (!rails_.empty()) first_share_.given(bytes, user_.now());
     if (accepted < requests.size() || !outbox_.has_backlog()) return;
   }
+}
+
+Outbox::Way Flow::way_of(const PathSlot& slot) const noexcept {
+  Outbox::Way way;
+  way.can = slot.can;
+  way.transport_name = user_.transports()[slot.transport].offer.name;
+  way.transport = slot.transport;
+  way.peer_transport = slot.peer_transport;
+  way.staged = slot.write_failed;
+  return way;
 }
 
 bool Flow::send_path_message(const PathMessage& message) {
@@ -121,6 +158,7 @@ void Flow::on_completion(Path& path, std::uint64_t id, Code code) noexcept {
   const std::optional<PostedRequest> request = slot->in_flight.end(id);
   if (!request) return;
   slot->carried |= code == Code::kOk && request->use != PostedRequest::Use::kControl;
+  if (!rails_.empty()) first_share_.ended(request->bytes, user_.now());
   request_ended(*request, code);
 }
 

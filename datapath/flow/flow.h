@@ -1,9 +1,10 @@
 // One stream of transfers and messages between two engines: in order, each once, whatever becomes of the paths that
 // carry it. A session has one for each class of traffic.
 //
-// Its parts: path_set.h (paths), outbox.h (our transfers), in_flight.h (what a path holds), inbound.h (notifications
-// and messages of the peer), staging.h (one-sided operations by message). Files: flow.cc (transfers and what a path
-// carries), flow_path.cc (what becomes of its paths). Threads: everything is the driver's (see lane.h) but counters().
+// Its parts: path_set.h (its first path), rail.h (others, for data of large transfers), outbox.h (our transfers),
+// in_flight.h (what a path holds), inbound.h (notifications and messages of the peer), staging.h (one-sided operations
+// by message). Files: flow.cc (transfers and what a path carries), flow_path.cc (what becomes of the first path),
+// flow_rails.cc (the others). Threads: everything is the driver's (see lane.h) but counters().
 #pragma once
 
 #include <cstddef>
@@ -15,6 +16,7 @@
 #include "datapath/flow/inbound.h"
 #include "datapath/flow/outbox.h"
 #include "datapath/flow/path_set.h"
+#include "datapath/flow/rail.h"
 #include "datapath/flow/staging.h"
 #include "datapath/lane/lane.h"
 #include "datapath/protocol/path_messages.h"
@@ -44,12 +46,29 @@ class FlowUser : public PathHost, public OutboxUser {
   ~FlowUser() = default;
 };
 
-class Flow final : public PathEvents, private PathUser {
+class Flow final : public PathEvents, private PathUser, private RailUser {
  public:
   Flow(FlowUser& user, TrafficClass traffic, bool active, const EngineConfig& config);
 
   [[nodiscard]] const FlowUser& user() const noexcept { return user_; }
+  /// What the peer said it can, once it is greeted: paths beside the one in use, and rails.
+  void allow(bool beside, bool rails) noexcept;
+  /// Active: its first path is to be the best of these. Passive: the peer may offer paths over those.
+  void begin(std::vector<Candidate> candidates);
+  void expect(std::vector<Offer> peer_offers);
+  /// A frame of the peer's that speaks of paths. False: it does not, or of none of ours.
+  bool handle(const control::Frame& frame);
+  /// The first path.
   [[nodiscard]] PathSet& paths() noexcept { return paths_; }
+  /// All of them.
+  template <typename Use>
+  void for_paths(Use use) {
+    use(paths_);
+    for (const std::unique_ptr<Rail>& rail : rails_) {
+      if (rail != nullptr) use(rail->paths());
+    }
+  }
+  [[nodiscard]] bool drained() noexcept;
   [[nodiscard]] Outbox& outbox() noexcept { return outbox_; }
   [[nodiscard]] const Outbox& outbox() const noexcept { return outbox_; }
 
@@ -71,7 +90,7 @@ class Flow final : public PathEvents, private PathUser {
   [[nodiscard]] bool was_usable() const noexcept { return !carried_by_.empty(); }
   /// It has had a path, and has none.
   [[nodiscard]] bool is_recovering() noexcept { return was_usable() && paths_.in_use() == nullptr; }
-  /// The transport of its last path.
+  /// The transport of its last first path.
   [[nodiscard]] const std::string& carried_by() const noexcept { return carried_by_; }
   /// Why that one.
   [[nodiscard]] const std::string& explanation() const noexcept { return explanation_; }
@@ -80,6 +99,7 @@ class Flow final : public PathEvents, private PathUser {
 
   struct Counters {
     Counter recoveries, failovers, failbacks, duplicate_notifications_dropped, atomics_served;
+    Counter rail_bytes;  // written and read over paths beside the first
   };
   /// Any thread.
   [[nodiscard]] const Counters& counters() const noexcept { return counters_; }
@@ -91,7 +111,9 @@ class Flow final : public PathEvents, private PathUser {
   void on_notification(Path& path, std::uint32_t value) noexcept override;
   [[nodiscard]] bool is_gathering() noexcept;
   void pump();
+  void pump_first();
   void pump_staged();
+  [[nodiscard]] Outbox::Way way_of(const PathSlot& slot) const noexcept;
   void request_ended(const PostedRequest& request, Code code);
   void handle_sequenced(const PathMessage& message);
   void handle_atomic(const PathMessage& message);
@@ -113,10 +135,33 @@ class Flow final : public PathEvents, private PathUser {
   [[nodiscard]] bool apply_received(std::uint64_t received, std::string& why) override {
     return outbox_.apply_received(received, why);
   }
+  void no_path(Status why) override { user_.fail(std::move(why)); }
+
+  // flow_rails.cc
+  void open_rails();
+  Rail* rail(std::size_t number, bool may_open);
+  void pump_rail(Rail& rail);
+  [[nodiscard]] bool has_rails() noexcept;
+  void rail_says(const Rail& rail, const control::Frame& frame) override;
+  void rail_moved(bool alive) noexcept override;
+  void rail_in_use(const Rail& rail, bool again) override;
+  void rail_ended(const PostedRequest& request, Code code) override;
+  void rail_fenced(const Rail& rail) override { outbox_.fenced(rail.number()); }
+  void rail_misused(const Rail& rail) override;
 
   FlowUser& user_;
   const TrafficClass traffic_;
+  const bool active_;
+  const PathSet::Rules rules_;
   PathSet paths_;
+  // Rails: as many as were asked for, or offered; null: none of this number yet.
+  const std::uint64_t stripe_;  // bytes
+  const std::size_t wanted_;    // paths
+  bool rails_allowed_ = false;
+  std::vector<std::unique_ptr<Rail>> rails_;
+  Share first_share_;                   // of the first path, while there are rails
+  std::vector<Candidate> candidates_;   // active
+  std::vector<Offer> peer_offers_;      // passive
   std::string carried_by_, explanation_;
   bool dirty_ = false;
   bool alive_ = false;

@@ -45,6 +45,8 @@ void Flow::path_in_use() {
     log(LogLevel::kInfo, fmt::format("{}connected to {} over {}", what, user_.who(), explanation_));
   }
   carried_by_ = to;
+  first_share_.reset();
+  open_rails();
   user_.flow_usable(std::move(event));
   pump();
 }

@@ -28,8 +28,10 @@ struct PostedRequest {
     kEnded             // has been reported, unlike one before it
   };
   Use use = Use::kControl;
+  std::uint8_t rail = 0;  // which of the flow's paths took it
   TransferImpl* transfer = nullptr;
-  std::uint64_t bytes = 0;     // of data; of a fragment, where in its message it begins
+  std::uint64_t at = 0;        // where in the transfer's data, or in its message, it begins
+  std::uint64_t bytes = 0;     // of data
   std::uint64_t sequence = 0;  // of what is sequenced
 };
 

@@ -14,8 +14,7 @@ namespace {
 /// The path went away under the operation: not the operation's fault, it is posted again.
 bool is_innocent(Code code) { return code == Code::kAborted || code == Code::kUnavailable || code == Code::kPeerDied; }
 
-/// What the byte at `offset` of a list belongs to. Requests of a transfer end in the order of posting, so the first
-/// that fails begins where the completed bytes end.
+/// What the byte at `offset` of a list belongs to.
 const RemoteRegionImpl* region_at(const TransferImpl& t, std::uint64_t offset) {
   for (const Op& op : t.list->ops) {
     if (offset < op.length) return op.remote;
@@ -73,21 +72,26 @@ void Outbox::queue(TransferImpl& t) {
 
 void Outbox::completed(const PostedRequest& request, Code code) {
   assert(request.transfer != nullptr);
-  if (request.use != Use::kSequenced) data_completed(*request.transfer, request.bytes, code);
+  if (request.use != Use::kSequenced) {
+    if (request.rail != 0) --request.transfer->on_rails;
+    data_completed({request.transfer, {request.at, request.bytes}, request.rail}, code);
+  }
   if (request.use == Use::kSequenced || request.use == Use::kNotifyingWrite) message_completed(request, code);
 }
 
-void Outbox::data_completed(TransferImpl& t, std::uint64_t bytes, Code code) {
+void Outbox::data_completed(const DataPart& data, Code code) {
+  TransferImpl& t = *data.transfer;
   assert(t.outstanding != 0);
   --t.outstanding;
   if (code == Code::kOk) {
-    t.done_bytes += bytes;
+    t.done_bytes += data.part.bytes;
   } else if (!is_innocent(code)) {
-    fail_transfer(t, code, region_at(t, t.done_bytes));
+    fail_transfer(t, code, region_at(t, data.part.at));
     // Messages in flight behind the refused write come back; none may overtake them.
-    if (sequenced_in_flight_ != 0) holding_ = true;
-  } else if (t.list->kind == OpKind::kWrite) {
-    t.may_land = true;
+    if (data.rail == 0 && sequenced_in_flight_ != 0) holding_ = true;
+  } else {
+    lost_.push_back(data);
+    ++t.lost;
   }
   settle(t);
 }
@@ -115,7 +119,7 @@ bool Outbox::staged_answer(const PathMessage& message, std::string& why) {
   if (!(data ? staged_.on_data(message, why) : staged_.on_ack(message, why))) return false;
   staged_.retire([this](const staging::Initiator::Operation& operation) {
     if (operation.code == Code::kOk) staged_bytes.add(operation.bytes);
-    data_completed(*operation.transfer, operation.bytes, operation.code);
+    data_completed({operation.transfer, {operation.at, operation.bytes}, 0}, operation.code);
   });
   return true;
 }
@@ -155,7 +159,7 @@ bool Outbox::take_outcome(const PathMessage& message, std::string& why) {
 
 void Outbox::abort_staged() {
   staged_.reset([this](const staging::Initiator::Operation& operation) {
-    data_completed(*operation.transfer, operation.bytes, operation.code);
+    data_completed({operation.transfer, {operation.at, operation.bytes}, 0}, operation.code);
   });
 }
 
@@ -182,7 +186,7 @@ void Outbox::settle(TransferImpl& t) {
   const bool data_done = t.done_bytes == t.data_bytes();
   if (data_done && (!t.has_message || t.message_done)) return finish(t, t.verdict);
   // An aborted part of it may have been delivered, or be on the wire: only the fence ends that (apply_received).
-  if (t.failure != Code::kOk && !t.message_aborted && !t.may_land) finish(t, t.failure);
+  if (t.failure != Code::kOk && !t.message_aborted && !t.may_land()) finish(t, t.failure);
 }
 
 /// It is none of ours any more.
@@ -195,6 +199,7 @@ void Outbox::forget(TransferImpl& t) noexcept {
   if (t.failure != Code::kOk) t.in_stuck.unlink();
   if (t.deadline != Clock::time_point::max()) deadlines_.remove(t.timer);
   if (t.atomic != AtomicOp::kNone) awaited_.remove(t);
+  if (t.lost != 0) std::erase_if(lost_, [&t](const DataPart& lost) { return lost.transfer == &t; });
 }
 
 void Outbox::finish(TransferImpl& t, Code code) {
@@ -266,7 +271,7 @@ void Outbox::requeue_messages(std::uint64_t next_sequence) {
   for (const PostedRequest& request : undelivered_) {
     TransferImpl& t = *request.transfer;
     if (!t.message_aborted) continue;  // an earlier part of it has reset it
-    t.message_posted = t.message_offset_of(request.bytes);
+    t.message_posted = t.message_offset_of(request.at);
     t.message_all_posted = t.message_aborted = false;
   }
   undelivered_.clear();
@@ -309,21 +314,36 @@ bool Outbox::apply_received(std::uint64_t received, std::string& why) {
   }
   undelivered_ = std::move(missing);
   acknowledged_ = std::max(acknowledged_, received);
+  take_lost(0);
   requeue_messages(received + 1);
-  rebuild_queues();
+  rebuild_data_queue();
   return true;
 }
 
-void Outbox::rebuild_queues() {
+void Outbox::fenced(std::uint8_t rail) {
+  take_lost(rail);
+  rebuild_data_queue();
+}
+
+/// What was lost with the path cannot land any more, and is to be posted again.
+void Outbox::take_lost(std::uint8_t rail) {
+  for (const DataPart& lost : lost_) {
+    if (lost.rail != rail) continue;
+    TransferImpl& t = *lost.transfer;
+    --t.lost;
+    if (t.done_bytes == t.data_bytes()) continue;  // placed all the same, as its notification says
+    if (t.again.empty()) replayed.add();
+    t.post_again(lost.part);
+  }
+  std::erase_if(lost_, [rail](const DataPart& lost) { return lost.rail == rail; });
+}
+
+void Outbox::rebuild_data_queue() {
   data_queue_.clear();
   for (TransferImpl* t = first_; t != nullptr;) {
     TransferImpl* next = t->next;
-    t->may_land = false;
-    if (t->list != nullptr && t->posted_bytes != t->done_bytes) {
-      t->rewind();
-      replayed.add();
-    }
-    if (t->failure == Code::kOk && !t->waits && t->done_bytes != t->data_bytes()) data_queue_.push_back(t->in_data);
+    t->rewind();
+    if (t->failure == Code::kOk && !t->waits && t->has_unposted()) data_queue_.push_back(t->in_data);
     settle(*t);
     t = next;
   }

@@ -6,6 +6,8 @@
 // then apply_received() or requeue() puts what is left back into the queues. Notifications and fragments ("sequenced")
 // are numbered in the order of posting; an undelivered one is numbered anew. So are atomics and the outcomes of the
 // peer's, which take no credits: the peer's engine takes them. Outcomes overtake what waits.
+// Where a flow has several paths, data of large transfers goes over all of them: each builds what it takes (Way::rail).
+// Messages go over the first alone, a notification once all data of its transfer that went elsewhere is placed.
 // No input or output, and no time but what is given. Threads: the driver.
 #pragma once
 
@@ -44,13 +46,16 @@ class OutboxUser {
 
 class Outbox {
  public:
-  /// What building takes of the path in use.
+  /// What building takes of a path in use.
   struct Way {
     const Capabilities* can = nullptr;
     std::string_view transport_name;
     std::size_t transport = 0;       // ours
     std::size_t peer_transport = 0;  // theirs
     bool staged = false;             // one-sided operations go by message
+    std::uint8_t rail = 0;           // which path of the flow it is; the first carries all that is no data
+    std::uint64_t stripe = 0;        // bytes at a time of what is spread; 0: there is no other path
+    std::uint64_t share = 0;         // so many bytes of that, now
   };
   struct Limits {
     CreditWindow::Limits window;    // sequenced messages that the peer has not consumed
@@ -84,8 +89,8 @@ class Outbox {
 
   /// The next requests, at most `room`; valid until the next call. `first_id` is the first one's.
   [[nodiscard]] std::span<const WorkRequest> build(const Way& way, std::size_t room, std::uint64_t first_id);
-  /// The path took the first `accepted` of them; the others go back.
-  void commit(std::size_t accepted, InFlight& path);
+  /// The path took the first `accepted` of them; the others go back. Returns the bytes of data that it took.
+  std::uint64_t commit(std::size_t accepted, InFlight& path);
   /// A request of ours ended.
   void completed(const PostedRequest& request, Code code);
 
@@ -107,6 +112,8 @@ class Outbox {
   /// After a fence: the peer got messages up to `received`. What it did not is posted again. False, with words, if that
   /// cannot be.
   [[nodiscard]] bool apply_received(std::uint64_t received, std::string& why);
+  /// The same of a path that carries data alone: what it lost is posted again.
+  void fenced(std::uint8_t rail);
   [[nodiscard]] std::uint64_t acknowledged() const noexcept { return acknowledged_; }
 
   /// Ends it, once its path has let go of its memory.
@@ -118,6 +125,11 @@ class Outbox {
     const TransferImpl* oldest = stuck_.front();
     return oldest != nullptr ? std::optional(oldest->stuck_since) : std::nullopt;
   }
+  /// Whether that waits for the first path, among others.
+  [[nodiscard]] bool stuck_on_first() const noexcept {
+    const TransferImpl* oldest = stuck_.front();
+    return oldest != nullptr && (oldest->outstanding != oldest->on_rails || oldest->messages_outstanding != 0);
+  }
   void end_all(Code code, const std::string& reason);
 
   Counter replayed;      // transfers
@@ -125,11 +137,15 @@ class Outbox {
 
  private:
   using Use = PostedRequest::Use;
+  struct DataPart {
+    TransferImpl* transfer = nullptr;
+    Extent part;
+    std::uint8_t rail = 0;
+  };
   struct Built {
     PostedRequest request;
-    std::uint64_t at = 0;       // where in the transfer's bytes, or in its message, it begins
-    std::size_t cursor_op = 0;  // to go back to if it was not accepted
-    std::uint64_t cursor_offset = 0;
+    Cursor cursor;              // where it begins
+    bool again = false;         // it was posted before, in vain
     bool leaves_queue = false;  // it was the last of its transfer; of a write that notifies, both queues
   };
 
@@ -142,13 +158,14 @@ class Outbox {
   void finish(TransferImpl& transfer, Code code);
   void end_early(TransferImpl& transfer, Code code, std::string reason, Clock::time_point now);
   void fail_transfer(TransferImpl& transfer, Code code, const RemoteRegionImpl* refused);
-  void data_completed(TransferImpl& transfer, std::uint64_t bytes, Code code);
+  void data_completed(const DataPart& data, Code code);
   void message_completed(const PostedRequest& request, Code code);
   [[nodiscard]] List<TransferImpl>& messages_like(const TransferImpl& transfer) noexcept {
     return transfer.is_outcome ? outcomes_ : message_queue_;
   }
   void requeue_messages(std::uint64_t next_sequence);
-  void rebuild_queues();
+  void take_lost(std::uint8_t rail);
+  void rebuild_data_queue();
 
   // outbox_build.cc
   bool build_message(const Way& way);
@@ -157,8 +174,11 @@ class Outbox {
   bool build_data(const Way& way);
   bool build_staged(const Way& way, TransferImpl& transfer);
   TransferImpl* next_with_data(const Way& way);
-  void take_segments(const Way& way, TransferImpl& transfer, std::uint64_t limit, std::size_t most,
-                     WorkRequest& request);
+  TransferImpl* next_to_spread(const Way& way);
+  [[nodiscard]] std::uint64_t begin_data(TransferImpl& transfer, std::uint64_t limit, Built& built);
+  void end_data(TransferImpl& transfer, std::uint64_t bytes, const Cursor& behind, Built& built);
+  [[nodiscard]] std::uint64_t take_segments(const Way& way, const TransferImpl& transfer, Cursor& cursor,
+                                            std::uint64_t limit, std::size_t most, WorkRequest& request);
   [[nodiscard]] bool message_ready(const Way& way, const TransferImpl& transfer) const noexcept;
   [[nodiscard]] bool may_carry_notification(const Way& way, const TransferImpl& transfer) noexcept;
 
@@ -179,6 +199,7 @@ class Outbox {
   TimerQueue<TransferImpl> deadlines_;
   std::size_t timers_ = 0;  // that deadlines_ has room for
 
+  std::vector<DataPart> lost_;              // what a path took into its death
   std::vector<PostedRequest> undelivered_;  // sequenced messages that came back aborted, in order
   std::size_t sequenced_in_flight_ = 0;
   bool holding_ = false;  // a write was refused: messages behind it are coming back
@@ -190,6 +211,7 @@ class Outbox {
   static constexpr std::size_t kSegments = 128;
   std::size_t count_ = 0;
   std::size_t segments_used_ = 0;
+  std::uint64_t share_left_ = 0;
   WorkRequest requests_[kBatch];
   Built built_[kBatch];
   PathHeader headers_[kBatch];

@@ -7,15 +7,27 @@
 #include "datapath/flow/outbox.h"
 
 namespace fairlead::datapath {
+namespace {
+
+constexpr std::size_t kLookAhead = 16;  // transfers that another path looks at, for one that is worth spreading
+
+/// Of what is no more than two stripes the first path is rid as soon.
+bool is_spread(const Outbox::Way& way, const TransferImpl& t) noexcept {
+  return way.stripe != 0 && t.data_bytes() > 2 * way.stripe;
+}
+
+}  // namespace
 
 std::span<const WorkRequest> Outbox::build(const Way& way, std::size_t room, std::uint64_t first_id) {
   count_ = segments_used_ = 0;
-  while (count_ < std::min(room, kBatch) && (build_message(way) || build_data(way))) ++count_;
+  share_left_ = way.share;
+  while (count_ < std::min(room, kBatch) && ((way.rail == 0 && build_message(way)) || build_data(way))) ++count_;
   for (std::size_t i = 0; i < count_; ++i) requests_[i].id = first_id + i;
   return {requests_, count_};
 }
 
-void Outbox::commit(std::size_t accepted, InFlight& path) {
+std::uint64_t Outbox::commit(std::size_t accepted, InFlight& path) {
+  std::uint64_t bytes = 0;
   for (std::size_t i = 0; i < accepted; ++i) {
     const Built& b = built_[i];
     TransferImpl& t = *b.request.transfer;
@@ -25,29 +37,37 @@ void Outbox::commit(std::size_t accepted, InFlight& path) {
       ++t.messages_outstanding;
       ++sequenced_in_flight_;
     }
-    if (use != Use::kSequenced) ++t.outstanding;
+    if (use != Use::kSequenced) {
+      ++t.outstanding;
+      t.on_rails += b.request.rail != 0 ? 1 : 0;
+      bytes += b.request.bytes;
+    }
     if (use == Use::kStagedOperation) {
       const bool read = t.list->kind == OpKind::kRead;
-      staged_.push({&t, b.request.bytes, b.request.sequence, b.at, read, 0, false, Code::kOk});
+      staged_.push({&t, b.request.bytes, b.request.sequence, b.request.at, read, 0, false, Code::kOk});
     }
   }
   for (std::size_t i = count_; i > accepted; --i) {  // newest first, so that queues and cursors go back step by step
     const Built& b = built_[i - 1];
     TransferImpl& t = *b.request.transfer;
     if (b.request.use == Use::kSequenced || b.request.use == Use::kNotifyingWrite) {
-      t.message_posted = t.message_offset_of(b.request.bytes);
+      if (b.request.use == Use::kSequenced) t.message_posted = t.message_offset_of(b.request.at);
       t.message_all_posted = false;
       window_.give_back(b.request.sequence);
       if (b.leaves_queue) messages_like(t).push_front(t.in_messages);
       if (b.request.use == Use::kSequenced) continue;
     }
     if (b.request.use == Use::kStagedOperation) staged_.give_back(b.request.sequence);
-    t.posted_bytes = b.at;
-    t.next_op = b.cursor_op;
-    t.next_offset = b.cursor_offset;
+    if (b.again) {
+      t.post_again({b.request.at, b.request.bytes});
+    } else {
+      t.posted_bytes = b.request.at;
+      t.cursor = b.cursor;
+    }
     if (b.leaves_queue) data_queue_.push_front(t.in_data);
   }
   count_ = 0;
+  return bytes;
 }
 
 // ---- notifications and messages ------------------------------------------------------------------------------------
@@ -55,7 +75,7 @@ void Outbox::commit(std::size_t accepted, InFlight& path) {
 bool Outbox::message_ready(const Way& way, const TransferImpl& t) const noexcept {
   if (t.list == nullptr || t.done_bytes == t.data_bytes()) return true;
   // Behind its writes on an ordered path the notification may follow at once; else it waits for their completion.
-  return t.list->kind == OpKind::kWrite && t.posted_bytes == t.data_bytes() && !way.staged &&
+  return t.list->kind == OpKind::kWrite && !t.has_unposted() && t.on_rails == 0 && t.lost == 0 && !way.staged &&
          way.can->write_then_message_ordered;
 }
 
@@ -100,7 +120,7 @@ bool Outbox::build_message(const Way& way) {
   bool last = true;
   std::uint64_t weight = 0;
   Built& built = built_[count_];
-  built = {{Use::kSequenced, &t, t.message_posted, 0}, 0, 0, 0, false};
+  built = {{Use::kSequenced, 0, &t, t.message_posted, 0, 0}, {}, false, false};
   if (t.is_outcome) {
     message.type = MessageType::kOutcome;
     message.code = t.verdict;
@@ -142,7 +162,7 @@ bool Outbox::build_message(const Way& way) {
 /// Its last write may take the notification along: one request, and on the wire one packet, instead of two.
 bool Outbox::may_carry_notification(const Way& way, const TransferImpl& t) noexcept {
   return way.can->write_notifies && t.has_message && !t.has_bytes() && t.list->kind == OpKind::kWrite &&
-         t.posted_bytes == t.data_bytes() && t.value <= std::numeric_limits<std::uint32_t>::max() && !holding_ &&
+         !t.has_unposted() && t.on_rails == 0 && t.lost == 0 && t.value <= std::numeric_limits<std::uint32_t>::max() && !holding_ &&
          !message_queue_.empty() && message_queue_.front() == &t && window_.open();
 }
 
@@ -156,7 +176,7 @@ TransferImpl* Outbox::next_with_data(const Way& way) {
       t.in_data.unlink();
       continue;
     }
-    const RemoteRegionImpl& remote = *t.list->ops[t.next_op].remote;
+    const RemoteRegionImpl& remote = *t.list->ops[t.next_data().op].remote;
     const bool gone = remote.is_gone();
     if (!gone && (way.staged || remote.key(way.peer_transport).key != 0)) return &t;
     if (in_batch(t)) return nullptr;  // as above
@@ -172,57 +192,92 @@ TransferImpl* Outbox::next_with_data(const Way& way) {
   return nullptr;
 }
 
-/// Gathers what follows the cursor into one request: up to `limit` bytes of adjacent remote memory.
-void Outbox::take_segments(const Way& way, TransferImpl& t, std::uint64_t limit, std::size_t most,
-                           WorkRequest& request) {
-  const std::span<const Op> ops = t.list->ops;
-  while (t.next_op < ops.size() && ops[t.next_op].length == t.next_offset) {  // empty pieces
-    ++t.next_op;
-    t.next_offset = 0;
+/// What is next of it: what was posted in vain before what never was. Returns its end, `limit` bytes on at most.
+std::uint64_t Outbox::begin_data(TransferImpl& t, std::uint64_t limit, Built& built) {
+  built.again = !t.again.empty();
+  built.cursor = t.next_data();
+  built.request.at = built.again ? t.again.front().at : t.posted_bytes;
+  return std::min(limit, built.again ? t.again.front().bytes : limit);
+}
+
+/// So much of that was taken, up to `behind`.
+void Outbox::end_data(TransferImpl& t, std::uint64_t bytes, const Cursor& behind, Built& built) {
+  built.request.bytes = bytes;
+  if (built.again) {
+    Extent& part = t.again.front();
+    part.at += bytes;
+    part.bytes -= bytes;
+    if (part.bytes == 0) t.again.erase(t.again.begin());
+  } else {
+    t.posted_bytes += bytes;
+    t.cursor = behind;
   }
-  const Op& first = ops[t.next_op];
+  built.leaves_queue = !t.has_unposted();
+}
+
+/// Gathers what follows the cursor into one request: up to `limit` bytes of adjacent remote memory.
+std::uint64_t Outbox::take_segments(const Way& way, const TransferImpl& t, Cursor& cursor, std::uint64_t limit,
+                                    std::size_t most, WorkRequest& request) {
+  const std::span<const Op> ops = t.list->ops;
+  while (cursor.op < ops.size() && ops[cursor.op].length == cursor.offset) cursor = {cursor.op + 1, 0};  // empty pieces
+  const Op& first = ops[cursor.op];
   const RemoteRegionImpl::Key key = first.remote->key(way.peer_transport);
-  const std::uint64_t remote_begin = first.offset + t.next_offset;
+  const std::uint64_t remote_begin = first.offset + cursor.offset;
   LocalSegment* const segments = segments_ + segments_used_;
   std::size_t used = 0;
   std::uint64_t bytes = 0;
-  while (t.next_op < ops.size() && used < most && bytes < limit) {
-    const Op& op = ops[t.next_op];
-    if (op.remote != first.remote || op.offset + t.next_offset != remote_begin + bytes) break;
-    const std::uint64_t length = std::min(op.length - t.next_offset, limit - bytes);
-    if (length != 0) segments[used++] = {op.data + t.next_offset, length, op.range->local_key(way.transport)};
+  while (cursor.op < ops.size() && used < most && bytes < limit) {
+    const Op& op = ops[cursor.op];
+    if (op.remote != first.remote || op.offset + cursor.offset != remote_begin + bytes) break;
+    const std::uint64_t length = std::min(op.length - cursor.offset, limit - bytes);
+    if (length != 0) segments[used++] = {op.data + cursor.offset, length, op.range->local_key(way.transport)};
     bytes += length;
-    t.next_offset += length;
-    if (t.next_offset == op.length) {
-      ++t.next_op;
-      t.next_offset = 0;
-    }
+    cursor.offset += length;
+    if (cursor.offset == op.length) cursor = {cursor.op + 1, 0};
   }
   request.local = {segments, used};
   request.remote_address = key.address + remote_begin;
   request.remote_key = key.key;
   segments_used_ += used;
-  t.posted_bytes += bytes;
+  return bytes;
+}
+
+/// The first of the next ones that is large enough to be spread, and that this path reaches. What is wrong with one
+/// shows on the first path.
+TransferImpl* Outbox::next_to_spread(const Way& way) {
+  std::size_t looked_at = 0;
+  for (TransferImpl* t = data_queue_.front(); t != nullptr; t = List<TransferImpl>::next(t->in_data)) {
+    if (++looked_at > kLookAhead) return nullptr;
+    if (t->failure != Code::kOk || !is_spread(way, *t)) continue;
+    const Op& op = t->list->ops[t->next_data().op];
+    if (!op.remote->is_gone() && op.remote->key(way.peer_transport).key != 0) return t;
+  }
+  return nullptr;
 }
 
 bool Outbox::build_data(const Way& way) {
-  TransferImpl* next = next_with_data(way);
+  TransferImpl* next = way.rail == 0 ? next_with_data(way) : next_to_spread(way);
   if (next == nullptr) return false;
   TransferImpl& t = *next;
+  const bool spread = is_spread(way, t);
+  if (spread && share_left_ == 0) return false;
   const std::size_t room = kSegments - segments_used_;
   if (room < 2) return false;
   if (way.staged) return build_staged(way, t);
   Built& built = built_[count_];
   const Use use = t.list->kind == OpKind::kWrite ? Use::kWrite : Use::kRead;
-  built = {{use, &t, 0, 0}, t.posted_bytes, t.next_op, t.next_offset, false};
+  built = {{use, way.rail, &t, 0, 0, 0}, {}, false, false};
   WorkRequest& request = requests_[count_];
   request.kind = t.list->kind;
-  take_segments(way, t, chunk_bytes_, std::min<std::size_t>(way.can->max_segments, room), request);
-  built.request.bytes = t.posted_bytes - built.at;
-  built.leaves_queue = t.posted_bytes == t.data_bytes();
+  const std::uint64_t limit = begin_data(t, spread ? way.stripe : chunk_bytes_, built);
+  Cursor cursor = built.cursor;
+  const std::uint64_t bytes =
+      take_segments(way, t, cursor, limit, std::min<std::size_t>(way.can->max_segments, room), request);
+  end_data(t, bytes, cursor, built);
+  share_left_ -= std::min(share_left_, bytes);
   if (built.leaves_queue) t.in_data.unlink();
   request.notify.reset();
-  if (may_carry_notification(way, t)) {
+  if (way.rail == 0 && may_carry_notification(way, t)) {
     request.notify = static_cast<std::uint32_t>(t.value);
     built.request.use = Use::kNotifyingWrite;
     built.request.sequence = window_.take(0);
@@ -242,29 +297,26 @@ bool Outbox::build_staged(const Way& way, TransferImpl& t) {
     unposted_reads += built_[i].request.transfer->list->kind == OpKind::kRead ? 1 : 0;
   }
   if (!staged_.has_room(read, unposted, unposted_reads)) return false;
-  const std::uint64_t limit = read ? staging::kReadBytes : way.can->max_message - kPathHeaderBytes;
   Built& built = built_[count_];
-  built = {{Use::kStagedOperation, &t, 0, staged_.take_number()}, t.posted_bytes, t.next_op, t.next_offset, false};
-
+  built = {{Use::kStagedOperation, 0, &t, 0, 0, staged_.take_number()}, {}, false, false};
+  const std::uint64_t limit =
+      begin_data(t, read ? staging::kReadBytes : way.can->max_message - kPathHeaderBytes, built);
   LocalSegment* segments = segments_ + segments_used_;
   ++segments_used_;  // the header's
   WorkRequest data;
-  take_segments(way, t, limit, std::min<std::size_t>(kSegments - segments_used_, 16), data);
-  // The cursor stands behind what was taken; the first byte's op is where it was.
-  std::size_t op_index = built.cursor_op;
-  std::uint64_t op_offset = built.cursor_offset;
-  while (t.list->ops[op_index].length == op_offset) {
-    ++op_index;
-    op_offset = 0;
-  }
-  const Op& op = t.list->ops[op_index];
-  built.request.bytes = t.posted_bytes - built.at;
-  built.leaves_queue = t.posted_bytes == t.data_bytes();
+  Cursor cursor = built.cursor;
+  const std::uint64_t bytes =
+      take_segments(way, t, cursor, limit, std::min<std::size_t>(kSegments - segments_used_, 16), data);
+  end_data(t, bytes, cursor, built);
+  // Where the first byte is: behind empty pieces, which have none.
+  Cursor first = built.cursor;
+  while (t.list->ops[first.op].length == first.offset) first = {first.op + 1, 0};
+  const Op& op = t.list->ops[first.op];
   PathMessage message;
   message.type = read ? MessageType::kStagedReadRequest : MessageType::kStagedWrite;
   message.sequence = built.request.sequence;
   message.value = op.remote->id;
-  message.offset = op.offset + op_offset;
+  message.offset = op.offset + first.offset;
   message.length = static_cast<std::uint32_t>(built.request.bytes);
   encode(message, headers_[count_]);
   segments[0] = {headers_[count_], kPathHeaderBytes, 0};

@@ -38,8 +38,8 @@ void PathSet::handle_down(const control::PathDown& down) {
   const std::string reason = fmt::format("the peer says: {}", clipped(down.reason));
   if (slot == beside_.get()) return give_up_beside(reason);
   if (down.stalled) {
-    const bool leaves = active_ && slot == in_use() && rules_.failover && trials_.has_other(candidate_, host_.now());
-    return leaves ? died(code, reason) : void();
+    const bool may_leave = rules_.spare || trials_.has_other(candidate_, host_.now());
+    return active_ && slot == in_use() && rules_.failover && may_leave ? died(code, reason) : void();
   }
   if (slot->state == PathState::kSettingUp || (slot->state == PathState::kProved && !active_)) {
     drop();
@@ -219,7 +219,7 @@ void PathSet::check_progress(Clock::time_point now) {
     return;
   }
   // Where there is no other, RC retries and TCP's own timers watch.
-  const bool may_leave = active_ ? trials_.has_other(candidate_, now) : beside_allowed_;
+  const bool may_leave = active_ ? rules_.spare || trials_.has_other(candidate_, now) : beside_allowed_;
   if (!rules_.failover || !may_leave) return;
   if (slot_->probed_at == Clock::time_point{}) {
     slot_->probed_at = now;

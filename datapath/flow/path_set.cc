@@ -159,7 +159,7 @@ void PathSet::no_path_left() {
   for (std::size_t c = 0; c < candidates_.size(); ++c) {
     tried += fmt::format("{}{}: {}", c == 0 ? "" : "; ", name_of(c), trials_.because(c));
   }
-  host_.fail({Code::kUnavailable, fmt::format("no path to {}: {}", host_.who(), tried)});
+  user_.no_path({Code::kUnavailable, fmt::format("no path to {}: {}", host_.who(), tried)});
 }
 
 void PathSet::handle_answer(const control::PathAnswer& answer) {

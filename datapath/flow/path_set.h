@@ -108,6 +108,8 @@ class PathUser {
   /// Who hears of what paths carry. It tells the set that one is ready or down.
   [[nodiscard]] virtual PathEvents& path_events() noexcept = 0;
   virtual void send_frame(const control::Frame& frame) = 0;
+  /// None of the candidates works, nor will soon.
+  virtual void no_path(Status why) = 0;
   /// A path is proved at both ends: slot().
   virtual void path_in_use() = 0;
   /// The path that was in use is not any more.
@@ -131,11 +133,12 @@ class PathSet {
     std::chrono::milliseconds path_timeout{0};
     bool urgent = false;  // PathConfig::urgent
     std::chrono::milliseconds peer_timeout{0};
+    bool spare = false;  // others go on if it is left
   };
   PathSet(PathHost& host, PathUser& user, bool active, Rules rules)
       : host_(host), user_(user), rules_(rules), active_(active) {}
 
-  /// Active: sets out with the best of these; there is at least one. The session fails if none works.
+  /// Active, without a path: sets out with the best of these; there is at least one.
   void begin(std::vector<Candidate> candidates);
   /// Passive: what the peer may offer a path over.
   void expect(std::vector<Offer> peer_offers) { peer_offers_ = std::move(peer_offers); }

@@ -29,17 +29,23 @@ void fields(Is<Refused> auto& m, auto&& field) { field(1, m.code), field(2, m.re
 void fields(Is<Key> auto& m, auto&& field) { field(1, m.address), field(2, m.key); }
 void fields(Is<PathOffer> auto& m, auto&& field) {
   field(1, m.epoch), field(2, m.active_transport), field(3, m.passive_transport), field(4, m.description);
-  field(5, m.probe), field(6, m.flow);
+  field(5, m.probe), field(6, m.flow), field(7, m.rail);
 }
 void fields(Is<PathAnswer> auto& m, auto&& field) {
-  field(1, m.epoch), field(2, m.description), field(3, m.probe), field(4, m.flow);
+  field(1, m.epoch), field(2, m.description), field(3, m.probe), field(4, m.flow), field(5, m.rail);
 }
-void fields(Is<PathReady> auto& m, auto&& field) { field(1, m.epoch), field(2, m.one_sided), field(3, m.flow); }
+void fields(Is<PathReady> auto& m, auto&& field) {
+  field(1, m.epoch), field(2, m.one_sided), field(3, m.flow), field(4, m.rail);
+}
 void fields(Is<PathDown> auto& m, auto&& field) {
-  field(1, m.epoch), field(2, m.code), field(3, m.reason), field(4, m.stalled), field(5, m.flow);
+  field(1, m.epoch), field(2, m.code), field(3, m.reason), field(4, m.stalled), field(5, m.flow), field(6, m.rail);
 }
-void fields(Is<Fence> auto& m, auto&& field) { field(1, m.epoch), field(2, m.received), field(3, m.flow); }
-void fields(Is<FenceAck> auto& m, auto&& field) { field(1, m.epoch), field(2, m.received), field(3, m.flow); }
+void fields(Is<Fence> auto& m, auto&& field) {
+  field(1, m.epoch), field(2, m.received), field(3, m.flow), field(4, m.rail);
+}
+void fields(Is<FenceAck> auto& m, auto&& field) {
+  field(1, m.epoch), field(2, m.received), field(3, m.flow), field(4, m.rail);
+}
 void fields(Is<Tensor> auto& m, auto&& field) {
   field(1, m.dtype), field(2, m.shape), field(3, m.strides), field(4, m.offset);
 }

@@ -47,33 +47,33 @@ struct PathOffer {
   std::uint32_t active_transport = 0, passive_transport = 0;
   std::string description;
   std::optional<Key> probe;
-  std::uint32_t flow = 0;
+  std::uint32_t flow = 0, rail = 0;
 };
 struct PathAnswer {
   std::uint64_t epoch = 0;
   std::string description;
   std::optional<Key> probe;
-  std::uint32_t flow = 0;
+  std::uint32_t flow = 0, rail = 0;
 };
 struct PathReady {
   std::uint64_t epoch = 0;
   bool one_sided = false;
-  std::uint32_t flow = 0;
+  std::uint32_t flow = 0, rail = 0;
 };
 struct PathDown {
   std::uint64_t epoch = 0;
   std::uint32_t code = 0;
   std::string reason;
   bool stalled = false;
-  std::uint32_t flow = 0;
+  std::uint32_t flow = 0, rail = 0;
 };
 struct Fence {
   std::uint64_t epoch = 0, received = 0;
-  std::uint32_t flow = 0;
+  std::uint32_t flow = 0, rail = 0;
 };
 struct FenceAck {
   std::uint64_t epoch = 0, received = 0;
-  std::uint32_t flow = 0;
+  std::uint32_t flow = 0, rail = 0;
 };
 struct PathWanted {
   std::uint32_t flow = 0;
@@ -147,6 +147,17 @@ template <typename Any>
   return std::visit(
       []<typename Body>(Body& body) -> Flow* {
         if constexpr (requires { body.flow; }) return &body.flow;
+        return nullptr;
+      },
+      frame);
+}
+/// Which of that flow's paths; null: it speaks of none.
+template <typename Any>
+[[nodiscard]] auto* rail_of(Any& frame) noexcept {
+  using Rail = std::conditional_t<std::is_const_v<Any>, const std::uint32_t, std::uint32_t>;
+  return std::visit(
+      []<typename Body>(Body& body) -> Rail* {
+        if constexpr (requires { body.rail; }) return &body.rail;
         return nullptr;
       },
       frame);

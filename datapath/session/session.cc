@@ -62,6 +62,7 @@ PeerStats SessionImpl::stats() const {
     s.failbacks += of.failbacks.get();
     s.duplicate_notifications_dropped += of.duplicate_notifications_dropped.get();
     s.atomics_served += of.atomics_served.get();
+    s.rail_bytes += of.rail_bytes.get();
     s.replayed_transfers += flow->outbox().replayed.get();
     s.staged_bytes += flow->outbox().staged_bytes.get();
   }
@@ -95,7 +96,7 @@ void SessionImpl::start_passive(std::unique_ptr<ControlStream> stream) {
 
 void SessionImpl::begin_close(Status status) {
   close_status_ = std::move(status);
-  for_flows([](Flow& flow) { flow.paths().stay(); });
+  for_paths([](PathSet& paths) { paths.stay(); });
   if (close_deadline_ == Clock::time_point::max()) close_deadline_ = host_->now();
   if (phase_ == Phase::kOpen) phase_ = Phase::kClosing;  // one that is recovering goes on recovering
   dirty_ = true;
@@ -133,7 +134,7 @@ void SessionImpl::begin_drain(Status status, Code transfers_end_as) {
   if (link_.is_cut() && !status.ok()) goodbye_seen_ = true;  // only an end in order waits for who may come back
   close_status_ = std::move(status);
   transfers_end_as_ = transfers_end_as;
-  for_flows([](Flow& flow) { flow.paths().shut(); });
+  for_paths([](PathSet& paths) { paths.shut(); });
   phase_ = Phase::kDraining;
   drain_deadline_ = host_->now() + kGoodbyeWait;
   dirty_ = true;
@@ -142,9 +143,9 @@ void SessionImpl::begin_drain(Status status, Code transfers_end_as) {
 void SessionImpl::finish_close() {
   saw(SessionEvent::kDrained);
   phase_ = Phase::kClosed;
-  for_flows([](Flow& flow) {
-    flow.paths().drop_all();
-    flow.paths().bury();
+  for_paths([](PathSet& paths) {
+    paths.drop_all();
+    paths.bury();
   });  // never from inside its callbacks: advance() and abandon() call this
   const std::string reason =
       !close_status_.ok() ? close_status_.message() : fmt::format("the session with {} was closed", who());
@@ -174,10 +175,10 @@ void SessionImpl::finish_close() {
 
 void SessionImpl::advance(Clock::time_point now) {
   dirty_ = false;
-  for_flows([](Flow& flow) { flow.paths().bury(); });
+  for_paths([](PathSet& paths) { paths.bury(); });
   if (phase_ == Phase::kClosed) return;
   if (phase_ == Phase::kDraining) {
-    const bool drained = all_flows([](Flow& flow) { return flow.paths().drained(); });
+    const bool drained = all_flows([](Flow& flow) { return flow.drained(); });
     const bool has_link = link_.exists() || link_.is_cut();
     if (drained && (goodbye_seen_ || !has_link || now >= drain_deadline_)) return finish_close();
     if (close_status_.ok()) link_.check_answers(now, kGoodbyeWait / 5);

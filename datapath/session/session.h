@@ -88,8 +88,10 @@ class SessionImpl final : public EventSource, public TransferSink, public FlowUs
  private:
   using Phase = SessionPhase;
   // Versions of the protocol. 2: a path may be set up beside the one in use. 3: who connects may show who it is.
-  // 4: classes of traffic. 5: another control connection may take the place of one that broke.
-  static constexpr std::uint32_t kOldestVersion = 1, kNewestVersion = 5, kPathsBeside = 2, kClasses = 4, kResumes = 5;
+  // 4: classes of traffic. 5: another control connection may take the place of one that broke. 6: a flow may have
+  // several paths.
+  static constexpr std::uint32_t kOldestVersion = 1, kNewestVersion = 6, kPathsBeside = 2, kClasses = 4, kResumes = 5,
+                                 kRails = 6;
   [[nodiscard]] bool has_classes() const noexcept { return peer_version_ >= kClasses; }
 
   // session_control.cc
@@ -154,6 +156,10 @@ class SessionImpl final : public EventSource, public TransferSink, public FlowUs
   void for_flows(Use use) {
     if (commands_ != nullptr) use(*commands_);
     use(bulk_);
+  }
+  template <typename Use>
+  void for_paths(Use use) {
+    for_flows([&use](Flow& flow) { flow.for_paths(use); });
   }
   template <typename Is>
   [[nodiscard]] bool all_flows(Is is) {

@@ -31,7 +31,7 @@ void SessionImpl::link_refused(const Status& why) {
 void SessionImpl::link_lost(const Status& why) {
   saw(SessionEvent::kHungUp);
   if (why.code() == Code::kPeerDied && may_resume()) return await_resumption(why);
-  for_flows([](Flow& flow) { flow.paths().stay(); });
+  for_paths([](PathSet& paths) { paths.stay(); });
   if (phase_ == Phase::kDraining || farewell_until_ ||
       (phase_ == Phase::kClosing && bulk_.paths().in_use() != nullptr)) {
     goodbye_seen_ = dirty_ = true;  // there is nobody left to say it
@@ -111,7 +111,7 @@ void SessionImpl::link_heard(const control::Frame& frame) {
   if (const auto* regions = std::get_if<control::Regions>(&frame)) return lookups_.on_regions(*regions, who());
   if (const auto* withdrawn = std::get_if<control::Withdrawn>(&frame)) return lookups_.on_withdrawn(withdrawn->id);
   if (const auto* ping = std::get_if<control::Ping>(&frame)) {
-    if (ping->reply) return for_flows([](Flow& flow) { flow.paths().peer_answered(); });
+    if (ping->reply) return for_paths([](PathSet& paths) { paths.peer_answered(); });
     return send_frame(control::Ping{.nonce = ping->nonce, .reply = true});
   }
   handle_path_frame(frame);
@@ -213,10 +213,8 @@ void SessionImpl::handle_goodbye(const control::Goodbye& goodbye) {
   const Code code = code_from_wire(goodbye.code);
   if (code == Code::kOk) {
     farewell_until_ = host_->now() + kLastWords;
-    for_flows([](Flow& flow) {
-      flow.stop_posting();
-      flow.paths().stay();
-    });
+    for_flows([](Flow& flow) { flow.stop_posting(); });
+    for_paths([](PathSet& paths) { paths.stay(); });
     return;
   }
   begin_drain({code, fmt::format("{} ended the session: {}", who(), clipped(goodbye.reason))}, code);

@@ -109,9 +109,9 @@ void SessionImpl::open_commands() {
 /// Greeted: the flow may have a path.
 void SessionImpl::begin(Flow& flow) {
   flow.outbox().set_limits(limits_);
-  if (peer_version_ >= kPathsBeside) flow.paths().allow_beside();
-  if (active_) return flow.paths().begin(candidates_);
-  flow.paths().expect(peer_offers_);
+  flow.allow(peer_version_ >= kPathsBeside, peer_version_ >= kRails);
+  if (active_) return flow.begin(candidates_);
+  flow.expect(peer_offers_);
 }
 
 /// The same for commands, if there are any.
@@ -130,7 +130,7 @@ void SessionImpl::handle_path_frame(const control::Frame& frame) {
   const bool opens = active_ ? wanted : std::holds_alternative<control::PathOffer>(frame);
   if (commands && commands_ == nullptr && opens) open_commands();
   Flow* const named = flow == 0 ? &bulk_ : commands ? commands_.get() : nullptr;
-  if (wanted ? commands && active_ : named != nullptr && named->paths().handle(frame)) return;
+  if (wanted ? commands && active_ : named != nullptr && named->handle(frame)) return;
   fail({Code::kDataLoss, fmt::format("{} sent an unexpected control frame (type {}{})", who(), frame.index(),
                                      flow != 0 ? fmt::format(", flow {}", flow) : "")});
 }

@@ -2,7 +2,9 @@
 
 #include <pthread.h>
 
+#include <algorithm>
 #include <array>
+#include <iterator>
 #include <mutex>
 
 #include "base/spin_lock.h"
@@ -75,20 +77,21 @@ void reset(TransferImpl& t) {
     t.value = t.message_posted = t.ticket = 0;
     t.verdict = Code::kOk;
   }
+  if (t.was_lost) t.again.clear();
   if (t.code != Code::kOk || t.failure != Code::kOk) t.reason.clear();
   t.session = nullptr;
   t.sink = nullptr;
   t.list = nullptr;
   t.finished.store(false, std::memory_order_relaxed);
   t.failure = t.code = Code::kOk;
-  t.active = t.may_land = t.has_message = t.is_send = t.is_outcome = t.report = t.has_outcome = false;
+  t.active = t.has_message = t.is_send = t.is_outcome = t.report = t.has_outcome = false;
   t.atomic = AtomicOp::kNone;
-  t.message_all_posted = t.message_aborted = t.message_done = t.waits = t.tied = false;
+  t.message_all_posted = t.message_aborted = t.message_done = t.waits = t.tied = t.was_lost = false;
   t.traffic = TrafficClass::kBulk;
-  t.tag = t.bytes = t.next_offset = t.posted_bytes = t.done_bytes = 0;
+  t.tag = t.bytes = t.posted_bytes = t.done_bytes = 0;
   t.deadline = Clock::time_point::max();
-  t.next_op = 0;
-  t.outstanding = t.messages_outstanding = 0;
+  t.cursor = {};
+  t.outstanding = t.on_rails = t.lost = t.messages_outstanding = 0;
   t.previous = t.next = nullptr;
 }
 
@@ -96,12 +99,32 @@ void reset(TransferImpl& t) {
 
 void TransferImpl::run() noexcept { sink->accept_transfer(*this); }
 
+Cursor OpList::find(std::uint64_t at) const noexcept {
+  Cursor cursor{0, at};
+  while (cursor.op < ops.size() && cursor.offset >= ops[cursor.op].length) {
+    cursor = {cursor.op + 1, cursor.offset - ops[cursor.op].length};
+  }
+  return cursor;
+}
+
 void TransferImpl::rewind() noexcept {
-  next_op = 0;
-  next_offset = posted_bytes = done_bytes;
-  while (next_op < list->ops.size() && next_offset >= list->ops[next_op].length) {
-    next_offset -= list->ops[next_op].length;
-    ++next_op;
+  if (again.empty() || again.back().at + again.back().bytes != posted_bytes) return;
+  posted_bytes = again.back().at;
+  cursor = list->find(posted_bytes);
+  again.pop_back();
+}
+
+void TransferImpl::post_again(Extent part) {
+  was_lost = true;
+  const auto behind = std::ranges::lower_bound(again, part.at, {}, &Extent::at);
+  const bool joins_next = behind != again.end() && part.at + part.bytes == behind->at;
+  if (behind != again.begin() && std::prev(behind)->at + std::prev(behind)->bytes == part.at) {
+    std::prev(behind)->bytes += part.bytes + (joins_next ? behind->bytes : 0);
+    if (joins_next) again.erase(behind);
+  } else if (joins_next) {
+    *behind = {part.at, part.bytes + behind->bytes};
+  } else {
+    again.insert(behind, part);
   }
 }
 

@@ -37,6 +37,12 @@ class TransferSink {
 /// Of an atomic; the numbers are the protocol's.
 enum class AtomicOp : std::uint8_t { kNone = 0, kFetchAdd = 1, kCompareSwap = 2 };
 
+/// A part of a transfer's data, in the linear order of its bytes.
+struct Extent {
+  std::uint64_t at = 0;
+  std::uint64_t bytes = 0;
+};
+
 /// local bytes <-> remote bytes, checked.
 struct Op {
   std::byte* data = nullptr;
@@ -46,12 +52,20 @@ struct Op {
   std::uint64_t offset = 0;  // in the remote region
 };
 
+/// A place in a list of operations.
+struct Cursor {
+  std::size_t op = 0;
+  std::uint64_t offset = 0;  // in that operation
+};
+
 struct OpList {
   OpKind kind = OpKind::kWrite;
   std::vector<Op> ops;
   std::vector<std::shared_ptr<const void>> keep;  // what the pointers in ops need
   std::uint64_t bytes = 0;
 
+  /// Of byte `at` in their linear order. Takes a step for each operation before it.
+  [[nodiscard]] Cursor find(std::uint64_t at) const noexcept;
   void clear() noexcept {
     ops.clear();
     keep.clear();
@@ -78,7 +92,6 @@ struct alignas(64) TransferImpl final : Submission {
   // Driver only.
   Code failure = Code::kOk;  // why it will fail once nothing is outstanding
   bool active = false;       // accepted by the session, not finished
-  bool may_land = false;     // the path died with a write of it, which the other end may still place
   // Set by the poster.
   bool has_message = false;  // a send, a transfer that notifies, an atomic, or the outcome of one of the peer's
   bool is_send = false;
@@ -90,6 +103,7 @@ struct alignas(64) TransferImpl final : Submission {
   bool message_all_posted = false;
   bool message_aborted = false;  // a part came back undelivered and is to be posted again
   bool message_done = false;
+  bool was_lost = false;     // a part of its data was: `again` is, or was, in use
   bool has_outcome = false;  // an atomic: `verdict` and `value` are its
   bool waits = false;        // for `after`
   bool tied = false;         // it follows another (set by the poster, too), or is followed
@@ -100,11 +114,12 @@ struct alignas(64) TransferImpl final : Submission {
   std::uint64_t bytes = 0;
   Clock::time_point deadline = Clock::time_point::max();
   // Driver only: the cursor of what is to be posted next, and how much ended, in the list's linear byte order.
-  std::size_t next_op = 0;
-  std::uint64_t next_offset = 0;
+  Cursor cursor;
   std::uint64_t posted_bytes = 0;
   std::uint64_t done_bytes = 0;
   std::uint32_t outstanding = 0;  // data requests on a path
+  std::uint32_t on_rails = 0;     // of those, on others than the flow's first path
+  std::uint32_t lost = 0;         // those that a path took into its death, and that is not fenced
   std::uint32_t messages_outstanding = 0;
   TransferImpl* previous = nullptr;  // the session's list, in order of posting
   TransferImpl* next = nullptr;
@@ -119,6 +134,7 @@ struct alignas(64) TransferImpl final : Submission {
   std::uint64_t ticket = 0;              // of an atomic that was built, or of the one whose outcome it is; 0: none yet
   Code verdict = Code::kOk;              // of an outcome, or of an atomic that has it
   std::uint64_t message_posted = 0;      // bytes of `message` that are posted
+  std::vector<Extent> again;             // of the data: what was posted in vain, ascending, no two adjacent
   std::string reason;                    // of `code`, or of `failure`
   Link<TransferImpl> in_messages{this};  // those with a notification or fragments to be posted
   Link<TransferImpl> in_stuck{this};     // those that failed before their memory came back, and wait for it
@@ -139,7 +155,15 @@ struct alignas(64) TransferImpl final : Submission {
   /// Where in its message a posted part begins; a notification without bytes has no parts.
   [[nodiscard]] std::uint64_t message_offset_of(std::uint64_t at) const noexcept { return has_bytes() ? at : 0; }
   [[nodiscard]] std::uint64_t data_bytes() const noexcept { return list != nullptr ? list->bytes : 0; }
-  /// Moves the cursor to `done_bytes`: what was not completed is posted again.
+  /// Data that is to be posted.
+  [[nodiscard]] bool has_unposted() const noexcept { return posted_bytes != data_bytes() || !again.empty(); }
+  /// A write of it was on a path that died, and the other end may still place it.
+  [[nodiscard]] bool may_land() const noexcept { return lost != 0 && list->kind == OpKind::kWrite; }
+  /// What is to be posted next: parts that were posted in vain before what never was.
+  [[nodiscard]] Cursor next_data() const noexcept { return again.empty() ? cursor : list->find(again.front().at); }
+  /// This part is to be posted again.
+  void post_again(Extent part);
+  /// If the last such part ends where the cursor stands, that goes back instead: so nothing is searched for again.
   void rewind() noexcept;
 };
 

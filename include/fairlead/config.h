@@ -77,6 +77,10 @@ struct FAIRLEAD_EXPORT EngineConfig {
   std::size_t max_handshakes = 256;        // connections whose peer has not said hello: one more ends the oldest
   std::size_t max_cut_sessions = 256;      // of one principal, whose connection broke: one more ends the oldest
   std::size_t chunk_bytes = std::size_t{1} << 20;  // a transfer crosses in operations of at most this size
+  /// To a peer that we connect to: so many paths (1 to 8) for data of large transfers, over as many devices as there
+  /// are of the best kind, then as further connections over the same. What is written with several paths lands in no
+  /// order: whoever writes bytes twice, or reads what it wrote, waits for the first transfer to complete.
+  std::size_t paths = 1;
   VerbsConfig verbs;
   TcpConfig tcp;
 

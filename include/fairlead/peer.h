@@ -47,6 +47,7 @@ struct PeerStats {
   std::uint64_t failbacks = 0;    // times that a better transport, which works again, took over from a path that lived
   std::uint64_t resumptions = 0;  // times that another control connection took the place of one that had broken
   std::uint64_t duplicate_notifications_dropped = 0, staged_bytes = 0;
+  std::uint64_t rail_bytes = 0;      // written and read over paths beside the first (EngineConfig::paths)
   std::uint64_t atomics = 0;         // of ours that ended well
   std::uint64_t atomics_served = 0;  // of the peer's that were carried out here
 };

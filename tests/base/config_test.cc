@@ -42,6 +42,7 @@ TEST(EngineConfigValidate, RefusesEachBadValue) {
       {[](auto& c) { c.max_handshakes = 0; }, "max_handshakes"},
       {[](auto& c) { c.max_cut_sessions = std::size_t{1} << 30; }, "max_cut_sessions"},
       {[](auto& c) { c.chunk_bytes = 1; }, "chunk_bytes"},
+      {[](auto& c) { c.paths = 9; }, "paths"},
       {[](auto& c) { c.verbs.packet_io = ""; }, "verbs.packet_io"},
       {[](auto& c) { c.verbs.profile = "half"; }, "full, pvrdma"},
       {[](auto& c) { c.verbs.soft_address = "127.0.0"; }, "127.0.0"},

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 namespace fairlead::datapath {
 namespace {
 
@@ -59,6 +61,39 @@ TEST(Choice, SaysWhyThereIsNone) {
   EXPECT_TRUE(choice.candidates.empty());
   ASSERT_EQ(choice.rejected.size(), 1u);
   EXPECT_EQ(choice.rejected[0], "verbs:soft0: the peer offers no verbs");
+}
+
+/// Which candidate is the first choice of each path beside the first, and how many it may fall back to.
+std::vector<std::pair<std::size_t, std::size_t>> spread_over(const std::vector<Candidate>& candidates,
+                                                             std::size_t paths, std::size_t first = 0) {
+  std::vector<std::pair<std::size_t, std::size_t>> rails;
+  for (const std::vector<Candidate>& rail : spread(candidates, first, paths)) {
+    const auto at = std::ranges::find_if(candidates, [&](const Candidate& c) {
+      return c.local == rail.front().local && c.remote == rail.front().remote;
+    });
+    rails.emplace_back(at - candidates.begin(), rail.size());
+  }
+  return rails;
+}
+
+using Rails = std::vector<std::pair<std::size_t, std::size_t>>;
+
+TEST(Spread, UsesEachDeviceOfBothEndsOnceBeforeAnyTwice) {
+  const std::vector<Candidate> square{{0, 0, "", 1}, {0, 1, "", 1}, {1, 0, "", 1}, {1, 1, "", 1}, {2, 2, "", 2}};
+  EXPECT_EQ(spread_over(square, 1), Rails{});
+  EXPECT_EQ(spread_over(square, 2), (Rails{{3, 2}}));
+  EXPECT_EQ(spread_over(square, 4), (Rails{{3, 2}, {0, 2}, {3, 2}})) << "further streams over the same pairs";
+  EXPECT_EQ(spread_over(square, 2, 1), (Rails{{2, 2}}));
+}
+
+TEST(Spread, StaysWithTheRankOfTheFirst) {
+  const std::vector<Candidate> mixed{{0, 0, "", 1}, {1, 1, "", 2}, {2, 2, "", 2}};
+  EXPECT_EQ(spread_over(mixed, 3), (Rails{{0, 1}, {0, 1}}));
+  EXPECT_EQ(spread_over(mixed, 2, 1), (Rails{{2, 1}}));
+}
+
+TEST(Spread, OneDeviceThereServesSeveralHere) {
+  EXPECT_EQ(spread_over({{0, 0, "", 1}, {1, 0, "", 1}}, 3), (Rails{{1, 1}, {0, 1}}));
 }
 
 }  // namespace

@@ -123,6 +123,7 @@ class End final : public PathHost, public PathUser {
     failed = std::move(status);
     paths.shut();
   }
+  void no_path(Status why) override { fail(std::move(why)); }
   void path_in_use() override { ++used; }
   void path_lost() override { ++lost; }
   void path_gone(InFlight& held) override {

@@ -200,6 +200,7 @@ void App::check_end(bool lives, bool true_ends) {
   outcome_.replayed += stats.replayed_transfers;
   outcome_.duplicates += stats.duplicate_notifications_dropped;
   outcome_.staged_bytes += stats.staged_bytes;
+  outcome_.rail_bytes += stats.rail_bytes;
   if (dead_) return;
   for (const auto& [name, request] : lookups_) {
     if (request != nullptr && !request->finished.load()) wrong(fmt::format("the look-up of '{}' never ended", name));

@@ -14,7 +14,7 @@ struct Outcome {
                 commands = 0;  // of those two, so many were of that class
   std::uint64_t atomics = 0;   // that ended well
   std::uint64_t bytes = 0;     // of transfers that ended well
-  std::uint64_t failovers = 0, replayed = 0, duplicates = 0, staged_bytes = 0;
+  std::uint64_t failovers = 0, replayed = 0, duplicates = 0, staged_bytes = 0, rail_bytes = 0;
   std::uint64_t stale_on_wire = 0;  // operations that landed on an end that a fence had closed
   std::uint64_t sent_again = 0;     // packets that were lost or spoiled on the way
   std::uint64_t sessions = 0, lost = 0, killed = 0;
@@ -37,7 +37,7 @@ struct Outcome {
                        &Outcome::sent_again,   &Outcome::sessions,
                        &Outcome::lost,         &Outcome::killed,
                        &Outcome::hung_up,      &Outcome::resumed,
-                       &Outcome::atomics}) {
+                       &Outcome::atomics,      &Outcome::rail_bytes}) {
       this->*count += other.*count;
     }
     slowest_recovery = std::max(slowest_recovery, other.slowest_recovery);

@@ -124,6 +124,19 @@ void call_for_commands(Dice& dice, Plan& plan) {
   }
 }
 
+/// Data goes over two or three paths, in stripes of which most transfers have several.
+void spread_out(Dice& dice, Plan& plan) {
+  plan.paths = 2 + dice.below(2);
+  if (dice.chance(0.7)) plan.chunk_bytes = 200 + dice.below(2000);
+  for (auto& client : plan.posts) {
+    for (std::vector<Post>& end : client) {
+      for (Post& post : end) {
+        if (dice.chance(0.3)) post.bytes = dice.below(plan.slot_bytes + 1);
+      }
+    }
+  }
+}
+
 Trouble make_trouble(Dice& dice, const Plan& plan, std::size_t posts) {
   Trouble t;
   t.posts = dice.chance(0.2) ? 0 : dice.below(posts + 1);
@@ -205,16 +218,17 @@ Plan make_plan(std::uint64_t seed, bool survivable) {
   }
   if (!big && !flood && !crowded && dice.chance(0.03)) slow_down(dice, plan);
   if (dice.chance(0.5)) call_for_commands(dice, plan);
+  if (dice.chance(0.5)) spread_out(dice, plan);
   return plan;
 }
 
-std::size_t flows_of(const Plan& plan) {
+std::size_t path_sets_of(const Plan& plan) {
   for (const auto& client : plan.posts) {
     for (const std::vector<Post>& end : client) {
-      if (std::ranges::any_of(end, [](const Post& post) { return post.traffic == TrafficClass::kCommands; })) return 2;
+      if (std::ranges::any_of(end, [](const Post& post) { return post.traffic == TrafficClass::kCommands; })) return plan.paths + 1;
     }
   }
-  return 1;
+  return plan.paths;
 }
 
 std::size_t size_of(const Plan& plan) {
@@ -294,6 +308,7 @@ std::string to_test(const Plan& plan, const std::string& name) {
   const Plan plain;
   line(fmt::format("plan.timing = {}u", plan.timing));
   if (plan.chunk_bytes != plain.chunk_bytes) line(fmt::format("plan.chunk_bytes = {}", plan.chunk_bytes));
+  if (plan.paths != plain.paths) line(fmt::format("plan.paths = {}", plan.paths));
   if (plan.window != plain.window) line(fmt::format("plan.window = {}", plan.window));
   if (plan.window_bytes != plain.window_bytes) line(fmt::format("plan.window_bytes = {}", plan.window_bytes));
   if (plan.slot_bytes != plain.slot_bytes) line(fmt::format("plan.slot_bytes = {}", plan.slot_bytes));

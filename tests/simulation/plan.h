@@ -60,6 +60,7 @@ struct Plan {
   std::uint64_t timing = 1;
   std::vector<Habits> transports;
   std::uint64_t chunk_bytes = 4000;
+  std::size_t paths = 1;  // EngineConfig::paths
   std::uint64_t window = 60;                            // EngineConfig::max_pending_events
   std::uint64_t window_bytes = std::uint64_t{1} << 26;  // EngineConfig::max_pending_bytes
   std::uint64_t slot_bytes = 12'000;
@@ -75,8 +76,8 @@ struct Plan {
 /// `survivable`: see Plan.
 [[nodiscard]] Plan make_plan(std::uint64_t seed, bool survivable);
 
-/// How many flows a session of it may come to have.
-[[nodiscard]] std::size_t flows_of(const Plan& plan);
+/// How many sets of paths a session of it may come to have, which die and come back each by itself.
+[[nodiscard]] std::size_t path_sets_of(const Plan& plan);
 
 /// Transfers and troubles.
 [[nodiscard]] std::size_t size_of(const Plan& plan);

@@ -18,6 +18,19 @@ constexpr milliseconds kPeerTimeout{1000};
 constexpr std::chrono::seconds kGrace{100};
 constexpr milliseconds kSetupAtMost{4100};  // of a path that does not come to be used
 
+/// The session that a path belongs to.
+const datapath::FlowUser& owner_of(const FakePath& path) {
+  const auto* rail = dynamic_cast<datapath::Rail*>(&path.events());
+  return rail != nullptr ? static_cast<const datapath::FlowUser&>(rail->host())
+                         : dynamic_cast<datapath::Flow&>(path.events()).user();
+}
+
+/// Whether one of its kind has been in use: before, each transport is tried once.
+bool was_used(const FakePath& path) {
+  const auto* rail = dynamic_cast<datapath::Rail*>(&path.events());
+  return rail != nullptr ? rail->was_used() : dynamic_cast<datapath::Flow&>(path.events()).was_usable();
+}
+
 /// A session with an application at each end. What comes back after a death is another.
 struct Pair {
   std::size_t client = 0;
@@ -40,6 +53,7 @@ class Schedule {
     config_.connect_timeout = milliseconds(200'000);  // devices that swallow, four seconds for each pair of them
     config_.peer_timeout = kPeerTimeout;
     config_.chunk_bytes = plan.chunk_bytes;
+    config_.paths = plan.paths;
     config_.max_pending_events = plan.window;
     config_.max_message_bytes = plan.slot_bytes;
     config_.max_pending_bytes = plan.window_bytes;
@@ -104,7 +118,7 @@ class Schedule {
     }
     // Paths that do not come to be used, as often as they are tried.
     harms_ += (plan_.transports.size() - sound_) * plan_.transports.size() * datapath::Trials::kMostFailures *
-              flows_of(plan_);
+              path_sets_of(plan_);
     ++outcome_.sessions;
     pairs_.push_back(std::move(pair));
   }
@@ -233,7 +247,7 @@ class Schedule {
       case Trouble::Kind::kFreeze:
         frozen_until_[engine] = std::max(frozen_until_[engine], world_.now() + t.time);
         frozen_for_ += t.time;
-        harms_ += (engine == 0 ? scripts_.size() : 1) * flows_of(plan_);
+        harms_ += (engine == 0 ? scripts_.size() : 1) * path_sets_of(plan_);
         if (t.time < kPeerTimeout / 2) return;
         for (const auto& each : pairs_) each->doomed |= engine == 0 || each->client == t.client;
         return;
@@ -268,7 +282,7 @@ class Schedule {
     }
     const auto& [path, peer] = found[found.size() == 1 ? 0 : world_.below(found.size())];
     // Until a path of its flow has been in use each transport is tried once.
-    const bool used = dynamic_cast<datapath::Flow&>(path->events()).was_usable();
+    const bool used = was_used(*path);
     if (plan_.survivable && !used && pair->wounds + 1 >= sound_) return;
     ++pair->wounds;
     ++harms_;
@@ -296,7 +310,7 @@ class Schedule {
     SimHost& host = pair.apps[0]->host();
     for (std::size_t t = 0; t < host.transports().size(); ++t) {
       for (FakePath* path : host.fake(t).paths()) {
-        if (&dynamic_cast<datapath::Flow&>(path->events()).user() != &pair.apps[0]->session()) continue;
+        if (&owner_of(*path) != &pair.apps[0]->session()) continue;
         if (path->alive() && path->peer() != nullptr && path->peer()->alive()) found.push_back({path, path->peer()});
       }
     }

@@ -142,6 +142,7 @@ class End {
                              {"failovers", stats.failovers},
                              {"failbacks", stats.failbacks},
                              {"resumptions", stats.resumptions},
+                             {"rail_bytes", stats.rail_bytes},
                              {"replayed", stats.replayed_transfers},
                              {"duplicates_dropped", stats.duplicate_notifications_dropped},
                              {"resident_kilobytes_early", std::uint64_t{resident_}},

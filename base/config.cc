@@ -7,6 +7,8 @@
 #include <array>
 #include <charconv>
 
+#include "base/words.h"
+
 namespace fairlead::inline v0 {
 namespace {
 
@@ -21,11 +23,13 @@ Status one_of(std::string_view key, std::string_view value, std::string_view leg
   return {Code::kInvalidArgument, fmt::format("{} is '{}'; legal: {}", key, value, legal)};
 }
 
+constexpr std::string_view kOrders = "auto, verbs, verbs:DEVICE, tcp; several of them but auto with commas between";
+
 Status check_transport(std::string_view transport) {
   constexpr std::string_view kDevicePrefix = "verbs:";
   if (transport == "auto" || transport == "verbs" || transport == "tcp") return {};
   if (transport.starts_with(kDevicePrefix) && transport.size() > kDevicePrefix.size()) return {};
-  return one_of("transport", transport, "auto, verbs, verbs:DEVICE, tcp");
+  return one_of("transport", transport, kOrders);
 }
 
 Status check_policy(std::string_view name, const std::vector<std::string>& words) {
@@ -42,13 +46,16 @@ Status check_mtu(std::uint32_t mtu) {
   return one_of("verbs.mtu", std::to_string(mtu), "0 (the largest that both ends have), 256, 512, 1024, 2048, 4096");
 }
 
-Status check_soft_address(const std::string& address) {
+Status check_soft_address(const std::string& addresses) {
   std::array<unsigned char, sizeof(in6_addr)> binary{};
-  if (address.empty() || inet_pton(AF_INET, address.c_str(), binary.data()) == 1 ||
-      inet_pton(AF_INET6, address.c_str(), binary.data()) == 1) {
-    return {};
+  for (const std::string& address : words_of(addresses)) {
+    if (inet_pton(AF_INET, address.c_str(), binary.data()) == 1 ||
+        inet_pton(AF_INET6, address.c_str(), binary.data()) == 1) {
+      continue;
+    }
+    return one_of("verbs.soft_address", address, "empty, or numeric IPv4 or IPv6 addresses with commas between");
   }
-  return one_of("verbs.soft_address", address, "empty, or a numeric IPv4 or IPv6 address");
+  return {};
 }
 
 Status check_verbs(const VerbsConfig& c) {
@@ -91,7 +98,13 @@ Status EngineConfig::validate() const {
   if (allow_anonymous && keys_file.empty()) {
     return {Code::kInvalidArgument, "allow_anonymous is set without a keys_file: everybody is anonymous then"};
   }
-  if (auto s = check_transport(transport); !s.ok()) return s;
+  for (const std::string& word : words_of(transport)) {
+    if (auto s = word == transport || word != "auto" ? check_transport(word) : one_of("transport", transport, kOrders);
+        !s.ok()) {
+      return s;
+    }
+  }
+  if (transport.empty()) return one_of("transport", transport, kOrders);
   if (auto s = check_policy("require", require); !s.ok()) return s;
   if (auto s = check_policy("forbid", forbid); !s.ok()) return s;
   if (progress > Progress::kApplication) {

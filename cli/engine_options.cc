@@ -2,8 +2,7 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-
+#include "base/words.h"
 #include "cli/models/push_protocol.h"
 
 namespace fairlead::cli {
@@ -16,11 +15,14 @@ Setter set_milliseconds(std::chrono::milliseconds* target, std::int64_t max) {
 // Which words are legal is known to the engine; a word of another form is refused here.
 Setter set_transport(std::string* target) {
   return [target](std::string_view text) {
-    const bool device = text.starts_with("verbs:") && text.size() > 6;
-    if (text != "auto" && text != "verbs" && text != "tcp" && !device) {
+    const std::vector<std::string> words = words_of(text);
+    for (const std::string& word : words) {
+      const bool device = word.starts_with("verbs:") && word.size() > 6;
+      if (device || word == "verbs" || word == "tcp" || (word == "auto" && words.size() == 1)) continue;
       return Status(Code::kInvalidArgument,
-                    fmt::format("'{}' is not legal here (legal: auto, verbs, verbs:DEVICE, tcp)", text));
+                    fmt::format("'{}' is not legal here (legal: auto, verbs, verbs:DEVICE, tcp)", word));
     }
+    if (words.empty()) return Status(Code::kInvalidArgument, "no transport is given (legal: auto, verbs, ...)");
     *target = text;
     return Status();
   };
@@ -29,12 +31,7 @@ Setter set_transport(std::string* target) {
 // Words with commas between. Which are legal is known to the engine.
 Setter set_words(std::vector<std::string>* target) {
   return [target](std::string_view text) {
-    target->clear();
-    while (!text.empty()) {
-      const std::size_t end = std::min(text.find(','), text.size());
-      target->emplace_back(text.substr(0, end));
-      text.remove_prefix(std::min(end + 1, text.size()));
-    }
+    *target = words_of(text);
     return target->empty() ? Status(Code::kInvalidArgument, "no word is given") : Status();
   };
 }
@@ -43,8 +40,10 @@ Setter set_words(std::vector<std::string>* target) {
 
 void add_engine_options(Args& args, EngineConfig* config) {
   VerbsConfig* const verbs = &config->verbs;
-  args.option("--transport", "T", fmt::format("auto, verbs, verbs:DEVICE or tcp (default {})", config->transport),
-              set_transport(&config->transport));
+  args.option(
+      "--transport", "T",
+      fmt::format("auto, verbs, verbs:DEVICE (several with commas between) or tcp (default {})", config->transport),
+      set_transport(&config->transport));
   constexpr std::string_view kWords = "tcp, verbs, verbs:DEVICE, hardware or software (of verbs), with commas between";
   args.option("--require", "WORDS", fmt::format("Use no transports but these: {} (default: all)", kWords),
               set_words(&config->require));
@@ -60,8 +59,11 @@ void add_engine_options(Args& args, EngineConfig* config) {
   args.option("--soft-profile,--profile", "P",
               fmt::format("Feature set of the software device: full or pvrdma (default {})", verbs->profile),
               set_choice(&verbs->profile, {"full", "pvrdma"}));
-  args.option("--soft-address", "IP", "Address of the software device (default: loopback and the host's own)",
-              set_text(&verbs->soft_address));
+  args.option(
+      "--soft-address", "IP",
+      "Address of the software device, of soft0,soft1,... with commas between (default: loopback and the host's "
+      "own)",
+      set_text(&verbs->soft_address));
   args.option("--gid-index", "N", "GID table index, -1 to choose (default -1)", set_number(&verbs->gid_index, -1, 255));
   args.option("--traffic-class", "N", "0 to 255; DSCP is the upper six bits (default 0)",
               set_number(&verbs->traffic_class, 0, 255));
@@ -89,11 +91,12 @@ void add_engine_options(Args& args, EngineConfig* config) {
               set_number(&config->tcp.port, 0, 65535));
   args.option("--connect-timeout", "MS", fmt::format("Milliseconds (default {})", config->connect_timeout.count()),
               set_milliseconds(&config->connect_timeout, 3'600'000));
-  args.option("--paths", "N",
-              fmt::format("Paths for data of large transfers, 1 to 8: over several devices, then further connections over "
-                          "the same; the connecting end's word (default {})",
-                          config->paths),
-              set_number(&config->paths, 1, 8));
+  args.option(
+      "--paths", "N",
+      fmt::format("Paths for data of large transfers, 1 to 8: over several devices, then further connections over "
+                  "the same; the connecting end's word (default {})",
+                  config->paths),
+      set_number(&config->paths, 1, 8));
   args.option("--path-timeout", "MS",
               fmt::format("Without progress for so long a path is probed, then replaced (default {})",
                           config->path_timeout.count()),

@@ -13,6 +13,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "fairlead/status.h"
 #include "transport/endpoint.h"
@@ -54,6 +55,8 @@ class Device {
   /// "verbs:soft0", "tcp".
   [[nodiscard]] virtual std::string_view name() const noexcept = 0;
   [[nodiscard]] virtual const Capabilities& capabilities() const noexcept = 0;
+  /// Where peers on other hosts may reach it: numeric, the best first. None: wherever this host is reached.
+  [[nodiscard]] virtual std::vector<std::string> addresses() const { return {}; }
   /// One line for `explain`: device, packet I/O, profile.
   [[nodiscard]] virtual std::string describe() const = 0;
 

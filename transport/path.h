@@ -15,6 +15,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "fairlead/status.h"
 
@@ -73,8 +74,12 @@ enum class PathRole : std::uint8_t { kActive, kPassive };
 
 struct PathConfig {
   PathRole role = PathRole::kActive;
-  std::string peer_host;         // the address of the peer's end of the control connection, numeric
-  std::string local_host;        // ours, numeric: a device picks its source address or GID to suit
+  std::string peer_host;   // the address of the peer's end of the control connection, numeric
+  std::string local_host;  // ours, numeric: a device picks its source address or GID to suit
+  /// Where else the peer's device may be reached, if this one cannot reach it at `peer_host`; numeric, the best first.
+  std::vector<std::string> peer_addresses = {};
+  /// Passive: the peer's description of its end, which may show where it is reached.
+  std::string_view peer_description = {};
   PathEvents* events = nullptr;  // the path's user, who outlives it; not null
   /// What it carries is small and must not wait: others of its endpoint take shorter turns while it is there.
   bool urgent = false;

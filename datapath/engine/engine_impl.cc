@@ -44,11 +44,12 @@ bool is_from(SessionImpl& session, const std::string& principal) {
 }
 
 void add(PeerStats& total, const PeerStats& more) {
-  for (auto field : {&PeerStats::bytes_written, &PeerStats::bytes_read, &PeerStats::messages_sent,
-                     &PeerStats::messages_received, &PeerStats::transfers_completed, &PeerStats::transfers_failed,
-                     &PeerStats::recoveries, &PeerStats::failovers, &PeerStats::failbacks, &PeerStats::resumptions,
-                     &PeerStats::replayed_transfers, &PeerStats::duplicate_notifications_dropped,
-                     &PeerStats::staged_bytes, &PeerStats::rail_bytes, &PeerStats::atomics, &PeerStats::atomics_served}) {
+  for (auto field :
+       {&PeerStats::bytes_written, &PeerStats::bytes_read, &PeerStats::messages_sent, &PeerStats::messages_received,
+        &PeerStats::transfers_completed, &PeerStats::transfers_failed, &PeerStats::recoveries, &PeerStats::failovers,
+        &PeerStats::failbacks, &PeerStats::resumptions, &PeerStats::replayed_transfers,
+        &PeerStats::duplicate_notifications_dropped, &PeerStats::staged_bytes, &PeerStats::rail_bytes,
+        &PeerStats::atomics, &PeerStats::atomics_served}) {
     total.*field += more.*field;
   }
 }

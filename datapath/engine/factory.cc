@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
+#include "base/words.h"
 #include "tcp_fallback/factory.h"
 #include "verbs/transport/factory.h"
 
@@ -17,12 +20,11 @@ bool is_software(const DeviceInfo& device) { return device.transport.starts_with
 
 /// Of a device that is not open.
 Offer offer_named(const std::string& name) {
-  return {name, name.substr(0, name.find(':')), name.starts_with(kSoftware)};
+  return {name, name.substr(0, name.find(':')), name.starts_with(kSoftware), {}};
 }
 
 /// Everything, in order of preference.
 std::vector<std::string> preferred(const EngineConfig& config) {
-  if (config.transport == "tcp") return {"tcp"};
   std::vector<std::string> names;
   if (config.transport == "auto") {
     // Software verbs rank below tcp; they are opened when a peer wants to meet there.
@@ -33,8 +35,8 @@ std::vector<std::string> preferred(const EngineConfig& config) {
     names.emplace_back("tcp");
     return names;
   }
-  names.push_back(config.transport);
-  if (config.failover) names.emplace_back("tcp");
+  names = words_of(config.transport);
+  if (config.failover && std::ranges::find(names, "tcp") == names.end()) names.emplace_back("tcp");
   return names;
 }
 
@@ -63,7 +65,7 @@ Result<std::unique_ptr<Device>> open_device(const std::string& name, const Engin
 
 Offer offer_of(const Device& device) {
   const std::string name(device.name());
-  return {name, name.substr(0, name.find(':')), device.capabilities().software};
+  return {name, name.substr(0, name.find(':')), device.capabilities().software, device.addresses()};
 }
 
 std::vector<DeviceInfo> list_devices(const EngineConfig& config, std::string_view peer) {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <span>
 
+#include "base/words.h"
 #include "datapath/engine/factory.h"
 #include "datapath/region/remote_region.h"
 #include "fairlead/log.h"
@@ -24,7 +25,7 @@ Status Transports::open_all(const EngineConfig& config) {
     Status opened = open(name, config);
     if (opened.ok()) continue;
     // What was asked for must be there; tcp behind it, or one device of several, need not.
-    const bool asked = name == config.transport || open_.empty();
+    const bool asked = std::ranges::count(words_of(config.transport), name) != 0 || open_.empty();
     if (asked && !(config.transport == "auto" && name != "tcp")) return opened;
     log(LogLevel::kWarning, fmt::format("{} is not used: {}", name, opened.message()));
   }

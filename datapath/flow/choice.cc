@@ -6,6 +6,8 @@
 #include <map>
 #include <utility>
 
+#include "base/words.h"
+
 namespace fairlead::datapath {
 namespace {
 
@@ -25,7 +27,10 @@ std::string_view why(Rank rank) {
   return "";
 }
 
-bool asked_for(const std::string& wanted, const Offer& offer) { return wanted == offer.name || wanted == offer.kind; }
+bool asked_for(const std::string& wanted, const Offer& offer) {
+  return std::ranges::any_of(words_of(wanted),
+                             [&](const std::string& word) { return word == offer.name || word == offer.kind; });
+}
 
 }  // namespace
 
@@ -59,7 +64,7 @@ Choice choose(const std::string& wanted, bool failover, const std::vector<Offer>
                         : software              ? kSoftware
                                                 : kHardware;
       if (rank != kAskedFor && wanted != "auto" && !failover) continue;
-      ranked.emplace_back(rank, Candidate{l, r, std::string(why(rank)), rank});
+      ranked.emplace_back(rank, Candidate{l, r, std::string(why(rank)), rank, theirs[r].addresses});
     }
     if (!met) choice.rejected.push_back(fmt::format("{}: the peer offers no {}", mine.name, mine.kind));
   }

@@ -13,6 +13,7 @@ struct Offer {
   std::string name;  // "verbs:mlx5_0"
   std::string kind;  // "verbs", "tcp"
   bool software = false;
+  std::vector<std::string> addresses = {};  // numeric, where it may be reached from other hosts; none: not known
 };
 
 /// EngineConfig::require and forbid.
@@ -25,10 +26,11 @@ struct Policy {
 [[nodiscard]] std::string why_not(const Policy& policy, const Offer& ours);
 
 struct Candidate {
-  std::size_t local = 0;   // index into our offers
-  std::size_t remote = 0;  // index into theirs
-  std::string reason;      // why it stands where it stands
-  int rank = 0;            // the lower the better; equal ones are as good as each other
+  std::size_t local = 0;                    // index into our offers
+  std::size_t remote = 0;                   // index into theirs
+  std::string reason;                       // why it stands where it stands
+  int rank = 0;                             // the lower the better; equal ones are as good as each other
+  std::vector<std::string> addresses = {};  // of theirs
 };
 
 struct Choice {
@@ -37,8 +39,8 @@ struct Choice {
 };
 
 /// Ranks the pairs of equal kind that the policy allows. `wanted` is EngineConfig::transport. Rules: what was asked for
-/// comes first; then RDMA hardware on both ends, then tcp, then software verbs; without failover, what was not asked
-/// for is left out.
+/// comes first, in that order; then RDMA hardware on both ends, then tcp, then software verbs; without failover, what
+/// was not asked for is left out.
 [[nodiscard]] Choice choose(const std::string& wanted, bool failover, const std::vector<Offer>& ours,
                             const std::vector<Offer>& theirs, const Policy& policy = {});
 

@@ -41,6 +41,8 @@ class FlowUser : public PathHost, public OutboxUser {
   virtual void flow_usable(Event&& news) = 0;
   /// Its path died; another is looked for.
   virtual void flow_lost() = 0;
+  /// It has one more path, or one less.
+  virtual void flow_described() = 0;
 
  protected:
   ~FlowUser() = default;
@@ -92,8 +94,8 @@ class Flow final : public PathEvents, private PathUser, private RailUser {
   [[nodiscard]] bool is_recovering() noexcept { return was_usable() && paths_.in_use() == nullptr; }
   /// The transport of its last first path.
   [[nodiscard]] const std::string& carried_by() const noexcept { return carried_by_; }
-  /// Why that one.
-  [[nodiscard]] const std::string& explanation() const noexcept { return explanation_; }
+  /// Why that one, and which others there are.
+  [[nodiscard]] std::string explanation();
   /// Whether the peer gave a sign of life on a path since the last call.
   [[nodiscard]] bool take_life() noexcept { return std::exchange(alive_, false); }
 
@@ -159,9 +161,9 @@ class Flow final : public PathEvents, private PathUser, private RailUser {
   const std::size_t wanted_;    // paths
   bool rails_allowed_ = false;
   std::vector<std::unique_ptr<Rail>> rails_;
-  Share first_share_;                   // of the first path, while there are rails
-  std::vector<Candidate> candidates_;   // active
-  std::vector<Offer> peer_offers_;      // passive
+  Share first_share_;                  // of the first path, while there are rails
+  std::vector<Candidate> candidates_;  // active
+  std::vector<Offer> peer_offers_;     // passive
   std::string carried_by_, explanation_;
   bool dirty_ = false;
   bool alive_ = false;

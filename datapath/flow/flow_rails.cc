@@ -63,6 +63,17 @@ void Flow::open_rails() {
   for (std::size_t i = 0; i < over.size(); ++i) rail(i + 1, true)->begin(std::move(over[i]));
 }
 
+std::string Flow::explanation() {
+  std::string text = explanation_;
+  for (const std::unique_ptr<Rail>& rail : rails_) {
+    const PathSlot* slot = rail != nullptr ? rail->paths().in_use() : nullptr;
+    if (slot == nullptr) continue;
+    text += fmt::format("; path {}: {} ({})", rail->number() + 1, user_.transports()[slot->transport].offer.name,
+                        slot->path->describe());
+  }
+  return text;
+}
+
 bool Flow::has_rails() noexcept {
   return std::ranges::any_of(rails_, [](const auto& rail) { return rail != nullptr && rail->carrying() != nullptr; });
 }
@@ -101,6 +112,7 @@ void Flow::rail_in_use(const Rail& rail, bool again) {
   log(LogLevel::kInfo,
       fmt::format("path {} to {} is {}", rail.number() + 1, user_.who(), again ? "there again" : "in use"));
   dirty_ = true;
+  user_.flow_described();
 }
 
 void Flow::rail_ended(const PostedRequest& request, Code code) {
@@ -109,8 +121,8 @@ void Flow::rail_ended(const PostedRequest& request, Code code) {
 }
 
 void Flow::rail_misused(const Rail& rail) {
-  user_.fail({Code::kDataLoss, fmt::format("{} sent a message over path {}, which is for data alone", user_.who(),
-                                           rail.number() + 1)});
+  user_.fail({Code::kDataLoss,
+              fmt::format("{} sent a message over path {}, which is for data alone", user_.who(), rail.number() + 1)});
 }
 
 }  // namespace fairlead::datapath

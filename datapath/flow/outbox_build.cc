@@ -75,8 +75,7 @@ std::uint64_t Outbox::commit(std::size_t accepted, InFlight& path) {
 bool Outbox::message_ready(const Way& way, const TransferImpl& t) const noexcept {
   if (t.list == nullptr || t.done_bytes == t.data_bytes()) return true;
   // Behind its writes on an ordered path the notification may follow at once; else it waits for their completion.
-  return t.list->kind == OpKind::kWrite && !t.has_unposted() && t.on_rails == 0 && t.lost == 0 && !way.staged &&
-         way.can->write_then_message_ordered;
+  return t.list->kind == OpKind::kWrite && t.comes_before_next() && !way.staged && way.can->write_then_message_ordered;
 }
 
 bool Outbox::in_batch(const TransferImpl& t) const noexcept {
@@ -162,7 +161,7 @@ bool Outbox::build_message(const Way& way) {
 /// Its last write may take the notification along: one request, and on the wire one packet, instead of two.
 bool Outbox::may_carry_notification(const Way& way, const TransferImpl& t) noexcept {
   return way.can->write_notifies && t.has_message && !t.has_bytes() && t.list->kind == OpKind::kWrite &&
-         !t.has_unposted() && t.on_rails == 0 && t.lost == 0 && t.value <= std::numeric_limits<std::uint32_t>::max() && !holding_ &&
+         t.comes_before_next() && t.value <= std::numeric_limits<std::uint32_t>::max() && !holding_ &&
          !message_queue_.empty() && message_queue_.front() == &t && window_.open();
 }
 

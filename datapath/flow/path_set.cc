@@ -5,6 +5,7 @@
 
 #include <array>
 #include <cassert>
+#include <utility>
 
 #include "datapath/protocol/path_messages.h"
 #include "datapath/protocol/peer_text.h"
@@ -84,9 +85,9 @@ bool PathSet::handle(const control::Frame& frame) {
   return false;
 }
 
-Result<std::unique_ptr<PathSlot>> PathSet::open_path(std::size_t transport, std::size_t peer_transport) {
+Result<std::unique_ptr<PathSlot>> PathSet::open_path(std::size_t transport, std::size_t peer_transport,
+                                                     PathConfig config) {
   OpenTransport& open = host_.transports()[transport];
-  PathConfig config = host_.path_config();
   config.events = &user_.path_events();
   config.urgent = rules_.urgent;
   config.role = active_ ? PathRole::kActive : PathRole::kPassive;
@@ -142,7 +143,15 @@ void PathSet::begin_path() {
 
 Result<std::unique_ptr<PathSlot>> PathSet::offer_path(std::size_t candidate) {
   ++epoch_;
-  Result<std::unique_ptr<PathSlot>> slot = open_path(candidates_[candidate].local, candidates_[candidate].remote);
+  const Candidate& over = candidates_[candidate];
+  PathConfig config = host_.path_config();
+  config.peer_addresses = over.addresses;
+  if (rules_.spare && !over.addresses.empty()) {  // where that device itself is, and not where the session is
+    config.peer_addresses.push_back(std::exchange(config.peer_host, over.addresses.front()));
+    config.peer_addresses.erase(config.peer_addresses.begin());
+    config.local_host.clear();
+  }
+  Result<std::unique_ptr<PathSlot>> slot = open_path(over.local, over.remote, std::move(config));
   if (!slot) return slot;
   (*slot)->candidate = candidate;
   const Grant& probe = host_.transports()[(*slot)->transport].probe;
@@ -227,7 +236,9 @@ void PathSet::handle_offer(const control::PathOffer& offer) {
       offer.description.size() > kMaxDescription) {
     return say_down(offer.epoch, Code::kInvalidArgument, "the offer names transports that do not match");
   }
-  Result<std::unique_ptr<PathSlot>> opened = open_path(transport, offer.active_transport);
+  PathConfig config = host_.path_config();
+  config.peer_description = offer.description;
+  Result<std::unique_ptr<PathSlot>> opened = open_path(transport, offer.active_transport, std::move(config));
   if (!opened) return say_down(offer.epoch, opened.error().code(), opened.error().message());
   PathSlot& slot = **opened;
   if (slot_ != nullptr) {

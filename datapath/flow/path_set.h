@@ -203,7 +203,7 @@ class PathSet {
   void handle_fence_ack(const control::FenceAck& ack);
   void begin_path();
   void no_path_left();
-  Result<std::unique_ptr<PathSlot>> open_path(std::size_t transport, std::size_t peer_transport);
+  Result<std::unique_ptr<PathSlot>> open_path(std::size_t transport, std::size_t peer_transport, PathConfig config);
   /// The same over one of the candidates, and offers it to the peer.
   Result<std::unique_ptr<PathSlot>> offer_path(std::size_t candidate);
   void use(std::unique_ptr<PathSlot> slot) noexcept;

@@ -66,9 +66,8 @@ void Rail::path_gone(InFlight& held) {
 void Rail::no_path(Status why) {
   const auto pause = kFirstPause * (1 << std::min(pauses_++, kMostDoublings));
   again_at_ = host_.now() + pause;
-  log(LogLevel::kWarning,
-      fmt::format("{}; it is path {} of several, which go on; tried again in {} s", why.message(), number_ + 1,
-                  std::chrono::duration_cast<std::chrono::seconds>(pause).count()));
+  log(LogLevel::kWarning, fmt::format("{}; it is path {} of several, which go on; tried again in {} s", why.message(),
+                                      number_ + 1, std::chrono::duration_cast<std::chrono::seconds>(pause).count()));
 }
 
 bool Rail::apply_received(std::uint64_t received, std::string& why) {

@@ -18,7 +18,7 @@ template <typename T, typename Message>
 concept Is = std::same_as<std::remove_const_t<T>, Message>;
 
 void fields(Is<TransportOffer> auto& m, auto&& field) {
-  field(1, m.name), field(2, m.kind), field(3, m.software), field(4, m.describe);
+  field(1, m.name), field(2, m.kind), field(3, m.software), field(4, m.describe), field(5, m.addresses);
 }
 void fields(Is<Hello> auto& m, auto&& field) {
   field(1, m.version_min), field(2, m.version_max), field(3, m.engine_name), field(4, m.session_id);
@@ -125,6 +125,12 @@ class Reader {
     }
     return true;
   }
+  bool take(pbf_reader& from, std::vector<std::string>& values) {
+    if (from.wire_type() != pbf_wire_type::length_delimited) return false;
+    count();
+    values.push_back(from.get_bytes());
+    return true;
+  }
   template <typename Message>
   bool take(pbf_reader& from, std::vector<Message>& messages) {
     if (from.wire_type() != pbf_wire_type::length_delimited) return false;
@@ -184,6 +190,9 @@ class Writer {
   }
   void put(pbf_writer& to, pbf_tag_type number, const std::vector<std::int64_t>& values) {
     to.add_packed_int64(number, values.begin(), values.end());  // nothing, if there are none
+  }
+  void put(pbf_writer& to, pbf_tag_type number, const std::vector<std::string>& values) {
+    for (const std::string& value : values) to.add_bytes(number, value);
   }
   template <typename Message>
   void put(pbf_writer& to, pbf_tag_type number, const std::vector<Message>& messages) {

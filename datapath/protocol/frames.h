@@ -19,6 +19,7 @@ struct TransportOffer {
   std::string name, kind;
   bool software = false;
   std::string describe;
+  std::vector<std::string> addresses = {};
 };
 
 struct Hello {

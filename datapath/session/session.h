@@ -169,6 +169,7 @@ class SessionImpl final : public EventSource, public TransferSink, public FlowUs
   [[nodiscard]] std::size_t waiting(TrafficClass traffic) const noexcept override { return inbox.waiting(traffic); }
   void flow_usable(Event&& news) override;
   void flow_lost() override;
+  void flow_described() override;
   [[nodiscard]] std::vector<OpenTransport>& transports() noexcept override { return host_->transports(); }
   [[nodiscard]] bool linked() const noexcept override { return link_.exists() && !link_.is_cut(); }
   [[nodiscard]] LocalSegment probe_source(std::size_t transport) const noexcept override {

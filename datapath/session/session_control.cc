@@ -7,6 +7,7 @@
 namespace fairlead::datapath {
 namespace {
 
+constexpr std::size_t kMaxAddresses = 16;             // of a transport, that are looked at
 constexpr std::chrono::milliseconds kLastWords{100};  // of a path whose peer said goodbye
 
 }  // namespace
@@ -55,7 +56,11 @@ void SessionImpl::send_hello() {
                        .proof = {},
                        .resume = {}};
   for (const Offer& offer : host_->offers()) {
-    hello.transports.push_back({.name = offer.name, .kind = offer.kind, .software = offer.software, .describe = {}});
+    hello.transports.push_back({.name = offer.name,
+                                .kind = offer.kind,
+                                .software = offer.software,
+                                .describe = {},
+                                .addresses = offer.addresses});
   }
   if (active_) {
     greeting_.introduce(hello, nonce());
@@ -173,7 +178,9 @@ void SessionImpl::admit(const control::Hello& hello) {
 void SessionImpl::greet(const control::Hello& hello) {
   std::vector<Offer> theirs;
   for (const control::TransportOffer& t : hello.transports) {
-    theirs.push_back({clipped(t.name), clipped(t.kind), t.software});
+    Offer& offer = theirs.emplace_back(clipped(t.name), clipped(t.kind), t.software);
+    offer.addresses = t.addresses;
+    if (offer.addresses.size() > kMaxAddresses) offer.addresses.resize(kMaxAddresses);
   }
   CreditWindow::Limits window{.events = hello.event_window};
   if (hello.event_window_bytes != 0) window.bytes = hello.event_window_bytes;

@@ -145,18 +145,21 @@ void SessionImpl::deliver(Event&& event) {
 void SessionImpl::flow_usable(Event&& news) {
   const bool first = news.kind == Event::Kind::kConnected, bulk = news.traffic == TrafficClass::kBulk;
   if (bulk) saw(SessionEvent::kUsable);
-  {
-    const std::lock_guard lock(mutex_);
-    if (bulk) description_.transport = bulk_.carried_by();
-    description_.explain = bulk_.explanation();
-    for (const std::string& rejected : rejected_) description_.explain += "; " + rejected;
-    if (commands_ != nullptr && commands_->was_usable()) {
-      description_.explain += fmt::format("; commands have a path of their own over {}", commands_->carried_by());
-    }
-  }
+  flow_described();
   if (was_ready() && all_flows([](Flow& flow) { return !flow.is_recovering(); })) set_public_state(PeerState::kReady);
   if (bulk || !first) host_->queues().push_event(*this, std::move(news));
   if (bulk && first) host_->session_ready(*this);
+}
+
+void SessionImpl::flow_described() {
+  std::string explain = bulk_.explanation();
+  for (const std::string& rejected : rejected_) explain += "; " + rejected;
+  if (commands_ != nullptr && commands_->was_usable()) {
+    explain += fmt::format("; commands have a path of their own over {}", commands_->carried_by());
+  }
+  const std::lock_guard lock(mutex_);
+  description_.transport = bulk_.carried_by();
+  description_.explain = std::move(explain);
 }
 
 void SessionImpl::flow_lost() {

@@ -24,7 +24,7 @@ enum class Progress : std::uint8_t {
 struct VerbsConfig {
   std::string packet_io = "udp";  // softroce's packet port: "udp[,drop=P][,reorder=P][,...]"; see docs/softroce.md
   std::string profile = "full";   // softroce's feature set: "full" or "pvrdma"
-  std::string soft_address;       // softroce's address; empty: loopback and the host's own, chosen per peer
+  std::string soft_address;       // softroce's, of "soft0,soft1,..."; empty: loopback and the host's own, per peer
   int gid_index = -1;             // -1: choose and explain
   int port = 1;
   std::uint8_t traffic_class = 0;  // DSCP is the upper six bits
@@ -56,7 +56,7 @@ struct FAIRLEAD_EXPORT EngineConfig {
   std::string keys_file;
   std::string principal;           // of keys_file: who this engine is to peers that it connects to; empty: anonymous
   bool allow_anonymous = false;    // with keys_file: also who shows no key may connect to us
-  std::string transport = "auto";  // auto | verbs | verbs:DEVICE | tcp
+  std::string transport = "auto";  // auto | verbs | verbs:DEVICE | tcp; several of them with commas between
   bool failover = true;            // on a path's death carry on over the next best, or the same again; false: fail
   /// Of this end's transports, those that may carry a session (empty: all), and those that never may. Words: "tcp",
   /// "verbs", "verbs:DEVICE", "hardware" and "software" (of verbs). `transport` says what comes first of what is left.

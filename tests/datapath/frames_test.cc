@@ -264,7 +264,8 @@ class RandomFrames : public testing::Test {
       case FieldDescriptor::CPPTYPE_STRING: {
         std::string text(below(20), '\0');
         for (char& each : text) each = static_cast<char>(random());
-        return reflection.SetString(&message, field, text);
+        return field->is_repeated() ? reflection.AddString(&message, field, text)
+                                    : reflection.SetString(&message, field, text);
       }
       default:
         FAIL() << "a field of a type that the test does not know: " << field->full_name();

@@ -3,6 +3,7 @@
 The hosts are network namespaces of the test's own; where they cannot be made, it is skipped.
 """
 
+import json
 import os
 import shutil
 import subprocess
@@ -114,6 +115,24 @@ class Hosts(Case):
         code, output = self.run_to_end("devices", "--counters", env=run_folder)
         self.assertEqual(code, 0, output)
         self.assertRegex(output, rf"(?m)^soft0 127\.\S+, {HERE} process ")
+
+
+    def test_data_goes_over_both_links(self):
+        """Two devices at each end, of which each has an address on another link."""
+        ip("link", "add", "fl-here2", "type", "veth", "peer", "name", "fl-there2", "netns", self.there[-1])
+        self.addCleanup(subprocess.run, ["ip", "link", "delete", "fl-here2"], capture_output=True)
+        here, there = "10.98.0.1", "10.98.0.2"
+        self.interface(here, "fl-here2")
+        self.interface(there, "fl-there2", host=self.there)
+        devices = ["--transport", "verbs:soft0,verbs:soft1", "--soft-address"]
+        server = self.target(*devices, f"{THERE},{there}")
+        flags = [*devices, f"{HERE},{here}", "--paths", "2", "--size", "4M", "--iterations", "100"]
+        code, output = self.run_to_end("bench", "bw", server.listen, *flags)
+        self.assertEqual(code, 0, output)
+        self.assertEqual(server.wait(), 0, server.output)
+        for link in ("fl-here", "fl-here2"):
+            counters = json.loads(subprocess.check_output(["ip", "-s", "-j", "link", "show", link]))[0]["stats64"]
+            self.assertGreater(counters["tx"]["bytes"], 100 * 4 * 2**20 / 10, output)
 
 
 def can_make_namespaces():

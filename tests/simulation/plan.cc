@@ -225,7 +225,8 @@ Plan make_plan(std::uint64_t seed, bool survivable) {
 std::size_t path_sets_of(const Plan& plan) {
   for (const auto& client : plan.posts) {
     for (const std::vector<Post>& end : client) {
-      if (std::ranges::any_of(end, [](const Post& post) { return post.traffic == TrafficClass::kCommands; })) return plan.paths + 1;
+      if (std::ranges::any_of(end, [](const Post& post) { return post.traffic == TrafficClass::kCommands; }))
+        return plan.paths + 1;
     }
   }
   return plan.paths;

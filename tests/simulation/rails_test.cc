@@ -39,8 +39,9 @@ class Rails : public testing::Test {
     return found;
   }
   static bool meet(TwoEnds& ends, std::size_t count) {
-    return ends.meet() && ends.run([&] { return std::ranges::count_if(paths(ends, 0), &FakePath::alive) ==
-                                                static_cast<std::ptrdiff_t>(count); });
+    return ends.meet() && ends.run([&] {
+      return std::ranges::count_if(paths(ends, 0), &FakePath::alive) == static_cast<std::ptrdiff_t>(count);
+    });
   }
   /// `count` writes or reads of all of the other end's memory, two at a time; how long they took.
   static microseconds carry(TwoEnds& ends, int count, bool read = false) {

@@ -54,7 +54,8 @@ void run(bool survivable, std::uint64_t schedules) {
       "staged, {} over rails, {} operations fenced off, {} packets sent again; the slowest recovery took {} us\n",
       schedules, sum.sessions, sum.lost, sum.killed, sum.hung_up, sum.resumed, sum.transfers, sum.ok, sum.bytes,
       sum.failed, sum.cancelled, sum.refused, sum.notified, sum.messages, sum.commands, sum.atomics, sum.failovers,
-      sum.replayed, sum.duplicates, sum.staged_bytes, sum.rail_bytes, sum.stale_on_wire, sum.sent_again, sum.slowest_recovery);
+      sum.replayed, sum.duplicates, sum.staged_bytes, sum.rail_bytes, sum.stale_on_wire, sum.sent_again,
+      sum.slowest_recovery);
   EXPECT_NE(sum.commands, 0u);
   EXPECT_NE(sum.atomics, 0u);
   EXPECT_NE(sum.rail_bytes, 0u);

@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """Cuts the wires of two processes that exchange verified traffic, again and again, and wants nothing lost.
 
-  tests/soak/cut_wires.py [--seconds 600] [--transport verbs:soft0|tcp|auto] [--seed N] [--bin build/release/bin]
+  tests/soak/cut_wires.py [--seconds 600] [--transport verbs:soft0|tcp|auto] [--paths N] [--seed N] [--bin build/release/bin]
 
 Two hosts and a switch between them are network namespaces of this program's own; where they cannot be made, it is skipped
 (exit code 77). fairlead-verified-traffic runs on both; meanwhile the switch forgets a port (nobody is told), a host's link
 goes down, TCP connections are reset, a process is stopped, or all of them for seconds. Writes to what is withdrawn end
-paths as well. Prints how often each was done and what both ends counted; exit code 1 if an end says that anything is wrong.
+paths as well. With several paths there is a second wire, with addresses and a switch of its own, which has its troubles too
+(--transport verbs:soft0,verbs:soft1 is a device at each). Prints how often each was done and what both ends counted; exit code 1 if an end says that anything is wrong.
 """
 
 import argparse
@@ -24,6 +25,7 @@ import time
 INSIDE = "FAIRLEAD_TEST_INSIDE"
 NAMESPACE = ["unshare", "--user", "--map-root-user", "--net"]
 HERE, THERE = "10.99.0.1", "10.99.0.2"
+WIRES = ((HERE, THERE), ("10.98.0.1", "10.98.0.2"))
 
 
 def run(*words, at=()):
@@ -45,17 +47,20 @@ class Host:
 class Net:
     """This namespace is the switch."""
 
-    def __init__(self):
+    def __init__(self, chance, wires):
+        self.chance = chance
+        self.wires = wires
         self.hosts = [Host(), Host()]
-        run("ip", "link", "add", "switch", "type", "bridge")
-        run("ip", "link", "set", "switch", "up")
-        for number, (host, address) in enumerate(zip(self.hosts, (HERE, THERE))):
-            port = f"port{number}"
-            run("ip", "link", "add", port, "type", "veth", "peer", "name", "wire", "netns", str(host.holder.pid))
-            run("ip", "link", "set", port, "master", "switch")
-            run("ip", "link", "set", port, "up")
-            run("ip", "addr", "add", f"{address}/24", "dev", "wire", at=host.at)
-            run("ip", "link", "set", "wire", "up", at=host.at)
+        for wire in range(wires):
+            run("ip", "link", "add", f"switch{wire}", "type", "bridge")
+            run("ip", "link", "set", f"switch{wire}", "up")
+            for number, (host, address) in enumerate(zip(self.hosts, WIRES[wire])):
+                port = f"port{number}-{wire}"
+                run("ip", "link", "add", port, "type", "veth", "peer", "name", f"wire{wire}", "netns", str(host.holder.pid))
+                run("ip", "link", "set", port, "master", f"switch{wire}")
+                run("ip", "link", "set", port, "up")
+                run("ip", "addr", "add", f"{address}/24", "dev", f"wire{wire}", at=host.at)
+                run("ip", "link", "set", f"wire{wire}", "up", at=host.at)
 
     def stop(self):
         for host in self.hosts:
@@ -64,13 +69,15 @@ class Net:
 
     # Each begins a trouble, and gives what ends it.
     def silence(self, number):
-        run("ip", "link", "set", f"port{number}", "nomaster")
-        return lambda: run("ip", "link", "set", f"port{number}", "master", "switch")
+        wire = self.chance.randrange(self.wires)
+        run("ip", "link", "set", f"port{number}-{wire}", "nomaster")
+        return lambda: run("ip", "link", "set", f"port{number}-{wire}", "master", f"switch{wire}")
 
     def link_down(self, number):
         at = self.hosts[number].at
-        run("ip", "link", "set", "wire", "down", at=at)
-        return lambda: run("ip", "link", "set", "wire", "up", at=at)
+        wire = f"wire{self.chance.randrange(self.wires)}"
+        run("ip", "link", "set", wire, "down", at=at)
+        return lambda: run("ip", "link", "set", wire, "up", at=at)
 
     def reset(self, number):
         run("ss", "-K", "-t", "dst", THERE if number == 0 else HERE, at=self.hosts[number].at)
@@ -111,10 +118,16 @@ def report(name, process, patience):
 def soak(options):
     chance = random.Random(options.seed)
     program = pathlib.Path(options.bin).resolve() / "fairlead-verified-traffic"
-    net = Net()
+    several = options.paths != 1
+    net = Net(chance, 2 if several else 1)
     flags = ["--transport", options.transport]
-    # Its own transport is for the end that connects to choose.
-    server = start(program, net.hosts[1], "serve", f"{THERE}:7400")
+    there = []
+    if several:
+        flags += ["--paths", str(options.paths), "--soft-address", ",".join(wire[0] for wire in WIRES)]
+        there = ["--transport", options.transport, "--paths", str(options.paths),
+                 "--soft-address", ",".join(wire[1] for wire in WIRES)]
+    # Else its own transport is for the end that connects to choose.
+    server = start(program, net.hosts[1], "serve", f"{THERE}:7400", *there)
     server.stdout.readline()
     client = start(program, net.hosts[0], "drive", f"{THERE}:7400", str(options.seconds), *flags)
     both = [client, server]
@@ -153,6 +166,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=int, default=600)
     parser.add_argument("--transport", default="verbs:soft0")
+    parser.add_argument("--paths", type=int, default=1)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--bin", default=str(pathlib.Path(__file__).resolve().parents[2] / "build/release/bin"))
     options = parser.parse_args()

@@ -63,6 +63,18 @@ VerbsDevice::VerbsDevice(DeviceParts parts, std::uint64_t bits_per_second) : par
   capabilities_.link_bits_per_second = bits_per_second;
 }
 
+std::vector<std::string> VerbsDevice::addresses() const {
+  const VerbsApi& api = parts_.api();
+  const auto port = query_port_facts(api, parts_.source.context.get(), parts_.source.name, parts_.config.port);
+  std::vector<std::string> found;
+  if (!port) return found;
+  for (const GidFacts& gid : port->gids) {
+    const bool is_v2 = gid.type == IBV_GID_TYPE_ROCE_V2;
+    if (is_v2 && !gid.address.is_loopback() && !gid.address.is_link_local()) found.push_back(gid.address.to_string());
+  }
+  return found;
+}
+
 std::string VerbsDevice::describe() const {
   return fmt::format("{} ({}), port {}", parts_.name, parts_.source.detail, parts_.config.port);
 }

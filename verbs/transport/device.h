@@ -52,6 +52,8 @@ class VerbsDevice final : public datapath::Device {
   [[nodiscard]] std::string_view name() const noexcept override { return parts_.name; }
   [[nodiscard]] const datapath::Capabilities& capabilities() const noexcept override { return capabilities_; }
   [[nodiscard]] std::string describe() const override;
+  /// Those of its RoCE v2 GIDs, but loopback and link-local ones.
+  [[nodiscard]] std::vector<std::string> addresses() const override;
   Result<datapath::Registration> register_memory(const datapath::MemoryDescriptor& memory) override;
   void deregister(const datapath::Registration& registration) noexcept override;
   Result<datapath::Grant> grant(const datapath::MemoryDescriptor& part) override;

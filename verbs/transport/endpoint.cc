@@ -90,35 +90,64 @@ Result<std::uint32_t> VerbsEndpoint::free_slot() {
   return static_cast<std::uint32_t>(slots_.size() - 1);
 }
 
-Result<std::unique_ptr<datapath::Path>> VerbsEndpoint::open_path(const datapath::PathConfig& config) {
-  const VerbsApi& api = device_.api();
-  auto port = query_port_facts(api, device_.source.context.get(), device_.source.name, device_.config.port);
-  if (!port) return port.error();
-  std::optional<Route> route;
-  if (!config.peer_host.empty()) {
-    auto found = route_to(config.peer_host, config.local_host);
-    if (!found) return found.error();
-    route = *found;
-  }
-  const GidChoice choice = choose_gid(*port, route ? &*route : nullptr, device_.config.gid_index);
-  if (!choice.chosen) return Status(Code::kUnavailable, choice.reason);
-  if (log_enabled(LogLevel::kDebug)) {
-    log(LogLevel::kDebug, fmt::format("{}: GID {} {} {}", device_.name, choice.chosen->index,
-                                      choice.chosen->address.to_string(), choice.reason));
-  }
+namespace {
 
+// Where the peer may be reached, as text, and our end of a connection to it; the best first.
+std::vector<std::pair<std::string, std::string>> hosts_of(const datapath::PathConfig& config) {
+  std::vector<std::pair<std::string, std::string>> hosts;
+  if (const auto theirs = parse_path_description(config.peer_description); theirs && !theirs->gid.is_link_local()) {
+    const std::string at = theirs->gid.to_string();
+    hosts.emplace_back(at, at == config.peer_host ? config.local_host : "");
+  }
+  hosts.emplace_back(config.peer_host, config.local_host);
+  for (const std::string& address : config.peer_addresses) hosts.emplace_back(address, "");
+  return hosts;
+}
+
+}  // namespace
+
+/// Errors are those of where the session itself is.
+Result<VerbsEndpoint::Start> VerbsEndpoint::start_of(const datapath::PathConfig& config) const {
+  auto port = query_port_facts(device_.api(), device_.source.context.get(), device_.source.name, device_.config.port);
+  if (!port) return port.error();
+  Status why{Code::kUnavailable, "no address of the peer is known"};
+  for (const auto& [host, local] : hosts_of(config)) {
+    std::optional<Route> route;
+    if (!host.empty()) {
+      auto found = route_to(host, local);
+      if (!found) {
+        if (host == config.peer_host) why = found.error();
+        continue;
+      }
+      route = *found;
+    }
+    const Route* const way = route ? &*route : nullptr;
+    const GidChoice choice = choose_gid(*port, way, device_.config.gid_index);
+    if (choice.chosen) {
+      if (log_enabled(LogLevel::kDebug)) {
+        log(LogLevel::kDebug, fmt::format("{}: GID {} {} {}", device_.name, choice.chosen->index,
+                                          choice.chosen->address.to_string(), choice.reason));
+      }
+      return Start{*choice.chosen, path_mtu(*port, *choice.chosen, way, device_.config.mtu),
+                   route && route->same_host()};
+    }
+    if (host == config.peer_host) why = {Code::kUnavailable, choice.reason};
+  }
+  return why;
+}
+
+Result<std::unique_ptr<datapath::Path>> VerbsEndpoint::open_path(const datapath::PathConfig& config) {
+  const Result<Start> start = start_of(config);
+  if (!start) return start.error();
   const std::uint32_t entries = shared_.limits.send_slots() + shared_.limits.receive_slots();
   auto queue = queues_->reserve(entries);
   if (!queue) return queue.error();
-  auto path =
-      make_path(config, *choice.chosen, path_mtu(*port, *choice.chosen, route ? &*route : nullptr, device_.config.mtu),
-                route && route->same_host(), *queue);
+  auto path = make_path(config, *start, *queue);
   if (!path) queues_->release(*queue, entries);
   return path;
 }
 
-Result<std::unique_ptr<datapath::Path>> VerbsEndpoint::make_path(const datapath::PathConfig& config,
-                                                                 const GidFacts& gid, std::uint32_t mtu, bool same_host,
+Result<std::unique_ptr<datapath::Path>> VerbsEndpoint::make_path(const datapath::PathConfig& config, const Start& start,
                                                                  std::size_t queue) {
   const VerbsApi& api = device_.api();
   auto arena = MessageArena::create(api, device_.pd.get(), device_.source.name, shared_.limits);
@@ -135,10 +164,10 @@ Result<std::unique_ptr<datapath::Path>> VerbsEndpoint::make_path(const datapath:
   Connection::Parts parts{.arena = std::move(*arena),
                           .qp = std::move(created->qp),
                           .max_inline = created->max_inline,
-                          .mtu = mtu,
-                          .gid = gid,
+                          .mtu = start.mtu,
+                          .gid = start.gid,
                           .role = config.role,
-                          .same_host = same_host,
+                          .same_host = start.same_host,
                           .priority = config.urgent && device_.source.software};
   auto connection =
       std::make_unique<Connection>(shared_, std::move(parts), make_wr_id(*slot, slots_[*slot].generation), *path);

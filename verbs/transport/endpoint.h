@@ -47,9 +47,16 @@ class VerbsEndpoint final : public datapath::Endpoint {
   explicit VerbsEndpoint(VerbsDevice& device);
   Status create_objects();
 
+  /// Where a path begins.
+  struct Start {
+    GidFacts gid;
+    std::uint32_t mtu = 0;   // bytes
+    bool same_host = false;  // the peer is on this host
+  };
+  [[nodiscard]] Result<Start> start_of(const datapath::PathConfig& config) const;
   /// Everything that `queue` has room for already.
-  Result<std::unique_ptr<datapath::Path>> make_path(const datapath::PathConfig& config, const GidFacts& gid,
-                                                    std::uint32_t mtu, bool same_host, std::size_t queue);
+  Result<std::unique_ptr<datapath::Path>> make_path(const datapath::PathConfig& config, const Start& start,
+                                                    std::size_t queue);
   void bury() noexcept;
   Result<std::uint32_t> free_slot();
   void dispatch(const ibv_wc& completion) noexcept;

@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 
+#include "base/words.h"
 #include "verbs/discovery/device_list.h"
 #include "verbs/provider/system_api.h"
 #include "verbs/soft/api/soft.h"
@@ -20,6 +21,7 @@ constexpr std::string_view kSoftDevice = "soft0";
 // "soft0", or "soft0q1": the second lane of it.
 struct SoftName {
   std::string_view device;
+  std::size_t number = 0;
   unsigned lane = 0;
 };
 
@@ -32,6 +34,8 @@ std::optional<SoftName> parse_soft(std::string_view name) {
     return std::nullopt;
   }
   SoftName parsed{name.substr(0, end)};
+  if (std::from_chars(number.data(), number.data() + number.size(), parsed.number).ec != std::errc())
+    return std::nullopt;
   if (end == name.size()) return parsed;
   const auto [last, error] = std::from_chars(name.data() + end + 1, name.data() + name.size(), parsed.lane);
   if (error != std::errc() || last != name.data() + name.size()) return std::nullopt;
@@ -44,10 +48,11 @@ Result<soft::DeviceConfig> soft_config(std::string_view name, const VerbsConfig&
   auto profile = soft::parse_profile(config.profile);
   if (!profile) return profile.error();
   const SoftName parsed = parse_soft(name).value_or(SoftName{name});
+  const std::vector<std::string> addresses = words_of(config.soft_address);
   return soft::DeviceConfig{.name = std::string(parsed.device),
                             .profile = *profile,
                             .packet_io = config.packet_io,
-                            .address = config.soft_address,
+                            .address = parsed.number < addresses.size() ? addresses[parsed.number] : "",
                             .lane = parsed.lane};
 }
 

@@ -13,6 +13,7 @@
 
 namespace fairlead::soft::completer {
 
+using retransmission::heard;
 using retransmission::may_repair;
 using retransmission::progressed;
 using retransmission::rewind;
@@ -102,6 +103,7 @@ void advance(Qp& qp, Psn end) noexcept {
   qp.peer_window->on_acknowledged(freed);
   qp.domain.give_back(*qp.peer_window, freed);
   if (arrived) resume(qp);
+  heard(qp, arrived);
   if (s.local_error != IBV_WC_SUCCESS && s.cursor == qp.sq.head()) return fail(qp, s.local_error);
   progressed(qp);
 }
@@ -199,7 +201,9 @@ void take_response(Qp& qp, const SendWqe& wqe, std::uint32_t index, std::span<co
     complete_executed(qp);
     if (qp.current_state() == IBV_QPS_ERR) return;
   }
-  if (catch_up(qp)) qp.port->reads.undo_timeout();
+  const bool arrived = catch_up(qp);
+  if (arrived) qp.port->reads.undo_timeout();
+  heard(qp, arrived);
   if (s.local_error != IBV_WC_SUCCESS && s.cursor == qp.sq.head()) return fail(qp, s.local_error);
   progressed(qp);
 }
@@ -241,7 +245,10 @@ bool credible(Qp& qp, const Packet& packet) noexcept {
 void on_response(Qp& qp, const Packet& packet) noexcept {
   if (!qp.requests()) return qp.domain.counters.drop_state.add();
   const Psn psn = packet.bth.psn;
-  if (psn.before(qp.send.una)) return;  // a duplicate, or it crossed a retransmission
+  if (psn.before(qp.send.una)) {                                 // a duplicate, or it crossed a retransmission
+    if (packet.info->kind != PacketKind::kAck) heard(qp, true);  // nobody answers again what was not asked again
+    return;
+  }
   if (!psn.before(qp.send.sent_end) || !credible(qp, packet)) return qp.domain.counters.drop_bogus.add();
   qp.receive.peer_is_kin = packet.bth.kin;
   switch (packet.info->kind) {

@@ -15,17 +15,25 @@ constexpr Nanos kFirstProbe = 4 * kMillisecond;  // before a round trip was time
 constexpr Nanos kLeastProbe = 1 * kMillisecond;
 constexpr Nanos kMostProbe = 1 * kSecond;
 constexpr unsigned kMostBackoff = 8;
+constexpr Nanos kMostLull = 50 * kMillisecond;
+constexpr Nanos kLullHalves = 4 * kSecond;
 
 Nanos ack_timeout(const Qp& qp) noexcept { return qp.attr.timeout == 0 ? 0 : 4096ULL << qp.attr.timeout; }
 
 bool outstanding(const SendState& s) noexcept { return s.una.before(s.sent_end); }
+
+// Half of it every few seconds, unless it is seen again.
+Nanos lull_of(const SendState& s, Nanos now) noexcept {
+  return s.lull >> std::min<Nanos>((now - s.lull_at) / kLullHalves, 63);
+}
 
 // The earlier of the next probe and the next counted expiry.
 void start_timer(Qp& qp) noexcept {
   SendState& s = qp.send;
   const Nanos now = qp.domain.now();
   const Nanos patience = s.srtt == 0 ? kFirstProbe : s.srtt + 4 * s.rttvar;  // RFC 6298
-  const Nanos probe = std::clamp(patience, kLeastProbe, kMostProbe) << s.backoff;
+  const Nanos least = std::max(kLeastProbe, lull_of(s, now) * 3 / 2);
+  const Nanos probe = std::clamp(patience, least, kMostProbe) << s.backoff;
   s.deadline = now + std::min(probe, kMostProbe);
   if (const Nanos timeout = ack_timeout(qp); timeout != 0) {
     const Nanos expiry = s.progress_at + timeout * (Nanos{s.retries} + 1);
@@ -68,8 +76,20 @@ void progressed(Qp& qp) noexcept {
   if (qp.has_work()) qp.domain.make_ready(qp);
 }
 
+void heard(Qp& qp, bool in_vain) noexcept {
+  SendState& s = qp.send;
+  if (s.asked_since == 0) return;
+  const Nanos now = qp.domain.now();
+  if (s.silence == 0) s.silence = now - s.asked_since;
+  if (!in_vain) return;
+  s.lull = std::min(std::max(s.silence, lull_of(s, now)), kMostLull);
+  s.lull_at = now;
+  s.asked_since = 0;
+}
+
 void rewind(Qp& qp) noexcept {
   SendState& s = qp.send;
+  s.asked_since = s.silence = 0;
   qp.release_windows();
   s.cursor = qp.sq.head();
   s.cursor_packet = 0;
@@ -152,6 +172,7 @@ void on_timer(Qp& qp) noexcept {
   s.probing = true;
   s.implied_nak = false;
   rewind(qp);
+  s.asked_since = s.progress_at;
   s.timed_out = true;
   if (Window& window = *qp.peer_window; window.has_waiting()) {  // of those, one may have a peer that answers
     qp.ready.unlink();

@@ -209,6 +209,53 @@ TEST(CompleterTimer, ThePeerFarAwayIsNotAskedEverythingTwice) {
   EXPECT_EQ(peer.device->counter("completer_retry_err"), 1U);
 }
 
+// A slow link hands over 64 KiB at a time: between two bursts is more time than round trips had taken before.
+TEST(CompleterTimer, WhoseAnswersComeInBurstsIsNotAskedForAllOfThemAgainAndAgain) {
+  RawPeer peer;
+  unsigned packets = 0;
+  for (std::uint64_t id = 0; id < 200; ++id) {
+    ASSERT_EQ(post_write(peer, id, 10), 0);
+    peer.receive_after(100 * kMicrosecond);
+    acknowledge(peer, peer.psn + packets++);
+  }
+  ASSERT_EQ(peer.device->counter("completer_retry_err"), 0U);
+  for (std::uint64_t id = 0; id < 100; ++id) {
+    ASSERT_EQ(post_write(peer, id, 40 * 1024), 0);
+    for (int i = 0; i < 6; ++i) peer.receive_after(kMillisecond / 2);
+    packets += 40;
+    acknowledge(peer, peer.psn + (packets - 1));
+  }
+  EXPECT_EQ(peer.device->done.size(), 300U);
+  EXPECT_LE(peer.device->counter("completer_retry_err"), 5U);
+}
+
+TEST(CompleterTimer, NorWhoseReadResponsesDo) {
+  RawPeer peer;
+  unsigned packets = 0;
+  const auto answer = [&] {
+    peer.send({.opcode = Opcode::kReadResponseOnly, .psn = peer.psn + packets++, .payload = RawPeer::payload(1024, 1)});
+  };
+  for (std::uint64_t id = 0; id < 200; ++id) {
+    ASSERT_EQ(post_read(peer, id, 1024), 0);
+    peer.receive_after(100 * kMicrosecond);
+    answer();
+  }
+  ASSERT_EQ(peer.device->counter("completer_retry_err"), 0U);
+  for (std::uint64_t round = 0; round < 100; ++round) {
+    for (std::uint64_t id = 0; id < 8; ++id) ASSERT_EQ(post_read(peer, id, 1024), 0);
+    std::size_t asked = 0;
+    for (int i = 0; i < 6; ++i) asked += peer.receive_after(kMillisecond / 2).size();
+    for (int i = 0; i < 8; ++i) answer();
+    asked += peer.receive().size();
+    for (std::size_t again = 8; again < asked; ++again) {  // each that was asked twice is answered twice
+      peer.send(
+          {.opcode = Opcode::kReadResponseOnly, .psn = peer.psn + (packets - 1), .payload = RawPeer::payload(1024, 1)});
+    }
+  }
+  EXPECT_EQ(peer.device->done.size(), 1000U);
+  EXPECT_LE(peer.device->counter("completer_retry_err"), 5U);
+}
+
 TEST(CompleterTimer, TimeoutZeroWaitsForever) {
   RawPeer peer({}, {.timeout = 0, .retry_cnt = 0});
   ASSERT_EQ(post_write(peer, 1, 10), 0);

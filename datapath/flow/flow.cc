@@ -94,7 +94,7 @@ void Flow::pump_first() {
     Outbox::Way way = way_of(*slot);
     if (spreads) {
       way.stripe = stripe_;
-      way.share = first_share_.room();
+      way.share = std::min(first_share_.room(), stripe_);  // each is heard of by itself
     }
     const std::span<const WorkRequest> requests = outbox_.build(way, room, slot->in_flight.next_id());
     if (requests.empty()) return;

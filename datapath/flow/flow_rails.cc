@@ -83,7 +83,7 @@ void Flow::pump_rail(Rail& rail) {
     Outbox::Way way = way_of(*slot);
     way.rail = rail.number();
     way.stripe = stripe_;
-    way.share = rail.share().room();
+    way.share = std::min(rail.share().room(), stripe_);
     if (way.share == 0) return;
     const std::size_t room = slot->in_flight.room(slot->can->max_outstanding);
     const std::span<const WorkRequest> requests = outbox_.build(way, room, slot->in_flight.next_id());

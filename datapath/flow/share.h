@@ -17,7 +17,7 @@ class Share {
  public:
   static constexpr std::chrono::milliseconds kAhead{4};
   static constexpr std::chrono::milliseconds kSample{2};     // of its rate
-  static constexpr std::uint64_t kFewest = 8, kMost = 4096;  // stripes
+  static constexpr std::uint64_t kFewest = 4, kMost = 4096;  // stripes
 
   explicit Share(std::uint64_t stripe) noexcept : stripe_(stripe), window_(2 * kFewest * stripe) {}
 

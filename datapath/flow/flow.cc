@@ -56,7 +56,7 @@ void Flow::advance(Clock::time_point now) {
   const PathSlot* slot = paths_.in_use();
   if (slot == nullptr) return pump();
   // What the target turned away on a path that lives (tcp) is posted again; a dying path takes a fence.
-  if (outbox_.held() && !slot->down) outbox_.requeue();
+  if (!slot->down) outbox_.requeue();
   pump();
   send_consumed();
 }
@@ -64,13 +64,13 @@ void Flow::advance(Clock::time_point now) {
 void Flow::check_timers(Clock::time_point now) {
   outbox_.end_late(now);
   for_paths([now](PathSet& paths) { paths.check_progress(now); });
-  const std::optional<Clock::time_point> since = outbox_.stuck_since();
-  if (!since) return;
+  const std::optional<Outbox::Stuck> stuck = outbox_.stuck();
+  if (!stuck) return;
   // Of several paths those that have nothing to do with it are left alone.
   for_paths([&](PathSet& paths) {
-    const bool holds = &paths == &paths_ ? rails_.empty() || outbox_.stuck_on_first()
+    const bool holds = &paths == &paths_ ? rails_.empty() || stuck->on_first
                                          : paths.in_use() != nullptr && !paths.in_use()->in_flight.empty();
-    if (holds) paths.take_back_memory(*since, now);
+    if (holds) paths.take_back_memory(stuck->since, now);
   });
 }
 

@@ -11,6 +11,10 @@ namespace fairlead::datapath {
 void Flow::allow(bool beside, bool rails) noexcept {
   if (beside) paths_.allow_beside();
   rails_allowed_ = rails && traffic_ == TrafficClass::kBulk;
+  if (active_ && wanted_ > 1 && !rails) {
+    log(LogLevel::kWarning,
+        fmt::format("one path to {} and not {}: its release knows of no more", user_.who(), wanted_));
+  }
 }
 
 void Flow::begin(std::vector<Candidate> candidates) {

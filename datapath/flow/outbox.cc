@@ -264,7 +264,11 @@ void Outbox::end_all(Code code, const std::string& reason) {
 
 // ---- what is said again --------------------------------------------------------------------------------------------
 
-void Outbox::requeue() { requeue_messages(undelivered_.empty() ? window_.next() : undelivered_.front().sequence); }
+bool Outbox::requeue() {
+  if (!holding_ || sequenced_in_flight_ != 0) return false;
+  requeue_messages(undelivered_.empty() ? window_.next() : undelivered_.front().sequence);
+  return true;
+}
 
 /// Numbers what was not delivered anew, from `next_sequence` on, and queues it in the order of posting.
 void Outbox::requeue_messages(std::uint64_t next_sequence) {

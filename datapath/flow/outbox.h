@@ -105,10 +105,9 @@ class Outbox {
   /// The path is gone, and its numbering of staged operations with it.
   void abort_staged();
 
-  /// Whether messages wait for being put back, on a path that lives.
-  [[nodiscard]] bool held() const noexcept { return holding_ && sequenced_in_flight_ == 0; }
-  /// What the target turned away on a path that lives is posted again.
-  void requeue();
+  /// What the target turned away on a path that lives is posted again, once all of it came back. False: there is none,
+  /// or more is to come back.
+  bool requeue();
   /// After a fence: the peer got messages up to `received`. What it did not is posted again. False, with words, if that
   /// cannot be.
   [[nodiscard]] bool apply_received(std::uint64_t received, std::string& why);
@@ -120,15 +119,15 @@ class Outbox {
   void cancel(TransferImpl& transfer, Clock::time_point now);
   /// The same for all whose deadline has passed.
   void end_late(Clock::time_point now);
-  /// Since when the oldest of those waits.
-  [[nodiscard]] std::optional<Clock::time_point> stuck_since() const noexcept {
-    const TransferImpl* oldest = stuck_.front();
-    return oldest != nullptr ? std::optional(oldest->stuck_since) : std::nullopt;
-  }
-  /// Whether that waits for the first path, among others.
-  [[nodiscard]] bool stuck_on_first() const noexcept {
-    const TransferImpl* oldest = stuck_.front();
-    return oldest != nullptr && (oldest->outstanding != oldest->on_rails || oldest->messages_outstanding != 0);
+  /// The oldest of those.
+  struct Stuck {
+    Clock::time_point since;
+    bool on_first = false;  // it waits for the first path, among others
+  };
+  [[nodiscard]] std::optional<Stuck> stuck() const noexcept {
+    const TransferImpl* t = stuck_.front();
+    if (t == nullptr) return std::nullopt;
+    return Stuck{t->stuck_since, t->outstanding != t->on_rails || t->messages_outstanding != 0};
   }
   void end_all(Code code, const std::string& reason);
 

@@ -212,7 +212,7 @@ TEST_F(AtomicsOfOurs, AreCancelledOnlyWhileThePeerCannotHaveThem) {
   arrive_all();
   outbox.cancel(posted, {});
   EXPECT_EQ(ended.size(), 1u);
-  EXPECT_FALSE(outbox.stuck_since()) << "no path need be given up for it";
+  EXPECT_FALSE(outbox.stuck()) << "no path need be given up for it";
   ASSERT_TRUE(hear(said[0].total, 5));
   ASSERT_EQ(ended.size(), 2u);
   EXPECT_EQ(ended[1].code, Code::kOk) << "it was carried out";

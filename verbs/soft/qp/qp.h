@@ -67,11 +67,14 @@ struct SendState {
   Nanos deadline = 0;     // 0: no timer
   Nanos srtt = 0;
   Nanos rttvar = 0;
-  // What is slower than round trips tell: bursts of a slow link, a peer that has other things to do.
+  // The longest time between two answers that was no loss: a slow link that hands over 64 KiB at a time, a peer that
+  // has other things to do. After a probe longer ones are waited for, for a while, to see whether it was one.
+  Nanos lull = 0;
+  Nanos lull_at = 0;  // seen last
+  Nanos grace = 0;
+  Nanos grace_until = 0;
   Nanos asked_since = 0;  // a probe took for lost what was sent before the last progress then; 0: none did
   Nanos silence = 0;      // from then until the next answer; 0: none has come
-  Nanos lull = 0;         // the longest such silence after which all had arrived,
-  Nanos lull_at = 0;      // seen last then
   bool timing = false;
   Psn timed_psn;
   Nanos timed_at = 0;

@@ -16,24 +16,30 @@ constexpr Nanos kLeastProbe = 1 * kMillisecond;
 constexpr Nanos kMostProbe = 1 * kSecond;
 constexpr unsigned kMostBackoff = 8;
 constexpr Nanos kMostLull = 50 * kMillisecond;
-constexpr Nanos kLullHalves = 4 * kSecond;
+constexpr Nanos kLullHalves = 100 * kMillisecond;
+constexpr unsigned kGraceTimes = 3;
 
 Nanos ack_timeout(const Qp& qp) noexcept { return qp.attr.timeout == 0 ? 0 : 4096ULL << qp.attr.timeout; }
 
 bool outstanding(const SendState& s) noexcept { return s.una.before(s.sent_end); }
 
-// Half of it every few seconds, unless it is seen again.
+// Half of it every while, unless it is seen again.
 Nanos lull_of(const SendState& s, Nanos now) noexcept {
   return s.lull >> std::min<Nanos>((now - s.lull_at) / kLullHalves, 63);
+}
+
+// How long nothing may be heard.
+Nanos patience_of(const SendState& s, Nanos now) noexcept {
+  const Nanos least = std::max(kLeastProbe, lull_of(s, now) * 3 / 2);
+  return std::clamp(s.srtt == 0 ? kFirstProbe : s.srtt + 4 * s.rttvar, least, kMostProbe);  // RFC 6298
 }
 
 // The earlier of the next probe and the next counted expiry.
 void start_timer(Qp& qp) noexcept {
   SendState& s = qp.send;
   const Nanos now = qp.domain.now();
-  const Nanos patience = s.srtt == 0 ? kFirstProbe : s.srtt + 4 * s.rttvar;  // RFC 6298
-  const Nanos least = std::max(kLeastProbe, lull_of(s, now) * 3 / 2);
-  const Nanos probe = std::clamp(patience, least, kMostProbe) << s.backoff;
+  const Nanos patience = std::max(patience_of(s, now), now < s.grace_until ? s.grace : 0);
+  const Nanos probe = patience << s.backoff;
   s.deadline = now + std::min(probe, kMostProbe);
   if (const Nanos timeout = ack_timeout(qp); timeout != 0) {
     const Nanos expiry = s.progress_at + timeout * (Nanos{s.retries} + 1);
@@ -55,7 +61,15 @@ void shrink(Window& window, std::uint64_t heard, bool probing) noexcept {
 
 void progressed(Qp& qp) noexcept {
   SendState& s = qp.send;
-  s.progress_at = qp.domain.now();
+  const Nanos now = qp.domain.now();
+  // What ended before any probe was none of a loss. It is a lull if such a one is looked for, or as those that were
+  // seen.
+  if (const Nanos silence = now - s.progress_at, seen = lull_of(s, now);
+      !s.probing && 2 * silence >= patience_of(s, now) && (s.progress_at < s.grace_until || seen != 0)) {
+    s.lull = std::min(std::max(silence, seen), kMostLull);
+    s.lull_at = now;
+  }
+  s.progress_at = now;
   if (s.idle_since != 0) s.idle_since = s.progress_at;
   s.retries = s.rnr_retries = 0;
   s.probing = s.implied_nak = s.repair_waits = false;
@@ -76,14 +90,15 @@ void progressed(Qp& qp) noexcept {
   if (qp.has_work()) qp.domain.make_ready(qp);
 }
 
+// An acknowledgement may have been lost, so that it proves nothing yet: the next silence is waited for longer.
 void heard(Qp& qp, bool in_vain) noexcept {
   SendState& s = qp.send;
   if (s.asked_since == 0) return;
   const Nanos now = qp.domain.now();
   if (s.silence == 0) s.silence = now - s.asked_since;
   if (!in_vain) return;
-  s.lull = std::min(std::max(s.silence, lull_of(s, now)), kMostLull);
-  s.lull_at = now;
+  s.grace = std::min(s.silence, 4 * patience_of(s, now)) * 3 / 2;
+  s.grace_until = now + kGraceTimes * s.grace;
   s.asked_since = 0;
 }
 

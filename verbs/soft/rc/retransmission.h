@@ -20,7 +20,7 @@ void on_timer(Qp& qp) noexcept;
 /// The peer has acknowledged or answered what it had not before.
 void progressed(Qp& qp) noexcept;
 
-/// An answer came; `in_vain`: what was sent again, if anything was, had arrived. Before progressed().
+/// An answer came; `in_vain`: it shows that what was sent again, if anything was, had arrived. Before progressed().
 void heard(Qp& qp, bool in_vain) noexcept;
 
 /// Back to the oldest packet that is not acknowledged.

@@ -78,6 +78,7 @@ struct PathConfig {
   std::string local_host;  // ours, numeric: a device picks its source address or GID to suit
   /// Where else the peer's device may be reached, if this one cannot reach it at `peer_host`; numeric, the best first.
   std::vector<std::string> peer_addresses = {};
+  bool addresses_first = false;  // before peer_host: where the device is, not where the session is
   /// Passive: the peer's description of its end, which may show where it is reached.
   std::string_view peer_description = {};
   PathEvents* events = nullptr;  // the path's user, who outlives it; not null

@@ -35,7 +35,9 @@ std::vector<std::string> preferred(const EngineConfig& config) {
     names.emplace_back("tcp");
     return names;
   }
-  names = words_of(config.transport);
+  for (const std::string& word : words_of(config.transport)) {
+    if (std::ranges::find(names, word) == names.end()) names.push_back(word);
+  }
   if (config.failover && std::ranges::find(names, "tcp") == names.end()) names.emplace_back("tcp");
   return names;
 }

@@ -90,9 +90,13 @@ std::vector<std::vector<Candidate>> spread(const std::vector<Candidate>& candida
     ++remote[best->remote];
     std::vector<Candidate>& rail = rails.emplace_back();
     rail.push_back(*best);
-    for (const Candidate& c : candidates) {  // the same device here, another there
-      if (c.rank == best->rank && c.local == best->local && c.remote != best->remote) rail.push_back(c);
-    }
+    const auto add = [&](bool same_device) {
+      for (const Candidate& c : candidates) {
+        if (c.rank == best->rank && &c != best && (c.local == best->local) == same_device) rail.push_back(c);
+      }
+    };
+    add(true);   // another there
+    add(false);  // what is in use already, as a further stream
   }
   return rails;
 }

@@ -144,9 +144,11 @@ class Flow final : public PathEvents, private PathUser, private RailUser {
   Rail* rail(std::size_t number, bool may_open);
   void pump_rail(Rail& rail);
   [[nodiscard]] bool has_rails() noexcept;
+  [[nodiscard]] PathSlot* way_over(Rail& rail) noexcept;
   void rail_says(const Rail& rail, const control::Frame& frame) override;
   void rail_moved(bool alive) noexcept override;
   void rail_in_use(const Rail& rail, bool again) override;
+  void rail_lost() override;
   void rail_ended(const PostedRequest& request, Code code) override;
   void rail_fenced(const Rail& rail) override { outbox_.fenced(rail.number()); }
   void rail_misused(const Rail& rail) override;

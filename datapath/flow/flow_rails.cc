@@ -79,11 +79,21 @@ std::string Flow::explanation() {
 }
 
 bool Flow::has_rails() noexcept {
-  return std::ranges::any_of(rails_, [](const auto& rail) { return rail != nullptr && rail->carrying() != nullptr; });
+  return std::ranges::any_of(rails_,
+                             [this](const auto& rail) { return rail != nullptr && way_over(*rail) != nullptr; });
+}
+
+/// What data may be posted to. Not where we did not ask for several paths, and what we write has an order; nor over
+/// what is slower by its kind than the first path is.
+PathSlot* Flow::way_over(Rail& rail) noexcept {
+  PathSlot* slot = rail.carrying();
+  if (wanted_ == 1 || slot == nullptr) return nullptr;
+  const PathSlot* first = paths_.in_use();
+  return active_ && first != nullptr && rail.rank() > candidates_[first->candidate].rank ? nullptr : slot;
 }
 
 void Flow::pump_rail(Rail& rail) {
-  while (PathSlot* slot = rail.carrying()) {
+  while (PathSlot* slot = way_over(rail)) {
     Outbox::Way way = way_of(*slot);
     way.rail = rail.number();
     way.stripe = stripe_;
@@ -109,6 +119,11 @@ void Flow::rail_says(const Rail& rail, const control::Frame& frame) {
 void Flow::rail_moved(bool alive) noexcept {
   dirty_ = true;
   alive_ |= alive;
+}
+
+void Flow::rail_lost() {
+  dirty_ = true;
+  user_.flow_described();
 }
 
 void Flow::rail_in_use(const Rail& rail, bool again) {

@@ -119,15 +119,19 @@ class Outbox {
   void cancel(TransferImpl& transfer, Clock::time_point now);
   /// The same for all whose deadline has passed.
   void end_late(Clock::time_point now);
-  /// The oldest of those.
+  /// Those, as far as there are any.
   struct Stuck {
-    Clock::time_point since;
-    bool on_first = false;  // it waits for the first path, among others
+    Clock::time_point since;  // of the oldest
+    bool on_first = false;    // one waits for the first path
   };
   [[nodiscard]] std::optional<Stuck> stuck() const noexcept {
     const TransferImpl* t = stuck_.front();
     if (t == nullptr) return std::nullopt;
-    return Stuck{t->stuck_since, t->outstanding != t->on_rails || t->messages_outstanding != 0};
+    Stuck stuck{t->stuck_since};
+    for (; t != nullptr && !stuck.on_first; t = List<TransferImpl>::next(t->in_stuck)) {
+      stuck.on_first = t->outstanding != t->on_rails || t->messages_outstanding != 0;
+    }
+    return stuck;
   }
   void end_all(Code code, const std::string& reason);
 

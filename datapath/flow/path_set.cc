@@ -146,11 +146,7 @@ Result<std::unique_ptr<PathSlot>> PathSet::offer_path(std::size_t candidate) {
   const Candidate& over = candidates_[candidate];
   PathConfig config = host_.path_config();
   config.peer_addresses = over.addresses;
-  if (rules_.spare && !over.addresses.empty()) {  // where that device itself is, and not where the session is
-    config.peer_addresses.push_back(std::exchange(config.peer_host, over.addresses.front()));
-    config.peer_addresses.erase(config.peer_addresses.begin());
-    config.local_host.clear();
-  }
+  config.addresses_first = rules_.spare;
   Result<std::unique_ptr<PathSlot>> slot = open_path(over.local, over.remote, std::move(config));
   if (!slot) return slot;
   (*slot)->candidate = candidate;

@@ -23,6 +23,7 @@ class RailUser {
   /// It may take data, or did something else of interest; the peer gave a sign of life on it.
   virtual void rail_moved(bool alive) noexcept = 0;
   virtual void rail_in_use(const Rail& rail, bool again) = 0;
+  virtual void rail_lost() = 0;
   virtual void rail_ended(const PostedRequest& request, Code code) = 0;
   virtual void rail_fenced(const Rail& rail) = 0;
   /// The peer sent what does not belong there.
@@ -50,6 +51,8 @@ class Rail final : public PathEvents, private PathUser {
   /// A transport works again: so may this one's.
   void hurry() noexcept;
   void advance(Clock::time_point now);
+  /// Active, with a path: its candidate's.
+  [[nodiscard]] int rank() noexcept { return candidates_[paths_.slot()->candidate].rank; }
   /// What data may be posted to; null: nothing.
   [[nodiscard]] PathSlot* carrying() noexcept;
 
@@ -63,7 +66,7 @@ class Rail final : public PathEvents, private PathUser {
   [[nodiscard]] PathEvents& path_events() noexcept override { return *this; }
   void send_frame(const control::Frame& frame) override { user_.rail_says(*this, frame); }
   void path_in_use() override;
-  void path_lost() override { user_.rail_moved(false); }
+  void path_lost() override { user_.rail_lost(); }
   void path_gone(InFlight& held) override;
   void no_path(Status why) override;
   // There are no messages on it.

@@ -1,5 +1,8 @@
 // What a session hears of its control connection: the greeting, and what frames mean.
+#include <arpa/inet.h>
 #include <fmt/format.h>
+
+#include <array>
 
 #include "datapath/protocol/peer_text.h"
 #include "datapath/session/session.h"
@@ -9,6 +12,19 @@ namespace {
 
 constexpr std::size_t kMaxAddresses = 16;             // of a transport, that are looked at
 constexpr std::chrono::milliseconds kLastWords{100};  // of a path whose peer said goodbye
+
+/// What is an address at all.
+std::vector<std::string> usable(const std::vector<std::string>& addresses) {
+  std::vector<std::string> found;
+  for (const std::string& address : addresses) {
+    std::array<unsigned char, sizeof(in6_addr)> binary{};
+    if (found.size() == kMaxAddresses || address.size() >= INET6_ADDRSTRLEN) continue;
+    const bool is_one = inet_pton(AF_INET, address.c_str(), binary.data()) == 1 ||
+                        inet_pton(AF_INET6, address.c_str(), binary.data()) == 1;
+    if (is_one && address.find('\0') == std::string::npos) found.push_back(address);
+  }
+  return found;
+}
 
 }  // namespace
 
@@ -179,8 +195,7 @@ void SessionImpl::greet(const control::Hello& hello) {
   std::vector<Offer> theirs;
   for (const control::TransportOffer& t : hello.transports) {
     Offer& offer = theirs.emplace_back(clipped(t.name), clipped(t.kind), t.software);
-    offer.addresses = t.addresses;
-    if (offer.addresses.size() > kMaxAddresses) offer.addresses.resize(kMaxAddresses);
+    if (active_ && offer.kind == "verbs") offer.addresses = usable(t.addresses);  // tcp is where the session is
   }
   CreditWindow::Limits window{.events = hello.event_window};
   if (hello.event_window_bytes != 0) window.bytes = hello.event_window_bytes;

@@ -81,19 +81,19 @@ using Rails = std::vector<std::pair<std::size_t, std::size_t>>;
 TEST(Spread, UsesEachDeviceOfBothEndsOnceBeforeAnyTwice) {
   const std::vector<Candidate> square{{0, 0, "", 1}, {0, 1, "", 1}, {1, 0, "", 1}, {1, 1, "", 1}, {2, 2, "", 2}};
   EXPECT_EQ(spread_over(square, 1), Rails{});
-  EXPECT_EQ(spread_over(square, 2), (Rails{{3, 2}}));
-  EXPECT_EQ(spread_over(square, 4), (Rails{{3, 2}, {0, 2}, {3, 2}})) << "further streams over the same pairs";
-  EXPECT_EQ(spread_over(square, 2, 1), (Rails{{2, 2}}));
+  EXPECT_EQ(spread_over(square, 2), (Rails{{3, 4}}));
+  EXPECT_EQ(spread_over(square, 4), (Rails{{3, 4}, {0, 4}, {3, 4}})) << "further streams over the same pairs";
+  EXPECT_EQ(spread_over(square, 2, 1), (Rails{{2, 4}}));
 }
 
 TEST(Spread, StaysWithTheRankOfTheFirst) {
   const std::vector<Candidate> mixed{{0, 0, "", 1}, {1, 1, "", 2}, {2, 2, "", 2}};
   EXPECT_EQ(spread_over(mixed, 3), (Rails{{0, 1}, {0, 1}}));
-  EXPECT_EQ(spread_over(mixed, 2, 1), (Rails{{2, 1}}));
+  EXPECT_EQ(spread_over(mixed, 2, 1), (Rails{{2, 2}}));
 }
 
 TEST(Spread, OneDeviceThereServesSeveralHere) {
-  EXPECT_EQ(spread_over({{0, 0, "", 1}, {1, 0, "", 1}}, 3), (Rails{{1, 1}, {0, 1}}));
+  EXPECT_EQ(spread_over({{0, 0, "", 1}, {1, 0, "", 1}}, 3), (Rails{{1, 2}, {0, 2}}));
 }
 
 }  // namespace

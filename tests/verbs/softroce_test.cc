@@ -9,6 +9,7 @@
 #include "harness.h"
 #include "tests/port_under_test.h"
 #include "verbs/transport/factory.h"
+#include "verbs/transport/path_description.h"
 
 namespace fairlead::verbs::testing {
 namespace {
@@ -36,6 +37,35 @@ struct SoftEnd {
   std::unique_ptr<datapath::Endpoint> endpoint;
   std::unique_ptr<Path> path;
 };
+
+// A peer names its end of a path and its device's addresses itself. Were 127.0.0.1 believed of one whose session comes
+// from elsewhere, it would have this end send to a queue pair of this very host.
+TEST(SoftroceAddresses, NoPeerOfAnotherHostBecomesOneOfThis) {
+  const SoftEnd here({});
+  const PathDescription description{.gid = *parse_address("127.0.0.1"),
+                                    .qpn = 17,
+                                    .psn = 1,
+                                    .mtu = 1024,
+                                    .message_credits = 16,
+                                    .control_credits = 16,
+                                    .message_bytes = 4096,
+                                    .max_rd_atomic = 1,
+                                    .max_dest_rd_atomic = 1};
+  const std::string theirs = serialize(description);
+  for (const PathRole role : {PathRole::kActive, PathRole::kPassive}) {
+    datapath::PathConfig config;
+    config.role = role;
+    config.peer_host = "192.0.2.1";  // of documentations: nobody's
+    EventLog log;
+    config.events = &log;
+    config.peer_addresses = {"127.0.0.1"};
+    config.addresses_first = true;
+    if (role == PathRole::kPassive) config.peer_description = theirs;
+    const auto opened = here.endpoint->open_path(config);
+    if (!opened) continue;
+    EXPECT_EQ((*opened)->describe().find("127."), std::string::npos) << (*opened)->describe();
+  }
+}
 
 class Softroce : public ::testing::TestWithParam<const char*> {
  protected:

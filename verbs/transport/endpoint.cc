@@ -99,18 +99,22 @@ std::vector<std::pair<std::string, std::string>> hosts_of(const datapath::PathCo
     const std::string at = theirs->gid.to_string();
     hosts.emplace_back(at, at == config.peer_host ? config.local_host : "");
   }
-  hosts.emplace_back(config.peer_host, config.local_host);
+  if (!config.addresses_first) hosts.emplace_back(config.peer_host, config.local_host);
   for (const std::string& address : config.peer_addresses) hosts.emplace_back(address, "");
+  if (config.addresses_first) hosts.emplace_back(config.peer_host, config.local_host);
   return hosts;
 }
 
 }  // namespace
 
-/// Errors are those of where the session itself is.
+/// Errors are those of where the session itself is. What a peer says of where it is may not make it one of this host,
+/// which its session does not come from.
 Result<VerbsEndpoint::Start> VerbsEndpoint::start_of(const datapath::PathConfig& config) const {
   auto port = query_port_facts(device_.api(), device_.source.context.get(), device_.source.name, device_.config.port);
   if (!port) return port.error();
   Status why{Code::kUnavailable, "no address of the peer is known"};
+  const auto session =
+      config.peer_host.empty() ? Result<Route>(Route{}) : route_to(config.peer_host, config.local_host);
   for (const auto& [host, local] : hosts_of(config)) {
     std::optional<Route> route;
     if (!host.empty()) {
@@ -119,6 +123,7 @@ Result<VerbsEndpoint::Start> VerbsEndpoint::start_of(const datapath::PathConfig&
         if (host == config.peer_host) why = found.error();
         continue;
       }
+      if (host != config.peer_host && (!session || found->same_host() != session->same_host())) continue;
       route = *found;
     }
     const Route* const way = route ? &*route : nullptr;

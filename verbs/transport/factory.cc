@@ -49,10 +49,13 @@ Result<soft::DeviceConfig> soft_config(std::string_view name, const VerbsConfig&
   if (!profile) return profile.error();
   const SoftName parsed = parse_soft(name).value_or(SoftName{name});
   const std::vector<std::string> addresses = words_of(config.soft_address);
+  std::string address;  // one is for whichever device is named
+  if (addresses.size() == 1) address = addresses.front();
+  if (addresses.size() > parsed.number) address = addresses[parsed.number];
   return soft::DeviceConfig{.name = std::string(parsed.device),
                             .profile = *profile,
                             .packet_io = config.packet_io,
-                            .address = parsed.number < addresses.size() ? addresses[parsed.number] : "",
+                            .address = address,
                             .lane = parsed.lane};
 }
 

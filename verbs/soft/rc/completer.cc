@@ -245,8 +245,10 @@ bool credible(Qp& qp, const Packet& packet) noexcept {
 void on_response(Qp& qp, const Packet& packet) noexcept {
   if (!qp.requests()) return qp.domain.counters.drop_state.add();
   const Psn psn = packet.bth.psn;
-  if (psn.before(qp.send.una)) {                                 // a duplicate, or it crossed a retransmission
-    if (packet.info->kind != PacketKind::kAck) heard(qp, true);  // nobody answers twice what was asked once
+  if (psn.before(qp.send.una)) {  // a duplicate, or it crossed a retransmission
+    const bool from_peer = packet.bth.kin || !qp.receive.peer_is_kin;
+    if (packet.info->kind != PacketKind::kAck && from_peer)
+      heard(qp, true);  // nobody answers twice what was asked once
     return;
   }
   if (!psn.before(qp.send.sent_end) || !credible(qp, packet)) return qp.domain.counters.drop_bogus.add();

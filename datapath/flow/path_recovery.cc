@@ -199,7 +199,10 @@ milliseconds PathSet::patience() noexcept {
 }
 
 void PathSet::take_back_memory(Clock::time_point since, Clock::time_point now) {
-  if (in_use() == nullptr || slot_->moved || now - std::max(since, slot_->last_moved) <= patience()) return;
+  if (in_use() == nullptr || slot_->moved) return;
+  // A path that had nothing to do has not stood still. But where the other end is to answer it holds nothing, either.
+  const Clock::time_point still_since = slot_->in_flight.empty() ? slot_->last_moved : slot_->last_progress;
+  if (now - std::max(since, still_since) <= patience()) return;
   died(Code::kAborted, "a cancelled transfer's buffer had to be taken back from a path that does not move");
 }
 

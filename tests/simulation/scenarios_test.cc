@@ -279,5 +279,71 @@ TEST_F(Scenario, ASessionThatEndsBeforeItsHelloDoesNotGoBack) {
   }
 }
 
+// At 5e90a5a: a cancelled transfer waited for its memory on one of two paths, rightly. The other, which had had nothing
+// to do meanwhile, got some work, and was fenced at once as if it had stood still with it. Seeds 71502244 and 71950838.
+TEST_F(Scenario, APathThatHadNothingToDoHasNotStoodStill) {
+  Plan plan;
+  plan.timing = 10074203139865726132u;
+  plan.paths = 2;
+  plan.slot_bytes = 40000;
+  plan.unpublishes = false;
+  {
+    Habits& h = plan.transports.emplace_back();
+    h.name = "verbs:fake1";
+    h.latency = microseconds(54);
+    h.bytes_per_us = 0.8;
+    h.can.max_message = 241;
+    h.can.max_segments = 8;
+    h.can.max_outstanding = 40;
+  }
+  plan.posts.resize(1);
+  plan.posts[0][1] = {
+      {.kind = Post::Kind::kWrite, .bytes = 19691},
+      {.kind = Post::Kind::kRead, .bytes = 1},
+      {.kind = Post::Kind::kWrite, .bytes = 39798, .deadline = microseconds(746)},
+      {.kind = Post::Kind::kRead, .bytes = 6112},
+      {.kind = Post::Kind::kWrite, .bytes = 1, .notifies = true},
+      {.kind = Post::Kind::kWrite, .bytes = 1, .notifies = true},
+      {.kind = Post::Kind::kWrite, .bytes = 1, .notifies = true, .gap = microseconds(1467)},
+      {.kind = Post::Kind::kStrided, .bytes = 18, .pieces = 10},
+      {.kind = Post::Kind::kWrite, .bytes = 1, .notifies = true},
+      {.kind = Post::Kind::kSend, .bytes = 1},
+      {.kind = Post::Kind::kWrite, .bytes = 8647},
+  };
+  EXPECT_EQ(run_plan(plan).wrong, "");
+}
+
+TEST_F(Scenario, NorHasOneThatGotReads) {
+  Plan plan;
+  plan.timing = 13972397121497586150u;
+  plan.paths = 2;
+  plan.slot_bytes = 40000;
+  plan.survivable = false;
+  plan.unpublishes = false;
+  {
+    Habits& h = plan.transports.emplace_back();
+    h.name = "verbs:fake0";
+    h.latency = microseconds(33);
+    h.bytes_per_us = 0.7;
+    h.can.max_message = 2430;
+    h.can.max_segments = 2;
+    h.can.max_outstanding = 16;
+  }
+  plan.posts.resize(1);
+  plan.posts[0][1] = {
+      {.kind = Post::Kind::kRead, .bytes = 17085},
+      {.kind = Post::Kind::kRead, .bytes = 1},
+      {.kind = Post::Kind::kRead, .bytes = 1, .notifies = true},
+      {.kind = Post::Kind::kWrite, .bytes = 1, .notifies = true},
+      {.kind = Post::Kind::kRead, .bytes = 1},
+      {.kind = Post::Kind::kWrite, .bytes = 21837, .deadline = microseconds(814)},
+      {.kind = Post::Kind::kRead, .bytes = 1},
+      {.kind = Post::Kind::kStrided, .bytes = 1},
+      {.kind = Post::Kind::kWrite, .bytes = 1},
+      {.kind = Post::Kind::kRead, .bytes = 14541},
+  };
+  EXPECT_EQ(run_plan(plan).wrong, "");
+}
+
 }  // namespace
 }  // namespace fairlead::simulation

@@ -158,6 +158,7 @@ void PushServer::on_closed(Client& client, const Status& status) {
     line += fmt::format("; push of {} abandoned, its memory is free again", client.push->begin.model);
     ++counters_->pushes_abandoned;
   }
+  if (client.pull) ++counters_->pulls_abandoned;
   // The client goes first, so that the line is true when it is read.
   std::erase_if(clients_, [&client](const auto& other) { return other.get() == &client; });
   counters_->clients.store(clients_.size(), std::memory_order_relaxed);
@@ -364,6 +365,7 @@ void PushServer::finish(Client& client) {
     }
   }
   ++(result.failed == 0 ? counters_->pushes_verified : counters_->pushes_failed);
+  counters_->push_seconds.observe(push->seconds);
   send(client, result);
 }
 
@@ -404,11 +406,15 @@ void PushServer::progress() {
 
 void PushServer::handle(Client& client, const PullBegin& message) {
   if (client.pull) return misbehaved(client, "a pull within a pull");
-  if (draining_) return refuse(client, ending());
+  const auto turn_away = [&](const Status& why) {
+    ++counters_->pulls_refused;
+    refuse(client, why);
+  };
+  if (draining_) return turn_away(ending());
   const std::shared_ptr<const Model> model = store_->find(message.model, owner_for(client));
   if (model == nullptr) {
-    return refuse(client, Status(Code::kNotFound, fmt::format("no model '{}' here; see fairlead pull HOST:PORT --list",
-                                                              message.model.substr(0, kMaxModelName))));
+    return turn_away(Status(Code::kNotFound, fmt::format("no model '{}' here; see fairlead pull HOST:PORT --list",
+                                                         message.model.substr(0, kMaxModelName))));
   }
   send(client, PullReady{ModelStore::read_prefix(*model), model->files.size(), model->entries.size(), model->bytes});
   for (const ModelFile& file : model->files) send(client, file);
@@ -419,6 +425,8 @@ void PushServer::handle(Client& client, const PullBegin& message) {
 void PushServer::handle(Client& client, const PullFinish&) {
   if (!client.pull) return misbehaved(client, "the end of no pull");
   send(client, PullResult{client.pull->cpu_seconds()});
+  ++counters_->pulls_completed;
+  counters_->pull_seconds.observe(client.pull->seconds());
   client.pull.reset();
 }
 

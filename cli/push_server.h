@@ -19,6 +19,7 @@
 #include "cli/console.h"
 #include "cli/models/model_store.h"
 #include "fairlead/engine.h"
+#include "metrics/duration_histogram.h"
 
 namespace fairlead::cli {
 
@@ -28,6 +29,8 @@ struct ServeCounters {
   std::atomic<std::uint64_t> pushes_verified{0}, pushes_failed{0}, pushes_refused{0}, pushes_abandoned{0};
   std::atomic<std::uint64_t> tensors_verified{0}, tensors_failed{0};
   std::atomic<std::uint64_t> models_evicted{0};
+  std::atomic<std::uint64_t> pulls_completed{0}, pulls_refused{0}, pulls_abandoned{0};
+  metrics::DurationHistogram push_seconds, pull_seconds;  // of those that ended in order, by the server's clock
 };
 
 /// When a tensor's checksum is computed.

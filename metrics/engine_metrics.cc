@@ -14,11 +14,49 @@ Metric by_label(std::string name, std::string help, const char* label,
   return metric;
 }
 
+Metric by_transport(const EngineStats& stats, std::string name, std::string help, Kind kind,
+                    std::uint64_t TransportStats::* field) {
+  Metric metric{std::move(name), std::move(help), kind, {}};
+  for (const TransportStats& each : stats.transports) {
+    metric.samples.push_back({static_cast<double>(each.*field), {{"transport", each.transport}}});
+  }
+  return metric;
+}
+
+Metric retransmissions(const EngineStats& stats) {
+  Metric metric{"fairlead_transport_retransmissions_total", "Segments that the system sent again.", Kind::kCounter, {}};
+  for (const TransportStats& each : stats.transports) {
+    if (!each.retransmissions) continue;
+    metric.samples.push_back({static_cast<double>(*each.retransmissions), {{"transport", each.transport}}});
+  }
+  return metric;
+}
+
+std::vector<Metric> transport_metrics(const EngineStats& stats) {
+  using T = TransportStats;
+  if (stats.transports.empty()) return {};
+  std::vector<Metric> all{
+      by_transport(stats, "fairlead_transport_sent_bytes_total", "Bytes sent, as this end sees them.", Kind::kCounter,
+                   &T::bytes_sent),
+      by_transport(stats, "fairlead_transport_received_bytes_total", "Bytes received, as this end sees them.",
+                   Kind::kCounter, &T::bytes_received),
+      by_transport(stats, "fairlead_transport_requests_total", "Work requests posted.", Kind::kCounter, &T::requests),
+      by_transport(stats, "fairlead_transport_requests_in_flight", "Work requests that have not ended.", Kind::kGauge,
+                   &T::requests_in_flight),
+      by_transport(stats, "fairlead_transport_paths", "Paths that are ready.", Kind::kGauge, &T::paths),
+      by_transport(stats, "fairlead_transport_paths_opened_total", "Paths that became ready.", Kind::kCounter,
+                   &T::paths_opened),
+      by_transport(stats, "fairlead_transport_paths_lost_total", "Paths that died.", Kind::kCounter, &T::paths_lost),
+  };
+  if (Metric again = retransmissions(stats); !again.samples.empty()) all.push_back(std::move(again));
+  return all;
+}
+
 }  // namespace
 
 std::vector<Metric> engine_metrics(const EngineStats& stats) {
   const PeerStats& total = stats.total;
-  return {
+  std::vector<Metric> all{
       by_label("fairlead_transfer_bytes_total", "Payload of completed one-sided transfers that this engine posted.",
                "op", {{"write", total.bytes_written}, {"read", total.bytes_read}}),
       by_label("fairlead_messages_total", "Messages sent and received.", "direction",
@@ -55,6 +93,8 @@ std::vector<Metric> engine_metrics(const EngineStats& stats) {
       one("fairlead_pool_bytes", "Memory that the pool holds.", Kind::kGauge, stats.pool_bytes),
       one("fairlead_pool_used_bytes", "Part of the pool that is handed out.", Kind::kGauge, stats.pool_bytes_used),
   };
+  for (Metric& metric : transport_metrics(stats)) all.push_back(std::move(metric));
+  return all;
 }
 
 Metric build_metric(std::string version, std::string commit, std::string build_type) {

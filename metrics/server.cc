@@ -13,6 +13,7 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
+#include <limits>
 #include <memory>
 #include <string>
 #include <thread>
@@ -31,15 +32,30 @@ constexpr std::size_t kMaxConnections = 64;
 constexpr std::size_t kMaxRequest = 8192;  // bytes
 constexpr std::chrono::seconds kPatience{5};
 
+prometheus::ClientMetric::Histogram to_histogram(const Distribution& observed) {
+  prometheus::ClientMetric::Histogram histogram;
+  histogram.sample_count = observed.count;
+  histogram.sample_sum = observed.sum;
+  for (const Distribution::Bucket& bucket : observed.buckets) histogram.bucket.push_back({bucket.count, bucket.most});
+  histogram.bucket.push_back({observed.count, std::numeric_limits<double>::infinity()});
+  return histogram;
+}
+
 prometheus::MetricFamily to_family(const Metric& metric) {
   prometheus::MetricFamily family;
   family.name = metric.name;
   family.help = metric.help;
-  family.type = metric.kind == Kind::kCounter ? prometheus::MetricType::Counter : prometheus::MetricType::Gauge;
+  family.type = metric.kind == Kind::kCounter ? prometheus::MetricType::Counter
+                : metric.kind == Kind::kGauge ? prometheus::MetricType::Gauge
+                                              : prometheus::MetricType::Histogram;
   for (const Sample& sample : metric.samples) {
     prometheus::ClientMetric& out = family.metric.emplace_back();
     for (const auto& [name, value] : sample.labels) out.label.push_back({name, value});
-    (metric.kind == Kind::kCounter ? out.counter.value : out.gauge.value) = sample.value;
+    if (metric.kind == Kind::kHistogram) {
+      out.histogram = to_histogram(sample.distribution);
+    } else {
+      (metric.kind == Kind::kCounter ? out.counter.value : out.gauge.value) = sample.value;
+    }
   }
   return family;
 }

@@ -14,6 +14,7 @@ namespace {
 constexpr std::size_t kDirectPaths = 4;      // up to so many are read without asking epoll
 constexpr std::uint32_t kPollsPerLook = 64;  // then how often the rest is looked at
 constexpr int kMaxEvents = 64;
+constexpr Nanos kCountEvery = kSecond;  // retransmissions: a system call for each path
 
 }  // namespace
 
@@ -34,7 +35,11 @@ Result<std::unique_ptr<TcpEndpoint>> TcpEndpoint::open(TcpDevice& device) {
 
 TcpEndpoint::TcpEndpoint(TcpDevice& device, Listener listener)
     : device_(device),
-      shared_{.config = device.config(), .clock = device.clock(), .grants = device.grants(), .port = listener.port()},
+      shared_{.config = device.config(),
+              .clock = device.clock(),
+              .grants = device.grants(),
+              .traffic = traffic_,
+              .port = listener.port()},
       listener_(std::move(listener)) {
   device_.endpoint_opened();
 }
@@ -76,6 +81,7 @@ bool TcpEndpoint::look_around() noexcept {
   const bool all_direct = ready_paths_ > 0 && ready_paths_ <= kDirectPaths && ready_paths_ == shared_.paths.size();
   if (all_direct && !armed_ && ++polls_ % kPollsPerLook != 0) return false;
   armed_ = false;
+  count_retransmissions();
   std::array<epoll_event, kMaxEvents> ready;
   const int count = ::epoll_wait(shared_.epoll.get(), ready.data(), kMaxEvents, 0);
   bool listener = listener_.deadline().has_value();
@@ -92,6 +98,15 @@ bool TcpEndpoint::look_around() noexcept {
     return std::any_of(shared_.paths.begin(), shared_.paths.end(),
                        [&](TcpPath* path) { return path != nullptr && path->adopt(greeting, connection); });
   });
+}
+
+void TcpEndpoint::count_retransmissions() noexcept {
+  const Nanos now = shared_.clock.now();
+  if (now - counted_at_ < kCountEvery) return;
+  counted_at_ = now;
+  for (TcpPath* path : shared_.paths) {
+    if (path != nullptr) path->count_retransmissions();
+  }
 }
 
 bool TcpEndpoint::arm() noexcept {

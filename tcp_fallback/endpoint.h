@@ -35,12 +35,14 @@ class TcpEndpoint final : public datapath::Endpoint {
   TcpEndpoint(TcpDevice& device, Listener listener);
 
   bool look_around() noexcept;
+  void count_retransmissions() noexcept;
 
   TcpDevice& device_;
   Shared shared_;
   Listener listener_;
   std::size_t ready_paths_ = 0;  // at the last poll()
   std::uint32_t polls_ = 0;
+  Nanos counted_at_ = 0;  // when retransmissions were
   bool armed_ = false;
 };
 

@@ -1,6 +1,8 @@
 #include "tcp_fallback/path.h"
 
 #include <fmt/format.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/epoll.h>
 
@@ -36,6 +38,7 @@ TcpPath::TcpPath(Shared& shared, const datapath::PathConfig& config)
 
 TcpPath::~TcpPath() {
   close();
+  shared_.traffic.ended.add(requests_.end() - requests_.first());  // what nobody will hear of
   shared_.urgent -= urgent_ ? 1 : 0;
   if (shared_.polling) {
     std::replace(shared_.paths.begin(), shared_.paths.end(), this, static_cast<TcpPath*>(nullptr));
@@ -73,6 +76,7 @@ std::size_t TcpPath::post(std::span<const datapath::WorkRequest> requests) noexc
   const bool alone = requests_.empty();
   std::size_t taken = 0;
   while (taken < requests.size() && requests_.push(requests[taken])) ++taken;
+  shared_.traffic.requests.add(taken);
   // What is posted while others are in flight goes with the next poll(), so that small requests share a system call.
   if (alone && !shared_.polling) flush();
   return taken;
@@ -81,7 +85,7 @@ std::size_t TcpPath::post(std::span<const datapath::WorkRequest> requests) noexc
 void TcpPath::close() noexcept {
   if (state_ == State::kClosed) return;
   flush_held();
-  state_ = State::kClosed;
+  leave(State::kClosed);
   announce_down_.reset();
   announce_ready_ = false;
   disconnect();
@@ -175,6 +179,7 @@ void TcpPath::become_ready(const Greeting& greeting) noexcept {
   receiver_.set_peer_depth(greeting.depth);
   local_name_ = local_address(stream_.fd()).to_string();
   state_ = State::kReady;
+  shared_.traffic.paths.add();
   announce_ready_ = true;
   watch(EPOLLIN);
 }
@@ -187,6 +192,7 @@ bool TcpPath::advance_ready() noexcept {
   }
   readable_ = false;
   const Receiver::Outcome outcome = receiver_.advance(stream_, *this, shared_.turn);
+  shared_.traffic.bytes_received.add(outcome.bytes);
   if (outcome.bytes != 0) note_urgent();
   if (heard_) heard_at_ = shared_.clock.now();
   if (state_ != State::kReady) return true;
@@ -220,7 +226,7 @@ bool TcpPath::report_end() noexcept {
     const Code code = request.code != Code::kOk ? request.code : Code::kAborted;
     const std::uint64_t id = request.id;
     requests_.pop();
-    events().on_completion(*this, id, code);
+    on_completion(id, code);
     happened = true;
   }
   return happened;
@@ -250,6 +256,7 @@ void TcpPath::note_post() noexcept {
 bool TcpPath::flush() noexcept {
   if (state_ != State::kReady || send_error_ != 0 || sender_.idle()) return false;
   const IoResult sent = sender_.flush(stream_, shared_.turn);
+  shared_.traffic.bytes_sent.add(sent.bytes);
   if (sent.bytes != 0) note_urgent();
   // What the peer sent before it went is still to be read, so the path ends when there is nothing left to read.
   if (sent.error != 0 && !sent.would_block()) send_error_ = sent.error;
@@ -277,7 +284,7 @@ std::optional<Nanos> TcpPath::deadline() const noexcept {
 }
 
 void TcpPath::fail(Code code, std::string reason) noexcept {
-  state_ = State::kDown;
+  leave(State::kDown);
   announce_ready_ = false;
   announce_down_ = Status(code, std::move(reason));
   disconnect();
@@ -292,9 +299,23 @@ void TcpPath::watch(std::uint32_t events) noexcept {
   watched_ = events;
 }
 
+void TcpPath::leave(State next) noexcept {
+  if (state_ == State::kReady) shared_.traffic.path_ended(next == State::kDown);
+  state_ = next;
+}
+
+void TcpPath::count_retransmissions() noexcept {
+  tcp_info info{};
+  socklen_t size = sizeof info;
+  if (stream_.fd() < 0 || ::getsockopt(stream_.fd(), IPPROTO_TCP, TCP_INFO, &info, &size) != 0) return;
+  shared_.traffic.retransmissions.add(info.tcpi_total_retrans - retransmitted_);
+  retransmitted_ = info.tcpi_total_retrans;
+}
+
 void TcpPath::disconnect() noexcept {
   receiver_.stop();
   if (stream_.fd() < 0) return;
+  count_retransmissions();
   if (watched_ != 0) ::epoll_ctl(shared_.epoll.get(), EPOLL_CTL_DEL, stream_.fd(), nullptr);
   watched_ = 0;
   stream_.close();
@@ -305,6 +326,9 @@ void TcpPath::on_message(std::span<const std::byte> bytes) noexcept {
   events().on_message(*this, bytes);
 }
 
-void TcpPath::on_completion(std::uint64_t id, Code code) noexcept { events().on_completion(*this, id, code); }
+void TcpPath::on_completion(std::uint64_t id, Code code) noexcept {
+  shared_.traffic.ended.add();
+  events().on_completion(*this, id, code);
+}
 
 }  // namespace fairlead::tcp_fallback

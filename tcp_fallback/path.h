@@ -20,6 +20,7 @@
 #include "tcp_fallback/sender.h"
 #include "tcp_fallback/socket.h"
 #include "transport/path.h"
+#include "transport/traffic.h"
 
 namespace fairlead::tcp_fallback {
 
@@ -30,6 +31,7 @@ struct Shared {
   const TcpConfig& config;  // the device's, as the next two
   const Clock& clock;
   GrantTable& grants;
+  datapath::Traffic& traffic;
   const std::uint16_t port;
   PrivateFd epoll{};              // data.ptr: the path, null for the listener
   std::vector<TcpPath*> paths{};  // null: a path that was destroyed from inside poll()
@@ -69,6 +71,8 @@ class TcpPath final : public datapath::Path, private Receiver::Sink {
   /// Asks for what wait_fd() shall wake up for. False: there is something to report already.
   bool arm() noexcept;
   void mark_readable() noexcept { readable_ = true; }
+  /// Asks the system how much it has sent again.
+  void count_retransmissions() noexcept;
   [[nodiscard]] bool ready() const noexcept { return state_ == State::kReady; }
   [[nodiscard]] std::optional<Nanos> deadline() const noexcept;
 
@@ -88,6 +92,7 @@ class TcpPath final : public datapath::Path, private Receiver::Sink {
   void become_ready(const Greeting& greeting) noexcept;
   void fail(Code code, std::string reason) noexcept;
   void watch(std::uint32_t events) noexcept;
+  void leave(State next) noexcept;
   void disconnect() noexcept;
 
   void on_message(std::span<const std::byte> bytes) noexcept override;
@@ -119,7 +124,8 @@ class TcpPath final : public datapath::Path, private Receiver::Sink {
   bool answers_ = false;           // what came last was answered at once,
   bool held_ = false;              // so the acknowledgement waits
   bool announce_ready_ = false;
-  int send_error_ = 0;  // errno: nothing more can be sent, but what arrived is still read
+  std::uint32_t retransmitted_ = 0;  // segments, as far as they were counted
+  int send_error_ = 0;               // errno: nothing more can be sent, but what arrived is still read
   std::optional<Status> announce_down_;
 };
 

@@ -8,6 +8,7 @@
 
 #include "fairlead/status.h"
 #include "transport/path.h"
+#include "transport/traffic.h"
 
 namespace fairlead::datapath {
 
@@ -28,10 +29,15 @@ class Endpoint {
   /// poll() must be called again within this many microseconds even if wait_fd() stays silent; -1: no timer runs.
   [[nodiscard]] virtual int wait_timeout_us() const noexcept = 0;
 
+  /// Any thread.
+  [[nodiscard]] const Traffic& traffic() const noexcept { return traffic_; }
+
  protected:
   Endpoint() = default;
   Endpoint(const Endpoint&) = delete;
   Endpoint& operator=(const Endpoint&) = delete;
+
+  Traffic traffic_;
 };
 
 }  // namespace fairlead::datapath

@@ -282,6 +282,7 @@ EngineStats EngineImpl::stats() const {
       add(stats.total, session->stats());
     }
   }
+  stats.transports = transports_.stats();
   stats.sleeps = lane_.sleeps();
   stats.handshakes_refused = handshakes_refused_.load(std::memory_order_relaxed);
   stats.registered_bytes = regions_->registered_bytes();

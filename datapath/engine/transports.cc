@@ -14,6 +14,27 @@ namespace fairlead::datapath {
 
 using std::chrono::milliseconds;
 
+namespace {
+
+/// From any thread: of what the driver changes, it reads counters alone.
+TransportStats stats_of(const OpenTransport& open) {
+  const Traffic& traffic = open.endpoint->traffic();
+  // What has ended first: meanwhile more may begin. Nothing orders the two but this.
+  const std::uint64_t ended = traffic.ended.get(), paths_ended = traffic.paths_ended.get();
+  TransportStats stats{.transport = open.offer.name,
+                       .bytes_sent = traffic.bytes_sent.get(),
+                       .bytes_received = traffic.bytes_received.get(),
+                       .requests = traffic.requests.get(),
+                       .paths_opened = traffic.paths.get(),
+                       .paths_lost = traffic.paths_lost.get()};
+  stats.requests_in_flight = stats.requests - std::min(ended, stats.requests);
+  stats.paths = stats.paths_opened - std::min(paths_ended, stats.paths_opened);
+  if (open.offer.kind == "tcp") stats.retransmissions = traffic.retransmissions.get();
+  return stats;
+}
+
+}  // namespace
+
 Status Transports::open_all(const EngineConfig& config) {
   const std::vector<std::string> names = transports_to_open(config);
   if (names.empty()) {
@@ -58,6 +79,7 @@ Status Transports::open(const std::string& name, const EngineConfig& config) {
   }
   lane_.watch((*endpoint)->wait_fd());
   probe_registrations_.push_back(*registration);
+  const std::lock_guard lock(counting_);
   open_.push_back({.device = std::move(*device), .endpoint = std::move(*endpoint), .offer = offer, .probe = *target});
   return {};
 }
@@ -79,7 +101,17 @@ void Transports::close() {
     open_[t].device->deregister(probe_registrations_[t]);
   }
   regions_.shutdown();
+  std::vector<TransportStats> last = stats();
+  const std::lock_guard lock(counting_);
   open_.clear();
+  closed_ = std::move(last);
+}
+
+std::vector<TransportStats> Transports::stats() const {
+  const std::lock_guard lock(counting_);
+  std::vector<TransportStats> all = closed_;
+  for (const OpenTransport& open : open_) all.push_back(stats_of(open));
+  return all;
 }
 
 std::vector<Offer> Transports::offers() const {

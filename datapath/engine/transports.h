@@ -1,11 +1,12 @@
 // The ways across that an engine has open: devices, the lane's endpoints at them, and the bytes that prove a path.
 //
-// Owner: the engine. Threads: the driver, from the first round of the lane on.
+// Owner: the engine. Threads: the driver, from the first round of the lane on, but for stats().
 #pragma once
 
 #include <array>
 #include <chrono>
 #include <cstddef>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -14,6 +15,7 @@
 #include "datapath/region/regions.h"
 #include "datapath/session/session_host.h"
 #include "fairlead/config.h"
+#include "fairlead/engine.h"
 #include "transport/endpoint.h"
 
 namespace fairlead::datapath {
@@ -31,6 +33,8 @@ class Transports {
 
   [[nodiscard]] std::vector<OpenTransport>& all() noexcept { return open_; }
   [[nodiscard]] std::vector<Offer> offers() const;
+  /// Any thread. What was open at close() stays as it was.
+  [[nodiscard]] std::vector<TransportStats> stats() const;
   /// Our eight bytes that are written into peers' probes.
   [[nodiscard]] LocalSegment probe_source(std::size_t transport) const noexcept;
 
@@ -47,6 +51,8 @@ class Transports {
 
   RegionTable& regions_;
   Lane& lane_;
+  mutable std::mutex counting_;  // taken by the driver when open_ gets longer or shorter, and by who reads its counters
+  std::vector<TransportStats> closed_;  // guarded by it
   std::vector<OpenTransport> open_;
   std::array<std::byte, 2 * kProbeBytes> probe_memory_{};  // the target of peers' probes, the source of ours
   std::vector<Registration> probe_registrations_;          // by transport

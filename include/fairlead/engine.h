@@ -35,13 +35,30 @@ struct DeviceInfo {
   std::string reason;
 };
 
+/// What went over one of an engine's transports since it was opened.
+struct TransportStats {
+  std::string transport;  // "verbs:mlx5_0", "verbs:soft0", "tcp"
+  /// Over tcp all that its connections carry, frame headers included, as it moves. Over verbs the payload of our
+  /// requests that have completed, of messages, and of peers' writes that carry a notification: what else peers write
+  /// and read the device moves by itself, and counts by itself (`fairlead_softroce_rcvd_bytes_total` in /metrics; a
+  /// NIC's are in sysfs).
+  std::uint64_t bytes_sent = 0, bytes_received = 0;
+  std::uint64_t requests = 0;                         // work requests posted,
+  std::uint64_t requests_in_flight = 0;               // and those of them that have not ended
+  std::uint64_t paths = 0;                            // that are ready now
+  std::uint64_t paths_opened = 0;                     // that became ready
+  std::uint64_t paths_lost = 0;                       // of which died
+  std::optional<std::uint64_t> retransmissions = {};  // tcp: segments; at least a second old while it lives
+};
+
 /// Counters of the whole engine since it began. Sessions that ended are included.
 struct EngineStats {
   PeerStats total;
   std::uint64_t peers_connected = 0, peers_lost = 0, handshakes_refused = 0;
   std::uint64_t peers_failed = 0;  // connected to us and said hello, but their session never became ready
   std::uint64_t registered_bytes = 0, pool_bytes = 0, pool_bytes_used = 0;
-  std::uint64_t sleeps = 0;  // times that a thread which drives the engine went to sleep
+  std::vector<TransportStats> transports;  // in order of preference
+  std::uint64_t sleeps = 0;                // times that a thread which drives the engine went to sleep
 };
 
 /// An engine: lanes, pools and sessions. Move-only; destroying it closes every session (posted transfers complete,

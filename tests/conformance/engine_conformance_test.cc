@@ -369,6 +369,61 @@ TEST_P(EngineConformance, AnOrderlyCloseIsSeenAsOne) {
   EXPECT_TRUE(peer.lookup("region", kPatience));
 }
 
+TransportStats over(const Engine& engine, const std::string& transport) {
+  for (TransportStats& stats : engine.stats().transports) {
+    if (stats.transport == transport) return stats;
+  }
+  ADD_FAILURE() << "there is no " << transport;
+  return {};
+}
+
+TEST_P(EngineConformance, CountsWhatGoesOverATransport) {
+  constexpr std::size_t kBytes = std::size_t{1} << 20;
+  const std::string& transport = GetParam().transport;
+  const auto comes = [](const std::function<bool()>& condition) {
+    const auto deadline = std::chrono::steady_clock::now() + kPatience;
+    while (!condition() && std::chrono::steady_clock::now() < deadline)
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    return condition();
+  };
+  auto [memory, remote] = target("region", kBytes);
+  Memory source = buffer(*client, kBytes, 3), back = buffer(*client, kBytes);
+  const TransportStats before = over(*client, transport);
+  EXPECT_EQ(before.paths, 1U);
+  EXPECT_EQ(before.paths_opened, 1U);
+  EXPECT_EQ(over(*server, transport).paths, 1U);
+
+  ASSERT_TRUE(peer.write(source, remote).wait(kPatience).ok());
+  const TransportStats written = over(*client, transport);
+  EXPECT_GE(written.bytes_sent - before.bytes_sent, kBytes);
+  EXPECT_LT(written.bytes_received - before.bytes_received, kBytes / 2);
+  EXPECT_GT(written.requests, before.requests);
+  ASSERT_TRUE(peer.read(back, remote).wait(kPatience).ok());
+  const TransportStats read = over(*client, transport);
+  EXPECT_GE(read.bytes_received - written.bytes_received, kBytes);
+  EXPECT_LT(read.bytes_sent - written.bytes_sent, kBytes / 2);
+  EXPECT_TRUE(comes([&] { return over(*client, transport).requests_in_flight == 0; }));
+  EXPECT_EQ(read.retransmissions.has_value(), transport == "tcp");
+
+  // What arrives is seen where it arrives: over tcp all of it, over verbs what somebody receives.
+  const std::vector<std::byte> text(4096);
+  const std::uint64_t heard = over(*server, transport).bytes_received;
+  ASSERT_TRUE(peer.send(text).wait(kPatience).ok());
+  next_of(server_peer, Event::Kind::kMessage);
+  EXPECT_GE(over(*server, transport).bytes_received - heard, text.size());
+  if (transport == "tcp") {
+    EXPECT_GE(heard, kBytes);
+  }
+
+  peer.close();
+  EXPECT_TRUE(comes([&] { return over(*client, transport).paths == 0 && over(*server, transport).paths == 0; }));
+  const TransportStats last = over(*client, transport);
+  EXPECT_EQ(last.requests_in_flight, 0U);
+  EXPECT_GE(last.bytes_sent, read.bytes_sent);
+  client->shutdown();
+  EXPECT_EQ(over(*client, transport).bytes_sent, last.bytes_sent);
+}
+
 // What a session took is given back with it, at both ends.
 TEST_P(EngineConformance, ClosedSessionsLeaveNothing) {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)

@@ -112,6 +112,10 @@ class Failover : public testing::Test, public EnginePair {
 TEST_F(Failover, ClientsPortGoesSilent) {
   begin("udp,silent_after=3000");
   notify_across_the_change(500);
+  for (const TransportStats& each : client->stats().transports) {
+    EXPECT_EQ(each.paths_lost, each.transport == "verbs:soft0" ? 1U : 0U) << each.transport;
+    EXPECT_EQ(each.paths, each.transport == "verbs:soft0" ? 0U : 1U) << each.transport;
+  }
 }
 
 TEST_F(Failover, ServersPortGoesSilent) {

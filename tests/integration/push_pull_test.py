@@ -245,11 +245,20 @@ class Server(Case):
         self.assertEqual(self.metric(server, 'fairlead_serve_pushes_total{result="verified"}'), 4)
         self.assertEqual(self.metric(server, 'fairlead_serve_tensors_total{result="failed"}'), 0)
         self.assertEqual(self.metric(server, "fairlead_serve_models"), 4)
+        self.assertEqual(self.metric(server, "fairlead_serve_push_seconds_count"), 4)
+        self.assertEqual(self.metric(server, 'fairlead_serve_push_seconds_bucket{le="+Inf"}'), 4)
+        pushed = self.metric(server, "fairlead_serve_received_bytes_total")
+        over_tcp = self.metric(server, 'fairlead_transport_received_bytes_total{transport="tcp"}')
+        self.assertTrue(pushed / 4 < over_tcp < pushed, (over_tcp, pushed))
         for i in range(4):
             copy = self.path(f"copy{i}.safetensors")
             code, output = self.run_to_end("pull", server.listen, f"model{i}", copy)
             self.assertEqual(code, 0, output)
             self.assertEqual(read_safetensors(copy)[0], random_model(8, seed=i))
+        self.run_to_end("pull", server.listen, "nobody", self.path("none"))
+        self.assertEqual(self.metric(server, 'fairlead_serve_pulls_total{result="completed"}'), 4)
+        self.assertEqual(self.metric(server, 'fairlead_serve_pulls_total{result="refused"}'), 1)
+        self.assertEqual(self.metric(server, "fairlead_serve_pull_seconds_count"), 4)
 
     def test_the_same_name_again_replaces_and_old_models_make_room(self):
         server = self.serve("--max-bytes", "20M", metrics=True)

@@ -10,6 +10,7 @@
 
 #include "base/unique_fd.h"
 #include "fairlead/config.h"
+#include "metrics/duration_histogram.h"
 #include "metrics/engine_metrics.h"
 
 namespace fairlead::metrics {
@@ -90,6 +91,36 @@ TEST(MetricsServer, ServesMetricsAndHealthAndTellsOfAPortInUse) {
   const auto second = MetricsServer::start((*server)->address(), [] { return std::vector<Metric>(); });
   ASSERT_FALSE(second);
   EXPECT_THAT(second.error().message(), AllOf(HasSubstr((*server)->address()), HasSubstr("another port")));
+}
+
+TEST(MetricsServer, SaysWhatEachTransportCarriedAndHowLongThingsTook) {
+  EngineStats stats;
+  stats.transports = {{.transport = "verbs:soft0", .bytes_sent = 7, .requests_in_flight = 2, .paths = 1},
+                      {.transport = "tcp", .bytes_received = 9, .paths_lost = 3, .retransmissions = 5}};
+  DurationHistogram took;
+  for (const double seconds : {0.001, 0.005, 0.3, 1000.0}) took.observe(seconds);
+  const auto server = MetricsServer::start("127.0.0.1:0", [&] {
+    std::vector<Metric> metrics = engine_metrics(stats);
+    metrics.push_back({"fairlead_test_seconds", "How long.", Kind::kHistogram, {{0, {}, took.read()}}});
+    return metrics;
+  });
+  ASSERT_TRUE(server) << server.error().to_string();
+  const std::string text = get((*server)->address(), "/metrics");
+  EXPECT_THAT(text, AllOf(HasSubstr("fairlead_transport_sent_bytes_total{transport=\"verbs:soft0\"} 7\n"),
+                          HasSubstr("fairlead_transport_requests_in_flight{transport=\"verbs:soft0\"} 2\n"),
+                          HasSubstr("fairlead_transport_paths{transport=\"verbs:soft0\"} 1\n"),
+                          HasSubstr("fairlead_transport_received_bytes_total{transport=\"tcp\"} 9\n"),
+                          HasSubstr("fairlead_transport_paths_lost_total{transport=\"tcp\"} 3\n"),
+                          HasSubstr("fairlead_transport_retransmissions_total{transport=\"tcp\"} 5\n"),
+                          testing::Not(HasSubstr("retransmissions_total{transport=\"verbs"))));
+  EXPECT_THAT(text,
+              AllOf(HasSubstr("# TYPE fairlead_test_seconds histogram"),
+                    HasSubstr("fairlead_test_seconds_bucket{le=\"0.005\"} 2\n"),
+                    HasSubstr("fairlead_test_seconds_bucket{le=\"0.25\"} 2\n"),
+                    HasSubstr("fairlead_test_seconds_bucket{le=\"0.5\"} 3\n"),
+                    HasSubstr("fairlead_test_seconds_bucket{le=\"300\"} 3\n"),
+                    HasSubstr("fairlead_test_seconds_bucket{le=\"+Inf\"} 4\n"),
+                    HasSubstr("fairlead_test_seconds_count 4\n"), HasSubstr("fairlead_test_seconds_sum 1000.306")));
 }
 
 TEST(MetricsServer, ListensOnAllAddressesOfBothFamilies) {

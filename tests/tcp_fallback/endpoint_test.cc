@@ -101,6 +101,25 @@ TEST_F(TcpEndpointTest, MalformedFramesNameThePeer) {
   EXPECT_TRUE(path->drained());
 }
 
+TEST_F(TcpEndpointTest, CountsPathsThatDieAndRequestsThatNobodyHearsOf) {
+  auto [lost, client] = with_raw_peer();
+  const datapath::WorkRequest message{.id = 1, .kind = OpKind::kMessage, .local = {}};
+  EXPECT_EQ(lost->post({&message, 1}), 1U);
+  client.send(Frame{.type = FrameType::kAck, .seq = 77});
+  EXPECT_TRUE(run([this] { return events_.down != Code::kOk && events_.completions.size() == 1; }));
+  events_ = {};
+  auto [left, other] = with_raw_peer();
+  EXPECT_EQ(left->post({&message, 1}), 1U);
+  const datapath::Traffic& traffic = endpoint_->traffic();
+  EXPECT_EQ(traffic.requests.get() - traffic.ended.get(), 1U);
+  left.reset();
+  EXPECT_EQ(traffic.requests.get(), 2U);
+  EXPECT_EQ(traffic.ended.get(), 2U);
+  EXPECT_EQ(traffic.paths.get(), 2U);
+  EXPECT_EQ(traffic.paths_ended.get(), 2U);
+  EXPECT_EQ(traffic.paths_lost.get(), 1U);
+}
+
 TEST_F(TcpEndpointTest, AMessageBeyondTheLimit) {
   auto [path, client] = with_raw_peer();
   client.send(Frame{.type = FrameType::kMessage, .length = kMaxMessage + 1});
@@ -380,7 +399,8 @@ TEST(Turns, AreShortWhileWhatIsUrgentIsBusy) {
   const TcpConfig config;
   const ManualClock clock;
   GrantTable grants;
-  Shared shared{.config = config, .clock = clock, .grants = grants, .port = 0};
+  datapath::Traffic traffic;
+  Shared shared{.config = config, .clock = clock, .grants = grants, .traffic = traffic, .port = 0};
   shared.choose_turn(0);
   EXPECT_EQ(shared.turn, kLongTurn);
   shared.urgent = 1;

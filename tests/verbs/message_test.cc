@@ -62,6 +62,25 @@ TEST(Message, WaitsForCreditAndIsSentWhenItComes) {
   EXPECT_EQ(pair.far.log.messages.size(), 10U);
 }
 
+TEST(Message, WhoLeavesTakesWhatItHadPostedOutOfTheCount) {
+  FakePair pair({}, small_config());
+  const datapath::Traffic& near = pair.near.endpoint->traffic();
+  const datapath::Traffic& far = pair.far.endpoint->traffic();
+  post_text(pair.path(), 1, "four");
+  pair.settle();
+  EXPECT_EQ(near.bytes_sent.get(), 4U);
+  EXPECT_EQ(far.bytes_received.get(), 4U);
+  EXPECT_EQ(near.requests.get() - near.ended.get(), 0U);
+  post_text(pair.path(), 2, "lost");
+  EXPECT_EQ(near.requests.get() - near.ended.get(), 1U);
+  EXPECT_EQ(near.paths.get() - near.paths_ended.get(), 1U);
+  pair.near.paths.clear();
+  EXPECT_EQ(near.requests.get() - near.ended.get(), 0U);
+  EXPECT_EQ(near.paths.get() - near.paths_ended.get(), 0U);
+  EXPECT_EQ(near.paths_lost.get(), 0U);
+  EXPECT_EQ(near.bytes_sent.get(), 4U);
+}
+
 TEST(Message, WritesBehindAWaitingMessageKeepTheirPlace) {
   FakePair pair({}, small_config());
   Region source(*pair.near.device, 64), target(*pair.far.device, 64);

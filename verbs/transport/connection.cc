@@ -91,7 +91,7 @@ Status Connection::connect(std::string_view peer) {
     state_ = State::kConnecting;
     return {};
   }
-  state_ = State::kReady;
+  become_ready();
   ready_to_report_ = true;
   want_attention();
   pump(true);
@@ -101,6 +101,7 @@ Status Connection::connect(std::string_view peer) {
 std::size_t Connection::post(std::span<const datapath::WorkRequest> requests) noexcept {
   if (state_ != State::kReady) return 0;
   const std::size_t taken = send_.accept(requests);
+  shared_.traffic.requests.add(taken);
   pump(false);
   if (send_.reportable()) want_attention();  // refused, with nothing on the wire before it
   return taken;
@@ -116,9 +117,19 @@ void Connection::pump(bool greet) noexcept {
 void Connection::close() noexcept {
   if (state_ == State::kClosed) return;
   if (state_ != State::kDown) enter_error();
-  state_ = State::kClosed;
+  leave(State::kClosed);
   ready_to_report_ = down_to_report_ = false;
   want_attention();
+}
+
+void Connection::become_ready() noexcept {
+  state_ = State::kReady;
+  shared_.traffic.paths.add();
+}
+
+void Connection::leave(State next) noexcept {
+  if (state_ == State::kReady) shared_.traffic.path_ended(next == State::kDown);
+  state_ = next;
 }
 
 void Connection::enter_error() noexcept {
@@ -135,6 +146,8 @@ void Connection::kill(Code code) noexcept {
 }
 
 void Connection::release() noexcept {
+  leave(State::kClosed);
+  shared_.traffic.ended.add(send_.unreported());
   released_ = true;
   parts_.qp.reset();
 }
@@ -160,7 +173,7 @@ void Connection::want_attention() noexcept {
 
 void Connection::fail(Code code, std::string_view reason, bool vague) noexcept {
   if (alive()) {
-    state_ = State::kDown;
+    leave(State::kDown);
     ready_to_report_ = false;
     down_to_report_ = true;
     enter_error();
@@ -203,7 +216,7 @@ void Connection::receive_completed(const ibv_wc& completion) noexcept {
   if (completion.status == IBV_WC_SUCCESS) {
     const std::uint32_t index = index_of(completion.wr_id);
     const bool taken = completion.opcode == IBV_WC_RECV_RDMA_WITH_IMM
-                           ? take_notification(index, ntohl(completion.imm_data))
+                           ? take_notification(index, ntohl(completion.imm_data), completion.byte_len)
                            : take_message(index, completion.byte_len);
     if (!taken) {
       deaf_ = true;
@@ -223,17 +236,21 @@ bool Connection::take_message(std::uint32_t index, std::uint32_t bytes) noexcept
   const MessageType type = arrival->header.type;
   first_arrival();
   if (released_) return true;
-  if (type == MessageType::kMessage) path_.events().on_message(path_, arrival->payload);
+  if (type == MessageType::kMessage) {
+    shared_.traffic.bytes_received.add(arrival->payload.size());
+    path_.events().on_message(path_, arrival->payload);
+  }
   if (!released_) receive_.give_back(index, type);
   return true;
 }
 
 // It costs the peer the credit of a message, and gives the buffer back as one.
-bool Connection::take_notification(std::uint32_t index, std::uint32_t value) noexcept {
+bool Connection::take_notification(std::uint32_t index, std::uint32_t value, std::uint32_t bytes) noexcept {
   if (!receive_.notified(index)) return false;
   if (deaf_) return true;
   first_arrival();
   if (released_) return true;
+  shared_.traffic.bytes_received.add(bytes);
   path_.events().on_notification(path_, value);
   if (!released_) receive_.give_back(index, MessageType::kMessage);
   return true;
@@ -241,7 +258,7 @@ bool Connection::take_notification(std::uint32_t index, std::uint32_t value) noe
 
 void Connection::first_arrival() noexcept {
   if (state_ != State::kConnecting) return;
-  state_ = State::kReady;
+  become_ready();
   path_.events().on_ready(path_);
 }
 
@@ -249,6 +266,11 @@ void Connection::report() noexcept {
   while (!released_) {
     const auto done = send_.next_done();
     if (!done) return;
+    shared_.traffic.ended.add();
+    if (done->code == Code::kOk) {
+      (done->kind == datapath::OpKind::kRead ? shared_.traffic.bytes_received : shared_.traffic.bytes_sent)
+          .add(done->bytes);
+    }
     path_.events().on_completion(path_, done->id, done->code);
   }
 }

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "transport/path.h"
+#include "transport/traffic.h"
 #include "verbs/discovery/gid_choice.h"
 #include "verbs/transport/completion_queues.h"
 #include "verbs/transport/credits.h"
@@ -36,6 +37,7 @@ struct ConnectionShared {
   QueueLimits limits;
   std::uint8_t max_rd_atomic = 0;       // READs we may have outstanding
   std::uint8_t max_dest_rd_atomic = 0;  // READs we can answer at a time
+  datapath::Traffic& traffic;           // the endpoint's
   WorkChain chain;
   std::vector<Connection*> attention;  // connections that advance() has something to do for
   bool urgent = false;                 // one of them holds up requests or has failed: in this poll, not in the next
@@ -97,10 +99,12 @@ class Connection {
   void report() noexcept;
   /// False: it is no message of ours, or breaks the credit protocol.
   bool take_message(std::uint32_t index, std::uint32_t bytes) noexcept;
-  bool take_notification(std::uint32_t index, std::uint32_t value) noexcept;
+  bool take_notification(std::uint32_t index, std::uint32_t value, std::uint32_t bytes) noexcept;
   void first_arrival() noexcept;
   /// The path is dead: ERR, nothing more is sent. A `vague` reason is replaced by a better one until it was reported.
   void fail(Code code, std::string_view reason, bool vague) noexcept;
+  void become_ready() noexcept;
+  void leave(State next) noexcept;
   void enter_error() noexcept;
   /// What keeps the port from reaching anybody, for the end of a sentence; empty if nothing does.
   [[nodiscard]] std::string link_trouble() const;

@@ -37,6 +37,7 @@ VerbsEndpoint::VerbsEndpoint(VerbsDevice& device)
               .limits = device_.limits,
               .max_rd_atomic = device_.max_rd_atomic,
               .max_dest_rd_atomic = device_.max_dest_rd_atomic,
+              .traffic = traffic_,
               .chain = WorkChain(device_.limits),
               .attention = {}} {
   stash_.reserve(kBatch);

@@ -50,6 +50,7 @@ void SendQueue::take(const datapath::WorkRequest& wanted) noexcept {
   r.remote_key = static_cast<std::uint32_t>(wanted.remote_key);
   r.notify = wanted.notify;
   for (const datapath::LocalSegment& segment : wanted.local) r.bytes += segment.length;
+  r.length = r.bytes;
   r.code = refusal(wanted, r.bytes);
   if (r.code == Code::kOk && wanted.kind == datapath::OpKind::kMessage) {
     copy_message(r, wanted);
@@ -219,7 +220,7 @@ std::optional<SendQueue::Done> SendQueue::next_done() noexcept {
   if (!whole) ++started_;
   ++reported_;
   const bool executed = whole && (!failed_ || at_or_after(failed_at_, r.end));
-  return Done{r.id, r.code != Code::kOk || executed ? r.code : Code::kAborted};
+  return Done{r.id, r.code != Code::kOk || executed ? r.code : Code::kAborted, r.kind, r.length};
 }
 
 void SendQueue::abandon(Code code) noexcept {

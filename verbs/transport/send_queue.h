@@ -30,6 +30,8 @@ class SendQueue {
   struct Done {
     std::uint64_t id = 0;
     Code code = Code::kOk;
+    datapath::OpKind kind = datapath::OpKind::kWrite;
+    std::uint64_t bytes = 0;
   };
 
   /// `arena` and `chain` must outlive it.
@@ -66,6 +68,8 @@ class SendQueue {
   [[nodiscard]] bool reportable() const noexcept;
   /// Requests wait to be put on the wire.
   [[nodiscard]] bool waiting() const noexcept { return started_ != accepted_ && !stopped_; }
+  /// Requests that were accepted, and will be reported.
+  [[nodiscard]] std::uint32_t unreported() const noexcept { return accepted_ - reported_; }
   /// Every accepted request was reported and the device owns nothing.
   [[nodiscard]] bool idle() const noexcept { return reported_ == accepted_ && wqe_tail_ == wqe_head_; }
 
@@ -75,7 +79,8 @@ class SendQueue {
   struct Request {
     std::uint64_t id = 0;
     std::uint64_t remote_address = 0;  // of the next piece
-    std::uint64_t bytes = 0;           // not yet on the wire
+    std::uint64_t length = 0;          // bytes
+    std::uint64_t bytes = 0;           // those not yet on the wire
     std::uint64_t segment_offset = 0;  // in the next segment
     std::uint32_t remote_key = 0;
     std::optional<std::uint32_t> notify;

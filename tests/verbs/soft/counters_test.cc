@@ -71,7 +71,7 @@ TEST_F(LiveDevices, AnOpenDeviceIsListedWithWhatItCounts) {
     ASSERT_TRUE(drive(a, b, [&] { return a.done.size() == 1; }));
     const auto devices = live_devices();
     ASSERT_EQ(devices.size(), 2U);
-    std::uint64_t sent = 0;
+    std::uint64_t sent = 0, sent_bytes = 0;
     for (const LiveDevice& device : devices) {
       EXPECT_TRUE(device.name.starts_with("test")) << device.name;
       EXPECT_EQ(device.process, own());
@@ -80,8 +80,14 @@ TEST_F(LiveDevices, AnOpenDeviceIsListedWithWhatItCounts) {
                   device.address == to_string(Gid::from_verbs(b.gid())))
           << device.address;
       sent += value_of(device, "sent_pkts");
+      sent_bytes += value_of(device, "sent_bytes");
     }
     EXPECT_EQ(sent, a.counter("sent_pkts") + b.counter("sent_pkts"));
+    EXPECT_EQ(sent_bytes, a.counter("sent_bytes") + b.counter("sent_bytes"));
+    EXPECT_GT(a.counter("sent_bytes"), 5000U + 12 + 16 + 4);
+    EXPECT_LT(a.counter("sent_bytes"), 5000U + 200);
+    EXPECT_EQ(a.counter("sent_bytes"), b.counter("rcvd_bytes"));
+    EXPECT_EQ(b.counter("sent_bytes"), a.counter("rcvd_bytes"));
   }
   EXPECT_TRUE(live_devices().empty());
   EXPECT_EQ(files(), 0U);

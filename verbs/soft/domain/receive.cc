@@ -49,6 +49,7 @@ bool in_window(const Qp& qp, const Packet& packet) noexcept {
 
 void Domain::receive(PortSlot& slot, const RxPacket& raw) noexcept {
   counters.rcvd_pkts.add();
+  counters.rcvd_bytes.add(raw.bytes.size());
   if (management::addressed(raw.bytes)) return management::receive(*this, slot, raw, management_);
   Packet packet;
   if (parse(raw.bytes, packet) != ParseError::kNone) return counters.drop_malformed.add();

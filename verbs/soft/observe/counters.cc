@@ -6,6 +6,8 @@ std::vector<CounterValue> read(const Counters& c) {
   return {
       {"sent_pkts", c.sent_pkts.get()},
       {"rcvd_pkts", c.rcvd_pkts.get()},
+      {"sent_bytes", c.sent_bytes.get()},
+      {"rcvd_bytes", c.rcvd_bytes.get()},
       {"send_err", c.send_err.get()},
       {"duplicate_request", c.duplicate_request.get()},
       {"out_of_seq_request", c.out_of_seq_request.get()},

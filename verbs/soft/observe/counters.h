@@ -15,6 +15,8 @@ namespace fairlead::soft {
 struct Counters {
   Counter sent_pkts;
   Counter rcvd_pkts;
+  Counter sent_bytes;  // of those packets, BTH to ICRC
+  Counter rcvd_bytes;
   Counter send_err;             // packets that the system did not take
   Counter duplicate_request;    // requests received again
   Counter out_of_seq_request;   // requests past a gap

@@ -60,9 +60,11 @@ class TxBatch {
     return count_ < kMaxPackets && iov_count_ + pieces + 2 <= kMaxIovs;
   }
   [[nodiscard]] std::size_t size() const noexcept { return count_; }
+  /// Of all packets that were finished since clear().
+  [[nodiscard]] std::size_t bytes() const noexcept { return bytes_; }
   [[nodiscard]] const TxPacket& packet(std::size_t index) const noexcept { return packets_[index]; }
   [[nodiscard]] iovec* iovs(const TxPacket& packet) noexcept { return &iovs_[packet.first_iov]; }
-  void clear() noexcept { count_ = iov_count_ = 0; }
+  void clear() noexcept { count_ = iov_count_ = bytes_ = 0; }
 
   /// Drops the packets for which `keep` answers false.
   template <typename Keep>
@@ -120,6 +122,7 @@ class TxBatch {
     packet.size += static_cast<std::uint32_t>(trailer);
     packet.icrc = fill_ + pad;
     packet.iovs = static_cast<std::uint16_t>(iov_count_ - packet.first_iov);
+    bytes_ += packet.size;
     ++count_;
   }
 
@@ -133,6 +136,7 @@ class TxBatch {
 
   std::size_t count_ = 0;
   std::size_t iov_count_ = 0;
+  std::size_t bytes_ = 0;
   bool copying_ = false;
   std::byte* fill_ = nullptr;
   std::array<TxPacket, kMaxPackets> packets_;

@@ -62,6 +62,7 @@ void ProgressContext::send_batches() noexcept {
 
 void ProgressContext::send_batch(PortSlot& slot) noexcept {
   counters.sent_pkts.add(slot.batch.size());
+  counters.sent_bytes.add(slot.batch.bytes());
   const std::uint64_t refused = slot.port->refused();
   slot.port->tx_burst(slot.batch);
   counters.send_err.add(slot.port->refused() - refused);

@@ -1,0 +1,27 @@
+// What an endpoint has moved and what it holds, for operators.
+//
+// Owner: the endpoint. Written by who drives it, read by any thread.
+#pragma once
+
+#include "base/counter.h"
+
+namespace fairlead::datapath {
+
+struct Traffic {
+  // Bytes as this end sees them. tcp: all that its connections carry after their greeting, frame headers included, as
+  // it moves. verbs: the payload of requests when they complete, of messages, and of a peer's writes that carry a
+  // notification; what else a peer writes and reads, the device moves alone.
+  Counter bytes_sent, bytes_received;
+  // Work requests that a path took. Read `ended` first, and the difference is what is under way.
+  Counter requests, ended;
+  // Paths that became ready, those of them that are ready no more, and how many of these died: nobody had closed them.
+  Counter paths, paths_ended, paths_lost;
+  Counter retransmissions;  // tcp: segments. Others count elsewhere, or in hardware
+
+  void path_ended(bool lost) noexcept {
+    paths_ended.add();
+    if (lost) paths_lost.add();
+  }
+};
+
+}  // namespace fairlead::datapath

@@ -20,14 +20,13 @@ import unittest
 from harness import Case, main, random_model, write_safetensors
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "interop"))
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "scripts/lib"))
 import capture  # noqa: E402  pylint: disable=wrong-import-position
-
-INSIDE = "FAIRLEAD_TEST_INSIDE"
-NAMESPACE = ["unshare", "--user", "--map-root-user", "--net"]
+from namespaces import SKIPPED, enter, run  # noqa: E402
 
 
 def ip(*words):
-    subprocess.run(["ip", *words], check=True, capture_output=True, text=True, timeout=20)
+    run("ip", *words)
 
 
 class Capture:
@@ -252,20 +251,12 @@ class Folders(Case):
             self.assertIn("listening", process.stdout.readline())
 
 
-def skip(why):
-    print(f"skipped: {why}")
-    sys.exit(77)
-
-
 if __name__ == "__main__":
-    if not os.environ.get(INSIDE):
-        done = subprocess.run([*NAMESPACE, "true"], capture_output=True, text=True, check=False)
-        if shutil.which("ip") is None or done.returncode != 0:
-            skip(f"no namespace with interfaces here: {done.stderr.strip()}")
-        os.execvpe(NAMESPACE[0], [*NAMESPACE, sys.executable, *sys.argv], {**os.environ, INSIDE: "1"})
+    enter()
     ip("link", "set", "lo", "up")
     probe = subprocess.run([os.environ["FAIRLEAD"], "devices", "--packet-io", "dpdk:net_null0"], capture_output=True,
                            text=True, timeout=60, check=False)
     if "there is no libfairlead-dpdk.so" in probe.stdout + probe.stderr:
-        skip("the module for DPDK was not built")
+        print("skipped: the module for DPDK was not built")
+        sys.exit(SKIPPED)
     main()

@@ -4,22 +4,22 @@ The hosts are network namespaces of the test's own; where they cannot be made, i
 """
 
 import json
-import os
-import shutil
+import pathlib
 import subprocess
 import sys
 
 from harness import Case, main
 
-INSIDE = "FAIRLEAD_TEST_INSIDE"
-NAMESPACE = ["unshare", "--user", "--map-root-user", "--net"]
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "scripts/lib"))
+from namespaces import Host, enter, join, run  # noqa: E402
+
 HERE, THERE = "10.99.0.1", "10.99.0.2"
 SOFT = ["--transport", "verbs:soft0"]
 QUICK = ["--size", "64K", "--iterations", "50"]
 
 
 def ip(*words, host=()):
-    subprocess.run([*host, "ip", *words], check=True, capture_output=True, text=True, timeout=20)
+    return run("ip", *words, at=host)
 
 
 class Hosts(Case):
@@ -27,23 +27,14 @@ class Hosts(Case):
 
     def setUp(self):
         super().setUp()
-        other = subprocess.Popen(["unshare", "--net", "sleep", "infinity"], stdin=subprocess.DEVNULL)
-        self.addCleanup(other.wait)
-        self.addCleanup(other.kill)
-        own = os.readlink("/proc/self/ns/net")
-        while os.readlink(f"/proc/{other.pid}/ns/net") == own:
-            self.assertIsNone(other.poll())
-        self.there = ["nsenter", "--net", "--target", str(other.pid)]
-        ip("link", "add", "fl-here", "type", "veth", "peer", "name", "fl-there", "netns", str(other.pid))
+        self.other = Host()
+        self.addCleanup(self.other.stop)
+        self.there = self.other.at
+        ip("link", "set", "lo", "up")
+        self.other.link("fl-here", "fl-there")
         self.addCleanup(subprocess.run, ["ip", "link", "delete", "fl-here"], capture_output=True)
-        self.interface(HERE, "fl-here")
-        self.interface(THERE, "fl-there", host=self.there)
-
-    @staticmethod
-    def interface(address, name, host=()):
-        ip("link", "set", "lo", "up", host=host)
-        ip("addr", "add", f"{address}/24", "dev", name, host=host)
-        ip("link", "set", name, "up", host=host)
+        join(HERE, "fl-here")
+        join(THERE, "fl-there", at=self.there)
 
     def mtus(self, here, there):
         ip("link", "set", "fl-here", "mtu", str(here))
@@ -116,14 +107,13 @@ class Hosts(Case):
         self.assertEqual(code, 0, output)
         self.assertRegex(output, rf"(?m)^soft0 127\.\S+, {HERE} process ")
 
-
     def test_data_goes_over_both_links(self):
         """Two devices at each end, of which each has an address on another link."""
-        ip("link", "add", "fl-here2", "type", "veth", "peer", "name", "fl-there2", "netns", self.there[-1])
+        self.other.link("fl-here2", "fl-there2")
         self.addCleanup(subprocess.run, ["ip", "link", "delete", "fl-here2"], capture_output=True)
         here, there = "10.98.0.1", "10.98.0.2"
-        self.interface(here, "fl-here2")
-        self.interface(there, "fl-there2", host=self.there)
+        join(here, "fl-here2")
+        join(there, "fl-there2", at=self.there)
         devices = ["--transport", "verbs:soft0,verbs:soft1", "--soft-address"]
         server = self.target(*devices, f"{THERE},{there}")
         flags = [*devices, f"{HERE},{here}", "--paths", "2", "--size", "4M", "--iterations", "100"]
@@ -131,20 +121,10 @@ class Hosts(Case):
         self.assertEqual(code, 0, output)
         self.assertEqual(server.wait(), 0, server.output)
         for link in ("fl-here", "fl-here2"):
-            counters = json.loads(subprocess.check_output(["ip", "-s", "-j", "link", "show", link]))[0]["stats64"]
+            counters = json.loads(ip("-s", "-j", "link", "show", link))[0]["stats64"]
             self.assertGreater(counters["tx"]["bytes"], 100 * 4 * 2**20 / 10, output)
 
 
-def can_make_namespaces():
-    probe = [*NAMESPACE, "sh", "-c",
-             "ip link add fl0 type veth peer name fl1 && unshare --net true && nsenter --net --target $$ true"]
-    return shutil.which("ip") and subprocess.run(probe, capture_output=True, check=False).returncode == 0
-
-
 if __name__ == "__main__":
-    if os.environ.get(INSIDE) is None:
-        if not can_make_namespaces():
-            print("skipped: needs network namespaces and iproute2")
-            sys.exit(77)
-        os.execvpe("unshare", [*NAMESPACE, sys.executable, *sys.argv], {**os.environ, INSIDE: "1"})
+    enter()
     main()

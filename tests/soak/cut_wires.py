@@ -12,36 +12,19 @@ paths as well. With several paths there is a second wire, with addresses and a s
 
 import argparse
 import json
-import os
 import pathlib
 import random
-import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 import time
 
-INSIDE = "FAIRLEAD_TEST_INSIDE"
-NAMESPACE = ["unshare", "--user", "--map-root-user", "--net"]
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "scripts/lib"))
+from namespaces import Host, enter, join, run  # noqa: E402
+
 HERE, THERE = "10.99.0.1", "10.99.0.2"
 WIRES = ((HERE, THERE), ("10.98.0.1", "10.98.0.2"))
-
-
-def run(*words, at=()):
-    return subprocess.run([*at, *words], check=True, capture_output=True, text=True, timeout=20)
-
-
-class Host:
-    """A network namespace, for as long as this program lives."""
-
-    def __init__(self):
-        self.holder = subprocess.Popen(["unshare", "--net", "sleep", "infinity"], stdin=subprocess.DEVNULL)
-        own = os.readlink("/proc/self/ns/net")
-        while os.readlink(f"/proc/{self.holder.pid}/ns/net") == own:
-            time.sleep(0.01)
-        self.at = ["nsenter", "--net", "--target", str(self.holder.pid)]
-        run("ip", "link", "set", "lo", "up", at=self.at)
 
 
 class Net:
@@ -56,16 +39,14 @@ class Net:
             run("ip", "link", "set", f"switch{wire}", "up")
             for number, (host, address) in enumerate(zip(self.hosts, WIRES[wire])):
                 port = f"port{number}-{wire}"
-                run("ip", "link", "add", port, "type", "veth", "peer", "name", f"wire{wire}", "netns", str(host.holder.pid))
+                host.link(port, f"wire{wire}")
                 run("ip", "link", "set", port, "master", f"switch{wire}")
                 run("ip", "link", "set", port, "up")
-                run("ip", "addr", "add", f"{address}/24", "dev", f"wire{wire}", at=host.at)
-                run("ip", "link", "set", f"wire{wire}", "up", at=host.at)
+                join(address, f"wire{wire}", at=host.at)
 
     def stop(self):
         for host in self.hosts:
-            host.holder.kill()
-            host.holder.wait()
+            host.stop()
 
     # Each begins a trouble, and gives what ends it.
     def silence(self, number):
@@ -155,13 +136,6 @@ def soak(options):
     return 1 if None in reports.values() else 0
 
 
-def can_make_namespaces():
-    probe = [*NAMESPACE, "sh", "-c", "ip link add fl0 type bridge && ip link add fl1 type veth peer name fl2 && "
-             "unshare --net true && nsenter --net --target $$ true"]
-    tools = all(map(shutil.which, ("ip", "ss", "nsenter")))
-    return tools and subprocess.run(probe, capture_output=True, check=False).returncode == 0
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=int, default=600)
@@ -170,11 +144,7 @@ def main():
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--bin", default=str(pathlib.Path(__file__).resolve().parents[2] / "build/release/bin"))
     options = parser.parse_args()
-    if os.environ.get(INSIDE) is None:
-        if not can_make_namespaces():
-            print("skipped: needs network namespaces, a bridge and iproute2")
-            return 77
-        os.execvpe("unshare", [*NAMESPACE, sys.executable, *sys.argv], {**os.environ, INSIDE: "1"})
+    enter("ss", bridge=True)
     return soak(options)
 
 

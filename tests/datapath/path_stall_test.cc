@@ -120,6 +120,19 @@ TEST_F(Stall, MemoryIsTakenBackFromAPathThatStandsStillOnly) {
   EXPECT_EQ(end.lost, 1);
 }
 
+// What it was waited for was on another path of the flow.
+TEST_F(Stall, APathThatHadNothingToDoHasNotStoodStill) {
+  const Clock::time_point since = end.time;
+  look(milliseconds(10'000));
+  end.paths.slot()->in_flight.push({});
+  look(milliseconds(300));
+  end.paths.take_back_memory(since, end.time);
+  EXPECT_EQ(end.lost, 0);
+  look(milliseconds(1));
+  end.paths.take_back_memory(since, end.time);
+  EXPECT_EQ(end.lost, 1);
+}
+
 TEST_F(Stall, ALargeOperationHasItsTime) {
   PostedRequest large;
   large.use = PostedRequest::Use::kWrite;

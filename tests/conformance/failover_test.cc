@@ -112,9 +112,12 @@ class Failover : public testing::Test, public EnginePair {
 TEST_F(Failover, ClientsPortGoesSilent) {
   begin("udp,silent_after=3000");
   notify_across_the_change(500);
+  // A test that takes longer has tried the port again meanwhile: another path over it may live, or have died as well.
   for (const TransportStats& each : client->stats().transports) {
-    EXPECT_EQ(each.paths_lost, each.transport == "verbs:soft0" ? 1U : 0U) << each.transport;
-    EXPECT_EQ(each.paths, each.transport == "verbs:soft0" ? 0U : 1U) << each.transport;
+    const bool silent = each.transport == "verbs:soft0";
+    EXPECT_EQ(each.paths_lost > 0, silent) << each.transport;
+    EXPECT_GE(each.paths_opened, each.paths_lost + each.paths) << each.transport;
+    EXPECT_TRUE(silent || each.paths == 1) << each.transport << ": " << each.paths;
   }
 }
 

@@ -1,4 +1,4 @@
-// The devices of a lane, and what each of them is to know: every range and every publication.
+// The devices of an engine, and what each of them is to know: every range and every publication.
 //
 // Devices come one by one, also while memory is registered and published, and then learn what is there already. All
 // calls to them, which map and pin memory and may take seconds, are made outside of every lock: an entry that comes
@@ -7,8 +7,8 @@
 // under way for it.
 //
 // Locks: `mutex_`, for a few instructions, taken by everybody; `calling_`, shared by who calls devices, alone by who
-// ends that. The driver takes the latter alone only to shut down, or when a device could not be attached. Threads: add
-// and remove from any thread; attach and detach_all from the driver.
+// ends that. The latter is taken alone only to shut down, or when a device could not be attached. Threads: add
+// and remove from any thread; attach and detach_all from one at a time.
 #pragma once
 
 #include <condition_variable>

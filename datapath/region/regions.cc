@@ -61,20 +61,25 @@ Status RegisteredRange::introduce(Device& device) {
 }
 
 void RegisteredRange::withdraw(Device& device) noexcept {
-  device.deregister(registrations_.back());
-  registrations_.pop_back();
+  device.deregister(registrations_.take_last());
 }
 
 Status Publication::introduce(Device& device) {
   Result<Grant> got = device.grant(memory);
   if (!got) return got.error();
+  const std::lock_guard lock(table_);
   grants.push_back(*got);
   return {};
 }
 
 void Publication::withdraw(Device& device) noexcept {
-  device.revoke(grants.back());
-  grants.pop_back();
+  Grant last;
+  {
+    const std::lock_guard lock(table_);
+    last = grants.back();
+    grants.pop_back();
+  }
+  device.revoke(last);
 }
 
 // ---- the table
@@ -120,7 +125,7 @@ Status RegionTable::publish(std::string_view name, std::shared_ptr<RegionImpl> r
     const std::lock_guard lock(mutex_);
     if (published_.contains(name)) return name_taken(name);
   }
-  auto publication = std::make_unique<Publication>();
+  auto publication = std::make_unique<Publication>(mutex_);
   publication->name = name;
   publication->id = random_();
   const bool read_only = allows(region->access(), Access::kLocalReadOnly);

@@ -9,7 +9,6 @@
 #pragma once
 
 #include <atomic>
-#include <cassert>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -23,6 +22,7 @@
 #include <vector>
 
 #include "datapath/region/devices.h"
+#include "datapath/region/per_device.h"
 #include "fairlead/memory.h"
 #include "fairlead/status.h"
 #include "transport/memory.h"
@@ -40,11 +40,8 @@ class RegisteredRange final : public Devices::Entry {
  public:
   RegisteredRange(const RegionTable& table, const MemoryDescriptor& memory) : table_(table), memory_(memory) {}
   [[nodiscard]] const MemoryDescriptor& memory() const noexcept { return memory_; }
-  /// Driver: a device that comes later adds its own.
-  [[nodiscard]] std::uint64_t local_key(std::size_t device) const noexcept {
-    assert(device < registrations_.size());
-    return registrations_[device].local;
-  }
+  /// Who has an endpoint of the device.
+  [[nodiscard]] std::uint64_t local_key(std::size_t device) const noexcept { return registrations_[device].local; }
   [[nodiscard]] bool is_of(const RegionTable& table) const noexcept { return &table_ == &table; }
 
   Status introduce(Device& device) override;
@@ -53,7 +50,7 @@ class RegisteredRange final : public Devices::Entry {
  private:
   const RegionTable& table_;
   const MemoryDescriptor memory_;
-  std::vector<Registration> registrations_;  // by device
+  PerDevice<Registration> registrations_;
 };
 
 /// What a Memory refers to: a range (perhaps a whole pool arena), the part of it that is this region, and whatever
@@ -84,11 +81,15 @@ struct Publication final : Devices::Entry {
   MemoryDescriptor memory;  // the part of the region's that is published
   std::optional<TensorSpec> tensor;
   std::vector<std::string> audience;  // principals; empty: everybody
-  std::vector<Grant> grants;          // by device. Driver, once it is in the table
+  std::vector<Grant> grants;          // by device; guarded by the table's mutex
   Devices::Ticket ticket = 0;
 
+  explicit Publication(std::mutex& table) noexcept : table_(table) {}
   Status introduce(Device& device) override;
   void withdraw(Device& device) noexcept override;
+
+ private:
+  std::mutex& table_;
 };
 
 class RegionTable : public std::enable_shared_from_this<RegionTable> {
@@ -105,9 +106,8 @@ class RegionTable : public std::enable_shared_from_this<RegionTable> {
   Result<std::uint64_t> unpublish(std::string_view name);
   [[nodiscard]] std::uint64_t registered_bytes() const noexcept;
 
-  // --- driver
   /// The next device, by number from 0: all that is registered and published already is so with it as well. It outlives
-  /// the table, or shutdown().
+  /// the table, or shutdown(). One thread at a time.
   Status attach(Device& device) { return devices_.attach(device); }
   /// As sessions of `principal` see it (empty: anonymous): what is published for others does not show. The table and
   /// the name outlive it.

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "base/guarded.h"
 #include "tcp_fallback/endpoint.h"
 #include "tcp_fallback/factory.h"
@@ -50,8 +52,14 @@ datapath::DeviceUsage TcpDevice::usage() const noexcept {
   return {.registrations = registrations_.load(std::memory_order_relaxed), .grants = grants_.size()};
 }
 
+std::size_t TcpDevice::endpoint_opened() {
+  const auto number = static_cast<std::size_t>(std::ranges::find(endpoints_, false) - endpoints_.begin());
+  if (number == endpoints_.size()) endpoints_.emplace_back();
+  endpoints_[number] = true;
+  return number;
+}
+
 Result<std::unique_ptr<datapath::Endpoint>> TcpDevice::open_endpoint() {
-  if (has_endpoint_) return Status(Code::kUnimplemented, "tcp has an endpoint already, and gives one at a time");
   auto endpoint = TcpEndpoint::open(*this);
   if (!endpoint) return endpoint.error();
   return std::unique_ptr<datapath::Endpoint>(std::move(*endpoint));

@@ -7,6 +7,7 @@
 #include <atomic>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "base/clock.h"
 #include "fairlead/config.h"
@@ -29,15 +30,16 @@ class TcpDevice final : public datapath::Device {
   void revoke(const datapath::Grant& grant) noexcept override { grants_.revoke(grant); }
   [[nodiscard]] datapath::DeviceUsage usage() const noexcept override;
   /// Errors: kAlreadyExists (the port is in use), kPermissionDenied (a port below 1024), kResourceExhausted
-  /// (descriptors), kUnimplemented (a second one: Sections of a GrantTable have one driver).
+  /// (descriptors), kInvalidArgument (TcpConfig::port of a device with several: each takes the next).
   Result<std::unique_ptr<datapath::Endpoint>> open_endpoint() override;
 
   // For the endpoint.
   [[nodiscard]] const TcpConfig& config() const noexcept { return config_; }
   [[nodiscard]] const Clock& clock() const noexcept { return clock_; }
   [[nodiscard]] GrantTable& grants() noexcept { return grants_; }
-  void endpoint_opened() noexcept { has_endpoint_ = true; }
-  void endpoint_closed() noexcept { has_endpoint_ = false; }
+  /// Its number, from 0, which no other has now.
+  [[nodiscard]] std::size_t endpoint_opened();
+  void endpoint_closed(std::size_t number) noexcept { endpoints_[number] = false; }
 
  private:
   TcpDevice(const TcpConfig& config, const Clock& clock);
@@ -47,7 +49,7 @@ class TcpDevice final : public datapath::Device {
   datapath::Capabilities capabilities_;
   GrantTable grants_;
   std::atomic<std::size_t> registrations_{0};
-  bool has_endpoint_ = false;
+  std::vector<bool> endpoints_;  // by number: whether there is one
 };
 
 }  // namespace fairlead::tcp_fallback

@@ -16,12 +16,29 @@ constexpr std::uint32_t kPollsPerLook = 64;  // then how often the rest is looke
 constexpr int kMaxEvents = 64;
 constexpr Nanos kCountEvery = kSecond;  // retransmissions: a system call for each path
 
+/// Of the endpoint of that number: where the port is set, each takes the next.
+Result<Listener> open_listener(const TcpDevice& device, std::size_t number) {
+  TcpConfig config = device.config();
+  if (config.port != 0 && config.port + number > UINT16_MAX) {
+    return {Code::kInvalidArgument,
+            fmt::format("tcp.port is {}, and each lane takes the next; behind {} there is none for lane {}",
+                        config.port, UINT16_MAX, number)};
+  }
+  if (config.port != 0) config.port = static_cast<std::uint16_t>(config.port + number);
+  return Listener::open(config, device.clock());
+}
+
 }  // namespace
 
 Result<std::unique_ptr<TcpEndpoint>> TcpEndpoint::open(TcpDevice& device) {
-  auto listener = Listener::open(device.config(), device.clock());
-  if (!listener) return listener.error();
+  const std::size_t number = device.endpoint_opened();
+  auto listener = open_listener(device, number);
+  if (!listener) {
+    device.endpoint_closed(number);
+    return listener.error();
+  }
   std::unique_ptr<TcpEndpoint> endpoint(new TcpEndpoint(device, std::move(*listener)));
+  endpoint->number_ = number;
   endpoint->shared_.epoll = PrivateFd(UniqueFd(::epoll_create1(EPOLL_CLOEXEC)));
   epoll_event event{};
   event.events = EPOLLIN;
@@ -35,18 +52,17 @@ Result<std::unique_ptr<TcpEndpoint>> TcpEndpoint::open(TcpDevice& device) {
 
 TcpEndpoint::TcpEndpoint(TcpDevice& device, Listener listener)
     : device_(device),
+      grants_(device.grants()),
       shared_{.config = device.config(),
               .clock = device.clock(),
-              .grants = device.grants(),
+              .grants = grants_,
               .traffic = traffic_,
               .port = listener.port()},
-      listener_(std::move(listener)) {
-  device_.endpoint_opened();
-}
+      listener_(std::move(listener)) {}
 
 TcpEndpoint::~TcpEndpoint() {
   assert(shared_.paths.empty() && "a path outlives its endpoint");
-  device_.endpoint_closed();
+  device_.endpoint_closed(number_);
 }
 
 Result<std::unique_ptr<datapath::Path>> TcpEndpoint::open_path(const datapath::PathConfig& config) {

@@ -25,12 +25,16 @@ datapath::Grant GrantTable::grant(std::span<std::byte> bytes, Access access) {
 }
 
 void GrantTable::revoke(const datapath::Grant& grant) noexcept {
+  std::vector<std::shared_ptr<Activity>> readers;
   {
     const std::lock_guard lock(mutex_);
     entries_.erase(grant.handle);
+    readers = readers_;
   }
-  const std::uint32_t seen = activity_.load();
-  if (seen % 2 == 1) activity_.wait(seen);
+  for (const auto& activity : readers) {
+    const std::uint32_t seen = activity->load();
+    if (seen % 2 == 1) activity->wait(seen);
+  }
 }
 
 std::size_t GrantTable::size() const noexcept {
@@ -38,18 +42,28 @@ std::size_t GrantTable::size() const noexcept {
   return entries_.size();
 }
 
-GrantTable::Section::Section(GrantTable& table) noexcept : table_(table) { table_.activity_.fetch_add(1); }
-
-GrantTable::Section::~Section() {
-  table_.activity_.fetch_add(1);
-  table_.activity_.notify_all();  // no system call unless someone waits
+GrantTable::Reader::Reader(GrantTable& table) : table_(table) {
+  const std::lock_guard lock(table_.mutex_);
+  table_.readers_.push_back(activity_);
 }
 
-std::optional<std::span<std::byte>> GrantTable::find(std::uint64_t key, std::uint64_t address, std::uint64_t length,
+GrantTable::Reader::~Reader() {
+  const std::lock_guard lock(table_.mutex_);
+  std::erase(table_.readers_, activity_);
+}
+
+GrantTable::Reader::Section::Section(Reader& reader) noexcept : activity_(*reader.activity_) { activity_.fetch_add(1); }
+
+GrantTable::Reader::Section::~Section() {
+  activity_.fetch_add(1);
+  activity_.notify_all();  // no system call unless someone waits
+}
+
+std::optional<std::span<std::byte>> GrantTable::Reader::find(std::uint64_t key, std::uint64_t address, std::uint64_t length,
                                                      Access want) const noexcept {
-  const std::lock_guard lock(mutex_);
-  const auto found = entries_.find(key);
-  if (found == entries_.end() || !allows(found->second.access, want)) return std::nullopt;
+  const std::lock_guard lock(table_.mutex_);
+  const auto found = table_.entries_.find(key);
+  if (found == table_.entries_.end() || !allows(found->second.access, want)) return std::nullopt;
   const std::uint64_t size = found->second.bytes.size();
   if (address > size || length > size - address) return std::nullopt;
   return found->second.bytes.subspan(address, length);

@@ -1,20 +1,22 @@
-// What peers may reach through one device, and the fence between those who revoke and the thread that moves bytes.
+// What peers may reach through one device, and the fence between those who revoke and the threads that move bytes.
 //
 // Peers name a byte by (key, address); addresses count from 0 at the grant's first byte, keys are 64 random bits that
 // are never used twice.
 //
-// Threads: grant and revoke from any thread. Section and find: the driving thread alone. What find() returns inside a
-// Section stays granted until the Section ends; revoke() waits for the Section that it meets, at most one system call,
-// never for a whole transfer.
+// Threads: those of GrantTable are any. A GrantReader is one endpoint's, whose driving thread alone uses it. What find()
+// returns inside a Section stays granted until the Section ends; revoke() waits for the Sections that it meets, at most
+// one system call each, never for a whole transfer.
 #pragma once
 
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <span>
 #include <unordered_map>
+#include <vector>
 
 #include "fairlead/memory.h"
 #include "transport/memory.h"
@@ -27,15 +29,39 @@ class GrantTable {
   void revoke(const datapath::Grant& grant) noexcept;
   [[nodiscard]] std::size_t size() const noexcept;
 
+  class Reader;
+
+ private:
+  struct Entry {
+    std::span<std::byte> bytes;
+    Access access;
+  };
+  // A reader's is odd inside its Section. Entered before find() takes the mutex: so revoke(), having erased under the
+  // mutex, sees odd if a Section may hold the bytes.
+  using Activity = std::atomic<std::uint32_t>;
+
+  mutable std::mutex mutex_;                           // guards what follows
+  std::unordered_map<std::uint64_t, Entry> entries_;   // by key
+  std::vector<std::shared_ptr<Activity>> readers_;
+};
+
+class GrantTable::Reader {
+ public:
+  /// The table outlives it.
+  explicit Reader(GrantTable& table);
+  ~Reader();
+  Reader(const Reader&) = delete;
+  Reader& operator=(const Reader&) = delete;
+
   class Section {
    public:
-    explicit Section(GrantTable& table) noexcept;
+    explicit Section(Reader& reader) noexcept;
     ~Section();
     Section(const Section&) = delete;
     Section& operator=(const Section&) = delete;
 
    private:
-    GrantTable& table_;
+    Activity& activity_;
   };
 
   /// The bytes, or nothing if the key is unknown, any byte lies outside, or `want` was not granted.
@@ -43,16 +69,10 @@ class GrantTable {
                                                          Access want) const noexcept;
 
  private:
-  struct Entry {
-    std::span<std::byte> bytes;
-    Access access;
-  };
-
-  mutable std::mutex mutex_;
-  std::unordered_map<std::uint64_t, Entry> entries_;  // by key; under mutex_
-  // Odd inside a Section. Entered before find() takes the mutex: so revoke(), having erased under the mutex, sees odd
-  // if a Section may hold the bytes.
-  std::atomic<std::uint32_t> activity_{0};
+  GrantTable& table_;
+  const std::shared_ptr<Activity> activity_ = std::make_shared<Activity>(0);
 };
+
+using GrantReader = GrantTable::Reader;
 
 }  // namespace fairlead::tcp_fallback

@@ -30,7 +30,7 @@ class TcpPath;
 struct Shared {
   const TcpConfig& config;  // the device's, as the next two
   const Clock& clock;
-  GrantTable& grants;
+  GrantReader& grants;
   datapath::Traffic& traffic;
   const std::uint16_t port;
   PrivateFd epoll{};              // data.ptr: the path, null for the listener

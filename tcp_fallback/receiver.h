@@ -46,7 +46,7 @@ class Receiver {
     std::string_view reason;  // kMalformed; static
   };
 
-  Receiver(RequestQueue& requests, Sender& sender, GrantTable& grants);
+  Receiver(RequestQueue& requests, Sender& sender, GrantReader& grants);
 
   /// What the peer said in its greeting: how many requests it may leave unacknowledged.
   void set_peer_depth(std::uint32_t depth) noexcept { peer_depth_ = depth; }
@@ -80,7 +80,7 @@ class Receiver {
 
   RequestQueue& requests_;
   Sender& sender_;
-  GrantTable& grants_;
+  GrantReader& grants_;
   std::uint32_t peer_depth_ = 0;
   bool stopped_ = false;
 

@@ -24,7 +24,7 @@ namespace fairlead::tcp_fallback {
 
 class Sender {
  public:
-  Sender(RequestQueue& requests, GrantTable& grants) noexcept : requests_(requests), grants_(grants) {}
+  Sender(RequestQueue& requests, GrantReader& grants) noexcept : requests_(requests), grants_(grants) {}
 
   void queue_ack(std::uint32_t seq, Code code = Code::kOk);
   /// The read's data, then its acknowledgement.
@@ -71,7 +71,7 @@ class Sender {
   void note_loss(Staged& staged) noexcept;
 
   RequestQueue& requests_;
-  GrantTable& grants_;
+  GrantReader& grants_;
   Ring<Response> responses_;
   Ring<Staged> staged_;
   std::uint64_t staged_bytes_ = 0;  // unsent bytes of staged_

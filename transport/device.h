@@ -70,7 +70,7 @@ class Device {
   virtual void revoke(const Grant& grant) noexcept = 0;
   [[nodiscard]] virtual DeviceUsage usage() const noexcept = 0;
 
-  /// What is driven. The device outlives it. Errors: kUnimplemented while there is another (lanes will need several).
+  /// What is driven: one for each lane, which share nothing but the device. It outlives them.
   virtual Result<std::unique_ptr<Endpoint>> open_endpoint() = 0;
 
  protected:

@@ -17,6 +17,7 @@
 namespace fairlead::tcp_fallback {
 namespace {
 
+using datapath::Endpoint;
 using datapath::LocalSegment;
 using datapath::OpKind;
 using datapath::Path;
@@ -343,10 +344,42 @@ TEST_F(TcpEndpointTest, RefusesWhatItCannotUse) {
   EXPECT_EQ((*device)->open_endpoint().status().code(), Code::kAlreadyExists);
 }
 
-TEST_F(TcpEndpointTest, ThereIsOneOfADevice) {
-  EXPECT_EQ(device_->open_endpoint().status().code(), Code::kUnimplemented);
-  endpoint_.reset();
-  EXPECT_TRUE(device_->open_endpoint().has_value());
+TEST_F(TcpEndpointTest, EachOfADeviceHasAPortOfItsOwn) {
+  const auto port_of = [](const Result<std::unique_ptr<Endpoint>>& endpoint) {
+    return static_cast<const TcpEndpoint&>(**endpoint).port();
+  };
+  auto second = device_->open_endpoint();
+  ASSERT_TRUE(second.has_value());
+  EXPECT_NE(port_of(second), endpoint_->port());
+  // Where the first is set, each has the next, and one that closed leaves its own to who comes.
+  TcpConfig config;
+  config.port = port_of(second);
+  second->reset();
+  auto device = open_device(config);
+  ASSERT_TRUE(device.has_value());
+  auto first = (*device)->open_endpoint();
+  ASSERT_TRUE(first.has_value()) << first.error().message();
+  EXPECT_EQ(port_of(first), config.port);
+  auto next = (*device)->open_endpoint();
+  if (!next) GTEST_SKIP() << next.error().message();  // somebody else has it
+  EXPECT_EQ(port_of(next), config.port + 1);
+  first->reset();
+  first = (*device)->open_endpoint();
+  ASSERT_TRUE(first.has_value()) << first.error().message();
+  EXPECT_EQ(port_of(first), config.port);
+}
+
+TEST_F(TcpEndpointTest, OneTooManySaysWhichPortThereIsNot) {
+  TcpConfig config;
+  config.port = UINT16_MAX;
+  auto device = open_device(config);
+  ASSERT_TRUE(device.has_value());
+  auto first = (*device)->open_endpoint();
+  const auto second = (*device)->open_endpoint();
+  if (!first) GTEST_SKIP() << first.error().message();
+  ASSERT_FALSE(second.has_value());
+  EXPECT_EQ(second.error().code(), Code::kInvalidArgument);
+  EXPECT_NE(second.error().message().find("tcp.port is 65535"), std::string::npos) << second.error().message();
 }
 
 TEST_F(TcpEndpointTest, SpeaksIpv6WhereThereIsOne) {
@@ -399,8 +432,9 @@ TEST(Turns, AreShortWhileWhatIsUrgentIsBusy) {
   const TcpConfig config;
   const ManualClock clock;
   GrantTable grants;
+  GrantReader reader(grants);
   datapath::Traffic traffic;
-  Shared shared{.config = config, .clock = clock, .grants = grants, .traffic = traffic, .port = 0};
+  Shared shared{.config = config, .clock = clock, .grants = reader, .traffic = traffic, .port = 0};
   shared.choose_turn(0);
   EXPECT_EQ(shared.turn, kLongTurn);
   shared.urgent = 1;

@@ -11,11 +11,12 @@ namespace {
 
 struct Fixture {
   GrantTable table;
+  GrantReader reader{table};
   std::vector<std::byte> memory = std::vector<std::byte>(1000);
 
   bool finds(std::uint64_t key, std::uint64_t address, std::uint64_t length, Access want = Access::kRemoteWrite) {
-    const GrantTable::Section section(table);
-    return table.find(key, address, length, want).has_value();
+    const GrantReader::Section section(reader);
+    return reader.find(key, address, length, want).has_value();
   }
 };
 
@@ -32,8 +33,8 @@ TEST(GrantTableFind, KeepsToTheBounds) {
   EXPECT_FALSE(f.finds(grant.key, ~std::uint64_t{0}, 2));
   EXPECT_FALSE(f.finds(grant.key + 1, 0, 1));
   EXPECT_FALSE(f.finds(0, 0, 0));
-  const GrantTable::Section section(f.table);
-  EXPECT_EQ(f.table.find(grant.key, 10, 20, Access::kRemoteRead)->data(), f.memory.data() + 10);
+  const GrantReader::Section section(f.reader);
+  EXPECT_EQ(f.reader.find(grant.key, 10, 20, Access::kRemoteRead)->data(), f.memory.data() + 10);
 }
 
 TEST(GrantTableFind, KeepsToTheGrant) {
@@ -61,25 +62,29 @@ TEST(GrantTableGrant, KeysAreNeverReused) {
   EXPECT_EQ(keys.size(), 1000u);
 }
 
-// The owner clears its memory after revoke(); the driver writes only inside Sections that still find it.
+// The owner clears its memory after revoke(); the drivers write only inside Sections that still find it.
 TEST(GrantTableRevoke, WaitsForTheSection) {
   for (int round = 0; round < 40; ++round) {
     Fixture f;
     const auto grant = f.table.grant(f.memory, Access::kRemoteWrite);
-    std::atomic<bool> started{false};
-    std::jthread driver([&] {
-      for (bool found = true; found;) {
-        const GrantTable::Section section(f.table);
-        const auto bytes = f.table.find(grant.key, 0, f.memory.size(), Access::kRemoteWrite);
+    std::atomic<int> started{0};
+    const auto drive = [&](GrantReader& reader, std::size_t from) {
+      for (bool found = true, first = true; found; first = false) {
+        const GrantReader::Section section(reader);
+        const auto bytes = reader.find(grant.key, from, f.memory.size() / 2, Access::kRemoteWrite);
         found = bytes.has_value();
         if (found) std::fill(bytes->begin(), bytes->end(), std::byte{1});
-        started = true;
+        started += first ? 1 : 0;
       }
-    });
-    while (!started) std::this_thread::yield();
+    };
+    GrantReader other(f.table);
+    std::jthread driver([&] { drive(f.reader, 0); });
+    std::jthread second([&] { drive(other, f.memory.size() / 2); });
+    while (started != 2) std::this_thread::yield();
     f.table.revoke(grant);
     std::fill(f.memory.begin(), f.memory.end(), std::byte{2});
     driver.join();
+    second.join();
     ASSERT_TRUE(std::all_of(f.memory.begin(), f.memory.end(), [](std::byte b) { return b == std::byte{2}; }));
   }
 }

@@ -77,9 +77,10 @@ struct ProtocolEnd : Receiver::Sink {
 
   PipeEnd stream;
   GrantTable grants;
+  GrantReader reader{grants};
   RequestQueue requests{kDepth};
-  Sender sender{requests, grants};
-  Receiver receiver{requests, sender, grants};
+  Sender sender{requests, reader};
+  Receiver receiver{requests, sender, reader};
   std::vector<std::vector<std::byte>> messages;
   std::vector<std::pair<std::uint64_t, Code>> completions;
 

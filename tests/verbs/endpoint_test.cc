@@ -245,11 +245,60 @@ TEST(Device, AccessBecomesFlags) {
   EXPECT_EQ(device.grant({.bytes = bytes, .access = Access::kRemoteReadWrite}).error().code(), Code::kPermissionDenied);
 }
 
-TEST(Endpoint, ThereIsOneOfADevice) {
-  FakeEnd end({}, small_config());
-  EXPECT_EQ(end.device->open_endpoint().error().code(), Code::kUnimplemented);
-  end.endpoint.reset();
-  EXPECT_TRUE(end.device->open_endpoint());
+/// Another of the same device, with one path.
+struct SecondEndpoint {
+  explicit SecondEndpoint(FakeEnd& end) : endpoint(std::move(*end.device->open_endpoint())) {
+    auto opened = endpoint->open_path(
+        {.role = PathRole::kActive, .peer_host = "127.0.0.1", .local_host = "127.0.0.1", .events = &log});
+    EXPECT_TRUE(opened) << opened.error().to_string();
+    path = std::move(*opened);
+    qp = end.verbs->qps().back();
+  }
+  EventLog log;
+  std::unique_ptr<datapath::Endpoint> endpoint;
+  std::unique_ptr<Path> path;
+  RecordedQp* qp = nullptr;
+};
+
+TEST(Endpoint, AsynchronousEventsComeToTheOneThatTheyAreAbout) {
+  FakePair pair({}, small_config());
+  FakeEnd& near = pair.near;
+  SecondEndpoint second(near);
+  FakeEnd peer({}, small_config());
+  connect_paths(*second.path, peer.add_path(PathRole::kPassive));
+  second.endpoint->poll();
+  // The first takes what is the second's, and leaves it there.
+  near.verbs->raise(IBV_EVENT_QP_FATAL, second.qp);
+  near.endpoint->poll();
+  EXPECT_TRUE(near.endpoint->arm());
+  EXPECT_TRUE(readable(second.endpoint->wait_fd()));
+  EXPECT_FALSE(second.endpoint->arm());
+  second.endpoint->poll();
+  EXPECT_FALSE(readable(second.endpoint->wait_fd()));
+  EXPECT_EQ(second.log.downs.size(), 1U);
+  near.poll();
+  EXPECT_TRUE(near.log.downs.empty());
+  // What was left for a queue pair that is gone is nobody's.
+  near.verbs->raise(IBV_EVENT_QP_FATAL, second.qp);
+  (void)near.endpoint->arm();
+  second.path.reset();
+  EXPECT_TRUE(second.endpoint->arm());
+}
+
+TEST(Endpoint, EveryOneHearsThatTheDeviceFailed) {
+  FakePair pair({}, small_config());
+  SecondEndpoint second(pair.near);
+  FakeEnd peer({}, small_config());
+  connect_paths(*second.path, peer.add_path(PathRole::kPassive));
+  second.endpoint->poll();
+  pair.near.verbs->raise(IBV_EVENT_DEVICE_FATAL);
+  EXPECT_FALSE(second.endpoint->arm());
+  second.endpoint->poll();
+  EXPECT_EQ(second.log.downs.size(), 1U);
+  EXPECT_TRUE(readable(pair.near.endpoint->wait_fd()));
+  EXPECT_FALSE(pair.near.endpoint->arm());
+  pair.near.poll();
+  EXPECT_EQ(pair.near.log.downs.size(), 1U);
 }
 
 TEST(Endpoint, SleepsAndWakes) {

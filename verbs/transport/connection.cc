@@ -38,6 +38,7 @@ Connection::Connection(ConnectionShared& shared, Parts parts, std::uint64_t wr_i
   ours_.max_rd_atomic = shared.max_rd_atomic;
   ours_.max_dest_rd_atomic = shared.max_dest_rd_atomic;
   ours_.one_sided = shared.limits.one_sided;
+  shared.events.watch(parts_.qp.get());
 }
 
 Status Connection::prepare() {
@@ -138,8 +139,14 @@ void Connection::enter_error() noexcept {
   want_attention();
 }
 
-void Connection::kill(Code code) noexcept {
+void Connection::drop_qp() noexcept {
+  if (!parts_.qp) return;
+  shared_.events.forget(parts_.qp.get());
   parts_.qp.reset();
+}
+
+void Connection::kill(Code code) noexcept {
+  drop_qp();
   send_.abandon(code);
   receive_.abandon();
   want_attention();
@@ -149,7 +156,7 @@ void Connection::release() noexcept {
   leave(State::kClosed);
   shared_.traffic.ended.add(send_.unreported());
   released_ = true;
-  parts_.qp.reset();
+  drop_qp();
 }
 
 bool Connection::drained() const noexcept {

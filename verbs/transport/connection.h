@@ -18,6 +18,7 @@
 #include "transport/path.h"
 #include "transport/traffic.h"
 #include "verbs/discovery/gid_choice.h"
+#include "verbs/transport/async_events.h"
 #include "verbs/transport/completion_queues.h"
 #include "verbs/transport/credits.h"
 #include "verbs/transport/message_arena.h"
@@ -37,7 +38,8 @@ struct ConnectionShared {
   QueueLimits limits;
   std::uint8_t max_rd_atomic = 0;       // READs we may have outstanding
   std::uint8_t max_dest_rd_atomic = 0;  // READs we can answer at a time
-  datapath::Traffic& traffic;           // the endpoint's
+  datapath::Traffic& traffic;           // the endpoint's, as the next
+  AsyncEvents::Reader& events;
   WorkChain chain;
   std::vector<Connection*> attention;  // connections that advance() has something to do for
   bool urgent = false;                 // one of them holds up requests or has failed: in this poll, not in the next
@@ -58,6 +60,7 @@ class Connection {
 
   /// The queue pair is in INIT. `wr_id`: slot and generation. `path`: the handle that reports name.
   Connection(ConnectionShared& shared, Parts parts, std::uint64_t wr_id, datapath::Path& path);
+  ~Connection() { drop_qp(); }
   Connection(const Connection&) = delete;
   Connection& operator=(const Connection&) = delete;
 
@@ -110,6 +113,7 @@ class Connection {
   [[nodiscard]] std::string link_trouble() const;
   /// Destroys the queue pair: what never came back is reported as lost.
   void kill(Code code) noexcept;
+  void drop_qp() noexcept;
   [[nodiscard]] bool alive() const noexcept { return state_ == State::kConnecting || state_ == State::kReady; }
 
   ConnectionShared& shared_;

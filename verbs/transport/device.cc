@@ -51,7 +51,8 @@ Result<std::unique_ptr<VerbsDevice>> VerbsDevice::open(DeviceSource source, cons
                                                       port->bits_per_second));
 }
 
-VerbsDevice::VerbsDevice(DeviceParts parts, std::uint64_t bits_per_second) : parts_(std::move(parts)) {
+VerbsDevice::VerbsDevice(DeviceParts parts, std::uint64_t bits_per_second) 
+    : parts_(std::move(parts)), events_(parts_.api(), parts_.source.context.get(), parts_.name) {
   const QueueLimits& limits = parts_.limits;
   capabilities_.one_sided = limits.one_sided;
   capabilities_.write_notifies = limits.one_sided;
@@ -123,10 +124,6 @@ datapath::DeviceUsage VerbsDevice::usage() const noexcept {
 }
 
 Result<std::unique_ptr<datapath::Endpoint>> VerbsDevice::open_endpoint() {
-  if (has_endpoint_) {
-    return Status(Code::kUnimplemented,
-                  fmt::format("{} has an endpoint already, and gives one at a time", parts_.name));
-  }
   auto endpoint = VerbsEndpoint::open(*this);
   if (!endpoint) return endpoint.error();
   return std::unique_ptr<datapath::Endpoint>(std::move(*endpoint));

@@ -16,6 +16,7 @@
 #include "fairlead/config.h"
 #include "transport/device.h"
 #include "verbs/provider/objects.h"
+#include "verbs/transport/async_events.h"
 #include "verbs/transport/queue_limits.h"
 
 namespace fairlead::verbs {
@@ -59,13 +60,12 @@ class VerbsDevice final : public datapath::Device {
   Result<datapath::Grant> grant(const datapath::MemoryDescriptor& part) override;
   void revoke(const datapath::Grant& grant) noexcept override;
   [[nodiscard]] datapath::DeviceUsage usage() const noexcept override;
-  /// Errors: kResourceExhausted, kUnimplemented (a second one: asynchronous events come to the context, not to one).
+  /// Errors: kResourceExhausted.
   Result<std::unique_ptr<datapath::Endpoint>> open_endpoint() override;
 
   // For the endpoint.
   [[nodiscard]] const DeviceParts& parts() const noexcept { return parts_; }
-  void endpoint_opened() noexcept { has_endpoint_ = true; }
-  void endpoint_closed() noexcept { has_endpoint_ = false; }
+  [[nodiscard]] AsyncEvents& events() noexcept { return events_; }
 
  private:
   VerbsDevice(DeviceParts parts, std::uint64_t bits_per_second);
@@ -75,7 +75,7 @@ class VerbsDevice final : public datapath::Device {
   DeviceParts parts_;
   datapath::Capabilities capabilities_;
   std::atomic<std::size_t> registrations_{0}, grants_{0};
-  bool has_endpoint_ = false;
+  AsyncEvents events_;
 };
 
 }  // namespace fairlead::verbs

@@ -29,8 +29,8 @@ Result<std::unique_ptr<VerbsEndpoint>> VerbsEndpoint::open(VerbsDevice& device) 
 }
 
 VerbsEndpoint::VerbsEndpoint(VerbsDevice& device)
-    : owner_(device),
-      device_(device.parts()),
+    : device_(device.parts()),
+      events_(device.events()),
       shared_{.api = device_.api(),
               .device = device_.source.name,
               .config = device_.config,
@@ -38,10 +38,10 @@ VerbsEndpoint::VerbsEndpoint(VerbsDevice& device)
               .max_rd_atomic = device_.max_rd_atomic,
               .max_dest_rd_atomic = device_.max_dest_rd_atomic,
               .traffic = traffic_,
+              .events = events_,
               .chain = WorkChain(device_.limits),
               .attention = {}} {
   stash_.reserve(kBatch);
-  owner_.endpoint_opened();
 }
 
 Status VerbsEndpoint::create_objects() {
@@ -56,7 +56,8 @@ Status VerbsEndpoint::create_objects() {
 
   wait_fd_ = ::epoll_create1(EPOLL_CLOEXEC);
   if (wait_fd_ < 0) return {Code::kResourceExhausted, fmt::format("epoll_create1: {}", std::strerror(errno))};
-  for (const int fd : {channel_->fd, context->async_fd}) {
+  if (!events_.valid()) return {Code::kResourceExhausted, fmt::format("eventfd: {}", std::strerror(errno))};
+  for (const int fd : {channel_->fd, context->async_fd, events_.left_fd()}) {
     if (fd < 0) continue;  // a device without asynchronous events
     Status status = set_non_blocking(fd, fd == channel_->fd ? "completion channel" : "asynchronous event queue");
     if (!status.ok()) return status;
@@ -73,7 +74,6 @@ VerbsEndpoint::~VerbsEndpoint() {
   // Completion events must be acknowledged before their queues can be destroyed.
   if (queues_) drain_channel();
   if (wait_fd_ >= 0) ::close(wait_fd_);
-  owner_.endpoint_closed();
 }
 
 Result<std::uint32_t> VerbsEndpoint::free_slot() {

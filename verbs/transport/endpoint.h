@@ -68,8 +68,8 @@ class VerbsEndpoint final : public datapath::Endpoint {
   bool take_async_events() noexcept;
   void drain_channel() noexcept;
 
-  VerbsDevice& owner_;
   const DeviceParts& device_;
+  AsyncEvents::Reader events_;
   CompletionChannel channel_;
   std::unique_ptr<CompletionQueues> queues_;
   int wait_fd_ = -1;  // epoll over the completion channel and the asynchronous events

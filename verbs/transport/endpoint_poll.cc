@@ -1,6 +1,4 @@
 // The driven half of VerbsEndpoint: completions, asynchronous events, sleeping.
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <utility>
 
@@ -123,25 +121,15 @@ void VerbsEndpoint::drain_channel() noexcept {
 }
 
 bool VerbsEndpoint::take_async_events() noexcept {
-  if (device_.source.context->async_fd < 0) return false;
-  bool any = false;
-  ibv_async_event event{};
-  while (device_.api().get_async_event(device_.source.context.get(), &event) == 0) {
-    any = true;
-    const bool fatal = event.event_type == IBV_EVENT_DEVICE_FATAL;
-    const bool of_qp = event.event_type == IBV_EVENT_QP_FATAL || event.event_type == IBV_EVENT_QP_REQ_ERR ||
-                       event.event_type == IBV_EVENT_QP_ACCESS_ERR;
+  const std::vector<AsyncEvents::Event> events = events_.take();
+  for (const auto& [type, qp] : events) {
+    const bool fatal = type == IBV_EVENT_DEVICE_FATAL;
     for (Slot& slot : slots_) {
-      if (!slot.connection || !(fatal || (of_qp && slot.connection->qp() == event.element.qp))) continue;
-      slot.connection->on_async_event(event.event_type, fatal);
+      if (!slot.connection || !(fatal || (qp != nullptr && slot.connection->qp() == qp))) continue;
+      slot.connection->on_async_event(type, fatal);
     }
-    if (!of_qp) {
-      log(fatal ? LogLevel::kError : LogLevel::kInfo,
-          fmt::format("{}: asynchronous event {}", device_.name, static_cast<int>(event.event_type)));
-    }
-    device_.api().ack_async_event(&event);
   }
-  return any;
+  return !events.empty();
 }
 
 }  // namespace fairlead::verbs

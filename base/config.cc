@@ -127,6 +127,7 @@ Status EngineConfig::validate() const {
   if (auto s = in_range("max_cut_sessions", max_cut_sessions, std::size_t{0}, kMiB); !s.ok()) return s;
   if (auto s = in_range("chunk_bytes", chunk_bytes, 4 * kKiB, kGiB, "bytes"); !s.ok()) return s;
   if (auto s = in_range("paths", paths, std::size_t{1}, std::size_t{8}); !s.ok()) return s;
+  if (auto s = in_range("lanes", lanes, std::size_t{1}, std::size_t{64}); !s.ok()) return s;
   if (auto s = check_verbs(verbs); !s.ok()) return s;
   return check_tcp(tcp);
 }

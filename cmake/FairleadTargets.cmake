@@ -89,6 +89,15 @@ function(fairlead_test_over_memif name)
     ENVIRONMENT FAIRLEAD_SOFT_TEST_PORT=dpdk:memif)
 endfunction()
 
+# fairlead_test_again(NAME WORD ENVIRONMENT v=x... [LABELS l...] TIMEOUT n): the program of that test once more, so.
+function(fairlead_test_again name word)
+  cmake_parse_arguments(ARG "" "TIMEOUT" "ENVIRONMENT;LABELS" ${ARGN})
+  string(REGEX REPLACE "_test$" "" plain ${name})
+  add_test(NAME ${plain}_${word}_test COMMAND ${name} WORKING_DIRECTORY ${PROJECT_BINARY_DIR})
+  set_tests_properties(${plain}_${word}_test PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT ${ARG_TIMEOUT}
+    ENVIRONMENT "${ARG_ENVIRONMENT}")
+endfunction()
+
 # fairlead_fuzzer(NAME SOURCES a_fuzz.cc [LINK dep...]): only with FAIRLEAD_FUZZ; lands in fuzz/. `fuzzers` builds all.
 if(FAIRLEAD_FUZZ)
   add_custom_target(fuzzers)

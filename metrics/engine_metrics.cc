@@ -18,7 +18,7 @@ Metric by_transport(const EngineStats& stats, std::string name, std::string help
                     std::uint64_t TransportStats::* field) {
   Metric metric{std::move(name), std::move(help), kind, {}};
   for (const TransportStats& each : stats.transports) {
-    metric.samples.push_back({static_cast<double>(each.*field), {{"transport", each.transport}}});
+    metric.samples.push_back({static_cast<double>(each.*field), {{"lane", std::to_string(each.lane)}, {"transport", each.transport}}});
   }
   return metric;
 }
@@ -27,7 +27,8 @@ Metric retransmissions(const EngineStats& stats) {
   Metric metric{"fairlead_transport_retransmissions_total", "Segments that the system sent again.", Kind::kCounter, {}};
   for (const TransportStats& each : stats.transports) {
     if (!each.retransmissions) continue;
-    metric.samples.push_back({static_cast<double>(*each.retransmissions), {{"transport", each.transport}}});
+    metric.samples.push_back({static_cast<double>(*each.retransmissions),
+                              {{"lane", std::to_string(each.lane)}, {"transport", each.transport}}});
   }
   return metric;
 }

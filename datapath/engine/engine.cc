@@ -120,10 +120,10 @@ Result<Peer> Engine::connect(std::string_view host_port) {
 std::optional<Peer> Engine::accept() {
   EngineImpl* impl = behind(object_);
   if (!is_usable(impl)) return std::nullopt;
-  const auto take = [&] { return std::static_pointer_cast<SessionImpl>(impl->queues().take_accepted()); };
+  const auto take = [&] { return std::static_pointer_cast<SessionImpl>(impl->sinks().take_accepted()); };
   std::shared_ptr<SessionImpl> session = take();
   if (session == nullptr) {
-    impl->lane().poll_once();
+    impl->poll_once();
     session = take();
   }
   if (session == nullptr) return std::nullopt;
@@ -140,9 +140,9 @@ Result<Peer> Engine::accept(std::chrono::nanoseconds timeout) {
                   "EngineConfig::listen");
   }
   const auto deadline = datapath::deadline_after(timeout);
-  const auto anything = [impl] { return impl->queues().any_accepted() || impl->stopped(); };
-  while (impl->lane().wait_until(anything, deadline)) {
-    if (auto session = std::static_pointer_cast<SessionImpl>(impl->queues().take_accepted())) {
+  const auto anything = [impl] { return impl->sinks().any_accepted() || impl->stopped(); };
+  while (impl->wait_until(anything, deadline)) {
+    if (auto session = std::static_pointer_cast<SessionImpl>(impl->sinks().take_accepted())) {
       return datapath::make_peer(std::move(session));
     }
     if (impl->stopped()) return Status(Code::kCancelled, "the engine was shut down");
@@ -152,7 +152,7 @@ Result<Peer> Engine::accept(std::chrono::nanoseconds timeout) {
 
 int Engine::event_fd() const noexcept {
   EngineImpl* impl = behind(object_);
-  return is_usable(impl) ? impl->queues().fd() : -1;
+  return is_usable(impl) ? impl->sinks().fd() : -1;
 }
 
 std::pair<Peer, Event> Engine::next_event(std::chrono::nanoseconds timeout) {
@@ -162,7 +162,7 @@ std::pair<Peer, Event> Engine::next_event(std::chrono::nanoseconds timeout) {
   if (result.second.status = usable(impl); !result.second.status.ok()) return result;
   const auto take = [&] {
     datapath::Taken taken;
-    auto session = std::static_pointer_cast<SessionImpl>(impl->queues().take_any_event(result.second, taken));
+    auto session = std::static_pointer_cast<SessionImpl>(impl->sinks().take_any_event(result.second, taken));
     if (session == nullptr) return false;
     session->event_taken(result.second, taken);
     result.first = datapath::make_peer(std::move(session));
@@ -170,13 +170,13 @@ std::pair<Peer, Event> Engine::next_event(std::chrono::nanoseconds timeout) {
   };
   if (take()) return result;
   if (timeout.count() <= 0) {
-    impl->lane().poll_once();
+    impl->poll_once();
     take();
     return result;
   }
   const auto deadline = datapath::deadline_after(timeout);
-  const auto anything = [&] { return impl->queues().any_events() || impl->stopped(); };
-  while (impl->lane().wait_until(anything, deadline)) {
+  const auto anything = [&] { return impl->sinks().any_events() || impl->stopped(); };
+  while (impl->wait_until(anything, deadline)) {
     if (take()) break;
     if (!impl->stopped()) continue;
     result.second.status = Status(Code::kCancelled, "the engine was shut down");
@@ -188,10 +188,10 @@ std::pair<Peer, Event> Engine::next_event(std::chrono::nanoseconds timeout) {
 std::optional<Transfer> Engine::next_completed() {
   EngineImpl* impl = behind(object_);
   if (!is_usable(impl)) return std::nullopt;
-  const auto take = [&] { return static_cast<datapath::TransferImpl*>(impl->queues().take_completed()); };
+  const auto take = [&] { return static_cast<datapath::TransferImpl*>(impl->sinks().take_completed()); };
   datapath::TransferImpl* done = take();
   if (done == nullptr) {
-    impl->lane().poll_once();
+    impl->poll_once();
     done = take();
   }
   if (done == nullptr) return std::nullopt;
@@ -200,7 +200,7 @@ std::optional<Transfer> Engine::next_completed() {
 
 bool Engine::poll() noexcept {
   EngineImpl* impl = behind(object_);
-  return is_usable(impl) && impl->lane().poll_once();
+  return is_usable(impl) && impl->poll_once();
 }
 
 std::vector<DeviceInfo> Engine::devices(std::string_view peer) const {

@@ -73,7 +73,7 @@ Result<Memory> EngineImpl::allocate(std::size_t bytes) {
       if (!table->inherited()) pool->free(block);
     }
   };
-  auto holder = std::make_shared<Holder>(regions_, pool_, *block);
+  auto holder = std::make_shared<Holder>(commons_.regions, pool_, *block);
   std::shared_ptr<RegisteredRange> range(holder, static_cast<RegisteredRange*>(block->owner));
   return make_memory(std::make_shared<RegionImpl>(std::move(range), block->bytes, Access::kRemoteReadWrite, nullptr),
                      block->bytes.first(bytes));
@@ -82,9 +82,9 @@ Result<Memory> EngineImpl::allocate(std::size_t bytes) {
 Result<Memory> EngineImpl::register_memory(std::span<std::byte> bytes, Access access, std::function<void()> release) {
   if (Status good = check_access(access); !good.ok()) return good;
   if (Status good = check_memory(bytes); !good.ok()) return good;
-  Result<std::shared_ptr<RegisteredRange>> range = regions_->add({.bytes = bytes, .access = access});
+  Result<std::shared_ptr<RegisteredRange>> range = commons_.regions->add({.bytes = bytes, .access = access});
   if (!range) return range.error();
-  auto keeper = keeper_of(regions_, std::move(release));
+  auto keeper = keeper_of(commons_.regions, std::move(release));
   return make_memory(std::make_shared<RegionImpl>(std::move(*range), bytes, access, std::move(keeper)), bytes);
 }
 
@@ -108,7 +108,7 @@ Result<std::vector<Memory>> EngineImpl::register_memory(std::span<const std::spa
     for (; end < order.size() && (end == begin || ranges[order[end]].data() <= last); ++end) {
       last = std::max(last, ranges[order[end]].data() + ranges[order[end]].size());
     }
-    Result<std::shared_ptr<RegisteredRange>> range = regions_->add({.bytes = {first, last}, .access = access});
+    Result<std::shared_ptr<RegisteredRange>> range = commons_.regions->add({.bytes = {first, last}, .access = access});
     if (!range) {
       return Status(range.error().code(),
                     fmt::format("range {} of {}: {}", order[begin], ranges.size(), range.error().message()));
@@ -130,7 +130,7 @@ Result<Memory> EngineImpl::map_file(const std::string& path, Access access) {
   auto file = std::make_shared<memreg::MappedFile>(std::move(*opened));
   if (file->bytes().empty()) return Status(Code::kInvalidArgument, fmt::format("file '{}' is empty", path));
   const Access registered = writable ? access : access | Access::kLocalReadOnly;
-  Result<std::shared_ptr<RegisteredRange>> range = regions_->add({file->bytes(), FileMemory{}, registered});
+  Result<std::shared_ptr<RegisteredRange>> range = commons_.regions->add({file->bytes(), FileMemory{}, registered});
   if (!range) return range.error();
   return make_memory(std::make_shared<RegionImpl>(std::move(*range), file->bytes(), registered, file), file->bytes());
 }
@@ -139,27 +139,29 @@ Status EngineImpl::publish(std::string_view name, const Memory& memory, Access a
                            std::vector<std::string> audience) {
   if (!memory.valid())
     return {Code::kInvalidArgument, fmt::format("cannot publish '{}': the memory is not valid", name)};
-  if (!region_of(memory)->range().is_of(*regions_)) {
+  if (!region_of(memory)->range().is_of(*commons_.regions)) {
     return {Code::kInvalidArgument,
             fmt::format("cannot publish '{}': the memory is registered with another engine; register it with this one",
                         name)};
   }
   const auto known_audience = [&] {
     const std::lock_guard lock(principals_mutex_);
-    return principals_.check_audience(audience);
+    return known_.check_audience(audience);
   };
   if (const Status known = known_audience(); !known.ok()) {
     return {known.code(), fmt::format("cannot publish '{}': {}", name, known.message())};
   }
-  return regions_->publish(name, share_of(memory), memory.bytes(), access, tensor, std::move(audience));
+  return commons_.regions->publish(name, share_of(memory), memory.bytes(), access, tensor, std::move(audience));
 }
 
 Status EngineImpl::unpublish(std::string_view name) {
-  const Result<std::uint64_t> gone = regions_->unpublish(name);
+  const Result<std::uint64_t> gone = commons_.regions->unpublish(name);
   if (!gone) return gone.error();
-  lane_.submit([this, id = *gone] {
-    for (const auto& session : live_) session->tell_withdrawn(id);
-  });
+  for (const auto& lane : lanes_) {
+    lane->lane().submit([lane = lane.get(), id = *gone] {
+      for (const auto& session : lane->sessions()) session->tell_withdrawn(id);
+    });
+  }
   return {};
 }
 

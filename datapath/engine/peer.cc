@@ -29,6 +29,7 @@ Status Peer::wait_ready(std::chrono::nanoseconds timeout) {
 }
 
 std::string Peer::name() const { return valid() ? session_of(*this)->description().name : std::string(); }
+std::size_t Peer::lane() const noexcept { return valid() ? session_of(*this)->host().lane().number() : 0; }
 std::string Peer::address() const { return valid() ? session_of(*this)->description().address : std::string(); }
 std::string Peer::transport() const { return valid() ? session_of(*this)->description().transport : std::string(); }
 std::string Peer::principal() const { return valid() ? session_of(*this)->description().principal : std::string(); }

@@ -1,6 +1,6 @@
-// The ways across that an engine has open: devices, the lane's endpoints at them, and the bytes that prove a path.
+// The ways across that a lane has: its endpoints at the engine's devices, and the bytes that prove a path.
 //
-// Owner: the engine. Threads: the driver, from the first round of the lane on, but for stats().
+// Owner: the lane. Threads: the driver, but for what is under "any thread".
 #pragma once
 
 #include <array>
@@ -12,7 +12,6 @@
 
 #include "datapath/flow/choice.h"
 #include "datapath/lane/lane.h"
-#include "datapath/region/regions.h"
 #include "datapath/session/session_host.h"
 #include "fairlead/config.h"
 #include "fairlead/engine.h"
@@ -22,19 +21,29 @@ namespace fairlead::datapath {
 
 class Transports {
  public:
-  Transports(RegionTable& regions, Lane& lane) noexcept : regions_(regions), lane_(lane) {}
+  Transports(std::size_t number, Lane& lane) noexcept : number_(number), lane_(lane) {}
 
-  /// What the configuration asks for at once. Errors: what must be there is not.
-  Status open_all(const EngineConfig& config);
-  /// What the peer's offers ask for and the configuration allows. What cannot be opened is logged.
-  void open_for_peer(const std::vector<Offer>& theirs, const EngineConfig& config);
-  /// Forgets them all; no path is left. Deregisters what the table holds.
+  // --- any thread
+  /// What a lane needs to use a device.
+  struct Coming {
+    OpenTransport transport;
+    Registration registration;  // of what proves paths
+  };
+  [[nodiscard]] Result<Coming> prepare(const std::shared_ptr<Device>& device, const Offer& offer);
+  static void undo(Coming& coming);
+  /// The next device, by number from 0; the lane uses it once it has adopted it.
+  void hand_over(Coming coming);
+  /// What was open at close() stays as it was.
+  [[nodiscard]] std::vector<TransportStats> stats() const;
+
+  // --- driver
+  /// Takes what was handed over.
+  void adopt();
+  /// Forgets them all; no path is left.
   void close();
 
   [[nodiscard]] std::vector<OpenTransport>& all() noexcept { return open_; }
   [[nodiscard]] std::vector<Offer> offers() const;
-  /// Any thread. What was open at close() stays as it was.
-  [[nodiscard]] std::vector<TransportStats> stats() const;
   /// Our eight bytes that are written into peers' probes.
   [[nodiscard]] LocalSegment probe_source(std::size_t transport) const noexcept;
 
@@ -47,12 +56,13 @@ class Transports {
  private:
   static constexpr std::size_t kProbeBytes = 8;
 
-  Status open(const std::string& name, const EngineConfig& config);
+  TransportStats stats_of(const OpenTransport& open) const;
 
-  RegionTable& regions_;
+  const std::size_t number_;  // the lane's
   Lane& lane_;
   mutable std::mutex counting_;  // taken by the driver when open_ gets longer or shorter, and by who reads its counters
-  std::vector<TransportStats> closed_;  // guarded by it
+  std::vector<TransportStats> closed_;  // guarded by it, as the next
+  std::vector<Coming> coming_;
   std::vector<OpenTransport> open_;
   std::array<std::byte, 2 * kProbeBytes> probe_memory_{};  // the target of peers' probes, the source of ours
   std::vector<Registration> probe_registrations_;          // by transport

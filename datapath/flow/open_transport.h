@@ -1,4 +1,4 @@
-// A device that is open, its endpoint, and what peers are told of it. Threads: the driver.
+// A device that is open, the lane's endpoint at it, and what peers are told of it. Threads: the driver.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,7 @@
 namespace fairlead::datapath {
 
 struct OpenTransport {
-  std::unique_ptr<Device> device;
+  std::shared_ptr<Device> device;
   std::unique_ptr<Endpoint> endpoint;  // behind the device, which outlives it
   Offer offer;
   Grant probe{};  // eight bytes that peers write to prove a path

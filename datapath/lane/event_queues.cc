@@ -8,7 +8,7 @@
 
 namespace fairlead::datapath {
 
-EventQueues::EventQueues() : fd_(UniqueFd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK))) {}
+EventQueues::EventQueues(Waiters* waiters) : waiters_(waiters), fd_(UniqueFd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK))) {}
 
 // Sessions with events keep themselves.
 EventQueues::~EventQueues() {
@@ -48,13 +48,16 @@ void Inbox::count(const Event& event, std::size_t by) noexcept {
 
 void EventQueues::push_event(EventSource& source, Event&& event) {
   Inbox& inbox = source.inbox;
-  const std::lock_guard lock(lock_);
-  inbox.count(event, 1);
-  (event.traffic == TrafficClass::kCommands ? inbox.commands_ : inbox.events_).push_back(std::move(event));
-  if (inbox.listed_.linked()) return;
-  inbox.keep_ = source.shared_from_this();
-  with_events_.push_back(inbox.listed_);
-  changed();
+  {
+    const std::lock_guard lock(lock_);
+    inbox.count(event, 1);
+    (event.traffic == TrafficClass::kCommands ? inbox.commands_ : inbox.events_).push_back(std::move(event));
+    if (inbox.listed_.linked()) return;
+    inbox.keep_ = source.shared_from_this();
+    with_events_.push_back(inbox.listed_);
+    changed();
+  }
+  wake();
 }
 
 /// The next event: a command, unless the application has yet to hear that the session is connected. The session goes to
@@ -95,9 +98,12 @@ std::shared_ptr<EventSource> EventQueues::take_any_event(Event& event, Taken& ta
 }
 
 void EventQueues::push_accepted(std::shared_ptr<EventSource> session) {
-  const std::lock_guard lock(lock_);
-  accepted_.push_back(std::move(session));
-  changed();
+  {
+    const std::lock_guard lock(lock_);
+    accepted_.push_back(std::move(session));
+    changed();
+  }
+  wake();
 }
 
 std::shared_ptr<EventSource> EventQueues::take_accepted() {
@@ -110,9 +116,12 @@ std::shared_ptr<EventSource> EventQueues::take_accepted() {
 }
 
 void EventQueues::push_completed(Submission& transfer) {
-  const std::lock_guard lock(lock_);
-  completed_.push_back(&transfer);
-  changed();
+  {
+    const std::lock_guard lock(lock_);
+    completed_.push_back(&transfer);
+    changed();
+  }
+  wake();
 }
 
 Submission* EventQueues::take_completed() {

@@ -16,6 +16,7 @@
 #include "base/private_fd.h"
 #include "base/spin_lock.h"
 #include "datapath/lane/ring.h"
+#include "datapath/lane/waiters.h"
 #include "fairlead/peer.h"
 
 namespace fairlead::datapath {
@@ -65,7 +66,8 @@ class EventSource : public std::enable_shared_from_this<EventSource> {
 
 class EventQueues {
  public:
-  EventQueues();
+  /// `waiters`: null, or whom to wake whose condition something new fulfils, besides the lane's own.
+  explicit EventQueues(Waiters* waiters = nullptr);
   EventQueues(const EventQueues&) = delete;
   EventQueues& operator=(const EventQueues&) = delete;
   ~EventQueues();
@@ -95,6 +97,11 @@ class EventQueues {
   std::shared_ptr<EventSource> pop(Inbox& inbox, Event& event, Taken& taken);
   void changed() noexcept;
 
+  void wake() const noexcept {
+    if (waiters_ != nullptr) waiters_->wake_done();
+  }
+
+  Waiters* const waiters_;
   PrivateFd fd_;
   SpinLock lock_;  // guards what follows, and the inboxes
   Ring<std::shared_ptr<EventSource>> accepted_;

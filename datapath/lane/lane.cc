@@ -40,10 +40,11 @@ void relax() noexcept {
 
 }  // namespace
 
-Lane::Lane(Domain& domain, Progress mode, std::chrono::microseconds spin)
+Lane::Lane(Domain& domain, Progress mode, std::chrono::microseconds spin, std::size_t number)
     : domain_(domain),
       mode_(mode),
       spin_(spin),
+      number_(number),
       epoll_(UniqueFd(::epoll_create1(EPOLL_CLOEXEC))),
       kick_fd_(UniqueFd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK))) {
   watch(kick_fd_.get());
@@ -54,7 +55,9 @@ Lane::~Lane() { stop(); }
 void Lane::start() {
   if (mode_ == Progress::kApplication) return;
   thread_ = std::thread([this] { thread_main(); });
-  ::pthread_setname_np(thread_.native_handle(), "fairlead-lane");
+  // As long as the system allows, which is 15 characters.
+  const std::string name = number_ == 0 ? "fairlead-lane" : "fairlead-lane" + std::to_string(number_);
+  ::pthread_setname_np(thread_.native_handle(), name.c_str());
 }
 
 void Lane::stop() {
@@ -213,6 +216,27 @@ void Lane::sleep_in_epoll(milliseconds limit) noexcept {
       if (events[i].data.fd == kick_fd_.get()) ::eventfd_read(kick_fd_.get(), &value);
     }
   }
+  sleepers_.fetch_sub(1);
+}
+
+int Lane::begin_sleep(milliseconds& limit) noexcept {
+  if (!try_acquire()) return -1;
+  const bool armed = domain_.arm();
+  if (armed) limit = std::min(limit, domain_.sleep_limit());
+  release();
+  if (!armed) return -1;
+  sleepers_.fetch_add(1);
+  if (submitted_.load() == nullptr && !stopping_.load()) {
+    sleeps_.fetch_add(1, std::memory_order_relaxed);
+    return epoll_.get();
+  }
+  sleepers_.fetch_sub(1);
+  return -1;
+}
+
+void Lane::end_sleep() noexcept {
+  eventfd_t value;
+  (void)::eventfd_read(kick_fd_.get(), &value);
   sleepers_.fetch_sub(1);
 }
 

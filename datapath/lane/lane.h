@@ -54,9 +54,11 @@ class Domain {
 
 class Lane {
  public:
-  Lane(Domain& domain, Progress mode, std::chrono::microseconds spin);
+  Lane(Domain& domain, Progress mode, std::chrono::microseconds spin, std::size_t number = 0);
   ~Lane();  // stop() must have been called
 
+  /// Of its engine's, from 0.
+  [[nodiscard]] std::size_t number() const noexcept { return number_; }
   /// Starts the lane's thread unless the mode is kApplication.
   void start();
   /// Joins the thread. The caller may go on driving.
@@ -79,6 +81,12 @@ class Lane {
   [[nodiscard]] std::uint64_t wakes() const noexcept { return waiters_.wakes(); }
   /// Wakes a driver that sleeps.
   void kick() noexcept;
+
+  /// For who drives several lanes by poll_once(), and sleeps for all of them: prepares this one, shortens `limit` to
+  /// the longest that it may be left alone, and says which descriptor ends the sleep. -1: poll again first, or another
+  /// thread drives it. Else end_sleep() is to be called.
+  [[nodiscard]] int begin_sleep(std::chrono::milliseconds& limit) noexcept;
+  void end_sleep() noexcept;
 
   /// Descriptors that end a sleep (level-triggered, readable).
   void watch(int fd);
@@ -105,6 +113,7 @@ class Lane {
   Domain& domain_;
   const Progress mode_;
   const std::chrono::microseconds spin_;
+  const std::size_t number_;
   PrivateFd epoll_, kick_fd_;
   std::atomic<Submission*> submitted_{nullptr};  // newest first
   std::atomic<bool> driven_{false};              // the driver token

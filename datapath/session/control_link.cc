@@ -28,8 +28,8 @@ void ControlLink::dial(std::vector<std::string> addresses, std::uint16_t port, C
   try_next();
 }
 
-void ControlLink::adopt(std::unique_ptr<ControlStream> stream) {
-  channel_ = std::make_unique<ControlChannel>(std::move(stream), false);
+void ControlLink::adopt(std::unique_ptr<ControlChannel> channel) {
+  channel_ = std::move(channel);
   watch();
 }
 

@@ -45,8 +45,8 @@ class ControlLink {
 
   /// Active: to the first of these numeric addresses that answers until `deadline`.
   void dial(std::vector<std::string> addresses, std::uint16_t port, Clock::time_point deadline);
-  /// Passive: over this stream.
-  void adopt(std::unique_ptr<ControlStream> stream);
+  /// Passive: over this connection.
+  void adopt(std::unique_ptr<ControlChannel> channel);
   /// Dropped without a word if there is no connection and none will take its place. May be called in the middle of
   /// anything: what cannot be sent shows later, by overrun() or link_lost().
   void send(const control::Frame& frame);

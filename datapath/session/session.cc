@@ -85,13 +85,14 @@ void SessionImpl::connect_to(std::vector<std::string> addresses, std::uint16_t p
   link_.dial(std::move(addresses), port, started_at_ + host_->config().connect_timeout);
 }
 
-void SessionImpl::start_passive(std::unique_ptr<ControlStream> stream) {
+void SessionImpl::start_passive(std::unique_ptr<ControlChannel> channel, const control::Resume* said) {
   phase_ = Phase::kHello;
   {
     const std::lock_guard lock(mutex_);
-    description_.address = stream->peer_address();
+    description_.address = channel->stream().peer_address();
   }
-  link_.adopt(std::move(stream));
+  link_.adopt(std::move(channel));
+  if (said != nullptr) handle_resume(*said);
 }
 
 void SessionImpl::begin_close(Status status) {
@@ -185,6 +186,7 @@ void SessionImpl::advance(Clock::time_point now) {
     if (!goodbye_seen_) link_.check_dialing(now);
     return;
   }
+  if (asked_ && asked_->elsewhere) return move_over();
   if (asked_ && asked_->proof) return hand_over();
   if (link_.overrun()) {
     return fail({Code::kResourceExhausted,

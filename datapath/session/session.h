@@ -63,7 +63,8 @@ class SessionImpl final : public EventSource, public TransferSink, public FlowUs
   // --- driver: life ------------------------------------------------------------------------------------------------
   /// To the first of these numeric addresses that answers.
   void connect_to(std::vector<std::string> addresses, std::uint16_t port);
-  void start_passive(std::unique_ptr<ControlStream> stream);
+  /// `said`: what came over the connection already, at another host; null: nothing.
+  void start_passive(std::unique_ptr<ControlChannel> channel, const control::Resume* said = nullptr);
   [[nodiscard]] ControlLink& link() noexcept { return link_; }
   /// A region of ours was withdrawn: the peer hears of it if it knows it.
   void tell_withdrawn(std::uint64_t id) { lookups_.withdraw(id); }
@@ -119,6 +120,7 @@ class SessionImpl final : public EventSource, public TransferSink, public FlowUs
   void resumed(std::uint64_t heard_there);
   void handle_resume(const control::Resume& resume);
   void hand_over();
+  void move_over();
 
   // session.cc
   void begin_close(Status status);
@@ -199,6 +201,7 @@ class SessionImpl final : public EventSource, public TransferSink, public FlowUs
     control::Resume resume;
     std::string nonce;
     std::optional<control::Proof> proof;
+    bool elsewhere = false;  // the session has another host, which is to hear of it
   };
   std::optional<Asked> asked_;
   Lookups lookups_;

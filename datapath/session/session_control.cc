@@ -115,7 +115,7 @@ void SessionImpl::link_heard(const control::Frame& frame) {
     if (challenge != nullptr && active_) return handle_challenge(*challenge);
     const auto* proof = std::get_if<control::Proof>(&frame);
     if (proof != nullptr && unproved_) return handle_proof(*proof);
-    if (proof != nullptr && asked_ && !asked_->proof) {
+    if (proof != nullptr && asked_ && !asked_->proof && !asked_->elsewhere) {
       asked_->proof = *proof;
       dirty_ = true;  // the connection cannot be handed over from within its own call
       return;
@@ -187,7 +187,7 @@ void SessionImpl::handle_proof(const control::Proof& proof) {
 
 /// Of a peer that connected, and is who it says.
 void SessionImpl::admit(const control::Hello& hello) {
-  if (const Status admitted = host_->admit_peer(greeting_.principal()); !admitted.ok()) return refuse(admitted);
+  if (const Status may = host_->admit_peer(*this, greeting_.principal()); !may.ok()) return refuse(may);
   greet(hello);
 }
 

@@ -13,6 +13,7 @@
 #include "datapath/identity/principals.h"
 #include "datapath/lane/event_queues.h"
 #include "datapath/lane/lane.h"
+#include "datapath/protocol/frames.h"
 #include "datapath/region/regions.h"
 #include "datapath/session/control_stream.h"
 #include "datapath/session/session_phase.h"
@@ -21,6 +22,7 @@
 
 namespace fairlead::datapath {
 
+class ControlChannel;
 class ControlLink;
 class SessionImpl;
 
@@ -37,6 +39,9 @@ class SessionHost {
   [[nodiscard]] virtual bool inherited() const noexcept = 0;
   /// ok, or why calls come to nothing.
   [[nodiscard]] virtual Status usable() const = 0;
+
+  /// Who connected, and has said that it resumes a session of this host, begins here as a stranger.
+  virtual void resume_here(std::unique_ptr<ControlChannel> channel, const control::Resume& resume) = 0;
 
   /// The time.
   [[nodiscard]] virtual Clock::time_point now() const noexcept = 0;
@@ -56,12 +61,12 @@ class SessionHost {
   virtual void watch_control(const ControlStream& stream, ControlLink& link, std::uint32_t events, bool first) = 0;
   virtual void unwatch_control(const ControlStream& stream) = 0;
   /// ok, or why a peer that has just said hello to us is turned away; `principal`: who it is.
-  [[nodiscard]] virtual Status admit_peer(const std::string& principal) = 0;
-  /// The session of that id which a peer began here; null: there is none any more.
+  [[nodiscard]] virtual Status admit_peer(const SessionImpl& session, const std::string& principal) = 0;
+  /// The session of that id which a peer began here, whose host may be another; null: there is none any more.
   [[nodiscard]] virtual std::shared_ptr<SessionImpl> find_session(std::uint64_t id) = 0;
   virtual void session_ready(SessionImpl& session) = 0;
-  /// A peer's control connection broke; its session waits for another.
-  virtual void session_cut(SessionImpl& session) = 0;
+  /// A peer's control connection broke, and its session waits for another; or, not `is_cut`, it has one again.
+  virtual void session_cut(SessionImpl& session, bool is_cut) = 0;
   /// kFailed: it never became ready.
   enum class Ended : std::uint8_t { kOrderly, kLost, kFailed };
   virtual void session_closed(SessionImpl& session, Ended how) = 0;

@@ -41,7 +41,7 @@ void SessionImpl::await_resumption(const Status& why) {
                                    active_ ? "connecting again" : "waiting for it to connect again"));
   dirty_ = true;
   link_.rejoin();
-  if (!active_) host_->session_cut(*this);
+  if (!active_) host_->session_cut(*this, true);
 }
 
 /// It cannot be resumed.
@@ -64,6 +64,7 @@ void SessionImpl::resumed(std::uint64_t heard_there) {
     const std::lock_guard lock(mutex_);
     description_.address = link_.stream().peer_address();  // it may have moved
   }
+  if (!active_) host_->session_cut(*this, false);
   stats_.resumptions.add();
   dirty_ = true;
   log(LogLevel::kInfo, fmt::format("the control connection to {} stands again after {} ms", who(),
@@ -93,7 +94,21 @@ void SessionImpl::handle_resume(const control::Resume& resume) {
   const std::shared_ptr<SessionImpl> session = host_->find_session(resume.session_id);
   if (session == nullptr) return refuse({Code::kNotFound, "the session has ended here"});
   asked_ = {.session = session, .resume = resume, .nonce = nonce(), .proof = std::nullopt};
+  if (&session->host() != host_.get()) {
+    asked_->elsewhere = dirty_ = true;  // the connection cannot be handed over from within its own call
+    return;
+  }
   send_frame(control::Challenge{.nonce = asked_->nonce});
+}
+
+/// To the host of the session that it is for.
+void SessionImpl::move_over() {
+  const Asked asked = *std::exchange(asked_, std::nullopt);
+  const std::shared_ptr<SessionImpl> session = asked.session.lock();
+  if (session == nullptr) return refuse({Code::kNotFound, "the session has ended here"});
+  std::unique_ptr<ControlChannel> channel = link_.release();
+  abandon();
+  if (channel != nullptr) session->host().resume_here(std::move(channel), asked.resume);
 }
 
 /// To the session that it is for, if it shows that.

@@ -81,6 +81,9 @@ struct FAIRLEAD_EXPORT EngineConfig {
   /// are of the best kind, then as further connections over the same. What is written with several paths lands in no
   /// order: whoever writes bytes twice, or reads what it wrote, waits for the first transfer to complete.
   std::size_t paths = 1;
+  /// So many lanes (1 to 64), each with its share of the sessions and, unless `progress` is kApplication, a thread. A
+  /// session stays in the lane that it began in, which is the one with the fewest then (Peer::lane()).
+  std::size_t lanes = 1;
   VerbsConfig verbs;
   TcpConfig tcp;
 

@@ -35,9 +35,10 @@ struct DeviceInfo {
   std::string reason;
 };
 
-/// What went over one of an engine's transports since it was opened.
+/// What went over one of an engine's transports, in one of its lanes, since it was opened.
 struct TransportStats {
   std::string transport;  // "verbs:mlx5_0", "verbs:soft0", "tcp"
+  std::size_t lane = 0;   // by number, from 0
   /// Over tcp all that its connections carry, frame headers included, as it moves. Over verbs the payload of our
   /// requests that have completed, of messages, and of peers' writes that carry a notification: what else peers write
   /// and read the device moves by itself, and counts by itself (`fairlead_softroce_rcvd_bytes_total` in /metrics; a
@@ -57,7 +58,7 @@ struct EngineStats {
   std::uint64_t peers_connected = 0, peers_lost = 0, handshakes_refused = 0;
   std::uint64_t peers_failed = 0;  // connected to us and said hello, but their session never became ready
   std::uint64_t registered_bytes = 0, pool_bytes = 0, pool_bytes_used = 0;
-  std::vector<TransportStats> transports;  // in order of preference
+  std::vector<TransportStats> transports;  // lane by lane, in order of preference
   std::uint64_t sleeps = 0;                // times that a thread which drives the engine went to sleep
 };
 

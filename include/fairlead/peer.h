@@ -67,6 +67,8 @@ class FAIRLEAD_EXPORT Peer : public Handle {
   /// Whose session it is: the key that both ends have shown to have (EngineConfig::keys_file). Empty: anonymous, or not
   /// shown yet.
   [[nodiscard]] std::string principal() const;
+  /// Which of the engine's lanes carries it, from 0 (EngineConfig::lanes).
+  [[nodiscard]] std::size_t lane() const noexcept;
   [[nodiscard]] std::string address() const;    // host:port of its control connection
   [[nodiscard]] std::string transport() const;  // "verbs:soft0", "tcp", or "" while connecting
   /// One line: which path carries this session, and why not another.

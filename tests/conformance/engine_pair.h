@@ -46,6 +46,12 @@ inline void put_on_wire(EngineConfig& config) {
   if (port.starts_with("udp")) port = test::port_under_test(std::string_view(port).substr(3));
 }
 
+/// Of engines whose test does not say: one, or FAIRLEAD_TEST_LANES.
+inline std::size_t lanes_under_test() {
+  const char* lanes = std::getenv("FAIRLEAD_TEST_LANES");
+  return lanes != nullptr ? std::stoul(lanes) : 1;
+}
+
 inline EngineConfig config_for(const Way& way) {
   EngineConfig config;
   config.transport = way.transport;
@@ -69,6 +75,9 @@ struct EnginePair {
 
   void create(EngineConfig server_config, EngineConfig client_config) {
     server_config.listen = "127.0.0.1:0";
+    for (EngineConfig* config : {&server_config, &client_config}) {
+      if (config->lanes == 1) config->lanes = lanes_under_test();
+    }
     put_on_wire(client_config);  // it opens its device first, the server when it is asked for one
     put_on_wire(server_config);
     Result<Engine> s = Engine::create(server_config);

@@ -77,6 +77,26 @@ TEST_P(Resume, DataFlowsOnAndNothingIsLost) {
   EXPECT_EQ(client->stats().total.resumptions, peer.stats().resumptions);
 }
 
+// The connection that takes the place of the one that broke may be accepted in another lane than the session's.
+TEST_P(Resume, ASessionStaysInItsLane) {
+  EngineConfig lanes;
+  lanes.lanes = 3;
+  begin(lanes, lanes);
+  if (HasFatalFailure()) return;
+  auto [memory, remote] = target("slot", 4096);
+  Memory source = buffer(*client, 4096);
+  const std::size_t lane[2] = {peer.lane(), server_peer.lane()};
+  for (std::uint64_t round = 0; round < 7; ++round) {
+    break_once();
+    ASSERT_TRUE(peer.write(source, remote, {.notify = round}).wait(kPatience).ok());
+    ASSERT_EQ(next_of(server_peer, Kind::kNotification).value, round);
+    ASSERT_TRUE(peer.lookup("slot", kPatience));
+    EXPECT_EQ(peer.lane(), lane[0]);
+    EXPECT_EQ(server_peer.lane(), lane[1]);
+  }
+  EXPECT_EQ(server->peers().size(), 1U);
+}
+
 TEST_P(Resume, WhatWasSaidMeanwhileIsHeard) {
   begin();
   if (HasFatalFailure()) return;

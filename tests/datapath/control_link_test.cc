@@ -98,10 +98,11 @@ class FakeHost final : public SessionHost, private Domain {
     EXPECT_EQ(watched, &stream);
     watched = nullptr;
   }
-  Status admit_peer(const std::string&) override { return {}; }
+  Status admit_peer(const SessionImpl&, const std::string&) override { return {}; }
   std::shared_ptr<SessionImpl> find_session(std::uint64_t) override { return nullptr; }
   void session_ready(SessionImpl&) override {}
-  void session_cut(SessionImpl&) override {}
+  void session_cut(SessionImpl&, bool) override {}
+  void resume_here(std::unique_ptr<ControlChannel>, const control::Resume&) override {}
   void session_closed(SessionImpl&, Ended) override {}
   void handshake_refused() noexcept override {}
 
@@ -126,7 +127,7 @@ class ControlLinkTest : public testing::Test, private LinkUser {
   /// A link to a peer that may be silent for 300 ms.
   void adopt_first() {
     host.settings.peer_timeout = milliseconds(300);
-    link.adopt(std::make_unique<ScriptedStream>(first));
+    link.adopt(std::make_unique<ControlChannel>(std::make_unique<ScriptedStream>(first), false));
   }
   void dial(std::vector<std::string> addresses) {
     link.dial(std::move(addresses), 7400, host.time + milliseconds(900));
@@ -211,7 +212,7 @@ TEST_F(ControlLinkTest, WhatWasSaidLastIsHeardBeforeTheEnd) {
 }
 
 TEST_F(ControlLinkTest, ABrokenPreambleEndsIt) {
-  link.adopt(std::make_unique<ScriptedStream>(first));
+  link.adopt(std::make_unique<ControlChannel>(std::make_unique<ScriptedStream>(first), false));
   first.to_hear = "GET / HTTP/1.1\r\n";
   link.on_ready(EPOLLIN);
   ASSERT_TRUE(lost);
@@ -291,7 +292,7 @@ TEST_F(ControlLinkTest, WhoDoesNotAnswerAfterAPauseEither) {
 }
 
 TEST_F(ControlLinkTest, WhoNeverReadsOverrunsIt) {
-  link.adopt(std::make_unique<ScriptedStream>(first));
+  link.adopt(std::make_unique<ControlChannel>(std::make_unique<ScriptedStream>(first), false));
   first.send_error = EAGAIN;
   const control::Refused large{.code = 1, .reason = std::string(1 << 19, 'x')};
   for (int i = 0; i < 32; ++i) {
@@ -408,7 +409,7 @@ TEST_F(RejoinTest, WhereNobodyListensAnyMoreItEnds) {
 }
 
 TEST_F(RejoinTest, ThePeerIsToldWhatWasHeard) {
-  link.adopt(std::make_unique<ScriptedStream>(first));
+  link.adopt(std::make_unique<ControlChannel>(std::make_unique<ScriptedStream>(first), false));
   link.keep_frames();
   first.to_hear = "FAIRLEAD";
   for (int i = 0; i < 15; ++i) first.to_hear += framed(control::Withdrawn{.id = 1});
@@ -424,7 +425,7 @@ TEST_F(RejoinTest, ThePeerIsToldWhatWasHeard) {
 }
 
 TEST_F(RejoinTest, WhoNeverSaysWhatItHeardOverrunsIt) {
-  link.adopt(std::make_unique<ScriptedStream>(first));
+  link.adopt(std::make_unique<ControlChannel>(std::make_unique<ScriptedStream>(first), false));
   link.keep_frames();
   const control::Refused large{.code = 1, .reason = std::string(1 << 19, 'x')};
   for (int i = 0; i < 31; ++i) link.send(large);
@@ -438,7 +439,7 @@ TEST_F(RejoinTest, WhoNeverSaysWhatItHeardOverrunsIt) {
 
 TEST_F(RejoinTest, AConnectionOnWhichNothingAnswersIsLost) {
   constexpr milliseconds kPart(100);
-  link.adopt(std::make_unique<ScriptedStream>(first));
+  link.adopt(std::make_unique<ControlChannel>(std::make_unique<ScriptedStream>(first), false));
   link.keep_frames();
   const auto check = [&](int ms) {
     for (int i = 0; i < ms; ++i) {
@@ -470,7 +471,7 @@ TEST_F(RejoinTest, AConnectionOnWhichNothingAnswersIsLost) {
 
 // What is said because of a frame awaits an answer of its own: that frame was none.
 TEST_F(RejoinTest, WhatIsSaidInReplyAwaitsAnAnswer) {
-  link.adopt(std::make_unique<ScriptedStream>(first));
+  link.adopt(std::make_unique<ControlChannel>(std::make_unique<ScriptedStream>(first), false));
   link.keep_frames();
   on_heard = [this] { link.send(control::Withdrawn{.id = 1}); };
   first.to_hear = "FAIRLEAD" + framed(control::Withdrawn{.id = 2});
@@ -485,7 +486,7 @@ TEST_F(RejoinTest, WhatIsSaidInReplyAwaitsAnAnswer) {
 
 // A page of regions over a slow network.
 TEST_F(RejoinTest, AFrameMayTakeItsTimeWhileItsBytesCome) {
-  link.adopt(std::make_unique<ScriptedStream>(first));
+  link.adopt(std::make_unique<ControlChannel>(std::make_unique<ScriptedStream>(first), false));
   link.keep_frames();
   link.send(control::Lookup{.request = 1, .name = "x", .prefix = true, .after = {}});
   first.said.clear();
@@ -509,7 +510,7 @@ TEST_F(RejoinTest, AFrameMayTakeItsTimeWhileItsBytesCome) {
 }
 
 TEST_F(RejoinTest, APauseOfOursIsNotHeldAgainstTheConnection) {
-  link.adopt(std::make_unique<ScriptedStream>(first));
+  link.adopt(std::make_unique<ControlChannel>(std::make_unique<ScriptedStream>(first), false));
   link.keep_frames();
   link.send(control::Withdrawn{.id = 1});
   host.time += milliseconds(5000);
@@ -525,7 +526,7 @@ TEST_F(RejoinTest, APauseOfOursIsNotHeldAgainstTheConnection) {
 }
 
 TEST_F(ControlLinkTest, ClosedItHearsNothing) {
-  link.adopt(std::make_unique<ScriptedStream>(first));
+  link.adopt(std::make_unique<ControlChannel>(std::make_unique<ScriptedStream>(first), false));
   EXPECT_EQ(host.events & EPOLLIN, static_cast<std::uint32_t>(EPOLLIN));
   link.close();
   EXPECT_EQ(host.watched, nullptr);

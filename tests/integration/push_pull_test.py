@@ -248,7 +248,7 @@ class Server(Case):
         self.assertEqual(self.metric(server, "fairlead_serve_push_seconds_count"), 4)
         self.assertEqual(self.metric(server, 'fairlead_serve_push_seconds_bucket{le="+Inf"}'), 4)
         pushed = self.metric(server, "fairlead_serve_received_bytes_total")
-        over_tcp = self.metric(server, 'fairlead_transport_received_bytes_total{transport="tcp"}')
+        over_tcp = self.metric(server, 'fairlead_transport_received_bytes_total{lane="0",transport="tcp"}')
         self.assertTrue(pushed / 4 < over_tcp < pushed, (over_tcp, pushed))
         for i in range(4):
             copy = self.path(f"copy{i}.safetensors")

@@ -106,13 +106,13 @@ TEST(MetricsServer, SaysWhatEachTransportCarriedAndHowLongThingsTook) {
   });
   ASSERT_TRUE(server) << server.error().to_string();
   const std::string text = get((*server)->address(), "/metrics");
-  EXPECT_THAT(text, AllOf(HasSubstr("fairlead_transport_sent_bytes_total{transport=\"verbs:soft0\"} 7\n"),
-                          HasSubstr("fairlead_transport_requests_in_flight{transport=\"verbs:soft0\"} 2\n"),
-                          HasSubstr("fairlead_transport_paths{transport=\"verbs:soft0\"} 1\n"),
-                          HasSubstr("fairlead_transport_received_bytes_total{transport=\"tcp\"} 9\n"),
-                          HasSubstr("fairlead_transport_paths_lost_total{transport=\"tcp\"} 3\n"),
-                          HasSubstr("fairlead_transport_retransmissions_total{transport=\"tcp\"} 5\n"),
-                          testing::Not(HasSubstr("retransmissions_total{transport=\"verbs"))));
+  EXPECT_THAT(text, AllOf(HasSubstr("fairlead_transport_sent_bytes_total{lane=\"0\",transport=\"verbs:soft0\"} 7\n"),
+                          HasSubstr("fairlead_transport_requests_in_flight{lane=\"0\",transport=\"verbs:soft0\"} 2\n"),
+                          HasSubstr("fairlead_transport_paths{lane=\"0\",transport=\"verbs:soft0\"} 1\n"),
+                          HasSubstr("fairlead_transport_received_bytes_total{lane=\"0\",transport=\"tcp\"} 9\n"),
+                          HasSubstr("fairlead_transport_paths_lost_total{lane=\"0\",transport=\"tcp\"} 3\n"),
+                          HasSubstr("fairlead_transport_retransmissions_total{lane=\"0\",transport=\"tcp\"} 5\n"),
+                          testing::Not(HasSubstr("retransmissions_total{lane=\"0\",transport=\"verbs"))));
   EXPECT_THAT(text,
               AllOf(HasSubstr("# TYPE fairlead_test_seconds histogram"),
                     HasSubstr("fairlead_test_seconds_bucket{le=\"0.005\"} 2\n"),

@@ -49,7 +49,7 @@ std::shared_ptr<SessionImpl> SimHost::start(std::unique_ptr<datapath::ControlStr
     to_dial_ = std::move(stream);
     session->connect_to({"10.0.0.1", kPeerAddress}, 7400);
   } else {
-    session->start_passive(std::move(stream));
+    session->start_passive(std::make_unique<datapath::ControlChannel>(std::move(stream), false));
   }
   return session;
 }

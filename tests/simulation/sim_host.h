@@ -54,10 +54,11 @@ class SimHost final : public datapath::SessionHost, private datapath::Domain {
   void unwatch_control(const datapath::ControlStream& stream) override {
     std::erase_if(watched_, [&](const Watched& each) { return each.stream == &stream; });
   }
-  Status admit_peer(const std::string&) override { return {}; }
+  Status admit_peer(const datapath::SessionImpl&, const std::string&) override { return {}; }
   std::shared_ptr<datapath::SessionImpl> find_session(std::uint64_t id) override;
   void session_ready(datapath::SessionImpl&) override {}
-  void session_cut(datapath::SessionImpl&) override {}
+  void session_cut(datapath::SessionImpl&, bool) override {}
+  void resume_here(std::unique_ptr<datapath::ControlChannel>, const datapath::control::Resume&) override {}
   void session_closed(datapath::SessionImpl&, Ended) override {}
   void handshake_refused() noexcept override {}
   void path_event(datapath::PathState state, datapath::PathEvent event) noexcept override {

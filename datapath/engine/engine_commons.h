@@ -1,0 +1,28 @@
+// What all lanes of an engine share. Owner: the engine, which outlives its lanes. Threads: as each part says; the
+// configuration is constant once the engine stands.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <utility>
+
+#include "datapath/engine/open_devices.h"
+#include "datapath/engine/session_register.h"
+#include "datapath/lane/waiters.h"
+#include "datapath/region/regions.h"
+#include "fairlead/config.h"
+
+namespace fairlead::datapath {
+
+struct EngineCommons {
+  explicit EngineCommons(EngineConfig with) : config(std::move(with)) {}
+
+  EngineConfig config;
+  const std::shared_ptr<RegionTable> regions = std::make_shared<RegionTable>();
+  SessionRegister sessions{config};
+  OpenDevices devices{*regions};
+  Waiters waiters;  // for what comes in any of several lanes
+  std::atomic<bool> stopped{false};
+};
+
+}  // namespace fairlead::datapath

@@ -1,0 +1,83 @@
+#include "datapath/engine/open_devices.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "base/words.h"
+#include "datapath/engine/factory.h"
+#include "datapath/region/remote_region.h"
+#include "fairlead/log.h"
+
+namespace fairlead::datapath {
+
+Status OpenDevices::open_all(const EngineConfig& config) {
+  const std::vector<std::string> names = transports_to_open(config);
+  if (names.empty()) {
+    return {Code::kInvalidArgument,
+            fmt::format("no transport is left to use: transport is '{}', require is '{}', forbid is '{}'",
+                        config.transport, fmt::join(config.require, ","), fmt::join(config.forbid, ","))};
+  }
+  const std::lock_guard lock(opening_);
+  for (const std::string& name : names) {
+    Status opened = open(name, config);
+    if (opened.ok()) continue;
+    // What was asked for must be there; tcp behind it, or one device of several, need not.
+    const bool asked = std::ranges::count(words_of(config.transport), name) != 0 || open_.empty();
+    if (asked && !(config.transport == "auto" && name != "tcp")) return opened;
+    log(LogLevel::kWarning, fmt::format("{} is not used: {}", name, opened.message()));
+  }
+  return {};
+}
+
+// Every lane has its endpoint before the table tells the device anything, and before any lane uses it.
+Status OpenDevices::open(const std::string& name, const EngineConfig& config) {
+  if (open_.size() == kMaxOffers) {
+    return {
+        Code::kResourceExhausted,
+        fmt::format("{} transports are open, as many as a peer may be told of; {} is one too many", kMaxOffers, name)};
+  }
+  Result<std::unique_ptr<Device>> opened = open_device(name, config);
+  if (!opened) return opened.error();
+  const std::shared_ptr<Device> device = std::move(*opened);
+  const Offer offer = offer_of(*device);
+  if (const std::string why = why_not(policy_of(config), offer); !why.empty()) {
+    return {Code::kUnavailable, fmt::format("{} is {}", offer.name, why)};
+  }
+  std::vector<Transports::Coming> coming;
+  Status ready;
+  for (Transports* const lane : lanes_) {
+    auto prepared = lane->prepare(device, offer);
+    ready = prepared.status();
+    if (!ready.ok()) break;
+    coming.push_back(std::move(*prepared));
+  }
+  if (ready.ok()) ready = regions_.attach(*device);
+  if (!ready.ok()) {
+    for (Transports::Coming& each : coming) Transports::undo(each);
+    return ready;
+  }
+  for (std::size_t i = 0; i < lanes_.size(); ++i) lanes_[i]->hand_over(std::move(coming[i]));
+  open_.push_back({device, offer});
+  return {};
+}
+
+// On a driver, which registers all that is there with the device: softroce maps nothing for it.
+void OpenDevices::open_for_peer(const std::vector<Offer>& theirs, const EngineConfig& config) {
+  const auto is_verbs = [](const Offer& offer) { return offer.kind == "verbs"; };
+  if (config.transport != "auto" || std::none_of(theirs.begin(), theirs.end(), is_verbs)) return;
+  const std::lock_guard lock(opening_);
+  if (std::any_of(open_.begin(), open_.end(), [&](const Open& open) { return is_verbs(open.offer); })) return;
+  if (Status opened = open("verbs:soft0", config); !opened.ok()) {
+    log(LogLevel::kWarning, fmt::format("a peer offers verbs, but here {}", opened.message()));
+  }
+}
+
+void OpenDevices::close() {
+  regions_.shutdown();
+  const std::lock_guard lock(opening_);
+  open_.clear();
+}
+
+}  // namespace fairlead::datapath

@@ -97,9 +97,10 @@ void add_engine_options(Args& args, EngineConfig* config) {
                   "the same; the connecting end's word (default {})",
                   config->paths),
       set_number(&config->paths, 1, 8));
-  args.option("--lanes", "N",
-              fmt::format("Threads that drive, 1 to 64, each with its share of the sessions (default {})", config->lanes),
-              set_number(&config->lanes, 1, 64));
+  args.option(
+      "--lanes", "N",
+      fmt::format("Threads that drive, 1 to 64, each with its share of the sessions (default {})", config->lanes),
+      set_number(&config->lanes, 1, 64));
   args.option("--path-timeout", "MS",
               fmt::format("Without progress for so long a path is probed, then replaced (default {})",
                           config->path_timeout.count()),

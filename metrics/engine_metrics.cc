@@ -18,7 +18,8 @@ Metric by_transport(const EngineStats& stats, std::string name, std::string help
                     std::uint64_t TransportStats::* field) {
   Metric metric{std::move(name), std::move(help), kind, {}};
   for (const TransportStats& each : stats.transports) {
-    metric.samples.push_back({static_cast<double>(each.*field), {{"lane", std::to_string(each.lane)}, {"transport", each.transport}}});
+    metric.samples.push_back(
+        {static_cast<double>(each.*field), {{"lane", std::to_string(each.lane)}, {"transport", each.transport}}});
   }
   return metric;
 }

@@ -59,8 +59,8 @@ GrantTable::Reader::Section::~Section() {
   activity_.notify_all();  // no system call unless someone waits
 }
 
-std::optional<std::span<std::byte>> GrantTable::Reader::find(std::uint64_t key, std::uint64_t address, std::uint64_t length,
-                                                     Access want) const noexcept {
+std::optional<std::span<std::byte>> GrantTable::Reader::find(std::uint64_t key, std::uint64_t address,
+                                                             std::uint64_t length, Access want) const noexcept {
   const std::lock_guard lock(table_.mutex_);
   const auto found = table_.entries_.find(key);
   if (found == table_.entries_.end() || !allows(found->second.access, want)) return std::nullopt;

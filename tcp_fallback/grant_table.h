@@ -3,9 +3,9 @@
 // Peers name a byte by (key, address); addresses count from 0 at the grant's first byte, keys are 64 random bits that
 // are never used twice.
 //
-// Threads: those of GrantTable are any. A GrantReader is one endpoint's, whose driving thread alone uses it. What find()
-// returns inside a Section stays granted until the Section ends; revoke() waits for the Sections that it meets, at most
-// one system call each, never for a whole transfer.
+// Threads: those of GrantTable are any. A GrantReader is one endpoint's, whose driving thread alone uses it. What
+// find() returns inside a Section stays granted until the Section ends; revoke() waits for the Sections that it meets,
+// at most one system call each, never for a whole transfer.
 #pragma once
 
 #include <atomic>
@@ -40,8 +40,8 @@ class GrantTable {
   // mutex, sees odd if a Section may hold the bytes.
   using Activity = std::atomic<std::uint32_t>;
 
-  mutable std::mutex mutex_;                           // guards what follows
-  std::unordered_map<std::uint64_t, Entry> entries_;   // by key
+  mutable std::mutex mutex_;                          // guards what follows
+  std::unordered_map<std::uint64_t, Entry> entries_;  // by key
   std::vector<std::shared_ptr<Activity>> readers_;
 };
 

@@ -1,7 +1,8 @@
 // The engine behind fairlead::Engine: its lanes and what they share, its memory, the listener and the resolver.
 //
 // What moves bytes is in a lane (engine_lane.h). Threads: any, unless something is marked; the rest is immutable after
-// create() or locked. Lives as long as any handle (Engine, Peer, Transfer, Memory) needs it; shut_down() makes it inert.
+// create() or locked. Lives as long as any handle (Engine, Peer, Transfer, Memory) needs it; shut_down() makes it
+// inert.
 #pragma once
 
 #include <atomic>

@@ -75,9 +75,7 @@ void EngineLane::resume_here(std::unique_ptr<ControlChannel> channel, const cont
 }
 
 /// Whoever has said nothing for longest makes room.
-void EngineLane::meet(const std::shared_ptr<SessionImpl>& stranger) {
-  end(commons_.sessions.meet(stranger), abandon);
-}
+void EngineLane::meet(const std::shared_ptr<SessionImpl>& stranger) { end(commons_.sessions.meet(stranger), abandon); }
 
 /// On its own lane. One of this lane stays in live_ for the rest of the round.
 void EngineLane::end(const GivesWay& it, void (*how)(SessionImpl&, const Status&)) {

@@ -32,8 +32,8 @@ SessionRegister::Entries::iterator SessionRegister::entry_of(const SessionImpl& 
 
 /// Of those that do not leave.
 std::size_t SessionRegister::count(const std::function<bool(const Entry&)>& is) const {
-  return static_cast<std::size_t>(std::count_if(entries_.begin(), entries_.end(),
-                                                [&](const Entry& entry) { return !entry.leaving && is(entry); }));
+  return static_cast<std::size_t>(
+      std::count_if(entries_.begin(), entries_.end(), [&](const Entry& entry) { return !entry.leaving && is(entry); }));
 }
 
 bool SessionRegister::is_full() const {

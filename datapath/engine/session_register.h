@@ -72,7 +72,7 @@ class SessionRegister {
 
   const EngineConfig& config_;
   std::atomic<std::uint64_t> handshakes_refused_{0};
-  mutable std::mutex mutex_;  // guards what follows
+  mutable std::mutex mutex_;      // guards what follows
   std::list<Session> strangers_;  // oldest first
   Entries entries_;
   std::uint64_t last_cut_ = 0;

@@ -32,8 +32,7 @@ Result<Transports::Coming> Transports::prepare(const std::shared_ptr<Device>& de
   const MemoryDescriptor probe{.bytes = probe_memory_, .access = Access::kRemoteWrite};
   const Result<Registration> registration = device->register_memory(probe);
   if (!registration) return registration.error();
-  const Result<Grant> target =
-      device->grant(part_of(probe, probe.bytes.first(kProbeBytes), Access::kRemoteWrite));
+  const Result<Grant> target = device->grant(part_of(probe, probe.bytes.first(kProbeBytes), Access::kRemoteWrite));
   if (!target) {
     device->deregister(*registration);
     return target.error();

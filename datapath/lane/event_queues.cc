@@ -8,7 +8,8 @@
 
 namespace fairlead::datapath {
 
-EventQueues::EventQueues(Waiters* waiters) : waiters_(waiters), fd_(UniqueFd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK))) {}
+EventQueues::EventQueues(Waiters* waiters)
+    : waiters_(waiters), fd_(UniqueFd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK))) {}
 
 // Sessions with events keep themselves.
 EventQueues::~EventQueues() {

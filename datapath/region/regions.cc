@@ -60,9 +60,7 @@ Status RegisteredRange::introduce(Device& device) {
   return {};
 }
 
-void RegisteredRange::withdraw(Device& device) noexcept {
-  device.deregister(registrations_.take_last());
-}
+void RegisteredRange::withdraw(Device& device) noexcept { device.deregister(registrations_.take_last()); }
 
 Status Publication::introduce(Device& device) {
   Result<Grant> got = device.grant(memory);

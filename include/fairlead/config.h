@@ -15,8 +15,8 @@ namespace fairlead::inline v0 {
 
 /// Who advances the engine.
 enum class Progress : std::uint8_t {
-  kAuto,         // a thread of the engine, which stands back while the application waits or polls (default)
-  kThread,       // only the engine's thread
+  kAuto,    // a thread of the engine for each lane, which stands back while the application waits or polls (default)
+  kThread,  // only the engine's threads
   kApplication,  // only calls of the application: poll(), wait(), next_event(). No thread is started
 };
 

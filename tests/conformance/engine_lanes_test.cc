@@ -302,8 +302,8 @@ TEST_P(LanesWaits, EndWithTheEngine) {
 std::string name_of(const testing::TestParamInfo<Progress>& of) {
   return of.param == Progress::kAuto ? "Auto" : of.param == Progress::kThread ? "Thread" : "Application";
 }
-INSTANTIATE_TEST_SUITE_P(Modes, LanesWaits,
-                         testing::Values(Progress::kAuto, Progress::kThread, Progress::kApplication), name_of);
+INSTANTIATE_TEST_SUITE_P(Modes, LanesWaits, testing::Values(Progress::kAuto, Progress::kThread, Progress::kApplication),
+                         name_of);
 
 }  // namespace
 }  // namespace fairlead

@@ -51,7 +51,7 @@ Result<std::unique_ptr<VerbsDevice>> VerbsDevice::open(DeviceSource source, cons
                                                       port->bits_per_second));
 }
 
-VerbsDevice::VerbsDevice(DeviceParts parts, std::uint64_t bits_per_second) 
+VerbsDevice::VerbsDevice(DeviceParts parts, std::uint64_t bits_per_second)
     : parts_(std::move(parts)), events_(parts_.api(), parts_.source.context.get(), parts_.name) {
   const QueueLimits& limits = parts_.limits;
   capabilities_.one_sided = limits.one_sided;

@@ -7,6 +7,7 @@
 // session, or nobody listens where it did, the session has lost its peer.
 #include <fmt/format.h>
 
+#include <cassert>
 #include <utility>
 
 #include "datapath/protocol/peer_text.h"
@@ -118,6 +119,7 @@ void SessionImpl::hand_over() {
   const Status ended(Code::kNotFound, "the session has ended here");
   if (kept == nullptr) return refuse(ended);
   SessionImpl& session = *kept;
+  assert(&session.host() == host_.get());
   if (const Status shown = session.resumption_.check(asked.resume, asked.nonce, *asked.proof); !shown.ok()) {
     return refuse(shown);
   }

@@ -19,6 +19,7 @@ struct Outcome {
   std::uint64_t sent_again = 0;     // packets that were lost or spoiled on the way
   std::uint64_t sessions = 0, lost = 0, killed = 0;
   std::uint64_t hung_up = 0, resumed = 0;  // control connections that broke; ends that went on over another
+  std::uint64_t moved = 0;                 // of those that came instead, so many had to go to another lane
   std::uint64_t slowest_recovery = 0;      // microseconds from a cut to a path that both ends use
   Pairs pairs[2]{};                        // of active ends, of passive ends
 
@@ -37,7 +38,8 @@ struct Outcome {
                        &Outcome::sent_again,   &Outcome::sessions,
                        &Outcome::lost,         &Outcome::killed,
                        &Outcome::hung_up,      &Outcome::resumed,
-                       &Outcome::atomics,      &Outcome::rail_bytes}) {
+                       &Outcome::atomics,      &Outcome::rail_bytes,
+                       &Outcome::moved}) {
       this->*count += other.*count;
     }
     slowest_recovery = std::max(slowest_recovery, other.slowest_recovery);

@@ -159,8 +159,8 @@ TEST_F(Peers, ADeviceThatMovedIsMetUnderItsNewDescription) {
   for (const std::string& description : old) EXPECT_FALSE(ends.wire.paths.contains(description));
 
   SimStream::Pair streams = SimStream::pair(ends.world);
-  const auto active = ends.hosts[0]->start(std::move(streams.ends[0]), true, ends.hosts[0]);
-  const auto passive = ends.hosts[1]->start(std::move(streams.ends[1]), false, ends.hosts[1]);
+  const auto active = ends.hosts[0]->start(std::move(streams.ends[0]), true);
+  const auto passive = ends.hosts[1]->start(std::move(streams.ends[1]), false);
   ASSERT_TRUE(ends.run([&] { return active->state() == PeerState::kReady && passive->state() == PeerState::kReady; }));
   EXPECT_EQ(active->description().transport, "verbs:fake0");
   for (FakePath* path : ends.hosts[0]->fake(0).paths()) EXPECT_NE(path->local_description(), old[0]);

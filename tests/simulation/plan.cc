@@ -219,6 +219,7 @@ Plan make_plan(std::uint64_t seed, bool survivable) {
   if (!big && !flood && !crowded && dice.chance(0.03)) slow_down(dice, plan);
   if (dice.chance(0.5)) call_for_commands(dice, plan);
   if (dice.chance(0.5)) spread_out(dice, plan);
+  if (dice.chance(0.3)) plan.lanes = 2;
   return plan;
 }
 
@@ -310,6 +311,7 @@ std::string to_test(const Plan& plan, const std::string& name) {
   line(fmt::format("plan.timing = {}u", plan.timing));
   if (plan.chunk_bytes != plain.chunk_bytes) line(fmt::format("plan.chunk_bytes = {}", plan.chunk_bytes));
   if (plan.paths != plain.paths) line(fmt::format("plan.paths = {}", plan.paths));
+  if (plan.lanes != plain.lanes) line(fmt::format("plan.lanes = {}", plan.lanes));
   if (plan.window != plain.window) line(fmt::format("plan.window = {}", plan.window));
   if (plan.window_bytes != plain.window_bytes) line(fmt::format("plan.window_bytes = {}", plan.window_bytes));
   if (plan.slot_bytes != plain.slot_bytes) line(fmt::format("plan.slot_bytes = {}", plan.slot_bytes));

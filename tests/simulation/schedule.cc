@@ -100,12 +100,21 @@ class Schedule {
     config_.name = engine == 0 ? "server" : fmt::format("client {}", engine);
     hosts_[engine] = std::make_shared<SimHost>(world_, wire_, config_, plan_.transports);
     all_hosts_.push_back(hosts_[engine]);
+    if (engine != 0 || plan_.lanes == 1) return;
+    second_ = std::make_shared<SimHost>(world_, wire_, config_, plan_.transports);
+    all_hosts_.push_back(second_);
+    hosts_[0]->other_lane = second_;
+    second_->other_lane = hosts_[0];
+  }
+  /// The lane of the server that takes the next connection.
+  [[nodiscard]] const std::shared_ptr<SimHost>& next_lane() {
+    return second_ != nullptr && ++connections_ % 2 == 0 ? second_ : hosts_[0];
   }
 
   void connect(std::size_t client) {
     auto pair = std::make_unique<Pair>();
     pair->client = client;
-    const std::shared_ptr<SimHost> ends[2] = {hosts_[1 + client], hosts_[0]};
+    const std::shared_ptr<SimHost> ends[2] = {hosts_[1 + client], next_lane()};
     ends[0]->dial_again = [this, client] { return dial(client); };
     SimStream::Pair streams = SimStream::pair(world_, address(1 + client), address(0));
     pair->line = streams.line;
@@ -114,7 +123,7 @@ class Schedule {
       pair->apps[end] = std::make_unique<App>(world_, ends[end], name, plan_, scripts_[client][end], outcome_);
     }
     for (std::size_t end : {0u, 1u}) {
-      pair->apps[end]->begin(ends[end]->start(std::move(streams.ends[end]), end == 0, ends[end]), *pair->apps[1 - end]);
+      pair->apps[end]->begin(ends[end]->start(std::move(streams.ends[end]), end == 0), *pair->apps[1 - end]);
     }
     // Paths that do not come to be used, as often as they are tried.
     harms_ += (plan_.transports.size() - sound_) * plan_.transports.size() * datapath::Trials::kMostFailures *
@@ -128,7 +137,7 @@ class Schedule {
     if (!hosts_[0]) return Status(Code::kNotFound, "connection refused");
     SimStream::Pair streams = SimStream::pair(world_, address(1 + client), address(0));
     if (Pair* pair = current(client)) pair->line = streams.line;
-    hosts_[0]->start(std::move(streams.ends[1]), false, hosts_[0]);
+    next_lane()->start(std::move(streams.ends[1]), false);
     return std::unique_ptr<datapath::ControlStream>(std::move(streams.ends[0]));
   }
 
@@ -157,6 +166,7 @@ class Schedule {
     }
     hosts_[engine]->die();
     hosts_[engine] = nullptr;
+    if (server && second_ != nullptr) std::exchange(second_, nullptr)->die();
     for (const auto& pair : pairs_) {
       if (server || pair->client + 1 == engine) pair->apps[server ? 1 : 0]->die();
     }
@@ -210,6 +220,7 @@ class Schedule {
     for (std::size_t engine = 0; engine < hosts_.size(); ++engine) {
       if (!hosts_[engine] || world_.now() < frozen_until_[engine] || world_.chance(0.3)) continue;
       did |= hosts_[engine]->step();
+      if (engine == 0 && second_ != nullptr) did |= second_->step();
       for (const auto& pair : pairs_) {
         App& app = *pair->apps[engine == 0 ? 1 : 0];
         if ((engine == 0 || pair->client + 1 == engine) && !app.dead()) app.step();
@@ -413,11 +424,13 @@ class Schedule {
     for (const auto& host : all_hosts_) host->release();  // one that came back to nobody, too
     for_apps([](App& app) { app.release(); });
     hosts_.clear();
+    second_.reset();
     for (std::shared_ptr<SimHost>& host : all_hosts_) {
       for (std::size_t t = 0; t < host->transports().size(); ++t) {
         if (host->fake(t).registrations() != 0) wrong("registrations are left");
         if (!host->fake(t).paths().empty() || host->transports()[t].paths != 0) wrong("paths are left");
       }
+      outcome_.moved += host->moved_here;
       host->regions().shutdown();
       if (host.use_count() != 1) wrong("an engine is still held");
     }
@@ -437,6 +450,8 @@ class Schedule {
   std::size_t sound_ = 0, posts_ = 0;
   std::vector<std::array<Script, 2>> scripts_;   // of each client
   std::vector<std::shared_ptr<SimHost>> hosts_;  // the server, then the clients; null: dead
+  std::shared_ptr<SimHost> second_;              // the server's second lane; null: it has none, or is dead
+  std::size_t connections_ = 0;                  // that the lanes took by turns
   std::vector<std::shared_ptr<SimHost>> all_hosts_;
   std::vector<Clock::time_point> frozen_until_;
   std::vector<std::unique_ptr<Pair>> pairs_;

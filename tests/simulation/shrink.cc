@@ -115,6 +115,7 @@ class Shrinker {
     smaller |= set([](Plan& p) -> auto& { return p.window; }, plain.window);
     smaller |= set([](Plan& p) -> auto& { return p.window_bytes; }, plain.window_bytes);
     smaller |= set([](Plan& p) -> auto& { return p.chunk_bytes; }, plain.chunk_bytes);
+    smaller |= set([](Plan& p) -> auto& { return p.lanes; }, plain.lanes);
     for (std::size_t i = 0; i < best_.transports.size(); ++i) {
       const auto of = [i](Plan& p) -> Habits& { return p.transports[i]; };
       smaller |= set([of](Plan& p) -> auto& { return of(p).loss; }, 0.0);

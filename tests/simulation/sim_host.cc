@@ -41,9 +41,8 @@ void SimHost::release() {
   }
 }
 
-std::shared_ptr<SessionImpl> SimHost::start(std::unique_ptr<datapath::ControlStream> stream, bool active,
-                                            const std::shared_ptr<SimHost>& self) {
-  auto session = std::make_shared<SessionImpl>(self, active, "simulated");
+std::shared_ptr<SessionImpl> SimHost::start(std::unique_ptr<datapath::ControlStream> stream, bool active) {
+  auto session = std::make_shared<SessionImpl>(shared_from_this(), active, "simulated");
   sessions_.push_back(session);
   if (active) {
     to_dial_ = std::move(stream);
@@ -63,7 +62,20 @@ Result<std::unique_ptr<datapath::ControlStream>> SimHost::dial(const std::string
   return dial_again();
 }
 
+void SimHost::resume_here(std::unique_ptr<datapath::ControlChannel> channel, const datapath::control::Resume& resume) {
+  ++moved_here;
+  auto session = std::make_shared<SessionImpl>(shared_from_this(), false, "simulated");
+  sessions_.push_back(session);
+  session->start_passive(std::move(channel), &resume);
+}
+
 std::shared_ptr<SessionImpl> SimHost::find_session(std::uint64_t id) {
+  if (std::shared_ptr<SessionImpl> here = find_here(id)) return here;
+  const std::shared_ptr<SimHost> other = other_lane.lock();
+  return other != nullptr ? other->find_here(id) : nullptr;
+}
+
+std::shared_ptr<SessionImpl> SimHost::find_here(std::uint64_t id) {
   const auto at = std::ranges::find_if(sessions_, [&](const auto& session) {
     return !session->is_active() && session->id() == id && !session->finished();
   });
@@ -95,7 +107,7 @@ void SimHost::die() {
   sessions_.clear();
 }
 
-// As EngineImpl's, but that every source is looked at in every round.
+// As EngineLane's, but that every source is looked at in every round.
 bool SimHost::progress() noexcept {
   bool did = false;
   for (const auto& session : sessions_) {

@@ -1,4 +1,5 @@
-// One end of a simulated world: what an engine gives its sessions, on a virtual clock and without a thread or a socket.
+// One end of a simulated world: what an engine gives the sessions of a lane, on a virtual clock and without a thread or
+// a socket.
 #pragma once
 
 #include <algorithm>
@@ -17,7 +18,9 @@
 
 namespace fairlead::simulation {
 
-class SimHost final : public datapath::SessionHost, private datapath::Domain {
+class SimHost final : public datapath::SessionHost,
+                      public std::enable_shared_from_this<SimHost>,
+                      private datapath::Domain {
  public:
   SimHost(World& world, Wire& wire, EngineConfig config, const std::vector<Habits>& transports);
   ~SimHost();
@@ -25,12 +28,13 @@ class SimHost final : public datapath::SessionHost, private datapath::Domain {
   /// Advances everything once. False: nothing happened.
   bool step() { return lane_.poll_once(); }
   /// A session over this stream, which begins with the next step.
-  std::shared_ptr<datapath::SessionImpl> start(std::unique_ptr<datapath::ControlStream> stream, bool active,
-                                               const std::shared_ptr<SimHost>& self);
+  std::shared_ptr<datapath::SessionImpl> start(std::unique_ptr<datapath::ControlStream> stream, bool active);
   [[nodiscard]] bool idle() const noexcept { return sessions_.empty(); }
   [[nodiscard]] FakeTransport& fake(std::size_t i) { return static_cast<FakeTransport&>(*transports_[i].device); }
   /// Who is asked for a control connection in place of one that broke. kNotFound: nobody listens there.
   std::function<Result<std::unique_ptr<datapath::ControlStream>>()> dial_again;
+  /// The other lane of its engine, where sessions may be that connections which come here resume.
+  std::weak_ptr<SimHost> other_lane;
   /// Its process is gone: its sessions end without a word to anybody.
   void die();
   /// Takes back its own memory. What is registered then is left over.
@@ -58,7 +62,7 @@ class SimHost final : public datapath::SessionHost, private datapath::Domain {
   std::shared_ptr<datapath::SessionImpl> find_session(std::uint64_t id) override;
   void session_ready(datapath::SessionImpl&) override {}
   void session_cut(datapath::SessionImpl&, bool) override {}
-  void resume_here(std::unique_ptr<datapath::ControlChannel>, const datapath::control::Resume&) override {}
+  void resume_here(std::unique_ptr<datapath::ControlChannel> channel, const datapath::control::Resume& resume) override;
   void session_closed(datapath::SessionImpl&, Ended) override {}
   void handshake_refused() noexcept override {}
   void path_event(datapath::PathState state, datapath::PathEvent event) noexcept override {
@@ -70,8 +74,11 @@ class SimHost final : public datapath::SessionHost, private datapath::Domain {
 
   Pairs pairs;
 
+  std::uint64_t moved_here = 0;  // connections that came to the other lane
+
  private:
   bool progress() noexcept override;
+  std::shared_ptr<datapath::SessionImpl> find_here(std::uint64_t id);
   bool arm() noexcept override { return true; }
   milliseconds sleep_limit() noexcept override { return milliseconds(1); }
 

@@ -46,19 +46,20 @@ void run(bool survivable, std::uint64_t schedules) {
   }
   fmt::print(
       "{} schedules, {} sessions ({} lost), {} engines killed, {} control connections broken ({} resumptions of an "
-      "end): "
+      "end, {} connections moved to another lane): "
       "{} transfers, {} ok ({} bytes), {} failed ({} cancelled "
       "or late, {} refused); {} notifications, {} messages ({} of both were commands), {} atomics, {} failovers, {} "
       "replayed, {} "
       "duplicates dropped, {} bytes "
       "staged, {} over rails, {} operations fenced off, {} packets sent again; the slowest recovery took {} us\n",
-      schedules, sum.sessions, sum.lost, sum.killed, sum.hung_up, sum.resumed, sum.transfers, sum.ok, sum.bytes,
-      sum.failed, sum.cancelled, sum.refused, sum.notified, sum.messages, sum.commands, sum.atomics, sum.failovers,
-      sum.replayed, sum.duplicates, sum.staged_bytes, sum.rail_bytes, sum.stale_on_wire, sum.sent_again,
+      schedules, sum.sessions, sum.lost, sum.killed, sum.hung_up, sum.resumed, sum.moved, sum.transfers, sum.ok,
+      sum.bytes, sum.failed, sum.cancelled, sum.refused, sum.notified, sum.messages, sum.commands, sum.atomics,
+      sum.failovers, sum.replayed, sum.duplicates, sum.staged_bytes, sum.rail_bytes, sum.stale_on_wire, sum.sent_again,
       sum.slowest_recovery);
   EXPECT_NE(sum.commands, 0u);
   EXPECT_NE(sum.atomics, 0u);
   EXPECT_NE(sum.rail_bytes, 0u);
+  EXPECT_NE(sum.moved, 0u);
   for (std::size_t end : {0u, 1u}) {
     fmt::print("{} ends:\n{}", end == 0 ? "active" : "passive", to_text(sum.pairs[end]));
     EXPECT_EQ(surprises(sum.pairs[end], end, survivable && schedules >= 5000), "");

@@ -38,11 +38,11 @@ TwoEnds::TwoEnds(std::uint64_t seed, const std::vector<Habits>& active, const st
     if (!reachable) return Status(Code::kUnavailable, "no route to host");
     SimStream::Pair again = SimStream::pair(world);
     line = again.line;
-    hosts[1]->start(std::move(again.ends[1]), false, hosts[1]);
+    hosts[1]->start(std::move(again.ends[1]), false);
     return std::unique_ptr<datapath::ControlStream>(std::move(again.ends[0]));
   };
-  session[0] = hosts[0]->start(std::move(streams.ends[0]), true, hosts[0]);
-  session[1] = hosts[1]->start(std::move(streams.ends[1]), false, hosts[1]);
+  session[0] = hosts[0]->start(std::move(streams.ends[0]), true);
+  session[1] = hosts[1]->start(std::move(streams.ends[1]), false);
 }
 
 bool TwoEnds::end() {

@@ -12,9 +12,8 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr milliseconds kRecheck{5};      // of who sleeps while others drive
+constexpr milliseconds kRecheck{5};      // of who sleeps while others drive, or may
 constexpr milliseconds kOthersDrive{1};  // the same while another thread drives a lane that has none of its own
-constexpr milliseconds kLongest{10'000};
 
 }  // namespace
 
@@ -51,8 +50,9 @@ bool EngineImpl::drive_all_until(const std::function<bool()>& done, Clock::time_
   return true;
 }
 
+// Another that waits may take what this thread is woken by, before it has looked.
 void EngineImpl::sleep_for_all(Clock::time_point deadline) {
-  milliseconds limit = std::min(kLongest, std::chrono::ceil<milliseconds>(deadline - Clock::now()));
+  milliseconds limit = std::min(kRecheck, std::chrono::ceil<milliseconds>(deadline - Clock::now()));
   std::vector<pollfd> asleep;
   std::vector<Lane*> lanes;
   for (const auto& lane : lanes_) {

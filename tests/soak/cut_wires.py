@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Cuts the wires of two processes that exchange verified traffic, again and again, and wants nothing lost.
 
-  tests/soak/cut_wires.py [--seconds 600] [--transport verbs:soft0|tcp|auto] [--paths N] [--seed N] [--bin build/release/bin]
+  tests/soak/cut_wires.py [--seconds 600] [--transport verbs:soft0|tcp|auto] [--paths N] [--lanes N] [--seed N] [--bin build/release/bin]
 
 Two hosts and a switch between them are network namespaces of this program's own; where they cannot be made, it is skipped
 (exit code 77). fairlead-verified-traffic runs on both; meanwhile the switch forgets a port (nobody is told), a host's link
@@ -102,11 +102,11 @@ def soak(options):
     several = options.paths != 1
     net = Net(chance, 2 if several else 1)
     flags = ["--transport", options.transport]
-    there = []
+    there = ["--lanes", str(options.lanes)]
     if several:
         flags += ["--paths", str(options.paths), "--soft-address", ",".join(wire[0] for wire in WIRES)]
-        there = ["--transport", options.transport, "--paths", str(options.paths),
-                 "--soft-address", ",".join(wire[1] for wire in WIRES)]
+        there += ["--transport", options.transport, "--paths", str(options.paths),
+                  "--soft-address", ",".join(wire[1] for wire in WIRES)]
     # Else its own transport is for the end that connects to choose.
     server = start(program, net.hosts[1], "serve", f"{THERE}:7400", *there)
     server.stdout.readline()
@@ -141,6 +141,7 @@ def main():
     parser.add_argument("--seconds", type=int, default=600)
     parser.add_argument("--transport", default="verbs:soft0")
     parser.add_argument("--paths", type=int, default=1)
+    parser.add_argument("--lanes", type=int, default=1, help="of the end that accepts")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--bin", default=str(pathlib.Path(__file__).resolve().parents[2] / "build/release/bin"))
     options = parser.parse_args()

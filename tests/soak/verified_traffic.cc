@@ -4,7 +4,8 @@
 //   fairlead-verified-traffic serve HOST:PORT [FLAGS]           prints "listening on HOST:PORT"
 //   fairlead-verified-traffic drive HOST:PORT SECONDS [FLAGS]   the other end; begins and ends it
 //
-// FLAGS: --transport T, --packet-io PORT, --soft-address IP,..., --peer-timeout MS, --paths N (in stripes of 4 KiB).
+// FLAGS: --transport T, --packet-io PORT, --soft-address IP,..., --peer-timeout MS, --lanes N, --paths N (in stripes of
+// 4 KiB).
 // Checked: every byte; that what was posted arrives once and in order; that every transfer ends, and well, but for what
 // is to be refused; that nothing is left over. Both print one line of JSON at the end, with counts. Exit code 1 with
 // words if anything is wrong.
@@ -336,6 +337,7 @@ int run(Words words) {
   config.verbs.soft_address = take_flag("--soft-address").value_or("");
   config.paths = std::stoul(take_flag("--paths").value_or("1"));
   if (config.paths != 1) config.chunk_bytes = 16 * 1024;
+  config.lanes = std::stoul(take_flag("--lanes").value_or("1"));
   config.peer_timeout = std::chrono::milliseconds(std::stol(take_flag("--peer-timeout").value_or("30000")));
   const bool serves = words.size() == 2 && words[0] == "serve", drives = words.size() == 3 && words[0] == "drive";
   if (!serves && !drives) die("serve HOST:PORT, or drive HOST:PORT SECONDS");

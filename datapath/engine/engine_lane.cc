@@ -52,6 +52,7 @@ std::shared_ptr<SessionImpl> EngineLane::make_session(bool active, std::string t
 void EngineLane::enter(std::shared_ptr<SessionImpl> session, std::function<void(SessionImpl&)> begin) {
   load_.fetch_add(1, std::memory_order_relaxed);
   lane_.submit([this, session = std::move(session), begin = std::move(begin)] {
+    if (closed_) return session->abandon({Code::kUnavailable, "the engine is shut down"});
     transports_.adopt();
     live_.push_back(session);
     begin(*session);
@@ -107,6 +108,7 @@ void EngineLane::open_for_peer(const std::vector<Offer>& theirs) {
 }
 
 void EngineLane::close() {
+  closed_ = true;
   for (const auto& session : std::exchange(live_, {})) session->abandon();
   transports_.close();
 }

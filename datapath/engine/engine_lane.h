@@ -48,7 +48,8 @@ class EngineLane final : public SessionHost, private Domain {
   /// How many sessions it has, or is about to have.
   [[nodiscard]] std::size_t load() const noexcept { return load_.load(std::memory_order_relaxed); }
   [[nodiscard]] std::shared_ptr<SessionImpl> make_session(bool active, std::string target = {});
-  /// The session begins: `begin` is called on the driver, once it is one of the lane's.
+  /// The session begins: `begin` is called on the driver, once it is one of the lane's. In a lane that is closed it
+  /// ends.
   void enter(std::shared_ptr<SessionImpl> session, std::function<void(SessionImpl&)> begin);
   /// The same for who connected.
   void enter(UniqueFd connection);
@@ -111,6 +112,7 @@ class EngineLane final : public SessionHost, private Domain {
   std::vector<std::shared_ptr<SessionImpl>> live_;
   std::uint64_t rounds_ = 0;
   Clock::time_point last_tick_{};
+  bool closed_ = false;
 
   EventQueues queues_;
   Lane lane_;

@@ -49,6 +49,29 @@ TEST_F(EngineApi, AnEngineThatWasShutDownSaysSo) {
   expect_failure(peer.write(source, remote), Code::kCancelled, "the engine was shut down");
 }
 
+TEST_F(EngineApi, SessionsThatBeginBesideShutdownEnd) {
+  start_with();
+  for (int round = 0; round < 20; ++round) {  // the moment is short
+    Result<Engine> engine = Engine::create(config_for({"tcp", "tcp"}));
+    ASSERT_TRUE(engine) << engine.error().to_string();
+    std::vector<Peer> begun[4];
+    std::vector<std::thread> connecting;
+    std::atomic<int> going{0};
+    for (std::vector<Peer>& peers : begun) {
+      connecting.emplace_back([&] {
+        ++going;
+        while (Result<Peer> next = engine->connect("127.0.0.1:1")) peers.push_back(*std::move(next));
+      });
+    }
+    while (going < 4) std::this_thread::yield();
+    engine->shutdown();
+    for (std::thread& each : connecting) each.join();
+    for (const std::vector<Peer>& peers : begun) {
+      for (const Peer& each : peers) ASSERT_EQ(each.state(), PeerState::kClosed);
+    }
+  }
+}
+
 TEST_F(EngineApi, AcceptWaits) {
   start_with();
   EXPECT_EQ(server->accept(milliseconds(1)).error().code(), Code::kDeadlineExceeded);

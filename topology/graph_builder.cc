@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <set>
 
 namespace fairlead::topology {
@@ -94,6 +95,8 @@ class Builder {
   // Sockets are linked unless a third lies nearer to both: all to all, or a ring or grid where the distances say so.
   void add_sockets() {
     const std::size_t count = machine_.packages.size();
+    const std::vector<double> distances = socket_distances();
+    const auto distance = [&](std::size_t a, std::size_t b) { return distances[a * count + b]; };
     for (std::size_t a = 0; a < count; ++a) {
       for (std::size_t b = a + 1; b < count; ++b) {
         bool between = false;
@@ -107,15 +110,22 @@ class Builder {
     }
   }
 
-  double distance(std::size_t a, std::size_t b) const {
-    const std::size_t count = machine_.memories.size();
-    double smallest = 0;
-    for (std::size_t i = 0; i < count && !machine_.numa_latency.empty(); ++i) {
+  // Row by row, the smallest between memories of two sockets; 0 where nobody says.
+  std::vector<double> socket_distances() const {
+    const std::size_t count = machine_.memories.size(), sockets = machine_.packages.size();
+    std::vector<double> smallest(sockets * sockets);
+    if (machine_.numa_latency.empty()) return smallest;
+    std::vector<std::optional<std::size_t>> socket_of;
+    for (const Memory& memory : machine_.memories) {
+      const Cores packages = packages_of(machine_, memory.cores);
+      socket_of.push_back(packages.size() == 1 ? std::optional(packages.front()) : std::nullopt);
+    }
+    for (std::size_t i = 0; i < count; ++i) {
       for (std::size_t j = 0; j < count; ++j) {
-        if (packages_of(machine_, machine_.memories[i].cores) != Cores{a}) continue;
-        if (packages_of(machine_, machine_.memories[j].cores) != Cores{b}) continue;
+        if (!socket_of[i] || !socket_of[j]) continue;
+        double& between = smallest[*socket_of[i] * sockets + *socket_of[j]];
         const double value = machine_.numa_latency[i * count + j];
-        smallest = smallest > 0 ? std::min(smallest, value) : value;
+        between = between > 0 ? std::min(between, value) : value;
       }
     }
     return smallest;

@@ -102,6 +102,19 @@ TEST(BuildGraph, NumaNodesOfOneSocketHaveDomains) {
   EXPECT_NE(edge_between(made.graph, *domain, made.bridges[1]), nullptr);  // the NIC's host bridge
 }
 
+// It did where each pair of sockets went through all pairs of memories.
+TEST(BuildGraph, OfManySocketsTakesNoMinutes) {
+  constexpr std::size_t kSockets = 256;
+  Machine machine = make_machine(kSockets, 1);
+  for (std::size_t a = 0; a < kSockets; ++a) {  // a ring
+    for (std::size_t b = 0; b < kSockets; ++b) {
+      const std::size_t apart = a > b ? a - b : b - a;
+      machine.numa_latency.push_back(10.0 + 10.0 * static_cast<double>(std::min(apart, kSockets - apart)));
+    }
+  }
+  EXPECT_EQ(count(build_graph(machine, BandwidthTable()).graph, EdgeKind::kSocket), kSockets);
+}
+
 TEST(BuildGraph, DistancesSayWhichSocketsAreLinked) {
   Machine machine = make_machine(4, 1);
   EXPECT_EQ(count(build_graph(machine, BandwidthTable()).graph, EdgeKind::kSocket), 6u);

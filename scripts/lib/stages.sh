@@ -29,10 +29,16 @@ stage() {
     printf '=== %s: FAILED with exit code %s\n' "$name" "$status"
   fi
   [ "$status" -eq 0 ] || exit 1
+  local again
+  again=$(second_tries "$name")
+  [ -z "$again" ] || stages_table+=("          needed a second try: $again")
 }
 
 # closing STAGE: the line with which ctest closed that stage, if it ran ctest.
 closing() { grep -E '^[0-9]+% tests passed' "$stages_log/$1" | tail -n 1 || true; }
+
+# second_tries STAGE: the programs that ctest ran again.
+second_tries() { sed -nE 's/.*Test +#[0-9]+: ([A-Za-z0-9_-]+) \.+ *\*\*\*.*/\1/p' "$stages_log/$1" | sort -u | paste -sd' '; }
 
 # finish STAGE: all stages passed; the table, then STAGE's closing line alone.
 finish() {

@@ -11,6 +11,8 @@
 #include <string_view>
 #include <system_error>
 
+#include "base/cgroup.h"
+#include "base/system_files.h"
 #include "topology/index_list.h"
 
 namespace fairlead::topology {
@@ -46,16 +48,6 @@ Rates rdma_rates(const fs::path& device) {
     (active ? sum.up : sum.down) += rate;
   }
   return sum;
-}
-
-// Cgroups by the line of /proc/self/cgroup, from this process's own up to the root.
-template <typename Quota>
-void for_each_group(const std::string& mount, std::string path, Quota quota) {
-  for (;;) {
-    quota(fs::path(mount + path));
-    if (path.empty() || path == "/") return;
-    path.resize(path.find_last_of('/'));
-  }
 }
 
 }  // namespace
@@ -98,34 +90,6 @@ void read_nic_rates(const std::string& root, Machine* machine) {
   }
 }
 
-void read_cpu_quota(const std::string& root, Machine* machine) {
-  std::ifstream file(root + "/proc/self/cgroup");
-  double smallest = 0;
-  const auto consider = [&smallest](double quota, double period) {
-    if (quota > 0 && period > 0) smallest = smallest > 0 ? std::min(smallest, quota / period) : quota / period;
-  };
-  for (std::string line; std::getline(file, line);) {  // "0::/user.slice", "4:cpu,cpuacct:/docker/ab"
-    const std::size_t first = line.find(':');
-    const std::size_t second = first == std::string::npos ? first : line.find(':', first + 1);
-    if (second == std::string::npos) continue;
-    const std::string controllers = line.substr(first + 1, second - first - 1);
-    std::string path = line.substr(second + 1);
-    if (path.empty() || path.front() != '/' || path.find("..") != std::string::npos)
-      path.clear();  // of another namespace
-    if (controllers.empty()) {
-      for_each_group(root + "/sys/fs/cgroup", path, [&consider](const fs::path& group) {
-        const std::string limit = read_line(group / "cpu.max").value_or("");
-        const std::size_t blank = limit.find(' ');
-        if (blank != std::string::npos) consider(leading_number(limit), leading_number(limit.substr(blank + 1)));
-      });
-    } else if (fmt::format(",{},", controllers).find(",cpu,") != std::string::npos) {
-      for_each_group(root + "/sys/fs/cgroup/" + controllers, path, [&consider](const fs::path& group) {
-        consider(leading_number(read_line(group / "cpu.cfs_quota_us").value_or("")),
-                 leading_number(read_line(group / "cpu.cfs_period_us").value_or("")));
-      });
-    }
-  }
-  machine->cpu_quota = smallest;
-}
+void read_cpu_quota(const std::string& root, Machine* machine) { machine->cpu_quota = cpu_quota(SystemFiles(root)); }
 
 }  // namespace fairlead::topology

@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 #include <sys/mman.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -11,20 +10,15 @@
 #include <system_error>
 #include <utility>
 
+#include "memreg/limits.h"
+
 namespace fairlead::memreg {
 namespace {
 
 Status exhausted(std::size_t bytes, int error) {
-  rlimit limit{};
-  if (::getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY) {
-    return {Code::kResourceExhausted,
-            fmt::format("cannot map {} bytes: {}; RLIMIT_AS is {} bytes: raise it with `ulimit -v`, or use less", bytes,
-                        std::generic_category().message(error), limit.rlim_cur)};
-  }
   return {Code::kResourceExhausted,
-          fmt::format("cannot map {} bytes: {}; free memory, use smaller pools, or see vm.overcommit_memory and "
-                      "vm.max_map_count",
-                      bytes, std::generic_category().message(error))};
+          fmt::format("cannot map {} bytes: {}; {}", bytes, std::generic_category().message(error),
+                      mapping_limit(bytes, Mapped::kMemory, error))};
 }
 
 }  // namespace

@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "base/unique_fd.h"
+#include "memreg/limits.h"
 
 namespace fairlead::memreg {
 namespace {
@@ -89,6 +90,11 @@ Result<MappedFile> MappedFile::map(int fd, std::size_t bytes, const std::string&
   const int sharing = mode == Mode::kReadOnly && pins_for_writing() ? MAP_PRIVATE : MAP_SHARED;
   void* start = ::mmap(nullptr, bytes, protection, sharing, fd, 0);
   if (start == MAP_FAILED) {
+    if (const int error = errno; error == ENOMEM) {
+      return {Code::kResourceExhausted,
+              fmt::format("cannot map {} bytes of '{}': {}; {}", bytes, path, std::generic_category().message(error),
+                          mapping_limit(bytes, Mapped::kFile, error))};
+    }
     return failed(fmt::format("map {} bytes of", bytes), path, errno);
   }
   file.bytes_ = std::span(static_cast<std::byte*>(start), bytes);

@@ -8,6 +8,7 @@
 
 #include "bench/base/sizes.h"
 #include "fairlead/log.h"
+#include "memreg/limits.h"
 
 namespace fairlead::cli {
 namespace {
@@ -72,6 +73,7 @@ Memory Model::tensor(std::size_t index) const { return memory.slice(offsets[inde
 
 Status Model::allocate(Engine& engine) {
   if (size == 0) return {};
+  if (Status fits = memreg::check_fits(size); !fits.ok()) return fits;  // the push fills all of it
   Result<memreg::Arena> mapped = memreg::Arena::map(size);
   if (!mapped) return mapped.error();
   arena = *std::move(mapped);

@@ -8,6 +8,7 @@
 #include "base/guarded.h"
 #include "datapath/engine/engine_impl.h"
 #include "datapath/engine/handles.h"
+#include "memreg/limits.h"
 #include "memreg/mapped_file.h"
 
 namespace fairlead::datapath {
@@ -62,6 +63,7 @@ std::shared_ptr<void> keeper_of(std::shared_ptr<RegionTable> table, std::functio
 }  // namespace
 
 Result<Memory> EngineImpl::allocate(std::size_t bytes) {
+  if (Status fits = memreg::check_fits(bytes); !fits.ok()) return fits;
   Result<memreg::Pool::Block> block = pool_->allocate(bytes);
   if (!block) return block.error();
   // Destroyed with the last Memory: the block goes back, then the pool may go, then the table.

@@ -9,6 +9,7 @@ using Words = std::span<const char* const>;
 
 int bench_command(Words words);
 int devices_command(Words words);
+int doctor_command(Words words);
 int explain_command(Words words);
 int key_command(Words words);
 int pull_command(Words words);

@@ -29,6 +29,8 @@ constexpr Command kCommands[] = {
     {"bench", "Measure bandwidth or latency over any transport", fairlead::cli::bench_command},
     {"devices", "Show the ways across that this host has, and why each is or is not used",
      fairlead::cli::devices_command},
+    {"doctor", "Check what of this machine helps or hinders data on its way, and say what to change",
+     fairlead::cli::doctor_command},
     {"explain", "Try every way to a server, and say which is taken, why not the others, and what would change that",
      fairlead::cli::explain_command},
     {"key", "Make a key by which a peer shows who it is", fairlead::cli::key_command},
@@ -85,7 +87,8 @@ int run(int argc, char** argv) {
     if (command.name == name) return command.run(words);
   }
   fmt::print(stderr,
-             "fairlead: no command '{}'. Legal: serve, push, pull, bench, devices, explain, key, run, topo, version.\n",
+             "fairlead: no command '{}'. Legal: serve, push, pull, bench, devices, doctor, explain, key, run, topo, "
+             "version.\n",
              name);
   return fairlead::cli::kUsage;
 }

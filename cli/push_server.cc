@@ -9,6 +9,7 @@
 #include <set>
 #include <system_error>
 #include <thread>
+#include <utility>
 
 #include "base/crc.h"
 #include "bench/base/cpu_time.h"
@@ -440,7 +441,7 @@ void PushServer::send(Client& client, const PushMessage& message) {
   client.unread_bytes += bytes.size() + kEach;
 }
 
-void PushServer::refuse(Client& client, const Status& status) {
+void PushServer::refuse(Client& client, Status status) {  // a copy: it may be the push's, which goes here
   console_->error(fmt::format("{}: refused: {}", client.who, status.to_string()));
   if (client.push != nullptr) {
     ++counters_->pushes_refused;
@@ -448,7 +449,7 @@ void PushServer::refuse(Client& client, const Status& status) {
     client.tensors_to_skip = client.push->begin.tensors - client.push->described;
     client.push.reset();
   }
-  send(client, Refusal{status});
+  send(client, Refusal{std::move(status)});
   if (++client.refusals == kMaxRefusals) client.peer.close();
 }
 

@@ -98,7 +98,7 @@ class PushServer {
   static void run(Push& push, std::function<void(const std::stop_token&)> work);
   void hand_back(Push& push);
   void send(Client& client, const PushMessage& message);
-  void refuse(Client& client, const Status& status);
+  void refuse(Client& client, Status status);
   void misbehaved(Client& client, std::string_view what);
 
   ModelStore* store_;

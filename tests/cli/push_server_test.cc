@@ -19,8 +19,8 @@ using testing::Not;
 // A server on a thread of its own, over tcp on loopback.
 class PushServerTest : public testing::Test {
  protected:
-  explicit PushServerTest(std::chrono::milliseconds stalled = std::chrono::minutes(5))
-      : stalled_(stalled), console_("test"), engine_(make_engine()), store_(&*engine_, 1 << 20, 950'000) {
+  explicit PushServerTest(std::chrono::milliseconds stalled = std::chrono::minutes(5), std::uint64_t most = 950'000)
+      : stalled_(stalled), console_("test"), engine_(make_engine()), store_(&*engine_, most + 98'576, most) {
     thread_ = std::thread([this] { serve(); });
   }
   ~PushServerTest() override {
@@ -416,6 +416,25 @@ TEST_F(PushServerTest, RefusesAModelThatDoesNotFitAndGoesOn) {
   EXPECT_THAT(remote.error().message(), HasSubstr("--max-push"));
   const auto small = some_bytes(10);
   EXPECT_TRUE(announce(session, small));  // the same session may try again
+  session.close();
+}
+
+struct GenerousServerTest : PushServerTest {
+  GenerousServerTest() : PushServerTest(std::chrono::minutes(5), std::uint64_t{1} << 60) {}
+};
+
+TEST_F(GenerousServerTest, SaysWhyThereIsNoMemoryForAModelAndGoesOn) {
+  constexpr std::uint64_t kBytes = std::uint64_t{1} << 50;
+  Session session = connect();
+  const FileTensor tensor{"weight", "U8", {std::int64_t{kBytes}}, 0, kBytes};
+  ASSERT_TRUE(session.send(PushBegin{"m", 1, 1, kBytes}).ok());
+  ASSERT_TRUE(session.send(ModelFile{"m.safetensors", {}, 1}).ok());
+  ASSERT_TRUE(session.send(TensorBatch{{{tensor, {}}}}).ok());
+  const Result<PushReady> refused = session.expect<PushReady>();
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code(), Code::kResourceExhausted);
+  EXPECT_THAT(refused.error().message(), testing::MatchesRegex("cannot (allocate|map) 1125899906842624 bytes.*"));
+  EXPECT_TRUE(announce(session, some_bytes(100)));
   session.close();
 }
 

@@ -140,11 +140,11 @@ class Case(unittest.TestCase):
         self.addCleanup(finish)
         return process
 
-    def serve(self, *flags, metrics=False):
+    def serve(self, *flags, metrics=False, within=()):
         """A server; .listen is its address, .metrics_url the scrape address."""
         ready = self.path(f"ready-{random.getrandbits(64):x}.json")
         words = ["serve", "--listen", "127.0.0.1:0", "--ready-file", ready]
-        server = self.start(*words, *(["--metrics", "127.0.0.1:0"] if metrics else []), *flags)
+        server = self.start(*words, *(["--metrics", "127.0.0.1:0"] if metrics else []), *flags, within=within)
         end = time.monotonic() + PATIENCE
         while not os.path.exists(ready):
             self.assertIsNone(server.process.poll(), "serve ended:\n" + server.output)

@@ -3,8 +3,8 @@
 //   FAIRLEAD_UPDATE_GOLDEN=1 build/release/tests/topology_test --gtest_filter='*Golden*'
 #include <gtest/gtest.h>
 
-#include <cstdlib>
-#include <fstream>
+#include <algorithm>
+#include <string>
 
 #include "tests/topology/machines.h"
 #include "topology/render.h"
@@ -13,9 +13,7 @@ namespace fairlead::topology {
 namespace {
 
 void expect_golden(const std::string& name, const std::string& text) {
-  const std::string path = test_file("golden/" + name);
-  if (std::getenv("FAIRLEAD_UPDATE_GOLDEN") != nullptr) std::ofstream(path, std::ios::binary) << text;
-  EXPECT_EQ(file_text(path), text) << path << " says otherwise (FAIRLEAD_UPDATE_GOLDEN=1 writes it anew)";
+  fairlead::expect_golden(test_file("golden/" + name), text);
 }
 
 class Golden : public ::testing::TestWithParam<const char*> {};

@@ -3,10 +3,9 @@
 
 #include <gtest/gtest.h>
 
-#include <fstream>
-#include <sstream>
 #include <string>
 
+#include "tests/golden.h"
 #include "topology/graph_builder.h"
 #include "topology/hwloc_reader.h"
 #include "topology/plan.h"
@@ -14,13 +13,6 @@
 namespace fairlead::topology {
 
 inline std::string test_file(const std::string& name) { return std::string(FAIRLEAD_TOPOLOGY_TESTS) + "/" + name; }
-
-inline std::string file_text(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::ostringstream text;
-  text << file.rdbuf();
-  return text.str();
-}
 
 /// machines/NAME.xml; a failed test and an empty machine where it cannot be read.
 inline Machine read_machine(const std::string& name) {

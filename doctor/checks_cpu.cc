@@ -13,9 +13,9 @@ namespace {
 
 constexpr std::string_view kCpus = "/sys/devices/system/cpu";
 
-/// Numbers of a list like "0-3,8"; those that are no numbers are left out.
+/// Numbers of a list like "0-3,8", as far as there are cores; what is no number is left out.
 std::vector<std::uint64_t> numbers_of(std::string_view list) {
-  constexpr std::uint64_t kMost = 65536;
+  constexpr std::size_t kMost = 65536;
   std::vector<std::uint64_t> numbers;
   while (!list.empty()) {
     const std::size_t comma = std::min(list.find(','), list.size());
@@ -23,7 +23,9 @@ std::vector<std::uint64_t> numbers_of(std::string_view list) {
     const auto first = leading_number(part);
     const std::size_t dash = part.find('-');
     const auto last = dash == part.npos ? first : leading_number(part.substr(dash + 1));
-    for (std::uint64_t i = first.value_or(1); first && last && i <= std::min(*last, kMost); ++i) numbers.push_back(i);
+    for (std::uint64_t i = first.value_or(1); first && last && i <= *last && numbers.size() < kMost; ++i) {
+      numbers.push_back(i);
+    }
     list.remove_prefix(std::min(comma + 1, list.size()));
   }
   return numbers;
@@ -35,7 +37,7 @@ std::size_t count_cores(const Subject& subject) {
 
 Finding cpu_governor(const Subject& subject) {
   std::map<std::string, std::size_t> governors;
-  for (const std::string& name : subject.files.list(kCpus)) {
+  for (const std::string& name : plain_names(subject.files, kCpus)) {
     const auto governor = subject.files.line(fmt::format("{}/{}/cpufreq/scaling_governor", kCpus, name));
     if (governor) ++governors[*governor];
   }
@@ -58,7 +60,7 @@ Finding isolated_cores(const Subject& subject) {
     return std::find(ours.begin(), ours.end(), core) != ours.end();
   });
   const std::string seen = fmt::format("{} are isolated, this process may use {}", list, allowed);
-  if (usable != 0) return fine(seen);
+  if (usable != 0 || !is_plain(list) || !is_plain(allowed)) return fine(seen);
   return advice(seen, {fmt::format("taskset --cpu-list {},{} PROGRAM", allowed, list)});
 }
 

@@ -16,7 +16,7 @@ Finding huge_pages(const Subject& subject) {
   constexpr std::string_view kFolder = "/sys/kernel/mm/hugepages", kPrefix = "hugepages-";
   std::string seen;
   std::uint64_t all = 0, free = 0;
-  for (const std::string& name : subject.files.list(kFolder)) {
+  for (const std::string& name : plain_names(subject.files, kFolder)) {
     if (!name.starts_with(kPrefix)) continue;
     const std::string folder = fmt::format("{}/{}/", kFolder, name);
     const std::uint64_t pages = subject.files.number(folder + "nr_hugepages").value_or(0);

@@ -35,7 +35,8 @@ Finding tcp_buffers(const Subject& subject) {
     const std::uint64_t most = leading_number(words[2]).value_or(0);
     seen += fmt::format("{}net.ipv4.{} goes up to {}", seen.empty() ? "" : ", ", name, size_text(most));
     if (most >= kEnough) continue;
-    commands.push_back(fmt::format("sysctl -w net.ipv4.{}=\"{} {} 16777216\"", name, words[0], words[1]));
+    commands.push_back(fmt::format("sysctl -w net.ipv4.{}=\"{} {} 16777216\"", name,
+                                   leading_number(words[0]).value_or(4096), leading_number(words[1]).value_or(131072)));
   }
   if (seen.empty()) return not_here("this network namespace does not show them");
   return commands.empty() ? fine(seen) : advice(seen, commands);

@@ -17,7 +17,7 @@ void append(std::string* list, const std::string& word) { *list += (list->empty(
 // "mlx5_0: uverbs0"; of a device without one "".
 std::string uverbs_of(const Subject& subject, const std::string& device) {
   constexpr std::string_view kFolder = "/sys/class/infiniband_verbs";
-  for (const std::string& name : subject.files.list(kFolder)) {
+  for (const std::string& name : plain_names(subject.files, kFolder)) {
     if (subject.files.line(fmt::format("{}/{}/ibdev", kFolder, name)) == device) return name;
   }
   return {};
@@ -94,7 +94,7 @@ Finding mtu(const Subject& subject) {
   }
   std::string good, small;
   std::vector<std::string> commands;
-  for (const std::string& name : subject.files.list("/sys/class/net")) {
+  for (const std::string& name : plain_names(subject.files, "/sys/class/net")) {
     const std::string folder = fmt::format("/sys/class/net/{}", name);
     const auto size = subject.files.number(folder + "/mtu");
     const bool rdma = std::find(of_rdma.begin(), of_rdma.end(), name) != of_rdma.end();
@@ -154,9 +154,10 @@ Finding ecn(const Subject& subject) {
   for (const std::string& name : roce_interfaces(subject)) {
     bool any = false;
     const std::string folder = fmt::format("/sys/class/net/{}/ecn", name);
-    const std::vector<std::string> sides = subject.files.list(folder);  // roce_np: notification, roce_rp: reaction
+    const std::vector<std::string> sides =
+        plain_names(subject.files, folder);  // roce_np: notification, roce_rp: reaction
     for (const std::string& side : sides) {
-      for (const std::string& priority : subject.files.list(fmt::format("{}/{}/enable", folder, side))) {
+      for (const std::string& priority : plain_names(subject.files, fmt::format("{}/{}/enable", folder, side))) {
         any = any || subject.files.number(fmt::format("{}/{}/enable/{}", folder, side, priority)).value_or(0) != 0;
       }
     }

@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
+#include "base/printable.h"
 #include "doctor/checks.h"
 
 namespace fairlead::doctor {
@@ -42,7 +44,10 @@ std::vector<Answer> examine(const Subject& subject, std::span<const std::string>
   std::vector<Answer> answers;
   for (const Check& check : all_checks()) {
     if (!only.empty() && std::find(only.begin(), only.end(), check.name) == only.end()) continue;
-    answers.push_back({&check, check.look(subject)});
+    Finding finding = check.look(subject);
+    finding.seen = printable(finding.seen);  // files of another machine may hold anything
+    for (std::string& command : finding.commands) command = printable(command);
+    answers.push_back({&check, std::move(finding)});
   }
   return answers;
 }

@@ -49,7 +49,8 @@ struct Answer {
   Finding finding;
 };
 
-/// Those of `only`, in the order of the table; all of them where it is empty. Names that are none are left out.
+/// Those of `only`, in the order of the table; all of them where it is empty. Names that are none are left out. What
+/// files say is made printable.
 [[nodiscard]] std::vector<Answer> examine(const Subject& subject, std::span<const std::string> only = {});
 
 /// How many have each verdict.

@@ -14,7 +14,7 @@ constexpr std::string_view kRdma = "/sys/class/infiniband", kPci = "/sys/bus/pci
 
 std::vector<RdmaPort> read_ports(const SystemFiles& files, const std::string& folder) {
   std::vector<RdmaPort> ports;
-  for (const std::string& number : files.list(folder + "/ports")) {
+  for (const std::string& number : plain_names(files, folder + "/ports")) {
     const std::string port = fmt::format("{}/ports/{}/", folder, number);
     ports.push_back(
         {.number = number,
@@ -33,19 +33,20 @@ RdmaDevice read_rdma_device(const SystemFiles& files, const std::string& name) {
   if (!software) {
     device.driver = files.link_name(device.folder + "/device/driver");
     device.bus_id = files.link_name(device.folder + "/device");
-    device.net_interfaces = files.list(device.folder + "/device/net");
+    device.net_interfaces = plain_names(files, device.folder + "/device/net");
   }
   device.ports = read_ports(files, device.folder);
   for (const RdmaPort& port : device.ports) {  // a paravirtual device has its interface from another function
     const auto other = files.line(fmt::format("{}/ports/{}/gid_attrs/ndevs/0", device.folder, port.number));
     auto& names = device.net_interfaces;
-    if (other && std::find(names.begin(), names.end(), *other) == names.end()) names.push_back(*other);
+    if (other && is_plain(*other) && std::find(names.begin(), names.end(), *other) == names.end())
+      names.push_back(*other);
   }
   return device;
 }
 
 std::size_t count_nodes(const SystemFiles& files) {
-  const std::vector<std::string> names = files.list("/sys/devices/system/node");
+  const std::vector<std::string> names = plain_names(files, "/sys/devices/system/node");
   const auto nodes = std::count_if(names.begin(), names.end(), [](const std::string& name) {
     return name.starts_with("node") && leading_number(name.substr(4)).has_value();
   });
@@ -59,6 +60,20 @@ std::uint64_t hexadecimal(std::string_view text) {
   std::uint64_t value = 0;
   std::from_chars(text.data(), text.data() + text.size(), value, 16);
   return value;
+}
+
+bool is_plain(std::string_view word) noexcept {
+  const auto plain = [](char c) {
+    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
+           std::string_view("._-:,@").find(c) != std::string_view::npos;
+  };
+  return !word.empty() && word.front() != '-' && word.front() != '.' && std::all_of(word.begin(), word.end(), plain);
+}
+
+std::vector<std::string> plain_names(const SystemFiles& files, std::string_view folder) {
+  std::vector<std::string> names = files.list(folder);
+  std::erase_if(names, [](const std::string& name) { return !is_plain(name); });
+  return names;
 }
 
 bool Subject::has_rdma_hardware() const noexcept {
@@ -83,8 +98,8 @@ std::vector<PciDevice> Subject::movers() const {
 
 Subject read_subject(const SystemFiles& files, Probes probes) {
   Subject subject{.files = files, .probes = std::move(probes), .rdma = {}, .pci = {}};
-  for (const std::string& name : files.list(kRdma)) subject.rdma.push_back(read_rdma_device(files, name));
-  for (const std::string& bus_id : files.list(kPci)) {
+  for (const std::string& name : plain_names(files, kRdma)) subject.rdma.push_back(read_rdma_device(files, name));
+  for (const std::string& bus_id : plain_names(files, kPci)) {
     PciDevice device{.bus_id = bus_id, .folder = fmt::format("{}/{}", kPci, bus_id)};
     device.vendor = hexadecimal(files.line(device.folder + "/vendor").value_or(""));
     device.class_code = hexadecimal(files.line(device.folder + "/class").value_or(""));

@@ -59,6 +59,12 @@ struct Subject {
 
 [[nodiscard]] Subject read_subject(const SystemFiles& files, Probes probes);
 
+/// Whether a word can stand in a shell command as it is: of a copy of another machine's files nothing else is repeated
+/// there.
+[[nodiscard]] bool is_plain(std::string_view word) noexcept;
+/// The names in a folder that are plain, sorted.
+[[nodiscard]] std::vector<std::string> plain_names(const SystemFiles& files, std::string_view folder);
+
 /// A number of a file that may be written with 0x: "0x10de".
 [[nodiscard]] std::uint64_t hexadecimal(std::string_view text);
 

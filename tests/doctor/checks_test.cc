@@ -123,6 +123,20 @@ TEST(RdmaAccess, TheKernelsSoftwareDevicesAreNoHardware) {
   expect_finding(machine, "mtu", {Verdict::kAdvice, "eth0 has 1500, RoCE 1024"});
 }
 
+TEST(Commands, RepeatOnlyPlainWords) {
+  made::Machine machine;
+  made::make_tuned_server(machine);
+  machine.file("/sys/class/infiniband/mlx5_0/ports/1/state", "1: DOWN");
+  machine.file("/sys/class/infiniband/mlx5_0/ports/1/gid_attrs/ndevs/0", "$(reboot)");
+  machine.file("/sys/bus/pci/devices/0000:3b:00.0/net/x;reboot/mtu", "1500");
+  for (const auto& [check, finding] : examine(read_subject(machine.files(), {}))) {
+    for (const std::string& command : finding.commands) EXPECT_EQ(command.find("reboot"), command.npos) << command;
+  }
+  EXPECT_TRUE(is_plain("0000:3b:00.0") && is_plain("ens0np0") && is_plain("0-3,8"));
+  for (const char* const word : {"", "-rf", "..", "a b", "a;b", "$x", "a/b", "\xff"})
+    EXPECT_FALSE(is_plain(word)) << word;
+}
+
 TEST(RdmaPorts, OneThatIsDownBesideOneThatIsUp) {
   made::Machine machine;
   made::make_tuned_server(machine);

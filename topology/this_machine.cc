@@ -11,7 +11,7 @@
 #include <string_view>
 #include <system_error>
 
-#include "topology/index_list.h"
+#include "base/index_list.h"
 
 namespace fairlead::topology {
 namespace {

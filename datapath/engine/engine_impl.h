@@ -56,6 +56,7 @@ class EngineImpl final : public std::enable_shared_from_this<EngineImpl> {
   [[nodiscard]] std::vector<std::shared_ptr<SessionImpl>> sessions() const { return commons_.sessions.all(); }
   [[nodiscard]] std::vector<DeviceInfo> devices(std::string_view peer) const;
   [[nodiscard]] EngineStats stats() const;
+  [[nodiscard]] PlacementReport placement() const { return commons_.placement.report(); }
 
   // engine_waits.cc: what comes in any lane.
   [[nodiscard]] Sinks& sinks() noexcept { return sinks_; }
@@ -69,6 +70,7 @@ class EngineImpl final : public std::enable_shared_from_this<EngineImpl> {
   /// Those of its keys file.
   static Result<Principals> known_by(const EngineConfig& config);
   Status open(Principals known);
+  [[nodiscard]] std::shared_ptr<memreg::Pool> make_pool() const;
   [[nodiscard]] EngineLane& least_loaded() noexcept;
   bool drive_all_until(const std::function<bool()>& done, Clock::time_point deadline);
   void sleep_for_all(Clock::time_point deadline);

@@ -7,6 +7,7 @@
 #include <array>
 #include <charconv>
 
+#include "base/placement_wish.h"
 #include "base/words.h"
 
 namespace fairlead::inline v0 {
@@ -133,6 +134,7 @@ Status EngineConfig::validate() const {
   if (auto s = in_range("chunk_bytes", chunk_bytes, 4 * kKiB, kGiB, "bytes"); !s.ok()) return s;
   if (auto s = in_range("paths", paths, std::size_t{1}, std::size_t{8}); !s.ok()) return s;
   if (auto s = in_range("lanes", lanes, std::size_t{1}, std::size_t{64}); !s.ok()) return s;
+  if (auto s = parse_placement(placement); !s) return s.error();
   if (auto s = check_verbs(verbs); !s.ok()) return s;
   return check_tcp(tcp);
 }

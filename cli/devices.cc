@@ -1,5 +1,6 @@
 #include <arpa/inet.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 
@@ -51,6 +52,18 @@ void print_table(const std::vector<DeviceInfo>& devices) {
   }
 }
 
+void print_placement(const PlacementReport& placement) {
+  fmt::print("\nPlacement: {}\n", printable(placement.to_string()));
+  for (const PlannedShare& share : placement.shares) {
+    if (share.nics.empty()) continue;
+    const std::string rate = share.bytes_per_second > 0
+                                 ? fmt::format("{}{:.3g} GB/s", share.assumed ? "~" : "", share.bytes_per_second / 1e9)
+                                 : "nothing that others could not carry";
+    fmt::print("  {} over {}: {}\n", share.transport, printable(fmt::format("{}", fmt::join(share.nics, ", "))), rate);
+  }
+  for (const std::string& remark : placement.remarks) fmt::print("  {}\n", printable(remark));
+}
+
 void print_counters(const std::vector<SoftroceDevice>& devices) {
   if (devices.empty()) {
     fmt::print("No program has a softroce device open that says so in {} (which follows XDG_RUNTIME_DIR).\n",
@@ -66,7 +79,8 @@ void print_counters(const std::vector<SoftroceDevice>& devices) {
 
 int devices_command(Words words) {
   Args args(
-      "devices", "Shows the ways across that this host has, and why each is or is not used.",
+      "devices",
+      "Shows the ways across that this host has, why each is or is not used, and where lanes and memory would be put.",
       "Examples:\n  fairlead devices\n  fairlead devices --peer gpu7        which address and MTU a path to that host "
       "would use\n  fairlead devices --peer gpu7:7471   the same, and which path a session with that server takes, and "
       "why\n  fairlead devices --counters         what every softroce device of this user has counted");
@@ -97,6 +111,7 @@ int devices_command(Words words) {
   }
   print_table(engine->devices(*numeric));
   fmt::print("\nMemory of transfers: {}\n", printable(engine->stats().pool.pages));
+  print_placement(engine->placement());
   if (peer_address.empty()) return kSuccess;
   Result<Peer> peer = engine->connect(peer_address);
   const Status ready = peer ? peer->wait_ready(config.connect_timeout) : peer.error();

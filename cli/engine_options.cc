@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "base/placement_wish.h"
 #include "base/words.h"
 #include "cli/models/push_protocol.h"
 
@@ -33,6 +34,14 @@ Setter set_words(std::vector<std::string>* target) {
   return [target](std::string_view text) {
     *target = words_of(text);
     return target->empty() ? Status(Code::kInvalidArgument, "no word is given") : Status();
+  };
+}
+
+Setter set_placement(std::string* target) {
+  return [target](std::string_view text) {
+    Status legal = parse_placement(text).status();
+    if (legal.ok()) *target = text;
+    return legal;
   };
 }
 
@@ -101,6 +110,11 @@ void add_engine_options(Args& args, EngineConfig* config) {
       "--lanes", "N",
       fmt::format("Threads that drive, 1 to 64, each with its share of the sessions (default {})", config->lanes),
       set_number(&config->lanes, 1, 64));
+  args.option("--placement", "WHERE",
+              fmt::format("Where lanes run and the pool lies: auto, off, node=N or cores=LIST, such as cores=0-3,8 "
+                          "(default {}); `fairlead devices` shows what comes of it",
+                          config->placement),
+              set_placement(&config->placement));
   args.option("--path-timeout", "MS",
               fmt::format("Without progress for so long a path is probed, then replaced (default {})",
                           config->path_timeout.count()),

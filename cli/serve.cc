@@ -165,6 +165,7 @@ Status serve(Engine& engine, const Options& options, int signal_fd, Console& con
   if (!options.metrics.empty()) {
     auto started = metrics::MetricsServer::start(options.metrics, [&] {
       std::vector<metrics::Metric> all = metrics::engine_metrics(engine.stats());
+      for (metrics::Metric& metric : metrics::placement_metrics(engine.placement())) all.push_back(std::move(metric));
       const bench::BuildInfo& build = bench::build_info();
       all.push_back(
           metrics::build_metric(std::string(build.version), std::string(build.commit), std::string(build.build_type)));

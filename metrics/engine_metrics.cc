@@ -124,6 +124,38 @@ std::vector<Metric> engine_metrics(const EngineStats& stats) {
   return all;
 }
 
+std::vector<Metric> placement_metrics(const PlacementReport& placement) {
+  Metric cpus{"fairlead_lane_cpu", "CPU that the lane's thread is pinned to; -1: none.", Kind::kGauge, {}};
+  for (std::size_t lane = 0; lane < placement.lanes.size(); ++lane) {
+    const LanePlacement& placed = placement.lanes[lane];
+    const double cpu = placed.pinned && !placed.cpus.empty() ? static_cast<double>(placed.cpus.front()) : -1;
+    cpus.samples.push_back({cpu, {{"lane", std::to_string(lane)}}});
+  }
+  Metric pages{"fairlead_pool_sampled_pages",
+               "Pages of the pool that were looked at, by the NUMA node that they are on.",
+               Kind::kGauge,
+               {}};
+  for (std::size_t node = 0; node < placement.pool_pages.size(); ++node) {
+    pages.samples.push_back({static_cast<double>(placement.pool_pages[node]), {{"node", std::to_string(node)}}});
+  }
+  Metric shares{"fairlead_transport_planned_bytes_per_second",
+                "What the placement plan gives a transport when all of them send; 0: nothing is known of it.",
+                Kind::kGauge,
+                {}};
+  for (const PlannedShare& share : placement.shares) {
+    shares.samples.push_back({share.bytes_per_second, {{"transport", share.transport}}});
+  }
+  std::vector<Metric> all{std::move(cpus),
+                          {"fairlead_pool_node",
+                           "NUMA node that the pool is bound to; -1: none.",
+                           Kind::kGauge,
+                           {{placement.pool_node ? static_cast<double>(*placement.pool_node) : -1, {}}}}};
+  for (Metric* each : {&pages, &shares}) {
+    if (!each->samples.empty()) all.push_back(std::move(*each));
+  }
+  return all;
+}
+
 Metric build_metric(std::string version, std::string commit, std::string build_type) {
   return {
       "fairlead_build_info",

@@ -29,9 +29,11 @@ Nearness nearness(const Machine& machine, const Device& nic, std::size_t core) {
 
 class Placer {
  public:
-  Placer(const Machine& machine, const std::vector<std::size_t>& nics) : machine_(machine), nics_(nics) {
+  Placer(const Machine& machine, const std::vector<std::size_t>& nics, const std::vector<std::size_t>& busy)
+      : machine_(machine), nics_(nics), load_(busy) {
     usable_ = usable_cores(machine, &isolated_);
     load_.resize(machine.cores.size());
+    most_ = load_.empty() ? 0 : *std::max_element(load_.begin(), load_.end());
     places_.resize(nics.size());
     // Who has few cores to choose from chooses first, so that nobody who could go elsewhere takes these.
     order_.resize(nics.size());
@@ -46,7 +48,7 @@ class Placer {
       for (const std::size_t lane : order_) take(lane, static_cast<Nearness>(near), 0);
     }
     // All are busy: one more on each, the near ones first.
-    for (std::size_t load = 1; !usable_.empty() && load <= nics_.size(); ++load) {
+    for (std::size_t load = 1; !usable_.empty() && load <= nics_.size() + most_; ++load) {
       for (int near = kBeside; near < kNearnesses; ++near) {
         for (const std::size_t lane : order_) take(lane, static_cast<Nearness>(near), load);
       }
@@ -97,15 +99,17 @@ class Placer {
 
   const Machine& machine_;
   const std::vector<std::size_t>& nics_;
-  std::vector<std::size_t> usable_, order_, load_;
+  std::vector<std::size_t> load_, usable_, order_;
+  std::size_t most_ = 0;  // of load_ at the beginning
   std::vector<LanePlace> places_;
   bool isolated_ = false;
 };
 
 }  // namespace
 
-std::vector<LanePlace> place_lanes(const Machine& machine, const std::vector<std::size_t>& nics) {
-  return Placer(machine, nics).place();
+std::vector<LanePlace> place_lanes(const Machine& machine, const std::vector<std::size_t>& nics,
+                                   const std::vector<std::size_t>& busy) {
+  return Placer(machine, nics, busy).place();
 }
 
 }  // namespace fairlead::topology

@@ -17,11 +17,13 @@ namespace fairlead::topology {
 struct LanePlace {
   std::optional<std::size_t> core;  // nullopt: this process may use none
   unsigned pu = 0;                  // the hardware thread of it, the system's index
-  bool shared = false;              // another lane is on this core, too
+  bool shared = false;              // another lane, or what was busy there, is on this core, too
   std::string reason;               // a clause: "beside rdmap85s0"
 };
 
-/// `nics`: the device of each lane. The result has their order, and is the same for the same input.
-[[nodiscard]] std::vector<LanePlace> place_lanes(const Machine& machine, const std::vector<std::size_t>& nics);
+/// `nics`: the device of each lane. `busy`: how many busy threads each core has already; empty: none. The result has
+/// the order of the lanes, and is the same for the same input.
+[[nodiscard]] std::vector<LanePlace> place_lanes(const Machine& machine, const std::vector<std::size_t>& nics,
+                                                 const std::vector<std::size_t>& busy = {});
 
 }  // namespace fairlead::topology

@@ -6,7 +6,7 @@
 #include <array>
 #include <set>
 
-#include "topology/index_list.h"
+#include "base/index_list.h"
 
 namespace fairlead::topology {
 

@@ -6,8 +6,8 @@
 #include <map>
 #include <optional>
 
+#include "base/index_list.h"
 #include "base/printable.h"
-#include "topology/index_list.h"
 #include "topology/render.h"
 #include "topology/xml.h"
 

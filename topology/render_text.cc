@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <iterator>
 
+#include "base/index_list.h"
 #include "base/printable.h"
-#include "topology/index_list.h"
 #include "topology/render.h"
 
 namespace fairlead::topology {

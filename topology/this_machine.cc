@@ -12,8 +12,8 @@
 #include <system_error>
 
 #include "base/cgroup.h"
+#include "base/index_list.h"
 #include "base/system_files.h"
-#include "topology/index_list.h"
 
 namespace fairlead::topology {
 namespace {

@@ -6,6 +6,7 @@
 #include <unordered_set>
 #include <utility>
 
+#include "base/numa.h"
 #include "bench/base/sizes.h"
 #include "fairlead/log.h"
 #include "memreg/limits.h"
@@ -77,6 +78,8 @@ Status Model::allocate(Engine& engine) {
   Result<memreg::Arena> mapped = memreg::Arena::map(size);
   if (!mapped) return mapped.error();
   arena = *std::move(mapped);
+  // Where the engine has its pool: a model is as near to the NICs. Refused, it is where the system puts it.
+  if (const auto node = engine.placement().pool_node) (void)bind_to_node(arena.bytes(), static_cast<int>(*node));
   Result<Memory> registered = engine.register_memory(arena.bytes().first(size), Access::kRemoteReadWrite);
   if (!registered) return registered.error();
   memory = *std::move(registered);

@@ -213,6 +213,10 @@ bool Engine::poll() noexcept {
   return is_usable(impl) && impl->poll_once();
 }
 
+PlacementReport Engine::placement() const {
+  EngineImpl* impl = behind(object_);
+  return is_usable(impl) ? impl->placement() : PlacementReport();
+}
 std::vector<DeviceInfo> Engine::devices(std::string_view peer) const {
   return object_ != nullptr ? behind(object_)->devices(peer) : std::vector<DeviceInfo>();
 }

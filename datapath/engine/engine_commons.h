@@ -9,6 +9,7 @@
 #include "datapath/engine/open_devices.h"
 #include "datapath/engine/session_register.h"
 #include "datapath/lane/waiters.h"
+#include "datapath/placement/placement.h"
 #include "datapath/region/regions.h"
 #include "fairlead/config.h"
 
@@ -21,6 +22,7 @@ struct EngineCommons {
   const std::shared_ptr<RegionTable> regions = std::make_shared<RegionTable>();
   SessionRegister sessions{config};
   OpenDevices devices{*regions};
+  Placement placement;
   Waiters waiters;  // for what comes in any of several lanes
   std::atomic<bool> stopped{false};
 };

@@ -5,6 +5,7 @@
 
 #include "datapath/engine/factory.h"
 #include "datapath/engine/handles.h"
+#include "datapath/placement/used_nics.h"
 #include "datapath/session/control_socket.h"
 
 namespace fairlead::datapath {
@@ -26,6 +27,19 @@ std::string data_host(const std::string& listen) {
   if (listen.empty()) return "127.0.0.1";
   const Result<HostPort> at = parse_host_port(listen);
   return !at ? std::string() : at->host == "localhost" ? "127.0.0.1" : at->host;
+}
+
+/// Which addresses say over which NICs they go: of tcp the one that peers dial, of softroce those that it was given.
+std::vector<UsedTransport> used_transports(const EngineConfig& config, const std::vector<Offer>& offers) {
+  std::vector<UsedTransport> used;
+  for (const Offer& offer : offers) {
+    const bool tcp = offer.kind == "tcp";
+    const std::string host = tcp && !config.listen.empty() ? config.tcp.host : "";
+    const bool any = !is_address(host) || host == "0.0.0.0" || host == "::";
+    const bool everywhere = tcp ? any : offer.software && config.verbs.soft_address.empty();
+    used.push_back({offer.name, tcp ? std::vector{host} : offer.addresses, everywhere});
+  }
+  return used;
 }
 
 EngineConfig completed(EngineConfig config) {
@@ -58,8 +72,12 @@ Status EngineImpl::open(Principals known) {
     sinks_.add(lane.queues());
   }
   known_ = std::move(known);
-  pool_ = make_pool();
   if (Status opened = commons_.devices.open_all(config()); !opened.ok()) return opened;
+  if (Status placed = commons_.placement.plan(config(), used_transports(config(), commons_.devices.offers()));
+      !placed.ok()) {
+    return placed;
+  }
+  pool_ = make_pool();
   const bool listens = !config().listen.empty();
   if (listens) {
     Status listening = listener_.open(config().listen, lanes_.front()->control_epoll());
@@ -69,6 +87,7 @@ Status EngineImpl::open(Principals known) {
     lane->start(weak_from_this(), listens && lane == lanes_.front() ? &listener_ : nullptr,
                 [this](UniqueFd connection) { least_loaded().enter(std::move(connection)); });
   }
+  commons_.placement.say();
   return {};
 }
 
@@ -100,6 +119,7 @@ void EngineImpl::shut_down() {
   }
   for (const auto& lane : lanes_) lane->lane().call([&lane] { lane->close(); });
   listener_.close();
+  commons_.placement.release();
   commons_.devices.close();
   commons_.sessions.clear();
   for (const auto& lane : lanes_) {

@@ -62,6 +62,7 @@ class EngineImpl final : public std::enable_shared_from_this<EngineImpl> {
   [[nodiscard]] std::vector<std::shared_ptr<SessionImpl>> sessions() const { return commons_.sessions.all(); }
   [[nodiscard]] std::vector<DeviceInfo> devices(std::string_view peer) const;
   [[nodiscard]] EngineStats stats() const;
+  [[nodiscard]] PlacementReport placement() const { return commons_.placement.report(); }
 
   // engine_waits.cc: what comes in any lane.
   [[nodiscard]] Sinks& sinks() noexcept { return sinks_; }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "datapath/placement/affinity.h"
 #include "datapath/session/control_socket.h"
 
 namespace fairlead::datapath {
@@ -38,9 +39,11 @@ void EngineLane::start(std::weak_ptr<void> owner, Listener* listener, std::funct
   owner_ = std::move(owner);
   listener_ = listener;
   take_ = std::move(take);
+  transports_.begin_with([this](std::string_view name) { return commons_.placement.weight_of(name); });
   transports_.adopt();
   lane_.watch(control_epoll_.get());
   lane_.start();
+  commons_.placement.pin(lane_.number(), lane_.thread());
 }
 
 // ---- sessions ------------------------------------------------------------------------------------------------------
@@ -103,6 +106,8 @@ void EngineLane::session_cut(SessionImpl& session, bool is_cut) {
 }
 
 void EngineLane::open_for_peer(const std::vector<Offer>& theirs) {
+  // Threads of a device are not to stay on the CPU of the lane that opens it.
+  const ElsewhereMeanwhile not_here(commons_.placement.elsewhere());
   commons_.devices.open_for_peer(theirs, commons_.config);
   transports_.adopt();
 }

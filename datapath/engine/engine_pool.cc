@@ -17,15 +17,18 @@
 namespace fairlead::datapath {
 
 std::shared_ptr<memreg::Pool> EngineImpl::make_pool() {
+  const auto& place = commons_.placement.pool();
   memreg::PoolOptions options{.arena_bytes = config().pool_arena_bytes, .max_bytes = config().pool_max_bytes};
+  if (place->node()) options.node = static_cast<int>(*place->node());
   if (config().progress != Progress::kApplication) options.idle = config().pool_idle;  // else no thread is started
   // A pool outlives the engine while somebody holds a buffer of it.
   auto* table = commons_.regions.get();
-  return std::make_shared<memreg::Pool>(options, [table](std::span<std::byte> arena) -> Result<std::shared_ptr<void>> {
+  auto hook = [table, place](std::span<std::byte> arena) -> Result<std::shared_ptr<void>> {
     Result<std::shared_ptr<RegisteredRange>> range = table->add({.bytes = arena, .access = Access::kRemoteReadWrite});
     if (!range) return range.error();
-    return std::shared_ptr<void>(std::move(*range));
-  });
+    return place->watch(arena, *std::move(range));
+  };
+  return std::make_shared<memreg::Pool>(options, std::move(hook));
 }
 
 Result<Memory> EngineImpl::allocate(std::size_t bytes, const AllocateOptions& options) {

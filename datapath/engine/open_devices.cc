@@ -74,6 +74,13 @@ void OpenDevices::open_for_peer(const std::vector<Offer>& theirs, const EngineCo
   }
 }
 
+std::vector<Offer> OpenDevices::offers() {
+  const std::lock_guard lock(opening_);
+  std::vector<Offer> offers;
+  for (const Open& each : open_) offers.push_back(each.offer);
+  return offers;
+}
+
 void OpenDevices::close() {
   regions_.shutdown();
   const std::lock_guard lock(opening_);

@@ -26,6 +26,8 @@ class OpenDevices {
   Status open_all(const EngineConfig& config);
   /// What the peer's offers ask for and the configuration allows, if it is not open. What cannot be opened is logged.
   void open_for_peer(const std::vector<Offer>& theirs, const EngineConfig& config);
+  /// Those that are open, in order of preference.
+  [[nodiscard]] std::vector<Offer> offers();
   /// Deregisters what the table holds. The lanes have closed their endpoints.
   void close();
 

@@ -51,6 +51,11 @@ void Transports::hand_over(Coming coming) {
   coming_.push_back(std::move(coming));
 }
 
+void Transports::begin_with(const std::function<double(std::string_view)>& weight_of) {
+  const std::lock_guard lock(counting_);
+  for (Coming& each : coming_) each.transport.planned_weight = weight_of(each.transport.offer.name);
+}
+
 void Transports::adopt() {
   const std::lock_guard lock(counting_);
   for (Coming& each : std::exchange(coming_, {})) {

@@ -6,8 +6,10 @@
 #include <array>
 #include <chrono>
 #include <cstddef>
+#include <functional>
 #include <mutex>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "datapath/flow/choice.h"
@@ -33,6 +35,8 @@ class Transports {
   static void undo(Coming& coming);
   /// The next device, by number from 0; the lane uses it once it has adopted it.
   void hand_over(Coming coming);
+  /// Before the lane starts: `weight_of` says how much each should carry, when the least of its kind has 1.
+  void begin_with(const std::function<double(std::string_view)>& weight_of);
   /// What was open at close() stays as it was.
   [[nodiscard]] std::vector<TransportStats> stats() const;
 

@@ -45,7 +45,7 @@ void Flow::path_in_use() {
     log(LogLevel::kInfo, fmt::format("{}connected to {} over {}", what, user_.who(), explanation_));
   }
   carried_by_ = to;
-  first_share_.reset();
+  first_share_.reset(user_.transports()[slot.transport].planned_weight);
   open_rails();
   user_.flow_usable(std::move(event));
   pump();

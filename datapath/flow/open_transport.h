@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "datapath/flow/choice.h"
+#include "datapath/flow/share.h"
 #include "transport/device.h"
 
 namespace fairlead::datapath {
@@ -15,6 +16,7 @@ struct OpenTransport {
   Offer offer;
   Grant probe{};  // eight bytes that peers write to prove a path
   std::size_t paths = 0;
+  double planned_weight = Share::kWeight;  // how much it should carry: the least of its kind has 1
 };
 
 }  // namespace fairlead::datapath

@@ -50,7 +50,7 @@ PathSlot* Rail::carrying() noexcept {
 
 void Rail::path_in_use() {
   pauses_ = 0;
-  share_.reset();
+  share_.reset(host_.transports()[paths_.in_use()->transport].planned_weight);
   user_.rail_in_use(*this, std::exchange(was_used_, true));
 }
 

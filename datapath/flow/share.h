@@ -2,7 +2,8 @@
 //
 // Each path takes more when what it had is done, so that each carries what it can. It has so much at a time that it is
 // never idle, and no more: what waits on a slow path when the others are done is waited for. That is what it carries in
-// kAhead, or in two of its round trips if they are longer. Pure. Threads: the driver.
+// kAhead, or in two of its round trips if they are longer. What that is nobody knows at first: then it has a few
+// stripes, in proportion to what the placement plan gives it. Pure. Threads: the driver.
 #pragma once
 
 #include <algorithm>
@@ -18,15 +19,18 @@ class Share {
   static constexpr std::chrono::milliseconds kAhead{4};
   static constexpr std::chrono::milliseconds kSample{2};     // of its rate
   static constexpr std::uint64_t kFewest = 4, kMost = 4096;  // stripes
+  static constexpr double kWeight = 2, kMostWeight = 8;      // of who is not planned, or as good as the others; at most
 
-  explicit Share(std::uint64_t stripe) noexcept : stripe_(stripe), window_(2 * kFewest * stripe) {}
+  explicit Share(std::uint64_t stripe) noexcept
+      : stripe_(stripe), window_(static_cast<std::uint64_t>(kWeight) * kFewest * stripe) {}
 
   /// So many bytes more may be given to it.
   [[nodiscard]] std::uint64_t room() const noexcept { return window_ - std::min(window_, under_way_); }
 
   void given(std::uint64_t bytes, Clock::time_point now) noexcept {
     if (bytes == 0) return;
-    if (under_way_ == 0) begin_sample(now);
+    // Whoever has little ends it all between two looks, and is to be measured all the same.
+    if (under_way_ == 0 && now - idle_since_ >= kSample) begin_sample(now);
     if (!timed_) {
       timed_ = true;
       ahead_of_timed_ = under_way_ + bytes;
@@ -36,6 +40,7 @@ class Share {
   }
   void ended(std::uint64_t bytes, Clock::time_point now) noexcept {
     under_way_ -= std::min(under_way_, bytes);
+    if (under_way_ == 0) idle_since_ = now;
     carried_ += bytes;
     if (timed_ && ahead_of_timed_ <= bytes) {
       timed_ = false;
@@ -45,8 +50,11 @@ class Share {
     }
     if (now - since_ >= kSample) measure(now);
   }
-  /// The path is another.
-  void reset() noexcept { *this = Share(stripe_); }
+  /// The path is another. `weight`: how much it should carry, when the path that should carry least has 1.
+  void reset(double weight = kWeight) noexcept {
+    *this = Share(stripe_);
+    window_ = static_cast<std::uint64_t>(std::clamp(weight, 1.0, kMostWeight) * static_cast<double>(kFewest * stripe_));
+  }
 
  private:
   void begin_sample(Clock::time_point now) noexcept {
@@ -66,7 +74,7 @@ class Share {
   std::uint64_t under_way_ = 0;
   // Its rate.
   std::uint64_t carried_ = 0;
-  Clock::time_point since_{};
+  Clock::time_point since_{}, idle_since_{};
   // One piece at a time, from when it is given until all before it and it itself have ended; the shortest counts.
   bool timed_ = false;
   std::uint64_t ahead_of_timed_ = 0;

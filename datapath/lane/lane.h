@@ -15,6 +15,7 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <thread>
 
 #include "base/private_fd.h"
@@ -61,6 +62,10 @@ class Lane {
   [[nodiscard]] std::size_t number() const noexcept { return number_; }
   /// Starts the lane's thread unless the mode is kApplication.
   void start();
+  /// The thread, between start() and stop(), if there is one.
+  [[nodiscard]] std::optional<std::thread::native_handle_type> thread() {
+    return thread_.joinable() ? std::optional(thread_.native_handle()) : std::nullopt;
+  }
   /// Joins the thread. The caller may go on driving.
   void stop();
 

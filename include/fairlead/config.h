@@ -88,6 +88,11 @@ struct FAIRLEAD_EXPORT EngineConfig {
   /// So many lanes (1 to 64), each with its share of the sessions and, unless `progress` is kApplication, a thread. A
   /// session stays in the lane that it began in, which is the one with the fewest then (Peer::lane()).
   std::size_t lanes = 1;
+  /// Where the lanes' threads run and the pool's memory lies (docs/topology.md); Engine::placement() says what came of
+  /// it. "auto": as planned by hwloc for the devices in use, and nothing is pinned where there is nothing to choose.
+  /// "node=N": on cores and memory of that NUMA node. "cores=LIST": a lane each on these CPUs ("0-3,8"), in turn.
+  /// "off": as the system has it.
+  std::string placement = "auto";
   VerbsConfig verbs;
   TcpConfig tcp;
 

@@ -21,6 +21,7 @@
 #include "fairlead/export.h"
 #include "fairlead/memory.h"
 #include "fairlead/peer.h"
+#include "fairlead/placement.h"
 #include "fairlead/status.h"
 #include "fairlead/transfer.h"
 
@@ -149,6 +150,8 @@ class FAIRLEAD_EXPORT Engine {
   [[nodiscard]] std::vector<DeviceInfo> devices(std::string_view peer = {}) const;
   [[nodiscard]] std::vector<Peer> peers() const;
   [[nodiscard]] EngineStats stats() const;
+  /// Where lanes and pool were put. Asks the system where pages of the pool are, so it is not for every second.
+  [[nodiscard]] PlacementReport placement() const;
 
  private:
   explicit Engine(std::shared_ptr<void> object) noexcept;

@@ -32,6 +32,24 @@ class ShareTest : public testing::Test {
   std::deque<Clock::time_point> answers;
 };
 
+TEST_F(ShareTest, BeginsAsIsPlanned) {
+  share.reset(4);
+  EXPECT_EQ(share.room(), 4 * Share::kFewest * kStripe);
+  share.reset(1);
+  EXPECT_EQ(share.room(), Share::kFewest * kStripe);
+  share.reset(0);
+  EXPECT_EQ(share.room(), Share::kFewest * kStripe) << "it is measured, so it is given something";
+  share.reset(1e9);
+  EXPECT_EQ(share.room(), 8 * Share::kFewest * kStripe) << "the plan may be wrong";
+}
+
+// The plan may be wrong: what is carried counts, also where all that it has ends between two looks.
+TEST_F(ShareTest, ForgetsThePlanOnceItIsMeasured) {
+  share.reset(0);
+  carry(50'000, milliseconds(100));
+  EXPECT_NEAR(under_way(), 50'000.0 * 4, 50'000.0);
+}
+
 TEST_F(ShareTest, BeginsWithAFewStripes) {
   EXPECT_EQ(share.room(), 2 * Share::kFewest * kStripe);
   share.given(3 * kStripe, now);

@@ -17,8 +17,8 @@ SOURCE, BUILD = pathlib.Path(sys.argv.pop()), pathlib.Path(sys.argv.pop())
 HERE = pathlib.Path(__file__).resolve().parent
 COMPILERS = [f"-DCMAKE_C_COMPILER={os.environ['CC']}", f"-DCMAKE_CXX_COMPILER={os.environ['CXX']}"]
 STRICT = "-Wall -Wextra -Wconversion -Wpedantic -Werror"
-# What a program that links it has to have anyway, ISA-L, and libcrypto for keys.
-NEEDED = {"libisal", "libcrypto", "libstdc++", "libm", "libgcc_s", "libc", "ld-linux-x86-64", "ld-linux-aarch64"}
+# What a program that links it has to have anyway, ISA-L, libcrypto for keys, and hwloc for placement.
+NEEDED = {"libisal", "libcrypto", "libhwloc", "libstdc++", "libm", "libgcc_s", "libc", "ld-linux-x86-64", "ld-linux-aarch64"}
 
 
 def run(*command, **options):

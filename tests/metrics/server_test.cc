@@ -140,6 +140,22 @@ TEST(MetricsServer, SaysWhatEachTransportCarriedAndHowLongThingsTook) {
                     HasSubstr("fairlead_test_seconds_count 4\n"), HasSubstr("fairlead_test_seconds_sum 1000.306")));
 }
 
+TEST(MetricsServer, SaysWhereLanesAndPoolAre) {
+  PlacementReport placement;
+  placement.lanes = {{.pinned = true, .cpus = {8}}, {.pinned = false, .cpus = {0, 1}}};
+  placement.pool_node = 1;
+  placement.pool_pages = {0, 300};
+  placement.shares = {{.transport = "verbs:mlx5_0", .bytes_per_second = 5e10}};
+  const auto server = MetricsServer::start("127.0.0.1:0", [&] { return placement_metrics(placement); });
+  ASSERT_TRUE(server) << server.error().to_string();
+  EXPECT_THAT(get((*server)->address(), "/metrics"),
+              AllOf(HasSubstr("fairlead_lane_cpu{lane=\"0\"} 8\n"), HasSubstr("fairlead_lane_cpu{lane=\"1\"} -1\n"),
+                    HasSubstr("fairlead_pool_node 1\n"), HasSubstr("fairlead_pool_sampled_pages{node=\"1\"} 300\n"),
+                    HasSubstr("fairlead_transport_planned_bytes_per_second{transport=\"verbs:mlx5_0\"} 5")));
+  placement = {};
+  EXPECT_THAT(get((*server)->address(), "/metrics"), HasSubstr("fairlead_pool_node -1\n"));
+}
+
 TEST(MetricsServer, ListensOnAllAddressesOfBothFamilies) {
   const auto server = MetricsServer::start(":0", [] { return std::vector<Metric>(); });
   ASSERT_TRUE(server) << server.error().to_string();

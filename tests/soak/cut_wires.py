@@ -1,13 +1,21 @@
 #!/usr/bin/env python3
 """Cuts the wires of two processes that exchange verified traffic, again and again, and wants nothing lost.
 
+  tests/soak/cut_wires.py --second-wire [--seconds 60] [--seed N] [--bin build/release/bin]
   tests/soak/cut_wires.py [--seconds 600] [--transport verbs:soft0|tcp|auto] [--paths N] [--lanes N] [--seed N] [--bin build/release/bin]
 
 Two hosts and a switch between them are network namespaces of this program's own; where they cannot be made, it is skipped
 (exit code 77). fairlead-verified-traffic runs on both; meanwhile the switch forgets a port (nobody is told), a host's link
 goes down, TCP connections are reset, a process is stopped, or all of them for seconds. Writes to what is withdrawn end
 paths as well. With several paths there is a second wire, with addresses and a switch of its own, which has its troubles too
-(--transport verbs:soft0,verbs:soft1 is a device at each). Prints how often each was done and what both ends counted; exit code 1 if an end says that anything is wrong.
+(--transport verbs:soft0,verbs:soft1 is a device at each).
+
+--second-wire has no chance in it: of two wires, a softroce device at each, tc shapes the second to a quarter of the first; both
+carry; the second's link goes down, the first carries on; it is up again, and both carry; then the first's goes down for a
+second, and after that both carry again. So until the time is over, at least once. What a wire carried is what its interface
+counted.
+
+Prints how often each was done and what both ends counted; exit code 1 if an end says that anything is wrong.
 """
 
 import argparse
@@ -96,6 +104,71 @@ def report(name, process, patience):
     return None
 
 
+def shape(net, wire, megabits):
+    for host in net.hosts:
+        run("tc", "qdisc", "add", "dev", f"wire{wire}", "root", "tbf", "rate", f"{megabits}mbit", "burst", "64kb", "limit", "4mb",
+            at=host.at)
+
+
+def carried(net, wire):
+    """Bytes that the client's end of a wire sent and received, ever."""
+    counted = json.loads(run("ip", "-s", "-j", "link", "show", f"wire{wire}", at=net.hosts[0].at))[0]["stats64"]
+    return counted["tx"]["bytes"] + counted["rx"]["bytes"]
+
+
+def await_bytes(net, wires, more, what, processes, limit=120):
+    """Until each of these wires has carried so many bytes more."""
+    begin, end = {wire: carried(net, wire) for wire in wires}, time.monotonic() + limit
+    while True:
+        moved = {wire: carried(net, wire) - begin[wire] for wire in wires}
+        if all(moved[wire] >= more for wire in wires):
+            print(f"{what}: " + ", ".join(f"wire {wire} carried {moved[wire] / 1e6:.1f} MB" for wire in wires), flush=True)
+            return True
+        if time.monotonic() > end or any(process.poll() is not None for process in processes):
+            print(f"{what}: not so; within {limit} s wires carried {moved} bytes, wanted is {more} over each", flush=True)
+            return False
+        time.sleep(0.1)
+
+
+def second_wire(options):
+    program = pathlib.Path(options.bin).resolve() / "fairlead-verified-traffic"
+    net = Net(random.Random(options.seed), 2)
+    for wire, megabits in enumerate((200, 50)):
+        shape(net, wire, megabits)
+
+    def flags(end):
+        return ["--transport", "verbs:soft0,verbs:soft1", "--paths", "2", "--soft-address", ",".join(wire[end] for wire in WIRES)]
+
+    # It is told to stop when the last of these things was seen.
+    stop = pathlib.Path(tempfile.mkdtemp()) / "stop"
+    server = start(program, net.hosts[1], "serve", f"{THERE}:7400", *flags(1))
+    server.stdout.readline()
+    client = start(program, net.hosts[0], "drive", f"{THERE}:7400", "3600", "--stop-file", stop, *flags(0))
+    processes, at = (client, server), net.hosts[0].at
+    end, rounds, good = time.monotonic() + options.seconds, 0, True
+    while good and (rounds == 0 or time.monotonic() < end):
+        rounds += 1
+        good = await_bytes(net, (0, 1), 1 << 20, "both", processes)
+        run("ip", "link", "set", "wire1", "down", at=at)
+        good = good and await_bytes(net, (0,), 4 << 20, "the second down", processes)
+        run("ip", "link", "set", "wire1", "up", at=at)
+        good = good and await_bytes(net, (0, 1), 1 << 20, "the second up again", processes)
+        run("ip", "link", "set", "wire0", "down", at=at)
+        time.sleep(1)
+        run("ip", "link", "set", "wire0", "up", at=at)
+        good = good and await_bytes(net, (0, 1), 1 << 20, "the first down and up again", processes)
+    stop.touch()
+    reports = {name: report(name, process, 200) for name, process in (("the client", client), ("the server", server))}
+    net.stop()
+    stop.unlink()
+    stop.parent.rmdir()
+    for name, counted in reports.items():
+        print(f"{name}: {json.dumps(counted)}")
+    if None in reports.values() or not good:
+        return 1
+    return 0 if reports["the client"]["rail_bytes"] > 0 else 1
+
+
 def soak(options):
     chance = random.Random(options.seed)
     program = pathlib.Path(options.bin).resolve() / "fairlead-verified-traffic"
@@ -144,9 +217,10 @@ def main():
     parser.add_argument("--lanes", type=int, default=1, help="of the end that accepts")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--bin", default=str(pathlib.Path(__file__).resolve().parents[2] / "build/release/bin"))
+    parser.add_argument("--second-wire", action="store_true")
     options = parser.parse_args()
-    enter("ss", bridge=True)
-    return soak(options)
+    enter("ss", "tc", bridge=True)
+    return second_wire(options) if options.second_wire else soak(options)
 
 
 if __name__ == "__main__":

@@ -1,15 +1,17 @@
 // Traffic of every kind between two processes, verified: writes with notifications, reads, messages of up to 200,000
 // bytes, commands, and writes to a region that its owner withdraws now and then, in both directions at once.
 //
-//   fairlead-verified-traffic serve HOST:PORT [FLAGS]           prints "listening on HOST:PORT"
+//   fairlead-verified-traffic serve HOST:PORT [FLAGS]           prints "listening on HOST:PORT", then
+//                                                               where it was put
 //   fairlead-verified-traffic drive HOST:PORT SECONDS [FLAGS]   the other end; begins and ends it
 //
-// FLAGS: --transport T, --packet-io PORT, --soft-address IP,..., --peer-timeout MS, --lanes N, --paths N (in stripes of
-// 4 KiB).
-// Checked: every byte; that what was posted arrives once and in order; that every transfer ends, and well, but for what
-// is to be refused; that nothing is left over. Both print one line of JSON at the end, with counts. Exit code 1 with
-// words if anything is wrong.
+// With --stop-file F the other end drives until that file is there, if that is before SECONDS are over.
+// FLAGS: --transport T, --packet-io PORT, --soft-address IP,..., --peer-timeout MS, --lanes N, --placement WHERE,
+// --paths N (in stripes of 4 KiB). Checked: every byte; that what was posted arrives once and in order; that every
+// transfer ends, and well, but for what is to be refused; that nothing is left over. Both print one line of JSON at the
+// end, with counts. Exit code 1 with words if anything is wrong.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -57,6 +59,8 @@ constexpr std::uint64_t kNumberMask = (1 << 22) - 1, kWide = std::uint64_t{1} <<
 std::uint64_t value_of(Is is, std::size_t slot, std::uint64_t number) {
   return static_cast<std::uint64_t>(is) << 28 | slot << 22 | (number & kNumberMask);
 }
+
+bool is_there(const std::string& file) { return !file.empty() && ::access(file.c_str(), F_OK) == 0; }
 
 std::uint64_t mixed(std::uint64_t seed) {
   seed = (seed ^ seed >> 31) * 0x9e3779b97f4a7c15;
@@ -107,7 +111,7 @@ class End {
   }
 
   /// Until `until`, and what is under way then; nothing: until the other end is done.
-  void run(Peer peer, std::optional<Clock::time_point> until) {
+  void run(Peer peer, std::optional<Clock::time_point> until, const std::string& stop_file = {}) {
     peer_ = std::move(peer);
     their_inbox_ = must(peer_.lookup("inbox", kPatience));
     their_constant_ = must(peer_.lookup("constant", kPatience));
@@ -115,7 +119,7 @@ class End {
     std::jthread forbidden([this](const std::stop_token& stop) { try_what_is_forbidden(stop); });
     std::optional<Clock::time_point> patience;
     while (!is_over()) {
-      if (until && Clock::now() >= *until) posting_ = false;
+      if (until && (Clock::now() >= *until || is_there(stop_file))) posting_ = false;
       if (posting_) post();
       take(peer_.next_event(std::chrono::milliseconds(1)));
       for (Event event = peer_.next_event(); event.kind != Event::Kind::kNone; event = peer_.next_event()) take(event);
@@ -338,7 +342,9 @@ int run(Words words) {
   config.paths = std::stoul(take_flag("--paths").value_or("1"));
   if (config.paths != 1) config.chunk_bytes = 16 * 1024;
   config.lanes = std::stoul(take_flag("--lanes").value_or("1"));
+  config.placement = take_flag("--placement").value_or("auto");
   config.peer_timeout = std::chrono::milliseconds(std::stol(take_flag("--peer-timeout").value_or("30000")));
+  const std::string stop_file = take_flag("--stop-file").value_or("");
   const bool serves = words.size() == 2 && words[0] == "serve", drives = words.size() == 3 && words[0] == "drive";
   if (!serves && !drives) die("serve HOST:PORT, or drive HOST:PORT SECONDS");
   config.name = words[0];
@@ -347,6 +353,8 @@ int run(Words words) {
   End end(engine, serves ? 1 : 2);
   if (serves) {
     fmt::print("listening on {}\n", engine.listen_address());
+    const PlacementReport placement = engine.placement();
+    fmt::print("{}; pages of the pool by node: {}\n", placement.to_string(), fmt::join(placement.pool_pages, " "));
     std::fflush(stdout);
     Peer peer = must(engine.accept(kPatience));
     end.run(peer, std::nullopt);
@@ -358,7 +366,7 @@ int run(Words words) {
   } else {
     Peer peer = must(engine.connect(words[1]));
     if (const Status ready = peer.wait_ready(kPatience); !ready.ok()) die(ready.to_string());
-    end.run(peer, Clock::now() + std::chrono::seconds(std::stol(words[2])));
+    end.run(peer, Clock::now() + std::chrono::seconds(std::stol(words[2])), stop_file);
     peer.close(kPatience);
     while (peer.next_event(kPatience).kind != Event::Kind::kClosed) {
     }

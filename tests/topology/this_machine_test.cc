@@ -6,6 +6,7 @@
 #include <fstream>
 
 #include "tests/topology/machines.h"
+#include "topology/own_machine.h"
 
 namespace fairlead::topology {
 namespace {
@@ -53,6 +54,34 @@ TEST_F(ThisMachine, WordsThatAreNoListAreRemarkedOn) {
   read_isolated_cores(root_, &machine);
   ASSERT_EQ(machine.remarks.size(), 1u);
   EXPECT_THAT(machine.remarks[0], HasSubstr("'all of them'"));
+}
+
+TEST_F(ThisMachine, WhatAThreadMayUseFollowsItsStatus) {
+  Machine machine = make_machine(2, 2);
+  read_allowed(root_, &machine);  // there is no such file
+  EXPECT_EQ(machine.cores[3].usable_pus.size(), 1u);
+  write("/proc/thread-self/status", "Name:\tx\nCpus_allowed:\t5\nCpus_allowed_list:\t0,2\nMems_allowed_list:\t1\n");
+  read_allowed(root_, &machine);
+  EXPECT_THAT(machine.cores[0].usable_pus, ::testing::ElementsAre(0u));
+  EXPECT_THAT(machine.cores[1].usable_pus, IsEmpty());
+  EXPECT_THAT(machine.cores[2].usable_pus, ::testing::ElementsAre(2u));
+  EXPECT_FALSE(machine.memories[0].allowed);
+  EXPECT_TRUE(machine.memories[1].allowed);
+  write("/proc/thread-self/status", "Cpus_allowed_list:\t0-3\nMems_allowed_list:\t0-1\n");
+  read_allowed(root_, &machine);
+  EXPECT_EQ(machine.cores[1].usable_pus.size(), 1u);
+  EXPECT_TRUE(machine.memories[0].allowed);
+}
+
+TEST(OwnMachine, IsReadOnceAndIsAsItWasRead) {
+  const Result<Machine> first = own_machine(), again = own_machine();
+  ASSERT_TRUE(first) << first.error().to_string();
+  ASSERT_TRUE(again);
+  EXPECT_EQ(first->cores.size(), again->cores.size());
+  EXPECT_EQ(first->devices.size(), again->devices.size());
+  std::size_t usable = 0;
+  for (const Core& core : again->cores) usable += core.usable_pus.size();
+  EXPECT_NE(usable, 0u);
 }
 
 TEST_F(ThisMachine, RatesOfPortsAddUp) {

@@ -1,8 +1,8 @@
-#include "topology/index_list.h"
+#include "base/index_list.h"
 
 #include <gmock/gmock.h>
 
-namespace fairlead::topology {
+namespace fairlead {
 namespace {
 
 using ::testing::ElementsAre;
@@ -29,4 +29,4 @@ TEST(IndexList, WritesRanges) {
 }
 
 }  // namespace
-}  // namespace fairlead::topology
+}  // namespace fairlead

@@ -1,11 +1,11 @@
-#include "topology/index_list.h"
+#include "base/index_list.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <charconv>
 
-namespace fairlead::topology {
+namespace fairlead {
 namespace {
 
 constexpr unsigned kLast = (1u << 20) - 1;  // a range of a broken file must not fill the memory
@@ -65,4 +65,4 @@ std::string to_index_list(std::span<const unsigned> indexes) {
   return text;
 }
 
-}  // namespace fairlead::topology
+}  // namespace fairlead

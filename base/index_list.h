@@ -9,7 +9,7 @@
 
 #include "fairlead/status.h"
 
-namespace fairlead::topology {
+namespace fairlead {
 
 /// The indexes in ascending order, each once. Blanks and a line feed around it are no matter; "" is the empty list.
 /// Errors: kInvalidArgument for anything else, and beyond 1,048,575.
@@ -17,4 +17,4 @@ namespace fairlead::topology {
 /// "0-3,8"; "none" where there is none. Order and duplicates of `indexes` are no matter.
 [[nodiscard]] std::string to_index_list(std::span<const unsigned> indexes);
 
-}  // namespace fairlead::topology
+}  // namespace fairlead

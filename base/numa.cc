@@ -85,13 +85,16 @@ std::vector<int> numa_nodes(const std::string& sysfs) {
   return nodes;
 }
 
-Status bind_to_node(std::span<std::byte> bytes, int node, NodeBinding binding) {
+Status check_numa_node(int node) {
   const std::vector<int> nodes = numa_nodes();
-  if (!std::binary_search(nodes.begin(), nodes.end(), node)) {
-    return {Code::kInvalidArgument, fmt::format("cannot bind memory to NUMA node {}: it is none of this machine's that "
-                                                "have memory, which are {}",
-                                                node, fmt::join(nodes, ", "))};
-  }
+  if (std::binary_search(nodes.begin(), nodes.end(), node)) return {};
+  return {Code::kInvalidArgument,
+          fmt::format("there is no memory on a NUMA node {}: this machine's nodes that have some are {}", node,
+                      fmt::join(nodes, ", "))};
+}
+
+Status bind_to_node(std::span<std::byte> bytes, int node, NodeBinding binding) {
+  if (Status there = check_numa_node(node); !there.ok()) return there;
   std::vector<unsigned long> mask(static_cast<std::size_t>(node) / kWordBits + 1);
   mask.back() = 1UL << (static_cast<std::size_t>(node) % kWordBits);
   const int mode = binding == NodeBinding::kOnly ? MPOL_BIND : MPOL_PREFERRED;

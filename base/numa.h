@@ -23,6 +23,9 @@ namespace fairlead {
 /// The nodes that have memory, in order; {0} where the kernel knows none. `sysfs`: where to read, for tests.
 [[nodiscard]] std::vector<int> numa_nodes(const std::string& sysfs = "/sys/devices/system/node");
 
+/// ok if `node` has memory; else kInvalidArgument, which names those that have.
+Status check_numa_node(int node);
+
 /// What happens when the node has no page left.
 enum class NodeBinding {
   kPreferred,  // another node gives it

@@ -1,62 +1,149 @@
 #include "memreg/arena.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <linux/memfd.h>
+#include <linux/mman.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdint>
 #include <limits>
 #include <system_error>
 #include <utility>
 
+#include "base/numa.h"
+
 namespace fairlead::memreg {
 namespace {
+
+constexpr std::size_t kTransparentBytes = std::size_t{2} << 20;
+
+std::string text_of(int error) { return std::generic_category().message(error); }
 
 Status exhausted(std::size_t bytes, int error) {
   rlimit limit{};
   if (::getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY) {
     return {Code::kResourceExhausted,
             fmt::format("cannot map {} bytes: {}; RLIMIT_AS is {} bytes: raise it with `ulimit -v`, or use less", bytes,
-                        std::generic_category().message(error), limit.rlim_cur)};
+                        text_of(error), limit.rlim_cur)};
   }
   return {Code::kResourceExhausted,
           fmt::format("cannot map {} bytes: {}; free memory, use smaller pools, or see vm.overcommit_memory and "
                       "vm.max_map_count",
-                      bytes, std::generic_category().message(error))};
+                      bytes, text_of(error))};
+}
+
+std::size_t round_up(std::size_t value, std::size_t step) noexcept { return (value + step - 1) / step * step; }
+
+// 0, or the error that ended it.
+int populate_until(std::span<std::byte> bytes, const std::stop_token& stop) noexcept {
+  constexpr std::size_t kPiece = std::size_t{4} << 20;
+  while (!bytes.empty() && !stop.stop_requested()) {
+    const std::size_t piece = std::min(bytes.size(), kPiece);
+    if (::madvise(bytes.data(), piece, MADV_POPULATE_WRITE) != 0) return errno;
+    bytes = bytes.subspan(piece);
+  }
+  return 0;
+}
+
+bool is_huge(PageKind kind) noexcept { return kind >= PageKind::kHuge2M; }
+
+// A memfd of `size` bytes, whose size nobody changes again; invalid with errno set.
+UniqueFd make_file(std::size_t size, PageKind kind) {
+  unsigned flags = MFD_CLOEXEC | MFD_ALLOW_SEALING;
+  if (is_huge(kind)) flags |= MFD_HUGETLB | (kind == PageKind::kHuge1G ? MFD_HUGE_1GB : MFD_HUGE_2MB);
+  UniqueFd fd(::memfd_create("fairlead-arena", flags));
+  if (!fd) return fd;
+  if (::ftruncate(fd.get(), static_cast<off_t>(size)) != 0 ||
+      ::fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
+    const int error = errno;
+    fd.reset();
+    errno = error;
+  }
+  return fd;
+}
+
+// `size` bytes at a multiple of `alignment`; null with errno set.
+std::byte* map_aligned(std::size_t size, std::size_t alignment, PageKind kind, int fd) {
+  const std::size_t reserved = size + alignment - page_size();
+  void* const start = ::mmap(nullptr, reserved, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (start == MAP_FAILED) return nullptr;
+  auto* const from = static_cast<std::byte*>(start);
+  const auto address = reinterpret_cast<std::uintptr_t>(start);
+  std::byte* const at = from + (round_up(address, alignment) - address);
+  int flags = MAP_FIXED | (fd >= 0 ? MAP_SHARED : MAP_PRIVATE | MAP_ANONYMOUS);
+  if (is_huge(kind) && fd < 0)
+    flags |= MAP_HUGETLB | static_cast<int>(kind == PageKind::kHuge1G ? MAP_HUGE_1GB : MAP_HUGE_2MB);
+  if (::mmap(at, size, PROT_READ | PROT_WRITE, flags, fd, 0) == MAP_FAILED) {
+    const int error = errno;
+    ::munmap(start, reserved);
+    errno = error;
+    return nullptr;
+  }
+  if (at > from) ::munmap(from, static_cast<std::size_t>(at - from));
+  std::byte* const end = at + size;
+  if (end < from + reserved) ::munmap(end, static_cast<std::size_t>(from + reserved - end));
+  return at;
 }
 
 }  // namespace
 
-std::size_t page_size() noexcept {
-  static const auto size = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
-  return size;
-}
+void populate(std::span<std::byte> bytes, const std::stop_token& stop) noexcept { populate_until(bytes, stop); }
 
-void populate(std::span<std::byte> bytes, const std::stop_token& stop) noexcept {
-  constexpr std::size_t kPiece = std::size_t{4} << 20;
-  while (!bytes.empty() && !stop.stop_requested()) {
-    const std::size_t piece = std::min(bytes.size(), kPiece);
-    ::madvise(bytes.data(), piece, MADV_POPULATE_WRITE);
-    bytes = bytes.subspan(piece);
+Result<Arena> Arena::map(std::size_t bytes, const ArenaOptions& options) {
+  if (bytes == 0) return {Code::kInvalidArgument, "cannot map 0 bytes"};
+  if (bytes > std::numeric_limits<std::size_t>::max() / 2) return exhausted(bytes, ENOMEM);
+  const PageSupply supply = page_supply(options.node, options.shared);
+  std::string failed;
+  for (PageKind best = options.best;;) {
+    const PageChoice choice = choose_pages(bytes, supply, best);
+    const std::size_t size = round_up(bytes, page_bytes(choice.kind));
+    Arena arena;
+    if (options.shared) {
+      arena.fd_ = make_file(size, choice.kind);
+      if (!arena.fd_ && !is_huge(choice.kind)) return exhausted(size, errno);
+    }
+    std::byte* start = nullptr;
+    if (!options.shared || arena.fd_) {
+      const std::size_t alignment =
+          std::max(page_bytes(choice.kind), size >= kTransparentBytes ? kTransparentBytes : page_size());
+      start = map_aligned(size, alignment, choice.kind, arena.fd_.get());
+    }
+    int error = start == nullptr ? errno : 0;
+    arena.why_ = choice.why + failed;
+    arena.pages_ = choice.kind;
+    if (start != nullptr) {
+      arena.bytes_ = {start, size};
+      if (options.node >= 0) {
+        const Status bound = bind_to_node(arena.bytes_, options.node);
+        if (bound.code() == Code::kInvalidArgument) return bound;
+        if (!bound.ok()) arena.why_ += "; " + bound.message();
+      }
+      if (choice.kind == PageKind::kTransparent) ::madvise(start, size, MADV_HUGEPAGE);  // a hint
+      // Now, when a page that is not there after all (a cgroup's limit, another process) is an error and no SIGBUS.
+      if (is_huge(choice.kind)) error = populate_until(arena.bytes_, {});
+    }
+    if (error == 0) return arena;
+    if (!is_huge(choice.kind)) return exhausted(size, error);
+    failed += fmt::format("; {} pages are free, but could not be had: {}", to_string(choice.kind), text_of(error));
+    best = choice.kind == PageKind::kHuge1G ? PageKind::kHuge2M : PageKind::kTransparent;
   }
 }
 
-Result<Arena> Arena::map(std::size_t bytes) {
-  if (bytes == 0) return {Code::kInvalidArgument, "cannot map 0 bytes"};
-  if (bytes > std::numeric_limits<std::size_t>::max() - page_size()) return exhausted(bytes, ENOMEM);
-  const std::size_t size = (bytes + page_size() - 1) / page_size() * page_size();
-  void* start = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (start == MAP_FAILED) return exhausted(size, errno);
-  ::madvise(start, size, MADV_HUGEPAGE);  // a hint: kernels without huge pages refuse it, which is no harm
-  return Arena(std::span(static_cast<std::byte*>(start), size));
-}
-
-Arena::Arena(Arena&& other) noexcept : bytes_(std::exchange(other.bytes_, {})) {}
+Arena::Arena(Arena&& other) noexcept
+    : bytes_(std::exchange(other.bytes_, {})),
+      pages_(other.pages_),
+      why_(std::move(other.why_)),
+      fd_(std::move(other.fd_)) {}
 
 Arena& Arena::operator=(Arena&& other) noexcept {
   std::swap(bytes_, other.bytes_);
+  std::swap(pages_, other.pages_);
+  std::swap(why_, other.why_);
+  std::swap(fd_, other.fd_);
   return *this;
 }
 

@@ -1,23 +1,34 @@
-// Page-aligned anonymous memory, zeroed, private to the process; unmapped when its owner goes.
+// Page-aligned memory in one piece, zeroed; unmapped when its owner goes.
+//
+// Private to the process, or, on request, a memfd that another process can map: sealed, so that nobody can make it
+// smaller under who uses it.
 #pragma once
 
 #include <cstddef>
 #include <span>
 #include <stop_token>
+#include <string>
 
+#include "base/unique_fd.h"
 #include "fairlead/status.h"
+#include "memreg/pages.h"
 
 namespace fairlead::memreg {
 
-/// Bytes of a page of this system (not of a huge page).
-[[nodiscard]] std::size_t page_size() noexcept;
+struct ArenaOptions {
+  PageKind best = PageKind::kTransparent;  // nothing better is tried
+  int node = -1;                           // NUMA node that its pages come from, as long as that has some; -1: any
+  bool shared = false;                     // a memfd
+};
 
 /// Move-only. Threads: a value; the bytes are the user's to synchronise.
 class Arena {
  public:
-  /// Maps `bytes`, rounded up to pages. Asks the kernel for huge pages, which it may or may not give.
-  /// Errors: kInvalidArgument (0 bytes), kResourceExhausted (names the size, the limit and the remedy).
-  static Result<Arena> map(std::size_t bytes);
+  /// Maps `bytes`, rounded up to pages of the kind that it gets (pages.h); from 2 MiB on it begins at a multiple of
+  /// that. Huge pages are all there when it returns, on whichever thread calls; others come when they are touched, or
+  /// by populate(). Errors: kInvalidArgument (0 bytes, no such node), kResourceExhausted (names the size, the limit and
+  /// the remedy).
+  static Result<Arena> map(std::size_t bytes, const ArenaOptions& options = {});
 
   Arena() noexcept = default;
   Arena(Arena&& other) noexcept;
@@ -25,10 +36,17 @@ class Arena {
   ~Arena();
 
   [[nodiscard]] std::span<std::byte> bytes() const noexcept { return bytes_; }
+  [[nodiscard]] PageKind pages() const noexcept { return pages_; }
+  /// Which pages and why not better ones, and why it is not bound to the node that was asked for, if it is not.
+  [[nodiscard]] const std::string& why() const noexcept { return why_; }
+  /// Of the memfd that holds it from offset 0, owned by the arena; -1: it is private.
+  [[nodiscard]] int fd() const noexcept { return fd_.get(); }
 
  private:
-  explicit Arena(std::span<std::byte> bytes) noexcept : bytes_(bytes) {}
   std::span<std::byte> bytes_;
+  PageKind pages_ = PageKind::kOrdinary;
+  std::string why_;
+  UniqueFd fd_;
 };
 
 /// Finds and clears the pages now, not under the first access: piece by piece, because the kernel holds the process's

@@ -1,168 +1,271 @@
 #include "memreg/pool.h"
 
+#include <fmt/format.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <bit>
 #include <cassert>
 #include <cstring>
 #include <limits>
+#include <utility>
 
-#ifdef __SANITIZE_ADDRESS__
-#include <sanitizer/asan_interface.h>
-#endif
+#include "base/numa.h"
+#include "fairlead/log.h"
 
 namespace fairlead::memreg {
 namespace {
 
-constexpr std::size_t kSmallAlignment = 64;    // a cache line
-constexpr std::size_t kSlabBytes = 16 * 1024;  // small blocks are carved this many bytes at a time
+constexpr std::size_t kMinArenaBytes = std::size_t{64} << 10;
+constexpr std::size_t kMostAlignment = std::size_t{1} << 30;
+constexpr std::size_t kArenaAlignment = std::size_t{2} << 20;  // of arenas of that size and more
 
-void poison([[maybe_unused]] std::span<std::byte> bytes) noexcept {
-#ifdef __SANITIZE_ADDRESS__
-  __asan_poison_memory_region(bytes.data(), bytes.size());
-#endif
+std::size_t address(const std::byte* at) noexcept { return reinterpret_cast<std::uintptr_t>(at); }
+
+// Makes a block of a class fit to be seen by `next`. All of it, so that what is behind `bytes` is no other audience's
+// when a longer block of the same audience is made of it; who names none gets what was asked for and no more.
+void make_ready(const FreeBlock& block, std::size_t bytes, std::size_t class_bytes, Audience next) noexcept {
+  if (!must_clear(block.left_by, next)) {
+    unpoison({block.data, bytes});
+    return;
+  }
+  const std::size_t clear = next == Audience::kUnnamed ? bytes : class_bytes;
+  unpoison({block.data, clear});
+  std::memset(block.data, 0, clear);
+  if (clear > bytes) poison({block.data + bytes, clear - bytes});
 }
 
-void unpoison([[maybe_unused]] std::span<std::byte> bytes) noexcept {
-#ifdef __SANITIZE_ADDRESS__
-  __asan_unpoison_memory_region(bytes.data(), bytes.size());
-#endif
+// The same of a run, page by page, and touches what is fresh of it.
+void make_run_ready(const FreeBlock& run, std::size_t bytes, Audience next) noexcept {
+  const auto first = static_cast<std::size_t>(run.data - run.arena->memory.bytes().data()) / page_size();
+  const auto left = std::span(run.arena->left).subspan(first, bytes / page_size());
+  for (std::size_t begin = 0, end = 0; begin < left.size(); begin = end) {
+    while (end < left.size() && left[end] == left[begin]) ++end;
+    const std::span<std::byte> pages(run.data + begin * page_size(), (end - begin) * page_size());
+    if (left[begin] == Audience::kNobody) populate(pages);
+    if (must_clear(left[begin], next)) std::memset(pages.data(), 0, pages.size());
+  }
 }
-
-std::size_t round_up(std::size_t value, std::size_t step) noexcept { return (value + step - 1) / step * step; }
 
 }  // namespace
 
-Pool::Pool(std::size_t arena_bytes, ArenaHook hook)
-    : arena_bytes_(std::max(round_up(arena_bytes, page_size()), round_up(kSlabBytes, page_size()))),
-      hook_(std::move(hook)) {}
+Pool::Pool(const PoolOptions& options, ArenaHook hook)
+    : options_(options), process_(::getpid()), shelf_(std::make_unique<Shelf>(ledger_, options.node)) {
+  ledger_.arena_bytes = round_up(std::max(options.arena_bytes, kMinArenaBytes), page_size());
+  ledger_.max_bytes = options.max_bytes;
+  ledger_.best = options.best;
+  ledger_.hook = std::move(hook);
+  ledger_.make_room = [this] { trim(); };
+  ledger_.on_new = [this](const Arena& arena) { on_new_arena(arena); };
+}
 
 Pool::~Pool() {
-  assert(stats_.blocks == 0 && "a block outlives its pool");
-  for (const auto& entry : arenas_) unpoison(entry->memory.bytes());
+  if (::getpid() != process_) {
+    (void)keeper_.release();  // a forked child does not have the thread
+    return;
+  }
+  keeper_.reset();
+  assert(stats().blocks == 0 && "a block outlives its pool");
 }
 
-std::size_t Pool::class_size(std::size_t bytes) noexcept {
-  const std::size_t alignment = bytes < page_size() ? kSmallAlignment : page_size();
-  const std::size_t step = std::max(std::bit_floor(std::max(bytes, alignment)) / 4, alignment);
-  return bytes > std::numeric_limits<std::size_t>::max() - step ? bytes : round_up(bytes, step);
+void Pool::on_new_arena(const Arena& arena) {
+  const std::lock_guard lock(mutex_);
+  pages_ = arena.why();
+  if (!told_ || told_kind_ != arena.pages()) {
+    log(LogLevel::kInfo, fmt::format("pool: an arena of {} bytes has {}", arena.bytes().size(), pages_));
+  }
+  told_ = true;
+  told_kind_ = arena.pages();
+  if (options_.idle.count() > 0 && keeper_ == nullptr) {
+    keeper_ = std::make_unique<Keeper>(std::max(options_.idle / 2, std::chrono::milliseconds(1)), [this] { age(); });
+  }
 }
 
-std::size_t Pool::taken_bytes(std::size_t bytes) const noexcept {
-  const std::size_t class_bytes = class_size(bytes);
-  if (class_bytes <= arena_bytes_ || bytes > std::numeric_limits<std::size_t>::max() - page_size()) return class_bytes;
-  return round_up(bytes, page_size());
+Result<Shelf*> Pool::shelf_on(int node) {
+  if (node < 0 || node == options_.node) return shelf_.get();
+  const std::lock_guard lock(mutex_);
+  if (const auto known = other_nodes_.find(node); known != other_nodes_.end()) return known->second.get();
+  if (Status there = check_numa_node(node); !there.ok()) return there;
+  return other_nodes_.emplace(node, std::make_unique<Shelf>(ledger_, node)).first->second.get();
 }
 
-std::size_t Pool::class_index(std::size_t class_bytes) noexcept {
-  const auto log2 = static_cast<std::size_t>(std::bit_width(class_bytes)) - 1;
-  return log2 * 4 + ((class_bytes >> (log2 - 2)) & 3);
+std::vector<Shelf*> Pool::shelves() const {
+  std::vector<Shelf*> all{shelf_.get()};
+  const std::lock_guard lock(mutex_);
+  for (const auto& [node, shelf] : other_nodes_) all.push_back(shelf.get());
+  return all;
 }
 
-Result<Pool::Block> Pool::allocate(std::size_t bytes) {
+Result<Pool::Block> Pool::allocate(std::size_t bytes, const Request& request) {
   if (bytes == 0) return {Code::kInvalidArgument, "cannot allocate 0 bytes from a pool; ask for 1 or more"};
-  const std::size_t class_bytes = class_size(bytes), used_bytes = taken_bytes(bytes);
-  std::unique_lock lock(mutex_);
-  auto taken = class_bytes > arena_bytes_ ? take_arena(used_bytes, lock) : take(class_bytes, lock);
-  if (!taken) return taken.error();
-  const FreeBlock& from = taken->block;
-  ++stats_.blocks;
-  stats_.used_bytes += used_bytes;
-  lock.unlock();
+  const std::size_t alignment = request.alignment;
+  if (alignment != 0 && (!std::has_single_bit(alignment) || alignment > kMostAlignment)) {
+    return {Code::kInvalidArgument, fmt::format("cannot align {} bytes to {}: ask for a power of two up to {}", bytes,
+                                                alignment, kMostAlignment)};
+  }
+  if (bytes > std::numeric_limits<std::size_t>::max() / 4) {
+    return {Code::kResourceExhausted, fmt::format("cannot allocate {} bytes: no machine has so many", bytes)};
+  }
+  // What is nobody's would come back as if it were all 0.
+  const Audience audience = request.audience == Audience::kNobody ? Audience::kUnnamed : request.audience;
+  Shelf* shelf = shelf_.get();
+  if (request.node >= 0) {
+    const auto other = shelf_on(request.node);
+    if (!other) return other.error();
+    shelf = *other;
+  }
+  if (request.shared) return allocate_arena(*shelf, bytes, request);
+  if (alignment <= page_size()) {
+    // A power of two of lines is aligned to itself.
+    const bool stricter = bytes < page_size() && alignment > kSmallAlignment;
+    const std::size_t class_bytes = class_size(stricter ? std::bit_ceil(std::max(bytes, alignment)) : bytes);
+    if (class_bytes <= std::min(kMostClassBytes, ledger_.arena_bytes)) {
+      return allocate_block(*shelf, class_bytes, bytes, audience);
+    }
+  }
+  const std::size_t slack = alignment > page_size() ? alignment - page_size() : 0;
+  if (round_up(bytes, page_size()) + slack > ledger_.arena_bytes) return allocate_arena(*shelf, bytes, request);
+  return allocate_run(*shelf, bytes, alignment, audience);
+}
+
+Pool::Block Pool::make_block(const FreeBlock& from, std::size_t bytes, std::size_t taken, Audience audience) noexcept {
   Block block;
   block.bytes = {from.data, bytes};
-  block.arena = from.entry->memory.bytes();
-  block.owner = from.entry->owner.get();
-  block.entry_ = from.entry;
-  unpoison(block.bytes);
-  if (from.used) std::memset(from.data, 0, bytes);
-  populate(taken->fresh);
+  block.arena = from.arena->memory.bytes();
+  block.owner = from.arena->owner.get();
+  block.entry_ = from.arena;
+  block.taken_ = taken;
+  block.audience_ = audience;
   return block;
 }
 
-Result<Pool::Taken> Pool::take_arena(std::size_t bytes, std::unique_lock<std::mutex>& lock) {
-  lock.unlock();
-  auto made = make_arena(bytes);
-  if (!made) return made.error();
-  lock.lock();
-  ArenaEntry* const entry = add_arena(std::move(*made));
-  entry->carved = entry->memory.bytes().size();
-  return Taken{{entry->memory.bytes().data(), entry}, entry->memory.bytes()};
-}
-
-Result<Pool::Taken> Pool::take(std::size_t class_bytes, std::unique_lock<std::mutex>& lock) {
-  auto& list = free_[class_index(class_bytes)];
-  Taken taken;
-  if (list.empty()) {
-    const std::size_t slab = class_bytes >= page_size() ? class_bytes : round_up(kSlabBytes, page_size());
-    const auto arena = arena_with_room(slab, lock);
-    if (!arena) return arena.error();
-    taken.fresh = (*arena)->memory.bytes().subspan((*arena)->carved, slab);
-    (*arena)->carved += slab;
-    for (std::size_t end = slab / class_bytes; end-- > 0;) {  // the first block is taken first
-      list.push_back({taken.fresh.data() + end * class_bytes, *arena});
-    }
+void Pool::count(Shelf& shelf, std::int64_t by, std::size_t bytes) {
+  if (ThreadCache* cache = ThreadCache::of(shelf); cache != nullptr) {
+    cache->count(by, bytes);
+    return;
   }
-  taken.block = list.back();
-  list.pop_back();
-  return taken;
+  Counts counts;
+  counts.add(by, bytes);
+  shelf.count(counts);
 }
 
-Result<Pool::ArenaEntry*> Pool::arena_with_room(std::size_t bytes, std::unique_lock<std::mutex>& lock) {
-  for (const auto& entry : arenas_) {
-    if (entry->memory.bytes().size() - entry->carved >= bytes) return entry.get();
+Result<Pool::Block> Pool::allocate_block(Shelf& shelf, std::size_t class_bytes, std::size_t bytes, Audience audience) {
+  ThreadCache* const cache = ThreadCache::of(shelf);
+  const std::size_t index = class_index(class_bytes);
+  FreeBlock from;
+  if (cache == nullptr || !cache->take(index, audience, from)) {
+    const auto found = refill(shelf, cache, index);
+    if (!found) return found.error();
+    from = *found;
+    count(shelf, 1, class_bytes);
   }
-  lock.unlock();
-  auto made = make_arena(arena_bytes_);
-  if (!made) return made.error();
-  lock.lock();
-  return add_arena(std::move(*made));
+  make_ready(from, bytes, class_bytes, audience);
+  return make_block(from, bytes, class_bytes, audience);
 }
 
-Result<std::unique_ptr<Pool::ArenaEntry>> Pool::make_arena(std::size_t bytes) const {
-  auto memory = Arena::map(bytes);
-  if (!memory) return memory.error();
-  auto entry = std::make_unique<ArenaEntry>();
-  entry->memory = std::move(*memory);
-  if (hook_) {
-    auto owner = hook_(entry->memory.bytes());
-    if (!owner) return owner.error();
-    entry->owner = std::move(*owner);
+Result<FreeBlock> Pool::refill(Shelf& shelf, ThreadCache* cache, std::size_t index) {
+  ThreadCache::Batch batch;
+  const std::size_t wanted = cache == nullptr ? 1 : ThreadCache::most_of(class_bytes_of(index)) / 2;
+  const std::size_t count = shelf.grab(index, std::span(batch).first(wanted));
+  if (count == 0) {
+    auto carved = shelf.carve(index);
+    if (!carved) return carved.error();
+    if (carved->any_fresh) populate(carved->around);
+    return carved->block;
   }
-  poison(entry->memory.bytes());
-  return entry;
+  const auto rest = std::span<const FreeBlock>(batch).first(count - 1);
+  const std::size_t kept = cache == nullptr ? 0 : cache->fill(index, rest);
+  if (kept < rest.size()) shelf.put(index, rest.subspan(kept));
+  return batch.at(count - 1);
 }
 
-Pool::ArenaEntry* Pool::add_arena(std::unique_ptr<ArenaEntry> made) {
-  ++stats_.arenas;
-  stats_.arena_bytes += made->memory.bytes().size();
-  arenas_.push_back(std::move(made));
-  return arenas_.back().get();
+Result<Pool::Block> Pool::allocate_run(Shelf& shelf, std::size_t bytes, std::size_t alignment, Audience audience) {
+  const std::size_t taken = round_up(bytes, page_size());
+  const auto run = shelf.take_run(taken, std::max(alignment, page_size()));
+  if (!run) return run.error();
+  unpoison({run->data, taken});
+  make_run_ready(*run, taken, audience);
+  if (taken > bytes) poison({run->data + bytes, taken - bytes});
+  count(shelf, 1, taken);
+  Block block = make_block(*run, bytes, taken, audience);
+  block.kind_ = Block::Kind::kRun;
+  return block;
+}
+
+Result<Pool::Block> Pool::allocate_arena(Shelf& shelf, std::size_t bytes, const Request& request) {
+  const std::size_t pages = round_up(bytes, page_size());
+  const std::size_t aligned = pages >= kArenaAlignment ? kArenaAlignment : page_size();
+  const std::size_t alignment = std::max(request.alignment, aligned);
+  const auto arena = shelf.take_arena(pages + (alignment - aligned), request.shared);
+  if (!arena) return arena.error();
+  const std::span<std::byte> all = (*arena)->memory.bytes();
+  FreeBlock from{all.data() + (round_up(address(all.data()), alignment) - address(all.data())), *arena};
+  unpoison({from.data, bytes});
+  populate({from.data, pages});
+  count(shelf, 1, all.size());
+  Block block = make_block(from, bytes, all.size(), request.audience);
+  block.kind_ = Block::Kind::kArena;
+  block.fd = (*arena)->memory.fd();
+  block.fd_offset = static_cast<std::size_t>(from.data - all.data());
+  return block;
 }
 
 void Pool::free(const Block& block) noexcept {
-  const std::size_t class_bytes = class_size(block.bytes.size());
-  std::unique_ptr<ArenaEntry> dropped;  // unmapped after the lock
-  const std::lock_guard lock(mutex_);
-  assert(block.entry_ != nullptr && stats_.blocks > 0);
-  --stats_.blocks;
-  stats_.used_bytes -= taken_bytes(block.bytes.size());
-  if (class_bytes <= arena_bytes_) {
-    poison({block.bytes.data(), class_bytes});
-    free_[class_index(class_bytes)].push_back({block.bytes.data(), block.entry_, true});
-    return;
+  assert(block.entry_ != nullptr);
+  Shelf& shelf = *block.entry_->shelf;
+  const FreeBlock freed{block.bytes.data(), block.entry_, block.audience_};
+  switch (block.kind_) {
+    case Block::Kind::kClass: {
+      poison({freed.data, block.taken_});
+      const std::size_t index = class_index(block.taken_);
+      if (ThreadCache* const cache = ThreadCache::of(shelf); cache != nullptr) [[likely]] {
+        ThreadCache::Batch out;
+        const std::size_t moved = cache->give(index, freed, out);
+        if (moved > 0) shelf.put(index, std::span<const FreeBlock>(out).first(moved));
+      } else {
+        shelf.put(index, std::span(&freed, 1));
+        count(shelf, -1, block.taken_);
+      }
+      return;
+    }
+    case Block::Kind::kRun:
+      poison({freed.data, block.taken_});
+      shelf.give_run(freed, block.taken_);
+      count(shelf, -1, block.taken_);
+      return;
+    case Block::Kind::kArena:
+      shelf.give_arena(block.entry_);
+      count(shelf, -1, block.taken_);
+      return;
   }
-  const auto own =
-      std::find_if(arenas_.begin(), arenas_.end(), [&block](const auto& each) { return each.get() == block.entry_; });
-  dropped = std::move(*own);
-  arenas_.erase(own);
-  unpoison(dropped->memory.bytes());  // the address range may be mapped again by someone else
-  --stats_.arenas;
-  stats_.arena_bytes -= dropped->memory.bytes().size();
+}
+
+void Pool::trim_shelves(bool only_idle) noexcept {
+  for (Shelf* shelf : shelves()) shelf->trim(only_idle);
 }
 
 Pool::Stats Pool::stats() const {
+  Stats all;
+  Counts counts;
+  for (Shelf* shelf : shelves()) {
+    const Shelf::Stats each = shelf->stats();
+    counts.add(each.counts);
+    for (std::size_t kind = 0; kind < kPageKinds.size(); ++kind) {
+      all.arenas_of.at(kind) += each.arenas.at(kind);
+      all.bytes_of.at(kind) += each.arena_bytes.at(kind);
+      all.arenas += each.arenas.at(kind);
+      all.arena_bytes += each.arena_bytes.at(kind);
+    }
+    all.cached_bytes += each.cached_bytes;
+    all.given_back += each.given_back;
+    all.given_back_bytes += each.given_back_bytes;
+  }
+  // A block that went from one thread to another may be seen at its end only.
+  all.blocks = static_cast<std::size_t>(std::max<std::int64_t>(counts.blocks, 0));
+  all.used_bytes = static_cast<std::size_t>(std::max<std::int64_t>(counts.used_bytes, 0));
   const std::lock_guard lock(mutex_);
-  return stats_;
+  all.pages = pages_;
+  return all;
 }
 
 }  // namespace fairlead::memreg

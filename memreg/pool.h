@@ -1,97 +1,129 @@
 // Blocks of many sizes cut from arenas that are registered once.
 //
-// Sizes are rounded up to a class: powers of two and the quarters between them, so that at most a fifth is lost (more
-// only below 256 bytes and between 4 and 16 KiB, where alignment rules). A block of a page or more begins on a page,
-// a smaller one on 64 bytes. A block whose class is larger than an arena has an arena of its own, of its size to the
-// page, given back when the block is freed; all other memory stays with the pool and its class until the pool goes, and
-// is cleared before it is handed out again: what one user left there must not reach another through a buffer that is
-// published. Under AddressSanitizer what is not allocated is poisoned.
+// Blocks up to 256 KiB are of a class (size_class.h), of which each thread keeps some; larger ones are as many pages as
+// they need. A block of a page or more begins on a page, a smaller one on 64 bytes, or as its request says. A block
+// that does not fit an arena, and one that is shared, has an arena of its own, given back when the block is freed. All
+// other memory that is freed becomes one with its neighbours, and an arena that is wholly free goes back to the system
+// after a while, or at trim().
+// Bytes: a block of fresh pages is all 0, and so is one whose request names no audience. One for an audience
+// (Pool::audience) holds what that audience left there or 0, never what another did.
+// Pages are found and cleared by the thread that asks, before it has the block and without a lock. Under
+// AddressSanitizer what is not allocated is poisoned.
 #pragma once
 
+#include <sys/types.h>
+
 #include <array>
+#include <chrono>
 #include <cstddef>
-#include <functional>
+#include <cstdint>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "fairlead/status.h"
 #include "memreg/arena.h"
+#include "memreg/audience.h"
+#include "memreg/keeper.h"
+#include "memreg/shelf.h"
+#include "memreg/thread_cache.h"
 
 namespace fairlead::memreg {
 
-/// Called once for every new arena, to register it; what it returns is destroyed before the arena is unmapped.
-/// Called on the thread that allocates, without the pool's lock.
-using ArenaHook = std::function<Result<std::shared_ptr<void>>(std::span<std::byte> arena)>;
+struct PoolOptions {
+  std::size_t arena_bytes = std::size_t{64} << 20;  // rounded up to pages, at least 64 KiB
+  PageKind best = PageKind::kHuge1G;                // of its arenas' pages
+  int node = -1;                                    // NUMA node of its arenas; -1: any
+  std::size_t max_bytes = 0;                        // of all arenas together; 0: no limit
+  std::chrono::milliseconds idle{
+      0};  // an arena that is unused for so long is given back, by a thread of the pool; 0: never
+};
 
-/// Threads: all members from any thread. Every block must be freed before the pool is destroyed.
+/// Threads: all members from any thread. Every block must be freed before the pool is destroyed; threads that used it
+/// may live on.
 class Pool {
- private:
-  struct ArenaEntry;
-
  public:
+  struct Request {
+    std::size_t alignment = 0;               // a power of two up to 1 GiB; 0: as said above
+    Audience audience = Audience::kUnnamed;  // who may see the bytes
+    int node = -1;                           // NUMA node; -1: the pool's
+    bool shared = false;                     // on a memfd of its own, which another process can map
+  };
   struct Block {
-    std::span<std::byte> bytes;  // as many as were asked for, all 0
+    std::span<std::byte> bytes;  // as many as were asked for
     std::span<std::byte> arena;  // what the hook saw; holds `bytes`
     void* owner = nullptr;       // what the hook returned for the arena, valid while the block is allocated
+    int fd = -1;                 // of a shared block, the pool's: the memfd that holds it at `fd_offset`
+    std::size_t fd_offset = 0;
 
    private:
     friend class Pool;
+    enum class Kind : std::uint8_t { kClass, kRun, kArena };
     ArenaEntry* entry_ = nullptr;
+    std::size_t taken_ = 0;  // bytes
+    Audience audience_ = Audience::kUnnamed;
+    Kind kind_ = Kind::kClass;
   };
   struct Stats {
     std::size_t arenas = 0, arena_bytes = 0;
-    std::size_t blocks = 0, used_bytes = 0;  // allocated now, bytes counts whole classes and pages
+    std::array<std::size_t, kPageKinds.size()> arenas_of{}, bytes_of{};  // the same by PageKind
+    std::size_t blocks = 0, used_bytes = 0;              // allocated now; bytes counts whole classes and pages
+    std::size_t cached_bytes = 0;                        // free blocks kept for threads
+    std::uint64_t given_back = 0, given_back_bytes = 0;  // arenas that were idle, ever
+    std::string pages;  // which pages the newest arena has, and why not better ones; empty: there was none
   };
 
-  /// `hook` may be empty. `arena_bytes` is rounded up to pages.
-  explicit Pool(std::size_t arena_bytes, ArenaHook hook = {});
+  /// `hook` may be empty.
+  explicit Pool(const PoolOptions& options, ArenaHook hook = {});
+  explicit Pool(std::size_t arena_bytes, ArenaHook hook = {})
+      : Pool(PoolOptions{.arena_bytes = arena_bytes}, std::move(hook)) {}
   ~Pool();
   Pool(const Pool&) = delete;
   Pool& operator=(const Pool&) = delete;
 
-  /// Errors: kInvalidArgument (0 bytes), kResourceExhausted (Arena's), and the hook's own.
-  Result<Block> allocate(std::size_t bytes);
+  /// Errors: kInvalidArgument (0 bytes, an alignment that is none, no such node), kResourceExhausted (Arena's; the
+  /// pool's limit), and the hook's own.
+  Result<Block> allocate(std::size_t bytes, const Request& request);
+  Result<Block> allocate(std::size_t bytes) { return allocate(bytes, Request{}); }
   void free(const Block& block) noexcept;
+
+  /// For Request::audience: these principals, in any order; none: everybody.
+  [[nodiscard]] Audience audience(std::span<const std::string> principals) { return audiences_.number_of(principals); }
+
+  /// Gives all arenas back that are wholly free now.
+  void trim() noexcept { trim_shelves(false); }
+  /// A round of what the pool's thread does twice in PoolOptions::idle: gives back what nobody used for two rounds.
+  void age() noexcept { trim_shelves(true); }
+  /// While others use the pool each figure is right at some moment, not all at the same.
   [[nodiscard]] Stats stats() const;
 
-  /// `bytes` rounded up to a class.
-  [[nodiscard]] static std::size_t class_size(std::size_t bytes) noexcept;
-
  private:
-  struct ArenaEntry {
-    Arena memory;
-    std::shared_ptr<void> owner;  // after `memory`: destroyed first
-    std::size_t carved = 0;       // bytes handed out from the front, a multiple of the page
-  };
-  struct FreeBlock {
-    std::byte* data;
-    ArenaEntry* entry;
-    bool used = false;  // holds what somebody left there
-  };
-  struct Taken {
-    FreeBlock block;
-    std::span<std::byte> fresh;  // pages that nobody has touched
-  };
-  static constexpr std::size_t kClasses = 4 * 64;  // (log2, quarter)
+  Result<Block> allocate_block(Shelf& shelf, std::size_t class_bytes, std::size_t bytes, Audience audience);
+  Result<Block> allocate_run(Shelf& shelf, std::size_t bytes, std::size_t alignment, Audience audience);
+  Result<Block> allocate_arena(Shelf& shelf, std::size_t bytes, const Request& request);
+  Result<FreeBlock> refill(Shelf& shelf, ThreadCache* cache, std::size_t index);
+  static void count(Shelf& shelf, std::int64_t by, std::size_t bytes);
+  static Block make_block(const FreeBlock& from, std::size_t bytes, std::size_t taken, Audience audience) noexcept;
+  Result<Shelf*> shelf_on(int node);
+  [[nodiscard]] std::vector<Shelf*> shelves() const;
+  void trim_shelves(bool only_idle) noexcept;
+  void on_new_arena(const Arena& arena);
 
-  /// What a block of `bytes` takes of memory: its class, or its pages where it has an arena of its own.
-  [[nodiscard]] std::size_t taken_bytes(std::size_t bytes) const noexcept;
-  static std::size_t class_index(std::size_t class_bytes) noexcept;
-  Result<std::unique_ptr<ArenaEntry>> make_arena(std::size_t bytes) const;
-  // With mutex_ held; all but the first give it up while they make an arena.
-  ArenaEntry* add_arena(std::unique_ptr<ArenaEntry> made);
-  Result<ArenaEntry*> arena_with_room(std::size_t bytes, std::unique_lock<std::mutex>& lock);
-  Result<Taken> take_arena(std::size_t bytes, std::unique_lock<std::mutex>& lock);
-  Result<Taken> take(std::size_t class_bytes, std::unique_lock<std::mutex>& lock);
+  const PoolOptions options_;
+  const pid_t process_;
+  Ledger ledger_;
+  Audiences audiences_;
+  mutable std::mutex mutex_;                           // guards what follows, up to the next empty line
+  std::map<int, std::unique_ptr<Shelf>> other_nodes_;  // whose entries stay
+  std::string pages_;
+  bool told_ = false;
+  PageKind told_kind_ = PageKind::kOrdinary;
+  std::unique_ptr<Keeper> keeper_;
 
-  const std::size_t arena_bytes_;
-  const ArenaHook hook_;
-  mutable std::mutex mutex_;
-  std::vector<std::unique_ptr<ArenaEntry>> arenas_;    // under mutex_
-  std::array<std::vector<FreeBlock>, kClasses> free_;  // under mutex_
-  Stats stats_;                                        // under mutex_
+  const std::unique_ptr<Shelf> shelf_;  // of the pool's node
 };
 
 }  // namespace fairlead::memreg

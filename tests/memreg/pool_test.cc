@@ -1,14 +1,23 @@
 #include "memreg/pool.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 
 #include <algorithm>
+#include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <future>
 #include <limits>
+#include <memory>
 #include <random>
-#include <thread>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/numa.h"
 
 namespace fairlead::memreg {
 namespace {
@@ -16,28 +25,6 @@ namespace {
 constexpr std::size_t kArena = std::size_t{1} << 20;
 
 std::uintptr_t address(const Pool::Block& block) { return reinterpret_cast<std::uintptr_t>(block.bytes.data()); }
-
-TEST(PoolClasses, ArePowersOfTwoAndQuarters) {
-  EXPECT_EQ(Pool::class_size(1), 64u);
-  EXPECT_EQ(Pool::class_size(64), 64u);
-  EXPECT_EQ(Pool::class_size(65), 128u);
-  EXPECT_EQ(Pool::class_size(257), 320u);
-  EXPECT_EQ(Pool::class_size(1025), 1280u);
-  EXPECT_EQ(Pool::class_size(4096), 4096u);
-  EXPECT_EQ(Pool::class_size(4097), 8192u);
-  EXPECT_EQ(Pool::class_size((1u << 20) + 1), (1u << 20) + (1u << 18));
-  EXPECT_EQ(Pool::class_size(7u << 18), 7u << 18);
-}
-
-TEST(PoolClasses, NeverShrinkAndStayAligned) {
-  for (std::size_t size = 1; size < 300'000; size += 7) {
-    const std::size_t rounded = Pool::class_size(size);
-    ASSERT_GE(rounded, size);
-    ASSERT_EQ(Pool::class_size(rounded), rounded) << size;
-    ASSERT_EQ(rounded % (size < page_size() ? 64 : page_size()), 0u) << size;
-  }
-  EXPECT_EQ(Pool::class_size(std::numeric_limits<std::size_t>::max()), std::numeric_limits<std::size_t>::max());
-}
 
 TEST(PoolBlocks, AreAlignedDisjointAndReused) {
   Pool pool(kArena);
@@ -113,7 +100,7 @@ TEST(PoolArenas, LargeBlocksHaveTheirOwn) {
 // Not what its class would: 1,290 MiB took 1,536.
 TEST(PoolArenas, LargeBlocksTakeWhatTheyHold) {
   const std::size_t pages = 1290 * page_size();
-  ASSERT_GT(Pool::class_size(pages), pages);
+  ASSERT_GT(class_size(pages), pages);
   Pool pool(kArena);
   const auto block = pool.allocate(pages);
   ASSERT_TRUE(block.has_value());
@@ -135,7 +122,7 @@ TEST(PoolArenas, OfAFullSizedModel) {
   constexpr std::size_t kBytes = std::size_t{1290} << 20;
   std::size_t mapped = 0;
   // The hook sees the arena before any page of it is touched.
-  Pool pool(std::size_t{64} << 20, [&](std::span<std::byte> arena) -> Result<std::shared_ptr<void>> {
+  Pool pool({.best = PageKind::kTransparent}, [&](std::span<std::byte> arena) -> Result<std::shared_ptr<void>> {
     mapped = arena.size();
     return Status(Code::kUnavailable, "only looking");
   });
@@ -192,32 +179,202 @@ TEST(PoolErrors, ZeroHugeAndTheHooksOwn) {
   EXPECT_EQ(pool.stats().arena_bytes, 0u);
 }
 
-TEST(PoolThreads, ShareItWithoutOverlap) {
-  Pool pool(kArena);
-  const auto work = [&pool](unsigned seed) {
-    std::mt19937 random(seed);
-    std::vector<std::pair<Pool::Block, int>> held;
-    for (int i = 0; i < 2000; ++i) {
-      if (held.size() < 20 && random() % 3 != 0) {
-        auto block = pool.allocate(1 + random() % 20'000);
-        ASSERT_TRUE(block.has_value());
-        const int value = static_cast<int>(random() & 0xff);
-        std::memset(block->bytes.data(), value, block->bytes.size());
-        held.emplace_back(*block, value);
-      } else if (!held.empty()) {
-        const auto [block, value] = held.back();
-        held.pop_back();
-        ASSERT_EQ(block.bytes.front(), static_cast<std::byte>(value));
-        ASSERT_EQ(block.bytes.back(), static_cast<std::byte>(value));
-        pool.free(block);
-      }
-    }
-    for (const auto& each : held) pool.free(each.first);
-  };
-  {
-    std::jthread a(work, 1u), b(work, 2u), c(work, 3u);
+// Half of an arena is there in pieces, the other in one; together they are the whole again.
+TEST(PoolRuns, AndFreedBlocksOfEverySizeBecomeOne) {
+  for (const std::size_t size : {std::size_t{64}, std::size_t{320}, std::size_t{4096}, std::size_t{20'000},
+                                 std::size_t{65'536}, kArena / 4, 3 * kArena / 8}) {
+    Pool pool(kArena);
+    std::vector<Pool::Block> blocks;
+    while (pool.stats().arenas < 2) blocks.push_back(*pool.allocate(size));
+    pool.free(blocks.back());  // the one that did not fit
+    blocks.pop_back();
+    pool.trim();
+    ASSERT_EQ(pool.stats().arenas, 1u) << size;
+    std::shuffle(blocks.begin(), blocks.end(), std::mt19937(1));
+    for (const auto& block : blocks) pool.free(block);
+    const auto whole = pool.allocate(kArena);
+    ASSERT_TRUE(whole.has_value()) << size;
+    EXPECT_EQ(pool.stats().arenas, 1u) << size;
+    EXPECT_EQ(std::count(whole->bytes.begin(), whole->bytes.end(), std::byte{0}), std::ssize(whole->bytes));
+    pool.free(*whole);
   }
+}
+
+TEST(PoolRuns, TakeThePagesTheyNeed) {
+  Pool pool(kArena);
+  const std::size_t bytes = kMostClassBytes + 5 * page_size();
+  const auto run = pool.allocate(bytes - 1);
+  ASSERT_TRUE(run.has_value());
+  EXPECT_EQ(pool.stats().used_bytes, bytes);
+  EXPECT_EQ(pool.stats().blocks, 1u);
+  pool.free(*run);
   EXPECT_EQ(pool.stats().used_bytes, 0u);
+  EXPECT_EQ(pool.stats().blocks, 0u);
+}
+
+TEST(PoolAlignment, IsAsAskedFor) {
+  Pool pool(kArena);
+  std::vector<Pool::Block> blocks;
+  for (const std::size_t bytes : {std::size_t{1}, std::size_t{100}, std::size_t{4097}, std::size_t{70'000},
+                                  std::size_t{300'000}, kArena, 3 * kArena}) {
+    for (std::size_t alignment = 1; alignment <= (std::size_t{4} << 20); alignment *= 2) {
+      auto block = pool.allocate(bytes, {.alignment = alignment});
+      ASSERT_TRUE(block.has_value()) << bytes << " at " << alignment << ": " << block.status().to_string();
+      ASSERT_EQ(address(*block) % alignment, 0u) << bytes << " at " << alignment;
+      ASSERT_EQ(block->bytes.size(), bytes);
+      ASSERT_LE(block->bytes.data() + bytes, block->arena.data() + block->arena.size());
+      std::memset(block->bytes.data(), static_cast<int>(blocks.size()), bytes);
+      blocks.push_back(*block);
+    }
+  }
+  for (std::size_t i = 0; i < blocks.size(); ++i) {
+    ASSERT_EQ(blocks[i].bytes.front(), static_cast<std::byte>(i));
+    ASSERT_EQ(blocks[i].bytes.back(), static_cast<std::byte>(i));
+    pool.free(blocks[i]);
+  }
+  for (const std::size_t none : {std::size_t{3}, std::size_t{96}, std::size_t{1} << 31}) {
+    const auto refused = pool.allocate(100, {.alignment = none});
+    EXPECT_EQ(refused.status().code(), Code::kInvalidArgument);
+    EXPECT_THAT(refused.status().message(), testing::HasSubstr("to " + std::to_string(none)));
+  }
+}
+
+TEST(PoolLimits, AreKeptAndSaid) {
+  Pool pool({.arena_bytes = kArena, .max_bytes = 2 * kArena});
+  const auto first = pool.allocate(kArena), second = pool.allocate(kArena);
+  ASSERT_TRUE(first && second);
+  const auto third = pool.allocate(100);
+  ASSERT_FALSE(third.has_value());
+  EXPECT_EQ(third.error().code(), Code::kResourceExhausted);
+  EXPECT_THAT(third.error().message(),
+              testing::AllOf(testing::HasSubstr("of at most 2097152 bytes"), testing::HasSubstr("pool_max_bytes")));
+  EXPECT_EQ(pool.allocate(3 * kArena).status().code(), Code::kResourceExhausted);
+  pool.free(*first);
+  // What is idle makes room for what does not fit it.
+  const auto large = pool.allocate(kArena, {.shared = true});
+  ASSERT_TRUE(large.has_value()) << large.status().to_string();
+  EXPECT_EQ(pool.stats().arena_bytes, 2 * kArena);
+  EXPECT_EQ(pool.stats().given_back, 1u);
+  pool.free(*large);
+  pool.free(*second);
+}
+
+// A hook that refuses, and an arena that cannot be mapped, leave nothing counted.
+TEST(PoolLimits, CountOnlyWhatIsThere) {
+  bool refuse = true;
+  Pool pool({.arena_bytes = kArena, .max_bytes = kArena}, [&](std::span<std::byte>) -> Result<std::shared_ptr<void>> {
+    if (refuse) return Status(Code::kUnavailable, "not now");
+    return std::shared_ptr<void>();
+  });
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(pool.allocate(100).status().code(), Code::kUnavailable);
+  refuse = false;
+  const auto block = pool.allocate(100);
+  ASSERT_TRUE(block.has_value()) << block.status().to_string();
+  pool.free(*block);
+}
+
+TEST(PoolIdle, ArenasAreGivenBackAfterTwoRounds) {
+  int alive = 0;
+  Pool pool({.arena_bytes = kArena}, [&](std::span<std::byte>) -> Result<std::shared_ptr<void>> {
+    ++alive;
+    return std::shared_ptr<void>(&alive, [](void* p) { --*static_cast<int*>(p); });
+  });
+  const auto kept = pool.allocate(3 * kArena / 4), small = pool.allocate(100), other = pool.allocate(3 * kArena / 4);
+  ASSERT_TRUE(kept && small && other);
+  ASSERT_EQ(alive, 2);
+  pool.free(*small);
+  pool.free(*other);
+  pool.age();  // all was used since the round before
+  EXPECT_EQ(alive, 2);
+  pool.age();
+  pool.age();
+  pool.age();
+  EXPECT_EQ(alive, 1);
+  EXPECT_EQ(pool.stats().given_back, 1u);
+  EXPECT_EQ(pool.stats().given_back_bytes, kArena);
+  EXPECT_EQ(pool.stats().cached_bytes, 0u);
+  for (int i = 0; i < 8; ++i) pool.age();
+  EXPECT_EQ(alive, 1) << "somebody has a block in it";
+  pool.free(*kept);
+  pool.trim();
+  EXPECT_EQ(alive, 0);
+  EXPECT_EQ(pool.stats().arena_bytes, 0u);
+}
+
+TEST(PoolIdle, AnArenaThatIsUsedNowAndThenStays) {
+  Pool pool(kArena);
+  for (int i = 0; i < 6; ++i) {
+    const auto block = pool.allocate(kArena / 2);
+    ASSERT_TRUE(block.has_value());
+    pool.free(*block);
+    pool.age();
+  }
+  EXPECT_EQ(pool.stats().given_back, 0u);
+}
+
+TEST(PoolIdle, AThreadOfThePoolSeesToIt) {
+  std::promise<void> gone;
+  Pool pool({.arena_bytes = kArena, .idle = std::chrono::milliseconds(1)},
+            [&](std::span<std::byte>) -> Result<std::shared_ptr<void>> {
+              return std::shared_ptr<void>(&gone, [](void* p) { static_cast<std::promise<void>*>(p)->set_value(); });
+            });
+  pool.free(*pool.allocate(100));
+  EXPECT_EQ(gone.get_future().wait_for(std::chrono::seconds(60)), std::future_status::ready);
+}
+
+TEST(PoolStats, AccountForEveryByte) {
+  Pool pool({.arena_bytes = kArena, .best = PageKind::kOrdinary});
+  const auto block = pool.allocate(65'000);
+  ASSERT_TRUE(block.has_value());
+  EXPECT_EQ(pool.stats().used_bytes, 65'536u);
+  EXPECT_EQ(pool.stats().cached_bytes, 0u);
+  pool.free(*block);
+  const Pool::Stats after = pool.stats();
+  EXPECT_EQ(after.used_bytes, 0u);
+  EXPECT_EQ(after.cached_bytes, 65'536u);
+  EXPECT_EQ(after.arenas_of[static_cast<std::size_t>(PageKind::kOrdinary)], 1u);
+  EXPECT_EQ(after.bytes_of[static_cast<std::size_t>(PageKind::kOrdinary)], kArena);
+  EXPECT_EQ(after.pages, "ordinary pages");
+}
+
+TEST(PoolShared, BlocksCanBeMappedByAnotherProcess) {
+  Pool pool(kArena);
+  const auto shared = pool.allocate(10'000, {.shared = true});
+  const auto own = pool.allocate(10'000);
+  ASSERT_TRUE(shared && own);
+  EXPECT_EQ(own->fd, -1);
+  ASSERT_GE(shared->fd, 0);
+  EXPECT_TRUE(own->bytes.data() < shared->arena.data() || own->bytes.data() >= &shared->arena.back());
+  shared->bytes[9'999] = std::byte{7};
+  void* const there = ::mmap(nullptr, shared->fd_offset + 10'000, PROT_READ, MAP_SHARED, shared->fd, 0);
+  ASSERT_NE(there, MAP_FAILED);
+  EXPECT_EQ(static_cast<const std::byte*>(there)[shared->fd_offset + 9'999], std::byte{7});
+  ::munmap(there, shared->fd_offset + 10'000);
+  pool.free(*shared);
+  pool.free(*own);
+  EXPECT_EQ(pool.stats().blocks, 0u);
+}
+
+TEST(PoolNodes, HaveArenasOfTheirOwn) {
+  Pool pool(kArena);
+  const int node = numa_nodes().back();
+  const auto bound = pool.allocate(10'000, {.node = node}), any = pool.allocate(10'000);
+  ASSERT_TRUE(bound && any) << bound.status().to_string();
+  EXPECT_NE(bound->arena.data(), any->arena.data());
+  EXPECT_EQ(pool.stats().arenas, 2u);
+  EXPECT_EQ(pool.stats().blocks, 2u);
+  if (pool.stats().pages.find("cannot bind") == std::string::npos) {
+    if (const auto where = pages_by_node(bound->bytes); where) {
+      EXPECT_EQ(where->absent, 0u) << "it was to be populated";
+    }
+  }
+  pool.free(*bound);
+  pool.free(*any);
+  const auto nowhere = pool.allocate(10, {.node = 4000});
+  EXPECT_EQ(nowhere.status().code(), Code::kInvalidArgument);
+  EXPECT_THAT(nowhere.status().message(), testing::HasSubstr("NUMA node 4000"));
+  pool.trim();
+  EXPECT_EQ(pool.stats().arenas, 0u);
 }
 
 #if defined(__SANITIZE_ADDRESS__)

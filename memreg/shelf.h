@@ -1,0 +1,147 @@
+// Arenas of one kind (one NUMA node), and the free memory in them: lists of blocks for each class, which threads fill
+// and take from in batches, and runs of pages, which large blocks are cut from and to which classes return what they
+// do not need. Runs coalesce.
+//
+// Threads: all members from any thread. No lock is held while an arena is made, registered or unmapped, or while pages
+// are populated or cleared; that is done by the thread that asks for memory.
+#pragma once
+
+#include <sys/types.h>
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/spin_lock.h"
+#include "fairlead/status.h"
+#include "memreg/arena.h"
+#include "memreg/audience.h"
+#include "memreg/page_runs.h"
+#include "memreg/size_class.h"
+#include "memreg/thread_cache.h"
+
+namespace fairlead::memreg {
+
+/// Called once for every new arena, to register it; what it returns is destroyed before the arena is unmapped.
+/// Called on the thread that allocates, without any of the pool's locks.
+using ArenaHook = std::function<Result<std::shared_ptr<void>>(std::span<std::byte> arena)>;
+
+struct ArenaEntry {
+  Arena memory;
+  std::shared_ptr<void> owner;  // what the hook returned; after `memory`: destroyed first
+  Shelf* shelf = nullptr;
+  bool cut = false;            // into blocks; else it is one block's own
+  std::vector<Audience> left;  // by whom, for each page of `memory` that is free in runs; guarded by who has the page
+  unsigned idle_rounds = 0;    // that it was wholly free; guarded by the shelf
+};
+
+/// What the shelves of a pool share.
+struct Ledger {
+  std::size_t arena_bytes = 0;  // of an arena that is cut up
+  std::size_t max_bytes = 0;    // of all arenas; 0: no limit
+  PageKind best = PageKind::kOrdinary;
+  ArenaHook hook;
+  std::function<void()> make_room;           // gives idle arenas back
+  std::function<void(const Arena&)> on_new;  // an arena is there
+  std::atomic<std::size_t> bytes{0};         // of all arenas
+
+  /// Counts `size` more if that is within the limit, else says so.
+  [[nodiscard]] Status reserve(std::size_t size);
+};
+
+class Shelf {
+ public:
+  struct Stats {
+    std::array<std::size_t, kPageKinds.size()> arenas{}, arena_bytes{};  // by PageKind
+    Counts counts;
+    std::size_t cached_bytes = 0;
+    std::uint64_t given_back = 0, given_back_bytes = 0;  // idle arenas, ever
+  };
+  struct Carved {
+    FreeBlock block;
+    std::span<std::byte> around;  // the pages that were cut for it
+    bool any_fresh = false;       // nobody has touched some of them
+  };
+
+  Shelf(Ledger& ledger, int node);
+  Shelf(const Shelf&) = delete;
+  Shelf& operator=(const Shelf&) = delete;
+  ~Shelf();
+
+  /// Never the same for two, nor again; not 0.
+  [[nodiscard]] std::uint64_t number() const noexcept { return number_; }
+
+  // --- blocks of a class
+  /// Up to out.size() of them, from those that threads gave back.
+  [[nodiscard]] std::size_t grab(std::size_t index, std::span<FreeBlock> out) noexcept;
+  void put(std::size_t index, std::span<const FreeBlock> blocks) noexcept;
+  /// A new one. Errors: Arena's, the hook's, the limit's.
+  Result<Carved> carve(std::size_t index);
+
+  // --- runs of pages
+  /// `bytes`: whole pages, at most an arena with `alignment`, which is a page or more. The pages' `left` say what to
+  /// clear.
+  Result<FreeBlock> take_run(std::size_t bytes, std::size_t alignment);
+  /// `left_by`: whoever had all of it.
+  void give_run(const FreeBlock& block, std::size_t bytes) noexcept;
+
+  // --- arenas of one block
+  Result<ArenaEntry*> take_arena(std::size_t bytes, bool shared);
+  void give_arena(ArenaEntry* arena) noexcept;
+
+  /// Returns free blocks to runs, and arenas that are wholly free to the system. `only_idle`: blocks that nobody
+  /// touched since the last such round, and arenas that are wholly free for the second time.
+  void trim(bool only_idle) noexcept;
+  void count(const Counts& counts) noexcept;
+  [[nodiscard]] Stats stats();
+
+  /// Of a thread that begins to use it.
+  void add(std::shared_ptr<ThreadCache> cache);
+
+ private:
+  struct List {
+    SpinLock lock;  // guards what follows
+    bool used = false;
+    std::vector<FreeBlock> blocks;
+  };
+  using Entries = std::vector<std::unique_ptr<ArenaEntry>>;
+
+  [[nodiscard]] std::vector<std::shared_ptr<ThreadCache>> caches();
+  Result<std::unique_ptr<ArenaEntry>> make_arena(std::size_t bytes, bool cut, bool shared);
+  void unmap(std::unique_ptr<ArenaEntry> arena) noexcept;
+  /// Returns blocks to runs, as far as they make whole pages.
+  void dissolve(std::size_t index, std::vector<FreeBlock> blocks) noexcept;
+  void dissolve_all(bool only_idle) noexcept;
+  void give_pages(const FreeBlock& block, std::size_t bytes) noexcept;  // under mutex_
+  [[nodiscard]] ArenaEntry* arena_of(PageRuns::Page page) noexcept;     // under mutex_
+
+  Ledger& ledger_;
+  const int node_;
+  const std::uint64_t number_;
+  const pid_t process_;
+
+  std::mutex caches_mutex_;
+  std::vector<std::shared_ptr<ThreadCache>> caches_;  // under caches_mutex_
+
+  std::array<List, kClasses> lists_;
+
+  std::mutex mutex_;  // guards what follows
+  PageRuns runs_;
+  std::map<PageRuns::Page, std::unique_ptr<ArenaEntry>> arenas_;  // by their first page
+  Counts counts_;                                                 // of threads that ended, and that have no cache
+  std::uint64_t given_back_ = 0, given_back_bytes_ = 0;
+};
+
+/// Under AddressSanitizer, whoever touches the bytes is told; elsewhere nothing.
+void poison(std::span<std::byte> bytes) noexcept;
+void unpoison(std::span<std::byte> bytes) noexcept;
+
+}  // namespace fairlead::memreg

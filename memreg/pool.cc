@@ -128,15 +128,18 @@ Result<Pool::Block> Pool::allocate(std::size_t bytes, const Request& request) {
   return allocate_run(*shelf, bytes, alignment, audience);
 }
 
-Pool::Block Pool::make_block(const FreeBlock& from, std::size_t bytes, std::size_t taken, Audience audience) noexcept {
-  Block block;
+int Pool::Block::fd() const noexcept { return entry_ == nullptr ? -1 : entry_->memory.fd(); }
+
+std::size_t Pool::Block::fd_offset() const noexcept { return static_cast<std::size_t>(bytes.data() - arena.data()); }
+
+// In place: a copy of what was just written piece by piece waits for all of it.
+void Pool::fill(Block& block, const FreeBlock& from, std::size_t bytes, std::size_t taken, Audience audience) noexcept {
   block.bytes = {from.data, bytes};
   block.arena = from.arena->memory.bytes();
   block.owner = from.arena->owner.get();
   block.entry_ = from.arena;
   block.taken_ = taken;
   block.audience_ = audience;
-  return block;
 }
 
 void Pool::count(Shelf& shelf, std::int64_t by, std::size_t bytes) {
@@ -160,7 +163,9 @@ Result<Pool::Block> Pool::allocate_block(Shelf& shelf, std::size_t class_bytes, 
     count(shelf, 1, class_bytes);
   }
   make_ready(from, bytes, class_bytes, audience);
-  return make_block(from, bytes, class_bytes, audience);
+  Result<Block> made{Block()};
+  fill(*made, from, bytes, class_bytes, audience);
+  return made;
 }
 
 Result<FreeBlock> Pool::refill(Shelf& shelf, ThreadCache* cache, std::size_t index) {
@@ -187,7 +192,8 @@ Result<Pool::Block> Pool::allocate_run(Shelf& shelf, std::size_t bytes, std::siz
   make_run_ready(*run, taken, audience);
   if (taken > bytes) poison({run->data + bytes, taken - bytes});
   count(shelf, 1, taken);
-  Block block = make_block(*run, bytes, taken, audience);
+  Block block;
+  fill(block, *run, bytes, taken, audience);
   block.kind_ = Block::Kind::kRun;
   return block;
 }
@@ -203,10 +209,9 @@ Result<Pool::Block> Pool::allocate_arena(Shelf& shelf, std::size_t bytes, const 
   unpoison({from.data, bytes});
   populate({from.data, pages});
   count(shelf, 1, all.size());
-  Block block = make_block(from, bytes, all.size(), request.audience);
+  Block block;
+  fill(block, from, bytes, all.size(), request.audience);
   block.kind_ = Block::Kind::kArena;
-  block.fd = (*arena)->memory.fd();
-  block.fd_offset = static_cast<std::size_t>(from.data - all.data());
   return block;
 }
 

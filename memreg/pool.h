@@ -56,8 +56,10 @@ class Pool {
     std::span<std::byte> bytes;  // as many as were asked for
     std::span<std::byte> arena;  // what the hook saw; holds `bytes`
     void* owner = nullptr;       // what the hook returned for the arena, valid while the block is allocated
-    int fd = -1;                 // of a shared block, the pool's: the memfd that holds it at `fd_offset`
-    std::size_t fd_offset = 0;
+
+    /// Of a shared block, the pool's: the memfd that holds it from `fd_offset` on; -1: it is not shared.
+    [[nodiscard]] int fd() const noexcept;
+    [[nodiscard]] std::size_t fd_offset() const noexcept;
 
    private:
     friend class Pool;
@@ -67,6 +69,7 @@ class Pool {
     Audience audience_ = Audience::kUnnamed;
     Kind kind_ = Kind::kClass;
   };
+  static_assert(sizeof(Block) == 64, "a cache line, for it is handed from thread to thread");
   struct Stats {
     std::size_t arenas = 0, arena_bytes = 0;
     std::array<std::size_t, kPageKinds.size()> arenas_of{}, bytes_of{};  // the same by PageKind
@@ -106,7 +109,8 @@ class Pool {
   Result<Block> allocate_arena(Shelf& shelf, std::size_t bytes, const Request& request);
   Result<FreeBlock> refill(Shelf& shelf, ThreadCache* cache, std::size_t index);
   static void count(Shelf& shelf, std::int64_t by, std::size_t bytes);
-  static Block make_block(const FreeBlock& from, std::size_t bytes, std::size_t taken, Audience audience) noexcept;
+  static void fill(Block& block, const FreeBlock& from, std::size_t bytes, std::size_t taken,
+                   Audience audience) noexcept;
   Result<Shelf*> shelf_on(int node);
   [[nodiscard]] std::vector<Shelf*> shelves() const;
   void trim_shelves(bool only_idle) noexcept;

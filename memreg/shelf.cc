@@ -16,8 +16,8 @@
 namespace fairlead::memreg {
 namespace {
 
-constexpr std::size_t kMostOfList = std::size_t{4}
-                                    << 20;  // bytes of a class that wait for threads, more go to the runs
+// Bytes of a class that wait for threads; more goes to the runs. Where those lack room they take all of it.
+constexpr std::size_t kMostOfList = std::size_t{64} << 20;
 
 std::atomic<std::uint64_t> next_number{1};
 

@@ -115,6 +115,11 @@ Status EngineConfig::validate() const {
   if (auto s = in_range<Milliseconds>("path_timeout", path_timeout.count(), 1, kDay, "ms"); !s.ok()) return s;
   if (auto s = in_range<Milliseconds>("peer_timeout", peer_timeout.count(), 1, kDay, "ms"); !s.ok()) return s;
   if (auto s = in_range("pool_arena_bytes", pool_arena_bytes, 64 * kKiB, 1024 * kGiB, "bytes"); !s.ok()) return s;
+  if (pool_max_bytes != 0 && pool_max_bytes < pool_arena_bytes) {
+    return {Code::kInvalidArgument, fmt::format("pool_max_bytes is {} and must be 0 or at least pool_arena_bytes, {}",
+                                                pool_max_bytes, pool_arena_bytes)};
+  }
+  if (auto s = in_range<Milliseconds>("pool_idle", pool_idle.count(), 0, kDay, "ms"); !s.ok()) return s;
   if (auto s = in_range("max_message_bytes", max_message_bytes, std::size_t{1}, kGiB, "bytes"); !s.ok()) return s;
   if (auto s = in_range("max_pending_events", max_pending_events, std::size_t{1}, kMiB); !s.ok()) return s;
   if (auto s = in_range("max_pending_bytes", max_pending_bytes, std::size_t{1}, 1024 * kGiB, "bytes"); !s.ok())

@@ -96,6 +96,7 @@ int devices_command(Words words) {
     return kFailure;
   }
   print_table(engine->devices(*numeric));
+  fmt::print("\nMemory of transfers: {}\n", printable(engine->stats().pool.pages));
   if (peer_address.empty()) return kSuccess;
   Result<Peer> peer = engine->connect(peer_address);
   const Status ready = peer ? peer->wait_ready(config.connect_timeout) : peer.error();

@@ -61,7 +61,9 @@ Pool::Pool(const PoolOptions& options, ArenaHook hook)
 
 Pool::~Pool() {
   if (::getpid() != process_) {
-    (void)keeper_.release();  // a forked child does not have the thread
+    // A forked child does not have the thread that its destructor would wait for.
+    static auto* const of_parents = new std::vector<Keeper*>;
+    of_parents->push_back(keeper_.release());
     return;
   }
   keeper_.reset();

@@ -98,7 +98,7 @@ class Pool {
 
   /// Gives all arenas back that are wholly free now.
   void trim() noexcept { trim_shelves(false); }
-  /// A round of what the pool's thread does twice in PoolOptions::idle: gives back what nobody used for two rounds.
+  /// A round of what the pool's thread does twice in PoolOptions::idle: gives back what nobody used for some rounds.
   void age() noexcept { trim_shelves(true); }
   /// While others use the pool each figure is right at some moment, not all at the same.
   [[nodiscard]] Stats stats() const;

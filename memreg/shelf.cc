@@ -19,6 +19,9 @@ namespace {
 // Bytes of a class that wait for threads; more goes to the runs. Where those lack room they take all of it.
 constexpr std::size_t kMostOfList = std::size_t{64} << 20;
 
+// Twice in PoolOptions::idle: so that an arena that was in use right before the first of them is unused for so long.
+constexpr unsigned kIdleRounds = 3;
+
 std::atomic<std::uint64_t> next_number{1};
 
 std::size_t slab_bytes() noexcept { return std::max(kSlabBytes, page_size()); }
@@ -308,7 +311,7 @@ void Shelf::trim(bool only_idle) noexcept {
       if (!arena.cut || !runs_.wholly_free(at->first)) {
         arena.idle_rounds = 0;
         ++at;
-      } else if (only_idle && ++arena.idle_rounds < 2) {
+      } else if (only_idle && ++arena.idle_rounds < kIdleRounds) {
         ++at;
       } else {
         runs_.remove(at->first);

@@ -98,7 +98,7 @@ class Shelf {
   void give_arena(ArenaEntry* arena) noexcept;
 
   /// Returns free blocks to runs, and arenas that are wholly free to the system. `only_idle`: blocks that nobody
-  /// touched since the last such round, and arenas that are wholly free for the second time.
+  /// touched since the last such round, and arenas that are wholly free for the third time.
   void trim(bool only_idle) noexcept;
   void count(const Counts& counts) noexcept;
   [[nodiscard]] Stats stats();

@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <memory>
 #include <mutex>
 #include <utility>
@@ -57,7 +58,7 @@ ThreadCache* ThreadCache::of(Shelf& shelf) {
   return last.ending ? nullptr : find_or_make(shelf);
 }
 
-ThreadCache::ThreadCache(Shelf& shelf) noexcept : shelf_(&shelf), process_(::getpid()) {}
+ThreadCache::ThreadCache(Shelf& shelf) noexcept : process_(::getpid()), shelf_(&shelf) {}
 
 bool ThreadCache::take(std::size_t index, Audience next, FreeBlock& block) noexcept {
   const std::lock_guard lock(lock_);
@@ -127,12 +128,13 @@ void ThreadCache::abandon(bool alone) noexcept {
   std::unique_lock lock(lock_, std::defer_lock);
   if (!alone) lock.lock();
   shelf_ = nullptr;
+  abandoned_.store(true, std::memory_order_relaxed);
 }
 
 void ThreadCache::retire() noexcept {
   if (::getpid() != process_) return;  // the parent's
   const std::lock_guard lock(lock_);
-  retired_ = true;
+  retired_.store(true, std::memory_order_relaxed);
   if (shelf_ == nullptr) return;
   // Under the lock, for which abandon() waits: the shelf is there until all has been given back.
   for (std::size_t index = 0; index < kClasses; ++index) {
@@ -143,16 +145,6 @@ void ThreadCache::retire() noexcept {
   shelf_->count(counts_);
   counts_ = {};
   bytes_ = 0;
-}
-
-bool ThreadCache::retired() noexcept {
-  const std::lock_guard lock(lock_);
-  return retired_;
-}
-
-bool ThreadCache::abandoned() noexcept {
-  const std::lock_guard lock(lock_);
-  return shelf_ == nullptr;
 }
 
 }  // namespace fairlead::memreg

@@ -8,7 +8,9 @@
 
 #include <sys/types.h>
 
+#include <algorithm>
 #include <array>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -84,8 +86,8 @@ class ThreadCache {
   /// The thread ends: blocks and counts go back.
   void retire() noexcept;
   /// Whether it is of no use to anybody: its thread has ended, or its shelf is gone.
-  [[nodiscard]] bool retired() noexcept;
-  [[nodiscard]] bool abandoned() noexcept;
+  [[nodiscard]] bool retired() const noexcept { return retired_.load(std::memory_order_relaxed); }
+  [[nodiscard]] bool abandoned() const noexcept { return abandoned_.load(std::memory_order_relaxed); }
 
  private:
   struct Stack {
@@ -93,11 +95,12 @@ class ThreadCache {
     Batch blocks;
   };
 
+  const pid_t process_;
+  // Read without the lock, which somebody who is not there in a forked child may hold.
+  std::atomic<bool> retired_{false}, abandoned_{false};
   SpinLock lock_;  // guards what follows
   Shelf* shelf_;
-  const pid_t process_;
   bool used_ = false;
-  bool retired_ = false;
   std::size_t bytes_ = 0;
   Counts counts_;
   std::array<Stack, kClasses> stacks_;

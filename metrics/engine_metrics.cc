@@ -54,6 +54,30 @@ std::vector<Metric> transport_metrics(const EngineStats& stats) {
   return all;
 }
 
+Metric by_pages(const PoolStats& pool, std::string name, std::string help, std::uint64_t PoolArenas::* field) {
+  Metric metric{std::move(name), std::move(help), Kind::kGauge, {}};
+  for (const PoolArenas& each : pool.arenas) {
+    metric.samples.push_back({static_cast<double>(each.*field), {{"pages", each.pages}}});
+  }
+  return metric;
+}
+
+std::vector<Metric> pool_metrics(const PoolStats& pool) {
+  std::vector<Metric> all{
+      one("fairlead_pool_blocks", "Blocks of the pool that are handed out.", Kind::kGauge, pool.blocks),
+      one("fairlead_pool_cached_bytes", "Free blocks of the pool that are kept for threads.", Kind::kGauge,
+          pool.cached_bytes),
+      one("fairlead_pool_arenas_given_back_total", "Idle arenas of the pool that were given back to the system.",
+          Kind::kCounter, pool.given_back),
+      one("fairlead_pool_given_back_bytes_total", "Bytes of these arenas.", Kind::kCounter, pool.given_back_bytes),
+  };
+  if (pool.arenas.empty()) return all;
+  all.push_back(
+      by_pages(pool, "fairlead_pool_arenas", "Arenas of the pool, by the pages that they have.", &PoolArenas::arenas));
+  all.push_back(by_pages(pool, "fairlead_pool_arena_bytes", "Bytes of these arenas.", &PoolArenas::bytes));
+  return all;
+}
+
 }  // namespace
 
 std::vector<Metric> engine_metrics(const EngineStats& stats) {
@@ -95,6 +119,7 @@ std::vector<Metric> engine_metrics(const EngineStats& stats) {
       one("fairlead_pool_bytes", "Memory that the pool holds.", Kind::kGauge, stats.pool_bytes),
       one("fairlead_pool_used_bytes", "Part of the pool that is handed out.", Kind::kGauge, stats.pool_bytes_used),
   };
+  for (Metric& metric : pool_metrics(stats.pool)) all.push_back(std::move(metric));
   for (Metric& metric : transport_metrics(stats)) all.push_back(std::move(metric));
   return all;
 }

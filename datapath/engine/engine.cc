@@ -63,7 +63,17 @@ const EngineConfig& Engine::config() const noexcept {
 Result<Memory> Engine::allocate(std::size_t bytes) {
   EngineImpl* impl = behind(object_);
   if (Status fine = working(impl); !fine.ok()) return fine;
-  return impl->allocate(bytes);
+  return impl->allocate(bytes, {});
+}
+
+Result<Memory> Engine::allocate(std::size_t bytes, const AllocateOptions& options) {
+  EngineImpl* impl = behind(object_);
+  if (Status fine = working(impl); !fine.ok()) return fine;
+  return impl->allocate(bytes, options);
+}
+
+void Engine::trim_pool() {
+  if (EngineImpl* impl = behind(object_); is_usable(impl)) impl->trim_pool();
 }
 
 Result<Memory> Engine::register_memory(std::span<std::byte> bytes, Access access) {

@@ -58,15 +58,7 @@ Status EngineImpl::open(Principals known) {
     sinks_.add(lane.queues());
   }
   known_ = std::move(known);
-  // A pool outlives the engine while somebody holds a buffer of it.
-  auto* table = commons_.regions.get();
-  pool_ = std::make_shared<memreg::Pool>(config().pool_arena_bytes,
-                                         [table](std::span<std::byte> arena) -> Result<std::shared_ptr<void>> {
-                                           Result<std::shared_ptr<RegisteredRange>> range =
-                                               table->add({.bytes = arena, .access = Access::kRemoteReadWrite});
-                                           if (!range) return range.error();
-                                           return std::shared_ptr<void>(std::move(*range));
-                                         });
+  pool_ = make_pool();
   if (Status opened = commons_.devices.open_all(config()); !opened.ok()) return opened;
   const bool listens = !config().listen.empty();
   if (listens) {
@@ -165,9 +157,9 @@ EngineStats EngineImpl::stats() const {
     stats.sleeps += lane->lane().sleeps();
   }
   stats.registered_bytes = commons_.regions->registered_bytes();
-  const memreg::Pool::Stats pool = pool_->stats();
-  stats.pool_bytes = pool.arena_bytes;
-  stats.pool_bytes_used = pool.used_bytes;
+  stats.pool = pool_stats();
+  stats.pool_bytes = stats.pool.bytes;
+  stats.pool_bytes_used = stats.pool.used_bytes;
   return stats;
 }
 

@@ -20,7 +20,10 @@
 #include "datapath/engine/sinks.h"
 #include "datapath/region/regions.h"
 #include "fairlead/engine.h"
-#include "memreg/pool.h"
+
+namespace fairlead::memreg {
+class Pool;
+}  // namespace fairlead::memreg
 
 namespace fairlead::datapath {
 
@@ -40,8 +43,11 @@ class EngineImpl final : public std::enable_shared_from_this<EngineImpl> {
   [[nodiscard]] Status usable() const { return fork_.usable(); }
   [[nodiscard]] const std::string& listen_address() const noexcept { return listener_.address(); }
 
+  // engine_pool.cc
+  Result<Memory> allocate(std::size_t bytes, const AllocateOptions& options);
+  void trim_pool();
+
   // engine_memory.cc
-  Result<Memory> allocate(std::size_t bytes);
   Result<Memory> register_memory(std::span<std::byte> bytes, Access access, std::function<void()> release);
   Result<std::vector<Memory>> register_memory(std::span<const std::span<std::byte>> ranges, Access access);
   Result<Memory> map_file(const std::string& path, Access access);
@@ -69,6 +75,8 @@ class EngineImpl final : public std::enable_shared_from_this<EngineImpl> {
   /// Those of its keys file.
   static Result<Principals> known_by(const EngineConfig& config);
   Status open(Principals known);
+  std::shared_ptr<memreg::Pool> make_pool();
+  [[nodiscard]] PoolStats pool_stats() const;
   [[nodiscard]] EngineLane& least_loaded() noexcept;
   bool drive_all_until(const std::function<bool()>& done, Clock::time_point deadline);
   void sleep_for_all(Clock::time_point deadline);

@@ -61,24 +61,6 @@ std::shared_ptr<void> keeper_of(std::shared_ptr<RegionTable> table, std::functio
 
 }  // namespace
 
-Result<Memory> EngineImpl::allocate(std::size_t bytes) {
-  Result<memreg::Pool::Block> block = pool_->allocate(bytes);
-  if (!block) return block.error();
-  // Destroyed with the last Memory: the block goes back, then the pool may go, then the table.
-  struct Holder {
-    std::shared_ptr<RegionTable> table;
-    std::shared_ptr<memreg::Pool> pool;
-    memreg::Pool::Block block;
-    ~Holder() {
-      if (!table->inherited()) pool->free(block);
-    }
-  };
-  auto holder = std::make_shared<Holder>(commons_.regions, pool_, *block);
-  std::shared_ptr<RegisteredRange> range(holder, static_cast<RegisteredRange*>(block->owner));
-  return make_memory(std::make_shared<RegionImpl>(std::move(range), block->bytes, Access::kRemoteReadWrite, nullptr),
-                     block->bytes.first(bytes));
-}
-
 Result<Memory> EngineImpl::register_memory(std::span<std::byte> bytes, Access access, std::function<void()> release) {
   if (Status good = check_access(access); !good.ok()) return good;
   if (Status good = check_memory(bytes); !good.ok()) return good;

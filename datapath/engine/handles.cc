@@ -30,6 +30,15 @@ Memory Memory::slice(std::size_t offset, std::size_t length) const noexcept {
   return part;
 }
 
+std::optional<SharedFile> Memory::shared_file() const noexcept {
+  if (!valid()) return std::nullopt;
+  const datapath::RegionImpl& region = *datapath::region_of(*this);
+  SharedFile file = region.origin().file;
+  if (file.fd < 0) return std::nullopt;
+  file.offset += static_cast<std::size_t>(data_ - region.bytes().data());
+  return file;
+}
+
 const std::string& RemoteMemory::name() const noexcept {
   static const std::string none;
   return valid() ? datapath::region_of(*this)->name : none;

@@ -66,6 +66,14 @@ bool is_among(std::string_view principal, std::span<const std::string> audience)
          });
 }
 
+bool is_within(std::span<const std::string> audience, std::span<const std::string> whole) noexcept {
+  if (whole.empty()) return true;
+  // That kEveryPrincipal is among them takes the same word: all whom a list names may be fewer, one day.
+  return !audience.empty() && std::all_of(audience.begin(), audience.end(), [&](const std::string& name) {
+    return name == kEveryPrincipal ? std::find(whole.begin(), whole.end(), name) != whole.end() : is_among(name, whole);
+  });
+}
+
 Result<Principals> Principals::load(const std::string& path) {
   const UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   struct stat info{};

@@ -45,6 +45,9 @@ class Principals {
   std::map<std::string, Key, std::less<>> keys_;
 };
 
+/// Whether all of `audience` are of `whole`. None is everybody.
+[[nodiscard]] bool is_within(std::span<const std::string> audience, std::span<const std::string> whole) noexcept;
+
 /// Whether a session of `principal` (empty: anonymous) is among them. No audience is everybody.
 [[nodiscard]] bool is_among(std::string_view principal, std::span<const std::string> audience) noexcept;
 

@@ -43,6 +43,10 @@ std::string words_of(Access access) {
   return words;
 }
 
+std::string words_of(const std::vector<std::string>& audience) {
+  return audience.empty() ? "everybody" : fmt::format("{}", fmt::join(audience, ", "));
+}
+
 /// The most that may be granted of it. Atomics are this end's own doing: who may read and write may have them.
 Access most_of(const RegionImpl& region) {
   const bool all = allows(region.access(), Access::kRemoteReadWrite);
@@ -107,6 +111,13 @@ Status RegionTable::publish(std::string_view name, std::shared_ptr<RegionImpl> r
     return {Code::kPermissionDenied,
             fmt::format("region '{}' was registered for {}, which does not include {}; register it with more", name,
                         words_of(region->access()), words_of(access))};
+  }
+  if (const auto& allocated = region->origin().audience; allocated && !is_within(audience, *allocated)) {
+    return {
+        Code::kPermissionDenied,
+        fmt::format("region '{}' was allocated for {}, and may hold what these left there; it cannot be published for "
+                    "{}: name all who are to see it in AllocateOptions::audience",
+                    name, words_of(*allocated), words_of(audience))};
   }
   if (allows(access, Access::kRemoteAtomic) && reinterpret_cast<std::uintptr_t>(bytes.data()) % 8 != 0) {
     return {

@@ -53,17 +53,28 @@ class RegisteredRange final : public Devices::Entry {
   PerDevice<Registration> registrations_;
 };
 
+/// How a region's memory was taken from the pool.
+struct PoolOrigin {
+  std::optional<std::vector<std::string>> audience;  // whom it may be published for; not set: anybody
+  SharedFile file;                                   // of shared memory: where the region begins
+};
+
 /// What a Memory refers to: a range (perhaps a whole pool arena), the part of it that is this region, and whatever
 /// keeps the bytes alive.
 class RegionImpl {
  public:
   RegionImpl(std::shared_ptr<RegisteredRange> range, std::span<std::byte> bytes, Access access,
-             std::shared_ptr<void> keeper)
-      : keeper_(std::move(keeper)), range_(std::move(range)), bytes_(bytes), access_(access) {}
+             std::shared_ptr<void> keeper, PoolOrigin origin = {})
+      : keeper_(std::move(keeper)),
+        range_(std::move(range)),
+        bytes_(bytes),
+        access_(access),
+        origin_(std::move(origin)) {}
   [[nodiscard]] const RegisteredRange& range() const noexcept { return *range_; }
   [[nodiscard]] std::span<std::byte> bytes() const noexcept { return bytes_; }
   /// The most that may be granted to peers, and whether the bytes are read-only.
   [[nodiscard]] Access access() const noexcept { return access_; }
+  [[nodiscard]] const PoolOrigin& origin() const noexcept { return origin_; }
 
  private:
   // Members are destroyed in reverse order: the registration goes before the memory does.
@@ -71,6 +82,7 @@ class RegionImpl {
   std::shared_ptr<RegisteredRange> range_;
   std::span<std::byte> bytes_;
   Access access_;
+  PoolOrigin origin_;
 };
 
 /// What peers may reach, and by which key at which device.

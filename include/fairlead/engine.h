@@ -58,6 +58,7 @@ struct EngineStats {
   std::uint64_t peers_connected = 0, peers_lost = 0, handshakes_refused = 0;
   std::uint64_t peers_failed = 0;  // connected to us and said hello, but their session never became ready
   std::uint64_t registered_bytes = 0, pool_bytes = 0, pool_bytes_used = 0;
+  PoolStats pool;                          // the last two and more
   std::vector<TransportStats> transports;  // lane by lane, in order of preference
   std::uint64_t sleeps = 0;                // times that a thread which drives the engine went to sleep
 };
@@ -84,9 +85,14 @@ class FAIRLEAD_EXPORT Engine {
   [[nodiscard]] std::string listen_address() const;
   [[nodiscard]] const EngineConfig& config() const noexcept;
 
-  /// From a pool: page-aligned for a page and above, else 64 bytes; registered once with every transport.
+  /// From a pool: page-aligned for a page and above, else 64 bytes; registered once with every transport; all 0.
   /// Errors: kInvalidArgument (0 bytes), kResourceExhausted (with the limit and the remedy).
   Result<Memory> allocate(std::size_t bytes);
+  /// The same, as the options say. Errors: also kInvalidArgument (an alignment that is none, no such NUMA node, a
+  /// principal that is nobody's).
+  Result<Memory> allocate(std::size_t bytes, const AllocateOptions& options);
+  /// Gives the pool's idle arenas back to the system now, not after EngineConfig::pool_idle.
+  void trim_pool();
   /// The caller's bytes, registered in place. They must outlive the last Memory and transfer that names them.
   /// Errors: kInvalidArgument (0 bytes, a hole, pages at either end that cannot be read), and the transports' own.
   Result<Memory> register_memory(std::span<std::byte> bytes, Access access = Access::kRemoteReadWrite);
@@ -102,7 +108,8 @@ class FAIRLEAD_EXPORT Engine {
   Result<Memory> map_file(const std::string& path, Access access = Access::kRemoteRead);
 
   /// Lets peers find `memory`, of this engine, under `name` (1 to 1024 bytes, in no particular encoding). Errors:
-  /// kAlreadyExists, kPermissionDenied (more access than registered), kOutOfRange (the tensor is larger).
+  /// kAlreadyExists, kPermissionDenied (more access than registered, or an audience that it was not allocated for),
+  /// kOutOfRange (the tensor is larger).
   /// `audience`: the principals of EngineConfig::keys_file whose sessions may find and reach it ("*": whoever showed a
   /// key); to others it is not there. Empty: everybody who may connect. Error: kInvalidArgument, a name that is
   /// nobody's.

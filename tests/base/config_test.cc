@@ -33,6 +33,8 @@ TEST(EngineConfigValidate, RefusesEachBadValue) {
       {[](auto& c) { c.path_timeout = std::chrono::milliseconds(0); }, "path_timeout"},
       {[](auto& c) { c.peer_timeout = std::chrono::milliseconds(-5); }, "peer_timeout"},
       {[](auto& c) { c.pool_arena_bytes = 1; }, "pool_arena_bytes"},
+      {[](auto& c) { c.pool_max_bytes = c.pool_arena_bytes - 1; }, "pool_max_bytes"},
+      {[](auto& c) { c.pool_idle = std::chrono::milliseconds(-1); }, "pool_idle"},
       {[](auto& c) { c.max_message_bytes = 0; }, "max_message_bytes"},
       {[](auto& c) { c.max_pending_events = 0; }, "max_pending_events"},
       {[](auto& c) { c.max_pending_bytes = 0; }, "max_pending_bytes"},

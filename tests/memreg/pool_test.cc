@@ -273,7 +273,7 @@ TEST(PoolLimits, CountOnlyWhatIsThere) {
   pool.free(*block);
 }
 
-TEST(PoolIdle, ArenasAreGivenBackAfterTwoRounds) {
+TEST(PoolIdle, ArenasAreGivenBackAfterSomeRounds) {
   int alive = 0;
   Pool pool({.arena_bytes = kArena}, [&](std::span<std::byte>) -> Result<std::shared_ptr<void>> {
     ++alive;

@@ -93,6 +93,23 @@ TEST(MetricsServer, ServesMetricsAndHealthAndTellsOfAPortInUse) {
   EXPECT_THAT(second.error().message(), AllOf(HasSubstr((*server)->address()), HasSubstr("another port")));
 }
 
+TEST(MetricsServer, SaysWhatThePoolHolds) {
+  EngineStats stats;
+  stats.pool = {
+      .blocks = 4, .cached_bytes = 65536, .given_back = 2, .given_back_bytes = 8192, .arenas = {}, .pages = {}};
+  stats.pool.arenas = {{"ordinary", 1, 4096}, {"2M", 3, 100}};
+  const auto server = MetricsServer::start("127.0.0.1:0", [&stats] { return engine_metrics(stats); });
+  ASSERT_TRUE(server) << server.error().to_string();
+  EXPECT_THAT(get((*server)->address(), "/metrics"),
+              AllOf(HasSubstr("\nfairlead_pool_blocks 4\n"), HasSubstr("\nfairlead_pool_cached_bytes 65536\n"),
+                    HasSubstr("\nfairlead_pool_arenas_given_back_total 2\n"),
+                    HasSubstr("\nfairlead_pool_given_back_bytes_total 8192\n"),
+                    HasSubstr("\nfairlead_pool_arenas{pages=\"ordinary\"} 1\n"),
+                    HasSubstr("\nfairlead_pool_arenas{pages=\"2M\"} 3\n"),
+                    HasSubstr("\nfairlead_pool_arena_bytes{pages=\"2M\"} 100\n"),
+                    HasSubstr("# TYPE fairlead_pool_arenas_given_back_total counter")));
+}
+
 TEST(MetricsServer, SaysWhatEachTransportCarriedAndHowLongThingsTook) {
   EngineStats stats;
   stats.transports = {{.transport = "verbs:soft0", .bytes_sent = 7, .requests_in_flight = 2, .paths = 1},

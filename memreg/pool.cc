@@ -264,6 +264,7 @@ Pool::Stats Pool::stats() const {
       all.arena_bytes += each.arena_bytes.at(kind);
     }
     all.cached_bytes += each.cached_bytes;
+    all.caches += each.caches;
     all.given_back += each.given_back;
     all.given_back_bytes += each.given_back_bytes;
   }

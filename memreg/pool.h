@@ -75,6 +75,7 @@ class Pool {
     std::array<std::size_t, kPageKinds.size()> arenas_of{}, bytes_of{};  // the same by PageKind
     std::size_t blocks = 0, used_bytes = 0;              // allocated now; bytes counts whole classes and pages
     std::size_t cached_bytes = 0;                        // free blocks kept for threads
+    std::size_t caches = 0;                              // of threads; one that ended counts until the next begins
     std::uint64_t given_back = 0, given_back_bytes = 0;  // arenas that were idle, ever
     std::string pages;  // which pages the newest arena has, and why not better ones; empty: there was none
   };

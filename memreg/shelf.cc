@@ -332,7 +332,10 @@ void Shelf::count(const Counts& counts) noexcept {
 
 Shelf::Stats Shelf::stats() {
   Stats stats;
-  for (const auto& cache : caches()) stats.counts.add(cache->counts(stats.cached_bytes));
+  for (const auto& cache : caches()) {
+    stats.counts.add(cache->counts(stats.cached_bytes));
+    ++stats.caches;
+  }
   for (std::size_t index = 0; index < kClasses; ++index) {
     const std::lock_guard lock(lists_[index].lock);
     stats.cached_bytes += lists_[index].blocks.size() * class_bytes_of(index);

@@ -63,6 +63,7 @@ class Shelf {
     std::array<std::size_t, kPageKinds.size()> arenas{}, arena_bytes{};  // by PageKind
     Counts counts;
     std::size_t cached_bytes = 0;
+    std::size_t caches = 0;                              // of threads
     std::uint64_t given_back = 0, given_back_bytes = 0;  // idle arenas, ever
   };
   struct Carved {

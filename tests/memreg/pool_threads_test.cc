@@ -115,6 +115,7 @@ TEST(PoolThreads, ThatEndedLeaveNothing) {
   }
   EXPECT_EQ(pool.stats().arenas, 1u);
   EXPECT_EQ(pool.stats().cached_bytes, std::size_t{6} * 65'536);
+  EXPECT_LE(pool.stats().caches, 2u);
 }
 
 // What another thread keeps is no reason for a new arena.
@@ -191,8 +192,11 @@ TEST(PoolThreads, FreeAtTheirVeryEnd) {
     last.pool = &pool;
     last.block = *pool.allocate(100);
   }).join();
+  std::jthread([&] { pool.free(*pool.allocate(100)); }).join();  // the first one's cache is forgotten
   EXPECT_EQ(pool.stats().blocks, 0u);
   EXPECT_EQ(pool.stats().used_bytes, 0u);
+  pool.trim();
+  EXPECT_EQ(pool.stats().arenas, 0u);
 }
 
 // Takes, frees, rounds, trims and counts at once; what is written stays.

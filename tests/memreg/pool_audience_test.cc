@@ -69,11 +69,11 @@ TEST(PoolAudience, StaysWithWhatItLeft) {
 TEST(PoolAudience, GetsItsOwnBlockWhereThereIsOne) {
   Pool pool(kArena);
   const Audience a = pool.audience(std::vector<std::string>{"a"}), b = pool.audience(std::vector<std::string>{"b"});
-  const auto of_a = pool.allocate(65'536, {.audience = a}), of_b = pool.allocate(65'536, {.audience = b});
-  ASSERT_TRUE(of_a && of_b);
+  const auto of_b = pool.allocate(65'536, {.audience = b}), of_a = pool.allocate(65'536, {.audience = a}),
+             newest = pool.allocate(65'536, {.audience = b});
+  ASSERT_TRUE(of_a && of_b && newest);
   fill(*of_a, 0xa5);
-  pool.free(*of_a);
-  pool.free(*of_b);
+  for (const auto& each : {of_b, of_a, newest}) pool.free(*each);
   const auto again = pool.allocate(65'536, {.audience = a});
   ASSERT_TRUE(again.has_value());
   EXPECT_EQ(again->bytes.data(), of_a->bytes.data());

@@ -105,9 +105,7 @@ Result<Pool::Block> Pool::allocate(std::size_t bytes, const Request& request) {
     return {Code::kInvalidArgument, fmt::format("cannot align {} bytes to {}: ask for a power of two up to {}", bytes,
                                                 alignment, kMostAlignment)};
   }
-  if (bytes > std::numeric_limits<std::size_t>::max() / 4) {
-    return {Code::kResourceExhausted, fmt::format("cannot allocate {} bytes: no machine has so many", bytes)};
-  }
+  if (bytes > std::numeric_limits<std::size_t>::max() / 4) return Arena::map(bytes).status();  // why, in its words
   // What is nobody's would come back as if it were all 0.
   const Audience audience = request.audience == Audience::kNobody ? Audience::kUnnamed : request.audience;
   Shelf* shelf = shelf_.get();

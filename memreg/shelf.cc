@@ -83,7 +83,12 @@ Shelf::~Shelf() {
 
 void Shelf::add(std::shared_ptr<ThreadCache> cache) {
   const std::lock_guard lock(caches_mutex_);
-  std::erase_if(caches_, [](const auto& each) { return each->retired(); });
+  std::erase_if(caches_, [this](const auto& each) {
+    if (!each->retired()) return false;
+    std::size_t unused = 0;  // it has no blocks
+    counts_.add(each->counts(unused));
+    return true;
+  });
   caches_.push_back(std::move(cache));
 }
 
@@ -326,22 +331,24 @@ void Shelf::trim(bool only_idle) noexcept {
 }
 
 void Shelf::count(const Counts& counts) noexcept {
-  const std::lock_guard lock(mutex_);
+  const std::lock_guard lock(caches_mutex_);
   counts_.add(counts);
 }
 
 Shelf::Stats Shelf::stats() {
   Stats stats;
-  for (const auto& cache : caches()) {
-    stats.counts.add(cache->counts(stats.cached_bytes));
-    ++stats.caches;
+  {
+    // Under the lock, so that a thread that ends meanwhile is not counted twice.
+    const std::lock_guard lock(caches_mutex_);
+    for (const auto& cache : caches_) stats.counts.add(cache->counts(stats.cached_bytes));
+    stats.counts.add(counts_);
+    stats.caches = caches_.size();
   }
   for (std::size_t index = 0; index < kClasses; ++index) {
     const std::lock_guard lock(lists_[index].lock);
     stats.cached_bytes += lists_[index].blocks.size() * class_bytes_of(index);
   }
   const std::lock_guard lock(mutex_);
-  stats.counts.add(counts_);
   for (const auto& [page, arena] : arenas_) {
     const auto kind = static_cast<std::size_t>(arena->memory.pages());
     ++stats.arenas.at(kind);

@@ -131,13 +131,13 @@ class Shelf {
 
   std::mutex caches_mutex_;
   std::vector<std::shared_ptr<ThreadCache>> caches_;  // under caches_mutex_
+  Counts counts_;  // under caches_mutex_: of threads that are forgotten, and that have no cache
 
   std::array<List, kClasses> lists_;
 
   std::mutex mutex_;  // guards what follows
   PageRuns runs_;
   std::map<PageRuns::Page, std::unique_ptr<ArenaEntry>> arenas_;  // by their first page
-  Counts counts_;                                                 // of threads that ended, and that have no cache
   std::uint64_t given_back_ = 0, given_back_bytes_ = 0;
 };
 

@@ -142,9 +142,7 @@ void ThreadCache::retire() noexcept {
     if (stack.count > 0) shelf_->put(index, std::span<const FreeBlock>(stack.blocks).first(stack.count));
     stack.count = 0;
   }
-  shelf_->count(counts_);
-  counts_ = {};
-  bytes_ = 0;
+  bytes_ = 0;  // the counts stay until the shelf forgets the cache
 }
 
 }  // namespace fairlead::memreg

@@ -83,7 +83,7 @@ class ThreadCache {
   [[nodiscard]] Counts counts(std::size_t& cached_bytes) noexcept;
   /// The shelf goes: blocks are worth nothing from now on. `alone`: no other thread exists (a forked child).
   void abandon(bool alone) noexcept;
-  /// The thread ends: blocks and counts go back.
+  /// The thread ends: blocks go back. It keeps its counts.
   void retire() noexcept;
   /// Whether it is of no use to anybody: its thread has ended, or its shelf is gone.
   [[nodiscard]] bool retired() const noexcept { return retired_.load(std::memory_order_relaxed); }

@@ -65,6 +65,22 @@ TEST(PoolAudience, StaysWithWhatItLeft) {
   }
 }
 
+// Of the blocks that a thread keeps, whoever left them last.
+TEST(PoolAudience, GetsItsOwnBlockWhereThereIsOne) {
+  Pool pool(kArena);
+  const Audience a = pool.audience(std::vector<std::string>{"a"}), b = pool.audience(std::vector<std::string>{"b"});
+  const auto of_b = pool.allocate(65'536, {.audience = b}), of_a = pool.allocate(65'536, {.audience = a}),
+             newest = pool.allocate(65'536, {.audience = b});
+  ASSERT_TRUE(of_a && of_b && newest);
+  fill(*of_a, 0xa5);
+  for (const auto& each : {of_b, of_a, newest}) pool.free(*each);
+  const auto again = pool.allocate(65'536, {.audience = a});
+  ASSERT_TRUE(again.has_value());
+  EXPECT_EQ(again->bytes.data(), of_a->bytes.data());
+  EXPECT_TRUE(all_are(*again, std::byte{0xa5}));
+  pool.free(*again);
+}
+
 TEST(PoolAudience, GetsNothingOfAnother) {
   const std::vector<std::string> a{"a"}, ab{"a", "b"}, everybody;
   for (const std::size_t size : kSizes) {

@@ -50,7 +50,7 @@ struct CacheConfig {
   std::size_t max_bytes = 0;                       // that may be pinned at once; 0: no limit
   std::size_t chunk_bytes = std::size_t{1} << 30;  // larger ones are registered in pieces of this, in parallel
   std::size_t gap_bytes = std::size_t{16} << 20;   // up to which, between ranges of one call, all is registered
-  std::shared_ptr<Watcher> watcher;                // null: that of the process
+  std::shared_ptr<Watcher> watcher = nullptr;      // null: that of the process
 };
 
 struct CacheStats {

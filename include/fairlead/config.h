@@ -67,6 +67,7 @@ struct FAIRLEAD_EXPORT EngineConfig {
   std::chrono::milliseconds path_timeout{300};     // no progress on a path that has work: probe it, then replace it
   std::chrono::milliseconds peer_timeout{30'000};  // silence of a peer, with or without a control connection
   std::size_t pool_arena_bytes = std::size_t{64} << 20;
+  std::size_t cached_bytes = std::size_t{8} << 30;  // that the registration cache may keep pinned; 0: no limit
   std::size_t max_message_bytes = std::size_t{16} << 20;
   std::size_t max_pending_events = 4096;  // notifications and messages that a peer may have undelivered, of each class
   std::size_t max_pending_bytes = std::size_t{64} << 20;  // the bytes of those messages

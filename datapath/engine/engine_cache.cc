@@ -1,0 +1,71 @@
+// Memory of the application's that it never registered: the engine's registrations behind a cache.
+#include "datapath/engine/engine_impl.h"
+#include "datapath/engine/handles.h"
+#include "memreg/cache/registration_cache.h"
+
+namespace fairlead::datapath {
+
+using memreg::cache::Lease;
+using memreg::cache::Piece;
+using memreg::cache::RegistrationCache;
+
+// Local memory of transfers alone: nothing is granted to peers, who would keep a key when the memory has changed.
+void EngineImpl::open_cache() {
+  auto* const table = commons_.regions.get();  // which is there while anybody may ask the cache
+  cache_ = std::make_shared<RegistrationCache>(memreg::cache::CacheConfig{.max_bytes = config().cached_bytes},
+                                               [table](std::span<std::byte> bytes) -> Result<std::shared_ptr<void>> {
+                                                 Result<std::shared_ptr<RegisteredRange>> range =
+                                                     table->add({.bytes = bytes});
+                                                 if (!range) return range.error();
+                                                 return std::shared_ptr<void>(*std::move(range));
+                                               });
+}
+
+Memory EngineImpl::memory_of(Lease lease, std::span<std::byte> bytes) const {
+  struct Kept {
+    std::shared_ptr<RegistrationCache> cache;
+    Lease lease;  // goes first
+  };
+  const Piece& first = lease.piece_at(memreg::cache::range_of(bytes).begin);
+  std::vector<std::shared_ptr<RegisteredRange>> ranges;
+  for (const Piece& each :
+       std::span(lease.pieces()).subspan(static_cast<std::size_t>(&first - lease.pieces().data()))) {
+    if (each.range.begin >= memreg::cache::range_of(bytes).end) break;
+    ranges.push_back(std::static_pointer_cast<RegisteredRange>(each.registration));
+  }
+  auto keeper = std::make_shared<Kept>(Kept{cache_, std::move(lease)});
+  return make_memory(std::make_shared<RegionImpl>(std::move(ranges), bytes, Access::kNone, std::move(keeper)), bytes);
+}
+
+Result<Memory> EngineImpl::cached_memory(std::span<std::byte> bytes) {
+  Result<Lease> lease = cache_->find(bytes);
+  if (!lease) return lease.error();
+  return memory_of(*std::move(lease), bytes);
+}
+
+Result<std::vector<Memory>> EngineImpl::cached_memory(std::span<const std::span<std::byte>> ranges) {
+  Result<std::vector<Lease>> leases = cache_->find(ranges);
+  if (!leases) return leases.error();
+  std::vector<Memory> memories;
+  memories.reserve(ranges.size());
+  for (std::size_t i = 0; i < ranges.size(); ++i) memories.push_back(memory_of(std::move((*leases)[i]), ranges[i]));
+  return memories;
+}
+
+Status EngineImpl::declare_memory(std::span<std::byte> bytes, bool at_once) {
+  return cache_->declare(bytes, at_once ? RegistrationCache::When::kNow : RegistrationCache::When::kFirstUse);
+}
+
+Status EngineImpl::withdraw_memory(const std::byte* begin) { return cache_->withdraw(begin); }
+
+CacheCounters EngineImpl::cache_counters() const {
+  const memreg::cache::CacheStats stats = cache_->stats();
+  return {.hits = stats.hits + stats.declared_hits,
+          .misses = stats.misses,
+          .evicted = stats.evicted,
+          .invalidated = stats.invalidated,
+          .registrations = stats.entries,
+          .bytes = stats.pinned_bytes};
+}
+
+}  // namespace fairlead::datapath

@@ -1,7 +1,8 @@
-// Memory of the application's that it never registered: the engine's registrations behind a cache.
-#include "datapath/engine/engine_impl.h"
+#include "datapath/engine/engine_cache.h"
+
+#include <utility>
+
 #include "datapath/engine/handles.h"
-#include "memreg/cache/registration_cache.h"
 
 namespace fairlead::datapath {
 
@@ -9,19 +10,16 @@ using memreg::cache::Lease;
 using memreg::cache::Piece;
 using memreg::cache::RegistrationCache;
 
-// Local memory of transfers alone: nothing is granted to peers, who would keep a key when the memory has changed.
-void EngineImpl::open_cache() {
-  auto* const table = commons_.regions.get();  // which is there while anybody may ask the cache
-  cache_ = std::make_shared<RegistrationCache>(memreg::cache::CacheConfig{.max_bytes = config().cached_bytes},
-                                               [table](std::span<std::byte> bytes) -> Result<std::shared_ptr<void>> {
-                                                 Result<std::shared_ptr<RegisteredRange>> range =
-                                                     table->add({.bytes = bytes});
-                                                 if (!range) return range.error();
-                                                 return std::shared_ptr<void>(*std::move(range));
-                                               });
-}
+EngineCache::EngineCache(RegionTable& table, std::size_t max_bytes)
+    : cache_(std::make_shared<RegistrationCache>(memreg::cache::CacheConfig{.max_bytes = max_bytes},
+                                                 [&table](std::span<std::byte> bytes) -> Result<std::shared_ptr<void>> {
+                                                   Result<std::shared_ptr<RegisteredRange>> range =
+                                                       table.add({.bytes = bytes});
+                                                   if (!range) return range.error();
+                                                   return std::shared_ptr<void>(*std::move(range));
+                                                 })) {}
 
-Memory EngineImpl::memory_of(Lease lease, std::span<std::byte> bytes) const {
+Memory EngineCache::memory_of(Lease lease, std::span<std::byte> bytes) const {
   struct Kept {
     std::shared_ptr<RegistrationCache> cache;
     Lease lease;  // goes first
@@ -37,13 +35,13 @@ Memory EngineImpl::memory_of(Lease lease, std::span<std::byte> bytes) const {
   return make_memory(std::make_shared<RegionImpl>(std::move(ranges), bytes, Access::kNone, std::move(keeper)), bytes);
 }
 
-Result<Memory> EngineImpl::cached_memory(std::span<std::byte> bytes) {
+Result<Memory> EngineCache::find(std::span<std::byte> bytes) {
   Result<Lease> lease = cache_->find(bytes);
   if (!lease) return lease.error();
   return memory_of(*std::move(lease), bytes);
 }
 
-Result<std::vector<Memory>> EngineImpl::cached_memory(std::span<const std::span<std::byte>> ranges) {
+Result<std::vector<Memory>> EngineCache::find(std::span<const std::span<std::byte>> ranges) {
   Result<std::vector<Lease>> leases = cache_->find(ranges);
   if (!leases) return leases.error();
   std::vector<Memory> memories;
@@ -52,13 +50,13 @@ Result<std::vector<Memory>> EngineImpl::cached_memory(std::span<const std::span<
   return memories;
 }
 
-Status EngineImpl::declare_memory(std::span<std::byte> bytes, bool at_once) {
+Status EngineCache::declare(std::span<std::byte> bytes, bool at_once) {
   return cache_->declare(bytes, at_once ? RegistrationCache::When::kNow : RegistrationCache::When::kFirstUse);
 }
 
-Status EngineImpl::withdraw_memory(const std::byte* begin) { return cache_->withdraw(begin); }
+Status EngineCache::withdraw(const std::byte* begin) { return cache_->withdraw(begin); }
 
-CacheCounters EngineImpl::cache_counters() const {
+CacheCounters EngineCache::counters() const {
   const memreg::cache::CacheStats stats = cache_->stats();
   return {.hits = stats.hits + stats.declared_hits,
           .misses = stats.misses,

@@ -38,7 +38,8 @@ EngineConfig completed(EngineConfig config) {
 
 // ---- beginning and end ---------------------------------------------------------------------------------------------
 
-EngineImpl::EngineImpl(EngineConfig config) : commons_(completed(std::move(config))) {}
+EngineImpl::EngineImpl(EngineConfig config)
+    : commons_(completed(std::move(config))), cache_(*commons_.regions, commons_.config.cached_bytes) {}
 
 Result<std::shared_ptr<EngineImpl>> EngineImpl::create(EngineConfig config) {
   if (Status valid = config.validate(); !valid.ok()) return valid;
@@ -67,7 +68,6 @@ Status EngineImpl::open(Principals known) {
                                            if (!range) return range.error();
                                            return std::shared_ptr<void>(std::move(*range));
                                          });
-  open_cache();
   if (Status opened = commons_.devices.open_all(config()); !opened.ok()) return opened;
   const bool listens = !config().listen.empty();
   if (listens) {
@@ -109,7 +109,7 @@ void EngineImpl::shut_down() {
   }
   for (const auto& lane : lanes_) lane->lane().call([&lane] { lane->close(); });
   listener_.close();
-  if (cache_ != nullptr) cache_->close();
+  cache_.close();
   commons_.devices.close();
   commons_.sessions.clear();
   for (const auto& lane : lanes_) {
@@ -170,7 +170,7 @@ EngineStats EngineImpl::stats() const {
   const memreg::Pool::Stats pool = pool_->stats();
   stats.pool_bytes = pool.arena_bytes;
   stats.pool_bytes_used = pool.used_bytes;
-  stats.cache = cache_counters();
+  stats.cache = cache_.counters();
   return stats;
 }
 

@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "datapath/engine/engine_cache.h"
 #include "datapath/engine/engine_commons.h"
 #include "datapath/engine/engine_lane.h"
 #include "datapath/engine/listener.h"
@@ -20,7 +21,6 @@
 #include "datapath/engine/sinks.h"
 #include "datapath/region/regions.h"
 #include "fairlead/engine.h"
-#include "memreg/cache/registration_cache.h"
 #include "memreg/pool.h"
 
 namespace fairlead::datapath {
@@ -50,11 +50,8 @@ class EngineImpl final : public std::enable_shared_from_this<EngineImpl> {
                  std::vector<std::string> audience);
   Status unpublish(std::string_view name);
 
-  // engine_cache.cc
-  Result<Memory> cached_memory(std::span<std::byte> bytes);
-  Result<std::vector<Memory>> cached_memory(std::span<const std::span<std::byte>> ranges);
-  Status declare_memory(std::span<std::byte> bytes, bool at_once);
-  Status withdraw_memory(const std::byte* begin);
+  /// The application's own, which it never registered.
+  [[nodiscard]] EngineCache& cache() noexcept { return cache_; }
 
   // engine_principals.cc
   Status reload_keys();
@@ -76,9 +73,6 @@ class EngineImpl final : public std::enable_shared_from_this<EngineImpl> {
   /// Those of its keys file.
   static Result<Principals> known_by(const EngineConfig& config);
   Status open(Principals known);
-  void open_cache();
-  [[nodiscard]] Memory memory_of(memreg::cache::Lease lease, std::span<std::byte> bytes) const;
-  [[nodiscard]] CacheCounters cache_counters() const;
   [[nodiscard]] EngineLane& least_loaded() noexcept;
   bool drive_all_until(const std::function<bool()>& done, Clock::time_point deadline);
   void sleep_for_all(Clock::time_point deadline);
@@ -87,7 +81,7 @@ class EngineImpl final : public std::enable_shared_from_this<EngineImpl> {
   std::mutex principals_mutex_;  // guards the next
   Principals known_;             // lanes have copies
   std::shared_ptr<memreg::Pool> pool_;
-  std::shared_ptr<memreg::cache::RegistrationCache> cache_;
+  EngineCache cache_;
   std::mutex shutting_down_, reloading_keys_;
 
   Listener listener_;  // the first lane's, once that has started

@@ -26,6 +26,9 @@ struct Mapping {
 /// Errors: kUnavailable (/proc is not mounted).
 Result<std::vector<Mapping>> mappings_near(Range range);
 
+/// The same from all of the file's lines, as kernels before 6.11 need it.
+[[nodiscard]] std::vector<Mapping> read_mappings(int maps, Range range);
+
 /// One line of /proc/self/maps. False: it is none.
 bool read_mapping(std::string_view line, Mapping& mapping);
 

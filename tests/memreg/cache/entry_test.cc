@@ -1,6 +1,7 @@
 // The small parts: ranges, the row of entries, what the kernel says is mapped.
 #include "memreg/cache/entry.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 
@@ -8,6 +9,8 @@
 #include <set>
 #include <vector>
 
+#include "base/unique_fd.h"
+#include "cached_memory.h"
 #include "memreg/cache/mappings.h"
 
 namespace fairlead::memreg::cache {
@@ -105,16 +108,18 @@ TEST(Mappings, AreReadFromTheKernelsLines) {
 }
 
 TEST(Mappings, OfThisProcess) {
-  void* const memory = ::mmap(nullptr, 8 * page_bytes(), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  ASSERT_NE(memory, MAP_FAILED);
-  const Range pages = range_of({static_cast<std::byte*>(memory), 8 * page_bytes()});
-  ASSERT_EQ(::munmap(static_cast<std::byte*>(memory) + 3 * page_bytes(), page_bytes()), 0);
+  const Pages mapped(8);
+  std::byte* const memory = mapped.data();
+  const Range pages = range_of(mapped.all());
+  ASSERT_EQ(::munmap(memory + 3 * page_bytes(), page_bytes()), 0);
   const auto found = mappings_near(pages);
   ASSERT_TRUE(found.has_value()) << found.status().to_string();
   const std::vector<Mapping> runs = joined(*found);
   EXPECT_TRUE(check_watchable(runs, {pages.begin, pages.begin + 3 * page_bytes()}).ok());
   EXPECT_EQ(check_watchable(runs, pages).code(), Code::kInvalidArgument);
-  ::munmap(memory, 8 * page_bytes());
+  // The two ways to learn of them say the same.
+  const UniqueFd maps(::open("/proc/self/maps", O_RDONLY | O_CLOEXEC));
+  EXPECT_EQ(read_mappings(maps.get(), pages), *found);
 }
 
 }  // namespace

@@ -96,10 +96,9 @@ Status RegistrationCache::register_declared(Entry& entry) {
   if (done.ok()) done = register_pieces(entry);
   {
     const std::lock_guard lock(lock_);
-    if (done.ok() && entry.state == Entry::State::kGone) {
-      done = {Code::kUnavailable, ""};
-    } else if (done.ok()) {
-      entry.state = Entry::State::kLive;
+    if (done.ok()) {
+      // One that is gone by now is as good as one that goes while it is held.
+      if (entry.state == Entry::State::kComing) entry.state = Entry::State::kLive;
       ++stats_.misses;
     } else {
       if (entry.state == Entry::State::kComing) entry.state = Entry::State::kPlanned;
@@ -108,7 +107,6 @@ Status RegistrationCache::register_declared(Entry& entry) {
     }
   }
   came();
-  if (done.code() == Code::kUnavailable && done.message().empty()) return usable();
   return done;
 }
 

@@ -69,9 +69,9 @@ TEST_F(CacheRaces, MappedAgainByAnotherBeforeTheEventIsRead) {
   EXPECT_FALSE(unmapped.load()) << "it waits until somebody reads the event, and nobody does";
   next.fill('b');
   EXPECT_EQ(sent(where), "b");
-  unmaps.join();  // the look-up has read it
-  EXPECT_EQ(cache().stats().invalidated, 1U);
+  EXPECT_EQ(cache().stats().invalidated, 1U) << "the look-up has read it";
   before_read_.open();
+  unmaps.join();
 }
 
 TEST_F(CacheRaces, MappedAgainBeforeTheEventIsTold) {

@@ -113,6 +113,21 @@ TEST_F(CacheStaleness, Moved) {
   EXPECT_EQ(sent(last.all()), "c");
 }
 
+TEST_F(CacheStaleness, MovedAwayWhileTheMappingStays) {
+  make();
+  Pages memory(4);
+  memory.fill('a');
+  EXPECT_EQ(sent(memory.all()), "a");
+  const Pages elsewhere(4);
+  if (::mremap(memory.data(), memory.all().size(), memory.all().size(),
+               MREMAP_MAYMOVE | MREMAP_FIXED | MREMAP_DONTUNMAP, elsewhere.data()) == MAP_FAILED) {
+    GTEST_SKIP() << "no MREMAP_DONTUNMAP here";
+  }
+  memory.fill('b');
+  EXPECT_EQ(sent(memory.all()), "b");
+  EXPECT_EQ(sent(elsewhere.all()), "a");
+}
+
 TEST_F(CacheStaleness, ShrunkAndGrown) {
   make();
   Pages memory(8);

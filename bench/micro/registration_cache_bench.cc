@@ -78,7 +78,24 @@ bool can_find(benchmark::State& state, RegistrationCache& cache, std::span<std::
   return lease.has_value();
 }
 
-void find_all(benchmark::State& state, RegistrationCache& cache, const std::vector<std::span<std::byte>>& ranges) {
+/// Ranges of a page, each registered by itself.
+std::vector<std::span<std::byte>> apart(std::span<std::byte> memory, std::size_t count) {
+  std::vector<std::span<std::byte>> ranges;
+  for (std::size_t i = 0; i < count; ++i) ranges.push_back(memory.subspan(2 * i * page_bytes(), page_bytes()));
+  return ranges;
+}
+
+/// Look-ups of ranges that are registered already, by turns.
+void find_registered(benchmark::State& state, bool declared) {
+  const auto count = static_cast<std::size_t>(state.range(0));
+  const Mapped memory(2 * count * page_bytes());
+  Device device;
+  RegistrationCache cache({}, device.hook());
+  const auto ranges = apart(memory.all(), count);
+  for (const auto& each : ranges) {
+    const Status done = declared ? cache.declare(each) : cache.find(each).status();
+    if (!done.ok()) return state.SkipWithError(done.message().c_str());
+  }
   std::size_t next = 0;
   for (auto _ : state) {
     const auto lease = cache.find(ranges[next]);
@@ -87,37 +104,10 @@ void find_all(benchmark::State& state, RegistrationCache& cache, const std::vect
   }
 }
 
-/// Ranges of a page, each registered by itself.
-std::vector<std::span<std::byte>> apart(std::span<std::byte> memory, std::size_t count) {
-  std::vector<std::span<std::byte>> ranges;
-  for (std::size_t i = 0; i < count; ++i) ranges.push_back(memory.subspan(2 * i * page_bytes(), page_bytes()));
-  return ranges;
-}
-
-void DeclaredHit(benchmark::State& state) {
-  const auto count = static_cast<std::size_t>(state.range(0));
-  const Mapped memory(2 * count * page_bytes());
-  Device device;
-  RegistrationCache cache({}, device.hook());
-  const auto ranges = apart(memory.all(), count);
-  for (const auto& each : ranges) {
-    if (const Status done = cache.declare(each); !done.ok()) return state.SkipWithError(done.message().c_str());
-  }
-  find_all(state, cache, ranges);
-}
+void DeclaredHit(benchmark::State& state) { find_registered(state, true); }
 BENCHMARK(DeclaredHit)->Arg(1)->Arg(1000);
 
-void CachedHit(benchmark::State& state) {
-  const auto count = static_cast<std::size_t>(state.range(0));
-  const Mapped memory(2 * count * page_bytes());
-  Device device;
-  RegistrationCache cache({}, device.hook());
-  const auto ranges = apart(memory.all(), count);
-  for (const auto& each : ranges) {
-    if (!can_find(state, cache, each)) return;
-  }
-  find_all(state, cache, ranges);
-}
+void CachedHit(benchmark::State& state) { find_registered(state, false); }
 BENCHMARK(CachedHit)->Arg(1)->Arg(1000);
 
 /// All at once, by a device that takes 1 ms for each.

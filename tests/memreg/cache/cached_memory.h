@@ -56,6 +56,14 @@ class Pages {
   std::byte* data_;
 };
 
+/// Pages where nothing is mapped any more, full of that letter.
+inline Pages mapped_again(std::span<std::byte> where, char letter) {
+  Pages pages(where.size() / page_bytes(), where.data(), MAP_FIXED_NOREPLACE);
+  EXPECT_EQ(pages.data(), where.data());
+  if (pages.data() == where.data()) pages.fill(letter);
+  return pages;
+}
+
 /// Skips the test where memory cannot be watched.
 class RegistrationCacheTest : public testing::Test {
  protected:

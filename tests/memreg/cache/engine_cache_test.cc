@@ -14,6 +14,7 @@
 namespace fairlead {
 namespace {
 
+using memreg::cache::mapped_again;
 using memreg::cache::page_bytes;
 using memreg::cache::Pages;
 
@@ -59,9 +60,7 @@ TEST_P(EngineCache, SendsWhatLiesThereNow) {
   const std::span<std::byte> where = memory.all();
   memory.unmap();
   EXPECT_EQ(pair_.client->cached_memory(where).status().code(), Code::kInvalidArgument);
-  const Pages next(4, where.data(), MAP_FIXED_NOREPLACE);
-  ASSERT_EQ(next.data(), where.data());
-  next.fill('b');
+  const Pages next = mapped_again(where, 'b');
   EXPECT_EQ(arrives(where), "b");
   const CacheCounters counters = pair_.client->stats().cache;
   EXPECT_EQ(counters.hits, 1U);

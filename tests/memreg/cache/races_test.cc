@@ -90,9 +90,7 @@ TEST_F(CacheRaces, MappedAgainBeforeTheEventIsTold) {
   EXPECT_EQ(sent(where), "a");
   slow.gate.shut();
   memory.unmap();  // ends once the event is read
-  const Pages next(4, where.data(), MAP_FIXED_NOREPLACE);
-  ASSERT_EQ(next.data(), where.data());
-  next.fill('b');
+  const Pages next = mapped_again(where, 'b');
   std::string got;
   std::thread looks([&] { got = sent(where); });
   // Time for one that does not wait to find the old one; one that does is right however long this takes.

@@ -23,9 +23,7 @@ TEST_F(CacheStaleness, TheDoubleKeepsThePagesItWasGiven) {
   EXPECT_EQ(sent(lease, memory.all()), "b");
   const std::span<std::byte> where = memory.all();
   memory.unmap();
-  Pages next(20, where.data(), MAP_FIXED_NOREPLACE);
-  ASSERT_EQ(next.data(), where.data());
-  next.fill('c');
+  const Pages next = mapped_again(where, 'c');
   EXPECT_EQ(sent(lease, where), "b") << "a device knows nothing of what is mapped there now";
 }
 
@@ -63,9 +61,7 @@ TEST_F(CacheStaleness, APartIsUnmapped) {
   EXPECT_EQ(sent(memory.all()), "a");
   ASSERT_EQ(::munmap(memory.page(3), page_bytes()), 0);
   EXPECT_EQ(cache().find(memory.all()).status().code(), Code::kInvalidArgument);
-  const Pages hole(1, memory.page(3), MAP_FIXED_NOREPLACE);
-  ASSERT_EQ(hole.data(), memory.page(3));
-  hole.fill('b');
+  const Pages hole = mapped_again({memory.page(3), 1 * page_bytes()}, 'b');
   EXPECT_EQ(sent(memory.all()), "aba");
 }
 
@@ -101,9 +97,7 @@ TEST_F(CacheStaleness, Moved) {
                      elsewhere.data()),
             elsewhere.data());
   EXPECT_EQ(sent(elsewhere.all()), "a");
-  const Pages next(4, memory.data(), MAP_FIXED_NOREPLACE);
-  ASSERT_EQ(next.data(), memory.data());
-  next.fill('b');
+  const Pages next = mapped_again({memory.data(), 4 * page_bytes()}, 'b');
   EXPECT_EQ(sent(memory.all()), "b");
   EXPECT_EQ(verbs().registrations(), 3U);
   // What was moved is watched where it is now.
@@ -134,9 +128,7 @@ TEST_F(CacheStaleness, ShrunkAndGrown) {
   memory.fill('a');
   EXPECT_EQ(sent(memory.all()), "a");
   ASSERT_EQ(::mremap(memory.data(), memory.all().size(), 4 * page_bytes(), 0), memory.data());
-  const Pages tail(4, memory.page(4), MAP_FIXED_NOREPLACE);
-  ASSERT_EQ(tail.data(), memory.page(4));
-  tail.fill('b');
+  const Pages tail = mapped_again({memory.page(4), 4 * page_bytes()}, 'b');
   EXPECT_EQ(sent(memory.all()), "ab");
 }
 
@@ -148,9 +140,7 @@ TEST_F(CacheStaleness, WhatIsHeldKeepsItsPagesAndIsNotFound) {
   {
     const Lease held = found(where);
     memory.unmap();
-    const Pages next(4, where.data(), MAP_FIXED_NOREPLACE);
-    ASSERT_EQ(next.data(), where.data());
-    next.fill('b');
+    const Pages next = mapped_again(where, 'b');
     EXPECT_EQ(sent(where), "b");
     EXPECT_EQ(sent(held, where), "a");
     EXPECT_EQ(cache().stats().pinned_bytes, 2 * where.size());
@@ -195,9 +185,7 @@ TEST_F(CacheStaleness, AChildMayUnmapAndEnd) {
   EXPECT_EQ(verbs().registrations(), 1U) << "the parent's own is as it was";
   const std::span<std::byte> where = memory.all();
   memory.unmap();
-  const Pages next(4, where.data(), MAP_FIXED_NOREPLACE);
-  ASSERT_EQ(next.data(), where.data());
-  next.fill('b');
+  const Pages next = mapped_again(where, 'b');
   EXPECT_EQ(sent(where), "b");
 }
 

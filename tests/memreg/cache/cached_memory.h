@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 #include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <cstddef>
@@ -62,6 +64,19 @@ inline Pages mapped_again(std::span<std::byte> where, char letter) {
   EXPECT_EQ(pages.data(), where.data());
   if (pages.data() == where.data()) pages.fill(letter);
   return pages;
+}
+
+/// Runs `body` in a child, which ends without destructors. Its exit code; -1: it ended otherwise, or hung.
+template <typename Body>
+int in_child(const Body& body) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::alarm(60);
+    ::_exit(body());
+  }
+  int status = 0;
+  const bool ended = child > 0 && ::waitpid(child, &status, 0) == child && WIFEXITED(status);
+  return ended ? WEXITSTATUS(status) : -1;
 }
 
 /// Skips the test where memory cannot be watched.

@@ -1,8 +1,6 @@
 // Engine::cached_memory: transfers from memory that nobody registered send what lies there now.
 #include <gtest/gtest.h>
 #include <sys/mman.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <cstring>
 #include <string>
@@ -131,17 +129,13 @@ TEST_P(EngineCache, OfAChildIsInert) {
   memory.fill('a');
   EXPECT_EQ(arrives(memory.all()), "a");
   std::optional<Memory> held = *pair_.client->cached_memory(memory.all());
-  const pid_t child = ::fork();
-  ASSERT_GE(child, 0);
-  if (child == 0) {
-    const bool inert = pair_.client->cached_memory(memory.all()).status().code() == Code::kUnavailable;
-    held.reset();
-    memory.unmap();
-    ::_exit(inert ? 0 : 1);
-  }
-  int status = 0;
-  ASSERT_EQ(::waitpid(child, &status, 0), child);
-  EXPECT_EQ(status, 0);
+  EXPECT_EQ(memreg::cache::in_child([&] {
+              const bool inert = pair_.client->cached_memory(memory.all()).status().code() == Code::kUnavailable;
+              held.reset();
+              memory.unmap();
+              return inert ? 0 : 1;
+            }),
+            0);
   EXPECT_EQ(arrives(*held), "a");
 }
 

@@ -5,8 +5,6 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <array>
 #include <atomic>
@@ -61,14 +59,9 @@ int without_userfaultfd() {
 }
 
 TEST(CacheRefused, OnlyDeclaredMemoryIsFoundAndItSaysSoOnce) {
-  const pid_t child = ::fork();
-  ASSERT_GE(child, 0);
-  if (child == 0) ::_exit(without_userfaultfd());
-  int status = 0;
-  ASSERT_EQ(::waitpid(child, &status, 0), child);
-  ASSERT_TRUE(WIFEXITED(status));
-  if (WEXITSTATUS(status) == kSkipped) GTEST_SKIP() << "no seccomp filters here";
-  EXPECT_EQ(WEXITSTATUS(status), 0);
+  const int code = in_child(without_userfaultfd);
+  if (code == kSkipped) GTEST_SKIP() << "no seccomp filters here";
+  EXPECT_EQ(code, 0);
 }
 
 }  // namespace

@@ -24,15 +24,18 @@ Memory EngineCache::memory_of(Lease lease, std::span<std::byte> bytes) const {
     std::shared_ptr<RegistrationCache> cache;
     Lease lease;  // goes first
   };
-  const Piece& first = lease.piece_at(memreg::cache::range_of(bytes).begin);
-  std::vector<std::shared_ptr<RegisteredRange>> ranges;
-  for (const Piece& each :
-       std::span(lease.pieces()).subspan(static_cast<std::size_t>(&first - lease.pieces().data()))) {
-    if (each.range.begin >= memreg::cache::range_of(bytes).end) break;
-    ranges.push_back(std::static_pointer_cast<RegisteredRange>(each.registration));
+  const memreg::cache::Range wanted = memreg::cache::range_of(bytes);
+  const Piece& first = lease.piece_at(wanted.begin);
+  auto range = std::static_pointer_cast<RegisteredRange>(first.registration);
+  std::vector<std::shared_ptr<RegisteredRange>> more;
+  for (const Piece& each : lease.pieces()) {
+    if (each.range.begin > first.range.begin && each.range.begin < wanted.end) {
+      more.push_back(std::static_pointer_cast<RegisteredRange>(each.registration));
+    }
   }
   auto keeper = std::make_shared<Kept>(Kept{cache_, std::move(lease)});
-  return make_memory(std::make_shared<RegionImpl>(std::move(ranges), bytes, Access::kNone, std::move(keeper)), bytes);
+  return make_memory(
+      std::make_shared<RegionImpl>(std::move(range), bytes, Access::kNone, std::move(keeper), std::move(more)), bytes);
 }
 
 Result<Memory> EngineCache::find(std::span<std::byte> bytes) {

@@ -57,17 +57,10 @@ class RegisteredRange final : public Devices::Entry {
 /// keeps the bytes alive.
 class RegionImpl {
  public:
+  /// `rest`: the ranges that follow `range`, where the bytes are registered in several.
   RegionImpl(std::shared_ptr<RegisteredRange> range, std::span<std::byte> bytes, Access access,
-             std::shared_ptr<void> keeper)
-      : keeper_(std::move(keeper)), range_(std::move(range)), bytes_(bytes), access_(access) {}
-  /// Of memory that is registered in several parts: `ranges`, at least one, follow each other.
-  RegionImpl(std::vector<std::shared_ptr<RegisteredRange>> ranges, std::span<std::byte> bytes, Access access,
-             std::shared_ptr<void> keeper)
-      : keeper_(std::move(keeper)),
-        range_(ranges.front()),
-        rest_(ranges.begin() + 1, ranges.end()),
-        bytes_(bytes),
-        access_(access) {}
+             std::shared_ptr<void> keeper, std::vector<std::shared_ptr<RegisteredRange>> rest = {})
+      : keeper_(std::move(keeper)), range_(std::move(range)), rest_(std::move(rest)), bytes_(bytes), access_(access) {}
   /// The only one, or the first.
   [[nodiscard]] const RegisteredRange& range() const noexcept { return *range_; }
   /// That in which this byte lies.

@@ -2,8 +2,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
 #include <limits>
-#include <optional>
 #include <thread>
 
 #include "memreg/cache/registration_cache.h"

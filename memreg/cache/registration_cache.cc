@@ -2,10 +2,12 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <limits>
 #include <system_error>
 
 #include "fairlead/log.h"
+#include "memreg/cache/quiet_thread.h"
 
 namespace fairlead::memreg::cache {
 
@@ -73,7 +75,7 @@ Status RegistrationCache::watching() {
     }
     try {
       swept_.store(true);
-      sweeper_ = std::make_unique<std::thread>([this] { sweep(); });
+      sweeper_ = std::make_unique<std::thread>(quiet_thread("fl-cache-sweep", [this] { sweep(); }));
     } catch (const std::system_error& error) {
       swept_.store(false);
       refused_ = {Code::kResourceExhausted, fmt::format("no thread for the registration cache: {}", error.what())};

@@ -14,12 +14,12 @@
 
 #include <array>
 #include <cerrno>
-#include <csignal>
 #include <cstring>
 #include <system_error>
 #include <vector>
 
 #include "memreg/cache/mappings.h"
+#include "memreg/cache/quiet_thread.h"
 
 #ifndef UFFD_USER_MODE_ONLY
 #define UFFD_USER_MODE_ONLY 1
@@ -116,7 +116,7 @@ Status Watcher::begin(std::function<void()> before_read) {
     return refused("userfaultfd cannot say whether a change is pending (UFFDIO_WRITEPROTECT)", error);
   }
   try {
-    reader_ = std::thread([this] { read_until_stopped(); });
+    reader_ = quiet_thread("fl-cache-events", [this] { read_until_stopped(); });
   } catch (const std::system_error& error) {
     return {Code::kResourceExhausted, fmt::format("no thread for the registration cache: {}", error.what())};
   }
@@ -131,6 +131,7 @@ Watcher::~Watcher() {
     static_cast<void>(::write(stop_.get(), &one, sizeof one));
     reader_.join();
   }
+  fd_.reset();  // first: without a reader, to unmap what is watched would wait for ever
   if (sentinel_ != nullptr) ::munmap(sentinel_, page_bytes());
 }
 
@@ -147,10 +148,6 @@ void Watcher::remove(Listener& listener) noexcept {
 // ---- events
 
 void Watcher::read_until_stopped() noexcept {
-  sigset_t all;
-  ::sigfillset(&all);
-  ::pthread_sigmask(SIG_BLOCK, &all, nullptr);
-  ::pthread_setname_np(::pthread_self(), "fl-cache-events");
   std::array<pollfd, 2> watched{{{fd_.get(), POLLIN, 0}, {stop_.get(), POLLIN, 0}}};
   while (!stopping_.load()) {
     if (::poll(watched.data(), watched.size(), -1) <= 0 || watched[0].revents == 0) continue;

@@ -89,7 +89,7 @@ TEST_P(EngineCache, ABatchIsOneRegistration) {
 TEST_P(EngineCache, ATransferCrossesThePiecesOfALargeOne) {
   constexpr std::size_t kPiece = std::size_t{1} << 30;
   const Pages memory(kPiece / page_bytes() + 16, nullptr, MAP_NORESERVE);
-  ASSERT_NE(memory.data(), nullptr);
+  if (memory.data() == nullptr) GTEST_SKIP() << "no address space for " << memory.all().size() << " bytes";
   const Result<Memory> local = pair_.client->cached_memory(memory.all());
   ASSERT_TRUE(local) << local.error().to_string();
   std::memset(memory.data() + kPiece - 2 * page_bytes(), 'a', 2 * page_bytes());

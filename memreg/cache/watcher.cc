@@ -14,6 +14,7 @@
 
 #include <array>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <system_error>
 #include <vector>
@@ -32,6 +33,11 @@ constexpr __u64 kFeatures =
     UFFD_FEATURE_PAGEFAULT_FLAG_WP | UFFD_FEATURE_EVENT_UNMAP | UFFD_FEATURE_EVENT_REMOVE | UFFD_FEATURE_EVENT_REMAP;
 constexpr int kLooks = 8;  // at what is mapped, until two agree
 constexpr std::size_t kEvents = 16;
+
+using Clock = std::chrono::steady_clock;
+// Kernels before 6.14 forget that a mremap which fails half-way is over: then nothing is found any more, and this says
+// so.
+constexpr std::chrono::seconds kPatience{10};
 
 uffdio_range kernel_range(Range pages) noexcept { return {.start = pages.begin, .len = pages.size()}; }
 
@@ -185,13 +191,21 @@ int Watcher::protect_nothing(Range pages) const noexcept {
   return ::ioctl(fd_.get(), UFFDIO_WRITEPROTECT, &request) == 0 ? 0 : errno;
 }
 
-bool Watcher::catch_up() noexcept {
-  for (int error = 0; (error = protect_nothing(sentinel())) != 0;) {
-    if (error != EAGAIN && error != EINTR) return false;
+/// The same once no change is pending; EAGAIN: one stays so for longer than any should.
+int Watcher::ask(Range pages) noexcept {
+  int error = protect_nothing(pages);
+  if (error != EAGAIN && error != EINTR) return error;
+  const Clock::time_point patience = Clock::now() + kPatience;
+  while ((error == EAGAIN || error == EINTR) && Clock::now() < patience) {
     drain();
-    // What was read is over once the thread that did it has run.
-    if (error == EAGAIN) ::sched_yield();
+    ::sched_yield();  // what was read is over once the thread that did it has run
+    error = protect_nothing(pages);
   }
+  return error;
+}
+
+bool Watcher::catch_up() noexcept {
+  if (ask(sentinel()) != 0) return false;
   // None is pending; but one may be read and not told.
   if (closed_.load()) {
     const std::lock_guard told(reading_);
@@ -219,7 +233,7 @@ Status Watcher::watch_alone(Range pages) {
     if (!before) return before.error();
     if (Status good = check_watchable(*before, pages); !good.ok()) return good;
     const std::vector<Range> parts = parts_of(*before, pages);
-    const bool watched = each_is_watched(pages, parts);
+    const bool watched = each_is_watched(parts);
     const auto after = mappings_near(pages);
     if (!after) return after.error();
     if (watched && parts == parts_of(*after, pages)) return {};
@@ -229,15 +243,9 @@ Status Watcher::watch_alone(Range pages) {
   return last;
 }
 
-bool Watcher::each_is_watched(Range pages, const std::vector<Range>& parts) noexcept {
+bool Watcher::each_is_watched(const std::vector<Range>& parts) noexcept {
   for (const Range& part : parts) {
-    const std::uintptr_t begin = part.within(pages).begin;
-    int error = 0;
-    while ((error = protect_nothing({begin, begin + page_bytes()})) == EAGAIN) {
-      drain();
-      ::sched_yield();
-    }
-    if (error != 0) return false;
+    if (ask({part.begin, part.begin + page_bytes()}) != 0) return false;
   }
   return true;
 }

@@ -82,9 +82,10 @@ class Watcher {
     return range_of({static_cast<const std::byte*>(sentinel_), page_bytes()});
   }
   [[nodiscard]] int protect_nothing(Range pages) const noexcept;
+  [[nodiscard]] int ask(Range pages) noexcept;
   Status watch_alone(Range pages);
   void stop_watching(Range pages) noexcept;
-  [[nodiscard]] bool each_is_watched(Range pages, const std::vector<Range>& parts) noexcept;
+  [[nodiscard]] bool each_is_watched(const std::vector<Range>& parts) noexcept;
 
   std::function<void()> before_read_;
   PrivateFd fd_;

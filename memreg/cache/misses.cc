@@ -166,8 +166,12 @@ Range RegistrationCache::grown(const Wanted& wanted) const noexcept {
   }
 }
 
-/// An entry that is coming, in the place of all that it overlaps; null: another was coming there, and has come.
+/// An entry that is coming, in the place of all that it overlaps; null: another was coming there, or has come.
 Entry* RegistrationCache::place(const Wanted& wanted, bool alone) {
+  const auto is_enough = [&wanted](const Entry* each) {
+    return each->state == Entry::State::kLive &&
+           std::all_of(wanted.named.begin(), wanted.named.end(), [each](Range named) { return each->serves(named); });
+  };
   std::vector<Entry*> old;  // with a use of ours each
   for (;;) {
     Range hull;
@@ -179,6 +183,7 @@ Entry* RegistrationCache::place(const Wanted& wanted, bool alone) {
       const auto there = cached_.overlapping(hull);
       const auto first = std::find_if(there.begin(), there.end(),
                                       [](const Entry* each) { return each->state == Entry::State::kComing; });
+      if (std::any_of(there.begin(), there.end(), is_enough)) return nullptr;
       if (first != there.end()) {
         coming = *first;
         use(*coming);

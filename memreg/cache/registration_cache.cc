@@ -73,15 +73,16 @@ Status RegistrationCache::watching() {
       log(LogLevel::kWarning, "registration cache: " + refused_.message());
       return;
     }
+    watcher_ = *std::move(opened);
     try {
       swept_.store(true);
       sweeper_ = std::make_unique<std::thread>(quiet_thread("fl-cache-sweep", [this] { sweep(); }));
     } catch (const std::system_error& error) {
       swept_.store(false);
+      watcher_.reset();
       refused_ = {Code::kResourceExhausted, fmt::format("no thread for the registration cache: {}", error.what())};
       return;
     }
-    watcher_ = std::move(*opened);
     watcher_->add(*this);
   });
   return refused_;

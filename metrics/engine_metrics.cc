@@ -118,6 +118,17 @@ std::vector<Metric> engine_metrics(const EngineStats& stats) {
       one("fairlead_registered_bytes", "Memory registered with transports now.", Kind::kGauge, stats.registered_bytes),
       one("fairlead_pool_bytes", "Memory that the pool holds.", Kind::kGauge, stats.pool_bytes),
       one("fairlead_pool_used_bytes", "Part of the pool that is handed out.", Kind::kGauge, stats.pool_bytes_used),
+      one("fairlead_cache_hits_total", "Look-ups in the registration cache that found one.", Kind::kCounter,
+          stats.cache.hits),
+      one("fairlead_cache_misses_total", "Look-ups in the registration cache that made one.", Kind::kCounter,
+          stats.cache.misses),
+      one("fairlead_cache_evicted_total", "Cached registrations that gave way to others.", Kind::kCounter,
+          stats.cache.evicted),
+      one("fairlead_cache_invalidated_total", "Cached registrations whose memory changed.", Kind::kCounter,
+          stats.cache.invalidated),
+      one("fairlead_cache_registrations", "Registrations that the cache holds.", Kind::kGauge,
+          stats.cache.registrations),
+      one("fairlead_cache_bytes", "Memory that the cache's registrations pin.", Kind::kGauge, stats.cache.bytes),
   };
   for (Metric& metric : pool_metrics(stats.pool)) all.push_back(std::move(metric));
   for (Metric& metric : transport_metrics(stats)) all.push_back(std::move(metric));

@@ -94,6 +94,30 @@ Result<std::vector<Memory>> Engine::register_memory(std::span<const std::span<st
   return impl->register_memory(ranges, access);
 }
 
+Result<Memory> Engine::cached_memory(std::span<std::byte> bytes) {
+  EngineImpl* impl = behind(object_);
+  if (Status fine = working(impl); !fine.ok()) return fine;
+  return impl->cache().find(bytes);
+}
+
+Result<std::vector<Memory>> Engine::cached_memory(std::span<const std::span<std::byte>> ranges) {
+  EngineImpl* impl = behind(object_);
+  if (Status fine = working(impl); !fine.ok()) return fine;
+  return impl->cache().find(ranges);
+}
+
+Status Engine::declare_memory(std::span<std::byte> bytes, bool at_once) {
+  EngineImpl* impl = behind(object_);
+  if (Status fine = working(impl); !fine.ok()) return fine;
+  return impl->cache().declare(bytes, at_once);
+}
+
+Status Engine::withdraw_memory(const std::byte* begin) {
+  EngineImpl* impl = behind(object_);
+  if (Status fine = working(impl); !fine.ok()) return fine;
+  return impl->cache().withdraw(begin);
+}
+
 Result<Memory> Engine::map_file(const std::string& path, Access access) {
   EngineImpl* impl = behind(object_);
   if (Status fine = working(impl); !fine.ok()) return fine;

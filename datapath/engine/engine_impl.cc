@@ -52,7 +52,8 @@ EngineConfig completed(EngineConfig config) {
 
 // ---- beginning and end ---------------------------------------------------------------------------------------------
 
-EngineImpl::EngineImpl(EngineConfig config) : commons_(completed(std::move(config))) {}
+EngineImpl::EngineImpl(EngineConfig config)
+    : commons_(completed(std::move(config))), cache_(*commons_.regions, commons_.config.cached_bytes) {}
 
 Result<std::shared_ptr<EngineImpl>> EngineImpl::create(EngineConfig config) {
   if (Status valid = config.validate(); !valid.ok()) return valid;
@@ -120,6 +121,7 @@ void EngineImpl::shut_down() {
   for (const auto& lane : lanes_) lane->lane().call([&lane] { lane->close(); });
   listener_.close();
   commons_.placement.release();
+  cache_.close();
   commons_.devices.close();
   commons_.sessions.clear();
   for (const auto& lane : lanes_) {
@@ -180,6 +182,7 @@ EngineStats EngineImpl::stats() const {
   stats.pool = pool_stats();
   stats.pool_bytes = stats.pool.bytes;
   stats.pool_bytes_used = stats.pool.used_bytes;
+  stats.cache = cache_.counters();
   return stats;
 }
 

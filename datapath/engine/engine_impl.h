@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "datapath/engine/engine_cache.h"
 #include "datapath/engine/engine_commons.h"
 #include "datapath/engine/engine_lane.h"
 #include "datapath/engine/listener.h"
@@ -55,6 +56,9 @@ class EngineImpl final : public std::enable_shared_from_this<EngineImpl> {
                  std::vector<std::string> audience);
   Status unpublish(std::string_view name);
 
+  /// The application's own, which it never registered.
+  [[nodiscard]] EngineCache& cache() noexcept { return cache_; }
+
   // engine_principals.cc
   Status reload_keys();
 
@@ -86,6 +90,7 @@ class EngineImpl final : public std::enable_shared_from_this<EngineImpl> {
   std::mutex principals_mutex_;  // guards the next
   Principals known_;             // lanes have copies
   std::shared_ptr<memreg::Pool> pool_;
+  EngineCache cache_;
   std::mutex shutting_down_, reloading_keys_;
 
   Listener listener_;  // the first lane's, once that has started

@@ -79,7 +79,16 @@ Status append(SessionImpl& session, OpList& list, const Memory& local, const Rem
   if (there->is_gone()) {
     return {Code::kProtectionError, datapath::gone_because("the peer", *there)};
   }
-  list.ops.push_back({local.data(), local.size(), &here->range(), there, remote.offset()});
+  std::uint64_t done = 0;
+  do {
+    std::byte* const data = local.data() + done;
+    const datapath::RegisteredRange& range = here->range_at(data);
+    const std::span<std::byte> held = range.memory().bytes;
+    const auto left = static_cast<std::uint64_t>(held.data() + held.size() - data);
+    const std::uint64_t length = std::min(local.size() - done, left);
+    list.ops.push_back({data, length, &range, there, remote.offset() + done});
+    done += length;
+  } while (done < local.size());
   // The pieces of a tensor share their regions: one reference to each is enough.
   if (list.keep.size() < 2 || list.keep[list.keep.size() - 2].get() != here || list.keep.back().get() != there) {
     list.keep.push_back(share_of(local));

@@ -63,14 +63,27 @@ struct PoolOrigin {
 /// keeps the bytes alive.
 class RegionImpl {
  public:
+  /// `rest`: the ranges that follow `range`, where the bytes are registered in several.
   RegionImpl(std::shared_ptr<RegisteredRange> range, std::span<std::byte> bytes, Access access,
-             std::shared_ptr<void> keeper, PoolOrigin origin = {})
+             std::shared_ptr<void> keeper, PoolOrigin origin = {},
+             std::vector<std::shared_ptr<RegisteredRange>> rest = {})
       : keeper_(std::move(keeper)),
         range_(std::move(range)),
+        rest_(std::move(rest)),
         bytes_(bytes),
         access_(access),
         origin_(std::move(origin)) {}
+  /// The only one, or the first.
   [[nodiscard]] const RegisteredRange& range() const noexcept { return *range_; }
+  /// That in which this byte lies.
+  [[nodiscard]] const RegisteredRange& range_at(const std::byte* byte) const noexcept {
+    const RegisteredRange* last = range_.get();
+    for (const auto& next : rest_) {
+      if (std::less<>()(byte, next->memory().bytes.data())) break;
+      last = next.get();
+    }
+    return *last;
+  }
   [[nodiscard]] std::span<std::byte> bytes() const noexcept { return bytes_; }
   /// The most that may be granted to peers, and whether the bytes are read-only.
   [[nodiscard]] Access access() const noexcept { return access_; }
@@ -80,6 +93,7 @@ class RegionImpl {
   // Members are destroyed in reverse order: the registration goes before the memory does.
   std::shared_ptr<void> keeper_;
   std::shared_ptr<RegisteredRange> range_;
+  std::vector<std::shared_ptr<RegisteredRange>> rest_;
   std::span<std::byte> bytes_;
   Access access_;
   PoolOrigin origin_;

@@ -71,6 +71,7 @@ struct FAIRLEAD_EXPORT EngineConfig {
   /// An arena of the pool that nobody used for so long is given back to the system; 0: only by Engine::trim_pool(), as
   /// with Progress::kApplication.
   std::chrono::milliseconds pool_idle{30'000};
+  std::size_t cached_bytes = std::size_t{8} << 30;  // that the registration cache may keep pinned; 0: no limit
   std::size_t max_message_bytes = std::size_t{16} << 20;
   std::size_t max_pending_events = 4096;  // notifications and messages that a peer may have undelivered, of each class
   std::size_t max_pending_bytes = std::size_t{64} << 20;  // the bytes of those messages

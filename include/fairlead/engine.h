@@ -53,6 +53,15 @@ struct TransportStats {
   std::optional<std::uint64_t> retransmissions = {};  // tcp: segments; at least a second old while it lives
 };
 
+/// The registration cache's (Engine::cached_memory).
+struct CacheCounters {
+  std::uint64_t hits = 0, misses = 0;  // look-ups that found a registration, and that made one
+  std::uint64_t evicted = 0;           // registrations that gave way to others
+  std::uint64_t invalidated = 0;       // whose memory changed
+  std::uint64_t registrations = 0;     // that it holds now,
+  std::uint64_t bytes = 0;             // and how much memory they pin
+};
+
 /// Counters of the whole engine since it began. Sessions that ended are included.
 struct EngineStats {
   PeerStats total;
@@ -60,6 +69,7 @@ struct EngineStats {
   std::uint64_t peers_failed = 0;  // connected to us and said hello, but their session never became ready
   std::uint64_t registered_bytes = 0, pool_bytes = 0, pool_bytes_used = 0;
   PoolStats pool;                          // the last two and more
+  CacheCounters cache;
   std::vector<TransportStats> transports;  // lane by lane, in order of preference
   std::uint64_t sleeps = 0;                // times that a thread which drives the engine went to sleep
 };
@@ -105,6 +115,22 @@ class FAIRLEAD_EXPORT Engine {
   /// the range.
   Result<std::vector<Memory>> register_memory(std::span<const std::span<std::byte>> ranges,
                                               Access access = Access::kRemoteReadWrite);
+  /// Bytes of the application's that it never registered, as local memory for transfers: the registration is found in a
+  /// cache, or made, and stays there until the memory is unmapped, moved or emptied, or others need its room
+  /// (EngineConfig::cached_bytes). The bytes must stay mapped until the call returns, and while a transfer names them.
+  /// It cannot be published. Which memory can be cached, and what the cache cannot see: docs/registration_cache.md.
+  /// Errors: kInvalidArgument (0 bytes, a hole), kUnimplemented (memory whose changes cannot be seen, as that of files:
+  /// declare_memory() it), kResourceExhausted (with the limit and the remedy).
+  Result<Memory> cached_memory(std::span<std::byte> bytes);
+  /// Many at once: those of one mapping share a registration. All, or none and the first error, which names the range.
+  Result<std::vector<Memory>> cached_memory(std::span<const std::span<std::byte>> ranges);
+  /// The bytes stay mapped, and the same memory, until withdraw_memory(): cached_memory() finds them without asking the
+  /// kernel. Any kind of memory. Registered at once, or with the first use. Errors: kAlreadyExists (some of them are
+  /// declared), and those of cached_memory().
+  Status declare_memory(std::span<std::byte> bytes, bool at_once = true);
+  /// Ends what was declared with this first byte. The bytes may be unmapped when it has returned and no Memory and no
+  /// transfer names them. Errors: kNotFound.
+  Status withdraw_memory(const std::byte* begin);
   /// A file mapped and registered in place. kRemoteRead or kNone maps it read-only.
   Result<Memory> map_file(const std::string& path, Access access = Access::kRemoteRead);
 

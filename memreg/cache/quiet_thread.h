@@ -1,0 +1,29 @@
+// A thread of the library's: with a name, and without signals, which are the application's.
+#pragma once
+
+#include <pthread.h>
+
+#include <csignal>
+#include <thread>
+#include <utility>
+
+namespace fairlead::memreg::cache {
+
+/// `name`: up to 15 characters. Throws std::system_error as std::thread does.
+template <typename Body>
+[[nodiscard]] std::thread quiet_thread(const char* name, Body body) {
+  struct Blocked {
+    sigset_t before{};
+    Blocked() noexcept {
+      sigset_t all;
+      ::sigfillset(&all);
+      ::pthread_sigmask(SIG_SETMASK, &all, &before);
+    }
+    ~Blocked() { ::pthread_sigmask(SIG_SETMASK, &before, nullptr); }
+  } const blocked;
+  std::thread thread(std::move(body));
+  ::pthread_setname_np(thread.native_handle(), name);
+  return thread;
+}
+
+}  // namespace fairlead::memreg::cache

@@ -1,0 +1,68 @@
+// Where the system refuses userfaultfd: nothing is cached, said once, and declared memory still works.
+#include <gtest/gtest.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <cstddef>
+#include <string_view>
+
+#include "cached_memory.h"
+#include "fairlead/log.h"
+
+namespace fairlead::memreg::cache {
+namespace {
+
+/// As the filters of containers do. Of this process, for good.
+bool refuse_userfaultfd() {
+  std::array<sock_filter, 4> filter{{
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_userfaultfd, 0, 1),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+  }};
+  const sock_fprog program{filter.size(), filter.data()};
+  return ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 && ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
+}
+
+std::atomic<int> warnings{0};
+void count_warnings(LogLevel level, std::string_view line) {
+  if (level == LogLevel::kWarning && line.find("declare memory") != std::string_view::npos) ++warnings;
+}
+
+constexpr int kSkipped = 77;
+
+/// In a child. 0: as it should be; else the number of what was not.
+int without_userfaultfd() {
+  if (!refuse_userfaultfd()) return kSkipped;
+  set_log_sink(count_warnings);
+  set_log_level(LogLevel::kWarning);
+  PageKeepingVerbs verbs;
+  RegistrationCache cache({}, verbs::testing::hook_of(verbs));
+  Pages memory(4);
+  memory.fill('a');
+  const auto refused = cache.find(memory.all());
+  if (refused.has_value() || refused.error().code() != Code::kUnimplemented) return 1;
+  if (refused.error().message().find("userfaultfd is refused") == std::string::npos) return 2;
+  if (cache.find(memory.all()).has_value() || warnings.load() != 1) return 3;
+  if (verbs.registrations() != 0) return 4;
+  if (!cache.declare(memory.all()).ok()) return 5;
+  const auto lease = cache.find(memory.all());
+  if (!lease) return 6;
+  const auto sends = verbs.sends(verbs::testing::key_of(*lease, memory.data()), memory.data(), 1);
+  return sends == std::vector<std::byte>{std::byte{'a'}} ? 0 : 7;
+}
+
+TEST(CacheRefused, OnlyDeclaredMemoryIsFoundAndItSaysSoOnce) {
+  const int code = in_child(without_userfaultfd);
+  if (code == kSkipped) GTEST_SKIP() << "no seccomp filters here";
+  EXPECT_EQ(code, 0);
+}
+
+}  // namespace
+}  // namespace fairlead::memreg::cache

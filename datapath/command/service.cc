@@ -34,10 +34,9 @@ void ServiceImpl::start() {
 
 void ServiceImpl::stop() noexcept {
   stopping_.store(true);
+  engine_.shutdown();  // and with it all waits
   if (thread_.joinable()) thread_.join();
-  // Waits of executors' threads for the engine end with it.
   for (auto& [peer, session] : sessions_) session->stop();
-  engine_.shutdown();
   sessions_.clear();
   latest_ = sessions_.end();
   leaving_.clear();

@@ -69,7 +69,7 @@ class FAIRLEAD_EXPORT Executor {
 using ExecutorFactory = std::function<Result<std::unique_ptr<Executor>>(const Peer& peer)>;
 
 struct ServiceConfig {
-  ExecutorFactory executors;
+  ExecutorFactory executors{};
   /// Where commands run.
   enum class Where : std::uint8_t {
     kOwnThread,  // a thread for each session: none waits for another's

@@ -23,6 +23,8 @@
 
 namespace fairlead {
 
+inline constexpr std::size_t kPendingBytes = std::size_t{4} << 20;  // that a client keeps and has not taken
+
 struct CommandWay {
   Way way;
   command::ServiceConfig::Where where = command::ServiceConfig::Where::kOwnThread;
@@ -82,6 +84,7 @@ class CommandPair : public testing::TestWithParam<CommandWay> {
     service.reset();
     EngineConfig of_client = config_for(GetParam().way);
     EngineConfig of_server = of_client;
+    of_client.max_pending_bytes = kPendingBytes;
     of_server.transport = "auto";
     of_server.listen = "127.0.0.1:0";
     put_on_wire(of_client);
@@ -175,7 +178,7 @@ class CommandPair : public testing::TestWithParam<CommandWay> {
     std::shared_ptr<std::atomic<int>> live;
   };
 
-  command::ExecutorFactory counted(command::ExecutorFactory factory) const {
+  [[nodiscard]] command::ExecutorFactory counted(command::ExecutorFactory factory) const {
     return [factory = std::move(factory),
             count = kernels.executors](const Peer& peer) -> Result<std::unique_ptr<command::Executor>> {
       Result<std::unique_ptr<command::Executor>> made = factory(peer);

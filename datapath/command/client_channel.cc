@@ -162,7 +162,8 @@ void ClientChannel::flush() noexcept {
 
 std::optional<ClientChannel::Clock::duration> ClientChannel::flush_if_due(Clock::time_point now,
                                                                           Clock::duration age) noexcept {
-  const std::lock_guard lock(lock_);
+  const std::unique_lock lock(lock_, std::try_to_lock);
+  if (!lock.owns_lock()) return age;  // somebody is at it
   if (buffered_ == 0) return std::nullopt;
   if (now - since_ < age) return age - (now - since_);
   flush_locked();

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <deque>
 #include <limits>
+#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
@@ -46,6 +47,10 @@ class ClientChannel {
   Status recover();
 
   void flush() noexcept;
+  [[nodiscard]] bool is_buffering() const noexcept {
+    const std::lock_guard lock(lock_);
+    return buffered_ != 0;
+  }
   /// If the first command in the buffer is that old; else after how long it will be.
   [[nodiscard]] std::optional<Clock::duration> flush_if_due(Clock::time_point now, Clock::duration age) noexcept;
 

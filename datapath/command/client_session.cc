@@ -113,6 +113,10 @@ void ClientSession::send(TrafficClass traffic, Bytes message) noexcept {
 void ClientSession::flush_all() noexcept {
   const std::size_t count = channel_count_.load(std::memory_order_acquire);
   for (std::size_t i = 0; i < count; ++i) channels_[i]->flush();
+  flusher_.disarm([this, count] {
+    return std::any_of(channels_.begin(), channels_.begin() + static_cast<std::ptrdiff_t>(count),
+                       [](const auto& channel) { return channel->is_buffering(); });
+  });
 }
 
 // ---- in ------------------------------------------------------------------------------------------------------------

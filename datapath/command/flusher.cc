@@ -31,7 +31,7 @@ void Flusher::stop() noexcept {
 }
 
 void Flusher::set(Clock::duration after) const noexcept {
-  const std::int64_t ns = std::max<std::int64_t>(std::chrono::nanoseconds(after).count(), 1);
+  const std::int64_t ns = std::max<std::int64_t>(std::chrono::nanoseconds(after).count(), 0);
   itimerspec when{};
   when.it_value.tv_sec = ns / 1'000'000'000;
   when.it_value.tv_nsec = ns % 1'000'000'000;
@@ -47,7 +47,7 @@ void Flusher::thread_main() noexcept {
     // Before looking: what comes from here on arms it anew.
     armed_.store(false);
     const std::optional<Clock::duration> again = look_();
-    if (again && !armed_.exchange(true)) set(*again);
+    if (again && !armed_.exchange(true)) set(std::max(*again, Clock::duration(1)));
   }
 }
 

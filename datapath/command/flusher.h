@@ -35,8 +35,21 @@ class Flusher {
   void arm() noexcept {
     if (timer_.valid() && !armed_.load(std::memory_order_seq_cst) && !armed_.exchange(true)) set(after_);
   }
+  /// All buffers were sent; `any` says whether something has come into one meanwhile. It spares the thread a wake for
+  /// nothing.
+  template <typename Any>
+  void disarm(Any any) noexcept {
+    if (!armed_.load()) return;
+    armed_.store(false);
+    set(Clock::duration::zero());
+    if (!any()) return;
+    // Whoever put it there may have armed before the timer was stopped.
+    armed_.store(true);
+    set(after_);
+  }
 
  private:
+  /// Zero: never.
   void set(Clock::duration after) const noexcept;
   void thread_main() noexcept;
 

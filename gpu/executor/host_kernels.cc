@@ -61,6 +61,7 @@ HostKernel sgemm() {
             const float *a = call.pointer<float>(0), *b = call.pointer<float>(1);
             float* const c = call.pointer<float>(2);
             const std::size_t m = call.u32(3), n = call.u32(4), k = call.u32(5);
+            if (m == 0 || n == 0) return Status();  // then nothing bounds the other
             std::vector<float> row(n);
             for (std::size_t i = 0; i < m; ++i) {
               std::fill(row.begin(), row.end(), 0.0f);
@@ -116,6 +117,7 @@ HostKernel image_filter() {
             const float *in = call.pointer<float>(0), *weights = call.pointer<float>(4);
             float* const out = call.pointer<float>(1);
             const auto width = static_cast<std::int64_t>(call.u32(2)), height = static_cast<std::int64_t>(call.u32(3));
+            if (width == 0 || height == 0) return Status();
             const auto at = [&](std::int64_t x, std::int64_t y) {
               return in[std::clamp<std::int64_t>(y, 0, height - 1) * width + std::clamp<std::int64_t>(x, 0, width - 1)];
             };

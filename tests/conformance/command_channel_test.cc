@@ -79,6 +79,13 @@ TEST_P(CommandChannels, SgemmReduceSoftmaxAndFilter) {
   }
   EXPECT_THAT(get(channel, z, kM * kN), testing::Pointwise(testing::FloatNear(1e-3f), product));
 
+  // Sizes of which one is 0 bound the others by nothing, and take no time.
+  constexpr std::uint32_t kHuge = 0xffff'ffff;
+  must(channel.launch({load(channel, "sgemm")}, pack(Pointer{x}, Pointer{y}, Pointer{z}, 0u, kHuge, 0u)));
+  must(channel.launch({load(channel, "sgemm")}, pack(Pointer{x}, Pointer{y}, Pointer{z}, kHuge, 0u, 0u)));
+  must(channel.launch({load(channel, "softmax")}, pack(Pointer{x}, Pointer{z}, kHuge, 0u)));
+  expect_fine(channel);
+
   const Handle sum = put(channel, {0});
   must(channel.launch({load(channel, "reduce")}, pack(Pointer{x}, Pointer{sum}, kM * kK)));
   EXPECT_FLOAT_EQ(get(channel, sum, 1)[0], static_cast<float>(std::accumulate(a.begin(), a.end(), 0.0)));

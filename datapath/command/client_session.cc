@@ -90,7 +90,12 @@ Status ClientSession::status() const {
 /// Under mutex_.
 void ClientSession::end(Status why) {
   if (ended_.load(std::memory_order_relaxed)) return;
-  why_ended_ = std::move(why);
+  why_ended_ =
+      !choked_.load(std::memory_order_acquire)
+          ? std::move(why)
+          : Status(Code::kResourceExhausted,
+                   "more is under way to the service than EngineConfig::max_posted and max_posted_bytes allow; "
+                   "raise them, or use fewer channels at once");
   ended_.store(true, std::memory_order_release);
   news_.notify_all();
 }
@@ -107,7 +112,11 @@ ClientChannel* ClientSession::open_channel() {
 // ---- out -----------------------------------------------------------------------------------------------------------
 
 void ClientSession::send(TrafficClass traffic, Bytes message) noexcept {
-  (void)peer_.send(message, kMessageValue, {.traffic = traffic});  // what becomes of it shows in replies, or in the end
+  const Transfer sent = peer_.send(message, kMessageValue, {.traffic = traffic});
+  // What becomes of it shows in replies, or in the end; but what was not even posted would be missed by nobody.
+  if (sent.code() != Code::kResourceExhausted) return;
+  choked_.store(true, std::memory_order_release);
+  peer_.close(std::chrono::nanoseconds(0));
 }
 
 void ClientSession::flush_all() noexcept {

@@ -61,6 +61,7 @@ class ClientSession {
   const fairlead::command::SessionOptions options_;
   fairlead::command::Limits limits_;
   std::atomic<bool> welcome_{false};
+  std::atomic<bool> choked_{false};  // a message could not be posted
   std::atomic<std::uint64_t> handles_{0};
 
   // Slots are given once and stay, so whoever sees the count sees the channels below it.

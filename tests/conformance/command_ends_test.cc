@@ -287,6 +287,25 @@ TEST_P(CommandEnds, WithoutWaitingThereIsRoomOrThereIsNot) {
   expect_fine(channel);
 }
 
+// Messages that the engine does not even post would leave a gap: the session ends and says why.
+TEST_P(CommandEnds, MoreThanTheEngineTakesEndsTheSession) {
+  EngineConfig config = config_for(GetParam().way);
+  config.max_posted_bytes = 600;
+  put_on_wire(config);
+  Result<Engine> engine = Engine::create(config);
+  ASSERT_TRUE(engine) << engine.error().to_string();
+  Result<Session> narrow = Session::connect(*engine, service->listen_address(), {.patience = kPatience});
+  ASSERT_TRUE(narrow) << narrow.error().to_string();
+  Channel channel = open(*narrow);
+  const std::vector<std::byte> bytes(4000);
+  Result<std::uint64_t> appended = channel.user(0x8001, bytes);
+  for (int i = 0; i < 100'000 && appended; ++i) appended = channel.user(0x8001, bytes);
+  ASSERT_FALSE(appended);
+  EXPECT_EQ(appended.error().code(), Code::kResourceExhausted);
+  EXPECT_THAT(appended.error().message(), HasSubstr("max_posted_bytes"));
+  expect_untouched();
+}
+
 TEST_P(CommandEnds, SettingsOutOfRangeAreNamed) {
   const auto refused = [&](command::SessionOptions options, std::string_view words) {
     const Result<Session> made = Session::connect(*client, service->listen_address(), options);

@@ -128,7 +128,7 @@ TEST_P(CommandChannels, LargeAndSmallCopiesArrive) {
   must(channel.copy_out(to, two, 0));
   expect_fine(channel);
   EXPECT_TRUE(from == to);
-  for (const std::size_t size : {0, 1, 7, 1024, 1025, 4000, 70'000}) {
+  for (const std::size_t size : {0u, 1u, 7u, 1024u, 1025u, 4000u, 70'000u}) {
     std::vector<std::byte> part(size);
     must(channel.fill(two, 0, kBytes, 0xee));
     must(channel.copy_in(two, 3, std::span(from).first(size)));

@@ -8,7 +8,7 @@ namespace {
 
 constexpr std::chrono::microseconds kSpin{50};     // how long a thread that has nothing to run looks for more
 constexpr std::chrono::milliseconds kHeldLook{2};  // how often the same looks whether the client took its results
-constexpr std::chrono::seconds kGrace{5};          // for the words that end a session
+constexpr std::chrono::seconds kGrace{30};         // for the words that end a session
 constexpr std::uint64_t kMessageCost = 1024;       // bytes that a message counts for besides its own
 
 /// All that a client which keeps to its credits can have under way.

@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::chrono::milliseconds kLook{50};       // how often the thread looks whether it is to stop
 constexpr std::chrono::microseconds kHeldLook{200};  // the same while a session waits for its client
-constexpr std::chrono::seconds kGrace{5};
+constexpr std::chrono::seconds kGrace{30};           // for the words that turn a client away
 
 ServerSession::Terms terms_of(const ServiceConfig& config, const EngineConfig& engine) {
   const std::size_t largest = std::min(kMaxPayload, engine.max_message_bytes - sizeof(MessageHeader));

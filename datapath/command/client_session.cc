@@ -1,6 +1,7 @@
 #include "datapath/command/client_session.h"
 
 #include <fmt/format.h>
+#include <sched.h>
 
 #include <algorithm>
 #include <utility>
@@ -12,7 +13,8 @@ using fairlead::command::SessionOptions;
 
 namespace {
 
-constexpr std::chrono::seconds kRead{1};  // at most, until the reader looks whether it has waited for long enough
+constexpr std::chrono::microseconds kSpin{50};  // how long who waits looks before it sleeps
+constexpr std::chrono::seconds kRead{1};        // at most, until the reader looks whether it has waited for long enough
 
 Status checked(const SessionOptions& options) {
   const auto wrong = [](std::string what) { return Status(Code::kInvalidArgument, std::move(what)); };
@@ -155,13 +157,24 @@ bool ClientSession::wait_until(const std::function<bool()>& done, Clock::time_po
     }
     reading_ = true;
     lock.unlock();
-    const Event event = peer_.next_event(std::min<Clock::duration>(deadline - now, kRead));
+    const Event event = next_event(std::min<Clock::duration>(deadline - now, kRead));
     lock.lock();
     reading_ = false;
     handle(event);
     if (sleeping_ != 0) news_.notify_all();
   }
   return true;
+}
+
+/// Gives its core away between looks: where both ends share one, who only looks keeps the other from answering.
+Event ClientSession::next_event(Clock::duration most) {
+  const Clock::time_point begin = Clock::now(), end = begin + std::min<Clock::duration>(most, kSpin);
+  for (Clock::time_point now = begin; now < end; now = Clock::now()) {
+    Event event = peer_.next_event();
+    if (event.kind != Event::Kind::kNone || !event.status.ok()) return event;
+    ::sched_yield();
+  }
+  return peer_.next_event(most);
 }
 
 /// Under mutex_.

@@ -51,6 +51,7 @@ class ClientSession {
   bool wait_until(const std::function<bool()>& done, Clock::time_point deadline);
 
  private:
+  [[nodiscard]] Event next_event(Clock::duration most);
   void handle(const Event& event);
   void handle_message(Bytes message, TrafficClass traffic);
   void welcome(Bytes body);

@@ -1,6 +1,7 @@
 #include "datapath/command/served_peer.h"
 
 #include <pthread.h>
+#include <sched.h>
 
 namespace fairlead::datapath::command {
 
@@ -147,9 +148,7 @@ bool ServedPeer::await_news() {
     return !stopping_.load();
   }
   for (const Clock::time_point end = Clock::now() + kSpin; !is_news() && Clock::now() < end;) {
-#if defined(__x86_64__)
-    __builtin_ia32_pause();
-#endif
+    ::sched_yield();  // who is to give it news may share its core
   }
   std::unique_lock lock(mutex_);
   news_.wait(lock, is_news);

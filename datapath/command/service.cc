@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 #include <pthread.h>
+#include <sched.h>
 
 #include <algorithm>
 
@@ -13,6 +14,7 @@ using fairlead::command::ServiceStats;
 namespace {
 
 constexpr std::chrono::milliseconds kLook{50};       // how often the thread looks whether it is to stop
+constexpr std::chrono::microseconds kSpin{50};       // how long it looks for the next message before it sleeps
 constexpr std::chrono::microseconds kHeldLook{200};  // the same while a session waits for its client
 constexpr std::chrono::seconds kGrace{30};           // for the words that turn a client away
 
@@ -60,15 +62,22 @@ void ServiceImpl::thread_main() {
   const bool in_turn = config_.where == ServiceConfig::Where::kInTurn;
   using Left = ServedPeer::Left;
   Left left = Left::kNothing;
+  std::chrono::steady_clock::time_point look_until{};
   while (!stopping_.load(std::memory_order_relaxed)) {
     while (engine_.accept()) {
     }
-    const auto patience = left == Left::kMore   ? std::chrono::nanoseconds(0)
+    const bool looks = left == Left::kMore || std::chrono::steady_clock::now() < look_until;
+    const auto patience = looks                 ? std::chrono::nanoseconds(0)
                           : left == Left::kHeld ? std::chrono::nanoseconds(kHeldLook)
                                                 : std::chrono::nanoseconds(kLook);
     auto [peer, event] = engine_.next_event(patience);
     const bool came = event.kind != Event::Kind::kNone;
-    if (came) handle(peer, std::move(event));
+    if (came) {
+      handle(peer, std::move(event));
+      look_until = std::chrono::steady_clock::now() + kSpin;
+    } else if (left == Left::kNothing && looks) {
+      ::sched_yield();  // the client may share its core
+    }
     if (in_turn && left != Left::kNothing) {
       left = run_all();
     } else if (in_turn && came && latest_ != sessions_.end()) {

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "base/spin_lock.h"
+#include "datapath/command/bodies.h"
 #include "datapath/command/codec.h"
 #include "fairlead/command.h"
 
@@ -25,7 +26,7 @@ namespace fairlead::datapath::command {
 
 class ClientSession;
 
-class ClientChannel {
+class ClientChannel : public fairlead::command::ChannelBody {
  public:
   using Clock = std::chrono::steady_clock;
 

@@ -15,6 +15,7 @@
 #include <string_view>
 #include <vector>
 
+#include "datapath/command/bodies.h"
 #include "datapath/command/client_channel.h"
 #include "datapath/command/flusher.h"
 #include "fairlead/command.h"
@@ -22,7 +23,7 @@
 
 namespace fairlead::datapath::command {
 
-class ClientSession {
+class ClientSession : public fairlead::command::SessionBody {
  public:
   using Clock = std::chrono::steady_clock;
 

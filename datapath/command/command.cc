@@ -55,37 +55,40 @@ Status check(const Launch& launch, std::size_t parameters, const Limits& limits)
   return {};
 }
 
+ClientChannel* of(const std::shared_ptr<ChannelBody>& body) noexcept { return static_cast<ClientChannel*>(body.get()); }
+ClientSession* of(const std::shared_ptr<SessionBody>& body) noexcept { return static_cast<ClientSession*>(body.get()); }
+
 Status no_channel() { return {Code::kInvalidArgument, "this handle names no channel"}; }
 
 }  // namespace
 
 // ---- Channel -------------------------------------------------------------------------------------------------------
 
-std::uint32_t Channel::number() const noexcept { return valid() ? channel_->number() : 0; }
+std::uint32_t Channel::number() const noexcept { return valid() ? of(channel_)->number() : 0; }
 
 Result<std::uint64_t> Channel::allocate(Handle handle, std::uint64_t bytes) {
   if (!valid()) return no_channel();
   if (handle.bits == 0 || bytes == 0)
     return wrong("an allocation of {} bytes named {}; neither is 0", bytes, handle.bits);
-  return append(channel_.get(), Opcode::kAllocate, datapath::command::AllocateBody{handle.bits, bytes});
+  return append(of(channel_), Opcode::kAllocate, datapath::command::AllocateBody{handle.bits, bytes});
 }
 
 Result<std::uint64_t> Channel::release(Handle handle) {
   if (!valid()) return no_channel();
-  return append(channel_.get(), Opcode::kRelease, datapath::command::ReleaseBody{handle.bits});
+  return append(of(channel_), Opcode::kRelease, datapath::command::ReleaseBody{handle.bits});
 }
 
 Result<std::uint64_t> Channel::fill(Handle to, std::uint64_t offset, std::uint64_t bytes, std::uint8_t value) {
   if (!valid()) return no_channel();
-  return append(channel_.get(), Opcode::kFill, datapath::command::FillBody{to.bits, offset, bytes, value});
+  return append(of(channel_), Opcode::kFill, datapath::command::FillBody{to.bits, offset, bytes, value});
 }
 
 Result<std::uint64_t> Channel::copy_in(Handle to, std::uint64_t offset, std::span<const std::byte> from) {
   if (!valid()) return no_channel();
-  const std::size_t most = channel_->session().limits().payload_bytes;
+  const std::size_t most = of(channel_)->session().limits().payload_bytes;
   for (;;) {
     const std::size_t piece = std::min(from.size(), most);
-    Result<std::uint64_t> sequence = channel_->copy_in({to.bits, offset, piece}, from.first(piece));
+    Result<std::uint64_t> sequence = of(channel_)->copy_in({to.bits, offset, piece}, from.first(piece));
     from = from.subspan(piece);
     if (!sequence || from.empty()) return sequence;
     offset += piece;
@@ -94,10 +97,10 @@ Result<std::uint64_t> Channel::copy_in(Handle to, std::uint64_t offset, std::spa
 
 Result<std::uint64_t> Channel::copy_out(std::span<std::byte> to, Handle from, std::uint64_t offset) {
   if (!valid()) return no_channel();
-  const std::size_t most = channel_->session().limits().payload_bytes;
+  const std::size_t most = of(channel_)->session().limits().payload_bytes;
   for (;;) {
     const std::size_t piece = std::min(to.size(), most);
-    Result<std::uint64_t> sequence = channel_->copy_out({from.bits, offset, piece}, to.first(piece));
+    Result<std::uint64_t> sequence = of(channel_)->copy_out({from.bits, offset, piece}, to.first(piece));
     to = to.subspan(piece);
     if (!sequence || to.empty()) return sequence;
     offset += piece;
@@ -107,7 +110,7 @@ Result<std::uint64_t> Channel::copy_out(std::span<std::byte> to, Handle from, st
 Result<std::uint64_t> Channel::copy_within(Handle to, std::uint64_t to_offset, Handle from, std::uint64_t from_offset,
                                            std::uint64_t bytes) {
   if (!valid()) return no_channel();
-  return append(channel_.get(), Opcode::kCopyWithin,
+  return append(of(channel_), Opcode::kCopyWithin,
                 datapath::command::CopyWithinBody{to.bits, to_offset, from.bits, from_offset, bytes});
 }
 
@@ -117,59 +120,59 @@ Result<std::uint64_t> Channel::load(Handle function, std::string_view name) {
     return wrong("function {} with a name of {} bytes; the handle is not 0, and a name has 1 to {} bytes",
                  function.bits, name.size(), datapath::command::kMaxName);
   }
-  return append(channel_.get(), Opcode::kLoad, datapath::command::LoadBody{function.bits, name.size()},
+  return append(of(channel_), Opcode::kLoad, datapath::command::LoadBody{function.bits, name.size()},
                 std::as_bytes(std::span(name)));
 }
 
 Result<std::uint64_t> Channel::launch(const Launch& launch, std::span<const std::byte> parameters) {
   if (!valid()) return no_channel();
-  if (Status fine = check(launch, parameters.size(), channel_->session().limits()); !fine.ok()) return fine;
+  if (Status fine = check(launch, parameters.size(), of(channel_)->session().limits()); !fine.ok()) return fine;
   const datapath::command::LaunchBody body{launch.function.bits,
                                            {launch.grid.x, launch.grid.y, launch.grid.z},
                                            {launch.block.x, launch.block.y, launch.block.z},
                                            launch.shared_bytes,
                                            static_cast<std::uint32_t>(parameters.size())};
-  return append(channel_.get(), Opcode::kLaunch, body, parameters);
+  return append(of(channel_), Opcode::kLaunch, body, parameters);
 }
 
 Result<std::uint64_t> Channel::user(std::uint16_t opcode, std::span<const std::byte> bytes) {
   if (!valid()) return no_channel();
-  const std::size_t most = channel_->session().limits().parameter_bytes;
+  const std::size_t most = of(channel_)->session().limits().parameter_bytes;
   if (opcode < datapath::command::kFirstUserOpcode || bytes.size() > most) {
     return wrong("user's command {} of {} bytes; these begin at {} and have at most {} bytes", opcode, bytes.size(),
                  datapath::command::kFirstUserOpcode, most);
   }
   const datapath::command::UserBody body{bytes.size()};
-  return channel_->append({opcode, 0, bytes_of(body), bytes});
+  return of(channel_)->append({opcode, 0, bytes_of(body), bytes});
 }
 
 Result<Mark> Channel::record() {
   if (!valid()) return no_channel();
-  const Result<std::uint64_t> sequence = channel_->append({static_cast<std::uint16_t>(Opcode::kMark), 0, {}, {}});
+  const Result<std::uint64_t> sequence = of(channel_)->append({static_cast<std::uint16_t>(Opcode::kMark), 0, {}, {}});
   if (!sequence) return sequence.error();
-  return Mark{channel_->number(), *sequence};
+  return Mark{of(channel_)->number(), *sequence};
 }
 
 Result<std::uint64_t> Channel::fence(const Mark& mark) {
   if (!valid()) return no_channel();
   if (mark.sequence == 0) return wrong("a fence on no mark");
-  return append(channel_.get(), Opcode::kFence, datapath::command::FenceBody{mark.channel, mark.sequence});
+  return append(of(channel_), Opcode::kFence, datapath::command::FenceBody{mark.channel, mark.sequence});
 }
 
 void Channel::flush() noexcept {
-  if (valid()) channel_->flush();
+  if (valid()) of(channel_)->flush();
 }
 
-std::uint64_t Channel::last() const noexcept { return valid() ? channel_->last() : 0; }
-std::uint64_t Channel::reached(Stage stage) const noexcept { return valid() ? channel_->reached(stage) : 0; }
+std::uint64_t Channel::last() const noexcept { return valid() ? of(channel_)->last() : 0; }
+std::uint64_t Channel::reached(Stage stage) const noexcept { return valid() ? of(channel_)->reached(stage) : 0; }
 
 Status Channel::wait(std::uint64_t sequence, Stage stage, std::chrono::nanoseconds timeout) {
   if (!valid()) return no_channel();
   if (sequence > last())
     return wrong("command {} of channel {} was not appended; {} is the last", sequence, number(), last());
-  ClientSession& session = channel_->session();
+  ClientSession& session = of(channel_)->session();
   const Clock::time_point now = Clock::now(), never = Clock::time_point::max();
-  const auto settled = [&] { return channel_->is_settled(sequence, stage); };
+  const auto settled = [&] { return of(channel_)->is_settled(sequence, stage); };
   if (!settled()) {
     session.flush_all();
     if (!session.wait_until(settled, timeout < never - now ? now + timeout : never)) {
@@ -178,13 +181,13 @@ Status Channel::wait(std::uint64_t sequence, Stage stage, std::chrono::nanosecon
               fmt::format("command {} of channel {} was not done in time", sequence, number())};
     }
   }
-  return channel_->verdict(sequence);
+  return of(channel_)->verdict(sequence);
 }
 
 Status Channel::synchronize(std::chrono::nanoseconds timeout) { return wait(last(), Stage::kComplete, timeout); }
 
-std::optional<Failure> Channel::failure() const { return valid() ? channel_->failure() : std::nullopt; }
-Status Channel::recover() { return valid() ? channel_->recover() : no_channel(); }
+std::optional<Failure> Channel::failure() const { return valid() ? of(channel_)->failure() : std::nullopt; }
+Status Channel::recover() { return valid() ? of(channel_)->recover() : no_channel(); }
 
 // ---- Session -------------------------------------------------------------------------------------------------------
 
@@ -195,19 +198,19 @@ Result<Session> Session::connect(Engine& engine, std::string_view host_port, con
 }
 
 Result<Channel> Session::open_channel() {
-  if (session_->has_ended()) return session_->status();
-  ClientChannel* const channel = session_->open_channel();
+  if (of(session_)->has_ended()) return of(session_)->status();
+  ClientChannel* const channel = of(session_)->open_channel();
   if (channel == nullptr) {
     return Status(Code::kResourceExhausted,
                   fmt::format("the session has {} channels, as many as the service allows", limits().channels));
   }
-  return Channel(std::shared_ptr<ClientChannel>(session_, channel));
+  return Channel(std::shared_ptr<ChannelBody>(session_, channel));
 }
 
-Handle Session::new_handle() noexcept { return {session_->new_handle()}; }
-const Limits& Session::limits() const noexcept { return session_->limits(); }
-Status Session::status() const { return session_->status(); }
-Peer Session::peer() const { return session_->peer(); }
-void Session::close() noexcept { session_->close(); }
+Handle Session::new_handle() noexcept { return {of(session_)->new_handle()}; }
+const Limits& Session::limits() const noexcept { return of(session_)->limits(); }
+Status Session::status() const { return of(session_)->status(); }
+Peer Session::peer() const { return of(session_)->peer(); }
+void Session::close() noexcept { of(session_)->close(); }
 
 }  // namespace fairlead::inline v0::command

@@ -147,6 +147,10 @@ namespace fairlead::inline v0::command {
 
 using datapath::command::ServiceImpl;
 
+namespace {
+ServiceImpl* of(const std::unique_ptr<ServiceBody>& body) noexcept { return static_cast<ServiceImpl*>(body.get()); }
+}  // namespace
+
 Result<Service> Service::start(Engine engine, ServiceConfig config) {
   const auto wrong = [](std::string what) { return Status(Code::kInvalidArgument, std::move(what)); };
   if (!config.executors) return wrong("executors is empty: give what makes a session's executor, as host_executors()");
@@ -166,15 +170,15 @@ Result<Service> Service::start(Engine engine, ServiceConfig config) {
   return Service(std::move(impl));
 }
 
-Service::Service(std::unique_ptr<ServiceImpl> impl) noexcept : impl_(std::move(impl)) {}
+Service::Service(std::unique_ptr<ServiceBody> body) noexcept : body_(std::move(body)) {}
 Service::Service(Service&&) noexcept = default;
 Service& Service::operator=(Service&&) noexcept = default;
 Service::~Service() = default;
 
-std::string Service::listen_address() const { return impl_ != nullptr ? impl_->listen_address() : std::string(); }
-ServiceStats Service::stats() const { return impl_ != nullptr ? impl_->stats() : ServiceStats(); }
+std::string Service::listen_address() const { return body_ != nullptr ? of(body_)->listen_address() : std::string(); }
+ServiceStats Service::stats() const { return body_ != nullptr ? of(body_)->stats() : ServiceStats(); }
 void Service::stop() noexcept {
-  if (impl_ != nullptr) impl_->stop();
+  if (body_ != nullptr) of(body_)->stop();
 }
 
 }  // namespace fairlead::inline v0::command

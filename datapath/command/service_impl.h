@@ -11,16 +11,17 @@
 #include <utility>
 #include <vector>
 
+#include "datapath/command/bodies.h"
 #include "datapath/command/served_peer.h"
 #include "fairlead/command_service.h"
 #include "fairlead/engine.h"
 
 namespace fairlead::datapath::command {
 
-class ServiceImpl {
+class ServiceImpl final : public fairlead::command::ServiceBody {
  public:
   ServiceImpl(Engine engine, fairlead::command::ServiceConfig config);
-  ~ServiceImpl() { stop(); }
+  ~ServiceImpl() override { stop(); }
 
   void start();
   void stop() noexcept;

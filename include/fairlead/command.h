@@ -34,18 +34,17 @@
 #include "fairlead/peer.h"
 #include "fairlead/status.h"
 
-namespace fairlead::datapath::command {
-class ClientChannel;
-class ClientSession;
-}  // namespace fairlead::datapath::command
-
 namespace fairlead::inline v0::command {
+
+// The library's own.
+class ChannelBody;
+class SessionBody;
 
 /// The client's own name for an allocation or a function of its session: any number but 0, which names nothing. The two
 /// kinds have names of their own.
 struct Handle {
   std::uint64_t bits = 0;
-  friend auto operator<=>(const Handle&, const Handle&) = default;
+  auto operator<=>(const Handle&) const = default;
 };
 
 /// How far a command got.
@@ -149,7 +148,7 @@ struct SessionOptions {
 class FAIRLEAD_EXPORT Channel {
  public:
   Channel() noexcept = default;
-  explicit Channel(std::shared_ptr<datapath::command::ClientChannel> channel) noexcept : channel_(std::move(channel)) {}
+  explicit Channel(std::shared_ptr<ChannelBody> channel) noexcept : channel_(std::move(channel)) {}
   [[nodiscard]] bool valid() const noexcept { return channel_ != nullptr; }
   [[nodiscard]] std::uint32_t number() const noexcept;
 
@@ -197,7 +196,7 @@ class FAIRLEAD_EXPORT Channel {
   Status recover();
 
  private:
-  std::shared_ptr<datapath::command::ClientChannel> channel_;
+  std::shared_ptr<ChannelBody> channel_;
 };
 
 /// A session with a service. A counted handle; it ends with the last one of it and of its channels, when close() is
@@ -221,8 +220,8 @@ class FAIRLEAD_EXPORT Session {
   void close() noexcept;
 
  private:
-  explicit Session(std::shared_ptr<datapath::command::ClientSession> session) noexcept : session_(std::move(session)) {}
-  std::shared_ptr<datapath::command::ClientSession> session_;
+  explicit Session(std::shared_ptr<SessionBody> session) noexcept : session_(std::move(session)) {}
+  std::shared_ptr<SessionBody> session_;
 };
 
 }  // namespace fairlead::inline v0::command

@@ -18,11 +18,9 @@
 #include "fairlead/export.h"
 #include "fairlead/status.h"
 
-namespace fairlead::datapath::command {
-class ServiceImpl;
-}  // namespace fairlead::datapath::command
-
 namespace fairlead::inline v0::command {
+
+class ServiceBody;  // the library's own
 
 /// How a command ended.
 struct Outcome {
@@ -110,8 +108,8 @@ class FAIRLEAD_EXPORT Service {
   void stop() noexcept;
 
  private:
-  explicit Service(std::unique_ptr<datapath::command::ServiceImpl> impl) noexcept;
-  std::unique_ptr<datapath::command::ServiceImpl> impl_;
+  explicit Service(std::unique_ptr<ServiceBody> body) noexcept;
+  std::unique_ptr<ServiceBody> body_;
 };
 
 }  // namespace fairlead::inline v0::command

@@ -1,11 +1,9 @@
 // Adds two vectors on a device elsewhere.
-//
 //   remote_vector_add --serve      serves a device, this host's processor, and prints where, until it is ended
 //   remote_vector_add HOST:PORT    adds there, and checks
 #include <unistd.h>
 
 #include <cstdio>
-#include <numeric>
 #include <string_view>
 #include <vector>
 
@@ -38,7 +36,7 @@ int main(int argc, char** argv) {
   if (serves) return serve(*std::move(engine));
 
   std::vector<float> a(1 << 20), b(a.size(), 1), sum(a.size());
-  std::iota(a.begin(), a.end(), 0.0f);
+  for (std::size_t i = 0; i < a.size(); ++i) a[i] = static_cast<float>(i);
   auto session = command::Session::connect(*engine, argv[1]);
   if (!session) return fail(session.error());
   auto channel = session->open_channel();

@@ -148,6 +148,7 @@ std::string complete(Options& options, const Args& args) {
 }  // namespace
 
 int bench_command(Words words) {
+  if (!words.empty() && std::string_view(words.front()) == "commands") return bench_commands_command(words.subspan(1));
   Options options;
   Args args("bench", "Measures bandwidth or latency between two processes, and verifies the data.",
             "Examples:\n"
@@ -156,6 +157,7 @@ int bench_command(Words words) {
             "  fairlead bench bw --transport verbs:soft0 --packet-io dpdk:memif --local\n"
             "  fairlead bench --server :7472        on one machine, and on another:\n"
             "  fairlead bench bw gpu7:7472 --op read --size 1M\n"
+            "  fairlead bench commands --help       of command channels (docs/commands.md)\n"
             "What is measured, from where to where: docs/benchmarks.md.");
   bench::Plan* const plan = &options.plan;
   plan->stop = &g_signal;

@@ -8,6 +8,7 @@ namespace fairlead::cli {
 using Words = std::span<const char* const>;
 
 int bench_command(Words words);
+int bench_commands_command(Words words);  // of `bench commands`
 int devices_command(Words words);
 int doctor_command(Words words);
 int explain_command(Words words);

@@ -26,7 +26,7 @@ void tell(const UniqueFd& pipe, char kind, const std::string& text) {
   if (::write(pipe.get(), line.data(), line.size()) < 0) ::_exit(1);
 }
 
-[[noreturn]] void run_child(EngineConfig config, UniqueFd pipe, pid_t parent) {
+[[noreturn]] void run_child(EngineConfig config, const LocalTarget::Serve& serve, UniqueFd pipe, pid_t parent) {
   if (::prctl(PR_SET_PDEATHSIG, SIGKILL) != 0 || ::getppid() != parent) ::_exit(1);
   ::signal(SIGINT, SIG_IGN);  // Ctrl-C is for both ends of a terminal's job; this one ends with the initiator
   config.listen = "127.0.0.1:0";
@@ -36,7 +36,7 @@ void tell(const UniqueFd& pipe, char kind, const std::string& text) {
     if (engine) {
       tell(pipe, '=', engine->listen_address());
       pipe.reset();
-      code = Target(&*engine).serve(true).ok() ? 0 : 1;
+      code = serve(*std::move(engine)) ? 0 : 1;
     } else {
       const bool refused = engine.error().code() == Code::kInvalidArgument;
       tell(pipe, refused ? '?' : '!', refused ? engine.error().message() : engine.error().to_string());
@@ -58,7 +58,9 @@ std::string read_line(int fd) {
 
 }  // namespace
 
-Result<LocalTarget> LocalTarget::start(EngineConfig config) {
+bool LocalTarget::serve_measurements(Engine engine) { return Target(&engine).serve(true).ok(); }
+
+Result<LocalTarget> LocalTarget::start(EngineConfig config, const Serve& serve) {
   int ends[2];
   if (::pipe2(ends, O_CLOEXEC) != 0) {
     return Status(Code::kResourceExhausted, fmt::format("cannot create a pipe: {}", std::strerror(errno)));
@@ -70,7 +72,7 @@ Result<LocalTarget> LocalTarget::start(EngineConfig config) {
   if (child < 0) return Status(Code::kResourceExhausted, fmt::format("cannot fork: {}", std::strerror(errno)));
   if (child == 0) {
     reading.reset();
-    run_child(std::move(config), std::move(writing), parent);
+    run_child(std::move(config), serve, std::move(writing), parent);
   }
   writing.reset();
   LocalTarget target(child, {});

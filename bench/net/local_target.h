@@ -3,9 +3,11 @@
 
 #include <sys/types.h>
 
+#include <functional>
 #include <string>
 
 #include "fairlead/config.h"
+#include "fairlead/engine.h"
 #include "fairlead/status.h"
 
 namespace fairlead::bench {
@@ -14,8 +16,10 @@ namespace fairlead::bench {
 /// dies. Fork happens in start(), so call it before any thread exists.
 class LocalTarget {
  public:
+  /// What the child does with its engine, until its initiator has gone; false: in vain.
+  using Serve = std::function<bool(Engine)>;
   /// `config.listen` is replaced by a free port of loopback. Errors: the child's own.
-  static Result<LocalTarget> start(EngineConfig config);
+  static Result<LocalTarget> start(EngineConfig config, const Serve& serve = serve_measurements);
   LocalTarget(LocalTarget&& other) noexcept;
   LocalTarget& operator=(LocalTarget&&) = delete;
   ~LocalTarget();
@@ -23,6 +27,8 @@ class LocalTarget {
   [[nodiscard]] const std::string& address() const noexcept { return address_; }
 
  private:
+  static bool serve_measurements(Engine engine);
+
   LocalTarget(pid_t child, std::string address) : child_(child), address_(std::move(address)) {}
   pid_t child_;  // -1: none
   std::string address_;

@@ -107,6 +107,23 @@ class Served:
 TRANSPORTS = ("tcp", "verbs:soft0")
 
 
+class RemoteVectorAdd(unittest.TestCase):
+    def test_adds(self):
+        server = Served(self, BIN / "remote_vector_add", "--serve")
+        for _ in range(2):
+            done = run(BIN / "remote_vector_add", server.address)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertIn("1048576 sums over tcp", done.stdout)
+
+    def test_says_what_is_wrong(self):
+        done = run(BIN / "remote_vector_add")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("HOST:PORT", done.stderr)
+        done = run(BIN / "remote_vector_add", "127.0.0.1:1")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("127.0.0.1:1", done.stderr)
+
+
 class MoveBlocks(unittest.TestCase):
     def test_every_block_comes_and_goes_back(self):
         for transport in TRANSPORTS:

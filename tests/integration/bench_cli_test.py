@@ -58,6 +58,20 @@ class Bench(Case):
                 for result in report["results"]:
                     self.check(result)
 
+    def test_commands(self):
+        for path, flags in PATHS.items():
+            for where in ("turn", "thread"):
+                with self.subTest(path=path, where=where):
+                    report = self.bench("commands", "--local", "--duration", "0.1", "--executor", where, *flags)
+                    self.assertEqual(report["schema"], "fairlead.bench.commands/1")
+                    self.assertEqual((report["transport"], report["executor"]), (flags[1], where))
+                    self.assertGreater(report["commands_per_second"], 0)
+                    for times in ("sync_rtt_ns", "blocking_call_ns"):
+                        order = [report[times][p] for p in ("min", "p50", "p99", "max")]
+                        self.assertEqual(order, sorted(order))
+                        self.assertGreater(order[0], 0)
+        self.assert_fails(self.run_to_end("bench", "commands"), 2, "bench commands: give --local")
+
     def check(self, result):
         self.assertTrue(result["verified"])
         self.assertFalse(result["interrupted"])

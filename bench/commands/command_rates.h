@@ -1,0 +1,34 @@
+// Both ends of a measurement of command channels: how many commands of 64 bytes a second run, and how long one takes
+// whose end is waited for. The kernel does nothing; all else is as for one that does.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+
+#include "bench/base/json.h"
+#include "bench/net/histogram.h"
+#include "fairlead/command_service.h"
+#include "fairlead/engine.h"
+#include "fairlead/status.h"
+
+namespace fairlead::bench {
+
+/// Serves one session until it has ended. False: none came, or not well.
+bool serve_commands(Engine engine, command::ServiceConfig::Where where);
+
+struct CommandRates {
+  std::uint64_t commands = 0;
+  double seconds = 0;
+  Histogram round_trips;  // ns, from before the launch until its end is known
+  std::string transport, path;
+};
+
+/// Each for so long. `stop`: not 0 ends it with what there is.
+Result<CommandRates> measure_commands(Engine& engine, const std::string& address, std::chrono::nanoseconds duration,
+                                      const std::atomic<int>& stop);
+
+/// {"p50", "p99", ...} of a histogram of ns.
+[[nodiscard]] Json percentiles(const Histogram& times);
+
+}  // namespace fairlead::bench

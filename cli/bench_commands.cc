@@ -1,0 +1,132 @@
+#include <fmt/format.h>
+
+#include <atomic>
+#include <csignal>
+#include <optional>
+
+#include "bench/base/build_info.h"
+#include "bench/base/file_output.h"
+#include "bench/base/host.h"
+#include "bench/commands/blocking_calls.h"
+#include "bench/commands/command_rates.h"
+#include "bench/net/local_target.h"
+#include "bench/net/local_wire.h"
+#include "cli/args.h"
+#include "cli/commands.h"
+#include "cli/console.h"
+#include "cli/engine_options.h"
+#include "cli/session.h"
+
+namespace fairlead::cli {
+namespace {
+
+struct Options {
+  EngineConfig config;
+  bool local = false;
+  double duration = 2;
+  std::string json, where = "turn";
+};
+
+std::atomic<int> g_signal{0};
+
+void stop_measuring(int signal) { g_signal.store(signal); }
+
+bench::Json report(const Options& options, const Engine& engine, const bench::CommandRates& rates,
+                   const bench::Histogram& calls) {
+  const bench::BuildInfo& build = bench::build_info();
+  const bool soft = rates.transport.starts_with("verbs:soft");
+  const double call_ns = static_cast<double>(calls.percentile(50));
+  return bench::Json::Object{
+      {"schema", "fairlead.bench.commands/1"},
+      {"version", build.version},
+      {"commit", build.commit},
+      {"build_type", build.build_type},
+      {"host", to_json(bench::host_info())},
+      {"local", true},
+      {"transport", rates.transport},
+      {"device", device_of(engine, rates.transport)},
+      {"path", rates.path},
+      {"packet_io", soft ? bench::Json(options.config.verbs.packet_io) : bench::Json()},
+      {"executor", options.where},
+      {"command_bytes", std::uint64_t{64}},
+      {"commands", rates.commands},
+      {"seconds", rates.seconds},
+      {"commands_per_second", rates.seconds > 0 ? static_cast<double>(rates.commands) / rates.seconds : 0.0},
+      {"sync_rtt_ns", bench::percentiles(rates.round_trips)},
+      {"blocking_call_ns", bench::percentiles(calls)},
+      {"blocking_calls_per_second", call_ns > 0 ? 1e9 / call_ns : 0.0}};
+}
+
+int run(Options& options, Console& console) {
+  using Where = command::ServiceConfig::Where;
+  const Where where = options.where == "turn" ? Where::kInTurn : Where::kOwnThread;
+  const std::chrono::nanoseconds duration(static_cast<std::int64_t>(options.duration * 1e9));
+  Status status = options.json.empty() ? Status() : bench::check_writable(options.json);
+  const auto end = [&](const Status& why) {
+    console.error(why);
+    return kFailure;
+  };
+  if (!status.ok()) return end(status);
+  Result<bench::LocalWire> wire = bench::LocalWire::make(options.config.verbs.packet_io);
+  if (!wire) return console.no_engine(wire.error());
+  // Both fork, and an engine has threads.
+  Result<bench::BlockingCalls> blocking = bench::BlockingCalls::start();
+  if (!blocking) return end(blocking.error());
+  EngineConfig config = options.config;
+  config.verbs.packet_io = wire->target();
+  Result<bench::LocalTarget> target = bench::LocalTarget::start(
+      config, [where](Engine engine) { return bench::serve_commands(std::move(engine), where); });
+  if (!target) return console.no_engine(target.error());
+  config.verbs.packet_io = wire->initiator();
+
+  struct sigaction action{};
+  action.sa_handler = &stop_measuring;
+  action.sa_flags = static_cast<int>(SA_RESETHAND | SA_RESTART);
+  for (const int signal : {SIGINT, SIGTERM}) ::sigaction(signal, &action, nullptr);
+  const Result<bench::Histogram> calls = blocking->measure(duration);  // before there are others
+  if (!calls) return end(calls.error());
+  Result<Engine> engine = Engine::create(config);
+  if (!engine) return console.no_engine(engine.error());
+  const Result<bench::CommandRates> rates = bench::measure_commands(*engine, target->address(), duration, g_signal);
+  if (!rates) return end(rates.error());
+  const bench::Json document = report(options, *engine, *rates, *calls);
+  const auto us = [](const bench::Histogram& times, double percent) {
+    return static_cast<double>(times.percentile(percent)) / 1e3;
+  };
+  console.line(rates->path);
+  console.line(fmt::format("{:.3f} million commands/s of 64 bytes; a round trip p50 {:.1f} us, p99 {:.1f} us",
+                           static_cast<double>(rates->commands) / rates->seconds / 1e6, us(rates->round_trips, 50),
+                           us(rates->round_trips, 99)));
+  console.line(fmt::format("blocking calls over a TCP connection: p50 {:.1f} us, p99 {:.1f} us", us(*calls, 50),
+                           us(*calls, 99)));
+  if (!options.json.empty()) status = bench::write_text(options.json, document.dump(2) + "\n");
+  if (!status.ok()) return end(status);
+  constexpr int kBySignal = 128;  // as shells say it
+  return g_signal != 0 ? kBySignal + g_signal : kSuccess;
+}
+
+}  // namespace
+
+int bench_commands_command(Words words) {
+  Options options;
+  Args args("bench commands",
+            "Measures command channels between two processes: commands per second, and the round trip of one.",
+            "Examples:\n"
+            "  fairlead bench commands --transport tcp --local --duration 5 --json -\n"
+            "  fairlead bench commands --transport verbs:soft0 --packet-io dpdk:memif --local\n"
+            "Beside it, in the same run, calls that block over a TCP connection. See docs/commands.md.");
+  args.flag("--local", &options.local, "Start the service here, as a process of its own on loopback (needed)");
+  args.option("--duration", "S", "Seconds for each figure (default 2)", set_seconds(&options.duration, 0.01, 86'400));
+  args.option("--executor", "WHERE",
+              "Where commands run: in the service's turn, or on a thread of the session's (default turn)",
+              set_choice(&options.where, {"turn", "thread"}));
+  args.option("--json", "FILE", "Write a report; - for standard output", set_text(&options.json));
+  add_engine_options(args, &options.config);
+  args.rule([&] { return options.local ? std::string() : "give --local: the service is started here"; });
+  if (const auto exit = args.parse(words)) return *exit;
+  options.config.failover = false;  // a figure that two paths share is none
+  Console console("bench", options.json == "-");
+  return run(options, console);
+}
+
+}  // namespace fairlead::cli

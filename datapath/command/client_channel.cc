@@ -1,0 +1,295 @@
+#include "datapath/command/client_channel.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cassert>
+#include <mutex>
+#include <utility>
+
+#include "datapath/command/client_session.h"
+
+namespace fairlead::datapath::command {
+
+using fairlead::command::Failure;
+using fairlead::command::Scope;
+using fairlead::command::Stage;
+
+namespace {
+
+constexpr std::size_t kGaps = 1024;
+
+std::string describe(const Failure& failure, std::uint16_t channel) {
+  return fmt::format("command {} of channel {} failed with CUresult {}: {}", failure.sequence, channel, failure.result,
+                     failure.text);
+}
+
+}  // namespace
+
+ClientChannel::ClientChannel(ClientSession& session, std::uint16_t number)
+    : session_(session), number_(number), buffer_(session.options().flush_bytes + kMaxRecord) {}
+
+// ---- appending -----------------------------------------------------------------------------------------------------
+
+ClientChannel::Room ClientChannel::room(std::uint64_t payload) noexcept {
+  if (session_.has_ended() || failed_.load(std::memory_order_relaxed) != kNone) return Room::kFailed;
+  const std::uint64_t under_way = last_.load(std::memory_order_relaxed) - executed_.load(std::memory_order_acquire);
+  if (under_way >= session_.limits().credits) return Room::kNo;
+  return input_bytes_.load(std::memory_order_relaxed) + payload <= session_.limits().payload_credit ? Room::kYes
+                                                                                                    : Room::kNo;
+}
+
+template <typename Write>
+Result<std::uint64_t> ClientChannel::with_room(std::uint64_t payload, Write write) {
+  for (Room found = Room::kNo; found != Room::kFailed;) {
+    bool was_sent = false, begins = false;
+    std::uint64_t sequence = 0;
+    {
+      const std::lock_guard lock(lock_);
+      found = room(payload);
+      if (found == Room::kYes) {
+        const std::uint64_t sent = sent_;
+        sequence = write();
+        was_sent = sent != sent_;
+        begins = buffered_ == 1;
+      }
+    }
+    if (found == Room::kYes) {
+      if (begins) session_.arm();
+      if (was_sent) session_.drain();
+      return sequence;
+    }
+    if (found == Room::kFailed) break;
+    if (!session_.options().wait_for_room) {
+      session_.flush_all();
+      session_.drain();
+      return Status(Code::kResourceExhausted,
+                    fmt::format("channel {} has as many commands or bytes under way as it may, {} and {}; wait for "
+                                "some of them",
+                                number_, session_.limits().credits, session_.limits().payload_credit));
+    }
+    session_.flush_all();
+    session_.wait_until([&] { return room(payload) != Room::kNo; }, Clock::time_point::max());
+  }
+  return failed_status();
+}
+
+Status ClientChannel::failed_status() const {
+  if (session_.has_ended()) return session_.status();
+  const std::lock_guard lock(lock_);
+  if (failure_) return {Code::kAborted, describe(*failure_, number_) + "; recover() first"};
+  return {Code::kAborted, "another thread recovered the channel meanwhile; append again"};
+}
+
+Result<std::uint64_t> ClientChannel::append(const Command& command) {
+  return with_room(0, [&] { return write(command); });
+}
+
+Result<std::uint64_t> ClientChannel::copy_in(const CopyBody& body, Bytes from) {
+  Command command{static_cast<std::uint16_t>(Opcode::kCopyIn), 0, std::as_bytes(std::span(&body, 1)), {}};
+  if (from.size() <= kMaxInline) {
+    command.flags = kInline;
+    command.tail = from;
+    return append(command);
+  }
+  return with_room(from.size(), [&] {
+    const std::uint64_t sequence = last_.load(std::memory_order_relaxed) + 1;
+    std::vector<std::byte> message = make_message({.type = static_cast<std::uint8_t>(MessageType::kPayload),
+                                                   .channel = number_,
+                                                   .count = 1,
+                                                   .sequence = sequence});
+    message.insert(message.end(), from.begin(), from.end());
+    session_.send(TrafficClass::kBulk, message);
+    inputs_.push_back({sequence, from.size()});
+    input_bytes_.store(input_bytes_.load(std::memory_order_relaxed) + from.size(), std::memory_order_relaxed);
+    return write(command);
+  });
+}
+
+Result<std::uint64_t> ClientChannel::copy_out(const CopyBody& body, std::span<std::byte> to) {
+  const Command command{static_cast<std::uint16_t>(Opcode::kCopyOut), 0, std::as_bytes(std::span(&body, 1)), {}};
+  return with_room(0, [&] {
+    const std::uint64_t sequence = last_.load(std::memory_order_relaxed) + 1;
+    if (outputs_.empty()) output_.store(sequence, std::memory_order_release);
+    outputs_.push_back({sequence, to, false});
+    return write(command);
+  });
+}
+
+/// Under lock_. The sequence, once the record is in the buffer.
+std::uint64_t ClientChannel::write(const Command& command) {
+  const auto& options = session_.options();
+  const std::size_t length = padded(sizeof(RecordHeader) + command.body.size() + command.tail.size());
+  assert(length <= kMaxRecord);
+  if (buffered_ != 0 && used_ + length > options.flush_bytes) flush_locked();
+  if (buffered_ == 0) {
+    used_ = sizeof(MessageHeader);
+    if (options.flush_after.count() > 0) since_ = Clock::now();
+  }
+  std::byte* at = buffer_.data() + used_;
+  const RecordHeader header{command.opcode, command.flags, static_cast<std::uint32_t>(length)};
+  std::memcpy(at, &header, sizeof header);
+  at += sizeof header;
+  const auto put = [&at](Bytes bytes) {
+    if (!bytes.empty()) std::memcpy(at, bytes.data(), bytes.size());
+    at += bytes.size();
+  };
+  put(command.body);
+  put(command.tail);
+  used_ += length;
+  std::memset(at, 0, static_cast<std::size_t>(buffer_.data() + used_ - at));
+  ++buffered_;
+  const std::uint64_t sequence = last_.load(std::memory_order_relaxed) + 1;
+  last_.store(sequence, std::memory_order_release);
+  if (buffered_ >= options.flush_commands || used_ >= options.flush_bytes) flush_locked();
+  return sequence;
+}
+
+void ClientChannel::flush_locked() noexcept {
+  if (buffered_ == 0) return;
+  const MessageHeader header{static_cast<std::uint8_t>(MessageType::kCommands), 0, number_, buffered_,
+                             last_.load(std::memory_order_relaxed) - buffered_ + 1};
+  std::memcpy(buffer_.data(), &header, sizeof header);
+  buffered_ = 0;
+  ++sent_;
+  session_.send(TrafficClass::kCommands, std::span(buffer_).first(used_));
+}
+
+void ClientChannel::flush() noexcept {
+  const std::lock_guard lock(lock_);
+  flush_locked();
+}
+
+std::optional<ClientChannel::Clock::duration> ClientChannel::flush_if_due(Clock::time_point now,
+                                                                          Clock::duration age) noexcept {
+  const std::unique_lock lock(lock_, std::try_to_lock);
+  if (!lock.owns_lock()) return age;  // somebody is at it
+  if (buffered_ == 0) return std::nullopt;
+  if (now - since_ < age) return age - (now - since_);
+  flush_locked();
+  return std::nullopt;
+}
+
+Status ClientChannel::recover() {
+  while (!session_.has_ended()) {
+    {
+      const std::lock_guard lock(lock_);
+      if (!failure_) return {};
+      if (failure_->scope >= Scope::kContext) {
+        return {Code::kAborted,
+                describe(*failure_, number_) + "; what the session had on the device is lost, connect anew"};
+      }
+      const std::uint64_t under_way = last_.load(std::memory_order_relaxed) - executed_.load(std::memory_order_acquire);
+      if (under_way < session_.limits().credits) {
+        const RecoverBody body{failure_->sequence};
+        const std::uint64_t sequence =
+            write({static_cast<std::uint16_t>(Opcode::kRecover), 0, std::as_bytes(std::span(&body, 1)), {}});
+        if (gaps_.size() == kGaps) gaps_.pop_front();
+        gaps_.push_back({*std::exchange(failure_, std::nullopt), sequence});
+        failed_.store(kNone, std::memory_order_release);
+        return {};
+      }
+    }
+    session_.flush_all();
+    session_.wait_until(
+        [&] {
+          return last_.load(std::memory_order_relaxed) - executed_.load(std::memory_order_acquire) <
+                 session_.limits().credits;
+        },
+        Clock::time_point::max());
+  }
+  return session_.status();
+}
+
+// ---- how far it got ------------------------------------------------------------------------------------------------
+
+std::uint64_t ClientChannel::reached(Stage stage) const noexcept {
+  switch (stage) {
+    case Stage::kTaken:
+      return last();
+    case Stage::kAccepted:
+      return accepted_.load(std::memory_order_acquire);
+    case Stage::kExecuted:
+      return executed_.load(std::memory_order_acquire);
+    case Stage::kComplete:
+      break;
+  }
+  const std::uint64_t complete = complete_.load(std::memory_order_acquire);
+  const std::uint64_t output = output_.load(std::memory_order_acquire);
+  return output == kNone ? complete : std::min(complete, output - 1);
+}
+
+bool ClientChannel::is_settled(std::uint64_t sequence, Stage stage) const noexcept {
+  return failed_.load(std::memory_order_acquire) <= sequence || reached(stage) >= sequence;
+}
+
+std::optional<Failure> ClientChannel::failure() const {
+  const std::lock_guard lock(lock_);
+  return failure_;
+}
+
+Status ClientChannel::verdict(std::uint64_t sequence) const {
+  const std::lock_guard lock(lock_);
+  const Failure* why = failure_ && failure_->sequence <= sequence ? &*failure_ : nullptr;
+  for (const Gap& gap : gaps_) {
+    if (gap.why.sequence <= sequence && sequence < gap.end) why = &gap.why;
+  }
+  if (why == nullptr) return {};
+  const std::string passed = why->sequence == sequence ? "" : fmt::format("command {} was not run, for ", sequence);
+  return {Code::kAborted, passed + describe(*why, number_)};
+}
+
+// ---- what the server says ------------------------------------------------------------------------------------------
+
+bool ClientChannel::on_reply(const Reply& reply) {
+  const std::lock_guard lock(lock_);
+  const std::uint64_t before = executed_.load(std::memory_order_relaxed);
+  const bool in_order = before <= reply.executed && reply.executed <= reply.accepted &&
+                        reply.accepted <= last_.load(std::memory_order_relaxed) - buffered_ &&
+                        complete_.load(std::memory_order_relaxed) <= reply.complete && reply.complete <= reply.executed;
+  if (!in_order) return false;
+  Bytes data = reply.data;
+  for (std::uint32_t i = 0; i < reply.items; ++i) {
+    const std::optional<ReplyData> item = take_data(data);
+    if (!item || !place(item->sequence, item->bytes)) return false;
+  }
+  if (reply.failure) {
+    const std::uint64_t sequence = reply.failure->sequence;
+    if (failure_ || sequence <= before || sequence > reply.executed) return false;
+    failure_ = reply.failure;
+    failed_.store(sequence, std::memory_order_release);
+    while (!outputs_.empty() && outputs_.back().sequence >= sequence) outputs_.pop_back();
+    let_go_of_outputs();
+  }
+  for (; !inputs_.empty() && inputs_.front().sequence <= reply.executed; inputs_.pop_front()) {
+    input_bytes_.store(input_bytes_.load(std::memory_order_relaxed) - inputs_.front().bytes, std::memory_order_relaxed);
+  }
+  accepted_.store(reply.accepted, std::memory_order_release);
+  executed_.store(reply.executed, std::memory_order_release);
+  complete_.store(reply.complete, std::memory_order_release);
+  return true;
+}
+
+bool ClientChannel::on_result(std::uint64_t sequence, Bytes bytes) {
+  const std::lock_guard lock(lock_);
+  return place(sequence, bytes);
+}
+
+bool ClientChannel::place(std::uint64_t sequence, Bytes bytes) {
+  const auto found = std::lower_bound(outputs_.begin(), outputs_.end(), sequence,
+                                      [](const Output& output, std::uint64_t s) { return output.sequence < s; });
+  if (found == outputs_.end() || found->sequence != sequence || found->done || found->to.size() != bytes.size()) {
+    return false;
+  }
+  if (!bytes.empty()) std::memcpy(found->to.data(), bytes.data(), bytes.size());
+  found->done = true;
+  let_go_of_outputs();
+  return true;
+}
+
+void ClientChannel::let_go_of_outputs() noexcept {
+  while (!outputs_.empty() && outputs_.front().done) outputs_.pop_front();
+  output_.store(outputs_.empty() ? kNone : outputs_.front().sequence, std::memory_order_release);
+}
+
+}  // namespace fairlead::datapath::command

@@ -1,0 +1,120 @@
+// A channel at the client: the buffer that commands are written into, credits, and how far the server got.
+//
+// Threads: any. What appends write is under lock_; how far the channel got is atomic, written by whoever reads the
+// session's replies. A lock is never held while waiting, or while the session's is taken.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <limits>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/spin_lock.h"
+#include "datapath/command/bodies.h"
+#include "datapath/command/codec.h"
+#include "fairlead/command.h"
+
+namespace fairlead::datapath::command {
+
+class ClientSession;
+
+class ClientChannel : public fairlead::command::ChannelBody {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  ClientChannel(ClientSession& session, std::uint16_t number);
+
+  [[nodiscard]] std::uint16_t number() const noexcept { return number_; }
+  [[nodiscard]] ClientSession& session() const noexcept { return session_; }
+
+  /// What is to be appended: a body of a fixed size, and bytes behind it.
+  struct Command {
+    std::uint16_t opcode = 0;
+    std::uint16_t flags = 0;
+    Bytes body, tail;
+  };
+  Result<std::uint64_t> append(const Command& command);
+  /// One record's copy. Its payload is sent before it.
+  Result<std::uint64_t> copy_in(const CopyBody& body, Bytes from);
+  Result<std::uint64_t> copy_out(const CopyBody& body, std::span<std::byte> to);
+  Status recover();
+
+  void flush() noexcept;
+  [[nodiscard]] bool is_buffering() const noexcept {
+    const std::lock_guard lock(lock_);
+    return buffered_ != 0;
+  }
+  /// If the first command in the buffer is that old; else after how long it will be.
+  [[nodiscard]] std::optional<Clock::duration> flush_if_due(Clock::time_point now, Clock::duration age) noexcept;
+
+  [[nodiscard]] std::uint64_t last() const noexcept { return last_.load(std::memory_order_acquire); }
+  [[nodiscard]] std::uint64_t reached(fairlead::command::Stage stage) const noexcept;
+  [[nodiscard]] std::optional<fairlead::command::Failure> failure() const;
+  /// Whether waiting for that command is over.
+  [[nodiscard]] bool is_settled(std::uint64_t sequence, fairlead::command::Stage stage) const noexcept;
+  /// ok, or the failure that it is, or was passed over for.
+  [[nodiscard]] Status verdict(std::uint64_t sequence) const;
+
+  // Who reads the session's messages. False: the server broke the protocol.
+  [[nodiscard]] bool on_reply(const Reply& reply);
+  [[nodiscard]] bool on_result(std::uint64_t sequence, Bytes bytes);
+
+ private:
+  static constexpr std::uint64_t kNone = std::numeric_limits<std::uint64_t>::max();
+
+  struct Output {
+    std::uint64_t sequence = 0;
+    std::span<std::byte> to;
+    bool done = false;
+  };
+  struct Input {
+    std::uint64_t sequence = 0;
+    std::uint64_t bytes = 0;
+  };
+  /// Under lock_, with room for one more command and `payload` bytes; else why there is none.
+  template <typename Write>
+  Result<std::uint64_t> with_room(std::uint64_t payload, Write write);
+  enum class Room : std::uint8_t { kYes, kNo, kFailed };
+  [[nodiscard]] Room room(std::uint64_t payload) noexcept;
+  [[nodiscard]] Status failed_status() const;
+  std::uint64_t write(const Command& command);
+  void flush_locked() noexcept;
+  [[nodiscard]] bool place(std::uint64_t sequence, Bytes bytes);
+  void let_go_of_outputs() noexcept;
+
+  ClientSession& session_;
+  const std::uint16_t number_;
+
+  mutable SpinLock lock_;  // guards what follows
+  std::vector<std::byte> buffer_;
+  std::size_t used_ = 0;
+  std::uint32_t buffered_ = 0;  // commands
+  std::uint64_t sent_ = 0;      // buffers
+  Clock::time_point since_{};   // that the first of them waits, if age counts
+  std::deque<Input> inputs_;    // payload that is on its way
+  std::deque<Output> outputs_;
+  std::optional<fairlead::command::Failure> failure_;
+  struct Gap {
+    fairlead::command::Failure why;
+    std::uint64_t end = 0;
+  };
+  std::deque<Gap> gaps_;  // the latest commands that were passed over
+
+  std::atomic<std::uint64_t> last_{0};
+  std::atomic<std::uint64_t> input_bytes_{0};  // of inputs_
+  alignas(64) std::atomic<std::uint64_t> accepted_{0};
+  std::atomic<std::uint64_t> executed_{0};
+  std::atomic<std::uint64_t> complete_{0};
+  std::atomic<std::uint64_t> output_{kNone};  // the first command whose bytes are not here
+  std::atomic<std::uint64_t> failed_{kNone};  // the first that failed
+};
+
+}  // namespace fairlead::datapath::command

@@ -1,0 +1,238 @@
+#include "datapath/command/client_session.h"
+
+#include <fmt/format.h>
+#include <sched.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace fairlead::datapath::command {
+
+using fairlead::command::Limits;
+using fairlead::command::SessionOptions;
+
+namespace {
+
+constexpr std::chrono::microseconds kSpin{50};  // how long who waits looks before it sleeps
+constexpr std::chrono::seconds kRead{1};        // at most, until the reader looks whether it has waited for long enough
+
+Status checked(const SessionOptions& options) {
+  const auto wrong = [](std::string what) { return Status(Code::kInvalidArgument, std::move(what)); };
+  if (options.flush_bytes < 512 || options.flush_bytes > 65536) {
+    return wrong(fmt::format("flush_bytes is {}, and must be 512 to 65536", options.flush_bytes));
+  }
+  if (options.flush_commands < 1 || options.flush_commands > 4096) {
+    return wrong(fmt::format("flush_commands is {}, and must be 1 to 4096", options.flush_commands));
+  }
+  if (options.flush_after.count() < 0) {
+    return wrong(fmt::format("flush_after is {} us, and must not be below 0", options.flush_after.count()));
+  }
+  return {};
+}
+
+}  // namespace
+
+// ---- life ----------------------------------------------------------------------------------------------------------
+
+Result<std::shared_ptr<ClientSession>> ClientSession::connect(Engine& engine, std::string_view host_port,
+                                                              const SessionOptions& options) {
+  if (Status fine = checked(options); !fine.ok()) return fine;
+  Result<Peer> peer = engine.connect(host_port);
+  if (!peer) return peer.error();
+  const Clock::time_point deadline = Clock::now() + options.patience;
+  const Status ready = peer->wait_ready(options.patience);
+  if (!ready.ok()) {
+    peer->close();
+    return Status(ready.code(), fmt::format("cannot reach {}: {}", host_port, ready.message()));
+  }
+  auto session = std::make_shared<ClientSession>(*peer, options);
+  const std::size_t largest = engine.config().max_message_bytes - sizeof(MessageHeader);
+  session->send(TrafficClass::kCommands,
+                hello_message({.payload_bytes = static_cast<std::uint32_t>(std::min(largest, kMaxPayload))}));
+  const auto is_welcome = [&] { return session->welcome_.load(std::memory_order_acquire); };
+  if (!session->wait_until(is_welcome, deadline)) {
+    if (session->has_ended()) return session->status();
+    return Status(Code::kDeadlineExceeded, fmt::format("{} does not answer as a service of commands does", host_port));
+  }
+  ClientSession* const self = session.get();
+  self->channels_.resize(self->limits_.channels);
+  if (options.flush_after.count() == 0) return session;
+  const bool started = self->flusher_.start(options.flush_after, [self]() -> std::optional<Clock::duration> {
+    std::optional<Clock::duration> soonest;
+    const Clock::time_point now = Clock::now();
+    for (std::size_t i = 0; i < self->channel_count_.load(std::memory_order_acquire); ++i) {
+      const auto left = self->channels_[i]->flush_if_due(now, self->options_.flush_after);
+      if (left && (!soonest || *left < *soonest)) soonest = left;
+    }
+    return soonest;
+  });
+  if (!started) return Status(Code::kResourceExhausted, "there was no descriptor to be had for the session's timer");
+  return session;
+}
+
+ClientSession::ClientSession(Peer peer, const SessionOptions& options) : peer_(std::move(peer)), options_(options) {}
+
+ClientSession::~ClientSession() {
+  flusher_.stop();
+  if (!flusher_.inherited()) close();
+}
+
+void ClientSession::close() noexcept {
+  flush_all();
+  peer_.close();
+  const std::lock_guard lock(mutex_);
+  end({Code::kUnavailable, "the session was closed"});
+}
+
+Status ClientSession::status() const {
+  const std::lock_guard lock(mutex_);
+  return why_ended_;
+}
+
+/// Under mutex_.
+void ClientSession::end(Status why) {
+  if (ended_.load(std::memory_order_relaxed)) return;
+  why_ended_ =
+      !choked_.load(std::memory_order_acquire)
+          ? std::move(why)
+          : Status(Code::kResourceExhausted,
+                   "more is under way to the service than EngineConfig::max_posted and max_posted_bytes allow; "
+                   "raise them, or use fewer channels at once");
+  ended_.store(true, std::memory_order_release);
+  news_.notify_all();
+}
+
+ClientChannel* ClientSession::open_channel() {
+  const std::lock_guard lock(opening_);
+  const std::size_t number = channel_count_.load(std::memory_order_relaxed);
+  if (number >= channels_.size()) return nullptr;
+  channels_[number] = std::make_unique<ClientChannel>(*this, static_cast<std::uint16_t>(number));
+  channel_count_.store(number + 1, std::memory_order_release);
+  return channels_[number].get();
+}
+
+// ---- out -----------------------------------------------------------------------------------------------------------
+
+void ClientSession::send(TrafficClass traffic, Bytes message) noexcept {
+  const Transfer sent = peer_.send(message, kMessageValue, {.traffic = traffic});
+  // What becomes of it shows in replies, or in the end; but what was not even posted would be missed by nobody.
+  if (sent.code() != Code::kResourceExhausted) return;
+  choked_.store(true, std::memory_order_release);
+  peer_.close(std::chrono::nanoseconds(0));
+}
+
+void ClientSession::flush_all() noexcept {
+  const std::size_t count = channel_count_.load(std::memory_order_acquire);
+  for (std::size_t i = 0; i < count; ++i) channels_[i]->flush();
+  flusher_.disarm([this, count] {
+    return std::any_of(channels_.begin(), channels_.begin() + static_cast<std::ptrdiff_t>(count),
+                       [](const auto& channel) { return channel->is_buffering(); });
+  });
+}
+
+// ---- in ------------------------------------------------------------------------------------------------------------
+
+void ClientSession::drain() noexcept {
+  const std::unique_lock lock(mutex_, std::try_to_lock);
+  if (!lock.owns_lock() || reading_) return;
+  bool any = false;
+  for (Event event; (event = peer_.next_event()).kind != Event::Kind::kNone; any = true) {
+    handle(event);
+    if (has_ended()) return;
+  }
+  if (any && sleeping_ != 0) news_.notify_all();
+}
+
+bool ClientSession::wait_until(const std::function<bool()>& done, Clock::time_point deadline) {
+  std::unique_lock lock(mutex_);
+  while (!done()) {
+    if (has_ended()) return done();
+    const Clock::time_point now = Clock::now();
+    if (now >= deadline) return false;
+    if (reading_) {
+      ++sleeping_;
+      news_.wait_until(lock, std::min<Clock::time_point>(deadline, now + kRead));
+      --sleeping_;
+      continue;
+    }
+    reading_ = true;
+    lock.unlock();
+    const Event event = next_event(std::min<Clock::duration>(deadline - now, kRead));
+    lock.lock();
+    reading_ = false;
+    handle(event);
+    if (sleeping_ != 0) news_.notify_all();
+  }
+  return true;
+}
+
+/// Gives its core away between looks: where both ends share one, who only looks keeps the other from answering.
+Event ClientSession::next_event(Clock::duration most) {
+  const Clock::time_point begin = Clock::now(), end = begin + std::min<Clock::duration>(most, kSpin);
+  for (Clock::time_point now = begin; now < end; now = Clock::now()) {
+    Event event = peer_.next_event();
+    if (event.kind != Event::Kind::kNone || !event.status.ok()) return event;
+    ::sched_yield();
+  }
+  return peer_.next_event(most);
+}
+
+/// Under mutex_.
+void ClientSession::handle(const Event& event) {
+  if (event.kind == Event::Kind::kMessage) {
+    if (event.value != kMessageValue) return end({Code::kDataLoss, "the peer is no service of commands"});
+    return handle_message(event.data, event.traffic);
+  }
+  if (event.kind == Event::Kind::kClosed || (event.kind == Event::Kind::kNone && !event.status.ok())) {
+    end(event.status.ok() ? Status(Code::kUnavailable, "the service ended the session") : event.status);
+  }
+}
+
+ClientChannel* ClientSession::channel_of(const MessageHeader& header) const noexcept {
+  return header.channel < channel_count_.load(std::memory_order_acquire) ? channels_[header.channel].get() : nullptr;
+}
+
+void ClientSession::handle_message(Bytes message, TrafficClass traffic) {
+  Bytes body = message;
+  const auto header = take<MessageHeader>(body);
+  bool legal = false;
+  if (header && header->type == static_cast<std::uint8_t>(MessageType::kRefused)) return end(refusal_in(body));
+  if (header && header->type == static_cast<std::uint8_t>(MessageType::kWelcome)) return welcome(body);
+  if (ClientChannel* const channel = header ? channel_of(*header) : nullptr; channel != nullptr) {
+    if (header->type == static_cast<std::uint8_t>(MessageType::kReply)) {
+      const std::optional<Reply> reply = read_reply(*header, body);
+      legal = reply && channel->on_reply(*reply);
+    } else if (header->type == static_cast<std::uint8_t>(MessageType::kResult) && traffic == TrafficClass::kBulk) {
+      legal = channel->on_result(header->sequence, body);
+    }
+  }
+  if (legal) return;
+  end({Code::kDataLoss,
+       fmt::format("the service sent a message of {} bytes that makes no sense here", message.size())});
+  peer_.close();
+}
+
+void ClientSession::welcome(Bytes body) {
+  const auto said = take<Welcome>(body);
+  const bool legal = said && !welcome_.load(std::memory_order_relaxed) && said->version >= kOldestVersion &&
+                     said->version <= kNewestVersion && said->channels != 0 && said->credits != 0 &&
+                     said->payload_bytes >= kMaxInline && said->payload_bytes <= kMaxPayload &&
+                     said->payload_credit >= said->payload_bytes && said->parameter_bytes <= kMaxParameters;
+  if (!legal) {
+    peer_.close();
+    return end({Code::kDataLoss, "the service's welcome makes no sense"});
+  }
+  limits_ = Limits{.version = said->version,
+                   .channels = said->channels,
+                   .credits = said->credits,
+                   .parameter_bytes = said->parameter_bytes,
+                   .payload_bytes = said->payload_bytes,
+                   .payload_credit = said->payload_credit,
+                   .memory_bytes = said->memory_bytes,
+                   .block_threads = said->block_threads,
+                   .shared_bytes = said->shared_bytes,
+                   .grid = {said->grid[0], said->grid[1], said->grid[2]}};
+  welcome_.store(true, std::memory_order_release);
+}
+
+}  // namespace fairlead::datapath::command

@@ -1,0 +1,84 @@
+// A session at the client: its peer, its channels, and whoever waits for the server's words.
+//
+// One of the threads that wait reads for all (it drives the engine); the others sleep until their turn or their news
+// comes. Threads: any. Lives as long as a handle of it or of a channel.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string_view>
+#include <vector>
+
+#include "datapath/command/bodies.h"
+#include "datapath/command/client_channel.h"
+#include "datapath/command/flusher.h"
+#include "fairlead/command.h"
+#include "fairlead/engine.h"
+
+namespace fairlead::datapath::command {
+
+class ClientSession : public fairlead::command::SessionBody {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  static Result<std::shared_ptr<ClientSession>> connect(Engine& engine, std::string_view host_port,
+                                                        const fairlead::command::SessionOptions& options);
+  ClientSession(Peer peer, const fairlead::command::SessionOptions& options);
+  ~ClientSession();
+
+  [[nodiscard]] const fairlead::command::SessionOptions& options() const noexcept { return options_; }
+  [[nodiscard]] const fairlead::command::Limits& limits() const noexcept { return limits_; }
+  [[nodiscard]] const Peer& peer() const noexcept { return peer_; }
+  /// Null: there are as many as there may be.
+  [[nodiscard]] ClientChannel* open_channel();
+  [[nodiscard]] std::uint64_t new_handle() noexcept { return handles_.fetch_add(1) + 1; }
+  [[nodiscard]] Status status() const;
+  [[nodiscard]] bool has_ended() const noexcept { return ended_.load(std::memory_order_acquire); }
+  void close() noexcept;
+
+  void send(TrafficClass traffic, Bytes message) noexcept;
+  void flush_all() noexcept;
+  /// Something is in a buffer.
+  void arm() noexcept { flusher_.arm(); }
+  /// Takes what has come, if nobody else reads.
+  void drain() noexcept;
+  /// Until `done`, which looks at what is atomic, or the session has ended, or the deadline; returns done().
+  bool wait_until(const std::function<bool()>& done, Clock::time_point deadline);
+
+ private:
+  [[nodiscard]] Event next_event(Clock::duration most);
+  void handle(const Event& event);
+  void handle_message(Bytes message, TrafficClass traffic);
+  void welcome(Bytes body);
+  void end(Status why);
+  [[nodiscard]] ClientChannel* channel_of(const MessageHeader& header) const noexcept;
+
+  Peer peer_;
+  const fairlead::command::SessionOptions options_;
+  fairlead::command::Limits limits_;
+  std::atomic<bool> welcome_{false};
+  std::atomic<bool> choked_{false};  // a message could not be posted
+  std::atomic<std::uint64_t> handles_{0};
+
+  // Slots are given once and stay, so whoever sees the count sees the channels below it.
+  std::vector<std::unique_ptr<ClientChannel>> channels_;
+  std::atomic<std::size_t> channel_count_{0};
+  std::mutex opening_;
+
+  mutable std::mutex mutex_;  // guards what follows
+  std::condition_variable news_;
+  bool reading_ = false;
+  std::size_t sleeping_ = 0;
+  Status why_ended_;
+  std::atomic<bool> ended_{false};
+
+  Flusher flusher_;  // the last: it looks at all else
+};
+
+}  // namespace fairlead::datapath::command

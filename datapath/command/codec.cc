@@ -1,0 +1,179 @@
+#include "datapath/command/codec.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace fairlead::datapath::command {
+namespace {
+
+using fairlead::command::Failure;
+using fairlead::command::Scope;
+
+constexpr auto kLastScope = static_cast<std::uint16_t>(Scope::kSession);
+
+Bytes bytes_of(std::string_view text) noexcept {
+  return std::as_bytes(std::span(text)).first(std::min(text.size(), kMaxText));
+}
+std::string text_of(Bytes bytes) { return {reinterpret_cast<const char*>(bytes.data()), bytes.size()}; }
+
+template <typename Body>
+bool holds(const Record& record, std::uint64_t (*tail)(const Body&), std::size_t limit) noexcept {
+  if (record.body.size() < sizeof(Body)) return false;
+  const std::uint64_t bytes = tail(body_of<Body>(record));
+  return bytes <= limit && bytes <= record.body.size() - sizeof(Body);
+}
+template <typename Body>
+bool holds(const Record& record) noexcept {
+  return record.body.size() >= sizeof(Body);
+}
+
+std::uint64_t name_bytes(const LoadBody& body) noexcept { return body.name_bytes; }
+std::uint64_t parameter_bytes(const LaunchBody& body) noexcept { return body.parameter_bytes; }
+std::uint64_t copied_bytes(const CopyBody& body) noexcept { return body.bytes; }
+std::uint64_t user_bytes(const UserBody& body) noexcept { return body.bytes; }
+
+}  // namespace
+
+std::optional<Bytes> take_padded(Bytes& bytes, std::uint64_t count) noexcept {
+  if (count > bytes.size() || padded(count) > bytes.size()) return std::nullopt;
+  const Bytes taken = bytes.first(count);
+  bytes = bytes.subspan(padded(count));
+  return taken;
+}
+
+void put_padded(std::vector<std::byte>& to, Bytes bytes) {
+  to.insert(to.end(), bytes.begin(), bytes.end());
+  to.resize(padded(to.size()));
+}
+
+std::vector<std::byte> make_message(const MessageHeader& header) {
+  std::vector<std::byte> message;
+  put(message, header);
+  return message;
+}
+
+std::vector<std::byte> hello_message(const Hello& hello) {
+  auto message = make_message({.type = static_cast<std::uint8_t>(MessageType::kHello)});
+  put(message, hello);
+  return message;
+}
+
+std::vector<std::byte> welcome_message(const Welcome& welcome) {
+  auto message = make_message({.type = static_cast<std::uint8_t>(MessageType::kWelcome)});
+  put(message, welcome);
+  return message;
+}
+
+std::vector<std::byte> refused_message(const Status& why) {
+  auto message = make_message({.type = static_cast<std::uint8_t>(MessageType::kRefused)});
+  const Bytes text = bytes_of(why.message());
+  put(message,
+      Refused{.code = static_cast<std::uint16_t>(why.code()), .text_bytes = static_cast<std::uint16_t>(text.size())});
+  put_padded(message, text);
+  return message;
+}
+
+Status refusal_in(Bytes body) {
+  const auto said = take<Refused>(body);
+  const std::optional<Bytes> text = said ? take_padded(body, said->text_bytes) : std::nullopt;
+  const bool known = said && said->code != 0 && said->code <= static_cast<std::uint16_t>(Code::kInternal);
+  if (!text || !known) return {Code::kDataLoss, "the service ended the session, in words that are malformed"};
+  return {static_cast<Code>(said->code), "the service says: " + text_of(*text)};
+}
+
+std::optional<Record> take_record(Bytes& bytes) noexcept {
+  Bytes rest = bytes;
+  const auto header = take<RecordHeader>(rest);
+  if (!header || header->length < sizeof(RecordHeader) || header->length % 8 != 0 || header->length > kMaxRecord ||
+      header->length > bytes.size()) {
+    return std::nullopt;
+  }
+  bytes = bytes.subspan(header->length);
+  return Record{header->opcode, header->flags, rest.first(header->length - sizeof(RecordHeader))};
+}
+
+bool is_well_formed(const Record& record) noexcept {
+  if (record.opcode >= kFirstUserOpcode) return holds<UserBody>(record, user_bytes, kMaxParameters);
+  switch (static_cast<Opcode>(record.opcode)) {
+    case Opcode::kAllocate:
+      return holds<AllocateBody>(record);
+    case Opcode::kRelease:
+      return holds<ReleaseBody>(record);
+    case Opcode::kFill:
+      return holds<FillBody>(record);
+    case Opcode::kCopyIn:
+      if ((record.flags & kInline) != 0) return holds<CopyBody>(record, copied_bytes, kMaxInline);
+      return holds<CopyBody>(record);
+    case Opcode::kCopyOut:
+      return holds<CopyBody>(record);
+    case Opcode::kCopyWithin:
+      return holds<CopyWithinBody>(record);
+    case Opcode::kLoad:
+      return holds<LoadBody>(record, name_bytes, kMaxName);
+    case Opcode::kLaunch:
+      return holds<LaunchBody>(record, parameter_bytes, kMaxParameters);
+    case Opcode::kMark:
+      return true;
+    case Opcode::kFence:
+      return holds<FenceBody>(record);
+    case Opcode::kRecover:
+      return holds<RecoverBody>(record);
+  }
+  return true;
+}
+
+Bytes tail_of(const Record& record) noexcept {
+  if (record.is(Opcode::kLoad)) return record.body.subspan(sizeof(LoadBody), body_of<LoadBody>(record).name_bytes);
+  if (record.is(Opcode::kLaunch)) {
+    return record.body.subspan(sizeof(LaunchBody), body_of<LaunchBody>(record).parameter_bytes);
+  }
+  if (record.is(Opcode::kCopyIn)) return record.body.subspan(sizeof(CopyBody), body_of<CopyBody>(record).bytes);
+  return record.body.subspan(sizeof(UserBody), body_of<UserBody>(record).bytes);
+}
+
+std::optional<Reply> read_reply(const MessageHeader& header, Bytes body) {
+  const auto fixed = take<ReplyBody>(body);
+  if (!fixed || fixed->failed > 1) return std::nullopt;
+  Reply reply{header.sequence, fixed->accepted, fixed->complete, {}, {}, header.count};
+  if (fixed->failed == 1) {
+    const auto said = take<FailureBody>(body);
+    const std::optional<Bytes> text = said ? take_padded(body, said->text_bytes) : std::nullopt;
+    if (!text || said->scope > kLastScope || said->sequence == 0 || said->result == 0) return std::nullopt;
+    reply.failure = Failure{said->sequence, static_cast<Scope>(said->scope), said->result, text_of(*text)};
+  }
+  reply.data = body;
+  return reply;
+}
+
+std::optional<ReplyData> take_data(Bytes& data) noexcept {
+  const auto item = take<DataItem>(data);
+  const std::optional<Bytes> bytes = item ? take_padded(data, item->bytes) : std::nullopt;
+  if (!bytes) return std::nullopt;
+  return ReplyData{item->sequence, *bytes};
+}
+
+std::vector<std::byte> reply_message(std::uint16_t channel, const Reply& reply) {
+  std::vector<std::byte> message;
+  message.reserve(sizeof(MessageHeader) + sizeof(ReplyBody) + reply.data.size());
+  put(message, MessageHeader{.type = static_cast<std::uint8_t>(MessageType::kReply),
+                             .channel = channel,
+                             .count = reply.items,
+                             .sequence = reply.executed});
+  put(message, ReplyBody{reply.accepted, reply.complete, reply.failure ? 1u : 0u});
+  if (reply.failure) {
+    const Bytes text = bytes_of(reply.failure->text);
+    put(message,
+        FailureBody{reply.failure->sequence, reply.failure->result, static_cast<std::uint16_t>(reply.failure->scope),
+                    static_cast<std::uint16_t>(text.size())});
+    put_padded(message, text);
+  }
+  message.insert(message.end(), reply.data.begin(), reply.data.end());
+  return message;
+}
+
+void put_data(std::vector<std::byte>& items, std::uint64_t sequence, Bytes bytes) {
+  put(items, DataItem{sequence, bytes.size()});
+  put_padded(items, bytes);
+}
+
+}  // namespace fairlead::datapath::command

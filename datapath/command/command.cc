@@ -1,0 +1,216 @@
+// The public faces of the client's side: what can be seen to be wrong here is refused here.
+#include "fairlead/command.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "datapath/command/client_session.h"
+
+namespace fairlead::inline v0::command {
+
+using datapath::command::Bytes;
+using datapath::command::ClientChannel;
+using datapath::command::ClientSession;
+using datapath::command::Opcode;
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+template <typename... Words>
+Status wrong(fmt::format_string<Words...> text, Words&&... words) {
+  return {Code::kInvalidArgument, fmt::format(text, std::forward<Words>(words)...)};
+}
+
+template <typename Body>
+Bytes bytes_of(const Body& body) {
+  return std::as_bytes(std::span(&body, 1));
+}
+
+template <typename Body>
+Result<std::uint64_t> append(ClientChannel* channel, Opcode opcode, const Body& body, Bytes tail = {}) {
+  return channel->append({static_cast<std::uint16_t>(opcode), 0, bytes_of(body), tail});
+}
+
+/// ok, or why there is no such launch.
+Status check(const Launch& launch, std::size_t parameters, const Limits& limits) {
+  const Extent &grid = launch.grid, &block = launch.block;
+  if (launch.function.bits == 0) return wrong("the launch names no function");
+  if (grid.x == 0 || grid.y == 0 || grid.z == 0 || grid.x > limits.grid.x || grid.y > limits.grid.y ||
+      grid.z > limits.grid.z) {
+    return wrong("a grid of {} x {} x {} blocks; each is 1 to {}, {}, {}", grid.x, grid.y, grid.z, limits.grid.x,
+                 limits.grid.y, limits.grid.z);
+  }
+  const std::uint64_t most = limits.block_threads;
+  const bool fits = block.x != 0 && block.y != 0 && block.z != 0 && block.x <= most && block.y <= most / block.x &&
+                    block.z <= most / block.x / block.y;
+  if (!fits) return wrong("a block of {} x {} x {} threads; it has 1 to {}", block.x, block.y, block.z, most);
+  if (launch.shared_bytes > limits.shared_bytes) {
+    return wrong("{} bytes of shared memory; there are {}", launch.shared_bytes, limits.shared_bytes);
+  }
+  if (parameters > limits.parameter_bytes) {
+    return wrong("{} bytes of parameters; a launch has at most {}", parameters, limits.parameter_bytes);
+  }
+  return {};
+}
+
+ClientChannel* of(const std::shared_ptr<ChannelBody>& body) noexcept { return static_cast<ClientChannel*>(body.get()); }
+ClientSession* of(const std::shared_ptr<SessionBody>& body) noexcept { return static_cast<ClientSession*>(body.get()); }
+
+Status no_channel() { return {Code::kInvalidArgument, "this handle names no channel"}; }
+
+}  // namespace
+
+// ---- Channel -------------------------------------------------------------------------------------------------------
+
+std::uint32_t Channel::number() const noexcept { return valid() ? of(channel_)->number() : 0; }
+
+Result<std::uint64_t> Channel::allocate(Handle handle, std::uint64_t bytes) {
+  if (!valid()) return no_channel();
+  if (handle.bits == 0 || bytes == 0)
+    return wrong("an allocation of {} bytes named {}; neither is 0", bytes, handle.bits);
+  return append(of(channel_), Opcode::kAllocate, datapath::command::AllocateBody{handle.bits, bytes});
+}
+
+Result<std::uint64_t> Channel::release(Handle handle) {
+  if (!valid()) return no_channel();
+  return append(of(channel_), Opcode::kRelease, datapath::command::ReleaseBody{handle.bits});
+}
+
+Result<std::uint64_t> Channel::fill(Handle to, std::uint64_t offset, std::uint64_t bytes, std::uint8_t value) {
+  if (!valid()) return no_channel();
+  return append(of(channel_), Opcode::kFill, datapath::command::FillBody{to.bits, offset, bytes, value});
+}
+
+Result<std::uint64_t> Channel::copy_in(Handle to, std::uint64_t offset, std::span<const std::byte> from) {
+  if (!valid()) return no_channel();
+  const std::size_t most = of(channel_)->session().limits().payload_bytes;
+  for (;;) {
+    const std::size_t piece = std::min(from.size(), most);
+    Result<std::uint64_t> sequence = of(channel_)->copy_in({to.bits, offset, piece}, from.first(piece));
+    from = from.subspan(piece);
+    if (!sequence || from.empty()) return sequence;
+    offset += piece;
+  }
+}
+
+Result<std::uint64_t> Channel::copy_out(std::span<std::byte> to, Handle from, std::uint64_t offset) {
+  if (!valid()) return no_channel();
+  const std::size_t most = of(channel_)->session().limits().payload_bytes;
+  for (;;) {
+    const std::size_t piece = std::min(to.size(), most);
+    Result<std::uint64_t> sequence = of(channel_)->copy_out({from.bits, offset, piece}, to.first(piece));
+    to = to.subspan(piece);
+    if (!sequence || to.empty()) return sequence;
+    offset += piece;
+  }
+}
+
+Result<std::uint64_t> Channel::copy_within(Handle to, std::uint64_t to_offset, Handle from, std::uint64_t from_offset,
+                                           std::uint64_t bytes) {
+  if (!valid()) return no_channel();
+  return append(of(channel_), Opcode::kCopyWithin,
+                datapath::command::CopyWithinBody{to.bits, to_offset, from.bits, from_offset, bytes});
+}
+
+Result<std::uint64_t> Channel::load(Handle function, std::string_view name) {
+  if (!valid()) return no_channel();
+  if (function.bits == 0 || name.empty() || name.size() > datapath::command::kMaxName) {
+    return wrong("function {} with a name of {} bytes; the handle is not 0, and a name has 1 to {} bytes",
+                 function.bits, name.size(), datapath::command::kMaxName);
+  }
+  return append(of(channel_), Opcode::kLoad, datapath::command::LoadBody{function.bits, name.size()},
+                std::as_bytes(std::span(name)));
+}
+
+Result<std::uint64_t> Channel::launch(const Launch& launch, std::span<const std::byte> parameters) {
+  if (!valid()) return no_channel();
+  if (Status fine = check(launch, parameters.size(), of(channel_)->session().limits()); !fine.ok()) return fine;
+  const datapath::command::LaunchBody body{launch.function.bits,
+                                           {launch.grid.x, launch.grid.y, launch.grid.z},
+                                           {launch.block.x, launch.block.y, launch.block.z},
+                                           launch.shared_bytes,
+                                           static_cast<std::uint32_t>(parameters.size())};
+  return append(of(channel_), Opcode::kLaunch, body, parameters);
+}
+
+Result<std::uint64_t> Channel::user(std::uint16_t opcode, std::span<const std::byte> bytes) {
+  if (!valid()) return no_channel();
+  const std::size_t most = of(channel_)->session().limits().parameter_bytes;
+  if (opcode < datapath::command::kFirstUserOpcode || bytes.size() > most) {
+    return wrong("user's command {} of {} bytes; these begin at {} and have at most {} bytes", opcode, bytes.size(),
+                 datapath::command::kFirstUserOpcode, most);
+  }
+  const datapath::command::UserBody body{bytes.size()};
+  return of(channel_)->append({opcode, 0, bytes_of(body), bytes});
+}
+
+Result<Mark> Channel::record() {
+  if (!valid()) return no_channel();
+  const Result<std::uint64_t> sequence = of(channel_)->append({static_cast<std::uint16_t>(Opcode::kMark), 0, {}, {}});
+  if (!sequence) return sequence.error();
+  return Mark{of(channel_)->number(), *sequence};
+}
+
+Result<std::uint64_t> Channel::fence(const Mark& mark) {
+  if (!valid()) return no_channel();
+  if (mark.sequence == 0) return wrong("a fence on no mark");
+  return append(of(channel_), Opcode::kFence, datapath::command::FenceBody{mark.channel, mark.sequence});
+}
+
+void Channel::flush() noexcept {
+  if (valid()) of(channel_)->flush();
+}
+
+std::uint64_t Channel::last() const noexcept { return valid() ? of(channel_)->last() : 0; }
+std::uint64_t Channel::reached(Stage stage) const noexcept { return valid() ? of(channel_)->reached(stage) : 0; }
+
+Status Channel::wait(std::uint64_t sequence, Stage stage, std::chrono::nanoseconds timeout) {
+  if (!valid()) return no_channel();
+  if (sequence > last())
+    return wrong("command {} of channel {} was not appended; {} is the last", sequence, number(), last());
+  ClientSession& session = of(channel_)->session();
+  const Clock::time_point now = Clock::now(), never = Clock::time_point::max();
+  const auto settled = [&] { return of(channel_)->is_settled(sequence, stage); };
+  if (!settled()) {
+    session.flush_all();
+    if (!session.wait_until(settled, timeout < never - now ? now + timeout : never)) {
+      if (session.has_ended()) return session.status();
+      return {Code::kDeadlineExceeded,
+              fmt::format("command {} of channel {} was not done in time", sequence, number())};
+    }
+  }
+  return of(channel_)->verdict(sequence);
+}
+
+Status Channel::synchronize(std::chrono::nanoseconds timeout) { return wait(last(), Stage::kComplete, timeout); }
+
+std::optional<Failure> Channel::failure() const { return valid() ? of(channel_)->failure() : std::nullopt; }
+Status Channel::recover() { return valid() ? of(channel_)->recover() : no_channel(); }
+
+// ---- Session -------------------------------------------------------------------------------------------------------
+
+Result<Session> Session::connect(Engine& engine, std::string_view host_port, const SessionOptions& options) {
+  auto session = ClientSession::connect(engine, host_port, options);
+  if (!session) return session.error();
+  return Session(*std::move(session));
+}
+
+Result<Channel> Session::open_channel() {
+  if (of(session_)->has_ended()) return of(session_)->status();
+  ClientChannel* const channel = of(session_)->open_channel();
+  if (channel == nullptr) {
+    return Status(Code::kResourceExhausted,
+                  fmt::format("the session has {} channels, as many as the service allows", limits().channels));
+  }
+  return Channel(std::shared_ptr<ChannelBody>(session_, channel));
+}
+
+Handle Session::new_handle() noexcept { return {of(session_)->new_handle()}; }
+const Limits& Session::limits() const noexcept { return of(session_)->limits(); }
+Status Session::status() const { return of(session_)->status(); }
+Peer Session::peer() const { return of(session_)->peer(); }
+void Session::close() noexcept { of(session_)->close(); }
+
+}  // namespace fairlead::inline v0::command

@@ -1,0 +1,158 @@
+#include "datapath/command/served_peer.h"
+
+#include <pthread.h>
+#include <sched.h>
+
+namespace fairlead::datapath::command {
+
+namespace {
+
+constexpr std::chrono::microseconds kSpin{50};     // how long a thread that has nothing to run looks for more
+constexpr std::chrono::milliseconds kHeldLook{2};  // how often the same looks whether the client took its results
+constexpr std::chrono::seconds kGrace{30};         // for the words that end a session
+constexpr std::uint64_t kMessageCost = 1024;       // bytes that a message counts for besides its own
+
+/// All that a client which keeps to its credits can have under way.
+std::uint64_t most_queued(const ServerSession::Terms& terms) {
+  return terms.channels * (terms.credits * std::uint64_t{kMaxRecord} + terms.payload_credit) + (1 << 20);
+}
+
+}  // namespace
+
+ServedPeer::ServedPeer(Peer peer, const ServerSession::Terms& terms,
+                       const fairlead::command::ExecutorFactory& executors, ServiceCounters& counters)
+    : peer_(std::move(peer)),
+      most_queued_(most_queued(terms)),
+      counters_(counters),
+      session_(std::make_unique<ServerSession>(static_cast<Outlet&>(*this), terms,
+                                               [this, executors] { return executors(peer_); })) {}
+
+ServedPeer::~ServedPeer() {
+  stop();
+  if (thread_.joinable()) thread_.join();
+}
+
+void ServedPeer::start_thread() {
+  thread_ = std::thread([this] { thread_main(); });
+  ::pthread_setname_np(thread_.native_handle(), "fairlead-exec");
+}
+
+void ServedPeer::send(TrafficClass traffic, Bytes message) {
+  Transfer sent = peer_.send(message, kMessageValue, {.traffic = traffic});
+  const std::uint64_t bytes = message.size() + kMessageCost;
+  sent_[static_cast<std::size_t>(traffic)].emplace_back(std::move(sent), bytes);
+  untaken_ += bytes;
+}
+
+std::uint64_t ServedPeer::untaken() {
+  for (auto& sent : sent_) {
+    for (; !sent.empty() && sent.front().first.done(); sent.pop_front()) untaken_ -= sent.front().second;
+  }
+  return untaken_;
+}
+
+// ---- in turn -------------------------------------------------------------------------------------------------------
+
+void ServedPeer::deliver(Event event) {
+  if (!thread_.joinable()) {
+    std::vector<Event> one;
+    one.push_back(std::move(event));
+    return take(std::move(one));
+  }
+  const std::lock_guard lock(mutex_);
+  queued_bytes_ += event.data.size() + kMessageCost;
+  if (queued_bytes_ > most_queued_) {  // it is not read any more; who runs the session ends it
+    overrun_ = true;
+  } else {
+    queued_.push_back(std::move(event));
+  }
+  any_queued_.store(true, std::memory_order_release);
+  news_.notify_one();
+}
+
+ServedPeer::Left ServedPeer::turn() {
+  if (ended_.load(std::memory_order_relaxed)) return Left::kNothing;
+  const bool more = session_->run();
+  count();
+  return more ? Left::kMore : session_->is_held() ? Left::kHeld : Left::kNothing;
+}
+
+void ServedPeer::take(std::vector<Event> events) {
+  for (Event& event : events) {
+    if (event.value != kMessageValue) event.data.clear();  // none of ours, which the session says
+    session_->take(std::move(event.data), event.traffic);
+  }
+}
+
+void ServedPeer::count() {
+  const ServerSession::Counts& now = session_->counts();
+  const auto add = [](std::atomic<std::uint64_t>& to, std::uint64_t is, std::uint64_t was) {
+    if (is != was) to.fetch_add(is - was, std::memory_order_relaxed);
+  };
+  add(counters_.commands, now.commands, counted_.commands);
+  add(counters_.failures, now.failures, counted_.failures);
+  add(counters_.skipped_unknown, now.skipped_unknown, counted_.skipped_unknown);
+  add(counters_.replies, now.replies, counted_.replies);
+  counted_ = now;
+  if (session_->is_welcome() && !std::exchange(welcome_, true)) counters_.begun.fetch_add(1);
+  if (session_->is_over() && !std::exchange(told_, true)) {
+    (welcome_ ? counters_.ended_wrong : counters_.refused).fetch_add(1);
+    peer_.close(kGrace);
+  }
+}
+
+void ServedPeer::stop() noexcept {
+  stopping_.store(true);
+  if (thread_.joinable()) {
+    const std::lock_guard lock(mutex_);
+    news_.notify_one();
+    return;
+  }
+  session_.reset();
+  ended_.store(true, std::memory_order_release);
+}
+
+// ---- a thread of its own -------------------------------------------------------------------------------------------
+
+void ServedPeer::thread_main() noexcept {
+  while (!stopping_.load()) {
+    if (any_queued_.load(std::memory_order_acquire)) {
+      std::vector<Event> events;
+      bool overrun = false;
+      {
+        const std::lock_guard lock(mutex_);
+        events.swap(queued_);
+        queued_bytes_ = 0;
+        overrun = overrun_;
+        any_queued_.store(false, std::memory_order_relaxed);
+      }
+      take(std::move(events));
+      if (overrun) session_->overrun();
+    }
+    const bool more = session_->run();
+    count();
+    if (!more && !await_news()) break;
+  }
+  session_.reset();
+  ended_.store(true, std::memory_order_release);
+}
+
+/// False: it is to end.
+bool ServedPeer::await_news() {
+  const auto is_news = [this] { return any_queued_.load(std::memory_order_acquire) || stopping_.load(); };
+  if (session_->is_held()) {
+    // Waiting for the oldest drives the engine, where nobody else does.
+    for (auto& sent : sent_) {
+      if (!sent.empty()) (void)sent.front().first.wait(kHeldLook);
+    }
+    return !stopping_.load();
+  }
+  for (const Clock::time_point end = Clock::now() + kSpin; !is_news() && Clock::now() < end;) {
+    ::sched_yield();  // who is to give it news may share its core
+  }
+  std::unique_lock lock(mutex_);
+  news_.wait(lock, is_news);
+  return !stopping_.load();
+}
+
+}  // namespace fairlead::datapath::command

@@ -1,0 +1,77 @@
+// A session of the service with its engine's peer: messages in, words out, and the thread that runs it, if it has one.
+//
+// Threads: deliver(), turn(), stop() on the service's thread; what they say of the session on the one that runs it.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "datapath/command/server_session.h"
+#include "fairlead/command_service.h"
+#include "fairlead/peer.h"
+#include "fairlead/transfer.h"
+
+namespace fairlead::datapath::command {
+
+/// What sessions count together. Threads: any.
+struct ServiceCounters {
+  std::atomic<std::uint64_t> begun{0}, refused{0}, ended_wrong{0}, commands{0}, failures{0}, skipped_unknown{0},
+      replies{0};
+};
+
+class ServedPeer final : private Outlet {
+ public:
+  ServedPeer(Peer peer, const ServerSession::Terms& terms, const fairlead::command::ExecutorFactory& executors,
+             ServiceCounters& counters);
+  ~ServedPeer();
+
+  /// From now on a thread of its own runs it.
+  void start_thread();
+  void deliver(Event event);
+  /// What is left to do: nothing until something comes, to look again whether the client took its results, to run on.
+  enum class Left : std::uint8_t { kNothing, kHeld, kMore };
+  /// Without a thread: runs what can run.
+  Left turn();
+  /// The peer has gone. A thread ends when the command that it runs does.
+  void stop() noexcept;
+  [[nodiscard]] bool has_ended() const noexcept { return ended_.load(std::memory_order_acquire); }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  void send(TrafficClass traffic, Bytes message) override;
+  [[nodiscard]] std::uint64_t untaken() override;
+  void take(std::vector<Event> events);
+  void count();
+  void thread_main() noexcept;
+  [[nodiscard]] bool await_news();
+
+  Peer peer_;
+  const std::uint64_t most_queued_;
+  ServiceCounters& counters_;
+  std::unique_ptr<ServerSession> session_;
+  ServerSession::Counts counted_;
+  bool welcome_ = false, told_ = false;
+  std::array<std::deque<std::pair<Transfer, std::uint64_t>>, kTrafficClasses> sent_;  // the client may have yet to take
+  std::uint64_t untaken_ = 0;                                                         // bytes of them
+
+  std::thread thread_;
+  std::atomic<bool> stopping_{false}, ended_{false};
+  std::atomic<bool> any_queued_{false};
+  std::mutex mutex_;  // guards what follows
+  std::condition_variable news_;
+  std::vector<Event> queued_;
+  std::uint64_t queued_bytes_ = 0;
+  bool overrun_ = false;
+};
+
+}  // namespace fairlead::datapath::command

@@ -1,0 +1,93 @@
+#include "datapath/command/server_channel.h"
+
+#include <cassert>
+
+namespace fairlead::datapath::command {
+
+using fairlead::command::Failure;
+using fairlead::command::Outcome;
+
+namespace {
+constexpr std::size_t kGaps = 64;  // that fences are compared with
+}
+
+void ServerChannel::add_batch(std::vector<std::byte> message, std::size_t at, std::uint32_t count) {
+  batches_.push_back({std::move(message), {}, count});
+  Batch& batch = batches_.back();
+  batch.rest = Bytes(batch.message).subspan(at);
+  accepted_ += count;
+}
+
+void ServerChannel::add_payload(std::uint64_t sequence, std::vector<std::byte> message, std::size_t at) {
+  payload_bytes_ += message.size() - at;
+  payload_.push_back({sequence, std::move(message), at});
+}
+
+const Record* ServerChannel::front() noexcept {
+  if (!front_ && !batches_.empty()) {
+    front_ = take_record(batches_.front().rest);
+    assert(front_);
+  }
+  return front_ ? &*front_ : nullptr;
+}
+
+void ServerChannel::advance() noexcept {
+  front_.reset();
+  ++executed_;
+  ++unreported_;
+  if (--batches_.front().left == 0) batches_.pop_front();
+  while (!payload_.empty() && payload_.front().sequence <= executed_) {
+    payload_bytes_ -= payload_.front().message.size() - payload_.front().at;
+    payload_.pop_front();
+  }
+}
+
+std::optional<Bytes> ServerChannel::payload() const noexcept {
+  if (payload_.empty() || payload_.front().sequence != executed_ + 1) return std::nullopt;
+  return Bytes(payload_.front().message).subspan(payload_.front().at);
+}
+
+bool ServerChannel::lacks_payload() const noexcept {
+  return !payload_.empty() && payload_.front().sequence > executed_ + 1;
+}
+
+void ServerChannel::fail(Outcome outcome) {
+  if (failure_) return;
+  failure_ = Failure{executed_ + 1, outcome.scope, outcome.result, std::move(outcome.text)};
+  failure_said_ = false;
+}
+
+void ServerChannel::recover() {
+  if (gaps_.size() == kGaps) gaps_.pop_front();
+  gaps_.push_back({*std::move(failure_), executed_ + 1});
+  failure_.reset();
+}
+
+const Failure* ServerChannel::passed_over(std::uint64_t sequence) const noexcept {
+  if (failure_ && failure_->sequence <= sequence) return &*failure_;
+  for (const Gap& gap : gaps_) {
+    if (gap.why.sequence <= sequence && sequence < gap.end) return &gap.why;
+  }
+  return nullptr;
+}
+
+bool ServerChannel::is_old(Clock::time_point now, Clock::duration most) noexcept {
+  if (!oldest_) oldest_ = now;
+  return now - *oldest_ >= most;
+}
+
+std::vector<std::byte> ServerChannel::take_reply() {
+  Reply reply{executed_, accepted_, executed_, {}, data_, items_};
+  if (failure_ && !failure_said_) {
+    reply.failure = failure_;
+    failure_said_ = true;
+  }
+  std::vector<std::byte> message = reply_message(number_, reply);
+  data_.clear();
+  items_ = 0;
+  unreported_ = 0;
+  oldest_.reset();
+  return message;
+}
+
+}  // namespace fairlead::datapath::command

@@ -1,0 +1,97 @@
+// One channel of a session at the server: what came and has not run, how far it got, and what is to be said of it.
+//
+// Its records are well formed and within the credits before they are here. Sequences are the client's, from 1, without
+// gaps. Ownership: batches and payload are kept until they have run. Threads: one at a time.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "datapath/command/codec.h"
+#include "fairlead/command_service.h"
+
+namespace fairlead::datapath::command {
+
+class ServerChannel {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  explicit ServerChannel(std::uint16_t number) noexcept : number_(number) {}
+
+  [[nodiscard]] std::uint16_t number() const noexcept { return number_; }
+  [[nodiscard]] std::uint64_t accepted() const noexcept { return accepted_; }
+  [[nodiscard]] std::uint64_t executed() const noexcept { return executed_; }
+  [[nodiscard]] std::uint64_t waiting() const noexcept { return accepted_ - executed_; }
+  [[nodiscard]] std::uint64_t payload_bytes() const noexcept { return payload_bytes_; }
+  [[nodiscard]] const std::optional<fairlead::command::Failure>& failure() const noexcept { return failure_; }
+
+  /// Records that begin at `at` of `message`.
+  void add_batch(std::vector<std::byte> message, std::size_t at, std::uint32_t count);
+  void add_payload(std::uint64_t sequence, std::vector<std::byte> message, std::size_t at);
+
+  /// The next record, of number executed() + 1; nothing: there is none. It stays until advance().
+  [[nodiscard]] const Record* front() noexcept;
+  /// It has run, or was passed over.
+  void advance() noexcept;
+  /// Its payload. Nothing: it has not come.
+  [[nodiscard]] std::optional<Bytes> payload() const noexcept;
+  /// The payload that came first is another record's: the client left one out.
+  [[nodiscard]] bool lacks_payload() const noexcept;
+
+  /// The first command that failed since the last recovery. Later ones are of no interest.
+  void fail(fairlead::command::Outcome outcome);
+  void recover();
+  /// Why that command did not run; null: it did, or its turn has not come.
+  [[nodiscard]] const fairlead::command::Failure* passed_over(std::uint64_t sequence) const noexcept;
+
+  // What the client is to hear.
+  void add_data(Bytes bytes) {
+    put_data(data_, executed_ + 1, bytes);
+    ++items_;
+  }
+  [[nodiscard]] bool owes_reply() const noexcept { return unreported_ != 0; }
+  /// Whether to say it now although more could run.
+  [[nodiscard]] bool reply_is_full() const noexcept {
+    return unreported_ >= kCommandsPerReply || data_.size() >= kReplyBytes;
+  }
+  [[nodiscard]] bool is_old(Clock::time_point now, Clock::duration most) noexcept;
+  [[nodiscard]] std::vector<std::byte> take_reply();
+
+ private:
+  struct Batch {
+    std::vector<std::byte> message;
+    Bytes rest;  // of it, from the next record on
+    std::uint32_t left = 0;
+  };
+  struct Payload {
+    std::uint64_t sequence = 0;
+    std::vector<std::byte> message;
+    std::size_t at = 0;
+  };
+
+  const std::uint16_t number_;
+  std::deque<Batch> batches_;
+  std::deque<Payload> payload_;
+  std::uint64_t payload_bytes_ = 0;
+  std::optional<Record> front_;
+  std::uint64_t accepted_ = 0, executed_ = 0;
+  std::optional<fairlead::command::Failure> failure_;
+  bool failure_said_ = false;
+  struct Gap {
+    fairlead::command::Failure why;
+    std::uint64_t end = 0;  // the recovery
+  };
+  std::deque<Gap> gaps_;  // the latest
+  std::uint32_t unreported_ = 0;
+  std::optional<Clock::time_point> oldest_;  // of what is unreported, when it was looked at
+  std::vector<std::byte> data_;
+  std::uint32_t items_ = 0;
+};
+
+}  // namespace fairlead::datapath::command

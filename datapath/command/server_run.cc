@@ -1,0 +1,231 @@
+// The running of a session's commands, and the replies.
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "datapath/command/server_session.h"
+
+namespace fairlead::datapath::command {
+
+using fairlead::command::kInvalidValue;
+using fairlead::command::kNotSupported;
+using fairlead::command::Launch;
+using fairlead::command::Outcome;
+using fairlead::command::Scope;
+
+namespace {
+
+constexpr std::chrono::microseconds kOldestUnsaid{50};
+constexpr std::uint32_t kCommandsPerClockRead = 8;
+constexpr std::uint32_t kTurn = 256;            // commands of a channel before it is another's turn
+constexpr std::uint64_t kShortCopy = 16 << 10;  // bytes of what takes a few microseconds
+
+}  // namespace
+
+bool ServerSession::run() {
+  held_ = false;
+  bool more = false, moved = true;
+  // What one channel did may be what another waits for.
+  for (int rounds = 0; moved && rounds < 4; ++rounds) {
+    moved = false;
+    more = false;
+    for (auto& [number, channel] : channels_) {
+      if (outlet_.untaken() >= terms_.held_results) {  // a client that does not read
+        held_ = true;
+        return false;
+      }
+      const std::uint64_t before = channel.executed();
+      const Step last = run(channel, kTurn);
+      if (is_over()) return false;  // and the channels are gone
+      moved |= channel.executed() != before;
+      more |= last == Step::kDone;
+      held_ |= last == Step::kHeld;
+    }
+  }
+  return more || moved;
+}
+
+ServerSession::Step ServerSession::run(ServerChannel& channel, std::uint32_t most) {
+  Step last = Step::kDone;
+  for (std::uint32_t i = 0; i < most && last == Step::kDone; ++i) {
+    last = step(channel);
+    if (is_over()) return last;
+    if (!channel.owes_reply()) continue;
+    const bool look = last == Step::kDone && i % kCommandsPerClockRead == 0;
+    if (channel.reply_is_full() || (look && channel.is_old(ServerChannel::Clock::now(), kOldestUnsaid))) {
+      reply(channel);
+    }
+  }
+  if (last != Step::kDone && channel.owes_reply()) reply(channel);
+  return last;
+}
+
+void ServerSession::reply(ServerChannel& channel) {
+  ++counts_.replies;
+  outlet_.send(TrafficClass::kCommands, channel.take_reply());
+}
+
+ServerSession::Step ServerSession::step(ServerChannel& channel) {
+  const Record* const record = channel.front();
+  if (record == nullptr) return Step::kIdle;
+  const bool passed_over = channel.failure() && !(record->is(Opcode::kRecover) && !lost_);
+  if (!passed_over) {
+    if (const std::optional<Step> waits = wait_for(channel, *record)) return *waits;
+    if (channel.owes_reply() && takes_long(*record)) reply(channel);
+    Outcome outcome = lost_ ? *lost_ : execute(channel, *record);
+    if (!outcome.ok()) {
+      ++counts_.failures;
+      if (outcome.scope >= Scope::kContext && !lost_) lost_ = outcome;
+      channel.fail(std::move(outcome));
+    }
+  }
+  ++counts_.commands;
+  channel.advance();
+  return Step::kDone;
+}
+
+/// What the record waits for before it can run; nothing: it can.
+std::optional<ServerSession::Step> ServerSession::wait_for(ServerChannel& channel, const Record& record) {
+  if (lost_) return std::nullopt;
+  if (record.is(Opcode::kCopyIn) && (record.flags & kInline) == 0) {
+    if (channel.payload()) return std::nullopt;
+    if (channel.lacks_payload()) {
+      end(Code::kDataLoss, fmt::format("command {} of channel {} copies bytes that were not sent",
+                                       channel.executed() + 1, channel.number()));
+    }
+    return Step::kBlocked;
+  }
+  if (record.is(Opcode::kCopyOut)) {
+    const std::uint64_t bytes = body_of<CopyBody>(record).bytes;
+    if (bytes <= kMaxInline || bytes > terms_.payload_bytes) return std::nullopt;
+    if (outlet_.untaken() + bytes > terms_.held_results) return Step::kHeld;
+  }
+  if (record.is(Opcode::kFence)) {
+    const auto body = body_of<FenceBody>(record);
+    if (body.channel >= terms_.channels || body.channel == channel.number()) return std::nullopt;
+    const auto other = channels_.find(static_cast<std::uint16_t>(body.channel));
+    if (other == channels_.end()) return Step::kBlocked;
+    if (other->second.executed() < body.sequence) return Step::kBlocked;
+  }
+  return std::nullopt;
+}
+
+bool ServerSession::takes_long(const Record& record) const noexcept {
+  if (record.is(Opcode::kLaunch)) return !executor_->is_short({body_of<LaunchBody>(record).function});
+  if (record.is(Opcode::kFill)) return body_of<FillBody>(record).bytes > kShortCopy;
+  if (record.is(Opcode::kCopyWithin)) return body_of<CopyWithinBody>(record).bytes > kShortCopy;
+  if (record.is(Opcode::kAllocate)) return body_of<AllocateBody>(record).bytes > kShortCopy;
+  if (record.is(Opcode::kCopyIn) || record.is(Opcode::kCopyOut)) return body_of<CopyBody>(record).bytes > kShortCopy;
+  return record.opcode >= kFirstUserOpcode;
+}
+
+Outcome ServerSession::execute(ServerChannel& channel, const Record& record) {
+  if (record.opcode >= kFirstUserOpcode) return executor_->user(record.opcode, tail_of(record));
+  switch (static_cast<Opcode>(record.opcode)) {
+    case Opcode::kLaunch: {
+      const auto body = body_of<LaunchBody>(record);
+      const Launch launch{{body.function},
+                          {body.grid[0], body.grid[1], body.grid[2]},
+                          {body.block[0], body.block[1], body.block[2]},
+                          body.shared_bytes};
+      return executor_->launch(launch, tail_of(record));
+    }
+    case Opcode::kAllocate: {
+      const auto body = body_of<AllocateBody>(record);
+      return executor_->allocate({body.handle}, body.bytes);
+    }
+    case Opcode::kRelease:
+      return executor_->release({body_of<ReleaseBody>(record).handle});
+    case Opcode::kFill: {
+      const auto body = body_of<FillBody>(record);
+      return executor_->fill({body.handle}, body.offset, body.bytes, static_cast<std::uint8_t>(body.value));
+    }
+    case Opcode::kCopyIn:
+      return copy_in(channel, record);
+    case Opcode::kCopyOut:
+      return copy_out(channel, record);
+    case Opcode::kCopyWithin: {
+      const auto body = body_of<CopyWithinBody>(record);
+      return executor_->copy_within({body.to}, body.to_offset, {body.from}, body.from_offset, body.bytes);
+    }
+    case Opcode::kLoad: {
+      const Bytes name = tail_of(record);
+      return executor_->load({body_of<LoadBody>(record).handle},
+                             {reinterpret_cast<const char*>(name.data()), name.size()});
+    }
+    case Opcode::kMark:
+      return {};
+    case Opcode::kFence:
+      return fence(record);
+    case Opcode::kRecover:
+      return recover(channel, record);
+  }
+  return unknown(record);
+}
+
+Outcome ServerSession::copy_in(ServerChannel& channel, const Record& record) {
+  const auto body = body_of<CopyBody>(record);
+  const bool is_inline = (record.flags & kInline) != 0;
+  const Bytes bytes = is_inline ? tail_of(record) : *channel.payload();
+  if (bytes.size() == body.bytes) return executor_->copy_in({body.handle}, body.offset, bytes);
+  return {kInvalidValue, Scope::kCommand,
+          fmt::format("a copy of {} bytes came with {} of payload", body.bytes, bytes.size())};
+}
+
+Outcome ServerSession::copy_out(ServerChannel& channel, const Record& record) {
+  const auto body = body_of<CopyBody>(record);
+  if (body.bytes > terms_.payload_bytes) {
+    return {kInvalidValue, Scope::kCommand,
+            fmt::format("one command copies at most {} bytes out, not {}", terms_.payload_bytes, body.bytes)};
+  }
+  scratch_.resize(sizeof(MessageHeader) + body.bytes);
+  const std::span<std::byte> bytes = std::span(scratch_).subspan(sizeof(MessageHeader));
+  Outcome outcome = executor_->copy_out(bytes, {body.handle}, body.offset);
+  if (!outcome.ok()) return outcome;
+  if (body.bytes <= kMaxInline) {
+    channel.add_data(bytes);
+  } else {
+    const MessageHeader header{static_cast<std::uint8_t>(MessageType::kResult), 0, channel.number(), 1,
+                               channel.executed() + 1};
+    std::memcpy(scratch_.data(), &header, sizeof header);
+    outlet_.send(TrafficClass::kBulk, scratch_);
+  }
+  return outcome;
+}
+
+Outcome ServerSession::fence(const Record& record) {
+  const auto body = body_of<FenceBody>(record);
+  const auto other =
+      body.channel < terms_.channels ? channels_.find(static_cast<std::uint16_t>(body.channel)) : channels_.end();
+  if (other == channels_.end()) {
+    return {kInvalidValue, Scope::kCommand, fmt::format("a fence on channel {}, which there is not", body.channel)};
+  }
+  if (const fairlead::command::Failure* const why = other->second.passed_over(body.sequence)) {
+    return {why->result, Scope::kStream,
+            fmt::format("command {} of channel {}, which it waited for, did not run: {}", body.sequence, body.channel,
+                        why->text)};
+  }
+  if (other->second.executed() >= body.sequence) return {};
+  return {kInvalidValue, Scope::kCommand,
+          fmt::format("a fence on command {} of its own channel, which comes later", body.sequence)};
+}
+
+Outcome ServerSession::recover(ServerChannel& channel, const Record& record) {
+  const std::uint64_t sequence = body_of<RecoverBody>(record).sequence;
+  if (channel.failure() && channel.failure()->sequence == sequence) {
+    channel.recover();
+    return {};
+  }
+  return {kInvalidValue, Scope::kCommand, fmt::format("there is no failure of command {} to recover from", sequence)};
+}
+
+Outcome ServerSession::unknown(const Record& record) {
+  if ((record.flags & kMustKnow) != 0) {
+    return {kNotSupported, Scope::kCommand,
+            fmt::format("this service knows no command of kind {}, and it must not be skipped", record.opcode)};
+  }
+  ++counts_.skipped_unknown;
+  return {};
+}
+
+}  // namespace fairlead::datapath::command

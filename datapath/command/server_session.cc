@@ -1,0 +1,117 @@
+// A session's messages: the greeting, batches of commands, payload; and the end of it.
+#include "datapath/command/server_session.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace fairlead::datapath::command {
+
+using fairlead::command::Executor;
+using fairlead::command::ExecutorLimits;
+
+ServerSession::ServerSession(Outlet& outlet, const Terms& terms, MakeExecutor make)
+    : outlet_(outlet), terms_(terms), make_(std::move(make)) {}
+
+void ServerSession::end(Code code, std::string why) {
+  if (is_over()) return;
+  ended_ = Status(code, std::move(why));
+  channels_.clear();
+  held_ = false;
+  outlet_.send(TrafficClass::kCommands, refused_message(ended_));
+}
+
+void ServerSession::take(std::vector<std::byte> message, TrafficClass traffic) {
+  if (is_over()) return;
+  Bytes body = message;
+  const auto header = command::take<MessageHeader>(body);
+  if (!header) return end(Code::kDataLoss, fmt::format("a message of {} bytes is none of ours", message.size()));
+  const bool bulk = traffic == TrafficClass::kBulk;
+  const auto type = static_cast<MessageType>(header->type);
+  if (type == MessageType::kHello && !is_welcome()) return greet(body);
+  if (!is_welcome()) return end(Code::kInvalidArgument, "a session begins with a hello");
+  if (type == MessageType::kCommands && !bulk) return take_commands(*header, std::move(message));
+  if (type == MessageType::kPayload && bulk) return take_payload(*header, std::move(message));
+  end(Code::kDataLoss, fmt::format("a message of type {} has no place here", header->type));
+}
+
+void ServerSession::greet(Bytes body) {
+  const auto hello = command::take<Hello>(body);
+  if (!hello) return end(Code::kDataLoss, "the hello is cut short");
+  const std::uint16_t version = std::min(hello->newest, kNewestVersion);
+  if (version < std::max(hello->oldest, kOldestVersion)) {
+    return end(Code::kVersionMismatch,
+               fmt::format("the client speaks versions {} to {} of the commands' protocol, the service {} to {}",
+                           hello->oldest, hello->newest, kOldestVersion, kNewestVersion));
+  }
+  Result<std::unique_ptr<Executor>> made = make_();
+  if (!made) return end(made.error().code(), made.error().message());
+  executor_ = *std::move(made);
+  const ExecutorLimits limits = executor_->limits();
+  Welcome welcome;
+  welcome.version = version;
+  welcome.channels = static_cast<std::uint16_t>(terms_.channels);
+  welcome.credits = terms_.credits;
+  welcome.payload_credit = terms_.payload_credit;
+  welcome.memory_bytes = limits.memory_bytes;
+  welcome.payload_bytes = std::min(std::max<std::uint32_t>(hello->payload_bytes, kMaxInline), terms_.payload_bytes);
+  welcome.parameter_bytes = kMaxParameters;
+  welcome.block_threads = limits.block_threads;
+  welcome.shared_bytes = limits.shared_bytes;
+  welcome.grid[0] = limits.grid.x;
+  welcome.grid[1] = limits.grid.y;
+  welcome.grid[2] = limits.grid.z;
+  outlet_.send(TrafficClass::kCommands, welcome_message(welcome));
+}
+
+ServerChannel* ServerSession::channel_of(const MessageHeader& header) {
+  if (header.channel >= terms_.channels) {
+    end(Code::kOutOfRange, fmt::format("channel {} of {}", header.channel, terms_.channels));
+    return nullptr;
+  }
+  return &channels_.try_emplace(header.channel, header.channel).first->second;
+}
+
+void ServerSession::take_commands(const MessageHeader& header, std::vector<std::byte> message) {
+  ServerChannel* const channel = channel_of(header);
+  if (channel == nullptr) return;
+  if (header.count == 0 || header.sequence != channel->accepted() + 1) {
+    return end(Code::kDataLoss, fmt::format("{} commands from {} on of channel {}, where {} is the last one",
+                                            header.count, header.sequence, header.channel, channel->accepted()));
+  }
+  if (channel->waiting() + header.count > terms_.credits || message.size() > kMaxBatch) {
+    return end(Code::kResourceExhausted,
+               fmt::format("{} commands and {} bytes more than the {} credits of channel {} allow", header.count,
+                           message.size(), terms_.credits, header.channel));
+  }
+  Bytes records = Bytes(message).subspan(sizeof(MessageHeader));
+  for (std::uint32_t i = 0; i < header.count; ++i) {
+    const std::optional<Record> record = take_record(records);
+    if (!record || !is_well_formed(*record)) {
+      return end(Code::kDataLoss,
+                 fmt::format("command {} of channel {} is malformed", header.sequence + i, header.channel));
+    }
+  }
+  if (!records.empty()) {
+    return end(Code::kDataLoss, fmt::format("{} bytes behind the last command of a message", records.size()));
+  }
+  channel->add_batch(std::move(message), sizeof(MessageHeader), header.count);
+}
+
+// It may come before its command, and after it.
+void ServerSession::take_payload(const MessageHeader& header, std::vector<std::byte> message) {
+  ServerChannel* const channel = channel_of(header);
+  if (channel == nullptr) return;
+  const std::uint64_t bytes = message.size() - sizeof(MessageHeader);
+  if (bytes > terms_.payload_bytes || channel->payload_bytes() + bytes > terms_.payload_credit) {
+    return end(
+        Code::kResourceExhausted,
+        fmt::format("{} bytes of payload beside {} on channel {}, which may have {} at once and {} in one piece", bytes,
+                    channel->payload_bytes(), header.channel, terms_.payload_credit, terms_.payload_bytes));
+  }
+  if (header.sequence <= channel->executed()) return;  // its command was passed over
+  channel->add_payload(header.sequence, std::move(message), sizeof(MessageHeader));
+}
+
+}  // namespace fairlead::datapath::command

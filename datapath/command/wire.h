@@ -1,0 +1,160 @@
+// What the two ends of a command session say to each other (docs/commands.md): messages of the engine, each a header
+// and what its type says. All numbers are little-endian and stand as they do in these structs.
+//
+// Pure values. Sizes in bytes. Everything stands at multiples of 8.
+#pragma once
+
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+
+namespace fairlead::datapath::command {
+
+static_assert(std::endian::native == std::endian::little, "structs cross as they are");
+
+inline constexpr std::uint64_t kMessageValue = 0x31444d434c46;  // "FLCMD1": the value of every message of ours
+inline constexpr std::uint16_t kOldestVersion = 1, kNewestVersion = 1;
+
+inline constexpr std::size_t kMaxInline = 1024;      // of a copy whose bytes are in the record, or in the reply
+inline constexpr std::size_t kMaxPayload = 1 << 20;  // of one record's copy
+inline constexpr std::size_t kMaxParameters = 4096;  // of a launch, and of a user's record
+inline constexpr std::size_t kMaxName = 1024;        // of a function
+inline constexpr std::size_t kMaxRecord = 8192;      // any record
+inline constexpr std::size_t kMaxBatch = 65536 + kMaxRecord;  // records of one message
+inline constexpr std::uint32_t kCommandsPerReply = 64;
+inline constexpr std::size_t kReplyBytes = 3584;  // data in a reply: more, and it leaves
+inline constexpr std::size_t kMaxText = 1024;     // of an error
+
+enum class MessageType : std::uint8_t {
+  kHello = 1,     // client: Hello
+  kWelcome = 2,   // server: Welcome
+  kRefused = 3,   // server: the session ends; Refused and words
+  kCommands = 4,  // client: `count` records of `channel`, the first has `sequence`
+  kReply = 5,     // server: ReplyBody, FailureBody with words, data
+  kPayload = 6,   // client, bulk: the bytes of copy-in `sequence` of `channel`
+  kResult = 7,    // server, bulk: the bytes of copy-out `sequence` of `channel`
+};
+
+struct MessageHeader {
+  std::uint8_t type = 0;
+  std::uint8_t flags = 0;  // 0
+  std::uint16_t channel = 0;
+  std::uint32_t count = 0;
+  std::uint64_t sequence = 0;
+};
+static_assert(sizeof(MessageHeader) == 16);
+
+struct Hello {
+  std::uint16_t oldest = kOldestVersion, newest = kNewestVersion;
+  std::uint32_t payload_bytes = 0;  // the client's wish for Welcome's
+};
+static_assert(sizeof(Hello) == 8);
+
+struct Welcome {
+  std::uint16_t version = 0;
+  std::uint16_t channels = 0;
+  std::uint32_t credits = 0;
+  std::uint64_t payload_credit = 0;
+  std::uint64_t memory_bytes = 0;
+  std::uint32_t payload_bytes = 0;
+  std::uint32_t parameter_bytes = 0;
+  std::uint32_t block_threads = 0;
+  std::uint32_t shared_bytes = 0;
+  std::uint32_t grid[3] = {};
+  std::uint32_t reserved = 0;
+};
+static_assert(sizeof(Welcome) == 56);
+
+struct Refused {
+  std::uint16_t code = 0;  // Code
+  std::uint16_t text_bytes = 0;
+  std::uint32_t reserved = 0;
+};
+static_assert(sizeof(Refused) == 8);
+
+/// Behind a header whose `sequence` is the last executed command and whose `count` the number of data items.
+struct ReplyBody {
+  std::uint64_t accepted = 0;
+  std::uint64_t complete = 0;
+  std::uint64_t failed = 0;  // 1: FailureBody and its words come next
+};
+static_assert(sizeof(ReplyBody) == 24);
+
+struct FailureBody {
+  std::uint64_t sequence = 0;
+  std::int32_t result = 0;
+  std::uint16_t scope = 0;
+  std::uint16_t text_bytes = 0;
+};
+static_assert(sizeof(FailureBody) == 16);
+
+struct DataItem {
+  std::uint64_t sequence = 0;  // of the copy-out
+  std::uint64_t bytes = 0;
+};
+static_assert(sizeof(DataItem) == 16);
+
+// ---- records
+
+enum class Opcode : std::uint16_t {
+  kAllocate = 1,
+  kRelease = 2,
+  kFill = 3,
+  kCopyIn = 4,
+  kCopyOut = 5,
+  kCopyWithin = 6,
+  kLoad = 7,
+  kLaunch = 8,
+  kMark = 9,
+  kFence = 10,
+  kRecover = 11,
+};
+inline constexpr std::uint16_t kFirstUserOpcode = 0x8000;
+
+inline constexpr std::uint16_t kMustKnow = 1;  // flag: who does not know the opcode refuses it
+inline constexpr std::uint16_t kInline = 2;    // flag of a copy-in: its bytes follow its body
+
+struct RecordHeader {
+  std::uint16_t opcode = 0;
+  std::uint16_t flags = 0;
+  std::uint32_t length = 0;  // of header and body: a multiple of 8
+};
+static_assert(sizeof(RecordHeader) == 8);
+
+struct AllocateBody {
+  std::uint64_t handle = 0, bytes = 0;
+};
+struct ReleaseBody {
+  std::uint64_t handle = 0;
+};
+struct FillBody {
+  std::uint64_t handle = 0, offset = 0, bytes = 0, value = 0;
+};
+struct CopyBody {  // in and out
+  std::uint64_t handle = 0, offset = 0, bytes = 0;
+};
+struct CopyWithinBody {
+  std::uint64_t to = 0, to_offset = 0, from = 0, from_offset = 0, bytes = 0;
+};
+struct LoadBody {  // the name follows
+  std::uint64_t handle = 0, name_bytes = 0;
+};
+struct LaunchBody {  // the parameters follow
+  std::uint64_t function = 0;
+  std::uint32_t grid[3] = {}, block[3] = {};
+  std::uint32_t shared_bytes = 0, parameter_bytes = 0;
+};
+static_assert(sizeof(LaunchBody) == 40);
+struct FenceBody {
+  std::uint64_t channel = 0, sequence = 0;
+};
+struct RecoverBody {
+  std::uint64_t sequence = 0;  // of the failure
+};
+struct UserBody {  // the bytes follow
+  std::uint64_t bytes = 0;
+};
+
+[[nodiscard]] constexpr std::size_t padded(std::size_t bytes) noexcept { return (bytes + 7) / 8 * 8; }
+
+}  // namespace fairlead::datapath::command

@@ -1,0 +1,264 @@
+#include "gpu/executor/host_executor.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <exception>
+#include <new>
+#include <utility>
+
+namespace fairlead::gpu {
+
+using command::Call;
+using command::ExecutorLimits;
+using command::Handle;
+using command::HostKernel;
+using command::Launch;
+using command::Outcome;
+using command::ParameterKind;
+using command::Pointer;
+using command::Scope;
+
+namespace {
+
+Outcome refuse(std::int32_t result, std::string text) { return {result, Scope::kCommand, std::move(text)}; }
+
+std::size_t size_of(ParameterKind kind) noexcept {
+  switch (kind) {
+    case ParameterKind::kPointer:
+      return sizeof(Pointer);
+    case ParameterKind::kU64:
+      return 8;
+    case ParameterKind::kU32:
+    case ParameterKind::kF32:
+      break;
+  }
+  return 4;
+}
+
+}  // namespace
+
+ExecutorLimits HostExecutor::limits() const {
+  ExecutorLimits limits;
+  limits.memory_bytes = config_->memory_bytes;
+  return limits;
+}
+
+// ---- memory --------------------------------------------------------------------------------------------------------
+
+Outcome HostExecutor::allocate(Handle handle, std::uint64_t bytes) {
+  if (handle.bits == 0 || bytes == 0) {
+    return refuse(command::kInvalidValue, fmt::format("an allocation of {} bytes named {}", bytes, handle.bits));
+  }
+  if (allocations_.contains(handle.bits)) {
+    return refuse(command::kInvalidValue, fmt::format("handle {} names an allocation already", handle.bits));
+  }
+  if (bytes > config_->memory_bytes - allocated_) {
+    return refuse(command::kOutOfMemory, fmt::format("{} bytes beside {} of {} that the session may have", bytes,
+                                                     allocated_, config_->memory_bytes));
+  }
+  if (allocations_.size() >= config_->allocations) {
+    return refuse(command::kOutOfMemory, fmt::format("the session has {} allocations, its limit", allocations_.size()));
+  }
+  auto* const memory = static_cast<std::byte*>(std::calloc(bytes, 1));
+  if (memory == nullptr) return refuse(command::kOutOfMemory, fmt::format("the host has no {} bytes", bytes));
+  allocations_.emplace(handle.bits, Allocation{std::unique_ptr<std::byte[], Free>(memory), bytes});
+  allocated_ += bytes;
+  return {};
+}
+
+Outcome HostExecutor::release(Handle handle) {
+  const auto found = allocations_.find(handle.bits);
+  if (found == allocations_.end()) {
+    return refuse(command::kInvalidHandle, fmt::format("handle {} names no allocation (any more)", handle.bits));
+  }
+  allocated_ -= found->second.bytes;
+  allocations_.erase(found);
+  return {};
+}
+
+std::byte* HostExecutor::find(Handle handle, std::uint64_t offset, std::uint64_t bytes, Outcome& why) {
+  const auto found = allocations_.find(handle.bits);
+  if (found == allocations_.end()) {
+    why = refuse(command::kInvalidHandle, fmt::format("handle {} names no allocation (any more)", handle.bits));
+    return nullptr;
+  }
+  const std::uint64_t size = found->second.bytes;
+  if (offset > size || bytes > size - offset) {
+    why = refuse(command::kInvalidValue,
+                 fmt::format("{} bytes from {} on of allocation {}, which has {}", bytes, offset, handle.bits, size));
+    return nullptr;
+  }
+  return found->second.memory.get() + offset;
+}
+
+Outcome HostExecutor::fill(Handle to, std::uint64_t offset, std::uint64_t bytes, std::uint8_t value) {
+  Outcome outcome;
+  if (std::byte* const at = find(to, offset, bytes, outcome); at != nullptr) std::memset(at, value, bytes);
+  return outcome;
+}
+
+Outcome HostExecutor::copy_in(Handle to, std::uint64_t offset, std::span<const std::byte> from) {
+  Outcome outcome;
+  std::byte* const at = find(to, offset, from.size(), outcome);
+  if (at != nullptr && !from.empty()) std::memcpy(at, from.data(), from.size());
+  return outcome;
+}
+
+Outcome HostExecutor::copy_out(std::span<std::byte> to, Handle from, std::uint64_t offset) {
+  Outcome outcome;
+  const std::byte* const at = find(from, offset, to.size(), outcome);
+  if (at != nullptr && !to.empty()) std::memcpy(to.data(), at, to.size());
+  return outcome;
+}
+
+Outcome HostExecutor::copy_within(Handle to, std::uint64_t to_offset, Handle from, std::uint64_t from_offset,
+                                  std::uint64_t bytes) {
+  Outcome outcome;
+  std::byte* const target = find(to, to_offset, bytes, outcome);
+  const std::byte* const source = target != nullptr ? find(from, from_offset, bytes, outcome) : nullptr;
+  if (source != nullptr) std::memmove(target, source, bytes);
+  return outcome;
+}
+
+// ---- functions -----------------------------------------------------------------------------------------------------
+
+const HostKernel* HostExecutor::kernel_of(Handle function) const noexcept {
+  const auto found = functions_.find(function.bits);
+  return found != functions_.end() ? found->second : nullptr;
+}
+
+bool HostExecutor::is_short(Handle function) const noexcept {
+  const HostKernel* const kernel = kernel_of(function);
+  return kernel == nullptr || kernel->is_short;
+}
+
+Outcome HostExecutor::load(Handle function, std::string_view name) {
+  const auto& kernels = config_->kernels;
+  const auto found = std::ranges::find_if(kernels, [name](const HostKernel& kernel) { return kernel.name == name; });
+  if (found == kernels.end()) {
+    return refuse(command::kNoSuchName, fmt::format("there is no function named '{}'", name.substr(0, 100)));
+  }
+  if (function.bits == 0) return refuse(command::kInvalidValue, "handle 0 names nothing");
+  if (functions_.size() >= config_->functions && !functions_.contains(function.bits)) {
+    return refuse(command::kOutOfMemory,
+                  fmt::format("the session has loaded {} functions, its limit", functions_.size()));
+  }
+  functions_[function.bits] = &*found;
+  return {};
+}
+
+Outcome HostExecutor::launch(const Launch& launch, std::span<const std::byte> parameters) {
+  const HostKernel* const kernel = kernel_of(launch.function);
+  if (kernel == nullptr) {
+    return refuse(command::kInvalidHandle, fmt::format("handle {} names no function", launch.function.bits));
+  }
+  const ExecutorLimits most = limits();
+  const command::Extent &grid = launch.grid, &block = launch.block;
+  const bool threads = block.x != 0 && block.y != 0 && block.z != 0 && block.x <= most.block_threads &&
+                       block.y <= most.block_threads / block.x && block.z <= most.block_threads / block.x / block.y;
+  const bool blocks = grid.x != 0 && grid.y != 0 && grid.z != 0 && grid.x <= most.grid.x && grid.y <= most.grid.y &&
+                      grid.z <= most.grid.z;
+  if (!threads || !blocks || launch.shared_bytes > most.shared_bytes) {
+    return refuse(command::kInvalidValue,
+                  fmt::format("'{}' on a grid, blocks or shared memory past the limits", kernel->name));
+  }
+  Arguments arguments;
+  Call call{grid, block, {}};
+  if (Outcome outcome = read_parameters(*kernel, call, parameters, arguments); !outcome.ok()) return outcome;
+  Status end;
+  try {
+    end = kernel->run(call);
+  } catch (const std::exception& error) {
+    end = Status(Code::kInternal, error.what());
+  }
+  if (end.ok()) return {};
+  return {command::kLaunchFailed, Scope::kContext, fmt::format("'{}' failed: {}", kernel->name, end.message())};
+}
+
+Outcome HostExecutor::read_parameters(const HostKernel& kernel, Call& call, std::span<const std::byte> parameters,
+                                      Arguments& arguments) {
+  std::array<Pointer, kMaxParameters> pointers{};
+  std::size_t at = 0;
+  for (std::size_t i = 0; i < kernel.parameters.size(); ++i) {
+    const std::size_t size = size_of(kernel.parameters[i].kind), alignment = std::min<std::size_t>(size, 8);
+    at = (at + alignment - 1) / alignment * alignment;
+    if (at + size > parameters.size()) break;
+    const std::byte* const from = parameters.data() + at;
+    at += size;
+    switch (kernel.parameters[i].kind) {
+      case ParameterKind::kPointer:
+        std::memcpy(&pointers[i], from, size);
+        break;
+      case ParameterKind::kF32:
+        std::memcpy(&arguments[i].real, from, size);
+        break;
+      case ParameterKind::kU32:
+      case ParameterKind::kU64:
+        std::memcpy(&arguments[i].number, from, size);  // little-endian
+        break;
+    }
+  }
+  std::size_t needed = 0, alignment = 1;
+  for (const auto& parameter : kernel.parameters) {
+    const std::size_t size = size_of(parameter.kind), own = std::min<std::size_t>(size, 8);
+    alignment = std::max(alignment, own);
+    needed = (needed + own - 1) / own * own + size;
+  }
+  // What follows may only be padding.
+  if (parameters.size() < needed || parameters.size() > (needed + alignment - 1) / alignment * alignment) {
+    return refuse(command::kInvalidValue, fmt::format("'{}' takes {} bytes of parameters, and was given {}",
+                                                      kernel.name, needed, parameters.size()));
+  }
+  call.arguments = std::span(arguments).first(kernel.parameters.size());
+  return check_pointers(kernel, call, pointers, arguments);
+}
+
+Outcome HostExecutor::check_pointers(const HostKernel& kernel, const Call& call, std::span<const Pointer> pointers,
+                                     Arguments& arguments) {
+  for (std::size_t i = 0; i < kernel.parameters.size(); ++i) {
+    if (kernel.parameters[i].kind != ParameterKind::kPointer) continue;
+    const Pointer& pointer = pointers[i];
+    Outcome outcome;
+    std::byte* const found = find(pointer.allocation, pointer.offset, kernel.extent(call, i), outcome);
+    if (found == nullptr) {
+      const bool outside = outcome.result == command::kInvalidValue;
+      return refuse(outside ? command::kIllegalAddress : outcome.result,
+                    fmt::format("parameter {} of '{}': {}", i, kernel.name, outcome.text));
+    }
+    if (reinterpret_cast<std::uintptr_t>(found) % kernel.parameters[i].alignment != 0) {
+      return refuse(command::kIllegalAddress, fmt::format("parameter {} of '{}' is at {}, no multiple of {}", i,
+                                                          kernel.name, pointer.offset, kernel.parameters[i].alignment));
+    }
+    arguments[i].pointer = found;
+  }
+  return {};
+}
+
+Outcome HostExecutor::user(std::uint16_t opcode, std::span<const std::byte> bytes) {
+  return refuse(command::kNotSupported,
+                fmt::format("the host executor has no use for command {} of {} bytes", opcode, bytes.size()));
+}
+
+}  // namespace fairlead::gpu
+
+namespace fairlead::inline v0::command {
+
+ExecutorFactory host_executors(HostExecutorConfig config) {
+  return [shared = std::make_shared<const HostExecutorConfig>(std::move(config))](
+             const Peer&) -> Result<std::unique_ptr<Executor>> {
+    for (const HostKernel& kernel : shared->kernels) {
+      const bool points = std::ranges::any_of(
+          kernel.parameters, [](const auto& parameter) { return parameter.kind == ParameterKind::kPointer; });
+      if (kernel.parameters.size() > 16 || !kernel.run || (points && !kernel.extent)) {
+        return Status(Code::kInvalidArgument,
+                      fmt::format("kernel '{}' has {} parameters, of at most 16, or lacks run or extent", kernel.name,
+                                  kernel.parameters.size()));
+      }
+    }
+    return std::unique_ptr<Executor>(std::make_unique<gpu::HostExecutor>(shared));
+  };
+}
+
+}  // namespace fairlead::inline v0::command

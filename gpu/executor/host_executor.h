@@ -1,0 +1,62 @@
+// The executor whose device is this host (fairlead/host_executor.h): a session's allocations and functions.
+//
+// Allocations come zeroed, so nobody reads what another left. Owns them; its end frees them. Threads: one at a time.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <memory>
+#include <span>
+#include <string_view>
+#include <unordered_map>
+
+#include "fairlead/host_executor.h"
+
+namespace fairlead::gpu {
+
+class HostExecutor final : public command::Executor {
+ public:
+  explicit HostExecutor(std::shared_ptr<const command::HostExecutorConfig> config) : config_(std::move(config)) {}
+
+  [[nodiscard]] command::ExecutorLimits limits() const override;
+  command::Outcome allocate(command::Handle handle, std::uint64_t bytes) override;
+  command::Outcome release(command::Handle handle) override;
+  command::Outcome fill(command::Handle to, std::uint64_t offset, std::uint64_t bytes, std::uint8_t value) override;
+  command::Outcome copy_in(command::Handle to, std::uint64_t offset, std::span<const std::byte> from) override;
+  command::Outcome copy_out(std::span<std::byte> to, command::Handle from, std::uint64_t offset) override;
+  command::Outcome copy_within(command::Handle to, std::uint64_t to_offset, command::Handle from,
+                               std::uint64_t from_offset, std::uint64_t bytes) override;
+  command::Outcome load(command::Handle function, std::string_view name) override;
+  command::Outcome launch(const command::Launch& launch, std::span<const std::byte> parameters) override;
+  command::Outcome user(std::uint16_t opcode, std::span<const std::byte> bytes) override;
+  [[nodiscard]] bool is_short(command::Handle function) const noexcept override;
+
+ private:
+  static constexpr std::size_t kMaxParameters = 16;
+  using Arguments = std::array<command::Call::Argument, kMaxParameters>;
+
+  struct Free {
+    void operator()(std::byte* memory) const noexcept { std::free(memory); }
+  };
+  struct Allocation {
+    std::unique_ptr<std::byte[], Free> memory;
+    std::uint64_t bytes = 0;
+  };
+  /// [offset, offset + bytes) of it, or null and in `why` what is wrong.
+  [[nodiscard]] std::byte* find(command::Handle handle, std::uint64_t offset, std::uint64_t bytes,
+                                command::Outcome& why);
+  [[nodiscard]] const command::HostKernel* kernel_of(command::Handle function) const noexcept;
+  [[nodiscard]] command::Outcome read_parameters(const command::HostKernel& kernel, command::Call& call,
+                                                 std::span<const std::byte> parameters, Arguments& arguments);
+  [[nodiscard]] command::Outcome check_pointers(const command::HostKernel& kernel, const command::Call& call,
+                                                std::span<const command::Pointer> pointers, Arguments& arguments);
+
+  const std::shared_ptr<const command::HostExecutorConfig> config_;
+  std::unordered_map<std::uint64_t, Allocation> allocations_;
+  std::uint64_t allocated_ = 0;
+  std::unordered_map<std::uint64_t, const command::HostKernel*> functions_;
+};
+
+}  // namespace fairlead::gpu

@@ -1,0 +1,227 @@
+// Commands for a device at another host: what a program asks is written into buffers in its own memory, crosses in
+// batches, runs there in order, and is answered by how far it got.
+//
+//   auto session = fairlead::command::Session::connect(*engine, "gpu7:7471");
+//   auto channel = session->open_channel();
+//   const fairlead::command::Handle x = session->new_handle(), add = session->new_handle();
+//   (void)channel->allocate(x, bytes);
+//   (void)channel->copy_in(x, 0, input);
+//   (void)channel->load(add, "vector_add");
+//   (void)channel->launch({.function = add}, pack(Pointer{x}, Pointer{x}, Pointer{x}, count));
+//   (void)channel->copy_out(output, x, 0);
+//   fairlead::Status end = channel->synchronize();
+//
+// The other end is a command::Service (fairlead/command_service.h). docs/commands.md says what crosses, and what is not
+// there yet.
+#pragma once
+
+#include <array>
+#include <chrono>
+#include <compare>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+
+#include "fairlead/engine.h"
+#include "fairlead/export.h"
+#include "fairlead/peer.h"
+#include "fairlead/status.h"
+
+namespace fairlead::inline v0::command {
+
+// The library's own.
+class ChannelBody;
+class SessionBody;
+
+/// The client's own name for an allocation or a function of its session: any number but 0, which names nothing. The two
+/// kinds have names of their own.
+struct Handle {
+  std::uint64_t bits = 0;
+  auto operator<=>(const Handle&) const = default;
+};
+
+/// How far a command got.
+enum class Stage : std::uint8_t {
+  kTaken,     // its arguments and bytes were copied: the caller's memory is free again. Every command that was appended
+  kAccepted,  // the server has it, and it is well formed
+  kExecuted,  // the executor has run it, or passed it over after a failure
+  kComplete,  // the device is past it, and bytes that it copies out are in the caller's memory
+};
+
+/// How much of a session a failure ends.
+enum class Scope : std::uint8_t {
+  kCommand,  // this command; the channel's later ones are passed over until recover()
+  kStream,   // what this command waited for failed; the same holds
+  kContext,  // all that the session has on the device: every channel fails, for good
+  kSession,  // the session has ended
+};
+
+/// What went wrong with a command. Nothing after it in its channel ran.
+struct Failure {
+  std::uint64_t sequence = 0;  // of the first command of the channel that failed
+  Scope scope = Scope::kCommand;
+  std::int32_t result = 0;  // a CUresult, also where the device is none of CUDA's
+  std::string text;
+};
+
+/// Threads in each direction: of a grid in blocks, of a block in threads.
+struct Extent {
+  std::uint32_t x = 1, y = 1, z = 1;
+};
+
+/// What to launch, and on how many threads.
+struct Launch {
+  Handle function;
+  Extent grid{}, block{};
+  std::uint32_t shared_bytes = 0;
+};
+
+/// A pointer parameter: a byte of an allocation.
+struct Pointer {
+  Handle allocation;
+  std::uint64_t offset = 0;
+};
+
+/// The parameters of a launch one after the other, each at a multiple of its alignment, as kernels take them.
+template <typename... Parameters>
+[[nodiscard]] auto pack(const Parameters&... parameters) noexcept {
+  static_assert((std::is_trivially_copyable_v<Parameters> && ...));
+  constexpr auto kEnd = [] {
+    std::size_t end = 0;
+    ((end = (end + alignof(Parameters) - 1) / alignof(Parameters) * alignof(Parameters) + sizeof(Parameters)), ...);
+    return end;
+  }();
+  std::array<std::byte, kEnd> bytes{};
+  std::size_t end = 0;
+  ((end = (end + alignof(Parameters) - 1) / alignof(Parameters) * alignof(Parameters),
+    std::memcpy(bytes.data() + end, &parameters, sizeof parameters), end += sizeof(Parameters)),
+   ...);
+  return bytes;
+}
+
+/// What the server allows; it said so when the session began.
+struct Limits {
+  std::uint32_t version = 0;          // of the protocol, negotiated
+  std::uint32_t channels = 0;         // of a session
+  std::uint32_t credits = 0;          // commands of a channel that are appended and not executed
+  std::uint32_t parameter_bytes = 0;  // of a launch, and of a user's command
+  std::uint32_t payload_bytes = 0;    // of one record; larger copies become several
+  std::uint64_t payload_credit = 0;   // bytes of a channel on their way in, apart from those that commands hold
+  std::uint64_t memory_bytes = 0;     // of the session, on the device
+  std::uint32_t block_threads = 0;    // of a block, all directions together
+  std::uint32_t shared_bytes = 0;     // of a launch
+  Extent grid{};
+};
+
+/// A place in a channel that others may wait for.
+struct Mark {
+  std::uint32_t channel = 0;
+  std::uint64_t sequence = 0;
+};
+
+struct SessionOptions {
+  std::chrono::milliseconds patience{10'000};  // for the session to begin
+  std::uint32_t flush_bytes = 4000;            // a buffer leaves when it has so many, 512 to 65,536,
+  std::uint32_t flush_commands = 64;           // or holds so many commands, 1 to 4,096,
+  std::chrono::microseconds flush_after{20};   // or its first has waited for so long; 0: not by time, and no thread
+  bool wait_for_room = true;                   // appends wait for credits; false: they fail with kResourceExhausted
+};
+
+/// A queue of commands. Commands of a channel run in the order of appending; of several channels there is no order but
+/// what fences say. A counted handle: the session's.
+///
+/// Appending gives the command's sequence, counted from 1 in each channel. It copies what it is given, makes no system
+/// call but to flush a full buffer, and fails at once with
+///   kInvalidArgument    what can be seen here to be wrong (geometry, parameters, sizes): it was not sent, and is no
+///                       failure of the channel
+///   kAborted            the channel has failed, see failure(); recover() first
+///   kResourceExhausted  no credits, unless SessionOptions::wait_for_room
+///   what ended the session.
+/// All else that goes wrong is a failure() of the channel. Threads: all members from any thread.
+class FAIRLEAD_EXPORT Channel {
+ public:
+  Channel() noexcept = default;
+  explicit Channel(std::shared_ptr<ChannelBody> channel) noexcept : channel_(std::move(channel)) {}
+  [[nodiscard]] bool valid() const noexcept { return channel_ != nullptr; }
+  [[nodiscard]] std::uint32_t number() const noexcept;
+
+  /// Memory of the session's on the device, all bytes 0, under a handle that names none yet.
+  Result<std::uint64_t> allocate(Handle handle, std::uint64_t bytes);
+  Result<std::uint64_t> release(Handle handle);
+  Result<std::uint64_t> fill(Handle to, std::uint64_t offset, std::uint64_t bytes, std::uint8_t value);
+  /// `from` is free again when this returns. More than Limits::payload_bytes become several commands: the last one's
+  /// sequence.
+  Result<std::uint64_t> copy_in(Handle to, std::uint64_t offset, std::span<const std::byte> from);
+  /// `to` is written until the command is complete, or has failed, or the session has ended.
+  Result<std::uint64_t> copy_out(std::span<std::byte> to, Handle from, std::uint64_t offset);
+  /// The two may be of one allocation, and overlap.
+  Result<std::uint64_t> copy_within(Handle to, std::uint64_t to_offset, Handle from, std::uint64_t from_offset,
+                                    std::uint64_t bytes);
+  /// Names a function of the server's. The handle may name another one so far.
+  Result<std::uint64_t> load(Handle function, std::string_view name);
+  /// `parameters`: as pack() makes them.
+  Result<std::uint64_t> launch(const Launch& launch, std::span<const std::byte> parameters);
+  /// Of the executor's own making: it says what the opcodes and bytes mean.
+  Result<std::uint64_t> user(std::uint16_t opcode, std::span<const std::byte> bytes);
+  /// A place behind all that was appended so far,
+  Result<Mark> record();
+  /// and what is appended from here on waits until a channel of this session is past it. Fails if that one did.
+  Result<std::uint64_t> fence(const Mark& mark);
+
+  /// Sends what is buffered.
+  void flush() noexcept;
+  /// The sequence of the last command.
+  [[nodiscard]] std::uint64_t last() const noexcept;
+  /// Up to which command that stage is reached. One load or two.
+  [[nodiscard]] std::uint64_t reached(Stage stage) const noexcept;
+  /// Flushes this session's channels and waits. ok; kAborted with the failure's words if that command failed or was
+  /// passed over; kDeadlineExceeded of the wait; or what ended the session.
+  Status wait(std::uint64_t sequence, Stage stage = Stage::kComplete,
+              std::chrono::nanoseconds timeout = std::chrono::nanoseconds::max());
+  /// The same for the last command.
+  Status synchronize(std::chrono::nanoseconds timeout = std::chrono::nanoseconds::max());
+
+  /// The failure that the channel stands at, as far as it is known here: any wait for that command or a later one has
+  /// seen it.
+  [[nodiscard]] std::optional<Failure> failure() const;
+  /// Goes on after a failure: commands that were appended before this were not run, those after it will be. ok if there
+  /// is none. Errors: kAborted, of a failure of the context; connect anew.
+  Status recover();
+
+ private:
+  std::shared_ptr<ChannelBody> channel_;
+};
+
+/// A session with a service. A counted handle; it ends with the last one of it and of its channels, when close() is
+/// called, or with its engine. Its peer is its own: nobody else is to take that peer's events. fork(): the child's
+/// copies are inert. Threads: any.
+class FAIRLEAD_EXPORT Session {
+ public:
+  /// Errors: a bad option or address (kInvalidArgument), no service there in time, kVersionMismatch, or why the service
+  /// refused.
+  static Result<Session> connect(Engine& engine, std::string_view host_port, const SessionOptions& options = {});
+
+  /// Errors: kResourceExhausted (Limits::channels; channels are not given back), what ended the session.
+  Result<Channel> open_channel();
+  /// One that this session has not given before: 1, 2, 3 and so on.
+  [[nodiscard]] Handle new_handle() noexcept;
+  [[nodiscard]] const Limits& limits() const noexcept;
+  /// ok while it lives, else what ended it.
+  [[nodiscard]] Status status() const;
+  [[nodiscard]] Peer peer() const;
+  /// Sends what is buffered and ends the session in order.
+  void close() noexcept;
+
+ private:
+  explicit Session(std::shared_ptr<SessionBody> session) noexcept : session_(std::move(session)) {}
+  std::shared_ptr<SessionBody> session_;
+};
+
+}  // namespace fairlead::inline v0::command

@@ -1,0 +1,115 @@
+// The server's side of command channels: an engine whose peers' commands are run by executors.
+//
+//   auto engine  = fairlead::Engine::create({.listen = ":7471"});
+//   auto service = fairlead::command::Service::start(std::move(*engine), {.executors = host_executors({})});
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "fairlead/command.h"
+#include "fairlead/engine.h"
+#include "fairlead/export.h"
+#include "fairlead/status.h"
+
+namespace fairlead::inline v0::command {
+
+class ServiceBody;  // the library's own
+
+/// How a command ended.
+struct Outcome {
+  std::int32_t result = 0;  // a CUresult
+  Scope scope = Scope::kCommand;
+  std::string text;
+  [[nodiscard]] bool ok() const noexcept { return result == 0; }
+};
+
+/// CUresults that executors and the service give by themselves.
+inline constexpr std::int32_t kInvalidValue = 1, kOutOfMemory = 2, kInvalidHandle = 400, kNoSuchName = 500,
+                              kIllegalAddress = 700, kLaunchFailed = 719, kNotSupported = 801, kUnknown = 999;
+
+/// What an executor can do; clients hear of it and check against it.
+struct ExecutorLimits {
+  std::uint64_t memory_bytes = 0;
+  std::uint32_t block_threads = 1024;
+  std::uint32_t shared_bytes = 48 << 10;
+  Extent grid{2'147'483'647, 65'535, 65'535};
+};
+
+/// Runs one session's commands and owns all that the session has on the device, so its destructor frees that. The
+/// service calls it from one thread at a time. Arguments are the client's: an executor checks handles, bounds and
+/// parameters, and a command that it refuses has changed nothing. What it has returned from is executed.
+class FAIRLEAD_EXPORT Executor {
+ public:
+  virtual ~Executor() = default;
+  [[nodiscard]] virtual ExecutorLimits limits() const = 0;
+  virtual Outcome allocate(Handle handle, std::uint64_t bytes) = 0;
+  virtual Outcome release(Handle handle) = 0;
+  virtual Outcome fill(Handle to, std::uint64_t offset, std::uint64_t bytes, std::uint8_t value) = 0;
+  virtual Outcome copy_in(Handle to, std::uint64_t offset, std::span<const std::byte> from) = 0;
+  virtual Outcome copy_out(std::span<std::byte> to, Handle from, std::uint64_t offset) = 0;
+  virtual Outcome copy_within(Handle to, std::uint64_t to_offset, Handle from, std::uint64_t from_offset,
+                              std::uint64_t bytes) = 0;
+  virtual Outcome load(Handle function, std::string_view name) = 0;
+  virtual Outcome launch(const Launch& launch, std::span<const std::byte> parameters) = 0;
+  virtual Outcome user(std::uint16_t opcode, std::span<const std::byte> bytes) = 0;
+  /// Whether launches of it end within some microseconds: then those before it may wait for it to be answered.
+  [[nodiscard]] virtual bool is_short(Handle function) const noexcept = 0;
+};
+
+/// Makes a session's executor. An error refuses the session.
+using ExecutorFactory = std::function<Result<std::unique_ptr<Executor>>(const Peer& peer)>;
+
+struct ServiceConfig {
+  ExecutorFactory executors{};
+  /// Where commands run.
+  enum class Where : std::uint8_t {
+    kOwnThread,  // a thread for each session: none waits for another's
+    kInTurn,     // the service's thread, between messages: the shortest way, for executors whose commands are all short
+  } where = Where::kOwnThread;
+  std::size_t max_sessions = 64;
+  std::uint32_t channels = 16;                            // of a session
+  std::uint32_t credits = 2048;                           // commands of a channel that are under way
+  std::uint64_t payload_credit = std::uint64_t{8} << 20;  // bytes of a channel's copies on their way in
+  std::uint64_t held_results = std::uint64_t{16} << 20;   // bytes copied out that a client has yet to take: with more
+                                                          // of them its commands stand still
+};
+
+struct ServiceStats {
+  std::uint64_t sessions = 0;        // there now
+  std::uint64_t sessions_begun = 0;  // that were welcomed
+  std::uint64_t sessions_refused = 0;
+  std::uint64_t sessions_ended_wrong = 0;  // by the service, as the client broke the protocol or its credits
+  std::uint64_t commands = 0;              // executed, or passed over
+  std::uint64_t failures = 0;
+  std::uint64_t skipped_unknown = 0;  // records of a kind that this release does not know
+  std::uint64_t replies = 0;
+};
+
+/// Serves every peer that connects to its engine, from a thread of its own, until it is destroyed. Move-only. Threads:
+/// any.
+class FAIRLEAD_EXPORT Service {
+ public:
+  /// Takes the engine over: its peers and events are the service's. Errors: kInvalidArgument, which names the setting.
+  static Result<Service> start(Engine engine, ServiceConfig config);
+  Service(Service&&) noexcept;
+  Service& operator=(Service&&) noexcept;
+  ~Service();
+
+  [[nodiscard]] std::string listen_address() const;
+  [[nodiscard]] ServiceStats stats() const;
+  /// Ends every session and frees what they have. Waits for commands that run. Idempotent.
+  void stop() noexcept;
+
+ private:
+  explicit Service(std::unique_ptr<ServiceBody> body) noexcept;
+  std::unique_ptr<ServiceBody> body_;
+};
+
+}  // namespace fairlead::inline v0::command

@@ -1,0 +1,453 @@
+// Command channels without an engine: bytes on the wire, and a session of the service that is fed by hand.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <array>
+#include <deque>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "datapath/command/codec.h"
+#include "datapath/command/server_session.h"
+#include "gpu/executor/host_executor.h"
+
+namespace fairlead::datapath::command {
+namespace {
+
+using fairlead::command::Failure;
+using fairlead::command::HostExecutorConfig;
+using fairlead::command::HostKernel;
+using fairlead::command::Scope;
+using testing::HasSubstr;
+
+std::string hex(Bytes bytes) {
+  std::string text;
+  for (const std::byte b : bytes) {
+    constexpr char kDigits[] = "0123456789abcdef";
+    text += kDigits[static_cast<unsigned>(b) >> 4];
+    text += kDigits[static_cast<unsigned>(b) & 15];
+  }
+  return text;
+}
+
+// ---- bytes ---------------------------------------------------------------------------------------------------------
+
+TEST(CommandCodec, BytesOfTheGreeting) {
+  EXPECT_EQ(hex(hello_message({.oldest = 1, .newest = 2, .payload_bytes = 0x100000})),
+            "01000000000000000000000000000000"
+            "0100020000001000");
+  EXPECT_EQ(hex(refused_message({Code::kVersionMismatch, "no"})),
+            "03000000000000000000000000000000"
+            "0e00020000000000"
+            "6e6f000000000000");
+}
+
+TEST(CommandCodec, BytesOfAReply) {
+  std::vector<std::byte> items;
+  put_data(items, 5, std::as_bytes(std::span("abc", 3)));
+  const Reply reply{7, 9, 7, Failure{6, Scope::kStream, 700, "bad"}, items, 1};
+  const std::vector<std::byte> message = reply_message(3, reply);
+  EXPECT_EQ(hex(message),
+            "05000300010000000700000000000000"
+            "0900000000000000"
+            "0700000000000000"
+            "0100000000000000"
+            "0600000000000000"
+            "bc020000"
+            "0100"
+            "0300"
+            "6261640000000000"
+            "0500000000000000"
+            "0300000000000000"
+            "6162630000000000");
+  Bytes body = message;
+  const auto header = take<MessageHeader>(body);
+  ASSERT_TRUE(header);
+  const std::optional<Reply> read = read_reply(*header, body);
+  ASSERT_TRUE(read && read->failure);
+  EXPECT_EQ(read->executed, 7u);
+  EXPECT_EQ(read->accepted, 9u);
+  EXPECT_EQ(read->failure->sequence, 6u);
+  EXPECT_EQ(read->failure->scope, Scope::kStream);
+  EXPECT_EQ(read->failure->result, 700);
+  EXPECT_EQ(read->failure->text, "bad");
+  Bytes data = read->data;
+  const std::optional<ReplyData> item = take_data(data);
+  ASSERT_TRUE(item);
+  EXPECT_EQ(item->sequence, 5u);
+  EXPECT_EQ(hex(item->bytes), "616263");
+  EXPECT_FALSE(take_data(data));
+  for (std::size_t length = sizeof(MessageHeader); length < message.size(); ++length) {
+    Bytes cut = Bytes(message).first(length).subspan(sizeof(MessageHeader));
+    const std::optional<Reply> part = read_reply(*header, cut);
+    if (!part) continue;
+    Bytes rest = part->data;
+    EXPECT_FALSE(take_data(rest)) << length;
+  }
+}
+
+std::vector<std::byte> record(std::uint16_t opcode, std::uint16_t flags, Bytes body) {
+  std::vector<std::byte> bytes;
+  put(bytes, RecordHeader{opcode, flags, static_cast<std::uint32_t>(padded(sizeof(RecordHeader) + body.size()))});
+  put_padded(bytes, body);
+  return bytes;
+}
+template <typename Body>
+std::vector<std::byte> record(Opcode opcode, const Body& body, Bytes tail = {}, std::uint16_t flags = 0) {
+  std::vector<std::byte> bytes;
+  put(bytes, body);
+  bytes.insert(bytes.end(), tail.begin(), tail.end());
+  return record(static_cast<std::uint16_t>(opcode), flags, bytes);
+}
+
+TEST(CommandCodec, BytesOfALaunch) {
+  const LaunchBody body{0x11, {1, 2, 3}, {4, 5, 6}, 7, 4};
+  const std::vector<std::byte> bytes = record(Opcode::kLaunch, body, std::as_bytes(std::span("wxyz", 4)));
+  EXPECT_EQ(hex(bytes),
+            "0800"
+            "0000"
+            "38000000"
+            "1100000000000000"
+            "010000000200000003000000"
+            "040000000500000006000000"
+            "07000000"
+            "04000000"
+            "7778797a00000000");
+  Bytes rest = bytes;
+  const std::optional<Record> read = take_record(rest);
+  ASSERT_TRUE(read);
+  EXPECT_TRUE(rest.empty());
+  EXPECT_TRUE(read->is(Opcode::kLaunch));
+  EXPECT_TRUE(is_well_formed(*read));
+  EXPECT_EQ(hex(tail_of(*read)), "7778797a");
+}
+
+TEST(CommandCodec, RecordsThatAreCutShortAreNone) {
+  const std::vector<std::byte> whole = record(Opcode::kCopyOut, CopyBody{1, 2, 3});
+  for (std::size_t length = 0; length < whole.size(); ++length) {
+    Bytes rest = Bytes(whole).first(length);
+    EXPECT_FALSE(take_record(rest)) << length;
+  }
+  for (const std::uint32_t length : {0u, 4u, 7u, 9u, 12u, 40u, 0xffff'fff8u}) {
+    std::vector<std::byte> bytes = whole;
+    const RecordHeader header{5, 0, length};
+    std::memcpy(bytes.data(), &header, sizeof header);
+    Bytes rest = bytes;
+    EXPECT_FALSE(take_record(rest)) << length;
+  }
+}
+
+TEST(CommandCodec, BodiesThatDoNotHoldWhatTheySayAreMalformed) {
+  const auto is_fine = [](const std::vector<std::byte>& bytes) {
+    Bytes rest = bytes;
+    const std::optional<Record> read = take_record(rest);
+    return read && is_well_formed(*read);
+  };
+  for (const Opcode opcode : {Opcode::kAllocate, Opcode::kRelease, Opcode::kFill, Opcode::kCopyIn, Opcode::kCopyOut,
+                              Opcode::kCopyWithin, Opcode::kLoad, Opcode::kLaunch, Opcode::kFence, Opcode::kRecover}) {
+    EXPECT_FALSE(is_fine(record(static_cast<std::uint16_t>(opcode), 0, {}))) << static_cast<int>(opcode);
+  }
+  EXPECT_TRUE(is_fine(record(static_cast<std::uint16_t>(Opcode::kMark), 0, {})));
+  const std::vector<std::byte> big(5000);
+  LaunchBody launch{1, {1, 1, 1}, {1, 1, 1}, 0, 4096};
+  EXPECT_TRUE(is_fine(record(Opcode::kLaunch, launch, Bytes(big).first(4096))));
+  launch.parameter_bytes = 4097;
+  EXPECT_FALSE(is_fine(record(Opcode::kLaunch, launch, Bytes(big).first(4100)))) << "past 4 KiB";
+  launch.parameter_bytes = 16;
+  EXPECT_FALSE(is_fine(record(Opcode::kLaunch, launch, Bytes(big).first(8)))) << "more than there are";
+  launch.parameter_bytes = 0xffff'ffff;
+  EXPECT_FALSE(is_fine(record(Opcode::kLaunch, launch)));
+  EXPECT_FALSE(is_fine(record(Opcode::kLoad, LoadBody{1, ~std::uint64_t{0}})));
+  EXPECT_FALSE(is_fine(record(Opcode::kCopyIn, CopyBody{1, 0, 1025}, Bytes(big).first(1032), kInline)));
+  EXPECT_TRUE(is_fine(record(Opcode::kCopyIn, CopyBody{1, 0, 1024}, Bytes(big).first(1024), kInline)));
+  EXPECT_TRUE(is_fine(record(200, 0, Bytes(big).first(24)))) << "what nobody knows is skipped by its length";
+}
+
+// ---- a session -----------------------------------------------------------------------------------------------------
+
+class Session : public testing::Test, protected Outlet {
+ protected:
+  void begin(ServerSession::Terms terms = {}) {
+    HostExecutorConfig config;
+    config.memory_bytes = 1 << 20;
+    config.kernels.push_back({"fault", {}, {}, [](const auto&) { return Status(Code::kInternal, "a fault"); }, true});
+    shared_ = std::make_shared<const HostExecutorConfig>(std::move(config));
+    session_ = std::make_unique<ServerSession>(
+        static_cast<Outlet&>(*this), terms, [this]() -> Result<std::unique_ptr<fairlead::command::Executor>> {
+          return std::unique_ptr<fairlead::command::Executor>(std::make_unique<gpu::HostExecutor>(shared_));
+        });
+  }
+  void greet(ServerSession::Terms terms = {}) {
+    begin(terms);
+    session_->take(hello_message({.payload_bytes = 4096}), TrafficClass::kCommands);
+    ASSERT_TRUE(session_->is_welcome());
+    sent_.clear();
+  }
+  void send(TrafficClass, Bytes message) override { sent_.emplace_back(message.begin(), message.end()); }
+  [[nodiscard]] std::uint64_t untaken() override { return untaken_; }
+
+  void give(std::uint16_t channel, std::uint64_t first, const std::vector<std::vector<std::byte>>& records) {
+    std::vector<std::byte> message = make_message({static_cast<std::uint8_t>(MessageType::kCommands), 0, channel,
+                                                   static_cast<std::uint32_t>(records.size()), first});
+    for (const auto& one : records) message.insert(message.end(), one.begin(), one.end());
+    session_->take(std::move(message), TrafficClass::kCommands);
+  }
+  void give_payload(std::uint16_t channel, std::uint64_t sequence, std::size_t bytes) {
+    std::vector<std::byte> message =
+        make_message({static_cast<std::uint8_t>(MessageType::kPayload), 0, channel, 1, sequence});
+    message.resize(message.size() + bytes, std::byte{7});
+    session_->take(std::move(message), TrafficClass::kBulk);
+  }
+  void run() {
+    while (session_->run()) {
+    }
+  }
+  /// The replies of a channel as one: how far it got, and what failed.
+  Reply replies(std::uint16_t channel) {
+    Reply all;
+    for (const auto& message : sent_) {
+      Bytes body = message;
+      const auto header = take<MessageHeader>(body);
+      if (!header || header->channel != channel) continue;
+      if (header->type != static_cast<std::uint8_t>(MessageType::kReply)) continue;
+      std::optional<Reply> reply = read_reply(*header, body);
+      EXPECT_TRUE(reply);
+      if (!reply) continue;
+      EXPECT_LE(reply->executed - all.executed, 64u) << "one reply for at most 64 commands";
+      all.executed = reply->executed;
+      all.accepted = reply->accepted;
+      if (reply->failure) all.failure = reply->failure;
+    }
+    return all;
+  }
+  /// What the session said at its end.
+  Status refusal() {
+    if (sent_.empty()) return {};
+    Bytes body = sent_.back();
+    const auto header = take<MessageHeader>(body);
+    return header && header->type == static_cast<std::uint8_t>(MessageType::kRefused) ? refusal_in(body) : Status();
+  }
+
+  static std::vector<std::byte> allocate(std::uint64_t handle, std::uint64_t bytes) {
+    return record(Opcode::kAllocate, AllocateBody{handle, bytes});
+  }
+  static std::vector<std::byte> load(std::uint64_t handle, std::string_view name) {
+    return record(Opcode::kLoad, LoadBody{handle, name.size()}, std::as_bytes(std::span(name)));
+  }
+  static std::vector<std::byte> launch(std::uint64_t function) {
+    return record(Opcode::kLaunch, LaunchBody{function, {1, 1, 1}, {1, 1, 1}, 0, 0});
+  }
+
+  std::shared_ptr<const HostExecutorConfig> shared_;
+  std::unique_ptr<ServerSession> session_;
+  std::deque<std::vector<std::byte>> sent_;
+  std::uint64_t untaken_ = 0;
+};
+
+using CommandSession = Session;
+
+TEST_F(CommandSession, VersionsAreNegotiated) {
+  begin();
+  session_->take(hello_message({.oldest = 1, .newest = 900, .payload_bytes = 4096}), TrafficClass::kCommands);
+  Bytes body = sent_.back();
+  ASSERT_EQ(take<MessageHeader>(body)->type, static_cast<std::uint8_t>(MessageType::kWelcome));
+  const auto welcome = take<Welcome>(body);
+  ASSERT_TRUE(welcome);
+  EXPECT_EQ(welcome->version, 1);
+  EXPECT_EQ(welcome->payload_bytes, 4096u);
+  EXPECT_EQ(welcome->memory_bytes, 1u << 20);
+  begin();
+  session_->take(hello_message({.oldest = 2, .newest = 3}), TrafficClass::kCommands);
+  EXPECT_TRUE(session_->is_over());
+  EXPECT_EQ(refusal().code(), Code::kVersionMismatch);
+  begin();
+  give(0, 1, {allocate(1, 8)});
+  EXPECT_THAT(refusal().message(), HasSubstr("begins with a hello"));
+}
+
+TEST_F(CommandSession, AReplyComesWhenThereIsNothingLeftToRun) {
+  greet();
+  give(0, 1, {allocate(1, 8), load(2, "nothing"), launch(2)});
+  run();
+  ASSERT_EQ(sent_.size(), 1u);
+  EXPECT_EQ(replies(0).executed, 3u);
+  std::vector<std::vector<std::byte>> many(500, launch(2));
+  give(0, 4, many);
+  run();
+  EXPECT_EQ(replies(0).executed, 503u);
+  EXPECT_GE(sent_.size(), 1u + 500 / 64);
+  EXPECT_EQ(session_->counts().commands, 503u);
+}
+
+TEST_F(CommandSession, UnknownRecordsAreSkippedByTheirLength) {
+  greet();
+  const std::vector<std::byte> body(40);
+  give(0, 1, {record(77, 0, body), allocate(1, 8), record(77, kMustKnow, body), allocate(2, 8)});
+  run();
+  EXPECT_EQ(session_->counts().skipped_unknown, 1u);
+  const Reply end = replies(0);
+  ASSERT_TRUE(end.failure);
+  EXPECT_EQ(end.failure->sequence, 3u);
+  EXPECT_EQ(end.failure->result, fairlead::command::kNotSupported);
+}
+
+TEST_F(CommandSession, NothingRunsAfterAFailureUntilItIsRecoveredFrom) {
+  greet();
+  give(0, 1,
+       {allocate(1, 8), allocate(1, 8), allocate(2, 8), record(Opcode::kRecover, RecoverBody{3}),
+        record(Opcode::kRecover, RecoverBody{2}), record(Opcode::kRelease, ReleaseBody{2})});
+  run();
+  const Reply end = replies(0);
+  EXPECT_EQ(end.executed, 6u);
+  ASSERT_TRUE(end.failure);
+  EXPECT_EQ(end.failure->sequence, 6u) << "2 was not allocated";
+  EXPECT_EQ(session_->counts().failures, 3u) << "the second allocation, the wrong recovery, the release";
+}
+
+TEST_F(CommandSession, AFaultLosesTheContext) {
+  greet();
+  give(0, 1, {load(1, "fault"), launch(1), allocate(1, 8)});
+  give(1, 1, {allocate(2, 8)});
+  run();
+  give(1, 2, {record(Opcode::kRecover, RecoverBody{1})});
+  run();
+  const Reply first = replies(0), second = replies(1);
+  ASSERT_TRUE(first.failure && second.failure);
+  EXPECT_EQ(first.failure->sequence, 2u);
+  EXPECT_EQ(first.failure->scope, Scope::kContext);
+  EXPECT_THAT(first.failure->text, HasSubstr("a fault"));
+  EXPECT_EQ(second.failure->sequence, 1u);
+  EXPECT_EQ(second.failure->scope, Scope::kContext);
+  EXPECT_EQ(second.executed, 2u) << "what is passed over is counted";
+}
+
+TEST_F(CommandSession, FencesWaitForAnotherChannelAndFailWithIt) {
+  greet();
+  give(1, 1, {record(Opcode::kFence, FenceBody{0, 2}), allocate(5, 8)});
+  run();
+  EXPECT_EQ(replies(1).executed, 0u) << "the channel it waits for has nothing yet";
+  give(0, 1, {allocate(1, 8), record(static_cast<std::uint16_t>(Opcode::kMark), 0, {})});
+  run();
+  EXPECT_EQ(replies(1).executed, 2u);
+  EXPECT_FALSE(replies(1).failure);
+  give(0, 3, {allocate(1, 8), record(static_cast<std::uint16_t>(Opcode::kMark), 0, {})});
+  give(1, 3, {record(Opcode::kFence, FenceBody{0, 4})});
+  give(2, 1, {record(Opcode::kFence, FenceBody{2, 9})});
+  give(3, 1, {record(Opcode::kFence, FenceBody{999, 9})});
+  run();
+  ASSERT_TRUE(replies(1).failure);
+  EXPECT_EQ(replies(1).failure->sequence, 3u);
+  EXPECT_EQ(replies(1).failure->scope, Scope::kStream);
+  ASSERT_TRUE(replies(2).failure && replies(3).failure);
+  EXPECT_EQ(replies(2).failure->scope, Scope::kCommand) << "on itself";
+  EXPECT_EQ(replies(3).failure->scope, Scope::kCommand) << "on none";
+  // A mark that was passed over stays so when its channel goes on.
+  give(0, 5, {record(Opcode::kRecover, RecoverBody{3}), record(static_cast<std::uint16_t>(Opcode::kMark), 0, {})});
+  give(4, 1, {record(Opcode::kFence, FenceBody{0, 4})});
+  give(5, 1, {record(Opcode::kFence, FenceBody{0, 6})});
+  run();
+  EXPECT_TRUE(replies(4).failure);
+  EXPECT_FALSE(replies(5).failure);
+  EXPECT_EQ(replies(5).executed, 1u);
+}
+
+TEST_F(CommandSession, PayloadMayComeBeforeItsCommandAndAfterIt) {
+  greet();
+  give(0, 1, {allocate(1, 4096), record(Opcode::kCopyIn, CopyBody{1, 0, 2000})});
+  run();
+  EXPECT_EQ(replies(0).executed, 1u);
+  give_payload(0, 2, 2000);
+  give_payload(0, 3, 2000);
+  give(0, 3, {record(Opcode::kCopyIn, CopyBody{1, 100, 2000}), record(Opcode::kCopyIn, CopyBody{1, 0, 2000})});
+  give_payload(0, 4, 1999);
+  run();
+  ASSERT_TRUE(replies(0).failure);
+  EXPECT_EQ(replies(0).failure->sequence, 4u) << "one byte is missing";
+  give(0, 5, {record(Opcode::kCopyIn, CopyBody{1, 0, 2000})});
+  run();
+  give_payload(0, 5, 2000);  // of a command that was passed over
+  give(0, 6,
+       {record(Opcode::kRecover, RecoverBody{4}), record(Opcode::kCopyIn, CopyBody{1, 0, 2000}),
+        record(Opcode::kCopyIn, CopyBody{1, 0, 2000})});
+  run();
+  EXPECT_EQ(replies(0).executed, 6u);
+  give_payload(0, 8, 2000);
+  run();
+  EXPECT_TRUE(session_->is_over());
+  EXPECT_THAT(refusal().message(), HasSubstr("command 7 of channel 0 copies bytes that were not sent"));
+}
+
+TEST_F(CommandSession, BytesThatNobodyTakesHoldTheCommands) {
+  ServerSession::Terms terms;
+  terms.held_results = 64 << 10;
+  greet(terms);
+  give(0, 1, {allocate(1, 4096), record(Opcode::kCopyOut, CopyBody{1, 0, 4096})});
+  untaken_ = (64 << 10) - 4095;
+  run();
+  EXPECT_TRUE(session_->is_held());
+  EXPECT_EQ(replies(0).executed, 1u);
+  untaken_ = 64 << 10;
+  give(1, 1, {allocate(2, 8)});
+  run();
+  EXPECT_EQ(replies(1).executed, 0u) << "replies are not taken either";
+  untaken_ = 0;
+  run();
+  EXPECT_FALSE(session_->is_held());
+  EXPECT_EQ(replies(0).executed, 2u);
+  EXPECT_EQ(replies(1).executed, 1u);
+}
+
+TEST_F(CommandSession, WhatBreaksTheProtocolEndsItWithAReason) {
+  const std::vector<std::byte> stub(8);
+  const auto raw = [this](MessageHeader header, std::size_t more, TrafficClass traffic = TrafficClass::kCommands) {
+    std::vector<std::byte> message = make_message(header);
+    message.resize(message.size() + more);
+    session_->take(std::move(message), traffic);
+  };
+  const auto kType = static_cast<std::uint8_t>(MessageType::kCommands);
+  const std::vector<std::pair<std::function<void()>, std::string>> cases{
+      {[&] { session_->take({}, TrafficClass::kCommands); }, "0 bytes is none of ours"},
+      {[&] { session_->take(std::vector<std::byte>(15), TrafficClass::kCommands); }, "15 bytes is none of ours"},
+      {[&] { raw({.type = 99}, 0); }, "type 99"},
+      {[&] { session_->take(hello_message({}), TrafficClass::kCommands); }, "type 1 has no place"},
+      {[&] { raw({.type = kType, .channel = 16, .count = 1, .sequence = 1}, 8); }, "channel 16 of 16"},
+      {[&] { raw({.type = kType, .count = 0, .sequence = 1}, 8); }, "0 commands"},
+      {[&] { give(0, 2, {allocate(1, 8)}); }, "1 commands from 2 on"},
+      {[&] { raw({.type = kType, .count = 1, .sequence = 1}, 4); }, "command 1 of channel 0 is malformed"},
+      {[&] { raw({.type = kType, .count = 2, .sequence = 1}, 8); }, "command 1 of channel 0 is malformed"},
+      {[&] { give(0, 1, {allocate(1, 8), stub}); }, "command 2 of channel 0 is malformed"},
+      {[&] { raw({.type = kType, .count = 70'000, .sequence = 1}, 8); }, "credits"},
+      {[&] { give_payload(0, 1, 2 << 20); }, "in one piece"},
+      {[&] { raw({.type = kType, .count = 1, .sequence = 1}, 8, TrafficClass::kBulk); }, "no place here"},
+  };
+  for (const auto& [does, says] : cases) {
+    greet();
+    does();
+    EXPECT_TRUE(session_->is_over()) << says;
+    EXPECT_THAT(refusal().message(), HasSubstr(says));
+    sent_.clear();
+    give(0, 1, {allocate(1, 8)});
+    run();
+    EXPECT_TRUE(sent_.empty()) << "nothing more is said";
+  }
+}
+
+TEST_F(CommandSession, CreditsBoundWhatIsKept) {
+  greet();
+  give(1, 1, {record(Opcode::kFence, FenceBody{0, 1})});  // which never comes
+  const std::vector<std::vector<std::byte>> batch(256, allocate(1, 8));
+  for (std::uint64_t first = 2; !session_->is_over() && first < 100'000; first += 256) {
+    give(1, first, batch);
+    run();
+  }
+  EXPECT_TRUE(session_->is_over());
+  EXPECT_EQ(refusal().code(), Code::kResourceExhausted);
+  greet();
+  for (int i = 0; !session_->is_over() && i < 1000; ++i) give_payload(0, 1, 1 << 20);
+  EXPECT_EQ(refusal().code(), Code::kResourceExhausted);
+}
+
+}  // namespace
+}  // namespace fairlead::datapath::command

@@ -5,7 +5,7 @@
 #include <array>
 #include <map>
 
-#include "base/cgroup.h"
+#include "base/system/cgroup.h"
 #include "doctor/checks.h"
 
 namespace fairlead::doctor {

@@ -4,9 +4,9 @@
 #include <cerrno>
 #include <system_error>
 
-#include "base/cgroup.h"
-#include "base/process_limits.h"
 #include "base/size_text.h"
+#include "base/system/cgroup.h"
+#include "base/system/process_limits.h"
 #include "doctor/checks.h"
 
 namespace fairlead::doctor {

@@ -13,7 +13,7 @@
 #include <system_error>
 #include <utility>
 
-#include "base/numa.h"
+#include "base/system/numa.h"
 #include "memreg/limits.h"
 
 namespace fairlead::memreg {

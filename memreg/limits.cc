@@ -5,8 +5,8 @@
 #include <cerrno>
 #include <optional>
 
-#include "base/process_limits.h"
 #include "base/size_text.h"
+#include "base/system/process_limits.h"
 
 namespace fairlead::memreg {
 namespace {

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <string>
 
-#include "base/system_files.h"
+#include "base/system/system_files.h"
 #include "fairlead/status.h"
 
 namespace fairlead::memreg {

@@ -10,7 +10,7 @@
 #include <limits>
 #include <utility>
 
-#include "base/numa.h"
+#include "base/system/numa.h"
 #include "fairlead/log.h"
 
 namespace fairlead::memreg {

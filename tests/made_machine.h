@@ -11,7 +11,7 @@
 #include <string>
 #include <string_view>
 
-#include "base/system_files.h"
+#include "base/system/system_files.h"
 
 namespace fairlead::made {
 

@@ -11,9 +11,9 @@
 #include <string_view>
 #include <system_error>
 
-#include "base/cgroup.h"
 #include "base/index_list.h"
-#include "base/system_files.h"
+#include "base/system/cgroup.h"
+#include "base/system/system_files.h"
 
 namespace fairlead::topology {
 namespace {

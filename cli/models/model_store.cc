@@ -6,7 +6,7 @@
 #include <unordered_set>
 #include <utility>
 
-#include "base/numa.h"
+#include "base/system/numa.h"
 #include "bench/base/sizes.h"
 #include "fairlead/log.h"
 #include "memreg/limits.h"

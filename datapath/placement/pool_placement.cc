@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "base/numa.h"
+#include "base/system/numa.h"
 
 namespace fairlead::datapath {
 namespace {

@@ -1,4 +1,4 @@
-#include "base/numa.h"
+#include "base/system/numa.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,12 +1,12 @@
-#include "base/system_files.h"
+#include "base/system/system_files.h"
 
 #include <gtest/gtest.h>
 
 #include <string>
 #include <vector>
 
-#include "base/cgroup.h"
-#include "base/process_limits.h"
+#include "base/system/cgroup.h"
+#include "base/system/process_limits.h"
 #include "tests/made_machine.h"
 
 namespace fairlead {

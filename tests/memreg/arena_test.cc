@@ -14,7 +14,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/numa.h"
+#include "base/system/numa.h"
 
 namespace fairlead::memreg {
 namespace {

@@ -17,7 +17,7 @@
 #include <string>
 #include <vector>
 
-#include "base/numa.h"
+#include "base/system/numa.h"
 
 namespace fairlead::memreg {
 namespace {

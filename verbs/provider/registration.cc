@@ -8,9 +8,9 @@
 #include <optional>
 #include <string>
 
-#include "base/cgroup.h"
-#include "base/process_limits.h"
 #include "base/size_text.h"
+#include "base/system/cgroup.h"
+#include "base/system/process_limits.h"
 #include "fairlead/log.h"
 
 namespace fairlead::verbs {

@@ -8,7 +8,7 @@
 #include <string>
 #include <string_view>
 
-#include "base/system_files.h"
+#include "base/system/system_files.h"
 #include "fairlead/memory.h"
 #include "fairlead/status.h"
 #include "verbs/provider/verbs_api.h"

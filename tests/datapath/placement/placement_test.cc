@@ -15,7 +15,7 @@
 #include <thread>
 #include <utility>
 
-#include "base/numa.h"
+#include "base/system/numa.h"
 #include "datapath/placement/affinity.h"
 #include "tests/topology/machines.h"
 

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "base/system_files.h"
+#include "base/system/system_files.h"
 
 namespace fairlead {
 

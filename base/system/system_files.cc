@@ -1,4 +1,4 @@
-#include "base/system_files.h"
+#include "base/system/system_files.h"
 
 #include <unistd.h>
 

@@ -1,4 +1,4 @@
-#include "base/cgroup.h"
+#include "base/system/cgroup.h"
 
 #include <fmt/format.h>
 

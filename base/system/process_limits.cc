@@ -1,11 +1,11 @@
-#include "base/process_limits.h"
+#include "base/system/process_limits.h"
 
 #include <fmt/format.h>
 
 #include <charconv>
 
-#include "base/cgroup.h"
 #include "base/size_text.h"
+#include "base/system/cgroup.h"
 
 namespace fairlead {
 namespace {

@@ -1,4 +1,4 @@
-#include "base/numa.h"
+#include "base/system/numa.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

@@ -108,6 +108,9 @@ Status EngineConfig::validate() const {
   if (transport.empty()) return one_of("transport", transport, kOrders);
   if (auto s = check_policy("require", require); !s.ok()) return s;
   if (auto s = check_policy("forbid", forbid); !s.ok()) return s;
+  if (choice > PathChoice::kMeasured) {
+    return one_of("choice", std::to_string(static_cast<int>(choice)), "kRanked, kMeasured");
+  }
   if (progress > Progress::kApplication) {
     return one_of("progress", std::to_string(static_cast<int>(progress)), "kAuto, kThread, kApplication");
   }
@@ -163,6 +166,27 @@ Result<HostPort> parse_host_port(std::string_view text) {
     return bad("the port is not a number from 0 to 65535");
   }
   return HostPort{std::string(host), port};
+}
+
+Result<std::vector<HostPort>> parse_places(std::string_view text) {
+  constexpr std::size_t kMost = 8;
+  std::vector<HostPort> places;
+  for (std::string_view rest = text; places.size() <= kMost;) {
+    const std::size_t comma = rest.find(',');
+    const Result<HostPort> place = parse_host_port(rest.substr(0, comma));
+    if (!place) return place.error();
+    if (place->host.empty() || place->port == 0) {
+      return Status(Code::kInvalidArgument,
+                    fmt::format("'{}' names no host and port to connect to", rest.substr(0, comma)));
+    }
+    places.push_back(*place);
+    if (comma == std::string_view::npos) break;
+    rest.remove_prefix(comma + 1);
+  }
+  if (places.size() > kMost) {
+    return Status(Code::kInvalidArgument, fmt::format("'{}' names more than {} places of a peer", text, kMost));
+  }
+  return places;
 }
 
 }  // namespace fairlead::inline v0

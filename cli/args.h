@@ -71,5 +71,7 @@ template <typename T>
 [[nodiscard]] Setter set_size(std::uint64_t* target, std::uint64_t min, std::uint64_t max);
 /// "HOST:PORT" or ":PORT"; `need_host` refuses the latter, and port 0: no one can be reached there.
 [[nodiscard]] Setter set_host_port(std::string* target, bool need_host);
+/// "HOST:PORT" to connect to, or several places of one peer with commas between.
+[[nodiscard]] Setter set_places(std::string* target);
 
 }  // namespace fairlead::cli

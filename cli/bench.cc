@@ -162,7 +162,7 @@ int bench_command(Words words) {
   bench::Plan* const plan = &options.plan;
   plan->stop = &g_signal;
   args.positional("bw|lat", "What to measure", set_choice(&options.kind, {"bw", "lat"}), false);
-  args.positional("HOST:PORT", "A bench --server", set_host_port(&options.target, true), false);
+  args.positional("HOST:PORT", "A bench --server", set_places(&options.target), false);
   args.option("--server", "HOST:PORT", "Be the passive end, for `bench bw|lat HOST:PORT` elsewhere",
               set_host_port(&options.server, false));
   args.flag("--once", &options.once, "With --server: end when the first initiator has gone");

@@ -59,6 +59,14 @@ void add_engine_options(Args& args, EngineConfig* config) {
   args.option("--forbid", "WORDS", "Never use these transports; words as of --require (default: none)",
               set_words(&config->forbid));
   args.option(
+      "--choice", "C",
+      "How a path is chosen: ranked (by what it is), or measured (what carries most takes over; default ranked)",
+      [choice = std::string(), config](std::string_view text) mutable {
+        const Status status = set_choice(&choice, {"ranked", "measured"})(text);
+        if (status.ok()) config->choice = choice == "measured" ? PathChoice::kMeasured : PathChoice::kRanked;
+        return status;
+      });
+  args.option(
       "--packet-io", "PORT",
       fmt::format("Packet port of the software device: udp, with faults udp,drop=0.01,reorder=0.01,seed=7,"
                   "silent_after=N,silent_ms=N; dpdk:DEVICE,OPTION=VALUE,...; for bench --local dpdk:memif, dpdk:vhost, "

@@ -1,6 +1,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
+#include <string>
+#include <string_view>
+#include <thread>
 #include <vector>
 
 #include "base/printable.h"
@@ -30,7 +34,8 @@ struct Way {
   std::string transport;
   Verdict verdict = Verdict::kUnusable;
   std::string reason;
-  double seconds = 0;  // until a path was proved, where one was
+  double seconds = 0;    // until a path was proved, where one was
+  std::string measured;  // what it carries, if that was asked for
 
   [[nodiscard]] bool is_software() const { return transport.starts_with("verbs:soft"); }
   [[nodiscard]] bool is_hardware() const { return transport != "tcp" && !is_software(); }
@@ -44,16 +49,36 @@ std::string_view to_string(Way::Verdict verdict) {
 struct Reached {
   std::string transport, explain;
   double seconds = 0;
+  std::string measured;
 };
 
-/// Connects, and waits until a path is proved.
+/// What the line that explains a path says of what it was measured to carry; empty: nothing.
+std::string measured_in(std::string_view explain) {
+  constexpr std::string_view kWord = ", measured ";
+  const std::string_view path = explain.substr(0, explain.find(';'));
+  const std::size_t at = path.find(kWord);
+  return at == std::string_view::npos ? "" : std::string(path.substr(at + kWord.size()));
+}
+
+/// Until the path in use was measured, or it takes too long.
+void wait_for_figures(const Peer& peer) {
+  const auto give_up = std::chrono::steady_clock::now() + std::chrono::seconds(3);
+  while (peer.stats().paths_measured == 0 && std::chrono::steady_clock::now() < give_up) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+}
+
+/// Connects, and waits until a path is proved, and measured if that is asked for.
 Result<Reached> reach(Engine& engine, const Options& options) {
   const bench::Stopwatch watch;
   Result<Peer> peer = engine.connect(options.server);
   if (!peer) return peer.error();
   const Status ready = peer->wait_ready(options.config.connect_timeout + std::chrono::seconds(1));
   if (!ready.ok()) return ready;
-  Reached reached{peer->transport(), peer->explain(), watch.seconds()};
+  Reached reached{peer->transport(), {}, watch.seconds(), {}};
+  if (options.config.choice == PathChoice::kMeasured) wait_for_figures(*peer);
+  reached.explain = peer->explain();
+  reached.measured = measured_in(reached.explain);
   peer->close();
   return reached;
 }
@@ -64,7 +89,7 @@ std::vector<Way> ways_of(const std::vector<DeviceInfo>& devices) {
   for (const DeviceInfo& device : devices) {
     auto way = std::find_if(ways.begin(), ways.end(), [&](const Way& w) { return w.transport == device.transport; });
     if (way == ways.end()) {
-      way = ways.insert(ways.end(), {.transport = device.transport, .reason = device.reason});
+      way = ways.insert(ways.end(), {.transport = device.transport, .reason = device.reason, .measured = {}});
     }
     if (device.usable) way->verdict = Way::Verdict::kWorks;
   }
@@ -86,6 +111,8 @@ void try_alone(Way& way, const Options& options) {
   way.reason = way.is_software() ? fmt::format("ranks below tcp, since processors do its work; --transport {} takes it",
                                                way.transport)
                                  : fmt::format("ranks below; --transport {} takes it", way.transport);
+  way.measured = reached->measured;
+  if (!way.measured.empty()) way.reason = fmt::format("measured {}; {}", way.measured, way.reason);
 }
 
 /// What would make a better way than the chosen one usable.
@@ -127,6 +154,7 @@ Json::Object report(const Options& options, const std::vector<Way>& ways, const 
     candidates.push_back(Json::Object{{"transport", way.transport},
                                       {"verdict", std::string(to_string(way.verdict))},
                                       {"seconds", way.seconds},
+                                      {"measured", way.measured},
                                       {"reason", way.reason}});
   }
   for (const std::string& line : advice) remedies.emplace_back(line);
@@ -137,13 +165,13 @@ Json::Object report(const Options& options, const std::vector<Way>& ways, const 
 }
 
 Status explain(Engine& engine, const Options& options) {
-  const Result<std::string> numeric = numeric_address(parse_host_port(options.server)->host);
+  const Result<std::string> numeric = numeric_address(parse_places(options.server)->front().host);
   if (!numeric) return numeric.error();
   const Result<Reached> chosen = reach(engine, options);
   std::vector<Way> ways = ways_of(engine.devices(*numeric));
   for (Way& way : ways) {
     if (chosen && way.transport == chosen->transport) {
-      way = {way.transport, Way::Verdict::kChosen, chosen->explain, chosen->seconds};
+      way = {way.transport, Way::Verdict::kChosen, chosen->explain, chosen->seconds, chosen->measured};
     } else if (way.verdict == Way::Verdict::kWorks) {
       try_alone(way, options);
     }
@@ -167,7 +195,7 @@ int explain_command(Words words) {
             "Connects to a server by every transport of this host, one after the other, and says which one a session "
             "takes, what each of the others would need, and how long a path took to set up.",
             "Examples:\n  fairlead explain gpu7:7471\n  fairlead explain gpu7:7471 --forbid software --json -");
-  args.positional("HOST:PORT", "Where the server listens", set_host_port(&options.server, true));
+  args.positional("HOST:PORT", "Where the server listens", set_places(&options.server));
   args.option("--json", "FILE", "Write a report; - for standard output", set_text(&options.json));
   add_engine_options(args, &options.config);
   if (const auto exit = args.parse(words)) return *exit;

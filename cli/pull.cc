@@ -232,7 +232,7 @@ int pull_command(Words words) {
             "every tensor. A model of several files becomes a folder.",
             "Examples:\n  fairlead pull gpu7:7471 --list\n  fairlead pull gpu7:7471 resnet50 copy.safetensors");
   bool no_failover = false;
-  args.positional("HOST:PORT", "Where the server listens", set_host_port(&options.server, true));
+  args.positional("HOST:PORT", "Where the server listens", set_places(&options.server));
   args.positional("MODEL", "Its name there", set_text(&options.model), false);
   args.positional("OUT", "The file to create or replace; a new or empty folder for a model of several",
                   set_text(&options.file), false);

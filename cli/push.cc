@@ -197,7 +197,7 @@ int push_command(Words words) {
   bool no_failover = false;
   args.positional("FILE", "A safetensors file, a *.index.json with its shards, or a folder of them",
                   set_text(&options.file));
-  args.positional("HOST:PORT", "Where the server listens", set_host_port(&options.server, true));
+  args.positional("HOST:PORT", "Where the server listens", set_places(&options.server));
   args.option("--name", "NAME", "The model's name there (default: the file's name)", set_text(&options.name));
   args.option("--checksum", "HOW", "What the server compares: crc32, or off to rely on the transport (default crc32)",
               set_choice(&options.checksum, {"crc32", "off"}));

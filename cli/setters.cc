@@ -102,4 +102,20 @@ Setter set_host_port(std::string* target, bool need_host) {
   };
 }
 
+Setter set_places(std::string* target) {
+  return [target](std::string_view text) {
+    std::string_view rest = text;
+    for (bool more = true; more;) {  // each as an address by itself, for its words
+      const std::size_t comma = rest.find(',');
+      std::string one;
+      if (Status status = set_host_port(&one, true)(rest.substr(0, comma)); !status.ok()) return status;
+      more = comma != std::string_view::npos;
+      if (more) rest.remove_prefix(comma + 1);
+    }
+    if (const auto places = parse_places(text); !places) return places.error();
+    *target = text;
+    return Status();
+  };
+}
+
 }  // namespace fairlead::cli

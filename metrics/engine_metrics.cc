@@ -94,6 +94,8 @@ std::vector<Metric> engine_metrics(const EngineStats& stats) {
       one("fairlead_failovers_total", "Recoveries that went over another transport.", Kind::kCounter, total.failovers),
       one("fairlead_failbacks_total", "Better transports that work again and took over from a path that lived.",
           Kind::kCounter, total.failbacks),
+      one("fairlead_path_measured_total", "Measurements of paths, where they are chosen by that.", Kind::kCounter,
+          total.paths_measured),
       one("fairlead_resumptions_total", "Control connections that took the place of one that had broken.",
           Kind::kCounter, total.resumptions),
       one("fairlead_replayed_transfers_total", "Transfers posted again after a failover.", Kind::kCounter,

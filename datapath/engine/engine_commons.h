@@ -3,6 +3,7 @@
 #pragma once
 
 #include <atomic>
+#include <cstdint>
 #include <memory>
 #include <utility>
 
@@ -19,6 +20,7 @@ struct EngineCommons {
   explicit EngineCommons(EngineConfig with) : config(std::move(with)) {}
 
   EngineConfig config;
+  const std::uint64_t id = random_u64();  // no other engine has it
   const std::shared_ptr<RegionTable> regions = std::make_shared<RegionTable>();
   SessionRegister sessions{config};
   OpenDevices devices{*regions};

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "datapath/engine/factory.h"
+#include "datapath/engine/find_places.h"
 #include "datapath/engine/handles.h"
 #include "datapath/placement/used_nics.h"
 #include "datapath/session/control_socket.h"
@@ -143,24 +144,16 @@ EngineLane& EngineImpl::least_loaded() noexcept {
 }
 
 Result<std::shared_ptr<SessionImpl>> EngineImpl::connect(std::string_view host_port) {
-  Result<HostPort> to = parse_host_port(host_port);
+  const Result<std::vector<HostPort>> to = parse_places(host_port);
   if (!to) return to.error();
-  if (to->host.empty() || to->port == 0) {
-    return Status(Code::kInvalidArgument, fmt::format("'{}' names no host and port to connect to", host_port));
-  }
   if (stopped()) return Status(Code::kUnavailable, "the engine is shut down");
   EngineLane& lane = least_loaded();
   const std::shared_ptr<SessionImpl> session = lane.make_session(true, std::string(host_port));
   if (Status begun = commons_.sessions.begin(session); !begun.ok()) return begun;
-  const bool numeric = to->host == "localhost" || to->host.find_first_not_of("0123456789.") == std::string::npos ||
-                       to->host.find(':') != std::string::npos;
-  lane.enter(session, [numeric, to = *to](SessionImpl& entered) {
-    if (numeric) entered.connect_to({to.host == "localhost" ? "127.0.0.1" : to.host}, to.port);
-  });
-  if (numeric) return session;
-  resolver_.resolve(to->host, [&lane, session, port = to->port](Result<std::vector<std::string>> found) {
-    lane.lane().submit([session, port, found = std::move(found)] {
-      if (found) return session->connect_to(*found, port);
+  lane.enter(session, [](SessionImpl&) {});
+  find_places(*to, resolver_, [&lane, session](Result<std::vector<Place>> found) {
+    lane.lane().submit([session, found = std::move(found)] {
+      if (found) return session->connect_to(*found);
       session->fail(found.error());
     });
   });

@@ -77,9 +77,13 @@ class EngineLane final : public SessionHost, private Domain {
   [[nodiscard]] bool inherited() const noexcept override { return fork_.inherited(); }
   [[nodiscard]] Status usable() const override { return fork_.usable(); }
   [[nodiscard]] Clock::time_point now() const noexcept override { return Clock::now(); }
+  [[nodiscard]] std::uint64_t engine_id() const noexcept override { return commons_.id; }
   [[nodiscard]] std::uint64_t random() override { return random_u64(); }
   Result<std::unique_ptr<ControlStream>> dial(const std::string& numeric_host, std::uint16_t port) override;
   [[nodiscard]] std::vector<OpenTransport>& transports() noexcept override { return transports_.all(); }
+  [[nodiscard]] Figures* figures() noexcept override {
+    return commons_.config.choice == PathChoice::kMeasured ? &figures_ : nullptr;
+  }
   void open_for_peer(const std::vector<Offer>& theirs) override;
   [[nodiscard]] std::vector<Offer> offers() const override { return transports_.offers(); }
   [[nodiscard]] LocalSegment probe_source(std::size_t transport) const noexcept override {
@@ -106,6 +110,7 @@ class EngineLane final : public SessionHost, private Domain {
   Principals principals_;
 
   Transports transports_;
+  Figures figures_;
   Listener* listener_ = nullptr;
   std::function<void(UniqueFd)> take_;
   PrivateFd control_epoll_;

@@ -11,7 +11,7 @@ void add(PeerStats& total, const PeerStats& more) {
   for (auto field :
        {&PeerStats::bytes_written, &PeerStats::bytes_read, &PeerStats::messages_sent, &PeerStats::messages_received,
         &PeerStats::transfers_completed, &PeerStats::transfers_failed, &PeerStats::recoveries, &PeerStats::failovers,
-        &PeerStats::failbacks, &PeerStats::resumptions, &PeerStats::replayed_transfers,
+        &PeerStats::failbacks, &PeerStats::resumptions, &PeerStats::paths_measured, &PeerStats::replayed_transfers,
         &PeerStats::duplicate_notifications_dropped, &PeerStats::staged_bytes, &PeerStats::rail_bytes,
         &PeerStats::atomics, &PeerStats::atomics_served}) {
     total.*field += more.*field;

@@ -48,7 +48,7 @@ class Transports {
 
   [[nodiscard]] std::vector<OpenTransport>& all() noexcept { return open_; }
   [[nodiscard]] std::vector<Offer> offers() const;
-  /// Our eight bytes that are written into peers' probes.
+  /// Our kProbeBytes that are written into peers' probes.
   [[nodiscard]] LocalSegment probe_source(std::size_t transport) const noexcept;
 
   /// Those with paths, and `everyone` now and then: a completion of the last path's, a stranger's connection.
@@ -58,8 +58,6 @@ class Transports {
   [[nodiscard]] std::chrono::milliseconds sleep_limit(std::chrono::milliseconds limit) const noexcept;
 
  private:
-  static constexpr std::size_t kProbeBytes = 8;
-
   TransportStats stats_of(const OpenTransport& open) const;
 
   const std::size_t number_;  // the lane's

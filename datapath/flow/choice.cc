@@ -74,20 +74,37 @@ Choice choose(const std::string& wanted, bool failover, const std::vector<Offer>
   return choice;
 }
 
+std::vector<Candidate> by_way_of(std::vector<Candidate> candidates, const std::vector<std::string>& other_hosts) {
+  if (other_hosts.empty()) return candidates;
+  std::vector<Candidate> all;
+  for (Candidate& candidate : candidates) {
+    const Candidate& itself = all.emplace_back(std::move(candidate));
+    const Candidate copy = itself;
+    for (const std::string& host : other_hosts) {
+      all.push_back(copy);
+      all.back().host = host;
+    }
+  }
+  return all;
+}
+
 std::vector<std::vector<Candidate>> spread(const std::vector<Candidate>& candidates, std::size_t first,
                                            std::size_t paths) {
-  std::map<std::size_t, unsigned> local{{candidates[first].local, 1}}, remote{{candidates[first].remote, 1}};
+  using Remote = std::pair<std::size_t, std::string>;
+  const auto remote_of = [](const Candidate& c) { return Remote(c.remote, c.host); };
+  std::map<std::size_t, unsigned> local{{candidates[first].local, 1}};
+  std::map<Remote, unsigned> remote{{remote_of(candidates[first]), 1}};
   std::vector<std::vector<Candidate>> rails;
   while (rails.size() + 1 < paths) {
     const auto load = [&](const Candidate& c) {
-      return std::pair(std::max(local[c.local], remote[c.remote]), local[c.local] + remote[c.remote]);
+      return std::pair(std::max(local[c.local], remote[remote_of(c)]), local[c.local] + remote[remote_of(c)]);
     };
     const Candidate* best = &candidates[first];
     for (const Candidate& c : candidates) {
       if (c.rank == best->rank && load(c) < load(*best)) best = &c;
     }
     ++local[best->local];
-    ++remote[best->remote];
+    ++remote[remote_of(*best)];
     std::vector<Candidate>& rail = rails.emplace_back();
     rail.push_back(*best);
     const auto add = [&](bool same_device) {

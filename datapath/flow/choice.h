@@ -31,6 +31,7 @@ struct Candidate {
   std::string reason;                       // why it stands where it stands
   int rank = 0;                             // the lower the better; equal ones are as good as each other
   std::vector<std::string> addresses = {};  // of theirs
+  std::string host = {};  // numeric, where the peer may be reached, too; empty: where the session reaches it
 };
 
 struct Choice {
@@ -44,9 +45,13 @@ struct Choice {
 [[nodiscard]] Choice choose(const std::string& wanted, bool failover, const std::vector<Offer>& ours,
                             const std::vector<Offer>& theirs, const Policy& policy = {});
 
+/// The same, each also by way of these other hosts, behind itself.
+[[nodiscard]] std::vector<Candidate> by_way_of(std::vector<Candidate> candidates,
+                                               const std::vector<std::string>& other_hosts);
+
 /// For a flow of so many paths, whose first is over candidate `first`: what each of the others is to be over, the best
-/// first. They have that one's rank, and use each end's devices as evenly as can be; what is left of them goes over
-/// pairs that are in use already, as further streams.
+/// first. They have that one's rank, and use each end's devices (and the peer's hosts) as evenly as can be; what is
+/// left of them goes over pairs that are in use already, as further streams.
 [[nodiscard]] std::vector<std::vector<Candidate>> spread(const std::vector<Candidate>& candidates, std::size_t first,
                                                          std::size_t paths);
 

@@ -15,7 +15,12 @@ Flow::Flow(FlowUser& user, TrafficClass traffic, bool active, const EngineConfig
     : user_(user),
       traffic_(traffic),
       active_(active),
-      rules_{config.failover, config.path_timeout, traffic == TrafficClass::kCommands, config.peer_timeout},
+      rules_{.failover = config.failover,
+             .path_timeout = config.path_timeout,
+             .urgent = traffic == TrafficClass::kCommands,
+             .peer_timeout = config.peer_timeout,
+             .measured = config.choice == PathChoice::kMeasured,
+             .traffic = traffic},
       paths_(user, *this, active, rules_),
       stripe_(std::max<std::uint64_t>(config.chunk_bytes / kStripesPerChunk, 1)),
       wanted_(traffic == TrafficClass::kBulk ? config.paths : 1),
@@ -157,6 +162,7 @@ void Flow::on_completion(Path& path, std::uint64_t id, Code code) noexcept {
   slot->moved = true;
   const std::optional<PostedRequest> request = slot->in_flight.end(id);
   if (!request) return;
+  if (request->use == PostedRequest::Use::kMeasure) return slot->on_measured(*request, code, user_.now());
   slot->carried |= code == Code::kOk && request->use != PostedRequest::Use::kControl;
   if (!rails_.empty()) first_share_.ended(request->bytes, user_.now());
   request_ended(*request, code);
@@ -164,6 +170,8 @@ void Flow::on_completion(Path& path, std::uint64_t id, Code code) noexcept {
 
 void Flow::request_ended(const PostedRequest& request, Code code) {
   switch (request.use) {
+    case PostedRequest::Use::kMeasure:
+      return;
     case PostedRequest::Use::kControl:
     case PostedRequest::Use::kStagedOperation:
       if (code != Code::kOk) inbound_.forget_told();  // it may have been the word of our credits

@@ -100,6 +100,7 @@ class Flow final : public PathEvents, private PathUser, private RailUser {
   [[nodiscard]] bool take_life() noexcept { return std::exchange(alive_, false); }
 
   struct Counters {
+    Counter paths_measured;
     Counter recoveries, failovers, failbacks, duplicate_notifications_dropped, atomics_served;
     Counter rail_bytes;  // written and read over paths beside the first
   };
@@ -132,6 +133,8 @@ class Flow final : public PathEvents, private PathUser, private RailUser {
   void path_in_use() override;
   void path_lost() override;
   void path_gone(InFlight& held) override;
+  [[nodiscard]] bool is_idle() const noexcept override { return outbox_.size() == 0; }
+  void path_measured() override;
   [[nodiscard]] std::uint64_t received() const noexcept override { return inbound_.received(); }
   [[nodiscard]] std::uint64_t acknowledged() const noexcept override { return outbox_.acknowledged(); }
   [[nodiscard]] bool apply_received(std::uint64_t received, std::string& why) override {

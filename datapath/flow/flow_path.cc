@@ -46,9 +46,17 @@ void Flow::path_in_use() {
   }
   carried_by_ = to;
   first_share_.reset(user_.transports()[slot.transport].planned_weight);
+  if (slot.figure) first_share_.expect(slot.figure->rate);
   open_rails();
   user_.flow_usable(std::move(event));
   pump();
+}
+
+void Flow::path_measured() {
+  counters_.paths_measured.add();
+  dirty_ = true;
+  if (paths_.slot() != nullptr) explanation_ = paths_.explain();
+  user_.flow_described();
 }
 
 void Flow::path_lost() {

@@ -17,10 +17,7 @@ void Flow::allow(bool beside, bool rails) noexcept {
   }
 }
 
-void Flow::begin(std::vector<Candidate> candidates) {
-  candidates_ = std::move(candidates);
-  paths_.begin(candidates_);
-}
+void Flow::begin(std::vector<Candidate> candidates) { candidates_ = paths_.begin(std::move(candidates)); }
 
 void Flow::expect(std::vector<Offer> peer_offers) {
   peer_offers_ = std::move(peer_offers);

@@ -19,6 +19,7 @@ struct TransferImpl;
 /// A work request that is on a path, and what its completion is to be told to.
 struct PostedRequest {
   enum class Use : std::uint8_t {
+    kMeasure,          // a write that measures the path; `sequence`: by which measurement
     kControl,          // the path's own messages: hello, credits, answers of staged mode
     kWrite,            // of a transfer's data
     kRead,             // of a transfer's data
@@ -82,7 +83,8 @@ class InFlight {
     std::uint64_t& id = searched_[kind == Use::kRead ? 1 : 0];
     for (id = std::max(id, first_id_); id < next_id(); ++id) {
       const PostedRequest& entry = entries_[id - first_id_];
-      if (entry.use == kind || (kind == Use::kWrite && entry.use == Use::kNotifyingWrite)) return entry.bytes;
+      const bool writes = entry.use == Use::kNotifyingWrite || entry.use == Use::kMeasure;
+      if (entry.use == kind || (kind == Use::kWrite && writes)) return entry.bytes;
     }
     return 0;
   }

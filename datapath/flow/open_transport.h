@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 
 #include "datapath/flow/choice.h"
@@ -10,11 +11,14 @@
 
 namespace fairlead::datapath {
 
+/// What a lane has for peers to write to, and to write from, so that paths can be proved and measured.
+inline constexpr std::uint32_t kProbeBytes = 64 * 1024;
+
 struct OpenTransport {
   std::shared_ptr<Device> device;
   std::unique_ptr<Endpoint> endpoint;  // behind the device, which outlives it
   Offer offer;
-  Grant probe{};  // eight bytes that peers write to prove a path
+  Grant probe{};  // kProbeBytes that peers write to prove a path, and to measure it
   std::size_t paths = 0;
   double planned_weight = Share::kWeight;  // how much it should carry: the least of its kind has 1
 };

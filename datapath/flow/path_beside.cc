@@ -11,15 +11,19 @@ namespace fairlead::datapath {
 
 /// Active, with a path in use.
 void PathSet::look_for_better(Clock::time_point now) {
+  if (measures() && active_) return look_by_figures(now);
   if (candidate_ == 0 || !active_ || !beside_allowed_ || stays_ || !rules_.failover || beside_ != nullptr) return;
   if (!host_.linked()) return;
   const std::optional<std::size_t> better = trials_.better(candidate_, now);
-  if (!better) return;
-  Result<std::unique_ptr<PathSlot>> slot = offer_path(*better);
+  if (better) set_up_beside(*better);
+}
+
+void PathSet::set_up_beside(std::size_t candidate) {
+  Result<std::unique_ptr<PathSlot>> slot = offer_path(candidate);
   if (slot) {
     beside_ = std::move(*slot);
   } else {
-    trials_.failed_beside(*better, slot.error().message(), now);
+    trials_.failed_beside(candidate, slot.error().message(), host_.now());
   }
 }
 
@@ -39,10 +43,9 @@ void PathSet::advance_beside(Clock::time_point now) {
 }
 
 /// Both ends have proved it.
-void PathSet::take_over() {
+void PathSet::take_over(const std::string& reason) {
   if (!active_ || stays_ || state() != PathState::kInUse) return;
   saw(PathEvent::kBetter);
-  const std::string reason = fmt::format("{} works again", name_of(beside_->candidate));
   log(LogLevel::kInfo, fmt::format("{} to {}: {}; fencing the path in use",
                                    host_.transports()[slot_->transport].offer.name, host_.who(), reason));
   leave(Code::kAborted, reason, true);  // a code that speaks against nothing

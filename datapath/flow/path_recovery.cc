@@ -161,6 +161,9 @@ void PathSet::retire(std::unique_ptr<PathSlot> slot) noexcept {
 
 void PathSet::advance(Clock::time_point now) {
   if (shut_) return;
+  for (PathSlot* slot : {slot_.get(), beside_.get()}) {
+    if (slot != nullptr) advance_measuring(*slot, now);
+  }
   if (beside_ != nullptr) advance_beside(now);
   if (shut_) return;
   switch (state()) {
@@ -211,7 +214,8 @@ void PathSet::take_back_memory(Clock::time_point since, Clock::time_point now) {
 void PathSet::check_progress(Clock::time_point now) {
   if (in_use() == nullptr) return;
   if (std::exchange(slot_->moved, false)) slot_->last_moved = slot_->last_progress = now;
-  if (slot_->in_flight.empty()) {
+  // What measures a path asks nothing of it that has to be done in time.
+  if (slot_->in_flight.empty() || slot_->measurement) {
     slot_->last_progress = now;
     slot_->probed_at = {};
     return;

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <cassert>
 #include <utility>
@@ -21,6 +22,9 @@ namespace {
 // that a device without one-sided operations is used in staged mode.
 constexpr milliseconds kSetupTimeout{4000};
 constexpr std::size_t kMaxDescription = 4096;
+// What a path is proved with. Some packets of any size that a network may not let through: where it swallows what is
+// larger than it takes, a few bytes pass.
+constexpr std::size_t kProofBytes = 16 * 1024, kOldProofBytes = 8;
 
 /// The ways between states.
 constexpr bool may_follow(PathState from, PathState to) {
@@ -71,8 +75,10 @@ PathSlot* PathSet::slot_of(std::uint64_t epoch) noexcept {
   return beside_ != nullptr && beside_->epoch == epoch ? beside_.get() : nullptr;
 }
 
-const std::string& PathSet::name_of(std::size_t candidate) const {
-  return host_.transports()[candidates_[candidate].local].offer.name;
+std::string PathSet::name_of(std::size_t candidate) const {
+  const Candidate& over = candidates_[candidate];
+  const std::string& name = host_.transports()[over.local].offer.name;
+  return over.host.empty() ? name : fmt::format("{} by way of {}", name, over.host);
 }
 
 bool PathSet::handle(const control::Frame& frame) {
@@ -113,10 +119,12 @@ void PathSet::use(std::unique_ptr<PathSlot> slot) noexcept {
 
 // ---- active: choosing and offering ---------------------------------------------------------------------------------
 
-void PathSet::begin(std::vector<Candidate> candidates) {
+const std::vector<Candidate>& PathSet::begin(std::vector<Candidate> candidates) {
   candidates_ = std::move(candidates);
+  if (measures()) put_best_first();
   trials_.begin(candidates_.size(), rules_.peer_timeout);
   begin_path();
+  return candidates_;
 }
 
 /// With the best that may be tried; else waits for one that may be later.
@@ -145,7 +153,12 @@ Result<std::unique_ptr<PathSlot>> PathSet::offer_path(std::size_t candidate) {
   ++epoch_;
   const Candidate& over = candidates_[candidate];
   PathConfig config = host_.path_config();
+  session_host_ = config.peer_host;
   config.peer_addresses = over.addresses;
+  if (!over.host.empty()) {
+    config.peer_host = over.host;
+    config.local_host.clear();
+  }
   config.addresses_first = rules_.spare;
   Result<std::unique_ptr<PathSlot>> slot = open_path(over.local, over.remote, std::move(config));
   if (!slot) return slot;
@@ -155,7 +168,8 @@ Result<std::unique_ptr<PathSlot>> PathSet::offer_path(std::size_t candidate) {
                                       .active_transport = static_cast<std::uint32_t>((*slot)->transport),
                                       .passive_transport = static_cast<std::uint32_t>((*slot)->peer_transport),
                                       .description = (*slot)->path->local_description(),
-                                      .probe = control::Key{probe.address, probe.key}});
+                                      .probe = control::Key{probe.address, probe.key},
+                                      .probe_bytes = kProbeBytes});
   return slot;
 }
 
@@ -174,6 +188,7 @@ void PathSet::handle_answer(const control::PathAnswer& answer) {
   slot->answered = true;
   slot->opened_at = host_.now();
   slot->peer_probe = answer.probe.value_or(control::Key());
+  slot->peer_probe_bytes = answer.probe_bytes;
   Status connected = answer.description.size() <= kMaxDescription
                          ? slot->path->connect(answer.description)
                          : Status(Code::kDataLoss, fmt::format("a path description of {} bytes (limit {})",
@@ -199,9 +214,20 @@ std::string PathSet::explain() const {
   std::string text =
       fmt::format("{} ({}): {}", host_.transports()[slot_->transport].offer.name, slot_->path->describe(),
                   active_ ? candidates_[candidate_].reason : "the connecting end's choice");
+  const auto measured = [this](std::size_t c) {
+    const std::optional<Figure> figure = figure_of(c);
+    return figure ? fmt::format("measured {}", to_string(*figure)) : std::string();
+  };
+  if (const std::string figures = active_ ? measured(candidate_) : std::string(); !figures.empty()) {
+    text += ", " + figures;
+  }
   for (std::size_t c = 0; c < candidates_.size(); ++c) {
     if (c == candidate_) continue;
-    text += fmt::format("; {}: {}", name_of(c), trials_.because(c).empty() ? "ranks below" : trials_.because(c));
+    const std::string figures = measured(c);
+    text += fmt::format("; {}: {}", name_of(c),
+                        !trials_.because(c).empty() ? trials_.because(c)
+                        : !figures.empty()          ? figures
+                                                    : "ranks below");
   }
   if (slot_->write_failed) text += "; staged, since one-sided writes do not arrive";
   return text;
@@ -243,13 +269,15 @@ void PathSet::handle_offer(const control::PathOffer& offer) {
     use(std::move(*opened));
   }
   slot.peer_probe = offer.probe.value_or(control::Key());
+  slot.peer_probe_bytes = offer.probe_bytes;
   if (Status connected = slot.path->connect(offer.description); !connected.ok()) {
     return candidate_failed(slot, connected.code(), connected.message());
   }
   const Grant& probe = transports[transport].probe;
   user_.send_frame(control::PathAnswer{.epoch = slot.epoch,
                                        .description = slot.path->local_description(),
-                                       .probe = control::Key{probe.address, probe.key}});
+                                       .probe = control::Key{probe.address, probe.key},
+                                       .probe_bytes = kProbeBytes});
 }
 
 // ---- both: proving -------------------------------------------------------------------------------------------------
@@ -259,20 +287,25 @@ void PathSet::on_ready(PathSlot& slot) {
   if (slot.state < PathState::kClosing && !shut_) slot.connected = true;
 }
 
-/// A small WRITE and a message each way: only what has been seen to arrive is used.
+/// A WRITE and a message each way: only what has been seen to arrive is used.
 void PathSet::prove(PathSlot& slot) {
   const OpenTransport& transport = host_.transports()[slot.transport];
-  const LocalSegment source = host_.probe_source(slot.transport);
+  LocalSegment source = host_.probe_source(slot.transport);
+  const bool large = slot.peer_probe_bytes != 0;
+  const std::size_t most_message = std::max<std::size_t>(slot.can->max_message, kPathHeaderBytes) - kPathHeaderBytes;
+  const std::size_t said = large ? std::min({source.length, most_message, kProofBytes}) : 0;
+  source.length = std::min({source.length, large ? kProofBytes : kOldProofBytes,
+                            std::max<std::size_t>(slot.peer_probe_bytes, kOldProofBytes)});
   PathHeader header;
   PathMessage hello;
   hello.type = MessageType::kHello;
   hello.sequence = slot.epoch;
   encode(hello, header);
-  const LocalSegment message{header, kPathHeaderBytes, 0};
+  const LocalSegment message[2] = {{header, kPathHeaderBytes, 0}, {source.data, said, 0}};
   const bool write = transport.device->capabilities().one_sided && slot.peer_probe.key != 0;
   const WorkRequest requests[2] = {
       {kProbeId, OpKind::kWrite, {&source, 1}, slot.peer_probe.address, slot.peer_probe.key},
-      {slot.in_flight.next_id(), OpKind::kMessage, {&message, 1}, 0, 0}};
+      {slot.in_flight.next_id(), OpKind::kMessage, {message, said != 0 ? 2u : 1u}, 0, 0}};
   if (!write) slot.write_failed = true;
   const std::span<const WorkRequest> batch(requests + (write ? 0 : 1), write ? 2 : 1);
   const std::size_t taken = slot.path->post(batch);
@@ -292,9 +325,13 @@ void PathSet::check_proved(PathSlot& slot) {
     user_.send_frame(control::PathReady{.epoch = slot.epoch, .one_sided = slot.write_proved});
   }
   if (slot.state != PathState::kProved || !slot.peer_ready) return;
-  if (&slot == beside_.get()) return take_over();
+  if (&slot == beside_.get()) {
+    if (!active_) return;  // the other end says what becomes of it
+    return measures() ? weigh_beside() : take_over(fmt::format("{} works again", name_of(slot.candidate)));
+  }
   enter(slot, PathState::kInUse);
   slot.last_progress = slot.in_use_since = host_.now();
+  if (active_) slot.figure = figure_of(slot.candidate);
   trials_.in_use();
   user_.path_in_use();
 }

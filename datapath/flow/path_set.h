@@ -1,9 +1,9 @@
 // A flow's path: choosing a transport, offering it, proving that it carries data, noticing its death, fencing it.
 //
 // The active end chooses and numbers paths (epochs) and leads recovery; the passive end answers. A path is used after
-// both ends have seen a small WRITE and a message arrive. When it dies: fence first, then replay. The active end closes
-// its path, drains it, and sends Fence{epoch, received}; the passive end does the same and answers
-// FenceAck{epoch, received}. What `received` leaves open is said again on the next path.
+// both ends have seen a WRITE and a message arrive that are as large as packets get. When it dies: fence first, then
+// replay. The active end closes its path, drains it, and sends Fence{epoch, received}; the passive end does the same
+// and answers FenceAck{epoch, received}. What `received` leaves open is said again on the next path.
 //
 // While a path is in use the active end looks now and then whether a better one works: it is set up and proved beside
 // the one in use, which is then fenced as if it had died, so that the better one takes over at once.
@@ -21,7 +21,9 @@
 #include <vector>
 
 #include "datapath/flow/choice.h"
+#include "datapath/flow/figures.h"
 #include "datapath/flow/in_flight.h"
+#include "datapath/flow/measurement.h"
 #include "datapath/flow/open_transport.h"
 #include "datapath/flow/path_state.h"
 #include "datapath/flow/trials.h"
@@ -46,6 +48,7 @@ struct PathSlot {
   std::size_t candidate = 0;       // active: which of the set's
   std::uint64_t epoch = 0;
   control::Key peer_probe;
+  std::uint32_t peer_probe_bytes = 0;  // 0: of a release that knows of eight, and of no hello with bytes
   Clock::time_point opened_at;
 
   // Proofs.
@@ -75,6 +78,16 @@ struct PathSlot {
   Clock::time_point probed_at{};    // when the peer was asked whether it is alive, because nothing moved
   bool probe_answered = false;
 
+  // Active: what it carries, as it was measured when it came to be used, and how that is measured now.
+  std::optional<Figure> figure;
+  std::optional<Measurement> measurement;
+  std::uint64_t measurements = 0;  // that were begun
+
+  void on_measured(const PostedRequest& request, Code code, Clock::time_point now) {
+    moved = true;
+    if (!measurement || request.sequence != measurements) return;
+    code == Code::kOk ? measurement->ended(now) : measurement.reset();
+  }
   void on_hello(std::uint64_t of_epoch) noexcept { hello_received = hello_received || of_epoch == epoch; }
   void on_probe(Code code) noexcept {
     (code == Code::kOk ? write_proved : write_failed) = true;
@@ -87,6 +100,8 @@ class PathHost {
  public:
   [[nodiscard]] virtual std::vector<OpenTransport>& transports() noexcept = 0;
   [[nodiscard]] virtual LocalSegment probe_source(std::size_t transport) const noexcept = 0;
+  /// What paths were measured to carry; null: nobody asks.
+  [[nodiscard]] virtual Figures* figures() noexcept { return nullptr; }
   /// Whether the control connection stands, over which paths are set up.
   [[nodiscard]] virtual bool linked() const noexcept = 0;
   /// The addresses of both ends, and how long a peer may be silent.
@@ -114,6 +129,10 @@ class PathUser {
   virtual void path_in_use() = 0;
   /// The path that was in use is not any more.
   virtual void path_lost() = 0;
+  /// It has nothing to do, and neither has the path in use.
+  [[nodiscard]] virtual bool is_idle() const noexcept { return true; }
+  /// A path's figures are there, or are new.
+  virtual void path_measured() {}
   /// What a path held and will not report comes back.
   virtual void path_gone(InFlight& held) = 0;
   /// Sequenced messages that came from the peer, and of ours those that it acknowledged.
@@ -133,13 +152,17 @@ class PathSet {
     std::chrono::milliseconds path_timeout{0};
     bool urgent = false;  // PathConfig::urgent
     std::chrono::milliseconds peer_timeout{0};
-    bool spare = false;  // others go on if it is left
+    bool spare = false;     // others go on if it is left
+    bool measured = false;  // it goes by figures
+    TrafficClass traffic = TrafficClass::kBulk;
   };
   PathSet(PathHost& host, PathUser& user, bool active, Rules rules)
-      : host_(host), user_(user), rules_(rules), active_(active) {}
+      : host_(host), user_(user), rules_(rules), active_(active), figures_(active ? host.figures() : nullptr) {}
 
   /// Active, without a path: sets out with the best of these; there is at least one.
-  void begin(std::vector<Candidate> candidates);
+  /// Gives them in the order in which they are tried first: by figures, the one that is known to be the best comes
+  /// first.
+  const std::vector<Candidate>& begin(std::vector<Candidate> candidates);
   /// Passive: what the peer may offer a path over.
   void expect(std::vector<Offer> peer_offers) { peer_offers_ = std::move(peer_offers); }
   /// The peer's version of the protocol has paths that are set up beside the one in use.
@@ -233,10 +256,25 @@ class PathSet {
   void look_for_better(Clock::time_point now);
   void give_up_beside(const std::string& reason);
   void advance_beside(Clock::time_point now);
-  void take_over();
+  void take_over(const std::string& reason);
+  void set_up_beside(std::size_t candidate);
   void promote();
 
-  [[nodiscard]] const std::string& name_of(std::size_t candidate) const;
+  // path_measured.cc
+  [[nodiscard]] bool measures() const noexcept { return rules_.measured && figures_ != nullptr; }
+  [[nodiscard]] Figures::Way way_of(std::size_t candidate) const;
+  [[nodiscard]] std::optional<Figure> figure_of(std::size_t candidate) const;
+  void put_best_first();
+  [[nodiscard]] bool is_preferred(std::size_t candidate) const;
+  [[nodiscard]] bool may_measure(const PathSlot& slot) const noexcept;
+  void look_by_figures(Clock::time_point now);
+  void begin_measuring(PathSlot& slot);
+  void measure(PathSlot& slot);
+  void advance_measuring(PathSlot& slot, Clock::time_point now);
+  void weigh_beside();
+  void dismiss_beside(const std::string& reason);
+
+  [[nodiscard]] std::string name_of(std::size_t candidate) const;
 
   PathHost& host_;
   PathUser& user_;
@@ -260,6 +298,12 @@ class PathSet {
   std::vector<Offer> peer_offers_;
   bool fence_requested_ = false;      // the active end waits for our FenceAck
   std::uint64_t fence_received_ = 0;  // what it said in its Fence
+
+  // Active, where it goes by figures.
+  Figures* const figures_;
+  std::string session_host_;  // where the peer is, as far as the session knows
+  Clock::time_point look_at_{};
+  unsigned put_off_ = 0;  // measurements in a row that came to nothing
 
   Code fence_code_ = Code::kOk;
   std::string fence_reason_;

@@ -15,6 +15,7 @@ constexpr unsigned kMostDoublings = 8;  // four minutes
 
 PathSet::Rules of_rail(PathSet::Rules rules) {
   rules.spare = true;
+  rules.measured = false;  // the first path measures for all
   return rules;
 }
 
@@ -51,6 +52,7 @@ PathSlot* Rail::carrying() noexcept {
 void Rail::path_in_use() {
   pauses_ = 0;
   share_.reset(host_.transports()[paths_.in_use()->transport].planned_weight);
+  if (const std::optional<Figure>& figure = paths_.slot()->figure) share_.expect(figure->rate);
   user_.rail_in_use(*this, std::exchange(was_used_, true));
 }
 

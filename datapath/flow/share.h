@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
+#include <utility>
 
 #include "datapath/lane/lane.h"
 
@@ -37,6 +38,7 @@ class Share {
       timed_since_ = now;
     }
     under_way_ += bytes;
+    full_ |= room() < stripe_;
   }
   void ended(std::uint64_t bytes, Clock::time_point now) noexcept {
     under_way_ -= std::min(under_way_, bytes);
@@ -49,11 +51,18 @@ class Share {
       ahead_of_timed_ -= std::min(ahead_of_timed_, bytes);
     }
     if (now - since_ >= kSample) measure(now);
+    // It had all that it may have, and was done with it before anybody could give it more.
+    if (under_way_ == 0 && std::exchange(full_, false)) window_ = std::min(2 * window_, kMost * stripe_);
   }
   /// The path is another. `weight`: how much it should carry, when the path that should carry least has 1.
   void reset(double weight = kWeight) noexcept {
     *this = Share(stripe_);
     window_ = static_cast<std::uint64_t>(std::clamp(weight, 1.0, kMostWeight) * static_cast<double>(kFewest * stripe_));
+  }
+  /// It was measured to carry so much, bytes per second: where it begins.
+  void expect(double rate) noexcept {
+    const auto wanted = static_cast<std::uint64_t>(rate * std::chrono::duration<double>(kAhead).count());
+    window_ = std::clamp(wanted, kFewest * stripe_, kMost * stripe_);
   }
 
  private:
@@ -72,6 +81,7 @@ class Share {
   std::uint64_t stripe_;
   std::uint64_t window_;
   std::uint64_t under_way_ = 0;
+  bool full_ = false;  // since it last had nothing
   // Its rate.
   std::uint64_t carried_ = 0;
   Clock::time_point since_{}, idle_since_{};

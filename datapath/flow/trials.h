@@ -56,6 +56,10 @@ class Trials {
   [[nodiscard]] bool has_other(std::size_t candidate, Clock::time_point now) const noexcept;
   /// The best of those that rank above this one, in use, and that may be looked at now.
   [[nodiscard]] std::optional<std::size_t> better(std::size_t candidate, Clock::time_point now) const noexcept;
+  /// Whether it may be looked at now.
+  [[nodiscard]] bool may_look(std::size_t candidate, Clock::time_point now) const noexcept {
+    return trials_[candidate].look_at <= now;
+  }
   /// When the next of those that wait may be tried; nothing: all are given up.
   [[nodiscard]] std::optional<Clock::time_point> next_at() const noexcept;
   /// Why it failed last; empty if it has not.

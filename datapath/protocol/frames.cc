@@ -24,15 +24,17 @@ void fields(Is<Hello> auto& m, auto&& field) {
   field(1, m.version_min), field(2, m.version_max), field(3, m.engine_name), field(4, m.session_id);
   field(5, m.transports), field(6, m.max_message_bytes), field(7, m.event_window), field(8, m.event_window_bytes);
   field(9, m.principal), field(10, m.nonce), field(11, m.proof), field(12, m.resume);
+  field(13, m.engine);
 }
-void fields(Is<Refused> auto& m, auto&& field) { field(1, m.code), field(2, m.reason); }
+void fields(Is<Refused> auto& m, auto&& field) { field(1, m.code), field(2, m.reason), field(3, m.engine); }
 void fields(Is<Key> auto& m, auto&& field) { field(1, m.address), field(2, m.key); }
 void fields(Is<PathOffer> auto& m, auto&& field) {
   field(1, m.epoch), field(2, m.active_transport), field(3, m.passive_transport), field(4, m.description);
-  field(5, m.probe), field(6, m.flow), field(7, m.rail);
+  field(5, m.probe), field(6, m.flow), field(7, m.rail), field(8, m.probe_bytes);
 }
 void fields(Is<PathAnswer> auto& m, auto&& field) {
   field(1, m.epoch), field(2, m.description), field(3, m.probe), field(4, m.flow), field(5, m.rail);
+  field(6, m.probe_bytes);
 }
 void fields(Is<PathReady> auto& m, auto&& field) {
   field(1, m.epoch), field(2, m.one_sided), field(3, m.flow), field(4, m.rail);

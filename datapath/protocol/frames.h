@@ -32,11 +32,13 @@ struct Hello {
   std::uint64_t event_window_bytes = 0;
   std::string principal, nonce, proof;
   std::string resume;
+  std::uint64_t engine = 0;
 };
 
 struct Refused {
   std::uint32_t code = 0;
   std::string reason;
+  std::uint64_t engine = 0;
 };
 
 struct Key {
@@ -49,12 +51,14 @@ struct PathOffer {
   std::string description;
   std::optional<Key> probe;
   std::uint32_t flow = 0, rail = 0;
+  std::uint32_t probe_bytes = 0;
 };
 struct PathAnswer {
   std::uint64_t epoch = 0;
   std::string description;
   std::optional<Key> probe;
   std::uint32_t flow = 0, rail = 0;
+  std::uint32_t probe_bytes = 0;
 };
 struct PathReady {
   std::uint64_t epoch = 0;

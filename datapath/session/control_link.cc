@@ -13,6 +13,7 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kFirstPause{10}, kLongestPause{500};  // between attempts
 constexpr milliseconds kAttempt{1000};                       // for one to be answered by the host
+constexpr std::uint32_t kConnecting = EPOLLIN | EPOLLOUT;    // what is waited for of a connection that is being made
 constexpr std::uint64_t kTellBytes = 64 * 1024;              // heard before the peer is told
 
 /// Whether the peer is to say something, if only to a ping that comes later, when it has heard this.
@@ -23,8 +24,9 @@ bool awaits_answer(const control::Frame& frame) {
 
 }  // namespace
 
-void ControlLink::dial(std::vector<std::string> addresses, std::uint16_t port, Clock::time_point deadline) {
-  dialer_.begin(std::move(addresses), port, deadline);
+void ControlLink::dial(std::vector<Place> places, Clock::time_point deadline) {
+  places_.set(std::move(places));
+  dialer_.begin(places_.all(), host_.now(), deadline);
   try_next();
 }
 
@@ -34,26 +36,69 @@ void ControlLink::adopt(std::unique_ptr<ControlChannel> channel) {
 }
 
 void ControlLink::try_next() {
-  while (const std::string* address = dialer_.next(host_.now())) {
-    Result<std::unique_ptr<ControlStream>> stream = host_.dial(*address, dialer_.port());
+  while (const std::optional<std::size_t> next = dialer_.next(host_.now())) {
+    const Place& place = dialer_.place(*next);
+    Result<std::unique_ptr<ControlStream>> stream = host_.dial(place.address, place.port);
     if (stream) {
-      address_ = *address;
-      channel_ = std::make_unique<ControlChannel>(std::move(*stream), true);
-      return watch();
+      Racer& racer = racing_.emplace_back(std::make_unique<ControlChannel>(std::move(*stream), true), *next);
+      host_.watch_control(racer.channel->stream(), *this, kConnecting, true);
+    } else {
+      dialer_.failed(*next, stream.error());
     }
-    dialer_.failed(stream.error());
   }
+  if (!racing_.empty() || !dialer_.is_over()) return;
   if (cut_) return attempt_failed(dialer_.failure());
   user_.link_refused(dialer_.failure());
 }
 
+/// The connection stands or stood, and is of no use.
 void ControlLink::next_after(const Status& why) {
   release();
-  dialer_.failed(why);
+  greets_until_ = Clock::time_point::max();
+  if (dialed_) dialer_.failed(*std::exchange(dialed_, std::nullopt), why);
+  try_next();
+}
+
+void ControlLink::stop_racing() noexcept {
+  for (const Racer& racer : racing_) host_.unwatch_control(racer.channel->stream());
+  racing_.clear();
+}
+
+/// Who answered there is of no use: it has said why not, or `why`.
+void ControlLink::give_up_place(const Status& why) {
+  const Status said = std::exchange(useless_because_, {});
+  next_after(said.ok() ? why : said);
+}
+
+/// The first that stands is taken.
+void ControlLink::check_race() {
+  for (std::size_t i = 0; i < racing_.size();) {
+    const Status sent = racing_[i].channel->flush();
+    if (sent.ok() && racing_[i].channel->connecting()) {
+      ++i;
+      continue;
+    }
+    Racer racer = std::exchange(racing_[i], {});
+    racing_.erase(racing_.begin() + static_cast<std::ptrdiff_t>(i));
+    if (!sent.ok()) {
+      host_.unwatch_control(racer.channel->stream());
+      dialer_.failed(racer.which, sent);
+      continue;
+    }
+    stop_racing();
+    dialer_.answered(racer.which);
+    dialed_ = racer.which;
+    useless_because_ = {};
+    channel_ = std::move(racer.channel);
+    watched_ = kConnecting;
+    greets_until_ = cut_ ? host_.now() + host_.config().peer_timeout / 6 : dialer_.greets_until(host_.now());
+    return user_.link_up();
+  }
   try_next();
 }
 
 std::unique_ptr<ControlChannel> ControlLink::release() {
+  stop_racing();
   if (channel_ != nullptr) host_.unwatch_control(channel_->stream());
   watched_ = 0;
   return std::move(channel_);
@@ -100,18 +145,12 @@ void ControlLink::put(std::string_view wire, bool awaits_answer) {
 // ---- what is heard -------------------------------------------------------------------------------------------------
 
 void ControlLink::on_ready(std::uint32_t epoll_events) {
+  if (!racing_.empty()) check_race();
   if (channel_ == nullptr) return;
-  const bool dialed = channel_->connecting();
   // Of a connection that ended while nothing is read from it, the end shows in writing.
   const bool ended = (epoll_events & (EPOLLHUP | EPOLLERR)) != 0 && !channel_->wants_read();
   Status sent;
-  if (dialed || (epoll_events & EPOLLOUT) != 0 || ended) sent = channel_->flush();
-  if (dialed) {
-    if (!sent.ok()) return next_after(sent);
-    if (channel_->connecting()) return;
-    attempt_until_ = host_.now() + host_.config().peer_timeout / 6;
-    user_.link_up();
-  }
+  if ((epoll_events & EPOLLOUT) != 0 || ended) sent = channel_->flush();
   watch();
   if (channel_ == nullptr) return;
   Status got;
@@ -129,7 +168,7 @@ void ControlLink::on_ready(std::uint32_t epoll_events) {
   }
   const Status& why = got.ok() ? sent : got;
   if (why.ok()) return;
-  if (cut_) return attempt_failed(why);
+  if (cut_) return dialed_ ? give_up_place(why) : attempt_failed(why);
   // The peer sees the end once it was told here.
   const std::unique_ptr<ControlChannel> last = release();
   user_.link_lost(why);
@@ -161,23 +200,33 @@ void ControlLink::tell_heard() {
 void ControlLink::rejoin() {
   release();
   cut_ = true;
+  dialed_.reset();
+  refused_since_.reset();
   pause_ = kFirstPause;
   attempt_at_ = host_.now();
 }
 
 /// Active; passive, there is nobody to dial.
 void ControlLink::attempt() {
-  if (address_.empty()) return;
-  attempt_until_ = host_.now() + std::min(kAttempt, host_.config().peer_timeout / 6);
-  dialer_.begin({address_}, dialer_.port(), attempt_until_);
+  std::vector<Place> places = places_.to_look_at();
+  if (places.empty()) return;
+  const Clock::time_point now = host_.now();
+  attempt_until_ = now + std::min(kAttempt, host_.config().peer_timeout / 6);
+  dialer_.begin(std::move(places), now, attempt_until_);
   try_next();
 }
 
+/// Who moves is at one place no more before it is at the next: only for a while do several count that refuse.
 void ControlLink::attempt_failed(const Status& why) {
   release();
-  attempt_at_ = host_.now() + pause_;
+  dialed_.reset();
+  greets_until_ = Clock::time_point::max();
+  const Clock::time_point now = host_.now();
+  attempt_at_ = now + pause_;
   pause_ = std::min(2 * pause_, kLongestPause);
-  if (why.code() == Code::kNotFound) user_.link_refused(why);
+  if (why.code() != Code::kNotFound) return refused_since_.reset();
+  if (!refused_since_) refused_since_ = now;
+  if (!places_.several() || now - *refused_since_ >= host_.config().peer_timeout / 6) user_.link_refused(why);
 }
 
 void ControlLink::take_over(std::unique_ptr<ControlChannel> channel) {
@@ -189,6 +238,7 @@ void ControlLink::take_over(std::unique_ptr<ControlChannel> channel) {
 
 bool ControlLink::rejoined(std::uint64_t heard_there) {
   cut_ = false;
+  greeted(keeps_);
   if (!frames_.heard_there(heard_there)) return false;
   told_at_byte_ = channel_->received();
   frames_.told();  // by what was said to rejoin
@@ -203,12 +253,27 @@ bool ControlLink::rejoined(std::uint64_t heard_there) {
 // ---- time ----------------------------------------------------------------------------------------------------------
 
 void ControlLink::check_dialing(Clock::time_point now) {
-  if (dialing() && dialer_.is_late(now)) next_after({Code::kUnavailable, "no answer in its time"});
-  if (!cut_) return;
-  if (channel_ != nullptr && now >= attempt_until_ && !address_.empty()) {
-    attempt_failed({Code::kUnavailable, "no answer in its time"});
-  }
-  if (channel_ == nullptr && now >= attempt_at_) attempt();
+  static const Status kLate(Code::kUnavailable, "no answer in its time");
+  if (dialing()) try_next();
+  const bool has_next = cut_ || (dialed_ && dialer_.has_other(*dialed_));
+  if (dialed_ && has_next && now >= greets_until_) return give_up_place(kLate);
+  if (!cut_ || places_.all().empty()) return;
+  if (dialing() && now >= attempt_until_) return attempt_failed(kLate);
+  if (!exists() && now >= attempt_at_) attempt();
+}
+
+bool ControlLink::is_useless(Status why) {
+  if (!dialed_ || !(cut_ || dialer_.has_other(*dialed_))) return false;
+  if (why.code() == Code::kNotFound) places_.taken(dialer_.place(*dialed_));
+  if (useless_because_.ok()) useless_because_ = std::move(why);  // its first word counts, and not its goodbye
+  greets_until_ = {};
+  return true;
+}
+
+void ControlLink::greeted(bool keeps) noexcept {
+  keeps_ = keeps;
+  greets_until_ = Clock::time_point::max();
+  if (dialed_) places_.found(dialer_.place(*dialed_));
 }
 
 void ControlLink::hear(Clock::time_point now) noexcept {

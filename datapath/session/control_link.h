@@ -1,7 +1,8 @@
 // A session's control connection: dialing it, watching it, what is said and heard on it, and signs of life.
 //
-// Active: the addresses of a host are tried one after the other (dialer.h). Passive: it stands from the beginning.
-// Once both ends have greeted it outlives its connection (keep_frames()): frames are kept until the peer has heard them
+// Active: the peer's places are dialed, each a head start before the next (dialer.h). Passive: it stands from the
+// beginning.
+// Once both ends have greeted it outlives its connection (greeted()): frames are kept until the peer has heard them
 // (kept_frames.h), and where a connection breaks, or is silent for too long, the session is told and another takes its
 // place. The active end dials it, again and again, until the session gives up; the passive end waits for it. What is
 // said meanwhile is said then. Frames are the session's to understand. It knows no phases. Threads: the driver.
@@ -25,7 +26,8 @@ class LinkUser {
  public:
   /// Active: an address answered.
   virtual void link_up() = 0;
-  /// Active: none did, or the one that had answered before has nobody who listens. The words name the addresses.
+  /// Active: none did; or, where the peer had answered before, nobody listens, nor at any other of its places. The
+  /// words name the addresses.
   virtual void link_refused(const Status& why) = 0;
   /// The peer said this. The link must not be closed from within.
   virtual void link_heard(const control::Frame& frame) = 0;
@@ -43,8 +45,8 @@ class ControlLink {
 
   ControlLink(SessionHost& host, LinkUser& user) : host_(host), user_(user), last_heard_(host.now()) {}
 
-  /// Active: to the first of these numeric addresses that answers until `deadline`.
-  void dial(std::vector<std::string> addresses, std::uint16_t port, Clock::time_point deadline);
+  /// Active: to the first of these places that answers until `deadline`.
+  void dial(std::vector<Place> places, Clock::time_point deadline);
   /// Passive: over this connection.
   void adopt(std::unique_ptr<ControlChannel> channel);
   /// Dropped without a word if there is no connection and none will take its place. May be called in the middle of
@@ -55,24 +57,27 @@ class ControlLink {
   /// Lets go of the connection, for good. Nobody is told.
   void close();
 
+  /// The greeting is over: the peer is there. `keeps`: both ends count and keep what they say from here on.
+  void greeted(bool keeps) noexcept;
+  /// Active: where the peer may be.
+  [[nodiscard]] const Places& places() const noexcept { return places_; }
+  /// Active, before the greeting is over or while it is_cut(): who answered is of no use; kNotFound: it is another
+  /// engine. Another place is tried soon, or the next attempt made. False: there is none.
+  bool is_useless(Status why);
+
   // --- connections that take the place of one that was lost
-  /// Both ends count and keep what they say from here on.
-  void keep_frames() noexcept { keeps_ = true; }
-  [[nodiscard]] bool keeps_frames() const noexcept { return keeps_; }
   /// How many of the peer's frames were heard.
   [[nodiscard]] std::uint64_t heard() const noexcept { return frames_.heard(); }
   /// Another connection is to take the place of the one that was lost: active: it is dialed from now on.
   void rejoin();
   /// It is being made, or waited for.
   [[nodiscard]] bool is_cut() const noexcept { return cut_; }
-  /// Active: this attempt came to nothing; another will be made.
-  void fail_attempt() noexcept { attempt_until_ = {}; }
   /// Passive: `channel` takes the place of the connection, whatever became of that.
   void take_over(std::unique_ptr<ControlChannel> channel);
   /// The peer has shown who it is, and has heard so many of our frames: the rest is said again. False: that cannot be.
   [[nodiscard]] bool rejoined(std::uint64_t heard_there);
-  /// The peer says that it has heard so many. False: that cannot be.
-  [[nodiscard]] bool heard_there(std::uint64_t count) { return frames_.heard_there(count); }
+  /// The peer says that it has heard so many. False: that cannot be, or nothing is kept.
+  [[nodiscard]] bool heard_there(std::uint64_t count) { return keeps_ && frames_.heard_there(count); }
   /// Lets go of the connection, which may be another session's.
   std::unique_ptr<ControlChannel> release();
 
@@ -80,7 +85,7 @@ class ControlLink {
   void on_ready(std::uint32_t epoll_events);
   /// Frames have arrived that the last on_ready() left for the next.
   [[nodiscard]] bool pending() const noexcept { return channel_ != nullptr && channel_->pending(); }
-  /// The next address, if this one takes more than its share of the time; the next attempt.
+  /// The next place, if those that are dialed have had their head start; the next attempt.
   void check_dialing(Clock::time_point now);
   /// The peer gave a sign of life on its path.
   void live() noexcept { live_ = true; }
@@ -92,16 +97,19 @@ class ControlLink {
   void check_answers(Clock::time_point now, Clock::duration patience);
 
   /// There is a connection, or it is being made.
-  [[nodiscard]] bool exists() const noexcept { return channel_ != nullptr; }
-  [[nodiscard]] bool dialing() const noexcept { return channel_ != nullptr && channel_->connecting(); }
+  [[nodiscard]] bool exists() const noexcept { return channel_ != nullptr || dialing(); }
+  [[nodiscard]] bool dialing() const noexcept { return !racing_.empty(); }
   /// The peer lets too much of ours lie.
   [[nodiscard]] bool overrun() const noexcept { return overrun_; }
-  /// Of a connection that exists.
+  /// Of a connection that stands.
   [[nodiscard]] const ControlStream& stream() const noexcept { return channel_->stream(); }
 
  private:
   void try_next();
   void next_after(const Status& why);
+  void give_up_place(const Status& why);
+  void check_race();
+  void stop_racing() noexcept;
   void attempt();
   void attempt_failed(const Status& why);
   void put(std::string_view wire, bool awaits_answer);
@@ -118,7 +126,14 @@ class ControlLink {
 
   SessionHost& host_;
   LinkUser& user_;
+  Places places_;
   Dialer dialer_;
+  struct Racer {
+    std::unique_ptr<ControlChannel> channel;
+    std::size_t which = 0;  // the dialer's
+  };
+  std::vector<Racer> racing_;          // none of them stands yet; there is no other connection meanwhile
+  std::optional<std::size_t> dialed_;  // active: the dialer's, of the connection
   std::unique_ptr<ControlChannel> channel_;
   std::uint32_t watched_ = 0;  // epoll events asked for
   bool overrun_ = false;
@@ -127,10 +142,13 @@ class ControlLink {
   bool cut_ = false;
   KeptFrames frames_;
   std::uint64_t told_at_byte_ = 0;  // of the connection: when the peer was told how much was heard
-  // Active: where the peer answered, or may, and the attempts to reach it there again.
-  std::string address_;
+  // Active: who answered is to greet until then; the attempts to reach the peer again, and since when all its places
+  // refuse them.
+  Clock::time_point greets_until_ = Clock::time_point::max();
+  Status useless_because_;
   std::chrono::milliseconds pause_{0};
   Clock::time_point attempt_at_{}, attempt_until_{};
+  std::optional<Clock::time_point> refused_since_;
 
   Clock::time_point last_heard_;
   bool live_ = false;  // heard of on its path since the last check

@@ -1,46 +1,58 @@
-// Which address of a host a session connects to: one after the other, each with its share of the time that is left.
+// Which of a peer's places a session connects to: they are dialed in order, each a head start before the next, or at
+// once when those before it have failed; the first that answers is taken, and the others are let go.
 //
-// Pure. Threads: the driver.
+// Pure: it says which to dial, and is told what becomes of them. Source: RFC 8305 (happy eyeballs), section 5. Threads:
+// the driver.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "datapath/lane/lane.h"
+#include "datapath/session/places.h"
 #include "fairlead/status.h"
 
 namespace fairlead::datapath {
 
 class Dialer {
  public:
-  /// Anew. `addresses` are numeric, in the resolver's order of preference; `deadline` is for all of them.
-  void begin(std::vector<std::string> addresses, std::uint16_t port, Clock::time_point deadline) {
-    *this = {};
-    addresses_ = std::move(addresses);
-    port_ = port;
-    deadline_ = deadline;
-  }
-  /// The next address to try. Null: none is left.
-  [[nodiscard]] const std::string* next(Clock::time_point now) noexcept;
-  [[nodiscard]] std::uint16_t port() const noexcept { return port_; }
-  /// Whether the current address has used up its time, and another is left.
-  [[nodiscard]] bool is_late(Clock::time_point now) const noexcept {
-    return now >= until_ && tried_ < addresses_.size();
-  }
-  /// The current address does not answer.
-  void failed(const Status& why);
-  /// What failed() was told, with the addresses if there are several.
-  [[nodiscard]] Status failure() const { return {code_, reasons_}; }
+  static constexpr std::chrono::milliseconds kHeadStart{250};  // less, if there are many for little time
+
+  /// Anew. `places`: the best first; `deadline` is for all of them.
+  void begin(std::vector<Place> places, Clock::time_point now, Clock::time_point deadline);
+  /// The next to be dialed now, which is under way from then on. Nothing: none is due, or none is left.
+  [[nodiscard]] std::optional<std::size_t> next(Clock::time_point now) noexcept;
+  [[nodiscard]] const Place& place(std::size_t which) const noexcept { return dialed_[which].place; }
+  /// It does not answer, or what answered there is of no use.
+  void failed(std::size_t which, const Status& why);
+  /// It answered: the others that are under way are let go, and may be dialed again.
+  void answered(std::size_t which) noexcept;
+  /// Whether one is left that has not failed, but for this one.
+  [[nodiscard]] bool has_other(std::size_t which) const noexcept;
+  /// All have failed.
+  [[nodiscard]] bool is_over() const noexcept;
+  /// How long the one that answered may take to greet: its share of the time that is left.
+  [[nodiscard]] Clock::time_point greets_until(Clock::time_point now) const noexcept;
+  /// What failed() was told, with the places if there are several. kNotFound: nobody listens at any of them.
+  [[nodiscard]] Status failure() const;
 
  private:
-  std::vector<std::string> addresses_;
-  std::uint16_t port_ = 0;
-  Clock::time_point deadline_{}, until_ = Clock::time_point::max();
-  std::size_t tried_ = 0;
-  Code code_ = Code::kUnavailable;  // of the last
-  std::string reasons_;
+  enum class State : std::uint8_t { kWaits, kUnderWay, kFailed };
+  struct Dialed {
+    Place place;
+    State state = State::kWaits;
+    Status why;
+  };
+  [[nodiscard]] std::size_t count(State state) const noexcept;
+
+  std::vector<Dialed> dialed_;
+  Clock::duration head_start_{};
+  Clock::time_point begun_at_{}, deadline_{};
+  Code code_ = Code::kNotFound;  // of the last that says more than that nobody listens
 };
 
 }  // namespace fairlead::datapath

@@ -58,6 +58,7 @@ PeerStats SessionImpl::stats() const {
     if (flow == nullptr) continue;
     const Flow::Counters& of = flow->counters();
     s.recoveries += of.recoveries.get();
+    s.paths_measured += of.paths_measured.get();
     s.failovers += of.failovers.get();
     s.failbacks += of.failbacks.get();
     s.duplicate_notifications_dropped += of.duplicate_notifications_dropped.get();
@@ -79,10 +80,10 @@ std::string SessionImpl::who() const {
 
 void SessionImpl::set_public_state(PeerState state) noexcept { public_state_.store(state, std::memory_order_release); }
 
-void SessionImpl::connect_to(std::vector<std::string> addresses, std::uint16_t port) {
+void SessionImpl::connect_to(std::vector<Place> places) {
   if (phase_ != Phase::kResolving) return;
   phase_ = Phase::kConnecting;
-  link_.dial(std::move(addresses), port, started_at_ + host_->config().connect_timeout);
+  link_.dial(std::move(places), started_at_ + host_->config().connect_timeout);
 }
 
 void SessionImpl::start_passive(std::unique_ptr<ControlChannel> channel, const control::Resume* said) {

@@ -61,8 +61,8 @@ class SessionImpl final : public EventSource, public TransferSink, public FlowUs
   void request_close(std::chrono::nanoseconds grace);
 
   // --- driver: life ------------------------------------------------------------------------------------------------
-  /// To the first of these numeric addresses that answers.
-  void connect_to(std::vector<std::string> addresses, std::uint16_t port);
+  /// To the first of these places that answers.
+  void connect_to(std::vector<Place> places);
   /// `said`: what came over the connection already, at another host; null: nothing.
   void start_passive(std::unique_ptr<ControlChannel> channel, const control::Resume* said = nullptr);
   [[nodiscard]] ControlLink& link() noexcept { return link_; }
@@ -103,6 +103,7 @@ class SessionImpl final : public EventSource, public TransferSink, public FlowUs
   void send_hello();
   [[nodiscard]] std::string nonce();
   void send_frame(const control::Frame& frame) override { link_.send(frame); }
+  [[nodiscard]] bool try_elsewhere(const Status& why);
   void handle_hello(const control::Hello& hello);
   void handle_challenge(const control::Challenge& challenge);
   void handle_proof(const control::Proof& proof);
@@ -112,11 +113,13 @@ class SessionImpl final : public EventSource, public TransferSink, public FlowUs
   void handle_goodbye(const control::Goodbye& goodbye);
 
   // session_resume.cc
-  [[nodiscard]] Status begin_keeping(std::uint32_t their_version, std::string_view secret);
+  [[nodiscard]] Status begin_keeping(std::string_view secret);
   [[nodiscard]] bool may_resume() const noexcept;
   void await_resumption(const Status& why);
   void end_cut(const std::string& because);
   void hear_resuming(const control::Frame& frame);
+  void not_the_peer();
+  void hear_refused_again(const control::Refused& refused);
   void resumed(std::uint64_t heard_there);
   void handle_resume(const control::Resume& resume);
   void hand_over();
@@ -178,6 +181,7 @@ class SessionImpl final : public EventSource, public TransferSink, public FlowUs
     return host_->probe_source(transport);
   }
   [[nodiscard]] PathConfig path_config() override;
+  [[nodiscard]] Figures* figures() noexcept override { return host_->figures(); }
   [[nodiscard]] Clock::time_point now() const noexcept override { return host_->now(); }
   void path_event(PathState state, PathEvent event) noexcept override { host_->path_event(state, event); }
 
@@ -193,7 +197,8 @@ class SessionImpl final : public EventSource, public TransferSink, public FlowUs
   Greeting greeting_;
   std::optional<control::Hello> unproved_;  // of who is to show its key
   Resumption resumption_;
-  std::string cut_because_;  // the control connection is cut, since then
+  std::uint64_t peer_engine_ = 0;  // what its Hello said
+  std::string cut_because_;        // the control connection is cut, since then
   Clock::time_point cut_at_{};
   // Passive: who connected goes on with this session, if it shows that it is its peer.
   struct Asked {

@@ -6,6 +6,7 @@
 
 #include "datapath/protocol/peer_text.h"
 #include "datapath/session/session.h"
+#include "fairlead/log.h"
 
 namespace fairlead::datapath {
 namespace {
@@ -55,7 +56,17 @@ void SessionImpl::link_lost(const Status& why) {
     return;
   }
   if (id() == 0) host_->handshake_refused();
+  if (try_elsewhere(why)) return;
   fail({why.code(), fmt::format("lost {}: {}", who(), why.message())});
+}
+
+/// Whether another of the peer's places is to be tried, since who answered at this one is of no use.
+bool SessionImpl::try_elsewhere(const Status& why) {
+  const bool may = active_ && phase_ == Phase::kHello && close_deadline_ == Clock::time_point::max();
+  if (!may || !link_.is_useless(why)) return false;
+  log(LogLevel::kInfo, fmt::format("{}: {}; trying another of its places", who(), why.message()));
+  phase_ = Phase::kConnecting;
+  return true;
 }
 
 void SessionImpl::send_hello() {
@@ -70,7 +81,8 @@ void SessionImpl::send_hello() {
                        .principal = {},
                        .nonce = {},
                        .proof = {},
-                       .resume = {}};
+                       .resume = {},
+                       .engine = host_->engine_id()};
   for (const Offer& offer : host_->offers()) {
     hello.transports.push_back({.name = offer.name,
                                 .kind = offer.kind,
@@ -85,7 +97,7 @@ void SessionImpl::send_hello() {
     if (peer_version_ >= kResumes) hello.resume = nonce();
   }
   send_frame(hello);
-  if (!active_) (void)begin_keeping(peer_version_, hello.resume);
+  if (!active_) (void)begin_keeping(hello.resume);
 }
 
 std::string SessionImpl::nonce() {
@@ -105,11 +117,14 @@ void SessionImpl::link_heard(const control::Frame& frame) {
     saw(SessionEvent::kGoodbye);
     goodbye_seen_ = dirty_ = true;
   }
-  if (phase_ == Phase::kDraining) return;  // it heard what it waits for, or goes on waiting
+  if (phase_ == Phase::kDraining || phase_ == Phase::kConnecting)
+    return;  // it heard what it waits for, or goes on waiting
   if (!greeted) {
     if (const auto* hello = std::get_if<control::Hello>(&frame)) return handle_hello(*hello);
     if (const auto* refused = std::get_if<control::Refused>(&frame)) {
-      return fail({code_from_wire(refused->code), fmt::format("{} refused us: {}", who(), clipped(refused->reason))});
+      const Status why(code_from_wire(refused->code), fmt::format("it refused us: {}", clipped(refused->reason)));
+      if (try_elsewhere(why)) return;
+      return fail({why.code(), fmt::format("{} refused us: {}", who(), clipped(refused->reason))});
     }
     const auto* challenge = std::get_if<control::Challenge>(&frame);
     if (challenge != nullptr && active_) return handle_challenge(*challenge);
@@ -127,7 +142,7 @@ void SessionImpl::link_heard(const control::Frame& frame) {
   }
   if (goodbye != nullptr) return handle_goodbye(*goodbye);
   const auto* heard = std::get_if<control::Heard>(&frame);
-  if (heard != nullptr && link_.keeps_frames() && link_.heard_there(heard->count)) return;
+  if (heard != nullptr && link_.heard_there(heard->count)) return;
   if (const auto* lookup = std::get_if<control::Lookup>(&frame)) return lookups_.answer(*lookup, seen_by_peer());
   if (const auto* regions = std::get_if<control::Regions>(&frame)) return lookups_.on_regions(*regions, who());
   if (const auto* withdrawn = std::get_if<control::Withdrawn>(&frame)) return lookups_.on_withdrawn(withdrawn->id);
@@ -139,7 +154,8 @@ void SessionImpl::link_heard(const control::Frame& frame) {
 }
 
 void SessionImpl::refuse(const Status& why) {
-  send_frame(control::Refused{.code = static_cast<std::uint32_t>(why.code()), .reason = why.message()});
+  send_frame(control::Refused{
+      .code = static_cast<std::uint32_t>(why.code()), .reason = why.message(), .engine = host_->engine_id()});
   host_->handshake_refused();
   fail({why.code(), fmt::format("refused {}: {}", who(), why.message())});
 }
@@ -206,8 +222,9 @@ void SessionImpl::greet(const control::Hello& hello) {
   }
   peer_version_ = hello.version_max;
   if (active_) {
-    if (const Status keeps = begin_keeping(peer_version_, hello.resume); !keeps.ok()) return refuse(keeps);
+    if (const Status keeps = begin_keeping(hello.resume); !keeps.ok()) return refuse(keeps);
     id_.store(hello.session_id, std::memory_order_release);
+    peer_engine_ = hello.engine;
   } else {
     host_->open_for_peer(theirs);
     id_.store(host_->random(), std::memory_order_release);
@@ -223,7 +240,7 @@ void SessionImpl::greet(const control::Hello& hello) {
                    fmt::format("no transport in common with {}: transport is '{}'{}{}", who(), config.transport,
                                choice.rejected.empty() ? "" : "; ", fmt::join(choice.rejected, "; "))});
     }
-    candidates_ = std::move(choice.candidates);
+    candidates_ = by_way_of(std::move(choice.candidates), link_.places().other_addresses());
     rejected_ = std::move(choice.rejected);
   }
   peer_offers_ = std::move(theirs);

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "datapath/flow/figures.h"
 #include "datapath/flow/open_transport.h"
 #include "datapath/flow/path_state.h"
 #include "datapath/identity/principals.h"
@@ -26,7 +27,22 @@ class ControlChannel;
 class ControlLink;
 class SessionImpl;
 
-class SessionHost {
+/// What a lane has for the paths of its sessions. Threads: the driver.
+class PathGround {
+ public:
+  [[nodiscard]] virtual std::vector<OpenTransport>& transports() noexcept = 0;
+  /// What paths of the lane's sessions were measured to carry; null: nobody asks.
+  [[nodiscard]] virtual Figures* figures() noexcept { return nullptr; }
+  /// Our kProbeBytes that are written into peers' probes.
+  [[nodiscard]] virtual LocalSegment probe_source(std::size_t transport) const noexcept = 0;
+  /// For tests that count what happens to paths: an event comes in a state.
+  virtual void path_event(PathState, PathEvent) noexcept {}
+
+ protected:
+  ~PathGround() = default;
+};
+
+class SessionHost : public PathGround {
  public:
   // Any thread.
   [[nodiscard]] virtual const EngineConfig& config() const noexcept = 0;
@@ -40,6 +56,8 @@ class SessionHost {
   /// ok, or why calls come to nothing.
   [[nodiscard]] virtual Status usable() const = 0;
 
+  /// A number that no other engine has; 0: it is not told.
+  [[nodiscard]] virtual std::uint64_t engine_id() const noexcept { return 0; }
   /// Who connected, and has said that it resumes a session of this host, begins here as a stranger.
   virtual void resume_here(std::unique_ptr<ControlChannel> channel, const control::Resume& resume) = 0;
 
@@ -51,12 +69,9 @@ class SessionHost {
   // Driver.
   /// Begins a control connection to a numeric address. Errors as ControlStream::connected().
   virtual Result<std::unique_ptr<ControlStream>> dial(const std::string& numeric_host, std::uint16_t port) = 0;
-  [[nodiscard]] virtual std::vector<OpenTransport>& transports() noexcept = 0;
   /// Opens what the peer's offers ask for and our configuration allows, so that every candidate can be registered.
   virtual void open_for_peer(const std::vector<Offer>& theirs) = 0;
   [[nodiscard]] virtual std::vector<Offer> offers() const = 0;
-  /// Our eight bytes that are written into peers' probes.
-  [[nodiscard]] virtual LocalSegment probe_source(std::size_t transport) const noexcept = 0;
   /// Calls the link's on_ready() for these epoll events of its stream.
   virtual void watch_control(const ControlStream& stream, ControlLink& link, std::uint32_t events, bool first) = 0;
   virtual void unwatch_control(const ControlStream& stream) = 0;
@@ -71,8 +86,7 @@ class SessionHost {
   enum class Ended : std::uint8_t { kOrderly, kLost, kFailed };
   virtual void session_closed(SessionImpl& session, Ended how) = 0;
   virtual void handshake_refused() noexcept = 0;
-  /// For tests that count what happens to paths and sessions: an event comes in a state.
-  virtual void path_event(PathState, PathEvent) noexcept {}
+  /// For tests that count what happens to sessions.
   virtual void session_event(SessionPhase, SessionEvent) noexcept {}
 
  protected:

@@ -1,6 +1,7 @@
 // A session whose control connection broke, and what goes on over another.
 //
-// Data flows meanwhile. The active end dials again where the peer had answered; the passive end waits. The connection
+// Data flows meanwhile. The active end dials again where the peer had answered, and at its other places; the passive
+// end waits. The connection
 // begins as a stranger's, with a session of its own at the accepting end: who shows there that it is the peer of one
 // that is kept (resumption.h) has its connection handed over to that, and the stranger is forgotten. Both ends then say
 // again what the other has not heard. Where nobody comes back within peer_timeout, or the peer knows nothing of the
@@ -17,20 +18,20 @@
 namespace fairlead::datapath {
 
 /// The greeting is over: both ends keep what they say, if both can.
-Status SessionImpl::begin_keeping(std::uint32_t their_version, std::string_view secret) {
-  if (their_version < kResumes) return {};
+Status SessionImpl::begin_keeping(std::string_view secret) {
+  link_.greeted(peer_version_ >= kResumes);
+  if (peer_version_ < kResumes) return {};
   if (secret.size() != Resumption::kSecretBytes) {
     return {Code::kDataLoss, fmt::format("a secret of {} bytes to resume the session with; {} are due", secret.size(),
                                          Resumption::kSecretBytes)};
   }
   resumption_.begin(host_->principals(), greeting_.principal(), secret);
-  link_.keep_frames();
   return {};
 }
 
 /// One that ends goes on only to say so.
 bool SessionImpl::may_resume() const noexcept {
-  if (!link_.keeps_frames() || farewell_until_ || goodbye_seen_) return false;
+  if (peer_version_ < kResumes || farewell_until_ || goodbye_seen_) return false;
   const bool ends = phase_ == Phase::kDraining && close_status_.ok();
   return phase_ == Phase::kOpen || phase_ == Phase::kClosing || ends;
 }
@@ -78,15 +79,27 @@ void SessionImpl::resumed(std::uint64_t heard_there) {
 void SessionImpl::hear_resuming(const control::Frame& frame) {
   if (const auto* challenge = std::get_if<control::Challenge>(&frame)) {
     const Result<control::Proof> proof = resumption_.answer(*challenge);
-    return proof ? link_.say(*proof) : link_.fail_attempt();
+    return proof ? link_.say(*proof) : not_the_peer();
   }
   if (const auto* answer = std::get_if<control::Resumed>(&frame)) {
-    return resumption_.check(*answer).ok() ? resumed(answer->heard) : link_.fail_attempt();
+    return resumption_.check(*answer).ok() ? resumed(answer->heard) : not_the_peer();
   }
-  if (const auto* refused = std::get_if<control::Refused>(&frame)) {
-    return end_cut(fmt::format("connected again, it refused us: {}", clipped(refused->reason)));
-  }
-  link_.fail_attempt();
+  if (const auto* refused = std::get_if<control::Refused>(&frame)) return hear_refused_again(*refused);
+  not_the_peer();
+}
+
+void SessionImpl::not_the_peer() { link_.is_useless({Code::kUnavailable, "it is not the peer"}); }
+
+/// By the peer, which knows nothing of the session any more: that is its end. By somebody else, who is where the peer
+/// was, or may be: of several places it may be at another.
+void SessionImpl::hear_refused_again(const control::Refused& refused) {
+  const bool another = peer_engine_ != 0 && refused.engine != 0 && refused.engine != peer_engine_;
+  const bool is_peer = peer_engine_ != 0 && refused.engine == peer_engine_;
+  const std::string said = fmt::format("it refused us: {}{}", clipped(refused.reason),
+                                       another ? "; it is another engine than the session's" : "");
+  if (is_peer || !link_.places().several()) return end_cut(fmt::format("connected again, {}", said));
+  log(LogLevel::kWarning, fmt::format("{} is not at {}: {}", who(), link_.stream().peer_address(), said));
+  link_.is_useless({Code::kNotFound, said});
 }
 
 // ---- passive: who connected is not known yet -----------------------------------------------------------------------

@@ -20,6 +20,12 @@ enum class Progress : std::uint8_t {
   kApplication,  // only calls of the application: poll(), wait(), next_event(). No thread is started
 };
 
+/// How a path is chosen among those that both ends have, and `transport`, `require` and `forbid` allow.
+enum class PathChoice : std::uint8_t {
+  kRanked,    // by what they are: RDMA hardware, tcp, software (default)
+  kMeasured,  // ranked at first; then, while a session has nothing to do, each is measured, and the best is taken
+};
+
 /// Settings of verbs paths. Names and ranges follow ibv_qp_attr (ibv_modify_qp(3)).
 struct VerbsConfig {
   std::string packet_io = "udp";  // softroce's packet port: "udp[,drop=P][,reorder=P][,...]"; see docs/softroce.md
@@ -61,6 +67,7 @@ struct FAIRLEAD_EXPORT EngineConfig {
   /// Of this end's transports, those that may carry a session (empty: all), and those that never may. Words: "tcp",
   /// "verbs", "verbs:DEVICE", "hardware" and "software" (of verbs). `transport` says what comes first of what is left.
   std::vector<std::string> require, forbid;
+  PathChoice choice = PathChoice::kRanked;  // of the end that connects (docs/tuning.md)
   Progress progress = Progress::kAuto;
   std::chrono::microseconds spin{50};  // how long an idle thread polls before it sleeps
   std::chrono::milliseconds connect_timeout{10'000};
@@ -107,5 +114,7 @@ struct HostPort {
   std::uint16_t port = 0;
 };
 FAIRLEAD_EXPORT Result<HostPort> parse_host_port(std::string_view text);
+/// The places of one peer, "host:port" with commas between: 1 to 8, each with a host and a port. Errors name the text.
+FAIRLEAD_EXPORT Result<std::vector<HostPort>> parse_places(std::string_view text);
 
 }  // namespace fairlead::inline v0

@@ -153,7 +153,9 @@ class FAIRLEAD_EXPORT Engine {
   /// the line of our own principal), kPermissionDenied.
   Status reload_keys();
 
-  /// Begins to connect and returns at once; Peer::wait_ready and events tell how it went. Errors: a bad address only.
+  /// Begins to connect and returns at once, to "HOST:PORT", or to a peer with several places ("a:7471,b:7471", up to
+  /// 8): the first that answers is taken, and where the session is cut the peer is looked for at all of them;
+  /// Peer::wait_ready and events tell how it went. Errors: a bad address only.
   Result<Peer> connect(std::string_view host_port);
   /// A peer that connected to us and is ready, or nothing. Never blocks.
   std::optional<Peer> accept();

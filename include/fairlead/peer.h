@@ -42,10 +42,11 @@ struct Event {
 struct PeerStats {
   std::uint64_t bytes_written = 0, bytes_read = 0, messages_sent = 0, messages_received = 0;
   std::uint64_t transfers_completed = 0, transfers_failed = 0, replayed_transfers = 0;
-  std::uint64_t recoveries = 0;   // times that another path took the place of one that had died
-  std::uint64_t failovers = 0;    // those of them that went over another transport
-  std::uint64_t failbacks = 0;    // times that a better transport, which works again, took over from a path that lived
-  std::uint64_t resumptions = 0;  // times that another control connection took the place of one that had broken
+  std::uint64_t recoveries = 0;  // times that another path took the place of one that had died
+  std::uint64_t failovers = 0;   // those of them that went over another transport
+  std::uint64_t failbacks = 0;   // times that a better transport, which works again, took over from a path that lived
+  std::uint64_t paths_measured = 0;  // measurements of paths (EngineConfig::choice)
+  std::uint64_t resumptions = 0;     // times that another control connection took the place of one that had broken
   std::uint64_t duplicate_notifications_dropped = 0, staged_bytes = 0;
   std::uint64_t rail_bytes = 0;      // written and read over paths beside the first (EngineConfig::paths)
   std::uint64_t atomics = 0;         // of ours that ended well

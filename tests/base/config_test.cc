@@ -94,5 +94,27 @@ TEST(ParseHostPort, ErrorsNameTheText) {
   }
 }
 
+TEST(ParsePlaces, OneOrSeveral) {
+  const auto one = parse_places("gpu7:7471");
+  ASSERT_TRUE(one.has_value()) << one.status().to_string();
+  ASSERT_EQ(one->size(), 1U);
+  EXPECT_EQ(one->front().host, "gpu7");
+  const auto three = parse_places("a:1,[::1]:2,10.0.0.1:3");
+  ASSERT_TRUE(three.has_value()) << three.status().to_string();
+  ASSERT_EQ(three->size(), 3U);
+  EXPECT_EQ((*three)[1].host, "::1");
+  EXPECT_EQ((*three)[2].port, 3);
+}
+
+TEST(ParsePlaces, EachHasAHostAndAPort) {
+  for (std::string_view text : {"", ",", "a:1,", ",a:1", "a:1,,b:2", "a:1,:2", "a:1,b:0", "a:1,b", "a:1, b:2",
+                                "a:1,a:2,a:3,a:4,a:5,a:6,a:7,a:8,a:9"}) {
+    const auto parsed = parse_places(text);
+    ASSERT_FALSE(parsed.has_value()) << text;
+    EXPECT_EQ(parsed.error().code(), Code::kInvalidArgument);
+    EXPECT_FALSE(parsed.error().message().empty());
+  }
+}
+
 }  // namespace
 }  // namespace fairlead

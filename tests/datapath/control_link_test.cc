@@ -8,6 +8,7 @@
 #include <cstring>
 #include <deque>
 #include <functional>
+#include <set>
 
 #include "tests/datapath/framed.h"
 
@@ -65,7 +66,7 @@ class FakeHost final : public SessionHost, private Domain {
   std::deque<Result<Script*>> dials;  // what the addresses lead to, in order
   std::vector<std::string> dialed;
   Clock::time_point time{std::chrono::hours(1)};
-  const ControlStream* watched = nullptr;
+  std::set<const ControlStream*> watched;
   std::uint32_t events = 0;
   EngineConfig settings;
 
@@ -90,14 +91,10 @@ class FakeHost final : public SessionHost, private Domain {
   std::vector<Offer> offers() const override { return {}; }
   LocalSegment probe_source(std::size_t) const noexcept override { return {}; }
   void watch_control(const ControlStream& stream, ControlLink&, std::uint32_t wanted, bool first) override {
-    EXPECT_EQ(first, watched == nullptr);
-    watched = &stream;
+    EXPECT_EQ(watched.insert(&stream).second, first);
     events = wanted;
   }
-  void unwatch_control(const ControlStream& stream) override {
-    EXPECT_EQ(watched, &stream);
-    watched = nullptr;
-  }
+  void unwatch_control(const ControlStream& stream) override { EXPECT_EQ(watched.erase(&stream), 1U); }
   Status admit_peer(const SessionImpl&, const std::string&) override { return {}; }
   std::shared_ptr<SessionImpl> find_session(std::uint64_t) override { return nullptr; }
   void session_ready(SessionImpl&) override {}
@@ -130,7 +127,9 @@ class ControlLinkTest : public testing::Test, private LinkUser {
     link.adopt(std::make_unique<ControlChannel>(std::make_unique<ScriptedStream>(first), false));
   }
   void dial(std::vector<std::string> addresses) {
-    link.dial(std::move(addresses), 7400, host.time + milliseconds(900));
+    std::vector<Place> places;
+    for (std::string& address : addresses) places.push_back({std::move(address), 7400, places.size()});
+    link.dial(std::move(places), host.time + milliseconds(900));
   }
 
   FakeHost host;
@@ -179,20 +178,61 @@ TEST_F(ControlLinkTest, SaysOfEachAddressWhyItDidNotAnswer) {
   ASSERT_TRUE(refused);
   EXPECT_THAT(refused->message(), HasSubstr("a: connection refused; b: no route to host"));
   EXPECT_FALSE(link.exists());
-  EXPECT_EQ(host.watched, nullptr);
+  EXPECT_TRUE(host.watched.empty());
 }
 
-TEST_F(ControlLinkTest, AnAddressHasItsShareOfTheTime) {
-  first.dial = second.dial = Script::Dial::kPending;
+TEST_F(ControlLinkTest, TheFirstToAnswerIsTaken) {
+  for (const bool second_answers : {false, true}) {
+    link.close();
+    host.dialed.clear();
+    first.dial = second.dial = Script::Dial::kPending;
+    host.dials = {&first, &second};
+    dial({"a", "b"});
+    host.time += milliseconds(249);
+    link.check_dialing(host.time);
+    EXPECT_EQ(host.dialed.size(), 1U) << "a head start";
+    host.time += milliseconds(1);
+    link.check_dialing(host.time);
+    EXPECT_EQ(host.dialed.size(), 2U);
+    EXPECT_EQ(host.watched.size(), 2U);
+    EXPECT_TRUE(link.dialing());
+    ups = 0;
+    (second_answers ? second : first).dial = Script::Dial::kStands;
+    link.on_ready(EPOLLOUT);
+    EXPECT_EQ(ups, 1);
+    EXPECT_FALSE(link.dialing());
+    EXPECT_EQ(host.watched.size(), 1U) << "the other is let go";
+    (second_answers ? second : first).to_hear = "FAIRLEAD" + framed(control::Ping{.nonce = 3});
+    link.on_ready(EPOLLIN);
+    EXPECT_EQ(heard.size(), second_answers ? 2U : 1U);
+  }
+}
+
+TEST_F(ControlLinkTest, WhoDoesNotGreetMakesRoomForTheNextPlace) {
   host.dials = {&first, &second};
   dial({"a", "b"});
-  host.time += milliseconds(449);
-  link.check_dialing(host.time);
+  link.on_ready(EPOLLOUT);
+  link.check_dialing(host.time + milliseconds(449));
   EXPECT_EQ(host.dialed.size(), 1U);
-  host.time += milliseconds(1);
+  link.check_dialing(host.time + milliseconds(450));
+  EXPECT_EQ(host.dialed.size(), 2U) << "half of the time for two";
+  link.on_ready(EPOLLOUT);
+  link.check_dialing(host.time + milliseconds(100'000));
+  EXPECT_TRUE(link.exists()) << "there is nobody to make room for";
+}
+
+TEST_F(ControlLinkTest, WhoIsOfNoUseMakesRoomForTheNextPlace) {
+  host.dials = {&first, &second};
+  dial({"a", "b"});
+  link.on_ready(EPOLLOUT);
+  ASSERT_TRUE(link.is_useless({Code::kVersionMismatch, "not a Fairlead peer"}));
   link.check_dialing(host.time);
-  EXPECT_EQ(host.dialed.size(), 2U);
-  EXPECT_TRUE(link.dialing());
+  link.on_ready(EPOLLOUT);
+  EXPECT_EQ(ups, 2);
+  EXPECT_FALSE(link.is_useless({Code::kVersionMismatch, "not a Fairlead peer"})) << "there is no other";
+  link.greeted(true);
+  EXPECT_EQ(link.places().to_look_at().front().address, "b");
+  EXPECT_FALSE(refused);
 }
 
 TEST_F(ControlLinkTest, WhatWasSaidLastIsHeardBeforeTheEnd) {
@@ -208,7 +248,7 @@ TEST_F(ControlLinkTest, WhatWasSaidLastIsHeardBeforeTheEnd) {
   ASSERT_TRUE(lost);
   ASSERT_EQ(heard.size(), 1U);
   EXPECT_EQ(std::get<control::Goodbye>(heard[0]).reason, "enough");
-  EXPECT_EQ(host.watched, nullptr);
+  EXPECT_TRUE(host.watched.empty());
 }
 
 TEST_F(ControlLinkTest, ABrokenPreambleEndsIt) {
@@ -306,11 +346,11 @@ class RejoinTest : public ControlLinkTest {
  protected:
   RejoinTest() { host.settings.peer_timeout = milliseconds(1200); }
   /// Active, greeted, and then cut.
-  void cut_after(const std::vector<control::Frame>& said) {
+  void cut_after(const std::vector<control::Frame>& said, std::vector<std::string> places = {"a"}) {
     host.dials = {&first};
-    dial({"a"});
+    dial(std::move(places));
     link.on_ready(EPOLLOUT);
-    link.keep_frames();
+    link.greeted(true);
     for (const control::Frame& frame : said) link.send(frame);
     first.ended = true;
     link.on_ready(EPOLLIN);
@@ -408,9 +448,64 @@ TEST_F(RejoinTest, WhereNobodyListensAnyMoreItEnds) {
   EXPECT_THAT(refused->message(), HasSubstr("connection refused"));
 }
 
+TEST_F(RejoinTest, ItIsLookedForAtItsOtherPlaces) {
+  cut_after({}, {"a", "b"});
+  host.dials = {Status(Code::kUnavailable, "no route to host"), &second};
+  link.check_dialing(host.time);
+  EXPECT_EQ(host.dialed, (std::vector<std::string>{"a", "a", "b"}));
+  link.on_ready(EPOLLOUT);
+  EXPECT_EQ(ups, 2);
+  ASSERT_TRUE(link.rejoined(0));
+  EXPECT_EQ(link.places().to_look_at().front().address, "b");
+}
+
+TEST_F(RejoinTest, WhoIsAtAPlaceAndIsNotThePeerMakesRoomForTheNext) {
+  cut_after({}, {"a", "b"});
+  Script third;
+  host.dials = {&second, &third};
+  link.check_dialing(host.time);
+  link.on_ready(EPOLLOUT);
+  ASSERT_TRUE(link.is_useless({Code::kNotFound, "another engine"}));
+  link.check_dialing(host.time);
+  EXPECT_EQ(host.dialed.back(), "b") << "in the same attempt";
+  link.on_ready(EPOLLOUT);
+  EXPECT_EQ(ups, 3);
+  EXPECT_EQ(link.places().to_look_at().front().address, "b") << "the peer was not seen there, but another was at a";
+}
+
+// Its first word is why; what comes behind that, and the end of the connection, say nothing.
+TEST_F(RejoinTest, ThatOtherEnginesAreAtAllPlacesIsTheEndAfterAWhile) {
+  cut_after({}, {"a", "b"});
+  std::deque<Script> scripts(200);
+  for (Script& script : scripts) host.dials.emplace_back(&script);
+  for (int ms = 0; ms < 2000 && !refused; ++ms) {
+    pass(1);
+    if (!link.dialing()) continue;
+    link.on_ready(EPOLLOUT);
+    ASSERT_TRUE(link.is_useless({Code::kNotFound, "another engine"}));
+    ASSERT_TRUE(link.is_useless({Code::kUnavailable, "it is not the peer"}));
+    scripts[host.dialed.size() - 2].ended = true;
+    link.on_ready(EPOLLIN);
+  }
+  ASSERT_TRUE(refused);
+  EXPECT_THAT(refused->message(), HasSubstr("a: another engine"));
+  EXPECT_THAT(refused->message(), HasSubstr("b: another engine"));
+}
+
+TEST_F(RejoinTest, ThatAllPlacesRefuseIsNotTheEndAtOnce) {
+  cut_after({}, {"a", "b"});
+  for (int i = 0; i < 200; ++i) host.dials.emplace_back(Status(Code::kNotFound, "connection refused"));
+  pass(190);
+  EXPECT_FALSE(refused) << "it may be on its way from one to the other";
+  EXPECT_GT(host.dialed.size(), 5U);
+  pass(1000);
+  ASSERT_TRUE(refused) << "after a sixth of peer_timeout";
+  EXPECT_THAT(refused->message(), HasSubstr("a: connection refused; b: connection refused"));
+}
+
 TEST_F(RejoinTest, ThePeerIsToldWhatWasHeard) {
   link.adopt(std::make_unique<ControlChannel>(std::make_unique<ScriptedStream>(first), false));
-  link.keep_frames();
+  link.greeted(true);
   first.to_hear = "FAIRLEAD";
   for (int i = 0; i < 15; ++i) first.to_hear += framed(control::Withdrawn{.id = 1});
   link.on_ready(EPOLLIN);
@@ -426,7 +521,7 @@ TEST_F(RejoinTest, ThePeerIsToldWhatWasHeard) {
 
 TEST_F(RejoinTest, WhoNeverSaysWhatItHeardOverrunsIt) {
   link.adopt(std::make_unique<ControlChannel>(std::make_unique<ScriptedStream>(first), false));
-  link.keep_frames();
+  link.greeted(true);
   const control::Refused large{.code = 1, .reason = std::string(1 << 19, 'x')};
   for (int i = 0; i < 31; ++i) link.send(large);
   EXPECT_FALSE(link.overrun());
@@ -440,7 +535,7 @@ TEST_F(RejoinTest, WhoNeverSaysWhatItHeardOverrunsIt) {
 TEST_F(RejoinTest, AConnectionOnWhichNothingAnswersIsLost) {
   constexpr milliseconds kPart(100);
   link.adopt(std::make_unique<ControlChannel>(std::make_unique<ScriptedStream>(first), false));
-  link.keep_frames();
+  link.greeted(true);
   const auto check = [&](int ms) {
     for (int i = 0; i < ms; ++i) {
       host.time += milliseconds(1);
@@ -472,7 +567,7 @@ TEST_F(RejoinTest, AConnectionOnWhichNothingAnswersIsLost) {
 // What is said because of a frame awaits an answer of its own: that frame was none.
 TEST_F(RejoinTest, WhatIsSaidInReplyAwaitsAnAnswer) {
   link.adopt(std::make_unique<ControlChannel>(std::make_unique<ScriptedStream>(first), false));
-  link.keep_frames();
+  link.greeted(true);
   on_heard = [this] { link.send(control::Withdrawn{.id = 1}); };
   first.to_hear = "FAIRLEAD" + framed(control::Withdrawn{.id = 2});
   link.on_ready(EPOLLIN);
@@ -487,7 +582,7 @@ TEST_F(RejoinTest, WhatIsSaidInReplyAwaitsAnAnswer) {
 // A page of regions over a slow network.
 TEST_F(RejoinTest, AFrameMayTakeItsTimeWhileItsBytesCome) {
   link.adopt(std::make_unique<ControlChannel>(std::make_unique<ScriptedStream>(first), false));
-  link.keep_frames();
+  link.greeted(true);
   link.send(control::Lookup{.request = 1, .name = "x", .prefix = true, .after = {}});
   first.said.clear();
   const std::string page = framed(control::Goodbye{.code = 0, .reason = std::string(200'000, 'x')});
@@ -511,7 +606,7 @@ TEST_F(RejoinTest, AFrameMayTakeItsTimeWhileItsBytesCome) {
 
 TEST_F(RejoinTest, APauseOfOursIsNotHeldAgainstTheConnection) {
   link.adopt(std::make_unique<ControlChannel>(std::make_unique<ScriptedStream>(first), false));
-  link.keep_frames();
+  link.greeted(true);
   link.send(control::Withdrawn{.id = 1});
   host.time += milliseconds(5000);
   link.check_answers(host.time, milliseconds(100));
@@ -529,7 +624,7 @@ TEST_F(ControlLinkTest, ClosedItHearsNothing) {
   link.adopt(std::make_unique<ControlChannel>(std::make_unique<ScriptedStream>(first), false));
   EXPECT_EQ(host.events & EPOLLIN, static_cast<std::uint32_t>(EPOLLIN));
   link.close();
-  EXPECT_EQ(host.watched, nullptr);
+  EXPECT_TRUE(host.watched.empty());
   first.to_hear = "FAIRLEAD" + framed(control::Ping{.nonce = 3});
   link.on_ready(EPOLLIN);
   link.send(control::Ping{.nonce = 4});

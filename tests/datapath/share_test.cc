@@ -75,6 +75,28 @@ TEST_F(ShareTest, ALongWayIsFilled) {
   EXPECT_GE(under_way(), 10'000.0 * 40);
 }
 
+// Whoever polls comes seldom, and all that the path had is done by then.
+TEST_F(ShareTest, APathThatRunsDryBetweenTwoPollsHasMore) {
+  const std::uint64_t before = share.room();
+  for (int poll = 0; poll < 4; ++poll) {
+    const std::uint64_t given = share.room();
+    share.given(given, now);
+    share.ended(given, now + microseconds(10));  // and nobody looks until
+    now += milliseconds(1);
+  }
+  EXPECT_EQ(share.room(), 16 * before);
+  share.given(kStripe, now);
+  share.ended(kStripe, now + microseconds(10));
+  EXPECT_EQ(share.room(), 16 * before) << "it did not need what it had";
+}
+
+TEST_F(ShareTest, BeginsWithWhatWasMeasured) {
+  share.expect(50e6);
+  EXPECT_EQ(share.room(), 200'000U) << "what goes in the time ahead";
+  share.expect(1);
+  EXPECT_EQ(share.room(), Share::kFewest * kStripe);
+}
+
 TEST_F(ShareTest, AnotherPathBeginsAnew) {
   carry(50'000, milliseconds(100));
   share.reset();

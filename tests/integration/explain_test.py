@@ -30,6 +30,24 @@ class Explain(Case):
         self.assertEqual(code, 0, output)
         self.assertEqual((ways["verbs:soft0"]["verdict"], ways["tcp"]["verdict"]), ("chosen", "works"))
 
+    def test_what_each_way_carries_is_measured(self):
+        server = self.serve()
+        code, output, ways = self.explain(server, "--choice", "measured")
+        self.assertEqual(code, 0, output)
+        for name in ("tcp", "verbs:soft0"):
+            self.assertRegex(ways[name]["measured"], r"^[0-9.]+ [um]s, [0-9.e+]+ [MG]B/s$")
+            self.assertIn("measured " + ways[name]["measured"], output)
+        self.assertEqual(self.explain(server)[2]["tcp"]["measured"], "", "nobody asked")
+
+    def test_several_places_of_a_server(self):
+        server = self.serve()
+        gone = self.serve()
+        gone.end()
+        server.listen = f"{gone.listen},{server.listen}"
+        code, output, ways = self.explain(server)
+        self.assertEqual((code, ways["tcp"]["verdict"]), (0, "chosen"), output)
+        self.assert_fails(self.run_to_end("explain", server.listen + ",x"), 2, "'x' is not an address: no port")
+
     def test_what_the_server_has_not_fails_with_its_reason(self):
         server = self.serve("--transport", "tcp")
         code, output, ways = self.explain(server)

@@ -237,6 +237,8 @@ void FakePath::send(Chain chain) {
 
 void FakePath::land(const Packet& packet) {
   if (deaf()) return;
+  const std::uint64_t most = transport_.habits_.swallows_above;
+  if (most != 0 && (packet.bytes.size() > most || packet.length > most)) return;
   if (closed_ || down_ || cut_) {
     ++transport_.wire_.landed_after_close;
     return;

@@ -28,6 +28,7 @@ struct Wire {
   World& world;
   std::map<std::string, FakePath*> paths;  // by description
   std::uint64_t next = 0;
+  std::uint64_t engines = 0;
   std::uint64_t landed_after_close = 0;  // operations that came to an end that was closed: refused, and counted
   std::uint64_t sent_again = 0;          // packets
   std::uint64_t refused = 0;             // operations that named memory which was not granted
@@ -50,6 +51,9 @@ struct Habits {
   double loss = 0;
   /// Writes and reads overtake each other; no message overtakes a write where the capabilities say so.
   bool reorders = false;
+  /// What is larger is never heard of again: a network that takes no packets of that size, and does not say so. 0:
+  /// none.
+  std::uint64_t swallows_above = 0;
 };
 
 class FakeTransport : public datapath::Device {

@@ -213,6 +213,22 @@ TEST_F(Peers, DevicesMayFailOneAfterTheOtherWithoutAWord) {
   EXPECT_TRUE(ends.end());
 }
 
+// A network that takes no packets of the size that both ends would send, and says nothing of it.
+TEST_F(Peers, APathThatSwallowsLargePacketsIsNotUsed) {
+  for (const bool toward_active : {false, true}) {
+    Habits swallows = device("verbs:fake0");
+    swallows.swallows_above = 1400;
+    const Habits plain = device("verbs:fake0");
+    TwoEnds ends(3, {toward_active ? swallows : plain, device("tcp")},
+                 {toward_active ? plain : swallows, device("tcp")}, {});
+    ASSERT_TRUE(ends.meet());
+    EXPECT_EQ(ends.session[0]->description().transport, "tcp");
+    ends.write(0, 0, 100'000, true);
+    EXPECT_TRUE(ends.run([&] { return all_ok(ends); }));
+    EXPECT_TRUE(ends.end());
+  }
+}
+
 // NIXL #1392: registering and withdrawing got slower, and stuck after some 55 rounds.
 TEST_F(Peers, AThousandPublicationsLeaveNothingBehind) {
   TwoEnds ends(9, {device()});

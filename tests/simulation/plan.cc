@@ -220,6 +220,8 @@ Plan make_plan(std::uint64_t seed, bool survivable) {
   if (dice.chance(0.5)) call_for_commands(dice, plan);
   if (dice.chance(0.5)) spread_out(dice, plan);
   if (dice.chance(0.3)) plan.lanes = 2;
+  if (dice.chance(0.2)) plan.places = 2;
+  plan.measured = dice.chance(0.2);
   return plan;
 }
 
@@ -311,6 +313,8 @@ std::string to_test(const Plan& plan, const std::string& name) {
   line(fmt::format("plan.timing = {}u", plan.timing));
   if (plan.chunk_bytes != plain.chunk_bytes) line(fmt::format("plan.chunk_bytes = {}", plan.chunk_bytes));
   if (plan.paths != plain.paths) line(fmt::format("plan.paths = {}", plan.paths));
+  if (plan.measured) line("plan.measured = true");
+  if (plan.places != plain.places) line(fmt::format("plan.places = {}", plan.places));
   if (plan.lanes != plain.lanes) line(fmt::format("plan.lanes = {}", plan.lanes));
   if (plan.window != plain.window) line(fmt::format("plan.window = {}", plan.window));
   if (plan.window_bytes != plain.window_bytes) line(fmt::format("plan.window_bytes = {}", plan.window_bytes));

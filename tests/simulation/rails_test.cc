@@ -38,9 +38,16 @@ class Rails : public testing::Test {
     }
     return found;
   }
-  static bool meet(TwoEnds& ends, std::size_t count) {
-    return ends.meet() && ends.run([&] {
-      return std::ranges::count_if(paths(ends, 0), &FakePath::alive) == static_cast<std::ptrdiff_t>(count);
+  static bool meet(TwoEnds& ends, std::size_t count) { return ends.meet() && in_use(ends, count); }
+  /// So many paths are, at both ends.
+  static bool in_use(TwoEnds& ends, std::size_t count) {
+    return ends.run([&] {
+      return std::ranges::all_of(ends.session, [&](const auto& session) {
+        const std::string explain = session->description().explain;
+        std::size_t rails = 0;
+        for (std::size_t at = 0; (at = explain.find("; path ", at)) != std::string::npos; ++at) ++rails;
+        return rails + 1 == count;
+      });
     });
   }
   /// `count` writes or reads of all of the other end's memory, two at a time; how long they took.

@@ -98,6 +98,31 @@ TEST_F(Resuming, AfterAnOutageThatIsShorterThanPeerTimeout) {
   EXPECT_TRUE(ends.end());
 }
 
+// It moves to its other place, at any moment of a recovery, and back.
+TEST_F(Resuming, AtAnotherPlace) {
+  for (int after_us = 0; after_us < 1500; after_us += 50) {
+    const std::vector<Habits> devices{device("verbs:fake0"), device("verbs:fake1")};
+    TwoEnds ends(static_cast<std::uint64_t>(after_us) + 1, devices, devices, {},
+                 {{"10.9.0.2", 7400, 0}, {"10.0.0.2", 7400, 1}});
+    ends.is_at = "10.0.0.2";
+    ASSERT_TRUE(ends.meet());
+    std::uint64_t moves = 0;
+    for (const char* next : {"10.9.0.2", "10.0.0.2"}) {
+      for (std::uint64_t i = 0; i < 8; ++i) ends.write(i % 2, i * 1000, 1000, true);
+      for (int end : {0, 1}) {
+        if (FakePath* path = ends.path(end)) path->cut(microseconds(50));
+      }
+      ends.pass(microseconds(after_us), microseconds(5));
+      ends.is_at = next;
+      hang_up(ends, true, after_us % 100 == 0);
+      ++moves;
+      ASSERT_TRUE(ends.run([&] { return all_ok(ends) && resumptions(ends) == moves; })) << after_us;
+      EXPECT_EQ(ends.session[0]->description().address, std::string(next) + ":7400");
+    }
+    EXPECT_TRUE(ends.end()) << after_us;
+  }
+}
+
 // What is said while nobody hears it is kept, but not without end.
 TEST_F(Resuming, WhoDoesNotComeBackIsNotRememberedForLong) {
   EngineConfig config;

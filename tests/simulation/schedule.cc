@@ -16,6 +16,7 @@ using std::chrono::duration_cast;
 constexpr int kRoundsAtMost = 3'000'000;
 constexpr milliseconds kPeerTimeout{1000};
 constexpr std::chrono::seconds kGrace{100};
+constexpr const char* kAway = "10.9.0.1";   // the server's other place
 constexpr milliseconds kSetupAtMost{4100};  // of a path that does not come to be used
 
 /// The session that a path belongs to.
@@ -54,6 +55,7 @@ class Schedule {
     config_.peer_timeout = kPeerTimeout;
     config_.chunk_bytes = plan.chunk_bytes;
     config_.paths = plan.paths;
+    config_.choice = plan.measured ? PathChoice::kMeasured : PathChoice::kRanked;
     config_.max_pending_events = plan.window;
     config_.max_message_bytes = plan.slot_bytes;
     config_.max_pending_bytes = plan.window_bytes;
@@ -102,6 +104,7 @@ class Schedule {
     all_hosts_.push_back(hosts_[engine]);
     if (engine != 0 || plan_.lanes == 1) return;
     second_ = std::make_shared<SimHost>(world_, wire_, config_, plan_.transports);
+    second_->joins(*hosts_[0]);
     all_hosts_.push_back(second_);
     hosts_[0]->other_lane = second_;
     second_->other_lane = hosts_[0];
@@ -115,7 +118,8 @@ class Schedule {
     auto pair = std::make_unique<Pair>();
     pair->client = client;
     const std::shared_ptr<SimHost> ends[2] = {hosts_[1 + client], next_lane()};
-    ends[0]->dial_again = [this, client] { return dial(client); };
+    ends[0]->dial_again = [this, client](const datapath::Place& place) { return dial(client, place); };
+    if (plan_.places > 1) ends[0]->places = {{kAway, 7400, 0}, {address(0), 7400, 1}};
     SimStream::Pair streams = SimStream::pair(world_, address(1 + client), address(0));
     pair->line = streams.line;
     for (std::size_t end : {0u, 1u}) {
@@ -127,15 +131,17 @@ class Schedule {
     }
     // Paths that do not come to be used, as often as they are tried.
     harms_ += (plan_.transports.size() - sound_) * plan_.transports.size() * datapath::Trials::kMostFailures *
-              path_sets_of(plan_);
+              path_sets_of(plan_) * plan_.places;
     ++outcome_.sessions;
     pairs_.push_back(std::move(pair));
   }
 
   /// A control connection in place of one that broke, to whoever is there now.
-  Result<std::unique_ptr<datapath::ControlStream>> dial(std::size_t client) {
-    if (!hosts_[0]) return Status(Code::kNotFound, "connection refused");
-    SimStream::Pair streams = SimStream::pair(world_, address(1 + client), address(0));
+  Result<std::unique_ptr<datapath::ControlStream>> dial(std::size_t client, const datapath::Place& place) {
+    const bool there = plan_.places == 1 || (place.address == kAway) == (moves_ % 2 != 0);
+    if (!there && moves_ % 3 == 0) return Status(Code::kUnavailable, "no route to host");
+    if (!there || !hosts_[0]) return Status(Code::kNotFound, "connection refused");
+    SimStream::Pair streams = SimStream::pair(world_, address(1 + client), place.address);
     if (Pair* pair = current(client)) pair->line = streams.line;
     next_lane()->start(std::move(streams.ends[1]), false);
     return std::unique_ptr<datapath::ControlStream>(std::move(streams.ends[0]));
@@ -265,6 +271,7 @@ class Schedule {
       case Trouble::Kind::kHangUp:
         for (const auto& app : pair->apps) pair->doomed |= app->session().id() == 0;  // the greeting is lost
         pair->line.cut();
+        ++moves_;
         for (const int end : {0, 1}) {
           const microseconds notice = t.notice[static_cast<std::size_t>(end)];
           if (notice != kNever) world_.in(notice, [line = pair->line, end] { line.reset(end); });
@@ -364,7 +371,7 @@ class Schedule {
     using datapath::Trials;
     const bool tries_again = pair.wounds >= sound_ || !plan_.survivable;
     const milliseconds pauses = tries_again ? Trials::kFirstPause * (1 << Trials::kMostFailures) : milliseconds(0);
-    const std::size_t tries = slow * plan_.transports.size() * (tries_again ? Trials::kMostFailures : 1);
+    const std::size_t tries = slow * plan_.transports.size() * plan_.places * (tries_again ? Trials::kMostFailures : 1);
     return milliseconds(60) + pauses + told_after_ + stalled_for_ + frozen_for_ +
            tries * kSetupAtMost;  // each of theirs with each of ours
   }
@@ -452,6 +459,7 @@ class Schedule {
   std::vector<std::shared_ptr<SimHost>> hosts_;  // the server, then the clients; null: dead
   std::shared_ptr<SimHost> second_;              // the server's second lane; null: it has none, or is dead
   std::size_t connections_ = 0;                  // that the lanes took by turns
+  std::size_t moves_ = 0;                        // of the server, from one place to the other
   std::vector<std::shared_ptr<SimHost>> all_hosts_;
   std::vector<Clock::time_point> frozen_until_;
   std::vector<std::unique_ptr<Pair>> pairs_;

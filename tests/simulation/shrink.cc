@@ -115,6 +115,8 @@ class Shrinker {
     smaller |= set([](Plan& p) -> auto& { return p.window; }, plain.window);
     smaller |= set([](Plan& p) -> auto& { return p.window_bytes; }, plain.window_bytes);
     smaller |= set([](Plan& p) -> auto& { return p.chunk_bytes; }, plain.chunk_bytes);
+    smaller |= set([](Plan& p) -> auto& { return p.places; }, plain.places);
+    smaller |= set([](Plan& p) -> auto& { return p.measured; }, plain.measured);
     smaller |= set([](Plan& p) -> auto& { return p.lanes; }, plain.lanes);
     for (std::size_t i = 0; i < best_.transports.size(); ++i) {
       const auto of = [i](Plan& p) -> Habits& { return p.transports[i]; };

@@ -3,23 +3,21 @@
 #include <sys/epoll.h>
 
 namespace fairlead::simulation {
-namespace {
-
-constexpr const char* kPeerAddress = "10.0.0.2";
-
-}  // namespace
-
 using datapath::SessionImpl;
 
 SimHost::SimHost(World& world, Wire& wire, EngineConfig config, const std::vector<Habits>& transports)
-    : world_(world), config_(std::move(config)), lane_(*this, Progress::kApplication, microseconds(0)) {
+    : world_(world),
+      id_(++wire.engines),
+      config_(std::move(config)),
+      lane_(*this, Progress::kApplication, microseconds(0)) {
   for (const Habits& habits : transports) {
     auto device = std::make_unique<FakeTransport>(wire, habits);
     datapath::OpenTransport open;
     open.offer = {habits.name, habits.name.substr(0, habits.name.find(':')), habits.can.software};
     const datapath::MemoryDescriptor probe{.bytes = probe_memory_, .access = Access::kRemoteWrite};
     probe_registrations_.push_back(*device->register_memory(probe));
-    open.probe = *device->grant(datapath::part_of(probe, probe.bytes.first(8), Access::kRemoteWrite));
+    open.probe =
+        *device->grant(datapath::part_of(probe, probe.bytes.first(datapath::kProbeBytes), Access::kRemoteWrite));
     (void)regions_->attach(*device);
     open.endpoint = std::move(*device->open_endpoint());
     open.device = std::move(device);
@@ -46,20 +44,20 @@ std::shared_ptr<SessionImpl> SimHost::start(std::unique_ptr<datapath::ControlStr
   sessions_.push_back(session);
   if (active) {
     to_dial_ = std::move(stream);
-    session->connect_to({"10.0.0.1", kPeerAddress}, 7400);
+    session->connect_to(places);
   } else {
     session->start_passive(std::make_unique<datapath::ControlChannel>(std::move(stream), false));
   }
   return session;
 }
 
-Result<std::unique_ptr<datapath::ControlStream>> SimHost::dial(const std::string& address, std::uint16_t) {
+Result<std::unique_ptr<datapath::ControlStream>> SimHost::dial(const std::string& address, std::uint16_t port) {
   if (to_dial_ != nullptr) {
-    if (address != kPeerAddress) return Status(Code::kUnavailable, "no route to host");
+    if (address != places[1 % places.size()].address) return Status(Code::kUnavailable, "no route to host");
     return std::move(to_dial_);
   }
   if (!dial_again) return Status(Code::kNotFound, "connection refused");
-  return dial_again();
+  return dial_again({address, port});
 }
 
 void SimHost::resume_here(std::unique_ptr<datapath::ControlChannel> channel, const datapath::control::Resume& resume) {
@@ -89,7 +87,8 @@ std::vector<datapath::Offer> SimHost::offers() const {
 }
 
 datapath::LocalSegment SimHost::probe_source(std::size_t transport) const noexcept {
-  return {const_cast<std::byte*>(probe_memory_.data()) + 8, 8, probe_registrations_[transport].local};
+  return {const_cast<std::byte*>(probe_memory_.data()) + datapath::kProbeBytes, datapath::kProbeBytes,
+          probe_registrations_[transport].local};
 }
 
 void SimHost::watch_control(const datapath::ControlStream& stream, datapath::ControlLink& link, std::uint32_t events,

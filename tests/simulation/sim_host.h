@@ -32,7 +32,9 @@ class SimHost final : public datapath::SessionHost,
   [[nodiscard]] bool idle() const noexcept { return sessions_.empty(); }
   [[nodiscard]] FakeTransport& fake(std::size_t i) { return static_cast<FakeTransport&>(*transports_[i].device); }
   /// Who is asked for a control connection in place of one that broke. kNotFound: nobody listens there.
-  std::function<Result<std::unique_ptr<datapath::ControlStream>>()> dial_again;
+  std::function<Result<std::unique_ptr<datapath::ControlStream>>(const datapath::Place&)> dial_again;
+  /// Where whoever is connected to may be; the first connection leads to the second of these.
+  std::vector<datapath::Place> places{{"10.0.0.1", 7400}, {"10.0.0.2", 7400}};
   /// The other lane of its engine, where sessions may be that connections which come here resume.
   std::weak_ptr<SimHost> other_lane;
   /// Its process is gone: its sessions end without a word to anybody.
@@ -49,8 +51,14 @@ class SimHost final : public datapath::SessionHost,
   Status usable() const override { return {}; }
   Clock::time_point now() const noexcept override { return world_.now(); }
   std::uint64_t random() override { return world_.bits() | 1; }
+  std::uint64_t engine_id() const noexcept override { return id_; }
+  /// They are lanes of one engine.
+  void joins(const SimHost& engine) noexcept { id_ = engine.id_; }
   Result<std::unique_ptr<datapath::ControlStream>> dial(const std::string&, std::uint16_t) override;
   std::vector<datapath::OpenTransport>& transports() noexcept override { return transports_; }
+  datapath::Figures* figures() noexcept override {
+    return config_.choice == PathChoice::kMeasured ? &figures_ : nullptr;
+  }
   void open_for_peer(const std::vector<datapath::Offer>&) override {}
   std::vector<datapath::Offer> offers() const override;
   datapath::LocalSegment probe_source(std::size_t transport) const noexcept override;
@@ -83,13 +91,15 @@ class SimHost final : public datapath::SessionHost,
   milliseconds sleep_limit() noexcept override { return milliseconds(1); }
 
   World& world_;
+  std::uint64_t id_;
   const EngineConfig config_;
   const datapath::Principals principals_;
   const std::shared_ptr<datapath::RegionTable> regions_ =
       std::make_shared<datapath::RegionTable>([this] { return random(); });
+  datapath::Figures figures_;
   datapath::EventQueues queues_;
   std::vector<datapath::OpenTransport> transports_;
-  std::array<std::byte, 16> probe_memory_{};
+  std::vector<std::byte> probe_memory_ = std::vector<std::byte>(2 * datapath::kProbeBytes);
   std::vector<datapath::Registration> probe_registrations_;
   std::vector<std::shared_ptr<datapath::SessionImpl>> sessions_;
   std::unique_ptr<datapath::ControlStream> to_dial_;

@@ -22,7 +22,7 @@ TwoEnds::TwoEnds(std::uint64_t seed, const std::vector<Habits>& transports, Engi
     : TwoEnds(seed, transports, transports, std::move(config)) {}
 
 TwoEnds::TwoEnds(std::uint64_t seed, const std::vector<Habits>& active, const std::vector<Habits>& passive,
-                 EngineConfig config)
+                 EngineConfig config, std::vector<datapath::Place> places)
     : world(seed) {
   config.connect_timeout = milliseconds(30'000);
   for (int i = 0; i < 2; ++i) {
@@ -32,11 +32,12 @@ TwoEnds::TwoEnds(std::uint64_t seed, const std::vector<Habits>& active, const st
                                                          Access::kRemoteReadWrite, nullptr);
     publish(i);
   }
+  if (!places.empty()) hosts[0]->places = std::move(places);
   SimStream::Pair streams = SimStream::pair(world);
   line = streams.line;
-  hosts[0]->dial_again = [this]() -> Result<std::unique_ptr<datapath::ControlStream>> {
-    if (!reachable) return Status(Code::kUnavailable, "no route to host");
-    SimStream::Pair again = SimStream::pair(world);
+  hosts[0]->dial_again = [this](const datapath::Place& place) -> Result<std::unique_ptr<datapath::ControlStream>> {
+    if (!reachable || (!is_at.empty() && place.address != is_at)) return Status(Code::kUnavailable, "no route to host");
+    SimStream::Pair again = SimStream::pair(world, "10.0.0.1", place.address);
     line = again.line;
     hosts[1]->start(std::move(again.ends[1]), false);
     return std::unique_ptr<datapath::ControlStream>(std::move(again.ends[0]));

@@ -23,7 +23,7 @@ class TwoEnds {
   /// Nothing has happened yet.
   TwoEnds(std::uint64_t seed, const std::vector<Habits>& transports, EngineConfig config = {});
   TwoEnds(std::uint64_t seed, const std::vector<Habits>& active, const std::vector<Habits>& passive,
-          EngineConfig config);
+          EngineConfig config, std::vector<datapath::Place> places = {});
   /// Lets go of everything; end() comes first.
   ~TwoEnds();
   TwoEnds(const TwoEnds&) = delete;
@@ -60,7 +60,8 @@ class TwoEnds {
   std::shared_ptr<SimHost> hosts[2];
   std::shared_ptr<datapath::SessionImpl> session[2];
   SimStream::Line line;   // the control connection
-  bool reachable = true;  // whether end 0 gets another if that breaks
+  bool reachable = true;  // whether end 0 gets another if that breaks,
+  std::string is_at;      // and where; empty: wherever it asks
   std::vector<std::byte> memory[2] = {std::vector<std::byte>(kBytes), std::vector<std::byte>(kBytes)};
   std::shared_ptr<const datapath::RemoteRegionImpl> remote[2];  // what an end knows of the other's
   std::vector<datapath::TransferImpl*> posted;

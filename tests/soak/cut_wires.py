@@ -79,11 +79,11 @@ def stopped(processes):
     return lambda: [process.send_signal(signal.SIGCONT) for process in processes]
 
 
-def start(program, host, *words):
+def start(program, host, *words, group=False):
     # nsenter becomes the program: a signal to it is one to that. What it logs goes to a file: nobody reads a pipe meanwhile.
     log = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")
     process = subprocess.Popen([*host.at, program, *words], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log,
-                               text=True)
+                               text=True, start_new_session=group)
     process.log = log
     return process
 

@@ -27,6 +27,7 @@
 #include "datapath/flow/trials.h"
 #include "datapath/lane/lane.h"
 #include "datapath/protocol/frames.h"
+#include "datapath/region/domain_book.h"
 #include "datapath/region/remote_region.h"
 #include "transport/device.h"
 
@@ -40,6 +41,7 @@ struct PathSlot {
   std::unique_ptr<Path> path;
   PathState state = PathState::kNone;
   const Capabilities* can = nullptr;
+  DomainBook* domain = nullptr;    // whose memory it uses and gives; null: the device's own
   InFlight in_flight;              // all but the probe
   std::size_t transport = 0;       // ours
   std::size_t peer_transport = 0;  // theirs
@@ -87,6 +89,8 @@ class PathHost {
  public:
   [[nodiscard]] virtual std::vector<OpenTransport>& transports() noexcept = 0;
   [[nodiscard]] virtual LocalSegment probe_source(std::size_t transport) const noexcept = 0;
+  /// The domain of paths to this peer; null: the device's own. Errors: there is none to be had.
+  [[nodiscard]] virtual Result<DomainBook*> domain_at(std::size_t transport) = 0;
   /// Whether the control connection stands, over which paths are set up.
   [[nodiscard]] virtual bool linked() const noexcept = 0;
   /// The addresses of both ends, and how long a peer may be silent.
@@ -203,6 +207,7 @@ class PathSet {
   void handle_fence_ack(const control::FenceAck& ack);
   void begin_path();
   void no_path_left();
+  [[nodiscard]] control::Key probe_of(const PathSlot& slot);
   Result<std::unique_ptr<PathSlot>> open_path(std::size_t transport, std::size_t peer_transport, PathConfig config);
   /// The same over one of the candidates, and offers it to the peer.
   Result<std::unique_ptr<PathSlot>> offer_path(std::size_t candidate);

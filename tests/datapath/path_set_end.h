@@ -114,6 +114,7 @@ class End final : public PathHost, public PathUser {
   PathEvents& path_events() noexcept override { return nobody; }
   std::vector<OpenTransport>& transports() noexcept override { return open_; }
   LocalSegment probe_source(std::size_t) const noexcept override { return {}; }
+  Result<DomainBook*> domain_at(std::size_t) override { return nullptr; }
   bool linked() const noexcept override { return link; }
   PathConfig path_config() override {
     EXPECT_TRUE(link);

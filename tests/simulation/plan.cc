@@ -220,6 +220,7 @@ Plan make_plan(std::uint64_t seed, bool survivable) {
   if (dice.chance(0.5)) call_for_commands(dice, plan);
   if (dice.chance(0.5)) spread_out(dice, plan);
   if (dice.chance(0.3)) plan.lanes = 2;
+  plan.principals = dice.chance(0.3);
   return plan;
 }
 
@@ -312,6 +313,7 @@ std::string to_test(const Plan& plan, const std::string& name) {
   if (plan.chunk_bytes != plain.chunk_bytes) line(fmt::format("plan.chunk_bytes = {}", plan.chunk_bytes));
   if (plan.paths != plain.paths) line(fmt::format("plan.paths = {}", plan.paths));
   if (plan.lanes != plain.lanes) line(fmt::format("plan.lanes = {}", plan.lanes));
+  if (plan.principals) line("plan.principals = true");
   if (plan.window != plain.window) line(fmt::format("plan.window = {}", plan.window));
   if (plan.window_bytes != plain.window_bytes) line(fmt::format("plan.window_bytes = {}", plan.window_bytes));
   if (plan.slot_bytes != plain.slot_bytes) line(fmt::format("plan.slot_bytes = {}", plan.slot_bytes));

@@ -11,8 +11,12 @@ constexpr const char* kPeerAddress = "10.0.0.2";
 
 using datapath::SessionImpl;
 
-SimHost::SimHost(World& world, Wire& wire, EngineConfig config, const std::vector<Habits>& transports)
-    : world_(world), config_(std::move(config)), lane_(*this, Progress::kApplication, microseconds(0)) {
+SimHost::SimHost(World& world, Wire& wire, EngineConfig config, const std::vector<Habits>& transports,
+                 const std::string& keys)
+    : world_(world),
+      config_(std::move(config)),
+      principals_(keys.empty() ? datapath::Principals() : *datapath::Principals::parse(keys, "simulated")),
+      lane_(*this, Progress::kApplication, microseconds(0)) {
   for (const Habits& habits : transports) {
     auto device = std::make_unique<FakeTransport>(wire, habits);
     datapath::OpenTransport open;
@@ -27,7 +31,10 @@ SimHost::SimHost(World& world, Wire& wire, EngineConfig config, const std::vecto
   }
 }
 
-SimHost::~SimHost() { lane_.stop(); }
+SimHost::~SimHost() {
+  lane_.stop();
+  regions_->shutdown();  // before the transports go
+}
 
 void SimHost::release() {
   for (const auto& session : sessions_) {

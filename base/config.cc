@@ -134,6 +134,15 @@ Status EngineConfig::validate() const {
   if (auto s = in_range("max_principal_sessions", max_principal_sessions, std::size_t{0}, kMiB); !s.ok()) return s;
   if (auto s = in_range("max_handshakes", max_handshakes, std::size_t{1}, kMiB); !s.ok()) return s;
   if (auto s = in_range("max_cut_sessions", max_cut_sessions, std::size_t{0}, kMiB); !s.ok()) return s;
+  if (auto s = in_range("max_principal_pending_events", max_principal_pending_events, std::size_t{0}, 1024 * kMiB);
+      !s.ok()) {
+    return s;
+  }
+  if (auto s =
+          in_range("max_principal_pending_bytes", max_principal_pending_bytes, std::size_t{0}, 1024 * kGiB, "bytes");
+      !s.ok()) {
+    return s;
+  }
   if (auto s = in_range("chunk_bytes", chunk_bytes, 4 * kKiB, kGiB, "bytes"); !s.ok()) return s;
   if (auto s = in_range("paths", paths, std::size_t{1}, std::size_t{8}); !s.ok()) return s;
   if (auto s = in_range("lanes", lanes, std::size_t{1}, std::size_t{64}); !s.ok()) return s;

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/guarded.h"
+#include "tcp_fallback/domain.h"
 #include "tcp_fallback/endpoint.h"
 #include "tcp_fallback/factory.h"
 #include "transport/check_memory.h"
@@ -45,7 +46,12 @@ void TcpDevice::deregister(const datapath::Registration&) noexcept {
 }
 
 Result<datapath::Grant> TcpDevice::grant(const datapath::MemoryDescriptor& part) {
-  return grants_.grant(part.bytes, part.access);
+  return grants_.grant(part.bytes, part.access, 0);
+}
+
+Result<std::unique_ptr<datapath::MemoryDomain>> TcpDevice::open_domain() {
+  return std::unique_ptr<datapath::MemoryDomain>(
+      std::make_unique<TcpDomain>(*this, last_domain_.fetch_add(1, std::memory_order_relaxed) + 1));
 }
 
 datapath::DeviceUsage TcpDevice::usage() const noexcept {

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <atomic>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
@@ -28,6 +29,7 @@ class TcpDevice final : public datapath::Device {
   void deregister(const datapath::Registration& registration) noexcept override;
   Result<datapath::Grant> grant(const datapath::MemoryDescriptor& part) override;
   void revoke(const datapath::Grant& grant) noexcept override { grants_.revoke(grant); }
+  Result<std::unique_ptr<datapath::MemoryDomain>> open_domain() override;
   [[nodiscard]] datapath::DeviceUsage usage() const noexcept override;
   /// Errors: kAlreadyExists (the port is in use), kPermissionDenied (a port below 1024), kResourceExhausted
   /// (descriptors), kInvalidArgument (TcpConfig::port of a device with several: each takes the next).
@@ -49,6 +51,7 @@ class TcpDevice final : public datapath::Device {
   datapath::Capabilities capabilities_;
   GrantTable grants_;
   std::atomic<std::size_t> registrations_{0};
+  std::atomic<DomainNumber> last_domain_{0};
   std::vector<bool> endpoints_;  // by number: whether there is one
 };
 

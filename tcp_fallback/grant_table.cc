@@ -15,11 +15,11 @@ std::uint64_t random_key() noexcept {
 
 }  // namespace
 
-datapath::Grant GrantTable::grant(std::span<std::byte> bytes, Access access) {
+datapath::Grant GrantTable::grant(std::span<std::byte> bytes, Access access, DomainNumber domain) {
   for (;;) {
     const std::uint64_t key = random_key();
     const std::lock_guard lock(mutex_);
-    if (key == 0 || !entries_.try_emplace(key, Entry{bytes, access}).second) continue;
+    if (key == 0 || !entries_.try_emplace(key, Entry{bytes, access, domain}).second) continue;
     return {.address = 0, .key = key, .handle = key};
   }
 }
@@ -59,11 +59,13 @@ GrantTable::Reader::Section::~Section() {
   activity_.notify_all();  // no system call unless someone waits
 }
 
-std::optional<std::span<std::byte>> GrantTable::Reader::find(std::uint64_t key, std::uint64_t address,
-                                                             std::uint64_t length, Access want) const noexcept {
+std::optional<std::span<std::byte>> GrantTable::Reader::find(DomainNumber domain, std::uint64_t key,
+                                                             std::uint64_t address, std::uint64_t length,
+                                                             Access want) const noexcept {
   const std::lock_guard lock(table_.mutex_);
   const auto found = table_.entries_.find(key);
-  if (found == table_.entries_.end() || !allows(found->second.access, want)) return std::nullopt;
+  if (found == table_.entries_.end() || found->second.domain != domain) return std::nullopt;
+  if (!allows(found->second.access, want)) return std::nullopt;
   const std::uint64_t size = found->second.bytes.size();
   if (address > size || length > size - address) return std::nullopt;
   return found->second.bytes.subspan(address, length);

@@ -1,7 +1,7 @@
 // What peers may reach through one device, and the fence between those who revoke and the threads that move bytes.
 //
 // Peers name a byte by (key, address); addresses count from 0 at the grant's first byte, keys are 64 random bits that
-// are never used twice.
+// are never used twice. A key is good for connections of its own domain alone: to others it is unknown.
 //
 // Threads: those of GrantTable are any. A GrantReader is one endpoint's, whose driving thread alone uses it. What
 // find() returns inside a Section stays granted until the Section ends; revoke() waits for the Sections that it meets,
@@ -23,9 +23,12 @@
 
 namespace fairlead::tcp_fallback {
 
+/// Which connections a grant is for, by number; the device's own is 0.
+using DomainNumber = std::uint64_t;
+
 class GrantTable {
  public:
-  [[nodiscard]] datapath::Grant grant(std::span<std::byte> bytes, Access access);
+  [[nodiscard]] datapath::Grant grant(std::span<std::byte> bytes, Access access, DomainNumber domain = 0);
   void revoke(const datapath::Grant& grant) noexcept;
   [[nodiscard]] std::size_t size() const noexcept;
 
@@ -35,6 +38,7 @@ class GrantTable {
   struct Entry {
     std::span<std::byte> bytes;
     Access access;
+    DomainNumber domain;
   };
   // A reader's is odd inside its Section. Entered before find() takes the mutex: so revoke(), having erased under the
   // mutex, sees odd if a Section may hold the bytes.
@@ -64,9 +68,9 @@ class GrantTable::Reader {
     Activity& activity_;
   };
 
-  /// The bytes, or nothing if the key is unknown, any byte lies outside, or `want` was not granted.
-  [[nodiscard]] std::optional<std::span<std::byte>> find(std::uint64_t key, std::uint64_t address, std::uint64_t length,
-                                                         Access want) const noexcept;
+  /// The bytes, or nothing if the key is unknown in `domain`, any byte lies outside, or `want` was not granted.
+  [[nodiscard]] std::optional<std::span<std::byte>> find(DomainNumber domain, std::uint64_t key, std::uint64_t address,
+                                                         std::uint64_t length, Access want) const noexcept;
 
  private:
   GrantTable& table_;

@@ -9,6 +9,8 @@
 #include <algorithm>
 #include <system_error>
 
+#include "tcp_fallback/domain.h"
+
 namespace fairlead::tcp_fallback {
 namespace {
 
@@ -30,8 +32,8 @@ TcpPath::TcpPath(Shared& shared, const datapath::PathConfig& config)
       token_(random_token()),
       peer_name_(config.peer_host),
       requests_(shared.config.send_depth),
-      sender_(requests_, shared.grants),
-      receiver_(requests_, sender_, shared.grants) {
+      sender_(requests_, shared.grants, number_of(config.domain)),
+      receiver_(requests_, sender_, shared.grants, number_of(config.domain)) {
   shared_.paths.push_back(this);
   shared_.urgent += urgent_ ? 1 : 0;
 }

@@ -18,10 +18,11 @@ constexpr std::size_t kDiscardBytes = 64 * 1024;
 
 }  // namespace
 
-Receiver::Receiver(RequestQueue& requests, Sender& sender, GrantReader& grants)
+Receiver::Receiver(RequestQueue& requests, Sender& sender, GrantReader& grants, DomainNumber domain)
     : requests_(requests),
       sender_(sender),
       grants_(grants),
+      domain_(domain),
       buffer_(std::make_unique_for_overwrite<std::byte[]>(kBufferBytes)) {}
 
 Receiver::Outcome Receiver::advance(ByteStream& stream, Sink& sink, std::size_t turn) noexcept {
@@ -98,7 +99,8 @@ std::size_t Receiver::destination(std::span<iovec> pieces) noexcept {
     const Request& request = requests_.at(*requests_.find_sent(frame_.seq));
     if (request.code == Code::kOk) return slice(request, frame_.address + done, payload_left_, pieces);
   } else if (verdict_ == Code::kOk) {
-    if (const auto bytes = grants_.find(frame_.key, frame_.address + done, payload_left_, Access::kRemoteWrite)) {
+    if (const auto bytes =
+            grants_.find(domain_, frame_.key, frame_.address + done, payload_left_, Access::kRemoteWrite)) {
       pieces[0] = {bytes->data(), bytes->size()};
       return 1;
     }
@@ -216,7 +218,7 @@ std::string_view Receiver::begin_read(const Frame& frame) noexcept {
   flush_ack();  // writes before it need not wait for its data
   ++next_seq_;
   const GrantReader::Section section(grants_);
-  if (frame.length == 0 || grants_.find(frame.key, frame.address, frame.length, Access::kRemoteRead)) {
+  if (frame.length == 0 || grants_.find(domain_, frame.key, frame.address, frame.length, Access::kRemoteRead)) {
     sender_.queue_read(frame);
   } else {
     sender_.queue_ack(frame.seq, Code::kProtectionError);

@@ -46,7 +46,8 @@ class Receiver {
     std::string_view reason;  // kMalformed; static
   };
 
-  Receiver(RequestQueue& requests, Sender& sender, GrantReader& grants);
+  /// `domain`: whose grants the peer may use.
+  Receiver(RequestQueue& requests, Sender& sender, GrantReader& grants, DomainNumber domain = 0);
 
   /// What the peer said in its greeting: how many requests it may leave unacknowledged.
   void set_peer_depth(std::uint32_t depth) noexcept { peer_depth_ = depth; }
@@ -81,6 +82,7 @@ class Receiver {
   RequestQueue& requests_;
   Sender& sender_;
   GrantReader& grants_;
+  const DomainNumber domain_;
   std::uint32_t peer_depth_ = 0;
   bool stopped_ = false;
 

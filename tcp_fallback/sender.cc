@@ -179,7 +179,7 @@ std::size_t Sender::gather_payload(Staged& staged, std::span<iovec> pieces) noex
   const std::uint64_t done = staged.sent > kHeaderBytes ? staged.sent - kHeaderBytes : 0;
   const std::uint64_t left = staged.frame.length - done;
   if (staged.frame.type == FrameType::kReadData && !staged.padded) {
-    if (const auto bytes = grants_.find(staged.frame.key, staged.offset + done, left, Access::kRemoteRead)) {
+    if (const auto bytes = grants_.find(domain_, staged.frame.key, staged.offset + done, left, Access::kRemoteRead)) {
       pieces[0] = {bytes->data(), bytes->size()};
       return 1;
     }

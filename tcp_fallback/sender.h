@@ -24,7 +24,9 @@ namespace fairlead::tcp_fallback {
 
 class Sender {
  public:
-  Sender(RequestQueue& requests, GrantReader& grants) noexcept : requests_(requests), grants_(grants) {}
+  /// `domain`: whose grants the peer's reads may use.
+  Sender(RequestQueue& requests, GrantReader& grants, DomainNumber domain = 0) noexcept
+      : requests_(requests), grants_(grants), domain_(domain) {}
 
   void queue_ack(std::uint32_t seq, Code code = Code::kOk);
   /// The read's data, then its acknowledgement.
@@ -72,6 +74,7 @@ class Sender {
 
   RequestQueue& requests_;
   GrantReader& grants_;
+  const DomainNumber domain_;
   Ring<Response> responses_;
   Ring<Staged> staged_;
   std::uint64_t staged_bytes_ = 0;  // unsent bytes of staged_

@@ -1,7 +1,7 @@
 // A way across, before anybody uses it: what it can do, and the memory that it knows.
 //
-// A Device is one protection domain: of a NIC, of softroce, or of the kernel's sockets. What moves bytes is an Endpoint
-// of it. A device never knows the engine.
+// A Device is a NIC, softroce, or the kernel's sockets. It is one protection domain (memory_domain.h), and makes others
+// beside that. What moves bytes is an Endpoint of it. A device never knows the engine.
 //
 // Threads: capabilities and memory from any thread at any time, also while an endpoint is driven; no call waits for the
 // one who drives longer than for the piece of memory that he is just touching. open_endpoint: one thread at a time.
@@ -18,6 +18,7 @@
 #include "fairlead/status.h"
 #include "transport/endpoint.h"
 #include "transport/memory.h"
+#include "transport/memory_domain.h"
 
 namespace fairlead::datapath {
 
@@ -45,38 +46,25 @@ struct Capabilities {
 
 /// What a device holds now.
 struct DeviceUsage {
+  // Of all its domains.
   std::size_t registrations = 0;  // ranges that are mapped; where grants are no entries, those of grants as well
   std::size_t grants = 0;
 };
 
-class Device {
+class Device : public MemoryDomain {
  public:
-  virtual ~Device() = default;
-  /// "verbs:soft0", "tcp".
-  [[nodiscard]] virtual std::string_view name() const noexcept = 0;
   [[nodiscard]] virtual const Capabilities& capabilities() const noexcept = 0;
   /// Where peers on other hosts may reach it: numeric, the best first. None: wherever this host is reached.
   [[nodiscard]] virtual std::vector<std::string> addresses() const { return {}; }
   /// One line for `explain`: device, packet I/O, profile.
   [[nodiscard]] virtual std::string describe() const = 0;
 
-  /// Makes the bytes usable here. Errors name object, value, limit, remedy; kUnimplemented: not this kind of memory.
-  virtual Result<Registration> register_memory(const MemoryDescriptor& memory) = 0;
-  /// Grants over it are revoked by then, and no work request names it.
-  virtual void deregister(const Registration& registration) noexcept = 0;
-  /// Lets peers reach a part of what is registered (see part_of).
-  virtual Result<Grant> grant(const MemoryDescriptor& part) = 0;
-  /// When it returns, no operation of a peer touches the bytes through this grant.
-  virtual void revoke(const Grant& grant) noexcept = 0;
+  /// One more domain. Quick: it maps nothing. Errors: kResourceExhausted.
+  virtual Result<std::unique_ptr<MemoryDomain>> open_domain() = 0;
   [[nodiscard]] virtual DeviceUsage usage() const noexcept = 0;
 
   /// What is driven: one for each lane, which share nothing but the device. It outlives them.
   virtual Result<std::unique_ptr<Endpoint>> open_endpoint() = 0;
-
- protected:
-  Device() = default;
-  Device(const Device&) = delete;
-  Device& operator=(const Device&) = delete;
 };
 
 }  // namespace fairlead::datapath

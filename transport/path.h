@@ -21,6 +21,8 @@
 
 namespace fairlead::datapath {
 
+class MemoryDomain;
+
 /// A part of registered local memory (for messages: of any memory).
 struct LocalSegment {
   std::byte* data = nullptr;
@@ -81,7 +83,8 @@ struct PathConfig {
   bool addresses_first = false;  // before peer_host: where the device is, not where the session is
   /// Passive: the peer's description of its end, which may show where it is reached.
   std::string_view peer_description = {};
-  PathEvents* events = nullptr;  // the path's user, who outlives it; not null
+  PathEvents* events = nullptr;    // the path's user, who outlives it; not null
+  MemoryDomain* domain = nullptr;  // of this device, whose memory it uses and peers reach by it; null: the device's own
   /// What it carries is small and must not wait: others of its endpoint take shorter turns while it is there.
   bool urgent = false;
   /// Somebody polls soon, whatever the application does: what need not be said at once may wait for the next poll.

@@ -137,6 +137,18 @@ Status Engine::unpublish(std::string_view name) {
   return impl->unpublish(name);
 }
 
+Result<std::string> Engine::export_(const Memory& memory, Access access, std::vector<std::string> audience) {
+  EngineImpl* impl = behind(object_);
+  if (Status fine = working(impl); !fine.ok()) return fine;
+  return impl->export_memory(memory, access, std::move(audience));
+}
+
+Status Engine::unexport(std::string_view capability) {
+  EngineImpl* impl = behind(object_);
+  if (Status fine = working(impl); !fine.ok()) return fine;
+  return impl->unexport(capability);
+}
+
 Status Engine::reload_keys() {
   EngineImpl* impl = behind(object_);
   if (Status fine = working(impl); !fine.ok()) return fine;

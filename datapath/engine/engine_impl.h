@@ -55,6 +55,8 @@ class EngineImpl final : public std::enable_shared_from_this<EngineImpl> {
   Status publish(std::string_view name, const Memory& memory, Access access, std::optional<TensorSpec> tensor,
                  std::vector<std::string> audience);
   Status unpublish(std::string_view name);
+  Result<std::string> export_memory(const Memory& memory, Access access, std::vector<std::string> audience);
+  Status unexport(std::string_view capability);
 
   /// The application's own, which it never registered.
   [[nodiscard]] EngineCache& cache() noexcept { return cache_; }
@@ -83,6 +85,10 @@ class EngineImpl final : public std::enable_shared_from_this<EngineImpl> {
   std::shared_ptr<memreg::Pool> make_pool();
   [[nodiscard]] PoolStats pool_stats() const;
   [[nodiscard]] EngineLane& least_loaded() noexcept;
+  /// ok: peers of that audience may be given it; `name`: what it is to be, in errors.
+  [[nodiscard]] Status check_given(std::string_view name, const Memory& memory,
+                                   const std::vector<std::string>& audience);
+  void tell_withdrawn(std::uint64_t id);
   bool drive_all_until(const std::function<bool()>& done, Clock::time_point deadline);
   void sleep_for_all(Clock::time_point deadline);
 

@@ -88,9 +88,9 @@ void EngineLane::end(const GivesWay& it, void (*how)(SessionImpl&, const Status&
   it.session->host().lane().submit([it, how] { how(*it.session, it.why); });
 }
 
-Status EngineLane::admit_peer(const SessionImpl& session, const std::string& principal) {
+Status EngineLane::admit_peer(const SessionImpl& session, const std::string& principal, CreditWindow::Limits& window) {
   GivesWay gives_way;
-  Status admitted = commons_.sessions.admit(session, principal, gives_way);
+  Status admitted = commons_.sessions.admit(session, principal, window, gives_way);
   end(gives_way, fail);
   return admitted;
 }

@@ -91,7 +91,8 @@ class EngineLane final : public SessionHost, private Domain {
   }
   void watch_control(const ControlStream& stream, ControlLink& link, std::uint32_t events, bool first) override;
   void unwatch_control(const ControlStream& stream) override;
-  [[nodiscard]] Status admit_peer(const SessionImpl& session, const std::string& principal) override;
+  [[nodiscard]] Status admit_peer(const SessionImpl& session, const std::string& principal,
+                                  CreditWindow::Limits& window) override;
   [[nodiscard]] std::shared_ptr<SessionImpl> find_session(std::uint64_t id) override {
     return commons_.sessions.find(id);
   }

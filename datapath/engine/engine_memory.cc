@@ -118,33 +118,61 @@ Result<Memory> EngineImpl::map_file(const std::string& path, Access access) {
   return make_memory(std::make_shared<RegionImpl>(std::move(*range), file->bytes(), registered, file), file->bytes());
 }
 
-Status EngineImpl::publish(std::string_view name, const Memory& memory, Access access, std::optional<TensorSpec> tensor,
-                           std::vector<std::string> audience) {
-  if (!memory.valid())
-    return {Code::kInvalidArgument, fmt::format("cannot publish '{}': the memory is not valid", name)};
+Status EngineImpl::check_given(std::string_view name, const Memory& memory, const std::vector<std::string>& audience) {
+  if (!memory.valid()) return {Code::kInvalidArgument, fmt::format("cannot {}: the memory is not valid", name)};
   if (!region_of(memory)->range().is_of(*commons_.regions)) {
     return {Code::kInvalidArgument,
-            fmt::format("cannot publish '{}': the memory is registered with another engine; register it with this one",
-                        name)};
+            fmt::format("cannot {}: the memory is registered with another engine; register it with this one", name)};
   }
   const auto known_audience = [&] {
     const std::lock_guard lock(principals_mutex_);
     return known_.check_audience(audience);
   };
   if (const Status known = known_audience(); !known.ok()) {
-    return {known.code(), fmt::format("cannot publish '{}': {}", name, known.message())};
+    return {known.code(), fmt::format("cannot {}: {}", name, known.message())};
   }
+  return {};
+}
+
+Status EngineImpl::publish(std::string_view name, const Memory& memory, Access access, std::optional<TensorSpec> tensor,
+                           std::vector<std::string> audience) {
+  if (const Status may = check_given(fmt::format("publish '{}'", name), memory, audience); !may.ok()) return may;
   return commons_.regions->publish(name, share_of(memory), memory.bytes(), access, tensor, std::move(audience));
+}
+
+/// Sessions that know of it are told.
+void EngineImpl::tell_withdrawn(std::uint64_t id) {
+  for (const auto& lane : lanes_) {
+    lane->lane().submit([lane = lane.get(), id] {
+      for (const auto& session : lane->sessions()) session->tell_withdrawn(id);
+    });
+  }
 }
 
 Status EngineImpl::unpublish(std::string_view name) {
   const Result<std::uint64_t> gone = commons_.regions->unpublish(name);
   if (!gone) return gone.error();
-  for (const auto& lane : lanes_) {
-    lane->lane().submit([lane = lane.get(), id = *gone] {
-      for (const auto& session : lane->sessions()) session->tell_withdrawn(id);
-    });
+  tell_withdrawn(*gone);
+  return {};
+}
+
+Result<std::string> EngineImpl::export_memory(const Memory& memory, Access access, std::vector<std::string> audience) {
+  if (const Status may = check_given("export", memory, audience); !may.ok()) return may;
+  const Result<Capability> made =
+      commons_.regions->export_region(share_of(memory), memory.bytes(), access, std::move(audience));
+  if (!made) return made.error();
+  return to_text(*made);
+}
+
+Status EngineImpl::unexport(std::string_view capability) {
+  const std::optional<Capability> parsed = parse_capability(capability);
+  if (!parsed) {
+    return {
+        Code::kInvalidArgument,
+        fmt::format("a capability is the text that Engine::export_ gives; these {} bytes are none", capability.size())};
   }
+  if (const Status gone = commons_.regions->unexport(*parsed); !gone.ok()) return gone;
+  tell_withdrawn(parsed->region);
   return {};
 }
 

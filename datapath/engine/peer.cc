@@ -41,14 +41,10 @@ PeerStats Peer::stats() const { return valid() ? session_of(*this)->stats() : Pe
 
 namespace {
 
-Result<std::vector<std::shared_ptr<const datapath::RemoteRegionImpl>>> look_up(SessionImpl& session,
-                                                                               std::string_view name, bool prefix,
-                                                                               std::chrono::nanoseconds timeout) {
-  if (name.size() > datapath::kMaxRegionName || (name.empty() && !prefix)) {
-    return Status(Code::kInvalidArgument, fmt::format("a region's name has 1 to {} bytes; this one has {}",
-                                                      datapath::kMaxRegionName, name.size()));
-  }
-  const auto request = session.start_lookup(name, prefix);
+using Found = std::vector<std::shared_ptr<const datapath::RemoteRegionImpl>>;
+
+Result<Found> answer_to(SessionImpl& session, const std::shared_ptr<datapath::LookupRequest>& request,
+                        std::string_view name, std::chrono::nanoseconds timeout) {
   const bool ended = session.host().lane().wait_until([&] { return request->finished.load(std::memory_order_acquire); },
                                                       datapath::deadline_after(timeout));
   if (!ended) {
@@ -57,6 +53,14 @@ Result<std::vector<std::shared_ptr<const datapath::RemoteRegionImpl>>> look_up(S
   }
   if (!request->status.ok()) return request->status;
   return std::move(request->regions);
+}
+
+Result<Found> look_up(SessionImpl& session, std::string_view name, bool prefix, std::chrono::nanoseconds timeout) {
+  if (name.size() > datapath::kMaxRegionName || (name.empty() && !prefix)) {
+    return Status(Code::kInvalidArgument, fmt::format("a region's name has 1 to {} bytes; this one has {}",
+                                                      datapath::kMaxRegionName, name.size()));
+  }
+  return answer_to(session, session.start_lookup(name, prefix), name, timeout);
 }
 
 }  // namespace
@@ -79,6 +83,21 @@ Result<std::vector<RemoteMemory>> Peer::list(std::string_view prefix, std::chron
   list.reserve(found->size());
   for (const auto& region : *found) list.push_back(datapath::make_remote_memory(region));
   return list;
+}
+
+Result<RemoteMemory> Peer::import_(std::string_view capability, std::chrono::nanoseconds timeout) {
+  SessionImpl* session = session_of(*this);
+  if (Status fine = usable(session); !fine.ok()) return fine;
+  const auto parsed = datapath::parse_capability(capability);
+  if (!parsed) {
+    return Status(
+        Code::kInvalidArgument,
+        fmt::format("a capability is the text that Engine::export_ gives; these {} bytes are none", capability.size()));
+  }
+  auto found = answer_to(*session, session->start_lookup({}, false, capability), "of a capability", timeout);
+  if (!found) return found.error();
+  if (found->empty()) return Status(Code::kNotFound, "no region with that capability");
+  return datapath::make_remote_memory(found->front());
 }
 
 // ---- events

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 
 namespace fairlead::datapath {
 namespace {
@@ -62,9 +63,34 @@ SessionRegister::GivesWay SessionRegister::meet(const Session& stranger) {
   return gives_way;
 }
 
-Status SessionRegister::admit(const SessionImpl& session, const std::string& principal, GivesWay& gives_way) {
+/// What the sessions that a principal began, those that end included, do not have already.
+CreditWindow::Limits SessionRegister::left_to(const std::string& principal, std::vector<Session>& looked_at) {
+  CreditWindow::Limits left{.events = config_.max_principal_pending_events,
+                            .bytes = config_.max_principal_pending_bytes};
+  if (left.events == 0) left.events = std::numeric_limits<std::uint64_t>::max();
+  if (left.bytes == 0) left.bytes = std::numeric_limits<std::uint64_t>::max();
+  std::erase_if(remains_, [&](const Remains& each) {
+    const Session& session = looked_at.emplace_back(each.session.lock());
+    return session == nullptr || session->inbox.pending() == 0;
+  });
+  const auto take = [&](const CreditWindow::Limits& window) {
+    left.events -= std::min(left.events, window.events);
+    left.bytes -= std::min(left.bytes, window.bytes);
+  };
+  for (const Entry& entry : entries_) {
+    if (!entry.session->is_active() && entry.principal == principal) take(entry.window);
+  }
+  for (const Remains& each : remains_) {
+    if (each.principal == principal) take(each.window);
+  }
+  return left;
+}
+
+Status SessionRegister::admit(const SessionImpl& session, const std::string& principal, CreditWindow::Limits& window,
+                              GivesWay& gives_way) {
   // Who lost its connection, and comes anew instead of going on, is not kept out by the session that waits for it.
   constexpr std::string_view kTakesItsPlace = "another of its principal took its place";
+  std::vector<Session> looked_at;
   const std::lock_guard lock(mutex_);
   if (is_full()) {
     gives_way = oldest_cut(principal, kTakesItsPlace);
@@ -80,10 +106,19 @@ Status SessionRegister::admit(const SessionImpl& session, const std::string& pri
                           config_.name, same, principal.empty() ? "anonymous peers" : "'" + principal + "'")};
     }
   }
+  const CreditWindow::Limits left = left_to(principal, looked_at);
+  if (left.events == 0 || left.bytes == 0) {
+    if (gives_way.session == nullptr) gives_way = oldest_cut(principal, kTakesItsPlace);
+    return {Code::kResourceExhausted,
+            fmt::format("{} has given the sessions that {} began all that they may have undelivered; close some, or "
+                        "raise its max_principal_pending_events and max_principal_pending_bytes",
+                        config_.name, principal.empty() ? "anonymous peers" : "'" + principal + "'")};
+  }
+  window = {.events = std::min(window.events, left.events), .bytes = std::min(window.bytes, left.bytes)};
   const auto stranger =
       std::find_if(strangers_.begin(), strangers_.end(), [&](const Session& each) { return each.get() == &session; });
   if (stranger == strangers_.end()) return {Code::kCancelled, "it was dropped while it said hello"};
-  entries_.push_back({.session = std::move(*stranger), .principal = principal});
+  entries_.push_back({.session = std::move(*stranger), .principal = principal, .window = window});
   strangers_.erase(stranger);
   return {};
 }
@@ -129,7 +164,10 @@ void SessionRegister::closed(const SessionImpl& session, SessionHost::Ended how)
   const std::lock_guard lock(mutex_);
   std::erase_if(strangers_, [&](const Session& each) { return each.get() == &session; });
   add(ended_, session.stats());
-  if (const auto at = entry_of(session); at != entries_.end()) entries_.erase(at);
+  if (const auto at = entry_of(session); at != entries_.end()) {
+    if (!session.is_active() && shares_windows()) remains_.push_back({at->session, at->principal, at->window});
+    entries_.erase(at);
+  }
   using Ended = SessionHost::Ended;
   if (how == Ended::kLost) ++peers_lost_;
   if (how == Ended::kFailed && !session.is_active() && !session.description().name.empty()) ++peers_failed_;

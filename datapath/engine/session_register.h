@@ -36,7 +36,9 @@ class SessionRegister {
   };
   [[nodiscard]] GivesWay meet(const Session& stranger);
   /// It has said hello as `principal` (empty: anonymous). kResourceExhausted: it is turned away.
-  Status admit(const SessionImpl& session, const std::string& principal, GivesWay& gives_way);
+  /// `window`: what the session may have undelivered, cut to what its principal has left (max_principal_pending_*).
+  Status admit(const SessionImpl& session, const std::string& principal, CreditWindow::Limits& window,
+               GivesWay& gives_way);
   /// It is ready: seen by all(), if a peer began it.
   void ready(const Session& session);
   /// Its control connection broke, and it waits for another.
@@ -59,8 +61,9 @@ class SessionRegister {
     Session session;
     std::string principal;
     bool seen = false;
-    bool leaving = false;   // it gave way, and counts no more
-    std::uint64_t cut = 0;  // if it is: a number that rises
+    bool leaving = false;              // it gave way, and counts no more
+    std::uint64_t cut = 0;             // if it is: a number that rises
+    CreditWindow::Limits window = {};  // of one that a peer began: its share of what its principal may have undelivered
   };
   using Entries = std::vector<Entry>;
 
@@ -68,6 +71,11 @@ class SessionRegister {
   [[nodiscard]] GivesWay oldest_cut(const std::string& principal, std::string_view because);
   [[nodiscard]] std::size_t count(const std::function<bool(const Entry&)>& is) const;
   [[nodiscard]] bool is_full() const;
+  /// `looked_at` is to be let go of outside of the lock: sessions take locks when they go.
+  [[nodiscard]] CreditWindow::Limits left_to(const std::string& principal, std::vector<Session>& looked_at);
+  [[nodiscard]] bool shares_windows() const noexcept {
+    return config_.max_principal_pending_events != 0 || config_.max_principal_pending_bytes != 0;
+  }
   [[nodiscard]] Status too_many() const;
 
   const EngineConfig& config_;
@@ -75,6 +83,13 @@ class SessionRegister {
   mutable std::mutex mutex_;      // guards what follows
   std::list<Session> strangers_;  // oldest first
   Entries entries_;
+  /// Ended, and the application has not taken all that came: that counts as its principal's until it has.
+  struct Remains {
+    std::weak_ptr<SessionImpl> session;
+    std::string principal;
+    CreditWindow::Limits window;
+  };
+  std::vector<Remains> remains_;
   std::uint64_t last_cut_ = 0;
   PeerStats ended_;
   std::uint64_t peers_connected_ = 0, peers_lost_ = 0, peers_failed_ = 0;

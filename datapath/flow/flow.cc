@@ -113,14 +113,14 @@ void Flow::pump_first() {
 Outbox::Way Flow::way_of(const PathSlot& slot) const noexcept {
   Outbox::Way way;
   way.can = slot.can;
-  way.transport_name = user_.transports()[slot.transport].offer.name;
+  way.domain = slot.domain;
   way.transport = slot.transport;
   way.peer_transport = slot.peer_transport;
   way.staged = slot.write_failed;
   return way;
 }
 
-bool Flow::send_path_message(const PathMessage& message) {
+bool Flow::send_path_message(const PathMessage& message, PostedRequest::Use use) {
   PathSlot* slot = paths_.open();
   if (slot == nullptr) return false;
   PathHeader header;
@@ -131,15 +131,16 @@ bool Flow::send_path_message(const PathMessage& message) {
   const WorkRequest request{
       slot->in_flight.next_id(), OpKind::kMessage, {segments, message.data.empty() ? 1u : 2u}, 0, 0};
   if (slot->path->post({&request, 1}) == 0) return false;
-  slot->in_flight.push({});
+  slot->in_flight.push({.use = use});
   return true;
 }
 
 void Flow::pump_staged() {
   PathSlot* slot = paths_.open();
   if (slot == nullptr) return;
-  staged_target_.pump(user_.seen_by_peer(), slot->can->max_message,
-                      [this](const PathMessage& message) { return send_path_message(message); });
+  staged_target_.pump(user_.seen_by_peer(), slot->can->max_message, [this](const PathMessage& message) {
+    return send_path_message(message, PostedRequest::Use::kStagedOperation);
+  });
 }
 
 void Flow::send_consumed() {
@@ -148,7 +149,7 @@ void Flow::send_consumed() {
   PathMessage message;
   message.type = MessageType::kConsumed;
   message.sequence = due->sequence;
-  if (send_path_message(message)) inbound_.told(*due);
+  if (send_path_message(message, PostedRequest::Use::kControl)) inbound_.told(*due);
 }
 
 // ---- from the path -------------------------------------------------------------------------------------------------
@@ -165,6 +166,12 @@ void Flow::on_completion(Path& path, std::uint64_t id, Code code) noexcept {
   if (request->use == PostedRequest::Use::kMeasure) return slot->on_measured(*request, code, user_.now());
   slot->carried |= code == Code::kOk && request->use != PostedRequest::Use::kControl;
   if (!rails_.empty()) first_share_.ended(request->bytes, user_.now());
+  // Turned away behind a write that was refused (tcp). It has a number, which the other end waits for: on this path
+  // there is no going on.
+  if (code == Code::kAborted && request->use == PostedRequest::Use::kStagedOperation && slot == paths_.in_use() &&
+      !slot->down) {
+    paths_.on_down(*slot, code, "an operation by message came behind a write that was refused");
+  }
   request_ended(*request, code);
 }
 

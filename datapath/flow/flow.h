@@ -53,6 +53,8 @@ class Flow final : public PathEvents, private PathUser, private RailUser {
   Flow(FlowUser& user, TrafficClass traffic, bool active, const EngineConfig& config);
 
   [[nodiscard]] const FlowUser& user() const noexcept { return user_; }
+  /// Before anything came: what the peer may have undelivered.
+  void set_window(const CreditWindow::Limits& window) noexcept { inbound_.set_window(window.events, window.bytes); }
   /// What the peer said it can, once it is greeted: paths beside the one in use, and rails.
   void allow(bool beside, bool rails) noexcept;
   /// Active: its first path is to be the best of these. Passive: the peer may offer paths over those.
@@ -123,7 +125,7 @@ class Flow final : public PathEvents, private PathUser, private RailUser {
   void handle_staged(const PathMessage& message);
   void fail_early();
   void send_consumed();
-  bool send_path_message(const PathMessage& message);
+  bool send_path_message(const PathMessage& message, PostedRequest::Use use);
 
   // flow_path.cc
   void on_ready(Path& path) noexcept override;

@@ -44,6 +44,11 @@ class Inbound {
   };
 
   explicit Inbound(Limits limits) noexcept : limits_(limits) {}
+  /// Less than the configuration has, for this peer. Before anything came.
+  void set_window(std::size_t events, std::uint64_t bytes) noexcept {
+    limits_.events = events;
+    limits_.bytes = bytes;
+  }
 
   /// Takes what is sequenced. `waiting`: events of kEvent that the application has not taken yet.
   [[nodiscard]] Verdict take(const PathMessage& message, std::size_t waiting, Event& event, std::string& why);

@@ -7,12 +7,10 @@
 
 #include "datapath/flow/choice.h"
 #include "datapath/flow/share.h"
+#include "datapath/region/probe.h"
 #include "transport/device.h"
 
 namespace fairlead::datapath {
-
-/// What a lane has for peers to write to, and to write from, so that paths can be proved and measured.
-inline constexpr std::uint32_t kProbeBytes = 64 * 1024;
 
 struct OpenTransport {
   std::shared_ptr<Device> device;

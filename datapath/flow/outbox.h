@@ -28,6 +28,8 @@
 #include "datapath/flow/staging.h"
 #include "datapath/lane/lane.h"
 #include "datapath/protocol/path_messages.h"
+#include "datapath/region/domain_book.h"
+#include "datapath/region/regions.h"
 #include "datapath/transfer/transfer_impl.h"
 #include "transport/path.h"
 
@@ -49,13 +51,18 @@ class Outbox {
   /// What building takes of a path in use.
   struct Way {
     const Capabilities* can = nullptr;
-    std::string_view transport_name;
-    std::size_t transport = 0;       // ours
-    std::size_t peer_transport = 0;  // theirs
-    bool staged = false;             // one-sided operations go by message
-    std::uint8_t rail = 0;           // which path of the flow it is; the first carries all that is no data
-    std::uint64_t stripe = 0;        // bytes at a time of what is spread; 0: there is no other path
-    std::uint64_t share = 0;         // so many bytes of that, now
+    const DomainBook* domain = nullptr;  // null: the device's own
+    std::size_t transport = 0;           // ours
+    std::size_t peer_transport = 0;      // theirs
+    bool staged = false;                 // one-sided operations go by message
+    std::uint8_t rail = 0;               // which path of the flow it is; the first carries all that is no data
+    std::uint64_t stripe = 0;            // bytes at a time of what is spread; 0: there is no other path
+    std::uint64_t share = 0;             // so many bytes of that, now
+
+    /// LocalSegment::key of our memory on the path. Nothing: its domain does not know that.
+    [[nodiscard]] std::optional<std::uint64_t> local_key(const RegisteredRange& range) const noexcept {
+      return domain != nullptr ? domain->local_key(&range) : range.local_key(transport);
+    }
   };
   struct Limits {
     CreditWindow::Limits window;    // sequenced messages that the peer has not consumed
@@ -175,13 +182,14 @@ class Outbox {
   [[nodiscard]] bool in_batch(const TransferImpl& transfer) const noexcept;
   TransferImpl* next_with_message(const Way& way);
   bool build_data(const Way& way);
+  [[nodiscard]] static bool goes_by_message(const Way& way, const TransferImpl& transfer) noexcept;
   bool build_staged(const Way& way, TransferImpl& transfer);
-  TransferImpl* next_with_data(const Way& way);
+  TransferImpl* next_with_data();
   TransferImpl* next_to_spread(const Way& way);
   [[nodiscard]] std::uint64_t begin_data(TransferImpl& transfer, std::uint64_t limit, Built& built);
   void end_data(TransferImpl& transfer, std::uint64_t bytes, const Cursor& behind, Built& built);
   [[nodiscard]] std::uint64_t take_segments(const Way& way, const TransferImpl& transfer, Cursor& cursor,
-                                            std::uint64_t limit, std::size_t most, WorkRequest& request);
+                                            std::uint64_t limit, std::size_t most, bool copies, WorkRequest& request);
   [[nodiscard]] bool message_ready(const Way& way, const TransferImpl& transfer) const noexcept;
   [[nodiscard]] bool may_carry_notification(const Way& way, const TransferImpl& transfer) noexcept;
 

@@ -75,7 +75,8 @@ std::uint64_t Outbox::commit(std::size_t accepted, InFlight& path) {
 bool Outbox::message_ready(const Way& way, const TransferImpl& t) const noexcept {
   if (t.list == nullptr || t.done_bytes == t.data_bytes()) return true;
   // Behind its writes on an ordered path the notification may follow at once; else it waits for their completion.
-  return t.list->kind == OpKind::kWrite && t.comes_before_next() && !way.staged && way.can->write_then_message_ordered;
+  return t.list->kind == OpKind::kWrite && t.comes_before_next() && !way.staged && !t.by_message &&
+         way.can->write_then_message_ordered;
 }
 
 bool Outbox::in_batch(const TransferImpl& t) const noexcept {
@@ -160,15 +161,16 @@ bool Outbox::build_message(const Way& way) {
 
 /// Its last write may take the notification along: one request, and on the wire one packet, instead of two.
 bool Outbox::may_carry_notification(const Way& way, const TransferImpl& t) noexcept {
-  return way.can->write_notifies && t.has_message && !t.has_bytes() && t.list->kind == OpKind::kWrite &&
-         t.comes_before_next() && t.value <= std::numeric_limits<std::uint32_t>::max() && !holding_ &&
-         !message_queue_.empty() && message_queue_.front() == &t && window_.open();
+  return way.can->write_notifies && !t.by_message && t.has_message && !t.has_bytes() &&
+         t.list->kind == OpKind::kWrite && t.comes_before_next() &&
+         t.value <= std::numeric_limits<std::uint32_t>::max() && !holding_ && !message_queue_.empty() &&
+         message_queue_.front() == &t && window_.open();
 }
 
 // ---- data ----------------------------------------------------------------------------------------------------------
 
 /// The transfer whose data is next; those that cannot go on are ended. Null: none, or none in this batch.
-TransferImpl* Outbox::next_with_data(const Way& way) {
+TransferImpl* Outbox::next_with_data() {
   while (!data_queue_.empty()) {
     TransferImpl& t = *data_queue_.front();
     if (t.failure != Code::kOk) {
@@ -176,19 +178,22 @@ TransferImpl* Outbox::next_with_data(const Way& way) {
       continue;
     }
     const RemoteRegionImpl& remote = *t.list->ops[t.next_data().op].remote;
-    const bool gone = remote.is_gone();
-    if (!gone && (way.staged || remote.key(way.peer_transport).key != 0)) return &t;
+    if (!remote.is_gone()) return &t;
     if (in_batch(t)) return nullptr;  // as above
-    if (gone) {
-      fail_transfer(t, Code::kProtectionError, &remote);
-    } else {
-      t.failure = Code::kUnimplemented;
-      t.reason =
-          fmt::format("region '{}' of {} cannot be reached over {}", remote.name, user_.who(), way.transport_name);
-    }
+    fail_transfer(t, Code::kProtectionError, &remote);
     settle(t);
   }
   return nullptr;
+}
+
+/// What is next of it is in no domain of both ends' (yet): the peer granted no key for this path, or the path's domain
+/// does not know our memory.
+bool Outbox::goes_by_message(const Way& way, const TransferImpl& t) noexcept {
+  if (way.staged) return true;
+  Cursor cursor = t.next_data();
+  while (t.list->ops[cursor.op].length == cursor.offset) cursor = {cursor.op + 1, 0};  // empty pieces
+  const Op& op = t.list->ops[cursor.op];
+  return op.remote->key(way.peer_transport).key == 0 || !way.local_key(*op.range);
 }
 
 /// What is next of it: what was posted in vain before what never was. Returns its end, `limit` bytes on at most.
@@ -216,7 +221,7 @@ void Outbox::end_data(TransferImpl& t, std::uint64_t bytes, const Cursor& behind
 
 /// Gathers what follows the cursor into one request: up to `limit` bytes of adjacent remote memory.
 std::uint64_t Outbox::take_segments(const Way& way, const TransferImpl& t, Cursor& cursor, std::uint64_t limit,
-                                    std::size_t most, WorkRequest& request) {
+                                    std::size_t most, bool copies, WorkRequest& request) {
   const std::span<const Op> ops = t.list->ops;
   while (cursor.op < ops.size() && ops[cursor.op].length == cursor.offset) cursor = {cursor.op + 1, 0};  // empty pieces
   const Op& first = ops[cursor.op];
@@ -229,7 +234,12 @@ std::uint64_t Outbox::take_segments(const Way& way, const TransferImpl& t, Curso
     const Op& op = ops[cursor.op];
     if (op.remote != first.remote || op.offset + cursor.offset != remote_begin + bytes) break;
     const std::uint64_t length = std::min(op.length - cursor.offset, limit - bytes);
-    if (length != 0) segments[used++] = {op.data + cursor.offset, length, op.range->local_key(way.transport)};
+    if (length != 0) {
+      // By message the bytes are copied, and need no key. Else the first of them has one.
+      const std::optional<std::uint64_t> key = copies ? 0 : way.local_key(*op.range);
+      if (!key) break;
+      segments[used++] = {op.data + cursor.offset, length, *key};
+    }
     bytes += length;
     cursor.offset += length;
     if (cursor.offset == op.length) cursor = {cursor.op + 1, 0};
@@ -249,20 +259,20 @@ TransferImpl* Outbox::next_to_spread(const Way& way) {
     if (++looked_at > kLookAhead) return nullptr;
     if (t->failure != Code::kOk || !is_spread(way, *t)) continue;
     const Op& op = t->list->ops[t->next_data().op];
-    if (!op.remote->is_gone() && op.remote->key(way.peer_transport).key != 0) return t;
+    if (!op.remote->is_gone() && !goes_by_message(way, *t)) return t;
   }
   return nullptr;
 }
 
 bool Outbox::build_data(const Way& way) {
-  TransferImpl* next = way.rail == 0 ? next_with_data(way) : next_to_spread(way);
+  TransferImpl* next = way.rail == 0 ? next_with_data() : next_to_spread(way);
   if (next == nullptr) return false;
   TransferImpl& t = *next;
   const bool spread = is_spread(way, t);
   if (spread && share_left_ == 0) return false;
   const std::size_t room = kSegments - segments_used_;
   if (room < 2) return false;
-  if (way.staged) return build_staged(way, t);
+  if (goes_by_message(way, t)) return build_staged(way, t);
   Built& built = built_[count_];
   const Use use = t.list->kind == OpKind::kWrite ? Use::kWrite : Use::kRead;
   built = {{use, way.rail, &t, 0, 0, 0}, {}, false, false};
@@ -271,7 +281,7 @@ bool Outbox::build_data(const Way& way) {
   const std::uint64_t limit = begin_data(t, spread ? way.stripe : chunk_bytes_, built);
   Cursor cursor = built.cursor;
   const std::uint64_t bytes =
-      take_segments(way, t, cursor, limit, std::min<std::size_t>(way.can->max_segments, room), request);
+      take_segments(way, t, cursor, limit, std::min<std::size_t>(way.can->max_segments, room), false, request);
   end_data(t, bytes, cursor, built);
   share_left_ -= std::min(share_left_, bytes);
   if (built.leaves_queue) t.in_data.unlink();
@@ -296,6 +306,7 @@ bool Outbox::build_staged(const Way& way, TransferImpl& t) {
     unposted_reads += built_[i].request.transfer->list->kind == OpKind::kRead ? 1 : 0;
   }
   if (!staged_.has_room(read, unposted, unposted_reads)) return false;
+  t.by_message = true;
   Built& built = built_[count_];
   built = {{Use::kStagedOperation, 0, &t, 0, 0, staged_.take_number()}, {}, false, false};
   const std::uint64_t limit =
@@ -305,7 +316,7 @@ bool Outbox::build_staged(const Way& way, TransferImpl& t) {
   WorkRequest data;
   Cursor cursor = built.cursor;
   const std::uint64_t bytes =
-      take_segments(way, t, cursor, limit, std::min<std::size_t>(kSegments - segments_used_, 16), data);
+      take_segments(way, t, cursor, limit, std::min<std::size_t>(kSegments - segments_used_, 16), true, data);
   end_data(t, bytes, cursor, built);
   // Where the first byte is: behind empty pieces, which have none.
   Cursor first = built.cursor;

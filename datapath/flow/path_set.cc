@@ -94,6 +94,9 @@ bool PathSet::handle(const control::Frame& frame) {
 Result<std::unique_ptr<PathSlot>> PathSet::open_path(std::size_t transport, std::size_t peer_transport,
                                                      PathConfig config) {
   OpenTransport& open = host_.transports()[transport];
+  const Result<DomainBook*> domain = host_.domain_at(transport);
+  if (!domain) return domain.error();
+  if (*domain != nullptr) config.domain = &(*domain)->domain();
   config.events = &user_.path_events();
   config.urgent = rules_.urgent;
   config.role = active_ ? PathRole::kActive : PathRole::kPassive;
@@ -102,6 +105,7 @@ Result<std::unique_ptr<PathSlot>> PathSet::open_path(std::size_t transport, std:
   auto slot = std::make_unique<PathSlot>();
   slot->path = std::move(*path);
   slot->can = &open.device->capabilities();
+  slot->domain = *domain;
   slot->transport = transport;
   slot->peer_transport = peer_transport;
   slot->epoch = epoch_;
@@ -109,6 +113,17 @@ Result<std::unique_ptr<PathSlot>> PathSet::open_path(std::size_t transport, std:
   ++open.paths;
   enter(*slot, PathState::kSettingUp);
   return slot;
+}
+
+/// Our bytes that are written into the peer's probe.
+LocalSegment PathSet::probe_source_of(const PathSlot& slot) const noexcept {
+  return slot.domain != nullptr ? slot.domain->probe_source() : host_.probe_source(slot.transport);
+}
+
+/// Where the peer is to write to prove it: in the path's domain, as all that the peer may reach by it.
+control::Key PathSet::probe_of(const PathSlot& slot) {
+  const Grant& probe = slot.domain != nullptr ? slot.domain->probe() : host_.transports()[slot.transport].probe;
+  return {.address = probe.address, .key = probe.key};
 }
 
 void PathSet::use(std::unique_ptr<PathSlot> slot) noexcept {
@@ -163,12 +178,11 @@ Result<std::unique_ptr<PathSlot>> PathSet::offer_path(std::size_t candidate) {
   Result<std::unique_ptr<PathSlot>> slot = open_path(over.local, over.remote, std::move(config));
   if (!slot) return slot;
   (*slot)->candidate = candidate;
-  const Grant& probe = host_.transports()[(*slot)->transport].probe;
   user_.send_frame(control::PathOffer{.epoch = (*slot)->epoch,
                                       .active_transport = static_cast<std::uint32_t>((*slot)->transport),
                                       .passive_transport = static_cast<std::uint32_t>((*slot)->peer_transport),
                                       .description = (*slot)->path->local_description(),
-                                      .probe = control::Key{probe.address, probe.key},
+                                      .probe = probe_of(**slot),
                                       .probe_bytes = kProbeBytes});
   return slot;
 }
@@ -273,10 +287,9 @@ void PathSet::handle_offer(const control::PathOffer& offer) {
   if (Status connected = slot.path->connect(offer.description); !connected.ok()) {
     return candidate_failed(slot, connected.code(), connected.message());
   }
-  const Grant& probe = transports[transport].probe;
   user_.send_frame(control::PathAnswer{.epoch = slot.epoch,
                                        .description = slot.path->local_description(),
-                                       .probe = control::Key{probe.address, probe.key},
+                                       .probe = probe_of(slot),
                                        .probe_bytes = kProbeBytes});
 }
 
@@ -290,7 +303,7 @@ void PathSet::on_ready(PathSlot& slot) {
 /// A WRITE and a message each way: only what has been seen to arrive is used.
 void PathSet::prove(PathSlot& slot) {
   const OpenTransport& transport = host_.transports()[slot.transport];
-  LocalSegment source = host_.probe_source(slot.transport);
+  LocalSegment source = probe_source_of(slot);
   const bool large = slot.peer_probe_bytes != 0;
   const std::size_t most_message = std::max<std::size_t>(slot.can->max_message, kPathHeaderBytes) - kPathHeaderBytes;
   const std::size_t said = large ? std::min({source.length, most_message, kProofBytes}) : 0;

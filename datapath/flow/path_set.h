@@ -29,6 +29,7 @@
 #include "datapath/flow/trials.h"
 #include "datapath/lane/lane.h"
 #include "datapath/protocol/frames.h"
+#include "datapath/region/domain_book.h"
 #include "datapath/region/remote_region.h"
 #include "transport/device.h"
 
@@ -42,6 +43,7 @@ struct PathSlot {
   std::unique_ptr<Path> path;
   PathState state = PathState::kNone;
   const Capabilities* can = nullptr;
+  DomainBook* domain = nullptr;    // whose memory it uses and gives; null: the device's own
   InFlight in_flight;              // all but the probe
   std::size_t transport = 0;       // ours
   std::size_t peer_transport = 0;  // theirs
@@ -102,6 +104,8 @@ class PathHost {
   [[nodiscard]] virtual LocalSegment probe_source(std::size_t transport) const noexcept = 0;
   /// What paths were measured to carry; null: nobody asks.
   [[nodiscard]] virtual Figures* figures() noexcept { return nullptr; }
+  /// The domain of paths to this peer; null: the device's own. Errors: there is none to be had.
+  [[nodiscard]] virtual Result<DomainBook*> domain_at(std::size_t transport) = 0;
   /// Whether the control connection stands, over which paths are set up.
   [[nodiscard]] virtual bool linked() const noexcept = 0;
   /// The addresses of both ends, and how long a peer may be silent.
@@ -226,6 +230,8 @@ class PathSet {
   void handle_fence_ack(const control::FenceAck& ack);
   void begin_path();
   void no_path_left();
+  [[nodiscard]] control::Key probe_of(const PathSlot& slot);
+  [[nodiscard]] LocalSegment probe_source_of(const PathSlot& slot) const noexcept;
   Result<std::unique_ptr<PathSlot>> open_path(std::size_t transport, std::size_t peer_transport, PathConfig config);
   /// The same over one of the candidates, and offers it to the peer.
   Result<std::unique_ptr<PathSlot>> offer_path(std::size_t candidate);

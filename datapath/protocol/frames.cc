@@ -56,7 +56,7 @@ void fields(Is<Region> auto& m, auto&& field) {
   field(7, m.atomics);
 }
 void fields(Is<Lookup> auto& m, auto&& field) {
-  field(1, m.request), field(2, m.name), field(3, m.prefix), field(4, m.after);
+  field(1, m.request), field(2, m.name), field(3, m.prefix), field(4, m.after), field(5, m.capability);
 }
 void fields(Is<Regions> auto& m, auto&& field) {
   field(1, m.request), field(2, m.code), field(3, m.reason), field(4, m.regions), field(5, m.more);

@@ -102,6 +102,7 @@ struct Lookup {
   std::string name;
   bool prefix = false;
   std::string after;
+  std::string capability = {};
 };
 struct Regions {
   std::uint64_t request = 0;

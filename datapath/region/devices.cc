@@ -7,13 +7,13 @@
 namespace fairlead::datapath {
 namespace {
 
-Status named(const Device& device, const Status& status) {
+Status named(const MemoryDomain& device, const Status& status) {
   return {status.code(), fmt::format("{}: {}", device.name(), status.message())};
 }
 
 }  // namespace
 
-Device& Devices::device(std::size_t number) {
+MemoryDomain& Devices::device(std::size_t number) {
   const std::lock_guard lock(mutex_);
   return number < devices_.size() ? *devices_[number] : *coming_;
 }
@@ -25,7 +25,7 @@ void Devices::withdraw(Entry& entry, std::size_t known) noexcept {
 Result<Devices::Ticket> Devices::add(Entry& entry) {
   const std::shared_lock calling(calling_);
   for (std::size_t known = 0;; ++known) {
-    Device* next = nullptr;
+    MemoryDomain* next = nullptr;
     {
       const std::lock_guard lock(mutex_);
       if (known == devices_.size()) {
@@ -56,7 +56,7 @@ bool Devices::remove(Ticket ticket) noexcept {
   return true;
 }
 
-Devices::Entry* Devices::take_next(Ticket& after, Device& device) {
+Devices::Entry* Devices::take_next(Ticket& after, MemoryDomain& device) {
   const std::lock_guard lock(mutex_);
   const auto at = entries_.upper_bound(after);
   if (at == entries_.end()) {
@@ -79,7 +79,7 @@ void Devices::let_go(Ticket ticket, std::size_t known) {
   let_go_.notify_all();
 }
 
-Status Devices::attach(Device& device) {
+Status Devices::attach(MemoryDomain& device) {
   std::size_t number = 0;
   {
     const std::lock_guard lock(mutex_);

@@ -20,7 +20,7 @@
 #include <vector>
 
 #include "fairlead/status.h"
-#include "transport/device.h"
+#include "transport/memory_domain.h"
 
 namespace fairlead::datapath {
 
@@ -31,9 +31,9 @@ class Devices {
    public:
     virtual ~Entry() = default;
     /// Tells the next device; they come in the order of their numbers, from 0.
-    virtual Status introduce(Device& device) = 0;
+    virtual Status introduce(MemoryDomain& device) = 0;
     /// Undoes the last introduce().
-    virtual void withdraw(Device& device) noexcept = 0;
+    virtual void withdraw(MemoryDomain& device) noexcept = 0;
   };
   using Ticket = std::uint64_t;
 
@@ -44,7 +44,7 @@ class Devices {
   bool remove(Ticket ticket) noexcept;
 
   /// The next number, from 0, is this device's: it is told all entries. Errors: its own; then it knows none.
-  Status attach(Device& device);
+  Status attach(MemoryDomain& device);
   /// Takes all entries back from all devices, and forgets both. Waits for calls that are under way.
   void detach_all() noexcept;
 
@@ -56,17 +56,17 @@ class Devices {
   };
   using Entries = std::map<Ticket, Slot>;  // in the order of coming: ranges before what is published of them
 
-  [[nodiscard]] Device& device(std::size_t number);
+  [[nodiscard]] MemoryDomain& device(std::size_t number);
   void withdraw(Entry& entry, std::size_t known) noexcept;
   /// attach: the next entry behind `after` is ours until let_go(); null at the end, when `device` joins the list.
-  Entry* take_next(Ticket& after, Device& device);
+  Entry* take_next(Ticket& after, MemoryDomain& device);
   void let_go(Ticket ticket, std::size_t known);
 
   std::shared_mutex calling_;
   std::mutex mutex_;  // guards what follows
   std::condition_variable let_go_;
-  std::vector<Device*> devices_;
-  Device* coming_ = nullptr;  // attach() is telling it
+  std::vector<MemoryDomain*> devices_;
+  MemoryDomain* coming_ = nullptr;  // attach() is telling it
   Entries entries_;
   Ticket last_ticket_ = 0;
 };

@@ -23,7 +23,7 @@ std::optional<TensorSpec> decode_tensor(const control::Tensor& tensor, std::uint
 
 }  // namespace
 
-control::Region encode_region(const Publication& publication) {
+control::Region encode_region(const Publication& publication, std::span<const Grant> keys) {
   control::Region region{.name = publication.name,
                          .id = publication.id,
                          .size = publication.memory.bytes.size(),
@@ -32,10 +32,8 @@ control::Region encode_region(const Publication& publication) {
                          .tensor = {},
                          .keys = {},
                          .atomics = allows(publication.memory.access, Access::kRemoteAtomic) ? kByMessage : 0};
-  region.keys.reserve(publication.grants.size());
-  for (const Grant& grant : publication.grants) {
-    region.keys.push_back({.address = grant.address, .key = grant.key});
-  }
+  region.keys.reserve(keys.size());
+  for (const Grant& grant : keys) region.keys.push_back({.address = grant.address, .key = grant.key});
   if (const auto& spec = publication.tensor) {
     region.tensor = control::Tensor{.dtype = static_cast<std::uint32_t>(spec->dtype),
                                     .shape = {spec->shape.begin(), spec->shape.begin() + spec->rank},

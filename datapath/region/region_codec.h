@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <span>
 
 #include "datapath/protocol/frames.h"
 #include "datapath/region/regions.h"
@@ -9,7 +10,8 @@
 
 namespace fairlead::datapath {
 
-[[nodiscard]] control::Region encode_region(const Publication& publication);
+/// `keys`: those of who is told, by device.
+[[nodiscard]] control::Region encode_region(const Publication& publication, std::span<const Grant> keys);
 
 /// Null if anything in it is not what a region can be. `session`: who said it.
 std::shared_ptr<RemoteRegionImpl> decode_region(const control::Region& region, std::uint64_t session);

@@ -57,16 +57,16 @@ Access most_of(const RegionImpl& region) {
 
 // ---- what devices are told
 
-Status RegisteredRange::introduce(Device& device) {
+Status RegisteredRange::introduce(MemoryDomain& device) {
   Result<Registration> got = device.register_memory(memory_);
   if (!got) return got.error();
   registrations_.push_back(*got);
   return {};
 }
 
-void RegisteredRange::withdraw(Device& device) noexcept { device.deregister(registrations_.take_last()); }
+void RegisteredRange::withdraw(MemoryDomain& device) noexcept { device.deregister(registrations_.take_last()); }
 
-Status Publication::introduce(Device& device) {
+Status Publication::introduce(MemoryDomain& device) {
   Result<Grant> got = device.grant(memory);
   if (!got) return got.error();
   const std::lock_guard lock(table_);
@@ -74,7 +74,7 @@ Status Publication::introduce(Device& device) {
   return {};
 }
 
-void Publication::withdraw(Device& device) noexcept {
+void Publication::withdraw(MemoryDomain& device) noexcept {
   Grant last;
   {
     const std::lock_guard lock(table_);
@@ -91,14 +91,58 @@ Result<std::shared_ptr<RegisteredRange>> RegionTable::add(const MemoryDescriptor
   auto range = std::make_unique<RegisteredRange>(*this, memory);
   Result<Devices::Ticket> ticket = devices_.add(*range);
   if (!ticket) return ticket.error();
+  // The devices have it, so it is known: a domain goes without what it refuses.
+  static_cast<void>(tell_domains(
+      range.get(), memory, DomainBook::Kind::kRange, [](const Tenant&) { return true; },
+      [&] {
+        ranges_.insert(range.get());
+        return Status();
+      }));
   registered_bytes_.fetch_add(memory.bytes.size(), std::memory_order_relaxed);
   const auto let_go = [table = shared_from_this(), ticket = *ticket](RegisteredRange* last) {
     const std::unique_ptr<RegisteredRange> gone(last);
     if (table->inherited()) return;
+    std::vector<std::shared_ptr<DomainBook>> books;
+    {
+      const std::lock_guard lock(table->mutex_);
+      table->ranges_.erase(last);
+      books = table->all_books();
+    }
+    for (const auto& book : books) book->remove(last);
     table->devices_.remove(ticket);
     table->registered_bytes_.fetch_sub(last->memory().bytes.size(), std::memory_order_relaxed);
   };
   return std::shared_ptr<RegisteredRange>(range.release(), let_go);
+}
+
+Result<std::unique_ptr<Publication>> RegionTable::draft(std::string_view what, std::shared_ptr<RegionImpl> region,
+                                                        std::span<std::byte> bytes, Access access,
+                                                        std::vector<std::string> audience) {
+  if (!allows(most_of(*region), access)) {
+    return Status(Code::kPermissionDenied,
+                  fmt::format("region '{}' was registered for {}, which does not include {}; register it with more",
+                              what, words_of(region->access()), words_of(access)));
+  }
+  if (const auto& allocated = region->origin().audience; allocated && !is_within(audience, *allocated)) {
+    return Status(
+        Code::kPermissionDenied,
+        fmt::format("region '{}' was allocated for {}, and may hold what these left there; it cannot be published for "
+                    "{}: name all who are to see it in AllocateOptions::audience",
+                    what, words_of(*allocated), words_of(audience)));
+  }
+  if (allows(access, Access::kRemoteAtomic) && reinterpret_cast<std::uintptr_t>(bytes.data()) % 8 != 0) {
+    return Status(Code::kInvalidArgument,
+                  fmt::format("region '{}' begins at {}, which is no multiple of 8: words of atomics are 8 bytes, "
+                              "aligned to 8",
+                              what, static_cast<const void*>(bytes.data())));
+  }
+  auto publication = std::make_unique<Publication>(mutex_);
+  publication->id = random_();
+  const bool read_only = allows(region->access(), Access::kLocalReadOnly);
+  publication->memory = part_of(region->range().memory(), bytes, read_only ? access | Access::kLocalReadOnly : access);
+  publication->region = std::move(region);
+  publication->audience = std::move(audience);
+  return publication;
 }
 
 Status RegionTable::publish(std::string_view name, std::shared_ptr<RegionImpl> region, std::span<std::byte> bytes,
@@ -107,24 +151,8 @@ Status RegionTable::publish(std::string_view name, std::shared_ptr<RegionImpl> r
     return {Code::kInvalidArgument,
             fmt::format("a region's name has 1 to {} bytes; this one has {}", kMaxRegionName, name.size())};
   }
-  if (!allows(most_of(*region), access)) {
-    return {Code::kPermissionDenied,
-            fmt::format("region '{}' was registered for {}, which does not include {}; register it with more", name,
-                        words_of(region->access()), words_of(access))};
-  }
-  if (const auto& allocated = region->origin().audience; allocated && !is_within(audience, *allocated)) {
-    return {
-        Code::kPermissionDenied,
-        fmt::format("region '{}' was allocated for {}, and may hold what these left there; it cannot be published for "
-                    "{}: name all who are to see it in AllocateOptions::audience",
-                    name, words_of(*allocated), words_of(audience))};
-  }
-  if (allows(access, Access::kRemoteAtomic) && reinterpret_cast<std::uintptr_t>(bytes.data()) % 8 != 0) {
-    return {
-        Code::kInvalidArgument,
-        fmt::format("region '{}' begins at {}, which is no multiple of 8: words of atomics are 8 bytes, aligned to 8",
-                    name, static_cast<const void*>(bytes.data()))};
-  }
+  Result<std::unique_ptr<Publication>> drafted = draft(name, std::move(region), bytes, access, std::move(audience));
+  if (!drafted) return drafted.error();
   if (tensor) {
     if (Status fits = tensor->check(bytes.size()); !fits.ok()) {
       return {fits.code(), fmt::format("region '{}': {}", name, fits.message())};
@@ -134,25 +162,37 @@ Status RegionTable::publish(std::string_view name, std::shared_ptr<RegionImpl> r
     const std::lock_guard lock(mutex_);
     if (published_.contains(name)) return name_taken(name);
   }
-  auto publication = std::make_unique<Publication>(mutex_);
+  std::unique_ptr<Publication> publication = *std::move(drafted);
   publication->name = name;
-  publication->id = random_();
-  const bool read_only = allows(region->access(), Access::kLocalReadOnly);
-  publication->memory = part_of(region->range().memory(), bytes, read_only ? access | Access::kLocalReadOnly : access);
-  publication->region = std::move(region);
   publication->tensor = tensor;
-  publication->audience = std::move(audience);
-  Result<Devices::Ticket> ticket = devices_.add(*publication);
-  if (!ticket) return {ticket.error().code(), fmt::format("cannot publish '{}': {}", name, ticket.error().message())};
-  publication->ticket = *ticket;
-  const Status entered = enter(publication);
+  return grant_to_all(*publication, [&] { return enter(publication); });
+}
+
+Status RegionTable::grant_to_all(Publication& publication, const std::function<Status()>& enter) {
+  const Result<Devices::Ticket> ticket = devices_.add(publication);
+  if (!ticket) {
+    return {ticket.error().code(), fmt::format("cannot publish '{}': {}", publication.name, ticket.error().message())};
+  }
+  publication.ticket = *ticket;
+  const auto is_for = [&](const Tenant& tenant) { return is_among(tenant.principal, publication.audience); };
+  Status entered = tell_domains(&publication, publication.memory, DomainBook::Kind::kGrant, is_for, enter);
   if (!entered.ok()) devices_.remove(*ticket);
   return entered;
 }
 
+/// It is not in the table any more.
+void RegionTable::withdraw_from_all(const Publication& publication) noexcept {
+  std::vector<std::shared_ptr<DomainBook>> books;
+  {
+    const std::lock_guard lock(mutex_);
+    books = all_books();
+  }
+  for (const auto& book : books) book->remove(&publication);
+  devices_.remove(publication.ticket);
+}
+
 // Not entered, it is its caller's to withdraw.
 Status RegionTable::enter(std::unique_ptr<Publication>& publication) {
-  const std::lock_guard lock(mutex_);
   if (shut_)
     return {Code::kUnavailable, fmt::format("cannot publish '{}': the engine is shut down", publication->name)};
   Publication& entry = *publication;
@@ -171,7 +211,7 @@ Result<std::uint64_t> RegionTable::unpublish(std::string_view name) {
     by_id_.erase(gone->id);
     published_.erase(at);
   }
-  devices_.remove(gone->ticket);
+  withdraw_from_all(*gone);
   return gone->id;
 }
 
@@ -199,6 +239,7 @@ Code RegionTable::View::with_bytes(std::uint64_t id, std::uint64_t offset, std::
   if (at == table_.by_id_.end()) return Code::kProtectionError;
   const Publication& publication = *at->second;
   const std::uint64_t size = publication.memory.bytes.size();
+  if (publication.secret && (told_ == nullptr || !told_->contains(id))) return Code::kProtectionError;
   if (!is_among(principal_, publication.audience) || !allows(publication.memory.access, want) || offset > size ||
       length > size - offset) {
     return Code::kProtectionError;
@@ -212,12 +253,19 @@ std::uint64_t RegionTable::registered_bytes() const noexcept {
 
 void RegionTable::shutdown() {
   Published gone;  // regions, whose handles take locks when they go
+  std::unordered_map<std::uint64_t, std::unique_ptr<Publication>> exports_gone;
+  std::vector<TenantBook> books;
   {
     const std::lock_guard lock(mutex_);
     shut_ = true;
     by_id_.clear();
     gone.swap(published_);
+    exports_gone.swap(exports_);
+    books.swap(books_);
+    for (const auto& [name, tenant] : tenants_) tenant->books.clear();
   }
+  opener_.stop();
+  for (const TenantBook& each : books) each.book->shut();
   devices_.detach_all();
 }
 

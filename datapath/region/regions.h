@@ -3,9 +3,12 @@
 // A RegisteredRange is registered once with every open device, for local use. A Publication is a grant over a part of
 // it, at every device, so that withdrawing it stops its key and nothing else. So the N tensors of a model that lie in
 // one range are one registration and N grants (which cost registrations of their own only where
-// Capabilities::grants_are_entries is not set). Ownership: handles are shared; the table itself holds publications
-// only. After shutdown() every handle is inert. Threads: as each function says. No lock is held while a device
-// registers or grants.
+// Capabilities::grants_are_entries is not set). An export is a publication without a name, which who has its capability
+// finds. A principal other than the engine's own has its own domain at each device (domain_book.h), which is told of
+// all ranges, and of what is published for it: its keys open nothing to others, nor theirs anything to it.
+// Ownership: handles are shared; the table itself holds publications only. After shutdown() every handle is inert.
+// Threads: as each function says. No lock is held while a device registers or grants. Files: regions.cc,
+// region_domains.cc (principals' domains), region_exports.cc.
 #pragma once
 
 #include <atomic>
@@ -18,10 +21,14 @@
 #include <span>
 #include <string>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
+#include "datapath/identity/capability.h"
 #include "datapath/region/devices.h"
+#include "datapath/region/domain_book.h"
+#include "datapath/region/domain_opener.h"
 #include "datapath/region/per_device.h"
 #include "fairlead/memory.h"
 #include "fairlead/status.h"
@@ -44,8 +51,8 @@ class RegisteredRange final : public Devices::Entry {
   [[nodiscard]] std::uint64_t local_key(std::size_t device) const noexcept { return registrations_[device].local; }
   [[nodiscard]] bool is_of(const RegionTable& table) const noexcept { return &table_ == &table; }
 
-  Status introduce(Device& device) override;
-  void withdraw(Device& device) noexcept override;
+  Status introduce(MemoryDomain& device) override;
+  void withdraw(MemoryDomain& device) noexcept override;
 
  private:
   const RegionTable& table_;
@@ -101,8 +108,9 @@ class RegionImpl {
 
 /// What peers may reach, and by which key at which device.
 struct Publication final : Devices::Entry {
-  std::string name;
-  std::uint64_t id = 0;  // random; names the region in staged operations
+  std::string name;                   // of an export: one that nobody finds it by
+  std::uint64_t id = 0;               // random; names the region in staged operations
+  std::optional<Digest> secret = {};  // of an export: who shows it may know of it
   std::shared_ptr<RegionImpl> region;
   MemoryDescriptor memory;  // the part of the region's that is published
   std::optional<TensorSpec> tensor;
@@ -111,11 +119,18 @@ struct Publication final : Devices::Entry {
   Devices::Ticket ticket = 0;
 
   explicit Publication(std::mutex& table) noexcept : table_(table) {}
-  Status introduce(Device& device) override;
-  void withdraw(Device& device) noexcept override;
+  Status introduce(MemoryDomain& device) override;
+  void withdraw(MemoryDomain& device) noexcept override;
 
  private:
   std::mutex& table_;
+};
+
+/// A principal whose paths have domains of their own. Kept as long as the table.
+struct Tenant {
+  explicit Tenant(std::string name) : principal(std::move(name)) {}
+  const std::string principal;
+  std::vector<std::shared_ptr<DomainBook>> books;  // by device; null: none yet. Guarded by the table's mutex
 };
 
 class RegionTable : public std::enable_shared_from_this<RegionTable> {
@@ -130,15 +145,28 @@ class RegionTable : public std::enable_shared_from_this<RegionTable> {
                  std::optional<TensorSpec> tensor, std::vector<std::string> audience = {});
   /// When it returns, no peer reaches the bytes through what was published. Its id.
   Result<std::uint64_t> unpublish(std::string_view name);
+  /// The same without a name: what it gives away is the capability. Errors: as publish().
+  Result<Capability> export_region(std::shared_ptr<RegionImpl> region, std::span<std::byte> bytes, Access access,
+                                   std::vector<std::string> audience = {});
+  /// When it returns, the capability is worth nothing, and no peer reaches the bytes through it. Errors: kNotFound.
+  Status unexport(const Capability& capability);
   [[nodiscard]] std::uint64_t registered_bytes() const noexcept;
 
   /// The next device, by number from 0: all that is registered and published already is so with it as well. It outlives
   /// the table, or shutdown(). One thread at a time.
   Status attach(Device& device) { return devices_.attach(device); }
-  /// As sessions of `principal` see it (empty: anonymous): what is published for others does not show. The table and
-  /// the name outlive it.
+  /// A principal that has domains of its own: none yet, the first time.
+  [[nodiscard]] std::shared_ptr<Tenant> tenant(std::string_view principal);
+  /// The tenant's domain at device `number`, made if need be. Where grants are entries it knows all that it should at
+  /// once; else it learns that on another thread, and till then what has no key goes by message. It stays until
+  /// shutdown(). Errors: the device's.
+  Result<DomainBook*> domain(Tenant& tenant, std::size_t number, Device& device);
+
+  /// As sessions of `principal` see it (empty: anonymous): what is published for others does not show. `tenant`: null
+  /// where its paths use the devices' own domains. `told`: ids that the session was told; null: none. All outlive it.
   class View;
-  [[nodiscard]] View seen_by(std::string_view principal) const noexcept;
+  [[nodiscard]] View seen_by(std::string_view principal, const Tenant* tenant = nullptr,
+                             const std::unordered_set<std::uint64_t>* told = nullptr) const noexcept;
   /// Deregisters everything and forgets the devices.
   void shutdown();
 
@@ -149,36 +177,70 @@ class RegionTable : public std::enable_shared_from_this<RegionTable> {
  private:
   using Published = std::map<std::string, std::unique_ptr<Publication>, std::less<>>;
 
+  struct TenantBook {
+    const Tenant* tenant = nullptr;
+    std::shared_ptr<DomainBook> book;
+  };
+
+  /// What `access` of the region's bytes is to be; `what` it is called in errors.
+  Result<std::unique_ptr<Publication>> draft(std::string_view what, std::shared_ptr<RegionImpl> region,
+                                             std::span<std::byte> bytes, Access access,
+                                             std::vector<std::string> audience);
+  /// Tells devices and domains, then calls `enter` under the lock. Errors leave nothing behind.
+  Status grant_to_all(Publication& publication, const std::function<Status()>& enter);
+  void withdraw_from_all(const Publication& publication) noexcept;
   Status enter(std::unique_ptr<Publication>& publication);
+  /// Tells each domain of the principals that `is_for` accepts, until none is left, then calls `enter` under the lock.
+  Status tell_domains(const void* thing, const MemoryDescriptor& memory, DomainBook::Kind kind,
+                      const std::function<bool(const Tenant&)>& is_for, const std::function<Status()>& enter);
+  [[nodiscard]] std::vector<std::shared_ptr<DomainBook>> all_books() const;
 
   const std::function<std::uint64_t()> random_;
   std::atomic<bool> inherited_{false};
   std::atomic<std::uint64_t> registered_bytes_{0};  // of ranges that have a handle
   std::atomic<bool> shut_{false};                   // changes under mutex_: nothing is published from then on
   Devices devices_;
+  std::mutex opening_domains_;
+  DomainOpener opener_;
   mutable std::mutex mutex_;  // guards what follows
   Published published_;
-  std::unordered_map<std::uint64_t, Publication*> by_id_;
+  std::unordered_map<std::uint64_t, std::unique_ptr<Publication>> exports_;
+  std::unordered_map<std::uint64_t, Publication*> by_id_;  // both
+  std::unordered_set<const RegisteredRange*> ranges_;
+  std::map<std::string, std::shared_ptr<Tenant>, std::less<>> tenants_;
+  std::vector<TenantBook> books_;  // of all tenants, in the order of coming
 };
 
 class RegionTable::View {
  public:
-  View(const RegionTable& table, std::string_view principal) noexcept : table_(table), principal_(principal) {}
+  View(const RegionTable& table, std::string_view principal, const Tenant* tenant,
+       const std::unordered_set<std::uint64_t>* told) noexcept
+      : table_(table), principal_(principal), tenant_(tenant), told_(told) {}
   /// Calls `visit` on the publication of that name, or says kNotFound.
   Status find(std::string_view name, const std::function<void(const Publication&)>& visit) const;
+  /// The same of an export, if the capability is one of it and this principal among those it is for.
+  Status import(std::string_view capability, const std::function<void(const Publication&)>& visit) const;
   /// Calls `visit` on each publication whose name begins with `prefix` and follows `after`, until it returns false.
   void list(std::string_view prefix, std::string_view after,
             const std::function<bool(const Publication&)>& visit) const;
+  /// While one of these visits: by which keys, by device, the principal's paths reach it; 0 where they do not.
+  [[nodiscard]] std::vector<Grant> keys(const Publication& publication) const;
   /// Runs `use` on [offset, offset + length) of publication `id` if it grants `want`; the grant cannot be withdrawn
-  /// meanwhile. kProtectionError otherwise, and if `use` says that the memory is gone.
+  /// meanwhile. kProtectionError otherwise, and if `use` says that the memory is gone. An export is there for sessions
+  /// that imported it.
   Code with_bytes(std::uint64_t id, std::uint64_t offset, std::uint64_t length, Access want,
                   const std::function<bool(std::span<std::byte>)>& use) const;
 
  private:
   const RegionTable& table_;
   const std::string_view principal_;
+  const Tenant* const tenant_;
+  const std::unordered_set<std::uint64_t>* const told_;
 };
 
-inline RegionTable::View RegionTable::seen_by(std::string_view principal) const noexcept { return {*this, principal}; }
+inline RegionTable::View RegionTable::seen_by(std::string_view principal, const Tenant* tenant,
+                                              const std::unordered_set<std::uint64_t>* told) const noexcept {
+  return {*this, principal, tenant, told};
+}
 
 }  // namespace fairlead::datapath

@@ -35,7 +35,11 @@ void Lookups::ask() {
     if (request->abandoned.load(std::memory_order_relaxed)) continue;
     const std::uint64_t number = next_number_++;
     asked_.emplace_back(number, request);
-    send_(control::Lookup{.request = number, .name = request->name, .prefix = request->prefix, .after = {}});
+    send_(control::Lookup{.request = number,
+                          .name = request->name,
+                          .prefix = request->prefix,
+                          .after = {},
+                          .capability = request->capability});
   }
 }
 
@@ -72,8 +76,11 @@ void Lookups::on_regions(const control::Regions& regions, const std::string& who
     request->status = {Code::kDataLoss, fmt::format("{} promised more regions and listed none", who)};
   }
   if (request->status.ok() && regions.more) {
-    return send_(control::Lookup{
-        .request = regions.request, .name = request->name, .prefix = true, .after = request->regions.back()->name});
+    return send_(control::Lookup{.request = regions.request,
+                                 .name = request->name,
+                                 .prefix = true,
+                                 .after = request->regions.back()->name,
+                                 .capability = {}});
   }
   asked_.erase(at);
   request->finished.store(true, std::memory_order_release);
@@ -115,13 +122,14 @@ void Lookups::answer(const control::Lookup& lookup, const RegionTable::View& reg
   reply.request = lookup.request;
   const auto tell = [&](const Publication& publication) -> const control::Region& {
     told_.insert(publication.id);
-    return reply.regions.emplace_back(encode_region(publication));
+    return reply.regions.emplace_back(encode_region(publication, regions.keys(publication)));
   };
   if (std::max(lookup.name.size(), lookup.after.size()) > kMaxRegionName) {
     reply.code = static_cast<std::uint32_t>(Code::kInvalidArgument);
     reply.reason = fmt::format("a region's name has at most {} bytes", kMaxRegionName);
   } else if (!lookup.prefix) {
-    const Status found = regions.find(lookup.name, tell);
+    const Status found =
+        lookup.capability.empty() ? regions.find(lookup.name, tell) : regions.import(lookup.capability, tell);
     reply.code = static_cast<std::uint32_t>(found.code());
     reply.reason = found.message();
   } else {

@@ -27,6 +27,7 @@ namespace fairlead::datapath {
 struct LookupRequest {
   std::string name;
   bool prefix = false;
+  std::string capability;  // else: what it is asked by
   Status status;
   std::vector<std::shared_ptr<const RemoteRegionImpl>> regions;
   std::size_t bytes = 0;               // of their descriptions
@@ -55,6 +56,8 @@ class Lookups {
 
   /// Answers the peer: one region, or a page of them.
   void answer(const control::Lookup& lookup, const RegionTable::View& regions);
+  /// Ids of ours that the peer was told of, and that were not withdrawn.
+  [[nodiscard]] const std::unordered_set<std::uint64_t>& told() const noexcept { return told_; }
   /// We withdrew a region: tells the peer, if it was told of it.
   void withdraw(std::uint64_t id);
 

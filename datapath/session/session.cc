@@ -26,7 +26,9 @@ SessionImpl::SessionImpl(std::shared_ptr<SessionHost> host, bool active, std::st
       link_(*host_, *this),
       greeting_(host_->principals(), host_->config().principal, host_->config().allow_anonymous),
       lookups_([this](const control::Frame& frame) { send_frame(frame); }),
-      bulk_(*this, TrafficClass::kBulk, active, host_->config()) {}
+      bulk_(*this, TrafficClass::kBulk, active, host_->config()),
+      window_events_(host_->config().max_pending_events),
+      window_bytes_(host_->config().max_pending_bytes) {}
 
 // ---- any thread ----------------------------------------------------------------------------------------------------
 

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "base/counter.h"
+#include "datapath/flow/credit_window.h"
 #include "datapath/flow/flow.h"
 #include "datapath/identity/greeting.h"
 #include "datapath/identity/resumption.h"
@@ -57,7 +58,8 @@ class SessionImpl final : public EventSource, public TransferSink, public FlowUs
   /// Submits what was admitted; the transfer's status says if it cannot be.
   void submit(TransferImpl& transfer);
   void request_cancel(TransferImpl& transfer);
-  std::shared_ptr<LookupRequest> start_lookup(std::string_view name, bool prefix);
+  /// By name, or by capability.
+  std::shared_ptr<LookupRequest> start_lookup(std::string_view name, bool prefix, std::string_view capability = {});
   void request_close(std::chrono::nanoseconds grace);
 
   // --- driver: life ------------------------------------------------------------------------------------------------
@@ -137,11 +139,17 @@ class SessionImpl final : public EventSource, public TransferSink, public FlowUs
   [[nodiscard]] bool was_ready() const noexcept { return bulk_.was_usable(); }
   void check_timers(Clock::time_point now);
   void set_public_state(PeerState state) noexcept;
+  [[nodiscard]] CreditWindow::Limits window() const noexcept {
+    return {window_events_.load(std::memory_order_relaxed), window_bytes_.load(std::memory_order_relaxed)};
+  }
   void saw(SessionEvent event) noexcept { host_->session_event(phase_, event); }
   [[nodiscard]] std::string who() const override;
   [[nodiscard]] RegionTable::View seen_by_peer() const noexcept override {
-    return host_->regions().seen_by(greeting_.principal());
+    return host_->regions().seen_by(greeting_.principal(), tenant_.get(), &lookups_.told());
   }
+  /// Whose it is, is known: its paths' domains are made, those that a path may be opened in.
+  void open_domains(const std::vector<Offer>& theirs);
+  [[nodiscard]] Result<DomainBook*> domain_at(std::size_t transport) override;
   [[nodiscard]] std::shared_ptr<SessionImpl> self() {
     return std::static_pointer_cast<SessionImpl>(shared_from_this());
   }
@@ -210,6 +218,7 @@ class SessionImpl final : public EventSource, public TransferSink, public FlowUs
   };
   std::optional<Asked> asked_;
   Lookups lookups_;
+  std::shared_ptr<Tenant> tenant_;  // null: its paths use the devices' own domains
 
   Flow bulk_;
   std::unique_ptr<Flow> commands_;                   // from when either end needs it
@@ -252,6 +261,8 @@ class SessionImpl final : public EventSource, public TransferSink, public FlowUs
     return rooms_[static_cast<std::size_t>(transfer.traffic)];
   }
   std::array<Room, kTrafficClasses> rooms_;
+  // What the peer may have undelivered, of each class. Written before anything comes.
+  std::atomic<std::size_t> window_events_, window_bytes_;
 };
 
 }  // namespace fairlead::datapath

@@ -76,8 +76,8 @@ void SessionImpl::send_hello() {
                        .session_id = id(),
                        .transports = {},
                        .max_message_bytes = host_->config().max_message_bytes,
-                       .event_window = static_cast<std::uint32_t>(host_->config().max_pending_events),
-                       .event_window_bytes = host_->config().max_pending_bytes,
+                       .event_window = static_cast<std::uint32_t>(window().events),
+                       .event_window_bytes = window().bytes,
                        .principal = {},
                        .nonce = {},
                        .proof = {},
@@ -203,7 +203,11 @@ void SessionImpl::handle_proof(const control::Proof& proof) {
 
 /// Of a peer that connected, and is who it says.
 void SessionImpl::admit(const control::Hello& hello) {
-  if (const Status may = host_->admit_peer(*this, greeting_.principal()); !may.ok()) return refuse(may);
+  CreditWindow::Limits window = this->window();
+  if (const Status may = host_->admit_peer(*this, greeting_.principal(), window); !may.ok()) return refuse(may);
+  window_events_.store(window.events, std::memory_order_relaxed);
+  window_bytes_.store(window.bytes, std::memory_order_relaxed);
+  for_flows([&window](Flow& flow) { flow.set_window(window); });
   greet(hello);
 }
 
@@ -223,10 +227,12 @@ void SessionImpl::greet(const control::Hello& hello) {
   peer_version_ = hello.version_max;
   if (active_) {
     if (const Status keeps = begin_keeping(hello.resume); !keeps.ok()) return refuse(keeps);
+    open_domains(theirs);
     id_.store(hello.session_id, std::memory_order_release);
     peer_engine_ = hello.engine;
   } else {
     host_->open_for_peer(theirs);
+    open_domains(theirs);
     id_.store(host_->random(), std::memory_order_release);
     send_hello();
   }

@@ -1,6 +1,8 @@
 // What a session gives its flows, and what it hears of them.
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "datapath/session/session.h"
 
 namespace fairlead::datapath {
@@ -12,6 +14,23 @@ PathConfig SessionImpl::path_config() {
   config.peer_timeout = host_->config().peer_timeout;
   config.polled = host_->config().progress != Progress::kApplication;
   return config;
+}
+
+/// Before the peer can ask for regions, whose keys are of these. Where one cannot be made, paths cannot be opened, and
+/// then say why.
+void SessionImpl::open_domains(const std::vector<Offer>& theirs) {
+  if (greeting_.principal() == host_->config().principal) return;
+  tenant_ = host_->regions().tenant(greeting_.principal());
+  const std::vector<Offer> ours = host_->offers();
+  for (std::size_t transport = 0; transport < ours.size(); ++transport) {
+    const auto is_like = [&](const Offer& offer) { return offer.kind == ours[transport].kind; };
+    if (std::ranges::any_of(theirs, is_like)) static_cast<void>(domain_at(transport));
+  }
+}
+
+Result<DomainBook*> SessionImpl::domain_at(std::size_t transport) {
+  if (tenant_ == nullptr) return nullptr;
+  return host_->regions().domain(*tenant_, transport, *host_->transports()[transport].device);
 }
 
 // ---- transfers -----------------------------------------------------------------------------------------------------
@@ -102,6 +121,7 @@ Flow& SessionImpl::flow_of(TrafficClass traffic) {
 
 void SessionImpl::open_commands() {
   commands_ = std::make_unique<Flow>(*this, TrafficClass::kCommands, active_, host_->config());
+  commands_->set_window(window());
   commands_seen_.store(commands_.get(), std::memory_order_release);
   begin_commands();
 }

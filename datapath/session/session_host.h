@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "datapath/flow/credit_window.h"
 #include "datapath/flow/figures.h"
 #include "datapath/flow/open_transport.h"
 #include "datapath/flow/path_state.h"
@@ -75,8 +76,10 @@ class SessionHost : public PathGround {
   /// Calls the link's on_ready() for these epoll events of its stream.
   virtual void watch_control(const ControlStream& stream, ControlLink& link, std::uint32_t events, bool first) = 0;
   virtual void unwatch_control(const ControlStream& stream) = 0;
-  /// ok, or why a peer that has just said hello to us is turned away; `principal`: who it is.
-  [[nodiscard]] virtual Status admit_peer(const SessionImpl& session, const std::string& principal) = 0;
+  /// ok, or why a peer that has just said hello to us is turned away; `principal`: who it is. `window`: what it may
+  /// have undelivered, which is made less where its principal has not so much left.
+  [[nodiscard]] virtual Status admit_peer(const SessionImpl& session, const std::string& principal,
+                                          CreditWindow::Limits& window) = 0;
   /// The session of that id which a peer began here, whose host may be another; null: there is none any more.
   [[nodiscard]] virtual std::shared_ptr<SessionImpl> find_session(std::uint64_t id) = 0;
   virtual void session_ready(SessionImpl& session) = 0;

@@ -15,9 +15,9 @@ bool SessionImpl::take_event(Event& event) {
 }
 
 void SessionImpl::event_taken(const Event& event, const Taken& taken) {
-  const EngineConfig& config = host_->config();
-  const std::size_t events = std::max<std::size_t>(config.max_pending_events / 4, 1);
-  const std::size_t bytes = std::max<std::size_t>(config.max_pending_bytes / 4, 1);
+  const CreditWindow::Limits own = window();
+  const std::size_t events = std::max<std::size_t>(own.events / 4, 1);
+  const std::size_t bytes = std::max<std::size_t>(own.bytes / 4, 1);
   const bool crossed = taken.bytes / bytes != (taken.bytes - event.data.size()) / bytes;
   if (taken.events % events == 0 || crossed) host_->lane().kick();
 }
@@ -78,10 +78,12 @@ void SessionImpl::request_cancel(TransferImpl& transfer) {
   });
 }
 
-std::shared_ptr<LookupRequest> SessionImpl::start_lookup(std::string_view name, bool prefix) {
+std::shared_ptr<LookupRequest> SessionImpl::start_lookup(std::string_view name, bool prefix,
+                                                         std::string_view capability) {
   auto request = std::make_shared<LookupRequest>();
   request->name = name;
   request->prefix = prefix;
+  request->capability = capability;
   host_->lane().submit([self = self(), request] {
     if (self->finished() || self->phase_ == Phase::kDraining || self->phase_ == Phase::kClosing) {
       request->status = {Code::kUnavailable, fmt::format("the session with {} is closed", self->who())};

@@ -86,7 +86,7 @@ void reset(TransferImpl& t) {
   t.failure = t.code = Code::kOk;
   t.active = t.has_message = t.is_send = t.is_outcome = t.report = t.has_outcome = false;
   t.atomic = AtomicOp::kNone;
-  t.message_all_posted = t.message_aborted = t.message_done = t.waits = t.tied = t.was_lost = false;
+  t.message_all_posted = t.message_aborted = t.message_done = t.waits = t.tied = t.was_lost = t.by_message = false;
   t.traffic = TrafficClass::kBulk;
   t.tag = t.bytes = t.posted_bytes = t.done_bytes = 0;
   t.deadline = Clock::time_point::max();

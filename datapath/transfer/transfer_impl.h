@@ -106,6 +106,7 @@ struct alignas(64) TransferImpl final : Submission {
   bool was_lost = false;     // a part of its data was: `again` is, or was, in use
   bool has_outcome = false;  // an atomic: `verdict` and `value` are its
   bool waits = false;        // for `after`
+  bool by_message = false;   // a part of its data went so
   bool tied = false;         // it follows another (set by the poster, too), or is followed
 
   // Set by the poster.

@@ -88,6 +88,10 @@ struct FAIRLEAD_EXPORT EngineConfig {
   std::size_t max_principal_sessions = 0;  // of those that peers began, with one principal, or anonymous; 0: no limit
   std::size_t max_handshakes = 256;        // connections whose peer has not said hello: one more ends the oldest
   std::size_t max_cut_sessions = 256;      // of one principal, whose connection broke: one more ends the oldest
+  /// As max_pending_events and max_pending_bytes, of all sessions together that one principal, or anonymous peers,
+  /// began: each session gets its own of the two as far as there is some left, and one that gets none is turned away.
+  /// 0: no limit but each session's.
+  std::size_t max_principal_pending_events = 0, max_principal_pending_bytes = 0;
   std::size_t chunk_bytes = std::size_t{1} << 20;  // a transfer crosses in operations of at most this size
   /// To a peer that we connect to: so many paths (1 to 8) for data of large transfers, over as many devices as there
   /// are of the best kind, then as further connections over the same. What is written with several paths lands in no

@@ -146,6 +146,14 @@ class FAIRLEAD_EXPORT Engine {
   /// Peers that had looked it up are told (RemoteMemory::withdrawn). Errors: kNotFound.
   Status unpublish(std::string_view name);
 
+  /// Gives a part of `memory` away without a name: whoever of the audience is given the text that this returns can
+  /// reach it by Peer::import_, and nobody else can, not by listing, nor by guessing. The text holds the region's
+  /// number, the access and a secret; hand it on as you would the data. Errors as publish().
+  Result<std::string> export_(const Memory& memory, Access access, std::vector<std::string> audience = {});
+  /// Withdraws it, as unpublish() does: the text is worth nothing from then on. Errors: kNotFound, kInvalidArgument (it
+  /// is no such text).
+  Status unexport(std::string_view capability);
+
   /// Reads EngineConfig::keys_file again. From then on a new line is somebody, and a line that is gone, or has another
   /// key, nobody: sessions whose principal that was end at once, kPermissionDenied, and it cannot connect again. All
   /// others go on. If the file cannot be read as create() would, nothing changes. Waits for the engine's thread, so not

@@ -54,8 +54,8 @@ struct PeerStats {
 };
 
 /// A counted handle; the session closes when closed or when its engine is destroyed, not with the handle.
-/// Threads: all members from any thread. Nothing here blocks but lookup, list, wait_ready and next_event with a
-/// timeout.
+/// Threads: all members from any thread. Nothing here blocks but lookup, list, import_, wait_ready and next_event
+/// with a timeout.
 class FAIRLEAD_EXPORT Peer : public Handle {
  public:
   using Handle::Handle;
@@ -82,6 +82,11 @@ class FAIRLEAD_EXPORT Peer : public Handle {
   /// All regions whose name begins with `prefix`, in order of name.
   Result<std::vector<RemoteMemory>> list(std::string_view prefix,
                                          std::chrono::nanoseconds timeout = std::chrono::seconds(10));
+
+  /// The region of which the peer gave `capability` away (Engine::export_). Errors: kInvalidArgument (it is no such
+  /// text), kPermissionDenied (it opens nothing here, or not any more), kPeerDied, kDeadlineExceeded.
+  Result<RemoteMemory> import_(std::string_view capability,
+                               std::chrono::nanoseconds timeout = std::chrono::seconds(10));
 
   // Posting never blocks. Of what is posted and not done there are at most EngineConfig::max_posted transfers, and
   // messages of max_posted_bytes: beyond that a transfer is done at once, with kResourceExhausted. Wait for some of

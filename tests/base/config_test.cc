@@ -43,6 +43,8 @@ TEST(EngineConfigValidate, RefusesEachBadValue) {
       {[](auto& c) { c.max_sessions = 0; }, "max_sessions"},
       {[](auto& c) { c.max_handshakes = 0; }, "max_handshakes"},
       {[](auto& c) { c.max_cut_sessions = std::size_t{1} << 30; }, "max_cut_sessions"},
+      {[](auto& c) { c.max_principal_pending_events = std::size_t{1} << 40; }, "max_principal_pending_events"},
+      {[](auto& c) { c.max_principal_pending_bytes = std::size_t{1} << 60; }, "max_principal_pending_bytes"},
       {[](auto& c) { c.chunk_bytes = 1; }, "chunk_bytes"},
       {[](auto& c) { c.paths = 9; }, "paths"},
       {[](auto& c) { c.verbs.packet_io = ""; }, "verbs.packet_io"},

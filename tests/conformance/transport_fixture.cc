@@ -50,6 +50,7 @@ void End::open_path(PathRole role, const std::string& host) {
   config.peer_host = host;
   config.local_host = host;
   config.events = this;
+  config.domain = domain;
   auto opened = endpoint->open_path(config);
   ASSERT_TRUE(opened.has_value()) << opened.status().to_string();
   path = std::move(*opened);

@@ -92,7 +92,8 @@ class End : public datapath::PathEvents {
   std::unique_ptr<Device> device;
   std::unique_ptr<Endpoint> endpoint;
   std::unique_ptr<Path> path;
-  std::size_t posted = 0;  // by the members above
+  datapath::MemoryDomain* domain = nullptr;  // of its paths; null: the device's own
+  std::size_t posted = 0;                    // by the members above
   int ready = 0;
   int downs = 0;
   Code down_code = Code::kOk;

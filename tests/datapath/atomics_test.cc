@@ -160,7 +160,7 @@ class AtomicsOfOurs : public testing::Test, protected OutboxUser {
   };
   std::vector<Ended> ended;
   Capabilities can;
-  Outbox::Way way{&can, "fake", 0, 0, false};
+  Outbox::Way way{.can = &can};
   InFlight path;
   Outbox outbox{*this, 1024};
   std::string why;

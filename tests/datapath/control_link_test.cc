@@ -95,7 +95,7 @@ class FakeHost final : public SessionHost, private Domain {
     events = wanted;
   }
   void unwatch_control(const ControlStream& stream) override { EXPECT_EQ(watched.erase(&stream), 1U); }
-  Status admit_peer(const SessionImpl&, const std::string&) override { return {}; }
+  Status admit_peer(const SessionImpl&, const std::string&, CreditWindow::Limits&) override { return {}; }
   std::shared_ptr<SessionImpl> find_session(std::uint64_t) override { return nullptr; }
   void session_ready(SessionImpl&) override {}
   void session_cut(SessionImpl&, bool) override {}

@@ -6,6 +6,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <vector>
 
 #include "transport/device.h"
 
@@ -13,6 +14,8 @@ namespace fairlead::datapath {
 
 class CountingDevice final : public Device {
  public:
+  /// Not `entries`: as a NIC.
+  explicit CountingDevice(bool entries = true) : capabilities_{.grants_are_entries = entries} {}
   std::string_view name() const noexcept override { return "counting"; }
   const Capabilities& capabilities() const noexcept override { return capabilities_; }
   std::string describe() const override { return "counting"; }
@@ -40,6 +43,16 @@ class CountingDevice final : public Device {
     const std::lock_guard lock(mutex_);
     unknown += 1 - granted.erase(grant.handle);
   }
+  /// Another of the kind; its owner's.
+  Result<std::unique_ptr<MemoryDomain>> open_domain() override {
+    auto made = std::make_unique<CountingDevice>();
+    made->on_register = on_register;
+    made->on_grant = on_grant;
+    const std::lock_guard lock(mutex_);
+    if (refuse) return Status(Code::kResourceExhausted, "no domains");
+    domains.push_back(made.get());
+    return std::unique_ptr<MemoryDomain>(std::move(made));
+  }
   DeviceUsage usage() const noexcept override {
     const std::lock_guard lock(mutex_);
     return {.registrations = registered.size(), .grants = granted.size()};
@@ -51,10 +64,11 @@ class CountingDevice final : public Device {
   bool refuse = false;
   std::map<std::uint64_t, MemoryDescriptor> registered, granted;  // by key
   std::size_t registered_ever = 0;
+  std::vector<CountingDevice*> domains;
   std::size_t unknown = 0;  // what was taken back without being there
 
  private:
-  const Capabilities capabilities_{.grants_are_entries = true};
+  const Capabilities capabilities_;
   mutable std::mutex mutex_;
   std::uint64_t next_ = 0;
 };

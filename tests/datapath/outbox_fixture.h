@@ -106,7 +106,7 @@ class OutboxTest : public testing::Test, protected OutboxUser {
   };
   std::vector<Ended> ended;
   Capabilities can;
-  Outbox::Way way{&can, "fake", 0, 0, false};
+  Outbox::Way way{.can = &can};
   InFlight path;
   WorkRequest last;
   Outbox outbox{*this, kChunk};

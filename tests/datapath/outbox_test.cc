@@ -94,13 +94,22 @@ TEST_F(OutboxTest, AMessageThatThePeerDoesNotTakeEndsWithWords) {
   EXPECT_EQ(ended[0].reason, "a message of 1001 bytes; peer takes at most 1000 (its max_message_bytes)");
 }
 
-TEST_F(OutboxTest, ARegionThatThisTransportCannotReachEndsWithWords) {
+TEST_F(OutboxTest, ARegionWithoutAKeyForThisTransportIsReachedByMessage) {
   remote.keys.clear();
-  add(transfer(OpKind::kWrite, {10}));
-  EXPECT_THAT(post(), ElementsAre());
+  add(transfer(OpKind::kWrite, {10}, true));
+  EXPECT_THAT(post(), ElementsAre(Posted{OpKind::kMessage, 1, 10})) << "its notification waits";
+  EXPECT_TRUE(ended.empty());
+  ASSERT_TRUE(path.end(1));
+  EXPECT_THAT(post(), ElementsAre()) << "that the message arrived is not that its bytes are placed";
+  PathMessage placed;
+  placed.type = MessageType::kStagedAck;
+  placed.sequence = 1;
+  ASSERT_TRUE(outbox.staged_answer(placed, why)) << why;
+  EXPECT_THAT(post(), ElementsAre(Posted{OpKind::kMessage, 2, 0}));
+  complete(2);
   ASSERT_EQ(ended.size(), 1u);
-  EXPECT_EQ(ended[0].code, Code::kUnimplemented);
-  EXPECT_EQ(ended[0].reason, "region 'r' of peer cannot be reached over fake");
+  EXPECT_EQ(ended[0].code, Code::kOk);
+  EXPECT_EQ(outbox.staged_bytes.get(), 10u);
 }
 
 // ---- a path that dies ----------------------------------------------------------------------------------------------

@@ -72,6 +72,9 @@ class FakeDevice final : public Device {
   void deregister(const Registration&) noexcept override {}
   Result<Grant> grant(const MemoryDescriptor&) override { return Grant{}; }
   void revoke(const Grant&) noexcept override {}
+  Result<std::unique_ptr<MemoryDomain>> open_domain() override {
+    return std::unique_ptr<MemoryDomain>(std::make_unique<FakeDevice>(name_, drained_));
+  }
   [[nodiscard]] DeviceUsage usage() const noexcept override { return {}; }
   Result<std::unique_ptr<Endpoint>> open_endpoint() override {
     return std::unique_ptr<Endpoint>(std::make_unique<FakeEndpoint>(broken, drained_));
@@ -111,6 +114,7 @@ class End final : public PathHost, public PathUser {
   PathEvents& path_events() noexcept override { return nobody; }
   std::vector<OpenTransport>& transports() noexcept override { return open_; }
   LocalSegment probe_source(std::size_t) const noexcept override { return {}; }
+  Result<DomainBook*> domain_at(std::size_t) override { return nullptr; }
   bool linked() const noexcept override { return link; }
   PathConfig path_config() override {
     EXPECT_TRUE(link);

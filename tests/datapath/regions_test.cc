@@ -221,7 +221,7 @@ TEST_F(Regions, DescriptionsSurviveTheWireAndBadOnesDoNot) {
   ASSERT_TRUE(
       table->publish("one", one, bytes, Access::kRemoteRead, *TensorSpec::contiguous(DType::kBF16, shape)).ok());
   control::Region region;
-  ASSERT_TRUE(table->seen_by("").find("one", [&](const Publication& p) { region = encode_region(p); }).ok());
+  ASSERT_TRUE(table->seen_by("").find("one", [&](const Publication& p) { region = encode_region(p, p.grants); }).ok());
   const auto back = decode_region(region, 42);
   ASSERT_NE(back, nullptr);
   EXPECT_EQ(back->name, "one");

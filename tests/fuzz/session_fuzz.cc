@@ -64,7 +64,7 @@ control::Frame frame_of(Input& input) {
     case 5:
       return control::FenceAck{number(), number(), flow()};
     case 6:
-      return control::Lookup{number(), input.text(), yes(), {}};
+      return control::Lookup{number(), input.text(), yes(), {}, input.text()};
     case 7: {
       control::Regions regions;
       regions.request = number();

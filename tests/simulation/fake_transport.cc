@@ -36,10 +36,46 @@ Result<std::unique_ptr<datapath::Endpoint>> FakeTransport::open_endpoint() {
   return std::unique_ptr<datapath::Endpoint>(std::make_unique<FakeEndpoint>(*this));
 }
 
+namespace {
+
+/// Beside the transport's own; what it holds the transport keeps.
+class FakeDomain final : public datapath::MemoryDomain {
+ public:
+  explicit FakeDomain(FakeTransport& transport) : transport_(transport) { transport_.count_domain(true); }
+  ~FakeDomain() override { transport_.count_domain(false); }
+  std::string_view name() const noexcept override { return transport_.name(); }
+  Result<datapath::Registration> register_memory(const datapath::MemoryDescriptor& memory) override {
+    if (Status good = datapath::check_host_memory(memory, name()); !good.ok()) return good;
+    const std::uint64_t key = transport_.keep(this, memory, false);
+    return datapath::Registration{.local = key, .handle = key};
+  }
+  void deregister(const datapath::Registration& registration) noexcept override { transport_.deregister(registration); }
+  Result<datapath::Grant> grant(const datapath::MemoryDescriptor& part) override {
+    const std::uint64_t key = transport_.keep(this, part, true);
+    return datapath::Grant{reinterpret_cast<std::uintptr_t>(part.bytes.data()), key, key};
+  }
+  void revoke(const datapath::Grant& grant) noexcept override { transport_.revoke(grant); }
+
+ private:
+  FakeTransport& transport_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<datapath::MemoryDomain>> FakeTransport::open_domain() {
+  return std::unique_ptr<datapath::MemoryDomain>(std::make_unique<FakeDomain>(*this));
+}
+
+std::uint64_t FakeTransport::keep(const datapath::MemoryDomain* domain, const datapath::MemoryDescriptor& memory,
+                                  bool grant) {
+  const std::uint64_t key = ++wire_.next;
+  (grant ? granted_ : registered_)[key] = {domain, memory};
+  return key;
+}
+
 Result<datapath::Registration> FakeTransport::register_memory(const datapath::MemoryDescriptor& memory) {
   if (Status good = datapath::check_host_memory(memory, habits_.name); !good.ok()) return good;
-  const std::uint64_t key = ++wire_.next;
-  registered_[key] = memory;
+  const std::uint64_t key = keep(nullptr, memory, false);
   return datapath::Registration{.local = key, .handle = key};
 }
 
@@ -48,21 +84,32 @@ void FakeTransport::deregister(const datapath::Registration& registration) noexc
 }
 
 Result<datapath::Grant> FakeTransport::grant(const datapath::MemoryDescriptor& part) {
-  const std::uint64_t key = ++wire_.next;
-  granted_[key] = part;
+  const std::uint64_t key = keep(nullptr, part, true);
   return datapath::Grant{reinterpret_cast<std::uintptr_t>(part.bytes.data()), key, key};
 }
 
 void FakeTransport::revoke(const datapath::Grant& grant) noexcept { granted_.erase(grant.handle); }
 
-std::byte* FakeTransport::granted(std::uint64_t key, std::uint64_t address, std::uint64_t length, bool write) const {
+std::byte* FakeTransport::granted(const datapath::MemoryDomain* domain, std::uint64_t key, std::uint64_t address,
+                                  std::uint64_t length, bool write) const {
   const auto found = granted_.find(key);
   if (found == granted_.end()) return nullptr;
-  const std::span<std::byte> bytes = found->second.bytes;
-  const Access access = found->second.access;
+  if (found->second.domain != domain) {
+    ++wire_.foreign;
+    return nullptr;
+  }
+  const std::span<std::byte> bytes = found->second.memory.bytes;
+  const Access access = found->second.memory.access;
   const std::uint64_t offset = address - reinterpret_cast<std::uintptr_t>(bytes.data());
   if (offset > bytes.size() || length > bytes.size() - offset) return nullptr;
   return allows(access, write ? Access::kRemoteWrite : Access::kRemoteRead) ? bytes.data() + offset : nullptr;
+}
+
+bool FakeTransport::registered(const datapath::MemoryDomain* domain, const datapath::LocalSegment& segment) const {
+  const auto found = registered_.find(segment.key);
+  if (found == registered_.end() || found->second.domain != domain) return false;
+  const std::span<std::byte> bytes = found->second.memory.bytes;
+  return segment.data >= bytes.data() && segment.data + segment.length <= bytes.data() + bytes.size();
 }
 
 Result<std::unique_ptr<datapath::Path>> FakeTransport::open_path(const datapath::PathConfig& config) {
@@ -81,6 +128,7 @@ bool FakeTransport::poll() noexcept {
 FakePath::FakePath(FakeTransport& transport, const datapath::PathConfig& config)
     : Path(*config.events),
       transport_(transport),
+      domain_(config.domain),
       world_(transport.wire_.world),
       name_(fmt::format("path {}", ++transport.wire_.next)),
       role_(config.role) {
@@ -187,6 +235,10 @@ std::size_t FakePath::post(std::span<const datapath::WorkRequest> requests) noex
       if (operation.bytes.size() > transport_.habits_.can.max_message) break;
     } else {
       operation.local.assign(request.local.begin(), request.local.end());
+      for (const datapath::LocalSegment& segment : request.local) {
+        const bool known = segment.length == 0 || transport_.registered(domain_, segment);
+        transport_.wire_.unregistered += known ? 0 : 1;
+      }
     }
     const bool overtakes = request.kind == OpKind::kMessage && !transport_.habits_.can.write_then_message_ordered;
     const Chain chain = overtakes ? kSendMessage : kSend;
@@ -258,7 +310,7 @@ void FakePath::land(const Packet& packet) {
     return;  // what a gateway swallows
   } else {
     const bool write = packet.kind == OpKind::kWrite;
-    std::byte* memory = transport_.granted(packet.key, packet.address, packet.length, write);
+    std::byte* memory = transport_.granted(domain_, packet.key, packet.address, packet.length, write);
     if (memory == nullptr && packet.length != 0) {
       code = Code::kProtectionError;
       ++transport_.wire_.refused;

@@ -32,6 +32,8 @@ struct Wire {
   std::uint64_t landed_after_close = 0;  // operations that came to an end that was closed: refused, and counted
   std::uint64_t sent_again = 0;          // packets
   std::uint64_t refused = 0;             // operations that named memory which was not granted
+  std::uint64_t foreign = 0;             // of those: memory that is granted to paths of another domain
+  std::uint64_t unregistered = 0;        // requests that named memory of ours which their path's domain does not know
 };
 
 struct Habits {
@@ -58,7 +60,7 @@ struct Habits {
 
 class FakeTransport : public datapath::Device {
  public:
-  FakeTransport(Wire& wire, Habits habits) : wire_(wire), habits_(std::move(habits)) {}
+  FakeTransport(Wire& wire, Habits habits) : wire_(wire), habits_(checking(std::move(habits))) {}
 
   std::string_view name() const noexcept override { return habits_.name; }
   const datapath::Capabilities& capabilities() const noexcept override { return habits_.can; }
@@ -67,6 +69,7 @@ class FakeTransport : public datapath::Device {
   void deregister(const datapath::Registration& registration) noexcept override;
   Result<datapath::Grant> grant(const datapath::MemoryDescriptor& part) override;
   void revoke(const datapath::Grant& grant) noexcept override;
+  Result<std::unique_ptr<datapath::MemoryDomain>> open_domain() override;
   datapath::DeviceUsage usage() const noexcept override { return {registered_.size(), granted_.size()}; }
   Result<std::unique_ptr<datapath::Endpoint>> open_endpoint() override;
 
@@ -75,8 +78,18 @@ class FakeTransport : public datapath::Device {
   bool poll() noexcept;
 
   /// The memory that an operation of a peer names; nothing where no key grants it.
-  [[nodiscard]] std::byte* granted(std::uint64_t key, std::uint64_t address, std::uint64_t length, bool write) const;
-  [[nodiscard]] std::size_t registrations() const noexcept { return registered_.size() + granted_.size(); }
+  /// `domain`: the path's; keys of others open nothing. Nor is our own memory known there that was registered
+  /// elsewhere.
+  [[nodiscard]] std::byte* granted(const datapath::MemoryDomain* domain, std::uint64_t key, std::uint64_t address,
+                                   std::uint64_t length, bool write) const;
+  [[nodiscard]] bool registered(const datapath::MemoryDomain* domain, const datapath::LocalSegment& segment) const;
+  /// What a domain holds.
+  std::uint64_t keep(const datapath::MemoryDomain* domain, const datapath::MemoryDescriptor& memory, bool grant);
+  /// Without what proves paths of its domains, a registration and a grant each.
+  [[nodiscard]] std::size_t registrations() const noexcept {
+    return registered_.size() + granted_.size() - 2 * domains_;
+  }
+  void count_domain(bool is_new) noexcept { is_new ? ++domains_ : --domains_; }
   [[nodiscard]] const Habits& habits() const noexcept { return habits_; }
   /// Its cable is pulled out: it makes no more paths. Those that are there are to be cut.
   void unplug() noexcept { unplugged_ = true; }
@@ -85,10 +98,21 @@ class FakeTransport : public datapath::Device {
 
  private:
   friend class FakePath;
+  /// Each access is looked up.
+  static Habits checking(Habits habits) {
+    habits.can.grants_are_entries = true;
+    return habits;
+  }
+
   Wire& wire_;
   const Habits habits_;
-  std::map<std::uint64_t, datapath::MemoryDescriptor> registered_, granted_;  // by key
-  std::vector<FakePath*> paths_;                                              // ours, not closed for good
+  struct Held {
+    const datapath::MemoryDomain* domain = nullptr;
+    datapath::MemoryDescriptor memory;
+  };
+  std::map<std::uint64_t, Held> registered_, granted_;  // by key
+  std::size_t domains_ = 0;
+  std::vector<FakePath*> paths_;  // ours, not closed for good
   bool unplugged_ = false;
 };
 
@@ -169,6 +193,7 @@ class FakePath : public datapath::Path {
   Operation* find(std::uint64_t number);
 
   FakeTransport& transport_;
+  const datapath::MemoryDomain* const domain_;
   World& world_;
   const std::string name_;
   const datapath::PathRole role_;

@@ -222,6 +222,7 @@ Plan make_plan(std::uint64_t seed, bool survivable) {
   if (dice.chance(0.3)) plan.lanes = 2;
   if (dice.chance(0.2)) plan.places = 2;
   plan.measured = dice.chance(0.2);
+  plan.principals = dice.chance(0.3);
   return plan;
 }
 
@@ -316,6 +317,7 @@ std::string to_test(const Plan& plan, const std::string& name) {
   if (plan.measured) line("plan.measured = true");
   if (plan.places != plain.places) line(fmt::format("plan.places = {}", plan.places));
   if (plan.lanes != plain.lanes) line(fmt::format("plan.lanes = {}", plan.lanes));
+  if (plan.principals) line("plan.principals = true");
   if (plan.window != plain.window) line(fmt::format("plan.window = {}", plan.window));
   if (plan.window_bytes != plain.window_bytes) line(fmt::format("plan.window_bytes = {}", plan.window_bytes));
   if (plan.slot_bytes != plain.slot_bytes) line(fmt::format("plan.slot_bytes = {}", plan.slot_bytes));

@@ -64,6 +64,7 @@ struct Plan {
   std::size_t places = 1;                               // of the server: 1 or 2, and hanging up moves it to the other
   std::size_t lanes = 1;                                // of the server: 1 or 2, by turns for its sessions
   bool measured = false;                                // EngineConfig::choice
+  bool principals = false;                              // each client is one, and its paths have their own domains
   std::uint64_t window = 60;                            // EngineConfig::max_pending_events
   std::uint64_t window_bytes = std::uint64_t{1} << 26;  // EngineConfig::max_pending_bytes
   std::uint64_t slot_bytes = 12'000;

@@ -65,6 +65,9 @@ class Schedule {
       scripts_.push_back({Script{&client[0]}, Script{&client[1]}});
       posts_ += client[0].size() + client[1].size();
     }
+    for (std::size_t client = 0; plan.principals && client < plan.posts.size(); ++client) {
+      keys_ += fmt::format("{} {:064x}\n", principal_of(1 + client), 1 + client);
+    }
     fired_.resize(plan.troubles.size());
     hosts_.resize(1 + plan.posts.size());
     frozen_until_.resize(hosts_.size());
@@ -98,12 +101,15 @@ class Schedule {
 
   [[nodiscard]] static std::string address(std::size_t engine) { return fmt::format("10.0.0.{}", 1 + engine); }
 
+  [[nodiscard]] static std::string principal_of(std::size_t engine) { return fmt::format("client{}", engine); }
+
   void boot(std::size_t engine) {
     config_.name = engine == 0 ? "server" : fmt::format("client {}", engine);
-    hosts_[engine] = std::make_shared<SimHost>(world_, wire_, config_, plan_.transports);
+    config_.principal = engine == 0 || !plan_.principals ? "" : principal_of(engine);
+    hosts_[engine] = std::make_shared<SimHost>(world_, wire_, config_, plan_.transports, keys_);
     all_hosts_.push_back(hosts_[engine]);
     if (engine != 0 || plan_.lanes == 1) return;
-    second_ = std::make_shared<SimHost>(world_, wire_, config_, plan_.transports);
+    second_ = std::make_shared<SimHost>(world_, wire_, config_, plan_.transports, keys_);
     second_->joins(*hosts_[0]);
     all_hosts_.push_back(second_);
     hosts_[0]->other_lane = second_;
@@ -442,6 +448,10 @@ class Schedule {
       if (host.use_count() != 1) wrong("an engine is still held");
     }
     if (!wire_.paths.empty()) wrong("paths are left on the wire");
+    if (wire_.foreign != 0) wrong(fmt::format("{} operations named what is another domain's", wire_.foreign));
+    if (wire_.unregistered != 0) {
+      wrong(fmt::format("{} requests named memory that their path's domain does not know", wire_.unregistered));
+    }
     for (std::size_t i = 0; i < all_hosts_.size(); ++i) {
       outcome_.pairs[all_hosts_[i]->config().name == "server" ? 1 : 0] += all_hosts_[i]->pairs;
     }
@@ -453,6 +463,7 @@ class Schedule {
   World world_;
   Wire wire_;
   EngineConfig config_;
+  std::string keys_;  // of the principals, if there are any
   Outcome outcome_;
   std::size_t sound_ = 0, posts_ = 0;
   std::vector<std::array<Script, 2>> scripts_;   // of each client

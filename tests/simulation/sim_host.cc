@@ -5,10 +5,12 @@
 namespace fairlead::simulation {
 using datapath::SessionImpl;
 
-SimHost::SimHost(World& world, Wire& wire, EngineConfig config, const std::vector<Habits>& transports)
+SimHost::SimHost(World& world, Wire& wire, EngineConfig config, const std::vector<Habits>& transports,
+                 const std::string& keys)
     : world_(world),
       id_(++wire.engines),
       config_(std::move(config)),
+      principals_(keys.empty() ? datapath::Principals() : *datapath::Principals::parse(keys, "simulated")),
       lane_(*this, Progress::kApplication, microseconds(0)) {
   for (const Habits& habits : transports) {
     auto device = std::make_unique<FakeTransport>(wire, habits);
@@ -25,7 +27,10 @@ SimHost::SimHost(World& world, Wire& wire, EngineConfig config, const std::vecto
   }
 }
 
-SimHost::~SimHost() { lane_.stop(); }
+SimHost::~SimHost() {
+  lane_.stop();
+  regions_->shutdown();  // before the transports go
+}
 
 void SimHost::release() {
   for (const auto& session : sessions_) {

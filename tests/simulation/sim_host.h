@@ -22,7 +22,9 @@ class SimHost final : public datapath::SessionHost,
                       public std::enable_shared_from_this<SimHost>,
                       private datapath::Domain {
  public:
-  SimHost(World& world, Wire& wire, EngineConfig config, const std::vector<Habits>& transports);
+  /// `keys`: lines of a keys file; empty: everybody is anonymous.
+  SimHost(World& world, Wire& wire, EngineConfig config, const std::vector<Habits>& transports,
+          const std::string& keys = {});
   ~SimHost();
 
   /// Advances everything once. False: nothing happened.
@@ -66,7 +68,9 @@ class SimHost final : public datapath::SessionHost,
   void unwatch_control(const datapath::ControlStream& stream) override {
     std::erase_if(watched_, [&](const Watched& each) { return each.stream == &stream; });
   }
-  Status admit_peer(const datapath::SessionImpl&, const std::string&) override { return {}; }
+  Status admit_peer(const datapath::SessionImpl&, const std::string&, datapath::CreditWindow::Limits&) override {
+    return {};
+  }
   std::shared_ptr<datapath::SessionImpl> find_session(std::uint64_t id) override;
   void session_ready(datapath::SessionImpl&) override {}
   void session_cut(datapath::SessionImpl&, bool) override {}

@@ -22,12 +22,13 @@ TwoEnds::TwoEnds(std::uint64_t seed, const std::vector<Habits>& transports, Engi
     : TwoEnds(seed, transports, transports, std::move(config)) {}
 
 TwoEnds::TwoEnds(std::uint64_t seed, const std::vector<Habits>& active, const std::vector<Habits>& passive,
-                 EngineConfig config, std::vector<datapath::Place> places)
+                 EngineConfig config, std::vector<datapath::Place> places, const std::string& keys)
     : world(seed) {
   config.connect_timeout = milliseconds(30'000);
   for (int i = 0; i < 2; ++i) {
     config.name = i == 0 ? "active" : "passive";
-    hosts[i] = std::make_shared<SimHost>(world, wire, config, i == 0 ? active : passive);
+    if (i == 1) config.principal.clear();
+    hosts[i] = std::make_shared<SimHost>(world, wire, config, i == 0 ? active : passive, keys);
     regions_[i] = std::make_shared<datapath::RegionImpl>(*hosts[i]->regions().add({.bytes = memory[i]}), memory[i],
                                                          Access::kRemoteReadWrite, nullptr);
     publish(i);

@@ -22,8 +22,9 @@ class TwoEnds {
 
   /// Nothing has happened yet.
   TwoEnds(std::uint64_t seed, const std::vector<Habits>& transports, EngineConfig config = {});
+  /// `keys`: see SimHost; config.principal is the active end's.
   TwoEnds(std::uint64_t seed, const std::vector<Habits>& active, const std::vector<Habits>& passive,
-          EngineConfig config, std::vector<datapath::Place> places = {});
+          EngineConfig config, std::vector<datapath::Place> places = {}, const std::string& keys = {});
   /// Lets go of everything; end() comes first.
   ~TwoEnds();
   TwoEnds(const TwoEnds&) = delete;

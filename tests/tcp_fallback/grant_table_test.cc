@@ -16,7 +16,7 @@ struct Fixture {
 
   bool finds(std::uint64_t key, std::uint64_t address, std::uint64_t length, Access want = Access::kRemoteWrite) {
     const GrantReader::Section section(reader);
-    return reader.find(key, address, length, want).has_value();
+    return reader.find(0, key, address, length, want).has_value();
   }
 };
 
@@ -34,7 +34,19 @@ TEST(GrantTableFind, KeepsToTheBounds) {
   EXPECT_FALSE(f.finds(grant.key + 1, 0, 1));
   EXPECT_FALSE(f.finds(0, 0, 0));
   const GrantReader::Section section(f.reader);
-  EXPECT_EQ(f.reader.find(grant.key, 10, 20, Access::kRemoteRead)->data(), f.memory.data() + 10);
+  EXPECT_EQ(f.reader.find(0, grant.key, 10, 20, Access::kRemoteRead)->data(), f.memory.data() + 10);
+}
+
+TEST(GrantTableFind, KeepsToTheDomain) {
+  Fixture f;
+  const auto of_one = f.table.grant(f.memory, Access::kRemoteReadWrite, 1).key;
+  const auto of_none = f.table.grant(f.memory, Access::kRemoteReadWrite).key;
+  const GrantReader::Section section(f.reader);
+  EXPECT_TRUE(f.reader.find(1, of_one, 0, 10, Access::kRemoteRead));
+  EXPECT_TRUE(f.reader.find(0, of_none, 0, 10, Access::kRemoteRead));
+  for (const auto& [domain, key] : {std::pair(DomainNumber{0}, of_one), {2, of_one}, {1, of_none}, {2, of_none}}) {
+    EXPECT_FALSE(f.reader.find(domain, key, 0, 10, Access::kRemoteRead)) << domain;
+  }
 }
 
 TEST(GrantTableFind, KeepsToTheGrant) {
@@ -71,7 +83,7 @@ TEST(GrantTableRevoke, WaitsForTheSection) {
     const auto drive = [&](GrantReader& reader, std::size_t from) {
       for (bool found = true, first = true; found; first = false) {
         const GrantReader::Section section(reader);
-        const auto bytes = reader.find(grant.key, from, f.memory.size() / 2, Access::kRemoteWrite);
+        const auto bytes = reader.find(0, grant.key, from, f.memory.size() / 2, Access::kRemoteWrite);
         found = bytes.has_value();
         if (found) std::fill(bytes->begin(), bytes->end(), std::byte{1});
         started += first ? 1 : 0;

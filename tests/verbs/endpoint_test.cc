@@ -209,6 +209,42 @@ TEST(Device, RegistersForItselfAndGrantsToPeers) {
   EXPECT_EQ(device.usage().registrations, 0U);
 }
 
+// As with a NIC: each domain is a protection domain, and a queue pair is of its path's.
+TEST(Device, DomainsAreProtectionDomains) {
+  FakeEnd end({}, small_config());
+  datapath::Device& device = *end.device;
+  const auto domain = *device.open_domain(), other = *device.open_domain();
+  EXPECT_EQ(domain->name(), "verbs:fake0");
+  std::vector<std::byte> bytes(100);
+  const auto registration = domain->register_memory({.bytes = bytes, .access = Access::kRemoteReadWrite});
+  const auto grant = domain->grant({.bytes = bytes, .access = Access::kRemoteRead});
+  ASSERT_TRUE(registration && grant);
+  EXPECT_EQ(device.usage().registrations, 2U);
+  const auto pd_of = [](std::uint64_t handle) {
+    return reinterpret_cast<ibv_mr*>(handle)->pd;  // NOLINT(performance-no-int-to-ptr)
+  };
+  ibv_pd* const pd = pd_of(registration->handle);
+  EXPECT_EQ(pd_of(grant->handle), pd);
+  const auto elsewhere = other->register_memory({.bytes = bytes});
+  ASSERT_TRUE(elsewhere);
+  EXPECT_NE(pd_of(elsewhere->handle), pd);
+  {
+    datapath::PathConfig config{.role = PathRole::kActive, .peer_host = "127.0.0.1", .local_host = "127.0.0.1"};
+    config.events = &end.log;
+    const auto plain = end.endpoint->open_path(config);
+    config.domain = domain.get();
+    const auto own = end.endpoint->open_path(config);
+    ASSERT_TRUE(plain && own);
+    EXPECT_NE(end.verbs->qp(0).pd, pd);
+    EXPECT_EQ(end.verbs->qp(1).pd, pd);
+  }
+  end.endpoint->poll();
+  other->deregister(*elsewhere);
+  domain->revoke(*grant);
+  domain->deregister(*registration);
+  EXPECT_EQ(device.usage().registrations + device.usage().grants, 0U);
+}
+
 TEST(Device, SaysWhyItCannotRegister) {
   FakeEnd end({}, small_config());
   datapath::Device& device = *end.device;

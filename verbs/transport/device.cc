@@ -9,6 +9,7 @@
 #include "transport/check_memory.h"
 #include "verbs/discovery/device_list.h"
 #include "verbs/provider/registration.h"
+#include "verbs/transport/domain.h"
 #include "verbs/transport/endpoint.h"
 #include "verbs/transport/message_header.h"
 
@@ -80,8 +81,8 @@ std::string VerbsDevice::describe() const {
   return fmt::format("{} ({}), port {}", parts_.name, parts_.source.detail, parts_.config.port);
 }
 
-Result<ibv_mr*> VerbsDevice::make_region(std::span<std::byte> bytes, Access access) {
-  return register_user_memory(parts_.api(), parts_.pd.get(), parts_.source.name, bytes, access);
+Result<ibv_mr*> VerbsDevice::make_region(ibv_pd* pd, std::span<std::byte> bytes, Access access) {
+  return register_user_memory(parts_.api(), pd, parts_.source.name, bytes, access);
 }
 
 void VerbsDevice::drop_region(std::uint64_t handle) noexcept {
@@ -89,10 +90,10 @@ void VerbsDevice::drop_region(std::uint64_t handle) noexcept {
   MemoryRegion(parts_.api(), reinterpret_cast<ibv_mr*>(handle)).reset();
 }
 
-Result<datapath::Registration> VerbsDevice::register_memory(const datapath::MemoryDescriptor& memory) {
+Result<datapath::Registration> VerbsDevice::register_in(ibv_pd* pd, const datapath::MemoryDescriptor& memory) {
   if (Status known = datapath::check_host_memory(memory, parts_.source.name); !known.ok()) return known;
   const bool read_only = allows(memory.access, Access::kLocalReadOnly);
-  auto region = make_region(memory.bytes, read_only ? Access::kLocalReadOnly : Access::kNone);
+  auto region = make_region(pd, memory.bytes, read_only ? Access::kLocalReadOnly : Access::kNone);
   if (!region) return region.error();
   registrations_.fetch_add(1, std::memory_order_relaxed);
   return datapath::Registration{.local = (*region)->lkey, .handle = reinterpret_cast<std::uintptr_t>(*region)};
@@ -103,8 +104,8 @@ void VerbsDevice::deregister(const datapath::Registration& registration) noexcep
   registrations_.fetch_sub(1, std::memory_order_relaxed);
 }
 
-Result<datapath::Grant> VerbsDevice::grant(const datapath::MemoryDescriptor& part) {
-  auto region = make_region(part.bytes, part.access);
+Result<datapath::Grant> VerbsDevice::grant_in(ibv_pd* pd, const datapath::MemoryDescriptor& part) {
+  auto region = make_region(pd, part.bytes, part.access);
   if (!region) return region.error();
   grants_.fetch_add(1, std::memory_order_relaxed);
   return datapath::Grant{.address = reinterpret_cast<std::uintptr_t>(part.bytes.data()),
@@ -121,6 +122,23 @@ datapath::DeviceUsage VerbsDevice::usage() const noexcept {
   const std::size_t grants = grants_.load(std::memory_order_relaxed);
   const std::size_t mapped = registrations_.load(std::memory_order_relaxed);
   return {.registrations = mapped + (capabilities_.grants_are_entries ? 0 : grants), .grants = grants};
+}
+
+Result<std::unique_ptr<datapath::MemoryDomain>> VerbsDevice::open_domain() { return VerbsDomain::open(*this); }
+
+Result<std::unique_ptr<datapath::MemoryDomain>> VerbsDomain::open(VerbsDevice& device) {
+  const DeviceParts& parts = device.parts();
+  ProtectionDomain pd(parts.api(), parts.api().alloc_pd(parts.source.context.get()));
+  if (!pd) {
+    return Status(Code::kResourceExhausted, fmt::format("{}: cannot allocate one more protection domain: {}",
+                                                        parts.source.name, std::strerror(errno)));
+  }
+  return std::unique_ptr<datapath::MemoryDomain>(new VerbsDomain(device, std::move(pd)));
+}
+
+ibv_pd* VerbsDevice::pd_of(const datapath::MemoryDomain* domain) const noexcept {
+  const auto* own = dynamic_cast<const VerbsDomain*>(domain);
+  return own != nullptr ? own->pd() : parts_.pd.get();
 }
 
 Result<std::unique_ptr<datapath::Endpoint>> VerbsDevice::open_endpoint() {

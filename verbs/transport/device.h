@@ -1,4 +1,5 @@
-// A verbs device as a datapath::Device: one context and one protection domain, and the memory registered with it.
+// A verbs device as a datapath::Device: one context with a protection domain, and the memory registered with it; others
+// are made as they are asked for (domain.h).
 //
 // With hardware a grant is a memory region of its own, pinned again: its rkey is all that can be withdrawn without
 // touching what else is registered. (A memory window needs no second region, but is bound by a work request on a queue
@@ -55,10 +56,15 @@ class VerbsDevice final : public datapath::Device {
   [[nodiscard]] std::string describe() const override;
   /// Those of its RoCE v2 GIDs, but loopback and link-local ones.
   [[nodiscard]] std::vector<std::string> addresses() const override;
-  Result<datapath::Registration> register_memory(const datapath::MemoryDescriptor& memory) override;
+  Result<datapath::Registration> register_memory(const datapath::MemoryDescriptor& memory) override {
+    return register_in(parts_.pd.get(), memory);
+  }
   void deregister(const datapath::Registration& registration) noexcept override;
-  Result<datapath::Grant> grant(const datapath::MemoryDescriptor& part) override;
+  Result<datapath::Grant> grant(const datapath::MemoryDescriptor& part) override {
+    return grant_in(parts_.pd.get(), part);
+  }
   void revoke(const datapath::Grant& grant) noexcept override;
+  Result<std::unique_ptr<datapath::MemoryDomain>> open_domain() override;
   [[nodiscard]] datapath::DeviceUsage usage() const noexcept override;
   /// Errors: kResourceExhausted.
   Result<std::unique_ptr<datapath::Endpoint>> open_endpoint() override;
@@ -66,10 +72,16 @@ class VerbsDevice final : public datapath::Device {
   // For the endpoint.
   [[nodiscard]] const DeviceParts& parts() const noexcept { return parts_; }
   [[nodiscard]] AsyncEvents& events() noexcept { return events_; }
+  /// The protection domain of a path's: null stands for the device.
+  [[nodiscard]] ibv_pd* pd_of(const datapath::MemoryDomain* domain) const noexcept;
+
+  // For its domains.
+  Result<datapath::Registration> register_in(ibv_pd* pd, const datapath::MemoryDescriptor& memory);
+  Result<datapath::Grant> grant_in(ibv_pd* pd, const datapath::MemoryDescriptor& part);
 
  private:
   VerbsDevice(DeviceParts parts, std::uint64_t bits_per_second);
-  Result<ibv_mr*> make_region(std::span<std::byte> bytes, Access access);
+  Result<ibv_mr*> make_region(ibv_pd* pd, std::span<std::byte> bytes, Access access);
   void drop_region(std::uint64_t handle) noexcept;
 
   DeviceParts parts_;

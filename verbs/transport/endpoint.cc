@@ -29,7 +29,8 @@ Result<std::unique_ptr<VerbsEndpoint>> VerbsEndpoint::open(VerbsDevice& device) 
 }
 
 VerbsEndpoint::VerbsEndpoint(VerbsDevice& device)
-    : device_(device.parts()),
+    : owner_(device),
+      device_(device.parts()),
       events_(device.events()),
       shared_{.api = device_.api(),
               .device = device_.source.name,
@@ -156,10 +157,10 @@ Result<std::unique_ptr<datapath::Path>> VerbsEndpoint::open_path(const datapath:
 Result<std::unique_ptr<datapath::Path>> VerbsEndpoint::make_path(const datapath::PathConfig& config, const Start& start,
                                                                  std::size_t queue) {
   const VerbsApi& api = device_.api();
-  auto arena = MessageArena::create(api, device_.pd.get(), device_.source.name, shared_.limits);
+  ibv_pd* const pd = owner_.pd_of(config.domain);
+  auto arena = MessageArena::create(api, pd, device_.source.name, shared_.limits);
   if (!arena) return arena.error();
-  auto created =
-      create_rc_qp(api, device_.pd.get(), queues_->cq(queue), device_.source.name, shared_.limits, inline_wish_);
+  auto created = create_rc_qp(api, pd, queues_->cq(queue), device_.source.name, shared_.limits, inline_wish_);
   if (!created) return created.error();
   Status status = move_to_init(api, created->qp.get(), device_.source.name, device_.config, shared_.limits.one_sided);
   if (!status.ok()) return status;

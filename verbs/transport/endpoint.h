@@ -68,6 +68,7 @@ class VerbsEndpoint final : public datapath::Endpoint {
   bool take_async_events() noexcept;
   void drain_channel() noexcept;
 
+  const VerbsDevice& owner_;
   const DeviceParts& device_;
   AsyncEvents::Reader events_;
   CompletionChannel channel_;

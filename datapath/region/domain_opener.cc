@@ -1,0 +1,42 @@
+#include "datapath/region/domain_opener.h"
+
+#include <utility>
+
+namespace fairlead::datapath {
+
+void DomainOpener::open(std::shared_ptr<DomainBook> book) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (stopped_) return;
+    waiting_.push_back(std::move(book));
+    if (!thread_.joinable()) thread_ = std::thread([this] { work(); });
+  }
+  changed_.notify_one();
+}
+
+void DomainOpener::work() {
+  std::unique_lock lock(mutex_);
+  while (true) {
+    changed_.wait(lock, [this] { return stopped_ || !waiting_.empty(); });
+    if (stopped_) return;
+    const std::shared_ptr<DomainBook> next = std::move(waiting_.front());
+    waiting_.pop_front();
+    lock.unlock();
+    next->open();
+    lock.lock();
+  }
+}
+
+void DomainOpener::stop() {
+  std::thread thread;
+  {
+    const std::lock_guard lock(mutex_);
+    stopped_ = true;
+    waiting_.clear();
+    thread.swap(thread_);
+  }
+  changed_.notify_all();
+  if (thread.joinable()) thread.join();
+}
+
+}  // namespace fairlead::datapath

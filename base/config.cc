@@ -115,6 +115,9 @@ Status EngineConfig::validate() const {
   if (auto s = in_range<Milliseconds>("path_timeout", path_timeout.count(), 1, kDay, "ms"); !s.ok()) return s;
   if (auto s = in_range<Milliseconds>("peer_timeout", peer_timeout.count(), 1, kDay, "ms"); !s.ok()) return s;
   if (auto s = in_range("pool_arena_bytes", pool_arena_bytes, 64 * kKiB, 1024 * kGiB, "bytes"); !s.ok()) return s;
+  if (auto s = in_range("cuda_staging_bytes", cuda_staging_bytes, 256 * kKiB * lanes, 64 * kGiB, "bytes"); !s.ok()) {
+    return s;
+  }
   if (auto s = in_range("max_message_bytes", max_message_bytes, std::size_t{1}, kGiB, "bytes"); !s.ok()) return s;
   if (auto s = in_range("max_pending_events", max_pending_events, std::size_t{1}, kMiB); !s.ok()) return s;
   if (auto s = in_range("max_pending_bytes", max_pending_bytes, std::size_t{1}, 1024 * kGiB, "bytes"); !s.ok())

@@ -80,7 +80,11 @@ Status EngineImpl::open(Principals known) {
   return {};
 }
 
-EngineImpl::~EngineImpl() { shut_down(); }
+EngineImpl::~EngineImpl() {
+  shut_down();
+  if (!inherited()) return;
+  for (std::unique_ptr<DeviceStaging>& each : staging_) static_cast<void>(each.release());  // CUDA is not to be called
+}
 
 void EngineImpl::shut_down() {
   if (inherited()) return;
@@ -165,6 +169,7 @@ EngineStats EngineImpl::stats() const {
     stats.sleeps += lane->lane().sleeps();
   }
   stats.registered_bytes = commons_.regions->registered_bytes();
+  add_cuda_to(stats);
   const memreg::Pool::Stats pool = pool_->stats();
   stats.pool_bytes = pool.arena_bytes;
   stats.pool_bytes_used = pool.used_bytes;

@@ -21,7 +21,13 @@ Flow::Flow(FlowUser& user, TrafficClass traffic, bool active, const EngineConfig
       wanted_(traffic == TrafficClass::kBulk ? config.paths : 1),
       first_share_(stripe_),
       outbox_(user, config.chunk_bytes),
-      inbound_({config.max_pending_events, config.max_pending_bytes, config.max_message_bytes}) {}
+      bounce_(
+          outbox_, [this] { return user_.device_staging(); }, [this] { dirty_ = true; }),
+      inbound_({config.max_pending_events, config.max_pending_bytes, config.max_message_bytes}),
+      device_target_([this] { return user_.device_staging(); }, [this] { dirty_ = true; }),
+      staged_target_(&device_target_) {
+  outbox_.carry_apart_by(bounce_);
+}
 
 // ---- transfers -----------------------------------------------------------------------------------------------------
 
@@ -45,10 +51,17 @@ bool Flow::has_said_all() noexcept {
   return slot == nullptr || slot->down || outbox_.size() == 0;
 }
 
+void Flow::end_all(Code code, const std::string& reason) {
+  bounce_.stop();
+  outbox_.end_all(code, reason);
+  bounce_.clear();
+}
+
 // ---- time ----------------------------------------------------------------------------------------------------------
 
 void Flow::advance(Clock::time_point now) {
   dirty_ = false;
+  bounce_.advance(now);
   paths_.advance(now);
   for (const std::unique_ptr<Rail>& rail : rails_) {
     if (rail != nullptr) rail->advance(now);
@@ -86,7 +99,7 @@ void Flow::pump() {
 }
 
 void Flow::pump_first() {
-  if (staged_target_.owes()) pump_staged();
+  if (staged_target_.has_work()) pump_staged();
   const bool spreads = has_rails();
   while (PathSlot* slot = paths_.in_use()) {
     // No more than the path takes: what it refuses was built in vain.

@@ -114,11 +114,26 @@ void Outbox::message_completed(const PostedRequest& request, Code code) {
   settle(t);
 }
 
+void Outbox::apart_ended(TransferImpl& t, Extent part, Code code, std::string reason) {
+  assert(t.outstanding != 0 && t.apart != 0 && t.held_apart != 0);
+  --t.outstanding;
+  --t.apart;
+  --t.held_apart;
+  if (code == Code::kOk) {
+    t.done_bytes += part.bytes;
+  } else if (t.failure == Code::kOk) {
+    fail_transfer(t, code, region_at(t, part.at));
+    if (!reason.empty()) t.reason = std::move(reason);
+  }
+  settle(t);
+}
+
 bool Outbox::staged_answer(const PathMessage& message, std::string& why) {
   const bool data = message.type == MessageType::kStagedReadData;
   if (!(data ? staged_.on_data(message, why) : staged_.on_ack(message, why))) return false;
   staged_.retire([this](const staging::Initiator::Operation& operation) {
     if (operation.code == Code::kOk) staged_bytes.add(operation.bytes);
+    --operation.transfer->apart;
     data_completed({operation.transfer, {operation.at, operation.bytes}, 0}, operation.code);
   });
   return true;
@@ -159,6 +174,7 @@ bool Outbox::take_outcome(const PathMessage& message, std::string& why) {
 
 void Outbox::abort_staged() {
   staged_.reset([this](const staging::Initiator::Operation& operation) {
+    --operation.transfer->apart;
     data_completed({operation.transfer, {operation.at, operation.bytes}, 0}, operation.code);
   });
 }
@@ -204,6 +220,7 @@ void Outbox::forget(TransferImpl& t) noexcept {
 
 void Outbox::finish(TransferImpl& t, Code code) {
   forget(t);
+  if (t.piece != nullptr) return apart_->piece_ended(t, code);
   if (t.is_outcome) {
     --outcomes_held_;
     return drop_reference(t);

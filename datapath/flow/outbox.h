@@ -44,6 +44,19 @@ class OutboxUser {
   ~OutboxUser() = default;
 };
 
+/// Who carries the data of memory that a path does not reach: in pieces, each of them a transfer of host memory that
+/// goes through the same outbox (bounce.h).
+class ApartCarrier {
+ public:
+  /// This part of its data, which lies in one operation. Outbox::apart_ended() tells what became of it.
+  virtual void take(TransferImpl& transfer, Extent part) = 0;
+  /// A piece has ended, which is the carrier's again. It must not call the outbox from here.
+  virtual void piece_ended(TransferImpl& piece, Code code) noexcept = 0;
+
+ protected:
+  ~ApartCarrier() = default;
+};
+
 class Outbox {
  public:
   /// What building takes of a path in use.
@@ -69,6 +82,8 @@ class Outbox {
     max_message_ = limits.max_message;
     window_.set_limits(limits.window);
   }
+  /// Once, before anything is added; without one, such transfers fail.
+  void carry_apart_by(ApartCarrier& carrier) noexcept { apart_ = &carrier; }
   void add(TransferImpl& transfer);
   /// Takes one that may not begin yet. It may be cancelled, be late, or end with all others.
   void hold(TransferImpl& transfer);
@@ -93,6 +108,9 @@ class Outbox {
   std::uint64_t commit(std::size_t accepted, InFlight& path);
   /// A request of ours ended.
   void completed(const PostedRequest& request, Code code);
+
+  /// What the carrier took has ended; unless `code` is kOk, `reason` says why, or is empty.
+  void apart_ended(TransferImpl& transfer, Extent part, Code code, std::string reason);
 
   /// The peer has consumed up to this sequence.
   void consumed(std::uint64_t sequence) noexcept { window_.consumed(sequence); }
@@ -125,11 +143,12 @@ class Outbox {
     bool on_first = false;    // one waits for the first path
   };
   [[nodiscard]] std::optional<Stuck> stuck() const noexcept {
-    const TransferImpl* t = stuck_.front();
-    if (t == nullptr) return std::nullopt;
-    Stuck stuck{t->stuck_since};
-    for (; t != nullptr && !stuck.on_first; t = List<TransferImpl>::next(t->in_stuck)) {
-      stuck.on_first = t->outstanding != t->on_rails || t->messages_outstanding != 0;
+    std::optional<Stuck> stuck;
+    for (const TransferImpl* t = stuck_.front(); t != nullptr; t = List<TransferImpl>::next(t->in_stuck)) {
+      if (t->held_apart != 0 && t->held_apart == t->outstanding && t->messages_outstanding == 0) continue;
+      if (!stuck) stuck = Stuck{t->stuck_since};
+      stuck->on_first |= t->outstanding != t->on_rails + t->held_apart || t->messages_outstanding != 0;
+      if (stuck->on_first) break;
     }
     return stuck;
   }
@@ -178,6 +197,8 @@ class Outbox {
   bool build_staged(const Way& way, TransferImpl& transfer);
   TransferImpl* next_with_data(const Way& way);
   TransferImpl* next_to_spread(const Way& way);
+  [[nodiscard]] bool bounces(const Way& way, const Op& op) const noexcept;
+  void set_apart(const Way& way, TransferImpl& transfer);
   [[nodiscard]] std::uint64_t begin_data(TransferImpl& transfer, std::uint64_t limit, Built& built);
   void end_data(TransferImpl& transfer, std::uint64_t bytes, const Cursor& behind, Built& built);
   [[nodiscard]] std::uint64_t take_segments(const Way& way, const TransferImpl& transfer, Cursor& cursor,
@@ -186,6 +207,7 @@ class Outbox {
   [[nodiscard]] bool may_carry_notification(const Way& way, const TransferImpl& transfer) noexcept;
 
   OutboxUser& user_;
+  ApartCarrier* apart_ = nullptr;
   const std::uint64_t chunk_bytes_;  // of one request, at most
   std::uint64_t max_message_ = 0;
 

@@ -16,6 +16,21 @@ bool is_spread(const Outbox::Way& way, const TransferImpl& t) noexcept {
   return way.stripe != 0 && t.data_bytes() > 2 * way.stripe;
 }
 
+/// Whether it goes by message: the path has nothing else, or the peer's device does not reach the region. (Of a
+/// transport that it says nothing of the peer does not know, either, how to reach it there by message.)
+bool is_by_message(const Outbox::Way& way, const RemoteRegionImpl& remote) noexcept {
+  return way.staged || (way.peer_transport < remote.keys.size() && remote.key(way.peer_transport).key == 0);
+}
+
+/// Where the first byte is of what is next: behind empty pieces, which have none. There is one.
+Cursor first_byte(const TransferImpl& t) noexcept {
+  Cursor first = t.next_data();
+  while (t.list->ops[first.op].length == first.offset) first = {first.op + 1, 0};
+  return first;
+}
+
+const Op& next_op(const TransferImpl& t) noexcept { return t.list->ops[first_byte(t).op]; }
+
 }  // namespace
 
 std::span<const WorkRequest> Outbox::build(const Way& way, std::size_t room, std::uint64_t first_id) {
@@ -57,7 +72,10 @@ std::uint64_t Outbox::commit(std::size_t accepted, InFlight& path) {
       if (b.leaves_queue) messages_like(t).push_front(t.in_messages);
       if (b.request.use == Use::kSequenced) continue;
     }
-    if (b.request.use == Use::kStagedOperation) staged_.give_back(b.request.sequence);
+    if (b.request.use == Use::kStagedOperation) {
+      staged_.give_back(b.request.sequence);
+      --t.apart;
+    }
     if (b.again) {
       t.post_again({b.request.at, b.request.bytes});
     } else {
@@ -175,10 +193,16 @@ TransferImpl* Outbox::next_with_data(const Way& way) {
       t.in_data.unlink();
       continue;
     }
-    const RemoteRegionImpl& remote = *t.list->ops[t.next_data().op].remote;
+    const Op& op = next_op(t);
+    const RemoteRegionImpl& remote = *op.remote;
     const bool gone = remote.is_gone();
-    if (!gone && (way.staged || remote.key(way.peer_transport).key != 0)) return &t;
+    const bool bounced = bounces(way, op);
+    if (!gone && !bounced && (is_by_message(way, remote) || remote.key(way.peer_transport).key != 0)) return &t;
     if (in_batch(t)) return nullptr;  // as above
+    if (!gone && bounced && apart_ != nullptr) {
+      set_apart(way, t);
+      continue;
+    }
     if (gone) {
       fail_transfer(t, Code::kProtectionError, &remote);
     } else {
@@ -189,6 +213,28 @@ TransferImpl* Outbox::next_with_data(const Way& way) {
     settle(t);
   }
   return nullptr;
+}
+
+/// Whether its memory is a GPU's that the path does not reach, nor the CPU.
+bool Outbox::bounces(const Way& way, const Op& op) const noexcept {
+  return op.range->is_cuda() && (!op.range->reached(way.transport) || is_by_message(way, *op.remote));
+}
+
+/// Its next parts are carried apart, as far as they must.
+void Outbox::set_apart(const Way& way, TransferImpl& t) {
+  while (t.has_unposted()) {
+    const Op& op = next_op(t);
+    if (!bounces(way, op)) return;
+    Built built;
+    const Cursor at = first_byte(t);
+    const std::uint64_t bytes = begin_data(t, op.length - at.offset, built);
+    end_data(t, bytes, {at.op, at.offset + bytes}, built);
+    ++t.outstanding;
+    ++t.apart;
+    ++t.held_apart;
+    apart_->take(t, {built.request.at, bytes});
+  }
+  t.in_data.unlink();
 }
 
 /// What is next of it: what was posted in vain before what never was. Returns its end, `limit` bytes on at most.
@@ -228,6 +274,7 @@ std::uint64_t Outbox::take_segments(const Way& way, const TransferImpl& t, Curso
   while (cursor.op < ops.size() && used < most && bytes < limit) {
     const Op& op = ops[cursor.op];
     if (op.remote != first.remote || op.offset + cursor.offset != remote_begin + bytes) break;
+    if (&op != &first && op.length != 0 && bounces(way, op)) break;
     const std::uint64_t length = std::min(op.length - cursor.offset, limit - bytes);
     if (length != 0) segments[used++] = {op.data + cursor.offset, length, op.range->local_key(way.transport)};
     bytes += length;
@@ -248,8 +295,8 @@ TransferImpl* Outbox::next_to_spread(const Way& way) {
   for (TransferImpl* t = data_queue_.front(); t != nullptr; t = List<TransferImpl>::next(t->in_data)) {
     if (++looked_at > kLookAhead) return nullptr;
     if (t->failure != Code::kOk || !is_spread(way, *t)) continue;
-    const Op& op = t->list->ops[t->next_data().op];
-    if (!op.remote->is_gone() && op.remote->key(way.peer_transport).key != 0) return t;
+    const Op& op = next_op(*t);
+    if (!op.remote->is_gone() && op.remote->key(way.peer_transport).key != 0 && !bounces(way, op)) return t;
   }
   return nullptr;
 }
@@ -262,7 +309,7 @@ bool Outbox::build_data(const Way& way) {
   if (spread && share_left_ == 0) return false;
   const std::size_t room = kSegments - segments_used_;
   if (room < 2) return false;
-  if (way.staged) return build_staged(way, t);
+  if (is_by_message(way, *next_op(t).remote)) return build_staged(way, t);
   Built& built = built_[count_];
   const Use use = t.list->kind == OpKind::kWrite ? Use::kWrite : Use::kRead;
   built = {{use, way.rail, &t, 0, 0, 0}, {}, false, false};
@@ -298,6 +345,8 @@ bool Outbox::build_staged(const Way& way, TransferImpl& t) {
   if (!staged_.has_room(read, unposted, unposted_reads)) return false;
   Built& built = built_[count_];
   built = {{Use::kStagedOperation, 0, &t, 0, 0, staged_.take_number()}, {}, false, false};
+  ++t.apart;
+  const Cursor first = first_byte(t);
   const std::uint64_t limit =
       begin_data(t, read ? staging::kReadBytes : way.can->max_message - kPathHeaderBytes, built);
   LocalSegment* segments = segments_ + segments_used_;
@@ -307,9 +356,6 @@ bool Outbox::build_staged(const Way& way, TransferImpl& t) {
   const std::uint64_t bytes =
       take_segments(way, t, cursor, limit, std::min<std::size_t>(kSegments - segments_used_, 16), data);
   end_data(t, bytes, cursor, built);
-  // Where the first byte is: behind empty pieces, which have none.
-  Cursor first = built.cursor;
-  while (t.list->ops[first.op].length == first.offset) first = {first.op + 1, 0};
   const Op& op = t.list->ops[first.op];
   PathMessage message;
   message.type = read ? MessageType::kStagedReadRequest : MessageType::kStagedWrite;

@@ -114,6 +114,8 @@ class PathUser {
   virtual void path_in_use() = 0;
   /// The path that was in use is not any more.
   virtual void path_lost() = 0;
+  /// Something of what came over the path goes on here without it, and must end before the path counts as drained.
+  [[nodiscard]] virtual bool path_lingers() const noexcept { return false; }
   /// What a path held and will not report comes back.
   virtual void path_gone(InFlight& held) = 0;
   /// Sequenced messages that came from the peer, and of ours those that it acknowledged.

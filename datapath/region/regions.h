@@ -3,9 +3,10 @@
 // A RegisteredRange is registered once with every open device, for local use. A Publication is a grant over a part of
 // it, at every device, so that withdrawing it stops its key and nothing else. So the N tensors of a model that lie in
 // one range are one registration and N grants (which cost registrations of their own only where
-// Capabilities::grants_are_entries is not set). Ownership: handles are shared; the table itself holds publications
-// only. After shutdown() every handle is inert. Threads: as each function says. No lock is held while a device
-// registers or grants.
+// Capabilities::grants_are_entries is not set). Memory of a GPU a device may refuse: it is registered all the same, and
+// not reached there (reached()): what crosses goes through pinned host memory (flow/device_staging.h). Ownership:
+// handles are shared; the table itself holds publications only. After shutdown() every handle is inert. Threads: as
+// each function says. No lock is held while a device registers or grants.
 #pragma once
 
 #include <atomic>
@@ -43,6 +44,12 @@ class RegisteredRange final : public Devices::Entry {
   /// Who has an endpoint of the device.
   [[nodiscard]] std::uint64_t local_key(std::size_t device) const noexcept { return registrations_[device].local; }
   [[nodiscard]] bool is_of(const RegionTable& table) const noexcept { return &table_ == &table; }
+  /// The CPU must not touch it.
+  [[nodiscard]] bool is_cuda() const noexcept { return std::holds_alternative<CudaMemory>(memory_.kind); }
+  /// Whether the device moves these bytes itself. Who has an endpoint of it.
+  [[nodiscard]] bool reached(std::size_t device) const noexcept {
+    return (unreached_.load(std::memory_order_relaxed) >> device & 1) == 0;
+  }
 
   Status introduce(Device& device) override;
   void withdraw(Device& device) noexcept override;
@@ -51,6 +58,7 @@ class RegisteredRange final : public Devices::Entry {
   const RegionTable& table_;
   const MemoryDescriptor memory_;
   PerDevice<Registration> registrations_;
+  std::atomic<std::uint64_t> unreached_{0};  // a bit for each device; there are kMaxOffers at most
 };
 
 /// What a Memory refers to: a range (perhaps a whole pool arena), the part of it that is this region, and whatever
@@ -81,7 +89,7 @@ struct Publication final : Devices::Entry {
   MemoryDescriptor memory;  // the part of the region's that is published
   std::optional<TensorSpec> tensor;
   std::vector<std::string> audience;  // principals; empty: everybody
-  std::vector<Grant> grants;          // by device; guarded by the table's mutex
+  std::vector<Grant> grants;          // by device; guarded by the table's mutex; of one that cannot reach it, zero
   Devices::Ticket ticket = 0;
 
   explicit Publication(std::mutex& table) noexcept : table_(table) {}
@@ -90,6 +98,7 @@ struct Publication final : Devices::Entry {
 
  private:
   std::mutex& table_;
+  std::uint64_t unreached_ = 0;  // a bit for each device; changed in introduce() and withdraw()
 };
 
 class RegionTable : public std::enable_shared_from_this<RegionTable> {
@@ -105,6 +114,10 @@ class RegionTable : public std::enable_shared_from_this<RegionTable> {
   /// When it returns, no peer reaches the bytes through what was published. Its id.
   Result<std::uint64_t> unpublish(std::string_view name);
   [[nodiscard]] std::uint64_t registered_bytes() const noexcept;
+  /// Of those, in memory of GPUs.
+  [[nodiscard]] std::uint64_t cuda_bytes() const noexcept;
+  /// `settle` ends the copies that peers' operations began, before what they touch is withdrawn. Once.
+  void settle_by(std::function<void()> settle);
 
   /// The next device, by number from 0: all that is registered and published already is so with it as well. It outlives
   /// the table, or shutdown(). One thread at a time.
@@ -116,6 +129,12 @@ class RegionTable : public std::enable_shared_from_this<RegionTable> {
   /// Deregisters everything and forgets the devices.
   void shutdown();
 
+  /// True the first time for each device: whoever says why one does not reach memory says it once.
+  [[nodiscard]] bool is_news(std::size_t device) const noexcept {
+    const std::uint64_t bit = std::uint64_t{1} << device;
+    return (said_.fetch_or(bit, std::memory_order_relaxed) & bit) == 0;
+  }
+
   /// In a forked child: from now on handles let go of nothing, since it is the parent's.
   void inherit() noexcept { inherited_.store(true, std::memory_order_relaxed); }
   [[nodiscard]] bool inherited() const noexcept { return inherited_.load(std::memory_order_relaxed); }
@@ -124,13 +143,17 @@ class RegionTable : public std::enable_shared_from_this<RegionTable> {
   using Published = std::map<std::string, std::unique_ptr<Publication>, std::less<>>;
 
   Status enter(std::unique_ptr<Publication>& publication);
+  void settle(const Publication& gone);
 
   const std::function<std::uint64_t()> random_;
   std::atomic<bool> inherited_{false};
+  mutable std::atomic<std::uint64_t> said_{0};
   std::atomic<std::uint64_t> registered_bytes_{0};  // of ranges that have a handle
-  std::atomic<bool> shut_{false};                   // changes under mutex_: nothing is published from then on
+  std::atomic<std::uint64_t> cuda_bytes_{0};
+  std::atomic<bool> shut_{false};  // changes under mutex_: nothing is published from then on
   Devices devices_;
   mutable std::mutex mutex_;  // guards what follows
+  std::function<void()> settle_;
   Published published_;
   std::unordered_map<std::uint64_t, Publication*> by_id_;
 };
@@ -147,6 +170,9 @@ class RegionTable::View {
   /// meanwhile. kProtectionError otherwise, and if `use` says that the memory is gone.
   Code with_bytes(std::uint64_t id, std::uint64_t offset, std::uint64_t length, Access want,
                   const std::function<bool(std::span<std::byte>)>& use) const;
+  /// The same for who asks what kind of memory it is. with_bytes() refuses what the CPU must not touch.
+  Code with_memory(std::uint64_t id, std::uint64_t offset, std::uint64_t length, Access want,
+                   const std::function<bool(std::span<std::byte>, const MemoryKind&)>& use) const;
 
  private:
   const RegionTable& table_;

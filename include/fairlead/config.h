@@ -67,6 +67,9 @@ struct FAIRLEAD_EXPORT EngineConfig {
   std::chrono::milliseconds path_timeout{300};     // no progress on a path that has work: probe it, then replace it
   std::chrono::milliseconds peer_timeout{30'000};  // silence of a peer, with or without a control connection
   std::size_t pool_arena_bytes = std::size_t{64} << 20;
+  /// Pinned host memory that GPU memory goes through where a path does not reach it, for all lanes together: at least
+  /// 256 KiB for each. Taken when such memory is first registered.
+  std::size_t cuda_staging_bytes = std::size_t{32} << 20;
   std::size_t max_message_bytes = std::size_t{16} << 20;
   std::size_t max_pending_events = 4096;  // notifications and messages that a peer may have undelivered, of each class
   std::size_t max_pending_bytes = std::size_t{64} << 20;  // the bytes of those messages

@@ -174,7 +174,7 @@ TEST_F(DriverTest, ExportsWholePagesAndSaysWhereTheBytesAre) {
     const Result<DmaBuf> exported = export_dma_buf(*driver, 0, part);
     ASSERT_TRUE(exported) << exported.error().to_string();
     EXPECT_TRUE(exported->fd.valid());
-    const CudaDouble::Export& seen = cuda->exports().back();
+    const CudaDouble::Export seen = cuda->exports().back();
     EXPECT_EQ(seen.address % CudaDouble::kPage, 0u);
     EXPECT_EQ(seen.address + exported->offset, reinterpret_cast<CuAddress>(part.data()));
     EXPECT_GE(seen.bytes, exported->offset + part.size());

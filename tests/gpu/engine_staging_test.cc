@@ -77,9 +77,8 @@ TEST_F(CudaStaging, ALateTransferWaitsForItsCopies) {
   auto [local, here] = device(*pair->client, kMiB);
   cuda.hold_copies();
   Transfer sent = pair->peer.read(local, remote, {.deadline = std::chrono::milliseconds(20)});
-  EXPECT_TRUE(cuda.wait_for_copies(1));
   std::thread later([this] {
-    std::this_thread::sleep_for(std::chrono::milliseconds(30));
+    std::this_thread::sleep_for(std::chrono::milliseconds(30));  // nothing ends before that: then it is late
     cuda.let_copies_go();
   });
   EXPECT_EQ(sent.wait(kPatience).code(), Code::kDeadlineExceeded);
@@ -185,7 +184,7 @@ class CudaFailover : public test::CudaEngines {
 
 TEST_F(CudaFailover, WritesAndNotificationsFinishOverTheNextPath) {
   if (test::over_memif()) GTEST_SKIP() << "the port goes silent by an option of udp's";
-  begin("udp,silent_after=3000");
+  begin("udp,silent_after=600");
   if (HasFatalFailure()) return;
   constexpr std::size_t kBytes = 256 * 1024, kTransfers = 32;
   auto [remote, there] = remote_device("there", kBytes * kTransfers);
@@ -204,13 +203,16 @@ TEST_F(CudaFailover, WritesAndNotificationsFinishOverTheNextPath) {
 
 TEST_F(CudaFailover, ReadsFinishOverTheNextPath) {
   if (test::over_memif()) GTEST_SKIP() << "the port goes silent by an option of udp's";
-  begin("udp,silent_after=3000");
+  begin("udp,silent_after=300");
   if (HasFatalFailure()) return;
-  constexpr std::size_t kBytes = 8 * kMiB;
+  constexpr std::size_t kBytes = 2 * kMiB;
   auto [remote, there] = remote_device("there", kBytes, 2);
   auto [local, here] = device(*pair->client, kBytes);
-  expect_ok(pair->peer.read(local, remote));
-  EXPECT_TRUE(is_filled(cuda.shadow(here), 2));
+  for (int i = 0; i < 100 && pair->peer.stats().failovers == 0; ++i) {
+    fill(cuda.shadow(here), 0);
+    expect_ok(pair->peer.read(local, remote));
+    ASSERT_TRUE(is_filled(cuda.shadow(here), 2)) << "read " << i;
+  }
   EXPECT_GE(pair->peer.stats().failovers, 1u);
 }
 

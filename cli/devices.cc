@@ -9,6 +9,7 @@
 #include "cli/console.h"
 #include "cli/engine_options.h"
 #include "cli/resolve.h"
+#include "fairlead/cuda.h"
 #include "fairlead/engine.h"
 #include "fairlead/softroce.h"
 
@@ -48,6 +49,18 @@ void print_table(const std::vector<DeviceInfo>& devices) {
   for (const DeviceInfo& device : devices) {
     fmt::print("{:<{}}  {:<6}  {:<{}}  {}{}{}\n", device.transport, name, device.usable ? "yes" : "no", device.address,
                address, device.reason, device.detail.empty() ? "" : "; ", device.detail);
+  }
+}
+
+void print_gpu_memory() {
+  const Result<std::vector<CudaDeviceInfo>> devices = cuda_devices();
+  if (!devices) {
+    fmt::print("\nGPU memory: {}\n", printable(devices.error().message()));
+    return;
+  }
+  fmt::print("\n{:<9}  {}\n", "GPU", "HOW ITS MEMORY CROSSES");
+  for (const CudaDeviceInfo& device : *devices) {
+    fmt::print("{:<9}  {}; {}\n", device.name, device.how, printable(device.detail));
   }
 }
 
@@ -96,6 +109,7 @@ int devices_command(Words words) {
     return kFailure;
   }
   print_table(engine->devices(*numeric));
+  if (peer_option.host.empty()) print_gpu_memory();
   if (peer_address.empty()) return kSuccess;
   Result<Peer> peer = engine->connect(peer_address);
   const Status ready = peer ? peer->wait_ready(config.connect_timeout) : peer.error();

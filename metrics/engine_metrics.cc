@@ -92,6 +92,12 @@ std::vector<Metric> engine_metrics(const EngineStats& stats) {
       one("fairlead_sleeps_total", "Times that the engine had nothing to do and went to sleep.", Kind::kCounter,
           stats.sleeps),
       one("fairlead_registered_bytes", "Memory registered with transports now.", Kind::kGauge, stats.registered_bytes),
+      one("fairlead_cuda_registered_bytes", "Memory of GPUs registered now.", Kind::kGauge,
+          stats.cuda_registered_bytes),
+      one("fairlead_cuda_staging_bytes", "Pinned host memory that GPU memory goes through.", Kind::kGauge,
+          stats.cuda_staging_bytes),
+      by_label("fairlead_cuda_copied_bytes_total", "Bytes copied to and from GPUs on the way.", "direction",
+               {{"in", stats.cuda_bytes_in}, {"out", stats.cuda_bytes_out}}),
       one("fairlead_pool_bytes", "Memory that the pool holds.", Kind::kGauge, stats.pool_bytes),
       one("fairlead_pool_used_bytes", "Part of the pool that is handed out.", Kind::kGauge, stats.pool_bytes_used),
   };

@@ -91,8 +91,18 @@ Status EngineImpl::begin_staging(const std::shared_ptr<gpu::Driver>& driver, int
   }
   staging_ = std::move(made);
   commons_.regions->settle_by([this] { settle_copies(); });
-  for (std::size_t i = 0; i < lanes_.size(); ++i) lanes_[i]->stage_through(*staging_[i]);
+  for (std::size_t i = 0; i < lanes_.size(); ++i) commons_.regions->stage_through(i, staging_[i].get());
   return {};
+}
+
+/// No session is left.
+void EngineImpl::end_staging() {
+  std::vector<std::unique_ptr<DeviceStaging>> gone;
+  {
+    const std::lock_guard lock(staging_mutex_);
+    for (std::size_t i = 0; i < staging_.size(); ++i) commons_.regions->stage_through(i, nullptr);
+    gone.swap(staging_);
+  }
 }
 
 void EngineImpl::settle_copies() {

@@ -112,6 +112,7 @@ void EngineImpl::shut_down() {
   }
   for (const auto& lane : lanes_) lane->lane().call([&lane] { lane->close(); });
   listener_.close();
+  end_staging();
   commons_.devices.close();
   commons_.sessions.clear();
   for (const auto& lane : lanes_) {

@@ -79,6 +79,7 @@ class EngineImpl final : public std::enable_shared_from_this<EngineImpl> {
   Status begin_staging(const std::shared_ptr<gpu::Driver>& driver, int ordinal);
   void add_cuda_to(EngineStats& stats) const;
   void settle_copies();
+  void end_staging();
   bool drive_all_until(const std::function<bool()>& done, Clock::time_point deadline);
   void sleep_for_all(Clock::time_point deadline);
 

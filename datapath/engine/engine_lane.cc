@@ -154,8 +154,8 @@ bool EngineLane::progress() noexcept {
   const bool tick = now - last_tick_ >= kTick;
   if (tick) last_tick_ = now;
   if (listener_ != nullptr) listener_->advance(now);
-  DeviceStaging* const staging = device_staging();
-  bool did = staging != nullptr && staging->copier().poll();
+  DeviceStaging* const through = staging();
+  bool did = through != nullptr && through->copier().poll();
   bool ended = false;
   for (std::size_t i = 0; i < live_.size(); ++i) {
     if (!tick && !live_[i]->wants_advance()) continue;
@@ -184,8 +184,8 @@ bool EngineLane::arm() noexcept {
 }
 
 milliseconds EngineLane::sleep_limit() noexcept {
-  const DeviceStaging* const staging = device_staging();
-  if (staging != nullptr && !staging->copier().idle()) return transports_.sleep_limit(kCopySleep);
+  const DeviceStaging* const through = staging();
+  if (through != nullptr && !through->copier().idle()) return transports_.sleep_limit(kCopySleep);
   return transports_.sleep_limit(live_.empty() ? kIdleSleep : kBusySleep);
 }
 

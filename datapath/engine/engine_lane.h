@@ -55,8 +55,6 @@ class EngineLane final : public SessionHost, private Domain {
   /// The same for who connected.
   void enter(UniqueFd connection);
   void resume_here(std::unique_ptr<ControlChannel> channel, const control::Resume& resume) override;
-  /// Once: what it stages memory of GPUs through, which outlives it.
-  void stage_through(DeviceStaging& staging) noexcept { staging_.store(&staging, std::memory_order_release); }
 
   // --- driver
   [[nodiscard]] const std::vector<std::shared_ptr<SessionImpl>>& sessions() const noexcept { return live_; }
@@ -72,6 +70,7 @@ class EngineLane final : public SessionHost, private Domain {
   void meet(const std::shared_ptr<SessionImpl>& stranger);
   void end(const GivesWay& it, void (*how)(SessionImpl&, const Status&));
   void poll_control();
+  [[nodiscard]] DeviceStaging* staging() const noexcept { return commons_.regions->staging(lane_.number()); }
 
   // SessionHost
   [[nodiscard]] const EngineConfig& config() const noexcept override { return commons_.config; }
@@ -85,7 +84,6 @@ class EngineLane final : public SessionHost, private Domain {
   [[nodiscard]] std::vector<OpenTransport>& transports() noexcept override { return transports_.all(); }
   void open_for_peer(const std::vector<Offer>& theirs) override;
   [[nodiscard]] std::vector<Offer> offers() const override { return transports_.offers(); }
-  [[nodiscard]] DeviceStaging* device_staging() noexcept override { return staging_.load(std::memory_order_acquire); }
   [[nodiscard]] LocalSegment probe_source(std::size_t transport) const noexcept override {
     return transports_.probe_source(transport);
   }
@@ -109,7 +107,6 @@ class EngineLane final : public SessionHost, private Domain {
   std::atomic<std::size_t> load_{0};
   Principals principals_;
 
-  std::atomic<DeviceStaging*> staging_{nullptr};
   Transports transports_;
   Listener* listener_ = nullptr;
   std::function<void(UniqueFd)> take_;

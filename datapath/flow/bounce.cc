@@ -47,16 +47,16 @@ bool Bounce::copies() const noexcept {
 
 // ---- pieces --------------------------------------------------------------------------------------------------------
 
-void Bounce::advance(Clock::time_point now) {
+void Bounce::advance(Outbox& outbox, Clock::time_point now) {
   if (jobs_.empty()) return;
-  for (const std::unique_ptr<Piece>& piece : pieces_) go_on(*piece, now);
+  for (const std::unique_ptr<Piece>& piece : pieces_) go_on(outbox, *piece, now);
   std::erase_if(pieces_, [](const auto& piece) { return piece->job == nullptr; });
-  end_jobs();
-  begin_pieces();
-  end_jobs();  // what could not begin
+  end_jobs(outbox);
+  begin_pieces(outbox);
+  end_jobs(outbox);  // what could not begin
 }
 
-void Bounce::begin_pieces() {
+void Bounce::begin_pieces(Outbox& outbox) {
   for (Job& job : jobs_) {
     while (job.goes_on() && job.begun < job.part.bytes) {
       DeviceStaging* const staging = staging_();
@@ -67,12 +67,12 @@ void Bounce::begin_pieces() {
       }
       std::byte* const slot = staging->take(DeviceStaging::Side::kOurs, *this);
       if (slot == nullptr) return;
-      begin_piece(job, *staging, slot);
+      begin_piece(outbox, job, *staging, slot);
     }
   }
 }
 
-void Bounce::begin_piece(Job& job, DeviceStaging& staging, std::byte* slot) {
+void Bounce::begin_piece(Outbox& outbox, Job& job, DeviceStaging& staging, std::byte* slot) {
   const OpList& list = *job.transfer->list;
   const Cursor at = list.find(job.part.at + job.begun);
   Piece& piece = *pieces_.emplace_back(std::make_unique<Piece>());
@@ -86,16 +86,16 @@ void Bounce::begin_piece(Job& job, DeviceStaging& staging, std::byte* slot) {
   job.begun += piece.bytes;
   ++job.pieces;
   if (list.kind == OpKind::kWrite) return copy(piece, Copier::Way::kToHost);
-  post(piece);
+  post(outbox, piece);
 }
 
-void Bounce::go_on(Piece& piece, Clock::time_point now) {
+void Bounce::go_on(Outbox& outbox, Piece& piece, Clock::time_point now) {
   if (piece.state == Piece::State::kOnPath && !piece.job->goes_on() && !std::exchange(piece.cancelled, true)) {
-    outbox_.cancel(*piece.carried, now);
+    outbox.cancel(*piece.carried, now);
   }
   if (piece.state == Piece::State::kCopied) {
     if (!piece.job->goes_on()) return end(piece);
-    post(piece);
+    post(outbox, piece);
   } else if (piece.state == Piece::State::kCarried) {
     const bool read = piece.job->transfer->list->kind == OpKind::kRead;
     if (!read || piece.code != Code::kOk || !piece.job->goes_on()) return end(piece);
@@ -105,7 +105,7 @@ void Bounce::go_on(Piece& piece, Clock::time_point now) {
 }
 
 /// The same bytes of the remote region, to or from the slot.
-void Bounce::post(Piece& piece) {
+void Bounce::post(Outbox& outbox, Piece& piece) {
   TransferImpl& t = *acquire_transfer();
   const TransferImpl& of = *piece.job->transfer;
   t.own.kind = of.list->kind;
@@ -117,7 +117,7 @@ void Bounce::post(Piece& piece) {
   t.piece = &piece;
   piece.carried = &t;
   piece.state = Piece::State::kOnPath;
-  outbox_.add(t);
+  outbox.add(t);
 }
 
 void Bounce::copy(Piece& piece, Copier::Way way) {
@@ -144,17 +144,23 @@ void Bounce::end(Piece& piece) {
   if (piece.carried != nullptr) drop_reference(*piece.carried);
 }
 
-void Bounce::end_jobs() {
+void Bounce::end_jobs(Outbox& outbox) {
   for (auto at = jobs_.begin(); at != jobs_.end();) {
     if (at->pieces != 0 || (at->goes_on() && at->begun < at->part.bytes)) {
       ++at;
       continue;
     }
-    Job ended = std::move(*at);
+    const Job ended = std::move(*at);
     at = jobs_.erase(at);
+    TransferImpl& t = *ended.transfer;
+    if (ended.code != Code::kOk && t.failure == Code::kOk) {
+      t.failure = ended.code;
+      t.reason = ended.reason;
+    }
     const bool whole = ended.code == Code::kOk && ended.begun == ended.part.bytes;
-    outbox_.apart_ended(*ended.transfer, ended.part, whole || ended.code != Code::kOk ? ended.code : Code::kCancelled,
-                        std::move(ended.reason));
+    outbox.completed(
+        {.use = PostedRequest::Use::kApart, .transfer = &t, .at = ended.part.at, .bytes = ended.part.bytes},
+        whole ? Code::kOk : t.failure);
   }
 }
 

@@ -27,14 +27,14 @@ namespace fairlead::datapath {
 class Bounce final : public ApartCarrier, private SlotWaiter {
  public:
   /// `staging` gives the lane's, or null; `moved` is called when advance() has something to do.
-  Bounce(Outbox& outbox, std::function<DeviceStaging*()> staging, std::function<void()> moved)
-      : outbox_(outbox), staging_(std::move(staging)), moved_(std::move(moved)) {}
+  Bounce(std::function<DeviceStaging*()> staging, std::function<void()> moved)
+      : staging_(std::move(staging)), moved_(std::move(moved)) {}
   ~Bounce();
 
   void take(TransferImpl& transfer, Extent part) override;
   void piece_ended(TransferImpl& piece, Code code) noexcept override;
-  /// Goes on with what has ended, and begins what there are slots for. `now`: the time.
-  void advance(Clock::time_point now);
+  /// Goes on with what has ended, and begins what there are slots for. `outbox`: the one that gave it all this.
+  void advance(Outbox& outbox, Clock::time_point now);
   /// Waits for copies that are under way; the outbox is about to end all transfers.
   void stop() noexcept;
   /// Forgets everything: all transfers have ended.
@@ -71,15 +71,14 @@ class Bounce final : public ApartCarrier, private SlotWaiter {
   };
 
   void slot_free() noexcept override { moved_(); }
-  void begin_pieces();
-  void begin_piece(Job& job, DeviceStaging& staging, std::byte* slot);
-  void go_on(Piece& piece, Clock::time_point now);
-  void post(Piece& piece);
+  void begin_pieces(Outbox& outbox);
+  void begin_piece(Outbox& outbox, Job& job, DeviceStaging& staging, std::byte* slot);
+  void go_on(Outbox& outbox, Piece& piece, Clock::time_point now);
+  void post(Outbox& outbox, Piece& piece);
   void copy(Piece& piece, gpu::Copier::Way way);
   void end(Piece& piece);
-  void end_jobs();
+  void end_jobs(Outbox& outbox);
 
-  Outbox& outbox_;
   const std::function<DeviceStaging*()> staging_;
   const std::function<void()> moved_;
   std::list<Job> jobs_;  // in the order of coming

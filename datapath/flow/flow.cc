@@ -20,14 +20,11 @@ Flow::Flow(FlowUser& user, TrafficClass traffic, bool active, const EngineConfig
       stripe_(std::max<std::uint64_t>(config.chunk_bytes / kStripesPerChunk, 1)),
       wanted_(traffic == TrafficClass::kBulk ? config.paths : 1),
       first_share_(stripe_),
-      outbox_(user, config.chunk_bytes),
-      bounce_(
-          outbox_, [this] { return user_.device_staging(); }, [this] { dirty_ = true; }),
+      bounce_([this] { return user_.device_staging(); }, [this] { dirty_ = true; }),
+      outbox_(user, config.chunk_bytes, &bounce_),
       inbound_({config.max_pending_events, config.max_pending_bytes, config.max_message_bytes}),
       device_target_([this] { return user_.device_staging(); }, [this] { dirty_ = true; }),
-      staged_target_(&device_target_) {
-  outbox_.carry_apart_by(bounce_);
-}
+      staged_target_(&device_target_) {}
 
 // ---- transfers -----------------------------------------------------------------------------------------------------
 
@@ -61,7 +58,7 @@ void Flow::end_all(Code code, const std::string& reason) {
 
 void Flow::advance(Clock::time_point now) {
   dirty_ = false;
-  bounce_.advance(now);
+  bounce_.advance(outbox_, now);
   paths_.advance(now);
   for (const std::unique_ptr<Rail>& rail : rails_) {
     if (rail != nullptr) rail->advance(now);

@@ -181,8 +181,8 @@ class Flow final : public PathEvents, private PathUser, private RailUser {
   bool stopped_ = false;
 
   // Transfers.
-  Outbox outbox_;
   Bounce bounce_;
+  Outbox outbox_;
   std::size_t gathered_ = 0;  // accepted since the path was last given something
 
   // What the peer sends, and what its staged operations are owed.

@@ -72,6 +72,14 @@ void Outbox::queue(TransferImpl& t) {
 
 void Outbox::completed(const PostedRequest& request, Code code) {
   assert(request.transfer != nullptr);
+  if (request.use == Use::kApart) {
+    --request.transfer->apart;
+    --request.transfer->held_apart;
+    if (code != Code::kOk) {  // whoever carried it has said why
+      --request.transfer->outstanding;
+      return settle(*request.transfer);
+    }
+  }
   if (request.use != Use::kSequenced) {
     if (request.rail != 0) --request.transfer->on_rails;
     data_completed({request.transfer, {request.at, request.bytes}, request.rail}, code);
@@ -111,20 +119,6 @@ void Outbox::message_completed(const PostedRequest& request, Code code) {
   // What came back on a path that lives is posted again once everything behind it came back too; whether the path
   // lives shows when this poll is over.
   if (!undelivered_.empty()) holding_ = true;
-  settle(t);
-}
-
-void Outbox::apart_ended(TransferImpl& t, Extent part, Code code, std::string reason) {
-  assert(t.outstanding != 0 && t.apart != 0 && t.held_apart != 0);
-  --t.outstanding;
-  --t.apart;
-  --t.held_apart;
-  if (code == Code::kOk) {
-    t.done_bytes += part.bytes;
-  } else if (t.failure == Code::kOk) {
-    fail_transfer(t, code, region_at(t, part.at));
-    if (!reason.empty()) t.reason = std::move(reason);
-  }
   settle(t);
 }
 

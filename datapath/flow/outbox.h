@@ -48,7 +48,7 @@ class OutboxUser {
 /// goes through the same outbox (bounce.h).
 class ApartCarrier {
  public:
-  /// This part of its data, which lies in one operation. Outbox::apart_ended() tells what became of it.
+  /// This part of its data, which lies in one operation. What became of it Outbox::completed() is told, as of kApart.
   virtual void take(TransferImpl& transfer, Extent part) = 0;
   /// A piece has ended, which is the carrier's again. It must not call the outbox from here.
   virtual void piece_ended(TransferImpl& piece, Code code) noexcept = 0;
@@ -76,14 +76,14 @@ class Outbox {
   };
   static constexpr std::size_t kBatch = 64;  // requests at a time; what UDP takes in one call
 
-  Outbox(OutboxUser& user, std::uint64_t chunk_bytes) : user_(user), chunk_bytes_(chunk_bytes) {}
+  /// `apart` outlives it; null: transfers that need it fail.
+  Outbox(OutboxUser& user, std::uint64_t chunk_bytes, ApartCarrier* apart = nullptr)
+      : user_(user), apart_(apart), chunk_bytes_(chunk_bytes) {}
 
   void set_limits(const Limits& limits) noexcept {
     max_message_ = limits.max_message;
     window_.set_limits(limits.window);
   }
-  /// Once, before anything is added; without one, such transfers fail.
-  void carry_apart_by(ApartCarrier& carrier) noexcept { apart_ = &carrier; }
   void add(TransferImpl& transfer);
   /// Takes one that may not begin yet. It may be cancelled, be late, or end with all others.
   void hold(TransferImpl& transfer);
@@ -108,9 +108,6 @@ class Outbox {
   std::uint64_t commit(std::size_t accepted, InFlight& path);
   /// A request of ours ended.
   void completed(const PostedRequest& request, Code code);
-
-  /// What the carrier took has ended; unless `code` is kOk, `reason` says why, or is empty.
-  void apart_ended(TransferImpl& transfer, Extent part, Code code, std::string reason);
 
   /// The peer has consumed up to this sequence.
   void consumed(std::uint64_t sequence) noexcept { window_.consumed(sequence); }
@@ -207,7 +204,7 @@ class Outbox {
   [[nodiscard]] bool may_carry_notification(const Way& way, const TransferImpl& transfer) noexcept;
 
   OutboxUser& user_;
-  ApartCarrier* apart_ = nullptr;
+  ApartCarrier* const apart_;
   const std::uint64_t chunk_bytes_;  // of one request, at most
   std::uint64_t max_message_ = 0;
 

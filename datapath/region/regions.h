@@ -9,6 +9,7 @@
 // each function says. No lock is held while a device registers or grants.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <functional>
@@ -35,6 +36,7 @@ inline constexpr std::size_t kMaxRegionName = 1024;
 /// A number nobody can guess, from the system's generator; never 0.
 [[nodiscard]] std::uint64_t random_u64();
 
+class DeviceStaging;
 class RegionTable;
 
 class RegisteredRange final : public Devices::Entry {
@@ -129,6 +131,14 @@ class RegionTable : public std::enable_shared_from_this<RegionTable> {
   /// Deregisters everything and forgets the devices.
   void shutdown();
 
+  /// What the lane of that number stages memory of GPUs through, which outlives its sessions; null: nothing.
+  [[nodiscard]] DeviceStaging* staging(std::size_t lane) const noexcept {
+    return staging_[lane].load(std::memory_order_acquire);
+  }
+  void stage_through(std::size_t lane, DeviceStaging* staging) noexcept {
+    staging_[lane].store(staging, std::memory_order_release);
+  }
+
   /// True the first time for each device: whoever says why one does not reach memory says it once.
   [[nodiscard]] bool is_news(std::size_t device) const noexcept {
     const std::uint64_t bit = std::uint64_t{1} << device;
@@ -146,6 +156,8 @@ class RegionTable : public std::enable_shared_from_this<RegionTable> {
   void settle(const Publication& gone);
 
   const std::function<std::uint64_t()> random_;
+  static constexpr std::size_t kMostLanes = 64;
+  std::array<std::atomic<DeviceStaging*>, kMostLanes> staging_{};
   std::atomic<bool> inherited_{false};
   mutable std::atomic<std::uint64_t> said_{0};
   std::atomic<std::uint64_t> registered_bytes_{0};  // of ranges that have a handle

@@ -139,7 +139,9 @@ class SessionImpl final : public EventSource, public TransferSink, public FlowUs
   [[nodiscard]] RegionTable::View seen_by_peer() const noexcept override {
     return host_->regions().seen_by(greeting_.principal());
   }
-  [[nodiscard]] DeviceStaging* device_staging() noexcept override { return host_->device_staging(); }
+  [[nodiscard]] DeviceStaging* device_staging() noexcept override {
+    return host_->regions().staging(host_->lane().number());
+  }
   [[nodiscard]] std::shared_ptr<SessionImpl> self() {
     return std::static_pointer_cast<SessionImpl>(shared_from_this());
   }

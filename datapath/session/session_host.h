@@ -24,7 +24,6 @@ namespace fairlead::datapath {
 
 class ControlChannel;
 class ControlLink;
-class DeviceStaging;
 class SessionImpl;
 
 class SessionHost {
@@ -56,8 +55,6 @@ class SessionHost {
   /// Opens what the peer's offers ask for and our configuration allows, so that every candidate can be registered.
   virtual void open_for_peer(const std::vector<Offer>& theirs) = 0;
   [[nodiscard]] virtual std::vector<Offer> offers() const = 0;
-  /// What memory of GPUs is staged through; null: none is registered.
-  [[nodiscard]] virtual DeviceStaging* device_staging() noexcept { return nullptr; }
   /// Our eight bytes that are written into peers' probes.
   [[nodiscard]] virtual LocalSegment probe_source(std::size_t transport) const noexcept = 0;
   /// Calls the link's on_ready() for these epoll events of its stream.

@@ -161,7 +161,9 @@ struct alignas(64) TransferImpl final : Submission {
   /// Data that is to be posted.
   [[nodiscard]] bool has_unposted() const noexcept { return posted_bytes != data_bytes() || !again.empty(); }
   /// Its data is placed, or on the flow's first path: what is posted there next comes after it.
-  [[nodiscard]] bool comes_before_next() const noexcept { return !has_unposted() && on_rails == 0 && lost == 0 && apart == 0; }
+  [[nodiscard]] bool comes_before_next() const noexcept {
+    return !has_unposted() && on_rails == 0 && lost == 0 && apart == 0;
+  }
   /// A write of it was on a path that died, and the other end may still place it.
   [[nodiscard]] bool may_land() const noexcept { return lost != 0 && list->kind == OpKind::kWrite; }
   /// What is to be posted next: parts that were posted in vain before what never was.

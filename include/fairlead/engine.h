@@ -101,11 +101,11 @@ class FAIRLEAD_EXPORT Engine {
   /// the range.
   Result<std::vector<Memory>> register_memory(std::span<const std::span<std::byte>> ranges,
                                               Access access = Access::kRemoteReadWrite);
-  /// Memory that CUDA knows, by its pointer: of a device (cuMemAlloc, a pool, or mapped from one or several handles), to be
-  /// copied by the device alone from here on; or pinned host memory, which is registered as any other. The caller sees
-  /// to it that what a stream writes there is written before a transfer begins, and that bytes are used after it ends.
-  /// Where a path does not reach the device it goes through pinned host memory: then pieces land in no order, and other
-  /// transfers may overtake it (its notification never does). Errors: kNotFound and kUnimplemented (no driver, no
+  /// Memory that CUDA knows, by its pointer: of a device (cuMemAlloc, a pool, or mapped from one or several handles),
+  /// to be copied by the device alone from here on; or pinned host memory, which is registered as any other. The caller
+  /// sees to it that what a stream writes there is written before a transfer begins, and that bytes are used after it
+  /// ends. Where a path does not reach the device it goes through pinned host memory: then pieces land in no order, and
+  /// other transfers may overtake it (its notification never does). Errors: kNotFound and kUnimplemented (no driver, no
   /// device, a driver too old), kInvalidArgument (0 bytes, another device than was named, managed memory, atomics,
   /// bytes that leave the allocation), kResourceExhausted (no pinned memory to stage through).
   Result<Memory> register_memory(std::span<std::byte> bytes, const CudaOptions& options);

@@ -10,6 +10,7 @@ using gpu::Copier;
 
 namespace {
 
+constexpr std::chrono::milliseconds kLookAtAll{1};
 constexpr const char* kNoCopy = "the GPU failed a copy of this end's memory; the log names the call";
 constexpr const char* kNoStaging =
     "this end's GPU memory cannot be reached over the path, and there is no staging memory";
@@ -51,9 +52,10 @@ void Bounce::advance(Outbox& outbox, Clock::time_point now) {
   if (jobs_.empty()) return;
   for (const std::unique_ptr<Piece>& piece : pieces_) go_on(outbox, *piece, now);
   std::erase_if(pieces_, [](const auto& piece) { return piece->job == nullptr; });
-  end_jobs(outbox);
   begin_pieces(outbox);
-  end_jobs(outbox);  // what could not begin
+  const bool look_at_all = now - looked_at_ >= kLookAtAll;
+  if (look_at_all) looked_at_ = now;
+  end_jobs(outbox, look_at_all);
 }
 
 void Bounce::begin_pieces(Outbox& outbox) {
@@ -144,9 +146,12 @@ void Bounce::end(Piece& piece) {
   if (piece.carried != nullptr) drop_reference(*piece.carried);
 }
 
-void Bounce::end_jobs(Outbox& outbox) {
+/// Those that have not begun can only have been cancelled or be late, which there is time to find out.
+void Bounce::end_jobs(Outbox& outbox, bool look_at_all) {
   for (auto at = jobs_.begin(); at != jobs_.end();) {
-    if (at->pieces != 0 || (at->goes_on() && at->begun < at->part.bytes)) {
+    const bool goes_on = at->goes_on();
+    if (!look_at_all && goes_on && at->begun == 0) return;
+    if (at->pieces != 0 || (goes_on && at->begun < at->part.bytes)) {
       ++at;
       continue;
     }

@@ -77,10 +77,11 @@ class Bounce final : public ApartCarrier, private SlotWaiter {
   void post(Outbox& outbox, Piece& piece);
   void copy(Piece& piece, gpu::Copier::Way way);
   void end(Piece& piece);
-  void end_jobs(Outbox& outbox);
+  void end_jobs(Outbox& outbox, bool look_at_all);
 
   const std::function<DeviceStaging*()> staging_;
   const std::function<void()> moved_;
+  Clock::time_point looked_at_{};
   std::list<Job> jobs_;  // in the order of coming
   std::deque<std::unique_ptr<Piece>> pieces_;
 };

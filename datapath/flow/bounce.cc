@@ -184,6 +184,7 @@ void Bounce::clear() noexcept {
     if (piece->carried != nullptr) drop_reference(*piece->carried);
   }
   pieces_.clear();
+  in_waiting.unlink();
 }
 
 }  // namespace fairlead::datapath

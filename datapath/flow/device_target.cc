@@ -20,10 +20,13 @@ void SlotCopy::copied(bool good) noexcept {
   moved_();
 }
 
-DeviceTarget::~DeviceTarget() {
+DeviceTarget::~DeviceTarget() { stop(); }
+
+void DeviceTarget::stop() noexcept {
   reset();
-  DeviceStaging* const staging = staging_();
-  if (staging != nullptr && !let_go_.empty()) staging->copier().finish();
+  if (!let_go_.empty()) staging_()->copier().finish();
+  let_go_.clear();
+  in_waiting.unlink();
 }
 
 // ---- writes --------------------------------------------------------------------------------------------------------

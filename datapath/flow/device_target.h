@@ -75,6 +75,8 @@ class DeviceTarget final : private SlotWaiter {
   [[nodiscard]] bool copies() const noexcept;
   /// The path is gone. What has not begun never does.
   void reset();
+  /// The same for ever: waits for what is under way, and keeps nothing of the staging memory.
+  void stop() noexcept;
 
  private:
   struct Batch final : SlotCopy {

@@ -52,6 +52,8 @@ void Flow::end_all(Code code, const std::string& reason) {
   bounce_.stop();
   outbox_.end_all(code, reason);
   bounce_.clear();
+  staged_target_.reset();
+  device_target_.stop();
 }
 
 // ---- time ----------------------------------------------------------------------------------------------------------

@@ -164,6 +164,32 @@ TEST_F(CudaStaging, AClosedSessionLetsGoOfTheMemory) {
   EXPECT_EQ(released, 1);
 }
 
+// Though somebody still has its handle.
+TEST_F(CudaStaging, AnEndedSessionKeepsNoSlot) {
+  start({"tcp", "tcp"}, 256 * 1024);
+  auto [remote, there] = remote_device("there", 2 * kMiB);
+  Memory host = pair->buffer(*pair->client, 2 * kMiB);
+  fill_pattern(host, 1);
+  cuda.hold_copies();
+  Transfer sent = pair->peer.write(host, remote);
+  EXPECT_TRUE(cuda.wait_for_copies(2));
+  Peer old = pair->server_peer;
+  pair->client->shutdown();  // in the middle
+  cuda.let_copies_go();
+  next_of(old, Event::Kind::kClosed);
+  pair->client.reset();
+  pair->client.emplace(*Engine::create(config_for({"tcp", "tcp"})));
+  pair->connect();
+  Result<RemoteMemory> anew = pair->peer.lookup("there", kPatience);
+  ASSERT_TRUE(anew);
+  Memory other = pair->buffer(*pair->client, 2 * kMiB);
+  fill_pattern(other, 2);
+  expect_ok(pair->peer.write(other, *anew));
+  EXPECT_TRUE(is_filled(cuda.shadow(there), 2));
+  pair->server->shutdown();
+  EXPECT_EQ(old.state(), PeerState::kClosed);
+}
+
 // ---- a path that dies in the middle: fenced, replayed, nothing lost and nothing late
 
 class CudaFailover : public test::CudaEngines {

@@ -178,7 +178,7 @@ TEST_F(DeviceTargetTest, ARefusalDoesNotOvertakeCopies) {
 
 TEST_F(DeviceTargetTest, NothingIsCopiedOnceItIsWithdrawn) {
   write(1, 0, 100, 1);
-  ASSERT_TRUE(table->unpublish("gpu").ok());
+  ASSERT_TRUE(table->unpublish("gpu"));
   EXPECT_THAT(pump_until_done(), ElementsAre(ack(1, Code::kProtectionError)));
   EXPECT_EQ(cuda.calls("copy_to_device"), 0u);
   EXPECT_EQ(held(0), std::byte{0});

@@ -124,6 +124,9 @@ Status EngineConfig::validate() const {
                                                 pool_max_bytes, pool_arena_bytes)};
   }
   if (auto s = in_range<Milliseconds>("pool_idle", pool_idle.count(), 0, kDay, "ms"); !s.ok()) return s;
+  if (auto s = in_range("cuda_staging_bytes", cuda_staging_bytes, 256 * kKiB * lanes, 64 * kGiB, "bytes"); !s.ok()) {
+    return s;
+  }
   if (auto s = in_range("max_message_bytes", max_message_bytes, std::size_t{1}, kGiB, "bytes"); !s.ok()) return s;
   if (auto s = in_range("max_pending_events", max_pending_events, std::size_t{1}, kMiB); !s.ok()) return s;
   if (auto s = in_range("max_pending_bytes", max_pending_bytes, std::size_t{1}, 1024 * kGiB, "bytes"); !s.ok())

@@ -10,6 +10,7 @@
 #include "cli/console.h"
 #include "cli/engine_options.h"
 #include "cli/resolve.h"
+#include "fairlead/cuda.h"
 #include "fairlead/engine.h"
 #include "fairlead/softroce.h"
 
@@ -64,6 +65,18 @@ void print_placement(const PlacementReport& placement) {
   for (const std::string& remark : placement.remarks) fmt::print("  {}\n", printable(remark));
 }
 
+void print_gpu_memory() {
+  const Result<std::vector<CudaDeviceInfo>> devices = cuda_devices();
+  if (!devices) {
+    fmt::print("\nGPU memory: {}\n", printable(devices.error().message()));
+    return;
+  }
+  fmt::print("\n{:<9}  {}\n", "GPU", "HOW ITS MEMORY CROSSES");
+  for (const CudaDeviceInfo& device : *devices) {
+    fmt::print("{:<9}  {}; {}\n", device.name, device.how, printable(device.detail));
+  }
+}
+
 void print_counters(const std::vector<SoftroceDevice>& devices) {
   if (devices.empty()) {
     fmt::print("No program has a softroce device open that says so in {} (which follows XDG_RUNTIME_DIR).\n",
@@ -112,6 +125,7 @@ int devices_command(Words words) {
   print_table(engine->devices(*numeric));
   fmt::print("\nMemory of transfers: {}\n", printable(engine->stats().pool.pages));
   print_placement(engine->placement());
+  if (peer_option.host.empty()) print_gpu_memory();
   if (peer_address.empty()) return kSuccess;
   Result<Peer> peer = engine->connect(peer_address);
   const Status ready = peer ? peer->wait_ready(config.connect_timeout) : peer.error();

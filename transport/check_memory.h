@@ -22,9 +22,7 @@ namespace fairlead::datapath {
                         huge->page_bytes)};
   }
   if (const auto* cuda = std::get_if<CudaMemory>(&memory.kind)) {
-    return {Code::kUnimplemented,
-            fmt::format("{} cannot reach memory of CUDA device {}; copy it to host memory and register that", device,
-                        cuda->ordinal)};
+    return {Code::kUnimplemented, fmt::format("{} cannot reach memory of CUDA device {}", device, cuda->ordinal)};
   }
   return {};
 }

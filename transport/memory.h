@@ -7,10 +7,16 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <variant>
 
 #include "fairlead/memory.h"
+#include "gpu/driver/driver_api.h"
+
+namespace fairlead::gpu {
+class Driver;
+}  // namespace fairlead::gpu
 
 namespace fairlead::datapath {
 
@@ -31,6 +37,8 @@ struct FileMemory {
 struct CudaMemory {
   int ordinal = 0;
   std::span<std::byte> range;
+  gpu::CuContext context = nullptr;               // in which it is copied
+  std::shared_ptr<gpu::Driver> driver = nullptr;  // who knows it
 };
 
 using MemoryKind = std::variant<HostMemory, HugeMemory, FileMemory, CudaMemory>;

@@ -82,6 +82,12 @@ Result<Memory> Engine::register_memory(std::span<std::byte> bytes, Access access
   return impl->register_memory(bytes, access, nullptr);
 }
 
+Result<Memory> Engine::register_memory(std::span<std::byte> bytes, const CudaOptions& options) {
+  EngineImpl* impl = behind(object_);
+  if (Status fine = working(impl); !fine.ok()) return fine;
+  return impl->register_memory(bytes, options);
+}
+
 Result<Memory> Engine::register_memory(std::span<std::byte> bytes, Access access, std::function<void()> release) {
   EngineImpl* impl = behind(object_);
   if (Status fine = working(impl); !fine.ok()) return fine;

@@ -93,7 +93,11 @@ Status EngineImpl::open(Principals known) {
   return {};
 }
 
-EngineImpl::~EngineImpl() { shut_down(); }
+EngineImpl::~EngineImpl() {
+  shut_down();
+  if (!inherited()) return;
+  for (std::unique_ptr<DeviceStaging>& each : staging_) static_cast<void>(each.release());  // CUDA is not to be called
+}
 
 void EngineImpl::shut_down() {
   if (inherited()) return;
@@ -123,6 +127,7 @@ void EngineImpl::shut_down() {
   listener_.close();
   commons_.placement.release();
   cache_.close();
+  end_staging();
   commons_.devices.close();
   commons_.sessions.clear();
   for (const auto& lane : lanes_) {
@@ -172,6 +177,7 @@ EngineStats EngineImpl::stats() const {
     stats.sleeps += lane->lane().sleeps();
   }
   stats.registered_bytes = commons_.regions->registered_bytes();
+  add_cuda_to(stats);
   stats.pool = pool_stats();
   stats.pool_bytes = stats.pool.bytes;
   stats.pool_bytes_used = stats.pool.used_bytes;

@@ -19,6 +19,7 @@
 #include "datapath/engine/live_engines.h"
 #include "datapath/engine/resolver.h"
 #include "datapath/engine/sinks.h"
+#include "datapath/flow/device_staging.h"
 #include "datapath/region/regions.h"
 #include "fairlead/engine.h"
 
@@ -52,6 +53,8 @@ class EngineImpl final : public std::enable_shared_from_this<EngineImpl> {
   Result<Memory> register_memory(std::span<std::byte> bytes, Access access, std::function<void()> release);
   Result<std::vector<Memory>> register_memory(std::span<const std::span<std::byte>> ranges, Access access);
   Result<Memory> map_file(const std::string& path, Access access);
+  // engine_cuda.cc
+  Result<Memory> register_memory(std::span<std::byte> bytes, const CudaOptions& options);
   Status publish(std::string_view name, const Memory& memory, Access access, std::optional<TensorSpec> tensor,
                  std::vector<std::string> audience);
   Status unpublish(std::string_view name);
@@ -89,6 +92,13 @@ class EngineImpl final : public std::enable_shared_from_this<EngineImpl> {
   [[nodiscard]] Status check_given(std::string_view name, const Memory& memory,
                                    const std::vector<std::string>& audience);
   void tell_withdrawn(std::uint64_t id);
+  // engine_cuda.cc
+  Result<Memory> register_device_memory(const std::shared_ptr<gpu::Driver>& driver, const gpu::MemoryFacts& facts,
+                                        std::span<std::byte> bytes, const CudaOptions& options);
+  Status begin_staging(const std::shared_ptr<gpu::Driver>& driver, int ordinal);
+  void add_cuda_to(EngineStats& stats) const;
+  void settle_copies();
+  void end_staging();
   bool drive_all_until(const std::function<bool()>& done, Clock::time_point deadline);
   void sleep_for_all(Clock::time_point deadline);
 
@@ -98,6 +108,8 @@ class EngineImpl final : public std::enable_shared_from_this<EngineImpl> {
   std::shared_ptr<memreg::Pool> pool_;
   EngineCache cache_;
   std::mutex shutting_down_, reloading_keys_;
+  mutable std::mutex staging_mutex_;  // guards the next, one for each lane once memory of a GPU is registered
+  std::vector<std::unique_ptr<DeviceStaging>> staging_;
 
   Listener listener_;  // the first lane's, once that has started
   std::vector<std::unique_ptr<EngineLane>> lanes_;

@@ -15,6 +15,7 @@ namespace {
 constexpr milliseconds kTick{1};
 constexpr milliseconds kBusySleep{20};  // with sessions: their timers are this coarse while the lane sleeps
 constexpr milliseconds kIdleSleep{500};
+constexpr milliseconds kCopySleep{1};         // nobody wakes a lane when a copy ends
 constexpr std::uint64_t kControlRounds = 32;  // the control connections are looked at every so many rounds
 
 std::shared_ptr<SessionImpl> shared(SessionImpl& session) {
@@ -158,7 +159,9 @@ bool EngineLane::progress() noexcept {
   const bool tick = now - last_tick_ >= kTick;
   if (tick) last_tick_ = now;
   if (listener_ != nullptr) listener_->advance(now);
-  bool did = false, ended = false;
+  DeviceStaging* const through = staging();
+  bool did = through != nullptr && through->copier().poll();
+  bool ended = false;
   for (std::size_t i = 0; i < live_.size(); ++i) {
     if (!tick && !live_[i]->wants_advance()) continue;
     did |= live_[i]->wants_advance();
@@ -186,6 +189,8 @@ bool EngineLane::arm() noexcept {
 }
 
 milliseconds EngineLane::sleep_limit() noexcept {
+  const DeviceStaging* const through = staging();
+  if (through != nullptr && !through->copier().idle()) return transports_.sleep_limit(kCopySleep);
   return transports_.sleep_limit(live_.empty() ? kIdleSleep : kBusySleep);
 }
 

@@ -19,6 +19,7 @@
 #include "datapath/engine/listener.h"
 #include "datapath/engine/live_engines.h"
 #include "datapath/engine/transports.h"
+#include "datapath/flow/device_staging.h"
 #include "datapath/identity/principals.h"
 #include "datapath/lane/event_queues.h"
 #include "datapath/lane/lane.h"
@@ -69,6 +70,7 @@ class EngineLane final : public SessionHost, private Domain {
   void meet(const std::shared_ptr<SessionImpl>& stranger);
   void end(const GivesWay& it, void (*how)(SessionImpl&, const Status&));
   void poll_control();
+  [[nodiscard]] DeviceStaging* staging() const noexcept { return commons_.regions->staging(lane_.number()); }
 
   // SessionHost
   [[nodiscard]] const EngineConfig& config() const noexcept override { return commons_.config; }

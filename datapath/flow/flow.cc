@@ -25,8 +25,11 @@ Flow::Flow(FlowUser& user, TrafficClass traffic, bool active, const EngineConfig
       stripe_(std::max<std::uint64_t>(config.chunk_bytes / kStripesPerChunk, 1)),
       wanted_(traffic == TrafficClass::kBulk ? config.paths : 1),
       first_share_(stripe_),
-      outbox_(user, config.chunk_bytes),
-      inbound_({config.max_pending_events, config.max_pending_bytes, config.max_message_bytes}) {}
+      bounce_([this] { return user_.device_staging(); }, [this] { dirty_ = true; }),
+      outbox_(user, config.chunk_bytes, &bounce_),
+      inbound_({config.max_pending_events, config.max_pending_bytes, config.max_message_bytes}),
+      device_target_([this] { return user_.device_staging(); }, [this] { dirty_ = true; }),
+      staged_target_(&device_target_) {}
 
 // ---- transfers -----------------------------------------------------------------------------------------------------
 
@@ -50,10 +53,19 @@ bool Flow::has_said_all() noexcept {
   return slot == nullptr || slot->down || outbox_.size() == 0;
 }
 
+void Flow::end_all(Code code, const std::string& reason) {
+  bounce_.stop();
+  outbox_.end_all(code, reason);
+  bounce_.clear();
+  staged_target_.reset();
+  device_target_.stop();
+}
+
 // ---- time ----------------------------------------------------------------------------------------------------------
 
 void Flow::advance(Clock::time_point now) {
   dirty_ = false;
+  bounce_.advance(outbox_, now);
   paths_.advance(now);
   for (const std::unique_ptr<Rail>& rail : rails_) {
     if (rail != nullptr) rail->advance(now);
@@ -91,7 +103,7 @@ void Flow::pump() {
 }
 
 void Flow::pump_first() {
-  if (staged_target_.owes()) pump_staged();
+  if (staged_target_.has_work()) pump_staged();
   const bool spreads = has_rails();
   while (PathSlot* slot = paths_.in_use()) {
     // No more than the path takes: what it refuses was built in vain.

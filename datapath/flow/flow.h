@@ -3,8 +3,9 @@
 //
 // Its parts: path_set.h (its first path), rail.h (others, for data of large transfers), outbox.h (our transfers),
 // in_flight.h (what a path holds), inbound.h (notifications and messages of the peer), staging.h (one-sided operations
-// by message). Files: flow.cc (transfers and what a path carries), flow_path.cc (what becomes of the first path),
-// flow_rails.cc (the others). Threads: everything is the driver's (see lane.h) but counters().
+// by message; device_target.h, into memory of GPUs), bounce.h (our own such memory). Files: flow.cc (transfers and what
+// a path carries), flow_path.cc (what becomes of the first path), flow_rails.cc (the others). Threads: everything is
+// the driver's (see lane.h) but counters().
 #pragma once
 
 #include <cstddef>
@@ -13,6 +14,9 @@
 #include <vector>
 
 #include "base/counter.h"
+#include "datapath/flow/bounce.h"
+#include "datapath/flow/device_staging.h"
+#include "datapath/flow/device_target.h"
 #include "datapath/flow/inbound.h"
 #include "datapath/flow/outbox.h"
 #include "datapath/flow/path_set.h"
@@ -43,6 +47,8 @@ class FlowUser : public PathHost, public OutboxUser {
   virtual void flow_lost() = 0;
   /// It has one more path, or one less.
   virtual void flow_described() = 0;
+  /// What memory of GPUs is staged through; null: there is none.
+  [[nodiscard]] virtual DeviceStaging* device_staging() noexcept { return nullptr; }
 
  protected:
   ~FlowUser() = default;
@@ -83,6 +89,8 @@ class Flow final : public PathEvents, private PathUser, private RailUser {
   /// What is late, and what does not move.
   void check_timers(Clock::time_point now);
   [[nodiscard]] bool wants_advance() const noexcept { return dirty_; }
+  /// Every transfer ends with `code`. The paths are gone; copies that are under way are waited for.
+  void end_all(Code code, const std::string& reason);
   /// Work waits for room on the path, which the last poll may have made.
   [[nodiscard]] bool has_backlog() const noexcept { return outbox_.has_backlog() || staged_target_.owes(); }
 
@@ -137,6 +145,7 @@ class Flow final : public PathEvents, private PathUser, private RailUser {
   void path_gone(InFlight& held) override;
   [[nodiscard]] bool is_idle() const noexcept override { return outbox_.size() == 0; }
   void path_measured() override;
+  [[nodiscard]] bool path_lingers() const noexcept override { return staged_target_.copies(); }
   [[nodiscard]] std::uint64_t received() const noexcept override { return inbound_.received(); }
   [[nodiscard]] std::uint64_t acknowledged() const noexcept override { return outbox_.acknowledged(); }
   [[nodiscard]] bool apply_received(std::uint64_t received, std::string& why) override {
@@ -177,11 +186,13 @@ class Flow final : public PathEvents, private PathUser, private RailUser {
   bool stopped_ = false;
 
   // Transfers.
+  Bounce bounce_;
   Outbox outbox_;
   std::size_t gathered_ = 0;  // accepted since the path was last given something
 
   // What the peer sends, and what its staged operations are owed.
   Inbound inbound_;
+  staging::DeviceTarget device_target_;
   staging::Target staged_target_;
   Counters counters_;
 };

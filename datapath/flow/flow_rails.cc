@@ -32,7 +32,7 @@ bool Flow::handle(const control::Frame& frame) {
 }
 
 bool Flow::drained() noexcept {
-  bool all = true;
+  bool all = !bounce_.copies() && !staged_target_.copies();
   for_paths([&all](PathSet& paths) { all &= paths.drained(); });
   return all;
 }

@@ -26,6 +26,7 @@ struct PostedRequest {
     kSequenced,        // a notification or a fragment
     kNotifyingWrite,   // data and the notification behind it
     kStagedOperation,  // data by message: the peer's answer ends it, not this
+    kApart,            // data that another carries (ApartCarrier): on no path of its own
     kEnded             // has been reported, unlike one before it
   };
   Use use = Use::kControl;

@@ -72,6 +72,14 @@ void Outbox::queue(TransferImpl& t) {
 
 void Outbox::completed(const PostedRequest& request, Code code) {
   assert(request.transfer != nullptr);
+  if (request.use == Use::kApart) {
+    --request.transfer->apart;
+    --request.transfer->held_apart;
+    if (code != Code::kOk) {  // whoever carried it has said why
+      --request.transfer->outstanding;
+      return settle(*request.transfer);
+    }
+  }
   if (request.use != Use::kSequenced) {
     if (request.rail != 0) --request.transfer->on_rails;
     data_completed({request.transfer, {request.at, request.bytes}, request.rail}, code);
@@ -119,6 +127,7 @@ bool Outbox::staged_answer(const PathMessage& message, std::string& why) {
   if (!(data ? staged_.on_data(message, why) : staged_.on_ack(message, why))) return false;
   staged_.retire([this](const staging::Initiator::Operation& operation) {
     if (operation.code == Code::kOk) staged_bytes.add(operation.bytes);
+    --operation.transfer->apart;
     data_completed({operation.transfer, {operation.at, operation.bytes}, 0}, operation.code);
   });
   return true;
@@ -159,6 +168,7 @@ bool Outbox::take_outcome(const PathMessage& message, std::string& why) {
 
 void Outbox::abort_staged() {
   staged_.reset([this](const staging::Initiator::Operation& operation) {
+    --operation.transfer->apart;
     data_completed({operation.transfer, {operation.at, operation.bytes}, 0}, operation.code);
   });
 }
@@ -204,6 +214,7 @@ void Outbox::forget(TransferImpl& t) noexcept {
 
 void Outbox::finish(TransferImpl& t, Code code) {
   forget(t);
+  if (t.piece != nullptr) return apart_->piece_ended(t, code);
   if (t.is_outcome) {
     --outcomes_held_;
     return drop_reference(t);

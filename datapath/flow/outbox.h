@@ -46,6 +46,19 @@ class OutboxUser {
   ~OutboxUser() = default;
 };
 
+/// Who carries the data of memory that a path does not reach: in pieces, each of them a transfer of host memory that
+/// goes through the same outbox (bounce.h).
+class ApartCarrier {
+ public:
+  /// This part of its data, which lies in one operation. What became of it Outbox::completed() is told, as of kApart.
+  virtual void take(TransferImpl& transfer, Extent part) = 0;
+  /// A piece has ended, which is the carrier's again. It must not call the outbox from here.
+  virtual void piece_ended(TransferImpl& piece, Code code) noexcept = 0;
+
+ protected:
+  ~ApartCarrier() = default;
+};
+
 class Outbox {
  public:
   /// What building takes of a path in use.
@@ -59,9 +72,10 @@ class Outbox {
     std::uint64_t stripe = 0;            // bytes at a time of what is spread; 0: there is no other path
     std::uint64_t share = 0;             // so many bytes of that, now
 
-    /// LocalSegment::key of our memory on the path. Nothing: its domain does not know that.
+    /// LocalSegment::key of our memory on the path. Nothing: its domain does not know that, or its device not reach it.
     [[nodiscard]] std::optional<std::uint64_t> local_key(const RegisteredRange& range) const noexcept {
-      return domain != nullptr ? domain->local_key(&range) : range.local_key(transport);
+      if (domain != nullptr) return domain->local_key(&range);
+      return range.reached(transport) ? std::optional(range.local_key(transport)) : std::nullopt;
     }
   };
   struct Limits {
@@ -70,7 +84,9 @@ class Outbox {
   };
   static constexpr std::size_t kBatch = 64;  // requests at a time; what UDP takes in one call
 
-  Outbox(OutboxUser& user, std::uint64_t chunk_bytes) : user_(user), chunk_bytes_(chunk_bytes) {}
+  /// `apart` outlives it; null: transfers that need it fail.
+  Outbox(OutboxUser& user, std::uint64_t chunk_bytes, ApartCarrier* apart = nullptr)
+      : user_(user), apart_(apart), chunk_bytes_(chunk_bytes) {}
 
   void set_limits(const Limits& limits) noexcept {
     max_message_ = limits.max_message;
@@ -132,11 +148,12 @@ class Outbox {
     bool on_first = false;    // one waits for the first path
   };
   [[nodiscard]] std::optional<Stuck> stuck() const noexcept {
-    const TransferImpl* t = stuck_.front();
-    if (t == nullptr) return std::nullopt;
-    Stuck stuck{t->stuck_since};
-    for (; t != nullptr && !stuck.on_first; t = List<TransferImpl>::next(t->in_stuck)) {
-      stuck.on_first = t->outstanding != t->on_rails || t->messages_outstanding != 0;
+    std::optional<Stuck> stuck;
+    for (const TransferImpl* t = stuck_.front(); t != nullptr; t = List<TransferImpl>::next(t->in_stuck)) {
+      if (t->held_apart != 0 && t->held_apart == t->outstanding && t->messages_outstanding == 0) continue;
+      if (!stuck) stuck = Stuck{t->stuck_since};
+      stuck->on_first |= t->outstanding != t->on_rails + t->held_apart || t->messages_outstanding != 0;
+      if (stuck->on_first) break;
     }
     return stuck;
   }
@@ -182,10 +199,12 @@ class Outbox {
   [[nodiscard]] bool in_batch(const TransferImpl& transfer) const noexcept;
   TransferImpl* next_with_message(const Way& way);
   bool build_data(const Way& way);
-  [[nodiscard]] static bool goes_by_message(const Way& way, const TransferImpl& transfer) noexcept;
+  [[nodiscard]] static bool goes_by_message(const Way& way, const Op& op) noexcept;
   bool build_staged(const Way& way, TransferImpl& transfer);
-  TransferImpl* next_with_data();
+  TransferImpl* next_with_data(const Way& way);
   TransferImpl* next_to_spread(const Way& way);
+  [[nodiscard]] static bool bounces(const Way& way, const Op& op) noexcept;
+  void set_apart(const Way& way, TransferImpl& transfer);
   [[nodiscard]] std::uint64_t begin_data(TransferImpl& transfer, std::uint64_t limit, Built& built);
   void end_data(TransferImpl& transfer, std::uint64_t bytes, const Cursor& behind, Built& built);
   [[nodiscard]] std::uint64_t take_segments(const Way& way, const TransferImpl& transfer, Cursor& cursor,
@@ -194,6 +213,7 @@ class Outbox {
   [[nodiscard]] bool may_carry_notification(const Way& way, const TransferImpl& transfer) noexcept;
 
   OutboxUser& user_;
+  ApartCarrier* const apart_;
   const std::uint64_t chunk_bytes_;  // of one request, at most
   std::uint64_t max_message_ = 0;
 

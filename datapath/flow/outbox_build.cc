@@ -16,6 +16,15 @@ bool is_spread(const Outbox::Way& way, const TransferImpl& t) noexcept {
   return way.stripe != 0 && t.data_bytes() > 2 * way.stripe;
 }
 
+/// Where the first byte is of what is next: behind empty pieces, which have none. There is one.
+Cursor first_byte(const TransferImpl& t) noexcept {
+  Cursor first = t.next_data();
+  while (t.list->ops[first.op].length == first.offset) first = {first.op + 1, 0};
+  return first;
+}
+
+const Op& next_op(const TransferImpl& t) noexcept { return t.list->ops[first_byte(t).op]; }
+
 }  // namespace
 
 std::span<const WorkRequest> Outbox::build(const Way& way, std::size_t room, std::uint64_t first_id) {
@@ -57,7 +66,10 @@ std::uint64_t Outbox::commit(std::size_t accepted, InFlight& path) {
       if (b.leaves_queue) messages_like(t).push_front(t.in_messages);
       if (b.request.use == Use::kSequenced) continue;
     }
-    if (b.request.use == Use::kStagedOperation) staged_.give_back(b.request.sequence);
+    if (b.request.use == Use::kStagedOperation) {
+      staged_.give_back(b.request.sequence);
+      --t.apart;
+    }
     if (b.again) {
       t.post_again({b.request.at, b.request.bytes});
     } else {
@@ -177,23 +189,50 @@ TransferImpl* Outbox::next_with_data() {
       t.in_data.unlink();
       continue;
     }
-    const RemoteRegionImpl& remote = *t.list->ops[t.next_data().op].remote;
-    if (!remote.is_gone()) return &t;
+    const Op& op = next_op(t);
+    const bool gone = op.remote->is_gone(), bounced = bounces(way, op);
+    if (!gone && !bounced) return &t;
     if (in_batch(t)) return nullptr;  // as above
-    fail_transfer(t, Code::kProtectionError, &remote);
+    if (!gone && apart_ != nullptr) {
+      set_apart(way, t);
+      continue;
+    }
+    if (gone) {
+      fail_transfer(t, Code::kProtectionError, op.remote.get());
+    } else {
+      t.failure = Code::kUnimplemented;
+      t.reason =
+          fmt::format("region '{}' of {} cannot be reached over {}", op.remote->name, user_.who(), way.transport_name);
+    }
     settle(t);
   }
   return nullptr;
 }
 
-/// What is next of it is in no domain of both ends' (yet): the peer granted no key for this path, or the path's domain
-/// does not know our memory.
-bool Outbox::goes_by_message(const Way& way, const TransferImpl& t) noexcept {
-  if (way.staged) return true;
-  Cursor cursor = t.next_data();
-  while (t.list->ops[cursor.op].length == cursor.offset) cursor = {cursor.op + 1, 0};  // empty pieces
-  const Op& op = t.list->ops[cursor.op];
-  return op.remote->key(way.peer_transport).key == 0 || !way.local_key(*op.range);
+/// It is in no domain of both ends' (yet), or a device does not reach it: the peer granted no key for this path, or the
+/// path does not know our memory.
+bool Outbox::goes_by_message(const Way& way, const Op& op) noexcept {
+  return way.staged || op.remote->key(way.peer_transport).key == 0 || !way.local_key(*op.range);
+}
+
+/// Whether its memory is a GPU's that the path does not reach, nor the CPU.
+bool Outbox::bounces(const Way& way, const Op& op) noexcept { return op.range->is_cuda() && goes_by_message(way, op); }
+
+/// Its next parts are carried apart, as far as they must.
+void Outbox::set_apart(const Way& way, TransferImpl& t) {
+  while (t.has_unposted()) {
+    const Op& op = next_op(t);
+    if (!bounces(way, op)) return;
+    Built built;
+    const Cursor at = first_byte(t);
+    const std::uint64_t bytes = begin_data(t, op.length - at.offset, built);
+    end_data(t, bytes, {at.op, at.offset + bytes}, built);
+    ++t.outstanding;
+    ++t.apart;
+    ++t.held_apart;
+    apart_->take(t, {built.request.at, bytes});
+  }
+  t.in_data.unlink();
 }
 
 /// What is next of it: what was posted in vain before what never was. Returns its end, `limit` bytes on at most.
@@ -233,6 +272,7 @@ std::uint64_t Outbox::take_segments(const Way& way, const TransferImpl& t, Curso
   while (cursor.op < ops.size() && used < most && bytes < limit) {
     const Op& op = ops[cursor.op];
     if (op.remote != first.remote || op.offset + cursor.offset != remote_begin + bytes) break;
+    if (&op != &first && op.length != 0 && bounces(way, op)) break;
     const std::uint64_t length = std::min(op.length - cursor.offset, limit - bytes);
     if (length != 0) {
       // By message the bytes are copied, and need no key. Else the first of them has one.
@@ -258,8 +298,8 @@ TransferImpl* Outbox::next_to_spread(const Way& way) {
   for (TransferImpl* t = data_queue_.front(); t != nullptr; t = List<TransferImpl>::next(t->in_data)) {
     if (++looked_at > kLookAhead) return nullptr;
     if (t->failure != Code::kOk || !is_spread(way, *t)) continue;
-    const Op& op = t->list->ops[t->next_data().op];
-    if (!op.remote->is_gone() && !goes_by_message(way, *t)) return t;
+    const Op& op = next_op(*t);
+    if (!op.remote->is_gone() && !goes_by_message(way, op)) return t;
   }
   return nullptr;
 }
@@ -272,7 +312,7 @@ bool Outbox::build_data(const Way& way) {
   if (spread && share_left_ == 0) return false;
   const std::size_t room = kSegments - segments_used_;
   if (room < 2) return false;
-  if (goes_by_message(way, t)) return build_staged(way, t);
+  if (goes_by_message(way, next_op(t))) return build_staged(way, t);
   Built& built = built_[count_];
   const Use use = t.list->kind == OpKind::kWrite ? Use::kWrite : Use::kRead;
   built = {{use, way.rail, &t, 0, 0, 0}, {}, false, false};
@@ -309,6 +349,8 @@ bool Outbox::build_staged(const Way& way, TransferImpl& t) {
   t.by_message = true;
   Built& built = built_[count_];
   built = {{Use::kStagedOperation, 0, &t, 0, 0, staged_.take_number()}, {}, false, false};
+  ++t.apart;
+  const Cursor first = first_byte(t);
   const std::uint64_t limit =
       begin_data(t, read ? staging::kReadBytes : way.can->max_message - kPathHeaderBytes, built);
   LocalSegment* segments = segments_ + segments_used_;
@@ -318,9 +360,6 @@ bool Outbox::build_staged(const Way& way, TransferImpl& t) {
   const std::uint64_t bytes =
       take_segments(way, t, cursor, limit, std::min<std::size_t>(kSegments - segments_used_, 16), true, data);
   end_data(t, bytes, cursor, built);
-  // Where the first byte is: behind empty pieces, which have none.
-  Cursor first = built.cursor;
-  while (t.list->ops[first.op].length == first.offset) first = {first.op + 1, 0};
   const Op& op = t.list->ops[first.op];
   PathMessage message;
   message.type = read ? MessageType::kStagedReadRequest : MessageType::kStagedWrite;

@@ -184,7 +184,7 @@ void PathSet::advance(Clock::time_point now) {
     case PathState::kClosing:
       break;
   }
-  if (!slot_->path->drained()) return;
+  if (!slot_->path->drained() || user_.path_lingers()) return;
   saw(PathEvent::kDrained);
   settle();
   if (active_) {

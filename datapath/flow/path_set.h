@@ -137,6 +137,8 @@ class PathUser {
   [[nodiscard]] virtual bool is_idle() const noexcept { return true; }
   /// A path's figures are there, or are new.
   virtual void path_measured() {}
+  /// Something of what came over the path goes on here without it, and must end before the path counts as drained.
+  [[nodiscard]] virtual bool path_lingers() const noexcept { return false; }
   /// What a path held and will not report comes back.
   virtual void path_gone(InFlight& held) = 0;
   /// Sequenced messages that came from the peer, and of ours those that it acknowledged.

@@ -45,12 +45,28 @@ bool Target::on_write(const PathMessage& message, const RegionTable::View& regio
     return false;
   }
   handled_ = message.sequence;
-  const Code code = regions.with_bytes(
-      message.value, message.offset, message.data.size(), Access::kRemoteWrite, [&](std::span<std::byte> target) {
-        return guarded_copy(target.data(), message.data.data(), target.size(), target.data());
-      });
-  if (code != Code::kOk) refused_.push_back({message.sequence, code});
+  bool is_device = false;
+  const Code code =
+      regions.with_memory(message.value, message.offset, message.data.size(), Access::kRemoteWrite,
+                          [&](std::span<std::byte> target, const MemoryKind& kind) {
+                            is_device = std::holds_alternative<CudaMemory>(kind);
+                            if (is_device) return device_ != nullptr && device_->has_staging();
+                            return guarded_copy(target.data(), message.data.data(), target.size(), target.data());
+                          });
+  if (code != Code::kOk) {
+    refuse(message.sequence, code);
+  } else if (is_device) {
+    device_->write(message.sequence, message.value, message.offset, message.data);
+  }
   return true;
+}
+
+/// A copy may fail after what came later was refused.
+void Target::refuse(std::uint64_t sequence, Code code) {
+  refused_.push_back(std::pair{sequence, code});
+  for (std::size_t i = refused_.size() - 1; i > 0 && refused_[i - 1].first > refused_[i].first; --i) {
+    std::swap(refused_[i - 1], refused_[i]);
+  }
 }
 
 bool Target::on_read(const PathMessage& message, std::string& why) {
@@ -59,13 +75,22 @@ bool Target::on_read(const PathMessage& message, std::string& why) {
     return false;
   }
   handled_ = message.sequence;
-  replies_.push_back({message.sequence, message.value, message.offset, message.length, 0});
+  Reply reply;
+  reply.sequence = message.sequence;
+  reply.region = message.value;
+  reply.offset = message.offset;
+  reply.length = message.length;
+  replies_.push_back(std::move(reply));
   return true;
 }
 
 void Target::pump(const RegionTable::View& regions, std::size_t max_message, const Send& send) {
+  if (device_ != nullptr) {
+    device_->pump(regions, [this](std::uint64_t sequence) { refuse(sequence, Code::kProtectionError); });
+    begin_reads(regions);
+  }
   PathMessage message;
-  while (!refused_.empty()) {
+  while (!refused_.empty() && refused_.front().first <= placed()) {
     message.type = MessageType::kStagedAck;
     message.sequence = refused_.front().first;
     message.code = refused_.front().second;
@@ -74,35 +99,73 @@ void Target::pump(const RegionTable::View& regions, std::size_t max_message, con
     refused_.pop_front();
   }
   message = {};
-  if (acknowledged_ < handled_) {
+  if (acknowledged_ < placed()) {
     message.type = MessageType::kStagedAck;
-    message.sequence = handled_;
+    message.sequence = placed();
     if (!send(message)) return;
-    acknowledged_ = handled_;
+    acknowledged_ = message.sequence;
   }
   const std::size_t room = max_message - kPathHeaderBytes;
   buffer_.resize(room);
-  while (!replies_.empty()) {
-    Reply& reply = replies_.front();
-    const std::size_t size = std::min<std::size_t>(room, reply.length - reply.sent);
-    message.type = MessageType::kStagedReadData;
-    message.sequence = reply.sequence;
-    message.offset = reply.sent;
-    message.code = regions.with_bytes(
-        reply.region, reply.offset + reply.sent, size, Access::kRemoteRead, [&](std::span<std::byte> source) {
-          return guarded_copy(buffer_.data(), source.data(), source.size(), source.data());
-        });
-    message.data = std::span<const std::byte>(buffer_.data(), message.code == Code::kOk ? size : 0);
-    if (!send(message)) return;
-    reply.sent += static_cast<std::uint32_t>(size);
-    if (message.code != Code::kOk || reply.sent == reply.length) replies_.pop_front();
+  while (!replies_.empty() && send_data(replies_.front(), regions, room, send)) replies_.drop_front();
+}
+
+/// A few at a time, so that one is copied while another is sent; a slot each.
+void Target::begin_reads(const RegionTable::View& regions) {
+  constexpr std::size_t kAhead = 4;
+  for (std::size_t i = 0; i < std::min(replies_.size(), kAhead); ++i) {
+    Reply& reply = replies_[i];
+    if (reply.is_begun) continue;
+    auto copy = device_->read(reply.region, reply.offset, reply.length, regions);
+    if (copy && *copy == nullptr) return;  // the next ones have no slot either
+    reply.is_begun = true;
+    if (copy) reply.copy = std::move(*copy);
   }
+}
+
+bool Target::send_data(Reply& reply, const RegionTable::View& regions, std::size_t room, const Send& send) {
+  if (device_ != nullptr && !reply.is_begun) return false;
+  if (reply.copy != nullptr && reply.copy->state() == SlotCopy::State::kCopying) return false;
+  const bool refused = reply.copy != nullptr && reply.copy->state() == SlotCopy::State::kFailed;
+  PathMessage message;
+  message.type = MessageType::kStagedReadData;
+  message.sequence = reply.sequence;
+  do {
+    const std::size_t size = std::min<std::size_t>(room, reply.length - reply.sent);
+    message.offset = reply.sent;
+    if (reply.copy != nullptr) {
+      message.code = refused ? Code::kProtectionError : Code::kOk;
+      message.data = {reply.copy->slot() + reply.sent, refused ? 0 : size};
+    } else {
+      message.code = regions.with_bytes(
+          reply.region, reply.offset + reply.sent, size, Access::kRemoteRead, [&](std::span<std::byte> source) {
+            return guarded_copy(buffer_.data(), source.data(), source.size(), source.data());
+          });
+      message.data = std::span<const std::byte>(buffer_.data(), message.code == Code::kOk ? size : 0);
+    }
+    if (!send(message)) return false;
+    reply.sent += static_cast<std::uint32_t>(size);
+  } while (message.code == Code::kOk && reply.sent != reply.length);
+  reply.copy.reset();
+  return true;
+}
+
+bool Target::copies() const noexcept {
+  for (std::size_t i = 0; i < replies_.size(); ++i) {
+    const SlotCopy* const copy = replies_[i].copy.get();
+    if (copy != nullptr && copy->state() == SlotCopy::State::kCopying) return true;
+  }
+  return device_ != nullptr && device_->copies();
 }
 
 void Target::reset() {
   handled_ = acknowledged_ = 0;
   refused_.clear();
-  replies_.clear();
+  while (!replies_.empty()) {
+    Reply gone = replies_.pop_front();
+    if (gone.copy != nullptr) device_->let_go(std::move(gone.copy));
+  }
+  if (device_ != nullptr) device_->reset();
 }
 
 void Initiator::push(const Operation& operation) {

@@ -30,6 +30,8 @@ class Ring {
   /// The i-th from the front.
   [[nodiscard]] T& operator[](std::size_t i) noexcept { return slots_[(head_ + i) & (slots_.size() - 1)]; }
 
+  [[nodiscard]] const T& operator[](std::size_t i) const noexcept { return slots_[(head_ + i) & (slots_.size() - 1)]; }
+
   T pop_front() noexcept {
     T value = std::move(slots_[head_]);
     drop_front();

@@ -24,6 +24,7 @@ class PerDevice {
   }
   /// Who changes it.
   [[nodiscard]] T take_last() noexcept { return at(--size_); }
+  [[nodiscard]] std::size_t size() const noexcept { return size_; }
   [[nodiscard]] const T& operator[](std::size_t device) const noexcept {
     return device < kFirst ? first_[device] : (*rest_)[device - kFirst];
   }

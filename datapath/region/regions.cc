@@ -4,9 +4,11 @@
 #include <sys/random.h>
 
 #include <random>
+#include <utility>
 
 #include "base/guarded.h"
 #include "datapath/identity/principals.h"
+#include "fairlead/log.h"
 
 namespace fairlead::datapath {
 
@@ -49,6 +51,7 @@ std::string words_of(const std::vector<std::string>& audience) {
 
 /// The most that may be granted of it. Atomics are this end's own doing: who may read and write may have them.
 Access most_of(const RegionImpl& region) {
+  if (region.range().is_cuda()) return region.access();  // and no CPU touches that
   const bool all = allows(region.access(), Access::kRemoteReadWrite);
   return all ? region.access() | Access::kRemoteAtomic : region.access();
 }
@@ -59,18 +62,31 @@ Access most_of(const RegionImpl& region) {
 
 Status RegisteredRange::introduce(MemoryDomain& device) {
   Result<Registration> got = device.register_memory(memory_);
-  if (!got) return got.error();
-  registrations_.push_back(*got);
+  if (!got && !is_cuda()) return got.error();
+  if (!got) {
+    log(table_.is_news(registrations_.size()) ? LogLevel::kInfo : LogLevel::kDebug,
+        fmt::format("memory of CUDA device {} crosses {} through pinned host memory: {}",
+                    std::get<CudaMemory>(memory_.kind).ordinal, device.name(), got.error().message()));
+    unreached_.fetch_or(std::uint64_t{1} << registrations_.size(), std::memory_order_relaxed);
+  }
+  registrations_.push_back(got ? *got : Registration{});
   return {};
 }
 
-void RegisteredRange::withdraw(MemoryDomain& device) noexcept { device.deregister(registrations_.take_last()); }
+void RegisteredRange::withdraw(MemoryDomain& device) noexcept {
+  const Registration last = registrations_.take_last();
+  const std::uint64_t bit = std::uint64_t{1} << registrations_.size();
+  if ((unreached_.fetch_and(~bit, std::memory_order_relaxed) & bit) == 0) device.deregister(last);
+}
 
 Status Publication::introduce(MemoryDomain& device) {
-  Result<Grant> got = device.grant(memory);
-  if (!got) return got.error();
+  const std::size_t number = grants.size();  // changed by this thread alone
+  const bool cuda = region->range().is_cuda(), reached = region->range().reached(number);
+  Result<Grant> got = reached ? device.grant(memory) : Result<Grant>(Grant{});
+  if (!got && !cuda) return got.error();
+  if (!got || !reached) unreached_ |= std::uint64_t{1} << number;
   const std::lock_guard lock(table_);
-  grants.push_back(*got);
+  grants.push_back(got ? *got : Grant{});
   return {};
 }
 
@@ -81,7 +97,8 @@ void Publication::withdraw(MemoryDomain& device) noexcept {
     last = grants.back();
     grants.pop_back();
   }
-  device.revoke(last);
+  const std::uint64_t bit = std::uint64_t{1} << grants.size();
+  if ((std::exchange(unreached_, unreached_ & ~bit) & bit) == 0) device.revoke(last);
 }
 
 // ---- the table
@@ -99,6 +116,7 @@ Result<std::shared_ptr<RegisteredRange>> RegionTable::add(const MemoryDescriptor
         return Status();
       }));
   registered_bytes_.fetch_add(memory.bytes.size(), std::memory_order_relaxed);
+  if (range->is_cuda()) cuda_bytes_.fetch_add(memory.bytes.size(), std::memory_order_relaxed);
   const auto let_go = [table = shared_from_this(), ticket = *ticket](RegisteredRange* last) {
     const std::unique_ptr<RegisteredRange> gone(last);
     if (table->inherited()) return;
@@ -111,6 +129,7 @@ Result<std::shared_ptr<RegisteredRange>> RegionTable::add(const MemoryDescriptor
     for (const auto& book : books) book->remove(last);
     table->devices_.remove(ticket);
     table->registered_bytes_.fetch_sub(last->memory().bytes.size(), std::memory_order_relaxed);
+    if (last->is_cuda()) table->cuda_bytes_.fetch_sub(last->memory().bytes.size(), std::memory_order_relaxed);
   };
   return std::shared_ptr<RegisteredRange>(range.release(), let_go);
 }
@@ -182,6 +201,7 @@ Status RegionTable::grant_to_all(Publication& publication, const std::function<S
 
 /// It is not in the table any more.
 void RegionTable::withdraw_from_all(const Publication& publication) noexcept {
+  settle(publication);
   std::vector<std::shared_ptr<DomainBook>> books;
   {
     const std::lock_guard lock(mutex_);
@@ -232,8 +252,31 @@ void RegionTable::View::list(std::string_view prefix, std::string_view after,
   }
 }
 
+void RegionTable::settle_by(std::function<void()> settle) {
+  const std::lock_guard lock(mutex_);
+  settle_ = std::move(settle);
+}
+
+/// It is not found any more, so that no copy begins; those that have begun end here.
+void RegionTable::settle(const Publication& gone) {
+  if (!gone.region->range().is_cuda()) return;
+  std::function<void()> settle;
+  {
+    const std::lock_guard lock(mutex_);
+    settle = settle_;
+  }
+  if (settle) settle();
+}
+
 Code RegionTable::View::with_bytes(std::uint64_t id, std::uint64_t offset, std::uint64_t length, Access want,
                                    const std::function<bool(std::span<std::byte>)>& use) const {
+  return with_memory(id, offset, length, want, [&use](std::span<std::byte> bytes, const MemoryKind& kind) {
+    return !std::holds_alternative<CudaMemory>(kind) && use(bytes);
+  });
+}
+
+Code RegionTable::View::with_memory(std::uint64_t id, std::uint64_t offset, std::uint64_t length, Access want,
+                                    const std::function<bool(std::span<std::byte>, const MemoryKind&)>& use) const {
   const std::lock_guard lock(table_.mutex_);
   const auto at = table_.by_id_.find(id);
   if (at == table_.by_id_.end()) return Code::kProtectionError;
@@ -244,11 +287,16 @@ Code RegionTable::View::with_bytes(std::uint64_t id, std::uint64_t offset, std::
       length > size - offset) {
     return Code::kProtectionError;
   }
-  return length == 0 || use(publication.memory.bytes.subspan(offset, length)) ? Code::kOk : Code::kProtectionError;
+  const bool used = length == 0 || use(publication.memory.bytes.subspan(offset, length), publication.memory.kind);
+  return used ? Code::kOk : Code::kProtectionError;
 }
 
 std::uint64_t RegionTable::registered_bytes() const noexcept {
   return shut_.load() ? 0 : registered_bytes_.load(std::memory_order_relaxed);
+}
+
+std::uint64_t RegionTable::cuda_bytes() const noexcept {
+  return shut_.load() ? 0 : cuda_bytes_.load(std::memory_order_relaxed);
 }
 
 void RegionTable::shutdown() {

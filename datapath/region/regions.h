@@ -4,13 +4,16 @@
 // it, at every device, so that withdrawing it stops its key and nothing else. So the N tensors of a model that lie in
 // one range are one registration and N grants (which cost registrations of their own only where
 // Capabilities::grants_are_entries is not set). An export is a publication without a name, which who has its capability
-// finds. A principal other than the engine's own has its own domain at each device (domain_book.h), which is told of
-// all ranges, and of what is published for it: its keys open nothing to others, nor theirs anything to it.
+// finds. Memory of a GPU a device may refuse: it is registered all the same, and not reached there (reached()): what
+// crosses goes through pinned host memory (flow/device_staging.h). A principal other than the engine's own has its own
+// domain at each device (domain_book.h), which is told of all ranges, and of what is published for it: its keys open
+// nothing to others, nor theirs anything to it.
 // Ownership: handles are shared; the table itself holds publications only. After shutdown() every handle is inert.
 // Threads: as each function says. No lock is held while a device registers or grants. Files: regions.cc,
 // region_domains.cc (principals' domains), region_exports.cc.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <functional>
@@ -41,6 +44,7 @@ inline constexpr std::size_t kMaxRegionName = 1024;
 /// A number nobody can guess, from the system's generator; never 0.
 [[nodiscard]] std::uint64_t random_u64();
 
+class DeviceStaging;
 class RegionTable;
 
 class RegisteredRange final : public Devices::Entry {
@@ -50,6 +54,12 @@ class RegisteredRange final : public Devices::Entry {
   /// Who has an endpoint of the device.
   [[nodiscard]] std::uint64_t local_key(std::size_t device) const noexcept { return registrations_[device].local; }
   [[nodiscard]] bool is_of(const RegionTable& table) const noexcept { return &table_ == &table; }
+  /// The CPU must not touch it.
+  [[nodiscard]] bool is_cuda() const noexcept { return std::holds_alternative<CudaMemory>(memory_.kind); }
+  /// Whether the device moves these bytes itself. Who has an endpoint of it.
+  [[nodiscard]] bool reached(std::size_t device) const noexcept {
+    return (unreached_.load(std::memory_order_relaxed) >> device & 1) == 0;
+  }
 
   Status introduce(MemoryDomain& device) override;
   void withdraw(MemoryDomain& device) noexcept override;
@@ -58,6 +68,7 @@ class RegisteredRange final : public Devices::Entry {
   const RegionTable& table_;
   const MemoryDescriptor memory_;
   PerDevice<Registration> registrations_;
+  std::atomic<std::uint64_t> unreached_{0};  // a bit for each device; there are kMaxOffers at most
 };
 
 /// How a region's memory was taken from the pool.
@@ -115,7 +126,7 @@ struct Publication final : Devices::Entry {
   MemoryDescriptor memory;  // the part of the region's that is published
   std::optional<TensorSpec> tensor;
   std::vector<std::string> audience;  // principals; empty: everybody
-  std::vector<Grant> grants;          // by device; guarded by the table's mutex
+  std::vector<Grant> grants;          // by device; guarded by the table's mutex; of one that cannot reach it, zero
   Devices::Ticket ticket = 0;
 
   explicit Publication(std::mutex& table) noexcept : table_(table) {}
@@ -124,6 +135,7 @@ struct Publication final : Devices::Entry {
 
  private:
   std::mutex& table_;
+  std::uint64_t unreached_ = 0;  // a bit for each device; changed in introduce() and withdraw()
 };
 
 /// A principal whose paths have domains of their own. Kept as long as the table.
@@ -151,6 +163,10 @@ class RegionTable : public std::enable_shared_from_this<RegionTable> {
   /// When it returns, the capability is worth nothing, and no peer reaches the bytes through it. Errors: kNotFound.
   Status unexport(const Capability& capability);
   [[nodiscard]] std::uint64_t registered_bytes() const noexcept;
+  /// Of those, in memory of GPUs.
+  [[nodiscard]] std::uint64_t cuda_bytes() const noexcept;
+  /// `settle` ends the copies that peers' operations began, before what they touch is withdrawn. Once.
+  void settle_by(std::function<void()> settle);
 
   /// The next device, by number from 0: all that is registered and published already is so with it as well. It outlives
   /// the table, or shutdown(). One thread at a time.
@@ -169,6 +185,20 @@ class RegionTable : public std::enable_shared_from_this<RegionTable> {
                              const std::unordered_set<std::uint64_t>* told = nullptr) const noexcept;
   /// Deregisters everything and forgets the devices.
   void shutdown();
+
+  /// What the lane of that number stages memory of GPUs through, which outlives its sessions; null: nothing.
+  [[nodiscard]] DeviceStaging* staging(std::size_t lane) const noexcept {
+    return staging_[lane].load(std::memory_order_acquire);
+  }
+  void stage_through(std::size_t lane, DeviceStaging* staging) noexcept {
+    staging_[lane].store(staging, std::memory_order_release);
+  }
+
+  /// True the first time for each device: whoever says why one does not reach memory says it once.
+  [[nodiscard]] bool is_news(std::size_t device) const noexcept {
+    const std::uint64_t bit = std::uint64_t{1} << device;
+    return (said_.fetch_or(bit, std::memory_order_relaxed) & bit) == 0;
+  }
 
   /// In a forked child: from now on handles let go of nothing, since it is the parent's.
   void inherit() noexcept { inherited_.store(true, std::memory_order_relaxed); }
@@ -194,15 +224,21 @@ class RegionTable : public std::enable_shared_from_this<RegionTable> {
   Status tell_domains(const void* thing, const MemoryDescriptor& memory, DomainBook::Kind kind,
                       const std::function<bool(const Tenant&)>& is_for, const std::function<Status()>& enter);
   [[nodiscard]] std::vector<std::shared_ptr<DomainBook>> all_books() const;
+  void settle(const Publication& gone);
 
   const std::function<std::uint64_t()> random_;
+  static constexpr std::size_t kMostLanes = 64;
+  std::array<std::atomic<DeviceStaging*>, kMostLanes> staging_{};
   std::atomic<bool> inherited_{false};
+  mutable std::atomic<std::uint64_t> said_{0};
   std::atomic<std::uint64_t> registered_bytes_{0};  // of ranges that have a handle
-  std::atomic<bool> shut_{false};                   // changes under mutex_: nothing is published from then on
+  std::atomic<std::uint64_t> cuda_bytes_{0};
+  std::atomic<bool> shut_{false};  // changes under mutex_: nothing is published from then on
   Devices devices_;
   std::mutex opening_domains_;
   DomainOpener opener_;
   mutable std::mutex mutex_;  // guards what follows
+  std::function<void()> settle_;
   Published published_;
   std::unordered_map<std::uint64_t, std::unique_ptr<Publication>> exports_;
   std::unordered_map<std::uint64_t, Publication*> by_id_;  // both
@@ -230,6 +266,9 @@ class RegionTable::View {
   /// that imported it.
   Code with_bytes(std::uint64_t id, std::uint64_t offset, std::uint64_t length, Access want,
                   const std::function<bool(std::span<std::byte>)>& use) const;
+  /// The same for who asks what kind of memory it is. with_bytes() refuses what the CPU must not touch.
+  Code with_memory(std::uint64_t id, std::uint64_t offset, std::uint64_t length, Access want,
+                   const std::function<bool(std::span<std::byte>, const MemoryKind&)>& use) const;
 
  private:
   const RegionTable& table_;

@@ -154,7 +154,7 @@ void SessionImpl::finish_close() {
   const std::string reason =
       !close_status_.ok() ? close_status_.message() : fmt::format("the session with {} was closed", who());
   const Code as = transfers_end_as_ == Code::kOk ? Code::kCancelled : transfers_end_as_;
-  for_flows([&](Flow& flow) { flow.outbox().end_all(as, reason); });
+  for_flows([&](Flow& flow) { flow.end_all(as, reason); });
   lookups_.end({close_status_.ok() ? Code::kUnavailable : close_status_.code(), reason});
   link_.close();
   {

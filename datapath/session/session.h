@@ -150,6 +150,9 @@ class SessionImpl final : public EventSource, public TransferSink, public FlowUs
   /// Whose it is, is known: its paths' domains are made, those that a path may be opened in.
   void open_domains(const std::vector<Offer>& theirs);
   [[nodiscard]] Result<DomainBook*> domain_at(std::size_t transport) override;
+  [[nodiscard]] DeviceStaging* device_staging() noexcept override {
+    return host_->regions().staging(host_->lane().number());
+  }
   [[nodiscard]] std::shared_ptr<SessionImpl> self() {
     return std::static_pointer_cast<SessionImpl>(shared_from_this());
   }

@@ -91,7 +91,8 @@ void reset(TransferImpl& t) {
   t.tag = t.bytes = t.posted_bytes = t.done_bytes = 0;
   t.deadline = Clock::time_point::max();
   t.cursor = {};
-  t.outstanding = t.on_rails = t.lost = t.messages_outstanding = 0;
+  t.outstanding = t.on_rails = t.lost = t.messages_outstanding = t.apart = t.held_apart = 0;
+  t.piece = nullptr;
   t.previous = t.next = nullptr;
 }
 

@@ -122,6 +122,8 @@ struct alignas(64) TransferImpl final : Submission {
   std::uint32_t on_rails = 0;     // of those, on others than the flow's first path
   std::uint32_t lost = 0;         // those that a path took into its death, and that is not fenced
   std::uint32_t messages_outstanding = 0;
+  std::uint32_t held_apart = 0;  // of the outstanding, those that are carried apart (flow/bounce.h)
+  std::uint32_t apart = 0;       // of the outstanding, those that what is posted next on the first path may overtake
   TransferImpl* previous = nullptr;  // the session's list, in order of posting
   TransferImpl* next = nullptr;
   Link<TransferImpl> in_data{this};  // those with data to be posted
@@ -137,6 +139,7 @@ struct alignas(64) TransferImpl final : Submission {
   std::uint64_t message_posted = 0;      // bytes of `message` that are posted
   std::vector<Extent> again;             // of the data: what was posted in vain, ascending, no two adjacent
   std::string reason;                    // of `code`, or of `failure`
+  void* piece = nullptr;                 // nobody's: a part of another's data, carried apart (flow/bounce.h)
   Link<TransferImpl> in_messages{this};  // those with a notification or fragments to be posted
   Link<TransferImpl> in_stuck{this};     // those that failed before their memory came back, and wait for it
   Clock::time_point stuck_since{};
@@ -159,7 +162,9 @@ struct alignas(64) TransferImpl final : Submission {
   /// Data that is to be posted.
   [[nodiscard]] bool has_unposted() const noexcept { return posted_bytes != data_bytes() || !again.empty(); }
   /// Its data is placed, or on the flow's first path: what is posted there next comes after it.
-  [[nodiscard]] bool comes_before_next() const noexcept { return !has_unposted() && on_rails == 0 && lost == 0; }
+  [[nodiscard]] bool comes_before_next() const noexcept {
+    return !has_unposted() && on_rails == 0 && lost == 0 && apart == 0;
+  }
   /// A write of it was on a path that died, and the other end may still place it.
   [[nodiscard]] bool may_land() const noexcept { return lost != 0 && list->kind == OpKind::kWrite; }
   /// What is to be posted next: parts that were posted in vain before what never was.

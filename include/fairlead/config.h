@@ -79,6 +79,9 @@ struct FAIRLEAD_EXPORT EngineConfig {
   /// with Progress::kApplication.
   std::chrono::milliseconds pool_idle{30'000};
   std::size_t cached_bytes = std::size_t{8} << 30;  // that the registration cache may keep pinned; 0: no limit
+  /// Pinned host memory that GPU memory goes through where a path does not reach it, for all lanes together: at least
+  /// 256 KiB for each. Taken when such memory is first registered.
+  std::size_t cuda_staging_bytes = std::size_t{32} << 20;
   std::size_t max_message_bytes = std::size_t{16} << 20;
   std::size_t max_pending_events = 4096;  // notifications and messages that a peer may have undelivered, of each class
   std::size_t max_pending_bytes = std::size_t{64} << 20;  // the bytes of those messages

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "fairlead/config.h"
+#include "fairlead/cuda.h"
 #include "fairlead/export.h"
 #include "fairlead/memory.h"
 #include "fairlead/peer.h"
@@ -68,8 +69,10 @@ struct EngineStats {
   std::uint64_t peers_connected = 0, peers_lost = 0, handshakes_refused = 0;
   std::uint64_t peers_failed = 0;  // connected to us and said hello, but their session never became ready
   std::uint64_t registered_bytes = 0, pool_bytes = 0, pool_bytes_used = 0;
-  PoolStats pool;                          // the last two and more
+  PoolStats pool;  // the last two and more
   CacheCounters cache;
+  /// Of CUDA devices: registered now; pinned host memory to stage through; copied to and from devices on the way.
+  std::uint64_t cuda_registered_bytes = 0, cuda_staging_bytes = 0, cuda_bytes_in = 0, cuda_bytes_out = 0;
   std::vector<TransportStats> transports;  // lane by lane, in order of preference
   std::uint64_t sleeps = 0;                // times that a thread which drives the engine went to sleep
 };
@@ -131,6 +134,14 @@ class FAIRLEAD_EXPORT Engine {
   /// Ends what was declared with this first byte. The bytes may be unmapped when it has returned and no Memory and no
   /// transfer names them. Errors: kNotFound.
   Status withdraw_memory(const std::byte* begin);
+  /// Memory that CUDA knows, by its pointer: of a device (cuMemAlloc, a pool, or mapped from one or several handles),
+  /// to be copied by the device alone from here on; or pinned host memory, which is registered as any other. The caller
+  /// sees to it that what a stream writes there is written before a transfer begins, and that bytes are used after it
+  /// ends. Where a path does not reach the device it goes through pinned host memory: then pieces land in no order, and
+  /// other transfers may overtake it (its notification never does). Errors: kNotFound and kUnimplemented (no driver, no
+  /// device, a driver too old), kInvalidArgument (0 bytes, another device than was named, managed memory, atomics,
+  /// bytes that leave the allocation), kResourceExhausted (no pinned memory to stage through).
+  Result<Memory> register_memory(std::span<std::byte> bytes, const CudaOptions& options);
   /// A file mapped and registered in place. kRemoteRead or kNone maps it read-only.
   Result<Memory> map_file(const std::string& path, Access access = Access::kRemoteRead);
 

@@ -9,6 +9,8 @@
 #include <fstream>
 #include <string>
 
+#include "base/symbols.h"
+
 namespace fairlead::verbs {
 namespace {
 
@@ -59,27 +61,6 @@ int query_port(ibv_context* context, std::uint8_t port, ibv_port_attr* attr) {
 
 int modify_cq(ibv_cq* cq, ibv_modify_cq_attr* attr) { return ::ibv_modify_cq(cq, attr); }  // inline in verbs.h
 
-// Looks symbols up and remembers the first that is missing.
-class Loader {
- public:
-  explicit Loader(void* library) : library_(library) {}
-
-  template <typename Function>
-  void required(Function& slot, const char* name) {
-    slot = reinterpret_cast<Function>(::dlsym(library_, name));
-    if (slot == nullptr && missing_ == nullptr) missing_ = name;
-  }
-  template <typename Function>
-  void optional(Function& slot, const char* name) {
-    slot = reinterpret_cast<Function>(::dlsym(library_, name));
-  }
-  [[nodiscard]] const char* missing() const { return missing_; }
-
- private:
-  void* library_;
-  const char* missing_ = nullptr;
-};
-
 Status load() {
   void* library = ::dlopen(kLibrary, RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) {
@@ -87,41 +68,42 @@ Status load() {
                                          "hardware",
                                          ::dlerror())};
   }
-  Loader loader(library);
+  Symbols symbols(library);
   g_api.source = kLibrary;
-  loader.required(g_api.get_device_list, "ibv_get_device_list");
-  loader.required(g_api.free_device_list, "ibv_free_device_list");
-  loader.required(g_api.get_device_name, "ibv_get_device_name");
-  loader.required(g_api.open_device, "ibv_open_device");
-  loader.required(g_api.close_device, "ibv_close_device");
-  loader.required(g_api.query_device, "ibv_query_device");
-  loader.required(g_query_port, "ibv_query_port");
-  loader.required(g_api.query_gid, "ibv_query_gid");
-  loader.optional(g_query_gid_ex, "_ibv_query_gid_ex");
-  loader.required(g_api.alloc_pd, "ibv_alloc_pd");
-  loader.required(g_api.dealloc_pd, "ibv_dealloc_pd");
-  loader.required(g_api.reg_mr, "ibv_reg_mr");
-  loader.required(g_api.dereg_mr, "ibv_dereg_mr");
-  loader.required(g_api.create_comp_channel, "ibv_create_comp_channel");
-  loader.required(g_api.destroy_comp_channel, "ibv_destroy_comp_channel");
-  loader.required(g_api.create_cq, "ibv_create_cq");
-  loader.required(g_api.destroy_cq, "ibv_destroy_cq");
-  loader.required(g_api.get_cq_event, "ibv_get_cq_event");
-  loader.required(g_api.ack_cq_events, "ibv_ack_cq_events");
-  loader.required(g_api.create_qp, "ibv_create_qp");
-  loader.required(g_api.modify_qp, "ibv_modify_qp");
-  loader.required(g_api.query_qp, "ibv_query_qp");
-  loader.required(g_api.destroy_qp, "ibv_destroy_qp");
-  loader.required(g_api.get_async_event, "ibv_get_async_event");
-  loader.required(g_api.ack_async_event, "ibv_ack_async_event");
+  symbols.required(g_api.get_device_list, "ibv_get_device_list");
+  symbols.required(g_api.free_device_list, "ibv_free_device_list");
+  symbols.required(g_api.get_device_name, "ibv_get_device_name");
+  symbols.required(g_api.open_device, "ibv_open_device");
+  symbols.required(g_api.close_device, "ibv_close_device");
+  symbols.required(g_api.query_device, "ibv_query_device");
+  symbols.required(g_query_port, "ibv_query_port");
+  symbols.required(g_api.query_gid, "ibv_query_gid");
+  symbols.optional(g_query_gid_ex, "_ibv_query_gid_ex");
+  symbols.required(g_api.alloc_pd, "ibv_alloc_pd");
+  symbols.required(g_api.dealloc_pd, "ibv_dealloc_pd");
+  symbols.required(g_api.reg_mr, "ibv_reg_mr");
+  symbols.required(g_api.dereg_mr, "ibv_dereg_mr");
+  symbols.optional(g_api.reg_dmabuf_mr, "ibv_reg_dmabuf_mr");
+  symbols.required(g_api.create_comp_channel, "ibv_create_comp_channel");
+  symbols.required(g_api.destroy_comp_channel, "ibv_destroy_comp_channel");
+  symbols.required(g_api.create_cq, "ibv_create_cq");
+  symbols.required(g_api.destroy_cq, "ibv_destroy_cq");
+  symbols.required(g_api.get_cq_event, "ibv_get_cq_event");
+  symbols.required(g_api.ack_cq_events, "ibv_ack_cq_events");
+  symbols.required(g_api.create_qp, "ibv_create_qp");
+  symbols.required(g_api.modify_qp, "ibv_modify_qp");
+  symbols.required(g_api.query_qp, "ibv_query_qp");
+  symbols.required(g_api.destroy_qp, "ibv_destroy_qp");
+  symbols.required(g_api.get_async_event, "ibv_get_async_event");
+  symbols.required(g_api.ack_async_event, "ibv_ack_async_event");
   g_api.query_port = &query_port;
   g_api.query_gid_ex = &query_gid_entry;
   g_api.modify_cq = &modify_cq;
   g_api.take_refusal = [] { return std::string(); };               // an errno is all it says
   g_api.activity = [](ibv_context*) { return std::uint64_t{0}; };  // it works by itself
-  if (loader.missing() != nullptr) {
+  if (symbols.missing() != nullptr) {
     return {Code::kUnimplemented,
-            fmt::format("{} has no {}; install libibverbs1 of rdma-core 22 or later", kLibrary, loader.missing())};
+            fmt::format("{} has no {}; install libibverbs1 of rdma-core 22 or later", kLibrary, symbols.missing())};
   }
   return {};
 }

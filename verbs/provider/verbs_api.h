@@ -35,6 +35,9 @@ struct VerbsApi {
   int (*dealloc_pd)(ibv_pd* pd);
   ibv_mr* (*reg_mr)(ibv_pd* pd, void* address, std::size_t length, int access);
   int (*dereg_mr)(ibv_mr* mr);
+  /// Memory of another device, as a dma-buf; null in libibverbs before 34.
+  ibv_mr* (*reg_dmabuf_mr)(ibv_pd* pd, std::uint64_t offset, std::size_t length, std::uint64_t iova, int fd,
+                           int access);
 
   ibv_comp_channel* (*create_comp_channel)(ibv_context* context);
   int (*destroy_comp_channel)(ibv_comp_channel* channel);

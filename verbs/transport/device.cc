@@ -9,6 +9,7 @@
 #include "transport/check_memory.h"
 #include "verbs/discovery/device_list.h"
 #include "verbs/provider/registration.h"
+#include "verbs/transport/cuda_memory.h"
 #include "verbs/transport/domain.h"
 #include "verbs/transport/endpoint.h"
 #include "verbs/transport/message_header.h"
@@ -81,8 +82,11 @@ std::string VerbsDevice::describe() const {
   return fmt::format("{} ({}), port {}", parts_.name, parts_.source.detail, parts_.config.port);
 }
 
-Result<ibv_mr*> VerbsDevice::make_region(ibv_pd* pd, std::span<std::byte> bytes, Access access) {
-  return register_user_memory(parts_.api(), pd, parts_.source.name, bytes, access);
+Result<ibv_mr*> VerbsDevice::make_region(ibv_pd* pd, const datapath::MemoryDescriptor& memory, Access access) {
+  const auto* cuda = std::get_if<datapath::CudaMemory>(&memory.kind);
+  if (cuda == nullptr) return register_user_memory(parts_.api(), pd, parts_.source.name, memory.bytes, access);
+  return register_cuda_memory(parts_.api(), pd, parts_.source.name, *cuda, memory.bytes, access,
+                              parts_.source.peer_memory);
 }
 
 void VerbsDevice::drop_region(std::uint64_t handle) noexcept {
@@ -91,9 +95,10 @@ void VerbsDevice::drop_region(std::uint64_t handle) noexcept {
 }
 
 Result<datapath::Registration> VerbsDevice::register_in(ibv_pd* pd, const datapath::MemoryDescriptor& memory) {
-  if (Status known = datapath::check_host_memory(memory, parts_.source.name); !known.ok()) return known;
+  const bool cuda = std::holds_alternative<datapath::CudaMemory>(memory.kind) && !parts_.source.software;
+  if (Status known = datapath::check_host_memory(memory, parts_.source.name); !cuda && !known.ok()) return known;
   const bool read_only = allows(memory.access, Access::kLocalReadOnly);
-  auto region = make_region(pd, memory.bytes, read_only ? Access::kLocalReadOnly : Access::kNone);
+  auto region = make_region(pd, memory, read_only ? Access::kLocalReadOnly : Access::kNone);
   if (!region) return region.error();
   registrations_.fetch_add(1, std::memory_order_relaxed);
   return datapath::Registration{.local = (*region)->lkey, .handle = reinterpret_cast<std::uintptr_t>(*region)};
@@ -105,7 +110,7 @@ void VerbsDevice::deregister(const datapath::Registration& registration) noexcep
 }
 
 Result<datapath::Grant> VerbsDevice::grant_in(ibv_pd* pd, const datapath::MemoryDescriptor& part) {
-  auto region = make_region(pd, part.bytes, part.access);
+  auto region = make_region(pd, part, part.access);
   if (!region) return region.error();
   grants_.fetch_add(1, std::memory_order_relaxed);
   return datapath::Grant{.address = reinterpret_cast<std::uintptr_t>(part.bytes.data()),

@@ -26,9 +26,10 @@ namespace fairlead::verbs {
 struct DeviceSource {
   const VerbsApi* api = nullptr;
   DeviceContext context;
-  std::string name;       // "mlx5_0"
-  std::string detail;     // for describe(): which verbs, which packet I/O
-  bool software = false;  // softroce: ranks below tcp in `auto`, and checks memory itself
+  std::string name;          // "mlx5_0"
+  std::string detail;        // for describe(): which verbs, which packet I/O
+  bool software = false;     // softroce: ranks below tcp in `auto`, and checks memory itself
+  bool peer_memory = false;  // GPU memory may be registered by its address (has_peer_memory)
 };
 
 /// What an endpoint works with. Constant while the device lives.
@@ -81,7 +82,7 @@ class VerbsDevice final : public datapath::Device {
 
  private:
   VerbsDevice(DeviceParts parts, std::uint64_t bits_per_second);
-  Result<ibv_mr*> make_region(ibv_pd* pd, std::span<std::byte> bytes, Access access);
+  Result<ibv_mr*> make_region(ibv_pd* pd, const datapath::MemoryDescriptor& memory, Access access);
   void drop_region(std::uint64_t handle) noexcept;
 
   DeviceParts parts_;

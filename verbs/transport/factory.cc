@@ -11,6 +11,7 @@
 #include "verbs/discovery/device_list.h"
 #include "verbs/provider/system_api.h"
 #include "verbs/soft/api/soft.h"
+#include "verbs/transport/cuda_memory.h"
 #include "verbs/transport/device.h"
 
 namespace fairlead::verbs {
@@ -85,8 +86,11 @@ Result<DeviceSource> open_system(const std::string& name) {
   if (!api) return api.error();
   auto context = open_by_name(**api, name);
   if (!context) return context.error();
-  return DeviceSource{
-      .api = *api, .context = std::move(*context), .name = name, .detail = (*api)->source, .software = false};
+  return DeviceSource{.api = *api,
+                      .context = std::move(*context),
+                      .name = name,
+                      .detail = (*api)->source,
+                      .peer_memory = has_peer_memory()};
 }
 
 std::vector<std::string> system_names() {

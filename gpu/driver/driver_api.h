@@ -1,0 +1,92 @@
+// The calls of the CUDA driver that Fairlead makes, as a table: filled from the system's libcuda.so.1, opened at run
+// time, or by a double in tests. No CUDA header is needed to build; types, numbers and versions of entry points are
+// those of cuda.h, under names of our own. Meaning and thread-safety: NVIDIA's CUDA Driver API, which lets all threads
+// call it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace fairlead::gpu {
+
+using CuDevice = int;
+using CuContext = struct CuContextObject*;
+using CuStream = struct CuStreamObject*;
+using CuEvent = struct CuEventObject*;
+using CuAddress = std::uintptr_t;  // CUdeviceptr: of device memory, in the one address space of host and devices
+
+enum class CuResult : int {
+  kSuccess = 0,
+  kInvalidValue = 1,
+  kOutOfMemory = 2,
+  kNotInitialized = 3,
+  kDeinitialized = 4,  // the process is about to end
+  kNoDevice = 100,
+  kInvalidDevice = 101,
+  kInvalidContext = 201,
+  kNotReady = 600,
+  kIllegalAddress = 700,  // sticky: the context is lost
+  kNotPermitted = 800,
+  kNotSupported = 801,
+};
+
+// CUdevice_attribute
+inline constexpr int kAttributeGpuDirectRdma = 116;
+inline constexpr int kAttributeDmaBuf = 124;
+// CUpointer_attribute
+inline constexpr int kPointerContext = 1;
+inline constexpr int kPointerMemoryType = 2;
+inline constexpr int kPointerSyncMemops = 6;
+inline constexpr int kPointerIsManaged = 8;
+inline constexpr int kPointerOrdinal = 9;
+// CUmemorytype
+inline constexpr unsigned kMemoryHost = 1;
+inline constexpr unsigned kMemoryDevice = 2;
+// Flags
+inline constexpr unsigned kHostAllocPortable = 1;   // CU_MEMHOSTALLOC_PORTABLE
+inline constexpr unsigned kStreamNonBlocking = 1;   // CU_STREAM_NON_BLOCKING
+inline constexpr unsigned kEventDisableTiming = 2;  // CU_EVENT_DISABLE_TIMING
+inline constexpr int kRangeDmaBufFd = 1;            // CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD
+inline constexpr int kCaptureRelaxed = 2;           // CU_STREAM_CAPTURE_MODE_RELAXED
+
+struct DriverApi {
+  const char* source = "";  // "libcuda.so.1", for messages
+
+  CuResult (*init)(unsigned flags);
+  CuResult (*driver_version)(int* version);
+  CuResult (*device_count)(int* count);
+  CuResult (*device_get)(CuDevice* device, int ordinal);
+  CuResult (*device_name)(char* name, int bytes, CuDevice device);
+  CuResult (*device_attribute)(int* value, int attribute, CuDevice device);
+  CuResult (*error_name)(CuResult result, const char** name);
+
+  CuResult (*primary_retain)(CuContext* context, CuDevice device);
+  CuResult (*primary_release)(CuDevice device);
+  CuResult (*context_push)(CuContext context);
+  CuResult (*context_pop)(CuContext* context);
+
+  CuResult (*pointer_attribute)(void* value, int attribute, CuAddress pointer);
+  CuResult (*set_pointer_attribute)(const void* value, int attribute, CuAddress pointer);
+  /// Of the allocation that holds `pointer`; of memory mapped from several handles, of one of them alone.
+  CuResult (*address_range)(CuAddress* base, std::size_t* bytes, CuAddress pointer);
+
+  CuResult (*host_alloc)(void** memory, std::size_t bytes, unsigned flags);
+  CuResult (*host_free)(void* memory);
+
+  CuResult (*stream_create)(CuStream* stream, unsigned flags);
+  CuResult (*stream_destroy)(CuStream stream);
+  CuResult (*stream_synchronize)(CuStream stream);
+  CuResult (*event_create)(CuEvent* event, unsigned flags);
+  CuResult (*event_destroy)(CuEvent event);
+  CuResult (*event_record)(CuEvent event, CuStream stream);
+  CuResult (*event_query)(CuEvent event);
+  CuResult (*copy_to_device)(CuAddress to, const void* from, std::size_t bytes, CuStream stream);
+  CuResult (*copy_to_host)(void* to, CuAddress from, std::size_t bytes, CuStream stream);
+
+  // Null in drivers that do not have them yet.
+  CuResult (*export_range)(void* handle, CuAddress address, std::size_t bytes, int handle_type,
+                           unsigned long long flags);  // CUDA 11.7
+  CuResult (*exchange_capture_mode)(int* mode);        // CUDA 10.1
+};
+
+}  // namespace fairlead::gpu

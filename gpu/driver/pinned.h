@@ -1,0 +1,32 @@
+// Host memory that CUDA has pinned: what copies go through without waiting for one another. Ownership: given back to
+// CUDA with the object; nothing uses a slot any more by then. Threads: one at a time.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "fairlead/status.h"
+#include "gpu/driver/driver.h"
+
+namespace fairlead::gpu {
+
+class PinnedMemory {
+ public:
+  /// Errors: kResourceExhausted (with the remedy), kUnavailable.
+  static Result<std::unique_ptr<PinnedMemory>> allocate(std::shared_ptr<Driver> driver, int ordinal, std::size_t bytes);
+  ~PinnedMemory();
+  PinnedMemory(const PinnedMemory&) = delete;
+  PinnedMemory& operator=(const PinnedMemory&) = delete;
+  [[nodiscard]] std::span<std::byte> bytes() const noexcept { return bytes_; }
+
+ private:
+  PinnedMemory(std::shared_ptr<Driver> driver, CuContext context, std::span<std::byte> bytes)
+      : driver_(std::move(driver)), context_(context), bytes_(bytes) {}
+  const std::shared_ptr<Driver> driver_;
+  const CuContext context_;
+  const std::span<std::byte> bytes_;
+};
+
+}  // namespace fairlead::gpu

@@ -1,0 +1,151 @@
+// A CUDA driver that a test owns: device memory that traps when the CPU touches it, copies that happen later, on a
+// thread of the double's, and the pitfalls of real drivers, each of which a test turns on.
+//
+// Device memory is mapped without any access; what "the device" holds is another mapping of the same pages. Contexts
+// are a stack for each thread, as CUDA's are. Every call may be told to fail. One double at a time; its driver is the
+// process's while it lives. Threads: any.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "gpu/driver/driver.h"
+
+namespace fairlead::gpu::testing {
+
+class CudaDouble {
+ public:
+  static constexpr std::size_t kPage = 65536;  // what an export must begin and end at
+  static constexpr std::size_t kBlock = std::size_t{2} << 20;
+
+  struct Features {
+    int devices = 1;
+    int version = 12040;
+    bool dma_buf = true;
+    bool gpu_direct = true;
+    // Pitfalls.
+    bool null_exports = false;          // an export succeeds and gives no descriptor
+    std::size_t largest_export = 0;     // more than that is out of memory, as under an IOMMU; 0: no limit
+    bool no_context_of_memory = false;  // the attribute is not to be had, as of a pool's memory
+  };
+
+  CudaDouble() : CudaDouble(Features{}) {}
+  explicit CudaDouble(Features features);
+  ~CudaDouble();
+  CudaDouble(const CudaDouble&) = delete;
+  CudaDouble& operator=(const CudaDouble&) = delete;
+
+  static const DriverApi& api();
+  /// Driver::open(api()), which is process_driver() from then on.
+  std::shared_ptr<Driver> install();
+
+  // --- memory
+  /// An allocation of its own, on device `ordinal`.
+  std::span<std::byte> allocate(std::size_t bytes, int ordinal = 0);
+  /// Next to each other in one block, as an allocator of small sizes does; each is an allocation to CUDA.
+  std::vector<std::span<std::byte>> allocate_together(std::span<const std::size_t> sizes);
+  /// One range that is mapped from several handles: cuMemGetAddressRange speaks of one of them at a time.
+  std::span<std::byte> map_handles(std::size_t handles, std::size_t bytes_each);
+  std::span<std::byte> allocate_managed(std::size_t bytes);
+  /// cuMemHostAlloc, as an application would.
+  std::span<std::byte> allocate_pinned(std::size_t bytes);
+  /// What the device holds at these addresses; no copy is under way.
+  [[nodiscard]] std::span<std::byte> shadow(std::span<std::byte> device);
+  /// Whether every allocation in the range has SYNC_MEMOPS set.
+  [[nodiscard]] bool synchronizes(std::span<std::byte> device);
+
+  // --- faults
+  /// The next call of that name after `skip` others fails so; the name is the member's of DriverApi.
+  void fail_next(const std::string& call, CuResult result, std::size_t skip = 0);
+  /// The next copy after `skip` others is started, and fails.
+  void break_copy(std::size_t skip = 0);
+  /// Copies are started and none happens, until let_copy_go().
+  void hold_copies();
+  void let_copies_go();
+  /// Until that many copies wait, at most 60 s. False: they did not come.
+  bool wait_for_copies(std::size_t count);
+
+  // --- what was seen
+  [[nodiscard]] std::size_t calls(const std::string& name) const;
+  [[nodiscard]] std::size_t copies_done() const;
+  /// Calls without a context, pointers that are no memory of the device, frees of what is not there, and the like.
+  [[nodiscard]] std::vector<std::string> violations() const;
+  /// Contexts retained, pinned memory, streams and events that exist.
+  [[nodiscard]] std::size_t live_objects() const;
+  struct Export {
+    CuAddress address = 0;
+    std::size_t bytes = 0;
+  };
+  [[nodiscard]] std::vector<Export> exports() const;
+  /// The calling thread's stack of contexts.
+  [[nodiscard]] static std::vector<CuContext> context_stack();
+  /// A context that is not the primary one.
+  [[nodiscard]] CuContext foreign_context() const noexcept;
+
+ private:
+  struct Calls;  // the functions of the table
+  struct Mapping {
+    std::byte* device = nullptr;
+    std::byte* shadow = nullptr;
+    std::size_t bytes = 0;
+    int ordinal = 0;
+    bool managed = false;
+  };
+  struct Allocation {
+    std::size_t bytes = 0;
+    int ordinal = 0;
+    bool synchronizes = false;
+    bool managed = false;
+  };
+  struct Work {
+    CuStream stream = nullptr;
+    std::uint64_t event = 0;  // 0: a copy
+    bool to_device = false;
+    CuAddress device = 0;
+    std::byte* host = nullptr;
+    std::size_t bytes = 0;
+    bool broken = false;
+  };
+  struct Fault {
+    CuResult result = CuResult::kSuccess;
+    std::size_t skip = 0;
+  };
+
+  /// Counts the call, and says whether it fails.
+  CuResult enter(const char* call, bool needs_context);
+  Mapping& map(std::size_t bytes, int ordinal, bool managed);
+  [[nodiscard]] std::byte* shadow_of(CuAddress address, std::size_t bytes);
+  [[nodiscard]] std::map<CuAddress, Allocation>::iterator allocation_at(CuAddress address);
+  void work();
+
+  const Features features_;
+  mutable std::mutex mutex_;  // guards all that follows
+  std::condition_variable changed_;
+  std::vector<Mapping> mappings_;
+  std::map<CuAddress, Allocation> allocations_;
+  std::map<void*, std::size_t> pinned_;
+  std::map<std::string, std::size_t> calls_;
+  std::map<std::string, Fault> faults_;
+  std::vector<std::string> violations_;
+  std::vector<Export> exports_;
+  std::map<std::uint64_t, CuResult> events_;      // what a query says
+  std::map<std::uint64_t, std::size_t> streams_;  // by number: work that has not ended
+  std::map<std::uint64_t, bool> lost_;            // streams on which a copy failed: what is recorded there fails, too
+  std::deque<Work> queue_;
+  std::size_t retained_ = 0, copies_done_ = 0, next_ = 1, break_in_ = 0;
+  bool break_armed_ = false, held_ = false, stopping_ = false;
+  std::thread worker_;
+};
+
+}  // namespace fairlead::gpu::testing

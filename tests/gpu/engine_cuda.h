@@ -1,0 +1,79 @@
+// Two engines whose memory is a GPU's, on the double: what the tests of the engine share.
+#pragma once
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "fairlead/cuda.h"
+#include "tests/conformance/engine_pair.h"
+#include "tests/gpu/cuda_double.h"
+
+namespace fairlead::test {
+
+class CudaEngines : public testing::Test {
+ protected:
+  CudaEngines() { cuda.install(); }
+  ~CudaEngines() override {
+    pair.reset();
+    gpu::replace_process_driver(nullptr);
+    EXPECT_THAT(cuda.violations(), testing::IsEmpty());
+    EXPECT_EQ(cuda.live_objects(), 0u);
+  }
+
+  void start(const Way& way, std::size_t staging = std::size_t{1} << 20) {
+    EngineConfig config = config_for(way);
+    config.cuda_staging_bytes = staging * lanes_under_test();
+    EngineConfig server = config;
+    server.transport = way.transport == "tcp" ? "tcp" : "auto";
+    pair->start(server, config);
+  }
+
+  /// Device memory with these bytes in it, registered with the engine.
+  std::pair<Memory, std::span<std::byte>> device(Engine& engine, std::size_t bytes, std::uint32_t seed = 0,
+                                                 CudaOptions options = {}) {
+    const std::span<std::byte> made = cuda.allocate(bytes);
+    fill(cuda.shadow(made), seed);
+    Result<Memory> memory = engine.register_memory(made, options);
+    EXPECT_TRUE(memory) << memory.error().to_string();
+    return {memory ? *memory : Memory(), made};
+  }
+  /// The same of the server's, published, and the client's view of it.
+  std::pair<RemoteMemory, std::span<std::byte>> remote_device(const std::string& name, std::size_t bytes,
+                                                              std::uint32_t seed = 0) {
+    auto [memory, made] = device(*pair->server, bytes, seed);
+    const Status published = pair->server->publish(name, memory, Access::kRemoteReadWrite);
+    EXPECT_TRUE(published.ok()) << published.to_string();
+    Result<RemoteMemory> remote = pair->peer.lookup(name, kPatience);
+    EXPECT_TRUE(remote) << remote.error().to_string();
+    return {remote ? *remote : RemoteMemory(), made};
+  }
+
+  static void fill(std::span<std::byte> bytes, std::uint32_t seed) {
+    for (std::size_t i = 0; i < bytes.size(); ++i) {
+      bytes[i] = seed == 0 ? std::byte{0} : static_cast<std::byte>((i * 2654435761u + seed) >> 13);
+    }
+  }
+  static bool is_filled(std::span<const std::byte> bytes, std::uint32_t seed) {
+    for (std::size_t i = 0; i < bytes.size(); ++i) {
+      if (bytes[i] != (seed == 0 ? std::byte{0} : static_cast<std::byte>((i * 2654435761u + seed) >> 13))) {
+        return false;
+      }
+    }
+    return true;
+  }
+  static void expect_ok(Transfer transfer) {
+    const Status end = transfer.wait(kPatience);
+    EXPECT_TRUE(end.ok()) << end.to_string();
+  }
+
+  gpu::testing::CudaDouble cuda;
+  std::optional<EnginePair> pair{std::in_place};
+};
+
+}  // namespace fairlead::test

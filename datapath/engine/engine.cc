@@ -16,15 +16,15 @@ EngineImpl* behind(const std::shared_ptr<void>& object) noexcept { return static
 
 /// ok, or why calls of an engine come to nothing.
 Status usable(const EngineImpl* impl) {
-  return impl != nullptr ? impl->usable() : Status(Code::kInvalidArgument, "this engine was moved from");
+  return impl != nullptr ? impl->fork().usable() : Status(Code::kInvalidArgument, "this engine was moved from");
 }
 /// The same for calls that begin something.
 Status working(const EngineImpl* impl) {
   Status fine = usable(impl);
-  return fine.ok() && impl->stopped() ? Status(Code::kUnavailable, "the engine was shut down") : fine;
+  return fine.ok() && impl->commons().stopped ? Status(Code::kUnavailable, "the engine was shut down") : fine;
 }
 /// The same where nobody asks why, as in calls that are made all the time.
-bool is_usable(const EngineImpl* impl) noexcept { return impl != nullptr && !impl->inherited(); }
+bool is_usable(const EngineImpl* impl) noexcept { return impl != nullptr && !impl->fork().inherited(); }
 
 }  // namespace
 
@@ -192,12 +192,12 @@ Result<Peer> Engine::accept(std::chrono::nanoseconds timeout) {
                   "EngineConfig::listen");
   }
   const auto deadline = datapath::deadline_after(timeout);
-  const auto anything = [impl] { return impl->sinks().any_accepted() || impl->stopped(); };
+  const auto anything = [impl] { return impl->sinks().any_accepted() || impl->commons().stopped; };
   while (impl->wait_until(anything, deadline)) {
     if (auto session = std::static_pointer_cast<SessionImpl>(impl->sinks().take_accepted())) {
       return datapath::make_peer(std::move(session));
     }
-    if (impl->stopped()) return Status(Code::kCancelled, "the engine was shut down");
+    if (impl->commons().stopped) return Status(Code::kCancelled, "the engine was shut down");
   }
   return Status(Code::kDeadlineExceeded, "nobody connected in time");
 }
@@ -227,10 +227,10 @@ std::pair<Peer, Event> Engine::next_event(std::chrono::nanoseconds timeout) {
     return result;
   }
   const auto deadline = datapath::deadline_after(timeout);
-  const auto anything = [&] { return impl->sinks().any_events() || impl->stopped(); };
+  const auto anything = [&] { return impl->sinks().any_events() || impl->commons().stopped; };
   while (impl->wait_until(anything, deadline)) {
     if (take()) break;
-    if (!impl->stopped()) continue;
+    if (!impl->commons().stopped) continue;
     result.second.status = Status(Code::kCancelled, "the engine was shut down");
     break;
   }
@@ -257,7 +257,7 @@ bool Engine::poll() noexcept {
 
 PlacementReport Engine::placement() const {
   EngineImpl* impl = behind(object_);
-  return is_usable(impl) ? impl->placement() : PlacementReport();
+  return is_usable(impl) ? impl->commons().placement.report() : PlacementReport();
 }
 std::vector<DeviceInfo> Engine::devices(std::string_view peer) const {
   return object_ != nullptr ? behind(object_)->devices(peer) : std::vector<DeviceInfo>();
@@ -267,7 +267,7 @@ std::vector<Peer> Engine::peers() const {
   EngineImpl* impl = behind(object_);
   std::vector<Peer> peers;
   if (!is_usable(impl)) return peers;
-  for (auto& session : impl->sessions()) peers.push_back(datapath::make_peer(std::move(session)));
+  for (auto& session : impl->commons().sessions.all()) peers.push_back(datapath::make_peer(std::move(session)));
   return peers;
 }
 

@@ -95,12 +95,12 @@ Status EngineImpl::open(Principals known) {
 
 EngineImpl::~EngineImpl() {
   shut_down();
-  if (!inherited()) return;
+  if (!fork_.inherited()) return;
   for (std::unique_ptr<DeviceStaging>& each : staging_) static_cast<void>(each.release());  // CUDA is not to be called
 }
 
 void EngineImpl::shut_down() {
-  if (inherited()) return;
+  if (fork_.inherited()) return;
   const std::lock_guard once(shutting_down_);
   if (commons_.stopped.exchange(true)) return;
   commons_.waiters.wake_all();
@@ -151,7 +151,7 @@ EngineLane& EngineImpl::least_loaded() noexcept {
 Result<std::shared_ptr<SessionImpl>> EngineImpl::connect(std::string_view host_port) {
   const Result<std::vector<HostPort>> to = parse_places(host_port);
   if (!to) return to.error();
-  if (stopped()) return Status(Code::kUnavailable, "the engine is shut down");
+  if (commons_.stopped.load()) return Status(Code::kUnavailable, "the engine is shut down");
   EngineLane& lane = least_loaded();
   const std::shared_ptr<SessionImpl> session = lane.make_session(true, std::string(host_port));
   if (Status begun = commons_.sessions.begin(session); !begun.ok()) return begun;

@@ -37,12 +37,10 @@ class EngineImpl final : public std::enable_shared_from_this<EngineImpl> {
   void shut_down();
 
   [[nodiscard]] const EngineConfig& config() const noexcept { return commons_.config; }
+  [[nodiscard]] const EngineCommons& commons() const noexcept { return commons_; }
   [[nodiscard]] RegionTable& regions() noexcept { return *commons_.regions; }
-  [[nodiscard]] bool stopped() const noexcept { return commons_.stopped.load(); }
   /// Whether this process got the engine by fork(): then nothing else is to be called.
-  [[nodiscard]] bool inherited() const noexcept { return fork_.inherited(); }
-  /// ok, or why calls come to nothing.
-  [[nodiscard]] Status usable() const { return fork_.usable(); }
+  [[nodiscard]] const LiveEngine& fork() const noexcept { return fork_; }
   [[nodiscard]] const std::string& listen_address() const noexcept { return listener_.address(); }
 
   // engine_pool.cc
@@ -68,10 +66,8 @@ class EngineImpl final : public std::enable_shared_from_this<EngineImpl> {
   Status reload_keys();
 
   Result<std::shared_ptr<SessionImpl>> connect(std::string_view host_port);
-  [[nodiscard]] std::vector<std::shared_ptr<SessionImpl>> sessions() const { return commons_.sessions.all(); }
   [[nodiscard]] std::vector<DeviceInfo> devices(std::string_view peer) const;
   [[nodiscard]] EngineStats stats() const;
-  [[nodiscard]] PlacementReport placement() const { return commons_.placement.report(); }
 
   // engine_waits.cc: what comes in any lane.
   [[nodiscard]] Sinks& sinks() noexcept { return sinks_; }

@@ -182,7 +182,7 @@ bool Outbox::may_carry_notification(const Way& way, const TransferImpl& t) noexc
 // ---- data ----------------------------------------------------------------------------------------------------------
 
 /// The transfer whose data is next; those that cannot go on are ended. Null: none, or none in this batch.
-TransferImpl* Outbox::next_with_data() {
+TransferImpl* Outbox::next_with_data(const Way& way) {
   while (!data_queue_.empty()) {
     TransferImpl& t = *data_queue_.front();
     if (t.failure != Code::kOk) {
@@ -305,7 +305,7 @@ TransferImpl* Outbox::next_to_spread(const Way& way) {
 }
 
 bool Outbox::build_data(const Way& way) {
-  TransferImpl* next = way.rail == 0 ? next_with_data() : next_to_spread(way);
+  TransferImpl* next = way.rail == 0 ? next_with_data(way) : next_to_spread(way);
   if (next == nullptr) return false;
   TransferImpl& t = *next;
   const bool spread = is_spread(way, t);

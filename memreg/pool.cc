@@ -155,7 +155,7 @@ void Pool::count(Shelf& shelf, std::int64_t by, std::size_t bytes) {
 Result<Pool::Block> Pool::allocate_block(Shelf& shelf, std::size_t class_bytes, std::size_t bytes, Audience audience) {
   ThreadCache* const cache = ThreadCache::of(shelf);
   const std::size_t index = class_index(class_bytes);
-  FreeBlock from;
+  FreeBlock from{};
   if (cache == nullptr || !cache->take(index, audience, from)) {
     const auto found = refill(shelf, cache, index);
     if (!found) return found.error();
@@ -205,7 +205,8 @@ Result<Pool::Block> Pool::allocate_arena(Shelf& shelf, std::size_t bytes, const 
   const auto arena = shelf.take_arena(pages + (alignment - aligned), request.shared);
   if (!arena) return arena.error();
   const std::span<std::byte> all = (*arena)->memory.bytes();
-  FreeBlock from{all.data() + (round_up(address(all.data()), alignment) - address(all.data())), *arena};
+  FreeBlock from{all.data() + (round_up(address(all.data()), alignment) - address(all.data())), *arena,
+                 Audience::kNobody};
   unpoison({from.data, bytes});
   populate({from.data, pages});
   count(shelf, 1, all.size());

@@ -220,7 +220,8 @@ Result<FreeBlock> Shelf::take_run(std::size_t bytes, std::size_t alignment) {
     if (!page) return {};
     ArenaEntry* const arena = arena_of(*page);
     arena->idle_rounds = 0;
-    return {arena->memory.bytes().data() + (*page - page_of(arena->memory.bytes().data())) * page_size(), arena};
+    return {arena->memory.bytes().data() + (*page - page_of(arena->memory.bytes().data())) * page_size(), arena,
+            Audience::kNobody};
   };
   {
     const std::lock_guard lock(mutex_);

@@ -24,11 +24,11 @@ namespace fairlead::memreg {
 class Shelf;
 struct ArenaEntry;
 
-/// A block that nobody has.
+/// A block that nobody has. Without initializers: a batch of them is made with every block that is freed.
 struct FreeBlock {
-  std::byte* data = nullptr;
-  ArenaEntry* arena = nullptr;
-  Audience left_by = Audience::kNobody;
+  std::byte* data;
+  ArenaEntry* arena;
+  Audience left_by;
 };
 
 /// What is handed out and given back: counted where it happens, so that one place alone may be below 0.

@@ -55,7 +55,7 @@ struct CudaDouble::Calls {
     return enter("device_get");
   }
   static CuResult device_name(char* name, int bytes, CuDevice device) {
-    fmt::format_to_n(name, bytes - 1, "Double {}", device).out[0] = '\0';
+    fmt::format_to_n(name, static_cast<std::size_t>(bytes) - 1, "Double {}", device).out[0] = '\0';
     return enter("device_name");
   }
   static CuResult device_attribute(int* value, int attribute, CuDevice) {

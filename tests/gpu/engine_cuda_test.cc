@@ -60,7 +60,7 @@ TEST_P(CudaWays, OneEndMayBeHostMemory) {
 TEST_P(CudaWays, NothingIsTooSmall) {
   auto [remote, there] = remote_device("there", 4096);
   auto [local, here] = device(*pair->client, 4096, 5);
-  for (const std::size_t size : {1, 7, 64, 4095}) {
+  for (const std::size_t size : {1u, 7u, 64u, 4095u}) {
     expect_ok(pair->peer.write(local.slice(0, size), remote.slice(0, size)));
     EXPECT_TRUE(is_filled(cuda.shadow(there).first(size), 5)) << size;
   }

@@ -198,11 +198,10 @@ TransferImpl* Outbox::next_with_data(const Way& way) {
       continue;
     }
     if (gone) {
-      fail_transfer(t, Code::kProtectionError, op.remote.get());
+      fail_transfer(t, Code::kProtectionError, op.remote);
     } else {
       t.failure = Code::kUnimplemented;
-      t.reason =
-          fmt::format("region '{}' of {} cannot be reached over {}", op.remote->name, user_.who(), way.transport_name);
+      t.reason = "this end's GPU memory cannot be reached over the path, and nothing carries it apart";
     }
     settle(t);
   }

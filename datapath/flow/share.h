@@ -50,9 +50,13 @@ class Share {
     } else {
       ahead_of_timed_ -= std::min(ahead_of_timed_, bytes);
     }
-    if (now - since_ >= kSample) measure(now);
-    // It had all that it may have, and was done with it before anybody could give it more.
-    if (under_way_ == 0 && std::exchange(full_, false)) window_ = std::min(2 * window_, kMost * stripe_);
+    // It had all that it may have, and was done with it before anybody could give it more: that says nothing of its rate.
+    if (under_way_ == 0 && std::exchange(full_, false)) {
+      window_ = std::min(2 * window_, kMost * stripe_);
+      begin_sample(now);
+    } else if (now - since_ >= kSample) {
+      measure(now);
+    }
   }
   /// The path is another. `weight`: how much it should carry, when the path that should carry least has 1.
   void reset(double weight = kWeight) noexcept {

@@ -45,7 +45,7 @@ constexpr std::string_view kSessions[2][datapath::kSessionPhases] = {
      "oqxoxooxo",   // closing
      "xqnoxxxhx",   // draining
      "eeeoeeeee"},  // closed
-    {"rrrrrrrrr", "rrrrrrrrr", "rxqxqxqxx", "rqxxxxxxx", "rqxoxooxo", "rqnoxxxhx", "reeoeeeee"}};
+    {"rrrrrrrrr", "rrrrrrrrr", "rxqxoxqxx", "rqxxxxxxx", "rqxoxooxo", "rqnoxxxhx", "reeoeeeee"}};
 
 template <typename State, typename Event, typename Counts>
 std::string table(const Counts& counts) {

@@ -127,7 +127,7 @@ TEST_F(Tenants, ADomainThatPinsIsToldBesideAndGoesByMessageTillThen) {
   std::latch begun(1), may_go_on(1);
   std::atomic<bool> first{true};
   nic.on_register = [&](const MemoryDescriptor& memory) {
-    if (memory.bytes.size() < bytes.size() || !first.exchange(false)) return;  // the probe's
+    if (memory.bytes.data() != bytes.data() || !first.exchange(false)) return;  // the probe's
     begun.count_down();
     may_go_on.wait();
   };

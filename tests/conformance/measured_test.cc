@@ -8,6 +8,9 @@ namespace {
 
 class MeasuredChoice : public testing::Test, public EnginePair {
  protected:
+  void SetUp() override {
+    if (test::over_memif()) GTEST_SKIP() << "these are between tcp and UDP";
+  }
   void begin(const std::string& transport, PathChoice choice, std::size_t paths = 1) {
     EngineConfig server_config, client_config;
     for (EngineConfig* config : {&server_config, &client_config}) {

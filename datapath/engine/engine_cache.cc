@@ -34,8 +34,9 @@ Memory EngineCache::memory_of(Lease lease, std::span<std::byte> bytes) const {
     }
   }
   auto keeper = std::make_shared<Kept>(Kept{cache_, std::move(lease)});
-  return make_memory(
-      std::make_shared<RegionImpl>(std::move(range), bytes, Access::kNone, std::move(keeper), PoolOrigin{}, std::move(more)), bytes);
+  return make_memory(std::make_shared<RegionImpl>(std::move(range), bytes, Access::kNone, std::move(keeper),
+                                                  PoolOrigin{}, std::move(more)),
+                     bytes);
 }
 
 Result<Memory> EngineCache::find(std::span<std::byte> bytes) {

@@ -33,7 +33,8 @@ bool EngineImpl::wait_until(const std::function<bool()>& done, Clock::time_point
     if (now < spin_until) continue;
     // Bounded, since a driver may look for waiters just before this one is counted.
     commons_.waiters.sleep(&done, [this] { return commons_.stopped.load(); }, std::min(deadline, now + kRecheck));
-    if (commons_.stopped.load() && !done()) std::this_thread::yield();  // not for long: the conditions of waits hold then
+    if (commons_.stopped.load() && !done())
+      std::this_thread::yield();  // not for long: the conditions of waits hold then
   }
   return true;
 }

@@ -50,7 +50,8 @@ class Share {
     } else {
       ahead_of_timed_ -= std::min(ahead_of_timed_, bytes);
     }
-    // It had all that it may have, and was done with it before anybody could give it more: that says nothing of its rate.
+    // It had all that it may have, and was done with it before anybody could give it more: that says nothing of its
+    // rate.
     if (under_way_ == 0 && std::exchange(full_, false)) {
       window_ = std::min(2 * window_, kMost * stripe_);
       begin_sample(now);

@@ -33,7 +33,8 @@ class Tenants : public testing::Test {
     return config;
   }
   void begin(const Habits& habits) {
-    ends_ = std::make_unique<TwoEnds>(1, std::vector{habits}, std::vector{habits}, as_trainer(), std::vector<datapath::Place>{}, kKeys);
+    ends_ = std::make_unique<TwoEnds>(1, std::vector{habits}, std::vector{habits}, as_trainer(),
+                                      std::vector<datapath::Place>{}, kKeys);
     ASSERT_TRUE(ends_->meet());
     ASSERT_EQ(ends_->session[1]->description().principal, "trainer");
   }

@@ -360,6 +360,7 @@ int run(Words words) {
     end.run(peer, std::nullopt);
     for (Event event; event.kind != Event::Kind::kClosed;) {  // the other end goes first
       event = peer.next_event(kPatience);
+      if (event.kind == Event::Kind::kNone && peer.state() == PeerState::kClosed) break;  // run() took the last event
       if (event.kind == Event::Kind::kNone) die("the other end does not close the session");
       if (event.kind == Event::Kind::kClosed && !event.status.ok()) die("the end: " + event.status.to_string());
     }

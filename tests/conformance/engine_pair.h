@@ -59,6 +59,8 @@ inline EngineConfig config_for(const Way& way) {
   config.verbs.profile = way.profile;
   config.verbs.one_sided = way.one_sided;
   config.verbs.packet_io = way.packet_io;
+  // On a busy machine answers to what was lost take long, and there is no other path.
+  if (way.packet_io != "udp") config.verbs.ack_timeout = 15;
   config.pool_arena_bytes = std::size_t{4} << 20;
   return config;
 }

@@ -51,7 +51,7 @@ if(FAIRLEAD_BENCH)
 endif()
 
 if(FAIRLEAD_FUZZ AND NOT CMAKE_CXX_COMPILER_ID STREQUAL Clang)
-  message(FATAL_ERROR "FAIRLEAD_FUZZ needs clang: use the preset fuzz (scripts/fuzz installs clang-19)")
+  message(FATAL_ERROR "FAIRLEAD_FUZZ needs clang: use the preset asan (scripts/fuzz installs clang-19)")
 endif()
 
 # fairlead_feature(NAME CONDITION WHY_ON WHY_OFF): one line of the summary.
@@ -82,7 +82,7 @@ function(fairlead_summary)
   fairlead_feature(dlpack FAIRLEAD_DLPACK_INCLUDE "${FAIRLEAD_DLPACK_INCLUDE}/dlpack/dlpack.h" "no dlpack/dlpack.h; install libdlpack-dev")
   fairlead_feature(tests FAIRLEAD_TESTS "GoogleTest ${GTest_VERSION}" "FAIRLEAD_TESTS is OFF")
   fairlead_feature(benchmarks FAIRLEAD_BENCH "Google Benchmark ${benchmark_VERSION}" "FAIRLEAD_BENCH is OFF")
-  fairlead_feature(fuzzers FAIRLEAD_FUZZ "libFuzzer" "FAIRLEAD_FUZZ is OFF; the preset fuzz turns it on")
+  fairlead_feature(fuzzers FAIRLEAD_FUZZ "libFuzzer" "FAIRLEAD_FUZZ is OFF; the preset asan turns it on")
   fairlead_feature(sanitizers FAIRLEAD_SANITIZE "${FAIRLEAD_SANITIZE}" "the presets asan and tsan turn them on")
   fairlead_feature(ccache FAIRLEAD_CCACHE "${FAIRLEAD_CCACHE}" "not installed; it only saves time")
   fairlead_feature(clang-format FAIRLEAD_CLANG_FORMAT "${FAIRLEAD_CLANG_FORMAT}" "not installed; scripts/lint installs it")

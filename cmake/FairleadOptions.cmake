@@ -64,6 +64,7 @@ if(FAIRLEAD_SANITIZE)
 endif()
 if(CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
   add_compile_options(-Wno-deprecated-declarations)  # clang sees std::stable_sort of libstdc++ 12 call what it deprecates
+  add_compile_options("SHELL:-Xclang -fno-pch-timestamp")  # else ccache keeps nothing that a precompiled header was read for
 endif()
 if(FAIRLEAD_FUZZ)
   add_compile_options(-fsanitize=fuzzer-no-link)  # coverage of the libraries too: without it the fuzzers are blind
@@ -71,7 +72,7 @@ endif()
 
 find_program(FAIRLEAD_CCACHE ccache)
 if(PROJECT_IS_TOP_LEVEL AND FAIRLEAD_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
-  # Without these it keeps nothing that a precompiled header was read for.
+  # Without these too it keeps nothing that a precompiled header was read for.
   set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros ${FAIRLEAD_CCACHE})
   set(CMAKE_C_COMPILER_LAUNCHER ${FAIRLEAD_CCACHE})
 endif()

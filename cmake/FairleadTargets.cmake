@@ -10,12 +10,10 @@ function(fairlead_library name)
   if(ARG_PACKET_PATH)
     fairlead_packet_path(${name})
   endif()
-  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
-    if(ARG_PACKET_PATH)
-      target_precompile_headers(${name} REUSE_FROM fairlead_packet_headers)
-    else()
-      target_precompile_headers(${name} REUSE_FROM fairlead_headers)
-    endif()
+  if(ARG_PACKET_PATH)
+    target_precompile_headers(${name} REUSE_FROM fairlead_packet_headers)
+  else()
+    target_precompile_headers(${name} REUSE_FROM fairlead_headers)
   endif()
 endfunction()
 
@@ -27,13 +25,10 @@ function(fairlead_packet_path name)
   endif()
 endfunction()
 
-# What nearly every source includes, read once for all libraries, and once more with the packet path's flags: GCC takes a
-# header that it read beforehand only under the flags it was read with. clang, which builds for TSan and the fuzzers, reads
-# all each time: a source that leaves out an include is found there.
+# What nearly every source includes, read once for all libraries, and once more with the packet path's flags: a header that
+# was read beforehand is good only under the flags it was read with. A source that leaves out an include is found by
+# scripts/nightly, which builds with CMAKE_DISABLE_PRECOMPILE_HEADERS.
 function(fairlead_headers)
-  if(NOT CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
-    return()
-  endif()
   file(CONFIGURE OUTPUT headers.cc CONTENT "")
   foreach(name fairlead_headers fairlead_packet_headers)
     add_library(${name} OBJECT ${CMAKE_CURRENT_BINARY_DIR}/headers.cc)
@@ -52,15 +47,14 @@ function(fairlead_program name)
   target_link_libraries(${name} PRIVATE fairlead_flags ${ARG_LINK})
 endfunction()
 
-# GCC's, for tests that are not OPTIMIZED; -Og sees false ones.
-set(FAIRLEAD_TEST_OPTIONS -Og -Wno-maybe-uninitialized)
+# For tests that are not OPTIMIZED: compilers spend most of their time on what the macros of GoogleTest become.
+set(FAIRLEAD_TEST_OPTIONS -O0)
 
 # fairlead_test(NAME SOURCES a_test.cc [LINK dep...] [LABELS unit|conformance|integration] [TIMEOUT s] [NO_MAIN]
 #               [ALONE] [OPTIMIZED])
 # One program per folder under test, one ctest entry per program: process starts are what a sanitizer run pays for.
 # Labels: unit and conformance run under TSan too; integration runs in release and ASan. ALONE: no other test runs
-# meanwhile, for one that measures. OPTIMIZED: its own sources do the work. Of the others' GCC spends most of its time on
-# what the macros of GoogleTest become, and a third to a half less at -Og.
+# meanwhile, for one that measures. OPTIMIZED: its own sources do the work.
 function(fairlead_test name)
   cmake_parse_arguments(ARG "ALONE;NO_MAIN;OPTIMIZED" "TIMEOUT" "SOURCES;LINK;LABELS" ${ARGN})
   add_executable(${name} ${ARG_SOURCES})
@@ -69,7 +63,7 @@ function(fairlead_test name)
   else()
     target_link_libraries(${name} PRIVATE fairlead_flags ${ARG_LINK} GTest::gmock_main)
   endif()
-  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND NOT ARG_OPTIMIZED)
+  if(NOT ARG_OPTIMIZED)
     target_compile_options(${name} PRIVATE ${FAIRLEAD_TEST_OPTIONS})
     target_precompile_headers(${name} REUSE_FROM fairlead_test_headers)
   endif()
@@ -91,17 +85,14 @@ function(fairlead_test name)
   endif()
 endfunction()
 
-# What nearly every test includes takes GCC longer to read than most tests take to compile, so it reads it once. clang, which
-# builds for TSan, reads it each time: a test that leaves out an include is found there.
+# What nearly every test includes takes longer to read than most tests take to compile, so it is read once.
 function(fairlead_test_headers)
-  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
-    file(CONFIGURE OUTPUT test_headers.cc CONTENT "int main() {}\n")
-    add_executable(fairlead_test_headers EXCLUDE_FROM_ALL ${CMAKE_CURRENT_BINARY_DIR}/test_headers.cc)
-    target_link_libraries(fairlead_test_headers PRIVATE fairlead_flags fmt::fmt GTest::gmock)
-    target_compile_options(fairlead_test_headers PRIVATE ${FAIRLEAD_TEST_OPTIONS})
-    target_precompile_headers(fairlead_test_headers PRIVATE <gmock/gmock.h> <gtest/gtest.h> <fmt/format.h>
-      <algorithm> <atomic> <chrono> <deque> <functional> <map> <random> <set> <thread> <vector>)
-  endif()
+  file(CONFIGURE OUTPUT test_headers.cc CONTENT "int main() {}\n")
+  add_executable(fairlead_test_headers EXCLUDE_FROM_ALL ${CMAKE_CURRENT_BINARY_DIR}/test_headers.cc)
+  target_link_libraries(fairlead_test_headers PRIVATE fairlead_flags fmt::fmt GTest::gmock)
+  target_compile_options(fairlead_test_headers PRIVATE ${FAIRLEAD_TEST_OPTIONS})
+  target_precompile_headers(fairlead_test_headers PRIVATE <gmock/gmock.h> <gtest/gtest.h> <fmt/format.h>
+    <algorithm> <atomic> <chrono> <deque> <functional> <map> <random> <set> <thread> <vector>)
 endfunction()
 
 # fairlead_test_over_memif(NAME TIMEOUT n): the program of that test once more, its devices on ports over DPDK. Alone,

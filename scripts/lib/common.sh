@@ -4,6 +4,9 @@ set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 jobs=${FAIRLEAD_JOBS:-$(nproc)}
+# What names the functions in a sanitizer's report.
+symbolizer=/usr/lib/llvm-19/bin/llvm-symbolizer
+export ASAN_SYMBOLIZER_PATH=$symbolizer TSAN_SYMBOLIZER_PATH=$symbolizer UBSAN_SYMBOLIZER_PATH=$symbolizer
 
 say() { printf '%s: %s\n' "${0##*/}" "$*"; }
 die() {

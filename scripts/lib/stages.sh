@@ -28,10 +28,18 @@ stage() {
   elif [ "$status" -ne 0 ]; then
     printf '=== %s: FAILED with exit code %s\n' "$name" "$status"
   fi
-  [ "$status" -eq 0 ] || exit 1
+  [ "$status" -eq 0 ] || { failures "$name"; exit 1; }
   local again
   again=$(second_tries "$name")
-  [ -z "$again" ] || stages_table+=("          needed a second try: $again")
+  [ -z "$again" ] || { stages_table+=("          needed a second try: $again"); failures "$name"; }
+}
+
+# failures STAGE: what GoogleTest and unittest said of each failure, once more at the end, where a log that is cut short
+# still has it.
+failures() {
+  printf '=== %s: what failed\n' "$1"
+  grep -aE -A 8 '(: Failure$|^(FAIL|ERROR): |Sanitizer: |runtime error: )' "$stages_log/$1" | cut -c1-300 | tail -n 100 || true
+  grep -aE '(^\[  FAILED  \]|\*\*\*)' "$stages_log/$1" | cut -c1-200 | sort -u || true
 }
 
 # closing STAGE: the line with which ctest closed that stage, if it ran ctest.

@@ -175,9 +175,10 @@ TEST(FaultMatrix, EveryCellVerifiesItsDataAboveItsFloor) {
   ASSERT_GT(megabytes, 0U);
   std::string table;
   for (const Cell& cell : kCells) {
-    table += Matrix(cell.faults).run(cell.name, megabytes << 20, cell.floor);
-    std::fputs(table.c_str() + table.rfind('\n', table.size() - 2) + 1, stdout);
+    const std::string row = Matrix(cell.faults).run(cell.name, megabytes << 20, cell.floor);
+    std::fputs(row.c_str(), stdout);
     std::fflush(stdout);
+    table += row;
   }
   const std::filesystem::path path =
       std::filesystem::path(FAIRLEAD_SNAPSHOTS) / fmt::format("fault_matrix_{}MB.txt", megabytes);

@@ -34,6 +34,8 @@
 namespace fairlead::soft::test {
 namespace {
 
+constexpr auto kAnySocket = static_cast<unsigned>(SOCKET_ID_ANY);
+
 constexpr std::uint16_t kBurst = 32;
 
 // What such a program has done before it opens a device of ours.
@@ -52,8 +54,8 @@ class Application : public testing::Test {
     ASSERT_NE(pool_, nullptr);
     const rte_eth_conf conf{};
     ASSERT_EQ(rte_eth_dev_configure(port_, 1, 1, &conf), 0);
-    ASSERT_EQ(rte_eth_rx_queue_setup(port_, 0, 64, SOCKET_ID_ANY, nullptr, pool_), 0);
-    ASSERT_EQ(rte_eth_tx_queue_setup(port_, 0, 64, SOCKET_ID_ANY, nullptr), 0);
+    ASSERT_EQ(rte_eth_rx_queue_setup(port_, 0, 64, kAnySocket, nullptr, pool_), 0);
+    ASSERT_EQ(rte_eth_tx_queue_setup(port_, 0, 64, kAnySocket, nullptr), 0);
     ASSERT_EQ(rte_eth_dev_start(port_), 0);
   }
   /// A burst of the program's own port, which makes packets of nothing.

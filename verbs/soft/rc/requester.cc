@@ -125,6 +125,11 @@ void time_round_trip(Qp& qp, Psn psn) noexcept {
   s.timed_at = qp.domain.now();
 }
 
+/// While it probes, what it sends may be for nobody: the room is for others.
+bool probes_enough(const SendState& s, std::size_t bytes) noexcept {
+  return s.probing && s.in_flight > 0 && s.in_flight + bytes > Window::kProbeBytes;
+}
+
 /// Whether the window has room for more of this queue pair. What has priority always finds a little; while it has
 /// something to do each of the others keeps little on its way, since that is what it would wait behind.
 bool has_room(const Qp& qp, const Window& window, std::size_t bytes) noexcept {
@@ -137,8 +142,7 @@ Step send_packet(Qp& qp, const SendWqe& wqe, bool others_turn) noexcept {
   SendState& s = qp.send;
   if (!may_send_now(qp)) return Step::kBlocked;
   Window& window = *qp.peer_window;
-  // While it probes, what it sends may be for nobody: the room is for others.
-  if (s.probing && s.in_flight > 0 && s.in_flight + wqe.charge > Window::kProbeBytes) return Step::kBlocked;
+  if (probes_enough(s, wqe.charge)) return Step::kBlocked;
   if (!has_room(qp, window, wqe.charge)) return wait_for(qp, window);
   window.force(wqe.charge);
   s.in_flight += wqe.charge;  // before it is asked whether there is room for more: else nobody may ask for an answer
@@ -158,8 +162,9 @@ Step send_packet(Qp& qp, const SendWqe& wqe, bool others_turn) noexcept {
   bth.pad = static_cast<std::uint8_t>(-length & 3);
   bth.dest_qpn = qp.attr.dest_qp_num;
   bth.psn = wqe.first + s.cursor_packet;
-  // Others may fill the window before the next turn.
-  bth.ack_request = last || ++s.unacknowledged_run >= kAckEvery || others_turn || !has_room(qp, window, wqe.charge);
+  // The last one for now asks: others may fill the window before the next turn, and no more follows of a probe.
+  bth.ack_request = last || ++s.unacknowledged_run >= kAckEvery || others_turn || probes_enough(s, wqe.charge) ||
+                    !has_room(qp, window, wqe.charge);
 
   TxBatch& batch = qp.domain.batch(*qp.port, std::max<std::size_t>(wqe.segments, 1));
   std::byte* const headers = batch.begin(qp.route, info.header_bytes, length);

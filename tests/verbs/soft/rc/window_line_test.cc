@@ -206,6 +206,23 @@ TEST_F(SilentNeighbour, DoesNotFillTheWindowWithWhatItProbesWith) {
   EXPECT_GE(sent(), kPackets / 2) << "there is room beside a probe";
 }
 
+// A peer that has the packets answers what asks for an answer. A probe that does not is answered as if nothing had come,
+// again and again, until the retries are over.
+TEST_F(SilentNeighbour, IsAskedForAnAnswerByEachProbe) {
+  write(silent, kPackets);
+  ASSERT_EQ(peer.receive().size(), kPackets);
+  std::size_t probes = 0;
+  for (unsigned round = 0; round < 10; ++round) {  // others are heard, so that the window stays open
+    write(lively, 4);
+    EXPECT_EQ(sent(), 4U);
+    const auto probe = peer.receive_after(4 * kMillisecond);
+    if (probe.empty()) continue;
+    ++probes;
+    EXPECT_TRUE(probe.back().ack_request) << "a probe of " << probe.size() << " packets";
+  }
+  EXPECT_GE(probes, 2U);
+}
+
 // Its next turn may be far, and others fill the window until then.
 TEST(WindowLineRetries, TheLastPacketOfATurnAsksForAnAnswer) {
   RawPeer peer;

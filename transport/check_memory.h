@@ -22,7 +22,7 @@ namespace fairlead::datapath {
                         huge->page_bytes)};
   }
   if (const auto* cuda = std::get_if<CudaMemory>(&memory.kind)) {
-    return {Code::kUnimplemented, fmt::format("{} cannot reach memory of CUDA device {}", device, cuda->ordinal)};
+    return {Code::kUnimplemented, fmt::format("{} does not reach memory of CUDA device {}", device, cuda->ordinal)};
   }
   return {};
 }

@@ -106,7 +106,7 @@ TEST_P(TransportMemoryTest, OtherKindsAreRefusedForNow) {
   };
   const Status cuda = status_of(datapath::CudaMemory{.ordinal = 3, .range = bytes});
   EXPECT_EQ(cuda.code(), Code::kUnimplemented);
-  EXPECT_THAT(cuda.message(), testing::HasSubstr("cannot reach memory of CUDA device 3"));
+  EXPECT_THAT(cuda.message(), testing::HasSubstr("does not reach memory of CUDA device 3"));
   const Status huge = status_of(datapath::HugeMemory{.page_bytes = 1 << 30});
   EXPECT_EQ(huge.code(), Code::kUnimplemented);
   EXPECT_THAT(huge.message(), testing::HasSubstr("huge pages of 1073741824 bytes; register it as host memory"));

@@ -206,8 +206,8 @@ TEST_F(SilentNeighbour, DoesNotFillTheWindowWithWhatItProbesWith) {
   EXPECT_GE(sent(), kPackets / 2) << "there is room beside a probe";
 }
 
-// A peer that has the packets answers what asks for an answer. A probe that does not is answered as if nothing had come,
-// again and again, until the retries are over.
+// A peer that has the packets answers what asks for an answer. A probe that does not is answered as if nothing had
+// come, again and again, until the retries are over.
 TEST_F(SilentNeighbour, IsAskedForAnAnswerByEachProbe) {
   write(silent, kPackets);
   ASSERT_EQ(peer.receive().size(), kPackets);

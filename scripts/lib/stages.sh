@@ -39,14 +39,14 @@ stage() {
 failures() {
   printf '=== %s: what failed\n' "$1"
   grep -aE -A 8 '(: Failure$|^(FAIL|ERROR): |Sanitizer: |runtime error: )' "$stages_log/$1" | cut -c1-300 | tail -n 100 || true
-  grep -aE '(^\[  FAILED  \]|\*\*\*)' "$stages_log/$1" | cut -c1-200 | sort -u || true
+  grep -aE '(^\[  FAILED  \]|\*\*\*[FTEN])' "$stages_log/$1" | cut -c1-200 | sort -u || true
 }
 
 # closing STAGE: the line with which ctest closed that stage, if it ran ctest.
 closing() { grep -E '^[0-9]+% tests passed' "$stages_log/$1" | tail -n 1 || true; }
 
 # second_tries STAGE: the programs that ctest ran again.
-second_tries() { sed -nE 's/.*Test +#[0-9]+: ([A-Za-z0-9_-]+) \.+ *\*\*\*.*/\1/p' "$stages_log/$1" | sort -u | paste -sd' '; }
+second_tries() { sed -nE 's/.*Test +#[0-9]+: ([A-Za-z0-9_-]+) \.+ *\*\*\*[FTEN].*/\1/p' "$stages_log/$1" | sort -u | paste -sd' '; }
 
 # finish STAGE: all stages passed; the table, then STAGE's closing line alone.
 finish() {

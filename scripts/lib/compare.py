@@ -19,6 +19,12 @@ def prepare(*setup_flags, targets=()):
     subprocess.run(["bash", "-c", f'. "{ROOT}/scripts/lib/common.sh"; {build}', "compare"], check=True)
 
 
+def commit():
+    """The commit of the sources as `git describe` names it, "-dirty" behind it if they differ from it."""
+    return subprocess.run(["git", "-C", ROOT, "describe", "--always", "--dirty"], capture_output=True, text=True,
+                          check=False).stdout.strip()
+
+
 def modes(values):
     """The two groups that the values fall into, or None: those that divide the logarithms best (least squares), if that
     explains most of their variance and the groups are far enough apart."""

@@ -126,7 +126,7 @@ def cm_cases(fairlead, port, quick):
             yield f"fi_pingpong -p verbs -e msg {way}", 40, programs.fi_pingpong("msg")
 
 
-def guest_cases(build, quick):
+def guest_cases(build):
     def once(*command, **environment):
         def step(limit):
             begin = time.monotonic()
@@ -147,7 +147,7 @@ def guest_cases(build, quick):
 
 def run_group(options):
     fairlead = options.build / "bin/fairlead"
-    cases = {"guest": lambda: guest_cases(options.build, options.quick),
+    cases = {"guest": lambda: guest_cases(options.build),
              "fairlead": lambda: fairlead_cases(fairlead, options.port, options.quick),
              "programs": lambda: program_cases(fairlead, options.port, options.quick),
              "cm": lambda: cm_cases(fairlead, options.port, options.quick)}[options.group]()

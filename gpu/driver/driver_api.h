@@ -13,6 +13,8 @@ using CuDevice = int;
 using CuContext = struct CuContextObject*;
 using CuStream = struct CuStreamObject*;
 using CuEvent = struct CuEventObject*;
+using CuModule = struct CuModuleObject*;
+using CuFunction = struct CuFunctionObject*;
 using CuAddress = std::uintptr_t;  // CUdeviceptr: of device memory, in the one address space of host and devices
 
 enum class CuResult : int {
@@ -23,14 +25,21 @@ enum class CuResult : int {
   kDeinitialized = 4,  // the process is about to end
   kNoDevice = 100,
   kInvalidDevice = 101,
+  kInvalidImage = 200,
   kInvalidContext = 201,
+  kInvalidHandle = 400,
+  kNotFound = 500,
   kNotReady = 600,
   kIllegalAddress = 700,  // sticky: the context is lost
+  kLaunchFailed = 719,    // the same
   kNotPermitted = 800,
   kNotSupported = 801,
 };
 
 // CUdevice_attribute
+inline constexpr int kAttributeBlockThreads = 1;
+inline constexpr int kAttributeGrid[3] = {5, 6, 7};
+inline constexpr int kAttributeSharedBytes = 8;  // of a block, without asking for more
 inline constexpr int kAttributeGpuDirectRdma = 116;
 inline constexpr int kAttributeDmaBuf = 124;
 // CUpointer_attribute
@@ -48,6 +57,10 @@ inline constexpr unsigned kStreamNonBlocking = 1;   // CU_STREAM_NON_BLOCKING
 inline constexpr unsigned kEventDisableTiming = 2;  // CU_EVENT_DISABLE_TIMING
 inline constexpr int kRangeDmaBufFd = 1;            // CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD
 inline constexpr int kCaptureRelaxed = 2;           // CU_STREAM_CAPTURE_MODE_RELAXED
+// CUjit_option
+inline constexpr int kJitErrorLog = 5, kJitErrorLogBytes = 6;
+// What stands in the last argument of a launch: CU_LAUNCH_PARAM_*
+inline constexpr std::uintptr_t kLaunchParameters = 1, kLaunchParameterBytes = 2;
 
 struct DriverApi {
   const char* source = "";  // "libcuda.so.1", for messages
@@ -62,6 +75,10 @@ struct DriverApi {
 
   CuResult (*primary_retain)(CuContext* context, CuDevice device);
   CuResult (*primary_release)(CuDevice device);
+  CuResult (*context_create)(CuContext* context, unsigned flags, CuDevice device);
+  /// With all that was made in it.
+  CuResult (*context_destroy)(CuContext context);
+  CuResult (*context_synchronize)();
   CuResult (*context_push)(CuContext context);
   CuResult (*context_pop)(CuContext* context);
 
@@ -70,6 +87,8 @@ struct DriverApi {
   /// Of the allocation that holds `pointer`; of memory mapped from several handles, of one of them alone.
   CuResult (*address_range)(CuAddress* base, std::size_t* bytes, CuAddress pointer);
 
+  CuResult (*memory_alloc)(CuAddress* memory, std::size_t bytes);
+  CuResult (*memory_free)(CuAddress memory);
   CuResult (*host_alloc)(void** memory, std::size_t bytes, unsigned flags);
   CuResult (*host_free)(void* memory);
 
@@ -82,11 +101,25 @@ struct DriverApi {
   CuResult (*event_query)(CuEvent event);
   CuResult (*copy_to_device)(CuAddress to, const void* from, std::size_t bytes, CuStream stream);
   CuResult (*copy_to_host)(void* to, CuAddress from, std::size_t bytes, CuStream stream);
+  CuResult (*copy_within)(CuAddress to, CuAddress from, std::size_t bytes, CuStream stream);  // which do not overlap
+  CuResult (*fill)(CuAddress to, unsigned char value, std::size_t bytes, CuStream stream);
+  CuResult (*stream_wait)(CuStream stream, CuEvent event, unsigned flags);
+
+  /// `image`: a cubin, a fatbin, or PTX that ends with a 0. Its length is what it says itself.
+  CuResult (*module_load)(CuModule* module, const void* image, unsigned options, int* names, void** values);
+  CuResult (*module_unload)(CuModule module);
+  CuResult (*module_function)(CuFunction* function, CuModule module, const char* name);
+  CuResult (*launch)(CuFunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x,
+                     unsigned block_y, unsigned block_z, unsigned shared_bytes, CuStream stream, void** parameters,
+                     void** extra);
 
   // Null in drivers that do not have them yet.
   CuResult (*export_range)(void* handle, CuAddress address, std::size_t bytes, int handle_type,
                            unsigned long long flags);  // CUDA 11.7
   CuResult (*exchange_capture_mode)(int* mode);        // CUDA 10.1
+  /// kInvalidValue: it has no such parameter.
+  CuResult (*function_parameter)(CuFunction function, std::size_t index, std::size_t* offset,
+                                 std::size_t* bytes);  // CUDA 12.4
 };
 
 }  // namespace fairlead::gpu

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <memory>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "fairlead/status.h"
@@ -16,6 +17,9 @@ class PinnedMemory {
  public:
   /// Errors: kResourceExhausted (with the remedy), kUnavailable.
   static Result<std::unique_ptr<PinnedMemory>> allocate(std::shared_ptr<Driver> driver, int ordinal, std::size_t bytes);
+  /// The same in a context that outlives it; `setting`: what to lower if there is none.
+  static Result<std::unique_ptr<PinnedMemory>> allocate(std::shared_ptr<Driver> driver, CuContext context,
+                                                        std::size_t bytes, std::string_view setting);
   ~PinnedMemory();
   PinnedMemory(const PinnedMemory&) = delete;
   PinnedMemory& operator=(const PinnedMemory&) = delete;

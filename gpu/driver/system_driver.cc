@@ -26,11 +26,16 @@ Status load_driver(const char* library, DriverApi& api) {
   symbols.required(api.error_name, "cuGetErrorName");
   symbols.required(api.primary_retain, "cuDevicePrimaryCtxRetain");
   symbols.required(api.primary_release, "cuDevicePrimaryCtxRelease_v2");
+  symbols.required(api.context_create, "cuCtxCreate_v2");
+  symbols.required(api.context_destroy, "cuCtxDestroy_v2");
+  symbols.required(api.context_synchronize, "cuCtxSynchronize");
   symbols.required(api.context_push, "cuCtxPushCurrent_v2");
   symbols.required(api.context_pop, "cuCtxPopCurrent_v2");
   symbols.required(api.pointer_attribute, "cuPointerGetAttribute");
   symbols.required(api.set_pointer_attribute, "cuPointerSetAttribute");
   symbols.required(api.address_range, "cuMemGetAddressRange_v2");
+  symbols.required(api.memory_alloc, "cuMemAlloc_v2");
+  symbols.required(api.memory_free, "cuMemFree_v2");
   symbols.required(api.host_alloc, "cuMemHostAlloc");
   symbols.required(api.host_free, "cuMemFreeHost");
   symbols.required(api.stream_create, "cuStreamCreate");
@@ -42,8 +47,16 @@ Status load_driver(const char* library, DriverApi& api) {
   symbols.required(api.event_query, "cuEventQuery");
   symbols.required(api.copy_to_device, "cuMemcpyHtoDAsync_v2");
   symbols.required(api.copy_to_host, "cuMemcpyDtoHAsync_v2");
+  symbols.required(api.copy_within, "cuMemcpyDtoDAsync_v2");
+  symbols.required(api.fill, "cuMemsetD8Async");
+  symbols.required(api.stream_wait, "cuStreamWaitEvent");
+  symbols.required(api.module_load, "cuModuleLoadDataEx");
+  symbols.required(api.module_unload, "cuModuleUnload");
+  symbols.required(api.module_function, "cuModuleGetFunction");
+  symbols.required(api.launch, "cuLaunchKernel");
   symbols.optional(api.export_range, "cuMemGetHandleForAddressRange");
   symbols.optional(api.exchange_capture_mode, "cuThreadExchangeStreamCaptureMode");
+  symbols.optional(api.function_parameter, "cuFuncGetParamInfo");
   if (symbols.missing() == nullptr) return {};
   return {Code::kUnimplemented, fmt::format("{} has no {}: it is too old; install a driver for CUDA 11.0 or later",
                                             library, symbols.missing())};

@@ -33,12 +33,16 @@ std::uint64_t number_of(Handle handle) {
 
 std::size_t rounded(std::size_t bytes, std::size_t to) { return (bytes + to - 1) / to * to; }
 
+/// What is to happen whatever else does.
+bool undoes(std::string_view call) { return call == "context_pop" || call == "exchange_capture_mode"; }
+bool is_sticky(CuResult result) { return result == CuResult::kIllegalAddress || result == CuResult::kLaunchFailed; }
+
 }  // namespace
 
 // ---- the table -----------------------------------------------------------------------------------------------------
 
 struct CudaDouble::Calls {
-  static CudaDouble& self() { return *g_double; }
+  static CudaDouble& self() { return CudaDouble::self(); }
   static CuResult enter(const char* call, bool needs_context = false) { return self().enter(call, needs_context); }
 
   static CuResult init(unsigned) { return enter("init"); }
@@ -60,14 +64,21 @@ struct CudaDouble::Calls {
   }
   static CuResult device_attribute(int* value, int attribute, CuDevice) {
     const CudaDouble::Features& features = self().features_;
-    *value =
-        attribute == kAttributeDmaBuf ? features.dma_buf : attribute == kAttributeGpuDirectRdma && features.gpu_direct;
+    *value = attribute == kAttributeDmaBuf          ? features.dma_buf
+             : attribute == kAttributeGpuDirectRdma ? features.gpu_direct
+             : attribute == kAttributeBlockThreads  ? 1024
+             : attribute == kAttributeSharedBytes   ? 48 << 10
+             : attribute == kAttributeGrid[0]       ? 0x7fff'ffff
+                                                    : 0xffff;
     return enter("device_attribute");
   }
   static CuResult error_name(CuResult result, const char** name) {
     *name = result == CuResult::kOutOfMemory      ? "CUDA_ERROR_OUT_OF_MEMORY"
             : result == CuResult::kIllegalAddress ? "CUDA_ERROR_ILLEGAL_ADDRESS"
             : result == CuResult::kInvalidContext ? "CUDA_ERROR_INVALID_CONTEXT"
+            : result == CuResult::kInvalidValue   ? "CUDA_ERROR_INVALID_VALUE"
+            : result == CuResult::kLaunchFailed   ? "CUDA_ERROR_LAUNCH_FAILED"
+            : result == CuResult::kNotFound       ? "CUDA_ERROR_NOT_FOUND"
                                                   : "CUDA_ERROR_UNKNOWN";
     return CuResult::kSuccess;
   }
@@ -174,6 +185,7 @@ struct CudaDouble::Calls {
     *memory = got;
     const std::lock_guard lock(self().mutex_);
     self().pinned_[got] = bytes;
+    self().own(number_of(got));
     return result;
   }
   static CuResult host_free(void* memory) {
@@ -185,6 +197,7 @@ struct CudaDouble::Calls {
       return CuResult::kInvalidValue;
     }
     ::munmap(memory, at->second);
+    self().owners_.erase(number_of(memory));
     self().pinned_.erase(at);
     return result;
   }
@@ -194,6 +207,7 @@ struct CudaDouble::Calls {
     if (result != CuResult::kSuccess) return result;
     const std::lock_guard lock(self().mutex_);
     self().streams_[++self().next_] = 0;
+    self().own(self().next_);
     *stream = handle_of<CuStream>(self().next_);
     return result;
   }
@@ -203,6 +217,7 @@ struct CudaDouble::Calls {
     const auto at = self().streams_.find(number_of(stream));
     if (at == self().streams_.end() || at->second != 0) self().violations_.push_back("a busy stream is destroyed");
     self().streams_.erase(number_of(stream));
+    self().owners_.erase(number_of(stream));
     return result;
   }
   static CuResult stream_synchronize(CuStream stream) {
@@ -216,12 +231,15 @@ struct CudaDouble::Calls {
     if (result != CuResult::kSuccess) return result;
     const std::lock_guard lock(self().mutex_);
     self().events_[++self().next_] = CuResult::kSuccess;
+    self().own(self().next_);
     *event = handle_of<CuEvent>(self().next_);
     return result;
   }
   static CuResult event_destroy(CuEvent event) {
     const CuResult result = enter("event_destroy", true);
     const std::lock_guard lock(self().mutex_);
+    self().owners_.erase(number_of(event));
+    self().tickets_.erase(number_of(event));
     if (self().events_.erase(number_of(event)) == 0) self().violations_.push_back("an event is destroyed twice");
     return result;
   }
@@ -231,7 +249,11 @@ struct CudaDouble::Calls {
     const std::lock_guard lock(self().mutex_);
     self().events_[number_of(event)] = CuResult::kNotReady;
     ++self().streams_[number_of(stream)];
-    self().queue_.push_back({.stream = stream, .event = number_of(event)});
+    const std::uint64_t ticket = ++self().next_;
+    self().tickets_[number_of(event)] = ticket;
+    self().unredeemed_.insert(ticket);
+    self().queue_.push_back(
+        {.stream = stream, .event = number_of(event), .ticket = ticket, .context = t_contexts.back()});
     self().changed_.notify_all();
     return result;
   }
@@ -259,6 +281,7 @@ struct CudaDouble::Calls {
     if (broken) self().break_armed_ = false;
     ++self().streams_[number_of(stream)];
     self().queue_.push_back({.stream = stream,
+                             .context = t_contexts.back(),
                              .to_device = to_device,
                              .device = device,
                              .host = static_cast<std::byte*>(host),
@@ -276,36 +299,39 @@ struct CudaDouble::Calls {
 };
 
 const DriverApi& CudaDouble::api() {
-  static const DriverApi table{
-      .source = "the double of CUDA",
-      .init = Calls::init,
-      .driver_version = Calls::driver_version,
-      .device_count = Calls::device_count,
-      .device_get = Calls::device_get,
-      .device_name = Calls::device_name,
-      .device_attribute = Calls::device_attribute,
-      .error_name = Calls::error_name,
-      .primary_retain = Calls::primary_retain,
-      .primary_release = Calls::primary_release,
-      .context_push = Calls::context_push,
-      .context_pop = Calls::context_pop,
-      .pointer_attribute = Calls::pointer_attribute,
-      .set_pointer_attribute = Calls::set_pointer_attribute,
-      .address_range = Calls::address_range,
-      .host_alloc = Calls::host_alloc,
-      .host_free = Calls::host_free,
-      .stream_create = Calls::stream_create,
-      .stream_destroy = Calls::stream_destroy,
-      .stream_synchronize = Calls::stream_synchronize,
-      .event_create = Calls::event_create,
-      .event_destroy = Calls::event_destroy,
-      .event_record = Calls::event_record,
-      .event_query = Calls::event_query,
-      .copy_to_device = Calls::copy_to_device,
-      .copy_to_host = Calls::copy_to_host,
-      .export_range = Calls::export_range,
-      .exchange_capture_mode = Calls::exchange_capture_mode,
-  };
+  static const DriverApi table = [] {
+    DriverApi calls{};
+    calls.source = "the double of CUDA";
+    calls.init = Calls::init;
+    calls.driver_version = Calls::driver_version;
+    calls.device_count = Calls::device_count;
+    calls.device_get = Calls::device_get;
+    calls.device_name = Calls::device_name;
+    calls.device_attribute = Calls::device_attribute;
+    calls.error_name = Calls::error_name;
+    calls.primary_retain = Calls::primary_retain;
+    calls.primary_release = Calls::primary_release;
+    calls.context_push = Calls::context_push;
+    calls.context_pop = Calls::context_pop;
+    calls.pointer_attribute = Calls::pointer_attribute;
+    calls.set_pointer_attribute = Calls::set_pointer_attribute;
+    calls.address_range = Calls::address_range;
+    calls.host_alloc = Calls::host_alloc;
+    calls.host_free = Calls::host_free;
+    calls.stream_create = Calls::stream_create;
+    calls.stream_destroy = Calls::stream_destroy;
+    calls.stream_synchronize = Calls::stream_synchronize;
+    calls.event_create = Calls::event_create;
+    calls.event_destroy = Calls::event_destroy;
+    calls.event_record = Calls::event_record;
+    calls.event_query = Calls::event_query;
+    calls.copy_to_device = Calls::copy_to_device;
+    calls.copy_to_host = Calls::copy_to_host;
+    calls.export_range = Calls::export_range;
+    calls.exchange_capture_mode = Calls::exchange_capture_mode;
+    add_work_calls(calls);
+    return calls;
+  }();
   return table;
 }
 
@@ -319,6 +345,15 @@ CuResult CudaDouble::enter(const char* call, bool needs_context) {
   if (needs_context && call != std::string_view("context_pop") && t_capture_mode != kCaptureRelaxed) {
     violations_.push_back(fmt::format("{} would end a stream capture of the application's", call));
   }
+  const auto context = needs_context ? contexts_.find(t_contexts.back()) : contexts_.end();
+  if (!undoes(call)) {
+    ++counted_;
+    if (fail_at_ != 0 && counted_ == fail_at_) {
+      if (context != contexts_.end() && is_sticky(fail_with_)) lose(context->first, fail_with_);
+      return fail_with_;
+    }
+    if (context != contexts_.end() && context->second.lost != CuResult::kSuccess) return context->second.lost;
+  }
   const auto fault = faults_.find(call);
   if (fault == faults_.end() || fault->second.skip-- != 0) return CuResult::kSuccess;
   const CuResult result = fault->second.result;
@@ -328,7 +363,7 @@ CuResult CudaDouble::enter(const char* call, bool needs_context) {
 
 // ---- life ----------------------------------------------------------------------------------------------------------
 
-CudaDouble::CudaDouble(Features features) : features_(features) {
+CudaDouble::CudaDouble(Features features) : features_(features), random_(features.shuffle) {
   if (g_double != nullptr) throw std::logic_error("one double at a time");
   g_double = this;
   worker_ = std::thread([this] { work(); });
@@ -362,13 +397,27 @@ std::shared_ptr<Driver> CudaDouble::install() {
 void CudaDouble::work() {
   std::unique_lock lock(mutex_);
   while (true) {
-    changed_.wait(lock, [this] { return stopping_ || (!held_ && !queue_.empty()); });
-    if (queue_.empty()) return;
-    const Work next = queue_.front();
-    queue_.pop_front();
+    auto chosen = queue_.end();
+    changed_.wait(lock, [this, &chosen] { return (chosen = choose()) != queue_.end() || stopping_; });
+    if (chosen == queue_.end()) return;
+    const Work next = std::move(*chosen);
+    queue_.erase(chosen);
     const std::uint64_t stream = number_of(next.stream);
+    const auto context = contexts_.find(next.context);
+    const bool is_lost = context != contexts_.end() && context->second.lost != CuResult::kSuccess;
     if (next.event != 0) {
-      events_[next.event] = lost_[stream] ? CuResult::kIllegalAddress : CuResult::kSuccess;
+      // Recorded anew meanwhile, it speaks of that.
+      if (const auto last = tickets_.find(next.event); last != tickets_.end() && last->second == next.ticket) {
+        events_[next.event] = lost_[stream] ? CuResult::kIllegalAddress : CuResult::kSuccess;
+      }
+      unredeemed_.erase(next.ticket);
+    } else if (is_lost || next.awaits != 0) {
+      // Nothing.
+    } else if (next.run) {
+      lock.unlock();
+      const CuResult result = next.run();
+      lock.lock();
+      if (result != CuResult::kSuccess) lose(next.context, result);
     } else if (next.broken) {
       lost_[stream] = true;
     } else if (std::byte* const at = shadow_of(next.device, next.bytes)) {
@@ -508,7 +557,8 @@ void CudaDouble::let_copies_go() {
 bool CudaDouble::wait_for_copies(std::size_t count) {
   std::unique_lock lock(mutex_);
   return changed_.wait_for(lock, std::chrono::seconds(60), [this, count] {
-    return static_cast<std::size_t>(std::ranges::count(queue_, std::uint64_t{0}, &Work::event)) >= count;
+    return static_cast<std::size_t>(std::ranges::count_if(
+               queue_, [](const Work& each) { return each.event == 0 && each.awaits == 0 && !each.run; })) >= count;
   });
 }
 
@@ -530,7 +580,24 @@ std::vector<std::string> CudaDouble::violations() const {
 
 std::size_t CudaDouble::live_objects() const {
   const std::lock_guard lock(mutex_);
-  return retained_ + pinned_.size() + streams_.size() + events_.size();
+  return retained_ + contexts_.size() + given_.size() + modules_.size() + pinned_.size() + streams_.size() +
+         events_.size();
+}
+
+std::size_t CudaDouble::orphans() const {
+  const std::lock_guard lock(mutex_);
+  return orphans_;
+}
+
+void CudaDouble::fail_call(std::size_t n, CuResult result) {
+  const std::lock_guard lock(mutex_);
+  fail_at_ = counted_ + n;
+  fail_with_ = result;
+}
+
+std::size_t CudaDouble::calls_counted() const {
+  const std::lock_guard lock(mutex_);
+  return counted_;
 }
 
 std::vector<CudaDouble::Export> CudaDouble::exports() const {
@@ -539,6 +606,8 @@ std::vector<CudaDouble::Export> CudaDouble::exports() const {
 }
 
 std::vector<CuContext> CudaDouble::context_stack() { return t_contexts; }
+CudaDouble& CudaDouble::self() { return *g_double; }
+std::vector<CuContext>& CudaDouble::stack() { return t_contexts; }
 
 CuContext CudaDouble::foreign_context() const noexcept { return context_of(100); }
 

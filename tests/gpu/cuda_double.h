@@ -2,8 +2,9 @@
 // thread of the double's, and the pitfalls of real drivers, each of which a test turns on.
 //
 // Device memory is mapped without any access; what "the device" holds is another mapping of the same pages. Contexts
-// are a stack for each thread, as CUDA's are. Every call may be told to fail. One double at a time; its driver is the
-// process's while it lives. Threads: any.
+// are a stack for each thread, as CUDA's are. Kernels are functions of the test's, by image and name. Work on a stream
+// happens in order; of several streams in an order that chance decides, where a test asks for that. Every call may be
+// told to fail. One double at a time; its driver is the process's while it lives. Threads: any.
 #pragma once
 
 #include <array>
@@ -12,9 +13,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <random>
+#include <set>
 #include <span>
 #include <string>
 #include <thread>
@@ -35,9 +39,11 @@ class CudaDouble {
     bool dma_buf = true;
     bool gpu_direct = true;
     // Pitfalls.
-    bool null_exports = false;          // an export succeeds and gives no descriptor
-    std::size_t largest_export = 0;     // more than that is out of memory, as under an IOMMU; 0: no limit
-    bool no_context_of_memory = false;  // the attribute is not to be had, as of a pool's memory
+    bool null_exports = false;                  // an export succeeds and gives no descriptor
+    std::size_t largest_export = 0;             // more than that is out of memory, as under an IOMMU; 0: no limit
+    bool no_context_of_memory = false;          // the attribute is not to be had, as of a pool's memory
+    unsigned shuffle = 0;                       // seed of what chance does with several streams; 0: the order of calls
+    std::size_t memory = std::size_t{1} << 30;  // that memory_alloc gives, all together
   };
 
   CudaDouble() : CudaDouble(Features{}) {}
@@ -65,7 +71,28 @@ class CudaDouble {
   /// Whether every allocation in the range has SYNC_MEMOPS set.
   [[nodiscard]] bool synchronizes(std::span<std::byte> device);
 
+  // --- kernels
+  /// One launch, on the device.
+  struct Launched {
+    unsigned grid[3], block[3];
+    std::span<const std::byte> parameters;
+    /// What the device holds there; null: no memory of this context's.
+    std::function<std::byte*(CuAddress at, std::size_t bytes)> memory;
+  };
+  struct Kernel {
+    std::string name;
+    std::vector<std::size_t> parameters;           // bytes of each; they stand at multiples of that, at most 8
+    std::function<CuResult(const Launched&)> run;  // on the device's thread; what is no success loses the context
+  };
+  /// From now on modules that are loaded from these bytes have these.
+  void add_image(const std::string& image, std::vector<Kernel> kernels);
+
   // --- faults
+  /// The call number `n` from now on fails so, whichever it is but one that undoes something; of the sticky kind it
+  /// loses the context that is current. Those that destroy something do so all the same.
+  void fail_call(std::size_t n, CuResult result);
+  /// How many calls there were that fail_call() counts.
+  [[nodiscard]] std::size_t calls_counted() const;
   /// The next call of that name after `skip` others fails so; the name is the member's of DriverApi.
   void fail_next(const std::string& call, CuResult result, std::size_t skip = 0);
   /// The next copy after `skip` others is started, and fails.
@@ -81,8 +108,11 @@ class CudaDouble {
   [[nodiscard]] std::size_t copies_done() const;
   /// Calls without a context, pointers that are no memory of the device, frees of what is not there, and the like.
   [[nodiscard]] std::vector<std::string> violations() const;
-  /// Contexts retained, pinned memory, streams and events that exist.
+  /// Contexts retained and made, device memory of memory_alloc(), modules, pinned memory, streams and events that
+  /// exist.
   [[nodiscard]] std::size_t live_objects() const;
+  /// What went with its context, and had not been freed by itself.
+  [[nodiscard]] std::size_t orphans() const;
   struct Export {
     CuAddress address = 0;
     std::size_t bytes = 0;
@@ -94,7 +124,8 @@ class CudaDouble {
   [[nodiscard]] CuContext foreign_context() const noexcept;
 
  private:
-  struct Calls;  // the functions of the table
+  struct Calls;      // the functions of the table,
+  struct WorkCalls;  // and those of contexts, modules, launches
   struct Mapping {
     std::byte* device = nullptr;
     std::byte* shadow = nullptr;
@@ -110,7 +141,11 @@ class CudaDouble {
   };
   struct Work {
     CuStream stream = nullptr;
-    std::uint64_t event = 0;  // 0: a copy
+    std::uint64_t event = 0;   // 0: a copy, unless one of the next three
+    std::uint64_t ticket = 0;  // of the event's recording
+    std::uint64_t awaits = 0;  // the ticket that it waits for
+    std::function<CuResult()> run{};
+    CuContext context = nullptr;
     bool to_device = false;
     CuAddress device = 0;
     std::byte* host = nullptr;
@@ -121,6 +156,23 @@ class CudaDouble {
     CuResult result = CuResult::kSuccess;
     std::size_t skip = 0;
   };
+
+  struct Context {
+    CuResult lost = CuResult::kSuccess;  // what every call gives
+  };
+  struct Module {
+    std::vector<Kernel>* kernels = nullptr;
+  };
+
+  static void add_work_calls(DriverApi& table);
+  static CudaDouble& self();
+  static std::vector<CuContext>& stack();  // the calling thread's
+  /// Under mutex_.
+  void put(CuStream stream, std::function<CuResult()> run);
+  [[nodiscard]] std::deque<Work>::iterator choose();
+  void own(std::uint64_t object);
+  void lose(CuContext context, CuResult result);
+  [[nodiscard]] std::byte* memory_of(CuContext context, CuAddress at, std::size_t bytes);
 
   /// Counts the call, and says whether it fails.
   CuResult enter(const char* call, bool needs_context);
@@ -143,6 +195,18 @@ class CudaDouble {
   std::map<std::uint64_t, std::size_t> streams_;  // by number: work that has not ended
   std::map<std::uint64_t, bool> lost_;            // streams on which a copy failed: what is recorded there fails, too
   std::deque<Work> queue_;
+  std::map<CuContext, Context> contexts_;      // that were made
+  std::map<std::uint64_t, CuContext> owners_;  // of streams, events, modules, memory by its address
+  std::map<CuAddress, Mapping> given_;         // of memory_alloc
+  std::vector<Mapping> returned_;              // what it may give again, as it was left
+  std::map<std::uint64_t, Module> modules_;
+  std::map<std::uint64_t, Kernel*> functions_;
+  std::map<std::string, std::vector<Kernel>> images_;
+  std::map<std::uint64_t, std::uint64_t> tickets_;  // of events: of their last recording
+  std::set<std::uint64_t> unredeemed_;              // tickets of recordings that the device is not past
+  std::mt19937 random_;
+  std::size_t given_bytes_ = 0, orphans_ = 0, counted_ = 0, fail_at_ = 0;
+  CuResult fail_with_ = CuResult::kSuccess;
   std::size_t retained_ = 0, copies_done_ = 0, next_ = 1, break_in_ = 0;
   bool break_armed_ = false, held_ = false, stopping_ = false;
   std::thread worker_;

@@ -1,0 +1,329 @@
+// The part of the double that runs programs: contexts, device memory, modules, kernels, and streams beside each other.
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <utility>
+
+#include "tests/gpu/cuda_double.h"
+
+namespace fairlead::gpu::testing {
+namespace {
+
+template <typename Handle>
+Handle handle_of(std::uint64_t number) {
+  return reinterpret_cast<Handle>(static_cast<std::uintptr_t>(number));  // NOLINT(performance-no-int-to-ptr)
+}
+template <typename Handle>
+std::uint64_t number_of(Handle handle) {
+  return reinterpret_cast<std::uintptr_t>(handle);
+}
+
+std::size_t aligned(std::size_t at, std::size_t bytes) {
+  const std::size_t alignment = std::min<std::size_t>(bytes, 8);
+  return (at + alignment - 1) / alignment * alignment;
+}
+
+constexpr std::uint64_t kFirstContext = 0x10000;
+constexpr std::size_t kGarbage = std::size_t{1} << 20;  // of new memory: it is never zeros
+
+}  // namespace
+
+struct CudaDouble::WorkCalls {
+  static CudaDouble& self() { return CudaDouble::self(); }
+  static CuResult enter(const char* call, bool needs_context = true) { return self().enter(call, needs_context); }
+
+  // --- contexts
+  static CuResult context_create(CuContext* context, unsigned, CuDevice) {
+    const CuResult result = enter("context_create", false);
+    if (result != CuResult::kSuccess) return result;
+    const std::lock_guard lock(self().mutex_);
+    *context = handle_of<CuContext>(kFirstContext + ++self().next_);
+    self().contexts_[*context] = {};
+    stack().push_back(*context);
+    return result;
+  }
+  static CuResult context_destroy(CuContext context) {
+    const CuResult result = enter("context_destroy", false);
+    CudaDouble& own = self();
+    std::unique_lock lock(own.mutex_);
+    if (!own.contexts_.contains(context)) {
+      own.violations_.push_back("a context is destroyed twice");
+      return CuResult::kInvalidContext;
+    }
+    own.changed_.wait(lock, [&] { return !is_busy(context); });
+    for (auto each = own.owners_.begin(); each != own.owners_.end();) {
+      if (each->second != context) {
+        ++each;
+        continue;
+      }
+      const std::uint64_t object = each->first;
+      each = own.owners_.erase(each);
+      ++own.orphans_;
+      own.streams_.erase(object);
+      own.events_.erase(object);
+      own.tickets_.erase(object);
+      own.modules_.erase(object);
+      if (const auto pinned = own.pinned_.find(handle_of<void*>(object)); pinned != own.pinned_.end()) {
+        ::munmap(pinned->first, pinned->second);
+        own.pinned_.erase(pinned);
+      }
+      give_back(object);
+    }
+    own.contexts_.erase(context);
+    std::erase(stack(), context);
+    return result;
+  }
+  static CuResult context_synchronize() {
+    const CuResult result = enter("context_synchronize");
+    if (result != CuResult::kSuccess) return result;
+    std::unique_lock lock(self().mutex_);
+    self().changed_.wait(lock, [] { return !is_busy(stack().back()); });
+    return self().contexts_[stack().back()].lost;
+  }
+  static bool is_busy(CuContext context) {
+    return std::ranges::any_of(self().streams_, [context](const auto& each) {
+      const auto owner = self().owners_.find(each.first);
+      return each.second != 0 && owner != self().owners_.end() && owner->second == context;
+    });
+  }
+
+  // --- memory
+  static CuResult memory_alloc(CuAddress* memory, std::size_t bytes) {
+    const CuResult result = enter("memory_alloc");
+    if (result != CuResult::kSuccess) return result;
+    CudaDouble& own = self();
+    const std::lock_guard lock(own.mutex_);
+    if (bytes == 0) return CuResult::kInvalidValue;
+    if (bytes > own.features_.memory - own.given_bytes_) return CuResult::kOutOfMemory;
+    const auto again = std::ranges::find_if(
+        own.returned_, [bytes](const Mapping& each) { return each.bytes >= bytes && each.bytes < bytes + kBlock; });
+    Mapping mapping;
+    if (again != own.returned_.end()) {
+      mapping = *again;
+      own.returned_.erase(again);
+    } else {
+      mapping = own.map(bytes, 0, false);
+      std::memset(mapping.shadow, 0xa5, std::min(bytes, kGarbage));
+    }
+    *memory = number_of(mapping.device);
+    own.given_[*memory] = mapping;
+    own.given_bytes_ += bytes;
+    own.allocations_[*memory] = {.bytes = bytes};
+    own.own(*memory);
+    return result;
+  }
+  static CuResult memory_free(CuAddress memory) {
+    const CuResult result = enter("memory_free");
+    const std::lock_guard lock(self().mutex_);
+    if (!give_back(memory)) self().violations_.push_back("device memory is freed that is none");
+    self().owners_.erase(memory);
+    return result;
+  }
+  static bool give_back(CuAddress memory) {
+    CudaDouble& own = self();
+    const auto given = own.given_.find(memory);
+    if (given == own.given_.end()) return false;
+    own.given_bytes_ -= own.allocations_[memory].bytes;
+    own.allocations_.erase(memory);
+    own.returned_.push_back(given->second);
+    own.given_.erase(given);
+    return true;
+  }
+  /// Both are the device's, at the call and when it happens.
+  static CuResult copy_within(CuAddress to, CuAddress from, std::size_t bytes, CuStream stream) {
+    const CuResult result = enter("copy_within");
+    if (result != CuResult::kSuccess) return result;
+    const std::lock_guard lock(self().mutex_);
+    if (std::max(to, from) - std::min(to, from) < bytes) {
+      self().violations_.push_back("a copy whose source and destination overlap");
+    }
+    const CuContext context = stack().back();
+    self().put(stream, [=] {
+      const std::lock_guard inner(self().mutex_);
+      std::byte *const target = self().memory_of(context, to, bytes), *const source =
+                                                                          self().memory_of(context, from, bytes);
+      if (target == nullptr || source == nullptr) return CuResult::kIllegalAddress;
+      std::memmove(target, source, bytes);
+      return CuResult::kSuccess;
+    });
+    return result;
+  }
+  static CuResult fill(CuAddress to, unsigned char value, std::size_t bytes, CuStream stream) {
+    const CuResult result = enter("fill");
+    if (result != CuResult::kSuccess) return result;
+    const std::lock_guard lock(self().mutex_);
+    const CuContext context = stack().back();
+    if (self().memory_of(context, to, bytes) == nullptr) return CuResult::kInvalidValue;
+    if (stream == nullptr) {
+      std::memset(self().memory_of(context, to, bytes), value, bytes);
+      return result;
+    }
+    self().put(stream, [=] {
+      const std::lock_guard inner(self().mutex_);
+      std::byte* const target = self().memory_of(context, to, bytes);
+      if (target == nullptr) return CuResult::kIllegalAddress;
+      std::memset(target, value, bytes);
+      return CuResult::kSuccess;
+    });
+    return result;
+  }
+  static CuResult stream_wait(CuStream stream, CuEvent event, unsigned) {
+    const CuResult result = enter("stream_wait");
+    if (result != CuResult::kSuccess) return result;
+    const std::lock_guard lock(self().mutex_);
+    ++self().streams_[number_of(stream)];
+    self().queue_.push_back({.stream = stream, .awaits = self().tickets_[number_of(event)], .context = stack().back()});
+    self().changed_.notify_all();
+    return result;
+  }
+
+  // --- programs
+  static CuResult module_load(CuModule* module, const void* image, unsigned options, int* names, void** values) {
+    const CuResult result = enter("module_load");
+    if (result != CuResult::kSuccess) return result;
+    const std::lock_guard lock(self().mutex_);
+    const auto found = self().images_.find(static_cast<const char*>(image));
+    if (found == self().images_.end()) {
+      for (unsigned i = 0; i < options; ++i) {
+        if (names[i] == kJitErrorLog) std::strcpy(static_cast<char*>(values[i]), "ptxas: a syntax error");
+      }
+      return CuResult::kInvalidImage;
+    }
+    const std::uint64_t number = ++self().next_;
+    self().modules_[number] = {&found->second};
+    self().own(number);
+    *module = handle_of<CuModule>(number);
+    return result;
+  }
+  static CuResult module_unload(CuModule module) {
+    const CuResult result = enter("module_unload");
+    const std::lock_guard lock(self().mutex_);
+    self().owners_.erase(number_of(module));
+    if (self().modules_.erase(number_of(module)) == 0) self().violations_.push_back("a module is unloaded twice");
+    return result;
+  }
+  static CuResult module_function(CuFunction* function, CuModule module, const char* name) {
+    const CuResult result = enter("module_function");
+    if (result != CuResult::kSuccess) return result;
+    const std::lock_guard lock(self().mutex_);
+    const auto found = self().modules_.find(number_of(module));
+    if (found == self().modules_.end()) return CuResult::kInvalidHandle;
+    for (Kernel& kernel : *found->second.kernels) {
+      if (kernel.name != name) continue;
+      const std::uint64_t number = ++self().next_;
+      self().functions_[number] = &kernel;
+      *function = handle_of<CuFunction>(number);
+      return result;
+    }
+    return CuResult::kNotFound;
+  }
+  static CuResult function_parameter(CuFunction function, std::size_t index, std::size_t* offset, std::size_t* bytes) {
+    const CuResult result = enter("function_parameter");
+    if (result != CuResult::kSuccess) return result;
+    const std::lock_guard lock(self().mutex_);
+    const std::vector<std::size_t>& parameters = self().functions_.at(number_of(function))->parameters;
+    if (index >= parameters.size()) return CuResult::kInvalidValue;
+    std::size_t at = 0;
+    for (std::size_t i = 0; i <= index; ++i) {
+      *offset = aligned(at, parameters[i]);
+      at = *offset + parameters[i];
+    }
+    *bytes = parameters[index];
+    return result;
+  }
+  static CuResult launch(CuFunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x,
+                         unsigned block_y, unsigned block_z, unsigned shared_bytes, CuStream stream, void** parameters,
+                         void** extra) {
+    const CuResult result = enter("launch");
+    if (result != CuResult::kSuccess) return result;
+    const std::lock_guard lock(self().mutex_);
+    const Kernel* const kernel = self().functions_.at(number_of(function));
+    // Rejected, and nothing more comes of it.
+    if (grid_x == 0 || grid_y == 0 || grid_z == 0 || block_x == 0 || block_y == 0 || block_z == 0 || block_z > 64 ||
+        block_x * block_y * block_z > 1024 || shared_bytes > 48 << 10 || parameters != nullptr) {
+      return CuResult::kInvalidValue;
+    }
+    std::size_t expected = 0;
+    for (const std::size_t bytes : kernel->parameters) expected = aligned(expected, bytes) + bytes;
+    std::size_t given = 0;
+    const std::byte* block = nullptr;
+    for (; extra != nullptr && *extra != nullptr; extra += 2) {
+      if (number_of(extra[0]) == kLaunchParameters) block = static_cast<const std::byte*>(extra[1]);
+      if (number_of(extra[0]) == kLaunchParameterBytes) given = *static_cast<const std::size_t*>(extra[1]);
+    }
+    if (given != expected) return CuResult::kInvalidValue;
+    const CuContext context = stack().back();
+    self().put(stream, [=, bytes = std::vector<std::byte>(block, block + given)] {
+      const Launched launched{
+          {grid_x, grid_y, grid_z}, {block_x, block_y, block_z}, bytes, [context](CuAddress at, std::size_t length) {
+            const std::lock_guard inner(self().mutex_);
+            return self().memory_of(context, at, length);
+          }};
+      return kernel->run(launched);
+    });
+    return result;
+  }
+};
+
+void CudaDouble::add_work_calls(DriverApi& table) {
+  table.context_create = WorkCalls::context_create;
+  table.context_destroy = WorkCalls::context_destroy;
+  table.context_synchronize = WorkCalls::context_synchronize;
+  table.memory_alloc = WorkCalls::memory_alloc;
+  table.memory_free = WorkCalls::memory_free;
+  table.copy_within = WorkCalls::copy_within;
+  table.fill = WorkCalls::fill;
+  table.stream_wait = WorkCalls::stream_wait;
+  table.module_load = WorkCalls::module_load;
+  table.module_unload = WorkCalls::module_unload;
+  table.module_function = WorkCalls::module_function;
+  table.function_parameter = WorkCalls::function_parameter;
+  table.launch = WorkCalls::launch;
+}
+
+void CudaDouble::add_image(const std::string& image, std::vector<Kernel> kernels) {
+  const std::lock_guard lock(mutex_);
+  images_[image] = std::move(kernels);
+}
+
+void CudaDouble::put(CuStream stream, std::function<CuResult()> run) {
+  ++streams_[number_of(stream)];
+  queue_.push_back({.stream = stream, .run = std::move(run), .context = stack().back()});
+  changed_.notify_all();
+}
+
+/// What happens next: the first of some stream, that waits for nothing.
+std::deque<CudaDouble::Work>::iterator CudaDouble::choose() {
+  if (held_) return queue_.end();
+  std::set<CuStream> seen;
+  std::vector<std::deque<Work>::iterator> ready;
+  for (auto each = queue_.begin(); each != queue_.end(); ++each) {
+    if (!seen.insert(each->stream).second) continue;
+    if (each->awaits != 0 && unredeemed_.contains(each->awaits)) continue;
+    if (features_.shuffle == 0) return each;
+    ready.push_back(each);
+  }
+  return ready.empty() ? queue_.end() : ready[random_() % ready.size()];
+}
+
+/// Of the current context's; one that was there before and is only retained frees what is in it by itself.
+void CudaDouble::own(std::uint64_t object) {
+  if (contexts_.contains(stack().back())) owners_[object] = stack().back();
+}
+
+void CudaDouble::lose(CuContext context, CuResult result) {
+  const auto found = contexts_.find(context);
+  if (found != contexts_.end() && found->second.lost == CuResult::kSuccess) found->second.lost = result;
+}
+
+std::byte* CudaDouble::memory_of(CuContext context, CuAddress at, std::size_t bytes) {
+  const auto found = allocation_at(at);
+  const auto owner = found != allocations_.end() ? owners_.find(found->first) : owners_.end();
+  const bool is_whole = owner != owners_.end() && owner->second == context && bytes <= found->second.bytes &&
+                        at - found->first <= found->second.bytes - bytes;
+  return is_whole ? shadow_of(at, bytes) : nullptr;
+}
+
+}  // namespace fairlead::gpu::testing

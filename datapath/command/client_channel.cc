@@ -116,6 +116,15 @@ Result<std::uint64_t> ClientChannel::copy_out(const CopyBody& body, std::span<st
   });
 }
 
+Result<std::uint64_t> ClientChannel::load_module(const ModuleBody& body, Bytes image) {
+  std::vector<std::byte> kept(image.begin(), image.end());
+  const Command command{static_cast<std::uint16_t>(Opcode::kModule), kMustKnow, std::as_bytes(std::span(&body, 1)), {}};
+  return with_room(0, [&] {
+    images_.push_back({last_.load(std::memory_order_relaxed) + 1, std::move(kept)});
+    return write(command);
+  });
+}
+
 /// Under lock_. The sequence, once the record is in the buffer.
 std::uint64_t ClientChannel::write(const Command& command) {
   const auto& options = session_.options();
@@ -255,7 +264,12 @@ bool ClientChannel::on_reply(const Reply& reply) {
   }
   if (reply.failure) {
     const std::uint64_t sequence = reply.failure->sequence;
-    if (failure_ || sequence <= before || sequence > reply.executed) return false;
+    // What was executed may yet fail until it is complete; and a context that is lost is news behind any failure.
+    const bool is_late = session_.limits().version >= kLateVersion;
+    const bool is_news =
+        !failure_ || (is_late && failure_->scope < Scope::kContext && reply.failure->scope >= Scope::kContext);
+    const std::uint64_t settled = is_late ? complete_.load(std::memory_order_relaxed) : before;
+    if (!is_news || sequence <= settled || sequence > reply.executed) return false;
     failure_ = reply.failure;
     failed_.store(sequence, std::memory_order_release);
     while (!outputs_.empty() && outputs_.back().sequence >= sequence) outputs_.pop_back();
@@ -264,6 +278,7 @@ bool ClientChannel::on_reply(const Reply& reply) {
   for (; !inputs_.empty() && inputs_.front().sequence <= reply.executed; inputs_.pop_front()) {
     input_bytes_.store(input_bytes_.load(std::memory_order_relaxed) - inputs_.front().bytes, std::memory_order_relaxed);
   }
+  while (!images_.empty() && images_.front().sequence <= reply.executed) images_.pop_front();
   accepted_.store(reply.accepted, std::memory_order_release);
   executed_.store(reply.executed, std::memory_order_release);
   complete_.store(reply.complete, std::memory_order_release);
@@ -273,6 +288,26 @@ bool ClientChannel::on_reply(const Reply& reply) {
 bool ClientChannel::on_result(std::uint64_t sequence, Bytes bytes) {
   const std::lock_guard lock(lock_);
   return place(sequence, bytes);
+}
+
+bool ClientChannel::on_wanted(std::uint64_t sequence, const WantedBody& wanted) {
+  const std::lock_guard lock(lock_);
+  const auto found = std::ranges::find(images_, sequence, &ModuleImage::sequence);
+  if (found == images_.end() || wanted.offset > found->bytes.size() ||
+      wanted.bytes > found->bytes.size() - wanted.offset) {
+    return false;
+  }
+  const std::size_t most = session_.limits().payload_bytes - sizeof(ImageBody);
+  for (Bytes rest = Bytes(found->bytes).subspan(wanted.offset, wanted.bytes); !rest.empty();) {
+    const std::size_t piece = std::min(rest.size(), most);
+    std::vector<std::byte> message = make_message(
+        {.type = static_cast<std::uint8_t>(MessageType::kImage), .channel = number_, .count = 1, .sequence = sequence});
+    put(message, ImageBody{static_cast<std::uint64_t>(rest.data() - found->bytes.data())});
+    message.insert(message.end(), rest.begin(), rest.begin() + static_cast<std::ptrdiff_t>(piece));
+    session_.send(TrafficClass::kBulk, message);
+    rest = rest.subspan(piece);
+  }
+  return true;
 }
 
 bool ClientChannel::place(std::uint64_t sequence, Bytes bytes) {

@@ -20,6 +20,7 @@
 #include "base/spin_lock.h"
 #include "datapath/command/bodies.h"
 #include "datapath/command/codec.h"
+#include "datapath/command/wire.h"
 #include "fairlead/command.h"
 
 namespace fairlead::datapath::command {
@@ -45,6 +46,8 @@ class ClientChannel : public fairlead::command::ChannelBody {
   /// One record's copy. Its payload is sent before it.
   Result<std::uint64_t> copy_in(const CopyBody& body, Bytes from);
   Result<std::uint64_t> copy_out(const CopyBody& body, std::span<std::byte> to);
+  /// The image is kept until the command is executed: the server may ask for it.
+  Result<std::uint64_t> load_module(const ModuleBody& body, Bytes image);
   Status recover();
 
   void flush() noexcept;
@@ -66,6 +69,7 @@ class ClientChannel : public fairlead::command::ChannelBody {
   // Who reads the session's messages. False: the server broke the protocol.
   [[nodiscard]] bool on_reply(const Reply& reply);
   [[nodiscard]] bool on_result(std::uint64_t sequence, Bytes bytes);
+  [[nodiscard]] bool on_wanted(std::uint64_t sequence, const WantedBody& wanted);
 
  private:
   static constexpr std::uint64_t kNone = std::numeric_limits<std::uint64_t>::max();
@@ -78,6 +82,10 @@ class ClientChannel : public fairlead::command::ChannelBody {
   struct Input {
     std::uint64_t sequence = 0;
     std::uint64_t bytes = 0;
+  };
+  struct ModuleImage {
+    std::uint64_t sequence = 0;
+    std::vector<std::byte> bytes;
   };
   /// Under lock_, with room for one more command and `payload` bytes; else why there is none.
   template <typename Write>
@@ -101,6 +109,7 @@ class ClientChannel : public fairlead::command::ChannelBody {
   Clock::time_point since_{};   // that the first of them waits, if age counts
   std::deque<Input> inputs_;    // payload that is on its way
   std::deque<Output> outputs_;
+  std::deque<ModuleImage> images_;  // of modules that are not loaded yet
   std::optional<fairlead::command::Failure> failure_;
   struct Gap {
     fairlead::command::Failure why;

@@ -204,6 +204,9 @@ void ClientSession::handle_message(Bytes message, TrafficClass traffic) {
       legal = reply && channel->on_reply(*reply);
     } else if (header->type == static_cast<std::uint8_t>(MessageType::kResult) && traffic == TrafficClass::kBulk) {
       legal = channel->on_result(header->sequence, body);
+    } else if (header->type == static_cast<std::uint8_t>(MessageType::kWanted)) {
+      const auto wanted = take<WantedBody>(body);
+      legal = wanted && channel->on_wanted(header->sequence, *wanted);
     }
   }
   if (legal) return;
@@ -231,7 +234,8 @@ void ClientSession::welcome(Bytes body) {
                    .memory_bytes = said->memory_bytes,
                    .block_threads = said->block_threads,
                    .shared_bytes = said->shared_bytes,
-                   .grid = {said->grid[0], said->grid[1], said->grid[2]}};
+                   .grid = {said->grid[0], said->grid[1], said->grid[2]},
+                   .modules = said->modules};
   welcome_.store(true, std::memory_order_release);
 }
 

@@ -30,6 +30,11 @@ bool holds(const Record& record) noexcept {
 std::uint64_t name_bytes(const LoadBody& body) noexcept { return body.name_bytes; }
 std::uint64_t parameter_bytes(const LaunchBody& body) noexcept { return body.parameter_bytes; }
 std::uint64_t copied_bytes(const CopyBody& body) noexcept { return body.bytes; }
+std::uint64_t layout_bytes(const LoadFromBody& body) noexcept {
+  // Too much for any record, where it is out of bounds.
+  if (body.parameters > kMaxLayout || body.name_bytes > kMaxName) return kMaxRecord;
+  return body.parameters * sizeof(ParameterItem) + body.name_bytes;
+}
 std::uint64_t user_bytes(const UserBody& body) noexcept { return body.bytes; }
 
 }  // namespace
@@ -118,6 +123,10 @@ bool is_well_formed(const Record& record) noexcept {
       return holds<FenceBody>(record);
     case Opcode::kRecover:
       return holds<RecoverBody>(record);
+    case Opcode::kModule:
+      return holds<ModuleBody>(record);
+    case Opcode::kLoadFrom:
+      return holds<LoadFromBody>(record, layout_bytes, kMaxLayout * sizeof(ParameterItem) + kMaxName);
   }
   return true;
 }
@@ -128,6 +137,9 @@ Bytes tail_of(const Record& record) noexcept {
     return record.body.subspan(sizeof(LaunchBody), body_of<LaunchBody>(record).parameter_bytes);
   }
   if (record.is(Opcode::kCopyIn)) return record.body.subspan(sizeof(CopyBody), body_of<CopyBody>(record).bytes);
+  if (record.is(Opcode::kLoadFrom)) {
+    return record.body.subspan(sizeof(LoadFromBody), layout_bytes(body_of<LoadFromBody>(record)));
+  }
   return record.body.subspan(sizeof(UserBody), body_of<UserBody>(record).bytes);
 }
 

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "datapath/command/client_session.h"
+#include "datapath/command/module_cache.h"
 
 namespace fairlead::inline v0::command {
 
@@ -122,6 +123,40 @@ Result<std::uint64_t> Channel::load(Handle function, std::string_view name) {
   }
   return append(of(channel_), Opcode::kLoad, datapath::command::LoadBody{function.bits, name.size()},
                 std::as_bytes(std::span(name)));
+}
+
+Result<std::uint64_t> Channel::load_module(Handle module, std::span<const std::byte> image) {
+  if (!valid()) return no_channel();
+  if (module.bits == 0 || image.empty()) {
+    return wrong("a module of {} bytes named {}; neither is 0", image.size(), module.bits);
+  }
+  const std::optional<datapath::command::Sha256> digest = datapath::command::sha256_of(image);
+  if (!digest) return Status(Code::kUnavailable, "libcrypto computes no SHA-256, which names the module's image");
+  return of(channel_)->load_module({module.bits, image.size(), *digest}, image);
+}
+
+Result<std::uint64_t> Channel::load(Handle function, Handle module, std::string_view name,
+                                    std::span<const Parameter> parameters) {
+  if (!valid()) return no_channel();
+  if (function.bits == 0 || module.bits == 0 || name.empty() || name.size() > datapath::command::kMaxName ||
+      parameters.size() > datapath::command::kMaxLayout) {
+    return wrong(
+        "function {} of module {} with a name of {} bytes and {} parameters; handles are not 0, a name has 1 "
+        "to {} bytes, and there are at most {} parameters",
+        function.bits, module.bits, name.size(), parameters.size(), datapath::command::kMaxName,
+        datapath::command::kMaxLayout);
+  }
+  std::vector<std::byte> tail;
+  for (const Parameter& each : parameters) {
+    const auto kind = each.is_pointer ? datapath::command::kPointerItem : std::uint16_t{0};
+    datapath::command::put(tail, datapath::command::ParameterItem{each.bytes, each.alignment, kind});
+  }
+  const Bytes text = std::as_bytes(std::span(name));
+  tail.insert(tail.end(), text.begin(), text.end());
+  const datapath::command::LoadFromBody body{function.bits, module.bits, static_cast<std::uint32_t>(parameters.size()),
+                                             static_cast<std::uint32_t>(name.size())};
+  return of(channel_)->append(
+      {static_cast<std::uint16_t>(Opcode::kLoadFrom), datapath::command::kMustKnow, bytes_of(body), tail});
 }
 
 Result<std::uint64_t> Channel::launch(const Launch& launch, std::span<const std::byte> parameters) {

@@ -7,10 +7,11 @@ namespace fairlead::datapath::command {
 
 namespace {
 
-constexpr std::chrono::microseconds kSpin{50};     // how long a thread that has nothing to run looks for more
-constexpr std::chrono::milliseconds kHeldLook{2};  // how often the same looks whether the client took its results
-constexpr std::chrono::seconds kGrace{30};         // for the words that end a session
-constexpr std::uint64_t kMessageCost = 1024;       // bytes that a message counts for besides its own
+constexpr std::chrono::microseconds kSpin{50};        // how long a thread that has nothing to run looks for more
+constexpr std::chrono::milliseconds kHeldLook{2};     // how often the same looks whether the client took its results
+constexpr std::chrono::microseconds kDeviceLook{50};  // how often it looks how far the device is, after kSpin
+constexpr std::chrono::seconds kGrace{30};            // for the words that end a session
+constexpr std::uint64_t kMessageCost = 1024;          // bytes that a message counts for besides its own
 
 /// All that a client which keeps to its credits can have under way.
 std::uint64_t most_queued(const ServerSession::Terms& terms) {
@@ -74,7 +75,7 @@ ServedPeer::Left ServedPeer::turn() {
   if (ended_.load(std::memory_order_relaxed)) return Left::kNothing;
   const bool more = session_->run();
   count();
-  return more ? Left::kMore : session_->is_held() ? Left::kHeld : Left::kNothing;
+  return more ? Left::kMore : session_->is_held() || session_->is_pending() ? Left::kHeld : Left::kNothing;
 }
 
 void ServedPeer::take(std::vector<Event> events) {
@@ -140,6 +141,17 @@ void ServedPeer::thread_main() noexcept {
 /// False: it is to end.
 bool ServedPeer::await_news() {
   const auto is_news = [this] { return any_queued_.load(std::memory_order_acquire) || stopping_.load(); };
+  if (session_->is_pending()) {
+    const Clock::time_point now = Clock::now();
+    if (std::exchange(moves_, session_->moves()) != session_->moves() || is_news()) look_until_ = now + kSpin;
+    if (now < look_until_) {
+      ::sched_yield();
+    } else {
+      std::unique_lock lock(mutex_);
+      news_.wait_for(lock, kDeviceLook, is_news);
+    }
+    return !stopping_.load();
+  }
   if (session_->is_held()) {
     // Waiting for the oldest drives the engine, where nobody else does.
     for (auto& sent : sent_) {

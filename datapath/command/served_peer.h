@@ -64,6 +64,9 @@ class ServedPeer final : private Outlet {
   std::array<std::deque<std::pair<Transfer, std::uint64_t>>, kTrafficClasses> sent_;  // the client may have yet to take
   std::uint64_t untaken_ = 0;                                                         // bytes of them
 
+  std::uint64_t moves_ = 0;         // of the device, that were seen
+  Clock::time_point look_until_{};  // for its next, without sleeping
+
   std::thread thread_;
   std::atomic<bool> stopping_{false}, ended_{false};
   std::atomic<bool> any_queued_{false};

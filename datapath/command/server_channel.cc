@@ -6,6 +6,7 @@ namespace fairlead::datapath::command {
 
 using fairlead::command::Failure;
 using fairlead::command::Outcome;
+using fairlead::command::Scope;
 
 namespace {
 constexpr std::size_t kGaps = 64;  // that fences are compared with
@@ -35,6 +36,8 @@ void ServerChannel::advance() noexcept {
   front_.reset();
   ++executed_;
   ++unreported_;
+  news_ = true;
+  if (!late_) complete_ = executed_;
   if (--batches_.front().left == 0) batches_.pop_front();
   while (!payload_.empty() && payload_.front().sequence <= executed_) {
     payload_bytes_ -= payload_.front().message.size() - payload_.front().at;
@@ -51,10 +54,27 @@ bool ServerChannel::lacks_payload() const noexcept {
   return !payload_.empty() && payload_.front().sequence > executed_ + 1;
 }
 
-void ServerChannel::fail(Outcome outcome) {
-  if (failure_) return;
-  failure_ = Failure{executed_ + 1, outcome.scope, outcome.result, std::move(outcome.text)};
+void ServerChannel::fail(Outcome outcome, std::uint64_t sequence) {
+  if (failure_ && (outcome.scope < Scope::kContext || failure_->scope >= Scope::kContext)) return;
+  failure_ = Failure{sequence, outcome.scope, outcome.result, std::move(outcome.text)};
   failure_said_ = false;
+  news_ = true;
+}
+
+bool ServerChannel::reach(std::uint64_t sequence) noexcept {
+  // Behind the last that the executor knows of are only such as were passed over.
+  const std::uint64_t now = sequence >= begun_ ? executed_ : sequence;
+  if (now <= complete_) return false;
+  complete_ = now;
+  return news_ = true;
+}
+
+std::optional<ServerChannel::Result> ServerChannel::take_complete() {
+  if (kept_.empty() || kept_.front().sequence > complete_) return std::nullopt;
+  Result result = std::move(kept_.front());
+  kept_.pop_front();
+  kept_bytes_ -= result.message.size();
+  return result;
 }
 
 void ServerChannel::recover() {
@@ -77,7 +97,7 @@ bool ServerChannel::is_old(Clock::time_point now, Clock::duration most) noexcept
 }
 
 std::vector<std::byte> ServerChannel::take_reply() {
-  Reply reply{executed_, accepted_, executed_, {}, data_, items_};
+  Reply reply{executed_, accepted_, complete_, {}, data_, items_};
   if (failure_ && !failure_said_) {
     reply.failure = failure_;
     failure_said_ = true;
@@ -86,6 +106,7 @@ std::vector<std::byte> ServerChannel::take_reply() {
   data_.clear();
   items_ = 0;
   unreported_ = 0;
+  news_ = false;
   oldest_.reset();
   return message;
 }

@@ -22,11 +22,13 @@ class ServerChannel {
  public:
   using Clock = std::chrono::steady_clock;
 
-  explicit ServerChannel(std::uint16_t number) noexcept : number_(number) {}
+  /// `late`: of a device that works by itself, so that commands are complete later than they are executed.
+  ServerChannel(std::uint16_t number, bool late) noexcept : number_(number), late_(late) {}
 
   [[nodiscard]] std::uint16_t number() const noexcept { return number_; }
   [[nodiscard]] std::uint64_t accepted() const noexcept { return accepted_; }
   [[nodiscard]] std::uint64_t executed() const noexcept { return executed_; }
+  [[nodiscard]] std::uint64_t complete() const noexcept { return complete_; }
   [[nodiscard]] std::uint64_t waiting() const noexcept { return accepted_ - executed_; }
   [[nodiscard]] std::uint64_t payload_bytes() const noexcept { return payload_bytes_; }
   [[nodiscard]] const std::optional<fairlead::command::Failure>& failure() const noexcept { return failure_; }
@@ -44,18 +46,38 @@ class ServerChannel {
   /// The payload that came first is another record's: the client left one out.
   [[nodiscard]] bool lacks_payload() const noexcept;
 
-  /// The first command that failed since the last recovery. Later ones are of no interest.
-  void fail(fairlead::command::Outcome outcome);
+  /// That command is the first that failed since the last recovery. Later ones are of no interest; but a context that
+  /// is lost is, whatever failed before.
+  void fail(fairlead::command::Outcome outcome, std::uint64_t sequence);
   void recover();
   /// Why that command did not run; null: it did, or its turn has not come.
   [[nodiscard]] const fairlead::command::Failure* passed_over(std::uint64_t sequence) const noexcept;
 
-  // What the client is to hear.
-  void add_data(Bytes bytes) {
-    put_data(data_, executed_ + 1, bytes);
-    ++items_;
+  // Of a device that works by itself.
+  /// The next command was told to the executor.
+  void begin() noexcept { begun_ = executed_ + 1; }
+  /// The device is past that command. Whether that is further than was known.
+  bool reach(std::uint64_t sequence) noexcept;
+  /// What a copy-out that was begun gives when it is complete: a message whose header is not written yet.
+  struct Result {
+    std::uint64_t sequence = 0;
+    std::vector<std::byte> message;
+  };
+  void keep(std::vector<std::byte> message) {
+    kept_bytes_ += message.size();
+    kept_.push_back({executed_ + 1, std::move(message)});
   }
-  [[nodiscard]] bool owes_reply() const noexcept { return unreported_ != 0; }
+  [[nodiscard]] std::uint64_t kept_bytes() const noexcept { return kept_bytes_; }
+  /// The first of those that are complete; nothing: there is none.
+  [[nodiscard]] std::optional<Result> take_complete();
+
+  // What the client is to hear.
+  void add_data(std::uint64_t sequence, Bytes bytes) {
+    put_data(data_, sequence, bytes);
+    ++items_;
+    news_ = true;
+  }
+  [[nodiscard]] bool owes_reply() const noexcept { return news_; }
   /// Whether to say it now although more could run.
   [[nodiscard]] bool reply_is_full() const noexcept {
     return unreported_ >= kCommandsPerReply || data_.size() >= kReplyBytes;
@@ -76,19 +98,24 @@ class ServerChannel {
   };
 
   const std::uint16_t number_;
+  const bool late_;
   std::deque<Batch> batches_;
   std::deque<Payload> payload_;
   std::uint64_t payload_bytes_ = 0;
   std::optional<Record> front_;
-  std::uint64_t accepted_ = 0, executed_ = 0;
+  std::uint64_t accepted_ = 0, executed_ = 0, complete_ = 0;
+  std::uint64_t begun_ = 0;
+  std::deque<Result> kept_;
+  std::uint64_t kept_bytes_ = 0;
   std::optional<fairlead::command::Failure> failure_;
   bool failure_said_ = false;
   struct Gap {
     fairlead::command::Failure why;
     std::uint64_t end = 0;  // the recovery
   };
-  std::deque<Gap> gaps_;  // the latest
-  std::uint32_t unreported_ = 0;
+  std::deque<Gap> gaps_;                     // the latest
+  bool news_ = false;                        // something is unreported
+  std::uint32_t unreported_ = 0;             // commands
   std::optional<Clock::time_point> oldest_;  // of what is unreported, when it was looked at
   std::vector<std::byte> data_;
   std::uint32_t items_ = 0;

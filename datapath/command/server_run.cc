@@ -8,6 +8,7 @@
 namespace fairlead::datapath::command {
 
 using fairlead::command::kInvalidValue;
+using fairlead::command::kNotReady;
 using fairlead::command::kNotSupported;
 using fairlead::command::Launch;
 using fairlead::command::Outcome;
@@ -23,23 +24,25 @@ constexpr std::uint64_t kShortCopy = 16 << 10;  // bytes of what takes a few mic
 }  // namespace
 
 bool ServerSession::run() {
-  held_ = false;
+  held_ = pending_ = false;
   bool more = false, moved = true;
   // What one channel did may be what another waits for.
   for (int rounds = 0; moved && rounds < 4; ++rounds) {
     moved = false;
     more = false;
+    pending_ = false;
     for (auto& [number, channel] : channels_) {
       if (outlet_.untaken() >= terms_.held_results) {  // a client that does not read
         held_ = true;
         return false;
       }
-      const std::uint64_t before = channel.executed();
+      const std::uint64_t before = channel.executed() + channel.complete();
       const Step last = run(channel, kTurn);
       if (is_over()) return false;  // and the channels are gone
-      moved |= channel.executed() != before;
+      moved |= channel.executed() + channel.complete() != before;
       more |= last == Step::kDone;
       held_ |= last == Step::kHeld;
+      pending_ |= channel.complete() < channel.executed() && !lost_;
     }
   }
   return more || moved;
@@ -56,6 +59,7 @@ ServerSession::Step ServerSession::run(ServerChannel& channel, std::uint32_t mos
       reply(channel);
     }
   }
+  if (late_) follow(channel);
   if (last != Step::kDone && channel.owes_reply()) reply(channel);
   return last;
 }
@@ -72,16 +76,49 @@ ServerSession::Step ServerSession::step(ServerChannel& channel) {
   if (!passed_over) {
     if (const std::optional<Step> waits = wait_for(channel, *record)) return *waits;
     if (channel.owes_reply() && takes_long(*record)) reply(channel);
+    if (late_ && !lost_) {
+      executor_->begin({channel.number(), channel.executed() + 1});
+      channel.begin();
+    }
     Outcome outcome = lost_ ? *lost_ : execute(channel, *record);
     if (!outcome.ok()) {
+      if (late_ && outcome.result == kNotReady && outcome.scope == Scope::kCommand) return Step::kBlocked;
       ++counts_.failures;
-      if (outcome.scope >= Scope::kContext && !lost_) lost_ = outcome;
-      channel.fail(std::move(outcome));
+      if (outcome.scope >= Scope::kContext) lose(outcome);
+      channel.fail(std::move(outcome), channel.executed() + 1);
     }
   }
   ++counts_.commands;
   channel.advance();
   return Step::kDone;
+}
+
+void ServerSession::follow(ServerChannel& channel) {
+  if (lost_ || channel.complete() == channel.executed()) return;
+  const fairlead::command::Progress now = executor_->progress(channel.number());
+  if (channel.reach(now.complete)) ++moves_;
+  while (std::optional<ServerChannel::Result> result = channel.take_complete()) {
+    give_result(channel, result->sequence, result->message);
+  }
+  if (!now.lost.ok()) {
+    ++counts_.failures;
+    lose(now.lost);
+  }
+}
+
+/// What had not come to its end in any channel failed, from the first of it on.
+void ServerSession::lose(const Outcome& outcome) {
+  if (lost_) return;
+  lost_ = outcome;
+  for (auto& [number, channel] : channels_) {
+    if (channel.complete() < channel.executed()) channel.fail(outcome, channel.complete() + 1);
+  }
+}
+
+std::uint64_t ServerSession::kept_bytes() const noexcept {
+  std::uint64_t bytes = 0;
+  for (const auto& [number, channel] : channels_) bytes += channel.kept_bytes();
+  return bytes;
 }
 
 /// What the record waits for before it can run; nothing: it can.
@@ -98,7 +135,12 @@ std::optional<ServerSession::Step> ServerSession::wait_for(ServerChannel& channe
   if (record.is(Opcode::kCopyOut)) {
     const std::uint64_t bytes = body_of<CopyBody>(record).bytes;
     if (bytes <= kMaxInline || bytes > terms_.payload_bytes) return std::nullopt;
-    if (outlet_.untaken() + bytes > terms_.held_results) return Step::kHeld;
+    if (outlet_.untaken() + (late_ ? kept_bytes() : 0) + bytes > terms_.held_results) return Step::kHeld;
+  }
+  if (record.is(Opcode::kModule) && takes_modules_) {
+    if (modules_.is_ready({channel.number(), channel.executed() + 1}, body_of<ModuleBody>(record))) return std::nullopt;
+    ask_for_image(channel);
+    return Step::kBlocked;
   }
   if (record.is(Opcode::kFence)) {
     const auto body = body_of<FenceBody>(record);
@@ -111,6 +153,8 @@ std::optional<ServerSession::Step> ServerSession::wait_for(ServerChannel& channe
 }
 
 bool ServerSession::takes_long(const Record& record) const noexcept {
+  if (record.is(Opcode::kModule)) return takes_modules_;
+  if (late_) return record.is(Opcode::kLoad) || record.is(Opcode::kLoadFrom);  // all else is handed over
   if (record.is(Opcode::kLaunch)) return !executor_->is_short({body_of<LaunchBody>(record).function});
   if (record.is(Opcode::kFill)) return body_of<FillBody>(record).bytes > kShortCopy;
   if (record.is(Opcode::kCopyWithin)) return body_of<CopyWithinBody>(record).bytes > kShortCopy;
@@ -159,6 +203,10 @@ Outcome ServerSession::execute(ServerChannel& channel, const Record& record) {
       return fence(record);
     case Opcode::kRecover:
       return recover(channel, record);
+    case Opcode::kModule:
+      return load_module(record);
+    case Opcode::kLoadFrom:
+      return load_from(record);
   }
   return unknown(record);
 }
@@ -182,15 +230,40 @@ Outcome ServerSession::copy_out(ServerChannel& channel, const Record& record) {
   const std::span<std::byte> bytes = std::span(scratch_).subspan(sizeof(MessageHeader));
   Outcome outcome = executor_->copy_out(bytes, {body.handle}, body.offset);
   if (!outcome.ok()) return outcome;
-  if (body.bytes <= kMaxInline) {
-    channel.add_data(bytes);
+  if (late_) {
+    channel.keep(std::exchange(scratch_, {}));
   } else {
-    const MessageHeader header{static_cast<std::uint8_t>(MessageType::kResult), 0, channel.number(), 1,
-                               channel.executed() + 1};
-    std::memcpy(scratch_.data(), &header, sizeof header);
-    outlet_.send(TrafficClass::kBulk, scratch_);
+    give_result(channel, channel.executed() + 1, scratch_);
   }
   return outcome;
+}
+
+void ServerSession::give_result(ServerChannel& channel, std::uint64_t sequence, std::vector<std::byte>& message) {
+  const Bytes bytes = Bytes(message).subspan(sizeof(MessageHeader));
+  if (bytes.size() <= kMaxInline) return channel.add_data(sequence, bytes);
+  const MessageHeader header{static_cast<std::uint8_t>(MessageType::kResult), 0, channel.number(), 1, sequence};
+  std::memcpy(message.data(), &header, sizeof header);
+  outlet_.send(TrafficClass::kBulk, message);
+}
+
+Outcome ServerSession::load_module(const Record& record) {
+  const auto body = body_of<ModuleBody>(record);
+  if (!takes_modules_) return executor_->load_module({body.handle}, {});
+  const ServerModules::Given given = modules_.give(body);
+  if (given.image == nullptr) return given.why;
+  return executor_->load_module({body.handle}, std::span(*given.image).first(body.bytes));
+}
+
+Outcome ServerSession::load_from(const Record& record) {
+  const auto body = body_of<LoadFromBody>(record);
+  Bytes tail = tail_of(record);
+  std::vector<fairlead::command::Parameter> parameters;
+  for (std::uint32_t i = 0; i < body.parameters; ++i) {
+    const auto item = command::take<ParameterItem>(tail);
+    parameters.push_back({item->bytes, item->alignment, item->kind == kPointerItem});
+  }
+  return executor_->load_from({body.function}, {body.module}, {reinterpret_cast<const char*>(tail.data()), tail.size()},
+                              parameters);
 }
 
 Outcome ServerSession::fence(const Record& record) {
@@ -205,7 +278,9 @@ Outcome ServerSession::fence(const Record& record) {
             fmt::format("command {} of channel {}, which it waited for, did not run: {}", body.sequence, body.channel,
                         why->text)};
   }
-  if (other->second.executed() >= body.sequence) return {};
+  if (other->second.executed() >= body.sequence) {
+    return late_ ? executor_->fence({static_cast<std::uint32_t>(body.channel), body.sequence}) : Outcome();
+  }
   return {kInvalidValue, Scope::kCommand,
           fmt::format("a fence on command {} of its own channel, which comes later", body.sequence)};
 }

@@ -12,13 +12,16 @@ using fairlead::command::Executor;
 using fairlead::command::ExecutorLimits;
 
 ServerSession::ServerSession(Outlet& outlet, const Terms& terms, MakeExecutor make)
-    : outlet_(outlet), terms_(terms), make_(std::move(make)) {}
+    : outlet_(outlet),
+      terms_(terms),
+      make_(std::move(make)),
+      modules_(terms.modules, terms.module_bytes, terms.payload_bytes) {}
 
 void ServerSession::end(Code code, std::string why) {
   if (is_over()) return;
   ended_ = Status(code, std::move(why));
   channels_.clear();
-  held_ = false;
+  held_ = pending_ = false;
   outlet_.send(TrafficClass::kCommands, refused_message(ended_));
 }
 
@@ -33,6 +36,7 @@ void ServerSession::take(std::vector<std::byte> message, TrafficClass traffic) {
   if (!is_welcome()) return end(Code::kInvalidArgument, "a session begins with a hello");
   if (type == MessageType::kCommands && !bulk) return take_commands(*header, std::move(message));
   if (type == MessageType::kPayload && bulk) return take_payload(*header, std::move(message));
+  if (type == MessageType::kImage && bulk) return take_image(*header, body);
   end(Code::kDataLoss, fmt::format("a message of type {} has no place here", header->type));
 }
 
@@ -49,6 +53,15 @@ void ServerSession::greet(Bytes body) {
   if (!made) return end(made.error().code(), made.error().message());
   executor_ = *std::move(made);
   const ExecutorLimits limits = executor_->limits();
+  late_ = executor_->is_asynchronous();
+  takes_modules_ = limits.modules != 0;
+  if (late_ && version < kLateVersion) {
+    return end(
+        Code::kVersionMismatch,
+        fmt::format("the client speaks version {} of the commands' protocol, which knows no device that works by "
+                    "itself; version {} does",
+                    version, kLateVersion));
+  }
   Welcome welcome;
   welcome.version = version;
   welcome.channels = static_cast<std::uint16_t>(terms_.channels);
@@ -62,6 +75,7 @@ void ServerSession::greet(Bytes body) {
   welcome.grid[0] = limits.grid.x;
   welcome.grid[1] = limits.grid.y;
   welcome.grid[2] = limits.grid.z;
+  welcome.modules = limits.modules;
   outlet_.send(TrafficClass::kCommands, welcome_message(welcome));
 }
 
@@ -70,7 +84,7 @@ ServerChannel* ServerSession::channel_of(const MessageHeader& header) {
     end(Code::kOutOfRange, fmt::format("channel {} of {}", header.channel, terms_.channels));
     return nullptr;
   }
-  return &channels_.try_emplace(header.channel, header.channel).first->second;
+  return &channels_.try_emplace(header.channel, header.channel, late_).first->second;
 }
 
 void ServerSession::take_commands(const MessageHeader& header, std::vector<std::byte> message) {
@@ -112,6 +126,30 @@ void ServerSession::take_payload(const MessageHeader& header, std::vector<std::b
   }
   if (header.sequence <= channel->executed()) return;  // its command was passed over
   channel->add_payload(header.sequence, std::move(message), sizeof(MessageHeader));
+}
+
+void ServerSession::take_image(const MessageHeader& header, Bytes body) {
+  ServerChannel* const channel = channel_of(header);
+  if (channel == nullptr || header.sequence <= channel->executed()) return;  // or its command was passed over
+  const auto image = command::take<ImageBody>(body);
+  if (!image || body.size() > terms_.payload_bytes ||
+      !modules_.take({header.channel, header.sequence}, image->offset, body)) {
+    return end(Code::kDataLoss, fmt::format("{} bytes of an image that was not asked for, for command {} of channel {}",
+                                            body.size(), header.sequence, header.channel));
+  }
+  ask_for_image(*channel);
+}
+
+void ServerSession::ask_for_image(const ServerChannel& channel) {
+  const std::uint64_t sequence = channel.executed() + 1;
+  const std::optional<WantedBody> wanted = modules_.wanted({channel.number(), sequence});
+  if (!wanted) return;
+  std::vector<std::byte> message = make_message({.type = static_cast<std::uint8_t>(MessageType::kWanted),
+                                                 .channel = channel.number(),
+                                                 .count = 1,
+                                                 .sequence = sequence});
+  put(message, *wanted);
+  outlet_.send(TrafficClass::kCommands, message);
 }
 
 }  // namespace fairlead::datapath::command

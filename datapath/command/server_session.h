@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "datapath/command/server_channel.h"
+#include "datapath/command/server_modules.h"
 #include "fairlead/command_service.h"
 #include "fairlead/transfer.h"
 
@@ -39,6 +40,8 @@ class ServerSession {
     std::uint64_t payload_credit = 8 << 20;
     std::uint64_t held_results = 16 << 20;
     std::uint32_t payload_bytes = kMaxPayload;
+    std::uint64_t module_bytes = 64 << 20;
+    std::shared_ptr<ModuleCache> modules{};  // the service's; null: each image is asked for
   };
   struct Counts {
     std::uint64_t commands = 0, failures = 0, skipped_unknown = 0, replies = 0;
@@ -56,6 +59,10 @@ class ServerSession {
   bool run();
   /// Commands wait for the client to take what it has asked for.
   [[nodiscard]] bool is_held() const noexcept { return held_; }
+  /// The device is at work on some: look again soon.
+  [[nodiscard]] bool is_pending() const noexcept { return pending_; }
+  /// How often it was seen that the device came further.
+  [[nodiscard]] std::uint64_t moves() const noexcept { return moves_; }
 
   [[nodiscard]] bool is_welcome() const noexcept { return executor_ != nullptr; }
   [[nodiscard]] bool is_over() const noexcept { return !ended_.ok(); }
@@ -69,6 +76,8 @@ class ServerSession {
   void greet(Bytes body);
   void take_commands(const MessageHeader& header, std::vector<std::byte> message);
   void take_payload(const MessageHeader& header, std::vector<std::byte> message);
+  void take_image(const MessageHeader& header, Bytes body);
+  void ask_for_image(const ServerChannel& channel);
   [[nodiscard]] ServerChannel* channel_of(const MessageHeader& header);
   void end(Code code, std::string why);
   Step run(ServerChannel& channel, std::uint32_t most);
@@ -79,19 +88,29 @@ class ServerSession {
   fairlead::command::Outcome copy_out(ServerChannel& channel, const Record& record);
   fairlead::command::Outcome fence(const Record& record);
   fairlead::command::Outcome recover(ServerChannel& channel, const Record& record);
+  fairlead::command::Outcome load_module(const Record& record);
+  fairlead::command::Outcome load_from(const Record& record);
   fairlead::command::Outcome unknown(const Record& record);
+  /// What the channel's device did meanwhile.
+  void follow(ServerChannel& channel);
+  void give_result(ServerChannel& channel, std::uint64_t sequence, std::vector<std::byte>& message);
+  void lose(const fairlead::command::Outcome& outcome);
+  [[nodiscard]] std::uint64_t kept_bytes() const noexcept;
   [[nodiscard]] bool takes_long(const Record& record) const noexcept;
   void reply(ServerChannel& channel);
 
   Outlet& outlet_;
   const Terms terms_;
   MakeExecutor make_;
-  std::unique_ptr<fairlead::command::Executor> executor_;
+  ServerModules modules_;
   std::map<std::uint16_t, ServerChannel> channels_;
-  std::optional<fairlead::command::Outcome> lost_;  // the context is
+  std::unique_ptr<fairlead::command::Executor> executor_;  // may write into what the channels keep
+  bool late_ = false, takes_modules_ = false;              // what it is
+  std::optional<fairlead::command::Outcome> lost_;         // the context is
   std::vector<std::byte> scratch_;
   Status ended_;
-  bool held_ = false;
+  bool held_ = false, pending_ = false;
+  std::uint64_t moves_ = 0;
   Counts counts_;
 };
 

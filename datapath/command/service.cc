@@ -20,8 +20,13 @@ constexpr std::chrono::seconds kGrace{30};           // for the words that turn 
 
 ServerSession::Terms terms_of(const ServiceConfig& config, const EngineConfig& engine) {
   const std::size_t largest = std::min(kMaxPayload, engine.max_message_bytes - sizeof(MessageHeader));
-  return {config.channels, config.credits, config.payload_credit, config.held_results,
-          static_cast<std::uint32_t>(std::min<std::uint64_t>(largest, config.payload_credit))};
+  return {config.channels,
+          config.credits,
+          config.payload_credit,
+          config.held_results,
+          static_cast<std::uint32_t>(std::min<std::uint64_t>(largest, config.payload_credit)),
+          config.module_bytes,
+          std::make_shared<ModuleCache>(config.module_cache_bytes)};
 }
 
 }  // namespace
@@ -55,6 +60,8 @@ ServiceStats ServiceImpl::stats() const {
   stats.failures = counters_.failures.load(std::memory_order_relaxed);
   stats.skipped_unknown = counters_.skipped_unknown.load(std::memory_order_relaxed);
   stats.replies = counters_.replies.load(std::memory_order_relaxed);
+  stats.modules_cached = terms_.modules->count();
+  stats.modules_sent = terms_.modules->added();
   return stats;
 }
 

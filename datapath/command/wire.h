@@ -4,6 +4,7 @@
 // Pure values. Sizes in bytes. Everything stands at multiples of 8.
 #pragma once
 
+#include <array>
 #include <bit>
 #include <cstddef>
 #include <cstdint>
@@ -13,12 +14,15 @@ namespace fairlead::datapath::command {
 static_assert(std::endian::native == std::endian::little, "structs cross as they are");
 
 inline constexpr std::uint64_t kMessageValue = 0x31444d434c46;  // "FLCMD1": the value of every message of ours
-inline constexpr std::uint16_t kOldestVersion = 1, kNewestVersion = 1;
+inline constexpr std::uint16_t kOldestVersion = 1, kNewestVersion = 2;
+/// From here on a command may fail that was said to be executed, until it is said to be complete.
+inline constexpr std::uint16_t kLateVersion = 2;
 
 inline constexpr std::size_t kMaxInline = 1024;      // of a copy whose bytes are in the record, or in the reply
 inline constexpr std::size_t kMaxPayload = 1 << 20;  // of one record's copy
 inline constexpr std::size_t kMaxParameters = 4096;  // of a launch, and of a user's record
 inline constexpr std::size_t kMaxName = 1024;        // of a function
+inline constexpr std::size_t kMaxLayout = 256;       // parameters that are declared
 inline constexpr std::size_t kMaxRecord = 8192;      // any record
 inline constexpr std::size_t kMaxBatch = 65536 + kMaxRecord;  // records of one message
 inline constexpr std::uint32_t kCommandsPerReply = 64;
@@ -33,6 +37,8 @@ enum class MessageType : std::uint8_t {
   kReply = 5,     // server: ReplyBody, FailureBody with words, data
   kPayload = 6,   // client, bulk: the bytes of copy-in `sequence` of `channel`
   kResult = 7,    // server, bulk: the bytes of copy-out `sequence` of `channel`
+  kWanted = 8,    // server: WantedBody, of the image of module `sequence` of `channel`
+  kImage = 9,     // client, bulk: ImageBody and as many bytes of it
 };
 
 struct MessageHeader {
@@ -61,7 +67,7 @@ struct Welcome {
   std::uint32_t block_threads = 0;
   std::uint32_t shared_bytes = 0;
   std::uint32_t grid[3] = {};
-  std::uint32_t reserved = 0;
+  std::uint32_t modules = 0;
 };
 static_assert(sizeof(Welcome) == 56);
 
@@ -94,6 +100,16 @@ struct DataItem {
 };
 static_assert(sizeof(DataItem) == 16);
 
+struct WantedBody {
+  std::uint64_t offset = 0, bytes = 0;
+};
+static_assert(sizeof(WantedBody) == 16);
+
+struct ImageBody {
+  std::uint64_t offset = 0;
+};
+static_assert(sizeof(ImageBody) == 8);
+
 // ---- records
 
 enum class Opcode : std::uint16_t {
@@ -108,6 +124,8 @@ enum class Opcode : std::uint16_t {
   kMark = 9,
   kFence = 10,
   kRecover = 11,
+  kModule = 12,
+  kLoadFrom = 13,
 };
 inline constexpr std::uint16_t kFirstUserOpcode = 0x8000;
 
@@ -151,6 +169,23 @@ struct FenceBody {
 struct RecoverBody {
   std::uint64_t sequence = 0;  // of the failure
 };
+struct ModuleBody {
+  std::uint64_t handle = 0, bytes = 0;
+  std::array<std::byte, 32> sha256{};  // of the image
+};
+static_assert(sizeof(ModuleBody) == 48);
+struct LoadFromBody {  // ParameterItems and the name follow
+  std::uint64_t function = 0, module = 0;
+  std::uint32_t parameters = 0, name_bytes = 0;
+};
+static_assert(sizeof(LoadFromBody) == 24);
+struct ParameterItem {
+  std::uint32_t bytes = 0;
+  std::uint16_t alignment = 0;
+  std::uint16_t kind = 0;  // kPointerItem, or a value
+};
+inline constexpr std::uint16_t kPointerItem = 1;
+static_assert(sizeof(ParameterItem) == 8);
 struct UserBody {  // the bytes follow
   std::uint64_t bytes = 0;
 };

@@ -51,7 +51,7 @@ struct Handle {
 enum class Stage : std::uint8_t {
   kTaken,     // its arguments and bytes were copied: the caller's memory is free again. Every command that was appended
   kAccepted,  // the server has it, and it is well formed
-  kExecuted,  // the executor has run it, or passed it over after a failure
+  kExecuted,  // the executor has run it, or handed it to its device, or passed it over after a failure
   kComplete,  // the device is past it, and bytes that it copies out are in the caller's memory
 };
 
@@ -63,9 +63,10 @@ enum class Scope : std::uint8_t {
   kSession,  // the session has ended
 };
 
-/// What went wrong with a command. Nothing after it in its channel ran.
+/// What went wrong with a command. What ran after it: docs/commands.md says what each device promises.
 struct Failure {
-  std::uint64_t sequence = 0;  // of the first command of the channel that failed
+  std::uint64_t sequence = 0;  // of the first command of the channel that failed; where a device tells of a fault
+                               // afterwards, of the first that is not known to be complete
   Scope scope = Scope::kCommand;
   std::int32_t result = 0;  // a CUresult, also where the device is none of CUDA's
   std::string text;
@@ -106,6 +107,21 @@ template <typename... Parameters>
   return bytes;
 }
 
+/// One parameter of a function that comes from a module: how pack() places it, and whether it is a Pointer. A device
+/// gets an address of 8 bytes for a Pointer, and all else as it is; for Pointer{} it gets 0.
+struct Parameter {
+  std::uint32_t bytes = 0;      // a Pointer has 16,
+  std::uint16_t alignment = 1;  // a multiple of 8: a power of two up to 16
+  bool is_pointer = false;
+};
+
+/// The parameters of a function in the order of pack(): layout<Pointer, Pointer, Pointer, std::uint32_t>(). Pointers
+/// within a structure are not found: they are passed as they are.
+template <typename... Types>
+[[nodiscard]] constexpr std::array<Parameter, sizeof...(Types)> layout() noexcept {
+  return {Parameter{sizeof(Types), alignof(Types), std::is_same_v<Types, Pointer>}...};
+}
+
 /// What the server allows; it said so when the session began.
 struct Limits {
   std::uint32_t version = 0;          // of the protocol, negotiated
@@ -118,6 +134,7 @@ struct Limits {
   std::uint32_t block_threads = 0;    // of a block, all directions together
   std::uint32_t shared_bytes = 0;     // of a launch
   Extent grid{};
+  std::uint32_t modules = 0;  // of the session; 0: the device takes none
 };
 
 /// A place in a channel that others may wait for.
@@ -166,6 +183,14 @@ class FAIRLEAD_EXPORT Channel {
                                     std::uint64_t bytes);
   /// Names a function of the server's. The handle may name another one so far.
   Result<std::uint64_t> load(Handle function, std::string_view name);
+  /// Code for the device: PTX, a cubin or a fatbin, under a handle that names no module yet. The image is sent if the
+  /// service does not have it from anybody yet, by its SHA-256; `image` is free again when this returns, and what is to
+  /// be sent goes when the session is waited for or appended to. On devices that take none it is a failure() with
+  /// kNotSupported.
+  Result<std::uint64_t> load_module(Handle module, std::span<const std::byte> image);
+  /// Names a function of a module, and what it takes (layout()). The handle may name another one so far.
+  Result<std::uint64_t> load(Handle function, Handle module, std::string_view name,
+                             std::span<const Parameter> parameters);
   /// `parameters`: as pack() makes them.
   Result<std::uint64_t> launch(const Launch& launch, std::span<const std::byte> parameters);
   /// Of the executor's own making: it says what the opcodes and bytes mean.

@@ -32,7 +32,8 @@ struct Outcome {
 
 /// CUresults that executors and the service give by themselves.
 inline constexpr std::int32_t kInvalidValue = 1, kOutOfMemory = 2, kInvalidHandle = 400, kNoSuchName = 500,
-                              kIllegalAddress = 700, kLaunchFailed = 719, kNotSupported = 801, kUnknown = 999;
+                              kNotReady = 600, kIllegalAddress = 700, kLaunchFailed = 719, kNotSupported = 801,
+                              kUnknown = 999;
 
 /// What an executor can do; clients hear of it and check against it.
 struct ExecutorLimits {
@@ -40,11 +41,29 @@ struct ExecutorLimits {
   std::uint32_t block_threads = 1024;
   std::uint32_t shared_bytes = 48 << 10;
   Extent grid{2'147'483'647, 65'535, 65'535};
+  std::uint32_t modules = 0;  // that a session may load; 0: the device takes none
+};
+
+/// A place in a channel of a session.
+struct Place {
+  std::uint32_t channel = 0;
+  std::uint64_t sequence = 0;
+};
+
+/// How far a device is in a channel.
+struct Progress {
+  std::uint64_t complete = 0;  // the last command that it is past: all before it are complete, too
+  Outcome lost{};              // not ok: what the session had there is lost, and all that is not complete with it
 };
 
 /// Runs one session's commands and owns all that the session has on the device, so its destructor frees that. The
 /// service calls it from one thread at a time. Arguments are the client's: an executor checks handles, bounds and
 /// parameters, and a command that it refuses has changed nothing. What it has returned from is executed.
+///
+/// What an executor of a device that works by itself has returned from is not complete; it says is_asynchronous(). It
+/// is told where each command stands before the command is run, and asked for progress() in between. Its commands may
+/// give kNotReady: nothing was done, and the same command is given again after some progress. They never wait for the
+/// device.
 class FAIRLEAD_EXPORT Executor {
  public:
   virtual ~Executor() = default;
@@ -53,6 +72,7 @@ class FAIRLEAD_EXPORT Executor {
   virtual Outcome release(Handle handle) = 0;
   virtual Outcome fill(Handle to, std::uint64_t offset, std::uint64_t bytes, std::uint8_t value) = 0;
   virtual Outcome copy_in(Handle to, std::uint64_t offset, std::span<const std::byte> from) = 0;
+  /// `to` stays until the command is complete, has failed or was lost, or the executor is destroyed.
   virtual Outcome copy_out(std::span<std::byte> to, Handle from, std::uint64_t offset) = 0;
   virtual Outcome copy_within(Handle to, std::uint64_t to_offset, Handle from, std::uint64_t from_offset,
                               std::uint64_t bytes) = 0;
@@ -61,6 +81,27 @@ class FAIRLEAD_EXPORT Executor {
   virtual Outcome user(std::uint16_t opcode, std::span<const std::byte> bytes) = 0;
   /// Whether launches of it end within some microseconds: then those before it may wait for it to be answered.
   [[nodiscard]] virtual bool is_short(Handle function) const noexcept = 0;
+
+  // --- of devices that take modules: `image` is followed by a byte 0, and is there until this returns
+  virtual Outcome load_module(Handle /*module*/, std::span<const std::byte> /*image*/) { return no_modules(); }
+  virtual Outcome load_from(Handle /*function*/, Handle /*module*/, std::string_view /*name*/,
+                            std::span<const Parameter> /*parameters*/) {
+    return no_modules();
+  }
+
+  // --- of devices that work by themselves
+  [[nodiscard]] virtual bool is_asynchronous() const noexcept { return false; }
+  /// The next command is this one. Commands that are passed over are not told of.
+  virtual void begin(const Place& /*place*/) noexcept {}
+  /// What follows in the channel of begin() waits, on the device, until it is past that.
+  virtual Outcome fence(const Place& /*mark*/) { return {}; }
+  /// How far it is in the channel. Does not wait.
+  virtual Progress progress(std::uint32_t /*channel*/) { return {}; }
+
+ private:
+  static Outcome no_modules() {
+    return {kNotSupported, Scope::kCommand, "this service's device takes no modules: load() its functions by name"};
+  }
 };
 
 /// Makes a session's executor. An error refuses the session.
@@ -79,6 +120,8 @@ struct ServiceConfig {
   std::uint64_t payload_credit = std::uint64_t{8} << 20;  // bytes of a channel's copies on their way in
   std::uint64_t held_results = std::uint64_t{16} << 20;   // bytes copied out that a client has yet to take: with more
                                                           // of them its commands stand still
+  std::uint64_t module_bytes = std::uint64_t{64} << 20;   // of one image; a session sends one at a time
+  std::uint64_t module_cache_bytes = std::uint64_t{256} << 20;  // of images kept for whoever asks for them by hash
 };
 
 struct ServiceStats {
@@ -90,6 +133,8 @@ struct ServiceStats {
   std::uint64_t failures = 0;
   std::uint64_t skipped_unknown = 0;  // records of a kind that this release does not know
   std::uint64_t replies = 0;
+  std::uint64_t modules_cached = 0;  // images that are kept now
+  std::uint64_t modules_sent = 0;    // that clients had to send
 };
 
 /// Serves every peer that connects to its engine, from a thread of its own, until it is destroyed. Move-only. Threads:

@@ -255,11 +255,11 @@ TEST_F(CommandSession, VersionsAreNegotiated) {
   ASSERT_EQ(take<MessageHeader>(body)->type, static_cast<std::uint8_t>(MessageType::kWelcome));
   const auto welcome = take<Welcome>(body);
   ASSERT_TRUE(welcome);
-  EXPECT_EQ(welcome->version, 1);
+  EXPECT_EQ(welcome->version, kNewestVersion);
   EXPECT_EQ(welcome->payload_bytes, 4096u);
   EXPECT_EQ(welcome->memory_bytes, 1u << 20);
   begin();
-  session_->take(hello_message({.oldest = 2, .newest = 3}), TrafficClass::kCommands);
+  session_->take(hello_message({.oldest = kNewestVersion + 1, .newest = 9}), TrafficClass::kCommands);
   EXPECT_TRUE(session_->is_over());
   EXPECT_EQ(refusal().code(), Code::kVersionMismatch);
   begin();

@@ -1,0 +1,50 @@
+// The images of a session's modules: what the service has, and what the client is asked for, one image at a time and
+// some pieces of it at once. Threads: one at a time.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "datapath/command/module_cache.h"
+#include "datapath/command/wire.h"
+#include "fairlead/command_service.h"
+
+namespace fairlead::datapath::command {
+
+class ServerModules {
+ public:
+  /// `cache` may be null. An image has at most `most` bytes, a piece of it at most `piece`.
+  ServerModules(std::shared_ptr<ModuleCache> cache, std::uint64_t most, std::uint32_t piece)
+      : cache_(std::move(cache)), most_(most), piece_(piece) {}
+
+  using Place = fairlead::command::Place;
+  /// Whether the command there can run: its image is here, or is refused.
+  [[nodiscard]] bool is_ready(const Place& place, const ModuleBody& body);
+  /// What the client is to be asked for now, if anything.
+  [[nodiscard]] std::optional<WantedBody> wanted(const Place& place);
+  /// Bytes of the image that was asked for. False: they were not.
+  [[nodiscard]] bool take(const Place& place, std::uint64_t offset, Bytes bytes);
+  /// The image of a command that is ready; else why there is none.
+  struct Given {
+    ModuleCache::Image image;
+    fairlead::command::Outcome why{};
+  };
+  [[nodiscard]] Given give(const ModuleBody& body);
+
+ private:
+  struct Coming {
+    Place place;
+    std::vector<std::byte> bytes;
+    std::uint64_t all = 0, asked = 0;
+  };
+
+  const std::shared_ptr<ModuleCache> cache_;
+  const std::uint64_t most_;
+  const std::uint32_t piece_;
+  std::optional<Coming> coming_;
+  ModuleCache::Image found_;  // of the command that is ready
+};
+
+}  // namespace fairlead::datapath::command

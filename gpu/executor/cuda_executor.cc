@@ -1,0 +1,303 @@
+#include "gpu/executor/cuda_executor.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+
+namespace fairlead::gpu {
+
+using command::ExecutorLimits;
+using command::Handle;
+using command::Launch;
+using command::Outcome;
+using command::Place;
+using command::Progress;
+using command::Scope;
+
+namespace {
+Outcome refuse(std::int32_t result, std::string text) { return {result, Scope::kCommand, std::move(text)}; }
+}  // namespace
+
+// ---- life ----------------------------------------------------------------------------------------------------------
+
+Result<std::unique_ptr<CudaExecutor>> CudaExecutor::create(std::shared_ptr<Driver> driver,
+                                                           std::shared_ptr<const command::CudaExecutorConfig> config,
+                                                           const ExecutorLimits& limits) {
+  Result<std::unique_ptr<CudaContext>> made = CudaContext::create(std::move(driver), config->ordinal);
+  if (!made) return made.error();
+  std::unique_ptr<CudaContext> context = *std::move(made);
+  const InContext in(*context);  // ends before the context does
+  if (!in.entered().ok()) return Status(Code::kUnavailable, in.entered().text);
+  Result<std::unique_ptr<CudaMemory>> memory = CudaMemory::reserve(*context, config->memory_bytes, config->allocations);
+  if (!memory) return memory.error();
+  Result<std::unique_ptr<PinnedMemory>> staging =
+      PinnedMemory::allocate(context->driver(), context->handle(), config->staging_bytes, "staging_bytes");
+  if (!staging) return staging.error();
+  return std::unique_ptr<CudaExecutor>(
+      new CudaExecutor(std::move(context), *std::move(memory), *std::move(staging), std::move(config), limits));
+}
+
+CudaExecutor::~CudaExecutor() {
+  const InContext in(*context_);
+  // What is lost, or cannot be entered, is freed with the context.
+  if (!in.entered().ok()) context_->abandon();
+  if (!context_->is_abandoned()) (void)context_->check(context_->api().context_synchronize(), "cuCtxSynchronize");
+  if (!context_->lost().ok()) context_->abandon();
+  streams_.clear();
+  functions_.reset();
+  memory_.reset();
+  staging_.reset();
+}
+
+void CudaExecutor::begin(const Place& place) noexcept {
+  if (on_ == nullptr || channel_ != place.channel) {
+    on_ = &streams_.try_emplace(place.channel, *context_, *staging_).first->second;
+    channel_ = place.channel;
+  }
+  on_->begin(place.sequence);
+}
+
+Outcome CudaExecutor::ready(const InContext& in) { return in.entered().ok() ? on_->open() : in.entered(); }
+
+Outcome CudaExecutor::put(CuResult result, std::string_view call) {
+  Outcome outcome = context_->check(result, call);
+  if (outcome.ok()) on_->worked();
+  return outcome;
+}
+
+// ---- memory --------------------------------------------------------------------------------------------------------
+
+Outcome CudaExecutor::allocate(Handle handle, std::uint64_t bytes) {
+  const InContext in(*context_);
+  if (!in.entered().ok()) return in.entered();
+  CudaMemory::Given given;
+  Outcome outcome = memory_->allocate(handle, bytes, given);
+  if (!outcome.ok() || !given.is_used) return outcome;
+  outcome = on_->open();
+  // Who had it may still be at it, in any channel.
+  for (auto& [channel, other] : streams_) {
+    if (outcome.ok()) outcome = on_->wait_for(other);
+  }
+  if (outcome.ok()) outcome = put(context_->api().fill(given.at, 0, bytes, on_->handle()), "cuMemsetD8Async");
+  if (!outcome.ok()) (void)memory_->release(handle);
+  return outcome;
+}
+
+Outcome CudaExecutor::release(Handle handle) {
+  return context_->lost().ok() ? memory_->release(handle) : context_->lost();
+}
+
+Outcome CudaExecutor::fill(Handle to, std::uint64_t offset, std::uint64_t bytes, std::uint8_t value) {
+  const InContext in(*context_);
+  Outcome outcome = ready(in);
+  const CuAddress at = outcome.ok() ? memory_->find(to, offset, bytes, outcome) : 0;
+  if (at == 0 || bytes == 0) return outcome;
+  return put(context_->api().fill(at, value, bytes, on_->handle()), "cuMemsetD8Async");
+}
+
+std::vector<std::span<std::byte>> CudaExecutor::room(std::size_t bytes, Outcome& why) {
+  const std::size_t share = staging_->size() / 2;
+  if (bytes > share) {
+    why = refuse(command::kInvalidValue, fmt::format("one command copies at most {} bytes on this device, not {}; "
+                                                     "staging_bytes sets that",
+                                                     share, bytes));
+    return {};
+  }
+  std::vector<std::span<std::byte>> pieces;
+  if (on_->held_bytes() + bytes <= share) pieces = staging_->take(bytes);
+  if (pieces.empty()) why = refuse(command::kNotReady, "copies that are under way hold the staging memory");
+  return pieces;
+}
+
+Outcome CudaExecutor::copy_in(Handle to, std::uint64_t offset, std::span<const std::byte> from) {
+  const InContext in(*context_);
+  Outcome outcome = ready(in);
+  CuAddress at = outcome.ok() ? memory_->find(to, offset, from.size(), outcome) : 0;
+  if (at == 0 || from.empty()) return outcome;
+  for (const std::span<std::byte> piece : room(from.size(), outcome)) {
+    if (outcome.ok()) {
+      std::memcpy(piece.data(), from.data(), piece.size());
+      outcome = put(context_->api().copy_to_device(at, piece.data(), piece.size(), on_->handle()), "cuMemcpyHtoDAsync");
+      at += piece.size();
+      from = from.subspan(piece.size());
+      if (outcome.ok()) {
+        on_->hold(piece, {});
+        continue;
+      }
+    }
+    staging_->give(piece);
+  }
+  return outcome;
+}
+
+Outcome CudaExecutor::copy_out(std::span<std::byte> to, Handle from, std::uint64_t offset) {
+  const InContext in(*context_);
+  Outcome outcome = ready(in);
+  CuAddress at = outcome.ok() ? memory_->find(from, offset, to.size(), outcome) : 0;
+  if (at == 0 || to.empty()) return outcome;
+  for (const std::span<std::byte> piece : room(to.size(), outcome)) {
+    if (outcome.ok()) {
+      outcome = put(context_->api().copy_to_host(piece.data(), at, piece.size(), on_->handle()), "cuMemcpyDtoHAsync");
+      at += piece.size();
+      if (outcome.ok()) {
+        on_->hold(piece, to.first(piece.size()));
+        to = to.subspan(piece.size());
+        continue;
+      }
+    }
+    staging_->give(piece);
+  }
+  if (!outcome.ok() && outcome.result != command::kNotReady) on_->let_go_of_targets();
+  return outcome;
+}
+
+Outcome CudaExecutor::copy_within(Handle to, std::uint64_t to_offset, Handle from, std::uint64_t from_offset,
+                                  std::uint64_t bytes) {
+  const InContext in(*context_);
+  Outcome outcome = ready(in);
+  const CuAddress target = outcome.ok() ? memory_->find(to, to_offset, bytes, outcome) : 0;
+  const CuAddress source = target != 0 ? memory_->find(from, from_offset, bytes, outcome) : 0;
+  if (source == 0 || bytes == 0 || source == target) return outcome;
+  if (std::max(source, target) - std::min(source, target) < bytes) return copy_overlapping(target, source, bytes);
+  return put(context_->api().copy_within(target, source, bytes, on_->handle()), "cuMemcpyDtoDAsync");
+}
+
+/// Piece by piece through other memory, from the end that is written into the source last.
+Outcome CudaExecutor::copy_overlapping(CuAddress to, CuAddress from, std::uint64_t bytes) {
+  CuAddress between = 0;
+  Outcome outcome = on_->scratch(between);
+  const std::uint64_t pieces = (bytes + CudaStream::kScratch - 1) / CudaStream::kScratch;
+  for (std::uint64_t i = 0; i < pieces && outcome.ok(); ++i) {
+    const std::uint64_t at = (to < from ? i : pieces - 1 - i) * CudaStream::kScratch;
+    const std::uint64_t piece = std::min<std::uint64_t>(CudaStream::kScratch, bytes - at);
+    outcome = put(context_->api().copy_within(between, from + at, piece, on_->handle()), "cuMemcpyDtoDAsync");
+    if (!outcome.ok()) break;
+    outcome = put(context_->api().copy_within(to + at, between, piece, on_->handle()), "cuMemcpyDtoDAsync");
+  }
+  return outcome;
+}
+
+// ---- functions -----------------------------------------------------------------------------------------------------
+
+Outcome CudaExecutor::load(Handle function, std::string_view name) {
+  const InContext in(*context_);
+  return in.entered().ok() ? functions_->load(function, name) : in.entered();
+}
+
+Outcome CudaExecutor::load_module(Handle module, std::span<const std::byte> image) {
+  const InContext in(*context_);
+  return in.entered().ok() ? functions_->load_module(module, image) : in.entered();
+}
+
+Outcome CudaExecutor::load_from(Handle function, Handle module, std::string_view name,
+                                std::span<const command::Parameter> parameters) {
+  const InContext in(*context_);
+  return in.entered().ok() ? functions_->load(function, module, name, parameters) : in.entered();
+}
+
+Outcome CudaExecutor::launch(const Launch& launch, std::span<const std::byte> parameters) {
+  const InContext in(*context_);
+  Outcome outcome = ready(in);
+  if (!outcome.ok()) return outcome;
+  const CudaFunctions::Function* const function = functions_->find(launch.function);
+  if (function == nullptr) {
+    return refuse(command::kInvalidHandle, fmt::format("handle {} names no function", launch.function.bits));
+  }
+  alignas(16) CudaLayout::Block block;
+  outcome = function->layout.translate(parameters, *memory_, block);
+  if (outcome.ok()) {
+    std::size_t bytes = function->layout.device_bytes();
+    // NOLINTBEGIN(performance-no-int-to-ptr): so the driver tells them apart
+    void* extra[] = {reinterpret_cast<void*>(kLaunchParameters), block.data(),
+                     reinterpret_cast<void*>(kLaunchParameterBytes), &bytes, nullptr};
+    // NOLINTEND(performance-no-int-to-ptr)
+    const command::Extent &grid = launch.grid, &threads = launch.block;
+    outcome = put(context_->api().launch(function->function, grid.x, grid.y, grid.z, threads.x, threads.y, threads.z,
+                                         launch.shared_bytes, on_->handle(), nullptr, bytes != 0 ? extra : nullptr),
+                  "cuLaunchKernel");
+  }
+  if (!outcome.ok() && outcome.scope == Scope::kCommand)
+    outcome.text = fmt::format("'{}': {}", function->name, outcome.text);
+  return outcome;
+}
+
+Outcome CudaExecutor::user(std::uint16_t opcode, std::span<const std::byte> bytes) {
+  return refuse(command::kNotSupported,
+                fmt::format("the CUDA executor has no use for command {} of {} bytes", opcode, bytes.size()));
+}
+
+// ---- streams -------------------------------------------------------------------------------------------------------
+
+Outcome CudaExecutor::fence(const Place& mark) {
+  const InContext in(*context_);
+  Outcome outcome = ready(in);
+  const auto other = streams_.find(mark.channel);
+  if (!outcome.ok() || other == streams_.end()) return outcome;
+  return on_->wait_for(other->second, mark.sequence);
+}
+
+Progress CudaExecutor::progress(std::uint32_t channel) {
+  const auto found = streams_.find(channel);
+  if (found == streams_.end()) return {0, context_->lost()};
+  CudaStream& stream = found->second;
+  if (!context_->lost().ok()) return {stream.complete(), context_->lost()};
+  if (stream.is_idle()) {
+    (void)stream.poll();  // what puts nothing on a stream is complete behind it
+    return {stream.complete(), {}};
+  }
+  const InContext in(*context_);
+  Outcome looked = in.entered().ok() ? stream.poll() : in.entered();
+  return {stream.complete(), std::move(looked)};
+}
+
+}  // namespace fairlead::gpu
+
+namespace fairlead::inline v0::command {
+
+Result<ExecutorFactory> cuda_executors(CudaExecutorConfig config) {
+  const auto wrong = [](std::string text) { return Status(Code::kInvalidArgument, std::move(text)); };
+  constexpr std::size_t kLeastStaging = std::size_t{4} << 20;
+  if (config.staging_bytes < kLeastStaging) {
+    return wrong(fmt::format("staging_bytes is {}, and must be at least {}", config.staging_bytes, kLeastStaging));
+  }
+  if (config.memory_bytes == 0) return wrong("memory_bytes is 0: a session needs memory of the device");
+  for (CudaModule& module : config.images) {
+    for (const CudaModule::Function& function : module.functions) {
+      if (const auto layout = gpu::CudaLayout::of(function.parameters); !layout) {
+        return wrong(fmt::format("function '{}': {}", function.name, layout.error().message()));
+      }
+    }
+    module.image.push_back(std::byte{0});  // PTX ends with it
+  }
+  Result<std::shared_ptr<gpu::Driver>> opened = gpu::process_driver();
+  if (!opened) return opened.error();
+  const std::shared_ptr<gpu::Driver> driver = *std::move(opened);
+  if (config.ordinal < 0 || static_cast<std::size_t>(config.ordinal) >= driver->devices().size()) {
+    return wrong(
+        fmt::format("there is no CUDA device {}; legal: 0 to {}", config.ordinal, driver->devices().size() - 1));
+  }
+  ExecutorLimits limits;
+  limits.memory_bytes = config.memory_bytes;
+  limits.modules = config.modules;
+  const auto ask = [&](int attribute, std::uint32_t& limit) {
+    gpu::CuDevice device = 0;
+    int value = 0;
+    const bool known = driver->api().device_get(&device, config.ordinal) == gpu::CuResult::kSuccess &&
+                       driver->api().device_attribute(&value, attribute, device) == gpu::CuResult::kSuccess;
+    if (known && value > 0) limit = static_cast<std::uint32_t>(value);
+  };
+  ask(gpu::kAttributeBlockThreads, limits.block_threads);
+  ask(gpu::kAttributeSharedBytes, limits.shared_bytes);
+  ask(gpu::kAttributeGrid[0], limits.grid.x);
+  ask(gpu::kAttributeGrid[1], limits.grid.y);
+  ask(gpu::kAttributeGrid[2], limits.grid.z);
+  return ExecutorFactory([driver, limits, shared = std::make_shared<const CudaExecutorConfig>(std::move(config))](
+                             const Peer&) -> Result<std::unique_ptr<Executor>> {
+    Result<std::unique_ptr<gpu::CudaExecutor>> made = gpu::CudaExecutor::create(driver, shared, limits);
+    if (!made) return made.error();
+    return std::unique_ptr<Executor>(*std::move(made));
+  });
+}
+
+}  // namespace fairlead::inline v0::command

@@ -1,0 +1,102 @@
+#include "gpu/executor/cuda_memory.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace fairlead::gpu {
+
+using command::Handle;
+using command::Outcome;
+using command::Scope;
+
+namespace {
+
+Outcome refuse(std::int32_t result, std::string text) { return {result, Scope::kCommand, std::move(text)}; }
+
+std::uint64_t rounded(std::uint64_t bytes) noexcept {
+  return (bytes + CudaMemory::kAlignment - 1) / CudaMemory::kAlignment * CudaMemory::kAlignment;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<CudaMemory>> CudaMemory::reserve(CudaContext& context, std::uint64_t bytes,
+                                                        std::size_t allocations) {
+  const DriverApi& api = context.api();
+  const std::uint64_t whole = rounded(bytes);
+  CuAddress base = 0;
+  if (Status fine = context.driver()->check(api.memory_alloc(&base, whole), "cuMemAlloc"); !fine.ok()) {
+    return Status(fine.code(), fmt::format("a session's {} bytes are not to be had on the device: {}; lower "
+                                           "memory_bytes, or end other sessions",
+                                           bytes, fine.message()));
+  }
+  std::unique_ptr<CudaMemory> memory(new CudaMemory(context, base, whole, allocations));
+  // Before any stream of the session's is there: whoever reads too early or too far reads zeros.
+  if (Status fine = context.driver()->check(api.fill(base, 0, whole, nullptr), "cuMemsetD8Async"); !fine.ok()) {
+    return fine;
+  }
+  if (Status fine = context.driver()->check(api.context_synchronize(), "cuCtxSynchronize"); !fine.ok()) return fine;
+  return memory;
+}
+
+CudaMemory::~CudaMemory() {
+  if (!context_.is_abandoned()) static_cast<void>(context_.api().memory_free(base_));
+}
+
+Outcome CudaMemory::allocate(Handle handle, std::uint64_t bytes, Given& given) {
+  if (handle.bits == 0 || bytes == 0) {
+    return refuse(command::kInvalidValue, fmt::format("an allocation of {} bytes named {}", bytes, handle.bits));
+  }
+  if (allocations_.contains(handle.bits)) {
+    return refuse(command::kInvalidValue, fmt::format("handle {} names an allocation already", handle.bits));
+  }
+  if (bytes > bytes_ || rounded(bytes) > bytes_ - allocated_) {
+    return refuse(command::kOutOfMemory,
+                  fmt::format("{} bytes beside {} of {} that the session may have", bytes, allocated_, bytes_));
+  }
+  if (allocations_.size() >= most_) {
+    return refuse(command::kOutOfMemory, fmt::format("the session has {} allocations, its limit", allocations_.size()));
+  }
+  const std::uint64_t whole = rounded(bytes);
+  const std::optional<std::uint64_t> at = free_.take(whole);
+  if (!at) {
+    return refuse(command::kOutOfMemory,
+                  fmt::format("the session has {} bytes left, but no more than {} of them in one piece",
+                              bytes_ - allocated_, free_.longest()));
+  }
+  allocations_[handle.bits] = {*at, bytes};
+  allocated_ += whole;
+  given = {base_ + *at, *at < untouched_};
+  untouched_ = std::max(untouched_, *at + whole);
+  return {};
+}
+
+Outcome CudaMemory::release(Handle handle) {
+  const auto found = allocations_.find(handle.bits);
+  if (found == allocations_.end()) {
+    return refuse(command::kInvalidHandle, fmt::format("handle {} names no allocation (any more)", handle.bits));
+  }
+  const std::uint64_t whole = rounded(found->second.bytes);
+  free_.give(found->second.at, whole);
+  allocated_ -= whole;
+  allocations_.erase(found);
+  return {};
+}
+
+CuAddress CudaMemory::find(Handle handle, std::uint64_t offset, std::uint64_t bytes, Outcome& why) const {
+  const auto found = allocations_.find(handle.bits);
+  if (found == allocations_.end()) {
+    why = refuse(command::kInvalidHandle, fmt::format("handle {} names no allocation (any more)", handle.bits));
+    return 0;
+  }
+  const std::uint64_t size = found->second.bytes;
+  if (offset > size || bytes > size - offset) {
+    why = refuse(command::kInvalidValue,
+                 fmt::format("{} bytes from {} on of allocation {}, which has {}", bytes, offset, handle.bits, size));
+    return 0;
+  }
+  return base_ + found->second.at + offset;
+}
+
+}  // namespace fairlead::gpu

@@ -1,0 +1,58 @@
+// A session's memory on a GPU: one piece for all of its allocations, reserved and cleared when the session begins.
+//
+// So an allocation is a matter of this process, which no stream waits for; nobody reads what another session left; and
+// what the session may have, it has. Handles name parts of it. Owns the piece. Threads: one at a time, in the context.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <unordered_map>
+
+#include "fairlead/command_service.h"
+#include "gpu/executor/cuda_context.h"
+#include "gpu/executor/ranges.h"
+
+namespace fairlead::gpu {
+
+class CudaMemory {
+ public:
+  static constexpr std::uint64_t kAlignment = 256;
+
+  /// Errors: kResourceExhausted (with the remedy), kUnavailable.
+  static Result<std::unique_ptr<CudaMemory>> reserve(CudaContext& context, std::uint64_t bytes,
+                                                     std::size_t allocations);
+  ~CudaMemory();
+  CudaMemory(const CudaMemory&) = delete;
+  CudaMemory& operator=(const CudaMemory&) = delete;
+
+  struct Given {
+    CuAddress at = 0;
+    bool is_used = false;  // something was there before: it is to be cleared, after all that may still use it
+  };
+  command::Outcome allocate(command::Handle handle, std::uint64_t bytes, Given& given);
+  command::Outcome release(command::Handle handle);
+  /// [offset, offset + bytes) of an allocation. 0: there is no such thing, and in `why` the reason.
+  [[nodiscard]] CuAddress find(command::Handle handle, std::uint64_t offset, std::uint64_t bytes,
+                               command::Outcome& why) const;
+  [[nodiscard]] std::uint64_t bytes() const noexcept { return bytes_; }
+
+ private:
+  CudaMemory(CudaContext& context, CuAddress base, std::uint64_t bytes, std::size_t allocations)
+      : context_(context), base_(base), bytes_(bytes), most_(allocations), free_(bytes) {}
+
+  struct Allocation {
+    std::uint64_t at = 0, bytes = 0;  // from base_ on; as was asked for
+  };
+
+  CudaContext& context_;
+  const CuAddress base_;
+  const std::uint64_t bytes_;
+  const std::size_t most_;
+  std::unordered_map<std::uint64_t, Allocation> allocations_;
+  std::uint64_t allocated_ = 0;  // rounded
+  std::uint64_t untouched_ = 0;  // from there on nothing was given yet
+  Ranges free_;
+};
+
+}  // namespace fairlead::gpu

@@ -1,5 +1,6 @@
 #include "datapath/command/server_channel.h"
 
+#include <algorithm>
 #include <cassert>
 
 namespace fairlead::datapath::command {
@@ -63,7 +64,7 @@ void ServerChannel::fail(Outcome outcome, std::uint64_t sequence) {
 
 bool ServerChannel::reach(std::uint64_t sequence) noexcept {
   // Behind the last that the executor knows of are only such as were passed over.
-  const std::uint64_t now = sequence >= begun_ ? executed_ : sequence;
+  const std::uint64_t now = sequence >= begun_ ? executed_ : std::min(sequence, executed_);
   if (now <= complete_) return false;
   complete_ = now;
   return news_ = true;

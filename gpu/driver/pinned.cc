@@ -27,6 +27,7 @@ Result<std::unique_ptr<PinnedMemory>> PinnedMemory::allocate(std::shared_ptr<Dri
 }
 
 PinnedMemory::~PinnedMemory() {
+  if (left_) return;
   const ContextScope scope(driver_->api(), context_);
   if (scope.entered() == CuResult::kSuccess) static_cast<void>(driver_->api().host_free(bytes_.data()));
 }

@@ -23,6 +23,8 @@ class PinnedMemory {
   ~PinnedMemory();
   PinnedMemory(const PinnedMemory&) = delete;
   PinnedMemory& operator=(const PinnedMemory&) = delete;
+  /// It is given back by the end of its context instead: a copy may be under way that nobody can wait for.
+  void leave_to_context() noexcept { left_ = true; }
   [[nodiscard]] std::span<std::byte> bytes() const noexcept { return bytes_; }
 
  private:
@@ -31,6 +33,7 @@ class PinnedMemory {
   const std::shared_ptr<Driver> driver_;
   const CuContext context_;
   const std::span<std::byte> bytes_;
+  bool left_ = false;
 };
 
 }  // namespace fairlead::gpu

@@ -40,10 +40,13 @@ Result<std::unique_ptr<CudaExecutor>> CudaExecutor::create(std::shared_ptr<Drive
 
 CudaExecutor::~CudaExecutor() {
   const InContext in(*context_);
-  // What is lost, or cannot be entered, is freed with the context.
-  if (!in.entered().ok()) context_->abandon();
-  if (!context_->is_abandoned()) (void)context_->check(context_->api().context_synchronize(), "cuCtxSynchronize");
-  if (!context_->lost().ok()) context_->abandon();
+  // What is lost, or cannot be waited for, is freed with the context.
+  const bool is_over =
+      in.entered().ok() && context_->check(context_->api().context_synchronize(), "cuCtxSynchronize").ok();
+  if (!is_over) {
+    context_->abandon();
+    staging_->leave_to_context();
+  }
   streams_.clear();
   functions_.reset();
   memory_.reset();
@@ -106,7 +109,10 @@ std::vector<std::span<std::byte>> CudaExecutor::room(std::size_t bytes, Outcome&
   }
   std::vector<std::span<std::byte>> pieces;
   if (on_->held_bytes() + bytes <= share) pieces = staging_->take(bytes);
-  if (pieces.empty()) why = refuse(command::kNotReady, "copies that are under way hold the staging memory");
+  if (pieces.empty()) {
+    why = refuse(command::kNotReady, "copies that are under way hold the staging memory");
+    on_->put_off();
+  }
   return pieces;
 }
 

@@ -78,7 +78,10 @@ Outcome CudaLayout::translate(std::span<const std::byte> packed, const CudaMemor
     if (pointer.allocation.bits != 0 || pointer.offset != 0) {
       Outcome why;
       address = memory.find(pointer.allocation, pointer.offset, 0, why);
-      if (address == 0) return refuse(why.result, fmt::format("parameter {}: {}", i, why.text));
+      const bool outside = why.result == command::kInvalidValue;
+      if (address == 0) {
+        return refuse(outside ? command::kIllegalAddress : why.result, fmt::format("parameter {}: {}", i, why.text));
+      }
     }
     std::memcpy(block.data() + place.to, &address, sizeof address);
   }

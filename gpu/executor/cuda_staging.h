@@ -27,6 +27,7 @@ class CudaStaging {
   /// Pieces for so many bytes, all of them or none. `bytes` is not 0.
   [[nodiscard]] std::vector<std::span<std::byte>> take(std::size_t bytes);
   void give(std::span<std::byte> piece) noexcept;
+  void leave_to_context() noexcept { memory_->leave_to_context(); }
 
  private:
   const std::unique_ptr<PinnedMemory> memory_;

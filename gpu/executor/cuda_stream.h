@@ -36,6 +36,8 @@ class CudaStream {
 
   /// What follows is of that command.
   void begin(std::uint64_t sequence) noexcept { last_ = sequence; }
+  /// That command put nothing on it, and will be begun again.
+  void put_off() noexcept { --last_; }
   /// Something was put on it.
   void worked() noexcept;
   /// The present command copies through that piece; out of it to `to`, if that is not empty.

@@ -36,7 +36,7 @@ struct CudaExecutorConfig {
   std::uint32_t modules = 64;                           // of a session; 0: clients may load none
   std::size_t staging_bytes = std::size_t{16} << 20;    // pinned host memory of a session that copies go through: at
                                                         // least 4 MiB, of which a channel has up to a half
-  std::vector<CudaModule> images;
+  std::vector<CudaModule> images{};
 };
 
 /// An executor for each session: a context of its own, a stream for each channel. Sessions are to run on threads of

@@ -1,6 +1,8 @@
-// A service of commands and a client's session with it, in one process, over every way that commands are tested on.
+// A service of commands and a client's session with it, in one process, over every way that commands are tested on; the
+// device is the host, or a GPU that is the double's.
 #pragma once
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -18,8 +20,11 @@
 
 #include "fairlead/command.h"
 #include "fairlead/command_service.h"
+#include "fairlead/cuda_executor.h"
 #include "fairlead/host_executor.h"
 #include "tests/conformance/engine_pair.h"
+#include "tests/gpu/cuda_double.h"
+#include "tests/gpu/cuda_kernels.h"
 
 namespace fairlead {
 
@@ -28,8 +33,10 @@ inline constexpr std::size_t kPendingBytes = std::size_t{4} << 20;  // that a cl
 struct CommandWay {
   Way way;
   command::ServiceConfig::Where where = command::ServiceConfig::Where::kOwnThread;
+  bool cuda = false;
   [[nodiscard]] std::string name() const {
-    return way.name + (where == command::ServiceConfig::Where::kInTurn ? "_in_turn" : "_own_thread");
+    return way.name + (where == command::ServiceConfig::Where::kInTurn ? "_in_turn" : "_own_thread") +
+           (cuda ? "_cuda" : "");
   }
 };
 
@@ -40,6 +47,16 @@ inline std::vector<CommandWay> command_ways() {
     all.push_back({way, command::ServiceConfig::Where::kOwnThread});
     all.push_back({way, command::ServiceConfig::Where::kInTurn});
   }
+  return all;
+}
+
+inline std::vector<CommandWay> cuda_command_ways() {
+  std::vector<CommandWay> all = command_ways();
+  std::erase_if(all, [](const CommandWay& each) {
+    return each.way.name == "pvrdma" ||
+           (each.way.name == "tcp" && each.where == command::ServiceConfig::Where::kInTurn);
+  });
+  for (CommandWay& each : all) each.cuda = true;
   return all;
 }
 
@@ -75,6 +92,10 @@ class CommandPair : public testing::TestWithParam<CommandWay> {
     client.reset();
     service.reset();
     EXPECT_EQ(kernels.executors->load(), 0) << "all that sessions had is freed";
+    if (!cuda) return;
+    gpu::replace_process_driver(nullptr);
+    EXPECT_THAT(cuda->violations(), testing::IsEmpty());
+    EXPECT_EQ(cuda->live_objects(), 0u);
   }
 
   /// Without a session, if not asked for one.
@@ -91,11 +112,8 @@ class CommandPair : public testing::TestWithParam<CommandWay> {
     put_on_wire(of_server);
     Result<Engine> s = Engine::create(of_server);
     ASSERT_TRUE(s) << s.error().to_string();
-    command::HostExecutorConfig host;
-    host.memory_bytes = memory;
-    host.kernels = kernels.kernels();
     config.where = GetParam().where;
-    config.executors = counted(command::host_executors(std::move(host)));
+    config.executors = counted(GetParam().cuda ? cuda_executors(memory) : host_executors(memory));
     Result<command::Service> started = command::Service::start(std::move(*s), std::move(config));
     ASSERT_TRUE(started) << started.error().to_string();
     service.emplace(std::move(*started));
@@ -137,12 +155,33 @@ class CommandPair : public testing::TestWithParam<CommandWay> {
     return true;
   }
 
+  std::optional<gpu::testing::CudaDouble> cuda;  // if the device is that
   TestKernels kernels;
   std::optional<command::Service> service;
   std::optional<Engine> client;
   std::optional<command::Session> session;
 
  private:
+  [[nodiscard]] command::ExecutorFactory host_executors(std::uint64_t memory) const {
+    command::HostExecutorConfig host;
+    host.memory_bytes = memory;
+    host.kernels = kernels.kernels();
+    return command::host_executors(std::move(host));
+  }
+  command::ExecutorFactory cuda_executors(std::uint64_t memory) {
+    if (!cuda) {
+      cuda.emplace(gpu::testing::CudaDouble::Features{.shuffle = 7});
+      cuda->install();
+    }
+    command::CudaExecutorConfig config;
+    config.memory_bytes = memory;
+    config.staging_bytes = std::size_t{4} << 20;
+    config.images.push_back(gpu::testing::add_kernels(*cuda, kernels.kernels()));
+    Result<command::ExecutorFactory> made = command::cuda_executors(std::move(config));
+    EXPECT_TRUE(made) << made.error().to_string();
+    return made ? *made : command::ExecutorFactory();
+  }
+
   struct Counted final : command::Executor {
     Counted(std::unique_ptr<command::Executor> of, std::shared_ptr<std::atomic<int>> count)
         : inner(std::move(of)), live(std::move(count)) {
@@ -173,6 +212,14 @@ class CommandPair : public testing::TestWithParam<CommandWay> {
       return opcode == 0x8001 ? Outcome() : inner->user(opcode, b);
     }
     [[nodiscard]] bool is_short(Handle h) const noexcept override { return inner->is_short(h); }
+    Outcome load_module(Handle h, std::span<const std::byte> image) override { return inner->load_module(h, image); }
+    Outcome load_from(Handle h, Handle m, std::string_view name, std::span<const command::Parameter> p) override {
+      return inner->load_from(h, m, name, p);
+    }
+    [[nodiscard]] bool is_asynchronous() const noexcept override { return inner->is_asynchronous(); }
+    void begin(const command::Place& place) noexcept override { inner->begin(place); }
+    Outcome fence(const command::Place& mark) override { return inner->fence(mark); }
+    command::Progress progress(std::uint32_t channel) override { return inner->progress(channel); }
 
     std::unique_ptr<command::Executor> inner;
     std::shared_ptr<std::atomic<int>> live;

@@ -349,6 +349,7 @@ CuResult CudaDouble::enter(const char* call, bool needs_context) {
   if (!undoes(call)) {
     ++counted_;
     if (fail_at_ != 0 && counted_ == fail_at_) {
+      failed_call_ = call;
       if (context != contexts_.end() && is_sticky(fail_with_)) lose(context->first, fail_with_);
       return fail_with_;
     }
@@ -593,6 +594,12 @@ void CudaDouble::fail_call(std::size_t n, CuResult result) {
   const std::lock_guard lock(mutex_);
   fail_at_ = counted_ + n;
   fail_with_ = result;
+  failed_call_.clear();
+}
+
+std::string CudaDouble::failed_call() const {
+  const std::lock_guard lock(mutex_);
+  return failed_call_;
 }
 
 std::size_t CudaDouble::calls_counted() const {

@@ -91,6 +91,8 @@ class CudaDouble {
   /// The call number `n` from now on fails so, whichever it is but one that undoes something; of the sticky kind it
   /// loses the context that is current. Those that destroy something do so all the same.
   void fail_call(std::size_t n, CuResult result);
+  /// The name of the call that did; empty: it has not come.
+  [[nodiscard]] std::string failed_call() const;
   /// How many calls there were that fail_call() counts.
   [[nodiscard]] std::size_t calls_counted() const;
   /// The next call of that name after `skip` others fails so; the name is the member's of DriverApi.
@@ -207,6 +209,7 @@ class CudaDouble {
   std::mt19937 random_;
   std::size_t given_bytes_ = 0, orphans_ = 0, counted_ = 0, fail_at_ = 0;
   CuResult fail_with_ = CuResult::kSuccess;
+  std::string failed_call_;
   std::size_t retained_ = 0, copies_done_ = 0, next_ = 1, break_in_ = 0;
   bool break_armed_ = false, held_ = false, stopping_ = false;
   std::thread worker_;

@@ -1,0 +1,349 @@
+// The parts of the CUDA executor: ranges, images, layouts; and what a session of it does with the driver.
+#include "gpu/executor/cuda_executor.h"
+
+#include <elf.h>
+
+#include <cstring>
+#include <random>
+
+#include "gpu/executor/cuda_image.h"
+#include "gpu/executor/ranges.h"
+#include "tests/gpu/cuda_session.h"
+
+namespace fairlead::gpu::testing {
+namespace {
+
+using command::Pointer;
+using ::testing::HasSubstr;
+using wire::Opcode;
+
+// ---- parts ---------------------------------------------------------------------------------------------------------
+
+TEST(Ranges, NeverOverlapAndJoinAgain) {
+  constexpr std::uint64_t kSize = 1000;
+  std::mt19937 random(5);
+  Ranges ranges(kSize);
+  std::map<std::uint64_t, std::uint64_t> taken;
+  for (int i = 0; i < 5000; ++i) {
+    if (random() % 2 == 0) {
+      const std::uint64_t bytes = random() % 90 + 1;
+      const std::optional<std::uint64_t> at = ranges.take(bytes);
+      if (!at) {
+        ASSERT_LT(ranges.longest(), bytes);
+        continue;
+      }
+      ASSERT_LE(*at + bytes, kSize);
+      const auto next = taken.lower_bound(*at);
+      ASSERT_TRUE(next == taken.end() || *at + bytes <= next->first);
+      ASSERT_TRUE(next == taken.begin() || std::prev(next)->first + std::prev(next)->second <= *at);
+      taken[*at] = bytes;
+    } else if (!taken.empty()) {
+      const auto one = std::next(taken.begin(), static_cast<std::ptrdiff_t>(random() % taken.size()));
+      ranges.give(one->first, one->second);
+      taken.erase(one);
+    }
+  }
+  for (const auto& [at, bytes] : taken) ranges.give(at, bytes);
+  EXPECT_EQ(ranges.longest(), kSize);
+  EXPECT_EQ(ranges.take(kSize), 0u);
+  EXPECT_FALSE(ranges.take(1));
+}
+
+TEST(CudaImage, WhatIsCutShortIsNone) {
+  const auto check = [](const std::string& bytes) { return check_image(std::as_bytes(std::span(bytes))); };
+  EXPECT_TRUE(check(".version 8.0\n.target sm_70\n").ok());
+  EXPECT_THAT(check("int main() {}").message(), HasSubstr("neither PTX, nor a cubin, nor a fatbin"));
+  EXPECT_FALSE(check("").ok());
+  EXPECT_FALSE(check(std::string(".version 8.0\0x", 14)).ok()) << "the driver would read half of it";
+
+  std::string elf(200, '\0');
+  Elf64_Ehdr header{};
+  std::memcpy(header.e_ident, ELFMAG, SELFMAG);
+  header.e_ident[EI_CLASS] = ELFCLASS64;
+  header.e_ident[EI_DATA] = ELFDATA2LSB;
+  header.e_shoff = sizeof header;
+  header.e_shnum = 1;
+  header.e_shentsize = sizeof(Elf64_Shdr);
+  Elf64_Shdr section{};
+  section.sh_type = SHT_PROGBITS;
+  section.sh_offset = 150;
+  section.sh_size = 50;
+  const auto with = [&](Elf64_Ehdr h, Elf64_Shdr s) {
+    std::memcpy(elf.data(), &h, sizeof h);
+    std::memcpy(elf.data() + sizeof h, &s, sizeof s);
+    return check(elf).ok();
+  };
+  EXPECT_TRUE(with(header, section));
+  for (std::size_t length = SELFMAG; length < elf.size(); ++length)
+    EXPECT_FALSE(check(elf.substr(0, length)).ok()) << length;
+  section.sh_size = ~std::uint64_t{0};
+  EXPECT_FALSE(with(header, section));
+  section.sh_size = 50;
+  header.e_shoff = ~std::uint64_t{0} - 8;
+  EXPECT_FALSE(with(header, section));
+  header.e_shoff = sizeof header;
+  header.e_shentsize = 8;
+  EXPECT_FALSE(with(header, section));
+
+  std::string fatbin(64, '\0');
+  const std::uint32_t magic = 0xba55ed50;
+  const std::uint16_t front = 16;
+  std::uint64_t rest = 48;
+  std::memcpy(fatbin.data(), &magic, 4);
+  std::memcpy(fatbin.data() + 6, &front, 2);
+  std::memcpy(fatbin.data() + 8, &rest, 8);
+  EXPECT_TRUE(check(fatbin).ok());
+  EXPECT_FALSE(check(fatbin.substr(0, 63)).ok());
+  EXPECT_FALSE(check(fatbin.substr(0, 12)).ok());
+}
+
+TEST(CudaLayout, PlacesParametersAsTheDeviceHasThem) {
+  struct alignas(16) Four {
+    float values[4];
+  };
+  const auto parameters = command::layout<std::uint32_t, Pointer, std::uint8_t, std::uint16_t, Four, double>();
+  const Result<CudaLayout> layout = CudaLayout::of(parameters);
+  ASSERT_TRUE(layout) << layout.error().to_string();
+  std::vector<std::uint32_t> from, to;
+  for (const CudaLayout::Place& place : layout->places()) {
+    from.push_back(place.from);
+    to.push_back(place.to);
+  }
+  EXPECT_THAT(from, ::testing::ElementsAre(0, 8, 24, 26, 32, 48));
+  EXPECT_THAT(to, ::testing::ElementsAre(0, 8, 16, 18, 32, 48)) << "a pointer has 8 bytes there";
+  EXPECT_EQ(layout->device_bytes(), 56u);
+  const auto refused = [](std::vector<command::Parameter> parameters, std::string_view words) {
+    const Result<CudaLayout> made = CudaLayout::of(parameters);
+    ASSERT_FALSE(made);
+    EXPECT_THAT(made.error().message(), HasSubstr(words));
+  };
+  refused({{4, 4}, {0, 1}}, "parameter 1 is said to have 0 bytes");
+  refused({{8, 3}}, "at a multiple of 3");
+  refused({{8, 32}}, "at a multiple of 32");
+  refused({{6, 4}}, "6 bytes");
+  refused({{8, 8, true}}, "8 bytes at a multiple of 8, as a pointer");
+  refused(std::vector<command::Parameter>(257, {1, 1}), "257 parameters");
+  refused({{4096, 8}, {8, 8}}, "4104 bytes of parameters");
+}
+
+TEST(CudaExecutors, SaySettingsThatAreOutOfRange) {
+  CudaDouble cuda;
+  cuda.install();
+  const auto refused = [](command::CudaExecutorConfig config, Code code, std::string_view words) {
+    const Result<command::ExecutorFactory> made = command::cuda_executors(std::move(config));
+    ASSERT_FALSE(made);
+    EXPECT_EQ(made.error().code(), code);
+    EXPECT_THAT(made.error().message(), HasSubstr(words));
+  };
+  refused({.ordinal = 1}, Code::kInvalidArgument, "there is no CUDA device 1; legal: 0 to 0");
+  refused({.ordinal = -1}, Code::kInvalidArgument, "there is no CUDA device -1");
+  refused({.memory_bytes = 0}, Code::kInvalidArgument, "memory_bytes is 0");
+  refused({.staging_bytes = 1000}, Code::kInvalidArgument, "staging_bytes is 1000");
+  command::CudaExecutorConfig config;
+  config.images.push_back({{}, {{"f", {{3, 2}}}}});
+  refused(std::move(config), Code::kInvalidArgument, "function 'f': parameter 0");
+  // A session's share that the device does not have.
+  Result<command::ExecutorFactory> factory =
+      command::cuda_executors({.memory_bytes = std::uint64_t{1} << 40, .staging_bytes = 4 << 20});
+  ASSERT_TRUE(factory);
+  const auto executor = (*factory)(Peer());
+  ASSERT_FALSE(executor);
+  EXPECT_EQ(executor.error().code(), Code::kResourceExhausted);
+  EXPECT_THAT(executor.error().message(), HasSubstr("lower memory_bytes"));
+  EXPECT_EQ(cuda.live_objects(), 0u);
+  EXPECT_THAT(CudaDouble::context_stack(), ::testing::IsEmpty());
+  replace_process_driver(nullptr);
+}
+
+// ---- sessions ------------------------------------------------------------------------------------------------------
+
+class CudaSession : public ::testing::Test {
+ protected:
+  CudaSession() : fed(command::standard_kernels()) { EXPECT_TRUE(fed.greet()); }
+
+  std::uint64_t allocate(std::uint64_t handle, std::uint64_t bytes, std::uint16_t channel = 0) {
+    return fed.give(channel, Opcode::kAllocate, wire::AllocateBody{handle, bytes});
+  }
+  std::uint64_t fill(std::uint64_t handle, std::uint64_t bytes, std::uint8_t value, std::uint16_t channel = 0) {
+    return fed.give(channel, Opcode::kFill, wire::FillBody{handle, 0, bytes, value});
+  }
+  std::uint64_t copy_out(std::uint64_t handle, std::uint64_t bytes, std::uint16_t channel = 0) {
+    return fed.give(channel, Opcode::kCopyOut, wire::CopyBody{handle, 0, bytes});
+  }
+  std::uint64_t release(std::uint64_t handle, std::uint16_t channel = 0) {
+    return fed.give(channel, Opcode::kRelease, wire::ReleaseBody{handle});
+  }
+  const std::vector<std::byte>& data(std::uint64_t sequence, std::uint16_t channel = 0) {
+    return fed.channels[channel].data[sequence];
+  }
+  void expect_fine() {
+    ASSERT_TRUE(fed.settle());
+    for (const auto& [number, channel] : fed.channels) {
+      ASSERT_FALSE(channel.failure) << number << ": " << channel.failure->text;
+    }
+  }
+  HandFed fed;
+};
+
+TEST_F(CudaSession, NoCommandWaitsForTheDevice) {
+  fed.cuda.hold_copies();
+  allocate(1, 4096);
+  fill(1, 4096, 5);
+  const std::uint64_t last = copy_out(1, 4096);
+  for (int i = 0; i < 10; ++i) fed.step();
+  EXPECT_EQ(fed.channels[0].executed, last);
+  EXPECT_EQ(fed.channels[0].complete, 1u) << "an allocation is nothing to the device";
+  EXPECT_TRUE(fed.is_pending());
+  EXPECT_TRUE(data(last).empty());
+  fed.cuda.let_copies_go();
+  expect_fine();
+  EXPECT_FALSE(fed.is_pending());
+  EXPECT_EQ(data(last), std::vector<std::byte>(4096, std::byte{5}));
+}
+
+TEST_F(CudaSession, AChannelThatStandsHoldsNoOther) {
+  // The first waits for a mark that is not there.
+  allocate(1, 64, 1);
+  fed.give(0, Opcode::kFence, wire::FenceBody{1, 3});
+  fill(1, 64, 1, 1);
+  for (int i = 0; i < 5; ++i) fed.step();
+  EXPECT_EQ(fed.channels[0].executed, 0u);
+  fed.mark(1);
+  expect_fine();
+}
+
+TEST_F(CudaSession, CopiesBeyondTheStagingMemoryWaitForIt) {
+  constexpr std::uint64_t kPiece = 1 << 18;
+  fed.cuda.hold_copies();
+  allocate(1, kPiece);
+  std::uint64_t last = 0;
+  for (int i = 0; i < 40; ++i) last = copy_out(1, kPiece);
+  for (int i = 0; i < 100; ++i) fed.step();
+  EXPECT_EQ(fed.channels[0].executed, 1u + (2 << 20) / kPiece) << "half of it is one channel's";
+  // Another has the other half.
+  allocate(2, 64, 1);
+  copy_out(2, 64, 1);
+  for (int i = 0; i < 10; ++i) fed.step();
+  EXPECT_EQ(fed.channels[1].executed, 2u);
+  fed.cuda.let_copies_go();
+  expect_fine();
+  EXPECT_EQ(data(last).size(), kPiece);
+}
+
+// What another channel still does to it is over before memory is another allocation's.
+TEST_F(CudaSession, MemoryThatIsGivenAgainIsZeros) {
+  constexpr std::uint64_t kHalf = 1 << 19;
+  for (int round = 0; round < 20; ++round) {
+    allocate(1, kHalf);
+    allocate(2, kHalf);
+    const std::uint64_t both = fed.mark(0);
+    fed.give(1, Opcode::kFence, wire::FenceBody{0, both});
+    for (int i = 0; i < 5; ++i) fill(1, kHalf, 0x5a, 1);
+    const std::uint64_t dirty = fed.mark(1);
+    fed.give(2, Opcode::kFence, wire::FenceBody{1, dirty});
+    release(1, 2);
+    allocate(3, kHalf, 2);
+    const std::uint64_t seen = copy_out(3, kHalf, 2);
+    expect_fine();
+    ASSERT_EQ(data(seen, 2), std::vector<std::byte>(kHalf)) << round;
+    release(2, 2);
+    release(3, 2);
+    expect_fine();
+    const std::uint64_t freed = fed.mark(2);
+    fed.give(0, Opcode::kFence, wire::FenceBody{2, freed});
+  }
+}
+
+TEST_F(CudaSession, AnotherSessionFindsZeros) {
+  allocate(1, 1 << 20);
+  fill(1, 1 << 20, 0x77);
+  expect_fine();
+  for (int i = 0; i < 3; ++i) {
+    ASSERT_TRUE(fed.greet());
+    allocate(1, 1 << 20);
+    const std::uint64_t seen = copy_out(1, 1 << 20);
+    expect_fine();
+    ASSERT_EQ(data(seen), std::vector<std::byte>(1 << 20));
+    fill(1, 1 << 20, 0x77);
+    expect_fine();
+  }
+}
+
+TEST_F(CudaSession, CopiesMayOverlap) {
+  constexpr std::uint64_t kBytes = 200'000;
+  std::vector<std::byte> model(kBytes);
+  for (std::size_t i = 0; i < kBytes; ++i) model[i] = static_cast<std::byte>(i * 7 + i / 256);
+  allocate(1, kBytes);
+  for (std::size_t at = 0; at < kBytes; at += 1000) {
+    fed.give(0, Opcode::kCopyIn, wire::CopyBody{1, at, 1000}, std::span(model).subspan(at, 1000), wire::kInline);
+  }
+  const auto move = [&](std::uint64_t to, std::uint64_t from, std::uint64_t bytes) {
+    fed.give(0, Opcode::kCopyWithin, wire::CopyWithinBody{1, to, 1, from, bytes});
+    std::memmove(&model[to], &model[from], bytes);
+  };
+  move(1, 0, kBytes - 1);
+  move(0, 7, kBytes - 7);
+  move(500, 500, 100);
+  move(0, kBytes / 2, kBytes / 2);
+  const std::uint64_t seen = copy_out(1, kBytes);
+  expect_fine();
+  EXPECT_TRUE(data(seen) == model);
+}
+
+TEST_F(CudaSession, ALaunchThatTheDriverRejectsIsItsCommandsFailureAlone) {
+  const std::string name = "nothing";
+  fed.give(0, Opcode::kLoad, wire::LoadBody{1, name.size()}, std::as_bytes(std::span(name)));
+  allocate(1, 64);
+  const std::uint64_t wrong =
+      fed.give(0, Opcode::kLaunch, wire::LaunchBody{1, {1, 1, 1}, {1, 1, 100}, 0, 0});  // 64 in that direction
+  const std::uint64_t passed = fill(1, 64, 1);
+  ASSERT_TRUE(fed.settle());
+  auto& channel = fed.channels[0];
+  ASSERT_TRUE(channel.failure);
+  EXPECT_EQ(channel.failure->sequence, wrong);
+  EXPECT_EQ(channel.failure->scope, command::Scope::kCommand);
+  EXPECT_EQ(channel.failure->result, command::kInvalidValue);
+  EXPECT_THAT(channel.failure->text, HasSubstr("'nothing': cuLaunchKernel: CUDA_ERROR_INVALID_VALUE"));
+  EXPECT_EQ(channel.executed, passed);
+  channel.failure.reset();
+  fed.give(0, Opcode::kRecover, wire::RecoverBody{wrong});
+  const std::uint64_t seen = copy_out(1, 64);
+  expect_fine();
+  EXPECT_EQ(data(seen), std::vector<std::byte>(64)) << "the fill was passed over";
+}
+
+TEST_F(CudaSession, QuotasAreSaid) {
+  const auto refused = [&](std::string_view words) {
+    ASSERT_TRUE(fed.settle());
+    auto& channel = fed.channels[0];
+    ASSERT_TRUE(channel.failure);
+    EXPECT_EQ(channel.failure->result, command::kOutOfMemory);
+    EXPECT_THAT(channel.failure->text, HasSubstr(words));
+    fed.give(0, Opcode::kRecover, wire::RecoverBody{std::exchange(channel.failure, {})->sequence});
+  };
+  allocate(1, (1 << 20) + 1);
+  refused("1048577 bytes beside 0 of 1048576");
+  for (std::uint64_t i = 1; i <= 4; ++i) allocate(i, 1 << 18);
+  release(1);
+  release(3);
+  expect_fine();
+  allocate(5, 1 << 19);
+  refused("524288 bytes left, but no more than 262144 of them in one piece");
+  allocate(1, 1 << 18);
+  expect_fine();
+}
+
+TEST_F(CudaSession, ASessionThatEndsInTheMiddleLeavesNothing) {
+  allocate(1, 4096);
+  for (int i = 0; i < 50; ++i) {
+    fill(1, 4096, 1);
+    copy_out(1, 4096);
+    fed.step();
+  }
+  fed.end();
+  EXPECT_EQ(fed.cuda.live_objects(), 0u);
+  EXPECT_EQ(fed.cuda.orphans(), 0u);
+}
+
+}  // namespace
+}  // namespace fairlead::gpu::testing

@@ -1,0 +1,287 @@
+// Random programs on the CUDA executor, and a failure at every call of the driver that they make: the command that
+// failed is named, what ran is what was said, and nothing stays behind.
+#include <cstring>
+#include <random>
+
+#include "tests/gpu/cuda_session.h"
+
+namespace fairlead::gpu::testing {
+namespace {
+
+using command::Pointer;
+using command::Scope;
+using wire::Opcode;
+
+constexpr std::uint32_t kBytes = 3000;
+constexpr std::uint64_t kAdd = 1, kFirst = 10, kAllocations = 3;
+
+/// What the device holds.
+using Model = std::map<std::uint64_t, std::vector<std::byte>>;
+
+/// One command of channel 0: what it is on the wire, what it does, and what it tells, if anything.
+struct Action {
+  std::function<std::uint64_t(HandFed&)> give;
+  std::function<void(Model&)> apply;
+  std::function<std::vector<std::byte>(const Model&)> tells{};
+};
+
+class Programs {
+ public:
+  explicit Programs(unsigned seed) : random_(seed) {}
+
+  std::vector<Action> begin() {
+    std::vector<Action> actions;
+    const std::string name = "vector_add";
+    actions.push_back({[name](HandFed& to) {
+                         return to.give(0, Opcode::kLoad, wire::LoadBody{kAdd, name.size()},
+                                        std::as_bytes(std::span(name)));
+                       },
+                       [](Model&) {}});
+    for (std::uint64_t i = 0; i < kAllocations; ++i) actions.push_back(allocate(kFirst + i));
+    return actions;
+  }
+  static Action allocate(std::uint64_t handle) {
+    return {[handle](HandFed& to) { return to.give(0, Opcode::kAllocate, wire::AllocateBody{handle, kBytes}); },
+            [handle](Model& model) { model[handle].assign(kBytes, std::byte{0}); }};
+  }
+  static Action release(std::uint64_t handle) {
+    return {[handle](HandFed& to) { return to.give(0, Opcode::kRelease, wire::ReleaseBody{handle}); },
+            [handle](Model& model) { model.erase(handle); }};
+  }
+
+  /// Appends one or two.
+  void next(std::vector<Action>& to) {
+    const std::uint64_t target = kFirst + below(kAllocations), source = kFirst + below(kAllocations);
+    const std::uint64_t at = below(kBytes / 2), other = below(kBytes / 2), length = below(kBytes / 2) + 1;
+    switch (below(6)) {
+      case 0:
+        return to.push_back(
+            {[=](HandFed& fed) { return fed.give(0, Opcode::kFill, wire::FillBody{target, at, length, at % 251}); },
+             [=](Model& model) { std::memset(&model[target][at], static_cast<int>(at % 251), length); }});
+      case 1: {
+        std::vector<std::byte> bytes(std::min<std::uint64_t>(length, wire::kMaxInline));
+        for (std::byte& byte : bytes) byte = static_cast<std::byte>(below(256));
+        return to.push_back({[=](HandFed& fed) {
+                               return fed.give(0, Opcode::kCopyIn, wire::CopyBody{target, at, bytes.size()}, bytes,
+                                               wire::kInline);
+                             },
+                             [=](Model& model) { std::ranges::copy(bytes, &model[target][at]); }});
+      }
+      case 2:  // overlaps at times
+        return to.push_back({[=](HandFed& fed) {
+                               return fed.give(0, Opcode::kCopyWithin,
+                                               wire::CopyWithinBody{target, at, source, other, length});
+                             },
+                             [=](Model& model) { std::memmove(&model[target][at], &model[source][other], length); }});
+      case 3:
+        return to.push_back(
+            {[=](HandFed& fed) { return fed.give(0, Opcode::kCopyOut, wire::CopyBody{target, at, length}); },
+             [](Model&) {},
+             [=](const Model& model) {
+               const std::byte* const from = model.at(target).data() + at;
+               return std::vector<std::byte>(from, from + length);
+             }});
+      case 4:
+        to.push_back(release(target));
+        return to.push_back(allocate(target));
+      default: {
+        const auto n = static_cast<std::uint32_t>(length / 4);
+        return to.push_back({[=](HandFed& fed) {
+                               const auto parameters = command::pack(Pointer{{source}}, Pointer{{source}},
+                                                                     Pointer{{target}, at / 4 * 4}, n);
+                               return fed.give(0, Opcode::kLaunch,
+                                               wire::LaunchBody{kAdd, {1, 1, 1}, {1, 1, 1}, 0, parameters.size()},
+                                               parameters);
+                             },
+                             [=](Model& model) {
+                               for (std::size_t i = 0; i < n; ++i) {
+                                 float value = 0;
+                                 std::memcpy(&value, &model[source][4 * i], 4);
+                                 value += value;
+                                 std::memcpy(&model[target][at / 4 * 4 + 4 * i], &value, 4);
+                               }
+                             }});
+      }
+    }
+  }
+  std::vector<Action> program(std::size_t length) {
+    std::vector<Action> actions = begin();
+    while (actions.size() < length) next(actions);
+    return actions;
+  }
+  std::uint64_t below(std::uint64_t limit) { return random_() % limit; }
+
+ private:
+  std::mt19937 random_;
+};
+
+/// Gives all of it, some of it while other parts run. The sequences of the actions.
+std::vector<std::uint64_t> run(HandFed& fed, const std::vector<Action>& actions, Programs& chance) {
+  std::vector<std::uint64_t> sequences;
+  for (const Action& each : actions) {
+    sequences.push_back(each.give(fed));
+    // Another channel, behind the first.
+    if (chance.below(4) == 0) {
+      const std::uint64_t marked = fed.mark(0);
+      fed.give(1, Opcode::kFence, wire::FenceBody{0, marked});
+    }
+    if (chance.below(3) == 0) fed.step();
+  }
+  return sequences;
+}
+
+/// What the device holds when those before `end` ran; what they told is compared as far as they are complete.
+Model compare(HandFed& fed, const std::vector<Action>& actions, const std::vector<std::uint64_t>& sequences,
+              std::uint64_t end) {
+  Model model;
+  for (std::size_t i = 0; i < actions.size() && sequences[i] < end; ++i) {
+    actions[i].apply(model);
+    if (!actions[i].tells || sequences[i] > fed.channels[0].complete) continue;
+    EXPECT_TRUE(fed.channels[0].data[sequences[i]] == actions[i].tells(model)) << "command " << sequences[i];
+  }
+  return model;
+}
+
+/// What the device holds of them now.
+Model read(HandFed& fed, const Model& like) {
+  std::map<std::uint64_t, std::uint64_t> asked;
+  for (const auto& [handle, bytes] : like)
+    asked[handle] = fed.give(0, Opcode::kCopyOut, wire::CopyBody{handle, 0, kBytes});
+  EXPECT_TRUE(fed.settle());
+  EXPECT_FALSE(fed.channels[0].failure) << fed.channels[0].failure->text;
+  Model held;
+  for (const auto& [handle, sequence] : asked) held[handle] = fed.channels[0].data[sequence];
+  return held;
+}
+
+class CudaPrograms : public ::testing::Test {
+ protected:
+  CudaPrograms() : fed(command::standard_kernels()) {}
+  HandFed fed;
+};
+
+TEST_F(CudaPrograms, DoWhatTheirModelDoes) {
+  for (unsigned seed = 1; seed <= 30; ++seed) {
+    Programs programs(seed);
+    const std::vector<Action> actions = programs.program(40);
+    ASSERT_TRUE(fed.greet());
+    Model model;
+    for (const Action& each : actions) each.apply(model);
+    run(fed, actions, programs);
+    ASSERT_TRUE(fed.settle());
+    ASSERT_FALSE(fed.channels[0].failure) << fed.channels[0].failure->text;
+    ASSERT_EQ(read(fed, model), model) << seed;
+    fed.end();
+    EXPECT_EQ(fed.cuda.orphans(), 0u) << "each thing is freed by itself";
+  }
+}
+
+// A call that is refused is the failure of the command that made it, and that changed nothing. One by which the
+// executor keeps track loses the context, and so does what CUDA calls sticky: then the first command that is not known
+// to be complete is named.
+TEST_F(CudaPrograms, AFailureAtEveryCallIsNamed) {
+  std::map<std::string, int> failed;
+  for (const unsigned seed : {1u, 2u, 3u}) {
+    for (const CuResult result : {CuResult::kOutOfMemory, CuResult::kIllegalAddress}) {
+      for (std::size_t n = 1;; ++n) {
+        Programs programs(seed);
+        const std::vector<Action> actions = programs.program(30);
+        fed.end();
+        ASSERT_EQ(fed.cuda.live_objects(), 0u) << "before call " << n;
+        const std::size_t base = fed.cuda.calls_counted();
+        fed.cuda.fail_call(n, result);
+        if (!fed.greet()) {
+          EXPECT_THAT(fed.why.message(), ::testing::HasSubstr("cu")) << "it names the call";
+          continue;
+        }
+        const std::vector<std::uint64_t> sequences = run(fed, actions, programs);
+        ASSERT_TRUE(fed.settle());
+        const std::string call = fed.cuda.failed_call();
+        if (call.empty()) {
+          compare(fed, actions, sequences, ~std::uint64_t{0});
+          break;  // the program is done with fewer
+        }
+        const Asked* const asked = fed.asked_at(base + n);
+        ASSERT_NE(asked, nullptr);
+        SCOPED_TRACE(call + ", seed " + std::to_string(seed) + ", call " + std::to_string(n));
+        ++failed[call];
+        auto& channel = fed.channels[static_cast<std::uint16_t>(asked->place.channel)];
+        const auto& failure = channel.failure;
+        ASSERT_TRUE(failure);
+        EXPECT_EQ(failure->result, static_cast<std::int32_t>(result));
+        if (asked->what == Asked::What::kProgress || result == CuResult::kIllegalAddress || call == "context_push") {
+          EXPECT_EQ(failure->scope, Scope::kContext);
+          if (asked->what == Asked::What::kCommand) {
+            EXPECT_LE(failure->sequence, asked->place.sequence);
+          }
+          for (const auto& [number, each] : fed.channels) {
+            if (each.complete < each.last) {
+              ASSERT_TRUE(each.failure) << number;
+              EXPECT_EQ(each.failure->sequence, each.complete + 1);
+            }
+          }
+          compare(fed, actions, sequences, failure->sequence);
+          continue;
+        }
+        EXPECT_EQ(failure->scope, Scope::kCommand);
+        EXPECT_EQ(failure->sequence, asked->place.sequence);
+        if (asked->place.channel != 0) {
+          EXPECT_FALSE(fed.channels[0].failure) << "it is the other's";
+          continue;
+        }
+        const Model model = compare(fed, actions, sequences, failure->sequence);
+        fed.give(0, Opcode::kRecover, wire::RecoverBody{std::exchange(channel.failure, std::nullopt)->sequence});
+        ASSERT_TRUE(read(fed, model) == model);
+      }
+      fed.end();
+      ASSERT_EQ(fed.cuda.live_objects(), 0u);
+    }
+  }
+  for (const char* call : {"context_push", "stream_create", "event_create", "event_record", "event_query",
+                           "stream_wait", "fill", "copy_to_device", "copy_to_host", "copy_within", "module_load",
+                           "module_function", "function_parameter", "launch", "memory_alloc"}) {
+    EXPECT_GT(failed[call], 0) << call;
+  }
+}
+
+// The device tells of a fault when it is past much else.
+TEST_F(CudaPrograms, AFaultIsToldOfAfterwardsAndLosesTheContext) {
+  const std::string name = "reduce";
+  for (unsigned seed = 1; seed <= 40; ++seed) {
+    Programs programs(seed);
+    std::vector<Action> actions = programs.program(20);
+    const std::size_t position = kAllocations + 1 + programs.below(actions.size() - kAllocations);
+    // It reads from address 0.
+    actions.insert(actions.begin() + static_cast<std::ptrdiff_t>(position),
+                   {[name](HandFed& to) {
+                      to.give(0, Opcode::kLoad, wire::LoadBody{2, name.size()}, std::as_bytes(std::span(name)));
+                      const auto parameters = command::pack(Pointer{}, Pointer{}, 100u);
+                      return to.give(0, Opcode::kLaunch,
+                                     wire::LaunchBody{2, {1, 1, 1}, {1, 1, 1}, 0, parameters.size()}, parameters);
+                    },
+                    [](Model&) {}});
+    ASSERT_TRUE(fed.greet());
+    if (seed % 2 == 0) fed.cuda.hold_copies();
+    const std::vector<std::uint64_t> sequences = run(fed, actions, programs);
+    fed.cuda.let_copies_go();
+    ASSERT_TRUE(fed.settle());
+    const HandFed::Channel& channel = fed.channels[0];
+    ASSERT_TRUE(channel.failure);
+    EXPECT_EQ(channel.failure->scope, Scope::kContext);
+    EXPECT_EQ(channel.failure->result, command::kIllegalAddress);
+    EXPECT_EQ(channel.failure->sequence, channel.complete + 1);
+    EXPECT_LE(channel.failure->sequence, sequences[position]);
+    EXPECT_EQ(channel.executed, channel.last) << "what came later was passed over";
+    compare(fed, actions, sequences, channel.failure->sequence);
+    fed.end();
+    ASSERT_EQ(fed.cuda.live_objects(), 0u);
+  }
+  // A device that lost a context has others.
+  ASSERT_TRUE(fed.greet());
+  fed.give(0, Opcode::kAllocate, wire::AllocateBody{1, 8});
+  ASSERT_TRUE(fed.settle());
+  EXPECT_FALSE(fed.channels[0].failure);
+}
+
+}  // namespace
+}  // namespace fairlead::gpu::testing

@@ -268,6 +268,24 @@ TEST_P(CommandEnds, LimitsOfAServiceAreSaid) {
   EXPECT_FALSE(channel.launch({{1}}, {}));
 }
 
+TEST_P(CommandEnds, AHostTakesNoModules) {
+  Channel channel = open(*session);
+  EXPECT_EQ(session->limits().modules, 0u);
+  const std::string image = ".version 8.0";
+  const std::uint64_t sequence = must(channel.load_module({1}, std::as_bytes(std::span(image))));
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_EQ(channel.synchronize(kPatience).code(), Code::kAborted);
+    ASSERT_TRUE(channel.failure());
+    EXPECT_EQ(channel.failure()->sequence, sequence + 2 * static_cast<unsigned>(i));
+    EXPECT_EQ(channel.failure()->result, command::kNotSupported);
+    EXPECT_THAT(channel.failure()->text, HasSubstr("takes no modules"));
+    ASSERT_TRUE(channel.recover().ok());
+    if (i == 0) must(channel.load({2}, {1}, "f", command::layout<command::Pointer>()));
+  }
+  expect_fine(channel);
+  EXPECT_EQ(service->stats().modules_sent, 0u) << "nobody asked for it";
+}
+
 TEST_P(CommandEnds, WithoutWaitingThereIsRoomOrThereIsNot) {
   if (GetParam().where == command::ServiceConfig::Where::kInTurn) GTEST_SKIP() << "the gate is a long command";
   Session second = connect({.flush_after = std::chrono::microseconds(0), .wait_for_room = false});

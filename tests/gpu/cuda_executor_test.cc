@@ -239,8 +239,8 @@ TEST_F(CudaSession, MemoryThatIsGivenAgainIsZeros) {
     const std::uint64_t both = fed.mark(0);
     fed.give(1, Opcode::kFence, wire::FenceBody{0, both});
     for (int i = 0; i < 5; ++i) fill(1, kHalf, 0x5a, 1);
-    const std::uint64_t dirty = fed.mark(1);
-    fed.give(2, Opcode::kFence, wire::FenceBody{1, dirty});
+    const std::uint64_t filled = fed.mark(1);
+    while (fed.channels[1].executed < filled) fed.step();  // not complete
     release(1, 2);
     allocate(3, kHalf, 2);
     const std::uint64_t seen = copy_out(3, kHalf, 2);
@@ -331,6 +331,70 @@ TEST_F(CudaSession, QuotasAreSaid) {
   refused("524288 bytes left, but no more than 262144 of them in one piece");
   allocate(1, 1 << 18);
   expect_fine();
+}
+
+TEST_F(CudaSession, AnImageIsTakenAsItWasAskedFor) {
+  const std::string text(3000, 'x');
+  const auto image = std::as_bytes(std::span(text));
+  wire::ModuleBody body{1, image.size(), *wire::sha256_of(image)};
+  std::uint64_t sequence = fed.give(0, Opcode::kModule, body);
+  fed.step();
+  ASSERT_TRUE(fed.wanted);
+  EXPECT_EQ(fed.wanted->offset, 0u);
+  EXPECT_EQ(fed.wanted->bytes, 3000u);
+  fed.give_image(0, sequence, 0, image.first(1000));
+  fed.step();
+  EXPECT_EQ(fed.channels[0].executed, 0u);
+  std::vector<std::byte> other(2000, std::byte{'y'});
+  fed.give_image(0, sequence, 1000, other);
+  ASSERT_TRUE(fed.settle());
+  ASSERT_TRUE(fed.channels[0].failure);
+  EXPECT_THAT(fed.channels[0].failure->text, HasSubstr("have another SHA-256 than was said"));
+  fed.give_image(0, sequence, 0, image);  // of a command that is over
+  EXPECT_FALSE(fed.is_over());
+  // More than was asked for, not in order, for another command, or nothing at all.
+  for (int i = 0; i < 4; ++i) {
+    ASSERT_TRUE(fed.greet());
+    sequence = fed.give(0, Opcode::kModule, body);
+    fed.step();
+    fed.give_image(0, i == 2 ? sequence + 1 : sequence, i == 1 ? 1 : 0,
+                   i == 0 ? std::as_bytes(std::span(text.data(), 3001)) : image.first(i == 3 ? 0 : 100));
+    EXPECT_TRUE(fed.is_over()) << i;
+    EXPECT_THAT(fed.why.message(), HasSubstr("of an image that was not asked for")) << i;
+  }
+}
+
+// A driver older than CUDA 12.4 does not tell what functions take: a launch with too few bytes is refused by it.
+TEST(CudaOldDriver, TrustsALayoutAndComparesItsLength) {
+  DriverApi api = CudaDouble::api();
+  api.function_parameter = nullptr;
+  HandFed fed(api, command::standard_kernels());
+  ASSERT_TRUE(fed.greet());
+  const std::string name = "reduce";
+  fed.give(0, Opcode::kLoad, wire::LoadBody{1, name.size()}, std::as_bytes(std::span(name)));
+  fed.give(0, Opcode::kAllocate, wire::AllocateBody{1, 64});
+  const auto fits = command::pack(Pointer{{1}}, Pointer{{1}, 32}, 4u);
+  fed.give(0, Opcode::kLaunch, wire::LaunchBody{1, {1, 1, 1}, {1, 1, 1}, 0, fits.size()}, fits);
+  ASSERT_TRUE(fed.settle());
+  ASSERT_FALSE(fed.channels[0].failure) << fed.channels[0].failure->text;
+  EXPECT_EQ(fed.cuda.calls("function_parameter"), 0u);
+
+  const auto image = add_kernels(fed.cuda, command::standard_kernels(), "sent").image;
+  fed.give(0, Opcode::kModule, wire::ModuleBody{1, image.size(), *wire::sha256_of(image)});
+  fed.step();
+  fed.give_image(0, fed.channels[0].last, 0, image);
+  std::vector<std::byte> tail;
+  wire::put(tail, wire::ParameterItem{16, 8, wire::kPointerItem});
+  const auto text = std::as_bytes(std::span(name));
+  tail.insert(tail.end(), text.begin(), text.end());
+  fed.give(0, Opcode::kLoadFrom, wire::LoadFromBody{2, 1, 1, static_cast<std::uint32_t>(name.size())}, tail);
+  const auto few = command::pack(Pointer{{1}});
+  const std::uint64_t wrong =
+      fed.give(0, Opcode::kLaunch, wire::LaunchBody{2, {1, 1, 1}, {1, 1, 1}, 0, few.size()}, few);
+  ASSERT_TRUE(fed.settle());
+  ASSERT_TRUE(fed.channels[0].failure);
+  EXPECT_EQ(fed.channels[0].failure->sequence, wrong) << fed.channels[0].failure->text;
+  EXPECT_EQ(fed.channels[0].failure->result, command::kInvalidValue);
 }
 
 TEST_F(CudaSession, ASessionThatEndsInTheMiddleLeavesNothing) {

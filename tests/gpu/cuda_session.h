@@ -117,14 +117,11 @@ class HandFed : private wire::Outlet {
   /// One device and its driver; sessions begin with greet().
   explicit HandFed(std::vector<command::HostKernel> kernels, CudaDouble::Features features = {.shuffle = 3})
       : cuda(features) {
-    cuda.install();
-    command::CudaExecutorConfig config;
-    config.memory_bytes = std::uint64_t{1} << 20;
-    config.staging_bytes = std::size_t{4} << 20;
-    config.images.push_back(add_kernels(cuda, std::move(kernels)));
-    Result<command::ExecutorFactory> made = command::cuda_executors(std::move(config));
-    if (!made) throw std::runtime_error(made.error().to_string());
-    factory_ = *std::move(made);
+    begin(CudaDouble::api(), std::move(kernels));
+  }
+  /// The same on a driver that is an older one.
+  HandFed(const DriverApi& api, std::vector<command::HostKernel> kernels) : cuda(CudaDouble::Features{}) {
+    begin(api, std::move(kernels));
   }
   ~HandFed() {
     end();
@@ -177,6 +174,16 @@ class HandFed : private wire::Outlet {
     session_->take(std::move(message), TrafficClass::kCommands);
     return channels[channel].last;
   }
+  /// Of module `sequence` of a channel.
+  void give_image(std::uint16_t channel, std::uint64_t sequence, std::uint64_t offset,
+                  std::span<const std::byte> bytes) {
+    std::vector<std::byte> message =
+        wire::make_message({static_cast<std::uint8_t>(wire::MessageType::kImage), 0, channel, 1, sequence});
+    wire::put(message, wire::ImageBody{offset});
+    message.insert(message.end(), bytes.begin(), bytes.end());
+    session_->take(std::move(message), TrafficClass::kBulk);
+  }
+  [[nodiscard]] bool is_over() const { return session_->is_over(); }
   bool step() { return session_->run(); }
   [[nodiscard]] bool is_pending() const { return session_->is_pending(); }
   /// Until all that was given is complete, or failed. False: that does not come.
@@ -210,9 +217,22 @@ class HandFed : private wire::Outlet {
   CudaDouble cuda;
   std::map<std::uint16_t, Channel> channels;
   std::vector<Asked> log;
+  std::optional<wire::WantedBody> wanted;  // of an image, last
   Status why;
 
  private:
+  void begin(const DriverApi& api, std::vector<command::HostKernel> kernels) {
+    Result<std::shared_ptr<Driver>> driver = Driver::open(api);
+    if (!driver) throw std::runtime_error(driver.error().to_string());
+    replace_process_driver(*driver);
+    command::CudaExecutorConfig config;
+    config.memory_bytes = std::uint64_t{1} << 20;
+    config.staging_bytes = std::size_t{4} << 20;
+    config.images.push_back(add_kernels(cuda, std::move(kernels)));
+    Result<command::ExecutorFactory> made = command::cuda_executors(std::move(config));
+    if (!made) throw std::runtime_error(made.error().to_string());
+    factory_ = *std::move(made);
+  }
   void send(TrafficClass, wire::Bytes message) override {
     wire::Bytes body = message;
     const auto header = wire::take<wire::MessageHeader>(body);
@@ -223,6 +243,8 @@ class HandFed : private wire::Outlet {
       why = wire::refusal_in(body);
     } else if (header->type == static_cast<std::uint8_t>(wire::MessageType::kWelcome)) {
       channels.erase(header->channel);
+    } else if (header->type == static_cast<std::uint8_t>(wire::MessageType::kWanted)) {
+      wanted = wire::take<wire::WantedBody>(body);
     } else if (header->type == static_cast<std::uint8_t>(wire::MessageType::kResult)) {
       channel.data[header->sequence].assign(body.begin(), body.end());
     } else {

@@ -70,11 +70,11 @@ bool ServerChannel::reach(std::uint64_t sequence) noexcept {
   return news_ = true;
 }
 
-std::optional<ServerChannel::Result> ServerChannel::take_complete() {
-  if (kept_.empty() || kept_.front().sequence > complete_) return std::nullopt;
-  Result result = std::move(kept_.front());
-  kept_.pop_front();
-  kept_bytes_ -= result.message.size();
+std::optional<PendingResults::Result> PendingResults::take(std::uint64_t complete) {
+  if (results_.empty() || results_.front().sequence > complete) return std::nullopt;
+  Result result = std::move(results_.front());
+  results_.pop_front();
+  bytes_ -= result.message.size();
   return result;
 }
 

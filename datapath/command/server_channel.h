@@ -18,6 +18,26 @@
 
 namespace fairlead::datapath::command {
 
+/// What copy-outs give when they are complete: messages whose headers are not written yet. They stay where they are.
+class PendingResults {
+ public:
+  struct Result {
+    std::uint64_t sequence = 0;
+    std::vector<std::byte> message;
+  };
+  void add(std::uint64_t sequence, std::vector<std::byte> message) {
+    bytes_ += message.size();
+    results_.push_back({sequence, std::move(message)});
+  }
+  [[nodiscard]] std::uint64_t bytes() const noexcept { return bytes_; }
+  /// The first, if it is of a command up to that one.
+  [[nodiscard]] std::optional<Result> take(std::uint64_t complete);
+
+ private:
+  std::deque<Result> results_;
+  std::uint64_t bytes_ = 0;
+};
+
 class ServerChannel {
  public:
   using Clock = std::chrono::steady_clock;
@@ -58,18 +78,9 @@ class ServerChannel {
   void begin() noexcept { begun_ = executed_ + 1; }
   /// The device is past that command. Whether that is further than was known.
   bool reach(std::uint64_t sequence) noexcept;
-  /// What a copy-out that was begun gives when it is complete: a message whose header is not written yet.
-  struct Result {
-    std::uint64_t sequence = 0;
-    std::vector<std::byte> message;
-  };
-  void keep(std::vector<std::byte> message) {
-    kept_bytes_ += message.size();
-    kept_.push_back({executed_ + 1, std::move(message)});
-  }
-  [[nodiscard]] std::uint64_t kept_bytes() const noexcept { return kept_bytes_; }
-  /// The first of those that are complete; nothing: there is none.
-  [[nodiscard]] std::optional<Result> take_complete();
+  /// Bytes that copy-outs that were begun are to give.
+  [[nodiscard]] PendingResults& results() noexcept { return results_; }
+  [[nodiscard]] const PendingResults& results() const noexcept { return results_; }
 
   // What the client is to hear.
   void add_data(std::uint64_t sequence, Bytes bytes) {
@@ -105,8 +116,7 @@ class ServerChannel {
   std::optional<Record> front_;
   std::uint64_t accepted_ = 0, executed_ = 0, complete_ = 0;
   std::uint64_t begun_ = 0;
-  std::deque<Result> kept_;
-  std::uint64_t kept_bytes_ = 0;
+  PendingResults results_;
   std::optional<fairlead::command::Failure> failure_;
   bool failure_said_ = false;
   struct Gap {

@@ -93,34 +93,6 @@ ServerSession::Step ServerSession::step(ServerChannel& channel) {
   return Step::kDone;
 }
 
-void ServerSession::follow(ServerChannel& channel) {
-  if (lost_ || channel.complete() == channel.executed()) return;
-  const fairlead::command::Progress now = executor_->progress(channel.number());
-  if (channel.reach(now.complete)) ++moves_;
-  while (std::optional<ServerChannel::Result> result = channel.take_complete()) {
-    give_result(channel, result->sequence, result->message);
-  }
-  if (!now.lost.ok()) {
-    ++counts_.failures;
-    lose(now.lost);
-  }
-}
-
-/// What had not come to its end in any channel failed, from the first of it on.
-void ServerSession::lose(const Outcome& outcome) {
-  if (lost_) return;
-  lost_ = outcome;
-  for (auto& [number, channel] : channels_) {
-    if (channel.complete() < channel.executed()) channel.fail(outcome, channel.complete() + 1);
-  }
-}
-
-std::uint64_t ServerSession::kept_bytes() const noexcept {
-  std::uint64_t bytes = 0;
-  for (const auto& [number, channel] : channels_) bytes += channel.kept_bytes();
-  return bytes;
-}
-
 /// What the record waits for before it can run; nothing: it can.
 std::optional<ServerSession::Step> ServerSession::wait_for(ServerChannel& channel, const Record& record) {
   if (lost_) return std::nullopt;
@@ -231,19 +203,11 @@ Outcome ServerSession::copy_out(ServerChannel& channel, const Record& record) {
   Outcome outcome = executor_->copy_out(bytes, {body.handle}, body.offset);
   if (!outcome.ok()) return outcome;
   if (late_) {
-    channel.keep(std::exchange(scratch_, {}));
+    channel.results().add(channel.executed() + 1, std::exchange(scratch_, {}));
   } else {
     give_result(channel, channel.executed() + 1, scratch_);
   }
   return outcome;
-}
-
-void ServerSession::give_result(ServerChannel& channel, std::uint64_t sequence, std::vector<std::byte>& message) {
-  const Bytes bytes = Bytes(message).subspan(sizeof(MessageHeader));
-  if (bytes.size() <= kMaxInline) return channel.add_data(sequence, bytes);
-  const MessageHeader header{static_cast<std::uint8_t>(MessageType::kResult), 0, channel.number(), 1, sequence};
-  std::memcpy(message.data(), &header, sizeof header);
-  outlet_.send(TrafficClass::kBulk, message);
 }
 
 Outcome ServerSession::load_module(const Record& record) {

@@ -326,4 +326,26 @@ std::byte* CudaDouble::memory_of(CuContext context, CuAddress at, std::size_t by
   return is_whole ? shadow_of(at, bytes) : nullptr;
 }
 
+std::size_t CudaDouble::orphans() const {
+  const std::lock_guard lock(mutex_);
+  return orphans_;
+}
+
+void CudaDouble::fail_call(std::size_t n, CuResult result) {
+  const std::lock_guard lock(mutex_);
+  fail_at_ = counted_ + n;
+  fail_with_ = result;
+  failed_call_.clear();
+}
+
+std::string CudaDouble::failed_call() const {
+  const std::lock_guard lock(mutex_);
+  return failed_call_;
+}
+
+std::size_t CudaDouble::calls_counted() const {
+  const std::lock_guard lock(mutex_);
+  return counted_;
+}
+
 }  // namespace fairlead::gpu::testing

@@ -1,0 +1,49 @@
+// What a device that works by itself did meanwhile: how far it is, what it copied out, and that it lost a session's
+// context.
+#include <cstring>
+#include <optional>
+#include <vector>
+
+#include "datapath/command/server_session.h"
+
+namespace fairlead::datapath::command {
+
+using fairlead::command::Outcome;
+
+void ServerSession::follow(ServerChannel& channel) {
+  if (lost_ || channel.complete() == channel.executed()) return;
+  const fairlead::command::Progress now = executor_->progress(channel.number());
+  if (channel.reach(now.complete)) ++moves_;
+  while (std::optional<PendingResults::Result> result = channel.results().take(channel.complete())) {
+    give_result(channel, result->sequence, result->message);
+  }
+  if (!now.lost.ok()) {
+    ++counts_.failures;
+    lose(now.lost);
+  }
+}
+
+/// What had not come to its end in any channel failed, from the first of it on.
+void ServerSession::lose(const Outcome& outcome) {
+  if (lost_) return;
+  lost_ = outcome;
+  for (auto& [number, channel] : channels_) {
+    if (channel.complete() < channel.executed()) channel.fail(outcome, channel.complete() + 1);
+  }
+}
+
+std::uint64_t ServerSession::kept_bytes() const noexcept {
+  std::uint64_t bytes = 0;
+  for (const auto& [number, channel] : channels_) bytes += channel.results().bytes();
+  return bytes;
+}
+
+void ServerSession::give_result(ServerChannel& channel, std::uint64_t sequence, std::vector<std::byte>& message) {
+  const Bytes bytes = Bytes(message).subspan(sizeof(MessageHeader));
+  if (bytes.size() <= kMaxInline) return channel.add_data(sequence, bytes);
+  const MessageHeader header{static_cast<std::uint8_t>(MessageType::kResult), 0, channel.number(), 1, sequence};
+  std::memcpy(message.data(), &header, sizeof header);
+  outlet_.send(TrafficClass::kBulk, message);
+}
+
+}  // namespace fairlead::datapath::command

@@ -330,7 +330,39 @@ TEST_F(CudaSession, QuotasAreSaid) {
   allocate(5, 1 << 19);
   refused("524288 bytes left, but no more than 262144 of them in one piece");
   allocate(1, 1 << 18);
+  for (std::uint64_t i = 5; i <= 9; ++i) allocate(i, 8);
   expect_fine();
+  allocate(10, 8);
+  refused("the session has 8 allocations, its limit");
+  const std::string name = "nothing";
+  const auto load = [&](std::uint64_t handle) {
+    fed.give(0, Opcode::kLoad, wire::LoadBody{handle, name.size()}, std::as_bytes(std::span(name)));
+  };
+  for (std::uint64_t i = 1; i <= 4; ++i) load(i);
+  load(4);
+  expect_fine();
+  load(5);
+  refused("the session has loaded 4 functions, its limit");
+  const auto image = add_kernels(fed.cuda, command::standard_kernels(), "sent").image;
+  const auto load_module = [&](std::uint64_t handle) {
+    const std::uint64_t sequence =
+        fed.give(0, Opcode::kModule, wire::ModuleBody{handle, image.size(), *wire::sha256_of(image)});
+    fed.step();
+    fed.give_image(0, sequence, 0, image);
+  };
+  load_module(1);
+  load_module(2);
+  expect_fine();
+  load_module(3);
+  refused("the session has 2 modules, its limit");
+}
+
+// It could not be told that what was executed has failed.
+TEST_F(CudaSession, AnOldClientIsRefused) {
+  EXPECT_FALSE(fed.greet({.oldest = 1, .newest = 1}));
+  EXPECT_EQ(fed.why.code(), Code::kVersionMismatch);
+  EXPECT_THAT(fed.why.message(), HasSubstr("knows no device that works by itself; version 2 does"));
+  EXPECT_TRUE(fed.greet());
 }
 
 TEST_F(CudaSession, AnImageIsTakenAsItWasAskedFor) {

@@ -132,7 +132,7 @@ class HandFed : private wire::Outlet {
   }
 
   /// Whether the session began; else `why`.
-  bool greet() {
+  bool greet(wire::Hello hello = {.payload_bytes = wire::kMaxPayload}) {
     end();
     log.clear();
     channels.clear();
@@ -144,8 +144,8 @@ class HandFed : private wire::Outlet {
           if (!made) return made.error();
           return std::unique_ptr<command::Executor>(std::make_unique<Noted>(*std::move(made), cuda, log));
         });
-    session_->take(wire::hello_message({.payload_bytes = wire::kMaxPayload}), TrafficClass::kCommands);
-    return session_->is_welcome();
+    session_->take(wire::hello_message(hello), TrafficClass::kCommands);
+    return !session_->is_over();
   }
   void end() { session_.reset(); }
 
@@ -228,6 +228,9 @@ class HandFed : private wire::Outlet {
     command::CudaExecutorConfig config;
     config.memory_bytes = std::uint64_t{1} << 20;
     config.staging_bytes = std::size_t{4} << 20;
+    config.allocations = 8;
+    config.functions = 4;
+    config.modules = 2;
     config.images.push_back(add_kernels(cuda, std::move(kernels)));
     Result<command::ExecutorFactory> made = command::cuda_executors(std::move(config));
     if (!made) throw std::runtime_error(made.error().to_string());

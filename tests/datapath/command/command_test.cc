@@ -124,6 +124,40 @@ TEST(CommandCodec, BytesOfALaunch) {
   EXPECT_EQ(hex(tail_of(*read)), "7778797a");
 }
 
+TEST(CommandCodec, BytesOfAModuleAndOfItsFunction) {
+  ModuleBody module{0x11, 3, {}};
+  module.sha256[0] = std::byte{0xba};
+  module.sha256[31] = std::byte{0xad};
+  EXPECT_EQ(hex(record(Opcode::kModule, module, {}, kMustKnow)),
+            "0c00"
+            "0100"
+            "38000000"
+            "1100000000000000"
+            "0300000000000000"
+            "ba000000000000000000000000000000000000000000000000000000000000ad");
+  std::vector<std::byte> tail;
+  put(tail, ParameterItem{16, 8, kPointerItem});
+  put(tail, ParameterItem{4, 4, 0});
+  const Bytes name = std::as_bytes(std::span("add", 3));
+  tail.insert(tail.end(), name.begin(), name.end());
+  const std::vector<std::byte> bytes = record(Opcode::kLoadFrom, LoadFromBody{0x22, 0x11, 2, 3}, tail);
+  EXPECT_EQ(hex(bytes),
+            "0d00"
+            "0000"
+            "38000000"
+            "2200000000000000"
+            "1100000000000000"
+            "02000000"
+            "03000000"
+            "1000000008000100"
+            "0400000004000000"
+            "6164640000000000");
+  Bytes rest = bytes;
+  const std::optional<Record> read = take_record(rest);
+  ASSERT_TRUE(read && is_well_formed(*read));
+  EXPECT_EQ(hex(tail_of(*read)), "10000000080001000400000004000000616464");
+}
+
 TEST(CommandCodec, RecordsThatAreCutShortAreNone) {
   const std::vector<std::byte> whole = record(Opcode::kCopyOut, CopyBody{1, 2, 3});
   for (std::size_t length = 0; length < whole.size(); ++length) {
@@ -145,8 +179,9 @@ TEST(CommandCodec, BodiesThatDoNotHoldWhatTheySayAreMalformed) {
     const std::optional<Record> read = take_record(rest);
     return read && is_well_formed(*read);
   };
-  for (const Opcode opcode : {Opcode::kAllocate, Opcode::kRelease, Opcode::kFill, Opcode::kCopyIn, Opcode::kCopyOut,
-                              Opcode::kCopyWithin, Opcode::kLoad, Opcode::kLaunch, Opcode::kFence, Opcode::kRecover}) {
+  for (const Opcode opcode :
+       {Opcode::kAllocate, Opcode::kRelease, Opcode::kFill, Opcode::kCopyIn, Opcode::kCopyOut, Opcode::kCopyWithin,
+        Opcode::kLoad, Opcode::kLaunch, Opcode::kFence, Opcode::kRecover, Opcode::kModule, Opcode::kLoadFrom}) {
     EXPECT_FALSE(is_fine(record(static_cast<std::uint16_t>(opcode), 0, {}))) << static_cast<int>(opcode);
   }
   EXPECT_TRUE(is_fine(record(static_cast<std::uint16_t>(Opcode::kMark), 0, {})));
@@ -160,6 +195,11 @@ TEST(CommandCodec, BodiesThatDoNotHoldWhatTheySayAreMalformed) {
   launch.parameter_bytes = 0xffff'ffff;
   EXPECT_FALSE(is_fine(record(Opcode::kLaunch, launch)));
   EXPECT_FALSE(is_fine(record(Opcode::kLoad, LoadBody{1, ~std::uint64_t{0}})));
+  EXPECT_TRUE(is_fine(record(Opcode::kLoadFrom, LoadFromBody{1, 2, 256, 1024}, Bytes(big).first(256 * 8 + 1024))));
+  EXPECT_FALSE(is_fine(record(Opcode::kLoadFrom, LoadFromBody{1, 2, 257, 0}, Bytes(big).first(257 * 8))));
+  EXPECT_FALSE(is_fine(record(Opcode::kLoadFrom, LoadFromBody{1, 2, 0, 1025}, Bytes(big).first(1032))));
+  EXPECT_FALSE(is_fine(record(Opcode::kLoadFrom, LoadFromBody{1, 2, 2, 4}, Bytes(big).first(16))));
+  EXPECT_FALSE(is_fine(record(Opcode::kLoadFrom, LoadFromBody{1, 2, 0xffff'ffff, 0xffff'ffff})));
   EXPECT_FALSE(is_fine(record(Opcode::kCopyIn, CopyBody{1, 0, 1025}, Bytes(big).first(1032), kInline)));
   EXPECT_TRUE(is_fine(record(Opcode::kCopyIn, CopyBody{1, 0, 1024}, Bytes(big).first(1024), kInline)));
   EXPECT_TRUE(is_fine(record(200, 0, Bytes(big).first(24)))) << "what nobody knows is skipped by its length";
@@ -258,6 +298,10 @@ TEST_F(CommandSession, VersionsAreNegotiated) {
   EXPECT_EQ(welcome->version, kNewestVersion);
   EXPECT_EQ(welcome->payload_bytes, 4096u);
   EXPECT_EQ(welcome->memory_bytes, 1u << 20);
+  begin();
+  session_->take(hello_message({.oldest = 1, .newest = 1}), TrafficClass::kCommands);
+  body = Bytes(sent_.back()).subspan(sizeof(MessageHeader));
+  EXPECT_EQ(take<Welcome>(body)->version, 1) << "a device that is done when it returns is nothing new";
   begin();
   session_->take(hello_message({.oldest = kNewestVersion + 1, .newest = 9}), TrafficClass::kCommands);
   EXPECT_TRUE(session_->is_over());

@@ -5,6 +5,7 @@
 // channels'. Owns the executor. No input or output but by the Outlet. Threads: one at a time.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -26,6 +27,8 @@ class Outlet {
   virtual void send(TrafficClass traffic, Bytes message) = 0;
   /// Bytes that the client has yet to take.
   [[nodiscard]] virtual std::uint64_t untaken() = 0;
+  /// Whether so many bytes may be copied now; then they are.
+  [[nodiscard]] virtual bool may_copy(std::uint64_t /*bytes*/) { return true; }
 
  protected:
   ~Outlet() = default;
@@ -42,7 +45,9 @@ class ServerSession {
   };
   struct Counts {
     std::uint64_t commands = 0, failures = 0, skipped_unknown = 0, replies = 0;
+    std::array<std::uint64_t, 3> failures_by_scope{};  // command, stream, context
   };
+  using Clock = ServerChannel::Clock;
   using MakeExecutor = std::function<Result<std::unique_ptr<fairlead::command::Executor>>()>;
 
   /// `make`: called once, when the client has said hello.
@@ -52,8 +57,9 @@ class ServerSession {
   void take(std::vector<std::byte> message, TrafficClass traffic);
   /// It has sent more than could be kept.
   void overrun() { end(Code::kResourceExhausted, "the client sent more than its credits allow"); }
-  /// Runs what can run, at most some hundred commands, and says how far it got. Whether more can run now.
-  bool run();
+  /// Runs what can run, at most some hundred commands and until then or one command longer, and says how far it got.
+  /// Whether more can run now.
+  bool run(Clock::time_point until = Clock::time_point::max());
   /// Commands wait for the client to take what it has asked for.
   [[nodiscard]] bool is_held() const noexcept { return held_; }
 
@@ -62,16 +68,18 @@ class ServerSession {
   /// Why it ended: the client was told.
   [[nodiscard]] const Status& ended() const noexcept { return ended_; }
   [[nodiscard]] const Counts& counts() const noexcept { return counts_; }
+  /// Commands that have come and not run.
+  [[nodiscard]] std::uint64_t waiting() const noexcept;
 
  private:
-  enum class Step : std::uint8_t { kDone, kIdle, kBlocked, kHeld };
+  enum class Step : std::uint8_t { kDone, kIdle, kBlocked, kHeld, kTime };
 
   void greet(Bytes body);
   void take_commands(const MessageHeader& header, std::vector<std::byte> message);
   void take_payload(const MessageHeader& header, std::vector<std::byte> message);
   [[nodiscard]] ServerChannel* channel_of(const MessageHeader& header);
   void end(Code code, std::string why);
-  Step run(ServerChannel& channel, std::uint32_t most);
+  Step run(ServerChannel& channel, std::uint32_t most, Clock::time_point until);
   Step step(ServerChannel& channel);
   [[nodiscard]] std::optional<Step> wait_for(ServerChannel& channel, const Record& record);
   fairlead::command::Outcome execute(ServerChannel& channel, const Record& record);
@@ -92,6 +100,7 @@ class ServerSession {
   std::vector<std::byte> scratch_;
   Status ended_;
   bool held_ = false;
+  bool took_long_ = false;  // the last command
   Counts counts_;
 };
 

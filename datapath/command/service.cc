@@ -10,6 +10,7 @@ namespace fairlead::datapath::command {
 
 using fairlead::command::ServiceConfig;
 using fairlead::command::ServiceStats;
+using fairlead::command::Sharing;
 
 namespace {
 
@@ -24,10 +25,22 @@ ServerSession::Terms terms_of(const ServiceConfig& config, const EngineConfig& e
           static_cast<std::uint32_t>(std::min<std::uint64_t>(largest, config.payload_credit))};
 }
 
+ServerSession::Terms terms_for(const fairlead::command::Tenant& tenant, ServerSession::Terms terms) {
+  if (tenant.channels != 0) terms.channels = tenant.channels;
+  if (tenant.credits != 0) terms.credits = tenant.credits;
+  return terms;
+}
+
 }  // namespace
 
 ServiceImpl::ServiceImpl(Engine engine, ServiceConfig config)
-    : engine_(std::move(engine)), config_(std::move(config)), terms_(terms_of(config_, engine_.config())) {}
+    : engine_(std::move(engine)),
+      config_(std::move(config)),
+      terms_(terms_of(config_, engine_.config())),
+      turnstile_(config_.sharing != Sharing::kFree
+                     ? std::optional<Turnstile>(std::in_place, config_.sharing, config_.longest_turn)
+                     : std::nullopt),
+      tenants_(config_.tenants, turnstile_ ? &*turnstile_ : nullptr) {}
 
 void ServiceImpl::start() {
   thread_ = std::thread([this] { thread_main(); });
@@ -55,7 +68,14 @@ ServiceStats ServiceImpl::stats() const {
   stats.failures = counters_.failures.load(std::memory_order_relaxed);
   stats.skipped_unknown = counters_.skipped_unknown.load(std::memory_order_relaxed);
   stats.replies = counters_.replies.load(std::memory_order_relaxed);
+  if (turnstile_) stats.turn_overruns = turnstile_->overruns();
   return stats;
+}
+
+Status ServiceImpl::set_tenants(std::vector<fairlead::command::Tenant> tenants) {
+  if (Status fine = Tenants::check(tenants, config_.sharing); !fine.ok()) return fine;
+  tenants_.replace(std::move(tenants));
+  return {};
 }
 
 void ServiceImpl::thread_main() {
@@ -101,12 +121,9 @@ void ServiceImpl::handle(const Peer& peer, Event event) {
     case Event::Kind::kNotification:
       if (session == nullptr) {
         if (peer.state() == PeerState::kClosed) return;
-        if (sessions_.size() >= config_.max_sessions) return turn_away(peer);
-        sessions_.emplace_back(peer, std::make_unique<ServedPeer>(peer, terms_, config_.executors, counters_));
-        count_.store(sessions_.size(), std::memory_order_relaxed);
-        latest_ = std::prev(sessions_.end());
-        session = latest_->second.get();
-        if (config_.where == ServiceConfig::Where::kOwnThread) session->start_thread();
+        begin(peer);
+        session = latest_ != sessions_.end() ? latest_->second.get() : nullptr;
+        if (session == nullptr) return;
       }
       return session->deliver(std::move(event));
     case Event::Kind::kClosed:
@@ -121,11 +138,26 @@ void ServiceImpl::handle(const Peer& peer, Event event) {
   }
 }
 
-void ServiceImpl::turn_away(Peer peer) {
+/// It is the latest then, or was turned away.
+void ServiceImpl::begin(const Peer& peer) {
+  if (draining_.load()) return turn_away(peer, {Code::kUnavailable, "it is ending, and takes no new sessions"});
+  if (sessions_.size() >= config_.max_sessions) {
+    return turn_away(peer, {Code::kResourceExhausted,
+                            fmt::format("it has {} sessions, the limit (max_sessions); try again when one has ended",
+                                        config_.max_sessions)});
+  }
+  Result<Admission> admission = tenants_.admit(peer.principal());
+  if (!admission) return turn_away(peer, admission.error());
+  const ServerSession::Terms terms = terms_for(admission->terms(), terms_);
+  sessions_.emplace_back(peer, std::make_unique<ServedPeer>(peer, *std::move(admission), terms, config_.executors,
+                                                            counters_, turnstile_ ? &*turnstile_ : nullptr));
+  count_.store(sessions_.size(), std::memory_order_relaxed);
+  latest_ = std::prev(sessions_.end());
+  if (config_.where == ServiceConfig::Where::kOwnThread) latest_->second->start_thread();
+}
+
+void ServiceImpl::turn_away(Peer peer, const Status& why) {
   counters_.refused.fetch_add(1, std::memory_order_relaxed);
-  const Status why(
-      Code::kResourceExhausted,
-      fmt::format("it has {} sessions, the limit (max_sessions); try again when one has ended", config_.max_sessions));
   (void)peer.send(refused_message(why), kMessageValue, {.traffic = TrafficClass::kCommands});
   peer.close(kGrace);
 }
@@ -165,6 +197,13 @@ Result<Service> Service::start(Engine engine, ServiceConfig config) {
     return wrong(fmt::format("payload_credit is {} and held_results {}: 4096 <= payload_credit <= held_results",
                              config.payload_credit, config.held_results));
   }
+  if (Status fine = datapath::command::Tenants::check(config.tenants, config.sharing); !fine.ok()) return fine;
+  if (config.sharing != Sharing::kFree && config.where == ServiceConfig::Where::kInTurn) {
+    return wrong("who shares a device waits for a turn: sharing takes Where::kOwnThread, or is kFree");
+  }
+  if (config.longest_turn.count() <= 0) {
+    return wrong(fmt::format("longest_turn is {} ms, and must be above 0", config.longest_turn.count()));
+  }
   auto impl = std::make_unique<ServiceImpl>(std::move(engine), std::move(config));
   impl->start();
   return Service(std::move(impl));
@@ -177,6 +216,16 @@ Service::~Service() = default;
 
 std::string Service::listen_address() const { return body_ != nullptr ? of(body_)->listen_address() : std::string(); }
 ServiceStats Service::stats() const { return body_ != nullptr ? of(body_)->stats() : ServiceStats(); }
+std::vector<TenantStats> Service::tenants() const {
+  return body_ != nullptr ? of(body_)->tenants() : std::vector<TenantStats>();
+}
+Status Service::set_tenants(std::vector<Tenant> tenants) {
+  if (body_ == nullptr) return {Code::kInvalidArgument, "this service was moved away"};
+  return of(body_)->set_tenants(std::move(tenants));
+}
+void Service::drain() noexcept {
+  if (body_ != nullptr) of(body_)->drain();
+}
 void Service::stop() noexcept {
   if (body_ != nullptr) of(body_)->stop();
 }

@@ -4,6 +4,8 @@
 //   auto service = fairlead::command::Service::start(std::move(*engine), {.executors = host_executors({})});
 #pragma once
 
+#include <array>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -12,6 +14,7 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "fairlead/command.h"
 #include "fairlead/engine.h"
@@ -66,6 +69,39 @@ class FAIRLEAD_EXPORT Executor {
 /// Makes a session's executor. An error refuses the session.
 using ExecutorFactory = std::function<Result<std::unique_ptr<Executor>>(const Peer& peer)>;
 
+/// How sessions of several tenants share the device. A turn is some 200 us of commands, or one command that takes
+/// longer; what is shared is the time that turns take.
+enum class Sharing : std::uint8_t {
+  kFree,        // not at all: every session runs whenever it can, beside the others
+  kBestEffort,  // one at a time, each tenant a turn; who has nothing to run is passed over
+  kEqual,       // one at a time, next is who had the least of the time, of those that have something to run
+  kFixed,       // one at a time, each tenant at most its Tenant::share of the time; what one leaves is not lent out
+};
+
+/// What one tenant may have at a service: a principal of EngineConfig::keys_file, over all its sessions. 0: no limit but
+/// the service's and its executors'.
+struct Tenant {
+  std::string name;                    // of the principal; "*": whoever else showed a key, each on these terms
+  std::uint64_t memory_bytes = 0;      // of the device's
+  std::uint32_t sessions = 0;          // at once
+  std::uint32_t channels = 0;          // of a session
+  std::uint32_t credits = 0;           // of a channel: commands that are under way
+  std::uint64_t bytes_per_second = 0;  // copied in and out together
+  double share = 0;                    // Sharing::kFixed: of the device's time, above 0; of all tenants at most 1
+};
+
+/// What a tenant has, and has done since it first came.
+struct TenantStats {
+  std::string name;            // empty: of anonymous peers
+  std::uint64_t sessions = 0;  // there now
+  std::uint64_t memory_bytes = 0;
+  std::uint64_t waiting = 0;  // commands that have come and not run
+  std::uint64_t commands = 0, bytes_in = 0, bytes_out = 0;
+  std::uint64_t service_ns = 0;              // that its commands took
+  std::uint64_t rejections = 0;              // sessions and allocations beyond what it may have
+  std::array<std::uint64_t, 3> failures{};   // by Scope: command, stream, context
+};
+
 struct ServiceConfig {
   ExecutorFactory executors{};
   /// Where commands run.
@@ -79,6 +115,10 @@ struct ServiceConfig {
   std::uint64_t payload_credit = std::uint64_t{8} << 20;  // bytes of a channel's copies on their way in
   std::uint64_t held_results = std::uint64_t{16} << 20;   // bytes copied out that a client has yet to take: with more
                                                           // of them its commands stand still
+  std::vector<Tenant> tenants{};                          // none: everybody may come, on the terms above
+  Sharing sharing = Sharing::kFree;                       // any other takes Where::kOwnThread
+  std::chrono::milliseconds longest_turn{100};  // of Sharing: one that takes longer keeps others waiting no more; they
+                                                // run beside it, and its tenant pays for it when it ends
 };
 
 struct ServiceStats {
@@ -90,6 +130,7 @@ struct ServiceStats {
   std::uint64_t failures = 0;
   std::uint64_t skipped_unknown = 0;  // records of a kind that this release does not know
   std::uint64_t replies = 0;
+  std::uint64_t turn_overruns = 0;  // turns that took more than ServiceConfig::longest_turn
 };
 
 /// Serves every peer that connects to its engine, from a thread of its own, until it is destroyed. Move-only. Threads:
@@ -104,6 +145,13 @@ class FAIRLEAD_EXPORT Service {
 
   [[nodiscard]] std::string listen_address() const;
   [[nodiscard]] ServiceStats stats() const;
+  /// Of the tenants that have come so far, and those that are named, by name.
+  [[nodiscard]] std::vector<TenantStats> tenants() const;
+  /// Other terms from now on: memory, bandwidth and shares for all, the rest for sessions to come. Who is not among them
+  /// any more keeps what it has, and begins no other session. Errors: as start(), and nothing changes.
+  Status set_tenants(std::vector<Tenant> tenants);
+  /// New sessions are turned away; those that are there go on. Idempotent.
+  void drain() noexcept;
   /// Ends every session and frees what they have. Waits for commands that run. Idempotent.
   void stop() noexcept;
 

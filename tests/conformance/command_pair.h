@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -89,6 +90,7 @@ class CommandPair : public testing::TestWithParam<CommandWay> {
     of_server.listen = "127.0.0.1:0";
     put_on_wire(of_client);
     put_on_wire(of_server);
+    change_server(of_server);
     Result<Engine> s = Engine::create(of_server);
     ASSERT_TRUE(s) << s.error().to_string();
     command::HostExecutorConfig host;
@@ -138,6 +140,7 @@ class CommandPair : public testing::TestWithParam<CommandWay> {
   }
 
   TestKernels kernels;
+  std::function<void(EngineConfig&)> change_server = [](EngineConfig&) {};
   std::optional<command::Service> service;
   std::optional<Engine> client;
   std::optional<command::Session> session;

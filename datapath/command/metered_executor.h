@@ -1,0 +1,51 @@
+// A session's executor, and what its tenant pays for: memory up to the tenant's limit, and bytes that are copied.
+//
+// Owns the executor. Threads: one at a time.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string_view>
+#include <unordered_map>
+
+#include "datapath/command/tenants.h"
+#include "fairlead/command_service.h"
+
+namespace fairlead::datapath::command {
+
+class MeteredExecutor final : public fairlead::command::Executor {
+ public:
+  using Outcome = fairlead::command::Outcome;
+  using Handle = fairlead::command::Handle;
+
+  MeteredExecutor(std::unique_ptr<fairlead::command::Executor> of, std::shared_ptr<TenantAccount> account)
+      : of_(std::move(of)), account_(std::move(account)) {}
+  ~MeteredExecutor() override;
+
+  [[nodiscard]] fairlead::command::ExecutorLimits limits() const override;
+  Outcome allocate(Handle handle, std::uint64_t bytes) override;
+  Outcome release(Handle handle) override;
+  Outcome fill(Handle to, std::uint64_t offset, std::uint64_t bytes, std::uint8_t value) override {
+    return of_->fill(to, offset, bytes, value);
+  }
+  Outcome copy_in(Handle to, std::uint64_t offset, std::span<const std::byte> from) override;
+  Outcome copy_out(std::span<std::byte> to, Handle from, std::uint64_t offset) override;
+  Outcome copy_within(Handle to, std::uint64_t to_offset, Handle from, std::uint64_t from_offset,
+                      std::uint64_t bytes) override {
+    return of_->copy_within(to, to_offset, from, from_offset, bytes);
+  }
+  Outcome load(Handle function, std::string_view name) override { return of_->load(function, name); }
+  Outcome launch(const fairlead::command::Launch& launch, std::span<const std::byte> parameters) override {
+    return of_->launch(launch, parameters);
+  }
+  Outcome user(std::uint16_t opcode, std::span<const std::byte> bytes) override { return of_->user(opcode, bytes); }
+  [[nodiscard]] bool is_short(Handle function) const noexcept override { return of_->is_short(function); }
+
+ private:
+  std::unique_ptr<fairlead::command::Executor> of_;
+  const std::shared_ptr<TenantAccount> account_;
+  std::unordered_map<std::uint64_t, std::uint64_t> sizes_;  // of allocations
+};
+
+}  // namespace fairlead::datapath::command

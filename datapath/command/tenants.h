@@ -1,0 +1,88 @@
+// Who may use a service, what each may have, and what each has: a tenant is a principal, over all its sessions.
+//
+// Ownership: accounts are kept for as long as the service lives, sessions share them. Threads: any.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "datapath/command/rate_limit.h"
+#include "datapath/command/turnstile.h"
+#include "fairlead/command_service.h"
+
+namespace fairlead::datapath::command {
+
+/// One tenant's. What is counted is written by its sessions.
+struct TenantAccount {
+  /// True: there is room, and so many bytes are taken of it.
+  [[nodiscard]] bool reserve_memory(std::uint64_t bytes) noexcept;
+  void give_back(std::uint64_t bytes) noexcept { memory.fetch_sub(bytes, std::memory_order_relaxed); }
+  [[nodiscard]] fairlead::command::TenantStats stats(std::string_view name) const;
+
+  std::atomic<std::uint64_t> most_memory{0};  // 0: no limit
+  RateLimit bandwidth;
+  std::optional<Turnstile::Member> member;  // of the service's turnstile
+
+  std::atomic<std::uint64_t> sessions{0}, memory{0}, waiting{0};
+  std::atomic<std::uint64_t> commands{0}, bytes_in{0}, bytes_out{0}, service_ns{0}, rejections{0};
+  std::array<std::atomic<std::uint64_t>, 3> failures{};  // by Scope
+};
+
+/// A session's place at the service; it is given back with this.
+class Admission {
+ public:
+  Admission(std::shared_ptr<TenantAccount> account, fairlead::command::Tenant terms)
+      : account_(std::move(account)), terms_(std::move(terms)) {}
+  ~Admission() {
+    if (account_ != nullptr) account_->sessions.fetch_sub(1);
+  }
+  Admission(Admission&&) noexcept = default;
+  Admission& operator=(Admission&&) = delete;
+
+  [[nodiscard]] TenantAccount& account() const noexcept { return *account_; }
+  [[nodiscard]] const std::shared_ptr<TenantAccount>& shared() const noexcept { return account_; }
+  [[nodiscard]] const fairlead::command::Tenant& terms() const noexcept { return terms_; }
+
+ private:
+  std::shared_ptr<TenantAccount> account_;
+  fairlead::command::Tenant terms_;
+};
+
+class Tenants {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  /// ok, or what is wrong with them.
+  [[nodiscard]] static Status check(const std::vector<fairlead::command::Tenant>& tenants,
+                                    fairlead::command::Sharing sharing);
+
+  /// `tenants` are fine. `turnstile`: null with Sharing::kFree.
+  Tenants(std::vector<fairlead::command::Tenant> tenants, Turnstile* turnstile);
+
+  /// A session of `principal` (empty: anonymous) begins. Errors: kPermissionDenied, kResourceExhausted.
+  Result<Admission> admit(std::string_view principal);
+  void replace(std::vector<fairlead::command::Tenant> tenants);
+  [[nodiscard]] std::vector<fairlead::command::TenantStats> stats() const;
+
+ private:
+  [[nodiscard]] const fairlead::command::Tenant* terms_of(std::string_view principal) const;
+  TenantAccount& account_of(std::string_view name, const fairlead::command::Tenant& terms);
+  void apply(TenantAccount& account, const fairlead::command::Tenant& terms);
+
+  Turnstile* const turnstile_;
+  mutable std::mutex mutex_;  // guards what follows
+  bool open_ = false;         // everybody may come
+  std::map<std::string, fairlead::command::Tenant, std::less<>> terms_;
+  std::map<std::string, std::shared_ptr<TenantAccount>, std::less<>> accounts_;
+};
+
+}  // namespace fairlead::datapath::command

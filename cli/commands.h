@@ -17,6 +17,7 @@ int pull_command(Words words);
 int push_command(Words words);
 int run_command(Words words);
 int serve_command(Words words);
+int serve_gpu_command(Words words);  // of `serve --gpu`
 int topo_command(Words words);
 int version_command(Words words);
 

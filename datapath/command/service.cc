@@ -215,6 +215,7 @@ Service& Service::operator=(Service&&) noexcept = default;
 Service::~Service() = default;
 
 std::string Service::listen_address() const { return body_ != nullptr ? of(body_)->listen_address() : std::string(); }
+Engine& Service::engine() noexcept { return of(body_)->engine(); }
 ServiceStats Service::stats() const { return body_ != nullptr ? of(body_)->stats() : ServiceStats(); }
 std::vector<TenantStats> Service::tenants() const {
   return body_ != nullptr ? of(body_)->tenants() : std::vector<TenantStats>();

@@ -27,6 +27,7 @@ class ServiceImpl final : public fairlead::command::ServiceBody {
   void start();
   void stop() noexcept;
   [[nodiscard]] std::string listen_address() const { return engine_.listen_address(); }
+  [[nodiscard]] Engine& engine() noexcept { return engine_; }
   [[nodiscard]] fairlead::command::ServiceStats stats() const;
   [[nodiscard]] std::vector<fairlead::command::TenantStats> tenants() const { return tenants_.stats(); }
   Status set_tenants(std::vector<fairlead::command::Tenant> tenants);

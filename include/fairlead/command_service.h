@@ -144,6 +144,9 @@ class FAIRLEAD_EXPORT Service {
   ~Service();
 
   [[nodiscard]] std::string listen_address() const;
+  /// Its engine, for the engine's figures, and to read its keys again. Whoever takes its events takes them from the
+  /// service.
+  [[nodiscard]] Engine& engine() noexcept;
   [[nodiscard]] ServiceStats stats() const;
   /// Of the tenants that have come so far, and those that are named, by name.
   [[nodiscard]] std::vector<TenantStats> tenants() const;

@@ -18,6 +18,7 @@ int push_command(Words words);
 int run_command(Words words);
 int serve_command(Words words);
 int serve_gpu_command(Words words);  // of `serve --gpu`
+int status_command(Words words);
 int topo_command(Words words);
 int version_command(Words words);
 

@@ -35,6 +35,7 @@ constexpr Command kCommands[] = {
      fairlead::cli::explain_command},
     {"key", "Make a key by which a peer shows who it is", fairlead::cli::key_command},
     {"run", "Start an unmodified verbs program on softroce, the software RoCE v2 device", fairlead::cli::run_command},
+    {"status", "Show the tenants of a GPU server, and how fast each goes", fairlead::cli::status_command},
     {"topo", "Show what a machine is made of, and over which NICs and cores its data should go",
      fairlead::cli::topo_command},
     {"version", "Show what this program was built from", fairlead::cli::version_command},
@@ -86,10 +87,11 @@ int run(int argc, char** argv) {
   for (const Command& command : kCommands) {
     if (command.name == name) return command.run(words);
   }
-  fmt::print(stderr,
-             "fairlead: no command '{}'. Legal: serve, push, pull, bench, devices, doctor, explain, key, run, topo, "
-             "version.\n",
-             name);
+  fmt::print(
+      stderr,
+      "fairlead: no command '{}'. Legal: serve, push, pull, bench, devices, doctor, explain, key, run, status, topo, "
+      "version.\n",
+      name);
   return fairlead::cli::kUsage;
 }
 

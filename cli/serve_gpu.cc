@@ -99,16 +99,17 @@ Result<Service> start(Options& options) {
 int serve_gpu_command(Words words) {
   Options options;
   options.config.listen = ":7471";
-  Args args("serve --gpu",
-            "Serves a device to programs at other hosts, over command channels. With --keys clients show who they are, "
-            "and --tenants says what each may have. SIGTERM or SIGINT takes no new sessions and ends it when those that "
-            "are there have ended, a second one at once. SIGHUP reads keys and tenants again.",
-            "Examples:\n"
-            "  fairlead serve --gpu host\n"
-            "  fairlead serve --gpu host --listen 0.0.0.0:7471 --keys keys --tenants tenants --sharing equal "
-            "--metrics :9100\n"
-            "A file of tenants has a line for each: NAME memory=8G sessions=4 channels=16 commands=2048 bandwidth=1G "
-            "share=25%\nSee docs/commands.md, docs/gpu_server.md.");
+  Args args(
+      "serve --gpu",
+      "Serves a device to programs at other hosts, over command channels. With --keys clients show who they are, "
+      "and --tenants says what each may have. SIGTERM or SIGINT takes no new sessions and ends it when those that "
+      "are there have ended, a second one at once. SIGHUP reads keys and tenants again.",
+      "Examples:\n"
+      "  fairlead serve --gpu host\n"
+      "  fairlead serve --gpu host --listen 0.0.0.0:7471 --keys keys --tenants tenants --sharing equal "
+      "--metrics :9100\n"
+      "A file of tenants has a line for each: NAME memory=8G sessions=4 channels=16 commands=2048 bandwidth=1G "
+      "share=25%\nSee docs/commands.md, docs/gpu_server.md.");
   args.option("--gpu", "WHICH", "The device: host (this host's memory and processor)",
               set_choice(&options.gpu, {"host"}));
   args.option("--tenants", "FILE",

@@ -1,5 +1,5 @@
-// Signals that end a server: the first lets what is under way finish, for so long; the second ends at once. SIGHUP has a
-// server that can read its keys again do that; else it is a signal to end, as ever.
+// Signals that end a server: the first lets what is under way finish, for so long; the second ends at once. SIGHUP has
+// a server that can read its keys again do that; else it is a signal to end, as ever.
 //
 // Threads: one, which polls fd() for poll_ms() and calls came() when there is something.
 #pragma once

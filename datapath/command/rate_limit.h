@@ -1,5 +1,5 @@
-// So many bytes a second: a bucket that fills evenly and may be drawn into debt, so a piece larger than it waits no longer
-// than others of its size do.
+// So many bytes a second: a bucket that fills evenly and may be drawn into debt, so a piece larger than it waits no
+// longer than others of its size do.
 //
 // Threads: any.
 #pragma once

@@ -1,9 +1,9 @@
 #include "datapath/command/served_peer.h"
 
-#include "datapath/command/metered_executor.h"
-
 #include <pthread.h>
 #include <sched.h>
+
+#include "datapath/command/metered_executor.h"
 
 namespace fairlead::datapath::command {
 

@@ -64,8 +64,8 @@ bool Shares::goes_before(const State& one, const State& other) const noexcept {
   return one.turn < other.turn;
 }
 
-/// Where all that wait have been given more than there is, as some of the time is lost between turns, none has a claim on
-/// what all have too much.
+/// Where all that wait have been given more than there is, as some of the time is lost between turns, none has a claim
+/// on what all have too much.
 void Shares::forget_excess() noexcept {
   double least = kGatheredWaiting;
   for (const auto& [member, state] : members_) {

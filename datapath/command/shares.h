@@ -1,7 +1,8 @@
 // Whose turn at a device it is: members that want one, and how long the turns of each took, decide by a policy.
 //
 // Pure values: no clock and no threads, the caller says what time it is. What the policies are: Sharing in
-// fairlead/command_service.h; they are those of NVIDIA's vGPU scheduler, over the time that turns were measured to take.
+// fairlead/command_service.h; they are those of NVIDIA's vGPU scheduler, over the time that turns were measured to
+// take.
 #pragma once
 
 #include <chrono>

@@ -73,8 +73,8 @@ Status Tenants::check(const std::vector<Tenant>& tenants, Sharing sharing) {
       return wrong("fixed shares are of tenants that are named: there is no knowing how many '*' is");
     }
     if (!(tenant.share > 0) || tenant.share > 1) {
-      return wrong(fmt::format("tenant '{}' has a share of {}, which must be above 0 and at most 1", tenant.name,
-                               tenant.share));
+      return wrong(
+          fmt::format("tenant '{}' has a share of {}, which must be above 0 and at most 1", tenant.name, tenant.share));
     }
     sum += tenant.share;
   }
@@ -137,8 +137,8 @@ Result<Admission> Tenants::admit(std::string_view principal) {
   const std::lock_guard lock(mutex_);
   const Tenant* const terms = terms_of(principal);
   if (terms == nullptr) {
-    return Status(Code::kPermissionDenied,
-                  fmt::format("{} {} none of the service's tenants", named(principal), principal.empty() ? "are" : "is"));
+    return Status(Code::kPermissionDenied, fmt::format("{} {} none of the service's tenants", named(principal),
+                                                       principal.empty() ? "are" : "is"));
   }
   (void)account_of(principal, *terms);
   const std::shared_ptr<TenantAccount>& account = accounts_.find(principal)->second;

@@ -1,7 +1,7 @@
 // One at a time at a device that several tenants share: sessions wait here for their tenant's turn.
 //
-// A turn that takes longer than it may no longer keeps others waiting: what hangs holds its own session, and the others run
-// beside it. Its tenant pays for the time when it ends. Threads: any.
+// A turn that takes longer than it may no longer keeps others waiting: what hangs holds its own session, and the others
+// run beside it. Its tenant pays for the time when it ends. Threads: any.
 #pragma once
 
 #include <atomic>
@@ -33,8 +33,9 @@ class Turnstile {
     std::uint64_t number = 0;  // 0: none was given
     Clock::time_point began;
   };
-  /// Waits. No turn: `stopping` came to be true; who sets it calls wake(). `ended`: the caller's last turn, which ends with this
-  /// (its number is 0: there was none); it has been waiting already when the next is chosen, so who always has more to run is never passed over.
+  /// Waits. No turn: `stopping` came to be true; who sets it calls wake(). `ended`: the caller's last turn, which ends
+  /// with this (its number is 0: there was none); it has been waiting already when the next is chosen, so who always
+  /// has more to run is never passed over.
   [[nodiscard]] Turn enter(Member member, const std::atomic<bool>& stopping, const Turn& ended);
   void leave(const Turn& turn);
   void wake();

@@ -78,8 +78,8 @@ enum class Sharing : std::uint8_t {
   kFixed,       // one at a time, each tenant at most its Tenant::share of the time; what one leaves is not lent out
 };
 
-/// What one tenant may have at a service: a principal of EngineConfig::keys_file, over all its sessions. 0: no limit but
-/// the service's and its executors'.
+/// What one tenant may have at a service: a principal of EngineConfig::keys_file, over all its sessions. 0: no limit
+/// but the service's and its executors'.
 struct Tenant {
   std::string name;                    // of the principal; "*": whoever else showed a key, each on these terms
   std::uint64_t memory_bytes = 0;      // of the device's
@@ -97,9 +97,9 @@ struct TenantStats {
   std::uint64_t memory_bytes = 0;
   std::uint64_t waiting = 0;  // commands that have come and not run
   std::uint64_t commands = 0, bytes_in = 0, bytes_out = 0;
-  std::uint64_t service_ns = 0;              // that its commands took
-  std::uint64_t rejections = 0;              // sessions and allocations beyond what it may have
-  std::array<std::uint64_t, 3> failures{};   // by Scope: command, stream, context
+  std::uint64_t service_ns = 0;             // that its commands took
+  std::uint64_t rejections = 0;             // sessions and allocations beyond what it may have
+  std::array<std::uint64_t, 3> failures{};  // by Scope: command, stream, context
 };
 
 struct ServiceConfig {
@@ -150,8 +150,8 @@ class FAIRLEAD_EXPORT Service {
   [[nodiscard]] ServiceStats stats() const;
   /// Of the tenants that have come so far, and those that are named, by name.
   [[nodiscard]] std::vector<TenantStats> tenants() const;
-  /// Other terms from now on: memory, bandwidth and shares for all, the rest for sessions to come. Who is not among them
-  /// any more keeps what it has, and begins no other session. Errors: as start(), and nothing changes.
+  /// Other terms from now on: memory, bandwidth and shares for all, the rest for sessions to come. Who is not among
+  /// them any more keeps what it has, and begins no other session. Errors: as start(), and nothing changes.
   Status set_tenants(std::vector<Tenant> tenants);
   /// New sessions are turned away; those that are there go on. Idempotent.
   void drain() noexcept;

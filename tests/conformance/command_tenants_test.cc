@@ -141,7 +141,8 @@ TEST_P(CommandTenants, MemoryIsAPartOfTheDevice) {
 
 TEST_P(CommandTenants, EveryPolicyRunsWhatAllAsk) {
   for (const Sharing sharing : {Sharing::kBestEffort, Sharing::kEqual, Sharing::kFixed}) {
-    serve({{.name = "trainer", .share = 0.5}, {.name = "store", .share = 0.3}, {.name = "guest", .share = 0.2}}, sharing);
+    serve({{.name = "trainer", .share = 0.5}, {.name = "store", .share = 0.3}, {.name = "guest", .share = 0.2}},
+          sharing);
     std::vector<Session> sessions;
     std::vector<Channel> channels;
     for (const char* const name : {"trainer", "store", "guest", "trainer"}) {

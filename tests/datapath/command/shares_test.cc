@@ -63,7 +63,8 @@ std::vector<double> simulate(Sharing sharing, const std::vector<Greedy>& all, Cl
 constexpr double kWithin = 0.05;
 
 TEST(Shares, BestEffortGoesByTurns) {
-  const std::vector<double> had = simulate(Sharing::kBestEffort, {{microseconds(200)}, {microseconds(200)}, {microseconds(200)}});
+  const std::vector<double> had =
+      simulate(Sharing::kBestEffort, {{microseconds(200)}, {microseconds(200)}, {microseconds(200)}});
   for (const double each : had) EXPECT_NEAR(each, 1.0 / 3, kWithin / 3);
   const std::vector<double> uneven = simulate(Sharing::kBestEffort, {{milliseconds(2)}, {microseconds(200)}});
   EXPECT_NEAR(uneven[0] / uneven[1], 10, 0.5) << "turns are what is equal, not time";
@@ -101,8 +102,8 @@ TEST(Shares, EqualForgivesShortPauses) {
 
 TEST(Shares, FixedIsKeptAndNotLentOut) {
   const auto rests = [](Clock::duration) { return true; };
-  const std::vector<double> all = simulate(
-      Sharing::kFixed, {{microseconds(200), 0.5}, {milliseconds(3), 0.3}, {microseconds(50), 0.2}});
+  const std::vector<double> all =
+      simulate(Sharing::kFixed, {{microseconds(200), 0.5}, {milliseconds(3), 0.3}, {microseconds(50), 0.2}});
   EXPECT_NEAR(all[0], 0.5, 0.5 * kWithin);
   EXPECT_NEAR(all[1], 0.3, 0.3 * kWithin);
   EXPECT_NEAR(all[2], 0.2, 0.2 * kWithin);
@@ -114,8 +115,9 @@ TEST(Shares, FixedIsKeptAndNotLentOut) {
 
 TEST(Shares, FixedSharesHoldWhereTimeIsLostBetweenTurns) {
   // 10 % of the time is nobody's, so all have more than there is: what there is goes by their shares.
-  const std::vector<double> had = simulate(
-      Sharing::kFixed, {{microseconds(200), 0.5}, {microseconds(200), 0.3}, {microseconds(200), 0.2}}, seconds(10), microseconds(20));
+  const std::vector<double> had =
+      simulate(Sharing::kFixed, {{microseconds(200), 0.5}, {microseconds(200), 0.3}, {microseconds(200), 0.2}},
+               seconds(10), microseconds(20));
   const double sum = had[0] + had[1] + had[2];
   EXPECT_NEAR(had[0] / sum, 0.5, 0.5 * kWithin);
   EXPECT_NEAR(had[1] / sum, 0.3, 0.3 * kWithin);

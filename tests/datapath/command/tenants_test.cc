@@ -77,7 +77,8 @@ TEST(Tenants, WhatIsWrongIsNamed) {
   EXPECT_THAT(words({{.name = "a"}}, Sharing::kFixed), HasSubstr("a share of 0"));
   EXPECT_THAT(words({{.name = "*", .share = 1}}, Sharing::kFixed), HasSubstr("no knowing how many"));
   EXPECT_THAT(words({}, Sharing::kFixed), HasSubstr("fixed shares take tenants"));
-  EXPECT_THAT(words({{.name = "a", .share = 0.7}, {.name = "b", .share = 0.4}}, Sharing::kFixed), HasSubstr("more than 1"));
+  EXPECT_THAT(words({{.name = "a", .share = 0.7}, {.name = "b", .share = 0.4}}, Sharing::kFixed),
+              HasSubstr("more than 1"));
   std::vector<Tenant> tenths;
   for (int i = 0; i < 10; ++i) tenths.push_back({.name = "t" + std::to_string(i), .share = 0.1});
   EXPECT_EQ(words(tenths, Sharing::kFixed), "") << "however tenths add up";

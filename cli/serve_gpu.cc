@@ -13,8 +13,8 @@
 #include "cli/ready_file.h"
 #include "cli/server_front.h"
 #include "cli/server_signals.h"
-#include "cli/tenant_metrics.h"
-#include "cli/tenants_file.h"
+#include "cli/tenants/tenant_metrics.h"
+#include "cli/tenants/tenants_file.h"
 #include "fairlead/command_service.h"
 #include "fairlead/host_executor.h"
 
@@ -32,8 +32,16 @@ struct Options {
   std::string gpu, tenants, sharing = "best-effort", metrics, ready_file;
   std::uint64_t memory = std::uint64_t{1} << 30;
   double drain = 20;  // seconds
+  bool threads = false;
+  bool one_session = false;
   bool named_no_host = false;
 };
+
+command::ExecutorFactory executors_of(const Options& options) {
+  command::HostExecutorConfig host;
+  host.memory_bytes = options.memory;
+  return command::host_executors(std::move(host));
+}
 
 Sharing sharing_of(std::string_view word) {
   if (word == "equal") return Sharing::kEqual;
@@ -86,9 +94,12 @@ Result<Service> start(Options& options) {
     options.service.tenants = *std::move(tenants);
   }
   options.service.sharing = sharing_of(options.sharing);
-  command::HostExecutorConfig host;
-  host.memory_bytes = options.memory;
-  options.service.executors = command::host_executors(std::move(host));
+  if (options.threads) {
+    options.service.executors = executors_of(options);
+  } else {  // this program again, whatever has become of its file
+    options.service.program = {
+        "/proc/self/exe", "serve", "--gpu", options.gpu, "--one-session", "--memory", std::to_string(options.memory)};
+  }
   Result<Engine> engine = Engine::create(options.config);
   if (!engine) return engine.error();
   return Service::start(*std::move(engine), options.service);
@@ -119,6 +130,11 @@ int serve_gpu_command(Words words) {
               "How tenants share the device: best-effort (by turns), equal (of its time), fixed (the share of each, "
               "which is not lent out), free (all at once; default best-effort)",
               set_choice(&options.sharing, {"best-effort", "equal", "fixed", "free"}));
+  args.flag(
+      "--threads", &options.threads,
+      "Run sessions in threads of the server, which is faster for small commands; else each has a process of its own, "
+      "and one that crashes or hangs harms no other");
+  args.flag("--one-session", &options.one_session, "What such a process is started with; it is of no other use");
   args.option("--memory", "SIZE", "Of the device, for each session (default 1G)",
               set_size(&options.memory, 4096, std::uint64_t{1} << 50));
   args.option("--max-sessions", "N", "At once (default 64)", set_number(&options.service.max_sessions, 1, 65536));
@@ -139,6 +155,7 @@ int serve_gpu_command(Words words) {
     return nameless ? std::string("--tenants names principals, whom --keys FILE knows: give that, too") : std::string();
   });
   if (const auto exit = args.parse(words)) return *exit;
+  if (options.one_session) return command::serve_session(executors_of(options));
 
   options.named_no_host = options.config.listen.starts_with(':') && options.config.keys_file.empty();
   if (options.named_no_host) options.config.listen.insert(0, "127.0.0.1");

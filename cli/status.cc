@@ -14,8 +14,8 @@
 #include "cli/args.h"
 #include "cli/commands.h"
 #include "cli/console.h"
-#include "cli/http_get.h"
-#include "cli/tenant_rates.h"
+#include "cli/tenants/http_get.h"
+#include "cli/tenants/tenant_rates.h"
 
 namespace fairlead::cli {
 namespace {

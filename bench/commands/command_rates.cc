@@ -25,16 +25,21 @@ constexpr char kName[] = "bench";
 
 }  // namespace
 
-bool serve_commands(Engine engine, ServiceConfig::Where where) {
+command::ExecutorFactory bench_executors() {
   command::HostExecutorConfig host;
   host.kernels.push_back({kName,
                           {{command::ParameterKind::kU64}, {command::ParameterKind::kU64}},
                           {},
                           [](const command::Call&) { return Status(); },
                           true});
+  return command::host_executors(std::move(host));
+}
+
+bool serve_commands(Engine engine, ServiceConfig::Where where, std::vector<std::string> program) {
   ServiceConfig config;
-  config.executors = command::host_executors(std::move(host));
+  config.executors = bench_executors();
   config.where = where;
+  config.program = std::move(program);
   Result<command::Service> service = command::Service::start(std::move(engine), std::move(config));
   if (!service) return false;
   command::ServiceStats stats;

@@ -5,6 +5,8 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <string>
+#include <vector>
 
 #include "bench/base/json.h"
 #include "bench/net/histogram.h"
@@ -14,8 +16,12 @@
 
 namespace fairlead::bench {
 
-/// Serves one session until it has ended. False: none came, or not well.
-bool serve_commands(Engine engine, command::ServiceConfig::Where where);
+/// The host, with the kernel that does nothing.
+[[nodiscard]] command::ExecutorFactory bench_executors();
+
+/// Serves one session until it has ended: in `where`, or if `program` is not empty in a process that this starts (it
+/// serves a session by bench_executors()). False: none came, or not well.
+bool serve_commands(Engine engine, command::ServiceConfig::Where where, std::vector<std::string> program = {});
 
 struct CommandRates {
   std::uint64_t commands = 0;

@@ -9,7 +9,7 @@
 #include <string_view>
 #include <unordered_map>
 
-#include "datapath/command/tenants.h"
+#include "datapath/command/meter.h"
 #include "fairlead/command_service.h"
 
 namespace fairlead::datapath::command {
@@ -19,8 +19,10 @@ class MeteredExecutor final : public fairlead::command::Executor {
   using Outcome = fairlead::command::Outcome;
   using Handle = fairlead::command::Handle;
 
-  MeteredExecutor(std::unique_ptr<fairlead::command::Executor> of, std::shared_ptr<TenantAccount> account)
-      : of_(std::move(of)), account_(std::move(account)) {}
+  /// `own`: where the session's memory is counted as well; null: nowhere.
+  MeteredExecutor(std::unique_ptr<fairlead::command::Executor> of, std::shared_ptr<TenantMeter> tenant,
+                  std::shared_ptr<SessionMeter> own = nullptr)
+      : of_(std::move(of)), tenant_(std::move(tenant)), own_(std::move(own)) {}
   ~MeteredExecutor() override;
 
   [[nodiscard]] fairlead::command::ExecutorLimits limits() const override;
@@ -43,8 +45,17 @@ class MeteredExecutor final : public fairlead::command::Executor {
   [[nodiscard]] bool is_short(Handle function) const noexcept override { return of_->is_short(function); }
 
  private:
+  void count(std::uint64_t bytes) noexcept {
+    if (own_ != nullptr) own_->memory.fetch_add(bytes, std::memory_order_relaxed);
+  }
+  void give_back(std::uint64_t bytes) noexcept {
+    if (own_ != nullptr) own_->memory.fetch_sub(bytes, std::memory_order_relaxed);
+    tenant_->give_back(bytes);
+  }
+
   std::unique_ptr<fairlead::command::Executor> of_;
-  const std::shared_ptr<TenantAccount> account_;
+  const std::shared_ptr<TenantMeter> tenant_;
+  const std::shared_ptr<SessionMeter> own_;
   std::unordered_map<std::uint64_t, std::uint64_t> sizes_;  // of allocations
 };
 

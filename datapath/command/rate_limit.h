@@ -25,19 +25,32 @@ class RateLimit {
     counted_ = now;
   }
   [[nodiscard]] bool is_limited() const noexcept { return limited_.load(std::memory_order_relaxed); }
+  /// Above 0: more may go. There is a limit.
+  [[nodiscard]] double level(Clock::time_point now) {
+    const std::lock_guard lock(mutex_);
+    fill(now);
+    return level_;
+  }
+  void charge(std::uint64_t bytes) {
+    const std::lock_guard lock(mutex_);
+    level_ -= static_cast<double>(bytes);
+  }
   /// There is a limit. Whether so many may go now; then they have.
   [[nodiscard]] bool take(std::uint64_t bytes, Clock::time_point now) {
     const std::lock_guard lock(mutex_);
-    if (now > counted_) {
-      level_ = std::min(rate_ * kGathered, level_ + rate_ * std::chrono::duration<double>(now - counted_).count());
-      counted_ = now;
-    }
+    fill(now);
     if (level_ <= 0) return false;
     level_ -= static_cast<double>(bytes);
     return true;
   }
 
  private:
+  void fill(Clock::time_point now) {
+    if (now <= counted_) return;
+    level_ = std::min(rate_ * kGathered, level_ + rate_ * std::chrono::duration<double>(now - counted_).count());
+    counted_ = now;
+  }
+
   static constexpr double kGathered = 0.05;  // seconds: what an idle tenant may send at once
 
   std::atomic<bool> limited_{false};

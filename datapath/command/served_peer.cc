@@ -4,6 +4,8 @@
 #include <sched.h>
 
 #include "datapath/command/metered_executor.h"
+#include "datapath/command/process/process_session.h"
+#include "datapath/command/server_session.h"
 
 namespace fairlead::datapath::command {
 
@@ -25,19 +27,25 @@ std::uint64_t most_queued(const ServerSession::Terms& terms) {
 }  // namespace
 
 ServedPeer::ServedPeer(Peer peer, Admission admission, const ServerSession::Terms& terms,
-                       const fairlead::command::ExecutorFactory& executors, ServiceCounters& counters,
-                       Turnstile* turnstile)
+                       const fairlead::command::ServiceConfig& config, ServiceCounters& counters, Turnstile* turnstile)
     : peer_(std::move(peer)),
       admission_(std::move(admission)),
       most_queued_(most_queued(terms)),
       counters_(counters),
-      turnstile_(turnstile),
-      session_(std::make_unique<ServerSession>(
-          static_cast<Outlet&>(*this), terms, [this, executors]() -> Result<std::unique_ptr<Executor>> {
-            Result<std::unique_ptr<Executor>> made = executors(peer_);
-            if (!made) return made;
-            return std::unique_ptr<Executor>(std::make_unique<MeteredExecutor>(*std::move(made), admission_.shared()));
-          })) {}
+      turnstile_(turnstile) {
+  Outlet& outlet = *this;
+  if (!config.program.empty()) {
+    session_ = std::make_unique<ProcessSession>(outlet, terms, config.program, admission_.shared());
+    return;
+  }
+  session_ = std::make_unique<ServerSession>(
+      outlet, terms, [this, executors = config.executors]() -> Result<std::unique_ptr<Executor>> {
+        Result<std::unique_ptr<Executor>> made = executors(peer_);
+        if (!made) return made;
+        return std::unique_ptr<Executor>(
+            std::make_unique<MeteredExecutor>(*std::move(made), admission_.account().meter));
+      });
+}
 
 ServedPeer::~ServedPeer() {
   stop();
@@ -66,6 +74,12 @@ std::uint64_t ServedPeer::untaken() {
 bool ServedPeer::may_copy(std::uint64_t bytes) {
   RateLimit& bandwidth = admission_.account().bandwidth;
   return !bandwidth.is_limited() || bandwidth.take(bytes, Clock::now());
+}
+
+std::optional<std::int64_t> ServedPeer::copy_level() {
+  RateLimit& bandwidth = admission_.account().bandwidth;
+  if (!bandwidth.is_limited()) return std::nullopt;
+  return static_cast<std::int64_t>(bandwidth.level(Clock::now()));
 }
 
 /// And what it took is its tenant's.
@@ -111,7 +125,7 @@ void ServedPeer::take(std::vector<Event> events) {
 }
 
 void ServedPeer::count() {
-  const ServerSession::Counts& now = session_->counts();
+  const SessionRunner::Counts& now = session_->counts();
   const auto add = [](std::atomic<std::uint64_t>& to, std::uint64_t is, std::uint64_t was) {
     if (is != was) to.fetch_add(is - was, std::memory_order_relaxed);
   };
@@ -139,6 +153,7 @@ void ServedPeer::stop() noexcept {
   if (thread_.joinable()) {
     if (turnstile_ != nullptr) turnstile_->wake();
     const std::lock_guard lock(mutex_);
+    if (session_ != nullptr) session_->abandon();
     news_.notify_one();
     return;
   }
@@ -146,7 +161,12 @@ void ServedPeer::stop() noexcept {
 }
 
 void ServedPeer::end() {
-  session_.reset();
+  std::unique_ptr<SessionRunner> session;
+  {
+    const std::lock_guard lock(mutex_);
+    session = std::move(session_);
+  }
+  session.reset();
   admission_.account().waiting.fetch_sub(std::exchange(counted_waiting_, 0), std::memory_order_relaxed);
   ended_.store(true, std::memory_order_release);
 }

@@ -36,7 +36,7 @@ class ServedPeer final : private Outlet {
  public:
   /// `turnstile`: null where the device is not shared by turns.
   ServedPeer(Peer peer, Admission admission, const ServerSession::Terms& terms,
-             const fairlead::command::ExecutorFactory& executors, ServiceCounters& counters, Turnstile* turnstile);
+             const fairlead::command::ServiceConfig& config, ServiceCounters& counters, Turnstile* turnstile);
   ~ServedPeer();
 
   /// From now on a thread of its own runs it.
@@ -56,6 +56,8 @@ class ServedPeer final : private Outlet {
   void send(TrafficClass traffic, Bytes message) override;
   [[nodiscard]] std::uint64_t untaken() override;
   [[nodiscard]] bool may_copy(std::uint64_t bytes) override;
+  [[nodiscard]] std::optional<std::int64_t> copy_level() override;
+  void charge_copies(std::uint64_t bytes) override { admission_.account().bandwidth.charge(bytes); }
   bool run(Clock::time_point until = Clock::time_point::max());
   void take(std::vector<Event> events);
   void count();
@@ -69,8 +71,8 @@ class ServedPeer final : private Outlet {
   const std::uint64_t most_queued_;
   ServiceCounters& counters_;
   Turnstile* const turnstile_;
-  std::unique_ptr<ServerSession> session_;
-  ServerSession::Counts counted_;
+  std::unique_ptr<SessionRunner> session_;  // who runs it may use it, others under mutex_
+  SessionRunner::Counts counted_;
   std::uint64_t counted_waiting_ = 0;
   bool welcome_ = false, told_ = false;
   std::array<std::deque<std::pair<Transfer, std::uint64_t>>, kTrafficClasses> sent_;  // the client may have yet to take

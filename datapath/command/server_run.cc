@@ -80,6 +80,10 @@ ServerSession::Step ServerSession::step(ServerChannel& channel) {
     if (const std::optional<Step> waits = wait_for(channel, *record)) return *waits;
     took_long_ = takes_long(*record);
     if (channel.owes_reply() && took_long_) reply(channel);
+    if (meter_ != nullptr) {
+      meter_->channel.store(channel.number(), std::memory_order_relaxed);
+      meter_->sequence.store(channel.executed() + 1, std::memory_order_relaxed);
+    }
     Outcome outcome = lost_ ? *lost_ : execute(channel, *record);
     if (!outcome.ok()) {
       ++counts_.failures;

@@ -11,8 +11,8 @@ namespace fairlead::datapath::command {
 using fairlead::command::Executor;
 using fairlead::command::ExecutorLimits;
 
-ServerSession::ServerSession(Outlet& outlet, const Terms& terms, MakeExecutor make)
-    : outlet_(outlet), terms_(terms), make_(std::move(make)) {}
+ServerSession::ServerSession(Outlet& outlet, const Terms& terms, MakeExecutor make, SessionMeter* meter)
+    : outlet_(outlet), terms_(terms), make_(std::move(make)), meter_(meter) {}
 
 void ServerSession::end(Code code, std::string why) {
   if (is_over()) return;

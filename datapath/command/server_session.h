@@ -15,7 +15,9 @@
 #include <string>
 #include <vector>
 
+#include "datapath/command/meter.h"
 #include "datapath/command/server_channel.h"
+#include "datapath/command/session_runner.h"
 #include "fairlead/command_service.h"
 #include "fairlead/transfer.h"
 
@@ -29,12 +31,15 @@ class Outlet {
   [[nodiscard]] virtual std::uint64_t untaken() = 0;
   /// Whether so many bytes may be copied now; then they are.
   [[nodiscard]] virtual bool may_copy(std::uint64_t /*bytes*/) { return true; }
+  /// The same for who copies elsewhere, and says later how much: above 0, one may. Nothing: there is no limit.
+  [[nodiscard]] virtual std::optional<std::int64_t> copy_level() { return std::nullopt; }
+  virtual void charge_copies(std::uint64_t /*bytes*/) {}
 
  protected:
   ~Outlet() = default;
 };
 
-class ServerSession {
+class ServerSession final : public SessionRunner {
  public:
   struct Terms {
     std::uint32_t channels = 16;
@@ -43,33 +48,23 @@ class ServerSession {
     std::uint64_t held_results = 16 << 20;
     std::uint32_t payload_bytes = kMaxPayload;
   };
-  struct Counts {
-    std::uint64_t commands = 0, failures = 0, skipped_unknown = 0, replies = 0;
-    std::array<std::uint64_t, 3> failures_by_scope{};  // command, stream, context
-  };
-  using Clock = ServerChannel::Clock;
   using MakeExecutor = std::function<Result<std::unique_ptr<fairlead::command::Executor>>()>;
 
   /// `make`: called once, when the client has said hello.
-  ServerSession(Outlet& outlet, const Terms& terms, MakeExecutor make);
+  /// `meter`: where it says which command runs; null: nowhere.
+  ServerSession(Outlet& outlet, const Terms& terms, MakeExecutor make, SessionMeter* meter = nullptr);
 
-  /// A message of the client's.
-  void take(std::vector<std::byte> message, TrafficClass traffic);
-  /// It has sent more than could be kept.
-  void overrun() { end(Code::kResourceExhausted, "the client sent more than its credits allow"); }
-  /// Runs what can run, at most some hundred commands and until then or one command longer, and says how far it got.
-  /// Whether more can run now.
-  bool run(Clock::time_point until = Clock::time_point::max());
-  /// Commands wait for the client to take what it has asked for.
-  [[nodiscard]] bool is_held() const noexcept { return held_; }
+  void take(std::vector<std::byte> message, TrafficClass traffic) override;
+  void overrun() override { end(Code::kResourceExhausted, "the client sent more than its credits allow"); }
+  bool run(Clock::time_point until = Clock::time_point::max()) override;
+  [[nodiscard]] bool is_held() const noexcept override { return held_; }
 
-  [[nodiscard]] bool is_welcome() const noexcept { return executor_ != nullptr; }
-  [[nodiscard]] bool is_over() const noexcept { return !ended_.ok(); }
+  [[nodiscard]] bool is_welcome() const noexcept override { return executor_ != nullptr; }
+  [[nodiscard]] bool is_over() const noexcept override { return !ended_.ok(); }
   /// Why it ended: the client was told.
   [[nodiscard]] const Status& ended() const noexcept { return ended_; }
-  [[nodiscard]] const Counts& counts() const noexcept { return counts_; }
-  /// Commands that have come and not run.
-  [[nodiscard]] std::uint64_t waiting() const noexcept;
+  [[nodiscard]] const Counts& counts() const noexcept override { return counts_; }
+  [[nodiscard]] std::uint64_t waiting() const noexcept override;
 
  private:
   enum class Step : std::uint8_t { kDone, kIdle, kBlocked, kHeld, kTime };
@@ -94,6 +89,7 @@ class ServerSession {
   Outlet& outlet_;
   const Terms terms_;
   MakeExecutor make_;
+  SessionMeter* const meter_;
   std::unique_ptr<fairlead::command::Executor> executor_;
   std::map<std::uint16_t, ServerChannel> channels_;
   std::optional<fairlead::command::Outcome> lost_;  // the context is

@@ -40,7 +40,7 @@ ServiceImpl::ServiceImpl(Engine engine, ServiceConfig config)
       turnstile_(config_.sharing != Sharing::kFree
                      ? std::optional<Turnstile>(std::in_place, config_.sharing, config_.longest_turn)
                      : std::nullopt),
-      tenants_(config_.tenants, turnstile_ ? &*turnstile_ : nullptr) {}
+      tenants_(config_.tenants, turnstile_ ? &*turnstile_ : nullptr, !config_.program.empty()) {}
 
 void ServiceImpl::start() {
   thread_ = std::thread([this] { thread_main(); });
@@ -149,8 +149,8 @@ void ServiceImpl::begin(const Peer& peer) {
   Result<Admission> admission = tenants_.admit(peer.principal());
   if (!admission) return turn_away(peer, admission.error());
   const ServerSession::Terms terms = terms_for(admission->terms(), terms_);
-  sessions_.emplace_back(peer, std::make_unique<ServedPeer>(peer, *std::move(admission), terms, config_.executors,
-                                                            counters_, turnstile_ ? &*turnstile_ : nullptr));
+  sessions_.emplace_back(peer, std::make_unique<ServedPeer>(peer, *std::move(admission), terms, config_, counters_,
+                                                            turnstile_ ? &*turnstile_ : nullptr));
   count_.store(sessions_.size(), std::memory_order_relaxed);
   latest_ = std::prev(sessions_.end());
   if (config_.where == ServiceConfig::Where::kOwnThread) latest_->second->start_thread();
@@ -185,7 +185,11 @@ ServiceImpl* of(const std::unique_ptr<ServiceBody>& body) noexcept { return stat
 
 Result<Service> Service::start(Engine engine, ServiceConfig config) {
   const auto wrong = [](std::string what) { return Status(Code::kInvalidArgument, std::move(what)); };
-  if (!config.executors) return wrong("executors is empty: give what makes a session's executor, as host_executors()");
+  if (!config.program.empty() && config.where == ServiceConfig::Where::kInTurn) {
+    return wrong("a session in a process of its own has a thread that waits for it: program takes Where::kOwnThread");
+  }
+  if (!config.executors && config.program.empty())
+    return wrong("executors is empty: give what makes a session's executor, as host_executors()");
   if (engine.listen_address().empty()) return wrong("the engine listens nowhere: set EngineConfig::listen");
   if (config.channels == 0 || config.channels > 4096) {
     return wrong(fmt::format("channels is {}, and must be 1 to 4096", config.channels));

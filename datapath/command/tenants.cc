@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/principal_name.h"
+#include "datapath/command/process/shared_page.h"
 
 namespace fairlead::datapath::command {
 
@@ -27,26 +28,17 @@ std::string named(std::string_view principal) {
 
 // ---- accounts ------------------------------------------------------------------------------------------------------
 
-bool TenantAccount::reserve_memory(std::uint64_t bytes) noexcept {
-  const std::uint64_t most = most_memory.load(std::memory_order_relaxed);
-  std::uint64_t now = memory.load(std::memory_order_relaxed);
-  do {
-    if (most != 0 && (bytes > most || now > most - bytes)) return false;
-  } while (!memory.compare_exchange_weak(now, now + bytes, std::memory_order_relaxed));
-  return true;
-}
-
 TenantStats TenantAccount::stats(std::string_view name) const {
   TenantStats stats;
   stats.name = name;
   stats.sessions = sessions.load();
-  stats.memory_bytes = memory.load();
+  stats.memory_bytes = meter->memory.load();
   stats.waiting = waiting.load();
   stats.commands = commands.load();
-  stats.bytes_in = bytes_in.load();
-  stats.bytes_out = bytes_out.load();
+  stats.bytes_in = meter->bytes_in.load();
+  stats.bytes_out = meter->bytes_out.load();
   stats.service_ns = service_ns.load();
-  stats.rejections = rejections.load();
+  stats.rejections = meter->rejections.load();
   for (std::size_t i = 0; i < failures.size(); ++i) stats.failures[i] = failures[i].load();
   return stats;
 }
@@ -84,7 +76,8 @@ Status Tenants::check(const std::vector<Tenant>& tenants, Sharing sharing) {
   return {};
 }
 
-Tenants::Tenants(std::vector<Tenant> tenants, Turnstile* turnstile) : turnstile_(turnstile) {
+Tenants::Tenants(std::vector<Tenant> tenants, Turnstile* turnstile, bool processes)
+    : turnstile_(turnstile), processes_(processes) {
   replace(std::move(tenants));
 }
 
@@ -112,17 +105,22 @@ const Tenant* Tenants::terms_of(std::string_view principal) const {
   return others != terms_.end() ? &others->second : nullptr;
 }
 
-TenantAccount& Tenants::account_of(std::string_view name, const Tenant& terms) {
-  auto found = accounts_.find(name);
-  if (found == accounts_.end()) {
-    found = accounts_.emplace(std::string(name), std::make_shared<TenantAccount>()).first;
-    apply(*found->second, terms);
+Result<std::shared_ptr<TenantAccount>> Tenants::account_of(std::string_view name, const Tenant& terms) {
+  if (const auto found = accounts_.find(name); found != accounts_.end()) return found->second;
+  auto account = std::make_shared<TenantAccount>();
+  if (processes_) {
+    Result<SharedPage<TenantMeter>> page = SharedPage<TenantMeter>::create();
+    if (!page) return page.error();
+    account->meter = page->value;
+    account->page = std::move(page->fd);
   }
-  return *found->second;
+  apply(*account, terms);
+  accounts_.emplace(std::string(name), account);
+  return account;
 }
 
 void Tenants::apply(TenantAccount& account, const Tenant& terms) {
-  account.most_memory.store(terms.memory_bytes);
+  account.meter->most_memory.store(terms.memory_bytes);
   account.bandwidth.set(terms.bytes_per_second, Clock::now());
   if (turnstile_ == nullptr) return;
   const double share = terms.share > 0 ? terms.share : 1;
@@ -140,11 +138,12 @@ Result<Admission> Tenants::admit(std::string_view principal) {
     return Status(Code::kPermissionDenied, fmt::format("{} {} none of the service's tenants", named(principal),
                                                        principal.empty() ? "are" : "is"));
   }
-  (void)account_of(principal, *terms);
-  const std::shared_ptr<TenantAccount>& account = accounts_.find(principal)->second;
+  const Result<std::shared_ptr<TenantAccount>> found = account_of(principal, *terms);
+  if (!found) return found.error();
+  const std::shared_ptr<TenantAccount>& account = *found;
   const std::uint64_t now = account->sessions.load();
   if (terms->sessions != 0 && now >= terms->sessions) {
-    account->rejections.fetch_add(1);
+    account->meter->rejections.fetch_add(1);
     return Status(Code::kResourceExhausted,
                   fmt::format("{} has {} sessions, its limit; try again when one has ended", named(principal), now));
   }

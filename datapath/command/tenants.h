@@ -15,6 +15,8 @@
 #include <string_view>
 #include <vector>
 
+#include "base/unique_fd.h"
+#include "datapath/command/meter.h"
 #include "datapath/command/rate_limit.h"
 #include "datapath/command/turnstile.h"
 #include "fairlead/command_service.h"
@@ -23,17 +25,14 @@ namespace fairlead::datapath::command {
 
 /// One tenant's. What is counted is written by its sessions.
 struct TenantAccount {
-  /// True: there is room, and so many bytes are taken of it.
-  [[nodiscard]] bool reserve_memory(std::uint64_t bytes) noexcept;
-  void give_back(std::uint64_t bytes) noexcept { memory.fetch_sub(bytes, std::memory_order_relaxed); }
   [[nodiscard]] fairlead::command::TenantStats stats(std::string_view name) const;
 
-  std::atomic<std::uint64_t> most_memory{0};  // 0: no limit
+  std::shared_ptr<TenantMeter> meter = std::make_shared<TenantMeter>();
+  UniqueFd page;  // of the meter, if processes share it
   RateLimit bandwidth;
   std::optional<Turnstile::Member> member;  // of the service's turnstile
 
-  std::atomic<std::uint64_t> sessions{0}, memory{0}, waiting{0};
-  std::atomic<std::uint64_t> commands{0}, bytes_in{0}, bytes_out{0}, service_ns{0}, rejections{0};
+  std::atomic<std::uint64_t> sessions{0}, waiting{0}, commands{0}, service_ns{0};
   std::array<std::atomic<std::uint64_t>, 3> failures{};  // by Scope
 };
 
@@ -65,8 +64,8 @@ class Tenants {
   [[nodiscard]] static Status check(const std::vector<fairlead::command::Tenant>& tenants,
                                     fairlead::command::Sharing sharing);
 
-  /// `tenants` are fine. `turnstile`: null with Sharing::kFree.
-  Tenants(std::vector<fairlead::command::Tenant> tenants, Turnstile* turnstile);
+  /// `tenants` are fine. `turnstile`: null with Sharing::kFree. `processes`: meters are on pages that these can share.
+  Tenants(std::vector<fairlead::command::Tenant> tenants, Turnstile* turnstile, bool processes = false);
 
   /// A session of `principal` (empty: anonymous) begins. Errors: kPermissionDenied, kResourceExhausted.
   Result<Admission> admit(std::string_view principal);
@@ -75,10 +74,12 @@ class Tenants {
 
  private:
   [[nodiscard]] const fairlead::command::Tenant* terms_of(std::string_view principal) const;
-  TenantAccount& account_of(std::string_view name, const fairlead::command::Tenant& terms);
+  /// Errors: there is no page to be had.
+  Result<std::shared_ptr<TenantAccount>> account_of(std::string_view name, const fairlead::command::Tenant& terms);
   void apply(TenantAccount& account, const fairlead::command::Tenant& terms);
 
   Turnstile* const turnstile_;
+  const bool processes_;
   mutable std::mutex mutex_;  // guards what follows
   bool open_ = false;         // everybody may come
   std::map<std::string, fairlead::command::Tenant, std::less<>> terms_;

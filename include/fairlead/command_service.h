@@ -109,6 +109,10 @@ struct ServiceConfig {
     kOwnThread,  // a thread for each session: none waits for another's
     kInTurn,     // the service's thread, between messages: the shortest way, for executors whose commands are all short
   } where = Where::kOwnThread;
+  /// What each session is run by: a program, found as it is written here, and its arguments, which calls
+  /// serve_session(). Then no session reaches another's memory; one that crashes ends alone, and its client is told at
+  /// which command; one that hangs is killed when its client goes. Empty: threads of this process, by `executors`.
+  std::vector<std::string> program{};
   std::size_t max_sessions = 64;
   std::uint32_t channels = 16;                            // of a session
   std::uint32_t credits = 2048;                           // commands of a channel that are under way
@@ -132,6 +136,10 @@ struct ServiceStats {
   std::uint64_t replies = 0;
   std::uint64_t turn_overruns = 0;  // turns that took more than ServiceConfig::longest_turn
 };
+
+/// What a ServiceConfig::program does: runs one session by an executor of `executors` (their Peer is no peer), and ends
+/// when the service is done with it, or has ended. Gives the program's exit code.
+FAIRLEAD_EXPORT int serve_session(const ExecutorFactory& executors);
 
 /// Serves every peer that connects to its engine, from a thread of its own, until it is destroyed. Move-only. Threads:
 /// any.

@@ -1,5 +1,5 @@
 // Pages of servers that answer, and of such that do not keep to anything.
-#include "cli/http_get.h"
+#include "cli/tenants/http_get.h"
 
 #include <arpa/inet.h>
 #include <gmock/gmock.h>

@@ -1,10 +1,10 @@
-#include "cli/tenant_rates.h"
+#include "cli/tenants/tenant_rates.h"
 
 #include <gmock/gmock.h>
 
 #include <cmath>
 
-#include "cli/tenant_metrics.h"
+#include "cli/tenants/tenant_metrics.h"
 
 namespace fairlead::cli {
 namespace {

@@ -19,8 +19,8 @@
 
 #include "fairlead/command.h"
 #include "fairlead/command_service.h"
-#include "fairlead/host_executor.h"
 #include "tests/conformance/engine_pair.h"
+#include "tests/conformance/test_kernels.h"
 
 namespace fairlead {
 
@@ -29,7 +29,9 @@ inline constexpr std::size_t kPendingBytes = std::size_t{4} << 20;  // that a cl
 struct CommandWay {
   Way way;
   command::ServiceConfig::Where where = command::ServiceConfig::Where::kOwnThread;
+  bool isolated = false;  // each session in a process of its own
   [[nodiscard]] std::string name() const {
+    if (isolated) return way.name + "_own_process";
     return way.name + (where == command::ServiceConfig::Where::kInTurn ? "_in_turn" : "_own_thread");
   }
 };
@@ -40,46 +42,27 @@ inline std::vector<CommandWay> command_ways() {
     if (way.name == "staged" || way.name == "lossy") continue;  // what these do is nothing to commands
     all.push_back({way, command::ServiceConfig::Where::kOwnThread});
     all.push_back({way, command::ServiceConfig::Where::kInTurn});
+    if (way.name != "pvrdma") all.push_back({way, command::ServiceConfig::Where::kOwnThread, true});
   }
   return all;
 }
-
-/// Kernels of tests, beside those that come along.
-struct TestKernels {
-  std::shared_ptr<std::atomic<bool>> open = std::make_shared<std::atomic<bool>>(false);
-  std::shared_ptr<std::atomic<int>> entered = std::make_shared<std::atomic<int>>(0);
-  std::shared_ptr<std::atomic<int>> executors = std::make_shared<std::atomic<int>>(0);  // that live
-
-  [[nodiscard]] std::vector<command::HostKernel> kernels() const {
-    std::vector<command::HostKernel> all = command::standard_kernels();
-    all.push_back({"fault", {}, {}, [](const auto&) { return Status(Code::kInternal, "a fault"); }, true});
-    // Until the test opens the gate.
-    all.push_back({"gate",
-                   {},
-                   {},
-                   [open = open, entered = entered](const auto&) {
-                     entered->fetch_add(1);
-                     while (!open->load()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-                     return Status();
-                   },
-                   false});
-    return all;
-  }
-};
 
 class CommandPair : public testing::TestWithParam<CommandWay> {
  protected:
   void SetUp() override { start({}); }
   void TearDown() override {
-    kernels.open->store(true);
+    kernels.signals().open.store(true);
     session.reset();
     client.reset();
     service.reset();
-    EXPECT_EQ(kernels.executors->load(), 0) << "all that sessions had is freed";
+    // A process that is killed counts nothing any more.
+    const int left = GetParam().isolated ? 0 : kernels.signals().executors.load();
+    EXPECT_EQ(left, 0) << "all that sessions had is freed";
   }
 
   /// Without a session, if not asked for one.
-  void start(command::ServiceConfig config, std::uint64_t memory = 64 << 20, bool connects = true) {
+  void start(command::ServiceConfig config, std::uint64_t memory = 64 << 20, bool connects = true,
+             std::vector<std::string> program = {}) {
     session.reset();
     client.reset();
     service.reset();
@@ -93,11 +76,13 @@ class CommandPair : public testing::TestWithParam<CommandWay> {
     change_server(of_server);
     Result<Engine> s = Engine::create(of_server);
     ASSERT_TRUE(s) << s.error().to_string();
-    command::HostExecutorConfig host;
-    host.memory_bytes = memory;
-    host.kernels = kernels.kernels();
     config.where = GetParam().where;
-    config.executors = counted(command::host_executors(std::move(host)));
+    if (GetParam().isolated) {
+      config.program = {FAIRLEAD_TEST_SESSION, std::to_string(memory), kernels.path()};
+      if (!program.empty()) config.program = std::move(program);
+    } else {
+      config.executors = kernels.executors(memory);
+    }
     Result<command::Service> started = command::Service::start(std::move(*s), std::move(config));
     ASSERT_TRUE(started) << started.error().to_string();
     service.emplace(std::move(*started));
@@ -144,51 +129,6 @@ class CommandPair : public testing::TestWithParam<CommandWay> {
   std::optional<command::Service> service;
   std::optional<Engine> client;
   std::optional<command::Session> session;
-
- private:
-  struct Counted final : command::Executor {
-    Counted(std::unique_ptr<command::Executor> of, std::shared_ptr<std::atomic<int>> count)
-        : inner(std::move(of)), live(std::move(count)) {
-      live->fetch_add(1);
-    }
-    ~Counted() override { live->fetch_sub(1); }
-    using Outcome = command::Outcome;
-    using Handle = command::Handle;
-    [[nodiscard]] command::ExecutorLimits limits() const override { return inner->limits(); }
-    Outcome allocate(Handle h, std::uint64_t n) override { return inner->allocate(h, n); }
-    Outcome release(Handle h) override { return inner->release(h); }
-    Outcome fill(Handle h, std::uint64_t at, std::uint64_t n, std::uint8_t v) override {
-      return inner->fill(h, at, n, v);
-    }
-    Outcome copy_in(Handle h, std::uint64_t at, std::span<const std::byte> from) override {
-      return inner->copy_in(h, at, from);
-    }
-    Outcome copy_out(std::span<std::byte> to, Handle h, std::uint64_t at) override {
-      return inner->copy_out(to, h, at);
-    }
-    Outcome copy_within(Handle a, std::uint64_t i, Handle b, std::uint64_t j, std::uint64_t n) override {
-      return inner->copy_within(a, i, b, j, n);
-    }
-    Outcome load(Handle h, std::string_view name) override { return inner->load(h, name); }
-    Outcome launch(const command::Launch& l, std::span<const std::byte> p) override { return inner->launch(l, p); }
-    /// 0x8001 is known here: it does nothing.
-    Outcome user(std::uint16_t opcode, std::span<const std::byte> b) override {
-      return opcode == 0x8001 ? Outcome() : inner->user(opcode, b);
-    }
-    [[nodiscard]] bool is_short(Handle h) const noexcept override { return inner->is_short(h); }
-
-    std::unique_ptr<command::Executor> inner;
-    std::shared_ptr<std::atomic<int>> live;
-  };
-
-  [[nodiscard]] command::ExecutorFactory counted(command::ExecutorFactory factory) const {
-    return [factory = std::move(factory),
-            count = kernels.executors](const Peer& peer) -> Result<std::unique_ptr<command::Executor>> {
-      Result<std::unique_ptr<command::Executor>> made = factory(peer);
-      if (!made) return made.error();
-      return std::unique_ptr<command::Executor>(std::make_unique<Counted>(*std::move(made), count));
-    };
-  }
 };
 
 }  // namespace fairlead

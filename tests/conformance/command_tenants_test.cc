@@ -57,7 +57,7 @@ class CommandTenants : public CommandPair {
     return Session::connect(engines_.back(), service->listen_address(), options);
   }
   void TearDown() override {
-    kernels.open->store(true);
+    kernels.signals().open.store(true);
     engines_.clear();
     CommandPair::TearDown();
   }
@@ -175,11 +175,11 @@ TEST_P(CommandTenants, OneThatHangsHoldsNobodyElse) {
   must(hung.load({1}, "gate"));
   must(hung.launch({{1}}, {}));
   hung.flush();
-  ASSERT_TRUE(comes_true([&] { return kernels.entered->load() == 1; }));
+  ASSERT_TRUE(comes_true([&] { return kernels.signals().entered.load() == 1; }));
   expect_works(*store);
   expect_works(*store);
   EXPECT_GE(service->stats().turn_overruns, 1u);
-  kernels.open->store(true);
+  kernels.signals().open.store(true);
   expect_fine(hung);
 }
 

@@ -57,9 +57,9 @@ TEST(Tenants, OtherTermsHoldFromNowOn) {
   Tenants tenants({{.name = "trainer", .memory_bytes = 100}, {.name = "leaves"}}, nullptr);
   const Result<Admission> trainer = tenants.admit("trainer");
   ASSERT_TRUE(trainer);
-  EXPECT_FALSE(trainer->account().reserve_memory(101));
+  EXPECT_FALSE(trainer->account().meter->reserve_memory(101));
   tenants.replace({{.name = "trainer", .memory_bytes = 1000}, {.name = "comes"}});
-  EXPECT_TRUE(trainer->account().reserve_memory(101));
+  EXPECT_TRUE(trainer->account().meter->reserve_memory(101));
   EXPECT_FALSE(tenants.admit("leaves"));
   EXPECT_TRUE(tenants.admit("comes"));
 }
@@ -87,7 +87,7 @@ TEST(Tenants, WhatIsWrongIsNamed) {
 TEST(MeteredExecutor, MemoryIsTheTenantsOverAllItsSessions) {
   Tenants tenants({{.name = "trainer", .memory_bytes = 1000}}, nullptr);
   const auto make = [&, factory = fairlead::command::host_executors({})] {
-    return std::make_unique<MeteredExecutor>(*factory(fairlead::Peer()), tenants.admit("trainer")->shared());
+    return std::make_unique<MeteredExecutor>(*factory(fairlead::Peer()), tenants.admit("trainer")->account().meter);
   };
   std::unique_ptr<MeteredExecutor> one = make(), other = make();
   EXPECT_EQ(one->limits().memory_bytes, 1000u);

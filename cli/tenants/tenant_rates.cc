@@ -1,4 +1,4 @@
-#include "cli/tenant_rates.h"
+#include "cli/tenants/tenant_rates.h"
 
 #include <algorithm>
 #include <charconv>

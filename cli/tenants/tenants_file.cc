@@ -1,4 +1,4 @@
-#include "cli/tenants_file.h"
+#include "cli/tenants/tenants_file.h"
 
 #include <fmt/format.h>
 

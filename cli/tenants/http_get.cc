@@ -1,4 +1,4 @@
-#include "cli/http_get.h"
+#include "cli/tenants/http_get.h"
 
 #include <fmt/format.h>
 #include <netdb.h>

@@ -1,4 +1,4 @@
-#include "cli/tenant_metrics.h"
+#include "cli/tenants/tenant_metrics.h"
 
 #include <array>
 #include <string>

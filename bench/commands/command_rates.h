@@ -15,6 +15,8 @@
 namespace fairlead::bench {
 
 /// Serves one session until it has ended. False: none came, or not well.
+bool serve_one_session(Engine engine, command::ServiceConfig config);
+/// The same for measure_commands().
 bool serve_commands(Engine engine, command::ServiceConfig::Where where);
 
 struct CommandRates {

@@ -8,7 +8,7 @@ import signal
 import socket
 import time
 
-from harness import PATIENCE, Case, main, random_model, write_safetensors
+from harness import PATIENCE, PROGRAM, Case, main, random_model, write_safetensors
 
 PATHS = {
     "tcp": ["--transport", "tcp"],
@@ -71,6 +71,73 @@ class Bench(Case):
                         self.assertEqual(order, sorted(order))
                         self.assertGreater(order[0], 0)
         self.assert_fails(self.run_to_end("bench", "commands"), 2, "bench commands: give --local")
+
+    def trace(self, *calls, **header):
+        lines = [{"fairlead_trace": 1, "name": "made", "made": "by a test", **header}, *calls]
+        file = self.path("trace.jsonl")
+        pathlib.Path(file).write_text("".join(json.dumps(line) + "\n" for line in lines))
+        return file
+
+    def test_traces(self):
+        file = self.trace({"gap_ns": 1000, "op": "launch", "bytes_out": 96, "bytes_back": 0, "blocking": False, "stream": 0},
+                          {"gap_ns": 0, "op": "copy_in", "bytes_out": 3_000_000, "stream": 1},
+                          {"gap_ns": 0, "op": "mark", "stream": 1},
+                          {"gap_ns": 0, "op": "fence", "stream": 0, "on": 1},
+                          *[{"gap_ns": 100, "op": "launch", "bytes_out": 4096}] * 100,
+                          {"gap_ns": 0, "op": "copy_out", "bytes_back": 800, "stream": 1, "blocking": True},
+                          {"gap_ns": 0, "op": "copy_out", "bytes_back": 2_000_000, "stream": 1},
+                          {"gap_ns": 0, "op": "synchronize"}, device_ns=500)
+        for path, flags in PATHS.items():
+            for where in ("turn", "thread"):
+                with self.subTest(path=path, where=where):
+                    report = self.bench("trace", file, "--local", "--repeat", "3", "--executor", where, *flags)
+                    self.assertEqual(report["schema"], "fairlead.bench.trace/1")
+                    self.assertEqual((report["transport"], report["executor"]), (flags[1], where))
+                    self.assertEqual(report["trace"], {
+                        "file": file, "name": "made", "made": "by a test", "calls": 107, "streams": 2, "blocking": 2,
+                        "bytes_out": 3_000_000 + 96 + 100 * 4096, "bytes_back": 2_000_800, "gap_ns": 11_000,
+                        "device_ns": 50_500})
+                    self.assertEqual({op: (of["count"], of["blocking"]) for op, of in report["by_op"].items()},
+                                     {"launch": (101, 0), "copy_in": (1, 0), "copy_out": (2, 1), "mark": (1, 0),
+                                      "fence": (1, 0), "synchronize": (1, 1)})
+                    self.assertEqual((report["replays"], report["verified"], report["interrupted"]), (3, True, False))
+                    for side in ("local_ns", "remote_ns"):
+                        order = [report[side][p] for p in ("min", "p50", "max")]
+                        self.assertEqual(order, sorted(order))
+                        self.assertGreaterEqual(order[0], 50_500)  # what the device takes by itself
+                    ratio = report["remote_ns"]["p50"] / report["local_ns"]["p50"]
+                    self.assertAlmostEqual(report["overhead"], ratio - 1, 6)
+
+    def test_traces_that_are_none(self):
+        good = self.trace({"op": "launch"})
+        for words, code, reason in (
+                ([good], 2, "bench trace: give --local"),
+                ([good, "--local", "--duration", "1", "--repeat", "2"], 2, "--duration and --repeat exclude each other"),
+                (["--local"], 2, "FILE is missing"),
+                (["/nowhere/trace", "--local"], 1, "cannot open /nowhere/trace: No such file"),
+                ([PROGRAM, "--local"], 1, "line 1: ")):
+            with self.subTest(words=words):
+                self.assert_fails(self.run_to_end("bench", "trace", *words), code, reason)
+        wrong = self.trace({"op": "launch"}, {"op": "launch", "bytes_out": 5000})
+        self.assert_fails(self.run_to_end("bench", "trace", wrong, "--local"), 1,
+                          "line 3: field 'bytes_out' is 5000; legal is a whole number from 0 to 4096")
+
+    def test_a_trace_is_interrupted(self):
+        file = self.trace({"op": "launch", "device_ns": 1000, "blocking": True})
+        report = self.path("report.json")
+        client = self.start("bench", "trace", file, "--local", "--transport", "tcp", "--duration", "1000", "--json", report)
+        children = pathlib.Path(f"/proc/{client.process.pid}/task/{client.process.pid}/children")
+        end = time.monotonic() + PATIENCE
+        while not children.read_text() and time.monotonic() < end:
+            time.sleep(0.05)
+        time.sleep(1)  # it may be before the first replay is over: then there are none
+        os.kill(client.process.pid, signal.SIGINT)
+        code = client.wait()
+        if os.path.exists(report):
+            self.assertEqual(code, 130, client.output)
+            self.assertTrue(json.loads(pathlib.Path(report).read_text())["interrupted"])
+        else:  # before it listened to signals
+            self.assertEqual(code, -signal.SIGINT, client.output)
 
     def check(self, result):
         self.assertTrue(result["verified"])

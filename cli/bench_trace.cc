@@ -1,0 +1,152 @@
+#include <fmt/format.h>
+
+#include <atomic>
+#include <csignal>
+
+#include "bench/base/build_info.h"
+#include "bench/base/file_output.h"
+#include "bench/base/host.h"
+#include "bench/base/sizes.h"
+#include "bench/commands/command_rates.h"
+#include "bench/net/local_target.h"
+#include "bench/net/local_wire.h"
+#include "bench/trace/busy_executor.h"
+#include "bench/trace/measure.h"
+#include "bench/trace/trace_report.h"
+#include "cli/args.h"
+#include "cli/commands.h"
+#include "cli/console.h"
+#include "cli/engine_options.h"
+#include "cli/session.h"
+
+namespace fairlead::cli {
+namespace {
+
+struct Options {
+  EngineConfig config;
+  std::string file, json, where = "thread";
+  bool local = false;
+  double duration = 2;
+  std::uint64_t repeat = 0;
+};
+
+std::atomic<int> g_signal{0};
+
+void stop_measuring(int signal) { g_signal.store(signal); }
+
+bench::Json report(const Options& options, const Engine& engine, const bench::Trace& trace,
+                   const bench::TraceSample& sample) {
+  const bench::BuildInfo& build = bench::build_info();
+  const bool soft = sample.transport.starts_with("verbs:soft");
+  bench::Json::Object document = {{"schema", "fairlead.bench.trace/1"},
+                                  {"version", build.version},
+                                  {"commit", build.commit},
+                                  {"build_type", build.build_type},
+                                  {"host", to_json(bench::host_info())},
+                                  {"local", true},
+                                  {"transport", sample.transport},
+                                  {"device", device_of(engine, sample.transport)},
+                                  {"path", sample.path},
+                                  {"packet_io", soft ? bench::Json(options.config.verbs.packet_io) : bench::Json()},
+                                  {"executor", options.where},
+                                  {"trace", to_json(trace, options.file)}};
+  for (auto& member : to_json(trace, sample)) document.push_back(std::move(member));
+  document.emplace_back("verified", !sample.remote.empty());
+  document.emplace_back("interrupted", g_signal != 0);
+  return document;
+}
+
+void show(const bench::Trace& trace, const bench::TraceSample& sample, Console& console) {
+  const bench::TraceTotals totals = totals_of(trace);
+  console.line(sample.path);
+  console.line(fmt::format("{}: {} calls on {} streams, {} of them blocking; {} out, {} back", trace.name,
+                           trace.records.size(), totals.streams, totals.blocking,
+                           bench::format_bytes(static_cast<double>(totals.bytes_out)),
+                           bench::format_bytes(static_cast<double>(totals.bytes_back))));
+  if (sample.remote.empty()) return console.line("interrupted before the first replay was over");
+  const auto line = [&console](std::string_view where, const bench::TraceSpread& spread) {
+    console.line(fmt::format("{:<7} p50 {:.1f} us, {:.1f} to {:.1f}", where, static_cast<double>(spread.p50) / 1e3,
+                             static_cast<double>(spread.min) / 1e3, static_cast<double>(spread.max) / 1e3));
+  };
+  line("here", spread_of(sample.local));
+  line("there", spread_of(sample.remote));
+  console.line(fmt::format("overhead {:+.1f} %, of {} replays each", overhead_of(sample) * 100, sample.remote.size()));
+}
+
+int run(Options& options, Console& console) {
+  using Where = command::ServiceConfig::Where;
+  const auto end = [&](const Status& why) {
+    console.error(why);
+    return kFailure;
+  };
+  Status status = options.json.empty() ? Status() : bench::check_writable(options.json);
+  if (!status.ok()) return end(status);
+  const Result<bench::Trace> trace = bench::read_trace(options.file);
+  if (!trace) return end(trace.error());
+  Result<bench::LocalWire> wire = bench::LocalWire::make(options.config.verbs.packet_io);
+  if (!wire) return console.no_engine(wire.error());
+  EngineConfig config = options.config;
+  config.verbs.packet_io = wire->target();
+  // It forks, and an engine has threads.
+  Result<bench::LocalTarget> target = bench::LocalTarget::start(config, [&options](Engine engine) {
+    command::ServiceConfig service;
+    service.executors = bench::busy_executors();
+    service.where = options.where == "turn" ? Where::kInTurn : Where::kOwnThread;
+    return bench::serve_one_session(std::move(engine), std::move(service));
+  });
+  if (!target) return console.no_engine(target.error());
+  config.verbs.packet_io = wire->initiator();
+  Result<Engine> engine = Engine::create(config);
+  if (!engine) return console.no_engine(engine.error());
+
+  struct sigaction action{};
+  action.sa_handler = &stop_measuring;
+  action.sa_flags = static_cast<int>(SA_RESETHAND | SA_RESTART);
+  for (const int signal : {SIGINT, SIGTERM}) ::sigaction(signal, &action, nullptr);
+  bench::TracePlan plan;
+  plan.duration = std::chrono::nanoseconds(static_cast<std::int64_t>(options.duration * 1e9));
+  if (options.repeat != 0) plan.repeat = options.repeat;
+  const Result<bench::TraceSample> sample = bench::measure_trace(*trace, *engine, target->address(), plan, g_signal);
+  if (!sample) return end(sample.error());
+  show(*trace, *sample, console);
+  if (!options.json.empty()) {
+    status = bench::write_text(options.json, report(options, *engine, *trace, *sample).dump(2) + "\n");
+  }
+  if (!status.ok()) return end(status);
+  constexpr int kBySignal = 128;  // as shells say it
+  return g_signal != 0 ? kBySignal + g_signal : kSuccess;
+}
+
+}  // namespace
+
+int bench_trace_command(Words words) {
+  Options options;
+  Args args("bench trace",
+            "Replays what a program asked of its device: here, and over command channels at another process.",
+            "Examples:\n"
+            "  fairlead bench trace bench/trace/models/gpt2_small_decode.jsonl --transport tcp --local --json -\n"
+            "  fairlead bench trace FILE --transport verbs:soft0 --packet-io dpdk:memif --local --repeat 100\n"
+            "What a trace is, and what is measured: docs/benchmarks.md.");
+  args.positional("FILE", "The trace", set_text(&options.file));
+  args.flag("--local", &options.local, "Start the service here, as a process of its own on loopback (needed)");
+  args.option("--duration", "S", "Seconds of replays, half of them here (default 2)",
+              set_seconds(&options.duration, 0.01, 86'400));
+  args.option("--repeat", "N", "So many replays here and there, instead of --duration",
+              set_number(&options.repeat, 1, 1'000'000));
+  args.option("--executor", "WHERE",
+              "Where commands run: in the service's turn, or on a thread of the session's (default thread)",
+              set_choice(&options.where, {"turn", "thread"}));
+  args.option("--json", "FILE", "Write a report; - for standard output", set_text(&options.json));
+  add_engine_options(args, &options.config);
+  args.rule([&] {
+    if (!options.local) return "give --local: the service is started here";
+    if (args.given("--duration") && args.given("--repeat")) return "--duration and --repeat exclude each other";
+    return "";
+  });
+  if (const auto exit = args.parse(words)) return *exit;
+  options.config.failover = false;  // a figure that two paths share is none
+  Console console("bench", options.json == "-");
+  return run(options, console);
+}
+
+}  // namespace fairlead::cli

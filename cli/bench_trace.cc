@@ -2,6 +2,9 @@
 
 #include <atomic>
 #include <csignal>
+#include <initializer_list>
+#include <string>
+#include <vector>
 
 #include "bench/base/build_info.h"
 #include "bench/base/file_output.h"
@@ -12,6 +15,7 @@
 #include "bench/net/local_wire.h"
 #include "bench/trace/busy_executor.h"
 #include "bench/trace/measure.h"
+#include "bench/trace/sweep.h"
 #include "bench/trace/trace_report.h"
 #include "cli/args.h"
 #include "cli/commands.h"
@@ -24,8 +28,10 @@ namespace {
 
 struct Options {
   EngineConfig config;
-  std::string file, json, where = "thread";
-  bool local = false;
+  std::string file, json, svg, where = "thread";
+  bool local = false, emulate = false;
+  std::vector<double> round_trips = {1e3, 5e3, 20e3, 50e3, 200e3}, bandwidths = {10e9, 25e9, 100e9};
+  std::vector<double> copy_bandwidth = {bench::EmulatedDevice{}.copy_bits_per_second};
   double duration = 2;
   std::uint64_t repeat = 0;
 };
@@ -34,23 +40,75 @@ std::atomic<int> g_signal{0};
 
 void stop_measuring(int signal) { g_signal.store(signal); }
 
+bench::Json::Object head(std::string_view schema) {
+  const bench::BuildInfo& build = bench::build_info();
+  return {{"schema", schema}, {"version", build.version}, {"commit", build.commit}, {"build_type", build.build_type}};
+}
+
+// ---- emulation
+
+void show(const bench::Trace& trace, const bench::Sweep& sweep, Console& console) {
+  console.line(fmt::format("{}: a step here takes {}", trace.name, bench::format_ns(sweep.local_ns)));
+  std::string line = "round trip";
+  for (const bench::Curve& curve : sweep.curves) {
+    line += fmt::format("  {:>10}", bench::format_bandwidth(curve.bits_per_second));
+  }
+  console.line(line);
+  for (std::size_t i = 0; i < sweep.curves.front().points.size(); ++i) {
+    line = fmt::format("{:>10}", bench::format_ns(sweep.curves.front().points[i].rtt_ns));
+    for (const bench::Curve& curve : sweep.curves) line += fmt::format("  {:>8.2f} %", curve.points[i].overhead * 100);
+    console.line(line);
+  }
+  line = fmt::format("{:<10}", fmt::format("{:.3g} % up to", bench::kBearable * 100));
+  for (const bench::Curve& curve : sweep.curves) {
+    line += fmt::format("  {:>10}", curve.longest_rtt_ns ? bench::format_ns(*curve.longest_rtt_ns) : "never");
+  }
+  console.line(line);
+}
+
+int emulate(const Options& options, Console& console) {
+  Status status;
+  for (const std::string& file : {options.json, options.svg}) {
+    if (status.ok() && !file.empty()) status = bench::check_writable(file);
+  }
+  const Result<bench::Trace> trace = status.ok() ? bench::read_trace(options.file) : status;
+  if (!trace) {
+    console.error(trace.error());
+    return kFailure;
+  }
+  const bench::EmulatedDevice device{options.copy_bandwidth.front()};
+  const bench::Sweep sweep = bench::sweep(*trace, options.round_trips, options.bandwidths, device);
+  show(*trace, sweep, console);
+  if (!options.json.empty()) {
+    bench::Json::Object document = head("fairlead.bench.trace.emulation/1");
+    document.emplace_back("trace", to_json(*trace, options.file));
+    document.emplace_back("device_copy_bits_per_second", device.copy_bits_per_second);
+    for (auto& member : to_json(sweep)) document.push_back(std::move(member));
+    status = bench::write_text(options.json, bench::Json(std::move(document)).dump(2) + "\n");
+  }
+  if (status.ok() && !options.svg.empty()) status = bench::write_text(options.svg, bench::draw(sweep, *trace));
+  if (!status.ok()) console.error(status);
+  return status.ok() ? kSuccess : kFailure;
+}
+
+// ---- replay
+
 bench::Json report(const Options& options, const Engine& engine, const bench::Trace& trace,
                    const bench::TraceSample& sample) {
-  const bench::BuildInfo& build = bench::build_info();
   const bool soft = sample.transport.starts_with("verbs:soft");
-  bench::Json::Object document = {{"schema", "fairlead.bench.trace/1"},
-                                  {"version", build.version},
-                                  {"commit", build.commit},
-                                  {"build_type", build.build_type},
-                                  {"host", to_json(bench::host_info())},
-                                  {"local", true},
-                                  {"transport", sample.transport},
-                                  {"device", device_of(engine, sample.transport)},
-                                  {"path", sample.path},
-                                  {"packet_io", soft ? bench::Json(options.config.verbs.packet_io) : bench::Json()},
-                                  {"executor", options.where},
-                                  {"trace", to_json(trace, options.file)}};
-  for (auto& member : to_json(trace, sample)) document.push_back(std::move(member));
+  bench::Json::Object document = head("fairlead.bench.trace/1");
+  const auto add = [&document](bench::Json::Object members) {
+    for (auto& member : members) document.push_back(std::move(member));
+  };
+  add({{"host", to_json(bench::host_info())},
+       {"local", true},
+       {"transport", sample.transport},
+       {"device", device_of(engine, sample.transport)},
+       {"path", sample.path},
+       {"packet_io", soft ? bench::Json(options.config.verbs.packet_io) : bench::Json()},
+       {"executor", options.where},
+       {"trace", to_json(trace, options.file)}});
+  add(to_json(trace, sample));
   document.emplace_back("verified", !sample.remote.empty());
   document.emplace_back("interrupted", g_signal != 0);
   return document;
@@ -117,18 +175,51 @@ int run(Options& options, Console& console) {
   return g_signal != 0 ? kBySignal + g_signal : kSuccess;
 }
 
+Setter set_list(std::vector<double>* target, Result<std::vector<double>> (*parse)(std::string_view)) {
+  return [target, parse](std::string_view text) {
+    Result<std::vector<double>> list = parse(text);
+    if (!list) return list.error();
+    *target = *std::move(list);
+    return Status();
+  };
+}
+
+std::string wrong_words(const Options& options, const Args& args) {
+  if (options.local == options.emulate) return "give --local (replay, with the service here) or --emulate";
+  const auto misplaced = [&args](std::initializer_list<const char*> flags, std::string_view why) -> std::string {
+    for (const char* flag : flags) {
+      if (args.given(flag)) return fmt::format("{} {}", flag, why);
+    }
+    return {};
+  };
+  if (options.local) {
+    std::string wrong = misplaced({"--rtt", "--bandwidth", "--copy-bandwidth", "--svg"}, "is for --emulate");
+    if (wrong.empty() && args.given("--duration") && args.given("--repeat")) {
+      wrong = "--duration and --repeat exclude each other";
+    }
+    return wrong;
+  }
+  if (options.json == "-" && options.svg == "-") return "--json - and --svg - exclude each other";
+  if (options.copy_bandwidth.size() != 1) return "--copy-bandwidth is one number";
+  return misplaced({"--duration", "--repeat", "--executor", "--transport", "--packet-io"},
+                   "is for replays, and nothing is replayed with --emulate");
+}
+
 }  // namespace
 
 int bench_trace_command(Words words) {
   Options options;
-  Args args("bench trace",
-            "Replays what a program asked of its device: here, and over command channels at another process.",
-            "Examples:\n"
-            "  fairlead bench trace bench/trace/models/gpt2_small_decode.jsonl --transport tcp --local --json -\n"
-            "  fairlead bench trace FILE --transport verbs:soft0 --packet-io dpdk:memif --local --repeat 100\n"
-            "What a trace is, and what is measured: docs/benchmarks.md.");
+  Args args(
+      "bench trace",
+      "Replays what a program asked of its device: here, and over command channels at another process. Or says by "
+      "emulation what a network would cost.",
+      "Examples:\n"
+      "  fairlead bench trace bench/trace/models/gpt2_small_decode.jsonl --transport tcp --local --json -\n"
+      "  fairlead bench trace FILE --transport verbs:soft0 --packet-io dpdk:memif --local --repeat 100\n"
+      "  fairlead bench trace FILE --emulate --rtt 1us,5us,20us,50us,200us --bandwidth 10G,100G --svg curves.svg\n"
+      "What a trace is, and what is measured: docs/benchmarks.md.");
   args.positional("FILE", "The trace", set_text(&options.file));
-  args.flag("--local", &options.local, "Start the service here, as a process of its own on loopback (needed)");
+  args.flag("--local", &options.local, "Replay: start the service here, as a process of its own on loopback");
   args.option("--duration", "S", "Seconds of replays, half of them here (default 2)",
               set_seconds(&options.duration, 0.01, 86'400));
   args.option("--repeat", "N", "So many replays here and there, instead of --duration",
@@ -136,17 +227,21 @@ int bench_trace_command(Words words) {
   args.option("--executor", "WHERE",
               "Where commands run: in the service's turn, or on a thread of the session's (default thread)",
               set_choice(&options.where, {"turn", "thread"}));
+  args.flag("--emulate", &options.emulate, "Do not replay: compute steps for round trips and bandwidths");
+  args.option("--rtt", "LIST", "--emulate: round trips (default 1us,5us,20us,50us,200us)",
+              set_list(&options.round_trips, bench::parse_round_trips));
+  args.option("--bandwidth", "LIST", "--emulate: bits a second each way (default 10G,25G,100G)",
+              set_list(&options.bandwidths, bench::parse_bandwidths));
+  args.option("--copy-bandwidth", "B", "--emulate: bits a second between the device and its host (default 200G)",
+              set_list(&options.copy_bandwidth, bench::parse_bandwidths));
+  args.option("--svg", "FILE", "--emulate: draw the curves; - for standard output", set_text(&options.svg));
   args.option("--json", "FILE", "Write a report; - for standard output", set_text(&options.json));
   add_engine_options(args, &options.config);
-  args.rule([&] {
-    if (!options.local) return "give --local: the service is started here";
-    if (args.given("--duration") && args.given("--repeat")) return "--duration and --repeat exclude each other";
-    return "";
-  });
+  args.rule([&] { return wrong_words(options, args); });
   if (const auto exit = args.parse(words)) return *exit;
   options.config.failover = false;  // a figure that two paths share is none
-  Console console("bench", options.json == "-");
-  return run(options, console);
+  Console console("bench", options.json == "-" || options.svg == "-");
+  return options.emulate ? emulate(options, console) : run(options, console);
 }
 
 }  // namespace fairlead::cli

@@ -165,8 +165,12 @@ class Bench(Case):
                          {"gpt2_small_decode": (7 + 12 * 13, 2), "resnet50_inference": (53 + 53 + 49 + 16 + 3, 1),
                           "bert_base_training": (196 + 381 + 7, 1)})
         self.assertEqual(counts["resnet50_inference"]["bytes_back"], 16_000)
+        page = (ROOT / "docs/benchmarks.md").read_text()
         for name, wanted in counts.items():
             with self.subTest(name=name):
+                self.assertRegex(page, rf"\| `{name}` \| .* \| {wanted['launches']} \| {wanted['blocking']} \| "
+                                       rf"{wanted['bytes_out']:,} \| {wanted['bytes_back']:,} \| {wanted['gap_ns'] / 1e6:.2f} ms "
+                                       rf"\| {wanted['device_ns'] / 1e6:.2f} ms \|")
                 file = ROOT / f"bench/trace/models/{name}.jsonl"
                 self.assertLess(file.stat().st_size, 50_000)
                 trace = self.bench("trace", file, "--emulate")["trace"]

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <utility>
@@ -9,7 +10,8 @@
 namespace fairlead::bench {
 namespace {
 
-constexpr double kPointsPerDecade = 40;
+constexpr double kPointsPerDecade = 40, kFewestPerDecade = 4;
+constexpr double kCallsPerDecade = 4e6;  // that are emulated for a drawing: long traces have coarser curves
 
 struct Unit {
   std::string_view name;
@@ -86,7 +88,8 @@ Sweep sweep(const Trace& trace, const std::vector<double>& round_trips, const st
     };
     for (const double rtt_ns : round_trips) curve.points.push_back(point(rtt_ns));
     const double decades = std::log10(round_trips.back() / round_trips.front());
-    const double steps = std::ceil(decades * kPointsPerDecade);
+    const double fine = kCallsPerDecade / static_cast<double>(trace.records.size());
+    const double steps = std::ceil(decades * std::clamp(fine, kFewestPerDecade, kPointsPerDecade));
     for (double i = 0; i <= steps; ++i) {
       curve.between.push_back(point(round_trips.front() * std::pow(10, steps > 0 ? decades * i / steps : 0)));
     }

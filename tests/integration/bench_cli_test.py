@@ -111,6 +111,14 @@ class Bench(Case):
                     ratio = report["remote_ns"]["p50"] / report["local_ns"]["p50"]
                     self.assertAlmostEqual(report["overhead"], ratio - 1, 6)
 
+    def test_a_trace_at_its_limits(self):
+        file = self.trace({"op": "copy_in", "bytes_out": 64 << 20, "stream": 15}, {"op": "launch", "bytes_out": 4096, "stream": 15},
+                          *[{"op": "mark", "stream": stream} for stream in range(16)] * 200,
+                          *[{"op": "copy_out", "bytes_back": 1024, "stream": 15}] * 3000,
+                          {"op": "copy_out", "bytes_back": 64 << 20, "stream": 15, "blocking": True})
+        report = self.bench("trace", file, "--local", "--repeat", "1", "--transport", "tcp")
+        self.assertEqual((report["trace"]["streams"], report["by_op"]["copy_out"]["count"], report["verified"]), (16, 3001, True))
+
     def test_traces_that_are_none(self):
         good = self.trace({"op": "launch"})
         for words, code, reason in (

@@ -184,7 +184,11 @@ Setter set_list(std::vector<double>* target, Result<std::vector<double>> (*parse
   };
 }
 
-std::string wrong_words(const Options& options, const Args& args) {
+std::string wrong_words(Options& options, const Args& args) {
+  if (options.local && options.emulate) {  // the environment is for many commands: what was said here holds
+    options.local = args.given("--local") || !args.given("--emulate");
+    options.emulate = args.given("--emulate") || !args.given("--local");
+  }
   if (options.local == options.emulate) return "give --local (replay, with the service here) or --emulate";
   const auto misplaced = [&args](std::initializer_list<const char*> flags, std::string_view why) -> std::string {
     for (const char* flag : flags) {

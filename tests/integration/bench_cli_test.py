@@ -158,7 +158,8 @@ class Bench(Case):
                 self.assertAlmostEqual(point["step_ns"], 3 * (100_000 + point["rtt_ns"] + crosses), 3)
             self.assertAlmostEqual(curve["longest_rtt_ns"] / (5_000 - crosses), 1, 2)
         self.assertEqual(xml.dom.minidom.parse(drawing).documentElement.tagName, "svg")
-        code, output = self.run_to_end("bench", "trace", file, "--emulate", "--rtt", "1us,30us")
+        code, output = self.run_to_end("bench", "trace", file, "--emulate", "--rtt", "1us,30us",
+                                       env={"FAIRLEAD_LOCAL": "1", "FAIRLEAD_REPEAT": "3"})
         self.assertEqual(code, 0, output)
         self.assertRegex(output, "(?m)^ +30 us +30.[0-9]+ % +30.[0-9]+ % +30.[0-9]+ %$")
         self.assertRegex(output, "(?m)^5 % up to ")

@@ -9,6 +9,7 @@ using Words = std::span<const char* const>;
 
 int bench_command(Words words);
 int bench_commands_command(Words words);  // of `bench commands`
+int bench_trace_command(Words words);     // of `bench trace`
 int devices_command(Words words);
 int doctor_command(Words words);
 int explain_command(Words words);

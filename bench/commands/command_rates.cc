@@ -25,6 +25,17 @@ constexpr char kName[] = "bench";
 
 }  // namespace
 
+bool serve_one_session(Engine engine, ServiceConfig config) {
+  Result<command::Service> service = command::Service::start(std::move(engine), std::move(config));
+  if (!service) return false;
+  command::ServiceStats stats;
+  do {
+    std::this_thread::sleep_for(kLook);
+    stats = service->stats();
+  } while (stats.sessions != 0 || stats.sessions_begun == 0);
+  return stats.failures == 0 && stats.sessions_ended_wrong == 0;
+}
+
 command::ExecutorFactory bench_executors() {
   command::HostExecutorConfig host;
   host.kernels.push_back({kName,
@@ -40,14 +51,7 @@ bool serve_commands(Engine engine, ServiceConfig::Where where, std::vector<std::
   config.executors = bench_executors();
   config.where = where;
   config.program = std::move(program);
-  Result<command::Service> service = command::Service::start(std::move(engine), std::move(config));
-  if (!service) return false;
-  command::ServiceStats stats;
-  do {
-    std::this_thread::sleep_for(kLook);
-    stats = service->stats();
-  } while (stats.sessions != 0 || stats.sessions_begun == 0);
-  return stats.failures == 0 && stats.sessions_ended_wrong == 0;
+  return serve_one_session(std::move(engine), std::move(config));
 }
 
 Result<CommandRates> measure_commands(Engine& engine, const std::string& address, std::chrono::nanoseconds duration,

@@ -16,11 +16,13 @@
 
 namespace fairlead::bench {
 
+/// Serves one session until it has ended. False: none came, or not well.
+bool serve_one_session(Engine engine, command::ServiceConfig config);
 /// The host, with the kernel that does nothing.
 [[nodiscard]] command::ExecutorFactory bench_executors();
 
-/// Serves one session until it has ended: in `where`, or if `program` is not empty in a process that this starts (it
-/// serves a session by bench_executors()). False: none came, or not well.
+/// The same for measure_commands(): in `where`, or if `program` is not empty in a process that this starts (it serves a
+/// session by bench_executors()).
 bool serve_commands(Engine engine, command::ServiceConfig::Where where, std::vector<std::string> program = {});
 
 struct CommandRates {

@@ -149,6 +149,7 @@ std::string complete(Options& options, const Args& args) {
 
 int bench_command(Words words) {
   if (!words.empty() && std::string_view(words.front()) == "commands") return bench_commands_command(words.subspan(1));
+  if (!words.empty() && std::string_view(words.front()) == "trace") return bench_trace_command(words.subspan(1));
   Options options;
   Args args("bench", "Measures bandwidth or latency between two processes, and verifies the data.",
             "Examples:\n"
@@ -158,6 +159,7 @@ int bench_command(Words words) {
             "  fairlead bench --server :7472        on one machine, and on another:\n"
             "  fairlead bench bw gpu7:7472 --op read --size 1M\n"
             "  fairlead bench commands --help       of command channels (docs/commands.md)\n"
+            "  fairlead bench trace --help          of a program's calls at its device, over command channels\n"
             "What is measured, from where to where: docs/benchmarks.md.");
   bench::Plan* const plan = &options.plan;
   plan->stop = &g_signal;

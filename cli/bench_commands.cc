@@ -22,7 +22,7 @@ namespace {
 
 struct Options {
   EngineConfig config;
-  bool local = false;
+  bool local = false, one_session = false;
   double duration = 2;
   std::string json, where = "turn";
 };
@@ -74,8 +74,10 @@ int run(Options& options, Console& console) {
   if (!blocking) return end(blocking.error());
   EngineConfig config = options.config;
   config.verbs.packet_io = wire->target();
+  std::vector<std::string> program;
+  if (options.where == "process") program = {"/proc/self/exe", "bench", "commands", "--one-session"};
   Result<bench::LocalTarget> target = bench::LocalTarget::start(
-      config, [where](Engine engine) { return bench::serve_commands(std::move(engine), where); });
+      config, [&](Engine engine) { return bench::serve_commands(std::move(engine), where, program); });
   if (!target) return console.no_engine(target.error());
   config.verbs.packet_io = wire->initiator();
 
@@ -118,12 +120,17 @@ int bench_commands_command(Words words) {
   args.flag("--local", &options.local, "Start the service here, as a process of its own on loopback (needed)");
   args.option("--duration", "S", "Seconds for each figure (default 2)", set_seconds(&options.duration, 0.01, 86'400));
   args.option("--executor", "WHERE",
-              "Where commands run: in the service's turn, or on a thread of the session's (default turn)",
-              set_choice(&options.where, {"turn", "thread"}));
+              "Where commands run: in the service's turn, on a thread of the session's, or in a process of its own "
+              "(default turn)",
+              set_choice(&options.where, {"turn", "thread", "process"}));
+  args.flag("--one-session", &options.one_session, "What such a process is started with; it is of no other use");
   args.option("--json", "FILE", "Write a report; - for standard output", set_text(&options.json));
   add_engine_options(args, &options.config);
-  args.rule([&] { return options.local ? std::string() : "give --local: the service is started here"; });
+  args.rule([&] {
+    return options.local || options.one_session ? std::string() : "give --local: the service is started here";
+  });
   if (const auto exit = args.parse(words)) return *exit;
+  if (options.one_session) return command::serve_session(bench::bench_executors());
   options.config.failover = false;  // a figure that two paths share is none
   Console console("bench", options.json == "-");
   return run(options, console);

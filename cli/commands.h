@@ -9,6 +9,7 @@ using Words = std::span<const char* const>;
 
 int bench_command(Words words);
 int bench_commands_command(Words words);  // of `bench commands`
+int bench_trace_command(Words words);     // of `bench trace`
 int devices_command(Words words);
 int doctor_command(Words words);
 int explain_command(Words words);
@@ -17,6 +18,8 @@ int pull_command(Words words);
 int push_command(Words words);
 int run_command(Words words);
 int serve_command(Words words);
+int serve_gpu_command(Words words);  // of `serve --gpu`
+int status_command(Words words);
 int topo_command(Words words);
 int version_command(Words words);
 

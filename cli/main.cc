@@ -26,7 +26,8 @@ constexpr Command kCommands[] = {
     {"serve", "Accept tensors into registered memory, check them, hand them out again", fairlead::cli::serve_command},
     {"push", "Send a safetensors file to a server", fairlead::cli::push_command},
     {"pull", "Fetch a model from a server into a safetensors file", fairlead::cli::pull_command},
-    {"bench", "Measure bandwidth or latency over any transport", fairlead::cli::bench_command},
+    {"bench", "Measure bandwidth or latency over any transport, commands, a program's steps",
+     fairlead::cli::bench_command},
     {"devices", "Show the ways across that this host has, and why each is or is not used",
      fairlead::cli::devices_command},
     {"doctor", "Check what of this machine helps or hinders data on its way, and say what to change",
@@ -35,6 +36,7 @@ constexpr Command kCommands[] = {
      fairlead::cli::explain_command},
     {"key", "Make a key by which a peer shows who it is", fairlead::cli::key_command},
     {"run", "Start an unmodified verbs program on softroce, the software RoCE v2 device", fairlead::cli::run_command},
+    {"status", "Show the tenants of a GPU server, and how fast each goes", fairlead::cli::status_command},
     {"topo", "Show what a machine is made of, and over which NICs and cores its data should go",
      fairlead::cli::topo_command},
     {"version", "Show what this program was built from", fairlead::cli::version_command},
@@ -86,10 +88,11 @@ int run(int argc, char** argv) {
   for (const Command& command : kCommands) {
     if (command.name == name) return command.run(words);
   }
-  fmt::print(stderr,
-             "fairlead: no command '{}'. Legal: serve, push, pull, bench, devices, doctor, explain, key, run, topo, "
-             "version.\n",
-             name);
+  fmt::print(
+      stderr,
+      "fairlead: no command '{}'. Legal: serve, push, pull, bench, devices, doctor, explain, key, run, status, topo, "
+      "version.\n",
+      name);
   return fairlead::cli::kUsage;
 }
 

@@ -1,15 +1,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <iterator>
 #include <map>
 #include <optional>
 
 #include "base/index_list.h"
 #include "base/printable.h"
+#include "base/svg.h"
 #include "topology/render.h"
-#include "topology/xml.h"
 
 namespace fairlead::topology {
 namespace {
@@ -17,11 +16,12 @@ namespace {
 // Pixels of a drawing whose text is 12 high.
 constexpr double kCharacter = 6.7, kLine = 15, kPadding = 8, kGap = 14;
 
-// Colours that can be told apart by people who see fewer of them (Okabe and Ito), darker on light ground.
-constexpr std::array kLightInks = {"#0072b2", "#b34700", "#007a5a", "#a03f78",
-                                   "#7a6a00", "#2f7fb0", "#555555", "#8a1c1c"};
-constexpr std::array kDarkInks = {"#56b4e9", "#ff9f4a", "#2fd3a5", "#e79bc4",
-                                  "#f0e442", "#9fd0ee", "#bbbbbb", "#ff8a8a"};
+constexpr SvgStyle kStyle = {
+    .light = "--memory: #e6f2e6; --nic: #fdf0d5; --gpu: #e4ecf8;",
+    .dark = "--memory: #1f3322; --nic: #3a2f14; --gpu: #1d2b42;",
+    .rules =
+        ".memory { fill: var(--memory); } .nic { fill: var(--nic); } .gpu { fill: var(--gpu); }\n"
+        ".way { fill: none; stroke-opacity: 0.7; stroke-linecap: round; }\n"};
 
 struct Block {
   std::string style;                 // a class of the style sheet
@@ -73,7 +73,7 @@ class Drawing {
     double width = root.width;
     for (const std::string& line : legend) width = std::max(width, static_cast<double>(line.size()) * kCharacter);
     const double height = root.height + 3 * kGap + kLine * static_cast<double>(legend.size());
-    head(width + 2 * kGap, height);
+    out_ = svg_head(width + 2 * kGap, height, printable(machine_.name) + ": placement", kStyle);
     draw_block(root);
     draw_plan();
     double y = root.y + root.height + kGap;
@@ -198,32 +198,6 @@ class Drawing {
     return lines;
   }
 
-  void head(double width, double height) {
-    const auto to = std::back_inserter(out_);
-    fmt::format_to(
-        to,
-        "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<svg xmlns=\"http://www.w3.org/2000/svg\" "
-        "viewBox=\"0 0 {0:.0f} {1:.0f}\" width=\"{0:.0f}\" height=\"{1:.0f}\" role=\"img\">\n<title>{2}</title>\n",
-        width, height, escape_xml(printable(machine_.name) + ": placement"));
-    out_ +=
-        "<style>\n"
-        "svg { --ground: #ffffff; --ink: #1a1a1a; --frame: #767676; --memory: #e6f2e6; --nic: #fdf0d5; --gpu: "
-        "#e4ecf8;\n";
-    for (std::size_t i = 0; i < kLightInks.size(); ++i) fmt::format_to(to, " --ink{}: {};", i, kLightInks[i]);
-    out_ +=
-        " }\n@media screen and (prefers-color-scheme: dark) {\n"
-        "svg { --ground: #14171a; --ink: #e8e8e8; --frame: #8a8a8a; --memory: #1f3322; --nic: #3a2f14; --gpu: "
-        "#1d2b42;\n";
-    for (std::size_t i = 0; i < kDarkInks.size(); ++i) fmt::format_to(to, " --ink{}: {};", i, kDarkInks[i]);
-    out_ +=
-        " } }\n"
-        "text { font: 11px ui-monospace, 'DejaVu Sans Mono', monospace; fill: var(--ink); }\n"
-        "rect { fill: none; stroke: var(--frame); } .ground { fill: var(--ground); stroke: none; }\n"
-        ".memory { fill: var(--memory); } .nic { fill: var(--nic); } .gpu { fill: var(--gpu); }\n"
-        ".way { fill: none; stroke-opacity: 0.7; stroke-linecap: round; }\n</style>\n";
-    fmt::format_to(to, "<rect class=\"ground\" width=\"{:.0f}\" height=\"{:.0f}\"/>\n", width, height);
-  }
-
   void text(double x, double y, const std::string& words) {
     fmt::format_to(std::back_inserter(words_), "<text x=\"{:.0f}\" y=\"{:.0f}\">{}</text>\n", x, y, escape_xml(words));
   }
@@ -269,7 +243,7 @@ class Drawing {
         std::back_inserter(out_),
         "<path class=\"way\" stroke=\"var(--ink{})\" stroke-width=\"{:.1f}\" d=\"M{:.0f} {:.0f} C{:.0f} {:.0f} "
         "{:.0f} {:.0f} {:.0f} {:.0f}\"/>\n",
-        placement % kLightInks.size(), thickness, x1, y1, x1, middle, x2, middle, x2, y2);
+        placement % kSvgInks, thickness, x1, y1, x1, middle, x2, middle, x2, y2);
   }
 
   const Machine& machine_;

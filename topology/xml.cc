@@ -6,6 +6,8 @@
 #include <iterator>
 #include <optional>
 
+#include "base/svg.h"
+
 namespace fairlead::topology {
 namespace {
 
@@ -196,29 +198,6 @@ Result<XmlElement> parse_xml(std::string_view text) { return Parser(text).docume
 std::string to_xml(const XmlElement& element) {
   std::string out;
   write(element, 0, &out);
-  return out;
-}
-
-std::string escape_xml(std::string_view text) {
-  std::string out;
-  for (const char c : text) {
-    switch (c) {
-      case '&':
-        out += "&amp;";
-        break;
-      case '<':
-        out += "&lt;";
-        break;
-      case '>':
-        out += "&gt;";
-        break;
-      case '"':
-        out += "&quot;";
-        break;
-      default:
-        out += static_cast<unsigned char>(c) < 0x20 && c != '\n' && c != '\t' ? '?' : c;
-    }
-  }
   return out;
 }
 

@@ -30,7 +30,5 @@ struct XmlElement {
 [[nodiscard]] Result<XmlElement> parse_xml(std::string_view text);
 /// `element` and all below it, indented. The text of an element that has children is left out.
 [[nodiscard]] std::string to_xml(const XmlElement& element);
-/// `text` as an attribute's value or an element's content.
-[[nodiscard]] std::string escape_xml(std::string_view text);
 
 }  // namespace fairlead::topology

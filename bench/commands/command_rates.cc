@@ -25,16 +25,7 @@ constexpr char kName[] = "bench";
 
 }  // namespace
 
-bool serve_commands(Engine engine, ServiceConfig::Where where) {
-  command::HostExecutorConfig host;
-  host.kernels.push_back({kName,
-                          {{command::ParameterKind::kU64}, {command::ParameterKind::kU64}},
-                          {},
-                          [](const command::Call&) { return Status(); },
-                          true});
-  ServiceConfig config;
-  config.executors = command::host_executors(std::move(host));
-  config.where = where;
+bool serve_one_session(Engine engine, ServiceConfig config) {
   Result<command::Service> service = command::Service::start(std::move(engine), std::move(config));
   if (!service) return false;
   command::ServiceStats stats;
@@ -43,6 +34,24 @@ bool serve_commands(Engine engine, ServiceConfig::Where where) {
     stats = service->stats();
   } while (stats.sessions != 0 || stats.sessions_begun == 0);
   return stats.failures == 0 && stats.sessions_ended_wrong == 0;
+}
+
+command::ExecutorFactory bench_executors() {
+  command::HostExecutorConfig host;
+  host.kernels.push_back({kName,
+                          {{command::ParameterKind::kU64}, {command::ParameterKind::kU64}},
+                          {},
+                          [](const command::Call&) { return Status(); },
+                          true});
+  return command::host_executors(std::move(host));
+}
+
+bool serve_commands(Engine engine, ServiceConfig::Where where, std::vector<std::string> program) {
+  ServiceConfig config;
+  config.executors = bench_executors();
+  config.where = where;
+  config.program = std::move(program);
+  return serve_one_session(std::move(engine), std::move(config));
 }
 
 Result<CommandRates> measure_commands(Engine& engine, const std::string& address, std::chrono::nanoseconds duration,

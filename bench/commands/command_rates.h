@@ -5,6 +5,8 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <string>
+#include <vector>
 
 #include "bench/base/json.h"
 #include "bench/net/histogram.h"
@@ -15,7 +17,13 @@
 namespace fairlead::bench {
 
 /// Serves one session until it has ended. False: none came, or not well.
-bool serve_commands(Engine engine, command::ServiceConfig::Where where);
+bool serve_one_session(Engine engine, command::ServiceConfig config);
+/// The host, with the kernel that does nothing.
+[[nodiscard]] command::ExecutorFactory bench_executors();
+
+/// The same for measure_commands(): in `where`, or if `program` is not empty in a process that this starts (it serves a
+/// session by bench_executors()).
+bool serve_commands(Engine engine, command::ServiceConfig::Where where, std::vector<std::string> program = {});
 
 struct CommandRates {
   std::uint64_t commands = 0;

@@ -3,13 +3,20 @@
 #include <pthread.h>
 #include <sched.h>
 
+#include "datapath/command/metered_executor.h"
+#include "datapath/command/process/process_session.h"
+#include "datapath/command/server_session.h"
+
 namespace fairlead::datapath::command {
+
+using fairlead::command::Executor;
 
 namespace {
 
 constexpr std::chrono::microseconds kSpin{50};        // how long a thread that has nothing to run looks for more
 constexpr std::chrono::milliseconds kHeldLook{2};     // how often the same looks whether the client took its results
 constexpr std::chrono::microseconds kDeviceLook{50};  // how often it looks how far the device is, after kSpin
+constexpr std::chrono::microseconds kTurn{200};       // at a device that is shared, or one command longer
 constexpr std::chrono::seconds kGrace{30};            // for the words that end a session
 constexpr std::uint64_t kMessageCost = 1024;          // bytes that a message counts for besides its own
 
@@ -20,13 +27,29 @@ std::uint64_t most_queued(const ServerSession::Terms& terms) {
 
 }  // namespace
 
-ServedPeer::ServedPeer(Peer peer, const ServerSession::Terms& terms,
-                       const fairlead::command::ExecutorFactory& executors, ServiceCounters& counters)
+ServedPeer::ServedPeer(Peer peer, Admission admission, const ServerSession::Terms& terms,
+                       const fairlead::command::ServiceConfig& config, ServiceCounters& counters, Turnstile* turnstile,
+                       std::shared_ptr<ModuleCache> modules)
     : peer_(std::move(peer)),
+      admission_(std::move(admission)),
       most_queued_(most_queued(terms)),
       counters_(counters),
-      session_(std::make_unique<ServerSession>(static_cast<Outlet&>(*this), terms,
-                                               [this, executors] { return executors(peer_); })) {}
+      turnstile_(turnstile) {
+  Outlet& outlet = *this;
+  if (!config.program.empty()) {
+    session_ = std::make_unique<ProcessSession>(outlet, terms, config.program, admission_.shared());
+    return;
+  }
+  session_ = std::make_unique<ServerSession>(
+      outlet, terms,
+      [this, executors = config.executors]() -> Result<std::unique_ptr<Executor>> {
+        Result<std::unique_ptr<Executor>> made = executors(peer_);
+        if (!made) return made;
+        return std::unique_ptr<Executor>(
+            std::make_unique<MeteredExecutor>(*std::move(made), admission_.account().meter));
+      },
+      nullptr, std::move(modules));
+}
 
 ServedPeer::~ServedPeer() {
   stop();
@@ -52,6 +75,27 @@ std::uint64_t ServedPeer::untaken() {
   return untaken_;
 }
 
+bool ServedPeer::may_copy(std::uint64_t bytes) {
+  RateLimit& bandwidth = admission_.account().bandwidth;
+  return !bandwidth.is_limited() || bandwidth.take(bytes, Clock::now());
+}
+
+std::optional<std::int64_t> ServedPeer::copy_level() {
+  RateLimit& bandwidth = admission_.account().bandwidth;
+  if (!bandwidth.is_limited()) return std::nullopt;
+  return static_cast<std::int64_t>(bandwidth.level(Clock::now()));
+}
+
+/// And what it took is its tenant's.
+bool ServedPeer::run(Clock::time_point until) {
+  const Clock::time_point begin = Clock::now();
+  const bool more = session_->run(until);
+  const std::chrono::nanoseconds took = Clock::now() - begin;
+  admission_.account().service_ns.fetch_add(static_cast<std::uint64_t>(took.count()), std::memory_order_relaxed);
+  count();
+  return more;
+}
+
 // ---- in turn -------------------------------------------------------------------------------------------------------
 
 void ServedPeer::deliver(Event event) {
@@ -73,8 +117,7 @@ void ServedPeer::deliver(Event event) {
 
 ServedPeer::Left ServedPeer::turn() {
   if (ended_.load(std::memory_order_relaxed)) return Left::kNothing;
-  const bool more = session_->run();
-  count();
+  const bool more = run();
   return more ? Left::kMore : session_->is_held() || session_->is_pending() ? Left::kHeld : Left::kNothing;
 }
 
@@ -86,7 +129,7 @@ void ServedPeer::take(std::vector<Event> events) {
 }
 
 void ServedPeer::count() {
-  const ServerSession::Counts& now = session_->counts();
+  const SessionRunner::Counts& now = session_->counts();
   const auto add = [](std::atomic<std::uint64_t>& to, std::uint64_t is, std::uint64_t was) {
     if (is != was) to.fetch_add(is - was, std::memory_order_relaxed);
   };
@@ -94,6 +137,13 @@ void ServedPeer::count() {
   add(counters_.failures, now.failures, counted_.failures);
   add(counters_.skipped_unknown, now.skipped_unknown, counted_.skipped_unknown);
   add(counters_.replies, now.replies, counted_.replies);
+  TenantAccount& account = admission_.account();
+  add(account.commands, now.commands, counted_.commands);
+  for (std::size_t i = 0; i < account.failures.size(); ++i) {
+    add(account.failures[i], now.failures_by_scope[i], counted_.failures_by_scope[i]);
+  }
+  const std::uint64_t waiting = session_->waiting();
+  add(account.waiting, waiting, std::exchange(counted_waiting_, waiting));  // it wraps, and back
   counted_ = now;
   if (session_->is_welcome() && !std::exchange(welcome_, true)) counters_.begun.fetch_add(1);
   if (session_->is_over() && !std::exchange(told_, true)) {
@@ -105,37 +155,58 @@ void ServedPeer::count() {
 void ServedPeer::stop() noexcept {
   stopping_.store(true);
   if (thread_.joinable()) {
+    if (turnstile_ != nullptr) turnstile_->wake();
     const std::lock_guard lock(mutex_);
+    if (session_ != nullptr) session_->abandon();
     news_.notify_one();
     return;
   }
-  session_.reset();
+  end();
+}
+
+void ServedPeer::end() {
+  std::unique_ptr<SessionRunner> session;
+  {
+    const std::lock_guard lock(mutex_);
+    session = std::move(session_);
+  }
+  session.reset();
+  admission_.account().waiting.fetch_sub(std::exchange(counted_waiting_, 0), std::memory_order_relaxed);
   ended_.store(true, std::memory_order_release);
 }
 
 // ---- a thread of its own -------------------------------------------------------------------------------------------
 
 void ServedPeer::thread_main() noexcept {
+  Turnstile::Turn turn;
   while (!stopping_.load()) {
-    if (any_queued_.load(std::memory_order_acquire)) {
-      std::vector<Event> events;
-      bool overrun = false;
-      {
-        const std::lock_guard lock(mutex_);
-        events.swap(queued_);
-        queued_bytes_ = 0;
-        overrun = overrun_;
-        any_queued_.store(false, std::memory_order_relaxed);
-      }
-      take(std::move(events));
-      if (overrun) session_->overrun();
+    if (any_queued_.load(std::memory_order_acquire)) take_queued();
+    Clock::time_point until = Clock::time_point::max();
+    if (turnstile_ != nullptr) {
+      turn = turnstile_->enter(*admission_.account().member, stopping_, turn);
+      if (turn.number == 0) break;
+      until = turn.began + kTurn;
     }
-    const bool more = session_->run();
-    count();
-    if (!more && !await_news()) break;
+    if (run(until) || any_queued_.load(std::memory_order_acquire)) continue;
+    if (turn.number != 0) turnstile_->leave(std::exchange(turn, {}));
+    if (!await_news()) break;
   }
-  session_.reset();
-  ended_.store(true, std::memory_order_release);
+  if (turn.number != 0) turnstile_->leave(turn);
+  end();
+}
+
+void ServedPeer::take_queued() {
+  std::vector<Event> events;
+  bool overrun = false;
+  {
+    const std::lock_guard lock(mutex_);
+    events.swap(queued_);
+    queued_bytes_ = 0;
+    overrun = overrun_;
+    any_queued_.store(false, std::memory_order_relaxed);
+  }
+  take(std::move(events));
+  if (overrun) session_->overrun();
 }
 
 /// False: it is to end.
@@ -154,9 +225,14 @@ bool ServedPeer::await_news() {
   }
   if (session_->is_held()) {
     // Waiting for the oldest drives the engine, where nobody else does.
+    bool any = false;
     for (auto& sent : sent_) {
       if (!sent.empty()) (void)sent.front().first.wait(kHeldLook);
+      any |= !sent.empty();
     }
+    if (any) return !stopping_.load();
+    std::unique_lock lock(mutex_);  // its tenant's bandwidth holds it
+    news_.wait_for(lock, kHeldLook, is_news);
     return !stopping_.load();
   }
   for (const Clock::time_point end = Clock::now() + kSpin; !is_news() && Clock::now() < end;) {

@@ -1,5 +1,7 @@
 // A session of the service with its engine's peer: messages in, words out, and the thread that runs it, if it has one.
 //
+// Where the device is shared, that thread waits for its tenant's turn before it runs what has come.
+//
 // Threads: deliver(), turn(), stop() on the service's thread; what they say of the session on the one that runs it.
 #pragma once
 
@@ -16,6 +18,8 @@
 #include <vector>
 
 #include "datapath/command/server_session.h"
+#include "datapath/command/tenants.h"
+#include "datapath/command/turnstile.h"
 #include "fairlead/command_service.h"
 #include "fairlead/peer.h"
 #include "fairlead/transfer.h"
@@ -30,8 +34,10 @@ struct ServiceCounters {
 
 class ServedPeer final : private Outlet {
  public:
-  ServedPeer(Peer peer, const ServerSession::Terms& terms, const fairlead::command::ExecutorFactory& executors,
-             ServiceCounters& counters);
+  /// `turnstile`: null where the device is not shared by turns.
+  ServedPeer(Peer peer, Admission admission, const ServerSession::Terms& terms,
+             const fairlead::command::ServiceConfig& config, ServiceCounters& counters, Turnstile* turnstile,
+             std::shared_ptr<ModuleCache> modules);
   ~ServedPeer();
 
   /// From now on a thread of its own runs it.
@@ -50,16 +56,25 @@ class ServedPeer final : private Outlet {
 
   void send(TrafficClass traffic, Bytes message) override;
   [[nodiscard]] std::uint64_t untaken() override;
+  [[nodiscard]] bool may_copy(std::uint64_t bytes) override;
+  [[nodiscard]] std::optional<std::int64_t> copy_level() override;
+  void charge_copies(std::uint64_t bytes) override { admission_.account().bandwidth.charge(bytes); }
+  bool run(Clock::time_point until = Clock::time_point::max());
   void take(std::vector<Event> events);
   void count();
   void thread_main() noexcept;
+  void take_queued();
+  void end();
   [[nodiscard]] bool await_news();
 
   Peer peer_;
+  const Admission admission_;
   const std::uint64_t most_queued_;
   ServiceCounters& counters_;
-  std::unique_ptr<ServerSession> session_;
-  ServerSession::Counts counted_;
+  Turnstile* const turnstile_;
+  std::unique_ptr<SessionRunner> session_;  // who runs it may use it, others under mutex_
+  SessionRunner::Counts counted_;
+  std::uint64_t counted_waiting_ = 0;
   bool welcome_ = false, told_ = false;
   std::array<std::deque<std::pair<Transfer, std::uint64_t>>, kTrafficClasses> sent_;  // the client may have yet to take
   std::uint64_t untaken_ = 0;                                                         // bytes of them

@@ -66,6 +66,13 @@ class ServerChannel {
   /// The payload that came first is another record's: the client left one out.
   [[nodiscard]] bool lacks_payload() const noexcept;
 
+  /// Whether the next record may copy; once it might, it may, though it is put off.
+  template <typename May>
+  [[nodiscard]] bool pays_once(May may) {
+    if (paid_ != executed_ + 1 && may()) paid_ = executed_ + 1;
+    return paid_ == executed_ + 1;
+  }
+
   /// That command is the first that failed since the last recovery. Later ones are of no interest; but a context that
   /// is lost is, whatever failed before.
   void fail(fairlead::command::Outcome outcome, std::uint64_t sequence);
@@ -80,7 +87,6 @@ class ServerChannel {
   bool reach(std::uint64_t sequence) noexcept;
   /// Bytes that copy-outs that were begun are to give.
   [[nodiscard]] PendingResults& results() noexcept { return results_; }
-  [[nodiscard]] const PendingResults& results() const noexcept { return results_; }
 
   // What the client is to hear.
   void add_data(std::uint64_t sequence, Bytes bytes) {
@@ -115,7 +121,7 @@ class ServerChannel {
   std::uint64_t payload_bytes_ = 0;
   std::optional<Record> front_;
   std::uint64_t accepted_ = 0, executed_ = 0, complete_ = 0;
-  std::uint64_t begun_ = 0;
+  std::uint64_t begun_ = 0, paid_ = 0;
   PendingResults results_;
   std::optional<fairlead::command::Failure> failure_;
   bool failure_said_ = false;

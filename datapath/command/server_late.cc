@@ -19,6 +19,7 @@ void ServerSession::follow(ServerChannel& channel) {
   }
   if (!now.lost.ok()) {
     ++counts_.failures;
+    ++counts_.failures_by_scope[static_cast<std::size_t>(fairlead::command::Scope::kContext)];
     lose(now.lost);
   }
 }
@@ -32,9 +33,9 @@ void ServerSession::lose(const Outcome& outcome) {
   }
 }
 
-std::uint64_t ServerSession::kept_bytes() const noexcept {
+std::uint64_t ServerSession::kept_bytes() noexcept {
   std::uint64_t bytes = 0;
-  for (const auto& [number, channel] : channels_) bytes += channel.results().bytes();
+  for (auto& [number, channel] : channels_) bytes += channel.results().bytes();
   return bytes;
 }
 

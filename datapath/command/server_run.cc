@@ -23,7 +23,7 @@ constexpr std::uint64_t kShortCopy = 16 << 10;  // bytes of what takes a few mic
 
 }  // namespace
 
-bool ServerSession::run() {
+bool ServerSession::run(Clock::time_point until) {
   held_ = pending_ = false;
   bool more = false, moved = true;
   // What one channel did may be what another waits for.
@@ -37,31 +37,38 @@ bool ServerSession::run() {
         return false;
       }
       const std::uint64_t before = channel.executed() + channel.complete();
-      const Step last = run(channel, kTurn);
+      const Step last = run(channel, kTurn, until);
       if (is_over()) return false;  // and the channels are gone
       moved |= channel.executed() + channel.complete() != before;
       more |= last == Step::kDone;
       held_ |= last == Step::kHeld;
       pending_ |= channel.complete() < channel.executed() && !lost_;
+      if (last == Step::kTime) return true;
     }
   }
   return more || moved;
 }
 
-ServerSession::Step ServerSession::run(ServerChannel& channel, std::uint32_t most) {
+ServerSession::Step ServerSession::run(ServerChannel& channel, std::uint32_t most, Clock::time_point until) {
   Step last = Step::kDone;
   for (std::uint32_t i = 0; i < most && last == Step::kDone; ++i) {
     last = step(channel);
     if (is_over()) return last;
+    const bool look = last == Step::kDone && (i % kCommandsPerClockRead == 0 || took_long_);
+    const Clock::time_point now = look ? Clock::now() : Clock::time_point();
+    if (look && now >= until) last = Step::kTime;
     if (!channel.owes_reply()) continue;
-    const bool look = last == Step::kDone && i % kCommandsPerClockRead == 0;
-    if (channel.reply_is_full() || (look && channel.is_old(ServerChannel::Clock::now(), kOldestUnsaid))) {
-      reply(channel);
-    }
+    if (channel.reply_is_full() || (look && channel.is_old(now, kOldestUnsaid))) reply(channel);
   }
   if (late_) follow(channel);
   if (last != Step::kDone && channel.owes_reply()) reply(channel);
   return last;
+}
+
+std::uint64_t ServerSession::waiting() const noexcept {
+  std::uint64_t all = 0;
+  for (const auto& [number, channel] : channels_) all += channel.waiting();
+  return all;
 }
 
 void ServerSession::reply(ServerChannel& channel) {
@@ -75,7 +82,12 @@ ServerSession::Step ServerSession::step(ServerChannel& channel) {
   const bool passed_over = channel.failure() && !(record->is(Opcode::kRecover) && !lost_);
   if (!passed_over) {
     if (const std::optional<Step> waits = wait_for(channel, *record)) return *waits;
-    if (channel.owes_reply() && takes_long(*record)) reply(channel);
+    took_long_ = takes_long(*record);
+    if (channel.owes_reply() && took_long_) reply(channel);
+    if (meter_ != nullptr) {
+      meter_->channel.store(channel.number(), std::memory_order_relaxed);
+      meter_->sequence.store(channel.executed() + 1, std::memory_order_relaxed);
+    }
     if (late_ && !lost_) {
       executor_->begin({channel.number(), channel.executed() + 1});
       channel.begin();
@@ -84,6 +96,7 @@ ServerSession::Step ServerSession::step(ServerChannel& channel) {
     if (!outcome.ok()) {
       if (late_ && outcome.result == kNotReady && outcome.scope == Scope::kCommand) return Step::kBlocked;
       ++counts_.failures;
+      if (outcome.scope <= Scope::kContext) ++counts_.failures_by_scope[static_cast<std::size_t>(outcome.scope)];
       if (outcome.scope >= Scope::kContext) lose(outcome);
       channel.fail(std::move(outcome), channel.executed() + 1);
     }
@@ -96,18 +109,24 @@ ServerSession::Step ServerSession::step(ServerChannel& channel) {
 /// What the record waits for before it can run; nothing: it can.
 std::optional<ServerSession::Step> ServerSession::wait_for(ServerChannel& channel, const Record& record) {
   if (lost_) return std::nullopt;
-  if (record.is(Opcode::kCopyIn) && (record.flags & kInline) == 0) {
-    if (channel.payload()) return std::nullopt;
-    if (channel.lacks_payload()) {
-      end(Code::kDataLoss, fmt::format("command {} of channel {} copies bytes that were not sent",
-                                       channel.executed() + 1, channel.number()));
+  if (record.is(Opcode::kCopyIn)) {
+    const bool is_inline = (record.flags & kInline) != 0;
+    if (!is_inline && !channel.payload()) {
+      if (channel.lacks_payload()) {
+        end(Code::kDataLoss, fmt::format("command {} of channel {} copies bytes that were not sent",
+                                         channel.executed() + 1, channel.number()));
+      }
+      return Step::kBlocked;
     }
-    return Step::kBlocked;
+    const std::uint64_t bytes = is_inline ? tail_of(record).size() : channel.payload()->size();
+    if (!channel.pays_once([&] { return outlet_.may_copy(bytes); })) return Step::kHeld;
   }
   if (record.is(Opcode::kCopyOut)) {
     const std::uint64_t bytes = body_of<CopyBody>(record).bytes;
-    if (bytes <= kMaxInline || bytes > terms_.payload_bytes) return std::nullopt;
-    if (outlet_.untaken() + (late_ ? kept_bytes() : 0) + bytes > terms_.held_results) return Step::kHeld;
+    if (bytes > terms_.payload_bytes) return std::nullopt;
+    const std::uint64_t kept = late_ ? kept_bytes() : 0;
+    if (bytes > kMaxInline && outlet_.untaken() + kept + bytes > terms_.held_results) return Step::kHeld;
+    if (!channel.pays_once([&] { return outlet_.may_copy(bytes); })) return Step::kHeld;
   }
   if (record.is(Opcode::kModule) && takes_modules_) {
     if (modules_.is_ready({channel.number(), channel.executed() + 1}, body_of<ModuleBody>(record))) return std::nullopt;

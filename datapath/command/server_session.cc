@@ -11,11 +11,13 @@ namespace fairlead::datapath::command {
 using fairlead::command::Executor;
 using fairlead::command::ExecutorLimits;
 
-ServerSession::ServerSession(Outlet& outlet, const Terms& terms, MakeExecutor make)
+ServerSession::ServerSession(Outlet& outlet, const Terms& terms, MakeExecutor make, SessionMeter* meter,
+                             std::shared_ptr<ModuleCache> modules)
     : outlet_(outlet),
       terms_(terms),
       make_(std::move(make)),
-      modules_(terms.modules, terms.module_bytes, terms.payload_bytes) {}
+      meter_(meter),
+      modules_(std::move(modules), terms.module_bytes, terms.payload_bytes) {}
 
 void ServerSession::end(Code code, std::string why) {
   if (is_over()) return;

@@ -5,6 +5,7 @@
 // channels'. Owns the executor. No input or output but by the Outlet. Threads: one at a time.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -14,8 +15,10 @@
 #include <string>
 #include <vector>
 
+#include "datapath/command/meter.h"
 #include "datapath/command/server_channel.h"
 #include "datapath/command/server_modules.h"
+#include "datapath/command/session_runner.h"
 #include "fairlead/command_service.h"
 #include "fairlead/transfer.h"
 
@@ -27,12 +30,17 @@ class Outlet {
   virtual void send(TrafficClass traffic, Bytes message) = 0;
   /// Bytes that the client has yet to take.
   [[nodiscard]] virtual std::uint64_t untaken() = 0;
+  /// Whether so many bytes may be copied now; then they are.
+  [[nodiscard]] virtual bool may_copy(std::uint64_t /*bytes*/) { return true; }
+  /// The same for who copies elsewhere, and says later how much: above 0, one may. Nothing: there is no limit.
+  [[nodiscard]] virtual std::optional<std::int64_t> copy_level() { return std::nullopt; }
+  virtual void charge_copies(std::uint64_t /*bytes*/) {}
 
  protected:
   ~Outlet() = default;
 };
 
-class ServerSession {
+class ServerSession final : public SessionRunner {
  public:
   struct Terms {
     std::uint32_t channels = 16;
@@ -41,37 +49,30 @@ class ServerSession {
     std::uint64_t held_results = 16 << 20;
     std::uint32_t payload_bytes = kMaxPayload;
     std::uint64_t module_bytes = 64 << 20;
-    std::shared_ptr<ModuleCache> modules{};  // the service's; null: each image is asked for
-  };
-  struct Counts {
-    std::uint64_t commands = 0, failures = 0, skipped_unknown = 0, replies = 0;
   };
   using MakeExecutor = std::function<Result<std::unique_ptr<fairlead::command::Executor>>()>;
 
   /// `make`: called once, when the client has said hello.
-  ServerSession(Outlet& outlet, const Terms& terms, MakeExecutor make);
+  /// `meter`: where it says which command runs; null: nowhere. `modules`: the service's; null: each image is asked for.
+  ServerSession(Outlet& outlet, const Terms& terms, MakeExecutor make, SessionMeter* meter = nullptr,
+                std::shared_ptr<ModuleCache> modules = nullptr);
 
-  /// A message of the client's.
-  void take(std::vector<std::byte> message, TrafficClass traffic);
-  /// It has sent more than could be kept.
-  void overrun() { end(Code::kResourceExhausted, "the client sent more than its credits allow"); }
-  /// Runs what can run, at most some hundred commands, and says how far it got. Whether more can run now.
-  bool run();
-  /// Commands wait for the client to take what it has asked for.
-  [[nodiscard]] bool is_held() const noexcept { return held_; }
-  /// The device is at work on some: look again soon.
-  [[nodiscard]] bool is_pending() const noexcept { return pending_; }
-  /// How often it was seen that the device came further.
-  [[nodiscard]] std::uint64_t moves() const noexcept { return moves_; }
+  void take(std::vector<std::byte> message, TrafficClass traffic) override;
+  void overrun() override { end(Code::kResourceExhausted, "the client sent more than its credits allow"); }
+  bool run(Clock::time_point until = Clock::time_point::max()) override;
+  [[nodiscard]] bool is_held() const noexcept override { return held_; }
+  [[nodiscard]] bool is_pending() const noexcept override { return pending_; }
+  [[nodiscard]] std::uint64_t moves() const noexcept override { return moves_; }
 
-  [[nodiscard]] bool is_welcome() const noexcept { return executor_ != nullptr; }
-  [[nodiscard]] bool is_over() const noexcept { return !ended_.ok(); }
+  [[nodiscard]] bool is_welcome() const noexcept override { return executor_ != nullptr; }
+  [[nodiscard]] bool is_over() const noexcept override { return !ended_.ok(); }
   /// Why it ended: the client was told.
   [[nodiscard]] const Status& ended() const noexcept { return ended_; }
-  [[nodiscard]] const Counts& counts() const noexcept { return counts_; }
+  [[nodiscard]] const Counts& counts() const noexcept override { return counts_; }
+  [[nodiscard]] std::uint64_t waiting() const noexcept override;
 
  private:
-  enum class Step : std::uint8_t { kDone, kIdle, kBlocked, kHeld };
+  enum class Step : std::uint8_t { kDone, kIdle, kBlocked, kHeld, kTime };
 
   void greet(Bytes body);
   void take_commands(const MessageHeader& header, std::vector<std::byte> message);
@@ -80,7 +81,7 @@ class ServerSession {
   void ask_for_image(const ServerChannel& channel);
   [[nodiscard]] ServerChannel* channel_of(const MessageHeader& header);
   void end(Code code, std::string why);
-  Step run(ServerChannel& channel, std::uint32_t most);
+  Step run(ServerChannel& channel, std::uint32_t most, Clock::time_point until);
   Step step(ServerChannel& channel);
   [[nodiscard]] std::optional<Step> wait_for(ServerChannel& channel, const Record& record);
   fairlead::command::Outcome execute(ServerChannel& channel, const Record& record);
@@ -95,13 +96,14 @@ class ServerSession {
   void follow(ServerChannel& channel);
   void give_result(ServerChannel& channel, std::uint64_t sequence, std::vector<std::byte>& message);
   void lose(const fairlead::command::Outcome& outcome);
-  [[nodiscard]] std::uint64_t kept_bytes() const noexcept;
+  [[nodiscard]] std::uint64_t kept_bytes() noexcept;
   [[nodiscard]] bool takes_long(const Record& record) const noexcept;
   void reply(ServerChannel& channel);
 
   Outlet& outlet_;
   const Terms terms_;
   MakeExecutor make_;
+  SessionMeter* const meter_;
   ServerModules modules_;
   std::map<std::uint16_t, ServerChannel> channels_;
   std::unique_ptr<fairlead::command::Executor> executor_;  // may write into what the channels keep
@@ -110,6 +112,7 @@ class ServerSession {
   std::vector<std::byte> scratch_;
   Status ended_;
   bool held_ = false, pending_ = false;
+  bool took_long_ = false;  // the last command
   std::uint64_t moves_ = 0;
   Counts counts_;
 };

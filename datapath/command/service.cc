@@ -10,6 +10,7 @@ namespace fairlead::datapath::command {
 
 using fairlead::command::ServiceConfig;
 using fairlead::command::ServiceStats;
+using fairlead::command::Sharing;
 
 namespace {
 
@@ -25,14 +26,25 @@ ServerSession::Terms terms_of(const ServiceConfig& config, const EngineConfig& e
           config.payload_credit,
           config.held_results,
           static_cast<std::uint32_t>(std::min<std::uint64_t>(largest, config.payload_credit)),
-          config.module_bytes,
-          std::make_shared<ModuleCache>(config.module_cache_bytes)};
+          config.module_bytes};
+}
+
+ServerSession::Terms terms_for(const fairlead::command::Tenant& tenant, ServerSession::Terms terms) {
+  if (tenant.channels != 0) terms.channels = tenant.channels;
+  if (tenant.credits != 0) terms.credits = tenant.credits;
+  return terms;
 }
 
 }  // namespace
 
 ServiceImpl::ServiceImpl(Engine engine, ServiceConfig config)
-    : engine_(std::move(engine)), config_(std::move(config)), terms_(terms_of(config_, engine_.config())) {}
+    : engine_(std::move(engine)),
+      config_(std::move(config)),
+      terms_(terms_of(config_, engine_.config())),
+      turnstile_(config_.sharing != Sharing::kFree
+                     ? std::optional<Turnstile>(std::in_place, config_.sharing, config_.longest_turn)
+                     : std::nullopt),
+      tenants_(config_.tenants, turnstile_ ? &*turnstile_ : nullptr, !config_.program.empty()) {}
 
 void ServiceImpl::start() {
   thread_ = std::thread([this] { thread_main(); });
@@ -60,9 +72,16 @@ ServiceStats ServiceImpl::stats() const {
   stats.failures = counters_.failures.load(std::memory_order_relaxed);
   stats.skipped_unknown = counters_.skipped_unknown.load(std::memory_order_relaxed);
   stats.replies = counters_.replies.load(std::memory_order_relaxed);
-  stats.modules_cached = terms_.modules->count();
-  stats.modules_sent = terms_.modules->added();
+  stats.modules_cached = modules_->count();
+  stats.modules_sent = modules_->added();
+  if (turnstile_) stats.turn_overruns = turnstile_->overruns();
   return stats;
+}
+
+Status ServiceImpl::set_tenants(std::vector<fairlead::command::Tenant> tenants) {
+  if (Status fine = Tenants::check(tenants, config_.sharing); !fine.ok()) return fine;
+  tenants_.replace(std::move(tenants));
+  return {};
 }
 
 void ServiceImpl::thread_main() {
@@ -108,12 +127,9 @@ void ServiceImpl::handle(const Peer& peer, Event event) {
     case Event::Kind::kNotification:
       if (session == nullptr) {
         if (peer.state() == PeerState::kClosed) return;
-        if (sessions_.size() >= config_.max_sessions) return turn_away(peer);
-        sessions_.emplace_back(peer, std::make_unique<ServedPeer>(peer, terms_, config_.executors, counters_));
-        count_.store(sessions_.size(), std::memory_order_relaxed);
-        latest_ = std::prev(sessions_.end());
-        session = latest_->second.get();
-        if (config_.where == ServiceConfig::Where::kOwnThread) session->start_thread();
+        begin(peer);
+        session = latest_ != sessions_.end() ? latest_->second.get() : nullptr;
+        if (session == nullptr) return;
       }
       return session->deliver(std::move(event));
     case Event::Kind::kClosed:
@@ -128,11 +144,26 @@ void ServiceImpl::handle(const Peer& peer, Event event) {
   }
 }
 
-void ServiceImpl::turn_away(Peer peer) {
+/// It is the latest then, or was turned away.
+void ServiceImpl::begin(const Peer& peer) {
+  if (draining_.load()) return turn_away(peer, {Code::kUnavailable, "it is ending, and takes no new sessions"});
+  if (sessions_.size() >= config_.max_sessions) {
+    return turn_away(peer, {Code::kResourceExhausted,
+                            fmt::format("it has {} sessions, the limit (max_sessions); try again when one has ended",
+                                        config_.max_sessions)});
+  }
+  Result<Admission> admission = tenants_.admit(peer.principal());
+  if (!admission) return turn_away(peer, admission.error());
+  const ServerSession::Terms terms = terms_for(admission->terms(), terms_);
+  sessions_.emplace_back(peer, std::make_unique<ServedPeer>(peer, *std::move(admission), terms, config_, counters_,
+                                                            turnstile_ ? &*turnstile_ : nullptr, modules_));
+  count_.store(sessions_.size(), std::memory_order_relaxed);
+  latest_ = std::prev(sessions_.end());
+  if (config_.where == ServiceConfig::Where::kOwnThread) latest_->second->start_thread();
+}
+
+void ServiceImpl::turn_away(Peer peer, const Status& why) {
   counters_.refused.fetch_add(1, std::memory_order_relaxed);
-  const Status why(
-      Code::kResourceExhausted,
-      fmt::format("it has {} sessions, the limit (max_sessions); try again when one has ended", config_.max_sessions));
   (void)peer.send(refused_message(why), kMessageValue, {.traffic = TrafficClass::kCommands});
   peer.close(kGrace);
 }
@@ -160,7 +191,11 @@ ServiceImpl* of(const std::unique_ptr<ServiceBody>& body) noexcept { return stat
 
 Result<Service> Service::start(Engine engine, ServiceConfig config) {
   const auto wrong = [](std::string what) { return Status(Code::kInvalidArgument, std::move(what)); };
-  if (!config.executors) return wrong("executors is empty: give what makes a session's executor, as host_executors()");
+  if (!config.program.empty() && config.where == ServiceConfig::Where::kInTurn) {
+    return wrong("a session in a process of its own has a thread that waits for it: program takes Where::kOwnThread");
+  }
+  if (!config.executors && config.program.empty())
+    return wrong("executors is empty: give what makes a session's executor, as host_executors()");
   if (engine.listen_address().empty()) return wrong("the engine listens nowhere: set EngineConfig::listen");
   if (config.channels == 0 || config.channels > 4096) {
     return wrong(fmt::format("channels is {}, and must be 1 to 4096", config.channels));
@@ -171,6 +206,13 @@ Result<Service> Service::start(Engine engine, ServiceConfig config) {
   if (config.payload_credit < 4096 || config.held_results < config.payload_credit) {
     return wrong(fmt::format("payload_credit is {} and held_results {}: 4096 <= payload_credit <= held_results",
                              config.payload_credit, config.held_results));
+  }
+  if (Status fine = datapath::command::Tenants::check(config.tenants, config.sharing); !fine.ok()) return fine;
+  if (config.sharing != Sharing::kFree && config.where == ServiceConfig::Where::kInTurn) {
+    return wrong("who shares a device waits for a turn: sharing takes Where::kOwnThread, or is kFree");
+  }
+  if (config.longest_turn.count() <= 0) {
+    return wrong(fmt::format("longest_turn is {} ms, and must be above 0", config.longest_turn.count()));
   }
   auto impl = std::make_unique<ServiceImpl>(std::move(engine), std::move(config));
   impl->start();
@@ -183,7 +225,18 @@ Service& Service::operator=(Service&&) noexcept = default;
 Service::~Service() = default;
 
 std::string Service::listen_address() const { return body_ != nullptr ? of(body_)->listen_address() : std::string(); }
+Engine& Service::engine() noexcept { return of(body_)->engine(); }
 ServiceStats Service::stats() const { return body_ != nullptr ? of(body_)->stats() : ServiceStats(); }
+std::vector<TenantStats> Service::tenants() const {
+  return body_ != nullptr ? of(body_)->tenants() : std::vector<TenantStats>();
+}
+Status Service::set_tenants(std::vector<Tenant> tenants) {
+  if (body_ == nullptr) return {Code::kInvalidArgument, "this service was moved away"};
+  return of(body_)->set_tenants(std::move(tenants));
+}
+void Service::drain() noexcept {
+  if (body_ != nullptr) of(body_)->drain();
+}
 void Service::stop() noexcept {
   if (body_ != nullptr) of(body_)->stop();
 }

@@ -4,6 +4,8 @@
 //   auto service = fairlead::command::Service::start(std::move(*engine), {.executors = host_executors({})});
 #pragma once
 
+#include <array>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -12,6 +14,7 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "fairlead/command.h"
 #include "fairlead/engine.h"
@@ -107,6 +110,39 @@ class FAIRLEAD_EXPORT Executor {
 /// Makes a session's executor. An error refuses the session.
 using ExecutorFactory = std::function<Result<std::unique_ptr<Executor>>(const Peer& peer)>;
 
+/// How sessions of several tenants share the device. A turn is some 200 us of commands, or one command that takes
+/// longer; what is shared is the time that turns take.
+enum class Sharing : std::uint8_t {
+  kFree,        // not at all: every session runs whenever it can, beside the others
+  kBestEffort,  // one at a time, each tenant a turn; who has nothing to run is passed over
+  kEqual,       // one at a time, next is who had the least of the time, of those that have something to run
+  kFixed,       // one at a time, each tenant at most its Tenant::share of the time; what one leaves is not lent out
+};
+
+/// What one tenant may have at a service: a principal of EngineConfig::keys_file, over all its sessions. 0: no limit
+/// but the service's and its executors'.
+struct Tenant {
+  std::string name;                    // of the principal; "*": whoever else showed a key, each on these terms
+  std::uint64_t memory_bytes = 0;      // of the device's
+  std::uint32_t sessions = 0;          // at once
+  std::uint32_t channels = 0;          // of a session
+  std::uint32_t credits = 0;           // of a channel: commands that are under way
+  std::uint64_t bytes_per_second = 0;  // copied in and out together
+  double share = 0;                    // Sharing::kFixed: of the device's time, above 0; of all tenants at most 1
+};
+
+/// What a tenant has, and has done since it first came.
+struct TenantStats {
+  std::string name;            // empty: of anonymous peers
+  std::uint64_t sessions = 0;  // there now
+  std::uint64_t memory_bytes = 0;
+  std::uint64_t waiting = 0;  // commands that have come and not run
+  std::uint64_t commands = 0, bytes_in = 0, bytes_out = 0;
+  std::uint64_t service_ns = 0;             // that its commands took
+  std::uint64_t rejections = 0;             // sessions and allocations beyond what it may have
+  std::array<std::uint64_t, 3> failures{};  // by Scope: command, stream, context
+};
+
 struct ServiceConfig {
   ExecutorFactory executors{};
   /// Where commands run.
@@ -114,6 +150,10 @@ struct ServiceConfig {
     kOwnThread,  // a thread for each session: none waits for another's
     kInTurn,     // the service's thread, between messages: the shortest way, for executors whose commands are all short
   } where = Where::kOwnThread;
+  /// What each session is run by: a program, found as it is written here, and its arguments, which calls
+  /// serve_session(). Then no session reaches another's memory; one that crashes ends alone, and its client is told at
+  /// which command; one that hangs is killed when its client goes. Empty: threads of this process, by `executors`.
+  std::vector<std::string> program{};
   std::size_t max_sessions = 64;
   std::uint32_t channels = 16;                            // of a session
   std::uint32_t credits = 2048;                           // commands of a channel that are under way
@@ -122,6 +162,10 @@ struct ServiceConfig {
                                                           // of them its commands stand still
   std::uint64_t module_bytes = std::uint64_t{64} << 20;   // of one image; a session sends one at a time
   std::uint64_t module_cache_bytes = std::uint64_t{256} << 20;  // of images kept for whoever asks for them by hash
+  std::vector<Tenant> tenants{};                                // none: everybody may come, on the terms above
+  Sharing sharing = Sharing::kFree;                             // any other takes Where::kOwnThread
+  std::chrono::milliseconds longest_turn{100};  // of Sharing: one that takes longer keeps others waiting no more; they
+                                                // run beside it, and its tenant pays for it when it ends
 };
 
 struct ServiceStats {
@@ -135,7 +179,12 @@ struct ServiceStats {
   std::uint64_t replies = 0;
   std::uint64_t modules_cached = 0;  // images that are kept now
   std::uint64_t modules_sent = 0;    // that clients had to send
+  std::uint64_t turn_overruns = 0;   // turns that took more than ServiceConfig::longest_turn
 };
+
+/// What a ServiceConfig::program does: runs one session by an executor of `executors` (their Peer is no peer), and ends
+/// when the service is done with it, or has ended. Gives the program's exit code.
+FAIRLEAD_EXPORT int serve_session(const ExecutorFactory& executors);
 
 /// Serves every peer that connects to its engine, from a thread of its own, until it is destroyed. Move-only. Threads:
 /// any.
@@ -148,7 +197,17 @@ class FAIRLEAD_EXPORT Service {
   ~Service();
 
   [[nodiscard]] std::string listen_address() const;
+  /// Its engine, for the engine's figures, and to read its keys again. Whoever takes its events takes them from the
+  /// service.
+  [[nodiscard]] Engine& engine() noexcept;
   [[nodiscard]] ServiceStats stats() const;
+  /// Of the tenants that have come so far, and those that are named, by name.
+  [[nodiscard]] std::vector<TenantStats> tenants() const;
+  /// Other terms from now on: memory, bandwidth and shares for all, the rest for sessions to come. Who is not among
+  /// them any more keeps what it has, and begins no other session. Errors: as start(), and nothing changes.
+  Status set_tenants(std::vector<Tenant> tenants);
+  /// New sessions are turned away; those that are there go on. Idempotent.
+  void drain() noexcept;
   /// Ends every session and frees what they have. Waits for commands that run. Idempotent.
   void stop() noexcept;
 

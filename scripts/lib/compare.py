@@ -2,6 +2,7 @@
 
 import math
 import pathlib
+import platform
 import statistics
 import subprocess
 
@@ -23,6 +24,12 @@ def commit():
     """The commit of the sources as `git describe` names it, "-dirty" behind it if they differ from it."""
     return subprocess.run(["git", "-C", ROOT, "describe", "--always", "--dirty"], capture_output=True, text=True,
                           check=False).stdout.strip()
+
+
+def cpu_model():
+    """What this host's processor calls itself."""
+    lines = pathlib.Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), platform.machine())
 
 
 def modes(values):

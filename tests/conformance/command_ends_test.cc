@@ -192,15 +192,16 @@ TEST_P(CommandEnds, ACommandThatHangsHoldsItsSessionAlone) {
   const std::uint64_t at_gate = must(hung.launch({{1}}, {}));
   must(hung.load({2}, "nothing"));
   hung.flush();
-  EXPECT_TRUE(comes_true([&] { return kernels.entered->load() == 1; }));
+  EXPECT_TRUE(comes_true([&] { return kernels.signals().entered.load() == 1; }));
   expect_untouched();
   EXPECT_LT(hung.reached(Stage::kExecuted), at_gate);
   EXPECT_EQ(hung.wait(at_gate, Stage::kComplete, std::chrono::milliseconds(1)).code(), Code::kDeadlineExceeded);
-  kernels.open->store(true);
+  kernels.signals().open.store(true);
   expect_fine(hung);
 }
 
 TEST_P(CommandEnds, AClientThatGoesInTheMiddleLeavesNothing) {
+  if (test::over_memif()) GTEST_SKIP() << "a wire with two ends, and this takes several clients";
   for (int round = 0; round < 3; ++round) {
     {
       EngineConfig config = config_for(GetParam().way);
@@ -220,8 +221,64 @@ TEST_P(CommandEnds, AClientThatGoesInTheMiddleLeavesNothing) {
       EXPECT_FALSE(gone->status().ok());
       EXPECT_FALSE(channel.allocate({100}, 8)) << "the session has ended";
     }
-    EXPECT_TRUE(comes_true([&] { return kernels.executors->load() == 1; })) << "what it had is freed";
+    // A process that was killed does not count down any more.
+    EXPECT_TRUE(comes_true([&] { return GetParam().isolated || kernels.signals().executors.load() == 1; }));
+    // But for the 64 bytes that each look leaves.
+    const auto left = static_cast<std::uint64_t>(round) * 64;
+    EXPECT_TRUE(comes_true([&] { return service->tenants().at(0).memory_bytes == left; })) << "what it had is freed";
     expect_untouched();
+  }
+}
+
+TEST_P(CommandEnds, AProcessThatEndsTakesItsSessionAlone) {
+  if (!GetParam().isolated) GTEST_SKIP() << "it would take all with it";
+  for (const auto& [kernel, how] : {std::pair{"crash", "signal 9"}, std::pair{"exit", "exit code 7"}}) {
+    Session second = connect();
+    Channel channel = open(second);
+    must(channel.allocate({1}, 1000));
+    must(channel.load({1}, kernel));
+    must(channel.launch({{1}}, {}));
+    must(channel.fill({1}, 0, 1000, 1));
+    EXPECT_FALSE(channel.synchronize(kPatience).ok());
+    EXPECT_EQ(second.status().code(), Code::kAborted);
+    EXPECT_THAT(second.status().message(), HasSubstr(how));
+    EXPECT_THAT(second.status().message(), HasSubstr("at command 3 of channel 0"));
+    second.close();
+    EXPECT_TRUE(comes_true([&] { return service->stats().sessions == 1; }));
+    expect_untouched();
+  }
+  EXPECT_TRUE(comes_true([&] { return service->tenants().at(0).memory_bytes == 2 * 64; })) << "what they had is freed";
+  EXPECT_EQ(service->stats().sessions_ended_wrong, 2u);
+}
+
+TEST_P(CommandEnds, AProcessThatHangsEndsWithItsClient) {
+  if (!GetParam().isolated) GTEST_SKIP() << "a thread cannot be ended";
+  {
+    Session second = connect();
+    Channel hung = open(second);
+    must(hung.allocate({1}, 1000));
+    must(hung.load({1}, "gate"));
+    must(hung.launch({{1}}, {}));
+    hung.flush();
+    EXPECT_TRUE(comes_true([&] { return kernels.signals().entered.load() == 1; }));
+    expect_untouched();
+    second.close();
+  }
+  EXPECT_TRUE(comes_true([&] { return service->tenants().at(0).memory_bytes == 64; })) << "what it had is freed";
+  EXPECT_EQ(service->stats().sessions, 1u);
+  expect_untouched();
+}
+
+TEST_P(CommandEnds, AProgramThatIsNotThereRefusesTheSession) {
+  if (!GetParam().isolated) GTEST_SKIP() << "there is no program";
+  command::ServiceConfig config;
+  for (const auto& [program, words] : {std::pair{"/nowhere/session", "cannot start /nowhere/session: No such file"},
+                                       std::pair{"/bin/true", "ended (exit code 0)"}}) {
+    start(config, 1 << 20, false, {program});
+    const Result<Session> made = Session::connect(*client, service->listen_address(), {.patience = kPatience});
+    ASSERT_FALSE(made);
+    EXPECT_THAT(made.error().message(), HasSubstr(words));
+    EXPECT_TRUE(comes_true([&] { return service->stats().sessions_refused == 1; }));
   }
 }
 
@@ -239,7 +296,7 @@ TEST_P(CommandEnds, AServiceThatStopsEndsWaits) {
   EXPECT_FALSE(session->status().ok());
   EXPECT_FALSE(channel.recover().ok());
   EXPECT_FALSE(session->open_channel());
-  EXPECT_EQ(kernels.executors->load(), 0);
+  EXPECT_EQ(GetParam().isolated ? 0 : kernels.signals().executors.load(), 0);
 }
 
 TEST_P(CommandEnds, LimitsOfAServiceAreSaid) {
@@ -299,7 +356,7 @@ TEST_P(CommandEnds, WithoutWaitingThereIsRoomOrThereIsNot) {
   }
   EXPECT_EQ(appended.error().code(), Code::kResourceExhausted);
   EXPECT_GE(count, second.limits().credits);
-  kernels.open->store(true);
+  kernels.signals().open.store(true);
   expect_fine(channel);
   must(channel.launch({{1}}, {}));
   expect_fine(channel);
@@ -307,6 +364,7 @@ TEST_P(CommandEnds, WithoutWaitingThereIsRoomOrThereIsNot) {
 
 // Messages that the engine does not even post would leave a gap: the session ends and says why.
 TEST_P(CommandEnds, MoreThanTheEngineTakesEndsTheSession) {
+  if (test::over_memif()) GTEST_SKIP() << "a wire with two ends, and this takes several clients";
   EngineConfig config = config_for(GetParam().way);
   config.max_posted_bytes = 600;
   put_on_wire(config);

@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -21,8 +22,8 @@
 #include "fairlead/command.h"
 #include "fairlead/command_service.h"
 #include "fairlead/cuda_executor.h"
-#include "fairlead/host_executor.h"
 #include "tests/conformance/engine_pair.h"
+#include "tests/conformance/test_kernels.h"
 #include "tests/gpu/cuda_double.h"
 #include "tests/gpu/cuda_kernels.h"
 
@@ -33,8 +34,10 @@ inline constexpr std::size_t kPendingBytes = std::size_t{4} << 20;  // that a cl
 struct CommandWay {
   Way way;
   command::ServiceConfig::Where where = command::ServiceConfig::Where::kOwnThread;
+  bool isolated = false;  // each session in a process of its own
   bool cuda = false;
   [[nodiscard]] std::string name() const {
+    if (isolated) return way.name + "_own_process";
     return way.name + (where == command::ServiceConfig::Where::kInTurn ? "_in_turn" : "_own_thread") +
            (cuda ? "_cuda" : "");
   }
@@ -46,6 +49,7 @@ inline std::vector<CommandWay> command_ways() {
     if (way.name == "staged" || way.name == "lossy") continue;  // what these do is nothing to commands
     all.push_back({way, command::ServiceConfig::Where::kOwnThread});
     all.push_back({way, command::ServiceConfig::Where::kInTurn});
+    if (way.name != "pvrdma") all.push_back({way, command::ServiceConfig::Where::kOwnThread, true});
   }
   return all;
 }
@@ -53,45 +57,24 @@ inline std::vector<CommandWay> command_ways() {
 inline std::vector<CommandWay> cuda_command_ways() {
   std::vector<CommandWay> all = command_ways();
   std::erase_if(all, [](const CommandWay& each) {
-    return each.way.name == "pvrdma" ||
+    return each.isolated || each.way.name == "pvrdma" ||
            (each.way.name == "tcp" && each.where == command::ServiceConfig::Where::kInTurn);
   });
   for (CommandWay& each : all) each.cuda = true;
   return all;
 }
 
-/// Kernels of tests, beside those that come along.
-struct TestKernels {
-  std::shared_ptr<std::atomic<bool>> open = std::make_shared<std::atomic<bool>>(false);
-  std::shared_ptr<std::atomic<int>> entered = std::make_shared<std::atomic<int>>(0);
-  std::shared_ptr<std::atomic<int>> executors = std::make_shared<std::atomic<int>>(0);  // that live
-
-  [[nodiscard]] std::vector<command::HostKernel> kernels() const {
-    std::vector<command::HostKernel> all = command::standard_kernels();
-    all.push_back({"fault", {}, {}, [](const auto&) { return Status(Code::kInternal, "a fault"); }, true});
-    // Until the test opens the gate.
-    all.push_back({"gate",
-                   {},
-                   {},
-                   [open = open, entered = entered](const auto&) {
-                     entered->fetch_add(1);
-                     while (!open->load()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-                     return Status();
-                   },
-                   false});
-    return all;
-  }
-};
-
 class CommandPair : public testing::TestWithParam<CommandWay> {
  protected:
   void SetUp() override { start({}); }
   void TearDown() override {
-    kernels.open->store(true);
+    kernels.signals().open.store(true);
     session.reset();
     client.reset();
     service.reset();
-    EXPECT_EQ(kernels.executors->load(), 0) << "all that sessions had is freed";
+    // A process that is killed counts nothing any more.
+    const int left = GetParam().isolated ? 0 : kernels.signals().executors.load();
+    EXPECT_EQ(left, 0) << "all that sessions had is freed";
     if (!cuda) return;
     gpu::replace_process_driver(nullptr);
     EXPECT_THAT(cuda->violations(), testing::IsEmpty());
@@ -99,7 +82,8 @@ class CommandPair : public testing::TestWithParam<CommandWay> {
   }
 
   /// Without a session, if not asked for one.
-  void start(command::ServiceConfig config, std::uint64_t memory = 64 << 20, bool connects = true) {
+  void start(command::ServiceConfig config, std::uint64_t memory = 64 << 20, bool connects = true,
+             std::vector<std::string> program = {}) {
     session.reset();
     client.reset();
     service.reset();
@@ -110,10 +94,16 @@ class CommandPair : public testing::TestWithParam<CommandWay> {
     of_server.listen = "127.0.0.1:0";
     put_on_wire(of_client);
     put_on_wire(of_server);
+    change_server(of_server);
     Result<Engine> s = Engine::create(of_server);
     ASSERT_TRUE(s) << s.error().to_string();
     config.where = GetParam().where;
-    config.executors = counted(GetParam().cuda ? cuda_executors(memory) : host_executors(memory));
+    if (GetParam().isolated) {
+      config.program = {FAIRLEAD_TEST_SESSION, std::to_string(memory), kernels.path()};
+      if (!program.empty()) config.program = std::move(program);
+    } else {
+      config.executors = GetParam().cuda ? cuda_executors(memory) : kernels.executors(memory);
+    }
     Result<command::Service> started = command::Service::start(std::move(*s), std::move(config));
     ASSERT_TRUE(started) << started.error().to_string();
     service.emplace(std::move(*started));
@@ -157,17 +147,12 @@ class CommandPair : public testing::TestWithParam<CommandWay> {
 
   std::optional<gpu::testing::CudaDouble> cuda;  // if the device is that
   TestKernels kernels;
+  std::function<void(EngineConfig&)> change_server = [](EngineConfig&) {};
   std::optional<command::Service> service;
   std::optional<Engine> client;
   std::optional<command::Session> session;
 
  private:
-  [[nodiscard]] command::ExecutorFactory host_executors(std::uint64_t memory) const {
-    command::HostExecutorConfig host;
-    host.memory_bytes = memory;
-    host.kernels = kernels.kernels();
-    return command::host_executors(std::move(host));
-  }
   command::ExecutorFactory cuda_executors(std::uint64_t memory) {
     if (!cuda) {
       cuda.emplace(gpu::testing::CudaDouble::Features{.shuffle = 7});
@@ -179,59 +164,7 @@ class CommandPair : public testing::TestWithParam<CommandWay> {
     config.images.push_back(gpu::testing::add_kernels(*cuda, kernels.kernels()));
     Result<command::ExecutorFactory> made = command::cuda_executors(std::move(config));
     EXPECT_TRUE(made) << made.error().to_string();
-    return made ? *made : command::ExecutorFactory();
-  }
-
-  struct Counted final : command::Executor {
-    Counted(std::unique_ptr<command::Executor> of, std::shared_ptr<std::atomic<int>> count)
-        : inner(std::move(of)), live(std::move(count)) {
-      live->fetch_add(1);
-    }
-    ~Counted() override { live->fetch_sub(1); }
-    using Outcome = command::Outcome;
-    using Handle = command::Handle;
-    [[nodiscard]] command::ExecutorLimits limits() const override { return inner->limits(); }
-    Outcome allocate(Handle h, std::uint64_t n) override { return inner->allocate(h, n); }
-    Outcome release(Handle h) override { return inner->release(h); }
-    Outcome fill(Handle h, std::uint64_t at, std::uint64_t n, std::uint8_t v) override {
-      return inner->fill(h, at, n, v);
-    }
-    Outcome copy_in(Handle h, std::uint64_t at, std::span<const std::byte> from) override {
-      return inner->copy_in(h, at, from);
-    }
-    Outcome copy_out(std::span<std::byte> to, Handle h, std::uint64_t at) override {
-      return inner->copy_out(to, h, at);
-    }
-    Outcome copy_within(Handle a, std::uint64_t i, Handle b, std::uint64_t j, std::uint64_t n) override {
-      return inner->copy_within(a, i, b, j, n);
-    }
-    Outcome load(Handle h, std::string_view name) override { return inner->load(h, name); }
-    Outcome launch(const command::Launch& l, std::span<const std::byte> p) override { return inner->launch(l, p); }
-    /// 0x8001 is known here: it does nothing.
-    Outcome user(std::uint16_t opcode, std::span<const std::byte> b) override {
-      return opcode == 0x8001 ? Outcome() : inner->user(opcode, b);
-    }
-    [[nodiscard]] bool is_short(Handle h) const noexcept override { return inner->is_short(h); }
-    Outcome load_module(Handle h, std::span<const std::byte> image) override { return inner->load_module(h, image); }
-    Outcome load_from(Handle h, Handle m, std::string_view name, std::span<const command::Parameter> p) override {
-      return inner->load_from(h, m, name, p);
-    }
-    [[nodiscard]] bool is_asynchronous() const noexcept override { return inner->is_asynchronous(); }
-    void begin(const command::Place& place) noexcept override { inner->begin(place); }
-    Outcome fence(const command::Place& mark) override { return inner->fence(mark); }
-    command::Progress progress(std::uint32_t channel) override { return inner->progress(channel); }
-
-    std::unique_ptr<command::Executor> inner;
-    std::shared_ptr<std::atomic<int>> live;
-  };
-
-  [[nodiscard]] command::ExecutorFactory counted(command::ExecutorFactory factory) const {
-    return [factory = std::move(factory),
-            count = kernels.executors](const Peer& peer) -> Result<std::unique_ptr<command::Executor>> {
-      Result<std::unique_ptr<command::Executor>> made = factory(peer);
-      if (!made) return made.error();
-      return std::unique_ptr<command::Executor>(std::make_unique<Counted>(*std::move(made), count));
-    };
+    return made ? kernels.counted(*made) : command::ExecutorFactory();
   }
 };
 

@@ -124,6 +124,74 @@ class RemoteVectorAdd(unittest.TestCase):
         self.assertIn("127.0.0.1:1", done.stderr)
 
 
+class RemoteDevice(unittest.TestCase):
+    """What asks more of the device that remote_vector_add serves."""
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.file = pathlib.Path(folder.name) / "attention.safetensors"
+
+    def test_a_chain_of_products(self):
+        server = Served(self, BIN / "remote_vector_add", "--serve")
+        for _ in range(2):
+            done = run(BIN / "remote_sgemm_chain", server.address)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertIn("96 products over tcp, one wait", done.stdout)
+
+    def test_a_pipeline(self):
+        server = Served(self, BIN / "remote_vector_add", "--serve")
+        for _ in range(2):
+            done = run(BIN / "remote_pipeline", server.address)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertIn("16 batches over tcp", done.stdout)
+
+    def test_inference_gives_the_numbers_of_this_host(self):
+        made = run(BIN / "make_attention", self.file)
+        self.assertEqual(made.returncode, 0, made.stderr)
+        content = self.file.read_bytes()
+        (length,) = struct.unpack("<Q", content[:8])
+        header = json.loads(content[8 : 8 + length])
+        self.assertEqual({name: (of["dtype"], of["shape"], of["data_offsets"]) for name, of in header.items()},
+                         {"keys": ("F32", [64, 64], [0, 16384]), "values": ("F32", [64, 64], [16384, 32768])})
+        self.assertEqual(len(content), 8 + length + 32768)
+        server = Served(self, BIN / "remote_vector_add", "--serve")
+        done = run(BIN / "remote_inference", self.file, server.address)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("4096 numbers over tcp, as here", done.stdout)
+
+        for wrong in (content[:-1], content[:100], content[:7], b"", content.replace(b"keys", b"kays"),
+                      content.replace(b"[0,16384]", b"[8,16384]"), content.replace(b"[0,16384]", b"[9,16384]"),
+                      struct.pack("<Q", 2**63) + content[8:]):
+            self.file.write_bytes(wrong)
+            done = run(BIN / "remote_inference", self.file, server.address)
+            self.assertEqual(done.returncode, 1)
+            self.assertIn("say a FILE with keys and values", done.stderr)
+
+    def test_says_what_is_wrong(self):
+        run(BIN / "make_attention", self.file)
+        for program, before in (("remote_sgemm_chain", []), ("remote_pipeline", []), ("remote_inference", [self.file])):
+            with self.subTest(program):
+                done = run(BIN / program)
+                self.assertEqual(done.returncode, 1)
+                self.assertIn("HOST:PORT", done.stderr)
+                done = run(BIN / program, *before, "127.0.0.1:1")
+                self.assertEqual(done.returncode, 1)
+                self.assertIn("127.0.0.1:1", done.stderr)
+        done = run(BIN / "make_attention", "/dev/full")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("No space left on device", done.stderr)
+        self.assertEqual(run(BIN / "make_attention").returncode, 2)
+
+
+class ExamplesAreShort(unittest.TestCase):
+    def test_remote_devices_take_fewer_than_60_lines(self):
+        files = sorted((pathlib.Path(__file__).resolve().parent.parent.parent / "examples").glob("remote_*.cc"))
+        self.assertEqual(len(files), 4)
+        for file in files:
+            self.assertLess(len(file.read_text(encoding="utf-8").splitlines()), 60, file.name)
+
+
 class MoveBlocks(unittest.TestCase):
     def test_every_block_comes_and_goes_back(self):
         for transport in TRANSPORTS:

@@ -6,10 +6,13 @@ import os
 import pathlib
 import signal
 import socket
+import subprocess
 import time
+import xml.dom.minidom
 
-from harness import PATIENCE, Case, main, random_model, write_safetensors
+from harness import PATIENCE, PROGRAM, Case, main, random_model, write_safetensors
 
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 PATHS = {
     "tcp": ["--transport", "tcp"],
     "verbs": ["--transport", "verbs:soft0"],
@@ -71,6 +74,138 @@ class Bench(Case):
                         self.assertEqual(order, sorted(order))
                         self.assertGreater(order[0], 0)
         self.assert_fails(self.run_to_end("bench", "commands"), 2, "bench commands: give --local")
+
+    def trace(self, *calls, **header):
+        lines = [{"fairlead_trace": 1, "name": "made", "made": "by a test", **header}, *calls]
+        file = self.path("trace.jsonl")
+        pathlib.Path(file).write_text("".join(json.dumps(line) + "\n" for line in lines))
+        return file
+
+    def test_traces(self):
+        file = self.trace({"gap_ns": 1000, "op": "launch", "bytes_out": 96, "bytes_back": 0, "blocking": False, "stream": 0},
+                          {"gap_ns": 0, "op": "copy_in", "bytes_out": 3_000_000, "stream": 1},
+                          {"gap_ns": 0, "op": "mark", "stream": 1},
+                          {"gap_ns": 0, "op": "fence", "stream": 0, "on": 1},
+                          *[{"gap_ns": 100, "op": "launch", "bytes_out": 4096}] * 100,
+                          {"gap_ns": 0, "op": "copy_out", "bytes_back": 800, "stream": 1, "blocking": True},
+                          {"gap_ns": 0, "op": "copy_out", "bytes_back": 2_000_000, "stream": 1},
+                          {"gap_ns": 0, "op": "synchronize"}, device_ns=500)
+        for path, flags in PATHS.items():
+            for where in ("turn", "thread"):
+                with self.subTest(path=path, where=where):
+                    report = self.bench("trace", file, "--local", "--repeat", "3", "--executor", where, *flags)
+                    self.assertEqual(report["schema"], "fairlead.bench.trace/1")
+                    self.assertEqual((report["transport"], report["executor"]), (flags[1], where))
+                    self.assertEqual(report["trace"], {
+                        "file": file, "name": "made", "made": "by a test", "calls": 107, "streams": 2, "blocking": 2,
+                        "bytes_out": 3_000_000 + 96 + 100 * 4096, "bytes_back": 2_000_800, "gap_ns": 11_000,
+                        "device_ns": 50_500})
+                    self.assertEqual({op: (of["count"], of["blocking"]) for op, of in report["by_op"].items()},
+                                     {"launch": (101, 0), "copy_in": (1, 0), "copy_out": (2, 1), "mark": (1, 0),
+                                      "fence": (1, 0), "synchronize": (1, 1)})
+                    self.assertEqual((report["replays"], report["verified"], report["interrupted"]), (3, True, False))
+                    for side in ("local_ns", "remote_ns"):
+                        order = [report[side][p] for p in ("min", "p50", "max")]
+                        self.assertEqual(order, sorted(order))
+                        self.assertGreaterEqual(order[0], 50_500)  # what the device takes by itself
+                    ratio = report["remote_ns"]["p50"] / report["local_ns"]["p50"]
+                    self.assertAlmostEqual(report["overhead"], ratio - 1, 6)
+
+    def test_a_trace_at_its_limits(self):
+        file = self.trace({"op": "copy_in", "bytes_out": 64 << 20, "stream": 15}, {"op": "launch", "bytes_out": 4096, "stream": 15},
+                          *[{"op": "mark", "stream": stream} for stream in range(16)] * 200,
+                          *[{"op": "copy_out", "bytes_back": 1024, "stream": 15}] * 3000,
+                          {"op": "copy_out", "bytes_back": 64 << 20, "stream": 15, "blocking": True})
+        report = self.bench("trace", file, "--local", "--repeat", "1", "--transport", "tcp")
+        self.assertEqual((report["trace"]["streams"], report["by_op"]["copy_out"]["count"], report["verified"]), (16, 3001, True))
+
+    def test_traces_that_are_none(self):
+        good = self.trace({"op": "launch"})
+        for words, code, reason in (
+                ([good], 2, "bench trace: give --local"),
+                ([good, "--local", "--emulate"], 2, "bench trace: give --local"),
+                ([good, "--local", "--duration", "1", "--repeat", "2"], 2, "--duration and --repeat exclude each other"),
+                ([good, "--local", "--rtt", "1us"], 2, "--rtt is for --emulate"),
+                ([good, "--emulate", "--repeat", "2"], 2, "--repeat is for replays"),
+                ([good, "--emulate", "--rtt", "5"], 2, "'5' is not legal here .legal: 1us,5us"),
+                ([good, "--emulate", "--bandwidth", "10Gbit"], 2, "'10Gbit' is not legal here .legal: 10G"),
+                ([good, "--emulate", "--copy-bandwidth", "1G,2G"], 2, "--copy-bandwidth is one number"),
+                ([good, "--emulate", "--json", "-", "--svg", "-"], 2, "--json - and --svg - exclude each other"),
+                ([good, "--emulate", "--svg", "/nowhere/x.svg"], 1, "/nowhere/x.svg"),
+                (["/nowhere/trace", "--emulate"], 1, "cannot open /nowhere/trace: No such file"),
+                (["--local"], 2, "FILE is missing"),
+                (["/nowhere/trace", "--local"], 1, "cannot open /nowhere/trace: No such file"),
+                ([PROGRAM, "--local"], 1, "line 1: ")):
+            with self.subTest(words=words):
+                self.assert_fails(self.run_to_end("bench", "trace", *words), code, reason)
+        wrong = self.trace({"op": "launch"}, {"op": "launch", "bytes_out": 5000})
+        self.assert_fails(self.run_to_end("bench", "trace", wrong, "--local"), 1,
+                          "line 3: field 'bytes_out' is 5000; legal is a whole number from 0 to 4096")
+
+    def test_traces_are_emulated(self):
+        file = self.trace(*[{"op": "launch", "device_ns": 100_000, "blocking": True}] * 3)
+        drawing = self.path("curves.svg")
+        report = self.bench("trace", file, "--emulate", "--rtt", "1us,30us", "--bandwidth", "1G,100G", "--svg", drawing)
+        self.assertEqual(report["schema"], "fairlead.bench.trace.emulation/1")
+        self.assertEqual((report["trace"]["calls"], report["trace"]["blocking"]), (3, 3))
+        self.assertEqual((report["local_step_ns"], report["rule_rtt_ns"]), (300_000, 5_000))
+        self.assertEqual([curve["bits_per_second"] for curve in report["curves"]], [1e9, 100e9])
+        for curve in report["curves"]:
+            self.assertEqual([point["rtt_ns"] for point in curve["points"]], [1_000, 30_000])
+            # Each call: a buffer of 16 + 8 + 40 + 8 bytes, a reply of 16 + 24.
+            crosses = 112 * 8e9 / curve["bits_per_second"]
+            for point in curve["points"]:
+                self.assertAlmostEqual(point["step_ns"], 3 * (100_000 + point["rtt_ns"] + crosses), 3)
+            self.assertAlmostEqual(curve["longest_rtt_ns"] / (5_000 - crosses), 1, 2)
+        self.assertEqual(xml.dom.minidom.parse(drawing).documentElement.tagName, "svg")
+        code, output = self.run_to_end("bench", "trace", file, "--emulate", "--rtt", "1us,30us",
+                                       env={"FAIRLEAD_LOCAL": "1", "FAIRLEAD_REPEAT": "3"})
+        self.assertEqual(code, 0, output)
+        self.assertRegex(output, "(?m)^ +30 us +30.[0-9]+ % +30.[0-9]+ % +30.[0-9]+ %$")
+        self.assertRegex(output, "(?m)^5 % up to ")
+
+    def test_the_traces_of_models(self):
+        script = ROOT / "scripts/make_traces"
+        done = subprocess.run([script, "--check"], capture_output=True, text=True, check=False)
+        self.assertEqual((done.returncode, done.stdout, done.stderr), (0, "", ""))
+        counts = json.loads(subprocess.run([script, "--counts"], capture_output=True, text=True, check=True).stdout)
+        # What their descriptions add up to.
+        self.assertEqual({name: (each["launches"], each["blocking"]) for name, each in counts.items()},
+                         {"gpt2_small_decode": (7 + 12 * 13, 2), "resnet50_inference": (53 + 53 + 49 + 16 + 3, 1),
+                          "bert_base_training": (196 + 381 + 7, 1)})
+        self.assertEqual(counts["resnet50_inference"]["bytes_back"], 16_000)
+        page = (ROOT / "docs/benchmarks.md").read_text()
+        for name, wanted in counts.items():
+            with self.subTest(name=name):
+                self.assertRegex(page, rf"\| `{name}` \| .* \| {wanted['launches']} \| {wanted['blocking']} \| "
+                                       rf"{wanted['bytes_out']:,} \| {wanted['bytes_back']:,} \| {wanted['gap_ns'] / 1e6:.2f} ms "
+                                       rf"\| {wanted['device_ns'] / 1e6:.2f} ms \|")
+                file = ROOT / f"bench/trace/models/{name}.jsonl"
+                self.assertLess(file.stat().st_size, 50_000)
+                trace = self.bench("trace", file, "--emulate")["trace"]
+                self.assertEqual(trace["name"], name)
+                self.assertEqual({key: trace[key] for key in wanted if key != "launches"},
+                                 {key: value for key, value in wanted.items() if key != "launches"})
+        report = self.bench("trace", ROOT / "bench/trace/models/gpt2_small_decode.jsonl", "--local", "--repeat", "1",
+                            "--transport", "tcp")
+        self.assertEqual((report["by_op"]["launch"]["count"], report["verified"]), (163, True))
+
+    def test_a_trace_is_interrupted(self):
+        file = self.trace({"op": "launch", "device_ns": 1000, "blocking": True})
+        report = self.path("report.json")
+        client = self.start("bench", "trace", file, "--local", "--transport", "tcp", "--duration", "1000", "--json", report)
+        children = pathlib.Path(f"/proc/{client.process.pid}/task/{client.process.pid}/children")
+        end = time.monotonic() + PATIENCE
+        while not children.read_text() and time.monotonic() < end:
+            time.sleep(0.05)
+        time.sleep(1)  # it may be before the first replay is over: then there are none
+        os.kill(client.process.pid, signal.SIGINT)
+        code = client.wait()
+        if os.path.exists(report):
+            self.assertEqual(code, 130, client.output)
+            self.assertTrue(json.loads(pathlib.Path(report).read_text())["interrupted"])
+        else:  # before it listened to signals
+            self.assertEqual(code, -signal.SIGINT, client.output)
 
     def check(self, result):
         self.assertTrue(result["verified"])

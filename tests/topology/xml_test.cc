@@ -55,11 +55,6 @@ TEST(Xml, RefusesWhatWouldTakeTheStack) {
   EXPECT_THAT(error_of(deep), HasSubstr("nested beyond 256"));
 }
 
-TEST(Xml, EscapesWhatItWrites) {
-  EXPECT_EQ(escape_xml("<a & \"b\">"), "&lt;a &amp; &quot;b&quot;&gt;");
-  EXPECT_EQ(escape_xml(std::string_view("\0\x1b", 2)), "??");
-}
-
 TEST(HwlocXml, Version3BecomesWhatVersion2Reads) {
   const Result<std::string> text = to_readable_xml(
       "<!-- c --><topology version=\"3.0\"><object type='OSDev' osdev_type='48'/><object type='OSDev' osdev_type='16'/>"

@@ -1,0 +1,175 @@
+#include <fmt/format.h>
+#include <poll.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "bench/base/file_output.h"
+#include "cli/args.h"
+#include "cli/commands.h"
+#include "cli/engine_options.h"
+#include "cli/ready_file.h"
+#include "cli/server_front.h"
+#include "cli/server_signals.h"
+#include "cli/tenants/tenant_metrics.h"
+#include "cli/tenants/tenants_file.h"
+#include "fairlead/command_service.h"
+#include "fairlead/host_executor.h"
+
+namespace fairlead::cli {
+namespace {
+
+using command::Service;
+using command::ServiceConfig;
+using command::Sharing;
+using command::Tenant;
+
+struct Options {
+  EngineConfig config;
+  ServiceConfig service;
+  std::string gpu, tenants, sharing = "best-effort", metrics, ready_file;
+  std::uint64_t memory = std::uint64_t{1} << 30;
+  double drain = 20;  // seconds
+  bool threads = false;
+  bool one_session = false;
+  bool named_no_host = false;
+};
+
+command::ExecutorFactory executors_of(const Options& options) {
+  command::HostExecutorConfig host;
+  host.memory_bytes = options.memory;
+  return command::host_executors(std::move(host));
+}
+
+Sharing sharing_of(std::string_view word) {
+  if (word == "equal") return Sharing::kEqual;
+  if (word == "fixed") return Sharing::kFixed;
+  return word == "free" ? Sharing::kFree : Sharing::kBestEffort;
+}
+
+/// Keys and tenants, from their files: all of it, or nothing changes.
+void reload(Service& service, const Options& options, Console& console) {
+  constexpr std::string_view kStill = "; what was read before still holds";
+  std::vector<Tenant> tenants;
+  if (!options.tenants.empty()) {
+    Result<std::vector<Tenant>> read = load_tenants(options.tenants);
+    if (!read) return console.error({read.error().code(), read.error().message() + std::string(kStill)});
+    tenants = *std::move(read);
+  }
+  Status done = options.tenants.empty() ? Status() : service.set_tenants(std::move(tenants));
+  if (done.ok()) done = service.engine().reload_keys();
+  if (!done.ok()) return console.error({done.code(), done.message() + std::string(kStill)});
+  console.line(options.tenants.empty() ? "the keys were read again" : "the tenants and the keys were read again");
+}
+
+Status serve(Service& service, const Options& options, int signal_fd, Console& console) {
+  const auto own = [&service] { return tenant_metrics(service.stats(), service.tenants()); };
+  auto exposition = start_metrics(options.metrics, service.engine(), own);
+  if (!exposition) return exposition.error();
+  const Status announced = announce({.listen = service.listen_address(),
+                                     .metrics = *exposition ? (*exposition)->address() : "",
+                                     .ready_file = options.ready_file,
+                                     .named_no_host = options.named_no_host},
+                                    console);
+  if (!announced.ok()) return announced;
+  const ReadyFile ready(options.ready_file);
+  ServerSignals::Served served{[&] { service.drain(); }, [&] { return service.stats().sessions != 0; }};
+  if (!options.config.keys_file.empty()) served.reload = [&] { reload(service, options, console); };
+  ServerSignals signals(signal_fd, options.drain, std::move(served), console);
+  while (!signals.now()) {
+    pollfd fd{signals.fd(), POLLIN, 0};
+    ::poll(&fd, 1, signals.poll_ms());
+    if (fd.revents != 0) signals.came();
+  }
+  console.line("ending");
+  return {};
+}
+
+Result<Service> start(Options& options) {
+  if (!options.tenants.empty()) {
+    Result<std::vector<Tenant>> tenants = load_tenants(options.tenants);
+    if (!tenants) return tenants.error();
+    options.service.tenants = *std::move(tenants);
+  }
+  options.service.sharing = sharing_of(options.sharing);
+  if (options.threads) {
+    options.service.executors = executors_of(options);
+  } else {  // this program again, whatever has become of its file
+    options.service.program = {
+        "/proc/self/exe", "serve", "--gpu", options.gpu, "--one-session", "--memory", std::to_string(options.memory)};
+  }
+  Result<Engine> engine = Engine::create(options.config);
+  if (!engine) return engine.error();
+  return Service::start(*std::move(engine), options.service);
+}
+
+}  // namespace
+
+int serve_gpu_command(Words words) {
+  Options options;
+  options.config.listen = ":7471";
+  Args args(
+      "serve --gpu",
+      "Serves a device to programs at other hosts, over command channels. With --keys clients show who they are, "
+      "and --tenants says what each may have. SIGTERM or SIGINT takes no new sessions and ends it when those that "
+      "are there have ended, a second one at once. SIGHUP reads keys and tenants again.",
+      "Examples:\n"
+      "  fairlead serve --gpu host\n"
+      "  fairlead serve --gpu host --listen 0.0.0.0:7471 --keys keys --tenants tenants --sharing equal "
+      "--metrics :9100\n"
+      "A file of tenants has a line for each: NAME memory=8G sessions=4 channels=16 commands=2048 bandwidth=1G "
+      "share=25%\nSee docs/commands.md, docs/gpu_server.md.");
+  args.option("--gpu", "WHICH", "The device: host (this host's memory and processor)",
+              set_choice(&options.gpu, {"host"}));
+  args.option("--tenants", "FILE",
+              "Who may come, and what each may have, by the names of --keys (default: everybody, all there is)",
+              set_text(&options.tenants));
+  args.option("--sharing", "POLICY",
+              "How tenants share the device: best-effort (by turns), equal (of its time), fixed (the share of each, "
+              "which is not lent out), free (all at once; default best-effort)",
+              set_choice(&options.sharing, {"best-effort", "equal", "fixed", "free"}));
+  args.flag(
+      "--threads", &options.threads,
+      "Run sessions in threads of the server, which is faster for small commands; else each has a process of its own, "
+      "and one that crashes or hangs harms no other");
+  args.flag("--one-session", &options.one_session, "What such a process is started with; it is of no other use");
+  args.option("--memory", "SIZE", "Of the device, for each session (default 1G)",
+              set_size(&options.memory, 4096, std::uint64_t{1} << 50));
+  args.option("--max-sessions", "N", "At once (default 64)", set_number(&options.service.max_sessions, 1, 65536));
+  args.option("--listen", "HOST:PORT",
+              "Where to listen. Without a host it is 127.0.0.1, but every address with --keys; port 0 takes a free one "
+              "(default :7471)",
+              set_host_port(&options.config.listen, false));
+  args.option("--metrics", "HOST:PORT",
+              "Serve /metrics and /healthz there; `fairlead status` reads them (default: not at all)",
+              set_host_port(&options.metrics, false));
+  args.option("--ready-file", "FILE", "Written when ready, removed at the end: {\"listen\": ..., \"metrics\": ...}",
+              set_text(&options.ready_file));
+  args.option("--drain", "SECONDS", "How long SIGTERM or SIGINT waits for sessions to end (default 20)",
+              set_seconds(&options.drain, 0, 86'400));
+  add_engine_options(args, &options.config);
+  args.rule([&] {
+    const bool nameless = !options.tenants.empty() && options.config.keys_file.empty();
+    return nameless ? std::string("--tenants names principals, whom --keys FILE knows: give that, too") : std::string();
+  });
+  if (const auto exit = args.parse(words)) return *exit;
+  if (options.one_session) return command::serve_session(executors_of(options));
+
+  options.named_no_host = options.config.listen.starts_with(':') && options.config.keys_file.empty();
+  if (options.named_no_host) options.config.listen.insert(0, "127.0.0.1");
+  Console console("serve");
+  Status status = options.ready_file.empty() ? Status() : bench::check_writable(options.ready_file);
+  const Result<UniqueFd> signals = catch_signals(!options.config.keys_file.empty());  // before the engine has threads
+  if (status.ok() && !signals) status = signals.error();
+  if (status.ok()) {
+    Result<Service> service = start(options);
+    if (!service) return console.no_engine(service.error());
+    status = serve(*service, options, signals->get(), console);
+  }
+  if (!status.ok()) console.error(status);
+  return status.ok() ? kSuccess : kFailure;
+}
+
+}  // namespace fairlead::cli

@@ -1,0 +1,63 @@
+#include "cli/server_signals.h"
+
+#include <fmt/format.h>
+#include <signal.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+namespace fairlead::cli {
+
+using std::chrono::steady_clock;
+
+// A SIGHUP that nohup has us ignore would come all the same: what is blocked is kept.
+Result<UniqueFd> catch_signals(bool reloads) {
+  sigset_t set;
+  sigemptyset(&set);
+  for (const int signal : {SIGTERM, SIGINT}) sigaddset(&set, signal);
+  struct sigaction now{};
+  ::sigaction(SIGHUP, nullptr, &now);
+  if (reloads || now.sa_handler != SIG_IGN) sigaddset(&set, SIGHUP);
+  if (::pthread_sigmask(SIG_BLOCK, &set, nullptr) != 0) return Status(Code::kInternal, "cannot block SIGTERM");
+  UniqueFd fd(::signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
+  if (!fd) return Status(Code::kResourceExhausted, "cannot create a signal descriptor");
+  return fd;
+}
+
+int ServerSignals::poll_ms() const {
+  if (signals_ == 0) return -1;
+  constexpr std::int64_t kAgain = 50;  // whether an answer has arrived is no event
+  const auto left = std::chrono::ceil<std::chrono::milliseconds>(by_ - steady_clock::now()).count();
+  return static_cast<int>(std::clamp<std::int64_t>(left, 0, kAgain));
+}
+
+void ServerSignals::came() {
+  signalfd_siginfo signal{};
+  const std::size_t before = signals_;
+  while (::read(fd_, &signal, sizeof signal) == sizeof signal) {
+    if (served_.reload && signal.ssi_signo == SIGHUP) {
+      served_.reload();
+    } else {
+      ++signals_;
+    }
+  }
+  if (before != 0 || signals_ == 0) return;
+  served_.drain();
+  by_ =
+      steady_clock::now() + std::chrono::duration_cast<steady_clock::duration>(std::chrono::duration<double>(seconds_));
+  if (served_.busy() && seconds_ > 0) {
+    console_.line(fmt::format(
+        "ending when what is under way is finished, in {:g} s at most; a second signal ends it now", seconds_));
+  }
+}
+
+bool ServerSignals::now() const {
+  if (signals_ == 0) return false;
+  if (!served_.busy()) return true;
+  if (signals_ < 2 && steady_clock::now() < by_) return false;
+  console_.line("what was under way is dropped");
+  return true;
+}
+
+}  // namespace fairlead::cli

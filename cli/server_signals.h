@@ -1,0 +1,47 @@
+// Signals that end a server: the first lets what is under way finish, for so long; the second ends at once. SIGHUP has
+// a server that can read its keys again do that; else it is a signal to end, as ever.
+//
+// Threads: one, which polls fd() for poll_ms() and calls came() when there is something.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <functional>
+
+#include "base/unique_fd.h"
+#include "cli/console.h"
+#include "fairlead/status.h"
+
+namespace fairlead::cli {
+
+/// SIGTERM, SIGINT and SIGHUP as a descriptor. Called before there are other threads: they are blocked in all of them.
+Result<UniqueFd> catch_signals(bool reloads);
+
+class ServerSignals {
+ public:
+  /// What a server does about them.
+  struct Served {
+    std::function<void()> drain;  // takes nothing new
+    std::function<bool()> busy;   // something is under way
+    std::function<void()> reload{};
+  };
+
+  ServerSignals(int fd, double seconds, Served served, Console& console)
+      : fd_(fd), seconds_(seconds), served_(std::move(served)), console_(console) {}
+
+  [[nodiscard]] int fd() const noexcept { return fd_; }
+  [[nodiscard]] int poll_ms() const;
+  void came();
+  /// Whether it is over now.
+  [[nodiscard]] bool now() const;
+
+ private:
+  int fd_;
+  double seconds_;
+  Served served_;
+  Console& console_;
+  std::size_t signals_ = 0;
+  std::chrono::steady_clock::time_point by_{};
+};
+
+}  // namespace fairlead::cli

@@ -1,0 +1,59 @@
+#include "datapath/command/metered_executor.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace fairlead::datapath::command {
+
+MeteredExecutor::~MeteredExecutor() {
+  of_.reset();  // what it had is free before others may have it
+  for (const auto& [handle, bytes] : sizes_) give_back(bytes);
+}
+
+fairlead::command::ExecutorLimits MeteredExecutor::limits() const {
+  fairlead::command::ExecutorLimits limits = of_->limits();
+  const std::uint64_t most = tenant_->most_memory.load();
+  if (most != 0) limits.memory_bytes = std::min(limits.memory_bytes, most);
+  return limits;
+}
+
+MeteredExecutor::Outcome MeteredExecutor::allocate(Handle handle, std::uint64_t bytes) {
+  if (!tenant_->reserve_memory(bytes)) {
+    tenant_->rejections.fetch_add(1);
+    return {fairlead::command::kOutOfMemory, fairlead::command::Scope::kCommand,
+            fmt::format("{} bytes beside {} of {} that the tenant may have", bytes, tenant_->memory.load(),
+                        tenant_->most_memory.load())};
+  }
+  Outcome outcome = of_->allocate(handle, bytes);
+  if (outcome.ok()) {
+    sizes_.emplace(handle.bits, bytes);
+    count(bytes);
+  } else {
+    tenant_->give_back(bytes);
+  }
+  return outcome;
+}
+
+MeteredExecutor::Outcome MeteredExecutor::release(Handle handle) {
+  Outcome outcome = of_->release(handle);
+  const auto found = outcome.ok() ? sizes_.find(handle.bits) : sizes_.end();
+  if (found == sizes_.end()) return outcome;
+  give_back(found->second);
+  sizes_.erase(found);
+  return outcome;
+}
+
+MeteredExecutor::Outcome MeteredExecutor::copy_in(Handle to, std::uint64_t offset, std::span<const std::byte> from) {
+  Outcome outcome = of_->copy_in(to, offset, from);
+  if (outcome.ok()) tenant_->bytes_in.fetch_add(from.size(), std::memory_order_relaxed);
+  return outcome;
+}
+
+MeteredExecutor::Outcome MeteredExecutor::copy_out(std::span<std::byte> to, Handle from, std::uint64_t offset) {
+  Outcome outcome = of_->copy_out(to, from, offset);
+  if (outcome.ok()) tenant_->bytes_out.fetch_add(to.size(), std::memory_order_relaxed);
+  return outcome;
+}
+
+}  // namespace fairlead::datapath::command

@@ -1,0 +1,172 @@
+#include "datapath/command/process/process_session.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <poll.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "datapath/command/process/inherited.h"
+
+namespace fairlead::datapath::command {
+
+namespace {
+constexpr int kGraceMs = 200;  // for it to end by itself, when nobody speaks to it any more
+}  // namespace
+
+ProcessSession::ProcessSession(Outlet& outlet, const ServerSession::Terms& terms, std::vector<std::string> program,
+                               std::shared_ptr<TenantAccount> account)
+    : outlet_(outlet), terms_(terms), program_(std::move(program)), account_(std::move(account)) {}
+
+ProcessSession::~ProcessSession() { (void)end_process(); }
+
+// ---- the process ---------------------------------------------------------------------------------------------------
+
+Status ProcessSession::start() {
+  Result<SharedPage<SessionMeter>> page = SharedPage<SessionMeter>::create();
+  if (!page) return page.error();
+  int ends[2];
+  if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) {
+    return {Code::kResourceExhausted, fmt::format("there is no socket to be had: {}", std::strerror(errno))};
+  }
+  UniqueFd ours(ends[0]), theirs(ends[1]);
+  std::vector<char*> words;
+  for (const std::string& word : program_) words.push_back(const_cast<char*>(word.c_str()));
+  words.push_back(nullptr);
+  // All of ours close by themselves there, but for those that it is given. What is given away has numbers that no other
+  // is to be given.
+  const std::pair<int, int> gifts[] = {
+      {kInheritedSocket, theirs.get()}, {kInheritedTenant, account_->page.get()}, {kInheritedSession, page->fd.get()}};
+  posix_spawn_file_actions_t actions;
+  ::posix_spawn_file_actions_init(&actions);
+  std::vector<UniqueFd> copies;
+  for (const auto& [number, fd] : gifts) {
+    copies.emplace_back(::fcntl(fd, F_DUPFD_CLOEXEC, kInheritedEnd));
+    ::posix_spawn_file_actions_adddup2(&actions, copies.back().get(), number);
+  }
+  posix_spawnattr_t attributes;
+  ::posix_spawnattr_init(&attributes);
+  sigset_t none;
+  sigemptyset(&none);
+  ::posix_spawnattr_setsigmask(&attributes, &none);
+  ::posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK);
+  const int error = ::posix_spawn(&pid_, words[0], &actions, &attributes, words.data(), environ);
+  ::posix_spawnattr_destroy(&attributes);
+  ::posix_spawn_file_actions_destroy(&actions);
+  if (error != 0) {
+    pid_ = -1;
+    return {Code::kUnavailable, fmt::format("cannot start {}: {}", program_[0], std::strerror(error))};
+  }
+  process_.reset(static_cast<int>(::syscall(SYS_pidfd_open, pid_, 0)));
+  meter_ = *std::move(page);
+  socket_ = std::move(ours);
+  pipe_.emplace(socket_.get());
+  pipe_->put_value(FrameType::kTerms, terms_);
+  return {};
+}
+
+// What does not run ends by itself, in order.
+void ProcessSession::abandon() noexcept {
+  if (runs_.load()) kill();
+}
+
+void ProcessSession::kill() noexcept { (void)::syscall(SYS_pidfd_send_signal, process_.get(), SIGKILL, nullptr, 0); }
+
+std::string ProcessSession::end_process() noexcept {
+  if (pid_ < 0) return "it had not begun";
+  socket_.reset();  // it ends by itself then, if it can
+  pipe_.reset();
+  siginfo_t info{};
+  const auto wait = [&](int ms) {
+    pollfd fd{process_.get(), POLLIN, 0};
+    ::poll(&fd, 1, ms);
+    return ::waitid(P_PIDFD, static_cast<id_t>(process_.get()), &info, WEXITED | WNOHANG) != 0 || info.si_pid != 0;
+  };
+  if (!wait(kGraceMs)) {
+    kill();
+    (void)wait(-1);
+  }
+  pid_ = -1;
+  // What it had is free, whether it said so or not.
+  account_->meter->give_back(meter_.value->memory.exchange(0));
+  if (info.si_code == CLD_EXITED) return fmt::format("exit code {}", info.si_status);
+  return fmt::format("signal {}, {}", info.si_status, ::strsignal(info.si_status));
+}
+
+// ---- the session ---------------------------------------------------------------------------------------------------
+
+void ProcessSession::fail(Code code, std::string why) {
+  if (is_over()) return;
+  ran_.over = 1;
+  ran_.held = ran_.more = ran_.pending = 0;
+  ran_.waiting = 0;
+  outlet_.send(TrafficClass::kCommands, refused_message(Status(code, std::move(why))));
+}
+
+void ProcessSession::take(std::vector<std::byte> message, TrafficClass traffic) {
+  if (is_over()) return;
+  if (pid_ < 0) {
+    if (const Status started = start(); !started.ok()) return fail(started.code(), started.message());
+  }
+  pipe_->put(FrameType::kMessage, message, static_cast<std::uint32_t>(traffic));
+  news_ = true;
+}
+
+void ProcessSession::overrun() {
+  if (is_over() || pid_ < 0) return;
+  pipe_->put(FrameType::kOverrun, {});
+  news_ = true;
+}
+
+bool ProcessSession::run(Clock::time_point until) {
+  const bool has_work = news_ || ran_.more != 0 || ran_.held != 0 || ran_.pending != 0;
+  if (is_over() || pid_ < 0 || !has_work) return false;
+  news_ = false;
+  Run run;
+  run.untaken = outlet_.untaken();
+  const auto level = outlet_.copy_level();
+  run.copies_limited = level ? 1 : 0;
+  run.copy_level = level.value_or(0);
+  if (until != Clock::time_point::max()) {
+    const std::chrono::nanoseconds left = until - Clock::now();
+    run.for_ns = static_cast<std::uint64_t>(std::max<std::int64_t>(left.count(), 1));
+  }
+  pipe_->put_value(FrameType::kRun, run);
+  runs_.store(true);
+  const bool ran = pipe_->flush() && relay();
+  runs_.store(false);
+  if (ran) return ran_.more != 0;
+  const std::uint64_t sequence = meter_.value->sequence.load();
+  const std::uint32_t channel = meter_.value->channel.load();
+  const std::string how = end_process();
+  fail(Code::kAborted,
+       fmt::format("the process that ran the session's commands ended ({}) at command {} of channel {}, "
+                   "and all that the session had is gone",
+                   how, sequence, channel));
+  return false;
+}
+
+bool ProcessSession::relay() {
+  while (const std::optional<FramePipe::Frame> frame = pipe_->read()) {
+    if (frame->header.type == FrameType::kSend) {
+      outlet_.send(static_cast<TrafficClass>(frame->header.traffic), frame->bytes);
+      continue;
+    }
+    const std::optional<Ran> ran = frame->header.type == FrameType::kRan ? value_of<Ran>(*frame) : std::nullopt;
+    if (!ran) return false;
+    ran_ = *ran;
+    if (ran_.copied != 0) outlet_.charge_copies(ran_.copied);
+    return true;
+  }
+  return false;
+}
+
+}  // namespace fairlead::datapath::command

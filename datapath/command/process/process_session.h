@@ -1,0 +1,68 @@
+// A session that another process runs: a kernel that crashes ends that process and its session, one that hangs is
+// killed when its client goes, and no session reaches another's memory.
+//
+// The process is started for the session's first message, and ends with it. Ownership: the process, its socket, the
+// page on which it counts. Threads: one at a time, but for abandon().
+#pragma once
+
+#include <sys/types.h>
+
+#include <atomic>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/unique_fd.h"
+#include "datapath/command/process/frames.h"
+#include "datapath/command/process/shared_page.h"
+#include "datapath/command/tenants.h"
+
+namespace fairlead::datapath::command {
+
+class ProcessSession final : public SessionRunner {
+ public:
+  /// `program`: what to start, and its arguments: it calls fairlead::command::serve_session().
+  ProcessSession(Outlet& outlet, const ServerSession::Terms& terms, std::vector<std::string> program,
+                 std::shared_ptr<TenantAccount> account);
+  ~ProcessSession() override;
+
+  void take(std::vector<std::byte> message, TrafficClass traffic) override;
+  void overrun() override;
+  bool run(Clock::time_point until) override;
+  void abandon() noexcept override;
+
+  [[nodiscard]] bool is_held() const noexcept override { return ran_.held != 0; }
+  [[nodiscard]] bool is_pending() const noexcept override { return ran_.pending != 0; }
+  [[nodiscard]] std::uint64_t moves() const noexcept override { return ran_.moves; }
+  [[nodiscard]] bool is_welcome() const noexcept override { return ran_.welcome != 0; }
+  [[nodiscard]] bool is_over() const noexcept override { return ran_.over != 0; }
+  [[nodiscard]] const Counts& counts() const noexcept override { return ran_.counts; }
+  [[nodiscard]] std::uint64_t waiting() const noexcept override { return ran_.waiting; }
+
+ private:
+  [[nodiscard]] Status start();
+  /// What it says until it has run. False: it has gone, or talks nonsense.
+  [[nodiscard]] bool relay();
+  /// The session ends, and its client hears why.
+  void fail(Code code, std::string why);
+  void kill() noexcept;
+  /// How it ended, in words.
+  [[nodiscard]] std::string end_process() noexcept;
+
+  Outlet& outlet_;
+  const ServerSession::Terms terms_;
+  const std::vector<std::string> program_;
+  const std::shared_ptr<TenantAccount> account_;
+
+  SharedPage<SessionMeter> meter_;
+  UniqueFd socket_;
+  std::optional<FramePipe> pipe_;
+  UniqueFd process_;  // a pidfd, so that no other process is ever killed
+  std::atomic<bool> runs_{false};
+  pid_t pid_ = -1;
+  bool news_ = false;  // something was put since the last run
+  Ran ran_;
+};
+
+}  // namespace fairlead::datapath::command

@@ -1,0 +1,119 @@
+// The process that runs one session: what the server says comes in, what the client is to hear goes out.
+#include <fmt/format.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+
+#include <csignal>
+#include <memory>
+#include <utility>
+
+#include "datapath/command/metered_executor.h"
+#include "datapath/command/process/frames.h"
+#include "datapath/command/process/inherited.h"
+#include "datapath/command/process/shared_page.h"
+#include "datapath/command/server_session.h"
+
+namespace fairlead::datapath::command {
+namespace {
+
+using fairlead::command::Executor;
+using fairlead::command::ExecutorFactory;
+
+/// By the server. Within a run it knows only what it was told at the beginning.
+class Mouth final : public Outlet {
+ public:
+  explicit Mouth(FramePipe& pipe) noexcept : pipe_(pipe) {}
+
+  void begin(const Run& run) noexcept {
+    run_ = run;
+    copied_ = 0;
+  }
+  [[nodiscard]] std::uint64_t copied() const noexcept { return copied_; }
+
+  void send(TrafficClass traffic, Bytes message) override {
+    pipe_.put(FrameType::kSend, message, static_cast<std::uint32_t>(traffic));
+    run_.untaken += message.size();
+    (void)pipe_.flush();  // at once: the command after it may take long
+  }
+  [[nodiscard]] std::uint64_t untaken() override { return run_.untaken; }
+  [[nodiscard]] bool may_copy(std::uint64_t bytes) override {
+    if (run_.copies_limited == 0) return true;
+    if (run_.copy_level <= 0) return false;
+    run_.copy_level -= static_cast<std::int64_t>(bytes);
+    copied_ += bytes;
+    return true;
+  }
+
+ private:
+  FramePipe& pipe_;
+  Run run_;
+  std::uint64_t copied_ = 0;
+};
+
+bool run(FramePipe& pipe, Mouth& mouth, ServerSession& session, const Run& run) {
+  using Clock = SessionRunner::Clock;
+  mouth.begin(run);
+  const bool more =
+      session.run(run.for_ns == 0 ? Clock::time_point::max() : Clock::now() + std::chrono::nanoseconds(run.for_ns));
+  Ran ran;
+  ran.more = more ? 1 : 0;
+  ran.held = session.is_held() ? 1 : 0;
+  ran.pending = session.is_pending() ? 1 : 0;
+  ran.moves = session.moves();
+  ran.welcome = session.is_welcome() ? 1 : 0;
+  ran.over = session.is_over() ? 1 : 0;
+  ran.waiting = session.waiting();
+  ran.copied = mouth.copied();
+  ran.counts = session.counts();
+  pipe.put_value(FrameType::kRan, ran);
+  return pipe.flush();
+}
+
+int serve(const ExecutorFactory& executors) {
+  Result<SharedPage<TenantMeter>> tenant = SharedPage<TenantMeter>::adopt(UniqueFd(kInheritedTenant));
+  Result<SharedPage<SessionMeter>> own = SharedPage<SessionMeter>::adopt(UniqueFd(kInheritedSession));
+  const UniqueFd socket(kInheritedSocket);
+  FramePipe pipe(socket.get());
+  std::optional<FramePipe::Frame> frame = pipe.read();
+  const auto terms =
+      frame && frame->header.type == FrameType::kTerms ? value_of<ServerSession::Terms>(*frame) : std::nullopt;
+  if (!tenant || !own || !terms) {
+    fmt::print(stderr, "this program runs a session for a service, which starts it\n");
+    return 2;
+  }
+  Mouth mouth(pipe);
+  ServerSession session(
+      mouth, *terms,
+      [&]() -> Result<std::unique_ptr<Executor>> {
+        Result<std::unique_ptr<Executor>> made = executors(Peer());
+        if (!made) return made;
+        return std::unique_ptr<Executor>(
+            std::make_unique<MeteredExecutor>(*std::move(made), tenant->value, own->value));
+      },
+      own->value.get());
+  while ((frame = pipe.read())) {
+    if (frame->header.type == FrameType::kMessage) {
+      session.take({frame->bytes.begin(), frame->bytes.end()}, static_cast<TrafficClass>(frame->header.traffic));
+    } else if (frame->header.type == FrameType::kOverrun) {
+      session.overrun();
+    } else if (const auto asked = frame->header.type == FrameType::kRun ? value_of<Run>(*frame) : std::nullopt) {
+      if (!run(pipe, mouth, session, *asked)) break;
+    } else {
+      break;
+    }
+  }
+  return 0;
+}
+
+}  // namespace
+}  // namespace fairlead::datapath::command
+
+namespace fairlead::inline v0::command {
+
+int serve_session(const ExecutorFactory& executors) {
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);  // a kernel that hangs does not outlive the service
+  ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+  return datapath::command::serve(executors);
+}
+
+}  // namespace fairlead::inline v0::command

@@ -1,0 +1,49 @@
+// Who runs a client's session at the server: ServerSession in this process, or ProcessSession by one in another.
+//
+// Threads: one at a time, but for abandon().
+#pragma once
+
+#include <array>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "fairlead/transfer.h"
+
+namespace fairlead::datapath::command {
+
+class SessionRunner {
+ public:
+  using Clock = std::chrono::steady_clock;
+  struct Counts {
+    std::uint64_t commands = 0, failures = 0, skipped_unknown = 0, replies = 0;
+    std::array<std::uint64_t, 3> failures_by_scope{};  // command, stream, context
+  };
+
+  virtual ~SessionRunner() = default;
+  /// A message of the client's.
+  virtual void take(std::vector<std::byte> message, TrafficClass traffic) = 0;
+  /// It has sent more than could be kept.
+  virtual void overrun() = 0;
+  /// Runs what can run, at most some hundred commands and until then or one command longer, and says how far it got.
+  /// Whether more can run now.
+  virtual bool run(Clock::time_point until) = 0;
+  /// From any thread: what runs is of no use any more. Whether it can be ended is the runner's affair.
+  virtual void abandon() noexcept {}
+
+  /// Commands wait for the client to take what it has asked for, or for its bandwidth.
+  [[nodiscard]] virtual bool is_held() const noexcept = 0;
+  /// The device is at work on some: look again soon.
+  [[nodiscard]] virtual bool is_pending() const noexcept = 0;
+  /// How often it was seen that the device came further.
+  [[nodiscard]] virtual std::uint64_t moves() const noexcept = 0;
+  [[nodiscard]] virtual bool is_welcome() const noexcept = 0;
+  /// It has ended: the client was told why.
+  [[nodiscard]] virtual bool is_over() const noexcept = 0;
+  [[nodiscard]] virtual const Counts& counts() const noexcept = 0;
+  /// Commands that have come and not run.
+  [[nodiscard]] virtual std::uint64_t waiting() const noexcept = 0;
+};
+
+}  // namespace fairlead::datapath::command

@@ -1,0 +1,89 @@
+// Who may use a service, what each may have, and what each has: a tenant is a principal, over all its sessions.
+//
+// Ownership: accounts are kept for as long as the service lives, sessions share them. Threads: any.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/unique_fd.h"
+#include "datapath/command/meter.h"
+#include "datapath/command/rate_limit.h"
+#include "datapath/command/turnstile.h"
+#include "fairlead/command_service.h"
+
+namespace fairlead::datapath::command {
+
+/// One tenant's. What is counted is written by its sessions.
+struct TenantAccount {
+  [[nodiscard]] fairlead::command::TenantStats stats(std::string_view name) const;
+
+  std::shared_ptr<TenantMeter> meter = std::make_shared<TenantMeter>();
+  UniqueFd page;  // of the meter, if processes share it
+  RateLimit bandwidth;
+  std::optional<Turnstile::Member> member;  // of the service's turnstile
+
+  std::atomic<std::uint64_t> sessions{0}, waiting{0}, commands{0}, service_ns{0};
+  std::array<std::atomic<std::uint64_t>, 3> failures{};  // by Scope
+};
+
+/// A session's place at the service; it is given back with this.
+class Admission {
+ public:
+  Admission(std::shared_ptr<TenantAccount> account, fairlead::command::Tenant terms)
+      : account_(std::move(account)), terms_(std::move(terms)) {}
+  ~Admission() {
+    if (account_ != nullptr) account_->sessions.fetch_sub(1);
+  }
+  Admission(Admission&&) noexcept = default;
+  Admission& operator=(Admission&&) = delete;
+
+  [[nodiscard]] TenantAccount& account() const noexcept { return *account_; }
+  [[nodiscard]] const std::shared_ptr<TenantAccount>& shared() const noexcept { return account_; }
+  [[nodiscard]] const fairlead::command::Tenant& terms() const noexcept { return terms_; }
+
+ private:
+  std::shared_ptr<TenantAccount> account_;
+  fairlead::command::Tenant terms_;
+};
+
+class Tenants {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  /// ok, or what is wrong with them.
+  [[nodiscard]] static Status check(const std::vector<fairlead::command::Tenant>& tenants,
+                                    fairlead::command::Sharing sharing);
+
+  /// `tenants` are fine. `turnstile`: null with Sharing::kFree. `processes`: meters are on pages that these can share.
+  Tenants(std::vector<fairlead::command::Tenant> tenants, Turnstile* turnstile, bool processes = false);
+
+  /// A session of `principal` (empty: anonymous) begins. Errors: kPermissionDenied, kResourceExhausted.
+  Result<Admission> admit(std::string_view principal);
+  void replace(std::vector<fairlead::command::Tenant> tenants);
+  [[nodiscard]] std::vector<fairlead::command::TenantStats> stats() const;
+
+ private:
+  [[nodiscard]] const fairlead::command::Tenant* terms_of(std::string_view principal) const;
+  /// Errors: there is no page to be had.
+  Result<std::shared_ptr<TenantAccount>> account_of(std::string_view name, const fairlead::command::Tenant& terms);
+  void apply(TenantAccount& account, const fairlead::command::Tenant& terms);
+
+  Turnstile* const turnstile_;
+  const bool processes_;
+  mutable std::mutex mutex_;  // guards what follows
+  bool open_ = false;         // everybody may come
+  std::map<std::string, fairlead::command::Tenant, std::less<>> terms_;
+  std::map<std::string, std::shared_ptr<TenantAccount>, std::less<>> accounts_;
+};
+
+}  // namespace fairlead::datapath::command

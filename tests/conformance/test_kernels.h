@@ -1,0 +1,136 @@
+// Kernels of tests, beside those that come along, and executors that are counted. What tests and kernels say to each
+// other lies on a page, which the process of a session maps as well.
+#pragma once
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <csignal>
+#include <cstdint>
+#include <cstdlib>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "datapath/command/process/shared_page.h"
+#include "fairlead/command_service.h"
+#include "fairlead/host_executor.h"
+
+namespace fairlead {
+
+struct TestSignals {
+  std::atomic<bool> open{false};  // the gate is
+  std::atomic<int> entered{0};    // kernels that came to it
+  std::atomic<int> executors{0};  // that live
+};
+
+class TestKernels {
+ public:
+  using Page = datapath::command::SharedPage<TestSignals>;
+
+  TestKernels() : page_(std::move(*Page::create())) {}
+  /// Of the test that started this process; `path`: as path() said it.
+  explicit TestKernels(const std::string& path)
+      : page_(std::move(*Page::adopt(UniqueFd(::open(path.c_str(), O_RDWR))))) {}
+
+  [[nodiscard]] TestSignals& signals() const noexcept { return *page_.value; }
+  [[nodiscard]] std::string path() const {
+    return "/proc/" + std::to_string(::getpid()) + "/fd/" + std::to_string(page_.fd.get());
+  }
+
+  [[nodiscard]] std::vector<command::HostKernel> kernels() const {
+    std::vector<command::HostKernel> all = command::standard_kernels();
+    all.push_back({"fault", {}, {}, [](const auto&) { return Status(Code::kInternal, "a fault"); }, true});
+    // As a defect of its own would.
+    all.push_back({"crash",
+                   {},
+                   {},
+                   [](const auto&) -> Status {
+                     std::raise(SIGKILL);
+                     return {};
+                   },
+                   true});
+    all.push_back({"exit", {}, {}, [](const auto&) -> Status { std::_Exit(7); }, true});
+    // Until the test opens the gate.
+    all.push_back({"gate",
+                   {},
+                   {},
+                   [signals = page_.value](const auto&) {
+                     signals->entered.fetch_add(1);
+                     while (!signals->open.load()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+                     return Status();
+                   },
+                   false});
+    return all;
+  }
+
+  /// Executors with these kernels, counted.
+  [[nodiscard]] command::ExecutorFactory executors(std::uint64_t memory) const {
+    command::HostExecutorConfig host;
+    host.memory_bytes = memory;
+    host.kernels = kernels();
+    return counted(command::host_executors(std::move(host)));
+  }
+  [[nodiscard]] command::ExecutorFactory counted(command::ExecutorFactory factory) const {
+    return [factory = std::move(factory),
+            signals = page_.value](const Peer& peer) -> Result<std::unique_ptr<command::Executor>> {
+      Result<std::unique_ptr<command::Executor>> made = factory(peer);
+      if (!made) return made.error();
+      return std::unique_ptr<command::Executor>(std::make_unique<Counted>(*std::move(made), signals));
+    };
+  }
+
+ private:
+  struct Counted final : command::Executor {
+    Counted(std::unique_ptr<command::Executor> of, std::shared_ptr<TestSignals> with)
+        : inner(std::move(of)), signals(std::move(with)) {
+      signals->executors.fetch_add(1);
+    }
+    ~Counted() override { signals->executors.fetch_sub(1); }
+    using Outcome = command::Outcome;
+    using Handle = command::Handle;
+    [[nodiscard]] command::ExecutorLimits limits() const override { return inner->limits(); }
+    Outcome allocate(Handle h, std::uint64_t n) override { return inner->allocate(h, n); }
+    Outcome release(Handle h) override { return inner->release(h); }
+    Outcome fill(Handle h, std::uint64_t at, std::uint64_t n, std::uint8_t v) override {
+      return inner->fill(h, at, n, v);
+    }
+    Outcome copy_in(Handle h, std::uint64_t at, std::span<const std::byte> from) override {
+      return inner->copy_in(h, at, from);
+    }
+    Outcome copy_out(std::span<std::byte> to, Handle h, std::uint64_t at) override {
+      return inner->copy_out(to, h, at);
+    }
+    Outcome copy_within(Handle a, std::uint64_t i, Handle b, std::uint64_t j, std::uint64_t n) override {
+      return inner->copy_within(a, i, b, j, n);
+    }
+    Outcome load(Handle h, std::string_view name) override { return inner->load(h, name); }
+    Outcome launch(const command::Launch& l, std::span<const std::byte> p) override { return inner->launch(l, p); }
+    /// 0x8001 is known here: it does nothing.
+    Outcome user(std::uint16_t opcode, std::span<const std::byte> b) override {
+      return opcode == 0x8001 ? Outcome() : inner->user(opcode, b);
+    }
+    [[nodiscard]] bool is_short(Handle h) const noexcept override { return inner->is_short(h); }
+    Outcome load_module(Handle h, std::span<const std::byte> image) override { return inner->load_module(h, image); }
+    Outcome load_from(Handle h, Handle m, std::string_view name, std::span<const command::Parameter> p) override {
+      return inner->load_from(h, m, name, p);
+    }
+    [[nodiscard]] bool is_asynchronous() const noexcept override { return inner->is_asynchronous(); }
+    void begin(const command::Place& place) noexcept override { inner->begin(place); }
+    Outcome fence(const command::Place& mark) override { return inner->fence(mark); }
+    command::Progress progress(std::uint32_t channel) override { return inner->progress(channel); }
+
+    std::unique_ptr<command::Executor> inner;
+    std::shared_ptr<TestSignals> signals;
+  };
+
+  Page page_;
+};
+
+}  // namespace fairlead

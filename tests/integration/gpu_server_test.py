@@ -1,0 +1,137 @@
+#!/usr/bin/env python3
+"""`fairlead serve --gpu` and `fairlead status`, as operators use them; clients are fairlead-tenant-load."""
+
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import time
+import unittest
+
+from harness import PATIENCE, PROGRAM, Case, Process
+
+LOAD = pathlib.Path(PROGRAM).parent / "fairlead-tenant-load"
+
+
+def run(*words):
+    return subprocess.run([PROGRAM, *map(str, words)], capture_output=True, text=True, check=False, timeout=PATIENCE)
+
+
+class GpuServer(Case):
+    def path(self, name):
+        return pathlib.Path(super().path(name))
+
+    def keys(self, *names):
+        path = self.path("keys")
+        with open(os.open(path, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
+            for name in names:
+                file.write(run("key", name).stdout)
+        return path
+
+    def serve(self, *words):
+        ready = self.path("ready.json")
+        server = Process("serve", "--gpu", "host", "--listen", "127.0.0.1:0", "--metrics", "127.0.0.1:0", "--ready-file", ready,
+                         "--transport", "tcp", *words)
+        self.addCleanup(server.end)
+        server.wait_for("metrics on")
+        while not (ready.exists() and ready.read_text(encoding="utf-8")):
+            time.sleep(0.01)
+        where = json.loads(ready.read_text(encoding="utf-8"))
+        return server, where["listen"], where["metrics"]
+
+    def load(self, address, keys, name, launches_for=1, depth=8):
+        return subprocess.run([LOAD, address, keys, name, str(launches_for), "1000", str(depth)], capture_output=True, text=True,
+                              check=False, timeout=PATIENCE)
+
+    def status(self, metrics):
+        done = run("status", metrics, "--json", "-", "--interval", "0.1")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return {tenant["name"]: tenant for tenant in json.loads(done.stdout)["tenants"]}
+
+    def test_tenants_from_a_file(self):
+        keys, tenants = self.keys("trainer", "store", "stranger"), self.path("tenants")
+        tenants.write_text("trainer memory=1M share=50%\nstore memory=1K share=50%\n", encoding="utf-8")
+        server, address, metrics = self.serve("--keys", keys, "--tenants", tenants, "--sharing", "fixed", "--drain", "1")
+        done = self.load(address, keys, "trainer")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        launches = json.loads(done.stdout)["launches"]
+        self.assertGreater(launches, 0)
+        beyond = self.load(address, keys, "store")
+        self.assertEqual(beyond.returncode, 1)
+        self.assertIn("4000 bytes beside 0 of 1024 that the tenant may have", beyond.stderr)
+        refused = self.load(address, keys, "stranger")
+        self.assertEqual(refused.returncode, 1)
+        self.assertIn("'stranger' is none of the service's tenants", refused.stderr)
+
+        seen = self.status(metrics)
+        self.assertEqual(sorted(seen), ["store", "trainer"])
+        self.assertGreaterEqual(seen["trainer"]["commands"], launches)
+        self.assertEqual(seen["store"]["rejections"], 1)
+        self.assertEqual(seen["store"]["failures"], {"command": 1, "stream": 0, "context": 0})
+        table = run("status", metrics, "--interval", "0.1")
+        self.assertEqual(table.returncode, 0)
+        self.assertRegex(table.stdout, r"(?m)^trainer +\d+ ")
+
+        # Other terms, by SIGHUP; a file that is wrong changes nothing.
+        tenants.write_text("trainer share=50%\nstore share=60%\n", encoding="utf-8")
+        server.process.send_signal(signal.SIGHUP)
+        server.wait_for("the shares of all tenants are 1.1, more than 1; what was read before still holds")
+        self.assertEqual(self.load(address, keys, "store").returncode, 1)
+        tenants.write_text("trainer share=40%\nstore share=60%\n", encoding="utf-8")
+        server.process.send_signal(signal.SIGHUP)
+        server.wait_for("the tenants and the keys were read again")
+        self.assertEqual(self.load(address, keys, "store").returncode, 0)
+        self.assertEqual(server.end(), 0)
+
+    def test_without_keys_everybody_may_come(self):
+        server, address, metrics = self.serve()
+        done = self.load(address, "", "")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(list(self.status(metrics)), ["(anonymous)"])
+        self.assertEqual(server.end(), 0)
+
+    def test_drains(self):
+        server, address, _ = self.serve("--drain", "600")
+        with subprocess.Popen([LOAD, address, "", "", "600", "1000", "4"], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+                              text=True) as client:
+            self.addCleanup(client.kill)
+            seen = False
+            while not seen:  # it has a session
+                metrics = json.loads(self.path("ready.json").read_text(encoding="utf-8"))["metrics"]
+                seen = any(tenant["commands"] for tenant in self.status(metrics).values())
+            server.process.send_signal(signal.SIGTERM)
+            server.wait_for("ending when what is under way is finished")
+            late = self.load(address, "", "")
+            self.assertEqual(late.returncode, 1)
+            self.assertIn("takes no new sessions", late.stderr)
+            self.assertIsNone(client.poll(), "who is there goes on")
+            server.process.send_signal(signal.SIGTERM)
+            server.wait_for("what was under way is dropped")
+            self.assertEqual(server.wait(), 0)
+            self.assertEqual(client.wait(PATIENCE), 1)
+        self.assertFalse(self.path("ready.json").exists())
+
+    def test_what_is_wrong_is_named(self):
+        keys, tenants = self.keys("trainer"), self.path("tenants")
+        tenants.write_text("trainer memory=lots\n", encoding="utf-8")
+        for words, code, text in [
+                (("--tenants", tenants), 2, "--tenants names principals, whom --keys FILE knows"),
+                (("--tenants", tenants, "--keys", keys), 2, "tenants, line 1: memory:"),
+                (("--tenants", self.path("none"), "--keys", keys), 1, "cannot read"),
+                (("--sharing", "fixed"), 2, "fixed shares take tenants"),
+                (("--sharing", "some"), 2, "best-effort, equal, fixed, free"),
+        ]:
+            done = run("serve", "--gpu", "host", "--listen", "127.0.0.1:0", *words)
+            self.assertEqual(done.returncode, code, done.stderr)
+            self.assertIn(text, done.stderr)
+        done = run("serve", "--gpu", "abacus")
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("abacus", done.stderr)
+        done = run("status", "127.0.0.1:1")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("cannot reach 127.0.0.1:1", done.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

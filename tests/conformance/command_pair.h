@@ -21,11 +21,9 @@
 
 #include "fairlead/command.h"
 #include "fairlead/command_service.h"
-#include "fairlead/cuda_executor.h"
+#include "tests/conformance/cuda_device.h"
 #include "tests/conformance/engine_pair.h"
 #include "tests/conformance/test_kernels.h"
-#include "tests/gpu/cuda_double.h"
-#include "tests/gpu/cuda_kernels.h"
 
 namespace fairlead {
 
@@ -37,7 +35,7 @@ struct CommandWay {
   bool isolated = false;  // each session in a process of its own
   bool cuda = false;
   [[nodiscard]] std::string name() const {
-    if (isolated) return way.name + "_own_process";
+    if (isolated) return way.name + "_own_process" + (cuda ? "_cuda" : "");
     return way.name + (where == command::ServiceConfig::Where::kInTurn ? "_in_turn" : "_own_thread") +
            (cuda ? "_cuda" : "");
   }
@@ -57,8 +55,8 @@ inline std::vector<CommandWay> command_ways() {
 inline std::vector<CommandWay> cuda_command_ways() {
   std::vector<CommandWay> all = command_ways();
   std::erase_if(all, [](const CommandWay& each) {
-    return each.isolated || each.way.name == "pvrdma" ||
-           (each.way.name == "tcp" && each.where == command::ServiceConfig::Where::kInTurn);
+    const bool in_turn = each.where == command::ServiceConfig::Where::kInTurn;
+    return each.way.name == "pvrdma" || (each.way.name == "tcp" ? in_turn : each.isolated);
   });
   for (CommandWay& each : all) each.cuda = true;
   return all;
@@ -100,9 +98,13 @@ class CommandPair : public testing::TestWithParam<CommandWay> {
     config.where = GetParam().where;
     if (GetParam().isolated) {
       config.program = {FAIRLEAD_TEST_SESSION, std::to_string(memory), kernels.path()};
+      if (GetParam().cuda) config.program.push_back("cuda");
       if (!program.empty()) config.program = std::move(program);
+    } else if (GetParam().cuda) {
+      if (!cuda) cuda.emplace(kCudaOfTests).install();
+      config.executors = cuda_executors_of(*cuda, kernels, memory);
     } else {
-      config.executors = GetParam().cuda ? cuda_executors(memory) : kernels.executors(memory);
+      config.executors = kernels.executors(memory);
     }
     Result<command::Service> started = command::Service::start(std::move(*s), std::move(config));
     ASSERT_TRUE(started) << started.error().to_string();
@@ -151,21 +153,6 @@ class CommandPair : public testing::TestWithParam<CommandWay> {
   std::optional<command::Service> service;
   std::optional<Engine> client;
   std::optional<command::Session> session;
-
- private:
-  command::ExecutorFactory cuda_executors(std::uint64_t memory) {
-    if (!cuda) {
-      cuda.emplace(gpu::testing::CudaDouble::Features{.shuffle = 7});
-      cuda->install();
-    }
-    command::CudaExecutorConfig config;
-    config.memory_bytes = memory;
-    config.staging_bytes = std::size_t{4} << 20;
-    config.images.push_back(gpu::testing::add_kernels(*cuda, kernels.kernels()));
-    Result<command::ExecutorFactory> made = command::cuda_executors(std::move(config));
-    EXPECT_TRUE(made) << made.error().to_string();
-    return made ? kernels.counted(*made) : command::ExecutorFactory();
-  }
 };
 
 }  // namespace fairlead

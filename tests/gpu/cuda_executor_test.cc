@@ -228,6 +228,7 @@ TEST_F(CudaSession, CopiesBeyondTheStagingMemoryWaitForIt) {
   fed.cuda.let_copies_go();
   expect_fine();
   EXPECT_EQ(data(last).size(), kPiece);
+  EXPECT_EQ(fed.paid, 40 * kPiece + 64) << "what waited is paid for once";
 }
 
 // What another channel still does to it is over before memory is another allocation's.

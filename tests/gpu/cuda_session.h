@@ -217,6 +217,7 @@ class HandFed : private wire::Outlet {
   CudaDouble cuda;
   std::map<std::uint16_t, Channel> channels;
   std::vector<Asked> log;
+  std::uint64_t paid = 0;                  // bytes that were to be copied
   std::optional<wire::WantedBody> wanted;  // of an image, last
   Status why;
 
@@ -268,6 +269,10 @@ class HandFed : private wire::Outlet {
     }
   }
   [[nodiscard]] std::uint64_t untaken() override { return 0; }
+  [[nodiscard]] bool may_copy(std::uint64_t bytes) override {
+    paid += bytes;
+    return true;
+  }
 
   command::ExecutorFactory factory_;
   std::unique_ptr<wire::ServerSession> session_;

@@ -36,7 +36,7 @@ bool FramePipe::flush() {
 bool FramePipe::fill(std::size_t bytes) {
   if (end_ - begin_ >= bytes) return true;
   if (in_.size() - begin_ < bytes + kRead) {
-    std::memmove(in_.data(), in_.data() + begin_, end_ - begin_);
+    if (end_ != begin_) std::memmove(in_.data(), in_.data() + begin_, end_ - begin_);
     end_ -= begin_;
     begin_ = 0;
     if (in_.size() < bytes + kRead) in_.resize(bytes + kRead);

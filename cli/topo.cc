@@ -3,9 +3,9 @@
 #include <string>
 
 #include "bench/base/file_output.h"
-#include "cli/args.h"
+#include "cli/base/args.h"
+#include "cli/base/console.h"
 #include "cli/commands.h"
-#include "cli/console.h"
 #include "cli/topo_json.h"
 #include "topology/graph_builder.h"
 #include "topology/hwloc_reader.h"

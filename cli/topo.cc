@@ -1,14 +1,20 @@
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include <algorithm>
+#include <set>
 #include <string>
+#include <vector>
 
 #include "bench/base/file_output.h"
 #include "cli/args.h"
 #include "cli/commands.h"
 #include "cli/console.h"
 #include "cli/topo_json.h"
+#include "fairlead/softroce.h"
 #include "topology/graph_builder.h"
 #include "topology/hwloc_reader.h"
+#include "topology/interfaces.h"
 #include "topology/plan.h"
 #include "topology/render.h"
 
@@ -48,10 +54,39 @@ std::string wrong_words(const Options& options) {
   return {};
 }
 
+/// Where no address of this machine is a NIC's, the interfaces that have some are what engines send over; with the
+/// softroce devices that are open on them.
+void add_interfaces(Machine* machine) {
+  const std::size_t nics = machine->devices.size();
+  const std::vector<LocalAddress> addresses = local_addresses();
+  std::set<std::string> interfaces;
+  for (const LocalAddress& each : addresses) interfaces.insert(each.interface);
+  static_cast<void>(nics_behind(interfaces, Unknown::kAddWhereNoNicIs, "", machine));
+  if (machine->devices.size() == nics) return;
+  for (const SoftroceDevice& soft : softroce_devices()) {
+    const std::string all = ", " + soft.address + ",";
+    for (const LocalAddress& each : addresses) {
+      if (all.find(" " + each.address + ",") == std::string::npos) continue;
+      for (const std::size_t nic : nics_named(*machine, &Device::net_devices, each.interface)) {
+        std::vector<std::string>& names = machine->devices[nic].other_devices;
+        if (std::find(names.begin(), names.end(), soft.name) == names.end()) names.push_back(soft.name);
+      }
+    }
+  }
+  std::vector<std::string> added;
+  for (std::size_t i = nics; i < machine->devices.size(); ++i) added.push_back(machine->devices[i].name);
+  machine->remarks.push_back(
+      fmt::format("No address of this machine is a NIC's that hwloc sees: engines send over {}, "
+                  "as if near everything.",
+                  fmt::join(added, ", ")));
+}
+
 Result<Machine> read_machine(const Options& options) {
   if (!options.xml.empty()) return read_xml_file(options.xml);
   if (!options.synthetic.empty()) return read_synthetic(options.synthetic);
-  return read_this_machine();
+  Result<Machine> machine = read_this_machine();
+  if (machine && machine->this_machine) add_interfaces(&*machine);
+  return machine;
 }
 
 struct Plans {

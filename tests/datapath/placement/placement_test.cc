@@ -163,6 +163,19 @@ TEST_F(UsedNics, OfWhatGoesEverywhereAreAllOfTheMachine) {
   EXPECT_EQ(machine.devices[2].rate, 1.25e9);
 }
 
+TEST_F(UsedNics, InterfacesStandInWhereNoNicIsNamed) {
+  write("/sys/class/net/veth0/speed", "10000\n");
+  write("/sys/class/net/veth1/speed", "2500\n");
+  const auto alone = topology::Unknown::kAddWhereNoNicIs;
+  EXPECT_THAT(topology::nics_behind({"eth1", "veth0"}, alone, root_, &machine), ElementsAre(far));
+  EXPECT_EQ(machine.devices.size(), 2U);
+  EXPECT_THAT(topology::nics_behind({"veth0", "veth1"}, alone, root_, &machine), ElementsAre(2, 3));
+  EXPECT_THAT(topology::nics_behind({"veth0", "veth1"}, alone, root_, &machine), ElementsAre(2, 3)) << "added once";
+  EXPECT_EQ(machine.devices[2].rate, 1.25e9);
+  EXPECT_EQ(machine.devices[3].rate, 0.3125e9);
+  EXPECT_THAT(topology::nics_behind({"eth0", "veth0"}, topology::Unknown::kAdd, root_, &machine), ElementsAre(near, 2));
+}
+
 TEST(LocalAddresses, AreNumericAndNeverTheLoopbacks) {
   for (const LocalAddress& each : local_addresses()) {
     EXPECT_TRUE(is_address(each.address)) << each.address;

@@ -43,7 +43,7 @@ TEST_P(Golden, MachineAndPlans) {
 
 INSTANTIATE_TEST_SUITE_P(Machines, Golden,
                          ::testing::Values("4-socket-pci", "aws-g5.48xl", "aws-p4d.24xl", "aws-p5en.48xl",
-                                           "nvidia-dgx2", "vm-vnuma", "far-nics"),
+                                           "nvidia-dgx2", "vm-vnuma", "far-nics", "one-node-vm"),
                          [](const auto& machine) {
                            std::string name = machine.param;
                            std::replace_if(name.begin(), name.end(), [](char c) { return c == '-' || c == '.'; }, '_');

@@ -2,7 +2,9 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
 #include <set>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -90,7 +92,7 @@ Result<Machine> read_machine(const Options& options) {
 }
 
 struct Plans {
-  Plan memories, gpus;
+  Plan explained, memories, gpus;
 };
 
 void print_plans(const Machine& machine, const Plans& plans) {
@@ -98,6 +100,13 @@ void print_plans(const Machine& machine, const Plans& plans) {
   if (!plans.gpus.placements.empty()) {
     fmt::print("\n{}", render_plan(machine, plans.gpus, "Plan for GPUs, all sending at once:"));
   }
+}
+
+/// Of the plans that were shown: the explained one's, and with --plan the others'.
+void print_remarks(const Plans& plans, bool all) {
+  const std::array shown = {&plans.explained, &plans.memories, &plans.gpus};
+  const std::size_t count = !all ? 1 : plans.gpus.placements.empty() ? 2 : 3;
+  fmt::print("{}", render_remarks(std::span(shown).first(count)));
 }
 
 }  // namespace
@@ -142,20 +151,21 @@ int topo_command(Words words) {
   if (const Status status = table.check(*machine); !status.ok()) return fail(status);
   const MachineGraph made = build_graph(*machine, table);
 
+  Plans plans;
   if (!options.explain.empty()) {
     const Result<Endpoint> endpoint = find_endpoint(*machine, options.explain);
     if (!endpoint) return fail(endpoint.error());
     const std::vector<Pair> pairs = {{*endpoint, options.peer}};
-    const Plan plan = make_plan(*machine, made, pairs);
-    fmt::print("{}", render_explanation(*machine, made, plan.placements.front()));
-    for (const std::string& remark : plan.remarks) fmt::print("{}\n", remark);
+    plans.explained = make_plan(*machine, made, pairs);
+    fmt::print("{}", render_explanation(*machine, made, plans.explained.placements.front()));
   }
   if (!options.json && !options.plan && options.svg.empty()) {
     if (options.explain.empty()) fmt::print("{}", render_tree(*machine, made));
+    print_remarks(plans, false);
     return kSuccess;
   }
-  const Plans plans{make_plan(*machine, made, memory_pairs(*machine, "peer")),
-                    make_plan(*machine, made, gpu_pairs(*machine, "peer"))};
+  plans.memories = make_plan(*machine, made, memory_pairs(*machine, "peer"));
+  plans.gpus = make_plan(*machine, made, gpu_pairs(*machine, "peer"));
   if (!options.svg.empty()) {
     const Plan& drawn = plans.gpus.placements.empty() ? plans.memories : plans.gpus;
     const Status written = bench::write_text(options.svg, render_svg(*machine, made, drawn));
@@ -163,8 +173,9 @@ int topo_command(Words words) {
   }
   if (options.json) {
     fmt::print("{}\n", topo_to_json(*machine, made, {&plans.memories, &plans.gpus}).dump(2));
-  } else if (options.plan) {
-    print_plans(*machine, plans);
+  } else {
+    if (options.plan) print_plans(*machine, plans);
+    print_remarks(plans, options.plan);
   }
   return kSuccess;
 }

@@ -1,6 +1,7 @@
 // What people look at: a machine and its plan as text and as a picture. Threads: functions without state.
 #pragma once
 
+#include <span>
 #include <string>
 
 #include "topology/graph_builder.h"
@@ -11,8 +12,10 @@ namespace fairlead::topology {
 
 /// The machine as a tree, with the bandwidth of each link; ends with a line feed. What is assumed says so.
 [[nodiscard]] std::string render_tree(const Machine& machine, const MachineGraph& made);
-/// A paragraph per placement; ends with a line feed. `title` heads it.
+/// A paragraph per placement; ends with a line feed. `title` heads it. What the plan remarks is not in it.
 [[nodiscard]] std::string render_plan(const Machine& machine, const Plan& plan, const std::string& title);
+/// What these plans remark, each sentence once, on a line of its own.
+[[nodiscard]] std::string render_remarks(std::span<const Plan* const> plans);
 /// One placement with every way, step by step, and why each other NIC was passed over.
 [[nodiscard]] std::string render_explanation(const Machine& machine, const MachineGraph& made,
                                              const Placement& placement);

@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
+#include <span>
 #include <string>
 
 #include "tests/topology/machines.h"
@@ -25,6 +27,8 @@ TEST_P(Golden, MachineAndPlans) {
   const Plan gpus = make_plan(machine, made, gpu_pairs(machine, "peer"));
   std::string text = render_tree(machine, made) + "\n" + render_plan(machine, memories, "Memory:");
   if (!gpus.placements.empty()) text += "\n" + render_plan(machine, gpus, "GPUs:");
+  const std::array plans = {&memories, &gpus};
+  text += render_remarks(std::span(plans).first(gpus.placements.empty() ? 1 : 2));
   const Plan& drawn = gpus.placements.empty() ? memories : gpus;
   text += "\n" + render_explanation(machine, made, drawn.placements.front());
   expect_golden(std::string(GetParam()) + ".txt", text);

@@ -167,8 +167,9 @@ int topo_command(Words words) {
   plans.memories = make_plan(*machine, made, memory_pairs(*machine, "peer"));
   plans.gpus = make_plan(*machine, made, gpu_pairs(*machine, "peer"));
   if (!options.svg.empty()) {
-    const Plan& drawn = plans.gpus.placements.empty() ? plans.memories : plans.gpus;
-    const Status written = bench::write_text(options.svg, render_svg(*machine, made, drawn));
+    const std::array both = {&plans.gpus, &plans.memories};
+    const std::size_t first = plans.gpus.placements.empty() ? 1 : 0;
+    const Status written = bench::write_text(options.svg, render_svg(*machine, made, std::span(both).subspan(first)));
     if (!written.ok()) return fail(written);
   }
   if (options.json) {

@@ -19,9 +19,11 @@ namespace fairlead::topology {
 /// One placement with every way, step by step, and why each other NIC was passed over.
 [[nodiscard]] std::string render_explanation(const Machine& machine, const MachineGraph& made,
                                              const Placement& placement);
-/// A drawing of the machine with the plan in it, as one SVG document: dark on light or light on dark as the viewer
-/// prefers, dark on light on paper. Every name is escaped. Lines show what sends over which NIC; figures stand in
-/// words, too, so that nothing depends on a colour.
-[[nodiscard]] std::string render_svg(const Machine& machine, const MachineGraph& made, const Plan& plan);
+/// A drawing of the machine with one or two plans in it, as one SVG document: dark on light or light on dark as the
+/// viewer prefers, dark on light on paper. Every name is escaped. Lines show what sends over which NIC, those of the
+/// second plan dashed; figures stand in words, too, so that nothing depends on a colour. Its parts are arranged so that
+/// it comes out as large as it can on a page of A4, upright or across.
+[[nodiscard]] std::string render_svg(const Machine& machine, const MachineGraph& made,
+                                     std::span<const Plan* const> plans);
 
 }  // namespace fairlead::topology

@@ -5,6 +5,10 @@
 #include <iterator>
 #include <map>
 #include <optional>
+#include <set>
+#include <span>
+#include <string_view>
+#include <utility>
 
 #include "base/index_list.h"
 #include "base/printable.h"
@@ -16,6 +20,8 @@ namespace {
 
 // Pixels of a drawing whose text is 12 high.
 constexpr double kCharacter = 6.7, kLine = 15, kPadding = 8, kGap = 14;
+// An A4 page within margins of a centimetre, in pixels of CSS (96 an inch).
+constexpr double kPageShort = 718, kPageLong = 1046;
 
 // Colours that can be told apart by people who see fewer of them (Okabe and Ito), darker on light ground.
 constexpr std::array kLightInks = {"#0072b2", "#b34700", "#007a5a", "#a03f78",
@@ -27,31 +33,36 @@ struct Block {
   std::string style;                 // a class of the style sheet
   std::vector<std::string> lines{};  // not escaped
   std::vector<Block> children{};
-  std::size_t columns = 4;            // of children
   std::optional<std::size_t> node{};  // of the graph
   double x = 0, y = 0, width = 0, height = 0;
 };
 
-void measure(Block* block) {
+/// How wide a block may be, by how deep it lies: the machine, its sockets, what is in them. What does not fit beside
+/// goes below.
+using Widths = std::array<double, 3>;
+
+double width_of(const std::string& line) { return static_cast<double>(line.size()) * kCharacter; }
+
+void measure(Block* block, const Widths& widest, std::size_t depth = 0) {
   double text = 0;
-  for (const std::string& line : block->lines) text = std::max(text, static_cast<double>(line.size()) * kCharacter);
-  double inner = 0, y = kPadding + kLine * static_cast<double>(block->lines.size());
-  for (std::size_t begin = 0; begin < block->children.size(); begin += block->columns) {
-    const std::size_t end = std::min(begin + block->columns, block->children.size());
-    double x = kPadding, tallest = 0;
-    for (std::size_t i = begin; i < end; ++i) {
-      Block& child = block->children[i];
-      measure(&child);
-      child.x = x;
-      child.y = y + kGap / 2;
-      x += child.width + kGap;
-      tallest = std::max(tallest, child.height);
+  for (const std::string& line : block->lines) text = std::max(text, width_of(line));
+  const double limit = widest[std::min(depth, widest.size() - 1)] - kPadding;
+  double inner = 0, x = kPadding, y = kPadding + kLine * static_cast<double>(block->lines.size()), tallest = 0;
+  for (Block& child : block->children) {
+    measure(&child, widest, depth + 1);
+    if (x > kPadding && x + child.width > limit) {
+      x = kPadding;
+      y += tallest + kGap;
+      tallest = 0;
     }
+    child.x = x;
+    child.y = y + kGap / 2;
+    x += child.width + kGap;
     inner = std::max(inner, x - kGap);
-    y += tallest + kGap;
+    tallest = std::max(tallest, child.height);
   }
   block->width = std::max(text + kPadding, inner) + kPadding;
-  block->height = y + kPadding / 2;
+  block->height = y + (block->children.empty() ? 0 : tallest + kGap) + kPadding / 2;
 }
 
 void place(Block* block, double x, double y) {
@@ -60,33 +71,107 @@ void place(Block* block, double x, double y) {
   for (Block& child : block->children) place(&child, block->x, block->y);
 }
 
+/// Lines below the drawing: short ones beside each other, long ones alone.
+class Legend {
+ public:
+  explicit Legend(std::vector<std::string> lines) : lines_(std::move(lines)) {
+    for (const std::string& line : lines_) {
+      longest_ = std::max(longest_, width_of(line));
+      if (may_stand_beside(line)) column_ = std::max(column_, width_of(line) + kGap);
+    }
+  }
+  [[nodiscard]] double narrowest() const { return longest_; }
+  /// Calls `put(x, y, line)` for each, y from 1 line on; gives how many lines high it is.
+  template <typename Put>
+  std::size_t lay_out(double width, const Put& put) const {
+    const auto columns = column_ > 0 ? std::max<std::size_t>(1, static_cast<std::size_t>(width / column_)) : 1;
+    std::size_t row = 0, used = columns;  // of the row
+    for (const std::string& line : lines_) {
+      const bool is_short = may_stand_beside(line);
+      if (!is_short || used >= columns) {
+        ++row;
+        used = 0;
+      }
+      put(static_cast<double>(used) * column_, kLine * static_cast<double>(row), line);
+      used = is_short ? used + 1 : columns;
+    }
+    return row;
+  }
+
+ private:
+  /// A short one, and no heading.
+  static bool may_stand_beside(const std::string& line) { return line.size() <= 60 && !line.ends_with(':'); }
+
+  std::vector<std::string> lines_;
+  double longest_ = 0, column_ = 0;
+};
+
 class Drawing {
  public:
-  Drawing(const Machine& machine, const MachineGraph& made, const Plan& plan)
-      : machine_(machine), made_(made), plan_(plan) {}
+  Drawing(const Machine& machine, const MachineGraph& made, std::span<const Plan* const> plans)
+      : machine_(machine), made_(made), plans_(plans) {}
 
   std::string draw() {
-    Block root = machine_block();
-    measure(&root);
+    const Legend legend(legend_lines());
+    Block root = best_layout(machine_block(), legend);
     place(&root, kGap, kGap);
-    const std::vector<std::string> legend = legend_lines();
-    double width = root.width;
-    for (const std::string& line : legend) width = std::max(width, static_cast<double>(line.size()) * kCharacter);
-    const double height = root.height + 3 * kGap + kLine * static_cast<double>(legend.size());
-    head(width + 2 * kGap, height);
+    const Size size = size_of(root, legend);
+    head(size.width, size.height);
     draw_block(root);
-    draw_plan();
-    double y = root.y + root.height + kGap;
-    for (const std::string& line : legend) text(root.x, y += kLine, line);
+    for (std::size_t i = 0; i < plans_.size(); ++i) draw_plan(*plans_[i], is_second(i));
+    const double top = root.y + root.height + kGap;
+    legend.lay_out(size.width - 2 * kGap,
+                   [&](double x, double y, const std::string& line) { text(root.x + x, top + y, line); });
     out_ += words_ + "</svg>\n";  // above the lines
     return std::move(out_);
   }
 
  private:
+  struct Size {
+    double width = 0, height = 0;
+  };
+
+  static Size size_of(const Block& root, const Legend& legend) {
+    const double width = std::max(root.width, legend.narrowest());
+    const std::size_t lines = legend.lay_out(width, [](double, double, const std::string&) {});
+    return {width + 2 * kGap, root.height + 3 * kGap + kLine * static_cast<double>(lines)};
+  }
+
+  /// How large it comes out on a page, upright or across; 1: as large as it is drawn.
+  static double scale_on_page(const Size& size) {
+    const auto fits = [&size](double width, double height) {
+      return std::min({1.0, width / size.width, height / size.height});
+    };
+    return std::max(fits(kPageShort, kPageLong), fits(kPageLong, kPageShort));
+  }
+
+  /// With its parts beside and below each other so that it comes out largest on a page; the narrowest of those.
+  static Block best_layout(Block root, const Legend& legend) {
+    constexpr double kNarrowest = 600, kWidest = 2200, kStep = 20;
+    double best = 0;
+    Widths chosen{};
+    for (double outer = kNarrowest; outer <= kWidest; outer += kStep) {
+      for (const int sockets : {1, 2, 3, 4}) {
+        for (const int bridges : {1, 2, 3, 4}) {
+          const double socket = (outer - kPadding) / sockets - kGap;
+          const Widths widest{outer, socket, (socket - kPadding) / bridges - kGap};
+          Block tried = root;
+          measure(&tried, widest);
+          const double scale = scale_on_page(size_of(tried, legend));
+          if (scale <= best + 1e-9) continue;
+          best = scale;
+          chosen = widest;
+        }
+      }
+    }
+    measure(&root, chosen);
+    return root;
+  }
+
   Block machine_block() {
-    Block root{.style = "machine", .lines = {printable(machine_.name)}, .columns = 2};
+    Block root{.style = "machine", .lines = {printable(machine_.name)}};
     for (std::size_t i = 0; i < machine_.packages.size(); ++i) root.children.push_back(package_block(i));
-    Block shared{.style = "package", .lines = {"of no one socket, or nobody says of which"}, .columns = 2};
+    Block shared{.style = "package", .lines = {"of no one socket, or nobody says of which"}};
     const auto is_shared = [this](const auto& part) { return packages_of(machine_, part.cores).size() != 1; };
     add_parts(is_shared, &shared);
     if (!shared.children.empty()) root.children.push_back(std::move(shared));
@@ -97,7 +182,6 @@ class Drawing {
     const Package& package = machine_.packages[index];
     Block block{.style = "package",
                 .lines = {fmt::format("{}  {}", name_of(package), printable(package.model))},
-                .columns = 2,
                 .node = made_.packages[index]};
     std::vector<unsigned> pus;
     std::size_t cores = 0;
@@ -157,12 +241,14 @@ class Drawing {
                 .lines = {printable(device.name), device.bus_id, edge_of(*made_.devices[index])},
                 .node = made_.devices[index]};
     if (device.kind == DeviceKind::kNvSwitch) block.style = "bridge";
-    for (const Placement& placement : plan_.placements) {
-      for (const NicUse& nic : placement.nics) {
-        if (nic.device != index) continue;
-        block.lines.push_back(fmt::format("{} {}{}", name_of(machine_, placement.pair.endpoint), nic.assumed ? "~" : "",
-                                          to_gigabytes_per_second(nic.rate)));
-        if (nic.lane.core) block.lines.back() += fmt::format(", PU {}", nic.lane.pu);
+    for (const Plan* plan : plans_) {
+      for (const Placement& placement : plan->placements) {
+        for (const NicUse& nic : placement.nics) {
+          if (nic.device != index) continue;
+          block.lines.push_back(fmt::format("{} {}{}", name_of(machine_, placement.pair.endpoint),
+                                            nic.assumed ? "~" : "", to_gigabytes_per_second(nic.rate)));
+          if (nic.lane.core) block.lines.back() += fmt::format(", PU {}", nic.lane.pu);
+        }
       }
     }
     return block;
@@ -184,17 +270,29 @@ class Drawing {
     std::vector<std::string> lines = {
         "A line: who sends over which NIC, the thicker the more. ~: a bandwidth that is "
         "assumed. PU: where the lane runs."};
-    for (const Placement& placement : plan_.placements) {
-      std::string line =
-          fmt::format("{} -> {}: {}{}", name_of(machine_, placement.pair.endpoint), printable(placement.pair.peer),
-                      is_assumed(placement) ? "~" : "", to_gigabytes_per_second(placement.rate));
-      if (placement.pool) line += ", pool in " + name_of(machine_.memories[*placement.pool]);
-      lines.push_back(std::move(line));
+    for (std::size_t i = 0; i < plans_.size(); ++i) {
+      const std::vector<Placement>& placements = plans_[i]->placements;
+      if (plans_.size() > 1 && !placements.empty()) {
+        lines.push_back(fmt::format("{} lines: {} sending at once:", is_second(i) ? "Dashed" : "Solid",
+                                    placements.front().pair.endpoint.gpu ? "GPUs, all" : "memory, all NUMA nodes"));
+      }
+      for (const Placement& placement : plans_[i]->placements) {
+        std::string line =
+            fmt::format("{} -> {}: {}{}", name_of(machine_, placement.pair.endpoint), printable(placement.pair.peer),
+                        is_assumed(placement) ? "~" : "", to_gigabytes_per_second(placement.rate));
+        if (placement.pool) line += ", pool in " + name_of(machine_.memories[*placement.pool]);
+        lines.push_back(std::move(line));
+      }
     }
     for (const Edge& edge : made_.graph.edges()) {
       if (edge.kind == EdgeKind::kSocket) lines.push_back(edge.name + ": " + to_string(edge.forward));
     }
-    for (const std::string& remark : plan_.remarks) lines.push_back(remark);
+    std::set<std::string_view> said;
+    for (const Plan* plan : plans_) {
+      for (const std::string& remark : plan->remarks) {
+        if (said.insert(remark).second) lines.push_back(remark);
+      }
+    }
     return lines;
   }
 
@@ -220,7 +318,8 @@ class Drawing {
         "text { font: 11px ui-monospace, 'DejaVu Sans Mono', monospace; fill: var(--ink); }\n"
         "rect { fill: none; stroke: var(--frame); } .ground { fill: var(--ground); stroke: none; }\n"
         ".memory { fill: var(--memory); } .nic { fill: var(--nic); } .gpu { fill: var(--gpu); }\n"
-        ".way { fill: none; stroke-opacity: 0.7; stroke-linecap: round; }\n</style>\n";
+        ".way { fill: none; stroke-opacity: 0.7; stroke-linecap: round; } .dashed { stroke-dasharray: 6 6; "
+        "}\n</style>\n";
     fmt::format_to(to, "<rect class=\"ground\" width=\"{:.0f}\" height=\"{:.0f}\"/>\n", width, height);
   }
 
@@ -238,18 +337,21 @@ class Drawing {
     for (const Block& child : block.children) draw_block(child);
   }
 
-  void draw_plan() {
+  /// Of two plans, that which is drawn beside the first.
+  static bool is_second(std::size_t plan) { return plan > 0; }
+
+  void draw_plan(const Plan& plan, bool dashed) {
     double most = 0;
-    for (const Placement& placement : plan_.placements) {
+    for (const Placement& placement : plan.placements) {
       for (const NicUse& nic : placement.nics) most = std::max(most, nic.rate);
     }
-    for (std::size_t i = 0; i < plan_.placements.size(); ++i) {
-      const Endpoint endpoint = plan_.placements[i].pair.endpoint;
+    for (std::size_t i = 0; i < plan.placements.size(); ++i) {
+      const Endpoint endpoint = plan.placements[i].pair.endpoint;
       const auto from = drawn_.find(endpoint.gpu ? *made_.devices[endpoint.index] : made_.memories[endpoint.index]);
-      for (const NicUse& nic : plan_.placements[i].nics) {
+      for (const NicUse& nic : plan.placements[i].nics) {
         const auto to = drawn_.find(*made_.devices[nic.device]);
         if (from == drawn_.end() || to == drawn_.end()) continue;
-        way(from->second, to->second, i, 1 + 4 * nic.rate / most);
+        way(from->second, to->second, i, 1 + (dashed ? 2 : 4) * nic.rate / most, dashed);
       }
     }
   }
@@ -259,7 +361,7 @@ class Drawing {
   };
 
   // Between the edges that face each other; bowed below both where they stand side by side. So it crosses few words.
-  void way(const Area& from, const Area& to, std::size_t placement, double thickness) {
+  void way(const Area& from, const Area& to, std::size_t placement, double thickness, bool dashed) {
     const double spread = 5 * (static_cast<double>(placement % 4) - 1.5);
     const bool up = to.y + to.height <= from.y, down = from.y + from.height <= to.y;
     const double x1 = from.x + from.width / 2, y1 = up ? from.y : from.y + from.height;
@@ -267,22 +369,22 @@ class Drawing {
     const double middle = up || down ? (y1 + y2) / 2 : std::max(y1, y2) + kGap + spread / 2;
     fmt::format_to(
         std::back_inserter(out_),
-        "<path class=\"way\" stroke=\"var(--ink{})\" stroke-width=\"{:.1f}\" d=\"M{:.0f} {:.0f} C{:.0f} {:.0f} "
+        "<path class=\"way{}\" stroke=\"var(--ink{})\" stroke-width=\"{:.1f}\" d=\"M{:.0f} {:.0f} C{:.0f} {:.0f} "
         "{:.0f} {:.0f} {:.0f} {:.0f}\"/>\n",
-        placement % kLightInks.size(), thickness, x1, y1, x1, middle, x2, middle, x2, y2);
+        dashed ? " dashed" : "", placement % kLightInks.size(), thickness, x1, y1, x1, middle, x2, middle, x2, y2);
   }
 
   const Machine& machine_;
   const MachineGraph& made_;
-  const Plan& plan_;
+  const std::span<const Plan* const> plans_;
   std::string out_, words_;
   std::map<std::size_t, Area> drawn_;  // by node of the graph
 };
 
 }  // namespace
 
-std::string render_svg(const Machine& machine, const MachineGraph& made, const Plan& plan) {
-  return Drawing(machine, made, plan).draw();
+std::string render_svg(const Machine& machine, const MachineGraph& made, std::span<const Plan* const> plans) {
+  return Drawing(machine, made, plans).draw();
 }
 
 }  // namespace fairlead::topology

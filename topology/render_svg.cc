@@ -13,98 +13,17 @@
 #include "base/index_list.h"
 #include "base/printable.h"
 #include "topology/render.h"
+#include "topology/svg_layout.h"
 #include "topology/xml.h"
 
 namespace fairlead::topology {
 namespace {
-
-// Pixels of a drawing whose text is 12 high.
-constexpr double kCharacter = 6.7, kLine = 15, kPadding = 8, kGap = 14;
-// An A4 page within margins of a centimetre, in pixels of CSS (96 an inch).
-constexpr double kPageShort = 718, kPageLong = 1046;
 
 // Colours that can be told apart by people who see fewer of them (Okabe and Ito), darker on light ground.
 constexpr std::array kLightInks = {"#0072b2", "#b34700", "#007a5a", "#a03f78",
                                    "#7a6a00", "#2f7fb0", "#555555", "#8a1c1c"};
 constexpr std::array kDarkInks = {"#56b4e9", "#ff9f4a", "#2fd3a5", "#e79bc4",
                                   "#f0e442", "#9fd0ee", "#bbbbbb", "#ff8a8a"};
-
-struct Block {
-  std::string style;                 // a class of the style sheet
-  std::vector<std::string> lines{};  // not escaped
-  std::vector<Block> children{};
-  std::optional<std::size_t> node{};  // of the graph
-  double x = 0, y = 0, width = 0, height = 0;
-};
-
-/// How wide a block may be, by how deep it lies: the machine, its sockets, what is in them. What does not fit beside
-/// goes below.
-using Widths = std::array<double, 3>;
-
-double width_of(const std::string& line) { return static_cast<double>(line.size()) * kCharacter; }
-
-void measure(Block* block, const Widths& widest, std::size_t depth = 0) {
-  double text = 0;
-  for (const std::string& line : block->lines) text = std::max(text, width_of(line));
-  const double limit = widest[std::min(depth, widest.size() - 1)] - kPadding;
-  double inner = 0, x = kPadding, y = kPadding + kLine * static_cast<double>(block->lines.size()), tallest = 0;
-  for (Block& child : block->children) {
-    measure(&child, widest, depth + 1);
-    if (x > kPadding && x + child.width > limit) {
-      x = kPadding;
-      y += tallest + kGap;
-      tallest = 0;
-    }
-    child.x = x;
-    child.y = y + kGap / 2;
-    x += child.width + kGap;
-    inner = std::max(inner, x - kGap);
-    tallest = std::max(tallest, child.height);
-  }
-  block->width = std::max(text + kPadding, inner) + kPadding;
-  block->height = y + (block->children.empty() ? 0 : tallest + kGap) + kPadding / 2;
-}
-
-void place(Block* block, double x, double y) {
-  block->x += x;
-  block->y += y;
-  for (Block& child : block->children) place(&child, block->x, block->y);
-}
-
-/// Lines below the drawing: short ones beside each other, long ones alone.
-class Legend {
- public:
-  explicit Legend(std::vector<std::string> lines) : lines_(std::move(lines)) {
-    for (const std::string& line : lines_) {
-      longest_ = std::max(longest_, width_of(line));
-      if (may_stand_beside(line)) column_ = std::max(column_, width_of(line) + kGap);
-    }
-  }
-  [[nodiscard]] double narrowest() const { return longest_; }
-  /// Calls `put(x, y, line)` for each, y from 1 line on; gives how many lines high it is.
-  template <typename Put>
-  std::size_t lay_out(double width, const Put& put) const {
-    const auto columns = column_ > 0 ? std::max<std::size_t>(1, static_cast<std::size_t>(width / column_)) : 1;
-    std::size_t row = 0, used = columns;  // of the row
-    for (const std::string& line : lines_) {
-      const bool is_short = may_stand_beside(line);
-      if (!is_short || used >= columns) {
-        ++row;
-        used = 0;
-      }
-      put(static_cast<double>(used) * column_, kLine * static_cast<double>(row), line);
-      used = is_short ? used + 1 : columns;
-    }
-    return row;
-  }
-
- private:
-  /// A short one, and no heading.
-  static bool may_stand_beside(const std::string& line) { return line.size() <= 60 && !line.ends_with(':'); }
-
-  std::vector<std::string> lines_;
-  double longest_ = 0, column_ = 0;
-};
 
 class Drawing {
  public:
@@ -113,8 +32,7 @@ class Drawing {
 
   std::string draw() {
     const Legend legend(legend_lines());
-    Block root = best_layout(machine_block(), legend);
-    place(&root, kGap, kGap);
+    const Block root = arrange(machine_block(), legend);
     const Size size = size_of(root, legend);
     head(size.width, size.height);
     draw_block(root);
@@ -127,47 +45,6 @@ class Drawing {
   }
 
  private:
-  struct Size {
-    double width = 0, height = 0;
-  };
-
-  static Size size_of(const Block& root, const Legend& legend) {
-    const double width = std::max(root.width, legend.narrowest());
-    const std::size_t lines = legend.lay_out(width, [](double, double, const std::string&) {});
-    return {width + 2 * kGap, root.height + 3 * kGap + kLine * static_cast<double>(lines)};
-  }
-
-  /// How large it comes out on a page, upright or across; 1: as large as it is drawn.
-  static double scale_on_page(const Size& size) {
-    const auto fits = [&size](double width, double height) {
-      return std::min({1.0, width / size.width, height / size.height});
-    };
-    return std::max(fits(kPageShort, kPageLong), fits(kPageLong, kPageShort));
-  }
-
-  /// With its parts beside and below each other so that it comes out largest on a page; the narrowest of those.
-  static Block best_layout(Block root, const Legend& legend) {
-    constexpr double kNarrowest = 600, kWidest = 2200, kStep = 20;
-    double best = 0;
-    Widths chosen{};
-    for (double outer = kNarrowest; outer <= kWidest; outer += kStep) {
-      for (const int sockets : {1, 2, 3, 4}) {
-        for (const int bridges : {1, 2, 3, 4}) {
-          const double socket = (outer - kPadding) / sockets - kGap;
-          const Widths widest{outer, socket, (socket - kPadding) / bridges - kGap};
-          Block tried = root;
-          measure(&tried, widest);
-          const double scale = scale_on_page(size_of(tried, legend));
-          if (scale <= best + 1e-9) continue;
-          best = scale;
-          chosen = widest;
-        }
-      }
-    }
-    measure(&root, chosen);
-    return root;
-  }
-
   Block machine_block() {
     Block root{.style = "machine", .lines = {printable(machine_.name)}};
     for (std::size_t i = 0; i < machine_.packages.size(); ++i) root.children.push_back(package_block(i));

@@ -36,8 +36,8 @@ Result<ibv_mr*> register_user_memory(const VerbsApi& api, ibv_pd* pd, std::strin
                                      std::span<std::byte> bytes, Access access, const RegionLimits& limits = {});
 
 /// Which limit forbids a registration of `bytes` that nobody has asked the device for yet: max_mr_size, max_mr, or
-/// RLIMIT_MEMLOCK. It bars nothing that could work: control groups' memory is not looked at, since what is registered
-/// may have been charged to another. Empty: nothing speaks against it.
+/// RLIMIT_MEMLOCK. Control groups' memory is not looked at: what is registered may have been charged to another. Empty:
+/// nothing speaks against it.
 [[nodiscard]] std::string registration_bar(const RegionLimits& limits, std::uint64_t bytes, const SystemFiles& files);
 /// Which limit a registration of `bytes` met that ended with `error` (an errno): max_mr_size, RLIMIT_MEMLOCK, the
 /// control group's memory, max_mr; with the remedy. Empty: nothing is known.

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <cstring>
 #include <memory>
 #include <string_view>
 
@@ -63,7 +64,9 @@ OsDevice os_device_of(const hwloc_obj* object) noexcept {
 #else
   static_assert(HWLOC_OBJ_OSDEV_OPENFABRICS == 3 && HWLOC_OBJ_OSDEV_NETWORK == 2 && HWLOC_OBJ_OSDEV_COPROC == 5 &&
                 HWLOC_OBJ_OSDEV_GPU == 1);
-  const auto type = static_cast<unsigned>(object->attr->osdev.type);
+  unsigned type = 0;  // not by its own type: hwloc takes from a file what is no enumerator
+  static_assert(sizeof type == sizeof object->attr->osdev.type);
+  std::memcpy(&type, &object->attr->osdev.type, sizeof type);
   const auto found = std::find_if(kOsDeviceTypes.begin(), kOsDeviceTypes.end(),
                                   [type](const OsDeviceType& known) { return known.enumerator == type; });
   return found == kOsDeviceTypes.end() ? OsDevice::kOther : found->meaning;

@@ -11,10 +11,10 @@
 #include "bench/net/local_wire.h"
 #include "bench/net/report.h"
 #include "bench/net/target.h"
-#include "cli/args.h"
+#include "cli/base/args.h"
+#include "cli/base/console.h"
+#include "cli/base/engine_options.h"
 #include "cli/commands.h"
-#include "cli/console.h"
-#include "cli/engine_options.h"
 #include "cli/session.h"
 
 namespace fairlead::cli {

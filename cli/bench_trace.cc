@@ -17,10 +17,10 @@
 #include "bench/trace/measure.h"
 #include "bench/trace/sweep.h"
 #include "bench/trace/trace_report.h"
-#include "cli/args.h"
+#include "cli/base/args.h"
+#include "cli/base/console.h"
+#include "cli/base/engine_options.h"
 #include "cli/commands.h"
-#include "cli/console.h"
-#include "cli/engine_options.h"
 #include "cli/session.h"
 
 namespace fairlead::cli {

@@ -5,10 +5,10 @@
 #include <algorithm>
 
 #include "base/printable.h"
-#include "cli/args.h"
+#include "cli/base/args.h"
+#include "cli/base/console.h"
+#include "cli/base/engine_options.h"
 #include "cli/commands.h"
-#include "cli/console.h"
-#include "cli/engine_options.h"
 #include "cli/resolve.h"
 #include "fairlead/cuda.h"
 #include "fairlead/engine.h"

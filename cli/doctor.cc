@@ -8,9 +8,9 @@
 
 #include "base/words.h"
 #include "bench/base/json.h"
-#include "cli/args.h"
+#include "cli/base/args.h"
+#include "cli/base/console.h"
 #include "cli/commands.h"
-#include "cli/console.h"
 
 namespace fairlead::cli {
 namespace {

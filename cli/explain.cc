@@ -11,10 +11,10 @@
 #include "bench/base/cpu_time.h"
 #include "bench/base/file_output.h"
 #include "bench/base/json.h"
-#include "cli/args.h"
+#include "cli/base/args.h"
+#include "cli/base/console.h"
+#include "cli/base/engine_options.h"
 #include "cli/commands.h"
-#include "cli/console.h"
-#include "cli/engine_options.h"
 #include "cli/resolve.h"
 #include "fairlead/engine.h"
 

@@ -7,9 +7,9 @@
 #include <string>
 
 #include "base/principal_name.h"
-#include "cli/args.h"
+#include "cli/base/args.h"
+#include "cli/base/console.h"
 #include "cli/commands.h"
-#include "cli/console.h"
 
 namespace fairlead::cli {
 namespace {

@@ -8,9 +8,9 @@
 #include <string>
 #include <string_view>
 
-#include "cli/args.h"
+#include "cli/base/args.h"
+#include "cli/base/console.h"
 #include "cli/commands.h"
-#include "cli/console.h"
 
 namespace {
 

@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "base/unique_fd.h"
-#include "cli/console.h"
+#include "cli/base/console.h"
 #include "cli/models/model_store.h"
 #include "fairlead/engine.h"
 #include "metrics/duration_histogram.h"

@@ -9,9 +9,9 @@
 #include <cstring>
 #include <filesystem>
 
-#include "cli/args.h"
+#include "cli/base/args.h"
+#include "cli/base/console.h"
 #include "cli/commands.h"
-#include "cli/console.h"
 #include "cli/launch.h"
 #include "fairlead/softroce.h"
 

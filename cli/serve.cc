@@ -5,9 +5,9 @@
 #include <optional>
 
 #include "bench/base/file_output.h"
-#include "cli/args.h"
+#include "cli/base/args.h"
+#include "cli/base/engine_options.h"
 #include "cli/commands.h"
-#include "cli/engine_options.h"
 #include "cli/push_server.h"
 #include "cli/ready_file.h"
 #include "cli/serve_metrics.h"

@@ -7,9 +7,9 @@
 #include <utility>
 
 #include "bench/base/file_output.h"
-#include "cli/args.h"
+#include "cli/base/args.h"
+#include "cli/base/engine_options.h"
 #include "cli/commands.h"
-#include "cli/engine_options.h"
 #include "cli/ready_file.h"
 #include "cli/server_front.h"
 #include "cli/server_signals.h"

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "cli/console.h"
+#include "cli/base/console.h"
 #include "fairlead/engine.h"
 #include "fairlead/status.h"
 #include "metrics/metric.h"

@@ -9,7 +9,7 @@
 #include <functional>
 
 #include "base/unique_fd.h"
-#include "cli/console.h"
+#include "cli/base/console.h"
 #include "fairlead/status.h"
 
 namespace fairlead::cli {

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "bench/base/json.h"
-#include "cli/console.h"
+#include "cli/base/console.h"
 #include "cli/models/push_protocol.h"
 #include "fairlead/engine.h"
 

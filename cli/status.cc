@@ -11,9 +11,9 @@
 #include "bench/base/file_output.h"
 #include "bench/base/json.h"
 #include "bench/base/sizes.h"
-#include "cli/args.h"
+#include "cli/base/args.h"
+#include "cli/base/console.h"
 #include "cli/commands.h"
-#include "cli/console.h"
 #include "cli/tenants/http_get.h"
 #include "cli/tenants/tenant_rates.h"
 

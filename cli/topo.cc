@@ -1,14 +1,22 @@
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include <algorithm>
+#include <array>
+#include <set>
+#include <span>
 #include <string>
+#include <vector>
 
 #include "bench/base/file_output.h"
-#include "cli/args.h"
+#include "cli/base/args.h"
+#include "cli/base/console.h"
 #include "cli/commands.h"
-#include "cli/console.h"
 #include "cli/topo_json.h"
+#include "fairlead/softroce.h"
 #include "topology/graph_builder.h"
 #include "topology/hwloc_reader.h"
+#include "topology/interfaces.h"
 #include "topology/plan.h"
 #include "topology/render.h"
 
@@ -48,14 +56,43 @@ std::string wrong_words(const Options& options) {
   return {};
 }
 
+/// Where no address of this machine is a NIC's, the interfaces that have some are what engines send over; with the
+/// softroce devices that are open on them.
+void add_interfaces(Machine* machine) {
+  const std::size_t nics = machine->devices.size();
+  const std::vector<LocalAddress> addresses = local_addresses();
+  std::set<std::string> interfaces;
+  for (const LocalAddress& each : addresses) interfaces.insert(each.interface);
+  static_cast<void>(nics_behind(interfaces, Unknown::kAddWhereNoNicIs, "", machine));
+  if (machine->devices.size() == nics) return;
+  for (const SoftroceDevice& soft : softroce_devices()) {
+    const std::string all = ", " + soft.address + ",";
+    for (const LocalAddress& each : addresses) {
+      if (all.find(" " + each.address + ",") == std::string::npos) continue;
+      for (const std::size_t nic : nics_named(*machine, &Device::net_devices, each.interface)) {
+        std::vector<std::string>& names = machine->devices[nic].other_devices;
+        if (std::find(names.begin(), names.end(), soft.name) == names.end()) names.push_back(soft.name);
+      }
+    }
+  }
+  std::vector<std::string> added;
+  for (std::size_t i = nics; i < machine->devices.size(); ++i) added.push_back(machine->devices[i].name);
+  machine->remarks.push_back(
+      fmt::format("No address of this machine is a NIC's that hwloc sees: engines send over {}, "
+                  "as if near everything.",
+                  fmt::join(added, ", ")));
+}
+
 Result<Machine> read_machine(const Options& options) {
   if (!options.xml.empty()) return read_xml_file(options.xml);
   if (!options.synthetic.empty()) return read_synthetic(options.synthetic);
-  return read_this_machine();
+  Result<Machine> machine = read_this_machine();
+  if (machine && machine->this_machine) add_interfaces(&*machine);
+  return machine;
 }
 
 struct Plans {
-  Plan memories, gpus;
+  Plan explained, memories, gpus;
 };
 
 void print_plans(const Machine& machine, const Plans& plans) {
@@ -63,6 +100,13 @@ void print_plans(const Machine& machine, const Plans& plans) {
   if (!plans.gpus.placements.empty()) {
     fmt::print("\n{}", render_plan(machine, plans.gpus, "Plan for GPUs, all sending at once:"));
   }
+}
+
+/// Of the plans that were shown: the explained one's, and with --plan the others'.
+void print_remarks(const Plans& plans, bool all) {
+  const std::array shown = {&plans.explained, &plans.memories, &plans.gpus};
+  const std::size_t count = !all ? 1 : plans.gpus.placements.empty() ? 2 : 3;
+  fmt::print("{}", render_remarks(std::span(shown).first(count)));
 }
 
 }  // namespace
@@ -107,29 +151,32 @@ int topo_command(Words words) {
   if (const Status status = table.check(*machine); !status.ok()) return fail(status);
   const MachineGraph made = build_graph(*machine, table);
 
+  Plans plans;
   if (!options.explain.empty()) {
     const Result<Endpoint> endpoint = find_endpoint(*machine, options.explain);
     if (!endpoint) return fail(endpoint.error());
     const std::vector<Pair> pairs = {{*endpoint, options.peer}};
-    const Plan plan = make_plan(*machine, made, pairs);
-    fmt::print("{}", render_explanation(*machine, made, plan.placements.front()));
-    for (const std::string& remark : plan.remarks) fmt::print("{}\n", remark);
+    plans.explained = make_plan(*machine, made, pairs);
+    fmt::print("{}", render_explanation(*machine, made, plans.explained.placements.front()));
   }
   if (!options.json && !options.plan && options.svg.empty()) {
     if (options.explain.empty()) fmt::print("{}", render_tree(*machine, made));
+    print_remarks(plans, false);
     return kSuccess;
   }
-  const Plans plans{make_plan(*machine, made, memory_pairs(*machine, "peer")),
-                    make_plan(*machine, made, gpu_pairs(*machine, "peer"))};
+  plans.memories = make_plan(*machine, made, memory_pairs(*machine, "peer"));
+  plans.gpus = make_plan(*machine, made, gpu_pairs(*machine, "peer"));
   if (!options.svg.empty()) {
-    const Plan& drawn = plans.gpus.placements.empty() ? plans.memories : plans.gpus;
-    const Status written = bench::write_text(options.svg, render_svg(*machine, made, drawn));
+    const std::array both = {&plans.gpus, &plans.memories};
+    const std::size_t first = plans.gpus.placements.empty() ? 1 : 0;
+    const Status written = bench::write_text(options.svg, render_svg(*machine, made, std::span(both).subspan(first)));
     if (!written.ok()) return fail(written);
   }
   if (options.json) {
     fmt::print("{}\n", topo_to_json(*machine, made, {&plans.memories, &plans.gpus}).dump(2));
-  } else if (options.plan) {
-    print_plans(*machine, plans);
+  } else {
+    if (options.plan) print_plans(*machine, plans);
+    print_remarks(plans, options.plan);
   }
   return kSuccess;
 }

@@ -1,7 +1,7 @@
 #include <fmt/format.h>
 
 #include "bench/base/build_info.h"
-#include "cli/args.h"
+#include "cli/base/args.h"
 #include "cli/commands.h"
 
 namespace fairlead::cli {

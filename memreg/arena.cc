@@ -13,6 +13,7 @@
 #include <system_error>
 #include <utility>
 
+#include "base/system/mapping_budget.h"
 #include "base/system/numa.h"
 #include "memreg/limits.h"
 
@@ -88,6 +89,10 @@ void populate(std::span<std::byte> bytes, const std::stop_token& stop) noexcept 
 Result<Arena> Arena::map(std::size_t bytes, const ArenaOptions& options) {
   if (bytes == 0) return {Code::kInvalidArgument, "cannot map 0 bytes"};
   if (bytes > std::numeric_limits<std::size_t>::max() / 2) return exhausted(bytes, ENOMEM);
+  constexpr std::uint32_t kMappings = 3;  // while it is cut to its alignment
+  if (const Status room = MappingBudget::own().take(kMappings); !room.ok()) {
+    return {room.code(), fmt::format("cannot map {} bytes: {}, or use larger pools", bytes, room.message())};
+  }
   const PageSupply supply = page_supply(options.node, options.shared);
   std::string failed;
   for (PageKind best = options.best;;) {

@@ -13,6 +13,7 @@
 #include <system_error>
 #include <utility>
 
+#include "base/system/mapping_budget.h"
 #include "base/unique_fd.h"
 #include "memreg/limits.h"
 
@@ -86,6 +87,9 @@ Result<MappedFile> MappedFile::map(int fd, std::size_t bytes, const std::string&
   MappedFile file;
   file.path_ = path;
   if (bytes == 0) return file;
+  if (const Status room = MappingBudget::own().take(1); !room.ok()) {
+    return {room.code(), fmt::format("cannot map {} bytes of '{}': {}", bytes, path, room.message())};
+  }
   const int protection = mode == Mode::kReadOnly ? PROT_READ : PROT_READ | PROT_WRITE;
   const int sharing = mode == Mode::kReadOnly && pins_for_writing() ? MAP_PRIVATE : MAP_SHARED;
   void* start = ::mmap(nullptr, bytes, protection, sharing, fd, 0);

@@ -252,25 +252,6 @@ std::vector<std::size_t> cores_in(const CoreSets& cores, hwloc_const_cpuset_t se
   return inside;
 }
 
-std::string info(hwloc_obj_t object, const char* name) {
-  const char* const value = object == nullptr ? nullptr : hwloc_obj_get_info_by_name(object, name);
-  return value == nullptr ? "" : value;
-}
-
-void for_each_distance(hwloc_topology_t topology, const char* name,
-                       const std::function<void(hwloc_obj_t from, hwloc_obj_t to, std::uint64_t value)>& each) {
-  unsigned count = 1;
-  hwloc_distances_s* found = nullptr;
-  if (hwloc_distances_get_by_name(topology, name, &count, &found, 0) != 0 || count == 0) return;
-  const auto release = [topology](hwloc_distances_s* matrix) { hwloc_distances_release(topology, matrix); };
-  const std::unique_ptr<hwloc_distances_s, decltype(release)> matrix(found, release);
-  for (unsigned i = 0; i < matrix->nbobjs; ++i) {
-    for (unsigned j = 0; j < matrix->nbobjs; ++j) {
-      each(matrix->objs[i], matrix->objs[j], matrix->values[i * matrix->nbobjs + j]);
-    }
-  }
-}
-
 void read_devices(hwloc_topology_t topology, const CoreSets& cores, Machine* machine) {
   DeviceReader(topology, cores, machine).read();
 }

@@ -62,8 +62,8 @@ Topology make_topology() {
   hwloc_topology_set_io_types_filter(made, HWLOC_TYPE_FILTER_KEEP_IMPORTANT);
   hwloc_topology_set_flags(made, HWLOC_TOPOLOGY_FLAG_INCLUDE_DISALLOWED);
   // Those that open GPU drivers; and libpciaccess, whose table of names hwloc never frees: sysfs tells the rest.
-  for (const char* const plugin : {"cuda", "nvml", "opencl", "rsmi", "levelzero", "gl", "pci"}) {
-    hwloc_topology_set_components(made, HWLOC_TOPOLOGY_COMPONENTS_FLAG_BLACKLIST, plugin);  // fails where there is none
+  for (const char* const plugin : {"cuda", "nvml", "opencl", "rsmi", "amdsmi", "levelzero", "gl", "pci"}) {
+    leave_out(made, plugin);
   }
   return topology;
 }
@@ -91,7 +91,7 @@ class MachineReader {
   explicit MachineReader(hwloc_topology_t topology) : topology_(topology) {}
 
   Result<Machine> read(const std::string& name) {
-    const std::string product = info(hwloc_get_root_obj(topology_), "DMIProductName");
+    const std::string product = info_of_all(topology_, "DMIProductName");
     machine_.name = product.empty() ? name.substr(name.find_last_of('/') + 1) : product;
     machine_.this_machine = hwloc_topology_is_thissystem(topology_) != 0;
     list_cores();

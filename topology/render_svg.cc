@@ -4,89 +4,51 @@
 #include <iterator>
 #include <map>
 #include <optional>
+#include <set>
+#include <span>
+#include <string_view>
+#include <utility>
 
 #include "base/index_list.h"
 #include "base/printable.h"
 #include "base/svg.h"
 #include "topology/render.h"
+#include "topology/svg_layout.h"
 
 namespace fairlead::topology {
 namespace {
-
-// Pixels of a drawing whose text is 12 high.
-constexpr double kCharacter = 6.7, kLine = 15, kPadding = 8, kGap = 14;
 
 constexpr SvgStyle kStyle = {
     .light = "--memory: #e6f2e6; --nic: #fdf0d5; --gpu: #e4ecf8;",
     .dark = "--memory: #1f3322; --nic: #3a2f14; --gpu: #1d2b42;",
     .rules =
         ".memory { fill: var(--memory); } .nic { fill: var(--nic); } .gpu { fill: var(--gpu); }\n"
-        ".way { fill: none; stroke-opacity: 0.7; stroke-linecap: round; }\n"};
-
-struct Block {
-  std::string style;                 // a class of the style sheet
-  std::vector<std::string> lines{};  // not escaped
-  std::vector<Block> children{};
-  std::size_t columns = 4;            // of children
-  std::optional<std::size_t> node{};  // of the graph
-  double x = 0, y = 0, width = 0, height = 0;
-};
-
-void measure(Block* block) {
-  double text = 0;
-  for (const std::string& line : block->lines) text = std::max(text, static_cast<double>(line.size()) * kCharacter);
-  double inner = 0, y = kPadding + kLine * static_cast<double>(block->lines.size());
-  for (std::size_t begin = 0; begin < block->children.size(); begin += block->columns) {
-    const std::size_t end = std::min(begin + block->columns, block->children.size());
-    double x = kPadding, tallest = 0;
-    for (std::size_t i = begin; i < end; ++i) {
-      Block& child = block->children[i];
-      measure(&child);
-      child.x = x;
-      child.y = y + kGap / 2;
-      x += child.width + kGap;
-      tallest = std::max(tallest, child.height);
-    }
-    inner = std::max(inner, x - kGap);
-    y += tallest + kGap;
-  }
-  block->width = std::max(text + kPadding, inner) + kPadding;
-  block->height = y + kPadding / 2;
-}
-
-void place(Block* block, double x, double y) {
-  block->x += x;
-  block->y += y;
-  for (Block& child : block->children) place(&child, block->x, block->y);
-}
+        ".way { fill: none; stroke-opacity: 0.7; stroke-linecap: round; } .dashed { stroke-dasharray: 6 6; }\n"};
 
 class Drawing {
  public:
-  Drawing(const Machine& machine, const MachineGraph& made, const Plan& plan)
-      : machine_(machine), made_(made), plan_(plan) {}
+  Drawing(const Machine& machine, const MachineGraph& made, std::span<const Plan* const> plans)
+      : machine_(machine), made_(made), plans_(plans) {}
 
   std::string draw() {
-    Block root = machine_block();
-    measure(&root);
-    place(&root, kGap, kGap);
-    const std::vector<std::string> legend = legend_lines();
-    double width = root.width;
-    for (const std::string& line : legend) width = std::max(width, static_cast<double>(line.size()) * kCharacter);
-    const double height = root.height + 3 * kGap + kLine * static_cast<double>(legend.size());
-    out_ = svg_head(width + 2 * kGap, height, printable(machine_.name) + ": placement", kStyle);
+    const Legend legend(legend_lines());
+    const Block root = arrange(machine_block(), legend);
+    const Size size = size_of(root, legend);
+    out_ = svg_head(size.width, size.height, printable(machine_.name) + ": placement", kStyle);
     draw_block(root);
-    draw_plan();
-    double y = root.y + root.height + kGap;
-    for (const std::string& line : legend) text(root.x, y += kLine, line);
+    for (std::size_t i = 0; i < plans_.size(); ++i) draw_plan(*plans_[i], is_second(i));
+    const double top = root.y + root.height + kGap;
+    legend.lay_out(size.width - 2 * kGap,
+                   [&](double x, double y, const std::string& line) { text(root.x + x, top + y, line); });
     out_ += words_ + "</svg>\n";  // above the lines
     return std::move(out_);
   }
 
  private:
   Block machine_block() {
-    Block root{.style = "machine", .lines = {printable(machine_.name)}, .columns = 2};
+    Block root{.style = "machine", .lines = {printable(machine_.name)}};
     for (std::size_t i = 0; i < machine_.packages.size(); ++i) root.children.push_back(package_block(i));
-    Block shared{.style = "package", .lines = {"of no one socket, or nobody says of which"}, .columns = 2};
+    Block shared{.style = "package", .lines = {"of no one socket, or nobody says of which"}};
     const auto is_shared = [this](const auto& part) { return packages_of(machine_, part.cores).size() != 1; };
     add_parts(is_shared, &shared);
     if (!shared.children.empty()) root.children.push_back(std::move(shared));
@@ -97,7 +59,6 @@ class Drawing {
     const Package& package = machine_.packages[index];
     Block block{.style = "package",
                 .lines = {fmt::format("{}  {}", name_of(package), printable(package.model))},
-                .columns = 2,
                 .node = made_.packages[index]};
     std::vector<unsigned> pus;
     std::size_t cores = 0;
@@ -157,12 +118,14 @@ class Drawing {
                 .lines = {printable(device.name), device.bus_id, edge_of(*made_.devices[index])},
                 .node = made_.devices[index]};
     if (device.kind == DeviceKind::kNvSwitch) block.style = "bridge";
-    for (const Placement& placement : plan_.placements) {
-      for (const NicUse& nic : placement.nics) {
-        if (nic.device != index) continue;
-        block.lines.push_back(fmt::format("{} {}{}", name_of(machine_, placement.pair.endpoint), nic.assumed ? "~" : "",
-                                          to_gigabytes_per_second(nic.rate)));
-        if (nic.lane.core) block.lines.back() += fmt::format(", PU {}", nic.lane.pu);
+    for (const Plan* plan : plans_) {
+      for (const Placement& placement : plan->placements) {
+        for (const NicUse& nic : placement.nics) {
+          if (nic.device != index) continue;
+          block.lines.push_back(fmt::format("{} {}{}", name_of(machine_, placement.pair.endpoint),
+                                            nic.assumed ? "~" : "", to_gigabytes_per_second(nic.rate)));
+          if (nic.lane.core) block.lines.back() += fmt::format(", PU {}", nic.lane.pu);
+        }
       }
     }
     return block;
@@ -184,17 +147,29 @@ class Drawing {
     std::vector<std::string> lines = {
         "A line: who sends over which NIC, the thicker the more. ~: a bandwidth that is "
         "assumed. PU: where the lane runs."};
-    for (const Placement& placement : plan_.placements) {
-      std::string line =
-          fmt::format("{} -> {}: {}{}", name_of(machine_, placement.pair.endpoint), printable(placement.pair.peer),
-                      is_assumed(placement) ? "~" : "", to_gigabytes_per_second(placement.rate));
-      if (placement.pool) line += ", pool in " + name_of(machine_.memories[*placement.pool]);
-      lines.push_back(std::move(line));
+    for (std::size_t i = 0; i < plans_.size(); ++i) {
+      const std::vector<Placement>& placements = plans_[i]->placements;
+      if (plans_.size() > 1 && !placements.empty()) {
+        lines.push_back(fmt::format("{} lines: {} sending at once:", is_second(i) ? "Dashed" : "Solid",
+                                    placements.front().pair.endpoint.gpu ? "GPUs, all" : "memory, all NUMA nodes"));
+      }
+      for (const Placement& placement : plans_[i]->placements) {
+        std::string line =
+            fmt::format("{} -> {}: {}{}", name_of(machine_, placement.pair.endpoint), printable(placement.pair.peer),
+                        is_assumed(placement) ? "~" : "", to_gigabytes_per_second(placement.rate));
+        if (placement.pool) line += ", pool in " + name_of(machine_.memories[*placement.pool]);
+        lines.push_back(std::move(line));
+      }
     }
     for (const Edge& edge : made_.graph.edges()) {
       if (edge.kind == EdgeKind::kSocket) lines.push_back(edge.name + ": " + to_string(edge.forward));
     }
-    for (const std::string& remark : plan_.remarks) lines.push_back(remark);
+    std::set<std::string_view> said;
+    for (const Plan* plan : plans_) {
+      for (const std::string& remark : plan->remarks) {
+        if (said.insert(remark).second) lines.push_back(remark);
+      }
+    }
     return lines;
   }
 
@@ -212,18 +187,21 @@ class Drawing {
     for (const Block& child : block.children) draw_block(child);
   }
 
-  void draw_plan() {
+  /// Of two plans, that which is drawn beside the first.
+  static bool is_second(std::size_t plan) { return plan > 0; }
+
+  void draw_plan(const Plan& plan, bool dashed) {
     double most = 0;
-    for (const Placement& placement : plan_.placements) {
+    for (const Placement& placement : plan.placements) {
       for (const NicUse& nic : placement.nics) most = std::max(most, nic.rate);
     }
-    for (std::size_t i = 0; i < plan_.placements.size(); ++i) {
-      const Endpoint endpoint = plan_.placements[i].pair.endpoint;
+    for (std::size_t i = 0; i < plan.placements.size(); ++i) {
+      const Endpoint endpoint = plan.placements[i].pair.endpoint;
       const auto from = drawn_.find(endpoint.gpu ? *made_.devices[endpoint.index] : made_.memories[endpoint.index]);
-      for (const NicUse& nic : plan_.placements[i].nics) {
+      for (const NicUse& nic : plan.placements[i].nics) {
         const auto to = drawn_.find(*made_.devices[nic.device]);
         if (from == drawn_.end() || to == drawn_.end()) continue;
-        way(from->second, to->second, i, 1 + 4 * nic.rate / most);
+        way(from->second, to->second, i, 1 + (dashed ? 2 : 4) * nic.rate / most, dashed);
       }
     }
   }
@@ -233,7 +211,7 @@ class Drawing {
   };
 
   // Between the edges that face each other; bowed below both where they stand side by side. So it crosses few words.
-  void way(const Area& from, const Area& to, std::size_t placement, double thickness) {
+  void way(const Area& from, const Area& to, std::size_t placement, double thickness, bool dashed) {
     const double spread = 5 * (static_cast<double>(placement % 4) - 1.5);
     const bool up = to.y + to.height <= from.y, down = from.y + from.height <= to.y;
     const double x1 = from.x + from.width / 2, y1 = up ? from.y : from.y + from.height;
@@ -241,22 +219,22 @@ class Drawing {
     const double middle = up || down ? (y1 + y2) / 2 : std::max(y1, y2) + kGap + spread / 2;
     fmt::format_to(
         std::back_inserter(out_),
-        "<path class=\"way\" stroke=\"var(--ink{})\" stroke-width=\"{:.1f}\" d=\"M{:.0f} {:.0f} C{:.0f} {:.0f} "
+        "<path class=\"way{}\" stroke=\"var(--ink{})\" stroke-width=\"{:.1f}\" d=\"M{:.0f} {:.0f} C{:.0f} {:.0f} "
         "{:.0f} {:.0f} {:.0f} {:.0f}\"/>\n",
-        placement % kSvgInks, thickness, x1, y1, x1, middle, x2, middle, x2, y2);
+        dashed ? " dashed" : "", placement % kSvgInks, thickness, x1, y1, x1, middle, x2, middle, x2, y2);
   }
 
   const Machine& machine_;
   const MachineGraph& made_;
-  const Plan& plan_;
+  const std::span<const Plan* const> plans_;
   std::string out_, words_;
   std::map<std::size_t, Area> drawn_;  // by node of the graph
 };
 
 }  // namespace
 
-std::string render_svg(const Machine& machine, const MachineGraph& made, const Plan& plan) {
-  return Drawing(machine, made, plan).draw();
+std::string render_svg(const Machine& machine, const MachineGraph& made, std::span<const Plan* const> plans) {
+  return Drawing(machine, made, plans).draw();
 }
 
 }  // namespace fairlead::topology

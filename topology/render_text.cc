@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <iterator>
+#include <set>
+#include <string_view>
 
 #include "base/index_list.h"
 #include "base/printable.h"
@@ -263,7 +265,17 @@ std::string render_plan(const Machine& machine, const Plan& plan, const std::str
     }
   }
   if (plan.placements.empty()) out += "  nothing to place\n";
-  for (const std::string& remark : plan.remarks) out += remark + "\n";
+  return out;
+}
+
+std::string render_remarks(std::span<const Plan* const> plans) {
+  std::string out;
+  std::set<std::string_view> said;
+  for (const Plan* plan : plans) {
+    for (const std::string& remark : plan->remarks) {
+      if (said.insert(remark).second) out += remark + "\n";
+    }
+  }
   return out;
 }
 

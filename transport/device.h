@@ -38,6 +38,7 @@ struct Capabilities {
   // takes the same time for a byte as for a terabyte. Else a grant is one more registration at the device, since
   // nothing less can be withdrawn by itself: it maps and pins its bytes again.
   bool grants_are_entries = false;
+  std::uint64_t max_region = 0;            // bytes of one registration; 0: any
   std::uint32_t max_message = 0;           // bytes of one message
   std::uint32_t max_segments = 1;          // local segments of one work request
   std::uint32_t max_outstanding = 0;       // work requests per path that post() takes before it says "full"

@@ -11,7 +11,7 @@
 
 #include "base/principal_name.h"
 #include "bench/base/sizes.h"
-#include "cli/args.h"
+#include "cli/base/args.h"
 
 namespace fairlead::cli {
 namespace {

@@ -11,13 +11,14 @@ using memreg::cache::Piece;
 using memreg::cache::RegistrationCache;
 
 EngineCache::EngineCache(RegionTable& table, std::size_t max_bytes)
-    : cache_(std::make_shared<RegistrationCache>(memreg::cache::CacheConfig{.max_bytes = max_bytes},
-                                                 [&table](std::span<std::byte> bytes) -> Result<std::shared_ptr<void>> {
-                                                   Result<std::shared_ptr<RegisteredRange>> range =
-                                                       table.add({.bytes = bytes});
-                                                   if (!range) return range.error();
-                                                   return std::shared_ptr<void>(*std::move(range));
-                                                 })) {}
+    : cache_(std::make_shared<RegistrationCache>(
+          memreg::cache::CacheConfig{.max_bytes = max_bytes,
+                                     .device_most_bytes = [&table] { return table.largest_range(); }},
+          [&table](std::span<std::byte> bytes) -> Result<std::shared_ptr<void>> {
+            Result<std::shared_ptr<RegisteredRange>> range = table.add({.bytes = bytes});
+            if (!range) return range.error();
+            return std::shared_ptr<void>(*std::move(range));
+          })) {}
 
 Memory EngineCache::memory_of(Lease lease, std::span<std::byte> bytes) const {
   struct Kept {

@@ -1,14 +1,13 @@
 // Which NICs carry what an engine's transports send.
 //
 // A verbs device of the system is a NIC's, by its name. All else goes by addresses: to the interface that has one, and
-// from there to the NIC below (of a bond, a bridge or a VLAN, those below). An interface that is on no NIC that the
-// machine knows, such as a veth, counts as one that is near everything, where the transport has its address. Threads:
-// any; functions without state.
+// from there to the NICs behind it (topology/interfaces.h). Threads: any; functions without state.
 #pragma once
 
 #include <string>
 #include <vector>
 
+#include "topology/interfaces.h"
 #include "topology/machine.h"
 
 namespace fairlead::datapath {
@@ -20,14 +19,10 @@ struct UsedTransport {
   bool everywhere = false;                  // it sends over whatever interface leads to a peer
 };
 
-struct LocalAddress {
-  std::string address;  // numeric, without a scope
-  std::string interface;
-};
+using topology::local_addresses;
+using topology::LocalAddress;
 /// Whether it is a numeric one, and no name or nothing.
 [[nodiscard]] bool is_address(const std::string& text) noexcept;
-/// Of interfaces that are up, but the loopback's.
-[[nodiscard]] std::vector<LocalAddress> local_addresses();
 
 /// By transport the machine's devices, ascending; interfaces that it does not know are added to it. `root`: of the file
 /// system, for tests.

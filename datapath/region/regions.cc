@@ -103,6 +103,12 @@ void Publication::withdraw(MemoryDomain& device) noexcept {
 
 // ---- the table
 
+Status RegionTable::attach(Device& device) {
+  const std::uint64_t most = device.capabilities().max_region;
+  if (most != 0) largest_range_.store(std::min(largest_range(), most), std::memory_order_relaxed);
+  return devices_.attach(device);
+}
+
 Result<std::shared_ptr<RegisteredRange>> RegionTable::add(const MemoryDescriptor& memory) {
   install_fault_handlers();  // the memory is the application's, and may go at any time
   auto range = std::make_unique<RegisteredRange>(*this, memory);

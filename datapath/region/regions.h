@@ -17,6 +17,7 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -170,7 +171,9 @@ class RegionTable : public std::enable_shared_from_this<RegionTable> {
 
   /// The next device, by number from 0: all that is registered and published already is so with it as well. It outlives
   /// the table, or shutdown(). One thread at a time.
-  Status attach(Device& device) { return devices_.attach(device); }
+  Status attach(Device& device);
+  /// The most bytes that every device takes as one range.
+  [[nodiscard]] std::uint64_t largest_range() const noexcept { return largest_range_.load(std::memory_order_relaxed); }
   /// A principal that has domains of its own: none yet, the first time.
   [[nodiscard]] std::shared_ptr<Tenant> tenant(std::string_view principal);
   /// The tenant's domain at device `number`, made if need be. Where grants are entries it knows all that it should at
@@ -233,6 +236,7 @@ class RegionTable : public std::enable_shared_from_this<RegionTable> {
   mutable std::atomic<std::uint64_t> said_{0};
   std::atomic<std::uint64_t> registered_bytes_{0};  // of ranges that have a handle
   std::atomic<std::uint64_t> cuda_bytes_{0};
+  std::atomic<std::uint64_t> largest_range_{std::numeric_limits<std::uint64_t>::max()};
   std::atomic<bool> shut_{false};  // changes under mutex_: nothing is published from then on
   Devices devices_;
   std::mutex opening_domains_;

@@ -11,6 +11,8 @@
 namespace fairlead::memreg::cache {
 namespace {
 
+constexpr std::size_t kFewPieces = 3;  // of a range, where devices take such long ones
+constexpr std::size_t kHugePage = std::size_t{2} << 20;
 constexpr std::size_t kMostThreads = 8;  // that register one large range
 constexpr int kTries = 64;               // while others let go of what this one could have
 
@@ -92,8 +94,18 @@ Status RegistrationCache::register_pieces(Entry& entry) {
   return last;
 }
 
+/// Whole pages, of huge ones if it is that long.
+std::size_t RegistrationCache::piece_bytes(std::size_t bytes) const {
+  std::size_t most = config_.largest_chunk_bytes;
+  if (config_.device_most_bytes) most = std::min(most, config_.device_most_bytes());
+  const std::size_t few = (bytes + kFewPieces - 1) / kFewPieces;
+  const std::size_t unit = few >= kHugePage && most >= kHugePage ? kHugePage : page_bytes();
+  const std::size_t wanted = std::max(config_.chunk_bytes, (few + unit - 1) / unit * unit);
+  return std::max(std::min(wanted, most) / unit * unit, page_bytes());
+}
+
 Status RegistrationCache::make_pieces(Entry& entry) {
-  const std::size_t chunk = std::max(config_.chunk_bytes & ~(page_bytes() - 1), page_bytes());
+  const std::size_t chunk = piece_bytes(entry.range.size());
   const std::size_t count = (entry.range.size() + chunk - 1) / chunk;
   entry.pieces.resize(count);
   std::vector<Status> ends(count);

@@ -47,10 +47,14 @@ namespace fairlead::memreg::cache {
 using RegisterHook = std::function<Result<std::shared_ptr<void>>(std::span<std::byte> bytes)>;
 
 struct CacheConfig {
-  std::size_t max_bytes = 0;                       // that may be pinned at once; 0: no limit
-  std::size_t chunk_bytes = std::size_t{1} << 30;  // larger ones are registered in pieces of this, in parallel
-  std::size_t gap_bytes = std::size_t{16} << 20;   // up to which, between ranges of one call, all is registered
-  std::shared_ptr<Watcher> watcher = nullptr;      // null: that of the process
+  std::size_t max_bytes = 0;  // that may be pinned at once; 0: no limit
+  // Larger ranges are registered in pieces, in parallel: three, as every registration costs a device's time and
+  // tables, but none shorter than the first of these, longer than the second, or than any device takes.
+  std::size_t chunk_bytes = std::size_t{1} << 30;
+  std::size_t largest_chunk_bytes = std::size_t{64} << 30;
+  std::function<std::size_t()> device_most_bytes = nullptr;  // asked each time; null: no such limit
+  std::size_t gap_bytes = std::size_t{16} << 20;  // up to which, between ranges of one call, all is registered
+  std::shared_ptr<Watcher> watcher = nullptr;     // null: that of the process
 };
 
 struct CacheStats {
@@ -182,6 +186,7 @@ class RegistrationCache final : private Watcher::Listener {
   Status charge(Entry& entry);
   Status register_pieces(Entry& entry);
   Status make_pieces(Entry& entry);
+  [[nodiscard]] std::size_t piece_bytes(std::size_t bytes) const;
   void wait_until_came(Entry& entry);
   void came() noexcept;
   /// With lock_ held: a user comes, and goes. True: it is to be deregistered now.

@@ -19,6 +19,7 @@
 #include <system_error>
 #include <vector>
 
+#include "base/system/mapping_budget.h"
 #include "memreg/cache/mappings.h"
 #include "memreg/cache/quiet_thread.h"
 
@@ -251,6 +252,10 @@ bool Watcher::each_is_watched(const std::vector<Range>& parts) noexcept {
 }
 
 Status Watcher::watch(Range pages) {
+  constexpr std::uint32_t kMappings = 2;  // more: one is cut in up to three
+  if (const Status room = MappingBudget::own().take(kMappings); !room.ok()) {
+    return {room.code(), fmt::format("cannot watch {} bytes at {:#x}: {}", pages.size(), pages.begin, room.message())};
+  }
   const std::lock_guard lock(watching_);
   return watch_alone(pages);
 }

@@ -65,7 +65,7 @@ class Watcher {
 
   /// When it returns ok, the whole range is mapped, and each change of it from then on is told. What changes meanwhile
   /// is told as well. Errors: check_watchable()'s; kUnavailable (it changes all the time, or another userfaultfd of
-  /// this process has it).
+  /// this process has it), kResourceExhausted (no more mappings: MappingBudget).
   Status watch(Range pages);
   /// Of a range that was watched, whatever is still there of it and no listener needs.
   void unwatch(Range pages) noexcept;

@@ -1,10 +1,10 @@
-#include "cli/args.h"
+#include "cli/base/args.h"
 
 #include <gmock/gmock.h>
 
 #include <cstdlib>
 
-#include "cli/engine_options.h"
+#include "cli/base/engine_options.h"
 
 namespace fairlead::cli {
 namespace {

@@ -14,8 +14,9 @@ namespace fairlead::datapath {
 
 class CountingDevice final : public Device {
  public:
-  /// Not `entries`: as a NIC.
-  explicit CountingDevice(bool entries = true) : capabilities_{.grants_are_entries = entries} {}
+  /// Not `entries`: as a NIC. `max_region`: Capabilities::max_region.
+  explicit CountingDevice(bool entries = true, std::uint64_t max_region = 0)
+      : capabilities_{.grants_are_entries = entries, .max_region = max_region} {}
   std::string_view name() const noexcept override { return "counting"; }
   const Capabilities& capabilities() const noexcept override { return capabilities_; }
   std::string describe() const override { return "counting"; }

@@ -8,6 +8,7 @@
 #include <latch>
 #include <thread>
 
+#include "datapath/engine/engine_cache.h"
 #include "datapath/region/region_codec.h"
 #include "tests/datapath/counting_device.h"
 
@@ -477,6 +478,26 @@ TEST_F(Regions, ShuttingDownInTheMiddle) {
     EXPECT_EQ(device.usage().registrations + device.usage().grants, 0u);
     EXPECT_EQ(device.unknown, 0u);
   }
+}
+
+TEST_F(Regions, TheLargestRangeIsWhatEveryDeviceTakes) {
+  EXPECT_GT(table->largest_range(), std::uint64_t{1} << 60);
+  CountingDevice small(true, 5 << 20), smaller(true, 3 << 20), any;
+  for (CountingDevice* each : {&small, &smaller, &any}) ASSERT_TRUE(table->attach(*each).ok());
+  EXPECT_EQ(table->largest_range(), 3u << 20);
+  std::vector<std::byte> memory(8 << 20);
+  {
+    EngineCache cache(*table, 0);
+    ASSERT_TRUE(cache.declare(memory, true).ok());
+    EXPECT_EQ(any.registered.size(), 4u) << "pieces of whole huge pages";
+    std::size_t bytes = 0;
+    for (const auto& [key, registered] : smaller.registered) {
+      EXPECT_LE(registered.bytes.size(), 3u << 20);
+      bytes += registered.bytes.size();
+    }
+    EXPECT_EQ(bytes, memory.size());
+  }
+  table->shutdown();
 }
 
 }  // namespace

@@ -7,7 +7,18 @@ import urllib.request
 import readers
 from harness import PATIENCE, Case, random_model, write_safetensors
 
-FIGURES = ("fairlead_pool_bytes", "fairlead_pool_used_bytes")
+# name: its kind, and whether it has labels
+FIGURES = {
+    "fairlead_pool_bytes": ("gauge", False), "fairlead_pool_used_bytes": ("gauge", False),
+    "fairlead_pool_blocks": ("gauge", False), "fairlead_pool_cached_bytes": ("gauge", False),
+    "fairlead_pool_arenas": ("gauge", True), "fairlead_pool_arena_bytes": ("gauge", True),
+    "fairlead_pool_arenas_given_back_total": ("counter", False), "fairlead_pool_given_back_bytes_total": ("counter", False),
+    "fairlead_pool_node": ("gauge", False), "fairlead_registered_bytes": ("gauge", False),
+    "fairlead_cache_hits_total": ("counter", False), "fairlead_cache_misses_total": ("counter", False),
+    "fairlead_cache_evicted_total": ("counter", False), "fairlead_cache_invalidated_total": ("counter", False),
+    "fairlead_cache_registrations": ("gauge", False), "fairlead_cache_bytes": ("gauge", False),
+    "fairlead_lane_cpu": ("gauge", True), "fairlead_transport_planned_bytes_per_second": ("gauge", True),
+}
 
 
 def check(text):
@@ -31,16 +42,18 @@ class Promtool(Case):
     def test_a_server(self):
         server = self.serve("--transport", "tcp,verbs:soft0", metrics=True)
         idle = self.scrape(server)
-        for name in FIGURES:
-            self.assertIn(f"# TYPE {name} gauge", idle)
+        for name, (kind, labelled) in FIGURES.items():
+            if not labelled or not name.startswith("fairlead_pool"):  # it has no arena before memory is needed
+                self.assertIn(f"# TYPE {name} {kind}\n", idle)
         model = self.path("model.safetensors")
         write_safetensors(model, random_model(4))
         for transport in ("tcp", "verbs:soft0"):
             code, output, _ = self.push(server, model, "--transport", transport)
             self.assertEqual(code, 0, output)
         busy = self.scrape(server)
-        for name in FIGURES:
-            self.assertRegex(busy, rf"(?m)^{name} \d")
+        for name, (kind, labelled) in FIGURES.items():
+            self.assertIn(f"# TYPE {name} {kind}\n", busy)
+            self.assertRegex(busy, rf"(?m)^{name}{'{.*}' if labelled else ''} -?\d")
         self.assertGreaterEqual(self.metric(server, "fairlead_pool_bytes"), self.metric(server, "fairlead_pool_used_bytes"))
 
 

@@ -40,6 +40,22 @@ class Topo(Case):
         self.assertIn("ens32: it has no RDMA", explained)
         self.assertIn("host bridge 0000:10", explained)
 
+    def test_each_remark_comes_once(self):
+        # A machine with one node and a GPU: what is remarked of GPUs' plan is remarked of memory's, too.
+        described = (MACHINES / "one-node-vm.xml").read_text(encoding="utf-8")
+        gpu = ('<object type="PCIDev" gp_index="90" pci_busid="0000:00:04.0" pci_type="0302 [10de:20b0] [0000:0000] a1" '
+               'pci_link_speed="31.507692"/>')
+        end = described.rindex("</object>", 0, described.rindex("</object>"))  # of the host bridge
+        one_node = self.path("one-node.xml")
+        pathlib.Path(one_node).write_text(described[:end] + gpu + described[end:], encoding="utf-8")
+        for words in (("--plan",), ("--explain", "gpu0", "b"), ("--explain", "gpu0", "b", "--plan")):
+            with self.subTest(words=words):
+                said = self.topo("--xml", one_node, *words)
+                self.assertIn("gpu0 -> ", said)
+                self.assertEqual(said.count("One NUMA node"), 1, said)
+                self.assertEqual(said.count("Rates marked with ~"), 1, said)
+                self.assertGreater(said.index("One NUMA node"), said.rindex(" -> "), "behind all that it is said of")
+
     def test_bandwidths_of_the_user(self):
         plan = self.topo("--xml", P4D, "--explain", "gpu0", "b", "--bandwidth", "socket=0.5,nic=2")
         self.assertIn("gpu0 -> b  4.50 GB/s", plan)

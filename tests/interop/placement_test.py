@@ -6,12 +6,15 @@
 The guest (scripts/vm) has two CPUs and half of the memory at each node, and its network card at the second. `fairlead serve` is
 started with each of several placements, and a model pushed to it, then fairlead-verified-traffic, which allocates from a pool;
 where their threads may run is read from /proc/PID/task/*/status, where their pages are from /proc/PID/numa_maps, and compared
-with what they say of both. One line per case; exit code 1 if one fails, 77 with a reason where a guest cannot be had.
+with what they say of both. Before that huge pages are set aside, and memreg_test makes arenas of them: of 2 MiB, and of 1 GiB
+where the guest is large enough for that. One line per case; exit code 1 if one fails, 77 with a reason where a guest cannot be
+had.
 """
 
 import argparse
 import collections
 import json
+import os
 import pathlib
 import re
 import signal
@@ -148,13 +151,44 @@ def check_pool(build, placement, cpus, node):
     return wrong
 
 
+def set_aside(kilobytes, wanted):
+    """Asks for so many huge pages of that size, by node; how many there are then."""
+    there = {}
+    for node, count in wanted.items():
+        file = pathlib.Path(f"/sys/devices/system/node/node{node}/hugepages/hugepages-{kilobytes}kB/nr_hugepages")
+        file.write_text(f"{count}\n")
+        there[node] = int(file.read_text())
+    return there
+
+
+def check_huge_pages(build):
+    """Arenas of memory pools, while huge pages are set aside. Gives what went wrong, and what was tried."""
+    some = set_aside(2048, dict.fromkeys(CPUS, 8))
+    large = set_aside(1048576, {max(CPUS): 1})
+    sizes = ["2M"] + ["1G"] * any(large.values())
+    done = subprocess.run([build / "tests/memreg_test", "--gtest_filter=*ArenaOfHugePages*", "--gtest_color=no"],
+                          env={**os.environ, "FAIRLEAD_HUGE_PAGES": " ".join(sizes)}, stdin=subprocess.DEVNULL, capture_output=True,
+                          text=True, timeout=180, check=False)
+    set_aside(2048, dict.fromkeys(CPUS, 0))
+    set_aside(1048576, {max(CPUS): 0})
+    wrong = Wrong()
+    wrong.want("2 MiB pages that the guest could set aside", some, dict.fromkeys(CPUS, 8))
+    passed = len(re.findall(r"^\[       OK \]", done.stdout, re.M))
+    if done.returncode != 0 or passed != len(sizes):
+        wrong.append(f"memreg_test: exit code {done.returncode}, {passed} of {len(sizes)} passed:\n{done.stdout}{done.stderr}")
+    return wrong, " and ".join(sizes)
+
+
 def inside(build):
     nodes = {int(path.name[4:]): indexes((path / "cpulist").read_text())
              for path in pathlib.Path("/sys/devices/system/node").glob("node[0-9]*")}
     if nodes != CPUS:
         print(f"FAIL  the guest has other nodes: {nodes}")
         return 1
-    failed = 0
+    wrong, sizes = check_huge_pages(build)
+    print(f"{'FAIL' if wrong else 'pass'}  arenas of huge pages: {'; '.join(wrong) or f'of {sizes}, on the nodes that were asked for'}",
+          flush=True)
+    failed = int(bool(wrong))
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         write_model(folder / "model.safetensors")
@@ -182,8 +216,10 @@ def main():
     build = options.build.resolve()
     if options.inside:
         return inside(build)
-    command = [ROOT / "scripts/vm/run", "--numa", "2", "--cpus", "4", "--memory", "2048", "--seconds", "600", "--accel",
-               options.accel, "--", sys.executable, __file__, "--inside", "--build", build]
+    # With less, no node has a GiB in one piece. What the guest does not touch takes nothing here.
+    plenty = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") >= 12 << 30
+    command = [ROOT / "scripts/vm/run", "--numa", "2", "--cpus", "4", "--memory", "6144" if plenty else "2048", "--seconds", "600",
+               "--accel", options.accel, "--", sys.executable, __file__, "--inside", "--build", build]
     return subprocess.run(list(map(str, command)), stdin=subprocess.DEVNULL, check=False).returncode
 
 

@@ -1,6 +1,7 @@
 #include "memreg/arena.h"
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
@@ -9,8 +10,14 @@
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
 #include <limits>
+#include <map>
+#include <sstream>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -121,6 +128,81 @@ TEST(Arena, OfANodeHasItsPagesThere) {
     }
   }
 }
+
+/// What the kernel says of the mapping that begins there: "KernelPageSize" in kB, by /proc/self/smaps; 0: nothing.
+std::size_t kernel_page_kilobytes(const std::byte* begin) {
+  const std::string wanted = fmt::format("{:x}-", reinterpret_cast<std::uintptr_t>(begin));
+  std::ifstream smaps("/proc/self/smaps");
+  bool here = false;
+  for (std::string line; std::getline(smaps, line);) {
+    constexpr std::string_view kField = "KernelPageSize:";
+    here = line.starts_with(wanted) || (here && line.find('-') == std::string::npos);
+    if (here && line.starts_with(kField)) return std::stoul(line.substr(kField.size()));
+  }
+  return 0;
+}
+
+/// Pages of it by node, by /proc/self/numa_maps; empty: the kernel has none.
+std::map<int, std::size_t> huge_pages_by_node(const std::byte* begin) {
+  const std::string wanted = fmt::format("{:x} ", reinterpret_cast<std::uintptr_t>(begin));
+  std::ifstream maps("/proc/self/numa_maps");
+  std::map<int, std::size_t> pages;
+  for (std::string line; std::getline(maps, line);) {
+    if (!line.starts_with(wanted)) continue;
+    std::istringstream words(line);
+    for (std::string word; words >> word;) {
+      int node = 0;
+      std::size_t count = 0;
+      if (std::sscanf(word.c_str(), "N%d=%zu", &node, &count) == 2) pages[node] += count;
+    }
+  }
+  return pages;
+}
+
+// Where huge pages are set aside on the machine. FAIRLEAD_HUGE_PAGES="2M 1G" says that there are such, on every node
+// (2M) or on one (1G): tests/interop/placement_test.py sets some aside in a guest.
+class ArenaOfHugePages : public testing::TestWithParam<PageKind> {
+ protected:
+  static std::size_t free_on(int node) {
+    const PageSupply supply = page_supply(node);
+    return GetParam() == PageKind::kHuge1G ? supply.of_1g.free : supply.of_2m.free;
+  }
+  static bool must_be() {
+    const char* const promised = std::getenv("FAIRLEAD_HUGE_PAGES");
+    return promised != nullptr && std::string_view(promised).find(to_string(GetParam())) != std::string_view::npos;
+  }
+};
+
+TEST_P(ArenaOfHugePages, HasThemOnTheNodeThatWasAskedForAndGivesThemBack) {
+  const std::size_t page = page_bytes(GetParam());
+  std::size_t nodes = 0;
+  for (const int node : numa_nodes()) {
+    const std::size_t free = free_on(node);
+    if (free == 0) continue;
+    ++nodes;
+    for (const bool shared : {false, true}) {
+      SCOPED_TRACE(fmt::format("node {}, shared: {}", node, shared));
+      const auto arena = Arena::map(page, {.best = GetParam(), .node = node, .shared = shared});
+      ASSERT_TRUE(arena.has_value()) << arena.status().to_string();
+      EXPECT_EQ(arena->pages(), GetParam()) << arena->why();
+      EXPECT_EQ(kernel_page_kilobytes(arena->bytes().data()) * 1024, page);
+      EXPECT_EQ(reinterpret_cast<std::uintptr_t>(arena->bytes().data()) % page, 0U);
+      EXPECT_EQ(arena->fd() >= 0, shared);
+      EXPECT_EQ(free_on(node), free - 1) << "it is there before it is touched";
+      const std::map<int, std::size_t> where = huge_pages_by_node(arena->bytes().data());
+      if (!where.empty()) {
+        EXPECT_EQ(where, (std::map<int, std::size_t>{{node, 1}}));
+      }
+      arena->bytes().front() = arena->bytes().back() = std::byte{1};
+    }
+    EXPECT_EQ(free_on(node), free) << "given back";
+  }
+  if (nodes == 0 && !must_be()) GTEST_SKIP() << "no free pages of " << to_string(GetParam()) << " here";
+  EXPECT_GE(nodes, GetParam() == PageKind::kHuge2M && must_be() ? numa_nodes().size() : 1);
+}
+
+INSTANTIATE_TEST_SUITE_P(Of, ArenaOfHugePages, testing::Values(PageKind::kHuge2M, PageKind::kHuge1G),
+                         [](const auto& kind) { return "Of" + std::string(to_string(kind.param)); });
 
 TEST(Populate, FindsThePagesBeforeTheyAreTouched) {
   const auto arena = Arena::map(64 * page_size(), {.best = PageKind::kOrdinary});

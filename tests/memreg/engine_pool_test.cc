@@ -1,7 +1,6 @@
 // The engine's pool as programs see it: Engine::allocate with options, what may be published for whom, figures.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <sys/mman.h>
 
 #include <algorithm>
 #include <cstddef>
@@ -17,6 +16,7 @@
 
 #include "fairlead/engine.h"
 #include "tests/keys_file.h"
+#include "tests/other_process.h"
 
 namespace fairlead {
 namespace {
@@ -116,17 +116,19 @@ TEST_F(EnginePool, PublishesMemoryForNobodyButItsAudience) {
 }
 
 TEST_F(EnginePool, SharesWithAnotherProcessWhatItIsAskedTo) {
+  OtherProcess other;
   Engine engine = make();
   const Memory shared = *engine.allocate(10'000, {.shared = true});
   const Memory part = shared.slice(5000, 100);
   ASSERT_TRUE(part.shared_file());
   EXPECT_EQ(part.shared_file()->offset, shared.shared_file()->offset + 5000);
-  part.data()[0] = std::byte{9};
-  const std::size_t end = part.shared_file()->offset + 100;
-  void* const there = ::mmap(nullptr, end, PROT_READ, MAP_SHARED, part.shared_file()->fd, 0);
-  ASSERT_NE(there, MAP_FAILED);
-  EXPECT_EQ(static_cast<const std::byte*>(there)[part.shared_file()->offset], std::byte{9});
-  ::munmap(there, end);
+  std::memset(shared.data(), 1, shared.size());
+  std::memset(part.data(), 9, part.size());
+  EXPECT_TRUE(other.sees(part.shared_file()->fd, part.shared_file()->offset, part.size(), std::byte{9}, std::byte{5}));
+  EXPECT_EQ(part.data()[0], std::byte{5});
+  EXPECT_EQ(part.data()[99], std::byte{5});
+  EXPECT_TRUE(other.sees(shared.shared_file()->fd, shared.shared_file()->offset, 5000, std::byte{1}, std::byte{2}));
+  EXPECT_EQ(part.data()[0], std::byte{5});
   EXPECT_FALSE(engine.allocate(100)->shared_file());
   EXPECT_FALSE(Memory().shared_file());
 }

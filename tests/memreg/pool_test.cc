@@ -2,7 +2,6 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <sys/mman.h>
 
 #include <algorithm>
 #include <chrono>
@@ -18,6 +17,7 @@
 #include <vector>
 
 #include "base/system/numa.h"
+#include "tests/other_process.h"
 
 namespace fairlead::memreg {
 namespace {
@@ -338,6 +338,7 @@ TEST(PoolStats, AccountForEveryByte) {
 }
 
 TEST(PoolShared, BlocksCanBeMappedByAnotherProcess) {
+  OtherProcess other;
   Pool pool(kArena);
   const auto shared = pool.allocate(10'000, {.shared = true});
   const auto own = pool.allocate(10'000);
@@ -345,11 +346,11 @@ TEST(PoolShared, BlocksCanBeMappedByAnotherProcess) {
   EXPECT_EQ(own->fd(), -1);
   ASSERT_GE(shared->fd(), 0);
   EXPECT_TRUE(own->bytes.data() < shared->arena.data() || own->bytes.data() >= &shared->arena.back());
-  shared->bytes[9'999] = std::byte{7};
-  void* const there = ::mmap(nullptr, shared->fd_offset() + 10'000, PROT_READ, MAP_SHARED, shared->fd(), 0);
-  ASSERT_NE(there, MAP_FAILED);
-  EXPECT_EQ(static_cast<const std::byte*>(there)[shared->fd_offset() + 9'999], std::byte{7});
-  ::munmap(there, shared->fd_offset() + 10'000);
+  std::ranges::fill(shared->bytes.first(10'000), std::byte{7});
+  EXPECT_TRUE(other.sees(shared->fd(), shared->fd_offset(), 10'000, std::byte{7}, std::byte{8}));
+  EXPECT_TRUE(std::ranges::all_of(shared->bytes.first(10'000), [](std::byte each) { return each == std::byte{8}; }));
+  shared->bytes[9'999] = std::byte{9};
+  EXPECT_FALSE(other.sees(shared->fd(), shared->fd_offset(), 10'000, std::byte{8}, std::byte{8}));
   pool.free(*shared);
   pool.free(*own);
   EXPECT_EQ(pool.stats().blocks, 0u);

@@ -110,6 +110,19 @@ TEST(MetricsServer, SaysWhatThePoolHolds) {
                     HasSubstr("# TYPE fairlead_pool_arenas_given_back_total counter")));
 }
 
+TEST(MetricsServer, SaysWhatTheRegistrationCacheDid) {
+  EngineStats stats;
+  stats.cache = {.hits = 11, .misses = 12, .evicted = 13, .invalidated = 14, .registrations = 15, .bytes = 16};
+  const auto server = MetricsServer::start("127.0.0.1:0", [&stats] { return engine_metrics(stats); });
+  ASSERT_TRUE(server) << server.error().to_string();
+  EXPECT_THAT(
+      get((*server)->address(), "/metrics"),
+      AllOf(HasSubstr("\nfairlead_cache_hits_total 11\n"), HasSubstr("\nfairlead_cache_misses_total 12\n"),
+            HasSubstr("\nfairlead_cache_evicted_total 13\n"), HasSubstr("\nfairlead_cache_invalidated_total 14\n"),
+            HasSubstr("\nfairlead_cache_registrations 15\n"), HasSubstr("\nfairlead_cache_bytes 16\n"),
+            HasSubstr("# TYPE fairlead_cache_hits_total counter"), HasSubstr("# TYPE fairlead_cache_bytes gauge")));
+}
+
 TEST(MetricsServer, SaysWhatEachTransportCarriedAndHowLongThingsTook) {
   EngineStats stats;
   stats.transports = {{.transport = "verbs:soft0", .bytes_sent = 7, .requests_in_flight = 2, .paths = 1},

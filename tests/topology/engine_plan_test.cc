@@ -183,8 +183,8 @@ TEST(PlanEngine, SaysWhereTheCgroupAllowsLessThanLanesTake) {
 
 // Whatever the machine: a core of its own for each lane while there are as many, no more shares than what is in use.
 TEST(PlanEngine, HoldsOnEveryMachineThatIsHere) {
-  for (const char* const name :
-       {"4-socket-pci", "aws-g5.48xl", "aws-p4d.24xl", "aws-p5en.48xl", "far-nics", "nvidia-dgx2", "vm-vnuma"}) {
+  for (const char* const name : {"4-socket-pci", "aws-g5.48xl", "aws-p4d.24xl", "aws-p5en.48xl", "far-nics",
+                                 "nvidia-dgx2", "one-node-vm", "vm-vnuma"}) {
     const Machine machine = read_machine(name);
     std::size_t usable = 0;
     for (const Core& core : machine.cores) usable += core.usable_pus.empty() ? 0 : 1;

@@ -190,7 +190,7 @@ TEST(MakePlan, OfThisMachineIsSound) {
     }
   }
   EXPECT_THAT(render_tree(*machine, made), HasSubstr("numa"));
-  EXPECT_THAT(render_svg(*machine, made, plan), HasSubstr("</svg>"));
+  EXPECT_THAT(render_svg(*machine, made, std::array{&plan}), HasSubstr("</svg>"));
 }
 
 }  // namespace

@@ -11,7 +11,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 constexpr const char* kMachines[] = {"4-socket-pci", "aws-g5.48xl", "aws-p4d.24xl", "aws-p5en.48xl",
-                                     "nvidia-dgx2",  "vm-vnuma",    "far-nics"};
+                                     "nvidia-dgx2",  "vm-vnuma",    "far-nics",     "one-node-vm"};
 
 // Whatever was read must hold together: every index points at something, and every list is in order.
 void expect_sound(const Machine& machine) {

@@ -34,5 +34,15 @@ TEST(SystemApi, ListsDevicesWithoutCrashingWhereThereAreNone) {
   EXPECT_EQ(missing.error().code(), Code::kNotFound);
 }
 
+TEST(SystemApi, KnowsWhichKernelsCopyPinnedPagesForChildren) {
+  for (const char* const release : {"5.12.0", "5.15.0-91-generic", "6.1.0-18-amd64", "6.18.44", "10.0"}) {
+    EXPECT_TRUE(copies_pinned_pages(release)) << release;
+  }
+  for (const char* const release :
+       {"5.11.22", "5.4.0-150-generic", "4.18.0-553.el8.x86_64", "3.10.0", "", "five", "6"}) {
+    EXPECT_FALSE(copies_pinned_pages(release)) << release;
+  }
+}
+
 }  // namespace
 }  // namespace fairlead::verbs

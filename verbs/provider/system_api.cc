@@ -3,13 +3,17 @@
 #include <dlfcn.h>
 #include <fmt/format.h>
 #include <net/if.h>
+#include <sys/utsname.h>
 
 #include <cerrno>
+#include <charconv>
 #include <cstring>
 #include <fstream>
 #include <string>
+#include <string_view>
 
 #include "base/symbols.h"
+#include "fairlead/log.h"
 
 namespace fairlead::verbs {
 namespace {
@@ -61,6 +65,19 @@ int query_port(ibv_context* context, std::uint8_t port, ibv_port_attr* attr) {
 
 int modify_cq(ibv_cq* cq, ibv_modify_cq_attr* attr) { return ::ibv_modify_cq(cq, attr); }  // inline in verbs.h
 
+// There libibverbs keeps what is registered out of children, if it is told so before anything is. Of a distribution's
+// kernel with an older number it knows whether that is needed; a libibverbs before 35 never does.
+void survive_forks(int (*fork_init)()) {
+  utsname system{};
+  if (::uname(&system) == 0 && copies_pinned_pages(system.release)) return;
+  const int error = fork_init != nullptr ? fork_init() : ENOSYS;
+  if (error != 0) {
+    log(LogLevel::kInfo, fmt::format("{}: ibv_fork_init: {}; on Linux {} a program that forks may send bytes from "
+                                     "before the fork",
+                                     kLibrary, std::strerror(error), system.release));
+  }
+}
+
 Status load() {
   void* library = ::dlopen(kLibrary, RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) {
@@ -84,6 +101,8 @@ Status load() {
   symbols.required(g_api.reg_mr, "ibv_reg_mr");
   symbols.required(g_api.dereg_mr, "ibv_dereg_mr");
   symbols.optional(g_api.reg_dmabuf_mr, "ibv_reg_dmabuf_mr");
+  int (*fork_init)() = nullptr;
+  symbols.optional(fork_init, "ibv_fork_init");
   symbols.required(g_api.create_comp_channel, "ibv_create_comp_channel");
   symbols.required(g_api.destroy_comp_channel, "ibv_destroy_comp_channel");
   symbols.required(g_api.create_cq, "ibv_create_cq");
@@ -105,10 +124,20 @@ Status load() {
     return {Code::kUnimplemented,
             fmt::format("{} has no {}; install libibverbs1 of rdma-core 22 or later", kLibrary, symbols.missing())};
   }
+  survive_forks(fork_init);
   return {};
 }
 
 }  // namespace
+
+bool copies_pinned_pages(std::string_view release) noexcept {
+  unsigned major = 0, minor = 0;
+  const char* const end = release.data() + release.size();
+  const auto [dot, error] = std::from_chars(release.data(), end, major);
+  if (error != std::errc() || dot == end || *dot != '.') return false;
+  std::from_chars(dot + 1, end, minor);
+  return major > 5 || (major == 5 && minor >= 12);
+}
 
 Result<const VerbsApi*> system_api() {
   static const Status kLoaded = load();

@@ -10,7 +10,6 @@
 
 #include "fairlead/log.h"
 #include "gpu/driver/dma_buf.h"
-#include "verbs/provider/registration.h"
 
 namespace fairlead::verbs {
 namespace {
@@ -23,7 +22,10 @@ int flags_of(Access access) noexcept {
 }
 
 Result<ibv_mr*> by_dma_buf(const VerbsApi& api, ibv_pd* pd, const datapath::CudaMemory& memory,
-                           std::span<std::byte> bytes, int flags) {
+                           std::span<std::byte> bytes, int flags, const RegionLimits& limits) {
+  if (const std::string bar = registration_bar(limits, bytes.size(), SystemFiles()); !bar.empty()) {
+    return Status(Code::kResourceExhausted, bar);
+  }
   if (memory.driver == nullptr) return Status(Code::kUnimplemented, "no CUDA driver");
   if (api.reg_dmabuf_mr == nullptr) {
     return Status(Code::kUnimplemented, fmt::format("{} has no ibv_reg_dmabuf_mr (rdma-core 34)", api.source));
@@ -51,10 +53,10 @@ bool has_peer_memory() {
 
 Result<ibv_mr*> register_cuda_memory(const VerbsApi& api, ibv_pd* pd, std::string_view device,
                                      const datapath::CudaMemory& memory, std::span<std::byte> bytes, Access access,
-                                     bool peer_memory) {
+                                     bool peer_memory, const RegionLimits& limits) {
   constexpr unsigned kDmaBuf = 1, kPeerMemory = 2;
   const int flags = flags_of(access);
-  Result<ibv_mr*> region = by_dma_buf(api, pd, memory, bytes, flags);
+  Result<ibv_mr*> region = by_dma_buf(api, pd, memory, bytes, flags, limits);
   if (region) {
     if (is_news(kDmaBuf)) {
       log(LogLevel::kInfo, fmt::format("{} reaches memory of CUDA device {} by dma-buf", device, memory.ordinal));
@@ -67,7 +69,7 @@ Result<ibv_mr*> register_cuda_memory(const VerbsApi& api, ibv_pd* pd, std::strin
                                                      "peer memory: the module nvidia-peermem is not loaded",
                                                      device, memory.ordinal, why));
   }
-  region = register_memory(api, pd, device, bytes, flags);
+  region = register_memory(api, pd, device, bytes, flags, limits);
   if (region) {
     if (is_news(kPeerMemory)) {
       log(LogLevel::kInfo, fmt::format("{} reaches memory of CUDA device {} by peer memory (not by dma-buf: {})",

@@ -11,7 +11,7 @@
 #include "fairlead/memory.h"
 #include "fairlead/status.h"
 #include "transport/memory.h"
-#include "verbs/provider/verbs_api.h"
+#include "verbs/provider/registration.h"
 
 namespace fairlead::verbs {
 
@@ -22,6 +22,6 @@ namespace fairlead::verbs {
 /// which way it went. Errors: what each way answered, in one sentence; kUnimplemented where there is none at all.
 Result<ibv_mr*> register_cuda_memory(const VerbsApi& api, ibv_pd* pd, std::string_view device,
                                      const datapath::CudaMemory& memory, std::span<std::byte> bytes, Access access,
-                                     bool peer_memory);
+                                     bool peer_memory, const RegionLimits& limits);
 
 }  // namespace fairlead::verbs

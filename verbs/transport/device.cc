@@ -8,7 +8,6 @@
 
 #include "transport/check_memory.h"
 #include "verbs/discovery/device_list.h"
-#include "verbs/provider/registration.h"
 #include "verbs/transport/cuda_memory.h"
 #include "verbs/transport/domain.h"
 #include "verbs/transport/endpoint.h"
@@ -34,6 +33,8 @@ Result<std::unique_ptr<VerbsDevice>> VerbsDevice::open(DeviceSource source, cons
     return Status(Code::kUnavailable,
                   fmt::format("{}: cannot query the device: {}", source.name, std::strerror(error)));
   }
+  RegionLimits regions = region_limits(attr);
+  regions.pins = !source.software;
   auto limits = queue_limits_for(source.name, config, attr, *port);
   if (!limits) return limits.error();
   ProtectionDomain pd(api, api.alloc_pd(context));
@@ -46,6 +47,7 @@ Result<std::unique_ptr<VerbsDevice>> VerbsDevice::open(DeviceSource source, cons
                                                        .config = config,
                                                        .name = std::move(name),
                                                        .limits = *limits,
+                                                       .regions = regions,
                                                        .max_cqe = static_cast<std::uint32_t>(std::max(attr.max_cqe, 0)),
                                                        .max_rd_atomic = to_byte(attr.max_qp_init_rd_atom),
                                                        .max_dest_rd_atomic = to_byte(attr.max_qp_rd_atom),
@@ -60,6 +62,7 @@ VerbsDevice::VerbsDevice(DeviceParts parts, std::uint64_t bits_per_second)
   capabilities_.write_notifies = limits.one_sided;
   capabilities_.software = parts_.source.software;
   capabilities_.grants_are_entries = parts_.source.software;
+  capabilities_.max_region = parts_.regions.largest;
   capabilities_.max_message = limits.message_bytes - kMessageHeaderBytes;
   capabilities_.max_segments = limits.max_segments;
   capabilities_.max_outstanding = limits.send_depth;
@@ -83,10 +86,13 @@ std::string VerbsDevice::describe() const {
 }
 
 Result<ibv_mr*> VerbsDevice::make_region(ibv_pd* pd, const datapath::MemoryDescriptor& memory, Access access) {
+  RegionLimits limits = parts_.regions;
+  limits.held = usage().registrations;
   const auto* cuda = std::get_if<datapath::CudaMemory>(&memory.kind);
-  if (cuda == nullptr) return register_user_memory(parts_.api(), pd, parts_.source.name, memory.bytes, access);
+  if (cuda == nullptr) return register_user_memory(parts_.api(), pd, parts_.source.name, memory.bytes, access, limits);
+  limits.pins = false;  // nothing of this host's
   return register_cuda_memory(parts_.api(), pd, parts_.source.name, *cuda, memory.bytes, access,
-                              parts_.source.peer_memory);
+                              parts_.source.peer_memory, limits);
 }
 
 void VerbsDevice::drop_region(std::uint64_t handle) noexcept {

@@ -17,6 +17,7 @@
 #include "fairlead/config.h"
 #include "transport/device.h"
 #include "verbs/provider/objects.h"
+#include "verbs/provider/registration.h"
 #include "verbs/transport/async_events.h"
 #include "verbs/transport/queue_limits.h"
 
@@ -38,6 +39,7 @@ struct DeviceParts {
   VerbsConfig config;
   std::string name;  // "verbs:mlx5_0"
   QueueLimits limits;
+  RegionLimits regions;  // as they were when it was opened
   std::uint32_t max_cqe = 0;
   std::uint8_t max_rd_atomic = 0;       // READs that a queue pair may have outstanding
   std::uint8_t max_dest_rd_atomic = 0;  // READs that it can answer at a time

@@ -158,7 +158,7 @@ Result<std::unique_ptr<datapath::Path>> VerbsEndpoint::make_path(const datapath:
                                                                  std::size_t queue) {
   const VerbsApi& api = device_.api();
   ibv_pd* const pd = owner_.pd_of(config.domain);
-  auto arena = MessageArena::create(api, pd, device_.source.name, shared_.limits);
+  auto arena = MessageArena::create(api, pd, device_.source.name, shared_.limits, device_.regions);
   if (!arena) return arena.error();
   auto created = create_rc_qp(api, pd, queues_->cq(queue), device_.source.name, shared_.limits, inline_wish_);
   if (!created) return created.error();

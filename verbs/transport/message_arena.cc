@@ -2,8 +2,6 @@
 
 #include <cstdlib>
 
-#include "verbs/provider/registration.h"
-
 namespace fairlead::verbs {
 namespace {
 
@@ -14,7 +12,7 @@ constexpr std::size_t kPage = 4096;
 void MessageArena::Free::operator()(std::byte* memory) const noexcept { std::free(memory); }
 
 Result<MessageArena> MessageArena::create(const VerbsApi& api, ibv_pd* pd, std::string_view device,
-                                          const QueueLimits& limits) {
+                                          const QueueLimits& limits, const RegionLimits& regions) {
   const std::size_t buffers = std::size_t{limits.receive_slots()} + limits.send_depth;
   const std::size_t wanted = buffers * limits.message_bytes + kControlDepth * kControlSlotBytes;
   const std::size_t bytes = (wanted + kPage - 1) / kPage * kPage;
@@ -28,7 +26,7 @@ Result<MessageArena> MessageArena::create(const VerbsApi& api, ibv_pd* pd, std::
                               "message_bytes",
                               buffers, limits.message_bytes));
   }
-  auto region = register_memory(api, pd, device, {arena.memory_.get(), bytes}, IBV_ACCESS_LOCAL_WRITE);
+  auto region = register_memory(api, pd, device, {arena.memory_.get(), bytes}, IBV_ACCESS_LOCAL_WRITE, regions);
   if (!region) return region.error();
   arena.region_ = MemoryRegion(api, *region);
   return arena;

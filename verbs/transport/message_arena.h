@@ -11,6 +11,7 @@
 
 #include "fairlead/status.h"
 #include "verbs/provider/objects.h"
+#include "verbs/provider/registration.h"
 #include "verbs/transport/queue_limits.h"
 
 namespace fairlead::verbs {
@@ -19,7 +20,7 @@ class MessageArena {
  public:
   /// Errors: kResourceExhausted, naming sizes and remedy.
   static Result<MessageArena> create(const VerbsApi& api, ibv_pd* pd, std::string_view device,
-                                     const QueueLimits& limits);
+                                     const QueueLimits& limits, const RegionLimits& regions);
 
   [[nodiscard]] std::uint32_t lkey() const noexcept { return region_->lkey; }
   [[nodiscard]] std::byte* receive_buffer(std::uint32_t index) const noexcept {

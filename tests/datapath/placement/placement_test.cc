@@ -17,6 +17,7 @@
 
 #include "base/system/numa.h"
 #include "datapath/placement/affinity.h"
+#include "fairlead/log.h"
 #include "tests/topology/machines.h"
 
 namespace fairlead::datapath {
@@ -163,6 +164,19 @@ TEST_F(UsedNics, OfWhatGoesEverywhereAreAllOfTheMachine) {
   EXPECT_EQ(machine.devices[2].rate, 1.25e9);
 }
 
+TEST_F(UsedNics, InterfacesStandInWhereNoNicIsNamed) {
+  write("/sys/class/net/veth0/speed", "10000\n");
+  write("/sys/class/net/veth1/speed", "2500\n");
+  const auto alone = topology::Unknown::kAddWhereNoNicIs;
+  EXPECT_THAT(topology::nics_behind({"eth1", "veth0"}, alone, root_, &machine), ElementsAre(far));
+  EXPECT_EQ(machine.devices.size(), 2U);
+  EXPECT_THAT(topology::nics_behind({"veth0", "veth1"}, alone, root_, &machine), ElementsAre(2, 3));
+  EXPECT_THAT(topology::nics_behind({"veth0", "veth1"}, alone, root_, &machine), ElementsAre(2, 3)) << "added once";
+  EXPECT_EQ(machine.devices[2].rate, 1.25e9);
+  EXPECT_EQ(machine.devices[3].rate, 0.3125e9);
+  EXPECT_THAT(topology::nics_behind({"eth0", "veth0"}, topology::Unknown::kAdd, root_, &machine), ElementsAre(near, 2));
+}
+
 TEST(LocalAddresses, AreNumericAndNeverTheLoopbacks) {
   for (const LocalAddress& each : local_addresses()) {
     EXPECT_TRUE(is_address(each.address)) << each.address;
@@ -271,6 +285,39 @@ TEST_F(PlacementTest, WeightsAreAmongTransportsOfAKind) {
       alike.plan(config("auto"), {{"verbs:soft0", {"10.0.0.1"}}, {"verbs:soft1", {"10.0.0.1"}}}, around()).ok());
   EXPECT_EQ(alike.weight_of("verbs:soft0"), 2);
   EXPECT_EQ(alike.weight_of("verbs:soft1"), 2);
+}
+
+int g_nothing = 0, g_something = 0;
+
+// In a child, for what is said once is said once in a process.
+TEST_F(PlacementTest, SaysOnceThatNothingIsChosen) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    set_log_sink([](LogLevel, std::string_view line) {
+      if (!line.starts_with("placement: ")) return;
+      ++(line.find("no lane is pinned (one NUMA node") != std::string_view::npos ? g_nothing : g_something);
+    });
+    set_log_level(LogLevel::kInfo);
+    Placement first, second, elsewhere, again;
+    Surroundings one_node = around();
+    one_node.machine = topology::make_machine(1, 2);
+    const bool planned =
+        first.plan(config("auto"), {}, one_node).ok() && second.plan(config("auto"), {}, one_node).ok();
+    first.say();
+    if (!planned || g_nothing != 1) ::_exit(1);
+    second.say();
+    first.say();
+    if (g_nothing != 1 || g_something != 0) ::_exit(2);
+    if (!elsewhere.plan(config("node=1"), {}, around()).ok() || !again.plan(config("node=0"), {}, around()).ok()) {
+      ::_exit(3);
+    }
+    elsewhere.say();
+    again.say();
+    ::_exit(g_nothing == 1 && g_something == 2 ? 0 : 4);
+  }
+  int status = -1;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
 }
 
 TEST_F(PlacementTest, ThatIsOffLooksAtNothing) {

@@ -1,46 +1,12 @@
 #include "page_keeping_verbs.h"
 
-#include <fcntl.h>
-#include <sys/mman.h>
-#include <sys/uio.h>
-#include <unistd.h>
-
-#include <algorithm>
 #include <cerrno>
 
 #include "verbs/provider/registration.h"
 
-#ifndef MADV_POPULATE_WRITE
-#define MADV_POPULATE_WRITE 23
-#endif
-
 namespace fairlead::verbs::testing {
-namespace {
 
 using memreg::cache::page_bytes;
-
-constexpr std::size_t kPipePages = 16;  // what a pipe holds by default
-
-struct Pipe {
-  UniqueFd read, write;
-};
-
-bool open_pipe(Pipe& pipe) {
-  int ends[2];
-  if (::pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0) return false;
-  pipe.read.reset(ends[0]);
-  pipe.write.reset(ends[1]);
-  return true;
-}
-
-/// Finds the pages for writing, as a device does that may write: else those nobody has written are the zero page.
-void populate(std::byte* begin, std::size_t length) {
-  if (::madvise(begin, length, MADV_POPULATE_WRITE) == 0 || errno != EINVAL) return;
-  for (std::size_t at = 0; at < length; at += page_bytes())
-    __atomic_fetch_or(reinterpret_cast<unsigned char*>(begin + at), 0, __ATOMIC_RELAXED);
-}
-
-}  // namespace
 
 struct PageKeepingVerbs::Table {
   static PageKeepingVerbs& of(const ibv_device* device) { return *static_cast<const Device*>(device)->owner; }
@@ -148,20 +114,8 @@ PageKeepingVerbs::~PageKeepingVerbs() {
 
 bool PageKeepingVerbs::keep(Region& region) {
   auto* const begin = reinterpret_cast<std::byte*>(region.first_page);  // NOLINT(performance-no-int-to-ptr)
-  populate(begin, region.locked);
-  for (std::size_t at = 0; at < region.locked;) {
-    Pipe pipe;
-    if (!open_pipe(pipe)) return false;
-    const std::size_t end = std::min(region.locked, at + kPipePages * page_bytes());
-    while (at < end) {
-      iovec piece{begin + at, end - at};
-      const ::ssize_t kept = ::vmsplice(pipe.write.get(), &piece, 1, SPLICE_F_NONBLOCK);
-      if (kept <= 0) return false;
-      at += static_cast<std::size_t>(kept);
-    }
-    region.pipes.push_back(std::move(pipe.read));
-  }
-  return true;
+  region.pages = PinnedPages::hold({begin, region.locked});
+  return region.pages != nullptr;
 }
 
 std::vector<std::byte> PageKeepingVerbs::sends(std::uint32_t key, const void* address, std::size_t length) {
@@ -169,30 +123,10 @@ std::vector<std::byte> PageKeepingVerbs::sends(std::uint32_t key, const void* ad
   const auto found = regions_.find(key);
   const auto begin = reinterpret_cast<std::uintptr_t>(address);
   if (found == regions_.end()) return {};
-  Region& region = found->second;
+  const Region& region = found->second;
   const auto first = reinterpret_cast<std::uintptr_t>(region.mr.addr);
   if (begin < first || begin + length > first + region.mr.length) return {};
-  std::vector<std::byte> sent;
-  const std::size_t pipe_bytes = kPipePages * page_bytes();
-  const std::size_t offset = begin - region.first_page;
-  for (std::size_t i = offset / pipe_bytes; i <= (offset + length - 1) / pipe_bytes; ++i) {
-    Pipe copy;
-    if (!open_pipe(copy)) return {};
-    const ::ssize_t held = ::tee(region.pipes[i].get(), copy.write.get(), pipe_bytes, SPLICE_F_NONBLOCK);
-    std::vector<std::byte> bytes(held > 0 ? static_cast<std::size_t>(held) : 0);
-    std::size_t got = 0;
-    while (got < bytes.size()) {
-      const ::ssize_t n = ::read(copy.read.get(), bytes.data() + got, bytes.size() - got);
-      if (n <= 0) return {};
-      got += static_cast<std::size_t>(n);
-    }
-    const std::size_t from = i * pipe_bytes < offset ? offset - i * pipe_bytes : 0;
-    const std::size_t to = std::min(bytes.size(), offset + length - i * pipe_bytes);
-    if (from > to) return {};
-    sent.insert(sent.end(), bytes.begin() + static_cast<std::ptrdiff_t>(from),
-                bytes.begin() + static_cast<std::ptrdiff_t>(to));
-  }
-  return sent;
+  return region.pages->read(begin - region.first_page, length);
 }
 
 std::size_t PageKeepingVerbs::registrations() const {

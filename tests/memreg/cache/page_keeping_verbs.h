@@ -1,19 +1,19 @@
 // A VerbsApi in memory whose regions keep the very pages they were registered with, as a device does that pins them.
 //
 // What is unmapped, moved, emptied or mapped over afterwards stays what it was for the region: whoever uses a key that
-// has become stale is shown old bytes. The pages are held by pipes (vmsplice(2)), and read through copies of those
-// (tee(2)). Registering costs a virtual millisecond, which is counted and not slept, and locked memory, of which there
-// may be a limit. Threads: any.
+// has become stale is shown old bytes. Registering costs a virtual millisecond, which is counted and not slept, and
+// locked memory, of which there may be a limit. Threads: any.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <vector>
 
-#include "base/unique_fd.h"
 #include "memreg/cache/registration_cache.h"
+#include "pinned_pages.h"
 #include "verbs/provider/verbs_api.h"
 
 namespace fairlead::verbs::testing {
@@ -31,6 +31,8 @@ class PageKeepingVerbs {
   ~PageKeepingVerbs();
 
   static const VerbsApi& api();
+  /// Whether its pages are pinned as a device's are, also for fork().
+  [[nodiscard]] static bool pins() { return PinnedPages::are_pinned(); }
   [[nodiscard]] ibv_device* device() noexcept { return &device_; }
   [[nodiscard]] ibv_pd* pd() noexcept { return pd_; }
 
@@ -50,10 +52,10 @@ class PageKeepingVerbs {
     ibv_mr mr{};
     std::uintptr_t first_page = 0;
     std::size_t locked = 0;
-    std::vector<UniqueFd> pipes;  // kPipePages of them each
+    std::unique_ptr<PinnedPages> pages;
   };
 
-  /// False, with errno: the pages cannot be read.
+  /// False, with errno: the pages cannot be had.
   bool keep(Region& region);
 
   const Limits limits_;

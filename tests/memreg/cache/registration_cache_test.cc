@@ -125,6 +125,7 @@ TEST_F(Cache, TheTensorsOfAModel) {
   make({}, {.keeps_pages = false});
   std::size_t total = 0;
   for (const std::size_t each : sizes) total += each;
+  EXPECT_EQ(total / 1'000'000'000, 51U) << "as the source says";
   Pages memory(total / page_bytes() + 1, nullptr, MAP_NORESERVE);
   if (memory.data() == nullptr) GTEST_SKIP() << "no address space for " << memory.all().size() << " bytes";
   std::vector<std::span<std::byte>> tensors;
@@ -228,12 +229,12 @@ TEST_F(Cache, NeighboursThatDoNotFitTogetherAreRegisteredAlone) {
 
 TEST_F(Cache, LargeOnesAreRegisteredInPieces) {
   make({.chunk_bytes = 4 * page_bytes()});
-  Pages memory(18);
+  Pages memory(19);
   memory.fill('a');
   {
     const Lease lease = found(memory.all());
-    ASSERT_EQ(lease.pieces().size(), 5U);
-    EXPECT_EQ(verbs().live(), 5U);
+    ASSERT_EQ(lease.pieces().size(), 3U);
+    EXPECT_EQ(verbs().live(), 3U);
     std::uintptr_t at = range_of(memory.all()).begin;
     for (const Piece& piece : lease.pieces()) {
       EXPECT_EQ(piece.range.begin, at);
@@ -243,6 +244,27 @@ TEST_F(Cache, LargeOnesAreRegisteredInPieces) {
     EXPECT_EQ(at, range_of(memory.all()).end);
   }
   expect_nothing_pinned();
+}
+
+TEST_F(Cache, PiecesAreFewAndAsLargeAsTheyMayBe) {
+  const auto pieces_of = [this](std::size_t pages, CacheConfig config) {
+    make(std::move(config), {.keeps_pages = false});
+    const Pages memory(pages);
+    return found(memory.all()).pieces().size();
+  };
+  CacheConfig config{.chunk_bytes = 4 * page_bytes(), .largest_chunk_bytes = 100 * page_bytes()};
+  EXPECT_EQ(pieces_of(4, config), 1U);
+  EXPECT_EQ(pieces_of(8, config), 2U);
+  EXPECT_EQ(pieces_of(9, config), 3U);
+  EXPECT_EQ(pieces_of(300, config), 3U);
+  EXPECT_EQ(pieces_of(301, config), 4U);
+  config.device_most_bytes = [] { return 10 * page_bytes() + 17; };  // whole pages of it
+  EXPECT_EQ(pieces_of(30, config), 3U);
+  EXPECT_EQ(pieces_of(31, config), 4U);
+  config.device_most_bytes = [] { return 3 * page_bytes(); };
+  EXPECT_EQ(pieces_of(4, config), 2U);
+  config.device_most_bytes = [] { return std::size_t{17}; };  // it refuses a page: then it says so
+  EXPECT_EQ(pieces_of(4, config), 4U);
 }
 
 TEST_F(Cache, APieceThatFailsTakesTheOthersAlong) {

@@ -3,6 +3,7 @@
 #include <malloc.h>
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <cstdlib>
 
 #include "cached_memory.h"
@@ -183,6 +184,37 @@ TEST_F(CacheStaleness, AChildMayUnmapAndEnd) {
   memory.unmap();
   const Pages next = mapped_again(where, 'b');
   EXPECT_EQ(sent(where), "b");
+}
+
+// A fork shares all pages until somebody writes, but for those that are pinned: of these the child has copies, so that
+// what the parent writes is written where the device reads.
+TEST_F(CacheStaleness, WhatIsWrittenAfterAForkIsSent) {
+  make();
+  if (!verbs().pins()) GTEST_SKIP() << "no program may pin pages here (io_uring_register)";
+  Pages memory(4);
+  memory.fill('a');
+  EXPECT_EQ(sent(memory.all()), "a");
+  int go[2];
+  ASSERT_EQ(::pipe(go), 0);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::alarm(60);
+    char word = 0;
+    const bool told = ::read(go[0], &word, 1) == 1;
+    const auto all = memory.all();
+    ::_exit(told && std::all_of(all.begin(), all.end(), [](std::byte each) { return each == std::byte{'a'}; }) ? 0 : 1);
+  }
+  memory.fill('b');  // while the child has them, too
+  EXPECT_EQ(sent(memory.all()), "b");
+  EXPECT_EQ(verbs().registrations(), 1U) << "found, not made again";
+  ASSERT_EQ(::write(go[1], "g", 1), 1);
+  int status = -1;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0) << "the child has what was there when it was made";
+  memory.fill('c');
+  EXPECT_EQ(sent(memory.all()), "c");
+  ::close(go[0]);
+  ::close(go[1]);
 }
 
 TEST_F(CacheStaleness, AChildMakesItsOwn) {

@@ -5,7 +5,7 @@
 #include <charconv>
 
 #include "bench/base/sizes.h"
-#include "cli/args.h"
+#include "cli/base/args.h"
 #include "fairlead/config.h"
 
 namespace fairlead::cli {

@@ -1,4 +1,4 @@
-#include "cli/args.h"
+#include "cli/base/args.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

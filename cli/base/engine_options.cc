@@ -1,4 +1,4 @@
-#include "cli/engine_options.h"
+#include "cli/base/engine_options.h"
 
 #include <fmt/format.h>
 

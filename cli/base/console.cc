@@ -1,11 +1,11 @@
-#include "cli/console.h"
+#include "cli/base/console.h"
 
 #include <fmt/format.h>
 #include <unistd.h>
 
 #include "base/printable.h"
 #include "bench/base/sizes.h"
-#include "cli/args.h"
+#include "cli/base/args.h"
 
 namespace fairlead::cli {
 

@@ -1,7 +1,7 @@
 #include <spdlog/sinks/stdout_color_sinks.h>
 #include <spdlog/spdlog.h>
 
-#include "cli/console.h"
+#include "cli/base/console.h"
 #include "fairlead/log.h"
 
 namespace fairlead::cli {

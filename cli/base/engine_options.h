@@ -1,7 +1,7 @@
 // The flags that say how an engine reaches its peers: the same names for every subcommand, and in the environment.
 #pragma once
 
-#include "cli/args.h"
+#include "cli/base/args.h"
 #include "fairlead/config.h"
 
 namespace fairlead::cli {

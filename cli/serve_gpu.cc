@@ -16,6 +16,7 @@
 #include "cli/tenants/tenant_metrics.h"
 #include "cli/tenants/tenants_file.h"
 #include "fairlead/command_service.h"
+#include "fairlead/cuda_executor.h"
 #include "fairlead/host_executor.h"
 
 namespace fairlead::cli {
@@ -37,10 +38,40 @@ struct Options {
   bool named_no_host = false;
 };
 
-command::ExecutorFactory executors_of(const Options& options) {
-  command::HostExecutorConfig host;
-  host.memory_bytes = options.memory;
-  return command::host_executors(std::move(host));
+constexpr std::string_view kCuda = "cuda:";
+
+/// "host", or "cuda:N".
+Setter set_gpu(std::string* target) {
+  return [target](std::string_view text) {
+    int ordinal = 0;
+    const bool is_cuda = text.starts_with(kCuda) && set_number(&ordinal, 0, 1023)(text.substr(kCuda.size())).ok();
+    if (text != "host" && !is_cuda) {
+      return Status(Code::kInvalidArgument,
+                    fmt::format("'{}' is no device (legal: host, cuda:0, cuda:1 and so on)", text));
+    }
+    *target = text;
+    return Status();
+  };
+}
+
+Result<command::ExecutorFactory> executors_of(const Options& options) {
+  if (options.gpu == "host") {
+    command::HostExecutorConfig host;
+    host.memory_bytes = options.memory;
+    return command::host_executors(std::move(host));
+  }
+  command::CudaExecutorConfig cuda;
+  cuda.ordinal = std::stoi(options.gpu.substr(kCuda.size()));
+  cuda.memory_bytes = options.memory;
+  return command::cuda_executors(std::move(cuda));
+}
+
+/// What the program of --one-session does.
+int serve_one(const Options& options, Console& console) {
+  const Result<command::ExecutorFactory> executors = executors_of(options);
+  if (executors) return command::serve_session(*executors);
+  console.error(executors.error());
+  return kFailure;
 }
 
 Sharing sharing_of(std::string_view word) {
@@ -94,8 +125,11 @@ Result<Service> start(Options& options) {
     options.service.tenants = *std::move(tenants);
   }
   options.service.sharing = sharing_of(options.sharing);
+  // Asked in any case: what there is no driver for is better said now than to each client.
+  Result<command::ExecutorFactory> executors = executors_of(options);
+  if (!executors) return executors.error();
   if (options.threads) {
-    options.service.executors = executors_of(options);
+    options.service.executors = *std::move(executors);
   } else {  // this program again, whatever has become of its file
     options.service.program = {
         "/proc/self/exe", "serve", "--gpu", options.gpu, "--one-session", "--memory", std::to_string(options.memory)};
@@ -117,12 +151,13 @@ int serve_gpu_command(Words words) {
       "are there have ended, a second one at once. SIGHUP reads keys and tenants again.",
       "Examples:\n"
       "  fairlead serve --gpu host\n"
+      "  fairlead serve --gpu cuda:0 --memory 8G\n"
       "  fairlead serve --gpu host --listen 0.0.0.0:7471 --keys keys --tenants tenants --sharing equal "
       "--metrics :9100\n"
       "A file of tenants has a line for each: NAME memory=8G sessions=4 channels=16 commands=2048 bandwidth=1G "
       "share=25%\nSee docs/commands.md, docs/gpu_server.md.");
-  args.option("--gpu", "WHICH", "The device: host (this host's memory and processor)",
-              set_choice(&options.gpu, {"host"}));
+  args.option("--gpu", "WHICH", "The device: host (this host's memory and processor), or cuda:0, cuda:1 and so on",
+              set_gpu(&options.gpu));
   args.option("--tenants", "FILE",
               "Who may come, and what each may have, by the names of --keys (default: everybody, all there is)",
               set_text(&options.tenants));
@@ -155,11 +190,11 @@ int serve_gpu_command(Words words) {
     return nameless ? std::string("--tenants names principals, whom --keys FILE knows: give that, too") : std::string();
   });
   if (const auto exit = args.parse(words)) return *exit;
-  if (options.one_session) return command::serve_session(executors_of(options));
 
   options.named_no_host = options.config.listen.starts_with(':') && options.config.keys_file.empty();
   if (options.named_no_host) options.config.listen.insert(0, "127.0.0.1");
   Console console("serve");
+  if (options.one_session) return serve_one(options, console);
   Status status = options.ready_file.empty() ? Status() : bench::check_writable(options.ready_file);
   const Result<UniqueFd> signals = catch_signals(!options.config.keys_file.empty());  // before the engine has threads
   if (status.ok() && !signals) status = signals.error();

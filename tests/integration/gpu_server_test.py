@@ -125,6 +125,9 @@ class GpuServer(Case):
             done = run("serve", "--gpu", "host", "--listen", "127.0.0.1:0", *words)
             self.assertEqual(done.returncode, code, done.stderr)
             self.assertIn(text, done.stderr)
+        done = run("serve", "--gpu", "cuda:1000", "--listen", "127.0.0.1:0")  # with a driver or without
+        self.assertNotEqual(done.returncode, 0)
+        self.assertRegex(done.stderr, "libcuda.so.1|device")
         done = run("serve", "--gpu", "abacus")
         self.assertEqual(done.returncode, 2)
         self.assertIn("abacus", done.stderr)

@@ -1,5 +1,6 @@
 // What clients and services do to each other: bytes that are no commands, more than the credits, ends in the middle.
 #include <gmock/gmock.h>
+#include <sys/mman.h>
 
 #include <array>
 #include <random>
@@ -249,6 +250,17 @@ TEST_P(CommandEnds, AProcessThatEndsTakesItsSessionAlone) {
   }
   EXPECT_TRUE(comes_true([&] { return service->tenants().at(0).memory_bytes == 2 * 64; })) << "what they had is freed";
   EXPECT_EQ(service->stats().sessions_ended_wrong, 2u);
+}
+
+TEST_P(CommandEnds, AProcessHasNoDescriptorOfOurs) {
+  if (!GetParam().isolated) GTEST_SKIP() << "a thread has all of them";
+  // As of a library that does not mark its own.
+  const UniqueFd unmarked(::memfd_create("of another session", 0));
+  Session second = connect();
+  Channel channel = open(second);
+  must(channel.load({1}, "inherits"));
+  must(channel.launch({{1}}, {}));
+  expect_fine(channel);
 }
 
 TEST_P(CommandEnds, AProcessThatHangsEndsWithItsClient) {

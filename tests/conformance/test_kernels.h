@@ -10,6 +10,7 @@
 #include <csignal>
 #include <cstdint>
 #include <cstdlib>
+#include <filesystem>
 #include <memory>
 #include <span>
 #include <string>
@@ -57,6 +58,19 @@ class TestKernels {
                    },
                    true});
     all.push_back({"exit", {}, {}, [](const auto&) -> Status { std::_Exit(7); }, true});
+    // Whether this process has a descriptor of what the test calls so.
+    all.push_back({"inherits",
+                   {},
+                   {},
+                   [](const auto&) {
+                     for (const auto& each : std::filesystem::directory_iterator("/proc/self/fd")) {
+                       std::error_code gone;
+                       const std::string what = std::filesystem::read_symlink(each.path(), gone).string();
+                       if (what.find("of another session") != what.npos) return Status(Code::kPermissionDenied, what);
+                     }
+                     return Status();
+                   },
+                   true});
     // Until the test opens the gate.
     all.push_back({"gate",
                    {},

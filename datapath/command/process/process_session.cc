@@ -41,8 +41,8 @@ Status ProcessSession::start() {
   std::vector<char*> words;
   for (const std::string& word : program_) words.push_back(const_cast<char*>(word.c_str()));
   words.push_back(nullptr);
-  // All of ours close by themselves there, but for those that it is given. What is given away has numbers that no other
-  // is to be given.
+  // It has those that it is given, and no other of ours, also of libraries that do not mark theirs: what a descriptor
+  // maps may be another session's. What is given away has numbers that no other is to be given.
   const std::pair<int, int> gifts[] = {
       {kInheritedSocket, theirs.get()}, {kInheritedTenant, account_->page.get()}, {kInheritedSession, page->fd.get()}};
   posix_spawn_file_actions_t actions;
@@ -52,6 +52,7 @@ Status ProcessSession::start() {
     copies.emplace_back(::fcntl(fd, F_DUPFD_CLOEXEC, kInheritedEnd));
     ::posix_spawn_file_actions_adddup2(&actions, copies.back().get(), number);
   }
+  ::posix_spawn_file_actions_addclosefrom_np(&actions, kInheritedEnd);
   posix_spawnattr_t attributes;
   ::posix_spawnattr_init(&attributes);
   sigset_t none;

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
 #include <utility>
 
@@ -67,6 +68,13 @@ Status ProcessSession::start() {
     return {Code::kUnavailable, fmt::format("cannot start {}: {}", program_[0], std::strerror(error))};
   }
   process_.reset(static_cast<int>(::syscall(SYS_pidfd_open, pid_, 0)));
+  if (!process_) {
+    const Status why(Code::kResourceExhausted,
+                     fmt::format("there is no descriptor to be had for a session's process: {}", std::strerror(errno)));
+    ::kill(pid_, SIGKILL);  // not waited for yet, so the number is its own
+    ::waitpid(std::exchange(pid_, -1), nullptr, 0);
+    return why;
+  }
   meter_ = *std::move(page);
   socket_ = std::move(ours);
   pipe_.emplace(socket_.get());

@@ -1,0 +1,52 @@
+#include "datapath/command/process/process_session.h"
+
+#include <gmock/gmock.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+
+#include <cerrno>
+
+namespace fairlead::datapath::command {
+namespace {
+
+class Words final : public Outlet {
+ public:
+  void send(TrafficClass, Bytes message) override { said.emplace_back(message.begin(), message.end()); }
+  [[nodiscard]] std::uint64_t untaken() override { return 0; }
+  std::vector<std::vector<std::byte>> said;
+};
+
+/// A descriptor more each time, until one is enough.
+TEST(ProcessSession, TooFewDescriptorsRefuseItAndLeaveNothing) {
+  auto account = std::make_shared<TenantAccount>();
+  SharedPage<TenantMeter> page = *SharedPage<TenantMeter>::create();
+  account->meter = page.value;
+  account->page = std::move(page.fd);
+  const int lowest = ::dup(0);
+  ASSERT_GE(lowest, 0);
+  ::close(lowest);
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+  int refused = 0;
+  for (int more = 0, began = 0; began == 0; ++more) {
+    ASSERT_LT(more, 100);
+    Words words;
+    bool is_over = false;
+    {
+      ProcessSession session(words, {}, {"/bin/sleep", "1000"}, account);
+      const rlimit few{static_cast<rlim_t>(lowest + more), before.rlim_max};
+      ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &few), 0);
+      session.take(hello_message({}), TrafficClass::kCommands);
+      ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
+      is_over = session.is_over();
+    }
+    EXPECT_EQ(::waitpid(-1, nullptr, WNOHANG), -1) << "a process is left, with " << more << " descriptors";
+    EXPECT_EQ(errno, ECHILD);
+    (is_over ? refused : began) += 1;
+    EXPECT_EQ(words.said.size(), is_over ? 1u : 0u) << "who is refused is told";
+  }
+  EXPECT_GE(refused, 3);
+}
+
+}  // namespace
+}  // namespace fairlead::datapath::command

@@ -3,6 +3,8 @@
 
 #include <span>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "topology/graph_builder.h"
 #include "topology/machine.h"
@@ -14,7 +16,9 @@ namespace fairlead::topology {
 [[nodiscard]] std::string render_tree(const Machine& machine, const MachineGraph& made);
 /// A paragraph per placement; ends with a line feed. `title` heads it. What the plan remarks is not in it.
 [[nodiscard]] std::string render_plan(const Machine& machine, const Plan& plan, const std::string& title);
-/// What these plans remark, each sentence once, on a line of its own.
+/// What these plans remark, each sentence once; they hold the words.
+[[nodiscard]] std::vector<std::string_view> remarks_of(std::span<const Plan* const> plans);
+/// The same, each on a line of its own.
 [[nodiscard]] std::string render_remarks(std::span<const Plan* const> plans);
 /// One placement with every way, step by step, and why each other NIC was passed over.
 [[nodiscard]] std::string render_explanation(const Machine& machine, const MachineGraph& made,

@@ -4,7 +4,6 @@
 #include <iterator>
 #include <map>
 #include <optional>
-#include <set>
 #include <span>
 #include <string_view>
 #include <utility>
@@ -164,12 +163,7 @@ class Drawing {
     for (const Edge& edge : made_.graph.edges()) {
       if (edge.kind == EdgeKind::kSocket) lines.push_back(edge.name + ": " + to_string(edge.forward));
     }
-    std::set<std::string_view> said;
-    for (const Plan* plan : plans_) {
-      for (const std::string& remark : plan->remarks) {
-        if (said.insert(remark).second) lines.push_back(remark);
-      }
-    }
+    for (const std::string_view remark : remarks_of(plans_)) lines.emplace_back(remark);
     return lines;
   }
 

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <iterator>
-#include <set>
 #include <string_view>
 
 #include "base/index_list.h"
@@ -268,14 +267,19 @@ std::string render_plan(const Machine& machine, const Plan& plan, const std::str
   return out;
 }
 
-std::string render_remarks(std::span<const Plan* const> plans) {
-  std::string out;
-  std::set<std::string_view> said;
+std::vector<std::string_view> remarks_of(std::span<const Plan* const> plans) {
+  std::vector<std::string_view> all;
   for (const Plan* plan : plans) {
     for (const std::string& remark : plan->remarks) {
-      if (said.insert(remark).second) out += remark + "\n";
+      if (std::ranges::find(all, remark) == all.end()) all.push_back(remark);
     }
   }
+  return all;
+}
+
+std::string render_remarks(std::span<const Plan* const> plans) {
+  std::string out;
+  for (const std::string_view remark : remarks_of(plans)) fmt::format_to(std::back_inserter(out), "{}\n", remark);
   return out;
 }
 

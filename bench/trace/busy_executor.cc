@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "bench/trace/trace.h"
+#include "fairlead/executor_around.h"
 #include "fairlead/host_executor.h"
 
 namespace fairlead::bench {
@@ -19,31 +20,13 @@ using command::Outcome;
 
 constexpr std::size_t kMaxHandles = 64;  // a replay has one
 
-class BusyExecutor final : public command::Executor {
+class BusyExecutor final : public command::ExecutorAround {
  public:
-  explicit BusyExecutor(std::unique_ptr<command::Executor> host) : host_(std::move(host)) {}
-
-  [[nodiscard]] command::ExecutorLimits limits() const override { return host_->limits(); }
-  Outcome allocate(Handle handle, std::uint64_t bytes) override { return host_->allocate(handle, bytes); }
-  Outcome release(Handle handle) override { return host_->release(handle); }
-  Outcome fill(Handle to, std::uint64_t offset, std::uint64_t bytes, std::uint8_t value) override {
-    return host_->fill(to, offset, bytes, value);
-  }
-  Outcome copy_in(Handle to, std::uint64_t offset, std::span<const std::byte> from) override {
-    return host_->copy_in(to, offset, from);
-  }
-  Outcome copy_out(std::span<std::byte> to, Handle from, std::uint64_t offset) override {
-    return host_->copy_out(to, from, offset);
-  }
-  Outcome copy_within(Handle to, std::uint64_t to_offset, Handle from, std::uint64_t from_offset,
-                      std::uint64_t bytes) override {
-    return host_->copy_within(to, to_offset, from, from_offset, bytes);
-  }
-  Outcome user(std::uint16_t opcode, std::span<const std::byte> bytes) override { return host_->user(opcode, bytes); }
+  using ExecutorAround::ExecutorAround;
 
   Outcome load(Handle function, std::string_view name) override {
     if (name != kBusy) {
-      Outcome outcome = host_->load(function, name);
+      Outcome outcome = inner().load(function, name);
       if (outcome.ok()) busy_.erase(function.bits);
       return outcome;
     }
@@ -56,7 +39,7 @@ class BusyExecutor final : public command::Executor {
   }
 
   Outcome launch(const command::Launch& launch, std::span<const std::byte> parameters) override {
-    if (!busy_.contains(launch.function.bits)) return host_->launch(launch, parameters);
+    if (!busy_.contains(launch.function.bits)) return inner().launch(launch, parameters);
     const auto begin = std::chrono::steady_clock::now();
     std::uint64_t ns = 0;
     if (parameters.size() < sizeof ns) {
@@ -72,7 +55,7 @@ class BusyExecutor final : public command::Executor {
   }
 
   [[nodiscard]] bool is_short(Handle function) const noexcept override {
-    return busy_.contains(function.bits) || host_->is_short(function);
+    return busy_.contains(function.bits) || inner().is_short(function);
   }
 
  private:
@@ -80,7 +63,6 @@ class BusyExecutor final : public command::Executor {
     return {result, command::Scope::kCommand, std::move(text)};
   }
 
-  std::unique_ptr<command::Executor> host_;
   std::unordered_set<std::uint64_t> busy_;  // handles of it
 };
 

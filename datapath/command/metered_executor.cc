@@ -6,13 +6,22 @@
 
 namespace fairlead::datapath::command {
 
+Result<std::unique_ptr<fairlead::command::Executor>> MeteredExecutor::make(
+    const fairlead::command::ExecutorFactory& factory, const Peer& peer, std::shared_ptr<TenantMeter> tenant,
+    std::shared_ptr<SessionMeter> own) {
+  Result<std::unique_ptr<fairlead::command::Executor>> made = factory(peer);
+  if (!made) return made;
+  return std::unique_ptr<fairlead::command::Executor>(
+      std::make_unique<MeteredExecutor>(*std::move(made), std::move(tenant), std::move(own)));
+}
+
 MeteredExecutor::~MeteredExecutor() {
-  of_.reset();  // what it had is free before others may have it
+  end_inner();  // what it had is free before others may have it
   for (const auto& [handle, bytes] : sizes_) give_back(bytes);
 }
 
 fairlead::command::ExecutorLimits MeteredExecutor::limits() const {
-  fairlead::command::ExecutorLimits limits = of_->limits();
+  fairlead::command::ExecutorLimits limits = inner().limits();
   const std::uint64_t most = tenant_->most_memory.load();
   if (most != 0) limits.memory_bytes = std::min(limits.memory_bytes, most);
   return limits;
@@ -25,7 +34,7 @@ MeteredExecutor::Outcome MeteredExecutor::allocate(Handle handle, std::uint64_t 
             fmt::format("{} bytes beside {} of {} that the tenant may have", bytes, tenant_->memory.load(),
                         tenant_->most_memory.load())};
   }
-  Outcome outcome = of_->allocate(handle, bytes);
+  Outcome outcome = inner().allocate(handle, bytes);
   if (outcome.ok()) {
     sizes_.emplace(handle.bits, bytes);
     count(bytes);
@@ -36,7 +45,7 @@ MeteredExecutor::Outcome MeteredExecutor::allocate(Handle handle, std::uint64_t 
 }
 
 MeteredExecutor::Outcome MeteredExecutor::release(Handle handle) {
-  Outcome outcome = of_->release(handle);
+  Outcome outcome = inner().release(handle);
   const auto found = outcome.ok() ? sizes_.find(handle.bits) : sizes_.end();
   if (found == sizes_.end()) return outcome;
   give_back(found->second);
@@ -45,13 +54,13 @@ MeteredExecutor::Outcome MeteredExecutor::release(Handle handle) {
 }
 
 MeteredExecutor::Outcome MeteredExecutor::copy_in(Handle to, std::uint64_t offset, std::span<const std::byte> from) {
-  Outcome outcome = of_->copy_in(to, offset, from);
+  Outcome outcome = inner().copy_in(to, offset, from);
   if (outcome.ok()) tenant_->bytes_in.fetch_add(from.size(), std::memory_order_relaxed);
   return outcome;
 }
 
 MeteredExecutor::Outcome MeteredExecutor::copy_out(std::span<std::byte> to, Handle from, std::uint64_t offset) {
-  Outcome outcome = of_->copy_out(to, from, offset);
+  Outcome outcome = inner().copy_out(to, from, offset);
   if (outcome.ok()) tenant_->bytes_out.fetch_add(to.size(), std::memory_order_relaxed);
   return outcome;
 }

@@ -9,8 +9,6 @@
 
 namespace fairlead::datapath::command {
 
-using fairlead::command::Executor;
-
 namespace {
 
 constexpr std::chrono::microseconds kSpin{50};        // how long a thread that has nothing to run looks for more
@@ -42,11 +40,8 @@ ServedPeer::ServedPeer(Peer peer, Admission admission, const ServerSession::Term
   }
   session_ = std::make_unique<ServerSession>(
       outlet, terms,
-      [this, executors = config.executors]() -> Result<std::unique_ptr<Executor>> {
-        Result<std::unique_ptr<Executor>> made = executors(peer_);
-        if (!made) return made;
-        return std::unique_ptr<Executor>(
-            std::make_unique<MeteredExecutor>(*std::move(made), admission_.account().meter));
+      [this, executors = config.executors] {
+        return MeteredExecutor::make(executors, peer_, admission_.account().meter);
       },
       nullptr, std::move(modules));
 }

@@ -79,6 +79,7 @@ void ServerSession::reply(ServerChannel& channel) {
 ServerSession::Step ServerSession::step(ServerChannel& channel) {
   const Record* const record = channel.front();
   if (record == nullptr) return Step::kIdle;
+  took_long_ = false;
   const bool passed_over = channel.failure() && !(record->is(Opcode::kRecover) && !lost_);
   if (!passed_over) {
     if (const std::optional<Step> waits = wait_for(channel, *record)) return *waits;

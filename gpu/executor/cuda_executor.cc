@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "gpu/executor/refuse.h"
+
 namespace fairlead::gpu {
 
 using command::ExecutorLimits;
@@ -14,10 +16,6 @@ using command::Outcome;
 using command::Place;
 using command::Progress;
 using command::Scope;
-
-namespace {
-Outcome refuse(std::int32_t result, std::string text) { return {result, Scope::kCommand, std::move(text)}; }
-}  // namespace
 
 // ---- life ----------------------------------------------------------------------------------------------------------
 

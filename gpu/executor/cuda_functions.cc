@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "gpu/executor/cuda_image.h"
+#include "gpu/executor/refuse.h"
 
 namespace fairlead::gpu {
 
@@ -15,11 +16,8 @@ using command::Handle;
 using command::Outcome;
 using command::Parameter;
 using command::Pointer;
-using command::Scope;
 
 namespace {
-
-Outcome refuse(std::int32_t result, std::string text) { return {result, Scope::kCommand, std::move(text)}; }
 
 std::size_t aligned(std::size_t at, std::size_t alignment) noexcept {
   return (at + alignment - 1) / alignment * alignment;

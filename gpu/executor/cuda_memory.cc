@@ -5,15 +5,14 @@
 #include <algorithm>
 #include <utility>
 
+#include "gpu/executor/refuse.h"
+
 namespace fairlead::gpu {
 
 using command::Handle;
 using command::Outcome;
-using command::Scope;
 
 namespace {
-
-Outcome refuse(std::int32_t result, std::string text) { return {result, Scope::kCommand, std::move(text)}; }
 
 std::uint64_t rounded(std::uint64_t bytes) noexcept {
   return (bytes + CudaMemory::kAlignment - 1) / CudaMemory::kAlignment * CudaMemory::kAlignment;

@@ -8,6 +8,8 @@
 #include <new>
 #include <utility>
 
+#include "gpu/executor/refuse.h"
+
 namespace fairlead::gpu {
 
 using command::Call;
@@ -21,8 +23,6 @@ using command::Pointer;
 using command::Scope;
 
 namespace {
-
-Outcome refuse(std::int32_t result, std::string text) { return {result, Scope::kCommand, std::move(text)}; }
 
 std::size_t size_of(ParameterKind kind) noexcept {
   switch (kind) {

@@ -21,6 +21,7 @@
 
 #include "datapath/command/process/shared_page.h"
 #include "fairlead/command_service.h"
+#include "fairlead/executor_around.h"
 #include "fairlead/host_executor.h"
 
 namespace fairlead {
@@ -101,46 +102,17 @@ class TestKernels {
   }
 
  private:
-  struct Counted final : command::Executor {
+  struct Counted final : command::ExecutorAround {
     Counted(std::unique_ptr<command::Executor> of, std::shared_ptr<TestSignals> with)
-        : inner(std::move(of)), signals(std::move(with)) {
+        : ExecutorAround(std::move(of)), signals(std::move(with)) {
       signals->executors.fetch_add(1);
     }
     ~Counted() override { signals->executors.fetch_sub(1); }
-    using Outcome = command::Outcome;
-    using Handle = command::Handle;
-    [[nodiscard]] command::ExecutorLimits limits() const override { return inner->limits(); }
-    Outcome allocate(Handle h, std::uint64_t n) override { return inner->allocate(h, n); }
-    Outcome release(Handle h) override { return inner->release(h); }
-    Outcome fill(Handle h, std::uint64_t at, std::uint64_t n, std::uint8_t v) override {
-      return inner->fill(h, at, n, v);
-    }
-    Outcome copy_in(Handle h, std::uint64_t at, std::span<const std::byte> from) override {
-      return inner->copy_in(h, at, from);
-    }
-    Outcome copy_out(std::span<std::byte> to, Handle h, std::uint64_t at) override {
-      return inner->copy_out(to, h, at);
-    }
-    Outcome copy_within(Handle a, std::uint64_t i, Handle b, std::uint64_t j, std::uint64_t n) override {
-      return inner->copy_within(a, i, b, j, n);
-    }
-    Outcome load(Handle h, std::string_view name) override { return inner->load(h, name); }
-    Outcome launch(const command::Launch& l, std::span<const std::byte> p) override { return inner->launch(l, p); }
     /// 0x8001 is known here: it does nothing.
-    Outcome user(std::uint16_t opcode, std::span<const std::byte> b) override {
-      return opcode == 0x8001 ? Outcome() : inner->user(opcode, b);
+    command::Outcome user(std::uint16_t opcode, std::span<const std::byte> bytes) override {
+      return opcode == 0x8001 ? command::Outcome() : inner().user(opcode, bytes);
     }
-    [[nodiscard]] bool is_short(Handle h) const noexcept override { return inner->is_short(h); }
-    Outcome load_module(Handle h, std::span<const std::byte> image) override { return inner->load_module(h, image); }
-    Outcome load_from(Handle h, Handle m, std::string_view name, std::span<const command::Parameter> p) override {
-      return inner->load_from(h, m, name, p);
-    }
-    [[nodiscard]] bool is_asynchronous() const noexcept override { return inner->is_asynchronous(); }
-    void begin(const command::Place& place) noexcept override { inner->begin(place); }
-    Outcome fence(const command::Place& mark) override { return inner->fence(mark); }
-    command::Progress progress(std::uint32_t channel) override { return inner->progress(channel); }
 
-    std::unique_ptr<command::Executor> inner;
     std::shared_ptr<TestSignals> signals;
   };
 

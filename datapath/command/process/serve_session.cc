@@ -16,7 +16,6 @@
 namespace fairlead::datapath::command {
 namespace {
 
-using fairlead::command::Executor;
 using fairlead::command::ExecutorFactory;
 
 /// By the server. Within a run it knows only what it was told at the beginning.
@@ -83,13 +82,7 @@ int serve(const ExecutorFactory& executors) {
   }
   Mouth mouth(pipe);
   ServerSession session(
-      mouth, *terms,
-      [&]() -> Result<std::unique_ptr<Executor>> {
-        Result<std::unique_ptr<Executor>> made = executors(Peer());
-        if (!made) return made;
-        return std::unique_ptr<Executor>(
-            std::make_unique<MeteredExecutor>(*std::move(made), tenant->value, own->value));
-      },
+      mouth, *terms, [&] { return MeteredExecutor::make(executors, Peer(), tenant->value, own->value); },
       own->value.get());
   while ((frame = pipe.read())) {
     if (frame->header.type == FrameType::kMessage) {

@@ -4,31 +4,45 @@
 // Threads and processes: any.
 #pragma once
 
+#include <array>
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 
 namespace fairlead::datapath::command {
 
 /// Of a tenant, over all its sessions.
+///
+/// What memory they have stands in slots: a process has one of its own, and nobody else writes there. So whenever a
+/// process ends, also in the middle of this, what it had is what its slot says.
 struct TenantMeter {
-  /// True: there is room, and so many bytes are taken of it.
-  [[nodiscard]] bool reserve_memory(std::uint64_t bytes) noexcept {
-    const std::uint64_t most = most_memory.load(std::memory_order_relaxed);
-    std::uint64_t now = memory.load(std::memory_order_relaxed);
-    do {
-      if (most != 0 && (bytes > most || now > most - bytes)) return false;
-    } while (!memory.compare_exchange_weak(now, now + bytes, std::memory_order_relaxed));
-    return true;
+  static constexpr std::size_t kSlots = 1024;
+  static constexpr std::size_t kThreads = 0;  // the slot of all that run in the service's process
+
+  /// True: there is room, and so many bytes are taken of it. Claimed first and looked then: of two at the same moment
+  /// both may be refused for the other, and never are both granted too much.
+  [[nodiscard]] bool reserve_memory(std::uint64_t bytes, std::size_t slot = kThreads) noexcept {
+    const std::uint64_t most = most_memory.load();
+    if (most != 0 && bytes > most) return false;
+    slots[slot].fetch_add(bytes);
+    if (most == 0 || memory() <= most) return true;
+    slots[slot].fetch_sub(bytes);
+    return false;
   }
-  void give_back(std::uint64_t bytes) noexcept { memory.fetch_sub(bytes, std::memory_order_relaxed); }
+  void give_back(std::uint64_t bytes, std::size_t slot = kThreads) noexcept { slots[slot].fetch_sub(bytes); }
+  [[nodiscard]] std::uint64_t memory() const noexcept {
+    std::uint64_t all = 0;
+    for (const auto& slot : slots) all += slot.load();
+    return all;
+  }
 
   std::atomic<std::uint64_t> most_memory{0};  // 0: no limit
-  std::atomic<std::uint64_t> memory{0}, bytes_in{0}, bytes_out{0}, rejections{0};
+  std::atomic<std::uint64_t> bytes_in{0}, bytes_out{0}, rejections{0};
+  std::array<std::atomic<std::uint64_t>, kSlots> slots{};
 };
 
-/// Of one session, for whoever cleans up after a process that has ended in the middle.
+/// Of one session, for whoever says what it did when its process has ended.
 struct SessionMeter {
-  std::atomic<std::uint64_t> memory{0};    // of its tenant's
   std::atomic<std::uint64_t> sequence{0};  // of the command that runs, or ran last
   std::atomic<std::uint32_t> channel{0};   // of that
 };

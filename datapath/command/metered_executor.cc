@@ -8,16 +8,16 @@ namespace fairlead::datapath::command {
 
 Result<std::unique_ptr<fairlead::command::Executor>> MeteredExecutor::make(
     const fairlead::command::ExecutorFactory& factory, const Peer& peer, std::shared_ptr<TenantMeter> tenant,
-    std::shared_ptr<SessionMeter> own) {
+    std::size_t slot) {
   Result<std::unique_ptr<fairlead::command::Executor>> made = factory(peer);
   if (!made) return made;
   return std::unique_ptr<fairlead::command::Executor>(
-      std::make_unique<MeteredExecutor>(*std::move(made), std::move(tenant), std::move(own)));
+      std::make_unique<MeteredExecutor>(*std::move(made), std::move(tenant), slot));
 }
 
 MeteredExecutor::~MeteredExecutor() {
   end_inner();  // what it had is free before others may have it
-  for (const auto& [handle, bytes] : sizes_) give_back(bytes);
+  for (const auto& [handle, bytes] : sizes_) tenant_->give_back(bytes, slot_);
 }
 
 fairlead::command::ExecutorLimits MeteredExecutor::limits() const {
@@ -28,18 +28,17 @@ fairlead::command::ExecutorLimits MeteredExecutor::limits() const {
 }
 
 MeteredExecutor::Outcome MeteredExecutor::allocate(Handle handle, std::uint64_t bytes) {
-  if (!tenant_->reserve_memory(bytes)) {
+  if (!tenant_->reserve_memory(bytes, slot_)) {
     tenant_->rejections.fetch_add(1);
     return {fairlead::command::kOutOfMemory, fairlead::command::Scope::kCommand,
-            fmt::format("{} bytes beside {} of {} that the tenant may have", bytes, tenant_->memory.load(),
+            fmt::format("{} bytes beside {} of {} that the tenant may have", bytes, tenant_->memory(),
                         tenant_->most_memory.load())};
   }
   Outcome outcome = inner().allocate(handle, bytes);
   if (outcome.ok()) {
     sizes_.emplace(handle.bits, bytes);
-    count(bytes);
   } else {
-    tenant_->give_back(bytes);
+    tenant_->give_back(bytes, slot_);
   }
   return outcome;
 }
@@ -48,7 +47,7 @@ MeteredExecutor::Outcome MeteredExecutor::release(Handle handle) {
   Outcome outcome = inner().release(handle);
   const auto found = outcome.ok() ? sizes_.find(handle.bits) : sizes_.end();
   if (found == sizes_.end()) return outcome;
-  give_back(found->second);
+  tenant_->give_back(found->second, slot_);
   sizes_.erase(found);
   return outcome;
 }

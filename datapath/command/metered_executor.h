@@ -20,14 +20,14 @@ class MeteredExecutor final : public fairlead::command::ExecutorAround {
   using Outcome = fairlead::command::Outcome;
   using Handle = fairlead::command::Handle;
 
-  /// Around one that `factory` makes for the peer. `own`: where the session's memory is counted as well; null: nowhere.
+  /// Around one that `factory` makes for the peer. `slot`: of the meter's, where the session's memory is counted.
   static Result<std::unique_ptr<fairlead::command::Executor>> make(const fairlead::command::ExecutorFactory& factory,
                                                                    const Peer& peer,
                                                                    std::shared_ptr<TenantMeter> tenant,
-                                                                   std::shared_ptr<SessionMeter> own = nullptr);
+                                                                   std::size_t slot = TenantMeter::kThreads);
   MeteredExecutor(std::unique_ptr<fairlead::command::Executor> of, std::shared_ptr<TenantMeter> tenant,
-                  std::shared_ptr<SessionMeter> own = nullptr)
-      : ExecutorAround(std::move(of)), tenant_(std::move(tenant)), own_(std::move(own)) {}
+                  std::size_t slot = TenantMeter::kThreads)
+      : ExecutorAround(std::move(of)), tenant_(std::move(tenant)), slot_(slot) {}
   ~MeteredExecutor() override;
 
   [[nodiscard]] fairlead::command::ExecutorLimits limits() const override;
@@ -37,16 +37,8 @@ class MeteredExecutor final : public fairlead::command::ExecutorAround {
   Outcome copy_out(std::span<std::byte> to, Handle from, std::uint64_t offset) override;
 
  private:
-  void count(std::uint64_t bytes) noexcept {
-    if (own_ != nullptr) own_->memory.fetch_add(bytes, std::memory_order_relaxed);
-  }
-  void give_back(std::uint64_t bytes) noexcept {
-    if (own_ != nullptr) own_->memory.fetch_sub(bytes, std::memory_order_relaxed);
-    tenant_->give_back(bytes);
-  }
-
   const std::shared_ptr<TenantMeter> tenant_;
-  const std::shared_ptr<SessionMeter> own_;
+  const std::size_t slot_;
   std::unordered_map<std::uint64_t, std::uint64_t> sizes_;  // of allocations
 };
 

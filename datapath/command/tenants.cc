@@ -28,11 +28,23 @@ std::string named(std::string_view principal) {
 
 // ---- accounts ------------------------------------------------------------------------------------------------------
 
+std::optional<std::size_t> TenantAccount::take_slot() noexcept {
+  for (std::size_t slot = TenantMeter::kThreads + 1; slot < slots_taken.size(); ++slot) {
+    if (!slots_taken[slot].exchange(true)) return slot;
+  }
+  return std::nullopt;
+}
+
+void TenantAccount::end_slot(std::size_t slot) noexcept {
+  meter->slots[slot].store(0);
+  slots_taken[slot].store(false);
+}
+
 TenantStats TenantAccount::stats(std::string_view name) const {
   TenantStats stats;
   stats.name = name;
   stats.sessions = sessions.load();
-  stats.memory_bytes = meter->memory.load();
+  stats.memory_bytes = meter->memory();
   stats.waiting = waiting.load();
   stats.commands = commands.load();
   stats.bytes_in = meter->bytes_in.load();

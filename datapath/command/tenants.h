@@ -27,6 +27,11 @@ namespace fairlead::datapath::command {
 struct TenantAccount {
   [[nodiscard]] fairlead::command::TenantStats stats(std::string_view name) const;
 
+  /// Of the meter, for a process. Nothing: all are taken.
+  [[nodiscard]] std::optional<std::size_t> take_slot() noexcept;
+  /// The process has ended: what it had is free.
+  void end_slot(std::size_t slot) noexcept;
+
   std::shared_ptr<TenantMeter> meter = std::make_shared<TenantMeter>();
   UniqueFd page;  // of the meter, if processes share it
   RateLimit bandwidth;
@@ -34,6 +39,7 @@ struct TenantAccount {
 
   std::atomic<std::uint64_t> sessions{0}, waiting{0}, commands{0}, service_ns{0};
   std::array<std::atomic<std::uint64_t>, 3> failures{};  // by Scope
+  std::array<std::atomic<bool>, TenantMeter::kSlots> slots_taken{};
 };
 
 /// A session's place at the service; it is given back with this.

@@ -15,7 +15,7 @@
 namespace fairlead::datapath::command {
 
 enum class FrameType : std::uint32_t {
-  kTerms = 1,  // server: ServerSession::Terms
+  kBegin = 1,  // server: Begin
   kMessage,    // server: a message of the client's
   kOverrun,    // server: the client sent more than could be kept
   kRun,        // server: Run
@@ -23,8 +23,13 @@ enum class FrameType : std::uint32_t {
   kRan,        // the other: Ran
 };
 
+struct Begin {
+  ServerSession::Terms terms;
+  std::uint64_t slot = 0;  // of the tenant's meter
+};
+
 struct FrameHeader {
-  FrameType type = FrameType::kTerms;
+  FrameType type = FrameType::kBegin;
   std::uint32_t traffic = 0;  // TrafficClass, of messages
   std::uint64_t bytes = 0;
 };

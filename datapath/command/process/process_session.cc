@@ -32,6 +32,19 @@ ProcessSession::~ProcessSession() { (void)end_process(); }
 // ---- the process ---------------------------------------------------------------------------------------------------
 
 Status ProcessSession::start() {
+  const std::optional<std::size_t> slot = account_->take_slot();
+  if (!slot) {
+    return {Code::kResourceExhausted,
+            fmt::format("the tenant has {} sessions in processes, the limit; try again when one "
+                        "has ended",
+                        TenantMeter::kSlots - 1)};
+  }
+  const Status started = start(*slot);
+  if (!started.ok()) account_->end_slot(*slot);
+  return started;
+}
+
+Status ProcessSession::start(std::size_t slot) {
   Result<SharedPage<SessionMeter>> page = SharedPage<SessionMeter>::create();
   if (!page) return page.error();
   int ends[2];
@@ -78,7 +91,8 @@ Status ProcessSession::start() {
   meter_ = *std::move(page);
   socket_ = std::move(ours);
   pipe_.emplace(socket_.get());
-  pipe_->put_value(FrameType::kTerms, terms_);
+  slot_ = slot;
+  pipe_->put_value(FrameType::kBegin, Begin{terms_, slot});
   return {};
 }
 
@@ -104,8 +118,7 @@ std::string ProcessSession::end_process() noexcept {
     (void)wait(-1);
   }
   pid_ = -1;
-  // What it had is free, whether it said so or not.
-  account_->meter->give_back(meter_.value->memory.exchange(0));
+  account_->end_slot(slot_);
   if (info.si_code == CLD_EXITED) return fmt::format("exit code {}", info.si_status);
   return fmt::format("signal {}, {}", info.si_status, ::strsignal(info.si_status));
 }

@@ -42,6 +42,7 @@ class ProcessSession final : public SessionRunner {
 
  private:
   [[nodiscard]] Status start();
+  [[nodiscard]] Status start(std::size_t slot);
   /// What it says until it has run. False: it has gone, or talks nonsense.
   [[nodiscard]] bool relay();
   /// The session ends, and its client hears why.
@@ -61,7 +62,8 @@ class ProcessSession final : public SessionRunner {
   UniqueFd process_;  // a pidfd, so that no other process is ever killed
   std::atomic<bool> runs_{false};
   pid_t pid_ = -1;
-  bool news_ = false;  // something was put since the last run
+  std::size_t slot_ = 0;  // of the tenant's meter, while there is a process
+  bool news_ = false;     // something was put since the last run
   Ran ran_;
 };
 

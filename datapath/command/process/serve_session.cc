@@ -74,15 +74,14 @@ int serve(const ExecutorFactory& executors) {
   const UniqueFd socket(kInheritedSocket);
   FramePipe pipe(socket.get());
   std::optional<FramePipe::Frame> frame = pipe.read();
-  const auto terms =
-      frame && frame->header.type == FrameType::kTerms ? value_of<ServerSession::Terms>(*frame) : std::nullopt;
-  if (!tenant || !own || !terms) {
+  const auto begin = frame && frame->header.type == FrameType::kBegin ? value_of<Begin>(*frame) : std::nullopt;
+  if (!tenant || !own || !begin || begin->slot >= TenantMeter::kSlots) {
     fmt::print(stderr, "this program runs a session for a service, which starts it\n");
     return 2;
   }
   Mouth mouth(pipe);
   ServerSession session(
-      mouth, *terms, [&] { return MeteredExecutor::make(executors, Peer(), tenant->value, own->value); },
+      mouth, begin->terms, [&] { return MeteredExecutor::make(executors, Peer(), tenant->value, begin->slot); },
       own->value.get());
   while ((frame = pipe.read())) {
     if (frame->header.type == FrameType::kMessage) {

@@ -108,6 +108,26 @@ TEST(MeteredExecutor, MemoryIsTheTenantsOverAllItsSessions) {
   EXPECT_EQ(tenants.stats()[0].rejections, 3u);
 }
 
+TEST(TenantMeter, WhatAProcessHadIsWhatItsSlotSays) {
+  TenantAccount account;
+  account.meter->most_memory = 1000;
+  const std::size_t one = *account.take_slot(), other = *account.take_slot();
+  EXPECT_NE(one, other);
+  EXPECT_TRUE(account.meter->reserve_memory(300));
+  EXPECT_TRUE(account.meter->reserve_memory(400, one));
+  EXPECT_TRUE(account.meter->reserve_memory(300, other));
+  EXPECT_FALSE(account.meter->reserve_memory(1, other));
+  EXPECT_EQ(account.meter->memory(), 1000u);
+  account.end_slot(one);  // wherever it was
+  EXPECT_EQ(account.meter->memory(), 600u);
+  EXPECT_EQ(account.take_slot(), one);
+  EXPECT_TRUE(account.meter->reserve_memory(400, one));
+  account.meter->give_back(300);
+  EXPECT_EQ(account.meter->memory(), 700u);
+  for (std::size_t i = 3; i < TenantMeter::kSlots; ++i) EXPECT_TRUE(account.take_slot());
+  EXPECT_FALSE(account.take_slot());
+}
+
 TEST(RateLimit, DrawsIntoDebtAndWaits) {
   const RateLimit::Clock::time_point begin{std::chrono::seconds(1)};
   RateLimit limit;

@@ -118,18 +118,20 @@ Result<std::uint64_t> ClientChannel::copy_in(const CopyBody& body, Bytes from) {
     command.tail = from;
     return append(command);
   }
-  return with_room(from.size(), [&] {
-    const std::uint64_t sequence = last_.load(std::memory_order_relaxed) + 1;
-    std::vector<std::byte> message = make_message({.type = static_cast<std::uint8_t>(MessageType::kPayload),
-                                                   .channel = number_,
-                                                   .count = 1,
-                                                   .sequence = sequence});
-    message.insert(message.end(), from.begin(), from.end());
-    session_.send(TrafficClass::kBulk, message);
-    inputs_.push_back({sequence, from.size()});
+  // The bytes are gathered before the lock is taken, and sent when it is free again: others append meanwhile.
+  const std::lock_guard in_order(paying_);
+  payload_.resize(sizeof(MessageHeader));
+  payload_.insert(payload_.end(), from.begin(), from.end());
+  Result<std::uint64_t> sequence = with_room(from.size(), [&] {
+    inputs_.push_back({last_.load(std::memory_order_relaxed) + 1, from.size()});
     input_bytes_.store(input_bytes_.load(std::memory_order_relaxed) + from.size(), std::memory_order_relaxed);
     return write(command);
   });
+  if (!sequence) return sequence;
+  const MessageHeader header{static_cast<std::uint8_t>(MessageType::kPayload), 0, number_, 1, *sequence};
+  std::memcpy(payload_.data(), &header, sizeof header);
+  session_.send(TrafficClass::kBulk, payload_);
+  return sequence;
 }
 
 Result<std::uint64_t> ClientChannel::copy_out(const CopyBody& body, std::span<std::byte> to) {

@@ -43,7 +43,7 @@ class ClientChannel : public fairlead::command::ChannelBody {
     Bytes body, tail;
   };
   Result<std::uint64_t> append(const Command& command);
-  /// One record's copy. Its payload is sent before it.
+  /// One record's copy. Payloads are sent in the order of their records, beside them.
   Result<std::uint64_t> copy_in(const CopyBody& body, Bytes from);
   Result<std::uint64_t> copy_out(const CopyBody& body, std::span<std::byte> to);
   /// The image is kept until the command is executed: the server may ask for it.
@@ -107,6 +107,8 @@ class ClientChannel : public fairlead::command::ChannelBody {
   const std::uint16_t number_;
   const std::size_t most_bytes_;  // in a buffer
 
+  std::mutex paying_;  // taken before lock_; guards
+  std::vector<std::byte> payload_;
   mutable SpinLock lock_;  // guards what follows
   std::vector<std::byte> buffer_;
   std::size_t used_ = 0;

@@ -48,7 +48,7 @@ Result<std::shared_ptr<ClientSession>> ClientSession::connect(Engine& engine, st
   auto session = std::make_shared<ClientSession>(*peer, options);
   const std::size_t largest = engine.config().max_message_bytes - sizeof(MessageHeader);
   session->send(TrafficClass::kCommands,
-                hello_message({.payload_bytes = static_cast<std::uint32_t>(std::min(largest, kMaxPayload))}));
+                hello_message({.payload_bytes = static_cast<std::uint32_t>(std::min(largest, kPayloadPiece))}));
   const auto is_welcome = [&] { return session->welcome_.load(std::memory_order_acquire); };
   if (!session->wait_until(is_welcome, deadline)) {
     if (session->has_ended()) return session->status();

@@ -20,7 +20,7 @@ constexpr std::chrono::microseconds kHeldLook{200};  // the same while a session
 constexpr std::chrono::seconds kGrace{30};           // for the words that turn a client away
 
 ServerSession::Terms terms_of(const ServiceConfig& config, const EngineConfig& engine) {
-  const std::size_t largest = std::min(kMaxPayload, engine.max_message_bytes - sizeof(MessageHeader));
+  const std::size_t largest = std::min(kPayloadPiece, engine.max_message_bytes - sizeof(MessageHeader));
   return {config.channels,
           config.credits,
           config.payload_credit,

@@ -33,7 +33,7 @@ std::atomic<int> g_signal{0};
 void stop_measuring(int signal) { g_signal.store(signal); }
 
 bench::Json report(const Options& options, const Engine& engine, const bench::CommandRates& rates,
-                   const bench::Histogram& calls) {
+                   const bench::Histogram& calls, const bench::Histogram& spinning) {
   const bench::BuildInfo& build = bench::build_info();
   const bool soft = rates.transport.starts_with("verbs:soft");
   const double call_ns = static_cast<double>(calls.percentile(50));
@@ -59,6 +59,7 @@ bench::Json report(const Options& options, const Engine& engine, const bench::Co
       {"sync_rtt_under_bulk_ns", bench::percentiles(rates.bulk_round_trips)},
       {"bulk_bytes_per_second", rates.bulk_bytes_per_second},
       {"blocking_call_ns", bench::percentiles(calls)},
+      {"spinning_call_ns", bench::percentiles(spinning)},
       {"blocking_calls_per_second", call_ns > 0 ? 1e9 / call_ns : 0.0}};
 }
 
@@ -91,13 +92,14 @@ int run(Options& options, Console& console) {
   action.sa_flags = static_cast<int>(SA_RESETHAND | SA_RESTART);
   for (const int signal : {SIGINT, SIGTERM}) ::sigaction(signal, &action, nullptr);
   const Result<bench::Histogram> calls = blocking->measure(duration);  // before there are others
-  if (!calls) return end(calls.error());
+  const Result<bench::Histogram> spinning = calls ? blocking->measure(duration, true) : calls;
+  if (!spinning) return end(spinning.error());
   Result<Engine> engine = Engine::create(config);
   if (!engine) return console.no_engine(engine.error());
   const Result<bench::CommandRates> rates =
       bench::measure_commands(*engine, target->address(), duration, options.depth, g_signal);
   if (!rates) return end(rates.error());
-  const bench::Json document = report(options, *engine, *rates, *calls);
+  const bench::Json document = report(options, *engine, *rates, *calls, *spinning);
   const auto us = [](const bench::Histogram& times, double percent) {
     return static_cast<double>(times.percentile(percent)) / 1e3;
   };
@@ -109,7 +111,8 @@ int run(Options& options, Console& console) {
                            static_cast<double>(rates->commands) / rates->seconds / 1e6, both(rates->ages)));
   console.line(fmt::format("a round trip {}; {} while {:.2f} GB/s are copied in", both(rates->round_trips),
                            both(rates->bulk_round_trips), rates->bulk_bytes_per_second / 1e9));
-  console.line(fmt::format("blocking calls over a TCP connection: {}", both(*calls)));
+  console.line(
+      fmt::format("blocking calls over a TCP connection: {}; where both ends spin {}", both(*calls), both(*spinning)));
   if (!options.json.empty()) status = bench::write_text(options.json, document.dump(2) + "\n");
   if (!status.ok()) return end(status);
   constexpr int kBySignal = 128;  // as shells say it

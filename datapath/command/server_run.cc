@@ -55,7 +55,7 @@ ServerSession::Step ServerSession::run(ServerChannel& channel, std::uint32_t mos
     last = step(channel);
     if (is_over()) return last;
     const bool look = last == Step::kDone && (i % kCommandsPerClockRead == 0 || took_long_);
-    const Clock::time_point now = look ? Clock::now() : Clock::time_point();
+    const Clock::time_point now = look ? outlet_.now() : Clock::time_point();
     if (look && now >= until) last = Step::kTime;
     if (!channel.owes_reply()) continue;
     if (channel.reply_is_full() || (look && channel.is_old(now, kOldestUnsaid))) reply(channel);

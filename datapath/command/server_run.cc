@@ -80,7 +80,9 @@ ServerSession::Step ServerSession::step(ServerChannel& channel) {
   const Record* const record = channel.front();
   if (record == nullptr) return Step::kIdle;
   took_long_ = false;
-  const bool passed_over = channel.failure() && !(record->is(Opcode::kRecover) && !lost_);
+  // A recovery is not passed over, also where all is lost by now: then it is what fails.
+  const bool passed_over =
+      channel.failure() && (channel.failure()->scope >= Scope::kContext || !record->is(Opcode::kRecover));
   if (!passed_over) {
     if (const std::optional<Step> waits = wait_for(channel, *record)) return *waits;
     took_long_ = takes_long(*record);

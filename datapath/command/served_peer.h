@@ -32,9 +32,6 @@ struct ServiceCounters {
       replies{0};
 };
 
-/// Where the time comes from.
-using TimeSource = std::chrono::steady_clock::time_point (*)();
-
 class ServedPeer final : private Outlet {
  public:
   /// `turnstile`: null where the device is not shared by turns. `time`: of one without a thread; threads wait by the

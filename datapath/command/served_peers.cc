@@ -39,7 +39,7 @@ ServedPeers::ServedPeers(ServiceConfig config, std::size_t max_message_bytes, Ti
       turnstile_(config_.sharing != Sharing::kFree
                      ? std::optional<Turnstile>(std::in_place, config_.sharing, config_.longest_turn)
                      : std::nullopt),
-      tenants_(config_.tenants, turnstile_ ? &*turnstile_ : nullptr, !config_.program.empty()) {}
+      tenants_(config_.tenants, turnstile_ ? &*turnstile_ : nullptr, !config_.program.empty(), time) {}
 
 ServiceStats ServedPeers::stats() const {
   ServiceStats stats;

@@ -212,7 +212,7 @@ CommandPlan make_command_plan(std::uint64_t seed) {
   plan.late = dice.chance(0.4);
   plan.principals = dice.chance(0.6);
   plan.one_session = plan.principals && dice.chance(0.3);
-  if (plan.principals && dice.chance(0.3)) plan.bytes_per_second = 1'000'000 + dice.below(20'000'000);
+  if (plan.principals && dice.chance(0.3)) plan.bytes_per_second = 200'000 + dice.below(3'000'000);
   plan.credits = static_cast<std::uint32_t>(dice.chance(0.3) ? 4 + dice.below(12) : 16 + dice.below(200));
   plan.payload_credit = kMostMessage + dice.below(40'000);
   plan.held_results = plan.payload_credit + dice.below(40'000);

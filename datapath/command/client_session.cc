@@ -46,16 +46,12 @@ Result<std::shared_ptr<ClientSession>> ClientSession::connect(Engine& engine, st
     return Status(ready.code(), fmt::format("cannot reach {}: {}", host_port, ready.message()));
   }
   auto session = std::make_shared<ClientSession>(*peer, options);
-  const std::size_t largest = engine.config().max_message_bytes - sizeof(MessageHeader);
-  session->send(TrafficClass::kCommands,
-                hello_message({.payload_bytes = static_cast<std::uint32_t>(std::min(largest, kPayloadPiece))}));
-  const auto is_welcome = [&] { return session->welcome_.load(std::memory_order_acquire); };
-  if (!session->wait_until(is_welcome, deadline)) {
+  session->greet(engine.config().max_message_bytes);
+  if (!session->wait_until([&] { return session->is_welcome(); }, deadline)) {
     if (session->has_ended()) return session->status();
     return Status(Code::kDeadlineExceeded, fmt::format("{} does not answer as a service of commands does", host_port));
   }
   ClientSession* const self = session.get();
-  self->channels_.resize(self->limits_.channels);
   if (options.flush_after.count() == 0) return session;
   const bool started = self->flusher_.start(options.flush_after, [self] {
     Flusher::Looked looked;
@@ -72,6 +68,12 @@ Result<std::shared_ptr<ClientSession>> ClientSession::connect(Engine& engine, st
 }
 
 ClientSession::ClientSession(Peer peer, const SessionOptions& options) : peer_(std::move(peer)), options_(options) {}
+
+void ClientSession::greet(std::size_t max_message_bytes) noexcept {
+  const std::size_t largest = max_message_bytes - sizeof(MessageHeader);
+  send(TrafficClass::kCommands,
+       hello_message({.payload_bytes = static_cast<std::uint32_t>(std::min(largest, kPayloadPiece))}));
+}
 
 ClientSession::~ClientSession() {
   flusher_.stop();
@@ -233,6 +235,7 @@ void ClientSession::welcome(Bytes body) {
                    .shared_bytes = said->shared_bytes,
                    .grid = {said->grid[0], said->grid[1], said->grid[2]},
                    .modules = said->modules};
+  channels_.resize(limits_.channels);
   welcome_.store(true, std::memory_order_release);
 }
 

@@ -60,7 +60,7 @@ ServerSession::Step ServerSession::run(ServerChannel& channel, std::uint32_t mos
     last = step(channel);
     if (is_over()) return last;
     const bool look = last == Step::kDone && (i % kCommandsPerClockRead == 0 || took_long_);
-    const Clock::time_point now = look ? Clock::now() : Clock::time_point();
+    const Clock::time_point now = look ? outlet_.now() : Clock::time_point();
     if (look && now >= until) last = Step::kTime;
     if (!channel.owes_reply()) continue;
     if (channel.reply_is_full() || (look && channel.is_old(now, kOldestUnsaid))) reply(channel);
@@ -85,7 +85,9 @@ ServerSession::Step ServerSession::step(ServerChannel& channel) {
   const Record* const record = channel.front();
   if (record == nullptr) return Step::kIdle;
   took_long_ = false;
-  const bool passed_over = channel.failure() && !(record->is(Opcode::kRecover) && !lost_);
+  // A recovery is not passed over, also where all is lost by now: then it is what fails.
+  const bool passed_over =
+      channel.failure() && (channel.failure()->scope >= Scope::kContext || !record->is(Opcode::kRecover));
   if (!passed_over) {
     if (may_wait(*record)) {
       if (const std::optional<Step> waits = wait_for(channel, *record)) return *waits;

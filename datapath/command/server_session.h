@@ -6,6 +6,7 @@
 #pragma once
 
 #include <array>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -35,6 +36,8 @@ class Outlet {
   /// The same for who copies elsewhere, and says later how much: above 0, one may. Nothing: there is no limit.
   [[nodiscard]] virtual std::optional<std::int64_t> copy_level() { return std::nullopt; }
   virtual void charge_copies(std::uint64_t /*bytes*/) {}
+  /// The time, which tests may hold in their hands.
+  [[nodiscard]] virtual std::chrono::steady_clock::time_point now() { return std::chrono::steady_clock::now(); }
 
  protected:
   ~Outlet() = default;

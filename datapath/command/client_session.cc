@@ -16,7 +16,7 @@ namespace {
 constexpr std::chrono::microseconds kSpin{50};  // how long who waits looks before it sleeps
 constexpr std::chrono::seconds kRead{1};        // at most, until the reader looks whether it has waited for long enough
 
-Status checked(const SessionOptions& options) {
+Status checked(const SessionOptions& options, std::size_t max_message_bytes) {
   const auto wrong = [](std::string what) { return Status(Code::kInvalidArgument, std::move(what)); };
   if (options.flush_bytes < 512 || options.flush_bytes > 65536) {
     return wrong(fmt::format("flush_bytes is {}, and must be 512 to 65536", options.flush_bytes));
@@ -27,6 +27,10 @@ Status checked(const SessionOptions& options) {
   if (options.flush_after.count() < 0) {
     return wrong(fmt::format("flush_after is {} us, and must not be below 0", options.flush_after.count()));
   }
+  if (const std::size_t least = sizeof(MessageHeader) + options.flush_bytes + kMaxRecord; max_message_bytes < least) {
+    return wrong(fmt::format("the engine's max_message_bytes is {}, and must be at least {} for flush_bytes of {}",
+                             max_message_bytes, least, options.flush_bytes));
+  }
   return {};
 }
 
@@ -36,7 +40,7 @@ Status checked(const SessionOptions& options) {
 
 Result<std::shared_ptr<ClientSession>> ClientSession::connect(Engine& engine, std::string_view host_port,
                                                               const SessionOptions& options) {
-  if (Status fine = checked(options); !fine.ok()) return fine;
+  if (Status fine = checked(options, engine.config().max_message_bytes); !fine.ok()) return fine;
   Result<Peer> peer = engine.connect(host_port);
   if (!peer) return peer.error();
   const Clock::time_point deadline = Clock::now() + options.patience;

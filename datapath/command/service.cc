@@ -110,6 +110,11 @@ Result<Service> Service::start(Engine engine, ServiceConfig config) {
   if (!config.executors && config.program.empty())
     return wrong("executors is empty: give what makes a session's executor, as host_executors()");
   if (engine.listen_address().empty()) return wrong("the engine listens nowhere: set EngineConfig::listen");
+  constexpr std::size_t kLeastMessage = sizeof(datapath::command::MessageHeader) + datapath::command::kMaxBatch;
+  if (engine.config().max_message_bytes < kLeastMessage) {
+    return wrong(fmt::format("the engine's max_message_bytes is {}, and must be at least {} for what clients may send",
+                             engine.config().max_message_bytes, kLeastMessage));
+  }
   if (config.channels == 0 || config.channels > 4096) {
     return wrong(fmt::format("channels is {}, and must be 1 to 4096", config.channels));
   }

@@ -217,7 +217,8 @@ void ClientSession::handle_message(Bytes message, TrafficClass traffic) {
 
 void ClientSession::welcome(Bytes body) {
   const auto said = take<Welcome>(body);
-  const bool legal = said && !welcome_.load(std::memory_order_relaxed) && said->version >= kOldestVersion &&
+  const auto more = said && said->version >= kGraphVersion ? take<WelcomeMore>(body) : WelcomeMore();
+  const bool legal = said && more && !welcome_.load(std::memory_order_relaxed) && said->version >= kOldestVersion &&
                      said->version <= kNewestVersion && said->channels != 0 && said->credits != 0 &&
                      said->payload_bytes >= kMaxInline && said->payload_bytes <= kMaxPayload &&
                      said->payload_credit >= said->payload_bytes && said->parameter_bytes <= kMaxParameters;
@@ -235,7 +236,9 @@ void ClientSession::welcome(Bytes body) {
                    .block_threads = said->block_threads,
                    .shared_bytes = said->shared_bytes,
                    .grid = {said->grid[0], said->grid[1], said->grid[2]},
-                   .modules = said->modules};
+                   .modules = said->modules,
+                   .graph_records = more->graph_records,
+                   .graph_bytes = more->graph_bytes};
   welcome_.store(true, std::memory_order_release);
 }
 

@@ -110,15 +110,16 @@ ServerSession::Step ServerSession::step(ServerChannel& channel) {
 /// What the record waits for before it can run; nothing: it can.
 std::optional<ServerSession::Step> ServerSession::wait_for(ServerChannel& channel, const Record& record) {
   if (lost_) return std::nullopt;
-  if (record.is(Opcode::kCopyIn)) {
+  if (record.is(Opcode::kCopyIn) || record.is(Opcode::kGraph)) {
     const bool is_inline = (record.flags & kInline) != 0;
     if (!is_inline && !channel.payload()) {
       if (channel.lacks_payload()) {
-        end(Code::kDataLoss, fmt::format("command {} of channel {} copies bytes that were not sent",
+        end(Code::kDataLoss, fmt::format("command {} of channel {} takes bytes that were not sent",
                                          channel.executed() + 1, channel.number()));
       }
       return Step::kBlocked;
     }
+    if (record.is(Opcode::kGraph)) return std::nullopt;
     const std::uint64_t bytes = is_inline ? tail_of(record).size() : channel.payload()->size();
     if (!channel.pays_once([&] { return outlet_.may_copy(bytes); })) return Step::kHeld;
   }
@@ -146,7 +147,9 @@ std::optional<ServerSession::Step> ServerSession::wait_for(ServerChannel& channe
 
 bool ServerSession::takes_long(const Record& record) const noexcept {
   if (record.is(Opcode::kModule)) return takes_modules_;
+  if (record.is(Opcode::kGraph)) return true;
   if (late_) return record.is(Opcode::kLoad) || record.is(Opcode::kLoadFrom);  // all else is handed over
+  if (record.is(Opcode::kLaunchGraph)) return true;
   if (record.is(Opcode::kLaunch)) return !executor_->is_short({body_of<LaunchBody>(record).function});
   if (record.is(Opcode::kFill)) return body_of<FillBody>(record).bytes > kShortCopy;
   if (record.is(Opcode::kCopyWithin)) return body_of<CopyWithinBody>(record).bytes > kShortCopy;
@@ -199,6 +202,14 @@ Outcome ServerSession::execute(ServerChannel& channel, const Record& record) {
       return load_module(record);
     case Opcode::kLoadFrom:
       return load_from(record);
+    case Opcode::kGraph:
+      return make_graph(channel, record);
+    case Opcode::kLaunchGraph:
+      return executor_->launch_graph({body_of<GraphHandleBody>(record).handle});
+    case Opcode::kReleaseGraph:
+      return graphs_.release(*executor_, body_of<GraphHandleBody>(record).handle);
+    case Opcode::kAllocateAt:
+      break;
   }
   return unknown(record);
 }
@@ -248,6 +259,11 @@ Outcome ServerSession::load_from(const Record& record) {
   }
   return executor_->load_from({body.function}, {body.module}, {reinterpret_cast<const char*>(tail.data()), tail.size()},
                               parameters);
+}
+
+Outcome ServerSession::make_graph(ServerChannel& channel, const Record& record) {
+  const Bytes records = (record.flags & kInline) != 0 ? tail_of(record) : *channel.payload();
+  return graphs_.make(*executor_, body_of<GraphBody>(record), records);
 }
 
 Outcome ServerSession::fence(const Record& record) {

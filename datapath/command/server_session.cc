@@ -17,7 +17,8 @@ ServerSession::ServerSession(Outlet& outlet, const Terms& terms, MakeExecutor ma
       terms_(terms),
       make_(std::move(make)),
       meter_(meter),
-      modules_(std::move(modules), terms.module_bytes, terms.payload_bytes) {}
+      modules_(std::move(modules), terms.module_bytes, terms.payload_bytes),
+      graphs_(terms.graph_records, terms.graph_bytes) {}
 
 void ServerSession::end(Code code, std::string why) {
   if (is_over()) return;
@@ -78,7 +79,13 @@ void ServerSession::greet(Bytes body) {
   welcome.grid[1] = limits.grid.y;
   welcome.grid[2] = limits.grid.z;
   welcome.modules = limits.modules;
-  outlet_.send(TrafficClass::kCommands, welcome_message(welcome));
+  if (version < kGraphVersion) return outlet_.send(TrafficClass::kCommands, welcome_message(welcome));
+  WelcomeMore more;
+  if (limits.graphs) {
+    more.graph_records = terms_.graph_records;
+    more.graph_bytes = terms_.graph_bytes;
+  }
+  outlet_.send(TrafficClass::kCommands, welcome_message(welcome, more));
 }
 
 ServerChannel* ServerSession::channel_of(const MessageHeader& header) {

@@ -46,6 +46,7 @@ CudaExecutor::~CudaExecutor() {
     staging_->leave_to_context();
   }
   streams_.clear();
+  graphs_.reset();
   functions_.reset();
   memory_.reset();
   staging_.reset();
@@ -61,8 +62,7 @@ void CudaExecutor::begin(const Place& place) noexcept {
 
 Outcome CudaExecutor::ready(const InContext& in) { return in.entered().ok() ? on_->open() : in.entered(); }
 
-Outcome CudaExecutor::put(CuResult result, std::string_view call) {
-  Outcome outcome = context_->check(result, call);
+Outcome CudaExecutor::put(Outcome outcome) {
   if (outcome.ok()) on_->worked();
   return outcome;
 }
@@ -86,7 +86,9 @@ Outcome CudaExecutor::allocate(Handle handle, std::uint64_t bytes) {
 }
 
 Outcome CudaExecutor::release(Handle handle) {
-  return context_->lost().ok() ? memory_->release(handle) : context_->lost();
+  Outcome outcome = context_->lost().ok() ? memory_->release(handle) : context_->lost();
+  if (outcome.ok()) graphs_->released(handle);
+  return outcome;
 }
 
 Outcome CudaExecutor::fill(Handle to, std::uint64_t offset, std::uint64_t bytes, std::uint8_t value) {
@@ -205,25 +207,27 @@ Outcome CudaExecutor::launch(const Launch& launch, std::span<const std::byte> pa
   Outcome outcome = ready(in);
   if (!outcome.ok()) return outcome;
   const CudaFunctions::Function* const function = functions_->find(launch.function);
-  if (function == nullptr) {
-    return refuse(command::kInvalidHandle, fmt::format("handle {} names no function", launch.function.bits));
-  }
-  alignas(16) CudaLayout::Block block;
-  outcome = function->layout.translate(parameters, *memory_, block);
-  if (outcome.ok()) {
-    std::size_t bytes = function->layout.device_bytes();
-    // NOLINTBEGIN(performance-no-int-to-ptr): so the driver tells them apart
-    void* extra[] = {reinterpret_cast<void*>(kLaunchParameters), block.data(),
-                     reinterpret_cast<void*>(kLaunchParameterBytes), &bytes, nullptr};
-    // NOLINTEND(performance-no-int-to-ptr)
-    const command::Extent &grid = launch.grid, &threads = launch.block;
-    outcome = put(context_->api().launch(function->function, grid.x, grid.y, grid.z, threads.x, threads.y, threads.z,
-                                         launch.shared_bytes, on_->handle(), nullptr, bytes != 0 ? extra : nullptr),
-                  "cuLaunchKernel");
-  }
-  if (!outcome.ok() && outcome.scope == Scope::kCommand)
-    outcome.text = fmt::format("'{}': {}", function->name, outcome.text);
-  return outcome;
+  if (function == nullptr) return CudaFunctions::unknown(launch.function);
+  return put(functions_->launch(*function, launch, parameters, *memory_, on_->handle()));
+}
+
+Outcome CudaExecutor::make_graph(Handle graph, std::span<const command::GraphCommand> commands, std::uint64_t bytes) {
+  if (!limits_.graphs) return Executor::make_graph(graph, commands, bytes);
+  const InContext in(*context_);
+  return in.entered().ok() ? graphs_->make(graph, commands) : in.entered();
+}
+
+Outcome CudaExecutor::launch_graph(Handle graph) {
+  if (!limits_.graphs) return Executor::launch_graph(graph);
+  const InContext in(*context_);
+  Outcome outcome = ready(in);
+  return outcome.ok() ? put(graphs_->launch(graph, on_->handle())) : outcome;
+}
+
+Outcome CudaExecutor::release_graph(Handle graph) {
+  if (!limits_.graphs) return Executor::release_graph(graph);
+  const InContext in(*context_);
+  return in.entered().ok() ? graphs_->release(graph) : in.entered();
 }
 
 Outcome CudaExecutor::user(std::uint16_t opcode, std::span<const std::byte> bytes) {

@@ -8,6 +8,7 @@
 #include <new>
 #include <utility>
 
+#include "gpu/executor/launch_limits.h"
 #include "gpu/executor/refuse.h"
 
 namespace fairlead::gpu {
@@ -42,6 +43,7 @@ std::size_t size_of(ParameterKind kind) noexcept {
 ExecutorLimits HostExecutor::limits() const {
   ExecutorLimits limits;
   limits.memory_bytes = config_->memory_bytes;
+  limits.graphs = true;
   return limits;
 }
 
@@ -75,6 +77,7 @@ Outcome HostExecutor::release(Handle handle) {
   }
   allocated_ -= found->second.bytes;
   allocations_.erase(found);
+  graphs_.released(handle);
   return {};
 }
 
@@ -150,36 +153,41 @@ Outcome HostExecutor::load(Handle function, std::string_view name) {
 }
 
 Outcome HostExecutor::launch(const Launch& launch, std::span<const std::byte> parameters) {
-  const HostKernel* const kernel = kernel_of(launch.function);
-  if (kernel == nullptr) {
-    return refuse(command::kInvalidHandle, fmt::format("handle {} names no function", launch.function.bits));
-  }
-  const ExecutorLimits most = limits();
-  const command::Extent &grid = launch.grid, &block = launch.block;
-  const bool threads = block.x != 0 && block.y != 0 && block.z != 0 && block.x <= most.block_threads &&
-                       block.y <= most.block_threads / block.x && block.z <= most.block_threads / block.x / block.y;
-  const bool blocks = grid.x != 0 && grid.y != 0 && grid.z != 0 && grid.x <= most.grid.x && grid.y <= most.grid.y &&
-                      grid.z <= most.grid.z;
-  if (!threads || !blocks || launch.shared_bytes > most.shared_bytes) {
-    return refuse(command::kInvalidValue,
-                  fmt::format("'{}' on a grid, blocks or shared memory past the limits", kernel->name));
-  }
   Arguments arguments;
-  Call call{grid, block, {}};
-  if (Outcome outcome = read_parameters(*kernel, call, parameters, arguments); !outcome.ok()) return outcome;
+  Checked checked;
+  Outcome outcome = check(launch, parameters, arguments, checked);
+  return outcome.ok() ? run(*checked.kernel, checked.call) : outcome;
+}
+
+Outcome HostExecutor::run(const HostKernel& kernel, const Call& call) {
   Status end;
   try {
-    end = kernel->run(call);
+    end = kernel.run(call);
   } catch (const std::exception& error) {
     end = Status(Code::kInternal, error.what());
   }
   if (end.ok()) return {};
-  return {command::kLaunchFailed, Scope::kContext, fmt::format("'{}' failed: {}", kernel->name, end.message())};
+  return {command::kLaunchFailed, Scope::kContext, fmt::format("'{}' failed: {}", kernel.name, end.message())};
 }
 
-Outcome HostExecutor::read_parameters(const HostKernel& kernel, Call& call, std::span<const std::byte> parameters,
-                                      Arguments& arguments) {
-  std::array<Pointer, kMaxParameters> pointers{};
+Outcome HostExecutor::check(const Launch& launch, std::span<const std::byte> parameters, Arguments& arguments,
+                            Checked& checked) {
+  const HostKernel* const kernel = kernel_of(launch.function);
+  if (kernel == nullptr) {
+    return refuse(command::kInvalidHandle, fmt::format("handle {} names no function", launch.function.bits));
+  }
+  if (!fits(launch, limits())) {
+    return refuse(command::kInvalidValue,
+                  fmt::format("'{}' on a grid, blocks or shared memory past the limits", kernel->name));
+  }
+  checked.kernel = kernel;
+  checked.call = {launch.grid, launch.block, {}};
+  return read_parameters(parameters, arguments, checked);
+}
+
+Outcome HostExecutor::read_parameters(std::span<const std::byte> parameters, Arguments& arguments, Checked& checked) {
+  const HostKernel& kernel = *checked.kernel;
+  std::array<Pointer, kMaxParameters>& pointers = checked.pointers;
   std::size_t at = 0;
   for (std::size_t i = 0; i < kernel.parameters.size(); ++i) {
     const std::size_t size = size_of(kernel.parameters[i].kind), alignment = std::min<std::size_t>(size, 8);
@@ -211,17 +219,17 @@ Outcome HostExecutor::read_parameters(const HostKernel& kernel, Call& call, std:
     return refuse(command::kInvalidValue, fmt::format("'{}' takes {} bytes of parameters, and was given {}",
                                                       kernel.name, needed, parameters.size()));
   }
-  call.arguments = std::span(arguments).first(kernel.parameters.size());
-  return check_pointers(kernel, call, pointers, arguments);
+  checked.call.arguments = std::span(arguments).first(kernel.parameters.size());
+  return check_pointers(arguments, checked);
 }
 
-Outcome HostExecutor::check_pointers(const HostKernel& kernel, const Call& call, std::span<const Pointer> pointers,
-                                     Arguments& arguments) {
+Outcome HostExecutor::check_pointers(Arguments& arguments, const Checked& checked) {
+  const HostKernel& kernel = *checked.kernel;
   for (std::size_t i = 0; i < kernel.parameters.size(); ++i) {
     if (kernel.parameters[i].kind != ParameterKind::kPointer) continue;
-    const Pointer& pointer = pointers[i];
+    const Pointer& pointer = checked.pointers[i];
     Outcome outcome;
-    std::byte* const found = find(pointer.allocation, pointer.offset, kernel.extent(call, i), outcome);
+    std::byte* const found = find(pointer.allocation, pointer.offset, kernel.extent(checked.call, i), outcome);
     if (found == nullptr) {
       const bool outside = outcome.result == command::kInvalidValue;
       return refuse(outside ? command::kIllegalAddress : outcome.result,

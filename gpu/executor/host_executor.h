@@ -11,8 +11,10 @@
 #include <span>
 #include <string_view>
 #include <unordered_map>
+#include <vector>
 
 #include "fairlead/host_executor.h"
+#include "gpu/executor/graphs.h"
 
 namespace fairlead::gpu {
 
@@ -32,6 +34,10 @@ class HostExecutor final : public command::Executor {
   command::Outcome launch(const command::Launch& launch, std::span<const std::byte> parameters) override;
   command::Outcome user(std::uint16_t opcode, std::span<const std::byte> bytes) override;
   [[nodiscard]] bool is_short(command::Handle function) const noexcept override;
+  command::Outcome make_graph(command::Handle graph, std::span<const command::GraphCommand> commands,
+                              std::uint64_t bytes) override;
+  command::Outcome launch_graph(command::Handle graph) override;
+  command::Outcome release_graph(command::Handle graph) override { return graphs_.release(graph); }
 
  private:
   static constexpr std::size_t kMaxParameters = 16;
@@ -48,15 +54,37 @@ class HostExecutor final : public command::Executor {
   [[nodiscard]] std::byte* find(command::Handle handle, std::uint64_t offset, std::uint64_t bytes,
                                 command::Outcome& why);
   [[nodiscard]] const command::HostKernel* kernel_of(command::Handle function) const noexcept;
-  [[nodiscard]] command::Outcome read_parameters(const command::HostKernel& kernel, command::Call& call,
-                                                 std::span<const std::byte> parameters, Arguments& arguments);
-  [[nodiscard]] command::Outcome check_pointers(const command::HostKernel& kernel, const command::Call& call,
-                                                std::span<const command::Pointer> pointers, Arguments& arguments);
+  /// A launch, once it was checked; its arguments are where the caller keeps them.
+  struct Checked {
+    const command::HostKernel* kernel = nullptr;
+    command::Call call;
+    std::array<command::Pointer, kMaxParameters> pointers{};  // of the parameters that are pointers
+  };
+  [[nodiscard]] command::Outcome check(const command::Launch& launch, std::span<const std::byte> parameters,
+                                       Arguments& arguments, Checked& checked);
+  [[nodiscard]] command::Outcome read_parameters(std::span<const std::byte> parameters, Arguments& arguments,
+                                                 Checked& checked);
+  [[nodiscard]] command::Outcome check_pointers(Arguments& arguments, const Checked& checked);
+  [[nodiscard]] static command::Outcome run(const command::HostKernel& kernel, const command::Call& call);
+
+  /// A command of a graph, checked: a kernel, or bytes that are copied or filled.
+  struct Step {
+    const command::HostKernel* kernel = nullptr;
+    command::Call call;
+    std::vector<command::Call::Argument> arguments;  // of it
+    std::byte* to = nullptr;
+    const std::byte* from = nullptr;  // null: `value`
+    std::uint64_t bytes = 0;
+    std::uint8_t value = 0;
+  };
+  [[nodiscard]] command::Outcome check(const command::GraphCommand& command, std::size_t number, Step& step,
+                                       GraphUses& uses);
 
   const std::shared_ptr<const command::HostExecutorConfig> config_;
   std::unordered_map<std::uint64_t, Allocation> allocations_;
   std::uint64_t allocated_ = 0;
   std::unordered_map<std::uint64_t, const command::HostKernel*> functions_;
+  Graphs<std::vector<Step>> graphs_;
 };
 
 }  // namespace fairlead::gpu

@@ -40,8 +40,10 @@ namespace fairlead::inline v0::command {
 class ChannelBody;
 class SessionBody;
 
-/// The client's own name for an allocation or a function of its session: any number but 0, which names nothing. The two
-/// kinds have names of their own.
+class Graph;  // fairlead/command_graph.h
+
+/// The client's own name for an allocation, a module, a function or a graph of its session: any number but 0, which
+/// names nothing. The kinds have names of their own.
 struct Handle {
   std::uint64_t bits = 0;
   auto operator<=>(const Handle&) const = default;
@@ -135,6 +137,10 @@ struct Limits {
   std::uint32_t shared_bytes = 0;     // of a launch
   Extent grid{};
   std::uint32_t modules = 0;  // of the session; 0: the device takes none
+  // Of the session's graphs together; 0: the device takes none, or the service is older than graphs. One has at most
+  // payload_bytes.
+  std::uint32_t graph_records = 0;
+  std::uint64_t graph_bytes = 0;
 };
 
 /// A place in a channel that others may wait for.
@@ -193,6 +199,15 @@ class FAIRLEAD_EXPORT Channel {
                              std::span<const Parameter> parameters);
   /// `parameters`: as pack() makes them.
   Result<std::uint64_t> launch(const Launch& launch, std::span<const std::byte> parameters);
+  /// A list of commands under a handle that names no graph yet. They are all checked before one runs: a failure()
+  /// names the first that is wrong. `graph` is free again when this returns. Errors here: kInvalidArgument (a launch
+  /// past the limits, no commands, more than Limits allow), kVersionMismatch (an older service), kUnimplemented (a
+  /// device that takes none).
+  Result<std::uint64_t> upload(Handle handle, const Graph& graph);
+  /// Runs all of its commands, in order. It fails and changes nothing if memory or a graph of that name is not there
+  /// any more.
+  Result<std::uint64_t> launch_graph(Handle graph);
+  Result<std::uint64_t> release_graph(Handle graph);
   /// Of the executor's own making: it says what the opcodes and bytes mean.
   Result<std::uint64_t> user(std::uint16_t opcode, std::span<const std::byte> bytes);
   /// A place behind all that was appended so far,

@@ -86,6 +86,13 @@ class Late final : public fairlead::command::Executor {
     if (parameters.size() > kMaxLayout) std::abort();
     return {};
   }
+  Outcome make_graph(Handle h, std::span<const fairlead::command::GraphCommand> commands,
+                     std::uint64_t bytes) override {
+    if (commands.empty() || bytes < sizeof(RecordHeader) * commands.size()) std::abort();
+    return host_->make_graph(h, commands, bytes);
+  }
+  Outcome launch_graph(Handle h) override { return host_->launch_graph(h); }
+  Outcome release_graph(Handle h) override { return host_->release_graph(h); }
   [[nodiscard]] bool is_asynchronous() const noexcept override { return true; }
   void begin(const fairlead::command::Place& place) noexcept override {
     begun_[place.channel] = (place_ = place).sequence;

@@ -397,6 +397,55 @@ TEST_F(CudaSession, AnImageIsTakenAsItWasAskedFor) {
   }
 }
 
+// Its commands are done in the order of the stream, and what runs of it goes on when it is released.
+TEST_F(CudaSession, AGraphIsOneCallForAllItsCommands) {
+  fed.cuda.hold_copies();
+  allocate(1, 8);
+  std::vector<std::byte> records;
+  for (int i = 0; i < 10; ++i) {
+    const auto one = HandFed::record(Opcode::kFill, wire::FillBody{1, 0, 8, static_cast<std::uint64_t>(i)});
+    records.insert(records.end(), one.begin(), one.end());
+  }
+  fed.give(0, Opcode::kGraph, wire::GraphBody{7, records.size(), 10}, records, wire::kInline);
+  while (fed.step()) {
+  }
+  const std::size_t calls = fed.cuda.calls("fill");
+  std::uint64_t last = 0;
+  for (int i = 0; i < 20; ++i) {
+    fill(1, 8, 0x55);
+    fed.give(0, Opcode::kLaunchGraph, wire::GraphHandleBody{7});
+    last = copy_out(1, 8);
+  }
+  fed.give(0, Opcode::kReleaseGraph, wire::GraphHandleBody{7});
+  while (fed.step()) {
+  }
+  EXPECT_EQ(fed.channels[0].executed, fed.channels[0].last) << "nothing waits for the device";
+  EXPECT_LT(fed.channels[0].complete, last);
+  EXPECT_EQ(fed.cuda.calls("graph_launch"), 20u);
+  EXPECT_EQ(fed.cuda.calls("graph_instantiate"), 1u);
+  EXPECT_EQ(fed.cuda.calls("graph_exec_destroy"), 1u);
+  EXPECT_EQ(fed.cuda.calls("fill"), calls + 20) << "its fills were captured, and no call is made for them any more";
+  fed.cuda.let_copies_go();
+  expect_fine();
+  for (const auto& [sequence, bytes] : fed.channels[0].data) EXPECT_EQ(bytes[7], std::byte{9}) << sequence;
+  EXPECT_EQ(fed.channels[0].data.size(), 20u);
+}
+
+TEST(CudaOldDriver, TakesNoGraphs) {
+  DriverApi api = CudaDouble::api();
+  api.graph_instantiate = nullptr;
+  HandFed fed(api, command::standard_kernels());
+  ASSERT_TRUE(fed.greet());
+  fed.give(0, Opcode::kAllocate, wire::AllocateBody{1, 8});
+  const auto record = HandFed::record(Opcode::kFill, wire::FillBody{1, 0, 8, 1});
+  fed.give(0, Opcode::kGraph, wire::GraphBody{7, record.size(), 1}, record, wire::kInline);
+  ASSERT_TRUE(fed.settle());
+  ASSERT_TRUE(fed.channels[0].failure);
+  EXPECT_EQ(fed.channels[0].failure->sequence, 2u);
+  EXPECT_EQ(fed.channels[0].failure->result, command::kNotSupported);
+  EXPECT_EQ(fed.cuda.calls("capture_begin"), 0u);
+}
+
 // A driver older than CUDA 12.4 does not tell what functions take: a launch with too few bytes is refused by it.
 TEST(CudaOldDriver, TrustsALayoutAndComparesItsLength) {
   DriverApi api = CudaDouble::api();

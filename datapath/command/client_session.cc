@@ -46,14 +46,17 @@ Result<std::shared_ptr<ClientSession>> ClientSession::connect(Engine& engine, st
     return Status(ready.code(), fmt::format("cannot reach {}: {}", host_port, ready.message()));
   }
   auto session = std::make_shared<ClientSession>(*peer, options);
+  const Result<HelloMore> wish = session->range_.ask(options);
+  if (!wish) return wish.error();
   const std::size_t largest = engine.config().max_message_bytes - sizeof(MessageHeader);
   session->send(TrafficClass::kCommands,
-                hello_message({.payload_bytes = static_cast<std::uint32_t>(std::min(largest, kMaxPayload))}));
+                hello_message({.payload_bytes = static_cast<std::uint32_t>(std::min(largest, kMaxPayload))}, *wish));
   const auto is_welcome = [&] { return session->welcome_.load(std::memory_order_acquire); };
   if (!session->wait_until(is_welcome, deadline)) {
     if (session->has_ended()) return session->status();
     return Status(Code::kDeadlineExceeded, fmt::format("{} does not answer as a service of commands does", host_port));
   }
+  if (const Status same = session->range_.mirror(options, session->limits_); !same.ok()) return same;
   ClientSession* const self = session.get();
   self->channels_.resize(self->limits_.channels);
   if (options.flush_after.count() == 0) return session;
@@ -238,7 +241,8 @@ void ClientSession::welcome(Bytes body) {
                    .grid = {said->grid[0], said->grid[1], said->grid[2]},
                    .modules = said->modules,
                    .graph_records = more->graph_records,
-                   .graph_bytes = more->graph_bytes};
+                   .graph_bytes = more->graph_bytes,
+                   .range = {more->range_base, more->range_bytes, more->range_alignment}};
   welcome_.store(true, std::memory_order_release);
 }
 

@@ -50,12 +50,19 @@ Result<std::uint64_t> Channel::allocate(Handle handle, std::uint64_t bytes) {
   if (!valid()) return no_channel();
   if (handle.bits == 0 || bytes == 0)
     return wrong("an allocation of {} bytes named {}; neither is 0", bytes, handle.bits);
+  if (of(channel_)->session().limits().range.bytes != 0) {
+    return wrong("the session has a range of addresses, in which the client places its memory: allocate_at()");
+  }
   return append(of(channel_), Opcode::kAllocate, datapath::command::AllocateBody{handle.bits, bytes});
 }
 
 Result<std::uint64_t> Channel::release(Handle handle) {
   if (!valid()) return no_channel();
-  return append(of(channel_), Opcode::kRelease, datapath::command::ReleaseBody{handle.bits});
+  const Result<std::uint64_t> sequence =
+      append(of(channel_), Opcode::kRelease, datapath::command::ReleaseBody{handle.bits});
+  if (sequence && of(channel_)->session().limits().range.bytes != 0)
+    of(channel_)->session().range().remove(handle.bits);
+  return sequence;
 }
 
 Result<std::uint64_t> Channel::fill(Handle to, std::uint64_t offset, std::uint64_t bytes, std::uint8_t value) {

@@ -17,6 +17,7 @@ Result<std::unique_ptr<fairlead::command::Executor>> MeteredExecutor::make(
 
 MeteredExecutor::~MeteredExecutor() {
   end_inner();  // what it had is free before others may have it
+  tenant_->give_back(range_bytes_, slot_);
   for (const Sizes* const sizes : {&allocations_, &graphs_}) {
     for (const auto& [handle, bytes] : *sizes) tenant_->give_back(bytes, slot_);
   }
@@ -54,6 +55,17 @@ MeteredExecutor::Outcome MeteredExecutor::given_back(Outcome outcome, Sizes& siz
   tenant_->give_back(found->second, slot_);
   sizes.erase(found);
   return outcome;
+}
+
+Result<fairlead::command::AddressRange> MeteredExecutor::reserve(std::uint64_t bytes, std::uint64_t wish) {
+  if (Outcome room = take(bytes); !room.ok()) return Status(Code::kResourceExhausted, "a range of " + room.text);
+  Result<fairlead::command::AddressRange> range = inner().reserve(bytes, wish);
+  if (!range) {
+    tenant_->give_back(bytes, slot_);
+    return range;
+  }
+  range_bytes_ = bytes;
+  return range;
 }
 
 MeteredExecutor::Outcome MeteredExecutor::allocate(Handle handle, std::uint64_t bytes) {

@@ -33,6 +33,8 @@ class MeteredExecutor final : public fairlead::command::ExecutorAround {
   [[nodiscard]] fairlead::command::ExecutorLimits limits() const override;
   Outcome allocate(Handle handle, std::uint64_t bytes) override;
   Outcome release(Handle handle) override;
+  /// All of it is the tenant's from then on, and what is placed in it is not counted again.
+  Result<fairlead::command::AddressRange> reserve(std::uint64_t bytes, std::uint64_t wish) override;
   /// Its bytes are memory that the tenant has.
   Outcome make_graph(Handle graph, std::span<const fairlead::command::GraphCommand> commands,
                      std::uint64_t bytes) override;
@@ -49,6 +51,7 @@ class MeteredExecutor final : public fairlead::command::ExecutorAround {
   const std::shared_ptr<TenantMeter> tenant_;
   const std::size_t slot_;
   Sizes allocations_, graphs_;
+  std::uint64_t range_bytes_ = 0;
 };
 
 }  // namespace fairlead::datapath::command

@@ -154,6 +154,7 @@ bool ServerSession::takes_long(const Record& record) const noexcept {
   if (record.is(Opcode::kFill)) return body_of<FillBody>(record).bytes > kShortCopy;
   if (record.is(Opcode::kCopyWithin)) return body_of<CopyWithinBody>(record).bytes > kShortCopy;
   if (record.is(Opcode::kAllocate)) return body_of<AllocateBody>(record).bytes > kShortCopy;
+  if (record.is(Opcode::kAllocateAt)) return body_of<AllocateAtBody>(record).bytes > kShortCopy;
   if (record.is(Opcode::kCopyIn) || record.is(Opcode::kCopyOut)) return body_of<CopyBody>(record).bytes > kShortCopy;
   return record.opcode >= kFirstUserOpcode;
 }
@@ -208,8 +209,10 @@ Outcome ServerSession::execute(ServerChannel& channel, const Record& record) {
       return executor_->launch_graph({body_of<GraphHandleBody>(record).handle});
     case Opcode::kReleaseGraph:
       return graphs_.release(*executor_, body_of<GraphHandleBody>(record).handle);
-    case Opcode::kAllocateAt:
-      break;
+    case Opcode::kAllocateAt: {
+      const auto body = body_of<AllocateAtBody>(record);
+      return executor_->allocate_at({body.handle}, body.address, body.bytes);
+    }
   }
   return unknown(record);
 }

@@ -55,6 +55,14 @@ void ServerSession::greet(Bytes body) {
   Result<std::unique_ptr<Executor>> made = make_();
   if (!made) return end(made.error().code(), made.error().message());
   executor_ = *std::move(made);
+  const auto wishes = version >= kGraphVersion ? command::take<HelloMore>(body) : std::nullopt;
+  fairlead::command::AddressRange range;
+  if (wishes && wishes->range_bytes != 0) {
+    const Result<fairlead::command::AddressRange> reserved =
+        executor_->reserve(wishes->range_bytes, wishes->range_wish);
+    if (!reserved) return end(reserved.error().code(), reserved.error().message());
+    range = *reserved;
+  }
   const ExecutorLimits limits = executor_->limits();
   late_ = executor_->is_asynchronous();
   takes_modules_ = limits.modules != 0;
@@ -81,6 +89,9 @@ void ServerSession::greet(Bytes body) {
   welcome.modules = limits.modules;
   if (version < kGraphVersion) return outlet_.send(TrafficClass::kCommands, welcome_message(welcome));
   WelcomeMore more;
+  more.range_base = range.base;
+  more.range_bytes = range.bytes;
+  more.range_alignment = range.alignment;
   if (limits.graphs) {
     more.graph_records = terms_.graph_records;
     more.graph_bytes = terms_.graph_bytes;

@@ -74,8 +74,31 @@ Outcome CudaExecutor::allocate(Handle handle, std::uint64_t bytes) {
   if (!in.entered().ok()) return in.entered();
   CudaMemory::Given given;
   Outcome outcome = memory_->allocate(handle, bytes, given);
-  if (!outcome.ok() || !given.is_used) return outcome;
-  outcome = on_->open();
+  return outcome.ok() ? clear(handle, given, bytes) : outcome;
+}
+
+Outcome CudaExecutor::allocate_at(Handle handle, std::uint64_t address, std::uint64_t bytes) {
+  if (range_bytes_ == 0) return Executor::allocate_at(handle, address, bytes);
+  const InContext in(*context_);
+  if (!in.entered().ok()) return in.entered();
+  CudaMemory::Given given;
+  Outcome outcome = memory_->allocate_at(handle, address, bytes, range_bytes_, given);
+  return outcome.ok() ? clear(handle, given, bytes) : outcome;
+}
+
+/// The session's memory is one piece: its place is the range's.
+Result<command::AddressRange> CudaExecutor::reserve(std::uint64_t bytes, std::uint64_t /*wish*/) {
+  if (bytes == 0 || bytes > config_->memory_bytes) {
+    return Status(Code::kResourceExhausted,
+                  fmt::format("a range of {} bytes; a session has 1 to {}", bytes, config_->memory_bytes));
+  }
+  range_bytes_ = CudaMemory::rounded(bytes);
+  return command::AddressRange{memory_->base(), range_bytes_, CudaMemory::kAlignment};
+}
+
+Outcome CudaExecutor::clear(Handle handle, const CudaMemory::Given& given, std::uint64_t bytes) {
+  if (!given.is_used) return {};
+  Outcome outcome = on_->open();
   // Who had it may still be at it, in any channel.
   for (auto& [channel, other] : streams_) {
     if (outcome.ok()) outcome = on_->wait_for(other);

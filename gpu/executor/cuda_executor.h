@@ -49,6 +49,8 @@ class CudaExecutor final : public command::Executor {
   command::Outcome load_from(command::Handle function, command::Handle module, std::string_view name,
                              std::span<const command::Parameter> parameters) override;
 
+  Result<command::AddressRange> reserve(std::uint64_t bytes, std::uint64_t wish) override;
+  command::Outcome allocate_at(command::Handle handle, std::uint64_t address, std::uint64_t bytes) override;
   command::Outcome make_graph(command::Handle graph, std::span<const command::GraphCommand> commands,
                               std::uint64_t bytes) override;
   command::Outcome launch_graph(command::Handle graph) override;
@@ -74,6 +76,8 @@ class CudaExecutor final : public command::Executor {
   [[nodiscard]] command::Outcome ready(const InContext& in);
   /// Pieces of staging memory for so many bytes of a copy on it; none: not now, or never.
   [[nodiscard]] std::vector<std::span<std::byte>> room(std::size_t bytes, command::Outcome& why);
+  /// Of memory that was given; what was there before is cleared.
+  command::Outcome clear(command::Handle handle, const CudaMemory::Given& given, std::uint64_t bytes);
   command::Outcome copy_overlapping(CuAddress to, CuAddress from, std::uint64_t bytes);
   /// The call has put something on the present channel's stream, unless it was refused.
   command::Outcome put(command::Outcome outcome);
@@ -89,6 +93,7 @@ class CudaExecutor final : public command::Executor {
   std::map<std::uint32_t, CudaStream> streams_;  // by channel
   CudaStream* on_ = nullptr;                     // the present command's
   std::uint32_t channel_ = 0;                    // of it
+  std::uint64_t range_bytes_ = 0;                // of memory_, from its beginning on; 0: no range
 };
 
 }  // namespace fairlead::gpu

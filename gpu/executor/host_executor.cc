@@ -30,6 +30,7 @@ std::size_t size_of(ParameterKind kind) noexcept {
     case ParameterKind::kPointer:
       return sizeof(Pointer);
     case ParameterKind::kU64:
+    case ParameterKind::kAddress:
       return 8;
     case ParameterKind::kU32:
     case ParameterKind::kF32:
@@ -49,7 +50,7 @@ ExecutorLimits HostExecutor::limits() const {
 
 // ---- memory --------------------------------------------------------------------------------------------------------
 
-Outcome HostExecutor::allocate(Handle handle, std::uint64_t bytes) {
+Outcome HostExecutor::check_new(Handle handle, std::uint64_t bytes) const {
   if (handle.bits == 0 || bytes == 0) {
     return refuse(command::kInvalidValue, fmt::format("an allocation of {} bytes named {}", bytes, handle.bits));
   }
@@ -63,11 +64,39 @@ Outcome HostExecutor::allocate(Handle handle, std::uint64_t bytes) {
   if (allocations_.size() >= config_->allocations) {
     return refuse(command::kOutOfMemory, fmt::format("the session has {} allocations, its limit", allocations_.size()));
   }
+  return {};
+}
+
+Outcome HostExecutor::allocate(Handle handle, std::uint64_t bytes) {
+  if (Outcome fine = check_new(handle, bytes); !fine.ok()) return fine;
   auto* const memory = static_cast<std::byte*>(std::calloc(bytes, 1));
   if (memory == nullptr) return refuse(command::kOutOfMemory, fmt::format("the host has no {} bytes", bytes));
-  allocations_.emplace(handle.bits, Allocation{std::unique_ptr<std::byte[], Free>(memory), bytes});
+  allocations_.emplace(handle.bits, Allocation{Memory(memory, Free{nullptr}), bytes});
   allocated_ += bytes;
   return {};
+}
+
+Result<command::AddressRange> HostExecutor::reserve(std::uint64_t bytes, std::uint64_t wish) {
+  if (range_ != nullptr) return Status(Code::kAlreadyExists, "the session has a range of addresses already");
+  if (bytes == 0 || bytes > config_->memory_bytes) {
+    return Status(Code::kResourceExhausted,
+                  fmt::format("a range of {} bytes; a session has 1 to {}", bytes, config_->memory_bytes));
+  }
+  Result<std::unique_ptr<HostRange>> made = HostRange::reserve(bytes, wish);
+  if (!made) return made.error();
+  range_ = *std::move(made);
+  return range_->facts();
+}
+
+Outcome HostExecutor::allocate_at(Handle handle, std::uint64_t address, std::uint64_t bytes) {
+  if (range_ == nullptr) return Executor::allocate_at(handle, address, bytes);
+  if (Outcome fine = check_new(handle, bytes); !fine.ok()) return fine;
+  Outcome outcome;
+  std::byte* const memory = range_->place(handle, address, bytes, outcome);
+  if (memory == nullptr) return outcome;
+  allocations_.emplace(handle.bits, Allocation{Memory(memory, Free{range_.get()}), bytes});
+  allocated_ += bytes;
+  return outcome;
 }
 
 Outcome HostExecutor::release(Handle handle) {
@@ -181,7 +210,7 @@ Outcome HostExecutor::check(const Launch& launch, std::span<const std::byte> par
                   fmt::format("'{}' on a grid, blocks or shared memory past the limits", kernel->name));
   }
   checked.kernel = kernel;
-  checked.call = {launch.grid, launch.block, {}};
+  checked.call = {launch.grid, launch.block, {}, range_.get()};
   return read_parameters(parameters, arguments, checked);
 }
 
@@ -204,6 +233,7 @@ Outcome HostExecutor::read_parameters(std::span<const std::byte> parameters, Arg
         break;
       case ParameterKind::kU32:
       case ParameterKind::kU64:
+      case ParameterKind::kAddress:
         std::memcpy(&arguments[i].number, from, size);  // little-endian
         break;
     }
@@ -223,9 +253,12 @@ Outcome HostExecutor::read_parameters(std::span<const std::byte> parameters, Arg
   return check_pointers(arguments, checked);
 }
 
-Outcome HostExecutor::check_pointers(Arguments& arguments, const Checked& checked) {
+Outcome HostExecutor::check_pointers(Arguments& arguments, Checked& checked) {
   const HostKernel& kernel = *checked.kernel;
   for (std::size_t i = 0; i < kernel.parameters.size(); ++i) {
+    if (kernel.parameters[i].kind == ParameterKind::kAddress) {
+      if (Outcome fine = check_address(i, arguments, checked); !fine.ok()) return fine;
+    }
     if (kernel.parameters[i].kind != ParameterKind::kPointer) continue;
     const Pointer& pointer = checked.pointers[i];
     Outcome outcome;
@@ -244,6 +277,23 @@ Outcome HostExecutor::check_pointers(Arguments& arguments, const Checked& checke
   return {};
 }
 
+Outcome HostExecutor::check_address(std::size_t i, Arguments& arguments, Checked& checked) {
+  const HostKernel& kernel = *checked.kernel;
+  const std::uint64_t address = arguments[i].number, bytes = kernel.extent(checked.call, i);
+  if (address == 0 && bytes == 0) return {};
+  std::byte* const found = range_ != nullptr ? range_->find(address, bytes) : nullptr;
+  if (found == nullptr || address % kernel.parameters[i].alignment != 0) {
+    return refuse(
+        command::kIllegalAddress,
+        fmt::format("parameter {} of '{}': {} bytes at {:#x}, a multiple of {}, are not of one allocation in a "
+                    "range of the session's",
+                    i, kernel.name, bytes, address, kernel.parameters[i].alignment));
+  }
+  arguments[i].pointer = found;
+  checked.pointers[i].allocation = range_->at(address).value_or(Handle());
+  return {};
+}
+
 Outcome HostExecutor::user(std::uint16_t opcode, std::span<const std::byte> bytes) {
   return refuse(command::kNotSupported,
                 fmt::format("the host executor has no use for command {} of {} bytes", opcode, bytes.size()));
@@ -257,8 +307,9 @@ ExecutorFactory host_executors(HostExecutorConfig config) {
   return [shared = std::make_shared<const HostExecutorConfig>(std::move(config))](
              const Peer&) -> Result<std::unique_ptr<Executor>> {
     for (const HostKernel& kernel : shared->kernels) {
-      const bool points = std::ranges::any_of(
-          kernel.parameters, [](const auto& parameter) { return parameter.kind == ParameterKind::kPointer; });
+      const bool points = std::ranges::any_of(kernel.parameters, [](const auto& parameter) {
+        return parameter.kind == ParameterKind::kPointer || parameter.kind == ParameterKind::kAddress;
+      });
       if (kernel.parameters.size() > 16 || !kernel.run || (points && !kernel.extent)) {
         return Status(Code::kInvalidArgument,
                       fmt::format("kernel '{}' has {} parameters, of at most 16, or lacks run or extent", kernel.name,

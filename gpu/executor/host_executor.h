@@ -15,6 +15,7 @@
 
 #include "fairlead/host_executor.h"
 #include "gpu/executor/graphs.h"
+#include "gpu/executor/host_range.h"
 
 namespace fairlead::gpu {
 
@@ -34,6 +35,8 @@ class HostExecutor final : public command::Executor {
   command::Outcome launch(const command::Launch& launch, std::span<const std::byte> parameters) override;
   command::Outcome user(std::uint16_t opcode, std::span<const std::byte> bytes) override;
   [[nodiscard]] bool is_short(command::Handle function) const noexcept override;
+  Result<command::AddressRange> reserve(std::uint64_t bytes, std::uint64_t wish) override;
+  command::Outcome allocate_at(command::Handle handle, std::uint64_t address, std::uint64_t bytes) override;
   command::Outcome make_graph(command::Handle graph, std::span<const command::GraphCommand> commands,
                               std::uint64_t bytes) override;
   command::Outcome launch_graph(command::Handle graph) override;
@@ -44,10 +47,18 @@ class HostExecutor final : public command::Executor {
   using Arguments = std::array<command::Call::Argument, kMaxParameters>;
 
   struct Free {
-    void operator()(std::byte* memory) const noexcept { std::free(memory); }
+    HostRange* range;  // that it is in; null: none
+    void operator()(std::byte* memory) const noexcept {
+      if (range != nullptr) {
+        range->give(memory);
+      } else {
+        std::free(memory);
+      }
+    }
   };
+  using Memory = std::unique_ptr<std::byte[], Free>;
   struct Allocation {
-    std::unique_ptr<std::byte[], Free> memory;
+    Memory memory;
     std::uint64_t bytes = 0;
   };
   /// [offset, offset + bytes) of it, or null and in `why` what is wrong.
@@ -58,13 +69,14 @@ class HostExecutor final : public command::Executor {
   struct Checked {
     const command::HostKernel* kernel = nullptr;
     command::Call call;
-    std::array<command::Pointer, kMaxParameters> pointers{};  // of the parameters that are pointers
+    std::array<command::Pointer, kMaxParameters> pointers{};  // of the parameters that are pointers, or addresses
   };
   [[nodiscard]] command::Outcome check(const command::Launch& launch, std::span<const std::byte> parameters,
                                        Arguments& arguments, Checked& checked);
   [[nodiscard]] command::Outcome read_parameters(std::span<const std::byte> parameters, Arguments& arguments,
                                                  Checked& checked);
-  [[nodiscard]] command::Outcome check_pointers(Arguments& arguments, const Checked& checked);
+  [[nodiscard]] command::Outcome check_pointers(Arguments& arguments, Checked& checked);
+  [[nodiscard]] command::Outcome check_address(std::size_t i, Arguments& arguments, Checked& checked);
   [[nodiscard]] static command::Outcome run(const command::HostKernel& kernel, const command::Call& call);
 
   /// A command of a graph, checked: a kernel, or bytes that are copied or filled.
@@ -80,7 +92,11 @@ class HostExecutor final : public command::Executor {
   [[nodiscard]] command::Outcome check(const command::GraphCommand& command, std::size_t number, Step& step,
                                        GraphUses& uses);
 
+  /// Not ok: there is to be no such allocation.
+  [[nodiscard]] command::Outcome check_new(command::Handle handle, std::uint64_t bytes) const;
+
   const std::shared_ptr<const command::HostExecutorConfig> config_;
+  std::unique_ptr<HostRange> range_;  // if it has one
   std::unordered_map<std::uint64_t, Allocation> allocations_;
   std::uint64_t allocated_ = 0;
   std::unordered_map<std::uint64_t, const command::HostKernel*> functions_;

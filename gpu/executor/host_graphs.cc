@@ -9,7 +9,6 @@ namespace fairlead::gpu {
 using command::GraphCommand;
 using command::Handle;
 using command::Outcome;
-using command::ParameterKind;
 
 Outcome HostExecutor::make_graph(Handle graph, std::span<const GraphCommand> commands, std::uint64_t /*bytes*/) {
   if (Outcome fine = graphs_.check_new(graph); !fine.ok()) return fine;
@@ -35,8 +34,7 @@ Outcome HostExecutor::check(const GraphCommand& command, std::size_t number, Ste
     step.arguments.assign(checked.call.arguments.begin(), checked.call.arguments.end());
     step.call.arguments = step.arguments;
     for (std::size_t i = 0; i < step.arguments.size(); ++i) {
-      if (checked.kernel->parameters[i].kind != ParameterKind::kPointer) continue;
-      uses.add(checked.pointers[i].allocation, number);
+      if (checked.pointers[i].allocation.bits != 0) uses.add(checked.pointers[i].allocation, number);
     }
     return outcome;
   }

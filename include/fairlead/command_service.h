@@ -114,6 +114,17 @@ class FAIRLEAD_EXPORT Executor {
   virtual Outcome launch_graph(Handle /*graph*/) { return no_graphs(); }
   virtual Outcome release_graph(Handle /*graph*/) { return no_graphs(); }
 
+  // --- of devices whose addresses clients may place memory at
+  /// A range of addresses for that much memory, and the memory: called once at most, before all commands. `wish`: where
+  /// it may begin, if that is to be had; 0: anywhere. Errors: there is no such thing (kUnimplemented), or not so much.
+  virtual Result<AddressRange> reserve(std::uint64_t /*bytes*/, std::uint64_t /*wish*/) {
+    return Status(Code::kUnimplemented, "this service's device has no addresses for clients to place memory at");
+  }
+  /// In that range.
+  virtual Outcome allocate_at(Handle /*handle*/, std::uint64_t /*address*/, std::uint64_t /*bytes*/) {
+    return {kNotSupported, Scope::kCommand, "this session has no range of addresses"};
+  }
+
   // --- of devices that work by themselves
   [[nodiscard]] virtual bool is_asynchronous() const noexcept { return false; }
   /// The next command is this one. Commands that are passed over are not told of.

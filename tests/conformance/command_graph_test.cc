@@ -4,11 +4,9 @@
 
 #include <gmock/gmock.h>
 
-#include <algorithm>
-#include <thread>
-
-#include "datapath/command/codec.h"
+#include "datapath/command/wire.h"
 #include "tests/conformance/command_pair.h"
+#include "tests/conformance/greeting_service.h"
 
 namespace fairlead {
 namespace {
@@ -279,48 +277,21 @@ TEST_P(CommandGraphs, AFaultWithinOneNamesItsLaunch) {
   }
 }
 
-// A service of an older release: it greets in version 2.
 TEST_P(CommandGraphs, AnOlderServiceKnowsNone) {
   if (test::over_memif()) GTEST_SKIP() << "a wire with two ends, and the service has the other";
-  EngineConfig config = config_for(GetParam().way);
-  config.transport = "auto";
-  config.listen = "127.0.0.1:0";
-  Result<Engine> older = Engine::create(config);
-  ASSERT_TRUE(older) << older.error().to_string();
-  std::thread greeting([&] {
-    for (;;) {
-      while (older->accept()) {
-      }
-      auto [peer, event] = older->next_event(kPatience);
-      if (event.kind == Event::Kind::kNone) return;
-      if (event.kind != Event::Kind::kMessage) continue;
-      datapath::command::Welcome welcome{.version = 2, .channels = 1, .credits = 64};
-      welcome.payload_credit = welcome.payload_bytes = 4096;
-      (void)peer.send(datapath::command::welcome_message(welcome), datapath::command::kMessageValue,
-                      {.traffic = TrafficClass::kCommands});
-    }
-  });
-  {
-    command::SessionOptions options;
-    options.patience = kPatience;
-    Result<Session> old = Session::connect(*client, older->listen_address(), options);
-    EXPECT_TRUE(old) << old.error().to_string();
-    if (old) {
-      EXPECT_EQ(old->limits().version, 2u);
-      EXPECT_EQ(old->limits().graph_records, 0u);
-      Channel channel = open(*old);
-      Graph graph;
-      must(graph.fill({1}, 0, 1, 0));
-      for (const Status& refused : {channel.upload({1}, graph).error(), channel.launch_graph({1}).error(),
-                                    channel.release_graph({1}).error()}) {
-        EXPECT_EQ(refused.code(), Code::kVersionMismatch);
-        EXPECT_THAT(refused.message(), HasSubstr("speaks version 2 of the commands' protocol, which knows no graphs"));
-      }
-      EXPECT_EQ(channel.last(), 0u);
-    }
+  GreetingService older(config_for(GetParam().way), GreetingService::of_version(2));
+  Session old = connect(older.address());
+  EXPECT_EQ(old.limits().version, 2u);
+  EXPECT_EQ(old.limits().graph_records, 0u);
+  Channel channel = open(old);
+  Graph graph;
+  must(graph.fill({1}, 0, 1, 0));
+  for (const Status& refused :
+       {channel.upload({1}, graph).error(), channel.launch_graph({1}).error(), channel.release_graph({1}).error()}) {
+    EXPECT_EQ(refused.code(), Code::kVersionMismatch);
+    EXPECT_THAT(refused.message(), HasSubstr("speaks version 2 of the commands' protocol, which knows no graphs"));
   }
-  older->shutdown();
-  greeting.join();
+  EXPECT_EQ(channel.last(), 0u);
 }
 
 INSTANTIATE_TEST_SUITE_P(Ways, CommandGraphs, testing::ValuesIn(command_ways()),

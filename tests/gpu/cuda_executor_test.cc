@@ -27,7 +27,18 @@ TEST(Ranges, NeverOverlapAndJoinAgain) {
   for (int i = 0; i < 5000; ++i) {
     if (random() % 2 == 0) {
       const std::uint64_t bytes = random() % 90 + 1;
-      const std::optional<std::uint64_t> at = ranges.take(bytes);
+      std::optional<std::uint64_t> at;
+      if (random() % 2 == 0) {  // a place that somebody picks
+        const std::uint64_t wish = random() % (kSize + 50);
+        const bool is_free = wish + bytes <= kSize && std::ranges::none_of(taken, [&](const auto& each) {
+                               return each.first < wish + bytes && wish < each.first + each.second;
+                             });
+        ASSERT_EQ(ranges.take_at(wish, bytes), is_free) << wish << ", " << bytes;
+        if (!is_free) continue;
+        at = wish;
+      } else {
+        at = ranges.take(bytes);
+      }
       if (!at) {
         ASSERT_LT(ranges.longest(), bytes);
         continue;
@@ -47,6 +58,8 @@ TEST(Ranges, NeverOverlapAndJoinAgain) {
   EXPECT_EQ(ranges.longest(), kSize);
   EXPECT_EQ(ranges.take(kSize), 0u);
   EXPECT_FALSE(ranges.take(1));
+  EXPECT_FALSE(ranges.take_at(0, 1));
+  EXPECT_FALSE(ranges.take_at(~std::uint64_t{0}, ~std::uint64_t{0}));
 }
 
 TEST(CudaImage, WhatIsCutShortIsNone) {

@@ -47,9 +47,9 @@ class FedSession : public testing::Test, protected Outlet {
           return std::unique_ptr<fairlead::command::Executor>(std::make_unique<gpu::HostExecutor>(shared_));
         });
   }
-  void greet(ServerSession::Terms terms = {}) {
+  void greet(ServerSession::Terms terms = {}, const std::optional<HelloMore>& more = {}) {
     begin(terms);
-    session_->take(hello_message({.payload_bytes = 4096}), TrafficClass::kCommands);
+    session_->take(hello_message({.payload_bytes = 4096}, more), TrafficClass::kCommands);
     ASSERT_TRUE(session_->is_welcome());
     sent_.clear();
   }

@@ -111,10 +111,9 @@ Result<std::uint64_t> ClientChannel::append(const Command& command) {
   return with_room(0, [&] { return write(command); });
 }
 
-Result<std::uint64_t> ClientChannel::copy_in(const CopyBody& body, Bytes from) {
-  Command command{static_cast<std::uint16_t>(Opcode::kCopyIn), 0, std::as_bytes(std::span(&body, 1)), {}};
+Result<std::uint64_t> ClientChannel::append_with_bytes(Command command, Bytes from) {
   if (from.size() <= kMaxInline) {
-    command.flags = kInline;
+    command.flags |= kInline;
     command.tail = from;
     return append(command);
   }

@@ -43,8 +43,9 @@ class ClientChannel : public fairlead::command::ChannelBody {
     Bytes body, tail;
   };
   Result<std::uint64_t> append(const Command& command);
-  /// One record's copy. Payloads are sent in the order of their records, beside them.
-  Result<std::uint64_t> copy_in(const CopyBody& body, Bytes from);
+  /// Of the bytes that go with it, up to a piece of a copy: if they are few they are its tail, else payload. Payloads
+  /// are sent in the order of their records, beside them.
+  Result<std::uint64_t> append_with_bytes(Command command, Bytes from);
   Result<std::uint64_t> copy_out(const CopyBody& body, std::span<std::byte> to);
   /// The image is kept until the command is executed: the server may ask for it.
   Result<std::uint64_t> load_module(const ModuleBody& body, Bytes image);

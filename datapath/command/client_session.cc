@@ -50,11 +50,14 @@ Result<std::shared_ptr<ClientSession>> ClientSession::connect(Engine& engine, st
     return Status(ready.code(), fmt::format("cannot reach {}: {}", host_port, ready.message()));
   }
   auto session = std::make_shared<ClientSession>(*peer, options);
-  session->greet(engine.config().max_message_bytes);
+  const Result<HelloMore> wish = session->range_.ask(options);
+  if (!wish) return wish.error();
+  session->greet(engine.config().max_message_bytes, *wish);
   if (!session->wait_until([&] { return session->is_welcome(); }, deadline)) {
     if (session->has_ended()) return session->status();
     return Status(Code::kDeadlineExceeded, fmt::format("{} does not answer as a service of commands does", host_port));
   }
+  if (const Status same = session->range_.mirror(options, session->limits_); !same.ok()) return same;
   ClientSession* const self = session.get();
   if (options.flush_after.count() == 0) return session;
   const bool started = self->flusher_.start(options.flush_after, [self] {
@@ -73,10 +76,10 @@ Result<std::shared_ptr<ClientSession>> ClientSession::connect(Engine& engine, st
 
 ClientSession::ClientSession(Peer peer, const SessionOptions& options) : peer_(std::move(peer)), options_(options) {}
 
-void ClientSession::greet(std::size_t max_message_bytes) noexcept {
+void ClientSession::greet(std::size_t max_message_bytes, const HelloMore& more) noexcept {
   const std::size_t largest = max_message_bytes - sizeof(MessageHeader);
   send(TrafficClass::kCommands,
-       hello_message({.payload_bytes = static_cast<std::uint32_t>(std::min(largest, kPayloadPiece))}));
+       hello_message({.payload_bytes = static_cast<std::uint32_t>(std::min(largest, kPayloadPiece))}, more));
 }
 
 ClientSession::~ClientSession() {
@@ -151,7 +154,11 @@ bool ClientSession::wait_until(const std::function<bool()>& done, Clock::time_po
   while (!done()) {
     if (has_ended()) return done();
     const Clock::time_point now = Clock::now();
-    if (now >= deadline) return false;
+    if (now >= deadline) {
+      lock.unlock();
+      drain();  // who only looks finds what has come
+      return done();
+    }
     if (reading_) {
       ++sleeping_;
       news_.wait_until(lock, std::min<Clock::time_point>(deadline, now + kRead));
@@ -220,7 +227,8 @@ void ClientSession::handle_message(Bytes message, TrafficClass traffic) {
 
 void ClientSession::welcome(Bytes body) {
   const auto said = take<Welcome>(body);
-  const bool legal = said && !welcome_.load(std::memory_order_relaxed) && said->version >= kOldestVersion &&
+  const auto more = said && said->version >= kGraphVersion ? take<WelcomeMore>(body) : WelcomeMore();
+  const bool legal = said && more && !welcome_.load(std::memory_order_relaxed) && said->version >= kOldestVersion &&
                      said->version <= kNewestVersion && said->channels != 0 && said->credits != 0 &&
                      said->payload_bytes >= kMaxInline && said->payload_bytes <= kMaxPayload &&
                      said->payload_credit >= said->payload_bytes && said->parameter_bytes <= kMaxParameters;
@@ -238,7 +246,10 @@ void ClientSession::welcome(Bytes body) {
                    .block_threads = said->block_threads,
                    .shared_bytes = said->shared_bytes,
                    .grid = {said->grid[0], said->grid[1], said->grid[2]},
-                   .modules = said->modules};
+                   .modules = said->modules,
+                   .graph_records = more->graph_records,
+                   .graph_bytes = more->graph_bytes,
+                   .range = {more->range_base, more->range_bytes, more->range_alignment}};
   channels_.resize(limits_.channels);
   welcome_.store(true, std::memory_order_release);
 }

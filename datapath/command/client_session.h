@@ -18,6 +18,7 @@
 #include "datapath/command/bodies.h"
 #include "datapath/command/client_channel.h"
 #include "datapath/command/flusher.h"
+#include "datapath/command/range/client_range.h"
 #include "fairlead/command.h"
 #include "fairlead/engine.h"
 
@@ -33,13 +34,14 @@ class ClientSession : public fairlead::command::SessionBody {
   ~ClientSession();
 
   /// Says hello for one whose engine takes messages of that size. What connect() does after that: wait.
-  void greet(std::size_t max_message_bytes) noexcept;
+  void greet(std::size_t max_message_bytes, const HelloMore& more = {}) noexcept;
   /// The service has answered: channels may be opened.
   [[nodiscard]] bool is_welcome() const noexcept { return welcome_.load(std::memory_order_acquire); }
 
   [[nodiscard]] const fairlead::command::SessionOptions& options() const noexcept { return options_; }
   [[nodiscard]] const fairlead::command::Limits& limits() const noexcept { return limits_; }
   [[nodiscard]] const Peer& peer() const noexcept { return peer_; }
+  [[nodiscard]] ClientRange& range() noexcept { return range_; }
   /// Null: there are as many as there may be.
   [[nodiscard]] ClientChannel* open_channel();
   [[nodiscard]] std::uint64_t new_handle() noexcept { return handles_.fetch_add(1) + 1; }
@@ -67,6 +69,7 @@ class ClientSession : public fairlead::command::SessionBody {
   Peer peer_;
   const fairlead::command::SessionOptions options_;
   fairlead::command::Limits limits_;
+  ClientRange range_;
   std::atomic<bool> welcome_{false};
   std::atomic<bool> choked_{false};  // a message could not be posted
   std::atomic<std::uint64_t> handles_{0};

@@ -35,6 +35,7 @@ std::uint64_t layout_bytes(const LoadFromBody& body) noexcept {
   if (body.parameters > kMaxLayout || body.name_bytes > kMaxName) return kMaxRecord;
   return body.parameters * sizeof(ParameterItem) + body.name_bytes;
 }
+std::uint64_t graph_bytes(const GraphBody& body) noexcept { return body.bytes; }
 std::uint64_t user_bytes(const UserBody& body) noexcept { return body.bytes; }
 
 }  // namespace
@@ -57,15 +58,17 @@ std::vector<std::byte> make_message(const MessageHeader& header) {
   return message;
 }
 
-std::vector<std::byte> hello_message(const Hello& hello) {
+std::vector<std::byte> hello_message(const Hello& hello, const std::optional<HelloMore>& more) {
   auto message = make_message({.type = static_cast<std::uint8_t>(MessageType::kHello)});
   put(message, hello);
+  if (more) put(message, *more);
   return message;
 }
 
-std::vector<std::byte> welcome_message(const Welcome& welcome) {
+std::vector<std::byte> welcome_message(const Welcome& welcome, const std::optional<WelcomeMore>& more) {
   auto message = make_message({.type = static_cast<std::uint8_t>(MessageType::kWelcome)});
   put(message, welcome);
+  if (more) put(message, *more);
   return message;
 }
 
@@ -116,6 +119,14 @@ bool is_well_formed(const Record& record) noexcept {
       return holds<ModuleBody>(record);
     case Opcode::kLoadFrom:
       return holds<LoadFromBody>(record, layout_bytes, kMaxLayout * sizeof(ParameterItem) + kMaxName);
+    case Opcode::kGraph:
+      if ((record.flags & kInline) != 0) return holds<GraphBody>(record, graph_bytes, kMaxInline);
+      return holds<GraphBody>(record);
+    case Opcode::kLaunchGraph:
+    case Opcode::kReleaseGraph:
+      return holds<GraphHandleBody>(record);
+    case Opcode::kAllocateAt:
+      return holds<AllocateAtBody>(record);
   }
   return true;
 }
@@ -126,6 +137,7 @@ Bytes tail_of(const Record& record) noexcept {
     return record.body.subspan(sizeof(LaunchBody), body_of<LaunchBody>(record).parameter_bytes);
   }
   if (record.is(Opcode::kCopyIn)) return record.body.subspan(sizeof(CopyBody), body_of<CopyBody>(record).bytes);
+  if (record.is(Opcode::kGraph)) return record.body.subspan(sizeof(GraphBody), body_of<GraphBody>(record).bytes);
   if (record.is(Opcode::kLoadFrom)) {
     return record.body.subspan(sizeof(LoadFromBody), layout_bytes(body_of<LoadFromBody>(record)));
   }

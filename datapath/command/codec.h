@@ -40,8 +40,10 @@ void put(std::vector<std::byte>& to, const T& value) {
 void put_padded(std::vector<std::byte>& to, Bytes bytes);
 
 [[nodiscard]] std::vector<std::byte> make_message(const MessageHeader& header);
-[[nodiscard]] std::vector<std::byte> hello_message(const Hello& hello);
-[[nodiscard]] std::vector<std::byte> welcome_message(const Welcome& welcome);
+/// `more`: left out, as clients do that know versions 1 and 2 alone, or if that is what the session speaks.
+[[nodiscard]] std::vector<std::byte> hello_message(const Hello& hello, const std::optional<HelloMore>& more = {});
+[[nodiscard]] std::vector<std::byte> welcome_message(const Welcome& welcome,
+                                                     const std::optional<WelcomeMore>& more = {});
 /// Of a text no more than kMaxText bytes.
 [[nodiscard]] std::vector<std::byte> refused_message(const Status& why);
 
@@ -73,7 +75,7 @@ struct Record {
 /// Whether the record's body holds what its opcode says. One that nobody knows does.
 [[nodiscard]] bool is_well_formed(const Record& record) noexcept;
 
-/// What follows the fixed part of a kLoad, kLoadFrom, kLaunch, kCopyIn or user's record that is well formed.
+/// What follows the fixed part of a kLoad, kLoadFrom, kLaunch, kCopyIn, kGraph or user's record that is well formed.
 [[nodiscard]] Bytes tail_of(const Record& record) noexcept;
 /// The fixed part of one.
 template <typename Body>

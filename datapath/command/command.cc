@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "datapath/command/client_session.h"
+#include "datapath/command/graph/launch_check.h"
 #include "datapath/command/module_cache.h"
 
 namespace fairlead::inline v0::command {
@@ -34,27 +35,6 @@ Result<std::uint64_t> append(ClientChannel* channel, Opcode opcode, const Body& 
   return channel->append({static_cast<std::uint16_t>(opcode), 0, bytes_of(body), tail});
 }
 
-/// ok, or why there is no such launch.
-Status check(const Launch& launch, std::size_t parameters, const Limits& limits) {
-  const Extent &grid = launch.grid, &block = launch.block;
-  if (launch.function.bits == 0) return wrong("the launch names no function");
-  if (grid.x == 0 || grid.y == 0 || grid.z == 0 || grid.x > limits.grid.x || grid.y > limits.grid.y ||
-      grid.z > limits.grid.z) {
-    return wrong("a grid of {} x {} x {} blocks; each is 1 to {}, {}, {}", grid.x, grid.y, grid.z, limits.grid.x,
-                 limits.grid.y, limits.grid.z);
-  }
-  const std::uint64_t most = limits.block_threads, plane = std::uint64_t{block.x} * block.y;
-  const bool fits = plane != 0 && block.z != 0 && plane <= most && block.z <= most && plane * block.z <= most;
-  if (!fits) return wrong("a block of {} x {} x {} threads; it has 1 to {}", block.x, block.y, block.z, most);
-  if (launch.shared_bytes > limits.shared_bytes) {
-    return wrong("{} bytes of shared memory; there are {}", launch.shared_bytes, limits.shared_bytes);
-  }
-  if (parameters > limits.parameter_bytes) {
-    return wrong("{} bytes of parameters; a launch has at most {}", parameters, limits.parameter_bytes);
-  }
-  return {};
-}
-
 ClientChannel* of(const std::shared_ptr<ChannelBody>& body) noexcept { return static_cast<ClientChannel*>(body.get()); }
 ClientSession* of(const std::shared_ptr<SessionBody>& body) noexcept { return static_cast<ClientSession*>(body.get()); }
 
@@ -70,12 +50,19 @@ Result<std::uint64_t> Channel::allocate(Handle handle, std::uint64_t bytes) {
   if (!valid()) return no_channel();
   if (handle.bits == 0 || bytes == 0)
     return wrong("an allocation of {} bytes named {}; neither is 0", bytes, handle.bits);
+  if (of(channel_)->session().limits().range.bytes != 0) {
+    return wrong("the session has a range of addresses, in which the client places its memory: allocate_at()");
+  }
   return append(of(channel_), Opcode::kAllocate, datapath::command::AllocateBody{handle.bits, bytes});
 }
 
 Result<std::uint64_t> Channel::release(Handle handle) {
   if (!valid()) return no_channel();
-  return append(of(channel_), Opcode::kRelease, datapath::command::ReleaseBody{handle.bits});
+  const Result<std::uint64_t> sequence =
+      append(of(channel_), Opcode::kRelease, datapath::command::ReleaseBody{handle.bits});
+  if (sequence && of(channel_)->session().limits().range.bytes != 0)
+    of(channel_)->session().range().remove(handle.bits);
+  return sequence;
 }
 
 Result<std::uint64_t> Channel::fill(Handle to, std::uint64_t offset, std::uint64_t bytes, std::uint8_t value) {
@@ -88,7 +75,9 @@ Result<std::uint64_t> Channel::copy_in(Handle to, std::uint64_t offset, std::spa
   const std::size_t most = of(channel_)->session().limits().payload_bytes;
   for (;;) {
     const std::size_t piece = std::min(from.size(), most);
-    Result<std::uint64_t> sequence = of(channel_)->copy_in({to.bits, offset, piece}, from.first(piece));
+    const datapath::command::CopyBody body{to.bits, offset, piece};
+    Result<std::uint64_t> sequence = of(channel_)->append_with_bytes(
+        {static_cast<std::uint16_t>(Opcode::kCopyIn), 0, bytes_of(body), {}}, from.first(piece));
     from = from.subspan(piece);
     if (!sequence || from.empty()) return sequence;
     offset += piece;
@@ -160,7 +149,8 @@ Result<std::uint64_t> Channel::load(Handle function, Handle module, std::string_
 
 Result<std::uint64_t> Channel::launch(const Launch& launch, std::span<const std::byte> parameters) {
   if (!valid()) return no_channel();
-  if (Status fine = check(launch, parameters.size(), of(channel_)->session().limits()); !fine.ok()) return fine;
+  const Limits& limits = of(channel_)->session().limits();
+  if (Status fine = datapath::command::check_launch(launch, parameters.size(), limits); !fine.ok()) return fine;
   const datapath::command::LaunchBody body{launch.function.bits,
                                            {launch.grid.x, launch.grid.y, launch.grid.z},
                                            {launch.block.x, launch.block.y, launch.block.z},

@@ -17,7 +17,10 @@ Result<std::unique_ptr<fairlead::command::Executor>> MeteredExecutor::make(
 
 MeteredExecutor::~MeteredExecutor() {
   end_inner();  // what it had is free before others may have it
-  for (const auto& [handle, bytes] : sizes_) tenant_->give_back(bytes, slot_);
+  tenant_->give_back(range_bytes_, slot_);
+  for (const Sizes* const sizes : {&allocations_, &graphs_}) {
+    for (const auto& [handle, bytes] : *sizes) tenant_->give_back(bytes, slot_);
+  }
 }
 
 fairlead::command::ExecutorLimits MeteredExecutor::limits() const {
@@ -27,29 +30,62 @@ fairlead::command::ExecutorLimits MeteredExecutor::limits() const {
   return limits;
 }
 
-MeteredExecutor::Outcome MeteredExecutor::allocate(Handle handle, std::uint64_t bytes) {
-  if (!tenant_->reserve_memory(bytes, slot_)) {
-    tenant_->rejections.fetch_add(1);
-    return {fairlead::command::kOutOfMemory, fairlead::command::Scope::kCommand,
-            fmt::format("{} bytes beside {} of {} that the tenant may have", bytes, tenant_->memory(),
-                        tenant_->most_memory.load())};
-  }
-  Outcome outcome = inner().allocate(handle, bytes);
+/// Not ok: the tenant has no room for so many.
+MeteredExecutor::Outcome MeteredExecutor::take(std::uint64_t bytes) {
+  if (tenant_->reserve_memory(bytes, slot_)) return {};
+  tenant_->rejections.fetch_add(1);
+  return {fairlead::command::kOutOfMemory, fairlead::command::Scope::kCommand,
+          fmt::format("{} bytes beside {} of {} that the tenant may have", bytes, tenant_->memory(),
+                      tenant_->most_memory.load())};
+}
+
+/// What was done with those bytes, that were taken for it.
+MeteredExecutor::Outcome MeteredExecutor::taken(Outcome outcome, Sizes& sizes, Handle handle, std::uint64_t bytes) {
   if (outcome.ok()) {
-    sizes_.emplace(handle.bits, bytes);
+    sizes.emplace(handle.bits, bytes);
   } else {
     tenant_->give_back(bytes, slot_);
   }
   return outcome;
 }
 
-MeteredExecutor::Outcome MeteredExecutor::release(Handle handle) {
-  Outcome outcome = inner().release(handle);
-  const auto found = outcome.ok() ? sizes_.find(handle.bits) : sizes_.end();
-  if (found == sizes_.end()) return outcome;
+MeteredExecutor::Outcome MeteredExecutor::given_back(Outcome outcome, Sizes& sizes, Handle handle) {
+  const auto found = outcome.ok() ? sizes.find(handle.bits) : sizes.end();
+  if (found == sizes.end()) return outcome;
   tenant_->give_back(found->second, slot_);
-  sizes_.erase(found);
+  sizes.erase(found);
   return outcome;
+}
+
+Result<fairlead::command::AddressRange> MeteredExecutor::reserve(std::uint64_t bytes, std::uint64_t wish) {
+  if (Outcome room = take(bytes); !room.ok()) return Status(Code::kResourceExhausted, "a range of " + room.text);
+  Result<fairlead::command::AddressRange> range = inner().reserve(bytes, wish);
+  if (!range) {
+    tenant_->give_back(bytes, slot_);
+    return range;
+  }
+  range_bytes_ = bytes;
+  return range;
+}
+
+MeteredExecutor::Outcome MeteredExecutor::allocate(Handle handle, std::uint64_t bytes) {
+  if (Outcome room = take(bytes); !room.ok()) return room;
+  return taken(inner().allocate(handle, bytes), allocations_, handle, bytes);
+}
+
+MeteredExecutor::Outcome MeteredExecutor::release(Handle handle) {
+  return given_back(inner().release(handle), allocations_, handle);
+}
+
+MeteredExecutor::Outcome MeteredExecutor::make_graph(Handle graph,
+                                                     std::span<const fairlead::command::GraphCommand> commands,
+                                                     std::uint64_t bytes) {
+  if (Outcome room = take(bytes); !room.ok()) return room;
+  return taken(inner().make_graph(graph, commands, bytes), graphs_, graph, bytes);
+}
+
+MeteredExecutor::Outcome MeteredExecutor::release_graph(Handle graph) {
+  return given_back(inner().release_graph(graph), graphs_, graph);
 }
 
 MeteredExecutor::Outcome MeteredExecutor::copy_in(Handle to, std::uint64_t offset, std::span<const std::byte> from) {

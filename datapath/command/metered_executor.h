@@ -33,13 +33,25 @@ class MeteredExecutor final : public fairlead::command::ExecutorAround {
   [[nodiscard]] fairlead::command::ExecutorLimits limits() const override;
   Outcome allocate(Handle handle, std::uint64_t bytes) override;
   Outcome release(Handle handle) override;
+  /// All of it is the tenant's from then on, and what is placed in it is not counted again.
+  Result<fairlead::command::AddressRange> reserve(std::uint64_t bytes, std::uint64_t wish) override;
+  /// Its bytes are memory that the tenant has.
+  Outcome make_graph(Handle graph, std::span<const fairlead::command::GraphCommand> commands,
+                     std::uint64_t bytes) override;
+  Outcome release_graph(Handle graph) override;
   Outcome copy_in(Handle to, std::uint64_t offset, std::span<const std::byte> from) override;
   Outcome copy_out(std::span<std::byte> to, Handle from, std::uint64_t offset) override;
 
  private:
+  using Sizes = std::unordered_map<std::uint64_t, std::uint64_t>;  // by handle
+  [[nodiscard]] Outcome take(std::uint64_t bytes);
+  Outcome taken(Outcome outcome, Sizes& sizes, Handle handle, std::uint64_t bytes);
+  Outcome given_back(Outcome outcome, Sizes& sizes, Handle handle);
+
   const std::shared_ptr<TenantMeter> tenant_;
   const std::size_t slot_;
-  std::unordered_map<std::uint64_t, std::uint64_t> sizes_;  // of allocations
+  Sizes allocations_, graphs_;
+  std::uint64_t range_bytes_ = 0;
 };
 
 }  // namespace fairlead::datapath::command

@@ -21,7 +21,9 @@ ServerSession::Terms terms_of(const ServiceConfig& config, std::size_t max_messa
           config.payload_credit,
           config.held_results,
           static_cast<std::uint32_t>(std::min<std::uint64_t>(largest, config.payload_credit)),
-          config.module_bytes};
+          config.module_bytes,
+          config.graph_records,
+          config.graph_bytes};
 }
 
 ServerSession::Terms terms_for(const fairlead::command::Tenant& tenant, ServerSession::Terms terms) {

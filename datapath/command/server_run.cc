@@ -23,7 +23,7 @@ constexpr std::uint64_t kShortCopy = 16 << 10;  // bytes of what takes a few mic
 
 bool may_wait(const Record& record) noexcept {
   return record.is(Opcode::kCopyIn) || record.is(Opcode::kCopyOut) || record.is(Opcode::kModule) ||
-         record.is(Opcode::kFence);
+         record.is(Opcode::kFence) || record.is(Opcode::kGraph);
 }
 
 }  // namespace
@@ -119,15 +119,16 @@ ServerSession::Step ServerSession::step(ServerChannel& channel) {
 /// What the record waits for before it can run; nothing: it can.
 std::optional<ServerSession::Step> ServerSession::wait_for(ServerChannel& channel, const Record& record) {
   if (lost_) return std::nullopt;
-  if (record.is(Opcode::kCopyIn)) {
+  if (record.is(Opcode::kCopyIn) || record.is(Opcode::kGraph)) {
     const bool is_inline = (record.flags & kInline) != 0;
     if (!is_inline && !channel.payload()) {
       if (channel.lacks_payload()) {
-        end(Code::kDataLoss, fmt::format("command {} of channel {} copies bytes that were not sent",
+        end(Code::kDataLoss, fmt::format("command {} of channel {} takes bytes that were not sent",
                                          channel.executed() + 1, channel.number()));
       }
       return Step::kBlocked;
     }
+    if (record.is(Opcode::kGraph)) return std::nullopt;
     const std::uint64_t bytes = is_inline ? tail_of(record).size() : channel.payload()->size();
     if (!channel.pays_once([&] { return outlet_.may_copy(bytes); })) return Step::kHeld;
   }
@@ -156,10 +157,13 @@ std::optional<ServerSession::Step> ServerSession::wait_for(ServerChannel& channe
 bool ServerSession::takes_long(const Record& record) noexcept {
   if (record.is(Opcode::kLaunch)) return !late_ && !is_short(body_of<LaunchBody>(record).function);
   if (record.is(Opcode::kModule)) return takes_modules_;
+  if (record.is(Opcode::kGraph)) return true;
   if (late_) return record.is(Opcode::kLoad) || record.is(Opcode::kLoadFrom);  // all else is handed over
+  if (record.is(Opcode::kLaunchGraph)) return true;
   if (record.is(Opcode::kFill)) return body_of<FillBody>(record).bytes > kShortCopy;
   if (record.is(Opcode::kCopyWithin)) return body_of<CopyWithinBody>(record).bytes > kShortCopy;
   if (record.is(Opcode::kAllocate)) return body_of<AllocateBody>(record).bytes > kShortCopy;
+  if (record.is(Opcode::kAllocateAt)) return body_of<AllocateAtBody>(record).bytes > kShortCopy;
   if (record.is(Opcode::kCopyIn) || record.is(Opcode::kCopyOut)) return body_of<CopyBody>(record).bytes > kShortCopy;
   return record.opcode >= kFirstUserOpcode;
 }
@@ -216,6 +220,16 @@ Outcome ServerSession::execute(ServerChannel& channel, const Record& record) {
       return load_module(record);
     case Opcode::kLoadFrom:
       return load_from(record);
+    case Opcode::kGraph:
+      return make_graph(channel, record);
+    case Opcode::kLaunchGraph:
+      return executor_->launch_graph({body_of<GraphHandleBody>(record).handle});
+    case Opcode::kReleaseGraph:
+      return graphs_.release(*executor_, body_of<GraphHandleBody>(record).handle);
+    case Opcode::kAllocateAt: {
+      const auto body = body_of<AllocateAtBody>(record);
+      return executor_->allocate_at({body.handle}, body.address, body.bytes);
+    }
   }
   return unknown(record);
 }
@@ -266,6 +280,11 @@ Outcome ServerSession::load_from(const Record& record) {
   }
   return executor_->load_from({body.function}, {body.module}, {reinterpret_cast<const char*>(tail.data()), tail.size()},
                               parameters);
+}
+
+Outcome ServerSession::make_graph(ServerChannel& channel, const Record& record) {
+  const Bytes records = (record.flags & kInline) != 0 ? tail_of(record) : *channel.payload();
+  return graphs_.make(*executor_, body_of<GraphBody>(record), records);
 }
 
 Outcome ServerSession::fence(const Record& record) {

@@ -17,7 +17,8 @@ ServerSession::ServerSession(Outlet& outlet, const Terms& terms, MakeExecutor ma
       terms_(terms),
       make_(std::move(make)),
       meter_(meter),
-      modules_(std::move(modules), terms.module_bytes, terms.payload_bytes) {}
+      modules_(std::move(modules), terms.module_bytes, terms.payload_bytes),
+      graphs_(terms.graph_records, terms.graph_bytes) {}
 
 void ServerSession::end(Code code, std::string why) {
   if (is_over()) return;
@@ -54,6 +55,14 @@ void ServerSession::greet(Bytes body) {
   Result<std::unique_ptr<Executor>> made = make_();
   if (!made) return end(made.error().code(), made.error().message());
   executor_ = *std::move(made);
+  const auto wishes = version >= kGraphVersion ? command::take<HelloMore>(body) : std::nullopt;
+  fairlead::command::AddressRange range;
+  if (wishes && wishes->range_bytes != 0) {
+    const Result<fairlead::command::AddressRange> reserved =
+        executor_->reserve(wishes->range_bytes, wishes->range_wish);
+    if (!reserved) return end(reserved.error().code(), reserved.error().message());
+    range = *reserved;
+  }
   const ExecutorLimits limits = executor_->limits();
   late_ = executor_->is_asynchronous();
   takes_modules_ = limits.modules != 0;
@@ -78,7 +87,16 @@ void ServerSession::greet(Bytes body) {
   welcome.grid[1] = limits.grid.y;
   welcome.grid[2] = limits.grid.z;
   welcome.modules = limits.modules;
-  outlet_.send(TrafficClass::kCommands, welcome_message(welcome));
+  if (version < kGraphVersion) return outlet_.send(TrafficClass::kCommands, welcome_message(welcome));
+  WelcomeMore more;
+  more.range_base = range.base;
+  more.range_bytes = range.bytes;
+  more.range_alignment = range.alignment;
+  if (limits.graphs) {
+    more.graph_records = terms_.graph_records;
+    more.graph_bytes = terms_.graph_bytes;
+  }
+  outlet_.send(TrafficClass::kCommands, welcome_message(welcome, more));
 }
 
 ServerChannel* ServerSession::channel_of(const MessageHeader& header) {

@@ -16,6 +16,7 @@
 #include <string>
 #include <vector>
 
+#include "datapath/command/graph/server_graphs.h"
 #include "datapath/command/meter.h"
 #include "datapath/command/server_channel.h"
 #include "datapath/command/server_modules.h"
@@ -52,6 +53,8 @@ class ServerSession final : public SessionRunner {
     std::uint64_t held_results = 16 << 20;
     std::uint32_t payload_bytes = kMaxPayload;
     std::uint64_t module_bytes = 64 << 20;
+    std::uint32_t graph_records = 65'536;
+    std::uint64_t graph_bytes = 16 << 20;
   };
   using MakeExecutor = std::function<Result<std::unique_ptr<fairlead::command::Executor>>()>;
 
@@ -94,6 +97,7 @@ class ServerSession final : public SessionRunner {
   fairlead::command::Outcome recover(ServerChannel& channel, const Record& record);
   fairlead::command::Outcome load_module(const Record& record);
   fairlead::command::Outcome load_from(const Record& record);
+  fairlead::command::Outcome make_graph(ServerChannel& channel, const Record& record);
   fairlead::command::Outcome unknown(const Record& record);
   /// What the channel's device did meanwhile.
   void follow(ServerChannel& channel);
@@ -109,6 +113,7 @@ class ServerSession final : public SessionRunner {
   MakeExecutor make_;
   SessionMeter* const meter_;
   ServerModules modules_;
+  ServerGraphs graphs_;
   std::map<std::uint16_t, ServerChannel> channels_;
   std::unique_ptr<fairlead::command::Executor> executor_;  // may write into what the channels keep
   bool late_ = false, takes_modules_ = false;              // what it is

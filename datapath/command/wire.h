@@ -14,9 +14,11 @@ namespace fairlead::datapath::command {
 static_assert(std::endian::native == std::endian::little, "structs cross as they are");
 
 inline constexpr std::uint64_t kMessageValue = 0x31444d434c46;  // "FLCMD1": the value of every message of ours
-inline constexpr std::uint16_t kOldestVersion = 1, kNewestVersion = 2;
+inline constexpr std::uint16_t kOldestVersion = 1, kNewestVersion = 3;
 /// From here on a command may fail that was said to be executed, until it is said to be complete.
 inline constexpr std::uint16_t kLateVersion = 2;
+/// From here on there are graphs, and ranges of addresses.
+inline constexpr std::uint16_t kGraphVersion = 3;
 
 inline constexpr std::size_t kMaxInline = 1024;          // of a copy whose bytes are in the record, or in the reply
 inline constexpr std::size_t kMaxPayload = 1 << 20;      // of one record's copy
@@ -36,7 +38,7 @@ enum class MessageType : std::uint8_t {
   kRefused = 3,   // server: the session ends; Refused and words
   kCommands = 4,  // client: `count` records of `channel`, the first has `sequence`
   kReply = 5,     // server: ReplyBody, FailureBody with words, data
-  kPayload = 6,   // client, bulk: the bytes of copy-in `sequence` of `channel`
+  kPayload = 6,   // client, bulk: the bytes of copy-in, or the records of graph, `sequence` of `channel`
   kResult = 7,    // server, bulk: the bytes of copy-out `sequence` of `channel`
   kWanted = 8,    // server: WantedBody, of the image of module `sequence` of `channel`
   kImage = 9,     // client, bulk: ImageBody and as many bytes of it
@@ -57,6 +59,13 @@ struct Hello {
 };
 static_assert(sizeof(Hello) == 8);
 
+/// Behind Hello, if the client knows version 3.
+struct HelloMore {
+  std::uint64_t range_bytes = 0;  // of addresses that are equal at both ends; 0: none
+  std::uint64_t range_wish = 0;   // where they are to begin; 0: wherever
+};
+static_assert(sizeof(HelloMore) == 16);
+
 struct Welcome {
   std::uint16_t version = 0;
   std::uint16_t channels = 0;
@@ -71,6 +80,15 @@ struct Welcome {
   std::uint32_t modules = 0;
 };
 static_assert(sizeof(Welcome) == 56);
+
+/// Behind Welcome, from version 3 on.
+struct WelcomeMore {
+  std::uint32_t graph_records = 0;    // of all the session's graphs; 0: the device takes none
+  std::uint32_t range_alignment = 0;  // of what is placed in the range
+  std::uint64_t graph_bytes = 0;      // the same
+  std::uint64_t range_base = 0, range_bytes = 0;
+};
+static_assert(sizeof(WelcomeMore) == 32);
 
 struct Refused {
   std::uint16_t code = 0;  // Code
@@ -127,11 +145,15 @@ enum class Opcode : std::uint16_t {
   kRecover = 11,
   kModule = 12,
   kLoadFrom = 13,
+  kGraph = 14,
+  kLaunchGraph = 15,
+  kReleaseGraph = 16,
+  kAllocateAt = 17,
 };
 inline constexpr std::uint16_t kFirstUserOpcode = 0x8000;
 
 inline constexpr std::uint16_t kMustKnow = 1;  // flag: who does not know the opcode refuses it
-inline constexpr std::uint16_t kInline = 2;    // flag of a copy-in: its bytes follow its body
+inline constexpr std::uint16_t kInline = 2;    // flag of a copy-in and of a graph: its bytes follow its body
 
 struct RecordHeader {
   std::uint16_t opcode = 0;
@@ -187,6 +209,17 @@ struct ParameterItem {
 };
 inline constexpr std::uint16_t kPointerItem = 1;
 static_assert(sizeof(ParameterItem) == 8);
+struct GraphBody {  // `bytes` of records, without padding between them
+  std::uint64_t handle = 0, bytes = 0, records = 0;
+};
+static_assert(sizeof(GraphBody) == 24);
+struct GraphHandleBody {  // launch, and release
+  std::uint64_t handle = 0;
+};
+struct AllocateAtBody {
+  std::uint64_t handle = 0, address = 0, bytes = 0;
+};
+static_assert(sizeof(AllocateAtBody) == 24);
 struct UserBody {  // the bytes follow
   std::uint64_t bytes = 0;
 };

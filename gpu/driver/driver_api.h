@@ -15,6 +15,8 @@ using CuStream = struct CuStreamObject*;
 using CuEvent = struct CuEventObject*;
 using CuModule = struct CuModuleObject*;
 using CuFunction = struct CuFunctionObject*;
+using CuGraph = struct CuGraphObject*;
+using CuGraphExec = struct CuGraphExecObject*;
 using CuAddress = std::uintptr_t;  // CUdeviceptr: of device memory, in the one address space of host and devices
 
 enum class CuResult : int {
@@ -117,6 +119,14 @@ struct DriverApi {
   CuResult (*export_range)(void* handle, CuAddress address, std::size_t bytes, int handle_type,
                            unsigned long long flags);  // CUDA 11.7
   CuResult (*exchange_capture_mode)(int* mode);        // CUDA 10.1
+  // All or none of these: what is put on the stream between the first two is not done, but becomes a graph.
+  CuResult (*capture_begin)(CuStream stream, int mode);                                       // CUDA 10.1
+  CuResult (*capture_end)(CuStream stream, CuGraph* graph);                                   // CUDA 10.0
+  CuResult (*graph_destroy)(CuGraph graph);                                                   // CUDA 10.0
+  CuResult (*graph_instantiate)(CuGraphExec* exec, CuGraph graph, unsigned long long flags);  // CUDA 11.4
+  /// What runs of it goes on.
+  CuResult (*graph_exec_destroy)(CuGraphExec exec);             // CUDA 10.0
+  CuResult (*graph_launch)(CuGraphExec exec, CuStream stream);  // CUDA 10.0
   /// kInvalidValue: it has no such parameter.
   CuResult (*function_parameter)(CuFunction function, std::size_t index, std::size_t* offset,
                                  std::size_t* bytes);  // CUDA 12.4

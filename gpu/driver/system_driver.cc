@@ -57,6 +57,12 @@ Status load_driver(const char* library, DriverApi& api) {
   symbols.optional(api.export_range, "cuMemGetHandleForAddressRange");
   symbols.optional(api.exchange_capture_mode, "cuThreadExchangeStreamCaptureMode");
   symbols.optional(api.function_parameter, "cuFuncGetParamInfo");
+  symbols.optional(api.capture_begin, "cuStreamBeginCapture_v2");
+  symbols.optional(api.capture_end, "cuStreamEndCapture");
+  symbols.optional(api.graph_destroy, "cuGraphDestroy");
+  symbols.optional(api.graph_instantiate, "cuGraphInstantiateWithFlags");
+  symbols.optional(api.graph_exec_destroy, "cuGraphExecDestroy");
+  symbols.optional(api.graph_launch, "cuGraphLaunch");
   if (symbols.missing() == nullptr) return {};
   return {Code::kUnimplemented, fmt::format("{} has no {}: it is too old; install a driver for CUDA 11.0 or later",
                                             library, symbols.missing())};

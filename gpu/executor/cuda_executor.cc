@@ -46,6 +46,7 @@ CudaExecutor::~CudaExecutor() {
     staging_->leave_to_context();
   }
   streams_.clear();
+  graphs_.reset();
   functions_.reset();
   memory_.reset();
   staging_.reset();
@@ -61,8 +62,7 @@ void CudaExecutor::begin(const Place& place) noexcept {
 
 Outcome CudaExecutor::ready(const InContext& in) { return in.entered().ok() ? on_->open() : in.entered(); }
 
-Outcome CudaExecutor::put(CuResult result, std::string_view call) {
-  Outcome outcome = context_->check(result, call);
+Outcome CudaExecutor::put(Outcome outcome) {
   if (outcome.ok()) on_->worked();
   return outcome;
 }
@@ -74,8 +74,31 @@ Outcome CudaExecutor::allocate(Handle handle, std::uint64_t bytes) {
   if (!in.entered().ok()) return in.entered();
   CudaMemory::Given given;
   Outcome outcome = memory_->allocate(handle, bytes, given);
-  if (!outcome.ok() || !given.is_used) return outcome;
-  outcome = on_->open();
+  return outcome.ok() ? clear(handle, given, bytes) : outcome;
+}
+
+Outcome CudaExecutor::allocate_at(Handle handle, std::uint64_t address, std::uint64_t bytes) {
+  if (range_bytes_ == 0) return Executor::allocate_at(handle, address, bytes);
+  const InContext in(*context_);
+  if (!in.entered().ok()) return in.entered();
+  CudaMemory::Given given;
+  Outcome outcome = memory_->allocate_at(handle, address, bytes, range_bytes_, given);
+  return outcome.ok() ? clear(handle, given, bytes) : outcome;
+}
+
+/// The session's memory is one piece: its place is the range's.
+Result<command::AddressRange> CudaExecutor::reserve(std::uint64_t bytes, std::uint64_t /*wish*/) {
+  if (bytes == 0 || bytes > config_->memory_bytes) {
+    return Status(Code::kResourceExhausted,
+                  fmt::format("a range of {} bytes; a session has 1 to {}", bytes, config_->memory_bytes));
+  }
+  range_bytes_ = CudaMemory::rounded(bytes);
+  return command::AddressRange{memory_->base(), range_bytes_, CudaMemory::kAlignment};
+}
+
+Outcome CudaExecutor::clear(Handle handle, const CudaMemory::Given& given, std::uint64_t bytes) {
+  if (!given.is_used) return {};
+  Outcome outcome = on_->open();
   // Who had it may still be at it, in any channel.
   for (auto& [channel, other] : streams_) {
     if (outcome.ok()) outcome = on_->wait_for(other);
@@ -86,7 +109,9 @@ Outcome CudaExecutor::allocate(Handle handle, std::uint64_t bytes) {
 }
 
 Outcome CudaExecutor::release(Handle handle) {
-  return context_->lost().ok() ? memory_->release(handle) : context_->lost();
+  Outcome outcome = context_->lost().ok() ? memory_->release(handle) : context_->lost();
+  if (outcome.ok()) graphs_->released(handle);
+  return outcome;
 }
 
 Outcome CudaExecutor::fill(Handle to, std::uint64_t offset, std::uint64_t bytes, std::uint8_t value) {
@@ -205,25 +230,27 @@ Outcome CudaExecutor::launch(const Launch& launch, std::span<const std::byte> pa
   Outcome outcome = ready(in);
   if (!outcome.ok()) return outcome;
   const CudaFunctions::Function* const function = functions_->find(launch.function);
-  if (function == nullptr) {
-    return refuse(command::kInvalidHandle, fmt::format("handle {} names no function", launch.function.bits));
-  }
-  alignas(16) CudaLayout::Block block;
-  outcome = function->layout.translate(parameters, *memory_, block);
-  if (outcome.ok()) {
-    std::size_t bytes = function->layout.device_bytes();
-    // NOLINTBEGIN(performance-no-int-to-ptr): so the driver tells them apart
-    void* extra[] = {reinterpret_cast<void*>(kLaunchParameters), block.data(),
-                     reinterpret_cast<void*>(kLaunchParameterBytes), &bytes, nullptr};
-    // NOLINTEND(performance-no-int-to-ptr)
-    const command::Extent &grid = launch.grid, &threads = launch.block;
-    outcome = put(context_->api().launch(function->function, grid.x, grid.y, grid.z, threads.x, threads.y, threads.z,
-                                         launch.shared_bytes, on_->handle(), nullptr, bytes != 0 ? extra : nullptr),
-                  "cuLaunchKernel");
-  }
-  if (!outcome.ok() && outcome.scope == Scope::kCommand)
-    outcome.text = fmt::format("'{}': {}", function->name, outcome.text);
-  return outcome;
+  if (function == nullptr) return CudaFunctions::unknown(launch.function);
+  return put(functions_->launch(*function, launch, parameters, *memory_, on_->handle()));
+}
+
+Outcome CudaExecutor::make_graph(Handle graph, std::span<const command::GraphCommand> commands, std::uint64_t bytes) {
+  if (!limits_.graphs) return Executor::make_graph(graph, commands, bytes);
+  const InContext in(*context_);
+  return in.entered().ok() ? graphs_->make(graph, commands) : in.entered();
+}
+
+Outcome CudaExecutor::launch_graph(Handle graph) {
+  if (!limits_.graphs) return Executor::launch_graph(graph);
+  const InContext in(*context_);
+  Outcome outcome = ready(in);
+  return outcome.ok() ? put(graphs_->launch(graph, on_->handle())) : outcome;
+}
+
+Outcome CudaExecutor::release_graph(Handle graph) {
+  if (!limits_.graphs) return Executor::release_graph(graph);
+  const InContext in(*context_);
+  return in.entered().ok() ? graphs_->release(graph) : in.entered();
 }
 
 Outcome CudaExecutor::user(std::uint16_t opcode, std::span<const std::byte> bytes) {

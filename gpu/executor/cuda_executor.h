@@ -17,6 +17,7 @@
 #include "fairlead/cuda_executor.h"
 #include "gpu/executor/cuda_context.h"
 #include "gpu/executor/cuda_functions.h"
+#include "gpu/executor/cuda_graphs.h"
 #include "gpu/executor/cuda_memory.h"
 #include "gpu/executor/cuda_staging.h"
 #include "gpu/executor/cuda_stream.h"
@@ -48,6 +49,13 @@ class CudaExecutor final : public command::Executor {
   command::Outcome load_from(command::Handle function, command::Handle module, std::string_view name,
                              std::span<const command::Parameter> parameters) override;
 
+  Result<command::AddressRange> reserve(std::uint64_t bytes, std::uint64_t wish) override;
+  command::Outcome allocate_at(command::Handle handle, std::uint64_t address, std::uint64_t bytes) override;
+  command::Outcome make_graph(command::Handle graph, std::span<const command::GraphCommand> commands,
+                              std::uint64_t bytes) override;
+  command::Outcome launch_graph(command::Handle graph) override;
+  command::Outcome release_graph(command::Handle graph) override;
+
   [[nodiscard]] bool is_asynchronous() const noexcept override { return true; }
   void begin(const command::Place& place) noexcept override;
   command::Outcome fence(const command::Place& mark) override;
@@ -62,14 +70,18 @@ class CudaExecutor final : public command::Executor {
         context_(std::move(context)),
         memory_(std::move(memory)),
         staging_(std::make_unique<CudaStaging>(std::move(staging))),
-        functions_(std::make_unique<CudaFunctions>(*context_, *config_)) {}
+        functions_(std::make_unique<CudaFunctions>(*context_, *config_)),
+        graphs_(std::make_unique<CudaGraphs>(*context_, *memory_, *functions_, limits_)) {}
   /// Not ok: nothing is to be put on the present channel's stream.
   [[nodiscard]] command::Outcome ready(const InContext& in);
   /// Pieces of staging memory for so many bytes of a copy on it; none: not now, or never.
   [[nodiscard]] std::vector<std::span<std::byte>> room(std::size_t bytes, command::Outcome& why);
+  /// Of memory that was given; what was there before is cleared.
+  command::Outcome clear(command::Handle handle, const CudaMemory::Given& given, std::uint64_t bytes);
   command::Outcome copy_overlapping(CuAddress to, CuAddress from, std::uint64_t bytes);
   /// The call has put something on the present channel's stream, unless it was refused.
-  command::Outcome put(CuResult result, std::string_view call);
+  command::Outcome put(command::Outcome outcome);
+  command::Outcome put(CuResult result, std::string_view call) { return put(context_->check(result, call)); }
 
   const std::shared_ptr<const command::CudaExecutorConfig> config_;
   const command::ExecutorLimits limits_;
@@ -77,9 +89,11 @@ class CudaExecutor final : public command::Executor {
   std::unique_ptr<CudaMemory> memory_;
   std::unique_ptr<CudaStaging> staging_;
   std::unique_ptr<CudaFunctions> functions_;
+  std::unique_ptr<CudaGraphs> graphs_;
   std::map<std::uint32_t, CudaStream> streams_;  // by channel
   CudaStream* on_ = nullptr;                     // the present command's
   std::uint32_t channel_ = 0;                    // of it
+  std::uint64_t range_bytes_ = 0;                // of memory_, from its beginning on; 0: no range
 };
 
 }  // namespace fairlead::gpu

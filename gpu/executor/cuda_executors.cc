@@ -34,6 +34,7 @@ Result<ExecutorFactory> cuda_executors(CudaExecutorConfig config) {
   ExecutorLimits limits;
   limits.memory_bytes = config.memory_bytes;
   limits.modules = config.modules;
+  limits.graphs = gpu::CudaGraphs::are_known(driver->api());
   const auto ask = [&](int attribute, std::uint32_t& limit) {
     gpu::CuDevice device = 0;
     int value = 0;

@@ -130,6 +130,32 @@ const CudaFunctions::Function* CudaFunctions::find(Handle function) const noexce
   return found != functions_.end() ? &found->second : nullptr;
 }
 
+Outcome CudaFunctions::unknown(Handle function) {
+  return refuse(command::kInvalidHandle, fmt::format("handle {} names no function", function.bits));
+}
+
+Outcome CudaFunctions::launch(const Function& function, const command::Launch& launch,
+                              std::span<const std::byte> parameters, const CudaMemory& memory, CuStream stream) const {
+  alignas(16) CudaLayout::Block block;
+  Outcome outcome = function.layout.translate(parameters, memory, block);
+  if (outcome.ok()) {
+    std::size_t bytes = function.layout.device_bytes();
+    // NOLINTBEGIN(performance-no-int-to-ptr): so the driver tells them apart
+    void* extra[] = {reinterpret_cast<void*>(kLaunchParameters), block.data(),
+                     reinterpret_cast<void*>(kLaunchParameterBytes), &bytes, nullptr};
+    // NOLINTEND(performance-no-int-to-ptr)
+    const command::Extent &grid = launch.grid, &threads = launch.block;
+    outcome =
+        context_.check(context_.api().launch(function.function, grid.x, grid.y, grid.z, threads.x, threads.y, threads.z,
+                                             launch.shared_bytes, stream, nullptr, bytes != 0 ? extra : nullptr),
+                       "cuLaunchKernel");
+  }
+  if (!outcome.ok() && outcome.scope == command::Scope::kCommand) {
+    outcome.text = fmt::format("'{}': {}", function.name, outcome.text);
+  }
+  return outcome;
+}
+
 Outcome CudaFunctions::load(Handle function, Handle module, std::string_view name,
                             std::span<const Parameter> parameters) {
   const auto found = modules_.find(module.bits);

@@ -9,6 +9,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <memory>
 #include <span>
 #include <string>
@@ -43,6 +44,16 @@ class CudaLayout {
   /// The client's parameters as the device takes them, addresses in the place of pointers.
   [[nodiscard]] command::Outcome translate(std::span<const std::byte> packed, const CudaMemory& memory,
                                            Block& block) const;
+  /// Those that pointers are of, in what was translated.
+  template <typename Used>
+  void each_allocation(std::span<const std::byte> packed, Used used) const {
+    for (const Place& place : places_) {
+      if (!place.is_pointer) continue;
+      command::Pointer pointer;
+      std::memcpy(&pointer, packed.data() + place.from, sizeof pointer);
+      if (pointer.allocation.bits != 0) used(pointer.allocation);
+    }
+  }
 
  private:
   std::vector<Place> places_;
@@ -70,6 +81,11 @@ class CudaFunctions {
   command::Outcome load(command::Handle function, std::string_view name);
   /// Null: the handle names none.
   [[nodiscard]] const Function* find(command::Handle function) const noexcept;
+  [[nodiscard]] static command::Outcome unknown(command::Handle function);
+  /// Puts it on the stream.
+  [[nodiscard]] command::Outcome launch(const Function& function, const command::Launch& launch,
+                                        std::span<const std::byte> parameters, const CudaMemory& memory,
+                                        CuStream stream) const;
 
  private:
   command::Outcome load_image(std::span<const std::byte> image, CuModule& module);

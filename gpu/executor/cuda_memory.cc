@@ -12,14 +12,6 @@ namespace fairlead::gpu {
 using command::Handle;
 using command::Outcome;
 
-namespace {
-
-std::uint64_t rounded(std::uint64_t bytes) noexcept {
-  return (bytes + CudaMemory::kAlignment - 1) / CudaMemory::kAlignment * CudaMemory::kAlignment;
-}
-
-}  // namespace
-
 Result<std::unique_ptr<CudaMemory>> CudaMemory::reserve(CudaContext& context, std::uint64_t bytes,
                                                         std::size_t allocations) {
   const DriverApi& api = context.api();
@@ -43,7 +35,7 @@ CudaMemory::~CudaMemory() {
   if (!context_.is_abandoned()) static_cast<void>(context_.api().memory_free(base_));
 }
 
-Outcome CudaMemory::allocate(Handle handle, std::uint64_t bytes, Given& given) {
+Outcome CudaMemory::check_new(Handle handle, std::uint64_t bytes) const {
   if (handle.bits == 0 || bytes == 0) {
     return refuse(command::kInvalidValue, fmt::format("an allocation of {} bytes named {}", bytes, handle.bits));
   }
@@ -57,18 +49,46 @@ Outcome CudaMemory::allocate(Handle handle, std::uint64_t bytes, Given& given) {
   if (allocations_.size() >= most_) {
     return refuse(command::kOutOfMemory, fmt::format("the session has {} allocations, its limit", allocations_.size()));
   }
-  const std::uint64_t whole = rounded(bytes);
-  const std::optional<std::uint64_t> at = free_.take(whole);
+  return {};
+}
+
+Outcome CudaMemory::allocate(Handle handle, std::uint64_t bytes, Given& given) {
+  if (Outcome fine = check_new(handle, bytes); !fine.ok()) return fine;
+  const std::optional<std::uint64_t> at = free_.take(rounded(bytes));
   if (!at) {
     return refuse(command::kOutOfMemory,
                   fmt::format("the session has {} bytes left, but no more than {} of them in one piece",
                               bytes_ - allocated_, free_.longest()));
   }
-  allocations_[handle.bits] = {*at, bytes};
-  allocated_ += whole;
-  given = {base_ + *at, *at < untouched_};
-  untouched_ = std::max(untouched_, *at + whole);
+  add(handle, *at, bytes, given);
   return {};
+}
+
+Outcome CudaMemory::allocate_at(Handle handle, CuAddress address, std::uint64_t bytes, std::uint64_t range,
+                                Given& given) {
+  if (Outcome fine = check_new(handle, bytes); !fine.ok()) return fine;
+  const std::uint64_t at = address - base_;
+  if (address < base_ || at > range || bytes > range - at || at % kAlignment != 0) {
+    return refuse(command::kInvalidValue,
+                  fmt::format("{} bytes at {:#x}; the place is a multiple of {} within the session's {} bytes at {:#x}",
+                              bytes, address, kAlignment, range, base_));
+  }
+  if (!free_.take_at(at, rounded(bytes))) {
+    return refuse(command::kInvalidValue,
+                  fmt::format("{} bytes at {:#x} overlap another allocation; what was released by another "
+                              "channel is free behind a fence",
+                              bytes, address));
+  }
+  add(handle, at, bytes, given);
+  return {};
+}
+
+void CudaMemory::add(Handle handle, std::uint64_t at, std::uint64_t bytes, Given& given) {
+  const std::uint64_t whole = rounded(bytes);
+  allocations_[handle.bits] = {at, bytes};
+  allocated_ += whole;
+  given = {base_ + at, at < untouched_};
+  untouched_ = std::max(untouched_, at + whole);
 }
 
 Outcome CudaMemory::release(Handle handle) {

@@ -18,6 +18,9 @@ namespace fairlead::gpu {
 class CudaMemory {
  public:
   static constexpr std::uint64_t kAlignment = 256;
+  [[nodiscard]] static constexpr std::uint64_t rounded(std::uint64_t bytes) noexcept {
+    return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+  }
 
   /// Errors: kResourceExhausted (with the remedy), kUnavailable.
   static Result<std::unique_ptr<CudaMemory>> reserve(CudaContext& context, std::uint64_t bytes,
@@ -31,11 +34,15 @@ class CudaMemory {
     bool is_used = false;  // something was there before: it is to be cleared, after all that may still use it
   };
   command::Outcome allocate(command::Handle handle, std::uint64_t bytes, Given& given);
+  /// Within the first `range` bytes of the piece.
+  command::Outcome allocate_at(command::Handle handle, CuAddress address, std::uint64_t bytes, std::uint64_t range,
+                               Given& given);
   command::Outcome release(command::Handle handle);
   /// [offset, offset + bytes) of an allocation. 0: there is no such thing, and in `why` the reason.
   [[nodiscard]] CuAddress find(command::Handle handle, std::uint64_t offset, std::uint64_t bytes,
                                command::Outcome& why) const;
   [[nodiscard]] std::uint64_t bytes() const noexcept { return bytes_; }
+  [[nodiscard]] CuAddress base() const noexcept { return base_; }
 
  private:
   CudaMemory(CudaContext& context, CuAddress base, std::uint64_t bytes, std::size_t allocations)
@@ -44,6 +51,10 @@ class CudaMemory {
   struct Allocation {
     std::uint64_t at = 0, bytes = 0;  // from base_ on; as was asked for
   };
+
+  /// Not ok: there is to be no such allocation.
+  [[nodiscard]] command::Outcome check_new(command::Handle handle, std::uint64_t bytes) const;
+  void add(command::Handle handle, std::uint64_t at, std::uint64_t bytes, Given& given);
 
   CudaContext& context_;
   const CuAddress base_;

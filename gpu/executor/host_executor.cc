@@ -8,6 +8,7 @@
 #include <new>
 #include <utility>
 
+#include "gpu/executor/launch_limits.h"
 #include "gpu/executor/refuse.h"
 
 namespace fairlead::gpu {
@@ -29,6 +30,7 @@ std::size_t size_of(ParameterKind kind) noexcept {
     case ParameterKind::kPointer:
       return sizeof(Pointer);
     case ParameterKind::kU64:
+    case ParameterKind::kAddress:
       return 8;
     case ParameterKind::kU32:
     case ParameterKind::kF32:
@@ -42,12 +44,13 @@ std::size_t size_of(ParameterKind kind) noexcept {
 ExecutorLimits HostExecutor::limits() const {
   ExecutorLimits limits;
   limits.memory_bytes = config_->memory_bytes;
+  limits.graphs = true;
   return limits;
 }
 
 // ---- memory --------------------------------------------------------------------------------------------------------
 
-Outcome HostExecutor::allocate(Handle handle, std::uint64_t bytes) {
+Outcome HostExecutor::check_new(Handle handle, std::uint64_t bytes) const {
   if (handle.bits == 0 || bytes == 0) {
     return refuse(command::kInvalidValue, fmt::format("an allocation of {} bytes named {}", bytes, handle.bits));
   }
@@ -61,11 +64,39 @@ Outcome HostExecutor::allocate(Handle handle, std::uint64_t bytes) {
   if (allocations_.size() >= config_->allocations) {
     return refuse(command::kOutOfMemory, fmt::format("the session has {} allocations, its limit", allocations_.size()));
   }
+  return {};
+}
+
+Outcome HostExecutor::allocate(Handle handle, std::uint64_t bytes) {
+  if (Outcome fine = check_new(handle, bytes); !fine.ok()) return fine;
   auto* const memory = static_cast<std::byte*>(std::calloc(bytes, 1));
   if (memory == nullptr) return refuse(command::kOutOfMemory, fmt::format("the host has no {} bytes", bytes));
-  allocations_.emplace(handle.bits, Allocation{std::unique_ptr<std::byte[], Free>(memory), bytes});
+  allocations_.emplace(handle.bits, Allocation{Memory(memory, Free{nullptr}), bytes});
   allocated_ += bytes;
   return {};
+}
+
+Result<command::AddressRange> HostExecutor::reserve(std::uint64_t bytes, std::uint64_t wish) {
+  if (range_ != nullptr) return Status(Code::kAlreadyExists, "the session has a range of addresses already");
+  if (bytes == 0 || bytes > config_->memory_bytes) {
+    return Status(Code::kResourceExhausted,
+                  fmt::format("a range of {} bytes; a session has 1 to {}", bytes, config_->memory_bytes));
+  }
+  Result<std::unique_ptr<HostRange>> made = HostRange::reserve(bytes, wish);
+  if (!made) return made.error();
+  range_ = *std::move(made);
+  return range_->facts();
+}
+
+Outcome HostExecutor::allocate_at(Handle handle, std::uint64_t address, std::uint64_t bytes) {
+  if (range_ == nullptr) return Executor::allocate_at(handle, address, bytes);
+  if (Outcome fine = check_new(handle, bytes); !fine.ok()) return fine;
+  Outcome outcome;
+  std::byte* const memory = range_->place(handle, address, bytes, outcome);
+  if (memory == nullptr) return outcome;
+  allocations_.emplace(handle.bits, Allocation{Memory(memory, Free{range_.get()}), bytes});
+  allocated_ += bytes;
+  return outcome;
 }
 
 Outcome HostExecutor::release(Handle handle) {
@@ -75,6 +106,7 @@ Outcome HostExecutor::release(Handle handle) {
   }
   allocated_ -= found->second.bytes;
   allocations_.erase(found);
+  graphs_.released(handle);
   return {};
 }
 
@@ -144,7 +176,8 @@ HostExecutor::Function HostExecutor::lay_out(const HostKernel& kernel) noexcept 
     const std::size_t size = size_of(kernel.parameters[i].kind), own = std::min<std::size_t>(size, 8);
     function.offsets[i] = static_cast<std::uint32_t>((function.least + own - 1) / own * own);
     function.least = function.offsets[i] + size;
-    function.has_pointers |= kernel.parameters[i].kind == ParameterKind::kPointer;
+    function.points |=
+        kernel.parameters[i].kind == ParameterKind::kPointer || kernel.parameters[i].kind == ParameterKind::kAddress;
     alignment = std::max(alignment, own);
   }
   function.most = (function.least + alignment - 1) / alignment * alignment;
@@ -167,39 +200,40 @@ Outcome HostExecutor::load(Handle function, std::string_view name) {
 }
 
 Outcome HostExecutor::launch(const Launch& launch, std::span<const std::byte> parameters) {
-  const Function* const function = function_of(launch.function);
-  if (function == nullptr) {
-    return refuse(command::kInvalidHandle, fmt::format("handle {} names no function", launch.function.bits));
-  }
-  const HostKernel& kernel = *function->kernel;
-  constexpr ExecutorLimits kMost;
-  const command::Extent &grid = launch.grid, &block = launch.block;
-  const std::uint64_t plane = std::uint64_t{block.x} * block.y;
-  const bool threads = plane != 0 && block.z != 0 && plane <= kMost.block_threads && block.z <= kMost.block_threads &&
-                       plane * block.z <= kMost.block_threads;
-  const bool blocks = grid.x != 0 && grid.y != 0 && grid.z != 0 && grid.x <= kMost.grid.x && grid.y <= kMost.grid.y &&
-                      grid.z <= kMost.grid.z;
-  if (!threads || !blocks || launch.shared_bytes > kMost.shared_bytes) {
-    return refuse(command::kInvalidValue,
-                  fmt::format("'{}' on a grid, blocks or shared memory past the limits", kernel.name));
-  }
   Outcome outcome;
-  Call call{grid, block, {}};
-  if (!read_parameters(*function, call, parameters, outcome)) return outcome;
+  if (check(launch, parameters, launched_, outcome)) run(*launched_.kernel, launched_.call, outcome);
+  return outcome;
+}
+
+void HostExecutor::run(const HostKernel& kernel, const Call& call, Outcome& outcome) {
   Status end;
   try {
     end = kernel.run(call);
   } catch (const std::exception& error) {
     end = Status(Code::kInternal, error.what());
   }
-  if (!end.ok()) {
-    outcome = {command::kLaunchFailed, Scope::kContext, fmt::format("'{}' failed: {}", kernel.name, end.message())};
-  }
-  return outcome;
+  if (end.ok()) return;
+  outcome = {command::kLaunchFailed, Scope::kContext, fmt::format("'{}' failed: {}", kernel.name, end.message())};
 }
 
-/// Into arguments_, which `call` has then.
-bool HostExecutor::read_parameters(const Function& function, Call& call, std::span<const std::byte> parameters,
+bool HostExecutor::check(const Launch& launch, std::span<const std::byte> parameters, Checked& checked, Outcome& why) {
+  constexpr ExecutorLimits kMost;
+  const Function* const function = function_of(launch.function);
+  if (function == nullptr) {
+    why = refuse(command::kInvalidHandle, fmt::format("handle {} names no function", launch.function.bits));
+    return false;
+  }
+  if (!fits(launch, kMost)) {
+    why = refuse(command::kInvalidValue,
+                 fmt::format("'{}' on a grid, blocks or shared memory past the limits", function->kernel->name));
+    return false;
+  }
+  checked.kernel = function->kernel;
+  checked.call = {launch.grid, launch.block, {}, range_.get()};
+  return read_parameters(*function, parameters, checked, why);
+}
+
+bool HostExecutor::read_parameters(const Function& function, std::span<const std::byte> parameters, Checked& checked,
                                    Outcome& why) {
   const HostKernel& kernel = *function.kernel;
   if (parameters.size() < function.least || parameters.size() > function.most) {
@@ -209,10 +243,11 @@ bool HostExecutor::read_parameters(const Function& function, Call& call, std::sp
   }
   for (std::size_t i = 0; i < kernel.parameters.size(); ++i) {
     const std::byte* const from = parameters.data() + function.offsets[i];
-    Call::Argument& argument = arguments_[i] = {};
+    Call::Argument& argument = checked.arguments[i] = {};
+    checked.pointers[i] = {};
     switch (kernel.parameters[i].kind) {
       case ParameterKind::kPointer:
-        std::memcpy(&pointers_[i], from, sizeof(Pointer));
+        std::memcpy(&checked.pointers[i], from, sizeof(Pointer));
         break;
       case ParameterKind::kF32:
         std::memcpy(&argument.real, from, 4);
@@ -221,19 +256,22 @@ bool HostExecutor::read_parameters(const Function& function, Call& call, std::sp
         std::memcpy(&argument.number, from, 4);
         break;
       case ParameterKind::kU64:
+      case ParameterKind::kAddress:
         std::memcpy(&argument.number, from, 8);
         break;
     }
   }
-  call.arguments = std::span(arguments_).first(kernel.parameters.size());
-  return !function.has_pointers || check_pointers(kernel, call, why);
+  checked.call.arguments = std::span(checked.arguments).first(kernel.parameters.size());
+  return !function.points || check_pointers(checked, why);
 }
 
-bool HostExecutor::check_pointers(const HostKernel& kernel, const Call& call, Outcome& why) {
+bool HostExecutor::check_pointers(Checked& checked, Outcome& why) {
+  const HostKernel& kernel = *checked.kernel;
   for (std::size_t i = 0; i < kernel.parameters.size(); ++i) {
+    if (kernel.parameters[i].kind == ParameterKind::kAddress && !check_address(i, checked, why)) return false;
     if (kernel.parameters[i].kind != ParameterKind::kPointer) continue;
-    const Pointer& pointer = pointers_[i];
-    std::byte* const found = find(pointer.allocation, pointer.offset, kernel.extent(call, i), why);
+    const Pointer& pointer = checked.pointers[i];
+    std::byte* const found = find(pointer.allocation, pointer.offset, kernel.extent(checked.call, i), why);
     if (found == nullptr) {
       const bool outside = why.result == command::kInvalidValue;
       why = refuse(outside ? command::kIllegalAddress : why.result,
@@ -245,8 +283,26 @@ bool HostExecutor::check_pointers(const HostKernel& kernel, const Call& call, Ou
                                                          kernel.name, pointer.offset, kernel.parameters[i].alignment));
       return false;
     }
-    arguments_[i].pointer = found;
+    checked.arguments[i].pointer = found;
   }
+  return true;
+}
+
+bool HostExecutor::check_address(std::size_t i, Checked& checked, Outcome& why) {
+  const HostKernel& kernel = *checked.kernel;
+  const std::uint64_t address = checked.arguments[i].number, bytes = kernel.extent(checked.call, i);
+  if (address == 0 && bytes == 0) return true;
+  std::byte* const found = range_ != nullptr ? range_->find(address, bytes) : nullptr;
+  if (found == nullptr || address % kernel.parameters[i].alignment != 0) {
+    why =
+        refuse(command::kIllegalAddress,
+               fmt::format("parameter {} of '{}': {} bytes at {:#x}, a multiple of {}, are not of one allocation in a "
+                           "range of the session's",
+                           i, kernel.name, bytes, address, kernel.parameters[i].alignment));
+    return false;
+  }
+  checked.arguments[i].pointer = found;
+  checked.pointers[i].allocation = range_->at(address).value_or(Handle());
   return true;
 }
 
@@ -263,8 +319,9 @@ ExecutorFactory host_executors(HostExecutorConfig config) {
   return [shared = std::make_shared<const HostExecutorConfig>(std::move(config))](
              const Peer&) -> Result<std::unique_ptr<Executor>> {
     for (const HostKernel& kernel : shared->kernels) {
-      const bool points = std::ranges::any_of(
-          kernel.parameters, [](const auto& parameter) { return parameter.kind == ParameterKind::kPointer; });
+      const bool points = std::ranges::any_of(kernel.parameters, [](const auto& parameter) {
+        return parameter.kind == ParameterKind::kPointer || parameter.kind == ParameterKind::kAddress;
+      });
       if (kernel.parameters.size() > 16 || !kernel.run || (points && !kernel.extent)) {
         return Status(Code::kInvalidArgument,
                       fmt::format("kernel '{}' has {} parameters, of at most 16, or lacks run or extent", kernel.name,

@@ -11,8 +11,11 @@
 #include <span>
 #include <string_view>
 #include <unordered_map>
+#include <vector>
 
 #include "fairlead/host_executor.h"
+#include "gpu/executor/graphs.h"
+#include "gpu/executor/host_range.h"
 
 namespace fairlead::gpu {
 
@@ -32,14 +35,28 @@ class HostExecutor final : public command::Executor {
   command::Outcome launch(const command::Launch& launch, std::span<const std::byte> parameters) override;
   command::Outcome user(std::uint16_t opcode, std::span<const std::byte> bytes) override;
   [[nodiscard]] bool is_short(command::Handle function) const noexcept override;
+  Result<command::AddressRange> reserve(std::uint64_t bytes, std::uint64_t wish) override;
+  command::Outcome allocate_at(command::Handle handle, std::uint64_t address, std::uint64_t bytes) override;
+  command::Outcome make_graph(command::Handle graph, std::span<const command::GraphCommand> commands,
+                              std::uint64_t bytes) override;
+  command::Outcome launch_graph(command::Handle graph) override;
+  command::Outcome release_graph(command::Handle graph) override { return graphs_.release(graph); }
 
  private:
   static constexpr std::size_t kMaxParameters = 16;
   struct Free {
-    void operator()(std::byte* memory) const noexcept { std::free(memory); }
+    HostRange* range;  // that it is in; null: none
+    void operator()(std::byte* memory) const noexcept {
+      if (range != nullptr) {
+        range->give(memory);
+      } else {
+        std::free(memory);
+      }
+    }
   };
+  using Memory = std::unique_ptr<std::byte[], Free>;
   struct Allocation {
-    std::unique_ptr<std::byte[], Free> memory;
+    Memory memory;
     std::uint64_t bytes = 0;
   };
   /// [offset, offset + bytes) of it, or null and in `why` what is wrong.
@@ -50,26 +67,52 @@ class HostExecutor final : public command::Executor {
     const command::HostKernel* kernel = nullptr;
     std::array<std::uint32_t, kMaxParameters> offsets{};
     std::size_t least = 0, most = 0;  // bytes of all; what is more than the least is padding
-    bool has_pointers = false;
+    bool points = false;              // some are pointers or addresses
   };
   [[nodiscard]] static Function lay_out(const command::HostKernel& kernel) noexcept;
   [[nodiscard]] const Function* function_of(command::Handle function) const noexcept;
-  // False, and in `why` what is wrong.
-  [[nodiscard]] bool read_parameters(const Function& function, command::Call& call,
-                                     std::span<const std::byte> parameters, command::Outcome& why);
-  [[nodiscard]] bool check_pointers(const command::HostKernel& kernel, const command::Call& call,
-                                    command::Outcome& why);
+  /// A launch that was checked, or is being.
+  struct Checked {
+    const command::HostKernel* kernel = nullptr;
+    command::Call call;  // its arguments are these:
+    std::array<command::Call::Argument, kMaxParameters> arguments;
+    std::array<command::Pointer, kMaxParameters> pointers;  // of the parameters that are pointers, or addresses
+  };
+  /// False, and in `why` what is wrong.
+  [[nodiscard]] bool check(const command::Launch& launch, std::span<const std::byte> parameters, Checked& checked,
+                           command::Outcome& why);
+  [[nodiscard]] bool read_parameters(const Function& function, std::span<const std::byte> parameters, Checked& checked,
+                                     command::Outcome& why);
+  [[nodiscard]] bool check_pointers(Checked& checked, command::Outcome& why);
+  [[nodiscard]] bool check_address(std::size_t i, Checked& checked, command::Outcome& why);
+  static void run(const command::HostKernel& kernel, const command::Call& call, command::Outcome& outcome);
+
+  /// A command of a graph, checked: a kernel, or bytes that are copied or filled.
+  struct Step {
+    const command::HostKernel* kernel = nullptr;
+    command::Call call;
+    std::vector<command::Call::Argument> arguments;  // of it
+    std::byte* to = nullptr;
+    const std::byte* from = nullptr;  // null: `value`
+    std::uint64_t bytes = 0;
+    std::uint8_t value = 0;
+  };
+  [[nodiscard]] command::Outcome check(const command::GraphCommand& command, std::size_t number, Step& step,
+                                       GraphUses& uses);
+
+  /// Not ok: there is to be no such allocation.
+  [[nodiscard]] command::Outcome check_new(command::Handle handle, std::uint64_t bytes) const;
 
   const std::shared_ptr<const command::HostExecutorConfig> config_;
+  std::unique_ptr<HostRange> range_;  // if it has one
   std::unordered_map<std::uint64_t, Allocation> allocations_;
   std::uint64_t allocated_ = 0;
   std::unordered_map<std::uint64_t, Function> functions_;  // its entries stay where they are
   // What was launched last is mostly launched again.
   mutable std::uint64_t latest_ = 0;
   mutable const Function* latest_function_ = nullptr;
-  // Of the launch that runs.
-  std::array<command::Call::Argument, kMaxParameters> arguments_;
-  std::array<command::Pointer, kMaxParameters> pointers_;
+  Checked launched_;  // the launch that runs, kept to spare its clearing
+  Graphs<std::vector<Step>> graphs_;
 };
 
 }  // namespace fairlead::gpu

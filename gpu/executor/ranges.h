@@ -26,7 +26,18 @@ class Ranges {
     }
     return std::nullopt;
   }
-  /// What take() gave.
+  /// False: some of it is not free. `bytes` is not 0.
+  [[nodiscard]] bool take_at(std::uint64_t at, std::uint64_t bytes) {
+    auto part = free_.upper_bound(at);
+    if (part == free_.begin()) return false;
+    const auto [begin, length] = *--part;
+    if (at - begin > length || bytes > length - (at - begin)) return false;
+    free_.erase(part);
+    if (at != begin) free_[begin] = at - begin;
+    if (at + bytes != begin + length) free_[at + bytes] = begin + length - at - bytes;
+    return true;
+  }
+  /// What take() or take_at() gave.
   void give(std::uint64_t at, std::uint64_t bytes) {
     auto next = free_.lower_bound(at);
     if (next != free_.end() && at + bytes == next->first) {

@@ -40,8 +40,10 @@ namespace fairlead::inline v0::command {
 class ChannelBody;
 class SessionBody;
 
-/// The client's own name for an allocation or a function of its session: any number but 0, which names nothing. The two
-/// kinds have names of their own.
+class Graph;  // fairlead/command_graph.h
+
+/// The client's own name for an allocation, a module, a function or a graph of its session: any number but 0, which
+/// names nothing. The kinds have names of their own.
 struct Handle {
   std::uint64_t bits = 0;
   auto operator<=>(const Handle&) const = default;
@@ -122,6 +124,12 @@ template <typename... Types>
   return {Parameter{sizeof(Types), alignof(Types), std::is_same_v<Types, Pointer>}...};
 }
 
+/// Addresses on the device that are a session's, and the same at both ends (SessionOptions::range_bytes).
+struct AddressRange {
+  std::uint64_t base = 0, bytes = 0;  // 0 bytes: there is none
+  std::uint32_t alignment = 0;        // of what is placed in it: a power of two
+};
+
 /// What the server allows; it said so when the session began.
 struct Limits {
   std::uint32_t version = 0;          // of the protocol, negotiated
@@ -135,6 +143,11 @@ struct Limits {
   std::uint32_t shared_bytes = 0;     // of a launch
   Extent grid{};
   std::uint32_t modules = 0;  // of the session; 0: the device takes none
+  // Of the session's graphs together; 0: the device takes none, or the service is older than graphs. One has at most
+  // payload_bytes.
+  std::uint32_t graph_records = 0;
+  std::uint64_t graph_bytes = 0;
+  AddressRange range{};
 };
 
 /// A place in a channel that others may wait for.
@@ -150,6 +163,12 @@ struct SessionOptions {
                                                // both while the service is behind),
   std::chrono::microseconds flush_after{20};   // or its first has waited for so long; 0: not by time, and no thread
   bool wait_for_room = true;                   // appends wait for credits; false: they fail with kResourceExhausted
+  /// A range of addresses for all of the session's memory, which the client places (Channel::allocate_at), so that it
+  /// knows every address without asking. So much of the device's memory is the session's from its beginning. 0: none.
+  std::uint64_t range_bytes = 0;
+  /// The same addresses are kept free in this process, so that nothing of its own, and no other session, has them.
+  /// false: nobody sees to that; for a service within this process, which has its memory there itself.
+  bool reserve_range_here = true;
 };
 
 /// A queue of commands. Commands of a channel run in the order of appending; of several channels there is no order but
@@ -172,6 +191,12 @@ class FAIRLEAD_EXPORT Channel {
 
   /// Memory of the session's on the device, all bytes 0, under a handle that names none yet.
   Result<std::uint64_t> allocate(Handle handle, std::uint64_t bytes);
+  /// The same, at a place in the session's range (Limits::range) that overlaps no other allocation: what was released
+  /// by another channel is free behind a fence on that. Where a session has a range, it has no other memory.
+  Result<std::uint64_t> allocate_at(Handle handle, std::uint64_t address, std::uint64_t bytes);
+  /// Where that byte is on the device: for parameters and structures that hold addresses. Known without a reply, as the
+  /// client placed it. Errors: kNotFound (nothing of that name was placed, or it was released), kOutOfRange.
+  [[nodiscard]] Result<std::uint64_t> address_of(Handle handle, std::uint64_t offset = 0) const;
   Result<std::uint64_t> release(Handle handle);
   Result<std::uint64_t> fill(Handle to, std::uint64_t offset, std::uint64_t bytes, std::uint8_t value);
   /// `from` is free again when this returns. More than Limits::payload_bytes become several commands: the last one's
@@ -194,6 +219,15 @@ class FAIRLEAD_EXPORT Channel {
                              std::span<const Parameter> parameters);
   /// `parameters`: as pack() makes them.
   Result<std::uint64_t> launch(const Launch& launch, std::span<const std::byte> parameters);
+  /// A list of commands under a handle that names no graph yet. They are all checked before one runs: a failure()
+  /// names the first that is wrong. `graph` is free again when this returns. Errors here: kInvalidArgument (a launch
+  /// past the limits, no commands, more than Limits allow), kVersionMismatch (an older service), kUnimplemented (a
+  /// device that takes none).
+  Result<std::uint64_t> upload(Handle handle, const Graph& graph);
+  /// Runs all of its commands, in order. It fails and changes nothing if memory or a graph of that name is not there
+  /// any more.
+  Result<std::uint64_t> launch_graph(Handle graph);
+  Result<std::uint64_t> release_graph(Handle graph);
   /// Of the executor's own making: it says what the opcodes and bytes mean.
   Result<std::uint64_t> user(std::uint16_t opcode, std::span<const std::byte> bytes);
   /// A place behind all that was appended so far,
@@ -230,8 +264,8 @@ class FAIRLEAD_EXPORT Channel {
 /// copies are inert. Threads: any.
 class FAIRLEAD_EXPORT Session {
  public:
-  /// Errors: a bad option or address (kInvalidArgument), no service there in time, kVersionMismatch, or why the service
-  /// refused.
+  /// Errors: a bad option or address (kInvalidArgument), no service there in time, kVersionMismatch, why the service
+  /// refused, or kUnavailable (the range that it gave is taken in this process).
   static Result<Session> connect(Engine& engine, std::string_view host_port, const SessionOptions& options = {});
 
   /// Errors: kResourceExhausted (Limits::channels; channels are not given back), what ended the session.

@@ -45,6 +45,17 @@ struct ExecutorLimits {
   std::uint32_t shared_bytes = 48 << 10;
   Extent grid{2'147'483'647, 65'535, 65'535};
   std::uint32_t modules = 0;  // that a session may load; 0: the device takes none
+  bool graphs = false;        // the device takes them
+};
+
+/// One command of a graph; its kind says which members count.
+struct GraphCommand {
+  enum class Kind : std::uint8_t { kLaunch, kFill, kCopyWithin } kind = Kind::kLaunch;
+  Launch launch{};
+  std::span<const std::byte> parameters{};
+  Handle to{}, from{};
+  std::uint64_t to_offset = 0, from_offset = 0, bytes = 0;
+  std::uint8_t value = 0;
 };
 
 /// A place in a channel of a session.
@@ -92,6 +103,28 @@ class FAIRLEAD_EXPORT Executor {
     return no_modules();
   }
 
+  // --- of devices that take graphs (ExecutorLimits::graphs)
+  /// All of its commands are checked now: a failure names the first that is wrong, counted from 1, and there is no
+  /// graph. Nothing in `commands` overlaps, and what they refer to is there until this returns. `bytes`: what the graph
+  /// counts for.
+  virtual Outcome make_graph(Handle /*graph*/, std::span<const GraphCommand> /*commands*/, std::uint64_t /*bytes*/) {
+    return no_graphs();
+  }
+  /// One whose memory was released meanwhile is refused, and names the command that would use it.
+  virtual Outcome launch_graph(Handle /*graph*/) { return no_graphs(); }
+  virtual Outcome release_graph(Handle /*graph*/) { return no_graphs(); }
+
+  // --- of devices whose addresses clients may place memory at
+  /// A range of addresses for that much memory, and the memory: called once at most, before all commands. `wish`: where
+  /// it may begin, if that is to be had; 0: anywhere. Errors: there is no such thing (kUnimplemented), or not so much.
+  virtual Result<AddressRange> reserve(std::uint64_t /*bytes*/, std::uint64_t /*wish*/) {
+    return Status(Code::kUnimplemented, "this service's device has no addresses for clients to place memory at");
+  }
+  /// In that range.
+  virtual Outcome allocate_at(Handle /*handle*/, std::uint64_t /*address*/, std::uint64_t /*bytes*/) {
+    return {kNotSupported, Scope::kCommand, "this session has no range of addresses"};
+  }
+
   // --- of devices that work by themselves
   [[nodiscard]] virtual bool is_asynchronous() const noexcept { return false; }
   /// The next command is this one. Commands that are passed over are not told of.
@@ -104,6 +137,9 @@ class FAIRLEAD_EXPORT Executor {
  private:
   static Outcome no_modules() {
     return {kNotSupported, Scope::kCommand, "this service's device takes no modules: load() its functions by name"};
+  }
+  static Outcome no_graphs() {
+    return {kNotSupported, Scope::kCommand, "this service's device takes no graphs: give their commands one by one"};
   }
 };
 
@@ -162,8 +198,11 @@ struct ServiceConfig {
                                                           // of them its commands stand still
   std::uint64_t module_bytes = std::uint64_t{64} << 20;   // of one image; a session sends one at a time
   std::uint64_t module_cache_bytes = std::uint64_t{256} << 20;  // of images kept for whoever asks for them by hash
-  std::vector<Tenant> tenants{};                                // none: everybody may come, on the terms above
-  Sharing sharing = Sharing::kFree;                             // any other takes Where::kOwnThread
+  // Of a session's graphs together, whose bytes count as memory of its tenant's; 0: it may have none.
+  std::uint32_t graph_records = 65'536;
+  std::uint64_t graph_bytes = std::uint64_t{16} << 20;
+  std::vector<Tenant> tenants{};                // none: everybody may come, on the terms above
+  Sharing sharing = Sharing::kFree;             // any other takes Where::kOwnThread
   std::chrono::milliseconds longest_turn{100};  // of Sharing: one that takes longer keeps others waiting no more; they
                                                 // run beside it, and its tenant pays for it when it ends
 };

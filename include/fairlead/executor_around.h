@@ -46,6 +46,17 @@ class ExecutorAround : public Executor {
                     std::span<const Parameter> parameters) override {
     return inner_->load_from(function, module, name, parameters);
   }
+  Outcome make_graph(Handle graph, std::span<const GraphCommand> commands, std::uint64_t bytes) override {
+    return inner_->make_graph(graph, commands, bytes);
+  }
+  Outcome launch_graph(Handle graph) override { return inner_->launch_graph(graph); }
+  Outcome release_graph(Handle graph) override { return inner_->release_graph(graph); }
+  Result<AddressRange> reserve(std::uint64_t bytes, std::uint64_t wish) override {
+    return inner_->reserve(bytes, wish);
+  }
+  Outcome allocate_at(Handle handle, std::uint64_t address, std::uint64_t bytes) override {
+    return inner_->allocate_at(handle, address, bytes);
+  }
   [[nodiscard]] bool is_asynchronous() const noexcept override { return inner_->is_asynchronous(); }
   void begin(const Place& place) noexcept override { inner_->begin(place); }
   Outcome fence(const Place& mark) override { return inner_->fence(mark); }

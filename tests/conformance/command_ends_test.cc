@@ -37,7 +37,8 @@ class Stranger {
   void greet() {
     say(datapath::command::hello_message({.payload_bytes = 4096}));
     const Event welcome = next_of(peer, Event::Kind::kMessage);
-    ASSERT_EQ(welcome.data.size(), sizeof(MessageHeader) + sizeof(datapath::command::Welcome));
+    ASSERT_EQ(welcome.data.size(),
+              sizeof(MessageHeader) + sizeof(datapath::command::Welcome) + sizeof(datapath::command::WelcomeMore));
   }
   void give(std::uint64_t first, std::uint32_t count, Bytes record) {
     std::vector<std::byte> message = datapath::command::make_message(

@@ -115,9 +115,15 @@ class CommandPair : public testing::TestWithParam<CommandWay> {
     if (connects) session.emplace(connect());
   }
 
-  command::Session connect(command::SessionOptions options = {}) {
+  static command::SessionOptions patient(command::SessionOptions options = {}) {
     options.patience = kPatience;
-    Result<command::Session> made = command::Session::connect(*client, service->listen_address(), options);
+    return options;
+  }
+  command::Session connect(const command::SessionOptions& options = {}) {
+    return connect(service->listen_address(), options);
+  }
+  command::Session connect(const std::string& address, const command::SessionOptions& options = {}) {
+    Result<command::Session> made = command::Session::connect(*client, address, patient(options));
     EXPECT_TRUE(made) << made.error().to_string();
     if (!made) std::abort();
     return *made;

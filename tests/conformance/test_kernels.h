@@ -59,6 +59,16 @@ class TestKernels {
                    },
                    true});
     all.push_back({"exit", {}, {}, [](const auto&) -> Status { std::_Exit(7); }, true});
+    all.push_back(list_sum());
+    // Adds 1 to each of so many floats.
+    all.push_back({"add_one",
+                   {{command::ParameterKind::kAddress, alignof(float)}, {command::ParameterKind::kU32}},
+                   [](const command::Call& call, std::size_t) { return std::uint64_t{4} * call.u32(1); },
+                   [](const command::Call& call) {
+                     for (std::size_t i = 0; i < call.u32(1); ++i) call.pointer<float>(0)[i] += 1;
+                     return Status();
+                   },
+                   true});
     // Whether this process has a descriptor of what the test calls so.
     all.push_back({"inherits",
                    {},
@@ -101,7 +111,33 @@ class TestKernels {
     };
   }
 
+  /// list_sum(head, out): of nodes that name each other by their addresses, the last 0.
+  struct Node {
+    std::uint64_t next = 0;
+    float value = 0;
+    std::uint32_t padding = 0;
+  };
+
  private:
+  static command::HostKernel list_sum() {
+    return {"list_sum",
+            {{command::ParameterKind::kAddress, alignof(Node)}, {command::ParameterKind::kPointer, alignof(float)}},
+            [](const command::Call& call, std::size_t i) {
+              return i == 1 ? sizeof(float) : call.u64(0) == 0 ? 0 : sizeof(Node);
+            },
+            [](const command::Call& call) {
+              float sum = 0;
+              for (std::uint64_t at = call.u64(0); at != 0;) {
+                const auto* const node = call.at<Node>(at);
+                if (node == nullptr) return Status(Code::kOutOfRange, "an address in the list is nobody's");
+                sum += node->value;
+                at = node->next;
+              }
+              *call.pointer<float>(1) = sum;
+              return Status();
+            },
+            true};
+  }
   struct Counted final : command::ExecutorAround {
     Counted(std::unique_ptr<command::Executor> of, std::shared_ptr<TestSignals> with)
         : ExecutorAround(std::move(of)), signals(std::move(with)) {

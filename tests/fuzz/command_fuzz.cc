@@ -86,6 +86,17 @@ class Late final : public fairlead::command::Executor {
     if (parameters.size() > kMaxLayout) std::abort();
     return {};
   }
+  fairlead::Result<fairlead::command::AddressRange> reserve(std::uint64_t bytes, std::uint64_t wish) override {
+    return host_->reserve(bytes, wish);
+  }
+  Outcome allocate_at(Handle h, std::uint64_t at, std::uint64_t n) override { return host_->allocate_at(h, at, n); }
+  Outcome make_graph(Handle h, std::span<const fairlead::command::GraphCommand> commands,
+                     std::uint64_t bytes) override {
+    if (commands.empty() || bytes < sizeof(RecordHeader) * commands.size()) std::abort();
+    return host_->make_graph(h, commands, bytes);
+  }
+  Outcome launch_graph(Handle h) override { return host_->launch_graph(h); }
+  Outcome release_graph(Handle h) override { return host_->release_graph(h); }
   [[nodiscard]] bool is_asynchronous() const noexcept override { return true; }
   void begin(const fairlead::command::Place& place) noexcept override {
     begun_[place.channel] = (place_ = place).sequence;
@@ -149,7 +160,9 @@ void run(bool late, const std::uint8_t* data, std::size_t size) {
     if (!late || !host) return host;
     return std::unique_ptr<fairlead::command::Executor>(std::make_unique<Late>(*std::move(host)));
   });
-  session.take(hello_message({.payload_bytes = kMaxPayload}), TrafficClass::kCommands);
+  // Where inputs of the corpus place what they have.
+  constexpr HelloMore kRange{1 << 16, std::uint64_t{0x2000} << 32};
+  session.take(hello_message({.payload_bytes = kMaxPayload}, kRange), TrafficClass::kCommands);
   if (!session.is_welcome()) std::abort();
   while (size >= 2) {
     const std::size_t said = data[0] | (data[1] & 0x7fu) << 8;

@@ -216,6 +216,7 @@ struct CudaDouble::Calls {
     const std::lock_guard lock(self().mutex_);
     const auto at = self().streams_.find(number_of(stream));
     if (at == self().streams_.end() || at->second != 0) self().violations_.push_back("a busy stream is destroyed");
+    self().forbid_capture("stream_destroy", stream);
     self().streams_.erase(number_of(stream));
     self().owners_.erase(number_of(stream));
     return result;
@@ -247,6 +248,7 @@ struct CudaDouble::Calls {
     const CuResult result = enter("event_record", true);
     if (result != CuResult::kSuccess) return result;
     const std::lock_guard lock(self().mutex_);
+    self().forbid_capture("event_record", stream);
     self().events_[number_of(event)] = CuResult::kNotReady;
     ++self().streams_[number_of(stream)];
     const std::uint64_t ticket = ++self().next_;
@@ -277,6 +279,7 @@ struct CudaDouble::Calls {
                            static_cast<std::byte*>(host) + bytes <=
                                static_cast<std::byte*>(std::prev(pinned)->first) + std::prev(pinned)->second;
     if (!is_pinned) self().violations_.push_back("a copy of host memory that is not pinned, which would block");
+    self().forbid_capture("a copy to or from the host", stream);
     const bool broken = self().break_armed_ && self().break_in_-- == 0;
     if (broken) self().break_armed_ = false;
     ++self().streams_[number_of(stream)];
@@ -581,8 +584,8 @@ std::vector<std::string> CudaDouble::violations() const {
 
 std::size_t CudaDouble::live_objects() const {
   const std::lock_guard lock(mutex_);
-  return retained_ + contexts_.size() + given_.size() + modules_.size() + pinned_.size() + streams_.size() +
-         events_.size();
+  return retained_ + contexts_.size() + given_.size() + modules_.size() + graphs_.size() + execs_.size() +
+         pinned_.size() + streams_.size() + events_.size();
 }
 
 std::vector<CudaDouble::Export> CudaDouble::exports() const {

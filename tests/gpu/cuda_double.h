@@ -110,8 +110,8 @@ class CudaDouble {
   [[nodiscard]] std::size_t copies_done() const;
   /// Calls without a context, pointers that are no memory of the device, frees of what is not there, and the like.
   [[nodiscard]] std::vector<std::string> violations() const;
-  /// Contexts retained and made, device memory of memory_alloc(), modules, pinned memory, streams and events that
-  /// exist.
+  /// Contexts retained and made, device memory of memory_alloc(), modules, graphs of both kinds, pinned memory, streams
+  /// and events that exist.
   [[nodiscard]] std::size_t live_objects() const;
   /// What went with its context, and had not been freed by itself.
   [[nodiscard]] std::size_t orphans() const;
@@ -165,12 +165,19 @@ class CudaDouble {
   struct Module {
     std::vector<Kernel>* kernels = nullptr;
   };
+  /// What was captured, in order. One that can be launched is of the context that it was made in.
+  struct Graph {
+    std::vector<std::function<CuResult()>> calls;
+    CuContext context = nullptr;
+  };
 
   static void add_work_calls(DriverApi& table);
   static CudaDouble& self();
   static std::vector<CuContext>& stack();  // the calling thread's
   /// Under mutex_.
   void put(CuStream stream, std::function<CuResult()> run);
+  /// What a captured stream does not take is a violation.
+  void forbid_capture(const char* call, CuStream stream);
   [[nodiscard]] std::deque<Work>::iterator choose();
   void own(std::uint64_t object);
   void lose(CuContext context, CuResult result);
@@ -203,6 +210,8 @@ class CudaDouble {
   std::vector<Mapping> returned_;              // what it may give again, as it was left
   std::map<std::uint64_t, Module> modules_;
   std::map<std::uint64_t, Kernel*> functions_;
+  std::map<std::uint64_t, Graph> captures_;  // by the stream that is captured
+  std::map<std::uint64_t, std::shared_ptr<const Graph>> graphs_, execs_;
   std::map<std::string, std::vector<Kernel>> images_;
   std::map<std::uint64_t, std::uint64_t> tickets_;  // of events: of their last recording
   std::set<std::uint64_t> unredeemed_;              // tickets of recordings that the device is not past

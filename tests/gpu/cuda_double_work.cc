@@ -65,6 +65,7 @@ struct CudaDouble::WorkCalls {
       own.events_.erase(object);
       own.tickets_.erase(object);
       own.modules_.erase(object);
+      own.execs_.erase(object);
       if (const auto pinned = own.pinned_.find(handle_of<void*>(object)); pinned != own.pinned_.end()) {
         ::munmap(pinned->first, pinned->second);
         own.pinned_.erase(pinned);
@@ -173,6 +174,7 @@ struct CudaDouble::WorkCalls {
     const CuResult result = enter("stream_wait");
     if (result != CuResult::kSuccess) return result;
     const std::lock_guard lock(self().mutex_);
+    self().forbid_capture("stream_wait", stream);
     ++self().streams_[number_of(stream)];
     self().queue_.push_back({.stream = stream, .awaits = self().tickets_[number_of(event)], .context = stack().back()});
     self().changed_.notify_all();
@@ -265,6 +267,78 @@ struct CudaDouble::WorkCalls {
     });
     return result;
   }
+
+  // --- graphs
+  static CuResult capture_begin(CuStream stream, int mode) {
+    const CuResult result = enter("capture_begin");
+    if (result != CuResult::kSuccess) return result;
+    const std::lock_guard lock(self().mutex_);
+    if (mode != kCaptureRelaxed) self().violations_.push_back("a capture that other threads' calls would end");
+    const auto at = self().streams_.find(number_of(stream));
+    if (at == self().streams_.end() || at->second != 0 || self().captures_.contains(at->first)) {
+      return CuResult::kInvalidValue;
+    }
+    self().captures_[at->first] = {{}, stack().back()};
+    return result;
+  }
+  /// The capture has ended also where this fails.
+  static CuResult capture_end(CuStream stream, CuGraph* graph) {
+    const CuResult result = enter("capture_end");
+    const std::lock_guard lock(self().mutex_);
+    auto captured = self().captures_.extract(number_of(stream));
+    if (result != CuResult::kSuccess) return result;
+    if (captured.empty()) return CuResult::kInvalidValue;
+    const std::uint64_t number = ++self().next_;
+    self().graphs_[number] = std::make_shared<const Graph>(std::move(captured.mapped()));
+    *graph = handle_of<CuGraph>(number);
+    return result;
+  }
+  /// A graph is of no context: nobody frees it but this.
+  static CuResult graph_destroy(CuGraph graph) {
+    const CuResult result = enter("graph_destroy", false);
+    const std::lock_guard lock(self().mutex_);
+    if (self().graphs_.erase(number_of(graph)) == 0) self().violations_.push_back("a graph is destroyed twice");
+    return result;
+  }
+  static CuResult graph_instantiate(CuGraphExec* exec, CuGraph graph, unsigned long long) {
+    const CuResult result = enter("graph_instantiate");
+    if (result != CuResult::kSuccess) return result;
+    const std::lock_guard lock(self().mutex_);
+    const auto found = self().graphs_.find(number_of(graph));
+    if (found == self().graphs_.end()) return CuResult::kInvalidValue;
+    const std::uint64_t number = ++self().next_;
+    self().execs_[number] = found->second;
+    self().own(number);
+    *exec = handle_of<CuGraphExec>(number);
+    return result;
+  }
+  static CuResult graph_exec_destroy(CuGraphExec exec) {
+    const CuResult result = enter("graph_exec_destroy");
+    const std::lock_guard lock(self().mutex_);
+    self().owners_.erase(number_of(exec));
+    if (self().execs_.erase(number_of(exec)) == 0) self().violations_.push_back("a graph is destroyed twice");
+    return result;
+  }
+  static CuResult graph_launch(CuGraphExec exec, CuStream stream) {
+    const CuResult result = enter("graph_launch");
+    if (result != CuResult::kSuccess) return result;
+    const std::lock_guard lock(self().mutex_);
+    const auto found = self().execs_.find(number_of(exec));
+    if (found == self().execs_.end()) {
+      self().violations_.push_back("a graph is launched that is none");
+      return CuResult::kInvalidValue;
+    }
+    if (found->second->context != stack().back()) return CuResult::kInvalidContext;
+    self().forbid_capture("graph_launch", stream);
+    // What runs of it goes on though it is destroyed.
+    self().put(stream, [graph = found->second] {
+      for (const auto& call : graph->calls) {
+        if (const CuResult each = call(); each != CuResult::kSuccess) return each;
+      }
+      return CuResult::kSuccess;
+    });
+    return result;
+  }
 };
 
 void CudaDouble::add_work_calls(DriverApi& table) {
@@ -281,6 +355,12 @@ void CudaDouble::add_work_calls(DriverApi& table) {
   table.module_function = WorkCalls::module_function;
   table.function_parameter = WorkCalls::function_parameter;
   table.launch = WorkCalls::launch;
+  table.capture_begin = WorkCalls::capture_begin;
+  table.capture_end = WorkCalls::capture_end;
+  table.graph_destroy = WorkCalls::graph_destroy;
+  table.graph_instantiate = WorkCalls::graph_instantiate;
+  table.graph_exec_destroy = WorkCalls::graph_exec_destroy;
+  table.graph_launch = WorkCalls::graph_launch;
 }
 
 void CudaDouble::add_image(const std::string& image, std::vector<Kernel> kernels) {
@@ -288,7 +368,14 @@ void CudaDouble::add_image(const std::string& image, std::vector<Kernel> kernels
   images_[image] = std::move(kernels);
 }
 
+void CudaDouble::forbid_capture(const char* call, CuStream stream) {
+  if (captures_.contains(number_of(stream))) violations_.push_back(std::string(call) + " on a stream that is captured");
+}
+
 void CudaDouble::put(CuStream stream, std::function<CuResult()> run) {
+  if (const auto capture = captures_.find(number_of(stream)); capture != captures_.end()) {
+    return capture->second.calls.push_back(std::move(run));
+  }
   ++streams_[number_of(stream)];
   queue_.push_back({.stream = stream, .run = std::move(run), .context = stack().back()});
   changed_.notify_all();

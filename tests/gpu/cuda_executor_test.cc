@@ -27,7 +27,18 @@ TEST(Ranges, NeverOverlapAndJoinAgain) {
   for (int i = 0; i < 5000; ++i) {
     if (random() % 2 == 0) {
       const std::uint64_t bytes = random() % 90 + 1;
-      const std::optional<std::uint64_t> at = ranges.take(bytes);
+      std::optional<std::uint64_t> at;
+      if (random() % 2 == 0) {  // a place that somebody picks
+        const std::uint64_t wish = random() % (kSize + 50);
+        const bool is_free = wish + bytes <= kSize && std::ranges::none_of(taken, [&](const auto& each) {
+                               return each.first < wish + bytes && wish < each.first + each.second;
+                             });
+        ASSERT_EQ(ranges.take_at(wish, bytes), is_free) << wish << ", " << bytes;
+        if (!is_free) continue;
+        at = wish;
+      } else {
+        at = ranges.take(bytes);
+      }
       if (!at) {
         ASSERT_LT(ranges.longest(), bytes);
         continue;
@@ -47,6 +58,8 @@ TEST(Ranges, NeverOverlapAndJoinAgain) {
   EXPECT_EQ(ranges.longest(), kSize);
   EXPECT_EQ(ranges.take(kSize), 0u);
   EXPECT_FALSE(ranges.take(1));
+  EXPECT_FALSE(ranges.take_at(0, 1));
+  EXPECT_FALSE(ranges.take_at(~std::uint64_t{0}, ~std::uint64_t{0}));
 }
 
 TEST(CudaImage, WhatIsCutShortIsNone) {
@@ -395,6 +408,55 @@ TEST_F(CudaSession, AnImageIsTakenAsItWasAskedFor) {
     EXPECT_TRUE(fed.is_over()) << i;
     EXPECT_THAT(fed.why.message(), HasSubstr("of an image that was not asked for")) << i;
   }
+}
+
+// Its commands are done in the order of the stream, and what runs of it goes on when it is released.
+TEST_F(CudaSession, AGraphIsOneCallForAllItsCommands) {
+  fed.cuda.hold_copies();
+  allocate(1, 8);
+  std::vector<std::byte> records;
+  for (int i = 0; i < 10; ++i) {
+    const auto one = HandFed::record(Opcode::kFill, wire::FillBody{1, 0, 8, static_cast<std::uint64_t>(i)});
+    records.insert(records.end(), one.begin(), one.end());
+  }
+  fed.give(0, Opcode::kGraph, wire::GraphBody{7, records.size(), 10}, records, wire::kInline);
+  while (fed.step()) {
+  }
+  const std::size_t calls = fed.cuda.calls("fill");
+  std::uint64_t last = 0;
+  for (int i = 0; i < 20; ++i) {
+    fill(1, 8, 0x55);
+    fed.give(0, Opcode::kLaunchGraph, wire::GraphHandleBody{7});
+    last = copy_out(1, 8);
+  }
+  fed.give(0, Opcode::kReleaseGraph, wire::GraphHandleBody{7});
+  while (fed.step()) {
+  }
+  EXPECT_EQ(fed.channels[0].executed, fed.channels[0].last) << "nothing waits for the device";
+  EXPECT_LT(fed.channels[0].complete, last);
+  EXPECT_EQ(fed.cuda.calls("graph_launch"), 20u);
+  EXPECT_EQ(fed.cuda.calls("graph_instantiate"), 1u);
+  EXPECT_EQ(fed.cuda.calls("graph_exec_destroy"), 1u);
+  EXPECT_EQ(fed.cuda.calls("fill"), calls + 20) << "its fills were captured, and no call is made for them any more";
+  fed.cuda.let_copies_go();
+  expect_fine();
+  for (const auto& [sequence, bytes] : fed.channels[0].data) EXPECT_EQ(bytes[7], std::byte{9}) << sequence;
+  EXPECT_EQ(fed.channels[0].data.size(), 20u);
+}
+
+TEST(CudaOldDriver, TakesNoGraphs) {
+  DriverApi api = CudaDouble::api();
+  api.graph_instantiate = nullptr;
+  HandFed fed(api, command::standard_kernels());
+  ASSERT_TRUE(fed.greet());
+  fed.give(0, Opcode::kAllocate, wire::AllocateBody{1, 8});
+  const auto record = HandFed::record(Opcode::kFill, wire::FillBody{1, 0, 8, 1});
+  fed.give(0, Opcode::kGraph, wire::GraphBody{7, record.size(), 1}, record, wire::kInline);
+  ASSERT_TRUE(fed.settle());
+  ASSERT_TRUE(fed.channels[0].failure);
+  EXPECT_EQ(fed.channels[0].failure->sequence, 2u);
+  EXPECT_EQ(fed.channels[0].failure->result, command::kNotSupported);
+  EXPECT_EQ(fed.cuda.calls("capture_begin"), 0u);
 }
 
 // A driver older than CUDA 12.4 does not tell what functions take: a launch with too few bytes is refused by it.

@@ -15,9 +15,21 @@ using command::HostKernel;
 using command::ParameterKind;
 using command::Pointer;
 
-std::size_t bytes_of(ParameterKind kind) {
-  return kind == ParameterKind::kPointer || kind == ParameterKind::kU64 ? 8 : 4;
-}
+std::size_t bytes_of(ParameterKind kind) { return kind == ParameterKind::kU32 || kind == ParameterKind::kF32 ? 4 : 8; }
+
+bool is_pointer(ParameterKind kind) { return kind == ParameterKind::kPointer || kind == ParameterKind::kAddress; }
+
+/// What the device holds.
+class DeviceAddresses final : public command::Addresses {
+ public:
+  explicit DeviceAddresses(const CudaDouble::Launched& launched) : launched_(launched) {}
+  [[nodiscard]] std::byte* find(std::uint64_t address, std::uint64_t bytes) const noexcept override {
+    return launched_.memory(address, bytes);
+  }
+
+ private:
+  const CudaDouble::Launched& launched_;
+};
 
 CuResult run(const HostKernel& kernel, const CudaDouble::Launched& launched) {
   std::vector<Call::Argument> arguments(kernel.parameters.size());
@@ -31,15 +43,17 @@ CuResult run(const HostKernel& kernel, const CudaDouble::Launched& launched) {
     if (kernel.parameters[i].kind == ParameterKind::kF32) {
       std::memcpy(&arguments[i].real, from, bytes);
     } else {
-      std::memcpy(kernel.parameters[i].kind == ParameterKind::kPointer ? &addresses[i] : &arguments[i].number, from,
-                  bytes);
+      std::memcpy(is_pointer(kernel.parameters[i].kind) ? &addresses[i] : &arguments[i].number, from, bytes);
+      if (kernel.parameters[i].kind == ParameterKind::kAddress) arguments[i].number = addresses[i];
     }
   }
+  const DeviceAddresses device(launched);
   const Call call{{launched.grid[0], launched.grid[1], launched.grid[2]},
                   {launched.block[0], launched.block[1], launched.block[2]},
-                  arguments};
+                  arguments,
+                  &device};
   for (std::size_t i = 0; i < arguments.size(); ++i) {
-    if (kernel.parameters[i].kind != ParameterKind::kPointer) continue;
+    if (!is_pointer(kernel.parameters[i].kind) || (addresses[i] == 0 && kernel.extent(call, i) == 0)) continue;
     arguments[i].pointer = launched.memory(addresses[i], kernel.extent(call, i));
     if (arguments[i].pointer == nullptr || addresses[i] % kernel.parameters[i].alignment != 0) {
       return CuResult::kIllegalAddress;

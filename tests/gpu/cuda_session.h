@@ -81,6 +81,15 @@ class Noted final : public command::Executor {
   Outcome load_from(Handle h, Handle m, std::string_view name, std::span<const command::Parameter> p) override {
     return noted([&] { return inner_->load_from(h, m, name, p); });
   }
+  Outcome make_graph(Handle h, std::span<const command::GraphCommand> commands, std::uint64_t bytes) override {
+    return noted([&] { return inner_->make_graph(h, commands, bytes); });
+  }
+  Outcome launch_graph(Handle h) override {
+    return noted([&] { return inner_->launch_graph(h); });
+  }
+  Outcome release_graph(Handle h) override {
+    return noted([&] { return inner_->release_graph(h); });
+  }
   [[nodiscard]] bool is_asynchronous() const noexcept override { return true; }
   void begin(const command::Place& place) noexcept override {
     place_ = place;
@@ -150,8 +159,8 @@ class HandFed : private wire::Outlet {
   void end() { session_.reset(); }
 
   template <typename Body>
-  std::uint64_t give(std::uint16_t channel, wire::Opcode opcode, const Body& body, std::span<const std::byte> tail = {},
-                     std::uint16_t flags = 0) {
+  [[nodiscard]] static std::vector<std::byte> record(wire::Opcode opcode, const Body& body,
+                                                     std::span<const std::byte> tail = {}, std::uint16_t flags = 0) {
     std::vector<std::byte> record;
     const std::size_t length = wire::padded(sizeof(wire::RecordHeader) + sizeof body + tail.size());
     wire::put(record,
@@ -159,6 +168,12 @@ class HandFed : private wire::Outlet {
     wire::put(record, body);
     record.insert(record.end(), tail.begin(), tail.end());
     record.resize(length);
+    return record;
+  }
+  template <typename Body>
+  std::uint64_t give(std::uint16_t channel, wire::Opcode opcode, const Body& body, std::span<const std::byte> tail = {},
+                     std::uint16_t flags = 0) {
+    const std::vector<std::byte> record = HandFed::record(opcode, body, tail, flags);
     const std::uint64_t sequence = ++channels[channel].last;
     std::vector<std::byte> message =
         wire::make_message({static_cast<std::uint8_t>(wire::MessageType::kCommands), 0, channel, 1, sequence});

@@ -3,22 +3,16 @@
 #include <gtest/gtest.h>
 
 #include <array>
-#include <deque>
-#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "datapath/command/codec.h"
-#include "datapath/command/server_session.h"
-#include "gpu/executor/host_executor.h"
+#include "tests/datapath/command/fed_session.h"
 
 namespace fairlead::datapath::command {
 namespace {
 
 using fairlead::command::Failure;
-using fairlead::command::HostExecutorConfig;
-using fairlead::command::HostKernel;
 using fairlead::command::Scope;
 using testing::HasSubstr;
 
@@ -38,6 +32,17 @@ TEST(CommandCodec, BytesOfTheGreeting) {
   EXPECT_EQ(hex(hello_message({.oldest = 1, .newest = 2, .payload_bytes = 0x100000})),
             "01000000000000000000000000000000"
             "0100020000001000");
+  EXPECT_EQ(hex(hello_message({.oldest = 1, .newest = 3, .payload_bytes = 0x100000}, HelloMore{0x10000, 0x7f00})),
+            "01000000000000000000000000000000"
+            "0100030000001000"
+            "0000010000000000"
+            "007f000000000000");
+  EXPECT_EQ(hex(Bytes(welcome_message({}, WelcomeMore{1, 2, 3, 4, 5})).last(sizeof(WelcomeMore))),
+            "01000000"
+            "02000000"
+            "0300000000000000"
+            "0400000000000000"
+            "0500000000000000");
   EXPECT_EQ(hex(refused_message({Code::kVersionMismatch, "no"})),
             "03000000000000000000000000000000"
             "0e00020000000000"
@@ -86,20 +91,6 @@ TEST(CommandCodec, BytesOfAReply) {
     Bytes rest = part->data;
     EXPECT_FALSE(take_data(rest)) << length;
   }
-}
-
-std::vector<std::byte> record(std::uint16_t opcode, std::uint16_t flags, Bytes body) {
-  std::vector<std::byte> bytes;
-  put(bytes, RecordHeader{opcode, flags, static_cast<std::uint32_t>(padded(sizeof(RecordHeader) + body.size()))});
-  put_padded(bytes, body);
-  return bytes;
-}
-template <typename Body>
-std::vector<std::byte> record(Opcode opcode, const Body& body, Bytes tail = {}, std::uint16_t flags = 0) {
-  std::vector<std::byte> bytes;
-  put(bytes, body);
-  bytes.insert(bytes.end(), tail.begin(), tail.end());
-  return record(static_cast<std::uint16_t>(opcode), flags, bytes);
 }
 
 TEST(CommandCodec, BytesOfALaunch) {
@@ -158,6 +149,34 @@ TEST(CommandCodec, BytesOfAModuleAndOfItsFunction) {
   EXPECT_EQ(hex(tail_of(*read)), "10000000080001000400000004000000616464");
 }
 
+TEST(CommandCodec, BytesOfAGraphAndOfItsLaunch) {
+  const std::vector<std::byte> one = record(Opcode::kFill, FillBody{0x11, 2, 3, 4});
+  const std::vector<std::byte> bytes = record(Opcode::kGraph, GraphBody{0x22, one.size(), 1}, one, kInline | kMustKnow);
+  EXPECT_EQ(hex(bytes),
+            "0e00"
+            "0300"
+            "48000000"
+            "2200000000000000"
+            "2800000000000000"
+            "0100000000000000"
+            "03000000"
+            "28000000"
+            "1100000000000000"
+            "0200000000000000"
+            "0300000000000000"
+            "0400000000000000");
+  Bytes rest = bytes;
+  const std::optional<Record> read = take_record(rest);
+  ASSERT_TRUE(read && is_well_formed(*read));
+  EXPECT_EQ(hex(tail_of(*read)), hex(one));
+  EXPECT_EQ(hex(record(Opcode::kLaunchGraph, GraphHandleBody{0x22}, {}, kMustKnow)),
+            "0f00"
+            "0100"
+            "10000000"
+            "2200000000000000")
+      << "16 bytes, however many commands it has";
+}
+
 TEST(CommandCodec, RecordsThatAreCutShortAreNone) {
   const std::vector<std::byte> whole = record(Opcode::kCopyOut, CopyBody{1, 2, 3});
   for (std::size_t length = 0; length < whole.size(); ++length) {
@@ -181,7 +200,8 @@ TEST(CommandCodec, BodiesThatDoNotHoldWhatTheySayAreMalformed) {
   };
   for (const Opcode opcode :
        {Opcode::kAllocate, Opcode::kRelease, Opcode::kFill, Opcode::kCopyIn, Opcode::kCopyOut, Opcode::kCopyWithin,
-        Opcode::kLoad, Opcode::kLaunch, Opcode::kFence, Opcode::kRecover, Opcode::kModule, Opcode::kLoadFrom}) {
+        Opcode::kLoad, Opcode::kLaunch, Opcode::kFence, Opcode::kRecover, Opcode::kModule, Opcode::kLoadFrom,
+        Opcode::kGraph, Opcode::kLaunchGraph, Opcode::kReleaseGraph, Opcode::kAllocateAt}) {
     EXPECT_FALSE(is_fine(record(static_cast<std::uint16_t>(opcode), 0, {}))) << static_cast<int>(opcode);
   }
   EXPECT_TRUE(is_fine(record(static_cast<std::uint16_t>(Opcode::kMark), 0, {})));
@@ -202,91 +222,16 @@ TEST(CommandCodec, BodiesThatDoNotHoldWhatTheySayAreMalformed) {
   EXPECT_FALSE(is_fine(record(Opcode::kLoadFrom, LoadFromBody{1, 2, 0xffff'ffff, 0xffff'ffff})));
   EXPECT_FALSE(is_fine(record(Opcode::kCopyIn, CopyBody{1, 0, 1025}, Bytes(big).first(1032), kInline)));
   EXPECT_TRUE(is_fine(record(Opcode::kCopyIn, CopyBody{1, 0, 1024}, Bytes(big).first(1024), kInline)));
+  EXPECT_TRUE(is_fine(record(Opcode::kGraph, GraphBody{1, 1024, 5}, Bytes(big).first(1024), kInline)));
+  EXPECT_FALSE(is_fine(record(Opcode::kGraph, GraphBody{1, 1025, 5}, Bytes(big).first(1032), kInline)));
+  EXPECT_FALSE(is_fine(record(Opcode::kGraph, GraphBody{1, 9, 5}, Bytes(big).first(8), kInline)));
+  EXPECT_TRUE(is_fine(record(Opcode::kGraph, GraphBody{1, 9, 5})));
   EXPECT_TRUE(is_fine(record(200, 0, Bytes(big).first(24)))) << "what nobody knows is skipped by its length";
 }
 
 // ---- a session -----------------------------------------------------------------------------------------------------
 
-class Session : public testing::Test, protected Outlet {
- protected:
-  void begin(ServerSession::Terms terms = {}) {
-    HostExecutorConfig config;
-    config.memory_bytes = 1 << 20;
-    config.kernels.push_back({"fault", {}, {}, [](const auto&) { return Status(Code::kInternal, "a fault"); }, true});
-    shared_ = std::make_shared<const HostExecutorConfig>(std::move(config));
-    session_ = std::make_unique<ServerSession>(
-        static_cast<Outlet&>(*this), terms, [this]() -> Result<std::unique_ptr<fairlead::command::Executor>> {
-          return std::unique_ptr<fairlead::command::Executor>(std::make_unique<gpu::HostExecutor>(shared_));
-        });
-  }
-  void greet(ServerSession::Terms terms = {}) {
-    begin(terms);
-    session_->take(hello_message({.payload_bytes = 4096}), TrafficClass::kCommands);
-    ASSERT_TRUE(session_->is_welcome());
-    sent_.clear();
-  }
-  void send(TrafficClass, Bytes message) override { sent_.emplace_back(message.begin(), message.end()); }
-  [[nodiscard]] std::uint64_t untaken() override { return untaken_; }
-
-  void give(std::uint16_t channel, std::uint64_t first, const std::vector<std::vector<std::byte>>& records) {
-    std::vector<std::byte> message = make_message({static_cast<std::uint8_t>(MessageType::kCommands), 0, channel,
-                                                   static_cast<std::uint32_t>(records.size()), first});
-    for (const auto& one : records) message.insert(message.end(), one.begin(), one.end());
-    session_->take(std::move(message), TrafficClass::kCommands);
-  }
-  void give_payload(std::uint16_t channel, std::uint64_t sequence, std::size_t bytes) {
-    std::vector<std::byte> message =
-        make_message({static_cast<std::uint8_t>(MessageType::kPayload), 0, channel, 1, sequence});
-    message.resize(message.size() + bytes, std::byte{7});
-    session_->take(std::move(message), TrafficClass::kBulk);
-  }
-  void run() {
-    while (session_->run()) {
-    }
-  }
-  /// The replies of a channel as one: how far it got, and what failed.
-  Reply replies(std::uint16_t channel) {
-    Reply all;
-    for (const auto& message : sent_) {
-      Bytes body = message;
-      const auto header = take<MessageHeader>(body);
-      if (!header || header->channel != channel) continue;
-      if (header->type != static_cast<std::uint8_t>(MessageType::kReply)) continue;
-      std::optional<Reply> reply = read_reply(*header, body);
-      EXPECT_TRUE(reply);
-      if (!reply) continue;
-      EXPECT_LE(reply->executed - all.executed, 64u) << "one reply for at most 64 commands";
-      all.executed = reply->executed;
-      all.accepted = reply->accepted;
-      if (reply->failure) all.failure = reply->failure;
-    }
-    return all;
-  }
-  /// What the session said at its end.
-  Status refusal() {
-    if (sent_.empty()) return {};
-    Bytes body = sent_.back();
-    const auto header = take<MessageHeader>(body);
-    return header && header->type == static_cast<std::uint8_t>(MessageType::kRefused) ? refusal_in(body) : Status();
-  }
-
-  static std::vector<std::byte> allocate(std::uint64_t handle, std::uint64_t bytes) {
-    return record(Opcode::kAllocate, AllocateBody{handle, bytes});
-  }
-  static std::vector<std::byte> load(std::uint64_t handle, std::string_view name) {
-    return record(Opcode::kLoad, LoadBody{handle, name.size()}, std::as_bytes(std::span(name)));
-  }
-  static std::vector<std::byte> launch(std::uint64_t function) {
-    return record(Opcode::kLaunch, LaunchBody{function, {1, 1, 1}, {1, 1, 1}, 0, 0});
-  }
-
-  std::shared_ptr<const HostExecutorConfig> shared_;
-  std::unique_ptr<ServerSession> session_;
-  std::deque<std::vector<std::byte>> sent_;
-  std::uint64_t untaken_ = 0;
-};
-
-using CommandSession = Session;
+using CommandSession = FedSession;
 
 TEST_F(CommandSession, VersionsAreNegotiated) {
   begin();
@@ -302,6 +247,7 @@ TEST_F(CommandSession, VersionsAreNegotiated) {
   session_->take(hello_message({.oldest = 1, .newest = 1}), TrafficClass::kCommands);
   body = Bytes(sent_.back()).subspan(sizeof(MessageHeader));
   EXPECT_EQ(take<Welcome>(body)->version, 1) << "a device that is done when it returns is nothing new";
+  EXPECT_TRUE(body.empty()) << "what came later is not said";
   begin();
   session_->take(hello_message({.oldest = kNewestVersion + 1, .newest = 9}), TrafficClass::kCommands);
   EXPECT_TRUE(session_->is_over());
@@ -437,7 +383,7 @@ TEST_F(CommandSession, PayloadMayComeBeforeItsCommandAndAfterIt) {
   give_payload(0, 8, 2000);
   run();
   EXPECT_TRUE(session_->is_over());
-  EXPECT_THAT(refusal().message(), HasSubstr("command 7 of channel 0 copies bytes that were not sent"));
+  EXPECT_THAT(refusal().message(), HasSubstr("command 7 of channel 0 takes bytes that were not sent"));
 }
 
 TEST_F(CommandSession, BytesThatNobodyTakesHoldTheCommands) {

@@ -1,0 +1,51 @@
+// Memory that the client places: the public face, and what is refused without asking.
+#include <fmt/format.h>
+
+#include <memory>
+
+#include "datapath/command/client_session.h"
+
+namespace fairlead::inline v0::command {
+
+using datapath::command::ClientChannel;
+using datapath::command::Opcode;
+
+namespace {
+
+ClientChannel* of(const std::shared_ptr<ChannelBody>& body) noexcept { return static_cast<ClientChannel*>(body.get()); }
+
+Status no_channel() { return {Code::kInvalidArgument, "this handle names no channel"}; }
+
+}  // namespace
+
+Result<std::uint64_t> Channel::allocate_at(Handle handle, std::uint64_t address, std::uint64_t bytes) {
+  if (!valid()) return no_channel();
+  const AddressRange& range = of(channel_)->session().limits().range;
+  if (range.bytes == 0) {
+    return Status(Code::kInvalidArgument,
+                  "this session has no range of addresses: set SessionOptions::range_bytes, or allocate()");
+  }
+  const std::uint64_t offset = address - range.base;
+  if (handle.bits == 0 || bytes == 0 || address % range.alignment != 0 || address < range.base ||
+      offset > range.bytes || bytes > range.bytes - offset) {
+    return Status(
+        Code::kInvalidArgument,
+        fmt::format("{} bytes at {:#x} named {}; neither bytes nor handle are 0, and the place is a multiple of "
+                    "{} within the session's {} bytes at {:#x}",
+                    bytes, address, handle.bits, range.alignment, range.bytes, range.base));
+  }
+  const datapath::command::AllocateAtBody body{handle.bits, address, bytes};
+  const Result<std::uint64_t> sequence = of(channel_)->append({static_cast<std::uint16_t>(Opcode::kAllocateAt),
+                                                               datapath::command::kMustKnow,
+                                                               std::as_bytes(std::span(&body, 1)),
+                                                               {}});
+  if (sequence) of(channel_)->session().range().add(handle.bits, address, bytes);
+  return sequence;
+}
+
+Result<std::uint64_t> Channel::address_of(Handle handle, std::uint64_t offset) const {
+  if (!valid()) return no_channel();
+  return of(channel_)->session().range().find(handle.bits, offset);
+}
+
+}  // namespace fairlead::inline v0::command

@@ -1,0 +1,69 @@
+// Graphs on the host: their commands are checked once, and run in order.
+#include <cstring>
+#include <utility>
+
+#include "gpu/executor/host_executor.h"
+
+namespace fairlead::gpu {
+
+using command::GraphCommand;
+using command::Handle;
+using command::Outcome;
+
+Outcome HostExecutor::make_graph(Handle graph, std::span<const GraphCommand> commands, std::uint64_t /*bytes*/) {
+  if (Outcome fine = graphs_.check_new(graph); !fine.ok()) return fine;
+  std::vector<Step> steps(commands.size());
+  GraphUses uses;
+  for (std::size_t i = 0; i < commands.size(); ++i) {
+    Outcome outcome = check(commands[i], i + 1, steps[i], uses);
+    if (!outcome.ok()) return in_graph(std::move(outcome), i + 1, graph);
+  }
+  graphs_.add(graph, std::move(steps), std::move(uses));
+  return {};
+}
+
+Outcome HostExecutor::check(const GraphCommand& command, std::size_t number, Step& step, GraphUses& uses) {
+  Outcome outcome;
+  if (command.kind == GraphCommand::Kind::kLaunch) {
+    Checked checked;
+    if (!check(command.launch, command.parameters, checked, outcome)) return outcome;
+    step.kernel = checked.kernel;
+    step.call = checked.call;
+    step.arguments.assign(checked.call.arguments.begin(), checked.call.arguments.end());
+    step.call.arguments = step.arguments;
+    for (std::size_t i = 0; i < step.arguments.size(); ++i) {
+      if (checked.pointers[i].allocation.bits != 0) uses.add(checked.pointers[i].allocation, number);
+    }
+    return outcome;
+  }
+  step.to = find(command.to, command.to_offset, command.bytes, outcome);
+  step.bytes = command.bytes;
+  step.value = command.value;
+  uses.add(command.to, number);
+  if (outcome.ok() && command.kind == GraphCommand::Kind::kCopyWithin) {
+    step.from = find(command.from, command.from_offset, command.bytes, outcome);
+    uses.add(command.from, number);
+  }
+  return outcome;
+}
+
+Outcome HostExecutor::launch_graph(Handle graph) {
+  Outcome outcome;
+  const std::vector<Step>* const steps = graphs_.find(graph, outcome);
+  for (std::size_t i = 0; steps != nullptr && i < steps->size(); ++i) {
+    const Step& step = (*steps)[i];
+    if (step.kernel == nullptr) {
+      if (step.from != nullptr) {
+        std::memmove(step.to, step.from, step.bytes);
+      } else {
+        std::memset(step.to, step.value, step.bytes);
+      }
+    } else {
+      run(*step.kernel, step.call, outcome);
+      if (!outcome.ok()) return in_graph(std::move(outcome), i + 1, graph);
+    }
+  }
+  return outcome;
+}
+
+}  // namespace fairlead::gpu

@@ -1,0 +1,120 @@
+#include "gpu/executor/host_range.h"
+
+#include <fmt/format.h>
+#include <sys/auxv.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <iterator>
+
+#include "gpu/executor/refuse.h"
+
+namespace fairlead::gpu {
+
+using command::AddressRange;
+using command::Handle;
+using command::Outcome;
+
+namespace {
+
+constexpr int kNothing = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+
+// NOLINTNEXTLINE(performance-no-int-to-ptr): the range's addresses are numbers at both ends
+std::byte* pointer_to(std::uint64_t address) noexcept { return reinterpret_cast<std::byte*>(address); }
+
+std::uint64_t page() noexcept {
+  static const auto bytes = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
+  return bytes;
+}
+std::uint64_t in_pages(std::uint64_t bytes) noexcept { return (bytes + page() - 1) / page() * page(); }
+
+/// A client may wish for any place; not for one that this process's own stack grows into.
+bool is_harmless(std::uint64_t wish, std::uint64_t bytes) noexcept {
+  constexpr std::uint64_t kStackRoom = std::uint64_t{256} << 20;
+  const std::uint64_t stack = ::getauxval(AT_RANDOM);  // stands at its beginning
+  return wish != 0 && wish % page() == 0 && stack > kStackRoom && wish <= stack - kStackRoom &&
+         bytes <= stack - kStackRoom - wish;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<HostRange>> HostRange::reserve(std::uint64_t bytes, std::uint64_t wish) {
+  const std::uint64_t whole = in_pages(bytes);
+  void* got = MAP_FAILED;
+  if (is_harmless(wish, whole)) {
+    // A kernel that does not know the flag takes the address for a hint, which is fine, too.
+    got = ::mmap(pointer_to(wish), whole, PROT_NONE, kNothing | MAP_FIXED_NOREPLACE, -1, 0);
+  }
+  if (got == MAP_FAILED) got = ::mmap(nullptr, whole, PROT_NONE, kNothing, -1, 0);
+  if (got == MAP_FAILED) {
+    return Status(Code::kResourceExhausted,
+                  fmt::format("the host has no {} bytes of addresses for a session: {}", bytes, std::strerror(errno)));
+  }
+  return std::unique_ptr<HostRange>(new HostRange(reinterpret_cast<std::uint64_t>(got), whole));
+}
+
+HostRange::~HostRange() { ::munmap(pointer_to(base_), bytes_); }
+
+AddressRange HostRange::facts() const noexcept { return {base_, bytes_, static_cast<std::uint32_t>(page())}; }
+
+std::byte* HostRange::place(Handle handle, std::uint64_t address, std::uint64_t bytes, Outcome& why) {
+  const std::uint64_t offset = address - base_;
+  if (address < base_ || offset > bytes_ || bytes > bytes_ - offset || address % page() != 0) {
+    why = refuse(command::kInvalidValue,
+                 fmt::format("{} bytes at {:#x}; the place is a multiple of {} within the session's {} bytes at {:#x}",
+                             bytes, address, page(), bytes_, base_));
+    return nullptr;
+  }
+  const std::uint64_t whole = in_pages(bytes);
+  const auto next = pieces_.lower_bound(address);
+  const bool in_next = next != pieces_.end() && next->first < address + whole;
+  const auto before = next != pieces_.begin() ? std::prev(next) : pieces_.end();
+  const bool in_before = before != pieces_.end() && before->first + in_pages(before->second.bytes) > address;
+  if (in_next || in_before) {
+    const auto& other = in_next ? *next : *before;
+    why = refuse(command::kInvalidValue,
+                 fmt::format("{} bytes at {:#x} overlap allocation {}, which has {} at {:#x}; what was released by "
+                             "another channel is free behind a fence",
+                             bytes, address, other.second.handle.bits, other.second.bytes, other.first));
+    return nullptr;
+  }
+  if (::mprotect(pointer_to(address), whole, PROT_READ | PROT_WRITE) != 0) {
+    why = refuse(command::kOutOfMemory,
+                 fmt::format("the host has no {} bytes at {:#x}: {}", bytes, address, std::strerror(errno)));
+    return nullptr;
+  }
+  pieces_.emplace_hint(next, address, Piece{bytes, handle});
+  return pointer_to(address);
+}
+
+void HostRange::give(const std::byte* at) noexcept {
+  const auto found = pieces_.find(reinterpret_cast<std::uint64_t>(at));
+  const std::uint64_t whole = in_pages(found->second.bytes);
+  // Other pages, which nothing was written to. Where that cannot be, these are emptied.
+  if (::mmap(pointer_to(found->first), whole, PROT_NONE, kNothing | MAP_FIXED, -1, 0) == MAP_FAILED) {
+    ::madvise(pointer_to(found->first), whole, MADV_DONTNEED);
+    ::mprotect(pointer_to(found->first), whole, PROT_NONE);
+  }
+  pieces_.erase(found);
+}
+
+HostRange::Pieces::const_iterator HostRange::piece_at(std::uint64_t address, std::uint64_t bytes) const noexcept {
+  auto piece = pieces_.upper_bound(address);
+  if (piece == pieces_.begin()) return pieces_.end();
+  --piece;
+  const std::uint64_t offset = address - piece->first;
+  return offset <= piece->second.bytes && bytes <= piece->second.bytes - offset ? piece : pieces_.end();
+}
+
+std::byte* HostRange::find(std::uint64_t address, std::uint64_t bytes) const noexcept {
+  return piece_at(address, bytes) != pieces_.end() ? pointer_to(address) : nullptr;
+}
+
+std::optional<Handle> HostRange::at(std::uint64_t address) const noexcept {
+  const auto piece = piece_at(address, 0);
+  return piece != pieces_.end() ? std::optional(piece->second.handle) : std::nullopt;
+}
+
+}  // namespace fairlead::gpu

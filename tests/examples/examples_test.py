@@ -192,6 +192,24 @@ class ExamplesAreShort(unittest.TestCase):
             self.assertLess(len(file.read_text(encoding="utf-8").splitlines()), 60, file.name)
 
 
+class SmallStack(unittest.TestCase):
+    """examples/remote_cuda; its calls one by one are remote_cuda_test's."""
+
+    def test_a_program_for_a_gpu_computes_at_another_host(self):
+        server = Served(self, BIN / "remote_vector_add", "--serve")
+        for _ in range(2):
+            done = run("env", f"REMOTE_CUDA={server.address}", BIN / "add_and_scale")
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertEqual(done.stdout, "262144 numbers, right\n")
+
+    def test_says_that_there_is_no_device(self):
+        for setting, said in ((["-u", "REMOTE_CUDA"], "HOST:PORT"), (["REMOTE_CUDA=127.0.0.1:1"], "127.0.0.1:1")):
+            done = run("env", *setting, BIN / "add_and_scale")
+            self.assertEqual(done.returncode, 1)
+            self.assertIn(said, done.stderr)
+            self.assertIn("cuInit(0): 100, no device is served", done.stderr)
+
+
 class MoveBlocks(unittest.TestCase):
     def test_every_block_comes_and_goes_back(self):
         for transport in TRANSPORTS:

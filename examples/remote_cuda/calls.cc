@@ -2,9 +2,7 @@
 #include <remote_cuda.h>
 #include <remote_device.h>
 
-#include <algorithm>
 #include <cstdio>
-#include <cstring>
 
 namespace {
 
@@ -110,18 +108,17 @@ EXPORT CUresult cuModuleLoadData(CUmodule* module, const void* image) {
   WANT_DEVICE(remote);
   auto kernels = parse_module(static_cast<const char*>(image));
   if (!kernels) return CUDA_ERROR_INVALID_IMAGE;
-  *module = new CUmod_st{*std::move(kernels)};
+  *module = new CUmod_st{*std::move(kernels), {}};
   return CUDA_SUCCESS;
 }
 
 EXPORT CUresult cuModuleGetFunction(CUfunction* function, CUmodule module, const char* name) {
   WANT(function != nullptr && module != nullptr && name != nullptr);
   WANT_DEVICE(remote);
-  const auto kernel = std::ranges::find(module->kernels, name, &Kernel::name);
-  return kernel == module->kernels.end() ? CUDA_ERROR_NOT_FOUND : remote->load(function, *kernel);
+  return remote->load(function, *module, name);
 }
 
-EXPORT CUresult cuModuleUnload(CUmodule module) {  // its functions stay: the server does not forget them
+EXPORT CUresult cuModuleUnload(CUmodule module) {  // the server does not forget its functions
   WANT(module != nullptr);
   delete module;
   return CUDA_SUCCESS;

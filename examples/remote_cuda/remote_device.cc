@@ -175,14 +175,17 @@ CUresult RemoteDevice::fill(CUdeviceptr to, std::uint8_t value, std::size_t byte
       stream, [&](command::Channel& channel) { return channel.fill(place->allocation, place->offset, bytes, value); });
 }
 
-CUresult RemoteDevice::load(CUfunction* function, const Kernel& kernel) {
+CUresult RemoteDevice::load(CUfunction* function, CUmod_st& module, const char* name) {
   Lock lock(mutex_);
   if (lost_ != CUDA_SUCCESS) return lost_;
+  const auto kernel = std::ranges::find(module.kernels, name, &Kernel::name);
+  if (kernel == module.kernels.end()) return CUDA_ERROR_NOT_FOUND;
   const command::Handle handle = session_.new_handle();
-  const auto sequence = answers_.load(handle, kernel.name);
+  const auto sequence = answers_.load(handle, name);
   const CUresult result = sequence ? wait(lock, answers_, *sequence) : told(sequence.error(), answers_);
-  if (result == CUDA_SUCCESS) *function = new CUfunc_st{kernel, handle};
-  return result;
+  if (result != CUDA_SUCCESS) return result;
+  *function = module.functions.emplace_back(new CUfunc_st{*kernel, handle}).get();
+  return CUDA_SUCCESS;
 }
 
 CUresult RemoteDevice::launch(const CUfunc_st& function, command::Extent grid, command::Extent block,

@@ -28,12 +28,13 @@ struct CUevent_st {
   fairlead::command::Channel channel;
   fairlead::command::Mark mark{};
 };
-struct CUmod_st {
-  std::vector<Kernel> kernels;
-};
 struct CUfunc_st {
   Kernel kernel;
   fairlead::command::Handle handle;
+};
+struct CUmod_st {
+  std::vector<Kernel> kernels;
+  std::vector<std::unique_ptr<CUfunc_st>> functions;  // that were asked for
 };
 
 class RemoteDevice {
@@ -50,7 +51,7 @@ class RemoteDevice {
   CUresult copy_within(CUdeviceptr to, CUdeviceptr from, std::size_t bytes, CUstream stream);
   CUresult fill(CUdeviceptr to, std::uint8_t value, std::size_t bytes, CUstream stream);
 
-  CUresult load(CUfunction* function, const Kernel& kernel);
+  CUresult load(CUfunction* function, CUmod_st& module, const char* name);
   CUresult launch(const CUfunc_st& function, fairlead::command::Extent grid, fairlead::command::Extent block,
                   std::uint32_t shared_bytes, CUstream stream, void* const* parameters);
 

@@ -158,7 +158,7 @@ TEST_F(RemoteCuda, TheDefaultStreamWaitsForAllAndAllForIt) {
   constexpr std::size_t kBytes = 1 << 20;  // crosses apart from commands, and later than those
   CUstream one, other;
   ASSERT_EQ(cuStreamCreate(&one, 0), CUDA_SUCCESS);
-  ASSERT_EQ(cuStreamCreate(&other, 0), CUDA_SUCCESS);
+  ASSERT_EQ(cuStreamCreate(&other, 1), CUDA_SUCCESS);  // CU_STREAM_NON_BLOCKING: it waits all the same
   const CUdeviceptr x = memory(kBytes), y = memory(kBytes), z = memory(kBytes);
   std::vector<std::uint8_t> in(kBytes), out(kBytes);
   for (std::uint8_t round = 1; round < 20; ++round) {

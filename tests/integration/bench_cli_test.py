@@ -166,6 +166,17 @@ class Bench(Case):
         self.assertRegex(output, "(?m)^ +30 us +30.[0-9]+ % +30.[0-9]+ % +30.[0-9]+ %$")
         self.assertRegex(output, "(?m)^5 % up to ")
 
+    def test_the_traces_that_were_recorded(self):
+        folder = ROOT / "bench/trace/recorded"
+        wanted = {"remote_sgemm_chain": (100, 1, 79_488, 36_864), "remote_pipeline": (158, 3, 590_784, 524_288),
+                  "remote_inference": (8, 1, 49_312, 16_384)}
+        self.assertEqual({file.stem for file in folder.glob("*.jsonl")}, set(wanted))
+        for name, (calls, blocking, out, back) in wanted.items():
+            with self.subTest(name):
+                trace = self.bench("trace", folder / f"{name}.jsonl", "--emulate", "--rtt", "5us")["trace"]
+                self.assertEqual((trace["name"], trace["calls"], trace["blocking"], trace["bytes_out"], trace["bytes_back"]),
+                                 (name, calls, blocking, out, back))
+
     def test_the_traces_of_models(self):
         script = ROOT / "scripts/make_traces"
         done = subprocess.run([script, "--check"], capture_output=True, text=True, check=False)

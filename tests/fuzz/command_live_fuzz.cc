@@ -182,11 +182,13 @@ class Stage {
   }
   ~Stage() {
     service_.reset();
+    must(live_ == 0);
+    for (const auto& host : hosts_) host->die();
     for (auto& client : clients_) client.reset();
     served_.clear();
     for (const auto& host : hosts_) host->release();
     for (const auto& host : hosts_) host->regions().shutdown();
-    must(live_ == 0);
+    for (const auto& host : hosts_) must(host.use_count() == 1);
   }
 
   template <typename Done>

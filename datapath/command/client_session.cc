@@ -57,16 +57,17 @@ Result<std::shared_ptr<ClientSession>> ClientSession::connect(Engine& engine, st
   }
   ClientSession* const self = session.get();
   if (options.flush_after.count() == 0) return session;
-  const bool started = self->flusher_.start(options.flush_after, [self]() -> std::optional<Clock::duration> {
-    std::optional<Clock::duration> soonest;
+  const bool started = self->flusher_.start(options.flush_after, [self] {
+    Flusher::Looked looked;
     const Clock::time_point now = Clock::now();
     for (std::size_t i = 0; i < self->channel_count_.load(std::memory_order_acquire); ++i) {
-      const auto left = self->channels_[i]->flush_if_due(now, self->options_.flush_after);
-      if (left && (!soonest || *left < *soonest)) soonest = left;
+      const ClientChannel::Due due = self->channels_[i]->flush_if_due(now, self->options_.flush_after);
+      looked.was_due |= due.was_sent;
+      if (due.left && (!looked.soonest || *due.left < *looked.soonest)) looked.soonest = due.left;
     }
-    return soonest;
+    return looked;
   });
-  if (!started) return Status(Code::kResourceExhausted, "there was no descriptor to be had for the session's timer");
+  if (!started) return Status(Code::kResourceExhausted, "there was no thread to be had that sends buffers in time");
   return session;
 }
 
@@ -75,7 +76,7 @@ ClientSession::ClientSession(Peer peer, const SessionOptions& options) : peer_(s
 void ClientSession::greet(std::size_t max_message_bytes) noexcept {
   const std::size_t largest = max_message_bytes - sizeof(MessageHeader);
   send(TrafficClass::kCommands,
-       hello_message({.payload_bytes = static_cast<std::uint32_t>(std::min(largest, kMaxPayload))}));
+       hello_message({.payload_bytes = static_cast<std::uint32_t>(std::min(largest, kPayloadPiece))}));
 }
 
 ClientSession::~ClientSession() {
@@ -130,10 +131,6 @@ void ClientSession::send(TrafficClass traffic, Bytes message) noexcept {
 void ClientSession::flush_all() noexcept {
   const std::size_t count = channel_count_.load(std::memory_order_acquire);
   for (std::size_t i = 0; i < count; ++i) channels_[i]->flush();
-  flusher_.disarm([this, count] {
-    return std::any_of(channels_.begin(), channels_.begin() + static_cast<std::ptrdiff_t>(count),
-                       [](const auto& channel) { return channel->is_buffering(); });
-  });
 }
 
 // ---- in ------------------------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ namespace {
 constexpr std::chrono::seconds kGrace{30};  // for the words that turn a client away
 
 ServerSession::Terms terms_of(const ServiceConfig& config, std::size_t max_message_bytes) {
-  const std::size_t largest = std::min(kMaxPayload, max_message_bytes - sizeof(MessageHeader));
+  const std::size_t largest = std::min(kPayloadPiece, max_message_bytes - sizeof(MessageHeader));
   return {config.channels,
           config.credits,
           config.payload_credit,

@@ -100,7 +100,8 @@ class ServerSession final : public SessionRunner {
   void give_result(ServerChannel& channel, std::uint64_t sequence, std::vector<std::byte>& message);
   void lose(const fairlead::command::Outcome& outcome);
   [[nodiscard]] std::uint64_t kept_bytes() noexcept;
-  [[nodiscard]] bool takes_long(const Record& record) const noexcept;
+  [[nodiscard]] bool takes_long(const Record& record) noexcept;
+  [[nodiscard]] bool is_short(std::uint64_t function) noexcept;
   void reply(ServerChannel& channel);
 
   Outlet& outlet_;
@@ -115,7 +116,9 @@ class ServerSession final : public SessionRunner {
   std::vector<std::byte> scratch_;
   Status ended_;
   bool held_ = false, pending_ = false;
-  bool took_long_ = false;  // the last command
+  bool took_long_ = false;   // the last command
+  std::uint64_t asked_ = 0;  // the function that was asked for last; 0: none
+  bool short_ = false;       // what it was
   std::uint64_t moves_ = 0;
   Counts counts_;
 };

@@ -124,14 +124,31 @@ Outcome HostExecutor::copy_within(Handle to, std::uint64_t to_offset, Handle fro
 
 // ---- functions -----------------------------------------------------------------------------------------------------
 
-const HostKernel* HostExecutor::kernel_of(Handle function) const noexcept {
+const HostExecutor::Function* HostExecutor::function_of(Handle function) const noexcept {
+  if (function.bits == latest_ && latest_function_ != nullptr) return latest_function_;
   const auto found = functions_.find(function.bits);
-  return found != functions_.end() ? found->second : nullptr;
+  if (found == functions_.end()) return nullptr;
+  latest_ = function.bits;
+  return latest_function_ = &found->second;
 }
 
 bool HostExecutor::is_short(Handle function) const noexcept {
-  const HostKernel* const kernel = kernel_of(function);
-  return kernel == nullptr || kernel->is_short;
+  const Function* const found = function_of(function);
+  return found == nullptr || found->kernel->is_short;
+}
+
+HostExecutor::Function HostExecutor::lay_out(const HostKernel& kernel) noexcept {
+  Function function{.kernel = &kernel};
+  std::size_t alignment = 1;
+  for (std::size_t i = 0; i < kernel.parameters.size(); ++i) {
+    const std::size_t size = size_of(kernel.parameters[i].kind), own = std::min<std::size_t>(size, 8);
+    function.offsets[i] = static_cast<std::uint32_t>((function.least + own - 1) / own * own);
+    function.least = function.offsets[i] + size;
+    function.has_pointers |= kernel.parameters[i].kind == ParameterKind::kPointer;
+    alignment = std::max(alignment, own);
+  }
+  function.most = (function.least + alignment - 1) / alignment * alignment;
+  return function;
 }
 
 Outcome HostExecutor::load(Handle function, std::string_view name) {
@@ -145,95 +162,92 @@ Outcome HostExecutor::load(Handle function, std::string_view name) {
     return refuse(command::kOutOfMemory,
                   fmt::format("the session has loaded {} functions, its limit", functions_.size()));
   }
-  functions_[function.bits] = &*found;
+  functions_[function.bits] = lay_out(*found);
   return {};
 }
 
 Outcome HostExecutor::launch(const Launch& launch, std::span<const std::byte> parameters) {
-  const HostKernel* const kernel = kernel_of(launch.function);
-  if (kernel == nullptr) {
+  const Function* const function = function_of(launch.function);
+  if (function == nullptr) {
     return refuse(command::kInvalidHandle, fmt::format("handle {} names no function", launch.function.bits));
   }
-  const ExecutorLimits most = limits();
+  const HostKernel& kernel = *function->kernel;
+  constexpr ExecutorLimits kMost;
   const command::Extent &grid = launch.grid, &block = launch.block;
-  const bool threads = block.x != 0 && block.y != 0 && block.z != 0 && block.x <= most.block_threads &&
-                       block.y <= most.block_threads / block.x && block.z <= most.block_threads / block.x / block.y;
-  const bool blocks = grid.x != 0 && grid.y != 0 && grid.z != 0 && grid.x <= most.grid.x && grid.y <= most.grid.y &&
-                      grid.z <= most.grid.z;
-  if (!threads || !blocks || launch.shared_bytes > most.shared_bytes) {
+  const std::uint64_t plane = std::uint64_t{block.x} * block.y;
+  const bool threads = plane != 0 && block.z != 0 && plane <= kMost.block_threads && block.z <= kMost.block_threads &&
+                       plane * block.z <= kMost.block_threads;
+  const bool blocks = grid.x != 0 && grid.y != 0 && grid.z != 0 && grid.x <= kMost.grid.x && grid.y <= kMost.grid.y &&
+                      grid.z <= kMost.grid.z;
+  if (!threads || !blocks || launch.shared_bytes > kMost.shared_bytes) {
     return refuse(command::kInvalidValue,
-                  fmt::format("'{}' on a grid, blocks or shared memory past the limits", kernel->name));
+                  fmt::format("'{}' on a grid, blocks or shared memory past the limits", kernel.name));
   }
-  Arguments arguments;
+  Outcome outcome;
   Call call{grid, block, {}};
-  if (Outcome outcome = read_parameters(*kernel, call, parameters, arguments); !outcome.ok()) return outcome;
+  if (!read_parameters(*function, call, parameters, outcome)) return outcome;
   Status end;
   try {
-    end = kernel->run(call);
+    end = kernel.run(call);
   } catch (const std::exception& error) {
     end = Status(Code::kInternal, error.what());
   }
-  if (end.ok()) return {};
-  return {command::kLaunchFailed, Scope::kContext, fmt::format("'{}' failed: {}", kernel->name, end.message())};
+  if (!end.ok()) {
+    outcome = {command::kLaunchFailed, Scope::kContext, fmt::format("'{}' failed: {}", kernel.name, end.message())};
+  }
+  return outcome;
 }
 
-Outcome HostExecutor::read_parameters(const HostKernel& kernel, Call& call, std::span<const std::byte> parameters,
-                                      Arguments& arguments) {
-  std::array<Pointer, kMaxParameters> pointers{};
-  std::size_t at = 0;
+/// Into arguments_, which `call` has then.
+bool HostExecutor::read_parameters(const Function& function, Call& call, std::span<const std::byte> parameters,
+                                   Outcome& why) {
+  const HostKernel& kernel = *function.kernel;
+  if (parameters.size() < function.least || parameters.size() > function.most) {
+    why = refuse(command::kInvalidValue, fmt::format("'{}' takes {} bytes of parameters, and was given {}", kernel.name,
+                                                     function.least, parameters.size()));
+    return false;
+  }
   for (std::size_t i = 0; i < kernel.parameters.size(); ++i) {
-    const std::size_t size = size_of(kernel.parameters[i].kind), alignment = std::min<std::size_t>(size, 8);
-    at = (at + alignment - 1) / alignment * alignment;
-    if (at + size > parameters.size()) break;
-    const std::byte* const from = parameters.data() + at;
-    at += size;
+    const std::byte* const from = parameters.data() + function.offsets[i];
+    Call::Argument& argument = arguments_[i] = {};
     switch (kernel.parameters[i].kind) {
       case ParameterKind::kPointer:
-        std::memcpy(&pointers[i], from, size);
+        std::memcpy(&pointers_[i], from, sizeof(Pointer));
         break;
       case ParameterKind::kF32:
-        std::memcpy(&arguments[i].real, from, size);
+        std::memcpy(&argument.real, from, 4);
         break;
-      case ParameterKind::kU32:
+      case ParameterKind::kU32:  // little-endian
+        std::memcpy(&argument.number, from, 4);
+        break;
       case ParameterKind::kU64:
-        std::memcpy(&arguments[i].number, from, size);  // little-endian
+        std::memcpy(&argument.number, from, 8);
         break;
     }
   }
-  std::size_t needed = 0, alignment = 1;
-  for (const auto& parameter : kernel.parameters) {
-    const std::size_t size = size_of(parameter.kind), own = std::min<std::size_t>(size, 8);
-    alignment = std::max(alignment, own);
-    needed = (needed + own - 1) / own * own + size;
-  }
-  // What follows may only be padding.
-  if (parameters.size() < needed || parameters.size() > (needed + alignment - 1) / alignment * alignment) {
-    return refuse(command::kInvalidValue, fmt::format("'{}' takes {} bytes of parameters, and was given {}",
-                                                      kernel.name, needed, parameters.size()));
-  }
-  call.arguments = std::span(arguments).first(kernel.parameters.size());
-  return check_pointers(kernel, call, pointers, arguments);
+  call.arguments = std::span(arguments_).first(kernel.parameters.size());
+  return !function.has_pointers || check_pointers(kernel, call, why);
 }
 
-Outcome HostExecutor::check_pointers(const HostKernel& kernel, const Call& call, std::span<const Pointer> pointers,
-                                     Arguments& arguments) {
+bool HostExecutor::check_pointers(const HostKernel& kernel, const Call& call, Outcome& why) {
   for (std::size_t i = 0; i < kernel.parameters.size(); ++i) {
     if (kernel.parameters[i].kind != ParameterKind::kPointer) continue;
-    const Pointer& pointer = pointers[i];
-    Outcome outcome;
-    std::byte* const found = find(pointer.allocation, pointer.offset, kernel.extent(call, i), outcome);
+    const Pointer& pointer = pointers_[i];
+    std::byte* const found = find(pointer.allocation, pointer.offset, kernel.extent(call, i), why);
     if (found == nullptr) {
-      const bool outside = outcome.result == command::kInvalidValue;
-      return refuse(outside ? command::kIllegalAddress : outcome.result,
-                    fmt::format("parameter {} of '{}': {}", i, kernel.name, outcome.text));
+      const bool outside = why.result == command::kInvalidValue;
+      why = refuse(outside ? command::kIllegalAddress : why.result,
+                   fmt::format("parameter {} of '{}': {}", i, kernel.name, why.text));
+      return false;
     }
     if (reinterpret_cast<std::uintptr_t>(found) % kernel.parameters[i].alignment != 0) {
-      return refuse(command::kIllegalAddress, fmt::format("parameter {} of '{}' is at {}, no multiple of {}", i,
-                                                          kernel.name, pointer.offset, kernel.parameters[i].alignment));
+      why = refuse(command::kIllegalAddress, fmt::format("parameter {} of '{}' is at {}, no multiple of {}", i,
+                                                         kernel.name, pointer.offset, kernel.parameters[i].alignment));
+      return false;
     }
-    arguments[i].pointer = found;
+    arguments_[i].pointer = found;
   }
-  return {};
+  return true;
 }
 
 Outcome HostExecutor::user(std::uint16_t opcode, std::span<const std::byte> bytes) {

@@ -35,8 +35,6 @@ class HostExecutor final : public command::Executor {
 
  private:
   static constexpr std::size_t kMaxParameters = 16;
-  using Arguments = std::array<command::Call::Argument, kMaxParameters>;
-
   struct Free {
     void operator()(std::byte* memory) const noexcept { std::free(memory); }
   };
@@ -47,16 +45,31 @@ class HostExecutor final : public command::Executor {
   /// [offset, offset + bytes) of it, or null and in `why` what is wrong.
   [[nodiscard]] std::byte* find(command::Handle handle, std::uint64_t offset, std::uint64_t bytes,
                                 command::Outcome& why);
-  [[nodiscard]] const command::HostKernel* kernel_of(command::Handle function) const noexcept;
-  [[nodiscard]] command::Outcome read_parameters(const command::HostKernel& kernel, command::Call& call,
-                                                 std::span<const std::byte> parameters, Arguments& arguments);
-  [[nodiscard]] command::Outcome check_pointers(const command::HostKernel& kernel, const command::Call& call,
-                                                std::span<const command::Pointer> pointers, Arguments& arguments);
+  /// A kernel, and where its parameters are.
+  struct Function {
+    const command::HostKernel* kernel = nullptr;
+    std::array<std::uint32_t, kMaxParameters> offsets{};
+    std::size_t least = 0, most = 0;  // bytes of all; what is more than the least is padding
+    bool has_pointers = false;
+  };
+  [[nodiscard]] static Function lay_out(const command::HostKernel& kernel) noexcept;
+  [[nodiscard]] const Function* function_of(command::Handle function) const noexcept;
+  // False, and in `why` what is wrong.
+  [[nodiscard]] bool read_parameters(const Function& function, command::Call& call,
+                                     std::span<const std::byte> parameters, command::Outcome& why);
+  [[nodiscard]] bool check_pointers(const command::HostKernel& kernel, const command::Call& call,
+                                    command::Outcome& why);
 
   const std::shared_ptr<const command::HostExecutorConfig> config_;
   std::unordered_map<std::uint64_t, Allocation> allocations_;
   std::uint64_t allocated_ = 0;
-  std::unordered_map<std::uint64_t, const command::HostKernel*> functions_;
+  std::unordered_map<std::uint64_t, Function> functions_;  // its entries stay where they are
+  // What was launched last is mostly launched again.
+  mutable std::uint64_t latest_ = 0;
+  mutable const Function* latest_function_ = nullptr;
+  // Of the launch that runs.
+  std::array<command::Call::Argument, kMaxParameters> arguments_;
+  std::array<command::Pointer, kMaxParameters> pointers_;
 };
 
 }  // namespace fairlead::gpu

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/words.h"
+#include "shm/factory.h"
 #include "tcp_fallback/factory.h"
 #include "verbs/transport/factory.h"
 
@@ -59,19 +60,24 @@ Status validate_transports(const EngineConfig& config) { return verbs::validate(
 
 Result<std::unique_ptr<Device>> open_device(const std::string& name, const EngineConfig& config) {
   if (name == "tcp") return tcp_fallback::open_device(config.tcp);
+  if (name == "shm") return shm::open_device(config.shm);
   if (name == "verbs") return verbs::open_device("", config.verbs);
   if (name.starts_with(kVerbsPrefix)) return verbs::open_device(name.substr(kVerbsPrefix.size()), config.verbs);
   return Status(Code::kInvalidArgument,
-                fmt::format("transport '{}' is unknown; it is auto, verbs, verbs:DEVICE or tcp", name));
+                fmt::format("transport '{}' is unknown; it is auto, verbs, verbs:DEVICE, shm or tcp", name));
 }
 
 Offer offer_of(const Device& device) {
-  const std::string name(device.name());
-  return {name, name.substr(0, name.find(':')), device.capabilities().software, device.addresses()};
+  const std::string name(device.name()), place = device.place();
+  const std::string kind = name.substr(0, name.find(':'));
+  return {name, place.empty() ? kind : kind + kPlace + place, device.capabilities().software, device.addresses()};
 }
 
 std::vector<DeviceInfo> list_devices(const EngineConfig& config, std::string_view peer) {
   std::vector<DeviceInfo> devices = verbs::list_devices(config.verbs, peer);
+  const Result<std::string> place = shm::meeting_place(config.shm);
+  devices.push_back({"shm", "memory of this host", place ? *place : "", place.has_value(),
+                     place ? "reaches this user's processes on this host" : place.error().message()});
   devices.push_back({"tcp", "kernel sockets", "all addresses", true, "works everywhere"});
   return devices;
 }

@@ -32,6 +32,17 @@ bool asked_for(const std::string& wanted, const Offer& offer) {
                              [&](const std::string& word) { return word == offer.name || word == offer.kind; });
 }
 
+std::string_view without_place(const Offer& offer) {
+  return std::string_view(offer.kind).substr(0, offer.kind.find(kPlace));
+}
+
+/// Where nothing of theirs is of our kind.
+std::string why_not_met(const Offer& mine, const std::vector<Offer>& theirs) {
+  const auto elsewhere = [&](const Offer& offer) { return without_place(offer) == without_place(mine); };
+  if (std::ranges::any_of(theirs, elsewhere)) return "the peer is of another host, user or network namespace";
+  return fmt::format("the peer offers no {}", without_place(mine));
+}
+
 }  // namespace
 
 std::string why_not(const Policy& policy, const Offer& ours) {
@@ -66,7 +77,7 @@ Choice choose(const std::string& wanted, bool failover, const std::vector<Offer>
       if (rank != kAskedFor && wanted != "auto" && !failover) continue;
       ranked.emplace_back(rank, Candidate{l, r, std::string(why(rank)), rank, theirs[r].addresses});
     }
-    if (!met) choice.rejected.push_back(fmt::format("{}: the peer offers no {}", mine.name, mine.kind));
+    if (!met) choice.rejected.push_back(fmt::format("{}: {}", mine.name, why_not_met(mine, theirs)));
   }
   std::stable_sort(ranked.begin(), ranked.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
   if (wanted == "auto" && !failover && ranked.size() > 1) ranked.resize(1);

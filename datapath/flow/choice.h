@@ -9,9 +9,12 @@
 
 namespace fairlead::datapath {
 
+/// Of a kind, before the place that both ends must be at: Device::place().
+inline constexpr char kPlace = '@';
+
 struct Offer {
   std::string name;  // "verbs:mlx5_0"
-  std::string kind;  // "verbs", "tcp"
+  std::string kind;  // "verbs", "tcp", "shm@0123456789abcdef": equal ones can meet
   bool software = false;
   std::vector<std::string> addresses = {};  // numeric, where it may be reached from other hosts; none: not known
 };

@@ -24,7 +24,8 @@ Status one_of(std::string_view key, std::string_view value, std::string_view leg
   return {Code::kInvalidArgument, fmt::format("{} is '{}'; legal: {}", key, value, legal)};
 }
 
-constexpr std::string_view kOrders = "auto, verbs, verbs:DEVICE, shm, tcp; several of them but auto with commas between";
+constexpr std::string_view kOrders =
+    "auto, verbs, verbs:DEVICE, shm, tcp; several of them but auto with commas between";
 
 Status check_transport(std::string_view transport) {
   constexpr std::string_view kDevicePrefix = "verbs:";

@@ -221,8 +221,8 @@ void ShmPath::look_at_socket() noexcept {
   while (true) {
     const auto got = receive_packet(socket_.get(), packet, descriptor);
     if (got && *got > 0) continue;  // it woke us, as often as that
+    if (!hung_up_) looks_left_ = kLooksAfterHangUp;
     hung_up_ = got || (errno != EAGAIN && errno != EWOULDBLOCK) || !memory_.alive();
-    looks_left_ = kLooksAfterHangUp;
     return;
   }
 }

@@ -19,7 +19,8 @@ Setter set_transport(std::string* target) {
     const std::vector<std::string> words = words_of(text);
     for (const std::string& word : words) {
       const bool device = word.starts_with("verbs:") && word.size() > 6;
-      if (device || word == "verbs" || word == "shm" || word == "tcp" || (word == "auto" && words.size() == 1)) continue;
+      if (device || word == "verbs" || word == "shm" || word == "tcp" || (word == "auto" && words.size() == 1))
+        continue;
       return Status(Code::kInvalidArgument,
                     fmt::format("'{}' is not legal here (legal: auto, verbs, verbs:DEVICE, shm, tcp)", word));
     }
@@ -49,10 +50,10 @@ Setter set_placement(std::string* target) {
 
 void add_engine_options(Args& args, EngineConfig* config) {
   VerbsConfig* const verbs = &config->verbs;
-  args.option(
-      "--transport", "T",
-      fmt::format("auto, or verbs, verbs:DEVICE, shm and tcp, several with commas between (default {})", config->transport),
-      set_transport(&config->transport));
+  args.option("--transport", "T",
+              fmt::format("auto, or verbs, verbs:DEVICE, shm and tcp, several with commas between (default {})",
+                          config->transport),
+              set_transport(&config->transport));
   constexpr std::string_view kWords = "shm, tcp, verbs, verbs:DEVICE, hardware or software (of verbs), commas between";
   args.option("--require", "WORDS", fmt::format("Use no transports but these: {} (default: all)", kWords),
               set_words(&config->require));

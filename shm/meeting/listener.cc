@@ -4,12 +4,14 @@
 #include <fmt/format.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <ctime>
 #include <memory>
 #include <utility>
 
@@ -22,11 +24,19 @@ constexpr int kAcceptBatch = 16;
 constexpr Nanos kPause = 100 * kMillisecond;
 constexpr std::size_t kNameBytes = std::char_traits<char>::length("shm-0123456789abcdef");
 constexpr int kMostSwept = 256;
+constexpr std::string_view kUnnamed = ".new";
+constexpr time_t kOldSeconds = 60;
 
 bool watch(int epoll, int fd) noexcept {
   epoll_event event{};
   event.events = EPOLLIN;
   return ::epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event) == 0;
+}
+
+/// Whoever was killed before its socket had its name.
+void remove_if_old(const std::string& path) noexcept {
+  struct stat info{};
+  if (::stat(path.c_str(), &info) == 0 && ::time(nullptr) - info.st_mtime > kOldSeconds) ::unlink(path.c_str());
 }
 
 /// Names under which nobody listens any more. A name appears when its socket listens already, so that nobody's who is
@@ -37,6 +47,7 @@ void sweep(const std::string& directory) {
   int looked_at = 0;
   while (const dirent* entry = ::readdir(open.get())) {
     const std::string_view name(entry->d_name);
+    if (name.starts_with("shm-") && name.ends_with(kUnnamed)) remove_if_old(fmt::format("{}/{}", directory, name));
     if (!name.starts_with("shm-") || name.size() != kNameBytes || ++looked_at > kMostSwept) continue;
     const std::string path = fmt::format("{}/{}", directory, name);
     if (const auto there = dial(path); !there && there.error().code() == Code::kNotFound) ::unlink(path.c_str());
@@ -57,7 +68,7 @@ Result<Listener> Listener::open(const Place& place, const Clock& clock) {
   Listener listener(clock);
   listener.number_ = random_number();
   const std::string path = socket_path(place.directory, listener.number_);
-  const std::string before = path + ".new";
+  const std::string before = path + std::string(kUnnamed);
   auto socket = listen_at(before);
   if (!socket) return socket.error();
   listener.socket_ = std::move(*socket);

@@ -17,7 +17,11 @@ namespace fairlead::shm {
 namespace {
 
 constexpr int kBacklog = 128;
-constexpr int kPeerPidfd = 77;  // SO_PEERPIDFD, since Linux 6.5
+#ifndef SO_PEERPIDFD
+constexpr int kPeerPidfd = 77;  // since Linux 6.5
+#else
+constexpr int kPeerPidfd = SO_PEERPIDFD;
+#endif
 constexpr std::size_t kMaxDescriptors = 4;
 
 Result<sockaddr_un> address_of(const std::string& path) {

@@ -124,6 +124,11 @@ TEST_F(ShmListener, TheNameOfOneWhoWasKilledGoesWhenTheNextComes) {
             }),
             0);
   EXPECT_EQ(directory_.entries(), 2u);
+  // And one that was killed between.
+  const std::string between = directory_.path() + "/shm-0123456789abcdef.new";
+  ASSERT_TRUE(listen_at(between));
+  const timespec old[2] = {{1'000'000, 0}, {1'000'000, 0}};
+  ASSERT_EQ(::utimensat(AT_FDCWD, between.c_str(), old, 0), 0);
   const auto next = Listener::open(place_, clock_);
   ASSERT_TRUE(next);
   EXPECT_EQ(directory_.entries(), 2u) << "that of the living, and the new one";

@@ -17,9 +17,11 @@ namespace {
 
 constexpr Nanos kMeetingTime = 10 * kSecond;
 constexpr Nanos kDialAgain = kMillisecond;
-// Copied before others get their turn; while one of them must not wait, less.
+// Copied before others get their turn; while one that must not wait is busy, less.
 constexpr std::size_t kLongTurn = 512 * 1024, kShortTurn = 64 * 1024;
+constexpr Nanos kUrgentTime = 2 * kMillisecond;
 constexpr std::uint32_t kLooksAfterHangUp = 64;
+constexpr int kPacketsPerLook = 64;  // who sends more is heard with the next
 
 }  // namespace
 
@@ -195,14 +197,15 @@ bool ShmPath::advance_ready() noexcept {
     if (state_ != State::kReady) return true;  // closed from inside
   }
   if (std::exchange(readable_, false)) look_at_socket();
-  const std::size_t turn = context_.urgent == 0 || urgent_ ? kLongTurn : kShortTurn;
-  const Advance in = responder_.advance(*this, turn);
+  const std::size_t most = turn();
+  const Advance in = responder_.advance(*this, most);
   if (state_ != State::kReady) return true;
-  const Advance back = requester_.advance(*this, turn);
+  const Advance back = requester_.advance(*this, most);
   if (state_ != State::kReady) return true;
   context_.traffic.bytes_received.add(in.bytes + back.bytes);
   wake();
   const bool happened = in.happened || back.happened;
+  if (urgent_ && happened) context_.urgent_at = context_.clock.now();
   const std::string_view reason = in.reason.empty() ? back.reason : in.reason;
   if (!reason.empty()) {
     fail(Code::kDataLoss, fmt::format("{} sent {}", peer_name(), reason));
@@ -215,10 +218,15 @@ bool ShmPath::advance_ready() noexcept {
   return true;
 }
 
+std::size_t ShmPath::turn() const noexcept {
+  if (context_.urgent == 0 || urgent_) return kLongTurn;
+  return context_.clock.now() - context_.urgent_at < kUrgentTime ? kShortTurn : kLongTurn;
+}
+
 void ShmPath::look_at_socket() noexcept {
   std::array<std::byte, 64> packet;
   UniqueFd descriptor;
-  while (true) {
+  for (int i = 0; i < kPacketsPerLook; ++i) {
     const auto got = receive_packet(socket_.get(), packet, descriptor);
     if (got && *got > 0) continue;  // it woke us, as often as that
     if (!hung_up_) looks_left_ = kLooksAfterHangUp;

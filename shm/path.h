@@ -40,6 +40,7 @@ struct Context {
   std::vector<ShmPath*> paths{};  // null: a path that was destroyed from inside poll()
   bool polling = false;
   std::size_t urgent = 0;  // paths that must not wait for the turns of others
+  Nanos urgent_at = 0;     // when something went over one of them last
 };
 
 class ShmPath final : public datapath::Path, private Sink {
@@ -75,6 +76,7 @@ class ShmPath final : public datapath::Path, private Sink {
   bool send_greeting(int descriptor) noexcept;
   void become_ready(const Greeting& greeting) noexcept;
   bool advance_ready() noexcept;
+  [[nodiscard]] std::size_t turn() const noexcept;
   void look_at_socket() noexcept;
   void wake() noexcept;
   bool report_end() noexcept;

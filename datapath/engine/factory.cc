@@ -15,6 +15,7 @@ namespace {
 constexpr std::string_view kVerbsPrefix = "verbs:";
 
 constexpr std::string_view kSoftware = "verbs:soft";
+constexpr std::size_t kMostOfAuto = 5;  // shm, and as many NICs as are left
 const std::string kFirstSoftware = "verbs:soft0";
 
 bool is_software(const DeviceInfo& device) { return device.transport.starts_with(kSoftware); }
@@ -28,10 +29,12 @@ Offer offer_named(const std::string& name) {
 std::vector<std::string> preferred(const EngineConfig& config) {
   std::vector<std::string> names;
   if (config.transport == "auto") {
+    names.emplace_back("shm");
     // Software verbs rank below tcp; they are opened when a peer wants to meet there.
     for (const DeviceInfo& device : verbs::list_system_devices(config.verbs)) {
       const bool listed = !names.empty() && names.back() == device.transport;
-      if (device.usable && !is_software(device) && !listed && names.size() < 4) names.push_back(device.transport);
+      if (device.usable && !is_software(device) && !listed && names.size() < kMostOfAuto)
+        names.push_back(device.transport);
     }
     names.emplace_back("tcp");
     return names;

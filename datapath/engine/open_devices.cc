@@ -65,15 +65,12 @@ Status OpenDevices::open(const std::string& name, const EngineConfig& config) {
 
 // On a driver, which registers all that is there with the device: softroce maps nothing for it.
 void OpenDevices::open_for_peer(const std::vector<Offer>& theirs, const EngineConfig& config) {
-  if (config.transport != "auto") return;
+  const auto is_verbs = [](const Offer& offer) { return offer.kind == "verbs"; };
+  if (config.transport != "auto" || std::none_of(theirs.begin(), theirs.end(), is_verbs)) return;
   const std::lock_guard lock(opening_);
-  for (const auto& [kind, device] : {std::pair("verbs", "verbs:soft0"), std::pair("shm", "shm")}) {
-    const auto is_such = [&](const Offer& offer) { return offer.kind.substr(0, offer.kind.find(kPlace)) == kind; };
-    if (std::ranges::none_of(theirs, is_such)) continue;
-    if (std::ranges::any_of(open_, [&](const Open& open) { return is_such(open.offer); })) continue;
-    if (Status opened = open(device, config); !opened.ok()) {
-      log(LogLevel::kWarning, fmt::format("a peer offers {}, but here {}", kind, opened.message()));
-    }
+  if (std::any_of(open_.begin(), open_.end(), [&](const Open& open) { return is_verbs(open.offer); })) return;
+  if (Status opened = open("verbs:soft0", config); !opened.ok()) {
+    log(LogLevel::kWarning, fmt::format("a peer offers verbs, but here {}", opened.message()));
   }
 }
 

@@ -11,12 +11,14 @@
 namespace fairlead::datapath {
 namespace {
 
-enum Rank { kAskedFor, kHardware, kTcp, kSoftware };
+enum Rank { kAskedFor, kSameHost, kHardware, kTcp, kSoftware };
 
 std::string_view why(Rank rank) {
   switch (rank) {
     case kAskedFor:
       return "asked for";
+    case kSameHost:
+      return "the peer is a process of this user on this host";
     case kHardware:
       return "RDMA hardware on both ends";
     case kTcp:
@@ -30,6 +32,12 @@ std::string_view why(Rank rank) {
 bool asked_for(const std::string& wanted, const Offer& offer) {
   return std::ranges::any_of(words_of(wanted),
                              [&](const std::string& word) { return word == offer.name || word == offer.kind; });
+}
+
+Rank rank_of(const Offer& mine, const Offer& theirs) {
+  if (mine.kind.find(kPlace) != std::string::npos) return kSameHost;
+  if (mine.kind == "tcp") return kTcp;
+  return mine.software || theirs.software ? kSoftware : kHardware;
 }
 
 std::string_view without_place(const Offer& offer) {
@@ -69,11 +77,7 @@ Choice choose(const std::string& wanted, bool failover, const std::vector<Offer>
     for (std::size_t r = 0; r < theirs.size(); ++r) {
       if (theirs[r].kind != mine.kind) continue;
       met = true;
-      const bool software = mine.software || theirs[r].software;
-      const Rank rank = asked_for(wanted, mine) ? kAskedFor
-                        : mine.kind == "tcp"    ? kTcp
-                        : software              ? kSoftware
-                                                : kHardware;
+      const Rank rank = asked_for(wanted, mine) ? kAskedFor : rank_of(mine, theirs[r]);
       if (rank != kAskedFor && wanted != "auto" && !failover) continue;
       ranked.emplace_back(rank, Candidate{l, r, std::string(why(rank)), rank, theirs[r].addresses});
     }

@@ -43,8 +43,8 @@ struct Choice {
 };
 
 /// Ranks the pairs of equal kind that the policy allows. `wanted` is EngineConfig::transport. Rules: what was asked for
-/// comes first, in that order; then RDMA hardware on both ends, then tcp, then software verbs; without failover, what
-/// was not asked for is left out.
+/// comes first, in that order; then memory of one host, RDMA hardware on both ends, tcp, software verbs; without
+/// failover, what was not asked for is left out.
 [[nodiscard]] Choice choose(const std::string& wanted, bool failover, const std::vector<Offer>& ours,
                             const std::vector<Offer>& theirs, const Policy& policy = {});
 

@@ -67,7 +67,7 @@ def rdma_devices():
 
 def main():
     folder, verbs = sys.argv[1:3]
-    ways = [summary(folder, verbs), summary(folder, "tcp")]
+    ways = [summary(folder, way) for way in ("shm", verbs, "tcp")]
     tcp = ways[-1]
     rows = [["transport", "device", "bulk GB/s", "8 B write p50 us", "p99 us", "CPU-s/GB initiator", "target",
              "bulk : tcp"]]
@@ -81,6 +81,7 @@ def main():
     rdma = rdma_devices()
     print(f"\nHardware: {host['cpu_model']}, {host['cores']} cores, {host['kernel']}; both processes on this host, over "
           f"loopback; {'RDMA devices not used here: ' + ', '.join(rdma) if rdma else 'no RDMA device'}.")
+    print("shm is what engines of one user on one host take by themselves (auto).")
     if verbs == "verbs:soft0":
         print("verbs:soft0 is a software device: over loopback its ratio to TCP is not the claim; that the checkpoint "
               "crossed as RoCE v2 is.")
@@ -101,7 +102,7 @@ def main():
     if failed:
         sys.exit(1)
     print(f"Verified: {tcp['tensors']} tensors, {tcp['bytes']} bytes, each checksum computed again by the receiver, "
-          f"in every push over both; the server counted {counted:.0f} tensors.")
+          f"in every push over all three; the server counted {counted:.0f} tensors.")
 
 
 if __name__ == "__main__":

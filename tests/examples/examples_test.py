@@ -113,7 +113,7 @@ class RemoteVectorAdd(unittest.TestCase):
         for _ in range(2):
             done = run(BIN / "remote_vector_add", server.address)
             self.assertEqual(done.returncode, 0, done.stderr)
-            self.assertIn("1048576 sums over tcp", done.stdout)
+            self.assertRegex(done.stdout, "1048576 sums over (shm|tcp)")
 
     def test_says_what_is_wrong(self):
         done = run(BIN / "remote_vector_add")
@@ -137,14 +137,14 @@ class RemoteDevice(unittest.TestCase):
         for _ in range(2):
             done = run(BIN / "remote_sgemm_chain", server.address)
             self.assertEqual(done.returncode, 0, done.stderr)
-            self.assertIn("96 products over tcp, one wait", done.stdout)
+            self.assertRegex(done.stdout, "96 products over (shm|tcp), one wait")
 
     def test_a_pipeline(self):
         server = Served(self, BIN / "remote_vector_add", "--serve")
         for _ in range(2):
             done = run(BIN / "remote_pipeline", server.address)
             self.assertEqual(done.returncode, 0, done.stderr)
-            self.assertIn("16 batches over tcp", done.stdout)
+            self.assertRegex(done.stdout, "16 batches over (shm|tcp)")
 
     def test_inference_gives_the_numbers_of_this_host(self):
         made = run(BIN / "make_attention", self.file)
@@ -158,7 +158,7 @@ class RemoteDevice(unittest.TestCase):
         server = Served(self, BIN / "remote_vector_add", "--serve")
         done = run(BIN / "remote_inference", self.file, server.address)
         self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertIn("4096 numbers over tcp, as here", done.stdout)
+        self.assertRegex(done.stdout, "4096 numbers over (shm|tcp), as here")
 
         for wrong in (content[:-1], content[:100], content[:7], b"", content.replace(b"keys", b"kays"),
                       content.replace(b"[0,16384]", b"[8,16384]"), content.replace(b"[0,16384]", b"[9,16384]"),

@@ -202,7 +202,8 @@ class FAIRLEAD_EXPORT Channel {
   /// `from` is free again when this returns. More than Limits::payload_bytes become several commands: the last one's
   /// sequence.
   Result<std::uint64_t> copy_in(Handle to, std::uint64_t offset, std::span<const std::byte> from);
-  /// `to` is written until the command is complete, or has failed, or the session has ended.
+  /// `to` is written until the command is complete, or has failed, or the session has ended. Where this fails, the
+  /// first of several commands may have been appended: `to` is written until last() is settled.
   Result<std::uint64_t> copy_out(std::span<std::byte> to, Handle from, std::uint64_t offset);
   /// The two may be of one allocation, and overlap.
   Result<std::uint64_t> copy_within(Handle to, std::uint64_t to_offset, Handle from, std::uint64_t from_offset,

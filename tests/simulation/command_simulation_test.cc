@@ -17,6 +17,26 @@ std::uint64_t from_environment(const char* name, std::uint64_t otherwise) {
   return value != nullptr ? std::strtoull(value, nullptr, 10) : otherwise;
 }
 
+constexpr const char* kNames[CommandTrouble::kKinds] = {"cut",  "stall", "hang up",     "freeze",    "garble",
+                                                        "lose", "close", "kill client", "kill lane", "kill server"};
+
+/// What is wrong with a plan, and which of its troubles it takes.
+std::string report(CommandPlan plan, const std::string& wrong, std::uint64_t seed) {
+  std::string text = fmt::format("seed {}: {}\n", seed, wrong);
+  for (std::size_t i = plan.troubles.size(); i-- != 0;) {
+    CommandPlan smaller = plan;
+    smaller.troubles.erase(smaller.troubles.begin() + static_cast<std::ptrdiff_t>(i));
+    if (!run_commands(smaller).wrong.empty()) plan = std::move(smaller);
+  }
+  text += fmt::format("with these alone: {}\n", run_commands(plan).wrong);
+  for (const CommandTrouble& t : plan.troubles) {
+    text += fmt::format("  {} after {} actions and {} us, client {}, end {}, for {} us, notices {} and {} us\n",
+                        kNames[static_cast<std::size_t>(t.kind)], t.actions, t.delay.count(), t.client, t.end,
+                        t.time.count(), t.notice[0].count(), t.notice[1].count());
+  }
+  return text;
+}
+
 class CommandSimulation : public testing::Test {
  protected:
   CommandSimulation() {
@@ -32,12 +52,11 @@ TEST_F(CommandSimulation, WhateverIsKilledTheResultIsTheSameOrIsSaidToBeNone) {
 #endif
   CommandOutcome sum;
   for (std::uint64_t seed = first; seed < first + plans; ++seed) {
-    const CommandOutcome one = run_commands(make_command_plan(seed));
-    ASSERT_EQ(one.wrong, "") << "seed " << seed;
+    const CommandPlan plan = make_command_plan(seed);
+    const CommandOutcome one = run_commands(plan);
+    ASSERT_EQ(one.wrong, "") << report(plan, one.wrong, seed);
     sum += one;
   }
-  static constexpr const char* kNames[CommandTrouble::kKinds] = {
-      "cut", "stall", "hang up", "freeze", "garble", "lose", "close", "kill client", "kill lane", "kill server"};
   std::string troubles;
   for (std::size_t i = 0; i < CommandTrouble::kKinds; ++i) {
     troubles += fmt::format("{}{} {}", i == 0 ? "" : ", ", kNames[i], sum.troubles[i]);

@@ -6,6 +6,7 @@
 #include "shm/domain.h"
 #include "shm/endpoint.h"
 #include "shm/factory.h"
+#include "shm/meeting/listener.h"
 #include "transport/check_memory.h"
 
 namespace fairlead::shm {
@@ -25,6 +26,7 @@ Result<std::string> meeting_place(const ShmConfig& config) {
 Result<std::unique_ptr<ShmDevice>> ShmDevice::open(const ShmConfig& config, const Clock& clock) {
   Result<Place> place = find_place(config);
   if (!place) return place.error();
+  sweep(*place);
   return std::unique_ptr<ShmDevice>(new ShmDevice(config, std::move(*place), clock));
 }
 

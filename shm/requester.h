@@ -34,8 +34,8 @@ class Sink {
   ~Sink() = default;
 };
 
-/// Payload up to this many bytes goes through the ring, in two copies. Above it a system call for each copy, about half
-/// a microsecond, is the cheaper (docs/tuning.md).
+/// Payload up to this many bytes goes through the ring, in two copies. Above it one is cheaper, though it is a system
+/// call, which finds the peer and pins its pages.
 inline constexpr std::uint64_t kThroughRing = 8 * 1024;
 
 /// What an advance() came to.

@@ -39,21 +39,6 @@ void remove_if_old(const std::string& path) noexcept {
   if (::stat(path.c_str(), &info) == 0 && ::time(nullptr) - info.st_mtime > kOldSeconds) ::unlink(path.c_str());
 }
 
-/// Names under which nobody listens any more. A name appears when its socket listens already, so that nobody's who is
-/// about to listen is taken for one.
-void sweep(const std::string& directory) {
-  const std::unique_ptr<DIR, int (*)(DIR*)> open(::opendir(directory.c_str()), [](DIR* d) { return ::closedir(d); });
-  if (open == nullptr) return;
-  int looked_at = 0;
-  while (const dirent* entry = ::readdir(open.get())) {
-    const std::string_view name(entry->d_name);
-    if (name.starts_with("shm-") && name.ends_with(kUnnamed)) remove_if_old(fmt::format("{}/{}", directory, name));
-    if (!name.starts_with("shm-") || name.size() != kNameBytes || ++looked_at > kMostSwept) continue;
-    const std::string path = fmt::format("{}/{}", directory, name);
-    if (const auto there = dial(path); !there && there.error().code() == Code::kNotFound) ::unlink(path.c_str());
-  }
-}
-
 std::uint64_t random_number() noexcept {
   const Token token = random_token();
   std::uint64_t number = 0;
@@ -63,8 +48,24 @@ std::uint64_t random_number() noexcept {
 
 }  // namespace
 
+// A name appears when its socket listens already, so that nobody's who is
+/// about to listen is taken for one.
+void sweep(const Place& place) {
+  const std::unique_ptr<DIR, int (*)(DIR*)> open(::opendir(place.directory.c_str()),
+                                                 [](DIR* d) { return ::closedir(d); });
+  if (open == nullptr) return;
+  int looked_at = 0;
+  while (const dirent* entry = ::readdir(open.get())) {
+    const std::string_view name(entry->d_name);
+    if (name.starts_with("shm-") && name.ends_with(kUnnamed))
+      remove_if_old(fmt::format("{}/{}", place.directory, name));
+    if (!name.starts_with("shm-") || name.size() != kNameBytes || ++looked_at > kMostSwept) continue;
+    const std::string path = fmt::format("{}/{}", place.directory, name);
+    if (const auto there = dial(path); !there && there.error().code() == Code::kNotFound) ::unlink(path.c_str());
+  }
+}
+
 Result<Listener> Listener::open(const Place& place, const Clock& clock) {
-  sweep(place.directory);
   Listener listener(clock);
   listener.number_ = random_number();
   const std::string path = socket_path(place.directory, listener.number_);

@@ -3,8 +3,7 @@
 //
 // Only processes of this user come so far, and little is given before a known token arrives: one of kMaxUnknown places
 // (the oldest makes room for a new one), for kGreetingTime. Whoever is another user's is dropped when it is accepted.
-// The socket's name goes with the listener. That of a process that was killed stays, and goes when the next listener
-// opens here.
+// The socket's name goes with the listener. That of a process that was killed stays until somebody sweeps.
 // Threads: the driving thread.
 #pragma once
 
@@ -32,6 +31,9 @@ struct Guest {
   Greeting greeting;
   UniqueFd segment;
 };
+
+/// Removes the names under which nobody listens any more. It knocks at every socket there is, so not too often.
+void sweep(const Place& place);
 
 class Listener {
  public:

@@ -82,6 +82,22 @@ class Hosts(Case):
         output = self.bench(at=HERE)
         self.assertRegex(output, r"soft0 127\.\S+ qpn \S+ -> 127\.\S+ qpn \S+, mtu 4096\b")
 
+    def test_memory_is_shared_across_namespaces_only_where_a_directory_is_named(self):
+        shared = ["--shm-directory", self.path("shared")]
+        for flags, at, transport in (([], HERE, "shm"), ([], THERE, "tcp"), (shared, THERE, "shm")):
+            with self.subTest(at=at, flags=flags):
+                target = self.target(*flags, at=at)
+                report = self.path("report.json")
+                code, output = self.run_to_end("bench", "bw", target.listen, *QUICK, "--transport", "shm,tcp", *flags,
+                                               "--json", report)
+                self.assertEqual(code, 0, output)
+                with open(report, encoding="utf-8") as file:
+                    self.assertEqual(json.load(file)["transport"], transport)
+                self.assertEqual(target.wait(), 0, target.output)
+        target = self.target()
+        result = self.run_to_end("bench", "bw", target.listen, *QUICK, "--transport", "shm", "--require", "shm")
+        self.assert_fails(result, 1, "shm: the peer is of another host, user or network namespace")
+
     def test_the_end_that_asks_shows_the_other_ends_cause(self):
         link_local = ["--gid-index", "0"]
         target = self.target(*link_local)

@@ -24,6 +24,7 @@ struct Options {
   EngineConfig config;
   bool local = false, one_session = false;
   double duration = 2;
+  std::uint64_t depth = 0;
   std::string json, where = "turn";
 };
 
@@ -32,7 +33,7 @@ std::atomic<int> g_signal{0};
 void stop_measuring(int signal) { g_signal.store(signal); }
 
 bench::Json report(const Options& options, const Engine& engine, const bench::CommandRates& rates,
-                   const bench::Histogram& calls) {
+                   const bench::Histogram& calls, const bench::Histogram& spinning) {
   const bench::BuildInfo& build = bench::build_info();
   const bool soft = rates.transport.starts_with("verbs:soft");
   const double call_ns = static_cast<double>(calls.percentile(50));
@@ -49,11 +50,16 @@ bench::Json report(const Options& options, const Engine& engine, const bench::Co
       {"packet_io", soft ? bench::Json(options.config.verbs.packet_io) : bench::Json()},
       {"executor", options.where},
       {"command_bytes", std::uint64_t{64}},
+      {"depth", options.depth != 0 ? bench::Json(options.depth) : bench::Json()},
       {"commands", rates.commands},
       {"seconds", rates.seconds},
       {"commands_per_second", rates.seconds > 0 ? static_cast<double>(rates.commands) / rates.seconds : 0.0},
+      {"command_age_ns", bench::percentiles(rates.ages)},
       {"sync_rtt_ns", bench::percentiles(rates.round_trips)},
+      {"sync_rtt_under_bulk_ns", bench::percentiles(rates.bulk_round_trips)},
+      {"bulk_bytes_per_second", rates.bulk_bytes_per_second},
       {"blocking_call_ns", bench::percentiles(calls)},
+      {"spinning_call_ns", bench::percentiles(spinning)},
       {"blocking_calls_per_second", call_ns > 0 ? 1e9 / call_ns : 0.0}};
 }
 
@@ -86,21 +92,27 @@ int run(Options& options, Console& console) {
   action.sa_flags = static_cast<int>(SA_RESETHAND | SA_RESTART);
   for (const int signal : {SIGINT, SIGTERM}) ::sigaction(signal, &action, nullptr);
   const Result<bench::Histogram> calls = blocking->measure(duration);  // before there are others
-  if (!calls) return end(calls.error());
+  const Result<bench::Histogram> spinning = calls ? blocking->measure(duration, true) : calls;
+  if (!spinning) return end(spinning.error());
   Result<Engine> engine = Engine::create(config);
   if (!engine) return console.no_engine(engine.error());
-  const Result<bench::CommandRates> rates = bench::measure_commands(*engine, target->address(), duration, g_signal);
+  const Result<bench::CommandRates> rates =
+      bench::measure_commands(*engine, target->address(), duration, options.depth, g_signal);
   if (!rates) return end(rates.error());
-  const bench::Json document = report(options, *engine, *rates, *calls);
+  const bench::Json document = report(options, *engine, *rates, *calls, *spinning);
   const auto us = [](const bench::Histogram& times, double percent) {
     return static_cast<double>(times.percentile(percent)) / 1e3;
   };
   console.line(rates->path);
-  console.line(fmt::format("{:.3f} million commands/s of 64 bytes; a round trip p50 {:.1f} us, p99 {:.1f} us",
-                           static_cast<double>(rates->commands) / rates->seconds / 1e6, us(rates->round_trips, 50),
-                           us(rates->round_trips, 99)));
-  console.line(fmt::format("blocking calls over a TCP connection: p50 {:.1f} us, p99 {:.1f} us", us(*calls, 50),
-                           us(*calls, 99)));
+  const auto both = [&us](const bench::Histogram& times) {
+    return fmt::format("p50 {:.1f} us, p99 {:.1f} us", us(times, 50), us(times, 99));
+  };
+  console.line(fmt::format("{:.3f} million commands/s of 64 bytes, each known to be done after {}",
+                           static_cast<double>(rates->commands) / rates->seconds / 1e6, both(rates->ages)));
+  console.line(fmt::format("a round trip {}; {} while {:.2f} GB/s are copied in", both(rates->round_trips),
+                           both(rates->bulk_round_trips), rates->bulk_bytes_per_second / 1e9));
+  console.line(
+      fmt::format("blocking calls over a TCP connection: {}; where both ends spin {}", both(*calls), both(*spinning)));
   if (!options.json.empty()) status = bench::write_text(options.json, document.dump(2) + "\n");
   if (!status.ok()) return end(status);
   constexpr int kBySignal = 128;  // as shells say it
@@ -112,13 +124,17 @@ int run(Options& options, Console& console) {
 int bench_commands_command(Words words) {
   Options options;
   Args args("bench commands",
-            "Measures command channels between two processes: commands per second, and the round trip of one.",
+            "Measures command channels between two processes: commands per second, and the round trip of one, alone "
+            "and under "
+            "bulk.",
             "Examples:\n"
             "  fairlead bench commands --transport tcp --local --duration 5 --json -\n"
             "  fairlead bench commands --transport verbs:soft0 --packet-io dpdk:memif --local\n"
             "Beside it, in the same run, calls that block over a TCP connection. See docs/commands.md.");
   args.flag("--local", &options.local, "Start the service here, as a process of its own on loopback (needed)");
   args.option("--duration", "S", "Seconds for each figure (default 2)", set_seconds(&options.duration, 0.01, 86'400));
+  args.option("--depth", "N", "Commands under way at most, 64 to 65536 (default: the service's credits, 2048)",
+              set_number(&options.depth, 64, 65536));
   args.option("--executor", "WHERE",
               "Where commands run: in the service's turn, on a thread of the session's, or in a process of its own "
               "(default turn)",

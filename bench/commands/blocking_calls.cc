@@ -18,15 +18,20 @@ namespace fairlead::bench {
 namespace {
 
 constexpr std::size_t kRequest = 64, kAnswer = 16;
+constexpr std::byte kSpins{1};
 
 Status failed(const char* what) {
   return {Code::kUnavailable, fmt::format("blocking calls: cannot {}: {}", what, std::strerror(errno))};
 }
 
-bool receive(int fd, std::byte* to, std::size_t bytes) {
+bool receive(int fd, std::byte* to, std::size_t bytes, bool spins) {
   for (std::size_t have = 0; have < bytes;) {
-    const ssize_t got = ::recv(fd, to + have, bytes - have, 0);
+    const ssize_t got = ::recv(fd, to + have, bytes - have, spins ? MSG_DONTWAIT : 0);
     if (got < 0 && errno == EINTR) continue;
+    if (got < 0 && spins && errno == EAGAIN) {
+      ::sched_yield();  // both ends may have been put on one core
+      continue;
+    }
     if (got <= 0) return false;
     have += static_cast<std::size_t>(got);
   }
@@ -39,8 +44,8 @@ bool receive(int fd, std::byte* to, std::size_t bytes) {
   const int fd = ::accept4(listener, nullptr, nullptr, SOCK_CLOEXEC);
   const int one = 1;
   ::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
-  std::byte bytes[kRequest];
-  while (receive(fd, bytes, kRequest)) {
+  std::byte bytes[kRequest]{};
+  while (receive(fd, bytes, kRequest, bytes[0] == kSpins)) {  // as the request before said
     if (::send(fd, bytes, kAnswer, MSG_NOSIGNAL) != static_cast<ssize_t>(kAnswer)) break;
   }
   ::_exit(0);
@@ -83,20 +88,25 @@ BlockingCalls::~BlockingCalls() {
   ::waitpid(child_, nullptr, 0);
 }
 
-Result<Histogram> BlockingCalls::measure(std::chrono::nanoseconds duration) {
+bool BlockingCalls::call(bool next_spins) {
+  std::byte bytes[kRequest]{};
+  if (next_spins) bytes[0] = kSpins;
+  return ::send(connection_.get(), bytes, kRequest, MSG_NOSIGNAL) == static_cast<ssize_t>(kRequest) &&
+         receive(connection_.get(), bytes, kAnswer, next_spins);
+}
+
+Result<Histogram> BlockingCalls::measure(std::chrono::nanoseconds duration, bool spins) {
   using Clock = std::chrono::steady_clock;
   Histogram times;
-  std::byte bytes[kRequest]{};
+  if (!call(spins)) return failed("call");
   const Clock::time_point end = Clock::now() + duration;
   for (Clock::time_point begin = Clock::now(); begin < end;) {
-    if (::send(connection_.get(), bytes, kRequest, MSG_NOSIGNAL) != static_cast<ssize_t>(kRequest) ||
-        !receive(connection_.get(), bytes, kAnswer)) {
-      return failed("call");
-    }
+    if (!call(spins)) return failed("call");
     const Clock::time_point now = Clock::now();
     times.record(static_cast<std::uint64_t>((now - begin).count()));
     begin = now;
   }
+  if (!call(false)) return failed("call");  // the other end is to sleep
   return times;
 }
 

@@ -21,11 +21,14 @@ class BlockingCalls {
   BlockingCalls& operator=(BlockingCalls&&) = delete;
   ~BlockingCalls();
 
-  /// Calls for so long; the time of each, in ns. Errors: the connection's.
-  Result<Histogram> measure(std::chrono::nanoseconds duration);
+  /// Calls for so long; the time of each, in ns. `spins`: both ends look for bytes all the time instead of sleeping.
+  /// Errors: the connection's.
+  Result<Histogram> measure(std::chrono::nanoseconds duration, bool spins = false);
 
  private:
   BlockingCalls(UniqueFd connection, pid_t child) noexcept : connection_(std::move(connection)), child_(child) {}
+  /// One, after which the other end waits for the next one so.
+  [[nodiscard]] bool call(bool next_spins);
   UniqueFd connection_;
   pid_t child_;  // -1: none
 };

@@ -54,46 +54,117 @@ bool serve_commands(Engine engine, ServiceConfig::Where where, std::vector<std::
   return serve_one_session(std::move(engine), std::move(config));
 }
 
+namespace {
+
+constexpr std::size_t kBulkPiece = 1 << 20;
+
+/// The measuring of one session.
+class Client {
+ public:
+  Client(command::Session session, command::Channel channel, Handle kernel, const std::atomic<int>& stop)
+      : session_(std::move(session)), channel_(std::move(channel)), launch_{.function = kernel}, stop_(stop) {}
+
+  Status stream(std::chrono::nanoseconds how_long, std::uint64_t depth, CommandRates& rates) {
+    const Clock::time_point begin = Clock::now(), end = begin + how_long;
+    rates.commands = 0;
+    rates.ages = {};
+    Aged aged;
+    do {
+      for (std::uint64_t i = 0; i < kPerClockRead; ++i) {
+        const auto appended = channel_.launch(launch_, kParameters);
+        if (!appended) return appended.error();
+        if (depth != 0 && *appended - channel_.reached(Stage::kExecuted) >= depth) {
+          if (Status room = channel_.wait(*appended - depth * 3 / 4, Stage::kExecuted); !room.ok()) return room;
+        }
+        aged.look(channel_, *appended, rates.ages);
+      }
+      rates.commands += kPerClockRead;
+    } while (Clock::now() < end && stop_ == 0);
+    Status done = channel_.synchronize();
+    rates.seconds = std::chrono::duration<double>(Clock::now() - begin).count();
+    return done;
+  }
+
+  Status wait_for_each(std::chrono::nanoseconds how_long, Histogram& times) {
+    const Clock::time_point warm = Clock::now() + kWarmUp, end = warm + how_long;
+    for (Clock::time_point begin = Clock::now(); begin < end && stop_ == 0;) {
+      const Result<std::uint64_t> appended = channel_.launch(launch_, kParameters);
+      if (!appended) return appended.error();
+      if (Status done = channel_.wait(*appended, Stage::kExecuted); !done.ok()) return done;
+      const Clock::time_point now = Clock::now();
+      if (begin >= warm) times.record(static_cast<std::uint64_t>((now - begin).count()));
+      begin = now;
+    }
+    return {};
+  }
+
+  Status wait_for_each_under_bulk(std::chrono::nanoseconds how_long, CommandRates& rates) {
+    Result<command::Channel> bulk = session_.open_channel();
+    if (!bulk) return bulk.error();
+    const Handle memory = session_.new_handle();
+    if (const auto made = bulk->allocate(memory, kBulkPiece); !made) return made.error();
+    std::atomic<bool> enough{false};
+    std::uint64_t bytes = 0;
+    Status copied;
+    const Clock::time_point begin = Clock::now();
+    std::thread copier([&] {
+      const std::vector<std::byte> piece(kBulkPiece, std::byte{1});
+      for (; copied.ok() && !enough.load(); bytes += piece.size()) {
+        if (const auto appended = bulk->copy_in(memory, 0, piece); !appended) copied = appended.error();
+      }
+      if (copied.ok()) copied = bulk->synchronize();
+    });
+    Status waited = wait_for_each(how_long, rates.bulk_round_trips);
+    enough = true;
+    copier.join();
+    rates.bulk_bytes_per_second =
+        static_cast<double>(bytes) / std::chrono::duration<double>(Clock::now() - begin).count();
+    return waited.ok() ? copied : waited;
+  }
+
+ private:
+  /// How long the command takes that was looked at last.
+  struct Aged {
+    void look(const command::Channel& channel, std::uint64_t latest, Histogram& ages) {
+      if (sequence != 0 && channel.reached(Stage::kExecuted) < sequence) return;
+      const Clock::time_point now = Clock::now();
+      if (sequence != 0) ages.record(static_cast<std::uint64_t>((now - since).count()));
+      sequence = latest;
+      since = now;
+    }
+    std::uint64_t sequence = 0;
+    Clock::time_point since;
+  };
+
+  const decltype(command::pack(std::uint64_t{1}, std::uint64_t{2})) kParameters =
+      command::pack(std::uint64_t{1}, std::uint64_t{2});  // with these a command has 64 bytes
+  command::Session session_;
+  command::Channel channel_;
+  const command::Launch launch_;
+  const std::atomic<int>& stop_;
+};
+
+}  // namespace
+
 Result<CommandRates> measure_commands(Engine& engine, const std::string& address, std::chrono::nanoseconds duration,
-                                      const std::atomic<int>& stop) {
+                                      std::uint64_t depth, const std::atomic<int>& stop) {
   Result<command::Session> session = command::Session::connect(engine, address);
   if (!session) return session.error();
   Result<command::Channel> channel = session->open_channel();
   if (!channel) return channel.error();
   const Handle kernel = session->new_handle();
   if (const auto loaded = channel->load(kernel, kName); !loaded) return loaded.error();
-  const auto parameters = command::pack(std::uint64_t{1}, std::uint64_t{2});  // with these a command has 64 bytes
-  const command::Launch launch{.function = kernel};
   if (Status ready = channel->synchronize(); !ready.ok()) return ready;
 
   CommandRates rates;
   rates.transport = session->peer().transport();
   rates.path = session->peer().explain();
-  const auto stream = [&](std::chrono::nanoseconds how_long) -> Status {
-    const Clock::time_point begin = Clock::now(), end = begin + how_long;
-    rates.commands = 0;
-    do {
-      for (std::uint64_t i = 0; i < kPerClockRead; ++i) {
-        if (const auto appended = channel->launch(launch, parameters); !appended) return appended.error();
-      }
-      rates.commands += kPerClockRead;
-    } while (Clock::now() < end && stop == 0);
-    Status done = channel->synchronize();
-    rates.seconds = std::chrono::duration<double>(Clock::now() - begin).count();
-    return done;
-  };
-  if (Status warm = stream(kWarmUp); !warm.ok()) return warm;
-  if (Status done = stream(duration); !done.ok()) return done;
-
-  const Clock::time_point warm = Clock::now() + kWarmUp, end = warm + duration;
-  for (Clock::time_point begin = Clock::now(); begin < end && stop == 0;) {
-    const Result<std::uint64_t> appended = channel->launch(launch, parameters);
-    if (!appended) return appended.error();
-    if (Status done = channel->wait(*appended, Stage::kExecuted); !done.ok()) return done;
-    const Clock::time_point now = Clock::now();
-    if (begin >= warm) rates.round_trips.record(static_cast<std::uint64_t>((now - begin).count()));
-    begin = now;
-  }
+  Client client(*session, *channel, kernel, stop);
+  Status status = client.stream(kWarmUp, depth, rates);
+  if (status.ok()) status = client.stream(duration, depth, rates);
+  if (status.ok()) status = client.wait_for_each(duration, rates.round_trips);
+  if (status.ok()) status = client.wait_for_each_under_bulk(duration, rates);
+  if (!status.ok()) return status;
   session->close();
   return rates;
 }

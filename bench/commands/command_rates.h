@@ -28,13 +28,17 @@ bool serve_commands(Engine engine, command::ServiceConfig::Where where, std::vec
 struct CommandRates {
   std::uint64_t commands = 0;
   double seconds = 0;
+  Histogram ages;         // ns, of commands of the stream, from before the launch until its end is known; one at a time
   Histogram round_trips;  // ns, from before the launch until its end is known
+  Histogram bulk_round_trips;  // the same while another channel of the session copies as much as it can
+  double bulk_bytes_per_second = 0;
   std::string transport, path;
 };
 
-/// Each for so long. `stop`: not 0 ends it with what there is.
+/// Each for so long, with at most `depth` commands under way, 0: as many as there are credits. `stop`: not 0 ends it
+/// with what there is.
 Result<CommandRates> measure_commands(Engine& engine, const std::string& address, std::chrono::nanoseconds duration,
-                                      const std::atomic<int>& stop);
+                                      std::uint64_t depth, const std::atomic<int>& stop);
 
 /// {"p50", "p99", ...} of a histogram of ns.
 [[nodiscard]] Json percentiles(const Histogram& times);

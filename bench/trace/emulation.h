@@ -18,7 +18,7 @@ namespace fairlead::bench::emulation {
 // Of the wire (datapath/command/wire.h), bytes.
 inline constexpr std::uint64_t kMessageHeader = 16, kRecordHeader = 8, kReplyBody = 24, kDataItem = 16;
 inline constexpr std::uint64_t kLaunchBody = 40, kCopyBody = 24, kFenceBody = 16;
-inline constexpr std::uint64_t kMaxInline = 1024, kMaxPayload = 1 << 20, kShortCopy = 16 << 10, kReplyBytes = 3584;
+inline constexpr std::uint64_t kMaxInline = 1024, kMaxPayload = 128 << 10, kShortCopy = 16 << 10, kReplyBytes = 3584;
 // Of the client and the service, as they are unless they are told otherwise.
 inline constexpr std::uint64_t kFlushBytes = 4000, kFlushCommands = 64, kCredits = 2048;
 inline constexpr std::uint64_t kPayloadCredit = std::uint64_t{8} << 20;

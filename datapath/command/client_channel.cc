@@ -18,6 +18,27 @@ using fairlead::command::Stage;
 namespace {
 
 constexpr std::size_t kGaps = 1024;
+constexpr std::chrono::microseconds kForMore{50};
+constexpr std::uint32_t kWhileBehind = 4;  // times what a buffer holds, and so many buffers are under way
+
+/// Pads with zeros to a multiple of 8. Most of what is put is some words long.
+std::byte* put_words(std::byte* at, Bytes bytes) noexcept {
+  if (bytes.size() > 64) {
+    std::memcpy(at, bytes.data(), bytes.size());
+    std::memset(at + bytes.size(), 0, padded(bytes.size()) - bytes.size());
+    return at + padded(bytes.size());
+  }
+  std::size_t done = 0;
+  for (std::uint64_t word = 0; done + sizeof word <= bytes.size(); done += sizeof word) {
+    std::memcpy(&word, bytes.data() + done, sizeof word);
+    std::memcpy(at + done, &word, sizeof word);
+  }
+  if (done == bytes.size()) return at + done;
+  std::uint64_t last = 0;
+  std::memcpy(&last, bytes.data() + done, bytes.size() - done);
+  std::memcpy(at + done, &last, sizeof last);
+  return at + done + sizeof last;
+}
 
 std::string describe(const Failure& failure, std::uint16_t channel) {
   return fmt::format("command {} of channel {} failed with CUresult {}: {}", failure.sequence, channel, failure.result,
@@ -27,14 +48,16 @@ std::string describe(const Failure& failure, std::uint16_t channel) {
 }  // namespace
 
 ClientChannel::ClientChannel(ClientSession& session, std::uint16_t number)
-    : session_(session), number_(number), buffer_(session.options().flush_bytes + kMaxRecord) {}
+    : session_(session),
+      number_(number),
+      most_bytes_(std::min<std::size_t>(kWhileBehind * session.options().flush_bytes, kMaxBatch - kMaxRecord)),
+      buffer_(most_bytes_ + kMaxRecord) {}
 
 // ---- appending -----------------------------------------------------------------------------------------------------
 
-ClientChannel::Room ClientChannel::room(std::uint64_t payload) noexcept {
-  if (session_.has_ended() || failed_.load(std::memory_order_relaxed) != kNone) return Room::kFailed;
-  const std::uint64_t under_way = last_.load(std::memory_order_relaxed) - executed_.load(std::memory_order_acquire);
-  if (under_way >= session_.limits().credits) return Room::kNo;
+ClientChannel::Room ClientChannel::room(std::uint64_t payload) const noexcept {
+  if (session_.has_ended() || has_failed()) return Room::kFailed;
+  if (under_way() >= session_.limits().credits) return Room::kNo;
   return input_bytes_.load(std::memory_order_relaxed) + payload <= session_.limits().payload_credit ? Room::kYes
                                                                                                     : Room::kNo;
 }
@@ -70,6 +93,9 @@ Result<std::uint64_t> ClientChannel::with_room(std::uint64_t payload, Write writ
     }
     session_.flush_all();
     session_.wait_until([&] { return room(payload) != Room::kNo; }, Clock::time_point::max());
+    // Then a little longer, for room for many: each wait is a hand-over. A fence may keep the channel from more.
+    const std::uint64_t most = session_.limits().credits - session_.limits().credits / 4;
+    session_.wait_until([&] { return under_way() <= most || has_failed(); }, Clock::now() + kForMore);
   }
   return failed_status();
 }
@@ -91,18 +117,20 @@ Result<std::uint64_t> ClientChannel::append_with_bytes(Command command, Bytes fr
     command.tail = from;
     return append(command);
   }
-  return with_room(from.size(), [&] {
-    const std::uint64_t sequence = last_.load(std::memory_order_relaxed) + 1;
-    std::vector<std::byte> message = make_message({.type = static_cast<std::uint8_t>(MessageType::kPayload),
-                                                   .channel = number_,
-                                                   .count = 1,
-                                                   .sequence = sequence});
-    message.insert(message.end(), from.begin(), from.end());
-    session_.send(TrafficClass::kBulk, message);
-    inputs_.push_back({sequence, from.size()});
+  // The bytes are gathered before the lock is taken, and sent when it is free again: others append meanwhile.
+  const std::lock_guard in_order(paying_);
+  payload_.resize(sizeof(MessageHeader));
+  payload_.insert(payload_.end(), from.begin(), from.end());
+  Result<std::uint64_t> sequence = with_room(from.size(), [&] {
+    inputs_.push_back({last_.load(std::memory_order_relaxed) + 1, from.size()});
     input_bytes_.store(input_bytes_.load(std::memory_order_relaxed) + from.size(), std::memory_order_relaxed);
     return write(command);
   });
+  if (!sequence) return sequence;
+  const MessageHeader header{static_cast<std::uint8_t>(MessageType::kPayload), 0, number_, 1, *sequence};
+  std::memcpy(payload_.data(), &header, sizeof header);
+  session_.send(TrafficClass::kBulk, payload_);
+  return sequence;
 }
 
 Result<std::uint64_t> ClientChannel::copy_out(const CopyBody& body, std::span<std::byte> to) {
@@ -128,8 +156,8 @@ Result<std::uint64_t> ClientChannel::load_module(const ModuleBody& body, Bytes i
 std::uint64_t ClientChannel::write(const Command& command) {
   const auto& options = session_.options();
   const std::size_t length = padded(sizeof(RecordHeader) + command.body.size() + command.tail.size());
-  assert(length <= kMaxRecord);
-  if (buffered_ != 0 && used_ + length > options.flush_bytes) flush_locked();
+  assert(length <= kMaxRecord && command.body.size() % 8 == 0);
+  if (buffered_ != 0 && used_ + length > options.flush_bytes && is_full(used_ + length)) flush_locked();
   if (buffered_ == 0) {
     used_ = sizeof(MessageHeader);
     if (options.flush_after.count() > 0) since_ = Clock::now();
@@ -137,20 +165,22 @@ std::uint64_t ClientChannel::write(const Command& command) {
   std::byte* at = buffer_.data() + used_;
   const RecordHeader header{command.opcode, command.flags, static_cast<std::uint32_t>(length)};
   std::memcpy(at, &header, sizeof header);
-  at += sizeof header;
-  const auto put = [&at](Bytes bytes) {
-    if (!bytes.empty()) std::memcpy(at, bytes.data(), bytes.size());
-    at += bytes.size();
-  };
-  put(command.body);
-  put(command.tail);
+  at = put_words(at + sizeof header, command.body);
+  put_words(at, command.tail);
   used_ += length;
-  std::memset(at, 0, static_cast<std::size_t>(buffer_.data() + used_ - at));
   ++buffered_;
   const std::uint64_t sequence = last_.load(std::memory_order_relaxed) + 1;
   last_.store(sequence, std::memory_order_release);
-  if (buffered_ >= options.flush_commands || used_ >= options.flush_bytes) flush_locked();
+  if ((buffered_ >= options.flush_commands || used_ >= options.flush_bytes) && is_full(used_)) flush_locked();
   return sequence;
+}
+
+/// Whether a buffer that has what it may, of so many bytes, leaves now: what is sent to a service that has much to do
+/// waits there, and larger buffers cost both ends less.
+bool ClientChannel::is_full(std::size_t bytes) const noexcept {
+  const std::uint32_t commands = session_.options().flush_commands;
+  const bool behind = under_way() - buffered_ >= kWhileBehind * commands;
+  return !behind || bytes > most_bytes_ || buffered_ >= kWhileBehind * commands;
 }
 
 void ClientChannel::flush_locked() noexcept {
@@ -168,14 +198,13 @@ void ClientChannel::flush() noexcept {
   flush_locked();
 }
 
-std::optional<ClientChannel::Clock::duration> ClientChannel::flush_if_due(Clock::time_point now,
-                                                                          Clock::duration age) noexcept {
+ClientChannel::Due ClientChannel::flush_if_due(Clock::time_point now, Clock::duration age) noexcept {
   const std::unique_lock lock(lock_, std::try_to_lock);
-  if (!lock.owns_lock()) return age;  // somebody is at it
-  if (buffered_ == 0) return std::nullopt;
-  if (now - since_ < age) return age - (now - since_);
+  if (!lock.owns_lock()) return {false, age};  // somebody is at it
+  if (buffered_ == 0) return {};
+  if (now - since_ < age) return {false, age - (now - since_)};
   flush_locked();
-  return std::nullopt;
+  return {true, std::nullopt};
 }
 
 Status ClientChannel::recover() {
@@ -187,8 +216,7 @@ Status ClientChannel::recover() {
         return {Code::kAborted,
                 describe(*failure_, number_) + "; what the session had on the device is lost, connect anew"};
       }
-      const std::uint64_t under_way = last_.load(std::memory_order_relaxed) - executed_.load(std::memory_order_acquire);
-      if (under_way < session_.limits().credits) {
+      if (under_way() < session_.limits().credits) {
         const RecoverBody body{failure_->sequence};
         const std::uint64_t sequence =
             write({static_cast<std::uint16_t>(Opcode::kRecover), 0, std::as_bytes(std::span(&body, 1)), {}});
@@ -199,12 +227,7 @@ Status ClientChannel::recover() {
       }
     }
     session_.flush_all();
-    session_.wait_until(
-        [&] {
-          return last_.load(std::memory_order_relaxed) - executed_.load(std::memory_order_acquire) <
-                 session_.limits().credits;
-        },
-        Clock::time_point::max());
+    session_.wait_until([&] { return under_way() < session_.limits().credits; }, Clock::time_point::max());
   }
   return session_.status();
 }

@@ -43,8 +43,8 @@ class ClientChannel : public fairlead::command::ChannelBody {
     Bytes body, tail;
   };
   Result<std::uint64_t> append(const Command& command);
-  /// Of the bytes that go with it, up to a piece of a copy: if they are few they are its tail, else payload, which is
-  /// sent before it.
+  /// Of the bytes that go with it, up to a piece of a copy: if they are few they are its tail, else payload. Payloads
+  /// are sent in the order of their records, beside them.
   Result<std::uint64_t> append_with_bytes(Command command, Bytes from);
   Result<std::uint64_t> copy_out(const CopyBody& body, std::span<std::byte> to);
   /// The image is kept until the command is executed: the server may ask for it.
@@ -52,12 +52,12 @@ class ClientChannel : public fairlead::command::ChannelBody {
   Status recover();
 
   void flush() noexcept;
-  [[nodiscard]] bool is_buffering() const noexcept {
-    const std::lock_guard lock(lock_);
-    return buffered_ != 0;
-  }
-  /// If the first command in the buffer is that old; else after how long it will be.
-  [[nodiscard]] std::optional<Clock::duration> flush_if_due(Clock::time_point now, Clock::duration age) noexcept;
+  struct Due {
+    bool was_sent = false;
+    std::optional<Clock::duration> left;  // until it is; nothing: the buffer is empty
+  };
+  /// Sends the buffer if its first command is that old.
+  [[nodiscard]] Due flush_if_due(Clock::time_point now, Clock::duration age) noexcept;
 
   [[nodiscard]] std::uint64_t last() const noexcept { return last_.load(std::memory_order_acquire); }
   [[nodiscard]] std::uint64_t reached(fairlead::command::Stage stage) const noexcept;
@@ -92,16 +92,24 @@ class ClientChannel : public fairlead::command::ChannelBody {
   template <typename Write>
   Result<std::uint64_t> with_room(std::uint64_t payload, Write write);
   enum class Room : std::uint8_t { kYes, kNo, kFailed };
-  [[nodiscard]] Room room(std::uint64_t payload) noexcept;
+  [[nodiscard]] Room room(std::uint64_t payload) const noexcept;
+  [[nodiscard]] std::uint64_t under_way() const noexcept {
+    return last_.load(std::memory_order_relaxed) - executed_.load(std::memory_order_acquire);
+  }
+  [[nodiscard]] bool has_failed() const noexcept { return failed_.load(std::memory_order_relaxed) != kNone; }
   [[nodiscard]] Status failed_status() const;
   std::uint64_t write(const Command& command);
+  [[nodiscard]] bool is_full(std::size_t bytes) const noexcept;
   void flush_locked() noexcept;
   [[nodiscard]] bool place(std::uint64_t sequence, Bytes bytes);
   void let_go_of_outputs() noexcept;
 
   ClientSession& session_;
   const std::uint16_t number_;
+  const std::size_t most_bytes_;  // in a buffer
 
+  std::mutex paying_;  // taken before lock_; guards
+  std::vector<std::byte> payload_;
   mutable SpinLock lock_;  // guards what follows
   std::vector<std::byte> buffer_;
   std::size_t used_ = 0;

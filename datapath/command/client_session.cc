@@ -16,7 +16,7 @@ namespace {
 constexpr std::chrono::microseconds kSpin{50};  // how long who waits looks before it sleeps
 constexpr std::chrono::seconds kRead{1};        // at most, until the reader looks whether it has waited for long enough
 
-Status checked(const SessionOptions& options) {
+Status checked(const SessionOptions& options, std::size_t max_message_bytes) {
   const auto wrong = [](std::string what) { return Status(Code::kInvalidArgument, std::move(what)); };
   if (options.flush_bytes < 512 || options.flush_bytes > 65536) {
     return wrong(fmt::format("flush_bytes is {}, and must be 512 to 65536", options.flush_bytes));
@@ -27,6 +27,10 @@ Status checked(const SessionOptions& options) {
   if (options.flush_after.count() < 0) {
     return wrong(fmt::format("flush_after is {} us, and must not be below 0", options.flush_after.count()));
   }
+  if (const std::size_t least = sizeof(MessageHeader) + options.flush_bytes + kMaxRecord; max_message_bytes < least) {
+    return wrong(fmt::format("the engine's max_message_bytes is {}, and must be at least {} for flush_bytes of {}",
+                             max_message_bytes, least, options.flush_bytes));
+  }
   return {};
 }
 
@@ -36,7 +40,7 @@ Status checked(const SessionOptions& options) {
 
 Result<std::shared_ptr<ClientSession>> ClientSession::connect(Engine& engine, std::string_view host_port,
                                                               const SessionOptions& options) {
-  if (Status fine = checked(options); !fine.ok()) return fine;
+  if (Status fine = checked(options, engine.config().max_message_bytes); !fine.ok()) return fine;
   Result<Peer> peer = engine.connect(host_port);
   if (!peer) return peer.error();
   const Clock::time_point deadline = Clock::now() + options.patience;
@@ -48,32 +52,35 @@ Result<std::shared_ptr<ClientSession>> ClientSession::connect(Engine& engine, st
   auto session = std::make_shared<ClientSession>(*peer, options);
   const Result<HelloMore> wish = session->range_.ask(options);
   if (!wish) return wish.error();
-  const std::size_t largest = engine.config().max_message_bytes - sizeof(MessageHeader);
-  session->send(TrafficClass::kCommands,
-                hello_message({.payload_bytes = static_cast<std::uint32_t>(std::min(largest, kMaxPayload))}, *wish));
-  const auto is_welcome = [&] { return session->welcome_.load(std::memory_order_acquire); };
-  if (!session->wait_until(is_welcome, deadline)) {
+  session->greet(engine.config().max_message_bytes, *wish);
+  if (!session->wait_until([&] { return session->is_welcome(); }, deadline)) {
     if (session->has_ended()) return session->status();
     return Status(Code::kDeadlineExceeded, fmt::format("{} does not answer as a service of commands does", host_port));
   }
   if (const Status same = session->range_.mirror(options, session->limits_); !same.ok()) return same;
   ClientSession* const self = session.get();
-  self->channels_.resize(self->limits_.channels);
   if (options.flush_after.count() == 0) return session;
-  const bool started = self->flusher_.start(options.flush_after, [self]() -> std::optional<Clock::duration> {
-    std::optional<Clock::duration> soonest;
+  const bool started = self->flusher_.start(options.flush_after, [self] {
+    Flusher::Looked looked;
     const Clock::time_point now = Clock::now();
     for (std::size_t i = 0; i < self->channel_count_.load(std::memory_order_acquire); ++i) {
-      const auto left = self->channels_[i]->flush_if_due(now, self->options_.flush_after);
-      if (left && (!soonest || *left < *soonest)) soonest = left;
+      const ClientChannel::Due due = self->channels_[i]->flush_if_due(now, self->options_.flush_after);
+      looked.was_due |= due.was_sent;
+      if (due.left && (!looked.soonest || *due.left < *looked.soonest)) looked.soonest = due.left;
     }
-    return soonest;
+    return looked;
   });
-  if (!started) return Status(Code::kResourceExhausted, "there was no descriptor to be had for the session's timer");
+  if (!started) return Status(Code::kResourceExhausted, "there was no thread to be had that sends buffers in time");
   return session;
 }
 
 ClientSession::ClientSession(Peer peer, const SessionOptions& options) : peer_(std::move(peer)), options_(options) {}
+
+void ClientSession::greet(std::size_t max_message_bytes, const HelloMore& more) noexcept {
+  const std::size_t largest = max_message_bytes - sizeof(MessageHeader);
+  send(TrafficClass::kCommands,
+       hello_message({.payload_bytes = static_cast<std::uint32_t>(std::min(largest, kPayloadPiece))}, more));
+}
 
 ClientSession::~ClientSession() {
   flusher_.stop();
@@ -127,10 +134,6 @@ void ClientSession::send(TrafficClass traffic, Bytes message) noexcept {
 void ClientSession::flush_all() noexcept {
   const std::size_t count = channel_count_.load(std::memory_order_acquire);
   for (std::size_t i = 0; i < count; ++i) channels_[i]->flush();
-  flusher_.disarm([this, count] {
-    return std::any_of(channels_.begin(), channels_.begin() + static_cast<std::ptrdiff_t>(count),
-                       [](const auto& channel) { return channel->is_buffering(); });
-  });
 }
 
 // ---- in ------------------------------------------------------------------------------------------------------------
@@ -243,6 +246,7 @@ void ClientSession::welcome(Bytes body) {
                    .graph_records = more->graph_records,
                    .graph_bytes = more->graph_bytes,
                    .range = {more->range_base, more->range_bytes, more->range_alignment}};
+  channels_.resize(limits_.channels);
   welcome_.store(true, std::memory_order_release);
 }
 

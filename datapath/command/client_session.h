@@ -33,6 +33,11 @@ class ClientSession : public fairlead::command::SessionBody {
   ClientSession(Peer peer, const fairlead::command::SessionOptions& options);
   ~ClientSession();
 
+  /// Says hello for one whose engine takes messages of that size. What connect() does after that: wait.
+  void greet(std::size_t max_message_bytes, const HelloMore& more = {}) noexcept;
+  /// The service has answered: channels may be opened.
+  [[nodiscard]] bool is_welcome() const noexcept { return welcome_.load(std::memory_order_acquire); }
+
   [[nodiscard]] const fairlead::command::SessionOptions& options() const noexcept { return options_; }
   [[nodiscard]] const fairlead::command::Limits& limits() const noexcept { return limits_; }
   [[nodiscard]] const Peer& peer() const noexcept { return peer_; }

@@ -89,17 +89,6 @@ Status refusal_in(Bytes body) {
   return {static_cast<Code>(said->code), "the service says: " + text_of(*text)};
 }
 
-std::optional<Record> take_record(Bytes& bytes) noexcept {
-  Bytes rest = bytes;
-  const auto header = take<RecordHeader>(rest);
-  if (!header || header->length < sizeof(RecordHeader) || header->length % 8 != 0 || header->length > kMaxRecord ||
-      header->length > bytes.size()) {
-    return std::nullopt;
-  }
-  bytes = bytes.subspan(header->length);
-  return Record{header->opcode, header->flags, rest.first(header->length - sizeof(RecordHeader))};
-}
-
 bool is_well_formed(const Record& record) noexcept {
   if (record.opcode >= kFirstUserOpcode) return holds<UserBody>(record, user_bytes, kMaxParameters);
   switch (static_cast<Opcode>(record.opcode)) {

@@ -60,7 +60,18 @@ struct Record {
 };
 
 /// The record at the front of `bytes`, which then begin behind it. Nothing: they hold no whole record.
-[[nodiscard]] std::optional<Record> take_record(Bytes& bytes) noexcept;
+[[nodiscard]] inline std::optional<Record> take_record(Bytes& bytes) noexcept {
+  RecordHeader header;
+  if (bytes.size() < sizeof header) return std::nullopt;
+  std::memcpy(&header, bytes.data(), sizeof header);
+  if (header.length < sizeof header || header.length % 8 != 0 || header.length > kMaxRecord ||
+      header.length > bytes.size()) {
+    return std::nullopt;
+  }
+  const Record record{header.opcode, header.flags, bytes.first(header.length).subspan(sizeof header)};
+  bytes = bytes.subspan(header.length);
+  return record;
+}
 /// Whether the record's body holds what its opcode says. One that nobody knows does.
 [[nodiscard]] bool is_well_formed(const Record& record) noexcept;
 

@@ -2,22 +2,26 @@
 
 #include <pthread.h>
 #include <sys/prctl.h>
-#include <sys/timerfd.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstdint>
-#include <ctime>
+#include <system_error>
 #include <utility>
 
 namespace fairlead::datapath::command {
 
+namespace {
+constexpr int kSlowest = 32;      // times `after`
+constexpr int kLooksAtNone = 16;  // without anything in a buffer, until the thread sleeps
+}  // namespace
+
 bool Flusher::start(std::chrono::microseconds after, Look look) {
-  timer_ = UniqueFd(::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC));
-  if (!timer_.valid()) return false;
   after_ = after;
   look_ = std::move(look);
-  thread_ = std::thread([this] { thread_main(); });
+  try {
+    thread_ = std::thread([this] { thread_main(); });
+  } catch (const std::system_error&) {
+    return false;
+  }
   ::pthread_setname_np(thread_.native_handle(), "fairlead-flush");
   return true;
 }
@@ -25,29 +29,39 @@ bool Flusher::start(std::chrono::microseconds after, Look look) {
 void Flusher::stop() noexcept {
   if (!thread_.joinable()) return;
   if (inherited()) return thread_.detach();  // the parent's
-  stopping_.store(true);
-  set(std::chrono::nanoseconds(1));
+  state_.store(kStopping);
+  state_.notify_one();
   thread_.join();
 }
 
-void Flusher::set(Clock::duration after) const noexcept {
-  const std::int64_t ns = std::max<std::int64_t>(std::chrono::nanoseconds(after).count(), 0);
-  itimerspec when{};
-  when.it_value.tv_sec = ns / 1'000'000'000;
-  when.it_value.tv_nsec = ns % 1'000'000'000;
-  ::timerfd_settime(timer_.get(), 0, &when, nullptr);
+void Flusher::wake() noexcept {
+  std::uint32_t asleep = kAsleep;
+  if (state_.compare_exchange_strong(asleep, kLooking)) state_.notify_one();
 }
 
 void Flusher::thread_main() noexcept {
   ::prctl(PR_SET_TIMERSLACK, 1000UL);  // ns
-  while (!stopping_.load()) {
-    std::uint64_t times = 0;
-    if (::read(timer_.get(), &times, sizeof times) < 0 && errno != EINTR) return;
-    if (stopping_.load()) return;
-    // Before looking: what comes from here on arms it anew.
-    armed_.store(false);
-    const std::optional<Clock::duration> again = look_();
-    if (again && !armed_.exchange(true)) set(std::max(*again, Clock::duration(1)));
+  while (state_.load() != kStopping) {
+    state_.wait(kAsleep);
+    look_on();
+  }
+}
+
+void Flusher::look_on() noexcept {
+  Clock::duration pause = after_;
+  for (int at_none = 0; state_.load() == kLooking;) {
+    std::this_thread::sleep_for(pause);
+    const Looked looked = look_();
+    pause = looked.was_due ? after_ : std::min(pause * 2, after_ * kSlowest);
+    if (looked.was_due && looked.soonest)
+      pause = std::clamp<Clock::duration>(*looked.soonest, Clock::duration(1), after_);
+    at_none = looked.was_due || looked.soonest ? 0 : at_none + 1;
+    if (at_none < kLooksAtNone) continue;
+    std::uint32_t looking = kLooking;
+    if (!state_.compare_exchange_strong(looking, kAsleep)) return;
+    // Who put something into a buffer before that may have seen a thread that looks.
+    if (!look_().soonest) return;
+    wake();
   }
 }
 

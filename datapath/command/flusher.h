@@ -1,64 +1,59 @@
-// The timer that sends what has waited in a buffer for long: a thread that sleeps on a descriptor.
+// Who sends what has waited in a buffer for long: a thread that looks now and then, while there is something to look
+// for.
 //
-// Arming costs nothing while it is armed, else a system call. Threads: arm() from any; `look` is called on the timer's.
-// fork(): the child's copy does nothing.
+// A timer for each buffer would cost who appends a system call, and in a virtual machine up to 20 us, where a near
+// deadline leaves the guest. So the thread sleeps between looks on its own: for `after` while there was something due
+// lately, and for twice as long after each look that was for nothing, up to 32 times `after`. Buffers that leave by
+// themselves, full or waited for, soon cost a look in 32; the first one after a while that does not is late by as much.
+//
+// Threads: arm() from any; `look` is called on the thread. fork(): the child's copy does nothing.
 #pragma once
 
 #include <unistd.h>
 
 #include <atomic>
 #include <chrono>
+#include <cstdint>
 #include <functional>
 #include <optional>
 #include <thread>
-
-#include "base/unique_fd.h"
 
 namespace fairlead::datapath::command {
 
 class Flusher {
  public:
   using Clock = std::chrono::steady_clock;
-  /// Sends what is due, and says after how long to look again; nothing: when it is armed next.
-  using Look = std::function<std::optional<Clock::duration>()>;
+  struct Looked {
+    bool was_due = false;                    // something was, and was sent
+    std::optional<Clock::duration> soonest;  // after how long the next is; nothing: all buffers are empty
+  };
+  using Look = std::function<Looked()>;
 
   Flusher() = default;
   ~Flusher() { stop(); }
 
-  /// False: there was no descriptor to be had.
+  /// False: there was no thread to be had.
   [[nodiscard]] bool start(std::chrono::microseconds after, Look look);
-  /// No look is under way after this. Not on the timer's thread.
+  /// No look is under way after this. Not on the flusher's thread.
   void stop() noexcept;
   /// Whether this process got it by fork().
   [[nodiscard]] bool inherited() const noexcept { return ::getpid() != owner_; }
-  /// Something is in a buffer.
+  /// Something is in a buffer. A load while the thread looks anyway, else it is woken.
   void arm() noexcept {
-    if (timer_.valid() && !armed_.load(std::memory_order_seq_cst) && !armed_.exchange(true)) set(after_);
-  }
-  /// All buffers were sent; `any` says whether something has come into one meanwhile. It spares the thread a wake for
-  /// nothing.
-  template <typename Any>
-  void disarm(Any any) noexcept {
-    if (!armed_.load()) return;
-    armed_.store(false);
-    set(Clock::duration::zero());
-    if (!any()) return;
-    // Whoever put it there may have armed before the timer was stopped.
-    armed_.store(true);
-    set(after_);
+    if (state_.load(std::memory_order_seq_cst) == kAsleep) wake();
   }
 
  private:
-  /// Zero: never.
-  void set(Clock::duration after) const noexcept;
+  enum State : std::uint32_t { kAsleep, kLooking, kStopping };
+  void wake() noexcept;
   void thread_main() noexcept;
+  /// Until there was nothing for a while, or it is to stop.
+  void look_on() noexcept;
 
-  UniqueFd timer_;
   Clock::duration after_{};
   Look look_;
   const pid_t owner_ = ::getpid();
-  std::atomic<bool> armed_{false};
-  std::atomic<bool> stopping_{false};
+  std::atomic<std::uint32_t> state_{kAsleep};
   std::thread thread_;
 };
 

@@ -27,12 +27,13 @@ std::uint64_t most_queued(const ServerSession::Terms& terms) {
 
 ServedPeer::ServedPeer(Peer peer, Admission admission, const ServerSession::Terms& terms,
                        const fairlead::command::ServiceConfig& config, ServiceCounters& counters, Turnstile* turnstile,
-                       std::shared_ptr<ModuleCache> modules)
+                       std::shared_ptr<ModuleCache> modules, TimeSource time)
     : peer_(std::move(peer)),
       admission_(std::move(admission)),
       most_queued_(most_queued(terms)),
       counters_(counters),
-      turnstile_(turnstile) {
+      turnstile_(turnstile),
+      time_(time) {
   Outlet& outlet = *this;
   if (!config.program.empty()) {
     session_ = std::make_unique<ProcessSession>(outlet, terms, config.program, admission_.shared());
@@ -72,20 +73,20 @@ std::uint64_t ServedPeer::untaken() {
 
 bool ServedPeer::may_copy(std::uint64_t bytes) {
   RateLimit& bandwidth = admission_.account().bandwidth;
-  return !bandwidth.is_limited() || bandwidth.take(bytes, Clock::now());
+  return !bandwidth.is_limited() || bandwidth.take(bytes, now());
 }
 
 std::optional<std::int64_t> ServedPeer::copy_level() {
   RateLimit& bandwidth = admission_.account().bandwidth;
   if (!bandwidth.is_limited()) return std::nullopt;
-  return static_cast<std::int64_t>(bandwidth.level(Clock::now()));
+  return static_cast<std::int64_t>(bandwidth.level(now()));
 }
 
 /// And what it took is its tenant's.
 bool ServedPeer::run(Clock::time_point until) {
-  const Clock::time_point begin = Clock::now();
+  const Clock::time_point begin = now();
   const bool more = session_->run(until);
-  const std::chrono::nanoseconds took = Clock::now() - begin;
+  const std::chrono::nanoseconds took = now() - begin;
   admission_.account().service_ns.fetch_add(static_cast<std::uint64_t>(took.count()), std::memory_order_relaxed);
   count();
   return more;
@@ -208,9 +209,9 @@ void ServedPeer::take_queued() {
 bool ServedPeer::await_news() {
   const auto is_news = [this] { return any_queued_.load(std::memory_order_acquire) || stopping_.load(); };
   if (session_->is_pending()) {
-    const Clock::time_point now = Clock::now();
-    if (std::exchange(moves_, session_->moves()) != session_->moves() || is_news()) look_until_ = now + kSpin;
-    if (now < look_until_) {
+    const Clock::time_point begin = Clock::now();
+    if (std::exchange(moves_, session_->moves()) != session_->moves() || is_news()) look_until_ = begin + kSpin;
+    if (begin < look_until_) {
       ::sched_yield();
     } else {
       std::unique_lock lock(mutex_);

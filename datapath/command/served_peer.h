@@ -34,10 +34,11 @@ struct ServiceCounters {
 
 class ServedPeer final : private Outlet {
  public:
-  /// `turnstile`: null where the device is not shared by turns.
+  /// `turnstile`: null where the device is not shared by turns. `time`: of one without a thread; threads wait by the
+  /// steady clock.
   ServedPeer(Peer peer, Admission admission, const ServerSession::Terms& terms,
              const fairlead::command::ServiceConfig& config, ServiceCounters& counters, Turnstile* turnstile,
-             std::shared_ptr<ModuleCache> modules);
+             std::shared_ptr<ModuleCache> modules, TimeSource time);
   ~ServedPeer();
 
   /// From now on a thread of its own runs it.
@@ -59,6 +60,7 @@ class ServedPeer final : private Outlet {
   [[nodiscard]] bool may_copy(std::uint64_t bytes) override;
   [[nodiscard]] std::optional<std::int64_t> copy_level() override;
   void charge_copies(std::uint64_t bytes) override { admission_.account().bandwidth.charge(bytes); }
+  [[nodiscard]] Clock::time_point now() override { return time_(); }
   bool run(Clock::time_point until = Clock::time_point::max());
   void take(std::vector<Event> events);
   void count();
@@ -72,6 +74,7 @@ class ServedPeer final : private Outlet {
   const std::uint64_t most_queued_;
   ServiceCounters& counters_;
   Turnstile* const turnstile_;
+  const TimeSource time_;
   std::unique_ptr<SessionRunner> session_;  // who runs it may use it, others under mutex_
   SessionRunner::Counts counted_;
   std::uint64_t counted_waiting_ = 0;

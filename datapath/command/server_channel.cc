@@ -1,7 +1,6 @@
 #include "datapath/command/server_channel.h"
 
 #include <algorithm>
-#include <cassert>
 
 namespace fairlead::datapath::command {
 
@@ -23,14 +22,6 @@ void ServerChannel::add_batch(std::vector<std::byte> message, std::size_t at, st
 void ServerChannel::add_payload(std::uint64_t sequence, std::vector<std::byte> message, std::size_t at) {
   payload_bytes_ += message.size() - at;
   payload_.push_back({sequence, std::move(message), at});
-}
-
-const Record* ServerChannel::front() noexcept {
-  if (!front_ && !batches_.empty()) {
-    front_ = take_record(batches_.front().rest);
-    assert(front_);
-  }
-  return front_ ? &*front_ : nullptr;
 }
 
 void ServerChannel::advance() noexcept {

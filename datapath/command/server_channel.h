@@ -58,7 +58,10 @@ class ServerChannel {
   void add_payload(std::uint64_t sequence, std::vector<std::byte> message, std::size_t at);
 
   /// The next record, of number executed() + 1; nothing: there is none. It stays until advance().
-  [[nodiscard]] const Record* front() noexcept;
+  [[nodiscard]] const Record* front() noexcept {
+    if (!front_ && !batches_.empty()) front_ = take_record(batches_.front().rest);
+    return front_ ? &*front_ : nullptr;
+  }
   /// It has run, or was passed over.
   void advance() noexcept;
   /// Its payload. Nothing: it has not come.

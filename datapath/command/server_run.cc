@@ -21,6 +21,11 @@ constexpr std::uint32_t kCommandsPerClockRead = 8;
 constexpr std::uint32_t kTurn = 256;            // commands of a channel before it is another's turn
 constexpr std::uint64_t kShortCopy = 16 << 10;  // bytes of what takes a few microseconds
 
+bool may_wait(const Record& record) noexcept {
+  return record.is(Opcode::kCopyIn) || record.is(Opcode::kCopyOut) || record.is(Opcode::kModule) ||
+         record.is(Opcode::kFence) || record.is(Opcode::kGraph);
+}
+
 }  // namespace
 
 bool ServerSession::run(Clock::time_point until) {
@@ -55,7 +60,7 @@ ServerSession::Step ServerSession::run(ServerChannel& channel, std::uint32_t mos
     last = step(channel);
     if (is_over()) return last;
     const bool look = last == Step::kDone && (i % kCommandsPerClockRead == 0 || took_long_);
-    const Clock::time_point now = look ? Clock::now() : Clock::time_point();
+    const Clock::time_point now = look ? outlet_.now() : Clock::time_point();
     if (look && now >= until) last = Step::kTime;
     if (!channel.owes_reply()) continue;
     if (channel.reply_is_full() || (look && channel.is_old(now, kOldestUnsaid))) reply(channel);
@@ -80,9 +85,13 @@ ServerSession::Step ServerSession::step(ServerChannel& channel) {
   const Record* const record = channel.front();
   if (record == nullptr) return Step::kIdle;
   took_long_ = false;
-  const bool passed_over = channel.failure() && !(record->is(Opcode::kRecover) && !lost_);
+  // A recovery is not passed over, also where all is lost by now: then it is what fails.
+  const bool passed_over =
+      channel.failure() && (channel.failure()->scope >= Scope::kContext || !record->is(Opcode::kRecover));
   if (!passed_over) {
-    if (const std::optional<Step> waits = wait_for(channel, *record)) return *waits;
+    if (may_wait(*record)) {
+      if (const std::optional<Step> waits = wait_for(channel, *record)) return *waits;
+    }
     took_long_ = takes_long(*record);
     if (channel.owes_reply() && took_long_) reply(channel);
     if (meter_ != nullptr) {
@@ -145,18 +154,25 @@ std::optional<ServerSession::Step> ServerSession::wait_for(ServerChannel& channe
   return std::nullopt;
 }
 
-bool ServerSession::takes_long(const Record& record) const noexcept {
+bool ServerSession::takes_long(const Record& record) noexcept {
+  if (record.is(Opcode::kLaunch)) return !late_ && !is_short(body_of<LaunchBody>(record).function);
   if (record.is(Opcode::kModule)) return takes_modules_;
   if (record.is(Opcode::kGraph)) return true;
   if (late_) return record.is(Opcode::kLoad) || record.is(Opcode::kLoadFrom);  // all else is handed over
   if (record.is(Opcode::kLaunchGraph)) return true;
-  if (record.is(Opcode::kLaunch)) return !executor_->is_short({body_of<LaunchBody>(record).function});
   if (record.is(Opcode::kFill)) return body_of<FillBody>(record).bytes > kShortCopy;
   if (record.is(Opcode::kCopyWithin)) return body_of<CopyWithinBody>(record).bytes > kShortCopy;
   if (record.is(Opcode::kAllocate)) return body_of<AllocateBody>(record).bytes > kShortCopy;
   if (record.is(Opcode::kAllocateAt)) return body_of<AllocateAtBody>(record).bytes > kShortCopy;
   if (record.is(Opcode::kCopyIn) || record.is(Opcode::kCopyOut)) return body_of<CopyBody>(record).bytes > kShortCopy;
   return record.opcode >= kFirstUserOpcode;
+}
+
+/// Asked once for a function that is launched again and again.
+bool ServerSession::is_short(std::uint64_t function) noexcept {
+  if (asked_ != function) short_ = executor_->is_short({function});
+  asked_ = function;
+  return short_;
 }
 
 Outcome ServerSession::execute(ServerChannel& channel, const Record& record) {
@@ -168,7 +184,7 @@ Outcome ServerSession::execute(ServerChannel& channel, const Record& record) {
                           {body.grid[0], body.grid[1], body.grid[2]},
                           {body.block[0], body.block[1], body.block[2]},
                           body.shared_bytes};
-      return executor_->launch(launch, tail_of(record));
+      return executor_->launch(launch, record.body.subspan(sizeof body, body.parameter_bytes));
     }
     case Opcode::kAllocate: {
       const auto body = body_of<AllocateBody>(record);
@@ -189,6 +205,7 @@ Outcome ServerSession::execute(ServerChannel& channel, const Record& record) {
       return executor_->copy_within({body.to}, body.to_offset, {body.from}, body.from_offset, body.bytes);
     }
     case Opcode::kLoad: {
+      asked_ = 0;
       const Bytes name = tail_of(record);
       return executor_->load({body_of<LoadBody>(record).handle},
                              {reinterpret_cast<const char*>(name.data()), name.size()});
@@ -253,6 +270,7 @@ Outcome ServerSession::load_module(const Record& record) {
 }
 
 Outcome ServerSession::load_from(const Record& record) {
+  asked_ = 0;
   const auto body = body_of<LoadFromBody>(record);
   Bytes tail = tail_of(record);
   std::vector<fairlead::command::Parameter> parameters;

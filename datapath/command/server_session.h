@@ -6,6 +6,7 @@
 #pragma once
 
 #include <array>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -36,6 +37,8 @@ class Outlet {
   /// The same for who copies elsewhere, and says later how much: above 0, one may. Nothing: there is no limit.
   [[nodiscard]] virtual std::optional<std::int64_t> copy_level() { return std::nullopt; }
   virtual void charge_copies(std::uint64_t /*bytes*/) {}
+  /// The time, which tests may hold in their hands.
+  [[nodiscard]] virtual std::chrono::steady_clock::time_point now() { return std::chrono::steady_clock::now(); }
 
  protected:
   ~Outlet() = default;
@@ -101,7 +104,8 @@ class ServerSession final : public SessionRunner {
   void give_result(ServerChannel& channel, std::uint64_t sequence, std::vector<std::byte>& message);
   void lose(const fairlead::command::Outcome& outcome);
   [[nodiscard]] std::uint64_t kept_bytes() noexcept;
-  [[nodiscard]] bool takes_long(const Record& record) const noexcept;
+  [[nodiscard]] bool takes_long(const Record& record) noexcept;
+  [[nodiscard]] bool is_short(std::uint64_t function) noexcept;
   void reply(ServerChannel& channel);
 
   Outlet& outlet_;
@@ -117,7 +121,9 @@ class ServerSession final : public SessionRunner {
   std::vector<std::byte> scratch_;
   Status ended_;
   bool held_ = false, pending_ = false;
-  bool took_long_ = false;  // the last command
+  bool took_long_ = false;   // the last command
+  std::uint64_t asked_ = 0;  // the function that was asked for last; 0: none
+  bool short_ = false;       // what it was
   std::uint64_t moves_ = 0;
   Counts counts_;
 };

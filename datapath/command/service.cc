@@ -1,52 +1,55 @@
+// A service's engine, the thread that takes the engine's events, and the public faces.
 #include <fmt/format.h>
 #include <pthread.h>
 #include <sched.h>
 
-#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
 
-#include "datapath/command/service_impl.h"
+#include "datapath/command/bodies.h"
+#include "datapath/command/served_peers.h"
+#include "fairlead/command_service.h"
+#include "fairlead/engine.h"
 
 namespace fairlead::datapath::command {
 
 using fairlead::command::ServiceConfig;
-using fairlead::command::ServiceStats;
-using fairlead::command::Sharing;
 
 namespace {
 
 constexpr std::chrono::milliseconds kLook{50};       // how often the thread looks whether it is to stop
 constexpr std::chrono::microseconds kSpin{50};       // how long it looks for the next message before it sleeps
 constexpr std::chrono::microseconds kHeldLook{200};  // the same while a session waits for its client
-constexpr std::chrono::seconds kGrace{30};           // for the words that turn a client away
 
-ServerSession::Terms terms_of(const ServiceConfig& config, const EngineConfig& engine) {
-  const std::size_t largest = std::min(kMaxPayload, engine.max_message_bytes - sizeof(MessageHeader));
-  return {config.channels,
-          config.credits,
-          config.payload_credit,
-          config.held_results,
-          static_cast<std::uint32_t>(std::min<std::uint64_t>(largest, config.payload_credit)),
-          config.module_bytes,
-          config.graph_records,
-          config.graph_bytes};
-}
+/// The service's engine, and the thread that takes the engine's events. Threads: start and stop by the owner; the
+/// address from any; all else on the service's thread.
+class ServiceImpl final : public fairlead::command::ServiceBody {
+ public:
+  ServiceImpl(Engine engine, const ServiceConfig& config)
+      : engine_(std::move(engine)), where_(config.where), peers_(config, engine_.config().max_message_bytes) {}
+  ~ServiceImpl() override { stop(); }
 
-ServerSession::Terms terms_for(const fairlead::command::Tenant& tenant, ServerSession::Terms terms) {
-  if (tenant.channels != 0) terms.channels = tenant.channels;
-  if (tenant.credits != 0) terms.credits = tenant.credits;
-  return terms;
-}
+  void start();
+  void stop() noexcept;
+  [[nodiscard]] std::string listen_address() const { return engine_.listen_address(); }
+  [[nodiscard]] Engine& engine() noexcept { return engine_; }
+  [[nodiscard]] ServedPeers& peers() noexcept { return peers_; }
+
+ private:
+  void thread_main();
+
+  Engine engine_;
+  const ServiceConfig::Where where_;
+  ServedPeers peers_;
+  std::atomic<bool> stopping_{false};
+  std::thread thread_;
+};
 
 }  // namespace
-
-ServiceImpl::ServiceImpl(Engine engine, ServiceConfig config)
-    : engine_(std::move(engine)),
-      config_(std::move(config)),
-      terms_(terms_of(config_, engine_.config())),
-      turnstile_(config_.sharing != Sharing::kFree
-                     ? std::optional<Turnstile>(std::in_place, config_.sharing, config_.longest_turn)
-                     : std::nullopt),
-      tenants_(config_.tenants, turnstile_ ? &*turnstile_ : nullptr, !config_.program.empty()) {}
 
 void ServiceImpl::start() {
   thread_ = std::thread([this] { thread_main(); });
@@ -57,38 +60,12 @@ void ServiceImpl::stop() noexcept {
   stopping_.store(true);
   engine_.shutdown();  // and with it all waits
   if (thread_.joinable()) thread_.join();
-  for (auto& [peer, session] : sessions_) session->stop();
-  sessions_.clear();
-  latest_ = sessions_.end();
-  leaving_.clear();
-  count_.store(0);
-}
-
-ServiceStats ServiceImpl::stats() const {
-  ServiceStats stats;
-  stats.sessions = count_.load(std::memory_order_relaxed);
-  stats.sessions_begun = counters_.begun.load(std::memory_order_relaxed);
-  stats.sessions_refused = counters_.refused.load(std::memory_order_relaxed);
-  stats.sessions_ended_wrong = counters_.ended_wrong.load(std::memory_order_relaxed);
-  stats.commands = counters_.commands.load(std::memory_order_relaxed);
-  stats.failures = counters_.failures.load(std::memory_order_relaxed);
-  stats.skipped_unknown = counters_.skipped_unknown.load(std::memory_order_relaxed);
-  stats.replies = counters_.replies.load(std::memory_order_relaxed);
-  stats.modules_cached = modules_->count();
-  stats.modules_sent = modules_->added();
-  if (turnstile_) stats.turn_overruns = turnstile_->overruns();
-  return stats;
-}
-
-Status ServiceImpl::set_tenants(std::vector<fairlead::command::Tenant> tenants) {
-  if (Status fine = Tenants::check(tenants, config_.sharing); !fine.ok()) return fine;
-  tenants_.replace(std::move(tenants));
-  return {};
+  peers_.stop();
 }
 
 void ServiceImpl::thread_main() {
-  const bool in_turn = config_.where == ServiceConfig::Where::kInTurn;
-  using Left = ServedPeer::Left;
+  const bool in_turn = where_ == ServiceConfig::Where::kInTurn;
+  using Left = ServedPeers::Left;
   Left left = Left::kNothing;
   std::chrono::steady_clock::time_point look_until{};
   while (!stopping_.load(std::memory_order_relaxed)) {
@@ -101,84 +78,18 @@ void ServiceImpl::thread_main() {
     auto [peer, event] = engine_.next_event(patience);
     const bool came = event.kind != Event::Kind::kNone;
     if (came) {
-      handle(peer, std::move(event));
+      peers_.handle(peer, std::move(event));
       look_until = std::chrono::steady_clock::now() + kSpin;
     } else if (left == Left::kNothing && looks) {
       ::sched_yield();  // the client may share its core
     }
     if (in_turn && left != Left::kNothing) {
-      left = run_all();
-    } else if (in_turn && came && latest_ != sessions_.end()) {
-      left = latest_->second->turn();
+      left = peers_.run_all();
+    } else if (in_turn && came) {
+      left = peers_.run_latest();
     }
-    drop_ended();
+    peers_.drop_ended();
   }
-}
-
-ServedPeer* ServiceImpl::session_of(const Peer& peer) {
-  if (latest_ != sessions_.end() && latest_->first == peer) return latest_->second.get();
-  latest_ =
-      std::find_if(sessions_.begin(), sessions_.end(), [&](const Served& served) { return served.first == peer; });
-  return latest_ != sessions_.end() ? latest_->second.get() : nullptr;
-}
-
-void ServiceImpl::handle(const Peer& peer, Event event) {
-  ServedPeer* session = session_of(peer);
-  switch (event.kind) {
-    case Event::Kind::kMessage:
-    case Event::Kind::kNotification:
-      if (session == nullptr) {
-        if (peer.state() == PeerState::kClosed) return;
-        begin(peer);
-        session = latest_ != sessions_.end() ? latest_->second.get() : nullptr;
-        if (session == nullptr) return;
-      }
-      return session->deliver(std::move(event));
-    case Event::Kind::kClosed:
-      if (session == nullptr) return;
-      session->stop();
-      leaving_.push_back(std::move(latest_->second));
-      sessions_.erase(latest_);
-      latest_ = sessions_.end();
-      return count_.store(sessions_.size(), std::memory_order_relaxed);
-    default:
-      return;
-  }
-}
-
-/// It is the latest then, or was turned away.
-void ServiceImpl::begin(const Peer& peer) {
-  if (draining_.load()) return turn_away(peer, {Code::kUnavailable, "it is ending, and takes no new sessions"});
-  if (sessions_.size() >= config_.max_sessions) {
-    return turn_away(peer, {Code::kResourceExhausted,
-                            fmt::format("it has {} sessions, the limit (max_sessions); try again when one has ended",
-                                        config_.max_sessions)});
-  }
-  Result<Admission> admission = tenants_.admit(peer.principal());
-  if (!admission) return turn_away(peer, admission.error());
-  const ServerSession::Terms terms = terms_for(admission->terms(), terms_);
-  sessions_.emplace_back(peer, std::make_unique<ServedPeer>(peer, *std::move(admission), terms, config_, counters_,
-                                                            turnstile_ ? &*turnstile_ : nullptr, modules_));
-  count_.store(sessions_.size(), std::memory_order_relaxed);
-  latest_ = std::prev(sessions_.end());
-  if (config_.where == ServiceConfig::Where::kOwnThread) latest_->second->start_thread();
-}
-
-void ServiceImpl::turn_away(Peer peer, const Status& why) {
-  counters_.refused.fetch_add(1, std::memory_order_relaxed);
-  (void)peer.send(refused_message(why), kMessageValue, {.traffic = TrafficClass::kCommands});
-  peer.close(kGrace);
-}
-
-ServedPeer::Left ServiceImpl::run_all() {
-  ServedPeer::Left left = ServedPeer::Left::kNothing;
-  for (auto& [peer, session] : sessions_) left = std::max(left, session->turn());
-  return left;
-}
-
-void ServiceImpl::drop_ended() {
-  if (leaving_.empty()) return;
-  std::erase_if(leaving_, [](const auto& session) { return session->has_ended(); });
 }
 
 }  // namespace fairlead::datapath::command
@@ -199,6 +110,11 @@ Result<Service> Service::start(Engine engine, ServiceConfig config) {
   if (!config.executors && config.program.empty())
     return wrong("executors is empty: give what makes a session's executor, as host_executors()");
   if (engine.listen_address().empty()) return wrong("the engine listens nowhere: set EngineConfig::listen");
+  constexpr std::size_t kLeastMessage = sizeof(datapath::command::MessageHeader) + datapath::command::kMaxBatch;
+  if (engine.config().max_message_bytes < kLeastMessage) {
+    return wrong(fmt::format("the engine's max_message_bytes is {}, and must be at least {} for what clients may send",
+                             engine.config().max_message_bytes, kLeastMessage));
+  }
   if (config.channels == 0 || config.channels > 4096) {
     return wrong(fmt::format("channels is {}, and must be 1 to 4096", config.channels));
   }
@@ -216,7 +132,7 @@ Result<Service> Service::start(Engine engine, ServiceConfig config) {
   if (config.longest_turn.count() <= 0) {
     return wrong(fmt::format("longest_turn is {} ms, and must be above 0", config.longest_turn.count()));
   }
-  auto impl = std::make_unique<ServiceImpl>(std::move(engine), std::move(config));
+  auto impl = std::make_unique<ServiceImpl>(std::move(engine), config);
   impl->start();
   return Service(std::move(impl));
 }
@@ -228,16 +144,16 @@ Service::~Service() = default;
 
 std::string Service::listen_address() const { return body_ != nullptr ? of(body_)->listen_address() : std::string(); }
 Engine& Service::engine() noexcept { return of(body_)->engine(); }
-ServiceStats Service::stats() const { return body_ != nullptr ? of(body_)->stats() : ServiceStats(); }
+ServiceStats Service::stats() const { return body_ != nullptr ? of(body_)->peers().stats() : ServiceStats(); }
 std::vector<TenantStats> Service::tenants() const {
-  return body_ != nullptr ? of(body_)->tenants() : std::vector<TenantStats>();
+  return body_ != nullptr ? of(body_)->peers().tenants() : std::vector<TenantStats>();
 }
 Status Service::set_tenants(std::vector<Tenant> tenants) {
   if (body_ == nullptr) return {Code::kInvalidArgument, "this service was moved away"};
-  return of(body_)->set_tenants(std::move(tenants));
+  return of(body_)->peers().set_tenants(std::move(tenants));
 }
 void Service::drain() noexcept {
-  if (body_ != nullptr) of(body_)->drain();
+  if (body_ != nullptr) of(body_)->peers().drain();
 }
 void Service::stop() noexcept {
   if (body_ != nullptr) of(body_)->stop();

@@ -88,8 +88,8 @@ Status Tenants::check(const std::vector<Tenant>& tenants, Sharing sharing) {
   return {};
 }
 
-Tenants::Tenants(std::vector<Tenant> tenants, Turnstile* turnstile, bool processes)
-    : turnstile_(turnstile), processes_(processes) {
+Tenants::Tenants(std::vector<Tenant> tenants, Turnstile* turnstile, bool processes, TimeSource time)
+    : turnstile_(turnstile), processes_(processes), time_(time) {
   replace(std::move(tenants));
 }
 
@@ -133,7 +133,7 @@ Result<std::shared_ptr<TenantAccount>> Tenants::account_of(std::string_view name
 
 void Tenants::apply(TenantAccount& account, const Tenant& terms) {
   account.meter->most_memory.store(terms.memory_bytes);
-  account.bandwidth.set(terms.bytes_per_second, Clock::now());
+  account.bandwidth.set(terms.bytes_per_second, time_());
   if (turnstile_ == nullptr) return;
   const double share = terms.share > 0 ? terms.share : 1;
   if (account.member) {

@@ -23,6 +23,9 @@
 
 namespace fairlead::datapath::command {
 
+/// Where the time comes from.
+using TimeSource = std::chrono::steady_clock::time_point (*)();
+
 /// One tenant's. What is counted is written by its sessions.
 struct TenantAccount {
   [[nodiscard]] fairlead::command::TenantStats stats(std::string_view name) const;
@@ -71,7 +74,8 @@ class Tenants {
                                     fairlead::command::Sharing sharing);
 
   /// `tenants` are fine. `turnstile`: null with Sharing::kFree. `processes`: meters are on pages that these can share.
-  Tenants(std::vector<fairlead::command::Tenant> tenants, Turnstile* turnstile, bool processes = false);
+  Tenants(std::vector<fairlead::command::Tenant> tenants, Turnstile* turnstile, bool processes = false,
+          TimeSource time = &Clock::now);
 
   /// A session of `principal` (empty: anonymous) begins. Errors: kPermissionDenied, kResourceExhausted.
   Result<Admission> admit(std::string_view principal);
@@ -86,6 +90,7 @@ class Tenants {
 
   Turnstile* const turnstile_;
   const bool processes_;
+  const TimeSource time_;
   mutable std::mutex mutex_;  // guards what follows
   bool open_ = false;         // everybody may come
   std::map<std::string, fairlead::command::Tenant, std::less<>> terms_;

@@ -20,12 +20,13 @@ inline constexpr std::uint16_t kLateVersion = 2;
 /// From here on there are graphs, and ranges of addresses.
 inline constexpr std::uint16_t kGraphVersion = 3;
 
-inline constexpr std::size_t kMaxInline = 1024;      // of a copy whose bytes are in the record, or in the reply
-inline constexpr std::size_t kMaxPayload = 1 << 20;  // of one record's copy
-inline constexpr std::size_t kMaxParameters = 4096;  // of a launch, and of a user's record
-inline constexpr std::size_t kMaxName = 1024;        // of a function
-inline constexpr std::size_t kMaxLayout = 256;       // parameters that are declared
-inline constexpr std::size_t kMaxRecord = 8192;      // any record
+inline constexpr std::size_t kMaxInline = 1024;          // of a copy whose bytes are in the record, or in the reply
+inline constexpr std::size_t kMaxPayload = 1 << 20;      // of one record's copy
+inline constexpr std::size_t kPayloadPiece = 128 << 10;  // the same as either end wishes it: nobody waits for long
+inline constexpr std::size_t kMaxParameters = 4096;      // of a launch, and of a user's record
+inline constexpr std::size_t kMaxName = 1024;            // of a function
+inline constexpr std::size_t kMaxLayout = 256;           // parameters that are declared
+inline constexpr std::size_t kMaxRecord = 8192;          // any record
 inline constexpr std::size_t kMaxBatch = 65536 + kMaxRecord;  // records of one message
 inline constexpr std::uint32_t kCommandsPerReply = 64;
 inline constexpr std::size_t kReplyBytes = 3584;  // data in a reply: more, and it leaves

@@ -156,14 +156,31 @@ Outcome HostExecutor::copy_within(Handle to, std::uint64_t to_offset, Handle fro
 
 // ---- functions -----------------------------------------------------------------------------------------------------
 
-const HostKernel* HostExecutor::kernel_of(Handle function) const noexcept {
+const HostExecutor::Function* HostExecutor::function_of(Handle function) const noexcept {
+  if (function.bits == latest_ && latest_function_ != nullptr) return latest_function_;
   const auto found = functions_.find(function.bits);
-  return found != functions_.end() ? found->second : nullptr;
+  if (found == functions_.end()) return nullptr;
+  latest_ = function.bits;
+  return latest_function_ = &found->second;
 }
 
 bool HostExecutor::is_short(Handle function) const noexcept {
-  const HostKernel* const kernel = kernel_of(function);
-  return kernel == nullptr || kernel->is_short;
+  const Function* const found = function_of(function);
+  return found == nullptr || found->kernel->is_short;
+}
+
+HostExecutor::Function HostExecutor::lay_out(const HostKernel& kernel) noexcept {
+  Function function{.kernel = &kernel};
+  std::size_t alignment = 1;
+  for (std::size_t i = 0; i < kernel.parameters.size(); ++i) {
+    const std::size_t size = size_of(kernel.parameters[i].kind), own = std::min<std::size_t>(size, 8);
+    function.offsets[i] = static_cast<std::uint32_t>((function.least + own - 1) / own * own);
+    function.least = function.offsets[i] + size;
+    function.has_pointers |= is_pointer(kernel.parameters[i].kind);
+    alignment = std::max(alignment, own);
+  }
+  function.most = (function.least + alignment - 1) / alignment * alignment;
+  return function;
 }
 
 Outcome HostExecutor::load(Handle function, std::string_view name) {
@@ -177,15 +194,15 @@ Outcome HostExecutor::load(Handle function, std::string_view name) {
     return refuse(command::kOutOfMemory,
                   fmt::format("the session has loaded {} functions, its limit", functions_.size()));
   }
-  functions_[function.bits] = &*found;
+  functions_[function.bits] = lay_out(*found);
   return {};
 }
 
 Outcome HostExecutor::launch(const Launch& launch, std::span<const std::byte> parameters) {
-  Arguments arguments;
-  Checked checked;
-  Outcome outcome = check(launch, parameters, arguments, checked);
-  return outcome.ok() ? run(*checked.kernel, checked.call) : outcome;
+  Outcome outcome;
+  Call call;
+  const Function* const function = check(launch, parameters, call, outcome);
+  return function != nullptr ? run(*function->kernel, call) : outcome;
 }
 
 Outcome HostExecutor::run(const HostKernel& kernel, const Call& call) {
@@ -195,103 +212,100 @@ Outcome HostExecutor::run(const HostKernel& kernel, const Call& call) {
   } catch (const std::exception& error) {
     end = Status(Code::kInternal, error.what());
   }
-  if (end.ok()) return {};
-  return {command::kLaunchFailed, Scope::kContext, fmt::format("'{}' failed: {}", kernel.name, end.message())};
+  Outcome outcome;
+  if (!end.ok()) {
+    outcome = {command::kLaunchFailed, Scope::kContext, fmt::format("'{}' failed: {}", kernel.name, end.message())};
+  }
+  return outcome;
 }
 
-Outcome HostExecutor::check(const Launch& launch, std::span<const std::byte> parameters, Arguments& arguments,
-                            Checked& checked) {
-  const HostKernel* const kernel = kernel_of(launch.function);
-  if (kernel == nullptr) {
-    return refuse(command::kInvalidHandle, fmt::format("handle {} names no function", launch.function.bits));
+const HostExecutor::Function* HostExecutor::check(const Launch& launch, std::span<const std::byte> parameters,
+                                                  Call& call, Outcome& why) {
+  const Function* const function = function_of(launch.function);
+  if (function == nullptr) {
+    why = refuse(command::kInvalidHandle, fmt::format("handle {} names no function", launch.function.bits));
+    return nullptr;
   }
-  if (!fits(launch, limits())) {
-    return refuse(command::kInvalidValue,
-                  fmt::format("'{}' on a grid, blocks or shared memory past the limits", kernel->name));
+  constexpr ExecutorLimits kMost;
+  if (!fits(launch, kMost)) {
+    why = refuse(command::kInvalidValue,
+                 fmt::format("'{}' on a grid, blocks or shared memory past the limits", function->kernel->name));
+    return nullptr;
   }
-  checked.kernel = kernel;
-  checked.call = {launch.grid, launch.block, {}, range_.get()};
-  return read_parameters(parameters, arguments, checked);
+  call = {launch.grid, launch.block, {}, range_.get()};
+  return read_parameters(*function, call, parameters, why) ? function : nullptr;
 }
 
-Outcome HostExecutor::read_parameters(std::span<const std::byte> parameters, Arguments& arguments, Checked& checked) {
-  const HostKernel& kernel = *checked.kernel;
-  std::array<Pointer, kMaxParameters>& pointers = checked.pointers;
-  std::size_t at = 0;
+/// Into arguments_, which `call` has then.
+bool HostExecutor::read_parameters(const Function& function, Call& call, std::span<const std::byte> parameters,
+                                   Outcome& why) {
+  const HostKernel& kernel = *function.kernel;
+  if (parameters.size() < function.least || parameters.size() > function.most) {
+    why = refuse(command::kInvalidValue, fmt::format("'{}' takes {} bytes of parameters, and was given {}", kernel.name,
+                                                     function.least, parameters.size()));
+    return false;
+  }
   for (std::size_t i = 0; i < kernel.parameters.size(); ++i) {
-    const std::size_t size = size_of(kernel.parameters[i].kind), alignment = std::min<std::size_t>(size, 8);
-    at = (at + alignment - 1) / alignment * alignment;
-    if (at + size > parameters.size()) break;
-    const std::byte* const from = parameters.data() + at;
-    at += size;
+    const std::byte* const from = parameters.data() + function.offsets[i];
+    Call::Argument& argument = arguments_[i] = {};
     switch (kernel.parameters[i].kind) {
       case ParameterKind::kPointer:
-        std::memcpy(&pointers[i], from, size);
+        std::memcpy(&pointers_[i], from, sizeof(Pointer));
         break;
       case ParameterKind::kF32:
-        std::memcpy(&arguments[i].real, from, size);
+        std::memcpy(&argument.real, from, 4);
         break;
-      case ParameterKind::kU32:
+      case ParameterKind::kU32:  // little-endian
+        std::memcpy(&argument.number, from, 4);
+        break;
       case ParameterKind::kU64:
       case ParameterKind::kAddress:
-        std::memcpy(&arguments[i].number, from, size);  // little-endian
+        std::memcpy(&argument.number, from, 8);
         break;
     }
   }
-  std::size_t needed = 0, alignment = 1;
-  for (const auto& parameter : kernel.parameters) {
-    const std::size_t size = size_of(parameter.kind), own = std::min<std::size_t>(size, 8);
-    alignment = std::max(alignment, own);
-    needed = (needed + own - 1) / own * own + size;
-  }
-  // What follows may only be padding.
-  if (parameters.size() < needed || parameters.size() > (needed + alignment - 1) / alignment * alignment) {
-    return refuse(command::kInvalidValue, fmt::format("'{}' takes {} bytes of parameters, and was given {}",
-                                                      kernel.name, needed, parameters.size()));
-  }
-  checked.call.arguments = std::span(arguments).first(kernel.parameters.size());
-  return check_pointers(arguments, checked);
+  call.arguments = std::span(arguments_).first(kernel.parameters.size());
+  return !function.has_pointers || check_pointers(kernel, call, why);
 }
 
-Outcome HostExecutor::check_pointers(Arguments& arguments, Checked& checked) {
-  const HostKernel& kernel = *checked.kernel;
+bool HostExecutor::check_pointers(const HostKernel& kernel, const Call& call, Outcome& why) {
   for (std::size_t i = 0; i < kernel.parameters.size(); ++i) {
-    if (kernel.parameters[i].kind == ParameterKind::kAddress) {
-      if (Outcome fine = check_address(i, arguments, checked); !fine.ok()) return fine;
-    }
+    if (kernel.parameters[i].kind == ParameterKind::kAddress && !check_address(kernel, call, i, why)) return false;
     if (kernel.parameters[i].kind != ParameterKind::kPointer) continue;
-    const Pointer& pointer = checked.pointers[i];
-    Outcome outcome;
-    std::byte* const found = find(pointer.allocation, pointer.offset, kernel.extent(checked.call, i), outcome);
+    const Pointer& pointer = pointers_[i];
+    std::byte* const found = find(pointer.allocation, pointer.offset, kernel.extent(call, i), why);
     if (found == nullptr) {
-      const bool outside = outcome.result == command::kInvalidValue;
-      return refuse(outside ? command::kIllegalAddress : outcome.result,
-                    fmt::format("parameter {} of '{}': {}", i, kernel.name, outcome.text));
+      const bool outside = why.result == command::kInvalidValue;
+      why = refuse(outside ? command::kIllegalAddress : why.result,
+                   fmt::format("parameter {} of '{}': {}", i, kernel.name, why.text));
+      return false;
     }
     if (reinterpret_cast<std::uintptr_t>(found) % kernel.parameters[i].alignment != 0) {
-      return refuse(command::kIllegalAddress, fmt::format("parameter {} of '{}' is at {}, no multiple of {}", i,
-                                                          kernel.name, pointer.offset, kernel.parameters[i].alignment));
+      why = refuse(command::kIllegalAddress, fmt::format("parameter {} of '{}' is at {}, no multiple of {}", i,
+                                                         kernel.name, pointer.offset, kernel.parameters[i].alignment));
+      return false;
     }
-    arguments[i].pointer = found;
+    arguments_[i].pointer = found;
   }
-  return {};
+  return true;
 }
 
-Outcome HostExecutor::check_address(std::size_t i, Arguments& arguments, Checked& checked) {
-  const HostKernel& kernel = *checked.kernel;
-  const std::uint64_t address = arguments[i].number, bytes = kernel.extent(checked.call, i);
-  if (address == 0 && bytes == 0) return {};
+bool HostExecutor::check_address(const HostKernel& kernel, const Call& call, std::size_t i, Outcome& why) {
+  const std::uint64_t address = arguments_[i].number, bytes = kernel.extent(call, i);
+  pointers_[i] = {};
+  if (address == 0 && bytes == 0) return true;
   std::byte* const found = range_ != nullptr ? range_->find(address, bytes) : nullptr;
   if (found == nullptr || address % kernel.parameters[i].alignment != 0) {
-    return refuse(
-        command::kIllegalAddress,
-        fmt::format("parameter {} of '{}': {} bytes at {:#x}, a multiple of {}, are not of one allocation in a "
-                    "range of the session's",
-                    i, kernel.name, bytes, address, kernel.parameters[i].alignment));
+    why =
+        refuse(command::kIllegalAddress,
+               fmt::format("parameter {} of '{}': {} bytes at {:#x}, a multiple of {}, are not of one allocation in a "
+                           "range of the session's",
+                           i, kernel.name, bytes, address, kernel.parameters[i].alignment));
+    return false;
   }
-  arguments[i].pointer = found;
-  checked.pointers[i].allocation = range_->at(address).value_or(Handle());
-  return {};
+  arguments_[i].pointer = found;
+  pointers_[i].allocation = range_->at(address).value_or(Handle());
+  return true;
 }
 
 Outcome HostExecutor::user(std::uint16_t opcode, std::span<const std::byte> bytes) {

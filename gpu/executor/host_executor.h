@@ -44,8 +44,6 @@ class HostExecutor final : public command::Executor {
 
  private:
   static constexpr std::size_t kMaxParameters = 16;
-  using Arguments = std::array<command::Call::Argument, kMaxParameters>;
-
   struct Free {
     HostRange* range;  // that it is in; null: none
     void operator()(std::byte* memory) const noexcept {
@@ -64,19 +62,28 @@ class HostExecutor final : public command::Executor {
   /// [offset, offset + bytes) of it, or null and in `why` what is wrong.
   [[nodiscard]] std::byte* find(command::Handle handle, std::uint64_t offset, std::uint64_t bytes,
                                 command::Outcome& why);
-  [[nodiscard]] const command::HostKernel* kernel_of(command::Handle function) const noexcept;
-  /// A launch, once it was checked; its arguments are where the caller keeps them.
-  struct Checked {
+  /// A kernel, and where its parameters are.
+  struct Function {
     const command::HostKernel* kernel = nullptr;
-    command::Call call;
-    std::array<command::Pointer, kMaxParameters> pointers{};  // of the parameters that are pointers, or addresses
+    std::array<std::uint32_t, kMaxParameters> offsets{};
+    std::size_t least = 0, most = 0;  // bytes of all; what is more than the least is padding
+    bool has_pointers = false;
   };
-  [[nodiscard]] command::Outcome check(const command::Launch& launch, std::span<const std::byte> parameters,
-                                       Arguments& arguments, Checked& checked);
-  [[nodiscard]] command::Outcome read_parameters(std::span<const std::byte> parameters, Arguments& arguments,
-                                                 Checked& checked);
-  [[nodiscard]] command::Outcome check_pointers(Arguments& arguments, Checked& checked);
-  [[nodiscard]] command::Outcome check_address(std::size_t i, Arguments& arguments, Checked& checked);
+  [[nodiscard]] static bool is_pointer(command::ParameterKind kind) noexcept {
+    return kind == command::ParameterKind::kPointer || kind == command::ParameterKind::kAddress;
+  }
+  [[nodiscard]] static Function lay_out(const command::HostKernel& kernel) noexcept;
+  [[nodiscard]] const Function* function_of(command::Handle function) const noexcept;
+  // False, and in `why` what is wrong.
+  [[nodiscard]] bool read_parameters(const Function& function, command::Call& call,
+                                     std::span<const std::byte> parameters, command::Outcome& why);
+  [[nodiscard]] bool check_pointers(const command::HostKernel& kernel, const command::Call& call,
+                                    command::Outcome& why);
+  [[nodiscard]] bool check_address(const command::HostKernel& kernel, const command::Call& call, std::size_t i,
+                                   command::Outcome& why);
+  /// A launch that is fine is `call`, with arguments_. Null, and in `why` what is wrong.
+  [[nodiscard]] const Function* check(const command::Launch& launch, std::span<const std::byte> parameters,
+                                      command::Call& call, command::Outcome& why);
   [[nodiscard]] static command::Outcome run(const command::HostKernel& kernel, const command::Call& call);
 
   /// A command of a graph, checked: a kernel, or bytes that are copied or filled.
@@ -91,7 +98,6 @@ class HostExecutor final : public command::Executor {
   };
   [[nodiscard]] command::Outcome check(const command::GraphCommand& command, std::size_t number, Step& step,
                                        GraphUses& uses);
-
   /// Not ok: there is to be no such allocation.
   [[nodiscard]] command::Outcome check_new(command::Handle handle, std::uint64_t bytes) const;
 
@@ -99,7 +105,13 @@ class HostExecutor final : public command::Executor {
   std::unique_ptr<HostRange> range_;  // if it has one
   std::unordered_map<std::uint64_t, Allocation> allocations_;
   std::uint64_t allocated_ = 0;
-  std::unordered_map<std::uint64_t, const command::HostKernel*> functions_;
+  std::unordered_map<std::uint64_t, Function> functions_;  // its entries stay where they are
+  // What was launched last is mostly launched again.
+  mutable std::uint64_t latest_ = 0;
+  mutable const Function* latest_function_ = nullptr;
+  // Of the launch that runs.
+  std::array<command::Call::Argument, kMaxParameters> arguments_;
+  std::array<command::Pointer, kMaxParameters> pointers_;  // of what an address is of only the allocation
   Graphs<std::vector<Step>> graphs_;
 };
 

@@ -25,16 +25,15 @@ Outcome HostExecutor::make_graph(Handle graph, std::span<const GraphCommand> com
 Outcome HostExecutor::check(const GraphCommand& command, std::size_t number, Step& step, GraphUses& uses) {
   Outcome outcome;
   if (command.kind == GraphCommand::Kind::kLaunch) {
-    Arguments arguments;
-    Checked checked;
-    outcome = check(command.launch, command.parameters, arguments, checked);
-    if (!outcome.ok()) return outcome;
-    step.kernel = checked.kernel;
-    step.call = checked.call;
-    step.arguments.assign(checked.call.arguments.begin(), checked.call.arguments.end());
+    const Function* const function = check(command.launch, command.parameters, step.call, outcome);
+    if (function == nullptr) return outcome;
+    step.kernel = function->kernel;
+    step.arguments.assign(step.call.arguments.begin(), step.call.arguments.end());
     step.call.arguments = step.arguments;
     for (std::size_t i = 0; i < step.arguments.size(); ++i) {
-      if (checked.pointers[i].allocation.bits != 0) uses.add(checked.pointers[i].allocation, number);
+      if (is_pointer(step.kernel->parameters[i].kind) && pointers_[i].allocation.bits != 0) {
+        uses.add(pointers_[i].allocation, number);
+      }
     }
     return outcome;
   }

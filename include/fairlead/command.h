@@ -159,7 +159,8 @@ struct Mark {
 struct SessionOptions {
   std::chrono::milliseconds patience{10'000};  // for the session to begin
   std::uint32_t flush_bytes = 4000;            // a buffer leaves when it has so many, 512 to 65,536,
-  std::uint32_t flush_commands = 64;           // or holds so many commands, 1 to 4,096,
+  std::uint32_t flush_commands = 64;           // or holds so many commands, 1 to 4,096 (and up to four times as much of
+                                               // both while the service is behind),
   std::chrono::microseconds flush_after{20};   // or its first has waited for so long; 0: not by time, and no thread
   bool wait_for_room = true;                   // appends wait for credits; false: they fail with kResourceExhausted
   /// A range of addresses for all of the session's memory, which the client places (Channel::allocate_at), so that it

@@ -25,7 +25,7 @@ static_assert(emulation::kRecordHeader == sizeof(wire::RecordHeader));
 static_assert(emulation::kReplyBody == sizeof(wire::ReplyBody) && emulation::kDataItem == sizeof(wire::DataItem));
 static_assert(emulation::kLaunchBody == sizeof(wire::LaunchBody) && emulation::kCopyBody == sizeof(wire::CopyBody));
 static_assert(emulation::kFenceBody == sizeof(wire::FenceBody));
-static_assert(emulation::kMaxInline == wire::kMaxInline && emulation::kMaxPayload == wire::kMaxPayload);
+static_assert(emulation::kMaxInline == wire::kMaxInline && emulation::kMaxPayload == wire::kPayloadPiece);
 static_assert(emulation::kReplyBytes == wire::kReplyBytes && emulation::kCommandsPerReply == wire::kCommandsPerReply);
 
 TEST(Emulator, TheRulesAreThoseOfChannels) {
@@ -109,24 +109,25 @@ TEST(Emulator, BuffersLeaveByTime) {
 }
 
 TEST(Emulator, ACopyIsBoundByTheLinksBandwidth) {
-  const double size = 4 << 20, piece = 1 << 20;
+  const double size = 4 << 20, piece = emulation::kMaxPayload, pieces = size / piece;
   const Trace in = parse(R"({"op":"copy_in","bytes_out":4194304,"blocking":true})");
   EXPECT_DOUBLE_EQ(emulate_local(in, kDevice).step_ns, size * kCopyNsPerByte);
-  // Four pieces cross one after the other; the last is copied when all of it is there.
+  // The pieces cross one after the other; the last is copied when all of it is there.
   const EmulatedStep step = emulate_remote(in, {kRtt, kRate}, kDevice);
-  EXPECT_NEAR(
-      step.step_ns,
-      kRtt + (4 * kHeader + size + kReply) * kNsPerByte + piece * kCopyNsPerByte + (kHeader + 4 * kCopy) * kNsPerByte,
-      (kHeader + 4 * kCopy) * kNsPerByte + 1e-6);  // whether the commands go before or between
+  EXPECT_NEAR(step.step_ns,
+              kRtt + (pieces * kHeader + size + kReply) * kNsPerByte + piece * kCopyNsPerByte +
+                  (kHeader + pieces * kCopy) * kNsPerByte,
+              (kHeader + pieces * kCopy) * kNsPerByte + 1e-6);  // whether the commands go before or between
   EXPECT_EQ(step.buffers, 1U);
 
   const Trace out = parse(R"({"op":"copy_out","bytes_back":4194304,"blocking":true})");
   EXPECT_DOUBLE_EQ(emulate_local(out, kDevice).step_ns, size * kCopyNsPerByte);
   const EmulatedStep back = emulate_remote(out, {kRtt, kRate}, kDevice);
   // The first piece is copied before it crosses, the others while the one before them does.
-  EXPECT_NEAR(back.step_ns,
-              kRtt + (kHeader + 4 * kCopy) * kNsPerByte + piece * kCopyNsPerByte + (4 * kHeader + size) * kNsPerByte,
-              5 * kReply * kNsPerByte + 1e-6);  // replies go before bulk
+  EXPECT_NEAR(
+      back.step_ns,
+      kRtt + (kHeader + pieces * kCopy) * kNsPerByte + piece * kCopyNsPerByte + (pieces * kHeader + size) * kNsPerByte,
+      (pieces + 1) * kReply * kNsPerByte + 1e-6);  // replies go before bulk
 }
 
 TEST(Emulator, SmallCopiesCrossWithCommandAndReply) {
@@ -162,10 +163,10 @@ TEST(Emulator, CreditsHoldTheProgram) {
   std::string marks;
   for (int i = 0; i < 2049; ++i) marks += "{\"op\":\"mark\"}\n";
   EXPECT_DOUBLE_EQ(emulate_remote(parse(marks), {kRtt, 0}).step_ns, 2 * kRtt);
-  // 9 MiB: the ninth piece waits until the first is executed.
+  // 9 MiB: the last eight pieces each wait until one of the first eight is executed.
   const Trace copy = parse(R"({"op":"copy_in","bytes_out":9437184})");
-  const double piece = (1 << 20) * kCopyNsPerByte;
-  EXPECT_DOUBLE_EQ(emulate_remote(copy, {1e6, 0}, kDevice).step_ns, 2e6 + 2 * piece);
+  const double piece = emulation::kMaxPayload * kCopyNsPerByte;
+  EXPECT_DOUBLE_EQ(emulate_remote(copy, {1e6, 0}, kDevice).step_ns, 2e6 + 9 * piece);
 }
 
 TEST(Emulator, TheLongestRoundTripFollowsTheRule) {

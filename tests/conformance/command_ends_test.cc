@@ -375,6 +375,37 @@ TEST_P(CommandEnds, WithoutWaitingThereIsRoomOrThereIsNot) {
   expect_fine(channel);
 }
 
+// A batch that the engine takes for no message would be missed by nobody, and its session wait for it for ever.
+TEST_P(CommandEnds, AnEngineWhoseMessagesAreTooSmallForABatchHasNoSession) {
+  if (test::over_memif()) GTEST_SKIP() << "a wire with two ends, and this takes several clients";
+  EngineConfig config = config_for(GetParam().way);
+  put_on_wire(config);
+  const command::SessionOptions options{.patience = kPatience, .flush_bytes = 2000};
+  constexpr std::size_t kLeast = 16 + 2000 + 8192;
+  for (const std::size_t bytes : {std::size_t{1}, kLeast - 1, kLeast}) {
+    config.max_message_bytes = bytes;
+    Result<Engine> engine = Engine::create(config);
+    ASSERT_TRUE(engine) << engine.error().to_string();
+    Result<Session> narrow = Session::connect(*engine, service->listen_address(), options);
+    ASSERT_EQ(static_cast<bool>(narrow), bytes == kLeast) << bytes;
+    if (!narrow) {
+      EXPECT_EQ(narrow.error().code(), Code::kInvalidArgument);
+      EXPECT_THAT(narrow.error().message(), HasSubstr("max_message_bytes is " + std::to_string(bytes)));
+      EXPECT_THAT(narrow.error().message(), HasSubstr("at least " + std::to_string(kLeast)));
+      continue;
+    }
+    Channel channel = open(*narrow);
+    const std::vector<std::byte> bytes_in(60'000);
+    std::vector<std::byte> bytes_out(60'000);
+    must(channel.allocate({1}, bytes_in.size()));
+    for (int i = 0; i < 10; ++i) must(channel.copy_in({1}, 0, std::span(bytes_in).first(1000)));
+    must(channel.copy_in({1}, 0, bytes_in));
+    must(channel.copy_out(bytes_out, {1}, 0));
+    for (int i = 0; i < 10; ++i) must(channel.user(0x8001, std::span(bytes_in).first(4096)));
+    expect_fine(channel);
+  }
+}
+
 // Messages that the engine does not even post would leave a gap: the session ends and says why.
 TEST_P(CommandEnds, MoreThanTheEngineTakesEndsTheSession) {
   if (test::over_memif()) GTEST_SKIP() << "a wire with two ends, and this takes several clients";
@@ -405,10 +436,12 @@ TEST_P(CommandEnds, SettingsOutOfRangeAreNamed) {
   refused({.flush_bytes = 1}, "flush_bytes is 1");
   refused({.flush_commands = 0}, "flush_commands is 0");
   refused({.flush_after = std::chrono::microseconds(-1)}, "flush_after is -1");
+  std::optional<std::size_t> message_bytes;
   const auto service_refuses = [&](bool listens, command::ServiceConfig config, std::string_view words) {
     EngineConfig of_engine = config_for(GetParam().way);
     of_engine.transport = "tcp";
     if (listens) of_engine.listen = "127.0.0.1:0";
+    if (message_bytes) of_engine.max_message_bytes = *message_bytes;
     Result<Engine> engine = Engine::create(of_engine);
     ASSERT_TRUE(engine);
     const Result<command::Service> made = command::Service::start(std::move(*engine), std::move(config));
@@ -418,6 +451,9 @@ TEST_P(CommandEnds, SettingsOutOfRangeAreNamed) {
   service_refuses(true, {}, "executors is empty");
   const command::ExecutorFactory host = command::host_executors();
   service_refuses(false, {.executors = host}, "listens nowhere");
+  message_bytes = 70'000;
+  service_refuses(true, {.executors = host}, "max_message_bytes is 70000, and must be at least 73744");
+  message_bytes.reset();
   service_refuses(true, {.executors = host, .channels = 0}, "channels is 0");
   service_refuses(true, {.executors = host, .credits = 1}, "credits is 1");
   service_refuses(true, {.executors = host, .payload_credit = 1 << 30}, "payload_credit");

@@ -1,10 +1,9 @@
 // Tenants of a service over every way across: who may come, what each may have, and that none harms another.
+#include "tests/conformance/command_tenants.h"
+
 #include <gmock/gmock.h>
 
 #include <algorithm>
-
-#include "tests/conformance/command_pair.h"
-#include "tests/keys_file.h"
 
 namespace fairlead {
 namespace {
@@ -15,76 +14,7 @@ using command::Session;
 using command::Sharing;
 using command::Tenant;
 using command::TenantStats;
-using test::KeysFile;
 using testing::HasSubstr;
-
-std::string line(const std::string& name, char digit) { return name + " " + std::string(64, digit) + "\n"; }
-
-/// Every way, with a thread for each session and its turns at the device.
-std::vector<CommandWay> shared_ways() {
-  std::vector<CommandWay> all = command_ways();
-  std::erase_if(all, [](const CommandWay& way) { return way.where == command::ServiceConfig::Where::kInTurn; });
-  return all;
-}
-
-class CommandTenants : public CommandPair {
- protected:
-  void SetUp() override {
-    if (test::over_memif()) GTEST_SKIP() << "a wire with two ends, and this takes several clients";
-  }
-
-  /// A service that knows who comes, and `begin()` sessions with it.
-  void serve(std::vector<Tenant> tenants, Sharing sharing = Sharing::kBestEffort,
-             std::chrono::milliseconds longest_turn = std::chrono::seconds(60)) {
-    change_server = [this](EngineConfig& config) { config.keys_file = keys_.path(); };
-    command::ServiceConfig config;
-    config.tenants = std::move(tenants);
-    config.sharing = sharing;
-    config.longest_turn = longest_turn;
-    start(config, std::uint64_t{64} << 20, false);
-  }
-  /// One of `principal`'s, with an engine of its own.
-  Result<Session> begin(const std::string& principal) {
-    EngineConfig config = config_for(GetParam().way);
-    config.keys_file = keys_.path();
-    config.principal = principal;
-    put_on_wire(config);
-    Result<Engine> engine = Engine::create(config);
-    EXPECT_TRUE(engine) << engine.error().to_string();
-    engines_.push_back(std::move(*engine));
-    command::SessionOptions options;
-    options.patience = kPatience;
-    return Session::connect(engines_.back(), service->listen_address(), options);
-  }
-  void TearDown() override {
-    kernels.signals().open.store(true);
-    engines_.clear();
-    CommandPair::TearDown();
-  }
-  TenantStats stats_of(const std::string& name) const {
-    for (TenantStats& each : service->tenants()) {
-      if (each.name == name) return each;
-    }
-    ADD_FAILURE() << "there is no tenant " << name;
-    return {};
-  }
-  static void expect_works(Session& of) {
-    Channel channel = open(of);
-    const command::Handle handle = of.new_handle();
-    std::array<std::byte, 64> bytes{};
-    must(channel.allocate(handle, 64));
-    must(channel.fill(handle, 0, 64, 9));
-    must(channel.copy_out(bytes, handle, 0));
-    must(channel.release(handle));
-    expect_fine(channel);
-    EXPECT_EQ(bytes[63], std::byte{9});
-  }
-
-  KeysFile keys_{line("trainer", '1') + line("store", '2') + line("guest", '3')};
-
- private:
-  std::vector<Engine> engines_;
-};
 
 TEST_P(CommandTenants, OnlyThoseThatAreNamedComeAndFewSessionsOfEach) {
   serve({{.name = "trainer", .sessions = 1}, {.name = "store", .channels = 2, .credits = 64}});

@@ -69,7 +69,9 @@ class Bench(Case):
                     self.assertEqual(report["schema"], "fairlead.bench.commands/1")
                     self.assertEqual((report["transport"], report["executor"]), (flags[1], where))
                     self.assertGreater(report["commands_per_second"], 0)
-                    for times in ("sync_rtt_ns", "blocking_call_ns"):
+                    self.assertGreater(report["bulk_bytes_per_second"], 0)
+                    for times in ("command_age_ns", "sync_rtt_ns", "sync_rtt_under_bulk_ns", "blocking_call_ns",
+                                  "spinning_call_ns"):
                         order = [report[times][p] for p in ("min", "p50", "p99", "max")]
                         self.assertEqual(order, sorted(order))
                         self.assertGreater(order[0], 0)

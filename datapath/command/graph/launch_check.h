@@ -23,9 +23,8 @@ namespace fairlead::datapath::command {
     return wrong(fmt::format("a grid of {} x {} x {} blocks; each is 1 to {}, {}, {}", grid.x, grid.y, grid.z,
                              limits.grid.x, limits.grid.y, limits.grid.z));
   }
-  const std::uint64_t most = limits.block_threads;
-  const bool fits = block.x != 0 && block.y != 0 && block.z != 0 && block.x <= most && block.y <= most / block.x &&
-                    block.z <= most / block.x / block.y;
+  const std::uint64_t most = limits.block_threads, plane = std::uint64_t{block.x} * block.y;
+  const bool fits = plane != 0 && block.z != 0 && plane <= most && block.z <= most && plane * block.z <= most;
   if (!fits) {
     return wrong(fmt::format("a block of {} x {} x {} threads; it has 1 to {}", block.x, block.y, block.z, most));
   }

@@ -313,6 +313,23 @@ TEST_F(CommandSession, AFaultLosesTheContext) {
   EXPECT_EQ(second.executed, 2u) << "what is passed over is counted";
 }
 
+// A channel that stood at a failure of its own hears of the context's once it goes on: else what it sends then would be
+// passed over without a word.
+TEST_F(CommandSession, AChannelThatRecoversHearsThatTheContextWasLostMeanwhile) {
+  greet();
+  give(0, 1, {allocate(1, 8), allocate(1, 8)});
+  give(1, 1, {load(1, "fault"), launch(1)});
+  run();
+  ASSERT_TRUE(replies(0).failure && replies(1).failure);
+  EXPECT_EQ(replies(0).failure->scope, Scope::kCommand);
+  EXPECT_EQ(replies(1).failure->scope, Scope::kContext);
+  give(0, 3, {record(Opcode::kRecover, RecoverBody{2}), allocate(2, 8)});
+  run();
+  EXPECT_EQ(replies(0).executed, 4u);
+  EXPECT_EQ(replies(0).failure->scope, Scope::kContext);
+  EXPECT_EQ(replies(0).failure->sequence, 3u);
+}
+
 TEST_F(CommandSession, FencesWaitForAnotherChannelAndFailWithIt) {
   greet();
   give(1, 1, {record(Opcode::kFence, FenceBody{0, 2}), allocate(5, 8)});

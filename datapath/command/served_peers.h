@@ -1,33 +1,43 @@
-// Behind command::Service: its engine, the thread that takes the engine's events, and the sessions.
+// The sessions of a service, without its engine: what the engine's events mean to them, and who may begin one.
 //
-// Threads: start and stop by the owner; stats and the address from any; all else on the service's thread.
+// Owns the sessions, what they count, and the images of code that they share. Threads: stats(), tenants(),
+// set_tenants() and drain() from any; all else one at a time.
 #pragma once
 
 #include <atomic>
+#include <cstddef>
 #include <list>
 #include <memory>
 #include <optional>
-#include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
-#include "datapath/command/bodies.h"
 #include "datapath/command/served_peer.h"
 #include "fairlead/command_service.h"
-#include "fairlead/engine.h"
+#include "fairlead/peer.h"
 
 namespace fairlead::datapath::command {
 
-class ServiceImpl final : public fairlead::command::ServiceBody {
+class ServedPeers {
  public:
-  ServiceImpl(Engine engine, fairlead::command::ServiceConfig config);
-  ~ServiceImpl() override { stop(); }
+  using Left = ServedPeer::Left;
 
-  void start();
+  /// `max_message_bytes`: of the engine. `time`: see ServedPeer.
+  ServedPeers(fairlead::command::ServiceConfig config, std::size_t max_message_bytes,
+              TimeSource time = &std::chrono::steady_clock::now);
+  ~ServedPeers() { stop(); }
+  ServedPeers(const ServedPeers&) = delete;
+  ServedPeers& operator=(const ServedPeers&) = delete;
+
+  void handle(const Peer& peer, Event event);
+  /// Of those without threads of their own: what is left to do, in the one that was heard of last, or in any.
+  Left run_latest();
+  Left run_all();
+  /// Lets go of sessions whose last command has come to its end.
+  void drop_ended();
+  /// Ends all. Idempotent.
   void stop() noexcept;
-  [[nodiscard]] std::string listen_address() const { return engine_.listen_address(); }
-  [[nodiscard]] Engine& engine() noexcept { return engine_; }
+
   [[nodiscard]] fairlead::command::ServiceStats stats() const;
   [[nodiscard]] std::vector<fairlead::command::TenantStats> tenants() const { return tenants_.stats(); }
   Status set_tenants(std::vector<fairlead::command::Tenant> tenants);
@@ -36,18 +46,13 @@ class ServiceImpl final : public fairlead::command::ServiceBody {
  private:
   using Served = std::pair<Peer, std::unique_ptr<ServedPeer>>;
 
-  void thread_main();
-  void handle(const Peer& peer, Event event);
   [[nodiscard]] ServedPeer* session_of(const Peer& peer);
   void begin(const Peer& peer);
   void turn_away(Peer peer, const Status& why);
-  /// What is left to do in any.
-  ServedPeer::Left run_all();
-  void drop_ended();
 
-  Engine engine_;
   const fairlead::command::ServiceConfig config_;
   const ServerSession::Terms terms_;
+  const TimeSource time_;
   const std::shared_ptr<ModuleCache> modules_ = std::make_shared<ModuleCache>(config_.module_cache_bytes);
   ServiceCounters counters_;
   std::optional<Turnstile> turnstile_;
@@ -56,8 +61,7 @@ class ServiceImpl final : public fairlead::command::ServiceBody {
   std::list<Served>::iterator latest_ = sessions_.end();  // whose message came last
   std::vector<std::unique_ptr<ServedPeer>> leaving_;      // their threads run a last command
   std::atomic<std::uint64_t> count_{0};
-  std::atomic<bool> stopping_{false}, draining_{false};
-  std::thread thread_;
+  std::atomic<bool> draining_{false};
 };
 
 }  // namespace fairlead::datapath::command

@@ -1,0 +1,146 @@
+#include "datapath/command/served_peers.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace fairlead::datapath::command {
+
+using fairlead::command::ServiceConfig;
+using fairlead::command::ServiceStats;
+using fairlead::command::Sharing;
+
+namespace {
+
+constexpr std::chrono::seconds kGrace{30};  // for the words that turn a client away
+
+ServerSession::Terms terms_of(const ServiceConfig& config, std::size_t max_message_bytes) {
+  const std::size_t largest = std::min(kPayloadPiece, max_message_bytes - sizeof(MessageHeader));
+  return {config.channels,
+          config.credits,
+          config.payload_credit,
+          config.held_results,
+          static_cast<std::uint32_t>(std::min<std::uint64_t>(largest, config.payload_credit)),
+          config.module_bytes,
+          config.graph_records,
+          config.graph_bytes};
+}
+
+ServerSession::Terms terms_for(const fairlead::command::Tenant& tenant, ServerSession::Terms terms) {
+  if (tenant.channels != 0) terms.channels = tenant.channels;
+  if (tenant.credits != 0) terms.credits = tenant.credits;
+  return terms;
+}
+
+}  // namespace
+
+ServedPeers::ServedPeers(ServiceConfig config, std::size_t max_message_bytes, TimeSource time)
+    : config_(std::move(config)),
+      terms_(terms_of(config_, max_message_bytes)),
+      time_(time),
+      turnstile_(config_.sharing != Sharing::kFree
+                     ? std::optional<Turnstile>(std::in_place, config_.sharing, config_.longest_turn)
+                     : std::nullopt),
+      tenants_(config_.tenants, turnstile_ ? &*turnstile_ : nullptr, !config_.program.empty(), time) {}
+
+ServiceStats ServedPeers::stats() const {
+  ServiceStats stats;
+  stats.sessions = count_.load(std::memory_order_relaxed);
+  stats.sessions_begun = counters_.begun.load(std::memory_order_relaxed);
+  stats.sessions_refused = counters_.refused.load(std::memory_order_relaxed);
+  stats.sessions_ended_wrong = counters_.ended_wrong.load(std::memory_order_relaxed);
+  stats.commands = counters_.commands.load(std::memory_order_relaxed);
+  stats.failures = counters_.failures.load(std::memory_order_relaxed);
+  stats.skipped_unknown = counters_.skipped_unknown.load(std::memory_order_relaxed);
+  stats.replies = counters_.replies.load(std::memory_order_relaxed);
+  stats.modules_cached = modules_->count();
+  stats.modules_sent = modules_->added();
+  if (turnstile_) stats.turn_overruns = turnstile_->overruns();
+  return stats;
+}
+
+Status ServedPeers::set_tenants(std::vector<fairlead::command::Tenant> tenants) {
+  if (Status fine = Tenants::check(tenants, config_.sharing); !fine.ok()) return fine;
+  tenants_.replace(std::move(tenants));
+  return {};
+}
+
+ServedPeer* ServedPeers::session_of(const Peer& peer) {
+  if (latest_ != sessions_.end() && latest_->first == peer) return latest_->second.get();
+  latest_ =
+      std::find_if(sessions_.begin(), sessions_.end(), [&](const Served& served) { return served.first == peer; });
+  return latest_ != sessions_.end() ? latest_->second.get() : nullptr;
+}
+
+void ServedPeers::handle(const Peer& peer, Event event) {
+  ServedPeer* session = session_of(peer);
+  switch (event.kind) {
+    case Event::Kind::kMessage:
+    case Event::Kind::kNotification:
+      if (session == nullptr) {
+        if (peer.state() == PeerState::kClosed) return;
+        begin(peer);
+        session = latest_ != sessions_.end() ? latest_->second.get() : nullptr;
+        if (session == nullptr) return;
+      }
+      return session->deliver(std::move(event));
+    case Event::Kind::kClosed:
+      if (session == nullptr) return;
+      session->stop();
+      leaving_.push_back(std::move(latest_->second));
+      sessions_.erase(latest_);
+      latest_ = sessions_.end();
+      return count_.store(sessions_.size(), std::memory_order_relaxed);
+    default:
+      return;
+  }
+}
+
+/// It is the latest then, or was turned away.
+void ServedPeers::begin(const Peer& peer) {
+  if (draining_.load()) return turn_away(peer, {Code::kUnavailable, "it is ending, and takes no new sessions"});
+  if (sessions_.size() >= config_.max_sessions) {
+    return turn_away(peer, {Code::kResourceExhausted,
+                            fmt::format("it has {} sessions, the limit (max_sessions); try again when one has ended",
+                                        config_.max_sessions)});
+  }
+  Result<Admission> admission = tenants_.admit(peer.principal());
+  if (!admission) return turn_away(peer, admission.error());
+  const ServerSession::Terms terms = terms_for(admission->terms(), terms_);
+  sessions_.emplace_back(peer, std::make_unique<ServedPeer>(peer, *std::move(admission), terms, config_, counters_,
+                                                            turnstile_ ? &*turnstile_ : nullptr, modules_, time_));
+  count_.store(sessions_.size(), std::memory_order_relaxed);
+  latest_ = std::prev(sessions_.end());
+  if (config_.where == ServiceConfig::Where::kOwnThread) latest_->second->start_thread();
+}
+
+void ServedPeers::turn_away(Peer peer, const Status& why) {
+  counters_.refused.fetch_add(1, std::memory_order_relaxed);
+  (void)peer.send(refused_message(why), kMessageValue, {.traffic = TrafficClass::kCommands});
+  peer.close(kGrace);
+}
+
+ServedPeers::Left ServedPeers::run_latest() {
+  return latest_ != sessions_.end() ? latest_->second->turn() : Left::kNothing;
+}
+
+ServedPeers::Left ServedPeers::run_all() {
+  Left left = Left::kNothing;
+  for (auto& [peer, session] : sessions_) left = std::max(left, session->turn());
+  return left;
+}
+
+void ServedPeers::drop_ended() {
+  if (leaving_.empty()) return;
+  std::erase_if(leaving_, [](const auto& session) { return session->has_ended(); });
+}
+
+void ServedPeers::stop() noexcept {
+  for (auto& [peer, session] : sessions_) session->stop();
+  sessions_.clear();
+  latest_ = sessions_.end();
+  leaving_.clear();
+  count_.store(0);
+}
+
+}  // namespace fairlead::datapath::command

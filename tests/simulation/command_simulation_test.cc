@@ -1,0 +1,78 @@
+// Random programs on command channels, and whatever may be killed is killed in the middle of them. A failing seed
+// repeats exactly:
+//   FAIRLEAD_SIMULATION_SEED=N FAIRLEAD_SIMULATION_SCHEDULES=1 build/release/tests/command_simulation_test
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+
+#include "command_run.h"
+#include "fairlead/log.h"
+
+namespace fairlead::simulation {
+namespace {
+
+std::uint64_t from_environment(const char* name, std::uint64_t otherwise) {
+  const char* value = std::getenv(name);
+  return value != nullptr ? std::strtoull(value, nullptr, 10) : otherwise;
+}
+
+class CommandSimulation : public testing::Test {
+ protected:
+  CommandSimulation() {
+    if (std::getenv("FAIRLEAD_SIMULATION_LOG") == nullptr) set_log_level(LogLevel::kOff);
+  }
+};
+
+TEST_F(CommandSimulation, WhateverIsKilledTheResultIsTheSameOrIsSaidToBeNone) {
+  const std::uint64_t first = from_environment("FAIRLEAD_SIMULATION_SEED", 1);
+  std::uint64_t plans = from_environment("FAIRLEAD_SIMULATION_SCHEDULES", 1000);
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  plans = (plans + 19) / 20;
+#endif
+  CommandOutcome sum;
+  for (std::uint64_t seed = first; seed < first + plans; ++seed) {
+    const CommandOutcome one = run_commands(make_command_plan(seed));
+    ASSERT_EQ(one.wrong, "") << "seed " << seed;
+    sum += one;
+  }
+  static constexpr const char* kNames[CommandTrouble::kKinds] = {
+      "cut", "stall", "hang up", "freeze", "garble", "lose", "close", "kill client", "kill lane", "kill server"};
+  std::string troubles;
+  for (std::size_t i = 0; i < CommandTrouble::kKinds; ++i) {
+    troubles += fmt::format("{}{} {}", i == 0 ? "" : ", ", kNames[i], sum.troubles[i]);
+  }
+  fmt::print(
+      "{} plans, {} sessions ({} lost, {} refused, {} lived through trouble, {} resumptions, {} recoveries of a path): "
+      "{} "
+      "commands, {} failures, {} recoveries of a channel; {}\n",
+      plans, sum.sessions, sum.lost, sum.refused, sum.lived_through, sum.resumed, sum.failovers, sum.commands,
+      sum.failures, sum.recovered, troubles);
+  if (plans < 50) return;
+  for (std::size_t i = 0; i < CommandTrouble::kKinds; ++i) EXPECT_NE(sum.troubles[i], 0u) << kNames[i];
+  EXPECT_NE(sum.lost, 0u);
+  EXPECT_NE(sum.lived_through, 0u);
+  EXPECT_NE(sum.resumed, 0u);
+  EXPECT_NE(sum.failovers, 0u);
+  EXPECT_NE(sum.recovered, 0u);
+}
+
+TEST_F(CommandSimulation, NothingIsLostWhereNothingHappens) {
+  for (std::uint64_t seed = 1; seed <= 30; ++seed) {
+    CommandPlan plan = make_command_plan(seed);
+    plan.troubles.clear();
+    const CommandOutcome outcome = run_commands(plan);
+    ASSERT_EQ(outcome.wrong, "") << "seed " << seed;
+    EXPECT_EQ(outcome.sessions, plan.programs.size());
+    EXPECT_EQ(outcome.lost, 0u);
+  }
+}
+
+TEST_F(CommandSimulation, ASeedRepeatsExactly) {
+  for (std::uint64_t seed = 1; seed <= 10; ++seed) {
+    EXPECT_EQ(run_commands(make_command_plan(seed)), run_commands(make_command_plan(seed))) << seed;
+  }
+}
+
+}  // namespace
+}  // namespace fairlead::simulation

@@ -264,7 +264,10 @@ struct CudaDouble::Calls {
     const CuResult result = enter("event_query", true);
     if (result != CuResult::kSuccess) return result;
     const std::lock_guard lock(self().mutex_);
-    return self().events_[number_of(event)];
+    // The device may have come to a fault, and past this event, since the call began.
+    const auto context = self().contexts_.find(t_contexts.back());
+    const bool is_lost = context != self().contexts_.end() && context->second.lost != CuResult::kSuccess;
+    return is_lost ? context->second.lost : self().events_[number_of(event)];
   }
   static CuResult copy(bool to_device, CuAddress device, void* host, std::size_t bytes, CuStream stream) {
     const CuResult result = enter(to_device ? "copy_to_device" : "copy_to_host", true);

@@ -24,11 +24,12 @@ Status one_of(std::string_view key, std::string_view value, std::string_view leg
   return {Code::kInvalidArgument, fmt::format("{} is '{}'; legal: {}", key, value, legal)};
 }
 
-constexpr std::string_view kOrders = "auto, verbs, verbs:DEVICE, tcp; several of them but auto with commas between";
+constexpr std::string_view kOrders =
+    "auto, verbs, verbs:DEVICE, shm, tcp; several of them but auto with commas between";
 
 Status check_transport(std::string_view transport) {
   constexpr std::string_view kDevicePrefix = "verbs:";
-  if (transport == "auto" || transport == "verbs" || transport == "tcp") return {};
+  if (transport == "auto" || transport == "verbs" || transport == "shm" || transport == "tcp") return {};
   if (transport.starts_with(kDevicePrefix) && transport.size() > kDevicePrefix.size()) return {};
   return one_of("transport", transport, kOrders);
 }
@@ -36,7 +37,7 @@ Status check_transport(std::string_view transport) {
 Status check_policy(std::string_view name, const std::vector<std::string>& words) {
   for (const std::string& word : words) {
     const bool legal = word == "hardware" || word == "software" || (word != "auto" && check_transport(word).ok());
-    if (!legal) return one_of(name, word, "tcp, verbs, verbs:DEVICE, hardware, software");
+    if (!legal) return one_of(name, word, "shm, tcp, verbs, verbs:DEVICE, hardware, software");
   }
   return {};
 }

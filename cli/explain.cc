@@ -38,7 +38,7 @@ struct Way {
   std::string measured;  // what it carries, if that was asked for
 
   [[nodiscard]] bool is_software() const { return transport.starts_with("verbs:soft"); }
-  [[nodiscard]] bool is_hardware() const { return transport != "tcp" && !is_software(); }
+  [[nodiscard]] bool is_hardware() const { return transport.starts_with("verbs") && !is_software(); }
 };
 
 std::string_view to_string(Way::Verdict verdict) {

@@ -13,7 +13,7 @@ int version_command(Words words) {
   fmt::print("fairlead {}\ncommit     {}\nbuild      {}, {}{}{}\n", build.version, build.commit, build.build_type,
              build.compiler, build.sanitizers.empty() ? "" : ", sanitizers ", build.sanitizers);
   fmt::print(
-      "transports verbs (libibverbs.so.1 where it is installed, softroce over UDP everywhere), tcp\n"
+      "transports verbs (libibverbs.so.1 where it is installed, softroce over UDP everywhere), shm, tcp\n"
       "metrics    Prometheus text format (fairlead serve --metrics)\n");
   return kSuccess;
 }

@@ -23,7 +23,7 @@ constexpr std::uint64_t kQuestions = 1000, kAtATime = 16;
 constexpr char kHelp[] =
     "usage: answer_messages [--transport T] [--listen HOST:PORT]   answer until SIGINT or SIGTERM\n"
     "       answer_messages [--transport T] HOST:PORT              ask there, 1,000 times\n"
-    "--transport  auto, tcp, verbs or verbs:DEVICE (default: auto)\n"
+    "--transport  auto, shm, tcp, verbs or verbs:DEVICE (default: auto)\n"
     "--listen     where to answer (default: 127.0.0.1:0, any free port)\n";
 
 int fail(const fairlead::Status& status) {

@@ -24,7 +24,7 @@ constexpr std::size_t kThreads = 8, kBlocksPerPost = 16, kDepth = 4;
 constexpr char kHelp[] =
     "usage: move_blocks [--transport T] [--listen HOST:PORT]   serve 4,096 blocks of 64 KiB to one mover\n"
     "       move_blocks [--transport T] HOST:PORT              write all of them there, read them back, compare\n"
-    "--transport  auto, tcp, verbs or verbs:DEVICE (default: auto)\n"
+    "--transport  auto, shm, tcp, verbs or verbs:DEVICE (default: auto)\n"
     "--listen     where to serve (default: 127.0.0.1:0, any free port)\n";
 
 using Slots = std::array<std::uint32_t, kBlocksPerPost>;

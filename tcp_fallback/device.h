@@ -12,8 +12,8 @@
 
 #include "base/clock.h"
 #include "fairlead/config.h"
-#include "tcp_fallback/grant_table.h"
 #include "transport/device.h"
+#include "transport/grant_table.h"
 
 namespace fairlead::tcp_fallback {
 
@@ -38,7 +38,7 @@ class TcpDevice final : public datapath::Device {
   // For the endpoint.
   [[nodiscard]] const TcpConfig& config() const noexcept { return config_; }
   [[nodiscard]] const Clock& clock() const noexcept { return clock_; }
-  [[nodiscard]] GrantTable& grants() noexcept { return grants_; }
+  [[nodiscard]] datapath::GrantTable& grants() noexcept { return grants_; }
   /// Its number, from 0, which no other has now.
   [[nodiscard]] std::size_t endpoint_opened();
   void endpoint_closed(std::size_t number) noexcept { endpoints_[number] = false; }
@@ -49,9 +49,9 @@ class TcpDevice final : public datapath::Device {
   const TcpConfig config_;
   const Clock& clock_;
   datapath::Capabilities capabilities_;
-  GrantTable grants_;
+  datapath::GrantTable grants_;
   std::atomic<std::size_t> registrations_{0};
-  std::atomic<DomainNumber> last_domain_{0};
+  std::atomic<datapath::DomainNumber> last_domain_{0};
   std::vector<bool> endpoints_;  // by number: whether there is one
 };
 

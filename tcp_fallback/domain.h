@@ -8,7 +8,7 @@ namespace fairlead::tcp_fallback {
 
 class TcpDomain final : public datapath::MemoryDomain {
  public:
-  TcpDomain(TcpDevice& device, DomainNumber number) noexcept : device_(device), number_(number) {}
+  TcpDomain(TcpDevice& device, datapath::DomainNumber number) noexcept : device_(device), number_(number) {}
 
   [[nodiscard]] std::string_view name() const noexcept override { return device_.name(); }
   Result<datapath::Registration> register_memory(const datapath::MemoryDescriptor& memory) override {
@@ -20,15 +20,15 @@ class TcpDomain final : public datapath::MemoryDomain {
   }
   void revoke(const datapath::Grant& grant) noexcept override { device_.revoke(grant); }
 
-  [[nodiscard]] DomainNumber number() const noexcept { return number_; }
+  [[nodiscard]] datapath::DomainNumber number() const noexcept { return number_; }
 
  private:
   TcpDevice& device_;
-  const DomainNumber number_;
+  const datapath::DomainNumber number_;
 };
 
 /// Of a path's domain: null, or the device, or a TcpDomain.
-[[nodiscard]] inline DomainNumber number_of(const datapath::MemoryDomain* domain) noexcept {
+[[nodiscard]] inline datapath::DomainNumber number_of(const datapath::MemoryDomain* domain) noexcept {
   const auto* own = dynamic_cast<const TcpDomain*>(domain);
   return own != nullptr ? own->number() : 0;
 }

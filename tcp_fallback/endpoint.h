@@ -39,7 +39,7 @@ class TcpEndpoint final : public datapath::Endpoint {
 
   TcpDevice& device_;
   std::size_t number_ = 0;  // of the device's endpoints, from 0
-  GrantReader grants_;
+  datapath::GrantReader grants_;
   Shared shared_;
   Listener listener_;
   std::size_t ready_paths_ = 0;  // at the last poll()

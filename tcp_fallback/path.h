@@ -14,11 +14,11 @@
 
 #include "base/clock.h"
 #include "tcp_fallback/frame.h"
-#include "tcp_fallback/grant_table.h"
 #include "tcp_fallback/receiver.h"
 #include "tcp_fallback/request_queue.h"
 #include "tcp_fallback/sender.h"
 #include "tcp_fallback/socket.h"
+#include "transport/grant_table.h"
 #include "transport/path.h"
 #include "transport/traffic.h"
 
@@ -30,7 +30,7 @@ class TcpPath;
 struct Shared {
   const TcpConfig& config;  // the device's, as the next two
   const Clock& clock;
-  GrantReader& grants;
+  datapath::GrantReader& grants;
   datapath::Traffic& traffic;
   const std::uint16_t port;
   PrivateFd epoll{};              // data.ptr: the path, null for the listener

@@ -18,7 +18,7 @@ constexpr std::size_t kDiscardBytes = 64 * 1024;
 
 }  // namespace
 
-Receiver::Receiver(RequestQueue& requests, Sender& sender, GrantReader& grants, DomainNumber domain)
+Receiver::Receiver(RequestQueue& requests, Sender& sender, datapath::GrantReader& grants, datapath::DomainNumber domain)
     : requests_(requests),
       sender_(sender),
       grants_(grants),
@@ -70,7 +70,7 @@ IoResult Receiver::receive_into_buffer(ByteStream& stream, std::size_t& wanted) 
 
 IoResult Receiver::receive_payload(ByteStream& stream, std::size_t most, std::size_t& wanted) noexcept {
   std::array<iovec, kMaxPieces> pieces;
-  const GrantReader::Section section(grants_);
+  const datapath::GrantReader::Section section(grants_);
   const auto receive = [&] {
     std::size_t count = destination(std::span(pieces).first(kMaxSegments));
     count = limit(std::span(pieces).first(count), most, wanted);
@@ -122,7 +122,7 @@ void Receiver::lose_destination() noexcept {
 
 void Receiver::take_payload_from_buffer() noexcept {
   std::array<iovec, kMaxPieces> pieces;
-  const GrantReader::Section section(grants_);
+  const datapath::GrantReader::Section section(grants_);
   while (payload_left_ > 0 && buffered() > 0) {
     const std::size_t count = destination(std::span(pieces).first(kMaxSegments));
     for (std::size_t i = 0; i < count && buffered() > 0; ++i) {
@@ -217,7 +217,7 @@ std::string_view Receiver::begin_read(const Frame& frame) noexcept {
   if (write_open_ || frame.seq != next_seq_) return "a read out of sequence";
   flush_ack();  // writes before it need not wait for its data
   ++next_seq_;
-  const GrantReader::Section section(grants_);
+  const datapath::GrantReader::Section section(grants_);
   if (frame.length == 0 || grants_.find(domain_, frame.key, frame.address, frame.length, Access::kRemoteRead)) {
     sender_.queue_read(frame);
   } else {

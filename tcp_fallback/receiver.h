@@ -19,9 +19,9 @@
 
 #include "base/byte_stream.h"
 #include "tcp_fallback/frame.h"
-#include "tcp_fallback/grant_table.h"
 #include "tcp_fallback/request_queue.h"
 #include "tcp_fallback/sender.h"
+#include "transport/grant_table.h"
 
 namespace fairlead::tcp_fallback {
 
@@ -47,7 +47,7 @@ class Receiver {
   };
 
   /// `domain`: whose grants the peer may use.
-  Receiver(RequestQueue& requests, Sender& sender, GrantReader& grants, DomainNumber domain = 0);
+  Receiver(RequestQueue& requests, Sender& sender, datapath::GrantReader& grants, datapath::DomainNumber domain = 0);
 
   /// What the peer said in its greeting: how many requests it may leave unacknowledged.
   void set_peer_depth(std::uint32_t depth) noexcept { peer_depth_ = depth; }
@@ -81,8 +81,8 @@ class Receiver {
 
   RequestQueue& requests_;
   Sender& sender_;
-  GrantReader& grants_;
-  const DomainNumber domain_;
+  datapath::GrantReader& grants_;
+  const datapath::DomainNumber domain_;
   std::uint32_t peer_depth_ = 0;
   bool stopped_ = false;
 

@@ -132,7 +132,7 @@ void Sender::push_staged(Staged staged) noexcept {
 
 IoResult Sender::send_staged(ByteStream& stream, std::size_t most, std::size_t& wanted) noexcept {
   std::array<iovec, kMaxPieces> pieces;
-  const GrantReader::Section section(grants_);
+  const datapath::GrantReader::Section section(grants_);
   const auto send = [&](std::size_t frames) {
     const auto gathered = std::span(pieces).first(gather(frames, pieces));
     return stream.send(gathered.first(limit(gathered, most, wanted)));

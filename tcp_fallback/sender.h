@@ -16,16 +16,16 @@
 
 #include "base/byte_stream.h"
 #include "tcp_fallback/frame.h"
-#include "tcp_fallback/grant_table.h"
 #include "tcp_fallback/request_queue.h"
 #include "tcp_fallback/ring.h"
+#include "transport/grant_table.h"
 
 namespace fairlead::tcp_fallback {
 
 class Sender {
  public:
   /// `domain`: whose grants the peer's reads may use.
-  Sender(RequestQueue& requests, GrantReader& grants, DomainNumber domain = 0) noexcept
+  Sender(RequestQueue& requests, datapath::GrantReader& grants, datapath::DomainNumber domain = 0) noexcept
       : requests_(requests), grants_(grants), domain_(domain) {}
 
   void queue_ack(std::uint32_t seq, Code code = Code::kOk);
@@ -73,8 +73,8 @@ class Sender {
   void note_loss(Staged& staged) noexcept;
 
   RequestQueue& requests_;
-  GrantReader& grants_;
-  const DomainNumber domain_;
+  datapath::GrantReader& grants_;
+  const datapath::DomainNumber domain_;
   Ring<Response> responses_;
   Ring<Staged> staged_;
   std::uint64_t staged_bytes_ = 0;  // unsent bytes of staged_

@@ -57,6 +57,8 @@ class Device : public MemoryDomain {
   [[nodiscard]] virtual const Capabilities& capabilities() const noexcept = 0;
   /// Where peers on other hosts may reach it: numeric, the best first. None: wherever this host is reached.
   [[nodiscard]] virtual std::vector<std::string> addresses() const { return {}; }
+  /// What two devices must have in common to meet at all; empty: nothing.
+  [[nodiscard]] virtual std::string place() const { return {}; }
   /// One line for `explain`: device, packet I/O, profile.
   [[nodiscard]] virtual std::string describe() const = 0;
 

@@ -19,9 +19,10 @@ Setter set_transport(std::string* target) {
     const std::vector<std::string> words = words_of(text);
     for (const std::string& word : words) {
       const bool device = word.starts_with("verbs:") && word.size() > 6;
-      if (device || word == "verbs" || word == "tcp" || (word == "auto" && words.size() == 1)) continue;
+      if (device || word == "verbs" || word == "shm" || word == "tcp" || (word == "auto" && words.size() == 1))
+        continue;
       return Status(Code::kInvalidArgument,
-                    fmt::format("'{}' is not legal here (legal: auto, verbs, verbs:DEVICE, tcp)", word));
+                    fmt::format("'{}' is not legal here (legal: auto, verbs, verbs:DEVICE, shm, tcp)", word));
     }
     if (words.empty()) return Status(Code::kInvalidArgument, "no transport is given (legal: auto, verbs, ...)");
     *target = text;
@@ -49,11 +50,11 @@ Setter set_placement(std::string* target) {
 
 void add_engine_options(Args& args, EngineConfig* config) {
   VerbsConfig* const verbs = &config->verbs;
-  args.option(
-      "--transport", "T",
-      fmt::format("auto, verbs, verbs:DEVICE (several with commas between) or tcp (default {})", config->transport),
-      set_transport(&config->transport));
-  constexpr std::string_view kWords = "tcp, verbs, verbs:DEVICE, hardware or software (of verbs), with commas between";
+  args.option("--transport", "T",
+              fmt::format("auto, or verbs, verbs:DEVICE, shm and tcp, several with commas between (default {})",
+                          config->transport),
+              set_transport(&config->transport));
+  constexpr std::string_view kWords = "shm, tcp, verbs, verbs:DEVICE, hardware or software (of verbs), commas between";
   args.option("--require", "WORDS", fmt::format("Use no transports but these: {} (default: all)", kWords),
               set_words(&config->require));
   args.option("--forbid", "WORDS", "Never use these transports; words as of --require (default: none)",
@@ -106,6 +107,10 @@ void add_engine_options(Args& args, EngineConfig* config) {
               set_text(&config->principal));
   args.option("--tcp-port", "N", "Where tcp data connections arrive, 0 for any free port (default 0)",
               set_number(&config->tcp.port, 0, 65535));
+  args.option("--shm-directory", "DIR",
+              "Where processes of this host that share memory find each other, those of other network namespaces too "
+              "(default: a directory of the user's, and only those of the same)",
+              set_text(&config->shm.directory));
   args.option("--connect-timeout", "MS", fmt::format("Milliseconds (default {})", config->connect_timeout.count()),
               set_milliseconds(&config->connect_timeout, 3'600'000));
   args.option(
@@ -133,8 +138,8 @@ void add_engine_options(Args& args, EngineConfig* config) {
   args.rule([&args, config]() -> std::string {
     for (const char* flag : {"--packet-io", "--soft-profile", "--soft-address", "--gid-index", "--traffic-class",
                              "--hop-limit", "--mtu", "--ack-timeout", "--retry-count"}) {
-      if (config->transport == "tcp" && args.given(flag)) {
-        return fmt::format("{} is a setting of verbs, and --transport is tcp", flag);
+      if ((config->transport == "tcp" || config->transport == "shm") && args.given(flag)) {
+        return fmt::format("{} is a setting of verbs, and --transport is {}", flag, config->transport);
       }
     }
     return "";

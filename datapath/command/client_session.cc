@@ -154,7 +154,11 @@ bool ClientSession::wait_until(const std::function<bool()>& done, Clock::time_po
   while (!done()) {
     if (has_ended()) return done();
     const Clock::time_point now = Clock::now();
-    if (now >= deadline) return false;
+    if (now >= deadline) {
+      lock.unlock();
+      drain();  // who only looks finds what has come
+      return done();
+    }
     if (reading_) {
       ++sleeping_;
       news_.wait_until(lock, std::min<Clock::time_point>(deadline, now + kRead));

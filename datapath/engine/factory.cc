@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/words.h"
+#include "shm/factory.h"
 #include "tcp_fallback/factory.h"
 #include "verbs/transport/factory.h"
 
@@ -14,6 +15,7 @@ namespace {
 constexpr std::string_view kVerbsPrefix = "verbs:";
 
 constexpr std::string_view kSoftware = "verbs:soft";
+constexpr std::size_t kMostOfAuto = 5;  // shm, and as many NICs as are left
 const std::string kFirstSoftware = "verbs:soft0";
 
 bool is_software(const DeviceInfo& device) { return device.transport.starts_with(kSoftware); }
@@ -27,10 +29,12 @@ Offer offer_named(const std::string& name) {
 std::vector<std::string> preferred(const EngineConfig& config) {
   std::vector<std::string> names;
   if (config.transport == "auto") {
+    names.emplace_back("shm");
     // Software verbs rank below tcp; they are opened when a peer wants to meet there.
     for (const DeviceInfo& device : verbs::list_system_devices(config.verbs)) {
       const bool listed = !names.empty() && names.back() == device.transport;
-      if (device.usable && !is_software(device) && !listed && names.size() < 4) names.push_back(device.transport);
+      if (device.usable && !is_software(device) && !listed && names.size() < kMostOfAuto)
+        names.push_back(device.transport);
     }
     names.emplace_back("tcp");
     return names;
@@ -59,19 +63,24 @@ Status validate_transports(const EngineConfig& config) { return verbs::validate(
 
 Result<std::unique_ptr<Device>> open_device(const std::string& name, const EngineConfig& config) {
   if (name == "tcp") return tcp_fallback::open_device(config.tcp);
+  if (name == "shm") return shm::open_device(config.shm);
   if (name == "verbs") return verbs::open_device("", config.verbs);
   if (name.starts_with(kVerbsPrefix)) return verbs::open_device(name.substr(kVerbsPrefix.size()), config.verbs);
   return Status(Code::kInvalidArgument,
-                fmt::format("transport '{}' is unknown; it is auto, verbs, verbs:DEVICE or tcp", name));
+                fmt::format("transport '{}' is unknown; it is auto, verbs, verbs:DEVICE, shm or tcp", name));
 }
 
 Offer offer_of(const Device& device) {
-  const std::string name(device.name());
-  return {name, name.substr(0, name.find(':')), device.capabilities().software, device.addresses()};
+  const std::string name(device.name()), place = device.place();
+  const std::string kind = name.substr(0, name.find(':'));
+  return {name, place.empty() ? kind : kind + kPlace + place, device.capabilities().software, device.addresses()};
 }
 
 std::vector<DeviceInfo> list_devices(const EngineConfig& config, std::string_view peer) {
   std::vector<DeviceInfo> devices = verbs::list_devices(config.verbs, peer);
+  const Result<std::string> place = shm::meeting_place(config.shm);
+  devices.push_back({"shm", "memory of this host", place ? *place : "", place.has_value(),
+                     place ? "reaches this user's processes on this host" : place.error().message()});
   devices.push_back({"tcp", "kernel sockets", "all addresses", true, "works everywhere"});
   return devices;
 }

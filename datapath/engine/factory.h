@@ -16,8 +16,8 @@ namespace fairlead::datapath {
 [[nodiscard]] std::vector<std::string> transports_to_open(const EngineConfig& config);
 /// ok, or the first bad setting of a transport, also of one that may be opened later.
 Status validate_transports(const EngineConfig& config);
-/// "tcp", "verbs" (the best device) or "verbs:DEVICE". Errors: the transport's own, and kInvalidArgument for a name
-/// that is none of these.
+/// "tcp", "shm", "verbs" (the best device) or "verbs:DEVICE". Errors: the transport's own, and kInvalidArgument for a
+/// name that is none of these.
 Result<std::unique_ptr<Device>> open_device(const std::string& name, const EngineConfig& config);
 [[nodiscard]] Offer offer_of(const Device& device);
 /// Everything this host could use, toward `peer` (a numeric address) if there is one, and why or why not.

@@ -11,12 +11,14 @@
 namespace fairlead::datapath {
 namespace {
 
-enum Rank { kAskedFor, kHardware, kTcp, kSoftware };
+enum Rank { kAskedFor, kSameHost, kHardware, kTcp, kSoftware };
 
 std::string_view why(Rank rank) {
   switch (rank) {
     case kAskedFor:
       return "asked for";
+    case kSameHost:
+      return "the peer is a process of this user on this host";
     case kHardware:
       return "RDMA hardware on both ends";
     case kTcp:
@@ -30,6 +32,23 @@ std::string_view why(Rank rank) {
 bool asked_for(const std::string& wanted, const Offer& offer) {
   return std::ranges::any_of(words_of(wanted),
                              [&](const std::string& word) { return word == offer.name || word == offer.kind; });
+}
+
+Rank rank_of(const Offer& mine, const Offer& theirs) {
+  if (mine.kind.find(kPlace) != std::string::npos) return kSameHost;
+  if (mine.kind == "tcp") return kTcp;
+  return mine.software || theirs.software ? kSoftware : kHardware;
+}
+
+std::string_view without_place(const Offer& offer) {
+  return std::string_view(offer.kind).substr(0, offer.kind.find(kPlace));
+}
+
+/// Where nothing of theirs is of our kind.
+std::string why_not_met(const Offer& mine, const std::vector<Offer>& theirs) {
+  const auto elsewhere = [&](const Offer& offer) { return without_place(offer) == without_place(mine); };
+  if (std::ranges::any_of(theirs, elsewhere)) return "the peer is of another host, user or network namespace";
+  return fmt::format("the peer offers no {}", without_place(mine));
 }
 
 }  // namespace
@@ -58,15 +77,11 @@ Choice choose(const std::string& wanted, bool failover, const std::vector<Offer>
     for (std::size_t r = 0; r < theirs.size(); ++r) {
       if (theirs[r].kind != mine.kind) continue;
       met = true;
-      const bool software = mine.software || theirs[r].software;
-      const Rank rank = asked_for(wanted, mine) ? kAskedFor
-                        : mine.kind == "tcp"    ? kTcp
-                        : software              ? kSoftware
-                                                : kHardware;
+      const Rank rank = asked_for(wanted, mine) ? kAskedFor : rank_of(mine, theirs[r]);
       if (rank != kAskedFor && wanted != "auto" && !failover) continue;
       ranked.emplace_back(rank, Candidate{l, r, std::string(why(rank)), rank, theirs[r].addresses});
     }
-    if (!met) choice.rejected.push_back(fmt::format("{}: the peer offers no {}", mine.name, mine.kind));
+    if (!met) choice.rejected.push_back(fmt::format("{}: {}", mine.name, why_not_met(mine, theirs)));
   }
   std::stable_sort(ranked.begin(), ranked.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
   if (wanted == "auto" && !failover && ranked.size() > 1) ranked.resize(1);

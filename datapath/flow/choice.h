@@ -9,9 +9,12 @@
 
 namespace fairlead::datapath {
 
+/// Of a kind, before the place that both ends must be at: Device::place().
+inline constexpr char kPlace = '@';
+
 struct Offer {
   std::string name;  // "verbs:mlx5_0"
-  std::string kind;  // "verbs", "tcp"
+  std::string kind;  // "verbs", "tcp", "shm@0123456789abcdef": equal ones can meet
   bool software = false;
   std::vector<std::string> addresses = {};  // numeric, where it may be reached from other hosts; none: not known
 };
@@ -40,8 +43,8 @@ struct Choice {
 };
 
 /// Ranks the pairs of equal kind that the policy allows. `wanted` is EngineConfig::transport. Rules: what was asked for
-/// comes first, in that order; then RDMA hardware on both ends, then tcp, then software verbs; without failover, what
-/// was not asked for is left out.
+/// comes first, in that order; then memory of one host, RDMA hardware on both ends, tcp, software verbs; without
+/// failover, what was not asked for is left out.
 [[nodiscard]] Choice choose(const std::string& wanted, bool failover, const std::vector<Offer>& ours,
                             const std::vector<Offer>& theirs, const Policy& policy = {});
 

@@ -176,7 +176,8 @@ HostExecutor::Function HostExecutor::lay_out(const HostKernel& kernel) noexcept 
     const std::size_t size = size_of(kernel.parameters[i].kind), own = std::min<std::size_t>(size, 8);
     function.offsets[i] = static_cast<std::uint32_t>((function.least + own - 1) / own * own);
     function.least = function.offsets[i] + size;
-    function.has_pointers |= is_pointer(kernel.parameters[i].kind);
+    function.points |=
+        kernel.parameters[i].kind == ParameterKind::kPointer || kernel.parameters[i].kind == ParameterKind::kAddress;
     alignment = std::max(alignment, own);
   }
   function.most = (function.least + alignment - 1) / alignment * alignment;
@@ -200,44 +201,39 @@ Outcome HostExecutor::load(Handle function, std::string_view name) {
 
 Outcome HostExecutor::launch(const Launch& launch, std::span<const std::byte> parameters) {
   Outcome outcome;
-  Call call;
-  const Function* const function = check(launch, parameters, call, outcome);
-  return function != nullptr ? run(*function->kernel, call) : outcome;
+  if (check(launch, parameters, launched_, outcome)) run(*launched_.kernel, launched_.call, outcome);
+  return outcome;
 }
 
-Outcome HostExecutor::run(const HostKernel& kernel, const Call& call) {
+void HostExecutor::run(const HostKernel& kernel, const Call& call, Outcome& outcome) {
   Status end;
   try {
     end = kernel.run(call);
   } catch (const std::exception& error) {
     end = Status(Code::kInternal, error.what());
   }
-  Outcome outcome;
-  if (!end.ok()) {
-    outcome = {command::kLaunchFailed, Scope::kContext, fmt::format("'{}' failed: {}", kernel.name, end.message())};
-  }
-  return outcome;
+  if (end.ok()) return;
+  outcome = {command::kLaunchFailed, Scope::kContext, fmt::format("'{}' failed: {}", kernel.name, end.message())};
 }
 
-const HostExecutor::Function* HostExecutor::check(const Launch& launch, std::span<const std::byte> parameters,
-                                                  Call& call, Outcome& why) {
+bool HostExecutor::check(const Launch& launch, std::span<const std::byte> parameters, Checked& checked, Outcome& why) {
+  constexpr ExecutorLimits kMost;
   const Function* const function = function_of(launch.function);
   if (function == nullptr) {
     why = refuse(command::kInvalidHandle, fmt::format("handle {} names no function", launch.function.bits));
-    return nullptr;
+    return false;
   }
-  constexpr ExecutorLimits kMost;
   if (!fits(launch, kMost)) {
     why = refuse(command::kInvalidValue,
                  fmt::format("'{}' on a grid, blocks or shared memory past the limits", function->kernel->name));
-    return nullptr;
+    return false;
   }
-  call = {launch.grid, launch.block, {}, range_.get()};
-  return read_parameters(*function, call, parameters, why) ? function : nullptr;
+  checked.kernel = function->kernel;
+  checked.call = {launch.grid, launch.block, {}, range_.get()};
+  return read_parameters(*function, parameters, checked, why);
 }
 
-/// Into arguments_, which `call` has then.
-bool HostExecutor::read_parameters(const Function& function, Call& call, std::span<const std::byte> parameters,
+bool HostExecutor::read_parameters(const Function& function, std::span<const std::byte> parameters, Checked& checked,
                                    Outcome& why) {
   const HostKernel& kernel = *function.kernel;
   if (parameters.size() < function.least || parameters.size() > function.most) {
@@ -247,10 +243,11 @@ bool HostExecutor::read_parameters(const Function& function, Call& call, std::sp
   }
   for (std::size_t i = 0; i < kernel.parameters.size(); ++i) {
     const std::byte* const from = parameters.data() + function.offsets[i];
-    Call::Argument& argument = arguments_[i] = {};
+    Call::Argument& argument = checked.arguments[i] = {};
+    checked.pointers[i] = {};
     switch (kernel.parameters[i].kind) {
       case ParameterKind::kPointer:
-        std::memcpy(&pointers_[i], from, sizeof(Pointer));
+        std::memcpy(&checked.pointers[i], from, sizeof(Pointer));
         break;
       case ParameterKind::kF32:
         std::memcpy(&argument.real, from, 4);
@@ -264,16 +261,17 @@ bool HostExecutor::read_parameters(const Function& function, Call& call, std::sp
         break;
     }
   }
-  call.arguments = std::span(arguments_).first(kernel.parameters.size());
-  return !function.has_pointers || check_pointers(kernel, call, why);
+  checked.call.arguments = std::span(checked.arguments).first(kernel.parameters.size());
+  return !function.points || check_pointers(checked, why);
 }
 
-bool HostExecutor::check_pointers(const HostKernel& kernel, const Call& call, Outcome& why) {
+bool HostExecutor::check_pointers(Checked& checked, Outcome& why) {
+  const HostKernel& kernel = *checked.kernel;
   for (std::size_t i = 0; i < kernel.parameters.size(); ++i) {
-    if (kernel.parameters[i].kind == ParameterKind::kAddress && !check_address(kernel, call, i, why)) return false;
+    if (kernel.parameters[i].kind == ParameterKind::kAddress && !check_address(i, checked, why)) return false;
     if (kernel.parameters[i].kind != ParameterKind::kPointer) continue;
-    const Pointer& pointer = pointers_[i];
-    std::byte* const found = find(pointer.allocation, pointer.offset, kernel.extent(call, i), why);
+    const Pointer& pointer = checked.pointers[i];
+    std::byte* const found = find(pointer.allocation, pointer.offset, kernel.extent(checked.call, i), why);
     if (found == nullptr) {
       const bool outside = why.result == command::kInvalidValue;
       why = refuse(outside ? command::kIllegalAddress : why.result,
@@ -285,14 +283,14 @@ bool HostExecutor::check_pointers(const HostKernel& kernel, const Call& call, Ou
                                                          kernel.name, pointer.offset, kernel.parameters[i].alignment));
       return false;
     }
-    arguments_[i].pointer = found;
+    checked.arguments[i].pointer = found;
   }
   return true;
 }
 
-bool HostExecutor::check_address(const HostKernel& kernel, const Call& call, std::size_t i, Outcome& why) {
-  const std::uint64_t address = arguments_[i].number, bytes = kernel.extent(call, i);
-  pointers_[i] = {};
+bool HostExecutor::check_address(std::size_t i, Checked& checked, Outcome& why) {
+  const HostKernel& kernel = *checked.kernel;
+  const std::uint64_t address = checked.arguments[i].number, bytes = kernel.extent(checked.call, i);
   if (address == 0 && bytes == 0) return true;
   std::byte* const found = range_ != nullptr ? range_->find(address, bytes) : nullptr;
   if (found == nullptr || address % kernel.parameters[i].alignment != 0) {
@@ -303,8 +301,8 @@ bool HostExecutor::check_address(const HostKernel& kernel, const Call& call, std
                            i, kernel.name, bytes, address, kernel.parameters[i].alignment));
     return false;
   }
-  arguments_[i].pointer = found;
-  pointers_[i].allocation = range_->at(address).value_or(Handle());
+  checked.arguments[i].pointer = found;
+  checked.pointers[i].allocation = range_->at(address).value_or(Handle());
   return true;
 }
 

@@ -67,24 +67,25 @@ class HostExecutor final : public command::Executor {
     const command::HostKernel* kernel = nullptr;
     std::array<std::uint32_t, kMaxParameters> offsets{};
     std::size_t least = 0, most = 0;  // bytes of all; what is more than the least is padding
-    bool has_pointers = false;
+    bool points = false;              // some are pointers or addresses
   };
-  [[nodiscard]] static bool is_pointer(command::ParameterKind kind) noexcept {
-    return kind == command::ParameterKind::kPointer || kind == command::ParameterKind::kAddress;
-  }
   [[nodiscard]] static Function lay_out(const command::HostKernel& kernel) noexcept;
   [[nodiscard]] const Function* function_of(command::Handle function) const noexcept;
-  // False, and in `why` what is wrong.
-  [[nodiscard]] bool read_parameters(const Function& function, command::Call& call,
-                                     std::span<const std::byte> parameters, command::Outcome& why);
-  [[nodiscard]] bool check_pointers(const command::HostKernel& kernel, const command::Call& call,
-                                    command::Outcome& why);
-  [[nodiscard]] bool check_address(const command::HostKernel& kernel, const command::Call& call, std::size_t i,
-                                   command::Outcome& why);
-  /// A launch that is fine is `call`, with arguments_. Null, and in `why` what is wrong.
-  [[nodiscard]] const Function* check(const command::Launch& launch, std::span<const std::byte> parameters,
-                                      command::Call& call, command::Outcome& why);
-  [[nodiscard]] static command::Outcome run(const command::HostKernel& kernel, const command::Call& call);
+  /// A launch that was checked, or is being.
+  struct Checked {
+    const command::HostKernel* kernel = nullptr;
+    command::Call call;  // its arguments are these:
+    std::array<command::Call::Argument, kMaxParameters> arguments;
+    std::array<command::Pointer, kMaxParameters> pointers;  // of the parameters that are pointers, or addresses
+  };
+  /// False, and in `why` what is wrong.
+  [[nodiscard]] bool check(const command::Launch& launch, std::span<const std::byte> parameters, Checked& checked,
+                           command::Outcome& why);
+  [[nodiscard]] bool read_parameters(const Function& function, std::span<const std::byte> parameters, Checked& checked,
+                                     command::Outcome& why);
+  [[nodiscard]] bool check_pointers(Checked& checked, command::Outcome& why);
+  [[nodiscard]] bool check_address(std::size_t i, Checked& checked, command::Outcome& why);
+  static void run(const command::HostKernel& kernel, const command::Call& call, command::Outcome& outcome);
 
   /// A command of a graph, checked: a kernel, or bytes that are copied or filled.
   struct Step {
@@ -98,6 +99,7 @@ class HostExecutor final : public command::Executor {
   };
   [[nodiscard]] command::Outcome check(const command::GraphCommand& command, std::size_t number, Step& step,
                                        GraphUses& uses);
+
   /// Not ok: there is to be no such allocation.
   [[nodiscard]] command::Outcome check_new(command::Handle handle, std::uint64_t bytes) const;
 
@@ -109,9 +111,7 @@ class HostExecutor final : public command::Executor {
   // What was launched last is mostly launched again.
   mutable std::uint64_t latest_ = 0;
   mutable const Function* latest_function_ = nullptr;
-  // Of the launch that runs.
-  std::array<command::Call::Argument, kMaxParameters> arguments_;
-  std::array<command::Pointer, kMaxParameters> pointers_;  // of what an address is of only the allocation
+  Checked launched_;  // the launch that runs, kept to spare its clearing
   Graphs<std::vector<Step>> graphs_;
 };
 

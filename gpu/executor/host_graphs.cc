@@ -25,15 +25,14 @@ Outcome HostExecutor::make_graph(Handle graph, std::span<const GraphCommand> com
 Outcome HostExecutor::check(const GraphCommand& command, std::size_t number, Step& step, GraphUses& uses) {
   Outcome outcome;
   if (command.kind == GraphCommand::Kind::kLaunch) {
-    const Function* const function = check(command.launch, command.parameters, step.call, outcome);
-    if (function == nullptr) return outcome;
-    step.kernel = function->kernel;
-    step.arguments.assign(step.call.arguments.begin(), step.call.arguments.end());
+    Checked checked;
+    if (!check(command.launch, command.parameters, checked, outcome)) return outcome;
+    step.kernel = checked.kernel;
+    step.call = checked.call;
+    step.arguments.assign(checked.call.arguments.begin(), checked.call.arguments.end());
     step.call.arguments = step.arguments;
     for (std::size_t i = 0; i < step.arguments.size(); ++i) {
-      if (is_pointer(step.kernel->parameters[i].kind) && pointers_[i].allocation.bits != 0) {
-        uses.add(pointers_[i].allocation, number);
-      }
+      if (checked.pointers[i].allocation.bits != 0) uses.add(checked.pointers[i].allocation, number);
     }
     return outcome;
   }
@@ -55,12 +54,13 @@ Outcome HostExecutor::launch_graph(Handle graph) {
     const Step& step = (*steps)[i];
     if (step.kernel == nullptr) {
       if (step.from != nullptr) {
-        std::memcpy(step.to, step.from, step.bytes);
+        std::memmove(step.to, step.from, step.bytes);
       } else {
         std::memset(step.to, step.value, step.bytes);
       }
-    } else if (outcome = run(*step.kernel, step.call); !outcome.ok()) {
-      return in_graph(std::move(outcome), i + 1, graph);
+    } else {
+      run(*step.kernel, step.call, outcome);
+      if (!outcome.ok()) return in_graph(std::move(outcome), i + 1, graph);
     }
   }
   return outcome;

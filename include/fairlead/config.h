@@ -55,6 +55,14 @@ struct TcpConfig {
   std::uint32_t socket_buffer = 0;  // SO_SNDBUF and SO_RCVBUF in bytes; 0: leave it to the kernel
 };
 
+/// Settings of memory that processes of one host share (docs/tuning.md).
+struct ShmConfig {
+  /// Where they find each other, with mode 0700; empty: a directory of the user's (docs/security.md), and only
+  /// processes of the same network namespace. Who names one means all that see it: containers, other namespaces.
+  std::string directory;
+  bool pull = true;  // false: as where the kernel does not let one process read another's memory
+};
+
 struct FAIRLEAD_EXPORT EngineConfig {
   std::string name;    // shown to peers; empty: "host/pid"
   std::string listen;  // "HOST:PORT" or ":PORT" (0: any free port); empty: connect only
@@ -62,10 +70,11 @@ struct FAIRLEAD_EXPORT EngineConfig {
   std::string keys_file;
   std::string principal;           // of keys_file: who this engine is to peers that it connects to; empty: anonymous
   bool allow_anonymous = false;    // with keys_file: also who shows no key may connect to us
-  std::string transport = "auto";  // auto | verbs | verbs:DEVICE | tcp; several of them with commas between
+  std::string transport = "auto";  // auto | verbs | verbs:DEVICE | shm | tcp; several of them with commas between
   bool failover = true;            // on a path's death carry on over the next best, or the same again; false: fail
-  /// Of this end's transports, those that may carry a session (empty: all), and those that never may. Words: "tcp",
-  /// "verbs", "verbs:DEVICE", "hardware" and "software" (of verbs). `transport` says what comes first of what is left.
+  /// Of this end's transports, those that may carry a session (empty: all), and those that never may. Words: "shm",
+  /// "tcp", "verbs", "verbs:DEVICE", "hardware" and "software" (of verbs). `transport` says what comes first of what is
+  /// left.
   std::vector<std::string> require, forbid;
   PathChoice choice = PathChoice::kRanked;  // of the end that connects (docs/tuning.md)
   Progress progress = Progress::kAuto;
@@ -110,6 +119,7 @@ struct FAIRLEAD_EXPORT EngineConfig {
   std::string placement = "auto";
   VerbsConfig verbs;
   TcpConfig tcp;
+  ShmConfig shm;
 
   /// ok, or the first bad value with its legal range.
   [[nodiscard]] Status validate() const;

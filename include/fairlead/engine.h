@@ -30,7 +30,7 @@ namespace fairlead::inline v0 {
 
 /// A device or transport that this host could use, and why it was or was not chosen.
 struct DeviceInfo {
-  std::string transport;  // "verbs:mlx5_0", "verbs:soft0", "tcp"
+  std::string transport;  // "verbs:mlx5_0", "verbs:soft0", "shm", "tcp"
   std::string detail;     // driver, port, link layer, packet I/O
   std::string address;    // GID or IP address
   bool usable = false;
@@ -39,7 +39,7 @@ struct DeviceInfo {
 
 /// What went over one of an engine's transports, in one of its lanes, since it was opened.
 struct TransportStats {
-  std::string transport;  // "verbs:mlx5_0", "verbs:soft0", "tcp"
+  std::string transport;  // "verbs:mlx5_0", "verbs:soft0", "shm", "tcp"
   std::size_t lane = 0;   // by number, from 0
   /// Over tcp all that its connections carry, frame headers included, as it moves. Over verbs the payload of our
   /// requests that have completed, of messages, and of peers' writes that carry a notification: what else peers write

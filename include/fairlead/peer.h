@@ -71,7 +71,7 @@ class FAIRLEAD_EXPORT Peer : public Handle {
   /// Which of the engine's lanes carries it, from 0 (EngineConfig::lanes).
   [[nodiscard]] std::size_t lane() const noexcept;
   [[nodiscard]] std::string address() const;    // host:port of its control connection
-  [[nodiscard]] std::string transport() const;  // "verbs:soft0", "tcp", or "" while connecting
+  [[nodiscard]] std::string transport() const;  // "verbs:soft0", "shm", "tcp", or "" while connecting
   /// One line: which path carries this session, and why not another.
   [[nodiscard]] std::string explain() const;
   [[nodiscard]] PeerStats stats() const;

@@ -125,7 +125,7 @@ TEST(Args, RulesSeeWhatStoodOnTheCommandLine) {
 
 TEST(Args, BadValuesNameTheLegalOnes) {
   const std::pair<std::vector<const char*>, const char*> cases[] = {
-      {{"x", "--transport", "udp"}, "legal: auto, verbs, verbs:DEVICE, tcp"},
+      {{"x", "--transport", "udp"}, "legal: auto, verbs, verbs:DEVICE, shm, tcp"},
       {{"x", "--soft-profile", "half"}, "legal: full, pvrdma"},
       {{"x", "--mtu", "1500"}, "legal: 0, 256, 512, 1024, 2048, 4096"},
       {{"x", "--retry-count", "8"}, "legal: a whole number from 0 to 7"},

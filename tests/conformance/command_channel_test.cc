@@ -65,6 +65,19 @@ TEST_P(CommandChannels, VectorAddAndSaxpy) {
   }
 }
 
+TEST_P(CommandChannels, WhoOnlyLooksSeesWhatHasCome) {
+  Channel channel = open(*session);
+  const Handle x = put(channel, some_floats(4, 1));
+  const std::uint64_t last = must(channel.fill(x, 0, 4, 0));
+  // Nobody else waits, so it is the looks that take the reply; each ends at once.
+  Status seen{Code::kDeadlineExceeded, ""};
+  while (seen.code() == Code::kDeadlineExceeded) {
+    seen = channel.wait(last, Stage::kComplete, std::chrono::nanoseconds(0));
+    std::this_thread::yield();
+  }
+  EXPECT_TRUE(seen.ok()) << seen.message();
+}
+
 TEST_P(CommandChannels, SgemmReduceSoftmaxAndFilter) {
   Channel channel = open(*session);
   constexpr std::uint32_t kM = 7, kN = 5, kK = 9;

@@ -36,7 +36,7 @@ inline std::vector<Way> ways() {
                        {"pvrdma", "verbs:soft0", "pvrdma"},
                        {"staged", "verbs:soft0", "pvrdma", false},
                        {"lossy", "verbs:soft0", "full", true, "udp,drop=0.01,reorder=0.01,seed=3"}};
-  if (!test::over_memif()) all.insert(all.begin(), {"tcp", "tcp"});
+  if (!test::over_memif()) all.insert(all.begin(), {{"tcp", "tcp"}, {"shm", "shm"}});
   return all;
 }
 

@@ -3,6 +3,7 @@
 #include <filesystem>
 
 #include "fairlead/config.h"
+#include "shm/factory.h"
 #include "tcp_fallback/factory.h"
 #include "tests/conformance/transport_fixture.h"
 #include "tests/port_under_test.h"
@@ -42,6 +43,9 @@ std::vector<TransportCase> transport_cases() {
 #endif
   if (!test::over_memif()) {
     cases.push_back({.name = "tcp", .open = [] { return tcp_fallback::open_device(TcpConfig{}); }});
+    cases.push_back({.name = "shm", .open = [] { return shm::open_device(ShmConfig{}); }});
+    cases.push_back(
+        {.name = "shm_rings", .open = [] { return shm::open_device(ShmConfig{.directory = {}, .pull = false}); }});
     cases.push_back(fake_case());
   }
 #ifdef FAIRLEAD_WITH_VERBS

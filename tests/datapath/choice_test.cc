@@ -14,6 +14,7 @@ namespace {
 const Offer kMlx{"verbs:mlx5_0", "verbs", false};
 const Offer kSoft{"verbs:soft0", "verbs", true};
 const Offer kTcp{"tcp", "tcp", false};
+const Offer kShm{"shm", "shm@0123456789abcdef", false}, kShmElsewhere{"shm", "shm@fedcba9876543210", false};
 
 std::vector<std::string> names(const std::string& wanted, bool failover, const std::vector<Offer>& ours,
                                const std::vector<Offer>& theirs) {
@@ -30,6 +31,19 @@ TEST(Choice, AutoPrefersHardwareThenTcpThenSoftware) {
   EXPECT_EQ(names("auto", true, {kSoft, kTcp, kMlx}, {kTcp, kMlx}),
             (Names{"verbs:mlx5_0>verbs:mlx5_0", "tcp>tcp", "verbs:soft0>verbs:mlx5_0"}));
   EXPECT_EQ(names("auto", true, {kMlx, kTcp}, {kSoft, kTcp}), (Names{"tcp>tcp", "verbs:mlx5_0>verbs:soft0"}));
+}
+
+TEST(Choice, AutoPrefersMemoryOfOneHostAndNeverTriesThatOfTwo) {
+  EXPECT_EQ(names("auto", true, {kShm, kTcp, kMlx}, {kTcp, kMlx, kShm}),
+            (Names{"shm>shm", "verbs:mlx5_0>verbs:mlx5_0", "tcp>tcp"}));
+  EXPECT_EQ(names("auto", true, {kShm, kTcp}, {kTcp, kShmElsewhere}), Names{"tcp>tcp"});
+  EXPECT_EQ(names("tcp", true, {kShm, kTcp}, {kTcp, kShm}), (Names{"tcp>tcp", "shm>shm"}));
+  EXPECT_EQ(names("shm", true, {kTcp, kShm}, {kTcp, kShm}), (Names{"shm>shm", "tcp>tcp"}));
+  EXPECT_EQ(choose("auto", true, {kShm, kTcp}, {kTcp, kShmElsewhere}).rejected,
+            Names{"shm: the peer is of another host, user or network namespace"});
+  EXPECT_EQ(choose("auto", true, {kShm, kTcp}, {kTcp}).rejected, Names{"shm: the peer offers no shm"});
+  EXPECT_EQ(why_not({{}, {"shm"}}, kShm), "forbidden here (forbid: shm)");
+  EXPECT_EQ(why_not({{"hardware"}, {}}, kShm), "not what is required here (require: hardware)");
 }
 
 TEST(Choice, WhatWasAskedForComesFirstAndAloneWithoutFailover) {

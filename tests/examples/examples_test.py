@@ -192,6 +192,93 @@ class ExamplesAreShort(unittest.TestCase):
             self.assertLess(len(file.read_text(encoding="utf-8").splitlines()), 60, file.name)
 
 
+class SmallStack(unittest.TestCase):
+    """examples/remote_cuda; its calls one by one are remote_cuda_test's."""
+
+    def test_a_program_for_a_gpu_computes_at_another_host(self):
+        server = Served(self, BIN / "remote_vector_add", "--serve")
+        for _ in range(2):
+            done = run("env", f"REMOTE_CUDA={server.address}", BIN / "add_and_scale")
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertEqual(done.stdout, "262144 numbers, right\n")
+
+    def test_says_that_there_is_no_device(self):
+        for setting, said in ((["-u", "REMOTE_CUDA"], "HOST:PORT"), (["REMOTE_CUDA=127.0.0.1:1"], "127.0.0.1:1")):
+            done = run("env", *setting, BIN / "add_and_scale")
+            self.assertEqual(done.returncode, 1)
+            self.assertIn(said, done.stderr)
+            self.assertIn("cuInit(0): 100, no device is served", done.stderr)
+
+
+class Recordings(unittest.TestCase):
+    """scripts/record_trace, on programs that know nothing of it."""
+
+    def setUp(self):
+        self.build = BIN.resolve().parent
+        if not (self.build / "lib/libfairlead-record.so").exists():
+            self.skipTest("no libfairlead-record.so in this build")
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+        self.server = Served(self, BIN / "remote_vector_add", "--serve")
+
+    def record(self, *command, flags=()):
+        """The calls of the trace, which `fairlead bench trace` is to take."""
+        file = self.folder / "trace.jsonl"
+        scripts = pathlib.Path(__file__).resolve().parents[2] / "scripts"
+        done = run(scripts / "record_trace", file, "--name", "it", "--build", self.build, *flags, "--", *command)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        header, *calls = (json.loads(line) for line in file.read_text(encoding="utf-8").splitlines())
+        self.assertEqual((header["fairlead_trace"], header["name"]), (1, "it"))
+        done = run(BIN / "fairlead", "bench", "trace", file, "--emulate", "--rtt", "5us", "--json", "-")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        trace = json.loads(done.stdout)["trace"]
+        self.assertEqual(trace["calls"], len(calls))
+        self.assertEqual(trace["device_ns"], sum(call.get("device_ns", 0) for call in calls))
+        return calls
+
+    def count(self, calls, **wanted):
+        seen = {name: sum(call["op"] == name for call in calls) for name in ("launch", "copy_in", "copy_out", "mark", "fence")}
+        self.assertEqual(seen, {"mark": 0, "fence": 0, **wanted})
+
+    def test_a_chain_waits_once(self):
+        calls = self.record(BIN / "remote_sgemm_chain", self.server.address)
+        self.count(calls, launch=96, copy_in=2, copy_out=1)
+        self.assertEqual([call["op"] for call in calls[:3]], ["copy_in", "copy_in", "launch"])
+        self.assertEqual({call["bytes_out"] for call in calls if call["op"] == "launch"}, {60})
+        self.assertEqual([call["bytes_back"] for call in calls if call["op"] == "copy_out"], [96 * 96 * 4])
+        self.assertEqual(sum(call.get("blocking", False) for call in calls), 1)
+        self.assertTrue(calls[-1]["blocking"])
+        self.assertGreater(sum(call.get("device_ns", 0) for call in calls), 0)
+
+    def test_a_pipeline_has_three_streams_and_fences(self):
+        calls = self.record(BIN / "remote_pipeline", self.server.address, flags=["--no-device-times"])
+        self.count(calls, launch=16, copy_in=17, copy_out=16, mark=48, fence=16 * 2 + 13 * 2)
+        streams = {op: {call.get("stream", 0) for call in calls if call["op"] == op} for op in ("copy_in", "launch", "copy_out")}
+        self.assertEqual(streams, {"copy_in": {0}, "launch": {1}, "copy_out": {2}})
+        self.assertEqual({(call.get("stream", 0), call["on"]) for call in calls if call["op"] == "fence"},
+                         {(0, 1), (1, 0), (1, 2), (2, 1)})
+        self.assertEqual(sum(call.get("device_ns", 0) for call in calls), 0)
+
+    def test_a_program_for_a_gpu_is_recorded_through_its_stack(self):
+        calls = self.record("env", f"REMOTE_CUDA={self.server.address}", BIN / "add_and_scale")
+        self.count(calls, launch=8, copy_in=8, copy_out=4, mark=calls_of(calls, "mark"), fence=calls_of(calls, "fence"))
+        self.assertGreaterEqual(calls_of(calls, "fence"), 4)
+
+    def test_says_what_is_wrong(self):
+        scripts = pathlib.Path(__file__).resolve().parents[2] / "scripts"
+        for command, said in (([BIN / "remote_pipeline", "127.0.0.1:1"], "exit code 1"), (["true"], "made no call"),
+                              ([self.folder / "nobody"], "No such file")):
+            done = run(scripts / "record_trace", self.folder / "trace", "--build", self.build, "--", *command)
+            self.assertEqual(done.returncode, 1)
+            self.assertIn(said, done.stderr)
+            self.assertFalse((self.folder / "trace").exists())
+
+
+def calls_of(calls, op):
+    return sum(call["op"] == op for call in calls)
+
+
 class MoveBlocks(unittest.TestCase):
     def test_every_block_comes_and_goes_back(self):
         for transport in TRANSPORTS:

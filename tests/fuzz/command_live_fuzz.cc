@@ -182,11 +182,13 @@ class Stage {
   }
   ~Stage() {
     service_.reset();
+    must(live_ == 0);
+    for (const auto& host : hosts_) host->die();
     for (auto& client : clients_) client.reset();
     served_.clear();
     for (const auto& host : hosts_) host->release();
     for (const auto& host : hosts_) host->regions().shutdown();
-    must(live_ == 0);
+    for (const auto& host : hosts_) must(host.use_count() == 1);
   }
 
   template <typename Done>
@@ -203,7 +205,7 @@ class Stage {
       }
       service_->run_all();
       service_->drop_ended();
-      world_.advance(microseconds(did ? 1 : 100));
+      world_.advance(microseconds(did ? 5 : 100));
     }
     return false;
   }
@@ -328,7 +330,7 @@ class Liar {
   /// The service answers, or has said why it does not.
   void end() {
     reads_ = true;
-    stage_.run([this] { return hear(), false; }, 300);
+    stage_.run([this] { return hear(), false; }, 80);
     const bool over = stage_.service().stats().sessions_ended_wrong != 0;
     if (over) {
       must(stage_.run([this] {

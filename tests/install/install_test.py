@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 
 SOURCE, BUILD = pathlib.Path(sys.argv.pop()), pathlib.Path(sys.argv.pop())
@@ -59,6 +60,26 @@ class Installed(unittest.TestCase):
                     self.assertEqual(server.wait(60), 0)
                 finally:
                     server.kill()
+
+    def test_a_remote_gpu_stack_builds_against_it_and_runs(self):
+        stack = self.folder / "stack"
+        run("cmake", "-G", "Ninja", "-S", SOURCE / "examples/remote_cuda", "-B", stack, *COMPILERS,
+            f"-DCMAKE_CXX_FLAGS={STRICT}", f"-DCMAKE_C_FLAGS={STRICT}", f"-DCMAKE_PREFIX_PATH={self.prefix}")
+        run("cmake", "--build", stack)
+        ready = self.folder / "ready.json"
+        with subprocess.Popen([self.prefix / "bin/fairlead", "serve", "--gpu", "host", "--listen", "127.0.0.1:0", "--ready-file", ready],
+                              stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL) as server:
+            try:
+                while not (ready.exists() and ready.read_text()):
+                    self.assertIsNone(server.poll(), "the server ended")
+                    time.sleep(0.02)
+                where = json.loads(ready.read_text())["listen"]
+                said = run(stack / "add_and_scale", env={**os.environ, "REMOTE_CUDA": where})
+                self.assertEqual(said, "262144 numbers, right\n")
+                server.terminate()
+                self.assertEqual(server.wait(60), 0)
+            finally:
+                server.kill()
 
     def test_pkg_config_finds_it(self):
         env = {**os.environ, "PKG_CONFIG_PATH": str(self.library.parent / "pkgconfig")}

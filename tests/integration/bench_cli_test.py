@@ -15,6 +15,7 @@ from harness import PATIENCE, PROGRAM, Case, main, random_model, write_safetenso
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 PATHS = {
     "tcp": ["--transport", "tcp"],
+    "shm": ["--transport", "shm"],
     "verbs": ["--transport", "verbs:soft0"],
     "pvrdma": ["--transport", "verbs:soft0", "--soft-profile", "pvrdma"],
 }
@@ -48,7 +49,7 @@ class Bench(Case):
                         self.assertEqual(report["schema"], "fairlead.bench/1")
                         self.assertEqual((report["transport"], report["op"]), (flags[1], op))
                         self.assertNotRegex(report["device"], "GID|MTU")  # which depends on the peer: "path" says
-                        self.assertEqual(report["packet_io"], None if path == "tcp" else "udp")
+                        self.assertEqual(report["packet_io"], None if path in ("tcp", "shm") else "udp")
                         self.assertEqual([r["size_bytes"] for r in report["results"]], [8, 5000, 262144])
                         for result in report["results"]:
                             self.check(result)
@@ -166,6 +167,17 @@ class Bench(Case):
         self.assertRegex(output, "(?m)^ +30 us +30.[0-9]+ % +30.[0-9]+ % +30.[0-9]+ %$")
         self.assertRegex(output, "(?m)^5 % up to ")
 
+    def test_the_traces_that_were_recorded(self):
+        folder = ROOT / "bench/trace/recorded"
+        wanted = {"remote_sgemm_chain": (100, 1, 79_488, 36_864), "remote_pipeline": (158, 3, 590_784, 524_288),
+                  "remote_inference": (8, 1, 49_312, 16_384)}
+        self.assertEqual({file.stem for file in folder.glob("*.jsonl")}, set(wanted))
+        for name, (calls, blocking, out, back) in wanted.items():
+            with self.subTest(name):
+                trace = self.bench("trace", folder / f"{name}.jsonl", "--emulate", "--rtt", "5us")["trace"]
+                self.assertEqual((trace["name"], trace["calls"], trace["blocking"], trace["bytes_out"], trace["bytes_back"]),
+                                 (name, calls, blocking, out, back))
+
     def test_the_traces_of_models(self):
         script = ROOT / "scripts/make_traces"
         done = subprocess.run([script, "--check"], capture_output=True, text=True, check=False)
@@ -243,7 +255,7 @@ class Bench(Case):
                     return True
             return False
 
-        for path, kind, op in itertools.product(("tcp", "verbs"), ("bw", "lat"), ("write", "read", "send")):
+        for path, kind, op in itertools.product(("tcp", "shm", "verbs"), ("bw", "lat"), ("write", "read", "send")):
             with self.subTest(path=path, kind=kind, op=op):
                 self.bench(kind, server.listen, "--op", op, "--size", "8", "--iterations", "300", *PATHS[path])
                 self.assertTrue(sleeps(), server.output)

@@ -23,8 +23,9 @@ class Explain(Case):
         server = self.serve()
         code, output, ways = self.explain(server)
         self.assertEqual(code, 0, output)
-        self.assertEqual(ways["tcp"]["verdict"], "chosen")
-        self.assertEqual(ways["verbs:soft0"]["verdict"], "works")
+        self.assertEqual(ways["shm"]["verdict"], "chosen")
+        self.assertIn("one copy, by who receives", ways["shm"]["reason"])
+        self.assertEqual((ways["tcp"]["verdict"], ways["verbs:soft0"]["verdict"]), ("works", "works"))
         self.assertIn("ranks below tcp", ways["verbs:soft0"]["reason"])
         code, output, ways = self.explain(server, "--transport", "verbs")
         self.assertEqual(code, 0, output)
@@ -45,7 +46,7 @@ class Explain(Case):
         gone.end()
         server.listen = f"{gone.listen},{server.listen}"
         code, output, ways = self.explain(server)
-        self.assertEqual((code, ways["tcp"]["verdict"]), (0, "chosen"), output)
+        self.assertEqual((code, ways["shm"]["verdict"]), (0, "chosen"), output)
         self.assert_fails(self.run_to_end("explain", server.listen + ",x"), 2, "'x' is not an address: no port")
 
     def test_what_the_server_has_not_fails_with_its_reason(self):
@@ -57,14 +58,16 @@ class Explain(Case):
 
     def test_a_policy_leaves_out(self):
         server = self.serve()
-        code, output, ways = self.explain(server, "--forbid", "tcp")
+        code, output, ways = self.explain(server, "--forbid", "shm,tcp")
         self.assertEqual(code, 0, output)
         self.assertEqual(ways["verbs:soft0"]["verdict"], "chosen")
-        self.assertIn("forbid is 'tcp'", ways["tcp"]["reason"])
+        self.assertIn("forbid is 'shm,tcp'", ways["tcp"]["reason"])
         code, output, ways = self.explain(server, "--require", "software")
         self.assertEqual((code, ways["verbs:soft0"]["verdict"]), (0, "chosen"), output)
         self.assert_fails(self.explain(server, "--require", "hardware")[:2], 2, "no transport is left to use")
-        self.assert_fails(self.explain(server, "--forbid", "udp")[:2], 2, "forbid is 'udp'; legal: tcp, verbs")
+        self.assert_fails(self.explain(server, "--forbid", "udp")[:2], 2, "forbid is 'udp'; legal: shm, tcp, verbs")
+        # Without memory of this host the network is looked at as if the server were elsewhere.
+        self.assertEqual(self.explain(server, "--forbid", "shm")[2]["tcp"]["verdict"], "chosen")
         # The server's policy is the server's: it opens nothing else.
         server = self.serve("--forbid", "verbs")
         self.assert_fails(self.explain(server, "--require", "verbs")[:2], 1, "the peer offers no verbs")

@@ -80,7 +80,7 @@ class Death(Case):
         self.fail("five pushes were over before anything could be killed in their middle")
 
     def test_kill_the_client(self):
-        for transport in (LOSSY, ["--transport", "tcp"]):
+        for transport in (LOSSY, ["--transport", "tcp"], ["--transport", "shm"]):
             with self.subTest(transport=transport):
                 server, client = self.in_the_middle(transport)
                 client.kill()
@@ -92,7 +92,7 @@ class Death(Case):
                 self.assertEqual(code, 0, output)
 
     def test_kill_the_server(self):
-        for transport in (LOSSY, ["--transport", "tcp"]):
+        for transport in (LOSSY, ["--transport", "tcp"], ["--transport", "shm"]):
             with self.subTest(transport=transport):
                 server, client = self.in_the_middle(transport)
                 server.kill()
@@ -128,7 +128,7 @@ class Truncation(Case):
         write_raw(file, json.dumps({"t": {"dtype": "U8", "shape": [size], "data_offsets": [0, size]}}).encode(), b"")
         whole = os.path.getsize(file) + size
         server = self.serve()
-        for transport in (["--transport", "tcp"], VERBS):
+        for transport in (["--transport", "tcp"], ["--transport", "shm"], VERBS):
             with self.subTest(transport=transport):
                 os.truncate(file, whole)
                 client = self.start("push", file, server.listen, *transport, "--no-failover")

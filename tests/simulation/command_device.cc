@@ -47,7 +47,7 @@ Outcome LoggedDevice::note(Handle handle, Run run, Numbers... numbers) {
   Outcome outcome = run();
   if (all_.late && !outcome.ok()) queues_[place_.channel].begun.back().bytes.clear();  // what was refused does nothing
   std::uint64_t value = mix(handle.bits, static_cast<std::uint64_t>(outcome.result));
-  ((value = mix(value, numbers)), ...);
+  ((value = mix(value, static_cast<std::uint64_t>(numbers))), ...);
   const std::size_t channel = channel_of(handle.bits);
   if (log_->channels.size() <= channel) log_->channels.resize(channel + 1);
   log_->channels[channel].push_back(value);

@@ -431,8 +431,8 @@ TEST_F(TcpEndpointTest, ATruncatedFileFailsItsOwnRequests) {
 TEST(Turns, AreShortWhileWhatIsUrgentIsBusy) {
   const TcpConfig config;
   const ManualClock clock;
-  GrantTable grants;
-  GrantReader reader(grants);
+  datapath::GrantTable grants;
+  datapath::GrantReader reader(grants);
   datapath::Traffic traffic;
   Shared shared{.config = config, .clock = clock, .grants = reader, .traffic = traffic, .port = 0};
   shared.choose_turn(0);

@@ -8,10 +8,10 @@
 #include <random>
 #include <vector>
 
-#include "tcp_fallback/grant_table.h"
 #include "tcp_fallback/receiver.h"
 #include "tcp_fallback/request_queue.h"
 #include "tcp_fallback/sender.h"
+#include "transport/grant_table.h"
 
 namespace fairlead::tcp_fallback {
 
@@ -76,8 +76,8 @@ struct ProtocolEnd : Receiver::Sink {
   ProtocolEnd(Pipe& pipe, int side) : stream(pipe, side) { receiver.set_peer_depth(kDepth); }
 
   PipeEnd stream;
-  GrantTable grants;
-  GrantReader reader{grants};
+  datapath::GrantTable grants;
+  datapath::GrantReader reader{grants};
   RequestQueue requests{kDepth};
   Sender sender{requests, reader};
   Receiver receiver{requests, sender, reader};

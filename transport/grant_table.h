@@ -21,15 +21,15 @@
 #include "fairlead/memory.h"
 #include "transport/memory.h"
 
-namespace fairlead::tcp_fallback {
+namespace fairlead::datapath {
 
 /// Which connections a grant is for, by number; the device's own is 0.
 using DomainNumber = std::uint64_t;
 
 class GrantTable {
  public:
-  [[nodiscard]] datapath::Grant grant(std::span<std::byte> bytes, Access access, DomainNumber domain = 0);
-  void revoke(const datapath::Grant& grant) noexcept;
+  [[nodiscard]] Grant grant(std::span<std::byte> bytes, Access access, DomainNumber domain = 0);
+  void revoke(const Grant& grant) noexcept;
   [[nodiscard]] std::size_t size() const noexcept;
 
   class Reader;
@@ -79,4 +79,4 @@ class GrantTable::Reader {
 
 using GrantReader = GrantTable::Reader;
 
-}  // namespace fairlead::tcp_fallback
+}  // namespace fairlead::datapath

@@ -1,10 +1,10 @@
-#include "tcp_fallback/grant_table.h"
+#include "transport/grant_table.h"
 
 #include <sys/random.h>
 
 #include <cstdlib>
 
-namespace fairlead::tcp_fallback {
+namespace fairlead::datapath {
 namespace {
 
 std::uint64_t random_key() noexcept {
@@ -15,7 +15,7 @@ std::uint64_t random_key() noexcept {
 
 }  // namespace
 
-datapath::Grant GrantTable::grant(std::span<std::byte> bytes, Access access, DomainNumber domain) {
+Grant GrantTable::grant(std::span<std::byte> bytes, Access access, DomainNumber domain) {
   for (;;) {
     const std::uint64_t key = random_key();
     const std::lock_guard lock(mutex_);
@@ -24,7 +24,7 @@ datapath::Grant GrantTable::grant(std::span<std::byte> bytes, Access access, Dom
   }
 }
 
-void GrantTable::revoke(const datapath::Grant& grant) noexcept {
+void GrantTable::revoke(const Grant& grant) noexcept {
   std::vector<std::shared_ptr<Activity>> readers;
   {
     const std::lock_guard lock(mutex_);
@@ -71,4 +71,4 @@ std::optional<std::span<std::byte>> GrantTable::Reader::find(DomainNumber domain
   return found->second.bytes.subspan(address, length);
 }
 
-}  // namespace fairlead::tcp_fallback
+}  // namespace fairlead::datapath

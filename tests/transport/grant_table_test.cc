@@ -1,4 +1,4 @@
-#include "tcp_fallback/grant_table.h"
+#include "transport/grant_table.h"
 
 #include <gtest/gtest.h>
 
@@ -6,7 +6,7 @@
 #include <thread>
 #include <vector>
 
-namespace fairlead::tcp_fallback {
+namespace fairlead::datapath {
 namespace {
 
 struct Fixture {
@@ -102,4 +102,4 @@ TEST(GrantTableRevoke, WaitsForTheSection) {
 }
 
 }  // namespace
-}  // namespace fairlead::tcp_fallback
+}  // namespace fairlead::datapath

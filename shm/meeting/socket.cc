@@ -1,0 +1,149 @@
+#include "shm/meeting/socket.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+
+#include "base/own_user.h"
+
+namespace fairlead::shm {
+namespace {
+
+constexpr int kBacklog = 128;
+#ifndef SO_PEERPIDFD
+constexpr int kPeerPidfd = 77;  // since Linux 6.5
+#else
+constexpr int kPeerPidfd = SO_PEERPIDFD;
+#endif
+constexpr std::size_t kMaxDescriptors = 4;
+
+Result<sockaddr_un> address_of(const std::string& path) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  if (path.size() >= sizeof address.sun_path) {
+    return {Code::kInvalidArgument, fmt::format("the name of the socket {} has {} bytes, and the system takes {}; name "
+                                                "a shorter directory by shm.directory",
+                                                path, path.size(), sizeof address.sun_path - 1)};
+  }
+  std::memcpy(address.sun_path, path.c_str(), path.size());
+  return address;
+}
+
+PrivateFd new_socket() {
+  return PrivateFd(UniqueFd(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)));
+}
+
+Status failure(const std::string& path, std::string_view doing, int error) {
+  switch (error) {
+    case ENOENT:
+    case ECONNREFUSED:
+      return {Code::kNotFound, fmt::format("nobody is at {}: the peer has ended", path)};
+    case EACCES:
+    case EPERM:
+      return {Code::kPermissionDenied, fmt::format("cannot {} {}: {}", doing, path, std::strerror(error))};
+    default:
+      return {Code::kResourceExhausted, fmt::format("cannot {} {}: {}", doing, path, std::strerror(error))};
+  }
+}
+
+}  // namespace
+
+Result<PeerProcess> peer_process(int socket) {
+  ucred who{};
+  socklen_t size = sizeof who;
+  if (::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &who, &size) != 0) who.uid = static_cast<uid_t>(-1);
+  if (!is_own_user(who.uid)) {
+    return {Code::kPermissionDenied,
+            fmt::format("process {} of uid {} cannot share memory with uid {}", who.pid, who.uid, ::geteuid())};
+  }
+  PeerProcess process{.id = who.pid, .life = {}};
+  int life = -1;
+  size = sizeof life;
+  if (::getsockopt(socket, SOL_SOCKET, kPeerPidfd, &life, &size) != 0) {
+    // Of whoever has the id now: that it is the one that said so is shown later (Greeting::own).
+    life = who.pid > 0 ? static_cast<int>(::syscall(SYS_pidfd_open, who.pid, 0)) : -1;
+  }
+  process.life = PrivateFd(UniqueFd(life));
+  return process;
+}
+
+std::string socket_path(const std::string& directory, std::uint64_t number) {
+  return fmt::format("{}/shm-{:016x}", directory, number);
+}
+
+Result<PrivateFd> dial(const std::string& path) {
+  const auto address = address_of(path);
+  if (!address) return address.error();
+  PrivateFd socket = new_socket();
+  if (!socket) return failure(path, "open a socket for", errno);
+  if (::connect(socket.get(), reinterpret_cast<const sockaddr*>(&*address), sizeof *address) == 0) return socket;
+  return failure(path, "connect to", errno);
+}
+
+Result<PrivateFd> listen_at(const std::string& path) {
+  const auto address = address_of(path);
+  if (!address) return address.error();
+  PrivateFd socket = new_socket();
+  if (!socket) return failure(path, "open a socket for", errno);
+  if (::bind(socket.get(), reinterpret_cast<const sockaddr*>(&*address), sizeof *address) == 0 &&
+      ::listen(socket.get(), kBacklog) == 0) {
+    return socket;
+  }
+  return failure(path, "listen at", errno);
+}
+
+bool send_packet(int socket, std::span<const std::byte> bytes, int descriptor) noexcept {
+  iovec part{const_cast<std::byte*>(bytes.data()), bytes.size()};
+  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof descriptor)> control{};
+  msghdr message{};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  if (descriptor >= 0) {
+    message.msg_control = control.data();
+    message.msg_controllen = control.size();
+    cmsghdr* const header = CMSG_FIRSTHDR(&message);
+    header->cmsg_level = SOL_SOCKET;
+    header->cmsg_type = SCM_RIGHTS;
+    header->cmsg_len = CMSG_LEN(sizeof descriptor);
+    std::memcpy(CMSG_DATA(header), &descriptor, sizeof descriptor);
+  }
+  ssize_t sent = -1;
+  do {
+    sent = ::sendmsg(socket, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+  } while (sent < 0 && errno == EINTR);
+  return sent == static_cast<ssize_t>(bytes.size());
+}
+
+std::optional<std::size_t> receive_packet(int socket, std::span<std::byte> bytes, UniqueFd& descriptor) noexcept {
+  iovec part{bytes.data(), bytes.size()};
+  alignas(cmsghdr) std::array<char, CMSG_SPACE(kMaxDescriptors * sizeof(int))> control{};
+  msghdr message{};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  message.msg_control = control.data();
+  message.msg_controllen = control.size();
+  ssize_t got = -1;
+  do {
+    got = ::recvmsg(socket, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+  } while (got < 0 && errno == EINTR);
+  if (got < 0) return std::nullopt;
+  for (cmsghdr* header = CMSG_FIRSTHDR(&message); header != nullptr; header = CMSG_NXTHDR(&message, header)) {
+    if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) continue;
+    const std::size_t count = (header->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+    for (std::size_t i = 0; i < count; ++i) {  // the last stays, the others are closed
+      int fd = -1;
+      std::memcpy(&fd, CMSG_DATA(header) + i * sizeof fd, sizeof fd);
+      descriptor.reset(fd);
+    }
+  }
+  return static_cast<std::size_t>(got);
+}
+
+}  // namespace fairlead::shm

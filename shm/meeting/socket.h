@@ -1,0 +1,41 @@
+// Unix sockets as meetings use them: packets, descriptors that go along, and who is at the other end.
+// Threads: stateless. Errors are errno, or a Status that names the socket.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstddef>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "base/private_fd.h"
+#include "fairlead/status.h"
+
+namespace fairlead::shm {
+
+/// What the kernel says of the process that made the other end. The id is that process's as long as the socket has not
+/// been hung up and `life` is not readable; 0: it is in another pid namespace.
+struct PeerProcess {
+  pid_t id = 0;
+  PrivateFd life;  // readable when the process has ended; none: the kernel does not give it
+};
+/// Errors: kPermissionDenied (another user's).
+[[nodiscard]] Result<PeerProcess> peer_process(int socket);
+
+/// Where an endpoint with this number is found, and under which name it is made before that.
+[[nodiscard]] std::string socket_path(const std::string& directory, std::uint64_t number);
+
+/// Connects at once or not at all. Errors: kNotFound (nobody is there), kResourceExhausted (too many wait, or
+/// descriptors), kPermissionDenied, kInvalidArgument (the directory's name is too long).
+[[nodiscard]] Result<PrivateFd> dial(const std::string& path);
+/// Errors: kResourceExhausted, kPermissionDenied, kInvalidArgument.
+[[nodiscard]] Result<PrivateFd> listen_at(const std::string& path);
+
+/// One packet, with a descriptor if there is one. False: errno says why not; nothing was sent.
+[[nodiscard]] bool send_packet(int socket, std::span<const std::byte> bytes, int descriptor = -1) noexcept;
+/// One packet, and the descriptor that came along. No value: errno; 0: the peer is gone.
+[[nodiscard]] std::optional<std::size_t> receive_packet(int socket, std::span<std::byte> bytes,
+                                                        UniqueFd& descriptor) noexcept;
+
+}  // namespace fairlead::shm

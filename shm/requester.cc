@@ -1,0 +1,364 @@
+#include "shm/requester.h"
+
+#include <algorithm>
+#include <cstring>
+#include <new>
+
+#include "base/guarded.h"
+#include "shm/pieces.h"
+
+namespace fairlead::shm {
+
+using datapath::OpKind;
+using datapath::WorkRequest;
+
+Slot Requester::message_slot(const Work& work) noexcept {
+  return {.kind = SlotKind::kMessage, .word = work.known, .bytes = static_cast<std::uint32_t>(work.length)};
+}
+
+void Requester::start(Requests* requests, Responses* responses, const Side* theirs, Side* ours) noexcept {
+  out_ = {requests, &theirs->answered.requests};
+  in_ = {responses, &ours->heard.responses};
+  theirs_ = theirs;
+  stopped_ = false;
+}
+
+// ---- taking work ---------------------------------------------------------------------------------------------------
+
+std::size_t Requester::post(std::span<const WorkRequest> work) noexcept {
+  std::size_t taken = 0;
+  for (const WorkRequest& each : work) {
+    if (stopped_ || end_ - first_ == kDepth || (end_ - first_ == work_.size() && !grow())) break;
+    if (!(each.kind == OpKind::kMessage ? post_message(each) : post_other(each))) break;
+    ++taken;
+  }
+  send_on();
+  return taken;
+}
+
+/// Most peers are idle most of the time.
+bool Requester::grow() noexcept {
+  try {
+    std::vector<Work> larger(work_.empty() ? kFirstWork : 2 * work_.size());
+    for (std::uint64_t number = first_; number != end_; ++number) larger[number & (larger.size() - 1)] = at(number);
+    work_ = std::move(larger);
+  } catch (const std::bad_alloc&) {
+    return false;
+  }
+  return true;
+}
+
+bool Requester::post_message(const WorkRequest& work) noexcept {
+  std::uint64_t length = 0;
+  bool fits = true;
+  for (const auto& segment : work.local) fits &= !__builtin_add_overflow(length, segment.length, &length);
+  if (!fits || length > kMaxPiece) return post_other(work);
+  send_on();
+  Work& mine = at(end_);
+  mine = {.id = work.id, .kind = OpKind::kMessage, .known = reported_refusals_, .length = length};
+  Slot slot = message_slot(mine);
+  const bool at_once = next_ == end_ && out_.has_room(slot.fits_inside() ? 0 : slot.bytes);
+  std::byte* to = !at_once             ? store_.add(length, mine.source)
+                  : slot.fits_inside() ? slot.inside()
+                                       : out_.place(slot.bytes);
+  if (to == nullptr) return false;
+  for (const auto& segment : work.local) {
+    if (segment.length > 0) std::memcpy(to, segment.data, segment.length);
+    to += segment.length;
+  }
+  ++end_;
+  if (!at_once) return true;
+  out_.push(slot);
+  next_ = end_;
+  sent_bytes_ += length;
+  return true;
+}
+
+/// What no peer could serve becomes an empty write with a verdict of our own, so that it is reported in its turn.
+bool Requester::post_other(const WorkRequest& work) noexcept {
+  std::uint64_t length = 0;
+  bool legal = work.local.size() <= kMaxSegments && work.kind != OpKind::kMessage;
+  for (const auto& segment : work.local) legal &= !__builtin_add_overflow(length, segment.length, &length);
+  legal &= length <= kMaxLength;
+  Work& mine = at(end_);
+  mine.id = work.id;
+  mine.kind = legal ? work.kind : OpKind::kWrite;
+  mine.code = legal ? Code::kOk : Code::kInvalidArgument;
+  mine.length = legal ? length : 0;
+  mine.remote_address = work.remote_address;
+  mine.remote_key = work.remote_key;
+  mine.done = mine.source = 0;
+  mine.copies = mine.refused = false;
+  mine.segments = 0;
+  if (legal) {
+    for (const auto& segment : work.local) mine.segment[mine.segments++] = {segment.data, segment.length};
+  }
+  ++end_;
+  return true;
+}
+
+// ---- sending -------------------------------------------------------------------------------------------------------
+
+/// The peer copies it, from where it lies.
+bool Requester::is_named(const Work& work) const noexcept {
+  return work.length > kThroughRing && theirs_->state.pulls.load(std::memory_order_relaxed) == 1;
+}
+
+/// Of the ring of data, for its next slot.
+std::uint32_t Requester::room_for(const Work& work) const noexcept {
+  if (work.kind == OpKind::kRead) return 0;
+  if (work.kind == OpKind::kMessage) {
+    return work.length <= kMessageInSlot ? 0 : static_cast<std::uint32_t>(work.length);
+  }
+  if (work.done == 0 && is_named(work)) {
+    return work.segments == 1 ? 0 : work.segments * static_cast<std::uint32_t>(sizeof(SourceSegment));
+  }
+  const std::uint64_t left = std::min<std::uint64_t>(work.length - work.done, kMaxPiece);
+  return left <= kPayloadInSlot ? 0 : static_cast<std::uint32_t>(left);
+}
+
+void Requester::send_on() noexcept {
+  while (!stopped_ && !pulled_.empty() && out_.has_room(0)) {
+    out_.push({.kind = SlotKind::kPulled, .word = pulled_.front()});
+    pulled_.pop();
+  }
+  while (!stopped_ && next_ != end_ && out_.has_room(room_for(at(next_)))) {
+    Work& work = at(next_);
+    if (work.kind == OpKind::kRead) {
+      out_.push(
+          {.kind = SlotKind::kRead, .key = work.remote_key, .address = work.remote_address, .length = work.length});
+      ++next_;
+    } else if (work.kind == OpKind::kMessage) {
+      send_stored(work);
+    } else if (work.done == 0 && is_named(work)) {
+      send_from(work);
+    } else {
+      send_piece(work);
+    }
+  }
+}
+
+void Requester::send_stored(const Work& work) noexcept {
+  Slot slot = message_slot(work);
+  std::byte* const to = slot.fits_inside() ? slot.inside() : out_.place(slot.bytes);
+  if (slot.bytes > 0) std::memcpy(to, store_.get(work.source, slot.bytes), slot.bytes);
+  store_.drop(work.source);
+  out_.push(slot);
+  sent_bytes_ += work.length;
+  ++next_;
+}
+
+void Requester::send_from(Work& work) noexcept {
+  Slot slot{.kind = SlotKind::kWriteFrom,
+            .count = static_cast<std::uint8_t>(work.segments),
+            .bytes = work.segments * static_cast<std::uint32_t>(sizeof(SourceSegment)),
+            .key = work.remote_key,
+            .address = work.remote_address,
+            .length = work.length};
+  std::byte* to = slot.fits_inside() ? slot.inside() : out_.place(slot.bytes);
+  for (const iovec& each : std::span(work.segment).first(work.segments)) {
+    const SourceSegment source{reinterpret_cast<std::uint64_t>(each.iov_base), each.iov_len};
+    std::memcpy(to, &source, sizeof source);
+    to += sizeof source;
+  }
+  out_.push(slot);
+  sent_bytes_ += work.length;
+  work.done = work.length;
+  ++next_;
+}
+
+void Requester::send_piece(Work& work) noexcept {
+  Slot slot{.kind = SlotKind::kWriteData,
+            .bytes = static_cast<std::uint32_t>(std::min<std::uint64_t>(work.length - work.done, kMaxPiece)),
+            .key = work.remote_key,
+            .address = work.remote_address + work.done};
+  std::byte* to = slot.fits_inside() ? slot.inside() : out_.place(slot.bytes);
+  const bool there = for_pieces(std::span(work.segment).first(work.segments), work.done, slot.bytes,
+                                [&to](const std::byte* from, std::size_t bytes) {
+                                  const bool copied = guarded_copy(to, from, bytes, from);
+                                  to += bytes;
+                                  return copied;
+                                });
+  if (there) {
+    sent_bytes_ += slot.bytes;
+    work.done += slot.bytes;
+  } else {  // the rest will never be: the peer counts it as refused, so that no message runs ahead of it
+    slot.bytes = 0;
+    slot.flags = kLost;
+    work.code = Code::kDataLoss;
+    work.done = work.length;
+  }
+  if (work.done == work.length) {
+    slot.flags |= kLast;
+    ++next_;
+  }
+  out_.push(slot);
+}
+
+bool Requester::take_news() noexcept {
+  const bool pushed = std::exchange(pushed_, out_.pushed()) != out_.pushed();
+  return std::exchange(made_room_, false) || pushed;
+}
+
+// ---- answers -------------------------------------------------------------------------------------------------------
+
+Advance Requester::advance(Sink& sink, std::size_t turn) noexcept {
+  Advance outcome;
+  if (stopped_) return outcome;
+  if (first_ != end_) {
+    // First, so that all that was answered before is in the ring when that is looked at.
+    const std::uint64_t ended = theirs_->answered.ended.load(std::memory_order_acquire);
+    const std::uint64_t progress = theirs_->answered.progress.load(std::memory_order_relaxed);
+    outcome.happened |= std::exchange(seen_progress_, progress) != progress;
+    outcome.reason = take_answers(outcome);
+    if (outcome.reason.empty()) outcome.reason = report(ended, sink, outcome);
+    if (stopped_ || !outcome.reason.empty()) return outcome;
+  }
+  copy_reads(turn, outcome);
+  if (outcome.gone) return outcome;
+  const std::uint64_t before = out_.pushed();
+  send_on();
+  outcome.happened |= out_.pushed() != before;
+  if (out_.lied()) outcome.reason = "that it has taken from the ring what never was there";
+  return outcome;
+}
+
+bool Requester::has_work() noexcept {
+  if (stopped_) return false;
+  if (!reads_.empty() || (first_ != end_ && in_.ready())) return true;
+  if (first_ != end_ && theirs_->answered.ended.load(std::memory_order_acquire) != first_) return true;
+  if (!pulled_.empty() && out_.has_room(0)) return true;
+  return (next_ != end_ && out_.has_room(room_for(at(next_)))) || out_.lied();
+}
+
+/// As many as there can be at once, which are all that came before `ended` was read.
+std::string_view Requester::take_answers(Advance& outcome) noexcept {
+  std::string_view reason;
+  for (std::size_t i = 0; i < Responses::kSlots && reason.empty() && in_.ready(); ++i) {
+    const Slot slot = in_.next();
+    reason = slot.bytes > kMaxPiece ? "an answer larger than a piece" : take(slot, outcome);
+    in_.pop(slot);
+    outcome.happened = true;
+  }
+  made_room_ |= in_.publish();
+  return reason;
+}
+
+std::string_view Requester::take(const Slot& slot, Advance& outcome) noexcept {
+  switch (slot.kind) {
+    case SlotKind::kReadData:
+      return take_data(slot, outcome);
+    case SlotKind::kReadFrom:
+      return take_source(slot);
+    case SlotKind::kRefused:
+      return take_refusal(slot);
+    default:
+      return "an answer of no known kind";
+  }
+}
+
+Requester::Work* Requester::find(std::uint32_t number, OpKind kind) noexcept {
+  const std::uint32_t ahead = number - static_cast<std::uint32_t>(first_);
+  if (ahead >= next_ - first_ || at(first_ + ahead).kind != kind) return nullptr;
+  return &at(first_ + ahead);
+}
+
+std::string_view Requester::take_data(const Slot& slot, Advance& outcome) noexcept {
+  Work* const work = find(slot.word, OpKind::kRead);
+  if (work == nullptr || work->copies) return "data of a read that was not asked for";
+  if (slot.address != work->done || slot.bytes > work->length - work->done) return "data of a read out of sequence";
+  Slot inside = slot;
+  const std::byte* from = slot.fits_inside() ? inside.inside() : in_.payload(slot);
+  const bool there = work->code != Code::kOk || for_pieces(std::span(work->segment).first(work->segments), work->done,
+                                                           slot.bytes, [&from](std::byte* to, std::size_t bytes) {
+                                                             const bool copied = guarded_copy(to, from, bytes, to);
+                                                             from += bytes;
+                                                             return copied;
+                                                           });
+  if (!there) work->code = Code::kDataLoss;
+  work->done += slot.bytes;
+  outcome.bytes += slot.bytes;
+  return {};
+}
+
+std::string_view Requester::take_source(const Slot& slot) noexcept {
+  Work* const work = find(slot.word, OpKind::kRead);
+  if (work == nullptr || work->copies || work->done != 0) return "the place of a read that was not asked for";
+  work->copies = true;
+  work->source = slot.address;
+  reads_.push(slot.word);
+  return {};
+}
+
+std::string_view Requester::take_refusal(const Slot& slot) noexcept {
+  const auto code = static_cast<Code>(slot.code);
+  for (const OpKind kind : {OpKind::kWrite, OpKind::kRead, OpKind::kMessage}) {
+    Work* const work = find(slot.word, kind);
+    if (work == nullptr) continue;
+    const bool legal = kind == OpKind::kWrite  ? code == Code::kProtectionError || code == Code::kDataLoss
+                       : kind == OpKind::kRead ? code == Code::kProtectionError
+                                               : code == Code::kAborted && work->known != seen_refusals_;
+    if (!legal || work->refused) return "a refusal that its request cannot end with";
+    if (kind == OpKind::kWrite) ++seen_refusals_;
+    work->refused = true;
+    if (work->code == Code::kOk) work->code = code;
+    return {};
+  }
+  return "a refusal of nothing that was sent";
+}
+
+void Requester::copy_reads(std::size_t turn, Advance& outcome) noexcept {
+  while (!reads_.empty() && turn > 0) {
+    outcome.happened = true;
+    Work* const work = find(reads_.front(), OpKind::kRead);
+    if (work == nullptr) {  // refused meanwhile, and reported
+      reads_.pop();
+      continue;
+    }
+    auto copied = PeerMemory::Copied::kAll;
+    const std::uint64_t most = std::min<std::uint64_t>(turn, work->length - work->done);
+    for_pieces(std::span(work->segment).first(work->segments), work->done, most, [&](std::byte* to, std::size_t bytes) {
+      copied = memory_.copy(to, work->source + work->done, bytes);
+      if (copied != PeerMemory::Copied::kAll) return false;
+      work->done += bytes;
+      outcome.bytes += bytes;
+      turn -= bytes;
+      return true;
+    });
+    if (copied == PeerMemory::Copied::kPeerGone) {
+      outcome.gone = true;
+      return;
+    }
+    if (copied != PeerMemory::Copied::kAll) {
+      work->code = copied == PeerMemory::Copied::kTargetGone ? Code::kDataLoss : Code::kProtectionError;
+    }
+    if (work->code == Code::kOk && work->done != work->length) continue;
+    pulled_.push(reads_.front());
+    reads_.pop();
+  }
+}
+
+std::string_view Requester::report(std::uint64_t ended, Sink& sink, Advance& outcome) noexcept {
+  if (ended - first_ > next_ - first_) return "the end of requests that were not sent";
+  while (!stopped_ && first_ != ended) {
+    const Work& work = at(first_);
+    if (work.kind == OpKind::kRead && work.code == Code::kOk && work.done != work.length) {
+      return "the end of a read without its data";
+    }
+    if (work.kind == OpKind::kWrite && work.refused) ++reported_refusals_;
+    const std::uint64_t id = work.id;
+    const Code code = work.code;
+    ++first_;  // before, so that the user finds room to post
+    outcome.happened = true;
+    sink.on_completion(id, code);
+  }
+  return {};
+}
+
+std::pair<std::uint64_t, Code> Requester::take_first() noexcept {
+  const Work& work = at(first_++);
+  next_ = std::max(next_, first_);
+  return {work.id, work.code != Code::kOk ? work.code : Code::kAborted};
+}
+
+}  // namespace fairlead::shm

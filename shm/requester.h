@@ -1,0 +1,131 @@
+// The half of a path that asks: takes work requests, puts them into the ring as far as there is room, places what reads
+// bring, and reports each request once, in the order of posting.
+//
+// Small payload goes through the ring. Of large payload the ring has only where it lies, where the end that is to
+// receive it can read it there: the peer then copies what we write, and we copy what we read. Threads: the driving
+// thread.
+#pragma once
+
+#include <sys/uio.h>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "shm/fixed_queue.h"
+#include "shm/message_store.h"
+#include "shm/peer_memory.h"
+#include "shm/ring/segment.h"
+#include "transport/path.h"
+
+namespace fairlead::shm {
+
+/// What the two halves of a path tell its user. Called from inside advance(); may stop them, and post.
+class Sink {
+ public:
+  virtual void on_message(std::span<const std::byte> bytes) noexcept = 0;
+  virtual void on_completion(std::uint64_t id, Code code) noexcept = 0;
+
+ protected:
+  ~Sink() = default;
+};
+
+/// Payload up to this many bytes goes through the ring, in two copies. Above it a system call for each copy, about half
+/// a microsecond, is the cheaper (docs/tuning.md).
+inline constexpr std::uint64_t kThroughRing = 8 * 1024;
+
+/// What an advance() came to.
+struct Advance {
+  bool happened = false;
+  std::uint64_t bytes = 0;  // of payload that was placed here
+  bool gone = false;        // the peer has closed its end, or ended
+  std::string_view reason;  // not empty: why the peer is not to be trusted; static
+};
+
+class Requester {
+ public:
+  explicit Requester(const PeerMemory& memory) noexcept : memory_(memory) {}
+
+  /// The memory stays until stop().
+  void start(Requests* requests, Responses* responses, const Side* theirs, Side* ours) noexcept;
+  /// Touches nothing of the shared memory and of the user's any more.
+  void stop() noexcept { stopped_ = true; }
+
+  /// How many were taken.
+  std::size_t post(std::span<const datapath::WorkRequest> work) noexcept;
+  /// Takes answers, copies up to `turn` bytes of what is to be read, reports what has ended, sends on.
+  Advance advance(Sink& sink, std::size_t turn) noexcept;
+  /// Whether advance() would find something to do. For who is about to sleep.
+  [[nodiscard]] bool has_work() noexcept;
+  /// Whether the peer has something new to look at since this was asked last.
+  [[nodiscard]] bool take_news() noexcept;
+  /// Payload that has gone into the ring, or been named there, since this was asked last.
+  [[nodiscard]] std::uint64_t take_sent() noexcept { return std::exchange(sent_bytes_, 0); }
+
+  [[nodiscard]] bool idle() const noexcept { return first_ == end_; }
+  [[nodiscard]] std::uint64_t outstanding() const noexcept { return end_ - first_; }
+  /// After stop(): the oldest request that was not reported, and what to report of it.
+  [[nodiscard]] std::pair<std::uint64_t, Code> take_first() noexcept;
+
+ private:
+  struct Work {
+    std::uint64_t id = 0;
+    datapath::OpKind kind = datapath::OpKind::kWrite;
+    Code code = Code::kOk;  // not ok: how it ends
+    std::uint32_t segments = 0;
+    std::uint32_t known = 0;  // message: refusals that were reported when it was posted
+    std::uint64_t length = 0;
+    std::uint64_t remote_address = 0, remote_key = 0;
+    std::uint64_t done = 0;  // write: bytes in the ring; read: bytes placed
+    // Read that we copy ourselves: from where, in the peer. Message that is in the store: where it ends there.
+    std::uint64_t source = 0;
+    bool copies = false;   // that it is one
+    bool refused = false;  // by the peer
+    std::array<iovec, kMaxSegments> segment{};
+  };
+  static constexpr std::size_t kFirstWork = 16;
+
+  [[nodiscard]] Work& at(std::uint64_t number) noexcept { return work_[number & (work_.size() - 1)]; }
+  [[nodiscard]] Work* find(std::uint32_t number, datapath::OpKind kind) noexcept;
+  [[nodiscard]] static Slot message_slot(const Work& work) noexcept;
+  bool grow() noexcept;
+  bool post_message(const datapath::WorkRequest& work) noexcept;
+  bool post_other(const datapath::WorkRequest& work) noexcept;
+  void send_on() noexcept;
+  [[nodiscard]] bool is_named(const Work& work) const noexcept;
+  [[nodiscard]] std::uint32_t room_for(const Work& work) const noexcept;
+  void send_from(Work& work) noexcept;
+  void send_piece(Work& work) noexcept;
+  void send_stored(const Work& work) noexcept;
+  std::string_view take_answers(Advance& outcome) noexcept;
+  std::string_view take(const Slot& slot, Advance& outcome) noexcept;
+  std::string_view take_source(const Slot& slot) noexcept;
+  std::string_view take_data(const Slot& slot, Advance& outcome) noexcept;
+  std::string_view take_refusal(const Slot& slot) noexcept;
+  void copy_reads(std::size_t turn, Advance& outcome) noexcept;
+  std::string_view report(std::uint64_t ended, Sink& sink, Advance& outcome) noexcept;
+
+  const PeerMemory& memory_;
+  Producer<Requests> out_;
+  Consumer<Responses> in_;
+  const Side* theirs_ = nullptr;
+  bool stopped_ = true;
+
+  std::vector<Work> work_;  // a power of two; as many as were needed at once
+  // first_ <= next_ <= end_: those before next_ are in the ring.
+  std::uint64_t first_ = 0, next_ = 0, end_ = 0;
+  std::uint32_t reported_refusals_ = 0, seen_refusals_ = 0;  // of writes
+  std::uint64_t seen_progress_ = 0;
+  FixedQueue<std::uint32_t, kDepth> reads_;   // that we copy, in order
+  FixedQueue<std::uint32_t, kDepth> pulled_;  // of these, those that are done and not told of
+  MessageStore store_;
+  std::uint64_t pushed_ = 0;  // as of take_news()
+  bool made_room_ = false;    // since then, for answers
+  std::uint64_t sent_bytes_ = 0;
+};
+
+}  // namespace fairlead::shm

@@ -1,0 +1,284 @@
+#include "shm/responder.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/guarded.h"
+
+namespace fairlead::shm {
+namespace {
+
+constexpr std::size_t kCopyAtOnce = 256 * 1024;  // who revokes waits for no more
+
+}  // namespace
+
+Responder::Responder(const PeerMemory& memory, datapath::GrantReader& grants, datapath::DomainNumber domain)
+    : memory_(memory),
+      grants_(grants),
+      domain_(domain),
+      message_(std::make_unique_for_overwrite<std::byte[]>(kMaxPiece)) {}
+
+void Responder::start(Requests* requests, Responses* responses, const Side* theirs, Side* ours) noexcept {
+  in_ = {requests, &ours->answered.requests};
+  out_ = {responses, &theirs->heard.responses};
+  theirs_ = theirs;
+  ours_ = ours;
+  stopped_ = false;
+}
+
+Advance Responder::advance(Sink& sink, std::size_t turn) noexcept {
+  Advance outcome;
+  for (std::size_t taken = 0; !stopped_ && outcome.reason.empty() && taken < kDepth;) {
+    if (doing_ == Doing::kCopying) copy_on(turn, outcome);
+    if (doing_ == Doing::kAnswering) answer_on(turn);
+    // Each request makes one answer at once, at most.
+    if (outcome.gone || doing_ != Doing::kNothing || turn == 0 || !in_.ready() || !out_.has_room(0)) break;
+    ++taken;
+    outcome.happened = true;
+    const Slot slot = in_.next();
+    outcome.reason = slot.bytes > kMaxPiece ? "a request with more than a piece" : begin(slot, sink, outcome);
+  }
+  if (stopped_) return outcome;
+  if (out_.lied()) outcome.reason = "that it has taken from the ring what never was there";
+  publish();
+  return outcome;
+}
+
+bool Responder::has_work() noexcept {
+  if (stopped_) return false;
+  if (doing_ == Doing::kCopying || out_.lied()) return true;
+  if (doing_ == Doing::kAnswering) return out_.has_room(kMaxPiece);
+  return in_.ready() && out_.has_room(0);
+}
+
+/// After all answers that it stands for.
+void Responder::publish() noexcept {
+  news_ |= in_.publish();
+  if (told_ == ended_) return;
+  told_ = ended_;
+  ours_->answered.ended.store(ended_, std::memory_order_release);
+  news_ = true;
+}
+
+/// Takes the slot out of the ring, too.
+std::string_view Responder::begin(const Slot& slot, Sink& sink, Advance& outcome) noexcept {
+  if (slot.kind == SlotKind::kPulled) {
+    in_.pop(slot);
+    return end_read(slot);
+  }
+  if (begun_ - ended_ == kDepth) return "more requests than the depth";
+  if (write_open_ && slot.kind != SlotKind::kWriteData) return "a request within a write";
+  switch (slot.kind) {
+    case SlotKind::kMessage:
+      return begin_message(slot, sink);
+    case SlotKind::kWriteData:
+      return take_piece(slot, outcome);
+    case SlotKind::kWriteFrom:
+      return begin_copy(slot);
+    case SlotKind::kRead:
+      in_.pop(slot);
+      return begin_read(slot);
+    default:
+      return "a request of no known kind";
+  }
+}
+
+std::string_view Responder::begin_message(const Slot& slot, Sink& sink) noexcept {
+  if (static_cast<std::int32_t>(refused_ - slot.word) < 0) return "a message that knows of refusals that never were";
+  Slot copy = slot;
+  const std::byte* bytes = copy.inside();
+  if (!slot.fits_inside()) {
+    std::memcpy(message_.get(), in_.payload(slot), slot.bytes);
+    bytes = message_.get();
+  }
+  in_.pop(slot);
+  if (slot.word != refused_) {  // posted behind a write that was not placed
+    end(Code::kAborted);
+    return {};
+  }
+  end(Code::kOk);
+  sink.on_message({bytes, slot.bytes});
+  return {};
+}
+
+// ---- writes --------------------------------------------------------------------------------------------------------
+
+std::string_view Responder::take_piece(const Slot& slot, Advance& outcome) noexcept {
+  if (!write_open_) verdict_ = Code::kOk;
+  write_open_ = true;
+  if ((slot.flags & kLost) != 0 && verdict_ == Code::kOk) verdict_ = Code::kDataLoss;
+  if (verdict_ == Code::kOk && slot.bytes > 0) {  // of none no key is looked at, as RDMA has it (IBTA C9-88)
+    Slot inside = slot;
+    const std::byte* from = slot.fits_inside() ? inside.inside() : in_.payload(slot);
+    const datapath::GrantReader::Section section(grants_);
+    const auto to = grants_.find(domain_, slot.key, slot.address, slot.bytes, Access::kRemoteWrite);
+    if (!to || !guarded_copy(to->data(), from, slot.bytes, to->data())) verdict_ = Code::kProtectionError;
+    outcome.bytes += slot.bytes;
+  }
+  in_.pop(slot);
+  if ((slot.flags & kLast) == 0) return {};
+  write_open_ = false;
+  end_write(verdict_);
+  return {};
+}
+
+std::string_view Responder::begin_copy(const Slot& slot) noexcept {
+  const std::size_t listed = std::size_t{slot.count} * sizeof(SourceSegment);
+  if (slot.count > kMaxSegments || slot.bytes != listed || slot.length > kMaxLength) return "a write from nowhere";
+  Slot inside = slot;
+  std::memcpy(sources_.data(), slot.fits_inside() ? inside.inside() : in_.payload(slot), listed);
+  in_.pop(slot);
+  std::uint64_t length = 0;
+  bool fits = true;
+  for (std::size_t i = 0; i < slot.count; ++i) {
+    fits &= !__builtin_add_overflow(length, sources_[i].length, &length);
+  }
+  if (!fits || length != slot.length) return "a write from more or less than it is long";
+  request_ = slot;
+  done_ = 0;
+  doing_ = Doing::kCopying;
+  return {};
+}
+
+void Responder::copy_on(std::size_t& turn, Advance& outcome) noexcept {
+  Code code = Code::kOk;
+  while (turn > 0 && code == Code::kOk && done_ < request_.length) {
+    std::size_t copied = 0;
+    code = copy_piece(std::min(turn, kCopyAtOnce), copied, outcome);
+    if (outcome.gone) return;
+    done_ += copied;
+    turn -= copied;
+    outcome.bytes += copied;
+    outcome.happened = true;
+  }
+  if (code == Code::kOk && done_ < request_.length) {
+    ours_->answered.progress.fetch_add(1, std::memory_order_relaxed);
+    return;
+  }
+  doing_ = Doing::kNothing;
+  if (code == Code::kOk && peer_let_go()) {
+    outcome.gone = true;
+    return;
+  }
+  end_write(code);
+}
+
+/// Of the source segment in which `done_` lies.
+Code Responder::copy_piece(std::size_t most, std::size_t& copied, Advance& outcome) noexcept {
+  std::uint64_t before = 0;
+  std::size_t index = 0;
+  while (done_ - before >= sources_[index].length) before += sources_[index++].length;
+  const SourceSegment& source = sources_[index];
+  const std::size_t bytes = std::min<std::uint64_t>(most, source.length - (done_ - before));
+  const datapath::GrantReader::Section section(grants_);
+  const auto to =
+      grants_.find(domain_, request_.key, request_.address + done_, request_.length - done_, Access::kRemoteWrite);
+  if (!to) return Code::kProtectionError;
+  switch (memory_.copy(to->data(), source.address + (done_ - before), bytes)) {
+    case PeerMemory::Copied::kAll:
+      copied = bytes;
+      return Code::kOk;
+    case PeerMemory::Copied::kSourceGone:
+      return Code::kDataLoss;
+    case PeerMemory::Copied::kTargetGone:
+      return Code::kProtectionError;
+    case PeerMemory::Copied::kPeerGone:
+      outcome.gone = true;
+      break;
+  }
+  return Code::kUnavailable;
+}
+
+/// What was read of its memory does not count then.
+bool Responder::peer_let_go() const noexcept {
+  return theirs_->state.closed.load(std::memory_order_acquire) != 0 || !memory_.alive();
+}
+
+// ---- reads ---------------------------------------------------------------------------------------------------------
+
+std::string_view Responder::begin_read(const Slot& slot) noexcept {
+  if (slot.length > kMaxLength) return "a read of more than there is";
+  const datapath::GrantReader::Section section(grants_);
+  const auto from = grants_.find(domain_, slot.key, slot.address, slot.length, Access::kRemoteRead);
+  if (slot.length == 0 || !from) {
+    end(slot.length == 0 ? Code::kOk : Code::kProtectionError);
+    return {};
+  }
+  if (slot.length > kThroughRing && theirs_->state.pulls.load(std::memory_order_relaxed) == 1) {
+    reading_[begun_ % kDepth] = {.open = true, .key = slot.key, .address = slot.address, .length = slot.length};
+    out_.push(
+        {.kind = SlotKind::kReadFrom, .word = number(), .address = reinterpret_cast<std::uint64_t>(from->data())});
+    news_ = true;
+    ++begun_;
+    return {};
+  }
+  request_ = slot;
+  done_ = 0;
+  doing_ = Doing::kAnswering;
+  return {};
+}
+
+std::string_view Responder::end_read(const Slot& slot) noexcept {
+  const std::uint32_t ahead = slot.word - static_cast<std::uint32_t>(ended_);
+  Reading& read = reading_[(ended_ + ahead) % kDepth];
+  if (ahead >= begun_ - ended_ || !read.open) return "the end of a read that was not asked for";
+  read.open = false;
+  bool granted = false;
+  {
+    const datapath::GrantReader::Section section(grants_);
+    granted = grants_.find(domain_, read.key, read.address, read.length, Access::kRemoteRead).has_value();
+  }
+  if (!granted) refuse(slot.word, Code::kProtectionError);
+  mark_ended(ended_ + ahead);
+  return {};
+}
+
+void Responder::answer_on(std::size_t& turn) noexcept {
+  Code code = Code::kOk;
+  while (turn > 0 && code == Code::kOk && done_ < request_.length) {
+    Slot slot{.kind = SlotKind::kReadData,
+              .word = number(),
+              .bytes = static_cast<std::uint32_t>(std::min<std::uint64_t>(request_.length - done_, kMaxPiece)),
+              .address = done_};
+    if (!out_.has_room(slot.fits_inside() ? 0 : slot.bytes)) return;
+    std::byte* const to = slot.fits_inside() ? slot.inside() : out_.place(slot.bytes);
+    const datapath::GrantReader::Section section(grants_);
+    const auto from = grants_.find(domain_, request_.key, request_.address + done_, slot.bytes, Access::kRemoteRead);
+    if (!from || !guarded_copy(to, from->data(), slot.bytes, from->data())) {
+      code = Code::kProtectionError;
+      break;
+    }
+    out_.push(slot);
+    news_ = true;
+    done_ += slot.bytes;
+    turn -= std::min<std::size_t>(turn, slot.bytes);
+  }
+  if (code == Code::kOk && done_ < request_.length) return;
+  if (code != Code::kOk && !out_.has_room(0)) return;  // the next turn finds the same
+  doing_ = Doing::kNothing;
+  end(code);
+}
+
+// ---- ends ----------------------------------------------------------------------------------------------------------
+
+void Responder::end(Code code) noexcept {
+  if (code != Code::kOk) refuse(number(), code);
+  mark_ended(begun_++);
+}
+
+void Responder::end_write(Code code) noexcept {
+  if (code != Code::kOk) ++refused_;
+  end(code);
+}
+
+void Responder::refuse(std::uint32_t which, Code code) noexcept {
+  out_.push({.kind = SlotKind::kRefused, .code = static_cast<std::uint8_t>(code), .word = which});
+  news_ = true;
+}
+
+void Responder::mark_ended(std::uint64_t which) noexcept {
+  done_early_[which % kDepth] = true;
+  while (ended_ != begun_ && done_early_[ended_ % kDepth]) done_early_[ended_++ % kDepth] = false;
+}
+
+}  // namespace fairlead::shm

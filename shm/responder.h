@@ -1,0 +1,92 @@
+// The half of a path that answers: carries out what the peer asks, in order, and delivers its messages.
+//
+// Every byte that a request names is looked up among this end's grants for every piece of it that is copied, so that
+// memory that is withdrawn in the middle is not touched any more, and the request refused. What the peer's memory holds
+// counts only if the peer still stands behind it afterwards: it says so before it lets go of it (Side::state), and is
+// alive. A READ that the peer copies by itself is checked once more when it says that it is done; until then revoking
+// does not wait for it, and what it copied too late is refused.
+// Threads: the driving thread.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string_view>
+#include <utility>
+
+#include "shm/peer_memory.h"
+#include "shm/requester.h"
+#include "shm/ring/segment.h"
+#include "transport/grant_table.h"
+
+namespace fairlead::shm {
+
+class Responder {
+ public:
+  /// `domain`: whose grants the peer may use.
+  Responder(const PeerMemory& memory, datapath::GrantReader& grants, datapath::DomainNumber domain);
+
+  /// The memory stays until stop().
+  void start(Requests* requests, Responses* responses, const Side* theirs, Side* ours) noexcept;
+  /// Nothing more is placed, delivered or read.
+  void stop() noexcept { stopped_ = true; }
+
+  /// Carries out requests, copying about `turn` bytes.
+  Advance advance(Sink& sink, std::size_t turn) noexcept;
+  /// Whether advance() would find something to do. For who is about to sleep.
+  [[nodiscard]] bool has_work() noexcept;
+  /// Whether the peer has something new to look at since this was asked last.
+  [[nodiscard]] bool take_news() noexcept { return std::exchange(news_, false); }
+
+ private:
+  enum class Doing : std::uint8_t { kNothing, kCopying, kAnswering };
+  struct Reading {  // a read that the peer copies by itself
+    bool open = false;
+    std::uint64_t key = 0, address = 0, length = 0;
+  };
+
+  [[nodiscard]] std::uint32_t number() const noexcept { return static_cast<std::uint32_t>(begun_); }
+  std::string_view begin(const Slot& slot, Sink& sink, Advance& outcome) noexcept;
+  std::string_view begin_message(const Slot& slot, Sink& sink) noexcept;
+  std::string_view begin_copy(const Slot& slot) noexcept;
+  std::string_view take_piece(const Slot& slot, Advance& outcome) noexcept;
+  std::string_view begin_read(const Slot& slot) noexcept;
+  std::string_view end_read(const Slot& slot) noexcept;
+  void copy_on(std::size_t& turn, Advance& outcome) noexcept;
+  Code copy_piece(std::size_t most, std::size_t& copied, Advance& outcome) noexcept;
+  void answer_on(std::size_t& turn) noexcept;
+  [[nodiscard]] bool peer_let_go() const noexcept;
+  void end(Code code) noexcept;
+  void end_write(Code code) noexcept;
+  void refuse(std::uint32_t which, Code code) noexcept;
+  void mark_ended(std::uint64_t which) noexcept;
+  void publish() noexcept;
+
+  const PeerMemory& memory_;
+  datapath::GrantReader& grants_;
+  const datapath::DomainNumber domain_;
+  Consumer<Requests> in_;
+  Producer<Responses> out_;
+  const Side* theirs_ = nullptr;
+  Side* ours_ = nullptr;
+  bool stopped_ = true;
+  bool news_ = false;
+
+  Doing doing_ = Doing::kNothing;
+  Slot request_;            // what is being done
+  std::uint64_t done_ = 0;  // bytes of it
+  std::array<SourceSegment, kMaxSegments> sources_{};
+  bool write_open_ = false;    // a write whose last piece has not come
+  Code verdict_ = Code::kOk;   // on it
+  std::uint32_t refused_ = 0;  // writes of the peer's
+
+  std::uint64_t begun_ = 0, ended_ = 0;  // requests: those before ended_ are done with, as are some of [ended_, begun_)
+  std::uint64_t told_ = 0;               // ended_, as the peer knows it
+  std::array<bool, kDepth> done_early_{};
+  std::array<Reading, kDepth> reading_{};
+  std::unique_ptr<std::byte[]> message_;  // a copy, which the peer cannot change
+};
+
+}  // namespace fairlead::shm

@@ -1,0 +1,299 @@
+// Two processes that share memory, and what becomes of one when the other is killed, stopped or another user's.
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/uio.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <thread>
+
+#include "base/unique_fd.h"
+#include "shm/factory.h"
+#include "tests/shm/own_directory.h"
+#include "transport/device.h"
+
+namespace fairlead::shm {
+namespace {
+
+using datapath::LocalSegment;
+using datapath::OpKind;
+using datapath::Path;
+using datapath::PathRole;
+using datapath::WorkRequest;
+
+constexpr std::chrono::seconds kPatience{50};
+constexpr std::size_t kBytes = std::size_t{4} << 20;
+
+/// A device with one path, and what is reported of it.
+struct End : datapath::PathEvents {
+  int ready = 0, downs = 0;
+  Code down = Code::kOk;
+  std::vector<Code> codes;
+  std::size_t messages = 0;
+  std::vector<std::byte> memory = std::vector<std::byte>(kBytes);
+  std::unique_ptr<datapath::Device> device;
+  std::unique_ptr<datapath::Endpoint> endpoint;
+  std::unique_ptr<Path> path;
+  datapath::Grant granted;
+
+  bool open(const ShmConfig& config, PathRole role) {
+    auto opened = open_device(config);
+    if (!opened) return false;
+    device = std::move(*opened);
+    auto driven = device->open_endpoint();
+    if (!driven) return false;
+    endpoint = std::move(*driven);
+    auto made =
+        endpoint->open_path({.role = role, .peer_host = "127.0.0.1", .local_host = "127.0.0.1", .events = this});
+    if (!made || !device->register_memory({.bytes = memory, .access = Access::kRemoteReadWrite})) return false;
+    path = std::move(*made);
+    auto grant = device->grant({.bytes = memory, .access = Access::kRemoteReadWrite});
+    if (grant) granted = *grant;
+    return grant.has_value();
+  }
+  bool post(OpKind kind, std::uint64_t key, std::size_t bytes = kBytes) {
+    const LocalSegment segment{memory.data(), bytes, 0};
+    const WorkRequest work{.kind = kind, .local = {&segment, 1}, .remote_key = key};
+    return path->post({&work, 1}) == 1;
+  }
+  bool poll_until(const std::function<bool()>& done) {
+    const auto deadline = std::chrono::steady_clock::now() + kPatience;
+    while (!done()) {
+      if (endpoint->poll()) continue;
+      if (std::chrono::steady_clock::now() > deadline) return false;
+      std::this_thread::yield();
+    }
+    return true;
+  }
+
+  void on_ready(Path&) noexcept override { ++ready; }
+  void on_completion(Path&, std::uint64_t, Code code) noexcept override { codes.push_back(code); }
+  void on_message(Path&, std::span<const std::byte>) noexcept override { ++messages; }
+  void on_notification(Path&, std::uint32_t) noexcept override {}
+  void on_down(Path&, Code code, std::string_view) noexcept override {
+    ++downs;
+    down = code;
+  }
+};
+
+/// The passive end, in a process of its own, which polls until it is killed. It was forked before there was any device.
+class OtherEnd {
+ public:
+  explicit OtherEnd(const ShmConfig& config) {
+    std::array<int, 2> to{}, from{};
+    EXPECT_EQ(::pipe2(to.data(), O_CLOEXEC) | ::pipe2(from.data(), O_CLOEXEC), 0);
+    to_ = UniqueFd(to[1]);
+    from_ = UniqueFd(from[0]);
+    const UniqueFd in(to[0]), out(from[1]);
+    child_ = ::fork();
+    if (child_ != 0) return;
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    ::alarm(100);
+    serve(config, in.get(), out.get());
+    ::_exit(0);
+  }
+  OtherEnd(const OtherEnd&) = delete;
+  OtherEnd& operator=(const OtherEnd&) = delete;
+  ~OtherEnd() { end(); }
+
+  /// The two descriptions cross.
+  bool meet(End& end) {
+    const std::string ours = end.path->local_description();
+    std::string theirs(ours.size(), '\0');
+    if (::write(to_.get(), ours.data(), ours.size()) != static_cast<ssize_t>(ours.size())) return false;
+    if (::read(from_.get(), theirs.data(), theirs.size()) != static_cast<ssize_t>(theirs.size())) return false;
+    if (::read(from_.get(), &key_, sizeof key_) != static_cast<ssize_t>(sizeof key_)) return false;
+    return end.path->connect(theirs).ok() && end.poll_until([&] { return end.ready == 1 || end.downs == 1; });
+  }
+  [[nodiscard]] std::uint64_t key() const { return key_; }
+  [[nodiscard]] pid_t process() const { return child_; }
+  void signal(int number) const { ::kill(child_, number); }
+  void end() {
+    if (child_ <= 0) return;
+    ::kill(child_, SIGKILL);
+    ::waitpid(std::exchange(child_, -1), nullptr, 0);
+  }
+
+ private:
+  static void serve(const ShmConfig& config, int in, int out) {
+    End end;
+    if (!end.open(config, PathRole::kPassive)) ::_exit(1);
+    const std::string ours = end.path->local_description();
+    std::string theirs(ours.size(), '\0');
+    if (::read(in, theirs.data(), theirs.size()) != static_cast<ssize_t>(theirs.size())) ::_exit(2);
+    if (!end.path->connect(theirs).ok()) ::_exit(3);
+    if (::write(out, ours.data(), ours.size()) < 0 || ::write(out, &end.granted.key, sizeof end.granted.key) < 0) {
+      ::_exit(4);
+    }
+    while (end.downs == 0) {
+      if (!end.endpoint->poll()) std::this_thread::yield();
+    }
+  }
+
+  UniqueFd to_, from_;
+  pid_t child_ = -1;
+  std::uint64_t key_ = 0;
+};
+
+class ShmProcesses : public testing::TestWithParam<bool> {
+ protected:
+  void SetUp() override {
+    config_ = directory_.config();
+    config_.pull = GetParam();
+    other_.emplace(config_);
+    ASSERT_TRUE(end_.open(config_, PathRole::kActive));
+    ASSERT_TRUE(other_->meet(end_));
+    ASSERT_EQ(end_.ready, 1);
+  }
+  void TearDown() override {
+    if (end_.device == nullptr) return;
+    end_.device->revoke(end_.granted);
+    end_.path.reset();
+  }
+  /// A write is under way, and something has come of those before it.
+  void begin_stream() {
+    for (int i = 0; i < 8; ++i) ASSERT_TRUE(end_.post(OpKind::kWrite, other_->key()));
+    ASSERT_TRUE(end_.poll_until([&] { return !end_.codes.empty(); }));
+  }
+  bool is_down() {
+    return end_.poll_until([&] { return end_.downs == 1 && end_.path->drained(); });
+  }
+
+  OwnDirectory directory_;
+  ShmConfig config_;
+  std::optional<OtherEnd> other_;
+  End end_;
+};
+
+TEST_P(ShmProcesses, MoveDataBothWays) {
+  std::memset(end_.memory.data(), 7, kBytes);
+  ASSERT_TRUE(end_.post(OpKind::kWrite, other_->key()));
+  ASSERT_TRUE(end_.poll_until([&] { return end_.codes.size() == 1; }));
+  std::memset(end_.memory.data(), 0, kBytes);
+  ASSERT_TRUE(end_.post(OpKind::kRead, other_->key()));
+  ASSERT_TRUE(end_.poll_until([&] { return end_.codes.size() == 2; }));
+  EXPECT_EQ(end_.codes, (std::vector<Code>{Code::kOk, Code::kOk}));
+  EXPECT_TRUE(std::all_of(end_.memory.begin(), end_.memory.end(), [](std::byte each) { return each == std::byte{7}; }));
+  const std::string says = end_.path->describe();
+  EXPECT_NE(says.find(GetParam() ? "process_vm_readv" : "two copies through rings"), std::string::npos) << says;
+  EXPECT_NE(says.find(std::to_string(other_->process())), std::string::npos) << says;
+}
+
+TEST_P(ShmProcesses, AKilledPeerIsNoticedAndLeavesNothing) {
+  begin_stream();
+  other_->end();
+  ASSERT_TRUE(is_down());
+  EXPECT_EQ(end_.down, Code::kUnavailable);
+  EXPECT_EQ(end_.codes.size(), 8u);
+  EXPECT_TRUE(std::all_of(end_.codes.begin(), end_.codes.end(),
+                          [](Code code) { return code == Code::kOk || code == Code::kAborted; }));
+  EXPECT_EQ(directory_.entries(), 2u) << "its socket's name stays,";
+  const auto next = open_device(config_);
+  ASSERT_TRUE(next);
+  const auto endpoint = (*next)->open_endpoint();
+  ASSERT_TRUE(endpoint);
+  EXPECT_EQ(directory_.entries(), 2u) << "until the next one comes";
+}
+
+TEST_P(ShmProcesses, AStoppedPeerHoldsNothingUp) {
+  begin_stream();
+  other_->signal(SIGSTOP);
+  int status = 0;
+  ASSERT_EQ(::waitpid(other_->process(), &status, WUNTRACED), other_->process());
+  while (end_.endpoint->poll()) {
+  }
+  EXPECT_EQ(end_.downs, 0) << "it lives";
+  ASSERT_TRUE(end_.endpoint->arm()) << "there is nothing to do: who drives may sleep";
+  end_.device->revoke(end_.granted);
+  end_.path->close();
+  EXPECT_TRUE(end_.poll_until([&] { return end_.path->drained(); }));
+  EXPECT_EQ(end_.codes.size(), 8u);
+  // It wakes up, finds that what it was to copy has been let go of, and ends.
+  other_->signal(SIGCONT);
+  ASSERT_EQ(::waitpid(other_->process(), &status, 0), other_->process());
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
+}
+
+// A child of the peer's has copies of what it had open, and keeps nothing of it alive.
+TEST_P(ShmProcesses, AForkedChildDoesNotStandInForItsParent) {
+  std::array<int, 2> gate{};
+  ASSERT_EQ(::pipe2(gate.data(), O_CLOEXEC), 0);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::alarm(50);
+    char byte = 0;
+    (void)!::read(gate[0], &byte, 1);
+    end_.path.reset();  // touches nothing of the parent's
+    ::_exit(0);
+  }
+  ASSERT_TRUE(end_.post(OpKind::kWrite, other_->key()));
+  ASSERT_TRUE(end_.poll_until([&] { return end_.codes.size() == 1; }));
+  EXPECT_EQ(::write(gate[1], "g", 1), 1);
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  ASSERT_TRUE(end_.post(OpKind::kRead, other_->key()));
+  ASSERT_TRUE(end_.poll_until([&] { return end_.codes.size() == 2; }));
+  EXPECT_EQ(end_.codes, (std::vector<Code>{Code::kOk, Code::kOk}));
+  EXPECT_EQ(end_.downs, 0);
+}
+
+TEST_P(ShmProcesses, AnotherUserReadsNothing) {
+  if (::geteuid() != 0) GTEST_SKIP() << "only root becomes another user";
+  const pid_t parent = ::getpid();
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::alarm(50);
+    if (::setgid(65534) != 0 || ::setuid(65534) != 0) ::_exit(1);
+    std::byte byte{};
+    const iovec here{&byte, 1}, there{end_.memory.data(), 1};
+    if (::process_vm_readv(parent, &here, 1, &there, 1, 0) >= 0 || errno != EPERM) ::_exit(2);
+    if (::access(directory_.path().c_str(), X_OK) == 0) ::_exit(3);
+    // Nor can it have a device there.
+    ::_exit(open_device(directory_.config()).has_value() ? 4 : 0);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
+}
+
+INSTANTIATE_TEST_SUITE_P(Copies, ShmProcesses, testing::Values(true, false),
+                         [](const auto& each) { return each.param ? "Pulled" : "ThroughRings"; });
+
+// As of a process that has dropped privileges, or under a Yama that lets nobody trace.
+TEST(ShmNotTraced, GoesThroughTheRings) {
+  if (::geteuid() == 0) {
+    // Root may read every process: become somebody else in a child.
+    const OwnDirectory directory;
+    ASSERT_EQ(::chown(directory.path().c_str(), 65533, 65533), 0);
+    const pid_t child = ::fork();
+    if (child == 0) {
+      ::alarm(100);
+      // Who changes its user is not dumpable, so that its own kind may not read it.
+      if (::setgid(65533) != 0 || ::setuid(65533) != 0 || ::prctl(PR_SET_DUMPABLE, 0) != 0) ::_exit(1);
+      OtherEnd other(directory.config());
+      End end;
+      if (!end.open(directory.config(), PathRole::kActive) || !other.meet(end) || end.ready != 1) ::_exit(2);
+      if (end.path->describe().find("two copies through rings") == std::string::npos) ::_exit(3);
+      if (!end.post(OpKind::kWrite, other.key()) || !end.post(OpKind::kRead, other.key())) ::_exit(4);
+      if (!end.poll_until([&] { return end.codes.size() == 2; })) ::_exit(5);
+      ::_exit(end.codes == std::vector<Code>{Code::kOk, Code::kOk} ? 0 : 6);
+    }
+    int status = 0;
+    ASSERT_EQ(::waitpid(child, &status, 0), child);
+    EXPECT_TRUE(WIFEXITED(status)) << status;
+    EXPECT_EQ(WEXITSTATUS(status), 0);
+    return;
+  }
+  GTEST_SKIP() << "only root becomes another user";
+}
+
+}  // namespace
+}  // namespace fairlead::shm

@@ -1,0 +1,198 @@
+#include "shm/requester.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <random>
+
+#include "tests/shm/half.h"
+
+namespace fairlead::shm {
+namespace {
+
+using datapath::LocalSegment;
+using datapath::OpKind;
+using datapath::WorkRequest;
+
+constexpr std::size_t kTurn = std::size_t{1} << 20;
+
+class ShmRequester : public testing::Test, public Half {
+ protected:
+  static constexpr std::size_t kBytes = 100'000;
+
+  ShmRequester() { start(requester_, *this); }
+  static void start(Requester& requester, Half& half) {
+    requester.start(&half.own->requests[1], &half.own->responses[0], &half.own->sides[0], &half.own->sides[1]);
+  }
+  std::size_t post(OpKind kind, std::uint64_t id, std::size_t bytes) { return post(requester_, kind, id, bytes); }
+  std::size_t post(Requester& requester, OpKind kind, std::uint64_t id, std::size_t bytes) {
+    const LocalSegment segment{local_.data(), bytes, 0};
+    const WorkRequest work{.id = id, .kind = kind, .local = {&segment, 1}, .remote_key = 77};
+    return requester.post({&work, 1});
+  }
+  Slot next_asked() {
+    EXPECT_TRUE(asked.ready());
+    const Slot slot = asked.next();
+    asked.pop(slot);
+    asked.publish();
+    return slot;
+  }
+  void end(std::uint64_t count) { peers->sides[0].answered.ended = count; }
+
+  std::vector<std::byte> local_ = std::vector<std::byte>(kBytes, std::byte{3});
+  Requester requester_{memory};
+};
+
+TEST_F(ShmRequester, SmallGoesThroughTheRingLargeIsNamedWhereThePeerCanReadIt) {
+  ASSERT_EQ(post(OpKind::kWrite, 1, kThroughRing), 1u);
+  EXPECT_EQ(next_asked().kind, SlotKind::kWriteData);
+  ASSERT_EQ(post(OpKind::kWrite, 2, kThroughRing + 1), 1u);
+  EXPECT_EQ(next_asked().kind, SlotKind::kWriteData) << "it has not said that it can";
+  peer_pulls();
+  ASSERT_EQ(post(OpKind::kWrite, 3, kThroughRing + 1), 1u);
+  const Slot named = next_asked();
+  EXPECT_EQ(named.kind, SlotKind::kWriteFrom);
+  EXPECT_EQ(named.length, kThroughRing + 1);
+  EXPECT_EQ(named.key, 77u);
+}
+
+TEST_F(ShmRequester, CompletionsComeOnceAndInOrder) {
+  for (std::uint64_t id = 0; id < 3; ++id) ASSERT_EQ(post(OpKind::kMessage, id, 8), 1u);
+  end(2);
+  EXPECT_TRUE(requester_.has_work());
+  EXPECT_EQ(requester_.advance(told, kTurn).reason, "");
+  EXPECT_EQ(told.completions, (std::vector<std::pair<std::uint64_t, Code>>{{0, Code::kOk}, {1, Code::kOk}}));
+  EXPECT_FALSE(requester_.has_work());
+  requester_.stop();
+  EXPECT_EQ(requester_.take_first(), std::pair(std::uint64_t{2}, Code::kAborted));
+  EXPECT_TRUE(requester_.idle());
+}
+
+TEST_F(ShmRequester, MessagesBehindAWriteThatWaitsForRoomAreKept) {
+  ASSERT_EQ(post(OpKind::kWrite, 0, kBytes), 1u);
+  ASSERT_EQ(post(OpKind::kWrite, 1, kBytes), 1u);
+  std::uint64_t kept = 0;
+  while (post(OpKind::kMessage, 2 + kept, kMaxPiece) == 1) ++kept;
+  EXPECT_GE(kept, 4u);
+  EXPECT_LT(kept, kDepth) << "what is kept has a limit";
+  std::fill(local_.begin(), local_.end(), std::byte{9});  // only the writes have not been copied
+  std::uint64_t messages = 0;
+  for (int turn = 0; turn < 1000 && messages < kept; ++turn) {
+    (void)requester_.advance(told, kTurn);
+    while (asked.ready()) {
+      const Slot slot = asked.next();
+      if (slot.kind == SlotKind::kMessage) {
+        EXPECT_EQ(asked.payload(slot)[0], std::byte{3});
+        EXPECT_EQ(asked.payload(slot)[slot.bytes - 1], std::byte{3});
+        ++messages;
+      }
+      asked.pop(slot);
+    }
+    asked.publish();
+  }
+  EXPECT_EQ(messages, kept);
+}
+
+TEST_F(ShmRequester, AReadIsCopiedAndOnlyThenSaidToBe) {
+  const std::vector<std::byte> theirs(kBytes, std::byte{8});
+  ASSERT_EQ(post(OpKind::kRead, 5, kBytes), 1u);
+  EXPECT_EQ(next_asked().kind, SlotKind::kRead);
+  answer({.kind = SlotKind::kReadFrom, .word = 0, .address = reinterpret_cast<std::uint64_t>(theirs.data())});
+  EXPECT_EQ(requester_.advance(told, kTurn).reason, "");
+  EXPECT_EQ(local_, theirs);
+  const Slot pulled = next_asked();
+  EXPECT_EQ(pulled.kind, SlotKind::kPulled);
+  EXPECT_TRUE(told.completions.empty());
+  end(1);
+  EXPECT_EQ(requester_.advance(told, kTurn).reason, "");
+  EXPECT_EQ(told.completions.size(), 1u);
+}
+
+TEST_F(ShmRequester, AReadOfMemoryThatIsGoneFailsAlone) {
+  ASSERT_EQ(post(OpKind::kRead, 5, kBytes), 1u);
+  answer({.kind = SlotKind::kReadFrom, .word = 0, .address = 4096});
+  EXPECT_EQ(requester_.advance(told, kTurn).reason, "");
+  end(1);
+  EXPECT_EQ(requester_.advance(told, kTurn).reason, "");
+  EXPECT_EQ(told.completions, (std::vector<std::pair<std::uint64_t, Code>>{{5, Code::kProtectionError}}));
+}
+
+TEST_F(ShmRequester, WhatIsNoAnswerEndsIt) {
+  const Slot none{.kind = SlotKind::kPulled};  // in whose place nothing is answered
+  struct Case {
+    OpKind asked;
+    std::vector<Slot> answers;
+    std::uint64_t ended;
+  };
+  const auto refused = [](std::uint32_t word, Code code) {
+    return Slot{.kind = SlotKind::kRefused, .code = static_cast<std::uint8_t>(code), .word = word};
+  };
+  const std::vector<Case> all = {
+      {OpKind::kMessage, {none}, 0},
+      {OpKind::kMessage, {}, 2},
+      {OpKind::kMessage, {}, ~std::uint64_t{0}},
+      {OpKind::kMessage, {refused(1, Code::kAborted)}, 0},
+      {OpKind::kMessage, {refused(0, Code::kAborted)}, 1},  // no write was refused
+      {OpKind::kMessage, {refused(0, Code::kProtectionError)}, 1},
+      {OpKind::kWrite, {refused(0, Code::kOk)}, 1},
+      {OpKind::kWrite, {refused(0, Code::kAborted)}, 1},
+      {OpKind::kWrite, {refused(0, Code::kProtectionError), refused(0, Code::kProtectionError)}, 1},
+      {OpKind::kRead, {refused(0, Code::kDataLoss)}, 1},
+      {OpKind::kRead, {}, 1},  // without its data
+      {OpKind::kRead, {{.kind = SlotKind::kReadData, .word = 0, .bytes = 8, .address = 8}}, 0},
+      {OpKind::kRead, {{.kind = SlotKind::kReadData, .word = 0, .bytes = 1001}}, 0},
+      {OpKind::kRead, {{.kind = SlotKind::kReadData, .word = 0, .bytes = ~std::uint32_t{0}}}, 0},
+      {OpKind::kRead, {{.kind = SlotKind::kReadData, .word = 7, .bytes = 8}}, 0},
+      {OpKind::kWrite, {{.kind = SlotKind::kReadData, .word = 0, .bytes = 8}}, 0},
+      {OpKind::kWrite, {{.kind = SlotKind::kReadFrom, .word = 0}}, 0},
+      {OpKind::kRead, {{.kind = SlotKind::kReadFrom, .word = 0}, {.kind = SlotKind::kReadFrom, .word = 0}}, 0},
+  };
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    SCOPED_TRACE(i);
+    Half attacker;
+    Requester victim(attacker.memory);
+    start(victim, attacker);
+    ASSERT_EQ(post(victim, all[i].asked, 1, 1000), 1u);
+    for (const Slot& slot : all[i].answers) attacker.replies.push(slot);
+    attacker.peers->sides[0].answered.ended = all[i].ended;
+    EXPECT_NE(victim.advance(attacker.told, kTurn).reason, "");
+    EXPECT_TRUE(attacker.told.completions.empty());
+  }
+}
+
+TEST_F(ShmRequester, APeerThatTookMoreThanThereWasEndsIt) {
+  peers->sides[0].answered.requests.slots = 1'000'000;
+  std::uint64_t id = 0;
+  while (post(OpKind::kWrite, id, 20'000) == 1 && id < kDepth) ++id;
+  EXPECT_NE(requester_.advance(told, kTurn).reason, "");
+}
+
+// Whatever stands in the ring of answers: only the bytes that were to be read are written.
+TEST_F(ShmRequester, RandomAnswersDoNoHarm) {
+  std::mt19937_64 random(9);
+  for (int round = 0; round < 300; ++round) {
+    Half attacker;
+    Requester victim(attacker.memory);
+    start(victim, attacker);
+    std::fill(local_.begin(), local_.end(), std::byte{3});
+    for (std::uint64_t id = 0; id < 8; ++id) {
+      ASSERT_EQ(post(victim, id % 2 == 0 ? OpKind::kRead : OpKind::kWrite, id, 40'000), 1u);
+    }
+    for (int i = 0; i < 32; ++i) {
+      attacker.replies.push({.kind = static_cast<SlotKind>(5 + random() % 4),
+                             .code = static_cast<std::uint8_t>(random() % 4 == 0 ? random() : 9),
+                             .word = static_cast<std::uint32_t>(random() % 9),
+                             .bytes = static_cast<std::uint32_t>(random() % 3 == 0 ? random() : random() % 20'000),
+                             .address = random() % 2 == 0 ? 0 : random() % 40'000});
+    }
+    attacker.peers->sides[0].answered.ended = random() % 9;
+    for (int turn = 0; turn < 5; ++turn) {
+      if (!victim.advance(attacker.told, kTurn).reason.empty()) break;
+    }
+    ASSERT_TRUE(
+        std::all_of(local_.begin() + 40'000, local_.end(), [](std::byte each) { return each == std::byte{3}; }));
+  }
+}
+
+}  // namespace
+}  // namespace fairlead::shm

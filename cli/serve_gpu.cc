@@ -63,6 +63,7 @@ Result<command::ExecutorFactory> executors_of(const Options& options) {
   command::CudaExecutorConfig cuda;
   cuda.ordinal = std::stoi(options.gpu.substr(kCuda.size()));
   cuda.memory_bytes = options.memory;
+  cuda.own_process = options.one_session;
   return command::cuda_executors(std::move(cuda));
 }
 

@@ -17,7 +17,8 @@ using CuModule = struct CuModuleObject*;
 using CuFunction = struct CuFunctionObject*;
 using CuGraph = struct CuGraphObject*;
 using CuGraphExec = struct CuGraphExecObject*;
-using CuAddress = std::uintptr_t;  // CUdeviceptr: of device memory, in the one address space of host and devices
+using CuMemory = unsigned long long;  // CUmemGenericAllocationHandle: memory that has no addresses yet
+using CuAddress = std::uintptr_t;     // CUdeviceptr: of device memory, in the one address space of host and devices
 
 enum class CuResult : int {
   kSuccess = 0,
@@ -42,6 +43,7 @@ enum class CuResult : int {
 inline constexpr int kAttributeBlockThreads = 1;
 inline constexpr int kAttributeGrid[3] = {5, 6, 7};
 inline constexpr int kAttributeSharedBytes = 8;  // of a block, without asking for more
+inline constexpr int kAttributeMapping = 102;    // memory is mapped at addresses that were reserved
 inline constexpr int kAttributeGpuDirectRdma = 116;
 inline constexpr int kAttributeDmaBuf = 124;
 // CUpointer_attribute
@@ -59,6 +61,25 @@ inline constexpr unsigned kStreamNonBlocking = 1;   // CU_STREAM_NON_BLOCKING
 inline constexpr unsigned kEventDisableTiming = 2;  // CU_EVENT_DISABLE_TIMING
 inline constexpr int kRangeDmaBufFd = 1;            // CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD
 inline constexpr int kCaptureRelaxed = 2;           // CU_STREAM_CAPTURE_MODE_RELAXED
+// Memory that is mapped: CUmemLocation, CUmemAllocationProp (pinned, of no handle type), CUmemAccessDesc
+inline constexpr int kLocationDevice = 1, kMemoryPinned = 1, kAccessReadWrite = 3;
+struct CuLocation {
+  int type = kLocationDevice, ordinal = 0;
+};
+struct CuMemoryKind {
+  int type = kMemoryPinned, handle_types = 0;
+  CuLocation device{};
+  void* win32_meta_data = nullptr;
+  unsigned char compression = 0, gpu_direct = 0;
+  unsigned short usage = 0;
+  unsigned char reserved[4] = {};
+};
+static_assert(sizeof(CuMemoryKind) == 32);
+struct CuMemoryAccess {
+  CuLocation device{};
+  int flags = 0;
+};
+static_assert(sizeof(CuMemoryAccess) == 12);
 // CUjit_option
 inline constexpr int kJitErrorLog = 5, kJitErrorLogBytes = 6;
 // What stands in the last argument of a launch: CU_LAUNCH_PARAM_*
@@ -119,6 +140,20 @@ struct DriverApi {
   CuResult (*export_range)(void* handle, CuAddress address, std::size_t bytes, int handle_type,
                            unsigned long long flags);  // CUDA 11.7
   CuResult (*exchange_capture_mode)(int* mode);        // CUDA 10.1
+  // All of these or none is of use: CUDA 10.2.
+  /// `wish`: where they begin, if they are free; 0: anywhere. `alignment` 0: the least that there is.
+  CuResult (*address_reserve)(CuAddress* base, std::size_t bytes, std::size_t alignment, CuAddress wish,
+                              unsigned long long flags);
+  CuResult (*address_free)(CuAddress base, std::size_t bytes);
+  CuResult (*memory_create)(CuMemory* memory, std::size_t bytes, const CuMemoryKind* kind, unsigned long long flags);
+  /// It stays as long as it is mapped.
+  CuResult (*memory_release)(CuMemory memory);
+  CuResult (*memory_map)(CuAddress at, std::size_t bytes, std::size_t offset, CuMemory memory,
+                         unsigned long long flags);
+  CuResult (*memory_unmap)(CuAddress at, std::size_t bytes);
+  /// Of all contexts of these devices.
+  CuResult (*memory_access)(CuAddress at, std::size_t bytes, const CuMemoryAccess* access, std::size_t count);
+  CuResult (*memory_granularity)(std::size_t* bytes, const CuMemoryKind* kind, int option);
   // All or none of these: what is put on the stream between the first two is not done, but becomes a graph.
   CuResult (*capture_begin)(CuStream stream, int mode);                                       // CUDA 10.1
   CuResult (*capture_end)(CuStream stream, CuGraph* graph);                                   // CUDA 10.0

@@ -57,6 +57,14 @@ Status load_driver(const char* library, DriverApi& api) {
   symbols.optional(api.export_range, "cuMemGetHandleForAddressRange");
   symbols.optional(api.exchange_capture_mode, "cuThreadExchangeStreamCaptureMode");
   symbols.optional(api.function_parameter, "cuFuncGetParamInfo");
+  symbols.optional(api.address_reserve, "cuMemAddressReserve");
+  symbols.optional(api.address_free, "cuMemAddressFree");
+  symbols.optional(api.memory_create, "cuMemCreate");
+  symbols.optional(api.memory_release, "cuMemRelease");
+  symbols.optional(api.memory_map, "cuMemMap");
+  symbols.optional(api.memory_unmap, "cuMemUnmap");
+  symbols.optional(api.memory_access, "cuMemSetAccess");
+  symbols.optional(api.memory_granularity, "cuMemGetAllocationGranularity");
   symbols.optional(api.capture_begin, "cuStreamBeginCapture_v2");
   symbols.optional(api.capture_end, "cuStreamEndCapture");
   symbols.optional(api.graph_destroy, "cuGraphDestroy");

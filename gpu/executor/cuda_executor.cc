@@ -87,10 +87,15 @@ Outcome CudaExecutor::allocate_at(Handle handle, std::uint64_t address, std::uin
 }
 
 /// The session's memory is one piece: its place is the range's.
-Result<command::AddressRange> CudaExecutor::reserve(std::uint64_t bytes, std::uint64_t /*wish*/) {
+Result<command::AddressRange> CudaExecutor::reserve(std::uint64_t bytes, std::uint64_t wish) {
   if (bytes == 0 || bytes > config_->memory_bytes) {
     return Status(Code::kResourceExhausted,
                   fmt::format("a range of {} bytes; a session has 1 to {}", bytes, config_->memory_bytes));
+  }
+  if (config_->own_process && CudaPiece::maps(*context_->driver(), config_->ordinal)) {
+    const InContext in(*context_);
+    if (!in.entered().ok()) return Status(Code::kUnavailable, in.entered().text);
+    if (Status moved = memory_->move(*context_, config_->ordinal, bytes, wish); !moved.ok()) return moved;
   }
   range_bytes_ = CudaMemory::rounded(bytes);
   return command::AddressRange{memory_->base(), range_bytes_, CudaMemory::kAlignment};

@@ -14,25 +14,21 @@ using command::Outcome;
 
 Result<std::unique_ptr<CudaMemory>> CudaMemory::reserve(CudaContext& context, std::uint64_t bytes,
                                                         std::size_t allocations) {
-  const DriverApi& api = context.api();
   const std::uint64_t whole = rounded(bytes);
-  CuAddress base = 0;
-  if (Status fine = context.driver()->check(api.memory_alloc(&base, whole), "cuMemAlloc"); !fine.ok()) {
-    return Status(fine.code(), fmt::format("a session's {} bytes are not to be had on the device: {}; lower "
-                                           "memory_bytes, or end other sessions",
-                                           bytes, fine.message()));
-  }
-  std::unique_ptr<CudaMemory> memory(new CudaMemory(context, base, whole, allocations));
-  // Before any stream of the session's is there: whoever reads too early or too far reads zeros.
-  if (Status fine = context.driver()->check(api.fill(base, 0, whole, nullptr), "cuMemsetD8Async"); !fine.ok()) {
-    return fine;
-  }
-  if (Status fine = context.driver()->check(api.context_synchronize(), "cuCtxSynchronize"); !fine.ok()) return fine;
-  return memory;
+  Result<std::unique_ptr<CudaPiece>> piece = CudaPiece::allocate(context, whole);
+  if (!piece) return piece.error();
+  return std::unique_ptr<CudaMemory>(new CudaMemory(*std::move(piece), whole, allocations));
 }
 
-CudaMemory::~CudaMemory() {
-  if (!context_.is_abandoned()) static_cast<void>(context_.api().memory_free(base_));
+Status CudaMemory::move(CudaContext& context, int ordinal, std::uint64_t bytes, std::uint64_t wish) {
+  piece_.reset();  // there may be no room for two
+  const std::uint64_t whole = rounded(bytes);
+  Result<std::unique_ptr<CudaPiece>> piece = CudaPiece::map(context, ordinal, whole, wish);
+  bytes_ = piece ? whole : 0;
+  free_ = Ranges(bytes_);
+  if (!piece) return piece.error();
+  piece_ = *std::move(piece);
+  return {};
 }
 
 Outcome CudaMemory::check_new(Handle handle, std::uint64_t bytes) const {
@@ -67,11 +63,11 @@ Outcome CudaMemory::allocate(Handle handle, std::uint64_t bytes, Given& given) {
 Outcome CudaMemory::allocate_at(Handle handle, CuAddress address, std::uint64_t bytes, std::uint64_t range,
                                 Given& given) {
   if (Outcome fine = check_new(handle, bytes); !fine.ok()) return fine;
-  const std::uint64_t at = address - base_;
-  if (address < base_ || at > range || bytes > range - at || at % kAlignment != 0) {
+  const std::uint64_t at = address - base();
+  if (address < base() || at > range || bytes > range - at || at % kAlignment != 0) {
     return refuse(command::kInvalidValue,
                   fmt::format("{} bytes at {:#x}; the place is a multiple of {} within the session's {} bytes at {:#x}",
-                              bytes, address, kAlignment, range, base_));
+                              bytes, address, kAlignment, range, base()));
   }
   if (!free_.take_at(at, rounded(bytes))) {
     return refuse(command::kInvalidValue,
@@ -87,7 +83,7 @@ void CudaMemory::add(Handle handle, std::uint64_t at, std::uint64_t bytes, Given
   const std::uint64_t whole = rounded(bytes);
   allocations_[handle.bits] = {at, bytes};
   allocated_ += whole;
-  given = {base_ + at, at < untouched_};
+  given = {base() + at, at < untouched_};
   untouched_ = std::max(untouched_, at + whole);
 }
 
@@ -115,7 +111,7 @@ CuAddress CudaMemory::find(Handle handle, std::uint64_t offset, std::uint64_t by
                  fmt::format("{} bytes from {} on of allocation {}, which has {}", bytes, offset, handle.bits, size));
     return 0;
   }
-  return base_ + found->second.at + offset;
+  return base() + found->second.at + offset;
 }
 
 }  // namespace fairlead::gpu

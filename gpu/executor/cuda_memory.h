@@ -8,9 +8,10 @@
 #include <cstdint>
 #include <memory>
 #include <unordered_map>
+#include <utility>
 
 #include "fairlead/command_service.h"
-#include "gpu/executor/cuda_context.h"
+#include "gpu/executor/cuda_piece.h"
 #include "gpu/executor/ranges.h"
 
 namespace fairlead::gpu {
@@ -25,9 +26,9 @@ class CudaMemory {
   /// Errors: kResourceExhausted (with the remedy), kUnavailable.
   static Result<std::unique_ptr<CudaMemory>> reserve(CudaContext& context, std::uint64_t bytes,
                                                      std::size_t allocations);
-  ~CudaMemory();
-  CudaMemory(const CudaMemory&) = delete;
-  CudaMemory& operator=(const CudaMemory&) = delete;
+  /// Before anything was allocated: from now on it is a piece of so many bytes that is mapped, where it is wished for
+  /// if that is free. Errors: it has no bytes any more.
+  [[nodiscard]] Status move(CudaContext& context, int ordinal, std::uint64_t bytes, std::uint64_t wish);
 
   struct Given {
     CuAddress at = 0;
@@ -42,23 +43,22 @@ class CudaMemory {
   [[nodiscard]] CuAddress find(command::Handle handle, std::uint64_t offset, std::uint64_t bytes,
                                command::Outcome& why) const;
   [[nodiscard]] std::uint64_t bytes() const noexcept { return bytes_; }
-  [[nodiscard]] CuAddress base() const noexcept { return base_; }
+  [[nodiscard]] CuAddress base() const noexcept { return piece_->base(); }
 
  private:
-  CudaMemory(CudaContext& context, CuAddress base, std::uint64_t bytes, std::size_t allocations)
-      : context_(context), base_(base), bytes_(bytes), most_(allocations), free_(bytes) {}
+  CudaMemory(std::unique_ptr<CudaPiece> piece, std::uint64_t bytes, std::size_t allocations)
+      : piece_(std::move(piece)), bytes_(bytes), most_(allocations), free_(bytes) {}
 
   struct Allocation {
-    std::uint64_t at = 0, bytes = 0;  // from base_ on; as was asked for
+    std::uint64_t at = 0, bytes = 0;  // in the piece; as was asked for
   };
 
   /// Not ok: there is to be no such allocation.
   [[nodiscard]] command::Outcome check_new(command::Handle handle, std::uint64_t bytes) const;
   void add(command::Handle handle, std::uint64_t at, std::uint64_t bytes, Given& given);
 
-  CudaContext& context_;
-  const CuAddress base_;
-  const std::uint64_t bytes_;
+  std::unique_ptr<CudaPiece> piece_;
+  std::uint64_t bytes_;
   const std::size_t most_;
   std::unordered_map<std::uint64_t, Allocation> allocations_;
   std::uint64_t allocated_ = 0;  // rounded

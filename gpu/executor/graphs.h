@@ -7,9 +7,9 @@
 #include <fmt/format.h>
 
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 
 #include "fairlead/command_service.h"
@@ -27,10 +27,8 @@ namespace fairlead::gpu {
 class GraphUses {
  public:
   void add(command::Handle allocation, std::size_t number) { first_.try_emplace(allocation.bits, number); }
-  [[nodiscard]] std::optional<std::size_t> of(command::Handle allocation) const {
-    const auto found = first_.find(allocation.bits);
-    return found != first_.end() ? std::optional(found->second) : std::nullopt;
-  }
+  /// By allocation.
+  [[nodiscard]] const std::unordered_map<std::uint64_t, std::size_t>& all() const noexcept { return first_; }
 
  private:
   std::unordered_map<std::uint64_t, std::size_t> first_;
@@ -44,6 +42,7 @@ class Graphs {
     return refuse(command::kInvalidValue, fmt::format("handle {} names a graph already, or nothing", graph.bits));
   }
   void add(command::Handle graph, Body body, GraphUses uses) {
+    for (const auto& [allocation, number] : uses.all()) users_[allocation].insert(graph.bits);
     graphs_.emplace(graph.bits, Entry{std::move(body), std::move(uses), {}});
   }
   /// Null: it cannot be launched, and in `why` the reason.
@@ -59,20 +58,30 @@ class Graphs {
     return nullptr;
   }
   command::Outcome release(command::Handle graph) {
-    return graphs_.erase(graph.bits) != 0 ? command::Outcome() : unknown(graph);
+    const auto found = graphs_.find(graph.bits);
+    if (found == graphs_.end()) return unknown(graph);
+    for (const auto& [allocation, number] : found->second.uses.all()) {
+      const auto users = users_.find(allocation);
+      if (users == users_.end()) continue;
+      users->second.erase(graph.bits);
+      if (users->second.empty()) users_.erase(users);
+    }
+    graphs_.erase(found);
+    return {};
   }
   /// That memory is not there any more.
   void released(command::Handle allocation) {
-    for (auto& [handle, entry] : graphs_) {
-      const std::optional<std::size_t> number = entry.uses.of(allocation);
-      if (!number || !entry.ended.empty()) continue;
+    const auto users = users_.extract(allocation.bits);
+    if (users.empty()) return;
+    for (const std::uint64_t handle : users.mapped()) {
+      Entry& entry = graphs_.at(handle);
+      if (!entry.ended.empty()) continue;
       entry.ended = fmt::format(
           "command {} of graph {} uses allocation {}, which was released since it was uploaded; "
           "upload it anew",
-          *number, handle, allocation.bits);
+          entry.uses.all().at(allocation.bits), handle, allocation.bits);
     }
   }
-  void clear() noexcept { graphs_.clear(); }
 
  private:
   struct Entry {
@@ -85,6 +94,7 @@ class Graphs {
   }
 
   std::unordered_map<std::uint64_t, Entry> graphs_;
+  std::unordered_map<std::uint64_t, std::unordered_set<std::uint64_t>> users_;  // of allocations: graphs
 };
 
 }  // namespace fairlead::gpu

@@ -1,7 +1,6 @@
 #include "gpu/executor/host_range.h"
 
 #include <fmt/format.h>
-#include <sys/auxv.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -9,6 +8,7 @@
 #include <cstring>
 #include <iterator>
 
+#include "base/stack_room.h"
 #include "gpu/executor/refuse.h"
 
 namespace fairlead::gpu {
@@ -30,20 +30,12 @@ std::uint64_t page() noexcept {
 }
 std::uint64_t in_pages(std::uint64_t bytes) noexcept { return (bytes + page() - 1) / page() * page(); }
 
-/// A client may wish for any place; not for one that this process's own stack grows into.
-bool is_harmless(std::uint64_t wish, std::uint64_t bytes) noexcept {
-  constexpr std::uint64_t kStackRoom = std::uint64_t{256} << 20;
-  const std::uint64_t stack = ::getauxval(AT_RANDOM);  // stands at its beginning
-  return wish != 0 && wish % page() == 0 && stack > kStackRoom && wish <= stack - kStackRoom &&
-         bytes <= stack - kStackRoom - wish;
-}
-
 }  // namespace
 
 Result<std::unique_ptr<HostRange>> HostRange::reserve(std::uint64_t bytes, std::uint64_t wish) {
   const std::uint64_t whole = in_pages(bytes);
   void* got = MAP_FAILED;
-  if (is_harmless(wish, whole)) {
+  if (wish != 0 && wish % page() == 0 && is_clear_of_stack(wish, whole)) {
     // A kernel that does not know the flag takes the address for a hint, which is fine, too.
     got = ::mmap(pointer_to(wish), whole, PROT_NONE, kNothing | MAP_FIXED_NOREPLACE, -1, 0);
   }

@@ -1,6 +1,8 @@
 // What an executor refuses of a launch before it looks at anything else.
 #pragma once
 
+#include <cstdint>
+
 #include "fairlead/command_service.h"
 
 namespace fairlead::gpu {

@@ -36,6 +36,10 @@ struct CudaExecutorConfig {
   std::uint32_t modules = 64;                           // of a session; 0: clients may load none
   std::size_t staging_bytes = std::size_t{16} << 20;    // pinned host memory of a session that copies go through: at
                                                         // least 4 MiB, of which a channel has up to a half
+  /// No other session's executor is in this process (ServiceConfig::program): then the range of addresses of a session
+  /// that asks for one is where its client wishes, if the driver can map memory so (cuMemMap). What is mapped all
+  /// contexts of a process may use.
+  bool own_process = false;
   std::vector<CudaModule> images{};
 };
 

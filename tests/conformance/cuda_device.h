@@ -16,10 +16,11 @@ namespace fairlead {
 /// Streams beside each other in an order that chance decides.
 inline constexpr gpu::testing::CudaDouble::Features kCudaOfTests{.shuffle = 7};
 
-/// Executors on it, counted. `cuda` is installed.
+/// Executors on it, counted. `cuda` is installed. `own_process`: each session is the only one of its process.
 inline command::ExecutorFactory cuda_executors_of(gpu::testing::CudaDouble& cuda, const TestKernels& kernels,
-                                                  std::uint64_t memory) {
+                                                  std::uint64_t memory, bool own_process = false) {
   command::CudaExecutorConfig config;
+  config.own_process = own_process;
   config.memory_bytes = memory;
   config.staging_bytes = std::size_t{4} << 20;
   config.images.push_back(gpu::testing::add_kernels(cuda, kernels.kernels()));

@@ -11,7 +11,7 @@ int main(int argc, char** argv) {
   if (argc == 3) return fairlead::command::serve_session(kernels.executors(memory));
   fairlead::gpu::testing::CudaDouble cuda(fairlead::kCudaOfTests);
   cuda.install();
-  const int code = fairlead::command::serve_session(fairlead::cuda_executors_of(cuda, kernels, memory));
+  const int code = fairlead::command::serve_session(fairlead::cuda_executors_of(cuda, kernels, memory, true));
   fairlead::gpu::replace_process_driver(nullptr);
   return cuda.violations().empty() ? code : 3;
 }

@@ -66,6 +66,7 @@ struct CudaDouble::Calls {
     const CudaDouble::Features& features = self().features_;
     *value = attribute == kAttributeDmaBuf          ? features.dma_buf
              : attribute == kAttributeGpuDirectRdma ? features.gpu_direct
+             : attribute == kAttributeMapping       ? features.mapping
              : attribute == kAttributeBlockThreads  ? 1024
              : attribute == kAttributeSharedBytes   ? 48 << 10
              : attribute == kAttributeGrid[0]       ? 0x7fff'ffff
@@ -263,7 +264,10 @@ struct CudaDouble::Calls {
     const CuResult result = enter("event_query", true);
     if (result != CuResult::kSuccess) return result;
     const std::lock_guard lock(self().mutex_);
-    return self().events_[number_of(event)];
+    // The device may have come to a fault, and past this event, since the call began.
+    const auto context = self().contexts_.find(t_contexts.back());
+    const bool is_lost = context != self().contexts_.end() && context->second.lost != CuResult::kSuccess;
+    return is_lost ? context->second.lost : self().events_[number_of(event)];
   }
   static CuResult copy(bool to_device, CuAddress device, void* host, std::size_t bytes, CuStream stream) {
     const CuResult result = enter(to_device ? "copy_to_device" : "copy_to_host", true);
@@ -333,6 +337,7 @@ const DriverApi& CudaDouble::api() {
     calls.export_range = Calls::export_range;
     calls.exchange_capture_mode = Calls::exchange_capture_mode;
     add_work_calls(calls);
+    add_map_calls(calls);
     return calls;
   }();
   return table;
@@ -436,9 +441,7 @@ void CudaDouble::work() {
 // ---- memory --------------------------------------------------------------------------------------------------------
 
 CudaDouble::Mapping& CudaDouble::map(std::size_t bytes, int ordinal, bool managed) {
-  const int fd = ::memfd_create("device", MFD_CLOEXEC);
   const std::size_t whole = rounded(bytes, kBlock);
-  if (fd < 0 || ::ftruncate(fd, static_cast<off_t>(whole)) != 0) throw std::runtime_error("no memfd");
   // Aligned as a device's blocks are.
   auto* const reserved = static_cast<std::byte*>(
       ::mmap(nullptr, whole + kBlock, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
@@ -449,6 +452,12 @@ CudaDouble::Mapping& CudaDouble::map(std::size_t bytes, int ordinal, bool manage
   if (at + whole != reserved + whole + kBlock) {
     ::munmap(at + whole, static_cast<std::size_t>(reserved + kBlock - at));
   }
+  return map_at(at, whole, ordinal, managed);
+}
+
+CudaDouble::Mapping& CudaDouble::map_at(std::byte* at, std::size_t whole, int ordinal, bool managed) {
+  const int fd = ::memfd_create("device", MFD_CLOEXEC);
+  if (fd < 0 || ::ftruncate(fd, static_cast<off_t>(whole)) != 0) throw std::runtime_error("no memfd");
   void* const device = ::mmap(at, whole, managed ? PROT_READ | PROT_WRITE : PROT_NONE, MAP_SHARED | MAP_FIXED, fd, 0);
   void* const shadow = ::mmap(nullptr, whole, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
   ::close(fd);
@@ -584,8 +593,8 @@ std::vector<std::string> CudaDouble::violations() const {
 
 std::size_t CudaDouble::live_objects() const {
   const std::lock_guard lock(mutex_);
-  return retained_ + contexts_.size() + given_.size() + modules_.size() + graphs_.size() + execs_.size() +
-         pinned_.size() + streams_.size() + events_.size();
+  return retained_ + contexts_.size() + given_.size() + reserved_.size() + memories_.size() + modules_.size() +
+         graphs_.size() + execs_.size() + pinned_.size() + streams_.size() + events_.size();
 }
 
 std::vector<CudaDouble::Export> CudaDouble::exports() const {

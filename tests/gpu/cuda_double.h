@@ -38,6 +38,7 @@ class CudaDouble {
     int version = 12040;
     bool dma_buf = true;
     bool gpu_direct = true;
+    bool mapping = true;  // cuMemMap and what goes with it
     // Pitfalls.
     bool null_exports = false;                  // an export succeeds and gives no descriptor
     std::size_t largest_export = 0;             // more than that is out of memory, as under an IOMMU; 0: no limit
@@ -110,8 +111,8 @@ class CudaDouble {
   [[nodiscard]] std::size_t copies_done() const;
   /// Calls without a context, pointers that are no memory of the device, frees of what is not there, and the like.
   [[nodiscard]] std::vector<std::string> violations() const;
-  /// Contexts retained and made, device memory of memory_alloc(), modules, graphs of both kinds, pinned memory, streams
-  /// and events that exist.
+  /// Contexts retained and made, device memory of memory_alloc(), addresses and memory that is mapped, modules, graphs
+  /// of both kinds, pinned memory, streams and events that exist.
   [[nodiscard]] std::size_t live_objects() const;
   /// What went with its context, and had not been freed by itself.
   [[nodiscard]] std::size_t orphans() const;
@@ -127,7 +128,8 @@ class CudaDouble {
 
  private:
   struct Calls;      // the functions of the table,
-  struct WorkCalls;  // and those of contexts, modules, launches
+  struct WorkCalls;  // those of contexts, modules, launches, graphs,
+  struct MapCalls;   // and those of memory that is mapped
   struct Mapping {
     std::byte* device = nullptr;
     std::byte* shadow = nullptr;
@@ -140,6 +142,8 @@ class CudaDouble {
     int ordinal = 0;
     bool synchronizes = false;
     bool managed = false;
+    bool is_mapped = false;  // of no context, and open to all once it has access
+    bool has_access = false;
   };
   struct Work {
     CuStream stream = nullptr;
@@ -182,10 +186,13 @@ class CudaDouble {
   void own(std::uint64_t object);
   void lose(CuContext context, CuResult result);
   [[nodiscard]] std::byte* memory_of(CuContext context, CuAddress at, std::size_t bytes);
+  static void add_map_calls(DriverApi& table);
 
   /// Counts the call, and says whether it fails.
   CuResult enter(const char* call, bool needs_context);
   Mapping& map(std::size_t bytes, int ordinal, bool managed);
+  /// Device memory at addresses that are its own.
+  Mapping& map_at(std::byte* at, std::size_t bytes, int ordinal, bool managed);
   [[nodiscard]] std::byte* shadow_of(CuAddress address, std::size_t bytes);
   [[nodiscard]] std::map<CuAddress, Allocation>::iterator allocation_at(CuAddress address);
   void work();
@@ -204,10 +211,12 @@ class CudaDouble {
   std::map<std::uint64_t, std::size_t> streams_;  // by number: work that has not ended
   std::map<std::uint64_t, bool> lost_;            // streams on which a copy failed: what is recorded there fails, too
   std::deque<Work> queue_;
-  std::map<CuContext, Context> contexts_;      // that were made
-  std::map<std::uint64_t, CuContext> owners_;  // of streams, events, modules, memory by its address
-  std::map<CuAddress, Mapping> given_;         // of memory_alloc
-  std::vector<Mapping> returned_;              // what it may give again, as it was left
+  std::map<CuContext, Context> contexts_;          // that were made
+  std::map<std::uint64_t, CuContext> owners_;      // of streams, events, modules, memory by its address
+  std::map<CuAddress, Mapping> given_;             // of memory_alloc
+  std::vector<Mapping> returned_;                  // what it may give again, as it was left
+  std::map<CuAddress, std::size_t> reserved_;      // addresses alone
+  std::map<std::uint64_t, std::size_t> memories_;  // that have no addresses yet, or were mapped: their bytes
   std::map<std::uint64_t, Module> modules_;
   std::map<std::uint64_t, Kernel*> functions_;
   std::map<std::uint64_t, Graph> captures_;  // by the stream that is captured

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <random>
 
+#include "datapath/command/range/local_range.h"
 #include "gpu/executor/cuda_image.h"
 #include "gpu/executor/ranges.h"
 #include "tests/gpu/cuda_session.h"
@@ -409,6 +410,80 @@ TEST_F(CudaSession, AnImageIsTakenAsItWasAskedFor) {
     EXPECT_THAT(fed.why.message(), HasSubstr("of an image that was not asked for")) << i;
   }
 }
+
+// ---- ranges of addresses -------------------------------------------------------------------------------------------
+
+constexpr std::uint64_t kRange = std::uint64_t{1} << 20;
+constexpr wire::Hello kHello{.payload_bytes = wire::kMaxPayload};
+
+class CudaRange : public CudaSession {
+ protected:
+  /// Fills 8 bytes at an address of the range, and reads them.
+  void use(std::uint64_t address) {
+    fed.give(0, Opcode::kAllocateAt, wire::AllocateAtBody{1, address, 8});
+    const std::uint64_t zeros = copy_out(1, 8);
+    fill(1, 8, 0x77);
+    const std::uint64_t last = copy_out(1, 8);
+    expect_fine();
+    EXPECT_EQ(data(zeros)[3], std::byte{0}) << "memory is cleared";
+    EXPECT_EQ(data(last)[7], std::byte{0x77});
+  }
+};
+
+TEST_F(CudaRange, BeginsWhereTheClientWishes) {
+  Result<wire::LocalRange> free = wire::LocalRange::reserve(kRange);
+  ASSERT_TRUE(free);
+  const std::uint64_t wish = free->base();
+  ASSERT_TRUE(fed.greet(kHello, {kRange, wish}));
+  EXPECT_NE(fed.welcome.range_base, wish) << "it is taken here";
+  use(fed.welcome.range_base);
+  fed.end();
+  *free = wire::LocalRange();
+  ASSERT_TRUE(fed.greet(kHello, {kRange / 2 + 1, wish}));
+  EXPECT_EQ(fed.welcome.range_base, wish);
+  EXPECT_EQ(fed.welcome.range_bytes, kRange / 2 + 256);
+  EXPECT_EQ(fed.welcome.range_alignment, 256u);
+  use(wish + kRange / 2);
+  fed.end();
+  ASSERT_TRUE(wire::LocalRange::reserve_at(wish, kRange)) << "the addresses are free again";
+  EXPECT_EQ(fed.cuda.live_objects(), 0u);
+  EXPECT_FALSE(fed.greet(kHello, {kRange + 1, 0}));
+  EXPECT_EQ(fed.why.code(), Code::kResourceExhausted);
+}
+
+TEST_F(CudaRange, AFailureAtEveryCallRefusesTheSession) {
+  std::size_t refused = 0;
+  for (std::size_t n = 1;; ++n) {
+    fed.end();
+    fed.cuda.fail_call(n, CuResult::kOutOfMemory);
+    const bool began = fed.greet(kHello, {kRange, 0});
+    if (fed.cuda.failed_call().empty()) break;
+    fed.end();
+    EXPECT_EQ(fed.cuda.live_objects(), 0u) << fed.cuda.failed_call();
+    if (began) continue;  // it undid something, or asked what there is
+    ++refused;
+    EXPECT_THAT(fed.why.message(), HasSubstr("cu")) << "it names the call";
+  }
+  EXPECT_GE(refused, 12u);
+}
+
+TEST(CudaOldDriver, HasARangeWhereverItsMemoryIs) {
+  for (const bool knows_calls : {false, true}) {
+    DriverApi api = CudaDouble::api();
+    if (!knows_calls) api.memory_map = nullptr;
+    HandFed fed(api, command::standard_kernels(), {.mapping = knows_calls ? false : true});
+    ASSERT_TRUE(fed.greet(kHello, {kRange, std::uint64_t{0x2000} << 32}));
+    fed.give(0, Opcode::kAllocateAt, wire::AllocateAtBody{1, fed.welcome.range_base + 512, 8});
+    const std::uint64_t outside =
+        fed.give(0, Opcode::kAllocateAt, wire::AllocateAtBody{2, fed.welcome.range_base + kRange, 8});
+    ASSERT_TRUE(fed.settle());
+    ASSERT_TRUE(fed.channels[0].failure);
+    EXPECT_EQ(fed.channels[0].failure->sequence, outside);
+    EXPECT_EQ(fed.cuda.calls("address_reserve"), 0u);
+  }
+}
+
+// ---- graphs --------------------------------------------------------------------------------------------------------
 
 // Its commands are done in the order of the stream, and what runs of it goes on when it is released.
 TEST_F(CudaSession, AGraphIsOneCallForAllItsCommands) {

@@ -38,6 +38,10 @@ class Programs {
                        },
                        [](Model&) {}});
     for (std::uint64_t i = 0; i < kAllocations; ++i) actions.push_back(allocate(kFirst + i));
+    // One that overlaps, which takes memory of its own, in every program.
+    actions.push_back(
+        {[](HandFed& to) { return to.give(0, Opcode::kCopyWithin, wire::CopyWithinBody{kFirst, 9, kFirst, 0, 100}); },
+         [](Model& model) { std::memmove(&model[kFirst][9], &model[kFirst][0], 100); }});
     return actions;
   }
   static Action allocate(std::uint64_t handle) {
@@ -230,7 +234,7 @@ TEST_F(CudaPrograms, DoWhatTheirModelDoes) {
 // to be complete is named.
 TEST_F(CudaPrograms, AFailureAtEveryCallIsNamed) {
   std::map<std::string, int> failed;
-  for (const unsigned seed : {1u, 2u, 3u, 4u, 5u}) {
+  for (const unsigned seed : {1u, 2u, 3u, 4u}) {
     for (const CuResult result : {CuResult::kOutOfMemory, CuResult::kIllegalAddress}) {
       for (std::size_t n = 1;; ++n) {
         Programs programs(seed);
@@ -323,7 +327,7 @@ TEST_F(CudaPrograms, AFaultIsToldOfAfterwardsAndLosesTheContext) {
   for (unsigned seed = 1; seed <= 40; ++seed) {
     Programs programs(seed);
     std::vector<Action> actions = programs.program(20);
-    const std::size_t position = kAllocations + 1 + programs.below(actions.size() - kAllocations);
+    const std::size_t position = kAllocations + 2 + programs.below(actions.size() - kAllocations - 1);
     // It reads from address 0.
     actions.insert(actions.begin() + static_cast<std::ptrdiff_t>(position),
                    {[name](HandFed& to) {

@@ -81,6 +81,12 @@ class Noted final : public command::Executor {
   Outcome load_from(Handle h, Handle m, std::string_view name, std::span<const command::Parameter> p) override {
     return noted([&] { return inner_->load_from(h, m, name, p); });
   }
+  Result<command::AddressRange> reserve(std::uint64_t bytes, std::uint64_t wish) override {
+    return inner_->reserve(bytes, wish);
+  }
+  Outcome allocate_at(Handle h, std::uint64_t at, std::uint64_t n) override {
+    return noted([&] { return inner_->allocate_at(h, at, n); });
+  }
   Outcome make_graph(Handle h, std::span<const command::GraphCommand> commands, std::uint64_t bytes) override {
     return noted([&] { return inner_->make_graph(h, commands, bytes); });
   }
@@ -129,7 +135,8 @@ class HandFed : private wire::Outlet {
     begin(CudaDouble::api(), std::move(kernels));
   }
   /// The same on a driver that is an older one.
-  HandFed(const DriverApi& api, std::vector<command::HostKernel> kernels) : cuda(CudaDouble::Features{}) {
+  HandFed(const DriverApi& api, std::vector<command::HostKernel> kernels, CudaDouble::Features features = {})
+      : cuda(features) {
     begin(api, std::move(kernels));
   }
   ~HandFed() {
@@ -141,7 +148,7 @@ class HandFed : private wire::Outlet {
   }
 
   /// Whether the session began; else `why`.
-  bool greet(wire::Hello hello = {.payload_bytes = wire::kMaxPayload}) {
+  bool greet(wire::Hello hello = {.payload_bytes = wire::kMaxPayload}, const wire::HelloMore& more = {}) {
     end();
     log.clear();
     channels.clear();
@@ -153,7 +160,7 @@ class HandFed : private wire::Outlet {
           if (!made) return made.error();
           return std::unique_ptr<command::Executor>(std::make_unique<Noted>(*std::move(made), cuda, log));
         });
-    session_->take(wire::hello_message(hello), TrafficClass::kCommands);
+    session_->take(wire::hello_message(hello, more), TrafficClass::kCommands);
     return !session_->is_over();
   }
   void end() { session_.reset(); }
@@ -234,6 +241,7 @@ class HandFed : private wire::Outlet {
   std::vector<Asked> log;
   std::uint64_t paid = 0;                  // bytes that were to be copied
   std::optional<wire::WantedBody> wanted;  // of an image, last
+  wire::WelcomeMore welcome;
   Status why;
 
  private:
@@ -247,6 +255,7 @@ class HandFed : private wire::Outlet {
     config.allocations = 8;
     config.functions = 4;
     config.modules = 2;
+    config.own_process = true;  // one session at a time
     config.images.push_back(add_kernels(cuda, std::move(kernels)));
     Result<command::ExecutorFactory> made = command::cuda_executors(std::move(config));
     if (!made) throw std::runtime_error(made.error().to_string());
@@ -262,6 +271,8 @@ class HandFed : private wire::Outlet {
       why = wire::refusal_in(body);
     } else if (header->type == static_cast<std::uint8_t>(wire::MessageType::kWelcome)) {
       channels.erase(header->channel);
+      (void)wire::take<wire::Welcome>(body);
+      welcome = wire::take<wire::WelcomeMore>(body).value_or(wire::WelcomeMore());
     } else if (header->type == static_cast<std::uint8_t>(wire::MessageType::kWanted)) {
       wanted = wire::take<wire::WantedBody>(body);
     } else if (header->type == static_cast<std::uint8_t>(wire::MessageType::kResult)) {

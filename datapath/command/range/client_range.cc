@@ -25,7 +25,8 @@ Status ClientRange::mirror(const SessionOptions& options, const Limits& limits) 
                         limits.version, kGraphVersion)};
   }
   const std::uint64_t base = limits.range.base, bytes = limits.range.bytes;
-  if (bytes < options.range_bytes || base == 0 || base + bytes < base || limits.range.alignment == 0 ||
+  const bool is_what_was_asked = bytes >= options.range_bytes && bytes - options.range_bytes <= LocalRange::kAlignment;
+  if (!is_what_was_asked || base == 0 || base + bytes < base || limits.range.alignment == 0 ||
       (limits.range.alignment & (limits.range.alignment - 1)) != 0) {
     return {Code::kDataLoss, fmt::format("the service's range of {} bytes at {:#x} makes no sense; it was asked for {}",
                                          bytes, base, options.range_bytes)};

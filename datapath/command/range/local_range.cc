@@ -4,8 +4,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include <cerrno>
-#include <cstring>
+#include "base/stack_room.h"
 
 namespace fairlead::datapath::command {
 namespace {
@@ -47,7 +46,8 @@ Result<LocalRange> LocalRange::reserve(std::uint64_t bytes) {
 
 Result<LocalRange> LocalRange::reserve_at(std::uint64_t base, std::uint64_t bytes) {
   const std::uint64_t whole = in_pages(bytes);
-  const std::uint64_t got = whole >= bytes ? map(base, whole, MAP_FIXED_NOREPLACE) : 0;
+  const bool is_legal = whole >= bytes && is_clear_of_stack(base, whole);
+  const std::uint64_t got = is_legal ? map(base, whole, MAP_FIXED_NOREPLACE) : 0;
   if (got == base && got != 0) return LocalRange(base, whole);
   unmap(got, got != 0 ? whole : 0);  // a kernel that takes the address for a hint
   return Status(Code::kUnavailable,

@@ -47,6 +47,8 @@ TEST(LocalRange, IsFreeOfAllElseUntilItEnds) {
   EXPECT_EQ(LocalRange::reserve(kMost - kBytes).status().code(), Code::kResourceExhausted);
   EXPECT_FALSE(LocalRange::reserve_at(base, kMost));
   EXPECT_FALSE(LocalRange::reserve_at(0, page()));
+  const std::uint64_t stack = ::getauxval(AT_RANDOM) / page() * page();
+  EXPECT_FALSE(LocalRange::reserve_at(stack - 64 * kBytes, page())) << "where the stack may grow";
 }
 
 TEST(HostRange, BeginsWhereItIsWishedIfThatIsFree) {

@@ -50,7 +50,8 @@ std::string describe(const Failure& failure, std::uint16_t channel) {
 ClientChannel::ClientChannel(ClientSession& session, std::uint16_t number)
     : session_(session),
       number_(number),
-      most_bytes_(std::min<std::size_t>(kWhileBehind * session.options().flush_bytes, kMaxBatch - kMaxRecord)),
+      most_bytes_(std::min({kWhileBehind * std::size_t{session.options().flush_bytes}, kMaxBatch - kMaxRecord,
+                            session.max_message_bytes()})),
       buffer_(most_bytes_ + kMaxRecord) {}
 
 // ---- appending -----------------------------------------------------------------------------------------------------
@@ -209,6 +210,7 @@ ClientChannel::Due ClientChannel::flush_if_due(Clock::time_point now, Clock::dur
 
 Status ClientChannel::recover() {
   while (!session_.has_ended()) {
+    bool recovered = false;
     {
       const std::lock_guard lock(lock_);
       if (!failure_) return {};
@@ -223,8 +225,12 @@ Status ClientChannel::recover() {
         if (gaps_.size() == kGaps) gaps_.pop_front();
         gaps_.push_back({*std::exchange(failure_, std::nullopt), sequence});
         failed_.store(kNone, std::memory_order_release);
-        return {};
+        recovered = true;
       }
+    }
+    if (recovered) {
+      session_.arm();
+      return {};
     }
     session_.flush_all();
     session_.wait_until([&] { return under_way() < session_.limits().credits; }, Clock::time_point::max());

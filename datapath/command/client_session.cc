@@ -24,8 +24,8 @@ Status checked(const SessionOptions& options, std::size_t max_message_bytes) {
   if (options.flush_commands < 1 || options.flush_commands > 4096) {
     return wrong(fmt::format("flush_commands is {}, and must be 1 to 4096", options.flush_commands));
   }
-  if (options.flush_after.count() < 0) {
-    return wrong(fmt::format("flush_after is {} us, and must not be below 0", options.flush_after.count()));
+  if (options.flush_after.count() < 0 || options.flush_after > std::chrono::seconds(1)) {
+    return wrong(fmt::format("flush_after is {} us, and must be 0 to 1000000", options.flush_after.count()));
   }
   if (const std::size_t least = sizeof(MessageHeader) + options.flush_bytes + kMaxRecord; max_message_bytes < least) {
     return wrong(fmt::format("the engine's max_message_bytes is {}, and must be at least {} for flush_bytes of {}",
@@ -77,6 +77,7 @@ Result<std::shared_ptr<ClientSession>> ClientSession::connect(Engine& engine, st
 ClientSession::ClientSession(Peer peer, const SessionOptions& options) : peer_(std::move(peer)), options_(options) {}
 
 void ClientSession::greet(std::size_t max_message_bytes, const HelloMore& more) noexcept {
+  max_message_bytes_ = max_message_bytes;
   const std::size_t largest = max_message_bytes - sizeof(MessageHeader);
   send(TrafficClass::kCommands,
        hello_message({.payload_bytes = static_cast<std::uint32_t>(std::min(largest, kPayloadPiece))}, more));
@@ -126,7 +127,7 @@ ClientChannel* ClientSession::open_channel() {
 void ClientSession::send(TrafficClass traffic, Bytes message) noexcept {
   const Transfer sent = peer_.send(message, kMessageValue, {.traffic = traffic});
   // What becomes of it shows in replies, or in the end; but what was not even posted would be missed by nobody.
-  if (sent.code() != Code::kResourceExhausted) return;
+  if (sent.code() != Code::kResourceExhausted && sent.code() != Code::kInvalidArgument) return;
   choked_.store(true, std::memory_order_release);
   peer_.close(std::chrono::nanoseconds(0));
 }
@@ -198,9 +199,7 @@ void ClientSession::handle(const Event& event) {
   }
 }
 
-ClientChannel* ClientSession::channel_of(const MessageHeader& header) const noexcept {
-  return header.channel < channel_count_.load(std::memory_order_acquire) ? channels_[header.channel].get() : nullptr;
-}
+ClientChannel* ClientSession::channel_of(const MessageHeader& header) const noexcept { return channel(header.channel); }
 
 void ClientSession::handle_message(Bytes message, TrafficClass traffic) {
   Bytes body = message;
@@ -250,6 +249,7 @@ void ClientSession::welcome(Bytes body) {
                    .graph_records = more->graph_records,
                    .graph_bytes = more->graph_bytes,
                    .range = {more->range_base, more->range_bytes, more->range_alignment}};
+  if (options_.range_bytes == 0) limits_.range = {};  // none was asked for
   channels_.resize(limits_.channels);
   welcome_.store(true, std::memory_order_release);
 }

@@ -41,6 +41,12 @@ class ClientSession : public fairlead::command::SessionBody {
   [[nodiscard]] const fairlead::command::SessionOptions& options() const noexcept { return options_; }
   [[nodiscard]] const fairlead::command::Limits& limits() const noexcept { return limits_; }
   [[nodiscard]] const Peer& peer() const noexcept { return peer_; }
+  /// Of its engine's.
+  [[nodiscard]] std::size_t max_message_bytes() const noexcept { return max_message_bytes_; }
+  /// Null: it was not opened.
+  [[nodiscard]] ClientChannel* channel(std::size_t number) const noexcept {
+    return number < channel_count_.load(std::memory_order_acquire) ? channels_[number].get() : nullptr;
+  }
   [[nodiscard]] ClientRange& range() noexcept { return range_; }
   /// Null: there are as many as there may be.
   [[nodiscard]] ClientChannel* open_channel();
@@ -69,6 +75,7 @@ class ClientSession : public fairlead::command::SessionBody {
   Peer peer_;
   const fairlead::command::SessionOptions options_;
   fairlead::command::Limits limits_;
+  std::size_t max_message_bytes_ = 0;
   ClientRange range_;
   std::atomic<bool> welcome_{false};
   std::atomic<bool> choked_{false};  // a message could not be posted

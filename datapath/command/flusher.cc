@@ -10,8 +10,9 @@
 namespace fairlead::datapath::command {
 
 namespace {
-constexpr int kSlowest = 32;      // times `after`
-constexpr int kLooksAtNone = 16;  // without anything in a buffer, until the thread sleeps
+constexpr std::chrono::microseconds kSlowest{640};
+constexpr std::chrono::milliseconds kStopLook{10};  // how often a sleeping thread looks whether it is to stop
+constexpr int kLooksAtNone = 16;                    // without anything in a buffer, until the thread sleeps
 }  // namespace
 
 bool Flusher::start(std::chrono::microseconds after, Look look) {
@@ -47,14 +48,22 @@ void Flusher::thread_main() noexcept {
   }
 }
 
+void Flusher::sleep(Clock::duration pause) const noexcept {
+  for (; pause > kStopLook && state_.load() != kStopping; pause -= kStopLook) std::this_thread::sleep_for(kStopLook);
+  if (state_.load() != kStopping) std::this_thread::sleep_for(std::min<Clock::duration>(pause, kStopLook));
+}
+
 void Flusher::look_on() noexcept {
+  const Clock::duration slowest = std::max<Clock::duration>(after_, kSlowest);
   Clock::duration pause = after_;
   for (int at_none = 0; state_.load() == kLooking;) {
-    std::this_thread::sleep_for(pause);
+    sleep(pause);
+    if (state_.load() == kStopping) return;
     const Looked looked = look_();
-    pause = looked.was_due ? after_ : std::min(pause * 2, after_ * kSlowest);
-    if (looked.was_due && looked.soonest)
+    pause = looked.was_due ? after_ : std::min(pause * 2, slowest);
+    if (looked.was_due && looked.soonest) {
       pause = std::clamp<Clock::duration>(*looked.soonest, Clock::duration(1), after_);
+    }
     at_none = looked.was_due || looked.soonest ? 0 : at_none + 1;
     if (at_none < kLooksAtNone) continue;
     std::uint32_t looking = kLooking;

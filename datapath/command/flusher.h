@@ -3,8 +3,8 @@
 //
 // A timer for each buffer would cost who appends a system call, and in a virtual machine up to 20 us, where a near
 // deadline leaves the guest. So the thread sleeps between looks on its own: for `after` while there was something due
-// lately, and for twice as long after each look that was for nothing, up to 32 times `after`. Buffers that leave by
-// themselves, full or waited for, soon cost a look in 32; the first one after a while that does not is late by as much.
+// lately, and for twice as long after each look that was for nothing, up to 640 us. Buffers that leave by themselves,
+// full or waited for, soon cost few looks; the first one after a while that does not is late by as much.
 //
 // Threads: arm() from any; `look` is called on the thread. fork(): the child's copy does nothing.
 #pragma once
@@ -49,6 +49,7 @@ class Flusher {
   void thread_main() noexcept;
   /// Until there was nothing for a while, or it is to stop.
   void look_on() noexcept;
+  void sleep(Clock::duration pause) const noexcept;
 
   Clock::duration after_{};
   Look look_;

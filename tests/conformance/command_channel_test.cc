@@ -224,6 +224,18 @@ TEST_P(CommandChannels, AFenceFailsWithWhatItWaitsFor) {
   expect_fine(two);
 }
 
+TEST_P(CommandChannels, WhatFollowsARecoveryLeavesByItself) {
+  Channel channel = open(*session);
+  must(channel.release({999}));
+  EXPECT_EQ(channel.synchronize(kPatience).code(), Code::kAborted);
+  // By now nobody looks for buffers, and nobody waits for what comes.
+  std::this_thread::sleep_for(std::chrono::milliseconds(30));
+  const std::uint64_t before = service->stats().commands;
+  ASSERT_TRUE(channel.recover().ok());
+  must(channel.allocate(session->new_handle(), 64));
+  EXPECT_TRUE(comes_true([&] { return service->stats().commands == before + 2; }));
+}
+
 // What the client can see to be wrong it does not send, and it is no failure of the channel.
 TEST_P(CommandChannels, ImpossibleLaunchesAreRefusedAtOnce) {
   Channel channel = open(*session);

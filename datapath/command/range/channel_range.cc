@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <memory>
+#include <optional>
 
 #include "datapath/command/client_session.h"
 
@@ -15,6 +16,15 @@ namespace {
 ClientChannel* of(const std::shared_ptr<ChannelBody>& body) noexcept { return static_cast<ClientChannel*>(body.get()); }
 
 Status no_channel() { return {Code::kInvalidArgument, "this handle names no channel"}; }
+
+/// Where that allocation is, unless the command that was to place it has failed or was passed over.
+std::optional<datapath::command::ClientRange::Placed> find(datapath::command::ClientSession& session, Handle handle) {
+  auto placed = session.range().find(handle.bits);
+  if (!placed) return placed;
+  const ClientChannel* const by = session.channel(placed->by.channel);
+  if (by == nullptr || !by->verdict(placed->by.sequence).ok()) placed.reset();
+  return placed;
+}
 
 }  // namespace
 
@@ -34,18 +44,32 @@ Result<std::uint64_t> Channel::allocate_at(Handle handle, std::uint64_t address,
                     "{} within the session's {} bytes at {:#x}",
                     bytes, address, handle.bits, range.alignment, range.bytes, range.base));
   }
+  if (find(of(channel_)->session(), handle)) {
+    return Status(
+        Code::kInvalidArgument,
+        fmt::format("handle {} names memory that was placed; release it first, or take another", handle.bits));
+  }
   const datapath::command::AllocateAtBody body{handle.bits, address, bytes};
   const Result<std::uint64_t> sequence = of(channel_)->append({static_cast<std::uint16_t>(Opcode::kAllocateAt),
                                                                datapath::command::kMustKnow,
                                                                std::as_bytes(std::span(&body, 1)),
                                                                {}});
-  if (sequence) of(channel_)->session().range().add(handle.bits, address, bytes);
+  if (sequence) of(channel_)->session().range().add(handle.bits, {address, bytes, {number(), *sequence}});
   return sequence;
 }
 
 Result<std::uint64_t> Channel::address_of(Handle handle, std::uint64_t offset) const {
   if (!valid()) return no_channel();
-  return of(channel_)->session().range().find(handle.bits, offset);
+  const auto placed = find(of(channel_)->session(), handle);
+  if (!placed) {
+    return Status(Code::kNotFound,
+                  fmt::format("handle {} names no memory that was placed, or none any more", handle.bits));
+  }
+  if (offset > placed->bytes) {
+    return Status(Code::kOutOfRange,
+                  fmt::format("byte {} of allocation {}, which has {}", offset, handle.bits, placed->bytes));
+  }
+  return placed->address + offset;
 }
 
 }  // namespace fairlead::inline v0::command

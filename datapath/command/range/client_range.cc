@@ -44,9 +44,9 @@ Status ClientRange::mirror(const SessionOptions& options, const Limits& limits) 
   return {};
 }
 
-void ClientRange::add(std::uint64_t handle, std::uint64_t address, std::uint64_t bytes) {
+void ClientRange::add(std::uint64_t handle, const Placed& placed) {
   const std::lock_guard lock(mutex_);
-  placed_.insert_or_assign(handle, Placed{address, bytes});
+  placed_.insert_or_assign(handle, placed);
 }
 
 void ClientRange::remove(std::uint64_t handle) {
@@ -54,17 +54,10 @@ void ClientRange::remove(std::uint64_t handle) {
   placed_.erase(handle);
 }
 
-Result<std::uint64_t> ClientRange::find(std::uint64_t handle, std::uint64_t offset) const {
+std::optional<ClientRange::Placed> ClientRange::find(std::uint64_t handle) const {
   const std::lock_guard lock(mutex_);
   const auto found = placed_.find(handle);
-  if (found == placed_.end()) {
-    return Status(Code::kNotFound, fmt::format("handle {} names no memory that was placed, or none any more", handle));
-  }
-  if (offset > found->second.bytes) {
-    return Status(Code::kOutOfRange,
-                  fmt::format("byte {} of allocation {}, which has {}", offset, handle, found->second.bytes));
-  }
-  return found->second.address + offset;
+  return found != placed_.end() ? std::optional(found->second) : std::nullopt;
 }
 
 }  // namespace fairlead::datapath::command

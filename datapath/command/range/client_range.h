@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <mutex>
+#include <optional>
 #include <unordered_map>
 
 #include "datapath/command/range/local_range.h"
@@ -25,16 +26,16 @@ class ClientRange {
   /// ok: what the service gave is what was asked for, and kept free here.
   [[nodiscard]] Status mirror(const SessionOptions& options, const Limits& limits);
 
-  void add(std::uint64_t handle, std::uint64_t address, std::uint64_t bytes);
-  void remove(std::uint64_t handle);
-  /// Errors: kNotFound, kOutOfRange.
-  [[nodiscard]] Result<std::uint64_t> find(std::uint64_t handle, std::uint64_t offset) const;
-
- private:
+  /// A place that a command asked for.
   struct Placed {
     std::uint64_t address = 0, bytes = 0;
+    fairlead::command::Mark by;
   };
+  void add(std::uint64_t handle, const Placed& placed);
+  void remove(std::uint64_t handle);
+  [[nodiscard]] std::optional<Placed> find(std::uint64_t handle) const;
 
+ private:
   LocalRange local_;
   mutable std::mutex mutex_;  // guards what follows
   std::unordered_map<std::uint64_t, Placed> placed_;

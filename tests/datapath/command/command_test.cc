@@ -360,6 +360,22 @@ TEST_F(CommandSession, FencesWaitForAnotherChannelAndFailWithIt) {
   EXPECT_EQ(replies(5).executed, 1u);
 }
 
+TEST_F(CommandSession, WhereTimeRunsOutTheNextChannelIsFirst) {
+  greet();
+  const auto mark = record(static_cast<std::uint16_t>(Opcode::kMark), 0, {});
+  give(0, 1, std::vector(100, mark));
+  give(7, 1, std::vector(3, mark));
+  give(15, 1, std::vector(3, mark));
+  for (int i = 0; i < 7; ++i) EXPECT_TRUE(session_->run({})) << "no time, so one command each time";
+  EXPECT_EQ(replies(0).executed, 3u);
+  EXPECT_EQ(replies(7).executed, 2u);
+  EXPECT_EQ(replies(15).executed, 2u);
+  for (int i = 0; i < 12; ++i) EXPECT_TRUE(session_->run({}));
+  EXPECT_EQ(replies(0).executed, 13u) << "those that have no more are passed over";
+  EXPECT_EQ(replies(7).executed, 3u);
+  EXPECT_EQ(replies(15).executed, 3u);
+}
+
 TEST_F(CommandSession, PayloadMayComeBeforeItsCommandAndAfterIt) {
   greet();
   give(0, 1, {allocate(1, 4096), record(Opcode::kCopyIn, CopyBody{1, 0, 2000})});

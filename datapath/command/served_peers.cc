@@ -99,10 +99,12 @@ void ServedPeers::handle(const Peer& peer, Event event) {
 /// It is the latest then, or was turned away.
 void ServedPeers::begin(const Peer& peer) {
   if (draining_.load()) return turn_away(peer, {Code::kUnavailable, "it is ending, and takes no new sessions"});
-  if (sessions_.size() >= config_.max_sessions) {
+  drop_ended();
+  if (sessions_.size() + leaving_.size() >= config_.max_sessions) {  // a last command has its memory and its thread yet
     return turn_away(peer, {Code::kResourceExhausted,
-                            fmt::format("it has {} sessions, the limit (max_sessions); try again when one has ended",
-                                        config_.max_sessions)});
+                            fmt::format("it has {} sessions, the limit (max_sessions), and {} of their clients have "
+                                        "gone, but not what they ran; try again when one has ended",
+                                        config_.max_sessions, leaving_.size())});
   }
   Result<Admission> admission = tenants_.admit(peer.principal());
   if (!admission) return turn_away(peer, admission.error());

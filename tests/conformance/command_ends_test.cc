@@ -202,6 +202,26 @@ TEST_P(CommandEnds, ACommandThatHangsHoldsItsSessionAlone) {
   expect_fine(hung);
 }
 
+TEST_P(CommandEnds, ASessionWhoseLastCommandRunsIsCounted) {
+  if (GetParam().where == command::ServiceConfig::Where::kInTurn) GTEST_SKIP() << "its commands are over when it is";
+  if (GetParam().isolated) GTEST_SKIP() << "its process is killed, and with it the command";
+  start({.max_sessions = 1});
+  Channel hung = open(*session);
+  must(hung.load({1}, "gate"));
+  must(hung.launch({{1}}, {}));
+  hung.flush();
+  ASSERT_TRUE(comes_true([&] { return kernels.signals().entered.load() == 1; }));
+  session->close();
+  ASSERT_TRUE(comes_true([&] { return service->stats().sessions == 0; }));
+  const auto begin = [&] { return Session::connect(*client, service->listen_address(), {.patience = kPatience}); };
+  const Result<Session> refused = begin();
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code(), Code::kResourceExhausted);
+  EXPECT_THAT(refused.error().message(), HasSubstr("has 1 sessions, the limit (max_sessions), and 1 of their clients"));
+  kernels.signals().open.store(true);
+  EXPECT_TRUE(comes_true([&] { return begin().status().ok(); })) << "what it ran has ended";
+}
+
 TEST_P(CommandEnds, AClientThatGoesInTheMiddleLeavesNothing) {
   if (test::over_memif()) GTEST_SKIP() << "a wire with two ends, and this takes several clients";
   for (int round = 0; round < 3; ++round) {

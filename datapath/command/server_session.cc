@@ -145,6 +145,16 @@ void ServerSession::take_payload(const MessageHeader& header, std::vector<std::b
                     channel->payload_bytes(), header.channel, terms_.payload_credit, terms_.payload_bytes));
   }
   if (header.sequence <= channel->executed()) return;  // its command was passed over
+  // Bytes alone do not bound what is kept: there may be none in it.
+  if (header.sequence - channel->executed() > terms_.credits) {
+    return end(Code::kResourceExhausted,
+               fmt::format("payload for command {} of channel {}, of which {} have run, and {} more may be under way",
+                           header.sequence, header.channel, channel->executed(), terms_.credits));
+  }
+  if (header.sequence <= channel->payload_for()) {
+    return end(Code::kDataLoss, fmt::format("payload for command {} of channel {} behind that for command {}",
+                                            header.sequence, header.channel, channel->payload_for()));
+  }
   channel->add_payload(header.sequence, std::move(message), sizeof(MessageHeader));
 }
 

@@ -443,6 +443,13 @@ TEST_F(CommandSession, WhatBreaksTheProtocolEndsItWithAReason) {
       {[&] { give(0, 1, {allocate(1, 8), stub}); }, "command 2 of channel 0 is malformed"},
       {[&] { raw({.type = kType, .count = 70'000, .sequence = 1}, 8); }, "credits"},
       {[&] { give_payload(0, 1, 2 << 20); }, "in one piece"},
+      {[&] { give_payload(0, 2049, 0); }, "payload for command 2049 of channel 0, of which 0 have run, and 2048 more"},
+      {[&] { give_payload(0, ~std::uint64_t{0}, 0); }, "payload for command 18446744073709551615"},
+      {[&] {
+         give_payload(0, 2048, 0);
+         give_payload(0, 2048, 0);
+       },
+       "payload for command 2048 of channel 0 behind that for command 2048"},
       {[&] { raw({.type = kType, .count = 1, .sequence = 1}, 8, TrafficClass::kBulk); }, "no place here"},
   };
   for (const auto& [does, says] : cases) {
@@ -468,7 +475,7 @@ TEST_F(CommandSession, CreditsBoundWhatIsKept) {
   EXPECT_TRUE(session_->is_over());
   EXPECT_EQ(refusal().code(), Code::kResourceExhausted);
   greet();
-  for (int i = 0; !session_->is_over() && i < 1000; ++i) give_payload(0, 1, 1 << 20);
+  for (std::uint64_t i = 1; !session_->is_over() && i < 1000; ++i) give_payload(0, i, 1 << 20);
   EXPECT_EQ(refusal().code(), Code::kResourceExhausted);
 }
 

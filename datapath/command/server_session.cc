@@ -55,19 +55,24 @@ void ServerSession::greet(Bytes body) {
   Result<std::unique_ptr<Executor>> made = make_();
   if (!made) return end(made.error().code(), made.error().message());
   executor_ = *std::move(made);
+  // A session that is refused has not begun, and keeps nothing until its peer has gone.
+  const auto refuse = [this](Code code, std::string why) {
+    executor_.reset();
+    end(code, std::move(why));
+  };
   const auto wishes = version >= kGraphVersion ? command::take<HelloMore>(body) : std::nullopt;
   fairlead::command::AddressRange range;
   if (wishes && wishes->range_bytes != 0) {
     const Result<fairlead::command::AddressRange> reserved =
         executor_->reserve(wishes->range_bytes, wishes->range_wish);
-    if (!reserved) return end(reserved.error().code(), reserved.error().message());
+    if (!reserved) return refuse(reserved.error().code(), reserved.error().message());
     range = *reserved;
   }
   const ExecutorLimits limits = executor_->limits();
   late_ = executor_->is_asynchronous();
   takes_modules_ = limits.modules != 0;
   if (late_ && version < kLateVersion) {
-    return end(
+    return refuse(
         Code::kVersionMismatch,
         fmt::format("the client speaks version {} of the commands' protocol, which knows no device that works by "
                     "itself; version {} does",

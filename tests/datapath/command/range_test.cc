@@ -126,6 +126,8 @@ TEST_F(CommandRange, IsReservedWhenTheSessionBegins) {
   EXPECT_EQ(begin_with({1, 0})->bytes, page());
   for (const std::uint64_t bytes : {kBytes + 1, kMost}) {
     EXPECT_FALSE(begin_with({bytes, 0}));
+    EXPECT_TRUE(session_->is_over());
+    EXPECT_FALSE(session_->is_welcome()) << "so it counts as refused, and has no executor";
     EXPECT_EQ(refusal().code(), Code::kResourceExhausted);
     EXPECT_THAT(refusal().message(), HasSubstr("a session has 1 to 1048576"));
   }

@@ -1,7 +1,10 @@
 #include "datapath/command/served_peer.h"
 
+#include <fmt/format.h>
 #include <pthread.h>
 #include <sched.h>
+
+#include <system_error>
 
 #include "datapath/command/metered_executor.h"
 #include "datapath/command/process/process_session.h"
@@ -53,9 +56,15 @@ ServedPeer::~ServedPeer() {
   if (thread_.joinable()) thread_.join();
 }
 
-void ServedPeer::start_thread() {
-  thread_ = std::thread([this] { thread_main(); });
+Status ServedPeer::start_thread() {
+  try {
+    thread_ = std::thread([this] { thread_main(); });
+  } catch (const std::system_error& error) {
+    return {Code::kResourceExhausted,
+            fmt::format("it has no thread for another session ({}); try again when one has ended", error.what())};
+  }
   ::pthread_setname_np(thread_.native_handle(), "fairlead-exec");
+  return {};
 }
 
 void ServedPeer::send(TrafficClass traffic, Bytes message) {

@@ -109,11 +109,14 @@ void ServedPeers::begin(const Peer& peer) {
   Result<Admission> admission = tenants_.admit(peer.principal());
   if (!admission) return turn_away(peer, admission.error());
   const ServerSession::Terms terms = terms_for(admission->terms(), terms_);
-  sessions_.emplace_back(peer, std::make_unique<ServedPeer>(peer, *std::move(admission), terms, config_, counters_,
-                                                            turnstile_ ? &*turnstile_ : nullptr, modules_, time_));
+  auto session = std::make_unique<ServedPeer>(peer, *std::move(admission), terms, config_, counters_,
+                                              turnstile_ ? &*turnstile_ : nullptr, modules_, time_);
+  if (config_.where == ServiceConfig::Where::kOwnThread) {
+    if (const Status started = session->start_thread(); !started.ok()) return turn_away(peer, started);
+  }
+  sessions_.emplace_back(peer, std::move(session));
   count_.store(sessions_.size(), std::memory_order_relaxed);
   latest_ = std::prev(sessions_.end());
-  if (config_.where == ServiceConfig::Where::kOwnThread) latest_->second->start_thread();
 }
 
 void ServedPeers::turn_away(Peer peer, const Status& why) {

@@ -1,5 +1,6 @@
 // What clients and services do to each other: bytes that are no commands, more than the credits, ends in the middle.
 #include <gmock/gmock.h>
+#include <pthread.h>
 #include <sys/mman.h>
 
 #include <array>
@@ -220,6 +221,23 @@ TEST_P(CommandEnds, ASessionWhoseLastCommandRunsIsCounted) {
   EXPECT_THAT(refused.error().message(), HasSubstr("has 1 sessions, the limit (max_sessions), and 1 of their clients"));
   kernels.signals().open.store(true);
   EXPECT_TRUE(comes_true([&] { return begin().status().ok(); })) << "what it ran has ended";
+}
+
+TEST_P(CommandEnds, WhereThereIsNoThreadASessionIsRefused) {
+  if (GetParam().where == command::ServiceConfig::Where::kInTurn) GTEST_SKIP() << "sessions have none";
+  Stranger stranger(*client, service->listen_address());
+  pthread_attr_t before, immense;
+  ASSERT_EQ(::pthread_getattr_default_np(&before), 0);
+  ASSERT_EQ(::pthread_getattr_default_np(&immense), 0);
+  ASSERT_EQ(::pthread_attr_setstacksize(&immense, std::size_t{1} << 50), 0);
+  ASSERT_EQ(::pthread_setattr_default_np(&immense), 0);
+  stranger.say(datapath::command::hello_message({.payload_bytes = 4096}));
+  const Status fate = stranger.fate();
+  ASSERT_EQ(::pthread_setattr_default_np(&before), 0);
+  EXPECT_EQ(fate.code(), Code::kResourceExhausted);
+  EXPECT_THAT(fate.message(), HasSubstr("no thread for another session"));
+  EXPECT_EQ(service->stats().sessions_refused, 1u);
+  expect_untouched();
 }
 
 TEST_P(CommandEnds, AClientThatGoesInTheMiddleLeavesNothing) {

@@ -1,7 +1,10 @@
 #include "datapath/command/served_peer.h"
 
+#include <fmt/format.h>
 #include <pthread.h>
 #include <sched.h>
+
+#include <system_error>
 
 #include "datapath/command/metered_executor.h"
 #include "datapath/command/process/process_session.h"
@@ -15,6 +18,7 @@ constexpr std::chrono::microseconds kSpin{50};        // how long a thread that 
 constexpr std::chrono::milliseconds kHeldLook{2};     // how often the same looks whether the client took its results
 constexpr std::chrono::microseconds kDeviceLook{50};  // how often it looks how far the device is, after kSpin
 constexpr std::chrono::microseconds kTurn{200};       // at a device that is shared, or one command longer
+constexpr std::chrono::milliseconds kRun{1};          // at one that is not, before its thread looks up
 constexpr std::chrono::seconds kGrace{30};            // for the words that end a session
 constexpr std::uint64_t kMessageCost = 1024;          // bytes that a message counts for besides its own
 
@@ -52,9 +56,15 @@ ServedPeer::~ServedPeer() {
   if (thread_.joinable()) thread_.join();
 }
 
-void ServedPeer::start_thread() {
-  thread_ = std::thread([this] { thread_main(); });
+Status ServedPeer::start_thread() {
+  try {
+    thread_ = std::thread([this] { thread_main(); });
+  } catch (const std::system_error& error) {
+    return {Code::kResourceExhausted,
+            fmt::format("it has no thread for another session ({}); try again when one has ended", error.what())};
+  }
   ::pthread_setname_np(thread_.native_handle(), "fairlead-exec");
+  return {};
 }
 
 void ServedPeer::send(TrafficClass traffic, Bytes message) {
@@ -177,7 +187,7 @@ void ServedPeer::thread_main() noexcept {
   Turnstile::Turn turn;
   while (!stopping_.load()) {
     if (any_queued_.load(std::memory_order_acquire)) take_queued();
-    Clock::time_point until = Clock::time_point::max();
+    Clock::time_point until = now() + kRun;
     if (turnstile_ != nullptr) {
       turn = turnstile_->enter(*admission_.account().member, stopping_, turn);
       if (turn.number == 0) break;

@@ -41,8 +41,8 @@ class ServedPeer final : private Outlet {
              std::shared_ptr<ModuleCache> modules, TimeSource time);
   ~ServedPeer();
 
-  /// From now on a thread of its own runs it.
-  void start_thread();
+  /// From now on a thread of its own runs it. kResourceExhausted: there is none to be had.
+  [[nodiscard]] Status start_thread();
   void deliver(Event event);
   /// What is left to do: nothing until something comes, to look again whether the client took its results, to run on.
   enum class Left : std::uint8_t { kNothing, kHeld, kMore };

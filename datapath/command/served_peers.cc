@@ -99,19 +99,24 @@ void ServedPeers::handle(const Peer& peer, Event event) {
 /// It is the latest then, or was turned away.
 void ServedPeers::begin(const Peer& peer) {
   if (draining_.load()) return turn_away(peer, {Code::kUnavailable, "it is ending, and takes no new sessions"});
-  if (sessions_.size() >= config_.max_sessions) {
+  drop_ended();
+  if (sessions_.size() + leaving_.size() >= config_.max_sessions) {  // a last command has its memory and its thread yet
     return turn_away(peer, {Code::kResourceExhausted,
-                            fmt::format("it has {} sessions, the limit (max_sessions); try again when one has ended",
-                                        config_.max_sessions)});
+                            fmt::format("it has {} sessions, the limit (max_sessions), and {} of their clients have "
+                                        "gone, but not what they ran; try again when one has ended",
+                                        config_.max_sessions, leaving_.size())});
   }
   Result<Admission> admission = tenants_.admit(peer.principal());
   if (!admission) return turn_away(peer, admission.error());
   const ServerSession::Terms terms = terms_for(admission->terms(), terms_);
-  sessions_.emplace_back(peer, std::make_unique<ServedPeer>(peer, *std::move(admission), terms, config_, counters_,
-                                                            turnstile_ ? &*turnstile_ : nullptr, modules_, time_));
+  auto session = std::make_unique<ServedPeer>(peer, *std::move(admission), terms, config_, counters_,
+                                              turnstile_ ? &*turnstile_ : nullptr, modules_, time_);
+  if (config_.where == ServiceConfig::Where::kOwnThread) {
+    if (const Status started = session->start_thread(); !started.ok()) return turn_away(peer, started);
+  }
+  sessions_.emplace_back(peer, std::move(session));
   count_.store(sessions_.size(), std::memory_order_relaxed);
   latest_ = std::prev(sessions_.end());
-  if (config_.where == ServiceConfig::Where::kOwnThread) latest_->second->start_thread();
 }
 
 void ServedPeers::turn_away(Peer peer, const Status& why) {

@@ -51,6 +51,8 @@ class ServerChannel {
   [[nodiscard]] std::uint64_t complete() const noexcept { return complete_; }
   [[nodiscard]] std::uint64_t waiting() const noexcept { return accepted_ - executed_; }
   [[nodiscard]] std::uint64_t payload_bytes() const noexcept { return payload_bytes_; }
+  /// The command whose payload came last and is kept; 0: none is.
+  [[nodiscard]] std::uint64_t payload_for() const noexcept { return payload_.empty() ? 0 : payload_.back().sequence; }
   [[nodiscard]] const std::optional<fairlead::command::Failure>& failure() const noexcept { return failure_; }
 
   /// Records that begin at `at` of `message`.

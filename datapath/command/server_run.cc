@@ -36,7 +36,10 @@ bool ServerSession::run(Clock::time_point until) {
     moved = false;
     more = false;
     pending_ = false;
-    for (auto& [number, channel] : channels_) {
+    auto at = channels_.lower_bound(first_);
+    for (std::size_t left = channels_.size(); left != 0; --left, ++at) {
+      if (at == channels_.end()) at = channels_.begin();
+      auto& [number, channel] = *at;
       if (outlet_.untaken() >= terms_.held_results) {  // a client that does not read
         held_ = true;
         return false;
@@ -48,7 +51,10 @@ bool ServerSession::run(Clock::time_point until) {
       more |= last == Step::kDone;
       held_ |= last == Step::kHeld;
       pending_ |= channel.complete() < channel.executed() && !lost_;
-      if (last == Step::kTime) return true;
+      if (last == Step::kTime) {  // who has more to run than there is time keeps no other from its turn
+        first_ = static_cast<std::uint16_t>(number + 1);
+        return true;
+      }
     }
   }
   return more || moved;

@@ -55,19 +55,24 @@ void ServerSession::greet(Bytes body) {
   Result<std::unique_ptr<Executor>> made = make_();
   if (!made) return end(made.error().code(), made.error().message());
   executor_ = *std::move(made);
+  // A session that is refused has not begun, and keeps nothing until its peer has gone.
+  const auto refuse = [this](Code code, std::string why) {
+    executor_.reset();
+    end(code, std::move(why));
+  };
   const auto wishes = version >= kGraphVersion ? command::take<HelloMore>(body) : std::nullopt;
   fairlead::command::AddressRange range;
   if (wishes && wishes->range_bytes != 0) {
     const Result<fairlead::command::AddressRange> reserved =
         executor_->reserve(wishes->range_bytes, wishes->range_wish);
-    if (!reserved) return end(reserved.error().code(), reserved.error().message());
+    if (!reserved) return refuse(reserved.error().code(), reserved.error().message());
     range = *reserved;
   }
   const ExecutorLimits limits = executor_->limits();
   late_ = executor_->is_asynchronous();
   takes_modules_ = limits.modules != 0;
   if (late_ && version < kLateVersion) {
-    return end(
+    return refuse(
         Code::kVersionMismatch,
         fmt::format("the client speaks version {} of the commands' protocol, which knows no device that works by "
                     "itself; version {} does",
@@ -145,6 +150,16 @@ void ServerSession::take_payload(const MessageHeader& header, std::vector<std::b
                     channel->payload_bytes(), header.channel, terms_.payload_credit, terms_.payload_bytes));
   }
   if (header.sequence <= channel->executed()) return;  // its command was passed over
+  // Bytes alone do not bound what is kept: there may be none in it.
+  if (header.sequence - channel->executed() > terms_.credits) {
+    return end(Code::kResourceExhausted,
+               fmt::format("payload for command {} of channel {}, of which {} have run, and {} more may be under way",
+                           header.sequence, header.channel, channel->executed(), terms_.credits));
+  }
+  if (header.sequence <= channel->payload_for()) {
+    return end(Code::kDataLoss, fmt::format("payload for command {} of channel {} behind that for command {}",
+                                            header.sequence, header.channel, channel->payload_for()));
+  }
   channel->add_payload(header.sequence, std::move(message), sizeof(MessageHeader));
 }
 

@@ -115,6 +115,7 @@ class ServerSession final : public SessionRunner {
   ServerModules modules_;
   ServerGraphs graphs_;
   std::map<std::uint16_t, ServerChannel> channels_;
+  std::uint16_t first_ = 0;                                // the channel that run() begins with, or the next there is
   std::unique_ptr<fairlead::command::Executor> executor_;  // may write into what the channels keep
   bool late_ = false, takes_modules_ = false;              // what it is
   std::optional<fairlead::command::Outcome> lost_;         // the context is

@@ -4,11 +4,13 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
 #include <cstring>
 #include <iterator>
 
 #include "base/stack_room.h"
+#include "base/system/system_files.h"
 #include "gpu/executor/refuse.h"
 
 namespace fairlead::gpu {
@@ -28,6 +30,15 @@ std::uint64_t page() noexcept {
   static const auto bytes = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
   return bytes;
 }
+// Of all ranges of this process. Each piece cuts a mapping in three: where the kernel gives no more of them (two for
+// each), nobody has a new thread, and free() fails.
+std::atomic<std::uint64_t> placed_pieces{0};
+std::uint64_t most_mappings() noexcept {
+  constexpr std::uint64_t kUsual = 65'530;  // of Linux
+  static const std::uint64_t most = SystemFiles().number("/proc/sys/vm/max_map_count").value_or(kUsual);
+  return most;
+}
+
 std::uint64_t in_pages(std::uint64_t bytes) noexcept { return (bytes + page() - 1) / page() * page(); }
 
 }  // namespace
@@ -47,7 +58,10 @@ Result<std::unique_ptr<HostRange>> HostRange::reserve(std::uint64_t bytes, std::
   return std::unique_ptr<HostRange>(new HostRange(reinterpret_cast<std::uint64_t>(got), whole));
 }
 
-HostRange::~HostRange() { ::munmap(pointer_to(base_), bytes_); }
+HostRange::~HostRange() {
+  ::munmap(pointer_to(base_), bytes_);
+  placed_pieces.fetch_sub(pieces_.size());
+}
 
 AddressRange HostRange::facts() const noexcept { return {base_, bytes_, static_cast<std::uint32_t>(page())}; }
 
@@ -72,7 +86,17 @@ std::byte* HostRange::place(Handle handle, std::uint64_t address, std::uint64_t 
                              bytes, address, other.second.handle.bits, other.second.bytes, other.first));
     return nullptr;
   }
+  if (placed_pieces.fetch_add(1) >= most_mappings() / 4) {
+    placed_pieces.fetch_sub(1);
+    why = refuse(command::kOutOfMemory,
+                 fmt::format("the sessions of a process have {} allocations at addresses of their choice, the limit (a "
+                             "quarter of the host's vm.max_map_count): release some, or raise it with `sysctl -w "
+                             "vm.max_map_count={}` before the service starts",
+                             most_mappings() / 4, 4 * most_mappings()));
+    return nullptr;
+  }
   if (::mprotect(pointer_to(address), whole, PROT_READ | PROT_WRITE) != 0) {
+    placed_pieces.fetch_sub(1);
     why = refuse(command::kOutOfMemory,
                  fmt::format("the host has no {} bytes at {:#x}: {}", bytes, address, std::strerror(errno)));
     return nullptr;
@@ -90,6 +114,7 @@ void HostRange::give(const std::byte* at) noexcept {
     ::mprotect(pointer_to(found->first), whole, PROT_NONE);
   }
   pieces_.erase(found);
+  placed_pieces.fetch_sub(1);
 }
 
 HostRange::Pieces::const_iterator HostRange::piece_at(std::uint64_t address, std::uint64_t bytes) const noexcept {

@@ -1,7 +1,8 @@
 // A session's range of addresses on the host: nothing can be reached in it but what was placed.
 //
-// Pages that were given back are zeros when they are placed again. Owns the addresses and what is behind them. Threads:
-// one at a time.
+// Pages that were given back are zeros when they are placed again. All of a process have at most so many pieces that
+// the kernel has mappings left for all else. Owns the addresses and what is behind them. Threads: one at a
+// time.
 #pragma once
 
 #include <cstddef>

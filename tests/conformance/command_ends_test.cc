@@ -1,5 +1,6 @@
 // What clients and services do to each other: bytes that are no commands, more than the credits, ends in the middle.
 #include <gmock/gmock.h>
+#include <pthread.h>
 #include <sys/mman.h>
 
 #include <array>
@@ -200,6 +201,43 @@ TEST_P(CommandEnds, ACommandThatHangsHoldsItsSessionAlone) {
   EXPECT_EQ(hung.wait(at_gate, Stage::kComplete, std::chrono::milliseconds(1)).code(), Code::kDeadlineExceeded);
   kernels.signals().open.store(true);
   expect_fine(hung);
+}
+
+TEST_P(CommandEnds, ASessionWhoseLastCommandRunsIsCounted) {
+  if (GetParam().where == command::ServiceConfig::Where::kInTurn) GTEST_SKIP() << "its commands are over when it is";
+  if (GetParam().isolated) GTEST_SKIP() << "its process is killed, and with it the command";
+  start({.max_sessions = 1});
+  Channel hung = open(*session);
+  must(hung.load({1}, "gate"));
+  must(hung.launch({{1}}, {}));
+  hung.flush();
+  ASSERT_TRUE(comes_true([&] { return kernels.signals().entered.load() == 1; }));
+  session->close();
+  ASSERT_TRUE(comes_true([&] { return service->stats().sessions == 0; }));
+  const auto begin = [&] { return Session::connect(*client, service->listen_address(), {.patience = kPatience}); };
+  const Result<Session> refused = begin();
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code(), Code::kResourceExhausted);
+  EXPECT_THAT(refused.error().message(), HasSubstr("has 1 sessions, the limit (max_sessions), and 1 of their clients"));
+  kernels.signals().open.store(true);
+  EXPECT_TRUE(comes_true([&] { return begin().status().ok(); })) << "what it ran has ended";
+}
+
+TEST_P(CommandEnds, WhereThereIsNoThreadASessionIsRefused) {
+  if (GetParam().where == command::ServiceConfig::Where::kInTurn) GTEST_SKIP() << "sessions have none";
+  Stranger stranger(*client, service->listen_address());
+  pthread_attr_t before, immense;
+  ASSERT_EQ(::pthread_getattr_default_np(&before), 0);
+  ASSERT_EQ(::pthread_getattr_default_np(&immense), 0);
+  ASSERT_EQ(::pthread_attr_setstacksize(&immense, std::size_t{1} << 50), 0);
+  ASSERT_EQ(::pthread_setattr_default_np(&immense), 0);
+  stranger.say(datapath::command::hello_message({.payload_bytes = 4096}));
+  const Status fate = stranger.fate();
+  ASSERT_EQ(::pthread_setattr_default_np(&before), 0);
+  EXPECT_EQ(fate.code(), Code::kResourceExhausted);
+  EXPECT_THAT(fate.message(), HasSubstr("no thread for another session"));
+  EXPECT_EQ(service->stats().sessions_refused, 1u);
+  expect_untouched();
 }
 
 TEST_P(CommandEnds, AClientThatGoesInTheMiddleLeavesNothing) {

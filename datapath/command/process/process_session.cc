@@ -98,6 +98,7 @@ Status ProcessSession::start(std::size_t slot) {
 
 // What does not run ends by itself, in order.
 void ProcessSession::abandon() noexcept {
+  abandoned_.store(true);
   if (runs_.load()) kill();
 }
 
@@ -163,6 +164,10 @@ bool ProcessSession::run(Clock::time_point until) {
   }
   pipe_->put_value(FrameType::kRun, run);
   runs_.store(true);
+  if (abandoned_.load()) {  // before anybody could know what to kill
+    runs_.store(false);
+    return false;
+  }
   const bool ran = pipe_->flush() && relay();
   runs_.store(false);
   if (ran) return ran_.more != 0;

@@ -59,8 +59,8 @@ class ProcessSession final : public SessionRunner {
   SharedPage<SessionMeter> meter_;
   UniqueFd socket_;
   std::optional<FramePipe> pipe_;
-  UniqueFd process_;  // a pidfd, so that no other process is ever killed
-  std::atomic<bool> runs_{false};
+  UniqueFd process_;                                  // a pidfd, so that no other process is ever killed
+  std::atomic<bool> runs_{false}, abandoned_{false};  // each is set before the other is looked at
   pid_t pid_ = -1;
   std::size_t slot_ = 0;  // of the tenant's meter, while there is a process
   bool news_ = false;     // something was put since the last run

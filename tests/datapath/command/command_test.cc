@@ -360,6 +360,22 @@ TEST_F(CommandSession, FencesWaitForAnotherChannelAndFailWithIt) {
   EXPECT_EQ(replies(5).executed, 1u);
 }
 
+TEST_F(CommandSession, WhereTimeRunsOutTheNextChannelIsFirst) {
+  greet();
+  const auto mark = record(static_cast<std::uint16_t>(Opcode::kMark), 0, {});
+  give(0, 1, std::vector(100, mark));
+  give(7, 1, std::vector(3, mark));
+  give(15, 1, std::vector(3, mark));
+  for (int i = 0; i < 7; ++i) EXPECT_TRUE(session_->run({})) << "no time, so one command each time";
+  EXPECT_EQ(replies(0).executed, 3u);
+  EXPECT_EQ(replies(7).executed, 2u);
+  EXPECT_EQ(replies(15).executed, 2u);
+  for (int i = 0; i < 12; ++i) EXPECT_TRUE(session_->run({}));
+  EXPECT_EQ(replies(0).executed, 13u) << "those that have no more are passed over";
+  EXPECT_EQ(replies(7).executed, 3u);
+  EXPECT_EQ(replies(15).executed, 3u);
+}
+
 TEST_F(CommandSession, PayloadMayComeBeforeItsCommandAndAfterIt) {
   greet();
   give(0, 1, {allocate(1, 4096), record(Opcode::kCopyIn, CopyBody{1, 0, 2000})});
@@ -427,6 +443,13 @@ TEST_F(CommandSession, WhatBreaksTheProtocolEndsItWithAReason) {
       {[&] { give(0, 1, {allocate(1, 8), stub}); }, "command 2 of channel 0 is malformed"},
       {[&] { raw({.type = kType, .count = 70'000, .sequence = 1}, 8); }, "credits"},
       {[&] { give_payload(0, 1, 2 << 20); }, "in one piece"},
+      {[&] { give_payload(0, 2049, 0); }, "payload for command 2049 of channel 0, of which 0 have run, and 2048 more"},
+      {[&] { give_payload(0, ~std::uint64_t{0}, 0); }, "payload for command 18446744073709551615"},
+      {[&] {
+         give_payload(0, 2048, 0);
+         give_payload(0, 2048, 0);
+       },
+       "payload for command 2048 of channel 0 behind that for command 2048"},
       {[&] { raw({.type = kType, .count = 1, .sequence = 1}, 8, TrafficClass::kBulk); }, "no place here"},
   };
   for (const auto& [does, says] : cases) {
@@ -452,7 +475,7 @@ TEST_F(CommandSession, CreditsBoundWhatIsKept) {
   EXPECT_TRUE(session_->is_over());
   EXPECT_EQ(refusal().code(), Code::kResourceExhausted);
   greet();
-  for (int i = 0; !session_->is_over() && i < 1000; ++i) give_payload(0, 1, 1 << 20);
+  for (std::uint64_t i = 1; !session_->is_over() && i < 1000; ++i) give_payload(0, i, 1 << 20);
   EXPECT_EQ(refusal().code(), Code::kResourceExhausted);
 }
 

@@ -16,15 +16,20 @@ class Words final : public Outlet {
   std::vector<std::vector<std::byte>> said;
 };
 
+std::shared_ptr<TenantAccount> account_with_page() {
+  auto account = std::make_shared<TenantAccount>();
+  SharedPage<TenantMeter> page = *SharedPage<TenantMeter>::create();
+  account->meter = page.value;
+  account->page = std::move(page.fd);
+  return account;
+}
+
 /// A descriptor more each time, until one is enough.
 TEST(ProcessSession, TooFewDescriptorsRefuseItAndLeaveNothing) {
 #ifdef __SANITIZE_ADDRESS__
   GTEST_SKIP() << "the sanitizers need descriptors of their own";
 #endif
-  auto account = std::make_shared<TenantAccount>();
-  SharedPage<TenantMeter> page = *SharedPage<TenantMeter>::create();
-  account->meter = page.value;
-  account->page = std::move(page.fd);
+  const std::shared_ptr<TenantAccount> account = account_with_page();
   const int lowest = ::dup(0);
   ASSERT_GE(lowest, 0);
   ::close(lowest);
@@ -49,6 +54,22 @@ TEST(ProcessSession, TooFewDescriptorsRefuseItAndLeaveNothing) {
     EXPECT_EQ(words.said.size(), is_over ? 1u : 0u) << "who is refused is told";
   }
   EXPECT_GE(refused, 3);
+}
+
+/// As when the client goes while its process is being started: a process that answers nothing is not waited for.
+TEST(ProcessSession, WhatWasAbandonedIsNotRun) {
+  const std::shared_ptr<TenantAccount> account = account_with_page();
+  Words words;
+  {
+    ProcessSession session(words, {}, {"/bin/sleep", "1000"}, account);
+    session.abandon();
+    session.take(hello_message({}), TrafficClass::kCommands);
+    EXPECT_FALSE(session.is_over());
+    EXPECT_FALSE(session.run(SessionRunner::Clock::time_point::max()));
+  }
+  EXPECT_EQ(::waitpid(-1, nullptr, WNOHANG), -1) << "a process is left";
+  EXPECT_EQ(errno, ECHILD);
+  EXPECT_TRUE(words.said.empty());
 }
 
 }  // namespace

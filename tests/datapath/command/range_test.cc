@@ -6,6 +6,7 @@
 
 #include <limits>
 
+#include "base/system/system_files.h"
 #include "datapath/command/range/local_range.h"
 #include "gpu/executor/host_range.h"
 #include "tests/datapath/command/fed_session.h"
@@ -100,6 +101,34 @@ TEST(HostRange, WhatIsPlacedIsThereAndNothingElse) {
   EXPECT_EQ(at[page()], std::byte{0}) << "and what was there is gone";
 }
 
+TEST(HostRange, LeavesMappingsForAllElse) {
+  const std::uint64_t limit = *SystemFiles().number("/proc/sys/vm/max_map_count");
+  const Result<std::unique_ptr<HostRange>> other = HostRange::reserve(kBytes, 0);
+  ASSERT_TRUE(other);
+  Outcome why;
+  {
+    const Result<std::unique_ptr<HostRange>> made = HostRange::reserve(limit * page(), 0);
+    ASSERT_TRUE(made);
+    const std::uint64_t base = (*made)->facts().base;
+    std::uint64_t placed = 0;
+    for (; placed < limit / 2 - 1; ++placed) {  // each alone between two that are not there
+      if ((*made)->place({placed + 1}, base + (2 * placed + 1) * page(), 1, why) == nullptr) break;
+    }
+    EXPECT_EQ(placed, limit / 4);
+    EXPECT_EQ(why.result, kOutOfMemory);
+    EXPECT_THAT(why.text, HasSubstr("a quarter of the host's vm.max_map_count"));
+    EXPECT_EQ((*other)->place({1}, (*other)->facts().base, 1, why), nullptr) << "it is the process's limit";
+    (*made)->give((*made)->find(base + page(), 1));
+    std::byte* const at = (*other)->place({1}, (*other)->facts().base, 1, why);
+    ASSERT_NE(at, nullptr) << why.text;
+    EXPECT_EQ((*made)->place({1}, base + page(), 1, why), nullptr);
+    (*other)->give(at);
+  }
+  for (std::uint64_t i = 0; i < kBytes / page(); ++i) {
+    EXPECT_NE((*other)->place({i + 1}, (*other)->facts().base + i * page(), 1, why), nullptr) << "the first has gone";
+  }
+}
+
 class CommandRange : public FedSession {
  protected:
   /// What the welcome says, or why there was none.
@@ -126,6 +155,8 @@ TEST_F(CommandRange, IsReservedWhenTheSessionBegins) {
   EXPECT_EQ(begin_with({1, 0})->bytes, page());
   for (const std::uint64_t bytes : {kBytes + 1, kMost}) {
     EXPECT_FALSE(begin_with({bytes, 0}));
+    EXPECT_TRUE(session_->is_over());
+    EXPECT_FALSE(session_->is_welcome()) << "so it counts as refused, and has no executor";
     EXPECT_EQ(refusal().code(), Code::kResourceExhausted);
     EXPECT_THAT(refusal().message(), HasSubstr("a session has 1 to 1048576"));
   }

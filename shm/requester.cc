@@ -89,6 +89,7 @@ bool Requester::post_other(const WorkRequest& work) noexcept {
   mine.remote_key = work.remote_key;
   mine.done = mine.source = 0;
   mine.copies = mine.refused = false;
+  mine.named = legal && is_named(work, length);
   mine.segments = 0;
   if (legal) {
     for (const auto& segment : work.local) mine.segment[mine.segments++] = {segment.data, segment.length};
@@ -99,9 +100,11 @@ bool Requester::post_other(const WorkRequest& work) noexcept {
 
 // ---- sending -------------------------------------------------------------------------------------------------------
 
-/// The peer copies it, from where it lies.
-bool Requester::is_named(const Work& work) const noexcept {
-  return work.length > kThroughRing && theirs_->state.pulls.load(std::memory_order_relaxed) == 1;
+/// The peer copies it, from where it lies. Asked once a request: the peer may change its answer.
+bool Requester::is_named(const WorkRequest& work, std::uint64_t length) const noexcept {
+  const auto is_alone = [](const auto& segment) { return segment.key == kThroughRingsAlone; };
+  return work.kind == OpKind::kWrite && length > kThroughRing &&
+         theirs_->state.pulls.load(std::memory_order_relaxed) == 1 && std::ranges::none_of(work.local, is_alone);
 }
 
 /// Of the ring of data, for its next slot.
@@ -110,7 +113,7 @@ std::uint32_t Requester::room_for(const Work& work) const noexcept {
   if (work.kind == OpKind::kMessage) {
     return work.length <= kMessageInSlot ? 0 : static_cast<std::uint32_t>(work.length);
   }
-  if (work.done == 0 && is_named(work)) {
+  if (work.named) {
     return work.segments == 1 ? 0 : work.segments * static_cast<std::uint32_t>(sizeof(SourceSegment));
   }
   const std::uint64_t left = std::min<std::uint64_t>(work.length - work.done, kMaxPiece);
@@ -130,7 +133,7 @@ void Requester::send_on() noexcept {
       ++next_;
     } else if (work.kind == OpKind::kMessage) {
       send_stored(work);
-    } else if (work.done == 0 && is_named(work)) {
+    } else if (work.named) {
       send_from(work);
     } else {
       send_piece(work);

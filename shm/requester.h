@@ -38,6 +38,9 @@ class Sink {
 /// call, which finds the peer and pins its pages.
 inline constexpr std::uint64_t kThroughRing = 8 * 1024;
 
+/// Registration::local of memory that no peer can copy.
+inline constexpr std::uint64_t kThroughRingsAlone = 1;
+
 /// What an advance() came to.
 struct Advance {
   bool happened = false;
@@ -84,6 +87,7 @@ class Requester {
     // Read that we copy ourselves: from where, in the peer. Message that is in the store: where it ends there.
     std::uint64_t source = 0;
     bool copies = false;   // that it is one
+    bool named = false;    // write: the peer copies it
     bool refused = false;  // by the peer
     std::array<iovec, kMaxSegments> segment{};
   };
@@ -96,7 +100,7 @@ class Requester {
   bool post_message(const datapath::WorkRequest& work) noexcept;
   bool post_other(const datapath::WorkRequest& work) noexcept;
   void send_on() noexcept;
-  [[nodiscard]] bool is_named(const Work& work) const noexcept;
+  [[nodiscard]] bool is_named(const datapath::WorkRequest& work, std::uint64_t length) const noexcept;
   [[nodiscard]] std::uint32_t room_for(const Work& work) const noexcept;
   void send_from(Work& work) noexcept;
   void send_piece(Work& work) noexcept;

@@ -204,7 +204,8 @@ std::string_view Responder::begin_read(const Slot& slot) noexcept {
     end(slot.length == 0 ? Code::kOk : Code::kProtectionError);
     return {};
   }
-  if (slot.length > kThroughRing && theirs_->state.pulls.load(std::memory_order_relaxed) == 1) {
+  if (slot.length > kThroughRing && theirs_->state.pulls.load(std::memory_order_relaxed) == 1 &&
+      !grants_.is_by_cpu_only(slot.key)) {
     reading_[begun_ % kDepth] = {.open = true, .key = slot.key, .address = slot.address, .length = slot.length};
     out_.push(
         {.kind = SlotKind::kReadFrom, .word = number(), .address = reinterpret_cast<std::uint64_t>(from->data())});

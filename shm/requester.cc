@@ -318,8 +318,12 @@ void Requester::copy_reads(std::size_t turn, Advance& outcome) noexcept {
       reads_.pop();
       continue;
     }
+    if (has_closed(*theirs_)) {  // what lies there now is not what was to be read
+      outcome.gone = true;
+      return;
+    }
     auto copied = PeerMemory::Copied::kAll;
-    const std::uint64_t most = std::min<std::uint64_t>(turn, work->length - work->done);
+    const std::uint64_t most = std::min<std::uint64_t>({turn, kCopyAtOnce, work->length - work->done});
     for_pieces(std::span(work->segment).first(work->segments), work->done, most, [&](std::byte* to, std::size_t bytes) {
       copied = memory_.copy(to, work->source + work->done, bytes);
       if (copied != PeerMemory::Copied::kAll) return false;

@@ -38,6 +38,9 @@ class Sink {
 /// call, which finds the peer and pins its pages.
 inline constexpr std::uint64_t kThroughRing = 8 * 1024;
 
+/// Copied of the peer's memory before it is asked again whether it has closed. Who revokes waits for no more.
+inline constexpr std::size_t kCopyAtOnce = 256 * 1024;
+
 /// Registration::local of memory that no peer can copy.
 inline constexpr std::uint64_t kThroughRingsAlone = 1;
 

@@ -6,12 +6,6 @@
 #include "base/guarded.h"
 
 namespace fairlead::shm {
-namespace {
-
-constexpr std::size_t kCopyAtOnce = 256 * 1024;  // who revokes waits for no more
-
-}  // namespace
-
 Responder::Responder(const PeerMemory& memory, datapath::GrantReader& grants, datapath::DomainNumber domain)
     : memory_(memory),
       grants_(grants),
@@ -33,6 +27,10 @@ Advance Responder::advance(Sink& sink, std::size_t turn) noexcept {
     if (doing_ == Doing::kAnswering) answer_on(turn);
     // Each request makes one answer at once, at most.
     if (outcome.gone || doing_ != Doing::kNothing || turn == 0 || !in_.ready() || !out_.has_room(0)) break;
+    if (has_closed(*theirs_)) {
+      outcome.gone = true;
+      break;
+    }
     ++taken;
     outcome.happened = true;
     const Slot slot = in_.next();
@@ -144,22 +142,23 @@ void Responder::copy_on(std::size_t& turn, Advance& outcome) noexcept {
   Code code = Code::kOk;
   while (turn > 0 && code == Code::kOk && done_ < request_.length) {
     std::size_t copied = 0;
-    code = copy_piece(std::min(turn, kCopyAtOnce), copied, outcome);
+    outcome.gone = has_closed(*theirs_);
+    if (!outcome.gone) code = copy_piece(std::min(turn, kCopyAtOnce), copied, outcome);
     if (outcome.gone) return;
     done_ += copied;
     turn -= copied;
     outcome.bytes += copied;
     outcome.happened = true;
   }
+  if (code == Code::kOk && peer_let_go()) {
+    outcome.gone = true;
+    return;
+  }
   if (code == Code::kOk && done_ < request_.length) {
     ours_->answered.progress.fetch_add(1, std::memory_order_relaxed);
     return;
   }
   doing_ = Doing::kNothing;
-  if (code == Code::kOk && peer_let_go()) {
-    outcome.gone = true;
-    return;
-  }
   end_write(code);
 }
 
@@ -191,7 +190,8 @@ Code Responder::copy_piece(std::size_t most, std::size_t& copied, Advance& outco
 
 /// What was read of its memory does not count then.
 bool Responder::peer_let_go() const noexcept {
-  return theirs_->state.closed.load(std::memory_order_acquire) != 0 || !memory_.alive();
+  std::atomic_thread_fence(std::memory_order_seq_cst);  // behind what was copied
+  return has_closed(*theirs_) || !memory_.alive();
 }
 
 // ---- reads ---------------------------------------------------------------------------------------------------------

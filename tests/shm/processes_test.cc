@@ -271,7 +271,7 @@ INSTANTIATE_TEST_SUITE_P(Copies, ShmProcesses, testing::Values(true, false),
 
 // Memory that the CPU can read and the kernel does not pin: no peer can copy it.
 TEST(ShmOfTheCpuAlone, GoesThroughTheRings) {
-  const UniqueFd secret(static_cast<int>(::syscall(SYS_memfd_secret, FD_CLOEXEC)));
+  const UniqueFd secret(static_cast<int>(::syscall(SYS_memfd_secret, 0)));
   constexpr std::size_t kSecret = 64 * 1024;
   if (!secret || ::ftruncate(secret.get(), kSecret) != 0) GTEST_SKIP() << "no memfd_secret: " << std::strerror(errno);
   void* const mapped = ::mmap(nullptr, kSecret, PROT_READ | PROT_WRITE, MAP_SHARED, secret.get(), 0);

@@ -108,6 +108,16 @@ TEST_F(ShmRequester, AReadIsCopiedAndOnlyThenSaidToBe) {
   EXPECT_EQ(told.completions.size(), 1u);
 }
 
+TEST_F(ShmRequester, NothingIsCopiedOfAPeerThatHasClosed) {
+  const std::vector<std::byte> theirs(kBytes, std::byte{8});
+  ASSERT_EQ(post(OpKind::kRead, 5, kBytes), 1u);
+  answer({.kind = SlotKind::kReadFrom, .word = 0, .address = reinterpret_cast<std::uint64_t>(theirs.data())});
+  EXPECT_FALSE(requester_.advance(told, kBytes / 2).gone);
+  peers->sides[0].state.closed = 1;
+  EXPECT_TRUE(requester_.advance(told, kTurn).gone);
+  EXPECT_EQ(std::ranges::count(local_, std::byte{8}), static_cast<std::ptrdiff_t>(kBytes / 2));
+}
+
 TEST_F(ShmRequester, AReadOfMemoryThatIsGoneFailsAlone) {
   ASSERT_EQ(post(OpKind::kRead, 5, kBytes), 1u);
   answer({.kind = SlotKind::kReadFrom, .word = 0, .address = 4096});

@@ -151,6 +151,21 @@ TEST_F(ShmResponder, AWriteOfAPeerThatHasClosedDoesNotCount) {
   EXPECT_TRUE(responder_.advance(told, kTurn).gone);
   EXPECT_EQ(ended(), 0u);
   EXPECT_TRUE(told.messages.empty());
+  EXPECT_EQ(target().front(), std::byte{0x5a}) << "nothing of it is copied";
+}
+
+// It closes while its write is being copied: what it puts there afterwards goes nowhere.
+TEST_F(ShmResponder, AWriteStopsWhereItsPeerCloses) {
+  std::vector<std::byte> source(kBytes, std::byte{1});
+  const SourceSegment from{reinterpret_cast<std::uint64_t>(source.data()), source.size()};
+  push(write_from(kBytes), &from);
+  EXPECT_FALSE(responder_.advance(told, 4096).gone);
+  EXPECT_FALSE(responder_.advance(told, 4096).gone);
+  peers->sides[0].state.closed = 1;
+  std::ranges::fill(source, std::byte{9});
+  EXPECT_TRUE(responder_.advance(told, kTurn).gone);
+  EXPECT_EQ(std::ranges::count(target(), std::byte{9}), 0);
+  EXPECT_GT(std::ranges::count(target(), std::byte{1}), 0);
 }
 
 TEST_F(ShmResponder, AWriteOfAPeerThatHungUpDoesNotCount) {

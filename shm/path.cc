@@ -139,8 +139,8 @@ void ShmPath::become_ready(const Greeting& greeting) noexcept {
   const std::size_t mine = active_ ? 0 : 1, other = 1 - mine;
   const bool pulls = context_.config.pull && memory_.can_read(greeting);
   ours().state.pulls.store(pulls ? 1 : 0, std::memory_order_relaxed);
-  requester_.start(&segment_->requests[mine], &segment_->responses[other], &theirs(), &ours());
-  responder_.start(&segment_->requests[other], &segment_->responses[mine], &theirs(), &ours());
+  requester_.start(&segment_->requests[mine], &segment_->responses[other], &theirs(), &ours(), pulls);
+  responder_.start(&segment_->requests[other], &segment_->responses[mine], &theirs(), &ours(), pulls);
   state_ = State::kReady;
   context_.traffic.paths.add();
   announce_ready_ = true;

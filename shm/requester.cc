@@ -16,10 +16,11 @@ Slot Requester::message_slot(const Work& work) noexcept {
   return {.kind = SlotKind::kMessage, .word = work.known, .bytes = static_cast<std::uint32_t>(work.length)};
 }
 
-void Requester::start(Requests* requests, Responses* responses, const Side* theirs, Side* ours) noexcept {
+void Requester::start(Requests* requests, Responses* responses, const Side* theirs, Side* ours, bool pulls) noexcept {
   out_ = {requests, &theirs->answered.requests};
   in_ = {responses, &ours->heard.responses};
   theirs_ = theirs;
+  pulls_ = pulls;
   stopped_ = false;
 }
 
@@ -285,6 +286,8 @@ std::string_view Requester::take_data(const Slot& slot, Advance& outcome) noexce
 }
 
 std::string_view Requester::take_source(const Slot& slot) noexcept {
+  if (!pulls_) return "a read to copy, which was not offered";
+  if (reads_.full()) return "more reads to copy than the depth";
   Work* const work = find(slot.word, OpKind::kRead);
   if (work == nullptr || work->copies || work->done != 0) return "the place of a read that was not asked for";
   work->copies = true;

@@ -56,8 +56,8 @@ class Requester {
  public:
   explicit Requester(const PeerMemory& memory) noexcept : memory_(memory) {}
 
-  /// The memory stays until stop().
-  void start(Requests* requests, Responses* responses, const Side* theirs, Side* ours) noexcept;
+  /// The memory stays until stop(). `pulls`: this end reads the peer's memory; else it is not to be named here.
+  void start(Requests* requests, Responses* responses, const Side* theirs, Side* ours, bool pulls) noexcept;
   /// Touches nothing of the shared memory and of the user's any more.
   void stop() noexcept { stopped_ = true; }
 
@@ -120,6 +120,7 @@ class Requester {
   Producer<Requests> out_;
   Consumer<Responses> in_;
   const Side* theirs_ = nullptr;
+  bool pulls_ = false;
   bool stopped_ = true;
 
   std::vector<Work> work_;  // a power of two; as many as were needed at once

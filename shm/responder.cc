@@ -12,11 +12,12 @@ Responder::Responder(const PeerMemory& memory, datapath::GrantReader& grants, da
       domain_(domain),
       message_(std::make_unique_for_overwrite<std::byte[]>(kMaxPiece)) {}
 
-void Responder::start(Requests* requests, Responses* responses, const Side* theirs, Side* ours) noexcept {
+void Responder::start(Requests* requests, Responses* responses, const Side* theirs, Side* ours, bool pulls) noexcept {
   in_ = {requests, &ours->answered.requests};
   out_ = {responses, &theirs->heard.responses};
   theirs_ = theirs;
   ours_ = ours;
+  pulls_ = pulls;
   stopped_ = false;
 }
 
@@ -121,6 +122,7 @@ std::string_view Responder::take_piece(const Slot& slot, Advance& outcome) noexc
 }
 
 std::string_view Responder::begin_copy(const Slot& slot) noexcept {
+  if (!pulls_) return "a write to copy, which was not offered";
   const std::size_t listed = std::size_t{slot.count} * sizeof(SourceSegment);
   if (slot.count > kMaxSegments || slot.bytes != listed || slot.length > kMaxLength) return "a write from nowhere";
   Slot inside = slot;

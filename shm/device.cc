@@ -7,6 +7,8 @@
 #include "shm/endpoint.h"
 #include "shm/factory.h"
 #include "shm/meeting/listener.h"
+#include "shm/peer_memory.h"
+#include "shm/requester.h"
 #include "transport/check_memory.h"
 
 namespace fairlead::shm {
@@ -44,15 +46,17 @@ Result<datapath::Registration> ShmDevice::register_memory(const datapath::Memory
   if (Status known = datapath::check_host_memory(memory, name()); !known.ok()) return known;
   install_fault_handlers();  // payload is copied there by the CPU
   registrations_.fetch_add(1, std::memory_order_relaxed);
-  return datapath::Registration{};
+  return datapath::Registration{.local = is_by_cpu_only(memory.bytes) ? kThroughRingsAlone : 0};
 }
 
 void ShmDevice::deregister(const datapath::Registration&) noexcept {
   registrations_.fetch_sub(1, std::memory_order_relaxed);
 }
 
-Result<datapath::Grant> ShmDevice::grant(const datapath::MemoryDescriptor& part) {
-  return grants_.grant(part.bytes, part.access, 0);
+Result<datapath::Grant> ShmDevice::grant(const datapath::MemoryDescriptor& part) { return grant_in(0, part); }
+
+datapath::Grant ShmDevice::grant_in(datapath::DomainNumber domain, const datapath::MemoryDescriptor& part) {
+  return grants_.grant(part.bytes, part.access, domain, !part.bytes.empty() && is_by_cpu_only(part.bytes));
 }
 
 Result<std::unique_ptr<datapath::MemoryDomain>> ShmDevice::open_domain() {

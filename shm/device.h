@@ -1,7 +1,7 @@
 // Memory shared between processes of one host and user, as a Device: see transport/device.h.
 //
-// A registration is nothing but a count: the kernel lets this process's peers read whatever they may, and grants say
-// what this end carries out for them.
+// A registration is a count, and whether peers can copy the memory: the kernel lets them read whatever they may and it
+// can. Grants say what this end carries out for them.
 #pragma once
 
 #include <atomic>
@@ -39,6 +39,7 @@ class ShmDevice final : public datapath::Device {
   [[nodiscard]] const Clock& clock() const noexcept { return clock_; }
   [[nodiscard]] const Place& meeting() const noexcept { return place_; }
   [[nodiscard]] datapath::GrantTable& grants() noexcept { return grants_; }
+  [[nodiscard]] datapath::Grant grant_in(datapath::DomainNumber domain, const datapath::MemoryDescriptor& part);
 
  private:
   ShmDevice(const ShmConfig& config, Place place, const Clock& clock);

@@ -16,7 +16,7 @@ class ShmDomain final : public datapath::MemoryDomain {
   }
   void deregister(const datapath::Registration& registration) noexcept override { device_.deregister(registration); }
   Result<datapath::Grant> grant(const datapath::MemoryDescriptor& part) override {
-    return device_.grants().grant(part.bytes, part.access, number_);
+    return device_.grant_in(number_, part);
   }
   void revoke(const datapath::Grant& grant) noexcept override { device_.revoke(grant); }
 

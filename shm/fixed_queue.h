@@ -11,6 +11,7 @@ template <typename T, std::size_t kMost>
 class FixedQueue {
  public:
   [[nodiscard]] bool empty() const noexcept { return first_ == end_; }
+  [[nodiscard]] bool full() const noexcept { return end_ - first_ == kMost; }
   [[nodiscard]] const T& front() const noexcept { return all_[first_ % kMost]; }
   void push(const T& value) noexcept {
     assert(end_ - first_ < kMost);

@@ -139,8 +139,8 @@ void ShmPath::become_ready(const Greeting& greeting) noexcept {
   const std::size_t mine = active_ ? 0 : 1, other = 1 - mine;
   const bool pulls = context_.config.pull && memory_.can_read(greeting);
   ours().state.pulls.store(pulls ? 1 : 0, std::memory_order_relaxed);
-  requester_.start(&segment_->requests[mine], &segment_->responses[other], &theirs(), &ours());
-  responder_.start(&segment_->requests[other], &segment_->responses[mine], &theirs(), &ours());
+  requester_.start(&segment_->requests[mine], &segment_->responses[other], &theirs(), &ours(), pulls);
+  responder_.start(&segment_->requests[other], &segment_->responses[mine], &theirs(), &ours(), pulls);
   state_ = State::kReady;
   context_.traffic.paths.add();
   announce_ready_ = true;
@@ -239,17 +239,23 @@ void ShmPath::wake() noexcept {
   const std::uint64_t sent = requester_.take_sent();
   if (sent != 0) context_.traffic.bytes_sent.add(sent);
   const bool news = requester_.take_news();
-  if (!(responder_.take_news() || news) || state_ != State::kReady) return;
+  const bool owed = std::exchange(owes_wake_, false);
+  if (!(responder_.take_news() || news || owed) || state_ != State::kReady) return;
   // Reads and writes, so that either it sees what is in the ring before it sleeps, or we see that it does.
   if (theirs().rest.sleeping.exchange(0, std::memory_order_acq_rel) == 0) return;
   const std::byte packet{1};
-  (void)send_packet(socket_.get(), {&packet, 1});  // no room: it has not taken what was to wake it before
+  if (send_packet(socket_.get(), {&packet, 1})) return;
+  // No room: it has not taken what was to wake it before. Or it is gone.
+  if (errno == EAGAIN || errno == EWOULDBLOCK || errno == EPIPE || errno == ECONNRESET || errno == ENOTCONN) return;
+  // The system is short of memory: it sleeps on, and is woken when there is some.
+  theirs().rest.sleeping.store(1, std::memory_order_release);
+  owes_wake_ = true;
 }
 
 bool ShmPath::arm() noexcept {
   if (state_ == State::kReady) {
     ours().rest.sleeping.exchange(1, std::memory_order_acq_rel);
-    return !announce_ready_ && !hung_up_ && !requester_.has_work() && !responder_.has_work();
+    return !announce_ready_ && !hung_up_ && !owes_wake_ && !requester_.has_work() && !responder_.has_work();
   }
   return !announce_down_ && (requester_.idle() || !(state_ == State::kDown || state_ == State::kClosed));
 }
@@ -322,7 +328,10 @@ void ShmPath::watch() noexcept {
 void ShmPath::disconnect() noexcept {
   requester_.stop();
   responder_.stop();
-  if (segment_.is_mine()) ours().state.closed.exchange(1, std::memory_order_acq_rel);
+  if (segment_.is_mine()) {
+    ours().state.closed.store(1, std::memory_order_release);
+    std::atomic_thread_fence(std::memory_order_seq_cst);  // before what becomes of the memory afterwards
+  }
   if (!socket_) return;
   ::epoll_ctl(context_.epoll.get(), EPOLL_CTL_DEL, socket_.get(), nullptr);
   if (memory_.life() >= 0) ::epoll_ctl(context_.epoll.get(), EPOLL_CTL_DEL, memory_.life(), nullptr);

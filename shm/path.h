@@ -107,6 +107,7 @@ class ShmPath final : public datapath::Path, private Sink {
   Responder responder_;
   bool readable_ = false;
   bool hung_up_ = false;
+  bool owes_wake_ = false;        // a peer that sleeps could not be woken
   std::uint32_t looks_left_ = 0;  // after that: what the peer had sent before is taken, and not for ever
   bool announce_ready_ = false;
   std::optional<Status> announce_down_;

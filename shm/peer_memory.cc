@@ -2,6 +2,7 @@
 
 #include <poll.h>
 #include <sys/uio.h>
+#include <unistd.h>
 
 #include <array>
 #include <cerrno>
@@ -29,7 +30,21 @@ bool writable(std::byte* start, std::size_t length) noexcept {
   });
 }
 
+bool kernel_reads(const std::byte& own) noexcept {
+  std::byte byte{};
+  const iovec here{&byte, 1};
+  const iovec there{const_cast<std::byte*>(&own), 1};
+  return ::process_vm_readv(::getpid(), &here, 1, &there, 1, 0) == 1 || errno != EFAULT;
+}
+
 }  // namespace
+
+bool is_by_cpu_only(std::span<const std::byte> own) noexcept {
+  for (const std::byte* at : {&own.front(), &own.back()}) {
+    if (!kernel_reads(*at) && readable(at, 1)) return true;
+  }
+  return false;
+}
 
 void PeerMemory::meet(PeerProcess process, int socket) noexcept {
   process_ = std::move(process);

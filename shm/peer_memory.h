@@ -12,11 +12,17 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "shm/meeting/greeting.h"
 #include "shm/meeting/socket.h"
 
 namespace fairlead::shm {
+
+/// Of memory that the CPU can read but the kernel does not pin (memfd_secret(2), a driver's mapping, vvar): no peer can
+/// copy it, so that it goes through the rings. Looks at the first byte and the last: what lies between is of their
+/// kind.
+[[nodiscard]] bool is_by_cpu_only(std::span<const std::byte> own) noexcept;
 
 class PeerMemory {
  public:

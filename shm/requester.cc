@@ -16,10 +16,11 @@ Slot Requester::message_slot(const Work& work) noexcept {
   return {.kind = SlotKind::kMessage, .word = work.known, .bytes = static_cast<std::uint32_t>(work.length)};
 }
 
-void Requester::start(Requests* requests, Responses* responses, const Side* theirs, Side* ours) noexcept {
+void Requester::start(Requests* requests, Responses* responses, const Side* theirs, Side* ours, bool pulls) noexcept {
   out_ = {requests, &theirs->answered.requests};
   in_ = {responses, &ours->heard.responses};
   theirs_ = theirs;
+  pulls_ = pulls;
   stopped_ = false;
 }
 
@@ -89,6 +90,7 @@ bool Requester::post_other(const WorkRequest& work) noexcept {
   mine.remote_key = work.remote_key;
   mine.done = mine.source = 0;
   mine.copies = mine.refused = false;
+  mine.named = legal && is_named(work, length);
   mine.segments = 0;
   if (legal) {
     for (const auto& segment : work.local) mine.segment[mine.segments++] = {segment.data, segment.length};
@@ -99,9 +101,11 @@ bool Requester::post_other(const WorkRequest& work) noexcept {
 
 // ---- sending -------------------------------------------------------------------------------------------------------
 
-/// The peer copies it, from where it lies.
-bool Requester::is_named(const Work& work) const noexcept {
-  return work.length > kThroughRing && theirs_->state.pulls.load(std::memory_order_relaxed) == 1;
+/// The peer copies it, from where it lies. Asked once a request: the peer may change its answer.
+bool Requester::is_named(const WorkRequest& work, std::uint64_t length) const noexcept {
+  const auto is_alone = [](const auto& segment) { return segment.key == kThroughRingsAlone; };
+  return work.kind == OpKind::kWrite && length > kThroughRing &&
+         theirs_->state.pulls.load(std::memory_order_relaxed) == 1 && std::ranges::none_of(work.local, is_alone);
 }
 
 /// Of the ring of data, for its next slot.
@@ -110,7 +114,7 @@ std::uint32_t Requester::room_for(const Work& work) const noexcept {
   if (work.kind == OpKind::kMessage) {
     return work.length <= kMessageInSlot ? 0 : static_cast<std::uint32_t>(work.length);
   }
-  if (work.done == 0 && is_named(work)) {
+  if (work.named) {
     return work.segments == 1 ? 0 : work.segments * static_cast<std::uint32_t>(sizeof(SourceSegment));
   }
   const std::uint64_t left = std::min<std::uint64_t>(work.length - work.done, kMaxPiece);
@@ -130,7 +134,7 @@ void Requester::send_on() noexcept {
       ++next_;
     } else if (work.kind == OpKind::kMessage) {
       send_stored(work);
-    } else if (work.done == 0 && is_named(work)) {
+    } else if (work.named) {
       send_from(work);
     } else {
       send_piece(work);
@@ -282,6 +286,8 @@ std::string_view Requester::take_data(const Slot& slot, Advance& outcome) noexce
 }
 
 std::string_view Requester::take_source(const Slot& slot) noexcept {
+  if (!pulls_) return "a read to copy, which was not offered";
+  if (reads_.full()) return "more reads to copy than the depth";
   Work* const work = find(slot.word, OpKind::kRead);
   if (work == nullptr || work->copies || work->done != 0) return "the place of a read that was not asked for";
   work->copies = true;
@@ -315,8 +321,12 @@ void Requester::copy_reads(std::size_t turn, Advance& outcome) noexcept {
       reads_.pop();
       continue;
     }
+    if (has_closed(*theirs_)) {  // what lies there now is not what was to be read
+      outcome.gone = true;
+      return;
+    }
     auto copied = PeerMemory::Copied::kAll;
-    const std::uint64_t most = std::min<std::uint64_t>(turn, work->length - work->done);
+    const std::uint64_t most = std::min<std::uint64_t>({turn, kCopyAtOnce, work->length - work->done});
     for_pieces(std::span(work->segment).first(work->segments), work->done, most, [&](std::byte* to, std::size_t bytes) {
       copied = memory_.copy(to, work->source + work->done, bytes);
       if (copied != PeerMemory::Copied::kAll) return false;

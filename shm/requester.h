@@ -38,6 +38,12 @@ class Sink {
 /// call, which finds the peer and pins its pages.
 inline constexpr std::uint64_t kThroughRing = 8 * 1024;
 
+/// Copied of the peer's memory before it is asked again whether it has closed. Who revokes waits for no more.
+inline constexpr std::size_t kCopyAtOnce = 256 * 1024;
+
+/// Registration::local of memory that no peer can copy.
+inline constexpr std::uint64_t kThroughRingsAlone = 1;
+
 /// What an advance() came to.
 struct Advance {
   bool happened = false;
@@ -50,8 +56,8 @@ class Requester {
  public:
   explicit Requester(const PeerMemory& memory) noexcept : memory_(memory) {}
 
-  /// The memory stays until stop().
-  void start(Requests* requests, Responses* responses, const Side* theirs, Side* ours) noexcept;
+  /// The memory stays until stop(). `pulls`: this end reads the peer's memory; else it is not to be named here.
+  void start(Requests* requests, Responses* responses, const Side* theirs, Side* ours, bool pulls) noexcept;
   /// Touches nothing of the shared memory and of the user's any more.
   void stop() noexcept { stopped_ = true; }
 
@@ -84,6 +90,7 @@ class Requester {
     // Read that we copy ourselves: from where, in the peer. Message that is in the store: where it ends there.
     std::uint64_t source = 0;
     bool copies = false;   // that it is one
+    bool named = false;    // write: the peer copies it
     bool refused = false;  // by the peer
     std::array<iovec, kMaxSegments> segment{};
   };
@@ -96,7 +103,7 @@ class Requester {
   bool post_message(const datapath::WorkRequest& work) noexcept;
   bool post_other(const datapath::WorkRequest& work) noexcept;
   void send_on() noexcept;
-  [[nodiscard]] bool is_named(const Work& work) const noexcept;
+  [[nodiscard]] bool is_named(const datapath::WorkRequest& work, std::uint64_t length) const noexcept;
   [[nodiscard]] std::uint32_t room_for(const Work& work) const noexcept;
   void send_from(Work& work) noexcept;
   void send_piece(Work& work) noexcept;
@@ -113,6 +120,7 @@ class Requester {
   Producer<Requests> out_;
   Consumer<Responses> in_;
   const Side* theirs_ = nullptr;
+  bool pulls_ = false;
   bool stopped_ = true;
 
   std::vector<Work> work_;  // a power of two; as many as were needed at once

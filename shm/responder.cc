@@ -6,23 +6,18 @@
 #include "base/guarded.h"
 
 namespace fairlead::shm {
-namespace {
-
-constexpr std::size_t kCopyAtOnce = 256 * 1024;  // who revokes waits for no more
-
-}  // namespace
-
 Responder::Responder(const PeerMemory& memory, datapath::GrantReader& grants, datapath::DomainNumber domain)
     : memory_(memory),
       grants_(grants),
       domain_(domain),
       message_(std::make_unique_for_overwrite<std::byte[]>(kMaxPiece)) {}
 
-void Responder::start(Requests* requests, Responses* responses, const Side* theirs, Side* ours) noexcept {
+void Responder::start(Requests* requests, Responses* responses, const Side* theirs, Side* ours, bool pulls) noexcept {
   in_ = {requests, &ours->answered.requests};
   out_ = {responses, &theirs->heard.responses};
   theirs_ = theirs;
   ours_ = ours;
+  pulls_ = pulls;
   stopped_ = false;
 }
 
@@ -33,6 +28,10 @@ Advance Responder::advance(Sink& sink, std::size_t turn) noexcept {
     if (doing_ == Doing::kAnswering) answer_on(turn);
     // Each request makes one answer at once, at most.
     if (outcome.gone || doing_ != Doing::kNothing || turn == 0 || !in_.ready() || !out_.has_room(0)) break;
+    if (has_closed(*theirs_)) {
+      outcome.gone = true;
+      break;
+    }
     ++taken;
     outcome.happened = true;
     const Slot slot = in_.next();
@@ -123,6 +122,7 @@ std::string_view Responder::take_piece(const Slot& slot, Advance& outcome) noexc
 }
 
 std::string_view Responder::begin_copy(const Slot& slot) noexcept {
+  if (!pulls_) return "a write to copy, which was not offered";
   const std::size_t listed = std::size_t{slot.count} * sizeof(SourceSegment);
   if (slot.count > kMaxSegments || slot.bytes != listed || slot.length > kMaxLength) return "a write from nowhere";
   Slot inside = slot;
@@ -144,22 +144,23 @@ void Responder::copy_on(std::size_t& turn, Advance& outcome) noexcept {
   Code code = Code::kOk;
   while (turn > 0 && code == Code::kOk && done_ < request_.length) {
     std::size_t copied = 0;
-    code = copy_piece(std::min(turn, kCopyAtOnce), copied, outcome);
+    outcome.gone = has_closed(*theirs_);
+    if (!outcome.gone) code = copy_piece(std::min(turn, kCopyAtOnce), copied, outcome);
     if (outcome.gone) return;
     done_ += copied;
     turn -= copied;
     outcome.bytes += copied;
     outcome.happened = true;
   }
+  if (code == Code::kOk && peer_let_go()) {
+    outcome.gone = true;
+    return;
+  }
   if (code == Code::kOk && done_ < request_.length) {
     ours_->answered.progress.fetch_add(1, std::memory_order_relaxed);
     return;
   }
   doing_ = Doing::kNothing;
-  if (code == Code::kOk && peer_let_go()) {
-    outcome.gone = true;
-    return;
-  }
   end_write(code);
 }
 
@@ -191,7 +192,8 @@ Code Responder::copy_piece(std::size_t most, std::size_t& copied, Advance& outco
 
 /// What was read of its memory does not count then.
 bool Responder::peer_let_go() const noexcept {
-  return theirs_->state.closed.load(std::memory_order_acquire) != 0 || !memory_.alive();
+  std::atomic_thread_fence(std::memory_order_seq_cst);  // behind what was copied
+  return has_closed(*theirs_) || !memory_.alive();
 }
 
 // ---- reads ---------------------------------------------------------------------------------------------------------
@@ -204,7 +206,8 @@ std::string_view Responder::begin_read(const Slot& slot) noexcept {
     end(slot.length == 0 ? Code::kOk : Code::kProtectionError);
     return {};
   }
-  if (slot.length > kThroughRing && theirs_->state.pulls.load(std::memory_order_relaxed) == 1) {
+  if (slot.length > kThroughRing && theirs_->state.pulls.load(std::memory_order_relaxed) == 1 &&
+      !grants_.is_by_cpu_only(slot.key)) {
     reading_[begun_ % kDepth] = {.open = true, .key = slot.key, .address = slot.address, .length = slot.length};
     out_.push(
         {.kind = SlotKind::kReadFrom, .word = number(), .address = reinterpret_cast<std::uint64_t>(from->data())});

@@ -28,8 +28,8 @@ class Responder {
   /// `domain`: whose grants the peer may use.
   Responder(const PeerMemory& memory, datapath::GrantReader& grants, datapath::DomainNumber domain);
 
-  /// The memory stays until stop().
-  void start(Requests* requests, Responses* responses, const Side* theirs, Side* ours) noexcept;
+  /// The memory stays until stop(). `pulls`: this end reads the peer's memory; else it is not to be named here.
+  void start(Requests* requests, Responses* responses, const Side* theirs, Side* ours, bool pulls) noexcept;
   /// Nothing more is placed, delivered or read.
   void stop() noexcept { stopped_ = true; }
 
@@ -71,6 +71,7 @@ class Responder {
   Producer<Responses> out_;
   const Side* theirs_ = nullptr;
   Side* ours_ = nullptr;
+  bool pulls_ = false;
   bool stopped_ = true;
   bool news_ = false;
 

@@ -15,11 +15,11 @@ std::uint64_t random_key() noexcept {
 
 }  // namespace
 
-Grant GrantTable::grant(std::span<std::byte> bytes, Access access, DomainNumber domain) {
+Grant GrantTable::grant(std::span<std::byte> bytes, Access access, DomainNumber domain, bool by_cpu_only) {
   for (;;) {
     const std::uint64_t key = random_key();
     const std::lock_guard lock(mutex_);
-    if (key == 0 || !entries_.try_emplace(key, Entry{bytes, access, domain}).second) continue;
+    if (key == 0 || !entries_.try_emplace(key, Entry{bytes, access, domain, by_cpu_only}).second) continue;
     return {.address = 0, .key = key, .handle = key};
   }
 }
@@ -69,6 +69,12 @@ std::optional<std::span<std::byte>> GrantTable::Reader::find(DomainNumber domain
   const std::uint64_t size = found->second.bytes.size();
   if (address > size || length > size - address) return std::nullopt;
   return found->second.bytes.subspan(address, length);
+}
+
+bool GrantTable::Reader::is_by_cpu_only(std::uint64_t key) const noexcept {
+  const std::lock_guard lock(table_.mutex_);
+  const auto found = table_.entries_.find(key);
+  return found != table_.entries_.end() && found->second.by_cpu_only;
 }
 
 }  // namespace fairlead::datapath

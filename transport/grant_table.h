@@ -28,7 +28,9 @@ using DomainNumber = std::uint64_t;
 
 class GrantTable {
  public:
-  [[nodiscard]] Grant grant(std::span<std::byte> bytes, Access access, DomainNumber domain = 0);
+  /// `by_cpu_only`: see Reader::is_by_cpu_only().
+  [[nodiscard]] Grant grant(std::span<std::byte> bytes, Access access, DomainNumber domain = 0,
+                            bool by_cpu_only = false);
   void revoke(const Grant& grant) noexcept;
   [[nodiscard]] std::size_t size() const noexcept;
 
@@ -39,6 +41,7 @@ class GrantTable {
     std::span<std::byte> bytes;
     Access access;
     DomainNumber domain;
+    bool by_cpu_only;
   };
   // A reader's is odd inside its Section. Entered before find() takes the mutex: so revoke(), having erased under the
   // mutex, sees odd if a Section may hold the bytes.
@@ -71,6 +74,8 @@ class GrantTable::Reader {
   /// The bytes, or nothing if the key is unknown in `domain`, any byte lies outside, or `want` was not granted.
   [[nodiscard]] std::optional<std::span<std::byte>> find(DomainNumber domain, std::uint64_t key, std::uint64_t address,
                                                          std::uint64_t length, Access want) const noexcept;
+  /// Whether whoever granted it said that only this process's own instructions read it. False: it is not granted.
+  [[nodiscard]] bool is_by_cpu_only(std::uint64_t key) const noexcept;
 
  private:
   GrantTable& table_;

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <utility>
 
@@ -84,7 +85,11 @@ Choice choose(const std::string& wanted, bool failover, const std::vector<Offer>
     if (!met) choice.rejected.push_back(fmt::format("{}: {}", mine.name, why_not_met(mine, theirs)));
   }
   std::stable_sort(ranked.begin(), ranked.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
-  if (wanted == "auto" && !failover && ranked.size() > 1) ranked.resize(1);
+  if (wanted == "auto" && !failover) {
+    // Whether two can meet in memory shows when they try: what comes next stands by for the first path.
+    const auto last = std::ranges::find_if(ranked, [](const auto& each) { return each.first != kSameHost; });
+    if (last != ranked.end()) ranked.erase(std::next(last), ranked.end());
+  }
   for (auto& [rank, candidate] : ranked) choice.candidates.push_back(std::move(candidate));
   return choice;
 }

@@ -44,7 +44,8 @@ struct Choice {
 
 /// Ranks the pairs of equal kind that the policy allows. `wanted` is EngineConfig::transport. Rules: what was asked for
 /// comes first, in that order; then memory of one host, RDMA hardware on both ends, tcp, software verbs; without
-/// failover, what was not asked for is left out.
+/// failover, what was not asked for is left out, and of "auto" all but the first, with the next where that is memory of
+/// one host: there a path may turn out not to be possible.
 [[nodiscard]] Choice choose(const std::string& wanted, bool failover, const std::vector<Offer>& ours,
                             const std::vector<Offer>& theirs, const Policy& policy = {});
 

@@ -8,7 +8,9 @@
 #include <cerrno>
 #include <cstdint>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
+#include <system_error>
 #include <utility>
 
 #include "base/own_user.h"
@@ -54,7 +56,13 @@ std::string Place::name() const { return fmt::format("{:016x}", number); }
 
 Result<Place> find_place(const ShmConfig& config) {
   const bool named = !config.directory.empty();
-  std::string directory = config.directory;
+  std::error_code wrong;
+  std::string directory = named ? std::filesystem::absolute(config.directory, wrong).string() : std::string();
+  if (wrong) {
+    return {Code::kUnavailable,
+            fmt::format("shm.directory {} is relative, and to what cannot be told: {}; name it in full",
+                        config.directory, wrong.message())};
+  }
   if (!named) {
     const Result<std::string> users = meeting_directory();
     if (!users) return users.error();

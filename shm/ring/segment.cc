@@ -2,8 +2,10 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <linux/magic.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -43,10 +45,13 @@ Result<Segment> Segment::adopt(const UniqueFd& descriptor) {
   if (seals < 0 || (seals & kSeals) != kSeals || ::fstat(descriptor.get(), &info) != 0) {
     return {Code::kInvalidArgument, "the peer's memory is not sealed against a change of its size"};
   }
-  // On huge pages a fault may find none left.
-  if (static_cast<std::size_t>(info.st_size) != kBytes || info.st_blksize != static_cast<blksize_t>(kPage)) {
-    return {Code::kInvalidArgument, fmt::format("the peer's memory has {} bytes in blocks of {} instead of {} in {}",
-                                                info.st_size, info.st_blksize, kBytes, kPage)};
+  if (static_cast<std::size_t>(info.st_size) != kBytes) {
+    return {Code::kInvalidArgument, fmt::format("the peer's memory has {} bytes instead of {}", info.st_size, kBytes)};
+  }
+  // Of the reserved ones a fault may find none left; transparent ones, which shmem_enabled gives, are ordinary memory.
+  struct statfs system{};
+  if (::fstatfs(descriptor.get(), &system) != 0 || system.f_type == HUGETLBFS_MAGIC) {
+    return {Code::kInvalidArgument, "the peer's memory is of reserved huge pages"};
   }
   return map(descriptor.get());
 }

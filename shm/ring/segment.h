@@ -43,6 +43,10 @@ struct Side {
   } state;
 };
 
+[[nodiscard]] inline bool has_closed(const Side& side) noexcept {
+  return side.state.closed.load(std::memory_order_acquire) != 0;
+}
+
 struct Shared {
   Side sides[2];         // of the active end, of the passive end
   Requests requests[2];  // which that end makes

@@ -46,6 +46,16 @@ TEST(Choice, AutoPrefersMemoryOfOneHostAndNeverTriesThatOfTwo) {
   EXPECT_EQ(why_not({{"hardware"}, {}}, kShm), "not what is required here (require: hardware)");
 }
 
+// They may not meet there after all.
+TEST(Choice, BehindMemoryOfOneHostAnotherStandsByWithoutFailover) {
+  EXPECT_EQ(names("auto", false, {kShm, kTcp, kMlx, kSoft}, {kTcp, kMlx, kShm}),
+            (Names{"shm>shm", "verbs:mlx5_0>verbs:mlx5_0"}));
+  EXPECT_EQ(names("auto", false, {kShm, kTcp}, {kTcp, kShm}), (Names{"shm>shm", "tcp>tcp"}));
+  EXPECT_EQ(names("auto", false, {kShm}, {kShm}), Names{"shm>shm"});
+  EXPECT_EQ(names("auto", false, {kShm, kTcp, kSoft}, {kTcp, kSoft, kShmElsewhere}), Names{"tcp>tcp"});
+  EXPECT_EQ(names("shm", false, {kShm, kTcp}, {kTcp, kShm}), Names{"shm>shm"});
+}
+
 TEST(Choice, WhatWasAskedForComesFirstAndAloneWithoutFailover) {
   EXPECT_EQ(names("verbs:soft0", true, {kSoft, kTcp}, {kTcp, kSoft}), (Names{"verbs:soft0>verbs:soft0", "tcp>tcp"}));
   EXPECT_EQ(names("verbs:soft0", false, {kSoft, kTcp}, {kTcp, kSoft}), (Names{"verbs:soft0>verbs:soft0"}));

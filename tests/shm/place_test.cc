@@ -24,6 +24,17 @@ TEST(ShmPlace, IsTheSameForWhoNamesTheSame) {
   EXPECT_EQ(first->directory, one.path());
 }
 
+// The application may go elsewhere between two engines, or before peers come.
+TEST(ShmPlace, ARelativeDirectoryIsMeantFromWhereItWasNamed) {
+  const OwnDirectory directory;
+  const std::filesystem::path before = std::filesystem::current_path();
+  std::filesystem::current_path(std::filesystem::path(directory.path()).parent_path());
+  const auto place = find_place({.directory = std::filesystem::path(directory.path()).filename()});
+  std::filesystem::current_path(before);
+  ASSERT_TRUE(place) << place.error().to_string();
+  EXPECT_EQ(place->directory, directory.path());
+}
+
 TEST(ShmPlace, AnUnnamedDirectoryIsTheUsersAndClosed) {
   const auto place = find_place({});
   ASSERT_TRUE(place) << place.error().to_string();

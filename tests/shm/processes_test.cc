@@ -4,10 +4,12 @@
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <sys/uio.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstring>
 #include <functional>
@@ -266,6 +268,53 @@ TEST_P(ShmProcesses, AnotherUserReadsNothing) {
 
 INSTANTIATE_TEST_SUITE_P(Copies, ShmProcesses, testing::Values(true, false),
                          [](const auto& each) { return each.param ? "Pulled" : "ThroughRings"; });
+
+// Memory that the CPU can read and the kernel does not pin: no peer can copy it.
+TEST(ShmOfTheCpuAlone, GoesThroughTheRings) {
+  const UniqueFd secret(static_cast<int>(::syscall(SYS_memfd_secret, 0)));
+  constexpr std::size_t kSecret = 64 * 1024;
+  if (!secret || ::ftruncate(secret.get(), kSecret) != 0) GTEST_SKIP() << "no memfd_secret: " << std::strerror(errno);
+  void* const mapped = ::mmap(nullptr, kSecret, PROT_READ | PROT_WRITE, MAP_SHARED, secret.get(), 0);
+  if (mapped == MAP_FAILED) GTEST_SKIP() << "no secret memory: " << std::strerror(errno);
+  const std::span<std::byte> bytes(static_cast<std::byte*>(mapped), kSecret);
+  std::ranges::fill(bytes, std::byte{5});
+  const OwnDirectory directory;
+  End one, other;
+  ASSERT_TRUE(one.open(directory.config(), PathRole::kActive) && other.open(directory.config(), PathRole::kPassive));
+  ASSERT_TRUE(other.path->connect(one.path->local_description()).ok());
+  ASSERT_TRUE(one.path->connect(other.path->local_description()).ok());
+  const auto both_until = [&](const auto& done) {
+    return one.poll_until([&] {
+      other.endpoint->poll();
+      return done();
+    });
+  };
+  ASSERT_TRUE(both_until([&] { return one.ready == 1 && other.ready == 1; }));
+  const auto registration = one.device->register_memory({.bytes = bytes, .access = Access::kRemoteReadWrite});
+  ASSERT_TRUE(registration);
+  const auto granted = other.device->grant({.bytes = bytes, .access = Access::kRemoteReadWrite});
+  ASSERT_TRUE(granted);
+  const auto carry_out = [&](OpKind kind, const LocalSegment& local, std::uint64_t key) {
+    const std::size_t before = one.codes.size();
+    const WorkRequest work{.kind = kind, .local = {&local, 1}, .remote_key = key};
+    if (one.path->post({&work, 1}) != 1 || !both_until([&] { return one.codes.size() > before; }))
+      return Code::kInternal;
+    return one.codes.back();
+  };
+  EXPECT_EQ(carry_out(OpKind::kWrite, {bytes.data(), kSecret, registration->local}, other.granted.key), Code::kOk);
+  EXPECT_EQ(std::memcmp(other.memory.data(), bytes.data(), kSecret), 0);
+  EXPECT_EQ(carry_out(OpKind::kRead, {one.memory.data(), kSecret, 0}, granted->key), Code::kOk);
+  EXPECT_EQ(std::memcmp(one.memory.data(), bytes.data(), kSecret), 0);
+  std::ranges::fill(one.memory, std::byte{6});
+  EXPECT_EQ(carry_out(OpKind::kWrite, {one.memory.data(), kSecret, 0}, granted->key), Code::kOk) << "it can be written";
+  EXPECT_EQ(bytes[kSecret - 1], std::byte{6});
+  other.device->revoke(*granted);
+  other.device->revoke(other.granted);
+  one.device->revoke(one.granted);
+  one.path.reset();
+  other.path.reset();
+  ::munmap(mapped, kSecret);
+}
 
 // As of a process that has dropped privileges, or under a Yama that lets nobody trace.
 TEST(ShmNotTraced, GoesThroughTheRings) {

@@ -22,7 +22,7 @@ class ShmRequester : public testing::Test, public Half {
 
   ShmRequester() { start(requester_, *this); }
   static void start(Requester& requester, Half& half) {
-    requester.start(&half.own->requests[1], &half.own->responses[0], &half.own->sides[0], &half.own->sides[1]);
+    requester.start(&half.own->requests[1], &half.own->responses[0], &half.own->sides[0], &half.own->sides[1], true);
   }
   std::size_t post(OpKind kind, std::uint64_t id, std::size_t bytes) { return post(requester_, kind, id, bytes); }
   std::size_t post(Requester& requester, OpKind kind, std::uint64_t id, std::size_t bytes) {
@@ -108,6 +108,16 @@ TEST_F(ShmRequester, AReadIsCopiedAndOnlyThenSaidToBe) {
   EXPECT_EQ(told.completions.size(), 1u);
 }
 
+TEST_F(ShmRequester, NothingIsCopiedOfAPeerThatHasClosed) {
+  const std::vector<std::byte> theirs(kBytes, std::byte{8});
+  ASSERT_EQ(post(OpKind::kRead, 5, kBytes), 1u);
+  answer({.kind = SlotKind::kReadFrom, .word = 0, .address = reinterpret_cast<std::uint64_t>(theirs.data())});
+  EXPECT_FALSE(requester_.advance(told, kBytes / 2).gone);
+  peers->sides[0].state.closed = 1;
+  EXPECT_TRUE(requester_.advance(told, kTurn).gone);
+  EXPECT_EQ(std::ranges::count(local_, std::byte{8}), static_cast<std::ptrdiff_t>(kBytes / 2));
+}
+
 TEST_F(ShmRequester, AReadOfMemoryThatIsGoneFailsAlone) {
   ASSERT_EQ(post(OpKind::kRead, 5, kBytes), 1u);
   answer({.kind = SlotKind::kReadFrom, .word = 0, .address = 4096});
@@ -158,6 +168,50 @@ TEST_F(ShmRequester, WhatIsNoAnswerEndsIt) {
     EXPECT_NE(victim.advance(attacker.told, kTurn).reason, "");
     EXPECT_TRUE(attacker.told.completions.empty());
   }
+}
+
+TEST_F(ShmRequester, AReadToCopyWhereNoneWasOfferedEndsIt) {
+  Half deputy;
+  Requester victim(deputy.memory);
+  victim.start(&deputy.own->requests[1], &deputy.own->responses[0], &deputy.own->sides[0], &deputy.own->sides[1],
+               false);
+  ASSERT_EQ(post(victim, OpKind::kRead, 1, kBytes), 1u);
+  deputy.answer(
+      {.kind = SlotKind::kReadFrom, .word = 0, .address = reinterpret_cast<std::uint64_t>(told.messages.data())});
+  EXPECT_EQ(victim.advance(deputy.told, kTurn).reason, "a read to copy, which was not offered");
+}
+
+// It says where the newest read lies, then where all the others do, and refuses those: more than the depth could be
+// kept.
+TEST_F(ShmRequester, MoreReadsToCopyThanTheDepthEndIt) {
+  const std::vector<std::byte> theirs(kBytes, std::byte{8});
+  std::string_view reason;
+  const auto advance = [&] {
+    reason = requester_.advance(told, 1).reason;
+    while (asked.ready()) asked.pop(asked.next());
+    asked.publish();
+  };
+  const auto say_where = [&](std::uint32_t number) {
+    answer({.kind = SlotKind::kReadFrom, .word = number, .address = reinterpret_cast<std::uint64_t>(theirs.data())});
+    advance();
+  };
+  for (std::uint64_t id = 0; id < kDepth; ++id) {
+    ASSERT_EQ(post(OpKind::kRead, id, kBytes), 1u);
+    advance();
+  }
+  say_where(kDepth - 1);
+  for (std::uint32_t number = 0; number + 1 < kDepth; ++number) {
+    say_where(number);
+    answer({.kind = SlotKind::kRefused, .code = static_cast<std::uint8_t>(Code::kProtectionError), .word = number});
+    advance();
+    ASSERT_EQ(reason, "") << number;
+  }
+  end(kDepth - 1);
+  advance();
+  ASSERT_EQ(told.completions.size(), kDepth - 1);
+  ASSERT_EQ(post(OpKind::kRead, kDepth, kBytes), 1u);
+  say_where(kDepth);
+  EXPECT_EQ(reason, "more reads to copy than the depth");
 }
 
 TEST_F(ShmRequester, APeerThatTookMoreThanThereWasEndsIt) {

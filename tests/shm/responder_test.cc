@@ -19,7 +19,7 @@ class ShmResponder : public testing::Test, public Half {
 
   ShmResponder() {
     granted_ = grants_.grant(target(), Access::kRemoteReadWrite);
-    responder_.start(&own->requests[0], &own->responses[1], &own->sides[0], &own->sides[1]);
+    responder_.start(&own->requests[0], &own->responses[1], &own->sides[0], &own->sides[1], true);
   }
   ~ShmResponder() override { grants_.revoke(granted_); }
 
@@ -151,6 +151,21 @@ TEST_F(ShmResponder, AWriteOfAPeerThatHasClosedDoesNotCount) {
   EXPECT_TRUE(responder_.advance(told, kTurn).gone);
   EXPECT_EQ(ended(), 0u);
   EXPECT_TRUE(told.messages.empty());
+  EXPECT_EQ(target().front(), std::byte{0x5a}) << "nothing of it is copied";
+}
+
+// It closes while its write is being copied: what it puts there afterwards goes nowhere.
+TEST_F(ShmResponder, AWriteStopsWhereItsPeerCloses) {
+  std::vector<std::byte> source(kBytes, std::byte{1});
+  const SourceSegment from{reinterpret_cast<std::uint64_t>(source.data()), source.size()};
+  push(write_from(kBytes), &from);
+  EXPECT_FALSE(responder_.advance(told, 4096).gone);
+  EXPECT_FALSE(responder_.advance(told, 4096).gone);
+  peers->sides[0].state.closed = 1;
+  std::ranges::fill(source, std::byte{9});
+  EXPECT_TRUE(responder_.advance(told, kTurn).gone);
+  EXPECT_EQ(std::ranges::count(target(), std::byte{9}), 0);
+  EXPECT_GT(std::ranges::count(target(), std::byte{1}), 0);
 }
 
 TEST_F(ShmResponder, AWriteOfAPeerThatHungUpDoesNotCount) {
@@ -230,7 +245,7 @@ TEST_F(ShmResponder, WhatIsNoRequestEndsIt) {
     Half attacker;
     Responder victim(attacker.memory, reader_, 0);
     victim.start(&attacker.own->requests[0], &attacker.own->responses[1], &attacker.own->sides[0],
-                 &attacker.own->sides[1]);
+                 &attacker.own->sides[1], true);
     for (const Slot& slot : all[i]) attacker.out.push(slot);
     Advance last;
     for (int turn = 0; turn < 5 && last.reason.empty(); ++turn) last = victim.advance(attacker.told, kTurn);
@@ -238,6 +253,20 @@ TEST_F(ShmResponder, WhatIsNoRequestEndsIt) {
     EXPECT_TRUE(attacker.told.messages.empty());
   }
   EXPECT_TRUE(guards_hold());
+}
+
+// Nobody has shown that the process which the kernel named is the one that asks: it is not copied from.
+TEST_F(ShmResponder, AWriteToCopyWhereNoneWasOfferedEndsIt) {
+  const std::vector<std::byte> source(kBytes);
+  const SourceSegment from{reinterpret_cast<std::uint64_t>(source.data()), source.size()};
+  Half deputy;
+  Responder victim(deputy.memory, reader_, 0);
+  victim.start(&deputy.own->requests[0], &deputy.own->responses[1], &deputy.own->sides[0], &deputy.own->sides[1],
+               false);
+  deputy.peers->sides[1].state.pulls = 1;  // the memory is the attacker's, too
+  deputy.push(write_from(kBytes), &from);
+  EXPECT_EQ(victim.advance(deputy.told, kTurn).reason, "a write to copy, which was not offered");
+  EXPECT_EQ(target().front(), std::byte{0x5a});
 }
 
 TEST_F(ShmResponder, SegmentsThatAreLongerThanTheWriteEndIt) {
@@ -265,7 +294,7 @@ TEST_F(ShmResponder, RandomSlotsDoNoHarm) {
     if (round % 2 == 0) attacker.peer_pulls();
     Responder victim(attacker.memory, reader_, 0);
     victim.start(&attacker.own->requests[0], &attacker.own->responses[1], &attacker.own->sides[0],
-                 &attacker.own->sides[1]);
+                 &attacker.own->sides[1], true);
     const auto here = reinterpret_cast<std::uint64_t>(memory_of_ours_.data());
     for (std::uint32_t i = 0; i < 64; ++i) {
       Slot slot{.stamp = 0,

@@ -19,9 +19,11 @@ void ServerChannel::add_batch(std::vector<std::byte> message, std::size_t at, st
   accepted_ += count;
 }
 
-void ServerChannel::add_payload(std::uint64_t sequence, std::vector<std::byte> message, std::size_t at) {
+bool ServerChannel::add_payload(std::uint64_t sequence, std::vector<std::byte> message, std::size_t at) {
+  if (!payload_.empty() && payload_.back().sequence >= sequence) return false;
   payload_bytes_ += message.size() - at;
   payload_.push_back({sequence, std::move(message), at});
+  return true;
 }
 
 void ServerChannel::advance() noexcept {

@@ -51,13 +51,12 @@ class ServerChannel {
   [[nodiscard]] std::uint64_t complete() const noexcept { return complete_; }
   [[nodiscard]] std::uint64_t waiting() const noexcept { return accepted_ - executed_; }
   [[nodiscard]] std::uint64_t payload_bytes() const noexcept { return payload_bytes_; }
-  /// The command whose payload came last and is kept; 0: none is.
-  [[nodiscard]] std::uint64_t payload_for() const noexcept { return payload_.empty() ? 0 : payload_.back().sequence; }
   [[nodiscard]] const std::optional<fairlead::command::Failure>& failure() const noexcept { return failure_; }
 
   /// Records that begin at `at` of `message`.
   void add_batch(std::vector<std::byte> message, std::size_t at, std::uint32_t count);
-  void add_payload(std::uint64_t sequence, std::vector<std::byte> message, std::size_t at);
+  /// False: the payload of that command, or of a later one, is here.
+  [[nodiscard]] bool add_payload(std::uint64_t sequence, std::vector<std::byte> message, std::size_t at);
 
   /// The next record, of number executed() + 1; nothing: there is none. It stays until advance().
   [[nodiscard]] const Record* front() noexcept {

@@ -156,11 +156,10 @@ void ServerSession::take_payload(const MessageHeader& header, std::vector<std::b
                fmt::format("payload for command {} of channel {}, of which {} have run, and {} more may be under way",
                            header.sequence, header.channel, channel->executed(), terms_.credits));
   }
-  if (header.sequence <= channel->payload_for()) {
-    return end(Code::kDataLoss, fmt::format("payload for command {} of channel {} behind that for command {}",
-                                            header.sequence, header.channel, channel->payload_for()));
+  if (!channel->add_payload(header.sequence, std::move(message), sizeof(MessageHeader))) {
+    end(Code::kDataLoss, fmt::format("payload for command {} of channel {} behind that for a later one, or twice",
+                                     header.sequence, header.channel));
   }
-  channel->add_payload(header.sequence, std::move(message), sizeof(MessageHeader));
 }
 
 void ServerSession::take_image(const MessageHeader& header, Bytes body) {

@@ -9,7 +9,7 @@
 #include <numeric>
 #include <random>
 
-#include "tests/conformance/command_pair.h"
+#include "tests/conformance/command/command_pair.h"
 
 namespace fairlead {
 namespace {

@@ -5,7 +5,7 @@
 
 #include "datapath/command/wire.h"
 #include "fairlead/command_graph.h"
-#include "tests/conformance/command_pair.h"
+#include "tests/conformance/command/command_pair.h"
 #include "tests/conformance/greeting_service.h"
 
 namespace fairlead {

@@ -1,5 +1,5 @@
 // Tenants of a service over every way across: who may come, what each may have, and that none harms another.
-#include "tests/conformance/command_tenants.h"
+#include "tests/conformance/command/command_tenants.h"
 
 #include <gmock/gmock.h>
 

@@ -7,7 +7,7 @@
 #include <random>
 
 #include "datapath/command/codec.h"
-#include "tests/conformance/command_pair.h"
+#include "tests/conformance/command/command_pair.h"
 
 namespace fairlead {
 namespace {

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "tests/conformance/command_pair.h"
+#include "tests/conformance/command/command_pair.h"
 #include "tests/keys_file.h"
 
 namespace fairlead {

@@ -7,7 +7,7 @@
 #include <map>
 #include <random>
 
-#include "tests/conformance/command_tenants.h"
+#include "tests/conformance/command/command_tenants.h"
 
 namespace fairlead {
 namespace {

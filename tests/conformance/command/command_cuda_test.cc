@@ -4,7 +4,7 @@
 #include <array>
 #include <random>
 
-#include "tests/conformance/command_pair.h"
+#include "tests/conformance/command/command_pair.h"
 
 namespace fairlead {
 namespace {

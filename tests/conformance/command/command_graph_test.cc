@@ -5,7 +5,7 @@
 #include <gmock/gmock.h>
 
 #include "datapath/command/wire.h"
-#include "tests/conformance/command_pair.h"
+#include "tests/conformance/command/command_pair.h"
 #include "tests/conformance/greeting_service.h"
 
 namespace fairlead {

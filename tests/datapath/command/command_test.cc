@@ -449,7 +449,7 @@ TEST_F(CommandSession, WhatBreaksTheProtocolEndsItWithAReason) {
          give_payload(0, 2048, 0);
          give_payload(0, 2048, 0);
        },
-       "payload for command 2048 of channel 0 behind that for command 2048"},
+       "payload for command 2048 of channel 0 behind that for a later one, or twice"},
       {[&] { raw({.type = kType, .count = 1, .sequence = 1}, 8, TrafficClass::kBulk); }, "no place here"},
   };
   for (const auto& [does, says] : cases) {

@@ -212,6 +212,7 @@ Advance Requester::advance(Sink& sink, std::size_t turn) noexcept {
   if (first_ != end_) {
     // First, so that all that was answered before is in the ring when that is looked at.
     const std::uint64_t ended = theirs_->answered.ended.load(std::memory_order_acquire);
+    (void)tell_tsan_of_acquire(true);
     const std::uint64_t progress = theirs_->answered.progress.load(std::memory_order_relaxed);
     outcome.happened |= std::exchange(seen_progress_, progress) != progress;
     outcome.reason = take_answers(outcome);

@@ -55,6 +55,7 @@ void Responder::publish() noexcept {
   news_ |= in_.publish();
   if (told_ == ended_) return;
   told_ = ended_;
+  tell_tsan_of_release();
   ours_->answered.ended.store(ended_, std::memory_order_release);
   news_ = true;
 }

@@ -18,7 +18,25 @@
 
 #include "shm/ring/slot.h"
 
+#ifdef __SANITIZE_THREAD__
+extern "C" void __tsan_acquire(void* place);  // NOLINT: TSan's names
+extern "C" void __tsan_release(void* place);
+#endif
+
 namespace fairlead::shm {
+
+#ifdef __SANITIZE_THREAD__
+// TSan goes by addresses, and tests have both ends in one process, where each sees the ring at one of its own.
+inline char every_ring = 0;
+inline void tell_tsan_of_release() noexcept { __tsan_release(&every_ring); }
+inline bool tell_tsan_of_acquire(bool happened) noexcept {
+  if (happened) __tsan_acquire(&every_ring);
+  return happened;
+}
+#else
+inline void tell_tsan_of_release() noexcept {}
+inline bool tell_tsan_of_acquire(bool happened) noexcept { return happened; }
+#endif
 
 /// Written by the consumer alone, for the producer: up to where slots and data may be used again.
 struct Consumed {
@@ -70,6 +88,7 @@ class Producer {
     Slot& there = memory_->slots[slots_ % Memory::kSlots];
     std::memcpy(reinterpret_cast<std::byte*>(&there) + sizeof slot.stamp,
                 reinterpret_cast<const std::byte*>(&slot) + sizeof slot.stamp, kSlotBytes - sizeof slot.stamp);
+    tell_tsan_of_release();
     std::atomic_ref(there.stamp).store(stamp_of<Memory>(slots_), std::memory_order_release);
     ++slots_;
   }
@@ -86,6 +105,7 @@ class Producer {
   void look() noexcept {
     const std::uint64_t slots = consumed_->slots.load(std::memory_order_acquire);
     const std::uint64_t data = consumed_->data.load(std::memory_order_acquire);
+    (void)tell_tsan_of_acquire(true);
     if (slots - free_slots_ > slots_ - free_slots_ || data - free_data_ > data_ - free_data_) {
       lied_ = true;
       return;
@@ -108,8 +128,9 @@ class Consumer {
   Consumer(Memory* memory, Consumed* consumed) noexcept : memory_(memory), consumed_(consumed) {}
 
   [[nodiscard]] bool ready() const noexcept {
-    return std::atomic_ref(memory_->slots[slots_ % Memory::kSlots].stamp).load(std::memory_order_acquire) ==
-           stamp_of<Memory>(slots_);
+    return tell_tsan_of_acquire(
+        std::atomic_ref(memory_->slots[slots_ % Memory::kSlots].stamp).load(std::memory_order_acquire) ==
+        stamp_of<Memory>(slots_));
   }
   /// The next slot, copied. ready() said so.
   [[nodiscard]] Slot next() const noexcept {
@@ -130,6 +151,7 @@ class Consumer {
   bool publish() noexcept {
     if (slots_ == told_) return false;
     told_ = slots_;
+    tell_tsan_of_release();
     consumed_->data.store(data_, std::memory_order_release);
     consumed_->slots.store(slots_, std::memory_order_release);
     return true;

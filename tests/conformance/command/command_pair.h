@@ -44,8 +44,7 @@ struct CommandWay {
 inline std::vector<CommandWay> command_ways() {
   std::vector<CommandWay> all;
   for (const Way& way : ways()) {
-    // What these do is nothing to commands.
-    if (way.name == "staged" || way.name == "lossy" || way.name == "shm_rings") continue;
+    if (way.name == "staged" || way.name == "lossy") continue;  // what these do is nothing to commands
     all.push_back({way, command::ServiceConfig::Where::kOwnThread});
     all.push_back({way, command::ServiceConfig::Where::kInTurn});
     if (way.name != "pvrdma") all.push_back({way, command::ServiceConfig::Where::kOwnThread, true});

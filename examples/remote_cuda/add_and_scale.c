@@ -56,6 +56,7 @@ int main(void) {
       if (sum[piece][i] != 4 * a[piece][i] + b[piece][i]) return fprintf(stderr, "number %d of piece %d is wrong\n", i, piece), 1;
     }
   }
+  WANT(cuModuleUnload(module));
   WANT(cuCtxDestroy(context));
   printf("%d numbers, right\n", kPieces * kCount);
   return 0;

@@ -1,8 +1,10 @@
 // Time as an argument: nanoseconds on a monotonic clock whose origin means nothing.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <ctime>
+#include <optional>
 
 namespace fairlead {
 
@@ -26,6 +28,13 @@ class SteadyClock final : public Clock {
     return static_cast<Nanos>(time.tv_sec) * kSecond + static_cast<Nanos>(time.tv_nsec);
   }
 };
+
+/// The microseconds until that time, rounded up and at most a minute; -1: there is none.
+[[nodiscard]] inline int microseconds_until(std::optional<Nanos> time, Nanos now) noexcept {
+  if (!time) return -1;
+  const Nanos left = *time > now ? *time - now : 0;
+  return static_cast<int>(std::min(left / kMicrosecond + 1, 60 * kSecond / kMicrosecond));
+}
 
 /// The one that a process needs.
 [[nodiscard]] inline const Clock& steady_clock() noexcept {

@@ -103,10 +103,7 @@ int ShmEndpoint::wait_timeout_us() const noexcept {
     const auto deadline = path->deadline();
     if (deadline && (!first || *deadline < *first)) first = deadline;
   }
-  if (!first) return -1;
-  const Nanos now = shared_.clock.now();
-  const Nanos left = *first > now ? *first - now : 0;
-  return static_cast<int>(std::min(left / kMicrosecond + 1, 60 * kSecond / kMicrosecond));
+  return microseconds_until(first, shared_.clock.now());
 }
 
 }  // namespace fairlead::shm

@@ -138,10 +138,7 @@ int TcpEndpoint::wait_timeout_us() const noexcept {
     const auto deadline = path->deadline();
     if (deadline && (!first || *deadline < *first)) first = deadline;
   }
-  if (!first) return -1;
-  const Nanos now = shared_.clock.now();
-  const Nanos left = *first > now ? *first - now : 0;
-  return static_cast<int>(std::min(left / kMicrosecond + 1, 60 * kSecond / kMicrosecond));
+  return microseconds_until(first, shared_.clock.now());
 }
 
 }  // namespace fairlead::tcp_fallback

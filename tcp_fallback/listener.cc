@@ -1,7 +1,6 @@
 #include "tcp_fallback/listener.h"
 
 #include <fmt/format.h>
-#include <sys/epoll.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -14,13 +13,6 @@ namespace fairlead::tcp_fallback {
 namespace {
 
 constexpr int kAcceptBatch = 16;
-constexpr Nanos kPause = 100 * kMillisecond;
-
-bool watch(int epoll, int fd) noexcept {
-  epoll_event event{};
-  event.events = EPOLLIN;
-  return ::epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event) == 0;
-}
 
 }  // namespace
 
@@ -28,10 +20,8 @@ Result<Listener> Listener::open(const TcpConfig& config, const Clock& clock) {
   auto socket = listen_on(config);
   if (!socket) return socket.error();
   Listener listener(clock);
-  listener.socket_ = PrivateFd(std::move(*socket));
-  listener.port_ = local_address(listener.socket_.get()).port();
-  listener.watch_ = PrivateFd(UniqueFd(::epoll_create1(EPOLL_CLOEXEC)));
-  if (!listener.watch_ || !watch(listener.watch_.get(), listener.socket_.get())) {
+  listener.port_ = local_address(socket->get()).port();
+  if (!listener.acceptor_.open(PrivateFd(std::move(*socket)))) {
     return {Code::kResourceExhausted, fmt::format("cannot watch tcp port {}: {}; raise `ulimit -n`", listener.port_,
                                                   std::generic_category().message(errno))};
   }
@@ -52,35 +42,20 @@ bool Listener::advance(const Claim& claim) noexcept {
 
 bool Listener::accept_some() noexcept {
   const Nanos now = clock_->now();
-  if (paused_until_) {
-    if (now < *paused_until_) return false;
-    paused_until_.reset();
-    watch(watch_.get(), socket_.get());
-  }
-  bool happened = false;
   for (int i = 0; i < kAcceptBatch; ++i) {
-    PrivateFd connection(UniqueFd(::accept4(socket_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC)));
-    if (!connection) {
-      if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) pause(errno);
-      return happened;  // other errors belong to a connection that is gone already (accept(2))
-    }
-    happened = true;
+    std::optional<PrivateFd> connection = acceptor_.accept(now, [this](int error) {
+      log(LogLevel::kWarning, fmt::format("cannot accept on tcp port {}: {}; raise `ulimit -n`", port_,
+                                          std::generic_category().message(error)));
+    });
+    if (!connection) return i != 0;
     if (unknown_.size() >= kMaxUnknown) {
       refuse(unknown_.front(), "too many unknown connections");
       unknown_.erase(unknown_.begin());
     }
-    watch(watch_.get(), connection.get());
-    unknown_.push_back({std::move(connection), now + kGreetingTime});
+    acceptor_.watch(connection->get());
+    unknown_.push_back({std::move(*connection), now + kGreetingTime});
   }
-  return happened;
-}
-
-// The socket would stay readable, and whoever sleeps on wait_fd() would spin.
-void Listener::pause(int error) noexcept {
-  log(LogLevel::kWarning, fmt::format("cannot accept on tcp port {}: {}; raise `ulimit -n`", port_,
-                                      std::generic_category().message(error)));
-  ::epoll_ctl(watch_.get(), EPOLL_CTL_DEL, socket_.get(), nullptr);
-  paused_until_ = clock_->now() + kPause;
+  return true;
 }
 
 Listener::Verdict Listener::examine(Unknown& unknown, const Claim& claim) noexcept {
@@ -97,7 +72,7 @@ Listener::Verdict Listener::examine(Unknown& unknown, const Claim& claim) noexce
       !reason.empty()) {
     return refuse(unknown, reason);
   }
-  ::epoll_ctl(watch_.get(), EPOLL_CTL_DEL, unknown.connection.get(), nullptr);
+  acceptor_.unwatch(unknown.connection.get());
   return claim(greeting, unknown.connection) ? Verdict::kClaimed : refuse(unknown, "nobody waits for its token");
 }
 
@@ -111,7 +86,7 @@ Listener::Verdict Listener::refuse(const Unknown& unknown, std::string_view reas
 }
 
 std::optional<Nanos> Listener::deadline() const noexcept {
-  std::optional<Nanos> first = paused_until_;
+  std::optional<Nanos> first = acceptor_.paused_until();
   if (!unknown_.empty() && (!first || unknown_.front().deadline < *first)) first = unknown_.front().deadline;
   return first;
 }

@@ -15,6 +15,7 @@
 #include "fairlead/config.h"
 #include "fairlead/status.h"
 #include "tcp_fallback/frame.h"
+#include "transport/acceptor.h"
 
 namespace fairlead::tcp_fallback {
 
@@ -31,7 +32,7 @@ class Listener {
 
   [[nodiscard]] std::uint16_t port() const noexcept { return port_; }
   /// Readable while advance() has something to do; for poll and epoll.
-  [[nodiscard]] int wait_fd() const noexcept { return watch_.get(); }
+  [[nodiscard]] int wait_fd() const noexcept { return acceptor_.wait_fd(); }
   /// Accepts, reads greetings, drops those that are late or wrong. Returns whether anything happened.
   bool advance(const Claim& claim) noexcept;
   /// When advance() must be called even if wait_fd() stays silent.
@@ -49,19 +50,16 @@ class Listener {
   enum class Verdict : std::uint8_t { kWait, kClaimed, kRefused };
 
   bool accept_some() noexcept;
-  void pause(int error) noexcept;
   Verdict examine(Unknown& unknown, const Claim& claim) noexcept;
   Verdict refuse(const Unknown& unknown, std::string_view reason) noexcept;
 
   explicit Listener(const Clock& clock) : clock_(&clock) {}
 
   const Clock* clock_;
-  PrivateFd socket_;
-  PrivateFd watch_;  // an epoll over socket_ and the unknown
+  datapath::Acceptor acceptor_;
   std::uint16_t port_ = 0;
   std::vector<Unknown> unknown_;  // oldest first
   std::uint64_t refused_ = 0;
-  std::optional<Nanos> paused_until_;  // no descriptors left: do not accept before then
 };
 
 }  // namespace fairlead::tcp_fallback

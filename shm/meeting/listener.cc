@@ -2,7 +2,6 @@
 
 #include <dirent.h>
 #include <fmt/format.h>
-#include <sys/epoll.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -21,17 +20,10 @@ namespace fairlead::shm {
 namespace {
 
 constexpr int kAcceptBatch = 16;
-constexpr Nanos kPause = 100 * kMillisecond;
 constexpr std::size_t kNameBytes = std::char_traits<char>::length("shm-0123456789abcdef");
 constexpr int kMostSwept = 256;
 constexpr std::string_view kUnnamed = ".new";
 constexpr time_t kOldSeconds = 60;
-
-bool watch(int epoll, int fd) noexcept {
-  epoll_event event{};
-  event.events = EPOLLIN;
-  return ::epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event) == 0;
-}
 
 /// Whoever was killed before its socket had its name.
 void remove_if_old(const std::string& path) noexcept {
@@ -72,15 +64,13 @@ Result<Listener> Listener::open(const Place& place, const Clock& clock) {
   const std::string before = path + std::string(kUnnamed);
   auto socket = listen_at(before);
   if (!socket) return socket.error();
-  listener.socket_ = std::move(*socket);
   listener.owner_ = ::getpid();
   if (std::rename(before.c_str(), path.c_str()) != 0) {
     ::unlink(before.c_str());
     return {Code::kUnavailable, fmt::format("cannot name the socket {}: {}", path, std::strerror(errno))};
   }
   listener.path_ = path;
-  listener.watch_ = PrivateFd(UniqueFd(::epoll_create1(EPOLL_CLOEXEC)));
-  if (!listener.watch_ || !watch(listener.watch_.get(), listener.socket_.get())) {
+  if (!listener.acceptor_.open(std::move(*socket))) {
     return {Code::kResourceExhausted,
             fmt::format("cannot watch the socket {}: {}; raise `ulimit -n`", path, std::strerror(errno))};
   }
@@ -92,11 +82,9 @@ Listener::Listener(Listener&& other) noexcept
       path_(std::exchange(other.path_, {})),
       number_(other.number_),
       owner_(other.owner_),
-      socket_(std::move(other.socket_)),
-      watch_(std::move(other.watch_)),
+      acceptor_(std::move(other.acceptor_)),
       unknown_(std::move(other.unknown_)),
-      refused_(other.refused_),
-      paused_until_(other.paused_until_) {}
+      refused_(other.refused_) {}
 
 Listener::~Listener() {
   if (!path_.empty() && owner_ == ::getpid()) ::unlink(path_.c_str());
@@ -116,20 +104,12 @@ bool Listener::advance(const Claim& claim) noexcept {
 
 bool Listener::accept_some() noexcept {
   const Nanos now = clock_->now();
-  if (paused_until_) {
-    if (now < *paused_until_) return false;
-    paused_until_.reset();
-    watch(watch_.get(), socket_.get());
-  }
-  bool happened = false;
   for (int i = 0; i < kAcceptBatch; ++i) {
-    PrivateFd socket(UniqueFd(::accept4(socket_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC)));
-    if (!socket) {
-      if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) pause(errno);
-      return happened;  // other errors belong to a connection that is gone already (accept(2))
-    }
-    happened = true;
-    auto process = peer_process(socket.get());
+    std::optional<PrivateFd> socket = acceptor_.accept(now, [this](int error) {
+      log(LogLevel::kWarning, fmt::format("cannot accept at {}: {}; raise `ulimit -n`", path_, std::strerror(error)));
+    });
+    if (!socket) return i != 0;
+    auto process = peer_process(socket->get());
     if (!process) {
       refuse("a process", process.error().message());
       continue;
@@ -138,17 +118,10 @@ bool Listener::accept_some() noexcept {
       refuse("a process", "too many that said nothing");
       unknown_.erase(unknown_.begin());
     }
-    watch(watch_.get(), socket.get());
-    unknown_.push_back({std::move(socket), std::move(*process), now + kGreetingTime});
+    acceptor_.watch(socket->get());
+    unknown_.push_back({std::move(*socket), std::move(*process), now + kGreetingTime});
   }
-  return happened;
-}
-
-// The socket would stay readable, and whoever sleeps on wait_fd() would spin.
-void Listener::pause(int error) noexcept {
-  log(LogLevel::kWarning, fmt::format("cannot accept at {}: {}; raise `ulimit -n`", path_, std::strerror(error)));
-  ::epoll_ctl(watch_.get(), EPOLL_CTL_DEL, socket_.get(), nullptr);
-  paused_until_ = clock_->now() + kPause;
+  return true;
 }
 
 Listener::Verdict Listener::examine(Unknown& unknown, const Claim& claim) noexcept {
@@ -163,7 +136,7 @@ Listener::Verdict Listener::examine(Unknown& unknown, const Claim& claim) noexce
     return refuse(who, reason);
   }
   if (!segment) return refuse(who, "a greeting without memory");
-  ::epoll_ctl(watch_.get(), EPOLL_CTL_DEL, unknown.socket.get(), nullptr);
+  acceptor_.unwatch(unknown.socket.get());
   guest.socket = std::move(unknown.socket);
   guest.process = std::move(unknown.process);
   guest.segment = std::move(segment);
@@ -177,7 +150,7 @@ Listener::Verdict Listener::refuse(std::string_view who, std::string_view reason
 }
 
 std::optional<Nanos> Listener::deadline() const noexcept {
-  std::optional<Nanos> first = paused_until_;
+  std::optional<Nanos> first = acceptor_.paused_until();
   if (!unknown_.empty() && (!first || unknown_.front().deadline < *first)) first = unknown_.front().deadline;
   return first;
 }

@@ -21,6 +21,7 @@
 #include "shm/meeting/greeting.h"
 #include "shm/meeting/place.h"
 #include "shm/meeting/socket.h"
+#include "transport/acceptor.h"
 
 namespace fairlead::shm {
 
@@ -51,7 +52,7 @@ class Listener {
 
   [[nodiscard]] std::uint64_t number() const noexcept { return number_; }
   /// Readable while advance() has something to do; for poll and epoll.
-  [[nodiscard]] int wait_fd() const noexcept { return watch_.get(); }
+  [[nodiscard]] int wait_fd() const noexcept { return acceptor_.wait_fd(); }
   /// Accepts, reads greetings, drops those that are late or wrong. Returns whether anything happened.
   bool advance(const Claim& claim) noexcept;
   /// When advance() must be called even if wait_fd() stays silent.
@@ -70,7 +71,6 @@ class Listener {
   explicit Listener(const Clock& clock) : clock_(&clock) {}
 
   bool accept_some() noexcept;
-  void pause(int error) noexcept;
   Verdict examine(Unknown& unknown, const Claim& claim) noexcept;
   Verdict refuse(std::string_view who, std::string_view reason) noexcept;
 
@@ -78,11 +78,9 @@ class Listener {
   std::string path_;
   std::uint64_t number_ = 0;
   pid_t owner_ = 0;  // who removes the name: a forked child does not
-  PrivateFd socket_;
-  PrivateFd watch_;               // an epoll over socket_ and the unknown
+  datapath::Acceptor acceptor_;
   std::vector<Unknown> unknown_;  // oldest first
   std::uint64_t refused_ = 0;
-  std::optional<Nanos> paused_until_;  // no descriptors left: do not accept before then
 };
 
 }  // namespace fairlead::shm

@@ -1,0 +1,49 @@
+#include "transport/acceptor.h"
+
+#include <sys/epoll.h>
+#include <sys/socket.h>
+
+#include <cerrno>
+#include <utility>
+
+namespace fairlead::datapath {
+
+namespace {
+constexpr Nanos kPause = 100 * kMillisecond;
+}
+
+bool Acceptor::open(PrivateFd listening) noexcept {
+  listening_ = std::move(listening);
+  watch_ = PrivateFd(UniqueFd(::epoll_create1(EPOLL_CLOEXEC)));
+  return watch_ && watch(listening_.get());
+}
+
+bool Acceptor::watch(int fd) noexcept {
+  epoll_event event{};
+  event.events = EPOLLIN;
+  return ::epoll_ctl(watch_.get(), EPOLL_CTL_ADD, fd, &event) == 0;
+}
+
+void Acceptor::unwatch(int fd) noexcept { ::epoll_ctl(watch_.get(), EPOLL_CTL_DEL, fd, nullptr); }
+
+bool Acceptor::may_accept(Nanos now) noexcept {
+  if (!paused_until_) return true;
+  if (now < *paused_until_) return false;
+  paused_until_.reset();
+  watch(listening_.get());
+  return true;
+}
+
+PrivateFd Acceptor::accept_one() noexcept {
+  return PrivateFd(UniqueFd(::accept4(listening_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC)));
+}
+
+int Acceptor::pause_if_full(Nanos now) noexcept {
+  const int error = errno;
+  if (error != EMFILE && error != ENFILE && error != ENOBUFS && error != ENOMEM) return 0;
+  unwatch(listening_.get());
+  paused_until_ = now + kPause;
+  return error;
+}
+
+}  // namespace fairlead::datapath

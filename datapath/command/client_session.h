@@ -96,4 +96,13 @@ class ClientSession : public fairlead::command::SessionBody {
   Flusher flusher_;  // the last: it looks at all else
 };
 
+// For the public handles.
+inline ClientChannel* of(const std::shared_ptr<fairlead::command::ChannelBody>& body) noexcept {
+  return static_cast<ClientChannel*>(body.get());
+}
+inline ClientSession* of(const std::shared_ptr<fairlead::command::SessionBody>& body) noexcept {
+  return static_cast<ClientSession*>(body.get());
+}
+inline Status no_channel() { return {Code::kInvalidArgument, "this handle names no channel"}; }
+
 }  // namespace fairlead::datapath::command

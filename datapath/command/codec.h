@@ -38,6 +38,15 @@ void put(std::vector<std::byte>& to, const T& value) {
   to.insert(to.end(), from, from + sizeof value);
 }
 void put_padded(std::vector<std::byte>& to, Bytes bytes);
+/// A record: a body of a fixed size, and bytes behind it.
+template <typename Body>
+void put_record(std::vector<std::byte>& to, Opcode opcode, std::uint16_t flags, const Body& body, Bytes tail = {}) {
+  const std::size_t length = padded(sizeof(RecordHeader) + sizeof body + tail.size()), end = to.size() + length;
+  put(to, RecordHeader{static_cast<std::uint16_t>(opcode), flags, static_cast<std::uint32_t>(length)});
+  put(to, body);
+  to.insert(to.end(), tail.begin(), tail.end());
+  to.resize(end);
+}
 
 [[nodiscard]] std::vector<std::byte> make_message(const MessageHeader& header);
 /// `more`: left out, as clients do that know versions 1 and 2 alone, or if that is what the session speaks.

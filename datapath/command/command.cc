@@ -14,6 +14,8 @@ namespace fairlead::inline v0::command {
 using datapath::command::Bytes;
 using datapath::command::ClientChannel;
 using datapath::command::ClientSession;
+using datapath::command::no_channel;
+using datapath::command::of;
 using datapath::command::Opcode;
 
 namespace {
@@ -34,11 +36,6 @@ template <typename Body>
 Result<std::uint64_t> append(ClientChannel* channel, Opcode opcode, const Body& body, Bytes tail = {}) {
   return channel->append({static_cast<std::uint16_t>(opcode), 0, bytes_of(body), tail});
 }
-
-ClientChannel* of(const std::shared_ptr<ChannelBody>& body) noexcept { return static_cast<ClientChannel*>(body.get()); }
-ClientSession* of(const std::shared_ptr<SessionBody>& body) noexcept { return static_cast<ClientSession*>(body.get()); }
-
-Status no_channel() { return {Code::kInvalidArgument, "this handle names no channel"}; }
 
 }  // namespace
 

@@ -22,11 +22,13 @@
 #include "fairlead/log.h"
 #include "sim_host.h"
 #include "sim_stream.h"
+#include "tests/fuzz/input.h"
 
 namespace {
 
 using namespace fairlead;                     // NOLINT(google-build-using-namespace): a program of one file
 using namespace fairlead::datapath::command;  // NOLINT(google-build-using-namespace)
+using fuzz::Input;
 using simulation::SimHost;
 using simulation::SimStream;
 using simulation::World;
@@ -54,44 +56,6 @@ class Counted final : public fairlead::command::ExecutorAround {
   int& live_;
 };
 
-/// The input, as numbers; zeroes behind its end.
-class Input {
- public:
-  Input(const std::uint8_t* data, std::size_t size) : at_(data), left_(size) {}
-  [[nodiscard]] bool empty() const noexcept { return left_ == 0; }
-  std::uint8_t byte() noexcept {
-    if (left_ == 0) return 0;
-    --left_;
-    return *at_++;
-  }
-  /// Mostly small; now and then any.
-  std::uint64_t number() noexcept {
-    const std::uint8_t first = byte();
-    if (first < 0xf0) return first;
-    std::uint64_t made = 0;
-    for (int i = 0; i < (first & 7) + 1; ++i) made = made << 8 | byte();
-    return first == 0xff ? ~made : made;
-  }
-  std::vector<std::byte> bytes(std::size_t most) {
-    std::vector<std::byte> made(std::min<std::size_t>(number(), most));
-    for (std::byte& each : made) each = static_cast<std::byte>(byte());
-    return made;
-  }
-
- private:
-  const std::uint8_t* at_;
-  std::size_t left_;
-};
-
-template <typename Body>
-void append(std::vector<std::byte>& to, Opcode opcode, std::uint16_t flags, const Body& body, Bytes tail = {}) {
-  const std::size_t length = padded(sizeof(RecordHeader) + sizeof body + tail.size()), end = to.size() + length;
-  put(to, RecordHeader{static_cast<std::uint16_t>(opcode), flags, static_cast<std::uint32_t>(length)});
-  put(to, body);
-  to.insert(to.end(), tail.begin(), tail.end());
-  to.resize(end);
-}
-
 /// A record as a client might write it, but for what its fields say.
 void append_record(Input& input, std::vector<std::byte>& to) {
   const auto number = [&] { return input.number(); };
@@ -100,43 +64,43 @@ void append_record(Input& input, std::vector<std::byte>& to) {
                                                           "softmax",    "image_filter", "nothing"};
   switch (input.byte() % 14) {
     case 0:
-      return append(to, Opcode::kAllocate, 0, AllocateBody{number(), number()});
+      return put_record(to, Opcode::kAllocate, 0, AllocateBody{number(), number()});
     case 1:
-      return append(to, Opcode::kRelease, 0, ReleaseBody{number()});
+      return put_record(to, Opcode::kRelease, 0, ReleaseBody{number()});
     case 2:
-      return append(to, Opcode::kFill, 0, FillBody{number(), number(), number(), number()});
+      return put_record(to, Opcode::kFill, 0, FillBody{number(), number(), number(), number()});
     case 3: {
       const std::vector<std::byte> bytes = input.bytes(kMaxInline);
-      return append(to, Opcode::kCopyIn, kInline, CopyBody{number(), number(), bytes.size()}, bytes);
+      return put_record(to, Opcode::kCopyIn, kInline, CopyBody{number(), number(), bytes.size()}, bytes);
     }
     case 4:
-      return append(to, Opcode::kCopyIn, 0, CopyBody{number(), number(), number()});
+      return put_record(to, Opcode::kCopyIn, 0, CopyBody{number(), number(), number()});
     case 5:
-      return append(to, Opcode::kCopyOut, 0, CopyBody{number(), number(), number()});
+      return put_record(to, Opcode::kCopyOut, 0, CopyBody{number(), number(), number()});
     case 6:
-      return append(to, Opcode::kCopyWithin, 0, CopyWithinBody{number(), number(), number(), number(), number()});
+      return put_record(to, Opcode::kCopyWithin, 0, CopyWithinBody{number(), number(), number(), number(), number()});
     case 7: {
       const std::string_view name = kNames[input.byte() % kNames.size()];
-      return append(to, Opcode::kLoad, 0, LoadBody{number(), name.size()}, std::as_bytes(std::span(name)));
+      return put_record(to, Opcode::kLoad, 0, LoadBody{number(), name.size()}, std::as_bytes(std::span(name)));
     }
     case 8: {
       const std::vector<std::byte> bytes = input.bytes(kMaxParameters);
       const auto size = static_cast<std::uint32_t>(bytes.size());
-      return append(to, Opcode::kLaunch, 0, LaunchBody{number(), {1, 1, small()}, {small(), 1, 1}, small(), size},
-                    bytes);
+      return put_record(to, Opcode::kLaunch, 0, LaunchBody{number(), {1, 1, small()}, {small(), 1, 1}, small(), size},
+                        bytes);
     }
     case 9:
       return put(to, RecordHeader{static_cast<std::uint16_t>(Opcode::kMark), 0, sizeof(RecordHeader)});
     case 10:
-      return append(to, Opcode::kFence, 0, FenceBody{number(), number()});
+      return put_record(to, Opcode::kFence, 0, FenceBody{number(), number()});
     case 11:
-      return append(to, Opcode::kRecover, 0, RecoverBody{number()});
+      return put_record(to, Opcode::kRecover, 0, RecoverBody{number()});
     case 12:
-      return append(to, Opcode::kModule, kMustKnow, ModuleBody{number(), number(), {}});
+      return put_record(to, Opcode::kModule, kMustKnow, ModuleBody{number(), number(), {}});
     default: {
       const std::vector<std::byte> bytes = input.bytes(200);
-      return append(to, static_cast<Opcode>(small()), static_cast<std::uint16_t>(small()), UserBody{bytes.size()},
-                    bytes);
+      return put_record(to, static_cast<Opcode>(small()), static_cast<std::uint16_t>(small()), UserBody{bytes.size()},
+                        bytes);
     }
   }
 }

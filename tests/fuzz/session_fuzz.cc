@@ -8,42 +8,15 @@
 #include "datapath/protocol/frames.h"
 #include "datapath/protocol/path_messages.h"
 #include "fairlead/log.h"
+#include "tests/fuzz/input.h"
 #include "two_ends.h"
 
 namespace {
 
 using namespace fairlead;
 using datapath::PathMessage;
+using fuzz::Input;
 namespace control = datapath::control;
-
-/// The input, as numbers; zeroes behind its end.
-class Input {
- public:
-  Input(const std::uint8_t* data, std::size_t size) : at_(data), left_(size) {}
-  [[nodiscard]] bool empty() const noexcept { return left_ == 0; }
-  std::uint8_t byte() noexcept {
-    if (left_ == 0) return 0;
-    --left_;
-    return *at_++;
-  }
-  /// Mostly small; now and then any.
-  std::uint64_t number() noexcept {
-    const std::uint8_t first = byte();
-    if (first < 0xf0) return first;
-    std::uint64_t made = 0;
-    for (int i = 0; i < (first & 7) + 1; ++i) made = made << 8 | byte();
-    return first == 0xff ? ~made : made;
-  }
-  std::string text() {
-    std::string made(byte() % 64, '\0');
-    for (char& each : made) each = static_cast<char>(byte());
-    return made;
-  }
-
- private:
-  const std::uint8_t* at_;
-  std::size_t left_;
-};
 
 control::Frame frame_of(Input& input) {
   const auto number = [&] { return input.number(); };

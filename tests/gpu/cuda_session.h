@@ -169,12 +169,7 @@ class HandFed : private wire::Outlet {
   [[nodiscard]] static std::vector<std::byte> record(wire::Opcode opcode, const Body& body,
                                                      std::span<const std::byte> tail = {}, std::uint16_t flags = 0) {
     std::vector<std::byte> record;
-    const std::size_t length = wire::padded(sizeof(wire::RecordHeader) + sizeof body + tail.size());
-    wire::put(record,
-              wire::RecordHeader{static_cast<std::uint16_t>(opcode), flags, static_cast<std::uint32_t>(length)});
-    wire::put(record, body);
-    record.insert(record.end(), tail.begin(), tail.end());
-    record.resize(length);
+    wire::put_record(record, opcode, flags, body, tail);
     return record;
   }
   template <typename Body>

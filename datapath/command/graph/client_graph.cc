@@ -15,6 +15,7 @@ namespace fairlead::inline v0::command {
 
 using datapath::command::Bytes;
 using datapath::command::ClientChannel;
+using datapath::command::of;
 using datapath::command::Opcode;
 
 namespace {
@@ -25,20 +26,6 @@ template <typename Body>
 Bytes bytes_of(const Body& body) {
   return std::as_bytes(std::span(&body, 1));
 }
-
-template <typename Body>
-void put_record(std::vector<std::byte>& to, Opcode opcode, const Body& body, Bytes tail = {}) {
-  const std::size_t length =
-      datapath::command::padded(sizeof(datapath::command::RecordHeader) + sizeof body + tail.size());
-  const std::size_t end = to.size() + length;
-  datapath::command::put(
-      to, datapath::command::RecordHeader{static_cast<std::uint16_t>(opcode), 0, static_cast<std::uint32_t>(length)});
-  datapath::command::put(to, body);
-  to.insert(to.end(), tail.begin(), tail.end());
-  to.resize(end);
-}
-
-ClientChannel* of(const std::shared_ptr<ChannelBody>& body) noexcept { return static_cast<ClientChannel*>(body.get()); }
 
 /// ok, or why the service of that session has no graphs.
 Status check_graphs(const Limits& limits) {
@@ -85,19 +72,19 @@ Result<std::uint32_t> Graph::launch(const Launch& launch, std::span<const std::b
                       .shared_bytes = kAny,
                       .grid = {kAny, kAny, kAny}};
   if (Status fine = datapath::command::check_launch(launch, parameters.size(), widest); !fine.ok()) return fine;
-  put_record(bytes_, Opcode::kLaunch,
-             datapath::command::LaunchBody{launch.function.bits,
-                                           {launch.grid.x, launch.grid.y, launch.grid.z},
-                                           {launch.block.x, launch.block.y, launch.block.z},
-                                           launch.shared_bytes,
-                                           static_cast<std::uint32_t>(parameters.size())},
-             parameters);
+  datapath::command::put_record(bytes_, Opcode::kLaunch, 0,
+                                datapath::command::LaunchBody{launch.function.bits,
+                                                              {launch.grid.x, launch.grid.y, launch.grid.z},
+                                                              {launch.block.x, launch.block.y, launch.block.z},
+                                                              launch.shared_bytes,
+                                                              static_cast<std::uint32_t>(parameters.size())},
+                                parameters);
   return ++records_;
 }
 
 Result<std::uint32_t> Graph::fill(Handle to, std::uint64_t offset, std::uint64_t bytes, std::uint8_t value) {
   if (to.bits == 0) return wrong("handle 0 names no memory to fill");
-  put_record(bytes_, Opcode::kFill, datapath::command::FillBody{to.bits, offset, bytes, value});
+  datapath::command::put_record(bytes_, Opcode::kFill, 0, datapath::command::FillBody{to.bits, offset, bytes, value});
   return ++records_;
 }
 
@@ -109,7 +96,7 @@ Result<std::uint32_t> Graph::copy_within(Handle to, std::uint64_t to_offset, Han
     return wrong(fmt::format("{} bytes from {} and to {} of allocation {} overlap, which a graph does not copy", bytes,
                              from_offset, to_offset, to.bits));
   }
-  put_record(bytes_, Opcode::kCopyWithin, body);
+  datapath::command::put_record(bytes_, Opcode::kCopyWithin, 0, body);
   return ++records_;
 }
 

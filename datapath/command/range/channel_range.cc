@@ -9,13 +9,11 @@
 namespace fairlead::inline v0::command {
 
 using datapath::command::ClientChannel;
+using datapath::command::no_channel;
+using datapath::command::of;
 using datapath::command::Opcode;
 
 namespace {
-
-ClientChannel* of(const std::shared_ptr<ChannelBody>& body) noexcept { return static_cast<ClientChannel*>(body.get()); }
-
-Status no_channel() { return {Code::kInvalidArgument, "this handle names no channel"}; }
 
 /// Where that allocation is, unless the command that was to place it has failed or was passed over.
 std::optional<datapath::command::ClientRange::Placed> find(datapath::command::ClientSession& session, Handle handle) {

@@ -114,11 +114,7 @@ class Author {
   template <typename Body>
   static std::vector<std::byte> record(Opcode opcode, const Body& body, Bytes tail = {}, std::uint16_t flags = 0) {
     std::vector<std::byte> bytes;
-    const std::size_t length = padded(sizeof(RecordHeader) + sizeof body + tail.size());
-    put(bytes, RecordHeader{static_cast<std::uint16_t>(opcode), flags, static_cast<std::uint32_t>(length)});
-    put(bytes, body);
-    bytes.insert(bytes.end(), tail.begin(), tail.end());
-    bytes.resize(length);
+    put_record(bytes, opcode, flags, body, tail);
     return bytes;
   }
 

@@ -43,17 +43,6 @@ constexpr std::chrono::seconds kPatience{500};  // for all of it
 thread_local const World* world_of_services = nullptr;
 Clock::time_point now_there() { return world_of_services->now(); }
 
-const datapath::FlowUser& owner_of(const FakePath& path) {
-  const auto* rail = dynamic_cast<datapath::Rail*>(&path.events());
-  return rail != nullptr ? static_cast<const datapath::FlowUser&>(rail->host())
-                         : dynamic_cast<datapath::Flow&>(path.events()).user();
-}
-
-bool was_used(const FakePath& path) {
-  const auto* rail = dynamic_cast<datapath::Rail*>(&path.events());
-  return rail != nullptr ? rail->was_used() : dynamic_cast<datapath::Flow&>(path.events()).was_usable();
-}
-
 /// A session of a client, from its connection on.
 struct Attempt {
   std::shared_ptr<SessionImpl> ends[2];  // the client's, the server's

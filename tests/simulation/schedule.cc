@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "app.h"
+#include "sim_host.h"
 #include "sim_stream.h"
 
 namespace fairlead::simulation {
@@ -18,19 +19,6 @@ constexpr milliseconds kPeerTimeout{1000};
 constexpr std::chrono::seconds kGrace{100};
 constexpr const char* kAway = "10.9.0.1";   // the server's other place
 constexpr milliseconds kSetupAtMost{4100};  // of a path that does not come to be used
-
-/// The session that a path belongs to.
-const datapath::FlowUser& owner_of(const FakePath& path) {
-  const auto* rail = dynamic_cast<datapath::Rail*>(&path.events());
-  return rail != nullptr ? static_cast<const datapath::FlowUser&>(rail->host())
-                         : dynamic_cast<datapath::Flow&>(path.events()).user();
-}
-
-/// Whether one of its kind has been in use: before, each transport is tried once.
-bool was_used(const FakePath& path) {
-  const auto* rail = dynamic_cast<datapath::Rail*>(&path.events());
-  return rail != nullptr ? rail->was_used() : dynamic_cast<datapath::Flow&>(path.events()).was_usable();
-}
 
 /// A session with an application at each end. What comes back after a death is another.
 struct Pair {

@@ -116,4 +116,18 @@ class SimHost final : public datapath::SessionHost,
   datapath::Lane lane_;
 };
 
+// What makers of troubles ask of a host's paths.
+/// The session that a path belongs to.
+inline const datapath::FlowUser& owner_of(const FakePath& path) {
+  const auto* rail = dynamic_cast<datapath::Rail*>(&path.events());
+  return rail != nullptr ? static_cast<const datapath::FlowUser&>(rail->host())
+                         : dynamic_cast<datapath::Flow&>(path.events()).user();
+}
+
+/// Whether one of its kind has been in use: before, each transport is tried once.
+inline bool was_used(const FakePath& path) {
+  const auto* rail = dynamic_cast<datapath::Rail*>(&path.events());
+  return rail != nullptr ? rail->was_used() : dynamic_cast<datapath::Flow&>(path.events()).was_usable();
+}
+
 }  // namespace fairlead::simulation

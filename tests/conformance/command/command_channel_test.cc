@@ -28,29 +28,8 @@ std::vector<float> some_floats(std::size_t count, unsigned seed) {
   for (float& value : values) value = static_cast<float>(random() % 2001) / 100 - 10;
   return values;
 }
-std::span<const std::byte> bytes_of(const std::vector<float>& values) { return std::as_bytes(std::span(values)); }
 
-class CommandChannels : public CommandPair {
- protected:
-  /// Of the session's: filled with these.
-  Handle put(Channel& channel, const std::vector<float>& values) {
-    const Handle handle = session->new_handle();
-    must(channel.allocate(handle, values.size() * sizeof(float)));
-    must(channel.copy_in(handle, 0, bytes_of(values)));
-    return handle;
-  }
-  Handle load(Channel& channel, std::string_view name) {
-    const Handle handle = session->new_handle();
-    must(channel.load(handle, name));
-    return handle;
-  }
-  std::vector<float> get(Channel& channel, Handle from, std::size_t count) {
-    std::vector<float> values(count);
-    must(channel.copy_out(std::as_writable_bytes(std::span(values)), from, 0));
-    expect_fine(channel);
-    return values;
-  }
-};
+class CommandChannels : public CommandPair {};
 
 TEST_P(CommandChannels, VectorAddAndSaxpy) {
   Channel channel = open(*session);

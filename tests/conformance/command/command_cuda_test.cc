@@ -42,14 +42,6 @@ class CommandCuda : public CommandPair {
     expect_fine(channel);
     EXPECT_EQ(out, 3);
   }
-  /// The channel's failure, which is recovered from.
-  static command::Failure failure_of(Channel& channel) {
-    EXPECT_EQ(channel.synchronize(kPatience).code(), Code::kAborted);
-    const std::optional<command::Failure> failure = channel.failure();
-    EXPECT_TRUE(failure);
-    EXPECT_TRUE(channel.recover().ok());
-    return failure.value_or(command::Failure());
-  }
 };
 
 TEST_P(CommandCuda, AnImageIsSentOnce) {

@@ -23,31 +23,6 @@ using testing::HasSubstr;
 
 class CommandGraphs : public CommandPair {
  protected:
-  Handle put(Channel& channel, const std::vector<float>& values) {
-    const Handle handle = session->new_handle();
-    must(channel.allocate(handle, values.size() * sizeof(float)));
-    must(channel.copy_in(handle, 0, std::as_bytes(std::span(values))));
-    return handle;
-  }
-  Handle load(Channel& channel, std::string_view name) {
-    const Handle handle = session->new_handle();
-    must(channel.load(handle, name));
-    return handle;
-  }
-  std::vector<float> get(Channel& channel, Handle from, std::size_t count) {
-    std::vector<float> values(count);
-    must(channel.copy_out(std::as_writable_bytes(std::span(values)), from, 0));
-    expect_fine(channel);
-    return values;
-  }
-  /// The channel's failure, which is recovered from.
-  static Failure failure_of(Channel& channel) {
-    EXPECT_EQ(channel.synchronize(kPatience).code(), Code::kAborted);
-    const std::optional<Failure> failure = channel.failure();
-    EXPECT_TRUE(failure);
-    EXPECT_TRUE(channel.recover().ok());
-    return failure.value_or(Failure());
-  }
   /// What the one tenant that there is has of memory.
   [[nodiscard]] std::uint64_t memory() const {
     const std::vector<command::TenantStats> all = service->tenants();

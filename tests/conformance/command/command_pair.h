@@ -146,6 +146,38 @@ class CommandPair : public testing::TestWithParam<CommandWay> {
     const Status end = channel.synchronize(kPatience);
     EXPECT_TRUE(end.ok()) << end.to_string();
   }
+  /// What it stands at.
+  static command::Failure expect_failed(command::Channel& channel) {
+    EXPECT_EQ(channel.synchronize(kPatience).code(), Code::kAborted);
+    const std::optional<command::Failure> failure = channel.failure();
+    EXPECT_TRUE(failure);
+    return failure.value_or(command::Failure());
+  }
+  /// The same, which is recovered from.
+  static command::Failure failure_of(command::Channel& channel) {
+    command::Failure failure = expect_failed(channel);
+    EXPECT_TRUE(channel.recover().ok());
+    return failure;
+  }
+
+  /// Memory of the session's that is filled with these; a function; and what is in memory.
+  command::Handle put(command::Channel& channel, const std::vector<float>& values) {
+    const command::Handle handle = session->new_handle();
+    must(channel.allocate(handle, values.size() * sizeof(float)));
+    must(channel.copy_in(handle, 0, std::as_bytes(std::span(values))));
+    return handle;
+  }
+  command::Handle load(command::Channel& channel, std::string_view name) {
+    const command::Handle handle = session->new_handle();
+    must(channel.load(handle, name));
+    return handle;
+  }
+  static std::vector<float> get(command::Channel& channel, command::Handle from, std::size_t count) {
+    std::vector<float> values(count);
+    must(channel.copy_out(std::as_writable_bytes(std::span(values)), from, 0));
+    expect_fine(channel);
+    return values;
+  }
   /// Whether it comes to hold; then at once.
   template <typename Holds>
   static bool comes_true(Holds holds) {

@@ -45,11 +45,6 @@ class CommandRanges : public CommandPair {
     next_ += (bytes + range().alignment - 1) / range().alignment * range().alignment;
     return range().base + at;
   }
-  Handle load(Channel& channel, std::string_view name) {
-    const Handle handle = session->new_handle();
-    must(channel.load(handle, name));
-    return handle;
-  }
   float get(Channel& channel, Handle from, std::uint64_t offset = 0) {
     float value = 0;
     must(channel.copy_out(std::as_writable_bytes(std::span(&value, 1)), from, offset));
@@ -57,11 +52,9 @@ class CommandRanges : public CommandPair {
     return value;
   }
   static Failure failure_of(Channel& channel) {
-    EXPECT_EQ(channel.synchronize(kPatience).code(), Code::kAborted);
-    const std::optional<Failure> failure = channel.failure();
-    EXPECT_TRUE(failure);
-    (void)channel.recover();
-    return failure.value_or(Failure());
+    Failure failure = expect_failed(channel);
+    (void)channel.recover();  // of a lost context there is none
+    return failure;
   }
   [[nodiscard]] std::uint64_t memory() const {
     const std::vector<command::TenantStats> all = service->tenants();

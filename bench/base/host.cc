@@ -1,9 +1,13 @@
 #include "bench/base/host.h"
 
+#include <sched.h>
 #include <sys/utsname.h>
 #include <unistd.h>
 
 #include <fstream>
+
+#include "base/system/cgroup.h"
+#include "base/system/system_files.h"
 
 namespace fairlead::bench {
 
@@ -21,12 +25,28 @@ HostInfo host_info() {
   const long online = ::sysconf(_SC_NPROCESSORS_ONLN);
   host.cores = online > 0 ? static_cast<unsigned>(online) : 0;
   utsname names{};
-  if (::uname(&names) == 0) host.kernel = std::string(names.sysname) + " " + names.release;
+  if (::uname(&names) == 0) {
+    host.kernel = std::string(names.sysname) + " " + names.release;
+    host.name = names.nodename;
+  }
+  const SystemFiles files;
+  host.boot = files.line("/proc/sys/kernel/random/boot_id").value_or("");
+  cpu_set_t allowed;
+  CPU_ZERO(&allowed);
+  host.usable =
+      ::sched_getaffinity(0, sizeof(allowed), &allowed) == 0 ? static_cast<unsigned>(CPU_COUNT(&allowed)) : host.cores;
+  host.quota = cpu_quota(files);
   return host;
 }
 
 Json to_json(const HostInfo& host) {
-  return Json::Object{{"cpu_model", host.cpu_model}, {"cores", host.cores}, {"kernel", host.kernel}};
+  return Json::Object{{"cpu_model", host.cpu_model},
+                      {"cores", host.cores},
+                      {"kernel", host.kernel},
+                      {"name", host.name},
+                      {"boot", host.boot},
+                      {"usable_cores", host.usable},
+                      {"cpu_quota", host.quota > 0 ? Json(host.quota) : Json()}};
 }
 
 }  // namespace fairlead::bench

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "bench/net/initiator.h"
+#include "bench/net/load.h"
 
 namespace fairlead::bench {
 namespace {
@@ -118,39 +118,58 @@ Status verify(Link& link, const Plan& plan, const Buffers& buffers, Stream& stre
   return compare_destination(link, plan, buffers, kSecondSeed);
 }
 
+class BandwidthLoad final : public Load {
+ public:
+  BandwidthLoad(Link& link, const Plan& plan, Buffers buffers)
+      : link_(link), plan_(plan), buffers_(std::move(buffers)), stream_(link_, plan_, buffers_) {}
+
+  Status prepare() {
+    if (Status status = fill_source(link_, plan_, buffers_, kFirstSeed); !status.ok()) return status;
+    return stream_.prepare();
+  }
+
+  Status warm_up(double seconds, std::uint64_t operations) override {
+    const Until warm(plan_, seconds, operations);
+    return stream_.run([&](auto done, auto now) { return warm.reached_either(done, now); }, nullptr);
+  }
+
+  Result<Sample> timed(double seconds, std::uint64_t operations) override {
+    Sample sample;
+    sample.size = buffers_.size();
+    const Result<std::uint64_t> received = time_it(link_, sample, [&] {
+      const Until enough(plan_, seconds, operations);
+      return stream_.run([&](auto done, auto now) { return enough.reached(done, now); }, &sample);
+    });
+    if (!received) return received.error();
+    if (plan_.op == Op::kSend && *received != sample.iterations) {
+      return Status(Code::kDataLoss, fmt::format("{} messages were sent, {} arrived", sample.iterations, *received));
+    }
+    timed_ = std::max(timed_, sample.iterations);
+    sample.interrupted = plan_.stopped();
+    return sample;
+  }
+
+  Status verify() override {
+    return fairlead::bench::verify(link_, plan_, buffers_, stream_, timed_ >= buffers_.slots());
+  }
+
+ private:
+  Link& link_;
+  const Plan& plan_;
+  Buffers buffers_;
+  Stream stream_;
+  std::uint64_t timed_ = 0;  // the most operations of one run, which went round the slots
+};
+
 }  // namespace
 
-Result<Sample> measure_bandwidth(Link& link, const Plan& plan, std::uint64_t size) {
+Result<std::unique_ptr<Load>> make_bandwidth_load(Link& link, const Plan& plan, std::uint64_t size) {
   const std::uint64_t slots = std::clamp<std::uint64_t>(plan.footprint / size, 1, plan.depth);
-  const Result<Buffers> buffers = Buffers::prepare(link, size, slots, false, {});
+  Result<Buffers> buffers = Buffers::prepare(link, size, slots, false, {});
   if (!buffers) return buffers.error();
-  if (Status status = fill_source(link, plan, *buffers, kFirstSeed); !status.ok()) return status;
-
-  Stream stream(link, plan, *buffers);
-  Status status = stream.prepare();
-  if (!status.ok()) return status;
-  const Until warm(plan, 0.25, std::max<std::uint64_t>(plan.warmup, 1));
-  status = stream.run([&](auto done, auto now) { return warm.reached_either(done, now); }, nullptr);
-  if (!status.ok()) return status;
-  if (plan.stopped()) return stopped();
-
-  Sample sample;
-  sample.size = size;
-  const Result<std::uint64_t> received = time_it(link, sample, [&] {
-    const Until enough(plan, plan.duration, plan.iterations);
-    return stream.run([&](auto done, auto now) { return enough.reached(done, now); }, &sample);
-  });
-  if (!received) return received.error();
-  if (plan.op == Op::kSend && *received != sample.iterations) {
-    return Status(Code::kDataLoss, fmt::format("{} messages were sent, {} arrived", sample.iterations, *received));
-  }
-  sample.interrupted = plan.stopped();
-  if (plan.verify && !sample.interrupted) {
-    status = verify(link, plan, *buffers, stream, sample.iterations >= slots);
-    if (!status.ok()) return status;
-    sample.verified = true;
-  }
-  return sample;
+  auto load = std::make_unique<BandwidthLoad>(link, plan, *std::move(buffers));
+  if (Status status = load->prepare(); !status.ok()) return status;
+  return std::unique_ptr<Load>(std::move(load));
 }
 
 }  // namespace fairlead::bench

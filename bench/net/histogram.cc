@@ -43,6 +43,13 @@ void Histogram::clear() noexcept {
   max_ = 0;
 }
 
+void Histogram::merge(const Histogram& other) noexcept {
+  for (std::size_t bucket = 0; bucket < counts_.size(); ++bucket) counts_[bucket] += other.counts_[bucket];
+  count_ += other.count_;
+  min_ = std::min(min_, other.min_);
+  max_ = std::max(max_, other.max_);
+}
+
 std::uint64_t Histogram::percentile(double percent) const noexcept {
   if (count_ == 0) return 0;
   if (percent >= 100) return max_;

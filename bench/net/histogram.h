@@ -14,6 +14,8 @@ class Histogram {
   Histogram();
   void record(std::uint64_t value) noexcept;
   void clear() noexcept;
+  /// Takes in all values of another: what one histogram of both would hold.
+  void merge(const Histogram& other) noexcept;
 
   [[nodiscard]] std::uint64_t count() const noexcept { return count_; }
   /// Exact; 0 when empty.

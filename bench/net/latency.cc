@@ -5,7 +5,7 @@
 #include <optional>
 
 #include "bench/net/arrival.h"
-#include "bench/net/initiator.h"
+#include "bench/net/load.h"
 #include "bench/net/pattern.h"
 
 namespace fairlead::bench {
@@ -159,43 +159,65 @@ class Published {
   std::string name_;
 };
 
+class LatencyLoad final : public Load {
+ public:
+  LatencyLoad(Link& link, const Plan& plan, Memory echo, Published published, Buffers buffers)
+      : link_(link),
+        plan_(plan),
+        published_(std::move(published)),
+        buffers_(std::move(buffers)),
+        rounds_(link_, plan_, buffers_, std::move(echo)) {}
+
+  Status prepare() {
+    buffers_.fill(kFirstSeed);
+    if (plan_.op == Op::kRead) {
+      if (const Result<Json> filled = link_.ask("fill", {{"seed", kFirstSeed}}); !filled) return filled.error();
+    }
+    return rounds_.prepare();
+  }
+
+  Status warm_up(double seconds, std::uint64_t operations) override {
+    const Until warm(plan_, seconds, operations);
+    return rounds_.run([&](auto done, auto now) { return warm.reached_either(done, now); }, nullptr);
+  }
+
+  Result<Sample> timed(double seconds, std::uint64_t operations) override {
+    Sample sample;
+    sample.size = buffers_.size();
+    const Result<std::uint64_t> received = time_it(link_, sample, [&] {
+      const Until enough(plan_, seconds, operations);
+      return rounds_.run([&](auto done, auto now) { return enough.reached(done, now); }, &sample);
+    });
+    if (!received) return received.error();
+    sample.interrupted = plan_.stopped();
+    return sample;
+  }
+
+  Status verify() override { return rounds_.verify(); }
+
+ private:
+  Link& link_;
+  const Plan& plan_;
+  Published published_;
+  Buffers buffers_;
+  Rounds rounds_;
+};
+
 }  // namespace
 
-Result<Sample> measure_latency(Link& link, const Plan& plan, std::uint64_t size) {
-  constexpr const char* kEchoName = "bench/echo";
+Result<std::unique_ptr<Load>> make_latency_load(Link& link, const Plan& plan, std::uint64_t size) {
+  static std::uint64_t loads = 0;  // one engine may have several, each with a name of its own
+  const std::string name = fmt::format("bench/echo/{}", ++loads);
   Result<Memory> echo = link.engine().allocate(size);
   if (!echo) return echo.error();
-  const Result<Published> published = Published::create(link, kEchoName, *echo);
+  Result<Published> published = Published::create(link, name, *echo);
   if (!published) return published.error();
-  const Result<Buffers> buffers =
-      Buffers::prepare(link, size, 1, true, plan.op == Op::kWrite ? kEchoName : std::string_view(), plan.arrival);
+  Result<Buffers> buffers =
+      Buffers::prepare(link, size, 1, true, plan.op == Op::kWrite ? name : std::string_view(), plan.arrival);
   if (!buffers) return buffers.error();
-  buffers->fill(kFirstSeed);
-  if (plan.op == Op::kRead) {
-    if (const Result<Json> filled = link.ask("fill", {{"seed", kFirstSeed}}); !filled) return filled.error();
-  }
-
-  Rounds rounds(link, plan, *buffers, *echo);
-  Status status = rounds.prepare();
-  if (!status.ok()) return status;
-  const Until warm(plan, 0.25, std::max<std::uint64_t>(plan.warmup, 1));
-  status = rounds.run([&](auto done, auto now) { return warm.reached_either(done, now); }, nullptr);
-  if (!status.ok()) return status;
-  if (plan.stopped()) return stopped();
-
-  Sample sample;
-  sample.size = size;
-  const Result<std::uint64_t> received = time_it(link, sample, [&] {
-    const Until enough(plan, plan.duration, plan.iterations);
-    return rounds.run([&](auto done, auto now) { return enough.reached(done, now); }, &sample);
-  });
-  if (!received) return received.error();
-  sample.interrupted = plan.stopped();
-  if (plan.verify && !sample.interrupted) {
-    if (status = rounds.verify(); !status.ok()) return status;
-    sample.verified = true;
-  }
-  return sample;
+  auto load = std::make_unique<LatencyLoad>(link, plan, *std::move(echo), *std::move(published), *std::move(buffers));
+  if (Status status = load->prepare(); !status.ok()) return status;
+  return std::unique_ptr<Load>(std::move(load));
 }
 
 }  // namespace fairlead::bench

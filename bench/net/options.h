@@ -56,6 +56,9 @@ struct Sample {
   double initiator_cpu = 0, target_cpu = 0;  // seconds
   bool verified = false;
   bool interrupted = false;  // ended before its time, and so not verified
+
+  /// Takes in another of the same size, as if the two had been one.
+  void merge(const Sample& other);
 };
 
 }  // namespace fairlead::bench

@@ -9,6 +9,7 @@
 #include "base/crc.h"
 #include "bench/base/cpu_time.h"
 #include "bench/net/arrival.h"
+#include "bench/net/end_facts.h"
 #include "bench/net/link.h"
 #include "bench/net/options.h"
 #include "bench/net/pattern.h"
@@ -139,6 +140,7 @@ void Target::on_control(Client& client, const Event& event) {
 
 Result<Json::Object> Target::answer(Client& client, const std::string& type, const Json& request) {
   if (type == "prepare") return prepare(client, request);
+  if (type == "facts") return to_json(own_facts(engine_->config()));
   if (type == "start") {
     client.received = 0;
     client.crcs.clear();

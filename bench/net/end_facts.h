@@ -1,0 +1,26 @@
+// What an end of a measurement is: its host, its process, and what its sockets may hold. The target tells the initiator
+// (request `facts`, docs/benchmarks.md), so that a report has both.
+#pragma once
+
+#include <cstdint>
+
+#include "bench/base/host.h"
+#include "bench/base/json.h"
+#include "fairlead/config.h"
+
+namespace fairlead::bench {
+
+struct EndFacts {
+  HostInfo host;
+  std::uint64_t process = 0;                     // its id
+  std::uint64_t tcp_buffer = 0, udp_buffer = 0;  // that a receiving socket may come to, bytes
+  std::uint64_t lanes = 0;                       // of its engine
+};
+
+[[nodiscard]] EndFacts own_facts(const EngineConfig& config);
+/// {"host", "process", "tcp_buffer", "udp_buffer", "lanes"}
+[[nodiscard]] Json::Object to_json(const EndFacts& facts);
+/// Of what to_json() wrote at the other end. Errors: kDataLoss naming a field that is not there.
+Result<EndFacts> end_facts(const Json& answer);
+
+}  // namespace fairlead::bench

@@ -1,0 +1,116 @@
+#include "bench/net/load.h"
+
+#include <fmt/format.h>
+
+#include <cstring>
+
+#include "base/crc.h"
+#include "bench/base/cpu_time.h"
+#include "bench/base/sizes.h"
+#include "bench/net/pattern.h"
+
+namespace fairlead::bench {
+
+Result<Buffers> Buffers::prepare(Link& link, std::uint64_t size, std::uint64_t slots, bool spin, std::string_view echo,
+                                 Arrival arrival) {
+  Json::Object request{{"size", size}, {"slots", slots}, {"spin", spin}};
+  if (!echo.empty()) {
+    request.emplace_back("echo", echo);
+    request.emplace_back("arrival", to_string(arrival));
+  }
+  const Result<Json> answer = link.ask("prepare", std::move(request));
+  if (!answer) return answer.error();
+  const Json* name = answer->find("region");
+  if (name == nullptr || name->string() == nullptr) {
+    return Status(Code::kInvalidArgument,
+                  "the peer is not a `fairlead bench --server` (a `fairlead serve`?); start `fairlead bench --server "
+                  "HOST:PORT` on that host and measure against it");
+  }
+  Result<RemoteMemory> region = link.peer().lookup(*name->string());
+  if (!region) return region.error();
+  if (region->size() != size * slots) return Status(Code::kDataLoss, "the target's region has another size");
+  Result<Memory> memory = link.engine().allocate(size * slots);
+  if (!memory) return memory.error();
+  Buffers buffers;
+  buffers.memory_ = *std::move(memory);
+  buffers.size_ = size;
+  for (std::uint64_t slot = 0; slot < slots; ++slot) {
+    buffers.local_.push_back(buffers.memory_.slice(slot * size, size));
+    buffers.remote_.push_back(region->slice(slot * size, size));
+  }
+  return buffers;
+}
+
+Result<Prepared> Buffers::prepared(Link& link, Op op, std::uint64_t slot) const {
+  const Descriptor descriptor{local(slot), remote(slot)};
+  return op == Op::kRead ? link.peer().prepare_read({&descriptor, 1}) : link.peer().prepare_write({&descriptor, 1});
+}
+
+void Buffers::fill(std::uint64_t seed) const {
+  for (std::uint64_t slot = 0; slot < slots(); ++slot) fill_pattern(local(slot).bytes(), seed, slot);
+}
+
+void Buffers::clear() const { std::memset(memory_.data(), 0, memory_.size()); }
+
+Status Buffers::compare(std::uint64_t seed) const {
+  for (std::uint64_t slot = 0; slot < slots(); ++slot) {
+    if (crc32(local(slot).bytes()) != pattern_crc(size_, seed, slot)) {
+      return {Code::kDataLoss, fmt::format("verification failed: slot {} of {} holds other bytes than were sent", slot,
+                                           format_size(size_))};
+    }
+  }
+  return {};
+}
+
+Status Buffers::compare_target(Link& link, std::uint64_t seed, std::string_view what) const {
+  const Result<Json> answer = link.ask("checksums");
+  if (!answer) return answer.error();
+  const Json* field = answer->find(what);
+  const Json::Array* crcs = field != nullptr ? field->array() : nullptr;
+  if (crcs == nullptr || crcs->size() != slots()) {
+    return {Code::kDataLoss, fmt::format("verification failed: the target has {} {}, expected {}",
+                                         crcs == nullptr ? 0 : crcs->size(), what, slots())};
+  }
+  for (std::uint64_t slot = 0; slot < slots(); ++slot) {
+    if ((*crcs)[slot].uint() != pattern_crc(size_, seed, slot)) {
+      return {Code::kDataLoss,
+              fmt::format("verification failed: at the target, {}[{}] of {} differs", what, slot, format_size(size_))};
+    }
+  }
+  return {};
+}
+
+void Sample::merge(const Sample& other) {
+  size = other.size;
+  iterations += other.iterations;
+  seconds += other.seconds;
+  latency.merge(other.latency);
+  initiator_cpu += other.initiator_cpu;
+  target_cpu += other.target_cpu;
+  verified = verified && other.verified;
+  interrupted = interrupted || other.interrupted;
+}
+
+Result<std::uint64_t> time_it(Link& link, Sample& sample, const std::function<Status()>& timed) {
+  if (const Result<Json> started = link.ask("start"); !started) return started.error();
+  const Stopwatch watch;
+  Status status = timed();
+  sample.seconds = watch.seconds();
+  sample.initiator_cpu = watch.cpu_seconds();
+  if (!status.ok()) return status;
+  const Result<Json> stopped = link.ask("stop");
+  if (!stopped) return stopped.error();
+  const Json* cpu = stopped->find("cpu_seconds");
+  const Json* received = stopped->find("received");
+  if (cpu == nullptr || !cpu->number() || received == nullptr || !received->uint()) {
+    return Status(Code::kDataLoss, "the target's answer to 'stop' lacks its figures");
+  }
+  sample.target_cpu = *cpu->number();
+  return *received->uint();
+}
+
+Result<std::unique_ptr<Load>> Load::prepare(Link& link, const Plan& plan, std::uint64_t size) {
+  return plan.kind == Kind::kBandwidth ? make_bandwidth_load(link, plan, size) : make_latency_load(link, plan, size);
+}
+
+}  // namespace fairlead::bench

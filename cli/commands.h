@@ -13,6 +13,7 @@ int bench_trace_command(Words words);     // of `bench trace`
 int devices_command(Words words);
 int doctor_command(Words words);
 int explain_command(Words words);
+int gain_command(Words words);
 int key_command(Words words);
 int pull_command(Words words);
 int push_command(Words words);

@@ -34,6 +34,8 @@ constexpr Command kCommands[] = {
      fairlead::cli::doctor_command},
     {"explain", "Try every way to a server, and say which is taken, why not the others, and what would change that",
      fairlead::cli::explain_command},
+    {"gain", "Compare two transports between the same hosts on equal terms: a ratio, its interval, a verdict",
+     fairlead::cli::gain_command},
     {"key", "Make a key by which a peer shows who it is", fairlead::cli::key_command},
     {"run", "Start an unmodified verbs program on softroce, the software RoCE v2 device", fairlead::cli::run_command},
     {"status", "Show the tenants of a GPU server, and how fast each goes", fairlead::cli::status_command},
@@ -88,11 +90,11 @@ int run(int argc, char** argv) {
   for (const Command& command : kCommands) {
     if (command.name == name) return command.run(words);
   }
-  fmt::print(
-      stderr,
-      "fairlead: no command '{}'. Legal: serve, push, pull, bench, devices, doctor, explain, key, run, status, topo, "
-      "version.\n",
-      name);
+  fmt::print(stderr,
+             "fairlead: no command '{}'. Legal: serve, push, pull, bench, devices, doctor, explain, gain, key, run, "
+             "status, topo, "
+             "version.\n",
+             name);
   return fairlead::cli::kUsage;
 }
 

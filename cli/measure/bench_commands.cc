@@ -1,7 +1,5 @@
 #include <fmt/format.h>
 
-#include <atomic>
-#include <csignal>
 #include <optional>
 
 #include "bench/base/build_info.h"
@@ -15,6 +13,7 @@
 #include "cli/base/console.h"
 #include "cli/base/engine_options.h"
 #include "cli/commands.h"
+#include "cli/measure/interruption.h"
 #include "cli/session.h"
 
 namespace fairlead::cli {
@@ -27,10 +26,6 @@ struct Options {
   std::uint64_t depth = 0;
   std::string json, where = "turn";
 };
-
-std::atomic<int> g_signal{0};
-
-void stop_measuring(int signal) { g_signal.store(signal); }
 
 bench::Json report(const Options& options, const Engine& engine, const bench::CommandRates& rates,
                    const bench::Histogram& calls, const bench::Histogram& spinning) {
@@ -87,17 +82,14 @@ int run(Options& options, Console& console) {
   if (!target) return console.no_engine(target.error());
   config.verbs.packet_io = wire->initiator();
 
-  struct sigaction action{};
-  action.sa_handler = &stop_measuring;
-  action.sa_flags = static_cast<int>(SA_RESETHAND | SA_RESTART);
-  for (const int signal : {SIGINT, SIGTERM}) ::sigaction(signal, &action, nullptr);
+  heed_interruption();
   const Result<bench::Histogram> calls = blocking->measure(duration);  // before there are others
   const Result<bench::Histogram> spinning = calls ? blocking->measure(duration, true) : calls;
   if (!spinning) return end(spinning.error());
   Result<Engine> engine = Engine::create(config);
   if (!engine) return console.no_engine(engine.error());
   const Result<bench::CommandRates> rates =
-      bench::measure_commands(*engine, target->address(), duration, options.depth, g_signal);
+      bench::measure_commands(*engine, target->address(), duration, options.depth, interruption());
   if (!rates) return end(rates.error());
   const bench::Json document = report(options, *engine, *rates, *calls, *spinning);
   const auto us = [](const bench::Histogram& times, double percent) {
@@ -115,8 +107,7 @@ int run(Options& options, Console& console) {
       fmt::format("blocking calls over a TCP connection: {}; where both ends spin {}", both(*calls), both(*spinning)));
   if (!options.json.empty()) status = bench::write_text(options.json, document.dump(2) + "\n");
   if (!status.ok()) return end(status);
-  constexpr int kBySignal = 128;  // as shells say it
-  return g_signal != 0 ? kBySignal + g_signal : kSuccess;
+  return exit_code_after_interruption();
 }
 
 }  // namespace

@@ -1,7 +1,5 @@
 #include <fmt/format.h>
 
-#include <atomic>
-#include <csignal>
 #include <initializer_list>
 #include <string>
 #include <vector>
@@ -21,6 +19,7 @@
 #include "cli/base/console.h"
 #include "cli/base/engine_options.h"
 #include "cli/commands.h"
+#include "cli/measure/interruption.h"
 #include "cli/session.h"
 
 namespace fairlead::cli {
@@ -35,10 +34,6 @@ struct Options {
   double duration = 2;
   std::uint64_t repeat = 0;
 };
-
-std::atomic<int> g_signal{0};
-
-void stop_measuring(int signal) { g_signal.store(signal); }
 
 bench::Json::Object head(std::string_view schema) {
   const bench::BuildInfo& build = bench::build_info();
@@ -110,7 +105,7 @@ bench::Json report(const Options& options, const Engine& engine, const bench::Tr
        {"trace", to_json(trace, options.file)}});
   add(to_json(trace, sample));
   document.emplace_back("verified", !sample.remote.empty());
-  document.emplace_back("interrupted", g_signal != 0);
+  document.emplace_back("interrupted", interruption() != 0);
   return document;
 }
 
@@ -157,22 +152,19 @@ int run(Options& options, Console& console) {
   Result<Engine> engine = Engine::create(config);
   if (!engine) return console.no_engine(engine.error());
 
-  struct sigaction action{};
-  action.sa_handler = &stop_measuring;
-  action.sa_flags = static_cast<int>(SA_RESETHAND | SA_RESTART);
-  for (const int signal : {SIGINT, SIGTERM}) ::sigaction(signal, &action, nullptr);
+  heed_interruption();
   bench::TracePlan plan;
   plan.duration = std::chrono::nanoseconds(static_cast<std::int64_t>(options.duration * 1e9));
   if (options.repeat != 0) plan.repeat = options.repeat;
-  const Result<bench::TraceSample> sample = bench::measure_trace(*trace, *engine, target->address(), plan, g_signal);
+  const Result<bench::TraceSample> sample =
+      bench::measure_trace(*trace, *engine, target->address(), plan, interruption());
   if (!sample) return end(sample.error());
   show(*trace, *sample, console);
   if (!options.json.empty()) {
     status = bench::write_text(options.json, report(options, *engine, *trace, *sample).dump(2) + "\n");
   }
   if (!status.ok()) return end(status);
-  constexpr int kBySignal = 128;  // as shells say it
-  return g_signal != 0 ? kBySignal + g_signal : kSuccess;
+  return exit_code_after_interruption();
 }
 
 Setter set_list(std::vector<double>* target, Result<std::vector<double>> (*parse)(std::string_view)) {

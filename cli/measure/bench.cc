@@ -1,7 +1,5 @@
 #include <fmt/format.h>
 
-#include <atomic>
-#include <csignal>
 #include <optional>
 
 #include "bench/base/file_output.h"
@@ -15,6 +13,7 @@
 #include "cli/base/console.h"
 #include "cli/base/engine_options.h"
 #include "cli/commands.h"
+#include "cli/measure/interruption.h"
 #include "cli/session.h"
 
 namespace fairlead::cli {
@@ -28,18 +27,6 @@ struct Options {
   bool local = false, once = false, no_verify = false;
 };
 
-// The first Ctrl-C ends the measurement with what there is, the second one ends the program.
-std::atomic<int> g_signal{0};
-
-void stop_measuring(int signal) { g_signal.store(signal); }
-
-void catch_signals() {
-  struct sigaction action{};
-  action.sa_handler = &stop_measuring;
-  action.sa_flags = static_cast<int>(SA_RESETHAND | SA_RESTART);
-  for (const int signal : {SIGINT, SIGTERM}) ::sigaction(signal, &action, nullptr);
-}
-
 Status serve(Engine& engine, const Options& options, Console& console) {
   console.line("listening on " + engine.listen_address());
   return bench::Target(&engine).serve(options.once);
@@ -52,7 +39,7 @@ Status measure(Engine& engine, const Options& options, Console& console) {
   console.line(peer->explain());
   console.line(bench::table_head(options.plan));
   bench::Link link(&engine, *peer);
-  catch_signals();
+  heed_interruption();
   std::vector<bench::Sample> samples;
   for (const std::uint64_t size : options.plan.sizes) {
     Result<bench::Sample> sample = bench::measure(link, options.plan, size);
@@ -95,9 +82,7 @@ int run(Options& options, Console& console) {
     status = options.server.empty() ? measure(*engine, options, console) : serve(*engine, options, console);
   }
   if (!status.ok()) console.error(status);
-  constexpr int kBySignal = 128;  // as shells say it
-  if (status.ok() && g_signal != 0) return kBySignal + g_signal;
-  return status.ok() ? kSuccess : kFailure;
+  return status.ok() ? exit_code_after_interruption() : kFailure;
 }
 
 // The flags of one end of a measurement, which the other does not heed.
@@ -162,7 +147,7 @@ int bench_command(Words words) {
             "  fairlead bench trace --help          of a program's calls at its device, over command channels\n"
             "What is measured, from where to where: docs/benchmarks.md.");
   bench::Plan* const plan = &options.plan;
-  plan->stop = &g_signal;
+  plan->stop = &interruption();
   args.positional("bw|lat", "What to measure", set_choice(&options.kind, {"bw", "lat"}), false);
   args.positional("HOST:PORT", "A bench --server", set_places(&options.target), false);
   args.option("--server", "HOST:PORT", "Be the passive end, for `bench bw|lat HOST:PORT` elsewhere",

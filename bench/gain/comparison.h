@@ -1,0 +1,97 @@
+// Two transports between the same two hosts, measured in turn: blocks of each in random order, size by size.
+//
+// There are three sessions: the baseline, the candidate, and the baseline once more. That one is the control: what is
+// measured between the two baselines is what machine and method make of no difference.
+// Threads: one. Errors: those of a load (bench/net/load.h).
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <string_view>
+#include <vector>
+
+#include "bench/gain/statistics.h"
+#include "bench/net/link.h"
+#include "bench/net/options.h"
+
+namespace fairlead::bench {
+
+enum class Metric : std::uint8_t {
+  kBandwidth,          // bytes per second
+  kBytesPerCpuSecond,  // of both ends' processor time
+  kInitiatorCpu,       // seconds per GB
+  kTargetCpu,          // seconds per GB
+  kLatencyP50,         // ns
+  kLatencyP99,         // ns
+};
+inline constexpr std::array kMetrics = {Metric::kBandwidth, Metric::kBytesPerCpuSecond, Metric::kInitiatorCpu,
+                                        Metric::kTargetCpu, Metric::kLatencyP50,        Metric::kLatencyP99};
+
+/// "bandwidth", "bytes_per_cpu_second", "initiator_cpu_seconds_per_gb", ...
+[[nodiscard]] std::string_view name_of(Metric metric) noexcept;
+[[nodiscard]] constexpr Kind kind_of(Metric metric) noexcept {
+  return metric == Metric::kLatencyP50 || metric == Metric::kLatencyP99 ? Kind::kLatency : Kind::kBandwidth;
+}
+[[nodiscard]] constexpr Better better_of(Metric metric) noexcept {
+  return metric == Metric::kBandwidth || metric == Metric::kBytesPerCpuSecond ? Better::kHigher : Better::kLower;
+}
+
+struct GainPlan {
+  Plan load;  // its sizes, operation, depth; not its duration
+  std::vector<Kind> kinds = {Kind::kBandwidth, Kind::kLatency};
+  std::uint64_t quads = 24;
+  std::uint64_t seed = 1;
+  double block = 0.1;  // seconds
+  /// What the comparison is about, said before it is made; all else is told beside it.
+  Metric primary = Metric::kBandwidth;
+  std::uint64_t primary_size = 0;
+  bool control = true;
+  /// The candidate rests for so long a part of the time that it ran: a loss that is known, by which to check the
+  /// method.
+  double slow_candidate = 0;
+
+  [[nodiscard]] bool has_control(Kind kind, std::uint64_t size) const noexcept {
+    return control && kind == kind_of(primary) && size == primary_size;
+  }
+};
+
+/// How long it will take, about.
+[[nodiscard]] double expected_seconds(const GainPlan& plan) noexcept;
+
+/// What one block gave. A metric that it does not have (none of its kind, no processor time that could be measured) is
+/// 0.
+struct Block {
+  double seconds = 0;
+  std::uint64_t operations = 0, size = 0;
+  double initiator_cpu = 0, target_cpu = 0;        // seconds
+  std::uint64_t latency_p50 = 0, latency_p99 = 0;  // ns
+};
+[[nodiscard]] double figure_of(const Block& block, Metric metric) noexcept;
+
+struct Quad {
+  bool candidate_outside = false;  // BAAB
+  std::array<Block, 2> baseline, candidate;
+};
+
+/// The quads of one kind and size. `control` has the second baseline in place of the candidate.
+struct Series {
+  Kind kind = Kind::kBandwidth;
+  std::uint64_t size = 0;
+  std::vector<Quad> quads, control;
+  bool verified = false;
+};
+
+struct Sessions {
+  Link* baseline;
+  Link* candidate;
+  Link* control;  // may be null where the plan has no control
+};
+
+/// Measures all of the plan; `done` is told of each series when it is complete. Once the plan's stop flag is set it
+/// gives what there is: whole quads.
+Result<std::vector<Series>> compare_transports(const Sessions& sessions, const GainPlan& plan,
+                                               const std::function<void(const Series&)>& done);
+
+}  // namespace fairlead::bench

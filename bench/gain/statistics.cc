@@ -1,0 +1,110 @@
+#include "bench/gain/statistics.h"
+
+#include <algorithm>
+#include <cmath>
+#include <random>
+
+namespace fairlead::bench {
+namespace {
+
+// The standard fixes what the engine gives, but not what its distributions make of it.
+std::size_t below(std::mt19937_64& random, std::size_t limit) {
+  return static_cast<std::size_t>((static_cast<unsigned __int128>(random()) * limit) >> 64);
+}
+
+double sorted_quantile(std::span<const double> sorted, double part) {
+  const double place = part * static_cast<double>(sorted.size() - 1);
+  const auto under = static_cast<std::size_t>(place);
+  const std::size_t over = std::min(under + 1, sorted.size() - 1);
+  return std::lerp(sorted[under], sorted[over], place - static_cast<double>(under));
+}
+
+double median_in_place(std::span<double> values) noexcept {
+  if (values.empty()) return 0;
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  if (values.size() % 2 == 1) return *middle;
+  return (*middle + *std::max_element(values.begin(), middle)) / 2;
+}
+
+enum class Family : std::uint8_t { kRdma, kTcp, kShm };
+
+Family family_of(std::string_view transport) noexcept {
+  return transport == "tcp" ? Family::kTcp : transport == "shm" ? Family::kShm : Family::kRdma;
+}
+
+}  // namespace
+
+std::vector<bool> quad_orders(std::size_t quads, std::uint64_t seed) {
+  std::vector<bool> orders(quads);
+  for (std::size_t i = 0; i < quads; ++i) orders[i] = i % 2 == 1;
+  std::mt19937_64 random(seed);
+  for (std::size_t i = quads; i > 1; --i) {
+    const std::size_t other = below(random, i);
+    const bool kept = orders[i - 1];
+    orders[i - 1] = orders[other];
+    orders[other] = kept;
+  }
+  return orders;
+}
+
+double log_advantage(const QuadFigures& quad, Better better) noexcept {
+  const double log = (std::log(quad.candidate[0]) + std::log(quad.candidate[1]) - std::log(quad.baseline[0]) -
+                      std::log(quad.baseline[1])) /
+                     2;
+  return better == Better::kHigher ? log : -log;
+}
+
+double median(std::vector<double> values) noexcept { return median_in_place(values); }
+
+Ratio ratio_of(std::span<const double> log_advantages, double confidence, std::uint64_t seed, unsigned resamples) {
+  if (log_advantages.empty() || resamples == 0) return {};
+  std::mt19937_64 random(seed);
+  std::vector<double> drawn(log_advantages.size());
+  std::vector<double> medians(resamples);
+  for (double& each : medians) {
+    for (double& value : drawn) value = log_advantages[below(random, log_advantages.size())];
+    each = median_in_place(drawn);
+  }
+  std::ranges::sort(medians);
+  const double tail = (1 - confidence) / 2;
+  return {.ratio = std::exp(median({log_advantages.begin(), log_advantages.end()})),
+          .low = std::exp(sorted_quantile(medians, tail)),
+          .high = std::exp(sorted_quantile(medians, 1 - tail)),
+          .confidence = confidence,
+          .quads = log_advantages.size()};
+}
+
+Verdict verdict_of(const Ratio& ratio, bool equal_terms) noexcept {
+  if (!equal_terms) return Verdict::kUnequalTerms;
+  if (ratio.quads < kFewestQuads) return Verdict::kInconclusive;
+  if (ratio.low >= 1 / (1 + kNoDifference) && ratio.high <= 1 + kNoDifference) return Verdict::kNoDifference;
+  if (ratio.low > 1) return Verdict::kCandidate;
+  if (ratio.high < 1) return Verdict::kBaseline;
+  return Verdict::kInconclusive;
+}
+
+std::string_view to_string(Verdict verdict, std::string_view baseline, std::string_view candidate) noexcept {
+  switch (verdict) {
+    case Verdict::kNoDifference:
+      return "no_difference";
+    case Verdict::kInconclusive:
+      return "inconclusive";
+    case Verdict::kUnequalTerms:
+      return "unequal_terms";
+    default:
+      break;
+  }
+  const bool ours = verdict == Verdict::kCandidate;
+  if (family_of(baseline) == family_of(candidate)) return ours ? "candidate_faster" : "baseline_faster";
+  switch (family_of(ours ? candidate : baseline)) {
+    case Family::kTcp:
+      return "tcp_faster";
+    case Family::kShm:
+      return "shm_faster";
+    default:
+      return "rdma_faster";
+  }
+}
+
+}  // namespace fairlead::bench

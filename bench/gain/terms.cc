@@ -1,0 +1,269 @@
+#include "bench/gain/terms.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+
+#include "base/system/system_files.h"
+#include "bench/base/sizes.h"
+#include "bench/net/interface.h"
+
+namespace fairlead::bench {
+namespace {
+
+constexpr std::uint32_t kLargestFrame = 9216;     // that Ethernet carries, in common practice
+constexpr std::uint32_t kTcpHeaders = 52;         // IPv4 and TCP with timestamps
+constexpr std::uint32_t kRoceHeaders = 60;        // IPv4, UDP, BTH, RETH, ICRC
+constexpr std::uint64_t kEnoughBuffer = 1 << 20;  // bytes in flight that no link of the comparison needs more than
+constexpr std::array<std::uint32_t, 5> kPathMtus = {4096, 2048, 1024, 512, 256};
+constexpr std::string_view kMemory = "memory of this host";
+
+std::uint32_t largest_path_mtu(std::uint32_t link_mtu) {
+  for (const std::uint32_t mtu : kPathMtus) {
+    if (mtu + kRoceHeaders <= link_mtu) return mtu;
+  }
+  return 0;
+}
+
+std::string without_port(std::string_view word) {
+  if (word.starts_with('[')) return std::string(word.substr(1, word.find(']') - 1));
+  const std::size_t colon = word.rfind(':');
+  if (colon != word.npos && word.find(':') == colon) word = word.substr(0, colon);
+  return std::string(word);
+}
+
+std::string option_of(std::string_view words, std::string_view name) {
+  const std::size_t at = words.find(name);
+  if (at == words.npos) return {};
+  const std::string_view rest = words.substr(at + name.size());
+  return std::string(rest.substr(0, rest.find(',')));
+}
+
+bool is_soft(const SideFacts& side) { return side.transport.starts_with("verbs:soft"); }
+bool is_tcp(const SideFacts& side) { return side.transport == "tcp"; }
+
+// QEMU's pvrdma plays VMware's device: what it costs says nothing of that.
+bool is_emulated(std::string_view transport) {
+  constexpr std::string_view kVerbs = "verbs:";
+  if (!transport.starts_with(kVerbs)) return false;
+  const SystemFiles files;
+  const std::string device = fmt::format("/sys/class/infiniband/{}/device/driver", transport.substr(kVerbs.size()));
+  if (files.link_name(device) != "vmw_pvrdma") return false;
+  return files.line("/sys/class/dmi/id/sys_vendor").value_or("").find("VMware") == std::string::npos;
+}
+
+void find_link(SideFacts& side, std::string_view packet_io) {
+  if (side.transport == "shm") {
+    side.link = kMemory;
+    return;
+  }
+  std::string interface;
+  if (is_soft(side) && packet_io.starts_with("dpdk:")) {
+    interface = option_of(packet_io, ",iface=");
+    if (interface.empty() || interface.find('/') != interface.npos) {  // shared memory: no interface at all
+      side.link = packet_io;
+      return;
+    }
+    side.link = interface;
+    return;
+  }
+  const std::optional<InterfaceFacts> facts = interface_with(side.local);
+  if (!facts) return;
+  side.link = facts->name;
+  side.link_mtu = facts->mtu;
+  side.megabits = facts->megabits;
+  if (is_soft(side) && packet_io != "udp") side.link += fmt::format(" with {}", packet_io);
+  if (is_tcp(side) && facts->mtu > kTcpHeaders) side.payload = facts->mtu - kTcpHeaders;
+}
+
+std::string buffer_text(std::uint64_t bytes) { return bytes == 0 ? "none" : format_bytes(static_cast<double>(bytes)); }
+std::string known(const std::string& text) { return text.empty() ? "not known" : text; }
+std::string known(std::uint64_t number) { return number == 0 ? "not known" : fmt::format("{}", number); }
+
+class Terms {
+ public:
+  Terms(const SideFacts& baseline, const SideFacts& candidate) : a_(baseline), b_(candidate) {}
+
+  void add(std::string name, std::string baseline, std::string candidate, bool equal, std::string remark = {}) {
+    list_.push_back({std::move(name), std::move(baseline), std::move(candidate), equal, std::move(remark)});
+  }
+  void same(std::string name, const std::string& value, std::string remark = {}) {
+    add(std::move(name), value, value, true, std::move(remark));
+  }
+
+  void hosts() {
+    const auto text = [](const SideFacts& side) {
+      return fmt::format("{} process {} to {} process {}", known(side.initiator.host.name), side.initiator.process,
+                         known(side.target.host.name), side.target.process);
+    };
+    add("hosts", text(a_), text(b_),
+        a_.initiator.process == b_.initiator.process && a_.target.process == b_.target.process &&
+            a_.target.host.boot == b_.target.host.boot);
+  }
+
+  void link() {
+    const bool over_loopback = a_.link == b_.link && a_.link == "lo";
+    const bool equal = !a_.link.empty() && a_.link == b_.link && (over_loopback || a_.remote == b_.remote);
+    const auto text = [](const SideFacts& side) {
+      return side.link == kMemory || side.remote.empty() ? known(side.link)
+                                                         : fmt::format("{} to {}", known(side.link), side.remote);
+    };
+    add("link", text(a_), text(b_), equal,
+        equal ? std::string()
+              : fmt::format("data does not take the same link, so a ratio says what the links are: {} and {}",
+                            known(a_.link), known(b_.link)));
+    add("link MTU", known(a_.link_mtu), known(b_.link_mtu), a_.link == b_.link && a_.link_mtu == b_.link_mtu);
+    const auto rate = [](const SideFacts& side) {
+      return side.megabits ? fmt::format("{} Mbit/s", *side.megabits) : "it does not say";
+    };
+    add("link rate", rate(a_), rate(b_), a_.link == b_.link && a_.megabits == b_.megabits,
+        a_.megabits ? "as the interface says; of veth it is no limit" : "");
+  }
+
+  void packets() {
+    const auto fits = [](const SideFacts& side) {
+      return is_tcp(side) || (side.payload != 0 && side.payload >= largest_path_mtu(side.link_mtu));
+    };
+    std::string remark;
+    bool equal = a_.payload != 0 && a_.payload == b_.payload;
+    if (!equal && a_.payload != 0 && b_.payload != 0 && a_.link_mtu == b_.link_mtu) {
+      equal = a_.link_mtu <= kLargestFrame && fits(a_) && fits(b_);
+      if (a_.link_mtu > kLargestFrame) {
+        remark = fmt::format(
+            "a link MTU of {} is none that a network has, and RoCE's packets carry at most 4096: set it to "
+            "9000 (ip link set {} mtu 9000)",
+            a_.link_mtu, a_.link);
+      } else {
+        remark = equal ? "each the most that its protocol has for this link MTU"
+                       : "a path MTU below what the link has room for: --mtu 0 takes the largest";
+      }
+    }
+    add("payload of a packet", known(a_.payload), known(b_.payload), equal || a_.link == kMemory, remark);
+  }
+
+  void buffers() {
+    const bool equal = a_.buffer == b_.buffer && a_.target_buffer == b_.target_buffer;
+    const bool device = a_.buffer == 0 || b_.buffer == 0;  // one of them has no sockets
+    const std::uint64_t least = std::min({a_.buffer, b_.buffer, a_.target_buffer, b_.target_buffer});
+    const auto text = [](const SideFacts& side) {
+      return fmt::format("{} here, {} there", buffer_text(side.buffer), buffer_text(side.target_buffer));
+    };
+    std::string remark;
+    if (!equal && !device) {
+      remark = least >= kEnoughBuffer
+                   ? "different, and enough on both sides"
+                   : fmt::format(
+                         "what a receiving socket may hold: sysctl -w net.core.rmem_max={} at both ends gives softroce "
+                         "enough, or --socket-buffer 208K gives tcp as little",
+                         kEnoughBuffer);
+    }
+    add("socket buffers", text(a_), text(b_), equal || device || least >= kEnoughBuffer, remark);
+  }
+
+  void processors() {
+    const auto end = [](const EndFacts& facts) {
+      return fmt::format("{} of {} cores{}", facts.host.usable, facts.host.cores,
+                         facts.host.quota > 0 ? fmt::format(", a budget of {:g}", facts.host.quota) : ", no budget");
+    };
+    const auto text = [&end](const SideFacts& side) {
+      return fmt::format("{} here; {} there", end(side.initiator), end(side.target));
+    };
+    const bool one_host = a_.initiator.host.boot == a_.target.host.boot && !a_.initiator.host.boot.empty();
+    add("cores and budget", text(a_), text(b_), text(a_) == text(b_), one_host ? "both ends share them" : "");
+    add("lanes", fmt::format("{} here, {} there", a_.initiator.lanes, a_.target.lanes),
+        fmt::format("{} here, {} there", b_.initiator.lanes, b_.target.lanes),
+        a_.initiator.lanes == b_.initiator.lanes && a_.target.lanes == b_.target.lanes);
+  }
+
+  void device() {
+    const auto text = [](const SideFacts& side) {
+      return fmt::format("{}{}", known(side.transport),
+                         side.emulated   ? ", emulated"
+                         : is_soft(side) ? ", in software"
+                                         : "");
+    };
+    const bool emulated = a_.emulated || b_.emulated;
+    add("device", text(a_), text(b_), !emulated,
+        emulated                     ? "PVRDMA that an emulator plays: what it costs says nothing of the real device"
+        : is_soft(a_) || is_soft(b_) ? "softroce's work is this processor's; a NIC would do it itself"
+                                     : "");
+  }
+
+  [[nodiscard]] std::vector<Term> take() { return std::move(list_); }
+
+ private:
+  const SideFacts& a_;
+  const SideFacts& b_;
+  std::vector<Term> list_;
+};
+
+}  // namespace
+
+PathFacts parse_path(std::string_view explained) {
+  PathFacts facts;
+  const std::size_t arrow = explained.find(" -> ");
+  if (arrow == explained.npos) return facts;
+  // "verbs:soft0 10.0.0.1 qpn 0x11 -> 10.0.0.2 qpn 0x12, mtu 4096" or "tcp 10.0.0.1:5 -> 10.0.0.2:6, depth 256"
+  std::vector<std::string> before = split_blanks(explained.substr(0, arrow));
+  const std::vector<std::string> after = split_blanks(explained.substr(arrow + 4));
+  const auto qpn = std::find(before.begin(), before.end(), "qpn");
+  before.erase(qpn, before.end());
+  if (before.empty() || after.empty()) return facts;
+  std::string far = after.front();
+  if (far.ends_with(',')) far.pop_back();
+  facts.local = without_port(before.back());
+  facts.remote = without_port(far);
+  const std::string mtu = option_of(explained.substr(arrow), ", mtu ");
+  facts.mtu = static_cast<std::uint32_t>(leading_number(mtu).value_or(0));
+  return facts;
+}
+
+SideFacts side_facts(const Peer& peer, const std::string& device, const EngineConfig& config, const EndFacts& initiator,
+                     const EndFacts& target) {
+  SideFacts side;
+  side.transport = peer.transport();
+  side.device = device;
+  side.path = peer.explain();
+  const PathFacts path = parse_path(side.path);
+  side.local = path.local;
+  side.remote = path.remote;
+  side.payload = path.mtu;
+  side.streams = config.paths;
+  side.dscp = is_tcp(side) || side.transport == "shm" ? 0 : static_cast<unsigned>(config.verbs.traffic_class >> 2);
+  side.emulated = is_emulated(side.transport);
+  side.initiator = initiator;
+  side.target = target;
+  side.buffer = is_tcp(side) ? initiator.tcp_buffer : is_soft(side) ? initiator.udp_buffer : 0;
+  side.target_buffer = is_tcp(side) ? target.tcp_buffer : is_soft(side) ? target.udp_buffer : 0;
+  if (is_soft(side) && config.verbs.packet_io.starts_with("dpdk:")) side.buffer = side.target_buffer = 0;
+  find_link(side, config.verbs.packet_io);
+  return side;
+}
+
+std::vector<Term> terms_of(const SideFacts& baseline, const SideFacts& candidate, const GainPlan& plan) {
+  Terms terms(baseline, candidate);
+  terms.hosts();
+  terms.link();
+  terms.packets();
+  terms.buffers();
+  terms.processors();
+  terms.add("streams", fmt::format("{}", baseline.streams), fmt::format("{}", candidate.streams),
+            baseline.streams == candidate.streams);
+  terms.add("DSCP", fmt::format("{}", baseline.dscp), fmt::format("{}", candidate.dscp),
+            baseline.dscp == candidate.dscp,
+            baseline.dscp == candidate.dscp ? "" : "packets may be queued apart: --traffic-class 0");
+  terms.device();
+  std::string sizes;
+  for (const std::uint64_t size : plan.load.sizes) sizes += (sizes.empty() ? "" : ", ") + format_size(size);
+  terms.same("operation", fmt::format("{} of {}, {} under way", to_string(plan.load.op), sizes, plan.load.depth));
+  terms.same("memory", fmt::format("{} bytes at each end, from the engine's pool", plan.load.footprint));
+  terms.same("blocks", fmt::format("{:g} s each, in turn", plan.block));
+  return terms.take();
+}
+
+bool all_equal(const std::vector<Term>& terms) noexcept {
+  return std::ranges::all_of(terms, [](const Term& term) { return term.equal; });
+}
+
+}  // namespace fairlead::bench

@@ -1,0 +1,299 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <optional>
+
+#include "bench/base/file_output.h"
+#include "bench/base/host_load.h"
+#include "bench/base/sizes.h"
+#include "bench/gain/report.h"
+#include "bench/net/local_target.h"
+#include "bench/net/local_wire.h"
+#include "bench/net/target.h"
+#include "cli/base/args.h"
+#include "cli/base/console.h"
+#include "cli/base/engine_options.h"
+#include "cli/commands.h"
+#include "cli/measure/interruption.h"
+#include "cli/session.h"
+
+namespace fairlead::cli {
+namespace {
+
+constexpr std::uint64_t kLongest = 5 * 60;  // seconds that a comparison should take at most
+
+struct Options {
+  EngineConfig config;
+  bench::GainPlan plan;
+  std::string baseline = "tcp", candidate = "verbs", kind = "all", primary = "bandwidth", op = "write";
+  std::string target, server, json, html;
+  std::uint64_t socket_buffer = 0;
+  bool local = false, once = false, no_verify = false, no_control = false;
+};
+
+// The sides' engines. Where both sides are of one transport they share one: an address of softroce's has one device.
+class Sides {
+ public:
+  static Result<Sides> connect(const Options& options) {
+    Sides sides;
+    Result<Engine> first = engine_of(options, options.baseline);
+    if (!first) return first.error();
+    sides.engines_.push_back(*std::move(first));
+    if (options.baseline != options.candidate) {
+      Result<Engine> second = engine_of(options, options.candidate);
+      if (!second) return second.error();
+      sides.engines_.push_back(*std::move(second));
+    }
+    for (Engine* engine : {&sides.engines_.front(), &sides.engines_.back(), &sides.engines_.front()}) {
+      if (sides.links_.size() == 2 && options.no_control) break;
+      Result<Peer> peer = engine->connect(options.target);
+      const Status ready = peer ? peer->wait_ready(options.config.connect_timeout) : peer.error();
+      if (!ready.ok()) {
+        return Status(ready.code(), fmt::format("cannot reach {} over {}: {}", options.target,
+                                                engine->config().transport, ready.message()));
+      }
+      sides.links_.push_back(std::make_unique<bench::Link>(engine, *peer));
+    }
+    return sides;
+  }
+
+  [[nodiscard]] bench::Sessions sessions() const {
+    return {links_[0].get(), links_[1].get(), links_.size() > 2 ? links_[2].get() : nullptr};
+  }
+
+  Result<bench::SideFacts> facts(std::size_t side) {
+    bench::Link& link = *links_[side];
+    const Result<Json> answer = link.ask("facts");
+    if (!answer) return answer.error();
+    const Result<bench::EndFacts> target = bench::end_facts(*answer);
+    if (!target) return target.error();
+    const EngineConfig& config = link.engine().config();
+    return bench::side_facts(link.peer(), device_of(link.engine(), link.peer().transport()), config,
+                             bench::own_facts(config), *target);
+  }
+
+  void close() {
+    for (const auto& link : links_) link->peer().close();
+  }
+
+ private:
+  using Json = bench::Json;
+  Sides() = default;
+
+  static Result<Engine> engine_of(const Options& options, const std::string& transport) {
+    EngineConfig config = options.config;
+    config.transport = transport;
+    return Engine::create(config);
+  }
+
+  std::vector<Engine> engines_;  // not moved once links point to them
+  std::vector<std::unique_ptr<bench::Link>> links_;
+};
+
+Status write_reports(const Options& options, const bench::GainReport& report) {
+  if (!options.json.empty()) {
+    if (Status status = bench::write_text(options.json, bench::to_json(report).dump() + "\n"); !status.ok())
+      return status;
+  }
+  return options.html.empty() ? Status() : bench::write_text(options.html, bench::page_of(report));
+}
+
+Status compare(Sides& sides, const Options& options, std::vector<std::string> warnings, Console& console) {
+  bench::GainReport report;
+  report.plan = options.plan;
+  report.warnings = std::move(warnings);
+  for (const auto& [side, facts] : {std::pair{0U, &report.baseline}, std::pair{1U, &report.candidate}}) {
+    Result<bench::SideFacts> found = sides.facts(side);
+    if (!found) return found.error();
+    *facts = *std::move(found);
+    console.line(fmt::format("{}: {}", side == 0 ? "baseline" : "candidate", facts->path));
+  }
+  const double seconds = bench::expected_seconds(options.plan);
+  console.line(fmt::format("primary: {} at {}; this takes about {:.0f} s", name_of(options.plan.primary),
+                           bench::format_size(options.plan.primary_size), seconds));
+  heed_interruption();
+  const Result<std::vector<bench::Series>> all =
+      bench::compare_transports(sides.sessions(), options.plan, [&](const bench::Series& series) {
+        console.line(fmt::format("measured {} of {}: {} quads", to_string(series.kind), bench::format_size(series.size),
+                                 series.quads.size()));
+      });
+  if (!all) return all.error();
+  report.interrupted = interruption() != 0;
+  report.verified = !all->empty() && std::ranges::all_of(*all, [](const auto& series) { return series.verified; });
+  report.analysis =
+      bench::analyse(*all, bench::terms_of(report.baseline, report.candidate, options.plan), options.plan);
+  for (const std::string& line : bench::lines_of(report)) console.line(line);
+  return write_reports(options, report);
+}
+
+int measure(Options& options, Console& console) {
+  const auto end = [&](const Status& why) {
+    console.error(why);
+    return kFailure;
+  };
+  for (const std::string& file : {options.json, options.html}) {
+    if (file.empty()) continue;
+    if (Status status = bench::check_writable(file); !status.ok()) return end(status);
+  }
+  std::vector<std::string> warnings = bench::busy_warnings();
+  for (const std::string& warning : warnings) console.line("warning: " + warning);
+  std::optional<bench::LocalWire> wire;
+  std::optional<bench::LocalTarget> local;
+  if (options.local) {
+    Result<bench::LocalWire> made = bench::LocalWire::make(options.config.verbs.packet_io);
+    if (!made) return console.no_engine(made.error());
+    wire.emplace(*std::move(made));
+    EngineConfig config = options.config;
+    config.verbs.packet_io = wire->target();
+    config.transport =
+        options.baseline == options.candidate ? options.baseline : options.baseline + "," + options.candidate;
+    Result<bench::LocalTarget> started = bench::LocalTarget::start(config);  // first: an engine has threads, it forks
+    if (!started) return console.no_engine(started.error());
+    local.emplace(*std::move(started));
+    options.target = local->address();
+    options.config.verbs.packet_io = wire->initiator();
+  }
+  Result<Sides> sides = Sides::connect(options);
+  if (!sides)
+    return sides.error().code() == Code::kInvalidArgument ? console.no_engine(sides.error()) : end(sides.error());
+  const Status status = compare(*sides, options, std::move(warnings), console);
+  if (!status.ok()) return end(status);
+  sides->close();
+  return exit_code_after_interruption();
+}
+
+int serve(Options& options, Console& console) {
+  options.config.listen = options.server;
+  Result<Engine> engine = Engine::create(options.config);
+  if (!engine) return console.no_engine(engine.error());
+  console.line("listening on " + engine->listen_address());
+  const Status status = bench::Target(&*engine).serve(options.once);
+  if (!status.ok()) console.error(status);
+  return status.ok() ? kSuccess : kFailure;
+}
+
+// The rules that span several flags. Empty: all is well.
+std::string complete(Options& options, const Args& args) {
+  bench::GainPlan& plan = options.plan;
+  if (!options.server.empty()) {
+    for (const char* flag : {"--local", "--baseline", "--candidate", "--sizes", "--quads", "--block", "--seed",
+                             "--kind", "--primary", "--primary-size", "--op", "--depth", "--footprint",
+                             "--slow-candidate", "--no-control", "--no-verify", "--json", "--html"}) {
+      if (args.given(flag))
+        return fmt::format("{} and --server exclude each other: it is for the end that measures", flag);
+    }
+    return options.target.empty() ? "" : "--server and HOST:PORT exclude each other";
+  }
+  if (options.local == !options.target.empty()) return "give either --local or the HOST:PORT of a gain --server";
+  if (args.given("--once")) return "--once is for --server";
+  if (args.given("--transport")) return "--transport is for --server; say --baseline and --candidate";
+  plan.load.op = options.op == "write" ? bench::Op::kWrite : options.op == "read" ? bench::Op::kRead : bench::Op::kSend;
+  plan.load.verify = !options.no_verify;
+  plan.control = !options.no_control;
+  if (options.kind != "all") plan.kinds = {options.kind == "bw" ? bench::Kind::kBandwidth : bench::Kind::kLatency};
+  plan.primary = options.primary == "bandwidth" ? bench::Metric::kBandwidth
+                 : options.primary == "cpu"     ? bench::Metric::kBytesPerCpuSecond
+                                                : bench::Metric::kLatencyP50;
+  if (std::ranges::find(plan.kinds, kind_of(plan.primary)) == plan.kinds.end()) {
+    return fmt::format("--primary {} is not measured with --kind {}", options.primary, options.kind);
+  }
+  if (plan.primary_size == 0) plan.primary_size = plan.load.sizes.back();
+  if (std::ranges::find(plan.load.sizes, plan.primary_size) == plan.load.sizes.end()) {
+    return fmt::format("--primary-size {} is none of --sizes", bench::format_size(plan.primary_size));
+  }
+  for (const std::uint64_t size : plan.load.sizes) {
+    if (plan.load.op == bench::Op::kSend && size > options.config.max_message_bytes) {
+      return fmt::format("--sizes {}: a message has at most {}", bench::format_size(size),
+                         bench::format_size(options.config.max_message_bytes));
+    }
+  }
+  if (options.json == "-" && options.html == "-") return "--json - and --html - exclude each other";
+  const double seconds = bench::expected_seconds(plan);
+  if (seconds > kLongest) {
+    return fmt::format(
+        "this would take {:.0f} s, and at most {} are sensible: fewer --sizes, --quads, a shorter --block, or one "
+        "--kind",
+        seconds, kLongest);
+  }
+  return "";
+}
+
+void add_options(Args& args, Options& options) {
+  bench::GainPlan* const plan = &options.plan;
+  args.positional("HOST:PORT", "A gain --server or bench --server", set_places(&options.target), false);
+  args.option("--server", "HOST:PORT", "Be the passive end, for `gain HOST:PORT` elsewhere",
+              set_host_port(&options.server, false));
+  args.flag("--once", &options.once, "With --server: end when the first initiator has gone");
+  args.flag("--local", &options.local, "Start the passive end here, as a process of its own on loopback");
+  args.option("--baseline", "T", "What is compared with: a transport, as of --transport (default tcp)",
+              set_text(&options.baseline));
+  args.option("--candidate", "T", "What is compared (default verbs: the best device)", set_text(&options.candidate));
+  args.option("--sizes,--size", "LIST", "Bytes of an operation: 8,4K,1M or ranges that double (default 4K,64K,1M)",
+              [plan](std::string_view text) {
+                auto sizes = bench::parse_size_list(text, bench::kMaxSize);
+                if (!sizes) return sizes.error();
+                plan->load.sizes = *std::move(sizes);
+                return Status();
+              });
+  args.option("--kind", "K", "bw (bandwidth and processor time), lat (latency) or all (default all)",
+              set_choice(&options.kind, {"all", "bw", "lat"}));
+  args.option("--op", "OP", "write, read or send (default write)", set_choice(&options.op, {"write", "read", "send"}));
+  args.option(
+      "--primary", "METRIC",
+      "What the verdict is about, said beforehand: bandwidth, cpu (bytes per processor second) or latency (p50; "
+      "default bandwidth)",
+      set_choice(&options.primary, {"bandwidth", "cpu", "latency"}));
+  args.option("--primary-size", "SIZE", "And at which of the sizes (default: the last)",
+              set_size(&plan->primary_size, 1, bench::kMaxSize));
+  args.option("--quads", "N",
+              fmt::format("Quads of each size and kind (default {}; below {} nothing is claimed)", plan->quads,
+                          bench::kFewestQuads),
+              set_number(&plan->quads, 1, 10'000));
+  args.option("--block", "S", "Seconds of a block, of which a quad has four (default 0.1)",
+              set_seconds(&plan->block, 0.01, 2));
+  args.option("--seed", "N", "Of the random order, and of the bootstrap (default 1)",
+              set_number(&plan->seed, 0, 1'000'000'000));
+  args.option("--depth", "N", "bw: operations under way (default 16)",
+              set_number(&plan->load.depth, 1, bench::kMaxDepth));
+  args.option("--footprint", "SIZE", "bw: memory at each end that operations go round (default 4M)",
+              set_size(&plan->load.footprint, 1, bench::kMaxBuffer));
+  args.option("--socket-buffer", "SIZE", "Of tcp's sockets, at both ends (default: the kernel's choice)",
+              set_size(&options.socket_buffer, 4096, std::uint64_t{1} << 30));
+  args.flag("--no-control", &options.no_control, "Leave the baseline beside itself out");
+  args.flag("--no-verify", &options.no_verify, "Do not check the data");
+  args.option(
+      "--slow-candidate", "PART",
+      "A check of the method: the candidate rests for this part of the time that it ran, 0.1 for 10 % (default 0)",
+      set_seconds(&plan->slow_candidate, 0, 1));
+  args.option("--json", "FILE", "Write a report; - for standard output", set_text(&options.json));
+  args.option("--html", "FILE", "Write a page that needs no other file; - for standard output",
+              set_text(&options.html));
+}
+
+}  // namespace
+
+int gain_command(Words words) {
+  Options options;
+  options.plan.load.sizes = {std::uint64_t{4} << 10, std::uint64_t{64} << 10, std::uint64_t{1} << 20};
+  options.plan.load.stop = &interruption();
+  Args args(
+      "gain",
+      "Compares two transports between the same two hosts: blocks of both in turn, a ratio with its interval, and a "
+      "verdict where terms were equal.",
+      "Examples:\n"
+      "  fairlead gain --server :7473           on one machine, and on another:\n"
+      "  fairlead gain gpu7:7473 --baseline tcp --candidate verbs --json gain.json --html gain.html\n"
+      "  fairlead gain --local --candidate verbs:soft0 --sizes 64K,1M --kind bw\n"
+      "  fairlead gain --local --candidate tcp      a side beside itself: what the machine makes of no difference\n"
+      "How to read the ratio: docs/benchmarking.md.");
+  add_options(args, options);
+  add_engine_options(args, &options.config);
+  args.rule([&] { return complete(options, args); });
+  if (const auto exit = args.parse(words)) return *exit;
+  options.config.tcp.socket_buffer = static_cast<std::uint32_t>(options.socket_buffer);
+  options.config.failover = false;  // a figure that two paths share is none
+  Console console("gain", options.json == "-" || options.html == "-");
+  return options.server.empty() ? measure(options, console) : serve(options, console);
+}
+
+}  // namespace fairlead::cli

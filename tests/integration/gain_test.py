@@ -1,0 +1,233 @@
+"""`fairlead gain`: its report holds to the schema, says of the terms what they are, and its page says what the report
+says, also in a browser (headless Chromium, where it is installed). Nothing here asks how fast anything is."""
+
+import html.parser
+import json
+import math
+import os
+import pathlib
+import shutil
+import signal
+import statistics
+import subprocess
+import time
+
+from harness import PATIENCE, Case, main
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+SCHEMA = json.loads((ROOT / "docs/schemas/gain.schema.json").read_text())
+QUICK = ["--quads", "3", "--block", "0.02", "--sizes", "4K,64K"]
+CLAIMS = {"rdma_faster", "tcp_faster", "shm_faster", "candidate_faster", "baseline_faster"}
+
+
+def violations(value, schema, root, at="$"):
+    """What of a document is not as its JSON Schema says: the words of it that docs/schemas/ uses, and no others."""
+    known = {"$schema", "title", "description", "$defs", "$ref", "type", "properties", "required", "additionalProperties",
+             "items", "minItems", "maxItems", "enum", "const", "minimum", "exclusiveMinimum", "anyOf"}
+    assert not set(schema) - known, f"this test does not know {set(schema) - known}"
+    if "$ref" in schema:
+        yield from violations(value, root["$defs"][schema["$ref"].removeprefix("#/$defs/")], root, at)
+    if "anyOf" in schema and all(list(violations(value, each, root, at)) for each in schema["anyOf"]):
+        yield f"{at}: none of anyOf"
+    types = {"object": dict, "array": list, "string": str, "boolean": bool, "null": type(None), "number": (int, float),
+             "integer": int}
+    wanted = schema.get("type", [])
+    wanted = [wanted] if isinstance(wanted, str) else wanted
+    fits = [isinstance(value, types[each]) and (each == "boolean" or not isinstance(value, bool)) for each in wanted]
+    if wanted and not any(fits):
+        yield f"{at}: {value!r} is not {wanted}"
+        return
+    if "enum" in schema and value not in schema["enum"] or "const" in schema and value != schema["const"]:
+        yield f"{at}: {value!r} is not legal"
+    if "minimum" in schema and value < schema["minimum"] or "exclusiveMinimum" in schema and value <= schema["exclusiveMinimum"]:
+        yield f"{at}: {value!r} is too small"
+    if isinstance(value, list):
+        if not schema.get("minItems", 0) <= len(value) <= schema.get("maxItems", math.inf):
+            yield f"{at}: {len(value)} items"
+        for i, each in enumerate(value):
+            yield from violations(each, schema.get("items", {}), root, f"{at}[{i}]")
+    if isinstance(value, dict):
+        properties = schema.get("properties", {})
+        for name in schema.get("required", []):
+            if name not in value:
+                yield f"{at}: no {name}"
+        for name, each in value.items():
+            if name in properties:
+                yield from violations(each, properties[name], root, f"{at}.{name}")
+            elif schema.get("additionalProperties") is False:
+                yield f"{at}: {name} is not in the schema"
+
+
+class Page(html.parser.HTMLParser):
+    """What a page says: rows of figures, (metric, size, role): [value, ...]; titles in drawings; tags; the verdict."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.rows, self.titles, self.tags, self.terms, self.attributes = {}, [], [], {}, []
+        self._row, self._text, self._drawing = None, "", False
+        self.feed(text)
+
+    def handle_starttag(self, tag, attributes):
+        attributes = dict(attributes)
+        self.tags.append(tag)
+        self.attributes.append((tag, attributes))
+        self._text = ""
+        if tag == "tr":
+            self._row = None
+            if "data-metric" in attributes:
+                self._row = self.rows[attributes["data-metric"], int(attributes["data-size"]), attributes["class"]] = []
+        elif tag == "data" and self._row is not None:
+            self._row.append(float(attributes["value"]))
+
+    def handle_data(self, data):
+        self._text += data
+
+    def handle_endtag(self, tag):
+        if tag == "title":
+            self.titles.append(self._text)
+
+
+class Gain(Case):
+    def gain(self, *words, sides=("tcp", "verbs:soft0")):
+        report, page = self.path("gain.json"), self.path("gain.html")
+        code, output = self.run_to_end("gain", *words, "--baseline", sides[0], "--candidate", sides[1], "--json", report,
+                                       "--html", page, timeout=4 * PATIENCE)
+        self.assertEqual(code, 0, output)
+        document = json.loads(pathlib.Path(report).read_text())
+        self.assertEqual(list(violations(document, SCHEMA, SCHEMA)), [])
+        return document, pathlib.Path(page).read_text(encoding="utf-8"), output
+
+    def check_figures(self, document):
+        """The ratios are those of the quads."""
+        for result in [*document["results"], *([document["control"]] if document["control"] else [])]:
+            sign = 1 if result["better"] == "higher" else -1
+            logs = [sign * sum(map(math.log, quad["candidate"])) / 2 - sign * sum(map(math.log, quad["baseline"])) / 2
+                    for quad in result["quads"]]
+            self.assertAlmostEqual(math.exp(statistics.median(logs)), result["ratio"], 9)
+            self.assertLessEqual(result["ratio_low"], result["ratio"])
+            self.assertLessEqual(result["ratio"], result["ratio_high"])
+
+    def check_page(self, document, text):
+        page = Page(text)
+        wanted = {(each["metric"], each["size_bytes"], each["role"]): each for each in document["results"]}
+        if document["control"]:
+            wanted[document["control"]["metric"], document["control"]["size_bytes"], "control"] = document["control"]
+        self.assertEqual(set(page.rows), set(wanted))
+        for key, each in wanted.items():
+            self.assertEqual(page.rows[key], [each["baseline"], each["candidate"], each["ratio"], each["ratio_low"],
+                                              each["ratio_high"]])
+            drawn = f"{each['ratio']:.3f} ({each['ratio_low']:.3f} to {each['ratio_high']:.3f})"
+            self.assertTrue(any(title.endswith(": " + drawn) for title in page.titles), f"{drawn} is not drawn")
+        self.assertIn(f">{document['verdict']}</strong>", text)
+        for term in document["terms"]:
+            self.assertIn(f'<th scope="row">{term["name"]}</th><td class="{"equal" if term["equal"] else "unequal"}">', text)
+        self.assertEqual({"script", "link", "img", "iframe", "object"} & set(page.tags), set())
+        fetched = [(tag, given) for tag, given in page.attributes if {"src", "href", "xlink:href"} & set(given)]
+        self.assertEqual(fetched, [("a", {"class": "skip", "href": "#results"})])
+        self.assertNotIn("url(", text)
+
+    def test_sides_over_loopback(self):
+        for sides, equal in ((("tcp", "verbs:soft0"), False), (("tcp", "shm"), False), (("tcp", "tcp"), True),
+                             (("verbs:soft0", "verbs:soft0"), True)):
+            with self.subTest(sides=sides):
+                document, page, output = self.gain("--local", *QUICK, sides=sides)
+                self.assertEqual((document["baseline"]["transport"], document["candidate"]["transport"]), sides)
+                unequal = {term["name"] for term in document["terms"] if not term["equal"]}
+                self.assertEqual(document["equal_terms"], equal, unequal)
+                self.assertEqual(document["equal_terms"], not unequal)
+                self.assertIn({("tcp", "shm"): "link", ("tcp", "verbs:soft0"): "payload of a packet"}.get(sides, ""), {"", *unequal})
+                self.assertEqual(document["verdict"], "inconclusive" if equal else "unequal_terms")  # three quads are few
+                self.assertEqual({result["verdict"] for result in document["results"]} & CLAIMS, set())
+                kinds = {(result["metric"], result["size_bytes"]) for result in document["results"]}
+                for metric in ("bandwidth", "latency_p50", "latency_p99"):
+                    self.assertLessEqual({(metric, 4096), (metric, 65536)}, kinds)
+                self.assertEqual(document["primary"], {"metric": "bandwidth", "size_bytes": 65536})
+                self.assertEqual([r["role"] for r in document["results"]].count("primary"), 1)
+                self.assertTrue(document["verified"])
+                self.assertIn("(primary)", output)
+                self.check_figures(document)
+                self.check_page(document, page)
+
+    def test_between_two_programs(self):
+        server = self.start("gain", "--server", "127.0.0.1:0", "--once")
+        server.wait_for("^listening on ")
+        document, _, _ = self.gain(server.lines[0].split()[-1], *QUICK, "--kind", "lat", "--primary", "latency", "--op", "read",
+                                   "--primary-size", "4K", "--no-control", "--seed", "9")
+        self.assertEqual(document["primary"], {"metric": "latency_p50", "size_bytes": 4096})
+        self.assertEqual({result["metric"] for result in document["results"]}, {"latency_p50", "latency_p99"})
+        self.assertIsNone(document["control"])
+        self.assertEqual((document["plan"]["op"], document["plan"]["seed"]), ("read", 9))
+
+    def test_a_candidate_that_rests_has_rested(self):
+        document, _, _ = self.gain("--local", "--quads", "2", "--block", "0.1", "--sizes", "64K", "--kind", "bw",
+                                   "--slow-candidate", "1", "--no-control", sides=("tcp", "tcp"))
+        self.assertEqual(document["plan"]["slow_candidate"], 1)
+        self.assertLess(document["ratio"], 1)  # it did nothing for half of its time
+
+    def test_ctrl_c_leaves_what_there_is(self):
+        report = self.path("gain.json")
+        client = self.start("gain", "--local", "--candidate", "tcp", "--sizes", "4K,64K", "--quads", "200", "--block", "0.02",
+                            "--json", report)
+        client.wait_for("^measured bw of 4K: 200 quads", 4 * PATIENCE)
+        os.kill(client.process.pid, signal.SIGINT)
+        self.assertEqual(client.wait(), 130, client.output)
+        document = json.loads(pathlib.Path(report).read_text())
+        self.assertEqual(list(violations(document, SCHEMA, SCHEMA)), [])
+        self.assertTrue(document["interrupted"])
+        self.assertEqual({(r["metric"], len(r["quads"])) for r in document["results"] if r["metric"] == "bandwidth"},
+                         {("bandwidth", 200)})
+        self.assertEqual(document["verdict"], "inconclusive")  # the primary was not reached
+
+    def test_a_server_that_ends_in_the_middle(self):
+        server = self.start("gain", "--server", "127.0.0.1:0")
+        server.wait_for("^listening on ")
+        client = self.start("gain", server.lines[0].split()[-1], "--candidate", "tcp", "--quads", "500", "--block", "0.02", "--sizes",
+                            "4K", "--peer-timeout", "2000")
+        client.wait_for("^primary: ")
+        time.sleep(0.3)
+        server.kill()
+        self.assertEqual(client.wait(), 1, client.output)
+        self.assertRegex(client.output, "error: .*lost the target|error: .*the path changed|error: ")
+
+    def test_not_a_server_of_ours(self):
+        server = self.serve()
+        self.assert_fails(self.run_to_end("gain", server.listen, "--candidate", "tcp"), 1, "error: ")
+
+    def test_wrong_usage(self):
+        for words, reason in (
+                ([], "give either --local or the HOST:PORT"),
+                (["--local", "127.0.0.1:1"], "give either --local or the HOST:PORT"),
+                (["--server", ":0", "--quads", "20"], "--quads and --server exclude each other"),
+                (["--local", "--once"], "--once is for --server"),
+                (["--local", "--transport", "tcp"], "say --baseline and --candidate"),
+                (["--local", "--sizes", "4K", "--primary-size", "8K"], "--primary-size 8K is none of --sizes"),
+                (["--local", "--kind", "lat"], "--primary bandwidth is not measured with --kind lat"),
+                (["--local", "--quads", "5000"], "this would take .* s, and at most 300 are sensible"),
+                (["--local", "--op", "send", "--sizes", "1G"], "a message has at most"),
+                (["--local", "--json", "-", "--html", "-"], "exclude each other"),
+                (["--local", "--candidate", "quic"], "quic")):
+            with self.subTest(words=words):
+                self.assert_fails(self.run_to_end("gain", *words), 2, reason)
+
+    def test_in_a_browser(self):
+        if shutil.which("chromium") is None:
+            self.skipTest("no chromium here (scripts/setup --readers)")
+        document, page, _ = self.gain("--local", *QUICK)
+        root = ("--no-sandbox",) if os.geteuid() == 0 else ()
+        done = None
+        for attempt in range(3):  # a browser that crashes says nothing about the page
+            done = subprocess.run(
+                ["chromium", "--headless=new", "--disable-gpu", "--no-first-run", "--disable-dev-shm-usage", *root,
+                 f"--user-data-dir={self.path(f'profile{attempt}')}", "--dump-dom", pathlib.Path(self.path("gain.html")).as_uri()],
+                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, timeout=3 * PATIENCE,
+                check=False)
+            if done.returncode == 0 and done.stdout.strip():
+                break
+        self.assertEqual(done.returncode, 0)
+        self.check_page(document, done.stdout)
+        self.assertIn("prefers-color-scheme: dark", page)
+        self.assertIn("@media print", page)
+
+
+if __name__ == "__main__":
+    main()

@@ -2,15 +2,30 @@
 
 #include <sys/resource.h>
 
-namespace fairlead::bench {
+#include "bench/base/host_load.h"
 
-double process_cpu_seconds() noexcept {
+namespace fairlead::bench {
+namespace {
+
+constexpr double kTick = 0.01;  // seconds, as /proc counts
+
+CpuUse process_use() noexcept {
   rusage usage{};
-  if (::getrusage(RUSAGE_SELF, &usage) != 0) return 0;
+  if (::getrusage(RUSAGE_SELF, &usage) != 0) return {};
   const auto seconds = [](const timeval& time) {
     return static_cast<double>(time.tv_sec) + 1e-6 * static_cast<double>(time.tv_usec);
   };
-  return seconds(usage.ru_utime) + seconds(usage.ru_stime);
+  return {.user = seconds(usage.ru_utime), .system = seconds(usage.ru_stime), .softirq = 0};
 }
+
+}  // namespace
+
+CpuUse cpu_use() {
+  CpuUse use = process_use();
+  if (const auto ticks = cpu_ticks(SystemFiles())) use.softirq = static_cast<double>(ticks->softirq) * kTick;
+  return use;
+}
+
+double process_cpu_seconds() noexcept { return process_use().total(); }
 
 }  // namespace fairlead::bench

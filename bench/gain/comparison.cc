@@ -23,8 +23,8 @@ Block block_of(const Sample& sample) {
   return {.seconds = sample.seconds,
           .operations = sample.iterations,
           .size = sample.size,
-          .initiator_cpu = sample.initiator_cpu,
-          .target_cpu = sample.target_cpu,
+          .initiator_cpu = sample.initiator_cpu.total(),
+          .target_cpu = sample.target_cpu.total(),
           .latency_p50 = sample.latency.percentile(50),
           .latency_p99 = sample.latency.percentile(99)};
 }

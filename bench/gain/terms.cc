@@ -113,11 +113,11 @@ class Terms {
         equal ? std::string()
               : fmt::format("data does not take the same link, so a ratio says what the links are: {} and {}",
                             known(a_.link), known(b_.link)));
-    add("link MTU", known(a_.link_mtu), known(b_.link_mtu), a_.link == b_.link && a_.link_mtu == b_.link_mtu);
+    add("link MTU", known(a_.link_mtu), known(b_.link_mtu), a_.link_mtu == b_.link_mtu);
     const auto rate = [](const SideFacts& side) {
       return side.megabits ? fmt::format("{} Mbit/s", *side.megabits) : "it does not say";
     };
-    add("link rate", rate(a_), rate(b_), a_.link == b_.link && a_.megabits == b_.megabits,
+    add("link rate", rate(a_), rate(b_), a_.megabits == b_.megabits,
         a_.megabits ? "as the interface says; of veth it is no limit" : "");
   }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "bench/net/load.h"
+#include "bench/net/pace.h"
 
 namespace fairlead::bench {
 namespace {
@@ -11,7 +12,8 @@ using std::chrono::steady_clock;
 
 constexpr std::uint64_t kFirstSeed = 1;
 constexpr std::uint64_t kSecondSeed = 2;
-constexpr unsigned kSharingClock = 8;  // ends and beginnings
+constexpr unsigned kSharingClock = 8;           // ends and beginnings
+constexpr std::chrono::milliseconds kLook{10};  // how long to wait at most before looking whether it is over
 
 class Stream {
  public:
@@ -31,6 +33,7 @@ class Stream {
   // `sample`.
   template <typename Done>
   Status run(Done done, Sample* sample) {
+    if (plan_.rate > 0) return run_paced(done, sample);
     std::uint64_t posted = 0, finished = 0;
     std::size_t newest = 0, oldest = 0;  // where in in_flight_ the next begins, and the next ends
     std::uint64_t slot = 0;
@@ -59,6 +62,45 @@ class Stream {
       if (sample != nullptr) {
         const auto took = std::chrono::nanoseconds(now - since).count();
         sample->latency.record(static_cast<std::uint64_t>(took));
+      }
+      ++finished;
+    }
+    if (sample != nullptr) sample->iterations = finished;
+    return link_.check();
+  }
+
+  // The same at the plan's rate: an operation is posted when it is due, or as soon as one of `depth` is over.
+  template <typename Done>
+  Status run_paced(Done done, Sample* sample) {
+    const Pace pace(plan_.rate, steady_clock::now());
+    std::uint64_t posted = 0, finished = 0;
+    for (bool more = true; more || finished < posted;) {
+      const auto now = steady_clock::now();
+      if (more && posted - finished < in_flight_.size() && pace.due(posted) <= now) {
+        auto& [transfer, since] = in_flight_[posted % in_flight_.size()];
+        since = pace.due(posted);
+        transfer = post(posted % buffers_.slots(), kCounted);
+        ++posted;
+        more = !done(posted, now);
+        continue;
+      }
+      const auto& [oldest, since] = in_flight_[finished % in_flight_.size()];
+      if (finished == posted) {
+        more = !done(posted, now);
+        if (Status status = link_.idle_until(std::min(pace.due(posted), now + kLook)); !status.ok()) return status;
+        continue;
+      }
+      if (!oldest.done() && more && posted - finished < in_flight_.size()) {
+        const auto patience =
+            std::clamp<std::chrono::nanoseconds>(pace.due(posted) - now, std::chrono::nanoseconds(0), kLook);
+        static_cast<void>(Transfer(oldest).wait(patience));
+        more = !done(posted, now);
+        if (!oldest.done()) continue;
+      }
+      if (Status status = wait(oldest); !status.ok()) return status;
+      if (sample != nullptr) {
+        sample->latency.record(
+            static_cast<std::uint64_t>(std::chrono::nanoseconds(steady_clock::now() - since).count()));
       }
       ++finished;
     }
@@ -138,7 +180,12 @@ class BandwidthLoad final : public Load {
     sample.size = buffers_.size();
     const Result<std::uint64_t> received = time_it(link_, sample, [&] {
       const Until enough(plan_, seconds, operations);
-      return stream_.run([&](auto done, auto now) { return enough.reached(done, now); }, &sample);
+      Telling telling(plan_);
+      const auto over = [&](auto done, auto now) {
+        telling.look(done, now);
+        return enough.reached(done, now);
+      };
+      return stream_.run(over, &sample);
     });
     if (!received) return received.error();
     if (plan_.op == Op::kSend && *received != sample.iterations) {

@@ -6,6 +6,7 @@
 
 #include "bench/net/arrival.h"
 #include "bench/net/load.h"
+#include "bench/net/pace.h"
 #include "bench/net/pattern.h"
 
 namespace fairlead::bench {
@@ -36,9 +37,10 @@ class Rounds {
 
   template <typename Done>
   Status run(Done done, Sample* sample) {
-    // A round trip is halved: latency is one way. A read is a whole.
-    const std::int64_t ways = plan_.op == Op::kRead ? 1 : 2;
+    // A round trip is halved: latency is one way. A read is a whole, and so is what is counted from when it was due.
+    const std::int64_t ways = plan_.op == Op::kRead || plan_.rate > 0 ? 1 : 2;
     auto before = steady_clock::now();
+    const Pace pace(plan_.rate, before);
     std::uint64_t finished = 0;
     std::optional<std::uint64_t> last;
     // The bookkeeping of a round is done while the next one is on its way.
@@ -47,6 +49,12 @@ class Rounds {
       last.reset();
     };
     while (true) {
+      if (pace.paced()) {
+        before = pace.due(finished);
+        const auto due = [&](auto now) { return before <= now || done(finished, now); };
+        if (Status status = link_.poll_until([&] { return due(steady_clock::now()); }); !status.ok()) return status;
+        if (finished != 0 && before > steady_clock::now()) break;  // over before the next was due
+      }
       if (Status status = round(record); !status.ok()) return status;
       ++finished;
       const auto now = steady_clock::now();
@@ -186,7 +194,12 @@ class LatencyLoad final : public Load {
     sample.size = buffers_.size();
     const Result<std::uint64_t> received = time_it(link_, sample, [&] {
       const Until enough(plan_, seconds, operations);
-      return rounds_.run([&](auto done, auto now) { return enough.reached(done, now); }, &sample);
+      Telling telling(plan_);
+      const auto over = [&](auto done, auto now) {
+        telling.look(done, now);
+        return enough.reached(done, now);
+      };
+      return rounds_.run(over, &sample);
     });
     if (!received) return received.error();
     sample.interrupted = plan_.stopped();

@@ -69,6 +69,21 @@ Status Link::poll_until(const std::function<bool()>& done) {
   return {};
 }
 
+Status Link::idle_until(std::chrono::steady_clock::time_point when) {
+  // A thread that sleeps wakes 50 us late and more, so the last part is polled.
+  constexpr std::chrono::microseconds kLate{100};
+  while (failed_.ok()) {
+    const auto left = when - std::chrono::steady_clock::now();
+    if (left <= std::chrono::nanoseconds(0)) break;
+    if (left > kLate) {
+      static_cast<void>(acceptable(peer_.next_event(left - kLate)));
+    } else {
+      static_cast<void>(engine_->poll());
+    }
+  }
+  return failed_;
+}
+
 Status Link::wait(const Transfer& transfer) {
   while (!transfer.done()) {
     static_cast<void>(Transfer(transfer).wait(std::chrono::seconds(1)));

@@ -44,6 +44,8 @@ class Link {
   Status finish(const Transfer& transfer);
   /// Polls the engine until `done`, which may look at what no event tells of. Errors: those of check().
   Status poll_until(const std::function<bool()>& done);
+  /// Lets the engine work until then, asleep as far as it can. Errors: those of check().
+  Status idle_until(std::chrono::steady_clock::time_point when);
   /// Waits for a transfer's end as applications do: the engine spins a little, then sleeps.
   Status wait(const Transfer& transfer);
   /// Not ok once a path changed or the session ended. Cheap; never blocks.

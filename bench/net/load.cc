@@ -80,23 +80,12 @@ Status Buffers::compare_target(Link& link, std::uint64_t seed, std::string_view 
   return {};
 }
 
-void Sample::merge(const Sample& other) {
-  size = other.size;
-  iterations += other.iterations;
-  seconds += other.seconds;
-  latency.merge(other.latency);
-  initiator_cpu += other.initiator_cpu;
-  target_cpu += other.target_cpu;
-  verified = verified && other.verified;
-  interrupted = interrupted || other.interrupted;
-}
-
 Result<std::uint64_t> time_it(Link& link, Sample& sample, const std::function<Status()>& timed) {
   if (const Result<Json> started = link.ask("start"); !started) return started.error();
   const Stopwatch watch;
   Status status = timed();
   sample.seconds = watch.seconds();
-  sample.initiator_cpu = watch.cpu_seconds();
+  sample.initiator_cpu = watch.cpu();
   if (!status.ok()) return status;
   const Result<Json> stopped = link.ask("stop");
   if (!stopped) return stopped.error();
@@ -105,7 +94,14 @@ Result<std::uint64_t> time_it(Link& link, Sample& sample, const std::function<St
   if (cpu == nullptr || !cpu->number() || received == nullptr || !received->uint()) {
     return Status(Code::kDataLoss, "the target's answer to 'stop' lacks its figures");
   }
-  sample.target_cpu = *cpu->number();
+  // A target of an older version tells the sum alone.
+  const auto part = [&](std::string_view name) {
+    const Json* field = stopped->find(name);
+    return field != nullptr ? field->number() : std::nullopt;
+  };
+  sample.target_cpu = {.user = part("cpu_user").value_or(*cpu->number()),
+                       .system = part("cpu_system").value_or(0),
+                       .softirq = part("cpu_softirq").value_or(0)};
   return *received->uint();
 }
 

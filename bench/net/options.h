@@ -3,10 +3,12 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "bench/base/cpu_time.h"
 #include "bench/net/histogram.h"
 
 namespace fairlead::bench {
@@ -28,6 +30,13 @@ enum class Arrival : std::uint8_t { kNotification, kMemory };
 inline constexpr std::uint64_t kMaxSize = std::uint64_t{1} << 30;    // of one operation, bytes
 inline constexpr std::uint64_t kMaxBuffer = std::uint64_t{1} << 30;  // of all slots at one end, bytes
 inline constexpr std::uint64_t kMaxDepth = 4096;
+inline constexpr std::uint64_t kMaxRepeats = 1000;
+
+/// How far a timed part is.
+struct Interval {
+  double from = 0, to = 0;       // seconds since it began
+  std::uint64_t operations = 0;  // in between
+};
 
 struct Plan {
   Kind kind = Kind::kBandwidth;
@@ -39,6 +48,12 @@ struct Plan {
   std::uint64_t warmup = 100;    // operations before the clock starts (for at most a quarter second)
   std::uint64_t depth = 16;      // operations in flight (bandwidth)
   std::uint64_t footprint = std::uint64_t{4} << 20;  // bytes at each end that operations go round (bandwidth)
+  /// Operations a second, each due at its time whatever became of those before it: latency is from then. 0: as fast as
+  /// they complete.
+  double rate = 0;
+  std::uint64_t repeat = 1;
+  double interval = 0;  // seconds between calls of `tell`; 0: none
+  std::function<void(const Interval&)> tell = {};
   bool verify = true;
   const std::atomic<int>* stop = nullptr;  // once it is not 0, the measurement ends with what there is
 
@@ -52,8 +67,8 @@ struct Sample {
   std::uint64_t size = 0;        // bytes per operation
   std::uint64_t iterations = 0;  // operations (ping-pong: round trips)
   double seconds = 0;
-  Histogram latency;                         // ns; see docs/benchmarks.md for from where to where
-  double initiator_cpu = 0, target_cpu = 0;  // seconds
+  Histogram latency;                 // ns; see docs/benchmarks.md for from where to where
+  CpuUse initiator_cpu, target_cpu;  // seconds
   bool verified = false;
   bool interrupted = false;  // ended before its time, and so not verified
 

@@ -9,22 +9,38 @@
 namespace fairlead::bench {
 namespace {
 
-double bytes_of(const Sample& sample) {
-  return static_cast<double>(sample.size) * static_cast<double>(sample.iterations);
-}
-
 double per_second(double amount, const Sample& sample) { return sample.seconds > 0 ? amount / sample.seconds : 0; }
 
-double per_gb(double seconds, const Sample& sample) {
-  return bytes_of(sample) > 0 ? seconds * 1e9 / bytes_of(sample) : 0;
+double per_gb(const CpuUse& cpu, const Sample& sample) {
+  const double bytes = static_cast<double>(sample.size) * static_cast<double>(sample.iterations);
+  return bytes > 0 ? cpu.total() * 1e9 / bytes : 0;
 }
 
-Json to_json(const Sample& sample) {
+Json to_json(const CpuUse& cpu, const Sample& sample) {
+  return Json::Object{{"user_seconds", cpu.user},
+                      {"system_seconds", cpu.system},
+                      {"host_softirq_seconds", cpu.softirq},
+                      {"cores", per_second(cpu.total(), sample)}};
+}
+
+Json to_json(const Spread& spread) {
+  return Json::Object{{"mean", spread.mean}, {"stddev", spread.deviation}, {"low", spread.low}, {"high", spread.high}};
+}
+
+Json repeats(const Measured& measured) {
+  if (measured.bytes_per_second.size() < 2) return {};
+  return Json::Object{{"count", std::uint64_t{measured.bytes_per_second.size()}},
+                      {"bytes_per_second", to_json(spread_of(measured.bytes_per_second))},
+                      {"latency_p50_ns", to_json(spread_of(measured.latency_p50))}};
+}
+
+Json to_json(const Measured& measured) {
+  const Sample& sample = measured.sample;
   const Histogram& latency = sample.latency;
   return Json::Object{{"size_bytes", sample.size},
                       {"iterations", sample.iterations},
                       {"seconds", sample.seconds},
-                      {"bytes_per_second", per_second(bytes_of(sample), sample)},
+                      {"bytes_per_second", bytes_per_second(sample)},
                       {"messages_per_second", per_second(static_cast<double>(sample.iterations), sample)},
                       {"latency_ns", Json::Object{{"min", latency.min()},
                                                   {"p50", latency.percentile(50)},
@@ -34,6 +50,9 @@ Json to_json(const Sample& sample) {
                                                   {"max", latency.max()}}},
                       {"cpu_seconds_per_gb", Json::Object{{"initiator", per_gb(sample.initiator_cpu, sample)},
                                                           {"target", per_gb(sample.target_cpu, sample)}}},
+                      {"cpu", Json::Object{{"initiator", to_json(sample.initiator_cpu, sample)},
+                                           {"target", to_json(sample.target_cpu, sample)}}},
+                      {"repeats", repeats(measured)},
                       {"verified", sample.verified},
                       {"interrupted", sample.interrupted}};
 }
@@ -41,20 +60,24 @@ Json to_json(const Sample& sample) {
 }  // namespace
 
 std::string_view latency_kind(const Plan& plan) noexcept {
+  if (plan.rate > 0) return plan.kind == Kind::kBandwidth ? "completion_since_due" : "round_trip_since_due";
   if (plan.kind == Kind::kBandwidth) return "completion_under_load";
   return plan.op == Op::kRead ? "full_read" : "half_round_trip";
 }
 
-Json report(const Plan& plan, const EngineConfig& config, const Setting& setting, std::span<const Sample> samples) {
+Json report(const Plan& plan, const EngineConfig& config, const Setting& setting, std::span<const Measured> sizes) {
   const BuildInfo& build = build_info();
   const bool soft = setting.transport.starts_with("verbs:soft");
   Json::Array results;
-  for (const Sample& sample : samples) results.push_back(to_json(sample));
+  for (const Measured& measured : sizes) results.push_back(to_json(measured));
+  Json::Array warnings(setting.warnings.begin(), setting.warnings.end());
   return Json::Object{{"schema", "fairlead.bench/1"},
                       {"version", build.version},
                       {"commit", build.commit},
                       {"build_type", build.build_type},
                       {"host", to_json(host_info())},
+                      {"target_host", setting.target ? to_json(*setting.target) : Json()},
+                      {"warnings", std::move(warnings)},
                       {"local", setting.local},
                       {"transport", setting.transport},
                       {"device", setting.device},
@@ -65,6 +88,7 @@ Json report(const Plan& plan, const EngineConfig& config, const Setting& setting
                       {"op", to_string(plan.op)},
                       {"depth", plan.kind == Kind::kBandwidth ? plan.depth : std::uint64_t{1}},
                       {"footprint_bytes", plan.kind == Kind::kBandwidth ? Json(plan.footprint) : Json()},
+                      {"rate", plan.rate > 0 ? Json(plan.rate) : Json()},
                       {"latency_kind", latency_kind(plan)},
                       {"arrival", plan.is_ping_pong_of_writes() ? Json(to_string(plan.arrival)) : Json()},
                       {"results", std::move(results)}};
@@ -79,13 +103,51 @@ std::string table_head(const Plan& plan) {
 std::string table_line(const Sample& sample) {
   const auto us = [](std::uint64_t ns) { return static_cast<double>(ns) / 1e3; };
   return fmt::format("{:>8} {:>10} {:>12.2f} {:>12.0f} {:>10.2f} {:>10.2f} {:>10.2f} {:>12.3f} {:>12.3f}{}",
-                     format_size(sample.size), sample.iterations, per_second(bytes_of(sample), sample) / 1e6,
+                     format_size(sample.size), sample.iterations, bytes_per_second(sample) / 1e6,
                      per_second(static_cast<double>(sample.iterations), sample), us(sample.latency.min()),
                      us(sample.latency.percentile(50)), us(sample.latency.percentile(99)),
                      per_gb(sample.initiator_cpu, sample), per_gb(sample.target_cpu, sample),
                      sample.interrupted ? "  interrupted, not verified"
                      : sample.verified  ? ""
                                         : "  not verified");
+}
+
+std::string repeats_line(const Measured& measured) {
+  const Spread rate = spread_of(measured.bytes_per_second), latency = spread_of(measured.latency_p50);
+  return fmt::format(
+      "{:>8} {:>10} {:>12.2f} MB/s on average, 95 % interval {:.2f} to {:.2f}, spread {:.1f} %; p50 {:.2f} us, {:.2f} "
+      "to {:.2f}",
+      "of", fmt::format("{} runs", rate.count), rate.mean / 1e6, rate.low / 1e6, rate.high / 1e6,
+      rate.mean > 0 ? 100 * rate.deviation / rate.mean : 0, latency.mean / 1e3, latency.low / 1e3, latency.high / 1e3);
+}
+
+std::string interval_line(const Interval& interval, std::uint64_t size) {
+  const double seconds = interval.to - interval.from;
+  const double operations = seconds > 0 ? static_cast<double>(interval.operations) / seconds : 0;
+  return fmt::format("{:>8} {:>6.1f} to {:.1f} s {:>12.2f} MB/s {:>12.0f} messages/s", format_size(size), interval.from,
+                     interval.to, operations * static_cast<double>(size) / 1e6, operations);
+}
+
+std::string csv_head() {
+  return "transport,kind,op,size_bytes,iterations,seconds,bytes_per_second,messages_per_second,latency_kind,min_ns,p50_"
+         "ns,p90_ns,"
+         "p99_ns,p999_ns,max_ns,initiator_user_s,initiator_system_s,initiator_host_softirq_s,target_user_s,target_"
+         "system_s,"
+         "target_host_softirq_s,repeats,bytes_per_second_low,bytes_per_second_high,verified,interrupted\n";
+}
+
+std::string csv_line(const Plan& plan, const Setting& setting, const Measured& measured) {
+  const Sample& sample = measured.sample;
+  const Histogram& latency = sample.latency;
+  const CpuUse &here = sample.initiator_cpu, &there = sample.target_cpu;
+  const Spread rate = spread_of(measured.bytes_per_second);
+  return fmt::format("{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{}\n",
+                     setting.transport, to_string(plan.kind), to_string(plan.op), sample.size, sample.iterations,
+                     sample.seconds, bytes_per_second(sample),
+                     per_second(static_cast<double>(sample.iterations), sample), latency_kind(plan), latency.min(),
+                     latency.percentile(50), latency.percentile(90), latency.percentile(99), latency.percentile(99.9),
+                     latency.max(), here.user, here.system, here.softirq, there.user, there.system, there.softirq,
+                     rate.count, rate.low, rate.high, sample.verified, sample.interrupted);
 }
 
 }  // namespace fairlead::bench

@@ -1,11 +1,14 @@
 // What a measurement looks like to programs (one JSON document) and to people (one table).
 #pragma once
 
+#include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
+#include "bench/base/host.h"
 #include "bench/base/json.h"
-#include "bench/net/options.h"
+#include "bench/net/measured.h"
 #include "fairlead/config.h"
 
 namespace fairlead::bench {
@@ -16,16 +19,26 @@ struct Setting {
   std::string device;
   std::string path;  // Peer::explain()
   bool local = false;
+  std::optional<HostInfo> target = {};     // its host, if it says
+  std::vector<std::string> warnings = {};  // what speaks against measuring here
 };
 
-/// "half_round_trip", "full_read" or "completion_under_load"; docs/benchmarks.md says from where to where.
+/// "half_round_trip", "full_read", "completion_under_load", or with a rate "..._since_due"; docs/benchmarks.md says
+/// from where to where.
 [[nodiscard]] std::string_view latency_kind(const Plan& plan) noexcept;
 
 [[nodiscard]] Json report(const Plan& plan, const EngineConfig& config, const Setting& setting,
-                          std::span<const Sample> samples);
+                          std::span<const Measured> sizes);
 
 /// A line per size, and one above them.
 [[nodiscard]] std::string table_head(const Plan& plan);
 [[nodiscard]] std::string table_line(const Sample& sample);
+/// Below the line of a size that was repeated.
+[[nodiscard]] std::string repeats_line(const Measured& measured);
+[[nodiscard]] std::string interval_line(const Interval& interval, std::uint64_t size);
+
+/// The same figures for spreadsheets: names, then a line per size (RFC 4180; no field needs quotes).
+[[nodiscard]] std::string csv_head();
+[[nodiscard]] std::string csv_line(const Plan& plan, const Setting& setting, const Measured& measured);
 
 }  // namespace fairlead::bench

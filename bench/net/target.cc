@@ -148,7 +148,12 @@ Result<Json::Object> Target::answer(Client& client, const std::string& type, con
     return Json::Object{};
   }
   if (type == "stop") {
-    return Json::Object{{"cpu_seconds", client.watch.cpu_seconds()}, {"received", client.received}};
+    const CpuUse cpu = client.watch.cpu();
+    return Json::Object{{"cpu_seconds", cpu.total()},
+                        {"cpu_user", cpu.user},
+                        {"cpu_system", cpu.system},
+                        {"cpu_softirq", cpu.softirq},
+                        {"received", client.received}};
   }
   if (type == "fill") {
     const Json* seed = request.find("seed");

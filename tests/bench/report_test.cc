@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <fstream>
 #include <sstream>
@@ -19,18 +20,24 @@ Sample sample_of(std::uint64_t size, std::uint64_t count) {
   sample.size = size;
   sample.iterations = count;
   sample.seconds = 2;
-  sample.initiator_cpu = 1;
-  sample.target_cpu = 0.5;
+  sample.initiator_cpu = {.user = 0.75, .system = 0.25, .softirq = 0.1};
+  sample.target_cpu = {.user = 0.5, .system = 0, .softirq = 0};
   sample.verified = true;
   for (std::uint64_t i = 1; i <= 100; ++i) sample.latency.record(i * 100);
   return sample;
+}
+
+Measured measured_of(const Sample& sample) {
+  Measured measured;
+  measured.add(sample);
+  return measured;
 }
 
 TEST(Report, HasEveryFieldThatTheSchemaPromises) {
   Plan plan;
   EngineConfig config;
   config.verbs.packet_io = "udp,drop=0.01";
-  const std::vector<Sample> samples = {sample_of(1'000'000, 1000), sample_of(8, 10)};
+  const std::vector<Measured> samples = {measured_of(sample_of(1'000'000, 1000)), measured_of(sample_of(8, 10))};
   const Json document = report(plan, config, {"verbs:soft0", "softroce over UDP", "why", true}, samples);
   for (const char* name : {"schema", "commit", "host", "transport", "device", "packet_io", "op", "results"}) {
     EXPECT_NE(document.find(name), nullptr) << name;
@@ -57,6 +64,39 @@ TEST(Report, HasEveryFieldThatTheSchemaPromises) {
   EXPECT_EQ(read_back->dump(), document.dump());
 }
 
+TEST(Report, TellsProcessorTimeApartAndAsCores) {
+  const Json document = report({}, {}, {"tcp", "tcp", "", false}, std::vector{measured_of(sample_of(1'000'000, 1000))});
+  const Json& cpu = *(*document.find("results")->array())[0].find("cpu")->find("initiator");
+  EXPECT_DOUBLE_EQ(*cpu.find("user_seconds")->number(), 0.75);
+  EXPECT_DOUBLE_EQ(*cpu.find("system_seconds")->number(), 0.25);
+  EXPECT_DOUBLE_EQ(*cpu.find("host_softirq_seconds")->number(), 0.1);
+  EXPECT_DOUBLE_EQ(*cpu.find("cores")->number(), 0.5);  // a second of it in two
+}
+
+TEST(Report, RepeatsAreMergedAndTheirSpreadIsTold) {
+  Measured measured = measured_of(sample_of(1'000'000, 1000));
+  EXPECT_EQ(report({}, {}, {}, std::vector{measured}).find("results")->array()->at(0).find("repeats")->type_name(),
+            "null");
+  measured.add(sample_of(1'000'000, 2000));
+  const Json document = report({}, {}, {}, std::vector{measured});
+  const Json& result = document.find("results")->array()->at(0);
+  EXPECT_EQ(result.find("iterations")->uint(), 3000U);
+  EXPECT_DOUBLE_EQ(*result.find("bytes_per_second")->number(), 7.5e8);
+  EXPECT_EQ(result.find("verified")->boolean(), true);
+  const Json& rate = *result.find("repeats")->find("bytes_per_second");
+  EXPECT_DOUBLE_EQ(*rate.find("mean")->number(), 7.5e8);
+  EXPECT_LT(*rate.find("low")->number(), 5e8);
+  EXPECT_THAT(repeats_line(measured), HasSubstr("2 runs"));
+}
+
+TEST(Report, CsvHasAsManyFieldsAsNames) {
+  const auto fields = [](const std::string& line) { return std::count(line.begin(), line.end(), ','); };
+  const std::string line = csv_line({}, {"tcp", "tcp", "", false}, measured_of(sample_of(4096, 10)));
+  EXPECT_EQ(fields(line), fields(csv_head()));
+  EXPECT_THAT(line, testing::StartsWith("tcp,bw,write,4096,10,2,20480,5,"));
+  EXPECT_THAT(line, testing::EndsWith(",true,false\n"));
+}
+
 TEST(Report, PacketIoIsNullWhereThereIsNone) {
   const Json document = report({}, {}, {"tcp", "tcp", "", false}, {});
   EXPECT_EQ(document.find("packet_io")->type_name(), "null");
@@ -68,6 +108,10 @@ TEST(Report, LatencyKinds) {
   EXPECT_EQ(latency_kind(plan), "half_round_trip");
   plan.op = Op::kRead;
   EXPECT_EQ(latency_kind(plan), "full_read");
+  plan.rate = 100;
+  EXPECT_EQ(latency_kind(plan), "round_trip_since_due");
+  plan.kind = Kind::kBandwidth;
+  EXPECT_EQ(latency_kind(plan), "completion_since_due");
 }
 
 TEST(Report, SaysHowAWriteWasSeenWhereThatMatters) {
@@ -99,7 +143,8 @@ TEST(Report, WhatWasInterruptedIsMarked) {
   sample.verified = false;
   sample.interrupted = true;
   EXPECT_THAT(table_line(sample), testing::EndsWith("interrupted, not verified"));
-  const Json document = report({}, {}, {"tcp", "tcp", "", false}, std::vector{sample, sample_of(8, 1)});
+  const Json document =
+      report({}, {}, {"tcp", "tcp", "", false}, std::vector{measured_of(sample), measured_of(sample_of(8, 1))});
   const Json::Array& results = *document.find("results")->array();
   EXPECT_EQ(results[0].find("interrupted")->boolean(), true);
   EXPECT_EQ(results[1].find("interrupted")->boolean(), false);

@@ -1,5 +1,6 @@
 """`fairlead bench` over every path and operation: it ends, verifies, and its report says what it must."""
 
+import csv
 import itertools
 import json
 import os
@@ -11,6 +12,7 @@ import time
 import xml.dom.minidom
 
 from harness import PATIENCE, PROGRAM, Case, main, random_model, write_safetensors
+from schemas import violations
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 PATHS = {
@@ -46,7 +48,7 @@ class Bench(Case):
                 for op in ("write", "read", "send"):
                     with self.subTest(path=path, kind=kind, op=op):
                         report = self.bench(kind, "--local", "--op", op, "--size", "8,5000,256K", "--duration", "0.1", *flags)
-                        self.assertEqual(report["schema"], "fairlead.bench/1")
+                        self.assertEqual(violations(report, "bench"), [])
                         self.assertEqual((report["transport"], report["op"]), (flags[1], op))
                         self.assertNotRegex(report["device"], "GID|MTU")  # which depends on the peer: "path" says
                         self.assertEqual(report["packet_io"], None if path in ("tcp", "shm") else "udp")
@@ -235,6 +237,80 @@ class Bench(Case):
         report = self.bench("bw", "--local", "--transport", "tcp", "--size", "4K", "--iterations", "77", "--no-verify")
         self.assertEqual(report["results"][0]["iterations"], 77)
         self.assertFalse(report["results"][0]["verified"])
+
+    def test_repeats_intervals_and_csv(self):
+        table = self.path("bench.csv")
+        report = self.path("bench.json")
+        code, output = self.run_to_end("bench", "bw", "--local", "--transport", "tcp", "--size", "4K,64K", "--duration", "0.3",
+                                       "--repeat", "3", "--interval", "0.1", "--csv", table, "--json", report)
+        self.assertEqual(code, 0, output)
+        document = json.loads(pathlib.Path(report).read_text())
+        self.assertEqual(violations(document, "bench"), [])
+        self.assertRegex(output, r"(?m)^ +4K +0\.0 to 0\.[12] s +[0-9.]+ MB/s")
+        self.assertRegex(output, r"(?m)^ +of +3 runs ")
+        rows = list(csv.DictReader(pathlib.Path(table).read_text().splitlines()))
+        for result, row in zip(document["results"], rows, strict=True):
+            self.assertEqual(result["repeats"]["count"], 3)
+            self.assertLess(result["repeats"]["bytes_per_second"]["low"], result["repeats"]["bytes_per_second"]["high"])
+            self.assertGreaterEqual(result["seconds"], 0.9)
+            self.assertEqual((int(row["size_bytes"]), int(row["iterations"]), row["verified"]),
+                             (result["size_bytes"], result["iterations"], "true"))
+            self.assertAlmostEqual(float(row["bytes_per_second"]) / result["bytes_per_second"], 1, 6)
+            for end in ("initiator", "target"):
+                cpu = result["cpu"][end]
+                self.assertAlmostEqual(cpu["cores"], (cpu["user_seconds"] + cpu["system_seconds"]) / result["seconds"], 6)
+
+    def test_a_fixed_rate_counts_from_when_each_was_due(self):
+        for kind, op in (("bw", "write"), ("bw", "send"), ("lat", "write"), ("lat", "read")):
+            with self.subTest(kind=kind, op=op):
+                report = self.bench(kind, "--local", "--transport", "tcp", "--op", op, "--size", "4K", "--rate", "200", "--duration", "1")
+                self.assertEqual(violations(report, "bench"), [])
+                self.assertTrue(report["latency_kind"].endswith("_since_due"))
+                self.assertEqual(report["rate"], 200)
+                result = report["results"][0]
+                self.assertLessEqual(result["iterations"], 202)  # never more than were due
+                self.check(result)
+
+    def test_a_rate_that_is_too_high_shows_as_latency(self):
+        # At most one is under way, and each takes microseconds: of a billion a second nearly all come late, ever later.
+        report = self.bench("bw", "--local", "--transport", "tcp", "--size", "64", "--rate", "1e9", "--duration", "0.3", "--depth", "1")
+        result = report["results"][0]
+        self.assertGreater(result["latency_ns"]["max"], 0.1e9)
+        self.assertGreater(result["latency_ns"]["max"], 1.5 * result["latency_ns"]["p50"])
+
+    def test_transports_are_compared_in_turn(self):
+        document = self.bench("bw", "--local", "--compare", "tcp,verbs:soft0,shm", "--size", "4K,64K", "--duration", "0.1")
+        self.assertEqual(violations(document, "bench"), [])
+        self.assertEqual([report["transport"] for report in document["transports"]], ["tcp", "verbs:soft0", "shm"])
+        for report in document["transports"]:
+            self.assertEqual([result["size_bytes"] for result in report["results"]], [4096, 65536])
+            for result in report["results"]:
+                self.check(result)
+                self.assertEqual(result["repeats"]["count"], 3)
+
+    def test_a_target_that_comes_late_is_waited_for(self):
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            place = f"127.0.0.1:{probe.getsockname()[1]}"
+        self.assert_fails(self.run_to_end("bench", "bw", place, "--transport", "tcp", "--connect-timeout", "1000"), 1, "cannot reach")
+        client = self.start("bench", "bw", place, "--transport", "tcp", "--duration", "0.1", "--wait", str(PATIENCE))
+        client.wait_for("^waiting for ")
+        server = self.start("bench", "--server", place, "--once", "--transport", "tcp")
+        self.assertEqual(client.wait(), 0, client.output)
+        self.assertEqual(server.wait(), 0, server.output)
+
+    def test_wrong_usage_of_what_is_newer(self):
+        for words, reason in (
+                (["bw", "--local", "--compare", "tcp"], "two or more transports"),
+                (["bw", "--local", "--compare", "tcp,tcp"], "two or more transports"),
+                (["bw", "--local", "--compare", "tcp,shm", "--transport", "tcp"], "--transport and --compare exclude each other"),
+                (["bw", "--local", "--wait", "3"], "--wait is for a bench --server elsewhere"),
+                (["bw", "--local", "--rate", "0"], "'0' is not legal"),
+                (["bw", "--local", "--json", "-", "--csv", "-"], "--json - and --csv - exclude each other"),
+                (["--server", ":0", "--repeat", "3"], "--repeat and --server exclude each other"),
+                (["bw", "--local", "--compare", "tcp,quic"], "quic")):
+            with self.subTest(words=words):
+                self.assert_fails(self.run_to_end("bench", *words), 2, reason)
 
     def test_two_processes_of_our_own(self):
         server = self.target("--once")

@@ -13,49 +13,10 @@ import subprocess
 import time
 
 from harness import PATIENCE, Case, main
+from schemas import violations
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
-SCHEMA = json.loads((ROOT / "docs/schemas/gain.schema.json").read_text())
 QUICK = ["--quads", "3", "--block", "0.02", "--sizes", "4K,64K"]
 CLAIMS = {"rdma_faster", "tcp_faster", "shm_faster", "candidate_faster", "baseline_faster"}
-
-
-def violations(value, schema, root, at="$"):
-    """What of a document is not as its JSON Schema says: the words of it that docs/schemas/ uses, and no others."""
-    known = {"$schema", "title", "description", "$defs", "$ref", "type", "properties", "required", "additionalProperties",
-             "items", "minItems", "maxItems", "enum", "const", "minimum", "exclusiveMinimum", "anyOf"}
-    assert not set(schema) - known, f"this test does not know {set(schema) - known}"
-    if "$ref" in schema:
-        yield from violations(value, root["$defs"][schema["$ref"].removeprefix("#/$defs/")], root, at)
-    if "anyOf" in schema and all(list(violations(value, each, root, at)) for each in schema["anyOf"]):
-        yield f"{at}: none of anyOf"
-    types = {"object": dict, "array": list, "string": str, "boolean": bool, "null": type(None), "number": (int, float),
-             "integer": int}
-    wanted = schema.get("type", [])
-    wanted = [wanted] if isinstance(wanted, str) else wanted
-    fits = [isinstance(value, types[each]) and (each == "boolean" or not isinstance(value, bool)) for each in wanted]
-    if wanted and not any(fits):
-        yield f"{at}: {value!r} is not {wanted}"
-        return
-    if "enum" in schema and value not in schema["enum"] or "const" in schema and value != schema["const"]:
-        yield f"{at}: {value!r} is not legal"
-    if "minimum" in schema and value < schema["minimum"] or "exclusiveMinimum" in schema and value <= schema["exclusiveMinimum"]:
-        yield f"{at}: {value!r} is too small"
-    if isinstance(value, list):
-        if not schema.get("minItems", 0) <= len(value) <= schema.get("maxItems", math.inf):
-            yield f"{at}: {len(value)} items"
-        for i, each in enumerate(value):
-            yield from violations(each, schema.get("items", {}), root, f"{at}[{i}]")
-    if isinstance(value, dict):
-        properties = schema.get("properties", {})
-        for name in schema.get("required", []):
-            if name not in value:
-                yield f"{at}: no {name}"
-        for name, each in value.items():
-            if name in properties:
-                yield from violations(each, properties[name], root, f"{at}.{name}")
-            elif schema.get("additionalProperties") is False:
-                yield f"{at}: {name} is not in the schema"
 
 
 class Page(html.parser.HTMLParser):
@@ -94,7 +55,7 @@ class Gain(Case):
                                        "--html", page, timeout=4 * PATIENCE)
         self.assertEqual(code, 0, output)
         document = json.loads(pathlib.Path(report).read_text())
-        self.assertEqual(list(violations(document, SCHEMA, SCHEMA)), [])
+        self.assertEqual(violations(document, "gain"), [])
         return document, pathlib.Path(page).read_text(encoding="utf-8"), output
 
     def check_figures(self, document):
@@ -172,7 +133,7 @@ class Gain(Case):
         os.kill(client.process.pid, signal.SIGINT)
         self.assertEqual(client.wait(), 130, client.output)
         document = json.loads(pathlib.Path(report).read_text())
-        self.assertEqual(list(violations(document, SCHEMA, SCHEMA)), [])
+        self.assertEqual(violations(document, "gain"), [])
         self.assertTrue(document["interrupted"])
         self.assertEqual({(r["metric"], len(r["quads"])) for r in document["results"] if r["metric"] == "bandwidth"},
                          {("bandwidth", 200)})

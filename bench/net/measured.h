@@ -1,0 +1,29 @@
+// What one size gave, over all its repeats.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <vector>
+
+#include "bench/net/options.h"
+
+namespace fairlead::bench {
+
+/// Of values that were measured independently: their mean, their standard deviation, and an interval that holds the
+/// true mean in 95 % of such series (Student's t). Of one value the interval is the value.
+struct Spread {
+  std::size_t count = 0;
+  double mean = 0, deviation = 0, low = 0, high = 0;
+};
+[[nodiscard]] Spread spread_of(std::span<const double> values);
+
+struct Measured {
+  Sample sample;  // all repeats as if they had been one: histograms merged, never percentiles averaged
+  std::vector<double> bytes_per_second, latency_p50;  // of each repeat
+
+  void add(const Sample& one);
+};
+
+[[nodiscard]] double bytes_per_second(const Sample& sample) noexcept;
+
+}  // namespace fairlead::bench

@@ -271,6 +271,8 @@ std::string complete(Options& options, const Args& args) {
 }  // namespace
 
 int bench_command(Words words) {
+  if (!words.empty() && std::string_view(words.front()) == "allreduce") return bench_allreduce_command(words.subspan(1));
+  if (!words.empty() && std::string_view(words.front()) == "training") return bench_training_command(words.subspan(1));
   if (!words.empty() && std::string_view(words.front()) == "commands") return bench_commands_command(words.subspan(1));
   if (!words.empty() && std::string_view(words.front()) == "trace") return bench_trace_command(words.subspan(1));
   Options options;
@@ -285,6 +287,8 @@ int bench_command(Words words) {
             "  fairlead bench lat --rate 10000 --local        as users see it who come at their own times\n"
             "  fairlead bench commands --help       of command channels (docs/commands.md)\n"
             "  fairlead bench trace --help          of a program's calls at its device, over command channels\n"
+            "  fairlead bench allreduce --help      of sums over several ranks\n"
+            "  fairlead bench training --help       of steps of data-parallel training\n"
             "What is measured, from where to where: docs/benchmarks.md.");
   bench::Plan* const plan = &options.plan;
   plan->stop = &interruption();

@@ -29,6 +29,15 @@ def cpu_ticks(pid):
     return int(fields[11]) + int(fields[12])
 
 
+def free_ports(count):
+    """Of loopback, until somebody takes them."""
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [s.getsockname()[1] for s in sockets]
+    for s in sockets:
+        s.close()
+    return ports
+
+
 class Bench(Case):
     def target(self, *flags):
         server = self.start("bench", "--server", "127.0.0.1:0", *flags)
@@ -63,6 +72,38 @@ class Bench(Case):
                 self.assertEqual(report["arrival"], "memory")
                 for result in report["results"]:
                     self.check(result)
+
+    def test_sums_over_ranks(self):
+        for path in ("tcp", "verbs"):
+            with self.subTest(path=path):
+                report = self.bench("allreduce", "--local", "3", "--sizes", "8,64K,300000", "--iterations", "2", *PATHS[path])
+                self.assertEqual((report["schema"], report["ranks"]), ("fairlead.bench.allreduce/1", 3))
+                self.assertEqual([r["bytes"] for r in report["results"]], [8, 65536, 300000])
+                self.assertTrue(all(len(r["seconds"]) == 2 for r in report["results"]))
+                self.assertIn(PATHS[path][1], report["path"])
+        self.assert_fails(self.run_to_end("bench", "allreduce"), 2, "--local N")
+        self.assert_fails(self.run_to_end("bench", "allreduce", "--ranks", "a:1,b:2"), 2, "OMPI_COMM_WORLD_RANK")
+        self.assert_fails(self.run_to_end("bench", "allreduce", "--ranks", "a:1,b:2", "--rank", "2"), 2, "rank 2 of 2 ranks")
+
+    def test_steps_of_training(self):
+        with_bf16 = self.bench("training", "--local", "2", "--dtype", "BF16", "--compute-ms", "1", "--steps", "2",
+                                      "--warm-up", "1", "--fusion", "8M", *PATHS["tcp"])
+        self.assertEqual((with_bf16["parameters"], with_bf16["ranks"], len(with_bf16["steps"])), (25_557_032, 2, 2))
+        self.assertEqual(with_bf16["bytes_sent_per_step_and_rank"], 2 * 25_557_032)  # 2 (N-1)/N of 2 bytes each
+        self.assertGreaterEqual(with_bf16["sums_per_step"], 7)
+        alone = self.bench("training", "--local", "1", "--compute-ms", "1", "--steps", "1", "--warm-up", "0", *PATHS["tcp"])
+        self.assertEqual(alone["bytes_sent_per_step_and_rank"], 0)
+        self.assert_fails(self.run_to_end("bench", "training", "--local", "2", "--model", "alexnet"), 2, "resnet50, vgg16, bert-base")
+
+    def test_ranks_that_a_launcher_started(self):
+        places = [f"127.0.0.1:{port}" for port in free_ports(2)]
+        report = self.path("ranks.json")
+        words = ("bench", "allreduce", "--ranks", ",".join(places), "--sizes", "1000", "--iterations", "1", *PATHS["tcp"])
+        other = self.start(*words, env={"SLURM_PROCID": "1"})
+        code, output = self.run_to_end(*words, "--json", report, env={"OMPI_COMM_WORLD_RANK": "0"})
+        self.assertEqual(code, 0, output)
+        self.assertEqual(other.wait(), 0)
+        self.assertEqual(json.loads(pathlib.Path(report).read_text())["ranks"], 2)
 
     def test_commands(self):
         for path, flags in PATHS.items():

@@ -1,0 +1,56 @@
+// The ranks of one job: each an engine with a session to every other.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "fairlead/engine.h"
+#include "fairlead/status.h"
+
+namespace fairlead::bench {
+
+/// Threads: one at a time. The engine must outlive it. A group is whole or it fails: when a rank goes, whatever waits
+/// for it ends with that rank's number and why.
+class Group {
+ public:
+  /// `addresses[i]` is where rank i's engine listens, `engine` that of rank `rank`. Waits until all have met, each in
+  /// its own time. Errors: kInvalidArgument (no such rank), kDeadlineExceeded (names who has not come), kPeerDied.
+  static Result<Group> join(Engine* engine, std::size_t rank, std::span<const std::string> addresses,
+                            std::chrono::nanoseconds timeout = std::chrono::seconds(60));
+
+  /// Rank 0 of a group whose others are in follow(): tells each of them who they are, then joins them. `others`: where
+  /// ranks 1, 2, ... listen.
+  static Result<Group> lead(Engine* engine, std::span<const std::string> others,
+                            std::chrono::nanoseconds timeout = std::chrono::seconds(60));
+  /// A rank that is told which one it is, and where the others are.
+  static Result<Group> follow(Engine* engine, std::chrono::nanoseconds timeout = std::chrono::seconds(60));
+
+  [[nodiscard]] std::size_t rank() const noexcept { return rank_; }
+  [[nodiscard]] std::size_t size() const noexcept { return peers_.size(); }
+  [[nodiscard]] Engine& engine() const noexcept { return *engine_; }
+  /// Rank `rank`'s session; not of this rank itself.
+  [[nodiscard]] Peer& peer(std::size_t rank) noexcept { return peers_[rank]; }
+
+  /// Waits for the next notification or message of `rank`. Errors: kPeerDied, kDeadlineExceeded.
+  Result<Event> next(std::size_t rank);
+  /// The same, and it must carry `value`: anything else says that the ranks do not do the same. Errors: also
+  /// kInvalidArgument.
+  Status expect(std::size_t rank, std::uint64_t value);
+  /// Returns when every rank has called it.
+  Status barrier();
+  /// Every rank gives a number below 2^56; rank 0 gets all of them, by rank, the others only their own.
+  Result<std::vector<std::uint64_t>> gather(std::uint64_t number);
+
+ private:
+  Group(Engine* engine, std::size_t rank, std::size_t size) : engine_(engine), rank_(rank), peers_(size) {}
+
+  Engine* engine_;
+  std::size_t rank_;
+  std::vector<Peer> peers_;  // by rank; its own is none
+};
+
+}  // namespace fairlead::bench

@@ -1,0 +1,113 @@
+#include "bench/training/rank.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <thread>
+
+#include "bench/base/cpu_time.h"
+#include "bench/collective/all_reduce.h"
+#include "bench/collective/reduce.h"
+
+namespace fairlead::bench {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr unsigned kExact = 256;  // up to it whole numbers are exact in every type
+
+class Trainer {
+ public:
+  Trainer(const TrainingPlan& plan, AllReduce* sum, std::size_t rank)
+      : plan_(plan), gradients_(gradients_of(plan.model, plan.step)), sum_(sum) {
+    std::size_t bytes = 0;
+    for (const Gradient& gradient : gradients_) bytes += gradient.bytes;
+    known_.resize(bytes);
+    summed_.resize(bytes);
+    fill(plan.dtype, known_, static_cast<unsigned>(rank + 1));
+  }
+
+  Status step() {
+    const Clock::time_point began = Clock::now();
+    std::size_t offset = 0;
+    for (std::size_t at = 0; at < gradients_.size();) {
+      const double now = std::chrono::duration<double>(Clock::now() - began).count();
+      const Bucket bucket = next_bucket(gradients_, at, now, plan_.step.fusion_bytes);
+      if (bucket.start > now) {
+        sleep_until(began, bucket.start);
+        continue;  // by now more may be known
+      }
+      if (const Status done = exchange(offset, bucket.bytes); !done.ok()) return done;
+      offset += bucket.bytes;
+      at = bucket.end;
+    }
+    sleep_until(began, plan_.step.compute_seconds);
+    return {};
+  }
+
+  [[nodiscard]] Status check(std::size_t ranks) {
+    const auto expected = static_cast<unsigned>(ranks * (ranks + 1) / 2);
+    if (expected > kExact) return {};  // rounded on the way
+    const std::size_t wrong = find_other(plan_.dtype, summed_, expected);
+    if (wrong == summed_.size() / element_size(plan_.dtype)) return {};
+    return {Code::kDataLoss, fmt::format("gradient element {} is not the sum of all ranks', {}", wrong, expected)};
+  }
+  [[nodiscard]] std::uint64_t sums() const noexcept { return sums_; }
+
+ private:
+  static void sleep_until(Clock::time_point began, double seconds) {
+    std::this_thread::sleep_until(began +
+                                  std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds)));
+  }
+
+  /// One bucket; a gradient that is larger than the buffer goes through it in slices.
+  Status exchange(std::size_t offset, std::size_t bytes) {
+    while (bytes > 0) {
+      const std::size_t slice = std::min(bytes, sum_->bytes());
+      std::memcpy(sum_->data(), known_.data() + offset, slice);
+      if (const Status done = sum_->all_reduce(plan_.dtype, slice / element_size(plan_.dtype)); !done.ok()) return done;
+      std::memcpy(summed_.data() + offset, sum_->data(), slice);
+      offset += slice;
+      bytes -= slice;
+      ++sums_;
+    }
+    return {};
+  }
+
+  const TrainingPlan& plan_;
+  std::vector<Gradient> gradients_;
+  AllReduce* sum_;
+  std::vector<std::byte> known_, summed_;  // all gradients, in the order in which they become known
+  std::uint64_t sums_ = 0;
+};
+
+}  // namespace
+
+Result<TrainingTimes> train(Group& group, const TrainingPlan& plan) {
+  TrainingPlan mine = plan;
+  mine.step.element_bytes = element_size(plan.dtype);
+  Result<AllReduce> sum = AllReduce::prepare(&group, "gradients", {.bytes = plan.step.fusion_bytes});
+  if (!sum) return sum.error();
+  Trainer trainer(mine, &*sum, group.rank());
+  for (std::size_t i = 0; i < plan.warm_up; ++i) {
+    if (const Status done = trainer.step(); !done.ok()) return done;
+  }
+  if (const Status all = group.barrier(); !all.ok()) return all;
+  const std::uint64_t before = trainer.sums();
+  TrainingTimes times;
+  Stopwatch whole;
+  for (std::size_t i = 0; i < plan.steps; ++i) {
+    const Stopwatch one;
+    if (const Status done = trainer.step(); !done.ok()) return done;
+    times.step_seconds.push_back(one.seconds());
+  }
+  times.cpu_seconds = whole.cpu_seconds();
+  times.sums = trainer.sums() - before;
+  if (const Status same = trainer.check(group.size()); !same.ok()) return same;
+  if (const Status all = group.barrier(); !all.ok()) return all;
+  return times;
+}
+
+}  // namespace fairlead::bench

@@ -1,0 +1,163 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "bench/base/build_info.h"
+#include "bench/base/cpu_time.h"
+#include "bench/base/file_output.h"
+#include "bench/base/host.h"
+#include "bench/base/sizes.h"
+#include "bench/collective/all_reduce.h"
+#include "bench/collective/reduce.h"
+#include "cli/base/args.h"
+#include "cli/base/console.h"
+#include "cli/base/engine_options.h"
+#include "cli/commands.h"
+#include "cli/measure/ranks.h"
+
+namespace fairlead::cli {
+namespace {
+
+struct Options {
+  EngineConfig config;
+  RankOptions ranks;
+  std::vector<std::uint64_t> sizes{std::uint64_t{100'000'000}};
+  std::string dtype = "F32", algorithm = "auto", json;
+  std::uint64_t iterations = 20, warm_up = 3, piece = bench::AllReduceOptions{}.piece_bytes;
+};
+
+struct Times {
+  std::uint64_t bytes = 0;
+  std::vector<double> seconds;  // of each, in order
+  double cpu_seconds = 0;       // of this rank, in all of them
+};
+
+bench::Algorithm algorithm_of(const Options& options) {
+  if (options.algorithm == "ring") return bench::Algorithm::kRing;
+  return options.algorithm == "tree" ? bench::Algorithm::kTree : bench::Algorithm::kAuto;
+}
+
+/// All ranks put in ones; what comes out is their number, which every type holds exactly.
+Status verify(const Options& options, bench::AllReduce* sum, std::size_t ranks, DType dtype, std::size_t count) {
+  const std::span<std::byte> bytes(sum->data(), count * element_size(dtype));
+  bench::fill(dtype, bytes, 1);
+  if (const Status done = sum->all_reduce(dtype, count, algorithm_of(options)); !done.ok()) return done;
+  const std::size_t wrong = bench::find_other(dtype, bytes, static_cast<unsigned>(ranks));
+  if (wrong == count) return {};
+  return {Code::kDataLoss, fmt::format("element {} of {} is not the sum of {} ones", wrong, count, ranks)};
+}
+
+Result<Times> measure(bench::Group& group, const Options& options, bench::AllReduce* sum, std::uint64_t bytes) {
+  const DType dtype = *dtype_from_string(options.dtype);
+  const std::size_t count = bytes / element_size(dtype);
+  Times times;
+  times.bytes = count * element_size(dtype);
+  bench::Stopwatch whole;
+  for (std::uint64_t i = 0; i < options.warm_up + options.iterations; ++i) {
+    std::memset(sum->data(), 0, times.bytes);  // sums of sums would become infinite
+    if (const Status all = group.barrier(); !all.ok()) return all;
+    if (i == options.warm_up) whole.restart();
+    const bench::Stopwatch one;
+    if (const Status done = sum->all_reduce(dtype, count, algorithm_of(options)); !done.ok()) return done;
+    if (i >= options.warm_up) times.seconds.push_back(one.seconds());
+  }
+  times.cpu_seconds = whole.cpu_seconds();
+  if (const Status same = verify(options, sum, group.size(), dtype, count); !same.ok()) return same;
+  return times;
+}
+
+bench::Json to_json(const Times& times, std::size_t ranks, Console& console) {
+  std::vector<double> sorted = times.seconds;
+  std::sort(sorted.begin(), sorted.end());
+  const double median = sorted[sorted.size() / 2], bytes = static_cast<double>(times.bytes),
+               n = static_cast<double>(ranks);
+  console.line(
+      fmt::format("{:>10}  {:>10.1f} us, {:.1f} to {:.1f}  {:>7.3f} GB/s of sums  {:>7.3f} GB/s on each rank's link",
+                  bench::format_bytes(bytes), median * 1e6, sorted.front() * 1e6, sorted.back() * 1e6,
+                  bytes / median / 1e9, bytes * 2 * (n - 1) / n / median / 1e9));
+  bench::Json::Array seconds;
+  for (const double one : times.seconds) seconds.emplace_back(one);
+  return bench::Json::Object{{"bytes", times.bytes},
+                             {"seconds", std::move(seconds)},
+                             {"seconds_p50", median},
+                             {"seconds_min", sorted.front()},
+                             {"seconds_max", sorted.back()},
+                             {"bytes_per_second", bytes / median},
+                             {"bus_bytes_per_second", bytes * 2 * (n - 1) / n / median},
+                             {"cpu_seconds_rank0", times.cpu_seconds}};
+}
+
+Status all_reduce_as(bench::Group& group, const Options& options, Console& console) {
+  const std::uint64_t largest = *std::max_element(options.sizes.begin(), options.sizes.end());
+  Result<bench::AllReduce> sum =
+      bench::AllReduce::prepare(&group, "sums", {.bytes = largest, .piece_bytes = options.piece / 4 * 4});
+  if (!sum) return sum.error();
+  const std::string path = group.size() > 1 && group.rank() == 0 ? group.peer(1).explain() : std::string();
+  if (!path.empty()) console.line(path);
+  bench::Json::Array results;
+  for (const std::uint64_t bytes : options.sizes) {
+    const Result<Times> times = measure(group, options, &*sum, bytes);
+    if (!times) return times.error();
+    if (group.rank() == 0) results.push_back(to_json(*times, group.size(), console));
+  }
+  if (const Status all = group.barrier(); !all.ok() || group.rank() != 0 || options.json.empty()) return all;
+  const bench::BuildInfo& build = bench::build_info();
+  const bench::Json document = bench::Json::Object{{"schema", "fairlead.bench.allreduce/1"},
+                                                   {"version", build.version},
+                                                   {"commit", build.commit},
+                                                   {"build_type", build.build_type},
+                                                   {"host", to_json(bench::host_info())},
+                                                   {"path", path},
+                                                   {"ranks", std::uint64_t{group.size()}},
+                                                   {"dtype", options.dtype},
+                                                   {"algorithm", options.algorithm},
+                                                   {"iterations", options.iterations},
+                                                   {"verified", true},
+                                                   {"results", std::move(results)}};
+  return bench::write_text(options.json, document.dump(2) + "\n");
+}
+
+}  // namespace
+
+int bench_allreduce_command(Words words) {
+  Options options;
+  options.config.progress = fairlead::Progress::kApplication;  // a rank waits for its neighbour, and does nothing else
+  Args args("bench allreduce", "Measures sums over several ranks: every rank gets the sum of what all ranks have.",
+            "Examples:\n"
+            "  fairlead bench allreduce --local 4 --transport tcp --sizes 1M,64M\n"
+            "  mpirun -n 4 fairlead bench allreduce --ranks a:7500,b:7500,c:7500,d:7500 --json report.json\n"
+            "GB/s of sums are bytes by time; on each rank's link go 2 (N-1)/N of them. See docs/benchmarks.md.");
+  add_rank_options(args, &options.ranks);
+  args.option("--sizes", "LIST", "Bytes of what is summed (default 100000000)", [&options](std::string_view text) {
+    Result<std::vector<std::uint64_t>> sizes = bench::parse_size_list(text, std::uint64_t{4} << 30);
+    if (!sizes) return sizes.error();
+    options.sizes = *std::move(sizes);
+    return *std::min_element(options.sizes.begin(), options.sizes.end()) >= 4
+               ? Status()
+               : Status(Code::kInvalidArgument, "a sum has at least 4 bytes");
+  });
+  args.option("--dtype", "TYPE", "F32, F16 or BF16 (default F32)", set_choice(&options.dtype, {"F32", "F16", "BF16"}));
+  args.option("--algorithm", "NAME", "ring, tree (up to 256K) or auto, a tree up to 32K (default auto)",
+              set_choice(&options.algorithm, {"auto", "ring", "tree"}));
+  args.option("--piece", "BYTES", "What crosses in one go (default 512K)",
+              set_size(&options.piece, 1024, std::uint64_t{1} << 30));
+  args.option("--iterations", "N", "Sums that count, of each size (default 20)",
+              set_number(&options.iterations, 1, 1'000'000));
+  args.option("--warm-up", "N", "Sums before them (default 3)", set_number(&options.warm_up, 0, 1'000'000));
+  args.option("--json", "FILE", "Write a report; - for standard output", set_text(&options.json));
+  add_engine_options(args, &options.config);
+  if (const auto exit = args.parse(words)) return *exit;
+  Console console("bench", options.json == "-");
+  if (const Status ok = options.json.empty() ? Status() : bench::check_writable(options.json); !ok.ok()) {
+    console.error(ok);
+    return kFailure;
+  }
+  return run_as_ranks(options.ranks, options.config, console,
+                      [&](bench::Group& group) { return all_reduce_as(group, options, console); });
+}
+
+}  // namespace fairlead::cli

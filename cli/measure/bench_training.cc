@@ -1,0 +1,159 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "bench/base/build_info.h"
+#include "bench/base/file_output.h"
+#include "bench/base/host.h"
+#include "bench/base/sizes.h"
+#include "bench/training/rank.h"
+#include "cli/base/args.h"
+#include "cli/base/console.h"
+#include "cli/base/engine_options.h"
+#include "cli/commands.h"
+#include "cli/measure/ranks.h"
+
+namespace fairlead::cli {
+namespace {
+
+struct Options {
+  EngineConfig config;
+  RankOptions ranks;
+  bench::TrainingPlan plan;
+  std::string model = "resnet50", dtype = "F32", json;
+  std::uint64_t batch = 64, fusion = bench::StepOptions{}.fusion_bytes;
+  double compute_seconds = 0.2;
+};
+
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  const std::size_t middle = values.size() / 2;
+  return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
+}
+
+struct Figures {
+  double step, samples_per_second, efficiency, bytes, cpu_per_gigabyte;
+};
+
+Figures figures_of(const Options& options, const bench::TrainingTimes& times, std::size_t ranks, double cpu_seconds) {
+  const auto n = static_cast<double>(ranks);
+  const double step = median(times.step_seconds);
+  const double bytes =
+      2 * (n - 1) / n * static_cast<double>(options.plan.model.parameters() * element_size(options.plan.dtype));
+  const double sent = bytes * n * static_cast<double>(times.step_seconds.size());
+  return {step, static_cast<double>(options.batch) * n / step, options.compute_seconds / step, bytes,
+          sent > 0 ? cpu_seconds / (sent / 1e9) : 0};
+}
+
+Status report(const Options& options, const bench::Group& group, const bench::TrainingTimes& times,
+              const std::string& path, const Figures& figures, Console& console) {
+  const bench::Model& model = options.plan.model;
+  const auto [least, most] = std::minmax_element(times.step_seconds.begin(), times.step_seconds.end());
+  if (!path.empty()) console.line(path);
+  console.line(fmt::format(
+      "{}: {} of gradients in {}, {} ranks, {} samples a step and rank, {:.1f} ms to compute them (given, not "
+      "measured)",
+      model.name, bench::format_bytes(static_cast<double>(model.parameters() * element_size(options.plan.dtype))),
+      options.dtype, group.size(), options.batch, options.compute_seconds * 1e3));
+  console.line(fmt::format("a step {:.1f} ms, {:.1f} to {:.1f}, of {}: {:.1f} {}s/s, efficiency {:.3f}",
+                           figures.step * 1e3, *least * 1e3, *most * 1e3, times.step_seconds.size(),
+                           figures.samples_per_second, model.sample, figures.efficiency));
+  console.line(fmt::format("each rank sends {} a step; {:.3f} core-seconds a GB sent",
+                           bench::format_bytes(figures.bytes), figures.cpu_per_gigabyte));
+  if (options.json.empty()) return {};
+  const bench::BuildInfo& build = bench::build_info();
+  bench::Json::Array steps;
+  for (const double seconds : times.step_seconds) steps.emplace_back(seconds);
+  const bench::Json document = bench::Json::Object{
+      {"schema", "fairlead.bench.training/1"},
+      {"version", build.version},
+      {"commit", build.commit},
+      {"build_type", build.build_type},
+      {"host", to_json(bench::host_info())},
+      {"path", path},
+      {"model", model.name},
+      {"model_source", model.source},
+      {"parameters", std::uint64_t{model.parameters()}},
+      {"dtype", options.dtype},
+      {"ranks", std::uint64_t{group.size()}},
+      {"batch", options.batch},
+      {"compute_seconds", options.compute_seconds},
+      {"overlap", options.plan.step.overlap},
+      {"fusion_bytes", options.fusion},
+      {"steps", std::move(steps)},
+      {"sums_per_step", static_cast<double>(times.sums) / static_cast<double>(times.step_seconds.size())},
+      {"step_seconds_p50", figures.step},
+      {"samples_per_second", figures.samples_per_second},
+      {"efficiency", figures.efficiency},
+      {"bytes_sent_per_step_and_rank", figures.bytes},
+      {"cpu_seconds_per_gigabyte", figures.cpu_per_gigabyte},
+      {"verified", true}};
+  return bench::write_text(options.json, document.dump(2) + "\n");
+}
+
+Status train_as(bench::Group& group, const Options& options, Console& console) {
+  const Result<bench::TrainingTimes> times = bench::train(group, options.plan);
+  if (!times) return times.error();
+  const Result<std::vector<std::uint64_t>> cpu = group.gather(static_cast<std::uint64_t>(times->cpu_seconds * 1e9));
+  if (!cpu) return cpu.error();
+  if (group.rank() != 0) return {};
+  double cpu_seconds = 0;
+  for (const std::uint64_t ns : *cpu) cpu_seconds += static_cast<double>(ns) * 1e-9;
+  const std::string path = group.size() > 1 ? group.peer(1).explain() : std::string();
+  return report(options, group, *times, path, figures_of(options, *times, group.size(), cpu_seconds), console);
+}
+
+}  // namespace
+
+int bench_training_command(Words words) {
+  Options options;
+  options.config.progress = fairlead::Progress::kApplication;  // a rank waits for its neighbour, and does nothing else
+  Args args("bench training",
+            "Runs steps of data-parallel training over several ranks: gradients are summed for real, while a clock "
+            "stands for the "
+            "accelerator that computes them.",
+            "Examples:\n"
+            "  fairlead bench training --model resnet50 --local 4 --transport tcp --compute-ms 150 --batch 64\n"
+            "  mpirun -n 4 fairlead bench training --ranks a:7500,b:7500,c:7500,d:7500 --json report.json\n"
+            "What is measured: docs/benchmarks.md.");
+  add_rank_options(args, &options.ranks);
+  args.option("--model", "NAME", "resnet50, vgg16 or bert-base (default resnet50)", [&options](std::string_view name) {
+    options.model = name;
+    return Status(bench::model_by_name(name) ? Status() : bench::model_by_name(name).error());
+  });
+  args.option("--batch", "N", "Samples that a rank computes in a step (default 64)",
+              set_number(&options.batch, 1, 1'000'000));
+  args.option("--compute-ms", "T", "Milliseconds that it takes for them, forward and backward (default 200)",
+              [&options](std::string_view text) {
+                double ms = 0;
+                const Status ok = set_seconds(&ms, 0, 1e6)(text);
+                options.compute_seconds = ms * 1e-3;
+                return ok;
+              });
+  args.option("--steps", "N", "Steps that count (default 10)", set_number(&options.plan.steps, 1, 1'000'000));
+  args.option("--warm-up", "N", "Steps before them (default 2)", set_number(&options.plan.warm_up, 0, 1'000'000));
+  args.option("--dtype", "TYPE", "Of gradients: F32, F16 or BF16 (default F32)",
+              set_choice(&options.dtype, {"F32", "F16", "BF16"}));
+  args.option("--fusion", "BYTES", "Fuse gradients into sums of at most this size (default 64M)",
+              set_size(&options.fusion, 4096, std::uint64_t{4} << 30));
+  bool no_overlap = false;
+  args.flag("--no-overlap", &no_overlap, "Begin to sum when all gradients are known");
+  args.option("--json", "FILE", "Write a report; - for standard output", set_text(&options.json));
+  add_engine_options(args, &options.config);
+  if (const auto exit = args.parse(words)) return *exit;
+  options.plan.model = *bench::model_by_name(options.model);
+  options.plan.dtype = *dtype_from_string(options.dtype);
+  options.plan.step = {
+      .compute_seconds = options.compute_seconds, .fusion_bytes = options.fusion / 4 * 4, .overlap = !no_overlap};
+  Console console("bench", options.json == "-");
+  if (const Status ok = options.json.empty() ? Status() : bench::check_writable(options.json); !ok.ok()) {
+    console.error(ok);
+    return kFailure;
+  }
+  return run_as_ranks(options.ranks, options.config, console,
+                      [&](bench::Group& group) { return train_as(group, options, console); });
+}
+
+}  // namespace fairlead::cli

@@ -1,0 +1,30 @@
+// Commands that several ranks run together: as processes here, or one on each host, started by hand, mpirun or srun.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "bench/collective/group.h"
+#include "cli/base/args.h"
+#include "cli/base/console.h"
+#include "fairlead/config.h"
+
+namespace fairlead::cli {
+
+struct RankOptions {
+  std::size_t local = 0;            // so many, all here; 0: those of `places`
+  std::vector<std::string> places;  // HOST:PORT of each
+  std::optional<std::size_t> rank;  // which of them this is
+};
+
+/// --local, --ranks and --rank, and the rule that goes with them. `options` must outlive args.parse().
+void add_rank_options(Args& args, RankOptions* options);
+
+/// Runs `job` in each rank that this process stands for, and gives the exit code. It must not have begun any thread.
+[[nodiscard]] int run_as_ranks(const RankOptions& options, EngineConfig config, Console& console,
+                               const std::function<Status(bench::Group&)>& job);
+
+}  // namespace fairlead::cli

@@ -1,0 +1,100 @@
+// Models against their published sizes; the plan of a step; what is predicted, and what is said to be impossible.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "bench/training/models.h"
+#include "bench/training/predict.h"
+#include "bench/training/step.h"
+
+namespace fairlead::bench {
+namespace {
+
+TEST(TrainingModels, HaveThePublishedSizes) {
+  EXPECT_EQ(model_by_name("resnet50")->parameters(), 25'557'032U);
+  EXPECT_EQ(model_by_name("vgg16")->parameters(), 138'357'544U);
+  EXPECT_EQ(model_by_name("bert-base")->parameters(), 109'482'240U);
+  EXPECT_NEAR(model_by_name("resnet50")->forward_macs(), 4.09e9, 0.02e9);
+  EXPECT_NEAR(model_by_name("vgg16")->forward_macs(), 15.47e9, 0.02e9);
+  const Result<Model> none = model_by_name("resnet");
+  ASSERT_FALSE(none);
+  EXPECT_THAT(none.error().message(), testing::HasSubstr("resnet50, vgg16, bert-base"));
+}
+
+TEST(TrainingStep, GradientsComeFromTheLastLayerToTheFirst) {
+  const Model model = *model_by_name("vgg16");
+  const StepOptions options{.compute_seconds = 3};
+  const std::vector<Gradient> gradients = gradients_of(model, options);
+  ASSERT_EQ(gradients.size(), 32U);
+  EXPECT_EQ(gradients.front().bytes, 4096U * 1000 * 4);
+  EXPECT_GT(gradients.front().ready, 1.0);
+  EXPECT_DOUBLE_EQ(gradients.back().ready, 3.0);
+  std::size_t bytes = 0;
+  for (std::size_t i = 0; i < gradients.size(); ++i) {
+    bytes += gradients[i].bytes;
+    if (i > 0) {
+      EXPECT_GE(gradients[i].ready, gradients[i - 1].ready);
+    }
+  }
+  EXPECT_EQ(bytes, model.parameters() * 4);
+  for (const Gradient& gradient : gradients_of(model, {.compute_seconds = 3, .overlap = false})) {
+    EXPECT_DOUBLE_EQ(gradient.ready, 3.0);
+  }
+}
+
+TEST(TrainingStep, WhatIsKnownIsFusedUpToTheLimit) {
+  const std::vector<Gradient> gradients{{10, 1}, {10, 1}, {10, 2}, {100, 2}, {10, 3}};
+  const Bucket waits = next_bucket(gradients, 0, 0, 50);
+  EXPECT_DOUBLE_EQ(waits.start, 1);
+  EXPECT_EQ(waits.end, 2U);
+  EXPECT_EQ(waits.bytes, 20U);
+  EXPECT_EQ(next_bucket(gradients, 0, 2.5, 50).end, 3U);  // the fourth is too large to go along,
+  EXPECT_EQ(next_bucket(gradients, 3, 2.5, 50).end, 4U);  // and goes alone
+  EXPECT_EQ(next_bucket(gradients, 0, 5, 1000).end, 5U);
+}
+
+TEST(TrainingStep, TakesWhatIsLongerOfComputingAndSumming) {
+  const std::vector<Gradient> gradients{{10, 1}, {10, 2}, {10, 3}};
+  const StepOptions options{.compute_seconds = 3, .fusion_bytes = 10};
+  EXPECT_DOUBLE_EQ(step_seconds(gradients, options, [](std::size_t) { return 0.0; }), 3);
+  EXPECT_DOUBLE_EQ(step_seconds(gradients, options, [](std::size_t) { return 0.5; }), 3.5);
+  EXPECT_DOUBLE_EQ(step_seconds(gradients, options, [](std::size_t) { return 2.0; }), 7);
+}
+
+TEST(TrainingPrediction, TheNarrowestOfCoresLinkAndWindowHolds) {
+  TransportModel transport{.bytes_per_core_second = 4e9, .cores = 2};
+  EXPECT_DOUBLE_EQ(rate_of(transport), 8e9);
+  transport.link_bytes_per_second = 5e9;
+  EXPECT_DOUBLE_EQ(rate_of(transport), 5e9);
+  transport.window_bytes = 1e6;
+  transport.round_trip = 1e-3;
+  EXPECT_DOUBLE_EQ(rate_of(transport), 1e9);
+  EXPECT_DOUBLE_EQ(all_reduce_seconds(transport, 1, 1e9), 0);
+  EXPECT_DOUBLE_EQ(all_reduce_seconds(transport, 4, 1e9), 1.5);
+  transport.latency = 1e-3;
+  EXPECT_DOUBLE_EQ(all_reduce_seconds(transport, 4, 1e9), 1.506);
+}
+
+TEST(TrainingPrediction, TwiceAsFastTakesMoreBytesThanComputingHides) {
+  const TransportModel slow{.bytes_per_core_second = 1e9}, fast{.bytes_per_core_second = 3e9};
+  EXPECT_FALSE(intensity_for(2, slow, {.bytes_per_core_second = 1.9e9}, 4));
+  EXPECT_FALSE(intensity_for(2, slow, fast, 1));
+  const double least = intensity_for(2, slow, fast, 4).value();
+  EXPECT_NEAR(least, 2e9 / 1.5, 1);
+  // A network whose gradients come evenly, in many small tensors, has that ratio there, and less below.
+  Model even{"even", "", "", {}};
+  for (int i = 0; i < 1000; ++i) even.layers.push_back({"", {static_cast<std::size_t>(least / 4 / 1000)}, 1});
+  const StepOptions options{.compute_seconds = 1, .forward_share = 0, .fusion_bytes = 1};
+  const auto ratio = [&](double compute) {
+    StepOptions of = options;
+    of.compute_seconds = compute;
+    return predict_step(even, of, slow, 4) / predict_step(even, of, fast, 4);
+  };
+  EXPECT_NEAR(ratio(1), 2, 0.02);
+  EXPECT_LT(ratio(1.2), 1.8);
+  EXPECT_GT(ratio(0.8), 2.2);
+}
+
+}  // namespace
+}  // namespace fairlead::bench

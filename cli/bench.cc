@@ -14,6 +14,7 @@
 #include "cli/base/args.h"
 #include "cli/base/console.h"
 #include "cli/base/engine_options.h"
+#include "cli/base/ticker.h"
 #include "cli/commands.h"
 #include "cli/session.h"
 
@@ -55,7 +56,11 @@ Status measure(Engine& engine, const Options& options, Console& console) {
   catch_signals();
   std::vector<bench::Sample> samples;
   for (const std::uint64_t size : options.plan.sizes) {
-    Result<bench::Sample> sample = bench::measure(link, options.plan, size);
+    Result<bench::Sample> sample = [&] {
+      const double seconds = options.plan.iterations == 0 ? options.plan.duration : 0;
+      const Ticker ticker(console, bench::format_size(size), seconds);
+      return bench::measure(link, options.plan, size);
+    }();
     if (!sample && options.plan.stopped()) break;
     if (!sample)
       return Status(sample.error().code(),
@@ -151,6 +156,7 @@ int bench_command(Words words) {
   if (!words.empty() && std::string_view(words.front()) == "commands") return bench_commands_command(words.subspan(1));
   if (!words.empty() && std::string_view(words.front()) == "trace") return bench_trace_command(words.subspan(1));
   Options options;
+  bool quiet = false;
   Args args("bench", "Measures bandwidth or latency between two processes, and verifies the data.",
             "Examples:\n"
             "  fairlead bench bw --transport tcp --op write --size 64K..4M --local\n"
@@ -191,12 +197,13 @@ int bench_command(Words words) {
               set_size(&plan->footprint, 1, bench::kMaxBuffer));
   args.flag("--no-verify", &options.no_verify, "Do not check the data");
   args.option("--json", "FILE", "Write a report; - for standard output", set_text(&options.json));
+  args.flag("--quiet", &quiet, "Say nothing but what goes wrong: the report of --json has the figures");
   add_engine_options(args, &options.config);
   args.rule([&] { return complete(options, args); });
   if (const auto exit = args.parse(words)) return *exit;
   options.config.failover = false;  // a figure that two paths share is none
 
-  Console console("bench", options.json == "-");
+  Console console("bench", Console::lines_of(quiet, options.json == "-"));
   return run(options, console);
 }
 

@@ -1,7 +1,6 @@
 #include "metrics/engine_metrics.h"
 
 #include <algorithm>
-#include <map>
 #include <utility>
 
 namespace fairlead::metrics {
@@ -209,21 +208,6 @@ std::vector<Metric> reason_metrics(const Tally& tally) {
   for (Metric* each : {&deaths, &changes, &refused}) {
     if (!each->samples.empty()) all.push_back(std::move(*each));
   }
-  return all;
-}
-
-std::vector<SessionCount> count_sessions(const std::vector<Peer>& peers) {
-  std::map<std::pair<std::string, std::string>, std::uint64_t> counts;
-  for (const Peer& peer : peers) {
-    const PeerState state = peer.state();
-    if (state == PeerState::kClosed) continue;
-    const char* const word = state == PeerState::kReady        ? "ready"
-                             : state == PeerState::kRecovering ? "recovering"
-                                                               : "connecting";
-    ++counts[{peer.transport(), word}];
-  }
-  std::vector<SessionCount> all;
-  for (const auto& [key, count] : counts) all.push_back({key.first, key.second, count});
   return all;
 }
 

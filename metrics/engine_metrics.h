@@ -24,7 +24,6 @@ struct SessionCount {
   std::string transport, state;
   std::uint64_t count = 0;
 };
-[[nodiscard]] std::vector<SessionCount> count_sessions(const std::vector<Peer>& peers);
 [[nodiscard]] Metric session_metric(const std::vector<SessionCount>& counts);
 
 /// Whether a server takes what is new.

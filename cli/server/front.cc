@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <chrono>
 #include <iterator>
+#include <map>
 #include <utility>
 
 #include "base/tally.h"
@@ -36,10 +37,25 @@ Setter set_port_range(std::string* target) {
   };
 }
 
+std::vector<metrics::SessionCount> count_sessions(const std::vector<Peer>& peers) {
+  std::map<std::pair<std::string, std::string>, std::uint64_t> counts;
+  for (const Peer& peer : peers) {
+    const PeerState state = peer.state();
+    if (state == PeerState::kClosed) continue;
+    const char* const word = state == PeerState::kReady        ? "ready"
+                             : state == PeerState::kRecovering ? "recovering"
+                                                               : "connecting";
+    ++counts[{peer.transport(), word}];
+  }
+  std::vector<metrics::SessionCount> all;
+  for (const auto& [key, count] : counts) all.push_back({key.first, key.second, count});
+  return all;
+}
+
 std::vector<Metric> metrics_of(Engine& engine) {
   std::vector<Metric> all = metrics::engine_metrics(engine.stats());
   const auto add = [&all](std::vector<Metric> more) { std::ranges::move(more, std::back_inserter(all)); };
-  if (const auto sessions = metrics::count_sessions(engine.peers()); !sessions.empty()) {
+  if (const auto sessions = count_sessions(engine.peers()); !sessions.empty()) {
     all.push_back(metrics::session_metric(sessions));
   }
   add(metrics::reason_metrics(tally()));

@@ -48,7 +48,13 @@ std::vector<Metric> of_every_server() {
 
 class MetricsPage : public testing::Test {
  protected:
-  MetricsPage() : engine_(*Engine::create(EngineConfig{.transport = "tcp"})), store_(&engine_, 1 << 20) {}
+  MetricsPage() : engine_(make_engine()), store_(&engine_, 1 << 20) {}
+
+  static Engine make_engine() {
+    EngineConfig config;
+    config.transport = "tcp";
+    return *Engine::create(config);
+  }
 
   std::vector<Metric> of_serve() {
     const FileTensor tensor{"w", "U8", {1}, 0, 1};

@@ -38,7 +38,7 @@ constexpr Command kCommands[] = {
      fairlead::cli::gain_command},
     {"key", "Make a key by which a peer shows who it is", fairlead::cli::key_command},
     {"run", "Start an unmodified verbs program on softroce, the software RoCE v2 device", fairlead::cli::run_command},
-    {"status", "Show the tenants of a GPU server, and how fast each goes", fairlead::cli::status_command},
+    {"status", "Show what a server does: clients, paths, rates, models, tenants", fairlead::cli::status_command},
     {"topo", "Show what a machine is made of, and over which NICs and cores its data should go",
      fairlead::cli::topo_command},
     {"version", "Show what this program was built from", fairlead::cli::version_command},
@@ -102,6 +102,7 @@ int run(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   std::signal(SIGPIPE, SIG_IGN);  // a reader of our output that left is a write error, not the end of a transfer
+  std::signal(SIGXFSZ, SIG_IGN);  // and so is a file that may not become so large
   fairlead::cli::install_console_log();
   try {
     return log_level_is_legal() ? check_output(run(argc, argv)) : fairlead::cli::kUsage;

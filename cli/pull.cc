@@ -231,7 +231,7 @@ int pull_command(Words words) {
             "Fetches a model from `fairlead serve` by RDMA READ (or its like) into a safetensors file, and checks "
             "every tensor. A model of several files becomes a folder.",
             "Examples:\n  fairlead pull gpu7:7471 --list\n  fairlead pull gpu7:7471 resnet50 copy.safetensors");
-  bool no_failover = false;
+  bool no_failover = false, quiet = false;
   args.positional("HOST:PORT", "Where the server listens", set_places(&options.server));
   args.positional("MODEL", "Its name there", set_text(&options.model), false);
   args.positional("OUT", "The file to create or replace; a new or empty folder for a model of several",
@@ -241,6 +241,7 @@ int pull_command(Words words) {
               set_choice(&options.checksum, {"crc32", "off"}));
   args.flag("--no-failover", &no_failover, "Fail if the path dies, rather than carry on over another");
   args.option("--json", "FILE", "Write a report; - for standard output", set_text(&options.json));
+  args.flag("--quiet", &quiet, "Say nothing but what goes wrong");
   add_engine_options(args, &options.config);
   set_push_limits(&options.config);
   if (const auto exit = args.parse(words)) return *exit;
@@ -249,7 +250,7 @@ int pull_command(Words words) {
   }
   options.config.failover = !no_failover;
 
-  Console console("pull", options.json == "-");
+  Console console("pull", Console::lines_of(quiet && !options.list, options.json == "-"));
   Result<Engine> engine = Engine::create(options.config);
   if (!engine) return console.no_engine(engine.error());
   const Status status = run(*std::move(engine), options, console);

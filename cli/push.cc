@@ -188,13 +188,14 @@ Status push(Engine engine, const Options& options, Console& console) {
 
 int push_command(Words words) {
   Options options;
-  Args args("push",
-            "Sends a safetensors file, or a model of several, to `fairlead serve`, straight from the mapped files, and "
-            "has every tensor checked on the far side. The server keeps models in memory only.",
-            "Examples:\n  fairlead push resnet50.safetensors gpu7:7471\n"
-            "  fairlead push llama/ gpu7:7471                    a folder: the shards of its *.index.json\n"
-            "  fairlead push m.safetensors 127.0.0.1:7471 --transport verbs:soft0 --json -");
-  bool no_failover = false;
+  Args args(
+      "push",
+      "Sends a safetensors file, or a model of several, to `fairlead serve`, straight from the mapped files, and "
+      "has every tensor checked on the far side. The server keeps models in memory, and on disk if it was told to.",
+      "Examples:\n  fairlead push resnet50.safetensors gpu7:7471\n"
+      "  fairlead push llama/ gpu7:7471                    a folder: the shards of its *.index.json\n"
+      "  fairlead push m.safetensors 127.0.0.1:7471 --transport verbs:soft0 --json -");
+  bool no_failover = false, quiet = false;
   args.positional("FILE", "A safetensors file, a *.index.json with its shards, or a folder of them",
                   set_text(&options.file));
   args.positional("HOST:PORT", "Where the server listens", set_places(&options.server));
@@ -203,6 +204,7 @@ int push_command(Words words) {
               set_choice(&options.checksum, {"crc32", "off"}));
   args.flag("--no-failover", &no_failover, "Fail if the path dies, rather than carry on over another");
   args.option("--json", "FILE", "Write a report; - for standard output", set_text(&options.json));
+  args.flag("--quiet", &quiet, "Say nothing but what goes wrong");
   add_engine_options(args, &options.config);
   set_push_limits(&options.config);
   if (const auto exit = args.parse(words)) return *exit;
@@ -210,7 +212,7 @@ int push_command(Words words) {
   if (options.name.empty()) options.name = model_name_of(options.file);
   if (const Status status = check_model_name(options.name); !status.ok()) return args.usage_error(status.message());
 
-  Console console("push", options.json == "-");
+  Console console("push", Console::lines_of(quiet, options.json == "-"));
   Result<Engine> engine = Engine::create(options.config);
   if (!engine) return console.no_engine(engine.error());
   const Status status = push(*std::move(engine), options, console);

@@ -46,8 +46,11 @@ struct PushServer::Push {
   bench::Stopwatch since_ready, since_sign;
   std::optional<double> cpu_seconds;  // when the last tensor arrived
   double seconds = 0;                 // from ready to the client's end
-  std::atomic<bool> waiting{false};   // for the server's thread: the push's own has got that far
-  std::jthread thread;                // last: it ends before what it works on goes
+  ModelDisk::Draft draft;             // of a model that is right, where models are kept on disk
+  Status drafted;
+  double disk_seconds = 0;
+  std::atomic<bool> waiting{false};  // for the server's thread: the push's own has got that far
+  std::jthread thread;               // last: it ends before what it works on goes
 
   [[nodiscard]] std::uint32_t crc_of(std::size_t index, const std::stop_token& stop = {}) const {
     std::uint32_t crc = 0;
@@ -75,8 +78,15 @@ struct PushServer::Push {
 struct PushServer::Client {
   Peer peer;
   std::string who;
+  struct Pull {
+    std::string model;
+    std::uint64_t bytes = 0;
+    bench::Stopwatch watch;
+  };
   std::unique_ptr<Push> push;
-  std::optional<bench::Stopwatch> pull;
+  std::optional<Pull> pull;
+  std::uint64_t arrived = 0;       // bytes of its push
+  std::uint64_t arrived_ever = 0;  // and of all before it
   bool path_shown = false;
   std::size_t refusals = 0;
   std::uint64_t files_to_skip = 0, tensors_to_skip = 0;   // of a push that was refused while it was described
@@ -92,8 +102,13 @@ struct PushServer::Client {
 namespace {
 std::string human(std::uint64_t bytes) { return bench::format_bytes(static_cast<double>(bytes)); }
 
+// Of a push or a model that the store does not take.
+Refused no_room(const Status& status) {
+  return status.code() == Code::kUnavailable ? Refused::kNoRoom : Refused::kTooLarge;
+}
+
 Status ending() {
-  return {Code::kUnavailable, "this server is ending: it finishes what is under way; try another, or again later"};
+  return {Code::kUnavailable, "this server is draining: it finishes what is under way; try another, or again later"};
 }
 }  // namespace
 
@@ -110,16 +125,37 @@ PushServer::Client& PushServer::client_of(const Peer& peer) {
   for (const auto& client : clients_) {
     if (client->peer == peer) return *client;
   }
-  clients_.push_back(std::make_unique<Client>());
+  auto made = std::make_unique<Client>();
+  made->peer = peer;
+  Client& client = *made;
+  {
+    const std::scoped_lock lock(mutex_);
+    clients_.push_back(std::move(made));
+  }
   counters_->clients.store(clients_.size(), std::memory_order_relaxed);
-  Client& client = *clients_.back();
-  client.peer = peer;
+  ++counters_->clients_total;
   client.who = peer.name();
   if (!peer.principal().empty()) client.who += fmt::format(" ('{}')", peer.principal());
   const std::string path = peer.explain();  // not known yet if a message overtook the news that the path is ready
   client.path_shown = !path.empty();
   console_->line(fmt::format("{} connected{}{}", client.who, path.empty() ? "" : ": ", path));
+  if (beyond_sessions(client)) {
+    refuse(client,
+           {Code::kResourceExhausted, fmt::format("'{}' has the {} sessions of its quota; end one, or raise it in the "
+                                                  "file of --quotas",
+                                                  peer.principal(), store_->quotas().of(peer.principal()).sessions)},
+           Refused::kSessions);
+    client.peer.close();
+  }
   return client;
+}
+
+bool PushServer::beyond_sessions(const Client& client) const {
+  const std::string who = client.peer.principal();
+  const std::uint64_t most = store_->quotas().of(who).sessions;
+  if (most == kNoQuota) return false;
+  const auto same = [&who](const auto& other) { return other->peer.principal() == who; };
+  return static_cast<std::uint64_t>(std::ranges::count_if(clients_, same)) > most;
 }
 
 void PushServer::show_path(Client& client) {
@@ -158,10 +194,21 @@ void PushServer::on_closed(Client& client, const Status& status) {
   if (client.push != nullptr) {
     line += fmt::format("; push of {} abandoned, its memory is free again", client.push->begin.model);
     ++counters_->pushes_abandoned;
+    --counters_->pushing;
   }
-  if (client.pull) ++counters_->pulls_abandoned;
+  if (client.pull) {
+    ++counters_->pulls_abandoned;
+    --counters_->pulling;
+  }
   // The client goes first, so that the line is true when it is read.
-  std::erase_if(clients_, [&client](const auto& other) { return other.get() == &client; });
+  std::unique_ptr<Client> gone;  // what it held is let go outside of the lock
+  {
+    const std::scoped_lock lock(mutex_);
+    const auto at = std::ranges::find(clients_, &client, [](const auto& other) { return other.get(); });
+    gone = std::move(*at);
+    clients_.erase(at);
+  }
+  gone.reset();
   counters_->clients.store(clients_.size(), std::memory_order_relaxed);
   ++ended_;
   console_->line(line);
@@ -172,7 +219,7 @@ void PushServer::on_message(Client& client, const Event& event) {
   if (client.reads_nothing()) return misbehaved(client, "a request without reading the answers before it");
   Result<PushMessage> message = decode(event.data);
   if (!message) {
-    refuse(client, message.error());
+    refuse(client, message.error(), Refused::kMisbehaved);
     client.peer.close();
     return;
   }
@@ -190,6 +237,11 @@ void PushServer::on_notification(Client& client, std::uint64_t index) {
     return;
   }
   push->arrived[index] = true;
+  {
+    const std::scoped_lock lock(mutex_);
+    client.arrived += push->model->entries[index].tensor.bytes;
+  }
+  counters_->arrived_bytes += push->model->entries[index].tensor.bytes;
   if (!push->crc_on_arrival.empty()) push->crc_on_arrival[index] = push->crc_of(index);
   if (--push->missing == 0) push->cpu_seconds = push->since_ready.cpu_seconds();
 }
@@ -198,12 +250,19 @@ void PushServer::handle(Client& client, PushBegin message) {
   if (client.push != nullptr) return misbehaved(client, "a push within a push");
   client.files_to_skip = message.files;
   client.tensors_to_skip = message.tensors;
-  if (draining_) return refuse(client, ending());
-  if (Status status = check_model_name(message.model); !status.ok()) return refuse(client, status);
+  if (draining_) return refuse(client, ending(), Refused::kDraining);
+  if (Status status = check_model_name(message.model); !status.ok()) {
+    return refuse(client, status, Refused::kMisbehaved);
+  }
   console_->line(
       fmt::format("{}: push of {}: {} tensors, {}", client.who, message.model, message.tensors, human(message.bytes)));
-  client.push = std::make_unique<Push>();
-  client.push->begin = std::move(message);
+  {
+    const std::scoped_lock lock(mutex_);
+    client.push = std::make_unique<Push>();
+    client.push->begin = std::move(message);
+    client.arrived_ever += std::exchange(client.arrived, 0);
+  }
+  ++counters_->pushing;
   if (client.push->begin.files == 0) misbehaved(client, "a model without files");
 }
 
@@ -218,7 +277,9 @@ void PushServer::handle(Client& client, ModelFile message) {
   ++push->files_seen;
   for (const auto& [key, value] : message.metadata) push->metadata += key.size() + value.size();
   if (push->metadata > kMaxMetadata) return misbehaved(client, "more metadata than a model may have");
-  if (Status status = reserve(client, description_bytes(message)); !status.ok()) return refuse(client, status);
+  if (Status status = reserve(client, description_bytes(message)); !status.ok()) {
+    return refuse(client, status, no_room(status));
+  }
   push->files.push_back(std::move(message));
   prepare_if_described(client);
 }
@@ -236,7 +297,7 @@ void PushServer::handle(Client& client, TensorBatch message) {
   push->described += message.entries.size();
   for (TensorEntry& entry : message.entries) {
     Status status = reserve(client, entry.tensor.bytes + kTensorAlignment + description_bytes(entry));
-    if (!status.ok()) return refuse(client, status);
+    if (!status.ok()) return refuse(client, status, no_room(status));
     push->entries.push_back(std::move(entry));
   }
   prepare_if_described(client);
@@ -260,10 +321,41 @@ Status PushServer::reserve(Client& client, std::uint64_t bytes) {
       if (silent == nullptr || seconds > silent->push->since_sign.seconds()) silent = other.get();
     }
     if (silent == nullptr) return status;
-    refuse(*silent, Status(Code::kUnavailable,
-                           fmt::format("push of {}: nothing arrived for {:.0f} s, and another push needs its room",
-                                       silent->push->begin.model, silent->push->since_sign.seconds())));
+    refuse(*silent,
+           Status(Code::kUnavailable,
+                  fmt::format("push of {}: nothing arrived for {:.0f} s, and another push needs its room",
+                              silent->push->begin.model, silent->push->since_sign.seconds())),
+           Refused::kSilent);
   }
+}
+
+std::vector<ClientView> PushServer::clients() const {
+  const std::scoped_lock lock(mutex_);
+  std::vector<ClientView> all;
+  for (const auto& client : clients_) {
+    const Peer& peer = client->peer;
+    ClientView& view = all.emplace_back();
+    view = {.name = peer.name(),
+            .principal = peer.principal(),
+            .address = peer.address(),
+            .transport = peer.transport(),
+            .path = peer.explain(),
+            .doing = {},
+            .model = {}};
+    view.arrived_ever = client->arrived_ever + client->arrived;
+    view.lane = peer.lane();
+    if (client->push != nullptr) {
+      view.doing = "push";
+      view.model = client->push->begin.model;
+      view.bytes = client->push->begin.bytes;
+      view.arrived = client->arrived;
+    } else if (client->pull) {
+      view.doing = "pull";
+      view.model = client->pull->model;
+      view.bytes = client->pull->bytes;
+    }
+  }
+  return all;
 }
 
 // Once the last file and tensor are known. The client may write as soon as the memory is registered; its pages are
@@ -280,7 +372,7 @@ void PushServer::prepare_if_described(Client& client) {
   if (tensors != push.begin.tensors) return misbehaved(client, "files that do not add up to the tensors announced");
   Result<std::shared_ptr<Model>> model =
       ModelStore::lay_out(push.begin.model, std::move(push.files), std::move(push.entries));
-  if (!model) return refuse(client, model.error());
+  if (!model) return refuse(client, model.error(), Refused::kMisbehaved);
   push.model = *std::move(model);
   push.model->owner = owner_for(client);
   push.phase = Push::Phase::kPreparing;
@@ -300,7 +392,7 @@ void PushServer::prepare_if_described(Client& client) {
 
 void PushServer::begin_receiving(Client& client) {
   Push& push = *client.push;
-  if (!push.prepared.ok()) return refuse(client, push.prepared);
+  if (!push.prepared.ok()) return refuse(client, push.prepared, Refused::kOther);
   push.wrong.resize(push.model->entries.size());
   for (const TensorEntry& entry : push.model->entries) {
     push.arrived.push_back(entry.tensor.bytes == 0);
@@ -328,12 +420,56 @@ void PushServer::handle(Client& client, PushFinish message) {
     for (std::size_t i = 0; i < push->arrived.size() && !stop.stop_requested(); ++i) {
       push->check(i, stop);
     }
+    const bool right = std::ranges::all_of(push->wrong, [](const std::string& what) { return what.empty(); });
+    if (right && settings_.disk != nullptr && !stop.stop_requested()) {
+      const bench::Stopwatch watch;
+      Result<ModelDisk::Draft> draft = settings_.disk->write(*push->model);
+      push->drafted = draft.status();
+      if (draft) push->draft = *std::move(draft);
+      push->disk_seconds = watch.seconds();
+    }
     hand_back(*push);
   });
 }
 
+// On the disk it is before the client hears that it is kept, and before what it takes the place of is gone.
+Status PushServer::keep(Push& push, Refused* why) {
+  ModelDisk* const disk = settings_.disk;
+  *why = Refused::kDisk;
+  if (!push.drafted.ok()) {
+    ++counters_->store_failed;
+    return push.drafted;
+  }
+  const auto dropped = store_->keep(push.model);
+  if (!dropped) {
+    *why = no_room(dropped.error());
+    return dropped.error();
+  }
+  if (disk != nullptr) {
+    if (Status named = disk->name(std::move(push.draft), *push.model); !named.ok()) {
+      ++counters_->store_failed;
+      return {named.code(), named.message() + "; the model is kept in memory alone"};
+    }
+    counters_->store_written_bytes += push.model->size;
+    counters_->store_seconds.observe(push.disk_seconds);
+  }
+  for (const std::shared_ptr<const Model>& model : *dropped) {
+    ++counters_->models_evicted;
+    console_->warning(
+        fmt::format("model {} of {} dropped: it made room for {}", model->name, human(model->bytes), push.begin.model));
+    const Status removed = disk == nullptr ? Status() : disk->remove(*model);
+    if (!removed.ok()) console_->error(removed);
+  }
+  return {};
+}
+
 void PushServer::finish(Client& client) {
-  const std::unique_ptr<Push> push = std::move(client.push);
+  std::unique_ptr<Push> push;
+  {
+    const std::scoped_lock lock(mutex_);
+    push = std::move(client.push);
+  }
+  --counters_->pushing;
   PushResult result;
   result.cpu_seconds = push->cpu_seconds.value_or(0);
   for (std::size_t i = 0; i < push->wrong.size(); ++i) {
@@ -353,16 +489,10 @@ void PushServer::finish(Client& client) {
   console_->line(fmt::format("{}: push of {}: {} tensors {}, {} failed, {} in {:.3f} s", client.who, push->begin.model,
                              result.verified, checked ? "verified" : "received without checksums", result.failed,
                              human(push->model->bytes), push->seconds));
-  if (result.failed == 0) {
-    const auto dropped = store_->keep(push->model);
-    if (!dropped) {
+  if (Refused why = Refused::kOther; result.failed == 0) {
+    if (Status kept = keep(*push, &why); !kept.ok()) {
       ++counters_->pushes_refused;
-      return refuse(client, dropped.error());
-    }
-    for (const ModelSummary& model : *dropped) {
-      ++counters_->models_evicted;
-      console_->line(fmt::format("model {} of {} dropped: it made room for {}", model.name, human(model.bytes),
-                                 push->begin.model));
+      return refuse(client, kept, why);
     }
   }
   ++(result.failed == 0 ? counters_->pushes_verified : counters_->pushes_failed);
@@ -407,27 +537,33 @@ void PushServer::progress() {
 
 void PushServer::handle(Client& client, const PullBegin& message) {
   if (client.pull) return misbehaved(client, "a pull within a pull");
-  const auto turn_away = [&](const Status& why) {
+  const auto turn_away = [&](const Status& status, Refused why) {
     ++counters_->pulls_refused;
-    refuse(client, why);
+    refuse(client, status, why);
   };
-  if (draining_) return turn_away(ending());
+  if (draining_) return turn_away(ending(), Refused::kDraining);
   const std::shared_ptr<const Model> model = store_->find(message.model, owner_for(client));
   if (model == nullptr) {
     return turn_away(Status(Code::kNotFound, fmt::format("no model '{}' here; see fairlead pull HOST:PORT --list",
-                                                         message.model.substr(0, kMaxModelName))));
+                                                         message.model.substr(0, kMaxModelName))),
+                     Refused::kUnknown);
   }
   send(client, PullReady{ModelStore::read_prefix(*model), model->files.size(), model->entries.size(), model->bytes});
   for (const ModelFile& file : model->files) send(client, file);
   for (const TensorBatch& batch : make_batches(model->entries)) send(client, batch);
-  client.pull.emplace();
+  const std::scoped_lock lock(mutex_);
+  client.pull.emplace(model->name, model->bytes, bench::Stopwatch());
+  ++counters_->pulling;
 }
 
 void PushServer::handle(Client& client, const PullFinish&) {
   if (!client.pull) return misbehaved(client, "the end of no pull");
-  send(client, PullResult{client.pull->cpu_seconds()});
+  send(client, PullResult{client.pull->watch.cpu_seconds()});
   ++counters_->pulls_completed;
-  counters_->pull_seconds.observe(client.pull->seconds());
+  --counters_->pulling;
+  counters_->pulled_bytes += client.pull->bytes;
+  counters_->pull_seconds.observe(client.pull->watch.seconds());
+  const std::scoped_lock lock(mutex_);
   client.pull.reset();
 }
 
@@ -441,20 +577,27 @@ void PushServer::send(Client& client, const PushMessage& message) {
   client.unread_bytes += bytes.size() + kEach;
 }
 
-void PushServer::refuse(Client& client, Status status) {  // a copy: it may be the push's, which goes here
+// `status` is a copy: it may be the push's, which goes here.
+void PushServer::refuse(Client& client, Status status, Refused why) {
+  ++counters_->refused[static_cast<std::size_t>(why)];
   console_->error(fmt::format("{}: refused: {}", client.who, status.to_string()));
   if (client.push != nullptr) {
     ++counters_->pushes_refused;
     client.files_to_skip = client.push->begin.files - client.push->files_seen;
     client.tensors_to_skip = client.push->begin.tensors - client.push->described;
-    client.push.reset();
+    std::unique_ptr<Push> gone;  // outside of the lock: its thread may take a while to end
+    {
+      const std::scoped_lock lock(mutex_);
+      gone = std::move(client.push);
+    }
+    --counters_->pushing;
   }
   send(client, Refusal{std::move(status)});
   if (++client.refusals == kMaxRefusals) client.peer.close();
 }
 
 void PushServer::misbehaved(Client& client, std::string_view what) {
-  refuse(client, Status(Code::kInvalidArgument, fmt::format("the client sent {}", what)));
+  refuse(client, Status(Code::kInvalidArgument, fmt::format("the client sent {}", what)), Refused::kMisbehaved);
   client.peer.close();
 }
 

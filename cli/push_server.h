@@ -5,11 +5,13 @@
 // Threads: one, but for those and the counters.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <span>
 #include <stop_token>
 #include <string>
@@ -17,15 +19,38 @@
 
 #include "base/unique_fd.h"
 #include "cli/base/console.h"
+#include "cli/models/model_disk.h"
 #include "cli/models/model_store.h"
 #include "fairlead/engine.h"
 #include "metrics/duration_histogram.h"
 
 namespace fairlead::cli {
 
+/// Why a client was refused something.
+enum class Refused : std::uint8_t {
+  kDraining,    // the server ends
+  kNoRoom,      // other pushes, or models of others, hold the room: another time it may be had
+  kTooLarge,    // for this server, or for the principal's quota
+  kSilent,      // nothing came of it for long, and others needed the room
+  kUnknown,     // no such model
+  kMisbehaved,  // the client broke the protocol
+  kSessions,    // the principal has as many clients as it may
+  kDisk,        // the store cannot be written
+  kOther,       // what the engine says: no memory to register, and so on
+};
+inline constexpr std::array<const char*, 9> kRefusedNames{
+    "draining", "no_room", "too_large", "silent", "unknown_model", "misbehaved", "sessions", "disk", "other"};
+
 /// For /metrics. Written by the server's thread, read by any.
 struct ServeCounters {
-  std::atomic<std::uint64_t> clients{0}, received_bytes{0};
+  std::atomic<std::uint64_t> clients{0}, clients_total{0}, received_bytes{0};
+  std::atomic<std::uint64_t> arrived_bytes{0};  // of tensors, as each is whole
+  std::atomic<std::uint64_t> pulled_bytes{0};   // of models, as each pull ends
+  std::atomic<std::uint64_t> pushing{0}, pulling{0};
+  std::array<std::atomic<std::uint64_t>, kRefusedNames.size()> refused{};
+  std::atomic<std::uint64_t> reloads_done{0}, reloads_failed{0};
+  std::atomic<std::uint64_t> store_models_loaded{0}, store_damaged{0}, store_failed{0}, store_written_bytes{0};
+  metrics::DurationHistogram store_seconds;
   std::atomic<std::uint64_t> pushes_verified{0}, pushes_failed{0}, pushes_refused{0}, pushes_abandoned{0};
   std::atomic<std::uint64_t> tensors_verified{0}, tensors_failed{0};
   std::atomic<std::uint64_t> models_evicted{0};
@@ -39,11 +64,21 @@ enum class Check : std::uint8_t {
   kOnArrival,  // as its notification is delivered: finds a notification that came before its data
 };
 
+/// A client as others may see it.
+struct ClientView {
+  std::string name, principal, address, transport, path;
+  std::string doing;                         // "push", "pull" or nothing
+  std::string model;                         // of what it does
+  std::uint64_t bytes = 0, arrived = 0;      // of the model, and of that what has come; of a pull nobody sees it
+  std::uint64_t arrived_ever = 0, lane = 0;  // of all its pushes
+};
+
 class PushServer {
  public:
   /// Tests replace them.
   struct Settings {
     Check check = Check::kAtEnd;
+    ModelDisk* disk = nullptr;                  // where verified models are kept, too; null: nowhere
     bool shared = false;                        // a model is everybody's, not the principal's who pushed it
     std::chrono::milliseconds stalled{60'000};  // a push in which nothing arrives for so long gives way to others
     void (*populate)(std::span<std::byte>, const std::stop_token&) noexcept = &memreg::populate;
@@ -62,6 +97,8 @@ class PushServer {
   void drain() noexcept { draining_ = true; }
   /// Whether a push or a pull is under way, or an answer has not reached its client.
   [[nodiscard]] bool busy();
+  /// From any thread.
+  [[nodiscard]] std::vector<ClientView> clients() const;
   /// Clients that came and went.
   [[nodiscard]] std::uint64_t clients_ended() const noexcept { return ended_; }
 
@@ -98,7 +135,10 @@ class PushServer {
   static void run(Push& push, std::function<void(const std::stop_token&)> work);
   void hand_back(Push& push);
   void send(Client& client, const PushMessage& message);
-  void refuse(Client& client, Status status);
+  /// Keeps a verified model, in memory and on disk. Gives why not.
+  Status keep(Push& push, Refused* why);
+  [[nodiscard]] bool beyond_sessions(const Client& client) const;
+  void refuse(Client& client, Status status, Refused why);
   void misbehaved(Client& client, std::string_view what);
 
   ModelStore* store_;
@@ -106,6 +146,7 @@ class PushServer {
   ServeCounters* counters_;
   Settings settings_;
   UniqueFd wake_;
+  mutable std::mutex mutex_;  // who changes clients_ or what one does, or reads it on another thread, holds it
   std::vector<std::unique_ptr<Client>> clients_;
   std::uint64_t ended_ = 0;
   bool draining_ = false;

@@ -1,45 +1,60 @@
 #include <poll.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <iterator>
+#include <memory>
 #include <optional>
 
-#include "bench/base/file_output.h"
 #include "cli/base/args.h"
 #include "cli/base/engine_options.h"
+#include "cli/base/settings_file.h"
 #include "cli/commands.h"
 #include "cli/push_server.h"
-#include "cli/ready_file.h"
 #include "cli/serve_metrics.h"
-#include "cli/server_front.h"
-#include "cli/server_signals.h"
+#include "cli/serve_status.h"
+#include "cli/serve_store.h"
+#include "cli/server/front.h"
+#include "cli/server/quotas_file.h"
 
 namespace fairlead::cli {
 namespace {
 
 struct Options {
   EngineConfig config;
-  std::string metrics, ready_file, check = "end";
+  FrontOptions front;
+  std::string check = "end", store, quotas;
   std::uint64_t max_bytes = std::uint64_t{4} << 30;
   std::uint64_t max_push = 0;  // 0: as max_bytes
-  double drain = 20;           // seconds
   bool once = false;
   bool shared = false;
-  bool named_no_host = false;
 };
 
-void reload_keys(Engine& engine, Console& console) {
-  if (const Status done = engine.reload_keys(); done.ok()) {
-    console.line("the keys were read again");
+/// Keys and quotas, from their files: all of it, or nothing changes.
+Status reload(Engine& engine, ModelStore& store, const Options& options) {
+  Result<Quotas> quotas = options.quotas.empty() ? Quotas() : load_quotas(options.quotas);
+  if (!quotas) return quotas.error();
+  const Status done = engine.reload_keys();
+  if (done.ok()) store.set_quotas(*std::move(quotas));
+  return done;
+}
+
+void reload(Engine& engine, ModelStore& store, const Options& options, ServeCounters& counters, Console& console) {
+  if (const Status done = reload(engine, store, options); done.ok()) {
+    ++counters.reloads_done;
+    console.line(options.quotas.empty() ? "the keys were read again" : "the quotas and the keys were read again");
   } else {
-    console.error({done.code(), done.message() + "; the keys that were read before still hold"});
+    ++counters.reloads_failed;
+    console.error({done.code(), done.message() + (options.quotas.empty() ? "; the keys that were read before still hold"
+                                                                         : "; what was read before still holds")});
   }
 }
 
-void serve_clients(Engine& engine, PushServer& server, ServerSignals& signals, bool once) {
+void serve_clients(Engine& engine, PushServer& server, Front& front, ServerSignals& signals, bool once) {
   while ((!once || server.clients_ended() == 0) && !signals.now()) {
     pollfd fds[] = {{engine.event_fd(), POLLIN, 0}, {signals.fd(), POLLIN, 0}, {server.wake_fd(), POLLIN, 0}};
-    ::poll(fds, std::size(fds), signals.poll_ms());
+    ::poll(fds, std::size(fds), front.poll_ms(signals.poll_ms()));
+    front.alive();
     if (fds[1].revents != 0) signals.came();
     if (fds[2].revents != 0) server.progress();
     while (std::optional<Peer> peer = engine.accept()) server.on_connected(*peer);
@@ -51,53 +66,74 @@ void serve_clients(Engine& engine, PushServer& server, ServerSignals& signals, b
 }
 
 // `signal_fd`: of catch_signals().
-Status serve(Engine& engine, const Options& options, int signal_fd, Console& console) {
+Status serve(Engine& engine, const Options& options, Front& front, int signal_fd, Console& console) {
   ServeCounters counters;
   ModelStore store(&engine, options.max_bytes, options.max_push == 0 ? options.max_bytes : options.max_push);
+  if (!options.quotas.empty()) {
+    Result<Quotas> quotas = load_quotas(options.quotas);
+    if (!quotas) return quotas.error();
+    store.set_quotas(*std::move(quotas));
+  }
+  std::unique_ptr<ModelDisk> disk;
+  if (!options.store.empty()) {
+    Result<std::unique_ptr<ModelDisk>> opened = ModelDisk::open(options.store);
+    if (!opened) return opened.error();
+    disk = *std::move(opened);
+  }
   PushServer server(&store, &console, &counters,
-                    {.check = options.check == "end" ? Check::kAtEnd : Check::kOnArrival, .shared = options.shared});
+                    {.check = options.check == "end" ? Check::kAtEnd : Check::kOnArrival,
+                     .disk = disk.get(),
+                     .shared = options.shared});
 
-  auto exposition = start_metrics(options.metrics, engine, [&] { return serve_metrics(counters, store); });
+  const auto exposition = front.open(
+      engine, [&] { return serve_metrics(counters, store); },
+      [&](bench::Json::Object& page) { add_serve_status(page, server, counters, store); });
   if (!exposition) return exposition.error();
-  Status status = announce({.listen = engine.listen_address(),
-                            .metrics = *exposition ? (*exposition)->address() : "",
-                            .ready_file = options.ready_file,
-                            .named_no_host = options.named_no_host},
-                           console);
-  if (!status.ok()) return status;
-  const ReadyFile ready(options.ready_file);
+  if (disk != nullptr) {
+    const Status loaded = load_models(*disk, store, counters, front, console);
+    if (!loaded.ok()) return loaded;
+  }
+  if (const Status ready = front.ready(engine.listen_address()); !ready.ok()) return ready;
   ServerSignals::Served served{[&] { server.drain(); }, [&] { return server.busy(); }};
-  if (!options.config.keys_file.empty()) served.reload = [&] { reload_keys(engine, console); };
-  ServerSignals signals(signal_fd, options.drain, std::move(served), console);
-  serve_clients(engine, server, signals, options.once);
+  if (!options.config.keys_file.empty()) served.reload = [&] { reload(engine, store, options, counters, console); };
+  ServerSignals signals = front.signals(signal_fd, std::move(served));
+  serve_clients(engine, server, front, signals, options.once);
   console.line("ending");
   return {};
+}
+
+/// Whether it is a device that is served: --gpu, or its like in the environment or the file of settings.
+bool serves_gpu(Words words) {
+  const auto names_gpu = [](std::string_view word) { return word == "--gpu" || word.starts_with("--gpu="); };
+  if (std::ranges::any_of(words, names_gpu) || std::getenv("FAIRLEAD_GPU") != nullptr) return true;
+  const std::string path = settings_path(words);
+  const auto settings = path.empty() ? Result<std::vector<Setting>>(std::vector<Setting>()) : load_settings(path);
+  return settings && std::ranges::any_of(*settings, [](const Setting& each) { return each.name == "gpu"; });
 }
 
 }  // namespace
 
 int serve_command(Words words) {
-  const auto names_gpu = [](std::string_view word) { return word == "--gpu" || word.starts_with("--gpu="); };
-  if (std::ranges::any_of(words, names_gpu)) return serve_gpu_command(words);
+  if (serves_gpu(words)) return serve_gpu_command(words);
   Options options;
   options.config.listen = ":7471";
-  Args args("serve",
-            "Accepts models from `fairlead push` into registered memory, checks every tensor, and hands them out "
-            "to `fairlead pull`. Models live in memory only: they go with the server. SIGTERM or SIGINT "
-            "ends it when what is under way is finished, a second one at once. With --keys SIGHUP reads the keys "
-            "again: clients whose key is gone are cut off, and new ones may come.",
-            "Examples:\n  fairlead serve\n"
-            "  fairlead serve --listen 127.0.0.1:0 --metrics 127.0.0.1:0 --ready-file ready.json\n"
-            "  fairlead serve --gpu host --help      another server: of a device, for command channels");
+  Args args(
+      "serve",
+      "Accepts models from `fairlead push` into registered memory, checks every tensor, and hands them out "
+      "to `fairlead pull`. Models live in memory, and with --store on disk too; without, they go with the server. "
+      "SIGTERM or SIGINT drains it: what is new is refused, and it ends when what is under way is finished; a "
+      "second one ends it at once. With --keys SIGHUP reads keys and quotas again: clients whose key is gone are "
+      "cut off, and new ones may come.",
+      "Examples:\n  fairlead serve\n"
+      "  fairlead serve --listen 127.0.0.1:0 --metrics 127.0.0.1:0 --ready-file ready.json\n"
+      "  fairlead serve --config /etc/fairlead/fairlead.conf      lines as: listen = 0.0.0.0:7471\n"
+      "  fairlead serve --gpu host --help      another server: of a device, for command channels\n"
+      "As a service of systemd: docs/operations.md.");
   args.option(
       "--listen", "HOST:PORT",
       "Where to listen. Whoever can connect may push and pull, so without a host it is 127.0.0.1, but every address "
       "with --keys; 0.0.0.0 or an address of the host serves others. Port 0 takes a free one (default :7471)",
       set_host_port(&options.config.listen, false));
-  args.option("--metrics", "HOST:PORT", "Serve /metrics and /healthz there (default: not at all)",
-              set_host_port(&options.metrics, false));
-  args.option("--ready-file", "FILE", "Written when ready, removed at the end: {\"listen\": ..., \"metrics\": ...}",
-              set_text(&options.ready_file));
   args.option("--max-bytes", "SIZE",
               "Memory for models, and as much again for pushes under way; the oldest model makes room for a new one "
               "when that is verified (default 4G)",
@@ -107,27 +143,40 @@ int serve_command(Words words) {
               set_size(&options.max_push, 1, std::uint64_t{1} << 50));
   args.option("--check", "WHEN", "When to compute checksums: end or arrival of each tensor (default end)",
               set_choice(&options.check, {"end", "arrival"}));
-  args.option("--drain", "SECONDS",
-              "How long SIGTERM or SIGINT waits for pushes and pulls under way, 0 for not at all (default 20)",
-              set_seconds(&options.drain, 0, 86'400));
+  args.option(
+      "--store", "DIR",
+      "Keep verified models on disk there, too, and load them when the server begins; a damaged one is named and "
+      "set aside (default: memory alone)",
+      set_text(&options.store));
+  args.option("--quotas", "FILE",
+              "What each principal of --keys may have, a line for each: NAME memory=8G models=10 push=2G sessions=4; "
+              "beyond memory or models its own oldest make room (default: no limit but the server's)",
+              set_text(&options.quotas));
   args.flag("--shared", &options.shared,
             "With --keys: every client may pull, list and replace every model, not only the principal who pushed it");
   args.flag("--once", &options.once, "End when the first client has gone");
+  add_front_options(args, &options.front, "pushes and pulls under way");
   add_engine_options(args, &options.config);
   set_push_limits(&options.config);
+  args.rule([&]() -> std::string {
+    if (options.quotas.empty()) return "";
+    if (options.config.keys_file.empty()) return "--quotas names principals, whom --keys FILE knows: give that, too";
+    return options.shared ? "--quotas are each principal's, and with --shared models are everybody's" : "";
+  });
   if (const auto exit = args.parse(words)) return *exit;
 
-  options.named_no_host = options.config.listen.starts_with(':') && options.config.keys_file.empty();
-  if (options.named_no_host) options.config.listen.insert(0, "127.0.0.1");
+  options.front.named_no_host = options.config.listen.starts_with(':') && options.config.keys_file.empty();
+  if (options.front.named_no_host) options.config.listen.insert(0, "127.0.0.1");
 
-  Console console("serve");
-  Status status = options.ready_file.empty() ? Status() : bench::check_writable(options.ready_file);
+  Console console("serve", Console::Lines::kLogged);
+  Front front(options.front, "serve", console);
+  Status status = front.check();
   const Result<UniqueFd> signals = catch_signals(!options.config.keys_file.empty());  // before the engine has threads
   if (status.ok() && !signals) status = signals.error();
   if (status.ok()) {
     Result<Engine> engine = Engine::create(options.config);
     if (!engine) return console.no_engine(engine.error());
-    status = serve(*engine, options, signals->get(), console);
+    status = serve(*engine, options, front, signals->get(), console);
   }
   if (!status.ok()) console.error(status);
   return status.ok() ? kSuccess : kFailure;

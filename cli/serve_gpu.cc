@@ -6,13 +6,11 @@
 #include <string>
 #include <utility>
 
-#include "bench/base/file_output.h"
 #include "cli/base/args.h"
 #include "cli/base/engine_options.h"
 #include "cli/commands.h"
-#include "cli/ready_file.h"
-#include "cli/server_front.h"
-#include "cli/server_signals.h"
+#include "cli/server/front.h"
+#include "cli/server/status_page.h"
 #include "cli/tenants/tenant_metrics.h"
 #include "cli/tenants/tenants_file.h"
 #include "fairlead/command_service.h"
@@ -30,12 +28,11 @@ using command::Tenant;
 struct Options {
   EngineConfig config;
   ServiceConfig service;
-  std::string gpu, tenants, sharing = "best-effort", metrics, ready_file;
+  FrontOptions front;
+  std::string gpu, tenants, sharing = "best-effort";
   std::uint64_t memory = std::uint64_t{1} << 30;
-  double drain = 20;  // seconds
   bool threads = false;
   bool one_session = false;
-  bool named_no_host = false;
 };
 
 constexpr std::string_view kCuda = "cuda:";
@@ -96,23 +93,22 @@ void reload(Service& service, const Options& options, Console& console) {
   console.line(options.tenants.empty() ? "the keys were read again" : "the tenants and the keys were read again");
 }
 
-Status serve(Service& service, const Options& options, int signal_fd, Console& console) {
+Status serve(Service& service, const Options& options, Front& front, int signal_fd, Console& console) {
   const auto own = [&service] { return tenant_metrics(service.stats(), service.tenants()); };
-  auto exposition = start_metrics(options.metrics, service.engine(), own);
+  const auto own_status = [&service](bench::Json::Object& page) {
+    page.emplace_back("clients", peers_of(service.engine()));
+    page.emplace_back("tenants", std::uint64_t{service.tenants().size()});
+  };
+  const auto exposition = front.open(service.engine(), own, own_status);
   if (!exposition) return exposition.error();
-  const Status announced = announce({.listen = service.listen_address(),
-                                     .metrics = *exposition ? (*exposition)->address() : "",
-                                     .ready_file = options.ready_file,
-                                     .named_no_host = options.named_no_host},
-                                    console);
-  if (!announced.ok()) return announced;
-  const ReadyFile ready(options.ready_file);
+  if (const Status ready = front.ready(service.listen_address()); !ready.ok()) return ready;
   ServerSignals::Served served{[&] { service.drain(); }, [&] { return service.stats().sessions != 0; }};
   if (!options.config.keys_file.empty()) served.reload = [&] { reload(service, options, console); };
-  ServerSignals signals(signal_fd, options.drain, std::move(served), console);
+  ServerSignals signals = front.signals(signal_fd, std::move(served));
   while (!signals.now()) {
     pollfd fd{signals.fd(), POLLIN, 0};
-    ::poll(&fd, 1, signals.poll_ms());
+    ::poll(&fd, 1, front.poll_ms(signals.poll_ms()));
+    front.alive();
     if (fd.revents != 0) signals.came();
   }
   console.line("ending");
@@ -178,13 +174,7 @@ int serve_gpu_command(Words words) {
               "Where to listen. Without a host it is 127.0.0.1, but every address with --keys; port 0 takes a free one "
               "(default :7471)",
               set_host_port(&options.config.listen, false));
-  args.option("--metrics", "HOST:PORT",
-              "Serve /metrics and /healthz there; `fairlead status` reads them (default: not at all)",
-              set_host_port(&options.metrics, false));
-  args.option("--ready-file", "FILE", "Written when ready, removed at the end: {\"listen\": ..., \"metrics\": ...}",
-              set_text(&options.ready_file));
-  args.option("--drain", "SECONDS", "How long SIGTERM or SIGINT waits for sessions to end (default 20)",
-              set_seconds(&options.drain, 0, 86'400));
+  add_front_options(args, &options.front, "sessions to end");
   add_engine_options(args, &options.config);
   args.rule([&] {
     const bool nameless = !options.tenants.empty() && options.config.keys_file.empty();
@@ -192,17 +182,21 @@ int serve_gpu_command(Words words) {
   });
   if (const auto exit = args.parse(words)) return *exit;
 
-  options.named_no_host = options.config.listen.starts_with(':') && options.config.keys_file.empty();
-  if (options.named_no_host) options.config.listen.insert(0, "127.0.0.1");
-  Console console("serve");
-  if (options.one_session) return serve_one(options, console);
-  Status status = options.ready_file.empty() ? Status() : bench::check_writable(options.ready_file);
+  options.front.named_no_host = options.config.listen.starts_with(':') && options.config.keys_file.empty();
+  if (options.front.named_no_host) options.config.listen.insert(0, "127.0.0.1");
+  if (options.one_session) {
+    Console console("serve");
+    return serve_one(options, console);
+  }
+  Console console("serve", Console::Lines::kLogged);
+  Front front(options.front, "serve-gpu", console);
+  Status status = front.check();
   const Result<UniqueFd> signals = catch_signals(!options.config.keys_file.empty());  // before the engine has threads
   if (status.ok() && !signals) status = signals.error();
   if (status.ok()) {
     Result<Service> service = start(options);
     if (!service) return console.no_engine(service.error());
-    status = serve(*service, options, signals->get(), console);
+    status = serve(*service, options, front, signals->get(), console);
   }
   if (!status.ok()) console.error(status);
   return status.ok() ? kSuccess : kFailure;

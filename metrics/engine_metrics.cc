@@ -1,5 +1,8 @@
 #include "metrics/engine_metrics.h"
 
+#include <algorithm>
+#include <utility>
+
 namespace fairlead::metrics {
 namespace {
 
@@ -113,6 +116,9 @@ std::vector<Metric> engine_metrics(const EngineStats& stats) {
       one("fairlead_sessions_total", "Sessions that became ready.", Kind::kCounter, stats.peers_connected),
       one("fairlead_sessions_lost_total", "Sessions that ended because the peer was lost.", Kind::kCounter,
           stats.peers_lost),
+      one("fairlead_sessions_failed_total",
+          "Peers that connected to us and said hello, but whose session never became ready.", Kind::kCounter,
+          stats.peers_failed),
       one("fairlead_handshakes_refused_total", "Connections that did not become sessions.", Kind::kCounter,
           stats.handshakes_refused),
       one("fairlead_sleeps_total", "Times that the engine had nothing to do and went to sleep.", Kind::kCounter,
@@ -173,6 +179,55 @@ std::vector<Metric> placement_metrics(const PlacementReport& placement) {
     if (!each->samples.empty()) all.push_back(std::move(*each));
   }
   return all;
+}
+
+std::vector<Metric> reason_metrics(const Tally& tally) {
+  Metric deaths{"fairlead_path_deaths_total", "Paths that died under their sessions, by cause.", Kind::kCounter, {}};
+  Metric changes{"fairlead_path_changes_total",
+                 "Paths that took the place of one that had died, by cause, over the same or another transport.",
+                 Kind::kCounter,
+                 {}};
+  Metric refused{
+      "fairlead_refused_handshakes_total", "Connections that did not become sessions, by cause.", Kind::kCounter, {}};
+  const auto add = [](Metric& metric, std::uint64_t value, std::vector<std::pair<std::string, std::string>> labels) {
+    metric.samples.push_back({static_cast<double>(value), std::move(labels)});
+  };
+  for (std::size_t i = 0; i < kCodes; ++i) {
+    const auto code = static_cast<Code>(i);
+    std::string cause(code == Code::kOk ? "ended" : to_string(code));
+    std::ranges::replace(cause, ' ', '_');
+    // Which causes there can be is not known here: those that there were.
+    if (const auto count = tally.path_deaths.get(code)) add(deaths, count, {{"cause", cause}});
+    if (const auto count = tally.recoveries.get(code)) add(changes, count, {{"cause", cause}, {"over", "same"}});
+    if (const auto count = tally.failovers.get(code)) add(changes, count, {{"cause", cause}, {"over", "another"}});
+    if (const auto count = tally.handshakes_refused.get(code)) add(refused, count, {{"cause", cause}});
+  }
+  std::vector<Metric> all{one("fairlead_credit_waits_total",
+                              "Times that messages began to wait until the peer takes some.", Kind::kCounter,
+                              tally.credit_waits.load(std::memory_order_relaxed))};
+  for (Metric* each : {&deaths, &changes, &refused}) {
+    if (!each->samples.empty()) all.push_back(std::move(*each));
+  }
+  return all;
+}
+
+Metric session_metric(const std::vector<SessionCount>& counts) {
+  Metric metric{"fairlead_sessions",
+                "Sessions that are there now, by the transport of their first path and their state (connecting, ready, "
+                "recovering).",
+                Kind::kGauge,
+                {}};
+  for (const SessionCount& each : counts) {
+    metric.samples.push_back({static_cast<double>(each.count), {{"transport", each.transport}, {"state", each.state}}});
+  }
+  return metric;
+}
+
+Metric ready_metric(bool ready) {
+  return {"fairlead_ready",
+          "1 while the server takes what is new; 0 while it starts, and while it drains.",
+          Kind::kGauge,
+          {{ready ? 1.0 : 0.0, {}}}};
 }
 
 Metric build_metric(std::string version, std::string commit, std::string build_type) {

@@ -20,7 +20,7 @@
 
 #include "base/unique_fd.h"
 #include "fairlead/config.h"
-#include "fairlead/log.h"
+#include "metrics/port_range.h"
 
 namespace fairlead::metrics {
 namespace {
@@ -71,16 +71,30 @@ std::string answer(std::string_view status, std::string_view type, std::string_v
                      type, body.size(), body);
 }
 
+struct Content {
+  MetricSource source;
+  std::vector<Page> pages;
+};
+
 // `line` is the request's first: "GET /metrics HTTP/1.1".
-std::string answer_to(std::string_view line, const MetricSource& source) {
+std::string answer_to(std::string_view line, const Content& content) {
   constexpr std::string_view kText = "text/plain; charset=utf-8";
   const std::string_view method = line.substr(0, line.find(' '));
   std::string_view path = line.substr(std::min(line.size(), method.size() + 1));
   path = path.substr(0, path.find_first_of(" ?"));
   if (method != "GET") return answer("405 Method Not Allowed\r\nAllow: GET", kText, "GET only\n");
   if (path == "/healthz") return answer("200 OK", kText, "ok\n");
-  if (path == "/metrics") return answer("200 OK", "text/plain; version=0.0.4; charset=utf-8", exposition(source));
-  return answer("404 Not Found", kText, "there are /metrics and /healthz\n");
+  if (path == "/metrics")
+    return answer("200 OK", "text/plain; version=0.0.4; charset=utf-8", exposition(content.source));
+  std::string known = "there are /metrics, /healthz";
+  for (const Page& page : content.pages) {
+    if (path == page.path) {
+      const PageText text = page.make();
+      return answer(text.ok ? "200 OK" : "503 Service Unavailable", text.type, text.body);
+    }
+    known.append(", ").append(page.path);
+  }
+  return answer("404 Not Found", kText, known + "\n");
 }
 
 struct Connection {
@@ -89,7 +103,7 @@ struct Connection {
   std::string request, reply;  // reply: what is left of it; empty while the request is not complete
 
   // False when it is over.
-  bool go_on(const MetricSource& source) {
+  bool go_on(const Content& content) {
     while (reply.empty()) {
       char buffer[2048];
       const ssize_t got = ::recv(fd.get(), buffer, sizeof buffer, 0);
@@ -98,7 +112,7 @@ struct Connection {
       if (got == 0) return false;
       request.append(buffer, static_cast<std::size_t>(got));
       if (request.find("\r\n\r\n") != std::string::npos) {
-        reply = answer_to(std::string_view(request).substr(0, request.find("\r\n")), source);
+        reply = answer_to(std::string_view(request).substr(0, request.find("\r\n")), content);
       } else if (request.size() > kMaxRequest) {
         reply = answer("431 Request Header Fields Too Large", "text/plain", "");
       }
@@ -150,7 +164,7 @@ std::string name_of(int fd) {
 
 struct MetricsServer::Impl {
   UniqueFd listener, stop{::eventfd(0, EFD_CLOEXEC)};
-  MetricSource source;
+  Content content;
   std::vector<Connection> connections;  // oldest first
   std::thread thread;
 
@@ -164,7 +178,7 @@ struct MetricsServer::Impl {
       ::poll(fds.data(), fds.size(), wait_ms());
       if (fds[0].revents != 0) return;
       for (std::size_t i = connections.size(); i-- > 0;) {
-        const bool over = fds[2 + i].revents != 0 && !connections[i].go_on(source);
+        const bool over = fds[2 + i].revents != 0 && !connections[i].go_on(content);
         if (over || connections[i].until <= steady_clock::now()) {
           connections.erase(connections.begin() + static_cast<std::ptrdiff_t>(i));
         }
@@ -189,7 +203,7 @@ struct MetricsServer::Impl {
       }
       if (connections.size() == kMaxConnections) connections.erase(connections.begin());
       connections.push_back({.fd = std::move(fd), .request = {}, .reply = {}});
-      if (!connections.back().go_on(source)) connections.pop_back();  // most have sent their request already
+      if (!connections.back().go_on(content)) connections.pop_back();  // most have sent their request already
     }
   }
 };
@@ -202,12 +216,18 @@ MetricsServer::~MetricsServer() {
   impl_->thread.join();
 }
 
-Result<std::unique_ptr<MetricsServer>> MetricsServer::start(std::string_view host_port, MetricSource source) {
-  const Result<HostPort> where = parse_host_port(host_port);
+Result<std::unique_ptr<MetricsServer>> MetricsServer::start(std::string_view host_port, MetricSource source,
+                                                            std::vector<Page> pages) {
+  const Result<PortRange> where = parse_port_range(host_port);
   if (!where) return where.error();
   std::unique_ptr<MetricsServer> server(new MetricsServer);
   Impl& impl = *server->impl_;
-  if (const int error = bind_to(*where, impl.listener); error != 0) {
+  int error = EADDRINUSE;
+  for (std::uint32_t port = where->first; port <= where->last && error == EADDRINUSE; ++port) {
+    impl.listener.reset();
+    error = bind_to({where->host, static_cast<std::uint16_t>(port)}, impl.listener);
+  }
+  if (error != 0) {
     const bool elsewhere = error == EADDRNOTAVAIL;
     return Status(elsewhere ? Code::kNotFound : Code::kAlreadyExists,
                   fmt::format("cannot serve metrics on {}: {}; choose {}", host_port, std::strerror(error),
@@ -217,7 +237,7 @@ Result<std::unique_ptr<MetricsServer>> MetricsServer::start(std::string_view hos
   }
   if (!impl.stop) return Status(Code::kResourceExhausted, "no file descriptors left; raise `ulimit -n`");
   server->address_ = name_of(impl.listener.get());
-  impl.source = std::move(source);
+  impl.content = {std::move(source), std::move(pages)};
   impl.thread = std::thread([&impl] { impl.run(); });
   return server;
 }

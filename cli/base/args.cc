@@ -4,8 +4,11 @@
 #include <fmt/ranges.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+
+#include "cli/base/settings_file.h"
 
 namespace fairlead::cli {
 namespace {
@@ -17,6 +20,10 @@ std::string environment_name(const std::string& names) {
     name.push_back(c == '-' ? '_' : static_cast<char>(std::toupper(static_cast<unsigned char>(c))));
   }
   return name;
+}
+
+bool asks_for_help(std::span<const char* const> words) {
+  return std::ranges::any_of(words, [](std::string_view word) { return word == "--help" || word == "-h"; });
 }
 
 }  // namespace
@@ -33,11 +40,39 @@ struct Args::Impl {
   std::vector<FromEnvironment> environment;
   std::vector<std::string> required;  // CLI11 would complain of these before it does of a flag it does not know
   std::vector<std::function<std::string()>> rules;
+  bool takes_file = false;
 
   // A setter's refusal leaves CLI11's parse as an exception and is reported by parse().
   void apply(const std::string& name, const Setter& setter, const std::string& text) {
     const Status status = setter(text);
     if (!status.ok()) throw CLI::ValidationError(name, status.message());
+  }
+
+  // Before flags and environment, which say otherwise.
+  [[nodiscard]] Status apply_file(const std::string& path) const {
+    const Result<std::vector<Setting>> settings = load_settings(path);
+    if (!settings) return settings.error();
+    for (const auto& [name, value, line] : *settings) {
+      const auto known = std::ranges::find_if(
+          environment, [&](const FromEnvironment& each) { return each.option->check_lname(name) && name != "config"; });
+      Status status;
+      if (known == environment.end()) {
+        status = {Code::kInvalidArgument, fmt::format("there is no setting '{}'. Legal: {}", name, names())};
+      } else if (const Status set = known->setter(value); !set.ok()) {
+        status = {set.code(), fmt::format("{}: {}", name, set.message())};
+      }
+      if (!status.ok()) return {status.code(), fmt::format("{}, line {}: {}", path, line, status.message())};
+    }
+    return {};
+  }
+
+  [[nodiscard]] std::string names() const {
+    std::vector<std::string> all;
+    for (const FromEnvironment& each : environment) {
+      for (const std::string& name : each.option->get_lnames()) all.push_back(name);
+    }
+    std::erase(all, "config");
+    return fmt::format("{}", fmt::join(all, ", "));
   }
 
   // CLI11 takes the word behind an unknown flag for a positional, and then complains of that.
@@ -98,6 +133,14 @@ void Args::positional(const std::string& value, std::string help, Setter setter,
   if (required) impl_->required.push_back(value);
 }
 
+void Args::settings_file() {
+  impl_->takes_file = true;
+  option("--config", "FILE",
+         "Settings, a line NAME = VALUE for each, with the names of these flags; flags and the "
+         "environment say otherwise",
+         [](std::string_view) { return Status(); });  // parse() has read it by then
+}
+
 bool Args::given(const std::string& name) const { return impl_->app.get_option(name)->count() != 0; }
 
 void Args::rule(std::function<std::string()> wrong) { impl_->rules.push_back(std::move(wrong)); }
@@ -105,6 +148,10 @@ void Args::rule(std::function<std::string()> wrong) { impl_->rules.push_back(std
 std::optional<int> Args::parse(std::span<const char* const> words) {
   if (const std::string flag = impl_->unknown_flag(words); !flag.empty()) {
     return usage_error(fmt::format("there is no flag {}. Known flags: {}", flag, impl_->known_flags()));
+  }
+  const std::string file = impl_->takes_file && !asks_for_help(words) ? settings_path(words) : "";
+  if (!file.empty()) {
+    if (const Status status = impl_->apply_file(file); !status.ok()) return usage_error(status.message());
   }
   std::vector<std::string> reversed(words.rbegin(), words.rend());  // what CLI11 takes
   try {

@@ -1,7 +1,8 @@
 // The command line of one subcommand: CLI11 behind a header that costs nothing to include.
 //
-// Precedence: flag, then environment variable (FAIRLEAD_NAME for --name), then default. A flag that is not known, or a
-// value that its setter refuses, is an error that says what is legal; the exit code for it is kUsage.
+// Precedence: flag, then environment variable (FAIRLEAD_NAME for --name), then the file of settings where the command
+// takes one (settings_file()), then default. A name that is not known, or a value that its setter refuses, is an error
+// that says what is legal, for a file with its line; the exit code for it is kUsage.
 // Threads: one.
 #pragma once
 
@@ -36,6 +37,9 @@ class Args {
   /// "--name" or "--name,--other-name"; `value` is the placeholder in the help ("HOST:PORT").
   void option(const std::string& names, const std::string& value, std::string help, Setter setter);
   void flag(const std::string& names, bool* target, std::string help);
+  /// Adds --config FILE: every option and flag of the command can be set there, too. A file is read as a whole: what is
+  /// wrong in it is refused, also where a flag says otherwise.
+  void settings_file();
   /// In the order of the calls. A positional that is not required keeps its default.
   void positional(const std::string& value, std::string help, Setter setter, bool required = true);
 

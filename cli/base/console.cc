@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
+
 #include "base/printable.h"
 #include "bench/base/sizes.h"
 #include "cli/base/args.h"
@@ -21,22 +23,38 @@ void put(std::FILE* out, std::string_view text) {
 
 }  // namespace
 
-Console::Console(std::string command, bool json_on_stdout)
+Console::Console(std::string command, Lines lines)
     : command_(std::move(command)),
-      out_(json_on_stdout ? stderr : stdout),
-      terminal_(::isatty(::fileno(json_on_stdout ? stderr : stdout)) != 0) {}
+      lines_(lines),
+      out_(lines == Lines::kAside ? stderr : stdout),
+      terminal_(lines != Lines::kNone && lines != Lines::kLogged && ::isatty(::fileno(out_)) != 0) {}
 
 void Console::clear_bar() {
   if (bar_shown_) put(out_, "\r\033[K");
   bar_shown_ = false;
 }
 
-void Console::line(std::string_view text) {
+void Console::bar(double part, std::string_view text) {
+  if (!terminal_) return;
+  constexpr std::size_t kWidth = 40;
+  const auto filled = static_cast<std::size_t>(std::clamp(part, 0.0, 1.0) * kWidth);
+  put(out_, fmt::format("\r[{}{}] {}\033[K", std::string(filled, '#'), std::string(kWidth - filled, '.'), text));
+  bar_shown_ = true;
+}
+
+void Console::put_line(LogLevel level, std::string_view text) {
+  if (lines_ == Lines::kNone) return;
+  if (lines_ == Lines::kLogged) return log_own_line(level, printable(text));
   clear_bar();
   put(out_, printable(text) + "\n");
 }
 
+void Console::line(std::string_view text) { put_line(LogLevel::kInfo, text); }
+
+void Console::warning(std::string_view text) { put_line(LogLevel::kWarning, text); }
+
 void Console::error(std::string_view text) {
+  if (lines_ == Lines::kLogged) return log_own_line(LogLevel::kError, printable(text));
   clear_bar();
   put(stderr, fmt::format("fairlead {}: error: {}\n", command_, printable(text)));
 }
@@ -54,16 +72,12 @@ void Progress::update(std::uint64_t bytes) {
   const double part = static_cast<double>(bytes) / static_cast<double>(total_);
   const double seconds = std::chrono::duration<double>(now - start_).count();
   const std::string rate = bench::format_bytes(seconds > 0 ? static_cast<double>(bytes) / seconds : 0);
-  if (console_.terminal_) {
+  if (console_.shows_bars()) {
     if (now - drawn_ < std::chrono::milliseconds(100)) return;
     drawn_ = now;
-    constexpr std::size_t kWidth = 40;
-    const auto filled = static_cast<std::size_t>(part * kWidth);
-    put(console_.out_,
-        fmt::format("\r[{}{}] {:3.0f} %  {} of {}, {}/s\033[K", std::string(filled, '#'),
-                    std::string(kWidth - filled, '.'), 100 * part, bench::format_bytes(static_cast<double>(bytes)),
-                    bench::format_bytes(static_cast<double>(total_)), rate));
-    console_.bar_shown_ = true;
+    console_.bar(part,
+                 fmt::format("{:3.0f} %  {} of {}, {}/s", 100 * part, bench::format_bytes(static_cast<double>(bytes)),
+                             bench::format_bytes(static_cast<double>(total_)), rate));
     return;
   }
   const auto quarter = static_cast<std::uint64_t>(4 * part);

@@ -20,6 +20,7 @@
 #include "cli/base/args.h"
 #include "cli/base/console.h"
 #include "cli/base/engine_options.h"
+#include "cli/base/ticker.h"
 #include "cli/commands.h"
 #include "cli/measure/interruption.h"
 #include "cli/session.h"
@@ -86,8 +87,13 @@ Result<Side> connect(const Options& options, const std::string& transport, Conso
 }
 
 // One size once, over one of the sides.
-Status measure_once(Side& side, const bench::Plan& plan, std::uint64_t size, bench::Measured& measured) {
-  Result<bench::Sample> sample = bench::measure(*side.link, plan, size);
+Status measure_once(Side& side, const bench::Plan& plan, std::uint64_t size, bench::Measured& measured,
+                    Console& console) {
+  Result<bench::Sample> sample = [&] {
+    const double seconds = plan.iterations == 0 && plan.interval == 0 ? plan.duration : 0;
+    const Ticker ticker(console, bench::format_size(size), seconds);
+    return bench::measure(*side.link, plan, size);
+  }();
   if (sample) {
     measured.add(*sample);
     return {};
@@ -102,7 +108,7 @@ Status measure_size(std::vector<Side>& sides, const bench::Plan& plan, std::uint
   for (std::uint64_t round = 0; round < plan.repeat && !plan.stopped(); ++round) {
     for (std::size_t i = 0; i < sides.size() && !plan.stopped(); ++i) {
       const std::size_t turn = (round + i) % sides.size();
-      if (Status status = measure_once(sides[turn], plan, size, measured[turn]); !status.ok()) return status;
+      if (Status status = measure_once(sides[turn], plan, size, measured[turn], console); !status.ok()) return status;
     }
   }
   for (std::size_t i = 0; i < sides.size(); ++i) {
@@ -276,6 +282,7 @@ int bench_command(Words words) {
   if (!words.empty() && std::string_view(words.front()) == "commands") return bench_commands_command(words.subspan(1));
   if (!words.empty() && std::string_view(words.front()) == "trace") return bench_trace_command(words.subspan(1));
   Options options;
+  bool quiet = false;
   Args args("bench", "Measures bandwidth or latency between two processes, and verifies the data.",
             "Examples:\n"
             "  fairlead bench bw --transport tcp --op write --size 64K..4M --local\n"
@@ -337,12 +344,13 @@ int bench_command(Words words) {
   args.flag("--no-verify", &options.no_verify, "Do not check the data");
   args.option("--json", "FILE", "Write a report; - for standard output", set_text(&options.json));
   args.option("--csv", "FILE", "Write a line per size; - for standard output", set_text(&options.csv));
+  args.flag("--quiet", &quiet, "Say nothing but what goes wrong: the report of --json has the figures");
   add_engine_options(args, &options.config);
   args.rule([&] { return complete(options, args); });
   if (const auto exit = args.parse(words)) return *exit;
   options.config.failover = false;  // a figure that two paths share is none
 
-  Console console("bench", options.json == "-" || options.csv == "-");
+  Console console("bench", Console::lines_of(quiet, options.json == "-" || options.csv == "-"));
   return run(options, console);
 }
 

@@ -118,21 +118,30 @@ Result<std::shared_ptr<Model>> ModelStore::lay_out(std::string name, std::vector
 
 Status ModelStore::reserve(Reservation& reservation, std::uint64_t bytes, const std::string& name,
                            const std::string& pusher) {
-  const bool flag = max_push_ < max_bytes_;
-  const std::uint64_t limit = std::min(max_push_, max_bytes_);
+  const Quota quota = quotas_.of(pusher);
+  const std::uint64_t limit = std::min({max_push_, max_bytes_, quota.push, quota.bytes});
+  const bool own = limit < std::min(max_push_, max_bytes_);  // the quota's
+  const std::string_view remedy = own                      ? ", or raise its quota (--quotas)"
+                                  : max_push_ < max_bytes_ ? ", or raise it with --max-push"
+                                                           : "";
   std::uint64_t* const of_pusher = pusher.empty() ? nullptr : &pushing_of_[pusher];
   if (of_pusher != nullptr && *of_pusher > reservation.bytes_ && (bytes > limit || *of_pusher > limit - bytes)) {
     return {Code::kUnavailable,
             fmt::format("no room for model {} of {}: '{}' is pushing {} already, of {} at once; try again later{}",
-                        name, human(reservation.bytes_ + bytes), pusher, human(*of_pusher), human(limit),
-                        flag ? ", or raise it with --max-push" : "")};
+                        name, human(reservation.bytes_ + bytes), pusher, human(*of_pusher), human(limit), remedy)};
   }
   if (bytes > limit || reservation.bytes_ > limit - bytes) {
+    if (own) {
+      return {Code::kResourceExhausted,
+              fmt::format("model {} is larger than the quota of '{}', {}: raise that in the file of --quotas", name,
+                          pusher, human(limit))};
+    }
     return {Code::kResourceExhausted,
-            flag ? fmt::format("model {} is larger than the {} that one client may push here; raise it with --max-push",
-                               name, human(limit))
-                 : fmt::format("model {} is larger than this server's memory limit of {}; raise it with --max-bytes",
-                               name, human(limit))};
+            max_push_ < max_bytes_
+                ? fmt::format("model {} is larger than the {} that one client may push here; raise it with --max-push",
+                              name, human(limit))
+                : fmt::format("model {} is larger than this server's memory limit of {}; raise it with --max-bytes",
+                              name, human(limit))};
   }
   const std::uint64_t others = pushing_.load(std::memory_order_relaxed) - reservation.bytes_;
   if (others > max_bytes_ - bytes - reservation.bytes_) {
@@ -194,6 +203,24 @@ Result<std::vector<ModelStore::KeptList::iterator>> ModelStore::find_room(const 
     }
   }
   std::vector<KeptList::iterator> leaving;
+  const auto let_go = [&](Share& share) {
+    leaving.push_back(share.kept.back());
+    share.kept.pop_back();
+    for (Share* each : {&share, &all}) {
+      each->bytes -= leaving.back()->charge;
+      --each->models;
+    }
+  };
+  const Quota quota = quotas_.of(model.owner);
+  if (charge > quota.bytes) {
+    return Status(
+        Code::kResourceExhausted,
+        fmt::format("model {} takes {} with what describes it, and the quota of '{}' is {}: raise that in the "
+                    "file of --quotas",
+                    model.name, human(charge), model.owner, human(quota.bytes)));
+  }
+  Share& own = shares[model.owner];
+  while (own.bytes > quota.bytes || own.models > quota.models) let_go(own);
   while (all.bytes > max_bytes_ || all.models > kMaxModels) {
     const auto measure = all.bytes > max_bytes_ ? &Share::bytes : &Share::models;
     Share* most = &shares[model.owner];
@@ -206,17 +233,12 @@ Result<std::vector<ModelStore::KeptList::iterator>> ModelStore::find_room(const 
                                 "share, and the models of others hold {}; raise --max-bytes",
                                 model.name, human(model.size), human(max_bytes_), human(all.bytes - most->bytes)));
     }
-    leaving.push_back(most->kept.back());
-    most->kept.pop_back();
-    for (Share* each : {most, &all}) {
-      each->bytes -= leaving.back()->charge;
-      --each->models;
-    }
+    let_go(*most);
   }
   return leaving;
 }
 
-Result<std::vector<ModelSummary>> ModelStore::keep(std::shared_ptr<Model> model) {
+Result<std::vector<std::shared_ptr<const Model>>> ModelStore::keep(std::shared_ptr<Model> model) {
   std::uint64_t charge = kModelBytes + model->size;
   for (const ModelFile& file : model->files) charge += description_bytes(file);
   for (const TensorEntry& entry : model->entries) charge += description_bytes(entry);
@@ -238,11 +260,12 @@ Result<std::vector<ModelSummary>> ModelStore::keep(std::shared_ptr<Model> model)
     return names.error();
   }
   if (same != kept_.end()) drop(same);
-  std::vector<ModelSummary> dropped;
+  std::vector<std::shared_ptr<const Model>> dropped;
   for (const KeptList::iterator each : *leaving) {
-    dropped.push_back(summary(*each->model));
+    dropped.push_back(each->model);
     drop(each);
   }
+  const std::scoped_lock lock(mutex_);
   kept_.push_back({std::move(model), *std::move(names), charge});
   kept_bytes_.fetch_add(charge, std::memory_order_relaxed);
   count_.store(kept_.size(), std::memory_order_relaxed);
@@ -251,7 +274,11 @@ Result<std::vector<ModelSummary>> ModelStore::keep(std::shared_ptr<Model> model)
 
 void ModelStore::drop(KeptList::iterator kept) {
   kept_bytes_.fetch_sub(kept->charge, std::memory_order_relaxed);
-  kept_.erase(kept);
+  KeptList gone;  // its names are withdrawn outside of the lock
+  {
+    const std::scoped_lock lock(mutex_);
+    gone.splice(gone.end(), kept_, kept);
+  }
   count_.store(kept_.size(), std::memory_order_relaxed);
 }
 
@@ -268,6 +295,16 @@ std::vector<ModelSummary> ModelStore::list(std::string_view owner) const {
     if (kept.model->owner == owner) models.push_back(summary(*kept.model));
   }
   return models;
+}
+
+std::vector<ModelStore::KeptModel> ModelStore::kept() const {
+  const std::scoped_lock lock(mutex_);
+  std::vector<KeptModel> all;
+  for (const Kept& each : kept_) {
+    const Model& model = *each.model;
+    all.push_back({model.name, model.owner, model.entries.size(), model.bytes, each.charge});
+  }
+  return all;
 }
 
 }  // namespace fairlead::cli

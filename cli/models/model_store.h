@@ -1,4 +1,4 @@
-// The models that a server holds, in memory only: bounded, and published by name.
+// The models that a server holds in memory: bounded, and published by name. On disk they are model_disk.h's.
 //
 // A model's tensors share one mapping of their own, each at a multiple of 64 bytes; it comes from the kernel cleared
 // and goes back there, so that no client finds what another left. While it is pushed its tensors are published for
@@ -15,12 +15,14 @@
 #include <list>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
 #include "cli/models/push_protocol.h"
+#include "cli/models/quota.h"
 #include "fairlead/engine.h"
 #include "memreg/arena.h"
 
@@ -97,8 +99,9 @@ class ModelStore {
     std::uint64_t bytes_ = 0;
     std::string pusher_;
   };
-  /// Adds `bytes` of model `name` to the reservation. `pusher`: the client's principal; empty: none. Errors:
-  /// kResourceExhausted if so much may not be pushed, with the limit; kUnavailable if other pushes hold the room.
+  /// Adds `bytes` of model `name` to the reservation. `pusher`: the client's principal; empty: none. Errors (of a
+  /// quota's the message names it): kResourceExhausted if so much may not be pushed, with the limit; kUnavailable if
+  /// other pushes hold the room.
   Status reserve(Reservation& reservation, std::uint64_t bytes, const std::string& name,
                  const std::string& pusher = {});
 
@@ -108,8 +111,14 @@ class ModelStore {
   /// Publishes tensor i as prefix + i for writing, by this principal or by everybody. From any thread.
   Result<Publication> open_for_writing(const Model& model, const std::string& prefix, const std::string& pusher = {});
   /// Publishes a verified model for reading by its owner; replaces the owner's of the same name, which stays if that
-  /// fails. Gives what was dropped to make room. Error: kResourceExhausted if only that of owners who hold less could.
-  Result<std::vector<ModelSummary>> keep(std::shared_ptr<Model> model);
+  /// fails. Gives what was dropped to make room: the owner's oldest beyond its quota, then the oldest of who holds
+  /// most. Error: kResourceExhausted if it is beyond its owner's quota, or only models of owners who hold less could
+  /// go.
+  Result<std::vector<std::shared_ptr<const Model>>> keep(std::shared_ptr<Model> model);
+  /// From here on; what is kept stays until its owner's next.
+  void set_quotas(Quotas quotas) { quotas_ = std::move(quotas); }
+  [[nodiscard]] const Quotas& quotas() const noexcept { return quotas_; }
+  [[nodiscard]] std::uint64_t max_bytes() const noexcept { return max_bytes_; }
 
   [[nodiscard]] Engine& engine() noexcept { return *engine_; }
   [[nodiscard]] std::shared_ptr<const Model> find(std::string_view name, std::string_view owner = {}) const;
@@ -120,6 +129,14 @@ class ModelStore {
   }
   /// Verified models. From any thread.
   [[nodiscard]] std::uint64_t count() const noexcept { return count_.load(std::memory_order_relaxed); }
+
+  struct KeptModel {
+    std::string name, owner;
+    std::uint64_t tensors = 0, bytes = 0;  // of its tensors,
+    std::uint64_t charge = 0;              // and what it counts as
+  };
+  /// All verified models, the oldest first. From any thread.
+  [[nodiscard]] std::vector<KeptModel> kept() const;
 
   /// Of the names by which its tensors are read.
   [[nodiscard]] static std::string read_prefix(const Model& model);
@@ -140,6 +157,8 @@ class ModelStore {
   Engine* engine_;
   std::uint64_t max_bytes_;
   std::uint64_t max_push_;
+  Quotas quotas_;
+  mutable std::mutex mutex_;                         // who changes kept_, or reads it on another thread, holds it
   KeptList kept_;                                    // oldest first
   std::map<std::string, std::uint64_t> pushing_of_;  // what each principal pushes now
   std::atomic<std::uint64_t> kept_bytes_{0}, pushing_{0}, count_{0};

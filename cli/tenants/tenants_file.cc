@@ -2,23 +2,17 @@
 
 #include <fmt/format.h>
 
-#include <cerrno>
 #include <charconv>
-#include <cstring>
-#include <fstream>
 #include <limits>
-#include <sstream>
 
-#include "base/principal_name.h"
-#include "bench/base/sizes.h"
 #include "cli/base/args.h"
+#include "cli/base/principal_lines.h"
+#include "cli/base/settings_file.h"
 
 namespace fairlead::cli {
 namespace {
 
 using command::Tenant;
-
-constexpr std::size_t kMostBytes = 1 << 20;  // of a file
 
 Setter set_share(double* target) {
   return [target](std::string_view text) {
@@ -52,49 +46,16 @@ Status set(Tenant& tenant, std::string_view name, std::string_view value) {
 
 Result<std::vector<Tenant>> parse_tenants(std::string_view text, const std::string& path) {
   std::vector<Tenant> all;
-  for (std::size_t number = 1; !text.empty(); ++number) {
-    const std::size_t end = text.find('\n');
-    std::string_view line = text.substr(0, end);
-    text = end == std::string_view::npos ? std::string_view() : text.substr(end + 1);
-    line = line.substr(0, line.find('#'));
-    const auto wrong = [&](std::string_view what) {
-      return Status(Code::kInvalidArgument, fmt::format("{}, line {}: {}", path, number, what));
-    };
-    Tenant tenant;
-    std::istringstream words{std::string(line)};
-    if (!(words >> tenant.name)) continue;
-    if (tenant.name != "*" && !is_principal_name(tenant.name)) {
-      return wrong(fmt::format("a name has {}, or is *", kLegalPrincipalName));
-    }
-    for (std::string word; words >> word;) {
-      const std::size_t equals = word.find('=');
-      if (equals == std::string::npos) {
-        return wrong(fmt::format("'{}' is no setting; settings are as memory=8G, without blanks", word));
-      }
-      const std::string_view name = std::string_view(word).substr(0, equals);
-      if (const Status done = set(tenant, name, std::string_view(word).substr(equals + 1)); !done.ok()) {
-        return wrong(fmt::format("{}: {}", name, done.message()));
-      }
-    }
-    all.push_back(std::move(tenant));
-  }
-  if (all.empty()) return Status(Code::kInvalidArgument, fmt::format("{} names no tenant", path));
+  const auto begin = [&all](const std::string& name) { all.emplace_back().name = name; };
+  const auto setting = [&all](std::string_view name, std::string_view value) { return set(all.back(), name, value); };
+  if (const Status read = read_principal_lines(text, path, "tenant", begin, setting); !read.ok()) return read;
   return all;
 }
 
 Result<std::vector<Tenant>> load_tenants(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::string text(kMostBytes + 1, '\0');
-  file.read(text.data(), static_cast<std::streamsize>(text.size()));
-  if (file.bad() || (file.fail() && !file.eof())) {
-    return Status(Code::kNotFound, fmt::format("cannot read {}: {}", path, std::strerror(errno)));
-  }
-  text.resize(static_cast<std::size_t>(file.gcount()));
-  if (text.size() > kMostBytes) {
-    return Status(Code::kInvalidArgument,
-                  fmt::format("{} has more than {} bytes, which no file of tenants has", path, kMostBytes));
-  }
-  return parse_tenants(text, path);
+  const Result<std::string> text = read_small_file(path, kMaxSettingsBytes);
+  if (!text) return text.error();
+  return parse_tenants(*text, path);
 }
 
 }  // namespace fairlead::cli

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <limits>
 
+#include "base/tally.h"
+
 namespace fairlead::datapath {
 namespace {
 
@@ -52,6 +54,7 @@ SessionRegister::GivesWay SessionRegister::meet(const Session& stranger) {
   const std::lock_guard lock(mutex_);
   GivesWay gives_way;
   if (strangers_.size() >= config_.max_handshakes) {
+    tally().handshakes_refused.add(Code::kResourceExhausted);
     refused();
     // The oldest: an honest peer says hello at once.
     gives_way = {strangers_.front(),

@@ -1,6 +1,7 @@
 // What a flow hears of its paths: transports' reports, and the set's word that one is in use, lost, gone.
 #include <fmt/format.h>
 
+#include "base/tally.h"
 #include "datapath/flow/flow.h"
 #include "fairlead/log.h"
 
@@ -35,11 +36,13 @@ void Flow::path_in_use() {
   Event event;
   event.traffic = traffic_;
   event.kind = first ? Event::Kind::kConnected : Event::Kind::kPathChanged;
-  event.text = first ? explanation_ : fmt::format("{}{} -> {}: {}", what, carried_by_, to, paths_.left_because());
+  const auto [code, why] = paths_.left_because();
+  event.text = first ? explanation_ : fmt::format("{}{} -> {}: {}", what, carried_by_, to, why);
   if (!first) {
     const bool back = paths_.left_for_better();
     (back ? counters_.failbacks : counters_.recoveries).add();
     counters_.failovers.add(back || carried_by_ == to ? 0 : 1);
+    if (!back) (carried_by_ == to ? tally().recoveries : tally().failovers).add(code);
     log(back ? LogLevel::kInfo : LogLevel::kWarning, fmt::format("path to {} changed: {}", user_.who(), event.text));
   } else {
     log(LogLevel::kInfo, fmt::format("{}connected to {} over {}", what, user_.who(), explanation_));

@@ -235,6 +235,7 @@ class Outbox {
   std::size_t sequenced_in_flight_ = 0;
   bool holding_ = false;  // a write was refused: messages behind it are coming back
   CreditWindow window_;
+  bool waits_for_credits_ = false;  // a message does
   std::uint64_t acknowledged_ = 0;
   staging::Initiator staged_;
 

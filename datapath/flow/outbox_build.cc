@@ -3,7 +3,9 @@
 
 #include <algorithm>
 #include <limits>
+#include <utility>
 
+#include "base/tally.h"
 #include "datapath/flow/outbox.h"
 
 namespace fairlead::datapath {
@@ -104,7 +106,13 @@ TransferImpl* Outbox::next_with_message(const Way& way) {
                large = !atomic && t->message.size() > max_message_;
     if (t->failure == Code::kOk && !gone && !large) {
       if (atomic) return t->ticket != 0 || awaited_.has_room() ? t : nullptr;
-      return message_ready(way, *t) && window_.open() ? t : nullptr;
+      if (!message_ready(way, *t)) return nullptr;
+      if (window_.open()) {
+        waits_for_credits_ = false;
+        return t;
+      }
+      if (!std::exchange(waits_for_credits_, true)) tally().credit_waits.fetch_add(1, std::memory_order_relaxed);
+      return nullptr;
     }
     if (in_batch(*t)) return nullptr;  // what the batch holds of it is posted first: a transfer that ends may be gone
     if (t->failure == Code::kOk && gone) {

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/tally.h"
 #include "datapath/flow/path_set.h"
 #include "datapath/protocol/peer_text.h"
 #include "fairlead/log.h"
@@ -52,6 +53,7 @@ void PathSet::handle_down(const control::PathDown& down) {
 /// A path that was in use, or may have been, is dead, at whichever end it was noticed.
 void PathSet::died(Code code, const std::string& reason) {
   const std::string name = host_.transports()[slot_->transport].offer.name;
+  tally().path_deaths.add(code);
   leave(code, reason, false);
   if (active_ && blames_transport(code) && !rules_.failover) {
     return host_.fail({code == Code::kOk ? Code::kUnavailable : code,

@@ -18,6 +18,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "datapath/flow/choice.h"
@@ -219,7 +220,7 @@ class PathSet {
   /// Why this path and none of the others.
   [[nodiscard]] std::string explain() const;
   /// Why the last path was left.
-  [[nodiscard]] const std::string& left_because() const noexcept { return fence_reason_; }
+  [[nodiscard]] std::pair<Code, std::string_view> left_because() const noexcept { return {fence_code_, fence_reason_}; }
   /// Whether it was left for a better one.
   [[nodiscard]] bool left_for_better() const noexcept { return left_for_better_; }
 

@@ -112,6 +112,7 @@ class SessionImpl final : public EventSource, public TransferSink, public FlowUs
   void admit(const control::Hello& hello);
   void greet(const control::Hello& hello);
   void refuse(const Status& why);
+  void handshake_refused(Code why) noexcept;
   void handle_goodbye(const control::Goodbye& goodbye);
 
   // session_resume.cc

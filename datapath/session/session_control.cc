@@ -4,6 +4,7 @@
 
 #include <array>
 
+#include "base/tally.h"
 #include "datapath/protocol/peer_text.h"
 #include "datapath/session/session.h"
 #include "fairlead/log.h"
@@ -55,7 +56,7 @@ void SessionImpl::link_lost(const Status& why) {
     goodbye_seen_ = dirty_ = true;  // there is nobody left to say it
     return;
   }
-  if (id() == 0) host_->handshake_refused();
+  if (id() == 0) handshake_refused(why.code());
   if (try_elsewhere(why)) return;
   fail({why.code(), fmt::format("lost {}: {}", who(), why.message())});
 }
@@ -137,7 +138,7 @@ void SessionImpl::link_heard(const control::Frame& frame) {
     }
     const auto* resume = std::get_if<control::Resume>(&frame);
     if (resume != nullptr && !active_ && !unproved_ && !asked_) return handle_resume(*resume);
-    host_->handshake_refused();
+    handshake_refused(Code::kDataLoss);
     return fail({Code::kDataLoss, fmt::format("{} spoke before its hello", who())});
   }
   if (goodbye != nullptr) return handle_goodbye(*goodbye);
@@ -153,10 +154,15 @@ void SessionImpl::link_heard(const control::Frame& frame) {
   handle_path_frame(frame);
 }
 
+void SessionImpl::handshake_refused(Code why) noexcept {
+  tally().handshakes_refused.add(why);
+  host_->handshake_refused();
+}
+
 void SessionImpl::refuse(const Status& why) {
   send_frame(control::Refused{
       .code = static_cast<std::uint32_t>(why.code()), .reason = why.message(), .engine = host_->engine_id()});
-  host_->handshake_refused();
+  handshake_refused(why.code());
   fail({why.code(), fmt::format("refused {}: {}", who(), why.message())});
 }
 

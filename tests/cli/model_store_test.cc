@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "cli/server/quotas_file.h"
 #include "tests/keys_file.h"
 
 namespace fairlead::cli {
@@ -36,14 +37,14 @@ class ModelStoreTest : public testing::Test {
   }
   /// What went for it; nothing: it was refused.
   std::optional<std::vector<std::string>> keep(const std::string& owner, const std::string& name, std::uint64_t bytes) {
-    Result<std::vector<ModelSummary>> dropped = store_->keep(model(owner, name, bytes));
+    Result<std::vector<std::shared_ptr<const Model>>> dropped = store_->keep(model(owner, name, bytes));
     if (!dropped) {
       EXPECT_EQ(dropped.error().code(), Code::kResourceExhausted);
       EXPECT_THAT(dropped.error().message(), HasSubstr("equal share"));
       return std::nullopt;
     }
     std::vector<std::string> names;
-    for (const ModelSummary& each : *dropped) names.push_back(each.name);
+    for (const auto& each : *dropped) names.push_back(each->name);
     return names;
   }
   std::vector<std::string> names_of(const std::string& owner) {
@@ -97,6 +98,48 @@ TEST_F(ModelStoreTest, WhoHoldsMostMakesRoom) {
   EXPECT_THAT(*keep("bob", "b1", 200 * kKiB), ElementsAre("a1"));
   EXPECT_THAT(*keep("carol", "c1", 300 * kKiB), ElementsAre("a2"));
   EXPECT_THAT(*keep("bob", "b2", 250 * kKiB), ElementsAre("b1")) << "he would hold most";
+}
+
+TEST_F(ModelStoreTest, BeyondItsQuotaAPrincipalsOwnOldestMakeRoom) {
+  store_->set_quotas(*parse_quotas("alice memory=500K models=3\n* models=1", "quotas"));
+  EXPECT_THAT(*keep("bob", "b", 100 * kKiB), IsEmpty());
+  for (const char* name : {"a1", "a2", "a3"}) EXPECT_THAT(*keep("alice", name, 100 * kKiB), IsEmpty());
+  EXPECT_THAT(*keep("alice", "a4", 100 * kKiB), ElementsAre("a1")) << "models";
+  EXPECT_THAT(*keep("alice", "a5", 300 * kKiB), ElementsAre("a2", "a3")) << "memory";
+  EXPECT_THAT(*keep("bob", "b2", 100 * kKiB), ElementsAre("b")) << "as everybody without a line";
+  EXPECT_THAT(*keep("", "c1", 100 * kKiB), IsEmpty());
+  EXPECT_THAT(*keep("", "c2", 100 * kKiB), IsEmpty()) << "who has no name has no quota";
+  const auto beyond = store_->keep(model("alice", "large", 500 * kKiB));
+  ASSERT_FALSE(beyond);
+  EXPECT_EQ(beyond.error().code(), Code::kResourceExhausted);
+  EXPECT_THAT(beyond.error().message(), HasSubstr("the quota of 'alice' is 512"));
+  EXPECT_THAT(names_of("alice"), ElementsAre("a4", "a5")) << "what is refused costs nothing";
+  EXPECT_EQ(store_->kept().size(), 5U);
+}
+
+TEST_F(ModelStoreTest, AQuotaBoundsWhatIsPushed) {
+  store_->set_quotas(*parse_quotas("alice push=100K", "quotas"));
+  ModelStore::Reservation first, second, others;
+  const Status large = store_->reserve(first, 101 * kKiB, "m", "alice");
+  EXPECT_EQ(large.code(), Code::kResourceExhausted);
+  EXPECT_THAT(large.message(), HasSubstr("larger than the quota of 'alice'"));
+  EXPECT_TRUE(store_->reserve(first, 60 * kKiB, "m", "alice").ok());
+  const Status more = store_->reserve(second, 60 * kKiB, "n", "alice");
+  EXPECT_EQ(more.code(), Code::kUnavailable);
+  EXPECT_THAT(more.message(), HasSubstr("raise its quota (--quotas)"));
+  EXPECT_TRUE(store_->reserve(others, 900 * kKiB, "n", "bob").ok());
+}
+
+TEST(QuotasFile, WhatIsWrongIsSaidWithItsLine) {
+  const auto error = [](std::string_view text) {
+    const auto read = parse_quotas(text, "quotas");
+    return read ? std::string() : read.error().message();
+  };
+  EXPECT_THAT(error(""), HasSubstr("quotas names no principal"));
+  EXPECT_THAT(error("a\nb memory=8Q"), HasSubstr("quotas, line 2: memory:"));
+  EXPECT_THAT(error("a colour=red"), HasSubstr("legal: memory, models, push, sessions"));
+  EXPECT_THAT(error("a models=0"), HasSubstr("a whole number from 1"));
+  EXPECT_THAT(error("a models=1\na models=2"), HasSubstr("quotas, line 2: 'a' has a line already"));
 }
 
 TEST_F(ModelStoreTest, APrincipalPushesSoMuchAtOnce) {

@@ -55,7 +55,7 @@ TEST_F(Beside, TheBestTakesOverOnceItWorksAgain) {
   EXPECT_EQ(end.paths.state(), State::kInUse);
   EXPECT_EQ(end.paths.slot()->transport, 0u);
   EXPECT_EQ(end.paths.beside(), nullptr);
-  EXPECT_EQ(end.paths.left_because(), "fake:0 works again");
+  EXPECT_EQ(end.paths.left_because().second, "fake:0 works again");
   EXPECT_EQ(end.paths.explain(), "fake:0 (a path): best; fake:1: ranks below") << "nothing speaks against the other";
 }
 

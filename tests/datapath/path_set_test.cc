@@ -166,7 +166,7 @@ TEST(PathSet, ActiveFencesSaysWhatItGotAndGoesToTheNextTransport) {
   end.fence_ack(5);
   EXPECT_THAT(end.applied, testing::ElementsAre(5));
   EXPECT_EQ(end.last<control::PathOffer>().active_transport, 1u) << "the cable was the first one's";
-  EXPECT_EQ(end.paths.left_because(), "cable");
+  EXPECT_EQ(end.paths.left_because().second, "cable");
 }
 
 TEST(PathSet, AnOperationThatIsRefusedDoesNotSpeakAgainstTheTransport) {

@@ -316,17 +316,17 @@ class Server(Case):
             server = self.serve("--once")
             self.assertEqual(self.push(server, self.path("m.safetensors"), "--transport", transport)[0], 0)
             self.assertEqual(server.wait(), 0)
-            said = [line for line in server.lines if "listening" not in line and line != "ending"]
+            said = [line for line in server.lines if "listening" not in line and not line.endswith(" ending")]
             self.assertRegex(said[0], " connected(: |$)")
             self.assertEqual(sum(f": {transport} (" in line for line in said), 1, said)
 
     def test_without_a_host_it_is_for_this_host_alone(self):
         server = self.start("serve", "--listen", ":0")
         server.wait_for("for this host alone")
-        self.assertRegex(server.lines[0], r"^listening on 127\.0\.0\.1:\d+$")
+        self.assertRegex(server.lines[0], r" info: listening on 127\.0\.0\.1:\d+$")
         for named in ("0.0.0.0:0", "[::1]:0"):
             told = self.start("serve", "--listen", named)
-            told.wait_for("^listening on ")
+            told.wait_for(" listening on ")
             self.run_to_end("pull", told.lines[0].split()[-1].replace("0.0.0.0", "127.0.0.1"), "--list")
             self.assertNotIn("this host alone", told.output)
 

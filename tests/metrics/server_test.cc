@@ -4,6 +4,7 @@
 #include <netdb.h>
 #include <sys/socket.h>
 
+#include <atomic>
 #include <string>
 #include <utility>
 #include <vector>
@@ -191,6 +192,39 @@ TEST(MetricsServer, SaysWhatItDoesNotTake) {
     ASSERT_GT(got, 0) << request;
     EXPECT_THAT(std::string(buffer, static_cast<std::size_t>(got)), HasSubstr(status));
   }
+}
+
+TEST(MetricsServer, HasPagesOfWhoeverStartsIt) {
+  std::atomic<bool> ready{false};
+  const auto server = MetricsServer::start(
+      "127.0.0.1:0", [] { return std::vector<Metric>(); },
+      {{"/readyz", [&ready]() -> PageText { return {.ok = ready, .body = ready ? "ready\n" : "starting\n"}; }},
+       {"/status", []() -> PageText { return {.body = "{}", .type = "application/json"}; }}});
+  ASSERT_TRUE(server) << server.error().to_string();
+  EXPECT_THAT(get((*server)->address(), "/readyz"), AllOf(HasSubstr("503"), HasSubstr("\r\n\r\nstarting\n")));
+  ready = true;
+  EXPECT_THAT(get((*server)->address(), "/readyz"), AllOf(HasSubstr("200 OK"), HasSubstr("\r\n\r\nready\n")));
+  EXPECT_THAT(get((*server)->address(), "/status?x"), AllOf(HasSubstr("application/json"), HasSubstr("{}")));
+  EXPECT_THAT(get((*server)->address(), "/nonsense"),
+              AllOf(HasSubstr("404"), HasSubstr("there are /metrics, /healthz, /readyz, /status")));
+}
+
+TEST(MetricsServer, SaysWhyPathsDiedAndHandshakesFailed) {
+  Tally counts;
+  counts.path_deaths.add(Code::kPeerDied);
+  counts.failovers.add(Code::kPeerDied);
+  counts.recoveries.add(Code::kUnavailable);
+  counts.recoveries.add(Code::kUnavailable);
+  counts.handshakes_refused.add(Code::kPermissionDenied);
+  counts.credit_waits = 7;
+  const auto server = MetricsServer::start("127.0.0.1:0", [&] { return reason_metrics(counts); });
+  ASSERT_TRUE(server) << server.error().to_string();
+  EXPECT_THAT(get((*server)->address(), "/metrics"),
+              AllOf(HasSubstr("fairlead_path_deaths_total{cause=\"peer_died\"} 1\n"),
+                    HasSubstr("fairlead_path_changes_total{cause=\"peer_died\",over=\"another\"} 1\n"),
+                    HasSubstr("fairlead_path_changes_total{cause=\"unavailable\",over=\"same\"} 2\n"),
+                    HasSubstr("fairlead_refused_handshakes_total{cause=\"permission_denied\"} 1\n"),
+                    HasSubstr("fairlead_credit_waits_total 7\n")));
 }
 
 TEST(MetricsServer, RefusesABadAddress) {

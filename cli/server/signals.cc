@@ -1,4 +1,4 @@
-#include "cli/server_signals.h"
+#include "cli/server/signals.h"
 
 #include <fmt/format.h>
 #include <signal.h>

@@ -1,4 +1,4 @@
-#include "cli/softroce_metrics.h"
+#include "cli/server/softroce_metrics.h"
 
 #include <fmt/format.h>
 

@@ -1,0 +1,145 @@
+// docs/metrics.md lists what the code exports: its tables are what this test makes of the code.
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+
+#include <cmath>
+#include <map>
+#include <set>
+
+#include "cli/serve_metrics.h"
+#include "cli/tenants/tenant_metrics.h"
+#include "metrics/engine_metrics.h"
+#include "metrics/process_metrics.h"
+#include "tests/golden.h"
+
+namespace fairlead::cli {
+namespace {
+
+using metrics::Kind;
+using metrics::Metric;
+
+// Of labels that name things, the values are no part of the page.
+const std::set<std::string> kOpen{"lane",   "transport", "tenant",     "owner",   "node", "version",
+                                  "commit", "device",    "build_type", "address", "cause"};
+
+// Everything that a metric may depend on is there.
+std::vector<Metric> of_every_server() {
+  EngineStats stats;
+  stats.pool.arenas = {{"ordinary", 1, 1}, {"transparent", 1, 1}, {"2M", 1, 1}, {"1G", 1, 1}};
+  stats.transports = {{.transport = "tcp", .retransmissions = 0}};
+  std::vector<Metric> all = metrics::engine_metrics(stats);
+  const auto add = [&all](std::vector<Metric> more) { std::ranges::move(more, std::back_inserter(all)); };
+  add({metrics::session_metric({{"tcp", "connecting", 1}, {"tcp", "ready", 1}, {"tcp", "recovering", 1}})});
+  Tally counts;
+  counts.path_deaths.add(Code::kPeerDied);
+  counts.failovers.add(Code::kPeerDied);
+  counts.recoveries.add(Code::kPeerDied);
+  counts.handshakes_refused.add(Code::kPermissionDenied);
+  add(metrics::reason_metrics(counts));
+  PlacementReport placement;
+  placement.lanes = {{.pinned = true, .cpus = {0}}};
+  placement.pool_pages = {1};
+  placement.shares = {{.transport = "tcp", .bytes_per_second = 1}};
+  add(metrics::placement_metrics(placement));
+  add({metrics::ready_metric(true), metrics::build_metric("0", "0", "0")});
+  add(metrics::process_metrics());
+  return all;
+}
+
+class MetricsPage : public testing::Test {
+ protected:
+  MetricsPage() : engine_(make_engine()), store_(&engine_, 1 << 20) {}
+
+  static Engine make_engine() {
+    EngineConfig config;
+    config.transport = "tcp";
+    return *Engine::create(config);
+  }
+
+  std::vector<Metric> of_serve() {
+    const FileTensor tensor{"w", "U8", {1}, 0, 1};
+    auto model = *ModelStore::lay_out("m", {ModelFile{"m", {}, 1}}, {{tensor, {}}});
+    EXPECT_TRUE(model->allocate(engine_).ok() && store_.keep(model));
+    return serve_metrics(counters_, store_);
+  }
+  static std::vector<Metric> of_a_gpu_server() {
+    command::TenantStats tenant;
+    tenant.name = "trainer";
+    return tenant_metrics({}, {tenant});
+  }
+
+  Engine engine_;
+  ModelStore store_;
+  ServeCounters counters_;
+};
+
+std::string labels(const Metric& metric) {
+  std::vector<std::string> order;
+  std::map<std::string, std::vector<std::string>> values;
+  for (const metrics::Sample& sample : metric.samples) {
+    for (const auto& [name, value] : sample.labels) {
+      if (!values.contains(name)) order.push_back(name);
+      auto& seen = values[name];
+      if (std::ranges::find(seen, value) == seen.end()) seen.push_back(value);
+    }
+  }
+  std::string text;
+  for (const std::string& name : order) {
+    text += fmt::format("{}`{}`", text.empty() ? "" : "; ", name);
+    if (kOpen.contains(name)) continue;
+    std::string_view between = ": ";
+    for (const std::string& value : values[name]) text += fmt::format("{}`{}`", std::exchange(between, ", "), value);
+  }
+  return text;
+}
+
+std::string table(const std::vector<Metric>& all) {
+  constexpr const char* kKinds[] = {"counter", "gauge", "histogram"};
+  std::string text = "| metric | type | labels | what it is |\n| --- | --- | --- | --- |\n";
+  for (const Metric& metric : all) {
+    text += fmt::format("| `{}` | {} | {} | {} |\n", metric.name, kKinds[static_cast<std::size_t>(metric.kind)],
+                        labels(metric), metric.help);
+  }
+  return text;
+}
+
+// What stands between two lines of the page.
+void put(std::string& page, const std::string& name, const std::string& text) {
+  const std::string begin = fmt::format("<!-- {}: generated from the code -->\n", name);
+  const std::string end = "<!-- end -->\n";
+  const std::size_t from = page.find(begin);
+  ASSERT_NE(from, std::string::npos) << name;
+  const std::size_t to = page.find(end, from);
+  ASSERT_NE(to, std::string::npos) << name;
+  page.replace(from + begin.size(), to - from - begin.size(), text);
+}
+
+TEST_F(MetricsPage, IsWhatTheCodeExports) {
+  const std::string path = FAIRLEAD_SOURCE "/docs/metrics.md";
+  std::string page = file_text(path);
+  put(page, "every server", table(of_every_server()));
+  put(page, "serve", table(of_serve()));
+  put(page, "serve --gpu", table(of_a_gpu_server()));
+  expect_golden(path, page);
+}
+
+TEST_F(MetricsPage, NamesAreOursAndWellFormedAndNoneIsThereTwice) {
+  std::vector<Metric> all = of_every_server();
+  std::ranges::move(of_serve(), std::back_inserter(all));
+  std::ranges::move(of_a_gpu_server(), std::back_inserter(all));
+  std::set<std::string> names;
+  for (const Metric& metric : all) {
+    SCOPED_TRACE(metric.name);
+    EXPECT_TRUE(names.insert(metric.name).second);
+    EXPECT_TRUE(metric.name.starts_with("fairlead_") || metric.name.starts_with("process_"));
+    EXPECT_EQ(metric.name.ends_with("_total"), metric.kind == Kind::kCounter);
+    EXPECT_TRUE(metric.help.ends_with('.'));
+    EXPECT_FALSE(metric.samples.empty()) << "a family that says nothing";
+    for (const metrics::Sample& sample : metric.samples) {
+      EXPECT_TRUE(std::isfinite(sample.value) && std::isfinite(sample.distribution.sum));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace fairlead::cli

@@ -5,6 +5,7 @@
 #include <span>
 #include <utility>
 
+#include "base/passkey.h"
 #include "datapath/region/regions.h"
 #include "datapath/region/remote_region.h"
 #include "datapath/session/session.h"
@@ -12,10 +13,6 @@
 #include "fairlead/memory.h"
 #include "fairlead/peer.h"
 #include "fairlead/transfer.h"
-
-namespace fairlead::inline v0 {
-class Passkey {};
-}  // namespace fairlead::inline v0
 
 namespace fairlead::datapath {
 

@@ -1,6 +1,8 @@
 // What the handles have in common: each is a counted reference to an object of the library's.
 #pragma once
 
+#include <cstddef>
+#include <functional>
 #include <memory>
 #include <utility>
 
@@ -19,6 +21,8 @@ class FAIRLEAD_EXPORT Handle {
   Handle(const Passkey&, std::shared_ptr<void> object) noexcept : object_(std::move(object)) {}
 
   [[nodiscard]] bool valid() const noexcept { return object_ != nullptr; }
+  /// Equal for handles of one object.
+  [[nodiscard]] std::size_t hash() const noexcept { return std::hash<const void*>()(object_.get()); }
   [[nodiscard]] const std::shared_ptr<void>& object(const Passkey&) const noexcept { return object_; }
 
  protected:

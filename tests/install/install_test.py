@@ -49,7 +49,7 @@ class Installed(unittest.TestCase):
         self.assertEqual(said.count(": ok"), 2, said)
 
     def test_the_examples_build_against_it_and_run(self):
-        for example in ("write_one_buffer", "answer_messages", "move_blocks"):
+        for example in ("write_one_buffer", "write_one_buffer_c", "answer_messages", "move_blocks"):
             with self.subTest(example), subprocess.Popen([self.outside / example], stdout=subprocess.PIPE,
                                                          text=True) as server:
                 try:
@@ -92,11 +92,29 @@ class Installed(unittest.TestCase):
         self.assertIn(f"Fairlead {version} over", run(self.outside / "outside"))
         self.assertEqual(self.library.resolve().name, f"libfairlead.so.{version}")
 
+    def test_c_programs_build_against_it_and_run(self):
+        env = {**os.environ, "PKG_CONFIG_PATH": str(self.library.parent / "pkgconfig")}
+        flags = run("pkg-config", "--cflags", "--libs", "fairlead-c", env=env).split()
+        for test in ("capi_test", "command_capi_test"):
+            with self.subTest(test):
+                run(os.environ["CC"], "-std=c99", "-D_POSIX_C_SOURCE=200809L", "-Wall", "-Wextra", "-Wpedantic", "-Werror",
+                    SOURCE / f"tests/capi/{test}.c", "-o", self.folder / test, f"-I{SOURCE}", *flags, "-pthread", "-lm",
+                    f"-Wl,-rpath,{self.library.parent}")
+                self.assertEqual(run(self.folder / test), "ok\n")
+
+    def test_the_c_headers_stand_alone(self):
+        for header in ("fairlead", "fairlead_command"):
+            for compiler, standard in ((os.environ["CC"], "c99"), (os.environ["CXX"], "c++11")):
+                source = self.folder / ("alone.c" if standard == "c99" else "alone.cc")
+                source.write_text(f"#include <fairlead/{header}.h>\nint main(void) {{ return 0; }}\n")
+                run(compiler, f"-std={standard}", "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-fsyntax-only",
+                    f"-I{self.prefix / 'include'}", source)
+
     def test_the_library_shows_the_public_names_alone(self):
         names = run("nm", "-DC", "--defined-only", self.library).splitlines()
         shown = [line.split(maxsplit=2)[2] for line in names if "FAIRLEAD_0" != line.split()[-1]]
         self.assertTrue(any(name.startswith("fairlead::v0::Engine::create") for name in shown), shown[:5])
-        public = re.compile(r"(typeinfo (name )?for |vtable for |guard variable for )?fairlead::v0::")
+        public = re.compile(r"(typeinfo (name )?for |vtable for |guard variable for )?fairlead::v0::|fairlead_[a-z_]+$")
         self.assertEqual([name for name in shown if not public.match(name)], [])
 
     def test_the_library_needs_little(self):

@@ -1,0 +1,163 @@
+#include <chrono>
+
+#include "capi/config.h"
+#include "capi/handles.h"
+#include "capi/structures.h"
+
+using namespace fairlead;        // NOLINT(google-build-using-namespace): a translation from one API to the other
+using namespace fairlead::capi;  // NOLINT(google-build-using-namespace)
+
+namespace fairlead::capi {
+
+std::vector<std::string> names_of(const char* const* names, std::size_t count) {
+  std::vector<std::string> all;
+  for (std::size_t i = 0; names != nullptr && i < count; ++i) all.emplace_back(text_of(names[i]));
+  return all;
+}
+
+}  // namespace fairlead::capi
+
+fairlead_code fairlead_engine_create(const fairlead_engine_config* config, fairlead_engine** engine) {
+  return outcome([&]() -> Status {
+    if (engine == nullptr) return missing("engine");
+    *engine = nullptr;
+    fairlead_engine_config known = config_of(default_config(), "", "");
+    if (config != nullptr) {
+      if (Status status = take(*config, known, "fairlead_engine_config"); !status.ok()) return status;
+    }
+    auto made = Engine::create(config_of(known));
+    if (!made) return made.error();
+    auto handle = std::make_unique<fairlead_engine>(*std::move(made));
+    handle->require = text_of(known.require);
+    handle->forbid = text_of(known.forbid);
+    *engine = handle.release();
+    return {};
+  });
+}
+
+void fairlead_engine_shutdown(fairlead_engine* engine) {
+  (void)outcome([&]() -> Status {
+    if (engine != nullptr) engine->engine->shutdown();
+    return {};
+  });
+}
+
+void fairlead_engine_destroy(fairlead_engine* engine) {
+  (void)outcome([&]() -> Status {
+    delete engine;
+    return {};
+  });
+}
+
+fairlead_code fairlead_engine_get_config(const fairlead_engine* engine, fairlead_engine_config* config) {
+  return outcome([&]() -> Status {
+    if (engine == nullptr) return missing("engine");
+    return give(config_of(engine->engine->config(), engine->require.c_str(), engine->forbid.c_str()), config,
+                "fairlead_engine_config");
+  });
+}
+
+size_t fairlead_engine_listen_address(const fairlead_engine* engine, char* text, size_t size) {
+  return value_of(std::size_t{0}, [&] {
+    return put_text(engine != nullptr ? engine->engine->listen_address() : std::string(), text, size);
+  });
+}
+
+fairlead_code fairlead_engine_reload_keys(fairlead_engine* engine) {
+  return outcome([&] { return engine != nullptr ? engine->engine->reload_keys() : missing("engine"); });
+}
+
+// ---- publishing
+
+fairlead_code fairlead_engine_publish(fairlead_engine* engine, const char* name, const fairlead_memory* memory,
+                                      uint32_t access, const fairlead_tensor* tensor, const char* const* audience,
+                                      size_t audience_count) {
+  return outcome([&]() -> Status {
+    if (engine == nullptr) return missing("engine");
+    std::optional<TensorSpec> spec;
+    if (tensor != nullptr) {
+      if (Status status = tensor_of(tensor, spec.emplace()); !status.ok()) return status;
+    }
+    return engine->engine->publish(text_of(name), memory_of(memory), static_cast<Access>(access), spec,
+                                   names_of(audience, audience_count));
+  });
+}
+
+fairlead_code fairlead_engine_unpublish(fairlead_engine* engine, const char* name) {
+  return outcome([&] { return engine != nullptr ? engine->engine->unpublish(text_of(name)) : missing("engine"); });
+}
+
+fairlead_code fairlead_engine_export(fairlead_engine* engine, const fairlead_memory* memory, uint32_t access,
+                                     const char* const* audience, size_t audience_count, char* capability,
+                                     size_t size) {
+  return outcome([&]() -> Status {
+    if (engine == nullptr) return missing("engine");
+    if (capability == nullptr) return missing("capability");
+    if (size < FAIRLEAD_CAPABILITY_SIZE) {
+      return {Code::kOutOfRange, "there is room for " + std::to_string(size) +
+                                     " bytes of a capability: FAIRLEAD_CAPABILITY_SIZE are needed"};
+    }
+    *capability = 0;
+    auto text =
+        engine->engine->export_(memory_of(memory), static_cast<Access>(access), names_of(audience, audience_count));
+    if (!text) return text.error();
+    put_text(*text, capability, size);
+    return {};
+  });
+}
+
+fairlead_code fairlead_engine_unexport(fairlead_engine* engine, const char* capability) {
+  return outcome([&] { return engine != nullptr ? engine->engine->unexport(text_of(capability)) : missing("engine"); });
+}
+
+// ---- peers
+
+fairlead_code fairlead_engine_connect(fairlead_engine* engine, const char* host_port, fairlead_peer** peer) {
+  return outcome([&]() -> Status {
+    if (engine == nullptr) return missing("engine");
+    if (peer == nullptr) return missing("peer");
+    *peer = nullptr;
+    return hand_over(engine->engine->connect(text_of(host_port)), peer);
+  });
+}
+
+fairlead_code fairlead_engine_accept(fairlead_engine* engine, int64_t timeout_ns, fairlead_peer** peer) {
+  return outcome([&]() -> Status {
+    if (engine == nullptr) return missing("engine");
+    if (peer == nullptr) return missing("peer");
+    *peer = nullptr;
+    if (timeout_ns > 0) return hand_over(engine->engine->accept(std::chrono::nanoseconds(timeout_ns)), peer);
+    auto accepted = engine->engine->accept();
+    if (!accepted) return {Code::kDeadlineExceeded, "no peer has connected"};
+    *peer = new fairlead_peer{*std::move(accepted)};
+    return {};
+  });
+}
+
+size_t fairlead_engine_peers(const fairlead_engine* engine, fairlead_peer** peers, size_t room) {
+  return value_of(std::size_t{0}, [&]() -> std::size_t {
+    if (engine == nullptr) return 0;
+    std::vector<Peer> all = engine->engine->peers();
+    const std::size_t there = all.size();
+    if (peers == nullptr) return there;
+    if (all.size() > room) all.resize(room);
+    (void)hand_over_all(Result(std::move(all)), peers);
+    return there;
+  });
+}
+
+// ---- progress
+
+int fairlead_engine_event_fd(const fairlead_engine* engine) {
+  return value_of(-1, [&] { return engine != nullptr ? engine->engine->event_fd() : -1; });
+}
+
+fairlead_transfer* fairlead_engine_next_completed(fairlead_engine* engine) {
+  return value_of<fairlead_transfer*>(nullptr, [&]() -> fairlead_transfer* {
+    if (engine == nullptr) return nullptr;
+    auto done = engine->engine->next_completed();
+    return done ? handle_of(*std::move(done)) : nullptr;
+  });
+}
+
+bool fairlead_engine_poll(fairlead_engine* engine) { return engine != nullptr && engine->engine->poll(); }

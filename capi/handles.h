@@ -1,0 +1,97 @@
+// What stands behind the handles of the C API: those of the C++ API.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/passkey.h"
+#include "capi/outcome.h"
+#include "fairlead/engine.h"
+#include "fairlead/fairlead.h"
+
+struct fairlead_engine {
+  explicit fairlead_engine(fairlead::Engine&& made) : own(std::move(made)), engine(&*own) {}
+  explicit fairlead_engine(fairlead::Engine* other) noexcept : engine(other) {}
+  fairlead_engine(const fairlead_engine&) = delete;
+  fairlead_engine& operator=(const fairlead_engine&) = delete;
+
+  std::optional<fairlead::Engine> own;  // nothing: it is a service's
+  fairlead::Engine* engine;
+  std::string require, forbid;  // as fairlead_engine_get_config() shows them
+};
+struct fairlead_memory {
+  fairlead::Memory memory;
+};
+struct fairlead_remote_memory {
+  fairlead::RemoteMemory memory;
+};
+struct fairlead_peer {
+  fairlead::Peer peer;
+};
+struct fairlead_prepared {
+  fairlead::Prepared prepared;
+};
+// A fairlead_transfer* is the transfer's own object, with one reference to it: posting allocates nothing.
+
+namespace fairlead::capi {
+
+/// A new handle for what a call gave, or the call's error.
+template <typename Made, typename Handle>
+Status hand_over(Result<Made> made, Handle** handle) {
+  if (!made) return std::move(made).error();
+  *handle = new Handle{*std::move(made)};
+  return {};
+}
+
+/// A new handle for each, all or none.
+template <typename Made, typename Handle>
+Status hand_over_all(Result<std::vector<Made>> made, Handle** handles) {
+  if (!made) return std::move(made).error();
+  std::vector<std::unique_ptr<Handle>> all;
+  for (Made& each : *made) all.push_back(std::make_unique<Handle>(Handle{std::move(each)}));
+  for (std::size_t i = 0; i < all.size(); ++i) handles[i] = all[i].release();
+  return {};
+}
+
+/// What a handle stands for; NULL stands for nothing, which the library then says of it.
+[[nodiscard]] inline Memory memory_of(const fairlead_memory* memory) noexcept {
+  return memory != nullptr ? memory->memory : Memory();
+}
+[[nodiscard]] inline RemoteMemory memory_of(const fairlead_remote_memory* memory) noexcept {
+  return memory != nullptr ? memory->memory : RemoteMemory();
+}
+
+/// The transfer behind a handle, which keeps its reference.
+class Borrowed {
+ public:
+  explicit Borrowed(const fairlead_transfer* handle) noexcept
+      : transfer_(Passkey(), const_cast<fairlead_transfer*>(handle)) {}
+  Borrowed(const Borrowed&) = delete;
+  Borrowed& operator=(const Borrowed&) = delete;
+  ~Borrowed() {}  // NOLINT(modernize-use-equals-default): the reference is the handle's
+  [[nodiscard]] Transfer& operator*() noexcept { return transfer_; }
+  [[nodiscard]] Transfer* operator->() noexcept { return &transfer_; }
+
+ private:
+  union {
+    Transfer transfer_;
+  };
+};
+
+/// Its reference is the handle's from now on.
+[[nodiscard]] inline fairlead_transfer* handle_of(Transfer&& transfer) noexcept {
+  union Kept {
+    explicit Kept(Transfer&& from) noexcept : transfer(std::move(from)) {}
+    ~Kept() {}  // NOLINT(modernize-use-equals-default)
+    Transfer transfer;
+  } kept(std::move(transfer));
+  return static_cast<fairlead_transfer*>(kept.transfer.object(Passkey()));
+}
+
+[[nodiscard]] std::vector<std::string> names_of(const char* const* names, std::size_t count);
+
+}  // namespace fairlead::capi

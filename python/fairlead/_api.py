@@ -1,0 +1,147 @@
+"""What the package adds to the classes of fairlead._core: waiting in event loops, and `with`."""
+
+import asyncio
+import atexit
+import weakref
+
+from fairlead import _core
+
+_engines = weakref.WeakSet()
+
+
+def _await_transfer(self):
+    """`await transfer` gives the transfer once it is done, or raises what it failed with."""
+    if not self.done:
+        if not self._reported:
+            raise RuntimeError("this transfer was posted where no event loop was running: wait() for it, or post it from "
+                               "a coroutine")
+        yield from self._waits.transfer(self).__await__()
+    self.check()
+    return self
+
+
+def _engine_init(init):
+    def __init__(self, **settings):
+        init(self, **settings)
+        _engines.add(self)
+
+    __init__.__doc__ = init.__doc__
+    return __init__
+
+
+def _engine_shutdown(shutdown):
+    def wrapped(self):
+        """Ends every session, and every wait. What is called afterwards raises Unavailable."""
+        shutdown(self)
+        self._waits.end()
+
+    return wrapped
+
+
+def _engine_accept(self, timeout=0.0):
+    """A peer that connected to us, or None if none did within `timeout` seconds (None: however long it takes)."""
+    held = self._waits.held_peer()
+    return held if held is not None else self._accept(timeout)
+
+
+def _engine_next_event(self, timeout=0.0):
+    """(peer, event), or None if none came within `timeout` seconds (None: however long it takes)."""
+    held = self._waits.held_event()
+    return held if held is not None else self._next_event(timeout)
+
+
+def _peer_next_event(self, timeout=0.0):
+    """The session's next Event, or None if none came within `timeout` seconds (None: however long it takes)."""
+    held = self._waits.held_event(self)
+    return held[1] if held is not None else self._next_event(timeout)
+
+
+async def _engine_accepted(self):
+    """Waits for a peer that connects to us."""
+    self._attach()
+    return await self._waits.peer()
+
+
+async def _engine_event(self):
+    """Waits for the next event of any peer: (peer, event)."""
+    self._attach()
+    return await self._waits.event()
+
+
+async def _engine_events(self):
+    """All events of all peers, as they come: `async for peer, event in engine.events()`."""
+    while True:
+        yield await self.event()
+
+
+async def _peer_event(self):
+    """Waits for the session's next Event."""
+    self._attach()
+    return (await self._waits.event(self))[1]
+
+
+async def _peer_events(self):
+    """The session's events until it is closed, that event included: `async for event in peer.events()`."""
+    while True:
+        event = await self.event()
+        yield event
+        if event.kind == "closed":
+            return
+
+
+async def _peer_ready(self, timeout=10.0):
+    """Waits until transfers can begin. The wait is on a thread of the loop's pool, as lookups are."""
+    await asyncio.get_running_loop().run_in_executor(None, self.wait_ready, timeout)
+    return self
+
+
+async def _peer_find(self, name, timeout=10.0):
+    """lookup(), on a thread of the loop's pool."""
+    return await asyncio.get_running_loop().run_in_executor(None, self.lookup, name, timeout)
+
+
+async def _channel_done(self, sequence=None, stage="complete", timeout=None):
+    """Waits for a command, by default the last, on a thread of the loop's pool."""
+    wanted = self.last if sequence is None else sequence
+    await asyncio.get_running_loop().run_in_executor(None, self.wait, wanted, stage, timeout)
+
+
+def _memory_numpy(self, dtype="uint8", shape=None, offset=0):
+    """The bytes as a NumPy array, without a copy: of all elements from byte `offset` on, or of `shape`."""
+    import numpy
+
+    count = -1 if shape is None else int(numpy.prod(shape, dtype=numpy.int64))
+    flat = numpy.frombuffer(self, dtype=dtype, count=count, offset=offset)
+    return flat if shape is None else flat.reshape(shape)
+
+
+def _tensor_numpy(self):
+    """The tensor as a NumPy array, without a copy. NumPy has no bfloat16 and no float8: torch.from_dlpack() has."""
+    import numpy
+
+    return numpy.asarray(self)
+
+
+@atexit.register
+def _shut_down_all():
+    """The engines that are left go before Python does."""
+    for engine in list(_engines):
+        engine.shutdown()
+
+
+def extend():
+    """Adds all of it. Called once, when the package is imported."""
+    _core.Transfer.__await__ = _await_transfer
+    engine, peer = _core.Engine, _core.Peer
+    engine.__init__ = _engine_init(engine.__init__)
+    engine.shutdown = _engine_shutdown(engine.shutdown)
+    engine.__enter__ = lambda self: self
+    engine.__exit__ = lambda self, *_: self.shutdown()
+    engine.accept, engine.next_event = _engine_accept, _engine_next_event
+    engine.accepted, engine.event, engine.events = _engine_accepted, _engine_event, _engine_events
+    peer.next_event, peer.event, peer.events = _peer_next_event, _peer_event, _peer_events
+    peer.ready, peer.find = _peer_ready, _peer_find
+    _core.command.Channel.done = _channel_done
+    _core.Memory.numpy, _core.Tensor.numpy = _memory_numpy, _tensor_numpy
+    for name in ("Engine", "Peer", "Transfer", "Prepared", "Memory", "RemoteMemory", "Tensor", "TensorSpec", "Event"):
+        getattr(_core, name).__module__ = "fairlead"

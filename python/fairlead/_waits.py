@@ -1,0 +1,176 @@
+"""Event loops that wait for an engine: for its transfers, events and peers, by its one descriptor.
+
+A transfer that is posted in a thread that runs an event loop is reported: the engine's descriptor becomes readable when it
+is done, the loop takes the transfer's number, and who awaits that number goes on. No thread waits.
+
+The engine's events come by the same descriptor, which stays readable while there are any. So they are taken too, and held
+here for whoever asks for them: at most HELD of them. Beyond that they stay with the engine, whose peers then wait as they
+always do for a program that takes no events, and the loop looks for transfers every PAUSE seconds instead.
+"""
+
+import asyncio
+import collections
+import os
+import threading
+
+from fairlead._errors import Code, Unavailable
+
+HELD = 1024
+PAUSE = 0.002
+
+
+class Waits:
+    """Of one engine, for all loops that wait for it, which may run in several threads; a lock keeps them apart."""
+
+    def __init__(self, queues):
+        self._queues = queues
+        self._lock = threading.Lock()
+        self._loops = {}  # loop: its own duplicate of the descriptor
+        self._accepted = collections.deque()
+        self._events = {}  # peer: its events, in order; who was served longest ago comes first
+        self._held = 0
+        self._ended = False
+        self._waiters = {}  # a number of a transfer, a peer, or _ANY_EVENT or _ANY_PEER: futures
+
+    # ---- loops
+
+    def attach(self, loop):
+        """From now on `loop` hears of what the engine has."""
+        with self._lock:
+            for closed in [each for each in self._loops if each.is_closed()]:
+                os.close(self._loops.pop(closed))
+            if loop in self._loops:
+                return
+            fd = self._queues.fd
+            if fd < 0 or self._ended:
+                raise Unavailable("this engine was shut down, or is of the process that forked this one", Code.UNAVAILABLE)
+            self._loops[loop] = os.dup(fd)
+        loop.add_reader(self._loops[loop], self._on_readable, loop)
+
+    def _on_readable(self, loop):
+        if not self._take():
+            loop.remove_reader(self._loops[loop])
+            loop.call_later(PAUSE, self._look_again, loop)
+
+    def _look_again(self, loop):
+        if loop not in self._loops:
+            return
+        if self._take():
+            loop.add_reader(self._loops[loop], self._on_readable, loop)
+        else:
+            loop.call_later(PAUSE, self._look_again, loop)
+
+    def _detach(self, loop):
+        fd = self._loops.pop(loop, None)
+        if fd is not None:
+            loop.remove_reader(fd)
+            os.close(fd)
+
+    def _take(self):
+        """Takes what there is. False: events are left with the engine."""
+        with self._lock:
+            if self._ended:
+                return True
+            for number in self._queues.completed(4096):
+                self._wake(number)
+            while (peer := self._queues.accept()) is not None:
+                self._accepted.append(peer)
+                self._wake(_ANY_PEER)
+            while self._held < HELD and (pair := self._queues.next_event()) is not None:
+                self._events.setdefault(pair[0], collections.deque()).append(pair[1])
+                self._held += 1
+                self._wake(pair[0])
+                self._wake(_ANY_EVENT)
+            return self._held < HELD
+
+    def end(self):
+        """The engine has ended, or is about to: nobody waits any more."""
+        with self._lock:
+            self._ended = True
+            for key in list(self._waiters):
+                self._wake(key)
+            loops = list(self._loops)
+        for loop in loops:
+            if loop is asyncio._get_running_loop():
+                self._detach(loop)
+            elif not _in(loop, self._detach, loop):
+                os.close(self._loops.pop(loop))
+
+    # ---- who waits. A future says only that it is time to look again, so nothing is lost with one that was cancelled.
+
+    def _wake(self, key):
+        for future in self._waiters.pop(key, ()):
+            loop = future.get_loop()
+            if loop is asyncio._get_running_loop():
+                _finish(future)
+            else:
+                _in(loop, _finish, future)
+
+    async def _until(self, key, look):
+        """What `look` finds, which is called again whenever there is news of `key`."""
+        while True:
+            with self._lock:
+                found = look()
+                if found is not None:
+                    return found
+                if self._ended:
+                    raise Unavailable("the engine was shut down meanwhile", Code.UNAVAILABLE)
+                future = asyncio.get_running_loop().create_future()
+                self._waiters.setdefault(key, []).append(future)
+            try:
+                await future
+            finally:
+                with self._lock:
+                    futures = self._waiters.get(key)
+                    if futures and future in futures:
+                        futures.remove(future)
+                        if not futures:
+                            del self._waiters[key]
+
+    async def transfer(self, transfer):
+        await self._until(transfer._id, lambda: True if transfer.done else None)
+
+    async def event(self, peer=None):
+        return await self._until(_ANY_EVENT if peer is None else peer, lambda: self._pop(peer))
+
+    async def peer(self):
+        return await self._until(_ANY_PEER, lambda: self._accepted.popleft() if self._accepted else None)
+
+    def _pop(self, peer):
+        if peer is None:
+            peer = next(iter(self._events), None)
+        events = self._events.pop(peer, None)
+        if events is None:
+            return None
+        event = events.popleft()
+        self._held -= 1
+        if events:
+            self._events[peer] = events  # behind the others
+        return peer, event
+
+    def held_event(self, peer=None):
+        """A pair of a peer and its event that a loop has taken, or None."""
+        with self._lock:
+            return self._pop(peer)
+
+    def held_peer(self):
+        """A peer that a loop has accepted, or None."""
+        with self._lock:
+            return self._accepted.popleft() if self._accepted else None
+
+
+_ANY_EVENT, _ANY_PEER = object(), object()
+
+
+def _finish(future):
+    if not future.done():
+        future.set_result(None)
+
+
+def _in(loop, call, *arguments):
+    """Calls it there. False: the loop has been closed."""
+    try:
+        loop.call_soon_threadsafe(call, *arguments)
+    except RuntimeError:
+        return False
+    return True

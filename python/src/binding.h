@@ -1,0 +1,74 @@
+// What the parts of the module share: errors as exceptions, times as seconds, waits that Ctrl-C ends.
+//
+// Python's lock (the GIL) is held where nothing else is said. Nothing waits with it.
+#pragma once
+
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstdint>
+#include <optional>
+#include <utility>
+
+#include "fairlead/status.h"
+
+namespace fairlead::python {
+
+namespace py = pybind11;
+using std::chrono::nanoseconds;
+
+/// Throws the exception of fairlead._errors that belongs to the code.
+[[noreturn]] void raise(const Status& status);
+
+inline void check(const Status& status) {
+  if (!status.ok()) raise(status);
+}
+template <typename T>
+T value_of(Result<T> result) {
+  if (!result) raise(result.error());
+  return *std::move(result);
+}
+
+/// Seconds as Python has them; nothing, and what is beyond 292 years, is for ever.
+[[nodiscard]] inline nanoseconds duration_of(std::optional<double> seconds) {
+  constexpr double kMost = 9.2e9;
+  if (!seconds || !(*seconds < kMost)) return nanoseconds::max();
+  return nanoseconds(static_cast<std::int64_t>(std::max(*seconds, -kMost) * 1e9));
+}
+
+/// Runs what may wait without Python's lock.
+template <typename Do>
+auto unlocked(Do&& act) {
+  const py::gil_scoped_release released;
+  return std::forward<Do>(act)();
+}
+
+/// Waits in pieces, without Python's lock, so that signals are seen between them: `wait(piece)` gives true when it is
+/// over. Gives false if the time was.
+template <typename Wait>
+bool wait_in_pieces(nanoseconds timeout, Wait&& wait) {
+  constexpr nanoseconds kPiece = std::chrono::milliseconds(100);
+  using Clock = std::chrono::steady_clock;
+  const bool for_ever = timeout == nanoseconds::max();
+  const Clock::time_point end =
+      for_ever ? Clock::time_point() : Clock::now() + std::min<nanoseconds>(timeout, std::chrono::hours(1 << 20));
+  for (;;) {
+    const nanoseconds left = for_ever ? kPiece : std::chrono::duration_cast<nanoseconds>(end - Clock::now());
+    const nanoseconds piece = std::clamp<nanoseconds>(left, nanoseconds(0), kPiece);
+    if (unlocked([&] { return wait(piece); })) return true;
+    if (left <= kPiece && !for_ever) return false;
+    if (PyErr_CheckSignals() != 0) throw py::error_already_set();
+  }
+}
+
+void bind_tensors(py::module_& module);
+void bind_memory(py::module_& module);
+void bind_transfers(py::module_& module);
+void bind_peers(py::module_& module);
+void bind_engines(py::module_& module);
+void bind_commands(py::module_& module);
+
+}  // namespace fairlead::python

@@ -1,0 +1,83 @@
+// The C++ API's handles as Python holds them.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "fairlead/engine.h"
+#include "python/src/binding.h"
+
+namespace fairlead::python {
+
+/// An engine, which lives as long as anything of it that Python holds, and what waits for it in event loops.
+class EngineState {
+ public:
+  explicit EngineState(Engine made) : engine(std::move(made)) {}
+  ~EngineState();
+  EngineState(const EngineState&) = delete;
+  EngineState& operator=(const EngineState&) = delete;
+
+  /// Whether a transfer that is posted now is one that an event loop can wait for: this thread runs one, and it has
+  /// been told of the engine.
+  bool attach_running_loop();
+
+  Engine engine;
+  py::object waits;                      // fairlead._waits.Waits
+  std::atomic<std::uint64_t> posted{0};  // the tag of the last transfer
+ private:
+  PyObject* last_loop_ = nullptr;  // compared, never followed
+};
+using EngineRef = std::shared_ptr<EngineState>;
+
+struct PyMemory {
+  Memory memory;
+  bool read_only = false;
+};
+
+/// A tensor in registered memory.
+struct PyTensor {
+  PyMemory memory;
+  TensorSpec spec;
+};
+
+struct PyPeer {
+  Peer peer;
+  EngineRef engine;
+};
+
+struct PyTransfer {
+  Transfer transfer;
+  EngineRef engine;
+  bool reported = false;  // an event loop is told when it is done
+};
+
+/// An object's bytes, as far as they can be seen: by the buffer protocol, or by DLPack.
+struct Described {
+  std::span<std::byte> bytes;
+  bool read_only = false;
+  bool contiguous = true;          // row-major, without gaps
+  std::optional<int> cuda_device;  // it lies there
+  std::optional<TensorSpec> spec;  // relative to the first byte; nothing: elements of a kind that has no dtype
+  py::object owner;                // keeps the bytes where they are
+};
+/// Errors: TypeError (no way to see its bytes), ValueError (no bytes).
+[[nodiscard]] Described describe(const py::object& object);
+
+/// Registers it in place; it is kept until nothing touches it any more.
+[[nodiscard]] PyTensor register_object(Engine& engine, const py::object& object, Access access);
+
+/// The memory of a Memory, a Tensor, or an object that is registered for this once.
+[[nodiscard]] Memory local_of(Engine& engine, const py::object& local, bool written);
+[[nodiscard]] PyTensor tensor_of(Engine& engine, const py::object& local, bool written);
+
+[[nodiscard]] Access access_of(const std::string& words);
+[[nodiscard]] std::string words_of(Access access);
+
+/// "float32" as NumPy has it, or "F32" as safetensors has it. Errors: ValueError.
+[[nodiscard]] DType dtype_of(const py::object& dtype);
+[[nodiscard]] const char* numpy_name(DType dtype);  // "bfloat16" too, which NumPy lacks
+
+}  // namespace fairlead::python

@@ -1,0 +1,175 @@
+/* Command channels from C: a service with a kernel in C, and a client of it, in one process. */
+#include "fairlead/fairlead_command.h"
+
+#include <math.h>
+
+#include "tests/capi/check.h"
+
+enum { kCount = 1000 };
+
+static const fairlead_parameter_kind kScaleParameters[] = {FAIRLEAD_PARAMETER_POINTER, FAIRLEAD_PARAMETER_F32,
+                                                           FAIRLEAD_PARAMETER_U32};
+
+static uint64_t scale_extent(void* context, const fairlead_call* call, size_t i) {
+  (void)context;
+  (void)i;
+  return fairlead_call_number(call, 2) * sizeof(float);
+}
+
+static const char* scale(void* context, const fairlead_call* call) {
+  ++*(int*)context;
+  if (fairlead_call_grid(call).x == 13) return "13 is not to be";
+  float* const numbers = fairlead_call_pointer(call, 0);
+  for (uint64_t i = 0; i < fairlead_call_number(call, 2); ++i) numbers[i] *= fairlead_call_real(call, 1);
+  return NULL;
+}
+
+static fairlead_service* serve(int* calls) {
+  const fairlead_host_kernel kernel = {.struct_size = sizeof kernel,
+                                       .name = "scale",
+                                       .parameters = kScaleParameters,
+                                       .parameter_count = 3,
+                                       .alignment = sizeof(float),
+                                       .extent = scale_extent,
+                                       .run = scale,
+                                       .context = calls};
+  const fairlead_host_kernel* const kernels[] = {&kernel};
+  const fairlead_host_executor_config host = {
+      .struct_size = sizeof host, .memory_bytes = 1 << 20, .kernels = kernels, .kernel_count = 1};
+  fairlead_executors* executors = NULL;
+  CHECK(fairlead_host_executors(&host, &executors) == FAIRLEAD_OK);
+  fairlead_service_config config;
+  fairlead_service_config_init(&config, sizeof config);
+  config.executors = executors;
+  fairlead_service* service = NULL;
+  CHECK(fairlead_service_start(make_engine("127.0.0.1:0"), &config, &service) == FAIRLEAD_OK);
+  fairlead_executors_release(executors);
+  return service;
+}
+
+/* scale(x, by, kCount), as pack() would have it */
+static size_t parameters_of(char* room, size_t size, fairlead_handle x, float by) {
+  const fairlead_pointer pointer = {x, 0};
+  const uint32_t count = kCount;
+  size_t end = fairlead_pack(room, size, 0, &pointer, sizeof pointer, 8);
+  end = fairlead_pack(room, size, end, &by, sizeof by, 4);
+  return fairlead_pack(room, size, end, &count, sizeof count, 4);
+}
+
+static void test_commands(fairlead_session* session, fairlead_channel* channel) {
+  fairlead_session_limits limits = FAIRLEAD_INIT(fairlead_session_limits);
+  CHECK(fairlead_session_get_limits(session, &limits) == FAIRLEAD_OK && limits.memory_bytes == 1 << 20);
+  const fairlead_handle x = fairlead_session_new_handle(session), function = fairlead_session_new_handle(session);
+  float in[kCount], out[kCount];
+  for (int i = 0; i < kCount; ++i) in[i] = (float)i;
+  uint64_t sequence = 0;
+  CHECK(fairlead_channel_allocate(channel, x, sizeof in, &sequence) == FAIRLEAD_OK && sequence == 1);
+  CHECK(fairlead_channel_copy_in(channel, x, 0, in, sizeof in, NULL) == FAIRLEAD_OK);
+  CHECK(fairlead_channel_load(channel, function, "scale", NULL) == FAIRLEAD_OK);
+  char parameters[64];
+  const size_t bytes = parameters_of(parameters, sizeof parameters, x, 3);
+  CHECK(bytes == 24);
+  fairlead_launch launch = FAIRLEAD_INIT(fairlead_launch);
+  launch.function = function;
+  CHECK(fairlead_channel_launch(channel, &launch, parameters, bytes, NULL) == FAIRLEAD_OK);
+
+  fairlead_graph* graph = NULL;
+  CHECK(fairlead_graph_create(&graph) == FAIRLEAD_OK);
+  CHECK(fairlead_graph_launch(graph, &launch, parameters, bytes) == FAIRLEAD_OK);
+  CHECK(fairlead_graph_fill(graph, x, 0, 4, 0) == FAIRLEAD_OK && fairlead_graph_commands(graph) == 2);
+  const fairlead_handle step = fairlead_session_new_handle(session);
+  CHECK(fairlead_channel_upload(channel, step, graph, NULL) == FAIRLEAD_OK);
+  fairlead_graph_release(graph);
+  CHECK(fairlead_channel_launch_graph(channel, step, NULL) == FAIRLEAD_OK);
+
+  fairlead_channel* second = NULL;
+  CHECK(fairlead_session_open_channel(session, &second) == FAIRLEAD_OK);
+  fairlead_mark mark;
+  CHECK(fairlead_channel_record(channel, &mark) == FAIRLEAD_OK && mark.channel == fairlead_channel_number(channel));
+  CHECK(fairlead_channel_fence(second, &mark, NULL) == FAIRLEAD_OK);
+  CHECK(fairlead_channel_copy_out(second, out, sizeof out, x, 0, NULL) == FAIRLEAD_OK);
+  CHECK(fairlead_channel_synchronize(second, MINUTE) == FAIRLEAD_OK);
+  for (int i = 0; i < kCount; ++i) CHECK(fabsf(out[i] - (float)(9 * i)) == 0);
+  CHECK(fairlead_channel_reached(second, FAIRLEAD_STAGE_COMPLETE) == fairlead_channel_last(second));
+  fairlead_channel_release(second);
+}
+
+static void test_failures(fairlead_session* session, fairlead_channel* channel) {
+  fairlead_failure failure = FAIRLEAD_INIT(fairlead_failure);
+  CHECK_FAILS(fairlead_channel_failure(channel, &failure), FAIRLEAD_NOT_FOUND, "no failure");
+  CHECK(fairlead_channel_release_memory(channel, 12345, NULL) == FAIRLEAD_OK);
+  CHECK(fairlead_channel_synchronize(channel, MINUTE) == FAIRLEAD_ABORTED);
+  CHECK(fairlead_channel_failure(channel, &failure) == FAIRLEAD_OK);
+  CHECK(failure.sequence == fairlead_channel_last(channel) && failure.scope == FAIRLEAD_SCOPE_COMMAND);
+  CHECK(failure.result == 400 && strlen(failure.text) > 0);
+  CHECK(fairlead_channel_recover(channel) == FAIRLEAD_OK);
+  CHECK(fairlead_channel_synchronize(channel, MINUTE) == FAIRLEAD_OK);
+
+  fairlead_launch launch = FAIRLEAD_INIT(fairlead_launch);
+  CHECK(fairlead_channel_launch(channel, &launch, NULL, 0, NULL) == FAIRLEAD_INVALID_ARGUMENT);
+  CHECK_FAILS(fairlead_channel_launch(channel, NULL, NULL, 0, NULL), FAIRLEAD_INVALID_ARGUMENT, "launch is NULL");
+  CHECK_FAILS(fairlead_channel_fill(NULL, 1, 0, 1, 0, NULL), FAIRLEAD_INVALID_ARGUMENT, "channel is NULL");
+
+  const fairlead_handle x = fairlead_session_new_handle(session), function = fairlead_session_new_handle(session);
+  CHECK(fairlead_channel_allocate(channel, x, kCount * sizeof(float), NULL) == FAIRLEAD_OK);
+  CHECK(fairlead_channel_load(channel, function, "scale", NULL) == FAIRLEAD_OK);
+  char parameters[24];
+  const size_t bytes = parameters_of(parameters, sizeof parameters, x, 2);
+  launch.function = function;
+  launch.grid.x = 13;
+  CHECK(fairlead_channel_launch(channel, &launch, parameters, bytes, NULL) == FAIRLEAD_OK);
+  CHECK(fairlead_channel_synchronize(channel, MINUTE) == FAIRLEAD_ABORTED);
+  CHECK(fairlead_channel_failure(channel, &failure) == FAIRLEAD_OK && failure.scope == FAIRLEAD_SCOPE_CONTEXT);
+  CHECK(strstr(failure.text, "13 is not to be") != NULL);
+  CHECK(parameters_of(parameters, 20, x, 2) == SIZE_MAX);
+}
+
+static void count_tenant(void* context, const fairlead_tenant_stats* tenant) {
+  if (tenant->commands > 0) ++*(int*)context;
+}
+
+int main(void) {
+  int calls = 0;
+  fairlead_service* service = serve(&calls);
+  char address[64];
+  CHECK(fairlead_service_listen_address(service, address, sizeof address) > 0);
+  fairlead_engine* engine = make_engine(NULL);
+  fairlead_session_options options;
+  fairlead_session_options_init(&options, sizeof options);
+  CHECK(options.flush_commands == 64 && options.wait_for_room);
+  options.patience_ns = MINUTE;
+  fairlead_session* session = NULL;
+  CHECK(fairlead_session_connect(engine, address, &options, &session) == FAIRLEAD_OK);
+  fairlead_channel* channel = NULL;
+  CHECK(fairlead_session_open_channel(session, &channel) == FAIRLEAD_OK);
+  test_commands(session, channel);
+  test_failures(session, channel);
+  CHECK(calls == 3);
+
+  fairlead_service_stats stats = FAIRLEAD_INIT(fairlead_service_stats);
+  CHECK(fairlead_service_get_stats(service, &stats) == FAIRLEAD_OK);
+  CHECK(stats.sessions_begun == 1 && stats.failures >= 2 && stats.commands > 8);
+  int tenants = 0;
+  CHECK(fairlead_service_tenants(service, count_tenant, &tenants) == FAIRLEAD_OK && tenants == 1);
+  fairlead_engine_stats figures = FAIRLEAD_INIT(fairlead_engine_stats);
+  CHECK(fairlead_engine_get_stats(fairlead_service_engine(service), &figures) == FAIRLEAD_OK);
+  CHECK(figures.peers_connected == 1);
+
+  fairlead_channel_release(channel);
+  fairlead_session_close(session);
+  CHECK(fairlead_session_status(session) != FAIRLEAD_OK);
+  fairlead_session_release(session);
+  fairlead_service_drain(service);
+  CHECK(fairlead_session_connect(engine, address, &options, &session) == FAIRLEAD_UNAVAILABLE && session == NULL);
+  fairlead_service_stop(service);
+  fairlead_service_destroy(service);
+  fairlead_engine_destroy(engine);
+
+  service = NULL;
+  fairlead_service_config config;
+  fairlead_service_config_init(&config, sizeof config); /* no executors: refused, and the engine is gone all the same */
+  CHECK(fairlead_service_start(make_engine("127.0.0.1:0"), &config, &service) == FAIRLEAD_INVALID_ARGUMENT);
+  CHECK(service == NULL);
+  puts("ok");
+  return 0;
+}

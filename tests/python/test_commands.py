@@ -1,0 +1,89 @@
+import asyncio
+
+import numpy
+import pytest
+
+import fairlead
+from conftest import MINUTE
+from fairlead.command import Graph, Pointer, Service, Session
+
+
+@pytest.fixture
+def session():
+    with Service(fairlead.Engine(listen="127.0.0.1:0", transport="tcp"), memory_bytes=1 << 22) as service:
+        engine = fairlead.Engine(transport="tcp")
+        with Session(engine, service.listen_address, patience=MINUTE) as made:
+            yield made
+        engine.shutdown()
+
+
+def test_vectors_are_added(session):
+    a, b = numpy.arange(10000, dtype="float32"), numpy.ones(10000, "float32")
+    x, y, add = (session.new_handle() for _ in range(3))
+    channel = session.open_channel()
+    assert channel.allocate(x, a.nbytes) == 1
+    channel.allocate(y, b.nbytes)
+    channel.load(add, "vector_add")
+    channel.copy_in(x, a)
+    channel.copy_in(y, b)
+    channel.launch(add, Pointer(x), Pointer(y), Pointer(y), numpy.uint32(a.size), grid=(40, 1, 1), block=256)
+    out = numpy.empty_like(a)
+    channel.copy_out(out, y)
+    channel.synchronize(MINUTE)
+    assert (out == a + 1).all()
+    assert channel.reached() == channel.last and not session.limits["range"][1]
+
+
+def test_what_is_copied_out_is_kept_until_it_is_written(session):
+    channel, x = session.open_channel(), session.new_handle()
+    channel.allocate(x, 1000)
+    channel.fill(x, 0, 1000, 5)
+    for _ in range(200):
+        channel.copy_out(bytearray(1000), x)  # nobody keeps it
+    out = bytearray(1000)
+    sequence = channel.copy_out(out, x)
+
+    async def wait():
+        await channel.done(sequence, timeout=MINUTE)
+
+    asyncio.run(wait())
+    assert out == b"\5" * 1000
+
+
+def test_graphs_and_fences(session):
+    channel, other = session.open_channel(), session.open_channel()
+    x, function, step = (session.new_handle() for _ in range(3))
+    channel.allocate(x, 400)
+    channel.fill(x, 0, 400, 0)
+    one = session.new_handle()
+    channel.allocate(one, 400)
+    channel.copy_in(one, numpy.ones(100, "float32"))
+    channel.load(function, "vector_add")
+    graph = Graph()
+    assert graph.launch(function, Pointer(x), Pointer(one), Pointer(x), numpy.uint32(100)) == 1
+    channel.upload(step, graph)
+    for _ in range(10):
+        channel.launch_graph(step)
+    other.fence(channel.record())
+    out = numpy.empty(100, "float32")
+    other.copy_out(out, x)
+    other.synchronize(MINUTE)
+    assert (out == 10).all()
+
+
+def test_failures_are_told_and_gone_on_from(session):
+    channel = session.open_channel()
+    assert channel.failure is None
+    channel.release(99)
+    with pytest.raises(fairlead.Error) as caught:
+        channel.synchronize(MINUTE)
+    assert caught.value.code is fairlead.Code.ABORTED
+    assert (channel.failure["scope"], channel.failure["result"]) == ("command", 400)
+    channel.recover()
+    channel.synchronize(MINUTE)
+    with pytest.raises(TypeError, match="numpy.uint32"):
+        channel.launch(1, 5)
+    with pytest.raises(ValueError, match="read-only"):
+        channel.copy_out(b"read-only", 1)
+    with pytest.raises(ValueError, match="stage 'over'"):
+        channel.reached("over")

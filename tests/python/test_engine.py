@@ -1,0 +1,234 @@
+import gc
+import pickle
+import socket
+import threading
+import weakref
+
+import numpy
+import pytest
+
+import fairlead
+from conftest import MINUTE
+
+
+def test_an_array_is_written_and_read_in_place(pair):
+    target = numpy.zeros(1000, "float32")
+    pair.there.publish("target", target, "rw")
+    remote = pair.peer.lookup("target")
+    assert (remote.nbytes, remote.access, remote.tensor.dtype, remote.tensor.shape) == (4000, "rw", "float32", (1000,))
+    source = numpy.arange(1000, dtype="float32")
+    assert pair.peer.write(source, remote).wait(MINUTE).nbytes == 4000
+    assert (target == source).all()
+    back = numpy.empty(500, "float32")
+    pair.peer.read(back, remote.slice(2000, 2000)).wait(MINUTE)
+    assert (back == source[500:]).all()
+
+
+def test_pool_memory_is_seen_by_numpy_without_a_copy(pair):
+    memory = pair.here.allocate(4096)
+    assert len(memory) == memory.nbytes == 4096 and memory.address % 4096 == 0
+    array = memory.numpy("int32", (4, 8), offset=16)
+    array[:] = 7
+    assert bytes(memory.slice(16, 128)) == numpy.full((4, 8), 7, "int32").tobytes()
+    assert not any(memoryview(memory)[:16])
+    tensor = memory.tensor("int32", (4, 8), offset=16)
+    assert numpy.shares_memory(tensor.numpy(), array) and tensor.numpy().shape == (4, 8)
+    assert numpy.shares_memory(numpy.from_dlpack(tensor), array)
+    assert tensor.__dlpack_device__() == (1, 0)
+    kept = weakref.ref(array)
+    del memory, tensor, array
+    gc.collect()
+    assert kept() is None
+
+
+def test_strided_tensors_cross(pair):
+    target = numpy.zeros((6, 10), "int16")
+    pair.there.publish("target", target, "rw")
+    remote = pair.peer.lookup("target")
+    source = numpy.arange(240, dtype="int16").reshape(12, 20)[::2, ::-2]
+    pair.peer.write_tensor(source, remote).wait(MINUTE)
+    assert (target == source).all()
+    with pytest.raises(ValueError, match="write_tensor"):
+        pair.peer.write(source, remote)
+    back = numpy.zeros((6, 10), "int16", order="F")
+    pair.peer.read_tensor(back, remote).wait(MINUTE)
+    assert (back == source).all()
+
+
+def test_what_a_transfer_names_is_kept_and_then_let_go(pair):
+    class Held(bytearray):
+        pass
+
+    target = pair.there.allocate(1 << 20)
+    pair.there.publish("target", target, "w")
+    remote = pair.peer.lookup("target")
+    held = Held(b"x" * (1 << 20))
+    gone = weakref.ref(held)
+    transfer = pair.peer.write(held, remote)
+    del held
+    transfer.wait(MINUTE)
+    assert bytes(target) == b"x" * (1 << 20)
+    del transfer
+    for _ in range(1000):  # it goes with the transfer's own end, a moment after the wait's
+        pair.here.allocate(64)
+        if gone() is None:
+            break
+    gc.collect()
+    assert gone() is None
+
+
+def test_batches_prepared_lists_and_selections(pair):
+    target = pair.there.allocate(400)
+    pair.there.publish("target", target, "w")
+    remote = pair.peer.lookup("target")
+    source = pair.here.allocate(400)
+    source.numpy()[:] = numpy.arange(400) % 251
+    pieces = [(source.slice(100 * i, 100), remote.slice(300 - 100 * i, 100)) for i in range(4)]
+    pair.peer.write_batch(pieces).wait(MINUTE)
+    assert bytes(target) == b"".join(bytes(source.slice(100 * i, 100)) for i in (3, 2, 1, 0))
+    prepared = pair.peer.prepare_write(pieces)
+    assert len(prepared) == 4 and prepared.nbytes == 400
+    target.numpy()[:] = 0
+    pair.peer.post(prepared, [3, 1], notify_bytes=b"\3\1", notify=2).wait(MINUTE)
+    assert bytes(target.slice(0, 100)) == bytes(source.slice(300, 100)) and not any(bytes(target.slice(100, 100)))
+    peer, event = next_of(pair.there, "notification")
+    assert (event.value, event.data, event.urgent) == (2, b"\3\1", False)
+    assert peer in pair.there.peers() and hash(peer) == hash(pair.there.peers()[0]) and peer != pair.peer
+    with pytest.raises(fairlead.InvalidArgument):
+        pair.peer.post(prepared, [4]).wait(MINUTE)
+
+
+def next_of(engine, kind):
+    while True:
+        peer, event = engine.next_event(MINUTE)
+        if event.kind == kind:
+            return peer, event
+
+
+def test_messages_and_order(pair):
+    first = pair.peer.send(b"hello", 7)
+    second = pair.peer.send(memoryview(b"xworld")[1:], 8, urgent=True, after=first)
+    fairlead.wait_all([first, second], MINUTE)
+    assert fairlead.wait_any([first, second], MINUTE) == 0
+    found = {event.value: (event.data, event.urgent) for _, event in (next_of(pair.there, "message") for _ in range(2))}
+    assert found == {7: (b"hello", False), 8: (b"world", True)}
+
+
+def test_atomics(pair):
+    word = numpy.zeros(2, "uint64")
+    pair.there.publish("word", word, "a")
+    remote = pair.peer.lookup("word").slice(8, 8)
+    assert pair.peer.fetch_add(remote, 5).wait(MINUTE).old_value == 0
+    assert pair.peer.compare_swap(remote, 5, 11).wait(MINUTE).old_value == 5
+    assert list(word) == [0, 11]
+
+
+def test_export_and_list(pair):
+    secret = pair.there.allocate(100)
+    capability = pair.there.export(secret, "r")
+    assert pair.peer.import_(capability).nbytes == 100
+    pair.there.unexport(capability)
+    with pytest.raises(fairlead.Denied):
+        pair.peer.import_(capability)
+    for name in ("a/1", "a/2", "b"):
+        pair.there.publish(name, secret)
+    assert [region.name for region in pair.peer.list("a/")] == ["a/1", "a/2"]
+    pair.there.unpublish("a/1")
+    with pytest.raises(fairlead.NotFound) as caught:
+        pair.peer.lookup("a/1")
+    assert caught.value.code is fairlead.Code.NOT_FOUND and isinstance(caught.value, LookupError)
+    again = pickle.loads(pickle.dumps(caught.value))
+    assert again.code is fairlead.Code.NOT_FOUND and str(again) == str(caught.value)
+
+
+def test_files_and_read_only_memory(pair, tmp_path):
+    path = tmp_path / "file"
+    path.write_bytes(b"0123456789")
+    memory = pair.there.map_file(path)
+    assert memory.read_only and bytes(memory) == b"0123456789"
+    with pytest.raises((ValueError, TypeError)):
+        memory.numpy()[0] = 1
+    pair.there.publish("file", memory)
+    with pytest.raises(ValueError, match="read-only"):
+        pair.peer.read(b"1234567890", pair.peer.lookup("file"))
+    with pytest.raises(ValueError, match="read-only"):
+        pair.there.register(b"1234567890", "w")
+    with pytest.raises(BufferError):
+        memory.tensor("uint8", (10,)).__dlpack__()
+    assert bytes(pair.there.register(b"1234567890", "r").memory) == b"1234567890"
+
+
+def test_what_is_wrong_is_said(pair):
+    with pytest.raises(TypeError, match="no setting 'lissen'"):
+        fairlead.Engine(lissen=":0")
+    with pytest.raises(TypeError, match="setting paths"):
+        fairlead.Engine(paths="two")
+    with pytest.raises(fairlead.InvalidArgument, match="paths"):
+        fairlead.Engine(paths=99)
+    with pytest.raises(ValueError, match="'thread'"):
+        fairlead.Engine(progress="never")
+    with pytest.raises(ValueError, match="access 'x'"):
+        pair.here.publish("name", numpy.zeros(3), "x")
+    with pytest.raises(TypeError, match="buffer protocol nor by DLPack"):
+        pair.here.register(object())
+    with pytest.raises(ValueError, match="no bytes"):
+        pair.here.register(b"", "r")
+    with pytest.raises(ValueError, match="no dtype"):
+        fairlead.TensorSpec("float7", [3])
+    with pytest.raises(fairlead.InvalidArgument, match="101"):
+        pair.here.allocate(100).slice(0, 101)
+    with pytest.raises(TypeError):
+        pickle.dumps(pair.here)
+    target = pair.there.allocate(10)
+    pair.there.publish("target", target)
+    with pytest.raises(fairlead.Denied):
+        pair.peer.write(bytes(10), pair.peer.lookup("target")).wait(MINUTE)
+    assert fairlead.__version__ == fairlead._core.version()
+
+
+def test_waits_end_in_time_or_with_the_engine(pair):
+    with socket.create_server(("127.0.0.1", 0)) as silent, fairlead.Engine(transport="tcp") as engine:
+        with pytest.raises(TimeoutError):
+            engine.connect("127.0.0.1:%d" % silent.getsockname()[1]).wait_ready(0.01)
+    while pair.there.next_event(0.0):
+        pass
+    assert pair.there.next_event(0.01) is None
+    assert pair.there.accept(MINUTE) is not None and pair.there.accept(0.01) is None
+    ended = []
+
+    def wait():
+        try:
+            pair.there.accept(None)
+        except fairlead.Error as error:
+            ended.append(error.code)
+
+    waiting = threading.Thread(target=wait)
+    waiting.start()
+    pair.there.shutdown()
+    waiting.join(MINUTE)
+    assert len(ended) == 1
+    with pytest.raises(fairlead.Unavailable):
+        pair.there.allocate(1)
+
+
+def test_threads_go_on_while_one_waits(pair):
+    """Python's lock is free during a wait: else this would never end."""
+    got = []
+    thread = threading.Thread(target=lambda: got.append(next_of(pair.there, "message")))
+    thread.start()
+    for _ in range(100):
+        pair.peer.lookup  # noqa: B018
+    pair.peer.send(b"now").wait(MINUTE)
+    thread.join(MINUTE)
+    assert got[0][1].data == b"now"
+
+
+def test_figures(pair):
+    pair.there.publish("target", pair.there.allocate(1000), "w")
+    pair.peer.write(bytes(1000), pair.peer.lookup("target")).wait(MINUTE)
+    assert pair.peer.stats()["bytes_written"] == 1000
+    stats = pair.here.stats()
+    assert stats["peers_connected"] == 1 and [each["transport"] for each in stats["transports"]] == ["tcp"]
+    assert pair.peer.transport == "tcp" and pair.peer.state == "ready" and "tcp" in pair.peer.explain()
+    assert any(each["usable"] for each in pair.here.devices())
+    assert pair.here.placement()

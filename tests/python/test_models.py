@@ -1,0 +1,111 @@
+"""State dicts to and from `fairlead serve`."""
+
+import json
+import os
+import subprocess
+import time
+
+import numpy
+import pytest
+
+import fairlead
+from conftest import MINUTE
+
+try:
+    import torch
+except ImportError:
+    torch = None
+
+
+@pytest.fixture
+def server(tmp_path):
+    program = os.environ.get("FAIRLEAD")
+    if not program or not os.path.exists(program):
+        pytest.skip("FAIRLEAD names no program")
+    ready = tmp_path / "ready.json"
+    with subprocess.Popen([program, "serve", "--listen", "127.0.0.1:0", "--ready-file", ready], stdin=subprocess.DEVNULL,
+                          stdout=subprocess.DEVNULL) as process:
+        end = time.monotonic() + MINUTE
+        while not (ready.exists() and ready.read_text()):
+            assert process.poll() is None and time.monotonic() < end
+            time.sleep(0.02)
+        yield json.loads(ready.read_text())["listen"]
+        process.terminate()
+
+
+@pytest.fixture
+def engine():
+    with fairlead.Engine(transport="tcp") as made:
+        yield made
+
+
+def equal(one, other):
+    return one.dtype == other.dtype and one.shape == other.shape and one.tobytes() == other.tobytes()
+
+
+def test_arrays_of_every_dtype_round_trip(server, engine):
+    random = numpy.random.default_rng(7)
+    state = {f"of.{name}": random.integers(0, 200, (3, 5)).astype(name)
+             for name in ("bool", "uint8", "int8", "int16", "uint16", "float16", "int32", "uint32", "float32", "int64",
+                          "uint64", "float64", "complex64")}
+    state["scalar"] = numpy.float32(3.5)
+    state["empty"] = numpy.zeros((0, 7), "int32")
+    state["turned"] = numpy.arange(12.0).reshape(3, 4).T
+    state["large"] = random.random(500_000)
+    fairlead.push_state_dict(engine, server, "all", state, metadata={"format": "np"}, timeout=MINUTE)
+    assert fairlead.list_models(engine, server) == [
+        {"name": "all", "tensors": len(state), "bytes": sum(numpy.asarray(each).nbytes for each in state.values())}]
+    back = fairlead.pull_state_dict(engine, server, "all", timeout=MINUTE)
+    assert list(back) == list(state)
+    assert all(equal(back[name], numpy.asarray(state[name])) for name in state)
+
+
+def test_a_sharded_model_is_what_the_program_pulls(server, engine, tmp_path):
+    state = {f"layer.{i}": numpy.full((100,), i, "float32") for i in range(600)}
+    names = list(state)
+    fairlead.push_state_dict(engine, server, "sharded", state, timeout=MINUTE,
+                             files={"one.safetensors": names[:300], "two.safetensors": names[300:]})
+    folder = tmp_path / "pulled"
+    subprocess.run([os.environ["FAIRLEAD"], "pull", server, "sharded", folder, "--transport", "tcp"], check=True, timeout=60,
+                   stdout=subprocess.DEVNULL)
+    assert sorted(each.name for each in folder.iterdir()) == ["one.safetensors", "two.safetensors"]
+    subprocess.run([os.environ["FAIRLEAD"], "push", folder / "two.safetensors", server, "--transport", "tcp"], check=True,
+                   timeout=60, stdout=subprocess.DEVNULL)
+    back = fairlead.pull_state_dict(engine, server, "two", timeout=MINUTE)
+    assert list(back) == names[300:] and all(equal(back[name], state[name]) for name in back)
+    assert len(fairlead.pull_state_dict(engine, server, "sharded", timeout=MINUTE)) == 600
+
+
+def test_what_is_wrong_is_said(server, engine):
+    with pytest.raises(fairlead.NotFound):
+        fairlead.pull_state_dict(engine, server, "nothing", timeout=MINUTE)
+    with pytest.raises(TypeError, match="'odd' is of complex128"):
+        fairlead.push_state_dict(engine, server, "odd", {"odd": numpy.zeros(3, "complex128")})
+    with pytest.raises(fairlead.InvalidArgument, match="once"):
+        fairlead.push_state_dict(engine, server, "twice", {"a": numpy.zeros(3)}, files={"f": ["a", "a"]})
+    with pytest.raises(fairlead.Error, match="not legal"):
+        fairlead.push_state_dict(engine, server, "no/slash", {"a": numpy.zeros(3)}, timeout=MINUTE)
+    with fairlead.Engine(listen="127.0.0.1:0", transport="tcp") as other:
+        with pytest.raises(TimeoutError):
+            fairlead.list_models(engine, other.listen_address, timeout=0.3)
+
+
+@pytest.mark.skipif(torch is None, reason="torch is not installed")
+def test_a_torch_state_dict_of_mixed_dtypes_round_trips(server, engine):
+    torch.manual_seed(1)
+    state = {str(dtype): (torch.randn(17, 9) * 10).to(dtype)
+             for dtype in (torch.float32, torch.float16, torch.bfloat16, torch.float64, torch.int64, torch.int8, torch.bool)}
+    state["scalar"] = torch.tensor(5)
+    state["turned"] = torch.arange(12.0).reshape(3, 4).t()
+    state["parameter"] = torch.nn.Linear(30, 20).weight
+    fairlead.push_state_dict(engine, server, "torch", state, timeout=MINUTE)
+    back = fairlead.pull_state_dict(engine, server, "torch", framework="torch", timeout=MINUTE)
+    assert list(back) == list(state)
+    for name, tensor in state.items():
+        assert back[name].dtype == tensor.dtype and torch.equal(back[name], tensor.detach())
+    as_arrays = fairlead.pull_state_dict(engine, server, "torch", timeout=MINUTE)
+    assert as_arrays["torch.bfloat16"].dtype == "bfloat16"
+    assert torch.equal(torch.from_dlpack(as_arrays["torch.bfloat16"]), state["torch.bfloat16"])
+    tensor = torch.zeros(100)
+    engine.register(tensor, "w").memory.numpy("float32")[:] = 3
+    assert tensor.sum() == 300

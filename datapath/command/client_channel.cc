@@ -47,9 +47,10 @@ std::string describe(const Failure& failure, std::uint16_t channel) {
 
 }  // namespace
 
-ClientChannel::ClientChannel(ClientSession& session, std::uint16_t number)
+ClientChannel::ClientChannel(ClientSession& session, std::uint16_t number, std::int32_t priority)
     : session_(session),
       number_(number),
+      priority_(priority),
       most_bytes_(std::min({kWhileBehind * std::size_t{session.options().flush_bytes}, kMaxBatch - kMaxRecord,
                             session.max_message_bytes()})),
       buffer_(most_bytes_ + kMaxRecord) {}

@@ -31,9 +31,13 @@ class ClientChannel : public fairlead::command::ChannelBody {
  public:
   using Clock = std::chrono::steady_clock;
 
-  ClientChannel(ClientSession& session, std::uint16_t number);
+  ClientChannel(ClientSession& session, std::uint16_t number, std::int32_t priority = 0);
 
   [[nodiscard]] std::uint16_t number() const noexcept { return number_; }
+  [[nodiscard]] std::int32_t priority() const noexcept { return priority_; }
+  /// Of the session's channels, by priority; the session sets it.
+  [[nodiscard]] ClientChannel* next() const noexcept { return next_.load(std::memory_order_acquire); }
+  [[nodiscard]] std::atomic<ClientChannel*>& next_in_order() noexcept { return next_; }
   [[nodiscard]] ClientSession& session() const noexcept { return session_; }
 
   /// What is to be appended: a body of a fixed size, and bytes behind it.
@@ -106,6 +110,8 @@ class ClientChannel : public fairlead::command::ChannelBody {
 
   ClientSession& session_;
   const std::uint16_t number_;
+  const std::int32_t priority_;
+  std::atomic<ClientChannel*> next_{nullptr};
   const std::size_t most_bytes_;  // in a buffer
 
   std::mutex paying_;  // taken before lock_; guards

@@ -63,8 +63,8 @@ Result<std::shared_ptr<ClientSession>> ClientSession::connect(Engine& engine, st
   const bool started = self->flusher_.start(options.flush_after, [self] {
     Flusher::Looked looked;
     const Clock::time_point now = Clock::now();
-    for (std::size_t i = 0; i < self->channel_count_.load(std::memory_order_acquire); ++i) {
-      const ClientChannel::Due due = self->channels_[i]->flush_if_due(now, self->options_.flush_after);
+    for (ClientChannel* each = self->first_.load(std::memory_order_acquire); each != nullptr; each = each->next()) {
+      const ClientChannel::Due due = each->flush_if_due(now, self->options_.flush_after);
       looked.was_due |= due.was_sent;
       if (due.left && (!looked.soonest || *due.left < *looked.soonest)) looked.soonest = due.left;
     }
@@ -113,13 +113,23 @@ void ClientSession::end(Status why) {
   news_.notify_all();
 }
 
-ClientChannel* ClientSession::open_channel() {
+ClientChannel* ClientSession::open_channel(const fairlead::command::ChannelOptions& options) {
   const std::lock_guard lock(opening_);
   const std::size_t number = channel_count_.load(std::memory_order_relaxed);
   if (number >= channels_.size()) return nullptr;
-  channels_[number] = std::make_unique<ClientChannel>(*this, static_cast<std::uint16_t>(number));
+  const std::int32_t priority = std::clamp(options.priority, limits_.greatest_priority, limits_.least_priority);
+  channels_[number] = std::make_unique<ClientChannel>(*this, static_cast<std::uint16_t>(number), priority);
+  ClientChannel* const channel = channels_[number].get();
+  if (priority != 0) send(TrafficClass::kCommands, channel_message(channel->number(), {.priority = priority}));
+  // Behind those that go before it, and the same; who walks along sees it or not.
+  std::atomic<ClientChannel*>* at = &first_;
+  for (ClientChannel* each = at->load(); each != nullptr && each->priority() <= priority; each = at->load()) {
+    at = &each->next_in_order();
+  }
+  channel->next_in_order().store(at->load(), std::memory_order_relaxed);
+  at->store(channel, std::memory_order_release);
   channel_count_.store(number + 1, std::memory_order_release);
-  return channels_[number].get();
+  return channel;
 }
 
 // ---- out -----------------------------------------------------------------------------------------------------------
@@ -133,8 +143,9 @@ void ClientSession::send(TrafficClass traffic, Bytes message) noexcept {
 }
 
 void ClientSession::flush_all() noexcept {
-  const std::size_t count = channel_count_.load(std::memory_order_acquire);
-  for (std::size_t i = 0; i < count; ++i) channels_[i]->flush();
+  for (ClientChannel* each = first_.load(std::memory_order_acquire); each != nullptr; each = each->next()) {
+    each->flush();
+  }
 }
 
 // ---- in ------------------------------------------------------------------------------------------------------------
@@ -227,7 +238,8 @@ void ClientSession::handle_message(Bytes message, TrafficClass traffic) {
 void ClientSession::welcome(Bytes body) {
   const auto said = take<Welcome>(body);
   const auto more = said && said->version >= kGraphVersion ? take<WelcomeMore>(body) : WelcomeMore();
-  const bool legal = said && more && !welcome_.load(std::memory_order_relaxed) && said->version >= kOldestVersion &&
+  const auto last = more && said->version >= kChannelVersion ? take<WelcomeLast>(body) : WelcomeLast();
+  const bool legal = said && more && last && last->greatest_priority <= 0 && last->least_priority >= 0 && !welcome_.load(std::memory_order_relaxed) && said->version >= kOldestVersion &&
                      said->version <= kNewestVersion && said->channels != 0 && said->credits != 0 &&
                      said->payload_bytes >= kMaxInline && said->payload_bytes <= kMaxPayload &&
                      said->payload_credit >= said->payload_bytes && said->parameter_bytes <= kMaxParameters;
@@ -248,7 +260,9 @@ void ClientSession::welcome(Bytes body) {
                    .modules = said->modules,
                    .graph_records = more->graph_records,
                    .graph_bytes = more->graph_bytes,
-                   .range = {more->range_base, more->range_bytes, more->range_alignment}};
+                   .range = {more->range_base, more->range_bytes, more->range_alignment},
+                   .least_priority = last->least_priority,
+                   .greatest_priority = last->greatest_priority};
   if (options_.range_bytes == 0) limits_.range = {};  // none was asked for
   channels_.resize(limits_.channels);
   welcome_.store(true, std::memory_order_release);

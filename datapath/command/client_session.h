@@ -49,7 +49,7 @@ class ClientSession : public fairlead::command::SessionBody {
   }
   [[nodiscard]] ClientRange& range() noexcept { return range_; }
   /// Null: there are as many as there may be.
-  [[nodiscard]] ClientChannel* open_channel();
+  [[nodiscard]] ClientChannel* open_channel(const fairlead::command::ChannelOptions& options = {});
   [[nodiscard]] std::uint64_t new_handle() noexcept { return handles_.fetch_add(1) + 1; }
   [[nodiscard]] Status status() const;
   [[nodiscard]] bool has_ended() const noexcept { return ended_.load(std::memory_order_acquire); }
@@ -84,6 +84,7 @@ class ClientSession : public fairlead::command::SessionBody {
   // Slots are given once and stay, so whoever sees the count sees the channels below it.
   std::vector<std::unique_ptr<ClientChannel>> channels_;
   std::atomic<std::size_t> channel_count_{0};
+  std::atomic<ClientChannel*> first_{nullptr};  // of all, by priority
   std::mutex opening_;
 
   mutable std::mutex mutex_;  // guards what follows

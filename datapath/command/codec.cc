@@ -65,10 +65,18 @@ std::vector<std::byte> hello_message(const Hello& hello, const std::optional<Hel
   return message;
 }
 
-std::vector<std::byte> welcome_message(const Welcome& welcome, const std::optional<WelcomeMore>& more) {
+std::vector<std::byte> welcome_message(const Welcome& welcome, const std::optional<WelcomeMore>& more,
+                                       const std::optional<WelcomeLast>& last) {
   auto message = make_message({.type = static_cast<std::uint8_t>(MessageType::kWelcome)});
   put(message, welcome);
   if (more) put(message, *more);
+  if (last) put(message, *last);
+  return message;
+}
+
+std::vector<std::byte> channel_message(std::uint16_t channel, const ChannelBody& body) {
+  auto message = make_message({.type = static_cast<std::uint8_t>(MessageType::kChannel), .channel = channel});
+  put(message, body);
   return message;
 }
 

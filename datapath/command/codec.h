@@ -49,10 +49,12 @@ void put_record(std::vector<std::byte>& to, Opcode opcode, std::uint16_t flags, 
 }
 
 [[nodiscard]] std::vector<std::byte> make_message(const MessageHeader& header);
-/// `more`: left out, as clients do that know versions 1 and 2 alone, or if that is what the session speaks.
+/// `more`, `last`: left out, as clients do that know older versions alone, or if that is what the session speaks.
 [[nodiscard]] std::vector<std::byte> hello_message(const Hello& hello, const std::optional<HelloMore>& more = {});
 [[nodiscard]] std::vector<std::byte> welcome_message(const Welcome& welcome,
-                                                     const std::optional<WelcomeMore>& more = {});
+                                                     const std::optional<WelcomeMore>& more = {},
+                                                     const std::optional<WelcomeLast>& last = {});
+[[nodiscard]] std::vector<std::byte> channel_message(std::uint16_t channel, const ChannelBody& body);
 /// Of a text no more than kMaxText bytes.
 [[nodiscard]] std::vector<std::byte> refused_message(const Status& why);
 

@@ -42,6 +42,7 @@ Result<std::uint64_t> append(ClientChannel* channel, Opcode opcode, const Body& 
 // ---- Channel -------------------------------------------------------------------------------------------------------
 
 std::uint32_t Channel::number() const noexcept { return valid() ? of(channel_)->number() : 0; }
+std::int32_t Channel::priority() const noexcept { return valid() ? of(channel_)->priority() : 0; }
 
 Result<std::uint64_t> Channel::allocate(Handle handle, std::uint64_t bytes) {
   if (!valid()) return no_channel();
@@ -218,9 +219,9 @@ Result<Session> Session::connect(Engine& engine, std::string_view host_port, con
   return Session(*std::move(session));
 }
 
-Result<Channel> Session::open_channel() {
+Result<Channel> Session::open_channel(const ChannelOptions& options) {
   if (of(session_)->has_ended()) return of(session_)->status();
-  ClientChannel* const channel = of(session_)->open_channel();
+  ClientChannel* const channel = of(session_)->open_channel(options);
   if (channel == nullptr) {
     return Status(Code::kResourceExhausted,
                   fmt::format("the session has {} channels, as many as the service allows", limits().channels));

@@ -41,10 +41,11 @@ struct TenantMeter {
   std::array<std::atomic<std::uint64_t>, kSlots> slots{};
 };
 
-/// Of one session, for whoever says what it did when its process has ended.
+/// Of one session: for whoever says what it did when its process has ended, and what its process is to know meanwhile.
 struct SessionMeter {
   std::atomic<std::uint64_t> sequence{0};  // of the command that runs, or ran last
   std::atomic<std::uint32_t> channel{0};   // of that
+  std::atomic<bool> has_news{false};       // the service has more for it than it was given
 };
 
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free, "processes share them");

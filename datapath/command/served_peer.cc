@@ -19,6 +19,7 @@ constexpr std::chrono::milliseconds kHeldLook{2};     // how often the same look
 constexpr std::chrono::microseconds kDeviceLook{50};  // how often it looks how far the device is, after kSpin
 constexpr std::chrono::microseconds kTurn{200};       // at a device that is shared, or one command longer
 constexpr std::chrono::milliseconds kRun{1};          // at one that is not, before its thread looks up
+constexpr std::chrono::microseconds kNewsLook{20};    // how long what gives way runs without a look for messages
 constexpr std::chrono::seconds kGrace{30};            // for the words that end a session
 constexpr std::uint64_t kMessageCost = 1024;          // bytes that a message counts for besides its own
 
@@ -118,11 +119,13 @@ void ServedPeer::deliver(Event event) {
     queued_.push_back(std::move(event));
   }
   any_queued_.store(true, std::memory_order_release);
+  if (session_ != nullptr) session_->set_news(true);
   news_.notify_one();
 }
 
 ServedPeer::Left ServedPeer::turn() {
   if (ended_.load(std::memory_order_relaxed)) return Left::kNothing;
+  look_again_ = now() + kNewsLook;
   const bool more = run();
   return more ? Left::kMore : session_->is_held() || session_->is_pending() ? Left::kHeld : Left::kNothing;
 }
@@ -189,8 +192,10 @@ void ServedPeer::thread_main() noexcept {
     if (any_queued_.load(std::memory_order_acquire)) take_queued();
     Clock::time_point until = now() + kRun;
     if (turnstile_ != nullptr) {
-      turn = turnstile_->enter(*admission_.account().member, stopping_, turn);
-      if (turn.number == 0) break;
+      if (turn.number == 0 || now() >= turn.began + kTurn) {
+        turn = turnstile_->enter(*admission_.account().member, stopping_, turn);
+        if (turn.number == 0) break;
+      }
       until = turn.began + kTurn;
     }
     if (run(until) || any_queued_.load(std::memory_order_acquire)) continue;
@@ -210,6 +215,7 @@ void ServedPeer::take_queued() {
     queued_bytes_ = 0;
     overrun = overrun_;
     any_queued_.store(false, std::memory_order_relaxed);
+    session_->set_news(false);
   }
   take(std::move(events));
   if (overrun) session_->overrun();

@@ -60,6 +60,10 @@ class ServedPeer final : private Outlet {
   [[nodiscard]] bool may_copy(std::uint64_t bytes) override;
   [[nodiscard]] std::optional<std::int64_t> copy_level() override;
   void charge_copies(std::uint64_t bytes) override { admission_.account().bandwidth.charge(bytes); }
+  /// Without a thread nobody knows: then it is time to look.
+  [[nodiscard]] bool has_news() const override {
+    return thread_.joinable() ? any_queued_.load(std::memory_order_acquire) : time_() >= look_again_;
+  }
   [[nodiscard]] Clock::time_point now() override { return time_(); }
   bool run(Clock::time_point until = Clock::time_point::max());
   void take(std::vector<Event> events);
@@ -84,6 +88,7 @@ class ServedPeer final : private Outlet {
 
   std::uint64_t moves_ = 0;         // of the device, that were seen
   Clock::time_point look_until_{};  // for its next, without sleeping
+  Clock::time_point look_again_{};  // for messages, where they come between turns
 
   std::thread thread_;
   std::atomic<bool> stopping_{false}, ended_{false};

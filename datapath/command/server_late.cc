@@ -28,14 +28,14 @@ void ServerSession::follow(ServerChannel& channel) {
 void ServerSession::lose(const Outcome& outcome) {
   if (lost_) return;
   lost_ = outcome;
-  for (auto& [number, channel] : channels_) {
-    if (channel.complete() < channel.executed()) channel.fail(outcome, channel.complete() + 1);
+  for (ServerChannel* const channel : channels_.in_order()) {
+    if (channel->complete() < channel->executed()) channel->fail(outcome, channel->complete() + 1);
   }
 }
 
 std::uint64_t ServerSession::kept_bytes() noexcept {
   std::uint64_t bytes = 0;
-  for (auto& [number, channel] : channels_) bytes += channel.results().bytes();
+  for (ServerChannel* const channel : channels_.in_order()) bytes += channel->results().bytes();
   return bytes;
 }
 

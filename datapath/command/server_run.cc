@@ -31,30 +31,35 @@ bool may_wait(const Record& record) noexcept {
 bool ServerSession::run(Clock::time_point until) {
   held_ = pending_ = false;
   bool more = false, moved = true;
+  std::uint32_t single = kTurn;
   // What one channel did may be what another waits for.
   for (int rounds = 0; moved && rounds < 4; ++rounds) {
     moved = false;
     more = false;
     pending_ = false;
-    auto at = channels_.lower_bound(first_);
-    for (std::size_t left = channels_.size(); left != 0; --left, ++at) {
-      if (at == channels_.end()) at = channels_.begin();
-      auto& [number, channel] = *at;
+    const std::span<ServerChannel* const> order = channels_.in_order();
+    for (std::size_t i = 0; i < order.size(); ++i) {
+      ServerChannel& channel = *order[i];
       if (outlet_.untaken() >= terms_.held_results) {  // a client that does not read
         held_ = true;
         return false;
       }
       const std::uint64_t before = channel.executed() + channel.complete();
-      const Step last = run(channel, kTurn, until);
+      // Any command may be what one of a higher priority waits for.
+      const bool is_single = channels_.any_waits_before(channel);
+      const Step last = run(channel, is_single ? 1 : kTurn, until);
       if (is_over()) return false;  // and the channels are gone
-      moved |= channel.executed() + channel.complete() != before;
+      const bool went_on = channel.executed() + channel.complete() != before;
+      moved |= went_on;
       more |= last == Step::kDone;
       held_ |= last == Step::kHeld;
       pending_ |= channel.complete() < channel.executed() && !lost_;
-      if (last == Step::kTime) {  // who has more to run than there is time keeps no other from its turn
-        first_ = static_cast<std::uint16_t>(number + 1);
-        return true;
-      }
+      // Who has more to run than there is time keeps no other from its turn.
+      if (last == Step::kTime) channels_.had_turn(channel);
+      if (last == Step::kTime || last == Step::kNews) return true;
+      if (!is_single || !went_on) continue;
+      if (--single == 0) return true;
+      i = std::size_t{0} - 1;
     }
   }
   return more || moved;
@@ -62,23 +67,25 @@ bool ServerSession::run(Clock::time_point until) {
 
 ServerSession::Step ServerSession::run(ServerChannel& channel, std::uint32_t most, Clock::time_point until) {
   Step last = Step::kDone;
+  const bool gives_way = !channels_.is_first_level(channel);
   for (std::uint32_t i = 0; i < most && last == Step::kDone; ++i) {
     last = step(channel);
     if (is_over()) return last;
-    const bool look = last == Step::kDone && (i % kCommandsPerClockRead == 0 || took_long_);
+    if (last == Step::kDone && gives_way && outlet_.has_news()) last = Step::kNews;
+    const bool look = (last == Step::kDone || last == Step::kNews) && (i % kCommandsPerClockRead == 0 || took_long_);
     const Clock::time_point now = look ? outlet_.now() : Clock::time_point();
     if (look && now >= until) last = Step::kTime;
     if (!channel.owes_reply()) continue;
     if (channel.reply_is_full() || (look && channel.is_old(now, kOldestUnsaid))) reply(channel);
   }
   if (late_) follow(channel);
-  if (last != Step::kDone && channel.owes_reply()) reply(channel);
+  if (last != Step::kDone && last != Step::kNews && channel.owes_reply()) reply(channel);
   return last;
 }
 
 std::uint64_t ServerSession::waiting() const noexcept {
   std::uint64_t all = 0;
-  for (const auto& [number, channel] : channels_) all += channel.waiting();
+  for (const ServerChannel* const channel : channels_.in_order()) all += channel->waiting();
   return all;
 }
 
@@ -153,9 +160,8 @@ std::optional<ServerSession::Step> ServerSession::wait_for(ServerChannel& channe
   if (record.is(Opcode::kFence)) {
     const auto body = body_of<FenceBody>(record);
     if (body.channel >= terms_.channels || body.channel == channel.number()) return std::nullopt;
-    const auto other = channels_.find(static_cast<std::uint16_t>(body.channel));
-    if (other == channels_.end()) return Step::kBlocked;
-    if (other->second.executed() < body.sequence) return Step::kBlocked;
+    const ServerChannel* const other = channels_.find(body.channel);
+    if (other == nullptr || other->executed() < body.sequence) return Step::kBlocked;
   }
   return std::nullopt;
 }
@@ -295,17 +301,16 @@ Outcome ServerSession::make_graph(ServerChannel& channel, const Record& record) 
 
 Outcome ServerSession::fence(const Record& record) {
   const auto body = body_of<FenceBody>(record);
-  const auto other =
-      body.channel < terms_.channels ? channels_.find(static_cast<std::uint16_t>(body.channel)) : channels_.end();
-  if (other == channels_.end()) {
+  const ServerChannel* const other = channels_.find(body.channel);
+  if (other == nullptr) {
     return {kInvalidValue, Scope::kCommand, fmt::format("a fence on channel {}, which there is not", body.channel)};
   }
-  if (const fairlead::command::Failure* const why = other->second.passed_over(body.sequence)) {
+  if (const fairlead::command::Failure* const why = other->passed_over(body.sequence)) {
     return {why->result, Scope::kStream,
             fmt::format("command {} of channel {}, which it waited for, did not run: {}", body.sequence, body.channel,
                         why->text)};
   }
-  if (other->second.executed() >= body.sequence) {
+  if (other->executed() >= body.sequence) {
     return late_ ? executor_->fence({static_cast<std::uint32_t>(body.channel), body.sequence}) : Outcome();
   }
   return {kInvalidValue, Scope::kCommand,

@@ -40,6 +40,7 @@ void ServerSession::take(std::vector<std::byte> message, TrafficClass traffic) {
   if (type == MessageType::kCommands && !bulk) return take_commands(*header, std::move(message));
   if (type == MessageType::kPayload && bulk) return take_payload(*header, std::move(message));
   if (type == MessageType::kImage && bulk) return take_image(*header, body);
+  if (type == MessageType::kChannel && !bulk) return take_channel(*header, body);
   end(Code::kDataLoss, fmt::format("a message of type {} has no place here", header->type));
 }
 
@@ -71,6 +72,7 @@ void ServerSession::greet(Bytes body) {
   const ExecutorLimits limits = executor_->limits();
   late_ = executor_->is_asynchronous();
   takes_modules_ = limits.modules != 0;
+  priorities_ = limits.priorities;
   if (late_ && version < kLateVersion) {
     return refuse(
         Code::kVersionMismatch,
@@ -101,7 +103,24 @@ void ServerSession::greet(Bytes body) {
     more.graph_records = terms_.graph_records;
     more.graph_bytes = terms_.graph_bytes;
   }
-  outlet_.send(TrafficClass::kCommands, welcome_message(welcome, more));
+  std::optional<WelcomeLast> last;
+  if (version >= kChannelVersion) last = {priorities_.least, priorities_.greatest};
+  outlet_.send(TrafficClass::kCommands, welcome_message(welcome, more, last));
+}
+
+/// Its payload may have come before.
+void ServerSession::take_channel(const MessageHeader& header, Bytes body) {
+  ServerChannel* const channel = channel_of(header);
+  if (channel == nullptr) return;
+  const auto said = command::take<ChannelBody>(body);
+  if (!said || channel->accepted() != 0) {
+    return end(Code::kDataLoss, fmt::format("channel {} is told of when it has commands already, or in words that are "
+                                            "cut short",
+                                            header.channel));
+  }
+  const std::int32_t priority = priorities_.clamp(said->priority);
+  channels_.set_priority(*channel, priority);
+  executor_->prioritize(header.channel, priority);
 }
 
 ServerChannel* ServerSession::channel_of(const MessageHeader& header) {
@@ -109,7 +128,7 @@ ServerChannel* ServerSession::channel_of(const MessageHeader& header) {
     end(Code::kOutOfRange, fmt::format("channel {} of {}", header.channel, terms_.channels));
     return nullptr;
   }
-  return &channels_.try_emplace(header.channel, header.channel, late_).first->second;
+  return &channels_.open(header.channel, late_);
 }
 
 void ServerSession::take_commands(const MessageHeader& header, std::vector<std::byte> message) {

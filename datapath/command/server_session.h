@@ -10,7 +10,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -18,7 +17,7 @@
 
 #include "datapath/command/graph/server_graphs.h"
 #include "datapath/command/meter.h"
-#include "datapath/command/server_channel.h"
+#include "datapath/command/server_channels.h"
 #include "datapath/command/server_modules.h"
 #include "datapath/command/session_runner.h"
 #include "fairlead/command_service.h"
@@ -37,6 +36,8 @@ class Outlet {
   /// The same for who copies elsewhere, and says later how much: above 0, one may. Nothing: there is no limit.
   [[nodiscard]] virtual std::optional<std::int64_t> copy_level() { return std::nullopt; }
   virtual void charge_copies(std::uint64_t /*bytes*/) {}
+  /// From any thread: more has come, which is taken when run() returns.
+  [[nodiscard]] virtual bool has_news() const { return false; }
   /// The time, which tests may hold in their hands.
   [[nodiscard]] virtual std::chrono::steady_clock::time_point now() { return std::chrono::steady_clock::now(); }
 
@@ -78,9 +79,10 @@ class ServerSession final : public SessionRunner {
   [[nodiscard]] std::uint64_t waiting() const noexcept override;
 
  private:
-  enum class Step : std::uint8_t { kDone, kIdle, kBlocked, kHeld, kTime };
+  enum class Step : std::uint8_t { kDone, kIdle, kBlocked, kHeld, kTime, kNews };
 
   void greet(Bytes body);
+  void take_channel(const MessageHeader& header, Bytes body);
   void take_commands(const MessageHeader& header, std::vector<std::byte> message);
   void take_payload(const MessageHeader& header, std::vector<std::byte> message);
   void take_image(const MessageHeader& header, Bytes body);
@@ -114,10 +116,10 @@ class ServerSession final : public SessionRunner {
   SessionMeter* const meter_;
   ServerModules modules_;
   ServerGraphs graphs_;
-  std::map<std::uint16_t, ServerChannel> channels_;
-  std::uint16_t first_ = 0;                                // the channel that run() begins with, or the next there is
+  ServerChannels channels_;
   std::unique_ptr<fairlead::command::Executor> executor_;  // may write into what the channels keep
-  bool late_ = false, takes_modules_ = false;              // what it is
+  bool late_ = false, takes_modules_ = false;              // what it is,
+  fairlead::command::Priorities priorities_;               // and has
   std::optional<fairlead::command::Outcome> lost_;         // the context is
   std::vector<std::byte> scratch_;
   Status ended_;

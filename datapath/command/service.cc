@@ -24,6 +24,7 @@ namespace {
 constexpr std::chrono::milliseconds kLook{50};       // how often the thread looks whether it is to stop
 constexpr std::chrono::microseconds kSpin{50};       // how long it looks for the next message before it sleeps
 constexpr std::chrono::microseconds kHeldLook{200};  // the same while a session waits for its client
+constexpr unsigned kMostTaken = 64;                  // messages in a row, while there is more to run
 
 /// The service's engine, and the thread that takes the engine's events. Threads: start and stop by the owner; the
 /// address from any; all else on the service's thread.
@@ -68,6 +69,7 @@ void ServiceImpl::thread_main() {
   using Left = ServedPeers::Left;
   Left left = Left::kNothing;
   std::chrono::steady_clock::time_point look_until{};
+  unsigned taken = 0;  // since something ran
   while (!stopping_.load(std::memory_order_relaxed)) {
     while (engine_.accept()) {
     }
@@ -80,9 +82,12 @@ void ServiceImpl::thread_main() {
     if (came) {
       peers_.handle(peer, std::move(event));
       look_until = std::chrono::steady_clock::now() + kSpin;
+      // What has come may go before what is left.
+      if (in_turn && left == Left::kMore && ++taken < kMostTaken) continue;
     } else if (left == Left::kNothing && looks) {
       ::sched_yield();  // the client may share its core
     }
+    taken = 0;
     if (in_turn && left != Left::kNothing) {
       left = peers_.run_all();
     } else if (in_turn && came) {

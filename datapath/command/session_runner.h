@@ -31,6 +31,8 @@ class SessionRunner {
   virtual bool run(Clock::time_point until) = 0;
   /// From any thread: what runs is of no use any more. Whether it can be ended is the runner's affair.
   virtual void abandon() noexcept {}
+  /// Whether more has come, which take() is to be given when run() returns. Any thread, one at a time.
+  virtual void set_news(bool /*is_there*/) noexcept {}
 
   /// Commands wait for the client to take what it has asked for, or for its bandwidth.
   [[nodiscard]] virtual bool is_held() const noexcept = 0;

@@ -14,11 +14,13 @@ namespace fairlead::datapath::command {
 static_assert(std::endian::native == std::endian::little, "structs cross as they are");
 
 inline constexpr std::uint64_t kMessageValue = 0x31444d434c46;  // "FLCMD1": the value of every message of ours
-inline constexpr std::uint16_t kOldestVersion = 1, kNewestVersion = 3;
+inline constexpr std::uint16_t kOldestVersion = 1, kNewestVersion = 4;
 /// From here on a command may fail that was said to be executed, until it is said to be complete.
 inline constexpr std::uint16_t kLateVersion = 2;
 /// From here on there are graphs, and ranges of addresses.
 inline constexpr std::uint16_t kGraphVersion = 3;
+/// From here on channels are told of: they have priorities.
+inline constexpr std::uint16_t kChannelVersion = 4;
 
 inline constexpr std::size_t kMaxInline = 1024;          // of a copy whose bytes are in the record, or in the reply
 inline constexpr std::size_t kMaxPayload = 1 << 20;      // of one record's copy
@@ -42,6 +44,7 @@ enum class MessageType : std::uint8_t {
   kResult = 7,    // server, bulk: the bytes of copy-out `sequence` of `channel`
   kWanted = 8,    // server: WantedBody, of the image of module `sequence` of `channel`
   kImage = 9,     // client, bulk: ImageBody and as many bytes of it
+  kChannel = 10,  // client, before the first commands of `channel`: ChannelBody
 };
 
 struct MessageHeader {
@@ -89,6 +92,19 @@ struct WelcomeMore {
   std::uint64_t range_base = 0, range_bytes = 0;
 };
 static_assert(sizeof(WelcomeMore) == 32);
+
+/// Behind WelcomeMore, from version 4 on.
+struct WelcomeLast {
+  std::int32_t least_priority = 0, greatest_priority = 0;  // of channels: the greatest has the smallest number
+};
+static_assert(sizeof(WelcomeLast) == 8);
+
+/// What a channel is that is not as others: without this its priority is 0.
+struct ChannelBody {
+  std::int32_t priority = 0;
+  std::uint32_t reserved = 0;
+};
+static_assert(sizeof(ChannelBody) == 8);
 
 struct Refused {
   std::uint16_t code = 0;  // Code

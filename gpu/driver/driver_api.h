@@ -137,6 +137,10 @@ struct DriverApi {
                      void** extra);
 
   // Null in drivers that do not have them yet.
+  // Both or none: CUDA 5.5.
+  CuResult (*stream_create_priority)(CuStream* stream, unsigned flags, int priority);
+  /// Of the current context's device; the greatest has the smallest number. Both 0: it has none.
+  CuResult (*stream_priorities)(int* least, int* greatest);
   CuResult (*export_range)(void* handle, CuAddress address, std::size_t bytes, int handle_type,
                            unsigned long long flags);  // CUDA 11.7
   CuResult (*exchange_capture_mode)(int* mode);        // CUDA 10.1

@@ -50,6 +50,12 @@ Result<std::unique_ptr<CudaContext>> CudaContext::create(std::shared_ptr<Driver>
 
 CudaContext::~CudaContext() { static_cast<void>(api().context_destroy(context_)); }
 
+Outcome CudaContext::priorities(command::Priorities& range) {
+  range = {0, 0};
+  if (api().stream_create_priority == nullptr || api().stream_priorities == nullptr) return {};
+  return check(api().stream_priorities(&range.least, &range.greatest), "cuCtxGetStreamPriorityRange");
+}
+
 Outcome CudaContext::check(CuResult result, std::string_view call) {
   if (result == CuResult::kSuccess) return {};
   if (is_sticky(result)) return lose(result, call);

@@ -29,6 +29,9 @@ class CudaContext {
   [[nodiscard]] const std::shared_ptr<Driver>& driver() const noexcept { return driver_; }
   [[nodiscard]] CuContext handle() const noexcept { return context_; }
 
+  /// What streams of it may have; to be called in it. Both 0: there are none.
+  command::Outcome priorities(command::Priorities& range);
+
   /// What the result of a call means for the command that made it: fine, refused, or the context is lost.
   command::Outcome check(CuResult result, std::string_view call);
   /// The same of a call without which nobody knows what ran: any failure loses the context.

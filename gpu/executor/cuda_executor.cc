@@ -32,8 +32,12 @@ Result<std::unique_ptr<CudaExecutor>> CudaExecutor::create(std::shared_ptr<Drive
   Result<std::unique_ptr<PinnedMemory>> staging =
       PinnedMemory::allocate(context->driver(), context->handle(), config->staging_bytes, "staging_bytes");
   if (!staging) return staging.error();
+  ExecutorLimits all = limits;
+  if (const Outcome known = context->priorities(all.priorities); !known.ok()) {
+    return Status(Code::kUnavailable, known.text);
+  }
   return std::unique_ptr<CudaExecutor>(
-      new CudaExecutor(std::move(context), *std::move(memory), *std::move(staging), std::move(config), limits));
+      new CudaExecutor(std::move(context), *std::move(memory), *std::move(staging), std::move(config), all));
 }
 
 CudaExecutor::~CudaExecutor() {
@@ -52,9 +56,15 @@ CudaExecutor::~CudaExecutor() {
   staging_.reset();
 }
 
+CudaStream& CudaExecutor::stream_of(std::uint32_t channel) {
+  return streams_.try_emplace(channel, *context_, *staging_).first->second;
+}
+
+void CudaExecutor::prioritize(std::uint32_t channel, std::int32_t priority) { stream_of(channel).set_priority(priority); }
+
 void CudaExecutor::begin(const Place& place) noexcept {
   if (on_ == nullptr || channel_ != place.channel) {
-    on_ = &streams_.try_emplace(place.channel, *context_, *staging_).first->second;
+    on_ = &stream_of(place.channel);
     channel_ = place.channel;
   }
   on_->begin(place.sequence);

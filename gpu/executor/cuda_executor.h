@@ -56,6 +56,7 @@ class CudaExecutor final : public command::Executor {
   command::Outcome launch_graph(command::Handle graph) override;
   command::Outcome release_graph(command::Handle graph) override;
 
+  void prioritize(std::uint32_t channel, std::int32_t priority) override;
   [[nodiscard]] bool is_asynchronous() const noexcept override { return true; }
   void begin(const command::Place& place) noexcept override;
   command::Outcome fence(const command::Place& mark) override;
@@ -72,6 +73,7 @@ class CudaExecutor final : public command::Executor {
         staging_(std::make_unique<CudaStaging>(std::move(staging))),
         functions_(std::make_unique<CudaFunctions>(*context_, *config_)),
         graphs_(std::make_unique<CudaGraphs>(*context_, *memory_, *functions_, limits_)) {}
+  [[nodiscard]] CudaStream& stream_of(std::uint32_t channel);
   /// Not ok: nothing is to be put on the present channel's stream.
   [[nodiscard]] command::Outcome ready(const InContext& in);
   /// Pieces of staging memory for so many bytes of a copy on it; none: not now, or never.

@@ -30,8 +30,13 @@ class CudaStream {
   /// Before anything is put on it.
   command::Outcome open() {
     if (stream_ != nullptr) return {};
-    return context_.check(context_.api().stream_create(&stream_, kStreamNonBlocking), "cuStreamCreate");
+    const DriverApi& api = context_.api();
+    if (priority_ == 0) return context_.check(api.stream_create(&stream_, kStreamNonBlocking), "cuStreamCreate");
+    return context_.check(api.stream_create_priority(&stream_, kStreamNonBlocking, priority_),
+                          "cuStreamCreateWithPriority");
   }
+  /// Before open(): one that the device has.
+  void set_priority(int priority) noexcept { priority_ = priority; }
   [[nodiscard]] CuStream handle() const noexcept { return stream_; }
 
   /// What follows is of that command.
@@ -84,6 +89,7 @@ class CudaStream {
   CudaContext& context_;
   CudaStaging& staging_;
   CuStream stream_ = nullptr;
+  int priority_ = 0;
   CuAddress scratch_ = 0;
   std::uint64_t last_ = 0;    // the present command
   std::uint64_t worked_ = 0;  // the last that put something on it

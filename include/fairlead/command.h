@@ -148,6 +148,8 @@ struct Limits {
   std::uint32_t graph_records = 0;
   std::uint64_t graph_bytes = 0;
   AddressRange range{};
+  /// Of channels; the greatest has the smallest number, as in CUDA. Both 0: there are none, or the service is older.
+  std::int32_t least_priority = 0, greatest_priority = 0;
 };
 
 /// A place in a channel that others may wait for.
@@ -171,6 +173,12 @@ struct SessionOptions {
   bool reserve_range_here = true;
 };
 
+struct ChannelOptions {
+  /// As of a CUDA stream: a smaller number goes before larger ones of the session, and one beyond Limits is taken for
+  /// the nearest that there is (Channel::priority()). docs/commands.md says what is promised of it.
+  std::int32_t priority = 0;
+};
+
 /// A queue of commands. Commands of a channel run in the order of appending; of several channels there is no order but
 /// what fences say. A counted handle: the session's.
 ///
@@ -188,6 +196,7 @@ class FAIRLEAD_EXPORT Channel {
   explicit Channel(std::shared_ptr<ChannelBody> channel) noexcept : channel_(std::move(channel)) {}
   [[nodiscard]] bool valid() const noexcept { return channel_ != nullptr; }
   [[nodiscard]] std::uint32_t number() const noexcept;
+  [[nodiscard]] std::int32_t priority() const noexcept;
 
   /// Memory of the session's on the device, all bytes 0, under a handle that names none yet.
   Result<std::uint64_t> allocate(Handle handle, std::uint64_t bytes);
@@ -270,7 +279,7 @@ class FAIRLEAD_EXPORT Session {
   static Result<Session> connect(Engine& engine, std::string_view host_port, const SessionOptions& options = {});
 
   /// Errors: kResourceExhausted (Limits::channels; channels are not given back), what ended the session.
-  Result<Channel> open_channel();
+  Result<Channel> open_channel(const ChannelOptions& options = {});
   /// One that this session has not given before: 1, 2, 3 and so on.
   [[nodiscard]] Handle new_handle() noexcept;
   [[nodiscard]] const Limits& limits() const noexcept;

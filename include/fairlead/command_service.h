@@ -38,6 +38,15 @@ inline constexpr std::int32_t kInvalidValue = 1, kOutOfMemory = 2, kInvalidHandl
                               kNotReady = 600, kIllegalAddress = 700, kLaunchFailed = 719, kNotSupported = 801,
                               kUnknown = 999;
 
+/// Of channels, as CUDA has them for streams: a smaller number goes first.
+struct Priorities {
+  std::int32_t least = 0, greatest = -5;
+  /// The nearest that there is.
+  [[nodiscard]] constexpr std::int32_t clamp(std::int32_t priority) const noexcept {
+    return priority < greatest ? greatest : priority > least ? least : priority;
+  }
+};
+
 /// What an executor can do; clients hear of it and check against it.
 struct ExecutorLimits {
   std::uint64_t memory_bytes = 0;
@@ -46,6 +55,7 @@ struct ExecutorLimits {
   Extent grid{2'147'483'647, 65'535, 65'535};
   std::uint32_t modules = 0;  // that a session may load; 0: the device takes none
   bool graphs = false;        // the device takes them
+  Priorities priorities{};    // the service sees to them, also where the device knows none
 };
 
 /// One command of a graph; its kind says which members count.
@@ -124,6 +134,10 @@ class FAIRLEAD_EXPORT Executor {
   virtual Outcome allocate_at(Handle /*handle*/, std::uint64_t /*address*/, std::uint64_t /*bytes*/) {
     return {kNotSupported, Scope::kCommand, "this session has no range of addresses"};
   }
+
+  /// What the channel's commands go before, on a device that runs several at a time. Before its first command, and
+  /// within ExecutorLimits::priorities; a channel that nothing is said of has priority 0.
+  virtual void prioritize(std::uint32_t /*channel*/, std::int32_t /*priority*/) {}
 
   // --- of devices that work by themselves
   [[nodiscard]] virtual bool is_asynchronous() const noexcept { return false; }

@@ -57,6 +57,7 @@ class ExecutorAround : public Executor {
   Outcome allocate_at(Handle handle, std::uint64_t address, std::uint64_t bytes) override {
     return inner_->allocate_at(handle, address, bytes);
   }
+  void prioritize(std::uint32_t channel, std::int32_t priority) override { inner_->prioritize(channel, priority); }
   [[nodiscard]] bool is_asynchronous() const noexcept override { return inner_->is_asynchronous(); }
   void begin(const Place& place) noexcept override { inner_->begin(place); }
   Outcome fence(const Place& mark) override { return inner_->fence(mark); }

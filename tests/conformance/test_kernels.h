@@ -82,6 +82,16 @@ class TestKernels {
                      return Status();
                    },
                    true});
+    // For a moment, until the test opens the gate.
+    all.push_back({"tick",
+                   {},
+                   {},
+                   [signals = page_.value](const auto&) {
+                     signals->entered.fetch_add(1);
+                     if (!signals->open.load()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+                     return Status();
+                   },
+                   true});
     // Until the test opens the gate.
     all.push_back({"gate",
                    {},

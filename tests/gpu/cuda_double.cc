@@ -212,6 +212,17 @@ struct CudaDouble::Calls {
     *stream = handle_of<CuStream>(self().next_);
     return result;
   }
+  static CuResult stream_create_priority(CuStream* stream, unsigned flags, int priority) {
+    const CuResult result = stream_create(stream, flags);
+    const std::lock_guard lock(self().mutex_);
+    if (result == CuResult::kSuccess) self().priorities_.push_back(priority);
+    return result;
+  }
+  static CuResult stream_priorities(int* least, int* greatest) {
+    *least = 0;
+    *greatest = self().features_.greatest_priority;
+    return enter("stream_priorities", true);
+  }
   static CuResult stream_destroy(CuStream stream) {
     const CuResult result = enter("stream_destroy", true);
     const std::lock_guard lock(self().mutex_);
@@ -326,6 +337,8 @@ const DriverApi& CudaDouble::api() {
     calls.host_alloc = Calls::host_alloc;
     calls.host_free = Calls::host_free;
     calls.stream_create = Calls::stream_create;
+    calls.stream_create_priority = Calls::stream_create_priority;
+    calls.stream_priorities = Calls::stream_priorities;
     calls.stream_destroy = Calls::stream_destroy;
     calls.stream_synchronize = Calls::stream_synchronize;
     calls.event_create = Calls::event_create;
@@ -600,6 +613,11 @@ std::size_t CudaDouble::live_objects() const {
 std::vector<CudaDouble::Export> CudaDouble::exports() const {
   const std::lock_guard lock(mutex_);
   return exports_;
+}
+
+std::vector<int> CudaDouble::priorities() const {
+  const std::lock_guard lock(mutex_);
+  return priorities_;
 }
 
 std::vector<CuContext> CudaDouble::context_stack() { return t_contexts; }

@@ -45,6 +45,7 @@ class CudaDouble {
     bool no_context_of_memory = false;          // the attribute is not to be had, as of a pool's memory
     unsigned shuffle = 0;                       // seed of what chance does with several streams; 0: the order of calls
     std::size_t memory = std::size_t{1} << 30;  // that memory_alloc gives, all together
+    int greatest_priority = -5;                 // of streams; the least is 0
   };
 
   CudaDouble() : CudaDouble(Features{}) {}
@@ -121,6 +122,8 @@ class CudaDouble {
     std::size_t bytes = 0;
   };
   [[nodiscard]] std::vector<Export> exports() const;
+  /// Of the streams that were created with one.
+  [[nodiscard]] std::vector<int> priorities() const;
   /// The calling thread's stack of contexts.
   [[nodiscard]] static std::vector<CuContext> context_stack();
   /// A context that is not the primary one.
@@ -207,6 +210,7 @@ class CudaDouble {
   std::map<std::string, Fault> faults_;
   std::vector<std::string> violations_;
   std::vector<Export> exports_;
+  std::vector<int> priorities_;
   std::map<std::uint64_t, CuResult> events_;      // what a query says
   std::map<std::uint64_t, std::size_t> streams_;  // by number: work that has not ended
   std::map<std::uint64_t, bool> lost_;            // streams on which a copy failed: what is recorded there fails, too

@@ -89,6 +89,7 @@ Status ProcessSession::start(std::size_t slot) {
     return why;
   }
   meter_ = *std::move(page);
+  shared_.store(meter_.value.get(), std::memory_order_release);
   socket_ = std::move(ours);
   pipe_.emplace(socket_.get());
   slot_ = slot;
@@ -100,6 +101,11 @@ Status ProcessSession::start(std::size_t slot) {
 void ProcessSession::abandon() noexcept {
   abandoned_.store(true);
   if (runs_.load()) kill();
+}
+
+void ProcessSession::set_news(bool is_there) noexcept {
+  SessionMeter* const shared = shared_.load(std::memory_order_acquire);
+  if (shared != nullptr) shared->has_news.store(is_there, std::memory_order_relaxed);
 }
 
 void ProcessSession::kill() noexcept { (void)::syscall(SYS_pidfd_send_signal, process_.get(), SIGKILL, nullptr, 0); }

@@ -31,6 +31,7 @@ class ProcessSession final : public SessionRunner {
   void overrun() override;
   bool run(Clock::time_point until) override;
   void abandon() noexcept override;
+  void set_news(bool is_there) noexcept override;
 
   [[nodiscard]] bool is_held() const noexcept override { return ran_.held != 0; }
   [[nodiscard]] bool is_pending() const noexcept override { return ran_.pending != 0; }
@@ -57,6 +58,7 @@ class ProcessSession final : public SessionRunner {
   const std::shared_ptr<TenantAccount> account_;
 
   SharedPage<SessionMeter> meter_;
+  std::atomic<SessionMeter*> shared_{nullptr};  // meter_'s, once there is one
   UniqueFd socket_;
   std::optional<FramePipe> pipe_;
   UniqueFd process_;                                  // a pidfd, so that no other process is ever killed

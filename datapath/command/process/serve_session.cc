@@ -21,7 +21,7 @@ using fairlead::command::ExecutorFactory;
 /// By the server. Within a run it knows only what it was told at the beginning.
 class Mouth final : public Outlet {
  public:
-  explicit Mouth(FramePipe& pipe) noexcept : pipe_(pipe) {}
+  Mouth(FramePipe& pipe, const SessionMeter& meter) noexcept : pipe_(pipe), meter_(meter) {}
 
   void begin(const Run& run) noexcept {
     run_ = run;
@@ -42,9 +42,11 @@ class Mouth final : public Outlet {
     copied_ += bytes;
     return true;
   }
+  [[nodiscard]] bool has_news() const override { return meter_.has_news.load(std::memory_order_relaxed); }
 
  private:
   FramePipe& pipe_;
+  const SessionMeter& meter_;
   Run run_;
   std::uint64_t copied_ = 0;
 };
@@ -79,7 +81,7 @@ int serve(const ExecutorFactory& executors) {
     fmt::print(stderr, "this program runs a session for a service, which starts it\n");
     return 2;
   }
-  Mouth mouth(pipe);
+  Mouth mouth(pipe, *own->value);
   ServerSession session(
       mouth, begin->terms, [&] { return MeteredExecutor::make(executors, Peer(), tenant->value, begin->slot); },
       own->value.get());

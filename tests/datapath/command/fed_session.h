@@ -40,6 +40,7 @@ class FedSession : public testing::Test, protected Outlet {
   void begin(ServerSession::Terms terms = {}) {
     HostExecutorConfig config;
     config.memory_bytes = 1 << 20;
+    add_kernels(config);
     config.kernels.push_back({"fault", {}, {}, [](const auto&) { return Status(Code::kInternal, "a fault"); }, true});
     shared_ = std::make_shared<const HostExecutorConfig>(std::move(config));
     session_ = std::make_unique<ServerSession>(
@@ -47,6 +48,7 @@ class FedSession : public testing::Test, protected Outlet {
           return std::unique_ptr<fairlead::command::Executor>(std::make_unique<gpu::HostExecutor>(shared_));
         });
   }
+  virtual void add_kernels(HostExecutorConfig&) {}
   void greet(ServerSession::Terms terms = {}, const std::optional<HelloMore>& more = {}) {
     begin(terms);
     session_->take(hello_message({.payload_bytes = 4096}, more), TrafficClass::kCommands);

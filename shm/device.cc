@@ -59,6 +59,11 @@ datapath::Grant ShmDevice::grant_in(datapath::DomainNumber domain, const datapat
   return grants_.grant(part.bytes, part.access, domain, !part.bytes.empty() && is_by_cpu_only(part.bytes));
 }
 
+void ShmDevice::revoke(const datapath::Grant& grant) noexcept {
+  grants_.revoke(grant);
+  reads_.withdraw(grant.key);
+}
+
 Result<std::unique_ptr<datapath::MemoryDomain>> ShmDevice::open_domain() {
   return std::unique_ptr<datapath::MemoryDomain>(
       std::make_unique<ShmDomain>(*this, last_domain_.fetch_add(1, std::memory_order_relaxed) + 1));

@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "fairlead/config.h"
 #include "shm/meeting/place.h"
+#include "shm/pulled_reads.h"
 #include "transport/device.h"
 #include "transport/grant_table.h"
 
@@ -29,7 +30,7 @@ class ShmDevice final : public datapath::Device {
   Result<datapath::Registration> register_memory(const datapath::MemoryDescriptor& memory) override;
   void deregister(const datapath::Registration& registration) noexcept override;
   Result<datapath::Grant> grant(const datapath::MemoryDescriptor& part) override;
-  void revoke(const datapath::Grant& grant) noexcept override { grants_.revoke(grant); }
+  void revoke(const datapath::Grant& grant) noexcept override;
   Result<std::unique_ptr<datapath::MemoryDomain>> open_domain() override;
   [[nodiscard]] datapath::DeviceUsage usage() const noexcept override;
   Result<std::unique_ptr<datapath::Endpoint>> open_endpoint() override;
@@ -39,6 +40,7 @@ class ShmDevice final : public datapath::Device {
   [[nodiscard]] const Clock& clock() const noexcept { return clock_; }
   [[nodiscard]] const Place& meeting() const noexcept { return place_; }
   [[nodiscard]] datapath::GrantTable& grants() noexcept { return grants_; }
+  [[nodiscard]] PulledReads& reads() noexcept { return reads_; }
   [[nodiscard]] datapath::Grant grant_in(datapath::DomainNumber domain, const datapath::MemoryDescriptor& part);
 
  private:
@@ -49,6 +51,7 @@ class ShmDevice final : public datapath::Device {
   const Clock& clock_;
   datapath::Capabilities capabilities_;
   datapath::GrantTable grants_;
+  PulledReads reads_;  // of grants_
   std::atomic<std::size_t> registrations_{0};
   std::atomic<datapath::DomainNumber> last_domain_{0};
 };

@@ -38,6 +38,7 @@ ShmEndpoint::ShmEndpoint(ShmDevice& device, Listener listener)
               .place = device.meeting(),
               .clock = device.clock(),
               .grants = grants_,
+              .reads = device.reads(),
               .traffic = traffic_,
               .socket = listener.number()},
       listener_(std::move(listener)) {}

@@ -31,7 +31,7 @@ ShmPath::ShmPath(Context& context, const datapath::PathConfig& config)
       active_(config.role == datapath::PathRole::kActive),
       urgent_(config.urgent),
       requester_(memory_),
-      responder_(memory_, context.grants, number_of(config.domain)) {
+      responder_(memory_, context.grants, context.reads, number_of(config.domain)) {
   context_.paths.push_back(this);
   context_.urgent += urgent_ ? 1 : 0;
 }

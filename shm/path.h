@@ -34,6 +34,7 @@ struct Context {
   const Place& place;
   const Clock& clock;
   datapath::GrantReader& grants;
+  PulledReads& reads;
   datapath::Traffic& traffic;
   const std::uint64_t socket;     // the listener's number
   PrivateFd epoll{};              // data.ptr: the path, null for the listener

@@ -326,16 +326,7 @@ void Requester::copy_reads(std::size_t turn, Advance& outcome) noexcept {
       outcome.gone = true;
       return;
     }
-    auto copied = PeerMemory::Copied::kAll;
-    const std::uint64_t most = std::min<std::uint64_t>({turn, kCopyAtOnce, work->length - work->done});
-    for_pieces(std::span(work->segment).first(work->segments), work->done, most, [&](std::byte* to, std::size_t bytes) {
-      copied = memory_.copy(to, work->source + work->done, bytes);
-      if (copied != PeerMemory::Copied::kAll) return false;
-      work->done += bytes;
-      outcome.bytes += bytes;
-      turn -= bytes;
-      return true;
-    });
+    const PeerMemory::Copied copied = copy_piece(*work, turn, outcome);
     if (copied == PeerMemory::Copied::kPeerGone) {
       outcome.gone = true;
       return;
@@ -347,6 +338,25 @@ void Requester::copy_reads(std::size_t turn, Advance& outcome) noexcept {
     pulled_.push(reads_.front());
     reads_.pop();
   }
+}
+
+/// Of the first of `reads_`, whose right is looked at before and afterwards: who withdraws it does not wait for us.
+PeerMemory::Copied Requester::copy_piece(Work& work, std::size_t& turn, Advance& outcome) noexcept {
+  const WithdrawnFlag& withdrawn = theirs_->withdrawn[reads_.front() % kDepth];
+  if (withdrawn.load(std::memory_order_acquire) != 0) return PeerMemory::Copied::kSourceGone;
+  auto copied = PeerMemory::Copied::kAll;
+  const std::uint64_t most = std::min<std::uint64_t>({turn, kCopyAtOnce, work.length - work.done});
+  for_pieces(std::span(work.segment).first(work.segments), work.done, most, [&](std::byte* to, std::size_t bytes) {
+    copied = memory_.copy(to, work.source + work.done, bytes);
+    if (copied != PeerMemory::Copied::kAll) return false;
+    work.done += bytes;
+    outcome.bytes += bytes;
+    turn -= bytes;
+    return true;
+  });
+  std::atomic_thread_fence(std::memory_order_seq_cst);  // behind what was copied
+  const bool lost = copied == PeerMemory::Copied::kAll && withdrawn.load(std::memory_order_acquire) != 0;
+  return lost ? PeerMemory::Copied::kSourceGone : copied;
 }
 
 std::string_view Requester::report(std::uint64_t ended, Sink& sink, Advance& outcome) noexcept {

@@ -19,6 +19,7 @@
 #include "shm/fixed_queue.h"
 #include "shm/message_store.h"
 #include "shm/peer_memory.h"
+#include "shm/pulled_reads.h"
 #include "shm/ring/segment.h"
 #include "transport/path.h"
 
@@ -114,6 +115,7 @@ class Requester {
   std::string_view take_data(const Slot& slot, Advance& outcome) noexcept;
   std::string_view take_refusal(const Slot& slot) noexcept;
   void copy_reads(std::size_t turn, Advance& outcome) noexcept;
+  PeerMemory::Copied copy_piece(Work& work, std::size_t& turn, Advance& outcome) noexcept;
   std::string_view report(std::uint64_t ended, Sink& sink, Advance& outcome) noexcept;
 
   const PeerMemory& memory_;

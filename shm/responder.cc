@@ -6,9 +6,11 @@
 #include "base/guarded.h"
 
 namespace fairlead::shm {
-Responder::Responder(const PeerMemory& memory, datapath::GrantReader& grants, datapath::DomainNumber domain)
+Responder::Responder(const PeerMemory& memory, datapath::GrantReader& grants, PulledReads& reads,
+                     datapath::DomainNumber domain)
     : memory_(memory),
       grants_(grants),
+      reads_(reads),
       domain_(domain),
       message_(std::make_unique_for_overwrite<std::byte[]>(kMaxPiece)) {}
 
@@ -19,6 +21,13 @@ void Responder::start(Requests* requests, Responses* responses, const Side* thei
   ours_ = ours;
   pulls_ = pulls;
   stopped_ = false;
+}
+
+void Responder::stop() noexcept {
+  for (std::uint64_t which = ended_; !stopped_ && which != begun_; ++which) {
+    if (std::exchange(reading_[which % kDepth].open, false)) reads_.close(ours_->withdrawn[which % kDepth]);
+  }
+  stopped_ = true;
 }
 
 Advance Responder::advance(Sink& sink, std::size_t turn) noexcept {
@@ -209,6 +218,9 @@ std::string_view Responder::begin_read(const Slot& slot) noexcept {
   }
   if (slot.length > kThroughRing && theirs_->state.pulls.load(std::memory_order_relaxed) == 1 &&
       !grants_.is_by_cpu_only(slot.key)) {
+    WithdrawnFlag& withdrawn = ours_->withdrawn[begun_ % kDepth];
+    withdrawn.store(0, std::memory_order_relaxed);
+    reads_.open(slot.key, withdrawn);
     reading_[begun_ % kDepth] = {.open = true, .key = slot.key, .address = slot.address, .length = slot.length};
     out_.push(
         {.kind = SlotKind::kReadFrom, .word = number(), .address = reinterpret_cast<std::uint64_t>(from->data())});
@@ -227,6 +239,7 @@ std::string_view Responder::end_read(const Slot& slot) noexcept {
   Reading& read = reading_[(ended_ + ahead) % kDepth];
   if (ahead >= begun_ - ended_ || !read.open) return "the end of a read that was not asked for";
   read.open = false;
+  reads_.close(ours_->withdrawn[slot.word % kDepth]);
   bool granted = false;
   {
     const datapath::GrantReader::Section section(grants_);

@@ -3,8 +3,8 @@
 // Every byte that a request names is looked up among this end's grants for every piece of it that is copied, so that
 // memory that is withdrawn in the middle is not touched any more, and the request refused. What the peer's memory holds
 // counts only if the peer still stands behind it afterwards: it says so before it lets go of it (Side::state), and is
-// alive. A READ that the peer copies by itself is checked once more when it says that it is done; until then revoking
-// does not wait for it, and what it copied too late is refused.
+// alive. A READ that the peer copies by itself is checked once more when it says that it is done: what it copied too late
+// is refused. Revoking does not wait for it, and tells it to stop (pulled_reads.h).
 // Threads: the driving thread.
 #pragma once
 
@@ -17,6 +17,7 @@
 #include <utility>
 
 #include "shm/peer_memory.h"
+#include "shm/pulled_reads.h"
 #include "shm/requester.h"
 #include "shm/ring/segment.h"
 #include "transport/grant_table.h"
@@ -25,13 +26,13 @@ namespace fairlead::shm {
 
 class Responder {
  public:
-  /// `domain`: whose grants the peer may use.
-  Responder(const PeerMemory& memory, datapath::GrantReader& grants, datapath::DomainNumber domain);
+  /// `domain`: whose grants the peer may use. All outlive it.
+  Responder(const PeerMemory& memory, datapath::GrantReader& grants, PulledReads& reads, datapath::DomainNumber domain);
 
   /// The memory stays until stop(). `pulls`: this end reads the peer's memory; else it is not to be named here.
   void start(Requests* requests, Responses* responses, const Side* theirs, Side* ours, bool pulls) noexcept;
   /// Nothing more is placed, delivered or read.
-  void stop() noexcept { stopped_ = true; }
+  void stop() noexcept;
 
   /// Carries out requests, copying about `turn` bytes.
   Advance advance(Sink& sink, std::size_t turn) noexcept;
@@ -66,6 +67,7 @@ class Responder {
 
   const PeerMemory& memory_;
   datapath::GrantReader& grants_;
+  PulledReads& reads_;
   const datapath::DomainNumber domain_;
   Consumer<Requests> in_;
   Producer<Responses> out_;

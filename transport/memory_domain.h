@@ -28,8 +28,8 @@ class MemoryDomain {
   /// Lets peers reach a part of what is registered (see part_of).
   virtual Result<Grant> grant(const MemoryDescriptor& part) = 0;
   /// When it returns, no operation of a peer writes the bytes through this grant, and none that reads them succeeds.
-  /// Nor does one read on, but over shm: who was told before where they lie may, until it asks whether that still
-  /// counts.
+  /// Nor does one read on, but over shm: who copies them by itself may be in the middle of a piece of 256 KiB, which is
+  /// its last.
   virtual void revoke(const Grant& grant) noexcept = 0;
 
  protected:

@@ -8,6 +8,7 @@
 
 #include <sys/types.h>
 
+#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -41,6 +42,8 @@ struct Side {
     std::atomic<std::uint32_t> closed{0};  // 1: this end's memory is no longer to be read, nor its requests carried out
     std::atomic<std::uint32_t> pulls{0};   // 1: this end can read the other's memory
   } state;
+  // Of reads that the other end copies by itself, by their number: 1 once what they read was withdrawn.
+  alignas(kLine) std::array<std::atomic<std::uint8_t>, kDepth> withdrawn{};
 };
 
 [[nodiscard]] inline bool has_closed(const Side& side) noexcept {

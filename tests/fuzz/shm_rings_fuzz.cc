@@ -77,7 +77,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
                                 grants.grant(readable.inner(), Access::kRemoteRead).key,
                                 grants.grant(both.inner(), Access::kRemoteReadWrite).key};
   Requester requester(memory);
-  Responder responder(memory, reader, 0);
+  PulledReads reads;
+  Responder responder(memory, reader, reads, 0);
   requester.start(&own.requests[1], &own.responses[0], &own.sides[0], &own.sides[1], true);
   responder.start(&own.requests[0], &own.responses[1], &own.sides[0], &own.sides[1], true);
   std::uint64_t posted = 0;

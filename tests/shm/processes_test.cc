@@ -18,6 +18,7 @@
 
 #include "base/unique_fd.h"
 #include "shm/factory.h"
+#include "tests/shm/end.h"
 #include "tests/shm/own_directory.h"
 #include "transport/device.h"
 
@@ -26,64 +27,10 @@ namespace {
 
 using datapath::LocalSegment;
 using datapath::OpKind;
-using datapath::Path;
 using datapath::PathRole;
 using datapath::WorkRequest;
 
-constexpr std::chrono::seconds kPatience{50};
-constexpr std::size_t kBytes = std::size_t{4} << 20;
-
-/// A device with one path, and what is reported of it.
-struct End : datapath::PathEvents {
-  int ready = 0, downs = 0;
-  Code down = Code::kOk;
-  std::vector<Code> codes;
-  std::size_t messages = 0;
-  std::vector<std::byte> memory = std::vector<std::byte>(kBytes);
-  std::unique_ptr<datapath::Device> device;
-  std::unique_ptr<datapath::Endpoint> endpoint;
-  std::unique_ptr<Path> path;
-  datapath::Grant granted;
-
-  bool open(const ShmConfig& config, PathRole role) {
-    auto opened = open_device(config);
-    if (!opened) return false;
-    device = std::move(*opened);
-    auto driven = device->open_endpoint();
-    if (!driven) return false;
-    endpoint = std::move(*driven);
-    auto made =
-        endpoint->open_path({.role = role, .peer_host = "127.0.0.1", .local_host = "127.0.0.1", .events = this});
-    if (!made || !device->register_memory({.bytes = memory, .access = Access::kRemoteReadWrite})) return false;
-    path = std::move(*made);
-    auto grant = device->grant({.bytes = memory, .access = Access::kRemoteReadWrite});
-    if (grant) granted = *grant;
-    return grant.has_value();
-  }
-  bool post(OpKind kind, std::uint64_t key, std::size_t bytes = kBytes) {
-    const LocalSegment segment{memory.data(), bytes, 0};
-    const WorkRequest work{.kind = kind, .local = {&segment, 1}, .remote_key = key};
-    return path->post({&work, 1}) == 1;
-  }
-  bool poll_until(const std::function<bool()>& done) {
-    const auto deadline = std::chrono::steady_clock::now() + kPatience;
-    while (!done()) {
-      if (endpoint->poll()) continue;
-      if (std::chrono::steady_clock::now() > deadline) return false;
-      std::this_thread::yield();
-    }
-    return true;
-  }
-
-  void on_ready(Path&) noexcept override { ++ready; }
-  void on_completion(Path&, std::uint64_t, Code code) noexcept override { codes.push_back(code); }
-  void on_message(Path&, std::span<const std::byte>) noexcept override { ++messages; }
-  void on_notification(Path&, std::uint32_t) noexcept override {}
-  void on_down(Path&, Code code, std::string_view) noexcept override {
-    ++downs;
-    down = code;
-  }
-};
+constexpr std::size_t kBytes = End::kBytes;
 
 /// The passive end, in a process of its own, which polls until it is killed. It was forked before there was any device.
 class OtherEnd {
@@ -279,17 +226,9 @@ TEST(ShmOfTheCpuAlone, GoesThroughTheRings) {
   const std::span<std::byte> bytes(static_cast<std::byte*>(mapped), kSecret);
   std::ranges::fill(bytes, std::byte{5});
   const OwnDirectory directory;
-  End one, other;
-  ASSERT_TRUE(one.open(directory.config(), PathRole::kActive) && other.open(directory.config(), PathRole::kPassive));
-  ASSERT_TRUE(other.path->connect(one.path->local_description()).ok());
-  ASSERT_TRUE(one.path->connect(other.path->local_description()).ok());
-  const auto both_until = [&](const auto& done) {
-    return one.poll_until([&] {
-      other.endpoint->poll();
-      return done();
-    });
-  };
-  ASSERT_TRUE(both_until([&] { return one.ready == 1 && other.ready == 1; }));
+  Ends ends;
+  ASSERT_TRUE(ends.meet(directory.config()));
+  End &one = ends.one, &other = ends.other;
   const auto registration = one.device->register_memory({.bytes = bytes, .access = Access::kRemoteReadWrite});
   ASSERT_TRUE(registration);
   const auto granted = other.device->grant({.bytes = bytes, .access = Access::kRemoteReadWrite});
@@ -297,7 +236,7 @@ TEST(ShmOfTheCpuAlone, GoesThroughTheRings) {
   const auto carry_out = [&](OpKind kind, const LocalSegment& local, std::uint64_t key) {
     const std::size_t before = one.codes.size();
     const WorkRequest work{.kind = kind, .local = {&local, 1}, .remote_key = key};
-    if (one.path->post({&work, 1}) != 1 || !both_until([&] { return one.codes.size() > before; }))
+    if (one.path->post({&work, 1}) != 1 || !ends.both_until([&] { return one.codes.size() > before; }))
       return Code::kInternal;
     return one.codes.back();
   };
@@ -309,10 +248,6 @@ TEST(ShmOfTheCpuAlone, GoesThroughTheRings) {
   EXPECT_EQ(carry_out(OpKind::kWrite, {one.memory.data(), kSecret, 0}, granted->key), Code::kOk) << "it can be written";
   EXPECT_EQ(bytes[kSecret - 1], std::byte{6});
   other.device->revoke(*granted);
-  other.device->revoke(other.granted);
-  one.device->revoke(one.granted);
-  one.path.reset();
-  other.path.reset();
   ::munmap(mapped, kSecret);
 }
 

@@ -118,6 +118,23 @@ TEST_F(ShmRequester, NothingIsCopiedOfAPeerThatHasClosed) {
   EXPECT_EQ(std::ranges::count(local_, std::byte{8}), static_cast<std::ptrdiff_t>(kBytes / 2));
 }
 
+TEST_F(ShmRequester, AReadStopsWhereItsRightIsWithdrawn) {
+  const std::vector<std::byte> theirs(kBytes, std::byte{8});
+  for (const std::uint64_t id : {5, 6}) ASSERT_EQ(post(OpKind::kRead, id, kBytes), 1u);
+  for (std::uint32_t read = 0; read < 2; ++read) {
+    answer({.kind = SlotKind::kReadFrom, .word = read, .address = reinterpret_cast<std::uint64_t>(theirs.data())});
+  }
+  (void)requester_.advance(told, kBytes / 2);
+  peers->sides[0].withdrawn[0] = 1;
+  EXPECT_EQ(requester_.advance(told, kBytes / 4).reason, "");
+  EXPECT_EQ(std::ranges::count(local_, std::byte{8}), static_cast<std::ptrdiff_t>(kBytes / 2));
+  (void)requester_.advance(told, kTurn);
+  end(2);
+  EXPECT_EQ(requester_.advance(told, kTurn).reason, "");
+  EXPECT_EQ(told.completions,
+            (std::vector<std::pair<std::uint64_t, Code>>{{5, Code::kProtectionError}, {6, Code::kOk}}));
+}
+
 TEST_F(ShmRequester, AReadOfMemoryThatIsGoneFailsAlone) {
   ASSERT_EQ(post(OpKind::kRead, 5, kBytes), 1u);
   answer({.kind = SlotKind::kReadFrom, .word = 0, .address = 4096});

@@ -55,7 +55,8 @@ class ShmResponder : public testing::Test, public Half {
   datapath::GrantTable grants_;
   datapath::GrantReader reader_{grants_};
   datapath::Grant granted_;
-  Responder responder_{memory, reader_, 0};
+  PulledReads reads_;
+  Responder responder_{memory, reader_, reads_, 0};
 };
 
 TEST_F(ShmResponder, WritesThroughTheRingArePlaced) {
@@ -189,7 +190,10 @@ TEST_F(ShmResponder, AReadIsCheckedAgainWhenItIsDone) {
   EXPECT_EQ(from.address, reinterpret_cast<std::uint64_t>(target().data()));
   EXPECT_EQ(told.messages.size(), 1u) << "what is behind it does not wait,";
   EXPECT_EQ(ended(), 0u) << "but is not reported before it";
+  EXPECT_EQ(peers->sides[1].withdrawn[0], 0);
   grants_.revoke(granted_);
+  reads_.withdraw(granted_.key);
+  EXPECT_EQ(peers->sides[1].withdrawn[0], 1) << "it is told to stop";
   push({.kind = SlotKind::kPulled, .word = 0});
   EXPECT_EQ(carry_out(), "");
   expect_refusal(0, Code::kProtectionError);
@@ -243,7 +247,7 @@ TEST_F(ShmResponder, WhatIsNoRequestEndsIt) {
   for (std::size_t i = 0; i < all.size(); ++i) {
     SCOPED_TRACE(i);
     Half attacker;
-    Responder victim(attacker.memory, reader_, 0);
+    Responder victim(attacker.memory, reader_, reads_, 0);
     victim.start(&attacker.own->requests[0], &attacker.own->responses[1], &attacker.own->sides[0],
                  &attacker.own->sides[1], true);
     for (const Slot& slot : all[i]) attacker.out.push(slot);
@@ -260,7 +264,7 @@ TEST_F(ShmResponder, AWriteToCopyWhereNoneWasOfferedEndsIt) {
   const std::vector<std::byte> source(kBytes);
   const SourceSegment from{reinterpret_cast<std::uint64_t>(source.data()), source.size()};
   Half deputy;
-  Responder victim(deputy.memory, reader_, 0);
+  Responder victim(deputy.memory, reader_, reads_, 0);
   victim.start(&deputy.own->requests[0], &deputy.own->responses[1], &deputy.own->sides[0], &deputy.own->sides[1],
                false);
   deputy.peers->sides[1].state.pulls = 1;  // the memory is the attacker's, too
@@ -292,7 +296,7 @@ TEST_F(ShmResponder, RandomSlotsDoNoHarm) {
   for (int round = 0; round < 300; ++round) {
     Half attacker;
     if (round % 2 == 0) attacker.peer_pulls();
-    Responder victim(attacker.memory, reader_, 0);
+    Responder victim(attacker.memory, reader_, reads_, 0);
     victim.start(&attacker.own->requests[0], &attacker.own->responses[1], &attacker.own->sides[0],
                  &attacker.own->sides[1], true);
     const auto here = reinterpret_cast<std::uint64_t>(memory_of_ours_.data());

@@ -51,7 +51,7 @@ INSTANTIATE_TEST_SUITE_P(Directions, MemifRing, testing::Bool(),
 TEST_P(MemifRing, FramesArriveInOrderManyTimesRound) {
   unsigned sent = 0;
   unsigned seen = 0;
-  for (int round = 0; round < 20'000; ++round) {  // more than 2^16 slots
+  for (int round = 0; round < 8'000; ++round) {  // more than 2^16 slots
     const unsigned burst = static_cast<unsigned>(round) % 16 + 1;
     for (unsigned i = 0; i < burst; ++i, ++sent) ASSERT_TRUE(send(sender(), frame_of(1 + sent % 256, sent)));
     for (const auto& frame : take(receiver())) {
@@ -195,7 +195,7 @@ TEST(MemifLies, OneThatIsTooLongIsPassedOver) {
 // Whatever stands there, each end stays within the memory (AddressSanitizer looks on), and does not work for ever.
 TEST(MemifLies, AnyBytesInTheRings) {
   std::mt19937 random(14);
-  for (int round = 0; round < 2'000; ++round) {
+  for (int round = 0; round < 500; ++round) {
     TwoEnds ends({}, {.log2_slots = 4, .buffer_bytes = 256});
     ASSERT_EQ(ends.talk(), "");
     const Memory memory(ends);

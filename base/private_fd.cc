@@ -23,7 +23,10 @@ Registry& registry() {
 void before_fork() { registry().mutex.lock(); }
 void in_parent() { registry().mutex.unlock(); }
 
-void in_child() {
+}  // namespace
+
+void PrivateFd::in_child() {
+  forks_.fetch_add(1, std::memory_order_relaxed);
   Registry& own = registry();
   const UniqueFd null(::open("/dev/null", O_RDWR | O_CLOEXEC));
   for (const int fd : own.fds) {
@@ -36,8 +39,6 @@ void in_child() {
   own.fds.clear();
   own.mutex.unlock();
 }
-
-}  // namespace
 
 void PrivateFd::watch_forks() {
   static const int kHandlers = ::pthread_atfork(&before_fork, &in_parent, &in_child);

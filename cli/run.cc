@@ -31,7 +31,7 @@ Status check(const SoftroceConfig& settings, const std::vector<std::string>& sys
 void set(const char* name, const std::string& value) { ::setenv(name, value.c_str(), 1); }
 
 void say_devices(const std::string& program, const SoftroceConfig& settings, const std::vector<std::string>& system) {
-  const bool own_wire = settings.packet_io.starts_with("dpdk:");
+  const bool own_wire = !settings.packet_io.starts_with("udp");
   const std::string address = !settings.address.empty() ? settings.address
                               : own_wire                ? "the port's own"
                                                         : "the first free address of 127.0.0.0/8";

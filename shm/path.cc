@@ -10,6 +10,7 @@
 #include <cstring>
 #include <utility>
 
+#include "base/system/unix_packets.h"
 #include "shm/domain.h"
 
 namespace fairlead::shm {

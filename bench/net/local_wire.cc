@@ -46,19 +46,22 @@ Result<LocalWire> LocalWire::make(std::string_view packet_io) {
   constexpr std::string_view kDpdk = "dpdk:";
   LocalWire wire;
   wire.target_ = wire.initiator_ = packet_io;
-  if (!packet_io.starts_with(kDpdk)) return wire;
-  const std::string_view name = packet_io.substr(kDpdk.size(), packet_io.find(',') - kDpdk.size());
-  const std::string_view more = packet_io.substr(kDpdk.size() + name.size());
+  const std::string_view port = packet_io.substr(0, packet_io.find(','));
+  const bool dpdk = port.starts_with(kDpdk);
+  if (!dpdk && port != "memif") return wire;
+  const std::string_view name = dpdk ? port.substr(kDpdk.size()) : port;
+  const std::string_view more = packet_io.substr(port.size());
   if (more.find(",ip=") != more.npos) {
     return Status(Code::kInvalidArgument,
                   fmt::format("packet_io: both ends of '{}' would have one address; leave ip= out, or name each end "
-                              "(`bench --server` with dpdk:net_memif0,role=server,..., and bench)",
-                              packet_io));
+                              "(`bench --server` with {},role=server,..., and bench)",
+                              packet_io, dpdk ? "dpdk:net_memif0" : "memif"));
   }
   const pid_t self = ::getpid();
   if (name == "memif") {
+    if (more.find(",role=") != more.npos) return wire;  // one end, named as such
     const auto end = [&](std::string_view role) {
-      return fmt::format("dpdk:net_memif0,role={},socket=fairlead-bench-{}{}", role, self, more);
+      return fmt::format("{},role={},socket=fairlead-bench-{}{}", dpdk ? "dpdk:net_memif0" : "memif", role, self, more);
     };
     wire.target_ = end("server");
     wire.initiator_ = end("client");

@@ -14,6 +14,7 @@
 #include <memory>
 #include <utility>
 
+#include "base/system/unix_packets.h"
 #include "fairlead/log.h"
 
 namespace fairlead::shm {

@@ -1,12 +1,9 @@
-// Unix sockets as meetings use them: packets, descriptors that go along, and who is at the other end.
-// Threads: stateless. Errors are errno, or a Status that names the socket.
+// Unix sockets as meetings use them, and who is at the other end. Threads: stateless. Errors name the socket.
 #pragma once
 
 #include <sys/types.h>
 
-#include <cstddef>
-#include <optional>
-#include <span>
+#include <cstdint>
 #include <string>
 
 #include "base/private_fd.h"
@@ -31,11 +28,5 @@ struct PeerProcess {
 [[nodiscard]] Result<PrivateFd> dial(const std::string& path);
 /// Errors: kResourceExhausted, kPermissionDenied, kInvalidArgument.
 [[nodiscard]] Result<PrivateFd> listen_at(const std::string& path);
-
-/// One packet, with a descriptor if there is one. False: errno says why not; nothing was sent.
-[[nodiscard]] bool send_packet(int socket, std::span<const std::byte> bytes, int descriptor = -1) noexcept;
-/// One packet, and the descriptor that came along. No value: errno; 0: the peer is gone.
-[[nodiscard]] std::optional<std::size_t> receive_packet(int socket, std::span<std::byte> bytes,
-                                                        UniqueFd& descriptor) noexcept;
 
 }  // namespace fairlead::shm

@@ -6,13 +6,13 @@
 // Threads: open() and the mapping's life are the driving thread's; what is in it is atomic, or a channel's.
 #pragma once
 
-#include <sys/types.h>
-
 #include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <utility>
 
+#include "base/system/shared_memory.h"
 #include "base/unique_fd.h"
 #include "fairlead/status.h"
 #include "shm/ring/channel.h"
@@ -60,26 +60,22 @@ static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
 class Segment {
  public:
   Segment() noexcept = default;
-  Segment(Segment&& other) noexcept;
-  Segment& operator=(Segment&& other) noexcept;
-  ~Segment();
 
   /// `descriptor`: to be sent, then closed. Errors: kResourceExhausted.
   static Result<Segment> make(UniqueFd& descriptor);
   /// Errors: kInvalidArgument (not such memory as make() makes), kResourceExhausted.
   static Result<Segment> adopt(const UniqueFd& descriptor);
 
-  explicit operator bool() const noexcept { return shared_ != nullptr; }
-  [[nodiscard]] Shared& operator*() const noexcept { return *shared_; }
-  [[nodiscard]] Shared* operator->() const noexcept { return shared_; }
+  explicit operator bool() const noexcept { return memory_.get() != nullptr; }
+  [[nodiscard]] Shared& operator*() const noexcept { return *reinterpret_cast<Shared*>(memory_.get()); }
+  [[nodiscard]] Shared* operator->() const noexcept { return &**this; }
   /// Not in a child of fork(), which has the object but not the memory.
-  [[nodiscard]] bool is_mine() const noexcept;
+  [[nodiscard]] bool is_mine() const noexcept { return memory_.is_mine(); }
 
  private:
-  static Result<Segment> map(int descriptor);
+  explicit Segment(SharedMapping memory) noexcept : memory_(std::move(memory)) {}
 
-  Shared* shared_ = nullptr;
-  pid_t owner_ = 0;
+  SharedMapping memory_;
 };
 
 }  // namespace fairlead::shm

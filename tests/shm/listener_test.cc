@@ -1,3 +1,4 @@
+#include "base/system/unix_packets.h"
 #include "shm/meeting/listener.h"
 
 #include <fcntl.h>

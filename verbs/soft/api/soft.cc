@@ -26,7 +26,7 @@ namespace {
 // An address that only the program named is not shared: who else has it needs no waiting for.
 Status nobody_has(const DeviceConfig& config) {
   const auto spec = parse_port_spec(config.packet_io);
-  if (spec && spec->dpdk) return {};  // of a wire of its own
+  if (spec && spec->owns_wire()) return {};
   const auto address = parse_address(config.address);
   return address ? bind_roce_port(*address, PortUse::kReceive).status() : address.status();
 }

@@ -1,5 +1,9 @@
 #include "verbs/soft/datagram/management.h"
 
+#include <algorithm>
+#include <array>
+#include <atomic>
+
 #include "verbs/soft/qp/qp_context.h"
 #include "verbs/soft/wire/bytes.h"
 #include "verbs/soft/wire/icrc.h"
@@ -27,9 +31,14 @@ bool addressed(std::span<const std::byte> bytes) noexcept {
   return bytes.size() >= Bth::kBytes && (load32(bytes.data() + 4) & Psn::kMask) == kManagementQpn;
 }
 
-void receive(ProgressContext& domain, PortSlot& slot, const RxPacket& raw, ManagementHandler* handler) noexcept {
+void receive(ProgressContext& domain, PortSlot& slot, const RxPacket& shown, ManagementHandler* handler) noexcept {
   Counters& counters = domain.counters;
-  if (raw.bytes.size() != kPacketBytes) return counters.drop_malformed.add();
+  if (shown.bytes.size() != kPacketBytes) return counters.drop_malformed.add();
+  std::array<std::byte, kPacketBytes> copy;  // the original may lie where others write
+  std::copy(shown.bytes.begin(), shown.bytes.end(), copy.begin());
+  std::atomic_signal_fence(std::memory_order_seq_cst);
+  RxPacket raw = shown;
+  raw.bytes = copy;
   const Bth bth = Bth::decode(raw.bytes.data());
   if (bth.version != 0 || bth.opcode != kUdSendOnly || bth.pad != 0) return counters.drop_malformed.add();
   if (handler == nullptr) return counters.drop_no_qp.add();

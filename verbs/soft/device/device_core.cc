@@ -45,9 +45,9 @@ Result<Gid> parse_address(const std::string& text) {
 
 std::uint64_t random_guid() noexcept { return (random64() & ~(std::uint64_t{1} << 56)) | std::uint64_t{2} << 56; }
 
-Result<std::shared_ptr<DeviceLanes>> DeviceCore::open_dpdk(const DeviceConfig& config, const PortSpec& spec,
-                                                           std::uint64_t guid) {
-  auto ports = open_dpdk_port(*spec.dpdk, steady_clock());
+Result<std::shared_ptr<DeviceLanes>> DeviceCore::open_own_wire(const DeviceConfig& config, const PortSpec& spec,
+                                                               std::uint64_t guid) {
+  auto ports = open_frame_ports(spec, steady_clock());
   if (!ports) return ports.error();
   auto lanes = std::make_shared<DeviceLanes>();
   for (auto& port : *ports) {
@@ -68,14 +68,14 @@ Result<std::shared_ptr<DeviceLanes>> DeviceCore::open_dpdk(const DeviceConfig& c
 Result<std::shared_ptr<DeviceLanes>> DeviceCore::open(const DeviceConfig& config, std::uint64_t guid) {
   auto spec = parse_port_spec(config.packet_io);
   if (!spec) return spec.error();
-  if (spec->dpdk) {
-    if (!config.address.empty() && spec->dpdk->addresses.address.is_null()) {
+  if (FramePortConfig* const own = spec->addresses()) {
+    if (!config.address.empty() && own->address.is_null()) {
       auto parsed = parse_address(config.address);
       if (!parsed) return parsed.error();
-      spec->dpdk->addresses.address = *parsed;
-      spec->dpdk->addresses.prefix = 24;
+      own->address = *parsed;
+      own->prefix = 24;
     }
-    return open_dpdk(config, *spec, guid);
+    return open_own_wire(config, *spec, guid);
   }
   auto ports = std::make_unique<UdpPorts>();
   auto wanted = config.address.empty() ? Result<Gid>(Gid()) : parse_address(config.address);

@@ -70,8 +70,9 @@ class DeviceCore {
   /// Where the port's address comes from: the host's, or nobody else's on a wire of the port's own.
   enum class Wire : std::uint8_t { kHosts, kOwn };
   DeviceCore(const Clock& clock, std::unique_ptr<PacketPort> port, std::uint64_t guid, Wire wire);
-  static Result<std::shared_ptr<DeviceLanes>> open_dpdk(const DeviceConfig& config, const PortSpec& spec,
-                                                        std::uint64_t guid);
+  /// A port that owns its wire, or one for each queue.
+  static Result<std::shared_ptr<DeviceLanes>> open_own_wire(const DeviceConfig& config, const PortSpec& spec,
+                                                            std::uint64_t guid);
   static Result<std::unique_ptr<DeviceCore>> finish(const DeviceConfig& config, PortSpec spec,
                                                     std::unique_ptr<PacketPort> port, std::uint64_t guid, Wire wire);
   void follow_host();

@@ -53,7 +53,7 @@ class Domain final : public QpContext {
 
   // receive.cc
   void receive(PortSlot& slot, const RxPacket& raw) noexcept;
-  [[nodiscard]] bool icrc_valid(Qp& qp, const PortSlot& slot, const RxPacket& raw) noexcept;
+  [[nodiscard]] bool icrc_valid(Qp& qp, const PortSlot& slot, const RxPacket& raw, const Packet& packet) noexcept;
   // schedule.cc
   void send_held(Qp& qp) noexcept override;
   void take_doorbells() noexcept;

@@ -60,7 +60,7 @@ void Domain::receive(PortSlot& slot, const RxPacket& raw) noexcept {
   if (qp->connected() && !comes_from_peer(raw, qp->route)) return counters.drop_wrong_source.add();
   // The upper bit tells full from limited members; both may talk to us, a full member.
   if (((packet.bth.pkey ^ kDefaultPKey) & 0x7fff) != 0) return counters.drop_pkey.add();
-  if (!icrc_valid(*qp, slot, raw)) return counters.drop_icrc.add();
+  if (!icrc_valid(*qp, slot, raw, packet)) return counters.drop_icrc.add();
   if (qp->type() == IBV_QPT_RC && qp->responds() && !notification && !in_window(*qp, packet))
     return counters.drop_bogus.add();
   if (raw.congestion_marked() && qp->congestion && !packet.payload.empty()) on_congestion_mark(*qp);
@@ -78,10 +78,12 @@ void Domain::receive(PortSlot& slot, const RxPacket& raw) noexcept {
   }
 }
 
-bool Domain::icrc_valid(Qp& qp, const PortSlot& slot, const RxPacket& raw) noexcept {
+bool Domain::icrc_valid(Qp& qp, const PortSlot& slot, const RxPacket& raw, const Packet& packet) noexcept {
   const UdpFrame frame = headers_of(raw, *slot.port);
-  const auto covered = raw.bytes.first(raw.bytes.size() - kIcrcBytes);
-  const std::uint32_t difference = icrc(frame, covered) ^ load_icrc(covered.data() + covered.size());
+  const std::size_t head = packet.info->header_bytes;
+  const auto rest = raw.bytes.subspan(head, raw.bytes.size() - head - kIcrcBytes);
+  const std::uint32_t computed = icrc(frame, std::span(packet.head).first(head), rest);
+  const std::uint32_t difference = computed ^ load_icrc(rest.data() + rest.size());
   std::uint8_t& exact = qp.receive.exact_icrcs;
   if (difference == 0) {
     if (qp.connected() && exact < kExactIcrcsToTrust) ++exact;

@@ -84,6 +84,7 @@ void Watcher::run() noexcept {
       domain_.progress();
       const Nanos deadline = domain_.next_deadline();
       if (deadline != 0) sleep = deadline > domain_.now() ? deadline - domain_.now() : 0;
+      if (sleep != 0 && !domain_.prepare_to_wait()) sleep = 0;
       domain_.set_watcher_sleep(deadline != 0 ? deadline : kForever);
     }
     if (sleep != 0) {

@@ -1,5 +1,5 @@
 // The packet_io text: a port and its decorators, "udp,drop=0.01,reorder=0.01,seed=7,pcap=soft.pcap" or
-// "dpdk:net_memif0,role=server,socket=fairlead,ip=10.0.0.1/24".
+// "memif,role=server,socket=fairlead,ip=10.0.0.1/24" or "dpdk:net_memif0,role=server,socket=fairlead,ip=10.0.0.1/24".
 #pragma once
 
 #include <optional>
@@ -9,6 +9,7 @@
 
 #include "fairlead/status.h"
 #include "verbs/soft/port/frame/frame_port.h"
+#include "verbs/soft/port/memif/link.h"
 #include "verbs/soft/port/wrap/fault_port.h"
 
 namespace fairlead::soft {
@@ -22,8 +23,21 @@ struct DpdkSpec {
   bool zero_copy = false;    // payload is sent from where it lies
 };
 
+/// A port that owns its wire, over shared memory with another process.
+struct MemifSpec {
+  memif::LinkSettings link;
+  FramePortConfig addresses;
+};
+
 struct PortSpec {
-  std::optional<DpdkSpec> dpdk = {};  // else sockets
+  std::optional<DpdkSpec> dpdk = {};
+  std::optional<MemifSpec> memif = {};  // neither: sockets
+  /// The addresses of a port that owns its wire; null: it does not.
+  [[nodiscard]] FramePortConfig* addresses() noexcept {
+    if (dpdk) return &dpdk->addresses;
+    return memif ? &memif->addresses : nullptr;
+  }
+  [[nodiscard]] bool owns_wire() const noexcept { return dpdk || memif; }
   FaultConfig faults = {};
   std::string pcap = {};  // capture file; empty: none
 };
@@ -34,7 +48,9 @@ struct PortSpec {
 /// The port with the decorators that the specification asks for. Errors: a capture file that cannot be written.
 [[nodiscard]] Result<std::unique_ptr<PacketPort>> decorate(std::unique_ptr<PacketPort> port, const PortSpec& spec);
 
-/// The port over DPDK, by its lanes. Errors: as open_dpdk_device's, and a device that is too small for any path MTU.
-[[nodiscard]] Result<std::vector<std::unique_ptr<PacketPort>>> open_dpdk_port(const DpdkSpec& spec, const Clock& clock);
+/// The port that owns its wire, by its lanes. Errors: as of memif::Link::open() or open_dpdk_device(), and a device that
+/// is too small for any path MTU.
+[[nodiscard]] Result<std::vector<std::unique_ptr<PacketPort>>> open_frame_ports(const PortSpec& spec,
+                                                                                const Clock& clock);
 
 }  // namespace fairlead::soft

@@ -39,6 +39,12 @@ std::vector<int> ProgressContext::wait_fds() const {
   return fds;
 }
 
+bool ProgressContext::prepare_to_wait() noexcept {
+  bool quiet = true;
+  for (const auto& slot : ports_) quiet = slot->port->prepare_to_wait() && quiet;
+  return quiet;
+}
+
 PortSlot& ProgressContext::keep_port(std::unique_ptr<PacketPort> port) {
   port->count_in(counters);
   return *ports_.emplace_back(std::make_unique<PortSlot>(std::move(port)));

@@ -65,6 +65,8 @@ class ProgressContext {
     if (alarm_) alarm_();
   }
   [[nodiscard]] std::vector<int> wait_fds() const;
+  /// Before somebody waits on these. False: something has come already.
+  [[nodiscard]] bool prepare_to_wait() noexcept;
 
   /// The port of an address; null where there is none.
   [[nodiscard]] PortSlot* find_port(const Gid& address) noexcept;

@@ -19,6 +19,8 @@ inline constexpr std::size_t kImmediateBytes = 4;
 inline constexpr std::size_t kInvalidateBytes = 4;  // IETH: an rkey
 inline constexpr std::size_t kAtomicAckBytes = 8;   // AtomicAckETH: the value before
 inline constexpr std::size_t kIcrcBytes = 4;
+/// From the BTH on, of any opcode.
+inline constexpr std::size_t kMostHeaderBytes = 48;
 
 /// Base transport header.
 struct Bth {

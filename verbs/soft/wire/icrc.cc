@@ -94,13 +94,23 @@ std::uint32_t icrc_start(const UdpFrame& frame, const std::byte* bth) noexcept {
 }
 
 std::uint32_t icrc(const UdpFrame& frame, std::span<const std::byte> packet) noexcept {
+  return icrc(frame, packet.first(Bth::kBytes), packet.subspan(Bth::kBytes));
+}
+
+std::uint32_t icrc(const UdpFrame& frame, std::span<const std::byte> head, std::span<const std::byte> rest) noexcept {
   constexpr std::size_t kSmall = 256;  // copied, so that the CRC starts once
-  const auto rest = packet.subspan(Bth::kBytes);
-  if (rest.size() > kSmall) return crc32(rest, icrc_start(frame, packet.data()));
-  std::byte bytes[kMostStart + kSmall];
-  std::byte* const end = put_start(bytes, frame, packet.data());
-  std::memcpy(end, rest.data(), rest.size());
-  return crc32({bytes, end + rest.size()});
+  std::byte bytes[kMostStart + kMostHeaderBytes + kSmall];
+  std::byte* end = put_start(bytes, frame, head.data());
+  const auto behind = head.subspan(Bth::kBytes);
+  std::memcpy(end, behind.data(), behind.size());
+  end += behind.size();
+  const bool small = rest.size() <= kSmall;
+  if (small) {
+    std::memcpy(end, rest.data(), rest.size());
+    end += rest.size();
+  }
+  const std::uint32_t start = crc32({bytes, end});
+  return small ? start : crc32(rest, start);
 }
 
 std::optional<std::uint16_t> explain_by_ipv4_id(std::uint32_t difference, std::size_t payload_bytes) noexcept {

@@ -35,6 +35,10 @@ struct UdpFrame {
 /// The ICRC of a whole packet; `packet` begins with the BTH (at least 12 bytes) and ends before the ICRC.
 [[nodiscard]] std::uint32_t icrc(const UdpFrame& frame, std::span<const std::byte> packet) noexcept;
 
+/// The same of a packet in two pieces; `head` begins with the BTH.
+[[nodiscard]] std::uint32_t icrc(const UdpFrame& frame, std::span<const std::byte> head,
+                                 std::span<const std::byte> rest) noexcept;
+
 /// Given what `computed ^ received` is: the value that XORed into the id makes them equal, or nothing where no id does.
 /// payload_bytes as in the frame.
 [[nodiscard]] std::optional<std::uint16_t> explain_by_ipv4_id(std::uint32_t difference,

@@ -8,13 +8,13 @@ namespace {
 constexpr std::uint16_t kMoreFragmentsOrOffset = 0x3fff;
 constexpr std::uint32_t kFlowLabel = 0xfffff;
 
-std::optional<IpHeader> decode_ipv4(std::span<const std::byte> packet) noexcept {
+std::optional<IpHeader> decode_ipv4(std::span<const std::byte> head, std::size_t bytes) noexcept {
   std::optional<IpHeader> decoded;  // the one that is returned: a copy costs as much as decoding
-  const std::byte* at = packet.data();
-  if (packet.size() < kIpv4HeaderBytes || at[0] != std::byte{0x45}) return decoded;
+  const std::byte* at = head.data();
+  if (head.size() < kIpv4HeaderBytes || at[0] != std::byte{0x45}) return decoded;
   const std::size_t total = load16(at + 2);
-  if (total < kIpv4HeaderBytes || total > packet.size()) return decoded;
-  if (internet_checksum(internet_sum(packet.first(kIpv4HeaderBytes))) != 0) return decoded;
+  if (total < kIpv4HeaderBytes || total > bytes) return decoded;
+  if (internet_checksum(internet_sum(head.first(kIpv4HeaderBytes))) != 0) return decoded;
   const std::uint16_t flags = load16(at + 6);
   if ((flags & kMoreFragmentsOrOffset) != 0) return decoded;
   IpHeader& header = decoded.emplace();
@@ -29,12 +29,12 @@ std::optional<IpHeader> decode_ipv4(std::span<const std::byte> packet) noexcept 
   return decoded;
 }
 
-std::optional<IpHeader> decode_ipv6_layout(std::span<const std::byte> packet) noexcept {
-  if (packet.size() < kIpv6HeaderBytes || static_cast<unsigned>(packet[0]) >> 4 != 6) return std::nullopt;
-  const std::byte* at = packet.data();
+std::optional<IpHeader> decode_ipv6_layout(std::span<const std::byte> head, std::size_t bytes) noexcept {
+  if (head.size() < kIpv6HeaderBytes || static_cast<unsigned>(head[0]) >> 4 != 6) return std::nullopt;
+  const std::byte* at = head.data();
   IpHeader header;
   header.payload_bytes = load16(at + 4);
-  if (header.payload_bytes + kIpv6HeaderBytes > packet.size()) return std::nullopt;
+  if (header.payload_bytes + kIpv6HeaderBytes > bytes) return std::nullopt;
   header.traffic_class = static_cast<std::uint8_t>(load32(at) >> 20);
   header.flow_label = load32(at) & kFlowLabel;
   header.protocol = static_cast<IpProtocol>(at[6]);
@@ -44,8 +44,8 @@ std::optional<IpHeader> decode_ipv6_layout(std::span<const std::byte> packet) no
   return header;
 }
 
-std::optional<IpHeader> decode_ipv6(std::span<const std::byte> packet) noexcept {
-  const auto header = decode_ipv6_layout(packet);
+std::optional<IpHeader> decode_ipv6(std::span<const std::byte> head, std::size_t bytes) noexcept {
+  const auto header = decode_ipv6_layout(head, bytes);
   // An IPv4-mapped address on the wire would pass for an IPv4 peer.
   if (!header || header->source.is_ipv4() || header->destination.is_ipv4()) return std::nullopt;
   return header;
@@ -75,11 +75,11 @@ void IpHeader::encode(std::byte* to) const noexcept {
   source.is_ipv4() ? encode_ipv4(*this, to) : encode_ipv6(*this, to);
 }
 
-std::optional<IpHeader> IpHeader::decode(std::span<const std::byte> packet) noexcept {
-  if (packet.empty()) return std::nullopt;
-  const auto version = static_cast<unsigned>(packet[0]) >> 4;
-  if (version == 4) return decode_ipv4(packet);
-  return version == 6 ? decode_ipv6(packet) : std::nullopt;
+std::optional<IpHeader> IpHeader::decode(std::span<const std::byte> head, std::size_t bytes) noexcept {
+  if (head.empty()) return std::nullopt;
+  const auto version = static_cast<unsigned>(head[0]) >> 4;
+  if (version == 4) return decode_ipv4(head, bytes);
+  return version == 6 ? decode_ipv6(head, bytes) : std::nullopt;
 }
 
 void encode_grh(const IpHeader& header, std::byte* to) noexcept {
@@ -88,8 +88,8 @@ void encode_grh(const IpHeader& header, std::byte* to) noexcept {
   encode_ipv6(grh, to);
 }
 
-std::optional<IpHeader> decode_grh(std::span<const std::byte> packet) noexcept {
-  const auto header = decode_ipv6_layout(packet);
+std::optional<IpHeader> decode_grh(std::span<const std::byte> head, std::size_t bytes) noexcept {
+  const auto header = decode_ipv6_layout(head, bytes);
   if (!header || header->protocol != IpProtocol::kBth) return std::nullopt;
   return header;
 }

@@ -38,7 +38,11 @@ struct IpHeader {
   void encode(std::byte* to) const noexcept;
   /// `packet` begins with the header, and may be longer than it says (padding). Nothing: it is cut short, of no version
   /// that is known, a fragment, with options, or with a wrong header checksum.
-  [[nodiscard]] static std::optional<IpHeader> decode(std::span<const std::byte> packet) noexcept;
+  [[nodiscard]] static std::optional<IpHeader> decode(std::span<const std::byte> packet) noexcept {
+    return decode(packet, packet.size());
+  }
+  /// Of a packet of so many bytes, whose beginning is at hand.
+  [[nodiscard]] static std::optional<IpHeader> decode(std::span<const std::byte> head, std::size_t bytes) noexcept;
 };
 
 inline constexpr std::size_t kGrhBytes = 40;
@@ -47,7 +51,7 @@ inline constexpr std::size_t kGrhBytes = 40;
 /// IpProtocol::kBth behind it. Writes kGrhBytes bytes.
 void encode_grh(const IpHeader& header, std::byte* to) noexcept;
 /// As IpHeader::decode.
-[[nodiscard]] std::optional<IpHeader> decode_grh(std::span<const std::byte> packet) noexcept;
+[[nodiscard]] std::optional<IpHeader> decode_grh(std::span<const std::byte> head, std::size_t bytes) noexcept;
 
 /// Without a checksum (0), as RoCE v2 has it: the ICRC covers more.
 struct UdpHeader {

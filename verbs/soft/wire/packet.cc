@@ -1,5 +1,7 @@
 #include "verbs/soft/wire/packet.h"
 
+#include <algorithm>
+#include <atomic>
 #include <cstring>
 
 #include "verbs/soft/wire/bytes.h"
@@ -19,7 +21,10 @@ Packet carried_by(const Packet& packet) noexcept {
 
 ParseError parse(std::span<const std::byte> bytes, Packet& packet) noexcept {
   if (bytes.size() < Bth::kBytes + kIcrcBytes) return ParseError::kTooShort;
-  packet.bth = Bth::decode(bytes.data());
+  std::byte* const head = packet.head.data();
+  std::memcpy(head, bytes.data(), std::min(bytes.size(), kMostHeaderBytes));
+  std::atomic_signal_fence(std::memory_order_seq_cst);  // a copy, that is, not the same bytes read again
+  packet.bth = Bth::decode(head);
   if (packet.bth.version != 0) return ParseError::kVersion;
   const OpcodeInfo& info = opcode_info(packet.bth.opcode);
   if (info.kind == PacketKind::kNone) return ParseError::kOpcode;
@@ -29,7 +34,7 @@ ParseError parse(std::span<const std::byte> bytes, Packet& packet) noexcept {
   const std::size_t padded = bytes.size() - info.header_bytes - kIcrcBytes;
   if (packet.bth.pad > padded) return ParseError::kPadding;
 
-  const std::byte* at = bytes.data() + Bth::kBytes;
+  const std::byte* at = head + Bth::kBytes;
   if (info.deth) {
     packet.deth = Deth::decode(at);
     at += Deth::kBytes;
@@ -46,7 +51,7 @@ ParseError parse(std::span<const std::byte> bytes, Packet& packet) noexcept {
   if (info.invalidate) packet.invalidate_rkey = load32(at);
   if (info.kind == PacketKind::kAtomic) packet.atomic = AtomicEth::decode(at);
   if (info.kind == PacketKind::kAtomicAck) packet.original = load64(at);
-  if (info.carried_ack) packet.carried_ack = CarriedAck::decode(bytes.data() + info.header_bytes - CarriedAck::kBytes);
+  if (info.carried_ack) packet.carried_ack = CarriedAck::decode(head + info.header_bytes - CarriedAck::kBytes);
   packet.payload = bytes.subspan(info.header_bytes, padded - packet.bth.pad);
   return ParseError::kNone;
 }

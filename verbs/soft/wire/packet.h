@@ -1,6 +1,7 @@
 // A received RoCE packet, taken apart. Any bytes parse to a packet or to a reason for dropping them.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -17,8 +18,10 @@ enum class ParseError : std::uint8_t {
   kPadding,   // the pad count exceeds what follows the headers, or the size is no multiple of 4
 };
 
-/// Views the bytes it was parsed from; headers that the opcode lacks keep their defaults.
+/// Views the payload where it came; headers that the opcode lacks keep their defaults. All else is a copy: the bytes may
+/// lie in memory that another process writes to, and what was checked must be what is used.
 struct Packet {
+  std::array<std::byte, kMostHeaderBytes> head;  // from the BTH on; of this opcode the first info->header_bytes
   Bth bth;
   const OpcodeInfo* info = nullptr;
   Deth deth;

@@ -40,7 +40,7 @@ class Dpdk : public testing::Test {
     const auto spec = parse_port_spec(packet_io);
     if (!spec) return spec.error().message();
     const SteadyClock clock;
-    const auto port = open_dpdk_port(*spec->dpdk, clock);
+    const auto port = open_frame_ports(*spec, clock);
     return port ? "it was opened" : port.error().message();
   }
 };

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "verbs/soft/port/dpdk/host_interface.h"
-#include "verbs/soft/port/dpdk/socket_file.h"
+#include "verbs/soft/port/socket_file.h"
 
 namespace fairlead::dpdk {
 namespace {
@@ -131,8 +131,8 @@ bool plan_memif(Options& options, std::uint32_t mtu, DriverPlan& plan, std::stri
   plan.needs = "; role is server or client, and socket=NAME has one server: another role or name may do";
   plan.link_needs = "the other end, with the other role, the same socket= and the same id=";
   if (options.get("socket-abstract") == "no" && !options.get("socket").empty()) {
-    why = refuse_socket_file(std::string(options.get("socket")),
-                             plan.memif_client ? SocketUse::kConnect : SocketUse::kListen);
+    why = soft::refuse_socket_file(std::string(options.get("socket")),
+                             plan.memif_client ? soft::SocketUse::kConnect : soft::SocketUse::kListen);
   }
   return why.empty();
 }
@@ -146,7 +146,7 @@ bool plan_vhost_user(Options& options, std::string_view path, bool listens, Driv
   plan.link_needs = listens ? "the other end: a virtual machine, or net_virtio_user with path= this socket"
                             : "the other end, which listens on this socket (net_vhost with iface= it)";
   if (!file.starts_with("/dev/")) {
-    why = refuse_socket_file(file, listens ? SocketUse::kListen : SocketUse::kConnect);
+    why = soft::refuse_socket_file(file, listens ? soft::SocketUse::kListen : soft::SocketUse::kConnect);
     if (why.empty() && !listens && ::access(file.c_str(), F_OK) != 0) {
       why = "there is no socket " + file + "; start the other end first (net_vhost with iface=" + file + ")";
     }

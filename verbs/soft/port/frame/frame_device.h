@@ -61,8 +61,11 @@ class FrameDevice {
   [[nodiscard]] virtual bool link_up() noexcept = 0;
   /// Control work, called about every millisecond while the port is in use.
   virtual void tend() noexcept {}
-  /// Becomes readable when frames arrive; -1 where the device must be looked at.
+  /// Becomes readable when frames arrive, after prepare_to_wait(), and when the device wants to be looked at; -1 where
+  /// it must be looked at.
   [[nodiscard]] virtual int wait_fd() const noexcept { return -1; }
+  /// Somebody is about to wait on wait_fd(). False: frames are there already.
+  [[nodiscard]] virtual bool prepare_to_wait() noexcept { return true; }
 
  protected:
   FrameDevice() = default;

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstring>
 #include <thread>
@@ -19,6 +20,7 @@ namespace {
 constexpr int kOwnStation = -2;  // Route::socket of what comes back inside
 constexpr std::size_t kMostWaiting = 256;
 constexpr std::size_t kMostLooped = 256;
+constexpr std::size_t kMostControl = 256;         // of a question or an answer, with all options that there are
 constexpr std::uint32_t kSlotCharge = 4096 + 64;  // of a ring, each packet takes a slot: as much as the largest
 constexpr Nanos kPatience = 200 * kMillisecond;   // with a link that is down, before a word is said
 constexpr std::uint32_t kLeastAttached = 512;     // below, a copy costs less than further pieces of a frame
@@ -147,7 +149,12 @@ std::optional<Route> FramePort::make_v1_route(const Gid& source, const Gid& dest
   return route;
 }
 
-void FramePort::take_control(std::span<const std::byte> frame) noexcept {
+void FramePort::take_control(std::span<const std::byte> shown) noexcept {
+  // A copy, as of headers; what is longer than any message is read as if it ended there.
+  std::array<std::byte, kMostControl> copy;
+  const auto frame = std::span<const std::byte>(copy).first(std::min(shown.size(), copy.size()));
+  std::memcpy(copy.data(), shown.data(), frame.size());
+  std::atomic_signal_fence(std::memory_order_seq_cst);
   const auto message = parse_resolution(frame);
   if (!message || message->target.is_ipv4() != config_.address.is_ipv4()) return;
   if (message->kind == Resolution::Kind::kAnswer) {

@@ -65,6 +65,7 @@ class FramePort final : public PacketPort {
   [[nodiscard]] int wait_fd() const noexcept override {
     return lane_ ? -1 : device_->wait_fd();  // other lanes wake nobody
   }
+  [[nodiscard]] bool prepare_to_wait() noexcept override { return device_->prepare_to_wait(); }
   [[nodiscard]] Nanos next_event() const noexcept override;
 
  private:
@@ -79,7 +80,7 @@ class FramePort final : public PacketPort {
   [[nodiscard]] const Gid& next_hop(const Gid& destination) const noexcept;
   [[nodiscard]] std::size_t fetch_in_turn(std::span<std::span<const std::byte>> frames) noexcept;
   [[nodiscard]] bool hand_over(const RxPacket& packet, std::span<const std::byte> frame) noexcept;
-  void take_control(std::span<const std::byte> frame) noexcept;
+  void take_control(std::span<const std::byte> shown) noexcept;
   [[nodiscard]] std::uint32_t build(TxBatch& batch, const TxPacket& packet, std::byte* room) noexcept;
   [[nodiscard]] std::uint32_t build_attached(TxBatch& batch, const TxPacket& packet, std::span<std::byte* const> rooms,
                                              std::size_t room) noexcept;

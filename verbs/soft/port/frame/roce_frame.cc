@@ -1,12 +1,21 @@
 #include "verbs/soft/port/frame/roce_frame.h"
 
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cstring>
+
 #include "verbs/soft/wire/ip.h"
 
 namespace fairlead::soft {
 namespace {
 
-bool parse_v1(std::span<const std::byte> body, const StationNames& own, RxPacket& packet) noexcept {
-  const auto grh = decode_grh(body);
+constexpr std::size_t kMostHead = EthernetHeader::kBytes + kIpv6HeaderBytes + kUdpHeaderBytes;
+
+// `head` is a copy of how `body` begins.
+bool parse_v1(std::span<const std::byte> head, std::span<const std::byte> body, const StationNames& own,
+              RxPacket& packet) noexcept {
+  const auto grh = decode_grh(head, body.size());
   if (!grh || (grh->destination != own.link_local && grh->destination != own.address)) return false;
   packet = {};
   packet.bytes = body.subspan(kGrhBytes, grh->payload_bytes);
@@ -20,11 +29,12 @@ bool parse_v1(std::span<const std::byte> body, const StationNames& own, RxPacket
   return true;
 }
 
-bool parse_v2(std::span<const std::byte> body, const Gid& own, RxPacket& packet) noexcept {
-  const auto ip = IpHeader::decode(body);
+bool parse_v2(std::span<const std::byte> head, std::span<const std::byte> body, const Gid& own,
+              RxPacket& packet) noexcept {
+  const auto ip = IpHeader::decode(head, body.size());
   if (!ip || ip->destination != own || ip->protocol != IpProtocol::kUdp) return false;
   if (ip->payload_bytes < kUdpHeaderBytes) return false;
-  const UdpHeader udp = UdpHeader::decode(&body[ip->bytes()]);
+  const UdpHeader udp = UdpHeader::decode(&head[ip->bytes()]);
   if (udp.destination_port != kRoceUdpPort || udp.bytes != ip->payload_bytes) return false;
   packet = {body.subspan(ip->bytes() + kUdpHeaderBytes, ip->payload_bytes - kUdpHeaderBytes),
             ip->source,
@@ -42,11 +52,17 @@ EtherType ip_type(const Gid& address) noexcept { return address.is_ipv4() ? Ethe
 
 bool parse_roce_frame(std::span<const std::byte> frame, const StationNames& own, RxPacket& packet) noexcept {
   if (frame.size() < EthernetHeader::kBytes) return false;
-  const EthernetHeader ethernet = EthernetHeader::decode(frame.data());
+  // The frame may lie in memory that another process writes to, and what was checked must be what is used.
+  std::array<std::byte, kMostHead> copy;
+  const auto copied = std::span(copy).first(std::min(frame.size(), kMostHead));
+  std::memcpy(copied.data(), frame.data(), copied.size());
+  std::atomic_signal_fence(std::memory_order_seq_cst);
+  const EthernetHeader ethernet = EthernetHeader::decode(copied.data());
   if (ethernet.destination != own.mac) return false;
+  const auto head = copied.subspan(EthernetHeader::kBytes);
   const auto body = frame.subspan(EthernetHeader::kBytes);
-  if (ethernet.type == EtherType::kRoce) return parse_v1(body, own, packet);
-  return ethernet.type == ip_type(own.address) && parse_v2(body, own.address, packet);
+  if (ethernet.type == EtherType::kRoce) return parse_v1(head, body, own, packet);
+  return ethernet.type == ip_type(own.address) && parse_v2(head, body, own.address, packet);
 }
 
 std::byte* put_roce_headers(const Route& route, std::size_t packet_bytes, const Mac& own, std::uint32_t mtu,

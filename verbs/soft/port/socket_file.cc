@@ -1,4 +1,4 @@
-#include "verbs/soft/port/dpdk/socket_file.h"
+#include "verbs/soft/port/socket_file.h"
 
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -11,7 +11,7 @@
 
 #include "base/unique_fd.h"
 
-namespace fairlead::dpdk {
+namespace fairlead::soft {
 namespace {
 
 bool somebody_listens(const std::string& path) {
@@ -58,4 +58,4 @@ std::string refuse_socket_file(const std::string& path, SocketUse use) {
   return {};
 }
 
-}  // namespace fairlead::dpdk
+}  // namespace fairlead::soft

@@ -5,11 +5,11 @@
 
 #include <string>
 
-namespace fairlead::dpdk {
+namespace fairlead::soft {
 
 enum class SocketUse : unsigned char { kListen, kConnect };
 
 /// Empty if nothing is wrong with a socket of this name in the file system, or what is and what to do.
 [[nodiscard]] std::string refuse_socket_file(const std::string& path, SocketUse use);
 
-}  // namespace fairlead::dpdk
+}  // namespace fairlead::soft

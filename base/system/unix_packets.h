@@ -1,0 +1,18 @@
+// Packets over Unix sockets, and descriptors that go along. Threads: stateless. Errors are errno.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <span>
+
+#include "base/unique_fd.h"
+
+namespace fairlead {
+
+/// One packet, with a descriptor if there is one. False: errno says why not; nothing was sent.
+[[nodiscard]] bool send_packet(int socket, std::span<const std::byte> bytes, int descriptor = -1) noexcept;
+/// One packet, and the descriptor that came along. No value: errno; 0: the peer is gone.
+[[nodiscard]] std::optional<std::size_t> receive_packet(int socket, std::span<std::byte> bytes,
+                                                        UniqueFd& descriptor) noexcept;
+
+}  // namespace fairlead

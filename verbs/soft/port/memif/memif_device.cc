@@ -1,0 +1,169 @@
+#include "verbs/soft/port/memif/memif_device.h"
+
+#include <sys/random.h>
+
+#include <algorithm>
+#include <cstring>
+
+namespace fairlead::soft::memif {
+namespace {
+
+constexpr std::size_t kMostBacklog = 512;
+constexpr Nanos kLookForRoom = 100 * kMicrosecond;
+constexpr const char* kLinkNeeds = "the other end: the other role, the same socket and the same id";
+// What the peer wrote before it saw that it is to wake us, is here by then.
+constexpr Nanos kLookOnce = 200 * kMicrosecond;
+
+Mac random_mac() {
+  Mac mac;
+  while (::getrandom(mac.bytes.data(), mac.bytes.size(), 0) != static_cast<ssize_t>(mac.bytes.size())) {
+  }
+  mac.bytes[0] = static_cast<std::uint8_t>((mac.bytes[0] & 0xfc) | 2);  // locally administered, of one station
+  return mac;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<MemifDevice>> MemifDevice::open(const LinkSettings& settings) {
+  auto link = Link::open(settings);
+  if (!link) return link.error();
+  return std::unique_ptr<MemifDevice>(new MemifDevice(settings.wire, std::move(*link)));
+}
+
+MemifDevice::MemifDevice(const Settings& settings, std::unique_ptr<Link> link)
+    : link_(std::move(link)), frame_bytes_(settings.buffer_bytes) {
+  const std::size_t slots = std::size_t{1} << settings.log2_slots;
+  info_.mac = random_mac();
+  info_.mtu = static_cast<std::uint32_t>(frame_bytes_ - EthernetHeader::kBytes);
+  info_.receive_bytes = slots * info_.mtu / 2;
+  // With fewer on their way a sender runs dry while the receiver works on a burst. A full ring makes frames wait.
+  info_.peer_slots = slots * 3 / 4;
+  info_.link_is_peer = true;
+  info_.link_needs = kLinkNeeds;
+}
+
+Wire* MemifDevice::wire() const noexcept {
+  Wire* const wire = link_->wire();
+  return wire != nullptr && wire->regions.are_mine() ? wire : nullptr;
+}
+
+Wire* MemifDevice::current() noexcept {
+  if (generation_ != link_->generation()) {
+    generation_ = link_->generation();
+    wakes_wanted_ = false;
+    backlog_.clear();
+  }
+  return wire();
+}
+
+std::size_t MemifDevice::receive(std::span<std::span<const std::byte>> frames) noexcept {
+  if (slept_ || link_->talking()) {
+    slept_ = false;
+    link_->tend();
+  }
+  Wire* const up = current();
+  if (up == nullptr) return 0;
+  if (!backlog_.empty()) flush_backlog(*up);
+  const std::size_t count = up->receiver.take(frames);
+  if (!trust(*up)) return 0;
+  if (count > 0 && wakes_wanted_) {
+    wakes_wanted_ = false;
+    up->receiver.want_to_be_woken(false);
+  }
+  return count;
+}
+
+bool MemifDevice::trust(const Wire& wire) noexcept {
+  const char* const fault = wire.receiver.fault() != nullptr ? wire.receiver.fault() : wire.sender.fault();
+  if (fault != nullptr) link_->fail(fault);
+  return fault == nullptr;
+}
+
+bool MemifDevice::prepare_to_wait() noexcept {
+  slept_ = true;
+  Wire* const up = current();
+  if (up == nullptr) return true;
+  if (!wakes_wanted_) {
+    wakes_wanted_ = true;
+    up->receiver.want_to_be_woken(true);
+    link_->ring_in(kLookOnce);
+  }
+  if (!backlog_.empty()) link_->ring_in(kLookForRoom);
+  return !up->receiver.has_more() && trust(*up);
+}
+
+std::size_t MemifDevice::reserve(std::span<std::byte*> rooms) noexcept {
+  reserved_count_ = std::min(rooms.size(), kBurst);
+  Wire* const up = current();
+  if (up != nullptr && !backlog_.empty()) flush_backlog(*up);
+  const std::size_t in_ring = up != nullptr && backlog_.empty() ? reserve_in_ring(*up, rooms) : 0;
+  in_ring_ = in_ring > 0;
+  if (in_ring_) return reserved_count_ = in_ring;
+  rooms_.resize(kBurst * frame_bytes_);
+  for (std::size_t i = 0; i < reserved_count_; ++i) reserved_[i] = rooms[i] = &rooms_[i * frame_bytes_];
+  return reserved_count_;
+}
+
+// As many as are free and large enough.
+std::size_t MemifDevice::reserve_in_ring(Wire& wire, std::span<std::byte*> rooms) noexcept {
+  const std::size_t free = wire.sender.free(reserved_count_);
+  for (std::size_t i = 0; i < free; ++i) {
+    std::uint32_t bytes = 0;
+    std::byte* const buffer = wire.sender.buffer(i, bytes);
+    if (buffer == nullptr || bytes < frame_bytes_) return i;
+    reserved_[i] = rooms[i] = buffer;
+  }
+  return free;
+}
+
+std::size_t MemifDevice::send(std::span<const std::uint32_t> sizes) noexcept {
+  sizes = sizes.first(std::min(sizes.size(), reserved_count_));
+  Wire* const up = current();
+  reserved_count_ = 0;
+  if (up == nullptr) return 0;
+  if (in_ring_) return send_in_ring(*up, sizes);
+  std::size_t slots = 0;
+  std::size_t taken = 0;
+  for (std::size_t i = 0; i < sizes.size(); ++i) {
+    if (sizes[i] == 0) continue;
+    const std::span<const std::byte> frame(reserved_[i], sizes[i]);
+    const std::size_t used = backlog_.empty() ? up->sender.copy(slots, frame) : 0;
+    slots += used;
+    if (used == 0) {
+      if (backlog_.size() == kMostBacklog) break;
+      backlog_.emplace_back(frame.begin(), frame.end());
+    }
+    ++taken;
+  }
+  if (slots > 0) give(*up, slots);
+  return trust(*up) ? taken : 0;
+}
+
+// A room that was not used is a gap; the frames behind it move up.
+std::size_t MemifDevice::send_in_ring(Wire& wire, std::span<const std::uint32_t> sizes) noexcept {
+  std::size_t used = 0;
+  for (std::size_t i = 0; i < sizes.size(); ++i) {
+    if (sizes[i] == 0) continue;
+    if (used != i) std::memcpy(reserved_[used], reserved_[i], sizes[i]);
+    wire.sender.fill(used++, sizes[i], false);
+  }
+  if (used > 0) give(wire, used);
+  return used;
+}
+
+void MemifDevice::flush_backlog(Wire& wire) noexcept {
+  std::size_t slots = 0;
+  while (!backlog_.empty()) {
+    const std::size_t used = wire.sender.copy(slots, backlog_.front());
+    if (used == 0) break;
+    slots += used;
+    backlog_.pop_front();
+  }
+  if (slots > 0) give(wire, slots);
+}
+
+void MemifDevice::give(Wire& wire, std::size_t slots) noexcept {
+  if (wire.sender.publish(slots)) link_->wake_peer();
+}
+
+}  // namespace fairlead::soft::memif

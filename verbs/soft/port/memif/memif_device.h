@@ -1,0 +1,63 @@
+// A FrameDevice over memif: frames are built where the peer will read them, and read where it has built them.
+//
+// What a full ring does not take waits here, up to a limit, as a copy; so do frames that are longer than the peer's
+// buffers. While somebody polls, nobody is woken: prepare_to_wait() asks the peer for it.
+// Threads: as FrameDevice. A child of fork() has a device without a link.
+#pragma once
+
+#include <array>
+#include <deque>
+#include <memory>
+#include <vector>
+
+#include "fairlead/status.h"
+#include "verbs/soft/port/frame/frame_device.h"
+#include "verbs/soft/port/memif/link.h"
+
+namespace fairlead::soft::memif {
+
+class MemifDevice final : public FrameDevice {
+ public:
+  /// Errors: as Link::open().
+  [[nodiscard]] static Result<std::unique_ptr<MemifDevice>> open(const LinkSettings& settings);
+  ~MemifDevice() override = default;
+
+  [[nodiscard]] FrameDeviceInfo info() const noexcept override { return info_; }
+  std::size_t receive(std::span<std::span<const std::byte>> frames) noexcept override;
+  std::size_t reserve(std::span<std::byte*> rooms) noexcept override;
+  std::size_t send(std::span<const std::uint32_t> sizes) noexcept override;
+  [[nodiscard]] bool link_up() noexcept override { return wire() != nullptr; }
+  void tend() noexcept override { link_->tend(); }
+  [[nodiscard]] int wait_fd() const noexcept override { return link_->wait_fd(); }
+  [[nodiscard]] bool prepare_to_wait() noexcept override;
+
+ private:
+  static constexpr std::size_t kBurst = 64;
+
+  MemifDevice(const Settings& settings, std::unique_ptr<Link> link);
+
+  /// Null where there is none, or it is the parent's.
+  [[nodiscard]] Wire* wire() const noexcept;
+  /// The same; forgets what was about another one.
+  [[nodiscard]] Wire* current() noexcept;
+  /// Has let the peer go where it has done what cannot be.
+  [[nodiscard]] bool trust(const Wire& wire) noexcept;
+  [[nodiscard]] std::size_t reserve_in_ring(Wire& wire, std::span<std::byte*> rooms) noexcept;
+  std::size_t send_in_ring(Wire& wire, std::span<const std::uint32_t> sizes) noexcept;
+  void flush_backlog(Wire& wire) noexcept;
+  void give(Wire& wire, std::size_t slots) noexcept;
+
+  const std::unique_ptr<Link> link_;
+  FrameDeviceInfo info_;
+  const std::size_t frame_bytes_;
+  std::array<std::byte*, kBurst> reserved_{};
+  std::size_t reserved_count_ = 0;
+  bool in_ring_ = false;                  // the reserved rooms
+  std::vector<std::byte> rooms_;          // those that are not
+  std::deque<std::vector<std::byte>> backlog_;
+  unsigned generation_ = 0;    // of the link: what these are about
+  bool wakes_wanted_ = false;  // the peer was asked for them
+  bool slept_ = false;         // somebody has waited since tend()
+};
+
+}  // namespace fairlead::soft::memif

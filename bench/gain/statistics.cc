@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numbers>
 #include <random>
 
 namespace fairlead::bench {
@@ -17,6 +18,32 @@ double sorted_quantile(std::span<const double> sorted, double part) {
   const auto under = static_cast<std::size_t>(place);
   const std::size_t over = std::min(under + 1, sorted.size() - 1);
   return std::lerp(sorted[under], sorted[over], place - static_cast<double>(under));
+}
+
+double normal_tail(double z) { return std::erfc(z / std::numbers::sqrt2) / 2; }
+
+double normal_quantile(double tail) {
+  double low = 0, high = 40;
+  for (int i = 0; i < 80; ++i) {
+    const double middle = (low + high) / 2;
+    (normal_tail(middle) > tail ? low : high) = middle;
+  }
+  return low;
+}
+
+// Of Student's t, by its expansion around the normal one (Abramowitz and Stegun 26.7.5).
+double student_quantile(double tail, double degrees) {
+  const double z = normal_quantile(tail), z2 = z * z;
+  return z + z * (z2 + 1) / (4 * degrees) + z * ((5 * z2 + 16) * z2 + 3) / (96 * degrees * degrees) +
+         z * (((3 * z2 + 19) * z2 + 17) * z2 - 15) / (384 * degrees * degrees * degrees);
+}
+
+// Resamples spread less than samples do, so a percentile interval of few values is too narrow. This is how far out its
+// ends have to be taken instead (T. Hesterberg, "What Teachers Should Know About the Bootstrap", 2015, 5.3.2).
+double expanded_tail(double tail, std::size_t count) {
+  if (count < 2) return 0;
+  const auto n = static_cast<double>(count);
+  return normal_tail(std::sqrt(n / (n - 1)) * student_quantile(tail, n - 1));
 }
 
 double median_in_place(std::span<double> values) noexcept {
@@ -67,7 +94,7 @@ Ratio ratio_of(std::span<const double> log_advantages, double confidence, std::u
     each = median_in_place(drawn);
   }
   std::ranges::sort(medians);
-  const double tail = (1 - confidence) / 2;
+  const double tail = expanded_tail((1 - confidence) / 2, log_advantages.size());
   return {.ratio = std::exp(median({log_advantages.begin(), log_advantages.end()})),
           .low = std::exp(sorted_quantile(medians, tail)),
           .high = std::exp(sorted_quantile(medians, 1 - tail)),

@@ -40,7 +40,7 @@ struct Ratio {
 };
 
 /// The ratio that the logarithms of the quads speak for, with a percentile interval from `resamples` draws of as many
-/// quads with replacement. Of no quads: all 1, with confidence 0.
+/// quads with replacement, expanded for how few quads there are. Of no quads: all 1, with confidence 0.
 [[nodiscard]] Ratio ratio_of(std::span<const double> log_advantages, double confidence, std::uint64_t seed,
                              unsigned resamples = 10'000);
 

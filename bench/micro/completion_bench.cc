@@ -1,5 +1,5 @@
-// What a small write takes from its posting to its completion in one thread that drives both engines: the path through
-// engine, transport and back, with no thread to be woken and nothing to wait for.
+// What a small write, and a tensor of many rows, take from posting to completion in one thread that drives both
+// engines: the path through engine, transport and back, with no thread to be woken and nothing to wait for.
 //
 //   fairlead-bench-completion --benchmark_enable_random_interleaving=true --benchmark_repetitions=9
 //   --benchmark_min_time=0.1
@@ -38,6 +38,10 @@ class TwoEngines {
     static_cast<void>(there_.poll());
   }
   [[nodiscard]] Transfer write() { return peer_.post(write_); }
+  /// `from` in our memory, to `to` in the other's.
+  [[nodiscard]] Transfer write(const TensorSpec& from, const TensorSpec& to) {
+    return peer_.write_tensor(source_, from, remote_, to);
+  }
 
  private:
   TwoEngines(Engine here, Engine there) : here_(std::move(here)), there_(std::move(there)) {}
@@ -69,7 +73,9 @@ class TwoEngines {
     if (!remote) return remote.error();
     Result<Memory> source = here_.allocate(bytes);
     if (!source) return source.error();
-    const Descriptor piece{*std::move(source), *std::move(remote)};
+    source_ = *std::move(source);
+    remote_ = *std::move(remote);
+    const Descriptor piece{source_, remote_};
     Result<Prepared> prepared = peer_.prepare_write({&piece, 1});
     if (!prepared) return prepared.error();
     write_ = *std::move(prepared);
@@ -78,7 +84,8 @@ class TwoEngines {
 
   Engine here_, there_;
   Peer peer_;
-  Memory target_;
+  Memory source_, target_;
+  RemoteMemory remote_;
   Prepared write_;
 };
 
@@ -94,6 +101,28 @@ void PostToCompletion(benchmark::State& state, const std::string& transport) {
 BENCHMARK_CAPTURE(PostToCompletion, tcp, "tcp")->Arg(8)->Arg(4096);
 BENCHMARK_CAPTURE(PostToCompletion, shm, "shm")->Arg(8)->Arg(4096);
 BENCHMARK_CAPTURE(PostToCompletion, softroce, "verbs:soft0")->Arg(8)->Arg(4096);
+
+// Rows of 256 bytes that lie apart here, and beside each other there: gathered from a cache whose rows have 1 KiB.
+void GatherRows(benchmark::State& state, const std::string& transport) {
+  constexpr std::int64_t kRow = 256, kApart = 1024;
+  const std::int64_t rows = state.range(0);
+  Result<TwoEngines> two = TwoEngines::make(transport, static_cast<std::size_t>(rows * kApart));
+  if (!two) return state.SkipWithError(two.error().to_string().c_str());
+  TensorSpec from, to;
+  from.rank = to.rank = 2;
+  from.shape = to.shape = {rows, kRow};
+  from.strides = {kApart, 1};
+  to.strides = {kRow, 1};
+  for (auto _ : state) {
+    const Transfer sent = two->write(from, to);
+    while (!sent.done()) two->poll();
+    if (sent.code() != Code::kOk) return state.SkipWithError(sent.status().to_string().c_str());
+  }
+  state.SetBytesProcessed(state.iterations() * rows * kRow);
+}
+BENCHMARK_CAPTURE(GatherRows, tcp, "tcp")->Arg(16)->Arg(1024);
+BENCHMARK_CAPTURE(GatherRows, shm, "shm")->Arg(16)->Arg(1024);
+BENCHMARK_CAPTURE(GatherRows, softroce, "verbs:soft0")->Arg(16)->Arg(1024);
 
 }  // namespace
 }  // namespace fairlead::bench

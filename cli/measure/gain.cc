@@ -264,7 +264,7 @@ void add_options(Args& args, Options& options) {
   args.option(
       "--slow-candidate", "PART",
       "A check of the method: the candidate rests for this part of the time that it ran, 0.1 for 10 % (default 0)",
-      set_seconds(&plan->slow_candidate, 0, 1));
+      set_seconds(&plan->slow_candidate, 0, 10));
   args.option("--json", "FILE", "Write a report; - for standard output", set_text(&options.json));
   args.option("--html", "FILE", "Write a page that needs no other file; - for standard output",
               set_text(&options.html));

@@ -1,5 +1,6 @@
 #include <gmock/gmock.h>
 
+#include "base/tally.h"
 #include "tests/datapath/outbox_fixture.h"
 
 namespace fairlead::datapath {
@@ -77,13 +78,17 @@ TEST_F(OutboxTest, MessagesWaitForThePeersWindow) {
 
 TEST_F(OutboxTest, TheWindowIsOfBytesToo) {
   outbox.set_limits({.window = {.events = 100, .bytes = 150}, .max_message = 1000});
+  const std::uint64_t waits = tally().credit_waits;
   add(message(350), notification());
   EXPECT_EQ(post().size(), 2u) << "fragments of 100 bytes: with the second there is no room left";
+  EXPECT_EQ(post().size(), 0u);
+  EXPECT_EQ(tally().credit_waits, waits + 1) << "once, however often it is looked at";
   for (std::uint64_t id : {1u, 2u}) complete(id);
   outbox.consumed(1);
   EXPECT_EQ(post().size(), 1u);
   outbox.consumed(3);
   EXPECT_EQ(post().size(), 2u) << "the last fragment, and the notification, which weighs nothing";
+  EXPECT_EQ(tally().credit_waits, waits + 2);
 }
 
 TEST_F(OutboxTest, AMessageThatThePeerDoesNotTakeEndsWithWords) {

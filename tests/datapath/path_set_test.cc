@@ -2,6 +2,7 @@
 
 #include <map>
 
+#include "base/tally.h"
 #include "tests/datapath/path_set_end.h"
 
 namespace fairlead::datapath::path_test {
@@ -153,6 +154,7 @@ TEST(PathSet, WhatIsOfAnotherEpochIsNotHeard) {
 TEST(PathSet, ActiveFencesSaysWhatItGotAndGoesToTheNextTransport) {
   End end(true);
   end.reach(State::kInUse);
+  const std::uint64_t deaths = tally().path_deaths.get(Code::kUnavailable);
   end.paths.on_down(*end.paths.slot(), Code::kUnavailable, "cable");
   end.pass(milliseconds(1));
   EXPECT_EQ(end.lost, 0) << "a goodbye may be on its way";
@@ -166,7 +168,8 @@ TEST(PathSet, ActiveFencesSaysWhatItGotAndGoesToTheNextTransport) {
   end.fence_ack(5);
   EXPECT_THAT(end.applied, testing::ElementsAre(5));
   EXPECT_EQ(end.last<control::PathOffer>().active_transport, 1u) << "the cable was the first one's";
-  EXPECT_EQ(end.paths.left_because().second, "cable");
+  EXPECT_EQ(end.paths.left_because(), std::pair(Code::kUnavailable, std::string_view("cable")));
+  EXPECT_EQ(tally().path_deaths.get(Code::kUnavailable), deaths + 1);
 }
 
 TEST(PathSet, AnOperationThatIsRefusedDoesNotSpeakAgainstTheTransport) {

@@ -1,0 +1,43 @@
+# shellcheck shell=bash disable=SC2016
+# Sourced after common.sh: a minimal Debian 12 root, and commands inside it. Needs root, debootstrap, and the host's own
+# apt configuration for the mirror.
+
+[ "$(id -u)" -eq 0 ] || die "needs root: it makes a root file system and enters it"
+command -v debootstrap >/dev/null || die "needs debootstrap: apt-get install debootstrap"
+
+# indexes FORMAT: one line per package index of the host's apt configuration.
+indexes() { apt-get indextargets --format "$1" 'Identifier: Packages'; }
+
+# make_root: in $tree, which is used again if it is there.
+make_root() {
+  local mirror
+  mirror=$(indexes '$(CODENAME) $(REPO_URI)' | awk '$1 == "bookworm" { print $2; exit }')
+  [ -n "$mirror" ] || die "this host's apt knows no bookworm archive; run apt-get update"
+  [ ! -e "$tree/usr/sbin/policy-rc.d" ] || return 0
+  say "making a minimal bookworm root (half a minute)"
+  debootstrap --variant=minbase bookworm "$tree" "$mirror" >"$tree.log" 2>&1 || { tail -n 20 "$tree.log" && die "debootstrap failed"; }
+  rm -f "$tree.log"
+  indexes 'deb $(REPO_URI) $(CODENAME) main' | grep bookworm | sort -u >"$tree/etc/apt/sources.list"
+  printf '#!/bin/sh\nexit 101\n' >"$tree/usr/sbin/policy-rc.d"
+  chmod 755 "$tree/usr/sbin/policy-rc.d"
+}
+
+# inside SCRIPT [ARGUMENT...]: mounts live in a mount namespace, processes in a PID namespace; both end with the command.
+inside() {
+  unshare --mount --pid --fork --kill-child bash -euc '
+    tree=$1
+    shift
+    mount -t proc proc "$tree/proc"
+    mount --rbind /dev "$tree/dev"
+    exec chroot "$tree" env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root TERM=dumb bash -euc "$@"' \
+    - "$tree" "$@" </dev/null
+}
+
+# timed NAME SCRIPT [ARGUMENT...]
+timed() {
+  local name=$1 begin=$SECONDS
+  shift
+  say "$name"
+  inside "$@" || die "$name: failed"
+  say "$name: passed in $((SECONDS - begin)) s"
+}

@@ -301,15 +301,16 @@ uint64_t fairlead_channel_last(const fairlead_channel* channel) {
   return channel != nullptr ? channel->channel.last() : 0;
 }
 uint64_t fairlead_channel_reached(const fairlead_channel* channel, fairlead_stage stage) {
-  return channel != nullptr ? channel->channel.reached(static_cast<command::Stage>(stage)) : 0;
+  if (channel == nullptr || !check_enum(stage, FAIRLEAD_STAGE_COMPLETE, "stage").ok()) return 0;
+  return channel->channel.reached(static_cast<command::Stage>(stage));
 }
 
 fairlead_code fairlead_channel_wait(fairlead_channel* channel, uint64_t sequence, fairlead_stage stage,
                                     int64_t timeout_ns) {
-  return outcome([&] {
-    return channel != nullptr ? channel->channel.wait(sequence, static_cast<command::Stage>(stage),
-                                                      std::chrono::nanoseconds(timeout_ns))
-                              : missing("channel");
+  return outcome([&]() -> Status {
+    if (channel == nullptr) return missing("channel");
+    if (Status status = check_enum(stage, FAIRLEAD_STAGE_COMPLETE, "stage"); !status.ok()) return status;
+    return channel->channel.wait(sequence, static_cast<command::Stage>(stage), std::chrono::nanoseconds(timeout_ns));
   });
 }
 

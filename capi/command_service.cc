@@ -50,6 +50,7 @@ Status tenants_of(const fairlead_tenant* const* from, std::size_t count, std::ve
 }
 
 Status config_of(const fairlead_service_config& from, command::ServiceConfig& to) {
+  if (Status status = check_enum(from.sharing, FAIRLEAD_SHARING_FIXED, "sharing"); !status.ok()) return status;
   if (from.executors != nullptr) to.executors = from.executors->factory;
   to.where = from.in_turn ? command::ServiceConfig::Where::kInTurn : command::ServiceConfig::Where::kOwnThread;
   to.program = names_of(from.program, from.program_count);

@@ -16,6 +16,7 @@ fairlead_code fairlead_engine_adopt_dlpack(fairlead_engine* engine, struct DLMan
     if (engine == nullptr) return missing("engine");
     if (memory == nullptr) return missing("memory");
     *memory = nullptr;
+    if (Status status = check_access(access); !status.ok()) return status;
     if (tensor != nullptr) {  // before the tensor is taken, which could not be given back
       if (Status status = give_tensor(TensorSpec(), tensor); !status.ok()) return status;
     }

@@ -25,6 +25,9 @@ fairlead_code fairlead_engine_create(const fairlead_engine_config* config, fairl
     if (config != nullptr) {
       if (Status status = take(*config, known, "fairlead_engine_config"); !status.ok()) return status;
     }
+    if (Status status = check_enum(known.choice, FAIRLEAD_CHOICE_MEASURED, "choice"); !status.ok()) return status;
+    if (Status status = check_enum(known.progress, FAIRLEAD_PROGRESS_APPLICATION, "progress"); !status.ok())
+      return status;
     auto made = Engine::create(config_of(known));
     if (!made) return made.error();
     auto handle = std::make_unique<fairlead_engine>(*std::move(made));
@@ -74,6 +77,7 @@ fairlead_code fairlead_engine_publish(fairlead_engine* engine, const char* name,
                                       size_t audience_count) {
   return outcome([&]() -> Status {
     if (engine == nullptr) return missing("engine");
+    if (Status status = check_access(access); !status.ok()) return status;
     std::optional<TensorSpec> spec;
     if (tensor != nullptr) {
       if (Status status = tensor_of(tensor, spec.emplace()); !status.ok()) return status;
@@ -98,6 +102,7 @@ fairlead_code fairlead_engine_export(fairlead_engine* engine, const fairlead_mem
                                      " bytes of a capability: FAIRLEAD_CAPABILITY_SIZE are needed"};
     }
     *capability = 0;
+    if (Status status = check_access(access); !status.ok()) return status;
     auto text =
         engine->engine->export_(memory_of(memory), static_cast<Access>(access), names_of(audience, audience_count));
     if (!text) return text.error();

@@ -26,6 +26,10 @@ Status kernel_of(const fairlead_host_kernel& from, command::HostKernel& to) {
   if (known.parameter_count > 0 && known.parameters == nullptr)
     return missing("parameters of kernel '" + to.name + "'");
   for (std::size_t i = 0; i < known.parameter_count; ++i) {
+    if (Status status = check_enum(known.parameters[i], FAIRLEAD_PARAMETER_ADDRESS, "a parameter's kind");
+        !status.ok()) {
+      return status;
+    }
     to.parameters.push_back(
         {static_cast<command::ParameterKind>(known.parameters[i]), known.alignment == 0 ? 1 : known.alignment});
   }

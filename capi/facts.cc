@@ -30,7 +30,9 @@ void fairlead_set_log_sink(fairlead_log_sink to) {
   sink = to;
   set_log_sink(to != nullptr ? pass_on : nullptr);
 }
-void fairlead_set_log_level(fairlead_log_level level) { set_log_level(static_cast<LogLevel>(level)); }
+void fairlead_set_log_level(fairlead_log_level level) {
+  if (level >= 0 && level <= FAIRLEAD_LOG_OFF) set_log_level(static_cast<LogLevel>(level));
+}
 
 fairlead_code fairlead_engine_devices(const fairlead_engine* engine, const char* peer,
                                       void (*each)(void* context, const fairlead_device_info* device), void* context) {

@@ -75,15 +75,18 @@ void fairlead_engine_trim_pool(fairlead_engine* engine) {
 
 fairlead_code fairlead_engine_register(fairlead_engine* engine, void* data, size_t bytes, uint32_t access,
                                        fairlead_release release, void* context, fairlead_memory** memory) {
-  return memory_by(engine, memory, [&](Engine& of) {
+  return memory_by(engine, memory, [&](Engine& of) -> Result<Memory> {
+    if (Status status = check_access(access); !status.ok()) return status;
     return of.register_memory(bytes_of(data, bytes), static_cast<Access>(access), release_of(release, context));
   });
 }
 
 fairlead_code fairlead_engine_register_many(fairlead_engine* engine, const fairlead_bytes* ranges, size_t count,
                                             uint32_t access, fairlead_memory** memory) {
-  return memories_by(engine, ranges, count, memory,
-                     [&](Engine& of, auto all) { return of.register_memory(all, static_cast<Access>(access)); });
+  return memories_by(engine, ranges, count, memory, [&](Engine& of, auto all) -> Result<std::vector<Memory>> {
+    if (Status status = check_access(access); !status.ok()) return status;
+    return of.register_memory(all, static_cast<Access>(access));
+  });
 }
 
 fairlead_code fairlead_engine_cached_memory(fairlead_engine* engine, const fairlead_bytes* ranges, size_t count,
@@ -116,8 +119,10 @@ fairlead_code fairlead_engine_register_cuda(fairlead_engine* engine, void* data,
 
 fairlead_code fairlead_engine_map_file(fairlead_engine* engine, const char* path, uint32_t access,
                                        fairlead_memory** memory) {
-  return memory_by(engine, memory,
-                   [&](Engine& of) { return of.map_file(std::string(text_of(path)), static_cast<Access>(access)); });
+  return memory_by(engine, memory, [&](Engine& of) -> Result<Memory> {
+    if (Status status = check_access(access); !status.ok()) return status;
+    return of.map_file(std::string(text_of(path)), static_cast<Access>(access));
+  });
 }
 
 // ---- ours

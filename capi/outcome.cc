@@ -1,7 +1,5 @@
 #include "capi/outcome.h"
 
-#include <string>
-
 namespace fairlead::capi {
 
 namespace {
@@ -28,9 +26,16 @@ fairlead_code tell(const Status& status) noexcept {
 
 Status missing(std::string_view argument) { return {Code::kInvalidArgument, std::string(argument) + " is NULL"}; }
 
+Status check_access(std::uint32_t access) {
+  constexpr std::uint32_t kAll = FAIRLEAD_REMOTE_READ_WRITE | FAIRLEAD_LOCAL_READ_ONLY | FAIRLEAD_REMOTE_ATOMIC;
+  if ((access & ~kAll) == 0) return {};
+  return {Code::kInvalidArgument, "access " + std::to_string(access) + " has flags that there are not"};
+}
+
 }  // namespace fairlead::capi
 
 const char* fairlead_code_name(fairlead_code code) {
+  if (code < 0 || code > FAIRLEAD_INTERNAL) return "?";
   return fairlead::to_string(static_cast<fairlead::Code>(code)).data();
 }
 const char* fairlead_last_error() { return fairlead::capi::last.text.c_str(); }

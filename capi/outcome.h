@@ -3,9 +3,11 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <cstring>
 #include <exception>
 #include <new>
+#include <string>
 #include <string_view>
 #include <utility>
 
@@ -55,6 +57,16 @@ inline std::size_t put_text(std::string_view from, char* text, std::size_t size)
   }
   return from.size();
 }
+
+/// An enumeration of C's may hold any number. Error: it is none from 0 to `last`.
+template <typename Enum>
+[[nodiscard]] Status check_enum(Enum value, Enum last, const char* what) {
+  if (value >= 0 && value <= last) return {};
+  return {Code::kInvalidArgument, std::string(what) + " is " + std::to_string(static_cast<int>(value)) + ": 0 to " +
+                                      std::to_string(static_cast<int>(last)) + " there are"};
+}
+/// And so may flags. Error: there is one that is none.
+[[nodiscard]] Status check_access(std::uint32_t access);
 
 /// A text of the caller's; NULL is "".
 [[nodiscard]] inline std::string_view text_of(const char* text) noexcept {

@@ -12,6 +12,13 @@ namespace fairlead::capi {
 static_assert(FAIRLEAD_MAX_RANK == kMaxTensorRank);
 static_assert(FAIRLEAD_F64 == static_cast<int>(DType::kF64) && FAIRLEAD_F16 == static_cast<int>(DType::kF16));
 
+namespace {
+/// None, DType{}, for a number that is none.
+DType dtype_of(fairlead_dtype dtype) {
+  return dtype >= FAIRLEAD_BOOL && dtype <= FAIRLEAD_F64 ? static_cast<DType>(dtype) : DType{};
+}
+}  // namespace
+
 Status tensor_of(const fairlead_tensor* tensor, TensorSpec& spec) {
   if (tensor == nullptr) return missing("tensor");
   fairlead_tensor known = FAIRLEAD_INIT(fairlead_tensor);
@@ -19,7 +26,7 @@ Status tensor_of(const fairlead_tensor* tensor, TensorSpec& spec) {
   if (known.rank > FAIRLEAD_MAX_RANK) {
     return {Code::kInvalidArgument, "a tensor of rank " + std::to_string(known.rank) + ": at most 8 are possible"};
   }
-  spec.dtype = static_cast<DType>(known.dtype);
+  spec.dtype = dtype_of(known.dtype);
   if (element_size(spec.dtype) == 0) {
     return {Code::kInvalidArgument, std::to_string(known.dtype) + " is no fairlead_dtype"};
   }
@@ -42,8 +49,8 @@ Status give_tensor(const TensorSpec& spec, fairlead_tensor* tensor) {
 
 }  // namespace fairlead::capi
 
-uint32_t fairlead_dtype_size(fairlead_dtype dtype) { return element_size(static_cast<DType>(dtype)); }
-const char* fairlead_dtype_name(fairlead_dtype dtype) { return to_string(static_cast<DType>(dtype)).data(); }
+uint32_t fairlead_dtype_size(fairlead_dtype dtype) { return element_size(dtype_of(dtype)); }
+const char* fairlead_dtype_name(fairlead_dtype dtype) { return to_string(dtype_of(dtype)).data(); }
 
 fairlead_code fairlead_dtype_from_name(const char* name, fairlead_dtype* dtype) {
   return outcome([&]() -> Status {
@@ -59,7 +66,7 @@ fairlead_code fairlead_tensor_contiguous(fairlead_dtype dtype, const int64_t* sh
                                          fairlead_tensor* tensor) {
   return outcome([&]() -> Status {
     if (shape == nullptr && rank > 0) return missing("shape");
-    auto spec = TensorSpec::contiguous(static_cast<DType>(dtype), {shape, rank}, offset);
+    auto spec = TensorSpec::contiguous(dtype_of(dtype), {shape, rank}, offset);
     return spec ? give_tensor(*spec, tensor) : spec.error();
   });
 }

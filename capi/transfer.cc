@@ -19,6 +19,8 @@ fairlead_transfer* posted(fairlead_peer* peer, const fairlead_transfer_options* 
     if (options != nullptr) {
       if (Status status = take(*options, known, "fairlead_transfer_options"); !status.ok()) return status;
     }
+    if (Status status = check_enum(known.traffic, FAIRLEAD_COMMANDS, "traffic"); !status.ok()) return status;
+    if (known.notify_bytes == nullptr && known.notify_size > 0) return missing("notify_bytes");
     Borrowed after(known.after);
     TransferOptions wanted;
     if (known.has_notify) wanted.notify = known.notify;

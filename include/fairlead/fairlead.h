@@ -46,8 +46,10 @@
     made.struct_size = sizeof made; \
     return made;                    \
   }())
+#define FAIRLEAD_ANY_NUMBER : int /* what C lets into an enumeration */
 extern "C" {
 #else
+#define FAIRLEAD_ANY_NUMBER
 #define FAIRLEAD_INIT(type) {.struct_size = sizeof(type)}
 #endif
 
@@ -63,7 +65,7 @@ typedef struct fairlead_prepared fairlead_prepared;
 /* ---- errors */
 
 /* As fairlead::Code (fairlead/status.h). */
-typedef enum fairlead_code {
+typedef enum fairlead_code FAIRLEAD_ANY_NUMBER {
   FAIRLEAD_OK = 0,
   FAIRLEAD_INVALID_ARGUMENT = 1,
   FAIRLEAD_NOT_FOUND = 2,
@@ -97,7 +99,7 @@ FAIRLEAD_C_EXPORT const char* fairlead_version(void);
 
 /* ---- log */
 
-typedef enum fairlead_log_level {
+typedef enum fairlead_log_level FAIRLEAD_ANY_NUMBER {
   FAIRLEAD_LOG_DEBUG,
   FAIRLEAD_LOG_INFO,
   FAIRLEAD_LOG_WARNING,
@@ -114,7 +116,7 @@ FAIRLEAD_C_EXPORT void fairlead_set_log_level(fairlead_log_level level);
 /* ---- tensors */
 
 /* As fairlead::DType. */
-typedef enum fairlead_dtype {
+typedef enum fairlead_dtype FAIRLEAD_ANY_NUMBER {
   FAIRLEAD_BOOL = 1,
   FAIRLEAD_U8,
   FAIRLEAD_I8,
@@ -158,13 +160,16 @@ FAIRLEAD_C_EXPORT uint64_t fairlead_tensor_bytes(const fairlead_tensor* tensor);
 
 /* ---- engine */
 
-typedef enum fairlead_progress {
+typedef enum fairlead_progress FAIRLEAD_ANY_NUMBER {
   FAIRLEAD_PROGRESS_AUTO,
   FAIRLEAD_PROGRESS_THREAD,
   FAIRLEAD_PROGRESS_APPLICATION
 } fairlead_progress;
 
-typedef enum fairlead_path_choice { FAIRLEAD_CHOICE_RANKED, FAIRLEAD_CHOICE_MEASURED } fairlead_path_choice;
+typedef enum fairlead_path_choice FAIRLEAD_ANY_NUMBER {
+  FAIRLEAD_CHOICE_RANKED,
+  FAIRLEAD_CHOICE_MEASURED
+} fairlead_path_choice;
 
 /* As fairlead::EngineConfig, member by member. Texts are copied; NULL is "". Lists have commas between. */
 typedef struct fairlead_engine_config {
@@ -248,7 +253,7 @@ FAIRLEAD_C_EXPORT fairlead_code fairlead_engine_reload_keys(fairlead_engine* eng
 /* ---- memory */
 
 /* Combine with |. As fairlead::Access. */
-typedef enum fairlead_access {
+typedef enum fairlead_access FAIRLEAD_ANY_NUMBER {
   FAIRLEAD_ACCESS_NONE = 0,
   FAIRLEAD_REMOTE_READ = 1,
   FAIRLEAD_REMOTE_WRITE = 2,
@@ -342,7 +347,7 @@ FAIRLEAD_C_EXPORT void fairlead_remote_memory_release(fairlead_remote_memory* me
 
 /* ---- peers */
 
-typedef enum fairlead_peer_state {
+typedef enum fairlead_peer_state FAIRLEAD_ANY_NUMBER {
   FAIRLEAD_PEER_CONNECTING,
   FAIRLEAD_PEER_READY,
   FAIRLEAD_PEER_RECOVERING,
@@ -395,7 +400,7 @@ FAIRLEAD_C_EXPORT void fairlead_peer_close(fairlead_peer* peer, int64_t grace_ns
 
 /* ---- transfers */
 
-typedef enum fairlead_traffic { FAIRLEAD_BULK, FAIRLEAD_COMMANDS } fairlead_traffic;
+typedef enum fairlead_traffic FAIRLEAD_ANY_NUMBER { FAIRLEAD_BULK, FAIRLEAD_COMMANDS } fairlead_traffic;
 
 /* As fairlead::TransferOptions. Where options are asked for, NULL is all defaults, which are 0. */
 typedef struct fairlead_transfer_options {
@@ -485,7 +490,7 @@ FAIRLEAD_C_EXPORT fairlead_code fairlead_wait_all(fairlead_transfer* const* tran
 
 /* ---- events */
 
-typedef enum fairlead_event_kind {
+typedef enum fairlead_event_kind FAIRLEAD_ANY_NUMBER {
   FAIRLEAD_EVENT_NONE,
   FAIRLEAD_EVENT_CONNECTED,
   FAIRLEAD_EVENT_NOTIFICATION,

@@ -31,14 +31,14 @@ typedef struct fairlead_call fairlead_call;
 /* The client's own name for an allocation, a module, a function or a graph; 0 names nothing. */
 typedef uint64_t fairlead_handle;
 
-typedef enum fairlead_stage {
+typedef enum fairlead_stage FAIRLEAD_ANY_NUMBER {
   FAIRLEAD_STAGE_TAKEN,
   FAIRLEAD_STAGE_ACCEPTED,
   FAIRLEAD_STAGE_EXECUTED,
   FAIRLEAD_STAGE_COMPLETE
 } fairlead_stage;
 
-typedef enum fairlead_scope {
+typedef enum fairlead_scope FAIRLEAD_ANY_NUMBER {
   FAIRLEAD_SCOPE_COMMAND,
   FAIRLEAD_SCOPE_STREAM,
   FAIRLEAD_SCOPE_CONTEXT,
@@ -204,7 +204,7 @@ FAIRLEAD_C_EXPORT fairlead_code fairlead_channel_release_graph(fairlead_channel*
 
 /* ---- the server: executors, which run a session's commands, and the service that asks them to */
 
-typedef enum fairlead_parameter_kind {
+typedef enum fairlead_parameter_kind FAIRLEAD_ANY_NUMBER {
   FAIRLEAD_PARAMETER_POINTER,
   FAIRLEAD_PARAMETER_U32,
   FAIRLEAD_PARAMETER_U64,
@@ -265,7 +265,7 @@ FAIRLEAD_C_EXPORT void fairlead_executors_release(fairlead_executors* executors)
 /* What a fairlead_service_config.program does; its exit code. */
 FAIRLEAD_C_EXPORT int fairlead_serve_session(const fairlead_executors* executors);
 
-typedef enum fairlead_sharing {
+typedef enum fairlead_sharing FAIRLEAD_ANY_NUMBER {
   FAIRLEAD_SHARING_FREE,
   FAIRLEAD_SHARING_BEST_EFFORT,
   FAIRLEAD_SHARING_EQUAL,

@@ -81,6 +81,7 @@ static void test_write_and_read(void) {
   CHECK(ended(read) == FAIRLEAD_OK);
   CHECK(memcmp((char*)fairlead_memory_data(back) + kBytes / 2, (char*)fairlead_memory_data(source) + kBytes / 2,
                kBytes / 2) == 0);
+  fairlead_memory_release(half);
   CHECK_FAILS(fairlead_memory_slice(back, kBytes, 1, &half), FAIRLEAD_OUT_OF_RANGE, "has no 1 bytes at 65536");
   CHECK(half == NULL);
   CHECK(ended(fairlead_peer_write(peer, back, second, NULL)) == FAIRLEAD_OUT_OF_RANGE);
@@ -398,6 +399,31 @@ static void test_nothing(void) {
   fairlead_engine_config_init(NULL, 0);
 }
 
+/* C lets any number into an enumeration, and into flags. */
+static void test_numbers_that_are_none(void) {
+  fairlead_engine_config config;
+  fairlead_engine_config_init(&config, sizeof config);
+  config.progress = (fairlead_progress)99;
+  fairlead_engine* engine = NULL;
+  CHECK_FAILS(fairlead_engine_create(&config, &engine), FAIRLEAD_INVALID_ARGUMENT, "progress is 99");
+  fairlead_transfer_options options = FAIRLEAD_INIT(fairlead_transfer_options);
+  options.traffic = (fairlead_traffic)-1;
+  CHECK(fairlead_peer_write(peer, source, remote, &options) == NULL);
+  CHECK(strstr(fairlead_last_error(), "traffic is -1") != NULL);
+  options = (fairlead_transfer_options)FAIRLEAD_INIT(fairlead_transfer_options);
+  options.notify_size = 5;
+  CHECK(fairlead_peer_write(peer, source, remote, &options) == NULL);
+  CHECK_FAILS(fairlead_engine_publish(here, "x", source, 0x101, NULL, NULL, 0), FAIRLEAD_INVALID_ARGUMENT, "access 257");
+  fairlead_memory* memory = NULL;
+  CHECK_FAILS(fairlead_engine_map_file(here, "/dev/null", 16, &memory), FAIRLEAD_INVALID_ARGUMENT, "access 16");
+  fairlead_tensor tensor = FAIRLEAD_INIT(fairlead_tensor);
+  tensor.dtype = (fairlead_dtype)(256 + FAIRLEAD_F32);
+  CHECK_FAILS(fairlead_tensor_check(&tensor, 100), FAIRLEAD_INVALID_ARGUMENT, "no fairlead_dtype");
+  CHECK(strcmp(fairlead_dtype_name((fairlead_dtype)-7), "?") == 0);
+  CHECK(strcmp(fairlead_code_name((fairlead_code)1000), "?") == 0);
+  fairlead_set_log_level((fairlead_log_level)1000);
+}
+
 static void* fail_here(void* text) {
   CHECK(fairlead_last_error()[0] == 0); /* none of this thread's */
   fairlead_dtype dtype;
@@ -439,6 +465,7 @@ int main(void) {
   test_structures();
   test_facts();
   test_log();
+  test_numbers_that_are_none();
   test_errors_are_of_threads();
   test_fork();
 

@@ -122,6 +122,8 @@ static void test_failures(fairlead_session* session, fairlead_channel* channel) 
   CHECK(fairlead_channel_failure(channel, &failure) == FAIRLEAD_OK && failure.scope == FAIRLEAD_SCOPE_CONTEXT);
   CHECK(strstr(failure.text, "13 is not to be") != NULL);
   CHECK(parameters_of(parameters, 20, x, 2) == SIZE_MAX);
+  CHECK_FAILS(fairlead_channel_wait(channel, 1, (fairlead_stage)4, 0), FAIRLEAD_INVALID_ARGUMENT, "stage is 4");
+  CHECK(fairlead_channel_reached(channel, (fairlead_stage)-1) == 0);
 }
 
 static void count_tenant(void* context, const fairlead_tenant_stats* tenant) {

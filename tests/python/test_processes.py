@@ -57,9 +57,9 @@ def test_in_a_child_of_fork_the_engine_is_inert(pair):
     pair.peer.write(b"12345678", pair.peer.lookup("target")).wait(MINUTE)
 
 
-def script(text, **options):
+def script(text):
     return subprocess.Popen([sys.executable, "-X", "dev", "-W", "error", "-c", text], stdout=subprocess.PIPE,
-                            stderr=subprocess.STDOUT, text=True, **options)
+                            stderr=subprocess.STDOUT, text=True, env={**os.environ, "FAIRLEAD_LOG": "off"})
 
 
 def test_a_program_that_forgets_its_engine_ends_quietly():
@@ -76,8 +76,9 @@ def test_a_program_that_forgets_its_engine_ends_quietly():
 def test_control_c_ends_a_wait():
     with script("import fairlead\n"
                 "engine = fairlead.Engine(listen='127.0.0.1:0', transport='tcp')\n"
-                "print('waiting', flush=True)\n"
-                "try: engine.accept(None)\n"
+                "try:\n"
+                "  print('waiting', flush=True)\n"
+                "  engine.accept(None)\n"
                 "except KeyboardInterrupt: print('interrupted')") as program:
         assert program.stdout.readline() == "waiting\n"
         for _ in range(600):  # until it is in the wait

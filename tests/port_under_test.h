@@ -1,5 +1,5 @@
-// The packet ports of tests that hold over any: UDP sockets, or what FAIRLEAD_SOFT_TEST_PORT says: memif, or dpdk:memif,
-// which is DPDK's.
+// The packet ports of tests that hold over any: UDP sockets, or what FAIRLEAD_SOFT_TEST_PORT says: memif, or
+// dpdk:memif, which is DPDK's.
 //
 // Threads: ports and wires are made by one.
 #pragma once

@@ -95,10 +95,14 @@ function(fairlead_test_headers)
     <algorithm> <atomic> <chrono> <deque> <functional> <map> <random> <set> <thread> <vector>)
 endfunction()
 
-# fairlead_test_over_memif(NAME TIMEOUT n): the program of that test once more, its devices on ports over DPDK. Alone,
-# because such ports take whole cores.
+# fairlead_test_over_memif(NAME TIMEOUT n [OWN]): the program of that test once more, its devices on ports over DPDK.
+# Alone, because such ports take whole cores. OWN: and again, on our own memif.
 function(fairlead_test_over_memif name)
-  cmake_parse_arguments(ARG "" "TIMEOUT" "" ${ARGN})
+  cmake_parse_arguments(ARG "OWN" "TIMEOUT" "" ${ARGN})
+  if(ARG_OWN)
+    fairlead_test_again(${name} over_own_memif ENVIRONMENT FAIRLEAD_SOFT_TEST_PORT=memif LABELS conformance
+                        TIMEOUT ${ARG_TIMEOUT})
+  endif()
   if(NOT TARGET fairlead_dpdk)
     return()
   endif()

@@ -1,4 +1,5 @@
-// The packet ports of tests that hold over any: UDP sockets, or with FAIRLEAD_SOFT_TEST_PORT=dpdk:memif DPDK's.
+// The packet ports of tests that hold over any: UDP sockets, or what FAIRLEAD_SOFT_TEST_PORT says: memif, or
+// dpdk:memif, which is DPDK's.
 //
 // Threads: ports and wires are made by one.
 #pragma once
@@ -15,6 +16,14 @@
 
 namespace fairlead::test {
 
+/// Which memif the tests run over; nothing: none.
+inline std::optional<std::string_view> memif_under_test() {
+  const char* port = std::getenv("FAIRLEAD_SOFT_TEST_PORT");
+  if (port == nullptr || !std::string_view(port).ends_with("memif")) return std::nullopt;
+  return port;
+}
+inline bool over_memif() { return memif_under_test().has_value(); }
+
 /// A wire in shared memory between two devices of one process: what packet_io says of each end. No two wires of a
 /// process share a device's name, and no two processes a socket's.
 class MemifWire {
@@ -25,8 +34,10 @@ class MemifWire {
 
  private:
   [[nodiscard]] std::string end(int which, std::string_view role, std::string_view more) const {
-    return fmt::format("dpdk:net_memif{},role={},socket=fairlead-test-{}-{}{}", 2 * number_ + which, role, ::getpid(),
-                       number_, more);
+    const bool own = memif_under_test() == "memif";
+    return fmt::format("{},role={},socket=fairlead-test-{}-{}{}",
+                       own ? "memif" : fmt::format("dpdk:net_memif{}", 2 * number_ + which), role, ::getpid(), number_,
+                       more);
   }
   static int next() {
     static int number = 0;
@@ -34,12 +45,6 @@ class MemifWire {
   }
   int number_ = next();
 };
-
-/// Whether the tests run over memif.
-inline bool over_memif() {
-  const char* port = std::getenv("FAIRLEAD_SOFT_TEST_PORT");
-  return port != nullptr && std::string_view(port) == "dpdk:memif";
-}
 
 /// packet_io of another device. Over memif the first and the second that a test asks for are the ends of one wire, and
 /// so on. `faults`: each with a comma before it.

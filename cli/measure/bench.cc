@@ -287,7 +287,7 @@ int bench_command(Words words) {
             "Examples:\n"
             "  fairlead bench bw --transport tcp --op write --size 64K..4M --local\n"
             "  fairlead bench lat --transport verbs:soft0 --op write --size 8 --duration 5 --local --json -\n"
-            "  fairlead bench bw --transport verbs:soft0 --packet-io dpdk:memif --local\n"
+            "  fairlead bench bw --transport verbs:soft0 --packet-io memif --local\n"
             "  fairlead bench --server :7472        on one machine, and on another:\n"
             "  fairlead bench bw gpu7:7472 --op read --size 1M\n"
             "  fairlead bench bw --compare tcp,verbs:soft0 --local --repeat 5\n"

@@ -120,7 +120,7 @@ int bench_commands_command(Words words) {
             "bulk.",
             "Examples:\n"
             "  fairlead bench commands --transport tcp --local --duration 5 --json -\n"
-            "  fairlead bench commands --transport verbs:soft0 --packet-io dpdk:memif --local\n"
+            "  fairlead bench commands --transport verbs:soft0 --packet-io memif --local\n"
             "Beside it, in the same run, calls that block over a TCP connection. See docs/commands.md.");
   args.flag("--local", &options.local, "Start the service here, as a process of its own on loopback (needed)");
   args.option("--duration", "S", "Seconds for each figure (default 2)", set_seconds(&options.duration, 0.01, 86'400));

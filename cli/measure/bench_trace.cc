@@ -211,7 +211,7 @@ int bench_trace_command(Words words) {
       "emulation what a network would cost.",
       "Examples:\n"
       "  fairlead bench trace bench/trace/models/gpt2_small_decode.jsonl --transport tcp --local --json -\n"
-      "  fairlead bench trace FILE --transport verbs:soft0 --packet-io dpdk:memif --local --repeat 100\n"
+      "  fairlead bench trace FILE --transport verbs:soft0 --packet-io memif --local --repeat 100\n"
       "  fairlead bench trace FILE --emulate --rtt 1us,5us,20us,50us,200us --bandwidth 10G,100G --svg curves.svg\n"
       "What a trace is, and what is measured: docs/benchmarks.md.");
   args.positional("FILE", "The trace", set_text(&options.file));

@@ -28,7 +28,7 @@ enum class PathChoice : std::uint8_t {
 
 /// Settings of verbs paths. Names and ranges follow ibv_qp_attr (ibv_modify_qp(3)).
 struct VerbsConfig {
-  std::string packet_io = "udp";  // softroce's packet port: "udp[,drop=P][,reorder=P][,...]"; see docs/softroce.md
+  std::string packet_io = "udp";  // softroce's packet port: "udp[,drop=P][,...]", "memif,..."; see docs/softroce.md
   std::string profile = "full";   // softroce's feature set: "full" or "pvrdma"
   std::string soft_address;       // softroce's, of "soft0,soft1,..."; empty: loopback and the host's own, per peer
   int gid_index = -1;             // -1: choose and explain

@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdint>
+#include <optional>
 #include <system_error>
 #include <vector>
 
@@ -52,13 +53,10 @@ void Watcher::start() {
   ::pthread_setname_np(thread_.native_handle(), "softroce");
 }
 
-// Sleeps until the alarm, news, a packet (if `sockets`) or the time.
-void Watcher::wait(bool sockets, long long nanoseconds) noexcept {
+// Sleeps until the alarm, news, a packet at one of the ports or the time.
+void Watcher::wait(std::span<const int> ports, long long nanoseconds) noexcept {
   std::vector<pollfd> fds{{alarm_.get(), POLLIN, 0}, {news_, POLLIN, 0}};
-  if (sockets) {
-    const DomainLock lock(domain_);
-    for (const int fd : domain_.wait_fds()) fds.push_back({fd, POLLIN, 0});
-  }
+  for (const int fd : ports) fds.push_back({fd, POLLIN, 0});
   const timespec time{static_cast<time_t>(nanoseconds / 1'000'000'000), static_cast<long>(nanoseconds % 1'000'000'000)};
   ::ppoll(fds.data(), fds.size(), nanoseconds < 0 ? nullptr : &time, nullptr);
   if (fds[0].revents != 0) {
@@ -74,21 +72,22 @@ void Watcher::run() noexcept {
     const std::uint64_t polls = domain_.activity().polls;
     if (polls != polls_seen && domain_.armed() == 0) {
       polls_seen = polls;
-      wait(false, kTick);
+      wait({}, kTick);
       continue;
     }
     polls_seen = polls;
     Nanos sleep = kForever;
+    std::optional<std::vector<int>> ports;
     {
       const DomainLock lock(domain_);
       domain_.progress();
       const Nanos deadline = domain_.next_deadline();
       if (deadline != 0) sleep = deadline > domain_.now() ? deadline - domain_.now() : 0;
-      if (sleep != 0 && !domain_.prepare_to_wait()) sleep = 0;
+      if (sleep != 0) ports = domain_.prepare_to_wait();
       domain_.set_watcher_sleep(deadline != 0 ? deadline : kForever);
     }
-    if (sleep != 0) {
-      wait(true, sleep == kForever ? -1 : static_cast<long long>(sleep));
+    if (ports) {
+      wait(*ports, sleep == kForever ? -1 : static_cast<long long>(sleep));
     } else {
       ::sched_yield();  // who sends what is waited for may need this core
     }

@@ -7,6 +7,7 @@
 
 #include <atomic>
 #include <functional>
+#include <span>
 #include <thread>
 
 #include "base/unique_fd.h"
@@ -27,7 +28,7 @@ class Watcher {
 
  private:
   void run() noexcept;
-  void wait(bool sockets, long long nanoseconds) noexcept;
+  void wait(std::span<const int> ports, long long nanoseconds) noexcept;
 
   Domain& domain_;
   UniqueFd alarm_;

@@ -31,18 +31,13 @@ void ProgressContext::set_deadline(Nanos at) noexcept {
   }
 }
 
-std::vector<int> ProgressContext::wait_fds() const {
+std::optional<std::vector<int>> ProgressContext::prepare_to_wait() {
   std::vector<int> fds;
   for (const auto& slot : ports_) {
+    if (!slot->port->prepare_to_wait()) return std::nullopt;
     if (const int fd = slot->port->wait_fd(); fd >= 0) fds.push_back(fd);
   }
   return fds;
-}
-
-bool ProgressContext::prepare_to_wait() noexcept {
-  bool quiet = true;
-  for (const auto& slot : ports_) quiet = slot->port->prepare_to_wait() && quiet;
-  return quiet;
 }
 
 PortSlot& ProgressContext::keep_port(std::unique_ptr<PacketPort> port) {

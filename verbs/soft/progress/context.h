@@ -12,6 +12,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <vector>
 
 #include "base/clock.h"
@@ -64,9 +65,8 @@ class ProgressContext {
   void wake_watcher() noexcept {
     if (alarm_) alarm_();
   }
-  [[nodiscard]] std::vector<int> wait_fds() const;
-  /// Before somebody waits on these. False: something has come already.
-  [[nodiscard]] bool prepare_to_wait() noexcept;
+  /// What is to be waited on now, for packets; nothing: some have come already.
+  [[nodiscard]] std::optional<std::vector<int>> prepare_to_wait();
 
   /// The port of an address; null where there is none.
   [[nodiscard]] PortSlot* find_port(const Gid& address) noexcept;

@@ -89,8 +89,9 @@ class DpdkProcesses : public testing::Test {
     std::erase(children_, child);
     return status;
   }
-  [[nodiscard]] std::string packet_io(int which) const {
-    return fmt::format("dpdk:net_memif0,role={},socket=fairlead-processes-{},ip=10.2.0.{}/24",
+  /// By DPDK's driver of memif, or by our own.
+  [[nodiscard]] std::string packet_io(int which, bool own = false) const {
+    return fmt::format("{},role={},socket=fairlead-processes-{},ip=10.2.0.{}/24", own ? "memif" : "dpdk:net_memif0",
                        which == 0 ? "server" : "client", parent_, which + 1);
   }
   static ibv_context* open(const std::string& packet_io, unsigned lane = 0) {
@@ -216,6 +217,29 @@ TEST_F(DpdkProcesses, MoveDataInEitherOrderOfComing) {
     table.stop.store(true);
     EXPECT_ENDED_WELL(a);
     EXPECT_ENDED_WELL(b);
+  }
+}
+
+TEST_F(DpdkProcesses, MeetOurOwnMemifInEitherRole) {
+  for (const int own : {0, 1}) {
+    for (const int first : {0, 1}) {
+      SCOPED_TRACE(fmt::format("our own is the {}, the {} comes first", own == 0 ? "server" : "client",
+                               first == 0 ? "server" : "client"));
+      begin_again();
+      const pid_t a = start([&] { return play(first, packet_io(first, first == own)); });
+      wait_for([&] { return table.lanes[0][first].qpn.load() != 0; }, milliseconds(3000));
+      const pid_t b = start([&] { return play(1 - first, packet_io(1 - first, 1 - first == own)); });
+      EXPECT_TRUE(wait_for([&] { return table.rounds[0].load() >= 20; }, milliseconds(20'000)));
+      table.stop.store(true);
+      EXPECT_ENDED_WELL(a);
+      EXPECT_ENDED_WELL(b);
+    }
+  }
+}
+
+TEST_F(DpdkProcesses, OurOwnMemifOutlivesThePeerThatIsKilled) {
+  for (const int own : {0, 1}) {
+    expect_to_outlive(4, 1, [&, own](int which) { return play(which, packet_io(which, which == own)); });
   }
 }
 

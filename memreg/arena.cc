@@ -44,19 +44,24 @@ int populate_until(std::span<std::byte> bytes, const std::stop_token& stop) noex
 
 bool is_huge(PageKind kind) noexcept { return kind >= PageKind::kHuge2M; }
 
-// A memfd of `size` bytes, whose size nobody changes again; invalid with errno set.
+// A memfd of `size` bytes, whose size nobody changes again; invalid with errno set. It can be sealed more.
 UniqueFd make_file(std::size_t size, PageKind kind) {
   unsigned flags = MFD_CLOEXEC | MFD_ALLOW_SEALING;
   if (is_huge(kind)) flags |= MFD_HUGETLB | (kind == PageKind::kHuge1G ? MFD_HUGE_1GB : MFD_HUGE_2MB);
   UniqueFd fd(::memfd_create("fairlead-arena", flags));
   if (!fd) return fd;
   if (::ftruncate(fd.get(), static_cast<off_t>(size)) != 0 ||
-      ::fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
+      ::fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) != 0) {
     const int error = errno;
     fd.reset();
     errno = error;
   }
   return fd;
+}
+
+// After the owner has mapped it: its mapping is the last that writes, if others are only to read.
+bool seal(int fd, bool readable) noexcept {
+  return ::fcntl(fd, F_ADD_SEALS, F_SEAL_SEAL | (readable ? F_SEAL_FUTURE_WRITE : 0)) == 0;
 }
 
 // `size` bytes at a multiple of `alignment`; null with errno set.
@@ -93,18 +98,19 @@ Result<Arena> Arena::map(std::size_t bytes, const ArenaOptions& options) {
   if (const Status room = MappingBudget::own().take(kMappings); !room.ok()) {
     return {room.code(), fmt::format("cannot map {} bytes: {}, or use larger pools", bytes, room.message())};
   }
-  const PageSupply supply = page_supply(options.node, options.shared);
+  const bool is_file = options.shared || options.readable;
+  const PageSupply supply = page_supply(options.node, is_file);
   std::string failed;
   for (PageKind best = options.best;;) {
     const PageChoice choice = choose_pages(bytes, supply, best);
     const std::size_t size = round_up(bytes, page_bytes(choice.kind));
     Arena arena;
-    if (options.shared) {
+    if (is_file) {
       arena.fd_ = make_file(size, choice.kind);
       if (!arena.fd_ && !is_huge(choice.kind)) return exhausted(size, errno);
     }
     std::byte* start = nullptr;
-    if (!options.shared || arena.fd_) {
+    if (!is_file || arena.fd_) {
       const std::size_t alignment =
           std::max(page_bytes(choice.kind), size >= kTransparentBytes ? kTransparentBytes : page_size());
       start = map_aligned(size, alignment, choice.kind, arena.fd_.get());
@@ -112,8 +118,10 @@ Result<Arena> Arena::map(std::size_t bytes, const ArenaOptions& options) {
     int error = start == nullptr ? errno : 0;
     arena.why_ = choice.why + failed;
     arena.pages_ = choice.kind;
+    arena.readable_ = options.readable;
     if (start != nullptr) {
       arena.bytes_ = {start, size};
+      if (is_file && !seal(arena.fd_.get(), options.readable)) return exhausted(size, errno);
       if (options.node >= 0) {
         const Status bound = bind_to_node(arena.bytes_, options.node);
         if (bound.code() == Code::kInvalidArgument) return bound;
@@ -134,13 +142,15 @@ Arena::Arena(Arena&& other) noexcept
     : bytes_(std::exchange(other.bytes_, {})),
       pages_(other.pages_),
       why_(std::move(other.why_)),
-      fd_(std::move(other.fd_)) {}
+      fd_(std::move(other.fd_)),
+      readable_(other.readable_) {}
 
 Arena& Arena::operator=(Arena&& other) noexcept {
   std::swap(bytes_, other.bytes_);
   std::swap(pages_, other.pages_);
   std::swap(why_, other.why_);
   std::swap(fd_, other.fd_);
+  std::swap(readable_, other.readable_);
   return *this;
 }
 

@@ -1,7 +1,8 @@
 // Page-aligned memory in one piece, zeroed; unmapped when its owner goes.
 //
 // Private to the process, or, on request, a memfd that another process can map: sealed, so that nobody can make it
-// smaller under who uses it.
+// smaller under who uses it, and, where others are only to read it, so that nobody can map it for writing any more. A
+// child of fork() shares the memory of a memfd with its parent.
 #pragma once
 
 #include <cstddef>
@@ -18,7 +19,8 @@ namespace fairlead::memreg {
 struct ArenaOptions {
   PageKind best = PageKind::kTransparent;  // nothing better is tried
   int node = -1;                           // NUMA node that its pages come from, as long as that has some; -1: any
-  bool shared = false;                     // a memfd
+  bool shared = false;                     // a memfd, which others can map
+  bool readable = false;                   // the same, but others can only read it
 };
 
 /// Move-only. Threads: a value; the bytes are the user's to synchronise.
@@ -41,12 +43,15 @@ class Arena {
   [[nodiscard]] const std::string& why() const noexcept { return why_; }
   /// Of the memfd that holds it from offset 0, owned by the arena; -1: it is private.
   [[nodiscard]] int fd() const noexcept { return fd_.get(); }
+  /// Nobody else can write it (ArenaOptions::readable).
+  [[nodiscard]] bool is_readable() const noexcept { return readable_; }
 
  private:
   std::span<std::byte> bytes_;
   PageKind pages_ = PageKind::kOrdinary;
   std::string why_;
   UniqueFd fd_;
+  bool readable_ = false;
 };
 
 /// Finds and clears the pages now, not under the first access: piece by piece, because the kernel holds the process's

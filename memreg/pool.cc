@@ -54,6 +54,7 @@ Pool::Pool(const PoolOptions& options, ArenaHook hook)
   ledger_.arena_bytes = round_up(std::max(options.arena_bytes, kMinArenaBytes), page_size());
   ledger_.max_bytes = options.max_bytes;
   ledger_.best = options.best;
+  ledger_.readable = options.readable;
   ledger_.hook = std::move(hook);
   ledger_.make_room = [this] { trim(); };
   ledger_.on_new = [this](const Arena& arena) { on_new_arena(arena); };

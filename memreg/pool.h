@@ -38,6 +38,7 @@ struct PoolOptions {
   PageKind best = PageKind::kHuge1G;                // of its arenas' pages
   int node = -1;                                    // NUMA node of its arenas; -1: any
   std::size_t max_bytes = 0;                        // of all arenas together; 0: no limit
+  bool readable = false;                            // arenas are memfds that other processes may be given to read
   std::chrono::milliseconds idle{
       0};  // an arena that is unused for so long is given back, by a thread of the pool; 0: never
 };

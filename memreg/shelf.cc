@@ -260,7 +260,8 @@ Result<std::unique_ptr<ArenaEntry>> Shelf::make_arena(std::size_t bytes, bool cu
     ledger_.bytes.fetch_sub(reserved, std::memory_order_relaxed);
     return why;
   };
-  auto memory = Arena::map(bytes, {.best = ledger_.best, .node = node_, .shared = shared});
+  auto memory = Arena::map(
+      bytes, {.best = ledger_.best, .node = node_, .shared = shared, .readable = ledger_.readable && !shared});
   if (!memory) return fail(memory.error());
   auto arena = std::make_unique<ArenaEntry>();
   arena->memory = std::move(*memory);
@@ -269,7 +270,7 @@ Result<std::unique_ptr<ArenaEntry>> Shelf::make_arena(std::size_t bytes, bool cu
   ledger_.bytes.fetch_add(all.size() - bytes, std::memory_order_relaxed);  // what rounding to huge pages added
   reserved = all.size();
   if (ledger_.hook) {
-    auto owner = ledger_.hook(all);
+    auto owner = ledger_.hook(arena->memory);
     if (!owner) return fail(owner.error());
     arena->owner = std::move(*owner);
   }

@@ -32,7 +32,7 @@ namespace fairlead::memreg {
 
 /// Called once for every new arena, to register it; what it returns is destroyed before the arena is unmapped.
 /// Called on the thread that allocates, without any of the pool's locks.
-using ArenaHook = std::function<Result<std::shared_ptr<void>>(std::span<std::byte> arena)>;
+using ArenaHook = std::function<Result<std::shared_ptr<void>>(const Arena& arena)>;
 
 struct ArenaEntry {
   Arena memory;
@@ -48,6 +48,7 @@ struct Ledger {
   std::size_t arena_bytes = 0;  // of an arena that is cut up
   std::size_t max_bytes = 0;    // of all arenas; 0: no limit
   PageKind best = PageKind::kOrdinary;
+  bool readable = false;  // arenas that are not shared by request
   ArenaHook hook;
   std::function<void()> make_room;           // gives idle arenas back
   std::function<void(const Arena&)> on_new;  // an arena is there

@@ -37,6 +37,25 @@ Metric retransmissions(const EngineStats& stats) {
   return metric;
 }
 
+Metric copied_bytes(const EngineStats& stats) {
+  Metric metric{"fairlead_shm_copied_bytes_total",
+                "Bytes of one-sided operations by the way that they took.",
+                Kind::kCounter,
+                {}};
+  for (const TransportStats& each : stats.transports) {
+    if (!each.copied) continue;
+    const CopiedBytes& copied = *each.copied;
+    const std::pair<const char*, std::uint64_t> ways[] = {{"kernel", copied.by_kernel},
+                                                          {"mapped", copied.mapped},
+                                                          {"rings", copied.through_rings},
+                                                          {"streamed", copied.streamed}};
+    for (const auto& [way, bytes] : ways) {
+      metric.samples.push_back({static_cast<double>(bytes), {{"lane", std::to_string(each.lane)}, {"way", way}}});
+    }
+  }
+  return metric;
+}
+
 std::vector<Metric> transport_metrics(const EngineStats& stats) {
   using T = TransportStats;
   if (stats.transports.empty()) return {};
@@ -53,7 +72,9 @@ std::vector<Metric> transport_metrics(const EngineStats& stats) {
                    &T::paths_opened),
       by_transport(stats, "fairlead_transport_paths_lost_total", "Paths that died.", Kind::kCounter, &T::paths_lost),
   };
-  if (Metric again = retransmissions(stats); !again.samples.empty()) all.push_back(std::move(again));
+  for (Metric some : {retransmissions(stats), copied_bytes(stats)}) {
+    if (!some.samples.empty()) all.push_back(std::move(some));
+  }
   return all;
 }
 

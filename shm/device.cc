@@ -46,10 +46,15 @@ Result<datapath::Registration> ShmDevice::register_memory(const datapath::Memory
   if (Status known = datapath::check_host_memory(memory, name()); !known.ok()) return known;
   install_fault_handlers();  // payload is copied there by the CPU
   registrations_.fetch_add(1, std::memory_order_relaxed);
+  const auto* host = std::get_if<datapath::HostMemory>(&memory.kind);
+  if (host != nullptr && host->readable_fd >= 0) {
+    return datapath::Registration{.local = arenas_.add(memory.bytes, host->readable_fd)};
+  }
   return datapath::Registration{.local = is_by_cpu_only(memory.bytes) ? kThroughRingsAlone : 0};
 }
 
-void ShmDevice::deregister(const datapath::Registration&) noexcept {
+void ShmDevice::deregister(const datapath::Registration& registration) noexcept {
+  if (registration.local >= OwnArenas::kFirst) arenas_.remove(registration.local);
   registrations_.fetch_sub(1, std::memory_order_relaxed);
 }
 

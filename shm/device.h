@@ -11,6 +11,7 @@
 
 #include "base/clock.h"
 #include "fairlead/config.h"
+#include "shm/arena/own_arenas.h"
 #include "shm/meeting/place.h"
 #include "shm/pulled_reads.h"
 #include "transport/device.h"
@@ -41,6 +42,7 @@ class ShmDevice final : public datapath::Device {
   [[nodiscard]] const Place& meeting() const noexcept { return place_; }
   [[nodiscard]] datapath::GrantTable& grants() noexcept { return grants_; }
   [[nodiscard]] PulledReads& reads() noexcept { return reads_; }
+  [[nodiscard]] OwnArenas& arenas() noexcept { return arenas_; }
   [[nodiscard]] datapath::Grant grant_in(datapath::DomainNumber domain, const datapath::MemoryDescriptor& part);
 
  private:
@@ -52,6 +54,7 @@ class ShmDevice final : public datapath::Device {
   datapath::Capabilities capabilities_;
   datapath::GrantTable grants_;
   PulledReads reads_;  // of grants_
+  OwnArenas arenas_;
   std::atomic<std::size_t> registrations_{0};
   std::atomic<datapath::DomainNumber> last_domain_{0};
 };

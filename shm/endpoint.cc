@@ -12,7 +12,7 @@
 namespace fairlead::shm {
 namespace {
 
-constexpr std::uint32_t kPollsPerLook = 64;  // how often sockets are looked at while nobody sleeps
+constexpr std::uint32_t kPollsPerLook = 256;  // how often sockets are looked at while nobody sleeps
 constexpr int kMaxEvents = 64;
 
 }  // namespace
@@ -39,6 +39,7 @@ ShmEndpoint::ShmEndpoint(ShmDevice& device, Listener listener)
               .clock = device.clock(),
               .grants = grants_,
               .reads = device.reads(),
+              .arenas = device.arenas(),
               .traffic = traffic_,
               .socket = listener.number()},
       listener_(std::move(listener)) {}

@@ -21,8 +21,6 @@ constexpr Nanos kDialAgain = kMillisecond;
 // Copied before others get their turn; while one that must not wait is busy, less.
 constexpr std::size_t kLongTurn = 512 * 1024, kShortTurn = 64 * 1024;
 constexpr Nanos kUrgentTime = 2 * kMillisecond;
-constexpr std::uint32_t kLooksAfterHangUp = 64;
-constexpr int kPacketsPerLook = 64;  // who sends more is heard with the next
 
 }  // namespace
 
@@ -31,8 +29,10 @@ ShmPath::ShmPath(Context& context, const datapath::PathConfig& config)
       context_(context),
       active_(config.role == datapath::PathRole::kActive),
       urgent_(config.urgent),
-      requester_(memory_),
-      responder_(memory_, context.grants, context.reads, number_of(config.domain)) {
+      memory_(context.traffic.copies),
+      given_(context.arenas),
+      requester_(memory_, given_),
+      responder_(memory_, given_, context.grants, context.reads, number_of(config.domain)) {
   context_.paths.push_back(this);
   context_.urgent += urgent_ ? 1 : 0;
 }
@@ -139,9 +139,13 @@ bool ShmPath::adopt(Guest& guest) noexcept {
 void ShmPath::become_ready(const Greeting& greeting) noexcept {
   const std::size_t mine = active_ ? 0 : 1, other = 1 - mine;
   const bool pulls = context_.config.pull && memory_.can_read(greeting);
+  const bool maps = context_.config.arenas;
   ours().state.pulls.store(pulls ? 1 : 0, std::memory_order_relaxed);
-  requester_.start(&segment_->requests[mine], &segment_->responses[other], &theirs(), &ours(), pulls);
-  responder_.start(&segment_->requests[other], &segment_->responses[mine], &theirs(), &ours(), pulls);
+  ours().state.maps.store(maps ? 1 : 0, std::memory_order_relaxed);
+  memory_.start(&theirs(), &ours(), pulls, maps);
+  given_.start(&theirs(), &ours(), socket_.get(), maps);
+  requester_.start(&segment_->requests[mine], &segment_->responses[other], &theirs(), &ours(), pulls || maps);
+  responder_.start(&segment_->requests[other], &segment_->responses[mine], &theirs(), &ours(), pulls || maps);
   state_ = State::kReady;
   context_.traffic.paths.add();
   announce_ready_ = true;
@@ -197,7 +201,7 @@ bool ShmPath::advance_ready() noexcept {
     events().on_ready(*this);
     if (state_ != State::kReady) return true;  // closed from inside
   }
-  if (std::exchange(readable_, false)) look_at_socket();
+  if (std::exchange(readable_, false)) memory_.listen();
   const std::size_t most = turn();
   const Advance in = responder_.advance(*this, most);
   if (state_ != State::kReady) return true;
@@ -207,10 +211,11 @@ bool ShmPath::advance_ready() noexcept {
   wake();
   const bool happened = in.happened || back.happened;
   if (urgent_ && happened) context_.urgent_at = context_.clock.now();
-  const std::string_view reason = in.reason.empty() ? back.reason : in.reason;
+  std::string_view reason = in.reason.empty() ? back.reason : in.reason;
+  if (reason.empty()) reason = memory_.reason();
   if (!reason.empty()) {
     fail(Code::kDataLoss, fmt::format("{} sent {}", peer_name(), reason));
-  } else if (in.gone || back.gone || (hung_up_ && (!happened || --looks_left_ == 0))) {
+  } else if (in.gone || back.gone || (memory_.hung_up() && (!happened || --looks_left_ == 0))) {
     fail(Code::kUnavailable, fmt::format("{} closed its end, or has ended", peer_name()));
   } else {
     return announced || happened;
@@ -222,18 +227,6 @@ bool ShmPath::advance_ready() noexcept {
 std::size_t ShmPath::turn() const noexcept {
   if (context_.urgent == 0 || urgent_) return kLongTurn;
   return context_.clock.now() - context_.urgent_at < kUrgentTime ? kShortTurn : kLongTurn;
-}
-
-void ShmPath::look_at_socket() noexcept {
-  std::array<std::byte, 64> packet;
-  UniqueFd descriptor;
-  for (int i = 0; i < kPacketsPerLook; ++i) {
-    const auto got = receive_packet(socket_.get(), packet, descriptor);
-    if (got && *got > 0) continue;  // it woke us, as often as that
-    if (!hung_up_) looks_left_ = kLooksAfterHangUp;
-    hung_up_ = got || (errno != EAGAIN && errno != EWOULDBLOCK) || !memory_.alive();
-    return;
-  }
 }
 
 void ShmPath::wake() noexcept {
@@ -256,7 +249,7 @@ void ShmPath::wake() noexcept {
 bool ShmPath::arm() noexcept {
   if (state_ == State::kReady) {
     ours().rest.sleeping.exchange(1, std::memory_order_acq_rel);
-    return !announce_ready_ && !hung_up_ && !owes_wake_ && !requester_.has_work() && !responder_.has_work();
+    return !announce_ready_ && !memory_.hung_up() && !owes_wake_ && !requester_.has_work() && !responder_.has_work();
   }
   return !announce_down_ && (requester_.idle() || !(state_ == State::kDown || state_ == State::kClosed));
 }
@@ -284,11 +277,14 @@ std::string ShmPath::describe() const {
   if (!segment_) return fmt::format("shm in {}, not met", context_.place.directory);
   const bool we = ours().state.pulls.load(std::memory_order_relaxed) == 1;
   const bool they = theirs().state.pulls.load(std::memory_order_relaxed) == 1;
+  const bool maps =
+      ours().state.maps.load(std::memory_order_relaxed) + theirs().state.maps.load(std::memory_order_relaxed) == 2;
   const std::string_view how = we && they ? "one copy, by who receives (process_vm_readv)"
                                : we       ? "one copy of what we receive, two through rings of what we send"
                                : they     ? "one copy of what we send, two through rings of what we receive"
                                           : "two copies through rings: neither may read the other's memory";
-  return fmt::format("{} of this host, met in {}, {}", peer_name(), context_.place.directory, how);
+  return fmt::format("{} of this host, met in {}, {}{}", peer_name(), context_.place.directory,
+                     maps ? "of pools one copy from memory that both map (memcpy), of other memory " : "", how);
 }
 
 bool ShmPath::report_end() noexcept {
@@ -329,6 +325,7 @@ void ShmPath::watch() noexcept {
 void ShmPath::disconnect() noexcept {
   requester_.stop();
   responder_.stop();
+  given_.stop();
   if (segment_.is_mine()) {
     ours().state.closed.store(1, std::memory_order_release);
     std::atomic_thread_fence(std::memory_order_seq_cst);  // before what becomes of the memory afterwards

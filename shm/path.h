@@ -35,6 +35,7 @@ struct Context {
   const Clock& clock;
   datapath::GrantReader& grants;
   PulledReads& reads;
+  OwnArenas& arenas;
   datapath::Traffic& traffic;
   const std::uint64_t socket;     // the listener's number
   PrivateFd epoll{};              // data.ptr: the path, null for the listener
@@ -68,6 +69,7 @@ class ShmPath final : public datapath::Path, private Sink {
   [[nodiscard]] std::optional<Nanos> deadline() const noexcept;
 
  private:
+  static constexpr std::uint32_t kLooksAfterHangUp = 64;
   enum class State : std::uint8_t { kIdle, kWaiting, kDialing, kGreeting, kReady, kDown, kClosed };
 
   bool advance_handshake() noexcept;
@@ -78,7 +80,6 @@ class ShmPath final : public datapath::Path, private Sink {
   void become_ready(const Greeting& greeting) noexcept;
   bool advance_ready() noexcept;
   [[nodiscard]] std::size_t turn() const noexcept;
-  void look_at_socket() noexcept;
   void wake() noexcept;
   bool report_end() noexcept;
   void fail(Code code, std::string reason) noexcept;
@@ -103,13 +104,13 @@ class ShmPath final : public datapath::Path, private Sink {
   PrivateFd socket_;
   Nanos deadline_ = 0;  // of the meeting
   PeerMemory memory_;
+  GivenArenas given_;
   Segment segment_;
   Requester requester_;
   Responder responder_;
   bool readable_ = false;
-  bool hung_up_ = false;
-  bool owes_wake_ = false;        // a peer that sleeps could not be woken
-  std::uint32_t looks_left_ = 0;  // after that: what the peer had sent before is taken, and not for ever
+  bool owes_wake_ = false;                        // a peer that sleeps could not be woken
+  std::uint32_t looks_left_ = kLooksAfterHangUp;  // what the peer had sent before is taken, and not for ever
   bool announce_ready_ = false;
   std::optional<Status> announce_down_;
 };

@@ -6,14 +6,18 @@
 
 #include <array>
 #include <cerrno>
+#include <cstring>
+#include <limits>
 #include <utility>
 
 #include "base/guarded.h"
+#include "base/stream_copy.h"
 
 namespace fairlead::shm {
 namespace {
 
 constexpr std::size_t kLeastPage = 4096;
+constexpr int kPacketsPerLook = 4 * kMostArenas;  // more than anybody means to send before it is answered
 
 /// A write that changes nothing, which compilers take for one: of `fetch_or(0)` clang makes nothing at all.
 void touch_to_write(std::byte* at) noexcept {
@@ -54,15 +58,55 @@ void PeerMemory::meet(PeerProcess process, int socket) noexcept {
 void PeerMemory::leave() noexcept {
   process_.life.reset();
   socket_ = -1;
+  arenas_.stop();
+}
+
+void PeerMemory::listen() noexcept {
+  std::array<std::byte, 64> packet;
+  for (int i = 0; i < kPacketsPerLook && reason_.empty(); ++i) {
+    UniqueFd descriptor;
+    const auto got = receive_packet(socket_, packet, descriptor);
+    if (!got || *got == 0) {
+      hung_up_ = got || (errno != EAGAIN && errno != EWOULDBLOCK) || !alive();
+      return;
+    }
+    if (*got > 1) reason_ = arenas_.take(std::span(packet).first(*got), descriptor);  // one byte woke us
+  }
 }
 
 bool PeerMemory::can_read(const Greeting& greeting) const noexcept {
   Token there{};
-  return process_.id > 0 && copy(there.data(), greeting.own_address, there.size()) == Copied::kAll &&
+  return process_.id > 0 && copy_by_id(there.data(), greeting.own_address, there.size()) == Copied::kAll &&
          equal(there, greeting.own);
 }
 
-PeerMemory::Copied PeerMemory::copy(std::byte* to, std::uint64_t from, std::size_t bytes) const noexcept {
+PeerMemory::Copied PeerMemory::copy(std::byte* to, std::uint64_t from, std::size_t bytes) noexcept {
+  if (arenas_.is_behind()) listen();
+  if (!reason_.empty()) return Copied::kPeerGone;
+  if (const std::byte* const here = arenas_.find(from, bytes); here != nullptr) return copy_mapped(to, here, bytes);
+  if (!pulls_) {
+    reason_ = "the place of memory that was not offered to be copied";
+    return Copied::kPeerGone;
+  }
+  copied_by_id_ = true;
+  copies_.by_kernel.add(bytes);
+  return copy_by_id(to, from, bytes);
+}
+
+PeerMemory::Copied PeerMemory::copy_mapped(std::byte* to, const std::byte* from, std::size_t bytes) noexcept {
+  run_ = to == next_ ? run_ + bytes : bytes;
+  next_ = to + bytes;
+  const bool streamed = run_ > kStreamedFrom;
+  (streamed ? copies_.streamed : copies_.mapped).add(bytes);
+  // Either range may be gone: what is ours the application may have unmapped, what is the peer's has no page any more.
+  const bool copied = attempt(nullptr, std::numeric_limits<std::size_t>::max(), [=] {
+    streamed ? stream_copy(to, from, bytes) : static_cast<void>(std::memcpy(to, from, bytes));
+  });
+  if (copied) return Copied::kAll;
+  return writable(to, bytes) ? Copied::kSourceGone : Copied::kTargetGone;
+}
+
+PeerMemory::Copied PeerMemory::copy_by_id(std::byte* to, std::uint64_t from, std::size_t bytes) const noexcept {
   while (bytes > 0) {
     const iovec here{to, bytes};
     const iovec there{reinterpret_cast<void*>(from), bytes};
@@ -76,6 +120,8 @@ PeerMemory::Copied PeerMemory::copy(std::byte* to, std::uint64_t from, std::size
   }
   return Copied::kAll;
 }
+
+bool PeerMemory::stands() noexcept { return !std::exchange(copied_by_id_, false) || alive(); }
 
 bool PeerMemory::alive() const noexcept {
   std::array<pollfd, 2> looked_at = {pollfd{socket_, POLLRDHUP, 0}, pollfd{process_.life.get(), POLLIN, 0}};

@@ -41,8 +41,14 @@ std::size_t Requester::post(std::span<const WorkRequest> work) noexcept {
 bool Requester::grow() noexcept {
   try {
     std::vector<Work> larger(work_.empty() ? kFirstWork : 2 * work_.size());
-    for (std::uint64_t number = first_; number != end_; ++number) larger[number & (larger.size() - 1)] = at(number);
+    std::vector<Segments> beside(larger.size());
+    for (std::uint64_t number = first_; number != end_; ++number) {
+      const std::size_t place = number & (larger.size() - 1);
+      larger[place] = at(number);
+      std::ranges::copy(segments_of(at(number)), beside[place].begin());
+    }
     work_ = std::move(larger);
+    segments_ = std::move(beside);
   } catch (const std::bad_alloc&) {
     return false;
   }
@@ -56,7 +62,7 @@ bool Requester::post_message(const WorkRequest& work) noexcept {
   if (!fits || length > kMaxPiece) return post_other(work);
   send_on();
   Work& mine = at(end_);
-  mine = {.id = work.id, .kind = OpKind::kMessage, .known = reported_refusals_, .length = length};
+  mine = {.id = work.id, .length = length, .known = reported_refusals_, .kind = OpKind::kMessage};
   Slot slot = message_slot(mine);
   const bool at_once = next_ == end_ && out_.has_room(slot.fits_inside() ? 0 : slot.bytes);
   std::byte* to = !at_once             ? store_.add(length, mine.source)
@@ -82,18 +88,18 @@ bool Requester::post_other(const WorkRequest& work) noexcept {
   for (const auto& segment : work.local) legal &= !__builtin_add_overflow(length, segment.length, &length);
   legal &= length <= kMaxLength;
   Work& mine = at(end_);
-  mine.id = work.id;
-  mine.kind = legal ? work.kind : OpKind::kWrite;
-  mine.code = legal ? Code::kOk : Code::kInvalidArgument;
-  mine.length = legal ? length : 0;
-  mine.remote_address = work.remote_address;
-  mine.remote_key = work.remote_key;
-  mine.done = mine.source = 0;
-  mine.copies = mine.refused = false;
-  mine.named = legal && is_named(work, length);
-  mine.segments = 0;
+  mine = {.id = work.id};
   if (legal) {
-    for (const auto& segment : work.local) mine.segment[mine.segments++] = {segment.data, segment.length};
+    mine.kind = work.kind;
+    mine.length = length;
+    mine.remote_address = work.remote_address;
+    mine.remote_key = work.remote_key;
+    mine.named = is_named(work, length);
+    mine.segments = static_cast<std::uint8_t>(work.local.size());
+    std::ranges::transform(work.local, segments_of(mine).begin(),
+                           [](const auto& each) { return iovec{each.data, each.length}; });
+  } else {
+    mine.code = Code::kInvalidArgument;
   }
   ++end_;
   return true;
@@ -102,10 +108,13 @@ bool Requester::post_other(const WorkRequest& work) noexcept {
 // ---- sending -------------------------------------------------------------------------------------------------------
 
 /// The peer copies it, from where it lies. Asked once a request: the peer may change its answer.
-bool Requester::is_named(const WorkRequest& work, std::uint64_t length) const noexcept {
+bool Requester::is_named(const WorkRequest& work, std::uint64_t length) noexcept {
+  if (work.kind != OpKind::kWrite || length <= kThroughRingOfArena || !given_.settle()) return false;
   const auto is_alone = [](const auto& segment) { return segment.key == kThroughRingsAlone; };
-  return work.kind == OpKind::kWrite && length > kThroughRing &&
-         theirs_->state.pulls.load(std::memory_order_relaxed) == 1 && std::ranges::none_of(work.local, is_alone);
+  if (std::ranges::any_of(work.local, is_alone)) return false;
+  const auto is_mapped = [this](const auto& segment) { return given_.reaches(segment.key); };
+  if (std::ranges::all_of(work.local, is_mapped)) return true;
+  return length > kThroughRing && theirs_->state.pulls.load(std::memory_order_relaxed) == 1;
 }
 
 /// Of the ring of data, for its next slot.
@@ -154,13 +163,13 @@ void Requester::send_stored(const Work& work) noexcept {
 
 void Requester::send_from(Work& work) noexcept {
   Slot slot{.kind = SlotKind::kWriteFrom,
-            .count = static_cast<std::uint8_t>(work.segments),
+            .count = work.segments,
             .bytes = work.segments * static_cast<std::uint32_t>(sizeof(SourceSegment)),
             .key = work.remote_key,
             .address = work.remote_address,
             .length = work.length};
   std::byte* to = slot.fits_inside() ? slot.inside() : out_.place(slot.bytes);
-  for (const iovec& each : std::span(work.segment).first(work.segments)) {
+  for (const iovec& each : segments_of(work)) {
     const SourceSegment source{reinterpret_cast<std::uint64_t>(each.iov_base), each.iov_len};
     std::memcpy(to, &source, sizeof source);
     to += sizeof source;
@@ -177,13 +186,14 @@ void Requester::send_piece(Work& work) noexcept {
             .key = work.remote_key,
             .address = work.remote_address + work.done};
   std::byte* to = slot.fits_inside() ? slot.inside() : out_.place(slot.bytes);
-  const bool there = for_pieces(std::span(work.segment).first(work.segments), work.done, slot.bytes,
-                                [&to](const std::byte* from, std::size_t bytes) {
-                                  const bool copied = guarded_copy(to, from, bytes, from);
-                                  to += bytes;
-                                  return copied;
-                                });
+  const bool there =
+      for_pieces(segments_of(work), work.done, slot.bytes, [&to](const std::byte* from, std::size_t bytes) {
+        const bool copied = guarded_copy(to, from, bytes, from);
+        to += bytes;
+        return copied;
+      });
   if (there) {
+    memory_.copies().through_rings.add(slot.bytes);
     sent_bytes_ += slot.bytes;
     work.done += slot.bytes;
   } else {  // the rest will never be: the peer counts it as refused, so that no message runs ahead of it
@@ -274,13 +284,14 @@ std::string_view Requester::take_data(const Slot& slot, Advance& outcome) noexce
   if (slot.address != work->done || slot.bytes > work->length - work->done) return "data of a read out of sequence";
   Slot inside = slot;
   const std::byte* from = slot.fits_inside() ? inside.inside() : in_.payload(slot);
-  const bool there = work->code != Code::kOk || for_pieces(std::span(work->segment).first(work->segments), work->done,
-                                                           slot.bytes, [&from](std::byte* to, std::size_t bytes) {
-                                                             const bool copied = guarded_copy(to, from, bytes, to);
-                                                             from += bytes;
-                                                             return copied;
-                                                           });
+  const bool there = work->code != Code::kOk ||
+                     for_pieces(segments_of(*work), work->done, slot.bytes, [&from](std::byte* to, std::size_t bytes) {
+                       const bool copied = guarded_copy(to, from, bytes, to);
+                       from += bytes;
+                       return copied;
+                     });
   if (!there) work->code = Code::kDataLoss;
+  memory_.copies().through_rings.add(slot.bytes);
   work->done += slot.bytes;
   outcome.bytes += slot.bytes;
   return {};
@@ -346,7 +357,7 @@ PeerMemory::Copied Requester::copy_piece(Work& work, std::size_t& turn, Advance&
   if (withdrawn.load(std::memory_order_acquire) != 0) return PeerMemory::Copied::kSourceGone;
   auto copied = PeerMemory::Copied::kAll;
   const std::uint64_t most = std::min<std::uint64_t>({turn, kCopyAtOnce, work.length - work.done});
-  for_pieces(std::span(work.segment).first(work.segments), work.done, most, [&](std::byte* to, std::size_t bytes) {
+  for_pieces(segments_of(work), work.done, most, [&](std::byte* to, std::size_t bytes) {
     copied = memory_.copy(to, work.source + work.done, bytes);
     if (copied != PeerMemory::Copied::kAll) return false;
     work.done += bytes;

@@ -16,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "shm/arena/given_arenas.h"
 #include "shm/fixed_queue.h"
 #include "shm/message_store.h"
 #include "shm/peer_memory.h"
@@ -38,12 +39,15 @@ class Sink {
 /// Payload up to this many bytes goes through the ring, in two copies. Above it one is cheaper, though it is a system
 /// call, which finds the peer and pins its pages.
 inline constexpr std::uint64_t kThroughRing = 8 * 1024;
+/// The same where it lies in an arena that the receiver maps, which costs no system call.
+inline constexpr std::uint64_t kThroughRingOfArena = 2 * 1024;
 
 /// Copied of the peer's memory before it is asked again whether it has closed. Who revokes waits for no more.
 inline constexpr std::size_t kCopyAtOnce = 256 * 1024;
 
-/// Registration::local of memory that no peer can copy.
+/// Registration::local of memory that no peer can copy; others are 0, or an ArenaNumber.
 inline constexpr std::uint64_t kThroughRingsAlone = 1;
+static_assert(kThroughRingsAlone < OwnArenas::kFirst);
 
 /// What an advance() came to.
 struct Advance {
@@ -55,7 +59,8 @@ struct Advance {
 
 class Requester {
  public:
-  explicit Requester(const PeerMemory& memory) noexcept : memory_(memory) {}
+  /// Both outlive it.
+  Requester(PeerMemory& memory, GivenArenas& given) noexcept : memory_(memory), given_(given) {}
 
   /// The memory stays until stop(). `pulls`: this end reads the peer's memory; else it is not to be named here.
   void start(Requests* requests, Responses* responses, const Side* theirs, Side* ours, bool pulls) noexcept;
@@ -79,32 +84,37 @@ class Requester {
   [[nodiscard]] std::pair<std::uint64_t, Code> take_first() noexcept;
 
  private:
-  struct Work {
+  /// A cache line. What is long of it lies beside (segments_): messages have none.
+  struct alignas(kLine) Work {
     std::uint64_t id = 0;
-    datapath::OpKind kind = datapath::OpKind::kWrite;
-    Code code = Code::kOk;  // not ok: how it ends
-    std::uint32_t segments = 0;
-    std::uint32_t known = 0;  // message: refusals that were reported when it was posted
     std::uint64_t length = 0;
     std::uint64_t remote_address = 0, remote_key = 0;
     std::uint64_t done = 0;  // write: bytes in the ring; read: bytes placed
     // Read that we copy ourselves: from where, in the peer. Message that is in the store: where it ends there.
     std::uint64_t source = 0;
-    bool copies = false;   // that it is one
+    std::uint32_t known = 0;  // message: refusals that were reported when it was posted
+    datapath::OpKind kind = datapath::OpKind::kWrite;
+    Code code = Code::kOk;  // not ok: how it ends
+    std::uint8_t segments = 0;
+    bool copies = false;   // read: that we copy it ourselves
     bool named = false;    // write: the peer copies it
     bool refused = false;  // by the peer
-    std::array<iovec, kMaxSegments> segment{};
   };
+  static_assert(sizeof(Work) == kLine);
+  using Segments = std::array<iovec, kMaxSegments>;
   static constexpr std::size_t kFirstWork = 16;
 
   [[nodiscard]] Work& at(std::uint64_t number) noexcept { return work_[number & (work_.size() - 1)]; }
+  [[nodiscard]] std::span<iovec> segments_of(const Work& work) noexcept {
+    return std::span(segments_[static_cast<std::size_t>(&work - work_.data())]).first(work.segments);
+  }
   [[nodiscard]] Work* find(std::uint32_t number, datapath::OpKind kind) noexcept;
   [[nodiscard]] static Slot message_slot(const Work& work) noexcept;
   bool grow() noexcept;
   bool post_message(const datapath::WorkRequest& work) noexcept;
   bool post_other(const datapath::WorkRequest& work) noexcept;
   void send_on() noexcept;
-  [[nodiscard]] bool is_named(const datapath::WorkRequest& work, std::uint64_t length) const noexcept;
+  [[nodiscard]] bool is_named(const datapath::WorkRequest& work, std::uint64_t length) noexcept;
   [[nodiscard]] std::uint32_t room_for(const Work& work) const noexcept;
   void send_from(Work& work) noexcept;
   void send_piece(Work& work) noexcept;
@@ -118,14 +128,16 @@ class Requester {
   PeerMemory::Copied copy_piece(Work& work, std::size_t& turn, Advance& outcome) noexcept;
   std::string_view report(std::uint64_t ended, Sink& sink, Advance& outcome) noexcept;
 
-  const PeerMemory& memory_;
+  PeerMemory& memory_;
+  GivenArenas& given_;
   Producer<Requests> out_;
   Consumer<Responses> in_;
   const Side* theirs_ = nullptr;
   bool pulls_ = false;
   bool stopped_ = true;
 
-  std::vector<Work> work_;  // a power of two; as many as were needed at once
+  std::vector<Work> work_;          // a power of two; as many as were needed at once
+  std::vector<Segments> segments_;  // of the work at that place
   // first_ <= next_ <= end_: those before next_ are in the ring.
   std::uint64_t first_ = 0, next_ = 0, end_ = 0;
   std::uint32_t reported_refusals_ = 0, seen_refusals_ = 0;  // of writes

@@ -6,9 +6,11 @@
 #include "base/guarded.h"
 
 namespace fairlead::shm {
-Responder::Responder(const PeerMemory& memory, datapath::GrantReader& grants, PulledReads& reads,
+
+Responder::Responder(PeerMemory& memory, GivenArenas& given, datapath::GrantReader& grants, PulledReads& reads,
                      datapath::DomainNumber domain)
     : memory_(memory),
+      given_(given),
       grants_(grants),
       reads_(reads),
       domain_(domain),
@@ -122,6 +124,7 @@ std::string_view Responder::take_piece(const Slot& slot, Advance& outcome) noexc
     const datapath::GrantReader::Section section(grants_);
     const auto to = grants_.find(domain_, slot.key, slot.address, slot.bytes, Access::kRemoteWrite);
     if (!to || !guarded_copy(to->data(), from, slot.bytes, to->data())) verdict_ = Code::kProtectionError;
+    memory_.copies().through_rings.add(slot.bytes);
     outcome.bytes += slot.bytes;
   }
   in_.pop(slot);
@@ -201,9 +204,9 @@ Code Responder::copy_piece(std::size_t most, std::size_t& copied, Advance& outco
 }
 
 /// What was read of its memory does not count then.
-bool Responder::peer_let_go() const noexcept {
+bool Responder::peer_let_go() noexcept {
   std::atomic_thread_fence(std::memory_order_seq_cst);  // behind what was copied
-  return has_closed(*theirs_) || !memory_.alive();
+  return has_closed(*theirs_) || !memory_.stands();
 }
 
 // ---- reads ---------------------------------------------------------------------------------------------------------
@@ -216,8 +219,7 @@ std::string_view Responder::begin_read(const Slot& slot) noexcept {
     end(slot.length == 0 ? Code::kOk : Code::kProtectionError);
     return {};
   }
-  if (slot.length > kThroughRing && theirs_->state.pulls.load(std::memory_order_relaxed) == 1 &&
-      !grants_.is_by_cpu_only(slot.key)) {
+  if (is_pulled(slot.key, *from)) {
     WithdrawnFlag& withdrawn = ours_->withdrawn[begun_ % kDepth];
     withdrawn.store(0, std::memory_order_relaxed);
     reads_.open(slot.key, withdrawn);
@@ -232,6 +234,14 @@ std::string_view Responder::begin_read(const Slot& slot) noexcept {
   done_ = 0;
   doing_ = Doing::kAnswering;
   return {};
+}
+
+/// Whether the peer copies it by itself.
+bool Responder::is_pulled(std::uint64_t key, std::span<const std::byte> bytes) noexcept {
+  if (bytes.size() <= kThroughRingOfArena || !given_.settle()) return false;
+  if (given_.reaches(bytes)) return true;
+  return bytes.size() > kThroughRing && theirs_->state.pulls.load(std::memory_order_relaxed) == 1 &&
+         !grants_.is_by_cpu_only(key);
 }
 
 std::string_view Responder::end_read(const Slot& slot) noexcept {
@@ -267,6 +277,7 @@ void Responder::answer_on(std::size_t& turn) noexcept {
     }
     out_.push(slot);
     news_ = true;
+    memory_.copies().through_rings.add(slot.bytes);
     done_ += slot.bytes;
     turn -= std::min<std::size_t>(turn, slot.bytes);
   }

@@ -3,9 +3,8 @@
 // Every byte that a request names is looked up among this end's grants for every piece of it that is copied, so that
 // memory that is withdrawn in the middle is not touched any more, and the request refused. What the peer's memory holds
 // counts only if the peer still stands behind it afterwards: it says so before it lets go of it (Side::state), and is
-// alive. A READ that the peer copies by itself is checked once more when it says that it is done: what it copied too late
-// is refused. Revoking does not wait for it, and tells it to stop (pulled_reads.h).
-// Threads: the driving thread.
+// alive. A READ that the peer copies by itself is checked once more when it says that it is done: what it copied too
+// late is refused. Revoking does not wait for it, and tells it to stop (pulled_reads.h). Threads: the driving thread.
 #pragma once
 
 #include <array>
@@ -16,6 +15,7 @@
 #include <string_view>
 #include <utility>
 
+#include "shm/arena/given_arenas.h"
 #include "shm/peer_memory.h"
 #include "shm/pulled_reads.h"
 #include "shm/requester.h"
@@ -27,7 +27,8 @@ namespace fairlead::shm {
 class Responder {
  public:
   /// `domain`: whose grants the peer may use. All outlive it.
-  Responder(const PeerMemory& memory, datapath::GrantReader& grants, PulledReads& reads, datapath::DomainNumber domain);
+  Responder(PeerMemory& memory, GivenArenas& given, datapath::GrantReader& grants, PulledReads& reads,
+            datapath::DomainNumber domain);
 
   /// The memory stays until stop(). `pulls`: this end reads the peer's memory; else it is not to be named here.
   void start(Requests* requests, Responses* responses, const Side* theirs, Side* ours, bool pulls) noexcept;
@@ -58,14 +59,16 @@ class Responder {
   void copy_on(std::size_t& turn, Advance& outcome) noexcept;
   Code copy_piece(std::size_t most, std::size_t& copied, Advance& outcome) noexcept;
   void answer_on(std::size_t& turn) noexcept;
-  [[nodiscard]] bool peer_let_go() const noexcept;
+  [[nodiscard]] bool peer_let_go() noexcept;
+  [[nodiscard]] bool is_pulled(std::uint64_t key, std::span<const std::byte> bytes) noexcept;
   void end(Code code) noexcept;
   void end_write(Code code) noexcept;
   void refuse(std::uint32_t which, Code code) noexcept;
   void mark_ended(std::uint64_t which) noexcept;
   void publish() noexcept;
 
-  const PeerMemory& memory_;
+  PeerMemory& memory_;
+  GivenArenas& given_;
   datapath::GrantReader& grants_;
   PulledReads& reads_;
   const datapath::DomainNumber domain_;

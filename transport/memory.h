@@ -21,7 +21,11 @@ class Driver;
 namespace fairlead::datapath {
 
 /// Of this process: anonymous, or whatever else it mapped.
-struct HostMemory {};
+struct HostMemory {
+  /// Of a memfd that holds exactly the registered bytes, sealed so that others can map it, read-only: processes of this
+  /// host may be given it. -1: there is none.
+  int readable_fd = -1;
+};
 /// The same, on pages of this size, all of them reserved.
 struct HugeMemory {
   std::size_t page_bytes = 0;

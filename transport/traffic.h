@@ -7,6 +7,13 @@
 
 namespace fairlead::datapath {
 
+/// shm: bytes that this end copied, by the way that they took. What went through a ring counts at either end.
+struct Copies {
+  Counter through_rings;
+  Counter mapped, streamed;  // from memory that both map; the latter past the caches
+  Counter by_kernel;         // process_vm_readv
+};
+
 struct Traffic {
   // Bytes as this end sees them. tcp: all that its connections carry after their greeting, frame headers included, as
   // it moves. verbs: the payload of requests when they complete, of messages, and of a peer's writes that carry a
@@ -17,6 +24,7 @@ struct Traffic {
   // Paths that became ready, those of them that are ready no more, and how many of these died: nobody had closed them.
   Counter paths, paths_ended, paths_lost;
   Counter retransmissions;  // tcp: segments. Others count elsewhere, or in hardware
+  Copies copies;
 
   void path_ended(bool lost) noexcept {
     paths_ended.add();

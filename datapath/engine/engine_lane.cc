@@ -16,7 +16,7 @@ constexpr milliseconds kTick{1};
 constexpr milliseconds kBusySleep{20};  // with sessions: their timers are this coarse while the lane sleeps
 constexpr milliseconds kIdleSleep{500};
 constexpr milliseconds kCopySleep{1};         // nobody wakes a lane when a copy ends
-constexpr std::uint64_t kControlRounds = 32;  // the control connections are looked at every so many rounds
+constexpr std::uint64_t kControlRounds = 64;  // the control connections are looked at every so many rounds
 
 std::shared_ptr<SessionImpl> shared(SessionImpl& session) {
   return std::static_pointer_cast<SessionImpl>(session.shared_from_this());
@@ -155,7 +155,7 @@ void EngineLane::poll_control() {
 // What a poll leaves to do (buffers, credits, timers) is done at the start of the next round, so that whoever waits for
 // what the poll brought goes on at once. Only work that waits for room on a path goes out in the same round.
 bool EngineLane::progress() noexcept {
-  const Clock::time_point now = Clock::now();
+  const Clock::time_point now = turn_clock_.now();
   const bool tick = now - last_tick_ >= kTick;
   if (tick) last_tick_ = now;
   if (listener_ != nullptr) listener_->advance(now);

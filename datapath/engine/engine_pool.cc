@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "datapath/engine/engine_impl.h"
+#include "datapath/engine/factory.h"
 #include "datapath/engine/handles.h"
 #include "fairlead/memory.h"
 #include "memreg/limits.h"
@@ -18,15 +19,18 @@ namespace fairlead::datapath {
 
 std::shared_ptr<memreg::Pool> EngineImpl::make_pool() {
   const auto& place = commons_.placement.pool();
-  memreg::PoolOptions options{.arena_bytes = config().pool_arena_bytes, .max_bytes = config().pool_max_bytes};
+  memreg::PoolOptions options{
+      .arena_bytes = config().pool_arena_bytes, .max_bytes = config().pool_max_bytes, .readable = gives_pool(config())};
   if (place->node()) options.node = static_cast<int>(*place->node());
   if (config().progress != Progress::kApplication) options.idle = config().pool_idle;  // else no thread is started
   // A pool outlives the engine while somebody holds a buffer of it.
   auto* table = commons_.regions.get();
-  auto hook = [table, place](std::span<std::byte> arena) -> Result<std::shared_ptr<void>> {
-    Result<std::shared_ptr<RegisteredRange>> range = table->add({.bytes = arena, .access = Access::kRemoteReadWrite});
+  auto hook = [table, place](const memreg::Arena& arena) -> Result<std::shared_ptr<void>> {
+    const HostMemory kind{.readable_fd = arena.is_readable() ? arena.fd() : -1};
+    Result<std::shared_ptr<RegisteredRange>> range =
+        table->add({.bytes = arena.bytes(), .kind = kind, .access = Access::kRemoteReadWrite});
     if (!range) return range.error();
-    return place->watch(arena, *std::move(range));
+    return place->watch(arena.bytes(), *std::move(range));
   };
   return std::make_shared<memreg::Pool>(options, std::move(hook));
 }
@@ -81,7 +85,8 @@ PoolStats EngineImpl::pool_stats() const {
     stats.arenas.push_back({std::string(memreg::to_string(kind)), pool.arenas_of.at(i), pool.bytes_of.at(i)});
   }
   // Before the first arena: what it would get.
-  if (stats.pages.empty()) stats.pages = memreg::choose_pages(config().pool_arena_bytes, memreg::page_supply()).why;
+  if (stats.pages.empty())
+    stats.pages = memreg::choose_pages(config().pool_arena_bytes, memreg::page_supply(-1, gives_pool(config()))).why;
   return stats;
 }
 

@@ -63,11 +63,22 @@ Status validate_transports(const EngineConfig& config) { return verbs::validate(
 
 Result<std::unique_ptr<Device>> open_device(const std::string& name, const EngineConfig& config) {
   if (name == "tcp") return tcp_fallback::open_device(config.tcp);
-  if (name == "shm") return shm::open_device(config.shm);
+  if (name == "shm") {
+    ShmConfig shm = config.shm;
+    shm.arenas = gives_pool(config);
+    return shm::open_device(shm);
+  }
   if (name == "verbs") return verbs::open_device("", config.verbs);
   if (name.starts_with(kVerbsPrefix)) return verbs::open_device(name.substr(kVerbsPrefix.size()), config.verbs);
   return Status(Code::kInvalidArgument,
                 fmt::format("transport '{}' is unknown; it is auto, verbs, verbs:DEVICE, shm or tcp", name));
+}
+
+bool gives_pool(const EngineConfig& config) {
+  if (!config.shm.arenas || !config.keys_file.empty()) return false;
+  const std::vector<std::string> words = words_of(config.transport);
+  return (config.transport == "auto" || std::ranges::find(words, "shm") != words.end()) &&
+         why_not(policy_of(config), offer_named("shm")).empty();
 }
 
 Offer offer_of(const Device& device) {

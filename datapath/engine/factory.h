@@ -20,6 +20,9 @@ Status validate_transports(const EngineConfig& config);
 /// name that is none of these.
 Result<std::unique_ptr<Device>> open_device(const std::string& name, const EngineConfig& config);
 [[nodiscard]] Offer offer_of(const Device& device);
+/// Whether the pool's memory may be given to peers of this host, to read: shm is used, and there are no principals, of
+/// whom one would see what is another's.
+[[nodiscard]] bool gives_pool(const EngineConfig& config);
 /// Everything this host could use, toward `peer` (a numeric address) if there is one, and why or why not.
 [[nodiscard]] std::vector<DeviceInfo> list_devices(const EngineConfig& config, std::string_view peer);
 

@@ -108,7 +108,7 @@ Status Transfer::status() const {
 Status Transfer::wait(std::chrono::nanoseconds timeout) {
   if (!done()) {
     datapath::Lane& lane = behind(object_).session->host().lane();
-    const bool ended = lane.wait_until([this] { return done(); }, datapath::deadline_after(timeout));
+    const bool ended = lane.wait_for([this] { return done(); }, timeout);
     if (!ended) return {Code::kDeadlineExceeded, "the wait timed out; the transfer goes on"};
   }
   return status();

@@ -115,8 +115,7 @@ Event Peer::next_event(std::chrono::nanoseconds timeout) {
   if (timeout.count() <= 0) {
     lane.poll_once();
   } else {
-    lane.wait_until([session] { return session->inbox.pending() != 0 || session->events_over(); },
-                    datapath::deadline_after(timeout));
+    lane.wait_for([session] { return session->inbox.pending() != 0 || session->events_over(); }, timeout);
   }
   const bool over = session->events_over();
   if (session->take_event(event) || !over) return event;

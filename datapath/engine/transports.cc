@@ -23,6 +23,13 @@ TransportStats Transports::stats_of(const OpenTransport& open) const {
   stats.requests_in_flight = stats.requests - std::min(ended, stats.requests);
   stats.paths = stats.paths_opened - std::min(paths_ended, stats.paths_opened);
   if (open.offer.kind == "tcp") stats.retransmissions = traffic.retransmissions.get();
+  if (open.offer.name == "shm") {
+    const Copies& copies = traffic.copies;
+    stats.copied = {.mapped = copies.mapped.get(),
+                    .streamed = copies.streamed.get(),
+                    .by_kernel = copies.by_kernel.get(),
+                    .through_rings = copies.through_rings.get()};
+  }
   return stats;
 }
 

@@ -10,8 +10,8 @@
 #include <cstring>
 #include <optional>
 
-#include "base/own_user.h"
 #include "base/principal_name.h"
+#include "base/system/own_user.h"
 #include "base/unique_fd.h"
 
 namespace fairlead::datapath {

@@ -156,6 +156,23 @@ bool Lane::wait_until(const std::function<bool()>& done, Clock::time_point deadl
   return true;
 }
 
+bool Lane::wait_for(const std::function<bool()>& done, std::chrono::nanoseconds timeout) {
+  return drive_for_a_moment(done) || wait_until(done, deadline_after(timeout));
+}
+
+bool Lane::drive_for_a_moment(const std::function<bool()>& done) noexcept {
+  constexpr int kRounds = 32;
+  bool ended = done();
+  if (ended || !may_drive() || !try_acquire()) return ended;
+  for (int round = 0; round < kRounds && !ended; ++round) {
+    count_drive();
+    if (advance()) waiters_.wake_done();
+    ended = done();
+  }
+  release();
+  return ended;
+}
+
 bool Lane::drive(const std::function<bool()>& done, Clock::time_point deadline) noexcept {
   constexpr int kRoundsPerClockRead = 16;
   Clock::time_point idle_since{};
@@ -167,8 +184,8 @@ bool Lane::drive(const std::function<bool()>& done, Clock::time_point deadline) 
       idle_rounds = 0;
       continue;
     }
-    relax();
     if (++idle_rounds % kRoundsPerClockRead != 0) continue;
+    relax();  // not each round, which is short beside what a CPU makes of this
     const Clock::time_point now = Clock::now();
     if (now >= deadline) return done();
     if (idle_rounds == kRoundsPerClockRead) idle_since = now;

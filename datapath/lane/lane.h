@@ -80,6 +80,8 @@ class Lane {
   /// Drives, or waits for who drives, until `done` or the deadline; returns done(). The driver may call it, too, on its
   /// thread, until this returns.
   bool wait_until(const std::function<bool()>& done, Clock::time_point deadline);
+  /// The same for so long, counted from a moment later: what comes at once takes no look at the clock.
+  bool wait_for(const std::function<bool()>& done, std::chrono::nanoseconds timeout);
   /// How often a driver went to sleep: a lane that nothing happens to hardly does.
   [[nodiscard]] std::uint64_t sleeps() const noexcept { return sleeps_.load(std::memory_order_relaxed); }
   /// How often a thread was woken that had slept while another drove.
@@ -109,6 +111,7 @@ class Lane {
   }
   bool advance() noexcept { return static_cast<int>(run_submissions()) | static_cast<int>(domain_.progress()); }
   bool drive(const std::function<bool()>& done, Clock::time_point deadline) noexcept;
+  bool drive_for_a_moment(const std::function<bool()>& done) noexcept;
   bool spin_until(const std::function<bool()>& done, Clock::time_point deadline) noexcept;
   bool await_change(const std::function<bool()>& done, Clock::time_point deadline);
   void sleep_in_epoll(std::chrono::milliseconds limit) noexcept;

@@ -61,6 +61,9 @@ struct ShmConfig {
   /// processes of the same network namespace. Who names one means all that see it: containers, other namespaces.
   std::string directory;
   bool pull = true;  // false: as where the kernel does not let one process read another's memory
+  /// The engine's pool lies in memory that peers are given to map and read, so that data of it crosses without a system
+  /// call (docs/memory.md). With a keys_file it never does: who maps it sees all of it, whoever it is of.
+  bool arenas = true;
 };
 
 struct FAIRLEAD_EXPORT EngineConfig {

@@ -38,6 +38,14 @@ struct DeviceInfo {
 };
 
 /// What went over one of an engine's transports, in one of its lanes, since it was opened.
+/// shm: bytes of one-sided operations by the way that they took. This end copied the first three, once; what went
+/// through rings is counted by either end.
+struct CopiedBytes {
+  std::uint64_t mapped = 0, streamed = 0;  // from memory that both map: through the caches, past them
+  std::uint64_t by_kernel = 0;             // by process_vm_readv
+  std::uint64_t through_rings = 0;
+};
+
 struct TransportStats {
   std::string transport;  // "verbs:mlx5_0", "verbs:soft0", "shm", "tcp"
   std::size_t lane = 0;   // by number, from 0
@@ -52,6 +60,7 @@ struct TransportStats {
   std::uint64_t paths_opened = 0;                     // that became ready
   std::uint64_t paths_lost = 0;                       // of which died
   std::optional<std::uint64_t> retransmissions = {};  // tcp: segments; at least a second old while it lives
+  std::optional<CopiedBytes> copied = {};             // shm
 };
 
 /// The registration cache's (Engine::cached_memory).

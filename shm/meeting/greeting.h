@@ -21,7 +21,7 @@
 
 namespace fairlead::shm {
 
-inline constexpr std::uint8_t kProtocolVersion = 1;
+inline constexpr std::uint8_t kProtocolVersion = 2;
 
 /// Path::local_description.
 struct Description {

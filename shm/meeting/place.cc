@@ -13,7 +13,7 @@
 #include <system_error>
 #include <utility>
 
-#include "base/own_user.h"
+#include "base/system/own_user.h"
 #include "base/unique_fd.h"
 
 namespace fairlead::shm {

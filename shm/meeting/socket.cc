@@ -10,7 +10,7 @@
 #include <cerrno>
 #include <cstring>
 
-#include "base/own_user.h"
+#include "base/system/own_user.h"
 
 namespace fairlead::shm {
 namespace {

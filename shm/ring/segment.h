@@ -41,7 +41,13 @@ struct Side {
   struct alignas(kLine) {
     std::atomic<std::uint32_t> closed{0};  // 1: this end's memory is no longer to be read, nor its requests carried out
     std::atomic<std::uint32_t> pulls{0};   // 1: this end can read the other's memory
+    std::atomic<std::uint32_t> maps{0};    // 1: this end maps arenas that the other gives it
   } state;
+  struct alignas(kLine) {
+    std::atomic<std::uint64_t> told{0};    // packets about arenas of this end's that were sent (arena/packet.h)
+    std::atomic<std::uint64_t> taken{0};   // of the other end's such packets: those that were carried out
+    std::atomic<std::uint64_t> mapped{0};  // a bit for each arena of the other end's that is mapped here
+  } arenas;
   // Of reads that the other end copies by itself, by their number: 1 once what they read was withdrawn.
   alignas(kLine) std::array<std::atomic<std::uint8_t>, kDepth> withdrawn{};
 };

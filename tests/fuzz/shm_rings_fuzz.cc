@@ -48,6 +48,7 @@ struct Ignored : Sink {
 void parse_meeting(const std::uint8_t* data, std::size_t size) {
   (void)decode_description({reinterpret_cast<const char*>(data), size});
   Greeting greeting;
+  (void)parse_arena_packet({reinterpret_cast<const std::byte*>(data), size});
   (void)decode({reinterpret_cast<const std::byte*>(data), size}, greeting);
 }
 
@@ -67,8 +68,13 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   std::array<int, 2> ends{};
   if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends.data()) != 0) return 0;
   const UniqueFd here(ends[0]), there(ends[1]);
-  PeerMemory memory;
+  datapath::Copies copies;
+  PeerMemory memory(copies);
+  OwnArenas arenas;
+  GivenArenas given(arenas);
   memory.meet({.id = ::getpid(), .life = {}}, here.get());
+  memory.start(&own.sides[0], &own.sides[1], true, true);
+  given.start(&own.sides[0], &own.sides[1], here.get(), true);
 
   Guarded writable, readable, both, local;
   datapath::GrantTable grants;
@@ -76,9 +82,9 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const std::uint64_t keys[] = {grants.grant(writable.inner(), Access::kRemoteWrite).key,
                                 grants.grant(readable.inner(), Access::kRemoteRead).key,
                                 grants.grant(both.inner(), Access::kRemoteReadWrite).key};
-  Requester requester(memory);
+  Requester requester(memory, given);
   PulledReads reads;
-  Responder responder(memory, reader, reads, 0);
+  Responder responder(memory, given, reader, reads, 0);
   requester.start(&own.requests[1], &own.responses[0], &own.sides[0], &own.sides[1], true);
   responder.start(&own.requests[0], &own.responses[1], &own.sides[0], &own.sides[1], true);
   std::uint64_t posted = 0;

@@ -58,10 +58,10 @@ TEST(PoolBlocks, AreAlignedDisjointAndReused) {
 TEST(PoolArenas, AreHookedOnceEach) {
   int alive = 0, calls = 0;
   {
-    Pool pool(kArena, [&](std::span<std::byte> arena) -> Result<std::shared_ptr<void>> {
+    Pool pool(kArena, [&](const Arena& arena) -> Result<std::shared_ptr<void>> {
       ++calls;
       ++alive;
-      arena[0] = std::byte{1};  // it is mapped
+      arena.bytes()[0] = std::byte{1};  // it is mapped
       return std::shared_ptr<void>(new int(calls), [&alive](void* p) {
         --alive;
         delete static_cast<int*>(p);
@@ -81,7 +81,7 @@ TEST(PoolArenas, AreHookedOnceEach) {
 
 TEST(PoolArenas, LargeBlocksHaveTheirOwn) {
   int alive = 0;
-  Pool pool(kArena, [&](std::span<std::byte>) -> Result<std::shared_ptr<void>> {
+  Pool pool(kArena, [&](const Arena&) -> Result<std::shared_ptr<void>> {
     ++alive;
     return std::shared_ptr<void>(&alive, [](void* p) { --*static_cast<int*>(p); });
   });
@@ -122,8 +122,8 @@ TEST(PoolArenas, OfAFullSizedModel) {
   constexpr std::size_t kBytes = std::size_t{1290} << 20;
   std::size_t mapped = 0;
   // The hook sees the arena before any page of it is touched.
-  Pool pool({.best = PageKind::kTransparent}, [&](std::span<std::byte> arena) -> Result<std::shared_ptr<void>> {
-    mapped = arena.size();
+  Pool pool({.best = PageKind::kTransparent}, [&](const Arena& arena) -> Result<std::shared_ptr<void>> {
+    mapped = arena.bytes().size();
     return Status(Code::kUnavailable, "only looking");
   });
   EXPECT_EQ(pool.allocate(kBytes).status().code(), Code::kUnavailable);
@@ -149,7 +149,7 @@ TEST(PoolBlocks, AreClearedBeforeTheyAreHandedOutAgain) {
 TEST(PoolArenas, AreMadeWithoutTheLock) {
   Pool* others = nullptr;
   int calls = 0;
-  Pool pool(kArena, [&](std::span<std::byte>) -> Result<std::shared_ptr<void>> {
+  Pool pool(kArena, [&](const Arena&) -> Result<std::shared_ptr<void>> {
     if (++calls == 1) return std::shared_ptr<void>();  // the arena of the others
     auto other = std::async(std::launch::async, [&] {
       const auto block = others->allocate(64);
@@ -169,7 +169,7 @@ TEST(PoolArenas, AreMadeWithoutTheLock) {
 }
 
 TEST(PoolErrors, ZeroHugeAndTheHooksOwn) {
-  Pool pool(kArena, [](std::span<std::byte>) -> Result<std::shared_ptr<void>> {
+  Pool pool(kArena, [](const Arena&) -> Result<std::shared_ptr<void>> {
     return Status(Code::kResourceExhausted, "RLIMIT_MEMLOCK");
   });
   EXPECT_EQ(pool.allocate(0).status().code(), Code::kInvalidArgument);
@@ -262,7 +262,7 @@ TEST(PoolLimits, AreKeptAndSaid) {
 // A hook that refuses, and an arena that cannot be mapped, leave nothing counted.
 TEST(PoolLimits, CountOnlyWhatIsThere) {
   bool refuse = true;
-  Pool pool({.arena_bytes = kArena, .max_bytes = kArena}, [&](std::span<std::byte>) -> Result<std::shared_ptr<void>> {
+  Pool pool({.arena_bytes = kArena, .max_bytes = kArena}, [&](const Arena&) -> Result<std::shared_ptr<void>> {
     if (refuse) return Status(Code::kUnavailable, "not now");
     return std::shared_ptr<void>();
   });
@@ -275,7 +275,7 @@ TEST(PoolLimits, CountOnlyWhatIsThere) {
 
 TEST(PoolIdle, ArenasAreGivenBackAfterSomeRounds) {
   int alive = 0;
-  Pool pool({.arena_bytes = kArena}, [&](std::span<std::byte>) -> Result<std::shared_ptr<void>> {
+  Pool pool({.arena_bytes = kArena}, [&](const Arena&) -> Result<std::shared_ptr<void>> {
     ++alive;
     return std::shared_ptr<void>(&alive, [](void* p) { --*static_cast<int*>(p); });
   });
@@ -315,7 +315,7 @@ TEST(PoolIdle, AnArenaThatIsUsedNowAndThenStays) {
 TEST(PoolIdle, AThreadOfThePoolSeesToIt) {
   std::promise<void> gone;
   Pool pool({.arena_bytes = kArena, .idle = std::chrono::milliseconds(1)},
-            [&](std::span<std::byte>) -> Result<std::shared_ptr<void>> {
+            [&](const Arena&) -> Result<std::shared_ptr<void>> {
               return std::shared_ptr<void>(&gone, [](void* p) { static_cast<std::promise<void>*>(p)->set_value(); });
             });
   pool.free(*pool.allocate(100));

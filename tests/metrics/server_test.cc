@@ -127,7 +127,8 @@ TEST(MetricsServer, SaysWhatTheRegistrationCacheDid) {
 TEST(MetricsServer, SaysWhatEachTransportCarriedAndHowLongThingsTook) {
   EngineStats stats;
   stats.transports = {{.transport = "verbs:soft0", .bytes_sent = 7, .requests_in_flight = 2, .paths = 1},
-                      {.transport = "tcp", .bytes_received = 9, .paths_lost = 3, .retransmissions = 5}};
+                      {.transport = "tcp", .bytes_received = 9, .paths_lost = 3, .retransmissions = 5},
+                      {.transport = "shm", .copied = CopiedBytes{.streamed = 7, .by_kernel = 8}}};
   DurationHistogram took;
   for (const double seconds : {0.001, 0.005, 0.3, 1000.0}) took.observe(seconds);
   const auto server = MetricsServer::start("127.0.0.1:0", [&] {
@@ -143,6 +144,8 @@ TEST(MetricsServer, SaysWhatEachTransportCarriedAndHowLongThingsTook) {
                           HasSubstr("fairlead_transport_received_bytes_total{lane=\"0\",transport=\"tcp\"} 9\n"),
                           HasSubstr("fairlead_transport_paths_lost_total{lane=\"0\",transport=\"tcp\"} 3\n"),
                           HasSubstr("fairlead_transport_retransmissions_total{lane=\"0\",transport=\"tcp\"} 5\n"),
+                          HasSubstr("fairlead_shm_copied_bytes_total{lane=\"0\",way=\"kernel\"} 8\n"),
+                          HasSubstr("fairlead_shm_copied_bytes_total{lane=\"0\",way=\"streamed\"} 7\n"),
                           testing::Not(HasSubstr("retransmissions_total{lane=\"0\",transport=\"verbs"))));
   EXPECT_THAT(text,
               AllOf(HasSubstr("# TYPE fairlead_test_seconds histogram"),

@@ -5,10 +5,12 @@
 #include <cstddef>
 #include <functional>
 #include <memory>
+#include <span>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include "memreg/arena.h"
 #include "shm/factory.h"
 #include "transport/device.h"
 
@@ -23,13 +25,16 @@ struct End : datapath::PathEvents {
   Code down = Code::kOk;
   std::vector<Code> codes;
   std::size_t messages = 0;
-  std::vector<std::byte> memory = std::vector<std::byte>(kBytes);
+  memreg::Arena arena = std::move(*memreg::Arena::map(kBytes, {.best = memreg::PageKind::kOrdinary, .readable = true}));
+  std::span<std::byte> memory = arena.bytes();
+  datapath::Registration registration;
   std::unique_ptr<datapath::Device> device;
   std::unique_ptr<datapath::Endpoint> endpoint;
   std::unique_ptr<datapath::Path> path;
   datapath::Grant granted;
 
-  bool open(const ShmConfig& config, datapath::PathRole role) {
+  /// `gives`: peers may be given the memory to map it.
+  bool open(const ShmConfig& config, datapath::PathRole role, bool gives = false) {
     auto opened = open_device(config);
     if (!opened) return false;
     device = std::move(*opened);
@@ -38,14 +43,17 @@ struct End : datapath::PathEvents {
     endpoint = std::move(*driven);
     auto made =
         endpoint->open_path({.role = role, .peer_host = "127.0.0.1", .local_host = "127.0.0.1", .events = this});
-    if (!made || !device->register_memory({.bytes = memory, .access = Access::kRemoteReadWrite})) return false;
+    const auto registered = device->register_memory(
+        {.bytes = memory, .kind = datapath::HostMemory{gives ? arena.fd() : -1}, .access = Access::kRemoteReadWrite});
+    if (!made || !registered) return false;
+    registration = *registered;
     path = std::move(*made);
     auto grant = device->grant({.bytes = memory, .access = Access::kRemoteReadWrite});
     if (grant) granted = *grant;
     return grant.has_value();
   }
   bool post(datapath::OpKind kind, std::uint64_t key, std::size_t bytes = kBytes) {
-    const datapath::LocalSegment segment{memory.data(), bytes, 0};
+    const datapath::LocalSegment segment{memory.data(), bytes, registration.local};
     const datapath::WorkRequest work{.kind = kind, .local = {&segment, 1}, .remote_key = key};
     return path->post({&work, 1}) == 1;
   }
@@ -72,8 +80,9 @@ struct End : datapath::PathEvents {
 /// The two ends of one path, in this process.
 struct Ends {
   /// Whether they have met.
-  bool meet(const ShmConfig& config) {
-    if (!one.open(config, datapath::PathRole::kActive) || !other.open(config, datapath::PathRole::kPassive)) return false;
+  bool meet(const ShmConfig& config, bool gives = false) {
+    if (!one.open(config, datapath::PathRole::kActive, gives)) return false;
+    if (!other.open(config, datapath::PathRole::kPassive, gives)) return false;
     if (!other.path->connect(one.path->local_description()).ok()) return false;
     if (!one.path->connect(other.path->local_description()).ok()) return false;
     return both_until([&] { return one.ready == 1 && other.ready == 1; });

@@ -20,7 +20,7 @@ TEST(ShmDescription, IsWhatItWas) {
 TEST(ShmDescription, AnotherVersionSizeOrFillingIsRefused) {
   const std::string good = encode(Description{});
   std::string other = good;
-  other[0] = 2;
+  other[0] = kProtocolVersion + 1;
   EXPECT_EQ(decode_description(other).status().code(), Code::kVersionMismatch);
   for (std::size_t size = 0; size < good.size(); ++size) {
     EXPECT_EQ(decode_description(good.substr(0, size)).status().code(), Code::kInvalidArgument) << size;

@@ -44,6 +44,8 @@ struct Half {
     EXPECT_EQ(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends.data()), 0);
     sockets = {UniqueFd(ends[0]), UniqueFd(ends[1])};
     memory.meet({.id = ::getpid(), .life = {}}, sockets[1].get());
+    memory.start(&own->sides[0], &own->sides[1], true, true);
+    given.start(&own->sides[0], &own->sides[1], sockets[1].get(), true);
     out = {&peers->requests[0], &peers->sides[1].answered.requests};
     answers = {&peers->responses[1], &peers->sides[0].heard.responses};
     asked = {&peers->requests[1], &peers->sides[0].answered.requests};
@@ -66,7 +68,10 @@ struct Half {
 
   Segment peers, own;
   std::array<UniqueFd, 2> sockets;
-  PeerMemory memory;
+  datapath::Copies copies;
+  PeerMemory memory{copies};
+  OwnArenas arenas;
+  GivenArenas given{arenas};
   Producer<Requests> out;       // what the peer asks,
   Consumer<Responses> answers;  // and is answered
   Consumer<Requests> asked;     // what the peer is asked,

@@ -19,6 +19,7 @@
 #include "base/unique_fd.h"
 #include "shm/factory.h"
 #include "tests/shm/end.h"
+#include "tests/shm/other_end.h"
 #include "tests/shm/own_directory.h"
 #include "transport/device.h"
 
@@ -32,72 +33,16 @@ using datapath::WorkRequest;
 
 constexpr std::size_t kBytes = End::kBytes;
 
-/// The passive end, in a process of its own, which polls until it is killed. It was forked before there was any device.
-class OtherEnd {
- public:
-  explicit OtherEnd(const ShmConfig& config) {
-    std::array<int, 2> to{}, from{};
-    EXPECT_EQ(::pipe2(to.data(), O_CLOEXEC) | ::pipe2(from.data(), O_CLOEXEC), 0);
-    to_ = UniqueFd(to[1]);
-    from_ = UniqueFd(from[0]);
-    const UniqueFd in(to[0]), out(from[1]);
-    child_ = ::fork();
-    if (child_ != 0) return;
-    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-    ::alarm(100);
-    serve(config, in.get(), out.get());
-    ::_exit(0);
-  }
-  OtherEnd(const OtherEnd&) = delete;
-  OtherEnd& operator=(const OtherEnd&) = delete;
-  ~OtherEnd() { end(); }
+enum class Way : std::uint8_t { kPulled, kMapped, kThroughRings };
 
-  /// The two descriptions cross.
-  bool meet(End& end) {
-    const std::string ours = end.path->local_description();
-    std::string theirs(ours.size(), '\0');
-    if (::write(to_.get(), ours.data(), ours.size()) != static_cast<ssize_t>(ours.size())) return false;
-    if (::read(from_.get(), theirs.data(), theirs.size()) != static_cast<ssize_t>(theirs.size())) return false;
-    if (::read(from_.get(), &key_, sizeof key_) != static_cast<ssize_t>(sizeof key_)) return false;
-    return end.path->connect(theirs).ok() && end.poll_until([&] { return end.ready == 1 || end.downs == 1; });
-  }
-  [[nodiscard]] std::uint64_t key() const { return key_; }
-  [[nodiscard]] pid_t process() const { return child_; }
-  void signal(int number) const { ::kill(child_, number); }
-  void end() {
-    if (child_ <= 0) return;
-    ::kill(child_, SIGKILL);
-    ::waitpid(std::exchange(child_, -1), nullptr, 0);
-  }
-
- private:
-  static void serve(const ShmConfig& config, int in, int out) {
-    End end;
-    if (!end.open(config, PathRole::kPassive)) ::_exit(1);
-    const std::string ours = end.path->local_description();
-    std::string theirs(ours.size(), '\0');
-    if (::read(in, theirs.data(), theirs.size()) != static_cast<ssize_t>(theirs.size())) ::_exit(2);
-    if (!end.path->connect(theirs).ok()) ::_exit(3);
-    if (::write(out, ours.data(), ours.size()) < 0 || ::write(out, &end.granted.key, sizeof end.granted.key) < 0) {
-      ::_exit(4);
-    }
-    while (end.downs == 0) {
-      if (!end.endpoint->poll()) std::this_thread::yield();
-    }
-  }
-
-  UniqueFd to_, from_;
-  pid_t child_ = -1;
-  std::uint64_t key_ = 0;
-};
-
-class ShmProcesses : public testing::TestWithParam<bool> {
+class ShmProcesses : public testing::TestWithParam<Way> {
  protected:
   void SetUp() override {
     config_ = directory_.config();
-    config_.pull = GetParam();
-    other_.emplace(config_);
-    ASSERT_TRUE(end_.open(config_, PathRole::kActive));
+    config_.pull = GetParam() == Way::kPulled;
+    config_.arenas = GetParam() == Way::kMapped;
+    other_.emplace(config_, config_.arenas);
+    ASSERT_TRUE(end_.open(config_, PathRole::kActive, config_.arenas));
     ASSERT_TRUE(other_->meet(end_));
     ASSERT_EQ(end_.ready, 1);
   }
@@ -131,7 +76,8 @@ TEST_P(ShmProcesses, MoveDataBothWays) {
   EXPECT_EQ(end_.codes, (std::vector<Code>{Code::kOk, Code::kOk}));
   EXPECT_TRUE(std::all_of(end_.memory.begin(), end_.memory.end(), [](std::byte each) { return each == std::byte{7}; }));
   const std::string says = end_.path->describe();
-  EXPECT_NE(says.find(GetParam() ? "process_vm_readv" : "two copies through rings"), std::string::npos) << says;
+  constexpr std::array kSaid = {"process_vm_readv", "one copy from memory that both map", "two copies through rings"};
+  EXPECT_NE(says.find(kSaid[static_cast<std::size_t>(GetParam())]), std::string::npos) << says;
   EXPECT_NE(says.find(std::to_string(other_->process())), std::string::npos) << says;
 }
 
@@ -213,8 +159,12 @@ TEST_P(ShmProcesses, AnotherUserReadsNothing) {
   EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
 }
 
-INSTANTIATE_TEST_SUITE_P(Copies, ShmProcesses, testing::Values(true, false),
-                         [](const auto& each) { return each.param ? "Pulled" : "ThroughRings"; });
+std::string name_of(const testing::TestParamInfo<Way>& each) {
+  constexpr std::array kNames = {"Pulled", "Mapped", "ThroughRings"};
+  return kNames[static_cast<std::size_t>(each.param)];
+}
+INSTANTIATE_TEST_SUITE_P(Copies, ShmProcesses, testing::Values(Way::kPulled, Way::kMapped, Way::kThroughRings),
+                         name_of);
 
 // Memory that the CPU can read and the kernel does not pin: no peer can copy it.
 TEST(ShmOfTheCpuAlone, GoesThroughTheRings) {

@@ -40,7 +40,7 @@ class ShmRequester : public testing::Test, public Half {
   void end(std::uint64_t count) { peers->sides[0].answered.ended = count; }
 
   std::vector<std::byte> local_ = std::vector<std::byte>(kBytes, std::byte{3});
-  Requester requester_{memory};
+  Requester requester_{memory, given};
 };
 
 TEST_F(ShmRequester, SmallGoesThroughTheRingLargeIsNamedWhereThePeerCanReadIt) {
@@ -177,7 +177,7 @@ TEST_F(ShmRequester, WhatIsNoAnswerEndsIt) {
   for (std::size_t i = 0; i < all.size(); ++i) {
     SCOPED_TRACE(i);
     Half attacker;
-    Requester victim(attacker.memory);
+    Requester victim(attacker.memory, attacker.given);
     start(victim, attacker);
     ASSERT_EQ(post(victim, all[i].asked, 1, 1000), 1u);
     for (const Slot& slot : all[i].answers) attacker.replies.push(slot);
@@ -189,7 +189,7 @@ TEST_F(ShmRequester, WhatIsNoAnswerEndsIt) {
 
 TEST_F(ShmRequester, AReadToCopyWhereNoneWasOfferedEndsIt) {
   Half deputy;
-  Requester victim(deputy.memory);
+  Requester victim(deputy.memory, deputy.given);
   victim.start(&deputy.own->requests[1], &deputy.own->responses[0], &deputy.own->sides[0], &deputy.own->sides[1],
                false);
   ASSERT_EQ(post(victim, OpKind::kRead, 1, kBytes), 1u);
@@ -243,7 +243,7 @@ TEST_F(ShmRequester, RandomAnswersDoNoHarm) {
   std::mt19937_64 random(9);
   for (int round = 0; round < 300; ++round) {
     Half attacker;
-    Requester victim(attacker.memory);
+    Requester victim(attacker.memory, attacker.given);
     start(victim, attacker);
     std::fill(local_.begin(), local_.end(), std::byte{3});
     for (std::uint64_t id = 0; id < 8; ++id) {

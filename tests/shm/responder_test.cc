@@ -56,7 +56,7 @@ class ShmResponder : public testing::Test, public Half {
   datapath::GrantReader reader_{grants_};
   datapath::Grant granted_;
   PulledReads reads_;
-  Responder responder_{memory, reader_, reads_, 0};
+  Responder responder_{memory, given, reader_, reads_, 0};
 };
 
 TEST_F(ShmResponder, WritesThroughTheRingArePlaced) {
@@ -247,7 +247,7 @@ TEST_F(ShmResponder, WhatIsNoRequestEndsIt) {
   for (std::size_t i = 0; i < all.size(); ++i) {
     SCOPED_TRACE(i);
     Half attacker;
-    Responder victim(attacker.memory, reader_, reads_, 0);
+    Responder victim(attacker.memory, attacker.given, reader_, reads_, 0);
     victim.start(&attacker.own->requests[0], &attacker.own->responses[1], &attacker.own->sides[0],
                  &attacker.own->sides[1], true);
     for (const Slot& slot : all[i]) attacker.out.push(slot);
@@ -264,7 +264,7 @@ TEST_F(ShmResponder, AWriteToCopyWhereNoneWasOfferedEndsIt) {
   const std::vector<std::byte> source(kBytes);
   const SourceSegment from{reinterpret_cast<std::uint64_t>(source.data()), source.size()};
   Half deputy;
-  Responder victim(deputy.memory, reader_, reads_, 0);
+  Responder victim(deputy.memory, deputy.given, reader_, reads_, 0);
   victim.start(&deputy.own->requests[0], &deputy.own->responses[1], &deputy.own->sides[0], &deputy.own->sides[1],
                false);
   deputy.peers->sides[1].state.pulls = 1;  // the memory is the attacker's, too
@@ -296,7 +296,7 @@ TEST_F(ShmResponder, RandomSlotsDoNoHarm) {
   for (int round = 0; round < 300; ++round) {
     Half attacker;
     if (round % 2 == 0) attacker.peer_pulls();
-    Responder victim(attacker.memory, reader_, reads_, 0);
+    Responder victim(attacker.memory, attacker.given, reader_, reads_, 0);
     victim.start(&attacker.own->requests[0], &attacker.own->responses[1], &attacker.own->sides[0],
                  &attacker.own->sides[1], true);
     const auto here = reinterpret_cast<std::uint64_t>(memory_of_ours_.data());

@@ -1,5 +1,5 @@
 // Who counts as the same user, and what is taken from whom.
-#include "base/own_user.h"
+#include "base/system/own_user.h"
 
 #include <gtest/gtest.h>
 #include <netinet/in.h>

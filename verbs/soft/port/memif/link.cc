@@ -15,7 +15,7 @@
 #include <cstring>
 #include <utility>
 
-#include "base/own_user.h"
+#include "base/system/own_user.h"
 #include "base/system/unix_packets.h"
 #include "fairlead/log.h"
 #include "verbs/soft/port/socket_file.h"
@@ -26,7 +26,7 @@ namespace {
 constexpr int kBacklog = 16;
 constexpr Nanos kDialEvery = 100 * kMillisecond;
 constexpr Nanos kLongestHandshake = 1 * kSecond;
-constexpr Nanos kSteady = 1 * kSecond;    // a link that was up so long is news when it ends, whatever was said before
+constexpr Nanos kSteady = 1 * kSecond;  // a link that was up so long is news when it ends, whatever was said before
 constexpr Nanos kLookAgain = 2 * kMillisecond;  // whoever sleeps on the link asks what has become of it
 constexpr std::size_t kMessagesAtOnce = 16;
 
@@ -80,9 +80,8 @@ Result<std::unique_ptr<Link>> Link::open(const LinkSettings& settings) {
   PrivateFd::watch_forks();
   const std::size_t most = sizeof(sockaddr_un::sun_path) - 1;
   if (settings.socket.empty() || settings.socket.size() > most) {
-    return {Code::kInvalidArgument,
-            fmt::format("packet_io memif: socket= takes a name of 1 to {} bytes, '{}' has {}", most, settings.socket,
-                        settings.socket.size())};
+    return {Code::kInvalidArgument, fmt::format("packet_io memif: socket= takes a name of 1 to {} bytes, '{}' has {}",
+                                                most, settings.socket, settings.socket.size())};
   }
   const bool listens = settings.role == Role::kMaster;
   if (is_file(settings.socket)) {
@@ -227,8 +226,7 @@ void Link::part(const std::string& why, bool tell, bool blame) noexcept {
   const Nanos now = steady_clock().now();
   if (was_up && now >= since_ + kSteady) said_.clear();
   if (std::exchange(said_, why) != why) {
-    log(blame ? LogLevel::kWarning : LogLevel::kInfo,
-        fmt::format("softroce: {}: the peer is let go: {}", name_, why));
+    log(blame ? LogLevel::kWarning : LogLevel::kInfo, fmt::format("softroce: {}: the peer is let go: {}", name_, why));
   }
   dial_at_ = now + kDialEvery;
   ring_in(kLookAgain);

@@ -19,7 +19,7 @@
 #include <optional>
 #include <thread>
 
-#include "base/own_user.h"
+#include "base/system/own_user.h"
 #include "verbs/soft/port/interfaces.h"
 
 namespace fairlead::soft {

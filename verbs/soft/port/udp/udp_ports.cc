@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include "base/own_user.h"
+#include "base/system/own_user.h"
 #include "fairlead/log.h"
 
 namespace fairlead::soft {

@@ -14,7 +14,7 @@
 #include <memory>
 #include <mutex>
 
-#include "base/own_user.h"
+#include "base/system/own_user.h"
 #include "fairlead/log.h"
 
 namespace fairlead::soft {

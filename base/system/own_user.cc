@@ -1,4 +1,4 @@
-#include "base/own_user.h"
+#include "base/system/own_user.h"
 
 #include <fmt/format.h>
 #include <sys/stat.h>

@@ -12,6 +12,7 @@
 
 #include "base/guarded.h"
 #include "base/stream_copy.h"
+#include "base/system/unix_packets.h"
 
 namespace fairlead::shm {
 namespace {

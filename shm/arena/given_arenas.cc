@@ -1,6 +1,6 @@
 #include "shm/arena/given_arenas.h"
 
-#include "shm/meeting/socket.h"
+#include "base/system/unix_packets.h"
 
 namespace fairlead::shm {
 

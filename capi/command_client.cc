@@ -115,12 +115,17 @@ fairlead_code fairlead_session_connect(fairlead_engine* engine, const char* host
   });
 }
 
-fairlead_code fairlead_session_open_channel(fairlead_session* session, fairlead_channel** channel) {
+fairlead_code fairlead_session_open_channel(fairlead_session* session, const fairlead_channel_options* options,
+                                            fairlead_channel** channel) {
   return outcome([&]() -> Status {
     if (session == nullptr) return missing("session");
     if (channel == nullptr) return missing("channel");
     *channel = nullptr;
-    return hand_over(session->session.open_channel(), channel);
+    fairlead_channel_options known = FAIRLEAD_INIT(fairlead_channel_options);
+    if (options != nullptr) {
+      if (Status status = take(*options, known, "fairlead_channel_options"); !status.ok()) return status;
+    }
+    return hand_over(session->session.open_channel({.priority = known.priority}), channel);
   });
 }
 
@@ -146,6 +151,8 @@ fairlead_code fairlead_session_get_limits(const fairlead_session* session, fairl
     full.modules = from.modules;
     full.graph_records = from.graph_records;
     full.graph_bytes = from.graph_bytes;
+    full.least_priority = from.least_priority;
+    full.greatest_priority = from.greatest_priority;
     full.range_base = from.range.base;
     full.range_bytes = from.range.bytes;
     full.range_alignment = from.range.alignment;
@@ -188,6 +195,10 @@ void fairlead_channel_release(fairlead_channel* channel) {
 
 uint32_t fairlead_channel_number(const fairlead_channel* channel) {
   return channel != nullptr ? channel->channel.number() : 0;
+}
+
+int32_t fairlead_channel_priority(const fairlead_channel* channel) {
+  return channel != nullptr ? channel->channel.priority() : 0;
 }
 
 fairlead_code fairlead_channel_allocate(fairlead_channel* channel, fairlead_handle as, uint64_t bytes,

@@ -88,6 +88,7 @@ fairlead_engine_config config_of(const EngineConfig& from, const char* require, 
   to.verbs_min_rnr_timer = from.verbs.min_rnr_timer;
   to.verbs_one_sided = from.verbs.one_sided;
   to.shm_pull = from.shm.pull;
+  to.shm_arenas = from.shm.arenas;
   to.shm_directory = from.shm.directory.c_str();
   to.tcp_host = from.tcp.host.c_str();
   to.tcp_send_depth = from.tcp.send_depth;
@@ -152,6 +153,7 @@ EngineConfig config_of(const fairlead_engine_config& from) {
   to.verbs.min_rnr_timer = from.verbs_min_rnr_timer;
   to.verbs.one_sided = from.verbs_one_sided;
   to.shm.pull = from.shm_pull;
+  to.shm.arenas = from.shm_arenas;
   to.shm.directory = text_of(from.shm_directory);
   to.tcp.host = text_of(from.tcp_host);
   to.tcp.send_depth = from.tcp_send_depth;

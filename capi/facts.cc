@@ -103,6 +103,12 @@ fairlead_code fairlead_engine_transports(const fairlead_engine* engine,
       full.paths_lost = from.paths_lost;
       full.retransmissions = from.retransmissions.value_or(0);
       full.has_retransmissions = from.retransmissions.has_value();
+      full.has_copied = from.copied.has_value();
+      const CopiedBytes copied = from.copied.value_or(CopiedBytes());
+      full.copied_mapped = copied.mapped;
+      full.copied_streamed = copied.streamed;
+      full.copied_by_kernel = copied.by_kernel;
+      full.copied_through_rings = copied.through_rings;
       each(context, &full);
     }
     return {};

@@ -228,6 +228,7 @@ typedef struct fairlead_engine_config {
   uint8_t verbs_min_rnr_timer;
   bool verbs_one_sided;
   bool shm_pull;
+  bool shm_arenas;
   const char* shm_directory;
   const char* tcp_host;
   uint32_t tcp_send_depth;
@@ -551,8 +552,10 @@ typedef struct fairlead_transport_stats {
   const char* transport;
   size_t lane;
   uint64_t bytes_sent, bytes_received, requests, requests_in_flight, paths, paths_opened, paths_lost;
-  uint64_t retransmissions; /* with has_retransmissions */
+  uint64_t retransmissions;                                                        /* with has_retransmissions */
+  uint64_t copied_mapped, copied_streamed, copied_by_kernel, copied_through_rings; /* with has_copied */
   bool has_retransmissions;
+  bool has_copied;
 } fairlead_transport_stats;
 
 /* As fairlead::EngineStats. */

@@ -1,7 +1,7 @@
 /* Fairlead for C: command channels, a device at another host (fairlead/command.h, command_service.h; docs/commands.md).
  *
  *   fairlead_session_connect(engine, "gpu7:7471", NULL, &session);
- *   fairlead_session_open_channel(session, &channel);
+ *   fairlead_session_open_channel(session, NULL, &channel);
  *   fairlead_handle x = fairlead_session_new_handle(session), add = fairlead_session_new_handle(session);
  *   fairlead_channel_allocate(channel, x, bytes, NULL);
  *   fairlead_channel_copy_in(channel, x, 0, input, bytes, NULL);
@@ -105,7 +105,14 @@ typedef struct fairlead_session_limits {
   uint32_t version, channels, credits, parameter_bytes, payload_bytes, block_threads, shared_bytes, modules;
   uint32_t graph_records;
   fairlead_extent grid;
+  int32_t least_priority, greatest_priority;
 } fairlead_session_limits;
+
+/* As fairlead::command::ChannelOptions; all defaults are 0. */
+typedef struct fairlead_channel_options {
+  size_t struct_size;
+  int32_t priority; /* as of a CUDA stream: a smaller number goes first */
+} fairlead_channel_options;
 
 /* As fairlead::command::Failure. `text` is the thread's, until its next call of Fairlead that fails. */
 typedef struct fairlead_failure {
@@ -121,7 +128,10 @@ FAIRLEAD_C_EXPORT void fairlead_session_options_init(fairlead_session_options* o
 FAIRLEAD_C_EXPORT fairlead_code fairlead_session_connect(fairlead_engine* engine, const char* host_port,
                                                          const fairlead_session_options* options,
                                                          fairlead_session** session);
-FAIRLEAD_C_EXPORT fairlead_code fairlead_session_open_channel(fairlead_session* session, fairlead_channel** channel);
+/* `options` may be NULL. */
+FAIRLEAD_C_EXPORT fairlead_code fairlead_session_open_channel(fairlead_session* session,
+                                                              const fairlead_channel_options* options,
+                                                              fairlead_channel** channel);
 FAIRLEAD_C_EXPORT fairlead_handle fairlead_session_new_handle(fairlead_session* session);
 FAIRLEAD_C_EXPORT fairlead_code fairlead_session_get_limits(const fairlead_session* session,
                                                             fairlead_session_limits* limits);
@@ -135,6 +145,7 @@ FAIRLEAD_C_EXPORT void fairlead_session_release(fairlead_session* session);
 
 FAIRLEAD_C_EXPORT void fairlead_channel_release(fairlead_channel* channel);
 FAIRLEAD_C_EXPORT uint32_t fairlead_channel_number(const fairlead_channel* channel);
+FAIRLEAD_C_EXPORT int32_t fairlead_channel_priority(const fairlead_channel* channel);
 FAIRLEAD_C_EXPORT fairlead_code fairlead_channel_allocate(fairlead_channel* channel, fairlead_handle handle,
                                                           uint64_t bytes, uint64_t* sequence);
 FAIRLEAD_C_EXPORT fairlead_code fairlead_channel_allocate_at(fairlead_channel* channel, fairlead_handle handle,

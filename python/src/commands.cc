@@ -172,6 +172,7 @@ py::dict dict_of(const cmd::Limits& limits) {
   all["shared_bytes"] = limits.shared_bytes;
   all["grid"] = py::make_tuple(limits.grid.x, limits.grid.y, limits.grid.z);
   all["modules"] = limits.modules;
+  all["priorities"] = py::make_tuple(limits.least_priority, limits.greatest_priority);
   all["graph_records"] = limits.graph_records;
   all["graph_bytes"] = limits.graph_bytes;
   all["range"] = py::make_tuple(limits.range.base, limits.range.bytes, limits.range.alignment);
@@ -233,10 +234,12 @@ void bind_commands(py::module_& module) {
            py::arg("wait_for_room") = true, py::arg("range_bytes") = 0, py::arg("reserve_range_here") = true)
       .def(
           "open_channel",
-          [](const SessionRef& self) {
-            return PyChannel{value_of(unlocked([&] { return self->session->open_channel(); })), self};
+          [](const SessionRef& self, std::int32_t priority) {
+            return PyChannel{value_of(unlocked([&] { return self->session->open_channel({.priority = priority}); })),
+                             self};
           },
-          "A Channel of its own.")
+          py::kw_only(), py::arg("priority") = 0,
+          "A Channel of its own. priority: a smaller number goes first, as of CUDA's streams.")
       .def(
           "new_handle", [](SessionState& self) { return self.session->new_handle().bits; },
           "A number that the session has not given before.")
@@ -256,6 +259,8 @@ void bind_commands(py::module_& module) {
       .def("__exit__", [](SessionState& self, const py::args&) { unlocked([&] { self.session->close(); }); });
 
   py::class_<PyChannel>(module, "Channel", "A queue of commands, which run in the order of appending.")
+      .def_property_readonly(
+          "priority", [](const PyChannel& self) { return self.channel.priority(); }, "That it got of the session's.")
       .def_property_readonly(
           "number", [](const PyChannel& self) { return self.channel.number(); }, "Its number in the session.")
       .def(

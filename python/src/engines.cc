@@ -123,6 +123,7 @@ const std::map<std::string, std::function<void(EngineConfig&, const py::handle&)
       {"tcp_socket_buffer", set(&C::tcp, &TcpConfig::socket_buffer)},
       {"shm_directory", set(&C::shm, &ShmConfig::directory)},
       {"shm_pull", set(&C::shm, &ShmConfig::pull)},
+      {"shm_arenas", set(&C::shm, &ShmConfig::arenas)},
   };
   return all;
 }
@@ -190,6 +191,14 @@ py::dict dict_of(const EngineStats& stats) {
     one["paths_opened"] = each.paths_opened;
     one["paths_lost"] = each.paths_lost;
     one["retransmissions"] = each.retransmissions;
+    if (each.copied) {
+      py::dict copied;
+      copied["mapped"] = each.copied->mapped;
+      copied["streamed"] = each.copied->streamed;
+      copied["by_kernel"] = each.copied->by_kernel;
+      copied["through_rings"] = each.copied->through_rings;
+      one["copied"] = copied;
+    }
     transports.append(one);
   }
   all["transports"] = transports;

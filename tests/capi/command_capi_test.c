@@ -83,7 +83,10 @@ static void test_commands(fairlead_session* session, fairlead_channel* channel) 
   CHECK(fairlead_channel_launch_graph(channel, step, NULL) == FAIRLEAD_OK);
 
   fairlead_channel* second = NULL;
-  CHECK(fairlead_session_open_channel(session, &second) == FAIRLEAD_OK);
+  fairlead_channel_options options = FAIRLEAD_INIT(fairlead_channel_options);
+  options.priority = -1000; /* taken for the nearest that there is */
+  CHECK(fairlead_session_open_channel(session, &options, &second) == FAIRLEAD_OK);
+  CHECK(fairlead_channel_priority(second) == limits.greatest_priority && fairlead_channel_priority(channel) == 0);
   fairlead_mark mark;
   CHECK(fairlead_channel_record(channel, &mark) == FAIRLEAD_OK && mark.channel == fairlead_channel_number(channel));
   CHECK(fairlead_channel_fence(second, &mark, NULL) == FAIRLEAD_OK);
@@ -143,7 +146,7 @@ int main(void) {
   fairlead_session* session = NULL;
   CHECK(fairlead_session_connect(engine, address, &options, &session) == FAIRLEAD_OK);
   fairlead_channel* channel = NULL;
-  CHECK(fairlead_session_open_channel(session, &channel) == FAIRLEAD_OK);
+  CHECK(fairlead_session_open_channel(session, NULL, &channel) == FAIRLEAD_OK);
   test_commands(session, channel);
   test_failures(session, channel);
   CHECK(calls == 3);

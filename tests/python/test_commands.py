@@ -51,7 +51,8 @@ def test_what_is_copied_out_is_kept_until_it_is_written(session):
 
 
 def test_graphs_and_fences(session):
-    channel, other = session.open_channel(), session.open_channel()
+    channel, other = session.open_channel(), session.open_channel(priority=-1000)
+    assert (channel.priority, other.priority) == (0, session.limits["priorities"][1])
     x, function, step = (session.new_handle() for _ in range(3))
     channel.allocate(x, 400)
     channel.fill(x, 0, 400, 0)

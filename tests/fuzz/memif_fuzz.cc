@@ -70,7 +70,7 @@ void share(const std::uint8_t* data, std::size_t size) {
   if (!ends.talk().empty()) std::abort();
   std::byte* const rings = ends.master->wire()->regions.find(0, 0, kRings);
   for (; size >= 4; data += 4, size -= 4) {
-    const std::size_t at = (data[0] | data[1] << 8) % kRings;
+    const std::size_t at = (std::size_t{data[1]} << 8 | data[0]) % kRings;
     rings[at] = static_cast<std::byte>(data[2]);
     if (data[3] % 4 == 0) continue;
     use(*(data[3] % 2 == 0 ? ends.master : ends.slave)->wire(), std::size_t{data[3]} * 8 + 1);

@@ -251,6 +251,14 @@ Outcome ServerSession::execute(ServerChannel& channel, const Record& record) {
       return executor_->launch_graph({body_of<GraphHandleBody>(record).handle});
     case Opcode::kReleaseGraph:
       return graphs_.release(*executor_, body_of<GraphHandleBody>(record).handle);
+    case Opcode::kUpdateGraph: {
+      const auto body = body_of<UpdateGraphBody>(record);
+      const Launch launch{{},
+                          {body.grid[0], body.grid[1], body.grid[2]},
+                          {body.block[0], body.block[1], body.block[2]},
+                          body.shared_bytes};
+      return executor_->update_graph({body.graph}, body.number, launch, tail_of(record));
+    }
     case Opcode::kAllocateAt: {
       const auto body = body_of<AllocateAtBody>(record);
       return executor_->allocate_at({body.handle}, body.address, body.bytes);

@@ -78,7 +78,8 @@ TEST_F(PrioritySession, WhatIsBeyondTheLimitsIsTheNearest) {
   give_notes(2, 1, 20, 1);
   give_notes(1, 1, 10, 1);
   run();
-  EXPECT_THAT(ran_, testing::ElementsAre(10, 20, 30)) << "the second is of the same as the first, and was told of later";
+  EXPECT_THAT(ran_, testing::ElementsAre(10, 20, 30))
+      << "the second is of the same as the first, and was told of later";
 }
 
 TEST_F(PrioritySession, OneThatWaitsLetsLowerOnesRunAndGoesOnBeforeTheirNextCommand) {

@@ -239,7 +239,8 @@ void ClientSession::welcome(Bytes body) {
   const auto said = take<Welcome>(body);
   const auto more = said && said->version >= kGraphVersion ? take<WelcomeMore>(body) : WelcomeMore();
   const auto last = more && said->version >= kChannelVersion ? take<WelcomeLast>(body) : WelcomeLast();
-  const bool legal = said && more && last && last->greatest_priority <= 0 && last->least_priority >= 0 && !welcome_.load(std::memory_order_relaxed) && said->version >= kOldestVersion &&
+  const bool legal = said && more && last && last->greatest_priority <= 0 && last->least_priority >= 0 &&
+                     !welcome_.load(std::memory_order_relaxed) && said->version >= kOldestVersion &&
                      said->version <= kNewestVersion && said->channels != 0 && said->credits != 0 &&
                      said->payload_bytes >= kMaxInline && said->payload_bytes <= kMaxPayload &&
                      said->payload_credit >= said->payload_bytes && said->parameter_bytes <= kMaxParameters;

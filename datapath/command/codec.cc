@@ -29,6 +29,7 @@ bool holds(const Record& record) noexcept {
 
 std::uint64_t name_bytes(const LoadBody& body) noexcept { return body.name_bytes; }
 std::uint64_t parameter_bytes(const LaunchBody& body) noexcept { return body.parameter_bytes; }
+std::uint64_t new_parameter_bytes(const UpdateGraphBody& body) noexcept { return body.parameter_bytes; }
 std::uint64_t copied_bytes(const CopyBody& body) noexcept { return body.bytes; }
 std::uint64_t layout_bytes(const LoadFromBody& body) noexcept {
   // Too much for any record, where it is out of bounds.
@@ -135,6 +136,8 @@ bool is_well_formed(const Record& record) noexcept {
       return holds<GraphHandleBody>(record);
     case Opcode::kAllocateAt:
       return holds<AllocateAtBody>(record);
+    case Opcode::kUpdateGraph:
+      return holds<UpdateGraphBody>(record, new_parameter_bytes, kMaxParameters);
   }
   return true;
 }
@@ -143,6 +146,9 @@ Bytes tail_of(const Record& record) noexcept {
   if (record.is(Opcode::kLoad)) return record.body.subspan(sizeof(LoadBody), body_of<LoadBody>(record).name_bytes);
   if (record.is(Opcode::kLaunch)) {
     return record.body.subspan(sizeof(LaunchBody), body_of<LaunchBody>(record).parameter_bytes);
+  }
+  if (record.is(Opcode::kUpdateGraph)) {
+    return record.body.subspan(sizeof(UpdateGraphBody), body_of<UpdateGraphBody>(record).parameter_bytes);
   }
   if (record.is(Opcode::kCopyIn)) return record.body.subspan(sizeof(CopyBody), body_of<CopyBody>(record).bytes);
   if (record.is(Opcode::kGraph)) return record.body.subspan(sizeof(GraphBody), body_of<GraphBody>(record).bytes);

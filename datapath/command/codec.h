@@ -86,7 +86,8 @@ struct Record {
 /// Whether the record's body holds what its opcode says. One that nobody knows does.
 [[nodiscard]] bool is_well_formed(const Record& record) noexcept;
 
-/// What follows the fixed part of a kLoad, kLoadFrom, kLaunch, kCopyIn, kGraph or user's record that is well formed.
+/// What follows the fixed part of a kLoad, kLoadFrom, kLaunch, kCopyIn, kGraph, kUpdateGraph or user's record that is
+/// well formed.
 [[nodiscard]] Bytes tail_of(const Record& record) noexcept;
 /// The fixed part of one.
 template <typename Body>

@@ -13,7 +13,7 @@ std::optional<Sha256> sha256_of(Bytes bytes) {
   return digest;
 }
 
-ModuleCache::Image ModuleCache::find(const Sha256& digest) {
+ImageStore::Image ModuleCache::find(const Sha256& digest) {
   const std::lock_guard lock(mutex_);
   const auto place = places_.find(digest);
   if (place == places_.end()) return nullptr;

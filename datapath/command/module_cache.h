@@ -23,16 +23,25 @@ using Sha256 = std::array<std::byte, 32>;
 /// Nothing: libcrypto refuses.
 [[nodiscard]] std::optional<Sha256> sha256_of(Bytes bytes);
 
-class ModuleCache {
+/// Where images are.
+class ImageStore {
  public:
   /// With a byte 0 behind the last one.
   using Image = std::shared_ptr<const std::vector<std::byte>>;
 
-  explicit ModuleCache(std::uint64_t most) : most_(most) {}
+  virtual ~ImageStore() = default;
   /// Null: it is not here.
-  [[nodiscard]] Image find(const Sha256& digest);
-  /// One that a client sent. Those that nobody asked for the longest go; one that is too large does not stay.
-  void add(const Sha256& digest, Image image);
+  [[nodiscard]] virtual Image find(const Sha256& digest) = 0;
+  /// One that a client sent, and that has this digest.
+  virtual void add(const Sha256& digest, Image image) = 0;
+};
+
+class ModuleCache final : public ImageStore {
+ public:
+  explicit ModuleCache(std::uint64_t most) : most_(most) {}
+  [[nodiscard]] Image find(const Sha256& digest) override;
+  /// Those that nobody asked for the longest go; one that is too large does not stay.
+  void add(const Sha256& digest, Image image) override;
   [[nodiscard]] std::uint64_t count() const;
   /// Images that were added, ever.
   [[nodiscard]] std::uint64_t added() const;

@@ -41,7 +41,7 @@ ServedPeer::ServedPeer(Peer peer, Admission admission, const ServerSession::Term
       time_(time) {
   Outlet& outlet = *this;
   if (!config.program.empty()) {
-    session_ = std::make_unique<ProcessSession>(outlet, terms, config.program, admission_.shared());
+    session_ = std::make_unique<ProcessSession>(outlet, terms, config.program, admission_.shared(), std::move(modules));
     return;
   }
   session_ = std::make_unique<ServerSession>(

@@ -46,6 +46,7 @@ ServedPeers::ServedPeers(ServiceConfig config, std::size_t max_message_bytes, Ti
 ServiceStats ServedPeers::stats() const {
   ServiceStats stats;
   stats.sessions = count_.load(std::memory_order_relaxed);
+  stats.leaving = std::min(leaving_count_.load(std::memory_order_relaxed), stats.sessions);
   stats.sessions_begun = counters_.begun.load(std::memory_order_relaxed);
   stats.sessions_refused = counters_.refused.load(std::memory_order_relaxed);
   stats.sessions_ended_wrong = counters_.ended_wrong.load(std::memory_order_relaxed);
@@ -78,19 +79,20 @@ void ServedPeers::handle(const Peer& peer, Event event) {
     case Event::Kind::kMessage:
     case Event::Kind::kNotification:
       if (session == nullptr) {
-        if (peer.state() == PeerState::kClosed) return;
+        if (peer.state() == PeerState::kClosed || std::ranges::find(turned_away_, peer) != turned_away_.end()) return;
         begin(peer);
         session = latest_ != sessions_.end() ? latest_->second.get() : nullptr;
         if (session == nullptr) return;
       }
       return session->deliver(std::move(event));
     case Event::Kind::kClosed:
+      std::erase(turned_away_, peer);
       if (session == nullptr) return;
       session->stop();
       leaving_.push_back(std::move(latest_->second));
       sessions_.erase(latest_);
       latest_ = sessions_.end();
-      return count_.store(sessions_.size(), std::memory_order_relaxed);
+      return count_sessions();
     default:
       return;
   }
@@ -115,12 +117,19 @@ void ServedPeers::begin(const Peer& peer) {
     if (const Status started = session->start_thread(); !started.ok()) return turn_away(peer, started);
   }
   sessions_.emplace_back(peer, std::move(session));
-  count_.store(sessions_.size(), std::memory_order_relaxed);
+  count_sessions();
   latest_ = std::prev(sessions_.end());
 }
 
+void ServedPeers::count_sessions() noexcept {
+  count_.store(sessions_.size() + leaving_.size(), std::memory_order_relaxed);
+  leaving_count_.store(leaving_.size(), std::memory_order_relaxed);
+}
+
+/// Once: what it says after that is of no interest.
 void ServedPeers::turn_away(Peer peer, const Status& why) {
   counters_.refused.fetch_add(1, std::memory_order_relaxed);
+  turned_away_.push_back(peer);
   (void)peer.send(refused_message(why), kMessageValue, {.traffic = TrafficClass::kCommands});
   peer.close(kGrace);
 }
@@ -137,7 +146,7 @@ ServedPeers::Left ServedPeers::run_all() {
 
 void ServedPeers::drop_ended() {
   if (leaving_.empty()) return;
-  std::erase_if(leaving_, [](const auto& session) { return session->has_ended(); });
+  if (std::erase_if(leaving_, [](const auto& session) { return session->has_ended(); }) != 0) count_sessions();
 }
 
 void ServedPeers::stop() noexcept {
@@ -145,7 +154,7 @@ void ServedPeers::stop() noexcept {
   sessions_.clear();
   latest_ = sessions_.end();
   leaving_.clear();
-  count_.store(0);
+  count_sessions();
 }
 
 }  // namespace fairlead::datapath::command

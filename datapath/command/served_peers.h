@@ -49,6 +49,7 @@ class ServedPeers {
   [[nodiscard]] ServedPeer* session_of(const Peer& peer);
   void begin(const Peer& peer);
   void turn_away(Peer peer, const Status& why);
+  void count_sessions() noexcept;
 
   const fairlead::command::ServiceConfig config_;
   const ServerSession::Terms terms_;
@@ -60,7 +61,8 @@ class ServedPeers {
   std::list<Served> sessions_;
   std::list<Served>::iterator latest_ = sessions_.end();  // whose message came last
   std::vector<std::unique_ptr<ServedPeer>> leaving_;      // their threads run a last command
-  std::atomic<std::uint64_t> count_{0};
+  std::vector<Peer> turned_away_;                         // until they have gone
+  std::atomic<std::uint64_t> count_{0}, leaving_count_{0};
   std::atomic<bool> draining_{false};
 };
 

@@ -46,9 +46,6 @@ class ServerChannel {
   ServerChannel(std::uint16_t number, bool late) noexcept : number_(number), late_(late) {}
 
   [[nodiscard]] std::uint16_t number() const noexcept { return number_; }
-  /// A smaller number goes first.
-  [[nodiscard]] std::int32_t priority() const noexcept { return priority_; }
-  void set_priority(std::int32_t priority) noexcept { priority_ = priority; }
   [[nodiscard]] std::uint64_t accepted() const noexcept { return accepted_; }
   [[nodiscard]] std::uint64_t executed() const noexcept { return executed_; }
   [[nodiscard]] std::uint64_t complete() const noexcept { return complete_; }
@@ -123,7 +120,6 @@ class ServerChannel {
 
   const std::uint16_t number_;
   const bool late_;
-  std::int32_t priority_ = 0;
   std::deque<Batch> batches_;
   std::deque<Payload> payload_;
   std::uint64_t payload_bytes_ = 0;

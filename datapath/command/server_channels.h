@@ -22,50 +22,53 @@ class ServerChannels {
     const auto found = channels_.find(number);
     return found != channels_.end() ? &found->second : nullptr;
   }
-  /// The one of that number, which begins with this if there is none.
+  /// The one of that number, which begins with this, at priority 0, if there is none.
   [[nodiscard]] ServerChannel& open(std::uint16_t number, bool late) {
     const auto [at, is_new] = channels_.try_emplace(number, number, late);
-    if (is_new) insert(at->second);
+    if (is_new) insert(at->second, 0);
     return at->second;
   }
   /// A smaller number goes first.
   void set_priority(ServerChannel& channel, std::int32_t priority) {
-    std::erase(order_, &channel);
-    channel.set_priority(priority);
-    insert(channel);
+    const auto at = std::ranges::find(order_, &channel) - order_.begin();
+    order_.erase(order_.begin() + at);
+    priorities_.erase(priorities_.begin() + at);
+    insert(channel, priority);
   }
   void clear() noexcept {
     order_.clear();
+    priorities_.clear();
     channels_.clear();
   }
 
-  /// In the order in which they run.
+  /// In the order in which they run, which the rest of this counts by, from 0.
   [[nodiscard]] std::span<ServerChannel* const> in_order() const noexcept { return order_; }
-  /// Whether those before it have something to run, of which there is none in a session of one priority.
-  [[nodiscard]] bool any_waits_before(const ServerChannel& channel) const noexcept {
-    for (const ServerChannel* const before : order_) {
-      if (before->priority() >= channel.priority()) return false;
-      if (before->waiting() != 0) return true;
+  /// Whether there are any of a higher priority.
+  [[nodiscard]] bool gives_way(std::size_t at) const noexcept { return priorities_[at] > priorities_[0]; }
+  /// Whether one of these has something that has not run.
+  [[nodiscard]] bool any_waits_before(std::size_t at) const noexcept {
+    for (std::size_t i = 0; i < at && priorities_[i] < priorities_[at]; ++i) {
+      if (order_[i]->waiting() != 0) return true;
     }
     return false;
   }
-  [[nodiscard]] bool is_first_level(const ServerChannel& channel) const noexcept {
-    return order_.front()->priority() >= channel.priority();
-  }
   /// It had its turn: it is the last of its priority.
-  void had_turn(const ServerChannel& channel) noexcept {
-    const auto level = std::ranges::equal_range(order_, channel.priority(), {}, &ServerChannel::priority);
-    const auto own = std::ranges::find(level, &channel);
-    if (own != level.end()) std::rotate(level.begin(), own + 1, level.end());
+  void had_turn(std::size_t at) noexcept {
+    const auto end = std::ranges::upper_bound(priorities_, priorities_[at]) - priorities_.begin();
+    std::rotate(order_.begin() + static_cast<std::ptrdiff_t>(at), order_.begin() + static_cast<std::ptrdiff_t>(at) + 1,
+                order_.begin() + end);
   }
 
  private:
-  void insert(ServerChannel& channel) {
-    order_.insert(std::ranges::upper_bound(order_, channel.priority(), {}, &ServerChannel::priority), &channel);
+  void insert(ServerChannel& channel, std::int32_t priority) {
+    const auto at = std::ranges::upper_bound(priorities_, priority) - priorities_.begin();
+    priorities_.insert(priorities_.begin() + at, priority);
+    order_.insert(order_.begin() + at, &channel);
   }
 
   std::map<std::uint64_t, ServerChannel> channels_;
   std::vector<ServerChannel*> order_;
+  std::vector<std::int32_t> priorities_;  // of those, rising
 };
 
 }  // namespace fairlead::datapath::command

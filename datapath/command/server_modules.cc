@@ -22,8 +22,11 @@ bool same(const fairlead::command::Place& one, const fairlead::command::Place& o
 bool ServerModules::is_ready(const Place& place, const ModuleBody& body) {
   if (body.bytes == 0 || body.bytes > most_) return true;
   if (coming_ && same(coming_->place, place)) return coming_->bytes.size() == coming_->all;
+  // While another one comes there is no use in asking again and again; when it has come, this may be the same.
+  if (coming_ && same(missed_, place)) return false;
   if (cache_ != nullptr) found_ = cache_->find(body.sha256);
   if (found_ != nullptr) return true;
+  missed_ = place;
   if (!coming_) coming_ = Coming{place, {}, body.bytes, 0};
   return false;
 }
@@ -53,7 +56,7 @@ ServerModules::Given ServerModules::give(const ModuleBody& body) {
                          most_)}};
   }
   if (found_ != nullptr) {
-    ModuleCache::Image found = std::exchange(found_, nullptr);
+    ImageStore::Image found = std::exchange(found_, nullptr);
     if (found->size() == body.bytes + 1) return {std::move(found)};
     return {nullptr,
             {fairlead::command::kInvalidValue, Scope::kCommand,

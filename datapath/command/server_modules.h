@@ -16,19 +16,21 @@ namespace fairlead::datapath::command {
 class ServerModules {
  public:
   /// `cache` may be null. An image has at most `most` bytes, a piece of it at most `piece`.
-  ServerModules(std::shared_ptr<ModuleCache> cache, std::uint64_t most, std::uint32_t piece)
+  ServerModules(std::shared_ptr<ImageStore> cache, std::uint64_t most, std::uint32_t piece)
       : cache_(std::move(cache)), most_(most), piece_(piece) {}
 
   using Place = fairlead::command::Place;
   /// Whether the command there can run: its image is here, or is refused.
   [[nodiscard]] bool is_ready(const Place& place, const ModuleBody& body);
+  /// Of the image that is ready: how many bytes the client has sent for it.
+  [[nodiscard]] std::uint64_t came() const noexcept { return found_ == nullptr && coming_ ? coming_->bytes.size() : 0; }
   /// What the client is to be asked for now, if anything.
   [[nodiscard]] std::optional<WantedBody> wanted(const Place& place);
   /// Bytes of the image that was asked for. False: they were not.
   [[nodiscard]] bool take(const Place& place, std::uint64_t offset, Bytes bytes);
   /// The image of a command that is ready; else why there is none.
   struct Given {
-    ModuleCache::Image image;
+    ImageStore::Image image;
     fairlead::command::Outcome why{};
   };
   [[nodiscard]] Given give(const ModuleBody& body);
@@ -40,11 +42,12 @@ class ServerModules {
     std::uint64_t all = 0, asked = 0;
   };
 
-  const std::shared_ptr<ModuleCache> cache_;
+  const std::shared_ptr<ImageStore> cache_;
   const std::uint64_t most_;
   const std::uint32_t piece_;
   std::optional<Coming> coming_;
-  ModuleCache::Image found_;  // of the command that is ready
+  Place missed_;             // the last command whose image was not in the cache
+  ImageStore::Image found_;  // of the command that is ready
 };
 
 }  // namespace fairlead::datapath::command

@@ -18,8 +18,9 @@ namespace {
 
 constexpr std::chrono::microseconds kOldestUnsaid{50};
 constexpr std::uint32_t kCommandsPerClockRead = 8;
-constexpr std::uint32_t kTurn = 256;            // commands of a channel before it is another's turn
-constexpr std::uint64_t kShortCopy = 16 << 10;  // bytes of what takes a few microseconds
+constexpr std::uint32_t kTurn = 256;                // commands of a channel before it is another's turn,
+constexpr std::chrono::microseconds kTurnTime{50};  // or so much time, or one command longer
+constexpr std::uint64_t kShortCopy = 16 << 10;      // bytes of what takes a few microseconds
 
 bool may_wait(const Record& record) noexcept {
   return record.is(Opcode::kCopyIn) || record.is(Opcode::kCopyOut) || record.is(Opcode::kModule) ||
@@ -46,18 +47,23 @@ bool ServerSession::run(Clock::time_point until) {
       }
       const std::uint64_t before = channel.executed() + channel.complete();
       // Any command may be what one of a higher priority waits for.
-      const bool is_single = channels_.any_waits_before(channel);
-      const Step last = run(channel, is_single ? 1 : kTurn, until);
+      const bool is_single = channels_.any_waits_before(i);
+      const Step last = run(channel, is_single ? 1 : kTurn, channels_.gives_way(i), until);
       if (is_over()) return false;  // and the channels are gone
       const bool went_on = channel.executed() + channel.complete() != before;
       moved |= went_on;
       more |= last == Step::kDone;
       held_ |= last == Step::kHeld;
       pending_ |= channel.complete() < channel.executed() && !lost_;
-      // Who has more to run than there is time keeps no other from its turn.
-      if (last == Step::kTime) channels_.had_turn(channel);
-      if (last == Step::kTime || last == Step::kNews) return true;
+      // Who has more to run than there is time keeps no other from its turn, also one that has yet to be taken.
+      const bool turn_over = last == Step::kTurnOver;
+      more |= turn_over;
+      if (last == Step::kTime || last == Step::kNews || (turn_over && outlet_.has_news())) {
+        if (last != Step::kNews) channels_.had_turn(i);
+        return true;
+      }
       if (!is_single || !went_on) continue;
+      channels_.had_turn(i);
       if (--single == 0) return true;
       i = std::size_t{0} - 1;
     }
@@ -65,21 +71,25 @@ bool ServerSession::run(Clock::time_point until) {
   return more || moved;
 }
 
-ServerSession::Step ServerSession::run(ServerChannel& channel, std::uint32_t most, Clock::time_point until) {
+ServerSession::Step ServerSession::run(ServerChannel& channel, std::uint32_t most, bool gives_way,
+                                       Clock::time_point until) {
   Step last = Step::kDone;
-  const bool gives_way = !channels_.is_first_level(channel);
+  std::optional<Clock::time_point> began;
   for (std::uint32_t i = 0; i < most && last == Step::kDone; ++i) {
     last = step(channel);
     if (is_over()) return last;
     if (last == Step::kDone && gives_way && outlet_.has_news()) last = Step::kNews;
     const bool look = (last == Step::kDone || last == Step::kNews) && (i % kCommandsPerClockRead == 0 || took_long_);
     const Clock::time_point now = look ? outlet_.now() : Clock::time_point();
+    if (look && !began) began = now;
+    if (look && now - *began >= kTurnTime) last = Step::kTurnOver;
     if (look && now >= until) last = Step::kTime;
     if (!channel.owes_reply()) continue;
     if (channel.reply_is_full() || (look && channel.is_old(now, kOldestUnsaid))) reply(channel);
   }
   if (late_) follow(channel);
-  if (last != Step::kDone && last != Step::kNews && channel.owes_reply()) reply(channel);
+  const bool goes_on = last == Step::kDone || last == Step::kNews || last == Step::kTurnOver;
+  if (!goes_on && channel.owes_reply()) reply(channel);
   return last;
 }
 
@@ -141,7 +151,6 @@ std::optional<ServerSession::Step> ServerSession::wait_for(ServerChannel& channe
       }
       return Step::kBlocked;
     }
-    if (record.is(Opcode::kGraph)) return std::nullopt;
     const std::uint64_t bytes = is_inline ? tail_of(record).size() : channel.payload()->size();
     if (!channel.pays_once([&] { return outlet_.may_copy(bytes); })) return Step::kHeld;
   }
@@ -153,7 +162,11 @@ std::optional<ServerSession::Step> ServerSession::wait_for(ServerChannel& channe
     if (!channel.pays_once([&] { return outlet_.may_copy(bytes); })) return Step::kHeld;
   }
   if (record.is(Opcode::kModule) && takes_modules_) {
-    if (modules_.is_ready({channel.number(), channel.executed() + 1}, body_of<ModuleBody>(record))) return std::nullopt;
+    if (modules_.is_ready({channel.number(), channel.executed() + 1}, body_of<ModuleBody>(record))) {
+      const std::uint64_t bytes = modules_.came();
+      if (bytes == 0 || channel.pays_once([&] { return outlet_.may_copy(bytes); })) return std::nullopt;
+      return Step::kHeld;
+    }
     ask_for_image(channel);
     return Step::kBlocked;
   }
@@ -238,6 +251,14 @@ Outcome ServerSession::execute(ServerChannel& channel, const Record& record) {
       return executor_->launch_graph({body_of<GraphHandleBody>(record).handle});
     case Opcode::kReleaseGraph:
       return graphs_.release(*executor_, body_of<GraphHandleBody>(record).handle);
+    case Opcode::kUpdateGraph: {
+      const auto body = body_of<UpdateGraphBody>(record);
+      const Launch launch{{},
+                          {body.grid[0], body.grid[1], body.grid[2]},
+                          {body.block[0], body.block[1], body.block[2]},
+                          body.shared_bytes};
+      return executor_->update_graph({body.graph}, body.number, launch, tail_of(record));
+    }
     case Opcode::kAllocateAt: {
       const auto body = body_of<AllocateAtBody>(record);
       return executor_->allocate_at({body.handle}, body.address, body.bytes);

@@ -12,7 +12,7 @@ using fairlead::command::Executor;
 using fairlead::command::ExecutorLimits;
 
 ServerSession::ServerSession(Outlet& outlet, const Terms& terms, MakeExecutor make, SessionMeter* meter,
-                             std::shared_ptr<ModuleCache> modules)
+                             std::shared_ptr<ImageStore> modules)
     : outlet_(outlet),
       terms_(terms),
       make_(std::move(make)),

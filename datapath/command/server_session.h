@@ -62,7 +62,7 @@ class ServerSession final : public SessionRunner {
   /// `make`: called once, when the client has said hello.
   /// `meter`: where it says which command runs; null: nowhere. `modules`: the service's; null: each image is asked for.
   ServerSession(Outlet& outlet, const Terms& terms, MakeExecutor make, SessionMeter* meter = nullptr,
-                std::shared_ptr<ModuleCache> modules = nullptr);
+                std::shared_ptr<ImageStore> modules = nullptr);
 
   void take(std::vector<std::byte> message, TrafficClass traffic) override;
   void overrun() override { end(Code::kResourceExhausted, "the client sent more than its credits allow"); }
@@ -79,7 +79,7 @@ class ServerSession final : public SessionRunner {
   [[nodiscard]] std::uint64_t waiting() const noexcept override;
 
  private:
-  enum class Step : std::uint8_t { kDone, kIdle, kBlocked, kHeld, kTime, kNews };
+  enum class Step : std::uint8_t { kDone, kIdle, kBlocked, kHeld, kTurnOver, kTime, kNews };
 
   void greet(Bytes body);
   void take_channel(const MessageHeader& header, Bytes body);
@@ -89,7 +89,8 @@ class ServerSession final : public SessionRunner {
   void ask_for_image(const ServerChannel& channel);
   [[nodiscard]] ServerChannel* channel_of(const MessageHeader& header);
   void end(Code code, std::string why);
-  Step run(ServerChannel& channel, std::uint32_t most, Clock::time_point until);
+  /// `gives_way`: to what comes meanwhile.
+  Step run(ServerChannel& channel, std::uint32_t most, bool gives_way, Clock::time_point until);
   Step step(ServerChannel& channel);
   [[nodiscard]] std::optional<Step> wait_for(ServerChannel& channel, const Record& record);
   fairlead::command::Outcome execute(ServerChannel& channel, const Record& record);

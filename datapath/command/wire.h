@@ -19,7 +19,7 @@ inline constexpr std::uint16_t kOldestVersion = 1, kNewestVersion = 4;
 inline constexpr std::uint16_t kLateVersion = 2;
 /// From here on there are graphs, and ranges of addresses.
 inline constexpr std::uint16_t kGraphVersion = 3;
-/// From here on channels are told of: they have priorities.
+/// From here on channels are told of, as they have priorities; and launches of graphs change.
 inline constexpr std::uint16_t kChannelVersion = 4;
 
 inline constexpr std::size_t kMaxInline = 1024;          // of a copy whose bytes are in the record, or in the reply
@@ -165,6 +165,7 @@ enum class Opcode : std::uint16_t {
   kLaunchGraph = 15,
   kReleaseGraph = 16,
   kAllocateAt = 17,
+  kUpdateGraph = 18,
 };
 inline constexpr std::uint16_t kFirstUserOpcode = 0x8000;
 
@@ -232,6 +233,13 @@ static_assert(sizeof(GraphBody) == 24);
 struct GraphHandleBody {  // launch, and release
   std::uint64_t handle = 0;
 };
+struct UpdateGraphBody {  // the parameters follow
+  std::uint64_t graph = 0;
+  std::uint32_t number = 0, parameter_bytes = 0;
+  std::uint32_t grid[3] = {}, block[3] = {};
+  std::uint32_t shared_bytes = 0, reserved = 0;
+};
+static_assert(sizeof(UpdateGraphBody) == 48);
 struct AllocateAtBody {
   std::uint64_t handle = 0, address = 0, bytes = 0;
 };

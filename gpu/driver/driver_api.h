@@ -17,6 +17,7 @@ using CuModule = struct CuModuleObject*;
 using CuFunction = struct CuFunctionObject*;
 using CuGraph = struct CuGraphObject*;
 using CuGraphExec = struct CuGraphExecObject*;
+using CuGraphNode = struct CuGraphNodeObject*;
 using CuMemory = unsigned long long;  // CUmemGenericAllocationHandle: memory that has no addresses yet
 using CuAddress = std::uintptr_t;     // CUdeviceptr: of device memory, in the one address space of host and devices
 
@@ -84,6 +85,16 @@ static_assert(sizeof(CuMemoryAccess) == 12);
 inline constexpr int kJitErrorLog = 5, kJitErrorLogBytes = 6;
 // What stands in the last argument of a launch: CU_LAUNCH_PARAM_*
 inline constexpr std::uintptr_t kLaunchParameters = 1, kLaunchParameterBytes = 2;
+
+// CUDA_KERNEL_NODE_PARAMS: the first, which has no context
+struct CuLaunchNode {
+  CuFunction function = nullptr;
+  unsigned grid[3] = {1, 1, 1}, block[3] = {1, 1, 1};
+  unsigned shared_bytes = 0;
+  void** parameters = nullptr;
+  void** extra = nullptr;
+};
+static_assert(sizeof(CuLaunchNode) == 56);
 
 struct DriverApi {
   const char* source = "";  // "libcuda.so.1", for messages
@@ -166,6 +177,11 @@ struct DriverApi {
   /// What runs of it goes on.
   CuResult (*graph_exec_destroy)(CuGraphExec exec);             // CUDA 10.0
   CuResult (*graph_launch)(CuGraphExec exec, CuStream stream);  // CUDA 10.0
+  // Both or none. What was captured last stands in `last`, for as long as nothing more is.
+  CuResult (*capture_info)(CuStream stream, int* status, unsigned long long* id, CuGraph* graph,
+                           const CuGraphNode** last, std::size_t* count);  // CUDA 11.3
+  /// The node is of the graph that `exec` was made of, which is there yet. What was launched before stays as it was.
+  CuResult (*graph_exec_set_launch)(CuGraphExec exec, CuGraphNode node, const CuLaunchNode* launch);  // CUDA 10.1
   /// kInvalidValue: it has no such parameter.
   CuResult (*function_parameter)(CuFunction function, std::size_t index, std::size_t* offset,
                                  std::size_t* bytes);  // CUDA 12.4

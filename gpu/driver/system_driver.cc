@@ -56,6 +56,8 @@ Status load_driver(const char* library, DriverApi& api) {
   symbols.required(api.launch, "cuLaunchKernel");
   symbols.optional(api.export_range, "cuMemGetHandleForAddressRange");
   symbols.optional(api.exchange_capture_mode, "cuThreadExchangeStreamCaptureMode");
+  symbols.optional(api.capture_info, "cuStreamGetCaptureInfo_v2");
+  symbols.optional(api.graph_exec_set_launch, "cuGraphExecKernelNodeSetParams");
   symbols.optional(api.stream_create_priority, "cuStreamCreateWithPriority");
   symbols.optional(api.stream_priorities, "cuCtxGetStreamPriorityRange");
   symbols.optional(api.function_parameter, "cuFuncGetParamInfo");

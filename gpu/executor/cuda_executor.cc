@@ -60,7 +60,9 @@ CudaStream& CudaExecutor::stream_of(std::uint32_t channel) {
   return streams_.try_emplace(channel, *context_, *staging_).first->second;
 }
 
-void CudaExecutor::prioritize(std::uint32_t channel, std::int32_t priority) { stream_of(channel).set_priority(priority); }
+void CudaExecutor::prioritize(std::uint32_t channel, std::int32_t priority) {
+  stream_of(channel).set_priority(priority);
+}
 
 void CudaExecutor::begin(const Place& place) noexcept {
   if (on_ == nullptr || channel_ != place.channel) {
@@ -266,6 +268,13 @@ Outcome CudaExecutor::release_graph(Handle graph) {
   if (!limits_.graphs) return Executor::release_graph(graph);
   const InContext in(*context_);
   return in.entered().ok() ? graphs_->release(graph) : in.entered();
+}
+
+Outcome CudaExecutor::update_graph(Handle graph, std::uint32_t number, const Launch& launch,
+                                   std::span<const std::byte> parameters) {
+  if (!limits_.graphs) return Executor::update_graph(graph, number, launch, parameters);
+  const InContext in(*context_);
+  return in.entered().ok() ? graphs_->update(graph, number, launch, parameters) : in.entered();
 }
 
 Outcome CudaExecutor::user(std::uint16_t opcode, std::span<const std::byte> bytes) {

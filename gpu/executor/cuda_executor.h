@@ -55,6 +55,8 @@ class CudaExecutor final : public command::Executor {
                               std::uint64_t bytes) override;
   command::Outcome launch_graph(command::Handle graph) override;
   command::Outcome release_graph(command::Handle graph) override;
+  command::Outcome update_graph(command::Handle graph, std::uint32_t number, const command::Launch& launch,
+                                std::span<const std::byte> parameters) override;
 
   void prioritize(std::uint32_t channel, std::int32_t priority) override;
   [[nodiscard]] bool is_asynchronous() const noexcept override { return true; }

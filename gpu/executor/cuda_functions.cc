@@ -125,17 +125,19 @@ Outcome CudaFunctions::load_module(Handle module, std::span<const std::byte> ima
 
 // ---- functions -----------------------------------------------------------------------------------------------------
 
-const CudaFunctions::Function* CudaFunctions::find(Handle function) const noexcept {
+const std::shared_ptr<const CudaFunctions::Function>& CudaFunctions::shared(Handle function) const noexcept {
+  static const std::shared_ptr<const Function> none;
   const auto found = functions_.find(function.bits);
-  return found != functions_.end() ? &found->second : nullptr;
+  return found != functions_.end() ? found->second : none;
 }
 
 Outcome CudaFunctions::unknown(Handle function) {
   return refuse(command::kInvalidHandle, fmt::format("handle {} names no function", function.bits));
 }
 
-Outcome CudaFunctions::launch(const Function& function, const command::Launch& launch,
-                              std::span<const std::byte> parameters, const CudaMemory& memory, CuStream stream) const {
+template <typename Call>
+Outcome CudaFunctions::with_parameters(const Function& function, std::span<const std::byte> parameters,
+                                       const CudaMemory& memory, std::string_view name, Call call) const {
   alignas(16) CudaLayout::Block block;
   Outcome outcome = function.layout.translate(parameters, memory, block);
   if (outcome.ok()) {
@@ -144,16 +146,36 @@ Outcome CudaFunctions::launch(const Function& function, const command::Launch& l
     void* extra[] = {reinterpret_cast<void*>(kLaunchParameters), block.data(),
                      reinterpret_cast<void*>(kLaunchParameterBytes), &bytes, nullptr};
     // NOLINTEND(performance-no-int-to-ptr)
-    const command::Extent &grid = launch.grid, &threads = launch.block;
-    outcome =
-        context_.check(context_.api().launch(function.function, grid.x, grid.y, grid.z, threads.x, threads.y, threads.z,
-                                             launch.shared_bytes, stream, nullptr, bytes != 0 ? extra : nullptr),
-                       "cuLaunchKernel");
+    outcome = context_.check(call(bytes != 0 ? extra : nullptr), name);
   }
   if (!outcome.ok() && outcome.scope == command::Scope::kCommand) {
     outcome.text = fmt::format("'{}': {}", function.name, outcome.text);
   }
   return outcome;
+}
+
+Outcome CudaFunctions::launch(const Function& function, const command::Launch& launch,
+                              std::span<const std::byte> parameters, const CudaMemory& memory, CuStream stream) const {
+  const command::Extent &grid = launch.grid, &threads = launch.block;
+  return with_parameters(function, parameters, memory, "cuLaunchKernel", [&](void** extra) {
+    return context_.api().launch(function.function, grid.x, grid.y, grid.z, threads.x, threads.y, threads.z,
+                                 launch.shared_bytes, stream, nullptr, extra);
+  });
+}
+
+Outcome CudaFunctions::set(const Function& function, const command::Launch& launch,
+                           std::span<const std::byte> parameters, const CudaMemory& memory, CuGraphExec exec,
+                           CuGraphNode node) const {
+  const command::Extent &grid = launch.grid, &threads = launch.block;
+  return with_parameters(function, parameters, memory, "cuGraphExecKernelNodeSetParams", [&](void** extra) {
+    const CuLaunchNode wanted{function.function,
+                              {grid.x, grid.y, grid.z},
+                              {threads.x, threads.y, threads.z},
+                              launch.shared_bytes,
+                              nullptr,
+                              extra};
+    return context_.api().graph_exec_set_launch(exec, node, &wanted);
+  });
 }
 
 Outcome CudaFunctions::load(Handle function, Handle module, std::string_view name,
@@ -202,7 +224,7 @@ Outcome CudaFunctions::add(Handle handle, CuModule module, std::string_view name
     return outcome;
   }
   outcome = compare(function);
-  if (outcome.ok()) functions_.insert_or_assign(handle.bits, std::move(function));
+  if (outcome.ok()) functions_.insert_or_assign(handle.bits, std::make_shared<const Function>(std::move(function)));
   return outcome;
 }
 

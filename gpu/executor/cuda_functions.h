@@ -80,14 +80,24 @@ class CudaFunctions {
   /// One of the server's.
   command::Outcome load(command::Handle function, std::string_view name);
   /// Null: the handle names none.
-  [[nodiscard]] const Function* find(command::Handle function) const noexcept;
+  [[nodiscard]] const Function* find(command::Handle function) const noexcept { return shared(function).get(); }
+  /// The same, for who keeps it though the handle may name another one.
+  [[nodiscard]] const std::shared_ptr<const Function>& shared(command::Handle function) const noexcept;
   [[nodiscard]] static command::Outcome unknown(command::Handle function);
   /// Puts it on the stream.
   [[nodiscard]] command::Outcome launch(const Function& function, const command::Launch& launch,
                                         std::span<const std::byte> parameters, const CudaMemory& memory,
                                         CuStream stream) const;
+  /// What a launch of a graph that can be launched is from now on.
+  [[nodiscard]] command::Outcome set(const Function& function, const command::Launch& launch,
+                                     std::span<const std::byte> parameters, const CudaMemory& memory, CuGraphExec exec,
+                                     CuGraphNode node) const;
 
  private:
+  /// Has `call` made with the parameters as the driver takes them in the last argument of a launch.
+  template <typename Call>
+  [[nodiscard]] command::Outcome with_parameters(const Function& function, std::span<const std::byte> parameters,
+                                                 const CudaMemory& memory, std::string_view name, Call call) const;
   command::Outcome load_image(std::span<const std::byte> image, CuModule& module);
   command::Outcome add(command::Handle handle, CuModule module, std::string_view name,
                        std::span<const command::Parameter> parameters);
@@ -97,7 +107,7 @@ class CudaFunctions {
   const command::CudaExecutorConfig& config_;
   std::vector<CuModule> own_;  // of config_.images; null: not loaded yet
   std::unordered_map<std::uint64_t, CuModule> modules_;
-  std::unordered_map<std::uint64_t, Function> functions_;
+  std::unordered_map<std::uint64_t, std::shared_ptr<const Function>> functions_;
 };
 
 }  // namespace fairlead::gpu

@@ -217,20 +217,23 @@ void HostExecutor::run(const HostKernel& kernel, const Call& call, Outcome& outc
 }
 
 bool HostExecutor::check(const Launch& launch, std::span<const std::byte> parameters, Checked& checked, Outcome& why) {
-  constexpr ExecutorLimits kMost;
   const Function* const function = function_of(launch.function);
-  if (function == nullptr) {
-    why = refuse(command::kInvalidHandle, fmt::format("handle {} names no function", launch.function.bits));
-    return false;
-  }
+  if (function != nullptr) return check(*function, launch, parameters, checked, why);
+  why = refuse(command::kInvalidHandle, fmt::format("handle {} names no function", launch.function.bits));
+  return false;
+}
+
+bool HostExecutor::check(const Function& function, const Launch& launch, std::span<const std::byte> parameters,
+                         Checked& checked, Outcome& why) {
+  constexpr ExecutorLimits kMost;
   if (!fits(launch, kMost)) {
     why = refuse(command::kInvalidValue,
-                 fmt::format("'{}' on a grid, blocks or shared memory past the limits", function->kernel->name));
+                 fmt::format("'{}' on a grid, blocks or shared memory past the limits", function.kernel->name));
     return false;
   }
-  checked.kernel = function->kernel;
+  checked.kernel = function.kernel;
   checked.call = {launch.grid, launch.block, {}, range_.get()};
-  return read_parameters(*function, parameters, checked, why);
+  return read_parameters(function, parameters, checked, why);
 }
 
 bool HostExecutor::read_parameters(const Function& function, std::span<const std::byte> parameters, Checked& checked,

@@ -41,6 +41,8 @@ class HostExecutor final : public command::Executor {
                               std::uint64_t bytes) override;
   command::Outcome launch_graph(command::Handle graph) override;
   command::Outcome release_graph(command::Handle graph) override { return graphs_.release(graph); }
+  command::Outcome update_graph(command::Handle graph, std::uint32_t number, const command::Launch& launch,
+                                std::span<const std::byte> parameters) override;
 
  private:
   static constexpr std::size_t kMaxParameters = 16;
@@ -81,6 +83,8 @@ class HostExecutor final : public command::Executor {
   /// False, and in `why` what is wrong.
   [[nodiscard]] bool check(const command::Launch& launch, std::span<const std::byte> parameters, Checked& checked,
                            command::Outcome& why);
+  [[nodiscard]] bool check(const Function& function, const command::Launch& launch,
+                           std::span<const std::byte> parameters, Checked& checked, command::Outcome& why);
   [[nodiscard]] bool read_parameters(const Function& function, std::span<const std::byte> parameters, Checked& checked,
                                      command::Outcome& why);
   [[nodiscard]] bool check_pointers(Checked& checked, command::Outcome& why);
@@ -97,6 +101,7 @@ class HostExecutor final : public command::Executor {
     std::uint64_t bytes = 0;
     std::uint8_t value = 0;
   };
+  static void put_launch(const Checked& checked, std::size_t number, Step& step, GraphUses& uses);
   [[nodiscard]] command::Outcome check(const command::GraphCommand& command, std::size_t number, Step& step,
                                        GraphUses& uses);
 

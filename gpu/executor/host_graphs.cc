@@ -1,8 +1,11 @@
 // Graphs on the host: their commands are checked once, and run in order.
+#include <fmt/format.h>
+
 #include <cstring>
 #include <utility>
 
 #include "gpu/executor/host_executor.h"
+#include "gpu/executor/refuse.h"
 
 namespace fairlead::gpu {
 
@@ -22,18 +25,38 @@ Outcome HostExecutor::make_graph(Handle graph, std::span<const GraphCommand> com
   return {};
 }
 
+void HostExecutor::put_launch(const Checked& checked, std::size_t number, Step& step, GraphUses& uses) {
+  step.kernel = checked.kernel;
+  step.call = checked.call;
+  step.arguments.assign(checked.call.arguments.begin(), checked.call.arguments.end());
+  step.call.arguments = step.arguments;
+  for (std::size_t i = 0; i < step.arguments.size(); ++i) {
+    if (checked.pointers[i].allocation.bits != 0) uses.add(checked.pointers[i].allocation, number);
+  }
+}
+
+Outcome HostExecutor::update_graph(Handle graph, std::uint32_t number, const command::Launch& launch,
+                                   std::span<const std::byte> parameters) {
+  Outcome outcome;
+  std::vector<Step>* const steps = graphs_.find_to_update(graph, outcome);
+  if (steps == nullptr) return outcome;
+  if (number == 0 || number > steps->size() || (*steps)[number - 1].kernel == nullptr) return no_launch(number, graph);
+  Step& step = (*steps)[number - 1];
+  Checked checked;
+  if (!check(lay_out(*step.kernel), launch, parameters, checked, outcome)) {
+    return in_graph(std::move(outcome), number, graph);
+  }
+  GraphUses uses;
+  put_launch(checked, number, step, uses);
+  graphs_.update(graph, number, uses);
+  return outcome;
+}
+
 Outcome HostExecutor::check(const GraphCommand& command, std::size_t number, Step& step, GraphUses& uses) {
   Outcome outcome;
   if (command.kind == GraphCommand::Kind::kLaunch) {
     Checked checked;
-    if (!check(command.launch, command.parameters, checked, outcome)) return outcome;
-    step.kernel = checked.kernel;
-    step.call = checked.call;
-    step.arguments.assign(checked.call.arguments.begin(), checked.call.arguments.end());
-    step.call.arguments = step.arguments;
-    for (std::size_t i = 0; i < step.arguments.size(); ++i) {
-      if (checked.pointers[i].allocation.bits != 0) uses.add(checked.pointers[i].allocation, number);
-    }
+    if (check(command.launch, command.parameters, checked, outcome)) put_launch(checked, number, step, uses);
     return outcome;
   }
   step.to = find(command.to, command.to_offset, command.bytes, outcome);

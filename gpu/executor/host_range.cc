@@ -31,7 +31,9 @@ std::uint64_t page() noexcept {
   return bytes;
 }
 // Of all ranges of this process. Each piece cuts a mapping in three: where the kernel gives no more of them (two for
-// each), nobody has a new thread, and free() fails.
+// each), nobody has a new thread, and free() fails. So all have a quarter of them, and one has at most half as many as
+// are left then: whoever comes finds some, however many others there are. (Dynamic thresholds, Choudhury and Hahne,
+// IEEE/ACM Transactions on Networking 6(2), 1998, with alpha 1/2.)
 std::atomic<std::uint64_t> placed_pieces{0};
 std::uint64_t most_mappings() noexcept {
   constexpr std::uint64_t kUsual = 65'530;  // of Linux
@@ -86,13 +88,14 @@ std::byte* HostRange::place(Handle handle, std::uint64_t address, std::uint64_t 
                              bytes, address, other.second.handle.bits, other.second.bytes, other.first));
     return nullptr;
   }
-  if (placed_pieces.fetch_add(1) >= most_mappings() / 4) {
+  const std::uint64_t before_this = placed_pieces.fetch_add(1), all = most_mappings() / 4;
+  if (before_this >= all || pieces_.size() >= (all - before_this) / 2) {
     placed_pieces.fetch_sub(1);
     why = refuse(command::kOutOfMemory,
-                 fmt::format("the sessions of a process have {} allocations at addresses of their choice, the limit (a "
-                             "quarter of the host's vm.max_map_count): release some, or raise it with `sysctl -w "
-                             "vm.max_map_count={}` before the service starts",
-                             most_mappings() / 4, 4 * most_mappings()));
+                 fmt::format("the session has {} allocations at addresses of its choice, half as many as are left of "
+                             "the {} that sessions of one process have (a quarter of the host's vm.max_map_count): "
+                             "release some, or raise it with `sysctl -w vm.max_map_count={}` before the service starts",
+                             pieces_.size(), all, 4 * most_mappings()));
     return nullptr;
   }
   if (::mprotect(pointer_to(address), whole, PROT_READ | PROT_WRITE) != 0) {

@@ -81,7 +81,7 @@ struct Extent {
 
 /// What to launch, and on how many threads.
 struct Launch {
-  Handle function;
+  Handle function{};
   Extent grid{}, block{};
   std::uint32_t shared_bytes = 0;
 };
@@ -238,6 +238,11 @@ class FAIRLEAD_EXPORT Channel {
   /// any more.
   Result<std::uint64_t> launch_graph(Handle graph);
   Result<std::uint64_t> release_graph(Handle graph);
+  /// What command `number` of it (as Graph::launch() said) is launched with from now on: in the runs of the graph that
+  /// are appended after this, here or behind a fence on this. Its function stays, so `launch` names none. Errors here:
+  /// as upload(); all else is a failure(), and the graph is as it was.
+  Result<std::uint64_t> update_graph(Handle graph, std::uint32_t number, const Launch& launch,
+                                     std::span<const std::byte> parameters);
   /// Of the executor's own making: it says what the opcodes and bytes mean.
   Result<std::uint64_t> user(std::uint16_t opcode, std::span<const std::byte> bytes);
   /// A place behind all that was appended so far,

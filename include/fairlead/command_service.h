@@ -123,6 +123,12 @@ class FAIRLEAD_EXPORT Executor {
   /// One whose memory was released meanwhile is refused, and names the command that would use it.
   virtual Outcome launch_graph(Handle /*graph*/) { return no_graphs(); }
   virtual Outcome release_graph(Handle /*graph*/) { return no_graphs(); }
+  /// Command `number` of it, from 1, is a launch: from now on of this grid and so on, with these parameters, but of the
+  /// function that it was made of (`launch` names none). Launches of the graph that were given before are not touched.
+  virtual Outcome update_graph(Handle /*graph*/, std::uint32_t /*number*/, const Launch& /*launch*/,
+                               std::span<const std::byte> /*parameters*/) {
+    return no_graphs();
+  }
 
   // --- of devices whose addresses clients may place memory at
   /// A range of addresses for that much memory, and the memory: called once at most, before all commands. `wish`: where
@@ -222,7 +228,8 @@ struct ServiceConfig {
 };
 
 struct ServiceStats {
-  std::uint64_t sessions = 0;        // there now
+  std::uint64_t sessions = 0;        // there now,
+  std::uint64_t leaving = 0;         // of which so many have no client any more, but a command that has not ended
   std::uint64_t sessions_begun = 0;  // that were welcomed
   std::uint64_t sessions_refused = 0;
   std::uint64_t sessions_ended_wrong = 0;  // by the service, as the client broke the protocol or its credits

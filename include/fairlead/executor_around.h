@@ -51,6 +51,10 @@ class ExecutorAround : public Executor {
   }
   Outcome launch_graph(Handle graph) override { return inner_->launch_graph(graph); }
   Outcome release_graph(Handle graph) override { return inner_->release_graph(graph); }
+  Outcome update_graph(Handle graph, std::uint32_t number, const Launch& launch,
+                       std::span<const std::byte> parameters) override {
+    return inner_->update_graph(graph, number, launch, parameters);
+  }
   Result<AddressRange> reserve(std::uint64_t bytes, std::uint64_t wish) override {
     return inner_->reserve(bytes, wish);
   }

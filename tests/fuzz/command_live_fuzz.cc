@@ -56,13 +56,14 @@ class Counted final : public fairlead::command::ExecutorAround {
   int& live_;
 };
 
-/// A record as a client might write it, but for what its fields say.
-void append_record(Input& input, std::vector<std::byte>& to) {
+/// A record as a client might write it, but for what its fields say; `range`: where the session's begins, 0: it has
+/// none.
+void append_record(Input& input, std::uint64_t range, std::vector<std::byte>& to) {
   const auto number = [&] { return input.number(); };
   const auto small = [&] { return static_cast<std::uint32_t>(input.number()); };
   static constexpr std::array<std::string_view, 7> kNames{"vector_add", "saxpy",        "sgemm",  "reduce",
                                                           "softmax",    "image_filter", "nothing"};
-  switch (input.byte() % 14) {
+  switch (input.byte() % 20) {
     case 0:
       return put_record(to, Opcode::kAllocate, 0, AllocateBody{number(), number()});
     case 1:
@@ -97,6 +98,31 @@ void append_record(Input& input, std::vector<std::byte>& to) {
       return put_record(to, Opcode::kRecover, 0, RecoverBody{number()});
     case 12:
       return put_record(to, Opcode::kModule, kMustKnow, ModuleBody{number(), number(), {}});
+    case 13:
+      return put_record(to, Opcode::kAllocateAt, kMustKnow, AllocateAtBody{number(), range + number() * 512, number()});
+    case 14: {  // of records that are in order, or of anything
+      std::vector<std::byte> records = input.bytes(200);
+      std::uint64_t count = number();
+      if ((input.byte() & 1) == 0) {
+        records.clear();
+        put_record(records, Opcode::kFill, 0, FillBody{number(), number(), number(), 1});
+        put_record(records, Opcode::kLaunch, 0, LaunchBody{number(), {1, 1, 1}, {1, 1, 1}, 0, 0});
+        count = 2;
+      }
+      return put_record(to, Opcode::kGraph, kMustKnow | kInline, GraphBody{number(), records.size(), count}, records);
+    }
+    case 15:
+      return put_record(to, Opcode::kGraph, kMustKnow, GraphBody{number(), number(), number()});
+    case 16:
+      return put_record(to, Opcode::kLaunchGraph, kMustKnow, GraphHandleBody{number()});
+    case 17:
+      return put_record(to, Opcode::kReleaseGraph, kMustKnow, GraphHandleBody{number()});
+    case 18: {
+      const std::vector<std::byte> bytes = input.bytes(100);
+      const auto size = static_cast<std::uint32_t>(bytes.size());
+      return put_record(to, Opcode::kUpdateGraph, kMustKnow,
+                        UpdateGraphBody{number(), small(), size, {1, 1, small()}, {small(), 1, 1}, small(), 0}, bytes);
+    }
     default: {
       const std::vector<std::byte> bytes = input.bytes(200);
       return put_record(to, static_cast<Opcode>(small()), static_cast<std::uint16_t>(small()), UserBody{bytes.size()},
@@ -238,8 +264,9 @@ class True {
 /// The one that lies.
 class Liar {
  public:
-  Liar(Stage& stage, const True& other) : stage_(stage), other_(other), peer_(stage.peer(2)) {
-    say(hello_message({.payload_bytes = 30'000}), TrafficClass::kCommands);
+  Liar(Stage& stage, const True& other, bool has_range) : stage_(stage), other_(other), peer_(stage.peer(2)) {
+    const HelloMore more{has_range ? kMemory / 2 : 0, 0};
+    say(hello_message({.payload_bytes = 30'000}, more), TrafficClass::kCommands);
     must(stage.run([this] {
       hear();
       return welcome_;
@@ -247,12 +274,12 @@ class Liar {
   }
   void act(Input& input) {
     const std::uint8_t kind = input.byte();
-    switch (kind % 8) {
+    switch (kind % 9) {
       case 0:
       case 1:
         if (batch_.size() > kMaxBatch) batch_.clear();
         if (batch_.empty()) batch_ = make_message({}), count_ = 0;
-        append_record(input, batch_);
+        append_record(input, range_, batch_);
         ++count_;
         return;
       case 2:
@@ -263,7 +290,7 @@ class Liar {
                                    next_[channel]};
         std::memcpy(batch_.data(), &header, sizeof header);
         next_[channel] += count_;
-        if (kind % 8 == 3) {
+        if (kind % 9 == 3) {
           for (int i = input.byte() % 4; i >= 0; --i) {
             batch_[input.number() % batch_.size()] ^= static_cast<std::byte>(input.byte());
           }
@@ -286,6 +313,12 @@ class Liar {
       case 6:
         if (!last_.empty()) say(last_, (kind & 0x80) != 0 ? TrafficClass::kBulk : TrafficClass::kCommands);
         return;
+      case 7: {
+        const auto channel = static_cast<std::uint16_t>(input.byte() % 5);
+        say(channel_message(channel, {.priority = static_cast<std::int32_t>(input.byte()) - 200}),
+            (kind & 0x80) != 0 ? TrafficClass::kBulk : TrafficClass::kCommands);
+        return;
+      }
       default:
         reads_ = (kind & 0x80) == 0;
         stage_.run([this] { return hear(), false; }, 1 + input.byte());
@@ -325,7 +358,11 @@ class Liar {
       Bytes body = event.data;
       const auto header = take<MessageHeader>(body);
       must(header.has_value());
-      if (header->type == static_cast<std::uint8_t>(MessageType::kWelcome)) welcome_ = true;
+      if (header->type == static_cast<std::uint8_t>(MessageType::kWelcome)) {
+        welcome_ = true;
+        (void)take<Welcome>(body);
+        range_ = take<WelcomeMore>(body).value_or(WelcomeMore()).range_base;
+      }
       if (header->type == static_cast<std::uint8_t>(MessageType::kRefused)) why_ = refusal_in(body).message();
       if (header->type == static_cast<std::uint8_t>(MessageType::kReply)) must(read_reply(*header, body).has_value());
     }
@@ -336,6 +373,7 @@ class Liar {
   Peer peer_;
   std::vector<std::byte> batch_, last_;
   std::uint32_t count_ = 0;
+  std::uint64_t range_ = 0;
   std::array<std::uint64_t, 5> next_{1, 1, 1, 1, 1};
   bool welcome_ = false, closed_ = false, reads_ = true;
   std::string why_;
@@ -350,7 +388,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   {
     True other(stage);
     {
-      Liar liar(stage, other);
+      Liar liar(stage, other, (input.byte() & 1) != 0);
       for (int actions = 0; !input.empty() && actions < 300; ++actions) liar.act(input);
       must(stage.tenant("liar").memory_bytes <= kMemory);
       other.look();

@@ -369,8 +369,9 @@ CuResult CudaDouble::enter(const char* call, bool needs_context) {
   const auto context = needs_context ? contexts_.find(t_contexts.back()) : contexts_.end();
   if (!undoes(call)) {
     ++counted_;
-    if (fail_at_ != 0 && counted_ == fail_at_) {
+    if (fail_in_ != 0 && (fail_name_.empty() || fail_name_ == call) && --fail_in_ == 0) {
       failed_call_ = call;
+      failed_at_ = counted_;
       if (context != contexts_.end() && is_sticky(fail_with_)) lose(context->first, fail_with_);
       return fail_with_;
     }
@@ -592,6 +593,15 @@ std::size_t CudaDouble::calls(const std::string& name) const {
   const std::lock_guard lock(mutex_);
   const auto at = calls_.find(name);
   return at != calls_.end() ? at->second : 0;
+}
+
+std::vector<std::string> CudaDouble::names_counted() const {
+  const std::lock_guard lock(mutex_);
+  std::vector<std::string> names;
+  for (const auto& [name, count] : calls_) {
+    if (!undoes(name)) names.push_back(name);
+  }
+  return names;
 }
 
 std::size_t CudaDouble::copies_done() const {

@@ -92,11 +92,16 @@ class CudaDouble {
   // --- faults
   /// The call number `n` from now on fails so, whichever it is but one that undoes something; of the sticky kind it
   /// loses the context that is current. Those that destroy something do so all the same.
-  void fail_call(std::size_t n, CuResult result);
+  void fail_call(std::size_t n, CuResult result) { fail_call("", n, result); }
+  /// The same of the calls of that name alone; how many others come between them may be a matter of time.
+  void fail_call(const std::string& name, std::size_t n, CuResult result);
   /// The name of the call that did; empty: it has not come.
   [[nodiscard]] std::string failed_call() const;
-  /// How many calls there were that fail_call() counts.
+  /// Which of those that fail_call() counts it was.
+  [[nodiscard]] std::size_t failed_at() const;
+  /// How many calls there were that fail_call() counts, and their names.
   [[nodiscard]] std::size_t calls_counted() const;
+  [[nodiscard]] std::vector<std::string> names_counted() const;
   /// The next call of that name after `skip` others fails so; the name is the member's of DriverApi.
   void fail_next(const std::string& call, CuResult result, std::size_t skip = 0);
   /// The next copy after `skip` others is started, and fails.
@@ -173,8 +178,13 @@ class CudaDouble {
     std::vector<Kernel>* kernels = nullptr;
   };
   /// What was captured, in order. One that can be launched is of the context that it was made in.
+  struct Node {
+    CuGraphNode handle = nullptr;
+    std::function<CuResult()> call;
+    const Kernel* kernel = nullptr;  // of a launch
+  };
   struct Graph {
-    std::vector<std::function<CuResult()>> calls;
+    std::vector<Node> nodes;
     CuContext context = nullptr;
   };
 
@@ -182,7 +192,7 @@ class CudaDouble {
   static CudaDouble& self();
   static std::vector<CuContext>& stack();  // the calling thread's
   /// Under mutex_.
-  void put(CuStream stream, std::function<CuResult()> run);
+  void put(CuStream stream, std::function<CuResult()> run, const Kernel* kernel = nullptr);
   /// What a captured stream does not take is a violation.
   void forbid_capture(const char* call, CuStream stream);
   [[nodiscard]] std::deque<Work>::iterator choose();
@@ -229,9 +239,9 @@ class CudaDouble {
   std::map<std::uint64_t, std::uint64_t> tickets_;  // of events: of their last recording
   std::set<std::uint64_t> unredeemed_;              // tickets of recordings that the device is not past
   std::mt19937 random_;
-  std::size_t given_bytes_ = 0, orphans_ = 0, counted_ = 0, fail_at_ = 0;
+  std::size_t given_bytes_ = 0, orphans_ = 0, counted_ = 0, fail_in_ = 0, failed_at_ = 0;
   CuResult fail_with_ = CuResult::kSuccess;
-  std::string failed_call_;
+  std::string fail_name_, failed_call_;
   std::size_t retained_ = 0, copies_done_ = 0, next_ = 1, break_in_ = 0;
   bool break_armed_ = false, held_ = false, stopping_ = false;
   std::thread worker_;

@@ -241,31 +241,43 @@ struct CudaDouble::WorkCalls {
     const CuResult result = enter("launch");
     if (result != CuResult::kSuccess) return result;
     const std::lock_guard lock(self().mutex_);
-    const Kernel* const kernel = self().functions_.at(number_of(function));
-    // Rejected, and nothing more comes of it.
-    if (grid_x == 0 || grid_y == 0 || grid_z == 0 || block_x == 0 || block_y == 0 || block_z == 0 || block_z > 64 ||
-        block_x * block_y * block_z > 1024 || shared_bytes > 48 << 10 || parameters != nullptr) {
+    const CuLaunchNode node{function, {grid_x, grid_y, grid_z}, {block_x, block_y, block_z}, shared_bytes, parameters,
+                            extra};
+    std::function<CuResult()> run;
+    const CuResult made = make_launch(node, run);
+    if (made == CuResult::kSuccess) self().put(stream, std::move(run), self().functions_.at(number_of(function)));
+    return made;
+  }
+  /// What it does on the device. Rejected, and nothing more comes of it: an error.
+  static CuResult make_launch(const CuLaunchNode& node, std::function<CuResult()>& run) {
+    const Kernel* const kernel = self().functions_.at(number_of(node.function));
+    const auto& [x, y, z] = node.block;
+    const bool has_grid = node.grid[0] != 0 && node.grid[1] != 0 && node.grid[2] != 0;
+    if (!has_grid || x == 0 || y == 0 || z == 0 || z > 64 || x * y * z > 1024 || node.shared_bytes > 48 << 10 ||
+        node.parameters != nullptr) {
       return CuResult::kInvalidValue;
     }
     std::size_t expected = 0;
     for (const std::size_t bytes : kernel->parameters) expected = aligned(expected, bytes) + bytes;
     std::size_t given = 0;
     const std::byte* block = nullptr;
-    for (; extra != nullptr && *extra != nullptr; extra += 2) {
+    for (void** extra = node.extra; extra != nullptr && *extra != nullptr; extra += 2) {
       if (number_of(extra[0]) == kLaunchParameters) block = static_cast<const std::byte*>(extra[1]);
       if (number_of(extra[0]) == kLaunchParameterBytes) given = *static_cast<const std::size_t*>(extra[1]);
     }
     if (given != expected) return CuResult::kInvalidValue;
     const CuContext context = stack().back();
-    self().put(stream, [=, bytes = std::vector<std::byte>(block, block + given)] {
-      const Launched launched{
-          {grid_x, grid_y, grid_z}, {block_x, block_y, block_z}, bytes, [context](CuAddress at, std::size_t length) {
-            const std::lock_guard inner(self().mutex_);
-            return self().memory_of(context, at, length);
-          }};
+    run = [kernel, context, node, bytes = std::vector<std::byte>(block, block + given)] {
+      const Launched launched{{node.grid[0], node.grid[1], node.grid[2]},
+                              {node.block[0], node.block[1], node.block[2]},
+                              bytes,
+                              [context](CuAddress at, std::size_t length) {
+                                const std::lock_guard inner(self().mutex_);
+                                return self().memory_of(context, at, length);
+                              }};
       return kernel->run(launched);
-    });
-    return result;
+    };
+    return CuResult::kSuccess;
   }
 
   // --- graphs
@@ -279,6 +291,42 @@ struct CudaDouble::WorkCalls {
       return CuResult::kInvalidValue;
     }
     self().captures_[at->first] = {{}, stack().back()};
+    return result;
+  }
+  static CuResult capture_info(CuStream stream, int* status, unsigned long long* id, CuGraph* graph,
+                               const CuGraphNode** last, std::size_t* count) {
+    const CuResult result = enter("capture_info");
+    if (result != CuResult::kSuccess) return result;
+    const std::lock_guard lock(self().mutex_);
+    const auto at = self().captures_.find(number_of(stream));
+    *status = at != self().captures_.end() ? 1 : 0;
+    if (at == self().captures_.end()) return result;
+    *id = 1;
+    *graph = nullptr;
+    *count = at->second.nodes.empty() ? 0 : 1;
+    if (*count != 0) *last = &at->second.nodes.back().handle;
+    return result;
+  }
+  static CuResult graph_exec_set_launch(CuGraphExec exec, CuGraphNode node, const CuLaunchNode* launch) {
+    const CuResult result = enter("graph_exec_set_launch");
+    if (result != CuResult::kSuccess) return result;
+    const std::lock_guard lock(self().mutex_);
+    const auto found = self().execs_.find(number_of(exec));
+    if (found == self().execs_.end()) return CuResult::kInvalidValue;
+    const auto has = [node](const auto& graph) {
+      return std::ranges::any_of(graph.second->nodes, [node](const Node& each) { return each.handle == node; });
+    };
+    if (std::ranges::none_of(self().graphs_, has)) {
+      self().violations_.push_back("a node of a graph that was destroyed is used");
+      return CuResult::kInvalidValue;
+    }
+    Graph changed = *found->second;
+    const auto at = std::ranges::find(changed.nodes, node, &Node::handle);
+    if (at == changed.nodes.end() || at->kernel == nullptr) return CuResult::kInvalidValue;
+    std::function<CuResult()> run;
+    if (const CuResult made = make_launch(*launch, run); made != CuResult::kSuccess) return made;
+    at->call = std::move(run);
+    found->second = std::make_shared<const Graph>(std::move(changed));  // what was launched has the other
     return result;
   }
   /// The capture has ended also where this fails.
@@ -332,8 +380,8 @@ struct CudaDouble::WorkCalls {
     self().forbid_capture("graph_launch", stream);
     // What runs of it goes on though it is destroyed.
     self().put(stream, [graph = found->second] {
-      for (const auto& call : graph->calls) {
-        if (const CuResult each = call(); each != CuResult::kSuccess) return each;
+      for (const Node& node : graph->nodes) {
+        if (const CuResult each = node.call(); each != CuResult::kSuccess) return each;
       }
       return CuResult::kSuccess;
     });
@@ -361,6 +409,8 @@ void CudaDouble::add_work_calls(DriverApi& table) {
   table.graph_instantiate = WorkCalls::graph_instantiate;
   table.graph_exec_destroy = WorkCalls::graph_exec_destroy;
   table.graph_launch = WorkCalls::graph_launch;
+  table.capture_info = WorkCalls::capture_info;
+  table.graph_exec_set_launch = WorkCalls::graph_exec_set_launch;
 }
 
 void CudaDouble::add_image(const std::string& image, std::vector<Kernel> kernels) {
@@ -372,9 +422,10 @@ void CudaDouble::forbid_capture(const char* call, CuStream stream) {
   if (captures_.contains(number_of(stream))) violations_.push_back(std::string(call) + " on a stream that is captured");
 }
 
-void CudaDouble::put(CuStream stream, std::function<CuResult()> run) {
+void CudaDouble::put(CuStream stream, std::function<CuResult()> run, const Kernel* kernel) {
   if (const auto capture = captures_.find(number_of(stream)); capture != captures_.end()) {
-    return capture->second.calls.push_back(std::move(run));
+    capture->second.nodes.push_back({handle_of<CuGraphNode>(++next_), std::move(run), kernel});
+    return;
   }
   ++streams_[number_of(stream)];
   queue_.push_back({.stream = stream, .run = std::move(run), .context = stack().back()});
@@ -420,11 +471,17 @@ std::size_t CudaDouble::orphans() const {
   return orphans_;
 }
 
-void CudaDouble::fail_call(std::size_t n, CuResult result) {
+void CudaDouble::fail_call(const std::string& name, std::size_t n, CuResult result) {
   const std::lock_guard lock(mutex_);
-  fail_at_ = counted_ + n;
+  fail_name_ = name;
+  fail_in_ = n;
   fail_with_ = result;
   failed_call_.clear();
+}
+
+std::size_t CudaDouble::failed_at() const {
+  const std::lock_guard lock(mutex_);
+  return failed_at_;
 }
 
 std::string CudaDouble::failed_call() const {

@@ -483,6 +483,37 @@ TEST(CudaOldDriver, HasARangeWhereverItsMemoryIs) {
   }
 }
 
+// ---- priorities ----------------------------------------------------------------------------------------------------
+
+TEST_F(CudaSession, AStreamHasItsChannelsPriority) {
+  EXPECT_EQ(fed.priorities.least_priority, 0);
+  EXPECT_EQ(fed.priorities.greatest_priority, -5);
+  fed.prioritize(1, -3);
+  fed.prioritize(2, -100);
+  fed.prioritize(3, 7);
+  allocate(1, 8);
+  const std::uint64_t marked = fed.mark(0);
+  for (std::uint16_t channel = 1; channel <= 3; ++channel) {
+    fed.give(channel, Opcode::kFence, wire::FenceBody{0, marked});
+    fed.give(channel, Opcode::kFill, wire::FillBody{1, 0, 8, channel});
+  }
+  expect_fine();
+  EXPECT_THAT(fed.cuda.priorities(), ::testing::UnorderedElementsAre(-3, -5)) << "0 is what others have";
+}
+
+TEST(CudaOldDriver, HasNoPriorities) {
+  DriverApi api = CudaDouble::api();
+  api.stream_create_priority = nullptr;
+  HandFed fed(api, command::standard_kernels());
+  ASSERT_TRUE(fed.greet());
+  EXPECT_EQ(fed.priorities.greatest_priority, 0);
+  fed.prioritize(0, -5);
+  fed.give(0, Opcode::kAllocate, wire::AllocateBody{1, 8});
+  fed.give(0, Opcode::kFill, wire::FillBody{1, 0, 8, 1});
+  ASSERT_TRUE(fed.settle());
+  EXPECT_FALSE(fed.channels[0].failure);
+}
+
 // ---- graphs --------------------------------------------------------------------------------------------------------
 
 // Its commands are done in the order of the stream, and what runs of it goes on when it is released.
@@ -532,6 +563,28 @@ TEST(CudaOldDriver, TakesNoGraphs) {
   EXPECT_EQ(fed.channels[0].failure->sequence, 2u);
   EXPECT_EQ(fed.channels[0].failure->result, command::kNotSupported);
   EXPECT_EQ(fed.cuda.calls("capture_begin"), 0u);
+}
+
+TEST(CudaOldDriver, LeavesLaunchesOfGraphsAsTheyAre) {
+  DriverApi api = CudaDouble::api();
+  api.capture_info = nullptr;
+  HandFed fed(api, command::standard_kernels());
+  ASSERT_TRUE(fed.greet());
+  const std::string name = "reduce";
+  fed.give(0, Opcode::kLoad, wire::LoadBody{1, name.size()}, std::as_bytes(std::span(name)));
+  fed.give(0, Opcode::kAllocate, wire::AllocateBody{1, 64});
+  const auto parameters = command::pack(Pointer{{1}}, Pointer{{1}, 32}, 4u);
+  const auto record =
+      HandFed::record(Opcode::kLaunch, wire::LaunchBody{1, {1, 1, 1}, {1, 1, 1}, 0, parameters.size()}, parameters);
+  fed.give(0, Opcode::kGraph, wire::GraphBody{7, record.size(), 1}, record, wire::kInline);
+  fed.give(0, Opcode::kLaunchGraph, wire::GraphHandleBody{7});
+  const std::uint64_t refused = fed.give(
+      0, Opcode::kUpdateGraph, wire::UpdateGraphBody{7, 1, parameters.size(), {1, 1, 1}, {1, 1, 1}, 0, 0}, parameters);
+  ASSERT_TRUE(fed.settle());
+  ASSERT_TRUE(fed.channels[0].failure);
+  EXPECT_EQ(fed.channels[0].failure->sequence, refused);
+  EXPECT_EQ(fed.channels[0].failure->result, command::kNotSupported);
+  EXPECT_EQ(fed.cuda.calls("graph_destroy"), 1u) << "nobody keeps what was captured";
 }
 
 // A driver older than CUDA 12.4 does not tell what functions take: a launch with too few bytes is refused by it.

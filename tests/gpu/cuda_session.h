@@ -96,6 +96,10 @@ class Noted final : public command::Executor {
   Outcome release_graph(Handle h) override {
     return noted([&] { return inner_->release_graph(h); });
   }
+  Outcome update_graph(Handle h, std::uint32_t number, const command::Launch& l,
+                       std::span<const std::byte> p) override {
+    return noted([&] { return inner_->update_graph(h, number, l, p); });
+  }
   [[nodiscard]] bool is_asynchronous() const noexcept override { return true; }
   void begin(const command::Place& place) noexcept override {
     place_ = place;
@@ -104,6 +108,7 @@ class Noted final : public command::Executor {
   Outcome fence(const command::Place& mark) override {
     return noted([&] { return inner_->fence(mark); });
   }
+  void prioritize(std::uint32_t channel, std::int32_t priority) override { inner_->prioritize(channel, priority); }
   command::Progress progress(std::uint32_t channel) override {
     return note(Asked::What::kProgress, {channel, 0}, [&] { return inner_->progress(channel); });
   }
@@ -191,6 +196,9 @@ class HandFed : private wire::Outlet {
     session_->take(std::move(message), TrafficClass::kCommands);
     return channels[channel].last;
   }
+  void prioritize(std::uint16_t channel, std::int32_t priority) {
+    session_->take(wire::channel_message(channel, {.priority = priority}), TrafficClass::kCommands);
+  }
   /// Of module `sequence` of a channel.
   void give_image(std::uint16_t channel, std::uint64_t sequence, std::uint64_t offset,
                   std::span<const std::byte> bytes) {
@@ -237,6 +245,7 @@ class HandFed : private wire::Outlet {
   std::uint64_t paid = 0;                  // bytes that were to be copied
   std::optional<wire::WantedBody> wanted;  // of an image, last
   wire::WelcomeMore welcome;
+  wire::WelcomeLast priorities;
   Status why;
 
  private:
@@ -268,6 +277,7 @@ class HandFed : private wire::Outlet {
       channels.erase(header->channel);
       (void)wire::take<wire::Welcome>(body);
       welcome = wire::take<wire::WelcomeMore>(body).value_or(wire::WelcomeMore());
+      priorities = wire::take<wire::WelcomeLast>(body).value_or(wire::WelcomeLast());
     } else if (header->type == static_cast<std::uint8_t>(wire::MessageType::kWanted)) {
       wanted = wire::take<wire::WantedBody>(body);
     } else if (header->type == static_cast<std::uint8_t>(wire::MessageType::kResult)) {

@@ -93,13 +93,14 @@ void CommandClient::greet() {
   options.flush_commands = program_.flush_commands;
   options.flush_after = std::chrono::microseconds(0);
   options.wait_for_room = false;
+  if (program_.has_range) options.range_bytes = kRangeBytes;  // the service is in this process
   session_ = std::make_shared<datapath::command::ClientSession>(datapath::make_peer(of_engine_), options);
-  session_->greet(of_engine_->host().config().max_message_bytes);
+  session_->greet(of_engine_->host().config().max_message_bytes, {options.range_bytes, 0});
 }
 
 bool CommandClient::open_channels() {
   for (std::uint16_t i = 0; i < program_.channels; ++i) {
-    datapath::command::ClientChannel* const channel = session_->open_channel();
+    datapath::command::ClientChannel* const channel = session_->open_channel({.priority = program_.priorities[i]});
     if (channel == nullptr) {
       wrong("the service gives fewer channels than it is to");
       return false;
@@ -192,7 +193,16 @@ Result<std::uint64_t> CommandClient::append(const Action& action, std::size_t nu
   const Handle handle{action.handle};
   switch (action.kind) {
     case Kind::kAllocate:
-      return channel.allocate(handle, action.bytes);
+      if (!program_.has_range) return channel.allocate(handle, action.bytes);
+      return channel.allocate_at(handle, session_->limits().range.base + action.at, action.bytes);
+    case Kind::kUpload:
+      return channel.upload(handle, graph_of(program_.graphs[action.other]));
+    case Kind::kUpdateGraph:
+      return channel.update_graph(handle, action.number, {}, mix_parameters(action.target, action.other, action.bytes));
+    case Kind::kLaunchGraph:
+      return channel.launch_graph(handle);
+    case Kind::kReleaseGraph:
+      return channel.release_graph(handle);
     case Kind::kRelease:
       return channel.release(handle);
     case Kind::kFill:

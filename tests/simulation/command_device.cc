@@ -5,6 +5,7 @@
 #include <cassert>
 #include <cstring>
 
+#include "datapath/command/graph/records.h"
 #include "fairlead/command.h"
 
 namespace fairlead::simulation {
@@ -92,6 +93,32 @@ Outcome LoggedDevice::user(std::uint16_t opcode, Bytes bytes) {
   return note(channel, [] { return Outcome(); }, 9, hash(bytes));
 }
 
+Outcome LoggedDevice::make_graph(Handle graph, std::span<const command::GraphCommand> commands, std::uint64_t bytes) {
+  return note(graph, [&] { return inner().make_graph(graph, commands, bytes); }, 10, commands.size(), bytes);
+}
+Outcome LoggedDevice::launch_graph(Handle graph) {
+  ++all_.graphs_run;
+  return note(graph, [&] { return inner().launch_graph(graph); }, 11);
+}
+Outcome LoggedDevice::release_graph(Handle graph) {
+  return note(graph, [&] { return inner().release_graph(graph); }, 12);
+}
+Outcome LoggedDevice::update_graph(Handle graph, std::uint32_t number, const command::Launch& launch,
+                                   Bytes parameters) {
+  ++all_.graphs_updated;
+  return note(
+      graph, [&] { return inner().update_graph(graph, number, launch, parameters); }, 13, number, hash(parameters));
+}
+Result<command::AddressRange> LoggedDevice::reserve(std::uint64_t bytes, std::uint64_t wish) {
+  Result<command::AddressRange> range = inner().reserve(bytes, wish);
+  if (range) base_ = range->base;
+  return range;
+}
+Outcome LoggedDevice::allocate_at(Handle h, std::uint64_t address, std::uint64_t n) {
+  ++all_.placed;
+  return note(h, [&] { return inner().allocate_at(h, address, n); }, 14, address - base_, n);
+}
+
 void LoggedDevice::begin(const command::Place& place) noexcept {
   place_ = place;
   auto& begun = queues_[place.channel].begun;
@@ -143,12 +170,36 @@ command::ExecutorFactory plain_devices() {
 
 namespace {
 
-void apply(command::Executor& device, const Action& action, std::vector<std::byte>& output) {
+void upload(command::Executor& device, Handle handle, const command::Graph& graph) {
+  std::vector<command::GraphCommand> commands;
+  for (Bytes rest = graph.bytes(); !rest.empty();) {
+    commands.push_back(datapath::command::graph_command_of(*datapath::command::take_record(rest)));
+  }
+  device.make_graph(handle, commands, graph.size());
+}
+
+void apply(command::Executor& device, const Action& action, const Program& program, std::uint64_t base,
+           std::vector<std::byte>& output) {
   using Kind = Action::Kind;
   const Handle handle{action.handle};
   switch (action.kind) {
     case Kind::kAllocate:
-      device.allocate(handle, action.bytes);
+      if (program.has_range) {
+        device.allocate_at(handle, base + action.at, action.bytes);
+      } else {
+        device.allocate(handle, action.bytes);
+      }
+      return;
+    case Kind::kUpload:
+      return upload(device, handle, graph_of(program.graphs[action.other]));
+    case Kind::kUpdateGraph:
+      device.update_graph(handle, action.number, {}, mix_parameters(action.target, action.other, action.bytes));
+      return;
+    case Kind::kLaunchGraph:
+      device.launch_graph(handle);
+      return;
+    case Kind::kReleaseGraph:
+      device.release_graph(handle);
       return;
     case Kind::kRelease:
       device.release(handle);
@@ -211,10 +262,12 @@ Expected run_undisturbed(const Program& program) {
   DeviceWorld world;
   const auto log = std::make_shared<DeviceLog>();
   LoggedDevice device(*devices(Peer()), log, std::make_shared<const bool>(false), world);
+  std::uint64_t base = 0;
+  if (program.has_range) base = device.reserve(kRangeBytes, 0)->base;
   Expected expected;
   expected.outputs.resize(program.actions.size());
   for (std::size_t i = 0; i < program.actions.size(); ++i) {
-    if (!program.actions[i].passed_over) apply(device, program.actions[i], expected.outputs[i]);
+    if (!program.actions[i].passed_over) apply(device, program.actions[i], program, base, expected.outputs[i]);
   }
   expected.log = *log;
   return expected;

@@ -30,6 +30,7 @@ struct DeviceWorld {
   World* world = nullptr;
   bool late = false;  // they work by themselves: commands are complete later, and bytes are copied out then
   int live = 0;       // that are there
+  std::uint64_t graphs_run = 0, graphs_updated = 0, placed = 0;
 };
 
 class LoggedDevice final : public command::ExecutorAround {
@@ -53,6 +54,13 @@ class LoggedDevice final : public command::ExecutorAround {
   Outcome launch(const command::Launch& launch, Bytes parameters) override;
   /// A program's own commands have an opcode of their channel's, and the device takes all of them.
   Outcome user(std::uint16_t opcode, Bytes bytes) override;
+
+  Outcome make_graph(Handle graph, std::span<const command::GraphCommand> commands, std::uint64_t bytes) override;
+  Outcome launch_graph(Handle graph) override;
+  Outcome release_graph(Handle graph) override;
+  Outcome update_graph(Handle graph, std::uint32_t number, const command::Launch& launch, Bytes parameters) override;
+  Result<command::AddressRange> reserve(std::uint64_t bytes, std::uint64_t wish) override;
+  Outcome allocate_at(Handle h, std::uint64_t address, std::uint64_t n) override;
 
   [[nodiscard]] bool is_asynchronous() const noexcept override { return all_.late; }
   void begin(const command::Place& place) noexcept override;
@@ -84,6 +92,7 @@ class LoggedDevice final : public command::ExecutorAround {
   DeviceWorld& all_;
   std::map<std::uint32_t, Queue> queues_;  // by channel
   command::Place place_;
+  std::uint64_t base_ = 0;  // of the range
 };
 
 /// Executors of the host that have mix(in, out, n), which does not the same if it is done twice.

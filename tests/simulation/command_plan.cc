@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <set>
 
 #include "world.h"
 
@@ -11,12 +12,14 @@ namespace {
 
 using Kind = Action::Kind;
 
-constexpr std::uint64_t kAllocations = 3;  // of a channel
+constexpr std::uint64_t kAllocations = 3;                    // of a channel
+constexpr std::uint64_t kFirstGraph = 60, kMostGraphs = 20;  // the same, one after the other
 
 /// Writes a program; knows what each allocation has.
 class Author {
  public:
-  Author(World& dice, Program& program) : dice_(dice), program_(program), sizes_(program.channels) {
+  Author(World& dice, Program& program)
+      : dice_(dice), program_(program), sizes_(program.channels), graphs_(program.channels) {
     for (std::uint16_t channel = 0; channel < program_.channels; ++channel) {
       add({.kind = Kind::kLoad, .channel = channel, .handle = handle_of(channel, kFunction)});
       for (std::uint64_t i = 0; i < kAllocations; ++i) allocate(channel, i);
@@ -34,8 +37,11 @@ class Author {
         add({.kind = Kind::kSync, .channel = channel});
       } else if (dots < 22) {
         const std::uint64_t i = below(kAllocations);
+        release_graphs(channel, i);
         add({.kind = Kind::kRelease, .channel = channel, .handle = handle_of(channel, i)});
         allocate(channel, i);
+      } else if (dots < 34) {
+        graph(channel);
       } else {
         add(plain(channel));
       }
@@ -59,7 +65,61 @@ class Author {
   }
   void allocate(std::uint16_t channel, std::uint64_t i) {
     sizes_[channel][i] = 8 + below(dice_.chance(0.3) ? kMostCopy - 8 : 600);
-    add({.kind = Kind::kAllocate, .channel = channel, .handle = handle_of(channel, i), .bytes = sizes_[channel][i]});
+    add({.kind = Kind::kAllocate,
+         .channel = channel,
+         .handle = handle_of(channel, i),
+         .at = (channel * kAllocations + i) * kPlaceBytes,
+         .bytes = sizes_[channel][i]});
+  }
+
+  struct Uploaded {
+    std::uint64_t handle = 0;
+    std::vector<std::uint32_t> launches;
+    std::set<std::uint64_t> uses;  // allocations of the channel's
+  };
+  /// One that there is, or another.
+  void graph(std::uint16_t channel) {
+    std::vector<Uploaded>& own = graphs_[channel];
+    if (own.empty() || (own.size() < 2 && dice_.chance(0.3))) return upload(channel);
+    Uploaded& one = own[below(own.size())];
+    if (!one.launches.empty() && dice_.chance(0.3)) {
+      const std::uint64_t i = below(kAllocations), j = below(kAllocations);
+      add({.kind = Kind::kUpdateGraph,
+           .channel = channel,
+           .handle = one.handle,
+           .other = handle_of(channel, j),
+           .bytes = std::min(sizes_[channel][i], sizes_[channel][j]),
+           .number = one.launches[below(one.launches.size())],
+           .target = handle_of(channel, i)});
+      one.uses.insert({i, j});
+    }
+    add({.kind = Kind::kLaunchGraph, .channel = channel, .handle = one.handle});
+  }
+  void upload(std::uint16_t channel) {
+    if (uploads_ == kMostGraphs) return;
+    Uploaded made{handle_of(channel, kFirstGraph + uploads_++), {}, {}};
+    std::vector<Action> commands;
+    const std::uint64_t count = 1 + below(dice_.chance(0.2) ? 40 : 5);
+    while (commands.size() < count) {
+      Action action = plain(channel);
+      if (action.kind == Kind::kLaunch) made.launches.push_back(static_cast<std::uint32_t>(commands.size() + 1));
+      const bool copies = action.kind == Kind::kCopyWithin && action.handle != action.other;
+      if (action.kind != Kind::kLaunch && action.kind != Kind::kFill && !copies) continue;
+      made.uses.insert(action.handle - handle_of(channel, 0));
+      if (action.kind != Kind::kFill) made.uses.insert(action.other - handle_of(channel, 0));
+      commands.push_back(action);
+    }
+    add({.kind = Kind::kUpload, .channel = channel, .handle = made.handle, .other = program_.graphs.size()});
+    program_.graphs.push_back(std::move(commands));
+    graphs_[channel].push_back(std::move(made));
+  }
+  /// Those that use that allocation.
+  void release_graphs(std::uint16_t channel, std::uint64_t i) {
+    std::erase_if(graphs_[channel], [&](const Uploaded& each) {
+      if (!each.uses.contains(i)) return false;
+      add({.kind = Kind::kReleaseGraph, .channel = channel, .handle = each.handle});
+      return true;
+    });
   }
 
   /// What touches the channel's own allocations alone, and leaves them there.
@@ -133,6 +193,8 @@ class Author {
   World& dice_;
   Program& program_;
   std::vector<std::array<std::uint64_t, kAllocations>> sizes_;
+  std::vector<std::vector<Uploaded>> graphs_;  // of each channel
+  std::uint64_t uploads_ = 0;
 };
 
 std::vector<Habits> make_transports(World& dice) {
@@ -222,11 +284,37 @@ CommandPlan make_command_plan(std::uint64_t seed) {
     program.channels = static_cast<std::uint16_t>(1 + dice.below(4));
     program.flush_bytes = static_cast<std::uint32_t>(512 + dice.below(3500));
     program.flush_commands = static_cast<std::uint32_t>(1 + dice.below(dice.chance(0.5) ? 6 : 64));
+    program.has_range = dice.chance(0.3);
+    for (std::uint16_t i = 0; i < program.channels; ++i) {
+      program.priorities.push_back(dice.chance(0.5) ? 0 : -static_cast<std::int32_t>(dice.below(6)));
+    }
     Author(dice, program).write(20 + dice.below(120));
     all += program.actions.size();
   }
   while (plan.troubles.size() < 8 && dice.chance(0.75)) plan.troubles.push_back(make_trouble(dice, plan, all));
   return plan;
+}
+
+command::Graph graph_of(const std::vector<Action>& actions) {
+  command::Graph graph;
+  for (const Action& action : actions) {
+    const command::Handle to{action.handle}, from{action.other};
+    if (action.kind == Kind::kFill) {
+      (void)graph.fill(to, action.at, action.bytes, action.value);
+    } else if (action.kind == Kind::kCopyWithin) {
+      (void)graph.copy_within(to, action.at, from, action.other_at, action.bytes);
+    } else {
+      (void)graph.launch({{handle_of(action.channel, kFunction)}},
+                         mix_parameters(action.handle, action.other, action.bytes));
+    }
+  }
+  return graph;
+}
+
+std::vector<std::byte> mix_parameters(std::uint64_t to, std::uint64_t from, std::uint64_t bytes) {
+  const auto packed =
+      command::pack(command::Pointer{{from}}, command::Pointer{{to}}, static_cast<std::uint32_t>(bytes));
+  return {packed.begin(), packed.end()};
 }
 
 std::vector<std::byte> bytes_of(const Action& action) {

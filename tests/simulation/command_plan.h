@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "fairlead/command_graph.h"
 #include "fake_transport.h"
 
 namespace fairlead::simulation {
@@ -28,6 +29,10 @@ struct Action {
     kLoad,
     kLaunch,  // mix: it does not do the same if it is done twice
     kUser,
+    kUpload,       // Program::graphs[other]
+    kUpdateGraph,  // command `number` of it: the mix is from `other` to `target` from then on
+    kLaunchGraph,
+    kReleaseGraph,
     kMark,
     kFence,    // on the mark that the action `other` made
     kFail,     // `value` says how
@@ -41,6 +46,8 @@ struct Action {
   std::uint64_t at = 0, other_at = 0, bytes = 0;
   std::uint8_t value = 0;
   bool passed_over = false;  // it comes behind a failure
+  std::uint32_t number = 0;
+  std::uint64_t target = 0;
 };
 
 /// A handle of a program: which channel's, and the how manieth.
@@ -50,9 +57,15 @@ struct Action {
 [[nodiscard]] constexpr std::size_t channel_of(std::uint64_t handle) { return handle / 100 - 1; }
 inline constexpr std::uint64_t kFunction = 50, kNobody = 99;  // of each channel's
 
+/// In a session with a range each allocation has a place of its own: an action's `at`.
+inline constexpr std::uint64_t kPlaceBytes = 8192, kRangeBytes = 12 * kPlaceBytes;
+
 struct Program {
   std::uint16_t channels = 1;
   std::vector<Action> actions;
+  std::vector<std::vector<Action>> graphs;  // fills, copies within and launches
+  bool has_range = false;                   // its memory is placed
+  std::vector<std::int32_t> priorities;     // of the channels
   std::uint32_t flush_bytes = 4000, flush_commands = 64;
 };
 
@@ -98,9 +111,14 @@ struct CommandPlan {
 
 inline constexpr std::uint64_t kMostMessage = 12'000;  // EngineConfig::max_message_bytes
 inline constexpr std::uint64_t kMostCopy = 8000;       // bytes of one
-inline constexpr std::uint64_t kMostMemory = 200'000;  // of a tenant
+inline constexpr std::uint64_t kMostMemory = 500'000;  // of a tenant
 
 [[nodiscard]] CommandPlan make_command_plan(std::uint64_t seed);
+
+/// Of mix, which takes so many bytes of both.
+[[nodiscard]] std::vector<std::byte> mix_parameters(std::uint64_t to, std::uint64_t from, std::uint64_t bytes);
+/// As a client uploads it.
+[[nodiscard]] command::Graph graph_of(const std::vector<Action>& actions);
 
 /// The bytes that the action copies in, or gives as a user's command.
 [[nodiscard]] std::vector<std::byte> bytes_of(const Action& action);

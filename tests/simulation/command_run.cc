@@ -27,7 +27,8 @@ CommandOutcome& CommandOutcome::operator+=(const CommandOutcome& other) {
   if (wrong.empty()) wrong = other.wrong;
   for (auto count : {&CommandOutcome::sessions, &CommandOutcome::lost, &CommandOutcome::refused,
                      &CommandOutcome::resumed, &CommandOutcome::failovers, &CommandOutcome::commands,
-                     &CommandOutcome::failures, &CommandOutcome::recovered, &CommandOutcome::lived_through}) {
+                     &CommandOutcome::failures, &CommandOutcome::recovered, &CommandOutcome::lived_through,
+                     &CommandOutcome::graphs_run, &CommandOutcome::graphs_updated, &CommandOutcome::placed}) {
     this->*count += other.*count;
   }
   for (std::size_t i = 0; i < troubles.size(); ++i) troubles[i] += other.troubles[i];
@@ -94,6 +95,9 @@ class CommandRun {
     while (!(all_done() && pending_ == 0) && in_time()) round();
     while (!freed() && in_time()) round();
     if (outcome_.wrong.empty()) check_end();
+    outcome_.graphs_run = devices_.graphs_run;
+    outcome_.graphs_updated = devices_.graphs_updated;
+    outcome_.placed = devices_.placed;
     let_go();
     return outcome_;
   }

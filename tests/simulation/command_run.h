@@ -21,6 +21,7 @@ struct CommandOutcome {
   std::uint64_t lived_through = 0;                               // sessions that had trouble and came to their end
   std::uint64_t commands = 0, failures = 0;                      // of services;
   std::uint64_t recovered = 0;                                   // of those, that clients recovered from
+  std::uint64_t graphs_run = 0, graphs_updated = 0, placed = 0;  // that came to devices; placed: allocations
   std::array<std::uint64_t, CommandTrouble::kKinds> troubles{};  // that came while there was something to hit
 
   bool operator==(const CommandOutcome&) const = default;

@@ -64,9 +64,10 @@ TEST_F(CommandSimulation, WhateverIsKilledTheResultIsTheSameOrIsSaidToBeNone) {
   fmt::print(
       "{} plans, {} sessions ({} lost, {} refused, {} lived through trouble, {} resumptions, {} recoveries of a path): "
       "{} "
-      "commands, {} failures, {} recoveries of a channel; {}\n",
+      "commands, {} failures, {} recoveries of a channel, {} runs and {} updates of graphs, {} allocations at places; "
+      "{}\n",
       plans, sum.sessions, sum.lost, sum.refused, sum.lived_through, sum.resumed, sum.failovers, sum.commands,
-      sum.failures, sum.recovered, troubles);
+      sum.failures, sum.recovered, sum.graphs_run, sum.graphs_updated, sum.placed, troubles);
   if (plans < 500) return;  // too few for all of it
   for (std::size_t i = 0; i < CommandTrouble::kKinds; ++i) EXPECT_NE(sum.troubles[i], 0u) << kNames[i];
   EXPECT_NE(sum.lost, 0u);
@@ -74,6 +75,9 @@ TEST_F(CommandSimulation, WhateverIsKilledTheResultIsTheSameOrIsSaidToBeNone) {
   EXPECT_NE(sum.resumed, 0u);
   EXPECT_NE(sum.failovers, 0u);
   EXPECT_NE(sum.recovered, 0u);
+  EXPECT_NE(sum.graphs_run, 0u);
+  EXPECT_NE(sum.graphs_updated, 0u);
+  EXPECT_NE(sum.placed, 0u);
 }
 
 TEST_F(CommandSimulation, NothingIsLostWhereNothingHappens) {

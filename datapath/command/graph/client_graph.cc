@@ -119,6 +119,35 @@ Result<std::uint64_t> Channel::upload(Handle handle, const Graph& graph) {
       {static_cast<std::uint16_t>(Opcode::kGraph), datapath::command::kMustKnow, bytes_of(body), {}}, graph.bytes());
 }
 
+Result<std::uint64_t> Channel::update_graph(Handle graph, std::uint32_t number, const Launch& launch,
+                                            std::span<const std::byte> parameters) {
+  if (!valid()) return Status(Code::kInvalidArgument, "this handle names no channel");
+  const Limits& limits = of(channel_)->session().limits();
+  if (Status fine = check_graphs(limits); !fine.ok()) return fine;
+  if (limits.version < datapath::command::kChannelVersion) {
+    return Status(Code::kVersionMismatch,
+                  fmt::format("the service speaks version {} of the commands' protocol, in which graphs stay as they "
+                              "are; version {} does: upload another graph, or update the service",
+                              limits.version, datapath::command::kChannelVersion));
+  }
+  if (graph.bits == 0 || number == 0 || number > limits.graph_records || launch.function.bits != 0) {
+    return wrong(
+        fmt::format("command {} of graph {}, and function {}; neither of the first is 0, commands are counted "
+                    "from 1 to at most {}, and the function stays: leave it out",
+                    number, graph.bits, launch.function.bits, limits.graph_records));
+  }
+  if (Status fine = datapath::command::check_extents(launch, parameters.size(), limits); !fine.ok()) return fine;
+  const datapath::command::UpdateGraphBody body{graph.bits,
+                                                number,
+                                                static_cast<std::uint32_t>(parameters.size()),
+                                                {launch.grid.x, launch.grid.y, launch.grid.z},
+                                                {launch.block.x, launch.block.y, launch.block.z},
+                                                launch.shared_bytes,
+                                                0};
+  return of(channel_)->append(
+      {static_cast<std::uint16_t>(Opcode::kUpdateGraph), datapath::command::kMustKnow, bytes_of(body), parameters});
+}
+
 Result<std::uint64_t> Channel::launch_graph(Handle graph) { return append(channel_, Opcode::kLaunchGraph, graph); }
 Result<std::uint64_t> Channel::release_graph(Handle graph) { return append(channel_, Opcode::kReleaseGraph, graph); }
 

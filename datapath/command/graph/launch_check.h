@@ -12,12 +12,11 @@
 
 namespace fairlead::datapath::command {
 
-/// ok, or why there is no such launch.
-[[nodiscard]] inline Status check_launch(const fairlead::command::Launch& launch, std::size_t parameters,
-                                         const fairlead::command::Limits& limits) {
+/// ok, or why nothing can be launched so, whichever its function.
+[[nodiscard]] inline Status check_extents(const fairlead::command::Launch& launch, std::size_t parameters,
+                                          const fairlead::command::Limits& limits) {
   const auto wrong = [](std::string text) { return Status(Code::kInvalidArgument, std::move(text)); };
   const fairlead::command::Extent &grid = launch.grid, &block = launch.block;
-  if (launch.function.bits == 0) return wrong("the launch names no function");
   if (grid.x == 0 || grid.y == 0 || grid.z == 0 || grid.x > limits.grid.x || grid.y > limits.grid.y ||
       grid.z > limits.grid.z) {
     return wrong(fmt::format("a grid of {} x {} x {} blocks; each is 1 to {}, {}, {}", grid.x, grid.y, grid.z,
@@ -35,6 +34,13 @@ namespace fairlead::datapath::command {
     return wrong(fmt::format("{} bytes of parameters; a launch has at most {}", parameters, limits.parameter_bytes));
   }
   return {};
+}
+
+/// ok, or why there is no such launch.
+[[nodiscard]] inline Status check_launch(const fairlead::command::Launch& launch, std::size_t parameters,
+                                         const fairlead::command::Limits& limits) {
+  if (launch.function.bits == 0) return {Code::kInvalidArgument, "the launch names no function"};
+  return check_extents(launch, parameters, limits);
 }
 
 }  // namespace fairlead::datapath::command

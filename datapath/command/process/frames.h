@@ -2,7 +2,7 @@
 // and so many bytes. Both are of one release; the server trusts what the other says with nothing but that session.
 //
 // A round: messages of the client's, then kRun; then what is to be said to the client, then kRan. Nobody speaks out of
-// turn. Threads: one a side.
+// turn, and what is asked within a run is answered at once. Threads: one a side.
 #pragma once
 
 #include <cstddef>
@@ -21,6 +21,11 @@ enum class FrameType : std::uint32_t {
   kRun,        // server: Run
   kSend,       // the other: a message to the client
   kRan,        // the other: Ran
+  // Of images (images.h), in the middle of a run.
+  kFindImage,   // the other
+  kFoundImage,  // server, which answers
+  kAddImage,    // the other
+  kImagePart,   // behind one of the last two
 };
 
 struct Begin {

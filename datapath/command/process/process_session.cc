@@ -24,8 +24,12 @@ constexpr int kGraceMs = 200;  // for it to end by itself, when nobody speaks to
 }  // namespace
 
 ProcessSession::ProcessSession(Outlet& outlet, const ServerSession::Terms& terms, std::vector<std::string> program,
-                               std::shared_ptr<TenantAccount> account)
-    : outlet_(outlet), terms_(terms), program_(std::move(program)), account_(std::move(account)) {}
+                               std::shared_ptr<TenantAccount> account, std::shared_ptr<ImageStore> images)
+    : outlet_(outlet),
+      terms_(terms),
+      program_(std::move(program)),
+      account_(std::move(account)),
+      images_(std::move(images), terms.module_bytes) {}
 
 ProcessSession::~ProcessSession() { (void)end_process(); }
 
@@ -191,6 +195,10 @@ bool ProcessSession::relay() {
   while (const std::optional<FramePipe::Frame> frame = pipe_->read()) {
     if (frame->header.type == FrameType::kSend) {
       outlet_.send(static_cast<TrafficClass>(frame->header.traffic), frame->bytes);
+      continue;
+    }
+    if (frame->header.type == FrameType::kFindImage || frame->header.type == FrameType::kAddImage) {
+      if (!images_.answer(*pipe_, *frame)) return false;
       continue;
     }
     const std::optional<Ran> ran = frame->header.type == FrameType::kRan ? value_of<Ran>(*frame) : std::nullopt;

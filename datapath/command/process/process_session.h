@@ -15,6 +15,7 @@
 
 #include "base/unique_fd.h"
 #include "datapath/command/process/frames.h"
+#include "datapath/command/process/images.h"
 #include "datapath/command/process/shared_page.h"
 #include "datapath/command/tenants.h"
 
@@ -22,9 +23,9 @@ namespace fairlead::datapath::command {
 
 class ProcessSession final : public SessionRunner {
  public:
-  /// `program`: what to start, and its arguments: it calls fairlead::command::serve_session().
+  /// `program`: what to start, and its arguments: it calls fairlead::command::serve_session(). `images`: the service's.
   ProcessSession(Outlet& outlet, const ServerSession::Terms& terms, std::vector<std::string> program,
-                 std::shared_ptr<TenantAccount> account);
+                 std::shared_ptr<TenantAccount> account, std::shared_ptr<ImageStore> images = nullptr);
   ~ProcessSession() override;
 
   void take(std::vector<std::byte> message, TrafficClass traffic) override;
@@ -56,6 +57,7 @@ class ProcessSession final : public SessionRunner {
   const ServerSession::Terms terms_;
   const std::vector<std::string> program_;
   const std::shared_ptr<TenantAccount> account_;
+  ImageDesk images_;
 
   SharedPage<SessionMeter> meter_;
   std::atomic<SessionMeter*> shared_{nullptr};  // meter_'s, once there is one

@@ -9,6 +9,7 @@
 
 #include "datapath/command/metered_executor.h"
 #include "datapath/command/process/frames.h"
+#include "datapath/command/process/images.h"
 #include "datapath/command/process/inherited.h"
 #include "datapath/command/process/shared_page.h"
 #include "datapath/command/server_session.h"
@@ -84,7 +85,7 @@ int serve(const ExecutorFactory& executors) {
   Mouth mouth(pipe, *own->value);
   ServerSession session(
       mouth, begin->terms, [&] { return MeteredExecutor::make(executors, Peer(), tenant->value, begin->slot); },
-      own->value.get());
+      own->value.get(), std::make_shared<RemoteImages>(pipe, begin->terms.module_bytes));
   while ((frame = pipe.read())) {
     if (frame->header.type == FrameType::kMessage) {
       session.take({frame->bytes.begin(), frame->bytes.end()}, static_cast<TrafficClass>(frame->header.traffic));

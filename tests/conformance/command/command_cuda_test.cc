@@ -153,6 +153,40 @@ TEST_P(CommandCuda, ExecutedIsNotComplete) {
   EXPECT_TRUE(std::ranges::all_of(large, [](std::byte byte) { return byte == std::byte{0x77}; }));
 }
 
+/// Those whose sessions have processes of their own. Their doubles know no image but those that come along: it is the
+/// driver that refuses others.
+class CommandCudaProcesses : public CommandPair {
+ protected:
+  /// The words of the driver, which has it.
+  void refuse(command::Session& own, const std::string& image) {
+    Channel channel = open(own);
+    must(channel.load_module(own.new_handle(), std::as_bytes(std::span(image))));
+    EXPECT_THAT(failure_of(channel).text, HasSubstr("the driver says: ptxas: a syntax error"));
+  }
+};
+
+TEST_P(CommandCudaProcesses, ShareWhatClientsSent) {
+  const std::string small = ".version 1.0 small", large = ".version 1.0 large" + std::string(3 << 20, '.');
+  refuse(*session, large);
+  EXPECT_EQ(service->stats().modules_sent, 1u);
+  for (int i = 0; i < 2; ++i) {
+    command::Session own = connect();
+    refuse(own, small);
+    refuse(own, large);
+  }
+  EXPECT_EQ(service->stats().modules_sent, 2u) << "the service had them";
+  EXPECT_EQ(service->stats().modules_cached, 2u);
+}
+
+std::vector<CommandWay> process_ways() {
+  std::vector<CommandWay> all = cuda_command_ways();
+  std::erase_if(all, [](const CommandWay& each) { return !each.isolated; });
+  return all;
+}
+INSTANTIATE_TEST_SUITE_P(Cuda, CommandCudaProcesses, testing::ValuesIn(process_ways()),
+                         [](const auto& info) { return info.param.name(); });
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(CommandCudaProcesses);
+
 /// Those whose double is this process's.
 std::vector<CommandWay> own_ways() {
   std::vector<CommandWay> all = cuda_command_ways();

@@ -38,8 +38,8 @@ class Stranger {
   void greet() {
     say(datapath::command::hello_message({.payload_bytes = 4096}));
     const Event welcome = next_of(peer, Event::Kind::kMessage);
-    ASSERT_EQ(welcome.data.size(),
-              sizeof(MessageHeader) + sizeof(datapath::command::Welcome) + sizeof(datapath::command::WelcomeMore));
+    ASSERT_EQ(welcome.data.size(), sizeof(MessageHeader) + sizeof(datapath::command::Welcome) +
+                                       sizeof(datapath::command::WelcomeMore) + sizeof(datapath::command::WelcomeLast));
   }
   void give(std::uint64_t first, std::uint32_t count, Bytes record) {
     std::vector<std::byte> message = datapath::command::make_message(
@@ -213,7 +213,8 @@ TEST_P(CommandEnds, ASessionWhoseLastCommandRunsIsCounted) {
   hung.flush();
   ASSERT_TRUE(comes_true([&] { return kernels.signals().entered.load() == 1; }));
   session->close();
-  ASSERT_TRUE(comes_true([&] { return service->stats().sessions == 0; }));
+  ASSERT_TRUE(comes_true([&] { return service->stats().leaving == 1; }));
+  EXPECT_EQ(service->stats().sessions, 1u) << "it has its memory and its thread yet";
   const auto begin = [&] { return Session::connect(*client, service->listen_address(), {.patience = kPatience}); };
   const Result<Session> refused = begin();
   ASSERT_FALSE(refused);
@@ -221,6 +222,7 @@ TEST_P(CommandEnds, ASessionWhoseLastCommandRunsIsCounted) {
   EXPECT_THAT(refused.error().message(), HasSubstr("has 1 sessions, the limit (max_sessions), and 1 of their clients"));
   kernels.signals().open.store(true);
   EXPECT_TRUE(comes_true([&] { return begin().status().ok(); })) << "what it ran has ended";
+  EXPECT_TRUE(comes_true([&] { return service->stats().sessions == 0 && service->stats().leaving == 0; }));
 }
 
 TEST_P(CommandEnds, WhereThereIsNoThreadASessionIsRefused) {
@@ -348,6 +350,25 @@ TEST_P(CommandEnds, AServiceThatStopsEndsWaits) {
   EXPECT_FALSE(channel.recover().ok());
   EXPECT_FALSE(session->open_channel());
   EXPECT_EQ(GetParam().isolated ? 0 : kernels.signals().executors.load(), 0);
+}
+
+TEST_P(CommandEnds, WhoIsTurnedAwayIsJudgedOnce) {
+  start({.max_sessions = 1});
+  Result<Peer> second = client->connect(service->listen_address());
+  ASSERT_TRUE(second) << second.error().to_string();
+  ASSERT_TRUE(second->wait_ready(kPatience).ok());
+  const auto hello = datapath::command::hello_message({.payload_bytes = 4096});
+  for (int i = 0; i < 20; ++i) (void)second->send(hello, datapath::command::kMessageValue);
+  int refusals = 0;
+  for (bool ended = false; !ended;) {
+    const Event event = second->next_event(kPatience);
+    ASSERT_NE(event.kind, Event::Kind::kNone);
+    if (event.kind == Event::Kind::kMessage) ++refusals;
+    ended = event.kind == Event::Kind::kClosed;
+  }
+  EXPECT_EQ(refusals, 1);
+  EXPECT_EQ(service->stats().sessions_refused, 1u);
+  EXPECT_EQ(service->stats().sessions, 1u);
 }
 
 TEST_P(CommandEnds, LimitsOfAServiceAreSaid) {

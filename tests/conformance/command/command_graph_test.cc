@@ -221,6 +221,65 @@ TEST_P(CommandGraphs, AreBoundedAndCountAsMemory) {
   EXPECT_TRUE(comes_true([this] { return memory() == 0; })) << "it goes with the session";
 }
 
+// As cuGraphExecKernelNodeSetParams: what was launched before has the parameters of that time.
+TEST_P(CommandGraphs, ParametersOfLaunchesChangeBetweenRuns) {
+  Channel channel = open(*session), other = open(*session);
+  const Handle x = put(channel, {1, 2}), y = put(channel, {10, 20}), sum = put(channel, {0, 0});
+  const Handle saxpy = load(channel, "saxpy"), graph = session->new_handle();
+  Graph commands;
+  must(commands.fill(sum, 0, 8, 0));
+  EXPECT_EQ(must(commands.launch({saxpy}, pack(1.0f, Pointer{x}, Pointer{sum}, 2u))), 2u);
+  must(channel.upload(graph, commands));
+  std::vector<std::vector<float>> seen;
+  const auto run = [&](Channel& on) {
+    must(on.launch_graph(graph));
+    seen.push_back(get(on, sum, 2));
+  };
+  run(channel);
+  must(channel.update_graph(graph, 2, {}, pack(3.0f, Pointer{y}, Pointer{sum}, 2u)));
+  run(channel);
+  for (float factor = 0; factor < 50; ++factor) {  // nobody waits in between
+    must(channel.update_graph(graph, 2, {}, pack(factor, Pointer{x}, Pointer{sum}, 2u)));
+    must(channel.launch_graph(graph));
+  }
+  seen.push_back(get(channel, sum, 2));
+  const command::Mark mark = must(channel.record());
+  must(other.fence(mark));
+  run(other);
+  EXPECT_EQ(seen, (std::vector<std::vector<float>>{{1, 2}, {30, 60}, {49, 98}, {49, 98}}));
+
+  // What can be seen to be wrong here is no failure of the channel.
+  const auto parameters = pack(1.0f, Pointer{x}, Pointer{sum}, 2u);
+  for (const Status& refused :
+       {channel.update_graph(graph, 0, {}, parameters).error(), channel.update_graph({0}, 2, {}, parameters).error(),
+        channel.update_graph(graph, 2, {saxpy}, parameters).error(),
+        channel.update_graph(graph, 2, {.grid = {0}}, parameters).error()}) {
+    EXPECT_EQ(refused.code(), Code::kInvalidArgument) << refused.message();
+  }
+  // What only the service sees fails, and leaves the graph as it was.
+  must(channel.update_graph(graph, 1, {}, parameters));
+  EXPECT_THAT(failure_of(channel).text, HasSubstr("is no launch"));
+  must(channel.update_graph(graph, 2, {}, pack(1.0f, Pointer{{12345}}, Pointer{sum}, 2u)));
+  EXPECT_EQ(failure_of(channel).result, command::kInvalidHandle);
+  run(channel);
+  EXPECT_EQ(seen.back(), (std::vector<float>{49, 98}));
+}
+
+TEST_P(CommandGraphs, AnUpdateBringsBackOneWhoseMemoryWasReleased) {
+  Channel channel = open(*session);
+  const Handle x = put(channel, {1}), y = put(channel, {2}), sum = put(channel, {0});
+  const Handle saxpy = load(channel, "saxpy"), graph = session->new_handle();
+  Graph commands;
+  must(commands.launch({saxpy}, pack(1.0f, Pointer{x}, Pointer{sum}, 1u)));
+  must(channel.upload(graph, commands));
+  must(channel.release(x));
+  must(channel.launch_graph(graph));
+  EXPECT_THAT(failure_of(channel).text, HasSubstr("uses allocation " + std::to_string(x.bits)));
+  must(channel.update_graph(graph, 1, {}, pack(1.0f, Pointer{y}, Pointer{sum}, 1u)));
+  must(channel.launch_graph(graph));
+  EXPECT_EQ(get(channel, sum, 1), (std::vector<float>{2}));
+}
+
 TEST_P(CommandGraphs, AServiceMayTakeNone) {
   start({.graph_records = 0});
   EXPECT_EQ(session->limits().graph_records, 0u);
@@ -261,8 +320,8 @@ TEST_P(CommandGraphs, AnOlderServiceKnowsNone) {
   Channel channel = open(old);
   Graph graph;
   must(graph.fill({1}, 0, 1, 0));
-  for (const Status& refused :
-       {channel.upload({1}, graph).error(), channel.launch_graph({1}).error(), channel.release_graph({1}).error()}) {
+  for (const Status& refused : {channel.upload({1}, graph).error(), channel.launch_graph({1}).error(),
+                                channel.release_graph({1}).error(), channel.update_graph({1}, 1, {}, {}).error()}) {
     EXPECT_EQ(refused.code(), Code::kVersionMismatch);
     EXPECT_THAT(refused.message(), HasSubstr("speaks version 2 of the commands' protocol, which knows no graphs"));
   }

@@ -43,6 +43,12 @@ TEST(CommandCodec, BytesOfTheGreeting) {
             "0300000000000000"
             "0400000000000000"
             "0500000000000000");
+  EXPECT_EQ(hex(Bytes(welcome_message({}, WelcomeMore{}, WelcomeLast{0, -5})).last(sizeof(WelcomeLast))),
+            "00000000"
+            "fbffffff");
+  EXPECT_EQ(hex(channel_message(7, {.priority = -2})),
+            "0a000700000000000000000000000000"
+            "feffffff00000000");
   EXPECT_EQ(hex(refused_message({Code::kVersionMismatch, "no"})),
             "03000000000000000000000000000000"
             "0e00020000000000"

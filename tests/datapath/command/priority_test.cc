@@ -65,18 +65,21 @@ TEST_F(PrioritySession, TheGreaterRunsFirstWhicheverCameFirst) {
   give_notes(1, 1, 10, 3);
   run();
   EXPECT_THAT(ran_, testing::ElementsAre(10, 11, 12, 20, 21, 22, 0, 1, 2));
-  for (const std::uint16_t channel : {0, 1, 2}) EXPECT_EQ(replies(channel).executed, 3u);
+  for (std::uint16_t channel = 0; channel <= 2; ++channel) EXPECT_EQ(replies(channel).executed, 3u);
 }
 
 TEST_F(PrioritySession, WhatIsBeyondTheLimitsIsTheNearest) {
   greet();
   load_note();
-  open(1, -100);
-  open(2, -5);
+  open(1, -5);
+  open(2, -100);
+  open(3, -4);
+  give_notes(3, 1, 30, 1);
   give_notes(2, 1, 20, 1);
   give_notes(1, 1, 10, 1);
   run();
-  EXPECT_THAT(ran_, testing::ElementsAre(20, 10)) << "both are of the greatest, so by turns, as they were told of";
+  EXPECT_THAT(ran_, testing::ElementsAre(10, 20, 30))
+      << "the second is of the same as the first, and was told of later";
 }
 
 TEST_F(PrioritySession, OneThatWaitsLetsLowerOnesRunAndGoesOnBeforeTheirNextCommand) {
@@ -99,6 +102,18 @@ TEST_F(PrioritySession, OneThatWaitsForLongDoesNotHoldLowerOnes) {
   run();
   ASSERT_EQ(ran_.size(), 1025u);
   EXPECT_EQ(std::ranges::find(ran_, 9999u) - ran_.begin(), 1000);
+}
+
+TEST_F(PrioritySession, WhileOneWaitsAllLowerOnesTakeTurns) {
+  greet();
+  load_note();
+  open(1, -1);
+  give(1, 1, {fence(0, 1000)});
+  give_notes(0, 1, 0, 100);
+  give_notes(2, 1, 1000, 100);
+  run();
+  ASSERT_EQ(ran_.size(), 200u);
+  EXPECT_EQ(std::ranges::count_if(ran_.begin(), ran_.begin() + 100, [](std::uint32_t n) { return n >= 1000; }), 50);
 }
 
 TEST_F(PrioritySession, WhatComesMeanwhileIsTakenBeforeALowerOnesNextCommand) {
@@ -152,6 +167,7 @@ TEST_F(PrioritySession, APriorityIsSaidBeforeTheFirstCommand) {
 TEST_F(PrioritySession, PayloadMayComeBeforeIt) {
   greet();
   give(15, 1, {allocate(7, 4096)});
+  run();
   give_payload(0, 1, 4096);
   open(0, -1);
   give(0, 1, {record(Opcode::kCopyIn, CopyBody{7, 0, 4096})});

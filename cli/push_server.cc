@@ -50,8 +50,11 @@ struct PushServer::Push {
   Status drafted;
   double disk_seconds = 0;
   std::atomic<bool> waiting{false};  // for the server's thread: the push's own has got that far
+  std::atomic<bool> ended{true};     // nothing is left for the push's own thread to do
   std::jthread thread;               // last: it ends before what it works on goes
 
+  /// It waits for its own thread, not for its client.
+  [[nodiscard]] bool works() const noexcept { return phase == Phase::kPreparing || phase == Phase::kChecking; }
   [[nodiscard]] std::uint32_t crc_of(std::size_t index, const std::stop_token& stop = {}) const {
     std::uint32_t crc = 0;
     const Memory tensor = model->tensor(index);
@@ -191,8 +194,9 @@ void PushServer::on_event(const Peer& peer, const Event& event) {
 
 void PushServer::on_closed(Client& client, const Status& status) {
   std::string line = fmt::format("{} {}", client.who, status.ok() ? "disconnected" : "lost: " + status.to_string());
-  if (client.push != nullptr) {
-    line += fmt::format("; push of {} abandoned, its memory is free again", client.push->begin.model);
+  const bool pushed = client.push != nullptr;
+  if (pushed) {
+    line += fmt::format("; push of {} abandoned, its memory is free ", client.push->begin.model);
     ++counters_->pushes_abandoned;
     --counters_->pushing;
   }
@@ -208,6 +212,7 @@ void PushServer::on_closed(Client& client, const Status& status) {
     gone = std::move(*at);
     clients_.erase(at);
   }
+  if (pushed) line += abandon(std::move(gone->push)) ? "again" : "as soon as its thread has ended";
   gone.reset();
   counters_->clients.store(clients_.size(), std::memory_order_relaxed);
   ++ended_;
@@ -315,7 +320,7 @@ Status PushServer::reserve(Client& client, std::uint64_t bytes) {
     if (status.code() != Code::kUnavailable) return status;
     Client* silent = nullptr;
     for (const auto& other : clients_) {
-      if (other.get() == &client || other->push == nullptr || other->push->phase == Push::Phase::kChecking) continue;
+      if (other.get() == &client || other->push == nullptr || other->push->works()) continue;
       const double seconds = other->push->since_sign.seconds();
       if (std::chrono::duration<double>(seconds) < settings_.stalled) continue;
       if (silent == nullptr || seconds > silent->push->since_sign.seconds()) silent = other.get();
@@ -423,7 +428,7 @@ void PushServer::handle(Client& client, PushFinish message) {
     const bool right = std::ranges::all_of(push->wrong, [](const std::string& what) { return what.empty(); });
     if (right && settings_.disk != nullptr && !stop.stop_requested()) {
       const bench::Stopwatch watch;
-      Result<ModelDisk::Draft> draft = settings_.disk->write(*push->model);
+      Result<ModelDisk::Draft> draft = settings_.disk->write(*push->model, stop);
       push->drafted = draft.status();
       if (draft) push->draft = *std::move(draft);
       push->disk_seconds = watch.seconds();
@@ -445,20 +450,21 @@ Status PushServer::keep(Push& push, Refused* why) {
     *why = no_room(dropped.error());
     return dropped.error();
   }
-  if (disk != nullptr) {
-    if (Status named = disk->name(std::move(push.draft), *push.model); !named.ok()) {
-      ++counters_->store_failed;
-      return {named.code(), named.message() + "; the model is kept in memory alone"};
-    }
-    counters_->store_written_bytes += push.model->size;
-    counters_->store_seconds.observe(push.disk_seconds);
-  }
+  const Status named = disk == nullptr ? Status() : disk->name(std::move(push.draft), *push.model);
   for (const std::shared_ptr<const Model>& model : *dropped) {
     ++counters_->models_evicted;
     console_->warning(
         fmt::format("model {} of {} dropped: it made room for {}", model->name, human(model->bytes), push.begin.model));
     const Status removed = disk == nullptr ? Status() : disk->remove(*model);
     if (!removed.ok()) console_->error(removed);
+  }
+  if (!named.ok()) {
+    ++counters_->store_failed;
+    return {named.code(), named.message() + "; the model is kept in memory alone"};
+  }
+  if (disk != nullptr) {
+    counters_->store_written_bytes += push.model->size;
+    counters_->store_seconds.observe(push.disk_seconds);
   }
   return {};
 }
@@ -502,11 +508,25 @@ void PushServer::finish(Client& client) {
 
 void PushServer::run(Push& push, std::function<void(const std::stop_token&)> work) {
   push.thread = {};  // what it did before must be over
+  push.ended.store(false, std::memory_order_relaxed);
+  const auto all = [this, &push, work = std::move(work)](const std::stop_token& stop) {
+    work(stop);
+    push.ended.store(true, std::memory_order_release);
+    ::eventfd_write(wake_.get(), 1);
+  };
   try {
-    push.thread = std::jthread(work);
+    push.thread = std::jthread(all);
   } catch (const std::system_error&) {
-    work({});  // no more threads to be had: slowly, then
+    all({});  // no more threads to be had: slowly, then
   }
+}
+
+// A thread that allocates, or has a file synced, may take long and cannot be cut short: no client waits for that.
+bool PushServer::abandon(std::unique_ptr<Push> push) {
+  push->thread.request_stop();
+  if (!push->works() || push->ended.load(std::memory_order_acquire)) return true;
+  abandoned_.push_back(std::move(push));
+  return false;
 }
 
 void PushServer::hand_back(Push& push) {
@@ -524,6 +544,7 @@ bool PushServer::busy() {
 void PushServer::progress() {
   eventfd_t wakes = 0;
   ::eventfd_read(wake_.get(), &wakes);
+  std::erase_if(abandoned_, [](const auto& push) { return push->ended.load(std::memory_order_acquire); });
   for (std::size_t i = 0; i < clients_.size(); ++i) {
     Client& client = *clients_[i];
     if (client.push == nullptr || !client.push->waiting.exchange(false, std::memory_order_acquire)) continue;
@@ -585,11 +606,12 @@ void PushServer::refuse(Client& client, Status status, Refused why) {
     ++counters_->pushes_refused;
     client.files_to_skip = client.push->begin.files - client.push->files_seen;
     client.tensors_to_skip = client.push->begin.tensors - client.push->described;
-    std::unique_ptr<Push> gone;  // outside of the lock: its thread may take a while to end
+    std::unique_ptr<Push> gone;  // outside of the lock
     {
       const std::scoped_lock lock(mutex_);
       gone = std::move(client.push);
     }
+    abandon(std::move(gone));
     --counters_->pushing;
   }
   send(client, Refusal{std::move(status)});

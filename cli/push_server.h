@@ -21,6 +21,7 @@
 #include "cli/base/console.h"
 #include "cli/models/model_disk.h"
 #include "cli/models/model_store.h"
+#include "cli/server/reloads.h"
 #include "fairlead/engine.h"
 #include "metrics/duration_histogram.h"
 
@@ -48,7 +49,7 @@ struct ServeCounters {
   std::atomic<std::uint64_t> pulled_bytes{0};   // of models, as each pull ends
   std::atomic<std::uint64_t> pushing{0}, pulling{0};
   std::array<std::atomic<std::uint64_t>, kRefusedNames.size()> refused{};
-  std::atomic<std::uint64_t> reloads_done{0}, reloads_failed{0};
+  Reloads reloads;
   std::atomic<std::uint64_t> store_models_loaded{0}, store_damaged{0}, store_failed{0}, store_written_bytes{0};
   metrics::DurationHistogram store_seconds;
   std::atomic<std::uint64_t> pushes_verified{0}, pushes_failed{0}, pushes_refused{0}, pushes_abandoned{0};
@@ -132,8 +133,10 @@ class PushServer {
   void begin_receiving(Client& client);
   void finish(Client& client);
   /// Runs `work` on the push's thread, which hands back when progress() is to go on.
-  static void run(Push& push, std::function<void(const std::stop_token&)> work);
+  void run(Push& push, std::function<void(const std::stop_token&)> work);
   void hand_back(Push& push);
+  /// Frees a push that comes to nothing: now, or in progress() once its thread has ended. Whether it is free already.
+  bool abandon(std::unique_ptr<Push> push);
   void send(Client& client, const PushMessage& message);
   /// Keeps a verified model, in memory and on disk. Gives why not.
   Status keep(Push& push, Refused* why);
@@ -148,6 +151,7 @@ class PushServer {
   UniqueFd wake_;
   mutable std::mutex mutex_;  // who changes clients_ or what one does, or reads it on another thread, holds it
   std::vector<std::unique_ptr<Client>> clients_;
+  std::vector<std::unique_ptr<Push>> abandoned_;  // their threads still run; of the server's thread alone
   std::uint64_t ended_ = 0;
   bool draining_ = false;
   std::uint64_t next_push_ = 1;

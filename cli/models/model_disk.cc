@@ -40,8 +40,10 @@ std::uint64_t data_begin(std::uint64_t description) {
   return (sizeof(Head) + description + kAlign - 1) / kAlign * kAlign;
 }
 
-Status write_all(int fd, const fs::path& path, std::span<const std::byte> bytes, std::uint64_t offset) {
+Status write_all(int fd, const fs::path& path, std::span<const std::byte> bytes, std::uint64_t offset,
+                 const std::stop_token& stop) {
   while (!bytes.empty()) {
+    if (stop.stop_requested()) return {Code::kCancelled, fmt::format("{} was not written to its end", path.native())};
     const ssize_t done = ::pwrite(fd, bytes.data(), std::min(bytes.size(), kPiece), static_cast<off_t>(offset));
     if (done < 0 && errno == EINTR) continue;
     if (done < 0) return file_error("write", path.native(), errno);
@@ -73,6 +75,38 @@ Status sync_folder(const fs::path& folder) {
   // Some file systems cannot (EINVAL): the name is then as safe as they make it.
   if (fd && (::fsync(fd.get()) == 0 || errno == EINVAL)) return {};
   return file_error("write to the disk", folder.native(), errno);
+}
+
+/// Calls `each` for every entry of a folder, as far as it can be read.
+template <typename Each>
+std::error_code for_each_entry(const fs::path& folder, Each each) {
+  std::error_code error;
+  for (fs::directory_iterator at(folder, error), end; !error && at != end; at.increment(error)) each(*at);
+  return error;
+}
+
+/// Whose models lie in a folder of this name; nothing: it is none of ours.
+std::optional<std::string> owner_of(std::string_view folder) {
+  if (folder == kAll) return std::string();
+  if (!folder.starts_with(kOf) || !is_principal_name(folder.substr(kOf.size()))) return std::nullopt;
+  return std::string(folder.substr(kOf.size()));
+}
+
+/// MODEL.NUMBER.draft, as write() names what it has not finished.
+bool is_draft(const fs::path& path) {
+  const fs::path numbered = path.stem();
+  const std::string number = numbered.extension();
+  return path.extension() == kDraft && number.size() > 1 &&
+         std::all_of(number.begin() + 1, number.end(), [](char c) { return c >= '0' && c <= '9'; }) &&
+         check_model_name(numbered.stem().native()).ok();
+}
+
+/// What a server that was killed left half written.
+void remove_drafts(const fs::path& folder) {
+  for_each_entry(folder, [](const fs::directory_entry& entry) {
+    std::error_code ignored;
+    if (is_draft(entry.path())) fs::remove(entry.path(), ignored);
+  });
 }
 
 void append(std::vector<std::byte>& out, const PushMessage& message) {
@@ -155,7 +189,11 @@ ModelDisk::Draft::~Draft() {
 }
 
 Result<std::unique_ptr<ModelDisk>> ModelDisk::open(const std::string& folder) {
-  if (::mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST) return file_error("create", folder, errno);
+  if (::mkdir(folder.c_str(), 0700) == 0) {
+    if (Status synced = sync_folder(fs::path(folder) / ".."); !synced.ok()) return synced;
+  } else if (errno != EEXIST) {
+    return file_error("create", folder, errno);
+  }
   UniqueFd lock(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!lock) return file_error("open", folder, errno);
   if (::flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
@@ -164,10 +202,9 @@ Result<std::unique_ptr<ModelDisk>> ModelDisk::open(const std::string& folder) {
                   fmt::format("another server keeps its models in {}; end it, or name another --store", folder));
   }
   if (::access(folder.c_str(), W_OK | X_OK) != 0) return file_error("write to", folder, errno);
-  std::error_code error;
-  for (const auto& entry : fs::recursive_directory_iterator(folder, error)) {
-    if (entry.path().extension() == kDraft) fs::remove(entry.path(), error);
-  }
+  for_each_entry(folder, [](const fs::directory_entry& entry) {
+    if (owner_of(entry.path().filename().native())) remove_drafts(entry.path());
+  });
   return std::unique_ptr<ModelDisk>(new ModelDisk(folder, std::move(lock)));
 }
 
@@ -179,13 +216,11 @@ fs::path ModelDisk::path_of(const Model& model) const {
   return folder_of(model.owner) / (model.name + std::string(kModel));
 }
 
-Result<ModelDisk::Draft> ModelDisk::write(const Model& model) {
+Result<ModelDisk::Draft> ModelDisk::write(const Model& model, const std::stop_token& stop) {
   const fs::path folder = folder_of(model.owner);
-  if (::mkdir(folder.c_str(), 0700) == 0) {
-    if (Status synced = sync_folder(folder_); !synced.ok()) return synced;
-  } else if (errno != EEXIST) {
-    return file_error("create", folder.native(), errno);
-  }
+  if (::mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST) return file_error("create", folder.native(), errno);
+  // Also where it was there: another push, or a server that was killed, may have made it just now.
+  if (Status synced = sync_folder(folder_); !synced.ok()) return synced;
   const fs::path path = folder / fmt::format("{}.{}{}", model.name, drafts_.fetch_add(1), kDraft);
   const UniqueFd fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
   if (!fd) return file_error("create", path.native(), errno);
@@ -201,9 +236,9 @@ Result<ModelDisk::Draft> ModelDisk::write(const Model& model) {
   // Room first: what does not fit is known before gigabytes are written.
   const int error = ::posix_fallocate(fd.get(), 0, static_cast<off_t>(begin + model.size));
   if (error != 0) return file_error(fmt::format("make room for {} bytes in", begin + model.size), path.native(), error);
-  Status done = write_all(fd.get(), path, std::as_bytes(std::span(&head, 1)), 0);
-  if (done.ok()) done = write_all(fd.get(), path, description, sizeof head);
-  if (done.ok() && model.size != 0) done = write_all(fd.get(), path, model.memory.bytes(), begin);
+  Status done = write_all(fd.get(), path, std::as_bytes(std::span(&head, 1)), 0, stop);
+  if (done.ok()) done = write_all(fd.get(), path, description, sizeof head, stop);
+  if (done.ok() && model.size != 0) done = write_all(fd.get(), path, model.memory.bytes(), begin, stop);
   if (done.ok() && ::fsync(fd.get()) != 0) done = file_error("write to the disk", path.native(), errno);
   if (!done.ok()) return done;
   return draft;
@@ -225,17 +260,22 @@ Status ModelDisk::remove(const Model& model) {
 Result<std::vector<ModelDisk::File>> ModelDisk::files() const {
   std::vector<File> all;
   std::error_code error;
-  for (const auto& folder : fs::directory_iterator(folder_, error)) {
-    const std::string word = folder.path().filename();
-    const std::string owner = word.starts_with(kOf) ? word.substr(kOf.size()) : "";
-    if (!folder.is_directory() || (word != kAll && !is_principal_name(owner))) continue;
-    for (const auto& entry : fs::directory_iterator(folder.path(), error)) {
+  const std::error_code listed = for_each_entry(folder_, [&](const fs::directory_entry& folder) {
+    std::error_code not_one;
+    const std::optional<std::string> owner = owner_of(folder.path().filename().native());
+    if (!owner || !folder.is_directory(not_one)) return;
+    const std::error_code unread = for_each_entry(folder.path(), [&](const fs::directory_entry& entry) {
       const std::string model = entry.path().stem();
-      if (entry.path().extension() != kModel || !check_model_name(model).ok() || !entry.is_regular_file()) continue;
-      all.push_back({entry.path(), owner, model, entry.file_size(), entry.last_write_time()});
-    }
-    if (error) break;
-  }
+      if (entry.path().extension() != kModel || !check_model_name(model).ok() || !entry.is_regular_file(not_one)) return;
+      std::error_code unknown;
+      File file{entry.path(), *owner, model, entry.file_size(unknown), {}};
+      if (!unknown) file.written = entry.last_write_time(unknown);
+      if (unknown) error = unknown;
+      all.push_back(std::move(file));
+    });
+    if (unread) error = unread;
+  });
+  if (listed) error = listed;
   if (error) return file_error("read", folder_.native(), error.value());
   std::ranges::sort(all, {}, [](const File& file) { return std::tie(file.written, file.path); });
   return all;

@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <stop_token>
 #include <string>
 #include <vector>
 
@@ -44,8 +45,8 @@ class ModelDisk {
     friend class ModelDisk;
     std::filesystem::path path_;
   };
-  /// Takes long. Errors: also kResourceExhausted (the disk is full).
-  Result<Draft> write(const Model& model);
+  /// Takes long; `stop` is looked at between pieces. Errors: also kResourceExhausted (the disk is full), kCancelled.
+  Result<Draft> write(const Model& model, const std::stop_token& stop = {});
   /// Gives it its name; what had that name is gone. When it returns the name is on the disk, too.
   Status name(Draft draft, const Model& model);
   /// Of a model that the server has dropped.

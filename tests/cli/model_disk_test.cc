@@ -130,6 +130,31 @@ TEST_F(ModelDiskTest, ADraftWithoutANameIsNothing) {
   EXPECT_THAT(everything(), ElementsAre("all/m.model"));
 }
 
+TEST_F(ModelDiskTest, OnlyItsOwnDraftsAreTakenAway) {
+  save(*model("", "m"));
+  fs::create_directories(folder_ / "of-trainer/deep");
+  fs::create_directories(folder_ / "notes");
+  const std::vector<std::string> others = {"all/letter.draft", "all/m.x.draft", "notes/m.1.draft",
+                                           "of-trainer/deep/m.1.draft"};
+  for (const std::string& other : others) std::ofstream(folder_ / other) << "somebody else's";
+  std::ofstream(folder_ / "of-trainer/m.v2.12.draft") << "of a server that was killed";
+  disk_.reset();
+  disk_ = open();
+  std::vector<std::string> left = others;
+  left.insert(left.begin() + 1, "all/m.model");
+  std::ranges::sort(left);
+  EXPECT_EQ(everything(), left);
+}
+
+TEST_F(ModelDiskTest, AStopEndsAWriteAndLeavesNothing) {
+  std::stop_source stop;
+  stop.request_stop();
+  const auto draft = disk_->write(*model("", "m"), stop.get_token());
+  ASSERT_FALSE(draft);
+  EXPECT_EQ(draft.error().code(), Code::kCancelled);
+  EXPECT_THAT(everything(), IsEmpty());
+}
+
 TEST_F(ModelDiskTest, OneServerAtATime) {
   const auto second = ModelDisk::open(folder_);
   ASSERT_FALSE(second);

@@ -43,7 +43,7 @@ void judge(Comparison& comparison, double confidence, std::uint64_t seed, bool e
 
 bool claims(Verdict verdict) { return verdict == Verdict::kCandidate || verdict == Verdict::kBaseline; }
 
-std::string reason_of(const Analysis& analysis) {
+std::string reason_of(const Analysis& analysis, bool interrupted) {
   const Comparison& primary = *analysis.primary();
   switch (primary.verdict) {
     case Verdict::kUnequalTerms: {
@@ -56,6 +56,7 @@ std::string reason_of(const Analysis& analysis) {
     case Verdict::kNoDifference:
       return fmt::format("the interval lies within {:g} % of 1", kNoDifference * 100);
     case Verdict::kInconclusive:
+      if (interrupted) return "it was interrupted: it ended when somebody chose, not when its plan said";
       if (primary.quads.size() < kFewestQuads) {
         return fmt::format("{} quads are too few to say anything: {} are needed", primary.quads.size(), kFewestQuads);
       }
@@ -99,12 +100,13 @@ Analysis analyse(const std::vector<Series>& all, std::vector<Term> terms, const 
     return analysis;
   }
   const bool unsteady = analysis.control && claims(analysis.control->verdict);
-  if (unsteady) {
+  const bool interrupted = plan.load.stopped();
+  if (unsteady || interrupted) {
     for (Comparison& each : analysis.results) {
       if (claims(each.verdict) || each.verdict == Verdict::kNoDifference) each.verdict = Verdict::kInconclusive;
     }
   }
-  analysis.reason = reason_of(analysis);
+  analysis.reason = reason_of(analysis, interrupted);
   return analysis;
 }
 

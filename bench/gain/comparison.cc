@@ -19,12 +19,15 @@ constexpr double kWarmUp = 0.1;        // of a block
 constexpr double kFirstWarmUp = 0.25;  // seconds
 constexpr unsigned kSlices = 10;       // of a block whose candidate rests between them
 
-Block block_of(const Sample& sample) {
+Block block_of(const Sample& sample, bool one_host) {
   return {.seconds = sample.seconds,
           .operations = sample.iterations,
           .size = sample.size,
           .initiator_cpu = sample.initiator_cpu.total(),
           .target_cpu = sample.target_cpu.total(),
+          .initiator_softirq = sample.initiator_cpu.softirq,
+          .target_softirq = sample.target_cpu.softirq,
+          .one_host = one_host,
           .latency_p50 = sample.latency.percentile(50),
           .latency_p99 = sample.latency.percentile(99)};
 }
@@ -34,7 +37,7 @@ Result<Block> measure_block(Load& load, const GainPlan& plan, bool rests) {
   if (plan.slow_candidate == 0) {
     const Result<Sample> sample = load.timed(plan.block, 0);
     if (!sample) return sample.error();
-    return block_of(*sample);
+    return block_of(*sample, plan.one_host);
   }
   Sample sum;
   for (unsigned slice = 0; slice < kSlices; ++slice) {
@@ -47,7 +50,7 @@ Result<Block> measure_block(Load& load, const GainPlan& plan, bool rests) {
     }
     sum.merge(*sample);
   }
-  return block_of(sum);
+  return block_of(sum, plan.one_host);
 }
 
 Result<Quad> measure_quad(Load& baseline, Load& candidate, const GainPlan& plan, bool candidate_outside, bool rests) {
@@ -124,6 +127,16 @@ Result<Series> measure_series(const Sessions& sessions, const GainPlan& plan, Ki
 
 double per(double amount, double of) { return of > 0 ? amount / of : 0; }
 
+// What a network costs is not all charged to the processes that use it. An end without time of its own has no figure.
+double cpu_of_both(const Block& block) {
+  const double softirq = block.one_host ? std::max(block.initiator_softirq, block.target_softirq)
+                                        : block.initiator_softirq + block.target_softirq;
+  return block.initiator_cpu + block.target_cpu + softirq;
+}
+double cpu_of_end(const Block& block, double process, double softirq) {
+  return process > 0 && !block.one_host ? process + softirq : process;
+}
+
 }  // namespace
 
 std::string_view name_of(Metric metric) noexcept {
@@ -145,11 +158,11 @@ double figure_of(const Block& block, Metric metric) noexcept {
     case Metric::kBandwidth:
       return per(bytes, block.seconds);
     case Metric::kBytesPerCpuSecond:
-      return per(bytes, block.initiator_cpu + block.target_cpu);
+      return per(bytes, cpu_of_both(block));
     case Metric::kInitiatorCpu:
-      return per(block.initiator_cpu * 1e9, bytes);
+      return per(cpu_of_end(block, block.initiator_cpu, block.initiator_softirq) * 1e9, bytes);
     case Metric::kTargetCpu:
-      return per(block.target_cpu * 1e9, bytes);
+      return per(cpu_of_end(block, block.target_cpu, block.target_softirq) * 1e9, bytes);
     case Metric::kLatencyP50:
       return static_cast<double>(block.latency_p50);
     case Metric::kLatencyP99:

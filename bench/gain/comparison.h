@@ -20,9 +20,9 @@ namespace fairlead::bench {
 
 enum class Metric : std::uint8_t {
   kBandwidth,          // bytes per second
-  kBytesPerCpuSecond,  // of both ends' processor time
-  kInitiatorCpu,       // seconds per GB
-  kTargetCpu,          // seconds per GB
+  kBytesPerCpuSecond,  // of both ends' processor time, and what their hosts spend in soft interrupts
+  kInitiatorCpu,       // seconds per GB; with its host's soft interrupts, where that host is not the target's, too
+  kTargetCpu,          // seconds per GB; the same
   kLatencyP50,         // ns
   kLatencyP99,         // ns
 };
@@ -48,6 +48,7 @@ struct GainPlan {
   Metric primary = Metric::kBandwidth;
   std::uint64_t primary_size = 0;
   bool control = true;
+  bool one_host = false;  // both ends are on it: its soft interrupts are neither end's alone, and count once
   /// The candidate rests for so long a part of the time that it ran: a loss that is known, by which to check the
   /// method.
   double slow_candidate = 0;
@@ -65,7 +66,9 @@ struct GainPlan {
 struct Block {
   double seconds = 0;
   std::uint64_t operations = 0, size = 0;
-  double initiator_cpu = 0, target_cpu = 0;        // seconds
+  double initiator_cpu = 0, target_cpu = 0;          // seconds, of the processes
+  double initiator_softirq = 0, target_softirq = 0;  // seconds, of the hosts; on one host the same, seen twice
+  bool one_host = false;
   std::uint64_t latency_p50 = 0, latency_p99 = 0;  // ns
 };
 [[nodiscard]] double figure_of(const Block& block, Metric metric) noexcept;

@@ -8,6 +8,9 @@
 namespace fairlead::bench {
 namespace {
 
+// Draws beyond an end of an interval, below which that end is a matter of chance.
+constexpr double kFewestInTail = 10;
+
 // The standard fixes what the engine gives, but not what its distributions make of it.
 std::size_t below(std::mt19937_64& random, std::size_t limit) {
   return static_cast<std::size_t>((static_cast<unsigned __int128>(random()) * limit) >> 64);
@@ -46,12 +49,41 @@ double expanded_tail(double tail, std::size_t count) {
   return normal_tail(std::sqrt(n / (n - 1)) * student_quantile(tail, n - 1));
 }
 
+// The order statistics of `count` values, 1 to `count`, below and above which the median lies with at most `tail` each:
+// exact whatever the distribution, as the values below the median are binomial. 0: so few values cannot be so sure.
+std::size_t median_rank(double tail, std::size_t count) {
+  double chance = std::pow(0.5, static_cast<double>(count));  // that as many values as `rank` lie below
+  double sum = chance;
+  std::size_t rank = 0;
+  while (rank < count / 2 && sum <= tail) {
+    ++rank;
+    chance *= static_cast<double>(count - rank + 1) / static_cast<double>(rank);
+    sum += chance;
+  }
+  return rank;
+}
+
 double median_in_place(std::span<double> values) noexcept {
   if (values.empty()) return 0;
   const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
   std::nth_element(values.begin(), middle, values.end());
   if (values.size() % 2 == 1) return *middle;
   return (*middle + *std::max_element(values.begin(), middle)) / 2;
+}
+
+// With an interval between order statistics.
+Ratio exact_ratio_of(std::span<const double> log_advantages, double confidence) {
+  std::vector<double> sorted(log_advantages.begin(), log_advantages.end());
+  std::ranges::sort(sorted);
+  const std::size_t count = sorted.size(), rank = median_rank((1 - confidence) / 2, count);
+  // From the least to the greatest is as sure as it gets.
+  if (rank == 0) confidence = 1 - std::pow(0.5, static_cast<double>(count) - 1);
+  const std::size_t low = std::max<std::size_t>(rank, 1) - 1;
+  return {.ratio = std::exp(median(sorted)),
+          .low = std::exp(sorted[low]),
+          .high = std::exp(sorted[count - 1 - low]),
+          .confidence = confidence,
+          .quads = count};
 }
 
 enum class Family : std::uint8_t { kRdma, kTcp, kShm };
@@ -86,6 +118,8 @@ double median(std::vector<double> values) noexcept { return median_in_place(valu
 
 Ratio ratio_of(std::span<const double> log_advantages, double confidence, std::uint64_t seed, unsigned resamples) {
   if (log_advantages.empty() || resamples == 0) return {};
+  const double tail = expanded_tail((1 - confidence) / 2, log_advantages.size());
+  if (tail * resamples < kFewestInTail) return exact_ratio_of(log_advantages, confidence);
   std::mt19937_64 random(seed);
   std::vector<double> drawn(log_advantages.size());
   std::vector<double> medians(resamples);
@@ -94,7 +128,6 @@ Ratio ratio_of(std::span<const double> log_advantages, double confidence, std::u
     each = median_in_place(drawn);
   }
   std::ranges::sort(medians);
-  const double tail = expanded_tail((1 - confidence) / 2, log_advantages.size());
   return {.ratio = std::exp(median({log_advantages.begin(), log_advantages.end()})),
           .low = std::exp(sorted_quantile(medians, tail)),
           .high = std::exp(sorted_quantile(medians, 1 - tail)),

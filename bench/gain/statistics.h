@@ -40,7 +40,9 @@ struct Ratio {
 };
 
 /// The ratio that the logarithms of the quads speak for, with a percentile interval from `resamples` draws of as many
-/// quads with replacement, expanded for how few quads there are. Of no quads: all 1, with confidence 0.
+/// quads with replacement, expanded for how few quads there are. Where fewer than 10 draws would lie beyond an end the
+/// interval is between order statistics instead, which is exact (binomial); if there are too few quads for that too, it
+/// is from the least to the greatest, with the confidence that this has. Of no quads: all 1, with confidence 0.
 [[nodiscard]] Ratio ratio_of(std::span<const double> log_advantages, double confidence, std::uint64_t seed,
                              unsigned resamples = 10'000);
 

@@ -77,7 +77,10 @@ void find_link(SideFacts& side, std::string_view packet_io) {
   if (is_tcp(side) && facts->mtu > kTcpHeaders) side.payload = facts->mtu - kTcpHeaders;
 }
 
-std::string buffer_text(std::uint64_t bytes) { return bytes == 0 ? "none" : format_bytes(static_cast<double>(bytes)); }
+std::string buffer_text(std::optional<std::uint64_t> bytes) {
+  if (!bytes) return "none";
+  return *bytes == 0 ? "not known" : format_bytes(static_cast<double>(*bytes));
+}
 std::string known(const std::string& text) { return text.empty() ? "not known" : text; }
 std::string known(std::uint64_t number) { return number == 0 ? "not known" : fmt::format("{}", number); }
 
@@ -97,9 +100,11 @@ class Terms {
       return fmt::format("{} process {} to {} process {}", known(side.initiator.host.name), side.initiator.process,
                          known(side.target.host.name), side.target.process);
     };
+    const bool known_hosts = !a_.target.host.boot.empty() && !b_.target.host.boot.empty();
     add("hosts", text(a_), text(b_),
-        a_.initiator.process == b_.initiator.process && a_.target.process == b_.target.process &&
-            a_.target.host.boot == b_.target.host.boot);
+        known_hosts && a_.initiator.process == b_.initiator.process && a_.target.process == b_.target.process &&
+            a_.target.host.boot == b_.target.host.boot,
+        known_hosts ? "" : "whether it is one host is not known: a target's boot id could not be read");
   }
 
   void link() {
@@ -143,14 +148,17 @@ class Terms {
   }
 
   void buffers() {
-    const bool equal = a_.buffer == b_.buffer && a_.target_buffer == b_.target_buffer;
-    const bool device = a_.buffer == 0 || b_.buffer == 0;  // one of them has no sockets
-    const std::uint64_t least = std::min({a_.buffer, b_.buffer, a_.target_buffer, b_.target_buffer});
+    const bool device = !a_.buffer || !b_.buffer;  // one of them has no sockets
+    const std::uint64_t least = std::min(
+        {a_.buffer.value_or(0), b_.buffer.value_or(0), a_.target_buffer.value_or(0), b_.target_buffer.value_or(0)});
+    const bool equal = least != 0 && a_.buffer == b_.buffer && a_.target_buffer == b_.target_buffer;
     const auto text = [](const SideFacts& side) {
       return fmt::format("{} here, {} there", buffer_text(side.buffer), buffer_text(side.target_buffer));
     };
     std::string remark;
-    if (!equal && !device) {
+    if (!device && least == 0) {
+      remark = "what a receiving socket may hold could not be read at each end";
+    } else if (!equal && !device) {
       remark = least >= kEnoughBuffer
                    ? "different, and enough on both sides"
                    : fmt::format(
@@ -169,8 +177,7 @@ class Terms {
     const auto text = [&end](const SideFacts& side) {
       return fmt::format("{} here; {} there", end(side.initiator), end(side.target));
     };
-    const bool one_host = a_.initiator.host.boot == a_.target.host.boot && !a_.initiator.host.boot.empty();
-    add("cores and budget", text(a_), text(b_), text(a_) == text(b_), one_host ? "both ends share them" : "");
+    add("cores and budget", text(a_), text(b_), text(a_) == text(b_), on_one_host(a_) ? "both ends share them" : "");
     add("lanes", fmt::format("{} here, {} there", a_.initiator.lanes, a_.target.lanes),
         fmt::format("{} here, {} there", b_.initiator.lanes, b_.target.lanes),
         a_.initiator.lanes == b_.initiator.lanes && a_.target.lanes == b_.target.lanes);
@@ -199,6 +206,10 @@ class Terms {
 };
 
 }  // namespace
+
+bool on_one_host(const SideFacts& side) noexcept {
+  return !side.initiator.host.boot.empty() && side.initiator.host.boot == side.target.host.boot;
+}
 
 PathFacts parse_path(std::string_view explained) {
   PathFacts facts;
@@ -234,9 +245,13 @@ SideFacts side_facts(const Peer& peer, const std::string& device, const EngineCo
   side.emulated = is_emulated(side.transport);
   side.initiator = initiator;
   side.target = target;
-  side.buffer = is_tcp(side) ? initiator.tcp_buffer : is_soft(side) ? initiator.udp_buffer : 0;
-  side.target_buffer = is_tcp(side) ? target.tcp_buffer : is_soft(side) ? target.udp_buffer : 0;
-  if (is_soft(side) && config.verbs.packet_io.starts_with("dpdk:")) side.buffer = side.target_buffer = 0;
+  if (is_tcp(side)) {
+    side.buffer = initiator.tcp_buffer;
+    side.target_buffer = target.tcp_buffer;
+  } else if (is_soft(side) && !config.verbs.packet_io.starts_with("dpdk:")) {
+    side.buffer = initiator.udp_buffer;
+    side.target_buffer = target.udp_buffer;
+  }
   find_link(side, config.verbs.packet_io);
   return side;
 }

@@ -30,13 +30,15 @@ struct SideFacts {
   std::string local, remote;            // addresses
   std::uint32_t link_mtu = 0;           // bytes of an IP packet; 0: the link has none
   std::uint32_t payload = 0;            // the most that a packet carries
-  std::optional<std::uint64_t> megabits;        // the link's rate, if it says
-  std::uint64_t buffer = 0, target_buffer = 0;  // of a receiving socket, at either end; 0: none
+  std::optional<std::uint64_t> megabits;               // the link's rate, if it says
+  std::optional<std::uint64_t> buffer, target_buffer;  // of a receiving socket, at either end; 0: not known
   std::uint64_t streams = 1;
   unsigned dscp = 0;
   bool emulated = false;  // a device that a hypervisor's emulator plays
   EndFacts initiator, target;
 };
+/// Both ends are known to be on one host.
+[[nodiscard]] bool on_one_host(const SideFacts& side) noexcept;
 [[nodiscard]] SideFacts side_facts(const Peer& peer, const std::string& device, const EngineConfig& config,
                                    const EndFacts& initiator, const EndFacts& target);
 

@@ -108,6 +108,7 @@ Status compare(Sides& sides, const Options& options, std::vector<std::string> wa
     *facts = *std::move(found);
     console.line(fmt::format("{}: {}", side == 0 ? "baseline" : "candidate", facts->path));
   }
+  options.plan.one_host = on_one_host(report.baseline);
   const double seconds = bench::expected_seconds(options.plan);
   console.line(fmt::format("primary: {} at {}; this takes about {:.0f} s", name_of(options.plan.primary),
                            bench::format_size(options.plan.primary_size), seconds));

@@ -90,6 +90,20 @@ TEST(RatioOf, OfNothingSaysNothing) {
   EXPECT_EQ(verdict_of(none, true), Verdict::kInconclusive);
 }
 
+TEST(RatioOf, AnIntervalBeyondTheDrawsIsBetweenOrderStatistics) {
+  std::vector<double> logs;
+  for (int i = 0; i < 24; ++i) logs.push_back(std::log(1 + i));
+  // Of 24 values at most 2 lie below the median with a chance of 301 / 2^24 = 1.8e-5, at most 3 with 1.4e-4.
+  const Ratio sure = ratio_of(logs, 1 - 2 * 1e-4, 1);
+  EXPECT_NEAR(sure.low, 3, 1e-9);
+  EXPECT_NEAR(sure.high, 22, 1e-9);
+  EXPECT_EQ(sure.confidence, 1 - 2 * 1e-4);
+  const Ratio few = ratio_of(std::span(logs).first(5), 0.999, 1);
+  EXPECT_NEAR(few.low, 1, 1e-9);
+  EXPECT_NEAR(few.high, 5, 1e-9);
+  EXPECT_EQ(few.confidence, 1 - 2.0 / 32) << "five values are no surer";
+}
+
 TEST(RatioOf, FindsKnownRatios) {
   for (const double truth : {0.5, 0.9, 1.1, 2.0, 5.4}) {
     unsigned found = 0;

@@ -87,7 +87,7 @@ TEST(Terms, OfAnotherLinkAreNot) {
   shm.transport = "shm";
   shm.link = "memory of this host";
   shm.link_mtu = shm.payload = 0;
-  shm.buffer = shm.target_buffer = 0;
+  shm.buffer = shm.target_buffer = {};
   EXPECT_THAT(unequal(tcp_side(), shm), testing::Contains("link"));
   SideFacts memif = verbs_side();
   memif.link = "dpdk:net_memif0,role=client";
@@ -122,6 +122,12 @@ TEST(Terms, EachThatDiffersIsNamed) {
   SideFacts buffers = verbs_side();
   buffers.target_buffer = 425'984;
   EXPECT_THAT(unequal(tcp_side(), buffers), UnorderedElementsAre("socket buffers"));
+  SideFacts unread = tcp_side(), unread_too = verbs_side();
+  unread.buffer = unread_too.buffer = 0;
+  EXPECT_THAT(unequal(unread, unread_too), UnorderedElementsAre("socket buffers")) << "not known is not equal";
+  SideFacts nameless = tcp_side(), nameless_too = verbs_side();
+  nameless.target.host.boot = nameless_too.target.host.boot = "";
+  EXPECT_THAT(unequal(nameless, nameless_too), UnorderedElementsAre("hosts"));
   SideFacts streams = verbs_side();
   streams.streams = 4;
   EXPECT_THAT(unequal(tcp_side(), streams), UnorderedElementsAre("streams"));
@@ -210,6 +216,39 @@ TEST(Analysis, ClaimsNothingOfFewQuadsOrAnUnsteadyMachine) {
   EXPECT_EQ(nothing.analysis.primary(), nullptr);
   EXPECT_EQ(verdict_in(nothing), "inconclusive");
   EXPECT_THAT(page_of(nothing), HasSubstr("inconclusive"));
+}
+
+TEST(Analysis, ClaimsNothingOfARunThatWasInterrupted) {
+  GainPlan plan = plan_of();
+  const std::atomic<int> stop{1};
+  plan.load.stop = &stop;
+  const Series series{.kind = Kind::kBandwidth,
+                      .size = 1 << 20,
+                      .quads = quads_of(2, 24),
+                      .control = quads_of(1, 24),
+                      .verified = true};
+  const Analysis analysis = analyse({series}, terms_of(tcp_side(), verbs_side(), plan), plan);
+  for (const Comparison& each : analysis.results) EXPECT_EQ(each.verdict, Verdict::kInconclusive);
+  EXPECT_THAT(analysis.reason, HasSubstr("interrupted"));
+}
+
+TEST(Figures, CountWhatTheHostsSpendInSoftInterrupts) {
+  Block block{.seconds = 1,
+              .operations = 1000,
+              .size = 1'000'000,
+              .initiator_cpu = 0.2,
+              .target_cpu = 0.3,
+              .initiator_softirq = 0.1,
+              .target_softirq = 0.4};
+  EXPECT_DOUBLE_EQ(figure_of(block, Metric::kBytesPerCpuSecond), 1e9 / 1.0);
+  EXPECT_DOUBLE_EQ(figure_of(block, Metric::kInitiatorCpu), 0.2 + 0.1);
+  EXPECT_DOUBLE_EQ(figure_of(block, Metric::kTargetCpu), 0.3 + 0.4);
+  block.one_host = true;
+  block.initiator_softirq = 0.4;
+  EXPECT_DOUBLE_EQ(figure_of(block, Metric::kBytesPerCpuSecond), 1e9 / 0.9) << "one host's are counted once";
+  EXPECT_DOUBLE_EQ(figure_of(block, Metric::kInitiatorCpu), 0.2);
+  block.target_cpu = 0;
+  EXPECT_EQ(figure_of(block, Metric::kTargetCpu), 0) << "what could not be measured is no figure";
 }
 
 TEST(Analysis, SecondaryIntervalsAreWider) {

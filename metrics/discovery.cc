@@ -43,7 +43,12 @@ std::string reachable(std::string_view address) {
 }  // namespace
 
 Result<Discovery> Discovery::announce(const std::string& folder, std::string_view address, std::string_view service) {
-  if (::mkdir(folder.c_str(), 0755) != 0 && errno != EEXIST) return failed("create", folder);
+  if (::mkdir(folder.c_str(), 0755) == 0) {
+    // Whatever the umask says: others are to read what lies there.
+    if (::chmod(folder.c_str(), 0755) != 0) return failed("open to all", folder);
+  } else if (errno != EEXIST) {
+    return failed("create", folder);
+  }
   remove_left_behind(folder);
   std::string draft = fmt::format("{}/{}XXXXXX.new", folder, kPrefix);
   UniqueFd fd(::mkostemps(draft.data(), 4, O_CLOEXEC));

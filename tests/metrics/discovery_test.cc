@@ -66,9 +66,11 @@ TEST_F(DiscoveryTest, AFileSaysWhereAndGoesWithItsProcess) {
   {
     const auto one = Discovery::announce(folder_, "[::]:9471", "serve");
     ASSERT_TRUE(one) << one.error().to_string();
-    EXPECT_EQ(file_text(one->path()),
-              fmt::format("[{{\"targets\": [\"127.0.0.1:9471\"], \"labels\": {{\"service\": \"serve\", \"process\": \"{}\"}}}}]\n",
-                          ::getpid()));
+    EXPECT_EQ(
+        file_text(one->path()),
+        fmt::format(
+            "[{{\"targets\": [\"127.0.0.1:9471\"], \"labels\": {{\"service\": \"serve\", \"process\": \"{}\"}}}}]\n",
+            ::getpid()));
     struct stat info{};
     ASSERT_EQ(::stat(one->path().c_str(), &info), 0);
     EXPECT_EQ(info.st_mode & 0777U, 0644U) << "Prometheus is another user";
@@ -78,6 +80,16 @@ TEST_F(DiscoveryTest, AFileSaysWhereAndGoesWithItsProcess) {
     EXPECT_EQ(files(), 2U) << "the first lives";
   }
   EXPECT_EQ(files(), 0U);
+}
+
+TEST_F(DiscoveryTest, AFolderThatItMakesIsReadByAllWhateverTheUmask) {
+  const mode_t before = ::umask(0077);
+  const auto one = Discovery::announce(folder_, "127.0.0.1:1", "serve");
+  ::umask(before);
+  ASSERT_TRUE(one) << one.error().to_string();
+  struct stat info{};
+  ASSERT_EQ(::stat(folder_.c_str(), &info), 0);
+  EXPECT_EQ(info.st_mode & 0777U, 0755U);
 }
 
 TEST_F(DiscoveryTest, WhatNobodyHoldsIsTakenAwayAndNothingElse) {

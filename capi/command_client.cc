@@ -111,7 +111,8 @@ fairlead_code fairlead_session_connect(fairlead_engine* engine, const char* host
     if (options != nullptr) {
       if (Status status = take(*options, known, "fairlead_session_options"); !status.ok()) return status;
     }
-    return hand_over(command::Session::connect(*engine->engine, text_of(host_port), options_of(known)), session);
+    return hand_over([&] { return command::Session::connect(*engine->engine, text_of(host_port), options_of(known)); },
+                     session);
   });
 }
 
@@ -125,7 +126,7 @@ fairlead_code fairlead_session_open_channel(fairlead_session* session, const fai
     if (options != nullptr) {
       if (Status status = take(*options, known, "fairlead_channel_options"); !status.ok()) return status;
     }
-    return hand_over(session->session.open_channel({.priority = known.priority}), channel);
+    return hand_over([&] { return session->session.open_channel({.priority = known.priority}); }, channel);
   });
 }
 

@@ -53,7 +53,7 @@ Status config_of(const fairlead_service_config& from, command::ServiceConfig& to
   if (Status status = check_enum(from.sharing, FAIRLEAD_SHARING_FIXED, "sharing"); !status.ok()) return status;
   if (from.executors != nullptr) to.executors = from.executors->factory;
   to.where = from.in_turn ? command::ServiceConfig::Where::kInTurn : command::ServiceConfig::Where::kOwnThread;
-  to.program = names_of(from.program, from.program_count);
+  if (Status status = names_of(from.program, from.program_count, to.program); !status.ok()) return status;
   to.longest_turn =
       std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::nanoseconds(from.longest_turn_ns));
   to.payload_credit = from.payload_credit;
@@ -79,9 +79,11 @@ void fairlead_service_config_init(fairlead_service_config* config, size_t struct
 
 fairlead_code fairlead_service_start(fairlead_engine* engine, const fairlead_service_config* config,
                                      fairlead_service** service) {
-  const std::unique_ptr<fairlead_engine> taken(engine);
+  const bool others = engine != nullptr && !engine->own;  // a service's, and part of it: not ours to end
+  const std::unique_ptr<fairlead_engine> taken(others ? nullptr : engine);
   return outcome([&]() -> Status {
     if (engine == nullptr) return missing("engine");
+    if (others) return {Code::kInvalidArgument, "this engine is a service's already"};
     if (config == nullptr) return missing("config");
     if (service == nullptr) return missing("service");
     *service = nullptr;
@@ -89,8 +91,7 @@ fairlead_code fairlead_service_start(fairlead_engine* engine, const fairlead_ser
     if (Status status = take(*config, known, "fairlead_service_config"); !status.ok()) return status;
     command::ServiceConfig wanted;
     if (Status status = config_of(known, wanted); !status.ok()) return status;
-    if (!engine->own) return {Code::kInvalidArgument, "this engine is a service's already"};
-    return hand_over(command::Service::start(*std::move(engine->own), std::move(wanted)), service);
+    return hand_over([&] { return command::Service::start(*std::move(engine->own), std::move(wanted)); }, service);
   });
 }
 

@@ -9,10 +9,12 @@ using namespace fairlead::capi;  // NOLINT(google-build-using-namespace)
 
 namespace fairlead::capi {
 
-std::vector<std::string> names_of(const char* const* names, std::size_t count) {
-  std::vector<std::string> all;
-  for (std::size_t i = 0; names != nullptr && i < count; ++i) all.emplace_back(text_of(names[i]));
-  return all;
+Status names_of(const char* const* names, std::size_t count, std::vector<std::string>& to) {
+  for (std::size_t i = 0; i < count; ++i) {
+    if (names == nullptr || names[i] == nullptr) return missing("a name");
+    to.emplace_back(names[i]);
+  }
+  return {};
 }
 
 }  // namespace fairlead::capi
@@ -47,6 +49,7 @@ void fairlead_engine_shutdown(fairlead_engine* engine) {
 
 void fairlead_engine_destroy(fairlead_engine* engine) {
   (void)outcome([&]() -> Status {
+    if (engine != nullptr && !engine->own) return {Code::kInvalidArgument, "this engine is a service's: destroy that"};
     delete engine;
     return {};
   });
@@ -82,8 +85,9 @@ fairlead_code fairlead_engine_publish(fairlead_engine* engine, const char* name,
     if (tensor != nullptr) {
       if (Status status = tensor_of(tensor, spec.emplace()); !status.ok()) return status;
     }
-    return engine->engine->publish(text_of(name), memory_of(memory), static_cast<Access>(access), spec,
-                                   names_of(audience, audience_count));
+    std::vector<std::string> to;
+    if (Status status = names_of(audience, audience_count, to); !status.ok()) return status;
+    return engine->engine->publish(text_of(name), memory_of(memory), static_cast<Access>(access), spec, std::move(to));
   });
 }
 
@@ -103,8 +107,9 @@ fairlead_code fairlead_engine_export(fairlead_engine* engine, const fairlead_mem
     }
     *capability = 0;
     if (Status status = check_access(access); !status.ok()) return status;
-    auto text =
-        engine->engine->export_(memory_of(memory), static_cast<Access>(access), names_of(audience, audience_count));
+    std::vector<std::string> to;
+    if (Status status = names_of(audience, audience_count, to); !status.ok()) return status;
+    auto text = engine->engine->export_(memory_of(memory), static_cast<Access>(access), std::move(to));
     if (!text) return text.error();
     put_text(*text, capability, size);
     return {};
@@ -122,7 +127,7 @@ fairlead_code fairlead_engine_connect(fairlead_engine* engine, const char* host_
     if (engine == nullptr) return missing("engine");
     if (peer == nullptr) return missing("peer");
     *peer = nullptr;
-    return hand_over(engine->engine->connect(text_of(host_port)), peer);
+    return hand_over([&] { return engine->engine->connect(text_of(host_port)); }, peer);
   });
 }
 
@@ -131,11 +136,14 @@ fairlead_code fairlead_engine_accept(fairlead_engine* engine, int64_t timeout_ns
     if (engine == nullptr) return missing("engine");
     if (peer == nullptr) return missing("peer");
     *peer = nullptr;
-    if (timeout_ns > 0) return hand_over(engine->engine->accept(std::chrono::nanoseconds(timeout_ns)), peer);
-    auto accepted = engine->engine->accept();
-    if (!accepted) return {Code::kDeadlineExceeded, "no peer has connected"};
-    *peer = new fairlead_peer{*std::move(accepted)};
-    return {};
+    return hand_over(
+        [&]() -> Result<Peer> {
+          if (timeout_ns > 0) return engine->engine->accept(std::chrono::nanoseconds(timeout_ns));
+          auto accepted = engine->engine->accept();
+          if (!accepted) return Status(Code::kDeadlineExceeded, "no peer has connected");
+          return *std::move(accepted);
+        },
+        peer);
   });
 }
 

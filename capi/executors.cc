@@ -117,7 +117,7 @@ fairlead_code fairlead_cuda_executors(const fairlead_cuda_executor_config* confi
     unless_zero(known.staging_bytes, wanted.staging_bytes);
     unless_zero(known.modules, wanted.modules);
     if (known.no_modules) wanted.modules = 0;
-    return hand_over(command::cuda_executors(std::move(wanted)), executors);
+    return hand_over([&] { return command::cuda_executors(std::move(wanted)); }, executors);
   });
 }
 

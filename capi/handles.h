@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <new>
 #include <optional>
 #include <string>
 #include <utility>
@@ -39,11 +40,17 @@ struct fairlead_prepared {
 
 namespace fairlead::capi {
 
-/// A new handle for what a call gave, or the call's error.
-template <typename Made, typename Handle>
-Status hand_over(Result<Made> made, Handle** handle) {
+/// A new handle for what `act` gives, or its error. Room for the handle comes first: what was made is never lost for
+/// want of it.
+template <typename Do, typename Handle>
+Status hand_over(Do&& act, Handle** handle) {
+  static_assert(alignof(Handle) <= __STDCPP_DEFAULT_NEW_ALIGNMENT__);
+  const auto give_back = [](void* room) { ::operator delete(room, sizeof(Handle)); };
+  std::unique_ptr<void, decltype(give_back)> room(::operator new(sizeof(Handle)), give_back);
+  auto made = std::forward<Do>(act)();
   if (!made) return std::move(made).error();
-  *handle = new Handle{*std::move(made)};
+  *handle = new (room.get()) Handle{*std::move(made)};
+  (void)room.release();
   return {};
 }
 
@@ -92,6 +99,7 @@ class Borrowed {
   return static_cast<fairlead_transfer*>(kept.transfer.object(Passkey()));
 }
 
-[[nodiscard]] std::vector<std::string> names_of(const char* const* names, std::size_t count);
+/// Error: NULL in place of a list that is said to hold names, or of one of them.
+[[nodiscard]] Status names_of(const char* const* names, std::size_t count, std::vector<std::string>& to);
 
 }  // namespace fairlead::capi

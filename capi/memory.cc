@@ -30,7 +30,7 @@ fairlead_code memory_by(fairlead_engine* engine, fairlead_memory** memory, Do&& 
     if (engine == nullptr) return missing("engine");
     if (memory == nullptr) return missing("memory");
     *memory = nullptr;
-    return hand_over(act(*engine->engine), memory);
+    return hand_over([&] { return act(*engine->engine); }, memory);
   });
 }
 
@@ -59,7 +59,10 @@ fairlead_code fairlead_engine_allocate(fairlead_engine* engine, size_t bytes, co
     }
     AllocateOptions wanted;
     wanted.alignment = known.alignment;
-    if (known.has_audience) wanted.audience = names_of(known.audience, known.audience_count);
+    if (known.has_audience) {
+      if (Status status = names_of(known.audience, known.audience_count, wanted.audience.emplace()); !status.ok())
+        return status;
+    }
     if (known.has_node) wanted.node = known.node;
     wanted.shared = known.shared;
     return of.allocate(bytes, wanted);

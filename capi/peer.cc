@@ -24,7 +24,7 @@ fairlead_code found_by(fairlead_peer* peer, fairlead_remote_memory** memory, Do&
     if (peer == nullptr) return missing("peer");
     if (memory == nullptr) return missing("memory");
     *memory = nullptr;
-    return hand_over(act(peer->peer), memory);
+    return hand_over([&] { return act(peer->peer); }, memory);
   });
 }
 

@@ -35,20 +35,20 @@ fairlead_transfer* posted(fairlead_peer* peer, const fairlead_transfer_options* 
   return handle;
 }
 
-std::vector<Descriptor> batch_of(const fairlead_descriptor* batch, std::size_t count) {
+Result<std::vector<Descriptor>> batch_of(const fairlead_descriptor* batch, std::size_t count) {
+  if (batch == nullptr && count > 0) return missing("batch");
   std::vector<Descriptor> all;
   all.reserve(count);
-  for (std::size_t i = 0; batch != nullptr && i < count; ++i) {
-    all.push_back({memory_of(batch[i].local), memory_of(batch[i].remote)});
-  }
+  for (std::size_t i = 0; i < count; ++i) all.push_back({memory_of(batch[i].local), memory_of(batch[i].remote)});
   return all;
 }
 
 /// The transfers behind an array of handles, each with a reference of its own.
-std::vector<Transfer> transfers_of(fairlead_transfer* const* handles, std::size_t count) {
+Result<std::vector<Transfer>> transfers_of(fairlead_transfer* const* handles, std::size_t count) {
+  if (handles == nullptr && count > 0) return missing("transfers");
   std::vector<Transfer> all;
   all.reserve(count);
-  for (std::size_t i = 0; handles != nullptr && i < count; ++i) all.push_back(*Borrowed(handles[i]));
+  for (std::size_t i = 0; i < count; ++i) all.push_back(*Borrowed(handles[i]));
   return all;
 }
 
@@ -59,7 +59,7 @@ fairlead_code prepared_by(fairlead_peer* peer, fairlead_prepared** prepared, Do&
     if (peer == nullptr) return missing("peer");
     if (prepared == nullptr) return missing("prepared");
     *prepared = nullptr;
-    return hand_over(act(peer->peer), prepared);
+    return hand_over([&] { return act(peer->peer); }, prepared);
   });
 }
 
@@ -86,7 +86,9 @@ fairlead_transfer* fairlead_peer_read(fairlead_peer* peer, const fairlead_memory
 fairlead_transfer* fairlead_peer_write_batch(fairlead_peer* peer, const fairlead_descriptor* batch, size_t count,
                                              const fairlead_transfer_options* options) {
   return posted(peer, options, [&](Peer& to, const TransferOptions& wanted, fairlead_transfer*& handle) -> Status {
-    handle = handle_of(to.write(batch_of(batch, count), wanted));
+    const auto all = batch_of(batch, count);
+    if (!all) return all.error();
+    handle = handle_of(to.write(*all, wanted));
     return {};
   });
 }
@@ -94,7 +96,9 @@ fairlead_transfer* fairlead_peer_write_batch(fairlead_peer* peer, const fairlead
 fairlead_transfer* fairlead_peer_read_batch(fairlead_peer* peer, const fairlead_descriptor* batch, size_t count,
                                             const fairlead_transfer_options* options) {
   return posted(peer, options, [&](Peer& to, const TransferOptions& wanted, fairlead_transfer*& handle) -> Status {
-    handle = handle_of(to.read(batch_of(batch, count), wanted));
+    const auto all = batch_of(batch, count);
+    if (!all) return all.error();
+    handle = handle_of(to.read(*all, wanted));
     return {};
   });
 }
@@ -153,12 +157,18 @@ fairlead_transfer* fairlead_peer_compare_swap(fairlead_peer* peer, const fairlea
 
 fairlead_code fairlead_peer_prepare_write(fairlead_peer* peer, const fairlead_descriptor* batch, size_t count,
                                           fairlead_prepared** prepared) {
-  return prepared_by(peer, prepared, [&](Peer& of) { return of.prepare_write(batch_of(batch, count)); });
+  return prepared_by(peer, prepared, [&](Peer& of) -> Result<Prepared> {
+    const auto all = batch_of(batch, count);
+    return all ? of.prepare_write(*all) : all.error();
+  });
 }
 
 fairlead_code fairlead_peer_prepare_read(fairlead_peer* peer, const fairlead_descriptor* batch, size_t count,
                                          fairlead_prepared** prepared) {
-  return prepared_by(peer, prepared, [&](Peer& of) { return of.prepare_read(batch_of(batch, count)); });
+  return prepared_by(peer, prepared, [&](Peer& of) -> Result<Prepared> {
+    const auto all = batch_of(batch, count);
+    return all ? of.prepare_read(*all) : all.error();
+  });
 }
 
 fairlead_transfer* fairlead_peer_post(fairlead_peer* peer, const fairlead_prepared* prepared,
@@ -221,10 +231,19 @@ void fairlead_transfer_release(fairlead_transfer* transfer) {
 }
 
 size_t fairlead_wait_any(fairlead_transfer* const* transfers, size_t count, int64_t timeout_ns) {
-  return value_of(count,
-                  [&] { return wait_any(transfers_of(transfers, count), std::chrono::nanoseconds(timeout_ns)); });
+  std::size_t done = count;
+  (void)outcome([&]() -> Status {
+    const auto all = transfers_of(transfers, count);
+    if (!all) return all.error();
+    done = wait_any(*all, std::chrono::nanoseconds(timeout_ns));
+    return {};
+  });
+  return done;
 }
 
 fairlead_code fairlead_wait_all(fairlead_transfer* const* transfers, size_t count, int64_t timeout_ns) {
-  return outcome([&] { return wait_all(transfers_of(transfers, count), std::chrono::nanoseconds(timeout_ns)); });
+  return outcome([&]() -> Status {
+    const auto all = transfers_of(transfers, count);
+    return all ? wait_all(*all, std::chrono::nanoseconds(timeout_ns)) : all.error();
+  });
 }

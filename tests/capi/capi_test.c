@@ -375,6 +375,22 @@ static void test_nothing(void) {
   CHECK_FAILS(fairlead_engine_publish(NULL, "x", NULL, 0, NULL, NULL, 0), FAIRLEAD_INVALID_ARGUMENT, "engine is NULL");
   CHECK(fairlead_engine_publish(here, "x", NULL, FAIRLEAD_REMOTE_READ, NULL, NULL, 0) == FAIRLEAD_INVALID_ARGUMENT);
   CHECK(fairlead_engine_publish(here, NULL, source, FAIRLEAD_REMOTE_READ, NULL, NULL, 0) == FAIRLEAD_INVALID_ARGUMENT);
+  /* Names that are not there must not stand for everybody. */
+  char capability[FAIRLEAD_CAPABILITY_SIZE];
+  const char* const nobody[] = {NULL};
+  CHECK_FAILS(fairlead_engine_publish(here, "x", source, FAIRLEAD_REMOTE_READ, NULL, NULL, 1), FAIRLEAD_INVALID_ARGUMENT,
+              "a name is NULL");
+  CHECK_FAILS(fairlead_engine_publish(here, "x", source, FAIRLEAD_REMOTE_READ, NULL, nobody, 1), FAIRLEAD_INVALID_ARGUMENT,
+              "a name is NULL");
+  CHECK_FAILS(fairlead_engine_export(here, source, FAIRLEAD_REMOTE_READ, NULL, 1, capability, sizeof capability),
+              FAIRLEAD_INVALID_ARGUMENT, "a name is NULL");
+  CHECK(fairlead_peer_write_batch(peer, NULL, 1, NULL) == NULL && fairlead_last_code() == FAIRLEAD_INVALID_ARGUMENT);
+  CHECK(fairlead_peer_read_batch(peer, NULL, 1, NULL) == NULL && fairlead_last_code() == FAIRLEAD_INVALID_ARGUMENT);
+  fairlead_prepared* unprepared = NULL;
+  CHECK_FAILS(fairlead_peer_prepare_write(peer, NULL, 1, &unprepared), FAIRLEAD_INVALID_ARGUMENT, "batch is NULL");
+  CHECK(unprepared == NULL);
+  CHECK(fairlead_wait_any(NULL, 1, MINUTE) == 1 && fairlead_last_code() == FAIRLEAD_INVALID_ARGUMENT);
+  CHECK_FAILS(fairlead_wait_all(NULL, 1, MINUTE), FAIRLEAD_INVALID_ARGUMENT, "transfers is NULL");
   CHECK_FAILS(fairlead_peer_lookup(NULL, "x", 0, NULL), FAIRLEAD_INVALID_ARGUMENT, "peer is NULL");
   CHECK(fairlead_peer_lookup(peer, NULL, MINUTE, &remote) == FAIRLEAD_INVALID_ARGUMENT && remote == NULL);
   CHECK_FAILS(fairlead_peer_list(peer, "", 0, NULL, NULL), FAIRLEAD_INVALID_ARGUMENT, "each is NULL");

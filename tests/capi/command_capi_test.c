@@ -158,6 +158,11 @@ int main(void) {
   CHECK(fairlead_service_tenants(service, count_tenant, &tenants) == FAIRLEAD_OK && tenants == 1);
   fairlead_engine_stats figures = FAIRLEAD_INIT(fairlead_engine_stats);
   CHECK(fairlead_engine_get_stats(fairlead_service_engine(service), &figures) == FAIRLEAD_OK);
+  fairlead_service* second = NULL; /* an engine that is a service's stays with it */
+  CHECK_FAILS(fairlead_service_start(fairlead_service_engine(service), NULL, &second), FAIRLEAD_INVALID_ARGUMENT,
+              "a service's already");
+  fairlead_engine_destroy(fairlead_service_engine(service));
+  CHECK(second == NULL && fairlead_engine_get_stats(fairlead_service_engine(service), &figures) == FAIRLEAD_OK);
   CHECK(figures.peers_connected == 1);
 
   fairlead_channel_release(channel);

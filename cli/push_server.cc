@@ -326,6 +326,7 @@ Status PushServer::reserve(Client& client, std::uint64_t bytes) {
       if (silent == nullptr || seconds > silent->push->since_sign.seconds()) silent = other.get();
     }
     if (silent == nullptr) return status;
+    silent->push->thread = {};  // clears memory at most, which ends at once: its room is wanted now
     refuse(*silent,
            Status(Code::kUnavailable,
                   fmt::format("push of {}: nothing arrived for {:.0f} s, and another push needs its room",
@@ -524,7 +525,7 @@ void PushServer::run(Push& push, std::function<void(const std::stop_token&)> wor
 // A thread that allocates, or has a file synced, may take long and cannot be cut short: no client waits for that.
 bool PushServer::abandon(std::unique_ptr<Push> push) {
   push->thread.request_stop();
-  if (!push->works() || push->ended.load(std::memory_order_acquire)) return true;
+  if (push->ended.load(std::memory_order_acquire)) return true;
   abandoned_.push_back(std::move(push));
   return false;
 }

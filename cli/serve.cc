@@ -40,15 +40,20 @@ Status reload(Engine& engine, ModelStore& store, const Options& options) {
 }
 
 void reload(Engine& engine, ModelStore& store, const Options& options, ServeCounters& counters, Console& console) {
-  if (const Status done = reload(engine, store, options); done.ok()) {
-    ++counters.reloads_done;
+  if (options.config.keys_file.empty()) {
+    console.line("SIGHUP: nothing is to be read again, as there are no keys and quotas");
+  } else if (const Status done = reload(engine, store, options); done.ok()) {
+    ++counters.reloads.done;
     console.line(options.quotas.empty() ? "the keys were read again" : "the quotas and the keys were read again");
   } else {
-    ++counters.reloads_failed;
+    ++counters.reloads.failed;
     console.error({done.code(), done.message() + (options.quotas.empty() ? "; the keys that were read before still hold"
                                                                          : "; what was read before still holds")});
   }
 }
+
+// Clients that never stop must not keep signals, the watchdog and finished pushes waiting.
+constexpr int kMostOfARound = 256;
 
 void serve_clients(Engine& engine, PushServer& server, Front& front, ServerSignals& signals, bool once) {
   while ((!once || server.clients_ended() == 0) && !signals.now()) {
@@ -57,9 +62,15 @@ void serve_clients(Engine& engine, PushServer& server, Front& front, ServerSigna
     front.alive();
     if (fds[1].revents != 0) signals.came();
     if (fds[2].revents != 0) server.progress();
-    while (std::optional<Peer> peer = engine.accept()) server.on_connected(*peer);
-    for (auto [peer, event] = engine.next_event(); event.kind != Event::Kind::kNone;
-         std::tie(peer, event) = engine.next_event()) {
+    // What is left keeps the engine's descriptor readable.
+    for (int i = 0; i < kMostOfARound; ++i) {
+      const std::optional<Peer> peer = engine.accept();
+      if (!peer) break;
+      server.on_connected(*peer);
+    }
+    for (int i = 0; i < kMostOfARound; ++i) {
+      const auto [peer, event] = engine.next_event();
+      if (event.kind == Event::Kind::kNone) break;
       server.on_event(peer, event);
     }
   }
@@ -94,8 +105,8 @@ Status serve(Engine& engine, const Options& options, Front& front, int signal_fd
     if (!loaded.ok()) return loaded;
   }
   if (const Status ready = front.ready(engine.listen_address()); !ready.ok()) return ready;
-  ServerSignals::Served served{[&] { server.drain(); }, [&] { return server.busy(); }};
-  if (!options.config.keys_file.empty()) served.reload = [&] { reload(engine, store, options, counters, console); };
+  ServerSignals::Served served{[&] { server.drain(); }, [&] { return server.busy(); },
+                               [&] { reload(engine, store, options, counters, console); }};
   ServerSignals signals = front.signals(signal_fd, std::move(served));
   serve_clients(engine, server, front, signals, options.once);
   console.line("ending");
@@ -122,7 +133,7 @@ int serve_command(Words words) {
       "Accepts models from `fairlead push` into registered memory, checks every tensor, and hands them out "
       "to `fairlead pull`. Models live in memory, and with --store on disk too; without, they go with the server. "
       "SIGTERM or SIGINT drains it: what is new is refused, and it ends when what is under way is finished; a "
-      "second one ends it at once. With --keys SIGHUP reads keys and quotas again: clients whose key is gone are "
+      "second one ends it at once. SIGHUP reads keys and quotas again, if there are any: clients whose key is gone are "
       "cut off, and new ones may come.",
       "Examples:\n  fairlead serve\n"
       "  fairlead serve --listen 127.0.0.1:0 --metrics 127.0.0.1:0 --ready-file ready.json\n"
@@ -171,7 +182,7 @@ int serve_command(Words words) {
   Console console("serve", Console::Lines::kLogged);
   Front front(options.front, "serve", console);
   Status status = front.check();
-  const Result<UniqueFd> signals = catch_signals(!options.config.keys_file.empty());  // before the engine has threads
+  const Result<UniqueFd> signals = catch_signals();  // before the engine has threads
   if (status.ok() && !signals) status = signals.error();
   if (status.ok()) {
     Result<Engine> engine = Engine::create(options.config);

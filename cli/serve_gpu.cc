@@ -10,6 +10,7 @@
 #include "cli/base/engine_options.h"
 #include "cli/commands.h"
 #include "cli/server/front.h"
+#include "cli/server/reloads.h"
 #include "cli/server/status_page.h"
 #include "cli/tenants/tenant_metrics.h"
 #include "cli/tenants/tenants_file.h"
@@ -78,23 +79,40 @@ Sharing sharing_of(std::string_view word) {
   return word == "free" ? Sharing::kFree : Sharing::kBestEffort;
 }
 
-/// Keys and tenants, from their files: all of it, or nothing changes.
-void reload(Service& service, const Options& options, Console& console) {
+/// Keys and tenants, from their files. Keys first: whose key is gone goes, whatever the tenants are. A file that cannot
+/// be read, or is wrong in itself, changes nothing.
+Status reload(Service& service, const Options& options) {
   constexpr std::string_view kStill = "; what was read before still holds";
-  std::vector<Tenant> tenants;
-  if (!options.tenants.empty()) {
-    Result<std::vector<Tenant>> read = load_tenants(options.tenants);
-    if (!read) return console.error({read.error().code(), read.error().message() + std::string(kStill)});
-    tenants = *std::move(read);
+  const auto but = [](const Status& status, std::string_view what) {
+    return Status(status.code(), status.message() + std::string(what));
+  };
+  Result<std::vector<Tenant>> tenants = options.tenants.empty() ? std::vector<Tenant>() : load_tenants(options.tenants);
+  if (!tenants) return but(tenants.error(), kStill);
+  if (const Status keys = service.engine().reload_keys(); !keys.ok()) return but(keys, kStill);
+  if (options.tenants.empty()) return {};
+  const Status set = service.set_tenants(*std::move(tenants));
+  return set.ok() ? set : but(set, "; the tenants that were read before still hold, the keys are the new ones");
+}
+
+void reload(Service& service, const Options& options, Reloads& reloads, Console& console) {
+  if (options.config.keys_file.empty()) {
+    console.line("SIGHUP: nothing is to be read again, as there are no keys and tenants");
+  } else if (const Status done = reload(service, options); !done.ok()) {
+    ++reloads.failed;
+    console.error(done);
+  } else {
+    ++reloads.done;
+    console.line(options.tenants.empty() ? "the keys were read again" : "the tenants and the keys were read again");
   }
-  Status done = options.tenants.empty() ? Status() : service.set_tenants(std::move(tenants));
-  if (done.ok()) done = service.engine().reload_keys();
-  if (!done.ok()) return console.error({done.code(), done.message() + std::string(kStill)});
-  console.line(options.tenants.empty() ? "the keys were read again" : "the tenants and the keys were read again");
 }
 
 Status serve(Service& service, const Options& options, Front& front, int signal_fd, Console& console) {
-  const auto own = [&service] { return tenant_metrics(service.stats(), service.tenants()); };
+  Reloads reloads;
+  const auto own = [&] {
+    std::vector<metrics::Metric> all = tenant_metrics(service.stats(), service.tenants());
+    all.push_back(reloads.metric());
+    return all;
+  };
   const auto own_status = [&service](bench::Json::Object& page) {
     page.emplace_back("clients", peers_of(service.engine()));
     page.emplace_back("tenants", std::uint64_t{service.tenants().size()});
@@ -102,8 +120,8 @@ Status serve(Service& service, const Options& options, Front& front, int signal_
   const auto exposition = front.open(service.engine(), own, own_status);
   if (!exposition) return exposition.error();
   if (const Status ready = front.ready(service.listen_address()); !ready.ok()) return ready;
-  ServerSignals::Served served{[&] { service.drain(); }, [&] { return service.stats().sessions != 0; }};
-  if (!options.config.keys_file.empty()) served.reload = [&] { reload(service, options, console); };
+  ServerSignals::Served served{[&] { service.drain(); }, [&] { return service.stats().sessions != 0; },
+                               [&] { reload(service, options, reloads, console); }};
   ServerSignals signals = front.signals(signal_fd, std::move(served));
   while (!signals.now()) {
     pollfd fd{signals.fd(), POLLIN, 0};
@@ -145,7 +163,7 @@ int serve_gpu_command(Words words) {
       "serve --gpu",
       "Serves a device to programs at other hosts, over command channels. With --keys clients show who they are, "
       "and --tenants says what each may have. SIGTERM or SIGINT takes no new sessions and ends it when those that "
-      "are there have ended, a second one at once. SIGHUP reads keys and tenants again.",
+      "are there have ended, a second one at once. SIGHUP reads keys and tenants again, if there are any.",
       "Examples:\n"
       "  fairlead serve --gpu host\n"
       "  fairlead serve --gpu cuda:0 --memory 8G\n"
@@ -191,7 +209,7 @@ int serve_gpu_command(Words words) {
   Console console("serve", Console::Lines::kLogged);
   Front front(options.front, "serve-gpu", console);
   Status status = front.check();
-  const Result<UniqueFd> signals = catch_signals(!options.config.keys_file.empty());  // before the engine has threads
+  const Result<UniqueFd> signals = catch_signals();  // before the engine has threads
   if (status.ok() && !signals) status = signals.error();
   if (status.ok()) {
     Result<Service> service = start(options);

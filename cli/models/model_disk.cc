@@ -266,7 +266,8 @@ Result<std::vector<ModelDisk::File>> ModelDisk::files() const {
     if (!owner || !folder.is_directory(not_one)) return;
     const std::error_code unread = for_each_entry(folder.path(), [&](const fs::directory_entry& entry) {
       const std::string model = entry.path().stem();
-      if (entry.path().extension() != kModel || !check_model_name(model).ok() || !entry.is_regular_file(not_one)) return;
+      if (entry.path().extension() != kModel || !check_model_name(model).ok() || !entry.is_regular_file(not_one))
+        return;
       std::error_code unknown;
       File file{entry.path(), *owner, model, entry.file_size(unknown), {}};
       if (!unknown) file.written = entry.last_write_time(unknown);

@@ -167,13 +167,11 @@ ServerSignals Front::signals(int signal_fd, ServerSignals::Served served) {
                       std::chrono::ceil<std::chrono::seconds>(std::chrono::duration<double>(options_.drain)) + kBeyond);
     drain();
   };
-  if (served.reload) {
-    served.reload = [this, reload = std::move(served.reload)] {
-      manager_.reloading();
-      reload();
-      manager_.ready("listening on " + listen_);
-    };
-  }
+  served.reload = [this, reload = std::move(served.reload)] {
+    manager_.reloading();
+    reload();
+    manager_.ready("listening on " + listen_);
+  };
   return ServerSignals(signal_fd, options_.drain, std::move(served), console_);
 }
 

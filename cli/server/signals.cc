@@ -11,14 +11,10 @@ namespace fairlead::cli {
 
 using std::chrono::steady_clock;
 
-// A SIGHUP that nohup has us ignore would come all the same: what is blocked is kept.
-Result<UniqueFd> catch_signals(bool reloads) {
+Result<UniqueFd> catch_signals() {
   sigset_t set;
   sigemptyset(&set);
-  for (const int signal : {SIGTERM, SIGINT}) sigaddset(&set, signal);
-  struct sigaction now{};
-  ::sigaction(SIGHUP, nullptr, &now);
-  if (reloads || now.sa_handler != SIG_IGN) sigaddset(&set, SIGHUP);
+  for (const int signal : {SIGTERM, SIGINT, SIGHUP}) sigaddset(&set, signal);
   if (::pthread_sigmask(SIG_BLOCK, &set, nullptr) != 0) return Status(Code::kInternal, "cannot block SIGTERM");
   UniqueFd fd(::signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
   if (!fd) return Status(Code::kResourceExhausted, "cannot create a signal descriptor");
@@ -36,7 +32,7 @@ void ServerSignals::came() {
   signalfd_siginfo signal{};
   const std::size_t before = signals_;
   while (::read(fd_, &signal, sizeof signal) == sizeof signal) {
-    if (served_.reload && signal.ssi_signo == SIGHUP) {
+    if (signal.ssi_signo == SIGHUP) {
       served_.reload();
     } else {
       ++signals_;

@@ -1,5 +1,5 @@
 // Signals that end a server: the first lets what is under way finish, for so long; the second ends at once. SIGHUP has
-// a server that can read its keys again do that; else it is a signal to end, as ever.
+// it read its files again, if it has any.
 //
 // Threads: one, which polls fd() for poll_ms() and calls came() when there is something.
 #pragma once
@@ -15,15 +15,15 @@
 namespace fairlead::cli {
 
 /// SIGTERM, SIGINT and SIGHUP as a descriptor. Called before there are other threads: they are blocked in all of them.
-Result<UniqueFd> catch_signals(bool reloads);
+Result<UniqueFd> catch_signals();
 
 class ServerSignals {
  public:
   /// What a server does about them.
   struct Served {
-    std::function<void()> drain;  // takes nothing new
-    std::function<bool()> busy;   // something is under way
-    std::function<void()> reload{};
+    std::function<void()> drain;   // takes nothing new
+    std::function<bool()> busy;    // something is under way
+    std::function<void()> reload;  // reads its files again
   };
 
   ServerSignals(int fd, double seconds, Served served, Console& console)

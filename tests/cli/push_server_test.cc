@@ -85,9 +85,10 @@ class PushServerTest : public testing::Test {
     eventually([&] { return counters_.clients == 0 && store_.bytes_held() == 0; });
   }
 
-  // Clearing memory takes for ever while this is set.
-  static inline std::atomic<bool> clearing_lasts_{false};
+  // Clearing memory takes for ever while one of these is set.
+  static inline std::atomic<bool> clearing_lasts_{false}, clearing_cannot_stop_{false};
   static void populate(std::span<std::byte> bytes, const std::stop_token& stop) noexcept {
+    while (clearing_cannot_stop_) std::this_thread::sleep_for(std::chrono::milliseconds(1));
     while (clearing_lasts_ && !stop.stop_requested()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
     memreg::populate(bytes, stop);
   }
@@ -285,6 +286,23 @@ TEST_F(PushServerTest, OthersAreServedWhileMemoryIsCleared) {
   ASSERT_TRUE(push_one(slow, *remote, bytes));
   slow.close();
   other.close();
+}
+
+TEST_F(PushServerTest, NobodyWaitsForTheThreadOfAClientThatLeft) {
+  clearing_cannot_stop_ = true;
+  const auto bytes = some_bytes(400'000);
+  {
+    Session leaving = connect();
+    ASSERT_TRUE(announce(leaving, bytes, "left"));
+    leaving.close();
+  }
+  eventually([&] { return counters_.pushes_abandoned == 1; });
+  Session other = connect();
+  EXPECT_TRUE(announce(other, bytes));
+  EXPECT_GT(store_.bytes_held(), 800'000U) << "what the thread works on is not free yet";
+  clearing_cannot_stop_ = false;
+  other.close();
+  eventually([&] { return counters_.clients == 0 && store_.bytes_held() == 0; });
 }
 
 // What a push that came to nothing left behind must neither be pulled nor guessed by another client.

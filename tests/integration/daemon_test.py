@@ -168,6 +168,19 @@ class UnderAManager(Daemon):
         self.assertEqual(code, 0, output)
         self.assertEqual(server.end(), 0, server.output)
 
+    def test_a_reload_without_anything_to_read_ends_nothing(self):
+        manager = Manager(self.path("notify"))
+        self.addCleanup(manager.socket.close)
+        server = self.serve_under(manager)
+        manager.hears("READY=1")
+        server.process.send_signal(signal.SIGHUP)
+        server.wait_for("SIGHUP: nothing is to be read again")
+        manager.hears("RELOADING=1")
+        manager.hears("READY=1")
+        code, output, _ = self.push(server, self.model())
+        self.assertEqual(code, 0, output)
+        self.assertEqual(server.end(), 0, server.output)
+
     def test_the_device_server_tells_it_too(self):
         manager = Manager(self.path("notify"))
         self.addCleanup(manager.socket.close)

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import time
 import unittest
+import urllib.request
 
 from harness import PATIENCE, PROGRAM, Case, Process
 
@@ -73,15 +74,19 @@ class GpuServer(Case):
         self.assertEqual(table.returncode, 0)
         self.assertRegex(table.stdout, r"(?m)^trainer +\d+ ")
 
-        # Other terms, by SIGHUP; a file that is wrong changes nothing.
+        # Other terms, by SIGHUP; tenants that do not go together change no tenant.
         tenants.write_text("trainer share=50%\nstore share=60%\n", encoding="utf-8")
         server.process.send_signal(signal.SIGHUP)
-        server.wait_for("the shares of all tenants are 1.1, more than 1; what was read before still holds")
+        server.wait_for("the shares of all tenants are 1.1, more than 1; the tenants that were read before still hold")
         self.assertEqual(self.load(address, keys, "store").returncode, 1)
         tenants.write_text("trainer share=40%\nstore share=60%\n", encoding="utf-8")
         server.process.send_signal(signal.SIGHUP)
         server.wait_for("the tenants and the keys were read again")
         self.assertEqual(self.load(address, keys, "store").returncode, 0)
+        with urllib.request.urlopen(f"http://{metrics}/metrics") as page:
+            text = page.read().decode()
+        for result in "done", "failed":
+            self.assertIn(f'fairlead_serve_reloads_total{{result="{result}"}} 1\n', text)
         self.assertEqual(server.end(), 0)
 
     def test_without_keys_everybody_may_come(self):
@@ -89,6 +94,9 @@ class GpuServer(Case):
         done = self.load(address, "", "")
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertEqual(list(self.status(metrics)), ["(anonymous)"])
+        server.process.send_signal(signal.SIGHUP)
+        server.wait_for("SIGHUP: nothing is to be read again")
+        self.assertEqual(self.load(address, "", "").returncode, 0)
         self.assertEqual(server.end(), 0)
 
     def test_drains(self):

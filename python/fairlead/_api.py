@@ -2,11 +2,13 @@
 
 import asyncio
 import atexit
+import time
 import weakref
 
 from fairlead import _core
 
 _engines = weakref.WeakSet()
+PIECE = 0.1  # seconds of a thread's wait between looks at what event loops have taken meanwhile
 
 
 def _await_transfer(self):
@@ -38,22 +40,39 @@ def _engine_shutdown(shutdown):
     return wrapped
 
 
+def _from_either(held, take, timeout):
+    """What an event loop holds, or `take` finds within `timeout` seconds (None: however long it takes)."""
+    end = None if timeout is None else time.monotonic() + timeout
+    while True:
+        found = held()
+        if found is not None:
+            return found
+        left = PIECE if end is None else end - time.monotonic()
+        found = take(max(0.0, min(left, PIECE)))
+        if found is not None:
+            return found
+        if end is not None and not left > PIECE:
+            return held()
+
+
 def _engine_accept(self, timeout=0.0):
     """A peer that connected to us, or None if none did within `timeout` seconds (None: however long it takes)."""
-    held = self._waits.held_peer()
-    return held if held is not None else self._accept(timeout)
+    return _from_either(self._waits.held_peer, self._accept, timeout)
 
 
 def _engine_next_event(self, timeout=0.0):
     """(peer, event), or None if none came within `timeout` seconds (None: however long it takes)."""
-    held = self._waits.held_event()
-    return held if held is not None else self._next_event(timeout)
+    return _from_either(self._waits.held_event, self._next_event, timeout)
 
 
 def _peer_next_event(self, timeout=0.0):
     """The session's next Event, or None if none came within `timeout` seconds (None: however long it takes)."""
-    held = self._waits.held_event(self)
-    return held[1] if held is not None else self._next_event(timeout)
+
+    def held():
+        pair = self._waits.held_event(self)
+        return pair[1] if pair is not None else None
+
+    return _from_either(held, self._next_event, timeout)
 
 
 async def _engine_accepted(self):

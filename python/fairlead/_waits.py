@@ -84,12 +84,15 @@ class Waits:
             return self._held < HELD
 
     def end(self):
-        """The engine has ended, or is about to: nobody waits any more."""
+        """The engine has ended, or is about to: nobody waits any more, and what was held, which holds the engine, goes."""
         with self._lock:
             self._ended = True
+            held = self._events, self._accepted
+            self._events, self._accepted, self._held = {}, collections.deque(), 0
             for key in list(self._waiters):
                 self._wake(key)
             loops = list(self._loops)
+        del held  # not under the lock: destructors may come back here
         for loop in loops:
             if loop is asyncio._get_running_loop():
                 self._detach(loop)

@@ -10,6 +10,7 @@
 #include <chrono>
 #include <cmath>
 #include <cstdint>
+#include <exception>
 #include <optional>
 #include <utility>
 
@@ -37,6 +38,23 @@ T value_of(Result<T> result) {
   constexpr double kMost = 9.2e9;
   if (!seconds || !(*seconds < kMost)) return nanoseconds::max();
   return nanoseconds(static_cast<std::int64_t>(std::max(*seconds, -kMost) * 1e9));
+}
+
+/// Has a class whose def_buffer() throws give Python the exception: pybind11 2.10 lets it fly through the interpreter,
+/// which ends the process.
+inline void refuse_buffers_by_error(const py::object& made) {
+  reinterpret_cast<PyHeapTypeObject*>(made.ptr())->as_buffer.bf_getbuffer = [](PyObject* object, Py_buffer* view,
+                                                                               int flags) {
+    try {
+      return py::detail::pybind11_getbuffer(object, view, flags);
+    } catch (const py::builtin_exception& error) {
+      error.set_error();
+    } catch (const std::exception& error) {
+      PyErr_SetString(PyExc_BufferError, error.what());
+    }
+    view->obj = nullptr;
+    return -1;
+  };
 }
 
 /// Runs what may wait without Python's lock.

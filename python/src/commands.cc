@@ -1,5 +1,7 @@
 // Command channels: a device at another host.
+#include <algorithm>
 #include <cstring>
+#include <iterator>
 #include <string>
 
 #include "fairlead/command.h"
@@ -37,11 +39,14 @@ struct SessionState {
   void settle() {
     if (kept.empty()) return;
     const bool ended = !session->status().ok();
-    std::erase_if(kept, [ended](const Kept& each) {
-      if (ended || each.channel.reached(cmd::Stage::kComplete) >= each.sequence) return true;
+    const auto finished = std::stable_partition(kept.begin(), kept.end(), [ended](const Kept& each) {
+      if (ended || each.channel.reached(cmd::Stage::kComplete) >= each.sequence) return false;
       const auto failure = each.channel.failure();
-      return failure && failure->sequence <= each.sequence;
+      return !failure || failure->sequence > each.sequence;
     });
+    // Owners' destructors are Python's and may come back here: they run when the list is whole again.
+    const std::vector<Kept> gone(std::make_move_iterator(finished), std::make_move_iterator(kept.end()));
+    kept.erase(finished, kept.end());
   }
   void keep(const cmd::Channel& channel, std::uint64_t sequence, py::object owner) {
     if (kept.size() >= settle_at) {

@@ -34,9 +34,12 @@ std::string words_of(Access access) {
 }
 
 void bind_memory(py::module_& module) {
-  py::class_<PyMemory>(module, "Memory", py::buffer_protocol(),
-                       "A slice of registered memory: bytes, for as long as this object or a transfer names them.")
+  py::class_<PyMemory> memory_class(
+      module, "Memory", py::buffer_protocol(),
+      "A slice of registered memory: bytes, for as long as this object or a transfer names them.");
+  memory_class
       .def_buffer([](const PyMemory& memory) {
+        memory.check_host();
         return py::buffer_info(reinterpret_cast<std::uint8_t*>(memory.memory.data()),
                                static_cast<py::ssize_t>(memory.memory.size()), memory.read_only);
       })
@@ -52,7 +55,7 @@ void bind_memory(py::module_& module) {
       .def(
           "slice",
           [](const PyMemory& memory, std::size_t offset, std::size_t nbytes) {
-            PyMemory part{memory.memory.slice(offset, nbytes), memory.read_only};
+            PyMemory part{memory.memory.slice(offset, nbytes), memory.read_only, memory.cuda_device};
             if (!part.memory.valid()) {
               raise({Code::kOutOfRange, "memory of " + std::to_string(memory.memory.size()) + " bytes has no " +
                                             std::to_string(nbytes) + " bytes at " + std::to_string(offset)});
@@ -84,6 +87,7 @@ void bind_memory(py::module_& module) {
       .def("__repr__", [](const PyMemory& memory) {
         return "<fairlead.Memory, " + std::to_string(memory.memory.size()) + " bytes>";
       });
+  refuse_buffers_by_error(memory_class);
 
   py::class_<RemoteMemory>(module, "RemoteMemory", "A slice of a region that a peer published.")
       .def_property_readonly("nbytes", &RemoteMemory::size, "Its size in bytes.")

@@ -4,6 +4,8 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -35,6 +37,15 @@ using EngineRef = std::shared_ptr<EngineState>;
 struct PyMemory {
   Memory memory;
   bool read_only = false;
+  std::optional<int> cuda_device{};  // it lies there, where this process's own instructions do not reach
+
+  /// Errors: BufferError.
+  void check_host() const {
+    if (cuda_device) {
+      throw py::buffer_error("these bytes are of CUDA device " + std::to_string(*cuda_device) +
+                             ", which the host cannot see: use the object that was registered");
+    }
+  }
 };
 
 /// A tensor in registered memory.

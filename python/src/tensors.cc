@@ -130,6 +130,7 @@ void free_capsule(PyObject* capsule) {
 py::object to_capsule(const PyTensor& tensor) {
   if (tensor.memory.read_only)
     throw py::buffer_error("DLPack has no read-only tensors, and this memory may not be written");
+  tensor.memory.check_host();
   DLManagedTensor* const managed = value_of(share_dlpack(tensor.memory.memory, tensor.spec));
   auto capsule = py::reinterpret_steal<py::object>(PyCapsule_New(managed, "dltensor", free_capsule));
   if (!capsule) {
@@ -147,6 +148,7 @@ py::tuple shape_of(const TensorSpec& spec) {
 
 /// For memoryview() and numpy.asarray().
 py::buffer_info buffer_of(const PyTensor& tensor) {
+  tensor.memory.check_host();
   const TensorSpec& spec = tensor.spec;
   const char* format = nullptr;
   for (const Named& each : kNames) {
@@ -196,6 +198,11 @@ PyTensor register_object(Engine& engine, const py::object& object, Access access
   drop_released();
   Described found = describe(object);
   if (found.bytes.empty()) throw py::value_error("there are no bytes in it to register");
+  if (!found.spec && !found.contiguous) {
+    throw py::value_error(
+        "it has gaps, or another order than row by row, and elements or dimensions that no dtype of "
+        "Fairlead's describes: register a contiguous copy");
+  }
   if (found.read_only) {
     if (allows(access, Access::kRemoteWrite) || allows(access, Access::kRemoteAtomic)) {
       throw py::value_error("it is read-only, so nobody may write it: access='r', or access=''");
@@ -217,7 +224,7 @@ PyTensor register_object(Engine& engine, const py::object& object, Access access
   bytes.rank = 1;
   bytes.shape[0] = static_cast<std::int64_t>(found.bytes.size());
   bytes.strides[0] = 1;
-  return {{*std::move(memory), found.read_only}, found.spec.value_or(bytes)};
+  return {{*std::move(memory), found.read_only, found.cuda_device}, found.spec.value_or(bytes)};
 }
 
 Memory local_of(Engine& engine, const py::object& local, bool written) {
@@ -264,9 +271,10 @@ void bind_tensors(py::module_& module) {
       .def_readonly("offset", &TensorSpec::offset, "Where element 0 is, in bytes from the first of the memory.")
       .def_property_readonly("nbytes", &TensorSpec::byte_count, "All elements together, in bytes.")
       .def("__repr__", &TensorSpec::to_string);
-  py::class_<PyTensor>(
+  py::class_<PyTensor> tensor_class(
       module, "Tensor", py::buffer_protocol(),
-      "A tensor in registered memory. numpy.asarray(t) and torch.from_dlpack(t) see it without a copy.")
+      "A tensor in registered memory. numpy.asarray(t) and torch.from_dlpack(t) see it without a copy.");
+  tensor_class
       .def_property_readonly(
           "memory", [](const PyTensor& tensor) { return tensor.memory; }, "The registered memory that it lies in.")
       .def_property_readonly(
@@ -283,8 +291,13 @@ void bind_tensors(py::module_& module) {
       .def(
           "__dlpack__", [](const PyTensor& tensor, const py::object& /*stream*/) { return to_capsule(tensor); },
           py::arg("stream") = py::none())
-      .def("__dlpack_device__", [](const PyTensor&) { return py::make_tuple(static_cast<int>(kDLCPU), 0); })
+      .def("__dlpack_device__",
+           [](const PyTensor& tensor) {
+             const std::optional<int> cuda = tensor.memory.cuda_device;
+             return py::make_tuple(static_cast<int>(cuda ? kDLCUDA : kDLCPU), cuda.value_or(0));
+           })
       .def("__repr__", [](const PyTensor& tensor) { return "<fairlead.Tensor " + tensor.spec.to_string() + ">"; });
+  refuse_buffers_by_error(tensor_class);
 }
 
 }  // namespace fairlead::python

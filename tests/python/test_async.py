@@ -202,3 +202,39 @@ def test_lookups_are_awaited(pair):
             await pair.peer.find("nothing")
 
     run(main())
+
+
+def test_a_thread_that_waits_sees_what_a_loop_takes(pair):
+    began, found = threading.Event(), []
+
+    def wait():
+        began.set()
+        found.append(pair.there.next_event(timeout=None))
+
+    async def main():
+        await asyncio.sleep(0)
+        pair.there._attach()  # from here on the loop takes what comes, too
+        thread = threading.Thread(target=wait)
+        thread.start()
+        began.wait()
+        pair.peer.send(b"news")
+        while thread.is_alive():
+            await asyncio.sleep(0.01)
+
+    run(main())
+    ((_, event),) = found
+    assert event.kind in ("connected", "message")
+
+
+def test_an_engine_that_ended_holds_no_events(pair):
+    async def main():
+        pair.there._attach()
+        pair.peer.send(b"news")
+        while not pair.there._waits._held:
+            await asyncio.sleep(0.01)
+        pair.there.shutdown()
+
+    run(main())
+    assert not pair.there._waits._held and pair.there._waits.held_event() is None
+    with pytest.raises(fairlead.Error, match="shut down"):
+        pair.there.next_event(timeout=None)

@@ -158,6 +158,16 @@ def test_files_and_read_only_memory(pair, tmp_path):
     assert bytes(pair.there.register(b"1234567890", "r").memory) == b"1234567890"
 
 
+def test_what_no_buffer_can_show_is_an_error(pair):
+    memory = pair.there.allocate(64)
+    with pytest.raises(BufferError, match="bfloat16"):
+        memoryview(memory.tensor("bfloat16", (4,)))
+    with pytest.raises(ValueError, match="gaps"):
+        pair.there.register(numpy.zeros(8, "complex64")[::2])
+    whole = pair.there.register(numpy.zeros(8, "complex64"))
+    assert whole.dtype == "uint8" and whole.nbytes == 64
+
+
 def test_what_is_wrong_is_said(pair):
     with pytest.raises(TypeError, match="no setting 'lissen'"):
         fairlead.Engine(lissen=":0")

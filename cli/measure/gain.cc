@@ -108,13 +108,14 @@ Status compare(Sides& sides, const Options& options, std::vector<std::string> wa
     *facts = *std::move(found);
     console.line(fmt::format("{}: {}", side == 0 ? "baseline" : "candidate", facts->path));
   }
-  options.plan.one_host = on_one_host(report.baseline);
+  bench::GainPlan plan = options.plan;
+  plan.one_host = on_one_host(report.baseline);
   const double seconds = bench::expected_seconds(options.plan);
   console.line(fmt::format("primary: {} at {}; this takes about {:.0f} s", name_of(options.plan.primary),
                            bench::format_size(options.plan.primary_size), seconds));
   heed_interruption();
   const Result<std::vector<bench::Series>> all =
-      bench::compare_transports(sides.sessions(), options.plan, [&](const bench::Series& series) {
+      bench::compare_transports(sides.sessions(), plan, [&](const bench::Series& series) {
         console.line(fmt::format("measured {} of {}: {} quads", to_string(series.kind), bench::format_size(series.size),
                                  series.quads.size()));
       });

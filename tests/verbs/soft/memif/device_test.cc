@@ -1,6 +1,4 @@
 // Devices on a memif: frames, sleep, and peers that end, stop, lie or are none.
-#include "verbs/soft/port/memif/memif_device.h"
-
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <poll.h>
@@ -16,6 +14,7 @@
 #include <thread>
 
 #include "base/system/unix_packets.h"
+#include "verbs/soft/port/memif/memif_device.h"
 
 namespace fairlead::soft::memif::test {
 namespace {
@@ -336,7 +335,8 @@ TEST(MemifDevice, WhoSaysNothingIsLetGo) {
 TEST(MemifDevice, WhoSaysNonsenseIsLetGo) {
   const std::string name = new_name();
   const Device server = open(Role::kMaster, name);
-  for (const std::size_t bytes : {std::size_t{1}, kMessageBytes - 1, kMessageBytes, kMessageBytes + 1, std::size_t{4096}}) {
+  for (const std::size_t bytes :
+       {std::size_t{1}, kMessageBytes - 1, kMessageBytes, kMessageBytes + 1, std::size_t{4096}}) {
     const PrivateFd odd = dial(name);
     ASSERT_TRUE(send_packet(odd.get(), std::vector<std::byte>(bytes, std::byte{0xee})));
     server->tend();

@@ -290,6 +290,34 @@ TEST(MemifDevice, APeerThatIsStoppedKeepsNobody) {
   });
 }
 
+// Neither end takes another user's process, though an abstract name is open to all.
+TEST(MemifDevice, AnotherUsersProcessIsLetGo) {
+  if (::geteuid() != 0) GTEST_SKIP() << "it takes another user, and root to become one";
+  for (const Role role : {Role::kMaster, Role::kSlave}) {
+    const std::string name = new_name();
+    const pid_t stranger = ::fork();
+    if (stranger == 0) {
+      if (::setgid(65534) != 0 || ::setuid(65534) != 0) ::_exit(2);
+      auto device =
+          MemifDevice::open({.role = role == Role::kMaster ? Role::kSlave : Role::kMaster, .socket = name, .wire = {}});
+      for (int i = 0; device && i < 500; ++i) {
+        (*device)->tend();
+        if ((*device)->link_up()) ::_exit(1);
+        ::usleep(1000);
+      }
+      ::_exit(device ? 0 : 3);
+    }
+    const Device ours = open(role, name);
+    int status = -1;
+    while (::waitpid(stranger, &status, WNOHANG) == 0) {
+      ours->tend();
+      EXPECT_FALSE(ours->link_up());
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    EXPECT_EQ(status, 0);
+  }
+}
+
 TEST(MemifDevice, AChildOfForkHasNone) {
   Pair pair;
   const pid_t child = ::fork();

@@ -59,7 +59,7 @@ void find_link(SideFacts& side, std::string_view packet_io) {
     return;
   }
   std::string interface;
-  if (is_soft(side) && packet_io.starts_with("dpdk:")) {
+  if (is_soft(side) && !packet_io.starts_with("udp")) {
     interface = option_of(packet_io, ",iface=");
     if (interface.empty() || interface.find('/') != interface.npos) {  // shared memory: no interface at all
       side.link = packet_io;
@@ -236,7 +236,7 @@ SideFacts side_facts(const Peer& peer, const std::string& device, const EngineCo
   side.target = target;
   side.buffer = is_tcp(side) ? initiator.tcp_buffer : is_soft(side) ? initiator.udp_buffer : 0;
   side.target_buffer = is_tcp(side) ? target.tcp_buffer : is_soft(side) ? target.udp_buffer : 0;
-  if (is_soft(side) && config.verbs.packet_io.starts_with("dpdk:")) side.buffer = side.target_buffer = 0;
+  if (is_soft(side) && !config.verbs.packet_io.starts_with("udp")) side.buffer = side.target_buffer = 0;
   find_link(side, config.verbs.packet_io);
   return side;
 }

@@ -5,8 +5,6 @@
 #include <gmock/gmock.h>
 #include <poll.h>
 #include <signal.h>
-#include <sys/socket.h>
-#include <sys/un.h>
 #include <sys/wait.h>
 
 #include <chrono>
@@ -16,6 +14,7 @@
 #include <thread>
 
 #include "base/system/unix_packets.h"
+#include "tests/verbs/soft/memif/dial.h"
 
 namespace fairlead::soft::memif::test {
 namespace {
@@ -159,6 +158,25 @@ TEST(MemifDevice, WhoWaitsIsWokenAndWhoPollsIsNot) {
     EXPECT_FALSE(to->prepare_to_wait()) << "something is there already";
     EXPECT_EQ(take(*to).size(), 1U);
     settle();
+  }
+}
+
+// The waiter would sleep on, with its wake swallowed and no other asked for.
+TEST(MemifDevice, WhoPollsBesideAWaiterWakesIt) {
+  Pair pair;
+  for (const auto& [from, to] : {std::pair{&*pair.server, &*pair.client}, std::pair{&*pair.client, &*pair.server}}) {
+    std::thread([&, to = to] {
+      await([&] {
+        take(*to);
+        return to->prepare_to_wait() && !readable(*to, 5);
+      });
+    }).join();
+    EXPECT_TRUE(take(*to).empty());
+    EXPECT_FALSE(readable(*to, 0)) << "nothing has happened";
+    EXPECT_EQ(send(*from, 1, 64), 1U);
+    EXPECT_EQ(take(*to).size(), 1U);
+    to->tend();
+    EXPECT_TRUE(readable(*to, 10'000));
   }
 }
 
@@ -309,16 +327,6 @@ TEST(MemifDevice, AChildOfForkHasNone) {
   EXPECT_EQ(take(*pair.server).size(), 3U);
 }
 
-PrivateFd dial(const std::string& name) {
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  name.copy(address.sun_path + 1, sizeof address.sun_path - 1);
-  UniqueFd fd(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
-  EXPECT_EQ(::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), size), 0);
-  return PrivateFd(std::move(fd));
-}
-
 // Someone who holds the line and says nothing keeps others waiting for a second.
 TEST(MemifDevice, WhoSaysNothingIsLetGo) {
   const std::string name = new_name();
@@ -353,6 +361,25 @@ TEST(MemifDevice, WhoSaysNonsenseIsLetGo) {
     client->tend();
     return client->link_up() && server->link_up();
   });
+}
+
+// More than that may come while one is answered, from anybody.
+TEST(MemifDevice, StrangersAreAnsweredSoManyAtATime) {
+  Pair pair;
+  std::vector<PrivateFd> strangers;
+  for (int i = 0; i < 17; ++i) strangers.push_back(dial(pair.name));
+  const auto answered = [&] {
+    return std::ranges::count_if(strangers, [](const PrivateFd& each) {
+      pollfd fd{each.get(), POLLIN, 0};
+      return ::poll(&fd, 1, 0) == 1;
+    });
+  };
+  pair.server->tend();
+  EXPECT_EQ(answered(), 16);
+  take(*pair.server);
+  EXPECT_TRUE(readable(*pair.server, 10'000));
+  pair.server->tend();
+  EXPECT_EQ(answered(), 17);
 }
 
 }  // namespace

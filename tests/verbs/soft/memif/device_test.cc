@@ -1,6 +1,4 @@
 // Devices on a memif: frames, sleep, and peers that end, stop, lie or are none.
-#include "verbs/soft/port/memif/memif_device.h"
-
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <poll.h>
@@ -15,6 +13,7 @@
 
 #include "base/system/unix_packets.h"
 #include "tests/verbs/soft/memif/dial.h"
+#include "verbs/soft/port/memif/memif_device.h"
 
 namespace fairlead::soft::memif::test {
 namespace {
@@ -309,6 +308,34 @@ TEST(MemifDevice, APeerThatIsStoppedKeepsNobody) {
   });
 }
 
+// Neither end takes another user's process, though an abstract name is open to all.
+TEST(MemifDevice, AnotherUsersProcessIsLetGo) {
+  if (::geteuid() != 0) GTEST_SKIP() << "it takes another user, and root to become one";
+  for (const Role role : {Role::kMaster, Role::kSlave}) {
+    const std::string name = new_name();
+    const pid_t stranger = ::fork();
+    if (stranger == 0) {
+      if (::setgid(65534) != 0 || ::setuid(65534) != 0) ::_exit(2);
+      auto device =
+          MemifDevice::open({.role = role == Role::kMaster ? Role::kSlave : Role::kMaster, .socket = name, .wire = {}});
+      for (int i = 0; device && i < 500; ++i) {
+        (*device)->tend();
+        if ((*device)->link_up()) ::_exit(1);
+        ::usleep(1000);
+      }
+      ::_exit(device ? 0 : 3);
+    }
+    const Device ours = open(role, name);
+    int status = -1;
+    while (::waitpid(stranger, &status, WNOHANG) == 0) {
+      ours->tend();
+      EXPECT_FALSE(ours->link_up());
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    EXPECT_EQ(status, 0);
+  }
+}
+
 TEST(MemifDevice, AChildOfForkHasNone) {
   Pair pair;
   const pid_t child = ::fork();
@@ -344,7 +371,8 @@ TEST(MemifDevice, WhoSaysNothingIsLetGo) {
 TEST(MemifDevice, WhoSaysNonsenseIsLetGo) {
   const std::string name = new_name();
   const Device server = open(Role::kMaster, name);
-  for (const std::size_t bytes : {std::size_t{1}, kMessageBytes - 1, kMessageBytes, kMessageBytes + 1, std::size_t{4096}}) {
+  for (const std::size_t bytes :
+       {std::size_t{1}, kMessageBytes - 1, kMessageBytes, kMessageBytes + 1, std::size_t{4096}}) {
     const PrivateFd odd = dial(name);
     ASSERT_TRUE(send_packet(odd.get(), std::vector<std::byte>(bytes, std::byte{0xee})));
     server->tend();

@@ -55,8 +55,8 @@ class MemifDevice final : public FrameDevice {
   const std::size_t frame_bytes_;
   std::array<std::byte*, kBurst> reserved_{};
   std::size_t reserved_count_ = 0;
-  bool in_ring_ = false;                  // the reserved rooms
-  std::vector<std::byte> rooms_;          // those that are not
+  bool in_ring_ = false;          // the reserved rooms
+  std::vector<std::byte> rooms_;  // those that are not
   std::deque<std::vector<std::byte>> backlog_;
   unsigned generation_ = 0;    // of the link: what these are about
   bool wakes_wanted_ = false;  // the peer was asked for them

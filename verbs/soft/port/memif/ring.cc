@@ -16,8 +16,7 @@ constexpr std::size_t kLine = 64;
 
 }  // namespace
 
-RingEnd::RingEnd(const RingPlace& place)
-    : place_(place), slots_(static_cast<std::uint16_t>(1U << place.log2_slots)) {}
+RingEnd::RingEnd(const RingPlace& place) : place_(place), slots_(static_cast<std::uint16_t>(1U << place.log2_slots)) {}
 
 Sender::Sender(const RingPlace& place) : RingEnd(place) {
   if (!owns_buffers()) regions_.resize(slots_);

@@ -179,6 +179,24 @@ TEST(MemifDevice, WhoPollsBesideAWaiterWakesIt) {
   }
 }
 
+// What does not fit into its ring waits, and is looked after ever less often: not by 10,000 wakes a second.
+TEST(MemifDevice, APeerThatDoesNotReadWakesSeldom) {
+  Pair pair({.log2_slots = 4});
+  EXPECT_EQ(send(*pair.client, 20, 80), 20U);
+  int wakes = 0;
+  const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(100);
+  for (; std::chrono::steady_clock::now() < end; ++wakes) {
+    EXPECT_TRUE(take(*pair.client).empty());
+    EXPECT_TRUE(pair.client->prepare_to_wait());
+    EXPECT_TRUE(readable(*pair.client, 10'000));
+  }
+  EXPECT_LT(wakes, 30);
+  EXPECT_EQ(take(*pair.server).size(), 16U);
+  EXPECT_TRUE(take(*pair.server).empty()) << "which gives the slots back";
+  EXPECT_TRUE(take(*pair.client).empty());
+  EXPECT_EQ(take(*pair.server).size(), 4U);
+}
+
 TEST(MemifDevice, AnEndThatClosesIsNoticedAndMayComeAgain) {
   Pair pair;
   for (int i = 0; i < 3; ++i) {

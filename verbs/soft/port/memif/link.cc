@@ -133,8 +133,8 @@ void Link::ring_in(Nanos time) noexcept {
   ::timerfd_settime(alarm_.get(), 0, &when, nullptr);
 }
 
-// The peer has this eventfd, too, and can make writing to it wait, which takes a full one. That is not written to: it is
-// readable as it is.
+// The peer has this eventfd, too, and can make writing to it wait, which takes a full one. That is not written to: it
+// is readable as it is.
 void Link::wake_peer() noexcept {
   pollfd room{wire()->wakes_peer.get(), POLLOUT, 0};
   if (::poll(&room, 1, 0) != 1 || (room.revents & POLLOUT) == 0) return;

@@ -2,7 +2,8 @@
 //
 // What a full ring does not take waits here, up to a limit, as a copy; so do frames that are longer than the peer's
 // buffers. While somebody polls, nobody is woken: prepare_to_wait() asks the peer for it.
-// Threads: as FrameDevice. One thread waits while others may poll; what is to wake it, they leave to it. A child of fork() has a device without a link.
+// Threads: as FrameDevice. One thread waits while others may poll; what is to wake it, they leave to it. A child of
+// fork() has a device without a link.
 #pragma once
 
 #include <array>

@@ -62,7 +62,8 @@ bool Sender::publish(std::size_t count) noexcept {
   free_ = static_cast<std::uint16_t>(free_ - count);
   const auto index = to_master() ? place_.view.head() : place_.view.tail();
   index.store(sent_, std::memory_order_release);
-  std::atomic_signal_fence(std::memory_order_seq_cst);  // the compiler must not look first; the processor may, see README
+  std::atomic_signal_fence(
+      std::memory_order_seq_cst);  // the compiler must not look first; the processor may, see README
   return (place_.view.flags().load(std::memory_order_relaxed) & RingView::kMaskInterrupt) == 0;
 }
 

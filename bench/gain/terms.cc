@@ -58,8 +58,16 @@ void find_link(SideFacts& side, std::string_view packet_io) {
     side.link = kMemory;
     return;
   }
-  if (is_soft(side)) side.link = wire_of(packet_io);
-  if (!side.link.empty()) return;
+  std::string interface;
+  if (is_soft(side) && !packet_io.starts_with("udp")) {
+    interface = option_of(packet_io, ",iface=");
+    if (interface.empty() || interface.find('/') != interface.npos) {  // shared memory: no interface at all
+      side.link = packet_io;
+      return;
+    }
+    side.link = interface;
+    return;
+  }
   const std::optional<InterfaceFacts> facts = interface_with(side.local);
   if (!facts) return;
   side.link = facts->name;
@@ -228,20 +236,9 @@ SideFacts side_facts(const Peer& peer, const std::string& device, const EngineCo
   side.target = target;
   side.buffer = is_tcp(side) ? initiator.tcp_buffer : is_soft(side) ? initiator.udp_buffer : 0;
   side.target_buffer = is_tcp(side) ? target.tcp_buffer : is_soft(side) ? target.udp_buffer : 0;
-  if (is_soft(side) && !wire_of(config.verbs.packet_io).empty()) side.buffer = side.target_buffer = 0;
+  if (is_soft(side) && !config.verbs.packet_io.starts_with("udp")) side.buffer = side.target_buffer = 0;
   find_link(side, config.verbs.packet_io);
   return side;
-}
-
-std::string wire_of(std::string_view packet_io) {
-  if (packet_io.substr(0, packet_io.find(',')) == "memif") {  // each end has its role, and a secret is none of a link's
-    const std::string id = option_of(packet_io, ",id=");
-    return fmt::format("memif,socket={},id={}", option_of(packet_io, ",socket="), id.empty() ? "0" : id);
-  }
-  if (!packet_io.starts_with("dpdk:")) return {};
-  const std::string interface = option_of(packet_io, ",iface=");
-  const bool memory = interface.empty() || interface.find('/') != interface.npos;  // no interface at all
-  return memory ? std::string(packet_io) : interface;
 }
 
 std::vector<Term> terms_of(const SideFacts& baseline, const SideFacts& candidate, const GainPlan& plan) {

@@ -23,9 +23,6 @@ struct PathFacts {
 };
 [[nodiscard]] PathFacts parse_path(std::string_view explained);
 
-/// The link of a softroce port that owns its wire: an interface's name, or the memory. Empty: it has the host's.
-[[nodiscard]] std::string wire_of(std::string_view packet_io);
-
 /// One side of the comparison.
 struct SideFacts {
   std::string transport, device, path;  // Peer::transport(), the engine's words, Peer::explain()

@@ -76,17 +76,6 @@ TEST(ParsePath, FindsAddressesAndMtu) {
   EXPECT_EQ(parse_path(" -> ").local, "");
 }
 
-TEST(WireOf, IsTheSameAtBothEnds) {
-  EXPECT_EQ(wire_of("udp"), "");
-  EXPECT_EQ(wire_of("drop=0.1"), "");
-  EXPECT_EQ(wire_of("memif,role=client,socket=a,secret=b"), "memif,socket=a,id=0");
-  EXPECT_EQ(wire_of("memif,role=server,socket=a,id=0"), "memif,socket=a,id=0");
-  EXPECT_NE(wire_of("memif,role=client,socket=a,id=1"), wire_of("memif,role=client,socket=a"));
-  EXPECT_EQ(wire_of("dpdk:net_memif0,role=client"), "dpdk:net_memif0,role=client");
-  EXPECT_EQ(wire_of("dpdk:net_vhost0,iface=/tmp/a"), "dpdk:net_vhost0,iface=/tmp/a");
-  EXPECT_EQ(wire_of("dpdk:net_af_xdp0,iface=eth0"), "eth0");
-}
-
 TEST(Terms, OfOneLinkAreEqual) {
   EXPECT_THAT(unequal(tcp_side(), verbs_side()), UnorderedElementsAre());
   EXPECT_THAT(unequal(tcp_side(), tcp_side()), UnorderedElementsAre());

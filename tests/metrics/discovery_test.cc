@@ -66,9 +66,11 @@ TEST_F(DiscoveryTest, AFileSaysWhereAndGoesWithItsProcess) {
   {
     const auto one = Discovery::announce(folder_, "[::]:9471", "serve");
     ASSERT_TRUE(one) << one.error().to_string();
-    EXPECT_EQ(file_text(one->path()),
-              fmt::format("[{{\"targets\": [\"127.0.0.1:9471\"], \"labels\": {{\"service\": \"serve\", \"process\": \"{}\"}}}}]\n",
-                          ::getpid()));
+    EXPECT_EQ(
+        file_text(one->path()),
+        fmt::format(
+            "[{{\"targets\": [\"127.0.0.1:9471\"], \"labels\": {{\"service\": \"serve\", \"process\": \"{}\"}}}}]\n",
+            ::getpid()));
     struct stat info{};
     ASSERT_EQ(::stat(one->path().c_str(), &info), 0);
     EXPECT_EQ(info.st_mode & 0777U, 0644U) << "Prometheus is another user";

@@ -3,8 +3,6 @@
 #include <gmock/gmock.h>
 #include <poll.h>
 #include <signal.h>
-#include <sys/socket.h>
-#include <sys/un.h>
 #include <sys/wait.h>
 
 #include <chrono>
@@ -14,6 +12,7 @@
 #include <thread>
 
 #include "base/system/unix_packets.h"
+#include "tests/verbs/soft/memif/dial.h"
 #include "verbs/soft/port/memif/memif_device.h"
 
 namespace fairlead::soft::memif::test {
@@ -159,6 +158,43 @@ TEST(MemifDevice, WhoWaitsIsWokenAndWhoPollsIsNot) {
     EXPECT_EQ(take(*to).size(), 1U);
     settle();
   }
+}
+
+// The waiter would sleep on, with its wake swallowed and no other asked for.
+TEST(MemifDevice, WhoPollsBesideAWaiterWakesIt) {
+  Pair pair;
+  for (const auto& [from, to] : {std::pair{&*pair.server, &*pair.client}, std::pair{&*pair.client, &*pair.server}}) {
+    std::thread([&, to = to] {
+      await([&] {
+        take(*to);
+        return to->prepare_to_wait() && !readable(*to, 5);
+      });
+    }).join();
+    EXPECT_TRUE(take(*to).empty());
+    EXPECT_FALSE(readable(*to, 0)) << "nothing has happened";
+    EXPECT_EQ(send(*from, 1, 64), 1U);
+    EXPECT_EQ(take(*to).size(), 1U);
+    to->tend();
+    EXPECT_TRUE(readable(*to, 10'000));
+  }
+}
+
+// What does not fit into its ring waits, and is looked after ever less often: not by 10,000 wakes a second.
+TEST(MemifDevice, APeerThatDoesNotReadWakesSeldom) {
+  Pair pair({.log2_slots = 4});
+  EXPECT_EQ(send(*pair.client, 20, 80), 20U);
+  int wakes = 0;
+  const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(100);
+  for (; std::chrono::steady_clock::now() < end; ++wakes) {
+    EXPECT_TRUE(take(*pair.client).empty());
+    EXPECT_TRUE(pair.client->prepare_to_wait());
+    EXPECT_TRUE(readable(*pair.client, 10'000));
+  }
+  EXPECT_LT(wakes, 30);
+  EXPECT_EQ(take(*pair.server).size(), 16U);
+  EXPECT_TRUE(take(*pair.server).empty()) << "which gives the slots back";
+  EXPECT_TRUE(take(*pair.client).empty());
+  EXPECT_EQ(take(*pair.server).size(), 4U);
 }
 
 TEST(MemifDevice, AnEndThatClosesIsNoticedAndMayComeAgain) {
@@ -336,16 +372,6 @@ TEST(MemifDevice, AChildOfForkHasNone) {
   EXPECT_EQ(take(*pair.server).size(), 3U);
 }
 
-PrivateFd dial(const std::string& name) {
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  name.copy(address.sun_path + 1, sizeof address.sun_path - 1);
-  UniqueFd fd(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
-  EXPECT_EQ(::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), size), 0);
-  return PrivateFd(std::move(fd));
-}
-
 // Someone who holds the line and says nothing keeps others waiting for a second.
 TEST(MemifDevice, WhoSaysNothingIsLetGo) {
   const std::string name = new_name();
@@ -381,6 +407,25 @@ TEST(MemifDevice, WhoSaysNonsenseIsLetGo) {
     client->tend();
     return client->link_up() && server->link_up();
   });
+}
+
+// More than that may come while one is answered, from anybody.
+TEST(MemifDevice, StrangersAreAnsweredSoManyAtATime) {
+  Pair pair;
+  std::vector<PrivateFd> strangers;
+  for (int i = 0; i < 17; ++i) strangers.push_back(dial(pair.name));
+  const auto answered = [&] {
+    return std::ranges::count_if(strangers, [](const PrivateFd& each) {
+      pollfd fd{each.get(), POLLIN, 0};
+      return ::poll(&fd, 1, 0) == 1;
+    });
+  };
+  pair.server->tend();
+  EXPECT_EQ(answered(), 16);
+  take(*pair.server);
+  EXPECT_TRUE(readable(*pair.server, 10'000));
+  pair.server->tend();
+  EXPECT_EQ(answered(), 17);
 }
 
 }  // namespace

@@ -10,8 +10,8 @@ using Words = std::span<const char* const>;
 int bench_command(Words words);
 int bench_allreduce_command(Words words);  // of `bench allreduce`
 int bench_training_command(Words words);   // of `bench training`
-int bench_commands_command(Words words);  // of `bench commands`
-int bench_trace_command(Words words);     // of `bench trace`
+int bench_commands_command(Words words);   // of `bench commands`
+int bench_trace_command(Words words);      // of `bench trace`
 int devices_command(Words words);
 int doctor_command(Words words);
 int explain_command(Words words);

@@ -14,11 +14,8 @@ namespace {
 constexpr std::size_t kTreeBytes = std::size_t{256} << 10;    // that a tree carries at most,
 constexpr std::size_t kTreeIsFaster = std::size_t{32} << 10;  // and up to which it is taken
 
-// What notifications say: the kind of step, its number, the piece of the part.
+// What notifications say: the kind of step, its number, the operation, the piece of the part.
 enum Kind : std::uint64_t { kRingPiece = 1, kTreeUp, kTreeDown, kBegun };
-std::uint64_t step_value(Kind kind, std::size_t step, std::size_t piece) {
-  return std::uint64_t{kind} << 56 | std::uint64_t{step} << 40 | piece;
-}
 
 std::size_t tree_levels(std::size_t ranks) { return std::bit_width(ranks - 1); }
 
@@ -79,25 +76,49 @@ Status AllReduce::check(DType dtype, std::size_t count, std::size_t limit) const
   return {};
 }
 
+void AllReduce::begin(DType dtype, std::size_t count) noexcept {
+  std::uint64_t hash = ++operations_;
+  for (const std::uint64_t part :
+       {std::uint64_t{count}, std::uint64_t{piece_bytes_}, std::uint64_t{static_cast<std::uint8_t>(dtype)}}) {
+    hash = (hash ^ part) * 0x9e3779b97f4a7c15;
+    hash ^= hash >> 32;
+  }
+  operation_ = hash & 0xffff;
+}
+
+std::uint64_t AllReduce::step_value(std::uint64_t kind, std::size_t step, std::size_t piece) const noexcept {
+  return kind << 56 | std::uint64_t{step} << 48 | operation_ << 32 | piece;
+}
+
 Status AllReduce::all_reduce(DType dtype, std::size_t count, Algorithm algorithm) {
   if (const Status fits = check(dtype, count, algorithm == Algorithm::kTree ? tree_bytes_ : bytes()); !fits.ok())
     return fits;
   const bool tree =
       algorithm == Algorithm::kTree || (algorithm == Algorithm::kAuto && count * element_size(dtype) <= kTreeIsFaster);
   if (group_->size() == 1) return {};
-  // Its first writes go to scratch, which a neighbour that has ended its last all-reduce has done with, since its left
-  // neighbour could not have ended that before.
-  return tree ? run_tree(dtype, count) : run_ring(dtype, count, 0, 2 * (group_->size() - 1), false);
+  begin(dtype, count);
+  if (tree) return run_tree(dtype, count);
+  // Its first writes go to the neighbour's scratch. A rank that has ended an all-reduce or an all-gather knows that its
+  // right neighbour is done with that: what it got last had been summed there. After a reduce-scatter it does not.
+  const bool wait = scratch_in_use_;
+  scratch_in_use_ = false;
+  return run_ring(dtype, count, 0, 2 * (group_->size() - 1), wait);
 }
 
 Status AllReduce::reduce_scatter(DType dtype, std::size_t count) {
   if (const Status fits = check(dtype, count, bytes()); !fits.ok()) return fits;
-  return group_->size() == 1 ? Status() : run_ring(dtype, count, 0, group_->size() - 1, true);
+  if (group_->size() == 1) return {};
+  begin(dtype, count);
+  scratch_in_use_ = true;
+  return run_ring(dtype, count, 0, group_->size() - 1, true);
 }
 
 Status AllReduce::all_gather(DType dtype, std::size_t count) {
   if (const Status fits = check(dtype, count, bytes()); !fits.ok()) return fits;
-  return group_->size() == 1 ? Status() : run_ring(dtype, count, group_->size() - 1, group_->size() - 1, true);
+  if (group_->size() == 1) return {};
+  begin(dtype, count);
+  scratch_in_use_ = false;
+  return run_ring(dtype, count, group_->size() - 1, group_->size() - 1, true);
 }
 
 // At step s a rank sends the part of rank - 1 - s to its right, and receives that of rank - 2 - s from its left. The

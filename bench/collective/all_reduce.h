@@ -55,6 +55,9 @@ class AllReduce {
 
   explicit AllReduce(Group* group) : group_(group), neighbours_(group->size()) {}
   Status check(DType dtype, std::size_t count, std::size_t limit) const;
+  /// What notifications of the operation that begins now carry beside their step: who does another one is found out.
+  void begin(DType dtype, std::size_t count) noexcept;
+  [[nodiscard]] std::uint64_t step_value(std::uint64_t kind, std::size_t step, std::size_t piece) const noexcept;
   Status run_ring(DType dtype, std::size_t count, std::size_t first_step, std::size_t steps, bool wait_for_right);
   Status run_tree(DType dtype, std::size_t count);
 
@@ -62,6 +65,8 @@ class AllReduce {
   Memory data_, scratch_;  // scratch: what the left neighbour has summed, laid out as data; then a slot for each child
   std::vector<Neighbour> neighbours_;
   std::size_t piece_bytes_ = 0, tree_bytes_ = 0;
+  std::uint64_t operations_ = 0, operation_ = 0;  // how many there were; the one under way, as 16 bits of a hash
+  bool scratch_in_use_ = false;                   // by a neighbour that has not said that its reduce_scatter is over
 };
 
 /// The elements [begin, end) of `count` that are rank `rank`'s part.

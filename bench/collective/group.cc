@@ -15,8 +15,10 @@ using Clock = std::chrono::steady_clock;
 constexpr std::uint64_t kIAm = std::uint64_t{1} << 62;     // and the rank: the first message of who connected
 constexpr std::uint64_t kYouAre = std::uint64_t{1} << 61;  // and the rank, with all addresses: what a leader says
 constexpr std::uint64_t kBarrier = std::uint64_t{1} << 63;
-constexpr std::uint64_t kGathered = std::uint64_t{1} << 60;  // and the number
-constexpr std::chrono::seconds kPatience{60};                // for one step of a rank that lives
+constexpr std::uint64_t kGathered = std::uint64_t{1} << 60;   // and the number,
+constexpr std::uint64_t kFromFirst = std::uint64_t{3} << 60;  // also here
+constexpr std::uint64_t kNumber = (std::uint64_t{1} << 56) - 1;
+constexpr std::chrono::seconds kPatience{60};  // for one step of a rank that lives
 
 Status of_rank(std::size_t rank, const Status& status) {
   return {status.code(), fmt::format("rank {}: {}", rank, status.message())};
@@ -140,12 +142,14 @@ Result<Event> Group::next(std::size_t rank) {
 Status Group::expect(std::size_t rank, std::uint64_t value) {
   const Result<Event> event = next(rank);
   if (!event) return event.error();
-  if (event->value == value) return {};
+  return event->value == value ? Status() : disagrees(rank, event->value, value);
+}
+
+Status Group::disagrees(std::size_t rank, std::uint64_t its, std::uint64_t ours) const {
   return {Code::kInvalidArgument,
-          fmt::format(
-              "rank {} is at step {:#x} where this rank, {}, is at {:#x}: every rank must make the same calls with the "
-              "same sizes",
-              rank, event->value, rank_, value)};
+          fmt::format("rank {} is at step {:#x} where this rank, {}, is at {:#x}: every rank must make the same calls "
+                      "with the same types and sizes",
+                      rank, its, rank_, ours)};
 }
 
 Status Group::barrier() {
@@ -159,16 +163,30 @@ Status Group::barrier() {
   return {};
 }
 
+Result<std::uint64_t> Group::next_number(std::size_t rank, std::uint64_t tag) {
+  const Result<Event> event = next(rank);
+  if (!event) return event.error();
+  if ((event->value & ~kNumber) == tag) return event->value & kNumber;
+  const Status status = disagrees(rank, event->value, tag);
+  return status;
+}
+
+Result<std::uint64_t> Group::from_first(std::uint64_t number) {
+  if (rank_ != 0) return next_number(0, kFromFirst);
+  for (std::size_t other = 1; other < size(); ++other) peers_[other].send({}, kFromFirst | (number & kNumber));
+  return number;
+}
+
 Result<std::vector<std::uint64_t>> Group::gather(std::uint64_t number) {
   if (rank_ != 0) {
-    if (const Status told = peers_[0].send({}, kGathered | number).wait(kPatience); !told.ok()) return of_rank(0, told);
-    return std::vector{number};
+    const Status told = peers_[0].send({}, kGathered | (number & kNumber)).wait(kPatience);
+    return told.ok() ? Result(std::vector{number}) : of_rank(0, told);
   }
   std::vector<std::uint64_t> numbers{number};
   for (std::size_t other = 1; other < size(); ++other) {
-    const Result<Event> event = next(other);
-    if (!event) return event.error();
-    numbers.push_back(event->value & ~kGathered);
+    const Result<std::uint64_t> its = next_number(other, kGathered);
+    if (!its) return its.error();
+    numbers.push_back(*its);
   }
   return numbers;
 }

@@ -42,10 +42,16 @@ class Group {
   Status expect(std::size_t rank, std::uint64_t value);
   /// Returns when every rank has called it.
   Status barrier();
+  /// Rank 0's number, below 2^56, at every rank.
+  Result<std::uint64_t> from_first(std::uint64_t number);
   /// Every rank gives a number below 2^56; rank 0 gets all of them, by rank, the others only their own.
   Result<std::vector<std::uint64_t>> gather(std::uint64_t number);
 
  private:
+  /// What next() gives, as a number with this tag.
+  Result<std::uint64_t> next_number(std::size_t rank, std::uint64_t tag);
+  [[nodiscard]] Status disagrees(std::size_t rank, std::uint64_t its, std::uint64_t ours) const;
+
   Group(Engine* engine, std::size_t rank, std::size_t size) : engine_(engine), rank_(rank), peers_(size) {}
 
   Engine* engine_;

@@ -4,6 +4,7 @@
 #include <immintrin.h>
 #endif
 
+#include <array>
 #include <bit>
 #include <cstdint>
 #include <cstring>
@@ -87,6 +88,22 @@ std::uint32_t bits_of(DType dtype, unsigned number) noexcept {
   return std::bit_cast<std::uint32_t>(value);
 }
 
+/// 1 to 4, in no order that a shift would repeat.
+unsigned times_at(std::size_t index) noexcept {
+  return 1 + static_cast<unsigned>(static_cast<std::uint32_t>(index) * 2654435761U >> 30);
+}
+
+class Pattern {
+ public:
+  Pattern(DType dtype, unsigned number) noexcept {
+    for (unsigned i = 0; i < 4; ++i) bits_[i] = bits_of(dtype, number * (i + 1));
+  }
+  [[nodiscard]] const std::uint32_t& at(std::size_t index) const noexcept { return bits_[times_at(index) - 1]; }
+
+ private:
+  std::array<std::uint32_t, 4> bits_;
+};
+
 }  // namespace
 
 bool can_add(DType dtype) noexcept { return dtype == DType::kF32 || dtype == DType::kF16 || dtype == DType::kBF16; }
@@ -105,17 +122,17 @@ void add(DType dtype, std::byte* into, const std::byte* from, std::size_t count)
 }
 
 void fill(DType dtype, std::span<std::byte> into, unsigned number) noexcept {
-  const std::uint32_t bits = bits_of(dtype, number);
+  const Pattern pattern(dtype, number);
   const std::size_t size = element_size(dtype);
-  for (std::size_t at = 0; at + size <= into.size(); at += size) std::memcpy(into.data() + at, &bits, size);
+  for (std::size_t i = 0; i < into.size() / size; ++i) std::memcpy(into.data() + i * size, &pattern.at(i), size);
 }
 
 std::size_t find_other(DType dtype, std::span<const std::byte> in, unsigned number) noexcept {
-  const std::uint32_t bits = bits_of(dtype, number);
+  const Pattern pattern(dtype, number);
   const std::size_t size = element_size(dtype);
-  std::size_t at = 0;
-  while (at + size <= in.size() && std::memcmp(in.data() + at, &bits, size) == 0) at += size;
-  return at / size;
+  std::size_t i = 0;
+  while (i < in.size() / size && std::memcmp(in.data() + i * size, &pattern.at(i), size) == 0) ++i;
+  return i;
 }
 
 }  // namespace fairlead::bench

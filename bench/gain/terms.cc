@@ -59,7 +59,7 @@ void find_link(SideFacts& side, std::string_view packet_io) {
     return;
   }
   std::string interface;
-  if (is_soft(side) && packet_io.starts_with("dpdk:")) {
+  if (is_soft(side) && !packet_io.starts_with("udp")) {
     interface = option_of(packet_io, ",iface=");
     if (interface.empty() || interface.find('/') != interface.npos) {  // shared memory: no interface at all
       side.link = packet_io;
@@ -248,7 +248,7 @@ SideFacts side_facts(const Peer& peer, const std::string& device, const EngineCo
   if (is_tcp(side)) {
     side.buffer = initiator.tcp_buffer;
     side.target_buffer = target.tcp_buffer;
-  } else if (is_soft(side) && !config.verbs.packet_io.starts_with("dpdk:")) {
+  } else if (is_soft(side) && config.verbs.packet_io.starts_with("udp")) {
     side.buffer = initiator.udp_buffer;
     side.target_buffer = target.udp_buffer;
   }

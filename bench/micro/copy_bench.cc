@@ -28,12 +28,16 @@ void copy_with(benchmark::State& state, Copy copy) {
   state.SetBytesProcessed(state.iterations() * state.range(0));
 }
 
-void Memcpy(benchmark::State& state) { copy_with(state, [](auto... all) { std::memcpy(all...); }); }
-void Stream(benchmark::State& state) { copy_with(state, [](auto... all) { stream_copy(all...); }); }
+void Memcpy(benchmark::State& state) {
+  copy_with(state, [](auto... all) { std::memcpy(all...); });
+}
+void Stream(benchmark::State& state) {
+  copy_with(state, [](auto... all) { stream_copy(all...); });
+}
 
 constexpr std::int64_t kMiB = std::int64_t{1} << 20;
-BENCHMARK(Memcpy)->Arg(kMiB)->Arg(4 * kMiB)->Arg(16 * kMiB)->Arg(64 * kMiB);
-BENCHMARK(Stream)->Arg(kMiB)->Arg(4 * kMiB)->Arg(16 * kMiB)->Arg(64 * kMiB);
+BENCHMARK(Memcpy)->Arg(kMiB)->Arg(4 * kMiB)->Arg(16 * kMiB)->Arg(64 * kMiB)->UseRealTime();
+BENCHMARK(Stream)->Arg(kMiB)->Arg(4 * kMiB)->Arg(16 * kMiB)->Arg(64 * kMiB)->UseRealTime();
 
 }  // namespace
 }  // namespace fairlead::bench

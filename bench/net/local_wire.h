@@ -1,5 +1,5 @@
-// Both ends of a wire for `bench --local`: what the short packet ports memif, dpdk:memif, dpdk:vhost, dpdk:af_packet and
-// dpdk:af_xdp stand for.
+// Both ends of a wire for `bench --local`: what the short packet ports memif, dpdk:memif, dpdk:vhost, dpdk:af_packet
+// and dpdk:af_xdp stand for.
 //
 // memif and vhost need nothing; the other two get a veth pair, which takes CAP_NET_ADMIN and CAP_NET_RAW (in a
 // namespace of one's own, `unshare -Urn`, everybody has them) and `ip`. What was made for the wire goes with this

@@ -16,32 +16,33 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr unsigned kExact = 256;  // up to it whole numbers are exact in every type
-
 class Trainer {
  public:
-  Trainer(const TrainingPlan& plan, AllReduce* sum, std::size_t rank)
-      : plan_(plan), gradients_(gradients_of(plan.model, plan.step)), sum_(sum) {
+  Trainer(const TrainingPlan& plan, AllReduce* sum, Group* group)
+      : plan_(plan), gradients_(gradients_of(plan.model, plan.step)), sum_(sum), group_(group) {
     std::size_t bytes = 0;
     for (const Gradient& gradient : gradients_) bytes += gradient.bytes;
     known_.resize(bytes);
     summed_.resize(bytes);
-    fill(plan.dtype, known_, static_cast<unsigned>(rank + 1));
+    fill(plan.dtype, known_, static_cast<unsigned>(group->rank() + 1));
   }
 
   Status step() {
     const Clock::time_point began = Clock::now();
     std::size_t offset = 0;
     for (std::size_t at = 0; at < gradients_.size();) {
-      const double now = std::chrono::duration<double>(Clock::now() - began).count();
-      const Bucket bucket = next_bucket(gradients_, at, now, plan_.step.fusion_bytes);
-      if (bucket.start > now) {
-        sleep_until(began, bucket.start);
-        continue;  // by now more may be known
+      const Result<std::uint64_t> end = group_->from_first(group_->rank() == 0 ? end_of_bucket(at, began) : 0);
+      if (!end) return end.error();
+      if (*end <= at || *end > gradients_.size()) {
+        return {Code::kInvalidArgument,
+                fmt::format("rank 0 fuses gradients {} to {} of {}: every rank must have the same plan", at, *end,
+                            gradients_.size())};
       }
-      if (const Status done = exchange(offset, bucket.bytes); !done.ok()) return done;
-      offset += bucket.bytes;
-      at = bucket.end;
+      std::size_t bytes = 0;
+      for (; at < *end; ++at) bytes += gradients_[at].bytes;
+      sleep_until(began, gradients_[at - 1].ready);  // this rank may have begun later
+      if (const Status done = exchange(offset, bytes); !done.ok()) return done;
+      offset += bytes;
     }
     sleep_until(began, plan_.step.compute_seconds);
     return {};
@@ -49,7 +50,7 @@ class Trainer {
 
   [[nodiscard]] Status check(std::size_t ranks) {
     const auto expected = static_cast<unsigned>(ranks * (ranks + 1) / 2);
-    if (expected > kExact) return {};  // rounded on the way
+    if (expected > kMostFilled) return {};  // rounded on the way
     const std::size_t wrong = find_other(plan_.dtype, summed_, expected);
     if (wrong == summed_.size() / element_size(plan_.dtype)) return {};
     return {Code::kDataLoss, fmt::format("gradient element {} is not the sum of all ranks', {}", wrong, expected)};
@@ -60,6 +61,16 @@ class Trainer {
   static void sleep_until(Clock::time_point began, double seconds) {
     std::this_thread::sleep_until(began +
                                   std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds)));
+  }
+
+  /// What rank 0 has when the last sum is over, or as soon as it has some: all ranks sum the same, as it says.
+  std::size_t end_of_bucket(std::size_t at, Clock::time_point began) const {
+    while (true) {
+      const double now = std::chrono::duration<double>(Clock::now() - began).count();
+      const Bucket bucket = next_bucket(gradients_, at, now, plan_.step.fusion_bytes);
+      if (bucket.start <= now) return bucket.end;
+      sleep_until(began, bucket.start);  // by then more may be known
+    }
   }
 
   /// One bucket; a gradient that is larger than the buffer goes through it in slices.
@@ -79,6 +90,7 @@ class Trainer {
   const TrainingPlan& plan_;
   std::vector<Gradient> gradients_;
   AllReduce* sum_;
+  Group* group_;
   std::vector<std::byte> known_, summed_;  // all gradients, in the order in which they become known
   std::uint64_t sums_ = 0;
 };
@@ -90,7 +102,7 @@ Result<TrainingTimes> train(Group& group, const TrainingPlan& plan) {
   mine.step.element_bytes = element_size(plan.dtype);
   Result<AllReduce> sum = AllReduce::prepare(&group, "gradients", {.bytes = plan.step.fusion_bytes});
   if (!sum) return sum.error();
-  Trainer trainer(mine, &*sum, group.rank());
+  Trainer trainer(mine, &*sum, &group);
   for (std::size_t i = 0; i < plan.warm_up; ++i) {
     if (const Status done = trainer.step(); !done.ok()) return done;
   }

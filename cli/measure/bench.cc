@@ -142,12 +142,6 @@ Status write_reports(const Options& options, const std::vector<Side>& sides) {
 
 Status measure(std::vector<Side>& sides, const Options& options, const std::vector<std::string>& warnings,
                Console& console) {
-  for (Side& side : sides) {
-    side.setting.warnings = warnings;
-    const Result<bench::Json> answer = side.link->ask("facts");
-    const Result<bench::EndFacts> facts = answer ? bench::end_facts(*answer) : answer.error();
-    if (facts) side.setting.target = facts->host;  // a target of an older version does not say
-  }
   console.line(bench::table_head(options.plan));
   for (const std::uint64_t size : options.plan.sizes) {
     if (options.plan.stopped()) break;
@@ -156,6 +150,13 @@ Status measure(std::vector<Side>& sides, const Options& options, const std::vect
     if (Status status = measure_size(sides, plan, size, console); !status.ok()) return status;
   }
   if (options.plan.stopped()) console.line("interrupted: what stands above is all that was measured");
+  for (Side& side : sides) {
+    side.setting.warnings = warnings;
+    if (options.json.empty()) continue;
+    const Result<bench::Json> answer = side.link->ask("facts");
+    const Result<bench::EndFacts> facts = answer ? bench::end_facts(*answer) : answer.error();
+    if (facts) side.setting.target = facts->host;  // a target of an older version does not say
+  }
   for (Side& side : sides) side.link->peer().close();
   return write_reports(options, sides);
 }
@@ -277,7 +278,8 @@ std::string complete(Options& options, const Args& args) {
 }  // namespace
 
 int bench_command(Words words) {
-  if (!words.empty() && std::string_view(words.front()) == "allreduce") return bench_allreduce_command(words.subspan(1));
+  if (!words.empty() && std::string_view(words.front()) == "allreduce")
+    return bench_allreduce_command(words.subspan(1));
   if (!words.empty() && std::string_view(words.front()) == "training") return bench_training_command(words.subspan(1));
   if (!words.empty() && std::string_view(words.front()) == "commands") return bench_commands_command(words.subspan(1));
   if (!words.empty() && std::string_view(words.front()) == "trace") return bench_trace_command(words.subspan(1));

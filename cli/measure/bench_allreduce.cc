@@ -41,14 +41,14 @@ bench::Algorithm algorithm_of(const Options& options) {
   return options.algorithm == "tree" ? bench::Algorithm::kTree : bench::Algorithm::kAuto;
 }
 
-/// All ranks put in ones; what comes out is their number, which every type holds exactly.
+/// All ranks put in the same small numbers; what comes out is so many times these, which every type holds exactly.
 Status verify(const Options& options, bench::AllReduce* sum, std::size_t ranks, DType dtype, std::size_t count) {
   const std::span<std::byte> bytes(sum->data(), count * element_size(dtype));
   bench::fill(dtype, bytes, 1);
   if (const Status done = sum->all_reduce(dtype, count, algorithm_of(options)); !done.ok()) return done;
   const std::size_t wrong = bench::find_other(dtype, bytes, static_cast<unsigned>(ranks));
   if (wrong == count) return {};
-  return {Code::kDataLoss, fmt::format("element {} of {} is not the sum of {} ones", wrong, count, ranks)};
+  return {Code::kDataLoss, fmt::format("element {} of {} is not the sum of {} ranks'", wrong, count, ranks)};
 }
 
 Result<Times> measure(bench::Group& group, const Options& options, bench::AllReduce* sum, std::uint64_t bytes) {

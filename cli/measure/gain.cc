@@ -64,9 +64,12 @@ class Sides {
   Result<bench::SideFacts> facts(std::size_t side) {
     bench::Link& link = *links_[side];
     const Result<Json> answer = link.ask("facts");
-    if (!answer) return answer.error();
-    const Result<bench::EndFacts> target = bench::end_facts(*answer);
-    if (!target) return target.error();
+    const Result<bench::EndFacts> target = answer ? bench::end_facts(*answer) : answer.error();
+    if (!target) {
+      return Status(target.error().code(),
+                    fmt::format("{} does not say what it is, as a `fairlead gain --server` of this version does: {}",
+                                link.peer().address(), target.error().message()));
+    }
     const EngineConfig& config = link.engine().config();
     return bench::side_facts(link.peer(), device_of(link.engine(), link.peer().transport()), config,
                              bench::own_facts(config), *target);

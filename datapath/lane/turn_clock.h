@@ -1,7 +1,7 @@
 // The time for who asks again and again within microseconds: it is read from the system now and then, and is that old.
 //
-// Where the CPU counts at one rate (x86's TSC; it stands in for nothing else here) its count says whether the last reading
-// will do, at a third of the price. Threads: one at a time; each may be another, on another core.
+// Where the CPU counts at one rate (x86's TSC; it stands in for nothing else here) its count says whether the last
+// reading will do. Threads: one at a time; each may be another, on another core.
 #pragma once
 
 #include <chrono>

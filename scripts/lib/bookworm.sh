@@ -1,4 +1,4 @@
-# shellcheck shell=bash disable=SC2016
+# shellcheck shell=bash disable=SC2016,SC2154  # the shell inside expands those; $tree is of who sources this
 # Sourced after common.sh: a minimal Debian 12 root, and commands inside it. Needs root, debootstrap, and the host's own
 # apt configuration for the mirror.
 

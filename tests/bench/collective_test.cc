@@ -6,57 +6,18 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
-#include <functional>
 #include <random>
-#include <string>
-#include <thread>
 #include <vector>
 
 #include "bench/collective/all_reduce.h"
 #include "bench/collective/group.h"
 #include "bench/collective/reduce.h"
+#include "tests/bench/ranks.h"
 
 namespace fairlead::bench {
 namespace {
 
 constexpr std::size_t kBytes = std::size_t{1} << 20;
-
-EngineConfig config_of_rank() {
-  EngineConfig config;
-  config.listen = "127.0.0.1:0";
-  config.transport = "tcp";
-  config.progress = Progress::kApplication;
-  return config;
-}
-
-/// Runs `job` as each of the ranks; what each returned.
-std::vector<Status> run_ranks(std::size_t ranks, const std::function<Status(Group&)>& job) {
-  std::vector<Engine> engines;
-  std::vector<std::string> addresses;
-  for (std::size_t i = 0; i < ranks; ++i) {
-    Result<Engine> engine = Engine::create(config_of_rank());
-    if (!engine) return {engine.error()};
-    addresses.push_back(engine->listen_address());
-    engines.push_back(*std::move(engine));
-  }
-  std::vector<Status> ended(ranks);
-  std::vector<std::thread> threads;
-  for (std::size_t rank = 0; rank < ranks; ++rank) {
-    threads.emplace_back([&, rank] {
-      Result<Group> group = Group::join(&engines[rank], rank, addresses);
-      ended[rank] = group ? job(*group) : group.error();
-      engines[rank].shutdown();
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
-  return ended;
-}
-
-void expect_ok(const std::vector<Status>& ended) {
-  for (std::size_t rank = 0; rank < ended.size(); ++rank) {
-    EXPECT_TRUE(ended[rank].ok()) << "rank " << rank << ": " << ended[rank].to_string();
-  }
-}
 
 // ---- elements as numbers. add() itself makes F16 and BF16 of a float: the sum of it and nothing, through exact
 // halves.
@@ -202,15 +163,47 @@ TEST(AllReduceOf, WhatDoesNotFitSaysSo) {
   }));
 }
 
+/// Both fail, and who sees it first says why; the other may see only that it has left.
+void expect_found_out(const std::vector<Status>& ended) {
+  EXPECT_FALSE(ended[0].ok());
+  EXPECT_FALSE(ended[1].ok());
+  const Status& first = ended[0].code() == Code::kInvalidArgument ? ended[0] : ended[1];
+  EXPECT_EQ(first.code(), Code::kInvalidArgument);
+  EXPECT_THAT(first.message(), testing::HasSubstr("the same calls"));
+}
+
 TEST(AllReduceOf, RanksThatDisagreeAreTold) {
   const std::vector<Status> ended = run_ranks(2, [&](Group& group) -> Status {
     Result<AllReduce> sum = AllReduce::prepare(&group, "sum", {.bytes = kBytes, .piece_bytes = 1024});
     if (!sum) return sum.error();
     return group.rank() == 0 ? sum->all_reduce(DType::kF32, 10'000) : sum->reduce_scatter(DType::kF32, 10'000);
   });
-  EXPECT_EQ(ended[1].code(), Code::kInvalidArgument);
-  EXPECT_THAT(ended[1].message(), testing::HasSubstr("the same calls"));
-  EXPECT_FALSE(ended[0].ok());
+  expect_found_out(ended);
+}
+
+TEST(AllReduceOf, OtherTypesOfTheSameSizeAreFoundOut) {
+  const std::vector<Status> ended = run_ranks(2, [&](Group& group) -> Status {
+    Result<AllReduce> sum = AllReduce::prepare(&group, "sum", {.bytes = kBytes});
+    if (!sum) return sum.error();
+    return sum->all_reduce(group.rank() == 0 ? DType::kF16 : DType::kBF16, 10'000);
+  });
+  expect_found_out(ended);
+}
+
+TEST_P(OverRanks, PartsAndWholesMayFollowEachOther) {
+  const std::size_t ranks = GetParam(), count = 20'011;
+  expect_ok(run_ranks(ranks, [&](Group& group) -> Status {
+    Result<AllReduce> sum = AllReduce::prepare(&group, "sum", {.bytes = kBytes, .piece_bytes = 1024});
+    if (!sum) return sum.error();
+    for (int round = 0; round < 10; ++round) {
+      fill(DType::kF32, count, group.rank(), sum->data());
+      if (const Status done = sum->reduce_scatter(DType::kF32, count); !done.ok()) return done;
+      fill(DType::kF32, count, group.rank(), sum->data());
+      if (const Status done = sum->all_reduce(DType::kF32, count, Algorithm::kRing); !done.ok()) return done;
+      if (round % 5 == 4) expect_sums(DType::kF32, count, ranks, {0, count}, sum->data());
+    }
+    return {};
+  }));
 }
 
 TEST(AllReduceOf, ARankThatGoesEndsTheOthersWait) {

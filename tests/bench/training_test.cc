@@ -6,7 +6,9 @@
 
 #include "bench/training/models.h"
 #include "bench/training/predict.h"
+#include "bench/training/rank.h"
 #include "bench/training/step.h"
+#include "tests/bench/ranks.h"
 
 namespace fairlead::bench {
 namespace {
@@ -60,6 +62,32 @@ TEST(TrainingStep, TakesWhatIsLongerOfComputingAndSumming) {
   EXPECT_DOUBLE_EQ(step_seconds(gradients, options, [](std::size_t) { return 0.0; }), 3);
   EXPECT_DOUBLE_EQ(step_seconds(gradients, options, [](std::size_t) { return 0.5; }), 3.5);
   EXPECT_DOUBLE_EQ(step_seconds(gradients, options, [](std::size_t) { return 2.0; }), 7);
+}
+
+TEST(TrainingStep, RanksSumTheSameWhateverTheirClocksSay) {
+  TrainingPlan plan;
+  for (int i = 0; i < 40; ++i)
+    plan.model.layers.push_back({"", {std::size_t{1000} + 37 * static_cast<std::size_t>(i)}, 1});
+  plan.step = {.compute_seconds = 0.02, .fusion_bytes = 16384};
+  plan.steps = 4;
+  expect_ok(run_ranks(3, [&](Group& group) -> Status {
+    const Result<TrainingTimes> times = train(group, plan);
+    if (!times) return times.error();
+    EXPECT_EQ(times->step_seconds.size(), 4U);
+    EXPECT_GE(times->sums, 4U * 17);  // 272,840 bytes, 16 KiB at a time
+    return {};
+  }));
+}
+
+TEST(TrainingStep, PlansThatDifferAreFoundOut) {
+  const std::vector<Status> ended = run_ranks(2, [&](Group& group) -> Status {
+    TrainingPlan plan;
+    plan.model.layers.push_back({"", {1000 + group.rank()}, 1});
+    const Result<TrainingTimes> times = train(group, plan);
+    return times ? Status() : times.error();
+  });
+  EXPECT_FALSE(ended[0].ok());
+  EXPECT_FALSE(ended[1].ok());
 }
 
 TEST(TrainingPrediction, TheNarrowestOfCoresLinkAndWindowHolds) {

@@ -153,7 +153,8 @@ class Gain(Case):
 
     def test_not_a_server_of_ours(self):
         server = self.serve()
-        self.assert_fails(self.run_to_end("gain", server.listen, "--candidate", "tcp"), 1, "error: ")
+        self.assert_fails(self.run_to_end("gain", server.listen, "--candidate", "tcp"), 1,
+                          "gain: error: .*does not say what it is, as a `fairlead gain --server`")
 
     def test_wrong_usage(self):
         for words, reason in (

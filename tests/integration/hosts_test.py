@@ -105,6 +105,29 @@ class Hosts(Case):
         self.assert_fails(result, 1, r"error: .*verbs:soft0: the peer says: .*cannot go to RTR: .*sgid_index 0 is fe80::"
                           r"\S+, which no socket can send from")
 
+    def gain(self, *flags):
+        """The terms that are not equal between tcp and softroce over the link."""
+        target = self.target("--soft-address", THERE)
+        report = self.path("gain.json")
+        code, output = self.run_to_end("gain", target.listen, "--soft-address", HERE, "--candidate", "verbs:soft0", "--kind", "bw",
+                                       "--sizes", "64K", "--quads", "1", "--block", "0.02", "--json", report, *flags)
+        self.assertEqual(code, 0, output)
+        self.assertEqual(target.wait(), 0, target.output)
+        with open(report, encoding="utf-8") as file:
+            document = json.load(file)
+        self.assertEqual([document[side]["link"].split()[0] for side in ("baseline", "candidate")], ["fl-here", "fl-here"])
+        unequal = {term["name"] for term in document["terms"] if not term["equal"]}
+        return unequal - {"socket buffers"}  # what this machine's kernel allows is its own
+
+    def test_terms_over_one_link_are_equal(self):
+        for mtu in (1500, 9000):
+            with self.subTest(mtu=mtu):
+                self.mtus(mtu, mtu)
+                self.assertEqual(self.gain(), set())
+        self.assertEqual(self.gain("--mtu", "1024"), {"payload of a packet"})
+        self.assertEqual(self.gain("--traffic-class", "104"), {"DSCP"})
+        self.assertEqual(self.gain("--packet-io", "udp,drop=0.001"), {"link"})
+
     def test_devices_name_what_a_path_to_the_peer_would_use(self):
         self.mtus(1500, 9000)
         for peer in (THERE, self.target().listen):

@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "shm/meeting/socket.h"
+#include "base/system/unix_packets.h"
 #include "tests/shm/end.h"
 #include "tests/shm/half.h"
 #include "tests/shm/own_directory.h"

@@ -109,10 +109,11 @@ TEST_P(ShmKills, LeaveNothingAndTearNothing) {
       EXPECT_EQ(end.downs, 1);
       EXPECT_EQ(end.down, Code::kUnavailable);
       ASSERT_EQ(end.codes.size(), busy.posted()) << "each once";
-      EXPECT_TRUE(std::ranges::all_of(end.codes, [](Code code) { return code == Code::kOk || code == Code::kAborted; }));
-      EXPECT_TRUE(std::all_of(end.memory.begin(), end.memory.begin() + kHalf,
-                              [](std::byte each) { return each == std::byte{1}; }))
-          << "what was only to be read has changed";
+      EXPECT_TRUE(
+          std::ranges::all_of(end.codes, [](Code code) { return code == Code::kOk || code == Code::kAborted; }));
+      EXPECT_TRUE(std::all_of(end.memory.begin(), end.memory.begin() + kHalf, [](std::byte each) {
+        return each == std::byte{1};
+      })) << "what was only to be read has changed";
       end.device->revoke(end.granted);
       end.path.reset();
     }
@@ -125,9 +126,8 @@ TEST_P(ShmKills, LeaveNothingAndTearNothing) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Ways, ShmKills, testing::Bool(), [](const auto& each) {
-  return each.param ? "Mapped" : "Pulled";
-});
+INSTANTIATE_TEST_SUITE_P(Ways, ShmKills, testing::Bool(),
+                         [](const auto& each) { return each.param ? "Mapped" : "Pulled"; });
 
 }  // namespace
 }  // namespace fairlead::shm

@@ -1,4 +1,3 @@
-#include "base/system/unix_packets.h"
 #include "shm/meeting/listener.h"
 
 #include <fcntl.h>
@@ -13,6 +12,7 @@
 #include <cstring>
 #include <functional>
 
+#include "base/system/unix_packets.h"
 #include "shm/meeting/socket.h"
 #include "tests/shm/own_directory.h"
 

@@ -120,7 +120,7 @@ TEST_F(ShmRequester, NothingIsCopiedOfAPeerThatHasClosed) {
 
 TEST_F(ShmRequester, AReadStopsWhereItsRightIsWithdrawn) {
   const std::vector<std::byte> theirs(kBytes, std::byte{8});
-  for (const std::uint64_t id : {5, 6}) ASSERT_EQ(post(OpKind::kRead, id, kBytes), 1u);
+  for (const std::uint64_t id : {5U, 6U}) ASSERT_EQ(post(OpKind::kRead, id, kBytes), 1u);
   for (std::uint32_t read = 0; read < 2; ++read) {
     answer({.kind = SlotKind::kReadFrom, .word = read, .address = reinterpret_cast<std::uint64_t>(theirs.data())});
   }

@@ -48,8 +48,8 @@ struct PortSpec {
 /// The port with the decorators that the specification asks for. Errors: a capture file that cannot be written.
 [[nodiscard]] Result<std::unique_ptr<PacketPort>> decorate(std::unique_ptr<PacketPort> port, const PortSpec& spec);
 
-/// The port that owns its wire, by its lanes. Errors: as of memif::Link::open() or open_dpdk_device(), and a device that
-/// is too small for any path MTU.
+/// The port that owns its wire, by its lanes. Errors: as of memif::Link::open() or open_dpdk_device(), and a device
+/// that is too small for any path MTU.
 [[nodiscard]] Result<std::vector<std::unique_ptr<PacketPort>>> open_frame_ports(const PortSpec& spec,
                                                                                 const Clock& clock);
 

@@ -22,11 +22,7 @@ Packet carried_by(const Packet& packet) noexcept {
 ParseError parse(std::span<const std::byte> bytes, Packet& packet) noexcept {
   if (bytes.size() < Bth::kBytes + kIcrcBytes) return ParseError::kTooShort;
   std::byte* const head = packet.head.data();
-  if (bytes.size() >= kMostHeaderBytes) {
-    std::memcpy(head, bytes.data(), kMostHeaderBytes);  // of a known size: a few instructions
-  } else {
-    std::memcpy(head, bytes.data(), bytes.size());
-  }
+  std::memcpy(head, bytes.data(), std::min(bytes.size(), kMostHeaderBytes));
   std::atomic_signal_fence(std::memory_order_seq_cst);  // a copy, that is, not the same bytes read again
   packet.bth = Bth::decode(head);
   if (packet.bth.version != 0) return ParseError::kVersion;

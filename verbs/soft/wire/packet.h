@@ -18,8 +18,8 @@ enum class ParseError : std::uint8_t {
   kPadding,   // the pad count exceeds what follows the headers, or the size is no multiple of 4
 };
 
-/// Views the payload where it came; headers that the opcode lacks keep their defaults. All else is a copy: the bytes may
-/// lie in memory that another process writes to, and what was checked must be what is used.
+/// Views the payload where it came; headers that the opcode lacks keep their defaults. All else is a copy: the bytes
+/// may lie in memory that another process writes to, and what was checked must be what is used.
 struct Packet {
   std::array<std::byte, kMostHeaderBytes> head;  // from the BTH on; of this opcode the first info->header_bytes
   Bth bth;

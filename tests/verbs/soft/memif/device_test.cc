@@ -1,12 +1,8 @@
 // Devices on a memif: frames, sleep, and peers that end, stop, lie or are none.
-#include "verbs/soft/port/memif/memif_device.h"
-
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <poll.h>
 #include <signal.h>
-#include <sys/socket.h>
-#include <sys/un.h>
 #include <sys/wait.h>
 
 #include <chrono>
@@ -16,6 +12,8 @@
 #include <thread>
 
 #include "base/system/unix_packets.h"
+#include "tests/verbs/soft/memif/dial.h"
+#include "verbs/soft/port/memif/memif_device.h"
 
 namespace fairlead::soft::memif::test {
 namespace {
@@ -162,6 +160,43 @@ TEST(MemifDevice, WhoWaitsIsWokenAndWhoPollsIsNot) {
   }
 }
 
+// The waiter would sleep on, with its wake swallowed and no other asked for.
+TEST(MemifDevice, WhoPollsBesideAWaiterWakesIt) {
+  Pair pair;
+  for (const auto& [from, to] : {std::pair{&*pair.server, &*pair.client}, std::pair{&*pair.client, &*pair.server}}) {
+    std::thread([&, to = to] {
+      await([&] {
+        take(*to);
+        return to->prepare_to_wait() && !readable(*to, 5);
+      });
+    }).join();
+    EXPECT_TRUE(take(*to).empty());
+    EXPECT_FALSE(readable(*to, 0)) << "nothing has happened";
+    EXPECT_EQ(send(*from, 1, 64), 1U);
+    EXPECT_EQ(take(*to).size(), 1U);
+    to->tend();
+    EXPECT_TRUE(readable(*to, 10'000));
+  }
+}
+
+// What does not fit into its ring waits, and is looked after ever less often: not by 10,000 wakes a second.
+TEST(MemifDevice, APeerThatDoesNotReadWakesSeldom) {
+  Pair pair({.log2_slots = 4});
+  EXPECT_EQ(send(*pair.client, 20, 80), 20U);
+  int wakes = 0;
+  const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(100);
+  for (; std::chrono::steady_clock::now() < end; ++wakes) {
+    EXPECT_TRUE(take(*pair.client).empty());
+    EXPECT_TRUE(pair.client->prepare_to_wait());
+    EXPECT_TRUE(readable(*pair.client, 10'000));
+  }
+  EXPECT_LT(wakes, 30);
+  EXPECT_EQ(take(*pair.server).size(), 16U);
+  EXPECT_TRUE(take(*pair.server).empty()) << "which gives the slots back";
+  EXPECT_TRUE(take(*pair.client).empty());
+  EXPECT_EQ(take(*pair.server).size(), 4U);
+}
+
 TEST(MemifDevice, AnEndThatClosesIsNoticedAndMayComeAgain) {
   Pair pair;
   for (int i = 0; i < 3; ++i) {
@@ -291,6 +326,34 @@ TEST(MemifDevice, APeerThatIsStoppedKeepsNobody) {
   });
 }
 
+// Neither end takes another user's process, though an abstract name is open to all.
+TEST(MemifDevice, AnotherUsersProcessIsLetGo) {
+  if (::geteuid() != 0) GTEST_SKIP() << "it takes another user, and root to become one";
+  for (const Role role : {Role::kMaster, Role::kSlave}) {
+    const std::string name = new_name();
+    const pid_t stranger = ::fork();
+    if (stranger == 0) {
+      if (::setgid(65534) != 0 || ::setuid(65534) != 0) ::_exit(2);
+      auto device =
+          MemifDevice::open({.role = role == Role::kMaster ? Role::kSlave : Role::kMaster, .socket = name, .wire = {}});
+      for (int i = 0; device && i < 500; ++i) {
+        (*device)->tend();
+        if ((*device)->link_up()) ::_exit(1);
+        ::usleep(1000);
+      }
+      ::_exit(device ? 0 : 3);
+    }
+    const Device ours = open(role, name);
+    int status = -1;
+    while (::waitpid(stranger, &status, WNOHANG) == 0) {
+      ours->tend();
+      EXPECT_FALSE(ours->link_up());
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    EXPECT_EQ(status, 0);
+  }
+}
+
 TEST(MemifDevice, AChildOfForkHasNone) {
   Pair pair;
   const pid_t child = ::fork();
@@ -307,16 +370,6 @@ TEST(MemifDevice, AChildOfForkHasNone) {
   EXPECT_TRUE(pair.tend());
   EXPECT_EQ(send(*pair.client, 3, 64), 3U);
   EXPECT_EQ(take(*pair.server).size(), 3U);
-}
-
-PrivateFd dial(const std::string& name) {
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  name.copy(address.sun_path + 1, sizeof address.sun_path - 1);
-  UniqueFd fd(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
-  EXPECT_EQ(::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), size), 0);
-  return PrivateFd(std::move(fd));
 }
 
 // Someone who holds the line and says nothing keeps others waiting for a second.
@@ -336,7 +389,8 @@ TEST(MemifDevice, WhoSaysNothingIsLetGo) {
 TEST(MemifDevice, WhoSaysNonsenseIsLetGo) {
   const std::string name = new_name();
   const Device server = open(Role::kMaster, name);
-  for (const std::size_t bytes : {std::size_t{1}, kMessageBytes - 1, kMessageBytes, kMessageBytes + 1, std::size_t{4096}}) {
+  for (const std::size_t bytes :
+       {std::size_t{1}, kMessageBytes - 1, kMessageBytes, kMessageBytes + 1, std::size_t{4096}}) {
     const PrivateFd odd = dial(name);
     ASSERT_TRUE(send_packet(odd.get(), std::vector<std::byte>(bytes, std::byte{0xee})));
     server->tend();
@@ -353,6 +407,25 @@ TEST(MemifDevice, WhoSaysNonsenseIsLetGo) {
     client->tend();
     return client->link_up() && server->link_up();
   });
+}
+
+// More than that may come while one is answered, from anybody.
+TEST(MemifDevice, StrangersAreAnsweredSoManyAtATime) {
+  Pair pair;
+  std::vector<PrivateFd> strangers;
+  for (int i = 0; i < 17; ++i) strangers.push_back(dial(pair.name));
+  const auto answered = [&] {
+    return std::ranges::count_if(strangers, [](const PrivateFd& each) {
+      pollfd fd{each.get(), POLLIN, 0};
+      return ::poll(&fd, 1, 0) == 1;
+    });
+  };
+  pair.server->tend();
+  EXPECT_EQ(answered(), 16);
+  take(*pair.server);
+  EXPECT_TRUE(readable(*pair.server, 10'000));
+  pair.server->tend();
+  EXPECT_EQ(answered(), 17);
 }
 
 }  // namespace

@@ -156,7 +156,8 @@ TEST(MemifHandshake, ARingComesOnceAndWithAnEventfd) {
   twice.begin();
   EXPECT_EQ(twice.say(AddRing{.log2_slots = 4}, twice.wakes.get()), "");
   EXPECT_NE(twice.say(AddRing{.log2_slots = 4}, twice.wakes.get()), "");
-  EXPECT_EQ(twice.say(AddRing{.direction = Direction::kToSlave, .offset = 4096, .log2_slots = 4}, twice.wakes.get()), "");
+  EXPECT_EQ(twice.say(AddRing{.direction = Direction::kToSlave, .offset = 4096, .log2_slots = 4}, twice.wakes.get()),
+            "");
   EXPECT_THAT(twice.say(Connect{}), HasSubstr("its ring is none")) << "no cookie";
   // Whatever it was, writing to it must not wait.
   EXPECT_NE(::fcntl(twice.wakes.get(), F_GETFL) & O_NONBLOCK, 0);

@@ -140,9 +140,9 @@ TEST(MemifLies, AnIndexThatGoesBack) {
 }
 
 TEST(MemifLies, DescriptorsOfMemoryThatIsNoRegions) {
-  for (const Descriptor& lie : {Descriptor{0, 1, 64, 0, 0}, Descriptor{0, 65535, 64, 0, 0},
-                                Descriptor{0, 0, 64, 0xffffffc0, 0}, Descriptor{0, 0, 0xffffffff, 0, 0},
-                                Descriptor{0, 0, 0xffffffff, 0xffffffff, 0}}) {
+  for (const Descriptor& lie :
+       {Descriptor{0, 1, 64, 0, 0}, Descriptor{0, 65535, 64, 0, 0}, Descriptor{0, 0, 64, 0xffffffc0, 0},
+        Descriptor{0, 0, 0xffffffff, 0, 0}, Descriptor{0, 0, 0xffffffff, 0xffffffff, 0}}) {
     TwoEnds ends({}, {.log2_slots = 4});
     ASSERT_EQ(ends.talk(), "");
     const Memory memory(ends);

@@ -45,9 +45,9 @@ TEST(PortSpec, NamesTheWordThatIsWrongAndWhatItTakes) {
     const char* word;
     const char* legal;
   } cases[] = {
-      {"", "''", "legal: udp or dpdk:DEVICE"},
-      {"tcp,drop=0.1", "'tcp'", "legal: udp or dpdk:DEVICE"},
-      {"dpdk:", "'dpdk:'", "legal: udp or dpdk:DEVICE"},
+      {"", "''", "legal: udp, memif or dpdk:DEVICE"},
+      {"tcp,drop=0.1", "'tcp'", "legal: udp, memif or dpdk:DEVICE"},
+      {"dpdk:", "'dpdk:'", "legal: udp, memif or dpdk:DEVICE"},
       {"udp,drop", "'drop'", "drop takes a probability"},
       {"udp,seed=1,drop=2", "'drop=2'", "drop takes a probability from 0 to 1"},
       {"udp,burst=0", "'burst=0'", "burst takes a number of packets from 1"},
@@ -57,6 +57,15 @@ TEST(PortSpec, NamesTheWordThatIsWrongAndWhatItTakes) {
       {"dpdk:net_memif0,role", "'role'", "it has no value"},
       {"dpdk:net_memif0,ip=10.0.0.300", "'ip=10.0.0.300'", "10.0.0.1/24"},
       {"dpdk:net_memif0,role=server,memory=0", "'memory=0'", "megabytes from 1"},
+      {"memif", "memif", "memif,role=server,socket=NAME"},
+      {"memif,role=server", "memif", "memif,role=server,socket=NAME"},
+      {"memif,socket=s", "memif", "memif,role=server,socket=NAME"},
+      {"memif,role=conductor", "'role=conductor'", "role takes server or client"},
+      {"memif,slots=100", "'slots=100'", "a power of two from 16 to 16384"},
+      {"memif,slots=32768", "'slots=32768'", "a power of two from 16 to 16384"},
+      {"memif,secret=123456789012345678901234", "'secret=", "at most 23 characters"},
+      {"memif,queues=2", "'queues=2'", "legal: memif, then any of drop"},
+      {"memif,role=server,socket=s,ip=10.0.0.1,gateway=fd00::1", "gateway", "of its own family"},
   };
   for (const auto& [text, word, legal] : cases) {
     const auto spec = parse_port_spec(text);
@@ -88,6 +97,20 @@ TEST(PortSpec, TellsItsOwnWordsFromTheDrivers) {
   EXPECT_EQ(to_string(spec->dpdk->addresses.gateway), "10.0.0.9");
   EXPECT_EQ(spec->dpdk->megabytes, 64U);
   EXPECT_EQ(spec->faults.drop, 0.5);
+}
+
+TEST(PortSpec, TakesAnEndOfAMemif) {
+  const auto spec = parse_port_spec("memif,role=server,socket=/tmp/s,id=3,secret=x,slots=1024,ip=10.0.0.1/16,drop=0.5");
+  ASSERT_TRUE(spec) << spec.status().to_string();
+  ASSERT_TRUE(spec->memif);
+  EXPECT_EQ(spec->memif->link.role, memif::Role::kMaster);
+  EXPECT_EQ(spec->memif->link.socket, "/tmp/s");
+  EXPECT_EQ(spec->memif->link.wire.interface, 3U);
+  EXPECT_EQ(spec->memif->link.wire.secret, "x");
+  EXPECT_EQ(spec->memif->link.wire.log2_slots, 10U);
+  EXPECT_EQ(spec->memif->addresses.prefix, 16U);
+  EXPECT_EQ(spec->faults.drop, 0.5);
+  EXPECT_EQ(parse_port_spec("memif,role=client,socket=s")->memif->link.role, memif::Role::kSlave);
 }
 
 TEST(PortSpec, AnAddressHasANetworkIfNoneIsGiven) {

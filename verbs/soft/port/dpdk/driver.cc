@@ -132,7 +132,7 @@ bool plan_memif(Options& options, std::uint32_t mtu, DriverPlan& plan, std::stri
   plan.link_needs = "the other end, with the other role, the same socket= and the same id=";
   if (options.get("socket-abstract") == "no" && !options.get("socket").empty()) {
     why = soft::refuse_socket_file(std::string(options.get("socket")),
-                             plan.memif_client ? soft::SocketUse::kConnect : soft::SocketUse::kListen);
+                                   plan.memif_client ? soft::SocketUse::kConnect : soft::SocketUse::kListen);
   }
   return why.empty();
 }

@@ -10,8 +10,7 @@
 namespace fairlead::soft {
 namespace {
 
-constexpr std::size_t kMostHead = 64;
-static_assert(kMostHead >= EthernetHeader::kBytes + kIpv6HeaderBytes + kUdpHeaderBytes);
+constexpr std::size_t kMostHead = EthernetHeader::kBytes + kIpv6HeaderBytes + kUdpHeaderBytes;
 
 // `head` is a copy of how `body` begins.
 bool parse_v1(std::span<const std::byte> head, std::span<const std::byte> body, const StationNames& own,
@@ -56,11 +55,7 @@ bool parse_roce_frame(std::span<const std::byte> frame, const StationNames& own,
   // The frame may lie in memory that another process writes to, and what was checked must be what is used.
   std::array<std::byte, kMostHead> copy;
   const auto copied = std::span(copy).first(std::min(frame.size(), kMostHead));
-  if (copied.size() == kMostHead) {
-    std::memcpy(copy.data(), frame.data(), kMostHead);  // of a known size: a few instructions
-  } else {
-    std::memcpy(copy.data(), frame.data(), copied.size());
-  }
+  std::memcpy(copied.data(), frame.data(), copied.size());
   std::atomic_signal_fence(std::memory_order_seq_cst);
   const EthernetHeader ethernet = EthernetHeader::decode(copied.data());
   if (ethernet.destination != own.mac) return false;

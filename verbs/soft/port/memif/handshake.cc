@@ -92,10 +92,8 @@ class Master final : public Handshake {
     std::byte* const at = wire_->regions.find(ring.region, ring.offset, RingView::bytes(ring.log2_slots));
     if (at == nullptr || ring.offset % RingView::kAlignment != 0) return wrong("its ring is not in its region");
     if (!make_wake(descriptor)) return wrong("its ring came without an eventfd");
-    place = {.view = RingView(at),
-             .log2_slots = ring.log2_slots,
-             .direction = ring.direction,
-             .regions = &wire_->regions};
+    place = {
+        .view = RingView(at), .log2_slots = ring.log2_slots, .direction = ring.direction, .regions = &wire_->regions};
     (inward ? wire_->wakes_us : wire_->wakes_peer) = std::move(descriptor);
     return acknowledged();
   }

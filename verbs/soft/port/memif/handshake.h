@@ -22,8 +22,8 @@ namespace fairlead::soft::memif {
 
 struct Settings {
   std::uint32_t interface = 0;  // of those at one socket
-  std::string secret = {};           // of the master: what the slave must say; empty: anything
-  std::string name = {};             // told to the peer
+  std::string secret = {};      // of the master: what the slave must say; empty: anything
+  std::string name = {};        // told to the peer
   unsigned log2_slots = 8;      // of the slave: of each ring
   std::uint32_t buffer_bytes = 4352;
 };

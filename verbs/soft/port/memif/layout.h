@@ -63,9 +63,9 @@ class RingView {
   }
   /// All but the offset.
   void write_length(std::size_t slot, const Descriptor& descriptor) const noexcept {
-    half(slot, 0).store(std::uint64_t{descriptor.length} << 32 | std::uint64_t{descriptor.region} << 16 |
-                            descriptor.flags,
-                        std::memory_order_relaxed);
+    half(slot, 0).store(
+        std::uint64_t{descriptor.length} << 32 | std::uint64_t{descriptor.region} << 16 | descriptor.flags,
+        std::memory_order_relaxed);
   }
   void prefetch(std::size_t slot) const noexcept { __builtin_prefetch(descriptor(slot)); }
 

@@ -1,6 +1,7 @@
 #include "verbs/soft/port/memif/link.h"
 
 #include <fmt/format.h>
+#include <poll.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
@@ -109,8 +110,8 @@ Status Link::listen() {
                         "it: role=client",
                         settings_.socket, std::strerror(errno))};
   }
-  if (::listen(socket.get(), kBacklog) != 0 || !watch(socket.get(), EPOLLIN | EPOLLET)) return no_descriptors();
-  listener_ = std::move(socket);
+  listener_ = std::move(socket);  // from here on its file goes with the link
+  if (::listen(listener_.get(), kBacklog) != 0 || !watch(listener_.get(), EPOLLIN | EPOLLET)) return no_descriptors();
   return Status();
 }
 
@@ -132,16 +133,23 @@ void Link::ring_in(Nanos time) noexcept {
   ::timerfd_settime(alarm_.get(), 0, &when, nullptr);
 }
 
+// The peer has this eventfd, too, and can make writing to it wait, which takes a full one. That is not written to: it
+// is readable as it is.
 void Link::wake_peer() noexcept {
+  pollfd room{wire()->wakes_peer.get(), POLLOUT, 0};
+  if (::poll(&room, 1, 0) != 1 || (room.revents & POLLOUT) == 0) return;
   const std::uint64_t one = 1;
   [[maybe_unused]] const ssize_t written = ::write(wire()->wakes_peer.get(), &one, sizeof one);
 }
 
-void Link::tend() noexcept {
+void Link::hush() noexcept {
   if (!is_mine()) return;
-  // What happened is found out below; this makes wait_fd() silent again.
   std::array<epoll_event, 8> events;
   ::epoll_wait(events_.get(), events.data(), static_cast<int>(events.size()), 0);
+}
+
+void Link::tend() noexcept {
+  if (!is_mine()) return;
   if (peer_) converse();
   if (talking() && steady_clock().now() >= since_ + kLongestHandshake) {
     part("it takes longer than a second to connect", true, true);
@@ -153,8 +161,8 @@ void Link::tend() noexcept {
 }
 
 void Link::accept() noexcept {
-  // Who is still talking keeps others waiting, as long as it may.
-  while (!talking()) {
+  // Who is still talking keeps others waiting, as long as it may. Anybody can connect, again and again.
+  for (int i = 0; i < kBacklog && !talking(); ++i) {
     PrivateFd socket(UniqueFd(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK)));
     if (!socket) return;
     if (!peer_) {
@@ -163,6 +171,7 @@ void Link::accept() noexcept {
     }
     static_cast<void>(send_packet(socket.get(), encode(Disconnect{0, "another one is connected"})));
   }
+  if (!talking()) ring_in(kLookAgain);
 }
 
 void Link::dial() noexcept {

@@ -41,11 +41,13 @@ class Link {
   [[nodiscard]] unsigned generation() const noexcept { return generation_; }
   /// Whether a peer is there that has not agreed yet: tend() is worth while.
   [[nodiscard]] bool talking() const noexcept { return handshake_ && handshake_->wire() == nullptr; }
-  /// Everything but frames. Takes in what made wait_fd() readable.
+  /// Everything but frames.
   void tend() noexcept;
+  /// Makes wait_fd() silent until something happens: before tend() and a look for frames, by whoever has waited on it.
+  void hush() noexcept;
   /// The peer has done what cannot be: it is told, and let go.
   void fail(const char* what) noexcept;
-  /// Makes the peer look.
+  /// Makes the peer look. Never waits, unless the peer makes it in the very moment.
   void wake_peer() noexcept;
   /// Becomes readable when frames may have come, when tend() has something to do, and when ring_in()'s time is over.
   [[nodiscard]] int wait_fd() const noexcept { return events_.get(); }

@@ -9,10 +9,13 @@ namespace fairlead::soft::memif {
 namespace {
 
 constexpr std::size_t kMostBacklog = 512;
+// How soon whoever sleeps looks for room in a full ring: ever later, as the peer may have been stopped.
 constexpr Nanos kLookForRoom = 100 * kMicrosecond;
+constexpr Nanos kLookLatest = 10 * kMillisecond;
 constexpr const char* kLinkNeeds = "the other end: the other role, the same socket and the same id";
 // What the peer wrote before it saw that it is to wake us, is here by then.
 constexpr Nanos kLookOnce = 200 * kMicrosecond;
+constexpr Nanos kAtOnce = 1;
 
 Mac random_mac() {
   Mac mac;
@@ -57,38 +60,50 @@ Wire* MemifDevice::current() noexcept {
 }
 
 std::size_t MemifDevice::receive(std::span<std::span<const std::byte>> frames) noexcept {
-  if (slept_ || link_->talking()) {
+  const bool woken = slept_ && waiter_ == std::this_thread::get_id();
+  if (woken) {
     slept_ = false;
-    link_->tend();
+    link_->hush();
   }
+  if (woken || link_->talking()) link_->tend();
   Wire* const up = current();
   if (up == nullptr) return 0;
   if (!backlog_.empty()) flush_backlog(*up);
   const std::size_t count = up->receiver.take(frames);
   if (!trust(*up)) return 0;
-  if (count > 0 && wakes_wanted_) {
+  if (count == 0) return 0;
+  next_look_ = kLookForRoom;  // the peer runs
+  if (wakes_wanted_) {
     wakes_wanted_ = false;
     up->receiver.want_to_be_woken(false);
+    if (slept_) link_->ring_in(kAtOnce);  // another one waits, and is to ask again
   }
   return count;
 }
 
+const char* MemifDevice::fault_of(const Wire& wire) noexcept {
+  return wire.receiver.fault() != nullptr ? wire.receiver.fault() : wire.sender.fault();
+}
+
 bool MemifDevice::trust(const Wire& wire) noexcept {
-  const char* const fault = wire.receiver.fault() != nullptr ? wire.receiver.fault() : wire.sender.fault();
+  const char* const fault = fault_of(wire);
   if (fault != nullptr) link_->fail(fault);
   return fault == nullptr;
 }
 
 bool MemifDevice::prepare_to_wait() noexcept {
   slept_ = true;
+  waiter_ = std::this_thread::get_id();
   Wire* const up = current();
   if (up == nullptr) return true;
   if (!wakes_wanted_) {
     wakes_wanted_ = true;
     up->receiver.want_to_be_woken(true);
     link_->ring_in(kLookOnce);
+  } else if (!backlog_.empty()) {
+    link_->ring_in(next_look_);
+    next_look_ = std::min(2 * next_look_, kLookLatest);
   }
-  if (!backlog_.empty()) link_->ring_in(kLookForRoom);
   return !up->receiver.has_more() && trust(*up);
 }
 
@@ -131,20 +146,28 @@ std::size_t MemifDevice::send(std::span<const std::uint32_t> sizes) noexcept {
     slots += used;
     if (used == 0) {
       if (backlog_.size() == kMostBacklog) break;
-      backlog_.emplace_back(frame.begin(), frame.end());
+      keep(frame);
     }
     ++taken;
   }
   if (slots > 0) give(*up, slots);
-  return trust(*up) ? taken : 0;
+  return fault_of(*up) == nullptr ? taken : 0;  // what was received last is still in use: receive() lets the peer go
 }
 
-// A room that was not used is a gap; the frames behind it move up.
+void MemifDevice::keep(std::span<const std::byte> frame) noexcept {
+  if (backlog_.empty()) {
+    next_look_ = kLookForRoom;
+    if (slept_) link_->ring_in(kLookOnce);  // not before the look that may be due
+  }
+  backlog_.emplace_back(frame.begin(), frame.end());
+}
+
+// A room that was not used is a gap; the frames behind it move up. A peer that lies may have given one buffer twice.
 std::size_t MemifDevice::send_in_ring(Wire& wire, std::span<const std::uint32_t> sizes) noexcept {
   std::size_t used = 0;
   for (std::size_t i = 0; i < sizes.size(); ++i) {
     if (sizes[i] == 0) continue;
-    if (used != i) std::memcpy(reserved_[used], reserved_[i], sizes[i]);
+    if (used != i) std::memmove(reserved_[used], reserved_[i], sizes[i]);
     wire.sender.fill(used++, sizes[i], false);
   }
   if (used > 0) give(wire, used);
@@ -159,7 +182,9 @@ void MemifDevice::flush_backlog(Wire& wire) noexcept {
     slots += used;
     backlog_.pop_front();
   }
-  if (slots > 0) give(wire, slots);
+  if (slots == 0) return;
+  next_look_ = kLookForRoom;
+  give(wire, slots);
 }
 
 void MemifDevice::give(Wire& wire, std::size_t slots) noexcept {

@@ -2,12 +2,14 @@
 //
 // What a full ring does not take waits here, up to a limit, as a copy; so do frames that are longer than the peer's
 // buffers. While somebody polls, nobody is woken: prepare_to_wait() asks the peer for it.
-// Threads: as FrameDevice. A child of fork() has a device without a link.
+// Threads: as FrameDevice. One thread waits while others may poll; what is to wake it, they leave to it. A child of
+// fork() has a device without a link.
 #pragma once
 
 #include <array>
 #include <deque>
 #include <memory>
+#include <thread>
 #include <vector>
 
 #include "fairlead/status.h"
@@ -40,10 +42,12 @@ class MemifDevice final : public FrameDevice {
   [[nodiscard]] Wire* wire() const noexcept;
   /// The same; forgets what was about another one.
   [[nodiscard]] Wire* current() noexcept;
-  /// Has let the peer go where it has done what cannot be.
+  [[nodiscard]] static const char* fault_of(const Wire& wire) noexcept;
+  /// Has let the peer go where it has done what cannot be, with the memory that frames are in.
   [[nodiscard]] bool trust(const Wire& wire) noexcept;
   [[nodiscard]] std::size_t reserve_in_ring(Wire& wire, std::span<std::byte*> rooms) noexcept;
   std::size_t send_in_ring(Wire& wire, std::span<const std::uint32_t> sizes) noexcept;
+  void keep(std::span<const std::byte> frame) noexcept;
   void flush_backlog(Wire& wire) noexcept;
   void give(Wire& wire, std::size_t slots) noexcept;
 
@@ -52,12 +56,14 @@ class MemifDevice final : public FrameDevice {
   const std::size_t frame_bytes_;
   std::array<std::byte*, kBurst> reserved_{};
   std::size_t reserved_count_ = 0;
-  bool in_ring_ = false;                  // the reserved rooms
-  std::vector<std::byte> rooms_;          // those that are not
+  bool in_ring_ = false;          // the reserved rooms
+  std::vector<std::byte> rooms_;  // those that are not
   std::deque<std::vector<std::byte>> backlog_;
   unsigned generation_ = 0;    // of the link: what these are about
   bool wakes_wanted_ = false;  // the peer was asked for them
-  bool slept_ = false;         // somebody has waited since tend()
+  bool slept_ = false;         // the waiter waits, or has not looked yet
+  std::thread::id waiter_;
+  Nanos next_look_ = 0;  // for room, by the waiter: so long from now
 };
 
 }  // namespace fairlead::soft::memif

@@ -83,7 +83,9 @@ struct Encoder {
         .put(init.secret, kMostSecretBytes, kMostSecretBytes)
         .put(init.name, kNameBytes, kMostNameBytes);
   }
-  Writer operator()(const AddRegion& region) const { return Writer(Type::kAddRegion).put(region.index).put(region.bytes); }
+  Writer operator()(const AddRegion& region) const {
+    return Writer(Type::kAddRegion).put(region.index).put(region.bytes);
+  }
   Writer operator()(const AddRing& ring) const {
     const std::uint16_t flags = ring.direction == Direction::kToMaster ? kRingToMaster : std::uint16_t{0};
     return Writer(Type::kAddRing)

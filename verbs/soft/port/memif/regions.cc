@@ -16,8 +16,8 @@ Status Regions::adopt(const UniqueFd& descriptor, std::uint64_t bytes) {
   const auto there = size_of_shared_memory(descriptor.get(), F_SEAL_SHRINK);  // all that DPDK seals
   if (!there) return there.error();
   if (bytes == 0 || bytes > *there || bytes > kMostBytes) {
-    return {Code::kInvalidArgument,
-            fmt::format("its region is to have {} bytes, of memory that has {}; at most {}", bytes, *there, kMostBytes)};
+    return {Code::kInvalidArgument, fmt::format("its region is to have {} bytes, of memory that has {}; at most {}",
+                                                bytes, *there, kMostBytes)};
   }
   auto mapped = SharedMapping::map(descriptor.get(), bytes);
   if (!mapped) return mapped.error();

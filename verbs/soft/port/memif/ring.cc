@@ -1,6 +1,7 @@
 #include "verbs/soft/port/memif/ring.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 
 namespace fairlead::soft::memif {
@@ -8,14 +9,14 @@ namespace {
 
 constexpr const char* kWrongIndex = "its index is where a ring of this size cannot be";
 constexpr const char* kWrongDescriptor = "its descriptor is of memory that no region holds";
+constexpr const char* kNoRoom = "its descriptor is of a buffer without room";
 constexpr const char* kWrongLength = "its descriptor is longer than the buffer";
 constexpr const char* kEndless = "its frame goes on where it has written nothing";
 constexpr std::size_t kLine = 64;
 
 }  // namespace
 
-RingEnd::RingEnd(const RingPlace& place)
-    : place_(place), slots_(static_cast<std::uint16_t>(1U << place.log2_slots)) {}
+RingEnd::RingEnd(const RingPlace& place) : place_(place), slots_(static_cast<std::uint16_t>(1U << place.log2_slots)) {}
 
 Sender::Sender(const RingPlace& place) : RingEnd(place) {
   if (!owns_buffers()) regions_.resize(slots_);
@@ -46,7 +47,8 @@ std::byte* Sender::buffer(std::size_t ahead, std::uint32_t& bytes) noexcept {
   bytes = given.length;
   std::byte* const found = place_.regions->find(given.region, given.offset, given.length);
   if (found == nullptr) fault_ = kWrongDescriptor;
-  return found;
+  if (given.length == 0) fault_ = kNoRoom;
+  return given.length == 0 ? nullptr : found;
 }
 
 void Sender::fill(std::size_t ahead, std::uint32_t bytes, bool goes_on) noexcept {
@@ -60,6 +62,8 @@ bool Sender::publish(std::size_t count) noexcept {
   free_ = static_cast<std::uint16_t>(free_ - count);
   const auto index = to_master() ? place_.view.head() : place_.view.tail();
   index.store(sent_, std::memory_order_release);
+  std::atomic_signal_fence(
+      std::memory_order_seq_cst);  // the compiler must not look first; the processor may, see README
   return (place_.view.flags().load(std::memory_order_relaxed) & RingView::kMaskInterrupt) == 0;
 }
 
@@ -70,7 +74,7 @@ std::size_t Sender::copy(std::size_t ahead, std::span<const std::byte> frame) no
     const std::size_t next = ahead + used;
     if (free(next + 1) <= next) return 0;
     std::byte* const to = buffer(next, room);
-    if (to == nullptr || room == 0) return 0;
+    if (to == nullptr) return 0;
     const std::size_t part = std::min<std::size_t>(room, frame.size());
     std::memcpy(to, frame.data(), part);
     frame = frame.subspan(part);

@@ -1,10 +1,10 @@
 // The two ends of a ring: who fills buffers, and who empties them.
 //
 // Who is master finds the buffers by the slave's descriptors, each of which is read once and must lie in a region. The
-// slave made them, and knows where they are without being told; what the master does to its descriptors changes nothing.
-// Each end has its own index in its own memory, and takes the other's only where a ring can be so far.
-// What cannot be is a fault: from then on the end is of no use, and fault() says what the peer did.
-// Threads: one at a time for each end.
+// slave made them, and knows where they are without being told; what the master does to its descriptors changes
+// nothing. Each end has its own index in its own memory, and takes the other's only where a ring can be so far. What
+// cannot be is a fault: from then on the end is of no use, and fault() says what the peer did. Threads: one at a time
+// for each end.
 #pragma once
 
 #include <array>
@@ -44,7 +44,8 @@ class RingEnd {
   [[nodiscard]] std::size_t slot(std::uint16_t index) const noexcept { return index & (slots_ - 1U); }
   /// Of one's own, as the slave made it.
   [[nodiscard]] Descriptor own_descriptor(std::size_t slot) const noexcept {
-    return {0, 0, place_.buffer_bytes, place_.buffers_offset + static_cast<std::uint32_t>(slot * place_.buffer_bytes), 0};
+    return {0, 0, place_.buffer_bytes, place_.buffers_offset + static_cast<std::uint32_t>(slot * place_.buffer_bytes),
+            0};
   }
   [[nodiscard]] std::byte* own_buffer(std::size_t slot) const noexcept {
     return place_.buffers + slot * place_.buffer_bytes;

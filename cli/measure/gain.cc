@@ -124,7 +124,8 @@ Status compare(Sides& sides, const Options& options, std::vector<std::string> wa
       });
   if (!all) return all.error();
   report.interrupted = interruption() != 0;
-  report.verified = !all->empty() && std::ranges::all_of(*all, [](const auto& series) { return series.verified; });
+  report.verified = !report.interrupted && !all->empty() &&
+                    std::ranges::all_of(*all, [](const auto& series) { return series.verified; });
   report.analysis =
       bench::analyse(*all, bench::terms_of(report.baseline, report.candidate, options.plan), options.plan);
   for (const std::string& line : bench::lines_of(report)) console.line(line);

@@ -117,6 +117,7 @@ TEST(UdpEndToEnd, APortThatFallsSilentIsReported) {
   Endpoint b(open_on_wire());
   connect(a, b, {.timeout = 16, .retry_cnt = 2});  // a second and a half, more than a busy machine takes away
   ASSERT_EQ(a.post(IBV_WR_RDMA_WRITE, 1, 0, 20'000, &b, 0), 0);
+  ASSERT_TRUE(drive(a, b, [&] { return a.done.size() == 1; }));
   ASSERT_EQ(a.post(IBV_WR_RDMA_WRITE, 2, 0, 1'000'000, &b, 0), 0);
   ASSERT_EQ(a.post(IBV_WR_RDMA_WRITE, 3, 0, 1'000'000, &b, 0), 0);
   ASSERT_TRUE(drive(a, b, [&] { return a.done.size() == 3; }));

@@ -94,6 +94,23 @@ TEST(MemifDevice, FramesCrossBothWays) {
   }
 }
 
+TEST(MemifDevice, WhatIsSentBeforeThereIsAPeerWaitsForIt) {
+  const std::string name = new_name();
+  const Device server = open(Role::kMaster, name);
+  EXPECT_EQ(send(*server, 600, 100), 512U);
+  const Device client = open(Role::kSlave, name);
+  std::vector<std::vector<std::byte>> came;
+  await([&] {
+    server->tend();
+    client->tend();
+    take(*server);
+    for (auto& frame : take(*client)) came.push_back(std::move(frame));
+    return came.size() == 512;
+  });
+  EXPECT_EQ(came.front().front(), std::byte{0});
+  EXPECT_EQ(came.back().front(), std::byte{511 & 255});
+}
+
 TEST(MemifDevice, GapsClose) {
   Pair pair;
   std::array<std::byte*, 4> rooms;

@@ -54,7 +54,8 @@ Wire* MemifDevice::current() noexcept {
   if (generation_ != link_->generation()) {
     generation_ = link_->generation();
     wakes_wanted_ = false;
-    backlog_.clear();
+    if (had_peer_) backlog_.clear();  // it was for that one
+    had_peer_ = had_peer_ || wire() != nullptr;
   }
   return wire();
 }
@@ -135,14 +136,14 @@ std::size_t MemifDevice::send(std::span<const std::uint32_t> sizes) noexcept {
   sizes = sizes.first(std::min(sizes.size(), reserved_count_));
   Wire* const up = current();
   reserved_count_ = 0;
-  if (up == nullptr) return 0;
+  if (up == nullptr && (had_peer_ || in_ring_)) return 0;  // what is sent before the first peer comes waits for it
   if (in_ring_) return send_in_ring(*up, sizes);
   std::size_t slots = 0;
   std::size_t taken = 0;
   for (std::size_t i = 0; i < sizes.size(); ++i) {
     if (sizes[i] == 0) continue;
     const std::span<const std::byte> frame(reserved_[i], sizes[i]);
-    const std::size_t used = backlog_.empty() ? up->sender.copy(slots, frame) : 0;
+    const std::size_t used = up != nullptr && backlog_.empty() ? up->sender.copy(slots, frame) : 0;
     slots += used;
     if (used == 0) {
       if (backlog_.size() == kMostBacklog) break;
@@ -151,7 +152,8 @@ std::size_t MemifDevice::send(std::span<const std::uint32_t> sizes) noexcept {
     ++taken;
   }
   if (slots > 0) give(*up, slots);
-  return fault_of(*up) == nullptr ? taken : 0;  // what was received last is still in use: receive() lets the peer go
+  const bool lied = up != nullptr && fault_of(*up) != nullptr;
+  return lied ? 0 : taken;  // what was received last is still in use: receive() lets the peer go
 }
 
 void MemifDevice::keep(std::span<const std::byte> frame) noexcept {

@@ -56,12 +56,13 @@ class MemifDevice final : public FrameDevice {
   const std::size_t frame_bytes_;
   std::array<std::byte*, kBurst> reserved_{};
   std::size_t reserved_count_ = 0;
-  bool in_ring_ = false;          // the reserved rooms
-  std::vector<std::byte> rooms_;  // those that are not
-  std::deque<std::vector<std::byte>> backlog_;
-  unsigned generation_ = 0;    // of the link: what these are about
-  bool wakes_wanted_ = false;  // the peer was asked for them
-  bool slept_ = false;         // the waiter waits, or has not looked yet
+  bool in_ring_ = false;                        // the reserved rooms
+  std::vector<std::byte> rooms_;                // those that are not
+  std::deque<std::vector<std::byte>> backlog_;  // for want of room, or of a peer
+  unsigned generation_ = 0;                     // of the link: what these are about
+  bool had_peer_ = false;                       // when that was looked at
+  bool wakes_wanted_ = false;                   // the peer was asked for them
+  bool slept_ = false;                          // the waiter waits, or has not looked yet
   std::thread::id waiter_;
   Nanos next_look_ = 0;  // for room, by the waiter: so long from now
 };

@@ -220,6 +220,7 @@ void Link::converse() noexcept {
     if (was_up || wire() == nullptr) continue;
     since_ = steady_clock().now();
     if (!watch(wire()->wakes_us.get(), EPOLLIN | EPOLLET)) return part("its eventfd is none", true, true);
+    was_up_ = true;
     ring_in(kLookAgain);
   }
 }

@@ -39,6 +39,8 @@ class Link {
   [[nodiscard]] Wire* wire() const noexcept { return handshake_ ? handshake_->wire() : nullptr; }
   /// Counts the peers that there were.
   [[nodiscard]] unsigned generation() const noexcept { return generation_; }
+  /// Whether there has been one that frames could go to.
+  [[nodiscard]] bool was_up() const noexcept { return was_up_; }
   /// Whether a peer is there that has not agreed yet: tend() is worth while.
   [[nodiscard]] bool talking() const noexcept { return handshake_ && handshake_->wire() == nullptr; }
   /// Everything but frames.
@@ -76,6 +78,7 @@ class Link {
   Nanos since_ = 0;  // when the peer came, or when the link came up
   Nanos dial_at_ = 0;
   unsigned generation_ = 0;
+  bool was_up_ = false;
   std::string said_;  // the last reason that was logged
 };
 

@@ -55,8 +55,8 @@ Wire* MemifDevice::current() noexcept {
     generation_ = link_->generation();
     wakes_wanted_ = false;
     if (had_peer_) backlog_.clear();  // it was for that one
-    had_peer_ = had_peer_ || wire() != nullptr;
   }
+  had_peer_ = link_->was_up();
   return wire();
 }
 
@@ -136,7 +136,8 @@ std::size_t MemifDevice::send(std::span<const std::uint32_t> sizes) noexcept {
   sizes = sizes.first(std::min(sizes.size(), reserved_count_));
   Wire* const up = current();
   reserved_count_ = 0;
-  if (up == nullptr && (had_peer_ || in_ring_)) return 0;  // what is sent before the first peer comes waits for it
+  if (up == nullptr && (link_->was_up() || in_ring_))
+    return 0;  // what is sent before the first peer comes waits for it
   if (in_ring_) return send_in_ring(*up, sizes);
   std::size_t slots = 0;
   std::size_t taken = 0;

@@ -117,7 +117,7 @@ TEST_P(OverRanks, EachRankHasItsPartThenAllHaveAll) {
 }
 
 TEST(AllReduceOf, PartsCoverAllOnce) {
-  for (const std::size_t count : {0, 1, 5, 16, 17, 1000}) {
+  for (const std::size_t count : {0U, 1U, 5U, 16U, 17U, 1000U}) {
     std::size_t at = 0;
     for (std::size_t rank = 0; rank < 7; ++rank) {
       const Part part = ring_part(count, 7, rank);
@@ -131,7 +131,7 @@ TEST(AllReduceOf, PartsCoverAllOnce) {
 TEST(AllReduceOf, WhatIsNoNumberStaysNone) {
   for (const DType dtype : {DType::kF16, DType::kBF16}) {
     const std::uint16_t infinite = dtype == DType::kF16 ? 0x7c00 : 0x7f80;
-    for (const std::size_t count : {1, 8, 13}) {
+    for (const std::size_t count : {1U, 8U, 13U}) {
       std::vector<std::uint16_t> nan(count, infinite | 1), inf(count, infinite), minus(count, infinite | 0x8000);
       const std::vector<std::uint16_t> one(count, dtype == DType::kF16 ? 0x3c00 : 0x3f80);
       const auto bytes = [](const std::vector<std::uint16_t>& of) {

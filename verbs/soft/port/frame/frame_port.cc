@@ -153,7 +153,7 @@ void FramePort::take_control(std::span<const std::byte> shown) noexcept {
   // A copy, as of headers; what is longer than any message is read as if it ended there.
   std::array<std::byte, kMostControl> copy;
   const auto frame = std::span<const std::byte>(copy).first(std::min(shown.size(), copy.size()));
-  std::memcpy(copy.data(), shown.data(), frame.size());
+  std::copy_n(shown.begin(), frame.size(), copy.begin());
   std::atomic_signal_fence(std::memory_order_seq_cst);
   const auto message = parse_resolution(frame);
   if (!message || message->target.is_ipv4() != config_.address.is_ipv4()) return;

@@ -89,14 +89,17 @@ Result<Group> Group::lead(Engine* engine, std::span<const std::string> others, s
   std::vector<std::string> addresses{engine->listen_address()};
   addresses.insert(addresses.end(), others.begin(), others.end());
   const std::string text = fmt::format("{}", fmt::join(addresses, ","));
+  std::vector<Peer> told;  // open until all have met: a session that has ended is no longer accepted
   for (std::size_t rank = 1; rank < addresses.size(); ++rank) {
     Result<Peer> peer = reach(*engine, addresses[rank], Clock::now() + timeout);
     if (!peer) return of_rank(rank, peer.error());
-    const Status told = peer->send(std::as_bytes(std::span(text)), kYouAre | rank).wait(timeout);
-    if (!told.ok()) return of_rank(rank, told);
-    peer->close();
+    const Status sent = peer->send(std::as_bytes(std::span(text)), kYouAre | rank).wait(timeout);
+    if (!sent.ok()) return of_rank(rank, sent);
+    told.push_back(*std::move(peer));
   }
-  return join(engine, 0, addresses, timeout);
+  Result<Group> group = join(engine, 0, addresses, timeout);
+  for (Peer& peer : told) peer.close();
+  return group;
 }
 
 Result<Group> Group::follow(Engine* engine, std::chrono::nanoseconds timeout) {

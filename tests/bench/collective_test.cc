@@ -218,6 +218,31 @@ TEST(AllReduceOf, ARankThatGoesEndsTheOthersWait) {
   EXPECT_THAT(ended[0].message() + ended[1].message(), testing::HasSubstr("rank"));
 }
 
+TEST(AllReduceOf, RanksThatAreToldWhoTheyAreMeet) {
+  for (int round = 0; round < 10; ++round) {
+    std::vector<Engine> engines;
+    std::vector<std::string> others;
+    for (std::size_t i = 0; i < 3; ++i) {
+      Result<Engine> engine = Engine::create(config_of_rank());
+      ASSERT_TRUE(engine);
+      if (i > 0) others.push_back(engine->listen_address());
+      engines.push_back(*std::move(engine));
+    }
+    std::vector<Status> ended(3, Status(Code::kCancelled, "not run"));
+    std::vector<std::thread> threads;
+    for (std::size_t rank = 0; rank < 3; ++rank) {
+      threads.emplace_back([&, rank] {
+        Result<Group> group = rank == 0 ? Group::lead(&engines[0], others) : Group::follow(&engines[rank]);
+        ended[rank] = !group                  ? group.error()
+                      : group->rank() == rank ? group->barrier()
+                                              : Status(Code::kDataLoss, "rank");
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    expect_ok(ended);
+  }
+}
+
 TEST(AllReduceOf, WhoDoesNotComeIsNamed) {
   Result<Engine> engine = Engine::create(config_of_rank());
   ASSERT_TRUE(engine);

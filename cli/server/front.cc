@@ -42,10 +42,7 @@ std::vector<metrics::SessionCount> count_sessions(const std::vector<Peer>& peers
   for (const Peer& peer : peers) {
     const PeerState state = peer.state();
     if (state == PeerState::kClosed) continue;
-    const char* const word = state == PeerState::kReady        ? "ready"
-                             : state == PeerState::kRecovering ? "recovering"
-                                                               : "connecting";
-    ++counts[{peer.transport(), word}];
+    ++counts[{peer.transport(), std::string(to_string(state))}];
   }
   std::vector<metrics::SessionCount> all;
   for (const auto& [key, count] : counts) all.push_back({key.first, key.second, count});

@@ -25,20 +25,6 @@ Json transports_of(const EngineStats& stats) {
   return all;
 }
 
-std::string_view word(PeerState state) {
-  switch (state) {
-    case PeerState::kConnecting:
-      return "connecting";
-    case PeerState::kReady:
-      return "ready";
-    case PeerState::kRecovering:
-      return "recovering";
-    case PeerState::kClosed:
-      return "closed";
-  }
-  return "";
-}
-
 }  // namespace
 
 Json peers_of(const Engine& engine) {
@@ -47,7 +33,7 @@ Json peers_of(const Engine& engine) {
     all.push_back(Json::Object{{"name", peer.name()},
                                {"principal", peer.principal()},
                                {"address", peer.address()},
-                               {"state", word(peer.state())},
+                               {"state", to_string(peer.state())},
                                {"transport", peer.transport()},
                                {"lane", std::uint64_t{peer.lane()}},
                                {"path", peer.explain()}});

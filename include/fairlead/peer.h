@@ -19,6 +19,20 @@
 namespace fairlead::inline v0 {
 
 enum class PeerState : std::uint8_t { kConnecting, kReady, kRecovering, kClosed };
+/// "connecting", "ready", "recovering", "closed".
+[[nodiscard]] constexpr std::string_view to_string(PeerState state) noexcept {
+  switch (state) {
+    case PeerState::kConnecting:
+      return "connecting";
+    case PeerState::kReady:
+      return "ready";
+    case PeerState::kRecovering:
+      return "recovering";
+    case PeerState::kClosed:
+      break;
+  }
+  return "closed";
+}
 
 /// What a session tells its owner, in the order in which it happened.
 struct Event {

@@ -54,20 +54,6 @@ void def_post(Class& peer, const char* name, Do act, const Arguments&... argumen
 #define FAIRLEAD_GIVEN \
   Options { notify, std::move(notify_bytes), deadline, urgent, std::move(after) }
 
-const char* name_of(PeerState state) {
-  switch (state) {
-    case PeerState::kConnecting:
-      return "connecting";
-    case PeerState::kReady:
-      return "ready";
-    case PeerState::kRecovering:
-      return "recovering";
-    case PeerState::kClosed:
-      break;
-  }
-  return "closed";
-}
-
 const char* name_of(Event::Kind kind) {
   switch (kind) {
     case Event::Kind::kNone:
@@ -139,7 +125,7 @@ void bind_peers(py::module_& module) {
       .def_property_readonly("_waits", [](const PyPeer& self) { return self.engine->waits; })
       .def("_attach", [](PyPeer& self) { self.engine->attach_running_loop(); })
       .def_property_readonly(
-          "state", [](const PyPeer& self) { return name_of(self.peer.state()); },
+          "state", [](const PyPeer& self) { return to_string(self.peer.state()); },
           "'connecting', 'ready', 'recovering' or 'closed'.")
       .def_property_readonly(
           "name", [](const PyPeer& self) { return self.peer.name(); }, "What the peer calls itself.")
@@ -208,7 +194,7 @@ void bind_peers(py::module_& module) {
           "close", [](PyPeer& self, double grace) { self.peer.close(duration_of(grace)); }, py::arg("grace") = 5.0,
           "Lets posted transfers finish for up to `grace` seconds, then ends the session. Does not wait.")
       .def("__repr__", [](const PyPeer& self) {
-        return "<fairlead.Peer " + self.peer.address() + ", " + name_of(self.peer.state()) + ">";
+        return "<fairlead.Peer " + self.peer.address() + ", " + std::string(to_string(self.peer.state())) + ">";
       });
 
   def_post(

@@ -55,15 +55,21 @@ fairlead_code appended(fairlead_channel* channel, std::uint64_t* sequence, Appen
   });
 }
 
-fairlead_session_options options_of(const command::SessionOptions& from) {
-  fairlead_session_options to = FAIRLEAD_INIT(fairlead_session_options);
-  to.patience_ns = std::chrono::nanoseconds(from.patience).count();
-  to.flush_after_ns = std::chrono::nanoseconds(from.flush_after).count();
+/// What has the same name and kind in C and C++, either way.
+template <typename To, typename From>
+void copy_numbers(To& to, const From& from) {
   to.range_bytes = from.range_bytes;
   to.flush_bytes = from.flush_bytes;
   to.flush_commands = from.flush_commands;
   to.wait_for_room = from.wait_for_room;
   to.reserve_range_here = from.reserve_range_here;
+}
+
+fairlead_session_options options_of(const command::SessionOptions& from) {
+  fairlead_session_options to = FAIRLEAD_INIT(fairlead_session_options);
+  to.patience_ns = std::chrono::nanoseconds(from.patience).count();
+  to.flush_after_ns = std::chrono::nanoseconds(from.flush_after).count();
+  copy_numbers(to, from);
   return to;
 }
 
@@ -72,11 +78,7 @@ command::SessionOptions options_of(const fairlead_session_options& from) {
   command::SessionOptions to;
   to.patience = duration_cast<std::chrono::milliseconds>(nanoseconds(from.patience_ns));
   to.flush_after = duration_cast<std::chrono::microseconds>(nanoseconds(from.flush_after_ns));
-  to.range_bytes = from.range_bytes;
-  to.flush_bytes = from.flush_bytes;
-  to.flush_commands = from.flush_commands;
-  to.wait_for_room = from.wait_for_room;
-  to.reserve_range_here = from.reserve_range_here;
+  copy_numbers(to, from);
   return to;
 }
 

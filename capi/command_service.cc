@@ -17,9 +17,9 @@ struct fairlead_service {
 
 namespace {
 
-fairlead_service_config config_of(const command::ServiceConfig& from) {
-  fairlead_service_config to = FAIRLEAD_INIT(fairlead_service_config);
-  to.longest_turn_ns = std::chrono::nanoseconds(from.longest_turn).count();
+/// What has the same name and kind in C and C++, either way.
+template <typename To, typename From>
+void copy_numbers(To& to, const From& from) {
   to.payload_credit = from.payload_credit;
   to.held_results = from.held_results;
   to.module_bytes = from.module_bytes;
@@ -29,6 +29,12 @@ fairlead_service_config config_of(const command::ServiceConfig& from) {
   to.channels = from.channels;
   to.credits = from.credits;
   to.graph_records = from.graph_records;
+}
+
+fairlead_service_config config_of(const command::ServiceConfig& from) {
+  fairlead_service_config to = FAIRLEAD_INIT(fairlead_service_config);
+  to.longest_turn_ns = std::chrono::nanoseconds(from.longest_turn).count();
+  copy_numbers(to, from);
   to.sharing = static_cast<fairlead_sharing>(from.sharing);
   return to;
 }
@@ -56,15 +62,7 @@ Status config_of(const fairlead_service_config& from, command::ServiceConfig& to
   if (Status status = names_of(from.program, from.program_count, to.program); !status.ok()) return status;
   to.longest_turn =
       std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::nanoseconds(from.longest_turn_ns));
-  to.payload_credit = from.payload_credit;
-  to.held_results = from.held_results;
-  to.module_bytes = from.module_bytes;
-  to.module_cache_bytes = from.module_cache_bytes;
-  to.graph_bytes = from.graph_bytes;
-  to.max_sessions = from.max_sessions;
-  to.channels = from.channels;
-  to.credits = from.credits;
-  to.graph_records = from.graph_records;
+  copy_numbers(to, from);
   to.sharing = static_cast<command::Sharing>(from.sharing);
   return tenants_of(from.tenants, from.tenant_count, to.tenants);
 }

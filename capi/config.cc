@@ -30,28 +30,13 @@ std::int64_t nanoseconds_of(Duration duration) {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(duration).count();
 }
 
-}  // namespace
-
-fairlead_engine_config config_of(const EngineConfig& from, const char* require, const char* forbid) {
-  fairlead_engine_config to = FAIRLEAD_INIT(fairlead_engine_config);
-  to.name = from.name.c_str();
-  to.listen = from.listen.c_str();
-  to.keys_file = from.keys_file.c_str();
-  to.principal = from.principal.c_str();
+/// What has the same name and kind in C and C++, either way.
+template <typename To, typename From>
+void copy_numbers(To& to, const From& from) {
   to.allow_anonymous = from.allow_anonymous;
   to.failover = from.failover;
-  to.transport = from.transport.c_str();
-  to.require = require;
-  to.forbid = forbid;
-  to.choice = static_cast<fairlead_path_choice>(from.choice);
-  to.progress = static_cast<fairlead_progress>(from.progress);
-  to.spin_ns = nanoseconds_of(from.spin);
-  to.connect_timeout_ns = nanoseconds_of(from.connect_timeout);
-  to.path_timeout_ns = nanoseconds_of(from.path_timeout);
-  to.peer_timeout_ns = nanoseconds_of(from.peer_timeout);
   to.pool_arena_bytes = from.pool_arena_bytes;
   to.pool_max_bytes = from.pool_max_bytes;
-  to.pool_idle_ns = nanoseconds_of(from.pool_idle);
   to.cached_bytes = from.cached_bytes;
   to.cuda_staging_bytes = from.cuda_staging_bytes;
   to.max_message_bytes = from.max_message_bytes;
@@ -68,6 +53,27 @@ fairlead_engine_config config_of(const EngineConfig& from, const char* require, 
   to.chunk_bytes = from.chunk_bytes;
   to.paths = from.paths;
   to.lanes = from.lanes;
+}
+
+}  // namespace
+
+fairlead_engine_config config_of(const EngineConfig& from, const char* require, const char* forbid) {
+  fairlead_engine_config to = FAIRLEAD_INIT(fairlead_engine_config);
+  copy_numbers(to, from);
+  to.name = from.name.c_str();
+  to.listen = from.listen.c_str();
+  to.keys_file = from.keys_file.c_str();
+  to.principal = from.principal.c_str();
+  to.transport = from.transport.c_str();
+  to.require = require;
+  to.forbid = forbid;
+  to.choice = static_cast<fairlead_path_choice>(from.choice);
+  to.progress = static_cast<fairlead_progress>(from.progress);
+  to.spin_ns = nanoseconds_of(from.spin);
+  to.connect_timeout_ns = nanoseconds_of(from.connect_timeout);
+  to.path_timeout_ns = nanoseconds_of(from.path_timeout);
+  to.peer_timeout_ns = nanoseconds_of(from.peer_timeout);
+  to.pool_idle_ns = nanoseconds_of(from.pool_idle);
   to.placement = from.placement.c_str();
   to.verbs_packet_io = from.verbs.packet_io.c_str();
   to.verbs_profile = from.verbs.profile.c_str();
@@ -99,12 +105,11 @@ fairlead_engine_config config_of(const EngineConfig& from, const char* require, 
 
 EngineConfig config_of(const fairlead_engine_config& from) {
   EngineConfig to;
+  copy_numbers(to, from);
   to.name = text_of(from.name);
   to.listen = text_of(from.listen);
   to.keys_file = text_of(from.keys_file);
   to.principal = text_of(from.principal);
-  to.allow_anonymous = from.allow_anonymous;
-  to.failover = from.failover;
   to.transport = text_of(from.transport);
   to.require = words_of(text_of(from.require));
   to.forbid = words_of(text_of(from.forbid));
@@ -114,25 +119,7 @@ EngineConfig config_of(const fairlead_engine_config& from) {
   to.connect_timeout = duration_of<std::chrono::milliseconds>(from.connect_timeout_ns);
   to.path_timeout = duration_of<std::chrono::milliseconds>(from.path_timeout_ns);
   to.peer_timeout = duration_of<std::chrono::milliseconds>(from.peer_timeout_ns);
-  to.pool_arena_bytes = from.pool_arena_bytes;
-  to.pool_max_bytes = from.pool_max_bytes;
   to.pool_idle = duration_of<std::chrono::milliseconds>(from.pool_idle_ns);
-  to.cached_bytes = from.cached_bytes;
-  to.cuda_staging_bytes = from.cuda_staging_bytes;
-  to.max_message_bytes = from.max_message_bytes;
-  to.max_pending_events = from.max_pending_events;
-  to.max_pending_bytes = from.max_pending_bytes;
-  to.max_posted = from.max_posted;
-  to.max_posted_bytes = from.max_posted_bytes;
-  to.max_sessions = from.max_sessions;
-  to.max_principal_sessions = from.max_principal_sessions;
-  to.max_handshakes = from.max_handshakes;
-  to.max_cut_sessions = from.max_cut_sessions;
-  to.max_principal_pending_events = from.max_principal_pending_events;
-  to.max_principal_pending_bytes = from.max_principal_pending_bytes;
-  to.chunk_bytes = from.chunk_bytes;
-  to.paths = from.paths;
-  to.lanes = from.lanes;
   to.placement = text_of(from.placement);
   to.verbs.packet_io = text_of(from.verbs_packet_io);
   to.verbs.profile = text_of(from.verbs_profile);

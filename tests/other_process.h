@@ -15,6 +15,8 @@
 #include <cstring>
 #include <span>
 
+#include "base/system/unix_packets.h"
+
 namespace fairlead {
 
 class OtherProcess {
@@ -39,21 +41,9 @@ class OtherProcess {
 
   /// True: all `length` bytes from `offset` on were `expected` in the other process, and it made them `written`.
   [[nodiscard]] bool sees(int fd, std::size_t offset, std::size_t length, std::byte expected, std::byte written) {
-    Request request{.offset = offset, .length = length, .expected = expected, .written = written};
-    iovec part{&request, sizeof request};
-    alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof fd)> control{};
-    msghdr message{};
-    message.msg_iov = &part;
-    message.msg_iovlen = 1;
-    message.msg_control = control.data();
-    message.msg_controllen = control.size();
-    cmsghdr* const header = CMSG_FIRSTHDR(&message);
-    header->cmsg_level = SOL_SOCKET;
-    header->cmsg_type = SCM_RIGHTS;
-    header->cmsg_len = CMSG_LEN(sizeof fd);
-    std::memcpy(CMSG_DATA(header), &fd, sizeof fd);
+    const Request request{.offset = offset, .length = length, .expected = expected, .written = written};
     bool same = false;
-    return ::sendmsg(ends_[0], &message, MSG_NOSIGNAL) == static_cast<::ssize_t>(sizeof request) &&
+    return send_packet(ends_[0], std::as_bytes(std::span(&request, 1)), fd) &&
            ::recv(ends_[0], &same, sizeof same, 0) == static_cast<::ssize_t>(sizeof same) && same;
   }
 

@@ -15,6 +15,7 @@ namespace fairlead::inline v0::command {
 
 using datapath::command::Bytes;
 using datapath::command::ClientChannel;
+using datapath::command::no_channel;
 using datapath::command::of;
 using datapath::command::Opcode;
 
@@ -53,7 +54,7 @@ Status check_launches(const Graph& graph, const Limits& limits) {
 }
 
 Result<std::uint64_t> append(const std::shared_ptr<ChannelBody>& channel, Opcode opcode, Handle graph) {
-  if (channel == nullptr) return Status(Code::kInvalidArgument, "this handle names no channel");
+  if (channel == nullptr) return no_channel();
   if (Status fine = check_graphs(of(channel)->session().limits()); !fine.ok()) return fine;
   if (graph.bits == 0) return wrong("handle 0 names no graph");
   const datapath::command::GraphHandleBody body{graph.bits};
@@ -103,7 +104,7 @@ Result<std::uint32_t> Graph::copy_within(Handle to, std::uint64_t to_offset, Han
 // ---- Channel -------------------------------------------------------------------------------------------------------
 
 Result<std::uint64_t> Channel::upload(Handle handle, const Graph& graph) {
-  if (!valid()) return Status(Code::kInvalidArgument, "this handle names no channel");
+  if (!valid()) return no_channel();
   const Limits& limits = of(channel_)->session().limits();
   if (Status fine = check_graphs(limits); !fine.ok()) return fine;
   const std::uint64_t most = std::min<std::uint64_t>(limits.payload_bytes, limits.graph_bytes);
@@ -121,7 +122,7 @@ Result<std::uint64_t> Channel::upload(Handle handle, const Graph& graph) {
 
 Result<std::uint64_t> Channel::update_graph(Handle graph, std::uint32_t number, const Launch& launch,
                                             std::span<const std::byte> parameters) {
-  if (!valid()) return Status(Code::kInvalidArgument, "this handle names no channel");
+  if (!valid()) return no_channel();
   const Limits& limits = of(channel_)->session().limits();
   if (Status fine = check_graphs(limits); !fine.ok()) return fine;
   if (limits.version < datapath::command::kChannelVersion) {

@@ -11,9 +11,9 @@
 #include <thread>
 #include <utility>
 
-#include "base/crc.h"
 #include "bench/base/cpu_time.h"
 #include "bench/base/sizes.h"
+#include "cli/server/push.h"
 #include "fairlead/log.h"
 
 namespace fairlead::cli {
@@ -22,61 +22,8 @@ namespace {
 
 constexpr std::size_t kMaxRefusals = 16;                      // then a client is trying something
 constexpr std::uint64_t kMaxUnread = std::uint64_t{1} << 20;  // bytes of answers that a client may leave unread
-constexpr std::size_t kCheckPiece = std::size_t{16} << 20;    // bytes of a checksum between looks at the stop
 
 }  // namespace
-
-// A push in progress. One thread at a time works for it: the server's, but in kPreparing and kChecking its own.
-struct PushServer::Push {
-  enum class Phase : std::uint8_t { kDescribed, kPreparing, kReceiving, kChecking };
-  Phase phase = Phase::kDescribed;
-  PushBegin begin;
-  std::uint64_t files_seen = 0, described = 0, metadata = 0;
-  std::vector<ModelFile> files;
-  std::vector<TensorEntry> entries;
-  ModelStore::Reservation room;
-  std::shared_ptr<Model> model;  // from kPreparing on
-  std::string prefix;
-  Publication names;
-  Status prepared;
-  std::vector<bool> arrived;
-  std::vector<std::uint32_t> crc_on_arrival;  // with Check::kOnArrival
-  std::vector<std::string> wrong;             // per tensor; empty: nothing
-  std::size_t missing = 0;                    // tensors that have not arrived
-  bench::Stopwatch since_ready, since_sign;
-  std::optional<double> cpu_seconds;  // when the last tensor arrived
-  double seconds = 0;                 // from ready to the client's end
-  ModelDisk::Draft draft;             // of a model that is right, where models are kept on disk
-  Status drafted;
-  double disk_seconds = 0;
-  std::atomic<bool> waiting{false};  // for the server's thread: the push's own has got that far
-  std::atomic<bool> ended{true};     // nothing is left for the push's own thread to do
-  std::jthread thread;               // last: it ends before what it works on goes
-
-  /// It waits for its own thread, not for its client.
-  [[nodiscard]] bool works() const noexcept { return phase == Phase::kPreparing || phase == Phase::kChecking; }
-  [[nodiscard]] std::uint32_t crc_of(std::size_t index, const std::stop_token& stop = {}) const {
-    std::uint32_t crc = 0;
-    const Memory tensor = model->tensor(index);
-    for (std::span<std::byte> left = tensor.bytes(); !left.empty() && !stop.stop_requested();) {
-      const std::size_t piece = std::min(left.size(), kCheckPiece);
-      crc = crc32(left.first(piece), crc);
-      left = left.subspan(piece);
-    }
-    return crc;
-  }
-  // A message never names the checksum that was found: it may be that of bytes which the client did not send.
-  void check(std::size_t index, const std::stop_token& stop) {
-    const std::optional<std::uint32_t> announced = model->entries[index].crc;
-    if (!arrived[index]) {
-      wrong[index] = "its notification did not come";
-    } else if (announced && wrong[index].empty() && crc_of(index, stop) != announced) {
-      wrong[index] = "its bytes do not have the CRC-32 that was announced";
-    } else if (announced && wrong[index].empty() && !crc_on_arrival.empty() && crc_on_arrival[index] != announced) {
-      wrong[index] = "its notification came before its bytes: they had another CRC-32 then";
-    }
-  }
-};
 
 struct PushServer::Client {
   Peer peer;

@@ -27,6 +27,8 @@
 
 namespace fairlead::cli {
 
+struct Push;  // cli/server/push.h
+
 /// Why a client was refused something.
 enum class Refused : std::uint8_t {
   kDraining,    // the server ends
@@ -104,7 +106,6 @@ class PushServer {
   [[nodiscard]] std::uint64_t clients_ended() const noexcept { return ended_; }
 
  private:
-  struct Push;
   struct Client;
 
   /// Greets who is new: the engine may deliver a client's events before accept() gives the client.

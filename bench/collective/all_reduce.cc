@@ -125,7 +125,7 @@ Status AllReduce::all_gather(DType dtype, std::size_t count) {
 // first N-1 steps are sums: they land in scratch, and what is received there is added and sent on. From then on they
 // are final and land in place.
 struct AllReduce::Ring {
-  std::size_t ranks, rank, element, piece_elements, count;
+  std::size_t ranks, rank, piece_elements, count;
 
   [[nodiscard]] Part sent_at(std::size_t step) const {
     return ring_part(count, ranks, (rank + 2 * ranks - 1 - step % ranks) % ranks);
@@ -146,7 +146,7 @@ struct AllReduce::Ring {
 Status AllReduce::run_ring(DType dtype, std::size_t count, std::size_t first_step, std::size_t steps,
                            bool wait_for_right) {
   const std::size_t ranks = group_->size(), element = element_size(dtype);
-  const Ring ring{ranks, group_->rank(), element, piece_bytes_ / element, count};
+  const Ring ring{ranks, group_->rank(), piece_bytes_ / element, count};
   const std::size_t left = (ring.rank + ranks - 1) % ranks, right = (ring.rank + 1) % ranks;
   std::vector<Transfer> sent;
   const auto send = [&](std::size_t step, std::size_t index) {

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "bench/base/build_info.h"
+#include "bench/base/report_head.h"
 #include "bench/base/sizes.h"
 
 namespace fairlead::bench {
@@ -71,7 +71,6 @@ std::string_view verdict_word(const GainReport& report, Verdict verdict) {
 }
 
 Json to_json(const GainReport& report) {
-  const BuildInfo& build = build_info();
   const Analysis& analysis = report.analysis;
   const Comparison* primary = analysis.primary();
   const auto of_primary = [primary](double Ratio::* field) {
@@ -86,30 +85,27 @@ Json to_json(const GainReport& report) {
   Json::Array warnings(report.warnings.begin(), report.warnings.end());
   Json control;
   if (analysis.control) control = to_json(*analysis.control, to_string(analysis.control->verdict, "tcp", "tcp"));
-  return Json::Object{
-      {"schema", "fairlead.gain/1"},
-      {"version", build.version},
-      {"commit", build.commit},
-      {"build_type", build.build_type},
-      {"host", to_json(report.baseline.initiator.host)},
-      {"target_host", to_json(report.baseline.target.host)},
-      {"baseline", to_json(report.baseline)},
-      {"candidate", to_json(report.candidate)},
-      {"plan", plan_json(report.plan)},
-      {"primary", Json::Object{{"metric", name_of(report.plan.primary)}, {"size_bytes", report.plan.primary_size}}},
-      {"ratio", of_primary(&Ratio::ratio)},
-      {"ratio_low", of_primary(&Ratio::low)},
-      {"ratio_high", of_primary(&Ratio::high)},
-      {"confidence", kConfidence},
-      {"verdict", verdict_word(report, primary != nullptr ? primary->verdict : Verdict::kInconclusive)},
-      {"reason", analysis.reason},
-      {"equal_terms", analysis.equal_terms},
-      {"terms", to_json(analysis.terms)},
-      {"results", std::move(results)},
-      {"control", std::move(control)},
-      {"warnings", std::move(warnings)},
-      {"verified", report.verified},
-      {"interrupted", report.interrupted}};
+  return report_head(
+      "fairlead.gain/1",
+      {{"host", to_json(report.baseline.initiator.host)},
+       {"target_host", to_json(report.baseline.target.host)},
+       {"baseline", to_json(report.baseline)},
+       {"candidate", to_json(report.candidate)},
+       {"plan", plan_json(report.plan)},
+       {"primary", Json::Object{{"metric", name_of(report.plan.primary)}, {"size_bytes", report.plan.primary_size}}},
+       {"ratio", of_primary(&Ratio::ratio)},
+       {"ratio_low", of_primary(&Ratio::low)},
+       {"ratio_high", of_primary(&Ratio::high)},
+       {"confidence", kConfidence},
+       {"verdict", verdict_word(report, primary != nullptr ? primary->verdict : Verdict::kInconclusive)},
+       {"reason", analysis.reason},
+       {"equal_terms", analysis.equal_terms},
+       {"terms", to_json(analysis.terms)},
+       {"results", std::move(results)},
+       {"control", std::move(control)},
+       {"warnings", std::move(warnings)},
+       {"verified", report.verified},
+       {"interrupted", report.interrupted}});
 }
 
 std::string figure_text(Metric metric, double figure) {

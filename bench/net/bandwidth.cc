@@ -178,15 +178,8 @@ class BandwidthLoad final : public Load {
   Result<Sample> timed(double seconds, std::uint64_t operations) override {
     Sample sample;
     sample.size = buffers_.size();
-    const Result<std::uint64_t> received = time_it(link_, sample, [&] {
-      const Until enough(plan_, seconds, operations);
-      Telling telling(plan_);
-      const auto over = [&](auto done, auto now) {
-        telling.look(done, now);
-        return enough.reached(done, now);
-      };
-      return stream_.run(over, &sample);
-    });
+    const Result<std::uint64_t> received =
+        time_until(link_, plan_, seconds, operations, sample, [&](auto over) { return stream_.run(over, &sample); });
     if (!received) return received.error();
     if (plan_.op == Op::kSend && *received != sample.iterations) {
       return Status(Code::kDataLoss, fmt::format("{} messages were sent, {} arrived", sample.iterations, *received));

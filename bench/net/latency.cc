@@ -192,15 +192,8 @@ class LatencyLoad final : public Load {
   Result<Sample> timed(double seconds, std::uint64_t operations) override {
     Sample sample;
     sample.size = buffers_.size();
-    const Result<std::uint64_t> received = time_it(link_, sample, [&] {
-      const Until enough(plan_, seconds, operations);
-      Telling telling(plan_);
-      const auto over = [&](auto done, auto now) {
-        telling.look(done, now);
-        return enough.reached(done, now);
-      };
-      return rounds_.run(over, &sample);
-    });
+    const Result<std::uint64_t> received =
+        time_until(link_, plan_, seconds, operations, sample, [&](auto over) { return rounds_.run(over, &sample); });
     if (!received) return received.error();
     sample.interrupted = plan_.stopped();
     return sample;

@@ -26,9 +26,10 @@ class LocalTarget {
 
   [[nodiscard]] const std::string& address() const noexcept { return address_; }
 
- private:
+  /// As the target of bandwidth and latency measurements.
   static bool serve_measurements(Engine engine);
 
+ private:
   LocalTarget(pid_t child, std::string address) : child_(child), address_(std::move(address)) {}
   pid_t child_;  // -1: none
   std::string address_;

@@ -2,8 +2,8 @@
 
 #include <fmt/format.h>
 
-#include "bench/base/build_info.h"
 #include "bench/base/host.h"
+#include "bench/base/report_head.h"
 #include "bench/base/sizes.h"
 
 namespace fairlead::bench {
@@ -66,16 +66,12 @@ std::string_view latency_kind(const Plan& plan) noexcept {
 }
 
 Json report(const Plan& plan, const EngineConfig& config, const Setting& setting, std::span<const Measured> sizes) {
-  const BuildInfo& build = build_info();
   const bool soft = setting.transport.starts_with("verbs:soft");
   Json::Array results;
   for (const Measured& measured : sizes) results.push_back(to_json(measured));
   Json::Array warnings(setting.warnings.begin(), setting.warnings.end());
-  return Json::Object{{"schema", "fairlead.bench/1"},
-                      {"version", build.version},
-                      {"commit", build.commit},
-                      {"build_type", build.build_type},
-                      {"host", to_json(host_info())},
+  return report_head("fairlead.bench/1",
+                     {{"host", to_json(host_info())},
                       {"target_host", setting.target ? to_json(*setting.target) : Json()},
                       {"warnings", std::move(warnings)},
                       {"local", setting.local},
@@ -91,7 +87,7 @@ Json report(const Plan& plan, const EngineConfig& config, const Setting& setting
                       {"rate", plan.rate > 0 ? Json(plan.rate) : Json()},
                       {"latency_kind", latency_kind(plan)},
                       {"arrival", plan.is_ping_pong_of_writes() ? Json(to_string(plan.arrival)) : Json()},
-                      {"results", std::move(results)}};
+                      {"results", std::move(results)}});
 }
 
 std::string table_head(const Plan& plan) {

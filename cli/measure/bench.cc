@@ -13,16 +13,14 @@
 #include "bench/base/sizes.h"
 #include "bench/net/end_facts.h"
 #include "bench/net/initiator.h"
-#include "bench/net/local_target.h"
-#include "bench/net/local_wire.h"
 #include "bench/net/report.h"
-#include "bench/net/target.h"
 #include "cli/base/args.h"
 #include "cli/base/console.h"
 #include "cli/base/engine_options.h"
 #include "cli/base/ticker.h"
 #include "cli/commands.h"
 #include "cli/measure/interruption.h"
+#include "cli/measure/local_end.h"
 #include "cli/session.h"
 
 namespace fairlead::cli {
@@ -37,11 +35,6 @@ struct Options {
   double wait = 0;                   // seconds, for a target that is not there yet
   bool local = false, once = false, no_verify = false;
 };
-
-Status serve(Engine& engine, const Options& options, Console& console) {
-  console.line("listening on " + engine.listen_address());
-  return bench::Target(&engine).serve(options.once);
-}
 
 // A session over one transport, and what was measured over it.
 struct Side {
@@ -161,15 +154,6 @@ Status measure(std::vector<Side>& sides, const Options& options, const std::vect
   return write_reports(options, sides);
 }
 
-int run_server(Options& options, Console& console) {
-  options.config.listen = options.server;
-  Result<Engine> engine = Engine::create(options.config);
-  if (!engine) return console.no_engine(engine.error());
-  const Status status = serve(*engine, options, console);
-  if (!status.ok()) console.error(status);
-  return status.ok() ? kSuccess : kFailure;
-}
-
 int run(Options& options, Console& console) {
   const auto end = [&](const Status& why) {
     console.error(why);
@@ -179,25 +163,19 @@ int run(Options& options, Console& console) {
     if (file.empty()) continue;
     if (Status status = bench::check_writable(file); !status.ok()) return end(status);
   }
-  if (!options.server.empty()) return run_server(options, console);
+  if (!options.server.empty()) {
+    return serve_measurements(options.config, options.server, options.once, console);
+  }
   const std::vector<std::string> warnings = bench::busy_warnings();
   for (const std::string& warning : warnings) console.line("warning: " + warning);
   std::vector<std::string> transports = options.compare;
   if (transports.empty()) transports.push_back(options.config.transport);
-  std::optional<bench::LocalWire> wire;
-  std::optional<bench::LocalTarget> local;
+  std::optional<LocalEnd> local;
   if (options.local) {
-    Result<bench::LocalWire> made = bench::LocalWire::make(options.config.verbs.packet_io);
-    if (!made) return console.no_engine(made.error());
-    wire.emplace(*std::move(made));
-    EngineConfig config = options.config;
-    config.transport = fmt::format("{}", fmt::join(transports, ","));
-    config.verbs.packet_io = wire->target();
-    Result<bench::LocalTarget> started = bench::LocalTarget::start(config);  // first: an engine has threads, it forks
+    Result<LocalEnd> started = LocalEnd::start(options.config, fmt::format("{}", fmt::join(transports, ",")));
     if (!started) return console.no_engine(started.error());
     local.emplace(*std::move(started));
     options.target = local->address();
-    options.config.verbs.packet_io = wire->initiator();
   }
   heed_interruption();
   std::vector<Side> sides;

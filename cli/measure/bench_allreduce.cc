@@ -6,10 +6,10 @@
 #include <string>
 #include <vector>
 
-#include "bench/base/build_info.h"
 #include "bench/base/cpu_time.h"
 #include "bench/base/file_output.h"
 #include "bench/base/host.h"
+#include "bench/base/report_head.h"
 #include "bench/base/sizes.h"
 #include "bench/collective/all_reduce.h"
 #include "bench/collective/reduce.h"
@@ -105,19 +105,14 @@ Status all_reduce_as(bench::Group& group, const Options& options, Console& conso
     if (group.rank() == 0) results.push_back(to_json(*times, group.size(), console));
   }
   if (const Status all = group.barrier(); !all.ok() || group.rank() != 0 || options.json.empty()) return all;
-  const bench::BuildInfo& build = bench::build_info();
-  const bench::Json document = bench::Json::Object{{"schema", "fairlead.bench.allreduce/1"},
-                                                   {"version", build.version},
-                                                   {"commit", build.commit},
-                                                   {"build_type", build.build_type},
-                                                   {"host", to_json(bench::host_info())},
-                                                   {"path", path},
-                                                   {"ranks", std::uint64_t{group.size()}},
-                                                   {"dtype", options.dtype},
-                                                   {"algorithm", options.algorithm},
-                                                   {"iterations", options.iterations},
-                                                   {"verified", true},
-                                                   {"results", std::move(results)}};
+  const bench::Json document = bench::report_head("fairlead.bench.allreduce/1", {{"host", to_json(bench::host_info())},
+                                                                                 {"path", path},
+                                                                                 {"ranks", std::uint64_t{group.size()}},
+                                                                                 {"dtype", options.dtype},
+                                                                                 {"algorithm", options.algorithm},
+                                                                                 {"iterations", options.iterations},
+                                                                                 {"verified", true},
+                                                                                 {"results", std::move(results)}});
   return bench::write_text(options.json, document.dump(2) + "\n");
 }
 

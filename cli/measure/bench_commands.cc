@@ -2,18 +2,17 @@
 
 #include <optional>
 
-#include "bench/base/build_info.h"
 #include "bench/base/file_output.h"
 #include "bench/base/host.h"
+#include "bench/base/report_head.h"
 #include "bench/commands/blocking_calls.h"
 #include "bench/commands/command_rates.h"
-#include "bench/net/local_target.h"
-#include "bench/net/local_wire.h"
 #include "cli/base/args.h"
 #include "cli/base/console.h"
 #include "cli/base/engine_options.h"
 #include "cli/commands.h"
 #include "cli/measure/interruption.h"
+#include "cli/measure/local_end.h"
 #include "cli/session.h"
 
 namespace fairlead::cli {
@@ -29,33 +28,29 @@ struct Options {
 
 bench::Json report(const Options& options, const Engine& engine, const bench::CommandRates& rates,
                    const bench::Histogram& calls, const bench::Histogram& spinning) {
-  const bench::BuildInfo& build = bench::build_info();
   const bool soft = rates.transport.starts_with("verbs:soft");
   const double call_ns = static_cast<double>(calls.percentile(50));
-  return bench::Json::Object{
-      {"schema", "fairlead.bench.commands/1"},
-      {"version", build.version},
-      {"commit", build.commit},
-      {"build_type", build.build_type},
-      {"host", to_json(bench::host_info())},
-      {"local", true},
-      {"transport", rates.transport},
-      {"device", device_of(engine, rates.transport)},
-      {"path", rates.path},
-      {"packet_io", soft ? bench::Json(options.config.verbs.packet_io) : bench::Json()},
-      {"executor", options.where},
-      {"command_bytes", std::uint64_t{64}},
-      {"depth", options.depth != 0 ? bench::Json(options.depth) : bench::Json()},
-      {"commands", rates.commands},
-      {"seconds", rates.seconds},
-      {"commands_per_second", rates.seconds > 0 ? static_cast<double>(rates.commands) / rates.seconds : 0.0},
-      {"command_age_ns", bench::percentiles(rates.ages)},
-      {"sync_rtt_ns", bench::percentiles(rates.round_trips)},
-      {"sync_rtt_under_bulk_ns", bench::percentiles(rates.bulk_round_trips)},
-      {"bulk_bytes_per_second", rates.bulk_bytes_per_second},
-      {"blocking_call_ns", bench::percentiles(calls)},
-      {"spinning_call_ns", bench::percentiles(spinning)},
-      {"blocking_calls_per_second", call_ns > 0 ? 1e9 / call_ns : 0.0}};
+  return bench::report_head(
+      "fairlead.bench.commands/1",
+      {{"host", to_json(bench::host_info())},
+       {"local", true},
+       {"transport", rates.transport},
+       {"device", device_of(engine, rates.transport)},
+       {"path", rates.path},
+       {"packet_io", soft ? bench::Json(options.config.verbs.packet_io) : bench::Json()},
+       {"executor", options.where},
+       {"command_bytes", std::uint64_t{64}},
+       {"depth", options.depth != 0 ? bench::Json(options.depth) : bench::Json()},
+       {"commands", rates.commands},
+       {"seconds", rates.seconds},
+       {"commands_per_second", rates.seconds > 0 ? static_cast<double>(rates.commands) / rates.seconds : 0.0},
+       {"command_age_ns", bench::percentiles(rates.ages)},
+       {"sync_rtt_ns", bench::percentiles(rates.round_trips)},
+       {"sync_rtt_under_bulk_ns", bench::percentiles(rates.bulk_round_trips)},
+       {"bulk_bytes_per_second", rates.bulk_bytes_per_second},
+       {"blocking_call_ns", bench::percentiles(calls)},
+       {"spinning_call_ns", bench::percentiles(spinning)},
+       {"blocking_calls_per_second", call_ns > 0 ? 1e9 / call_ns : 0.0}});
 }
 
 int run(Options& options, Console& console) {
@@ -68,19 +63,16 @@ int run(Options& options, Console& console) {
     return kFailure;
   };
   if (!status.ok()) return end(status);
-  Result<bench::LocalWire> wire = bench::LocalWire::make(options.config.verbs.packet_io);
-  if (!wire) return console.no_engine(wire.error());
   // Both fork, and an engine has threads.
   Result<bench::BlockingCalls> blocking = bench::BlockingCalls::start();
   if (!blocking) return end(blocking.error());
   EngineConfig config = options.config;
-  config.verbs.packet_io = wire->target();
   std::vector<std::string> program;
   if (options.where == "process") program = {"/proc/self/exe", "bench", "commands", "--one-session"};
-  Result<bench::LocalTarget> target = bench::LocalTarget::start(
-      config, [&](Engine engine) { return bench::serve_commands(std::move(engine), where, program); });
+  Result<LocalEnd> target = LocalEnd::start(config, config.transport, [&](Engine engine) {
+    return bench::serve_commands(std::move(engine), where, program);
+  });
   if (!target) return console.no_engine(target.error());
-  config.verbs.packet_io = wire->initiator();
 
   heed_interruption();
   const Result<bench::Histogram> calls = blocking->measure(duration);  // before there are others

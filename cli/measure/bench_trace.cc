@@ -4,13 +4,11 @@
 #include <string>
 #include <vector>
 
-#include "bench/base/build_info.h"
 #include "bench/base/file_output.h"
 #include "bench/base/host.h"
+#include "bench/base/report_head.h"
 #include "bench/base/sizes.h"
 #include "bench/commands/command_rates.h"
-#include "bench/net/local_target.h"
-#include "bench/net/local_wire.h"
 #include "bench/trace/busy_executor.h"
 #include "bench/trace/measure.h"
 #include "bench/trace/sweep.h"
@@ -20,6 +18,7 @@
 #include "cli/base/engine_options.h"
 #include "cli/commands.h"
 #include "cli/measure/interruption.h"
+#include "cli/measure/local_end.h"
 #include "cli/session.h"
 
 namespace fairlead::cli {
@@ -34,11 +33,6 @@ struct Options {
   double duration = 2;
   std::uint64_t repeat = 0;
 };
-
-bench::Json::Object head(std::string_view schema) {
-  const bench::BuildInfo& build = bench::build_info();
-  return {{"schema", schema}, {"version", build.version}, {"commit", build.commit}, {"build_type", build.build_type}};
-}
 
 // ---- emulation
 
@@ -75,7 +69,7 @@ int emulate(const Options& options, Console& console) {
   const bench::Sweep sweep = bench::sweep(*trace, options.round_trips, options.bandwidths, device);
   show(*trace, sweep, console);
   if (!options.json.empty()) {
-    bench::Json::Object document = head("fairlead.bench.trace.emulation/1");
+    bench::Json::Object document = bench::report_head("fairlead.bench.trace.emulation/1");
     document.emplace_back("trace", to_json(*trace, options.file));
     document.emplace_back("device_copy_bits_per_second", device.copy_bits_per_second);
     for (auto& member : to_json(sweep)) document.push_back(std::move(member));
@@ -91,7 +85,7 @@ int emulate(const Options& options, Console& console) {
 bench::Json report(const Options& options, const Engine& engine, const bench::Trace& trace,
                    const bench::TraceSample& sample) {
   const bool soft = sample.transport.starts_with("verbs:soft");
-  bench::Json::Object document = head("fairlead.bench.trace/1");
+  bench::Json::Object document = bench::report_head("fairlead.bench.trace/1");
   const auto add = [&document](bench::Json::Object members) {
     for (auto& member : members) document.push_back(std::move(member));
   };
@@ -136,19 +130,15 @@ int run(Options& options, Console& console) {
   if (!status.ok()) return end(status);
   const Result<bench::Trace> trace = bench::read_trace(options.file);
   if (!trace) return end(trace.error());
-  Result<bench::LocalWire> wire = bench::LocalWire::make(options.config.verbs.packet_io);
-  if (!wire) return console.no_engine(wire.error());
   EngineConfig config = options.config;
-  config.verbs.packet_io = wire->target();
   // It forks, and an engine has threads.
-  Result<bench::LocalTarget> target = bench::LocalTarget::start(config, [&options](Engine engine) {
+  Result<LocalEnd> target = LocalEnd::start(config, config.transport, [&options](Engine engine) {
     command::ServiceConfig service;
     service.executors = bench::busy_executors();
     service.where = options.where == "turn" ? Where::kInTurn : Where::kOwnThread;
     return bench::serve_one_session(std::move(engine), std::move(service));
   });
   if (!target) return console.no_engine(target.error());
-  config.verbs.packet_io = wire->initiator();
   Result<Engine> engine = Engine::create(config);
   if (!engine) return console.no_engine(engine.error());
 

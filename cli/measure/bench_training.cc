@@ -4,10 +4,11 @@
 #include <string>
 #include <vector>
 
-#include "bench/base/build_info.h"
 #include "bench/base/file_output.h"
 #include "bench/base/host.h"
+#include "bench/base/report_head.h"
 #include "bench/base/sizes.h"
+#include "bench/gain/statistics.h"
 #include "bench/training/rank.h"
 #include "cli/base/args.h"
 #include "cli/base/console.h"
@@ -22,16 +23,10 @@ struct Options {
   EngineConfig config;
   RankOptions ranks;
   bench::TrainingPlan plan;
-  std::string model = "resnet50", dtype = "F32", json;
+  std::string dtype = "F32", json;
   std::uint64_t batch = 64, fusion = bench::StepOptions{}.fusion_bytes;
   double compute_seconds = 0.2;
 };
-
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  const std::size_t middle = values.size() / 2;
-  return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
-}
 
 struct Figures {
   double step, samples_per_second, efficiency, bytes, cpu_per_gigabyte;
@@ -39,7 +34,7 @@ struct Figures {
 
 Figures figures_of(const Options& options, const bench::TrainingTimes& times, std::size_t ranks, double cpu_seconds) {
   const auto n = static_cast<double>(ranks);
-  const double step = median(times.step_seconds);
+  const double step = bench::median(times.step_seconds);
   const double bytes =
       2 * (n - 1) / n * static_cast<double>(options.plan.model.parameters() * element_size(options.plan.dtype));
   const double sent = bytes * n * static_cast<double>(times.step_seconds.size());
@@ -63,33 +58,29 @@ Status report(const Options& options, const bench::Group& group, const bench::Tr
   console.line(fmt::format("each rank sends {} a step; {:.3f} core-seconds a GB sent",
                            bench::format_bytes(figures.bytes), figures.cpu_per_gigabyte));
   if (options.json.empty()) return {};
-  const bench::BuildInfo& build = bench::build_info();
   bench::Json::Array steps;
   for (const double seconds : times.step_seconds) steps.emplace_back(seconds);
-  const bench::Json document = bench::Json::Object{
-      {"schema", "fairlead.bench.training/1"},
-      {"version", build.version},
-      {"commit", build.commit},
-      {"build_type", build.build_type},
-      {"host", to_json(bench::host_info())},
-      {"path", path},
-      {"model", model.name},
-      {"model_source", model.source},
-      {"parameters", std::uint64_t{model.parameters()}},
-      {"dtype", options.dtype},
-      {"ranks", std::uint64_t{group.size()}},
-      {"batch", options.batch},
-      {"compute_seconds", options.compute_seconds},
-      {"overlap", options.plan.step.overlap},
-      {"fusion_bytes", options.fusion},
-      {"steps", std::move(steps)},
-      {"sums_per_step", static_cast<double>(times.sums) / static_cast<double>(times.step_seconds.size())},
-      {"step_seconds_p50", figures.step},
-      {"samples_per_second", figures.samples_per_second},
-      {"efficiency", figures.efficiency},
-      {"bytes_sent_per_step_and_rank", figures.bytes},
-      {"cpu_seconds_per_gigabyte", figures.cpu_per_gigabyte},
-      {"verified", true}};
+  const bench::Json document = bench::report_head(
+      "fairlead.bench.training/1",
+      {{"host", to_json(bench::host_info())},
+       {"path", path},
+       {"model", model.name},
+       {"model_source", model.source},
+       {"parameters", std::uint64_t{model.parameters()}},
+       {"dtype", options.dtype},
+       {"ranks", std::uint64_t{group.size()}},
+       {"batch", options.batch},
+       {"compute_seconds", options.compute_seconds},
+       {"overlap", options.plan.step.overlap},
+       {"fusion_bytes", options.fusion},
+       {"steps", std::move(steps)},
+       {"sums_per_step", static_cast<double>(times.sums) / static_cast<double>(times.step_seconds.size())},
+       {"step_seconds_p50", figures.step},
+       {"samples_per_second", figures.samples_per_second},
+       {"efficiency", figures.efficiency},
+       {"bytes_sent_per_step_and_rank", figures.bytes},
+       {"cpu_seconds_per_gigabyte", figures.cpu_per_gigabyte},
+       {"verified", true}});
   return bench::write_text(options.json, document.dump(2) + "\n");
 }
 
@@ -109,6 +100,7 @@ Status train_as(bench::Group& group, const Options& options, Console& console) {
 
 int bench_training_command(Words words) {
   Options options;
+  options.plan.model = *bench::model_by_name("resnet50");
   options.config.progress = fairlead::Progress::kApplication;  // a rank waits for its neighbour, and does nothing else
   Args args("bench training",
             "Runs steps of data-parallel training over several ranks: gradients are summed for real, while a clock "
@@ -120,8 +112,10 @@ int bench_training_command(Words words) {
             "What is measured: docs/benchmarks.md.");
   add_rank_options(args, &options.ranks);
   args.option("--model", "NAME", "resnet50, vgg16 or bert-base (default resnet50)", [&options](std::string_view name) {
-    options.model = name;
-    return Status(bench::model_by_name(name) ? Status() : bench::model_by_name(name).error());
+    Result<bench::Model> model = bench::model_by_name(name);
+    if (!model) return model.error();
+    options.plan.model = *std::move(model);
+    return Status();
   });
   args.option("--batch", "N", "Samples that a rank computes in a step (default 64)",
               set_number(&options.batch, 1, 1'000'000));
@@ -143,7 +137,6 @@ int bench_training_command(Words words) {
   args.option("--json", "FILE", "Write a report; - for standard output", set_text(&options.json));
   add_engine_options(args, &options.config);
   if (const auto exit = args.parse(words)) return *exit;
-  options.plan.model = *bench::model_by_name(options.model);
   options.plan.dtype = *dtype_from_string(options.dtype);
   options.plan.step = {
       .compute_seconds = options.compute_seconds, .fusion_bytes = options.fusion / 4 * 4, .overlap = !no_overlap};

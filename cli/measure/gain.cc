@@ -7,14 +7,12 @@
 #include "bench/base/host_load.h"
 #include "bench/base/sizes.h"
 #include "bench/gain/report.h"
-#include "bench/net/local_target.h"
-#include "bench/net/local_wire.h"
-#include "bench/net/target.h"
 #include "cli/base/args.h"
 #include "cli/base/console.h"
 #include "cli/base/engine_options.h"
 #include "cli/commands.h"
 #include "cli/measure/interruption.h"
+#include "cli/measure/local_end.h"
 #include "cli/session.h"
 
 namespace fairlead::cli {
@@ -143,21 +141,14 @@ int measure(Options& options, Console& console) {
   }
   std::vector<std::string> warnings = bench::busy_warnings();
   for (const std::string& warning : warnings) console.line("warning: " + warning);
-  std::optional<bench::LocalWire> wire;
-  std::optional<bench::LocalTarget> local;
+  std::optional<LocalEnd> local;
   if (options.local) {
-    Result<bench::LocalWire> made = bench::LocalWire::make(options.config.verbs.packet_io);
-    if (!made) return console.no_engine(made.error());
-    wire.emplace(*std::move(made));
-    EngineConfig config = options.config;
-    config.verbs.packet_io = wire->target();
-    config.transport =
-        options.baseline == options.candidate ? options.baseline : options.baseline + "," + options.candidate;
-    Result<bench::LocalTarget> started = bench::LocalTarget::start(config);  // first: an engine has threads, it forks
+    Result<LocalEnd> started = LocalEnd::start(options.config, options.baseline == options.candidate
+                                                                   ? options.baseline
+                                                                   : options.baseline + "," + options.candidate);
     if (!started) return console.no_engine(started.error());
     local.emplace(*std::move(started));
     options.target = local->address();
-    options.config.verbs.packet_io = wire->initiator();
   }
   Result<Sides> sides = Sides::connect(options);
   if (!sides)
@@ -166,16 +157,6 @@ int measure(Options& options, Console& console) {
   if (!status.ok()) return end(status);
   sides->close();
   return exit_code_after_interruption();
-}
-
-int serve(Options& options, Console& console) {
-  options.config.listen = options.server;
-  Result<Engine> engine = Engine::create(options.config);
-  if (!engine) return console.no_engine(engine.error());
-  console.line("listening on " + engine->listen_address());
-  const Status status = bench::Target(&*engine).serve(options.once);
-  if (!status.ok()) console.error(status);
-  return status.ok() ? kSuccess : kFailure;
 }
 
 // The rules that span several flags. Empty: all is well.
@@ -299,7 +280,8 @@ int gain_command(Words words) {
   options.config.tcp.socket_buffer = static_cast<std::uint32_t>(options.socket_buffer);
   options.config.failover = false;  // a figure that two paths share is none
   Console console("gain", options.json == "-" || options.html == "-");
-  return options.server.empty() ? measure(options, console) : serve(options, console);
+  return options.server.empty() ? measure(options, console)
+                                : serve_measurements(options.config, options.server, options.once, console);
 }
 
 }  // namespace fairlead::cli

@@ -1,0 +1,34 @@
+#include "cli/measure/local_end.h"
+
+#include <utility>
+
+#include "bench/net/target.h"
+#include "cli/base/args.h"
+#include "fairlead/engine.h"
+
+namespace fairlead::cli {
+
+Result<LocalEnd> LocalEnd::start(EngineConfig& config, const std::string& transports,
+                                 const bench::LocalTarget::Serve& serve) {
+  Result<bench::LocalWire> wire = bench::LocalWire::make(config.verbs.packet_io);
+  if (!wire) return wire.error();
+  EngineConfig its = config;
+  its.transport = transports;
+  its.verbs.packet_io = wire->target();
+  Result<bench::LocalTarget> target = bench::LocalTarget::start(std::move(its), serve);
+  if (!target) return target.error();
+  config.verbs.packet_io = wire->initiator();
+  return LocalEnd(*std::move(wire), *std::move(target));
+}
+
+int serve_measurements(EngineConfig config, const std::string& address, bool once, Console& console) {
+  config.listen = address;
+  Result<Engine> engine = Engine::create(std::move(config));
+  if (!engine) return console.no_engine(engine.error());
+  console.line("listening on " + engine->listen_address());
+  const Status status = bench::Target(&*engine).serve(once);
+  if (!status.ok()) console.error(status);
+  return status.ok() ? kSuccess : kFailure;
+}
+
+}  // namespace fairlead::cli

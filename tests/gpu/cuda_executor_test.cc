@@ -433,14 +433,20 @@ class CudaRange : public CudaSession {
 TEST_F(CudaRange, BeginsWhereTheClientWishes) {
   Result<wire::LocalRange> free = wire::LocalRange::reserve(kRange);
   ASSERT_TRUE(free);
-  const std::uint64_t wish = free->base();
+  std::uint64_t wish = free->base();
   ASSERT_TRUE(fed.greet(kHello, {kRange, wish}));
   EXPECT_NE(fed.welcome.range_base, wish) << "it is taken here";
   use(fed.welcome.range_base);
   fed.end();
   *free = wire::LocalRange();
-  ASSERT_TRUE(fed.greet(kHello, {kRange / 2 + 1, wish}));
-  EXPECT_EQ(fed.welcome.range_base, wish);
+  // What is free may be taken by anybody who maps memory meanwhile, a sanitizer above all: then there is another.
+  for (int tries = 0; tries < 100; ++tries) {
+    ASSERT_TRUE(fed.greet(kHello, {kRange / 2 + 1, wish}));
+    if (fed.welcome.range_base == wish) break;
+    fed.end();
+    wish = wire::LocalRange::reserve(kRange)->base();
+  }
+  ASSERT_EQ(fed.welcome.range_base, wish);
   EXPECT_EQ(fed.welcome.range_bytes, kRange / 2 + 256);
   EXPECT_EQ(fed.welcome.range_alignment, 256u);
   use(wish + kRange / 2);

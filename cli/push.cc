@@ -71,7 +71,7 @@ Result<std::string> announce(Session& session, const std::string& name, const Mo
 Result<std::vector<Move>> pair_up(Session& session, const std::string& prefix, const ModelFiles& model,
                                   const std::vector<Memory>& mapped) {
   Result<std::vector<RemoteMemory>> regions = session.peer().list(prefix);
-  if (!regions) return regions.error();
+  if (!regions) return session.reason_for(regions.error());
   std::unordered_map<std::string_view, const RemoteMemory*> by_name;
   for (const RemoteMemory& region : *regions) by_name.emplace(region.name(), &region);
   std::vector<Move> moves;

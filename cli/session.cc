@@ -71,7 +71,18 @@ Status Session::send(const PushMessage& message) {
             fmt::format("message {} has {} bytes; the limit is {}", type_name(message), bytes.size(), kMaxPushMessage)};
   }
   const Transfer sent = peer_.send(bytes);
-  return sent.done() ? sent.status() : Status();
+  return sent.done() ? reason_for(sent.status()) : Status();
+}
+
+Status Session::reason_for(Status failure) {
+  if (failure.ok()) return failure;
+  static_cast<void>(take_events(std::chrono::nanoseconds(0)));
+  for (const std::vector<std::byte>& bytes : messages_) {
+    const Result<PushMessage> message = decode(bytes);
+    if (!message) break;
+    if (const auto* refusal = std::get_if<Refusal>(&*message)) return refusal->status;
+  }
+  return failure;
 }
 
 Result<PushMessage> Session::next_message() {
@@ -139,7 +150,7 @@ Result<MoveFigures> Session::move(Direction direction, std::span<const Move> mov
     const Status status = waiting.done() ? waiting.status() : session;
     if (!status.ok()) {
       // A lost session ends every transfer; its own reason says more than theirs.
-      if (!session.ok()) return session;
+      if (!session.ok()) return reason_for(session);
       return Status(status.code(), fmt::format("tensor {}: {}", oldest->name, status.message()));
     }
     figures.bytes += oldest->local.size();

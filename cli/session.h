@@ -43,6 +43,8 @@ class Session {
   [[nodiscard]] const std::vector<std::string>& path_changes() const noexcept { return path_changes_; }
 
   Status send(const PushMessage& message);
+  /// What the server said before it ended the session, if that is why something failed; else the failure itself.
+  Status reason_for(Status failure);
   /// The next message if it is of this kind; a refusal's status; kDataLoss for another kind.
   template <typename Expected>
   Result<Expected> expect() {

@@ -309,7 +309,7 @@ void ShmPath::fail(Code code, std::string reason) noexcept {
 }
 
 void ShmPath::leave(State next) noexcept {
-  if (state_ == State::kReady) context_.traffic.path_ended(next == State::kDown);
+  if (state_ == State::kReady) context_.traffic.paths_ended.add();
   state_ = next;
 }
 

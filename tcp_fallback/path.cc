@@ -302,7 +302,7 @@ void TcpPath::watch(std::uint32_t events) noexcept {
 }
 
 void TcpPath::leave(State next) noexcept {
-  if (state_ == State::kReady) shared_.traffic.path_ended(next == State::kDown);
+  if (state_ == State::kReady) shared_.traffic.paths_ended.add();
   state_ = next;
 }
 

@@ -29,6 +29,9 @@ class Endpoint {
   /// poll() must be called again within this many microseconds even if wait_fd() stays silent; -1: no timer runs.
   [[nodiscard]] virtual int wait_timeout_us() const noexcept = 0;
 
+  /// One of its paths died under its session. By who drives it.
+  void path_died() noexcept { traffic_.paths_lost.add(); }
+
   /// Any thread.
   [[nodiscard]] const Traffic& traffic() const noexcept { return traffic_; }
 

@@ -21,15 +21,11 @@ struct Traffic {
   Counter bytes_sent, bytes_received;
   // Work requests that a path took. Read `ended` first, and the difference is what is under way.
   Counter requests, ended;
-  // Paths that became ready, those of them that are ready no more, and how many of these died: nobody had closed them.
+  // Paths that became ready, those of them that are ready no more, and how many died under their sessions. A path by
+  // itself cannot tell a death from a peer that leaves: who uses it counts (Endpoint::path_died).
   Counter paths, paths_ended, paths_lost;
   Counter retransmissions;  // tcp: segments. Others count elsewhere, or in hardware
   Copies copies;
-
-  void path_ended(bool lost) noexcept {
-    paths_ended.add();
-    if (lost) paths_lost.add();
-  }
 };
 
 }  // namespace fairlead::datapath

@@ -52,7 +52,9 @@ void PathSet::handle_down(const control::PathDown& down) {
 
 /// A path that was in use, or may have been, is dead, at whichever end it was noticed.
 void PathSet::died(Code code, const std::string& reason) {
-  const std::string name = host_.transports()[slot_->transport].offer.name;
+  const OpenTransport& transport = host_.transports()[slot_->transport];
+  const std::string& name = transport.offer.name;
+  transport.endpoint->path_died();
   tally().path_deaths.add(code);
   leave(code, reason, false);
   if (active_ && blames_transport(code) && !rules_.failover) {

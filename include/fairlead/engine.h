@@ -58,7 +58,7 @@ struct TransportStats {
   std::uint64_t requests_in_flight = 0;               // and those of them that have not ended
   std::uint64_t paths = 0;                            // that are ready now
   std::uint64_t paths_opened = 0;                     // that became ready
-  std::uint64_t paths_lost = 0;                       // of which died
+  std::uint64_t paths_lost = 0;                       // of which died under their sessions
   std::optional<std::uint64_t> retransmissions = {};  // tcp: segments; at least a second old while it lives
   std::optional<CopiedBytes> copied = {};             // shm
 };

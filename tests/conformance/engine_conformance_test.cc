@@ -26,6 +26,14 @@ class EngineConformance : public testing::TestWithParam<Way>, public EnginePair 
   }
 };
 
+TransportStats over(const Engine& engine, const std::string& transport) {
+  for (TransportStats& stats : engine.stats().transports) {
+    if (stats.transport == transport) return stats;
+  }
+  ADD_FAILURE() << "there is no " << transport;
+  return {};
+}
+
 TEST_P(EngineConformance, CarriesTheTransportThatWasAskedFor) {
   EXPECT_EQ(peer.transport(), GetParam().transport);
   EXPECT_EQ(server_peer.transport(), GetParam().transport);
@@ -365,16 +373,13 @@ TEST_P(EngineConformance, AnOrderlyCloseIsSeenAsOne) {
   EXPECT_TRUE(end.status.ok()) << end.status.to_string();
   EXPECT_TRUE(last.wait(kPatience).ok()) << last.status().to_string();
   expect_failure(peer.write(source, remote), Code::kUnavailable, "is closed");
+  for (const Engine* engine : {&*client, &*server}) {
+    const TransportStats stats = over(*engine, GetParam().transport);
+    EXPECT_EQ(stats.paths_opened, 1U);
+    EXPECT_EQ(stats.paths_lost, 0U) << "nothing died: the peer left";
+  }
   connect();  // the server goes on serving
   EXPECT_TRUE(peer.lookup("region", kPatience));
-}
-
-TransportStats over(const Engine& engine, const std::string& transport) {
-  for (TransportStats& stats : engine.stats().transports) {
-    if (stats.transport == transport) return stats;
-  }
-  ADD_FAILURE() << "there is no " << transport;
-  return {};
 }
 
 TEST_P(EngineConformance, CountsWhatGoesOverATransport) {

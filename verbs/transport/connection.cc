@@ -129,7 +129,7 @@ void Connection::become_ready() noexcept {
 }
 
 void Connection::leave(State next) noexcept {
-  if (state_ == State::kReady) shared_.traffic.path_ended(next == State::kDown);
+  if (state_ == State::kReady) shared_.traffic.paths_ended.add();
   state_ = next;
 }
 

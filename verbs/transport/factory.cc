@@ -77,7 +77,9 @@ Result<DeviceSource> open_soft(std::string_view name, const VerbsConfig& config)
   return DeviceSource{.api = &api,
                       .context = DeviceContext(api, *context),
                       .name = std::string(name),
-                      .detail = fmt::format("softroce, packet I/O {}, profile {}", config.packet_io, config.profile),
+                      .detail = fmt::format("softroce, packet I/O {}{}, profile {}", config.packet_io,
+                                            soft::crosses_memory(config.packet_io) ? " and memory of this host" : "",
+                                            config.profile),
                       .software = true};
 }
 

@@ -117,10 +117,14 @@ struct Message {
 
 }  // namespace
 
+std::string names_of(const Gid& address, const std::string& directory) {
+  return fmt::format("{}/{}.{}.", directory, network_namespace(), to_string(address));
+}
+
 GroupNames::GroupNames(const std::string& directory, const Gid& address)
     : locks_(locks_file(directory)),
       lock_(kFirstAddressLock + static_cast<long>(stable_hash(address) >> 2)),
-      prefix_(fmt::format("{}/{}.{}.", directory, network_namespace(), to_string(address))) {}
+      prefix_(names_of(address, directory)) {}
 
 Result<GroupNames> GroupNames::open(const Gid& address) {
   const auto directory = meeting_directory();

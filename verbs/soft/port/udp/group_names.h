@@ -18,6 +18,9 @@
 
 namespace fairlead::soft {
 
+/// What all names in `directory` begin with that belong to an address of this network namespace.
+[[nodiscard]] std::string names_of(const Gid& address, const std::string& directory);
+
 class GroupNames {
  public:
   /// Those of an address. Errors: there is no directory for them.

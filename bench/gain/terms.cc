@@ -79,7 +79,8 @@ void find_link(SideFacts& side, std::string_view packet_io) {
   side.link = facts->name;
   side.link_mtu = facts->mtu;
   side.megabits = facts->megabits;
-  if (is_soft(side) && packet_io != "udp" && packet_io != kSocketsAlone) side.link += fmt::format(" with {}", packet_io);
+  if (is_soft(side) && packet_io != "udp" && packet_io != kSocketsAlone)
+    side.link += fmt::format(" with {}", packet_io);
   if (is_tcp(side) && facts->mtu > kTcpHeaders) side.payload = facts->mtu - kTcpHeaders;
 }
 

@@ -16,7 +16,7 @@
 #include <cstring>
 #include <span>
 
-#include "base/tsan_order.h"
+#include "base/system/shared_order.h"
 #include "shm/ring/slot.h"
 
 namespace fairlead::shm {

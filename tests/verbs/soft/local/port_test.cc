@@ -1,7 +1,5 @@
 // Ports of devices of one host: who meets whom, what crosses memory and what does not, and peers that end, stop, lie or
 // are another user's.
-#include "verbs/soft/port/local/local_port.h"
-
 #include <gmock/gmock.h>
 #include <poll.h>
 #include <signal.h>
@@ -16,6 +14,7 @@
 
 #include "base/system/unix_packets.h"
 #include "tests/own_address.h"
+#include "verbs/soft/port/local/local_port.h"
 #include "verbs/soft/port/udp/udp_ports.h"
 #include "verbs/soft/port/udp/udp_socket.h"
 #include "verbs/soft/wire/icrc.h"
@@ -65,8 +64,7 @@ struct Port {
         EXPECT_EQ(packet.source, from.address);
         EXPECT_EQ(packet.source_port, host_sender_port(from.address));
         const auto covered = packet.bytes.first(packet.bytes.size() - kIcrcBytes);
-        const bool right =
-            load_icrc(covered.data() + covered.size()) == icrc(headers_of(packet, *port), covered);
+        const bool right = load_icrc(covered.data() + covered.size()) == icrc(headers_of(packet, *port), covered);
         EXPECT_TRUE(packet.unchecked || right);
         (packet.unchecked ? unchecked : checked)++;
         std::uint32_t number = 0;
@@ -281,14 +279,18 @@ TEST(LocalPort, WhoSaysWhatIsNoGreetingIsLetGo) {
   const auto memory = make_shared_memory("test", 4096);
   const auto whole = make_shared_memory("test", sizeof(Segment));
   ASSERT_TRUE(memory && whole);
-  GreetingBytes good = encode(Party{a.address}), other_version = good, stranger = encode(Party{Gid::from_ipv4(0x08080808)});
+  GreetingBytes good = encode(Party{a.address}), other_version = good,
+                stranger = encode(Party{Gid::from_ipv4(0x08080808)});
   other_version[4] = std::byte{9};
   struct Case {
     std::span<const std::byte> bytes;
     int descriptor;
   };
-  const std::vector<Case> cases{{std::span(good).first(10), whole->get()}, {good, -1},      {good, memory->get()},
-                                {other_version, whole->get()},             {stranger, whole->get()}};
+  const std::vector<Case> cases{{std::span(good).first(10), whole->get()},
+                                {good, -1},
+                                {good, memory->get()},
+                                {other_version, whole->get()},
+                                {stranger, whole->get()}};
   for (const Case& each : cases) {
     const PrivateFd socket = dial(name);
     ASSERT_TRUE(socket);
@@ -323,8 +325,8 @@ TEST(LocalPort, AnotherUserIsNotLetIn) {
   const pid_t child = ::fork();
   if (child == 0) {
     if (::setgid(kNobody) != 0 || ::setuid(kNobody) != 0) ::_exit(1);
-    if (dial(name)) ::_exit(2);     // the directory is closed to it
-    if (dial(theirs)) ::_exit(3);   // nor does it take up with another user's
+    if (dial(name)) ::_exit(2);    // the directory is closed to it
+    if (dial(theirs)) ::_exit(3);  // nor does it take up with another user's
     const int socket = ::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
     sockaddr_un address{};
     address.sun_family = AF_UNIX;

@@ -2,8 +2,8 @@
 // when the other end is gone.
 //
 // Whoever made the memory may send at once; until the other end has said that it needs no ICRCs, packets have them.
-// What a full ring does not take waits here as a copy, up to a limit. What came before an end hung up is still received.
-// Errors: a link that cannot go on is down; what it had taken and not delivered is lost, as on any network.
+// What a full ring does not take waits here as a copy, up to a limit. What came before an end hung up is still
+// received. Errors: a link that cannot go on is down; what it had taken and not delivered is lost, as on any network.
 // Threads: one at a time. A child of fork() must not use it (Segment::is_mine).
 #pragma once
 
@@ -33,7 +33,8 @@ struct Segment {
 
 class Link {
  public:
-  /// Makes the memory and greets `party`'s socket as `self`. Errors: kUnavailable (nobody is there), kResourceExhausted.
+  /// Makes the memory and greets `party`'s socket as `self`. Errors: kUnavailable (nobody is there),
+  /// kResourceExhausted.
   static Result<std::unique_ptr<Link>> dial(const std::string& name, const Party& party, const Party& self,
                                             bool checks);
   /// Over what a greeting brought. Errors: the memory is none of ours.

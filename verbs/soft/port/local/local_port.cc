@@ -39,8 +39,8 @@ std::unique_ptr<PacketPort> LocalPort::around(std::unique_ptr<PacketPort> inner,
   std::unique_ptr<LocalPort> port(new LocalPort(std::move(inner), self, checks));
   const Status status = port->listen();
   if (status.ok()) return port;
-  log(LogLevel::kInfo, fmt::format("softroce at {} meets no device of this host in memory: {}", to_string(self.gid),
-                                   status.message()));
+  log(LogLevel::kInfo,
+      fmt::format("softroce at {} meets no device of this host in memory: {}", to_string(self.gid), status.message()));
   return std::move(port->inner_);
 }
 
@@ -82,7 +82,8 @@ Route LocalPort::make_route(const Gid& destination, std::uint32_t flow, std::uin
       std::ranges::find(destinations_, destination, [](const auto& each) -> const Gid& { return each->gid; });
   if (found == destinations_.end() && destinations_.size() == kMostDestinations) return route;
   route.host = static_cast<std::int16_t>(found - destinations_.begin());
-  if (found == destinations_.end()) destinations_.push_back(std::make_unique<Destination>(Destination{destination, {}}));
+  if (found == destinations_.end())
+    destinations_.push_back(std::make_unique<Destination>(Destination{destination, {}}));
   return route;
 }
 

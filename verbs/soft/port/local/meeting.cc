@@ -34,9 +34,7 @@ std::optional<sockaddr_un> address_of(const std::string& name) noexcept {
   return address;
 }
 
-UniqueFd new_socket() noexcept {
-  return UniqueFd(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-}
+UniqueFd new_socket() noexcept { return UniqueFd(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)); }
 
 }  // namespace
 

@@ -12,7 +12,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "base/tsan_order.h"
+#include "base/system/shared_order.h"
 #include "verbs/soft/port/packet_port.h"
 #include "verbs/soft/wire/headers.h"
 
@@ -93,8 +93,7 @@ class Consumer {
   explicit Consumer(Ring& ring) noexcept : ring_(&ring) {}
 
   [[nodiscard]] bool ready() const noexcept {
-    return tell_tsan_of_acquire(
-        std::atomic_ref(slot().stamp).load(std::memory_order_acquire) == stamp_of(taken_));
+    return tell_tsan_of_acquire(std::atomic_ref(slot().stamp).load(std::memory_order_acquire) == stamp_of(taken_));
   }
   /// The next packet, which ready() told of; false: it is none, and passed over. Its bytes stay until release().
   [[nodiscard]] bool take(RxPacket& packet) noexcept {

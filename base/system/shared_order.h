@@ -1,4 +1,4 @@
-// What TSan is told of rings in memory that is mapped twice.
+// What TSan is told of the order that a ring in shared memory makes.
 //
 // It goes by addresses, and where a test has both ends of a ring in one process each sees it at one of its own. So
 // whoever gives something to a ring, or takes it, says so. Without TSan nothing of this is there.

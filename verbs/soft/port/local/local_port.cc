@@ -27,10 +27,9 @@ constexpr Nanos kFirstPatience = 10 * kMillisecond, kMostPatience = 1 * kSecond;
 constexpr Nanos kAfterAnEnd = 100 * kMillisecond;
 constexpr Nanos kLookAgain = 50 * kMicrosecond;  // whether a full ring has room
 
-// RC, UC, and what devices of our kind say to each other: an RC message that carries an acknowledgement, a receipt.
+// Datagrams and QP1 are for whoever has the address; all else is for one queue pair of a peer.
 bool crosses_memory(std::byte opcode) noexcept {
-  const auto service = static_cast<Service>(std::to_integer<std::uint8_t>(opcode) >> 5);
-  return service == Service::kRc || service == Service::kUc || service == Service::kManufacturer;
+  return static_cast<Service>(std::to_integer<std::uint8_t>(opcode) >> 5) != Service::kUd;
 }
 
 }  // namespace

@@ -1,9 +1,9 @@
 // A port over sockets whose packets to devices of this host cross memory instead.
 //
-// Packets of RC and UC, and receipts, go by the link to the device that has it, if that lets itself be met
-// (meeting.h); all others, and those for which there is no link, go by the sockets as before. A link is made by the
-// first packet that could use it, and gone with either end.
-// Threads: as PacketPort. A child of fork() has the sockets alone, as far as those go.
+// What is for a queue pair of one peer, all but datagrams (UD, QP1), goes by the link to its device, if that lets
+// itself be met (meeting.h); datagrams, and packets for which there is no link, go by the sockets as before. A link is
+// made by the first packet that could use it, and gone with either end. Threads: as PacketPort. A child of fork() has
+// the sockets alone, as far as those go.
 #pragma once
 
 #include <array>

@@ -13,6 +13,7 @@
 #include <filesystem>
 #include <functional>
 #include <string>
+#include <thread>
 
 #include "base/system/unix_packets.h"
 #include "tests/own_address.h"
@@ -61,7 +62,7 @@ struct Port {
   std::vector<std::uint32_t> take(const Port& from) {
     std::vector<std::uint32_t> numbers;
     std::array<RxPacket, 16> packets;
-    while (const std::size_t count = port->rx_burst(packets, ++now)) {
+    while (const std::size_t count = port->rx_burst(packets, time())) {
       for (const RxPacket& packet : std::span(packets).first(count)) {
         EXPECT_EQ(packet.source, from.address);
         EXPECT_EQ(packet.source_port, host_sender_port(from.address));
@@ -89,17 +90,19 @@ struct Port {
   void look(int rounds = 600) {
     std::array<RxPacket, 16> packets;
     for (int i = 0; i < rounds; ++i) {
-      now += kMillisecond;
-      port->rx_burst(packets, now);
+      ahead += kMillisecond;
+      port->rx_burst(packets, time());
     }
   }
+  [[nodiscard]] Nanos time() const { return (stands ? 0 : steady_clock().now()) + ahead; }
   [[nodiscard]] std::uint64_t by_memory() const { return counters.sent_by_memory.get(); }
 
   Gid address;
   Counters counters;
   std::unique_ptr<PacketPort> port;
   TxBatch batch;
-  Nanos now = 1;
+  Nanos ahead = kSecond;
+  bool stands = false;  // its clock, but for looks
   std::uint32_t next = 0;
   unsigned checked = 0, unchecked = 0;
 };
@@ -228,7 +231,7 @@ TEST(LocalPort, APeerThatIsKilledLeavesNothingAndItsFollowerIsMet) {
     Other other(address, [&a](Port& own) {
       while (true) {
         own.send(a, 8);
-        own.look(1);
+        own.take(a);
       }
     });
     Port named(false);  // stands for the other's address
@@ -248,15 +251,66 @@ TEST(LocalPort, APeerThatIsStoppedHoldsNobody) {
   const Gid address = new_address();
   Port a, named(false);
   named.address = address;
-  Other other(address, [](Port& own) {
-    while (true) own.look(1);
+  Other other(address, [&a](Port& own) {
+    own.send(a);
+    while (true) own.take(a);
   });
-  a.send(named);
+  EXPECT_EQ(a.await(named), 0U);
   ::kill(other.pid, SIGSTOP);
   ASSERT_EQ(::waitpid(other.pid, nullptr, WUNTRACED), other.pid);
   a.send(named, 1000);
   EXPECT_GT(a.port->refused(), 0U);
+  EXPECT_GT(a.port->next_event(), 0U);
   a.look();
+  // What cannot go for a while is looked after ever less often.
+  EXPECT_GE(a.port->next_event(), a.time() + 5 * kMillisecond);
+}
+
+TEST(LocalPort, WhoDoesNotAnswerIsReachedBySocketsFromThenOn) {
+  Port a, plain(false);
+  a.stands = true;
+  const auto listener = listen_at(meeting_of(meeting_place().value(), Party{plain.address}));  // nobody accepts there
+  ASSERT_TRUE(listener);
+  a.send(plain, 3);
+  EXPECT_EQ(a.by_memory(), 3U);
+  a.look(110);
+  for (std::uint32_t i = 3; i < 50; ++i) {
+    a.send(plain);
+    ASSERT_EQ(a.by_memory(), 3U);
+    ASSERT_EQ(plain.await(a), i);
+    a.look(1);
+  }
+  EXPECT_EQ(a.by_memory(), 3U);
+  a.look(100);
+  a.send(plain);
+  EXPECT_EQ(a.by_memory(), 4U) << "it is tried again,";
+  a.look(250);
+  a.send(plain);
+  EXPECT_EQ(a.by_memory(), 4U) << "ever less often";
+}
+
+TEST(LocalPort, AWaiterIsWokenThoughOthersPoll) {
+  Port a, b;
+  std::array<RxPacket, 16> packets;
+  const auto sleep = [&] {
+    std::thread waiter([&] { EXPECT_TRUE(b.port->prepare_to_wait()); });
+    waiter.join();
+  };
+  const auto readable = [&] {
+    pollfd waits{b.port->wait_fd(), POLLIN, 0};
+    return ::poll(&waits, 1, 0) == 1;
+  };
+  sleep();
+  a.send(b);
+  for (int i = 0; i < 1000; ++i) b.port->rx_burst(packets, steady_clock().now() + i * kMillisecond);
+  EXPECT_TRUE(readable()) << "somebody who waited has to meet a";
+  b.port->prepare_to_wait();  // this thread is the waiter from here on
+  EXPECT_EQ(b.await(a), 0U);
+  b.send(a);
+  sleep();
+  a.send(b);
+  EXPECT_EQ(b.await(a), 1U) << "by another thread than that which waits";
+  EXPECT_TRUE(readable());
 }
 
 TEST(LocalPort, AForkedChildHasNoLink) {
@@ -279,7 +333,7 @@ TEST(LocalPort, AForkedChildHasNoLink) {
 
 TEST(LocalPort, WhoSaysWhatIsNoGreetingIsLetGo) {
   Port a, b;
-  const std::string name = meeting_of(Party{b.address}).value();
+  const std::string name = meeting_of(meeting_place().value(), Party{b.address});
   const auto memory = make_shared_memory("test", 4096);
   const auto whole = make_shared_memory("test", sizeof(Segment));
   ASSERT_TRUE(memory && whole);
@@ -325,7 +379,7 @@ TEST(LocalPort, AnotherUserIsNotLetIn) {
   const auto listener = listen_at(theirs);  // where everybody may connect
   ASSERT_TRUE(listener);
   ::chmod(theirs.c_str(), 0777);
-  const std::string name = meeting_of(Party{b.address}).value();
+  const std::string name = meeting_of(meeting_place().value(), Party{b.address});
   const pid_t child = ::fork();
   if (child == 0) {
     if (::setgid(kNobody) != 0 || ::setuid(kNobody) != 0) ::_exit(1);
@@ -351,7 +405,7 @@ TEST(LocalPort, ItsNameIsGoneWithIt) {
   std::string name;
   {
     const Port port;
-    name = meeting_of(Party{port.address}).value();
+    name = meeting_of(meeting_place().value(), Party{port.address});
     EXPECT_TRUE(std::filesystem::is_socket(name));
   }
   EXPECT_FALSE(std::filesystem::exists(name));

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <utility>
 
@@ -22,7 +23,8 @@ Link::Link(PrivateFd socket, const Party& party, SharedMapping memory, unsigned 
       memory_(std::move(memory)),
       wish_(&segment().sides[1 - side].wish),
       producer_(segment().sides[side].ring),
-      consumer_(segment().sides[1 - side].ring) {
+      consumer_(segment().sides[1 - side].ring),
+      checks_(checks) {
   segment().sides[side].wish.store(checks ? Segment::kIcrc : Segment::kNoIcrc, std::memory_order_release);
 }
 
@@ -33,10 +35,12 @@ Result<std::unique_ptr<Link>> Link::dial(const std::string& name, const Party& p
   if (!memory) return memory.error();
   auto mapping = SharedMapping::map(memory->get(), sizeof(Segment));
   if (!mapping) return mapping.error();
-  if (!send_packet(socket.get(), encode(self), memory->get())) {
+  std::unique_ptr<Link> link(new Link(std::move(socket), party, std::move(*mapping), 0, checks));
+  link->sleep();  // who waits now did so before there was this link
+  if (!send_packet(link->socket(), encode(self), memory->get())) {
     return {Code::kUnavailable, fmt::format("{} does not take a greeting", name)};
   }
-  return std::unique_ptr<Link>(new Link(std::move(socket), party, std::move(*mapping), 0, checks));
+  return link;
 }
 
 Result<std::unique_ptr<Link>> Link::accept(PrivateFd socket, const Party& party, const UniqueFd& memory, bool checks) {
@@ -78,6 +82,7 @@ bool Link::keep(const TxPacket& packet, const iovec* iovs, std::uint8_t flags) n
 }
 
 void Link::send_backlog() noexcept {
+  look_again_in_ = producer_.has_room() ? kLookAgain : std::min(2 * look_again_in_, kLookLatest);
   while (!backlog_.empty() && producer_.has_room()) {
     const Waiting& first = backlog_.front();
     std::memcpy(producer_.place(), first.bytes.data(), first.bytes.size());
@@ -96,10 +101,13 @@ void Link::flush() noexcept {
 
 std::size_t Link::receive(std::span<RxPacket> packets) noexcept {
   std::size_t count = 0;
-  while (count < packets.size() && consumer_.ready()) {
+  // Bounded also where a peer fills in slots that hold no packet.
+  for (std::uint32_t looks = 0; looks < kSlots && count < packets.size() && consumer_.ready(); ++looks) {
     RxPacket& packet = packets[count];
     packet = RxPacket{.bytes = {}, .source = party_.gid, .ipv4_id_known = true};
-    if (consumer_.take(packet)) ++count;
+    if (!consumer_.take(packet)) continue;
+    packet.unchecked = packet.unchecked && !checks_;
+    ++count;
   }
   return count;
 }

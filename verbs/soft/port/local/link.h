@@ -12,6 +12,7 @@
 #include <memory>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/private_fd.h"
 #include "base/system/shared_memory.h"
 #include "fairlead/status.h"
@@ -45,23 +46,30 @@ class Link {
   [[nodiscard]] int socket() const noexcept { return socket_.get(); }
   /// Whether packets may leave by it.
   [[nodiscard]] bool up() const noexcept { return up_; }
+  /// The other end has mapped the memory.
+  [[nodiscard]] bool answered() const noexcept { return wish_->load(std::memory_order_acquire) != Segment::kUnknown; }
+  void give_up() noexcept { up_ = false; }
 
   /// Takes the packet, to deliver it or to keep it waiting. False: it is lost.
   bool send(const TxPacket& packet, const iovec* iovs) noexcept;
   /// After a burst of them: lets the other end know if it sleeps.
   void flush() noexcept;
   [[nodiscard]] bool has_backlog() const noexcept { return !backlog_.empty(); }
+  /// How long to leave a full ring alone: longer each time that it was still full.
+  [[nodiscard]] Nanos look_again_in() const noexcept { return look_again_in_; }
 
   /// Fills at most packets.size(). They stay until release().
   std::size_t receive(std::span<RxPacket> packets) noexcept;
   void release() noexcept { consumer_.release(); }
   [[nodiscard]] bool ready() const noexcept { return consumer_.ready(); }
   void sleep() noexcept { consumer_.sleep(); }
+  Nanos since = 0;  // when it was made, as its owner tells the time
   /// Reads the socket. False: the other end is gone, and nothing more will be received than what is there.
   [[nodiscard]] bool listen() noexcept;
 
  private:
   static constexpr std::size_t kMostBacklog = 512;
+  static constexpr Nanos kLookAgain = 50 * kMicrosecond, kLookLatest = 10 * kMillisecond;
   struct Waiting {
     Route route;
     std::uint8_t flags = 0;
@@ -80,9 +88,11 @@ class Link {
   const std::atomic<std::uint32_t>* wish_;  // the other end's
   Producer producer_;
   Consumer consumer_;
+  const bool checks_;
   std::deque<Waiting> backlog_;
   bool up_ = true;
   bool pushed_ = false;  // since the last flush
+  Nanos look_again_in_ = kLookAgain;
 };
 
 }  // namespace fairlead::soft::local

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 #include "base/system/unix_packets.h"
 #include "fairlead/log.h"
@@ -20,12 +21,14 @@ constexpr std::size_t kMostLinks = 64;
 constexpr std::size_t kMostDestinations = 256;
 constexpr std::size_t kMostStrangers = 16;
 constexpr Nanos kGreetingTime = 1 * kSecond;
-// A look at the sockets is a system call, one at a ring is not: the former less often while there are links.
+// A look at the sockets is a system call, one at a ring is not: so the former less often while there are links.
 constexpr unsigned kInnerEvery = 16;
-constexpr unsigned kTendEvery = 256;
+constexpr Nanos kInnerLatest = 20 * kMicrosecond;
+constexpr Nanos kTendEvery = 100 * kMicrosecond;
+// Until the next try where nobody is, and where somebody is who does not answer.
 constexpr Nanos kFirstPatience = 10 * kMillisecond, kMostPatience = 1 * kSecond;
-constexpr Nanos kAfterAnEnd = 100 * kMillisecond;
-constexpr Nanos kLookAgain = 50 * kMicrosecond;  // whether a full ring has room
+constexpr Nanos kAnswerTime = 100 * kMillisecond, kMostAnswerPatience = 10 * kSecond;
+constexpr Nanos kWithoutDescriptors = 100 * kMillisecond;
 
 // Datagrams and QP1 are for whoever has the address; all else is for one queue pair of a peer.
 bool crosses_memory(std::byte opcode) noexcept {
@@ -51,12 +54,13 @@ LocalPort::~LocalPort() {
 }
 
 Status LocalPort::listen() {
-  auto name = meeting_of(self_);
-  if (!name) return name.error();
+  auto place = meeting_place();
+  if (!place) return place.error();
+  place_ = std::move(*place);
+  name_ = meeting_of(place_, self_);
   events_ = PrivateFd(UniqueFd(::epoll_create1(EPOLL_CLOEXEC)));
-  auto listener = listen_at(*name);
+  auto listener = listen_at(name_);
   if (!listener) return listener.error();
-  name_ = std::move(*name);
   listener_ = std::move(*listener);
   if (events_ && watch(listener_.get()) && (inner_->wait_fd() < 0 || watch(inner_->wait_fd()))) return {};
   return {Code::kResourceExhausted, fmt::format("no descriptors: {}; raise `ulimit -n`", std::strerror(errno))};
@@ -112,8 +116,10 @@ Link* LocalPort::link_for(const TxPacket& packet, const iovec* iovs) noexcept {
   if (way.link != nullptr && way.link->up()) return way.link;
   if (now_ < way.next_try) return nullptr;
   way.link = meet(destination.gid, place);
-  way.patience = way.link != nullptr ? 0 : std::clamp(2 * way.patience, kFirstPatience, kMostPatience);
-  way.next_try = now_ + way.patience;
+  if (way.link == nullptr) {
+    way.patience = std::clamp(2 * way.patience, kFirstPatience, kMostPatience);
+    way.next_try = now_ + way.patience;
+  }
   return way.link;
 }
 
@@ -131,9 +137,7 @@ Link* LocalPort::meet(const Gid& gid, std::uint8_t place) noexcept {
   }
   if (links_.size() >= kMostLinks) return nullptr;
   for (const Party& party : parties) {
-    const auto name = meeting_of(party);
-    if (!name) return nullptr;
-    if (Link* const link = take_in(Link::dial(*name, party, self_, checks_))) return link;
+    if (Link* const link = take_in(Link::dial(meeting_of(place_, party), party, self_, checks_))) return link;
   }
   return nullptr;
 }
@@ -142,6 +146,7 @@ Link* LocalPort::take_in(Result<std::unique_ptr<Link>> made) noexcept {
   if (!made || !watch((*made)->socket())) return nullptr;
   log(LogLevel::kDebug, fmt::format("softroce: packets between {} and {} cross memory", to_string(self_.gid),
                                     to_string((*made)->party().gid)));
+  (*made)->since = now_;
   return links_.emplace_back(std::move(*made)).get();
 }
 
@@ -149,13 +154,16 @@ std::size_t LocalPort::rx_burst(std::span<RxPacket> packets, Nanos now) noexcept
   now_ = now;
   if (!is_mine()) return inner_->rx_burst(packets, now);
   for (const auto& link : links_) link->release();
+  // What is to wake who waits is left to him: whoever takes it away here may be gone when he should have been woken.
   const bool woken = slept_ && waiter_ == std::this_thread::get_id();
   if (woken) slept_ = false;
-  if (woken || until_tend_-- == 0) tend();
+  if (woken || (!slept_ && now >= next_tend_)) tend();
   std::size_t count = 0;
-  if (woken || links_.empty() || until_inner_-- == 0) {
-    until_inner_ = kInnerEvery;
+  if (woken || links_.empty() || until_inner_-- == 0 || now >= next_inner_) {
     count = inner_->rx_burst(packets, now);
+    inner_has_more_ = count == packets.size();
+    until_inner_ = inner_has_more_ ? 1 : kInnerEvery;  // not at once: links have their turn
+    next_inner_ = inner_has_more_ ? ~Nanos{0} : now + kInnerLatest;
   }
   const std::size_t by_sockets = count;
   for (std::size_t i = 0; i < links_.size() && count < packets.size(); ++i) {
@@ -174,33 +182,46 @@ bool LocalPort::prepare_to_wait() noexcept {
   waiter_ = std::this_thread::get_id();
   for (const auto& link : links_) link->sleep();
   const bool ready = std::ranges::any_of(links_, [](const auto& link) { return link->ready(); });
-  return !ready && inner_->prepare_to_wait();
+  return !ready && !inner_has_more_ && inner_->prepare_to_wait();
 }
 
 Nanos LocalPort::next_event() const noexcept {
-  const Nanos next = inner_->next_event();
-  const bool waits = std::ranges::any_of(links_, [](const auto& link) { return link->up() && link->has_backlog(); });
-  if (!waits) return next;
-  return next == 0 ? now_ + kLookAgain : std::min(next, now_ + kLookAgain);
+  Nanos next = inner_->next_event();
+  const auto consider = [&next](Nanos at) { next = next == 0 ? at : std::min(next, at); };
+  for (const auto& link : links_) {
+    if (link->up() && link->has_backlog()) consider(now_ + link->look_again_in());
+  }
+  if (listen_again_ != 0) consider(listen_again_);
+  return next;
 }
 
-// What is received was released before.
+// What was received is released before.
 void LocalPort::tend() noexcept {
-  until_tend_ = kTendEvery;
+  next_tend_ = now_ + kTendEvery;
+  for (const auto& link : links_) {
+    if (link->since == 0) link->since = now_;  // it was made before anybody had told the time
+    if (link->listen() && !link->answered() && now_ >= link->since + kAnswerTime) link->give_up();
+  }
+  drop_ended();
   accept();
   if (!strangers_.empty()) hear_strangers();
-  for (const auto& link : links_) static_cast<void>(link->listen());
-  drop_ended();
 }
 
 void LocalPort::accept() noexcept {
+  if (now_ < listen_again_) return;
+  if (std::exchange(listen_again_, 0) != 0 && !watch(listener_.get())) listen_again_ = now_ + kWithoutDescriptors;
   bool more = true;
+  errno = 0;
   for (std::size_t i = 0; i < kMostStrangers && more; ++i) {
     PrivateFd socket = accept_from(listener_.get(), more);
     if (!socket || !watch(socket.get())) continue;
     if (strangers_.size() == kMostStrangers) strangers_.erase(strangers_.begin());
     strangers_.push_back({std::move(socket), now_ + kGreetingTime});
   }
+  if (more || errno == EAGAIN) return;
+  // Who waits there stays, and would wake us again and again.
+  ::epoll_ctl(events_.get(), EPOLL_CTL_DEL, listener_.get(), nullptr);
+  listen_again_ = now_ + kWithoutDescriptors;
 }
 
 void LocalPort::hear_strangers() noexcept {
@@ -237,7 +258,11 @@ void LocalPort::drop_ended() noexcept {
   if (std::ranges::none_of(links_, ended)) return;
   for (const auto& destination : destinations_) {
     for (Way& way : destination->ways) {
-      if (way.link != nullptr && !way.link->up()) way = {.link = nullptr, .next_try = now_ + kAfterAnEnd};
+      if (way.link == nullptr || way.link->up()) continue;
+      way.patience =
+          way.link->answered() ? kAnswerTime : std::clamp(2 * way.patience, kAnswerTime, kMostAnswerPatience);
+      way.next_try = now_ + way.patience;
+      way.link = nullptr;
     }
   }
   std::erase_if(links_, ended);

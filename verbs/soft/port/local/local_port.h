@@ -70,15 +70,17 @@ class LocalPort final : public PortDecorator {
   const Party self_;
   const bool checks_;
   const unsigned forks_;
-  std::string name_;
+  std::string place_, name_;
   PrivateFd events_;  // epoll
   PrivateFd listener_;
   std::vector<Stranger> strangers_;  // who have not said yet who they are; the oldest first
   std::vector<std::unique_ptr<Link>> links_;
   std::vector<std::unique_ptr<Destination>> destinations_;
   std::size_t first_ = 0;     // link that is next to be looked at first
-  unsigned until_inner_ = 0;  // bursts until the sockets are looked at
-  unsigned until_tend_ = 0;
+  unsigned until_inner_ = 0;  // bursts until the sockets are looked at, if there is no time to go by
+  bool inner_has_more_ = false;
+  Nanos next_inner_ = 0, next_tend_ = 0;
+  Nanos listen_again_ = 0;  // the listener is left alone until then: there are no descriptors
   Nanos now_ = 0;
   std::uint64_t lost_ = 0;
   Counters* counters_ = nullptr;

@@ -57,23 +57,26 @@ std::optional<Party> decode(std::span<const std::byte> bytes) noexcept {
   return party;
 }
 
-Result<std::string> meeting_of(const Party& party) {
+Result<std::string> meeting_place() {
   const auto directory = meeting_directory();
   if (!directory) return directory.error();
-  std::string name = names_of(party.gid, *directory) + "memory";
-  if (party.place != Party::kAlone) name += fmt::format(".{}", party.place);
-  return name;
+  return names_in(*directory);
+}
+
+std::string meeting_of(const std::string& place, const Party& party) {
+  const std::string name = fmt::format("{}{}.memory", place, to_string(party.gid));
+  return party.place == Party::kAlone ? name : fmt::format("{}.{}", name, party.place);
 }
 
 Result<PrivateFd> listen_at(const std::string& name) {
-  UniqueFd socket = new_socket();
+  PrivateFd socket(new_socket());
   const auto address = address_of(name);
   if (!address) errno = ENAMETOOLONG;
   if (socket && address) {
     ::unlink(name.c_str());
     if (::bind(socket.get(), reinterpret_cast<const sockaddr*>(&*address), sizeof *address) == 0 &&
         ::listen(socket.get(), kBacklog) == 0) {
-      return PrivateFd(std::move(socket));
+      return socket;
     }
   }
   return {Code::kUnavailable, fmt::format("cannot listen at {}: {}; name another directory with "

@@ -35,14 +35,17 @@ using GreetingBytes = std::array<std::byte, kGreetingBytes>;
 [[nodiscard]] GreetingBytes encode(const Party& party) noexcept;
 [[nodiscard]] std::optional<Party> decode(std::span<const std::byte> bytes) noexcept;
 
-/// The socket's name. Errors: there is no directory to meet in.
-[[nodiscard]] Result<std::string> meeting_of(const Party& party);
+/// Where the devices of the calling thread's network namespace meet. Errors: there is no directory to meet in.
+[[nodiscard]] Result<std::string> meeting_place();
+/// The name of a party's socket there.
+[[nodiscard]] std::string meeting_of(const std::string& place, const Party& party);
 
 /// Takes the name, which is this party's alone, from a process that is no more. Errors name the file.
 [[nodiscard]] Result<PrivateFd> listen_at(const std::string& name);
 /// Never waits. Not valid: nobody is there, or another user.
 [[nodiscard]] PrivateFd dial(const std::string& name) noexcept;
-/// Who waits at the listener, if it is of this user; never waits. Not valid with `more`: it was not, ask again.
+/// Who waits at the listener, if it is of this user; never waits. Not valid with `more`: it was not, ask again;
+/// without: nobody waits, or errno says why who does is not let in.
 [[nodiscard]] PrivateFd accept_from(int listener, bool& more) noexcept;
 
 }  // namespace fairlead::soft::local

@@ -18,8 +18,8 @@
 
 namespace fairlead::soft {
 
-/// What all names in `directory` begin with that belong to an address of this network namespace.
-[[nodiscard]] std::string names_of(const Gid& address, const std::string& directory);
+/// What all names in `directory` begin with that belong to the calling thread's network namespace; an address follows.
+[[nodiscard]] std::string names_in(const std::string& directory);
 
 class GroupNames {
  public:

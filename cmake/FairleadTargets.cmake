@@ -95,6 +95,14 @@ function(fairlead_test_headers)
     <algorithm> <atomic> <chrono> <deque> <functional> <map> <random> <set> <thread> <vector>)
 endfunction()
 
+# fairlead_test_as_programs_have_it(NAME TIMEOUT n): the program of that test once more, its devices with what a program
+# gets that asks for nothing: packets to devices of this host cross memory, where the test by itself has sockets.
+function(fairlead_test_as_programs_have_it name)
+  cmake_parse_arguments(ARG "" "TIMEOUT" "" ${ARGN})
+  fairlead_test_again(${name} in_memory ENVIRONMENT FAIRLEAD_SOFT_TEST_PORT=udp LABELS integration
+                      TIMEOUT ${ARG_TIMEOUT})
+endfunction()
+
 # fairlead_test_over_memif(NAME TIMEOUT n [OWN]): the program of that test once more, its devices on ports over DPDK.
 # Alone, because such ports take whole cores. OWN: and again, on our own memif.
 function(fairlead_test_over_memif name)

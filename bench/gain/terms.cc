@@ -18,6 +18,7 @@ constexpr std::uint32_t kRoceHeaders = 60;        // IPv4, UDP, BTH, RETH, ICRC
 constexpr std::uint64_t kEnoughBuffer = 1 << 20;  // bytes in flight that no link of the comparison needs more than
 constexpr std::array<std::uint32_t, 5> kPathMtus = {4096, 2048, 1024, 512, 256};
 constexpr std::string_view kMemory = "memory of this host";
+constexpr std::string_view kSocketsAlone = "udp,local=sockets";
 
 std::uint32_t largest_path_mtu(std::uint32_t link_mtu) {
   for (const std::uint32_t mtu : kPathMtus) {
@@ -68,12 +69,18 @@ void find_link(SideFacts& side, std::string_view packet_io) {
     side.link = interface;
     return;
   }
+  const bool crosses_memory = is_soft(side) && side.device.find(kMemory) != std::string::npos;
+  if (crosses_memory && interface_with(side.remote)) {
+    side.link = kMemory;
+    return;
+  }
   const std::optional<InterfaceFacts> facts = interface_with(side.local);
   if (!facts) return;
   side.link = facts->name;
   side.link_mtu = facts->mtu;
   side.megabits = facts->megabits;
-  if (is_soft(side) && packet_io != "udp") side.link += fmt::format(" with {}", packet_io);
+  if (is_soft(side) && packet_io != "udp" && packet_io != kSocketsAlone)
+    side.link += fmt::format(" with {}", packet_io);
   if (is_tcp(side) && facts->mtu > kTcpHeaders) side.payload = facts->mtu - kTcpHeaders;
 }
 

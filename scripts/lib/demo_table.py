@@ -83,8 +83,8 @@ def main():
           f"loopback; {'RDMA devices not used here: ' + ', '.join(rdma) if rdma else 'no RDMA device'}.")
     print("shm is what engines of one user on one host take by themselves (auto).")
     if verbs == "verbs:soft0":
-        print("verbs:soft0 is a software device: over loopback its ratio to TCP is not the claim; that the checkpoint "
-              "crossed as RoCE v2 is.")
+        print("verbs:soft0 is a software device: within one host its RoCE v2 packets cross memory, so its ratio to TCP over "
+              "loopback says what the kernel's sockets cost, and nothing of RDMA hardware.")
 
     failed = False
     pushed = sum(way["verified_tensors"] for way in ways)

@@ -16,27 +16,10 @@
 #include <cstring>
 #include <span>
 
+#include "base/system/shared_order.h"
 #include "shm/ring/slot.h"
 
-#ifdef __SANITIZE_THREAD__
-extern "C" void __tsan_acquire(void* place);  // NOLINT: TSan's names
-extern "C" void __tsan_release(void* place);
-#endif
-
 namespace fairlead::shm {
-
-#ifdef __SANITIZE_THREAD__
-// TSan goes by addresses, and tests have both ends in one process, where each sees the ring at one of its own.
-inline char every_ring = 0;
-inline void tell_tsan_of_release() noexcept { __tsan_release(&every_ring); }
-inline bool tell_tsan_of_acquire(bool happened) noexcept {
-  if (happened) __tsan_acquire(&every_ring);
-  return happened;
-}
-#else
-inline void tell_tsan_of_release() noexcept {}
-inline bool tell_tsan_of_acquire(bool happened) noexcept { return happened; }
-#endif
 
 /// Written by the consumer alone, for the producer: up to where slots and data may be used again.
 struct Consumed {

@@ -261,11 +261,16 @@ TEST_P(Softroce, WithoutOneSidedOperations) {
 }
 
 TEST(Factory, SoftDeviceSaysWhatItIs) {
-  const auto device = open_device("soft0", VerbsConfig{});
+  VerbsConfig config;
+  const auto device = open_device("soft0", config);
   ASSERT_TRUE(device) << device.error().to_string();
   EXPECT_EQ((*device)->name(), "verbs:soft0");
   EXPECT_TRUE((*device)->capabilities().software);
-  EXPECT_NE((*device)->describe().find("packet I/O udp, profile full"), std::string::npos);
+  EXPECT_NE((*device)->describe().find("packet I/O udp and memory of this host, profile full"), std::string::npos);
+  config.packet_io = "udp,local=sockets";
+  const auto by_sockets = open_device("soft1", config);
+  ASSERT_TRUE(by_sockets) << by_sockets.error().to_string();
+  EXPECT_NE((*by_sockets)->describe().find("packet I/O udp,local=sockets, profile full"), std::string::npos);
 }
 
 TEST(Factory, UnknownDevicesAreRefusedWithWhatThereIs) {

@@ -74,11 +74,13 @@ Result<DeviceSource> open_soft(std::string_view name, const VerbsConfig& config)
   if (!context) {
     return Status(context.error().code(), fmt::format("cannot open {}: {}", name, context.error().message()));
   }
-  return DeviceSource{.api = &api,
-                      .context = DeviceContext(api, *context),
-                      .name = std::string(name),
-                      .detail = fmt::format("softroce, packet I/O {}, profile {}", config.packet_io, config.profile),
-                      .software = true};
+  return DeviceSource{
+      .api = &api,
+      .context = DeviceContext(api, *context),
+      .name = std::string(name),
+      .detail = fmt::format("softroce, packet I/O {}{}, profile {}", config.packet_io,
+                            soft::crosses_memory(config.packet_io) ? " and memory of this host" : "", config.profile),
+      .software = true};
 }
 
 Result<DeviceSource> open_system(const std::string& name) {

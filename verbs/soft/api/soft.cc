@@ -18,6 +18,7 @@
 #include "verbs/soft/api/control_path.h"
 #include "verbs/soft/api/objects.h"
 #include "verbs/soft/observe/refuse.h"
+#include "verbs/soft/port/port_spec.h"
 #include "verbs/soft/port/udp/udp_socket.h"
 
 namespace fairlead::soft {
@@ -252,6 +253,11 @@ Result<ibv_context*> open_device(ibv_device* device) {
 Result<ibv_device*> find_or_add_device(const DeviceConfig& config) {
   if (Status status = validate(config); !status.ok()) return status;
   return static_cast<ibv_device*>(&registry().find_or_add(config));
+}
+
+bool crosses_memory(std::string_view packet_io) {
+  const auto spec = parse_port_spec(packet_io);
+  return spec && !spec->owns_wire() && spec->local_memory;
 }
 
 std::vector<DeviceCounter> read_counters(ibv_context* context) {

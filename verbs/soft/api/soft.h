@@ -28,6 +28,10 @@ Result<ibv_device*> find_or_add_device(const DeviceConfig& config);
 /// What verbs_api().open_device does, with the reason where it cannot.
 [[nodiscard]] Result<ibv_context*> open_device(ibv_device* device);
 
+/// Whether with this packet_io packets to devices of this host cross memory instead of sockets, where those let
+/// themselves be met.
+[[nodiscard]] bool crosses_memory(std::string_view packet_io);
+
 struct DeviceCounter {
   std::string_view name;  // as Linux rxe's hw_counters where it has the same one; static
   std::uint64_t value = 0;

@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <optional>
 
+#include "verbs/soft/port/local/local_port.h"
 #include "verbs/soft/port/udp/udp_ports.h"
 
 namespace fairlead::soft {
@@ -32,6 +33,17 @@ void control_congestion(PortSlot& slot, CongestionMode mode, const InterfaceAddr
   if (slot.congestion) slot.port->report_traffic_class();
 }
 
+local::Party party_of(const Gid& address, bool shared, const UdpPorts& ports) {
+  return {address, shared ? ports.place().value_or(local::Party::kAlone) : local::Party::kAlone};
+}
+
+// What harms packets or captures them needs what is on a wire.
+std::unique_ptr<PacketPort> with_memory(std::unique_ptr<PacketPort> port, const PortSpec& spec,
+                                        const local::Party& self) {
+  if (!spec.local_memory) return port;
+  return local::LocalPort::around(std::move(port), self, spec.faults.any() || !spec.pcap.empty());
+}
+
 }  // namespace
 
 Result<Gid> parse_address(const std::string& text) {
@@ -53,7 +65,7 @@ Result<std::shared_ptr<DeviceLanes>> DeviceCore::open_own_wire(const DeviceConfi
   for (auto& port : *ports) {
     DeviceConfig lane = config;
     lane.lane = static_cast<unsigned>(lanes->size());
-    auto core = finish(lane, spec, std::move(port), guid + lane.lane, Wire::kOwn);
+    auto core = finish(lane, spec, std::move(port), guid + lane.lane, std::nullopt);
     if (!core) return core.error();
     if (ports->size() > 1) (*core)->domain_.set_partition(static_cast<std::uint8_t>(lane.lane));
     lanes->push_back(std::move(*core));
@@ -94,7 +106,7 @@ Result<std::shared_ptr<DeviceLanes>> DeviceCore::open(const DeviceConfig& config
             fmt::format("the interface of {} is too small for any RoCE path MTU; raise its MTU to 320 or more",
                         to_string(own))};
   }
-  auto core = finish(config, *spec, std::move(port), guid, Wire::kHosts);
+  auto core = finish(config, *spec, std::move(port), guid, party_of(own, bound->shared, *ports));
   if (!core) return core.error();
   (*core)->own_port_->shared = bound->shared;
   // Alone at its own address, the device may have more queue pairs than others can be told from.
@@ -107,14 +119,16 @@ Result<std::shared_ptr<DeviceLanes>> DeviceCore::open(const DeviceConfig& config
 
 Result<std::unique_ptr<DeviceCore>> DeviceCore::finish(const DeviceConfig& config, PortSpec spec,
                                                        std::unique_ptr<PacketPort> port, std::uint64_t guid,
-                                                       Wire wire) {
+                                                       const std::optional<local::Party>& self) {
   const std::string mode = environment("FAIRLEAD_SOFT_CONGESTION");
   const auto congestion = parse_congestion_mode(mode.empty() ? "auto" : mode);
   if (!congestion) return congestion.error();
   const Gid own = port->address();
   if (spec.pcap.empty()) spec.pcap = environment("FAIRLEAD_PCAP");
+  if (self) port = with_memory(std::move(port), spec, *self);
   auto decorated = decorate(std::move(port), spec);
   if (!decorated) return decorated.error();
+  const Wire wire = self ? Wire::kHosts : Wire::kOwn;
   auto core = std::unique_ptr<DeviceCore>(new DeviceCore(steady_clock(), std::move(*decorated), guid, wire));
   core->port_spec_ = spec;
   core->congestion_ = *congestion;
@@ -198,7 +212,8 @@ Result<PortSlot*> DeviceCore::port_of_gid(std::uint32_t index) {
   }
   auto bound = udp_ports_->bind(address);
   if (!bound) return bound.error();
-  auto decorated = decorate(std::move(bound->port), port_spec_);
+  const local::Party self = party_of(address.gid, bound->shared, *udp_ports_);
+  auto decorated = decorate(with_memory(std::move(bound->port), port_spec_, self), port_spec_);
   if (!decorated) return decorated.error();
   PortSlot& port = domain_.add_port(std::move(*decorated));
   port.shared = bound->shared;

@@ -21,6 +21,7 @@
 #include "verbs/soft/domain/fork_guard.h"
 #include "verbs/soft/domain/watcher.h"
 #include "verbs/soft/flow_control/control.h"
+#include "verbs/soft/port/local/meeting.h"
 #include "verbs/soft/port/port_spec.h"
 #include "verbs/soft/queues/events.h"
 
@@ -73,8 +74,10 @@ class DeviceCore {
   /// A port that owns its wire, or one for each queue.
   static Result<std::shared_ptr<DeviceLanes>> open_own_wire(const DeviceConfig& config, const PortSpec& spec,
                                                             std::uint64_t guid);
+  /// `self`: who the device is among those of the host; none: its port owns the wire.
   static Result<std::unique_ptr<DeviceCore>> finish(const DeviceConfig& config, PortSpec spec,
-                                                    std::unique_ptr<PacketPort> port, std::uint64_t guid, Wire wire);
+                                                    std::unique_ptr<PacketPort> port, std::uint64_t guid,
+                                                    const std::optional<local::Party>& self);
   void follow_host();
 
   PortSpec port_spec_;

@@ -53,6 +53,9 @@ struct Counters {
   Counter rp_cnp_handled;
   Counter rp_cnp_ignored;
   Counter icrc_explained;  // accepted with an IPv4 id that was inferred
+  // Of packets above, those that crossed memory of this host instead of sockets (port/local/).
+  Counter sent_by_memory;
+  Counter rcvd_by_memory;
 };
 
 /// At most so many; all are Counter, so that other processes can read them as an array (counter_page.h).

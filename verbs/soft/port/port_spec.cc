@@ -34,6 +34,7 @@ constexpr std::array kWords = {
     Word{"silent_after", "a number of packets"},
     Word{"silent_ms", "a number of milliseconds"},
     Word{"pcap", "the name of a file"},
+    Word{"local", "memory or sockets", kUdp},
     Word{"ip", "an address of one station, not the loopback's, and perhaps its network's bits: 10.0.0.1/24", kOwnWire},
     Word{"gateway", "an address of one station: 10.0.0.254", kOwnWire},
     Word{"role", "server or client", kMemif},
@@ -141,6 +142,7 @@ std::optional<bool> apply(std::string_view key, std::string_view value, DpdkSpec
 
 std::optional<bool> apply(std::string_view key, std::string_view value, PortSpec& spec) {
   FaultConfig& faults = spec.faults;
+  if (key == "local" && !spec.owns_wire()) return (spec.local_memory = value == "memory") || value == "sockets";
   if (key == "pcap") return !(spec.pcap = value).empty();
   if (key == "burst") return parse_number(value, faults.burst) && faults.burst > 0;
   if (key == "drop") return parse_probability(value, faults.drop);

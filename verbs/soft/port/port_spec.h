@@ -38,6 +38,7 @@ struct PortSpec {
     return memif ? &memif->addresses : nullptr;
   }
   [[nodiscard]] bool owns_wire() const noexcept { return dpdk || memif; }
+  bool local_memory = true;  // sockets: packets to other devices of this host cross memory where they can
   FaultConfig faults = {};
   std::string pcap = {};  // capture file; empty: none
 };

@@ -35,7 +35,8 @@ struct Route {
   std::uint8_t socket_hop_limit = 0;
   RoceVersion version = RoceVersion::kV2;
   std::uint32_t flow_label = 0;  // of RoCE v1's GRH
-  std::uint16_t peer_port = 0;   // that the destination's packets must come from; 0: any
+  std::uint16_t peer_port = 0;   // that the destination's packets must come from; 0: any. Of this host alone
+  std::int16_t host = -1;        // of the local port: which address of this host it leads to; -1: none
 };
 
 struct TxPacket {

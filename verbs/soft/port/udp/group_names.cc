@@ -117,10 +117,12 @@ struct Message {
 
 }  // namespace
 
+std::string names_in(const std::string& directory) { return fmt::format("{}/{}.", directory, network_namespace()); }
+
 GroupNames::GroupNames(const std::string& directory, const Gid& address)
     : locks_(locks_file(directory)),
       lock_(kFirstAddressLock + static_cast<long>(stable_hash(address) >> 2)),
-      prefix_(fmt::format("{}/{}.{}.", directory, network_namespace(), to_string(address))) {}
+      prefix_(fmt::format("{}{}.", names_in(directory), to_string(address))) {}
 
 Result<GroupNames> GroupNames::open(const Gid& address) {
   const auto directory = meeting_directory();

@@ -18,6 +18,9 @@
 
 namespace fairlead::soft {
 
+/// What all names in `directory` begin with that belong to the calling thread's network namespace; an address follows.
+[[nodiscard]] std::string names_in(const std::string& directory);
+
 class GroupNames {
  public:
   /// Those of an address. Errors: there is no directory for them.

@@ -1,0 +1,98 @@
+// The ring between two processes: laps, a full one, sleep, and what either end can make the other believe.
+#include "verbs/soft/port/local/ring.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <memory>
+
+namespace fairlead::soft::local::test {
+namespace {
+
+struct Ends {
+  std::unique_ptr<Ring> ring = std::make_unique<Ring>();
+  Producer producer{*ring};
+  Consumer consumer{*ring};
+
+  void push(std::uint32_t value, std::uint16_t bytes = 100) {
+    std::memcpy(producer.place(), &value, sizeof value);
+    producer.push(bytes, Route{.source = {}, .destination = {}, .source_port = 4711}, Slot::kUnchecked);
+  }
+  std::uint32_t take() {
+    RxPacket packet;
+    std::uint32_t value = 0;
+    EXPECT_TRUE(consumer.ready());
+    EXPECT_TRUE(consumer.take(packet));
+    EXPECT_EQ(packet.bytes.size(), 100U);
+    EXPECT_EQ(packet.source_port, 4711U);
+    EXPECT_TRUE(packet.unchecked);
+    std::memcpy(&value, packet.bytes.data(), sizeof value);
+    return value;
+  }
+};
+
+TEST(LocalRing, PacketsComeInOrderForManyLaps) {
+  Ends ends;
+  std::uint32_t sent = 0, got = 0;
+  for (std::uint32_t burst = 1; sent < 20 * kSlots; burst = burst % kSlots + 7) {
+    for (std::uint32_t i = 0; i < burst && ends.producer.has_room(); ++i) ends.push(sent++);
+    while (ends.consumer.ready()) ASSERT_EQ(ends.take(), got++);
+    ends.consumer.release();
+  }
+  EXPECT_EQ(got, sent);
+}
+
+TEST(LocalRing, WhatIsNotReleasedStays) {
+  Ends ends;
+  for (std::uint32_t i = 0; i < kSlots; ++i) {
+    ASSERT_TRUE(ends.producer.has_room());
+    ends.push(i);
+  }
+  EXPECT_FALSE(ends.producer.has_room());
+  EXPECT_EQ(ends.take(), 0U);
+  EXPECT_FALSE(ends.producer.has_room()) << "its bytes are still looked at";
+  ends.consumer.release();
+  EXPECT_TRUE(ends.producer.has_room());
+  EXPECT_FALSE(ends.producer.lied());
+}
+
+TEST(LocalRing, AConsumerThatSaysItTookWhatNeverWasIsFoundOut) {
+  Ends ends;
+  for (std::uint32_t i = 0; i < kSlots; ++i) {
+    ASSERT_TRUE(ends.producer.has_room());
+    ends.push(i);
+  }
+  ends.ring->taken = kSlots + 1;
+  EXPECT_FALSE(ends.producer.has_room());
+  EXPECT_TRUE(ends.producer.lied());
+  ends.ring->taken = kSlots;
+  EXPECT_FALSE(ends.producer.has_room()) << "it is not believed again";
+}
+
+TEST(LocalRing, ALengthThatNoPacketHasIsPassedOver) {
+  Ends ends;
+  for (const std::uint16_t bytes : std::initializer_list<std::uint16_t>{0, 15, 4337, 65535}) {
+    ASSERT_TRUE(ends.producer.has_room());
+    ends.push(1, bytes);
+    RxPacket packet;
+    ASSERT_TRUE(ends.consumer.ready());
+    EXPECT_FALSE(ends.consumer.take(packet)) << bytes;
+  }
+  ends.push(7);
+  EXPECT_EQ(ends.take(), 7U);
+}
+
+TEST(LocalRing, WhoSleepsIsWokenOnce) {
+  Ends ends;
+  ends.push(1);
+  EXPECT_FALSE(ends.producer.must_wake());
+  ends.consumer.sleep();
+  EXPECT_TRUE(ends.consumer.ready()) << "it was there before";
+  EXPECT_TRUE(ends.producer.must_wake());
+  EXPECT_FALSE(ends.producer.must_wake());
+  ends.consumer.sleep();
+  EXPECT_TRUE(ends.producer.must_wake());
+}
+
+}  // namespace
+}  // namespace fairlead::soft::local::test

@@ -1,0 +1,271 @@
+#include "verbs/soft/port/local/local_port.h"
+
+#include <fmt/format.h>
+#include <sys/epoll.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "base/system/unix_packets.h"
+#include "fairlead/log.h"
+#include "verbs/soft/port/interfaces.h"
+#include "verbs/soft/wire/opcode.h"
+
+namespace fairlead::soft::local {
+namespace {
+
+constexpr std::size_t kMostLinks = 64;
+constexpr std::size_t kMostDestinations = 256;
+constexpr std::size_t kMostStrangers = 16;
+constexpr Nanos kGreetingTime = 1 * kSecond;
+// A look at the sockets is a system call, one at a ring is not: so the former less often while there are links.
+constexpr unsigned kInnerEvery = 16;
+constexpr Nanos kInnerLatest = 20 * kMicrosecond;
+constexpr Nanos kTendEvery = 100 * kMicrosecond;
+// Until the next try where nobody is, and where somebody is who does not answer.
+constexpr Nanos kFirstPatience = 10 * kMillisecond, kMostPatience = 1 * kSecond;
+constexpr Nanos kAnswerTime = 100 * kMillisecond, kMostAnswerPatience = 10 * kSecond;
+constexpr Nanos kWithoutDescriptors = 100 * kMillisecond;
+
+// Datagrams and QP1 are for whoever has the address; all else is for one queue pair of a peer.
+bool crosses_memory(std::byte opcode) noexcept {
+  return static_cast<Service>(std::to_integer<std::uint8_t>(opcode) >> 5) != Service::kUd;
+}
+
+}  // namespace
+
+std::unique_ptr<PacketPort> LocalPort::around(std::unique_ptr<PacketPort> inner, const Party& self, bool checks) {
+  std::unique_ptr<LocalPort> port(new LocalPort(std::move(inner), self, checks));
+  const Status status = port->listen();
+  if (status.ok()) return port;
+  log(LogLevel::kInfo,
+      fmt::format("softroce at {} meets no device of this host in memory: {}", to_string(self.gid), status.message()));
+  return std::move(port->inner_);
+}
+
+LocalPort::LocalPort(std::unique_ptr<PacketPort> inner, const Party& self, bool checks)
+    : PortDecorator(std::move(inner)), self_(self), checks_(checks), forks_(PrivateFd::forks()) {}
+
+LocalPort::~LocalPort() {
+  if (listener_ && is_mine()) ::unlink(name_.c_str());
+}
+
+Status LocalPort::listen() {
+  auto place = meeting_place();
+  if (!place) return place.error();
+  place_ = std::move(*place);
+  name_ = meeting_of(place_, self_);
+  events_ = PrivateFd(UniqueFd(::epoll_create1(EPOLL_CLOEXEC)));
+  auto listener = listen_at(name_);
+  if (!listener) return listener.error();
+  listener_ = std::move(*listener);
+  if (events_ && watch(listener_.get()) && (inner_->wait_fd() < 0 || watch(inner_->wait_fd()))) return {};
+  return {Code::kResourceExhausted, fmt::format("no descriptors: {}; raise `ulimit -n`", std::strerror(errno))};
+}
+
+bool LocalPort::watch(int fd) noexcept {
+  epoll_event event{};
+  event.events = EPOLLIN;
+  return ::epoll_ctl(events_.get(), EPOLL_CTL_ADD, fd, &event) == 0;
+}
+
+void LocalPort::count_in(Counters& counters) noexcept {
+  counters_ = &counters;
+  inner_->count_in(counters);
+}
+
+Route LocalPort::make_route(const Gid& destination, std::uint32_t flow, std::uint8_t traffic_class,
+                            std::uint8_t hop_limit) {
+  Route route = inner_->make_route(destination, flow, traffic_class, hop_limit);
+  if (route.peer_port == 0) return route;  // not of this host
+  const auto found =
+      std::ranges::find(destinations_, destination, [](const auto& each) -> const Gid& { return each->gid; });
+  if (found == destinations_.end() && destinations_.size() == kMostDestinations) return route;
+  route.host = static_cast<std::int16_t>(found - destinations_.begin());
+  if (found == destinations_.end())
+    destinations_.push_back(std::make_unique<Destination>(Destination{destination, {}}));
+  return route;
+}
+
+void LocalPort::tx_burst(TxBatch& batch) noexcept {
+  if (!destinations_.empty() && is_mine()) {
+    std::uint64_t taken = 0;
+    batch.keep_if([this, &batch, &taken](const TxPacket& packet) {
+      const iovec* iovs = batch.iovs(packet);
+      Link* link = link_for(packet, iovs);
+      if (link == nullptr) return true;
+      link->send(packet, iovs) ? ++taken : ++lost_;
+      return false;
+    });
+    if (taken != 0 && counters_ != nullptr) counters_->sent_by_memory.add(taken);
+    for (const auto& link : links_) link->flush();
+  }
+  batch.empty() ? batch.clear() : inner_->tx_burst(batch);
+}
+
+Link* LocalPort::link_for(const TxPacket& packet, const iovec* iovs) noexcept {
+  if (packet.route->host < 0) return nullptr;
+  const auto* bth = static_cast<const std::byte*>(iovs[0].iov_base);
+  if (!crosses_memory(bth[0])) return nullptr;
+  Destination& destination = *destinations_[static_cast<std::size_t>(packet.route->host)];
+  const auto place = std::to_integer<std::uint8_t>(bth[5]);
+  Way& way = destination.ways[place];
+  if (way.link != nullptr && way.link->up()) return way.link;
+  if (now_ < way.next_try) return nullptr;
+  way.link = meet(destination.gid, place);
+  if (way.link == nullptr) {
+    way.patience = std::clamp(2 * way.patience, kFirstPatience, kMostPatience);
+    way.next_try = now_ + way.patience;
+  }
+  return way.link;
+}
+
+Link* LocalPort::find(const Party& party) noexcept {
+  const auto found =
+      std::ranges::find_if(links_, [&party](const auto& link) { return link->up() && link->party() == party; });
+  return found != links_.end() ? found->get() : nullptr;
+}
+
+// Whoever has the address alone has all its queue pairs.
+Link* LocalPort::meet(const Gid& gid, std::uint8_t place) noexcept {
+  const std::array parties = {Party{gid}, Party{gid, place}};
+  for (const Party& party : parties) {
+    if (Link* const link = find(party)) return link;
+  }
+  if (links_.size() >= kMostLinks) return nullptr;
+  for (const Party& party : parties) {
+    if (Link* const link = take_in(Link::dial(meeting_of(place_, party), party, self_, checks_))) return link;
+  }
+  return nullptr;
+}
+
+Link* LocalPort::take_in(Result<std::unique_ptr<Link>> made) noexcept {
+  if (!made || !watch((*made)->socket())) return nullptr;
+  log(LogLevel::kDebug, fmt::format("softroce: packets between {} and {} cross memory", to_string(self_.gid),
+                                    to_string((*made)->party().gid)));
+  (*made)->since = now_;
+  return links_.emplace_back(std::move(*made)).get();
+}
+
+std::size_t LocalPort::rx_burst(std::span<RxPacket> packets, Nanos now) noexcept {
+  now_ = now;
+  if (!is_mine()) return inner_->rx_burst(packets, now);
+  for (const auto& link : links_) link->release();
+  // What is to wake who waits is left to him: whoever takes it away here may be gone when he should have been woken.
+  const bool woken = slept_ && waiter_ == std::this_thread::get_id();
+  if (woken) slept_ = false;
+  if (woken || (!slept_ && now >= next_tend_)) tend();
+  std::size_t count = 0;
+  if (woken || links_.empty() || until_inner_-- == 0 || now >= next_inner_) {
+    count = inner_->rx_burst(packets, now);
+    inner_has_more_ = count == packets.size();
+    until_inner_ = inner_has_more_ ? 1 : kInnerEvery;  // not at once: links have their turn
+    next_inner_ = inner_has_more_ ? ~Nanos{0} : now + kInnerLatest;
+  }
+  const std::size_t by_sockets = count;
+  for (std::size_t i = 0; i < links_.size() && count < packets.size(); ++i) {
+    Link& link = *links_[(first_ + i) % links_.size()];
+    if (link.has_backlog()) link.flush();
+    count += link.receive(packets.subspan(count));
+  }
+  ++first_;
+  if (count != by_sockets && counters_ != nullptr) counters_->rcvd_by_memory.add(count - by_sockets);
+  return count;
+}
+
+bool LocalPort::prepare_to_wait() noexcept {
+  if (!is_mine()) return inner_->prepare_to_wait();
+  slept_ = true;
+  waiter_ = std::this_thread::get_id();
+  for (const auto& link : links_) link->sleep();
+  const bool ready = std::ranges::any_of(links_, [](const auto& link) { return link->ready(); });
+  return !ready && !inner_has_more_ && inner_->prepare_to_wait();
+}
+
+Nanos LocalPort::next_event() const noexcept {
+  Nanos next = inner_->next_event();
+  const auto consider = [&next](Nanos at) { next = next == 0 ? at : std::min(next, at); };
+  for (const auto& link : links_) {
+    if (link->up() && link->has_backlog()) consider(now_ + link->look_again_in());
+  }
+  if (listen_again_ != 0) consider(listen_again_);
+  return next;
+}
+
+// What was received is released before.
+void LocalPort::tend() noexcept {
+  next_tend_ = now_ + kTendEvery;
+  for (const auto& link : links_) {
+    if (link->since == 0) link->since = now_;  // it was made before anybody had told the time
+    if (link->listen() && !link->answered() && now_ >= link->since + kAnswerTime) link->give_up();
+  }
+  drop_ended();
+  accept();
+  if (!strangers_.empty()) hear_strangers();
+}
+
+void LocalPort::accept() noexcept {
+  if (now_ < listen_again_) return;
+  if (std::exchange(listen_again_, 0) != 0 && !watch(listener_.get())) listen_again_ = now_ + kWithoutDescriptors;
+  bool more = true;
+  errno = 0;
+  for (std::size_t i = 0; i < kMostStrangers && more; ++i) {
+    PrivateFd socket = accept_from(listener_.get(), more);
+    if (!socket || !watch(socket.get())) continue;
+    if (strangers_.size() == kMostStrangers) strangers_.erase(strangers_.begin());
+    strangers_.push_back({std::move(socket), now_ + kGreetingTime});
+  }
+  if (more || errno == EAGAIN) return;
+  // Who waits there stays, and would wake us again and again.
+  ::epoll_ctl(events_.get(), EPOLL_CTL_DEL, listener_.get(), nullptr);
+  listen_again_ = now_ + kWithoutDescriptors;
+}
+
+void LocalPort::hear_strangers() noexcept {
+  std::erase_if(strangers_, [this](Stranger& each) {
+    GreetingBytes bytes;
+    UniqueFd memory;
+    const auto got = receive_packet(each.socket.get(), bytes, memory);
+    if (!got && errno == EAGAIN) return now_ > each.deadline;
+    const auto party = got ? decode(std::span(bytes).first(*got)) : std::nullopt;
+    const bool known = party && interface_of(party->gid).index != 0;  // packets come from who it says it is
+    if (!known || !memory || links_.size() >= kMostLinks) return true;
+    auto made = Link::accept(std::move(each.socket), *party, memory, checks_);
+    if (!made) {
+      log(LogLevel::kWarning, fmt::format("softroce: {} meets {} in memory that is refused: {}", to_string(party->gid),
+                                          to_string(self_.gid), made.error().message()));
+      return true;
+    }
+    links_.push_back(std::move(*made));
+    look_again_for(party->gid);
+    return true;
+  });
+}
+
+// Who was not there before may be now.
+void LocalPort::look_again_for(const Gid& gid) noexcept {
+  for (const auto& destination : destinations_) {
+    if (destination->gid != gid) continue;
+    for (Way& way : destination->ways) way.next_try = 0;
+  }
+}
+
+void LocalPort::drop_ended() noexcept {
+  const auto ended = [](const auto& link) { return !link->up() && !link->ready(); };
+  if (std::ranges::none_of(links_, ended)) return;
+  for (const auto& destination : destinations_) {
+    for (Way& way : destination->ways) {
+      if (way.link == nullptr || way.link->up()) continue;
+      way.patience =
+          way.link->answered() ? kAnswerTime : std::clamp(2 * way.patience, kAnswerTime, kMostAnswerPatience);
+      way.next_try = now_ + way.patience;
+      way.link = nullptr;
+    }
+  }
+  std::erase_if(links_, ended);
+}
+
+}  // namespace fairlead::soft::local

@@ -1,0 +1,91 @@
+// A port over sockets whose packets to devices of this host cross memory instead.
+//
+// What is for a queue pair of one peer, all but datagrams (UD, QP1), goes by the link to its device, if that lets
+// itself be met (meeting.h); datagrams, and packets for which there is no link, go by the sockets as before. A link is
+// made by the first packet that could use it, and gone with either end. Threads: as PacketPort. A child of fork() has
+// the sockets alone, as far as those go.
+#pragma once
+
+#include <array>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/clock.h"
+#include "verbs/soft/observe/counters.h"
+#include "verbs/soft/port/local/link.h"
+#include "verbs/soft/port/port_decorator.h"
+
+namespace fairlead::soft::local {
+
+class LocalPort final : public PortDecorator {
+ public:
+  /// Where nobody can be met, which is logged, it is `inner` alone. `checks`: what comes needs an ICRC, because
+  /// somebody behind this port looks at it or harms packets.
+  [[nodiscard]] static std::unique_ptr<PacketPort> around(std::unique_ptr<PacketPort> inner, const Party& self,
+                                                          bool checks);
+  ~LocalPort() override;
+
+  [[nodiscard]] Route make_route(const Gid& destination, std::uint32_t flow, std::uint8_t traffic_class,
+                                 std::uint8_t hop_limit) override;
+  std::size_t rx_burst(std::span<RxPacket> packets, Nanos now) noexcept override;
+  void tx_burst(TxBatch& batch) noexcept override;
+  void count_in(Counters& counters) noexcept override;
+  [[nodiscard]] std::uint64_t refused() const noexcept override { return inner_->refused() + lost_; }
+  [[nodiscard]] int wait_fd() const noexcept override { return events_.get(); }
+  [[nodiscard]] bool prepare_to_wait() noexcept override;
+  [[nodiscard]] Nanos next_event() const noexcept override;
+
+ private:
+  /// To one place at an address of this host.
+  struct Way {
+    Link* link = nullptr;
+    Nanos next_try = 0;
+    Nanos patience = 0;
+  };
+  struct Destination {
+    Gid gid;
+    std::array<Way, 256> ways;  // by the upper byte of the queue pair number
+  };
+  struct Stranger {
+    PrivateFd socket;
+    Nanos deadline = 0;
+  };
+
+  LocalPort(std::unique_ptr<PacketPort> inner, const Party& self, bool checks);
+  [[nodiscard]] Status listen();
+  [[nodiscard]] bool watch(int fd) noexcept;
+  [[nodiscard]] bool is_mine() const noexcept { return forks_ == PrivateFd::forks(); }
+  [[nodiscard]] Link* link_for(const TxPacket& packet, const iovec* iovs) noexcept;
+  [[nodiscard]] Link* meet(const Gid& gid, std::uint8_t place) noexcept;
+  [[nodiscard]] Link* find(const Party& party) noexcept;
+  Link* take_in(Result<std::unique_ptr<Link>> made) noexcept;
+  void tend() noexcept;
+  void accept() noexcept;
+  void hear_strangers() noexcept;
+  void look_again_for(const Gid& gid) noexcept;
+  void drop_ended() noexcept;
+
+  const Party self_;
+  const bool checks_;
+  const unsigned forks_;
+  std::string place_, name_;
+  PrivateFd events_;  // epoll
+  PrivateFd listener_;
+  std::vector<Stranger> strangers_;  // who have not said yet who they are; the oldest first
+  std::vector<std::unique_ptr<Link>> links_;
+  std::vector<std::unique_ptr<Destination>> destinations_;
+  std::size_t first_ = 0;     // link that is next to be looked at first
+  unsigned until_inner_ = 0;  // bursts until the sockets are looked at, if there is no time to go by
+  bool inner_has_more_ = false;
+  Nanos next_inner_ = 0, next_tend_ = 0;
+  Nanos listen_again_ = 0;  // the listener is left alone until then: there are no descriptors
+  Nanos now_ = 0;
+  std::uint64_t lost_ = 0;
+  Counters* counters_ = nullptr;
+  bool slept_ = false;
+  std::thread::id waiter_;
+};
+
+}  // namespace fairlead::soft::local

@@ -1,0 +1,131 @@
+// One direction of packets between two processes of a host: a ring of slots in memory that both map.
+//
+// Each end counts for itself. What the other one writes is read once and used within bounds: a producer that lies makes
+// the consumer look at garbage, as a network may bring, and a consumer that lies is found out (`lied`).
+// A slot carries a stamp that says by its value in which lap it was filled, so that one cache line tells that a packet
+// is there, and how it begins. All memory is zero at first.
+// Threads: each end is used by one at a time.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+#include "base/system/shared_order.h"
+#include "verbs/soft/port/packet_port.h"
+#include "verbs/soft/wire/headers.h"
+
+namespace fairlead::soft::local {
+
+inline constexpr std::size_t kLine = 64;
+inline constexpr std::uint32_t kSlots = 256;
+
+struct alignas(kLine) Slot {
+  static constexpr std::size_t kBytes = 68 * kLine;
+  static constexpr std::size_t kHead = 16;
+  static constexpr std::size_t kMostPacket = kBytes - kHead;
+  static constexpr std::uint8_t kUnchecked = 1;  // flags: its last 4 bytes are no ICRC
+
+  std::uint32_t stamp;
+  std::uint16_t bytes;  // of the packet, BTH to ICRC
+  std::uint16_t source_port;
+  std::uint8_t traffic_class;
+  std::uint8_t flags;
+  std::array<std::byte, 6> reserved;
+  std::array<std::byte, kMostPacket> packet;
+};
+static_assert(sizeof(Slot) == Slot::kBytes && offsetof(Slot, packet) == Slot::kHead);
+static_assert(Slot::kMostPacket >= kMostHeaderBytes + 4096 + kIcrcBytes);
+
+struct Ring {
+  alignas(kLine) std::atomic<std::uint32_t> taken;   // the consumer's: slots that may be filled anew
+  alignas(kLine) std::atomic<std::uint32_t> sleeps;  // the consumer's: wake it once; who does takes it back
+  std::array<Slot, kSlots> slots;
+};
+
+/// In which lap a slot is filled, and 1.
+constexpr std::uint32_t stamp_of(std::uint32_t position) noexcept { return position / kSlots + 1; }
+
+class Producer {
+ public:
+  explicit Producer(Ring& ring) noexcept : ring_(&ring) {}
+
+  [[nodiscard]] bool has_room() noexcept {
+    if (filled_ - free_ < kSlots) return !lied_;
+    const std::uint32_t taken = ring_->taken.load(std::memory_order_acquire);
+    tell_tsan_of_acquire(true);
+    lied_ = lied_ || taken - free_ > filled_ - free_;
+    free_ = taken;
+    return !lied_ && filled_ - free_ < kSlots;
+  }
+  /// There is room: where the next packet goes, Slot::kMostPacket bytes.
+  [[nodiscard]] std::byte* place() noexcept { return slot().packet.data(); }
+  /// It is in place.
+  void push(std::uint16_t bytes, const Route& route, std::uint8_t flags) noexcept {
+    Slot& slot = this->slot();
+    slot.bytes = bytes;
+    slot.source_port = route.source_port;
+    slot.traffic_class = route.traffic_class;
+    slot.flags = flags;
+    tell_tsan_of_release();
+    std::atomic_ref(slot.stamp).store(stamp_of(filled_), std::memory_order_release);
+    ++filled_;
+  }
+  /// After a burst: whether the consumer sleeps, and it is us who have to wake it.
+  [[nodiscard]] bool must_wake() noexcept {
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+    return ring_->sleeps.load(std::memory_order_relaxed) != 0 && ring_->sleeps.exchange(0) != 0;
+  }
+  [[nodiscard]] bool lied() const noexcept { return lied_; }
+
+ private:
+  [[nodiscard]] Slot& slot() noexcept { return ring_->slots[filled_ % kSlots]; }
+
+  Ring* ring_;
+  std::uint32_t filled_ = 0;
+  std::uint32_t free_ = 0;  // what the consumer had taken when that was looked at
+  bool lied_ = false;
+};
+
+class Consumer {
+ public:
+  explicit Consumer(Ring& ring) noexcept : ring_(&ring) {}
+
+  [[nodiscard]] bool ready() const noexcept {
+    return tell_tsan_of_acquire(std::atomic_ref(slot().stamp).load(std::memory_order_acquire) == stamp_of(taken_));
+  }
+  /// The next packet, which ready() told of; false: it is none, and passed over. Its bytes stay until release().
+  [[nodiscard]] bool take(RxPacket& packet) noexcept {
+    const Slot& slot = this->slot();
+    const std::uint16_t bytes = std::atomic_ref(const_cast<std::uint16_t&>(slot.bytes)).load(std::memory_order_relaxed);
+    ++taken_;
+    if (bytes < Bth::kBytes + kIcrcBytes || bytes > Slot::kMostPacket) return false;
+    packet.bytes = {slot.packet.data(), bytes};
+    packet.source_port = slot.source_port;
+    packet.traffic_class = slot.traffic_class;
+    packet.unchecked = (slot.flags & Slot::kUnchecked) != 0;
+    return true;
+  }
+  /// What was taken is not looked at any more.
+  void release() noexcept {
+    if (told_ == taken_) return;
+    told_ = taken_;
+    tell_tsan_of_release();
+    ring_->taken.store(taken_, std::memory_order_release);
+  }
+  /// Before the last look: from here on the producer wakes us, once.
+  void sleep() noexcept {
+    ring_->sleeps.store(1, std::memory_order_relaxed);
+    std::atomic_thread_fence(std::memory_order_seq_cst);  // pairs with must_wake()'s
+  }
+
+ private:
+  [[nodiscard]] Slot& slot() const noexcept { return ring_->slots[taken_ % kSlots]; }
+
+  Ring* ring_;
+  std::uint32_t taken_ = 0;
+  std::uint32_t told_ = 0;
+};
+
+}  // namespace fairlead::soft::local

@@ -1,9 +1,9 @@
 """How fast a wheel that knows nothing of Fairlead writes into another process of this host, by its own choice of a way.
 
-  wheel_rates.py mooncake|nixl target FOLDER              until FOLDER/go is there
-  wheel_rates.py mooncake|nixl initiator FOLDER SECONDS SIZES...
+  wheel_rates.py mooncake|nixl FOLDER BYTES target              until FOLDER/go is there
+  wheel_rates.py mooncake|nixl FOLDER BYTES initiator SECONDS SIZES...
 
-SIZES are of what is written at a time: a number, or NUMBERxBYTES for so many pieces side by side, as tensors are. The
+BYTES of memory at each end hold any of SIZES, which are of what is written at a time: a number, or NUMBERxBYTES for so many pieces side by side, as tensors are. The
 initiator prints a JSON object: seconds of each write, by size, in SECONDS of them after a first one. The bytes that the last
 write left are compared.
 """
@@ -16,7 +16,6 @@ import time
 
 import numpy
 
-BYTES = 1 << 30
 HOST = "127.0.0.1"
 
 
@@ -91,8 +90,8 @@ def measure(end, target, seconds, size):
 
 
 def main():
-    kind, role, folder = sys.argv[1], sys.argv[2], pathlib.Path(sys.argv[3])
-    memory = numpy.zeros(BYTES, dtype=numpy.uint8)
+    kind, folder, size, role = sys.argv[1], pathlib.Path(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
+    memory = numpy.zeros(size, dtype=numpy.uint8)
     memory[:] = 1 if role == "target" else 2
     end = {"mooncake": Mooncake, "nixl": Nixl}[kind](role, memory)
     if role == "target":
@@ -103,8 +102,8 @@ def main():
         (folder / "written").write_text(str(int((memory == 2).sum())), encoding="utf-8")
     else:
         target = json.loads((folder / "target").read_text(encoding="utf-8"))
-        seconds, sizes = float(sys.argv[4]), sys.argv[5:]
-        print(json.dumps({size: measure(end, target, seconds, size) for size in sizes}))
+        seconds, sizes = float(sys.argv[5]), sys.argv[6:]
+        print(json.dumps({each: measure(end, target, seconds, each) for each in sizes}))
     sys.stdout.flush()
     os._exit(0)  # what the wheels leave running does not hold it up
 

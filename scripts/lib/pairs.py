@@ -92,6 +92,7 @@ class Side:
     address: str
     environment: dict = dataclasses.field(default_factory=dict)
     remote: list = dataclasses.field(default_factory=list)  # runs a plain command there; empty: this host
+    gid: int = 1  # the index of the device's GID that the address is in; softroce's and rxe's first IPv4 one
 
     def start(self, argv, limit):
         return Program([*self.prefix, *argv], limit, self.environment)

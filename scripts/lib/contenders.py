@@ -30,6 +30,7 @@ class Failed(Exception):
 class Moved:
     rate: float       # GB/s
     gigabytes: float  # in all
+    cpu_seconds: float | None = None  # of both ends, where they say it of just these
 
 
 def pinned(core, *words):
@@ -161,10 +162,11 @@ class Contenders:
                 text = self.command(pinned(self.client_core, *common, "initiator", self.seconds, size), environment)
                 (pathlib.Path(meeting) / "go").touch()
                 target.wait()
-                took = json.loads(text[text.rindex("{"):])[str(size)]
+                result = json.loads(text[text.index('{"'):])[str(size)]
                 written = int((pathlib.Path(meeting) / "written").read_text(encoding="ascii"))
             finally:
                 target.end()
         if written != number * each:
             raise Failed(f"{kind} left {written} bytes at the target instead of {size}")
-        return Moved(number * each / statistics.fmean(took) / 1e9, number * each * len(took) / 1e9)
+        took = result["seconds"]
+        return Moved(number * each / statistics.fmean(took) / 1e9, number * each * len(took) / 1e9, result["cpu_seconds"])

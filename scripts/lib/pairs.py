@@ -43,6 +43,7 @@ class Program:
                                              start_new_session=True, env={**os.environ, **(environment or {})})
         except OSError as problem:
             self._file.write(f"{self.argv[0]}: {problem.strerror}\n".encode())
+            self._file.flush()
             self.status = 127
 
     def wait(self, limit=None):

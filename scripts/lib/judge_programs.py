@@ -60,8 +60,8 @@ class Programs:
             def step(limit):
                 port = self.port()
                 return pairs.run_pair(
-                    self.server, [program, "-d", self.server.device, "-g", 1, "-p", port, *flags],
-                    self.client, [program, "-d", self.client.device, "-g", 1, "-p", port, *flags, self.server.address],
+                    self.server, [program, "-d", self.server.device, "-g", self.server.gid, "-p", port, *flags],
+                    self.client, [program, "-d", self.client.device, "-g", self.client.gid, "-p", port, *flags, self.server.address],
                     limit, port)
             return step
         return lambda limit: runs(limit, [(" ".join(flags) or "defaults", once(flags)) for flags in variants])
@@ -79,7 +79,7 @@ class Programs:
     # ---- perftest
 
     def perftest_command(self, side, program, port, flags):
-        return [program, "-d", side.device, "-x", 1, "-F", "-p", port, *flags]
+        return [program, "-d", side.device, "-x", side.gid, "-F", "-p", port, *flags]
 
     def perftest_once(self, program, flags):
         def step(limit):
@@ -139,15 +139,16 @@ class Programs:
             port = self.port()
             common = ["ucx_perftest", "-p", port]
             # A device without sysfs: UCX cannot read the kinds of its GIDs, and must be told the index.
-            environment = ["env", "UCX_IB_GID_INDEX=1", "UCX_WARN_UNUSED_ENV_VARS=n"]
+            def environment(side):
+                return ["env", f"UCX_IB_GID_INDEX={side.gid}", "UCX_WARN_UNUSED_ENV_VARS=n"]
             flags = ["-t", test, "-s", size, "-n", count, "-w", 10]
             if tls:
                 def words(side):
-                    return [*environment, f"UCX_TLS={tls}", f"UCX_NET_DEVICES={side.device}:1", *common]
+                    return [*environment(side), f"UCX_TLS={tls}", f"UCX_NET_DEVICES={side.device}:1", *common]
             else:
                 flags += ["-D", layout]
                 def words(side):
-                    return [*environment, *common, "-d", f"{side.device}:1", "-x", transport]
+                    return [*environment(side), *common, "-d", f"{side.device}:1", "-x", transport]
             outcome = pairs.run_pair(self.server, words(self.server), self.client,
                                      [*words(self.client), *flags, self.server.address], limit, port)
             if outcome.passed and "Final:" not in outcome.output:

@@ -43,6 +43,7 @@ class Program:
                                              start_new_session=True, env={**os.environ, **(environment or {})})
         except OSError as problem:
             self._file.write(f"{self.argv[0]}: {problem.strerror}\n".encode())
+            self._file.flush()
             self.status = 127
 
     def wait(self, limit=None):
@@ -92,6 +93,7 @@ class Side:
     address: str
     environment: dict = dataclasses.field(default_factory=dict)
     remote: list = dataclasses.field(default_factory=list)  # runs a plain command there; empty: this host
+    gid: int = 1  # the index of the device's GID that the address is in; softroce's and rxe's first IPv4 one
 
     def start(self, argv, limit):
         return Program([*self.prefix, *argv], limit, self.environment)

@@ -1,11 +1,11 @@
 """How fast a wheel that knows nothing of Fairlead writes into another process of this host, by its own choice of a way.
 
-  wheel_rates.py mooncake|nixl target FOLDER              until FOLDER/go is there
-  wheel_rates.py mooncake|nixl initiator FOLDER SECONDS SIZES...
+  wheel_rates.py mooncake|nixl FOLDER BYTES target              until FOLDER/go is there
+  wheel_rates.py mooncake|nixl FOLDER BYTES initiator SECONDS SIZES...
 
-SIZES are of what is written at a time: a number, or NUMBERxBYTES for so many pieces side by side, as tensors are. The
-initiator prints a JSON object: seconds of each write, by size, in SECONDS of them after a first one. The bytes that the last
-write left are compared.
+BYTES of memory at each end hold any of SIZES, which are of what is written at a time: a number, or NUMBERxBYTES for so many pieces side by side, as tensors are. The
+initiator prints a JSON object: by size the seconds of each write, in SECONDS of them after a first one, and the processor seconds
+that both ends used meanwhile. The bytes that the last write left are compared.
 """
 
 import json
@@ -16,7 +16,6 @@ import time
 
 import numpy
 
-BYTES = 1 << 30
 HOST = "127.0.0.1"
 
 
@@ -76,35 +75,42 @@ def pieces_of(size):
     return [(i * int(each), int(each)) for i in range(int(number or 1))]
 
 
+def cpu_seconds(target):
+    """Of both ends so far; the target's as proc(5) has them, by clock ticks."""
+    fields = pathlib.Path(f"/proc/{target['pid']}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
+    return time.process_time() + (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 def measure(end, target, seconds, size):
     pieces, took = pieces_of(size), []
     if isinstance(end, Nixl):
         end.handles = {}
     end.write(target, pieces)
+    used = cpu_seconds(target)
     begin = last = time.perf_counter()
     while last - begin < seconds or len(took) < 3:
         end.write(target, pieces)
         now = time.perf_counter()
         took.append(now - last)
         last = now
-    return took
+    return {"seconds": took, "cpu_seconds": cpu_seconds(target) - used}
 
 
 def main():
-    kind, role, folder = sys.argv[1], sys.argv[2], pathlib.Path(sys.argv[3])
-    memory = numpy.zeros(BYTES, dtype=numpy.uint8)
+    kind, folder, size, role = sys.argv[1], pathlib.Path(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
+    memory = numpy.zeros(size, dtype=numpy.uint8)
     memory[:] = 1 if role == "target" else 2
     end = {"mooncake": Mooncake, "nixl": Nixl}[kind](role, memory)
     if role == "target":
-        (folder / "facts").write_text(json.dumps(end.facts()), encoding="utf-8")
+        (folder / "facts").write_text(json.dumps({**end.facts(), "pid": os.getpid()}), encoding="utf-8")
         (folder / "facts").rename(folder / "target")
         while not (folder / "go").exists() and os.getppid() != 1:
             time.sleep(0.05)
         (folder / "written").write_text(str(int((memory == 2).sum())), encoding="utf-8")
     else:
         target = json.loads((folder / "target").read_text(encoding="utf-8"))
-        seconds, sizes = float(sys.argv[4]), sys.argv[5:]
-        print(json.dumps({size: measure(end, target, seconds, size) for size in sizes}))
+        seconds, sizes = float(sys.argv[5]), sys.argv[6:]
+        print(json.dumps({each: measure(end, target, seconds, each) for each in sizes}))
     sys.stdout.flush()
     os._exit(0)  # what the wheels leave running does not hold it up
 

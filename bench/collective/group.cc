@@ -14,11 +14,13 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::uint64_t kIAm = std::uint64_t{1} << 62;     // and the rank: the first message of who connected
 constexpr std::uint64_t kYouAre = std::uint64_t{1} << 61;  // and the rank, with all addresses: what a leader says
-constexpr std::uint64_t kHere = std::uint64_t{3} << 61;    // and the rank, with where it listens: who comes to meet
+constexpr std::uint64_t kHere = std::uint64_t{3} << 61;  // and size and rank, with where it listens: who comes to meet
 constexpr std::uint64_t kBarrier = std::uint64_t{1} << 63;
 constexpr std::uint64_t kGathered = std::uint64_t{1} << 60;   // and the number,
 constexpr std::uint64_t kFromFirst = std::uint64_t{3} << 60;  // also here
 constexpr std::uint64_t kText = std::uint64_t{5} << 60;       // gathered
+constexpr unsigned kSizeShift = 28;
+constexpr std::uint64_t kRank = (std::uint64_t{1} << kSizeShift) - 1;
 constexpr std::uint64_t kNumber = (std::uint64_t{1} << 56) - 1;
 constexpr std::chrono::seconds kPatience{60};  // for one step of a rank that lives
 
@@ -152,22 +154,28 @@ Result<std::vector<std::string>> Group::receive(Engine* engine, std::size_t size
   for (std::size_t missing = size - 1; missing > 0;) {
     Result<Peer> peer = engine->accept(std::max(until - Clock::now(), Clock::duration(0)));
     if (!peer) {
-      return did_not_come(peer.error(), 1, size, [&](std::size_t rank) { return addresses[rank].empty(); });
+      return did_not_come(peer.error(), 1, size, [&](std::size_t rank) { return !(*met)[rank].valid(); });
     }
     const Event event = first_message(*peer, timeout);
-    if (event.kind != Event::Kind::kMessage || (event.value & ~kNumber) != kHere) {
+    const Result<HostPort> listens = parse_host_port(text_of(event));
+    if (event.kind != Event::Kind::kMessage || (event.value & ~kNumber) != kHere || !listens) {
       peer->close();  // a stranger
       continue;
     }
-    const std::uint64_t rank = event.value & kNumber;
+    const std::uint64_t rank = event.value & kRank, its_size = (event.value & kNumber) >> kSizeShift;
+    if (its_size != size) {
+      return Status(
+          Code::kInvalidArgument,
+          fmt::format("rank {} is of {} ranks where rank 0 is of {}: all are to be of one size", rank, its_size, size));
+    }
     if (rank == 0 || rank >= size) return no_such_rank(rank, size);
-    if (!addresses[rank].empty()) {
+    if ((*met)[rank].valid()) {
       return Status(Code::kInvalidArgument, fmt::format("both {} and {} say that they are rank {}: each has its own",
                                                         addresses[rank], peer->address(), rank));
     }
-    const std::string from = peer->address(), listens = text_of(event);
-    addresses[rank] = from.substr(0, from.rfind(':')) + listens.substr(std::min(listens.rfind(':'), listens.size()));
-    met->push_back(*std::move(peer));
+    const std::string from = peer->address();
+    addresses[rank] = fmt::format("{}:{}", from.substr(0, from.rfind(':')), listens->port);
+    (*met)[rank] = *std::move(peer);
     --missing;
   }
   return addresses;
@@ -176,33 +184,31 @@ Result<std::vector<std::string>> Group::receive(Engine* engine, std::size_t size
 Result<Group> Group::meet(Engine* engine, std::size_t rank, std::size_t size, const std::string& root,
                           std::chrono::nanoseconds timeout) {
   if (rank >= size) return no_such_rank(rank, size);
-  std::vector<Peer> met;  // open until all have joined, as in lead()
+  std::vector<Peer> met(size);  // by rank; open until all have joined, as in lead()
   std::vector<std::string> addresses;
   if (rank == 0) {
     Result<std::vector<std::string>> heard = receive(engine, size, root, timeout, &met);
     if (!heard) return heard.error();
     addresses = *std::move(heard);
-    for (Peer& peer : met) {
-      if (const Status told = tell(peer, 0, addresses, timeout); !told.ok()) return told;
+    for (std::size_t other = 1; other < size; ++other) {
+      if (const Status told = tell(met[other], other, addresses, timeout); !told.ok()) return told;
     }
   } else {
     Result<Peer> first = reach(*engine, root, Clock::now() + timeout);
     if (!first) return of_rank(0, first.error());
     const std::string here = engine->listen_address();
-    const Status told = first->send(std::as_bytes(std::span(here)), kHere | rank).wait(timeout);
+    const Status told = first->send(std::as_bytes(std::span(here)), kHere | size << kSizeShift | rank).wait(timeout);
     const Event event = told.ok() ? first_message(*first, timeout) : Event();
-    if (event.kind != Event::Kind::kMessage || (event.value & ~kNumber) != kYouAre) {
+    if (event.kind != Event::Kind::kMessage || event.value != (kYouAre | rank)) {
       return of_rank(0, Status(Code::kPeerDied, fmt::format("{} went before all {} ranks had come", root, size)));
     }
     addresses = addresses_of(event);
-    if (addresses.size() != size) {
-      return Status(Code::kInvalidArgument, fmt::format("rank 0 has {} ranks where this rank, {}, has {}",
-                                                        addresses.size(), rank, size));
-    }
-    met.push_back(*std::move(first));
+    met[0] = *std::move(first);
   }
   Result<Group> group = join(engine, rank, addresses, timeout);
-  for (Peer& peer : met) peer.close();
+  for (Peer& peer : met) {
+    if (peer.valid()) peer.close();
+  }
   return group;
 }
 

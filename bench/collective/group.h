@@ -60,7 +60,7 @@ class Group {
   /// What next() gives, which must have this tag beside a number.
   Result<Event> next_tagged(std::size_t rank, std::uint64_t tag);
   Result<std::uint64_t> next_number(std::size_t rank, std::uint64_t tag);
-  /// Rank 0 of meet(): waits for the others, and gives where each listens; `met` are the sessions.
+  /// Rank 0 of meet(): waits for the others, and gives where each listens; `met`: their sessions.
   static Result<std::vector<std::string>> receive(Engine* engine, std::size_t size, const std::string& root,
                                                   std::chrono::nanoseconds timeout, std::vector<Peer>* met);
   [[nodiscard]] Status disagrees(std::size_t rank, std::uint64_t its, std::uint64_t ours) const;

@@ -12,13 +12,14 @@
 namespace fairlead::bench {
 namespace {
 
-constexpr SvgStyle kStyle = {.light = "",
-                             .dark = "",
-                             .rules =
-                                 ".cell { fill: var(--ink0); stroke: none; } .none { fill: none; stroke: var(--frame); }\n"
-                                 ".slow { fill: none; stroke: var(--ink1); stroke-width: 3; }\n"
-                                 ".named { fill: var(--ink1); font-weight: bold; }\n"
-                                 ".middle { text-anchor: middle; } .end { text-anchor: end; }\n"};
+constexpr SvgStyle kStyle = {
+    .light = "",
+    .dark = "",
+    .rules =
+        ".cell { fill: var(--ink0); stroke: none; } .none { fill: none; stroke: var(--frame); }\n"
+        ".slow { fill: none; stroke: var(--ink1); stroke-width: 3; }\n"
+        ".named { fill: var(--ink1); font-weight: bold; }\n"
+        ".middle { text-anchor: middle; } .end { text-anchor: end; }\n"};
 
 // Pixels of a drawing whose text is 12 high.
 constexpr double kLeft = 60, kTop = 64, kGap = 70, kRight = 24, kLine = 16, kCharacter = 6.7;
@@ -46,7 +47,8 @@ class Drawing {
     const double below = kTop + map + 2 * kLine;
     out_ = svg_head(width, below + kLine * static_cast<double>(words.size()) + kLine,
                     fmt::format("All pairs of {} ranks", ranks_), kStyle);
-    text(kLeft, 20, "", fmt::format("All pairs of {} ranks, from that of a line to that of a column: the darker, the slower", ranks_));
+    text(kLeft, 20, "",
+         fmt::format("All pairs of {} ranks, from that of a line to that of a column: the darker, the slower", ranks_));
     map_of(kLeft, "MB/s", matrix_.bytes_per_second, 1e6, Better::kHigher, outliers_.bandwidth);
     map_of(kLeft + map + kGap, "us", matrix_.latency_p50, 1e3, Better::kLower, outliers_.latency);
     for (std::size_t i = 0; i < words.size(); ++i) text(kLeft, below + kLine * static_cast<double>(i), "", words[i]);
@@ -65,7 +67,8 @@ class Drawing {
 
   void map_of(double left, std::string_view unit, const Grid& grid, double divisor, Better better,
               const Outliers& outliers) {
-    text(left, 40, "", better == Better::kHigher ? fmt::format("bandwidth, {}", unit) : fmt::format("latency, {}", unit));
+    text(left, 40, "",
+         better == Better::kHigher ? fmt::format("bandwidth, {}", unit) : fmt::format("latency, {}", unit));
     labels(left, outliers);
     const std::vector<Pair> pairs = grid.pairs();
     if (pairs.empty()) return;
@@ -85,8 +88,8 @@ class Drawing {
     for (const SlowPair& slow : outliers.pairs) square(left, slow.pair, "slow", 1, "");
     for (const SlowRank& slow : outliers.ranks) {
       for (const Pair pair : pairs) {
-        const bool of_it = (slow.role != Role::kTo && pair.from == slow.rank) ||
-                           (slow.role != Role::kFrom && pair.to == slow.rank);
+        const bool of_it =
+            (slow.role != Role::kTo && pair.from == slow.rank) || (slow.role != Role::kFrom && pair.to == slow.rank);
         if (of_it) square(left, pair, "slow", 1, "");
       }
     }
@@ -109,8 +112,8 @@ class Drawing {
   [[nodiscard]] double x(double left, Pair pair) const { return left + side_ * static_cast<double>(pair.to); }
   [[nodiscard]] double y(Pair pair) const { return kTop + side_ * static_cast<double>(pair.from); }
   void square(double left, Pair pair, std::string_view style, double opacity, const std::string& title) {
-    add("<rect class=\"{}\" fill-opacity=\"{:.3f}\" x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{:.1f}\">", style,
-        opacity, x(left, pair) + 1, y(pair) + 1, side_ - 2, side_ - 2);
+    add("<rect class=\"{}\" fill-opacity=\"{:.3f}\" x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{:.1f}\">",
+        style, opacity, x(left, pair) + 1, y(pair) + 1, side_ - 2, side_ - 2);
     if (!title.empty()) add("<title>{}</title>", escape_xml(title));
     out_ += "</rect>\n";
   }

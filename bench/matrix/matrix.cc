@@ -33,8 +33,8 @@ Result<Json> measure_pair(Group& group, std::size_t to, const MatrixPlan& plan) 
 
 /// What this rank has to say of a turn: the figures of its pair if it is the active end of one, else nothing.
 Result<std::string> take_part(Group& group, Target& target, const std::vector<Pair>& turn, const MatrixPlan& plan) {
-  const auto mine = std::ranges::find_if(
-      turn, [&](Pair pair) { return pair.from == group.rank() || pair.to == group.rank(); });
+  const auto mine =
+      std::ranges::find_if(turn, [&](Pair pair) { return pair.from == group.rank() || pair.to == group.rank(); });
   if (mine == turn.end()) return std::string();
   const bool active = mine->from == group.rank();
   const Result<Json> figures = active ? measure_pair(group, mine->to, plan) : [&]() -> Result<Json> {
@@ -77,8 +77,8 @@ Result<Matrix> measure_matrix(Group& group, const MatrixPlan& plan,
   const Result<std::vector<std::string>> hosts = group.gather(host_info().name);
   if (!hosts) return hosts.error();
   for (std::size_t rank = 0; rank < hosts->size(); ++rank) {
-    const bool own = rank == group.rank();
-    matrix.ranks.push_back({(*hosts)[rank], own ? group.engine().listen_address() : group.peer(rank).address()});
+    const std::string address = rank == group.rank() ? group.engine().listen_address() : group.peer(rank).address();
+    matrix.ranks.push_back({(*hosts)[rank], address.substr(0, address.rfind(':'))});
   }
   Target target(&group.engine());
   const std::vector<std::vector<Pair>> turns = tournament(ranks);

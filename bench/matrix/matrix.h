@@ -25,7 +25,7 @@ struct MatrixPlan {
 /// The same at every rank; only rank 0 has all of it.
 struct MatrixRank {
   std::string host;     // as it calls itself
-  std::string address;  // where rank 0 reaches it; its own, of rank 0
+  std::string address;  // without a port: at which rank 0 sees it; of rank 0, at which it listens
 };
 
 struct Matrix {

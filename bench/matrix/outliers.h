@@ -1,13 +1,14 @@
 // Which ranks and pairs of a matrix are worse than the rest.
 //
-// Figures are compared as logarithms, since what counts is the ratio. One is an outlier if it is worse than the median by
-// more than a given factor, and its modified z-score, 0.6745 |x - median| / MAD, is above 3.5 (Iglewicz and Hoaglin, "How
-// to Detect and Handle Outliers", 1993; MAD is the median of what the values differ from their median). Both are robust:
-// up to half of the values may be anything. The factor is for figures that hardly differ, where MAD is next to nothing.
+// Figures are compared as logarithms, since what counts is the ratio. One is an outlier if it is worse than the median
+// by more than a given factor, and its modified z-score, 0.6745 |x - median| / MAD, is above 3.5 (Iglewicz and Hoaglin,
+// "How to Detect and Handle Outliers", 1993; MAD is the median of what the values differ from their median). Both are
+// robust: up to half of the values may be anything. The factor is for figures that hardly differ, where MAD is next to
+// nothing.
 //
-// Ranks come first: each has the median of the figures of its pairs, one of those that it is the active end of and one of
-// the others. Pairs of a rank that is slow that way are not named again, and do not count among the others.
-// Threads: pure functions.
+// Ranks come first: each has the median of the figures of its pairs, one of those that it is the active end of and one
+// of the others. Pairs of a rank that is slow that way are not named again, and do not count among the others. Threads:
+// pure functions.
 #pragma once
 
 #include <cstddef>

@@ -35,8 +35,7 @@ void add(Json::Array& ranks, Json::Array& pairs, const Figure& figure, const Out
     ranks.emplace_back(with_figures({{"rank", slow.rank}, {"role", to_string(slow.role)}}, slow.value, slow.typical));
   }
   for (const SlowPair& slow : outliers.pairs) {
-    pairs.emplace_back(
-        with_figures({{"from", slow.pair.from}, {"to", slow.pair.to}}, slow.value, slow.typical));
+    pairs.emplace_back(with_figures({{"from", slow.pair.from}, {"to", slow.pair.to}}, slow.value, slow.typical));
   }
 }
 
@@ -61,9 +60,8 @@ void add(std::vector<std::string>& out, const Figure& figure, const Matrix& matr
   };
   const auto role = [](Role role) { return role == Role::kFrom ? "from " : role == Role::kTo ? "to " : ""; };
   for (const SlowRank& slow : outliers.ranks) {
-    out.push_back(fmt::format("slow: {}rank {} ({}), {} of all its pairs: {}", role(slow.role), slow.rank,
-                              matrix.ranks[slow.rank].address, figure.name,
-                              compared(slow.value, slow.typical)));
+    out.push_back(fmt::format("slow: {}rank {} ({}), median {} of its pairs: {}", role(slow.role), slow.rank,
+                              matrix.ranks[slow.rank].address, figure.name, compared(slow.value, slow.typical)));
   }
   for (const SlowPair& slow : outliers.pairs) {
     out.push_back(fmt::format("slow: from rank {} to rank {}, {}: {}", slow.pair.from, slow.pair.to, figure.name,
@@ -112,8 +110,7 @@ Json report(const Matrix& matrix, const MatrixPlan& plan, const MatrixOutliers& 
 std::vector<std::string> lines(const Matrix& matrix, const MatrixOutliers& outliers) {
   std::vector<std::string> out;
   for (std::size_t rank = 0; rank < matrix.ranks.size(); ++rank) {
-    out.push_back(fmt::format("rank {}: {}, {}", rank, matrix.ranks[rank].host,
-                              matrix.ranks[rank].address));
+    out.push_back(fmt::format("rank {}: {}, {}", rank, matrix.ranks[rank].host, matrix.ranks[rank].address));
   }
   std::map<std::string, std::size_t> pairs;
   for (const std::string& transport : matrix.transports) ++pairs[transport];

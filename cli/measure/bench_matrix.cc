@@ -26,6 +26,10 @@ Status measure_as(bench::Group& group, const Options& options, Console& console)
   const auto tell = [&console](std::size_t done, std::size_t all) {
     console.bar(static_cast<double>(done) / static_cast<double>(all), fmt::format("turn {} of {}", done, all));
   };
+  if (group.rank() == 0) {
+    console.line(fmt::format("{} ranks have met: {} turns, of {:g} s or more each", group.size(),
+                             bench::tournament(group.size()).size(), 2 * options.plan.duration));
+  }
   const Result<bench::Matrix> matrix = bench::measure_matrix(group, options.plan, tell);
   if (!matrix) return matrix.error();
   if (group.rank() != 0) return {};
@@ -42,13 +46,14 @@ Status measure_as(bench::Group& group, const Options& options, Console& console)
 
 int bench_matrix_command(Words words) {
   Options options;
-  Args args("bench matrix",
-            "Measures bandwidth and latency of writes between all pairs of several ranks, and names those that are slow.",
-            "Examples:\n"
-            "  fairlead bench matrix --local 4 --transport tcp\n"
-            "  mpirun -n 4 fairlead bench matrix --root node1:7473 --json report.json --svg map.svg\n"
-            "  srun -N 16 fairlead bench matrix --svg map.svg\n"
-            "All pairs of a turn are at work at once, and share no rank. See docs/benchmarks.md.");
+  Args args(
+      "bench matrix",
+      "Measures bandwidth and latency of writes between all pairs of several ranks, and names those that are slow.",
+      "Examples:\n"
+      "  fairlead bench matrix --local 4 --transport tcp\n"
+      "  mpirun -n 4 fairlead bench matrix --root node1:7473 --json report.json --svg map.svg\n"
+      "  srun -N 16 fairlead bench matrix --svg map.svg\n"
+      "All pairs of a turn are at work at once, and share no rank. See docs/benchmarks.md.");
   add_rank_options(args, &options.ranks);
   args.option("--size", "BYTES", "Of writes, for bandwidth (default 1M)",
               set_size(&options.plan.size, 1, bench::kMaxSize));

@@ -9,8 +9,8 @@ struct Launcher {
   const char *rank, *size, *size_here, *hosts;  // null: it does not say
 };
 
-// In the order in which they are asked: mpirun within a job of Slurm leaves Slurm's variables, which are of the job. PMIx
-// has no variable for the size; who starts by it (srun --mpi=pmix, prterun) says that in one of the others.
+// In the order in which they are asked: mpirun within a job of Slurm leaves Slurm's variables, which are of the job.
+// PMIx has no variable for the size; who starts by it (srun --mpi=pmix, prterun) says that in one of the others.
 constexpr Launcher kLaunchers[] = {
     {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", nullptr},  // Open MPI
     {"PMI_RANK", "PMI_SIZE", "MPI_LOCALNRANKS", nullptr},                                     // MPICH, Intel MPI

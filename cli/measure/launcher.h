@@ -18,8 +18,9 @@ struct Launched {
 /// The names of variables that rank comes from, for messages.
 inline constexpr std::string_view kRankVariables = "OMPI_COMM_WORLD_RANK, PMIX_RANK, PMI_RANK, SLURM_PROCID";
 
-/// `variable(name)`: its value, or null. What is no number counts as not there. Slurm's rank 0 is on the first host of its
-/// step, as with every distribution but an arbitrary one; of others rank 0 is known to be here only if all ranks are.
+/// `variable(name)`: its value, or null. What is no number counts as not there. Slurm's rank 0 is on the first host of
+/// its step, as with every distribution but an arbitrary one; of others rank 0 is known to be here only if all ranks
+/// are.
 [[nodiscard]] Launched launched(const std::function<const char*(const char*)>& variable);
 
 /// "gpu[003-010,12],login" begins with "gpu003". Of an empty list: empty.

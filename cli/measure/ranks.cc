@@ -20,7 +20,8 @@ std::string complete(RankOptions* options) {
   const Launched by = launched([](const char* name) -> const char* { return std::getenv(name); });
   if (options->local == 0 && options->places.empty() && options->root.empty()) {
     if (!by.size || !by.rank) {
-      return "give --local N (N ranks here), start it by mpirun or srun with --root HOST:PORT (where rank 0 is), or give "
+      return "give --local N (N ranks here), start it by mpirun or srun with --root HOST:PORT (where rank 0 is), or "
+             "give "
              "--ranks HOST:PORT,HOST:PORT,... (one process each)";
     }
     if (by.root_host.empty()) {
@@ -112,11 +113,12 @@ void add_rank_options(Args& args, RankOptions* options) {
                            ? Status()
                            : Status(Code::kInvalidArgument, fmt::format("at most {} ranks", kMaxRanks));
               });
-  args.option("--root", "HOST:PORT",
-              fmt::format("Where rank 0 listens, of ranks that mpirun or srun start: the others come there, and learn who "
-                          "else there is (default: port {} of the first host, where the launcher names that)",
-                          kRootPort),
-              set_host_port(&options->root, true));
+  args.option(
+      "--root", "HOST:PORT",
+      fmt::format("Where rank 0 listens, of ranks that mpirun or srun start: the others come there, and learn who "
+                  "else there is (default: port {} of the first host, where the launcher names that)",
+                  kRootPort),
+      set_host_port(&options->root, true));
   args.option("--world-size", "N", "With --root: how many ranks there are (default: as mpirun or srun say)",
               set_number(&options->size, 1, kMaxRanks));
   args.option(

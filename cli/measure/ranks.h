@@ -22,7 +22,8 @@ struct RankOptions {
   std::optional<std::size_t> rank;  // which of them this is
 };
 
-/// --local, --ranks, --root, --world-size and --rank, and the rule that goes with them. `options` must outlive args.parse().
+/// --local, --ranks, --root, --world-size and --rank, and the rule that goes with them. `options` must outlive
+/// args.parse().
 void add_rank_options(Args& args, RankOptions* options);
 
 /// Runs `job` in each rank that this process stands for, and gives the exit code. It must not have begun any thread.

@@ -101,7 +101,11 @@ Status serve(Engine& engine, const Options& options, Front& front, int signal_fd
       [&](bench::Json::Object& page) { add_serve_status(page, server, counters, store); });
   if (!exposition) return exposition.error();
   if (disk != nullptr) {
-    const Status loaded = load_models(*disk, store, counters, front, console);
+    const Status loaded = load_models(*disk, store, counters, front, console, &end_is_pending);
+    if (loaded.code() == Code::kCancelled) {
+      console.line("ending, with " + loaded.message());
+      return {};
+    }
     if (!loaded.ok()) return loaded;
   }
   if (const Status ready = front.ready(engine.listen_address()); !ready.ok()) return ready;

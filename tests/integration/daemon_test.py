@@ -276,6 +276,34 @@ class Store(Daemon):
         self.pull(server, "c")
         self.assertEqual(sorted(os.listdir(pathlib.Path(store, "all"))), ["b.model", "c.model"])
 
+    def test_one_that_is_too_large_hides_no_others(self):
+        store = self.path("store")
+        server = self.serve("--store", store)
+        for name, megabytes in (("a", 2), ("b", 1), ("huge", 6)):
+            self.assertEqual(self.push(server, self.model(name, megabytes))[0], 0)
+        self.assertEqual(server.end(), 0, server.output)
+        server = self.serve("--store", store, "--max-bytes", "5M")
+        server.wait_for("warning: model huge stays on the disk and is not served: .* more than --max-bytes 5M")
+        for name in ("a", "b"):
+            self.pull(server, name)
+        self.assertEqual(sorted(os.listdir(pathlib.Path(store, "all"))), ["a.model", "b.model", "huge.model"])
+
+    def test_it_ends_while_models_load(self):
+        store = self.path("store")
+        server = self.serve("--store", store)
+        for name in ("a", "b"):
+            self.assertEqual(self.push(server, self.model(name))[0], 0)
+        self.assertEqual(server.end(), 0, server.output)
+        # A signal that has come already when it begins.
+        blocked = ("env", "--block-signal=TERM", "sh", "-c", 'kill -TERM $$; exec "$@"', "sh")
+        ready = self.path("never")
+        server = self.start("serve", "--listen", "127.0.0.1:0", "--store", store, "--ready-file", ready, within=blocked)
+        self.assertEqual(server.wait(), 0, server.output)
+        self.assertRegex(server.output, "ending, with 0 of 2 models loaded")
+        self.assertNotIn("listening on", server.output)
+        server = self.serve("--store", store)
+        server.wait_for("2 models of .* loaded and verified")
+
     def test_a_disk_that_takes_no_more_is_said_to_who_pushes(self):
         hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
         if hard != resource.RLIM_INFINITY and hard < 1_000_000:

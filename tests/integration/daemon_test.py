@@ -219,6 +219,57 @@ class Draining(Daemon):
         self.assertRegex(server.output, r"push of m: \d+ tensors verified, 0 failed")
 
 
+class ReadyFile(Daemon):
+    def begin(self, ready):
+        server = self.start("serve", "--listen", "127.0.0.1:0", "--ready-file", ready)
+        server.wait_for(" listening on ")
+        until(lambda: self.names(ready, server), "its ready file is there")
+        return server
+
+    @staticmethod
+    def names(ready, server):
+        place = re.search(r" listening on (\S+)", server.output).group(1)
+        return os.path.exists(ready) and json.loads(pathlib.Path(ready).read_text(encoding="utf-8"))["listen"] == place
+
+    def test_of_one_that_was_killed_it_goes_before_the_next_begins(self):
+        ready = self.path("ready")
+        server = self.begin(ready)
+        server.kill()
+        server.wait()
+        self.assertTrue(os.path.exists(ready))
+        self.assert_fails(self.run_to_end("serve", "--listen", "127.0.0.1:0", "--ready-file", ready, "--store", self.path("no/where")),
+                          1, "no/where")
+        self.assertFalse(os.path.exists(ready))
+
+    def test_of_one_that_lives_it_stays(self):
+        ready = self.path("ready")
+        server = self.begin(ready)
+        self.assert_fails(self.run_to_end("serve", "--listen", "127.0.0.1:0", "--ready-file", ready, "--store", self.path("no/where")),
+                          1, "no/where")
+        self.assertTrue(self.names(ready, server))
+        # The next takes its place; the end of the first does not take that away.
+        other = self.begin(ready)
+        self.assertEqual(server.end(), 0, server.output)
+        self.assertTrue(self.names(ready, other))
+        self.assertEqual(other.end(), 0, other.output)
+        self.assertFalse(os.path.exists(ready))
+
+    def test_what_is_no_file_of_ours_stays(self):
+        for name in ("fifo", "link"):
+            place = self.path(name)
+            if name == "fifo":
+                os.mkfifo(place)
+            else:
+                os.symlink("/dev/null", place)
+            server = self.start("serve", "--listen", "127.0.0.1:0", "--ready-file", place)
+            if name == "fifo":
+                with open(place, encoding="utf-8") as reader:  # it waits for one
+                    self.assertIn("listen", json.loads(reader.read()))
+            server.wait_for(" listening on ")
+            self.assertEqual(server.end(), 0, server.output)
+            self.assertTrue(os.path.lexists(place))
+
+
 class Store(Daemon):
     def pull(self, server, name):
         copy = self.path(f"copy-{time.monotonic_ns()}")

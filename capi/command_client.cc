@@ -407,3 +407,13 @@ fairlead_code fairlead_channel_launch_graph(fairlead_channel* channel, fairlead_
 fairlead_code fairlead_channel_release_graph(fairlead_channel* channel, fairlead_handle graph, uint64_t* sequence) {
   return appended(channel, sequence, [&](auto& to) { return to.release_graph(handle(graph)); });
 }
+
+fairlead_code fairlead_channel_update_graph(fairlead_channel* channel, fairlead_handle graph, uint32_t number,
+                                            const fairlead_launch* launch, const void* parameters, size_t bytes,
+                                            uint64_t* sequence) {
+  return appended(channel, sequence, [&](auto& to) -> Result<std::uint64_t> {
+    command::Launch wanted;
+    if (Status status = launch_of(launch, wanted); !status.ok()) return status;
+    return to.update_graph(handle(graph), number, wanted, bytes_of(parameters, bytes));
+  });
+}

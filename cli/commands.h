@@ -9,6 +9,7 @@ using Words = std::span<const char* const>;
 
 int bench_command(Words words);
 int bench_allreduce_command(Words words);  // of `bench allreduce`
+int bench_matrix_command(Words words);     // of `bench matrix`
 int bench_training_command(Words words);   // of `bench training`
 int bench_commands_command(Words words);   // of `bench commands`
 int bench_trace_command(Words words);      // of `bench trace`

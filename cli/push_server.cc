@@ -259,7 +259,8 @@ std::string PushServer::owner_for(const Client& client) const {
   return settings_.shared ? std::string() : client.peer.principal();
 }
 
-// Pushes in which nothing has arrived for long give way, the longest silent first: an announcement costs nothing.
+// Pushes in which nothing has arrived for long give way, the longest silent first: an announcement costs nothing. A
+// tensor that is long under way has moved since it was looked at last, which was for another push that needed room.
 Status PushServer::reserve(Client& client, std::uint64_t bytes) {
   const std::string& model = client.push->begin.model;
   while (true) {
@@ -270,6 +271,10 @@ Status PushServer::reserve(Client& client, std::uint64_t bytes) {
       if (other.get() == &client || other->push == nullptr || other->push->works()) continue;
       const double seconds = other->push->since_sign.seconds();
       if (std::chrono::duration<double>(seconds) < settings_.stalled) continue;
+      if (other->push->phase == Push::Phase::kReceiving && other->push->moves()) {
+        other->push->since_sign.restart();
+        continue;
+      }
       if (silent == nullptr || seconds > silent->push->since_sign.seconds()) silent = other.get();
     }
     if (silent == nullptr) return status;

@@ -101,7 +101,11 @@ Status serve(Engine& engine, const Options& options, Front& front, int signal_fd
       [&](bench::Json::Object& page) { add_serve_status(page, server, counters, store); });
   if (!exposition) return exposition.error();
   if (disk != nullptr) {
-    const Status loaded = load_models(*disk, store, counters, front, console);
+    const Status loaded = load_models(*disk, store, counters, front, console, &end_is_pending);
+    if (loaded.code() == Code::kCancelled) {
+      console.line("ending, with " + loaded.message());
+      return {};
+    }
     if (!loaded.ok()) return loaded;
   }
   if (const Status ready = front.ready(engine.listen_address()); !ready.ok()) return ready;
@@ -181,7 +185,7 @@ int serve_command(Words words) {
 
   Console console("serve", Console::Lines::kLogged);
   Front front(options.front, "serve", console);
-  Status status = front.check();
+  Status status = front.begin();
   const Result<UniqueFd> signals = catch_signals();  // before the engine has threads
   if (status.ok() && !signals) status = signals.error();
   if (status.ok()) {

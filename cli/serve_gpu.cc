@@ -208,7 +208,7 @@ int serve_gpu_command(Words words) {
   }
   Console console("serve", Console::Lines::kLogged);
   Front front(options.front, "serve-gpu", console);
-  Status status = front.check();
+  Status status = front.begin();
   const Result<UniqueFd> signals = catch_signals();  // before the engine has threads
   if (status.ok() && !signals) status = signals.error();
   if (status.ok()) {

@@ -70,7 +70,8 @@ std::vector<Metric> transport_metrics(const EngineStats& stats) {
       by_transport(stats, "fairlead_transport_paths", "Paths that are ready.", Kind::kGauge, &T::paths),
       by_transport(stats, "fairlead_transport_paths_opened_total", "Paths that became ready.", Kind::kCounter,
                    &T::paths_opened),
-      by_transport(stats, "fairlead_transport_paths_lost_total", "Paths that died under their sessions.", Kind::kCounter, &T::paths_lost),
+      by_transport(stats, "fairlead_transport_paths_lost_total", "Paths that died under their sessions.",
+                   Kind::kCounter, &T::paths_lost),
   };
   for (Metric some : {retransmissions(stats), copied_bytes(stats)}) {
     if (!some.samples.empty()) all.push_back(std::move(some));

@@ -14,9 +14,13 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::uint64_t kIAm = std::uint64_t{1} << 62;     // and the rank: the first message of who connected
 constexpr std::uint64_t kYouAre = std::uint64_t{1} << 61;  // and the rank, with all addresses: what a leader says
+constexpr std::uint64_t kHere = std::uint64_t{3} << 61;  // and size and rank, with where it listens: who comes to meet
 constexpr std::uint64_t kBarrier = std::uint64_t{1} << 63;
 constexpr std::uint64_t kGathered = std::uint64_t{1} << 60;   // and the number,
 constexpr std::uint64_t kFromFirst = std::uint64_t{3} << 60;  // also here
+constexpr std::uint64_t kText = std::uint64_t{5} << 60;       // gathered
+constexpr unsigned kSizeShift = 28;
+constexpr std::uint64_t kRank = (std::uint64_t{1} << kSizeShift) - 1;
 constexpr std::uint64_t kNumber = (std::uint64_t{1} << 56) - 1;
 constexpr std::chrono::seconds kPatience{60};  // for one step of a rank that lives
 
@@ -46,14 +50,48 @@ Event first_message(Peer& peer, std::chrono::nanoseconds timeout) {
   }
 }
 
+std::string text_of(const Event& event) {
+  return {reinterpret_cast<const char*>(event.data.data()), event.data.size()};
+}
+
+/// One after the other, with commas between, as a leader says them.
+std::vector<std::string> addresses_of(const Event& event) {
+  std::vector<std::string> addresses{""};
+  for (const char c : text_of(event)) {
+    if (c == ',') {
+      addresses.emplace_back();
+    } else {
+      addresses.back().push_back(c);
+    }
+  }
+  return addresses;
+}
+
+Status tell(Peer& peer, std::size_t rank, std::span<const std::string> addresses, std::chrono::nanoseconds timeout) {
+  const std::string text = fmt::format("{}", fmt::join(addresses, ","));
+  const Status sent = peer.send(std::as_bytes(std::span(text)), kYouAre | rank).wait(timeout);
+  return sent.ok() ? sent : of_rank(rank, sent);
+}
+
+Status no_such_rank(std::size_t rank, std::size_t size) {
+  return {Code::kInvalidArgument, fmt::format("rank {} of {} ranks: they count from 0 to {}", rank, size, size - 1)};
+}
+
+/// Names those of the ranks from `first` on that are missing.
+template <typename Missing>
+Status did_not_come(const Status& why, std::size_t first, std::size_t size, Missing missing) {
+  std::string who;
+  for (std::size_t rank = first; rank < size; ++rank) {
+    if (missing(rank)) who += fmt::format("{}{}", who.empty() ? "" : ", ", rank);
+  }
+  return {why.code(), fmt::format("of {} ranks these did not come in time: {}", size, who)};
+}
+
 }  // namespace
 
 Result<Group> Group::join(Engine* engine, std::size_t rank, std::span<const std::string> addresses,
                           std::chrono::nanoseconds timeout) {
-  if (rank >= addresses.size()) {
-    return Status(Code::kInvalidArgument, fmt::format("rank {} of {} ranks: they count from 0 to {}", rank,
-                                                      addresses.size(), addresses.size() - 1));
-  }
+  if (rank >= addresses.size()) return no_such_rank(rank, addresses.size());
   const Clock::time_point until = Clock::now() + timeout;
   Group group(engine, rank, addresses.size());
   for (std::size_t other = 0; other < rank; ++other) {
@@ -65,11 +103,8 @@ Result<Group> Group::join(Engine* engine, std::size_t rank, std::span<const std:
   for (std::size_t missing = group.size() - rank - 1; missing > 0;) {
     Result<Peer> peer = engine->accept(std::max(until - Clock::now(), Clock::duration(0)));
     if (!peer) {
-      std::string who;
-      for (std::size_t other = rank + 1; other < group.size(); ++other) {
-        if (!group.peers_[other].valid()) who += fmt::format("{}{}", who.empty() ? "" : ", ", other);
-      }
-      return Status(peer.error().code(), fmt::format("of {} ranks these did not come in time: {}", group.size(), who));
+      return did_not_come(peer.error(), rank + 1, group.size(),
+                          [&](std::size_t other) { return !group.peers_[other].valid(); });
     }
     const Event event = first_message(*peer, timeout);
     const std::uint64_t other = event.value & ~kIAm;
@@ -88,13 +123,11 @@ Result<Group> Group::join(Engine* engine, std::size_t rank, std::span<const std:
 Result<Group> Group::lead(Engine* engine, std::span<const std::string> others, std::chrono::nanoseconds timeout) {
   std::vector<std::string> addresses{engine->listen_address()};
   addresses.insert(addresses.end(), others.begin(), others.end());
-  const std::string text = fmt::format("{}", fmt::join(addresses, ","));
   std::vector<Peer> told;  // open until all have met: a session that has ended is no longer accepted
   for (std::size_t rank = 1; rank < addresses.size(); ++rank) {
     Result<Peer> peer = reach(*engine, addresses[rank], Clock::now() + timeout);
     if (!peer) return of_rank(rank, peer.error());
-    const Status sent = peer->send(std::as_bytes(std::span(text)), kYouAre | rank).wait(timeout);
-    if (!sent.ok()) return of_rank(rank, sent);
+    if (const Status sent = tell(*peer, rank, addresses, timeout); !sent.ok()) return sent;
     told.push_back(*std::move(peer));
   }
   Result<Group> group = join(engine, 0, addresses, timeout);
@@ -110,15 +143,73 @@ Result<Group> Group::follow(Engine* engine, std::chrono::nanoseconds timeout) {
     return Status(Code::kPeerDied,
                   fmt::format("the leader at {} went before it said which rank this is", leader->address()));
   }
-  std::vector<std::string> addresses{""};
-  for (const std::byte byte : event.data) {
-    if (const char c = static_cast<char>(byte); c == ',') {
-      addresses.emplace_back();
-    } else {
-      addresses.back().push_back(c);
+  return join(engine, event.value & ~kYouAre, addresses_of(event), timeout);
+}
+
+Result<std::vector<std::string>> Group::receive(Engine* engine, std::size_t size, const std::string& root,
+                                                std::chrono::nanoseconds timeout, std::vector<Peer>* met) {
+  const Clock::time_point until = Clock::now() + timeout;
+  std::vector<std::string> addresses(size);
+  addresses[0] = root;
+  for (std::size_t missing = size - 1; missing > 0;) {
+    Result<Peer> peer = engine->accept(std::max(until - Clock::now(), Clock::duration(0)));
+    if (!peer) {
+      return did_not_come(peer.error(), 1, size, [&](std::size_t rank) { return !(*met)[rank].valid(); });
     }
+    const Event event = first_message(*peer, timeout);
+    const Result<HostPort> listens = parse_host_port(text_of(event));
+    if (event.kind != Event::Kind::kMessage || (event.value & ~kNumber) != kHere || !listens) {
+      peer->close();  // a stranger
+      continue;
+    }
+    const std::uint64_t rank = event.value & kRank, its_size = (event.value & kNumber) >> kSizeShift;
+    if (its_size != size) {
+      return Status(
+          Code::kInvalidArgument,
+          fmt::format("rank {} is of {} ranks where rank 0 is of {}: all are to be of one size", rank, its_size, size));
+    }
+    if (rank == 0 || rank >= size) return no_such_rank(rank, size);
+    if ((*met)[rank].valid()) {
+      return Status(Code::kInvalidArgument, fmt::format("both {} and {} say that they are rank {}: each has its own",
+                                                        addresses[rank], peer->address(), rank));
+    }
+    const std::string from = peer->address();
+    addresses[rank] = fmt::format("{}:{}", from.substr(0, from.rfind(':')), listens->port);
+    (*met)[rank] = *std::move(peer);
+    --missing;
   }
-  return join(engine, event.value & ~kYouAre, addresses, timeout);
+  return addresses;
+}
+
+Result<Group> Group::meet(Engine* engine, std::size_t rank, std::size_t size, const std::string& root,
+                          std::chrono::nanoseconds timeout) {
+  if (rank >= size) return no_such_rank(rank, size);
+  std::vector<Peer> met(size);  // by rank; open until all have joined, as in lead()
+  std::vector<std::string> addresses;
+  if (rank == 0) {
+    Result<std::vector<std::string>> heard = receive(engine, size, root, timeout, &met);
+    if (!heard) return heard.error();
+    addresses = *std::move(heard);
+    for (std::size_t other = 1; other < size; ++other) {
+      if (const Status told = tell(met[other], other, addresses, timeout); !told.ok()) return told;
+    }
+  } else {
+    Result<Peer> first = reach(*engine, root, Clock::now() + timeout);
+    if (!first) return of_rank(0, first.error());
+    const std::string here = engine->listen_address();
+    const Status told = first->send(std::as_bytes(std::span(here)), kHere | size << kSizeShift | rank).wait(timeout);
+    const Event event = told.ok() ? first_message(*first, timeout) : Event();
+    if (event.kind != Event::Kind::kMessage || event.value != (kYouAre | rank)) {
+      return of_rank(0, Status(Code::kPeerDied, fmt::format("{} went before all {} ranks had come", root, size)));
+    }
+    addresses = addresses_of(event);
+    met[0] = *std::move(first);
+  }
+  Result<Group> group = join(engine, rank, addresses, timeout);
+  for (Peer& peer : met) {
+    if (peer.valid()) peer.close();
+  }
+  return group;
 }
 
 Result<Event> Group::next(std::size_t rank) {
@@ -166,12 +257,16 @@ Status Group::barrier() {
   return {};
 }
 
+Result<Event> Group::next_tagged(std::size_t rank, std::uint64_t tag) {
+  Result<Event> event = next(rank);
+  if (!event || (event->value & ~kNumber) == tag) return event;
+  return disagrees(rank, event->value, tag);
+}
+
 Result<std::uint64_t> Group::next_number(std::size_t rank, std::uint64_t tag) {
-  const Result<Event> event = next(rank);
+  const Result<Event> event = next_tagged(rank, tag);
   if (!event) return event.error();
-  if ((event->value & ~kNumber) == tag) return event->value & kNumber;
-  const Status status = disagrees(rank, event->value, tag);
-  return status;
+  return event->value & kNumber;
 }
 
 Result<std::uint64_t> Group::from_first(std::uint64_t number) {
@@ -192,6 +287,20 @@ Result<std::vector<std::uint64_t>> Group::gather(std::uint64_t number) {
     numbers.push_back(*its);
   }
   return numbers;
+}
+
+Result<std::vector<std::string>> Group::gather(std::string_view text) {
+  if (rank_ != 0) {
+    const Status told = peers_[0].send(std::as_bytes(std::span(text)), kText).wait(kPatience);
+    return told.ok() ? Result(std::vector{std::string(text)}) : of_rank(0, told);
+  }
+  std::vector<std::string> texts{std::string(text)};
+  for (std::size_t other = 1; other < size(); ++other) {
+    const Result<Event> its = next_tagged(other, kText);
+    if (!its) return its.error();
+    texts.push_back(text_of(*its));
+  }
+  return texts;
 }
 
 }  // namespace fairlead::bench

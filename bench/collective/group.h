@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "fairlead/engine.h"
@@ -29,6 +30,12 @@ class Group {
   /// A rank that is told which one it is, and where the others are.
   static Result<Group> follow(Engine* engine, std::chrono::nanoseconds timeout = std::chrono::seconds(60));
 
+  /// Of `size` ranks that know their number and where rank 0 is to be reached, `root`, and no more. Each listens at any
+  /// port; rank 0 tells all where the others are, by the addresses that it sees them at. Errors: those of join();
+  /// kInvalidArgument (no such rank, two that say that they are the same).
+  static Result<Group> meet(Engine* engine, std::size_t rank, std::size_t size, const std::string& root,
+                            std::chrono::nanoseconds timeout = std::chrono::seconds(60));
+
   [[nodiscard]] std::size_t rank() const noexcept { return rank_; }
   [[nodiscard]] std::size_t size() const noexcept { return peers_.size(); }
   [[nodiscard]] Engine& engine() const noexcept { return *engine_; }
@@ -46,10 +53,16 @@ class Group {
   Result<std::uint64_t> from_first(std::uint64_t number);
   /// Every rank gives a number below 2^56; rank 0 gets all of them, by rank, the others only their own.
   Result<std::vector<std::uint64_t>> gather(std::uint64_t number);
+  /// The same with texts.
+  Result<std::vector<std::string>> gather(std::string_view text);
 
  private:
-  /// What next() gives, as a number with this tag.
+  /// What next() gives, which must have this tag beside a number.
+  Result<Event> next_tagged(std::size_t rank, std::uint64_t tag);
   Result<std::uint64_t> next_number(std::size_t rank, std::uint64_t tag);
+  /// Rank 0 of meet(): waits for the others, and gives where each listens; `met`: their sessions.
+  static Result<std::vector<std::string>> receive(Engine* engine, std::size_t size, const std::string& root,
+                                                  std::chrono::nanoseconds timeout, std::vector<Peer>* met);
   [[nodiscard]] Status disagrees(std::size_t rank, std::uint64_t its, std::uint64_t ours) const;
 
   Group(Engine* engine, std::size_t rank, std::size_t size) : engine_(engine), rank_(rank), peers_(size) {}

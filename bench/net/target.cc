@@ -65,23 +65,46 @@ Status Target::serve(bool once) {
   while (!once || gone_ == 0) {
     while (engine_->accept()) {
     }
-    const bool spin = std::any_of(clients_.begin(), clients_.end(), [](const auto& client) { return client->spin; });
-    const auto watched =
-        std::find_if(clients_.begin(), clients_.end(), [](const auto& client) { return client->arrival.valid(); });
-    if (watched != clients_.end()) echo_arrivals(**watched);
-    const auto patience = watched != clients_.end() ? std::chrono::nanoseconds(0)
-                          : spin                    ? std::chrono::nanoseconds(kSpinning)
-                                                    : std::chrono::seconds(1);
-    const auto [peer, event] = engine_->next_event(patience);
-    if (event.kind != Event::Kind::kNone) {
-      on_event(peer, event);
-    } else if (spin) {
-      ::sched_yield();
-    } else if (once && engine_->stats().peers_failed != 0) {
+    const bool came = turn([this](auto patience) { return engine_->next_event(patience); });
+    if (!came && once && engine_->stats().peers_failed != 0) {
       return {Code::kUnavailable, "the initiator came, but no session with it; the warning before says why"};
     }
   }
   return {};
+}
+
+Status Target::serve(const Peer& initiator) {
+  Peer peer = initiator;
+  gone_ = 0;
+  for (ended_ = false; !ended_;) {
+    if (gone_ != 0) return {Code::kPeerDied, "the initiator went in the middle of a measurement"};
+    turn([&](auto patience) {
+      Event event = peer.next_event(patience);
+      if (event.kind == Event::Kind::kNone && !event.status.ok()) ++gone_;  // which was told before
+      return std::pair(peer, std::move(event));
+    });
+  }
+  std::erase_if(clients_, [&peer](const auto& client) { return client->peer == peer; });
+  return {};
+}
+
+bool Target::turn(const std::function<std::pair<Peer, Event>(std::chrono::nanoseconds)>& next) {
+  const bool spin = std::any_of(clients_.begin(), clients_.end(), [](const auto& client) { return client->spin; });
+  const auto watched =
+      std::find_if(clients_.begin(), clients_.end(), [](const auto& client) { return client->arrival.valid(); });
+  if (watched != clients_.end()) echo_arrivals(**watched);
+  const auto patience = watched != clients_.end() ? std::chrono::nanoseconds(0)
+                        : spin                    ? std::chrono::nanoseconds(kSpinning)
+                                                  : std::chrono::seconds(1);
+  const auto [peer, event] = next(patience);
+  if (event.kind != Event::Kind::kNone) {
+    on_event(peer, event);
+  } else if (spin) {
+    ::sched_yield();
+  } else {
+    return false;
+  }
+  return true;
 }
 
 // Until nothing has come for a while.
@@ -167,6 +190,10 @@ Result<Json::Object> Target::answer(Client& client, const std::string& type, con
       slots.emplace_back(crc32(client.memory.slice(slot * client.size, client.size).bytes()));
     }
     return Json::Object{{"slots", std::move(slots)}, {"messages", Json::Array(client.crcs.begin(), client.crcs.end())}};
+  }
+  if (type == "end") {
+    ended_ = true;
+    return Json::Object{};
   }
   return Status(Code::kInvalidArgument, fmt::format("unknown request '{}'", type.substr(0, 40)));
 }

@@ -3,9 +3,12 @@
 // Threads: one.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "bench/base/json.h"
@@ -21,10 +24,15 @@ class Target {
   /// Serves until `once` and the first initiator has gone (else for ever). While an initiator measures latency it
   /// spins. Not ok if that initiator never got as far as a session.
   Status serve(bool once);
+  /// Serves `initiator`, a session that is there already, until it asks to end: what comes from others waits. Not ok if
+  /// it went before.
+  Status serve(const Peer& initiator);
 
  private:
   struct Client;
 
+  /// A turn: what has come next, if anything, by `next(patience)`. False: nothing within the time to wait.
+  bool turn(const std::function<std::pair<Peer, Event>(std::chrono::nanoseconds)>& next);
   Client* client_of(const Peer& peer);
   void echo_arrivals(Client& client);
   void on_event(const Peer& peer, const Event& event);
@@ -36,7 +44,8 @@ class Target {
   Engine* engine_;
   std::vector<std::unique_ptr<Client>> clients_;
   std::uint64_t next_region_ = 1;
-  std::uint64_t gone_ = 0;
+  std::uint64_t gone_ = 0;  // initiators whose session is over
+  bool ended_ = false;      // the one that is served asked to
 };
 
 }  // namespace fairlead::bench

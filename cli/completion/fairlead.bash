@@ -8,8 +8,9 @@ _fairlead() {
   local words=("${COMP_WORDS[1]}")
   case " ${COMP_WORDS[*]} " in
     *" serve "*" --gpu "*) words=(serve --gpu host) ;;
-    *" bench commands "*) words=(bench commands) ;;
-    *" bench trace "*) words=(bench trace) ;;
+    *" bench allreduce "* | *" bench commands "* | *" bench matrix "* | *" bench trace "* | *" bench training "*)
+      words=(bench "${COMP_WORDS[2]}")
+      ;;
   esac
   case $current in
     -*)
@@ -26,7 +27,7 @@ _fairlead() {
     --store | --metrics-discovery | --shm-directory) compopt -o dirnames && return ;;
   esac
   if [ "${COMP_WORDS[1]}" = bench ] && [ "$COMP_CWORD" -eq 2 ]; then
-    mapfile -t COMPREPLY < <(compgen -W "bw lat commands trace" -- "$current")
+    mapfile -t COMPREPLY < <(compgen -W "bw lat allreduce commands matrix trace training" -- "$current")
     return
   fi
   compopt -o default

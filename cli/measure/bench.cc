@@ -258,6 +258,7 @@ std::string complete(Options& options, const Args& args) {
 int bench_command(Words words) {
   if (!words.empty() && std::string_view(words.front()) == "allreduce")
     return bench_allreduce_command(words.subspan(1));
+  if (!words.empty() && std::string_view(words.front()) == "matrix") return bench_matrix_command(words.subspan(1));
   if (!words.empty() && std::string_view(words.front()) == "training") return bench_training_command(words.subspan(1));
   if (!words.empty() && std::string_view(words.front()) == "commands") return bench_commands_command(words.subspan(1));
   if (!words.empty() && std::string_view(words.front()) == "trace") return bench_trace_command(words.subspan(1));
@@ -275,6 +276,7 @@ int bench_command(Words words) {
             "  fairlead bench commands --help       of command channels (docs/commands.md)\n"
             "  fairlead bench trace --help          of a program's calls at its device, over command channels\n"
             "  fairlead bench allreduce --help      of sums over several ranks\n"
+            "  fairlead bench matrix --help         of all pairs of several ranks\n"
             "  fairlead bench training --help       of steps of data-parallel training\n"
             "What is measured, from where to where: docs/benchmarks.md.");
   bench::Plan* const plan = &options.plan;

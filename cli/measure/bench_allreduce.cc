@@ -124,7 +124,7 @@ int bench_allreduce_command(Words words) {
   Args args("bench allreduce", "Measures sums over several ranks: every rank gets the sum of what all ranks have.",
             "Examples:\n"
             "  fairlead bench allreduce --local 4 --transport tcp --sizes 1M,64M\n"
-            "  mpirun -n 4 fairlead bench allreduce --ranks a:7500,b:7500,c:7500,d:7500 --json report.json\n"
+            "  mpirun -n 4 fairlead bench allreduce --root node1:7473 --json report.json\n"
             "GB/s of sums are bytes by time; on each rank's link go 2 (N-1)/N of them. See docs/benchmarks.md.");
   add_rank_options(args, &options.ranks);
   args.option("--sizes", "LIST", "Bytes of what is summed (default 100000000)", [&options](std::string_view text) {

@@ -108,7 +108,7 @@ int bench_training_command(Words words) {
             "accelerator that computes them.",
             "Examples:\n"
             "  fairlead bench training --model resnet50 --local 4 --transport tcp --compute-ms 150 --batch 64\n"
-            "  mpirun -n 4 fairlead bench training --ranks a:7500,b:7500,c:7500,d:7500 --json report.json\n"
+            "  mpirun -n 4 fairlead bench training --root node1:7473 --json report.json\n"
             "What is measured: docs/benchmarks.md.");
   add_rank_options(args, &options.ranks);
   args.option("--model", "NAME", "resnet50, vgg16 or bert-base (default resnet50)", [&options](std::string_view name) {

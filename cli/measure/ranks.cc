@@ -2,45 +2,62 @@
 
 #include <fmt/format.h>
 
-#include <charconv>
 #include <cstdio>
 #include <cstdlib>
 #include <utility>
 
 #include "bench/collective/local_ranks.h"
+#include "cli/measure/launcher.h"
 
 namespace fairlead::cli {
 namespace {
 
 constexpr std::size_t kMaxRanks = 64;
+constexpr std::uint16_t kRootPort = 7473;
 
-/// What launchers tell each process that they start.
-constexpr const char* kRankVariables[] = {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"};
-
-std::optional<std::size_t> rank_of_launcher() {
-  for (const char* name : kRankVariables) {
-    const char* text = std::getenv(name);
-    if (text == nullptr) continue;
-    const std::string_view digits = text;
-    std::size_t rank = 0;
-    const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), rank);
-    if (error == std::errc() && end == digits.data() + digits.size()) return rank;
+/// What is not given comes from the launcher that started this process.
+std::string complete(RankOptions* options) {
+  const Launched by = launched([](const char* name) -> const char* { return std::getenv(name); });
+  if (options->local == 0 && options->places.empty() && options->root.empty()) {
+    if (!by.size || !by.rank) {
+      return "give --local N (N ranks here), start it by mpirun or srun with --root HOST:PORT (where rank 0 is), or "
+             "give "
+             "--ranks HOST:PORT,HOST:PORT,... (one process each)";
+    }
+    if (by.root_host.empty()) {
+      return "give --root HOST:PORT, where rank 0 is to be reached: the launcher does not say on which host that is";
+    }
+    options->root = fmt::format("{}:{}", by.root_host, kRootPort);
   }
-  return std::nullopt;
+  if (options->local != 0) return "";
+  if (!options->rank) options->rank = by.rank;
+  if (!options->rank) return fmt::format("give --rank: no launcher says it ({})", kRankVariables);
+  if (!options->root.empty() && options->size == 0) {
+    if (!by.size) return "give --world-size: no launcher says how many ranks there are";
+    options->size = *by.size;
+  }
+  return "";
 }
 
 std::string wrong_ranks(RankOptions* options) {
-  if ((options->local != 0) == !options->places.empty()) {
-    return "give --local N (N ranks here) or --ranks HOST:PORT,HOST:PORT,... (one process each)";
-  }
-  if (options->local != 0) return options->rank ? "--rank is for --ranks" : "";
-  if (!options->rank) options->rank = rank_of_launcher();
-  if (!options->rank) {
-    return "give --rank: no launcher says it (OMPI_COMM_WORLD_RANK, PMIX_RANK, PMI_RANK, SLURM_PROCID)";
-  }
-  if (*options->rank < options->places.size()) return {};
-  return fmt::format("rank {} of {} ranks: they count from 0 to {}", *options->rank, options->places.size(),
-                     options->places.size() - 1);
+  const int ways = (options->local != 0) + !options->places.empty() + !options->root.empty();
+  if (ways > 1) return "--local, --ranks and --root exclude each other";
+  if (options->local != 0 && options->rank) return "--rank is for --ranks and --root";
+  if (options->size != 0 && options->root.empty()) return "--world-size is for --root";
+  if (std::string missing = complete(options); !missing.empty()) return missing;
+  if (options->local != 0) return "";
+  const std::size_t size = options->root.empty() ? options->places.size() : options->size;
+  if (size == 0 || size > kMaxRanks) return fmt::format("{} ranks: there may be 1 to {}", size, kMaxRanks);
+  if (*options->rank < size) return "";
+  return fmt::format("rank {} of {} ranks: they count from 0 to {}", *options->rank, size, size - 1);
+}
+
+/// Where a rank listens that is met by way of `root`: at all addresses of its host, since the name of a host may stand
+/// for a loopback in that host's own table; but all ranks of a loopback stay on it.
+std::string listen_of(const HostPort& root, std::size_t rank) {
+  const std::uint16_t port = rank == 0 ? root.port : 0;
+  if (root.host.starts_with("127.")) return fmt::format("{}:{}", root.host, port);
+  return root.host == "::1" ? fmt::format("[::1]:{}", port) : fmt::format(":{}", port);
 }
 
 int run_here(const RankOptions& options, const EngineConfig& config, Console& console,
@@ -64,10 +81,12 @@ int run_here(const RankOptions& options, const EngineConfig& config, Console& co
 
 int run_one(const RankOptions& options, EngineConfig config, Console& console,
             const std::function<Status(bench::Group&)>& job) {
-  config.listen = options.places[*options.rank];
+  const bool met = !options.root.empty();
+  config.listen = met ? listen_of(*parse_host_port(options.root), *options.rank) : options.places[*options.rank];
   Result<Engine> engine = Engine::create(std::move(config));
   if (!engine) return console.no_engine(engine.error());
-  Result<bench::Group> group = bench::Group::join(&*engine, *options.rank, options.places);
+  Result<bench::Group> group = met ? bench::Group::meet(&*engine, *options.rank, options.size, options.root)
+                                   : bench::Group::join(&*engine, *options.rank, options.places);
   const Status done = group ? job(*group) : group.error();
   if (!done.ok()) console.error(done);
   return done.ok() ? kSuccess : kFailure;
@@ -94,6 +113,14 @@ void add_rank_options(Args& args, RankOptions* options) {
                            ? Status()
                            : Status(Code::kInvalidArgument, fmt::format("at most {} ranks", kMaxRanks));
               });
+  args.option(
+      "--root", "HOST:PORT",
+      fmt::format("Where rank 0 listens, of ranks that mpirun or srun start: the others come there, and learn who "
+                  "else there is (default: port {} of the first host, where the launcher names that)",
+                  kRootPort),
+      set_host_port(&options->root, true));
+  args.option("--world-size", "N", "With --root: how many ranks there are (default: as mpirun or srun say)",
+              set_number(&options->size, 1, kMaxRanks));
   args.option(
       "--rank", "R", "Which of them this is, from 0 (default: as mpirun or srun say)",
       set_number([options](std::int64_t rank) { options->rank = static_cast<std::size_t>(rank); }, 0, kMaxRanks - 1));

@@ -17,10 +17,13 @@ namespace fairlead::cli {
 struct RankOptions {
   std::size_t local = 0;            // so many, all here; 0: those of `places`
   std::vector<std::string> places;  // HOST:PORT of each
+  std::string root;                 // else HOST:PORT of rank 0, which tells `size` ranks of each other
+  std::size_t size = 0;
   std::optional<std::size_t> rank;  // which of them this is
 };
 
-/// --local, --ranks and --rank, and the rule that goes with them. `options` must outlive args.parse().
+/// --local, --ranks, --root, --world-size and --rank, and the rule that goes with them. `options` must outlive
+/// args.parse().
 void add_rank_options(Args& args, RankOptions* options);
 
 /// Runs `job` in each rank that this process stands for, and gives the exit code. It must not have begun any thread.

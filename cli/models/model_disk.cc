@@ -57,8 +57,14 @@ Status damaged(const fs::path& path, std::string_view what) {
   return {Code::kDataLoss, fmt::format("{} is damaged: {}", path.native(), what)};
 }
 
-Status read_all(int fd, const fs::path& path, std::span<std::byte> bytes, std::uint64_t offset) {
+Status stopped(const fs::path& path) {
+  return {Code::kCancelled, fmt::format("{} was not read to its end", path.native())};
+}
+
+Status read_all(int fd, const fs::path& path, std::span<std::byte> bytes, std::uint64_t offset,
+                const std::function<bool()>& stop = {}) {
   while (!bytes.empty()) {
+    if (stop && stop()) return stopped(path);
     const ssize_t done = ::pread(fd, bytes.data(), std::min(bytes.size(), kPiece), static_cast<off_t>(offset));
     if (done < 0 && errno == EINTR) continue;
     if (done < 0 && errno == EIO) return damaged(path, "the disk does not give its bytes");
@@ -170,10 +176,16 @@ Result<Description> parse_description(std::span<const std::byte> bytes, const fs
   return all;
 }
 
-Status check_tensors(const Model& model, const fs::path& path) {
+Status check_tensors(const Model& model, const fs::path& path, const std::function<bool()>& stop) {
   for (std::size_t i = 0; i < model.entries.size(); ++i) {
     const TensorEntry& entry = model.entries[i];
-    const std::uint32_t found = entry.tensor.bytes == 0 ? 0 : crc32(model.tensor(i).bytes());
+    std::span<const std::byte> left;
+    if (entry.tensor.bytes != 0) left = model.tensor(i).bytes();
+    std::uint32_t found = 0;
+    for (; !left.empty(); left = left.subspan(std::min(left.size(), kPiece))) {
+      if (stop && stop()) return stopped(path);
+      found = crc32(left.first(std::min(left.size(), kPiece)), found);
+    }
     if (entry.crc != found) {
       return damaged(path,
                      fmt::format("tensor {} does not have the CRC-32 that was written with it", entry.tensor.name));
@@ -282,7 +294,7 @@ Result<std::vector<ModelDisk::File>> ModelDisk::files() const {
   return all;
 }
 
-Result<std::shared_ptr<Model>> ModelDisk::read(const File& file, Engine& engine) {
+Result<std::shared_ptr<Model>> ModelDisk::read(const File& file, Engine& engine, const std::function<bool()>& stop) {
   const UniqueFd fd(::open(file.path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
   if (!fd) return file_error("open", file.path.native(), errno);
   Head head{};
@@ -306,9 +318,9 @@ Result<std::shared_ptr<Model>> ModelDisk::read(const File& file, Engine& engine)
   model.owner = file.owner;
   if (Status there = model.allocate(engine); !there.ok()) return there;
   if (model.size != 0) {
-    if (Status got = read_all(fd.get(), file.path, model.memory.bytes(), begin); !got.ok()) return got;
+    if (Status got = read_all(fd.get(), file.path, model.memory.bytes(), begin, stop); !got.ok()) return got;
   }
-  if (Status right = check_tensors(model, file.path); !right.ok()) return right;
+  if (Status right = check_tensors(model, file.path, stop); !right.ok()) return right;
   return *std::move(laid_out);
 }
 

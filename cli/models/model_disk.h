@@ -12,6 +12,7 @@
 #include <atomic>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <stop_token>
 #include <string>
@@ -60,9 +61,9 @@ class ModelDisk {
   };
   /// All that are there, the oldest first.
   [[nodiscard]] Result<std::vector<File>> files() const;
-  /// Reads one into memory of the engine's and checks all of it. Errors: kDataLoss, which says what is damaged; others
-  /// say nothing of the file.
-  static Result<std::shared_ptr<Model>> read(const File& file, Engine& engine);
+  /// Reads one into memory of the engine's and checks all of it; `stop` is asked between pieces. Errors: kDataLoss,
+  /// which says what is damaged; others say nothing of the file: kCancelled, once `stop` says so.
+  static Result<std::shared_ptr<Model>> read(const File& file, Engine& engine, const std::function<bool()>& stop = {});
   /// Has a damaged file stand beside, as NAME.model.damaged, where it is not read again; gives that name.
   Result<std::string> set_aside(const File& file);
 

@@ -95,8 +95,10 @@ Front::Front(FrontOptions options, std::string service, Console& console)
       console_(console),
       manager_(ServiceManager::from_environment()) {}
 
-Status Front::check() const {
-  return options_.ready_file.empty() ? Status() : bench::check_writable(options_.ready_file);
+Status Front::begin() const {
+  if (options_.ready_file.empty()) return {};
+  ReadyFile::remove_stale(options_.ready_file);
+  return bench::check_writable(options_.ready_file);
 }
 
 std::string_view Front::word(State state) {
@@ -148,7 +150,7 @@ Status Front::ready(const std::string& listen) {
     const bench::Json::Object facts{{"listen", listen}, {"metrics", metrics_address_}};
     const Status written = bench::write_text(options_.ready_file, bench::Json(facts).dump() + "\n");
     if (!written.ok()) return written;
-    ready_file_.emplace(options_.ready_file);
+    ready_file_ = ReadyFile(options_.ready_file);
   }
   state_ = State::kReady;
   manager_.ready("listening on " + listen);

@@ -2,7 +2,7 @@
 // the service manager that are told when it is ready, what it answers to those who ask whether it is (/readyz), and the
 // signals that have it read its files again or end.
 //
-// Order: Front, open(), ready(), then signals() and a loop that polls for poll_ms() and calls alive().
+// Order: Front, begin(), open(), ready(), then signals() and a loop that polls for poll_ms() and calls alive().
 // Threads: one; metrics and pages are asked for by another.
 #pragma once
 
@@ -44,8 +44,8 @@ class Front {
   /// Before there are other threads. `service`: "serve", a label of metrics.
   Front(FrontOptions options, std::string service, Console& console);
 
-  /// What would keep ready() from working later.
-  [[nodiscard]] Status check() const;
+  /// Takes away a ready file of a server that is there no more. Errors: what would keep ready() from working later.
+  [[nodiscard]] Status begin() const;
   /// What is served until this object goes.
   struct Exposition {
     std::unique_ptr<metrics::MetricsServer> server;  // null: no metrics
@@ -79,7 +79,7 @@ class Front {
   const std::chrono::steady_clock::time_point since_ = std::chrono::steady_clock::now();
   std::string metrics_address_;
   std::string listen_;  // written before state_ is kReady, and not after
-  std::optional<ReadyFile> ready_file_;
+  ReadyFile ready_file_;
 };
 
 }  // namespace fairlead::cli

@@ -35,6 +35,7 @@ struct Push {
   std::vector<std::uint32_t> crc_on_arrival;  // with Check::kOnArrival
   std::vector<std::string> wrong;             // per tensor; empty: nothing
   std::size_t missing = 0;                    // tensors that have not arrived
+  std::vector<std::uint64_t> seen;            // by moves(), of the model's memory at equal distances
   bench::Stopwatch since_ready, since_sign;
   std::optional<double> cpu_seconds;  // when the last tensor arrived
   double seconds = 0;                 // from ready to the client's end
@@ -47,6 +48,10 @@ struct Push {
 
   /// It waits for its own thread, not for its client.
   [[nodiscard]] bool works() const noexcept { return phase == Phase::kPreparing || phase == Phase::kChecking; }
+  /// Whether bytes of tensors that are not whole yet have come since the last call (or the beginning): a part of a
+  /// tensor is announced by nothing, and of devices that place data by themselves nobody hears. So it looks at some
+  /// bytes of them, all over; zeros that come over zeros are not seen.
+  [[nodiscard]] bool moves();
   [[nodiscard]] std::uint32_t crc_of(std::size_t index, const std::stop_token& stop = {}) const;
   /// Says in `wrong` what is not as announced of a tensor. It never names the checksum that was found: it may be that
   /// of bytes which the client did not send.

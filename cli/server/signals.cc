@@ -21,6 +21,11 @@ Result<UniqueFd> catch_signals() {
   return fd;
 }
 
+bool end_is_pending() noexcept {
+  sigset_t set;
+  return ::sigpending(&set) == 0 && (::sigismember(&set, SIGTERM) == 1 || ::sigismember(&set, SIGINT) == 1);
+}
+
 int ServerSignals::poll_ms() const {
   if (signals_ == 0) return -1;
   constexpr std::int64_t kAgain = 50;  // whether an answer has arrived is no event

@@ -17,6 +17,9 @@ namespace fairlead::cli {
 /// SIGTERM, SIGINT and SIGHUP as a descriptor. Called before there are other threads: they are blocked in all of them.
 Result<UniqueFd> catch_signals();
 
+/// Whether one of them that ends a server has come and is not taken yet: for what a server does before it takes any.
+[[nodiscard]] bool end_is_pending() noexcept;
+
 class ServerSignals {
  public:
   /// What a server does about them.

@@ -212,6 +212,11 @@ FAIRLEAD_C_EXPORT fairlead_code fairlead_channel_launch_graph(fairlead_channel* 
                                                               uint64_t* sequence);
 FAIRLEAD_C_EXPORT fairlead_code fairlead_channel_release_graph(fairlead_channel* channel, fairlead_handle graph,
                                                                uint64_t* sequence);
+/* With what its command `number` (fairlead_graph_commands(), once that was added) is launched in the runs that are
+   appended after this. Its function stays: launch->function is 0. A failure leaves the graph as it was. */
+FAIRLEAD_C_EXPORT fairlead_code fairlead_channel_update_graph(fairlead_channel* channel, fairlead_handle graph,
+                                                              uint32_t number, const fairlead_launch* launch,
+                                                              const void* parameters, size_t bytes, uint64_t* sequence);
 
 /* ---- the server: executors, which run a session's commands, and the service that asks them to */
 

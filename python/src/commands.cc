@@ -395,6 +395,19 @@ void bind_commands(py::module_& module) {
           },
           py::arg("graph"), "Frees a graph.")
       .def(
+          "update_graph",
+          [](PyChannel& self, std::uint64_t graph, std::uint32_t number, const py::args& parameters,
+             const py::object& grid, const py::object& block, std::uint32_t shared) {
+            const auto packed = pack(parameters);
+            const auto wanted = launch_of(0, grid, block, shared);
+            return append(self, [&](auto& to) { return to.update_graph(handle(graph), number, wanted, packed); });
+          },
+          py::arg("graph"), py::arg("number"), py::kw_only(), py::arg("grid") = 1, py::arg("block") = 1,
+          py::arg("shared") = 0,
+          "With what command `number` of a graph (as Graph.launch said) is launched in the runs that are appended "
+          "after "
+          "this; its function stays. A failure leaves the graph as it was.")
+      .def(
           "user",
           [](PyChannel& self, std::uint16_t opcode, const py::object& data) {
             const Described bytes = describe(data);

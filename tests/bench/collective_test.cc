@@ -218,28 +218,80 @@ TEST(AllReduceOf, ARankThatGoesEndsTheOthersWait) {
   EXPECT_THAT(ended[0].message() + ended[1].message(), testing::HasSubstr("rank"));
 }
 
+/// Makes engines and lets each rank find its group by `find(engines, rank)`.
+template <typename Find>
+std::vector<Status> find_groups(std::size_t ranks, Find find) {
+  std::vector<Engine> engines;
+  for (std::size_t i = 0; i < ranks; ++i) engines.push_back(*Engine::create(config_of_rank()));
+  std::vector<Status> ended(ranks, Status(Code::kCancelled, "not run"));
+  std::vector<std::thread> threads;
+  for (std::size_t rank = 0; rank < ranks; ++rank) {
+    threads.emplace_back([&, rank] {
+      Result<Group> group = find(engines, rank);
+      ended[rank] = !group ? group.error() : group->rank() == rank ? group->barrier() : Status(Code::kDataLoss, "rank");
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  return ended;
+}
+
 TEST(AllReduceOf, RanksThatAreToldWhoTheyAreMeet) {
   for (int round = 0; round < 10; ++round) {
-    std::vector<Engine> engines;
-    std::vector<std::string> others;
-    for (std::size_t i = 0; i < 3; ++i) {
-      Result<Engine> engine = Engine::create(config_of_rank());
-      ASSERT_TRUE(engine);
-      if (i > 0) others.push_back(engine->listen_address());
-      engines.push_back(*std::move(engine));
+    expect_ok(find_groups(3, [](std::vector<Engine>& engines, std::size_t rank) {
+      const std::vector<std::string> others{engines[1].listen_address(), engines[2].listen_address()};
+      return rank == 0 ? Group::lead(&engines[0], others) : Group::follow(&engines[rank]);
+    }));
+  }
+}
+
+TEST(AllReduceOf, RanksThatKnowTheFirstMeetThere) {
+  for (int round = 0; round < 3; ++round) {
+    expect_ok(find_groups(4, [](std::vector<Engine>& engines, std::size_t rank) {
+      return Group::meet(&engines[rank], rank, 4, engines[0].listen_address());
+    }));
+  }
+}
+
+TEST(AllReduceOf, OneRankMeetsItself) {
+  expect_ok(find_groups(1, [](std::vector<Engine>& engines, std::size_t) {
+    return Group::meet(&engines[0], 0, 1, engines[0].listen_address());
+  }));
+}
+
+TEST(AllReduceOf, StrangersAreSentAwayWhereRanksMeet) {
+  constexpr std::uint64_t kHere = std::uint64_t{3} << 61 | std::uint64_t{3} << 28 | 1;
+  expect_ok(find_groups(3, [](std::vector<Engine>& engines, std::size_t rank) -> Result<Group> {
+    const std::string root = engines[0].listen_address();
+    if (rank == 2) {
+      for (const std::uint64_t value : {std::uint64_t{0}, kHere}) {
+        Engine engine = *Engine::create(config_of_rank());
+        Peer stranger = *engine.connect(root);
+        static_cast<void>(stranger.send(std::as_bytes(std::span("a:1,b:2")), value).wait());
+        while (stranger.next_event(std::chrono::seconds(1)).kind != Event::Kind::kClosed) {
+        }
+      }
     }
-    std::vector<Status> ended(3, Status(Code::kCancelled, "not run"));
-    std::vector<std::thread> threads;
-    for (std::size_t rank = 0; rank < 3; ++rank) {
-      threads.emplace_back([&, rank] {
-        Result<Group> group = rank == 0 ? Group::lead(&engines[0], others) : Group::follow(&engines[rank]);
-        ended[rank] = !group                  ? group.error()
-                      : group->rank() == rank ? group->barrier()
-                                              : Status(Code::kDataLoss, "rank");
-      });
-    }
-    for (std::thread& thread : threads) thread.join();
-    expect_ok(ended);
+    return Group::meet(&engines[rank], rank, 3, root);
+  }));
+}
+
+TEST(AllReduceOf, RanksThatDoNotAgreeDoNotMeet) {
+  struct Case {
+    std::size_t rank, size;
+    const char* reason;
+  };
+  for (const Case other :
+       {Case{1, 3, "rank 1 is of 3 ranks where rank 0 is of 2"}, Case{4, 5, "rank 4 is of 5 ranks"}}) {
+    const std::vector<Status> ended = find_groups(2, [&](std::vector<Engine>& engines, std::size_t rank) {
+      const std::string root = engines[0].listen_address();
+      Result<Group> group =
+          rank == 0 ? Group::meet(&engines[0], 0, 2, root) : Group::meet(&engines[1], other.rank, other.size, root);
+      engines[rank].shutdown();
+      return group;
+    });
+    EXPECT_EQ(ended[0].code(), Code::kInvalidArgument);
+    EXPECT_THAT(ended[0].message(), testing::HasSubstr(other.reason));
+    EXPECT_FALSE(ended[1].ok());
   }
 }
 
@@ -252,6 +304,10 @@ TEST(AllReduceOf, WhoDoesNotComeIsNamed) {
   EXPECT_EQ(group.error().code(), Code::kDeadlineExceeded);
   EXPECT_THAT(group.error().message(), testing::HasSubstr("1, 2"));
   EXPECT_EQ(Group::join(&*engine, 3, addresses).error().code(), Code::kInvalidArgument);
+  const Result<Group> met = Group::meet(&*engine, 0, 3, engine->listen_address(), std::chrono::milliseconds(50));
+  EXPECT_EQ(met.error().code(), Code::kDeadlineExceeded);
+  EXPECT_THAT(met.error().message(), testing::HasSubstr("1, 2"));
+  EXPECT_EQ(Group::meet(&*engine, 3, 3, "").error().code(), Code::kInvalidArgument);
 }
 
 }  // namespace

@@ -97,6 +97,61 @@ static void test_commands(fairlead_session* session, fairlead_channel* channel) 
   fairlead_channel_release(second);
 }
 
+static float first_of(fairlead_channel* channel, fairlead_handle x) {
+  float value = -1;
+  CHECK(fairlead_channel_copy_out(channel, &value, sizeof value, x, 0, NULL) == FAIRLEAD_OK);
+  CHECK(fairlead_channel_synchronize(channel, MINUTE) == FAIRLEAD_OK);
+  return value;
+}
+
+static void test_updates_of_a_graph(fairlead_session* session, fairlead_channel* channel) {
+  const fairlead_handle x = fairlead_session_new_handle(session), function = fairlead_session_new_handle(session),
+                        step = fairlead_session_new_handle(session);
+  float ones[kCount];
+  for (int i = 0; i < kCount; ++i) ones[i] = 1;
+  CHECK(fairlead_channel_allocate(channel, x, sizeof ones, NULL) == FAIRLEAD_OK);
+  CHECK(fairlead_channel_copy_in(channel, x, 0, ones, sizeof ones, NULL) == FAIRLEAD_OK);
+  CHECK(fairlead_channel_load(channel, function, "scale", NULL) == FAIRLEAD_OK);
+  char parameters[64];
+  size_t bytes = parameters_of(parameters, sizeof parameters, x, 2);
+  fairlead_launch launch = FAIRLEAD_INIT(fairlead_launch);
+  launch.function = function;
+  fairlead_graph* graph = NULL;
+  CHECK(fairlead_graph_create(&graph) == FAIRLEAD_OK);
+  CHECK(fairlead_graph_launch(graph, &launch, parameters, bytes) == FAIRLEAD_OK);
+  const uint32_t number = fairlead_graph_commands(graph);
+  CHECK(fairlead_channel_upload(channel, step, graph, NULL) == FAIRLEAD_OK);
+  fairlead_graph_release(graph);
+  CHECK(fairlead_channel_launch_graph(channel, step, NULL) == FAIRLEAD_OK);
+  CHECK(first_of(channel, x) == 2);
+
+  bytes = parameters_of(parameters, sizeof parameters, x, 5);
+  launch.function = 0; /* it stays */
+  const uint64_t before = fairlead_channel_last(channel);
+  uint64_t sequence = 0;
+  CHECK(fairlead_channel_update_graph(channel, step, number, &launch, parameters, bytes, &sequence) == FAIRLEAD_OK);
+  CHECK(sequence == before + 1);
+  CHECK(fairlead_channel_launch_graph(channel, step, NULL) == FAIRLEAD_OK);
+  CHECK(first_of(channel, x) == 10);
+
+  const fairlead_launch named = {.struct_size = sizeof named, .function = function};
+  CHECK(fairlead_channel_update_graph(channel, step, number, &named, parameters, bytes, NULL) ==
+        FAIRLEAD_INVALID_ARGUMENT);
+  CHECK(fairlead_channel_update_graph(channel, step, 0, &launch, parameters, bytes, &sequence) ==
+        FAIRLEAD_INVALID_ARGUMENT);
+  CHECK(sequence == 0);
+  CHECK_FAILS(fairlead_channel_update_graph(channel, step, number, NULL, parameters, bytes, NULL),
+              FAIRLEAD_INVALID_ARGUMENT, "launch");
+  CHECK_FAILS(fairlead_channel_update_graph(NULL, step, number, &launch, parameters, bytes, NULL),
+              FAIRLEAD_INVALID_ARGUMENT, "channel");
+  /* One that the device refuses leaves the graph as it was. */
+  CHECK(fairlead_channel_update_graph(channel, step, number + 1, &launch, parameters, bytes, NULL) == FAIRLEAD_OK);
+  CHECK(fairlead_channel_synchronize(channel, MINUTE) == FAIRLEAD_ABORTED);
+  CHECK(fairlead_channel_recover(channel) == FAIRLEAD_OK);
+  CHECK(fairlead_channel_launch_graph(channel, step, NULL) == FAIRLEAD_OK);
+  CHECK(first_of(channel, x) == 50);
+}
+
 static void test_failures(fairlead_session* session, fairlead_channel* channel) {
   fairlead_failure failure = FAIRLEAD_INIT(fairlead_failure);
   CHECK_FAILS(fairlead_channel_failure(channel, &failure), FAIRLEAD_NOT_FOUND, "no failure");
@@ -148,8 +203,9 @@ int main(void) {
   fairlead_channel* channel = NULL;
   CHECK(fairlead_session_open_channel(session, NULL, &channel) == FAIRLEAD_OK);
   test_commands(session, channel);
+  test_updates_of_a_graph(session, channel);
   test_failures(session, channel);
-  CHECK(calls == 3);
+  CHECK(calls == 6);
 
   fairlead_service_stats stats = FAIRLEAD_INIT(fairlead_service_stats);
   for (int tries = 0; tries < 60000 && (stats.failures < 2 || stats.commands <= 8);

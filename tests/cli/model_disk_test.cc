@@ -212,6 +212,19 @@ TEST_F(ModelDiskTest, NoByteOfTheDescriptionChangesUnseen) {
   EXPECT_TRUE(ModelDisk::read(file, *engine_));
 }
 
+TEST_F(ModelDiskTest, AReadEndsWhereverItIsToldTo) {
+  save(*model("", "m"));
+  int asked = 0;
+  ASSERT_TRUE(ModelDisk::read(only_file(), *engine_, [&] { return ++asked < 0; }));
+  EXPECT_GE(asked, 2);  // for what is read, and for what is checked
+  for (int at = 1; at <= asked; ++at) {
+    int left = at;
+    const auto read = ModelDisk::read(only_file(), *engine_, [&] { return --left == 0; });
+    ASSERT_FALSE(read) << at;
+    EXPECT_EQ(read.error().code(), Code::kCancelled);
+  }
+}
+
 TEST_F(ModelDiskTest, AModelThatIsCalledOtherwiseIsNotTaken) {
   save(*model("", "m"));
   fs::rename(folder_ / "all/m.model", folder_ / "all/n.model");

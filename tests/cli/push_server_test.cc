@@ -402,6 +402,28 @@ TEST_F(StalledPushTest, GivesWayToOneThatNeedsItsRoom) {
   silent.close();
 }
 
+TEST_F(StalledPushTest, BytesOfATensorThatIsNotWholeYetAreNoSilence) {
+  Session slow = connect();
+  const auto bytes = some_bytes(800'000);
+  const Result<RemoteMemory> remote = announce(slow, bytes);
+  ASSERT_TRUE(remote);
+  Result<Memory> source = slow.engine().allocate(bytes.size());
+  ASSERT_TRUE(source);
+  std::ranges::copy(bytes, source->data());
+  Session other = connect();
+  // Each look finds a part that was not there at the last.
+  for (const std::uint64_t begin : {0U, 300'000U}) {
+    ASSERT_TRUE(slow.peer().write(source->slice(begin, 300'000), remote->slice(begin, 300'000)).wait().ok());
+    const Result<RemoteMemory> refused = announce(other, bytes, "other");
+    ASSERT_FALSE(refused);
+    EXPECT_THAT(refused.error().message(), HasSubstr("pushes under way hold"));
+  }
+  ASSERT_TRUE(announce(other, bytes, "other")) << "nothing came since";
+  EXPECT_THAT(slow.expect<PushResult>().error().message(), HasSubstr("another push needs its room"));
+  other.close();
+  slow.close();
+}
+
 TEST_F(PushServerTest, OnDrainingFinishesWhatIsUnderWayAndBeginsNothing) {
   Session pusher = connect();
   const auto bytes = some_bytes(1000);

@@ -219,6 +219,57 @@ class Draining(Daemon):
         self.assertRegex(server.output, r"push of m: \d+ tensors verified, 0 failed")
 
 
+class ReadyFile(Daemon):
+    def begin(self, ready):
+        server = self.start("serve", "--listen", "127.0.0.1:0", "--ready-file", ready)
+        server.wait_for(" listening on ")
+        until(lambda: self.names(ready, server), "its ready file is there")
+        return server
+
+    @staticmethod
+    def names(ready, server):
+        place = re.search(r" listening on (\S+)", server.output).group(1)
+        return os.path.exists(ready) and json.loads(pathlib.Path(ready).read_text(encoding="utf-8"))["listen"] == place
+
+    def test_of_one_that_was_killed_it_goes_before_the_next_begins(self):
+        ready = self.path("ready")
+        server = self.begin(ready)
+        server.kill()
+        server.wait()
+        self.assertTrue(os.path.exists(ready))
+        self.assert_fails(self.run_to_end("serve", "--listen", "127.0.0.1:0", "--ready-file", ready, "--store", self.path("no/where")),
+                          1, "no/where")
+        self.assertFalse(os.path.exists(ready))
+
+    def test_of_one_that_lives_it_stays(self):
+        ready = self.path("ready")
+        server = self.begin(ready)
+        self.assert_fails(self.run_to_end("serve", "--listen", "127.0.0.1:0", "--ready-file", ready, "--store", self.path("no/where")),
+                          1, "no/where")
+        self.assertTrue(self.names(ready, server))
+        # The next takes its place; the end of the first does not take that away.
+        other = self.begin(ready)
+        self.assertEqual(server.end(), 0, server.output)
+        self.assertTrue(self.names(ready, other))
+        self.assertEqual(other.end(), 0, other.output)
+        self.assertFalse(os.path.exists(ready))
+
+    def test_what_is_no_file_of_ours_stays(self):
+        for name in ("fifo", "link"):
+            place = self.path(name)
+            if name == "fifo":
+                os.mkfifo(place)
+            else:
+                os.symlink("/dev/null", place)
+            server = self.start("serve", "--listen", "127.0.0.1:0", "--ready-file", place)
+            if name == "fifo":
+                with open(place, encoding="utf-8") as reader:  # it waits for one
+                    self.assertIn("listen", json.loads(reader.read()))
+            server.wait_for(" listening on ")
+            self.assertEqual(server.end(), 0, server.output)
+            self.assertTrue(os.path.lexists(place))
+
+
 class Store(Daemon):
     def pull(self, server, name):
         copy = self.path(f"copy-{time.monotonic_ns()}")
@@ -275,6 +326,34 @@ class Store(Daemon):
         server.wait_for("warning: model b stays on the disk and is not served: newer ones take --max-bytes 3M")
         self.pull(server, "c")
         self.assertEqual(sorted(os.listdir(pathlib.Path(store, "all"))), ["b.model", "c.model"])
+
+    def test_one_that_is_too_large_hides_no_others(self):
+        store = self.path("store")
+        server = self.serve("--store", store)
+        for name, megabytes in (("a", 2), ("b", 1), ("huge", 6)):
+            self.assertEqual(self.push(server, self.model(name, megabytes))[0], 0)
+        self.assertEqual(server.end(), 0, server.output)
+        server = self.serve("--store", store, "--max-bytes", "5M")
+        server.wait_for("warning: model huge stays on the disk and is not served: .* more than --max-bytes 5M")
+        for name in ("a", "b"):
+            self.pull(server, name)
+        self.assertEqual(sorted(os.listdir(pathlib.Path(store, "all"))), ["a.model", "b.model", "huge.model"])
+
+    def test_it_ends_while_models_load(self):
+        store = self.path("store")
+        server = self.serve("--store", store)
+        for name in ("a", "b"):
+            self.assertEqual(self.push(server, self.model(name))[0], 0)
+        self.assertEqual(server.end(), 0, server.output)
+        # A signal that has come already when it begins.
+        blocked = ("env", "--block-signal=TERM", "sh", "-c", 'kill -TERM $$; exec "$@"', "sh")
+        ready = self.path("never")
+        server = self.start("serve", "--listen", "127.0.0.1:0", "--store", store, "--ready-file", ready, within=blocked)
+        self.assertEqual(server.wait(), 0, server.output)
+        self.assertRegex(server.output, "ending, with 0 of 2 models loaded")
+        self.assertNotIn("listening on", server.output)
+        server = self.serve("--store", store)
+        server.wait_for("2 models of .* loaded and verified")
 
     def test_a_disk_that_takes_no_more_is_said_to_who_pushes(self):
         hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]

@@ -72,6 +72,39 @@ def test_graphs_and_fences(session):
     assert (out == 10).all()
 
 
+def test_a_graph_is_updated_between_its_runs(session):
+    channel = session.open_channel()
+    x, one, ten, add, step = (session.new_handle() for _ in range(5))
+    for handle, value in ((x, 0), (one, 1), (ten, 10)):
+        channel.allocate(handle, 400)
+        channel.copy_in(handle, numpy.full(100, value, "float32"))
+    channel.load(add, "vector_add")
+    graph = Graph()
+    number = graph.launch(add, Pointer(x), Pointer(one), Pointer(x), numpy.uint32(100))
+    channel.upload(step, graph)
+    channel.launch_graph(step)
+    channel.update_graph(step, number, Pointer(x), Pointer(ten), Pointer(x), numpy.uint32(100), grid=1, block=(1, 1, 1))
+    channel.launch_graph(step)
+    channel.update_graph(step, number, Pointer(x), Pointer(ten), Pointer(x), numpy.uint32(50))
+    channel.launch_graph(step)
+    out = numpy.empty(100, "float32")
+    channel.copy_out(out, x)
+    channel.synchronize(MINUTE)
+    assert (out[:50] == 21).all() and (out[50:] == 11).all()
+    channel.update_graph(step, number, Pointer(99), Pointer(ten), Pointer(x), numpy.uint32(100))  # no such memory
+    with pytest.raises(fairlead.Error, match="99"):
+        channel.synchronize(MINUTE)
+    channel.recover()
+    channel.launch_graph(step)  # as it was
+    channel.copy_out(out, x)
+    channel.synchronize(MINUTE)
+    assert (out[:50] == 31).all() and (out[50:] == 11).all()
+    with pytest.raises(ValueError):
+        channel.update_graph(step, 0, Pointer(x))  # commands count from 1
+    with pytest.raises(TypeError, match="numpy.uint32"):
+        channel.update_graph(step, number, 5)
+
+
 def test_failures_are_told_and_gone_on_from(session):
     channel = session.open_channel()
     assert channel.failure is None

@@ -17,6 +17,7 @@ constexpr std::uint64_t kYouAre = std::uint64_t{1} << 61;  // and the rank, with
 constexpr std::uint64_t kBarrier = std::uint64_t{1} << 63;
 constexpr std::uint64_t kGathered = std::uint64_t{1} << 60;   // and the number,
 constexpr std::uint64_t kFromFirst = std::uint64_t{3} << 60;  // also here
+constexpr std::uint64_t kGatheredText = std::uint64_t{5} << 60;
 constexpr std::uint64_t kNumber = (std::uint64_t{1} << 56) - 1;
 constexpr std::chrono::seconds kPatience{60};  // for one step of a rank that lives
 
@@ -192,6 +193,22 @@ Result<std::vector<std::uint64_t>> Group::gather(std::uint64_t number) {
     numbers.push_back(*its);
   }
   return numbers;
+}
+
+Result<std::vector<std::string>> Group::gather_text(std::string_view text) {
+  if (rank_ != 0) {
+    const Status told = peers_[0].send(std::as_bytes(std::span(text)), kGatheredText).wait(kPatience);
+    return told.ok() ? Result(std::vector{std::string(text)}) : of_rank(0, told);
+  }
+  std::vector<std::string> texts{std::string(text)};
+  for (std::size_t other = 1; other < size(); ++other) {
+    const Result<Event> event = next(other);
+    if (!event) return event.error();
+    if (event->value != kGatheredText) return disagrees(other, event->value, kGatheredText);
+    std::string& its = texts.emplace_back();
+    for (const std::byte byte : event->data) its.push_back(static_cast<char>(byte));
+  }
+  return texts;
 }
 
 }  // namespace fairlead::bench

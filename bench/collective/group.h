@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "fairlead/engine.h"
@@ -46,6 +47,8 @@ class Group {
   Result<std::uint64_t> from_first(std::uint64_t number);
   /// Every rank gives a number below 2^56; rank 0 gets all of them, by rank, the others only their own.
   Result<std::vector<std::uint64_t>> gather(std::uint64_t number);
+  /// The same with text, which may be as long as a message.
+  Result<std::vector<std::string>> gather_text(std::string_view text);
 
  private:
   /// What next() gives, as a number with this tag.

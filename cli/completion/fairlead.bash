@@ -10,6 +10,7 @@ _fairlead() {
     *" serve "*" --gpu "*) words=(serve --gpu host) ;;
     *" bench commands "*) words=(bench commands) ;;
     *" bench trace "*) words=(bench trace) ;;
+    *" gain "*" --training "*) words=(gain --training resnet50) ;;
   esac
   case $current in
     -*)

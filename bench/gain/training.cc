@@ -17,6 +17,8 @@ constexpr double kEthernet = 38;
 constexpr double kTcp = 52;   // IPv4, TCP with timestamps
 constexpr double kRoce = 44;  // IPv4, UDP, BTH, ICRC
 
+constexpr double kSoftroceWindow = 192 << 10;  // over sockets, however large these are (docs/softroce.md)
+
 Comparison compare(const std::vector<TrainingQuad>& quads, const TrainingGainPlan& plan, std::size_t ranks) {
   Comparison comparison{.metric = Metric::kSamplesPerSecond,
                         .size = plan.gradient_bytes(),
@@ -44,6 +46,12 @@ TransportModel model_on(const TrainingSide& side, const TrainingGainPlan& plan, 
 }
 
 }  // namespace
+
+double window_of(const SideFacts& side) noexcept {
+  if (!side.target_buffer) return 0;
+  if (side.transport == "tcp") return static_cast<double>(*side.target_buffer);
+  return side.transport.starts_with("verbs:soft") ? kSoftroceWindow : 0;
+}
 
 double wire_share(const SideFacts& side) noexcept {
   if (side.payload == 0) return 1;

@@ -113,6 +113,8 @@ struct TrainingReport {
 
 /// `model` on a link of `link` bytes a second, of which `wire_share` is payload, whose round trip is longer by so much.
 [[nodiscard]] TransportModel on_link(TransportModel model, double link, double wire_share, double longer) noexcept;
+/// Bytes that a side lets be on their way to a peer; 0: no limit is known.
+[[nodiscard]] double window_of(const SideFacts& side) noexcept;
 /// Of the bytes that a link carries for a full packet of this side, the payload; 1: not known.
 [[nodiscard]] double wire_share(const SideFacts& side) noexcept;
 

@@ -200,10 +200,8 @@ TrainingSide side_of(const std::vector<TrainingQuad>& quads, std::array<Training
   model.bytes_per_core_second =
       std::max(bytes_per_core_second(sent * n * static_cast<double>(mine.sums), busy_ns, ends),
                model.link_bytes_per_second / model.cores);
-  if (side.facts.transport == "tcp" && side.facts.target_buffer) {
-    model.window_bytes = static_cast<double>(*side.facts.target_buffer);
-    model.round_trip = 2 * model.latency;
-  }
+  model.window_bytes = window_of(side.facts);
+  if (model.window_bytes > 0) model.round_trip = 2 * model.latency;
   side.wire_share = wire_share(side.facts);
   side.predicted_step = predict_step(plan.training.model, plan.training.step, model, ends.size());
   return side;

@@ -181,6 +181,17 @@ TEST(TrainingGainLink, IsNarrowerThanItsRateAndFurtherAway) {
   EXPECT_DOUBLE_EQ(rate_of(moved), 5e8);  // the window, twice as far
 }
 
+TEST(TrainingGainLink, HasTheWindowOfItsSide) {
+  SideFacts side;
+  side.transport = "verbs:mlx5_0";
+  EXPECT_EQ(window_of(side), 0);
+  side.target_buffer = 6'291'456;  // of sockets, so it has them
+  side.transport = "tcp";
+  EXPECT_EQ(window_of(side), 6'291'456);
+  side.transport = "verbs:soft0";
+  EXPECT_EQ(window_of(side), 196'608);
+}
+
 TEST(TrainingModels, AScaledOneHasAsManyBytesForEachSecond) {
   const Model whole = *model_by_name("vgg16"), tenth = scaled(whole, 0.1);
   EXPECT_NEAR(static_cast<double>(tenth.parameters()), static_cast<double>(whole.parameters()) * 0.1, 32);

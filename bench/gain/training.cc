@@ -62,7 +62,7 @@ double wire_share(const SideFacts& side) noexcept {
 TransportModel on_link(TransportModel model, double link, double wire_share, double longer) noexcept {
   model.link_bytes_per_second = link * wire_share;
   model.latency += longer / 2;
-  if (model.window_bytes > 0) model.round_trip += longer;
+  model.round_trip = 2 * model.latency;
   return model;
 }
 

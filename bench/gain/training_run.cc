@@ -8,6 +8,7 @@
 #include "bench/base/cpu_time.h"
 #include "bench/base/host_load.h"
 #include "bench/gain/training.h"
+#include "bench/gain/training_parameters.h"
 
 namespace fairlead::bench {
 namespace {
@@ -76,6 +77,10 @@ class Ranks {
       const Result<std::uint64_t> order = baseline_.group->from_first(0);
       if (!order) return order.error();
       if (*order == static_cast<std::uint64_t>(Order::kEnd)) return {};
+      if (*order > static_cast<std::uint64_t>(Order::kVerify)) {
+        return {Code::kInvalidArgument,
+                fmt::format("rank 0 orders {}, which no rank knows: all must be of one version", *order)};
+      }
       if (const Result<TrainingBlock> done = obey(static_cast<Order>(*order)); !done) return done.error();
     }
   }
@@ -153,58 +158,6 @@ Result<CandidateGroup> candidate_group(Group& baseline, const std::string& trans
   if (!group) return Status(group.error().code(), fmt::format("over {}: {}", transport, group.error().message()));
   made.group = std::make_unique<Group>(*std::move(group));
   return made;
-}
-
-/// Bytes, of all ranks, for each core-second of their hosts: each host's time counts once.
-double bytes_per_core_second(double bytes, const std::vector<std::uint64_t>& busy_ns,
-                             const std::vector<EndFacts>& ends) {
-  double busy = 0;
-  for (std::size_t rank = 0; rank < ends.size(); ++rank) {
-    const auto neighbours =
-        std::ranges::count_if(ends, [&](const EndFacts& end) { return end.host.boot == ends[rank].host.boot; });
-    busy += static_cast<double>(busy_ns[rank]) * 1e-9 / static_cast<double>(neighbours);
-  }
-  return busy > 0 ? bytes / busy : 0;
-}
-
-double cores_of(const std::vector<EndFacts>& ends) {
-  const HostInfo& host = ends[0].host;
-  const auto ranks = std::ranges::count_if(ends, [&](const EndFacts& end) { return end.host.boot == host.boot; });
-  const double usable = host.quota > 0 ? std::min<double>(host.quota, host.usable) : host.usable;
-  return usable / static_cast<double>(ranks);
-}
-
-template <typename Of>
-double median_of(const std::vector<TrainingQuad>& quads, std::array<TrainingBlock, 2> TrainingQuad::* side, Of of) {
-  std::vector<double> values;
-  for (const TrainingQuad& quad : quads) {
-    for (const TrainingBlock& block : quad.*side) values.push_back(of(block));
-  }
-  return median(std::move(values));
-}
-
-TrainingSide side_of(const std::vector<TrainingQuad>& quads, std::array<TrainingBlock, 2> TrainingQuad::* which,
-                     const Side& mine, const std::vector<std::uint64_t>& busy_ns, const std::vector<EndFacts>& ends,
-                     const TrainingGainPlan& plan, SideFacts facts) {
-  TrainingSide side{.facts = std::move(facts), .model = {}, .wire_share = 1, .step = 0, .predicted_step = 0};
-  const auto n = static_cast<double>(ends.size());
-  const double sent = 2 * (n - 1) / n * static_cast<double>(plan.sum_bytes);
-  side.step = median_of(quads, which, [](const TrainingBlock& block) { return block.step; });
-  TransportModel& model = side.model;
-  model.latency = median_of(quads, which, [](const TrainingBlock& block) { return block.ring_step; });
-  const double sum = median_of(quads, which, [](const TrainingBlock& block) { return block.sum; });
-  const double moving = std::max(sum - 2 * (n - 1) * model.latency, sum / 2);
-  model.link_bytes_per_second = moving > 0 ? sent / moving : 0;
-  model.cores = cores_of(ends);
-  // Hosts are never busier than their cores allow; but their time is counted in ticks, which sums may be shorter than.
-  model.bytes_per_core_second =
-      std::max(bytes_per_core_second(sent * n * static_cast<double>(mine.sums), busy_ns, ends),
-               model.link_bytes_per_second / model.cores);
-  model.window_bytes = window_of(side.facts);
-  if (model.window_bytes > 0) model.round_trip = 2 * model.latency;
-  side.wire_share = wire_share(side.facts);
-  side.predicted_step = predict_step(plan.training.model, plan.training.step, model, ends.size());
-  return side;
 }
 
 SideFacts facts_of(Group& group, std::size_t other, const EndFacts& target) {
@@ -308,10 +261,10 @@ Result<TrainingRun> compare_training(Group& group, const TrainingGainPlan& plan,
   Met facts = met(group, *candidate->group, *ends);
   run.terms = std::move(facts.terms);
   run.ranks = group.size();
-  run.baseline =
-      side_of(run.quads, &TrainingQuad::baseline, ranks.baseline(), busy[0], *ends, plan, std::move(facts.baseline));
-  run.candidate =
-      side_of(run.quads, &TrainingQuad::candidate, ranks.candidate(), busy[1], *ends, plan, std::move(facts.candidate));
+  run.baseline = side_of(run.quads, &TrainingQuad::baseline, {ranks.baseline().sums, std::move(busy[0])}, *ends, plan,
+                         std::move(facts.baseline));
+  run.candidate = side_of(run.quads, &TrainingQuad::candidate, {ranks.candidate().sums, std::move(busy[1])}, *ends,
+                          plan, std::move(facts.candidate));
   return run;
 }
 

@@ -5,6 +5,7 @@
 #include <atomic>
 
 #include "bench/gain/training.h"
+#include "bench/gain/training_parameters.h"
 #include "tests/bench/ranks.h"
 
 namespace fairlead::bench {
@@ -101,6 +102,42 @@ TEST(TrainingGain, WhoStopsItGetsWholeQuads) {
   }));
 }
 
+EndFacts at(const std::string& host, unsigned cores, double quota = 0) {
+  EndFacts end;
+  end.host.boot = host;
+  end.host.usable = cores;
+  end.host.quota = quota;
+  return end;
+}
+
+TEST(TrainingGainParameters, AHostsTimeCountsOnceForAllItsRanks) {
+  TrainingGainPlan plan = small_plan();
+  plan.sum_bytes = 1'000'000;
+  const TrainingBlock block{.step = 0.02, .sum = 0.011, .ring_step = 0.001};
+  const std::vector<TrainingQuad> quads{{false, {block, block}, {block, block}}};
+  // Three ranks, two of them at one host; each sends 4/3 of the bytes in a sum, of which there were two.
+  const std::vector<EndFacts> ends{at("a", 4, 3), at("a", 4, 3), at("b", 8)};
+  const TrainingSide side =
+      side_of(quads, &TrainingQuad::baseline, {2, {1'000'000'000, 1'000'000'000, 3'000'000'000}}, ends, plan, {});
+  EXPECT_DOUBLE_EQ(side.step, 0.02);
+  EXPECT_DOUBLE_EQ(side.model.latency, 0.001);
+  EXPECT_DOUBLE_EQ(side.model.cores, 1.5);                                // a budget of 3 for two
+  EXPECT_NEAR(side.model.link_bytes_per_second, 1e6 * 4 / 3 / 0.007, 1);  // four steps of the ring are no moving
+  // 8 MB for 4 core-seconds would be 2 MB; but more went through the cores of a rank.
+  EXPECT_DOUBLE_EQ(side.model.bytes_per_core_second, side.model.link_bytes_per_second / 1.5);
+  const TrainingSide idle =
+      side_of(quads, &TrainingQuad::baseline, {2, {1'000'000, 1'000'000, 3'000'000}}, ends, plan, {});
+  EXPECT_NEAR(idle.model.bytes_per_core_second, 8e6 / 0.004, 1);
+  EXPECT_NEAR(rate_of(idle.model), idle.model.link_bytes_per_second, 1e-6);
+}
+
+TEST(TrainingGainParameters, OfNoBlocksThereAreNone) {
+  const TrainingSide side =
+      side_of({}, &TrainingQuad::baseline, {0, {0, 0}}, {at("a", 2), at("a", 2)}, small_plan(), {});
+  EXPECT_EQ(side.step, 0);
+  EXPECT_EQ(side.model.link_bytes_per_second, 0);
+}
+
 /// Steps of 100 and of 50 ms, but for some noise; a rate of 1 and of 4 GB/s.
 TrainingRun twice_as_fast() {
   TrainingRun run;
@@ -174,11 +211,12 @@ TEST(TrainingGainLink, IsNarrowerThanItsRateAndFurtherAway) {
   EXPECT_DOUBLE_EQ(wire_share(tcp), 1);  // not known
   tcp.payload = 1448;
   EXPECT_NEAR(wire_share(tcp), 1448.0 / 1538, 1e-12);
-  const TransportModel model{.bytes_per_core_second = 9e9, .latency = 1e-4, .window_bytes = 1e6, .round_trip = 1e-3};
+  const TransportModel model{.bytes_per_core_second = 9e9, .latency = 1e-4, .window_bytes = 6e5};
+  EXPECT_DOUBLE_EQ(rate_of(model), 9e9);  // as measured, whatever the window
   const TransportModel moved = on_link(model, 2e9, 0.5, 1e-3);
   EXPECT_DOUBLE_EQ(moved.link_bytes_per_second, 1e9);
   EXPECT_DOUBLE_EQ(moved.latency, 6e-4);
-  EXPECT_DOUBLE_EQ(rate_of(moved), 5e8);  // the window, twice as far
+  EXPECT_DOUBLE_EQ(rate_of(moved), 5e8);  // a window in a round trip
 }
 
 TEST(TrainingGainLink, HasTheWindowOfItsSide) {

@@ -17,6 +17,7 @@ int devices_command(Words words);
 int doctor_command(Words words);
 int explain_command(Words words);
 int gain_command(Words words);
+int gain_training_command(Words words);  // of `gain --training`
 int key_command(Words words);
 int pull_command(Words words);
 int push_command(Words words);

@@ -81,38 +81,40 @@ Analysis analyse(const std::vector<Series>& all, std::vector<Term> terms, const 
       Comparison comparison = compare(series.quads, metric, series.size);
       comparison.primary = metric == plan.primary && series.size == plan.primary_size;
       if (comparison.quads.empty()) continue;
-      if (comparison.primary && !series.control.empty()) {
+      if (comparison.primary && !series.control.empty())
         analysis.control = compare(series.control, metric, series.size);
-        judge(*analysis.control, kConfidence, plan.seed ^ kControlSeed, true);
-      }
       analysis.results.push_back(std::move(comparison));
     }
   }
   std::ranges::stable_partition(analysis.results, [](const Comparison& each) { return each.primary; });
+  judge(analysis, plan.seed, plan.load.stopped());
+  return analysis;
+}
+
+void judge(Analysis& analysis, std::uint64_t seed, bool interrupted) {
+  if (analysis.control) judge(*analysis.control, kConfidence, seed ^ kControlSeed, true);
   const std::size_t secondary = analysis.results.size() - (analysis.primary() != nullptr ? 1 : 0);
-  std::uint64_t seed = plan.seed;
   for (Comparison& each : analysis.results) {
     const double confidence = each.primary ? kConfidence : 1 - (1 - kConfidence) / static_cast<double>(secondary);
     judge(each, confidence, seed++, analysis.equal_terms);
   }
   if (analysis.primary() == nullptr) {
     analysis.reason = "it was interrupted before the primary comparison had a figure";
-    return analysis;
+    return;
   }
   const bool unsteady = analysis.control && claims(analysis.control->verdict);
-  const bool interrupted = plan.load.stopped();
   if (unsteady || interrupted) {
     for (Comparison& each : analysis.results) {
       if (claims(each.verdict) || each.verdict == Verdict::kNoDifference) each.verdict = Verdict::kInconclusive;
     }
   }
   analysis.reason = reason_of(analysis, interrupted);
-  return analysis;
 }
 
 std::string words_of(const Comparison& comparison) {
   std::string name(name_of(comparison.metric));
   std::ranges::replace(name, '_', ' ');
+  if (comparison.metric == Metric::kSamplesPerSecond) return name;
   return fmt::format("{} at {}", name, format_size(comparison.size));
 }
 

@@ -40,6 +40,10 @@ struct Analysis {
   }
 };
 
+/// What stands in `analysis` without ratios yet, its results with the primary one first, gets them, with intervals,
+/// verdicts and the reason.
+void judge(Analysis& analysis, std::uint64_t seed, bool interrupted);
+
 [[nodiscard]] Analysis analyse(const std::vector<Series>& all, std::vector<Term> terms, const GainPlan& plan);
 
 /// "bandwidth at 1M", as people read it.

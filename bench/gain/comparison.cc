@@ -140,9 +140,9 @@ double cpu_of_end(const Block& block, double process, double softirq) {
 }  // namespace
 
 std::string_view name_of(Metric metric) noexcept {
-  constexpr std::array<std::string_view, kMetrics.size()> kNames = {
-      "bandwidth",   "bytes_per_cpu_second", "initiator_cpu_seconds_per_gb", "target_cpu_seconds_per_gb",
-      "latency_p50", "latency_p99"};
+  constexpr std::array<std::string_view, kMetrics.size() + 1> kNames = {
+      "bandwidth",   "bytes_per_cpu_second", "initiator_cpu_seconds_per_gb", "target_cpu_seconds_per_gb", "latency_p50",
+      "latency_p99", "samples_per_second"};
   return kNames[static_cast<std::size_t>(metric)];
 }
 
@@ -167,6 +167,8 @@ double figure_of(const Block& block, Metric metric) noexcept {
       return static_cast<double>(block.latency_p50);
     case Metric::kLatencyP99:
       return static_cast<double>(block.latency_p99);
+    case Metric::kSamplesPerSecond:
+      break;  // a load has none
   }
   return 0;
 }

@@ -25,7 +25,9 @@ enum class Metric : std::uint8_t {
   kTargetCpu,          // seconds per GB; the same
   kLatencyP50,         // ns
   kLatencyP99,         // ns
+  kSamplesPerSecond,   // of steps of training (training.h)
 };
+/// Those of a load.
 inline constexpr std::array kMetrics = {Metric::kBandwidth, Metric::kBytesPerCpuSecond, Metric::kInitiatorCpu,
                                         Metric::kTargetCpu, Metric::kLatencyP50,        Metric::kLatencyP99};
 
@@ -35,7 +37,9 @@ inline constexpr std::array kMetrics = {Metric::kBandwidth, Metric::kBytesPerCpu
   return metric == Metric::kLatencyP50 || metric == Metric::kLatencyP99 ? Kind::kLatency : Kind::kBandwidth;
 }
 [[nodiscard]] constexpr Better better_of(Metric metric) noexcept {
-  return metric == Metric::kBandwidth || metric == Metric::kBytesPerCpuSecond ? Better::kHigher : Better::kLower;
+  return metric == Metric::kBandwidth || metric == Metric::kBytesPerCpuSecond || metric == Metric::kSamplesPerSecond
+             ? Better::kHigher
+             : Better::kLower;
 }
 
 struct GainPlan {

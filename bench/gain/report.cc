@@ -71,6 +71,14 @@ std::string_view verdict_word(const GainReport& report, Verdict verdict) {
 }
 
 Json to_json(const GainReport& report) {
+  Json::Object fields = findings_of(report);
+  fields.emplace_back("plan", plan_json(report.plan));
+  fields.emplace_back("primary",
+                      Json::Object{{"metric", name_of(report.plan.primary)}, {"size_bytes", report.plan.primary_size}});
+  return report_head("fairlead.gain/1", std::move(fields));
+}
+
+Json::Object findings_of(const GainReport& report) {
   const Analysis& analysis = report.analysis;
   const Comparison* primary = analysis.primary();
   const auto of_primary = [primary](double Ratio::* field) {
@@ -85,27 +93,23 @@ Json to_json(const GainReport& report) {
   Json::Array warnings(report.warnings.begin(), report.warnings.end());
   Json control;
   if (analysis.control) control = to_json(*analysis.control, to_string(analysis.control->verdict, "tcp", "tcp"));
-  return report_head(
-      "fairlead.gain/1",
-      {{"host", to_json(report.baseline.initiator.host)},
-       {"target_host", to_json(report.baseline.target.host)},
-       {"baseline", to_json(report.baseline)},
-       {"candidate", to_json(report.candidate)},
-       {"plan", plan_json(report.plan)},
-       {"primary", Json::Object{{"metric", name_of(report.plan.primary)}, {"size_bytes", report.plan.primary_size}}},
-       {"ratio", of_primary(&Ratio::ratio)},
-       {"ratio_low", of_primary(&Ratio::low)},
-       {"ratio_high", of_primary(&Ratio::high)},
-       {"confidence", kConfidence},
-       {"verdict", verdict_word(report, primary != nullptr ? primary->verdict : Verdict::kInconclusive)},
-       {"reason", analysis.reason},
-       {"equal_terms", analysis.equal_terms},
-       {"terms", to_json(analysis.terms)},
-       {"results", std::move(results)},
-       {"control", std::move(control)},
-       {"warnings", std::move(warnings)},
-       {"verified", report.verified},
-       {"interrupted", report.interrupted}});
+  return {{"host", to_json(report.baseline.initiator.host)},
+          {"target_host", to_json(report.baseline.target.host)},
+          {"baseline", to_json(report.baseline)},
+          {"candidate", to_json(report.candidate)},
+          {"ratio", of_primary(&Ratio::ratio)},
+          {"ratio_low", of_primary(&Ratio::low)},
+          {"ratio_high", of_primary(&Ratio::high)},
+          {"confidence", kConfidence},
+          {"verdict", verdict_word(report, primary != nullptr ? primary->verdict : Verdict::kInconclusive)},
+          {"reason", analysis.reason},
+          {"equal_terms", analysis.equal_terms},
+          {"terms", to_json(analysis.terms)},
+          {"results", std::move(results)},
+          {"control", std::move(control)},
+          {"warnings", std::move(warnings)},
+          {"verified", report.verified},
+          {"interrupted", report.interrupted}};
 }
 
 std::string figure_text(Metric metric, double figure) {
@@ -117,6 +121,8 @@ std::string figure_text(Metric metric, double figure) {
     case Metric::kInitiatorCpu:
     case Metric::kTargetCpu:
       return fmt::format("{:.3f} s/GB", figure);
+    case Metric::kSamplesPerSecond:
+      return fmt::format("{:.2f}/s", figure);
     default:
       return fmt::format("{:.2f} us", figure / 1e3);
   }

@@ -19,6 +19,8 @@ struct GainReport {
 };
 
 [[nodiscard]] Json to_json(const GainReport& report);
+/// What such documents have in common: all but the head, the plan and what the primary comparison is.
+[[nodiscard]] Json::Object findings_of(const GainReport& report);
 /// The terms, the ratios and the verdict, as lines.
 [[nodiscard]] std::vector<std::string> lines_of(const GainReport& report);
 /// One HTML document with its drawings in it. It fetches nothing and runs nothing.

@@ -98,9 +98,6 @@ class Terms {
   void add(std::string name, std::string baseline, std::string candidate, bool equal, std::string remark = {}) {
     list_.push_back({std::move(name), std::move(baseline), std::move(candidate), equal, std::move(remark)});
   }
-  void same(std::string name, const std::string& value, std::string remark = {}) {
-    add(std::move(name), value, value, true, std::move(remark));
-  }
 
   void hosts() {
     const auto text = [](const SideFacts& side) {
@@ -263,7 +260,7 @@ SideFacts side_facts(const Peer& peer, const std::string& device, const EngineCo
   return side;
 }
 
-std::vector<Term> terms_of(const SideFacts& baseline, const SideFacts& candidate, const GainPlan& plan) {
+std::vector<Term> terms_of(const SideFacts& baseline, const SideFacts& candidate) {
   Terms terms(baseline, candidate);
   terms.hosts();
   terms.link();
@@ -276,13 +273,22 @@ std::vector<Term> terms_of(const SideFacts& baseline, const SideFacts& candidate
             baseline.dscp == candidate.dscp,
             baseline.dscp == candidate.dscp ? "" : "packets may be queued apart: --traffic-class 0");
   terms.device();
-  std::string sizes;
-  for (const std::uint64_t size : plan.load.sizes) sizes += (sizes.empty() ? "" : ", ") + format_size(size);
-  terms.same("operation", fmt::format("{} of {}, {} under way", to_string(plan.load.op), sizes, plan.load.depth));
-  terms.same("memory", fmt::format("{} bytes at each end, from the engine's pool", plan.load.footprint));
-  terms.same("blocks", fmt::format("{:g} s each, in turn", plan.block));
   return terms.take();
 }
+
+std::vector<Term> terms_of(const SideFacts& baseline, const SideFacts& candidate, const GainPlan& plan) {
+  std::vector<Term> terms = terms_of(baseline, candidate);
+  std::string sizes;
+  for (const std::uint64_t size : plan.load.sizes) sizes += (sizes.empty() ? "" : ", ") + format_size(size);
+  terms.push_back(
+      same_term("operation", fmt::format("{} of {}, {} under way", to_string(plan.load.op), sizes, plan.load.depth)));
+  terms.push_back(
+      same_term("memory", fmt::format("{} bytes at each end, from the engine's pool", plan.load.footprint)));
+  terms.push_back(same_term("blocks", fmt::format("{:g} s each, in turn", plan.block)));
+  return terms;
+}
+
+Term same_term(std::string name, const std::string& value) { return {std::move(name), value, value, true, {}}; }
 
 bool all_equal(const std::vector<Term>& terms) noexcept {
   return std::ranges::all_of(terms, [](const Term& term) { return term.equal; });

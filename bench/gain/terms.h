@@ -47,7 +47,11 @@ struct Term {
   bool equal = false;
   std::string remark;  // why not, and what would make it so; or what to know of it
 };
+/// Those of hosts, link, processors and transport; what is done over them is the plan's.
+[[nodiscard]] std::vector<Term> terms_of(const SideFacts& baseline, const SideFacts& candidate);
 [[nodiscard]] std::vector<Term> terms_of(const SideFacts& baseline, const SideFacts& candidate, const GainPlan& plan);
+/// One that is the same by construction.
+[[nodiscard]] Term same_term(std::string name, const std::string& value);
 [[nodiscard]] bool all_equal(const std::vector<Term>& terms) noexcept;
 
 }  // namespace fairlead::bench

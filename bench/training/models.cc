@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <numeric>
 #include <utility>
@@ -102,6 +103,14 @@ Result<Model> model_by_name(std::string_view name) {
   if (name == "vgg16") return vgg16();
   if (name == "bert-base") return bert_base();
   return Status(Code::kInvalidArgument, fmt::format("no model '{}'; there are resnet50, vgg16, bert-base", name));
+}
+
+Model scaled(Model model, double scale) {
+  for (Layer& layer : model.layers) {
+    for (std::size_t& elements : layer.gradients)
+      elements = std::max<std::size_t>(1, static_cast<std::size_t>(static_cast<double>(elements) * scale));
+  }
+  return model;
 }
 
 }  // namespace fairlead::bench

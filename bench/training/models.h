@@ -29,4 +29,9 @@ struct Model {
 /// (Devlin et al. 2018, uncased). Errors: kInvalidArgument, with the names.
 Result<Model> model_by_name(std::string_view name);
 
+/// The same network with `scale` times the elements in each tensor, at least one. Computed for `scale` times as long it
+/// has as many bytes of gradients for each second, in the same order: a step that is shorter, and not another one, but
+/// for what each sum costs beyond its bytes.
+[[nodiscard]] Model scaled(Model model, double scale);
+
 }  // namespace fairlead::bench

@@ -6,9 +6,9 @@
 #include <chrono>
 #include <cstring>
 #include <thread>
+#include <utility>
 
 #include "bench/base/cpu_time.h"
-#include "bench/collective/all_reduce.h"
 #include "bench/collective/reduce.h"
 
 namespace fairlead::bench {
@@ -16,108 +16,106 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-class Trainer {
- public:
-  Trainer(const TrainingPlan& plan, AllReduce* sum, Group* group)
-      : plan_(plan), gradients_(gradients_of(plan.model, plan.step)), sum_(sum), group_(group) {
-    std::size_t bytes = 0;
-    for (const Gradient& gradient : gradients_) bytes += gradient.bytes;
-    known_.resize(bytes);
-    summed_.resize(bytes);
-    fill(plan.dtype, known_, static_cast<unsigned>(group->rank() + 1));
-  }
-
-  Status step() {
-    const Clock::time_point began = Clock::now();
-    std::size_t offset = 0;
-    for (std::size_t at = 0; at < gradients_.size();) {
-      const Result<std::uint64_t> end = group_->from_first(group_->rank() == 0 ? end_of_bucket(at, began) : 0);
-      if (!end) return end.error();
-      if (*end <= at || *end > gradients_.size()) {
-        return {Code::kInvalidArgument,
-                fmt::format("rank 0 fuses gradients {} to {} of {}: every rank must have the same plan", at, *end,
-                            gradients_.size())};
-      }
-      std::size_t bytes = 0;
-      for (; at < *end; ++at) bytes += gradients_[at].bytes;
-      sleep_until(began, gradients_[at - 1].ready);  // this rank may have begun later
-      if (const Status done = exchange(offset, bytes); !done.ok()) return done;
-      offset += bytes;
-    }
-    sleep_until(began, plan_.step.compute_seconds);
-    return {};
-  }
-
-  [[nodiscard]] Status check(std::size_t ranks) {
-    const auto expected = static_cast<unsigned>(ranks * (ranks + 1) / 2);
-    if (expected > kMostFilled) return {};  // rounded on the way
-    const std::size_t wrong = find_other(plan_.dtype, summed_, expected);
-    if (wrong == summed_.size() / element_size(plan_.dtype)) return {};
-    return {Code::kDataLoss, fmt::format("gradient element {} is not the sum of all ranks', {}", wrong, expected)};
-  }
-  [[nodiscard]] std::uint64_t sums() const noexcept { return sums_; }
-
- private:
-  static void sleep_until(Clock::time_point began, double seconds) {
-    std::this_thread::sleep_until(began +
-                                  std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds)));
-  }
-
-  /// What rank 0 has when the last sum is over, or as soon as it has some: all ranks sum the same, as it says.
-  std::size_t end_of_bucket(std::size_t at, Clock::time_point began) const {
-    while (true) {
-      const double now = std::chrono::duration<double>(Clock::now() - began).count();
-      const Bucket bucket = next_bucket(gradients_, at, now, plan_.step.fusion_bytes);
-      if (bucket.start <= now) return bucket.end;
-      sleep_until(began, bucket.start);  // by then more may be known
-    }
-  }
-
-  /// One bucket; a gradient that is larger than the buffer goes through it in slices.
-  Status exchange(std::size_t offset, std::size_t bytes) {
-    while (bytes > 0) {
-      const std::size_t slice = std::min(bytes, sum_->bytes());
-      std::memcpy(sum_->data(), known_.data() + offset, slice);
-      if (const Status done = sum_->all_reduce(plan_.dtype, slice / element_size(plan_.dtype)); !done.ok()) return done;
-      std::memcpy(summed_.data() + offset, sum_->data(), slice);
-      offset += slice;
-      bytes -= slice;
-      ++sums_;
-    }
-    return {};
-  }
-
-  const TrainingPlan& plan_;
-  std::vector<Gradient> gradients_;
-  AllReduce* sum_;
-  Group* group_;
-  std::vector<std::byte> known_, summed_;  // all gradients, in the order in which they become known
-  std::uint64_t sums_ = 0;
-};
+void sleep_until(Clock::time_point began, double seconds) {
+  std::this_thread::sleep_until(began +
+                                std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds)));
+}
 
 }  // namespace
 
-Result<TrainingTimes> train(Group& group, const TrainingPlan& plan) {
-  TrainingPlan mine = plan;
-  mine.step.element_bytes = element_size(plan.dtype);
-  Result<AllReduce> sum = AllReduce::prepare(&group, "gradients", {.bytes = plan.step.fusion_bytes});
+Result<Trainer> Trainer::prepare(Group* group, const TrainingPlan& plan, std::string_view name,
+                                 GradientMemory* memory) {
+  Result<AllReduce> sum = AllReduce::prepare(group, name, {.bytes = plan.step.fusion_bytes});
   if (!sum) return sum.error();
-  Trainer trainer(mine, &*sum, &group);
+  return Trainer(group, plan, *std::move(sum), memory);
+}
+
+Trainer::Trainer(Group* group, const TrainingPlan& plan, AllReduce sum, GradientMemory* memory)
+    : plan_(plan), sum_(std::move(sum)), group_(group), memory_(memory) {
+  plan_.step.element_bytes = element_size(plan.dtype);
+  gradients_ = gradients_of(plan_.model, plan_.step);
+  std::size_t bytes = 0;
+  for (const Gradient& gradient : gradients_) bytes += gradient.bytes;
+  memory_->known.resize(bytes);
+  memory_->summed.resize(bytes);
+  fill(plan.dtype, memory_->known, static_cast<unsigned>(group->rank() + 1));
+}
+
+Status Trainer::step() {
+  const Clock::time_point began = Clock::now();
+  std::size_t offset = 0;
+  for (std::size_t at = 0; at < gradients_.size();) {
+    const Result<std::uint64_t> end = group_->from_first(group_->rank() == 0 ? end_of_bucket(at, began) : 0);
+    if (!end) return end.error();
+    if (*end <= at || *end > gradients_.size()) {
+      return {Code::kInvalidArgument,
+              fmt::format("rank 0 fuses gradients {} to {} of {}: every rank must have the same plan", at, *end,
+                          gradients_.size())};
+    }
+    std::size_t bytes = 0;
+    for (; at < *end; ++at) bytes += gradients_[at].bytes;
+    sleep_until(began, gradients_[at - 1].ready);  // this rank may have begun later
+    if (const Status done = exchange(offset, bytes); !done.ok()) return done;
+    offset += bytes;
+  }
+  sleep_until(began, plan_.step.compute_seconds);
+  return {};
+}
+
+Status Trainer::sum_of_nothing() { return sum_.all_reduce(plan_.dtype, group_->size(), Algorithm::kRing); }
+
+Status Trainer::check() const {
+  const std::size_t ranks = group_->size();
+  const auto expected = static_cast<unsigned>(ranks * (ranks + 1) / 2);
+  if (expected > kMostFilled) return {};  // rounded on the way
+  const std::size_t wrong = find_other(plan_.dtype, memory_->summed, expected);
+  if (wrong == memory_->summed.size() / element_size(plan_.dtype)) return {};
+  return {Code::kDataLoss, fmt::format("gradient element {} is not the sum of all ranks', {}", wrong, expected)};
+}
+
+// What rank 0 has when the last sum is over, or as soon as it has some: all ranks sum the same, as it says.
+std::size_t Trainer::end_of_bucket(std::size_t at, Clock::time_point began) const {
+  while (true) {
+    const double now = std::chrono::duration<double>(Clock::now() - began).count();
+    const Bucket bucket = next_bucket(gradients_, at, now, plan_.step.fusion_bytes);
+    if (bucket.start <= now) return bucket.end;
+    sleep_until(began, bucket.start);  // by then more may be known
+  }
+}
+
+// One bucket; a gradient that is larger than the buffer goes through it in slices.
+Status Trainer::exchange(std::size_t offset, std::size_t bytes) {
+  while (bytes > 0) {
+    const std::size_t slice = std::min(bytes, sum_.bytes());
+    std::memcpy(sum_.data(), memory_->known.data() + offset, slice);
+    if (const Status done = sum_.all_reduce(plan_.dtype, slice / element_size(plan_.dtype)); !done.ok()) return done;
+    std::memcpy(memory_->summed.data() + offset, sum_.data(), slice);
+    offset += slice;
+    bytes -= slice;
+    ++sums_;
+  }
+  return {};
+}
+
+Result<TrainingTimes> train(Group& group, const TrainingPlan& plan) {
+  GradientMemory memory;
+  Result<Trainer> trainer = Trainer::prepare(&group, plan, "gradients", &memory);
+  if (!trainer) return trainer.error();
   for (std::size_t i = 0; i < plan.warm_up; ++i) {
-    if (const Status done = trainer.step(); !done.ok()) return done;
+    if (const Status done = trainer->step(); !done.ok()) return done;
   }
   if (const Status all = group.barrier(); !all.ok()) return all;
-  const std::uint64_t before = trainer.sums();
+  const std::uint64_t before = trainer->sums();
   TrainingTimes times;
   Stopwatch whole;
   for (std::size_t i = 0; i < plan.steps; ++i) {
     const Stopwatch one;
-    if (const Status done = trainer.step(); !done.ok()) return done;
+    if (const Status done = trainer->step(); !done.ok()) return done;
     times.step_seconds.push_back(one.seconds());
   }
   times.cpu_seconds = whole.cpu_seconds();
-  times.sums = trainer.sums() - before;
-  if (const Status same = trainer.check(group.size()); !same.ok()) return same;
+  times.sums = trainer->sums() - before;
+  if (const Status same = trainer->check(); !same.ok()) return same;
   if (const Status all = group.barrier(); !all.ok()) return all;
   return times;
 }

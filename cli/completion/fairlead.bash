@@ -11,6 +11,7 @@ _fairlead() {
     *" bench allreduce "* | *" bench commands "* | *" bench matrix "* | *" bench trace "* | *" bench training "*)
       words=(bench "${COMP_WORDS[2]}")
       ;;
+    *" gain "*" --training "*) words=(gain --training resnet50) ;;
   esac
   case $current in
     -*)

@@ -15,6 +15,7 @@
 #include "cli/base/engine_options.h"
 #include "cli/commands.h"
 #include "cli/measure/ranks.h"
+#include "cli/measure/training_options.h"
 
 namespace fairlead::cli {
 namespace {
@@ -22,10 +23,8 @@ namespace {
 struct Options {
   EngineConfig config;
   RankOptions ranks;
-  bench::TrainingPlan plan;
-  std::string dtype = "F32", json;
-  std::uint64_t batch = 64, fusion = bench::StepOptions{}.fusion_bytes;
-  double compute_seconds = 0.2;
+  TrainingOptions training;
+  std::string json;
 };
 
 struct Figures {
@@ -36,22 +35,24 @@ Figures figures_of(const Options& options, const bench::TrainingTimes& times, st
   const auto n = static_cast<double>(ranks);
   const double step = bench::median(times.step_seconds);
   const double bytes =
-      2 * (n - 1) / n * static_cast<double>(options.plan.model.parameters() * element_size(options.plan.dtype));
+      2 * (n - 1) / n *
+      static_cast<double>(options.training.plan.model.parameters() * element_size(options.training.plan.dtype));
   const double sent = bytes * n * static_cast<double>(times.step_seconds.size());
-  return {step, static_cast<double>(options.batch) * n / step, options.compute_seconds / step, bytes,
+  return {step, static_cast<double>(options.training.batch) * n / step, options.training.compute_seconds / step, bytes,
           sent > 0 ? cpu_seconds / (sent / 1e9) : 0};
 }
 
 Status report(const Options& options, const bench::Group& group, const bench::TrainingTimes& times,
               const std::string& path, const Figures& figures, Console& console) {
-  const bench::Model& model = options.plan.model;
+  const bench::Model& model = options.training.plan.model;
   const auto [least, most] = std::minmax_element(times.step_seconds.begin(), times.step_seconds.end());
   if (!path.empty()) console.line(path);
   console.line(fmt::format(
       "{}: {} of gradients in {}, {} ranks, {} samples a step and rank, {:.1f} ms to compute them (given, not "
       "measured)",
-      model.name, bench::format_bytes(static_cast<double>(model.parameters() * element_size(options.plan.dtype))),
-      options.dtype, group.size(), options.batch, options.compute_seconds * 1e3));
+      model.name,
+      bench::format_bytes(static_cast<double>(model.parameters() * element_size(options.training.plan.dtype))),
+      options.training.dtype, group.size(), options.training.batch, options.training.compute_seconds * 1e3));
   console.line(fmt::format("a step {:.1f} ms, {:.1f} to {:.1f}, of {}: {:.1f} {}s/s, efficiency {:.3f}",
                            figures.step * 1e3, *least * 1e3, *most * 1e3, times.step_seconds.size(),
                            figures.samples_per_second, model.sample, figures.efficiency));
@@ -67,12 +68,12 @@ Status report(const Options& options, const bench::Group& group, const bench::Tr
        {"model", model.name},
        {"model_source", model.source},
        {"parameters", std::uint64_t{model.parameters()}},
-       {"dtype", options.dtype},
+       {"dtype", options.training.dtype},
        {"ranks", std::uint64_t{group.size()}},
-       {"batch", options.batch},
-       {"compute_seconds", options.compute_seconds},
-       {"overlap", options.plan.step.overlap},
-       {"fusion_bytes", options.fusion},
+       {"batch", options.training.batch},
+       {"compute_seconds", options.training.compute_seconds},
+       {"overlap", options.training.plan.step.overlap},
+       {"fusion_bytes", options.training.fusion},
        {"steps", std::move(steps)},
        {"sums_per_step", static_cast<double>(times.sums) / static_cast<double>(times.step_seconds.size())},
        {"step_seconds_p50", figures.step},
@@ -85,7 +86,7 @@ Status report(const Options& options, const bench::Group& group, const bench::Tr
 }
 
 Status train_as(bench::Group& group, const Options& options, Console& console) {
-  const Result<bench::TrainingTimes> times = bench::train(group, options.plan);
+  const Result<bench::TrainingTimes> times = bench::train(group, options.training.plan);
   if (!times) return times.error();
   const Result<std::vector<std::uint64_t>> cpu = group.gather(static_cast<std::uint64_t>(times->cpu_seconds * 1e9));
   if (!cpu) return cpu.error();
@@ -100,7 +101,6 @@ Status train_as(bench::Group& group, const Options& options, Console& console) {
 
 int bench_training_command(Words words) {
   Options options;
-  options.plan.model = *bench::model_by_name("resnet50");
   options.config.progress = fairlead::Progress::kApplication;  // a rank waits for its neighbour, and does nothing else
   Args args("bench training",
             "Runs steps of data-parallel training over several ranks: gradients are summed for real, while a clock "
@@ -111,35 +111,13 @@ int bench_training_command(Words words) {
             "  mpirun -n 4 fairlead bench training --root node1:7473 --json report.json\n"
             "What is measured: docs/benchmarks.md.");
   add_rank_options(args, &options.ranks);
-  args.option("--model", "NAME", "resnet50, vgg16 or bert-base (default resnet50)", [&options](std::string_view name) {
-    Result<bench::Model> model = bench::model_by_name(name);
-    if (!model) return model.error();
-    options.plan.model = *std::move(model);
-    return Status();
-  });
-  args.option("--batch", "N", "Samples that a rank computes in a step (default 64)",
-              set_number(&options.batch, 1, 1'000'000));
-  args.option("--compute-ms", "T", "Milliseconds that it takes for them, forward and backward (default 200)",
-              [&options](std::string_view text) {
-                double ms = 0;
-                const Status ok = set_seconds(&ms, 0, 1e6)(text);
-                options.compute_seconds = ms * 1e-3;
-                return ok;
-              });
-  args.option("--steps", "N", "Steps that count (default 10)", set_number(&options.plan.steps, 1, 1'000'000));
-  args.option("--warm-up", "N", "Steps before them (default 2)", set_number(&options.plan.warm_up, 0, 1'000'000));
-  args.option("--dtype", "TYPE", "Of gradients: F32, F16 or BF16 (default F32)",
-              set_choice(&options.dtype, {"F32", "F16", "BF16"}));
-  args.option("--fusion", "BYTES", "Fuse gradients into sums of at most this size (default 64M)",
-              set_size(&options.fusion, 4096, std::uint64_t{4} << 30));
-  bool no_overlap = false;
-  args.flag("--no-overlap", &no_overlap, "Begin to sum when all gradients are known");
+  add_training_options(args, &options.training, "--model");
+  args.option("--steps", "N", "Steps that count (default 10)", set_number(&options.training.plan.steps, 1, 1'000'000));
+  args.option("--warm-up", "N", "Steps before them (default 2)",
+              set_number(&options.training.plan.warm_up, 0, 1'000'000));
   args.option("--json", "FILE", "Write a report; - for standard output", set_text(&options.json));
   add_engine_options(args, &options.config);
   if (const auto exit = args.parse(words)) return *exit;
-  options.plan.dtype = *dtype_from_string(options.dtype);
-  options.plan.step = {
-      .compute_seconds = options.compute_seconds, .fusion_bytes = options.fusion / 4 * 4, .overlap = !no_overlap};
   Console console("bench", options.json == "-");
   if (const Status ok = options.json.empty() ? Status() : bench::check_writable(options.json); !ok.ok()) {
     console.error(ok);

@@ -260,6 +260,10 @@ void add_options(Args& args, Options& options) {
 }  // namespace
 
 int gain_command(Words words) {
+  const auto names_training = [](std::string_view word) {
+    return word == "--training" || word.starts_with("--training=");
+  };
+  if (std::ranges::any_of(words, names_training)) return gain_training_command(words);
   Options options;
   options.plan.load.sizes = {std::uint64_t{4} << 10, std::uint64_t{64} << 10, std::uint64_t{1} << 20};
   options.plan.load.stop = &interruption();
@@ -272,6 +276,7 @@ int gain_command(Words words) {
       "  fairlead gain gpu7:7473 --baseline tcp --candidate verbs --json gain.json --html gain.html\n"
       "  fairlead gain --local --candidate verbs:soft0 --sizes 64K,1M --kind bw\n"
       "  fairlead gain --local --candidate tcp      a side beside itself: what the machine makes of no difference\n"
+      "  fairlead gain --training resnet50 --help   another comparison: of steps of training\n"
       "How to read the ratio: docs/benchmarking.md.");
   add_options(args, options);
   add_engine_options(args, &options.config);

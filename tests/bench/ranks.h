@@ -13,20 +13,21 @@
 
 namespace fairlead::bench {
 
-inline EngineConfig config_of_rank() {
+inline EngineConfig config_of_rank(Progress progress = Progress::kApplication) {
   EngineConfig config;
   config.listen = "127.0.0.1:0";
   config.transport = "tcp";
-  config.progress = Progress::kApplication;
+  config.progress = progress;
   return config;
 }
 
 /// Runs `job` as each of the ranks; what each returned.
-inline std::vector<Status> run_ranks(std::size_t ranks, const std::function<Status(Group&)>& job) {
+inline std::vector<Status> run_ranks(std::size_t ranks, const std::function<Status(Group&)>& job,
+                                     Progress progress = Progress::kApplication) {
   std::vector<Engine> engines;
   std::vector<std::string> addresses;
   for (std::size_t i = 0; i < ranks; ++i) {
-    Result<Engine> engine = Engine::create(config_of_rank());
+    Result<Engine> engine = Engine::create(config_of_rank(progress));
     if (!engine) return {engine.error()};
     addresses.push_back(engine->listen_address());
     engines.push_back(*std::move(engine));

@@ -8,6 +8,7 @@ import os
 import pathlib
 import shutil
 import signal
+import socket
 import statistics
 import subprocess
 import time
@@ -171,6 +172,79 @@ class Gain(Case):
                 (["--local", "--candidate", "quic"], "quic")):
             with self.subTest(words=words):
                 self.assert_fails(self.run_to_end("gain", *words), 2, reason)
+
+    def training(self, *words):
+        report = self.path("training.json")
+        code, output = self.run_to_end("gain", "--training", *words, "--json", report, timeout=4 * PATIENCE)
+        self.assertEqual(code, 0, output)
+        document = json.loads(pathlib.Path(report).read_text())
+        self.assertEqual(violations(document, "gain_training"), [])
+        self.check_figures(document)
+        return document, output
+
+    def test_training(self):
+        document, output = self.training("resnet50", "--scale", "0.002", "--local", "3", "--candidate", "verbs:soft0", "--quads", "2",
+                                         "--link-gbps", "10,100", "--compute-ms", "500")
+        self.assertEqual((document["baseline"]["transport"], document["candidate"]["transport"]), ("tcp", "verbs:soft0"))
+        self.assertEqual(document["verdict"], "unequal_terms")  # payloads over loopback
+        self.assertEqual([len(result["quads"]) for result in document["results"]], [2])
+        self.assertEqual((document["plan"]["ranks"], document["plan"]["compute_seconds"]), (3, 0.001))
+        self.assertEqual([(each["link_gbps"], each["nodes"]) for each in document["predictions"]],
+                         [(link, nodes) for link in (None, 10, 100) for nodes in (1, 2, 3, 4, 8)])
+        self.assertEqual([each["link_gbps"] for each in document["twice_from"]], [None, 10, 100])
+        self.assertTrue(document["verified"])
+        self.assertIn("claimed elsewhere: 2 (", output)
+        self.assertIn("Predicted efficiency, not measured", output)
+
+    def test_training_beside_itself(self):
+        for transport in ("tcp", "verbs:soft0"):
+            with self.subTest(transport=transport):
+                document, _ = self.training("bert-base", "--scale", "0.0005", "--local", "2", "--baseline", transport, "--candidate",
+                                            transport, "--quads", "1", "--no-control", "--dtype", "BF16")
+                self.assertTrue(document["equal_terms"])
+                self.assertEqual(document["verdict"], "inconclusive")  # one quad is little
+                self.assertIsNone(document["control"])
+
+    def test_training_loses_a_rank(self):
+        with socket.socket() as one, socket.socket() as other:  # free now; both are bound so that they differ
+            one.bind(("127.0.0.1", 0))
+            other.bind(("127.0.0.1", 0))
+            places = f"127.0.0.1:{one.getsockname()[1]},127.0.0.1:{other.getsockname()[1]}"
+        words = ["gain", "--training", "resnet50", "--scale", "0.001", "--ranks", places, "--candidate", "tcp", "--quads", "9999",
+                 "--peer-timeout", "2000"]
+        ranks = [self.start(*words, "--rank", str(rank)) for rank in range(2)]
+        ranks[0].wait_for("^quad 2 of 9999")
+        ranks[1].kill()
+        self.assertEqual(ranks[0].wait(), 1, ranks[0].output)
+        self.assertRegex(ranks[0].output, "gain: error: .*rank 1: ")
+
+    def test_training_stopped(self):
+        report = self.path("training.json")
+        client = self.start("gain", "--training", "vgg16", "--scale", "0.001", "--local", "2", "--candidate", "shm", "--quads", "9999",
+                            "--json", report)
+        client.wait_for("^quad 2 of 9999", 4 * PATIENCE)
+        os.kill(client.process.pid, signal.SIGINT)
+        self.assertEqual(client.wait(), 130, client.output)
+        document = json.loads(pathlib.Path(report).read_text())
+        self.assertEqual(violations(document, "gain_training"), [])
+        self.assertTrue(document["interrupted"])
+        self.assertFalse(document["verified"])
+        self.assertGreaterEqual(len(document["results"][0]["quads"]), 2)
+
+    def test_training_wrong_usage(self):
+        for words, reason in (
+                (["resnet"], "there are resnet50, vgg16, bert-base"),
+                (["vgg16", "--transport", "tcp"], "say --baseline and --candidate"),
+                (["vgg16", "--scale", "0"], "'0' is no part of a model: from 0.0001 to 1"),
+                (["vgg16", "--compute-ms", "0"], "without computation there is no efficiency"),
+                (["vgg16", "--link-gbps", "10,"], "'' is no rate of a link"),
+                (["vgg16", "--link-gbps", "nan"], "'nan' is no rate of a link"),
+                (["vgg16", "--ranks", "127.0.0.1:1"], "give --rank"),
+                (["vgg16", "--local", "2", "--candidate", "quic"], "quic")):
+            with self.subTest(words=words):
+                code = 1 if words[-1] == "quic" else 2
+                self.assert_fails(self.run_to_end("gain", "--training", *words), code, reason)
+        self.assert_fails(self.run_to_end("gain", "--training", "vgg16", "--local", "1", "--candidate", "tcp"), 1, "take at least 2")
 
     def test_in_a_browser(self):
         if shutil.which("chromium") is None:

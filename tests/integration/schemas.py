@@ -31,7 +31,8 @@ def _violations(value, schema, root, at):
         return
     if "enum" in schema and value not in schema["enum"] or "const" in schema and value != schema["const"]:
         yield f"{at}: {value!r} is not legal"
-    if "minimum" in schema and value < schema["minimum"] or "exclusiveMinimum" in schema and value <= schema["exclusiveMinimum"]:
+    number = isinstance(value, (int, float))
+    if number and (value < schema.get("minimum", -math.inf) or value <= schema.get("exclusiveMinimum", -math.inf)):
         yield f"{at}: {value!r} is too small"
     if isinstance(value, list):
         if not schema.get("minItems", 0) <= len(value) <= schema.get("maxItems", math.inf):

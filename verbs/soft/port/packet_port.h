@@ -95,6 +95,8 @@ class PacketPort {
   [[nodiscard]] virtual int wait_fd() const noexcept = 0;
   /// Somebody is about to wait on wait_fd(). False: rx_burst has something already.
   [[nodiscard]] virtual bool prepare_to_wait() noexcept { return true; }
+  /// After it: they wait no more, whatever came of it.
+  virtual void end_wait() noexcept {}
   /// When rx_burst may have something although wait_fd() stays silent (a decorator that delays); 0: never.
   [[nodiscard]] virtual Nanos next_event() const noexcept { return 0; }
 

@@ -38,6 +38,7 @@ class PortDecorator : public PacketPort {
   void unmap(const void* start, std::size_t bytes) noexcept override { inner_->unmap(start, bytes); }
   [[nodiscard]] int wait_fd() const noexcept override { return inner_->wait_fd(); }
   [[nodiscard]] bool prepare_to_wait() noexcept override { return inner_->prepare_to_wait(); }
+  void end_wait() noexcept override { inner_->end_wait(); }
   [[nodiscard]] Nanos next_event() const noexcept override { return inner_->next_event(); }
 
  protected:

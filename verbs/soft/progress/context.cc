@@ -40,6 +40,10 @@ std::optional<std::vector<int>> ProgressContext::prepare_to_wait() {
   return fds;
 }
 
+void ProgressContext::end_wait() noexcept {
+  for (const auto& slot : ports_) slot->port->end_wait();
+}
+
 PortSlot& ProgressContext::keep_port(std::unique_ptr<PacketPort> port) {
   port->count_in(counters);
   return *ports_.emplace_back(std::make_unique<PortSlot>(std::move(port)));

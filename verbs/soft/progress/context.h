@@ -67,6 +67,8 @@ class ProgressContext {
   }
   /// What is to be waited on now, for packets; nothing: some have come already.
   [[nodiscard]] std::optional<std::vector<int>> prepare_to_wait();
+  /// After it, whether it came to waiting or not.
+  void end_wait() noexcept;
 
   /// The port of an address; null where there is none.
   [[nodiscard]] PortSlot* find_port(const Gid& address) noexcept;

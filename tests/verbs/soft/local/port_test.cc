@@ -13,7 +13,6 @@
 #include <filesystem>
 #include <functional>
 #include <string>
-#include <thread>
 
 #include "base/system/unix_packets.h"
 #include "tests/own_address.h"
@@ -187,6 +186,7 @@ TEST(LocalPort, WhoSleepsIsWoken) {
     ASSERT_EQ(::poll(&waits, 1, 0), 0) << i;
     a.send(b);
     ASSERT_EQ(::poll(&waits, 1, 20'000), 1);
+    b.port->end_wait();
     ASSERT_EQ(b.await(a), i);
     a.send(b);
     ASSERT_EQ(b.await(a), ++i);
@@ -292,24 +292,20 @@ TEST(LocalPort, WhoDoesNotAnswerIsReachedBySocketsFromThenOn) {
 TEST(LocalPort, AWaiterIsWokenThoughOthersPoll) {
   Port a, b;
   std::array<RxPacket, 16> packets;
-  const auto sleep = [&] {
-    std::thread waiter([&] { EXPECT_TRUE(b.port->prepare_to_wait()); });
-    waiter.join();
-  };
   const auto readable = [&] {
     pollfd waits{b.port->wait_fd(), POLLIN, 0};
     return ::poll(&waits, 1, 0) == 1;
   };
-  sleep();
+  EXPECT_TRUE(b.port->prepare_to_wait());
   a.send(b);
   for (int i = 0; i < 1000; ++i) b.port->rx_burst(packets, steady_clock().now() + i * kMillisecond);
   EXPECT_TRUE(readable()) << "somebody who waited has to meet a";
-  b.port->prepare_to_wait();  // this thread is the waiter from here on
+  b.port->end_wait();
   EXPECT_EQ(b.await(a), 0U);
   b.send(a);
-  sleep();
+  EXPECT_TRUE(b.port->prepare_to_wait());
   a.send(b);
-  EXPECT_EQ(b.await(a), 1U) << "by another thread than that which waits";
+  EXPECT_EQ(b.await(a), 1U) << "by another than who waits";
   EXPECT_TRUE(readable());
 }
 

@@ -155,11 +155,10 @@ std::size_t LocalPort::rx_burst(std::span<RxPacket> packets, Nanos now) noexcept
   if (!is_mine()) return inner_->rx_burst(packets, now);
   for (const auto& link : links_) link->release();
   // What is to wake who waits is left to him: whoever takes it away here may be gone when he should have been woken.
-  const bool woken = slept_ && waiter_ == std::this_thread::get_id();
-  if (woken) slept_ = false;
-  if (woken || (!slept_ && now >= next_tend_)) tend();
+  const bool looks_at_all = std::exchange(has_waited_, false);
+  if (looks_at_all || (!waits_ && now >= next_tend_)) tend();
   std::size_t count = 0;
-  if (woken || links_.empty() || until_inner_-- == 0 || now >= next_inner_) {
+  if (looks_at_all || links_.empty() || until_inner_-- == 0 || now >= next_inner_) {
     count = inner_->rx_burst(packets, now);
     inner_has_more_ = count == packets.size();
     until_inner_ = inner_has_more_ ? 1 : kInnerEvery;  // not at once: links have their turn
@@ -178,11 +177,17 @@ std::size_t LocalPort::rx_burst(std::span<RxPacket> packets, Nanos now) noexcept
 
 bool LocalPort::prepare_to_wait() noexcept {
   if (!is_mine()) return inner_->prepare_to_wait();
-  slept_ = true;
-  waiter_ = std::this_thread::get_id();
+  waits_ = true;
+  has_waited_ = false;  // what is to be looked at now wakes him at once
   for (const auto& link : links_) link->sleep();
   const bool ready = std::ranges::any_of(links_, [](const auto& link) { return link->ready(); });
   return !ready && !inner_has_more_ && inner_->prepare_to_wait();
+}
+
+void LocalPort::end_wait() noexcept {
+  waits_ = false;
+  has_waited_ = true;
+  inner_->end_wait();
 }
 
 Nanos LocalPort::next_event() const noexcept {

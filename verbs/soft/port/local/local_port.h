@@ -9,7 +9,6 @@
 #include <array>
 #include <memory>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "base/clock.h"
@@ -35,6 +34,7 @@ class LocalPort final : public PortDecorator {
   [[nodiscard]] std::uint64_t refused() const noexcept override { return inner_->refused() + lost_; }
   [[nodiscard]] int wait_fd() const noexcept override { return events_.get(); }
   [[nodiscard]] bool prepare_to_wait() noexcept override;
+  void end_wait() noexcept override;
   [[nodiscard]] Nanos next_event() const noexcept override;
 
  private:
@@ -84,8 +84,8 @@ class LocalPort final : public PortDecorator {
   Nanos now_ = 0;
   std::uint64_t lost_ = 0;
   Counters* counters_ = nullptr;
-  bool slept_ = false;
-  std::thread::id waiter_;
+  bool waits_ = false;      // somebody does, on wait_fd()
+  bool has_waited_ = true;  // and what he waited for is to be looked at
 };
 
 }  // namespace fairlead::soft::local

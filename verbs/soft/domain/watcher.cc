@@ -92,7 +92,6 @@ void Watcher::run() noexcept {
       ::sched_yield();  // who sends what is waited for may need this core
     }
     const DomainLock lock(domain_);
-    domain_.end_wait();
     domain_.set_watcher_sleep(0);
   }
 }

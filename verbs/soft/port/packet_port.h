@@ -91,12 +91,11 @@ class PacketPort {
   virtual void end_loans() noexcept {}
   virtual void map([[maybe_unused]] const void* start, [[maybe_unused]] std::size_t bytes) noexcept {}
   virtual void unmap([[maybe_unused]] const void* start, [[maybe_unused]] std::size_t bytes) noexcept {}
-  /// Becomes readable when rx_burst may have something, after prepare_to_wait(); -1 where there is nothing to wait on.
+  /// Becomes readable when rx_burst may have something, after on_wait(true); -1 where there is nothing to wait on.
   [[nodiscard]] virtual int wait_fd() const noexcept = 0;
-  /// Somebody is about to wait on wait_fd(). False: rx_burst has something already.
-  [[nodiscard]] virtual bool prepare_to_wait() noexcept { return true; }
-  /// After it: they wait no more, whatever came of it.
-  virtual void end_wait() noexcept {}
+  /// Somebody is about to wait on wait_fd() (`begins`); false: rx_burst has something already. Or he does so no more,
+  /// whatever came of it.
+  virtual bool on_wait(bool begins) noexcept { return begins; }
   /// When rx_burst may have something although wait_fd() stays silent (a decorator that delays); 0: never.
   [[nodiscard]] virtual Nanos next_event() const noexcept { return 0; }
 

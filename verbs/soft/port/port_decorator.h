@@ -37,8 +37,7 @@ class PortDecorator : public PacketPort {
   void map(const void* start, std::size_t bytes) noexcept override { inner_->map(start, bytes); }
   void unmap(const void* start, std::size_t bytes) noexcept override { inner_->unmap(start, bytes); }
   [[nodiscard]] int wait_fd() const noexcept override { return inner_->wait_fd(); }
-  [[nodiscard]] bool prepare_to_wait() noexcept override { return inner_->prepare_to_wait(); }
-  void end_wait() noexcept override { inner_->end_wait(); }
+  bool on_wait(bool begins) noexcept override { return inner_->on_wait(begins); }
   [[nodiscard]] Nanos next_event() const noexcept override { return inner_->next_event(); }
 
  protected:

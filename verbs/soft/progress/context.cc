@@ -34,14 +34,16 @@ void ProgressContext::set_deadline(Nanos at) noexcept {
 std::optional<std::vector<int>> ProgressContext::prepare_to_wait() {
   std::vector<int> fds;
   for (const auto& slot : ports_) {
-    if (!slot->port->prepare_to_wait()) return std::nullopt;
+    if (!slot->port->on_wait(true)) return std::nullopt;
     if (const int fd = slot->port->wait_fd(); fd >= 0) fds.push_back(fd);
   }
   return fds;
 }
 
-void ProgressContext::end_wait() noexcept {
-  for (const auto& slot : ports_) slot->port->end_wait();
+void ProgressContext::set_watcher_sleep(Nanos until) noexcept {
+  watcher_sleeps_until_ = until;
+  if (until != 0) return;
+  for (const auto& slot : ports_) slot->port->on_wait(false);
 }
 
 PortSlot& ProgressContext::keep_port(std::unique_ptr<PacketPort> port) {

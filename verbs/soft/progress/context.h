@@ -60,15 +60,13 @@ class ProgressContext {
   /// There must be a progress() at this time.
   void set_deadline(Nanos at) noexcept;
   /// The watcher sleeps until then (0: it does not sleep); an earlier deadline raises the alarm.
-  void set_watcher_sleep(Nanos until) noexcept { watcher_sleeps_until_ = until; }
+  void set_watcher_sleep(Nanos until) noexcept;
   /// Makes a sleeping watcher look at the ports again.
   void wake_watcher() noexcept {
     if (alarm_) alarm_();
   }
   /// What is to be waited on now, for packets; nothing: some have come already.
   [[nodiscard]] std::optional<std::vector<int>> prepare_to_wait();
-  /// After it, whether it came to waiting or not.
-  void end_wait() noexcept;
 
   /// The port of an address; null where there is none.
   [[nodiscard]] PortSlot* find_port(const Gid& address) noexcept;

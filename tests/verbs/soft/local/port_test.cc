@@ -181,18 +181,18 @@ TEST(LocalPort, WhoSleepsIsWoken) {
   a.send(b);
   EXPECT_EQ(b.await(a), 0U);
   for (std::uint32_t i = 1; i < 20; ++i) {
-    ASSERT_TRUE(b.port->prepare_to_wait());
+    ASSERT_TRUE(b.port->on_wait(true));
     pollfd waits{b.port->wait_fd(), POLLIN, 0};
     ASSERT_EQ(::poll(&waits, 1, 0), 0) << i;
     a.send(b);
     ASSERT_EQ(::poll(&waits, 1, 20'000), 1);
-    b.port->end_wait();
+    b.port->on_wait(false);
     ASSERT_EQ(b.await(a), i);
     a.send(b);
     ASSERT_EQ(b.await(a), ++i);
   }
   a.send(b);
-  EXPECT_FALSE(b.port->prepare_to_wait()) << "something is there";
+  EXPECT_FALSE(b.port->on_wait(true)) << "something is there";
 }
 
 // Another process with a port of its own, which does `what` with it.
@@ -296,14 +296,14 @@ TEST(LocalPort, AWaiterIsWokenThoughOthersPoll) {
     pollfd waits{b.port->wait_fd(), POLLIN, 0};
     return ::poll(&waits, 1, 0) == 1;
   };
-  EXPECT_TRUE(b.port->prepare_to_wait());
+  EXPECT_TRUE(b.port->on_wait(true));
   a.send(b);
   for (int i = 0; i < 1000; ++i) b.port->rx_burst(packets, steady_clock().now() + i * kMillisecond);
   EXPECT_TRUE(readable()) << "somebody who waited has to meet a";
-  b.port->end_wait();
+  b.port->on_wait(false);
   EXPECT_EQ(b.await(a), 0U);
   b.send(a);
-  EXPECT_TRUE(b.port->prepare_to_wait());
+  EXPECT_TRUE(b.port->on_wait(true));
   a.send(b);
   EXPECT_EQ(b.await(a), 1U) << "by another than who waits";
   EXPECT_TRUE(readable());

@@ -65,7 +65,7 @@ class FramePort final : public PacketPort {
   [[nodiscard]] int wait_fd() const noexcept override {
     return lane_ ? -1 : device_->wait_fd();  // other lanes wake nobody
   }
-  [[nodiscard]] bool prepare_to_wait() noexcept override { return device_->prepare_to_wait(); }
+  bool on_wait(bool begins) noexcept override { return !begins || device_->prepare_to_wait(); }
   [[nodiscard]] Nanos next_event() const noexcept override;
 
  private:

@@ -175,19 +175,15 @@ std::size_t LocalPort::rx_burst(std::span<RxPacket> packets, Nanos now) noexcept
   return count;
 }
 
-bool LocalPort::prepare_to_wait() noexcept {
-  if (!is_mine()) return inner_->prepare_to_wait();
-  waits_ = true;
-  has_waited_ = false;  // what is to be looked at now wakes him at once
+bool LocalPort::on_wait(bool begins) noexcept {
+  if (!is_mine()) return inner_->on_wait(begins);
+  waits_ = begins;
+  has_waited_ = !begins;  // what is to be looked at when he begins wakes him at once
+  const bool sockets = inner_->on_wait(begins);
+  if (!begins) return sockets;
   for (const auto& link : links_) link->sleep();
   const bool ready = std::ranges::any_of(links_, [](const auto& link) { return link->ready(); });
-  return !ready && !inner_has_more_ && inner_->prepare_to_wait();
-}
-
-void LocalPort::end_wait() noexcept {
-  waits_ = false;
-  has_waited_ = true;
-  inner_->end_wait();
+  return sockets && !ready && !inner_has_more_;
 }
 
 Nanos LocalPort::next_event() const noexcept {

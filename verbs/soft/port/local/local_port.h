@@ -33,8 +33,7 @@ class LocalPort final : public PortDecorator {
   void count_in(Counters& counters) noexcept override;
   [[nodiscard]] std::uint64_t refused() const noexcept override { return inner_->refused() + lost_; }
   [[nodiscard]] int wait_fd() const noexcept override { return events_.get(); }
-  [[nodiscard]] bool prepare_to_wait() noexcept override;
-  void end_wait() noexcept override;
+  bool on_wait(bool begins) noexcept override;
   [[nodiscard]] Nanos next_event() const noexcept override;
 
  private:

@@ -298,7 +298,7 @@ TEST(LocalPort, AWaiterIsWokenThoughOthersPoll) {
   };
   EXPECT_TRUE(b.port->on_wait(true));
   a.send(b);
-  for (int i = 0; i < 1000; ++i) b.port->rx_burst(packets, steady_clock().now() + i * kMillisecond);
+  for (Nanos i = 0; i < 1000; ++i) b.port->rx_burst(packets, steady_clock().now() + i * kMillisecond);
   EXPECT_TRUE(readable()) << "somebody who waited has to meet a";
   b.port->on_wait(false);
   EXPECT_EQ(b.await(a), 0U);

@@ -154,9 +154,11 @@ void ClientSession::drain() noexcept {
   const std::unique_lock lock(mutex_, std::try_to_lock);
   if (!lock.owns_lock() || reading_) return;
   bool any = false;
-  for (Event event; (event = peer_.next_event()).kind != Event::Kind::kNone; any = true) {
+  while (!has_ended()) {
+    const Event event = peer_.next_event();
+    if (event.kind == Event::Kind::kNone && event.status.ok()) break;
     handle(event);
-    if (has_ended()) return;
+    any = true;
   }
   if (any && sleeping_ != 0) news_.notify_all();
 }

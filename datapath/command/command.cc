@@ -231,7 +231,10 @@ Result<Channel> Session::open_channel(const ChannelOptions& options) {
 
 Handle Session::new_handle() noexcept { return {of(session_)->new_handle()}; }
 const Limits& Session::limits() const noexcept { return of(session_)->limits(); }
-Status Session::status() const { return of(session_)->status(); }
+Status Session::status() const {
+  of(session_)->drain();  // who asks now and then, and does nothing else, hears of the end too
+  return of(session_)->status();
+}
 Peer Session::peer() const { return of(session_)->peer(); }
 void Session::close() noexcept { of(session_)->close(); }
 

@@ -64,6 +64,7 @@ def test_a_cancelled_await_leaves_the_transfer(pair):
         await asyncio.sleep(0)
         task.cancel()
         await transfer
+        await asyncio.gather(task, return_exceptions=True)
         assert bytes(memory) == b"12345678"
         assert not pair.peer._waits._waiters
 

@@ -69,8 +69,8 @@ void find_link(SideFacts& side, std::string_view packet_io) {
     side.link = interface;
     return;
   }
-  const bool crosses_memory = is_soft(side) && side.device.find(kMemory) != std::string::npos;
-  if (crosses_memory && interface_with(side.remote)) {
+  const bool sockets_alone = !is_soft(side) || option_of(packet_io, ",local=") == "sockets";
+  if (!sockets_alone && interface_with(side.remote)) {  // softroce's packets within one host cross memory
     side.link = kMemory;
     return;
   }

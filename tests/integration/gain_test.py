@@ -193,6 +193,7 @@ class Gain(Case):
                          [(link, nodes) for link in (None, 10, 100) for nodes in (1, 2, 3, 4, 8)])
         self.assertEqual([each["link_gbps"] for each in document["twice_from"]], [None, 10, 100])
         self.assertTrue(document["verified"])
+        self.assertIn("memory of this host", {term["candidate"] for term in document["terms"] if not term["equal"]})
         self.assertIn("claimed elsewhere: 2 (", output)
         self.assertIn("Predicted efficiency, not measured", output)
 

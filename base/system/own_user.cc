@@ -46,6 +46,13 @@ std::vector<std::string> candidates() {
 
 bool is_own_user(uid_t user) noexcept { return user == ::geteuid() && !is_overflow(user); }
 
+ucred peer_of(int socket) noexcept {
+  ucred peer{};
+  socklen_t size = sizeof peer;
+  if (::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0) peer = {.pid = 0, .uid = ~uid_t{0}, .gid = 0};
+  return peer;
+}
+
 Status make_own_directory(const std::string& path) {
   struct stat info{};
   if ((::mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) || ::lstat(path.c_str(), &info) != 0) {

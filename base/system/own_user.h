@@ -4,6 +4,7 @@
 // Threads: stateless.
 #pragma once
 
+#include <sys/socket.h>
 #include <sys/types.h>
 
 #include <string>
@@ -15,6 +16,9 @@ namespace fairlead {
 /// Whether the system's word for a user is this process's own. In a user namespace the overflow id stands for everybody
 /// who has no id there, so it is nobody's.
 [[nodiscard]] bool is_own_user(uid_t user) noexcept;
+
+/// Who made the other end of a Unix socket, as the kernel says; of no user and no process where it does not.
+[[nodiscard]] ucred peer_of(int socket) noexcept;
 
 /// Makes the directory with mode 0700 if it is not there; in any case it is this user's, no link, and closed to others.
 /// Errors name the directory, the user that has it, and the remedy.

@@ -54,16 +54,14 @@ Status failure(const std::string& path, std::string_view doing, int error) {
 }  // namespace
 
 Result<PeerProcess> peer_process(int socket) {
-  ucred who{};
-  socklen_t size = sizeof who;
-  if (::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &who, &size) != 0) who.uid = static_cast<uid_t>(-1);
+  const ucred who = peer_of(socket);
   if (!is_own_user(who.uid)) {
     return {Code::kPermissionDenied,
             fmt::format("process {} of uid {} cannot share memory with uid {}", who.pid, who.uid, ::geteuid())};
   }
   PeerProcess process{.id = who.pid, .life = {}};
   int life = -1;
-  size = sizeof life;
+  socklen_t size = sizeof life;
   if (::getsockopt(socket, SOL_SOCKET, kPeerPidfd, &life, &size) != 0) {
     // Of whoever has the id now: that it is the one that said so is shown later (Greeting::own).
     life = who.pid > 0 ? static_cast<int>(::syscall(SYS_pidfd_open, who.pid, 0)) : -1;

@@ -20,12 +20,6 @@ constexpr std::byte kVersion{1};
 constexpr std::size_t kPlaceAt = 5, kGidAt = 8;
 constexpr int kBacklog = 64;
 
-bool of_own_user(int socket) noexcept {
-  ucred who{};
-  socklen_t size = sizeof who;
-  return ::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &who, &size) == 0 && is_own_user(who.uid);
-}
-
 std::optional<sockaddr_un> address_of(const std::string& name) noexcept {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
@@ -89,13 +83,13 @@ PrivateFd dial(const std::string& name) noexcept {
   const auto address = address_of(name);
   if (!socket || !address) return {};
   if (::connect(socket.get(), reinterpret_cast<const sockaddr*>(&*address), sizeof *address) != 0) return {};
-  return of_own_user(socket.get()) ? PrivateFd(std::move(socket)) : PrivateFd();
+  return is_own_user(peer_of(socket.get()).uid) ? PrivateFd(std::move(socket)) : PrivateFd();
 }
 
 PrivateFd accept_from(int listener, bool& more) noexcept {
   UniqueFd socket(::accept4(listener, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
   more = socket.valid();
-  if (!socket || !of_own_user(socket.get())) return {};
+  if (!socket || !is_own_user(peer_of(socket.get()).uid)) return {};
   return PrivateFd(std::move(socket));
 }
 

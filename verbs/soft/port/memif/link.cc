@@ -57,9 +57,8 @@ Status no_descriptors() {
 
 // Empty, or why its other end is none for us.
 std::string refuse_user(int socket) {
-  ucred who{};
-  socklen_t size = sizeof who;
-  if (::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &who, &size) != 0) return "the system does not say whose it is";
+  const ucred who = peer_of(socket);
+  if (who.uid == ~uid_t{0}) return "the system does not say whose it is";
   if (is_own_user(who.uid)) return {};
   return fmt::format("it is of uid {}, and only processes of uid {} are let in", who.uid, ::geteuid());
 }

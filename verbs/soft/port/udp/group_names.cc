@@ -37,13 +37,6 @@ constexpr long kFirstAddressLock = 1 << 16;
 constexpr const char* kServiceName = "service-";
 constexpr std::size_t kMostServices = 512;  // each takes two steps of a program that the system limits to 4,096
 
-ucred peer_of(int connection) noexcept {
-  ucred peer{};
-  socklen_t size = sizeof(peer);
-  if (::getsockopt(connection, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0) peer.uid = ~uid_t{0};
-  return peer;
-}
-
 // Of processes that could have the same addresses, and of no others that live.
 std::uint64_t network_namespace() noexcept {
   std::uint64_t cookie = 0;

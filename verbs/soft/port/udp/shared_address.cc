@@ -15,6 +15,7 @@
 #include <cstring>
 #include <random>
 
+#include "base/system/own_user.h"
 #include "verbs/soft/port/udp/udp_socket.h"
 #include "verbs/soft/wire/headers.h"
 
@@ -122,9 +123,9 @@ Result<std::vector<PrivateFd>> sockets_of(const Highest& highest, const Gid& add
   if (!all) return all.error();
   for (const PrivateFd& socket : *all) {
     if (!belongs_to_group(socket.get(), address)) {
-      return {Code::kPermissionDenied, fmt::format("softroce: what process {} shares is no socket for {}:{}; end it",
-                                                   option<ucred>(highest.connection.get(), SOL_SOCKET, SO_PEERCRED).pid,
-                                                   to_string(address), kRoceUdpPort)};
+      return {Code::kPermissionDenied,
+              fmt::format("softroce: what process {} shares is no socket for {}:{}; end it",
+                          peer_of(highest.connection.get()).pid, to_string(address), kRoceUdpPort)};
     }
   }
   return std::move(*all);

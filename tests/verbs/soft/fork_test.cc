@@ -120,8 +120,10 @@ TEST(ProcessLimits, TooFewDescriptorsAreAnErrorAndNothingLeaks) {
               const std::size_t before = open_descriptors();
               rlimit limit{};
               ::getrlimit(RLIMIT_NOFILE, &limit);
+              constexpr rlim_t kEnough = 64;
+              rlim_t refused = 0;
               bool opened = false;
-              for (rlim_t spare = 0; spare < 12; ++spare) {
+              for (rlim_t spare = 0; spare < kEnough && !opened; ++spare) {
                 const rlimit tight{before - 1 + spare, limit.rlim_max};
                 ::setrlimit(RLIMIT_NOFILE, &tight);
                 errno = 0;
@@ -133,11 +135,12 @@ TEST(ProcessLimits, TooFewDescriptorsAreAnErrorAndNothingLeaks) {
                 if (context == nullptr && error != EMFILE) return 2;
                 if (context != nullptr && channel == nullptr && channel_error != EMFILE) return 3;
                 opened = channel != nullptr;
+                refused += opened ? 0 : 1;
                 if (channel != nullptr) api().destroy_comp_channel(channel);
                 if (context != nullptr && api().close_device(context) != 0) return 4;
                 if (open_descriptors() != before) return 5;
               }
-              return opened ? 0 : 6;
+              return opened && refused > 0 ? 0 : 6;
             }),
             0);
 }

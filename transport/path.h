@@ -11,6 +11,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <span>
 #include <string>
@@ -102,6 +103,9 @@ class Path {
   [[nodiscard]] virtual std::string local_description() const = 0;
   /// Starts (or, passive, completes) the connection. `peer` comes from the network: anything in it may be wrong.
   virtual Status connect(std::string_view peer) = 0;
+  /// Once connect() went well: the most bytes of a message that the peer's end takes. The device's limit holds beside
+  /// it.
+  [[nodiscard]] virtual std::uint32_t max_message() const noexcept { return std::numeric_limits<std::uint32_t>::max(); }
   /// Posts requests in order and rings one doorbell; returns how many were taken. Fewer than given: the path is full
   /// (post the rest after completions) or not ready or down.
   virtual std::size_t post(std::span<const WorkRequest> requests) noexcept = 0;

@@ -66,8 +66,9 @@ class Transports {
   std::vector<TransportStats> closed_;  // guarded by it, as the next
   std::vector<Coming> coming_;
   std::vector<OpenTransport> open_;
-  std::array<std::byte, 2 * kProbeBytes> probe_memory_{};  // the target of peers' probes, the source of ours
-  std::vector<Registration> probe_registrations_;          // by transport
+  // The target of peers' probes, the source of ours. Whole pages: QEMU's pvrdma registers no others.
+  alignas(4096) std::array<std::byte, 2 * kProbeBytes> probe_memory_{};
+  std::vector<Registration> probe_registrations_;  // by transport
 };
 
 }  // namespace fairlead::datapath

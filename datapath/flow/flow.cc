@@ -107,7 +107,7 @@ void Flow::pump_first() {
   const bool spreads = has_rails();
   while (PathSlot* slot = paths_.in_use()) {
     // No more than the path takes: what it refuses was built in vain.
-    const std::size_t room = slot->in_flight.room(slot->can->max_outstanding);
+    const std::size_t room = slot->in_flight.room(slot->can.max_outstanding);
     Outbox::Way way = way_of(*slot);
     if (spreads) {
       way.stripe = stripe_;
@@ -124,7 +124,7 @@ void Flow::pump_first() {
 
 Outbox::Way Flow::way_of(const PathSlot& slot) const noexcept {
   Outbox::Way way;
-  way.can = slot.can;
+  way.can = &slot.can;
   way.domain = slot.domain;
   way.transport = slot.transport;
   way.peer_transport = slot.peer_transport;
@@ -150,7 +150,7 @@ bool Flow::send_path_message(const PathMessage& message, PostedRequest::Use use)
 void Flow::pump_staged() {
   PathSlot* slot = paths_.open();
   if (slot == nullptr) return;
-  staged_target_.pump(user_.seen_by_peer(), slot->can->max_message, [this](const PathMessage& message) {
+  staged_target_.pump(user_.seen_by_peer(), slot->can.max_message, [this](const PathMessage& message) {
     return send_path_message(message, PostedRequest::Use::kStagedOperation);
   });
 }
@@ -275,7 +275,7 @@ void Flow::handle_atomic(const PathMessage& message) {
     legal = outbox_.take_outcome(message, why);
   } else if (const auto outcome = atomics::carry_out(message, user_.seen_by_peer(), why)) {
     counters_.atomics_served.add(outcome->code == Code::kOk ? 1 : 0);
-    legal = outbox_.say(message.total, *outcome, paths_.slot()->can->max_outstanding);
+    legal = outbox_.say(message.total, *outcome, paths_.slot()->can.max_outstanding);
     if (!legal) why = fmt::format("atomic {} with more outcomes not taken than it may wait for", message.total);
   }
   if (!legal) user_.fail({Code::kDataLoss, fmt::format("{} sent {}", user_.who(), why)});

@@ -96,7 +96,7 @@ void Flow::pump_rail(Rail& rail) {
     way.stripe = stripe_;
     way.share = std::min(rail.share().room(), stripe_);
     if (way.share == 0) return;
-    const std::size_t room = slot->in_flight.room(slot->can->max_outstanding);
+    const std::size_t room = slot->in_flight.room(slot->can.max_outstanding);
     const std::span<const WorkRequest> requests = outbox_.build(way, room, slot->in_flight.next_id());
     if (requests.empty()) return;
     const std::size_t accepted = slot->path->post(requests);

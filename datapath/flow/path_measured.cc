@@ -83,7 +83,7 @@ void PathSet::begin_measuring(PathSlot& slot) {
 /// Posts what is to be posted now.
 void PathSet::measure(PathSlot& slot) {
   while (const std::uint64_t bytes = slot.measurement->next()) {
-    if (slot.in_flight.room(slot.can->max_outstanding) <= 1) return;
+    if (slot.in_flight.room(slot.can.max_outstanding) <= 1) return;
     LocalSegment source = probe_source_of(slot);
     source.length = std::min<std::uint64_t>(source.length, bytes);
     const WorkRequest request{

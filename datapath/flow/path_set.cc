@@ -104,7 +104,7 @@ Result<std::unique_ptr<PathSlot>> PathSet::open_path(std::size_t transport, std:
   if (!path) return path.error();
   auto slot = std::make_unique<PathSlot>();
   slot->path = std::move(*path);
-  slot->can = &open.device->capabilities();
+  slot->can = open.device->capabilities();
   slot->domain = *domain;
   slot->transport = transport;
   slot->peer_transport = peer_transport;
@@ -207,7 +207,8 @@ void PathSet::handle_answer(const control::PathAnswer& answer) {
                          ? slot->path->connect(answer.description)
                          : Status(Code::kDataLoss, fmt::format("a path description of {} bytes (limit {})",
                                                                answer.description.size(), kMaxDescription));
-  if (!connected.ok()) candidate_failed(*slot, connected.code(), connected.message());
+  if (!connected.ok()) return candidate_failed(*slot, connected.code(), connected.message());
+  slot->can.max_message = std::min(slot->can.max_message, slot->path->max_message());
 }
 
 /// A path that was never used does not work: say so, and try the next best (active) or wait for it (passive).
@@ -287,6 +288,7 @@ void PathSet::handle_offer(const control::PathOffer& offer) {
   if (Status connected = slot.path->connect(offer.description); !connected.ok()) {
     return candidate_failed(slot, connected.code(), connected.message());
   }
+  slot.can.max_message = std::min(slot.can.max_message, slot.path->max_message());
   user_.send_frame(control::PathAnswer{.epoch = slot.epoch,
                                        .description = slot.path->local_description(),
                                        .probe = probe_of(slot),
@@ -305,7 +307,7 @@ void PathSet::prove(PathSlot& slot) {
   const OpenTransport& transport = host_.transports()[slot.transport];
   LocalSegment source = probe_source_of(slot);
   const bool large = slot.peer_probe_bytes != 0;
-  const std::size_t most_message = std::max<std::size_t>(slot.can->max_message, kPathHeaderBytes) - kPathHeaderBytes;
+  const std::size_t most_message = std::max<std::size_t>(slot.can.max_message, kPathHeaderBytes) - kPathHeaderBytes;
   const std::size_t said = large ? std::min({source.length, most_message, kProofBytes}) : 0;
   source.length = std::min({source.length, large ? kProofBytes : kOldProofBytes,
                             std::max<std::size_t>(slot.peer_probe_bytes, kOldProofBytes)});

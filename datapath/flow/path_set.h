@@ -43,7 +43,7 @@ inline constexpr std::uint64_t kProbeId = 0;
 struct PathSlot {
   std::unique_ptr<Path> path;
   PathState state = PathState::kNone;
-  const Capabilities* can = nullptr;
+  Capabilities can;                // the device's, as far as the peer's end goes along
   DomainBook* domain = nullptr;    // whose memory it uses and gives; null: the device's own
   InFlight in_flight;              // all but the probe
   std::size_t transport = 0;       // ours

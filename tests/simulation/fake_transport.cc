@@ -151,13 +151,8 @@ Status FakePath::connect(std::string_view peer) {
   peer_name_ = peer;
   FakePath* const other = this->peer();
   if (other == nullptr) return {};
-  if (const auto theirs = other->transport_.habits_.can.max_message, ours = transport_.habits_.can.max_message;
-      theirs < ours) {  // as verbs does
-    return {Code::kInvalidArgument,
-            fmt::format("the peer's message buffers hold {} bytes, ours {}: set message_bytes alike on both sides",
-                        theirs, ours)};
-  }
-  if (other->peer_name_ != name_) return {};  // its turn comes
+  peer_max_message_ = other->transport_.habits_.can.max_message;  // as verbs does
+  if (other->peer_name_ != name_) return {};                      // its turn comes
   if (transport_.habits_.swallows == Habits::Swallows::kConnections) return {};
   for (FakePath* each : {this, other}) {
     world_.in(microseconds(10 + world_.below(300)), [each, alive = each->alive_] {
@@ -232,7 +227,7 @@ std::size_t FakePath::post(std::span<const datapath::WorkRequest> requests) noex
       for (const datapath::LocalSegment& segment : request.local) {
         operation.bytes.insert(operation.bytes.end(), segment.data, segment.data + segment.length);
       }
-      if (operation.bytes.size() > transport_.habits_.can.max_message) break;
+      if (operation.bytes.size() > std::min(transport_.habits_.can.max_message, peer_max_message_)) break;
     } else {
       operation.local.assign(request.local.begin(), request.local.end());
       for (const datapath::LocalSegment& segment : request.local) {

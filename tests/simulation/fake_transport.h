@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <limits>
 #include <map>
 #include <memory>
 #include <optional>
@@ -127,6 +128,7 @@ class FakePath : public datapath::Path {
   void close() noexcept override;
   bool drained() const noexcept override { return outstanding_.empty() && reports_.empty(); }
   std::string describe() const override { return name_; }
+  std::uint32_t max_message() const noexcept override { return peer_max_message_; }
 
   // For who makes trouble.
   /// Nothing passes any more. This end learns of it after `notice`; none: never by itself.
@@ -198,6 +200,7 @@ class FakePath : public datapath::Path {
   const std::string name_;
   const datapath::PathRole role_;
   std::string peer_name_;
+  std::uint32_t peer_max_message_ = std::numeric_limits<std::uint32_t>::max();
   bool ready_ = false, closed_ = false, down_ = false, told_down_ = false, cut_ = false;
   Clock::time_point stalled_until_{};
   Clock::time_point chains_[kChains]{};

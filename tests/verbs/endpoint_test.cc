@@ -52,15 +52,35 @@ TEST(Device, DepthsAreCutToTheDevice) {
   EXPECT_EQ(pair.qp().cap.max_recv_wr, 32U);
 }
 
+TEST(Device, MessagesAreCutToTheDevice) {
+  RecordingVerbs::Features features;
+  features.max_msg_sz = 1024;
+  VerbsConfig config;
+  config.message_bytes = 4096;
+  FakePair pair(features, config);
+  EXPECT_EQ(pair.near.device->capabilities().max_message, 1024U - kMessageHeaderBytes);
+  FakeEnd small(features, small_config());
+  small.verbs->features().max_msg_sz = 32;
+  EXPECT_NE(small.open().error().message().find("fake0 has messages of at most 32 bytes"), std::string::npos);
+}
+
+// As QEMU's pvrdma, which cannot be written to or read from.
+TEST(Device, WithoutRemoteKeysNothingIsOneSided) {
+  RecordingVerbs::Features features;
+  features.one_key = true;
+  FakePair pair(features, small_config());
+  EXPECT_FALSE(pair.near.device->capabilities().one_sided);
+  EXPECT_FALSE(pair.near.device->capabilities().write_notifies);
+}
+
 TEST(Device, OpenRefusesBadSettings) {
   RecordingVerbs::Features features;
-  features.max_msg_sz = 65536;
   FakeEnd end(features, small_config());
   const std::pair<void (*)(VerbsConfig&), const char*> cases[] = {
       {[](VerbsConfig& c) { c.port = 2; }, "fake0 has no port 2: legal are 1..1"},
       {[](VerbsConfig& c) { c.gid_index = 9; }, "GID index 9 of fake0 port 1 is empty; used indices: 1"},
-      {[](VerbsConfig& c) { c.message_bytes = 8; }, "message_bytes is 8; legal for fake0 are 64..65536"},
-      {[](VerbsConfig& c) { c.message_bytes = 65537; }, "message_bytes is 65537"},
+      {[](VerbsConfig& c) { c.message_bytes = 8; }, "message_bytes is 8; legal are 64..1073741824"},
+      {[](VerbsConfig& c) { c.message_bytes = (1U << 30) + 1; }, "message_bytes is 1073741825"},
       {[](VerbsConfig& c) { c.send_depth = 0; }, "each must be at least 1"}};
   for (const auto& [break_it, reason] : cases) {
     end.config = small_config();
@@ -131,10 +151,9 @@ TEST(Endpoint, ConnectRefusesWhatCannotWork) {
   peer.gid = *parse_address("fe80::1");
   EXPECT_NE(path.connect(serialize(peer)).message().find("set gid_index on one side"), std::string::npos);
   peer.gid = *parse_address("127.0.0.3");
-  peer.message_bytes = 64;
-  EXPECT_NE(path.connect(serialize(peer)).message().find("set message_bytes alike"), std::string::npos);
-  peer.message_bytes = 128;
+  peer.message_bytes = 64;  // less than ours
   EXPECT_TRUE(path.connect(serialize(peer)).ok());
+  EXPECT_EQ(path.max_message(), 64U - kMessageHeaderBytes);
   EXPECT_EQ(path.connect(serialize(peer)).code(), Code::kInvalidArgument) << "twice";
 }
 

@@ -123,6 +123,7 @@ struct Table {
     mr->addr = address;
     mr->length = length;
     mr->lkey = mr->rkey = next_number();
+    if (owner.features_.one_key) mr->rkey = ~std::uint32_t{0};
     owner.access_[mr->lkey] = access;
     return (owner.regions_[mr->lkey] = std::move(mr)).get();
   }

@@ -8,11 +8,13 @@
 #include <cstring>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "base/size_text.h"
 #include "base/system/cgroup.h"
 #include "base/system/process_limits.h"
 #include "fairlead/log.h"
+#include "verbs/provider/objects.h"
 
 namespace fairlead::verbs {
 namespace {
@@ -119,6 +121,14 @@ Result<ibv_mr*> register_user_memory(const VerbsApi& api, ibv_pd* pd, std::strin
   if (region || write_needed || region.error().code() != Code::kPermissionDenied) return region;
   log(LogLevel::kDebug, fmt::format("{}; registering it without local write", region.error().message()));
   return register_memory(api, pd, device, bytes, flags & ~IBV_ACCESS_LOCAL_WRITE, limits);
+}
+
+bool has_remote_keys(const VerbsApi& api, ibv_pd* pd) {
+  constexpr int kFlags = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE;
+  std::vector<std::byte> memory(64);
+  const MemoryRegion first(api, api.reg_mr(pd, memory.data(), memory.size(), kFlags));
+  const MemoryRegion second(api, api.reg_mr(pd, memory.data(), memory.size(), kFlags));
+  return !first || !second || first->rkey != second->rkey;
 }
 
 }  // namespace fairlead::verbs

@@ -35,6 +35,10 @@ Result<ibv_mr*> register_memory(const VerbsApi& api, ibv_pd* pd, std::string_vie
 Result<ibv_mr*> register_user_memory(const VerbsApi& api, ibv_pd* pd, std::string_view device,
                                      std::span<std::byte> bytes, Access access, const RegionLimits& limits = {});
 
+/// Whether remote keys of the device mean something: two regions have two. Of QEMU's emulated PVRDMA (7.2) all have the
+/// same, and no peer can write or read by them. True where it cannot be tried.
+[[nodiscard]] bool has_remote_keys(const VerbsApi& api, ibv_pd* pd);
+
 /// Which limit forbids a registration of `bytes` that nobody has asked the device for yet: max_mr_size, max_mr, or
 /// RLIMIT_MEMLOCK. Control groups' memory is not looked at: what is registered may have been charged to another. Empty:
 /// nothing speaks against it.

@@ -23,8 +23,12 @@ Result<std::size_t> CompletionQueues::reserve(std::uint32_t entries) {
                               "send_depth or receive_depth",
                               entries, max_cqe_));
   }
-  const std::uint32_t wanted = std::min(max_cqe_, std::max(entries, kUsualEntries));
+  std::uint32_t wanted = std::min(max_cqe_, std::max(entries, kUsualEntries));
   ibv_cq* cq = api_.create_cq(context_, static_cast<int>(wanted), nullptr, channel_, 0);
+  if (cq == nullptr && wanted > entries) {  // less than it says it can, or memory is short: what is needed will do
+    wanted = entries;
+    cq = api_.create_cq(context_, static_cast<int>(wanted), nullptr, channel_, 0);
+  }
   if (cq == nullptr) {
     return Status(Code::kResourceExhausted, fmt::format("cannot create completion queue {} with {} entries: {}",
                                                         queues_.size() + 1, wanted, std::strerror(errno)));

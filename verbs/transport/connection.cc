@@ -59,11 +59,6 @@ Status Connection::check_peer(const PathDescription& theirs) const {
     return {Code::kUnavailable, fmt::format("{}: no packet goes between our GID {} and the peer's {}", shared_.device,
                                             gid.to_string(), theirs.gid.to_string())};
   }
-  if (theirs.message_bytes < ours_.message_bytes) {
-    return {Code::kInvalidArgument,
-            fmt::format("the peer's message buffers hold {} bytes, ours {}: set message_bytes alike on both sides",
-                        theirs.message_bytes, ours_.message_bytes)};
-  }
   return {};
 }
 

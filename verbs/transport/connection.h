@@ -74,6 +74,8 @@ class Connection {
   void close() noexcept;
   [[nodiscard]] bool drained() const noexcept;
   [[nodiscard]] std::string describe() const;
+  /// What the peer's buffers hold beside a header.
+  [[nodiscard]] std::uint32_t max_message() const noexcept { return theirs_.message_bytes - kMessageHeaderBytes; }
   /// The handle is gone: report nothing more, let go of the queue pair.
   void release() noexcept;
 

@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "fairlead/log.h"
 #include "transport/check_memory.h"
 #include "verbs/discovery/device_list.h"
 #include "verbs/transport/cuda_memory.h"
@@ -41,6 +42,12 @@ Result<std::unique_ptr<VerbsDevice>> VerbsDevice::open(DeviceSource source, cons
   if (!pd) {
     return Status(Code::kResourceExhausted,
                   fmt::format("{}: cannot allocate a protection domain: {}", source.name, std::strerror(errno)));
+  }
+  if (limits->one_sided && !source.software && !has_remote_keys(api, pd.get())) {
+    limits->one_sided = false;
+    log(LogLevel::kWarning, fmt::format("{} gives all memory the same remote key, which no peer can write or read by: "
+                                        "data goes as messages (staged mode)",
+                                        source.name));
   }
   std::string name = "verbs:" + source.name;
   return std::unique_ptr<VerbsDevice>(new VerbsDevice({.source = std::move(source),

@@ -23,6 +23,7 @@ class VerbsPath final : public datapath::Path {
   }
   void close() noexcept override { connection_->close(); }
   [[nodiscard]] bool drained() const noexcept override { return connection_->drained(); }
+  [[nodiscard]] std::uint32_t max_message() const noexcept override { return connection_->max_message(); }
   [[nodiscard]] std::string describe() const override { return connection_->describe(); }
 
  private:

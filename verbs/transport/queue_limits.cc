@@ -39,14 +39,18 @@ Result<QueueLimits> queue_limits_for(std::string_view device, const VerbsConfig&
   limits.max_wr_bytes = port.max_message_bytes != 0 ? port.max_message_bytes : kUnknownMaxMessage;
   const auto largest_message =
       static_cast<std::uint32_t>(std::min<std::uint64_t>(limits.max_wr_bytes, kMaxMessageBytes));
-  if (config.message_bytes < kMinMessageBytes || config.message_bytes > largest_message) {
-    return Status(Code::kInvalidArgument, fmt::format("message_bytes is {}; legal for {} are {}..{}",
-                                                      config.message_bytes, device, kMinMessageBytes, largest_message));
+  if (largest_message < kMinMessageBytes) {
+    return Status(Code::kUnavailable, fmt::format("{} has messages of at most {} bytes; at least {} are needed", device,
+                                                  largest_message, kMinMessageBytes));
+  }
+  if (config.message_bytes < kMinMessageBytes || config.message_bytes > kMaxMessageBytes) {
+    return Status(Code::kInvalidArgument, fmt::format("message_bytes is {}; legal are {}..{}", config.message_bytes,
+                                                      kMinMessageBytes, kMaxMessageBytes));
   }
   limits.send_depth = cut(device, "send_depth", config.send_depth, max_wr - kControlDepth);
   limits.receive_depth =
       cut(device, "receive_depth", config.receive_depth, std::min(max_wr - kControlDepth, kMaxReceiveDepth));
-  limits.message_bytes = config.message_bytes;
+  limits.message_bytes = cut(device, "message_bytes", config.message_bytes, largest_message);
   limits.max_segments = std::min(static_cast<std::uint32_t>(attr.max_sge), kMaxSegments);
   if (attr.max_sge_rd > 0) {  // 0: the device makes no difference
     limits.max_segments = std::min(limits.max_segments, static_cast<std::uint32_t>(attr.max_sge_rd));

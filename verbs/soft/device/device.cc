@@ -86,6 +86,7 @@ void Device::describe(ibv_device_attr& attr) const noexcept {
   }
   // They are atomic to the host's processor too, but UCX 1.13 takes IBV_ATOMIC_GLOB for none; pci_atomic_caps says it.
   attr.atomic_cap = profile() == Profile::kFull ? IBV_ATOMIC_HCA : IBV_ATOMIC_NONE;
+  attr.max_ah = 1 << 20;  // as many as memory holds; programs take 0 for none
   attr.max_srq = 1 << 16;
   attr.max_srq_wr = kMaxQueuePairWrs;
   attr.max_srq_sge = kMaxSegments;

@@ -3,6 +3,8 @@
 
 #include <array>
 #include <cerrno>
+#include <chrono>
+#include <thread>
 
 #include "harness.h"
 
@@ -173,6 +175,31 @@ TEST(Failure, CloseFlushesEverythingOnce) {
   EXPECT_TRUE(pair.near.log.downs.empty());
   pair.path().close();
   EXPECT_TRUE(pair.path().drained());
+}
+
+// As QEMU's pvrdma.
+TEST(Failure, FromADeviceThatFlushesNothingTheQueuePairIsTaken) {
+  RecordingVerbs::Features features;
+  features.flushes = false;
+  FakePair pair(features, small_config());
+  Writes writes(pair, 10);
+  EXPECT_EQ(pair.path().post(writes.list), 10U);
+  for (int i = 0; i < 3; ++i) pair.near.verbs->step(pair.qp());
+  pair.path().close();
+  drain(pair.near);
+  EXPECT_FALSE(pair.path().drained());
+  EXPECT_NE(pair.near.endpoint->wait_timeout_us(), -1) << "somebody has to look again";
+  const auto begin = std::chrono::steady_clock::now();
+  while (!pair.path().drained() && std::chrono::steady_clock::now() - begin < std::chrono::seconds(60)) {
+    if (!pair.near.poll()) std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  }
+  EXPECT_TRUE(pair.path().drained());
+  EXPECT_GE(std::chrono::steady_clock::now() - begin, std::chrono::milliseconds(900)) << "it may only be slow";
+  ASSERT_EQ(pair.near.log.completions.size(), 10U);
+  for (std::uint64_t i = 0; i < 10; ++i) EXPECT_EQ(pair.near.log.completions[i].id, i);
+  EXPECT_EQ(pair.near.log.completions[9].code, Code::kAborted);
+  drain(pair.near);
+  EXPECT_EQ(pair.near.endpoint->wait_timeout_us(), -1);
 }
 
 TEST(Failure, CloseBeforeConnect) {

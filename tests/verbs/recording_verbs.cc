@@ -441,6 +441,7 @@ void RecordingVerbs::succeed(RecordedQp& qp, std::size_t count) {
 }
 
 void RecordingVerbs::flush(RecordedQp& qp) {
+  if (!features_.flushes) return;
   for (; !qp.sends.empty(); qp.sends.pop_front()) send_completion(qp, qp.sends.front(), IBV_WC_WR_FLUSH_ERR);
   for (; !qp.receives.empty(); qp.receives.pop_front()) {
     ibv_wc entry{};

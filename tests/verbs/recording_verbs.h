@@ -69,6 +69,7 @@ class RecordingVerbs {
     std::vector<GidFacts> gids;  // empty: one loopback GID at index 1
     int reg_mr_errno = 0;        // not 0: registration fails so
     bool read_only = false;      // memory is mapped read-only: local write fails with EFAULT
+    bool flushes = true;         // false: what a queue pair held when it entered ERR never comes back
     bool one_key = false;        // all regions have the same remote key, as QEMU's pvrdma has it
     int post_send_errno = 0;     // not 0: posting fails so
   };

@@ -131,7 +131,15 @@ void Connection::leave(State next) noexcept {
 void Connection::enter_error() noexcept {
   send_.stop();
   if (!move_to_error(shared_.api, parts_.qp.get())) kill(Code::kAborted);
+  left_at_ = steady_clock().now();
+  if (parts_.qp) shared_.leaving.push_back(this);  // once; capacity is reserved when a path is opened
   want_attention();
+}
+
+void Connection::give_up() noexcept {
+  log(LogLevel::kInfo,
+      fmt::format("{}: the device did not give back what was posted; its queue pair goes as it is", describe()));
+  kill(Code::kAborted);
 }
 
 void Connection::drop_qp() noexcept {

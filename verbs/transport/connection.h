@@ -5,7 +5,8 @@
 //
 // The active end sends a credit message as soon as it is connected; the passive end is ready when that has arrived.
 // So the passive end never sends toward a queue pair that cannot receive yet (which would cost a retransmission
-// timeout). Down and closed both put the queue pair into ERR and wait for the flushed work requests.
+// timeout). Down and closed both put the queue pair into ERR and wait for the flushed work requests; from a device that
+// flushes nothing (QEMU's pvrdma) the queue pair is taken away after a second instead, which ends them as well.
 //
 // Owner: the endpoint, by slot; a VerbsPath is the user's handle on it. When the handle goes away during a poll, the
 // connection stays until that poll ends and reports nothing more. Threads: as the endpoint.
@@ -15,6 +16,7 @@
 #include <string>
 #include <vector>
 
+#include "base/clock.h"
 #include "transport/path.h"
 #include "transport/traffic.h"
 #include "verbs/discovery/gid_choice.h"
@@ -41,8 +43,9 @@ struct ConnectionShared {
   datapath::Traffic& traffic;           // the endpoint's, as the next
   AsyncEvents::Reader& events;
   WorkChain chain;
-  std::vector<Connection*> attention;  // connections that advance() has something to do for
-  bool urgent = false;                 // one of them holds up requests or has failed: in this poll, not in the next
+  std::vector<Connection*> attention;     // connections that advance() has something to do for
+  std::vector<Connection*> leaving = {};  // connections in ERR, of which not everything has come back
+  bool urgent = false;                    // one of them holds up requests or has failed: in this poll, not in the next
 };
 
 class Connection {
@@ -91,11 +94,18 @@ class Connection {
 
   /// What it posted is under way.
   [[nodiscard]] bool waits() const noexcept { return alive() && !send_.idle(); }
+  /// Everything has come back, or nobody cares any more.
+  [[nodiscard]] bool has_left() const noexcept { return released_ || !parts_.qp || drained(); }
+  /// So has nothing for so long that nothing will.
+  [[nodiscard]] bool is_stuck(Nanos now) const noexcept { return now - left_at_ > kFlushLimit; }
+  /// Takes the queue pair away, with what it holds.
+  void give_up() noexcept;
   [[nodiscard]] bool released() const noexcept { return released_; }
   [[nodiscard]] std::uint64_t wr_id() const noexcept { return wr_id_; }
   [[nodiscard]] const ibv_qp* qp() const noexcept { return parts_.qp.get(); }
 
  private:
+  static constexpr Nanos kFlushLimit = kSecond;
   enum class State : std::uint8_t { kOpened, kConnecting, kReady, kDown, kClosed };
 
   Status check_peer(const PathDescription& theirs) const;
@@ -130,6 +140,7 @@ class Connection {
   State state_ = State::kOpened;
   bool in_attention_ = false;
   bool released_ = false;
+  Nanos left_at_ = 0;  // when it entered ERR
   bool deaf_ = false;  // the stream of messages is broken: deliver no more
   bool ready_to_report_ = false;
   bool down_to_report_ = false;

@@ -87,6 +87,7 @@ Result<std::uint32_t> VerbsEndpoint::free_slot() {
   }
   slots_.emplace_back();
   shared_.attention.reserve(slots_.size());
+  shared_.leaving.reserve(slots_.size());
   attending_.reserve(slots_.size());
   graveyard_.reserve(slots_.size());
   return static_cast<std::uint32_t>(slots_.size() - 1);
@@ -198,6 +199,7 @@ void VerbsEndpoint::release(Connection& connection) noexcept {
 void VerbsEndpoint::bury() noexcept {
   if (graveyard_.empty()) return;
   std::erase_if(shared_.attention, [](const Connection* connection) { return connection->released(); });
+  std::erase_if(shared_.leaving, [](const Connection* connection) { return connection->released(); });
   graveyard_.clear();
 }
 

@@ -30,13 +30,14 @@ class VerbsEndpoint final : public datapath::Endpoint {
   bool poll() noexcept override;
   bool arm() noexcept override;
   [[nodiscard]] int wait_fd() const noexcept override { return wait_fd_; }
-  [[nodiscard]] int wait_timeout_us() const noexcept override { return -1; }
+  [[nodiscard]] int wait_timeout_us() const noexcept override { return shared_.leaving.empty() ? -1 : kLeavingLook; }
 
   /// A path's handle on the connection is gone, perhaps from inside poll(): so goes the connection, after it.
   void release(Connection& connection) noexcept;
 
  private:
-  static constexpr int kBatch = 32;  // completions taken at a time
+  static constexpr int kBatch = 32;                // completions taken at a time
+  static constexpr int kLeavingLook = 500 * 1000;  // us until somebody looks after the connections that leave
 
   struct Slot {
     std::unique_ptr<Connection> connection;
@@ -64,6 +65,7 @@ class VerbsEndpoint final : public datapath::Endpoint {
   bool device_moved() noexcept;
   [[nodiscard]] bool lingers() noexcept;
   bool attend() noexcept;
+  bool see_off() noexcept;
   /// Takes what the asynchronous event queue holds. Returns whether that was anything.
   bool take_async_events() noexcept;
   void drain_channel() noexcept;

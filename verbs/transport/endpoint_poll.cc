@@ -57,6 +57,19 @@ bool VerbsEndpoint::attend() noexcept {
   return true;
 }
 
+/// Who has been told that it is over, and what has not come back.
+bool VerbsEndpoint::see_off() noexcept {
+  std::erase_if(shared_.leaving, [](const Connection* connection) { return connection->has_left(); });
+  const Nanos now = steady_clock().now();
+  bool happened = false;
+  for (Connection* connection : shared_.leaving) {
+    if (!connection->is_stuck(now)) continue;
+    connection->give_up();
+    happened = true;
+  }
+  return happened;
+}
+
 /// A large operation completes long after its first packet: whoever slept meanwhile would leave each packet to the
 /// device's own thread.
 bool VerbsEndpoint::device_moved() noexcept {
@@ -92,6 +105,7 @@ bool VerbsEndpoint::poll() noexcept {
     polls_since_async_ = 0;
     take_async_events();
   }
+  if (!happened && !shared_.leaving.empty()) happened = see_off();
   if (shared_.urgent) happened |= attend();
   happened |= device_moved();
   moved_ |= happened;

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""softroce and Fairlead against Linux rxe, which Debian's kernel runs in a guest (scripts/vm).
+"""softroce and Fairlead against the RDMA drivers of Debian's kernel in a guest (scripts/vm): Linux rxe, and VMware's.
 
   rxe_test.py --build DIR GROUP [--quick] [--only PATTERN] [--port udp|af_packet]
 
@@ -7,12 +7,14 @@
   fairlead   Fairlead on softroce here, Fairlead on rxe0 there, each way
   programs   Debian's perftest and pingpongs, unmodified: softroce here, rxe0 there, each way
   cm         the same with the connection manager: rping, perftest -R, fi_pingpong
+  pvrdma     VMware's paravirtual RDMA there, which QEMU plays with softroce beneath, and softroce here: SENDs, as that is all
+             that QEMU 7.2 carries, of pingpongs, perftest and Fairlead
 
 --port af_packet: softroce here is on a port over DPDK that owns an address of its own on that wire, which it finds the
 guest by ARP on, instead of on the host's sockets.
 
-All but the first capture what crosses the wire and check the ICRC of every frame and that tshark finds none malformed
-(capture.py). One line per case; exit code 1 if one fails, 77 with a reason where a guest cannot be had. "-> rxe0" means
+Where rxe sends or receives, what crosses the wire is captured and the ICRC of every frame is checked, and that tshark finds none
+malformed (capture.py). One line per case; exit code 1 if one fails, 77 with a reason where a guest cannot be had. "-> rxe0" means
 that this host initiates.
 """
 
@@ -34,8 +36,10 @@ import judge_programs  # noqa: E402  pylint: disable=wrong-import-position
 import pairs  # noqa: E402  pylint: disable=wrong-import-position
 
 SKIPPED = 77
-LIMIT = {"guest": 800, "fairlead": 240, "programs": 600, "cm": 300}  # seconds of a group, boot included
+LIMIT = {"guest": 800, "fairlead": 240, "programs": 600, "cm": 300, "pvrdma": 300}  # seconds of a group, boot included
+NOT_CAPTURED = ("guest", "pvrdma")
 IN_GUEST = [str(ROOT / "scripts/vm/guest")]
+PVRDMA = "vmw_pvrdma0"
 OWN_ADDRESS = "10.6.0.3"  # of a port that owns its wire; the host is 10.6.0.1, the guest 10.6.0.2
 PORTS = {"udp": None, "af_packet": f"dpdk:net_af_packet0,iface=tap0,qdisc_bypass=0,ip={OWN_ADDRESS}/24"}
 
@@ -73,8 +77,8 @@ def fairlead_bench(fairlead, port, server, client, operation, count):
     def step(limit):
         def flags(side):
             device = ["--transport", f"verbs:{side.device}"]
-            if side.device != "soft0":
-                return device
+            if side.device != "soft0":  # QEMU's pvrdma says of its GIDs that they are RoCE v1's
+                return device + (["--gid-index", 1] if side.device == PVRDMA else [])
             return device + (["--packet-io", PORTS[port], "--gid-index", 1] if PORTS[port] else ["--soft-address", side.address])
         return pairs.run_pair(
             server, [fairlead, "bench", "--server", f"{server.address}:7480", "--once", *flags(server)],
@@ -126,6 +130,23 @@ def cm_cases(fairlead, port, quick):
             yield f"fi_pingpong -p verbs -e msg {way}", 40, programs.fi_pingpong("msg")
 
 
+def pvrdma_cases(fairlead, _port, _quick):
+    # -Q 1: QEMU completes every SEND, also those that did not ask for it, which perftest would count as many.
+    where = os.environ["FAIRLEAD_VM_HOST"]
+    host = pairs.Side("host", [fairlead, "run", "--address", where, "--"], "soft0", where)
+    itself = pairs.Side("host", [], "soft0", where)
+    guest = pairs.Side("guest", IN_GUEST, PVRDMA, os.environ["FAIRLEAD_VM_GUEST"], remote=IN_GUEST)
+    ports = itertools.count(18600)
+    for server, client, way in ((guest, host, "-> pvrdma"), (host, guest, "<- pvrdma")):
+        programs = judge_programs.Programs(server, client, lambda: next(ports))
+        for kind, variant in (("rc", ["-c", "-n", "200"]), ("ud", ["-n", "200", "-s", "1024"])):
+            yield f"ibv_{kind}_pingpong {way}", 40, programs.pingpong(f"ibv_{kind}_pingpong", [variant])
+        for program, flags in (("ib_send_bw", "-Q 1 -n 200 -s 4096"), ("ib_send_lat", "-n 200 -s 64")):
+            yield f"{program} {flags} {way}", 40, programs.perftest_once(program, flags.split())
+    for server, client, way in ((guest, itself, "-> pvrdma"), (itself, guest, "<- pvrdma")):
+        yield f"fairlead bench write, as messages, {way}", 60, fairlead_bench(fairlead, "udp", server, client, "write", 100)
+
+
 def guest_cases(build):
     def once(*command, **environment):
         def step(limit):
@@ -150,14 +171,15 @@ def run_group(options):
     cases = {"guest": lambda: guest_cases(options.build),
              "fairlead": lambda: fairlead_cases(fairlead, options.port, options.quick),
              "programs": lambda: program_cases(fairlead, options.port, options.quick),
-             "cm": lambda: cm_cases(fairlead, options.port, options.quick)}[options.group]()
+             "cm": lambda: cm_cases(fairlead, options.port, options.quick),
+             "pvrdma": lambda: pvrdma_cases(fairlead, options.port, options.quick)}[options.group]()
     passed = failed = 0
     frames = 0
     with tempfile.TemporaryDirectory() as folder:
         for name, limit, step in cases:
             if not re.search(options.only, name):
                 continue
-            if options.group == "guest":
+            if options.group in NOT_CAPTURED:
                 outcome, found = step(limit), ""
             else:
                 with Wire(folder) as wire:
@@ -188,13 +210,14 @@ def main():
     options = parser.parse_args()
     if options.inside:
         sys.exit(run_group(options))
-    if options.group != "guest" and shutil.which("dumpcap") is None:
+    if options.group not in NOT_CAPTURED and shutil.which("dumpcap") is None:
         print("skipped: no dumpcap here (scripts/setup --vm installs tshark, which brings it)")
         sys.exit(SKIPPED)
     if PORTS[options.port] and not any(options.build.rglob("libfairlead-dpdk.so")):
         print("skipped: no module for ports over DPDK was built (scripts/setup --dpdk, then configure again)")
         sys.exit(SKIPPED)
-    command = [ROOT / "scripts/vm/run", "--rxe", "--seconds", LIMIT[options.group], "--memory", 2048]
+    device = "--pvrdma" if options.group == "pvrdma" else "--rxe"
+    command = [ROOT / "scripts/vm/run", device, "--seconds", LIMIT[options.group], "--memory", 2048]
     command += ["--beside"] if options.group != "guest" else []
     command += ["--", sys.executable, __file__, "--build", options.build, "--only", options.only, "--port", options.port, "--inside",
                 options.group]

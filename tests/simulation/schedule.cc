@@ -365,9 +365,10 @@ class Schedule {
     using datapath::Trials;
     const bool tries_again = pair.wounds >= sound_ || !plan_.survivable;
     const milliseconds pauses = tries_again ? Trials::kFirstPause * (1 << Trials::kMostFailures) : milliseconds(0);
-    const std::size_t tries = slow * plan_.transports.size() * plan_.places * (tries_again ? Trials::kMostFailures : 1);
-    return milliseconds(60) + pauses + told_after_ + stalled_for_ + frozen_for_ +
-           tries * kSetupAtMost;  // each of theirs with each of ours
+    // Pairs with a slow one at either end.
+    const std::size_t pairs = slow * (2 * plan_.transports.size() - slow);
+    const std::size_t tries = pairs * plan_.places * (tries_again ? Trials::kMostFailures : 1);
+    return milliseconds(60) + pauses + told_after_ + stalled_for_ + frozen_for_ + tries * kSetupAtMost;
   }
 
   // ---- the end

@@ -154,8 +154,13 @@ Arena& Arena::operator=(Arena&& other) noexcept {
   return *this;
 }
 
-Arena::~Arena() {
-  if (!bytes_.empty()) ::munmap(bytes_.data(), bytes_.size());
+Arena::~Arena() { shrink(0); }
+
+void Arena::shrink(std::size_t bytes) noexcept {
+  const std::size_t kept = round_up(bytes, page_bytes(pages_));
+  if (kept >= bytes_.size()) return;
+  ::munmap(bytes_.data() + kept, bytes_.size() - kept);
+  bytes_ = bytes_.first(kept);
 }
 
 }  // namespace fairlead::memreg

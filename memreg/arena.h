@@ -45,6 +45,8 @@ class Arena {
   [[nodiscard]] int fd() const noexcept { return fd_.get(); }
   /// Nobody else can write it (ArenaOptions::readable).
   [[nodiscard]] bool is_readable() const noexcept { return readable_; }
+  /// Gives back to the system what is beyond the first `bytes`, rounded up to pages. 0: all of it.
+  void shrink(std::size_t bytes) noexcept;
 
  private:
   std::span<std::byte> bytes_;

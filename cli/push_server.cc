@@ -195,6 +195,7 @@ void PushServer::on_notification(Client& client, std::uint64_t index) {
   }
   counters_->arrived_bytes += push->model->entries[index].tensor.bytes;
   if (!push->crc_on_arrival.empty()) push->crc_on_arrival[index] = push->crc_of(index);
+  if (push->begin.sums) push->arrive(index);
   if (--push->missing == 0) push->cpu_seconds = push->since_ready.cpu_seconds();
 }
 
@@ -337,14 +338,15 @@ void PushServer::prepare_if_described(Client& client) {
   // Never used twice, so that a client cannot write into a later push by mistake.
   push.prefix = fmt::format("push/{}/", next_push_++);
   run(push, [this, &push, pusher = client.peer.principal()](const std::stop_token& stop) {
-    push.prepared = push.model->allocate(store_->engine());
+    push.prepared = store_->allocate(*push.model);
     if (push.prepared.ok()) {
       Result<Publication> names = store_->open_for_writing(*push.model, push.prefix, pusher);
       if (names) push.names = *std::move(names);
       push.prepared = names.status();
     }
     hand_back(push);
-    settings_.populate(push.model->arena.bytes(), stop);
+    push.populate(settings_.populate, stop);
+    if (push.begin.sums) push.sum_arrivals(stop);
   });
 }
 
@@ -352,6 +354,7 @@ void PushServer::begin_receiving(Client& client) {
   Push& push = *client.push;
   if (!push.prepared.ok()) return refuse(client, push.prepared, Refused::kOther);
   push.wrong.resize(push.model->entries.size());
+  push.sums.resize(push.model->entries.size());
   for (const TensorEntry& entry : push.model->entries) {
     push.arrived.push_back(entry.tensor.bytes == 0);
     push.missing += entry.tensor.bytes == 0 ? 0 : 1;
@@ -477,6 +480,7 @@ void PushServer::run(Push& push, std::function<void(const std::stop_token&)> wor
 // A thread that allocates, or has a file synced, may take long and cannot be cut short: no client waits for that.
 bool PushServer::abandon(std::unique_ptr<Push> push) {
   push->thread.request_stop();
+  if (push->phase == Push::Phase::kReceiving && push->sums_arrivals.load(std::memory_order_acquire)) push->thread = {};
   if (push->ended.load(std::memory_order_acquire)) return true;
   abandoned_.push_back(std::move(push));
   return false;

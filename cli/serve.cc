@@ -20,12 +20,15 @@
 namespace fairlead::cli {
 namespace {
 
+constexpr std::uint64_t kMostSize = std::uint64_t{1} << 50;
+
 struct Options {
   EngineConfig config;
   FrontOptions front;
   std::string check = "end", store, quotas;
   std::uint64_t max_bytes = std::uint64_t{4} << 30;
-  std::uint64_t max_push = 0;  // 0: as max_bytes
+  std::uint64_t max_push = 0;       // 0: as max_bytes
+  std::uint64_t spare = kMostSize;  // of max_bytes at most
   bool once = false;
   bool shared = false;
 };
@@ -79,7 +82,9 @@ void serve_clients(Engine& engine, PushServer& server, Front& front, ServerSigna
 // `signal_fd`: of catch_signals().
 Status serve(Engine& engine, const Options& options, Front& front, int signal_fd, Console& console) {
   ServeCounters counters;
-  ModelStore store(&engine, options.max_bytes, options.max_push == 0 ? options.max_bytes : options.max_push);
+  ModelStore store(&engine, {.bytes = options.max_bytes,
+                             .push = options.max_push == 0 ? options.max_bytes : options.max_push,
+                             .spare = {.most = std::min(options.spare, options.max_bytes)}});
   if (!options.quotas.empty()) {
     Result<Quotas> quotas = load_quotas(options.quotas);
     if (!quotas) return quotas.error();
@@ -152,10 +157,16 @@ int serve_command(Words words) {
   args.option("--max-bytes", "SIZE",
               "Memory for models, and as much again for pushes under way; the oldest model makes room for a new one "
               "when that is verified (default 4G)",
-              set_size(&options.max_bytes, 1, std::uint64_t{1} << 50));
+              set_size(&options.max_bytes, 1, kMostSize));
   args.option("--max-push", "SIZE",
               "What one client may push at once, or all of one principal together (default as --max-bytes)",
-              set_size(&options.max_push, 1, std::uint64_t{1} << 50));
+              set_size(&options.max_push, 1, kMostSize));
+  args.option(
+      "--spare", "SIZE",
+      "Memory of models that are gone to keep, cleared, for the next, which are then pushed faster; it goes back "
+      "after 5 minutes without use, and where it would be more than --max-bytes twice with all else (default as "
+      "--max-bytes)",
+      set_size(&options.spare, 0, kMostSize));
   args.option("--check", "WHEN", "When to compute checksums: end or arrival of each tensor (default end)",
               set_choice(&options.check, {"end", "arrival"}));
   args.option(

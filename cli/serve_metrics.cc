@@ -46,6 +46,7 @@ Metric refusals(const ServeCounters& counters) {
 }  // namespace
 
 std::vector<Metric> serve_metrics(const ServeCounters& counters, const ModelStore& store) {
+  const memreg::SpareArenas::Stats spare = store.spare();
   std::vector<Metric> all{
       {"fairlead_serve_clients", "Clients connected now.", Kind::kGauge, {plain(counters.clients)}},
       {"fairlead_serve_clients_total", "Clients that came.", Kind::kCounter, {plain(counters.clients_total)}},
@@ -63,6 +64,14 @@ std::vector<Metric> serve_metrics(const ServeCounters& counters, const ModelStor
        "Memory that verified models may take (--max-bytes), and pushes as much again.",
        Kind::kGauge,
        {plain(store.max_bytes())}},
+      {"fairlead_serve_spare_bytes",
+       "Memory of models that are gone, kept for the next (--spare).",
+       Kind::kGauge,
+       {plain(spare.bytes)}},
+      {"fairlead_serve_spare_used_bytes_total",
+       "Memory of models that are gone which pushes were given.",
+       Kind::kCounter,
+       {plain(spare.taken_bytes)}},
       {"fairlead_serve_models_evicted_total",
        "Verified models dropped to make room for others.",
        Kind::kCounter,

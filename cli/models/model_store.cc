@@ -27,14 +27,17 @@ std::optional<TensorSpec> spec_of(const FileTensor& tensor) {
 
 ModelSummary summary(const Model& model) { return {model.name, model.entries.size(), model.bytes}; }
 
-// Its tensors that have bytes; name_of(i): what tensor i is called.
+// Its tensors that have bytes, by their number; name_of(i): what tensor i is called.
 template <typename NameOf>
 Result<Publication> publish(Engine* engine, const Model& model, Access access, const std::string& audience,
                             NameOf&& name_of) {
   Publication names(engine);
   for (std::size_t i = 0; i < model.entries.size(); ++i) {
     const FileTensor& tensor = model.entries[i].tensor;
-    if (tensor.bytes == 0) continue;
+    if (tensor.bytes == 0) {
+      names.skip();
+      continue;
+    }
     Status status = names.add(name_of(i), model.tensor(i), access, spec_of(tensor), audience);
     if (!status.ok()) return status;
   }
@@ -64,22 +67,35 @@ Status Publication::add(std::string name, const Memory& memory, Access access, c
 }
 
 void Publication::withdraw() noexcept {
-  for (const std::string& name : names_) {
-    if (const Status status = engine_->unpublish(name); !status.ok()) log(LogLevel::kError, status.to_string());
-  }
+  for (std::string& name : names_) withdraw(name);
   names_.clear();
+}
+
+void Publication::withdraw(std::string& name) noexcept {
+  if (name.empty()) return;
+  if (const Status status = engine_->unpublish(name); !status.ok()) log(LogLevel::kError, status.to_string());
+  name.clear();
 }
 
 Memory Model::tensor(std::size_t index) const { return memory.slice(offsets[index], entries[index].tensor.bytes); }
 
+Model::~Model() {
+  memory = {};  // no device has it any more
+  if (spare == nullptr) return;
+  arena.shrink(populated);
+  spare->give(std::move(arena));
+}
+
 Status Model::allocate(Engine& engine) {
   if (size == 0) return {};
-  if (Status fits = memreg::check_fits(size); !fits.ok()) return fits;  // the push fills all of it
-  Result<memreg::Arena> mapped = memreg::Arena::map(size);
-  if (!mapped) return mapped.error();
-  arena = *std::move(mapped);
-  // Where the engine has its pool: a model is as near to the NICs. Refused, it is where the system puts it.
-  if (const auto node = engine.placement().pool_node) (void)bind_to_node(arena.bytes(), static_cast<int>(*node));
+  if (arena.bytes().empty()) {
+    if (Status fits = memreg::check_fits(size); !fits.ok()) return fits;  // the push fills all of it
+    Result<memreg::Arena> mapped = memreg::Arena::map(size);
+    if (!mapped) return mapped.error();
+    arena = *std::move(mapped);
+    // Where the engine has its pool: a model is as near to the NICs. Refused, it is where the system puts it.
+    if (const auto node = engine.placement().pool_node) (void)bind_to_node(arena.bytes(), static_cast<int>(*node));
+  }
   Result<Memory> registered = engine.register_memory(arena.bytes().first(size), Access::kRemoteReadWrite);
   if (!registered) return registered.error();
   memory = *std::move(registered);
@@ -164,6 +180,18 @@ void ModelStore::give_back(const Reservation& reservation) noexcept {
   if (of_pusher == pushing_of_.end()) return;
   of_pusher->second -= reservation.bytes_;
   if (of_pusher->second == 0) pushing_of_.erase(of_pusher);
+}
+
+Status ModelStore::allocate(Model& model) {
+  if (model.size == 0) return {};
+  model.spare = spare_;
+  if (std::optional<memreg::Arena> again = spare_->take(model.size)) {
+    model.arena = *std::move(again);
+    model.populated = model.arena.bytes().size();
+  } else {
+    spare_->trim(2 * max_bytes_ - std::min(bytes_held(), 2 * max_bytes_));
+  }
+  return model.allocate(*engine_);
 }
 
 Result<Publication> ModelStore::open_for_writing(const Model& model, const std::string& prefix,
@@ -265,6 +293,8 @@ Result<std::vector<std::shared_ptr<const Model>>> ModelStore::keep(std::shared_p
     dropped.push_back(each->model);
     drop(each);
   }
+  model->spare = spare_;
+  model->populated = model->arena.bytes().size();  // every tensor has been written
   const std::scoped_lock lock(mutex_);
   kept_.push_back({std::move(model), *std::move(names), charge});
   kept_bytes_.fetch_add(charge, std::memory_order_relaxed);

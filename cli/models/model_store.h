@@ -1,13 +1,13 @@
 // The models that a server holds in memory: bounded, and published by name. On disk they are model_disk.h's.
 //
-// A model's tensors share one mapping of their own, each at a multiple of 64 bytes; it comes from the kernel cleared
-// and goes back there, so that no client finds what another left. While it is pushed its tensors are published for
-// writing under a prefix of the push; once verified, for reading as "model/NAME/TENSOR". Two equal bounds: one for the
-// verified models, of which the oldest make room for a new one when that is verified, and one for the pushes under way.
-// Nothing that a client merely announces drops a model.
-// A model is its owner's, the principal who pushed it: names are the owner's own, and who holds no more than an equal
-// share loses no model to others. The owner without a name is everybody: peers without a key, or all of them where
-// models are shared. Threads: one, but for Model::allocate(), open_for_writing() and the counters.
+// A model's tensors share one mapping of their own, each at a multiple of 64 bytes. It is all 0 at first, so that no
+// client finds what another left: new from the kernel, or of a model that is gone, cleared (spare_arenas.h). While it
+// is pushed its tensors are published for writing under a prefix of the push; once verified, for reading as
+// "model/NAME/TENSOR". Two equal bounds: one for the verified models, of which the oldest make room for a new one when
+// that is verified, and one for the pushes under way. Nothing that a client merely announces drops a model. A model is
+// its owner's, the principal who pushed it: names are the owner's own, and who holds no more than an equal share loses
+// no model to others. The owner without a name is everybody: peers without a key, or all of them where models are
+// shared. Threads: one, but for allocate(), open_for_writing() and the counters.
 #pragma once
 
 #include <atomic>
@@ -25,6 +25,7 @@
 #include "cli/models/quota.h"
 #include "fairlead/engine.h"
 #include "memreg/arena.h"
+#include "memreg/spare_arenas.h"
 
 namespace fairlead::cli {
 
@@ -42,12 +43,17 @@ class Publication {
   /// `audience`: the principal who alone may know of it; empty: everybody.
   Status add(std::string name, const Memory& memory, Access access, const std::optional<TensorSpec>& tensor,
              const std::string& audience);
-  /// When it returns, no peer touches the memory through these names.
+  /// So that the next add() is the number behind it.
+  void skip() { names_.emplace_back(); }
+  /// When it returns, no peer touches the memory through these names, or the one that was added as number `which`.
   void withdraw() noexcept;
+  void withdraw(std::size_t which) noexcept { withdraw(names_[which]); }
 
  private:
+  void withdraw(std::string& name) noexcept;
+
   Engine* engine_ = nullptr;
-  std::vector<std::string> names_;
+  std::vector<std::string> names_;  // "": none
 };
 
 struct Model {
@@ -59,19 +65,36 @@ struct Model {
   std::uint64_t bytes = 0;             // of all tensors, without the gaps
   std::uint64_t size = 0;              // of `memory`
   memreg::Arena arena;
-  Memory memory;  // all of `arena`; invalid when every tensor has 0 bytes
+  std::size_t populated = 0;                   // bytes of `arena` from the front that surely have pages
+  std::shared_ptr<memreg::SpareArenas> spare;  // where they go; null: back to the system
+  Memory memory;                               // all of `arena`; invalid when every tensor has 0 bytes
 
-  /// Maps and registers `memory`. Takes long where devices pin it; touches nothing but this model.
+  Model() = default;
+  Model(const Model&) = delete;
+  Model& operator=(const Model&) = delete;
+  ~Model();
+
+  /// Maps `arena`, unless it is there, and registers it as `memory`. Takes long where devices pin it; touches nothing
+  /// but this model.
   Status allocate(Engine& engine);
   [[nodiscard]] Memory tensor(std::size_t index) const;
 };
 
 class ModelStore {
  public:
-  /// `max_bytes` bounds the verified models, and the pushes under way as well; `max_push` what one client may push, or
-  /// all clients of one principal. What describes a model counts too.
+  struct Limits {
+    std::uint64_t bytes = 0;              // of the verified models, and of the pushes under way as well
+    std::uint64_t push = 0;               // of what one client may push, or all clients of one principal
+    memreg::SpareArenas::Settings spare;  // memory of models that are gone
+  };
+  /// What describes a model counts too.
+  ModelStore(Engine* engine, const Limits& limits)
+      : engine_(engine),
+        max_bytes_(limits.bytes),
+        max_push_(limits.push),
+        spare_(std::make_shared<memreg::SpareArenas>(limits.spare)) {}
   ModelStore(Engine* engine, std::uint64_t max_bytes, std::uint64_t max_push)
-      : engine_(engine), max_bytes_(max_bytes), max_push_(max_push) {}
+      : ModelStore(engine, {.bytes = max_bytes, .push = max_push, .spare = {.most = max_bytes}}) {}
   ModelStore(Engine* engine, std::uint64_t max_bytes) : ModelStore(engine, max_bytes, max_bytes) {}
 
   /// A push's part of the bound, given back with this object. Move-only; the store must outlive it.
@@ -108,6 +131,9 @@ class ModelStore {
   /// Lays the tensors out; allocate() is the next step. Error: kInvalidArgument for a tensor name that stands twice.
   static Result<std::shared_ptr<Model>> lay_out(std::string name, std::vector<ModelFile> files,
                                                 std::vector<TensorEntry> entries);
+  /// Memory for a model that has its reservation: spare, or new; for that spare memory goes, so that both together stay
+  /// within twice the bound. From any thread. Errors: Model::allocate's.
+  Status allocate(Model& model);
   /// Publishes tensor i as prefix + i for writing, by this principal or by everybody. From any thread.
   Result<Publication> open_for_writing(const Model& model, const std::string& prefix, const std::string& pusher = {});
   /// Publishes a verified model for reading by its owner; replaces the owner's of the same name, which stays if that
@@ -127,6 +153,8 @@ class ModelStore {
   [[nodiscard]] std::uint64_t bytes_held() const noexcept {
     return kept_bytes_.load(std::memory_order_relaxed) + pushing_.load(std::memory_order_relaxed);
   }
+  /// Memory of models that are gone. From any thread.
+  [[nodiscard]] memreg::SpareArenas::Stats spare() const { return spare_->stats(); }
   /// Verified models. From any thread.
   [[nodiscard]] std::uint64_t count() const noexcept { return count_.load(std::memory_order_relaxed); }
 
@@ -157,6 +185,7 @@ class ModelStore {
   Engine* engine_;
   std::uint64_t max_bytes_;
   std::uint64_t max_push_;
+  std::shared_ptr<memreg::SpareArenas> spare_;
   Quotas quotas_;
   mutable std::mutex mutex_;                         // who changes kept_, or reads it on another thread, holds it
   KeptList kept_;                                    // oldest first

@@ -26,6 +26,7 @@ class Fields {
   Fields(std::string_view what, const bench::Json& object) : what_(what), object_(object) {}
 
   Fields& text(std::string_view name, std::string& out, std::size_t max_bytes);
+  [[nodiscard]] bool has(std::string_view name) const { return object_.find(name) != nullptr; }
   Fields& flag(std::string_view name, bool& out);
   template <std::unsigned_integral T>
   Fields& number(std::string_view name, T& out, std::uint64_t max) {

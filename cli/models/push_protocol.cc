@@ -25,10 +25,12 @@ void put(const PushBegin& m, Json::Object& out) {
   out.emplace_back("files", m.files);
   out.emplace_back("tensors", m.tensors);
   out.emplace_back("bytes", m.bytes);
+  out.emplace_back("sums", m.sums);
 }
 Result<PushMessage> take(Fields& in, PushBegin m) {
   in.text("model", m.model, kMaxModelName).number("files", m.files, kMaxFiles);
   in.number("tensors", m.tensors, kMaxTensors).number("bytes", m.bytes, kMaxBytes);
+  if (in.has("sums")) in.flag("sums", m.sums);  // a hint, which older clients do not give
   return in.finish(std::move(m));
 }
 

@@ -50,6 +50,7 @@ struct ModelFile {
 struct PushBegin {
   std::string model;
   std::uint64_t files = 0, tensors = 0, bytes = 0;
+  bool sums = false;  // its end comes with CRC-32s: they may be computed as the tensors arrive
 };
 struct TensorBatch {
   std::vector<TensorEntry> entries;

@@ -2,9 +2,12 @@
 #pragma once
 
 #include <atomic>
+#include <condition_variable>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <optional>
+#include <span>
 #include <stop_token>
 #include <string>
 #include <thread>
@@ -18,7 +21,10 @@
 
 namespace fairlead::cli {
 
-/// One thread at a time works for it: the server's, but in kPreparing and kChecking its own.
+using Populate = void (*)(std::span<std::byte>, const std::stop_token&) noexcept;
+
+/// One thread at a time works for it: the server's, but in kPreparing and kChecking its own. In kReceiving its own
+/// clears memory and sums what has arrived.
 struct Push {
   enum class Phase : std::uint8_t { kDescribed, kPreparing, kReceiving, kChecking };
   Phase phase = Phase::kDescribed;
@@ -32,10 +38,11 @@ struct Push {
   Publication names;
   Status prepared;
   std::vector<bool> arrived;
-  std::vector<std::uint32_t> crc_on_arrival;  // with Check::kOnArrival
-  std::vector<std::string> wrong;             // per tensor; empty: nothing
-  std::size_t missing = 0;                    // tensors that have not arrived
-  std::vector<std::uint64_t> seen;            // by moves(), of the model's memory at equal distances
+  std::vector<std::uint32_t> crc_on_arrival;       // with Check::kOnArrival
+  std::vector<std::optional<std::uint32_t>> sums;  // of its thread: of those that nobody writes any more
+  std::vector<std::string> wrong;                  // per tensor; empty: nothing
+  std::size_t missing = 0;                         // tensors that have not arrived
+  std::vector<std::uint64_t> seen;                 // by moves(), of the model's memory at equal distances
   bench::Stopwatch since_ready, since_sign;
   std::optional<double> cpu_seconds;  // when the last tensor arrived
   double seconds = 0;                 // from ready to the client's end
@@ -44,7 +51,11 @@ struct Push {
   double disk_seconds = 0;
   std::atomic<bool> waiting{false};  // for the server's thread: the push's own has got that far
   std::atomic<bool> ended{true};     // nothing is left for the push's own thread to do
-  std::jthread thread;               // last: it ends before what it works on goes
+  std::mutex arrivals_mutex;         // guards what follows
+  std::condition_variable_any arrivals_changed;
+  std::vector<std::size_t> arrivals;       // not looked at yet
+  std::atomic<bool> sums_arrivals{false};  // its thread ends as soon as it is told to
+  std::jthread thread;                     // last: it ends before what it works on goes
 
   /// It waits for its own thread, not for its client.
   [[nodiscard]] bool works() const noexcept { return phase == Phase::kPreparing || phase == Phase::kChecking; }
@@ -53,6 +64,12 @@ struct Push {
   /// bytes of them, all over; zeros that come over zeros are not seen.
   [[nodiscard]] bool moves();
   [[nodiscard]] std::uint32_t crc_of(std::size_t index, const std::stop_token& stop = {}) const;
+  /// Finds pages for what of the model's memory has none yet, ahead of the data.
+  void populate(Populate by, const std::stop_token& stop);
+  /// To be summed. Of the server's thread.
+  void arrive(std::size_t index);
+  /// Sums tensors as they arrive, until `stop` is requested; before that their write access is withdrawn.
+  void sum_arrivals(const std::stop_token& stop);
   /// Says in `wrong` what is not as announced of a tensor. It never names the checksum that was found: it may be that
   /// of bytes which the client did not send.
   void check(std::size_t index, const std::stop_token& stop);

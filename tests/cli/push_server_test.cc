@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 
 #include <atomic>
+#include <functional>
 #include <thread>
 
 #include "base/crc.h"
@@ -305,6 +306,35 @@ TEST_F(PushServerTest, NobodyWaitsForTheThreadOfAClientThatLeft) {
   eventually([&] { return counters_.clients == 0 && store_.bytes_held() == 0; });
 }
 
+// Pushes zeros without writing all of them: what others left would be in the way.
+void expect_nothing_of_others(Session& thief, const RemoteMemory& first, std::size_t size, std::byte one,
+                              std::uint32_t secret, const std::function<Result<RemoteMemory>(std::size_t)>& announce) {
+  // Notified without being written.
+  Result<Memory> nothing = thief.engine().allocate(1);
+  nothing->data()[0] = one;
+  EXPECT_TRUE(thief.peer().write(*nothing, first.slice(0, 1), {.notify = 0}).wait().ok());
+  ASSERT_TRUE(thief.send(PushFinish{{0}}).ok());
+  const Result<PushResult> refused = thief.expect<PushResult>();
+  ASSERT_TRUE(refused);
+  ASSERT_EQ(refused->failures.size(), 1U);
+  EXPECT_THAT(refused->failures[0].second, Not(HasSubstr(fmt::format("{:08x}", secret))));
+  // Zeroes are all that is there: their checksum is accepted, and they are read back.
+  std::vector<std::byte> zeroes(size);
+  zeroes[0] = one;
+  const Result<RemoteMemory> again = announce(size);
+  ASSERT_TRUE(again);
+  EXPECT_TRUE(thief.peer().write(*nothing, again->slice(0, 1), {.notify = 0}).wait().ok());
+  ASSERT_TRUE(thief.send(PushFinish{{crc32(zeroes)}}).ok());
+  const Result<PushResult> kept = thief.expect<PushResult>();
+  ASSERT_TRUE(kept);
+  EXPECT_EQ(kept->verified, 1U);
+  Result<Memory> local = thief.engine().allocate(size);
+  std::ranges::fill(local->bytes(), std::byte{0x5A});
+  const Result<RemoteMemory> readable = thief.peer().lookup("model/m/weight");
+  ASSERT_TRUE(readable && thief.peer().read(*local, *readable).wait().ok());
+  EXPECT_TRUE(std::ranges::equal(local->bytes(), zeroes));
+}
+
 // What a push that came to nothing left behind must neither be pulled nor guessed by another client.
 TEST_F(PushServerTest, BytesOfOthersAreNeitherToldNorKept) {
   const auto secret = some_bytes(300'000);
@@ -328,28 +358,134 @@ TEST_F(PushServerTest, BytesOfOthersAreNeitherToldNorKept) {
     Session thief = connect();
     const Result<RemoteMemory> same = announce(thief, secret);
     ASSERT_TRUE(same);
-    // Notified without being written.
-    Result<Memory> nothing = thief.engine().allocate(1);
-    nothing->data()[0] = secret[0];
-    EXPECT_TRUE(thief.peer().write(*nothing, same->slice(0, 1), {.notify = 0}).wait().ok());
-    ASSERT_TRUE(thief.send(PushFinish{{0}}).ok());
-    const Result<PushResult> refused = thief.expect<PushResult>();
-    ASSERT_TRUE(refused);
-    ASSERT_EQ(refused->failures.size(), 1U);
-    EXPECT_THAT(refused->failures[0].second, Not(HasSubstr(fmt::format("{:08x}", crc32(secret)))));
-    // Zeroes are all that is there: their checksum is accepted.
-    std::vector<std::byte> zeroes(secret.size());
-    zeroes[0] = secret[0];
-    const Result<RemoteMemory> again = announce(thief, zeroes);
-    ASSERT_TRUE(again);
-    EXPECT_TRUE(thief.peer().write(*nothing, again->slice(0, 1), {.notify = 0}).wait().ok());
-    ASSERT_TRUE(thief.send(PushFinish{{crc32(zeroes)}}).ok());
-    const Result<PushResult> kept = thief.expect<PushResult>();
-    ASSERT_TRUE(kept);
-    EXPECT_EQ(kept->verified, 1U);
+    expect_nothing_of_others(thief, *same, secret.size(), secret[0], crc32(secret),
+                             [&](std::size_t) { return announce(thief, secret); });
     thief.close();
     eventually([&] { return counters_.clients == 0; });
   }
+}
+
+// Its pushes are large enough for their memory to be kept for the next.
+struct SpareMemoryTest : PushServerTest {
+  SpareMemoryTest() : PushServerTest(std::chrono::minutes(5), std::uint64_t{16} << 20) {}
+
+  static constexpr std::size_t kBytes = 3'000'000;
+  const std::vector<std::byte> secret_ = some_bytes(kBytes);
+
+  void write(Session& session, const RemoteMemory& remote) {
+    Result<Memory> local = session.engine().allocate(kBytes);
+    std::ranges::copy(secret_, local->data());
+    EXPECT_TRUE(session.peer().write(*local, remote).wait().ok());
+  }
+  /// Once what the one before left is there.
+  void expect_used_again_without_its_bytes() {
+    eventually([&] { return counters_.clients == 0 && store_.spare().bytes >= kBytes; });
+    const std::uint64_t taken = store_.spare().taken_bytes;
+    Session thief = connect();
+    const Result<RemoteMemory> same = announce(thief, secret_);
+    ASSERT_TRUE(same);
+    EXPECT_GE(store_.spare().taken_bytes, taken + kBytes);
+    expect_nothing_of_others(thief, *same, kBytes, secret_[0], crc32(secret_),
+                             [&](std::size_t) { return announce(thief, secret_); });
+    EXPECT_GE(store_.spare().taken_bytes, taken + 2 * kBytes);
+    thief.close();
+    eventually([&] { return counters_.clients == 0; });
+  }
+};
+
+TEST_F(SpareMemoryTest, OfAClientThatDiesInMidPush) {
+  {
+    Session victim = connect();
+    const Result<RemoteMemory> remote = announce(victim, secret_);
+    ASSERT_TRUE(remote);
+    write(victim, *remote);
+  }
+  expect_used_again_without_its_bytes();
+}
+
+TEST_F(SpareMemoryTest, OfAModelThatWasReplacedOrMadeRoom) {
+  Session victim = connect();
+  for (const char* model : {"m", "m"}) {
+    const Result<RemoteMemory> remote = announce(victim, secret_, model);
+    ASSERT_TRUE(remote && push_one(victim, *remote, secret_));
+  }
+  victim.close();
+  expect_used_again_without_its_bytes();
+}
+
+TEST_F(SpareMemoryTest, OfAPushThatFailed) {
+  Session victim = connect();
+  const Result<RemoteMemory> remote = announce(victim, secret_);
+  ASSERT_TRUE(remote);
+  write(victim, *remote);
+  ASSERT_TRUE(victim.send(PushFinish{{crc32(secret_)}}).ok());  // no notification
+  const Result<PushResult> result = victim.expect<PushResult>();
+  ASSERT_TRUE(result);
+  EXPECT_EQ(result->failed, 1U);
+  victim.close();
+  expect_used_again_without_its_bytes();
+}
+
+TEST_F(SpareMemoryTest, GivesWayWhereBothWouldBeMoreThanTwiceTheBound) {
+  const auto large = some_bytes(14 << 20);
+  for (int i = 0; i < 2; ++i) {
+    Session victim = connect();
+    const Result<RemoteMemory> remote = announce(victim, large);
+    ASSERT_TRUE(remote && push_one(victim, *remote, large));
+    victim.close();
+    eventually([&] { return counters_.clients == 0; });
+  }
+  eventually([&] { return store_.spare().bytes >= large.size(); });
+  Session other = connect();
+  ASSERT_TRUE(announce(other, some_bytes(6 << 20), "other"));
+  EXPECT_EQ(store_.spare().taken_bytes, 0U) << "it is far too large for this one";
+  EXPECT_LE(store_.spare().bytes + store_.bytes_held(), 2 * store_.max_bytes());
+  EXPECT_EQ(store_.spare().bytes, 0U);
+  other.close();
+}
+
+TEST_F(PushServerTest, ATensorStandsStillOnceItsNotificationHasCome) {
+  Session session = connect();
+  const auto bytes = some_bytes(5000);
+  const FileTensor tensor{"weight", "U8", {5000}, 0, 5000};
+  ASSERT_TRUE(session.send(PushBegin{"m", 1, 2, 5000, true}).ok());
+  ASSERT_TRUE(session.send(ModelFile{"m.safetensors", {}, 2}).ok());
+  ASSERT_TRUE(session.send(TensorBatch{{{{"empty", "U8", {0}, 0, 0}, {}}, {tensor, {}}}}).ok());
+  const Result<PushReady> ready = session.expect<PushReady>();
+  ASSERT_TRUE(ready);
+  const Result<RemoteMemory> remote = session.peer().lookup(ready->prefix + "1");
+  ASSERT_TRUE(remote);
+  Result<Memory> local = session.engine().allocate(bytes.size());
+  std::ranges::copy(bytes, local->data());
+  EXPECT_TRUE(session.peer().write(*local, *remote, {.notify = 1}).wait().ok());
+  eventually([&] { return !session.peer().write(*local, *remote).wait().ok(); });
+  ASSERT_TRUE(session.send(PushFinish{{0, crc32(bytes)}}).ok());
+  const Result<PushResult> result = session.expect<PushResult>();
+  ASSERT_TRUE(result) << result.error().to_string();
+  EXPECT_EQ(result->verified, 2U);
+  session.close();
+}
+
+TEST_F(PushServerTest, ASumThatIsWrongIsFoundAlsoWhenItWasComputedOnArrival) {
+  Session session = connect();
+  const auto bytes = some_bytes(5000);
+  ASSERT_TRUE(session.send(PushBegin{"m", 1, 1, 5000, true}).ok());
+  ASSERT_TRUE(session.send(ModelFile{"m.safetensors", {}, 1}).ok());
+  ASSERT_TRUE(session.send(TensorBatch{{{{"weight", "U8", {5000}, 0, 5000}, {}}}}).ok());
+  const Result<PushReady> ready = session.expect<PushReady>();
+  ASSERT_TRUE(ready);
+  const Result<RemoteMemory> remote = session.peer().lookup(ready->prefix + "0");
+  ASSERT_TRUE(remote);
+  Result<Memory> local = session.engine().allocate(bytes.size());
+  std::ranges::copy(bytes, local->data());
+  EXPECT_TRUE(session.peer().write(*local, *remote, {.notify = 0}).wait().ok());
+  eventually([&] { return !session.peer().write(*local, *remote).wait().ok(); });  // it is summed now, or soon
+  ASSERT_TRUE(session.send(PushFinish{{crc32(bytes) + 1}}).ok());
+  const Result<PushResult> result = session.expect<PushResult>();
+  ASSERT_TRUE(result) << result.error().to_string();
+  EXPECT_EQ(result->failed, 1U);
+  EXPECT_EQ(store_.count(), 0U);
+  session.close();
 }
 
 TEST_F(PushServerTest, APullWithinAPullIsRefused) {

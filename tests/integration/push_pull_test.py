@@ -9,6 +9,7 @@ from harness import PROGRAM, Case, main, random_model, read_safetensors, write_r
 
 PATHS = {
     "tcp": ["--transport", "tcp"],
+    "shm": ["--transport", "shm"],
     "verbs": ["--transport", "verbs:soft0"],
     "pvrdma": ["--transport", "verbs:soft0", "--soft-profile", "pvrdma"],
 }
@@ -278,6 +279,20 @@ class Server(Case):
         self.assertEqual(self.metric(server, "fairlead_serve_models_evicted_total"), 1)
         self.assertRegex(server.output, "model a of .* dropped: it made room for d")
         self.assertLessEqual(self.metric(server, "fairlead_serve_model_bytes"), 20 * 2**20)
+        # The first a's memory served another, the second's waits.
+        self.assertGreaterEqual(self.metric(server, "fairlead_serve_spare_used_bytes_total"), 6_000_000)
+        self.assertGreaterEqual(self.metric(server, "fairlead_serve_spare_bytes"), 6_000_000)
+        self.run_to_end("pull", server.listen, "b", self.path("b-copy.safetensors"))
+        self.assertEqual(read_safetensors(self.path("b-copy.safetensors"))[0], random_model(6))
+
+    def test_no_memory_is_spare_where_none_is_wanted(self):
+        server = self.serve("--spare", "0", metrics=True)
+        file = self.path("a.safetensors")
+        write_safetensors(file, random_model(2))
+        for _ in range(3):
+            self.assertEqual(self.push(server, file)[0], 0, server.output)
+        self.assertEqual(self.metric(server, "fairlead_serve_spare_bytes"), 0)
+        self.assertEqual(self.metric(server, "fairlead_serve_spare_used_bytes_total"), 0)
 
     def test_a_pull_that_is_ended_leaves_nothing(self):
         server = self.serve()

@@ -1,6 +1,6 @@
 #include <fmt/format.h>
 
-#include <optional>
+#include <span>
 #include <unordered_map>
 
 #include "bench/base/cpu_time.h"
@@ -9,9 +9,9 @@
 #include "cli/base/args.h"
 #include "cli/base/engine_options.h"
 #include "cli/commands.h"
-#include "cli/models/file_checksums.h"
 #include "cli/models/model_files.h"
 #include "cli/session.h"
+#include "cli/staged_write.h"
 
 namespace fairlead::cli {
 namespace {
@@ -53,8 +53,8 @@ void for_each_tensor(const ModelFiles& model, const Each& each) {
 }
 
 // Announces the tensors; gives the prefix under which the server lets them be written.
-Result<std::string> announce(Session& session, const std::string& name, const ModelFiles& model) {
-  Status status = session.send(PushBegin{name, model.files.size(), model.entries.size(), model.bytes});
+Result<std::string> announce(Session& session, const std::string& name, const ModelFiles& model, bool sums) {
+  Status status = session.send(PushBegin{name, model.files.size(), model.entries.size(), model.bytes, sums});
   for (const InputFile& input : model.files) {
     if (status.ok()) status = session.send(input.file);
   }
@@ -68,13 +68,12 @@ Result<std::string> announce(Session& session, const std::string& name, const Mo
 }
 
 // Pairs every tensor that has bytes with the region that the server published for it.
-Result<std::vector<Move>> pair_up(Session& session, const std::string& prefix, const ModelFiles& model,
-                                  const std::vector<Memory>& mapped) {
+Result<std::vector<FileMove>> pair_up(Session& session, const std::string& prefix, const ModelFiles& model) {
   Result<std::vector<RemoteMemory>> regions = session.peer().list(prefix);
   if (!regions) return session.reason_for(regions.error());
   std::unordered_map<std::string_view, const RemoteMemory*> by_name;
   for (const RemoteMemory& region : *regions) by_name.emplace(region.name(), &region);
-  std::vector<Move> moves;
+  std::vector<FileMove> moves;
   Status status;
   for_each_tensor(model, [&](std::size_t index, std::size_t file, const FileTensor& tensor) {
     if (tensor.bytes == 0 || !status.ok()) return;
@@ -84,22 +83,38 @@ Result<std::vector<Move>> pair_up(Session& session, const std::string& prefix, c
                       fmt::format("the server has no region of {} bytes for tensor {}", tensor.bytes, tensor.name));
       return;
     }
-    moves.push_back({tensor.name, mapped[file].slice(tensor.offset, tensor.bytes), *found->second, index});
+    const InputFile& input = model.files[file];
+    moves.push_back({tensor.name, {input.fd.get(), &input.path, tensor.offset, tensor.bytes}, *found->second, index});
   });
   if (!status.ok()) return status;
   return moves;
+}
+
+// Straight from the mapped files.
+Result<MoveFigures> write_mapped(Session& session, const ModelFiles& model, std::span<const FileMove> moves) {
+  const Result<std::vector<Memory>> mapped = map_files(session.engine(), model);
+  if (!mapped) return mapped.error();
+  std::vector<Move> all;
+  auto move = moves.begin();
+  for_each_tensor(model, [&](std::size_t, std::size_t file, const FileTensor& tensor) {
+    if (tensor.bytes == 0) return;
+    all.push_back({move->name, (*mapped)[file].slice(tensor.offset, tensor.bytes), move->remote, move->notify});
+    ++move;
+  });
+  return session.move(Session::Direction::kWrite, all);
 }
 
 Json per_gb(double seconds, std::uint64_t bytes) {
   return bytes == 0 ? Json() : Json(seconds * 1e9 / static_cast<double>(bytes));
 }
 
-// What a push came to. `total_seconds` counts from the reading of the file to the server's answer.
+// What a push came to. `checked_seconds` counts from the first post to the server's answer, `total_seconds` from the
+// reading of the file's header.
 struct Outcome {
   MoveFigures figures;
   PushResult result;
   std::size_t files = 0, tensors = 0;
-  double total_seconds = 0;
+  double checked_seconds = 0, total_seconds = 0;
 };
 
 Status report(const Options& options, const Session& session, const Outcome& outcome) {
@@ -114,6 +129,7 @@ Status report(const Options& options, const Session& session, const Outcome& out
       {"verified", outcome.result.verified},
       {"checksum", options.checksum},
       {"seconds", figures.seconds},
+      {"checked_seconds", outcome.checked_seconds},
       {"total_seconds", outcome.total_seconds},
       {"bytes_per_second", figures.seconds > 0 ? static_cast<double>(figures.bytes) / figures.seconds : 0.0},
       {"cpu_seconds_per_gb", Json::Object{{"initiator", per_gb(figures.cpu_seconds, figures.bytes)},
@@ -145,37 +161,32 @@ Status push(Engine engine, const Options& options, Console& console) {
   if (!options.json.empty()) {
     if (Status status = bench::check_writable(options.json); !status.ok()) return status;
   }
-  // Beside the server's preparations and the transfer; the sums go with the end of the push.
-  std::optional<FileChecksums> checksums;
-  if (options.checksum != "off") {
-    checksums.emplace();
-    for_each_tensor(*model, [&](std::size_t, std::size_t file, const FileTensor& tensor) {
-      const InputFile& input = model->files[file];
-      checksums->add({input.fd.get(), &input.path, tensor.offset, tensor.bytes});
-    });
-  }
   Result<Session> session = Session::open(std::move(engine), options.server, &console);
   if (!session) return session.error();
-  const Result<std::vector<Memory>> mapped = map_files(session->engine(), *model);
-  if (!mapped) return mapped.error();
-  const Result<std::string> prefix = announce(*session, options.name, *model);
+  const bool sums = options.checksum != "off";
+  const Result<std::string> prefix = announce(*session, options.name, *model, sums);
   if (!prefix) return prefix.error();
-  const Result<std::vector<Move>> moves = pair_up(*session, *prefix, *model, *mapped);
+  const Result<std::vector<FileMove>> moves = pair_up(*session, *prefix, *model);
   if (!moves) return moves.error();
-  const double checked_before = checksums ? checksums->cpu_seconds() : 0;
-  Result<MoveFigures> figures = session->move(Session::Direction::kWrite, *moves);
-  if (!figures) return figures.error();
+  const bench::Stopwatch since_first;
   PushFinish finish;
-  if (checksums) {
-    figures->cpu_seconds -= checksums->cpu_seconds() - checked_before;
-    Result<std::vector<std::uint32_t>> crcs = checksums->finish();
-    if (!crcs) return crcs.error();
-    finish.crcs = *std::move(crcs);
+  MoveFigures figures;
+  if (sums || session->peer().transport() == "shm") {
+    Result<StagedFigures> staged = write_staged(*session, *moves, sums);
+    if (!staged) return staged.error();
+    figures = staged->moved;
+    if (sums) finish.crcs.resize(model->entries.size());  // 0: that of no bytes
+    for (std::size_t i = 0; i < staged->crcs.size(); ++i) finish.crcs[(*moves)[i].notify] = staged->crcs[i];
+  } else {
+    const Result<MoveFigures> written = write_mapped(*session, *model, *moves);
+    if (!written) return written.error();
+    figures = *written;
   }
   if (Status status = session->send(finish); !status.ok()) return status;
   Result<PushResult> result = session->expect<PushResult>();
   if (!result) return result.error();
-  const Outcome outcome{*figures, *std::move(result), model->files.size(), model->entries.size(), watch.seconds()};
+  const Outcome outcome{
+      figures, *std::move(result), model->files.size(), model->entries.size(), since_first.seconds(), watch.seconds()};
   summarize(console, options, outcome);
   if (Status status = report(options, *session, outcome); !status.ok()) return status;
   session->close();
@@ -190,8 +201,8 @@ int push_command(Words words) {
   Options options;
   Args args(
       "push",
-      "Sends a safetensors file, or a model of several, to `fairlead serve`, straight from the mapped files, and "
-      "has every tensor checked on the far side. The server keeps models in memory, and on disk if it was told to.",
+      "Sends a safetensors file, or a model of several, to `fairlead serve`, reading every byte once, and has every "
+      "tensor checked on the far side. The server keeps models in memory, and on disk if it was told to.",
       "Examples:\n  fairlead push resnet50.safetensors gpu7:7471\n"
       "  fairlead push llama/ gpu7:7471                    a folder: the shards of its *.index.json\n"
       "  fairlead push m.safetensors 127.0.0.1:7471 --transport verbs:soft0 --json -");

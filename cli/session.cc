@@ -10,8 +10,6 @@
 namespace fairlead::cli {
 namespace {
 
-// Enough to keep any path busy, little enough that a failure does not leave gigabytes in flight.
-constexpr std::size_t kMaxInFlight = 256;
 constexpr std::uint64_t kMaxBytesInFlight = std::uint64_t{256} << 20;
 constexpr std::size_t kMaxMessages = 1024;  // kept at a time, whatever the server sends
 constexpr std::size_t kMaxMessageBytes = 16 * kMaxPushMessage;
@@ -122,6 +120,19 @@ Result<std::vector<TensorEntry>> Session::expect_tensors(std::uint64_t count) {
   return entries;
 }
 
+Status Session::finish(const Transfer& transfer, const std::string& name) {
+  Transfer waiting = transfer;
+  while (true) {
+    static_cast<void>(waiting.wait(std::chrono::milliseconds(100)));
+    const Status session = take_events(std::chrono::nanoseconds(0));
+    if (!waiting.done() && session.ok()) continue;
+    const Status status = waiting.done() ? waiting.status() : session;
+    // A lost session ends every transfer; its own reason says more than theirs.
+    if (status.ok() || !session.ok()) return status.ok() ? status : reason_for(session);
+    return {status.code(), fmt::format("tensor {}: {}", name, status.message())};
+  }
+}
+
 Result<MoveFigures> Session::move(Direction direction, std::span<const Move> moves,
                                   const std::function<void(const Move&)>& moved) {
   MoveFigures figures;
@@ -143,16 +154,7 @@ Result<MoveFigures> Session::move(Direction direction, std::span<const Move> mov
       continue;
     }
     const auto& [oldest, transfer] = in_flight.front();
-    Transfer waiting = transfer;
-    static_cast<void>(waiting.wait(std::chrono::milliseconds(100)));
-    const Status session = take_events(std::chrono::nanoseconds(0));
-    if (!waiting.done() && session.ok()) continue;
-    const Status status = waiting.done() ? waiting.status() : session;
-    if (!status.ok()) {
-      // A lost session ends every transfer; its own reason says more than theirs.
-      if (!session.ok()) return reason_for(session);
-      return Status(status.code(), fmt::format("tensor {}: {}", oldest->name, status.message()));
-    }
+    if (const Status status = finish(transfer, oldest->name); !status.ok()) return status;
     figures.bytes += oldest->local.size();
     bytes_in_flight -= oldest->local.size();
     if (moved) moved(*oldest);

@@ -33,6 +33,9 @@ struct MoveFigures {
   double cpu_seconds = 0;  // of this process meanwhile
 };
 
+/// Transfers in flight at a time: enough to keep any path busy, little enough that a failure does not leave gigabytes.
+inline constexpr std::size_t kMaxInFlight = 256;
+
 class Session {
  public:
   /// Connects and waits until the session is ready. `console` must outlive it.
@@ -60,11 +63,14 @@ class Session {
   Result<std::vector<TensorEntry>> expect_tensors(std::uint64_t count);
 
   enum class Direction : std::uint8_t { kWrite, kRead };
+  /// Waits until `transfer`, of what has this name, is done. Not ok if it failed, or the session has ended.
+  Status finish(const Transfer& transfer, const std::string& name);
   /// Many transfers in flight; shows progress. The first failure ends it. `moved` is told of each that is complete, in
   /// order.
   Result<MoveFigures> move(Direction direction, std::span<const Move> moves,
                            const std::function<void(const Move&)>& moved = {});
 
+  [[nodiscard]] Console& console() noexcept { return *console_; }
   /// {"transport", "device", "path_changes"}: the part of the report that every command has.
   void describe(bench::Json::Object& report) const;
   /// Waits a little until the server knows that this was an orderly end.

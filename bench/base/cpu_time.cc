@@ -1,6 +1,7 @@
 #include "bench/base/cpu_time.h"
 
 #include <sys/resource.h>
+#include <time.h>
 
 #include "bench/base/host_load.h"
 
@@ -27,5 +28,11 @@ CpuUse cpu_use() {
 }
 
 double process_cpu_seconds() noexcept { return process_use().total(); }
+
+double thread_cpu_seconds() noexcept {
+  timespec now{};
+  ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) / 1e9;
+}
 
 }  // namespace fairlead::bench

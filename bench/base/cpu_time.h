@@ -19,6 +19,8 @@ struct CpuUse {
 /// Since the process began, and the host.
 [[nodiscard]] CpuUse cpu_use();
 [[nodiscard]] double process_cpu_seconds() noexcept;
+/// Of the calling thread.
+[[nodiscard]] double thread_cpu_seconds() noexcept;
 
 /// Wall and processor time since it was made or restarted.
 class Stopwatch {

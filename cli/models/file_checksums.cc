@@ -1,25 +1,14 @@
 #include "cli/models/file_checksums.h"
 
-#include <fmt/format.h>
-#include <time.h>
-#include <unistd.h>
-
-#include <algorithm>
-#include <cerrno>
+#include <span>
 
 #include "base/crc.h"
-#include "bench/base/file_output.h"
+#include "bench/base/cpu_time.h"
 
 namespace fairlead::cli {
 namespace {
 
 constexpr std::size_t kPiece = std::size_t{1} << 20;  // fits a cache, so that the copy costs little
-
-double thread_cpu_seconds() noexcept {
-  timespec now{};
-  ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-  return static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) / 1e9;
-}
 
 }  // namespace
 
@@ -27,7 +16,7 @@ FileChecksums::FileChecksums() : buffer_(kPiece), thread_([this](const std::stop
 
 FileChecksums::~FileChecksums() = default;
 
-void FileChecksums::add(const Range& range) {
+void FileChecksums::add(const FileRange& range) {
   {
     const std::lock_guard lock(mutex_);
     waiting_.push_back(range);
@@ -49,7 +38,7 @@ Result<std::vector<std::uint32_t>> FileChecksums::finish() {
 void FileChecksums::run(const std::stop_token& stop) {
   std::unique_lock lock(mutex_);
   while (changed_.wait(lock, stop, [this] { return !waiting_.empty() || complete_; }) && !waiting_.empty()) {
-    const Range range = waiting_.front();
+    const FileRange range = waiting_.front();
     waiting_.pop_front();
     lock.unlock();
     const Result<std::uint32_t> crc = checksum(range, stop);
@@ -62,21 +51,14 @@ void FileChecksums::run(const std::stop_token& stop) {
   }
 }
 
-Result<std::uint32_t> FileChecksums::checksum(const Range& range, const std::stop_token& stop) {
+Result<std::uint32_t> FileChecksums::checksum(const FileRange& range, const std::stop_token& stop) {
   std::uint32_t crc = 0;
   for (std::uint64_t at = 0; at < range.bytes && !stop.stop_requested();) {
-    const std::size_t want = std::min<std::uint64_t>(buffer_.size(), range.bytes - at);
-    const ssize_t got = ::pread(range.fd, buffer_.data(), want, static_cast<off_t>(range.offset + at));
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) return bench::file_error("read", *range.path, errno);
-    if (got == 0) {
-      return Status(Code::kDataLoss,
-                    fmt::format("{} ends at byte {}, but had bytes up to {} when it was opened: somebody cut it",
-                                *range.path, range.offset + at, range.offset + range.bytes));
-    }
-    crc = crc32(std::span(buffer_).first(static_cast<std::size_t>(got)), crc);
-    at += static_cast<std::uint64_t>(got);
-    cpu_seconds_.store(thread_cpu_seconds(), std::memory_order_relaxed);
+    const Result<std::size_t> got = read_part(range, at, buffer_);
+    if (!got) return got.error();
+    crc = crc32(std::span(buffer_).first(*got), crc);
+    at += *got;
+    cpu_seconds_.store(bench::thread_cpu_seconds(), std::memory_order_relaxed);
   }
   return crc;
 }

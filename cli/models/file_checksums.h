@@ -9,29 +9,23 @@
 #include <cstdint>
 #include <deque>
 #include <mutex>
-#include <string>
 #include <thread>
 #include <vector>
 
+#include "cli/models/read_part.h"
 #include "fairlead/status.h"
 
 namespace fairlead::cli {
 
 class FileChecksums {
  public:
-  struct Range {
-    int fd = -1;
-    const std::string* path = nullptr;  // for messages
-    std::uint64_t offset = 0, bytes = 0;
-  };
-
   FileChecksums();
   ~FileChecksums();
   FileChecksums(const FileChecksums&) = delete;
   FileChecksums& operator=(const FileChecksums&) = delete;
 
   /// The file must stay open, and its path alive, until finish() returns.
-  void add(const Range& range);
+  void add(const FileRange& range);
   /// Waits for all; their checksums in the order of the calls. Errors: kDataLoss for a file that ends too early, and
   /// what reading it gave.
   Result<std::vector<std::uint32_t>> finish();
@@ -40,13 +34,13 @@ class FileChecksums {
 
  private:
   void run(const std::stop_token& stop);
-  Result<std::uint32_t> checksum(const Range& range, const std::stop_token& stop);
+  Result<std::uint32_t> checksum(const FileRange& range, const std::stop_token& stop);
 
   std::vector<std::byte> buffer_;  // of the thread
   std::atomic<double> cpu_seconds_{0};
   std::mutex mutex_;  // guards what follows
   std::condition_variable_any changed_;
-  std::deque<Range> waiting_;
+  std::deque<FileRange> waiting_;
   bool complete_ = false;  // no more are added
   std::vector<std::uint32_t> crcs_;
   Status status_;

@@ -19,7 +19,7 @@ namespace {
 constexpr Nanos kMeetingTime = 10 * kSecond;
 constexpr Nanos kDialAgain = kMillisecond;
 // Copied before others get their turn; while one that must not wait is busy, less.
-constexpr std::size_t kLongTurn = 512 * 1024, kShortTurn = 64 * 1024;
+constexpr std::size_t kLongTurn = 512 * 1024, kShortTurn = 32 * 1024;
 constexpr Nanos kUrgentTime = 2 * kMillisecond;
 
 }  // namespace

@@ -22,6 +22,7 @@ void Requester::start(Requests* requests, Responses* responses, const Side* thei
   theirs_ = theirs;
   pulls_ = pulls;
   stopped_ = false;
+  left_ = Requests::kData;
 }
 
 // ---- taking work ---------------------------------------------------------------------------------------------------
@@ -65,6 +66,7 @@ bool Requester::post_message(const WorkRequest& work) noexcept {
   mine = {.id = work.id, .length = length, .known = reported_refusals_, .kind = OpKind::kMessage};
   Slot slot = message_slot(mine);
   const bool at_once = next_ == end_ && out_.has_room(slot.fits_inside() ? 0 : slot.bytes);
+  if (left_ == 0 || (!at_once && length > kMostStored)) return false;
   std::byte* to = !at_once             ? store_.add(length, mine.source)
                   : slot.fits_inside() ? slot.inside()
                                        : out_.place(slot.bytes);
@@ -74,6 +76,7 @@ bool Requester::post_message(const WorkRequest& work) noexcept {
     to += segment.length;
   }
   ++end_;
+  left_ -= std::min<std::size_t>(left_, length);
   if (!at_once) return true;
   out_.push(slot);
   next_ = end_;
@@ -219,6 +222,7 @@ bool Requester::take_news() noexcept {
 Advance Requester::advance(Sink& sink, std::size_t turn) noexcept {
   Advance outcome;
   if (stopped_) return outcome;
+  left_ = turn;
   if (first_ != end_) {
     // First, so that all that was answered before is in the ring when that is looked at.
     const std::uint64_t ended = theirs_->answered.ended.load(std::memory_order_acquire);

@@ -49,6 +49,10 @@ inline constexpr std::size_t kCopyAtOnce = 256 * 1024;
 inline constexpr std::uint64_t kThroughRingsAlone = 1;
 static_assert(kThroughRingsAlone < OwnArenas::kFirst);
 
+/// Messages up to this many bytes are kept where the ring has no room: a copy more, for an engine that need not build
+/// them again. Of larger ones the copy costs more.
+inline constexpr std::uint64_t kMostStored = 4 * 1024;
+
 /// What an advance() came to.
 struct Advance {
   bool happened = false;
@@ -67,7 +71,7 @@ class Requester {
   /// Touches nothing of the shared memory and of the user's any more.
   void stop() noexcept { stopped_ = true; }
 
-  /// How many were taken.
+  /// How many were taken. What there is of messages in a turn is bounded as copies are.
   std::size_t post(std::span<const datapath::WorkRequest> work) noexcept;
   /// Takes answers, copies up to `turn` bytes of what is to be read, reports what has ended, sends on.
   Advance advance(Sink& sink, std::size_t turn) noexcept;
@@ -148,6 +152,7 @@ class Requester {
   std::uint64_t pushed_ = 0;  // as of take_news()
   bool made_room_ = false;    // since then, for answers
   std::uint64_t sent_bytes_ = 0;
+  std::size_t left_ = 0;  // bytes of messages that are taken before the next advance()
 };
 
 }  // namespace fairlead::shm

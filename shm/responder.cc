@@ -46,6 +46,7 @@ Advance Responder::advance(Sink& sink, std::size_t turn) noexcept {
     ++taken;
     outcome.happened = true;
     const Slot slot = in_.next();
+    turn -= std::min<std::size_t>(turn, slot.bytes);
     outcome.reason = slot.bytes > kMaxPiece ? "a request with more than a piece" : begin(slot, sink, outcome);
   }
   if (stopped_) return outcome;

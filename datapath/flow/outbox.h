@@ -243,6 +243,7 @@ class Outbox {
   static constexpr std::size_t kSegments = 128;
   std::size_t count_ = 0;
   std::size_t segments_used_ = 0;
+  std::size_t message_bytes_ = 0;
   std::uint64_t share_left_ = 0;
   WorkRequest requests_[kBatch];
   Built built_[kBatch];

@@ -11,7 +11,8 @@
 namespace fairlead::datapath {
 namespace {
 
-constexpr std::size_t kLookAhead = 16;  // transfers that another path looks at, for one that is worth spreading
+constexpr std::size_t kBatchBytes = 64 * 1024;  // of messages: a path that is full has turned no more than that away
+constexpr std::size_t kLookAhead = 16;          // transfers that another path looks at, for one that is worth spreading
 
 /// Of what is no more than two stripes the first path is rid as soon.
 bool is_spread(const Outbox::Way& way, const TransferImpl& t) noexcept {
@@ -30,9 +31,11 @@ const Op& next_op(const TransferImpl& t) noexcept { return t.list->ops[first_byt
 }  // namespace
 
 std::span<const WorkRequest> Outbox::build(const Way& way, std::size_t room, std::uint64_t first_id) {
-  count_ = segments_used_ = 0;
+  count_ = segments_used_ = message_bytes_ = 0;
   share_left_ = way.share;
-  while (count_ < std::min(room, kBatch) && ((way.rail == 0 && build_message(way)) || build_data(way))) ++count_;
+  while (count_ < std::min(room, kBatch) && message_bytes_ < kBatchBytes &&
+         ((way.rail == 0 && build_message(way)) || build_data(way)))
+    ++count_;
   for (std::size_t i = 0; i < count_; ++i) requests_[i].id = first_id + i;
   return {requests_, count_};
 }
@@ -162,7 +165,7 @@ bool Outbox::build_message(const Way& way) {
     message.total = t.message.size();
     if (length != 0) segments[used++] = {t.message.data() + t.message_posted, length, 0};
     t.message_posted += length;
-    weight = length;
+    message_bytes_ += weight = length;
     last = t.message_posted == t.message.size();
   } else {
     message.type = MessageType::kNotify;

@@ -72,8 +72,8 @@ TEST_F(ShmRequester, MessagesBehindAWriteThatWaitsForRoomAreKept) {
   ASSERT_EQ(post(OpKind::kWrite, 0, kBytes), 1u);
   ASSERT_EQ(post(OpKind::kWrite, 1, kBytes), 1u);
   std::uint64_t kept = 0;
-  while (post(OpKind::kMessage, 2 + kept, kMaxPiece) == 1) ++kept;
-  EXPECT_GE(kept, 4u);
+  while (post(OpKind::kMessage, 2 + kept, kMostStored) == 1) ++kept;
+  EXPECT_GE(kept, 16u);
   EXPECT_LT(kept, kDepth) << "what is kept has a limit";
   std::fill(local_.begin(), local_.end(), std::byte{9});  // only the writes have not been copied
   std::uint64_t messages = 0;
@@ -91,6 +91,28 @@ TEST_F(ShmRequester, MessagesBehindAWriteThatWaitsForRoomAreKept) {
     asked.publish();
   }
   EXPECT_EQ(messages, kept);
+}
+
+TEST_F(ShmRequester, ALargeMessageThatTheRingHasNoRoomForIsNotTaken) {
+  ASSERT_EQ(post(OpKind::kWrite, 0, kBytes), 1u);
+  ASSERT_EQ(post(OpKind::kWrite, 1, kBytes), 1u);
+  EXPECT_EQ(post(OpKind::kMessage, 2, kMostStored + 1), 0u);
+  while (requester_.outstanding() != 0) {
+    while (asked.ready()) (void)next_asked();
+    end(requester_.outstanding() == 2 ? 1 : 2);
+    (void)requester_.advance(told, kTurn);
+  }
+  EXPECT_EQ(post(OpKind::kMessage, 2, kMostStored + 1), 1u);
+}
+
+TEST_F(ShmRequester, ATurnHasSoManyBytesOfMessages) {
+  (void)requester_.advance(told, 2 * kMaxPiece);
+  std::uint64_t taken = 0;
+  while (post(OpKind::kMessage, taken, kMaxPiece) == 1) ++taken;
+  EXPECT_EQ(taken, 2u);
+  EXPECT_EQ(post(OpKind::kMessage, taken, 8), 0u) << "none goes before those that wait";
+  (void)requester_.advance(told, 2 * kMaxPiece);
+  EXPECT_EQ(post(OpKind::kMessage, taken, kMaxPiece), 1u);
 }
 
 TEST_F(ShmRequester, AReadIsCopiedAndOnlyThenSaidToBe) {

@@ -70,6 +70,17 @@ TEST_F(ShmResponder, WritesThroughTheRingArePlaced) {
   EXPECT_TRUE(guards_hold());
 }
 
+TEST_F(ShmResponder, ATurnHasSoManyBytesOfMessages) {
+  const std::vector<std::byte> bytes(kMaxPiece, std::byte{7});
+  for (int i = 0; i < 5; ++i) push({.kind = SlotKind::kMessage, .bytes = kMaxPiece}, bytes.data());
+  (void)responder_.advance(told, 2 * kMaxPiece);
+  EXPECT_EQ(told.messages.size(), 2u);
+  EXPECT_TRUE(responder_.has_work());
+  EXPECT_EQ(carry_out(), "");
+  EXPECT_EQ(told.messages.size(), 5u);
+  EXPECT_EQ(ended(), 5u);
+}
+
 TEST_F(ShmResponder, WritesThatAreNamedAreCopiedFromWhereTheyLie) {
   const std::vector<std::byte> first(kBytes / 2, std::byte{1}), second(kBytes - kBytes / 2, std::byte{2});
   const SourceSegment sources[] = {{reinterpret_cast<std::uint64_t>(first.data()), first.size()},

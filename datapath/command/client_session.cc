@@ -15,6 +15,7 @@ namespace {
 
 constexpr std::chrono::microseconds kSpin{50};  // how long who waits looks before it sleeps
 constexpr std::chrono::seconds kRead{1};        // at most, until the reader looks whether it has waited for long enough
+constexpr auto kMostNap = 8 * Readers::kLinger;  // the same for who waits for room while others read
 
 Status checked(const SessionOptions& options, std::size_t max_message_bytes) {
   const auto wrong = [](std::string what) { return Status(Code::kInvalidArgument, std::move(what)); };
@@ -110,7 +111,7 @@ void ClientSession::end(Status why) {
                    "more is under way to the service than EngineConfig::max_posted and max_posted_bytes allow; "
                    "raise them, or use fewer channels at once");
   ended_.store(true, std::memory_order_release);
-  news_.notify_all();
+  readers_.wake_all();
 }
 
 ClientChannel* ClientSession::open_channel(const fairlead::command::ChannelOptions& options) {
@@ -152,7 +153,7 @@ void ClientSession::flush_all() noexcept {
 
 void ClientSession::drain() noexcept {
   const std::unique_lock lock(mutex_, std::try_to_lock);
-  if (!lock.owns_lock() || reading_) return;
+  if (!lock.owns_lock() || readers_.is_reading()) return;
   bool any = false;
   while (!has_ended()) {
     const Event event = peer_.next_event();
@@ -160,34 +161,34 @@ void ClientSession::drain() noexcept {
     handle(event);
     any = true;
   }
-  if (any && sleeping_ != 0) news_.notify_all();
+  if (any) readers_.wake_done();
 }
 
-bool ClientSession::wait_until(const std::function<bool()>& done, Clock::time_point deadline) {
+bool ClientSession::wait_until(const std::function<bool()>& done, Clock::time_point deadline, Haste haste) {
   std::unique_lock lock(mutex_);
-  while (!done()) {
-    if (has_ended()) return done();
+  Clock::duration nap = Readers::kLinger;
+  while (!done() && !has_ended()) {
     const Clock::time_point now = Clock::now();
     if (now >= deadline) {
       lock.unlock();
       drain();  // who only looks finds what has come
       return done();
     }
-    if (reading_) {
-      ++sleeping_;
-      news_.wait_until(lock, std::min<Clock::time_point>(deadline, now + kRead));
-      --sleeping_;
+    if (!readers_.begin(haste, now)) {
+      readers_.sleep(lock, done, haste,
+                     std::min<Clock::time_point>(deadline, now + (haste == Haste::kYes ? kRead : nap)));
+      nap = std::min<Clock::duration>(2 * nap, kMostNap);
       continue;
     }
-    reading_ = true;
     lock.unlock();
     const Event event = next_event(std::min<Clock::duration>(deadline - now, kRead));
     lock.lock();
-    reading_ = false;
+    readers_.end();
     handle(event);
-    if (sleeping_ != 0) news_.notify_all();
+    readers_.wake_done();
   }
-  return true;
+  readers_.call_next(haste);
+  return done();
 }
 
 /// Gives its core away between looks: where both ends share one, who only looks keeps the other from answering.

@@ -1,12 +1,11 @@
 // A session at the client: its peer, its channels, and whoever waits for the server's words.
 //
-// One of the threads that wait reads for all (it drives the engine); the others sleep until their turn or their news
-// comes. Threads: any. Lives as long as a handle of it or of a channel.
+// One of the threads that wait reads for all, and so drives the engine (readers.h). Threads: any. Lives as long as a
+// handle of it or of a channel.
 #pragma once
 
 #include <atomic>
 #include <chrono>
-#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -19,6 +18,7 @@
 #include "datapath/command/client_channel.h"
 #include "datapath/command/flusher.h"
 #include "datapath/command/range/client_range.h"
+#include "datapath/command/readers.h"
 #include "fairlead/command.h"
 #include "fairlead/engine.h"
 
@@ -61,8 +61,9 @@ class ClientSession : public fairlead::command::SessionBody {
   void arm() noexcept { flusher_.arm(); }
   /// Takes what has come, if nobody else reads.
   void drain() noexcept;
-  /// Until `done`, which looks at what is atomic, or the session has ended, or the deadline; returns done().
-  bool wait_until(const std::function<bool()>& done, Clock::time_point deadline);
+  /// Until `done`, which looks at what is atomic, or the session has ended, or the deadline; returns done(). Who waits
+  /// for room is in no haste.
+  bool wait_until(const std::function<bool()>& done, Clock::time_point deadline, Haste haste = Haste::kYes);
 
  private:
   [[nodiscard]] Event next_event(Clock::duration most);
@@ -88,9 +89,7 @@ class ClientSession : public fairlead::command::SessionBody {
   std::mutex opening_;
 
   mutable std::mutex mutex_;  // guards what follows
-  std::condition_variable news_;
-  bool reading_ = false;
-  std::size_t sleeping_ = 0;
+  Readers readers_;
   Status why_ended_;
   std::atomic<bool> ended_{false};
 

@@ -1,11 +1,11 @@
 // The threads that wait for a service's words: one of them reads for all, the others sleep until theirs have come or it
 // is their turn to read.
 //
-// Who waits for the end of a command is in haste. Who waits for room is not: it has as much under way as it may, so that
-// nothing is lost while it sleeps. It leaves the reading to those in haste, also for a moment after one of them has
-// gone, who will be back with its next command: each hand-over is the waking of a thread, and on a host with few cores
-// a turn of the scheduler, which that command would wait for. Conditions only read what is atomic.
-// Threads: all under the session's lock, which a sleeper gives away.
+// Who waits for the end of a command is in haste. Who waits for room is not: it has as much under way as it may, so
+// that nothing is lost while it sleeps. It leaves the reading to those in haste, also for a moment after one of them
+// has gone, who will be back with its next command: each hand-over is the waking of a thread, and on a host with few
+// cores a turn of the scheduler, which that command would wait for. Conditions only read what is atomic. Threads: all
+// under the session's lock, which a sleeper gives away.
 #pragma once
 
 #include <algorithm>
@@ -54,8 +54,8 @@ class Readers {
       if (!each->awake && (*each->done)()) get_up(*each);
     }
   }
-  /// The caller, that was in such haste, reads no more: it is another's turn, of those in haste before others. Behind one
-  /// in haste the others look for theirs by themselves.
+  /// The caller, that was in such haste, reads no more: it is another's turn, of those in haste before others. Behind
+  /// one in haste the others look for theirs by themselves.
   void call_next(Haste haste) noexcept {
     if (reading_) return;
     Sleeper* next = first(Haste::kYes);

@@ -18,7 +18,7 @@ using fairlead::command::Stage;
 namespace {
 
 constexpr std::size_t kGaps = 1024;
-constexpr std::chrono::microseconds kForMore{50}, kForMoreBytes{2000};
+constexpr std::chrono::microseconds kForMore{50};
 constexpr std::size_t kManyBytes = 32 << 10;  // of payload: its command does not wait for others, nor the timer
 constexpr std::uint32_t kWhileBehind = 4;     // times what a buffer holds, and so many buffers are under way
 
@@ -96,20 +96,11 @@ Result<std::uint64_t> ClientChannel::with_room(std::uint64_t payload, Write writ
     }
     session_.flush_all();
     session_.wait_until([&] { return room(payload) != Room::kNo; }, Clock::time_point::max(), Haste::kNo);
-    wait_for_more(payload != 0);
+    // Then a little longer, for room for many: each wait is a hand-over. A fence may keep the channel from more.
+    const std::uint64_t most = session_.limits().credits - session_.limits().credits / 4;
+    session_.wait_until([&] { return under_way() <= most || has_failed(); }, Clock::now() + kForMore, Haste::kNo);
   }
   return failed_status();
-}
-
-/// A little longer, for room for many: each wait is a hand-over. A fence may keep the channel from more.
-void ClientChannel::wait_for_more(bool for_payload) {
-  const fairlead::command::Limits& limits = session_.limits();
-  const std::uint64_t commands = limits.credits - limits.credits / 4, bytes = limits.payload_credit / 2;
-  const auto enough = [&] {
-    const bool fits = !for_payload || input_bytes_.load(std::memory_order_relaxed) <= bytes;
-    return (under_way() <= commands && fits) || has_failed();
-  };
-  session_.wait_until(enough, Clock::now() + (for_payload ? kForMoreBytes : kForMore), Haste::kNo);
 }
 
 Status ClientChannel::failed_status() const {

@@ -101,7 +101,6 @@ class ClientChannel : public fairlead::command::ChannelBody {
     return last_.load(std::memory_order_relaxed) - executed_.load(std::memory_order_acquire);
   }
   [[nodiscard]] bool has_failed() const noexcept { return failed_.load(std::memory_order_relaxed) != kNone; }
-  void wait_for_more(bool for_payload);
   [[nodiscard]] Status failed_status() const;
   std::uint64_t write(const Command& command);
   [[nodiscard]] bool is_full(std::size_t bytes) const noexcept;

@@ -167,8 +167,9 @@ void ClientSession::drain() noexcept {
 bool ClientSession::wait_until(const std::function<bool()>& done, Clock::time_point deadline, Haste haste) {
   std::unique_lock lock(mutex_);
   Clock::duration nap = Readers::kLinger;
-  while (!done() && !has_ended()) {
+  for (bool comes = true; !done() && !has_ended(); comes = false) {
     const Clock::time_point now = Clock::now();
+    if (comes) readers_.come(haste, now);
     if (now >= deadline) {
       lock.unlock();
       drain();  // who only looks finds what has come

@@ -1,11 +1,12 @@
 // The threads that wait for a service's words: one of them reads for all, the others sleep until theirs have come or it
 // is their turn to read.
 //
-// Who waits for the end of a command is in haste. Who waits for room is not: it has as much under way as it may, so
-// that nothing is lost while it sleeps. It leaves the reading to those in haste, also for a moment after one of them
-// has gone, who will be back with its next command: each hand-over is the waking of a thread, and on a host with few
-// cores a turn of the scheduler, which that command would wait for. Conditions only read what is atomic. Threads: all
-// under the session's lock, which a sleeper gives away.
+// Who waits for the end of a command is in haste. Who waits for room is not: it has as much under way as it may. It
+// leaves the reading to those in haste, and for a moment behind one that comes again and again, as who waits for each
+// of its commands does: a hand-over is the waking of a thread, and on a host with few cores a turn of the scheduler,
+// which the next command would wait for.
+//
+// Conditions only read what is atomic. Threads: all under the session's lock, which a sleeper gives away.
 #pragma once
 
 #include <algorithm>
@@ -23,10 +24,14 @@ class Readers {
  public:
   using Clock = std::chrono::steady_clock;
   using Condition = std::function<bool()>;
-  /// How long who is in no haste leaves the reading to who was there last.
-  static constexpr std::chrono::microseconds kLinger{200};
+  /// Who comes again so soon comes again and again. (A timer that is nearer costs more than it brings: flusher.h.)
+  static constexpr std::chrono::microseconds kLinger{1000};
 
   [[nodiscard]] bool is_reading() const noexcept { return reading_; }
+  /// A thread begins to wait.
+  void come(Haste haste, Clock::time_point now) noexcept {
+    if (haste == Haste::kYes) lingers_ = now < hasty_until_;
+  }
   /// Whether the caller is to read now, and end() it once it has. Else it sleeps, and asks again.
   [[nodiscard]] bool begin(Haste haste, Clock::time_point now) noexcept {
     if (reading_) return false;
@@ -35,7 +40,7 @@ class Readers {
     } else if (Sleeper* const other = first(Haste::kYes); other != nullptr) {
       get_up(*other);
       return false;
-    } else if (now < hasty_until_) {
+    } else if (lingers_ && now < hasty_until_) {
       return false;
     }
     return reading_ = true;
@@ -54,12 +59,12 @@ class Readers {
       if (!each->awake && (*each->done)()) get_up(*each);
     }
   }
-  /// The caller, that was in such haste, reads no more: it is another's turn, of those in haste before others. Behind
-  /// one in haste the others look for theirs by themselves.
+  /// The caller, that was in such haste, waits no more: it is another's turn, of those in haste before others. Behind
+  /// one that comes again and again these look for their turn by themselves.
   void call_next(Haste haste) noexcept {
     if (reading_) return;
     Sleeper* next = first(Haste::kYes);
-    if (next == nullptr && haste == Haste::kNo) next = first(Haste::kNo);
+    if (next == nullptr && (haste == Haste::kNo || !lingers_)) next = first(Haste::kNo);
     if (next != nullptr) get_up(*next);
   }
   void wake_all() noexcept {
@@ -83,7 +88,8 @@ class Readers {
   }
 
   std::vector<Sleeper*> sleepers_;
-  Clock::time_point hasty_until_{};
+  Clock::time_point hasty_until_{};  // a moment after one in haste read last
+  bool lingers_ = false;             // it had come within that moment
   bool reading_ = false;
 };
 

@@ -49,14 +49,44 @@ TEST(Readers, OneReadsAtATime) {
   EXPECT_TRUE(readers.begin(Haste::kYes, kStart));
 }
 
-TEST(Readers, WhoIsInNoHasteLeavesTheReadingForAMoment) {
+/// One in haste waits for something that comes at once.
+void read_hastily(Readers& readers, Clock::time_point now) {
+  readers.come(Haste::kYes, now);
+  ASSERT_TRUE(readers.begin(Haste::kYes, now));
+  readers.end();
+  readers.call_next(Haste::kYes);
+}
+
+TEST(Readers, WhoIsInNoHasteLeavesTheReadingToWhoComesAgainAndAgain) {
   Readers readers;
   ASSERT_TRUE(readers.begin(Haste::kNo, kStart)) << "nobody in haste was there before";
   readers.end();
+  read_hastily(readers, kStart);
+  ASSERT_TRUE(readers.begin(Haste::kNo, kStart)) << "it was there once";
+  readers.end();
+  read_hastily(readers, kStart + microseconds(1));
+  EXPECT_FALSE(readers.begin(Haste::kNo, kStart + Readers::kLinger));
+  EXPECT_TRUE(readers.begin(Haste::kNo, kStart + microseconds(1) + Readers::kLinger));
+  readers.end();
+  read_hastily(readers, kStart + 10 * Readers::kLinger);
+  EXPECT_TRUE(readers.begin(Haste::kNo, kStart + 10 * Readers::kLinger)) << "it came, but not at once";
+}
+
+TEST(Readers, WhoIsInHasteCallsOthersUnlessItComesAgainAndAgain) {
+  std::mutex mutex;
+  Readers readers;
+  const auto read = [&](Clock::time_point now) {
+    const std::lock_guard lock(mutex);
+    read_hastily(readers, now);
+  };
+  Sleeper patient(mutex, readers, Haste::kNo);
+  readers.come(Haste::kYes, kStart);  // only one thread is awake
   ASSERT_TRUE(readers.begin(Haste::kYes, kStart));
   readers.end();
-  EXPECT_FALSE(readers.begin(Haste::kNo, kStart + Readers::kLinger - microseconds(1)));
-  EXPECT_TRUE(readers.begin(Haste::kNo, kStart + Readers::kLinger));
+  read(kStart + microseconds(1));
+  EXPECT_FALSE(patient.is_awake());
+  read(kStart + 10 * Readers::kLinger);
+  patient.join_awake();
 }
 
 TEST(Readers, WhoIsInHasteIsCalledBeforeOthers) {
@@ -72,8 +102,7 @@ TEST(Readers, WhoIsInHasteIsCalledBeforeOthers) {
   const std::lock_guard lock(mutex);
   EXPECT_TRUE(readers.begin(Haste::kNo, kStart));
   readers.end();
-  readers.call_next(Haste::kYes);
-  EXPECT_FALSE(patient.is_awake()) << "it looks by itself";
+  EXPECT_FALSE(patient.is_awake());
   readers.call_next(Haste::kNo);
 }
 

@@ -14,12 +14,14 @@ namespace fairlead {
 namespace {
 
 constexpr std::size_t kLine = 64;
-constexpr std::size_t kAhead = 8 * kLine;  // what the loads will want: hardware looks ahead within a page alone
+// What the loads will want: hardware looks ahead within a page alone. Into all caches, as by a load: with the hint for
+// what is used once (NTA) it takes 1.4 to 1.6 times as long (docs/perf-notebook.md).
+constexpr std::size_t kAhead = 16 * kLine;
 
 /// `to` at a multiple of a line; whole lines.
 __attribute__((target("avx"))) void stream_lines_avx(std::byte* to, const std::byte* from, std::size_t bytes) noexcept {
   for (std::size_t at = 0; at < bytes; at += kLine) {
-    _mm_prefetch(reinterpret_cast<const char*>(from + at + kAhead), _MM_HINT_NTA);
+    _mm_prefetch(reinterpret_cast<const char*>(from + at + kAhead), _MM_HINT_T0);
     const __m256i low = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from + at));
     const __m256i high = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from + at + kLine / 2));
     _mm256_stream_si256(reinterpret_cast<__m256i*>(to + at), low);
@@ -29,7 +31,7 @@ __attribute__((target("avx"))) void stream_lines_avx(std::byte* to, const std::b
 
 void stream_lines_sse2(std::byte* to, const std::byte* from, std::size_t bytes) noexcept {
   for (std::size_t at = 0; at < bytes; at += kLine) {
-    _mm_prefetch(reinterpret_cast<const char*>(from + at + kAhead), _MM_HINT_NTA);
+    _mm_prefetch(reinterpret_cast<const char*>(from + at + kAhead), _MM_HINT_T0);
     for (std::size_t part = 0; part < kLine; part += sizeof(__m128i)) {
       const __m128i value = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from + at + part));
       _mm_stream_si128(reinterpret_cast<__m128i*>(to + at + part), value);

@@ -95,9 +95,10 @@ PeerMemory::Copied PeerMemory::copy(std::byte* to, std::uint64_t from, std::size
 }
 
 PeerMemory::Copied PeerMemory::copy_mapped(std::byte* to, const std::byte* from, std::size_t bytes) noexcept {
-  run_ = to == next_ ? run_ + bytes : bytes;
+  if (to != next_) after_long_ = std::exchange(run_, 0) > kStreamedFrom;
+  run_ += bytes;
   next_ = to + bytes;
-  const bool streamed = run_ > kStreamedFrom;
+  const bool streamed = after_long_ || run_ > kStreamedFrom;
   (streamed ? copies_.streamed : copies_.mapped).add(bytes);
   // Either range may be gone: what is ours the application may have unmapped, what is the peer's has no page any more.
   const bool copied = attempt(nullptr, std::numeric_limits<std::size_t>::max(), [=] {

@@ -28,7 +28,8 @@ namespace fairlead::shm {
 /// kind.
 [[nodiscard]] bool is_by_cpu_only(std::span<const std::byte> own) noexcept;
 
-/// To one place, without a break: what comes after so many bytes goes past the caches (docs/results/same_host.md).
+/// To one place, without a break: what comes after so many bytes goes past the caches (docs/results/same_host.md), and
+/// so does all of the next such run, which is likely to be as long.
 inline constexpr std::uint64_t kStreamedFrom = std::uint64_t{4} << 20;
 
 class PeerMemory {
@@ -80,7 +81,8 @@ class PeerMemory {
   std::string_view reason_;
   bool copied_by_id_ = false;
   const std::byte* next_ = nullptr;  // where the last mapped copy ended,
-  std::uint64_t run_ = 0;            // and how much went there without a break
+  std::uint64_t run_ = 0;            // how much went there without a break,
+  bool after_long_ = false;          // and whether the run before that was a long one
 };
 
 }  // namespace fairlead::shm

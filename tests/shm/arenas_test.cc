@@ -71,13 +71,21 @@ TEST_P(ShmArenas, WhatIsLargeGoesPastTheCaches) {
   std::vector<std::byte> large(4 * End::kBytes, std::byte{0});
   const auto granted = other_.device->grant({.bytes = large, .access = Access::kRemoteWrite});
   ASSERT_TRUE(granted);
-  for (std::size_t i = 0; i < 4; ++i) {
-    const LocalSegment segment{one_.memory.data(), End::kBytes, one_.registration.local};
-    const WorkRequest work{.local = {&segment, 1}, .remote_address = i * End::kBytes, .remote_key = granted->key};
-    ASSERT_EQ(one_.path->post({&work, 1}), 1u);
-  }
-  ASSERT_TRUE(ends_.both_until([&] { return one_.codes.size() == 4; }));
-  EXPECT_EQ(copies(other_).streamed.get(), 4 * End::kBytes - kStreamedFrom);
+  const auto write = [&](std::uint64_t pieces) {
+    one_.codes.clear();
+    for (std::uint64_t i = 0; i < pieces; ++i) {
+      const LocalSegment segment{one_.memory.data(), End::kBytes, one_.registration.local};
+      const WorkRequest work{.local = {&segment, 1}, .remote_address = i * End::kBytes, .remote_key = granted->key};
+      if (one_.path->post({&work, 1}) != 1) return std::uint64_t{0};
+    }
+    const std::uint64_t before = copies(other_).streamed.get();
+    EXPECT_TRUE(ends_.both_until([&] { return one_.codes.size() == pieces; }));
+    return copies(other_).streamed.get() - before;
+  };
+  EXPECT_EQ(write(4), 4 * End::kBytes - kStreamedFrom);
+  EXPECT_EQ(write(4), 4 * End::kBytes) << "as long as the one before, it is supposed";
+  EXPECT_EQ(write(1), End::kBytes);
+  EXPECT_EQ(write(1), 0u) << "the one before was not";
   EXPECT_TRUE(std::ranges::all_of(large, [](std::byte each) { return each == std::byte{1}; }));
   other_.device->revoke(*granted);
 }

@@ -1,6 +1,8 @@
 // The running of a session's commands, and the replies.
 #include <fmt/format.h>
 
+#include <cstddef>
+#include <cstring>
 #include <utility>
 
 #include "datapath/command/server_session.h"
@@ -25,6 +27,24 @@ constexpr std::uint64_t kShortCopy = 16 << 10;      // bytes of what takes a few
 bool may_wait(const Record& record) noexcept {
   return record.is(Opcode::kCopyIn) || record.is(Opcode::kCopyOut) || record.is(Opcode::kModule) ||
          record.is(Opcode::kFence) || record.is(Opcode::kGraph);
+}
+
+// As it crosses, but for what follows it. So it is copied at once: put together out of a copy on the stack it cost a
+// tenth of the time of a launch that does nothing, as a CPU waits where it reads across two fresh stores.
+static_assert(offsetof(Launch, grid) == offsetof(LaunchBody, grid) &&
+              offsetof(Launch, block) == offsetof(LaunchBody, block) &&
+              offsetof(Launch, shared_bytes) == offsetof(LaunchBody, shared_bytes));
+
+Launch launch_of(const Record& record) noexcept {
+  Launch launch;
+  std::memcpy(static_cast<void*>(&launch), record.body.data(), offsetof(LaunchBody, parameter_bytes));
+  return launch;
+}
+
+Bytes launch_parameters(const Record& record) noexcept {
+  std::uint32_t bytes = 0;
+  std::memcpy(&bytes, record.body.data() + offsetof(LaunchBody, parameter_bytes), sizeof bytes);
+  return record.body.subspan(sizeof(LaunchBody), bytes);
 }
 
 }  // namespace
@@ -203,14 +223,8 @@ bool ServerSession::is_short(std::uint64_t function) noexcept {
 Outcome ServerSession::execute(ServerChannel& channel, const Record& record) {
   if (record.opcode >= kFirstUserOpcode) return executor_->user(record.opcode, tail_of(record));
   switch (static_cast<Opcode>(record.opcode)) {
-    case Opcode::kLaunch: {
-      const auto body = body_of<LaunchBody>(record);
-      const Launch launch{{body.function},
-                          {body.grid[0], body.grid[1], body.grid[2]},
-                          {body.block[0], body.block[1], body.block[2]},
-                          body.shared_bytes};
-      return executor_->launch(launch, record.body.subspan(sizeof body, body.parameter_bytes));
-    }
+    case Opcode::kLaunch:
+      return executor_->launch(launch_of(record), launch_parameters(record));
     case Opcode::kAllocate: {
       const auto body = body_of<AllocateBody>(record);
       return executor_->allocate({body.handle}, body.bytes);

@@ -15,10 +15,10 @@
 #include <vector>
 
 #include "datapath/command/bodies.h"
+#include "datapath/command/client/flusher.h"
+#include "datapath/command/client/readers.h"
 #include "datapath/command/client_channel.h"
-#include "datapath/command/flusher.h"
 #include "datapath/command/range/client_range.h"
-#include "datapath/command/readers.h"
 #include "fairlead/command.h"
 #include "fairlead/engine.h"
 

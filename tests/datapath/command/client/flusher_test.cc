@@ -1,5 +1,5 @@
 // Who sends what has waited in a buffer: it looks while there is something, sleeps otherwise, and misses nothing.
-#include "datapath/command/flusher.h"
+#include "datapath/command/client/flusher.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "datapath/command/flusher.h"
+#include "datapath/command/client/flusher.h"
 
 #include <pthread.h>
 #include <sys/prctl.h>

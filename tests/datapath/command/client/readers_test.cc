@@ -1,4 +1,4 @@
-#include "datapath/command/readers.h"
+#include "datapath/command/client/readers.h"
 
 #include <gtest/gtest.h>
 

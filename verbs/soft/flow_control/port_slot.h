@@ -3,6 +3,7 @@
 // Owns all of them; addresses stay. Threads: under the lock of the progress context that has it.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -12,6 +13,7 @@
 #include "base/intrusive_list.h"
 #include "verbs/soft/flow_control/dcqcn.h"
 #include "verbs/soft/flow_control/flow.h"
+#include "verbs/soft/flow_control/senders.h"
 #include "verbs/soft/flow_control/window.h"
 #include "verbs/soft/port/packet_port.h"
 #include "verbs/soft/port/tx_batch.h"
@@ -21,7 +23,13 @@ namespace fairlead::soft {
 
 struct PortSlot {
   explicit PortSlot(std::unique_ptr<PacketPort> owned)
-      : port(std::move(owned)), least_charge(port->least_charge()), reads(port->receive_window()) {}
+      : port(std::move(owned)),
+        least_charge(port->least_charge()),
+        far_window(port->far_window()),
+        reads(port->receive_window()),
+        far_reads(port->receive_window()) {
+    far_reads.announce(far_window);
+  }
 
   [[nodiscard]] Window& peer_window(const Gid& peer);
   /// What UC and UD have on their way to a peer; null where nothing is known of it.
@@ -31,11 +39,20 @@ struct PortSlot {
   /// The flow of a peer that sends to us, perhaps without our sending to it. It may be forgotten, unless we do.
   [[nodiscard]] Flow& hear_of(const Gid& peer);
 
+  /// What of the receive buffer each of those that send to us may fill; READs, which we ask for ourselves, have up to
+  /// half.
+  [[nodiscard]] std::size_t share() const noexcept {
+    return (far_window - std::min(far_window / 2, far_reads.used())) / senders.count();
+  }
+
   std::unique_ptr<PacketPort> port;
   const std::uint32_t least_charge;
-  bool shared = false;  // with other processes, by the partitions of queue pair numbers
+  const std::size_t far_window;  // 0: the port announces nothing
+  bool shared = false;           // with other processes, by the partitions of queue pair numbers
   TxBatch batch;
-  Window reads;                           // what READs have asked for and not received
+  Window reads;                           // what READs have asked for and not received, of this host
+  Window far_reads;                       // and of others
+  Senders senders;                        // at other hosts
   Psn next_mad_psn;                       // of QP1
   std::optional<DcqcnConfig> congestion;  // what its queue pairs begin with
 

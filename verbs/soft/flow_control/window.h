@@ -1,9 +1,10 @@
 // How many bytes may be on their way to one socket: a receive buffer is small, and what overflows it is lost.
 //
 // All queue pairs that send to the socket share the window. It begins at what a Fairlead peer's buffer surely takes,
-// is halved when packets are lost and grows again as they are acknowledged (as TCP's, RFC 5681), never below a floor
-// that keeps go-back-N moving where loss does not mean congestion. A queue pair that times out probes with little of
-// its own; only when nobody was acknowledged meanwhile is the whole window as small. Threads: under the domain's lock.
+// may grow to what the peer announces, is halved when packets are lost and grows again as they are acknowledged (as
+// TCP's, RFC 5681), never below a floor that keeps go-back-N moving where loss does not mean congestion. A queue pair
+// that times out probes with little of its own; only when nobody was acknowledged meanwhile is the whole window as
+// small. Threads: under the domain's lock.
 #pragma once
 
 #include <algorithm>
@@ -32,10 +33,21 @@ class Window {
   void force(std::size_t bytes) noexcept { used_ += bytes; }
   void give_back(std::size_t bytes) noexcept { used_ -= std::min(bytes, used_); }
 
+  /// What the peer says that it takes, however much that is; 0: it says nothing. A window that nothing was lost of
+  /// grows up to it as fast as it is acknowledged.
+  void announce(std::size_t bytes) noexcept {
+    if (bytes == 0) return;
+    bytes = std::clamp(bytes, kProbeBytes, kMostBytes);
+    if (bytes == most_) return;
+    if (threshold_ == most_ || threshold_ > bytes) threshold_ = bytes;
+    most_ = bytes;
+    limit_ = std::min(limit_, most_);
+  }
+
   void on_acknowledged(std::size_t bytes) noexcept {
     acknowledged_ += bytes;
     if (limit_ >= most_) return;
-    limit_ += limit_ < threshold_ ? bytes : std::max<std::size_t>(1, bytes * kGrowthBytes / limit_);
+    limit_ += limit_ < threshold_ ? bytes : std::max<std::size_t>(1, bytes * growth() / limit_);
     limit_ = std::min(limit_, most_);
   }
   void on_loss() noexcept {
@@ -69,10 +81,15 @@ class Window {
   Link<Window> roused{this};  // has had room since somebody found none
 
   static constexpr std::size_t kProbeBytes = 8 << 10;
+  static constexpr std::size_t kMostBytes = 16 << 20;  // of what is announced
 
  private:
   static constexpr std::size_t kFloorBytes = 32 << 10;
-  static constexpr std::size_t kGrowthBytes = 8 << 10;  // per window acknowledged
+  static constexpr std::size_t kGrowthBytes = 8 << 10;
+  static constexpr std::size_t kGrowthSteps = 24;
+
+  /// Per window acknowledged.
+  [[nodiscard]] std::size_t growth() const noexcept { return std::max(kGrowthBytes, most_ / kGrowthSteps); }
 
   std::size_t most_;
   std::size_t limit_;

@@ -42,6 +42,8 @@ std::vector<CounterValue> read(const Counters& c) {
       {"rp_cnp_handled", c.rp_cnp_handled.get()},
       {"rp_cnp_ignored", c.rp_cnp_ignored.get()},
       {"icrc_explained", c.icrc_explained.get()},
+      {"sent_windows", c.sent_windows.get()},
+      {"rcvd_windows", c.rcvd_windows.get()},
       {"sent_by_memory", c.sent_by_memory.get()},
       {"rcvd_by_memory", c.rcvd_by_memory.get()},
   };

@@ -53,6 +53,9 @@ struct Counters {
   Counter rp_cnp_handled;
   Counter rp_cnp_ignored;
   Counter icrc_explained;  // accepted with an IPv4 id that was inferred
+  // Between devices of our kind at different hosts: answers that announced a receive window.
+  Counter sent_windows;
+  Counter rcvd_windows;
   // Of packets above, those that crossed memory of this host instead of sockets (port/local/).
   Counter sent_by_memory;
   Counter rcvd_by_memory;

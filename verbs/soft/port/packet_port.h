@@ -51,6 +51,11 @@ class PacketPort {
   [[nodiscard]] virtual std::uint32_t max_mtu() const noexcept = 0;
   /// Bytes of large packets that may be on their way to this port without loss: the better half of its receive buffer.
   [[nodiscard]] virtual std::size_t receive_window() const noexcept = 0;
+  /// The same of packets from other hosts, whose way is long enough to be worth it: what peers of our kind are told,
+  /// all of them together. 0: nothing is known of it, and nobody is told.
+  [[nodiscard]] virtual std::size_t far_window() const noexcept { return 0; }
+  /// More packets wait for the system to take them than should.
+  [[nodiscard]] virtual bool full() const noexcept { return false; }
   /// Bytes of large packets that may be on their way to one peer, of which nothing else is known: a Fairlead peer has
   /// at least the buffer that a stock system grants a socket.
   [[nodiscard]] virtual std::size_t peer_window() const noexcept { return 192 << 10; }

@@ -108,6 +108,9 @@ int Qp::set_path(const ibv_ah_attr& vector, std::uint32_t peer_qpn, std::uint32_
   peer_window = path.window;
   flow = path.flow;
   route = path.route;
+  const bool to_host = route.peer_port != 0;
+  sender = to_host || port->far_window == 0 ? nullptr : &port->senders.of(route.destination, peer_qpn);
+  reads = sender != nullptr ? &port->far_reads : &port->reads;
   mtu = path_mtu;
   if (port->congestion && route.version == RoceVersion::kV2) {  // version 1 has no marks
     if (!congestion) congestion = std::make_unique<CongestionControl>(*port->congestion);
@@ -212,7 +215,7 @@ bool Qp::take_receive() noexcept {
 
 void Qp::release_windows() noexcept {
   if (send.in_flight > 0) domain.give_back(*peer_window, std::exchange(send.in_flight, 0));
-  if (send.reads_in_flight > 0) domain.give_back(port->reads, std::exchange(send.reads_in_flight, 0));
+  if (send.reads_in_flight > 0) domain.give_back(*reads, std::exchange(send.reads_in_flight, 0));
 }
 
 void Qp::establish() noexcept {
@@ -322,6 +325,8 @@ void Qp::detach() noexcept {
   current.taken = false;
   port = nullptr;
   peer_window = nullptr;
+  sender = nullptr;
+  reads = nullptr;
   flow = nullptr;
   established_ = false;
 }

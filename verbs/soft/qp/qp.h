@@ -30,6 +30,7 @@ namespace fairlead::soft {
 class Cq;
 class DeviceBase;
 class QpContext;
+struct Sender;
 class Srq;
 
 /// What the requester sends and the completer takes back.
@@ -115,7 +116,8 @@ struct ReceiveState {
   bool unanswered = false;          // a message was received since the last one of our own began
   std::uint8_t turns_answered = 0;  // messages in a row that were each answered by one of our own
   Nanos held_since = 0;             // the acknowledgement, in QpContext::hold
-  bool peer_is_kin = false;         // takes acknowledgements that a message carries
+  bool peer_is_kin = false;         // takes acknowledgements that a message carries; its answers say so
+  bool asked_by_kin = false;        // and who asks knows that we are; its requests say so
   Psn ack_psn;
   std::uint8_t ack_syndrome = 0;
   bool dying = false;          // ack_syndrome is fatal: sent once the READs before it are answered, then ERR
@@ -148,6 +150,8 @@ class Qp : public ibv_qp_ex {
     const ibv_qp_state now = current_state();
     return now >= IBV_QPS_RTR && now <= IBV_QPS_SQE;
   }
+  /// The peer is at another host, whose packets come by a port that announces what it takes.
+  [[nodiscard]] bool far() const noexcept { return sender != nullptr; }
   /// Sends, though perhaps (SQD) only what it has begun.
   [[nodiscard]] bool requests() const noexcept {
     const ibv_qp_state now = current_state();
@@ -205,6 +209,8 @@ class Qp : public ibv_qp_ex {
   std::uint32_t mtu = 0;
   PortSlot* port = nullptr;
   Window* peer_window = nullptr;
+  Window* reads = nullptr;   // the port's that READs of this peer are charged to
+  Sender* sender = nullptr;  // the peer as one of those at other hosts who share our receive buffer; null: it is not
   Flow* flow = nullptr;
   Route route;
   SendState send;

@@ -10,6 +10,7 @@
 #include "verbs/soft/queues/cq.h"
 #include "verbs/soft/rc/requester_limits.h"
 #include "verbs/soft/rc/retransmission.h"
+#include "verbs/soft/wire/window_code.h"
 
 namespace fairlead::soft::completer {
 
@@ -119,7 +120,7 @@ void implied_nak(Qp& qp, Psn answered) noexcept {
   s.implied_nak_at = s.una;
   if (!may_repair(qp)) return;
   qp.domain.counters.lost_responses.add();
-  qp.port->reads.on_loss();
+  qp.reads->on_loss();
   rewind(qp);
 }
 
@@ -192,8 +193,8 @@ void take_response(Qp& qp, const SendWqe& wqe, std::uint32_t index, std::span<co
 
   const std::size_t freed = std::min<std::size_t>(wqe.charge, s.reads_in_flight);
   s.reads_in_flight -= freed;
-  qp.port->reads.on_acknowledged(freed);
-  qp.domain.give_back(qp.port->reads, freed);
+  qp.reads->on_acknowledged(freed);
+  qp.domain.give_back(*qp.reads, freed);
   if (index + 1 == read_part_end(qp.mtu, wqe.packets, index) && s.reads_outstanding > 0) --s.reads_outstanding;
   ++s.una;
   if (s.una == wqe.end()) {
@@ -202,7 +203,7 @@ void take_response(Qp& qp, const SendWqe& wqe, std::uint32_t index, std::span<co
     if (qp.current_state() == IBV_QPS_ERR) return;
   }
   const bool arrived = catch_up(qp);
-  if (arrived) qp.port->reads.undo_timeout();
+  if (arrived) qp.reads->undo_timeout();
   heard(qp, arrived);
   if (s.local_error != IBV_WC_SUCCESS && s.cursor == qp.sq.head()) return fail(qp, s.local_error);
   progressed(qp);
@@ -253,6 +254,10 @@ void on_response(Qp& qp, const Packet& packet) noexcept {
   }
   if (!psn.before(qp.send.sent_end) || !credible(qp, packet)) return qp.domain.counters.drop_bogus.add();
   qp.receive.peer_is_kin = packet.bth.kin;
+  if (packet.bth.window != 0 && packet.bth.kin && qp.far()) {
+    qp.domain.counters.rcvd_windows.add();
+    qp.peer_window->announce(window_of(packet.bth.window));
+  }
   switch (packet.info->kind) {
     case PacketKind::kAck:
       return on_acknowledge(qp, packet);

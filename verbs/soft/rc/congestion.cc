@@ -8,6 +8,7 @@ namespace fairlead::soft {
 namespace {
 
 constexpr std::size_t kFrameBytes = 46;  // Ethernet with its checksum, IPv4 and UDP
+constexpr Nanos kFullPause = 50 * kMicrosecond;
 
 }  // namespace
 
@@ -37,6 +38,13 @@ void on_congestion_notification(Qp& qp) noexcept {
 bool may_send_now(Qp& qp) noexcept {
   if (!qp.congestion || qp.congestion->reaction.may_send(qp.domain.now())) return true;
   qp.paced_until = qp.congestion->reaction.next_send();
+  qp.domain.wake(qp, qp.paced_until);
+  return false;
+}
+
+bool port_has_room(Qp& qp) noexcept {
+  if (!qp.port->port->full()) return true;
+  qp.paced_until = qp.domain.now() + kFullPause;
   qp.domain.wake(qp, qp.paced_until);
   return false;
 }

@@ -16,6 +16,8 @@ void on_congestion_mark(Qp& qp) noexcept;
 void on_congestion_notification(Qp& qp) noexcept;
 /// Whether the queue pair's rate lets a packet leave now; if not, the queue pair becomes ready when it does.
 [[nodiscard]] bool may_send_now(Qp& qp) noexcept;
+/// Whether the port can do with more than it has; if not, the queue pair becomes ready in a while.
+[[nodiscard]] bool port_has_room(Qp& qp) noexcept;
 /// A packet of so many bytes, BTH to ICRC, was handed to the port.
 void count_sent(Qp& qp, std::size_t bytes) noexcept;
 

@@ -161,6 +161,7 @@ Step send_packet(Qp& qp, const SendWqe& wqe, bool others_turn) noexcept {
   bth.solicited = last && wqe.solicited;
   bth.pad = static_cast<std::uint8_t>(-length & 3);
   bth.dest_qpn = qp.attr.dest_qp_num;
+  bth.kin = qp.receive.peer_is_kin;
   bth.psn = wqe.first + s.cursor_packet;
   // The last one for now asks: others may fill the window before the next turn, and no more follows of a probe.
   bth.ack_request = last || ++s.unacknowledged_run >= kAckEvery || others_turn || probes_enough(s, wqe.charge) ||
@@ -208,7 +209,7 @@ Step admit_question(Qp& qp, const SendWqe& wqe, std::uint64_t offset, std::size_
     return local_error(qp, IBV_WC_LOC_PROT_ERR);
   }
   const std::size_t charge = std::size_t{packets} * wqe.charge;
-  if (!qp.port->reads.take(charge)) return wait_for(qp, qp.port->reads);
+  if (!qp.reads->take(charge)) return wait_for(qp, *qp.reads);
   s.reads_in_flight += charge;
   ++s.reads_outstanding;
   return Step::kSent;
@@ -219,6 +220,7 @@ void send_question(Qp& qp, const SendWqe& wqe, Opcode opcode, const Header& head
   Bth bth;
   bth.opcode = static_cast<std::uint8_t>(opcode);
   bth.dest_qpn = qp.attr.dest_qp_num;
+  bth.kin = qp.receive.peer_is_kin;
   bth.psn = wqe.first + qp.send.cursor_packet;
   bth.ack_request = true;
   TxBatch& batch = qp.domain.batch(*qp.port, 0);
@@ -275,6 +277,7 @@ Step send_next(Qp& qp, SendWqe& wqe, bool others_turn) noexcept {
 
 bool run(Qp& qp, unsigned quota) noexcept {
   SendState& s = qp.send;
+  if (qp.requests() && qp.has_work() && !port_has_room(qp)) return false;
   for (; quota > 0; --quota) {
     if (!qp.requests() || s.rnr_wait || s.local_error != IBV_WC_SUCCESS) return false;
     if (!qp.has_work()) return false;

@@ -8,9 +8,17 @@
 #include "verbs/soft/rc/responder.h"
 #include "verbs/soft/rc/responder_verdict.h"
 #include "verbs/soft/wire/bytes.h"
+#include "verbs/soft/wire/window_code.h"
 
 namespace fairlead::soft::responder {
 namespace {
+
+// Strangers' headers stay as the specification has them.
+std::uint8_t announcement(Qp& qp) noexcept {
+  if (!qp.receive.asked_by_kin || !qp.far()) return 0;
+  qp.domain.counters.sent_windows.add();
+  return window_code(qp.port->share());
+}
 
 void put_bth(Qp& qp, std::byte* header, Opcode opcode, std::size_t payload, Psn psn) noexcept {
   Bth bth;
@@ -19,6 +27,7 @@ void put_bth(Qp& qp, std::byte* header, Opcode opcode, std::size_t payload, Psn 
   bth.dest_qpn = qp.attr.dest_qp_num;
   bth.psn = psn;
   bth.kin = true;
+  bth.window = announcement(qp);
   bth.encode(header);
 }
 
@@ -125,6 +134,7 @@ CarriedAck take_held_ack(Qp& qp) noexcept {
 
 bool run(Qp& qp, unsigned quota) noexcept {
   ReceiveState& r = qp.receive;
+  if (r.reply_count > 0 && !port_has_room(qp)) return false;
   while (r.reply_count > 0 && quota > 0) {
     if (!may_send_now(qp)) return false;
     Reply& reply = r.replies[r.reply_head];

@@ -46,7 +46,7 @@ void start_timer(Qp& qp) noexcept {
     s.deadline = std::min(s.deadline, std::max(expiry, now + 1));
   }
   s.peer_heard = qp.peer_window->acknowledged();
-  s.reads_heard = qp.port->reads.acknowledged();
+  s.reads_heard = qp.reads->acknowledged();
   qp.domain.wake(qp, s.deadline);
 }
 
@@ -182,7 +182,7 @@ void on_timer(Qp& qp) noexcept {
     ++s.retries;
   }
   if (s.in_flight > 0) shrink(*qp.peer_window, s.peer_heard, s.probing);
-  if (s.reads_in_flight > 0) shrink(qp.port->reads, s.reads_heard, s.probing);
+  if (s.reads_in_flight > 0) shrink(*qp.reads, s.reads_heard, s.probing);
   s.backoff = std::min(s.backoff + 1, kMostBackoff);
   s.probing = true;
   s.implied_nak = false;

@@ -13,7 +13,7 @@ void Bth::encode(std::byte* to) const noexcept {
   store32(to, std::uint32_t{opcode} << 24 | bit(solicited, 23) | bit(migration, 22) | (pad & 3U) << 20 |
                   (version & 15U) << 16 | pkey);
   store32(to + 4, bit(fecn, 31) | bit(becn, 30) | (dest_qpn & 0xffffff));
-  store32(to + 8, bit(ack_request, 31) | bit(kin, 25) | bit(receipt_request, 24) | psn.value());
+  store32(to + 8, bit(ack_request, 31) | (window & 31U) << 26 | bit(kin, 25) | bit(receipt_request, 24) | psn.value());
 }
 
 Bth Bth::decode(const std::byte* from) noexcept {
@@ -31,6 +31,7 @@ Bth Bth::decode(const std::byte* from) noexcept {
   bth.becn = (second & 1U << 30) != 0;
   bth.dest_qpn = second & 0xffffff;
   bth.ack_request = (third & 1U << 31) != 0;
+  bth.window = static_cast<std::uint8_t>(third >> 26 & 31);
   bth.kin = (third & 1U << 25) != 0;
   bth.receipt_request = (third & 1U << 24) != 0;
   bth.psn = Psn(third);

@@ -37,7 +37,8 @@ struct Bth {
   bool ack_request = false;
   // Reserved bits, which others ignore; docs/softroce.md has what devices of our kind tell each other by them.
   bool receipt_request = false;
-  bool kin = false;  // takes acknowledgements that a message carries
+  bool kin = false;         // of our kind: in an answer always, in a request toward who has said so
+  std::uint8_t window = 0;  // window_code.h; in answers to our kind
   Psn psn;
 
   void encode(std::byte* to) const noexcept;

@@ -22,6 +22,9 @@ constexpr std::size_t kMaxDatagram = 65507;
 constexpr std::size_t kMaxSegments = 64;  // UDP_MAX_SEGMENTS of every kernel that has UDP_SEGMENT
 constexpr std::size_t kMaxTxSockets = 16;
 constexpr std::size_t kMostWindow = 256 << 10;
+// Of a socket's receive buffer, as the system accounts it, what payload may fill: packets of 1 KiB are charged more
+// than twice their size. Of a stock system's it is 192 KiB (PacketPort::peer_window).
+constexpr std::size_t kPayloadOf13 = 6;
 constexpr std::size_t kMostUnsegmented = 256;  // then the oldest is tried anew
 constexpr std::size_t kMostWaiting = 512;
 constexpr Nanos kLookAgain = 50 * kMicrosecond;  // whether a full socket has room
@@ -103,6 +106,7 @@ UdpPort::UdpPort(const Gid& address, PrivateFd own, std::unique_ptr<SharedAddres
       socket_(place_ ? place_->socket() : own_.get()),
       interface_(interface_of(address)),
       receive_window_(std::min(kMostWindow, receive_buffer_bytes(socket_) / 8 * 5)),
+      far_window_(receive_buffer_bytes(socket_) / 13 * kPayloadOf13),
       host_port_(host_sender_port(address)),
       receiver_(socket_),
       sender_(std::make_unique<Sender>()) {

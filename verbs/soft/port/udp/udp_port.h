@@ -35,6 +35,8 @@ class UdpPort final : public PacketPort {
     return largest_path_mtu(interface_.mtu, !address_.is_ipv4());
   }
   [[nodiscard]] std::size_t receive_window() const noexcept override { return receive_window_; }
+  [[nodiscard]] std::size_t far_window() const noexcept override { return far_window_; }
+  [[nodiscard]] bool full() const noexcept override { return waiting_.size() >= kFull; }
   [[nodiscard]] Route make_route(const Gid& destination, std::uint32_t flow, std::uint8_t traffic_class,
                                  std::uint8_t hop_limit) override;
   std::size_t rx_burst(std::span<RxPacket> packets, Nanos now) noexcept override;
@@ -51,6 +53,8 @@ class UdpPort final : public PacketPort {
   [[nodiscard]] Nanos next_event() const noexcept override;
 
  private:
+  static constexpr std::size_t kFull = 64;  // packets that wait
+
   struct Sender;
   struct TxSocket {
     std::uint16_t port = 0;
@@ -83,6 +87,7 @@ class UdpPort final : public PacketPort {
   int socket_;
   InterfaceAddress interface_;
   std::size_t receive_window_;
+  std::size_t far_window_;
   std::uint64_t refused_ = 0;
   std::vector<Gid> unsegmented_;  // destinations whose routes refuse UDP_SEGMENT
   std::deque<Waiting> waiting_;   // oldest first

@@ -16,8 +16,9 @@
 namespace fairlead::soft {
 namespace {
 
-// Asked for; the kernel caps it at net.core.rmem_max, and nothing here relies on getting it.
+// Asked for; the kernel caps them at net.core.rmem_max and wmem_max, and nothing here relies on getting them.
 constexpr int kBufferBytes = 1 << 20;
+constexpr int kReceiveBufferBytes = 16 << 20;
 constexpr std::uint32_t kFirstLoopback = 0x7f000001;
 constexpr std::uint32_t kLoopbackTries = 4096;
 // Below those that systems give to who asks for any.
@@ -93,7 +94,7 @@ UniqueFd open_udp_socket(const Gid& address, std::uint16_t port, PortUse use, st
   }
   set(fd.get(), SOL_SOCKET, SO_SNDBUF, kBufferBytes);
   if (use == PortUse::kReceive || use == PortUse::kShared) {
-    set(fd.get(), SOL_SOCKET, SO_RCVBUF, kBufferBytes);
+    set(fd.get(), SOL_SOCKET, SO_RCVBUF, kReceiveBufferBytes);
     set(fd.get(), SOL_UDP, UDP_GRO, 1);
     if (!v4) receive_traffic_class(fd.get(), address);
     // Linux rxe sends no UDP checksum, which IPv6 takes only where it is told to; the ICRC covers more.

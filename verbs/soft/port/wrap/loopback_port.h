@@ -17,6 +17,9 @@ class LoopbackPort final : public PacketPort {
   /// 10.0.0.1 and 10.0.0.2. Each end may be destroyed first; what is sent to a missing end is lost.
   static std::pair<std::unique_ptr<LoopbackPort>, std::unique_ptr<LoopbackPort>> make_pair();
 
+  /// What it announces, 0 (nothing) if it is not set; before the device has it.
+  void set_far_window(std::size_t bytes) noexcept { far_window_ = bytes; }
+  [[nodiscard]] std::size_t far_window() const noexcept override { return far_window_; }
   /// From here on the frames of this end have IPv4 ids that count up from `first`; the other end cannot see them.
   void count_ids(std::uint16_t first) noexcept { next_id_ = first; }
   [[nodiscard]] const Gid& address() const noexcept override { return address_; }
@@ -43,6 +46,7 @@ class LoopbackPort final : public PacketPort {
   std::shared_ptr<Queue> in_;
   std::shared_ptr<Queue> out_;
   Queue handed_out_;
+  std::size_t far_window_ = 0;
   std::uint16_t next_id_ = 0;  // 0: all ids are 0
 };
 

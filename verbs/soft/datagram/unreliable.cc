@@ -7,7 +7,7 @@
 #include "verbs/soft/qp/qp_context.h"
 #include "verbs/soft/rc/completer.h"
 #include "verbs/soft/rc/memory_windows.h"
-#include "verbs/soft/rc/requester.h"
+#include "verbs/soft/rc/message_packets.h"
 
 namespace fairlead::soft::unreliable {
 namespace {
@@ -92,7 +92,7 @@ Step send_packet(Qp& qp, SendWqe& wqe, const Way& way) noexcept {
   TxBatch& batch = qp.domain.batch(way.port, std::max<std::size_t>(wqe.segments, 1));
   std::byte* header = batch.begin(way.route, info.header_bytes, length);
   if (!wqe.inlined) batch.lend();
-  if (!requester::add_payload(qp, batch, wqe, offset, length)) {
+  if (!requester::add_payload(qp, batch, s.cursor, offset, length)) {
     batch.abandon();
     qp.domain.give_back(window, wqe.charge);
     return local_error(qp, IBV_WC_LOC_PROT_ERR);

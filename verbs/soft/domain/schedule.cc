@@ -182,6 +182,12 @@ void Domain::run_timers() noexcept {
   next_timer_ = 0;
   while (Qp* qp = timers_.pop_due(now_)) {
     if (qp->send.deadline != 0 && now_ >= qp->send.deadline) retransmission::on_timer(*qp);
+    if (Nanos& at = qp->receive.look_at; at != 0 && now_ >= at) {
+      at = 0;
+      responder::report_missing(*qp);
+      completer::look_for_missing(*qp);
+    }
+    if (qp->receive.look_at != 0) timers_.wake(qp->timer, std::max(qp->receive.look_at, now_ + 1));
     if (qp->send.deadline != 0) timers_.wake(qp->timer, std::max(qp->send.deadline, now_ + 1));
     if (qp->paced_until > now_) {
       timers_.wake(qp->timer, qp->paced_until);

@@ -44,6 +44,10 @@ std::vector<CounterValue> read(const Counters& c) {
       {"icrc_explained", c.icrc_explained.get()},
       {"sent_windows", c.sent_windows.get()},
       {"rcvd_windows", c.rcvd_windows.get()},
+      {"rcvd_early", c.rcvd_early.get()},
+      {"sent_missing", c.sent_missing.get()},
+      {"rcvd_missing", c.rcvd_missing.get()},
+      {"sent_repeats", c.sent_repeats.get()},
       {"sent_by_memory", c.sent_by_memory.get()},
       {"rcvd_by_memory", c.rcvd_by_memory.get()},
   };

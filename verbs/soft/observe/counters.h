@@ -56,6 +56,11 @@ struct Counters {
   // Between devices of our kind at different hosts: answers that announced a receive window.
   Counter sent_windows;
   Counter rcvd_windows;
+  // And between such devices anywhere:
+  Counter rcvd_early;    // packets that came before their turn, and were kept
+  Counter sent_missing;  // reports of packets that are missing before those
+  Counter rcvd_missing;
+  Counter sent_repeats;  // packets sent again, alone, because of such reports
   // Of packets above, those that crossed memory of this host instead of sockets (port/local/).
   Counter sent_by_memory;
   Counter rcvd_by_memory;

@@ -21,6 +21,7 @@
 #include "verbs/soft/flow_control/port_slot.h"
 #include "verbs/soft/memory/mr_table.h"
 #include "verbs/soft/observe/counter_page.h"
+#include "verbs/soft/progress/packet_store.h"
 
 namespace fairlead::soft {
 
@@ -87,6 +88,7 @@ class ProgressContext {
   void watch(Flow& flow) noexcept;
 
   MrTable regions;
+  PacketStore packet_store;
   CounterPage counter_page;
   Counters& counters = counter_page.counters();
 

@@ -218,6 +218,13 @@ void Qp::release_windows() noexcept {
   if (send.reads_in_flight > 0) domain.give_back(*reads, std::exchange(send.reads_in_flight, 0));
 }
 
+void Qp::drop_early() noexcept {
+  send.early.clear(domain.packet_store);
+  receive.early.clear(domain.packet_store);
+  receive.look_at = 0;
+  send.repeats.clear();
+}
+
 void Qp::establish() noexcept {
   if (std::exchange(established_, true)) return;
   raise(IBV_EVENT_COMM_EST);
@@ -243,6 +250,7 @@ void Qp::enter_error() noexcept {
     domain.send_batches();  // packets refer to what is completed now
     set_state(IBV_QPS_ERR);
     release_windows();
+    drop_early();
     waiting.unlink();
     attr.sq_draining = 0;
     send.deadline = 0;
@@ -312,6 +320,7 @@ void Qp::detach() noexcept {
   domain.lender.forget(*this);
   kept_completions = 0;
   release_windows();
+  drop_early();
   ready.unlink();
   waiting.unlink();
   departing.unlink();

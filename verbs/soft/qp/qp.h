@@ -20,7 +20,9 @@
 #include "verbs/soft/flow_control/control.h"
 #include "verbs/soft/memory/mr_table.h"
 #include "verbs/soft/port/tx_batch.h"
+#include "verbs/soft/qp/disorder.h"
 #include "verbs/soft/qp/path.h"
+#include "verbs/soft/qp/repeats.h"
 #include "verbs/soft/qp/send_builder.h"
 #include "verbs/soft/queues/work_queue.h"
 #include "verbs/soft/wire/headers.h"
@@ -49,6 +51,10 @@ struct SendState {
   std::uint32_t reads_outstanding = 0;
   std::uint32_t unacknowledged_run = 0;        // packets since one asked for an acknowledgement
   ibv_wc_status local_error = IBV_WC_SUCCESS;  // of the WQE at cursor: it fails when its turn to complete comes
+
+  Repeats repeats;    // what the peer lacks of what it was sent
+  Nanos loss_at = 0;  // when such a report last shrank the window; 0: never
+  Disorder early;     // answers that came before others
 
   // Retransmission. A probe resends early; a retry is a probe that the ack timeout's expiry counts.
   bool rnr_wait = false;
@@ -129,6 +135,9 @@ struct ReceiveState {
   std::vector<Question> questions;  // ring of as many: the last ones, answered or not
   std::uint32_t oldest_question = 0;
 
+  Disorder early;     // requests that came before others
+  Nanos look_at = 0;  // when what is missing before early ones is to be looked at, here and in SendState; 0: never
+
   std::uint8_t exact_icrcs = 0;  // packets whose ICRC needed no inferred IPv4 id
 };
 
@@ -191,6 +200,8 @@ class Qp : public ibv_qp_ex {
   void raise(ibv_event_type type) noexcept;
   /// Back to nothing: windows, route, roles.
   void detach() noexcept;
+  /// Forgets what came before its turn.
+  void drop_early() noexcept;
   /// Gives the windows what is in flight.
   void release_windows() noexcept;
 

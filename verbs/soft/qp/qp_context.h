@@ -47,6 +47,14 @@ class QpContext : public ProgressContext {
     set_deadline(at);
   }
 
+  /// What is missing before early packets must be looked at by then; 0: there is nothing.
+  void look_at_gaps(Qp& qp, Nanos at) noexcept {
+    Nanos& look_at = qp.receive.look_at;
+    if (at == 0 || (look_at != 0 && look_at <= at)) return;
+    look_at = at;
+    wake(qp, at);
+  }
+
   [[nodiscard]] Qp* find(std::uint32_t number) const noexcept { return queue_pairs_.find(number); }
   /// Whether packets for a queue pair of this number find this domain where processes share an address.
   [[nodiscard]] bool in_partition(std::uint32_t number) const noexcept { return queue_pairs_.in_partition(number); }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <memory>
 #include <utility>
 
 #include "verbs/soft/memory/scatter.h"
@@ -10,6 +11,7 @@
 #include "verbs/soft/queues/cq.h"
 #include "verbs/soft/rc/requester_limits.h"
 #include "verbs/soft/rc/retransmission.h"
+#include "verbs/soft/rc/selective.h"
 #include "verbs/soft/wire/window_code.h"
 
 namespace fairlead::soft::completer {
@@ -37,6 +39,7 @@ void complete_head(Qp& qp, ibv_wc_status status, std::uint32_t vendor_error) noe
 namespace {
 
 constexpr std::uint8_t kRetryForever = 7;  // of rnr_retry
+constexpr std::uint32_t kMostMissing = 1 << 16;
 
 // After una moved: the cursor never lies behind it. True if it did, so that what was to be sent again had arrived.
 bool catch_up(Qp& qp) noexcept {
@@ -124,6 +127,23 @@ void implied_nak(Qp& qp, Psn answered) noexcept {
   rewind(qp);
 }
 
+// What follows on it has come before it: lost or overtaken.
+void out_of_turn(Qp& qp, const Packet& packet) noexcept {
+  SendState& s = qp.send;
+  const Psn psn = packet.bth.psn;
+  if (!packet.bth.kin) return implied_nak(qp, psn);
+  switch (s.early.keep(qp.domain.packet_store, s.una, packet, 1, qp.domain.now())) {
+    case Disorder::Fate::kNoRoom:
+      return implied_nak(qp, psn);
+    case Disorder::Fate::kKept:
+      qp.domain.counters.rcvd_early.add();
+      break;
+    case Disorder::Fate::kThereAlready:
+      break;
+  }
+  look_for_missing(qp);
+}
+
 void on_rnr_nak(Qp& qp, const Aeth& aeth) noexcept {
   SendState& s = qp.send;
   qp.domain.counters.rcvd_rnr_err.add();
@@ -164,7 +184,7 @@ void on_acknowledge(Qp& qp, const Packet& packet) noexcept {
   const Psn psn = packet.bth.psn;
   if (packet.aeth.is_ack()) {
     advance(qp, psn + 1);
-    if (s.una.before(psn + 1) && qp.requests()) implied_nak(qp, psn);
+    if (s.una.before(psn + 1) && qp.requests()) out_of_turn(qp, packet);
     return;
   }
   // A NAK acknowledges what lies before it.
@@ -176,6 +196,16 @@ void on_acknowledge(Qp& qp, const Packet& packet) noexcept {
   } else {
     on_nak(qp, packet.aeth);
   }
+}
+
+// The packets are of our kind's. What lies before them has come.
+void on_missing(Qp& qp, const Packet& packet) noexcept {
+  const Psn psn = packet.bth.psn;
+  if (!packet.bth.kin || packet.missing == 0 || packet.missing > kMostMissing)
+    return qp.domain.counters.drop_bogus.add();
+  qp.domain.counters.rcvd_missing.add();
+  if (!packet.aeth.is_ack()) advance(qp, psn);
+  if (qp.requests()) requester::on_missing(qp, {psn, psn + packet.missing});
 }
 
 // Packet `index` of the response to the request at the head of the queue, the next that it waits for.
@@ -214,7 +244,7 @@ void on_answer(Qp& qp, const Packet& packet) noexcept {
   const Psn psn = packet.bth.psn;
   advance(qp, psn);
   if (!qp.requests()) return;
-  if (s.una != psn) return implied_nak(qp, psn);
+  if (s.una != psn) return out_of_turn(qp, packet);
   const SendWqe& wqe = qp.sq.at(qp.sq.head());
   const bool atomic = packet.info->kind == PacketKind::kAtomicAck;
   if (atomic ? !wqe.is_atomic() : !wqe.is_read()) return qp.domain.counters.drop_bogus.add();
@@ -241,29 +271,67 @@ bool credible(Qp& qp, const Packet& packet) noexcept {
   return !counted.before(qp.sq.at(qp.sq.head()).messages_before) && !qp.send.messages.before(counted);
 }
 
+void take(Qp& qp, const Packet& packet) noexcept {
+  switch (packet.info->kind) {
+    case PacketKind::kAck:
+      return on_acknowledge(qp, packet);
+    case PacketKind::kMissing:
+      return on_missing(qp, packet);
+    default:
+      return on_answer(qp, packet);
+  }
+}
+
+// Those whose turn has come; a later answer acknowledges the SENDs and WRITEs before it.
+void take_early(Qp& qp) noexcept {
+  SendState& s = qp.send;
+  while (qp.requests() && !s.early.empty()) {
+    const Psn psn = s.early.front().psn;
+    advance(qp, psn);
+    if (!qp.requests() || s.una.before(psn)) return;
+    std::unique_ptr<EarlyPacket> kept = s.early.take_front();
+    Packet packet;
+    const bool whole = parse(std::span(kept->bytes).first(kept->size), packet) == ParseError::kNone;
+    if (whole && packet.info->kind == PacketKind::kAck) {
+      advance(qp, psn + 1);
+    } else if (whole && !psn.before(s.una)) {
+      on_answer(qp, packet);
+    }
+    qp.domain.packet_store.give_back(std::move(kept));
+  }
+}
+
 }  // namespace
+
+void look_for_missing(Qp& qp) noexcept {
+  SendState& s = qp.send;
+  while (const auto missing = s.early.next_missing(s.una, qp.domain.now())) {
+    requester::on_unanswered(qp, {missing->first, missing->first + missing->packets});
+  }
+  qp.domain.look_at_gaps(qp, s.early.deadline());
+}
 
 void on_response(Qp& qp, const Packet& packet) noexcept {
   if (!qp.requests()) return qp.domain.counters.drop_state.add();
+  SendState& s = qp.send;
   const Psn psn = packet.bth.psn;
-  if (psn.before(qp.send.una)) {  // a duplicate, or it crossed a retransmission
+  if (psn.before(s.una)) {  // a duplicate, or it crossed a retransmission
     const bool from_peer = packet.bth.kin || !qp.receive.peer_is_kin;
-    if (packet.info->kind != PacketKind::kAck && from_peer)
-      heard(qp, true);  // nobody answers twice what was asked once
+    const bool answers = packet.info->kind == PacketKind::kReadResponse || packet.info->kind == PacketKind::kAtomicAck;
+    if (answers) s.early.on_again(psn);
+    if (answers && from_peer) heard(qp, true);  // nobody answers twice what was asked once
     return;
   }
-  if (!psn.before(qp.send.sent_end) || !credible(qp, packet)) return qp.domain.counters.drop_bogus.add();
+  if (!psn.before(s.sent_end) || !credible(qp, packet)) return qp.domain.counters.drop_bogus.add();
   qp.receive.peer_is_kin = packet.bth.kin;
   if (packet.bth.window != 0 && packet.bth.kin && qp.far()) {
     qp.domain.counters.rcvd_windows.add();
     qp.peer_window->announce(window_of(packet.bth.window));
   }
-  switch (packet.info->kind) {
-    case PacketKind::kAck:
-      return on_acknowledge(qp, packet);
-    default:
-      return on_answer(qp, packet);
-  }
+  if (s.early.empty()) return take(qp, packet);
+  if (psn == s.una) s.early.on_expected(psn, qp.domain.now());
+  take(qp, packet);
+  take_early(qp);
 }
 
 void complete_executed(Qp& qp) noexcept {

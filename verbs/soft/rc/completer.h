@@ -17,6 +17,9 @@ namespace fairlead::soft::completer {
 
 void on_response(Qp& qp, const Packet& packet) noexcept;
 
+/// Asks again for answers that are missing before others that came, where it is time to.
+void look_for_missing(Qp& qp) noexcept;
+
 /// Local operations that were executed and have nothing before them complete.
 void complete_executed(Qp& qp) noexcept;
 

@@ -1,7 +1,6 @@
 #include "verbs/soft/rc/requester.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include "verbs/soft/memory/scatter.h"
 #include "verbs/soft/qp/qp.h"
@@ -9,10 +8,11 @@
 #include "verbs/soft/rc/completer.h"
 #include "verbs/soft/rc/congestion.h"
 #include "verbs/soft/rc/memory_windows.h"
+#include "verbs/soft/rc/message_packets.h"
 #include "verbs/soft/rc/requester_limits.h"
 #include "verbs/soft/rc/responder.h"
 #include "verbs/soft/rc/retransmission.h"
-#include "verbs/soft/wire/bytes.h"
+#include "verbs/soft/rc/selective.h"
 
 namespace fairlead::soft::requester {
 namespace {
@@ -90,32 +90,6 @@ void packet_sent(Qp& qp, const SendWqe& wqe, std::uint32_t packets) noexcept {
   retransmission::on_sent(qp);
 }
 
-}  // namespace
-
-Opcode message_opcode(const SendWqe& wqe, bool first, bool last) noexcept {
-  if (wqe.is_send()) {
-    if (!last) return first ? Opcode::kSendFirst : Opcode::kSendMiddle;
-    if (wqe.has_immediate()) return first ? Opcode::kSendOnlyImmediate : Opcode::kSendLastImmediate;
-    if (wqe.opcode == IBV_WR_SEND_WITH_INV) return first ? Opcode::kSendOnlyInvalidate : Opcode::kSendLastInvalidate;
-    return first ? Opcode::kSendOnly : Opcode::kSendLast;
-  }
-  if (!last) return first ? Opcode::kWriteFirst : Opcode::kWriteMiddle;
-  if (wqe.has_immediate()) return first ? Opcode::kWriteOnlyImmediate : Opcode::kWriteLastImmediate;
-  return first ? Opcode::kWriteOnly : Opcode::kWriteLast;
-}
-
-bool add_payload(Qp& qp, TxBatch& batch, const SendWqe& wqe, std::uint64_t offset, std::size_t length) noexcept {
-  if (wqe.inlined) {
-    batch.payload(qp.sq.inline_bytes(qp.send.cursor) + offset, length);
-    return true;
-  }
-  const auto segments = qp.sq.segments(qp.send.cursor).first(wqe.segments);
-  return for_each_piece(qp.domain.regions, &qp.pd_ref, segments, offset, length, 0,
-                        [&batch](const std::byte* bytes, std::size_t part) { return batch.payload(bytes, part); });
-}
-
-namespace {
-
 // Of what is sent again it would not be known which copy is answered (Karn).
 void time_round_trip(Qp& qp, Psn psn) noexcept {
   SendState& s = qp.send;
@@ -147,49 +121,18 @@ Step send_packet(Qp& qp, const SendWqe& wqe, bool others_turn) noexcept {
   window.force(wqe.charge);
   s.in_flight += wqe.charge;  // before it is asked whether there is room for more: else nobody may ask for an answer
 
-  const bool first = s.cursor_packet == 0;
   const bool last = s.cursor_packet + 1 == wqe.packets;
-  const std::uint64_t offset = std::uint64_t{s.cursor_packet} * qp.mtu;
-  const auto length = static_cast<std::size_t>(std::min<std::uint64_t>(qp.mtu, wqe.length - offset));
-  const bool carries = carries_ack(qp, wqe);
-  const Opcode plain = message_opcode(wqe, first, last);
-  const Opcode opcode = carries ? carrying(plain) : plain;
-  const OpcodeInfo& info = opcode_info(static_cast<std::uint8_t>(opcode));
-
-  Bth bth;
-  bth.opcode = static_cast<std::uint8_t>(opcode);
-  bth.solicited = last && wqe.solicited;
-  bth.pad = static_cast<std::uint8_t>(-length & 3);
-  bth.dest_qpn = qp.attr.dest_qp_num;
-  bth.kin = qp.receive.peer_is_kin;
-  bth.psn = wqe.first + s.cursor_packet;
   // The last one for now asks: others may fill the window before the next turn, and no more follows of a probe.
-  bth.ack_request = last || ++s.unacknowledged_run >= kAckEvery || others_turn || probes_enough(s, wqe.charge) ||
+  const bool asks = last || ++s.unacknowledged_run >= kAckEvery || others_turn || probes_enough(s, wqe.charge) ||
                     !has_room(qp, window, wqe.charge);
-
-  TxBatch& batch = qp.domain.batch(*qp.port, std::max<std::size_t>(wqe.segments, 1));
-  std::byte* const headers = batch.begin(qp.route, info.header_bytes, length);
-  if (!wqe.inlined) batch.lend();
-  bth.encode(headers);
-  std::byte* header = headers + Bth::kBytes;
-  if (info.reth) {
-    Reth{wqe.remote_address, wqe.rkey, wqe.length}.encode(header);
-    header += Reth::kBytes;
-  }
-  if (info.immediate) std::memcpy(header, &wqe.immediate, kImmediateBytes);
-  if (info.invalidate) store32(header, wqe.invalidate);
-  if (!add_payload(qp, batch, wqe, offset, length)) {
-    batch.abandon();
+  if (!put_packet(qp, {s.cursor, s.cursor_packet, asks, carries_ack(qp, wqe)})) {
     s.in_flight -= wqe.charge;
     qp.domain.give_back(window, wqe.charge);
     return local_error(qp, IBV_WC_LOC_PROT_ERR);
   }
-  batch.finish(bth.pad);
-  if (carries) responder::take_held_ack(qp).encode(headers + info.header_bytes - CarriedAck::kBytes);
-  count_sent(qp, info.header_bytes + length + bth.pad + kIcrcBytes);
-  if (bth.ack_request) {
+  if (asks) {
     s.unacknowledged_run = 0;
-    time_round_trip(qp, bth.psn);
+    time_round_trip(qp, wqe.first + s.cursor_packet);
   }
   packet_sent(qp, wqe, 1);
   return Step::kSent;
@@ -215,20 +158,8 @@ Step admit_question(Qp& qp, const SendWqe& wqe, std::uint64_t offset, std::size_
   return Step::kSent;
 }
 
-template <typename Header>
-void send_question(Qp& qp, const SendWqe& wqe, Opcode opcode, const Header& header, std::uint32_t packets) noexcept {
-  Bth bth;
-  bth.opcode = static_cast<std::uint8_t>(opcode);
-  bth.dest_qpn = qp.attr.dest_qp_num;
-  bth.kin = qp.receive.peer_is_kin;
-  bth.psn = wqe.first + qp.send.cursor_packet;
-  bth.ack_request = true;
-  TxBatch& batch = qp.domain.batch(*qp.port, 0);
-  std::byte* to = batch.begin(qp.route, Bth::kBytes + Header::kBytes, 0);
-  bth.encode(to);
-  header.encode(to + Bth::kBytes);
-  batch.finish(0);
-  time_round_trip(qp, bth.psn);
+void question_sent(Qp& qp, const SendWqe& wqe, std::uint32_t packets) noexcept {
+  time_round_trip(qp, wqe.first + qp.send.cursor_packet);
   packet_sent(qp, wqe, packets);
 }
 
@@ -237,21 +168,19 @@ void send_question(Qp& qp, const SendWqe& wqe, Opcode opcode, const Header& head
 Step send_read(Qp& qp, const SendWqe& wqe) noexcept {
   const std::uint32_t from = qp.send.cursor_packet;
   const std::uint32_t end = read_part_end(qp.mtu, wqe.packets, from);
-  const std::uint64_t offset = std::uint64_t{from} * qp.mtu;
-  const auto length =
-      static_cast<std::uint32_t>(std::min<std::uint64_t>(std::uint64_t{end} * qp.mtu, wqe.length) - offset);
-  const Step step = admit_question(qp, wqe, offset, length, end - from);
+  const ReadPart part = read_part(qp, wqe, from, end);
+  const Step step = admit_question(qp, wqe, part.offset, part.length, end - from);
   if (step != Step::kSent) return step;
-  send_question(qp, wqe, Opcode::kReadRequest, Reth{wqe.remote_address + offset, wqe.rkey, length}, end - from);
+  put_read(qp, wqe, from, end);
+  question_sent(qp, wqe, end - from);
   return Step::kSent;
 }
 
 Step send_atomic(Qp& qp, const SendWqe& wqe) noexcept {
   const Step step = admit_question(qp, wqe, 0, wqe.length, 1);
   if (step != Step::kSent) return step;
-  const bool swap = wqe.opcode == IBV_WR_ATOMIC_CMP_AND_SWP;
-  const AtomicEth header{wqe.remote_address, wqe.rkey, swap ? wqe.swap : wqe.compare_add, swap ? wqe.compare_add : 0};
-  send_question(qp, wqe, swap ? Opcode::kCompareSwap : Opcode::kFetchAdd, header, 1);
+  put_atomic(qp, wqe);
+  question_sent(qp, wqe, 1);
   return Step::kSent;
 }
 
@@ -277,7 +206,9 @@ Step send_next(Qp& qp, SendWqe& wqe, bool others_turn) noexcept {
 
 bool run(Qp& qp, unsigned quota) noexcept {
   SendState& s = qp.send;
-  if (qp.requests() && qp.has_work() && !port_has_room(qp)) return false;
+  const bool repeats = !s.repeats.empty();
+  if (qp.requests() && (repeats || qp.has_work()) && !port_has_room(qp)) return false;
+  if (repeats && qp.requests() && !send_repeats(qp, quota)) return quota == 0;
   for (; quota > 0; --quota) {
     if (!qp.requests() || s.rnr_wait || s.local_error != IBV_WC_SUCCESS) return false;
     if (!qp.has_work()) return false;

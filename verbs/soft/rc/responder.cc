@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <memory>
 #include <utility>
 
 #include "verbs/soft/memory/scatter.h"
@@ -238,6 +239,7 @@ void refuse(Qp& qp, const Packet& packet, Verdict verdict) noexcept {
 void on_duplicate(Qp& qp, const Packet& packet) noexcept {
   ReceiveState& r = qp.receive;
   qp.domain.counters.duplicate_request.add();
+  r.early.on_again(packet.bth.psn);
   if (packet.info->kind == PacketKind::kRead || packet.info->kind == PacketKind::kAtomic) return repeat(qp, packet);
   if (r.ack_due && is_nak(r.ack_syndrome)) return;  // says as much, and more
   // Not what was received last: Linux rxe loses count when it is answered in the middle of a message unasked.
@@ -245,6 +247,64 @@ void on_duplicate(Qp& qp, const Packet& packet) noexcept {
     r.answerable = packet.bth.psn;
   }
   owe_ack(qp, r.answerable);
+}
+
+}  // namespace
+
+void report_missing(Qp& qp) noexcept {
+  ReceiveState& r = qp.receive;
+  while (const auto missing = r.early.next_missing(r.expected, qp.domain.now())) {
+    send_missing(qp, missing->first, missing->packets, missing->first == r.expected);
+  }
+  qp.domain.look_at_gaps(qp, r.early.deadline());
+}
+
+namespace {
+
+// A requester of our kind sends again what is reported missing, and nothing else: what lies behind is kept for its
+// turn. False: there is no room, or it has been told to go back already.
+bool keep_early(Qp& qp, const Packet& packet) noexcept {
+  ReceiveState& r = qp.receive;
+  if (!r.asked_by_kin || r.gap_reported) return false;
+  const std::uint32_t packets = packet.info->kind == PacketKind::kRead ? response_packets(qp, packet.reth) : 1;
+  switch (r.early.keep(qp.domain.packet_store, r.expected, packet, packets, qp.domain.now())) {
+    case Disorder::Fate::kNoRoom:
+      return false;
+    case Disorder::Fate::kThereAlready:
+      qp.domain.counters.duplicate_request.add();
+      break;
+    case Disorder::Fate::kKept:
+      qp.domain.counters.rcvd_early.add();
+  }
+  report_missing(qp);
+  return true;
+}
+
+// In order, at last or from the beginning. False: it was refused, or the queue pair has come to its end.
+bool take_in(Qp& qp, const Packet& packet) noexcept {
+  const Verdict verdict = execute(qp, packet);
+  if (qp.current_state() == IBV_QPS_ERR) return false;  // the completion queue overflowed
+  if (verdict != Verdict::kAccept) {
+    refuse(qp, packet, verdict);
+    return false;
+  }
+  accept(qp, packet);
+  return qp.current_state() != IBV_QPS_ERR;
+}
+
+// Those whose turn has come. What follows a refused packet comes again, as the requester goes back.
+void take_in_early(Qp& qp) noexcept {
+  ReceiveState& r = qp.receive;
+  bool taken = true;
+  while (taken && !r.early.empty() && !r.expected.before(r.early.front().psn)) {
+    std::unique_ptr<EarlyPacket> kept = r.early.take_front();
+    Packet packet;
+    const bool next =
+        kept->psn == r.expected && parse(std::span(kept->bytes).first(kept->size), packet) == ParseError::kNone;
+    taken = !next || take_in(qp, packet);
+    qp.domain.packet_store.give_back(std::move(kept));
+  }
+  if (!taken) r.early.clear(qp.domain.packet_store);
 }
 
 }  // namespace
@@ -262,6 +322,7 @@ void on_request(Qp& qp, const Packet& packet) noexcept {
   if (ahead < 0) return on_duplicate(qp, packet);
   if (ahead > 0) {
     qp.domain.counters.out_of_seq_request.add();
+    if (keep_early(qp, packet)) return;
     // The requester has gone back if its PSNs do: then what we wait for was lost once more.
     const bool again = r.gap_reported && packet.bth.psn.since(r.last_ahead) <= 0;
     r.last_ahead = packet.bth.psn;
@@ -270,13 +331,10 @@ void on_request(Qp& qp, const Packet& packet) noexcept {
     qp.domain.counters.send_seq_err.add();
     return owe_answer(qp, r.expected, static_cast<std::uint8_t>(Syndrome::kNakSequence));
   }
-  const Verdict verdict = execute(qp, packet);
-  if (qp.current_state() == IBV_QPS_ERR) return;  // the completion queue overflowed
-  if (verdict == Verdict::kAccept) {
-    accept(qp, packet);
-  } else {
-    refuse(qp, packet, verdict);
-  }
+  if (r.early.empty()) return static_cast<void>(take_in(qp, packet));
+  r.early.on_expected(packet.bth.psn, qp.domain.now());
+  if (take_in(qp, packet)) return take_in_early(qp);
+  r.early.clear(qp.domain.packet_store);
 }
 
 }  // namespace fairlead::soft::responder

@@ -24,4 +24,7 @@ CarriedAck take_held_ack(Qp& qp) noexcept;
 /// Sends at most `quota` packets of answers. True if there is more.
 bool run(Qp& qp, unsigned quota) noexcept;
 
+/// Tells the requester, who is of our kind, what is missing before packets that came early, where it is time to.
+void report_missing(Qp& qp) noexcept;
+
 }  // namespace fairlead::soft::responder

@@ -95,6 +95,17 @@ void owe_answer(Qp& qp, Psn psn, std::uint8_t syndrome) noexcept {
   qp.domain.make_ready(qp);
 }
 
+void send_missing(Qp& qp, Psn psn, std::uint32_t packets, bool next) noexcept {
+  TxBatch& batch = qp.domain.batch(*qp.port, 0);
+  std::byte* header = batch.begin(qp.route, Bth::kBytes + Aeth::kBytes + kMissingBytes, 0);
+  put_bth(qp, header, Opcode::kMissing, 0, psn);
+  const Syndrome syndrome = next && qp.receive.reply_count == 0 ? Syndrome::kNakSequence : Syndrome::kAck;
+  Aeth{static_cast<std::uint8_t>(syndrome), qp.receive.msn}.encode(header + Bth::kBytes);
+  store32(header + Bth::kBytes + Aeth::kBytes, packets);
+  batch.finish(0);
+  qp.domain.counters.sent_missing.add();
+}
+
 void owe_ack(Qp& qp, Psn psn) noexcept { owe_answer(qp, psn, static_cast<std::uint8_t>(Syndrome::kAck)); }
 
 void push_reply(Qp& qp, const Reply& reply) noexcept {

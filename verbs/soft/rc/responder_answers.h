@@ -22,6 +22,9 @@ void owe_ack(Qp& qp, Psn psn) noexcept;
 /// The same, but it need not leave before a message of our own does.
 void hold_ack(Qp& qp, Psn psn) noexcept;
 
+/// Sends at once that so many packets, from `psn` on, are not there; `next`: they are what is expected next.
+void send_missing(Qp& qp, Psn psn, std::uint32_t packets, bool next) noexcept;
+
 /// Queues a READ or an atomic to be answered; there is room.
 void push_reply(Qp& qp, const Reply& reply) noexcept;
 /// A refusal of the packet at `psn` that ends the queue pair: sent after the answers before it, then ERR.

@@ -1,6 +1,7 @@
 #include "verbs/soft/rc/responder_questions.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "verbs/soft/qp/qp.h"
 #include "verbs/soft/qp/qp_context.h"
@@ -45,6 +46,26 @@ void owe_again(Qp& qp, const Reply& reply) noexcept {
   if (r.reply_count < r.replies.size()) push_reply(qp, reply);
 }
 
+// A requester of our kind repeats only what it lacks; the rest is to come as it would have.
+void owe_part_again(Qp& qp, Reply reply) noexcept {
+  ReceiveState& r = qp.receive;
+  const auto at = [&r](std::uint32_t i) -> Reply& { return r.replies[(r.reply_head + i) % r.replies.size()]; };
+  std::uint32_t before = 0;
+  for (std::uint32_t i = 0; i < r.reply_count; ++i) {
+    const Reply& other = at(i);
+    const std::uint64_t unsent = other.position + other.next;
+    if (unsent <= reply.position && reply.position < other.end()) return;           // it is to come
+    if (reply.position < unsent && unsent < reply.end() && unsent < other.end()) {  // its end is
+      reply.packets = static_cast<std::uint32_t>(unsent - reply.position);
+      reply.length = std::min(reply.length, reply.packets * qp.mtu);
+    }
+    if (other.position <= reply.position) before = i + 1;
+  }
+  if (r.reply_count == r.replies.size()) return;
+  push_reply(qp, reply);
+  for (std::uint32_t i = r.reply_count - 1; i > before; --i) std::swap(at(i), at(i - 1));
+}
+
 }  // namespace
 
 bool make_room(ReceiveState& r) noexcept {
@@ -86,7 +107,7 @@ void repeat(Qp& qp, const Packet& packet) noexcept {
     reply.address = packet.reth.address;
     reply.length = packet.reth.length;
   }
-  owe_again(qp, reply);
+  packet.bth.kin ? owe_part_again(qp, reply) : owe_again(qp, reply);
 }
 
 bool may_read(const Qp& qp, const Reth& reth) noexcept {

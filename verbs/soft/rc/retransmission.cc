@@ -102,6 +102,11 @@ void heard(Qp& qp, bool in_vain) noexcept {
   s.asked_since = 0;
 }
 
+void reported(Qp& qp) noexcept {
+  qp.send.timing = false;  // what it was to time waits for what is missing
+  start_timer(qp);
+}
+
 void rewind(Qp& qp) noexcept {
   SendState& s = qp.send;
   s.asked_since = s.silence = 0;
@@ -114,6 +119,7 @@ void rewind(Qp& qp) noexcept {
   s.timing = false;
   s.timed_out = false;
   s.unacknowledged_run = 0;
+  s.repeats.clear();
   s.idle_since = qp.domain.now();
   qp.domain.counters.completer_retry_err.add();
   qp.domain.make_ready(qp);

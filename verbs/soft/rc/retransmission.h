@@ -23,6 +23,9 @@ void progressed(Qp& qp) noexcept;
 /// An answer came; `in_vain`: it shows that what was sent again, if anything was, had arrived. Before progressed().
 void heard(Qp& qp, bool in_vain) noexcept;
 
+/// The peer lives, and lacks something that it is to be sent once more.
+void reported(Qp& qp) noexcept;
+
 /// Back to the oldest packet that is not acknowledged.
 void rewind(Qp& qp) noexcept;
 

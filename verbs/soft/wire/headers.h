@@ -19,6 +19,7 @@ inline constexpr std::size_t kImmediateBytes = 4;
 inline constexpr std::size_t kInvalidateBytes = 4;  // IETH: an rkey
 inline constexpr std::size_t kAtomicAckBytes = 8;   // AtomicAckETH: the value before
 inline constexpr std::size_t kIcrcBytes = 4;
+inline constexpr std::uint8_t kMissingBytes = 4;  // of our own: how many packets, from the PSN on
 /// From the BTH on, of any opcode.
 inline constexpr std::size_t kMostHeaderBytes = 48;
 

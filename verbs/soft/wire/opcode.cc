@@ -85,6 +85,9 @@ constexpr std::array<OpcodeInfo, 256> kTable = [] {
   set(carrying(Opcode::kSendOnlyInvalidate), make(K::kSend, true, true, kInv | kCarriedAck));
   set(carrying(Opcode::kWriteOnly), make(K::kWrite, true, true, kReth | kCarriedAck));
   set(carrying(Opcode::kWriteOnlyImmediate), make(K::kWrite, true, true, kReth | kImm | kCarriedAck));
+  OpcodeInfo missing = make(K::kMissing, true, true, kAeth);
+  missing.header_bytes += kMissingBytes;
+  set(Opcode::kMissing, missing);
   set(Opcode::kReceipt, make(K::kReceipt, true, true, kPlain, Service::kManufacturer));
   return table;
 }();

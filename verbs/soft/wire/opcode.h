@@ -34,7 +34,9 @@ enum class Opcode : std::uint8_t {
   kUdSendOnly = 0x64,
   kUdSendOnlyImmediate = 0x65,
   kCongestionNotification = 0x81,
-  kReceipt = 0xc0,  // our own, of the range left to manufacturers
+  // Our own, of the range left to manufacturers:
+  kReceipt = 0xc0,
+  kMissing = 0xd1,  // an acknowledgement that says which packets are not there
 };
 
 /// The opcode, of our own, of a message's only packet that also carries an acknowledgement (CarriedAck).
@@ -60,6 +62,7 @@ enum class PacketKind : std::uint8_t {
   kReadResponse,
   kAck,
   kAtomicAck,
+  kMissing,
   kReceipt
 };
 

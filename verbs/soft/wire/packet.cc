@@ -15,7 +15,10 @@ Packet carried_by(const Packet& packet) noexcept {
   acknowledgement.bth.psn = packet.carried_ack.psn;
   acknowledgement.bth.kin = true;  // nobody else carries any
   acknowledgement.info = &opcode_info(acknowledgement.bth.opcode);
+  acknowledgement.bth.pad = 0;
   acknowledgement.aeth = packet.carried_ack.aeth;
+  acknowledgement.bth.encode(acknowledgement.head.data());
+  acknowledgement.aeth.encode(acknowledgement.head.data() + Bth::kBytes);
   return acknowledgement;
 }
 
@@ -50,6 +53,7 @@ ParseError parse(std::span<const std::byte> bytes, Packet& packet) noexcept {
   if (info.immediate) std::memcpy(&packet.immediate, at, kImmediateBytes);
   if (info.invalidate) packet.invalidate_rkey = load32(at);
   if (info.kind == PacketKind::kAtomic) packet.atomic = AtomicEth::decode(at);
+  if (info.kind == PacketKind::kMissing) packet.missing = load32(at);
   if (info.kind == PacketKind::kAtomicAck) packet.original = load64(at);
   if (info.carried_ack) packet.carried_ack = CarriedAck::decode(head + info.header_bytes - CarriedAck::kBytes);
   packet.payload = bytes.subspan(info.header_bytes, padded - packet.bth.pad);

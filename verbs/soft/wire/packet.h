@@ -31,6 +31,7 @@ struct Packet {
   std::uint64_t original = 0;   // of an atomic acknowledgement: the word before
   std::uint32_t immediate = 0;  // network byte order, as verbs hands it on
   std::uint32_t invalidate_rkey = 0;
+  std::uint32_t missing = 0;  // packets
   CarriedAck carried_ack;
   std::span<const std::byte> payload;  // without padding
 };

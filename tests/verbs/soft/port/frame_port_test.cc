@@ -10,7 +10,7 @@
 #include "tests/verbs/soft/endpoint.h"
 #include "tests/verbs/soft/segment.h"
 #include "verbs/soft/port/received_grh.h"
-#include "verbs/soft/rc/requester.h"
+#include "verbs/soft/rc/message_packets.h"
 #include "verbs/soft/wire/bytes.h"
 #include "verbs/soft/wire/icrc.h"
 #include "verbs/soft/wire/resolution.h"

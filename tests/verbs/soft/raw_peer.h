@@ -22,6 +22,9 @@ struct Seen {
   std::uint64_t original = 0;
   std::uint32_t immediate = 0;
   CarriedAck carried_ack;
+  bool kin = false;
+  std::uint8_t window = 0;
+  std::uint32_t missing = 0;
   std::vector<std::byte> payload;
 };
 
@@ -42,14 +45,19 @@ struct Forged {
   std::optional<std::uint8_t> pad = {};
   bool kin = false;
   CarriedAck carried_ack = {};
+  std::uint8_t window = 0;
+  std::uint32_t missing = 0;
 };
 
 class RawPeer {
  public:
   static constexpr std::uint32_t kQpn = 0x77;
 
-  explicit RawPeer(const EndpointOptions& options = {}, ConnectOptions connection = {}) : psn(connection.psn) {
+  /// `far_window`: what the device's port announces.
+  explicit RawPeer(const EndpointOptions& options = {}, ConnectOptions connection = {}, std::size_t far_window = 0)
+      : psn(connection.psn) {
     auto [left, right] = LoopbackPort::make_pair();
+    left->set_far_window(far_window);
     port = std::move(right);
     device = std::make_unique<Endpoint>(new Device(entry_, Profile::kFull, clock, std::move(left)), options);
     EXPECT_EQ(device->to_init(), 0);
@@ -75,6 +83,7 @@ class RawPeer {
     bth.ack_request = packet.ack_request;
     bth.psn = packet.psn;
     bth.kin = packet.kin;
+    bth.window = packet.window;
     std::byte* header = batch.begin(route, info.header_bytes, packet.payload.size());
     std::memset(header, 0, info.header_bytes);
     bth.encode(header);
@@ -89,6 +98,7 @@ class RawPeer {
       header += Aeth::kBytes;
     }
     if (info.immediate) std::memcpy(header, &packet.immediate, kImmediateBytes);
+    if (info.kind == PacketKind::kMissing) store32(header, packet.missing);
     if (info.invalidate) store32(header, packet.invalidate_rkey);
     if (info.kind == PacketKind::kAtomic) packet.atomic.encode(header);
     if (info.kind == PacketKind::kAtomicAck) store64(header, packet.atomic.compare);
@@ -118,6 +128,9 @@ class RawPeer {
                        packet.original,
                        packet.immediate,
                        packet.carried_ack,
+                       packet.bth.kin,
+                       packet.bth.window,
+                       packet.missing,
                        {packet.payload.begin(), packet.payload.end()}});
       }
     }

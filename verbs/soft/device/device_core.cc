@@ -89,7 +89,7 @@ Result<std::shared_ptr<DeviceLanes>> DeviceCore::open(const DeviceConfig& config
     }
     return open_own_wire(config, *spec, guid);
   }
-  auto ports = std::make_unique<UdpPorts>();
+  auto ports = std::make_unique<UdpPorts>(spec->receive_buffer);
   auto wanted = config.address.empty() ? Result<Gid>(Gid()) : parse_address(config.address);
   if (!wanted) return wanted.error();
   auto bound = config.address.empty() ? ports->bind_loopback() : ports->bind_own(*wanted);

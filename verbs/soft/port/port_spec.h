@@ -38,7 +38,8 @@ struct PortSpec {
     return memif ? &memif->addresses : nullptr;
   }
   [[nodiscard]] bool owns_wire() const noexcept { return dpdk || memif; }
-  bool local_memory = true;  // sockets: packets to other devices of this host cross memory where they can
+  std::uint32_t receive_buffer = 0;  // sockets: bytes that are asked for; 0: as much as is of use
+  bool local_memory = true;          // sockets: packets to other devices of this host cross memory where they can
   FaultConfig faults = {};
   std::string pcap = {};  // capture file; empty: none
 };

@@ -105,17 +105,27 @@ UdpPort::UdpPort(const Gid& address, PrivateFd own, std::unique_ptr<SharedAddres
       place_(std::move(place)),
       socket_(place_ ? place_->socket() : own_.get()),
       interface_(interface_of(address)),
-      receive_window_(std::min(kMostWindow, receive_buffer_bytes(socket_) / 8 * 5)),
-      far_window_(receive_buffer_bytes(socket_) / 13 * kPayloadOf13),
       host_port_(host_sender_port(address)),
       receiver_(socket_),
       sender_(std::make_unique<Sender>()) {
+  measure_receive_buffer();
   host_guard_ = PrivateFd(guard_sender_port(host_port_));
   if (host_guard_) host_socket_ = open_sender(host_port_, PortUse::kSendShared, Gid(), 0, 0);
   if (!host_socket_.fd) host_error_ = errno;
 }
 
 UdpPort::~UdpPort() = default;
+
+void UdpPort::measure_receive_buffer() noexcept {
+  const std::size_t accounted = receive_buffer_bytes(socket_);
+  receive_window_ = std::min(kMostWindow, accounted / 8 * 5);
+  far_window_ = accounted / 13 * kPayloadOf13;
+}
+
+void UdpPort::ask_for_receive_buffer(std::size_t bytes) noexcept {
+  set_receive_buffer(socket_, bytes);
+  measure_receive_buffer();
+}
 
 Status UdpPort::status() const {
   if (host_error_ == 0) return {};

@@ -27,6 +27,8 @@ class UdpPort final : public PacketPort {
   /// Over a place at an address that other processes use too.
   UdpPort(const Gid& address, std::unique_ptr<SharedAddress> place);
   ~UdpPort() override;
+  /// Asks the system for so much in place of what was asked for, and announces what comes of it. Before it is used.
+  void ask_for_receive_buffer(std::size_t bytes) noexcept;
   /// Whether it can send to addresses of this host: without, it is of no use.
   [[nodiscard]] Status status() const;
 
@@ -74,6 +76,7 @@ class UdpPort final : public PacketPort {
                        std::uint8_t hop_limit);
   const TxSocket& sender_in_host(const Route& route);
   const TxSocket* sender_outward(const Route& route, std::uint32_t flow);
+  void measure_receive_buffer() noexcept;
   void prepare(TxBatch& batch, std::size_t from) noexcept;
   std::size_t send_prepared(TxBatch& batch, std::size_t from) noexcept;
   int send_run(std::size_t from, std::size_t to) noexcept;
@@ -86,8 +89,8 @@ class UdpPort final : public PacketPort {
   std::unique_ptr<SharedAddress> place_;  // likewise
   int socket_;
   InterfaceAddress interface_;
-  std::size_t receive_window_;
-  std::size_t far_window_;
+  std::size_t receive_window_ = 0;
+  std::size_t far_window_ = 0;
   std::uint64_t refused_ = 0;
   std::vector<Gid> unsegmented_;  // destinations whose routes refuse UDP_SEGMENT
   std::deque<Waiting> waiting_;   // oldest first

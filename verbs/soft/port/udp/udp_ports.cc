@@ -10,22 +10,23 @@ namespace {
 
 constexpr unsigned kMostNumbers = SharedAddress::kMaxMembers - 1;
 
-Result<UdpPorts::Bound> checked(std::unique_ptr<UdpPort> port, bool shared) {
+}  // namespace
+
+Result<UdpPorts::Bound> UdpPorts::checked(std::unique_ptr<UdpPort> port, bool shared) const {
+  if (receive_buffer_ != 0) port->ask_for_receive_buffer(receive_buffer_);
   if (const Status status = port->status(); !status.ok()) return status;
   return UdpPorts::Bound{std::move(port), shared};
 }
 
-Result<UdpPorts::Bound> bind_alone(const Gid& address, std::uint32_t scope) {
+Result<UdpPorts::Bound> UdpPorts::bind_alone(const Gid& address, std::uint32_t scope) const {
   auto socket = bind_roce_port(address, PortUse::kReceive, scope);
   if (!socket) return socket.error();
   return checked(std::make_unique<UdpPort>(address, std::move(*socket)), false);
 }
 
-Result<UdpPorts::Bound> share(const Gid& address, std::unique_ptr<SharedAddress> place) {
+Result<UdpPorts::Bound> UdpPorts::share(const Gid& address, std::unique_ptr<SharedAddress> place) const {
   return checked(std::make_unique<UdpPort>(address, std::move(place)), true);
 }
-
-}  // namespace
 
 Result<UdpPorts::Bound> UdpPorts::bind_own(const Gid& address) {
   if (const auto directory = meeting_directory(); !directory) {

@@ -8,6 +8,7 @@
 // Threads: one at a time.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -25,6 +26,9 @@ class UdpPorts {
     bool shared = false;
   };
 
+  /// `receive_buffer`: what its sockets ask for; 0: as much as is of use.
+  explicit UdpPorts(std::size_t receive_buffer = 0) noexcept : receive_buffer_(receive_buffer) {}
+
   /// Once, and first: at an address that the device was given, or at the first free one of 127.0.0.0/8.
   Result<Bound> bind_own(const Gid& address);
   Result<Bound> bind_loopback();
@@ -34,6 +38,11 @@ class UdpPorts {
   [[nodiscard]] std::optional<std::uint8_t> place() const noexcept { return place_; }
 
  private:
+  [[nodiscard]] Result<Bound> checked(std::unique_ptr<UdpPort> port, bool shared) const;
+  [[nodiscard]] Result<Bound> bind_alone(const Gid& address, std::uint32_t scope) const;
+  [[nodiscard]] Result<Bound> share(const Gid& address, std::unique_ptr<SharedAddress> place) const;
+
+  std::size_t receive_buffer_;
   DeviceNumber number_;
   std::optional<std::uint8_t> place_;
 };

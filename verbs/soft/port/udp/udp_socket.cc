@@ -159,6 +159,8 @@ Result<UniqueFd> bind_free_loopback(Gid& address) {
                       to_string(address), kRoceUdpPort)};
 }
 
+void set_receive_buffer(int fd, std::size_t bytes) noexcept { set(fd, SOL_SOCKET, SO_RCVBUF, static_cast<int>(bytes)); }
+
 std::size_t receive_buffer_bytes(int fd) noexcept {
   int bytes = 0;
   socklen_t size = sizeof(bytes);

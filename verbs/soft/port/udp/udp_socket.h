@@ -43,6 +43,8 @@ void receive_traffic_class(int fd, const Gid& address) noexcept;
 [[nodiscard]] bool set_sending_defaults(int fd, const Gid& address, std::uint8_t traffic_class,
                                         std::uint8_t hop_limit) noexcept;
 
+/// As near to it as the system allows.
+void set_receive_buffer(int fd, std::size_t bytes) noexcept;
 /// The socket's real receive buffer in bytes, as the kernel accounts it.
 [[nodiscard]] std::size_t receive_buffer_bytes(int fd) noexcept;
 

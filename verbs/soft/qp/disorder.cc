@@ -10,6 +10,7 @@ namespace {
 constexpr std::uint64_t kLaterPackets = 3;
 constexpr Nanos kLaterTime = 100 * kMicrosecond;
 constexpr Nanos kMostTolerance = 10 * kMillisecond;
+constexpr Nanos kMostRepairTime = 1 * kSecond;
 constexpr unsigned kMostReports = 8;  // of a gap; then it is the requester's timer that remains
 
 }  // namespace
@@ -79,17 +80,22 @@ void Disorder::filled(const EarlyPacket& behind, Psn psn, Nanos now) noexcept {
   if (behind.reports == 0) return;
   if (behind.reports == 1) {
     const Nanos took = now - behind.reported_at;
-    repair_time_ = repair_time_ == 0 ? took : repair_time_ - repair_time_ / 8 + took / 8;
+    repair_time_ = std::max(took, repair_time_ - repair_time_ / 8 + took / 8);
   }
   if (doubted_) tolerance_ -= tolerance_ / 4;  // the one before was lost indeed
   doubted_ = true;
   doubted_psn_ = psn;
+  doubted_reports_ = behind.reports;
   lateness_ = now - behind.gap_since;
 }
 
 void Disorder::on_again(Psn psn) noexcept {
   if (!doubted_ || psn != doubted_psn_) return;
   doubted_ = false;
+  if (doubted_reports_ > 1) {  // what it brings takes longer than that
+    repair_time_ = std::min(2 * repair_time_, kMostRepairTime);
+    return;
+  }
   // In steps: it may have been a copy that the network made.
   tolerance_ = std::min({std::max(tolerance_, lateness_ * 5 / 4), 2 * tolerance_ + kLaterTime, kMostTolerance});
 }

@@ -60,6 +60,7 @@ class Disorder {
   // The last that came after it had been reported: late, if it comes once more.
   bool doubted_ = false;
   Psn doubted_psn_;
+  unsigned doubted_reports_ = 0;
   Nanos lateness_ = 0;
 };
 

@@ -94,7 +94,7 @@ class SwitchPort final : public PacketPort {
 
   [[nodiscard]] const Gid& address() const noexcept override { return address_; }
   [[nodiscard]] std::uint32_t max_mtu() const noexcept override { return 4096; }
-  [[nodiscard]] std::size_t receive_window() const noexcept override { return 1 << 20; }
+  [[nodiscard]] ReceiveWindow receive_window() const noexcept override { return {1 << 20}; }
   [[nodiscard]] Route make_route(const Gid& destination, std::uint32_t flow, std::uint8_t traffic_class,
                                  std::uint8_t hop_limit) override {
     return {address_, destination, static_cast<std::uint16_t>(0xc000 | (flow & 0x3fff)), traffic_class, hop_limit, -1};

@@ -25,9 +25,9 @@ struct PortSlot {
   explicit PortSlot(std::unique_ptr<PacketPort> owned)
       : port(std::move(owned)),
         least_charge(port->least_charge()),
-        far_window(port->far_window()),
-        reads(port->receive_window()),
-        far_reads(port->receive_window()) {
+        far_window(port->receive_window().far),
+        reads(port->receive_window().near),
+        far_reads(port->receive_window().near) {
     far_reads.announce(far_window);
   }
 

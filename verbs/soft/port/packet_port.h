@@ -37,6 +37,14 @@ struct RxPacket {
   [[nodiscard]] bool congestion_marked() const noexcept { return (traffic_class & 3) == 3; }  // ECN, RFC 3168
 };
 
+/// Bytes of large packets that may be on their way to a port without loss: the better half of its receive buffer.
+struct ReceiveWindow {
+  std::size_t near = 0;  // from this host
+  /// From others, whose way is long enough to be worth more: what peers of our kind are told, all of them together. 0:
+  /// it is not known what there is, and nobody is told.
+  std::size_t far = 0;
+};
+
 /// kAwaited: the link is the other end, which is not there and may come at any time.
 enum class LinkState : std::uint8_t { kUp, kAwaited, kDown };
 
@@ -49,13 +57,7 @@ class PacketPort {
   [[nodiscard]] virtual Gid link_local() const noexcept { return {}; }
   /// The largest path MTU (256..4096) whose packets pass the interface.
   [[nodiscard]] virtual std::uint32_t max_mtu() const noexcept = 0;
-  /// Bytes of large packets that may be on their way to this port without loss: the better half of its receive buffer.
-  [[nodiscard]] virtual std::size_t receive_window() const noexcept = 0;
-  /// The same of packets from other hosts, whose way is long enough to be worth it: what peers of our kind are told,
-  /// all of them together. 0: nothing is known of it, and nobody is told.
-  [[nodiscard]] virtual std::size_t far_window() const noexcept { return 0; }
-  /// More packets wait for the system to take them than should.
-  [[nodiscard]] virtual bool full() const noexcept { return false; }
+  [[nodiscard]] virtual ReceiveWindow receive_window() const noexcept = 0;
   /// Bytes of large packets that may be on their way to one peer, of which nothing else is known: a Fairlead peer has
   /// at least the buffer that a stock system grants a socket.
   [[nodiscard]] virtual std::size_t peer_window() const noexcept { return 192 << 10; }
@@ -77,7 +79,7 @@ class PacketPort {
 
   /// Fills at most packets.size() and returns how many; never waits. Now is the domain's idea of the time.
   virtual std::size_t rx_burst(std::span<RxPacket> packets, Nanos now) noexcept = 0;
-  /// Fills in the ICRCs and sends. What the system does not take is lost, as on any network.
+  /// Fills in the ICRCs and sends. What the system does not take is lost, as on any network; TxBatch::report_full.
   virtual void tx_burst(TxBatch& batch) noexcept = 0;
   /// From here on received packets have their traffic class, and with it marks of congestion. It costs a little.
   virtual void report_traffic_class() noexcept {}

@@ -14,9 +14,7 @@ class PortDecorator : public PacketPort {
   [[nodiscard]] Gid link_local() const noexcept override { return inner_->link_local(); }
   [[nodiscard]] std::uint32_t max_v1_mtu() const noexcept override { return inner_->max_v1_mtu(); }
   [[nodiscard]] std::uint32_t max_mtu() const noexcept override { return inner_->max_mtu(); }
-  [[nodiscard]] std::size_t receive_window() const noexcept override { return inner_->receive_window(); }
-  [[nodiscard]] std::size_t far_window() const noexcept override { return inner_->far_window(); }
-  [[nodiscard]] bool full() const noexcept override { return inner_->full(); }
+  [[nodiscard]] ReceiveWindow receive_window() const noexcept override { return inner_->receive_window(); }
   [[nodiscard]] std::size_t peer_window() const noexcept override { return inner_->peer_window(); }
   [[nodiscard]] std::uint32_t least_charge() const noexcept override { return inner_->least_charge(); }
   [[nodiscard]] Route make_route(const Gid& destination, std::uint32_t flow, std::uint8_t traffic_class,

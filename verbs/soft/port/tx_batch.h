@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <cstring>
 #include <optional>
+#include <utility>
 
 #include "base/guarded.h"
 #include "verbs/soft/wire/gid.h"
@@ -66,6 +67,11 @@ class TxBatch {
   [[nodiscard]] const TxPacket& packet(std::size_t index) const noexcept { return packets_[index]; }
   [[nodiscard]] iovec* iovs(const TxPacket& packet) noexcept { return &iovs_[packet.first_iov]; }
   void clear() noexcept { count_ = iov_count_ = bytes_ = 0; }
+
+  /// By the port that sent: more packets wait for the system now than should.
+  void report_full(bool full) noexcept { full_ = full; }
+  /// Whether they did when it was asked last; from then on it is unknown.
+  [[nodiscard]] bool take_full() noexcept { return std::exchange(full_, false); }
 
   /// Drops the packets for which `keep` answers false.
   template <typename Keep>
@@ -139,6 +145,7 @@ class TxBatch {
   std::size_t iov_count_ = 0;
   std::size_t bytes_ = 0;
   bool copying_ = false;
+  bool full_ = false;
   std::byte* fill_ = nullptr;
   std::array<TxPacket, kMaxPackets> packets_;
   std::array<iovec, kMaxIovs> iovs_;

@@ -23,6 +23,14 @@ int refuse(const Qp& qp, int error, std::string_view why) {
   return error;
 }
 
+// What came before its turn, and what was to be sent once more.
+void drop_early(Qp& qp) noexcept {
+  qp.send.early.clear(qp.domain.packet_store);
+  qp.receive.early.clear(qp.domain.packet_store);
+  qp.receive.look_at = 0;
+  qp.send.repeats.clear();
+}
+
 }  // namespace
 
 Qp::Qp(DeviceBase& owner, QpContext& context, Pd& protection, const ibv_qp_init_attr& init)
@@ -218,13 +226,6 @@ void Qp::release_windows() noexcept {
   if (send.reads_in_flight > 0) domain.give_back(*reads, std::exchange(send.reads_in_flight, 0));
 }
 
-void Qp::drop_early() noexcept {
-  send.early.clear(domain.packet_store);
-  receive.early.clear(domain.packet_store);
-  receive.look_at = 0;
-  send.repeats.clear();
-}
-
 void Qp::establish() noexcept {
   if (std::exchange(established_, true)) return;
   raise(IBV_EVENT_COMM_EST);
@@ -250,7 +251,7 @@ void Qp::enter_error() noexcept {
     domain.send_batches();  // packets refer to what is completed now
     set_state(IBV_QPS_ERR);
     release_windows();
-    drop_early();
+    drop_early(*this);
     waiting.unlink();
     attr.sq_draining = 0;
     send.deadline = 0;
@@ -320,7 +321,7 @@ void Qp::detach() noexcept {
   domain.lender.forget(*this);
   kept_completions = 0;
   release_windows();
-  drop_early();
+  drop_early(*this);
   ready.unlink();
   waiting.unlink();
   departing.unlink();

@@ -159,8 +159,6 @@ class Qp : public ibv_qp_ex {
     const ibv_qp_state now = current_state();
     return now >= IBV_QPS_RTR && now <= IBV_QPS_SQE;
   }
-  /// The peer is at another host, whose packets come by a port that announces what it takes.
-  [[nodiscard]] bool far() const noexcept { return sender != nullptr; }
   /// Sends, though perhaps (SQD) only what it has begun.
   [[nodiscard]] bool requests() const noexcept {
     const ibv_qp_state now = current_state();
@@ -200,8 +198,6 @@ class Qp : public ibv_qp_ex {
   void raise(ibv_event_type type) noexcept;
   /// Back to nothing: windows, route, roles.
   void detach() noexcept;
-  /// Forgets what came before its turn.
-  void drop_early() noexcept;
   /// Gives the windows what is in flight.
   void release_windows() noexcept;
 

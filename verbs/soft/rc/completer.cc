@@ -324,7 +324,7 @@ void on_response(Qp& qp, const Packet& packet) noexcept {
   }
   if (!psn.before(s.sent_end) || !credible(qp, packet)) return qp.domain.counters.drop_bogus.add();
   qp.receive.peer_is_kin = packet.bth.kin;
-  if (packet.bth.window != 0 && packet.bth.kin && qp.far()) {
+  if (packet.bth.window != 0 && packet.bth.kin && qp.sender != nullptr) {
     qp.domain.counters.rcvd_windows.add();
     qp.peer_window->announce(window_of(packet.bth.window));
   }

@@ -43,7 +43,7 @@ bool may_send_now(Qp& qp) noexcept {
 }
 
 bool port_has_room(Qp& qp) noexcept {
-  if (!qp.port->port->full()) return true;
+  if (!qp.port->batch.take_full()) return true;
   qp.paced_until = qp.domain.now() + kFullPause;
   qp.domain.wake(qp, qp.paced_until);
   return false;

@@ -187,7 +187,7 @@ void accept(Qp& qp, const Packet& packet) noexcept {
   const OpcodeInfo& info = *packet.info;
   r.gap_reported = false;
   r.asked_by_kin = packet.bth.kin;
-  if (qp.far() && !packet.payload.empty()) qp.port->senders.heard(*qp.sender, qp.domain.now());
+  if (qp.sender != nullptr && !packet.payload.empty()) qp.port->senders.heard(*qp.sender, qp.domain.now());
   r.message = info.last ? PacketKind::kNone : info.kind;
   const bool answered = info.kind == PacketKind::kRead || info.kind == PacketKind::kAtomic;
   const bool answer_expected = info.last && expects_answer(qp);

@@ -15,7 +15,7 @@ namespace {
 
 // Strangers' headers stay as the specification has them.
 std::uint8_t announcement(Qp& qp) noexcept {
-  if (!qp.receive.asked_by_kin || !qp.far()) return 0;
+  if (!qp.receive.asked_by_kin || qp.sender == nullptr) return 0;
   qp.domain.counters.sent_windows.add();
   return window_code(qp.port->share());
 }

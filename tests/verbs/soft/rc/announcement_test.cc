@@ -180,11 +180,12 @@ TEST(UdpPort, AnnouncesWhatTheSystemGave) {
   ASSERT_TRUE(socket) << socket.status().to_string();
   UdpPort port(address, std::move(*socket));
   port.ask_for_receive_buffer(212992);  // net.core.rmem_max of a stock system
-  EXPECT_EQ(port.far_window(), kStock);
+  EXPECT_EQ(port.receive_window().far, kStock);
   port.ask_for_receive_buffer(16 << 10);
-  EXPECT_LT(port.far_window(), std::size_t{16} << 10);
+  EXPECT_LT(port.receive_window().far, std::size_t{16} << 10);
   port.ask_for_receive_buffer(std::size_t{1} << 30);
-  EXPECT_EQ(port.far_window(), receive_buffer_bytes(port.wait_fd()) / 13 * 6) << "which the system may have cut";
+  EXPECT_EQ(port.receive_window().far, receive_buffer_bytes(port.wait_fd()) / 13 * 6)
+      << "which the system may have cut";
 }
 
 TEST(UdpPort, WithinAHostNobodyIsTold) {

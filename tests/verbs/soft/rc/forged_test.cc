@@ -135,7 +135,7 @@ class OpenPort final : public PacketPort {
  public:
   [[nodiscard]] const Gid& address() const noexcept override { return address_; }
   [[nodiscard]] std::uint32_t max_mtu() const noexcept override { return 4096; }
-  [[nodiscard]] std::size_t receive_window() const noexcept override { return 1 << 20; }
+  [[nodiscard]] ReceiveWindow receive_window() const noexcept override { return {1 << 20}; }
   [[nodiscard]] Route make_route(const Gid& destination, std::uint32_t, std::uint8_t, std::uint8_t) override {
     return {address_, destination};
   }

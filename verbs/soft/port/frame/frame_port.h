@@ -45,7 +45,7 @@ class FramePort final : public PacketPort {
   [[nodiscard]] Gid link_local() const noexcept override { return names_.link_local; }
   [[nodiscard]] std::uint32_t max_mtu() const noexcept override;
   [[nodiscard]] std::uint32_t max_v1_mtu() const noexcept override;
-  [[nodiscard]] std::size_t receive_window() const noexcept override { return info_.receive_bytes; }
+  [[nodiscard]] ReceiveWindow receive_window() const noexcept override { return {info_.receive_bytes}; }
   [[nodiscard]] std::size_t peer_window() const noexcept override;
   [[nodiscard]] std::uint32_t least_charge() const noexcept override;
   [[nodiscard]] Route make_route(const Gid& destination, std::uint32_t flow, std::uint8_t traffic_class,

@@ -118,8 +118,7 @@ UdpPort::~UdpPort() = default;
 
 void UdpPort::measure_receive_buffer() noexcept {
   const std::size_t accounted = receive_buffer_bytes(socket_);
-  receive_window_ = std::min(kMostWindow, accounted / 8 * 5);
-  far_window_ = accounted / 13 * kPayloadOf13;
+  receive_window_ = {std::min(kMostWindow, accounted / 8 * 5), accounted / 13 * kPayloadOf13};
 }
 
 void UdpPort::ask_for_receive_buffer(std::size_t bytes) noexcept {
@@ -213,6 +212,7 @@ void UdpPort::tx_burst(TxBatch& batch) noexcept {
     from = send_prepared(batch, from);
   }
   batch.clear();
+  batch.report_full(waiting_.size() >= kFull);
 }
 
 bool UdpPort::segments(const Gid& destination) const noexcept {

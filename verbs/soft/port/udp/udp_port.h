@@ -36,9 +36,7 @@ class UdpPort final : public PacketPort {
   [[nodiscard]] std::uint32_t max_mtu() const noexcept override {
     return largest_path_mtu(interface_.mtu, !address_.is_ipv4());
   }
-  [[nodiscard]] std::size_t receive_window() const noexcept override { return receive_window_; }
-  [[nodiscard]] std::size_t far_window() const noexcept override { return far_window_; }
-  [[nodiscard]] bool full() const noexcept override { return waiting_.size() >= kFull; }
+  [[nodiscard]] ReceiveWindow receive_window() const noexcept override { return receive_window_; }
   [[nodiscard]] Route make_route(const Gid& destination, std::uint32_t flow, std::uint8_t traffic_class,
                                  std::uint8_t hop_limit) override;
   std::size_t rx_burst(std::span<RxPacket> packets, Nanos now) noexcept override;
@@ -89,8 +87,7 @@ class UdpPort final : public PacketPort {
   std::unique_ptr<SharedAddress> place_;  // likewise
   int socket_;
   InterfaceAddress interface_;
-  std::size_t receive_window_ = 0;
-  std::size_t far_window_ = 0;
+  ReceiveWindow receive_window_;
   std::uint64_t refused_ = 0;
   std::vector<Gid> unsegmented_;  // destinations whose routes refuse UDP_SEGMENT
   std::deque<Waiting> waiting_;   // oldest first

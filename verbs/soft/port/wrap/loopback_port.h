@@ -19,12 +19,11 @@ class LoopbackPort final : public PacketPort {
 
   /// What it announces, 0 (nothing) if it is not set; before the device has it.
   void set_far_window(std::size_t bytes) noexcept { far_window_ = bytes; }
-  [[nodiscard]] std::size_t far_window() const noexcept override { return far_window_; }
   /// From here on the frames of this end have IPv4 ids that count up from `first`; the other end cannot see them.
   void count_ids(std::uint16_t first) noexcept { next_id_ = first; }
   [[nodiscard]] const Gid& address() const noexcept override { return address_; }
   [[nodiscard]] std::uint32_t max_mtu() const noexcept override { return 4096; }
-  [[nodiscard]] std::size_t receive_window() const noexcept override { return 320 << 10; }
+  [[nodiscard]] ReceiveWindow receive_window() const noexcept override { return {320 << 10, far_window_}; }
   [[nodiscard]] Route make_route(const Gid& destination, std::uint32_t flow, std::uint8_t traffic_class,
                                  std::uint8_t hop_limit) override;
   std::size_t rx_burst(std::span<RxPacket> packets, Nanos now) noexcept override;

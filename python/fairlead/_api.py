@@ -2,10 +2,12 @@
 
 import asyncio
 import atexit
+import threading
 import time
 import weakref
 
 from fairlead import _core
+from fairlead._errors import DeadlineExceeded
 
 _engines = weakref.WeakSet()
 PIECE = 0.1  # seconds of a thread's wait between looks at what event loops have taken meanwhile
@@ -17,6 +19,7 @@ def _await_transfer(self):
         if not self._reported:
             raise RuntimeError("this transfer was posted where no event loop was running: wait() for it, or post it from "
                                "a coroutine")
+        self._waits.attach(asyncio.get_running_loop())  # which need not be the one that it was posted in
         yield from self._waits.transfer(self).__await__()
     self.check()
     return self
@@ -62,7 +65,10 @@ def _engine_accept(self, timeout=0.0):
 
 def _engine_next_event(self, timeout=0.0):
     """(peer, event), or None if none came within `timeout` seconds (None: however long it takes)."""
-    return _from_either(self._waits.held_event, self._next_event, timeout)
+    pair = _from_either(self._waits.held_event, self._next_event, timeout)
+    if pair is not None and pair[1].kind == "closed":
+        self._waits.closed(pair[0])
+    return pair
 
 
 def _peer_next_event(self, timeout=0.0):
@@ -72,11 +78,38 @@ def _peer_next_event(self, timeout=0.0):
         pair = self._waits.held_event(self)
         return pair[1] if pair is not None else None
 
-    return _from_either(held, self._next_event, timeout)
+    event = _from_either(held, self._next_event, timeout)
+    if event is not None and event.kind == "closed":
+        self._waits.closed(self)
+    return event
+
+
+async def _on_thread(wait, timeout, over=lambda: False):
+    """`wait`, which raises DeadlineExceeded after so many seconds, on a thread of the loop's pool: in pieces, since a loop
+    and the interpreter end only when their threads have, and who awaits it may have been cancelled. `over`: it has failed
+    with that for good."""
+    end = None if timeout is None else time.monotonic() + timeout
+    gone = threading.Event()
+
+    def in_pieces():
+        while not gone.is_set():
+            left = PIECE if end is None else max(0.0, end - time.monotonic())
+            try:
+                return wait(min(left, PIECE))
+            except DeadlineExceeded:
+                if left <= PIECE and end is not None or over():
+                    raise
+
+    try:
+        await asyncio.get_running_loop().run_in_executor(None, in_pieces)
+    finally:
+        gone.set()
 
 
 async def _engine_accepted(self):
     """Waits for a peer that connects to us."""
+    if not self.listen_address:
+        self._accept(PIECE)  # raises that it does not listen, or was shut down
     self._attach()
     return await self._waits.peer()
 
@@ -94,7 +127,7 @@ async def _engine_events(self):
 
 
 async def _peer_event(self):
-    """Waits for the session's next Event."""
+    """Waits for the session's next Event. After the last, 'closed', raises what ended the session."""
     self._attach()
     return (await self._waits.event(self))[1]
 
@@ -110,7 +143,7 @@ async def _peer_events(self):
 
 async def _peer_ready(self, timeout=10.0):
     """Waits until transfers can begin. The wait is on a thread of the loop's pool, as lookups are."""
-    await asyncio.get_running_loop().run_in_executor(None, self.wait_ready, timeout)
+    await _on_thread(self.wait_ready, timeout, lambda: self.state == "closed")
     return self
 
 
@@ -122,7 +155,7 @@ async def _peer_find(self, name, timeout=10.0):
 async def _channel_done(self, sequence=None, stage="complete", timeout=None):
     """Waits for a command, by default the last, on a thread of the loop's pool."""
     wanted = self.last if sequence is None else sequence
-    await asyncio.get_running_loop().run_in_executor(None, self.wait, wanted, stage, timeout)
+    await _on_thread(lambda piece: self.wait(wanted, stage, piece), timeout)
 
 
 def _memory_numpy(self, dtype="uint8", shape=None, offset=0):

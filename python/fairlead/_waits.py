@@ -36,6 +36,8 @@ class Waits:
 
     def attach(self, loop):
         """From now on `loop` hears of what the engine has."""
+        if loop in self._loops:
+            return
         with self._lock:
             for closed in [each for each in self._loops if each.is_closed()]:
                 os.close(self._loops.pop(closed))
@@ -82,6 +84,11 @@ class Waits:
                 self._wake(pair[0])
                 self._wake(_ANY_EVENT)
             return self._held < HELD
+
+    def closed(self, peer):
+        """Somebody took the last event of `peer`: whoever waits for another is to look, and hear that there is none."""
+        with self._lock:
+            self._wake(peer)
 
     def end(self):
         """The engine has ended, or is about to: nobody waits any more, and what was held, which holds the engine, goes."""
@@ -134,7 +141,18 @@ class Waits:
         await self._until(transfer._id, lambda: True if transfer.done else None)
 
     async def event(self, peer=None):
-        return await self._until(_ANY_EVENT if peer is None else peer, lambda: self._pop(peer))
+        """(peer, event). Raises what ended the session once all that it told has been taken."""
+        found = await self._until(_ANY_EVENT if peer is None else peer, lambda: self._pop(peer) or self._last(peer))
+        if found[1].kind == "closed":
+            self.closed(found[0])
+        return found
+
+    def _last(self, peer):
+        """What a session that has ended left with the engine, which raises if that is nothing."""
+        if peer is None or peer.state != "closed":
+            return None
+        event = peer._next_event(0.0)
+        return None if event is None else (peer, event)
 
     async def peer(self):
         return await self._until(_ANY_PEER, lambda: self._accepted.popleft() if self._accepted else None)

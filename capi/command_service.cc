@@ -119,6 +119,7 @@ fairlead_code fairlead_service_get_stats(const fairlead_service* service, fairle
     full.modules_cached = from.modules_cached;
     full.modules_sent = from.modules_sent;
     full.turn_overruns = from.turn_overruns;
+    full.leaving = from.leaving;
     return give(full, stats, "fairlead_service_stats");
   });
 }

@@ -327,6 +327,7 @@ typedef struct fairlead_service_stats {
   size_t struct_size;
   uint64_t sessions, sessions_begun, sessions_refused, sessions_ended_wrong;
   uint64_t commands, failures, skipped_unknown, replies, modules_cached, modules_sent, turn_overruns;
+  uint64_t leaving;
 } fairlead_service_stats;
 
 FAIRLEAD_C_EXPORT void fairlead_service_config_init(fairlead_service_config* config, size_t struct_size);

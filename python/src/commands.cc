@@ -172,6 +172,7 @@ py::dict dict_of(const cmd::Limits& limits) {
   all["credits"] = limits.credits;
   all["parameter_bytes"] = limits.parameter_bytes;
   all["payload_bytes"] = limits.payload_bytes;
+  all["payload_credit"] = limits.payload_credit;
   all["memory_bytes"] = limits.memory_bytes;
   all["block_threads"] = limits.block_threads;
   all["shared_bytes"] = limits.shared_bytes;
@@ -481,11 +482,17 @@ void bind_commands(py::module_& module) {
             const cmd::ServiceStats stats = unlocked([&] { return self.service->stats(); });
             py::dict all;
             all["sessions"] = stats.sessions;
+            all["leaving"] = stats.leaving;
             all["sessions_begun"] = stats.sessions_begun;
             all["sessions_refused"] = stats.sessions_refused;
+            all["sessions_ended_wrong"] = stats.sessions_ended_wrong;
             all["commands"] = stats.commands;
             all["failures"] = stats.failures;
+            all["skipped_unknown"] = stats.skipped_unknown;
             all["replies"] = stats.replies;
+            all["modules_cached"] = stats.modules_cached;
+            all["modules_sent"] = stats.modules_sent;
+            all["turn_overruns"] = stats.turn_overruns;
             return all;
           },
           "Counters since it began.")

@@ -116,6 +116,8 @@ const std::map<std::string, std::function<void(EngineConfig&, const py::handle&)
       {"verbs_retry_count", set(&C::verbs, &VerbsConfig::retry_count)},
       {"verbs_rnr_retry", set(&C::verbs, &VerbsConfig::rnr_retry)},
       {"verbs_min_rnr_timer", set(&C::verbs, &VerbsConfig::min_rnr_timer)},
+      {"verbs_cq_moderation_count", set(&C::verbs, &VerbsConfig::cq_moderation_count)},
+      {"verbs_cq_moderation_period", set(&C::verbs, &VerbsConfig::cq_moderation_period)},
       {"verbs_one_sided", set(&C::verbs, &VerbsConfig::one_sided)},
       {"tcp_host", set(&C::tcp, &TcpConfig::host)},
       {"tcp_port", set(&C::tcp, &TcpConfig::port)},
@@ -159,24 +161,28 @@ struct Queues {
 };
 
 py::dict dict_of(const EngineStats& stats) {
-  py::dict all;
-  all["bytes_written"] = stats.total.bytes_written;
-  all["bytes_read"] = stats.total.bytes_read;
-  all["messages_sent"] = stats.total.messages_sent;
-  all["messages_received"] = stats.total.messages_received;
-  all["transfers_completed"] = stats.total.transfers_completed;
-  all["transfers_failed"] = stats.total.transfers_failed;
-  all["recoveries"] = stats.total.recoveries;
-  all["failovers"] = stats.total.failovers;
-  all["failbacks"] = stats.total.failbacks;
+  py::dict all = python::dict_of(stats.total);
   all["peers_connected"] = stats.peers_connected;
   all["peers_lost"] = stats.peers_lost;
   all["peers_failed"] = stats.peers_failed;
   all["handshakes_refused"] = stats.handshakes_refused;
   all["registered_bytes"] = stats.registered_bytes;
-  all["pool_bytes"] = stats.pool_bytes;
-  all["pool_bytes_used"] = stats.pool_bytes_used;
+  all["pool_bytes"] = stats.pool.bytes;
+  all["pool_blocks"] = stats.pool.blocks;
+  all["pool_used_bytes"] = stats.pool.used_bytes;
+  all["pool_cached_bytes"] = stats.pool.cached_bytes;
+  all["pool_given_back"] = stats.pool.given_back;
+  all["pool_given_back_bytes"] = stats.pool.given_back_bytes;
+  all["cache_hits"] = stats.cache.hits;
+  all["cache_misses"] = stats.cache.misses;
+  all["cache_evicted"] = stats.cache.evicted;
+  all["cache_invalidated"] = stats.cache.invalidated;
+  all["cache_registrations"] = stats.cache.registrations;
+  all["cache_bytes"] = stats.cache.bytes;
   all["cuda_registered_bytes"] = stats.cuda_registered_bytes;
+  all["cuda_staging_bytes"] = stats.cuda_staging_bytes;
+  all["cuda_bytes_in"] = stats.cuda_bytes_in;
+  all["cuda_bytes_out"] = stats.cuda_bytes_out;
   all["sleeps"] = stats.sleeps;
   py::list transports;
   for (const TransportStats& each : stats.transports) {

@@ -84,6 +84,9 @@ struct Described {
 [[nodiscard]] Memory local_of(Engine& engine, const py::object& local, bool written);
 [[nodiscard]] PyTensor tensor_of(Engine& engine, const py::object& local, bool written);
 
+/// Counters by name.
+[[nodiscard]] py::dict dict_of(const PeerStats& stats);
+
 [[nodiscard]] Access access_of(const std::string& words);
 [[nodiscard]] std::string words_of(Access access);
 

@@ -72,6 +72,8 @@ const char* name_of(Event::Kind kind) {
   return "closed";
 }
 
+}  // namespace
+
 py::dict dict_of(const PeerStats& stats) {
   py::dict all;
   all["bytes_written"] = stats.bytes_written;
@@ -84,15 +86,15 @@ py::dict dict_of(const PeerStats& stats) {
   all["recoveries"] = stats.recoveries;
   all["failovers"] = stats.failovers;
   all["failbacks"] = stats.failbacks;
+  all["paths_measured"] = stats.paths_measured;
   all["resumptions"] = stats.resumptions;
+  all["duplicate_notifications_dropped"] = stats.duplicate_notifications_dropped;
   all["staged_bytes"] = stats.staged_bytes;
   all["rail_bytes"] = stats.rail_bytes;
   all["atomics"] = stats.atomics;
   all["atomics_served"] = stats.atomics_served;
   return all;
 }
-
-}  // namespace
 
 void bind_peers(py::module_& module) {
   py::class_<Event>(module, "Event", "What a session tells: kind, value, data, text.")

@@ -6,10 +6,12 @@ first.
 """
 
 import collections
+import concurrent.futures
 import json
+import threading
 import time
-import zlib
 
+from fairlead import _core
 from fairlead._errors import Code, Error, InvalidArgument, NotFound, made_of
 
 _VERSION = 2
@@ -110,8 +112,8 @@ class _Talk:
 class _Moves:
     """Transfers under way, no more than a server is sent at a time."""
 
-    def __init__(self, talk):
-        self._talk = talk
+    def __init__(self, talk, landed=lambda name: None):
+        self._talk, self._landed = talk, landed
         self._under_way = collections.deque()
         self._bytes = 0
 
@@ -132,13 +134,36 @@ class _Moves:
             transfer.wait(self._talk.left())
         except Error as error:
             raise made_of(error.code, f"tensor '{name}': {error}") from error
+        self._landed(name)
 
 
-def _crc32(data):
-    view, crc = memoryview(data).cast("B"), 0
-    for begin in range(0, len(view), _CRC_PIECE):
-        crc = zlib.crc32(view[begin:begin + _CRC_PIECE], crc)
-    return crc
+class _Sums:
+    """CRC-32 of tensors, as zlib's, by a thread beside the transfers."""
+
+    def __init__(self):
+        self._thread, self._gone = concurrent.futures.ThreadPoolExecutor(1), threading.Event()
+        self._sums = {}
+
+    def add(self, name, data):
+        self._sums[name] = self._thread.submit(self._crc32, data)
+
+    def of(self, name):
+        return self._sums[name].result()
+
+    def _crc32(self, data):
+        view, crc = memoryview(data).cast("B"), 0
+        for begin in range(0, len(view), _CRC_PIECE):
+            if self._gone.is_set():
+                break
+            crc = _core._crc32(view[begin:begin + _CRC_PIECE], crc)
+        return crc
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self._gone.set()
+        self._thread.shutdown(cancel_futures=True)
 
 
 def _batches(entries):
@@ -162,15 +187,22 @@ def push_state_dict(engine, address, model, state, *, files=None, metadata=None,
     metadata: {text: text}, of the first file. checksum: CRC-32 of every tensor, computed here and compared there; left out
     for tensors of GPUs. timeout: seconds for all of it. Blocks; in a coroutine call it by asyncio.to_thread.
 
+    Gives figures, as the report of `fairlead push` has them: {"tensors", "bytes", "seconds" that the transfers took,
+    "bytes_per_second" of them, "total_seconds"}.
     Raises what the server refuses it with, or Error (DATA_LOSS) naming the tensors whose bytes came wrong.
     """
+    begin = time.perf_counter()
     files = {f"{model}.safetensors": list(state)} if files is None else {name: list(names) for name, names in files.items()}
     ordered = [name for names in files.values() for name in names]
     if sorted(ordered) != sorted(state):
         raise InvalidArgument("files does not name every tensor of the state dict once", Code.INVALID_ARGUMENT)
     entries = [_Entry(name, state[name]) for name in ordered]
-    with _Talk(engine, address, timeout) as talk:
-        talk.send("push_begin", model=model, files=len(files), tensors=len(entries), bytes=sum(e.nbytes for e in entries))
+    nbytes = sum(entry.nbytes for entry in entries)
+    checked = checksum and all(entry.on_host for entry in entries)
+    with _Sums() as sums, _Talk(engine, address, timeout) as talk:
+        for entry in entries if checked else ():
+            sums.add(entry.name, entry.bytes)
+        talk.send("push_begin", model=model, files=len(files), tensors=len(entries), bytes=nbytes)
         for file, names in files.items():
             pairs = [[str(key), str(value)] for key, value in (metadata or {}).items()]
             talk.send("file", name=file, metadata=pairs, tensors=len(names), raw=False)
@@ -180,7 +212,7 @@ def push_state_dict(engine, address, model, state, *, files=None, metadata=None,
             talk.send("tensors", tensors=batch)
         prefix = talk.expect("push_ready")["prefix"]
         regions = {region.name: region for region in talk.peer.list(prefix, talk.left())}
-        moves = _Moves(talk)
+        moves, transfers_began = _Moves(talk), time.perf_counter()
         for number, entry in enumerate(entries):
             if entry.nbytes == 0:
                 continue
@@ -189,12 +221,14 @@ def push_state_dict(engine, address, model, state, *, files=None, metadata=None,
                 raise made_of(Code.DATA_LOSS, f"the server has no region of {entry.nbytes} bytes for tensor '{entry.name}'")
             moves.add(talk.peer.write(entry.bytes, region, notify=number), entry.name, entry.nbytes)
         moves.finish()
-        checked = checksum and all(entry.on_host for entry in entries)
-        talk.send("push_finish", crc32=[_crc32(entry.bytes) for entry in entries] if checked else [])
+        seconds = time.perf_counter() - transfers_began
+        talk.send("push_finish", crc32=[sums.of(entry.name) for entry in entries] if checked else [])
         result = talk.expect("push_result")
         if result["failed"] or result["verified"] != len(entries):
             named = "; ".join(f"tensor '{name}': {reason}" for name, reason in result["failures"])
             raise made_of(Code.DATA_LOSS, f"{len(entries) - result['verified']} of {len(entries)} tensors failed: {named}")
+    return {"tensors": len(entries), "bytes": nbytes, "seconds": seconds, "bytes_per_second": nbytes / seconds,
+            "total_seconds": time.perf_counter() - begin}
 
 
 def pull_state_dict(engine, address, model, *, framework="numpy", checksum=True, timeout=600.0):
@@ -208,7 +242,7 @@ def pull_state_dict(engine, address, model, *, framework="numpy", checksum=True,
     """
     if framework not in ("numpy", "torch"):
         raise InvalidArgument(f"framework '{framework}': 'numpy' or 'torch' is expected", Code.INVALID_ARGUMENT)
-    with _Talk(engine, address, timeout) as talk:
+    with _Sums() as sums, _Talk(engine, address, timeout) as talk:
         talk.send("pull_begin", model=model)
         ready = talk.expect("pull_ready")
         raw, entries = [], []
@@ -218,7 +252,14 @@ def pull_state_dict(engine, address, model, *, framework="numpy", checksum=True,
         while len(entries) < ready["tensors"]:
             entries += talk.expect("tensors")["tensors"]
         regions = {region.name: region for region in talk.peer.list(ready["prefix"], talk.left())}
-        state, moves = {}, _Moves(talk)
+        state = {}
+
+        def landed(name):
+            entry, memory = state[name]
+            if checksum and entry["crc32"] is not None:
+                sums.add(name, memory)
+
+        moves = _Moves(talk, landed)
         for entry, is_raw in zip(entries, raw):
             if is_raw:  # the index of a sharded model
                 continue
@@ -234,10 +275,10 @@ def pull_state_dict(engine, address, model, *, framework="numpy", checksum=True,
         moves.finish()
         talk.send("pull_finish")
         talk.expect("pull_result")
-    for entry, memory in state.values() if checksum else ():
-        if entry["crc32"] is not None and memory is not None and _crc32(memory) != entry["crc32"]:
-            raise made_of(Code.DATA_LOSS, f"tensor '{entry['name']}': its CRC-32 is not {entry['crc32']:08x} (was the model "
-                                          "replaced meanwhile? pull again)")
+        for name, (entry, memory) in state.items() if checksum else ():
+            if entry["crc32"] is not None and memory is not None and sums.of(name) != entry["crc32"]:
+                raise made_of(Code.DATA_LOSS, f"tensor '{name}': its CRC-32 is not {entry['crc32']:08x} (was the model "
+                                              "replaced meanwhile? pull again)")
     make = _numpy_array if framework == "numpy" else _torch_tensor
     return {name: make(entry, memory) for name, (entry, memory) in state.items()}
 

@@ -1,6 +1,7 @@
 // Memory here and at peers.
 #include <string>
 
+#include "base/crc.h"
 #include "python/src/objects.h"
 
 namespace fairlead::python {
@@ -34,6 +35,11 @@ std::string words_of(Access access) {
 }
 
 void bind_memory(py::module_& module) {
+  module.def("_crc32", [](const py::object& data, std::uint32_t before) {
+    const Described found = describe(data);
+    if (!found.contiguous || found.cuda_device) throw py::value_error("a checksum is of host bytes without gaps");
+    return unlocked([&] { return crc32(found.bytes, before); });
+  });
   py::class_<PyMemory> memory_class(
       module, "Memory", py::buffer_protocol(),
       "A slice of registered memory: bytes, for as long as this object or a transfer names them.");

@@ -32,6 +32,18 @@ def cpu_model():
     return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), platform.machine())
 
 
+def interval(values, confidence=0.95):
+    """An interval for the median of what the values are drawn from, from one of them to another: exact, whatever they are
+    distributed like (order statistics, binomial). Few values give the widest that there is, and the confidence that it has."""
+    values, count = sorted(values), len(values)
+
+    def outside(rank):  # the chance that fewer than `rank` of them, or as few of the others, lie below the median
+        return 2 * sum(math.comb(count, below) for below in range(rank)) / 2**count
+
+    rank = max((each for each in range(1, count // 2 + 1) if outside(each) <= 1 - confidence), default=1)
+    return values[rank - 1], values[count - rank], 1 - outside(rank)
+
+
 def modes(values):
     """The two groups that the values fall into, or None: those that divide the logarithms best (least squares), if that
     explains most of their variance and the groups are far enough apart."""

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import time
+import zlib
 
 import numpy
 import pytest
@@ -52,7 +53,9 @@ def test_arrays_of_every_dtype_round_trip(server, engine):
     state["empty"] = numpy.zeros((0, 7), "int32")
     state["turned"] = numpy.arange(12.0).reshape(3, 4).T
     state["large"] = random.random(500_000)
-    fairlead.push_state_dict(engine, server, "all", state, metadata={"format": "np"}, timeout=MINUTE)
+    figures = fairlead.push_state_dict(engine, server, "all", state, metadata={"format": "np"}, timeout=MINUTE)
+    assert figures["tensors"] == len(state) and figures["bytes"] == sum(numpy.asarray(each).nbytes for each in state.values())
+    assert 0 < figures["seconds"] < figures["total_seconds"]
     assert fairlead.list_models(engine, server) == [
         {"name": "all", "tensors": len(state), "bytes": sum(numpy.asarray(each).nbytes for each in state.values())}]
     back = fairlead.pull_state_dict(engine, server, "all", timeout=MINUTE)
@@ -88,6 +91,26 @@ def test_what_is_wrong_is_said(server, engine):
     with fairlead.Engine(listen="127.0.0.1:0", transport="tcp") as other:
         with pytest.raises(TimeoutError):
             fairlead.list_models(engine, other.listen_address, timeout=0.3)
+
+
+def test_the_checksum_is_zlibs():
+    data = numpy.random.default_rng(1).bytes(100_003)
+    assert fairlead._core._crc32(data, 0) == zlib.crc32(data)
+    assert fairlead._core._crc32(data[70:], fairlead._core._crc32(data[:70], 0)) == zlib.crc32(data)
+
+
+def test_bytes_that_come_wrong_are_named(server, engine, monkeypatch):
+    state = {"good": numpy.arange(1000.0), "bad": numpy.arange(10.0)}
+    monkeypatch.setattr(fairlead.models._core, "_crc32", lambda data, crc: len(data) & 0xff)
+    with pytest.raises(fairlead.Error, match="2 of 2 tensors failed: .*'bad'"):
+        fairlead.push_state_dict(engine, server, "wrong", state, timeout=MINUTE)
+    monkeypatch.undo()
+    fairlead.push_state_dict(engine, server, "right", state, timeout=MINUTE)
+    monkeypatch.setattr(fairlead.models._core, "_crc32", lambda data, crc: 1)
+    with pytest.raises(fairlead.Error, match="tensor 'good': its CRC-32 is not") as wrong:
+        fairlead.pull_state_dict(engine, server, "right", timeout=MINUTE)
+    assert wrong.value.code is fairlead.Code.DATA_LOSS
+    assert len(fairlead.pull_state_dict(engine, server, "right", checksum=False, timeout=MINUTE)) == 2
 
 
 @pytest.mark.skipif(torch is None, reason="torch is not installed")

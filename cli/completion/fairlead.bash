@@ -7,11 +7,11 @@ _fairlead() {
   fi
   local words=("${COMP_WORDS[1]}")
   case " ${COMP_WORDS[*]} " in
-    *" serve "*" --gpu "*) words=(serve --gpu host) ;;
+    *" serve "*"--gpu "*) words=(serve --gpu host) ;;
     *" bench allreduce "* | *" bench commands "* | *" bench matrix "* | *" bench trace "* | *" bench training "*)
       words=(bench "${COMP_WORDS[2]}")
       ;;
-    *" gain "*" --training "*) words=(gain --training resnet50) ;;
+    *" gain "*"--training "*) words=(gain --training resnet50) ;;
   esac
   case $current in
     -*)

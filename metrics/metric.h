@@ -1,4 +1,4 @@
-// A metric as Fairlead's parts hand it in; the Prometheus library stays behind server.cc.
+// A metric as Fairlead's parts hand it in.
 #pragma once
 
 #include <cstdint>

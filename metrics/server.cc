@@ -4,8 +4,6 @@
 #include <netdb.h>
 #include <netinet/in.h>
 #include <poll.h>
-#include <prometheus/metric_family.h>
-#include <prometheus/text_serializer.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 
@@ -13,7 +11,6 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
-#include <limits>
 #include <memory>
 #include <string>
 #include <thread>
@@ -21,6 +18,7 @@
 #include "base/unique_fd.h"
 #include "fairlead/config.h"
 #include "metrics/port_range.h"
+#include "metrics/text.h"
 
 namespace fairlead::metrics {
 namespace {
@@ -31,40 +29,6 @@ using std::chrono::steady_clock;
 constexpr std::size_t kMaxConnections = 64;
 constexpr std::size_t kMaxRequest = 8192;  // bytes
 constexpr std::chrono::seconds kPatience{5};
-
-prometheus::ClientMetric::Histogram to_histogram(const Distribution& observed) {
-  prometheus::ClientMetric::Histogram histogram;
-  histogram.sample_count = observed.count;
-  histogram.sample_sum = observed.sum;
-  for (const Distribution::Bucket& bucket : observed.buckets) histogram.bucket.push_back({bucket.count, bucket.most});
-  histogram.bucket.push_back({observed.count, std::numeric_limits<double>::infinity()});
-  return histogram;
-}
-
-prometheus::MetricFamily to_family(const Metric& metric) {
-  prometheus::MetricFamily family;
-  family.name = metric.name;
-  family.help = metric.help;
-  family.type = metric.kind == Kind::kCounter ? prometheus::MetricType::Counter
-                : metric.kind == Kind::kGauge ? prometheus::MetricType::Gauge
-                                              : prometheus::MetricType::Histogram;
-  for (const Sample& sample : metric.samples) {
-    prometheus::ClientMetric& out = family.metric.emplace_back();
-    for (const auto& [name, value] : sample.labels) out.label.push_back({name, value});
-    if (metric.kind == Kind::kHistogram) {
-      out.histogram = to_histogram(sample.distribution);
-    } else {
-      (metric.kind == Kind::kCounter ? out.counter.value : out.gauge.value) = sample.value;
-    }
-  }
-  return family;
-}
-
-std::string exposition(const MetricSource& source) {
-  std::vector<prometheus::MetricFamily> families;
-  for (const Metric& metric : source()) families.push_back(to_family(metric));
-  return prometheus::TextSerializer().Serialize(families);
-}
 
 std::string answer(std::string_view status, std::string_view type, std::string_view body) {
   return fmt::format("HTTP/1.1 {}\r\nContent-Type: {}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{}", status,
@@ -85,7 +49,7 @@ std::string answer_to(std::string_view line, const Content& content) {
   if (method != "GET") return answer("405 Method Not Allowed\r\nAllow: GET", kText, "GET only\n");
   if (path == "/healthz") return answer("200 OK", kText, "ok\n");
   if (path == "/metrics")
-    return answer("200 OK", "text/plain; version=0.0.4; charset=utf-8", exposition(content.source));
+    return answer("200 OK", "text/plain; version=0.0.4; charset=utf-8", text_of(content.source()));
   std::string known = "there are /metrics, /healthz";
   for (const Page& page : content.pages) {
     if (path == page.path) {

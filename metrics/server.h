@@ -1,4 +1,4 @@
-// The HTTP endpoint: GET /metrics (Prometheus text format, by prometheus-cpp), GET /healthz ("ok"), and pages of
+// The HTTP endpoint: GET /metrics (Prometheus' text format), GET /healthz ("ok"), and pages of
 // whoever starts it.
 //
 // One thread of its own answers all requests, none of which can hold up another: a connection has five seconds from its

@@ -22,6 +22,7 @@
 #include "cli/measure/interruption.h"
 #include "cli/measure/local_end.h"
 #include "cli/session.h"
+#include "fairlead/metrics.h"
 
 namespace fairlead::cli {
 namespace {
@@ -29,7 +30,7 @@ namespace {
 struct Options {
   EngineConfig config;
   bench::Plan plan;
-  std::string kind, target, server, json, csv;
+  std::string kind, target, server, json, csv, metrics;
   std::string op = "write", arrival = "notification";
   std::vector<std::string> compare;  // transports, in place of --transport
   double wait = 0;                   // seconds, for a target that is not there yet
@@ -39,7 +40,8 @@ struct Options {
 // A session over one transport, and what was measured over it.
 struct Side {
   std::unique_ptr<Engine> engine;
-  std::unique_ptr<bench::Link> link;
+  std::optional<Metrics> metrics = {};
+  std::unique_ptr<bench::Link> link = {};
   bench::Setting setting = {};
   std::vector<bench::Measured> sizes = {};
 };
@@ -68,6 +70,12 @@ Result<Side> connect(const Options& options, const std::string& transport, Conso
   if (!engine) return engine.error();
   Side side;
   side.engine = std::make_unique<Engine>(*std::move(engine));
+  if (!options.metrics.empty()) {
+    Result<Metrics> served = Metrics::serve(*side.engine, {.listen = options.metrics, .service = "bench"});
+    if (!served) return served.error();
+    side.metrics.emplace(*std::move(served));
+    console.line(fmt::format("metrics on http://{}/metrics", side.metrics->address()));
+  }
   Result<Peer> peer = reach(*side.engine, options, console);
   if (!peer) return peer.error();
   side.link = std::make_unique<bench::Link>(side.engine.get(), *peer);
@@ -164,7 +172,7 @@ int run(Options& options, Console& console) {
     if (Status status = bench::check_writable(file); !status.ok()) return end(status);
   }
   if (!options.server.empty()) {
-    return serve_measurements(options.config, options.server, options.once, console);
+    return serve_measurements(options.config, options.server, options.once, console, options.metrics);
   }
   const std::vector<std::string> warnings = bench::busy_warnings();
   for (const std::string& warning : warnings) console.line("warning: " + warning);
@@ -326,6 +334,10 @@ int bench_command(Words words) {
   args.flag("--no-verify", &options.no_verify, "Do not check the data");
   args.option("--json", "FILE", "Write a report; - for standard output", set_text(&options.json));
   args.option("--csv", "FILE", "Write a line per size; - for standard output", set_text(&options.csv));
+  args.option("--metrics", "HOST:PORT",
+              "Serve /metrics of this end there meanwhile; of HOST:PORT-LAST the first port that is free (default: not "
+              "at all)",
+              set_text(&options.metrics));
   args.flag("--quiet", &quiet, "Say nothing but what goes wrong: the report of --json has the figures");
   add_engine_options(args, &options.config);
   args.rule([&] { return complete(options, args); });

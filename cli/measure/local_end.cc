@@ -1,10 +1,14 @@
 #include "cli/measure/local_end.h"
 
+#include <fmt/format.h>
+
+#include <optional>
 #include <utility>
 
 #include "bench/net/target.h"
 #include "cli/base/args.h"
 #include "fairlead/engine.h"
+#include "fairlead/metrics.h"
 
 namespace fairlead::cli {
 
@@ -21,10 +25,18 @@ Result<LocalEnd> LocalEnd::start(EngineConfig& config, const std::string& transp
   return LocalEnd(*std::move(wire), *std::move(target));
 }
 
-int serve_measurements(EngineConfig config, const std::string& address, bool once, Console& console) {
+int serve_measurements(EngineConfig config, const std::string& address, bool once, Console& console,
+                       const std::string& metrics) {
   config.listen = address;
   Result<Engine> engine = Engine::create(std::move(config));
   if (!engine) return console.no_engine(engine.error());
+  std::optional<Metrics> served;
+  if (!metrics.empty()) {
+    Result<Metrics> started = Metrics::serve(*engine, {.listen = metrics, .service = "bench"});
+    if (!started) return console.no_engine(started.error());
+    served.emplace(*std::move(started));
+    console.line(fmt::format("metrics on http://{}/metrics", served->address()));
+  }
   console.line("listening on " + engine->listen_address());
   const Status status = bench::Target(&*engine).serve(once);
   if (!status.ok()) console.error(status);

@@ -28,7 +28,8 @@ class LocalEnd {
 };
 
 /// For --server: listens at `address` and serves measurements, with `once` until the first initiator has gone. The exit
-/// code.
-[[nodiscard]] int serve_measurements(EngineConfig config, const std::string& address, bool once, Console& console);
+/// code. `metrics`: where they are served meanwhile; empty: nowhere.
+[[nodiscard]] int serve_measurements(EngineConfig config, const std::string& address, bool once, Console& console,
+                                     const std::string& metrics = {});
 
 }  // namespace fairlead::cli

@@ -1,25 +1,20 @@
 #include "cli/server/front.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
 #include <iterator>
-#include <map>
 #include <utility>
 
-#include "base/tally.h"
 #include "bench/base/build_info.h"
 #include "bench/base/file_output.h"
 #include "bench/base/json.h"
 #include "cli/base/log_options.h"
-#include "cli/server/softroce_metrics.h"
 #include "cli/server/status_page.h"
-#include "fairlead/softroce.h"
 #include "metrics/engine_metrics.h"
 #include "metrics/port_range.h"
-#include "metrics/process_metrics.h"
+#include "metrics/process.h"
 
 namespace fairlead::cli {
 
@@ -37,31 +32,10 @@ Setter set_port_range(std::string* target) {
   };
 }
 
-std::vector<metrics::SessionCount> count_sessions(const std::vector<Peer>& peers) {
-  std::map<std::pair<std::string, std::string>, std::uint64_t> counts;
-  for (const Peer& peer : peers) {
-    const PeerState state = peer.state();
-    if (state == PeerState::kClosed) continue;
-    ++counts[{peer.transport(), std::string(to_string(state))}];
-  }
-  std::vector<metrics::SessionCount> all;
-  for (const auto& [key, count] : counts) all.push_back({key.first, key.second, count});
-  return all;
-}
-
-std::vector<Metric> metrics_of(Engine& engine) {
-  std::vector<Metric> all = metrics::engine_metrics(engine.stats());
-  const auto add = [&all](std::vector<Metric> more) { std::ranges::move(more, std::back_inserter(all)); };
-  if (const auto sessions = count_sessions(engine.peers()); !sessions.empty()) {
-    all.push_back(metrics::session_metric(sessions));
-  }
-  add(metrics::reason_metrics(tally()));
-  add(metrics::placement_metrics(engine.placement()));
-  add(metrics::process_metrics());
+std::vector<Metric> with_build(std::vector<Metric> all) {
   const bench::BuildInfo& build = bench::build_info();
   all.push_back(
       metrics::build_metric(std::string(build.version), std::string(build.commit), std::string(build.build_type)));
-  add(softroce_metrics(softroce_devices(), static_cast<std::uint32_t>(::getpid())));
   return all;
 }
 
@@ -120,7 +94,7 @@ Result<Front::Exposition> Front::open(Engine& engine, std::function<std::vector<
   };
   std::vector<Page> pages{{"/readyz", readiness}, {"/status", status}};
   const auto all = [this, &engine, own = std::move(own)] {
-    std::vector<Metric> every = metrics_of(engine);
+    std::vector<Metric> every = with_build(metrics::metrics_of(engine));
     std::ranges::move(own(), std::back_inserter(every));
     every.push_back(metrics::ready_metric(state_.load() == State::kReady));
     return every;

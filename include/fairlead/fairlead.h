@@ -580,6 +580,16 @@ FAIRLEAD_C_EXPORT fairlead_code fairlead_engine_transports(const fairlead_engine
                                                            void* context);
 /* Where lanes and pool were put, and why, in one line. */
 FAIRLEAD_C_EXPORT size_t fairlead_engine_placement(const fairlead_engine* engine, char* text, size_t size);
+/* As fairlead::Metrics: GET /metrics for Prometheus at `listen`, "HOST:PORT", or "HOST:PORT-LAST" for the first of these
+ * that is free. `discovery` (a folder) and `service` may be NULL. Release it before the engine is destroyed. */
+typedef struct fairlead_metrics fairlead_metrics;
+FAIRLEAD_C_EXPORT fairlead_code fairlead_metrics_serve(fairlead_engine* engine, const char* listen,
+                                                       const char* discovery, const char* service,
+                                                       fairlead_metrics** metrics);
+FAIRLEAD_C_EXPORT size_t fairlead_metrics_address(const fairlead_metrics* metrics, char* text, size_t size);
+FAIRLEAD_C_EXPORT void fairlead_metrics_release(fairlead_metrics* metrics);
+/* The same as text, some 20,000 bytes. */
+FAIRLEAD_C_EXPORT size_t fairlead_engine_metrics_text(const fairlead_engine* engine, char* text, size_t size);
 /* This process's CUDA devices: "cuda:0", model and driver, how their memory crosses. */
 FAIRLEAD_C_EXPORT fairlead_code fairlead_cuda_devices(void (*each)(void* context, const char* name, const char* detail,
                                                                    const char* how),

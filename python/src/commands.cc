@@ -468,6 +468,7 @@ void bind_commands(py::module_& module) {
              cmd::ServiceConfig config;
              config.executors = executors_of(device, memory_bytes);
              config.max_sessions = max_sessions;
+             unlocked([&] { engine.metrics.reset(); });  // it is the service's engine from here on
              return PyService{std::make_unique<cmd::Service>(
                  value_of(unlocked([&] { return cmd::Service::start(std::move(engine.engine), std::move(config)); })))};
            }),

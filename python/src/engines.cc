@@ -16,7 +16,10 @@ EngineState::~EngineState() {
   } catch (py::error_already_set& error) {
     error.discard_as_unraisable("fairlead.Engine");
   }
-  unlocked([this] { engine.shutdown(); });
+  unlocked([this] {
+    metrics.reset();
+    engine.shutdown();
+  });
 }
 
 bool EngineState::attach_running_loop() {
@@ -258,7 +261,28 @@ void bind_engines(py::module_& module) {
       }))
       .def_property_readonly("_waits", [](const EngineState& self) { return self.waits; })
       .def("_attach", [](EngineState& self) { self.attach_running_loop(); })
-      .def("shutdown", [](EngineState& self) { unlocked([&] { self.engine.shutdown(); }); })
+      .def("shutdown",
+           [](EngineState& self) {
+             unlocked([&] {
+               self.metrics.reset();
+               self.engine.shutdown();
+             });
+           })
+      .def(
+          "serve_metrics",
+          [](EngineState& self, const std::string& listen, const std::string& discovery, const std::string& service) {
+            if (self.metrics) raise({Code::kAlreadyExists, "metrics are served on " + self.metrics->address()});
+            self.metrics =
+                value_of(unlocked([&] { return Metrics::serve(self.engine, {listen, discovery, service}); }));
+            return self.metrics->address();
+          },
+          py::arg("listen"), py::arg("discovery") = "", py::arg("service") = "engine",
+          "Answers GET /metrics for Prometheus until the engine is shut down, and gives where: HOST:PORT with the real "
+          "port. listen: 'HOST:PORT', or 'HOST:PORT-LAST' for the first of these that is free. discovery: a folder for "
+          "a file by which Prometheus finds it (file_sd), with `service` as a label.")
+      .def(
+          "metrics_text", [](EngineState& self) { return unlocked([&] { return metrics_text(self.engine); }); },
+          "What GET /metrics says, for a program that answers it itself.")
       .def_property_readonly(
           "listen_address", [](const EngineState& self) { return self.engine.listen_address(); },
           "Where it listens, HOST:PORT with the real port; '' if it does not.")

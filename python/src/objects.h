@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "fairlead/engine.h"
+#include "fairlead/metrics.h"
 #include "python/src/binding.h"
 
 namespace fairlead::python {
@@ -27,6 +28,7 @@ class EngineState {
   bool attach_running_loop();
 
   Engine engine;
+  std::optional<Metrics> metrics;        // of the engine, so they go first
   py::object waits;                      // fairlead._waits.Waits
   std::atomic<std::uint64_t> posted{0};  // the tag of the last transfer
  private:

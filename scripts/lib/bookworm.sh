@@ -28,6 +28,7 @@ inside() {
     tree=$1
     shift
     mount -t proc proc "$tree/proc"
+    mount -t sysfs -o ro sysfs "$tree/sys"
     mount --rbind /dev "$tree/dev"
     exec chroot "$tree" env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root TERM=dumb bash -euc "$@"' \
     - "$tree" "$@" </dev/null

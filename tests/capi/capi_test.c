@@ -353,6 +353,21 @@ static void count_line(fairlead_log_level level, const char* line, size_t bytes)
   if (level == FAIRLEAD_LOG_DEBUG || (line != NULL && bytes > 0)) ++lines;
 }
 
+static void test_metrics(void) {
+  fairlead_metrics* metrics = NULL;
+  CHECK(fairlead_metrics_serve(there, "127.0.0.1:0", NULL, NULL, &metrics) == FAIRLEAD_OK);
+  char where[64], page[1 << 16];
+  CHECK(fairlead_metrics_address(metrics, where, sizeof where) < sizeof where && strncmp(where, "127.0.0.1:", 10) == 0);
+  CHECK_FAILS(fairlead_metrics_serve(here, where, NULL, NULL, &(fairlead_metrics*){NULL}), FAIRLEAD_ALREADY_EXISTS, where);
+  CHECK_FAILS(fairlead_metrics_serve(here, NULL, NULL, NULL, &(fairlead_metrics*){NULL}), FAIRLEAD_INVALID_ARGUMENT, "");
+  CHECK_FAILS(fairlead_metrics_serve(NULL, where, NULL, NULL, &metrics), FAIRLEAD_INVALID_ARGUMENT, "engine");
+  CHECK(fairlead_engine_metrics_text(there, page, sizeof page) < sizeof page);
+  CHECK(strstr(page, "\nfairlead_sessions_total 1\n") != NULL);
+  CHECK(fairlead_engine_metrics_text(NULL, page, sizeof page) == 0 && fairlead_metrics_address(NULL, page, 1) == 0);
+  fairlead_metrics_release(metrics);
+  fairlead_metrics_release(NULL);
+}
+
 static void test_log(void) {
   fairlead_set_log_sink(count_line);
   fairlead_set_log_level(FAIRLEAD_LOG_DEBUG);
@@ -480,6 +495,7 @@ int main(void) {
   test_memory_of_the_programs_own();
   test_structures();
   test_facts();
+  test_metrics();
   test_log();
   test_numbers_that_are_none();
   test_errors_are_of_threads();

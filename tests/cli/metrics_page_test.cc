@@ -26,7 +26,7 @@ const std::set<std::string> kOpen{"lane",   "transport", "tenant",     "owner", 
 std::vector<Metric> of_every_server() {
   EngineStats stats;
   stats.pool.arenas = {{"ordinary", 1, 1}, {"transparent", 1, 1}, {"2M", 1, 1}, {"1G", 1, 1}};
-  stats.transports = {{.transport = "tcp", .retransmissions = 0}};
+  stats.transports = {{.transport = "tcp", .retransmissions = 0}, {.transport = "shm", .copied = CopiedBytes{}}};
   std::vector<Metric> all = metrics::engine_metrics(stats);
   const auto add = [&all](std::vector<Metric> more) { std::ranges::move(more, std::back_inserter(all)); };
   add({metrics::session_metric({{"tcp", "connecting", 1}, {"tcp", "ready", 1}, {"tcp", "recovering", 1}})});

@@ -2,6 +2,7 @@ import gc
 import pickle
 import socket
 import threading
+import urllib.request
 import weakref
 
 import numpy
@@ -231,6 +232,22 @@ def test_threads_go_on_while_one_waits(pair):
     pair.peer.send(b"now").wait(MINUTE)
     thread.join(MINUTE)
     assert got[0][1].data == b"now"
+
+
+def test_metrics(pair, tmp_path):
+    where = pair.there.serve_metrics("127.0.0.1:0", discovery=str(tmp_path), service="trainer")
+    page = urllib.request.urlopen(f"http://{where}/metrics", timeout=MINUTE).read().decode()
+    assert '\nfairlead_sessions{transport="tcp",state="ready"} 1\n' in page and "\nfairlead_sessions_total 1\n" in pair.there.metrics_text()
+    (found,) = tmp_path.iterdir()
+    assert where in found.read_text() and "trainer" in found.read_text()
+    with pytest.raises(fairlead.Error, match=where):
+        pair.there.serve_metrics("127.0.0.1:0")
+    with pytest.raises(fairlead.Error, match=where):
+        pair.here.serve_metrics(where)
+    pair.there.shutdown()
+    assert not list(tmp_path.iterdir())
+    with pytest.raises(OSError):
+        urllib.request.urlopen(f"http://{where}/metrics", timeout=MINUTE)
 
 
 def test_figures(pair):

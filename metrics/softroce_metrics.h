@@ -7,10 +7,10 @@
 #include "fairlead/softroce.h"
 #include "metrics/metric.h"
 
-namespace fairlead::cli {
+namespace fairlead::metrics {
 
 /// fairlead_softroce_NAME_total of every counter, a sample for each device of that process.
-[[nodiscard]] std::vector<metrics::Metric> softroce_metrics(const std::vector<SoftroceDevice>& devices,
+[[nodiscard]] std::vector<Metric> softroce_metrics(const std::vector<SoftroceDevice>& devices,
                                                             std::uint32_t process);
 
-}  // namespace fairlead::cli
+}  // namespace fairlead::metrics

@@ -1,0 +1,44 @@
+#include "metrics/process.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <iterator>
+#include <map>
+#include <utility>
+
+#include "base/tally.h"
+#include "fairlead/softroce.h"
+#include "metrics/engine_metrics.h"
+#include "metrics/process_metrics.h"
+#include "metrics/softroce_metrics.h"
+
+namespace fairlead::metrics {
+namespace {
+
+std::vector<SessionCount> count_sessions(const std::vector<Peer>& peers) {
+  std::map<std::pair<std::string, std::string>, std::uint64_t> counts;
+  for (const Peer& peer : peers) {
+    const PeerState state = peer.state();
+    if (state == PeerState::kClosed) continue;
+    ++counts[{peer.transport(), std::string(to_string(state))}];
+  }
+  std::vector<SessionCount> all;
+  for (const auto& [key, count] : counts) all.push_back({key.first, key.second, count});
+  return all;
+}
+
+}  // namespace
+
+std::vector<Metric> metrics_of(const Engine& engine) {
+  std::vector<Metric> all = engine_metrics(engine.stats());
+  const auto add = [&all](std::vector<Metric> more) { std::ranges::move(more, std::back_inserter(all)); };
+  if (const auto sessions = count_sessions(engine.peers()); !sessions.empty()) all.push_back(session_metric(sessions));
+  add(reason_metrics(tally()));
+  add(placement_metrics(engine.placement()));
+  add(process_metrics());
+  add(softroce_metrics(softroce_devices(), static_cast<std::uint32_t>(::getpid())));
+  return all;
+}
+
+}  // namespace fairlead::metrics

@@ -42,3 +42,8 @@ timed() {
   inside "$@" || die "$name: failed"
   say "$name: passed in $((SECONDS - begin)) s"
 }
+
+# quick_start PAGE: the commands of its section "Quick start", but for those that make and install packages.
+quick_start() {
+  awk '/^## /{ on = /^## Quick start/ } on && /^    /' "$root/docs/$1" | sed 's/^    //' | grep -v -e scripts/package -e apt-get
+}

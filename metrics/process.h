@@ -8,8 +8,8 @@
 
 namespace fairlead::metrics {
 
-/// The engine's counters and sessions, what the process counts by reason, where lanes and pool are, what the process takes
-/// of its machine, and the softroce devices that it has open. Threads: any.
+/// The engine's counters and sessions, what the process counts by reason, where lanes and pool are, what the process
+/// takes of its machine, and the softroce devices that it has open. Threads: any.
 [[nodiscard]] std::vector<Metric> metrics_of(const Engine& engine);
 
 }  // namespace fairlead::metrics

@@ -10,7 +10,6 @@
 namespace fairlead::metrics {
 
 /// fairlead_softroce_NAME_total of every counter, a sample for each device of that process.
-[[nodiscard]] std::vector<Metric> softroce_metrics(const std::vector<SoftroceDevice>& devices,
-                                                            std::uint32_t process);
+[[nodiscard]] std::vector<Metric> softroce_metrics(const std::vector<SoftroceDevice>& devices, std::uint32_t process);
 
 }  // namespace fairlead::metrics

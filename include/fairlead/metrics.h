@@ -11,16 +11,17 @@
 namespace fairlead::inline v0 {
 
 struct MetricsConfig {
-  /// "HOST:PORT", or ":PORT" for all addresses; port 0 takes a free one, "HOST:PORT-LAST" the first of these that is free,
-  /// so that the processes of a host do not clash. Whoever reaches it may read it.
+  /// "HOST:PORT", or ":PORT" for all addresses; port 0 takes a free one, "HOST:PORT-LAST" the first of these that is
+  /// free, so that the processes of a host do not clash. Whoever reaches it may read it.
   std::string listen = {};
   /// A folder for a file that tells Prometheus where that is (file_sd), and goes with it; empty: none.
   std::string discovery = {};
   std::string service = "engine";  // a label in that file
 };
 
-/// Answers GET /metrics, and /healthz, on a thread of its own until it is destroyed. Move-only. The engine must outlive it,
-/// and may not be moved meanwhile; one that was shut down shows its last figures. Threads: all members from any thread.
+/// Answers GET /metrics, and /healthz, on a thread of its own until it is destroyed. Move-only. The engine must outlive
+/// it, and may not be moved meanwhile; one that was shut down shows its last figures. Threads: all members from any
+/// thread.
 class FAIRLEAD_EXPORT Metrics {
  public:
   /// Errors: kInvalidArgument, kNotFound (an address), kAlreadyExists (the ports are in use), those of the system.

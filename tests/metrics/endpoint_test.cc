@@ -48,9 +48,11 @@ TEST(Metrics, OfAnEngineAreServedByOneCall) {
 
 TEST(Metrics, OfSeveralProcessesOfAHostTakePortsInTurnAndAreFound) {
   Engine one = engine();
-  const std::filesystem::path folder = std::filesystem::path(testing::TempDir()) / ("found-" + std::to_string(::getpid()));
+  const std::filesystem::path folder =
+      std::filesystem::path(testing::TempDir()) / ("found-" + std::to_string(::getpid()));
   {
-    const auto first = Metrics::serve(one, {.listen = "127.0.0.1:0", .discovery = folder.string(), .service = "trainer"});
+    const auto first =
+        Metrics::serve(one, {.listen = "127.0.0.1:0", .discovery = folder.string(), .service = "trainer"});
     ASSERT_TRUE(first) << first.error().to_string();
     EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder), {}), 1);
     const std::string port = first->address().substr(first->address().rfind(':') + 1);

@@ -3,6 +3,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <filesystem>
 #include <string>
 #include <utility>
@@ -11,7 +12,6 @@
 #include "fairlead/engine.h"
 #include "fairlead/metrics.h"
 #include "tests/metrics/http.h"
-#include "tests/own_address.h"
 
 namespace fairlead {
 namespace {
@@ -34,6 +34,7 @@ TEST(Metrics, OfAnEngineAreServedByOneCall) {
   ASSERT_TRUE(served) << served.error().to_string();
   auto peer = here.connect(there.listen_address());
   ASSERT_TRUE(peer->wait_ready().ok());
+  ASSERT_TRUE(there.accept(std::chrono::seconds(60)));
   const std::string page = metrics::get(served->address(), "/metrics");
   EXPECT_THAT(page, AllOf(HasSubstr("200 OK"), HasSubstr("\nfairlead_sessions{transport=\"tcp\",state=\"ready\"} 1\n"),
                           HasSubstr("\nfairlead_credit_waits_total 0\n"), HasSubstr("\nprocess_threads "),

@@ -289,6 +289,20 @@ TEST(LocalPort, WhoDoesNotAnswerIsReachedBySocketsFromThenOn) {
   EXPECT_EQ(a.by_memory(), 4U) << "ever less often";
 }
 
+// The port knows the time of its last burst. ib_send_lat over UC, whose first packet was lost so, never ended.
+TEST(LocalPort, AfterAPauseAPeerHasItsTimeToAnswer) {
+  Port a, plain(false);
+  a.stands = true;
+  const auto listener = listen_at(meeting_of(meeting_place().value(), Party{plain.address}));
+  ASSERT_TRUE(listener);
+  a.look(1);
+  a.ahead += 10 * kSecond;
+  a.send(plain);
+  a.look(50);
+  a.send(plain);
+  EXPECT_EQ(a.by_memory(), 2U);
+}
+
 TEST(LocalPort, AWaiterIsWokenThoughOthersPoll) {
   Port a, b;
   std::array<RxPacket, 16> packets;

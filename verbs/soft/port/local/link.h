@@ -63,7 +63,7 @@ class Link {
   void release() noexcept { consumer_.release(); }
   [[nodiscard]] bool ready() const noexcept { return consumer_.ready(); }
   void sleep() noexcept { consumer_.sleep(); }
-  Nanos since = 0;  // when it was made, as its owner tells the time
+  Nanos since = 0;  // when its owner was first seen to have it; 0: not yet
   /// Reads the socket. False: the other end is gone, and nothing more will be received than what is there.
   [[nodiscard]] bool listen() noexcept;
 

@@ -146,7 +146,6 @@ Link* LocalPort::take_in(Result<std::unique_ptr<Link>> made) noexcept {
   if (!made || !watch((*made)->socket())) return nullptr;
   log(LogLevel::kDebug, fmt::format("softroce: packets between {} and {} cross memory", to_string(self_.gid),
                                     to_string((*made)->party().gid)));
-  (*made)->since = now_;
   return links_.emplace_back(std::move(*made)).get();
 }
 
@@ -200,7 +199,7 @@ Nanos LocalPort::next_event() const noexcept {
 void LocalPort::tend() noexcept {
   next_tend_ = now_ + kTendEvery;
   for (const auto& link : links_) {
-    if (link->since == 0) link->since = now_;  // it was made before anybody had told the time
+    if (link->since == 0) link->since = now_;  // when it was made, the time was that of the burst before
     if (link->listen() && !link->answered() && now_ >= link->since + kAnswerTime) link->give_up();
   }
   drop_ended();

@@ -45,6 +45,13 @@ constexpr bool may_follow(PathState from, PathState to) {
   return false;
 }
 
+/// A message over it is to fit the buffers of both ends.
+Status connect(PathSlot& slot, std::string_view peer) {
+  const Status connected = slot.path->connect(peer);
+  if (connected.ok()) slot.can.max_message = std::min(slot.can.max_message, slot.path->max_message());
+  return connected;
+}
+
 }  // namespace
 
 std::string_view to_string(PathState state) noexcept {
@@ -204,11 +211,10 @@ void PathSet::handle_answer(const control::PathAnswer& answer) {
   slot->peer_probe = answer.probe.value_or(control::Key());
   slot->peer_probe_bytes = answer.probe_bytes;
   Status connected = answer.description.size() <= kMaxDescription
-                         ? slot->path->connect(answer.description)
+                         ? connect(*slot, answer.description)
                          : Status(Code::kDataLoss, fmt::format("a path description of {} bytes (limit {})",
                                                                answer.description.size(), kMaxDescription));
-  if (!connected.ok()) return candidate_failed(*slot, connected.code(), connected.message());
-  slot->can.max_message = std::min(slot->can.max_message, slot->path->max_message());
+  if (!connected.ok()) candidate_failed(*slot, connected.code(), connected.message());
 }
 
 /// A path that was never used does not work: say so, and try the next best (active) or wait for it (passive).
@@ -285,10 +291,9 @@ void PathSet::handle_offer(const control::PathOffer& offer) {
   }
   slot.peer_probe = offer.probe.value_or(control::Key());
   slot.peer_probe_bytes = offer.probe_bytes;
-  if (Status connected = slot.path->connect(offer.description); !connected.ok()) {
+  if (Status connected = connect(slot, offer.description); !connected.ok()) {
     return candidate_failed(slot, connected.code(), connected.message());
   }
-  slot.can.max_message = std::min(slot.can.max_message, slot.path->max_message());
   user_.send_frame(control::PathAnswer{.epoch = slot.epoch,
                                        .description = slot.path->local_description(),
                                        .probe = probe_of(slot),

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "base/clock.h"
 #include "recording_verbs.h"
 #include "verbs/transport/endpoint.h"
 
@@ -83,7 +84,7 @@ struct FakeEnd {
                               .name = verbs->features().name,
                               .detail = "double",
                               .software = false},
-                             config);
+                             config, clock);
   }
   Path& add_path(PathRole role) {
     auto path =
@@ -96,6 +97,7 @@ struct FakeEnd {
 
   std::unique_ptr<RecordingVerbs> verbs;
   VerbsConfig config;
+  ManualClock clock;
   EventLog log;
   std::unique_ptr<VerbsDevice> device;
   std::unique_ptr<datapath::Endpoint> endpoint;

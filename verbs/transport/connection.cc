@@ -131,7 +131,7 @@ void Connection::leave(State next) noexcept {
 void Connection::enter_error() noexcept {
   send_.stop();
   if (!move_to_error(shared_.api, parts_.qp.get())) kill(Code::kAborted);
-  left_at_ = steady_clock().now();
+  left_at_ = shared_.clock.now();
   if (parts_.qp) shared_.leaving.push_back(this);  // once; capacity is reserved when a path is opened
   want_attention();
 }

@@ -40,7 +40,8 @@ struct ConnectionShared {
   QueueLimits limits;
   std::uint8_t max_rd_atomic = 0;       // READs we may have outstanding
   std::uint8_t max_dest_rd_atomic = 0;  // READs we can answer at a time
-  datapath::Traffic& traffic;           // the endpoint's, as the next
+  const Clock& clock;
+  datapath::Traffic& traffic;  // the endpoint's, as the next
   AsyncEvents::Reader& events;
   WorkChain chain;
   std::vector<Connection*> attention;     // connections that advance() has something to do for

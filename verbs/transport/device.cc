@@ -21,7 +21,8 @@ std::uint8_t to_byte(int value) noexcept { return static_cast<std::uint8_t>(std:
 
 }  // namespace
 
-Result<std::unique_ptr<VerbsDevice>> VerbsDevice::open(DeviceSource source, const VerbsConfig& config) {
+Result<std::unique_ptr<VerbsDevice>> VerbsDevice::open(DeviceSource source, const VerbsConfig& config,
+                                                       const Clock& clock) {
   const VerbsApi& api = *source.api;
   ibv_context* context = source.context.get();
   auto port = query_port_facts(api, context, source.name, config.port);
@@ -58,7 +59,8 @@ Result<std::unique_ptr<VerbsDevice>> VerbsDevice::open(DeviceSource source, cons
                                                        .max_cqe = static_cast<std::uint32_t>(std::max(attr.max_cqe, 0)),
                                                        .max_rd_atomic = to_byte(attr.max_qp_init_rd_atom),
                                                        .max_dest_rd_atomic = to_byte(attr.max_qp_rd_atom),
-                                                       .pd = std::move(pd)},
+                                                       .pd = std::move(pd),
+                                                       .clock = &clock},
                                                       port->bits_per_second));
 }
 

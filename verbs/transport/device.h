@@ -14,6 +14,7 @@
 #include <memory>
 #include <string>
 
+#include "base/clock.h"
 #include "fairlead/config.h"
 #include "transport/device.h"
 #include "verbs/provider/objects.h"
@@ -44,6 +45,7 @@ struct DeviceParts {
   std::uint8_t max_rd_atomic = 0;       // READs that a queue pair may have outstanding
   std::uint8_t max_dest_rd_atomic = 0;  // READs that it can answer at a time
   ProtectionDomain pd{};
+  const Clock* clock = nullptr;
 
   [[nodiscard]] const VerbsApi& api() const noexcept { return *source.api; }
 };
@@ -52,7 +54,8 @@ class VerbsDevice final : public datapath::Device {
  public:
   /// Errors: kUnavailable (no usable GID, with the reason of each), kInvalidArgument (a setting beyond the device's
   /// limits that cannot be cut), kResourceExhausted.
-  static Result<std::unique_ptr<VerbsDevice>> open(DeviceSource source, const VerbsConfig& config);
+  static Result<std::unique_ptr<VerbsDevice>> open(DeviceSource source, const VerbsConfig& config,
+                                                   const Clock& clock = steady_clock());
 
   [[nodiscard]] std::string_view name() const noexcept override { return parts_.name; }
   [[nodiscard]] const datapath::Capabilities& capabilities() const noexcept override { return capabilities_; }

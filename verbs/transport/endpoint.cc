@@ -38,6 +38,7 @@ VerbsEndpoint::VerbsEndpoint(VerbsDevice& device)
               .limits = device_.limits,
               .max_rd_atomic = device_.max_rd_atomic,
               .max_dest_rd_atomic = device_.max_dest_rd_atomic,
+              .clock = *device_.clock,
               .traffic = traffic_,
               .events = events_,
               .chain = WorkChain(device_.limits),

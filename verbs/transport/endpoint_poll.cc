@@ -60,7 +60,7 @@ bool VerbsEndpoint::attend() noexcept {
 /// Who has been told that it is over, and what has not come back.
 bool VerbsEndpoint::see_off() noexcept {
   std::erase_if(shared_.leaving, [](const Connection* connection) { return connection->has_left(); });
-  const Nanos now = steady_clock().now();
+  const Nanos now = shared_.clock.now();
   bool happened = false;
   for (Connection* connection : shared_.leaving) {
     if (!connection->is_stuck(now)) continue;
@@ -82,7 +82,7 @@ bool VerbsEndpoint::device_moved() noexcept {
 /// what comes to the device's own thread.
 bool VerbsEndpoint::lingers() noexcept {
   if (!device_.source.software) return false;
-  const Nanos now = steady_clock().now();
+  const Nanos now = shared_.clock.now();
   if (std::exchange(moved_, false)) moved_at_ = now;
   if (now - moved_at_ > kLinger) return false;
   return std::any_of(slots_.begin(), slots_.end(),

@@ -16,6 +16,10 @@ EngineState::~EngineState() {
   } catch (py::error_already_set& error) {
     error.discard_as_unraisable("fairlead.Engine");
   }
+  shut_down();
+}
+
+void EngineState::shut_down() {
   unlocked([this] {
     metrics.reset();
     engine.shutdown();
@@ -261,13 +265,7 @@ void bind_engines(py::module_& module) {
       }))
       .def_property_readonly("_waits", [](const EngineState& self) { return self.waits; })
       .def("_attach", [](EngineState& self) { self.attach_running_loop(); })
-      .def("shutdown",
-           [](EngineState& self) {
-             unlocked([&] {
-               self.metrics.reset();
-               self.engine.shutdown();
-             });
-           })
+      .def("shutdown", &EngineState::shut_down)
       .def(
           "serve_metrics",
           [](EngineState& self, const std::string& listen, const std::string& discovery, const std::string& service) {

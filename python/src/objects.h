@@ -20,6 +20,8 @@ class EngineState {
  public:
   explicit EngineState(Engine made) : engine(std::move(made)) {}
   ~EngineState();
+  /// Metrics first: they are of the engine.
+  void shut_down();
   EngineState(const EngineState&) = delete;
   EngineState& operator=(const EngineState&) = delete;
 

@@ -19,6 +19,7 @@ Packet carried_by(const Packet& packet) noexcept {
   acknowledgement.aeth = packet.carried_ack.aeth;
   acknowledgement.bth.encode(acknowledgement.head.data());
   acknowledgement.aeth.encode(acknowledgement.head.data() + Bth::kBytes);
+  acknowledgement.payload = packet.payload.first(0);  // none, though somewhere: it may be copied
   return acknowledgement;
 }
 

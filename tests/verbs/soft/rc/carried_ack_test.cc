@@ -118,6 +118,27 @@ TEST(CarriedAck, OfWhatWasNeverSentIsDroppedAndTheMessageTaken) {
   peer.expect_answer(Syndrome::kAck, peer.psn);
 }
 
+TEST(CarriedAck, ThatOvertookAnAnswerWaitsForIt) {
+  RawPeer peer;
+  ASSERT_EQ(peer.device->post_recv(7, 0, 64), 0);
+  ASSERT_EQ(peer.device->post(IBV_WR_RDMA_READ, 3, 200, 8, peer.device.get(), 300), 0);
+  ASSERT_EQ(peer.device->post(IBV_WR_SEND, 4, 100, 8, nullptr, 0), 0);
+  ASSERT_EQ(peer.receive().size(), 2U);
+  peer.send({.opcode = carrying(Opcode::kSendOnly),
+             .psn = peer.psn,
+             .payload = RawPeer::payload(8, 9),
+             .kin = true,
+             .carried_ack = {peer.psn + 1, {0x1f, 2}}});
+  ASSERT_EQ(peer.device->done.size(), 1U);
+  EXPECT_EQ(peer.device->done[0].wr_id, 7U);
+  peer.send({.opcode = Opcode::kReadResponseOnly, .psn = peer.psn, .payload = RawPeer::payload(8, 5), .kin = true});
+  ASSERT_EQ(peer.device->done.size(), 3U);
+  EXPECT_EQ(peer.device->done[1].wr_id, 3U);
+  EXPECT_EQ(peer.device->done[2].wr_id, 4U);
+  EXPECT_EQ(peer.device->buffer[200], 5);
+  EXPECT_EQ(peer.device->counter("lost_responses"), 0U);
+}
+
 TEST(CarriedAck, MayBeARefusal) {
   RawPeer peer;
   ASSERT_EQ(peer.device->post(IBV_WR_SEND, 3, 100, 8, nullptr, 0), 0);

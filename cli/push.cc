@@ -9,6 +9,7 @@
 #include "cli/base/args.h"
 #include "cli/base/engine_options.h"
 #include "cli/commands.h"
+#include "cli/models/file_checksums.h"
 #include "cli/models/model_files.h"
 #include "cli/session.h"
 #include "cli/staged_write.h"
@@ -90,18 +91,30 @@ Result<std::vector<FileMove>> pair_up(Session& session, const std::string& prefi
   return moves;
 }
 
-// Straight from the mapped files.
-Result<MoveFigures> write_mapped(Session& session, const ModelFiles& model, std::span<const FileMove> moves) {
+// Straight from the mapped files; a thread beside reads them for the sums.
+Result<StagedFigures> write_mapped(Session& session, const ModelFiles& model, std::span<const FileMove> moves,
+                                   bool sums) {
   const Result<std::vector<Memory>> mapped = map_files(session.engine(), model);
   if (!mapped) return mapped.error();
+  std::optional<FileChecksums> checksums;
+  if (sums) checksums.emplace();
   std::vector<Move> all;
   auto move = moves.begin();
   for_each_tensor(model, [&](std::size_t, std::size_t file, const FileTensor& tensor) {
     if (tensor.bytes == 0) return;
     all.push_back({move->name, (*mapped)[file].slice(tensor.offset, tensor.bytes), move->remote, move->notify});
+    if (sums) checksums->add(move->from);
     ++move;
   });
-  return session.move(Session::Direction::kWrite, all);
+  const Result<MoveFigures> moved = session.move(Session::Direction::kWrite, all);
+  if (!moved) return moved.error();
+  StagedFigures figures{*moved, {}};
+  if (!sums) return figures;
+  figures.moved.cpu_seconds -= checksums->cpu_seconds();
+  Result<std::vector<std::uint32_t>> crcs = checksums->finish();
+  if (!crcs) return crcs.error();
+  figures.crcs = *std::move(crcs);
+  return figures;
 }
 
 Json per_gb(double seconds, std::uint64_t bytes) {
@@ -169,24 +182,19 @@ Status push(Engine engine, const Options& options, Console& console) {
   const Result<std::vector<FileMove>> moves = pair_up(*session, *prefix, *model);
   if (!moves) return moves.error();
   const bench::Stopwatch since_first;
+  // Within a host through the pool, which the peer maps and copies from by its own instructions.
+  const Result<StagedFigures> written = session->peer().transport() == "shm"
+                                            ? write_staged(*session, *moves, sums)
+                                            : write_mapped(*session, *model, *moves, sums);
+  if (!written) return written.error();
   PushFinish finish;
-  MoveFigures figures;
-  if (sums || session->peer().transport() == "shm") {
-    Result<StagedFigures> staged = write_staged(*session, *moves, sums);
-    if (!staged) return staged.error();
-    figures = staged->moved;
-    if (sums) finish.crcs.resize(model->entries.size());  // 0: that of no bytes
-    for (std::size_t i = 0; i < staged->crcs.size(); ++i) finish.crcs[(*moves)[i].notify] = staged->crcs[i];
-  } else {
-    const Result<MoveFigures> written = write_mapped(*session, *model, *moves);
-    if (!written) return written.error();
-    figures = *written;
-  }
+  if (sums) finish.crcs.resize(model->entries.size());  // 0: that of no bytes
+  for (std::size_t i = 0; i < written->crcs.size(); ++i) finish.crcs[(*moves)[i].notify] = written->crcs[i];
   if (Status status = session->send(finish); !status.ok()) return status;
   Result<PushResult> result = session->expect<PushResult>();
   if (!result) return result.error();
-  const Outcome outcome{
-      figures, *std::move(result), model->files.size(), model->entries.size(), since_first.seconds(), watch.seconds()};
+  const Outcome outcome{written->moved,        *std::move(result),    model->files.size(),
+                        model->entries.size(), since_first.seconds(), watch.seconds()};
   summarize(console, options, outcome);
   if (Status status = report(options, *session, outcome); !status.ok()) return status;
   session->close();

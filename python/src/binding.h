@@ -86,6 +86,7 @@ void bind_tensors(py::module_& module);
 void bind_memory(py::module_& module);
 void bind_transfers(py::module_& module);
 void bind_peers(py::module_& module);
+void bind_pool_writes(py::module_& module);
 void bind_engines(py::module_& module);
 void bind_commands(py::module_& module);
 

@@ -18,6 +18,7 @@ PYBIND11_MODULE(_core, module) {
   bind_memory(module);
   bind_transfers(module);
   bind_peers(module);
+  bind_pool_writes(module);
   bind_engines(module);
   pybind11::module_ command = module.def_submodule("command");
   bind_commands(command);

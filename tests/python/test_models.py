@@ -34,9 +34,10 @@ def server(tmp_path):
         process.terminate()
 
 
-@pytest.fixture
-def engine():
-    with fairlead.Engine(transport="tcp") as made:
+@pytest.fixture(params=["tcp", "shm"])
+def engine(request):
+    """Over tcp arrays are sent from where they lie; within a host they go through the pool."""
+    with fairlead.Engine(transport=request.param) as made:
         yield made
 
 
@@ -93,6 +94,32 @@ def test_what_is_wrong_is_said(server, engine):
             fairlead.list_models(engine, other.listen_address, timeout=0.3)
 
 
+def test_what_goes_through_the_pool_arrives_and_is_summed():
+    data = numpy.random.default_rng(5).integers(0, 256, (3 << 20) + 77, "uint8")  # more than one piece
+    with fairlead.Engine(transport="shm", listen="127.0.0.1:0") as target, fairlead.Engine(transport="shm") as engine:
+        memory = target.allocate(data.nbytes)
+        target.publish("here", memory, "w")
+        peer = engine.connect(target.listen_address)
+        peer.wait_ready(MINUTE)
+        accepted = target.accept(MINUTE)
+        region = peer.lookup("here", MINUTE)
+        writes = fairlead._core._PoolWrites(peer, MINUTE)
+        assert writes.write(data, region, 9) == zlib.crc32(data)
+        writes.finish()
+        event = accepted.next_event(MINUTE)
+        while event.kind != "notification":
+            event = accepted.next_event(MINUTE)
+        assert event.value == 9 and bytes(memory) == data.tobytes()
+        with pytest.raises(ValueError, match="7 bytes for region 'here' of 3145805"):
+            writes.write(data[:7], region, 1)
+        with pytest.raises(ValueError, match="without gaps"):
+            writes.write(data[::2], region, 1)
+        with pytest.raises(fairlead.DeadlineExceeded):
+            late = fairlead._core._PoolWrites(peer, 0.0)
+            late.write(data, region, 1)
+            late.finish()  # its last piece has only been posted now
+
+
 def test_the_checksum_is_zlibs():
     data = numpy.random.default_rng(1).bytes(100_003)
     assert fairlead._core._crc32(data, 0) == zlib.crc32(data)
@@ -100,8 +127,13 @@ def test_the_checksum_is_zlibs():
 
 
 def test_bytes_that_come_wrong_are_named(server, engine, monkeypatch):
+    class WrongSums(fairlead._core._PoolWrites):
+        def write(self, *given):
+            return super().write(*given) ^ 1
+
     state = {"good": numpy.arange(1000.0), "bad": numpy.arange(10.0)}
     monkeypatch.setattr(fairlead.models._core, "_crc32", lambda data, crc: len(data) & 0xff)
+    monkeypatch.setattr(fairlead.models._core, "_PoolWrites", WrongSums)
     with pytest.raises(fairlead.Error, match="2 of 2 tensors failed: .*'bad'"):
         fairlead.push_state_dict(engine, server, "wrong", state, timeout=MINUTE)
     monkeypatch.undo()

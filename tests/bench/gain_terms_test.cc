@@ -207,15 +207,39 @@ TEST(Analysis, ClaimsNothingOnUnequalTerms) {
   for (const Comparison& each : report.analysis.results) EXPECT_EQ(each.verdict, Verdict::kUnequalTerms);
 }
 
-TEST(Analysis, ClaimsNothingOfFewQuadsOrAnUnsteadyMachine) {
+TEST(Analysis, ClaimsNothingOfFewQuadsOrWhatTheControlShowsToo) {
   EXPECT_EQ(verdict_in(report_of(2, 1, 19)), "inconclusive");
-  const GainReport unsteady = report_of(2, 1.2, 24);
-  EXPECT_EQ(verdict_in(unsteady), "inconclusive");
-  EXPECT_THAT(unsteady.analysis.reason, HasSubstr("control"));
+  for (const auto& [ratio, control] :
+       {std::pair(1.2, 1.2), std::pair(1.1, 1.2), std::pair(0.8, 0.7), std::pair(1., 1.2)}) {
+    const GainReport unsteady = report_of(ratio, control, 24);
+    EXPECT_EQ(verdict_in(unsteady), "inconclusive") << ratio;
+    EXPECT_THAT(unsteady.analysis.reason, HasSubstr("control")) << ratio;
+  }
+  EXPECT_EQ(verdict_in(report_of(2, 1.2, 24)), "rdma_faster");
+  EXPECT_EQ(verdict_in(report_of(0.8, 1.2, 24)), "tcp_faster");
   GainReport nothing = report_of(2, 1, 0);
   EXPECT_EQ(nothing.analysis.primary(), nullptr);
   EXPECT_EQ(verdict_in(nothing), "inconclusive");
   EXPECT_THAT(page_of(nothing), HasSubstr("inconclusive"));
+}
+
+TEST(Analysis, ClaimsNothingOfOneEndsProcessorTimeWhereBothShareAHost) {
+  std::vector<Quad> quads = quads_of(1, 24);
+  for (Quad& quad : quads) {
+    for (Block* block : {&quad.baseline[0], &quad.baseline[1], &quad.candidate[0], &quad.candidate[1]}) {
+      block->one_host = true;
+      block->initiator_softirq = block->target_softirq = 0.05;
+    }
+    for (Block& block : quad.candidate) block.target_cpu /= 10;  // the kernel works for it
+  }
+  const auto of_target = [&] {
+    const Series series{.kind = Kind::kBandwidth, .size = 1 << 20, .quads = quads, .control = {}, .verified = true};
+    const Analysis analysis = analyse({series}, terms_of(tcp_side(), verbs_side(), plan_of()), plan_of());
+    return std::ranges::find(analysis.results, Metric::kTargetCpu, &Comparison::metric)->verdict;
+  };
+  EXPECT_EQ(of_target(), Verdict::kInconclusive);
+  for (Quad& quad : quads) quad.baseline[0].one_host = false;
+  EXPECT_EQ(of_target(), Verdict::kCandidate);
 }
 
 TEST(Analysis, ClaimsNothingOfARunThatWasInterrupted) {

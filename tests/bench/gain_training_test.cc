@@ -189,7 +189,7 @@ TEST(TrainingGainReport, OfUnequalTermsNothingIsClaimed) {
 
 TEST(TrainingGainReport, AControlThatDiffersTakesTheClaim) {
   TrainingRun run = twice_as_fast();
-  for (TrainingQuad& quad : run.control) quad.candidate[0].step = quad.candidate[1].step = 0.08;
+  for (TrainingQuad& quad : run.control) quad.candidate[0].step = quad.candidate[1].step = 0.04;
   const TrainingReport report = report_of(std::move(run), small_plan(), {});
   EXPECT_EQ(report.gain.analysis.primary()->verdict, Verdict::kInconclusive);
   EXPECT_THAT(report.gain.analysis.reason, HasSubstr("control"));

@@ -14,7 +14,9 @@
 #include "cli/base/console.h"
 #include "cli/base/engine_options.h"
 #include "cli/commands.h"
+#include "cli/measure/gain_metrics.h"
 #include "cli/measure/interruption.h"
+#include "cli/measure/prometheus_file.h"
 #include "cli/measure/ranks.h"
 #include "cli/measure/training_options.h"
 
@@ -29,7 +31,7 @@ struct Options {
   RankOptions ranks;
   TrainingOptions training;
   bench::TrainingGainPlan plan;
-  std::string baseline = "tcp", candidate = "verbs", json;
+  std::string baseline = "tcp", candidate = "verbs", json, prometheus;
   bool no_control = false;
 };
 
@@ -75,6 +77,14 @@ std::string complete(Options& options, const Args& args) {
   return {};
 }
 
+Status write_reports(const Options& options, const bench::TrainingReport& report) {
+  if (!options.json.empty()) {
+    if (Status status = bench::write_text(options.json, bench::to_json(report).dump() + "\n"); !status.ok())
+      return status;
+  }
+  return write_prometheus_file(options.prometheus, gain_metrics(report.gain));
+}
+
 Status compare_as(bench::Group& group, const Options& options, Console& console) {
   const bool leads = group.rank() == 0;
   std::vector<std::string> warnings;
@@ -95,7 +105,7 @@ Status compare_as(bench::Group& group, const Options& options, Console& console)
   console.line("baseline: " + report.baseline.facts.path);
   console.line("candidate: " + report.candidate.facts.path);
   for (const std::string& line : bench::lines_of(report)) console.line(line);
-  return options.json.empty() ? Status() : bench::write_text(options.json, bench::to_json(report).dump() + "\n");
+  return write_reports(options, report);
 }
 
 void add_options(Args& args, Options& options) {
@@ -136,6 +146,7 @@ void add_options(Args& args, Options& options) {
                 return ok;
               });
   args.option("--json", "FILE", "Write a report; - for standard output", set_text(&options.json));
+  add_prometheus_file(args, &options.prometheus);
 }
 
 }  // namespace
@@ -157,7 +168,9 @@ int gain_training_command(Words words) {
   if (const auto exit = args.parse(words)) return *exit;
   options.config.transport = options.baseline;
   Console console("gain", options.json == "-");
-  if (const Status ok = options.json.empty() ? Status() : bench::check_writable(options.json); !ok.ok()) {
+  for (const std::string& file : {options.json, options.prometheus}) {
+    const Status ok = file.empty() ? Status() : bench::check_writable(file);
+    if (ok.ok()) continue;
     console.error(ok);
     return kFailure;
   }

@@ -110,10 +110,7 @@ Status compare_as(bench::Group& group, const Options& options, Console& console)
 
 void add_options(Args& args, Options& options) {
   bench::TrainingGainPlan* const plan = &options.plan;
-  args.rule([&args, ranks = &options.ranks] {
-    if (!args.given("--local") && !args.given("--ranks")) ranks->local = kRanks;
-    return std::string();
-  });
+  options.ranks.local_by_default = kRanks;
   add_training_options(args, &options.training, "--training");
   args.option("--scale", "PART",
               "Of the model and of its computing time: 0.1 for a tenth of both, which is as many bytes for each second "
@@ -160,7 +157,8 @@ int gain_training_command(Words words) {
             "interval and a verdict, and what follows for links that are not here.",
             "Examples:\n"
             "  fairlead gain --training resnet50 --candidate verbs:soft0 --compute-ms 150 --link-gbps 25,100\n"
-            "  mpirun -n 4 fairlead gain --training bert-base --ranks a:7500,b:7500,c:7500,d:7500 --json report.json\n"
+            "  mpirun -n 4 -H a,b,c,d fairlead gain --training bert-base --root a:7473 --json report.json\n"
+            "Without --local, --ranks, --root and a launcher: 4 ranks of this host.\n"
             "How to read it: docs/benchmarking.md.");
   add_options(args, options);
   add_engine_options(args, &options.config);

@@ -31,7 +31,7 @@ struct Options {
   RankOptions ranks;
   TrainingOptions training;
   bench::TrainingGainPlan plan;
-  std::string baseline = "tcp", candidate = "verbs", json, prometheus;
+  std::string baseline = "tcp", candidate = "verbs", json, html, prometheus;
   bool no_control = false;
 };
 
@@ -61,6 +61,7 @@ Status read_links(std::string_view text, std::vector<double>* links) {
 // The rules that span several flags. Empty: all is well.
 std::string complete(Options& options, const Args& args) {
   if (args.given("--transport")) return "say --baseline and --candidate in place of --transport";
+  if (options.json == "-" && options.html == "-") return "--json - and --html - exclude each other";
   if (options.training.compute_seconds == 0)
     return "--compute-ms 0: without computation there is no efficiency to compare";
   bench::TrainingGainPlan& plan = options.plan;
@@ -81,6 +82,9 @@ Status write_reports(const Options& options, const bench::TrainingReport& report
   if (!options.json.empty()) {
     if (Status status = bench::write_text(options.json, bench::to_json(report).dump() + "\n"); !status.ok())
       return status;
+  }
+  if (!options.html.empty()) {
+    if (Status status = bench::write_text(options.html, bench::page_of(report)); !status.ok()) return status;
   }
   return write_prometheus_file(options.prometheus, gain_metrics(report.gain));
 }
@@ -143,6 +147,8 @@ void add_options(Args& args, Options& options) {
                 return ok;
               });
   args.option("--json", "FILE", "Write a report; - for standard output", set_text(&options.json));
+  args.option("--html", "FILE", "Write a page that needs no other file; - for standard output",
+              set_text(&options.html));
   add_prometheus_file(args, &options.prometheus);
 }
 
@@ -156,7 +162,8 @@ int gain_training_command(Words words) {
             "Compares two transports by steps of data-parallel training: blocks of both in turn, a ratio with its "
             "interval and a verdict, and what follows for links that are not here.",
             "Examples:\n"
-            "  fairlead gain --training resnet50 --candidate verbs:soft0 --compute-ms 150 --link-gbps 25,100\n"
+            "  fairlead gain --training resnet50 --candidate verbs:soft0 --compute-ms 150 --link-gbps 25,100 --html "
+            "gain.html\n"
             "  mpirun -n 4 -H a,b,c,d fairlead gain --training bert-base --root a:7473 --json report.json\n"
             "Without --local, --ranks, --root and a launcher: 4 ranks of this host.\n"
             "How to read it: docs/benchmarking.md.");
@@ -165,8 +172,8 @@ int gain_training_command(Words words) {
   args.rule([&] { return complete(options, args); });
   if (const auto exit = args.parse(words)) return *exit;
   options.config.transport = options.baseline;
-  Console console("gain", options.json == "-");
-  for (const std::string& file : {options.json, options.prometheus}) {
+  Console console("gain", options.json == "-" || options.html == "-");
+  for (const std::string& file : {options.json, options.html, options.prometheus}) {
     const Status ok = file.empty() ? Status() : bench::check_writable(file);
     if (ok.ok()) continue;
     console.error(ok);

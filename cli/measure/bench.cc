@@ -21,6 +21,8 @@
 #include "cli/commands.h"
 #include "cli/measure/interruption.h"
 #include "cli/measure/local_end.h"
+#include "cli/measure/prometheus_file.h"
+#include "cli/measure/result_metrics.h"
 #include "cli/session.h"
 #include "fairlead/metrics.h"
 
@@ -30,7 +32,7 @@ namespace {
 struct Options {
   EngineConfig config;
   bench::Plan plan;
-  std::string kind, target, server, json, csv, metrics;
+  std::string kind, target, server, json, csv, metrics, prometheus;
   std::string op = "write", arrival = "notification";
   std::vector<std::string> compare;  // transports, in place of --transport
   double wait = 0;                   // seconds, for a target that is not there yet
@@ -133,6 +135,10 @@ Status write_reports(const Options& options, const std::vector<Side>& sides) {
                                                                        {"transports", std::move(reports)}});
     if (Status status = bench::write_text(options.json, document.dump(2) + "\n"); !status.ok()) return status;
   }
+  std::vector<MeasuredSide> measured;
+  for (const Side& side : sides) measured.push_back({&side.setting, side.sizes});
+  if (Status status = write_prometheus_file(options.prometheus, result_metrics(options.plan, measured)); !status.ok())
+    return status;
   if (options.csv.empty()) return {};
   std::string lines = bench::csv_head();
   for (const Side& side : sides) {
@@ -167,7 +173,7 @@ int run(Options& options, Console& console) {
     console.error(why);
     return kFailure;
   };
-  for (const std::string& file : {options.json, options.csv}) {
+  for (const std::string& file : {options.json, options.csv, options.prometheus}) {
     if (file.empty()) continue;
     if (Status status = bench::check_writable(file); !status.ok()) return end(status);
   }
@@ -231,7 +237,7 @@ std::string complete(Options& options, const Args& args) {
     return misplaced(
         args,
         {"--op", "--size", "--duration", "--iterations", "--warmup", "--depth", "--footprint", "--no-verify", "--json",
-         "--arrival", "--rate", "--repeat", "--interval", "--csv", "--compare", "--wait"},
+         "--arrival", "--rate", "--repeat", "--interval", "--csv", "--compare", "--wait", "--prometheus-file"},
         "and --server exclude each other: it is for the end that measures");
   }
   if (options.kind.empty()) return "say what to measure: bw or lat";
@@ -334,6 +340,7 @@ int bench_command(Words words) {
   args.flag("--no-verify", &options.no_verify, "Do not check the data");
   args.option("--json", "FILE", "Write a report; - for standard output", set_text(&options.json));
   args.option("--csv", "FILE", "Write a line per size; - for standard output", set_text(&options.csv));
+  add_prometheus_file(args, &options.prometheus);
   args.option("--metrics", "HOST:PORT",
               "Serve /metrics of this end there meanwhile; of HOST:PORT-LAST the first port that is free (default: not "
               "at all)",

@@ -11,8 +11,10 @@
 #include "cli/base/console.h"
 #include "cli/base/engine_options.h"
 #include "cli/commands.h"
+#include "cli/measure/gain_metrics.h"
 #include "cli/measure/interruption.h"
 #include "cli/measure/local_end.h"
+#include "cli/measure/prometheus_file.h"
 #include "cli/session.h"
 
 namespace fairlead::cli {
@@ -24,7 +26,7 @@ struct Options {
   EngineConfig config;
   bench::GainPlan plan;
   std::string baseline = "tcp", candidate = "verbs", kind = "all", primary = "bandwidth", op = "write";
-  std::string target, server, json, html;
+  std::string target, server, json, html, prometheus;
   std::uint64_t socket_buffer = 0;
   bool local = false, once = false, no_verify = false, no_control = false;
 };
@@ -110,7 +112,10 @@ Status write_reports(const Options& options, const bench::GainReport& report) {
     if (Status status = bench::write_text(options.json, bench::to_json(report).dump() + "\n"); !status.ok())
       return status;
   }
-  return options.html.empty() ? Status() : bench::write_text(options.html, bench::page_of(report));
+  if (!options.html.empty()) {
+    if (Status status = bench::write_text(options.html, bench::page_of(report)); !status.ok()) return status;
+  }
+  return write_prometheus_file(options.prometheus, gain_metrics(report));
 }
 
 Status compare(Sides& sides, const Options& options, std::vector<std::string> warnings, Console& console) {
@@ -150,7 +155,7 @@ int measure(Options& options, Console& console) {
     console.error(why);
     return kFailure;
   };
-  for (const std::string& file : {options.json, options.html}) {
+  for (const std::string& file : {options.json, options.html, options.prometheus}) {
     if (file.empty()) continue;
     if (Status status = bench::check_writable(file); !status.ok()) return end(status);
   }
@@ -178,9 +183,10 @@ int measure(Options& options, Console& console) {
 std::string complete(Options& options, const Args& args) {
   bench::GainPlan& plan = options.plan;
   if (!options.server.empty()) {
-    for (const char* flag : {"--local", "--baseline", "--candidate", "--sizes", "--quads", "--sessions", "--block",
-                             "--seed", "--kind", "--primary", "--primary-size", "--op", "--depth", "--footprint",
-                             "--slow-candidate", "--no-control", "--no-verify", "--json", "--html"}) {
+    for (const char* flag : {"--local",        "--baseline",  "--candidate", "--sizes",     "--quads",
+                             "--sessions",     "--block",     "--seed",      "--kind",      "--primary",
+                             "--primary-size", "--op",        "--depth",     "--footprint", "--slow-candidate",
+                             "--no-control",   "--no-verify", "--json",      "--html",      "--prometheus-file"}) {
       if (args.given(flag))
         return fmt::format("{} and --server exclude each other: it is for the end that measures", flag);
     }
@@ -275,6 +281,7 @@ void add_options(Args& args, Options& options) {
   args.option("--json", "FILE", "Write a report; - for standard output", set_text(&options.json));
   args.option("--html", "FILE", "Write a page that needs no other file; - for standard output",
               set_text(&options.html));
+  add_prometheus_file(args, &options.prometheus);
 }
 
 }  // namespace

@@ -40,6 +40,7 @@ SideFacts tcp_side() {
 SideFacts verbs_side() {
   SideFacts side = tcp_side();
   side.transport = "verbs:soft0";
+  side.software = true;
   side.payload = 4096;
   side.buffer = side.target_buffer = 2'097'152;
   return side;
@@ -150,6 +151,24 @@ TEST(Terms, EachThatDiffersIsNamed) {
   emulated.transport = "verbs:vmw_pvrdma0";
   emulated.emulated = true;
   EXPECT_THAT(unequal(tcp_side(), emulated), UnorderedElementsAre("device"));
+}
+
+TEST(Terms, OfADeviceInSoftwareItIsSaidAndIsNoReason) {
+  SideFacts rxe = verbs_side();
+  rxe.transport = "verbs:rxe0";
+  SideFacts nic = verbs_side();
+  nic.transport = "verbs:mlx5_0";
+  nic.software = false;
+  const auto device = [](const SideFacts& candidate) {
+    const std::vector<Term> terms = terms_of(tcp_side(), candidate);
+    return *std::ranges::find(terms, "device", &Term::name);
+  };
+  EXPECT_EQ(device(rxe).candidate, "verbs:rxe0, in software");
+  EXPECT_THAT(device(rxe).remark, HasSubstr("what verbs:rxe0 does is the processors' work"));
+  EXPECT_THAT(device(verbs_side()).remark, HasSubstr("what softroce does is the processors' work"));
+  EXPECT_TRUE(device(rxe).equal && device(nic).equal);
+  EXPECT_EQ(device(nic).candidate, "verbs:mlx5_0");
+  EXPECT_EQ(device(nic).remark, "");
 }
 
 // Quads of bandwidth whose candidate is `ratio` times as fast, with noise of 1 %.

@@ -101,6 +101,28 @@ class Matrix(Case):
                 self.assertEqual(code, 0, output)
                 self.assertEqual(json.loads(pathlib.Path(report).read_text())["ranks"], RANKS)
 
+    def test_ranks_of_a_launcher_compare_training_once(self):
+        """gain --training has ranks of its own only where no launcher gives it some."""
+        words = "gain --training resnet50 --scale 0.001 --compute-ms 5 --quads 1 --no-control --candidate tcp"
+        if shutil.which("mpirun") is not None:
+            report = self.path("training.json")
+            code, output = self.mpirun(f"exec {PROGRAM} {words} --json {report}")
+            self.assertEqual(code, 0, output)
+            self.assertEqual(json.loads(pathlib.Path(report).read_text())["plan"]["ranks"], RANKS)
+            self.assertEqual(output.count("Terms, which have to be equal:"), 1, output)
+        run(*"ip link set lo up".split())
+        root = f"127.0.0.1:{free_port()}"
+        for flags, environments in ((["--root", root], [{"PMI_RANK": str(rank), "PMI_SIZE": "2"} for rank in range(2)]),
+                                    (["--root", root, "--world-size", "2"], [{"FAIRLEAD_RANK": str(rank)} for rank in range(2)])):
+            with self.subTest(flags=flags):
+                ranks = [self.start(*words.split(), *flags, env=each) for each in environments]
+                self.assertEqual([rank.wait() for rank in ranks], [0, 0], [rank.output for rank in ranks])
+                self.assertIn("2 ranks", ranks[0].output)
+                self.assertNotIn("Terms, which", ranks[1].output)
+        code, output = self.run_to_end(*words.split(), "--root", root)
+        self.assert_fails((code, output), 2, "give --rank: no launcher says it")
+        self.assert_fails(self.run_to_end(*words.split(), env={"PMI_RANK": "0", "PMI_SIZE": "2"}), 2, "give --root HOST:PORT")
+
     def test_ranks_of_this_process(self):
         run(*"ip link set lo up".split())
         report = self.path("matrix.json")

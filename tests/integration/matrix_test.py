@@ -100,6 +100,8 @@ class Matrix(Case):
                 code, output = self.mpirun(f"exec {PROGRAM} bench {command} {' '.join(TCP)} --json {report}")
                 self.assertEqual(code, 0, output)
                 self.assertEqual(json.loads(pathlib.Path(report).read_text())["ranks"], RANKS)
+                if command.startswith("allreduce"):
+                    self.assertRegex(output, r"(?m)^ +size .* busbw GB/s .*\n +8 B( +[\d.]+){6}$")
 
     def test_ranks_of_a_launcher_compare_training_once(self):
         """gain --training has ranks of its own only where no launcher gives it some."""

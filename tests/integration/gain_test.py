@@ -279,6 +279,20 @@ class Gain(Case):
                 self.assert_fails(self.run_to_end("gain", "--training", *words), code, reason)
         self.assert_fails(self.run_to_end("gain", "--training", "vgg16", "--local", "1", "--candidate", "tcp"), 1, "take at least 2")
 
+    def test_pages_that_are_kept(self):
+        """docs/results: what a page says its report says."""
+        kept = sorted((pathlib.Path(__file__).resolve().parents[2] / "docs/results").glob("gain*/*.json"))
+        if not kept:
+            self.skipTest("no report is kept in docs/results")
+        for report in kept:
+            with self.subTest(report.name):
+                document = json.loads(report.read_text(encoding="utf-8"))
+                training = "predictions" in document
+                self.assertEqual(violations(document, "gain_training" if training else "gain"), [])
+                self.check_figures(document)
+                check = self.check_training_page if training else self.check_page
+                check(document, report.with_suffix(".html").read_text(encoding="utf-8"))
+
     def test_in_a_browser(self):
         if shutil.which("chromium") is None:
             self.skipTest("no chromium here (scripts/setup --readers)")

@@ -117,6 +117,31 @@ class Settings(Daemon):
         self.assertEqual((quiet.end(), quiet.output), (0, ""))
 
 
+class Strangers(Daemon):
+    def test_a_default_log_names_who_was_refused_and_no_more_than_one_a_second(self):
+        server = self.serve("--keys", self.keys("trainer"))
+        os.rename(self.path("keys"), self.path("right"))
+        wrong = self.keys("trainer")
+        file, begin = self.model("m", 1), time.monotonic()
+        for flags in ([], ["--keys", wrong, "--principal", "trainer"], [], []):
+            self.assertEqual(self.push(server, file, *flags)[0], 1)
+        server.wait_for(r" warning: refused \S*.*127\.0\.0\.1:\d+\)?: ")
+        took = time.monotonic() - begin
+        time.sleep(1)
+        self.assertEqual(self.push(server, file)[0], 1)
+        until(lambda: self.told(server) == 5, "each of the five is named or counted")
+        self.assertEqual(server.end(), 0, server.output)
+        self.assertLessEqual(len(self.refusals(server)), took + 3)
+
+    @staticmethod
+    def refusals(server):
+        return re.findall(r" warning: refused .*", server.output)
+
+    def told(self, server):
+        lines = self.refusals(server)
+        return len(lines) + sum(int(n) for line in lines for n in re.findall(r"\((\d+) more since the last", line))
+
+
 class Manager:
     """A service manager's socket."""
 

@@ -244,6 +244,37 @@ class Draining(Daemon):
         self.assertRegex(server.output, r"push of m: \d+ tensors verified, 0 failed")
 
 
+    def test_who_has_connected_and_not_begun_is_told(self):
+        server = self.serve("--drain", "60")
+        # Nobody reads what it says, so that it stops at saying that it has connected.
+        reads, says = os.pipe()
+        os.set_blocking(says, False)
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                os.write(says, b"\n" * 512)
+        os.set_blocking(says, True)
+        with subprocess.Popen([PROGRAM, "push", self.model("m", 1), server.listen], stdin=subprocess.DEVNULL, stdout=says,
+                              stderr=subprocess.PIPE, text=True) as client:
+            os.close(says)
+            server.wait_for(" connected: ")
+            self.assertEqual(server.end(), 0, server.output)
+            with open(reads, encoding="utf-8") as rest:
+                rest.read()
+            self.assertRegex(client.stderr.read(), "this server is draining")
+        self.assertEqual(client.returncode, 1)
+
+    def test_a_load_balancer_has_time_to_see_it(self):
+        server = self.serve("--drain", "60", "--drain-least", "60", metrics=True)
+        server.process.terminate()
+        server.wait_for("ending when what is under way is finished, not before 60 s")
+        self.assertEqual(page(server, "/readyz"), (503, "draining\n"))
+        self.assert_fails(self.push(server, self.model("late"))[:2], 1, "this server is draining")
+        self.assertIsNone(server.process.poll())
+        server.process.terminate()
+        self.assertEqual(server.wait(), 0, server.output)
+        self.assert_fails(self.run_to_end("serve", "--drain", "1", "--drain-least", "2"), 2, "--drain-least 2 is more than --drain 1")
+
+
 class ReadyFile(Daemon):
     def begin(self, ready):
         server = self.start("serve", "--listen", "127.0.0.1:0", "--ready-file", ready)

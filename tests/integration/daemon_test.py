@@ -76,7 +76,9 @@ class Settings(Daemon):
                 ("once\n", r"line 1: 'once' is no setting"),
                 ("quotas = /q\n", "--quotas names principals, whom --keys"),
                 ("metrics-discovery = /d\n", "--metrics-discovery says where --metrics is"),
-                ("gpu = host\nstore = /x\n", r"line 2: there is no setting 'store'", r"Legal: .*tenants")):
+                ("gpu = host\nstore = /x\n", r"line 2: there is no setting 'store' of `fairlead serve --gpu`: remove", r"Legal: .*tenants"),
+                ("gpu = host\nmax-bytes = 4G\nlisten = :1\nstore = /x\n",
+                 r"line 2: there is no setting 'max-bytes' of `fairlead serve --gpu`, nor 'store' \(line 4\): remove or correct them")):
             with self.subTest(text):
                 self.assert_fails(self.run_to_end("serve", "--config", self.write("conf", text)), 2, *patterns)
         self.assert_fails(self.run_to_end("serve", "--config", self.path("none")), 2, "none: No such file")

@@ -7,7 +7,7 @@
 #include <iterator>
 #include <utility>
 
-#include "bench/base/build_info.h"
+#include "base/version/build_info.h"
 #include "bench/base/file_output.h"
 #include "bench/base/json.h"
 #include "cli/base/log_options.h"
@@ -33,7 +33,7 @@ Setter set_port_range(std::string* target) {
 }
 
 std::vector<Metric> with_build(std::vector<Metric> all) {
-  const bench::BuildInfo& build = bench::build_info();
+  const BuildInfo& build = build_info();
   all.push_back(
       metrics::build_metric(std::string(build.version), std::string(build.commit), std::string(build.build_type)));
   return all;

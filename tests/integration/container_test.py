@@ -29,6 +29,8 @@ class Container:
         (settings,) = re.findall(r"(?m)^ENV (.*)$", text)
         (ports,) = re.findall(r"(?m)^EXPOSE (.*)$", text)
         self.environment = dict(word.split("=", 1) for word in settings.split())
+        copied = {place: str(ROOT / source) for source, place in re.findall(r"(?m)^COPY (deploy/\S+) (\S+)$", text)}
+        self.environment["FAIRLEAD_CONFIG"] = copied[self.environment["FAIRLEAD_CONFIG"]]
         self.ports = [int(port) for port in ports.split()]
         (usual,) = re.findall(r"(?m)^#.* run .*$", text)
         self.published = [int(port) for port in re.findall(r"-p (?:[\d.]+:)?\d+:(\d+)", usual)]

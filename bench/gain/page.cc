@@ -2,7 +2,7 @@
 
 #include "base/printable.h"
 #include "base/svg.h"
-#include "bench/base/build_info.h"
+#include "base/version/build_info.h"
 #include "bench/base/sizes.h"
 
 namespace fairlead::bench {

@@ -48,8 +48,9 @@ std::vector<Metric> result_metrics(const bench::Plan& plan, std::span<const Meas
       rate.samples.push_back({bench::bytes_per_second(sample), labels});
       messages.samples.push_back({sample.seconds > 0 ? operations / sample.seconds : 0, labels});
       for (const double percent : kPercentiles) {
-        latency.samples.push_back({static_cast<double>(sample.latency.percentile(percent)) * kNanosecond,
-                                   with(labels, "percentile", fmt::format("{:g}", percent))});
+        const std::uint64_t ns = percent == 0 ? sample.latency.min() : sample.latency.percentile(percent);
+        latency.samples.push_back(
+            {static_cast<double>(ns) * kNanosecond, with(labels, "percentile", fmt::format("{:g}", percent))});
       }
       for (const auto& [end, use] : {std::pair{"initiator", &sample.initiator_cpu}, {"target", &sample.target_cpu}}) {
         if (gigabytes > 0) cpu.samples.push_back({use->total() / gigabytes, with(labels, "end", end)});

@@ -24,6 +24,9 @@ void put_peer_stats(const PeerStats& from, Structure& to) {
   to.rail_bytes = from.rail_bytes;
   to.atomics = from.atomics;
   to.atomics_served = from.atomics_served;
+  to.transfers_under_way = from.transfers_under_way;
+  to.events_untaken = from.events_untaken;
+  to.awaiting_credit = from.awaiting_credit;
 }
 
 }  // namespace fairlead::capi

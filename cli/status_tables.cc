@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "base/printable.h"
 #include "bench/base/sizes.h"
 
@@ -49,6 +51,10 @@ std::string transports(const ServerReading& server) {
     text += fmt::format("{:<20} {:>4} {:>6} {:>6} {:>12} {:>12} {:>12.0f} {:>10} {:>10}\n", shown(each.transport, 20),
                         each.lane, each.paths, each.paths_lost, human(each.received), human(each.sent), each.posted,
                         each.in_flight, each.retransmissions);
+  }
+  const auto unseen = [](const TransportReading& each) { return each.transport.starts_with("verbs"); };
+  if (std::ranges::any_of(server.transports, unseen)) {
+    text += "over verbs in/s and out/s have no part of what peers write and read without a word: the device moves it\n";
   }
   return text;
 }

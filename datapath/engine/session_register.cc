@@ -11,6 +11,7 @@
 namespace fairlead::datapath {
 namespace {
 
+/// What was counted.
 void add(PeerStats& total, const PeerStats& more) {
   for (auto field :
        {&PeerStats::bytes_written, &PeerStats::bytes_read, &PeerStats::messages_sent, &PeerStats::messages_received,
@@ -225,7 +226,13 @@ void SessionRegister::add_to(EngineStats& stats) const {
   stats.peers_connected = peers_connected_;
   stats.peers_lost = peers_lost_;
   stats.peers_failed = peers_failed_;
-  for (const Entry& entry : entries_) add(stats.total, entry.session->stats());
+  for (const Entry& entry : entries_) {
+    const PeerStats session = entry.session->stats();
+    add(stats.total, session);
+    stats.total.transfers_under_way += session.transfers_under_way;
+    stats.total.events_untaken += session.events_untaken;
+    stats.total.awaiting_credit += session.awaiting_credit;
+  }
 }
 
 }  // namespace fairlead::datapath

@@ -206,6 +206,9 @@ void Outbox::forget(TransferImpl& t) noexcept {
   --active_;
   t.in_data.unlink();
   if (t.has_message) t.in_messages.unlink();
+  if (message_queue_.empty() && waits_for_credits.load(std::memory_order_relaxed)) {
+    waits_for_credits.store(false, std::memory_order_relaxed);
+  }
   if (t.failure != Code::kOk) t.in_stuck.unlink();
   if (t.deadline != Clock::time_point::max()) deadlines_.remove(t.timer);
   if (t.atomic != AtomicOp::kNone) awaited_.remove(t);

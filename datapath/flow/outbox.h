@@ -11,6 +11,7 @@
 // No input or output, and no time but what is given. Threads: the driver.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -159,8 +160,9 @@ class Outbox {
   }
   void end_all(Code code, const std::string& reason);
 
-  Counter replayed;      // transfers
-  Counter staged_bytes;  // written and read by message
+  Counter replayed;                            // transfers
+  Counter staged_bytes;                        // written and read by message
+  std::atomic<bool> waits_for_credits{false};  // a message does
 
  private:
   using Use = PostedRequest::Use;
@@ -235,7 +237,6 @@ class Outbox {
   std::size_t sequenced_in_flight_ = 0;
   bool holding_ = false;  // a write was refused: messages behind it are coming back
   CreditWindow window_;
-  bool waits_for_credits_ = false;  // a message does
   std::uint64_t acknowledged_ = 0;
   staging::Initiator staged_;
 

@@ -110,12 +110,12 @@ TransferImpl* Outbox::next_with_message(const Way& way) {
     if (t->failure == Code::kOk && !gone && !large) {
       if (atomic) return t->ticket != 0 || awaited_.has_room() ? t : nullptr;
       if (!message_ready(way, *t)) return nullptr;
-      if (window_.open()) {
-        waits_for_credits_ = false;
-        return t;
+      const bool waits = !window_.open();
+      if (waits != waits_for_credits.load(std::memory_order_relaxed)) {
+        waits_for_credits.store(waits, std::memory_order_relaxed);
+        if (waits) tally().credit_waits.fetch_add(1, std::memory_order_relaxed);
       }
-      if (!std::exchange(waits_for_credits_, true)) tally().credit_waits.fetch_add(1, std::memory_order_relaxed);
-      return nullptr;
+      return waits ? nullptr : t;
     }
     if (in_batch(*t)) return nullptr;  // what the batch holds of it is posted first: a transfer that ends may be gone
     if (t->failure == Code::kOk && gone) {

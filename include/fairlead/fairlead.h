@@ -362,6 +362,7 @@ typedef struct fairlead_peer_stats {
   uint64_t transfers_completed, transfers_failed, replayed_transfers;
   uint64_t recoveries, failovers, failbacks, paths_measured, resumptions;
   uint64_t duplicate_notifications_dropped, staged_bytes, rail_bytes, atomics, atomics_served;
+  uint64_t transfers_under_way, events_untaken, awaiting_credit; /* now */
 } fairlead_peer_stats;
 
 /* Begins to connect, to "HOST:PORT" or several with commas between. Only a bad address fails here. */
@@ -571,6 +572,7 @@ typedef struct fairlead_engine_stats {
   uint64_t cache_hits, cache_misses, cache_evicted, cache_invalidated, cache_registrations, cache_bytes;
   uint64_t cuda_registered_bytes, cuda_staging_bytes, cuda_bytes_in, cuda_bytes_out;
   uint64_t sleeps;
+  uint64_t transfers_under_way, events_untaken, awaiting_credit; /* now */
 } fairlead_engine_stats;
 
 FAIRLEAD_C_EXPORT fairlead_code fairlead_engine_get_stats(const fairlead_engine* engine, fairlead_engine_stats* stats);

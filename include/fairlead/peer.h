@@ -65,6 +65,10 @@ struct PeerStats {
   std::uint64_t rail_bytes = 0;      // written and read over paths beside the first (EngineConfig::paths)
   std::uint64_t atomics = 0;         // of ours that ended well
   std::uint64_t atomics_served = 0;  // of the peer's that were carried out here
+  // What is so now, of sessions that are there.
+  std::uint64_t transfers_under_way = 0;  // posted, and not ended
+  std::uint64_t events_untaken = 0;       // that came, and the application has not taken
+  std::uint64_t awaiting_credit = 0;      // 1: a message waits until the peer's application takes some
 };
 
 /// A counted handle; the session closes when closed or when its engine is destroyed, not with the handle.

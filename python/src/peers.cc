@@ -93,6 +93,9 @@ py::dict dict_of(const PeerStats& stats) {
   all["rail_bytes"] = stats.rail_bytes;
   all["atomics"] = stats.atomics;
   all["atomics_served"] = stats.atomics_served;
+  all["transfers_under_way"] = stats.transfers_under_way;
+  all["events_untaken"] = stats.events_untaken;
+  all["awaiting_credit"] = stats.awaiting_credit;
   return all;
 }
 

@@ -1,6 +1,7 @@
 /* The C API's engine, from C: two engines in this process. */
 #include <poll.h>
 #include <pthread.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -322,6 +323,10 @@ static void test_structures(void) {
   } stats = {.known = {.struct_size = sizeof stats}, .later = 3};
   CHECK(fairlead_peer_get_stats(peer, &stats.known) == FAIRLEAD_OK);
   CHECK(stats.known.transfers_completed > 0 && stats.later == 0 && stats.known.struct_size == sizeof stats);
+  /* Of a program that was compiled before what waits was counted. */
+  fairlead_peer_stats before = {.struct_size = offsetof(fairlead_peer_stats, transfers_under_way), .transfers_under_way = 7};
+  CHECK(fairlead_peer_get_stats(peer, &before) == FAIRLEAD_OK);
+  CHECK(before.transfers_completed > 0 && before.transfers_under_way == 7);
   fairlead_event small = {.struct_size = 16};
   CHECK_FAILS(fairlead_engine_next_event(here, 0, &small), FAIRLEAD_INVALID_ARGUMENT, "no room");
 }

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <filesystem>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -48,6 +49,46 @@ TEST(Metrics, OfAnEngineAreServedByOneCall) {
   Metrics moved = *std::move(served);
   there.shutdown();
   EXPECT_THAT(metrics::get(moved.address(), "/metrics"), HasSubstr("200 OK"));
+}
+
+TEST(Metrics, SayWhatWaits) {
+  constexpr std::size_t kWindow = 4, kPosted = 7;
+  EngineConfig config;
+  config.transport = "tcp";
+  config.listen = "127.0.0.1:0";
+  config.max_pending_events = kWindow;
+  auto there = Engine::create(config);
+  ASSERT_TRUE(there) << there.error().to_string();
+  Engine here = engine();
+  auto peer = here.connect(there->listen_address());
+  ASSERT_TRUE(peer->wait_ready().ok());
+  auto guest = there->accept(std::chrono::seconds(60));
+  ASSERT_TRUE(guest);
+  const auto become = [](Engine& engine, std::uint64_t transfers, std::uint64_t events, std::uint64_t awaiting) {
+    const auto is_so = [&] {
+      const PeerStats now = engine.stats().total;
+      return now.transfers_under_way == transfers && now.events_untaken == events && now.awaiting_credit == awaiting;
+    };
+    for (int i = 0; i < 6000 && !is_so(); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    const std::string text = metrics_text(engine);
+    EXPECT_THAT(text, HasSubstr("\nfairlead_transfers_under_way " + std::to_string(transfers) + "\n"));
+    EXPECT_THAT(text, HasSubstr("\nfairlead_events_untaken " + std::to_string(events) + "\n"));
+    EXPECT_THAT(text, HasSubstr("\nfairlead_sessions_awaiting_credit " + std::to_string(awaiting) + "\n"));
+  };
+  while (guest->next_event().kind != Event::Kind::kNone) {
+  }
+  while (peer->next_event().kind != Event::Kind::kNone) {
+  }
+  become(*there, 0, 0, 0);
+  std::vector<Transfer> posted;
+  const std::vector<std::byte> word(8);
+  for (std::size_t i = 0; i < kPosted; ++i) posted.push_back(peer->send(word));
+  become(*there, 0, kWindow, 0);
+  become(here, kPosted - kWindow, 0, 1);
+  for (std::size_t i = kWindow; i < kPosted; ++i) posted[i].cancel();
+  become(here, 0, 0, 0);  // nothing waits any more, though the peer has taken nothing
+  for (std::size_t i = 0; i < kWindow; ++i) EXPECT_EQ(guest->next_event().kind, Event::Kind::kMessage);
+  become(*there, 0, 0, 0);
 }
 
 TEST(Metrics, OfSeveralProcessesOfAHostTakePortsInTurnAndAreFound) {

@@ -254,6 +254,7 @@ def test_figures(pair):
     pair.there.publish("target", pair.there.allocate(1000), "w")
     pair.peer.write(bytes(1000), pair.peer.lookup("target")).wait(MINUTE)
     assert pair.peer.stats()["bytes_written"] == 1000
+    assert [pair.peer.stats()[what] for what in ("transfers_under_way", "awaiting_credit")] == [0, 0]
     stats = pair.here.stats()
     assert stats["peers_connected"] == 1 and [each["transport"] for each in stats["transports"]] == ["tcp"]
     assert pair.peer.transport == "tcp" and pair.peer.state == "ready" and "tcp" in pair.peer.explain()

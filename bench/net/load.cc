@@ -80,13 +80,15 @@ Status Buffers::compare_target(Link& link, std::uint64_t seed, std::string_view 
   return {};
 }
 
-Result<std::uint64_t> time_it(Link& link, Sample& sample, const std::function<Status()>& timed) {
+Result<std::uint64_t> time_it(Link& link, Sample& sample, const std::function<Status()>& timed, Together* together) {
   if (const Result<Json> started = link.ask("start"); !started) return started.error();
+  if (together != nullptr) together->begin();
   const Stopwatch watch;
   Status status = timed();
   sample.seconds = watch.seconds();
   sample.initiator_cpu = watch.cpu();
   if (!status.ok()) return status;
+  if (together != nullptr) together->end();
   const Result<Json> stopped = link.ask("stop");
   if (!stopped) return stopped.error();
   const Json* cpu = stopped->find("cpu_seconds");

@@ -31,6 +31,24 @@ void Sample::merge(const Sample& other) {
   target_cpu += other.target_cpu;
   verified = verified && other.verified;
   interrupted = interrupted || other.interrupted;
+  for (const Share& part : other.parts) {
+    const auto same = std::ranges::find(parts, part.name, &Share::name);
+    if (same == parts.end()) {
+      parts.push_back(part);
+    } else {
+      same->iterations += part.iterations;
+      same->seconds += part.seconds;
+    }
+  }
+}
+
+void Sample::add_part(const Share& part) {
+  const auto same = std::ranges::find(parts, part.name, &Share::name);
+  if (same == parts.end()) {
+    parts.push_back(part);
+  } else {
+    same->iterations += part.iterations;
+  }
 }
 
 Spread spread_of(std::span<const double> values) {
@@ -51,6 +69,10 @@ Spread spread_of(std::span<const double> values) {
 double bytes_per_second(const Sample& sample) noexcept {
   if (sample.seconds <= 0) return 0;
   return static_cast<double>(sample.size) * static_cast<double>(sample.iterations) / sample.seconds;
+}
+
+double bytes_per_second(const Share& part, std::uint64_t size) noexcept {
+  return part.seconds > 0 ? static_cast<double>(size) * static_cast<double>(part.iterations) / part.seconds : 0;
 }
 
 void Measured::add(const Sample& one) {

@@ -34,6 +34,16 @@ Json repeats(const Measured& measured) {
                       {"latency_p50_ns", to_json(spread_of(measured.latency_p50))}};
 }
 
+Json parts_of(const Sample& sample) {
+  Json::Array parts;
+  for (const Share& part : sample.parts) {
+    parts.push_back(Json::Object{{"name", part.name},
+                                 {"iterations", part.iterations},
+                                 {"bytes_per_second", bytes_per_second(part, sample.size)}});
+  }
+  return parts;
+}
+
 Json to_json(const Measured& measured) {
   const Sample& sample = measured.sample;
   const Histogram& latency = sample.latency;
@@ -52,12 +62,15 @@ Json to_json(const Measured& measured) {
                                                           {"target", per_gb(sample.target_cpu, sample)}}},
                       {"cpu", Json::Object{{"initiator", to_json(sample.initiator_cpu, sample)},
                                            {"target", to_json(sample.target_cpu, sample)}}},
+                      {"parts", parts_of(sample)},
                       {"repeats", repeats(measured)},
                       {"verified", sample.verified},
                       {"interrupted", sample.interrupted}};
 }
 
 }  // namespace
+
+std::string_view op_name(const Plan& plan) noexcept { return plan.bidirectional ? "write+read" : to_string(plan.op); }
 
 std::string_view latency_kind(const Plan& plan) noexcept {
   if (plan.rate > 0) return plan.kind == Kind::kBandwidth ? "completion_since_due" : "round_trip_since_due";
@@ -80,8 +93,11 @@ Json report(const Plan& plan, const EngineConfig& config, const Setting& setting
                       {"path", setting.path},
                       {"packet_io", soft ? Json(config.verbs.packet_io) : Json()},
                       {"profile", soft ? Json(config.verbs.profile) : Json()},
+                      {"targets", Json::Array(setting.targets.begin(), setting.targets.end())},
+                      {"sessions", setting.sessions},
+                      {"initiators", setting.initiators},
                       {"kind", to_string(plan.kind)},
-                      {"op", to_string(plan.op)},
+                      {"op", op_name(plan)},
                       {"depth", plan.kind == Kind::kBandwidth ? plan.depth : std::uint64_t{1}},
                       {"footprint_bytes", plan.kind == Kind::kBandwidth ? Json(plan.footprint) : Json()},
                       {"rate", plan.rate > 0 ? Json(plan.rate) : Json()},
@@ -93,7 +109,7 @@ Json report(const Plan& plan, const EngineConfig& config, const Setting& setting
 std::string table_head(const Plan& plan) {
   return fmt::format("{:>8} {:>10} {:>12} {:>12} {:>10} {:>10} {:>10} {:>12} {:>12}  ({} {}, latency: {})", "size",
                      "count", "MB/s", "messages/s", "min us", "p50 us", "p99 us", "cpu s/GB", "target s/GB",
-                     to_string(plan.kind), to_string(plan.op), latency_kind(plan));
+                     to_string(plan.kind), op_name(plan), latency_kind(plan));
 }
 
 std::string table_line(const Sample& sample) {
@@ -106,6 +122,12 @@ std::string table_line(const Sample& sample) {
                      sample.interrupted ? "  interrupted, not verified"
                      : sample.verified  ? ""
                                         : "  not verified");
+}
+
+std::string part_line(const Share& part, std::uint64_t size) {
+  return fmt::format("{:>8} {:>10} {:>12.2f} {:>12.0f}  {}", "of that", part.iterations,
+                     bytes_per_second(part, size) / 1e6,
+                     part.seconds > 0 ? static_cast<double>(part.iterations) / part.seconds : 0, part.name);
 }
 
 std::string repeats_line(const Measured& measured) {
@@ -129,7 +151,8 @@ std::string csv_head() {
          "ns,p90_ns,"
          "p99_ns,p999_ns,max_ns,initiator_user_s,initiator_system_s,initiator_host_softirq_s,target_user_s,target_"
          "system_s,"
-         "target_host_softirq_s,repeats,bytes_per_second_low,bytes_per_second_high,verified,interrupted\n";
+         "target_host_softirq_s,repeats,bytes_per_second_low,bytes_per_second_high,sessions,initiators,targets,"
+         "verified,interrupted\n";
 }
 
 std::string csv_line(const Plan& plan, const Setting& setting, const Measured& measured) {
@@ -137,13 +160,13 @@ std::string csv_line(const Plan& plan, const Setting& setting, const Measured& m
   const Histogram& latency = sample.latency;
   const CpuUse &here = sample.initiator_cpu, &there = sample.target_cpu;
   const Spread rate = spread_of(measured.bytes_per_second);
-  return fmt::format("{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{}\n",
-                     setting.transport, to_string(plan.kind), to_string(plan.op), sample.size, sample.iterations,
-                     sample.seconds, bytes_per_second(sample),
-                     per_second(static_cast<double>(sample.iterations), sample), latency_kind(plan), latency.min(),
-                     latency.percentile(50), latency.percentile(90), latency.percentile(99), latency.percentile(99.9),
-                     latency.max(), here.user, here.system, here.softirq, there.user, there.system, there.softirq,
-                     rate.count, rate.low, rate.high, sample.verified, sample.interrupted);
+  return fmt::format(
+      "{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{}\n", setting.transport,
+      to_string(plan.kind), op_name(plan), sample.size, sample.iterations, sample.seconds, bytes_per_second(sample),
+      per_second(static_cast<double>(sample.iterations), sample), latency_kind(plan), latency.min(),
+      latency.percentile(50), latency.percentile(90), latency.percentile(99), latency.percentile(99.9), latency.max(),
+      here.user, here.system, here.softirq, there.user, there.system, there.softirq, rate.count, rate.low, rate.high,
+      setting.sessions, setting.initiators, setting.targets.size(), sample.verified, sample.interrupted);
 }
 
 }  // namespace fairlead::bench

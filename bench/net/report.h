@@ -21,7 +21,13 @@ struct Setting {
   bool local = false;
   std::optional<HostInfo> target = {};     // its host, if it says
   std::vector<std::string> warnings = {};  // what speaks against measuring here
+  std::vector<std::string> targets = {};   // their places
+  std::uint64_t sessions = 1;              // of each initiator with each target, for each direction
+  std::uint64_t initiators = 1;
 };
+
+/// "write", "read", "send", or of both directions at once "write+read".
+[[nodiscard]] std::string_view op_name(const Plan& plan) noexcept;
 
 /// "half_round_trip", "full_read", "completion_under_load", or with a rate "..._since_due"; docs/benchmarks.md says
 /// from where to where.
@@ -33,6 +39,8 @@ struct Setting {
 /// A line per size, and one above them.
 [[nodiscard]] std::string table_head(const Plan& plan);
 [[nodiscard]] std::string table_line(const Sample& sample);
+/// Below it, if it has parts.
+[[nodiscard]] std::string part_line(const Share& part, std::uint64_t size);
 /// Below the line of a size that was repeated.
 [[nodiscard]] std::string repeats_line(const Measured& measured);
 [[nodiscard]] std::string interval_line(const Interval& interval, std::uint64_t size);

@@ -133,6 +133,17 @@ void Args::positional(const std::string& value, std::string help, Setter setter,
   if (required) impl_->required.push_back(value);
 }
 
+void Args::positionals(const std::string& value, std::string help, Setter setter) {
+  impl_->app
+      .add_option_function<std::vector<std::string>>(
+          value,
+          [impl = impl_.get(), value, setter = std::move(setter)](const std::vector<std::string>& texts) {
+            for (const std::string& text : texts) impl->apply(value, setter, text);
+          },
+          std::move(help))
+      ->type_name("");
+}
+
 void Args::settings_file() {
   impl_->takes_file = true;
   option("--config", "FILE",

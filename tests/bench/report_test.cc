@@ -89,6 +89,23 @@ TEST(Report, RepeatsAreMergedAndTheirSpreadIsTold) {
   EXPECT_THAT(repeats_line(measured), HasSubstr("2 runs"));
 }
 
+TEST(Report, BothDirectionsAreToldApart) {
+  Plan plan;
+  plan.bidirectional = true;
+  Sample sample = sample_of(1000, 8);
+  sample.add_part({.name = "to target", .iterations = 6, .seconds = 2});
+  sample.add_part({.name = "from target", .iterations = 2, .seconds = 2});
+  const Json document = report(plan, {}, {"tcp", "tcp", "", false}, std::vector{measured_of(sample)});
+  EXPECT_EQ(*document.find("op")->string(), "write+read");
+  const Json::Array& parts = *document.find("results")->array()->at(0).find("parts")->array();
+  ASSERT_EQ(parts.size(), 2U);
+  EXPECT_EQ(*parts[0].find("name")->string(), "to target");
+  EXPECT_EQ(parts[1].find("iterations")->uint(), 2U);
+  EXPECT_DOUBLE_EQ(*parts[1].find("bytes_per_second")->number(), 1000);
+  EXPECT_THAT(table_head(plan), HasSubstr("write+read"));
+  EXPECT_THAT(part_line(sample.parts[0], 1000), testing::EndsWith("to target"));
+}
+
 TEST(Report, CsvHasAsManyFieldsAsNames) {
   const auto fields = [](const std::string& line) { return std::count(line.begin(), line.end(), ','); };
   const std::string line = csv_line({}, {"tcp", "tcp", "", false}, measured_of(sample_of(4096, 10)));

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -84,6 +85,8 @@ struct Sample {
   CpuUse initiator_cpu, target_cpu;  // seconds
   bool verified = false;
   bool interrupted = false;  // ended before its time, and so not verified
+  /// What each end's transport sent again, where it says.
+  std::optional<std::uint64_t> initiator_sent_again, target_sent_again;
   std::vector<Share> parts;  // of it, where sessions differ by more than their number
 
   /// Takes in another of the same size, as if the two had been one.

@@ -6,12 +6,21 @@
 #include <string>
 #include <vector>
 
-#include "bench/base/host.h"
 #include "bench/base/json.h"
+#include "bench/net/end_facts.h"
 #include "bench/net/measured.h"
 #include "fairlead/config.h"
 
 namespace fairlead::bench {
+
+/// What the first session's path leads over; empty or nothing: not known, or there is none.
+struct LinkFacts {
+  std::string name;  // of an interface, or what is in its place
+  std::uint32_t mtu = 0;
+  std::uint32_t payload = 0;  // the most that a packet carries
+  std::optional<std::uint64_t> megabits = {};
+  std::optional<std::uint64_t> buffer = {}, target_buffer = {};  // of receiving sockets, bytes
+};
 
 /// Where a measurement ran.
 struct Setting {
@@ -19,7 +28,9 @@ struct Setting {
   std::string device;
   std::string path;  // Peer::explain()
   bool local = false;
-  std::optional<HostInfo> target = {};     // its host, if it says
+  std::optional<EndFacts> initiator = {};  // this end
+  std::optional<EndFacts> target = {};     // the first one, if it says
+  LinkFacts link = {};
   std::vector<std::string> warnings = {};  // what speaks against measuring here
   std::vector<std::string> targets = {};   // their places
   std::uint64_t sessions = 1;              // of each initiator with each target, for each direction

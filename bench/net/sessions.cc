@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "bench/net/initiator.h"
+#include "bench/net/retransmissions.h"
 #include "bench/net/together.h"
 
 namespace fairlead::bench {
@@ -52,12 +53,25 @@ Sample sum_of(std::span<const MeasuredSession> sessions, const std::vector<Sampl
   sum.seconds = together.seconds();
   sum.initiator_cpu = together.cpu();
   sum.target_cpu = {};
+  std::optional<std::uint64_t> here = 0, there = 0;
+  const auto add = [](std::optional<std::uint64_t>& sum, std::optional<std::uint64_t> one) {
+    sum = sum && one ? std::optional(*sum + *one) : std::nullopt;
+  };
   std::set<std::string> targets;
+  std::set<const Engine*> counters;
   for (std::size_t i = 0; i < sessions.size(); ++i) {
-    if (targets.insert(sessions[i].target).second) sum.target_cpu += samples[i].target_cpu;
+    if (targets.insert(sessions[i].target).second) {
+      sum.target_cpu += samples[i].target_cpu;
+      add(there, samples[i].target_sent_again);
+    }
+    Link& link = *sessions[i].link;
+    if (counters.insert(counted_by_process(link.peer().transport()) ? nullptr : &link.engine()).second)
+      add(here, samples[i].initiator_sent_again);
     if (sessions[i].part.empty()) continue;
     sum.add_part({.name = sessions[i].part, .iterations = samples[i].iterations, .seconds = together.seconds()});
   }
+  sum.initiator_sent_again = here;
+  sum.target_sent_again = there;
   return sum;
 }
 

@@ -3,10 +3,10 @@
 
 #include <optional>
 
+#include "bench/base/cores.h"
 #include "bench/base/file_output.h"
 #include "bench/base/host_load.h"
 #include "bench/base/sizes.h"
-#include "bench/net/end_facts.h"
 #include "bench/net/report.h"
 #include "cli/base/args.h"
 #include "cli/base/console.h"
@@ -87,10 +87,6 @@ Status measure(std::vector<BenchSide>& sides, const BenchOptions& options, const
   if (options.plan.stopped()) console.line("interrupted: what stands above is all that was measured");
   for (BenchSide& side : sides) {
     side.setting.warnings.insert(side.setting.warnings.begin(), warnings.begin(), warnings.end());
-    if (options.json.empty()) continue;
-    const Result<bench::Json> answer = side.links.front()->ask("facts");
-    const Result<bench::EndFacts> facts = answer ? bench::end_facts(*answer) : answer.error();
-    if (facts) side.setting.target = facts->host;  // a target of an older version does not say
   }
   for (BenchSide& side : sides) {
     for (const auto& link : side.links) link->peer().close();
@@ -107,11 +103,13 @@ int run(BenchOptions& options, Console& console) {
     if (file.empty()) continue;
     if (Status status = bench::check_writable(file); !status.ok()) return end(status);
   }
+  // Threads and processes that are started from here on inherit it: the target's, if it is here, and then our own.
+  if (const auto& cores = options.local ? options.cores.target : options.cores.own; !cores.empty()) {
+    if (Status status = bench::use_cores(cores); !status.ok()) return end(status);
+  }
   if (!options.server.empty()) {
     return serve_measurements(options.config, options.server, options.once, console, options.metrics);
   }
-  const std::vector<std::string> warnings = bench::busy_warnings();
-  for (const std::string& warning : warnings) console.line("warning: " + warning);
   std::vector<std::string> transports = options.compare;
   if (transports.empty()) transports.push_back(options.config.transport);
   std::optional<LocalEnd> local;
@@ -120,6 +118,9 @@ int run(BenchOptions& options, Console& console) {
     if (!started) return console.no_engine(started.error());
     local.emplace(*std::move(started));
     options.targets = {local->address()};
+    if (!options.cores.own.empty()) {
+      if (Status status = bench::use_cores(options.cores.own); !status.ok()) return end(status);
+    }
   }
   heed_interruption();
   std::vector<BenchSide> sides;
@@ -130,6 +131,8 @@ int run(BenchOptions& options, Console& console) {
     }
     sides.push_back(*std::move(side));
   }
+  const std::vector<std::string> warnings = look_around(sides);
+  for (const std::string& warning : warnings) console.line("warning: " + warning);
   const Status status = measure(sides, options, warnings, console);
   return status.ok() ? exit_code_after_interruption() : end(status);
 }

@@ -38,6 +38,8 @@ std::string misplaced(const Args& args, std::initializer_list<const char*> flags
 // The rules that span several flags. Empty: all is well.
 std::string complete(BenchOptions& options, const Args& args) {
   bench::Plan& plan = options.plan;
+  if (std::string wrong = fairlead::cli::complete(options.cores, options.local, options.config); !wrong.empty())
+    return wrong;
   if (!options.server.empty()) {
     if (options.local) return "--server and --local exclude each other";
     if (!options.kind.empty()) {
@@ -157,6 +159,10 @@ void add_bench_options(Args& args, BenchOptions* options) {
   args.option("--wait", "S", "Keep trying for so long to reach a target that is not there yet (default 0)",
               set_seconds(&options->wait, 0, 86'400));
   args.flag("--no-verify", &options->no_verify, "Do not check the data");
+  args.option("--cores", "LIST",
+              "Run on these processors (0-3,8), all threads; with --local both ends do, or OWN:TARGET each on its own. "
+              "Lanes are not pinned within them unless --placement says so (default: as started)",
+              set_text(&options->cores.text));
   args.option("--json", "FILE", "Write a report; - for standard output", set_text(&options->json));
   args.option("--csv", "FILE", "Write a line per size; - for standard output", set_text(&options->csv));
   args.option("--metrics", "HOST:PORT",

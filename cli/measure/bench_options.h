@@ -7,6 +7,7 @@
 
 #include "bench/net/options.h"
 #include "cli/base/args.h"
+#include "cli/measure/cores_option.h"
 #include "fairlead/config.h"
 
 namespace fairlead::cli {
@@ -20,7 +21,8 @@ struct BenchOptions {
   std::vector<std::string> compare;  // transports, in place of --transport
   std::uint64_t sessions = 1;        // of each initiator with each target, for each direction
   std::uint64_t initiators = 1;      // engines of this process
-  double wait = 0;                   // seconds, for a target that is not there yet
+  CoresOption cores;
+  double wait = 0;  // seconds, for a target that is not there yet
   bool local = false, once = false, no_verify = false, quiet = false;
 };
 

@@ -7,6 +7,9 @@
 #include <thread>
 #include <utility>
 
+#include "bench/base/host_load.h"
+#include "bench/gain/terms.h"
+#include "bench/net/end_facts.h"
 #include "cli/measure/interruption.h"
 #include "cli/session.h"
 
@@ -59,7 +62,56 @@ Status open_sessions(BenchSide& side, Engine& engine, std::size_t initiator, con
   return {};
 }
 
+// A target of an older version does not say, and need not.
+std::optional<bench::EndFacts> facts_of(bench::Link& link) {
+  const Result<bench::Json> answer = link.ask("facts");
+  Result<bench::EndFacts> facts = answer ? bench::end_facts(*answer) : answer.error();
+  return facts ? std::optional(*std::move(facts)) : std::nullopt;
+}
+
+// The first session with each target.
+std::vector<const bench::MeasuredSession*> one_of_each_target(const BenchSide& side) {
+  std::vector<const bench::MeasuredSession*> firsts;
+  for (const bench::MeasuredSession& session : side.sessions) {
+    if (std::ranges::none_of(firsts, [&](const auto* first) { return first->target == session.target; }))
+      firsts.push_back(&session);
+  }
+  return firsts;
+}
+
+void fill_in_link(BenchSide& side) {
+  const Peer& peer = side.links.front()->peer();
+  bench::Setting& setting = side.setting;
+  const bench::SideFacts facts = bench::side_facts(peer, setting.device, side.engines.front()->config(),
+                                                   *setting.initiator, setting.target.value_or(bench::EndFacts{}));
+  setting.link = {.name = facts.link,
+                  .mtu = facts.link_mtu,
+                  .payload = facts.payload,
+                  .megabits = facts.megabits,
+                  .buffer = facts.buffer,
+                  .target_buffer = facts.target_buffer};
+}
+
 }  // namespace
+
+std::vector<std::string> look_around(std::vector<BenchSide>& sides) {
+  const std::vector<const bench::MeasuredSession*> targets = one_of_each_target(sides.front());
+  for (const auto* target : targets) static_cast<void>(facts_of(*target->link));
+  std::vector<std::string> warnings = bench::busy_warnings();
+  for (BenchSide& side : sides) side.setting.initiator = bench::own_facts(side.engines.front()->config());
+  for (const auto* target : targets) {
+    const std::optional<bench::EndFacts> facts = facts_of(*target->link);
+    if (!facts) continue;
+    if (target == targets.front()) {
+      for (BenchSide& side : sides) side.setting.target = facts;
+    }
+    if (facts->host.boot == sides.front().setting.initiator->host.boot) continue;  // which was looked at already
+    for (const std::string& warning : facts->warnings)
+      warnings.push_back(fmt::format("at {}: {}", target->target, warning));
+  }
+  for (BenchSide& side : sides) fill_in_link(side);
+  return warnings;
+}
 
 Result<BenchSide> connect_side(const BenchOptions& options, const std::string& transport, Console& console) {
   EngineConfig config = options.config;
@@ -87,7 +139,7 @@ Result<BenchSide> connect_side(const BenchOptions& options, const std::string& t
   side.setting.sessions = options.sessions;
   side.setting.initiators = options.initiators;
   console.line(side.setting.path);
-  if (side.links.size() > 1) console.line(fmt::format("and {} more sessions beside it", side.links.size() - 1));
+  if (side.links.size() > 1) console.line(fmt::format("beside it: {} more", side.links.size() - 1));
   for (const auto& link : side.links) {
     if (link->peer().transport() == side.setting.transport) continue;
     side.setting.warnings.push_back(

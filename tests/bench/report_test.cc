@@ -106,6 +106,28 @@ TEST(Report, BothDirectionsAreToldApart) {
   EXPECT_THAT(part_line(sample.parts[0], 1000), testing::EndsWith("to target"));
 }
 
+TEST(Report, WhatWasSentAgainIsToldIfItIsKnown) {
+  Sample sample = sample_of(1000, 8);
+  const auto field = [](const Sample& of, const char* end) {
+    const Json document = report({}, {}, {}, std::vector{measured_of(of)});
+    return *document.find("results")->array()->at(0).find("retransmissions")->find(end);
+  };
+  EXPECT_EQ(field(sample, "initiator").type_name(), "null");
+  EXPECT_THAT(table_line(sample), testing::Not(HasSubstr("retransmissions")));
+  sample.initiator_sent_again = 0;
+  EXPECT_EQ(field(sample, "initiator").uint(), 0U);
+  EXPECT_THAT(table_line(sample), testing::Not(HasSubstr("retransmissions")));
+  sample.target_sent_again = 3;
+  EXPECT_EQ(field(sample, "target").uint(), 3U);
+  EXPECT_THAT(table_line(sample), testing::EndsWith("retransmissions: 0, target 3"));
+  Sample other = sample;
+  sample.merge(other);
+  EXPECT_EQ(sample.target_sent_again, 6U);
+  other.target_sent_again.reset();
+  sample.merge(other);
+  EXPECT_FALSE(sample.target_sent_again) << "of one nothing is known";
+}
+
 TEST(Report, CsvHasAsManyFieldsAsNames) {
   const auto fields = [](const std::string& line) { return std::count(line.begin(), line.end(), ','); };
   const std::string line = csv_line({}, {"tcp", "tcp", "", false}, measured_of(sample_of(4096, 10)));

@@ -373,13 +373,16 @@ class Bench(BenchCase):
                 ("--server :0 --transport tcp --gid-index 1", "--gid-index is a setting of verbs"),
                 ("bw --local --sise 1M", "there is no flag --sise. Known flags: .*--size"),
                 ("bw a:1 b:2 a:1", "a target is given twice"),
-                ("bw a:1 nowhere", "'nowhere'"),
+                ("bw a:1 nowhere", "HOST:PORT: 'nowhere'"),
                 ("lat a:1 b:2", "lat is with one target"),
                 ("lat --local --sessions 2", "--sessions is for bw"),
                 ("lat --local --bidirectional", "--bidirectional is for bw"),
                 ("bw --local --op read --bidirectional", "--bidirectional writes and reads at once, so it excludes --op read"),
-                ("bw --local --sessions 65", "'65' is not legal"),
-                ("bw --local --sessions 16 --initiators 4 --bidirectional", "come to 128 sessions; at most 64"),
+                ("bw --local --sessions 65", "--sessions: '65' is not legal"),
+                ("bw --local --sessions 16 --initiators 4 --bidirectional", "--sessions, for each of .* come to 128 sessions; at most 64"),
+                ("bw --local --cores 4095", "--cores '4095': core 4095 is not there for this process, which may run on "),
+                ("bw --local --cores 0:0-x", "--cores '0:0-x': "),
+                ("--server :0 --cores 0:0", "--cores '0:0': two lists are for --local"),
                 ("--server :0 --sessions 2", "--sessions and --server exclude each other")):
             with self.subTest(words=words):
                 self.assert_fails(self.run_to_end("bench", *words.split()), 2, "bench: " + reason)

@@ -1,6 +1,7 @@
 """`fairlead bench bw` over several sessions at once: more of them, both directions, several targets, several initiators."""
 
 import csv
+import os
 import pathlib
 
 from bench_case import PATHS, BenchCase
@@ -58,6 +59,27 @@ class Sessions(BenchCase):
         targets[1].kill()
         self.assertEqual(client.wait(), 1, client.output)
         self.assertRegex(client.output, "bench: error")
+
+    def test_cores_and_terms(self):
+        cores = sorted(os.sched_getaffinity(0))
+        first, last = str(cores[0]), str(cores[-1])
+        report = self.bench("bw", "--local", "--iterations", "9", "--cores", f"{first}:{last}", "--lanes", "2", *PATHS["tcp"])
+        self.assertEqual(violations(report, "bench"), [])
+        self.assertEqual((report["ends"]["initiator"]["cores"], report["ends"]["target"]["cores"]), (first, last))
+        self.assertEqual((report["lanes"], report["placement"], report["duration_seconds"]), (2, "off", None))
+        self.assertEqual(report["link"]["name"], "lo")
+        self.assertGreater(report["ends"]["target"]["socket_buffer_bytes"], 0)
+        server = self.target("--once", "--cores", last, "--transport", "tcp")
+        report = self.bench("lat", server.listen, "--iterations", "9", *PATHS["tcp"])
+        self.assertEqual(report["ends"]["target"]["cores"], last)
+
+    def test_what_was_sent_again(self):
+        lossy = ("--packet-io", "udp,drop=0.01", *PATHS["verbs"])
+        report = self.bench("bw", "--local", "--size", "64K", "--iterations", "500", *lossy)
+        self.assertEqual(violations(report, "bench"), [])
+        self.assertGreater(report["results"][0]["retransmissions"]["initiator"], 0)
+        report = self.bench("bw", "--local", "--iterations", "9", *PATHS["shm"])
+        self.assertEqual(report["results"][0]["retransmissions"], {"initiator": None, "target": None})
 
     def test_intervals_and_a_rate_are_of_all_sessions(self):
         table = self.path("bench.csv")

@@ -7,6 +7,7 @@
 #include "bench/base/file_output.h"
 #include "bench/base/host_load.h"
 #include "bench/base/sizes.h"
+#include "bench/net/columns.h"
 #include "bench/net/report.h"
 #include "cli/base/args.h"
 #include "cli/base/console.h"
@@ -37,7 +38,8 @@ Status measure_once(BenchSide& side, const bench::Plan& plan, std::uint64_t size
 }
 
 // All sides in turn, so that none has the quieter half of the machine's time; another begins each round.
-Status measure_size(std::vector<BenchSide>& sides, const bench::Plan& plan, std::uint64_t size, Console& console) {
+Status measure_size(std::vector<BenchSide>& sides, const bench::Plan& plan, std::uint64_t size, bool perftest,
+                    Console& console) {
   std::vector<bench::Measured> measured(sides.size());
   for (std::uint64_t round = 0; round < plan.repeat && !plan.stopped(); ++round) {
     for (std::size_t i = 0; i < sides.size() && !plan.stopped(); ++i) {
@@ -48,6 +50,11 @@ Status measure_size(std::vector<BenchSide>& sides, const bench::Plan& plan, std:
   for (std::size_t i = 0; i < sides.size(); ++i) {
     if (measured[i].bytes_per_second.empty()) continue;
     const std::string name = sides.size() > 1 ? "  " + sides[i].setting.transport : "";
+    if (perftest) {
+      console.line(bench::perftest_line(plan, measured[i].sample) + name);
+      sides[i].sizes.push_back(std::move(measured[i]));
+      continue;
+    }
     console.line(bench::table_line(measured[i].sample) + name);
     for (const bench::Share& part : measured[i].sample.parts) console.line(bench::part_line(part, size) + name);
     if (measured[i].bytes_per_second.size() > 1) console.line(bench::repeats_line(measured[i]) + name);
@@ -77,12 +84,13 @@ Status write_reports(const BenchOptions& options, const std::vector<BenchSide>& 
 
 Status measure(std::vector<BenchSide>& sides, const BenchOptions& options, const std::vector<std::string>& warnings,
                Console& console) {
-  console.line(bench::table_head(options.plan));
+  const bool perftest = options.columns == "perftest";
+  console.line(perftest ? bench::perftest_head(options.plan) : bench::table_head(options.plan));
   for (const std::uint64_t size : options.plan.sizes) {
     if (options.plan.stopped()) break;
     bench::Plan plan = options.plan;
     plan.tell = [&](const bench::Interval& interval) { console.line(bench::interval_line(interval, size)); };
-    if (Status status = measure_size(sides, plan, size, console); !status.ok()) return status;
+    if (Status status = measure_size(sides, plan, size, perftest, console); !status.ok()) return status;
   }
   if (options.plan.stopped()) console.line("interrupted: what stands above is all that was measured");
   for (BenchSide& side : sides) {
@@ -166,6 +174,7 @@ int bench_command(Words words) {
       "  fairlead bench training --help       of steps of data-parallel training\n"
       "What is measured, from where to where: docs/benchmarks.md.");
   add_bench_options(args, &options);
+  if (const std::string known = familiar_flag(words); !known.empty()) return args.usage_error(known);
   if (const auto exit = args.parse(words)) return *exit;
   options.config.failover = false;  // a figure that two paths share is none
 

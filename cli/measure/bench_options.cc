@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <initializer_list>
 #include <set>
+#include <utility>
 
 #include "base/words.h"
 #include "bench/base/sizes.h"
@@ -46,11 +47,11 @@ std::string complete(BenchOptions& options, const Args& args) {
       return fmt::format("--server and {} exclude each other: the end that measures says what is measured",
                          options.kind);
     }
-    return misplaced(args,
-                     {"--op", "--size", "--duration", "--iterations", "--warmup", "--depth", "--footprint",
-                      "--no-verify", "--json", "--arrival", "--rate", "--repeat", "--interval", "--csv", "--compare",
-                      "--wait", "--sessions", "--initiators", "--bidirectional"},
-                     "and --server exclude each other: it is for the end that measures");
+    return misplaced(
+        args, {"--op",        "--size", "--duration", "--iterations", "--warmup",        "--depth",    "--footprint",
+               "--no-verify", "--json", "--arrival",  "--rate",       "--repeat",        "--interval", "--csv",
+               "--compare",   "--wait", "--sessions", "--initiators", "--bidirectional", "--columns"},
+        "and --server exclude each other: it is for the end that measures");
   }
   if (options.kind.empty()) return "say what to measure: bw or lat";
   if (options.local == !options.targets.empty()) return "give either --local or the HOST:PORT of a bench --server";
@@ -96,7 +97,50 @@ std::string complete(BenchOptions& options, const Args& args) {
   return "";
 }
 
+// Flags of perftest and iperf3, and what does here what they do.
+constexpr std::pair<std::string_view, std::string_view> kFamiliar[] = {
+    {"-s", "--size"},
+    {"-l", "--size"},
+    {"--length", "--size"},
+    {"-a", "--size 2..8M"},
+    {"--all", "--size 2..8M"},
+    {"-n", "--iterations"},
+    {"--iters", "--iterations"},
+    {"-D", "--duration"},
+    {"--time", "--duration"},
+    {"-t", "--depth for perftest's, --duration for iperf3's"},
+    {"--tx-depth", "--depth"},
+    {"-q", "--sessions"},
+    {"--qp", "--sessions"},
+    {"-P", "--sessions"},
+    {"--parallel", "--sessions"},
+    {"-b", "--bidirectional for perftest's, --rate for iperf3's"},
+    {"--bidir", "--bidirectional"},
+    {"-R", "--op read"},
+    {"--reverse", "--op read"},
+    {"-d", "--transport verbs:DEVICE"},
+    {"--ib-dev", "--transport verbs:DEVICE"},
+    {"-x", "--gid-index"},
+    {"-m", "--mtu"},
+    {"-i", "--interval for iperf3's"},
+    {"-J", "--json FILE"},
+    {"-A", "--cores"},
+    {"--affinity", "--cores"},
+    {"-c", "HOST:PORT alone for iperf3's"},
+    {"--client", "HOST:PORT alone"},
+    {"--rate_limit", "--rate"}};
+
 }  // namespace
+
+std::string familiar_flag(std::span<const char* const> words) {
+  for (const std::string_view word : words) {
+    const std::string_view name = word.substr(0, word.find('='));
+    for (const auto& [flag, here] : kFamiliar) {
+      if (flag == name) return fmt::format("there is no flag {}; here that is {}", flag, here);
+    }
+  }
+  return "";
+}
 
 void add_bench_options(Args& args, BenchOptions* options) {
   bench::Plan* const plan = &options->plan;
@@ -163,6 +207,9 @@ void add_bench_options(Args& args, BenchOptions* options) {
               "Run on these processors (0-3,8), all threads; with --local both ends do, or OWN:TARGET each on its own. "
               "Lanes are not pinned within them unless --placement says so (default: as started)",
               set_text(&options->cores.text));
+  args.option("--columns", "WHOSE",
+              "The table as `fairlead` has it, or with the columns of `perftest` (default fairlead)",
+              set_choice(&options->columns, {"fairlead", "perftest"}));
   args.option("--json", "FILE", "Write a report; - for standard output", set_text(&options->json));
   args.option("--csv", "FILE", "Write a line per size; - for standard output", set_text(&options->csv));
   args.option("--metrics", "HOST:PORT",

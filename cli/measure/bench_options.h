@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -17,7 +18,7 @@ struct BenchOptions {
   bench::Plan plan;
   std::string kind, server, json, csv, metrics;
   std::vector<std::string> targets;
-  std::string op = "write", arrival = "notification";
+  std::string op = "write", arrival = "notification", columns = "fairlead";
   std::vector<std::string> compare;  // transports, in place of --transport
   std::uint64_t sessions = 1;        // of each initiator with each target, for each direction
   std::uint64_t initiators = 1;      // engines of this process
@@ -28,5 +29,8 @@ struct BenchOptions {
 
 /// `options` must outlive args.parse(), and is complete after it.
 void add_bench_options(Args& args, BenchOptions* options);
+
+/// What to say if one of the words is a flag of perftest or iperf3 that is none here; else nothing.
+[[nodiscard]] std::string familiar_flag(std::span<const char* const> words);
 
 }  // namespace fairlead::cli

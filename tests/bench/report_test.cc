@@ -5,10 +5,12 @@
 #include <algorithm>
 #include <cstdlib>
 #include <fstream>
+#include <iterator>
 #include <sstream>
 
 #include "bench/base/file_output.h"
 #include "bench/base/sizes.h"
+#include "bench/net/columns.h"
 
 namespace fairlead::bench {
 namespace {
@@ -31,6 +33,11 @@ Measured measured_of(const Sample& sample) {
   Measured measured;
   measured.add(sample);
   return measured;
+}
+
+std::vector<std::string> words_of_line(const std::string& line) {
+  std::istringstream stream(line);
+  return {std::istream_iterator<std::string>(stream), {}};
 }
 
 TEST(Report, HasEveryFieldThatTheSchemaPromises) {
@@ -126,6 +133,23 @@ TEST(Report, WhatWasSentAgainIsToldIfItIsKnown) {
   other.target_sent_again.reset();
   sample.merge(other);
   EXPECT_FALSE(sample.target_sent_again) << "of one nothing is known";
+}
+
+TEST(Report, ColumnsOfPerftest) {
+  Plan plan;
+  Sample sample = sample_of(1'000'000, 1000);
+  EXPECT_THAT(perftest_head(plan), testing::StartsWith(" #bytes     #iterations    BW peak[GB/s] "));
+  EXPECT_THAT(words_of_line(perftest_line(plan, sample)),
+              testing::ElementsAre("1000000", "1000", "-", "0.500000", "0.000500"));
+  plan.kind = Kind::kLatency;
+  EXPECT_THAT(perftest_head(plan), HasSubstr("t_typical[usec]"));
+  const std::vector<std::string> words = words_of_line(perftest_line(plan, sample));
+  ASSERT_EQ(words.size(), 9U);  // of 0.1 to 10 us
+  EXPECT_THAT(words, testing::Contains("10.00"));
+  EXPECT_NEAR(std::stod(words[5]), 5.05, 0.05);
+  EXPECT_NEAR(std::stod(words[6]), 2.89, 0.05);
+  sample.verified = false;
+  EXPECT_THAT(perftest_line(plan, sample), testing::EndsWith("  not verified"));
 }
 
 TEST(Report, CsvHasAsManyFieldsAsNames) {

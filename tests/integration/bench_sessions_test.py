@@ -73,6 +73,15 @@ class Sessions(BenchCase):
         report = self.bench("lat", server.listen, "--iterations", "9", *PATHS["tcp"])
         self.assertEqual(report["ends"]["target"]["cores"], last)
 
+    def test_columns_of_perftest(self):
+        for kind, columns in (("bw", 5), ("lat", 9)):
+            code, output = self.run_to_end("bench", kind, "--local", "--size", "8,4K", "--iterations", "50", "--columns",
+                                           "perftest", *PATHS["tcp"])
+            self.assertEqual(code, 0, output)
+            rows = [line.split() for line in output[output.index("#bytes"):].splitlines()[1:]]
+            self.assertEqual([row[:2] for row in rows], [["8", "50"], ["4096", "50"]])
+            self.assertEqual({len(row) for row in rows}, {columns})
+
     def test_what_was_sent_again(self):
         lossy = ("--packet-io", "udp,drop=0.01", *PATHS["verbs"])
         report = self.bench("bw", "--local", "--size", "64K", "--iterations", "500", *lossy)

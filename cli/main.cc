@@ -1,5 +1,7 @@
 // The `fairlead` program: finds the subcommand.
 #include <fmt/format.h>
+#include <poll.h>
+#include <unistd.h>
 
 #include <csignal>
 #include <cstdio>
@@ -7,6 +9,7 @@
 #include <exception>
 #include <string>
 #include <string_view>
+#include <system_error>
 
 #include "cli/base/args.h"
 #include "cli/base/console.h"
@@ -67,11 +70,21 @@ bool log_level_is_legal() {
   return status.ok();
 }
 
+// Who pipes into head has read enough: no word, and the exit code of a program that SIGPIPE ends.
+constexpr int kReaderLeft = 128 + SIGPIPE;
+
+// Asked of standard output itself: which of many writes failed, and why, is no longer known.
+bool reader_left() {
+  pollfd output{.fd = STDOUT_FILENO, .events = POLLOUT, .revents = 0};
+  return ::poll(&output, 1, 0) == 1 && (output.revents & (POLLERR | POLLHUP)) != 0;
+}
+
 // Lines wait in a buffer, so only the end tells whether they could be written.
 int check_output(int code) {
   const bool written = std::fflush(stdout) == 0 && std::ferror(stdout) == 0;
   if (written || code != fairlead::cli::kSuccess) return code;
-  fmt::print(stderr, "fairlead: error: standard output could not be written: its disk is full, or its reader left\n");
+  if (reader_left()) return kReaderLeft;
+  fmt::print(stderr, "fairlead: error: standard output could not be written: its disk is full\n");
   return fairlead::cli::kFailure;
 }
 
@@ -106,6 +119,10 @@ int main(int argc, char** argv) {
   fairlead::cli::install_console_log();
   try {
     return log_level_is_legal() ? check_output(run(argc, argv)) : fairlead::cli::kUsage;
+  } catch (const std::system_error& error) {
+    if (error.code() == std::errc::broken_pipe && reader_left()) return kReaderLeft;
+    std::fprintf(stderr, "fairlead: error: %s\n", error.what());
+    return fairlead::cli::kFailure;
   } catch (const std::exception& error) {  // memory ran out, or output could not be written
     std::fprintf(stderr, "fairlead: error: %s\n", error.what());
     return fairlead::cli::kFailure;

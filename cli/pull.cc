@@ -195,7 +195,9 @@ Status pull(Session& session, const Options& options, Console& console) {
   return report(options, session, outcome);
 }
 
-Status list(Session& session, const Options& options, Console& console) {
+/// The models, which are what was asked for: --quiet keeps back only what is said beside them.
+Status list(Session& session, const Options& options) {
+  Console console("pull", options.json == "-");
   if (Status status = session.send(ListModels{}); !status.ok()) return status;
   const Result<Models> models = session.expect<Models>();
   if (!models) return models.error();
@@ -218,7 +220,7 @@ Status run(Engine engine, const Options& options, Console& console) {
   if (!status.ok()) return status;
   Result<Session> session = Session::open(std::move(engine), options.server, &console);
   if (!session) return session.error();
-  status = options.list ? list(*session, options, console) : pull(*session, options, console);
+  status = options.list ? list(*session, options) : pull(*session, options, console);
   session->close();
   return status;
 }
@@ -250,7 +252,7 @@ int pull_command(Words words) {
   }
   options.config.failover = !no_failover;
 
-  Console console("pull", Console::lines_of(quiet && !options.list, options.json == "-"));
+  Console console("pull", Console::lines_of(quiet, options.json == "-"));
   Result<Engine> engine = Engine::create(options.config);
   if (!engine) return console.no_engine(engine.error());
   const Status status = run(*std::move(engine), options, console);

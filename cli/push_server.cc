@@ -22,6 +22,7 @@ namespace {
 
 constexpr std::size_t kMaxRefusals = 16;                      // then a client is trying something
 constexpr std::uint64_t kMaxUnread = std::uint64_t{1} << 20;  // bytes of answers that a client may leave unread
+constexpr std::chrono::seconds kNotices{1};  // for the word that the server drains to reach who has nothing under way
 
 }  // namespace
 
@@ -42,6 +43,7 @@ struct PushServer::Client {
   std::uint64_t files_to_skip = 0, tensors_to_skip = 0;   // of a push that was refused while it was described
   std::deque<std::pair<Transfer, std::uint64_t>> unread;  // answers on their way, with their bytes
   std::uint64_t unread_bytes = 0;
+  std::optional<Transfer> notice;  // that the server is draining, on its way
 
   [[nodiscard]] bool reads_nothing() {
     for (; !unread.empty() && unread.front().first.done(); unread.pop_front()) unread_bytes -= unread.front().second;
@@ -97,6 +99,7 @@ PushServer::Client& PushServer::client_of(const Peer& peer) {
            Refused::kSessions);
     client.peer.close();
   }
+  if (draining_) tell_draining(client);
   return client;
 }
 
@@ -486,15 +489,29 @@ bool PushServer::abandon(std::unique_ptr<Push> push) {
   return false;
 }
 
+void PushServer::drain() {
+  draining_ = true;
+  notices_by_ = std::chrono::steady_clock::now() + kNotices;
+  for (const auto& client : clients_) tell_draining(*client);
+}
+
+/// Who has nothing under way hears now, before its session ends, why what it is about to ask for is refused.
+void PushServer::tell_draining(Client& client) {
+  if (client.push != nullptr || client.pull) return;
+  client.notice = client.peer.send(encode(Refusal{ending()}));
+}
+
 void PushServer::hand_back(Push& push) {
   push.waiting.store(true, std::memory_order_release);
   ::eventfd_write(wake_.get(), 1);
 }
 
 bool PushServer::busy() {
-  return std::any_of(clients_.begin(), clients_.end(), [](const auto& client) {
+  const bool waits_for_notices = draining_ && std::chrono::steady_clock::now() < notices_by_;
+  return std::any_of(clients_.begin(), clients_.end(), [waits_for_notices](const auto& client) {
     static_cast<void>(client->reads_nothing());  // forgets the answers that have arrived
-    return client->push != nullptr || client->pull || !client->unread.empty();
+    const bool unnoticed = waits_for_notices && client->notice && !client->notice->done();
+    return client->push != nullptr || client->pull || !client->unread.empty() || unnoticed;
   });
 }
 

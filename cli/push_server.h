@@ -96,9 +96,10 @@ class PushServer {
   [[nodiscard]] int wake_fd() const noexcept { return wake_.get(); }
   /// Goes on with the pushes whose threads are done.
   void progress();
-  /// From now on pushes and pulls that would begin are refused; those under way go on.
-  void drain() noexcept { draining_ = true; }
-  /// Whether a push or a pull is under way, or an answer has not reached its client.
+  /// From now on pushes and pulls that would begin are refused; those under way go on, and who has none is told.
+  void drain();
+  /// Whether a push or a pull is under way, or an answer has not reached its client (that the server drains: for a
+  /// second, since that is not what anybody asked for).
   [[nodiscard]] bool busy();
   /// From any thread.
   [[nodiscard]] std::vector<ClientView> clients() const;
@@ -142,6 +143,7 @@ class PushServer {
   /// Keeps a verified model, in memory and on disk. Gives why not.
   Status keep(Push& push, Refused* why);
   [[nodiscard]] bool beyond_sessions(const Client& client) const;
+  void tell_draining(Client& client);
   void refuse(Client& client, Status status, Refused why);
   void misbehaved(Client& client, std::string_view what);
 
@@ -155,6 +157,7 @@ class PushServer {
   std::vector<std::unique_ptr<Push>> abandoned_;  // their threads still run; of the server's thread alone
   std::uint64_t ended_ = 0;
   bool draining_ = false;
+  std::chrono::steady_clock::time_point notices_by_{};
   std::uint64_t next_push_ = 1;
 };
 

@@ -1,9 +1,9 @@
 // Writes tensors of files through memory of the engine's pool: each byte is read once, and summed, if sums are wanted,
 // while the cache still has it. So what is summed is what is sent.
 //
-// It costs a copy more than to write from the mapped file. Over shm that saves more than it takes: the peer copies from a
-// pool that it has mapped, by its own instructions, and not out of the file's pages by the kernel's. The bytes are read,
-// not mapped: a file that somebody cuts meanwhile is an error that names it, no SIGBUS. Threads: one.
+// It costs a copy more than to write from the mapped file. Over shm that saves more than it takes: the peer copies from
+// a pool that it has mapped, by its own instructions, and not out of the file's pages by the kernel's. The bytes are
+// read, not mapped: a file that somebody cuts meanwhile is an error that names it, no SIGBUS. Threads: one.
 #pragma once
 
 #include <cstdint>

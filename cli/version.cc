@@ -1,6 +1,6 @@
 #include <fmt/format.h>
 
-#include "bench/base/build_info.h"
+#include "base/version/build_info.h"
 #include "cli/base/args.h"
 #include "cli/commands.h"
 
@@ -9,7 +9,7 @@ namespace fairlead::cli {
 int version_command(Words words) {
   Args args("version", "Shows what this program was built from.", "Example:\n  fairlead version");
   if (const auto exit = args.parse(words)) return *exit;
-  const bench::BuildInfo& build = bench::build_info();
+  const BuildInfo& build = build_info();
   fmt::print("fairlead {}\ncommit     {}\nbuild      {}, {}{}{}\n", build.version, build.commit, build.build_type,
              build.compiler, build.sanitizers.empty() ? "" : ", sanitizers ", build.sanitizers);
   fmt::print(

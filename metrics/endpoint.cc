@@ -2,8 +2,8 @@
 #include <optional>
 #include <utility>
 
+#include "base/version/build_info.h"
 #include "fairlead/metrics.h"
-#include "fairlead/version.h"
 #include "metrics/discovery.h"
 #include "metrics/engine_metrics.h"
 #include "metrics/process.h"
@@ -15,7 +15,9 @@ namespace {
 
 std::vector<metrics::Metric> all_of(const Engine& engine) {
   std::vector<metrics::Metric> all = metrics::metrics_of(engine);
-  all.push_back(metrics::build_metric(std::string(version()), "", ""));
+  const BuildInfo& build = build_info();
+  all.push_back(
+      metrics::build_metric(std::string(build.version), std::string(build.commit), std::string(build.build_type)));
   return all;
 }
 

@@ -2,7 +2,7 @@
 
 #include <iterator>
 
-#include "bench/base/build_info.h"
+#include "base/version/build_info.h"
 
 namespace fairlead::bench {
 

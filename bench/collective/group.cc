@@ -94,6 +94,7 @@ Result<Group> Group::join(Engine* engine, std::size_t rank, std::span<const std:
   if (rank >= addresses.size()) return no_such_rank(rank, addresses.size());
   const Clock::time_point until = Clock::now() + timeout;
   Group group(engine, rank, addresses.size());
+  group.root_ = addresses.front();
   for (std::size_t other = 0; other < rank; ++other) {
     Result<Peer> peer = reach(*engine, addresses[other], until);
     if (!peer) return of_rank(other, peer.error());

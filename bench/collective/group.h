@@ -38,6 +38,8 @@ class Group {
 
   [[nodiscard]] std::size_t rank() const noexcept { return rank_; }
   [[nodiscard]] std::size_t size() const noexcept { return peers_.size(); }
+  /// Where all have met rank 0, HOST:PORT.
+  [[nodiscard]] const std::string& root() const noexcept { return root_; }
   [[nodiscard]] Engine& engine() const noexcept { return *engine_; }
   /// Rank `rank`'s session; not of this rank itself.
   [[nodiscard]] Peer& peer(std::size_t rank) noexcept { return peers_[rank]; }
@@ -69,6 +71,7 @@ class Group {
 
   Engine* engine_;
   std::size_t rank_;
+  std::string root_;
   std::vector<Peer> peers_;  // by rank; its own is none
 };
 

@@ -16,7 +16,9 @@ constexpr std::uint64_t kControlSeed = 0x636f6e74726f6c;  // apart from those of
 Comparison compare(const std::vector<Quad>& quads, Metric metric, std::uint64_t size) {
   Comparison comparison{.metric = metric, .size = size, .ratio = {}, .quads = {}, .candidate_outside = {}};
   std::vector<double> baseline, candidate;
+  const bool of_one_end = metric == Metric::kInitiatorCpu || metric == Metric::kTargetCpu;
   for (const Quad& quad : quads) {
+    if (of_one_end && quad.baseline[0].one_host) comparison.claimable = false;
     QuadFigures figures;
     for (std::size_t i = 0; i < 2; ++i) {
       figures.baseline[i] = figure_of(quad.baseline[i], metric);
@@ -43,6 +45,11 @@ void judge(Comparison& comparison, double confidence, std::uint64_t seed, bool e
 
 bool claims(Verdict verdict) { return verdict == Verdict::kCandidate || verdict == Verdict::kBaseline; }
 
+// Whether the difference is one that the control does not have, too.
+bool beyond(const Ratio& ratio, const Ratio& control) {
+  return ratio.low > std::max(1.0, control.high) || ratio.high < std::min(1.0, control.low);
+}
+
 std::string reason_of(const Analysis& analysis, bool interrupted) {
   const Comparison& primary = *analysis.primary();
   switch (primary.verdict) {
@@ -61,7 +68,7 @@ std::string reason_of(const Analysis& analysis, bool interrupted) {
         return fmt::format("{} quads are too few to say anything: {} are needed", primary.quads.size(), kFewestQuads);
       }
       if (analysis.control && claims(analysis.control->verdict)) {
-        return "the control, the baseline beside itself, shows a difference: the machine was not steady enough";
+        return "the control, the baseline beside itself, shows a difference, too: the machine was not steady enough";
       }
       return "the interval includes 1, and reaches further than what makes no difference: more quads narrow it";
     default:
@@ -103,10 +110,10 @@ void judge(Analysis& analysis, std::uint64_t seed, bool interrupted) {
     return;
   }
   const bool unsteady = analysis.control && claims(analysis.control->verdict);
-  if (unsteady || interrupted) {
-    for (Comparison& each : analysis.results) {
-      if (claims(each.verdict) || each.verdict == Verdict::kNoDifference) each.verdict = Verdict::kInconclusive;
-    }
+  for (Comparison& each : analysis.results) {
+    if (!claims(each.verdict) && each.verdict != Verdict::kNoDifference) continue;
+    const bool stands = !unsteady || (claims(each.verdict) && beyond(each.ratio, analysis.control->ratio));
+    if (interrupted || !stands || !each.claimable) each.verdict = Verdict::kInconclusive;
   }
   analysis.reason = reason_of(analysis, interrupted);
 }

@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <chrono>
 #include <memory>
+#include <optional>
 #include <thread>
+#include <utility>
 
 #include "bench/base/sizes.h"
 #include "bench/net/load.h"
@@ -15,9 +17,13 @@ namespace {
 
 // Before the clock of a block starts, so that its predecessor's silence is over: congestion windows that a pause
 // shrank, threads that sleep.
-constexpr double kWarmUp = 0.1;        // of a block
-constexpr double kFirstWarmUp = 0.25;  // seconds
-constexpr unsigned kSlices = 10;       // of a block whose candidate rests between them
+constexpr double kWarmUp = 0.1;               // of a block
+constexpr double kLongestFirstWarmUp = 0.25;  // seconds, of a session; a block's time, if that is less
+constexpr double kOpening = 0.03;             // seconds that a pair of sessions takes to begin and to be checked, about
+constexpr unsigned kSlices = 10;              // of a block whose candidate rests between them
+constexpr std::uint64_t kOpeningSeed = 0x6f70656e, kControlSeed = 0x6374726c;  // of the orders of opening
+
+double first_warm_up(const GainPlan& plan) { return std::min(plan.block, kLongestFirstWarmUp); }
 
 Block block_of(const Sample& sample, bool one_host) {
   return {.seconds = sample.seconds,
@@ -53,75 +59,134 @@ Result<Block> measure_block(Load& load, const GainPlan& plan, bool rests) {
   return block_of(sum, plan.one_host);
 }
 
-Result<Quad> measure_quad(Load& baseline, Load& candidate, const GainPlan& plan, bool candidate_outside, bool rests) {
-  Quad quad{.candidate_outside = candidate_outside, .baseline = {}, .candidate = {}};
-  std::size_t of_baseline = 0, of_candidate = 0;
-  for (const bool inner : {false, true, true, false}) {
-    const bool is_candidate = inner != candidate_outside;
-    const Result<Block> block = measure_block(is_candidate ? candidate : baseline, plan, is_candidate && rests);
-    if (!block) return block.error();
-    if (is_candidate) {
-      quad.candidate[of_candidate++] = *block;
-    } else {
-      quad.baseline[of_baseline++] = *block;
-    }
-  }
-  return quad;
-}
-
-// A link has one load at a time, so these are for one series.
-class Loads {
+// A session of each side, each with its load: what quads are measured between.
+class Pair {
  public:
-  Status prepare(const Sessions& sessions, const Plan& plan, std::uint64_t size, bool with_control) {
-    for (Link* link : {sessions.baseline, sessions.candidate, with_control ? sessions.control : nullptr}) {
-      if (link == nullptr) continue;
-      Result<std::unique_ptr<Load>> load = Load::prepare(*link, plan, size);
+  static Result<Pair> open(const Connect& connect, const Plan& plan, std::uint64_t size, double warm_up, Side other,
+                           bool other_first) {
+    Pair pair;
+    for (const bool is_other : {other_first, !other_first}) {
+      Result<std::unique_ptr<Link>> link = connect(is_other ? other : Side::kBaseline);
+      if (!link) return link.error();
+      End& end = pair.ends_[is_other ? 1 : 0];
+      end.link = *std::move(link);
+      Result<std::unique_ptr<Load>> load = Load::prepare(*end.link, plan, size);
       if (!load) return load.error();
-      if (Status status = (*load)->warm_up(kFirstWarmUp, std::max<std::uint64_t>(plan.warmup, 1)); !status.ok()) {
-        return status;
-      }
-      loads_.push_back(*std::move(load));
+      end.load = *std::move(load);
     }
-    return {};
+    for (const End& end : pair.ends_) {
+      Status status = end.load->warm_up(warm_up, std::max<std::uint64_t>(plan.warmup, 1));
+      if (!status.ok()) return status;
+    }
+    return pair;
   }
-  [[nodiscard]] Load& baseline() const noexcept { return *loads_[0]; }
-  [[nodiscard]] Load& candidate() const noexcept { return *loads_[1]; }
-  [[nodiscard]] Load* control() const noexcept { return loads_.size() > 2 ? loads_[2].get() : nullptr; }
-  Status verify() const {
-    for (const auto& load : loads_) {
-      if (Status status = load->verify(); !status.ok()) return status;
+  ~Pair() {
+    for (End& end : ends_) {
+      end.load.reset();
+      if (end.link != nullptr) end.link->peer().close();
+    }
+  }
+  Pair(Pair&&) noexcept = default;
+  Pair& operator=(Pair&&) = delete;
+
+  /// `other` takes the candidate's place.
+  Result<Quad> measure(const GainPlan& plan, bool other_outside, bool rests) {
+    Quad quad{.candidate_outside = other_outside, .baseline = {}, .candidate = {}};
+    std::array<std::size_t, 2> blocks{};
+    for (const bool inner : {false, true, true, false}) {
+      const bool is_other = inner != other_outside;
+      const Result<Block> block = measure_block(*ends_[is_other ? 1 : 0].load, plan, is_other && rests);
+      if (!block) return block.error();
+      (is_other ? quad.candidate : quad.baseline)[blocks[is_other ? 1 : 0]++] = *block;
+    }
+    return quad;
+  }
+
+  Status verify() {
+    for (const End& end : ends_) {
+      if (Status status = end.load->verify(); !status.ok()) return status;
     }
     return {};
   }
 
  private:
-  std::vector<std::unique_ptr<Load>> loads_;
+  struct End {
+    std::unique_ptr<Link> link;
+    std::unique_ptr<Load> load;  // goes first
+  };
+  Pair() = default;
+
+  std::array<End, 2> ends_;
 };
 
-Result<Series> measure_series(const Sessions& sessions, const GainPlan& plan, Kind kind, std::uint64_t size,
-                              std::uint64_t seed) {
-  Plan load_plan = plan.load;
-  load_plan.kind = kind;
-  Loads loads;
-  if (Status status = loads.prepare(sessions, load_plan, size, plan.has_control(kind, size)); !status.ok())
+// The quads between the baseline and one other side, each between sessions of its own as far as the plan has them.
+class Quads {
+ public:
+  Quads(const Connect& connect, const GainPlan& plan, Plan load, std::uint64_t size, Side other, std::uint64_t seed)
+      : connect_(connect),
+        plan_(plan),
+        load_(std::move(load)),
+        size_(size),
+        other_(other),
+        other_first_(quad_orders(plan.quads, seed)) {}
+
+  /// Nothing once the plan was stopped: its last blocks were cut short.
+  Result<std::optional<Quad>> next(bool other_outside) {
+    const std::uint64_t sessions = plan_.sessions == 0 ? plan_.quads : std::min(plan_.sessions, plan_.quads);
+    const bool rests = other_ == Side::kCandidate;
+    if (!pair_ || (measured_ * sessions) % plan_.quads < sessions) {
+      if (Status status = end_pair(); !status.ok()) return status;
+      Result<Pair> pair = Pair::open(connect_, load_, size_, first_warm_up(plan_), other_, other_first_[measured_]);
+      if (!pair) return pair.error();
+      pair_.emplace(*std::move(pair));
+    }
+    ++measured_;
+    const Result<Quad> quad = pair_->measure(plan_, other_outside, rests);
+    if (!quad) return quad.error();
+    return load_.stopped() ? std::optional<Quad>() : *quad;
+  }
+
+  /// What was sent arrived, as far as the plan asks for it; the sessions are over.
+  Status end_pair() {
+    const Status status = pair_ && load_.verify && !load_.stopped() ? pair_->verify() : Status();
+    pair_.reset();
     return status;
+  }
+
+ private:
+  const Connect& connect_;
+  const GainPlan& plan_;
+  const Plan load_;
+  const std::uint64_t size_;
+  const Side other_;
+  const std::vector<bool> other_first_;
+  std::uint64_t measured_ = 0;
+  std::optional<Pair> pair_;
+};
+
+Result<Series> measure_series(const Connect& connect, const GainPlan& plan, Kind kind, std::uint64_t size,
+                              std::uint64_t seed) {
+  Plan load = plan.load;
+  load.kind = kind;
+  Quads quads(connect, plan, load, size, Side::kCandidate, seed ^ kOpeningSeed);
+  Quads control(connect, plan, load, size, Side::kBaseline, seed ^ kControlSeed);
   Series series{.kind = kind, .size = size, .quads = {}, .control = {}, .verified = false};
   for (const bool outside : quad_orders(plan.quads, seed)) {
-    if (plan.load.stopped()) return series;
-    const Result<Quad> quad = measure_quad(loads.baseline(), loads.candidate(), plan, outside, true);
+    if (load.stopped()) return series;
+    const Result<std::optional<Quad>> quad = quads.next(outside);
     if (!quad) return quad.error();
-    if (plan.load.stopped()) return series;  // its last blocks were cut short
-    series.quads.push_back(*quad);
-    if (loads.control() == nullptr) continue;
-    const Result<Quad> control = measure_quad(loads.baseline(), *loads.control(), plan, outside, false);
-    if (!control) return control.error();
-    if (plan.load.stopped()) return series;
-    series.control.push_back(*control);
+    if (!*quad) return series;
+    series.quads.push_back(**quad);
+    if (!plan.has_control(kind, size)) continue;
+    const Result<std::optional<Quad>> beside = control.next(outside);
+    if (!beside) return beside.error();
+    if (!*beside) return series;
+    series.control.push_back(**beside);
   }
-  if (plan.load.verify) {
-    if (Status status = loads.verify(); !status.ok()) return status;
-    series.verified = true;
+  for (Quads* each : {&quads, &control}) {
+    if (Status status = each->end_pair(); !status.ok()) return status;
   }
+  series.verified = load.verify && !load.stopped();
   return series;
 }
 
@@ -148,8 +213,11 @@ std::string_view name_of(Metric metric) noexcept {
 
 double expected_seconds(const GainPlan& plan) noexcept {
   const double quad = 4 * plan.block * (1 + kWarmUp) * (1 + plan.slow_candidate / 2);
+  const double pair = 2 * first_warm_up(plan) + kOpening;
+  const auto quads = static_cast<double>(plan.quads);
+  const double pairs = plan.sessions == 0 ? quads : std::min(static_cast<double>(plan.sessions), quads);
   const auto series = static_cast<double>(plan.load.sizes.size() * plan.kinds.size() + (plan.control ? 1 : 0));
-  return quad * static_cast<double>(plan.quads) * series;
+  return (quad * quads + pair * pairs) * series;
 }
 
 double figure_of(const Block& block, Metric metric) noexcept {
@@ -173,13 +241,13 @@ double figure_of(const Block& block, Metric metric) noexcept {
   return 0;
 }
 
-Result<std::vector<Series>> compare_transports(const Sessions& sessions, const GainPlan& plan,
+Result<std::vector<Series>> compare_transports(const Connect& connect, const GainPlan& plan,
                                                const std::function<void(const Series&)>& done) {
   std::vector<Series> all;
   for (const std::uint64_t size : plan.load.sizes) {
     for (const Kind kind : plan.kinds) {
       if (plan.load.stopped()) return all;
-      Result<Series> series = measure_series(sessions, plan, kind, size, plan.seed + all.size());
+      Result<Series> series = measure_series(connect, plan, kind, size, plan.seed + all.size());
       if (!series) {
         return Status(series.error().code(),
                       fmt::format("{} of {}: {}", to_string(kind), format_size(size), series.error().message()));

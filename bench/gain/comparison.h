@@ -1,14 +1,18 @@
 // Two transports between the same two hosts, measured in turn: blocks of each in random order, size by size.
 //
-// There are three sessions: the baseline, the candidate, and the baseline once more. That one is the control: what is
-// measured between the two baselines is what machine and method make of no difference.
-// Threads: one. Errors: those of a load (bench/net/load.h).
+// A quad has sessions of its own, one of each side, opened in random order. What is peculiar to a session (how its
+// connection came up, where its memory lies, who came first) makes up to a factor of three here, and lasts as long as
+// the session does: with one session a side it would count as the transport's. So it is drawn again for each quad, as
+// all else that varies, and the interval, which is over quads, has it in it. The control is the same between two
+// sessions of the baseline: what machine and method make of no difference. Threads: one. Errors: those of a load
+// (bench/net/load.h).
 #pragma once
 
 #include <array>
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string_view>
 #include <vector>
 
@@ -46,6 +50,9 @@ struct GainPlan {
   Plan load;  // its sizes, operation, depth; not its duration
   std::vector<Kind> kinds = {Kind::kBandwidth, Kind::kLatency};
   std::uint64_t quads = 24;
+  /// Over how many pairs of sessions they are spread; 0: each has its own. Fewer are for links over which a session
+  /// takes long to begin; an interval does not know then what the few that there were have in common.
+  std::uint64_t sessions = 0;
   std::uint64_t seed = 1;
   double block = 0.1;  // seconds
   /// What the comparison is about, said before it is made; all else is told beside it.
@@ -90,15 +97,13 @@ struct Series {
   bool verified = false;
 };
 
-struct Sessions {
-  Link* baseline;
-  Link* candidate;
-  Link* control;  // may be null where the plan has no control
-};
+enum class Side : std::uint8_t { kBaseline, kCandidate };
+/// Begins a session of that side, over the transport that is compared. It is ended when it is not needed any more.
+using Connect = std::function<Result<std::unique_ptr<Link>>(Side)>;
 
 /// Measures all of the plan; `done` is told of each series when it is complete. Once the plan's stop flag is set it
 /// gives what there is: whole quads.
-Result<std::vector<Series>> compare_transports(const Sessions& sessions, const GainPlan& plan,
+Result<std::vector<Series>> compare_transports(const Connect& connect, const GainPlan& plan,
                                                const std::function<void(const Series&)>& done);
 
 }  // namespace fairlead::bench

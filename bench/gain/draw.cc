@@ -1,11 +1,8 @@
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cmath>
-#include <iterator>
 
 #include "base/svg.h"
-#include "bench/gain/report.h"
+#include "bench/gain/page.h"
 
 namespace fairlead::bench {
 namespace {
@@ -45,20 +42,8 @@ class Axis {
   double low_, high_, from_, to_;
 };
 
-template <typename... Values>
-void add(std::string& out, fmt::format_string<Values...> format, Values&&... values) {
-  fmt::format_to(std::back_inserter(out), format, std::forward<Values>(values)...);
-}
-
 std::string interval_text(const Comparison& each) {
   return fmt::format("{:.3f} ({:.3f} to {:.3f})", each.ratio.ratio, each.ratio.low, each.ratio.high);
-}
-
-void head(std::string& out, double width, double height, std::string_view id, std::string_view title) {
-  add(out,
-      "<svg viewBox=\"0 0 {:.0f} {:.0f}\" width=\"{:.0f}\" height=\"{:.0f}\" role=\"img\" aria-labelledby=\"{}\">\n"
-      "<title id=\"{}\">{}</title>\n",
-      width, height, width, height, id, id, escape_xml(title));
 }
 
 void row(std::string& out, const Axis& axis, double y, std::string_view name, const Comparison& each,
@@ -79,6 +64,13 @@ void row(std::string& out, const Axis& axis, double y, std::string_view name, co
 
 }  // namespace
 
+void begin_drawing(std::string& out, double width, double height, std::string_view id, std::string_view title) {
+  add(out,
+      "<svg viewBox=\"0 0 {:.0f} {:.0f}\" width=\"{:.0f}\" height=\"{:.0f}\" role=\"img\" aria-labelledby=\"{}\">\n"
+      "<title id=\"{}\">{}</title>\n",
+      width, height, width, height, id, id, escape_xml(title));
+}
+
 std::string draw_ratios(const Analysis& analysis) {
   double low = 1, high = 1;
   const auto widen = [&](const Comparison& each) {
@@ -91,8 +83,8 @@ std::string draw_ratios(const Analysis& analysis) {
   const double bottom = kTop + rows * kRow;
   const Axis axis(low, high, kLeft, kLeft + kWidth);
   std::string out;
-  head(out, kLeft + kWidth + kRight, bottom + kBottom, "ratios",
-       "Ratios with their intervals; above 1 the candidate is better");
+  begin_drawing(out, kLeft + kWidth + kRight, bottom + kBottom, "ratios",
+                "Ratios with their intervals; above 1 the candidate is better");
   const double band = axis.at(1 / (1 + kNoDifference));
   add(out, "<rect class=\"band\" x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{:.1f}\"/>\n", band, kTop - 6,
       axis.at(1 + kNoDifference) - band, bottom - kTop + 6);
@@ -132,8 +124,8 @@ std::string draw_quads(const Analysis& analysis) {
   constexpr double kLeftOfQuads = 60, kAll = kLeft + kWidth + kRight;
   const Axis axis(low, high, kQuadsHeight, kTop);
   std::string out;
-  head(out, kAll, kQuadsHeight + kBottom, "quads",
-       "The primary comparison quad by quad, in the order of their measurement");
+  begin_drawing(out, kAll, kQuadsHeight + kBottom, "quads",
+                "The primary comparison quad by quad, in the order of their measurement");
   const double band = axis.at(1 + kNoDifference);
   add(out, "<rect class=\"band\" x=\"{}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{:.1f}\"/>\n", kLeftOfQuads, band,
       kAll - kRight - kLeftOfQuads, axis.at(1 / (1 + kNoDifference)) - band);

@@ -1,12 +1,9 @@
-#include <fmt/format.h>
-
-#include <iterator>
+#include "bench/gain/page.h"
 
 #include "base/printable.h"
 #include "base/svg.h"
-#include "bench/base/build_info.h"
+#include "base/version/build_info.h"
 #include "bench/base/sizes.h"
-#include "bench/gain/report.h"
 
 namespace fairlead::bench {
 namespace {
@@ -45,17 +42,18 @@ class Page {
  public:
   explicit Page(const GainReport& report) : report_(report) {}
 
-  std::string write() {
-    const std::string title = fmt::format("{} against {}", report_.candidate.transport, report_.baseline.transport);
+  std::string write(const PageParts& parts) {
+    const std::string& title = parts.title;
     add("<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
         "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<title>{}: fairlead gain</title>\n"
         "<style>{}</style>\n</head>\n<body>\n<a class=\"skip\" href=\"#results\">To the "
         "results</a>\n<main>\n<h1>{}</h1>\n",
         text(title), kStyle, text(title));
     verdict();
+    out_ += parts.story;
     results();
     terms();
-    method();
+    method(parts.method);
     out_ += "</main>\n</body>\n</html>\n";
     return std::move(out_);
   }
@@ -63,14 +61,11 @@ class Page {
  private:
   template <typename... Values>
   void add(fmt::format_string<Values...> format, Values&&... values) {
-    fmt::format_to(std::back_inserter(out_), format, std::forward<Values>(values)...);
+    bench::add(out_, format, std::forward<Values>(values)...);
   }
-  static std::string text(std::string_view words) { return escape_xml(printable(words)); }
-  // As JSON has it, and as people read it.
-  static std::string figure(double value, const std::string& shown) {
-    return fmt::format("<data value=\"{}\">{}</data>", Json(value).dump(), text(shown));
-  }
-  static std::string ratio(double value) { return figure(value, fmt::format("{:.3f}", value)); }
+  static std::string text(std::string_view words) { return page_text(words); }
+  static std::string figure(double value, const std::string& shown) { return page_figure(value, shown); }
+  static std::string ratio(double value) { return page_ratio(value); }
 
   void verdict() {
     const Comparison* primary = report_.analysis.primary();
@@ -146,8 +141,7 @@ class Page {
     add("</tbody>\n</table>\n</div>\n</section>\n");
   }
 
-  void method() {
-    const GainPlan& plan = report_.plan;
+  void method(const std::string& items) {
     const BuildInfo& build = build_info();
     const auto host = [](const HostInfo& info) {
       return fmt::format("{}, {} cores, {}", text(info.cpu_model), info.cores, text(info.kernel));
@@ -157,12 +151,7 @@ class Page {
     add("<li>fairlead {} of commit {} ({})</li>\n", build.version, build.commit, build.build_type);
     add("<li>Host: {}; target: {}</li>\n", host(report_.baseline.initiator.host), host(report_.baseline.target.host));
     add("<li>Baseline: {}</li>\n<li>Candidate: {}</li>\n", text(report_.baseline.path), text(report_.candidate.path));
-    add("<li>{} quads of four blocks of {:g} s, ABBA or BAAB in random order (seed {}); data {}</li>\n", plan.quads,
-        plan.block, plan.seed, report_.verified ? "verified" : "not verified");
-    if (plan.slow_candidate > 0) {
-      add("<li>A check of the method: the candidate rested for {:g} % of the time that it ran</li>\n",
-          plan.slow_candidate * 100);
-    }
+    out_ += items;
     add("<li>Intervals are bootstrapped over quads. What lies within {:g} % of 1 makes no "
         "difference.</li>\n</ul>\n</section>\n",
         kNoDifference * 100);
@@ -172,8 +161,34 @@ class Page {
   std::string out_;
 };
 
+std::string method_of(const GainReport& report) {
+  const GainPlan& plan = report.plan;
+  std::string items =
+      fmt::format("<li>{} quads of four blocks of {:g} s, ABBA or BAAB in random order (seed {}); data {}</li>\n",
+                  plan.quads, plan.block, plan.seed, report.verified ? "verified" : "not verified");
+  if (plan.slow_candidate > 0) {
+    add(items, "<li>A check of the method: the candidate rested for {:g} % of the time that it ran</li>\n",
+        plan.slow_candidate * 100);
+  }
+  return items;
+}
+
 }  // namespace
 
-std::string page_of(const GainReport& report) { return Page(report).write(); }
+std::string page_text(std::string_view words) { return escape_xml(printable(words)); }
+
+std::string page_figure(double value, std::string_view shown) {
+  return fmt::format("<data value=\"{}\">{}</data>", Json(value).dump(), page_text(shown));
+}
+
+std::string page_ratio(double value) { return page_figure(value, fmt::format("{:.3f}", value)); }
+
+std::string page_of(const GainReport& report, const PageParts& parts) { return Page(report).write(parts); }
+
+std::string page_of(const GainReport& report) {
+  return page_of(report, {.title = fmt::format("{} against {}", report.candidate.transport, report.baseline.transport),
+                          .story = "",
+                          .method = method_of(report)});
+}
 
 }  // namespace fairlead::bench

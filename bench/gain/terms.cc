@@ -54,6 +54,15 @@ bool is_emulated(std::string_view transport) {
   return files.line("/sys/class/dmi/id/sys_vendor").value_or("").find("VMware") == std::string::npos;
 }
 
+// The kernel's software devices have a NIC below them, and no hardware of their own.
+bool is_kernel_software(std::string_view transport) {
+  constexpr std::string_view kVerbs = "verbs:";
+  if (!transport.starts_with(kVerbs)) return false;
+  const std::string_view name = transport.substr(kVerbs.size());
+  return name.starts_with("rxe") || name.starts_with("siw") ||
+         SystemFiles().exists(fmt::format("/sys/class/infiniband/{}/parent", name));
+}
+
 void find_link(SideFacts& side, std::string_view packet_io) {
   if (side.transport == "shm") {
     side.link = kMemory;
@@ -191,14 +200,16 @@ class Terms {
     const auto text = [](const SideFacts& side) {
       return fmt::format("{}{}", known(side.transport),
                          side.emulated   ? ", emulated"
-                         : is_soft(side) ? ", in software"
+                         : side.software ? ", in software"
                                          : "");
     };
     const bool emulated = a_.emulated || b_.emulated;
+    const SideFacts& software = b_.software ? b_ : a_;
     add("device", text(a_), text(b_), !emulated,
-        emulated                     ? "PVRDMA that an emulator plays: what it costs says nothing of the real device"
-        : is_soft(a_) || is_soft(b_) ? "softroce's work is this processor's; a NIC would do it itself"
-                                     : "");
+        emulated            ? "PVRDMA that an emulator plays: what it costs says nothing of the real device"
+        : software.software ? fmt::format("what {} does is the processors' work; a NIC would do it itself",
+                                          is_soft(software) ? "softroce" : software.transport)
+                            : "");
   }
 
   [[nodiscard]] std::vector<Term> take() { return std::move(list_); }
@@ -247,6 +258,7 @@ SideFacts side_facts(const Peer& peer, const std::string& device, const EngineCo
   side.streams = config.paths;
   side.dscp = is_tcp(side) || side.transport == "shm" ? 0 : static_cast<unsigned>(config.verbs.traffic_class >> 2);
   side.emulated = is_emulated(side.transport);
+  side.software = is_soft(side) || is_kernel_software(side.transport);
   side.initiator = initiator;
   side.target = target;
   if (is_tcp(side)) {

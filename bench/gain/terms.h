@@ -35,6 +35,7 @@ struct SideFacts {
   std::uint64_t streams = 1;
   unsigned dscp = 0;
   bool emulated = false;  // a device that a hypervisor's emulator plays
+  bool software = false;  // a device that this host's processors play: softroce, the kernel's rxe and siw
   EndFacts initiator, target;
 };
 /// Both ends are known to be on one host.

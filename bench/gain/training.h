@@ -104,12 +104,30 @@ struct TrainingReport {
   [[nodiscard]] double intensity() const noexcept {  // that the plan's model has
     return static_cast<double>(plan.gradient_bytes()) / plan.training.step.compute_seconds;
   }
+  [[nodiscard]] double efficiency(double step_seconds) const noexcept {
+    return plan.training.step.compute_seconds / step_seconds;
+  }
 };
 
 [[nodiscard]] TrainingReport report_of(TrainingRun run, TrainingGainPlan plan, std::vector<std::string> warnings);
 /// docs/schemas/gain_training.schema.json
 [[nodiscard]] Json to_json(const TrainingReport& report);
 [[nodiscard]] std::vector<std::string> lines_of(const TrainingReport& report);
+/// One HTML document: the findings of a comparison, and efficiency by nodes beside the claim (page.h).
+[[nodiscard]] std::string page_of(const TrainingReport& report);
+
+// Their parts.
+
+/// "25 Gb/s", "this link".
+[[nodiscard]] std::string link_text(double link);
+/// "resnet50 scaled by 0.1: 10.2 MB of gradients, ..."
+[[nodiscard]] std::string words_of(const TrainingReport& report);
+[[nodiscard]] std::string words_of(const TrainingReport& report, const TrainingSide& side);
+/// From how many bytes of gradients on the claim holds, and for whom; without the link's name.
+[[nodiscard]] std::string words_of(const TrainingReport& report, const Threshold& threshold);
+/// Efficiency by nodes over one link, of both sides: lines that were predicted, and over the link that was measured
+/// (link 0) squares and circles that were measured.
+[[nodiscard]] std::string draw_efficiency(const TrainingReport& report, double link);
 
 /// `model` on a link of `link` bytes a second, of which `wire_share` is payload, whose round trip is longer by so much.
 [[nodiscard]] TransportModel on_link(TransportModel model, double link, double wire_share, double longer) noexcept;

@@ -15,7 +15,6 @@ namespace {
 
 constexpr unsigned kRings = 4;  // of nothing, in a block
 constexpr double kTick = 0.01;  // seconds, as /proc/stat counts
-const std::string kNone = "!";  // no place, but why there is none
 
 enum class Order : std::uint64_t { kEnd, kBaseline, kCandidate, kVerify };
 
@@ -117,7 +116,7 @@ class Ranks {
 };
 
 /// The same ranks with the candidate's transport. Where that is the baseline's too, its engine has both: an address of
-/// softroce's has one device.
+/// softroce's has one device. All meet where they met rank 0 before, at another port.
 struct CandidateGroup {
   std::unique_ptr<Engine> engine;  // empty: the baseline's
   std::unique_ptr<Group> group;
@@ -140,21 +139,21 @@ Result<CandidateGroup> candidate_group(Group& baseline, const std::string& trans
     }
   }
   // Nobody waits for a rank that has no such engine.
-  Result<std::vector<std::string>> places =
-      baseline.gather(opened.ok() ? engine->listen_address() : kNone + opened.message());
-  if (!places) return places.error();
-  const auto without = std::ranges::find_if(*places, [](const std::string& place) { return place.starts_with(kNone); });
-  const bool all = without == places->end();
-  const Result<std::uint64_t> go_on = baseline.from_first(all ? 1 : 0);
+  const Result<std::vector<std::string>> why_not = baseline.gather(opened.message());
+  if (!why_not) return why_not.error();
+  const auto without = std::ranges::find_if_not(*why_not, &std::string::empty);
+  const bool all = without == why_not->end();
+  const std::string& root = baseline.root();
+  const Result<HostPort> listens = parse_host_port(engine->listen_address());
+  const Result<std::uint64_t> port = baseline.from_first(all && listens ? listens->port : 0);
   if (!opened.ok()) return opened;
-  if (!go_on) return go_on.error();
-  if (*go_on == 0) {
-    return Status(Code::kUnavailable,
-                  all ? fmt::format("another rank has no {}: rank 0 says which", transport)
-                      : fmt::format("rank {}: {}", without - places->begin(), without->substr(kNone.size())));
+  if (!port) return port.error();
+  if (*port == 0) {
+    return Status(Code::kUnavailable, all ? fmt::format("another rank has no {}: rank 0 says which", transport)
+                                          : fmt::format("rank {}: {}", without - why_not->begin(), *without));
   }
-  places->erase(places->begin());
-  Result<Group> group = baseline.rank() == 0 ? Group::lead(engine, *places) : Group::follow(engine);
+  Result<Group> group = Group::meet(engine, baseline.rank(), baseline.size(),
+                                    fmt::format("{}:{}", root.substr(0, root.rfind(':')), *port));
   if (!group) return Status(group.error().code(), fmt::format("over {}: {}", transport, group.error().message()));
   made.group = std::make_unique<Group>(*std::move(group));
   return made;

@@ -67,7 +67,7 @@ Target::Client* Target::client_of(const Peer& peer) {
 }
 
 Status Target::serve(bool once) {
-  while (!once || gone_ == 0) {
+  while (!once || gone_ == 0 || !clients_.empty()) {
     while (engine_->accept()) {
     }
     const bool came = turn([this](auto patience) { return engine_->next_event(patience); });

@@ -21,8 +21,8 @@ class Target {
   explicit Target(Engine* engine);
   ~Target();
 
-  /// Serves until `once` and the first initiator has gone (else for ever). While an initiator measures latency it
-  /// spins. Not ok if that initiator never got as far as a session.
+  /// Serves until `once` and there was an initiator and none is left (else for ever). While an initiator measures
+  /// latency it spins. Not ok if that initiator never got as far as a session.
   Status serve(bool once);
   /// Serves `initiator`, a session that is there already, until it asks to end: what comes from others waits. Not ok if
   /// it went before.

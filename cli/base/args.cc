@@ -68,12 +68,23 @@ struct Args::Impl {
   [[nodiscard]] Status apply_file(const std::string& path) const {
     const Result<std::vector<Setting>> settings = load_settings(path);
     if (!settings) return settings.error();
-    for (const auto& [name, value, line] : *settings) {
-      const auto known = std::ranges::find_if(
+    const auto setting = [&](const std::string& name) {
+      return std::ranges::find_if(
           environment, [&](const FromEnvironment& each) { return each.option->check_lname(name) && name != "config"; });
+    };
+    std::vector<std::string> others;  // that are not known, behind the first
+    for (const auto& [name, value, line] : *settings) {
+      if (setting(name) == environment.end()) others.push_back(fmt::format("'{}' (line {})", name, line));
+    }
+    if (!others.empty()) others.erase(others.begin());
+    for (const auto& [name, value, line] : *settings) {
+      const auto known = setting(name);
       Status status;
       if (known == environment.end()) {
-        status = {Code::kInvalidArgument, fmt::format("there is no setting '{}'. Legal: {}", name, names())};
+        const std::string more = others.empty() ? "" : fmt::format(", nor {}", fmt::join(others, ", "));
+        status = {Code::kInvalidArgument,
+                  fmt::format("there is no setting '{}' of `fairlead {}`{}: remove or correct {}. Legal: {}", name,
+                              command, more, others.empty() ? "it" : "them", names())};
       } else if (const Status set = known->setter(value); !set.ok()) {
         status = {set.code(), fmt::format("{}: {}", name, set.message())};
       }

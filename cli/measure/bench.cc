@@ -17,6 +17,8 @@
 #include "cli/measure/bench_side.h"
 #include "cli/measure/interruption.h"
 #include "cli/measure/local_end.h"
+#include "cli/measure/prometheus_file.h"
+#include "cli/measure/result_metrics.h"
 
 namespace fairlead::cli {
 namespace {
@@ -74,6 +76,10 @@ Status write_reports(const BenchOptions& options, const std::vector<BenchSide>& 
                                                                        {"transports", std::move(reports)}});
     if (Status status = bench::write_text(options.json, document.dump(2) + "\n"); !status.ok()) return status;
   }
+  std::vector<MeasuredSide> measured;
+  for (const BenchSide& side : sides) measured.push_back({&side.setting, side.sizes});
+  if (Status status = write_prometheus_file(options.prometheus, result_metrics(options.plan, measured)); !status.ok())
+    return status;
   if (options.csv.empty()) return {};
   std::string lines = bench::csv_head();
   for (const BenchSide& side : sides) {
@@ -107,7 +113,7 @@ int run(BenchOptions& options, Console& console) {
     console.error(why);
     return kFailure;
   };
-  for (const std::string& file : {options.json, options.csv}) {
+  for (const std::string& file : {options.json, options.csv, options.prometheus}) {
     if (file.empty()) continue;
     if (Status status = bench::check_writable(file); !status.ok()) return end(status);
   }

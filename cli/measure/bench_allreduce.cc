@@ -70,15 +70,23 @@ Result<Times> measure(bench::Group& group, const Options& options, bench::AllRed
   return times;
 }
 
+// Names as of nccl-tests, for the same figures.
+std::string table_head() {
+  return fmt::format(
+      "{:>10} {:>12} {:>12} {:>12} {:>12} {:>12} {:>12}  (algbw: bytes by p50; busbw: what each rank's "
+      "link carries of it, 2 (N-1)/N)",
+      "size", "p50 us", "min us", "max us", "algbw GB/s", "busbw GB/s", "cpu s/GB");
+}
+
 bench::Json to_json(const Times& times, std::size_t ranks, Console& console) {
   std::vector<double> sorted = times.seconds;
   std::sort(sorted.begin(), sorted.end());
   const double median = sorted[sorted.size() / 2], bytes = static_cast<double>(times.bytes),
                n = static_cast<double>(ranks);
-  console.line(
-      fmt::format("{:>10}  {:>10.1f} us, {:.1f} to {:.1f}  {:>7.3f} GB/s of sums  {:>7.3f} GB/s on each rank's link",
-                  bench::format_bytes(bytes), median * 1e6, sorted.front() * 1e6, sorted.back() * 1e6,
-                  bytes / median / 1e9, bytes * 2 * (n - 1) / n / median / 1e9));
+  console.line(fmt::format("{:>10} {:>12.1f} {:>12.1f} {:>12.1f} {:>12.3f} {:>12.3f} {:>12.3f}",
+                           bench::format_bytes(bytes), median * 1e6, sorted.front() * 1e6, sorted.back() * 1e6,
+                           bytes / median / 1e9, bytes * 2 * (n - 1) / n / median / 1e9,
+                           times.cpu_seconds / (static_cast<double>(sorted.size()) * bytes * 1e-9)));
   bench::Json::Array seconds;
   for (const double one : times.seconds) seconds.emplace_back(one);
   return bench::Json::Object{{"bytes", times.bytes},
@@ -99,6 +107,7 @@ Status all_reduce_as(bench::Group& group, const Options& options, Console& conso
   const std::string path = group.size() > 1 && group.rank() == 0 ? group.peer(1).explain() : std::string();
   if (!path.empty()) console.line(path);
   bench::Json::Array results;
+  if (group.rank() == 0) console.line(table_head());
   for (const std::uint64_t bytes : options.sizes) {
     const Result<Times> times = measure(group, options, &*sum, bytes);
     if (!times) return times.error();
@@ -125,7 +134,8 @@ int bench_allreduce_command(Words words) {
             "Examples:\n"
             "  fairlead bench allreduce --local 4 --transport tcp --sizes 1M,64M\n"
             "  mpirun -n 4 fairlead bench allreduce --root node1:7473 --json report.json\n"
-            "GB/s of sums are bytes by time; on each rank's link go 2 (N-1)/N of them. See docs/benchmarks.md.");
+            "algbw is bytes by time; busbw what each rank's link carries of it, 2 (N-1)/N, as in nccl-tests. See "
+            "docs/benchmarks.md.");
   add_rank_options(args, &options.ranks);
   args.option("--sizes", "LIST", "Bytes of what is summed (default 100000000)", [&options](std::string_view text) {
     Result<std::vector<std::uint64_t>> sizes = bench::parse_size_list(text, std::uint64_t{4} << 30);

@@ -11,6 +11,7 @@
 #include "bench/base/sizes.h"
 #include "cli/base/engine_options.h"
 #include "cli/measure/interruption.h"
+#include "cli/measure/prometheus_file.h"
 
 namespace fairlead::cli {
 namespace {
@@ -48,9 +49,10 @@ std::string complete(BenchOptions& options, const Args& args) {
                          options.kind);
     }
     return misplaced(
-        args, {"--op",        "--size", "--duration", "--iterations", "--warmup",        "--depth",    "--footprint",
-               "--no-verify", "--json", "--arrival",  "--rate",       "--repeat",        "--interval", "--csv",
-               "--compare",   "--wait", "--sessions", "--initiators", "--bidirectional", "--columns"},
+        args,
+        {"--op",        "--size", "--duration", "--iterations", "--warmup",        "--depth",    "--footprint",
+         "--no-verify", "--json", "--arrival",  "--rate",       "--repeat",        "--interval", "--csv",
+         "--compare",   "--wait", "--sessions", "--initiators", "--bidirectional", "--columns",  "--prometheus-file"},
         "and --server exclude each other: it is for the end that measures");
   }
   if (options.kind.empty()) return "say what to measure: bw or lat";
@@ -212,6 +214,7 @@ void add_bench_options(Args& args, BenchOptions* options) {
               set_choice(&options->columns, {"fairlead", "perftest"}));
   args.option("--json", "FILE", "Write a report; - for standard output", set_text(&options->json));
   args.option("--csv", "FILE", "Write a line per size; - for standard output", set_text(&options->csv));
+  add_prometheus_file(args, &options->prometheus);
   args.option("--metrics", "HOST:PORT",
               "Serve /metrics of this end there meanwhile; of HOST:PORT-LAST the first port that is free (default: not "
               "at all)",

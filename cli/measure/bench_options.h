@@ -16,7 +16,7 @@ namespace fairlead::cli {
 struct BenchOptions {
   EngineConfig config;
   bench::Plan plan;
-  std::string kind, server, json, csv, metrics;
+  std::string kind, server, json, csv, metrics, prometheus;
   std::vector<std::string> targets;
   std::string op = "write", arrival = "notification", columns = "fairlead";
   std::vector<std::string> compare;  // transports, in place of --transport

@@ -11,8 +11,10 @@
 #include "cli/base/console.h"
 #include "cli/base/engine_options.h"
 #include "cli/commands.h"
+#include "cli/measure/gain_metrics.h"
 #include "cli/measure/interruption.h"
 #include "cli/measure/local_end.h"
+#include "cli/measure/prometheus_file.h"
 #include "cli/session.h"
 
 namespace fairlead::cli {
@@ -24,12 +26,13 @@ struct Options {
   EngineConfig config;
   bench::GainPlan plan;
   std::string baseline = "tcp", candidate = "verbs", kind = "all", primary = "bandwidth", op = "write";
-  std::string target, server, json, html;
+  std::string target, server, json, html, prometheus;
   std::uint64_t socket_buffer = 0;
   bool local = false, once = false, no_verify = false, no_control = false;
 };
 
-// The sides' engines. Where both sides are of one transport they share one: an address of softroce's has one device.
+// The sides' engines, and of each a session that is there from the beginning to the end and says what it is. Where both
+// sides are of one transport they share an engine: an address of softroce's has one device.
 class Sides {
  public:
   static Result<Sides> connect(const Options& options) {
@@ -42,21 +45,33 @@ class Sides {
       if (!second) return second.error();
       sides.engines_.push_back(*std::move(second));
     }
-    for (Engine* engine : {&sides.engines_.front(), &sides.engines_.back(), &sides.engines_.front()}) {
-      if (sides.links_.size() == 2 && options.no_control) break;
-      Result<Peer> peer = engine->connect(options.target);
-      const Status ready = peer ? peer->wait_ready(options.config.connect_timeout) : peer.error();
-      if (!ready.ok()) {
-        return Status(ready.code(), fmt::format("cannot reach {} over {}: {}", options.target,
-                                                engine->config().transport, ready.message()));
-      }
-      sides.links_.push_back(std::make_unique<bench::Link>(engine, *peer));
+    sides.target_ = options.target;
+    for (const bench::Side side : {bench::Side::kBaseline, bench::Side::kCandidate}) {
+      Result<std::unique_ptr<bench::Link>> link = sides.connect(side);
+      if (!link) return link.error();
+      sides.links_.push_back(*std::move(link));
     }
     return sides;
   }
 
-  [[nodiscard]] bench::Sessions sessions() const {
-    return {links_[0].get(), links_[1].get(), links_.size() > 2 ? links_[2].get() : nullptr};
+  /// One more session of that side. Errors: also that it came up over another transport than the first.
+  Result<std::unique_ptr<bench::Link>> connect(bench::Side side) {
+    const bool candidate = side == bench::Side::kCandidate;
+    Engine& engine = candidate ? engines_.back() : engines_.front();
+    Result<Peer> peer = engine.connect(target_);
+    const Status ready = peer ? peer->wait_ready(engine.config().connect_timeout) : peer.error();
+    if (!ready.ok()) {
+      return Status(ready.code(),
+                    fmt::format("cannot reach {} over {}: {}", target_, engine.config().transport, ready.message()));
+    }
+    if (links_.size() == 2) {
+      const std::string first = links_[candidate ? 1 : 0]->peer().transport();
+      if (peer->transport() != first) {
+        return Status(Code::kUnavailable, fmt::format("a session with {} came up over {}, and the first over {}",
+                                                      target_, peer->transport(), first));
+      }
+    }
+    return std::make_unique<bench::Link>(&engine, *std::move(peer));
   }
 
   Result<bench::SideFacts> facts(std::size_t side) {
@@ -88,6 +103,7 @@ class Sides {
   }
 
   std::vector<Engine> engines_;  // not moved once links point to them
+  std::string target_;
   std::vector<std::unique_ptr<bench::Link>> links_;
 };
 
@@ -96,7 +112,10 @@ Status write_reports(const Options& options, const bench::GainReport& report) {
     if (Status status = bench::write_text(options.json, bench::to_json(report).dump() + "\n"); !status.ok())
       return status;
   }
-  return options.html.empty() ? Status() : bench::write_text(options.html, bench::page_of(report));
+  if (!options.html.empty()) {
+    if (Status status = bench::write_text(options.html, bench::page_of(report)); !status.ok()) return status;
+  }
+  return write_prometheus_file(options.prometheus, gain_metrics(report));
 }
 
 Status compare(Sides& sides, const Options& options, std::vector<std::string> warnings, Console& console) {
@@ -116,10 +135,11 @@ Status compare(Sides& sides, const Options& options, std::vector<std::string> wa
                            bench::format_size(options.plan.primary_size), seconds));
   heed_interruption();
   const Result<std::vector<bench::Series>> all =
-      bench::compare_transports(sides.sessions(), plan, [&](const bench::Series& series) {
-        console.line(fmt::format("measured {} of {}: {} quads", to_string(series.kind), bench::format_size(series.size),
-                                 series.quads.size()));
-      });
+      bench::compare_transports([&](bench::Side side) { return sides.connect(side); }, plan,
+                                [&](const bench::Series& series) {
+                                  console.line(fmt::format("measured {} of {}: {} quads", to_string(series.kind),
+                                                           bench::format_size(series.size), series.quads.size()));
+                                });
   if (!all) return all.error();
   report.interrupted = interruption() != 0;
   report.verified = !report.interrupted && !all->empty() &&
@@ -135,7 +155,7 @@ int measure(Options& options, Console& console) {
     console.error(why);
     return kFailure;
   };
-  for (const std::string& file : {options.json, options.html}) {
+  for (const std::string& file : {options.json, options.html, options.prometheus}) {
     if (file.empty()) continue;
     if (Status status = bench::check_writable(file); !status.ok()) return end(status);
   }
@@ -163,9 +183,10 @@ int measure(Options& options, Console& console) {
 std::string complete(Options& options, const Args& args) {
   bench::GainPlan& plan = options.plan;
   if (!options.server.empty()) {
-    for (const char* flag : {"--local", "--baseline", "--candidate", "--sizes", "--quads", "--block", "--seed",
-                             "--kind", "--primary", "--primary-size", "--op", "--depth", "--footprint",
-                             "--slow-candidate", "--no-control", "--no-verify", "--json", "--html"}) {
+    for (const char* flag : {"--local",        "--baseline",  "--candidate", "--sizes",     "--quads",
+                             "--sessions",     "--block",     "--seed",      "--kind",      "--primary",
+                             "--primary-size", "--op",        "--depth",     "--footprint", "--slow-candidate",
+                             "--no-control",   "--no-verify", "--json",      "--html",      "--prometheus-file"}) {
       if (args.given(flag))
         return fmt::format("{} and --server exclude each other: it is for the end that measures", flag);
     }
@@ -236,6 +257,11 @@ void add_options(Args& args, Options& options) {
               fmt::format("Quads of each size and kind (default {}; below {} nothing is claimed)", plan->quads,
                           bench::kFewestQuads),
               set_number(&plan->quads, 1, 10'000));
+  args.option(
+      "--sessions", "N",
+      "Pairs of sessions that the quads of each size and kind are spread over, for links where one takes long to "
+      "begin (default: as many as quads)",
+      set_number(&plan->sessions, 1, 10'000));
   args.option("--block", "S", "Seconds of a block, of which a quad has four (default 0.1)",
               set_seconds(&plan->block, 0.01, 2));
   args.option("--seed", "N", "Of the random order, and of the bootstrap (default 1)",
@@ -255,6 +281,7 @@ void add_options(Args& args, Options& options) {
   args.option("--json", "FILE", "Write a report; - for standard output", set_text(&options.json));
   args.option("--html", "FILE", "Write a page that needs no other file; - for standard output",
               set_text(&options.html));
+  add_prometheus_file(args, &options.prometheus);
 }
 
 }  // namespace

@@ -14,7 +14,9 @@
 #include "cli/base/console.h"
 #include "cli/base/engine_options.h"
 #include "cli/commands.h"
+#include "cli/measure/gain_metrics.h"
 #include "cli/measure/interruption.h"
+#include "cli/measure/prometheus_file.h"
 #include "cli/measure/ranks.h"
 #include "cli/measure/training_options.h"
 
@@ -29,7 +31,7 @@ struct Options {
   RankOptions ranks;
   TrainingOptions training;
   bench::TrainingGainPlan plan;
-  std::string baseline = "tcp", candidate = "verbs", json;
+  std::string baseline = "tcp", candidate = "verbs", json, html, prometheus;
   bool no_control = false;
 };
 
@@ -59,6 +61,7 @@ Status read_links(std::string_view text, std::vector<double>* links) {
 // The rules that span several flags. Empty: all is well.
 std::string complete(Options& options, const Args& args) {
   if (args.given("--transport")) return "say --baseline and --candidate in place of --transport";
+  if (options.json == "-" && options.html == "-") return "--json - and --html - exclude each other";
   if (options.training.compute_seconds == 0)
     return "--compute-ms 0: without computation there is no efficiency to compare";
   bench::TrainingGainPlan& plan = options.plan;
@@ -73,6 +76,17 @@ std::string complete(Options& options, const Args& args) {
   plan.sum_bytes = std::min<std::uint64_t>({plan.sum_bytes, plan.gradient_bytes(), plan.training.step.fusion_bytes}) /
                    element * element;
   return {};
+}
+
+Status write_reports(const Options& options, const bench::TrainingReport& report) {
+  if (!options.json.empty()) {
+    if (Status status = bench::write_text(options.json, bench::to_json(report).dump() + "\n"); !status.ok())
+      return status;
+  }
+  if (!options.html.empty()) {
+    if (Status status = bench::write_text(options.html, bench::page_of(report)); !status.ok()) return status;
+  }
+  return write_prometheus_file(options.prometheus, gain_metrics(report.gain));
 }
 
 Status compare_as(bench::Group& group, const Options& options, Console& console) {
@@ -95,15 +109,12 @@ Status compare_as(bench::Group& group, const Options& options, Console& console)
   console.line("baseline: " + report.baseline.facts.path);
   console.line("candidate: " + report.candidate.facts.path);
   for (const std::string& line : bench::lines_of(report)) console.line(line);
-  return options.json.empty() ? Status() : bench::write_text(options.json, bench::to_json(report).dump() + "\n");
+  return write_reports(options, report);
 }
 
 void add_options(Args& args, Options& options) {
   bench::TrainingGainPlan* const plan = &options.plan;
-  args.rule([&args, ranks = &options.ranks] {
-    if (!args.given("--local") && !args.given("--ranks")) ranks->local = kRanks;
-    return std::string();
-  });
+  options.ranks.local_by_default = kRanks;
   add_training_options(args, &options.training, "--training");
   args.option("--scale", "PART",
               "Of the model and of its computing time: 0.1 for a tenth of both, which is as many bytes for each second "
@@ -136,6 +147,9 @@ void add_options(Args& args, Options& options) {
                 return ok;
               });
   args.option("--json", "FILE", "Write a report; - for standard output", set_text(&options.json));
+  args.option("--html", "FILE", "Write a page that needs no other file; - for standard output",
+              set_text(&options.html));
+  add_prometheus_file(args, &options.prometheus);
 }
 
 }  // namespace
@@ -148,16 +162,20 @@ int gain_training_command(Words words) {
             "Compares two transports by steps of data-parallel training: blocks of both in turn, a ratio with its "
             "interval and a verdict, and what follows for links that are not here.",
             "Examples:\n"
-            "  fairlead gain --training resnet50 --candidate verbs:soft0 --compute-ms 150 --link-gbps 25,100\n"
-            "  mpirun -n 4 fairlead gain --training bert-base --ranks a:7500,b:7500,c:7500,d:7500 --json report.json\n"
+            "  fairlead gain --training resnet50 --candidate verbs:soft0 --compute-ms 150 --link-gbps 25,100 --html "
+            "gain.html\n"
+            "  mpirun -n 4 -H a,b,c,d fairlead gain --training bert-base --root a:7473 --json report.json\n"
+            "Without --local, --ranks, --root and a launcher: 4 ranks of this host.\n"
             "How to read it: docs/benchmarking.md.");
   add_options(args, options);
   add_engine_options(args, &options.config);
   args.rule([&] { return complete(options, args); });
   if (const auto exit = args.parse(words)) return *exit;
   options.config.transport = options.baseline;
-  Console console("gain", options.json == "-");
-  if (const Status ok = options.json.empty() ? Status() : bench::check_writable(options.json); !ok.ok()) {
+  Console console("gain", options.json == "-" || options.html == "-");
+  for (const std::string& file : {options.json, options.html, options.prometheus}) {
+    const Status ok = file.empty() ? Status() : bench::check_writable(file);
+    if (ok.ok()) continue;
     console.error(ok);
     return kFailure;
   }

@@ -16,8 +16,7 @@ constexpr std::size_t kMaxRanks = 64;
 constexpr std::uint16_t kRootPort = 7473;
 
 /// What is not given comes from the launcher that started this process.
-std::string complete(RankOptions* options) {
-  const Launched by = launched([](const char* name) -> const char* { return std::getenv(name); });
+std::string complete(RankOptions* options, const Launched& by) {
   if (options->local == 0 && options->places.empty() && options->root.empty()) {
     if (!by.size || !by.rank) {
       return "give --local N (N ranks here), start it by mpirun or srun with --root HOST:PORT (where rank 0 is), or "
@@ -40,11 +39,14 @@ std::string complete(RankOptions* options) {
 }
 
 std::string wrong_ranks(RankOptions* options) {
+  const Launched by = launched([](const char* name) -> const char* { return std::getenv(name); });
+  if (options->local == 0 && options->places.empty() && options->root.empty() && !by.rank)
+    options->local = options->local_by_default;
   const int ways = (options->local != 0) + !options->places.empty() + !options->root.empty();
   if (ways > 1) return "--local, --ranks and --root exclude each other";
   if (options->local != 0 && options->rank) return "--rank is for --ranks and --root";
   if (options->size != 0 && options->root.empty()) return "--world-size is for --root";
-  if (std::string missing = complete(options); !missing.empty()) return missing;
+  if (std::string missing = complete(options, by); !missing.empty()) return missing;
   if (options->local != 0) return "";
   const std::size_t size = options->root.empty() ? options->places.size() : options->size;
   if (size == 0 || size > kMaxRanks) return fmt::format("{} ranks: there may be 1 to {}", size, kMaxRanks);

@@ -15,9 +15,10 @@
 namespace fairlead::cli {
 
 struct RankOptions {
-  std::size_t local = 0;            // so many, all here; 0: those of `places`
-  std::vector<std::string> places;  // HOST:PORT of each
-  std::string root;                 // else HOST:PORT of rank 0, which tells `size` ranks of each other
+  std::size_t local = 0;             // so many, all here; 0: those of `places`
+  std::size_t local_by_default = 0;  // so many, all here, where neither a flag nor a launcher says what ranks there are
+  std::vector<std::string> places;   // HOST:PORT of each
+  std::string root;                  // else HOST:PORT of rank 0, which tells `size` ranks of each other
   std::size_t size = 0;
   std::optional<std::size_t> rank;  // which of them this is
 };

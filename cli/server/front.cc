@@ -7,7 +7,7 @@
 #include <iterator>
 #include <utility>
 
-#include "bench/base/build_info.h"
+#include "base/version/build_info.h"
 #include "bench/base/file_output.h"
 #include "bench/base/json.h"
 #include "cli/base/log_options.h"
@@ -33,7 +33,7 @@ Setter set_port_range(std::string* target) {
 }
 
 std::vector<Metric> with_build(std::vector<Metric> all) {
-  const bench::BuildInfo& build = bench::build_info();
+  const BuildInfo& build = build_info();
   all.push_back(
       metrics::build_metric(std::string(build.version), std::string(build.commit), std::string(build.build_type)));
   return all;
@@ -55,8 +55,18 @@ void add_front_options(Args& args, FrontOptions* options, const std::string& dra
   args.option("--drain", "SECONDS",
               "How long SIGTERM or SIGINT waits for " + drains + ", 0 for not at all (default 20)",
               set_seconds(&options->drain, 0, 86'400));
+  args.option("--drain-least", "SECONDS",
+              "How long it drains at least, though nothing is under way: so that a load balancer sees /readyz say 503 "
+              "(default 0)",
+              set_seconds(&options->drain_least, 0, 86'400));
   add_log_options(args);
   args.settings_file();
+  args.rule([options] {
+    const bool longer = options->drain_least > options->drain;
+    return longer ? fmt::format("--drain-least {:g} is more than --drain {:g}: raise that, too", options->drain_least,
+                                options->drain)
+                  : std::string();
+  });
   args.rule([options] {
     const bool nowhere = !options->discovery.empty() && options->metrics.empty();
     return nowhere ? std::string("--metrics-discovery says where --metrics is: give that, too") : std::string();
@@ -145,7 +155,7 @@ ServerSignals Front::signals(int signal_fd, ServerSignals::Served served) {
     reload();
     manager_.ready("listening on " + listen_);
   };
-  return ServerSignals(signal_fd, options_.drain, std::move(served), console_);
+  return ServerSignals(signal_fd, {options_.drain_least, options_.drain}, std::move(served), console_);
 }
 
 int Front::poll_ms(int other) const {

@@ -32,11 +32,12 @@ namespace fairlead::cli {
 struct FrontOptions {
   std::string metrics, discovery, ready_file;
   double drain = 20;           // seconds
+  double drain_least = 0;      // seconds
   bool named_no_host = false;  // so it is this host alone that is served
 };
 
-/// --metrics, --metrics-discovery, --ready-file, --drain, --log-format, --log-level, --config. `drains`: what is waited
-/// for when the server ends.
+/// --metrics, --metrics-discovery, --ready-file, --drain, --drain-least, --log-format, --log-level, --config. `drains`:
+/// what is waited for when the server ends.
 void add_front_options(Args& args, FrontOptions* options, const std::string& drains);
 
 class Front {

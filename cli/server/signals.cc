@@ -45,17 +45,22 @@ void ServerSignals::came() {
   }
   if (before != 0 || signals_ == 0) return;
   served_.drain();
-  by_ =
-      steady_clock::now() + std::chrono::duration_cast<steady_clock::duration>(std::chrono::duration<double>(seconds_));
-  if (served_.busy() && seconds_ > 0) {
-    console_.line(fmt::format(
-        "ending when what is under way is finished, in {:g} s at most; a second signal ends it now", seconds_));
+  const auto after = [now = steady_clock::now()](double seconds) {
+    return now + std::chrono::duration_cast<steady_clock::duration>(std::chrono::duration<double>(seconds));
+  };
+  not_before_ = after(seconds_.least);
+  by_ = after(seconds_.most);
+  if ((served_.busy() && seconds_.most > 0) || seconds_.least > 0) {
+    const std::string least = seconds_.least > 0 ? fmt::format(", not before {:g} s", seconds_.least) : "";
+    console_.line(
+        fmt::format("ending when what is under way is finished{}, in {:g} s at most; a second signal ends it now",
+                    least, seconds_.most));
   }
 }
 
 bool ServerSignals::now() const {
   if (signals_ == 0) return false;
-  if (!served_.busy()) return true;
+  if (!served_.busy() && (signals_ > 1 || steady_clock::now() >= not_before_)) return true;
   if (signals_ < 2 && steady_clock::now() < by_) return false;
   console_.line("what was under way is dropped");
   return true;

@@ -29,7 +29,12 @@ class ServerSignals {
     std::function<void()> reload;  // reads its files again
   };
 
-  ServerSignals(int fd, double seconds, Served served, Console& console)
+  /// How long a drain takes, in seconds: not less if nothing is under way, and not more if something is.
+  struct Drain {
+    double least = 0, most = 0;
+  };
+
+  ServerSignals(int fd, Drain seconds, Served served, Console& console)
       : fd_(fd), seconds_(seconds), served_(std::move(served)), console_(console) {}
 
   [[nodiscard]] int fd() const noexcept { return fd_; }
@@ -40,11 +45,11 @@ class ServerSignals {
 
  private:
   int fd_;
-  double seconds_;
+  Drain seconds_;
   Served served_;
   Console& console_;
   std::size_t signals_ = 0;
-  std::chrono::steady_clock::time_point by_{};
+  std::chrono::steady_clock::time_point not_before_{}, by_{};
 };
 
 }  // namespace fairlead::cli

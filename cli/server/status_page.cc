@@ -2,7 +2,7 @@
 
 #include <unistd.h>
 
-#include "bench/base/build_info.h"
+#include "base/version/build_info.h"
 
 namespace fairlead::cli {
 namespace {
@@ -46,7 +46,7 @@ std::string status_page(const StatusFacts& facts, const Engine& engine, const st
   const auto up = std::chrono::duration<double>(std::chrono::steady_clock::now() - facts.since).count();
   Json::Object document{{"schema", kStatusSchema},
                         {"service", facts.service},
-                        {"version", bench::build_info().version},
+                        {"version", build_info().version},
                         {"process", static_cast<std::uint64_t>(::getpid())},
                         {"state", facts.state},
                         {"listen", facts.listen},

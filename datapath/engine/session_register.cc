@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "base/tally.h"
+#include "fairlead/log.h"
 
 namespace fairlead::datapath {
 namespace {
@@ -57,9 +58,10 @@ SessionRegister::GivesWay SessionRegister::meet(const Session& stranger) {
     tally().handshakes_refused.add(Code::kResourceExhausted);
     refused();
     // The oldest: an honest peer says hello at once.
-    gives_way = {strangers_.front(),
-                 {Code::kCancelled, fmt::format("dropped {}: {} connections have not said hello (max_handshakes)",
-                                                strangers_.front()->description().address, strangers_.size())}};
+    gives_way = {
+        strangers_.front(),
+        {Code::kResourceExhausted, fmt::format("dropped {}: {} connections have not said hello (max_handshakes)",
+                                               strangers_.front()->description().address, strangers_.size())}};
     strangers_.pop_front();
   }
   strangers_.push_back(stranger);
@@ -163,7 +165,22 @@ void SessionRegister::resumed(const SessionImpl& session) noexcept {
   if (const auto at = entry_of(session); at != entries_.end()) at->cut = 0;
 }
 
+/// Why one that connected never became a peer. Many of them must not fill a log: what is kept back stands at info.
+void SessionRegister::say_stranger_failed(const SessionImpl& session) {
+  const Status why = session.description().closed;
+  if (why.ok() || why.code() == Code::kCancelled) return;  // the end of this engine
+  std::optional<std::uint64_t> before;
+  {
+    const std::lock_guard lock(mutex_);
+    before = strangers_said_.take(Clock::now());
+  }
+  if (!before) return log(LogLevel::kInfo, why.message());
+  const std::string others = *before != 0 ? fmt::format(" ({} more since the last such line)", *before) : "";
+  log(LogLevel::kWarning, why.message() + others);
+}
+
 void SessionRegister::closed(const SessionImpl& session, SessionHost::Ended how) {
+  if (how == SessionHost::Ended::kFailed && !session.is_active()) say_stranger_failed(session);
   const std::lock_guard lock(mutex_);
   std::erase_if(strangers_, [&](const Session& each) { return each.get() == &session; });
   add(ended_, session.stats());

@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "datapath/engine/line_limit.h"
 #include "datapath/session/session.h"
 #include "fairlead/config.h"
 #include "fairlead/engine.h"
@@ -77,6 +78,7 @@ class SessionRegister {
     return config_.max_principal_pending_events != 0 || config_.max_principal_pending_bytes != 0;
   }
   [[nodiscard]] Status too_many() const;
+  void say_stranger_failed(const SessionImpl& session);
 
   const EngineConfig& config_;
   std::atomic<std::uint64_t> handshakes_refused_{0};
@@ -91,6 +93,7 @@ class SessionRegister {
   };
   std::vector<Remains> remains_;
   std::uint64_t last_cut_ = 0;
+  LineLimit strangers_said_{std::chrono::seconds(1)};
   PeerStats ended_;
   std::uint64_t peers_connected_ = 0, peers_lost_ = 0, peers_failed_ = 0;
 };

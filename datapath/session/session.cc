@@ -167,8 +167,8 @@ void SessionImpl::finish_close() {
   event.status = close_status_;
   event.text = reason;
   const bool lost = !close_status_.ok() && close_status_.code() != Code::kCancelled;
-  // Of strangers who left before they were anybody's peer there may be as many as somebody likes.
-  if (lost) log(active_ || was_ready() ? LogLevel::kWarning : LogLevel::kInfo, close_status_.message());
+  // Of a stranger the host says it: there may be as many as somebody likes.
+  if (lost && (active_ || was_ready())) log(LogLevel::kWarning, close_status_.message());
   // Nobody was told of a peer that never got as far as being accepted.
   if (active_ || was_ready()) host_->queues().push_event(*this, std::move(event));
   events_over_.store(true, std::memory_order_release);

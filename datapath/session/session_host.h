@@ -85,7 +85,7 @@ class SessionHost : public PathGround {
   virtual void session_ready(SessionImpl& session) = 0;
   /// A peer's control connection broke, and its session waits for another; or, not `is_cut`, it has one again.
   virtual void session_cut(SessionImpl& session, bool is_cut) = 0;
-  /// kFailed: it never became ready.
+  /// kFailed: it never became ready. Of one that a peer began the host says why.
   enum class Ended : std::uint8_t { kOrderly, kLost, kFailed };
   virtual void session_closed(SessionImpl& session, Ended how) = 0;
   virtual void handshake_refused() noexcept = 0;

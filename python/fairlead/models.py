@@ -38,7 +38,12 @@ class _Entry:
         if type(value).__module__.partition(".")[0] == "torch":
             import torch
 
-            value = value.detach().contiguous()
+            if value.layout != torch.strided:
+                raise TypeError(f"tensor '{name}' has the layout {value.layout}; its bytes are not in one place until "
+                                "to_dense() puts them there")
+            if value.device.type == "meta":
+                raise TypeError(f"tensor '{name}' is on the device meta, where it has a shape and no bytes")
+            value = value.detach().contiguous().resolve_conj().resolve_neg()
             self.word = _word_of(name, str(value.dtype).partition(".")[2])
             self.shape = tuple(value.shape)
             self.bytes = value.reshape(-1).view(torch.uint8) if value.numel() else b""

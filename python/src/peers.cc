@@ -10,7 +10,7 @@ namespace {
 /// The options that every posting function takes.
 struct Options {
   std::optional<std::uint64_t> notify;
-  std::optional<std::string> notify_bytes;
+  std::optional<py::bytes> notify_bytes;
   std::optional<double> deadline;
   bool urgent = false;
   std::optional<PyTransfer> after;
@@ -22,7 +22,7 @@ PyTransfer post(PyPeer& to, const Options& options, Post&& act) {
   const bool reported = to.engine->attach_running_loop();
   TransferOptions wanted;
   wanted.notify = options.notify;
-  if (options.notify_bytes) wanted.notify_bytes = std::as_bytes(std::span(*options.notify_bytes));
+  if (options.notify_bytes) wanted.notify_bytes = std::as_bytes(std::span(std::string_view(*options.notify_bytes)));
   if (options.deadline) wanted.deadline = *options.deadline > 0 ? duration_of(options.deadline) : nanoseconds(-1);
   wanted.report = reported;
   wanted.traffic = options.urgent ? TrafficClass::kCommands : TrafficClass::kBulk;
@@ -48,8 +48,8 @@ void def_post(Class& peer, const char* name, Do act, const Arguments&... argumen
            py::arg("deadline") = py::none(), py::arg("urgent") = false, py::arg("after") = py::none());
 }
 
-#define FAIRLEAD_OPTIONS                                                                                        \
-  std::optional<std::uint64_t> notify, std::optional<std::string> notify_bytes, std::optional<double> deadline, \
+#define FAIRLEAD_OPTIONS                                                                                      \
+  std::optional<std::uint64_t> notify, std::optional<py::bytes> notify_bytes, std::optional<double> deadline, \
       bool urgent, std::optional<PyTransfer> after
 #define FAIRLEAD_GIVEN \
   Options { notify, std::move(notify_bytes), deadline, urgent, std::move(after) }

@@ -43,7 +43,15 @@ timed() {
   say "$name: passed in $((SECONDS - begin)) s"
 }
 
-# quick_start PAGE: the commands of its section "Quick start", but for those that make and install packages.
+# quick_start PAGE: its section "Quick start" as a shell script. Commands are what is indented by four or fenced without a
+# language; of a block that is fenced with one the first line is a comment which names the file that the block is.
 quick_start() {
-  awk '/^## /{ on = /^## Quick start/ } on && /^    /' "$root/docs/$1" | sed 's/^    //' | grep -v -e scripts/package -e apt-get
+  awk '
+    /^## /                        { on = /^## Quick start/; next }
+    !on                           { next }
+    !fenced && /^    /            { print substr($0, 5) }
+    /^```/ && fenced              { if (fenced == "file") print "END_OF_FILE"; fenced = ""; next }
+    /^```/                        { fenced = $0 == "```" ? "commands" : "name"; next }
+    fenced == "name"              { print "cat >" $2 " <<\047END_OF_FILE\047"; fenced = "file" }
+    fenced                        { print }' "$root/docs/$1"
 }

@@ -189,7 +189,7 @@ TEST(TrainingGainReport, OfUnequalTermsNothingIsClaimed) {
 
 TEST(TrainingGainReport, AControlThatDiffersTakesTheClaim) {
   TrainingRun run = twice_as_fast();
-  for (TrainingQuad& quad : run.control) quad.candidate[0].step = quad.candidate[1].step = 0.08;
+  for (TrainingQuad& quad : run.control) quad.candidate[0].step = quad.candidate[1].step = 0.04;
   const TrainingReport report = report_of(std::move(run), small_plan(), {});
   EXPECT_EQ(report.gain.analysis.primary()->verdict, Verdict::kInconclusive);
   EXPECT_THAT(report.gain.analysis.reason, HasSubstr("control"));
@@ -203,6 +203,26 @@ TEST(TrainingGainReport, InterruptedBeforeItsFirstQuadItPredictsNothing) {
   EXPECT_TRUE(report.predictions.empty());
   EXPECT_EQ(report.gain.analysis.primary(), nullptr);
   EXPECT_FALSE(lines_of(report).empty());
+  const std::string page = page_of(report);
+  EXPECT_THAT(page, HasSubstr("<strong>inconclusive</strong>"));
+  EXPECT_THAT(page, HasSubstr("Claimed elsewhere"));
+  EXPECT_THAT(page, testing::Not(HasSubstr("data-link")));
+  EXPECT_EQ(draw_efficiency(report, 0), "");
+}
+
+TEST(TrainingGainReport, ThePageDrawsEachLinkAndTakesForeignNamesAsText) {
+  TrainingGainPlan plan = small_plan();
+  plan.links = {12.5e9};
+  TrainingRun run = twice_as_fast();
+  run.baseline.step = 0.1, run.candidate.step = 0.05;
+  run.candidate.facts.transport = "verbs:<script>";
+  const std::string page = page_of(report_of(std::move(run), plan, {}));
+  EXPECT_THAT(page, testing::Not(HasSubstr("<script>")));
+  for (const char* said :
+       {"Efficiency by nodes over this link", "Efficiency by nodes over 100 Gb/s", "data-link=\"100\" data-nodes=\"8\"",
+        "tcp, measured: 0.040 at 4", "verbs:&lt;script&gt;, measured: 0.080 at 4"}) {
+    EXPECT_THAT(page, HasSubstr(said));
+  }
 }
 
 TEST(TrainingGainLink, IsNarrowerThanItsRateAndFurtherAway) {

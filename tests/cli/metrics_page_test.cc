@@ -6,6 +6,8 @@
 #include <map>
 #include <set>
 
+#include "cli/measure/gain_metrics.h"
+#include "cli/measure/result_metrics.h"
 #include "cli/serve_metrics.h"
 #include "cli/tenants/tenant_metrics.h"
 #include "metrics/engine_metrics.h"
@@ -19,8 +21,8 @@ using metrics::Kind;
 using metrics::Metric;
 
 // Of labels that name things, the values are no part of the page.
-const std::set<std::string> kOpen{"lane",   "transport", "tenant",     "owner",   "node", "version",
-                                  "commit", "device",    "build_type", "address", "cause"};
+const std::set<std::string> kOpen{"lane",   "transport",  "tenant",  "owner", "node", "version",  "commit",
+                                  "device", "build_type", "address", "cause", "size", "baseline", "candidate"};
 
 // Everything that a metric may depend on is there.
 std::vector<Metric> of_every_server() {
@@ -66,6 +68,34 @@ class MetricsPage : public testing::Test {
     command::TenantStats tenant;
     tenant.name = "trainer";
     return tenant_metrics({}, {tenant});
+  }
+
+  static std::vector<Metric> of_bench() {
+    bench::Measured measured;
+    measured.sample.size = measured.sample.iterations = 1;
+    const bench::Setting setting{"tcp", "", ""};
+    const MeasuredSide side{&setting, {&measured, 1}};
+    bench::Plan plan;
+    std::vector<Metric> all = result_metrics(plan, {&side, 1});
+    for (const bench::Op op : {bench::Op::kWrite, bench::Op::kRead, bench::Op::kSend}) {
+      plan.kind = bench::Kind::kLatency;
+      plan.op = op;
+      const std::vector<Metric> more = result_metrics(plan, {&side, 1});
+      for (std::size_t i = 0; i < all.size(); ++i)
+        std::ranges::copy(more[i].samples, std::back_inserter(all[i].samples));
+    }
+    return all;
+  }
+  static std::vector<Metric> of_gain() {
+    bench::GainReport report;
+    report.baseline.transport = "tcp";
+    report.candidate.transport = "verbs:soft0";
+    std::vector<bench::Comparison>& results = report.analysis.results;
+    for (const bench::Metric metric : bench::kMetrics) results.emplace_back().metric = metric;
+    results.emplace_back().metric = bench::Metric::kSamplesPerSecond;
+    results.front().primary = true;
+    report.analysis.control = results.front();
+    return gain_metrics(report);
   }
 
   Engine engine_;
@@ -120,6 +150,8 @@ TEST_F(MetricsPage, IsWhatTheCodeExports) {
   put(page, "every server", table(of_every_server()));
   put(page, "serve", table(of_serve()));
   put(page, "serve --gpu", table(of_a_gpu_server()));
+  put(page, "bench", table(of_bench()));
+  put(page, "gain", table(of_gain()));
   expect_golden(path, page);
 }
 
@@ -127,6 +159,8 @@ TEST_F(MetricsPage, NamesAreOursAndWellFormedAndNoneIsThereTwice) {
   std::vector<Metric> all = of_every_server();
   std::ranges::move(of_serve(), std::back_inserter(all));
   std::ranges::move(of_a_gpu_server(), std::back_inserter(all));
+  std::ranges::move(of_bench(), std::back_inserter(all));
+  std::ranges::move(of_gain(), std::back_inserter(all));
   std::set<std::string> names;
   for (const Metric& metric : all) {
     SCOPED_TRACE(metric.name);

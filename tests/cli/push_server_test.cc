@@ -583,6 +583,25 @@ TEST_F(PushServerTest, OnDrainingFinishesWhatIsUnderWayAndBeginsNothing) {
   late.close();
 }
 
+TEST_F(PushServerTest, OnDrainingTellsWhoHasNotBegun) {
+  Session idle = connect(), late = connect();
+  const auto hears = [](Session& session) {
+    const Result<PushResult> heard = session.expect<PushResult>();  // it asked for nothing
+    ASSERT_FALSE(heard);
+    EXPECT_THAT(heard.error().message(), HasSubstr("this server is draining"));
+  };
+  eventually([&] { return counters_.clients == 2; });
+  EXPECT_FALSE(busy_);
+  drain_ = true;
+  hears(idle);
+  Session newcomer = connect();
+  hears(newcomer);
+  eventually([&] { return drained_ && !busy_; });  // both were told, and nothing else is waited for
+  ASSERT_TRUE(late.send(PushBegin{"m", 1, 1, 10}).ok());
+  hears(late);
+  EXPECT_TRUE(late.peer().state() == PeerState::kReady);
+}
+
 TEST_F(PushServerTest, RefusesAModelThatDoesNotFitAndGoesOn) {
   Session session = connect();
   const auto bytes = some_bytes((1 << 20) + 1);

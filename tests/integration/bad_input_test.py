@@ -4,6 +4,7 @@ the server goes on serving others."""
 import json
 import os
 import pathlib
+import signal
 import socket
 import stat
 import struct
@@ -85,6 +86,17 @@ class Usage(Case):
                 done = subprocess.run([PROGRAM, *words], stdout=full, stderr=subprocess.PIPE, text=True, timeout=PATIENCE)
                 self.assertEqual(done.returncode, 1, done.stderr)
                 self.assertIn("fairlead: error:", done.stderr)
+
+    def test_a_reader_that_left_is_no_error_to_talk_about(self):
+        """As of other programs in a pipe into head, which SIGPIPE ends: 128 and its number, and no word."""
+        for words in (("--help",), ("bench", "--help"), ("version",), ("devices",), ("bench", "bw", "--local", "--transport", "tcp", "--duration", "0.05")):
+            with self.subTest(words=words):
+                reader, writer = os.pipe()
+                os.close(reader)
+                done = subprocess.run([PROGRAM, *words], stdin=subprocess.DEVNULL, stdout=writer, stderr=subprocess.PIPE, text=True,
+                                      timeout=PATIENCE, check=False)
+                os.close(writer)
+                self.assertEqual((done.returncode, done.stderr), (128 + signal.SIGPIPE, ""))
 
     def test_help_everywhere(self):
         for words in (("--help",), ("help",), *(((c, "--help")) for c in ("serve", "push", "pull", "bench", "devices"))):

@@ -76,7 +76,9 @@ class Settings(Daemon):
                 ("once\n", r"line 1: 'once' is no setting"),
                 ("quotas = /q\n", "--quotas names principals, whom --keys"),
                 ("metrics-discovery = /d\n", "--metrics-discovery says where --metrics is"),
-                ("gpu = host\nstore = /x\n", r"line 2: there is no setting 'store'", r"Legal: .*tenants")):
+                ("gpu = host\nstore = /x\n", r"line 2: there is no setting 'store' of `fairlead serve --gpu`: remove", r"Legal: .*tenants"),
+                ("gpu = host\nmax-bytes = 4G\nlisten = :1\nstore = /x\n",
+                 r"line 2: there is no setting 'max-bytes' of `fairlead serve --gpu`, nor 'store' \(line 4\): remove or correct them")):
             with self.subTest(text):
                 self.assert_fails(self.run_to_end("serve", "--config", self.write("conf", text)), 2, *patterns)
         self.assert_fails(self.run_to_end("serve", "--config", self.path("none")), 2, "none: No such file")
@@ -115,6 +117,31 @@ class Settings(Daemon):
             self.assertRegex(line, r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3} info: ")
         quiet = self.serve("--log-level", "error")
         self.assertEqual((quiet.end(), quiet.output), (0, ""))
+
+
+class Strangers(Daemon):
+    def test_a_default_log_names_who_was_refused_and_no_more_than_one_a_second(self):
+        server = self.serve("--keys", self.keys("trainer"))
+        os.rename(self.path("keys"), self.path("right"))
+        wrong = self.keys("trainer")
+        file, begin = self.model("m", 1), time.monotonic()
+        for flags in ([], ["--keys", wrong, "--principal", "trainer"], [], []):
+            self.assertEqual(self.push(server, file, *flags)[0], 1)
+        server.wait_for(r" warning: refused \S*.*127\.0\.0\.1:\d+\)?: ")
+        took = time.monotonic() - begin
+        time.sleep(1)
+        self.assertEqual(self.push(server, file)[0], 1)
+        until(lambda: self.told(server) == 5, "each of the five is named or counted")
+        self.assertEqual(server.end(), 0, server.output)
+        self.assertLessEqual(len(self.refusals(server)), took + 3)
+
+    @staticmethod
+    def refusals(server):
+        return re.findall(r" warning: refused .*", server.output)
+
+    def told(self, server):
+        lines = self.refusals(server)
+        return len(lines) + sum(int(n) for line in lines for n in re.findall(r"\((\d+) more since the last", line))
 
 
 class Manager:
@@ -217,6 +244,37 @@ class Draining(Daemon):
         self.assertRegex(client.output, "verified")
         self.assertEqual(server.wait(), 0, server.output)
         self.assertRegex(server.output, r"push of m: \d+ tensors verified, 0 failed")
+
+
+    def test_who_has_connected_and_not_begun_is_told(self):
+        server = self.serve("--drain", "60")
+        # Nobody reads what it says, so that it stops at saying that it has connected.
+        reads, says = os.pipe()
+        os.set_blocking(says, False)
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                os.write(says, b"\n" * 512)
+        os.set_blocking(says, True)
+        with subprocess.Popen([PROGRAM, "push", self.model("m", 1), server.listen], stdin=subprocess.DEVNULL, stdout=says,
+                              stderr=subprocess.PIPE, text=True) as client:
+            os.close(says)
+            server.wait_for(" connected: ")
+            self.assertEqual(server.end(), 0, server.output)
+            with open(reads, encoding="utf-8") as rest:
+                rest.read()
+            self.assertRegex(client.stderr.read(), "this server is draining")
+        self.assertEqual(client.returncode, 1)
+
+    def test_a_load_balancer_has_time_to_see_it(self):
+        server = self.serve("--drain", "60", "--drain-least", "60", metrics=True)
+        server.process.terminate()
+        server.wait_for("ending when what is under way is finished, not before 60 s")
+        self.assertEqual(page(server, "/readyz"), (503, "draining\n"))
+        self.assert_fails(self.push(server, self.model("late"))[:2], 1, "this server is draining")
+        self.assertIsNone(server.process.poll())
+        server.process.terminate()
+        self.assertEqual(server.wait(), 0, server.output)
+        self.assert_fails(self.run_to_end("serve", "--drain", "1", "--drain-least", "2"), 2, "--drain-least 2 is more than --drain 1")
 
 
 class ReadyFile(Daemon):

@@ -21,11 +21,13 @@ CLAIMS = {"rdma_faster", "tcp_faster", "shm_faster", "candidate_faster", "baseli
 
 
 class Page(html.parser.HTMLParser):
-    """What a page says: rows of figures, (metric, size, role): [value, ...]; titles in drawings; tags; the verdict."""
+    """What a page says: rows of figures, (metric, size, role): [value, ...], and of a training's (link, nodes): [value, ...]; titles
+    in drawings; tags; the verdict."""
 
     def __init__(self, text):
         super().__init__()
         self.rows, self.titles, self.tags, self.terms, self.attributes = {}, [], [], {}, []
+        self.nodes = {}
         self._row, self._text, self._drawing = None, "", False
         self.feed(text)
 
@@ -38,6 +40,8 @@ class Page(html.parser.HTMLParser):
             self._row = None
             if "data-metric" in attributes:
                 self._row = self.rows[attributes["data-metric"], int(attributes["data-size"]), attributes["class"]] = []
+            elif "data-link" in attributes:
+                self._row = self.nodes[float(attributes["data-link"]), int(attributes["data-nodes"])] = []
         elif tag == "data" and self._row is not None:
             self._row.append(float(attributes["value"]))
 
@@ -87,6 +91,28 @@ class Gain(Case):
         fetched = [(tag, given) for tag, given in page.attributes if {"src", "href", "xlink:href"} & set(given)]
         self.assertEqual(fetched, [("a", {"class": "skip", "href": "#results"})])
         self.assertNotIn("url(", text)
+        return page
+
+    def check_training_page(self, document, text):
+        """Efficiency of both sides, predicted and, at as many nodes as there were ranks, measured; the ratio beside the claim."""
+        page = self.check_page(document, text)
+        wanted = {}
+        for each in document["predictions"]:
+            figures = [[each["baseline_efficiency"]], [each["candidate_efficiency"]], [each["ratio"]]]
+            if each["link_gbps"] is None and each["nodes"] == document["plan"]["ranks"]:
+                measured = [document["parameters"]["baseline"]["efficiency"], document["parameters"]["candidate"]["efficiency"],
+                            document["ratio"]]
+                figures = [[*predicted, figure] for predicted, figure in zip(figures, measured)]
+            wanted[each["link_gbps"] or 0.0, each["nodes"]] = sum(figures, [])
+        self.assertEqual(page.nodes, wanted)
+        for link in document["twice_from"]:
+            over = f'{link["link_gbps"]:g} Gb/s' if link["link_gbps"] else "this link"
+            self.assertIn(f"Efficiency by nodes over {over}", page.titles)
+        for side in ("baseline", "candidate"):
+            drawn = f'{document[side]["transport"]}, measured: {document["parameters"][side]["efficiency"]:.3f} at '                     f'{document["plan"]["ranks"]}'
+            self.assertIn(drawn, page.titles)
+        self.assertIn(f'<data value="{document["claim"]["ratio"]:.1f}">', text)
+        self.assertIn(document["claim"]["source"].split("'")[0], text)
 
     def test_sides_over_loopback(self):
         for sides, equal in ((("tcp", "verbs:soft0"), False), (("tcp", "shm"), False), (("tcp", "tcp"), True),
@@ -174,13 +200,18 @@ class Gain(Case):
                 self.assert_fails(self.run_to_end("gain", *words), 2, reason)
 
     def training(self, *words):
-        report = self.path("training.json")
-        code, output = self.run_to_end("gain", "--training", *words, "--json", report, timeout=4 * PATIENCE)
+        report, page = self.path("training.json"), self.path("training.html")
+        code, output = self.run_to_end("gain", "--training", *words, "--json", report, "--html", page, timeout=4 * PATIENCE)
         self.assertEqual(code, 0, output)
         document = json.loads(pathlib.Path(report).read_text())
         self.assertEqual(violations(document, "gain_training"), [])
         self.check_figures(document)
+        self.check_training_page(document, pathlib.Path(page).read_text(encoding="utf-8"))
         return document, output
+
+    def test_training_of_ranks_that_nobody_names(self):
+        document, _ = self.training("resnet50", "--scale", "0.001", "--candidate", "tcp", "--quads", "1", "--no-control")
+        self.assertEqual(document["plan"]["ranks"], 4)
 
     def test_training(self):
         document, output = self.training("resnet50", "--scale", "0.002", "--local", "3", "--candidate", "verbs:soft0", "--quads", "2",
@@ -237,6 +268,7 @@ class Gain(Case):
                 (["resnet"], "there are resnet50, vgg16, bert-base"),
                 (["vgg16", "--transport", "tcp"], "say --baseline and --candidate"),
                 (["vgg16", "--scale", "0"], "'0' is no part of a model: from 0.0001 to 1"),
+                (["vgg16", "--json", "-", "--html", "-"], "exclude each other"),
                 (["vgg16", "--compute-ms", "0"], "without computation there is no efficiency"),
                 (["vgg16", "--link-gbps", "10,"], "'' is no rate of a link"),
                 (["vgg16", "--link-gbps", "nan"], "'nan' is no rate of a link"),
@@ -247,24 +279,45 @@ class Gain(Case):
                 self.assert_fails(self.run_to_end("gain", "--training", *words), code, reason)
         self.assert_fails(self.run_to_end("gain", "--training", "vgg16", "--local", "1", "--candidate", "tcp"), 1, "take at least 2")
 
+    def test_pages_that_are_kept(self):
+        """docs/results: what a page says its report says."""
+        kept = sorted((pathlib.Path(__file__).resolve().parents[2] / "docs/results").glob("gain*/*.json"))
+        if not kept:
+            self.skipTest("no report is kept in docs/results")
+        for report in kept:
+            with self.subTest(report.name):
+                document = json.loads(report.read_text(encoding="utf-8"))
+                training = "predictions" in document
+                self.assertEqual(violations(document, "gain_training" if training else "gain"), [])
+                self.check_figures(document)
+                check = self.check_training_page if training else self.check_page
+                check(document, report.with_suffix(".html").read_text(encoding="utf-8"))
+
     def test_in_a_browser(self):
         if shutil.which("chromium") is None:
             self.skipTest("no chromium here (scripts/setup --readers)")
         document, page, _ = self.gain("--local", *QUICK)
+        self.check_page(document, self.in_a_browser("gain.html"))
+        self.assertIn("prefers-color-scheme: dark", page)
+        self.assertIn("@media print", page)
+        document, _ = self.training("resnet50", "--scale", "0.002", "--local", "2", "--candidate", "verbs:soft0", "--quads", "1",
+                                    "--link-gbps", "25")
+        self.check_training_page(document, self.in_a_browser("training.html"))
+
+    def in_a_browser(self, page):
+        """What a page is once Chromium has read it."""
         root = ("--no-sandbox",) if os.geteuid() == 0 else ()
         done = None
         for attempt in range(3):  # a browser that crashes says nothing about the page
             done = subprocess.run(
                 ["chromium", "--headless=new", "--disable-gpu", "--no-first-run", "--disable-dev-shm-usage", *root,
-                 f"--user-data-dir={self.path(f'profile{attempt}')}", "--dump-dom", pathlib.Path(self.path("gain.html")).as_uri()],
+                 f"--user-data-dir={self.path(f'profile-{page}{attempt}')}", "--dump-dom", pathlib.Path(self.path(page)).as_uri()],
                 stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, timeout=3 * PATIENCE,
                 check=False)
             if done.returncode == 0 and done.stdout.strip():
                 break
         self.assertEqual(done.returncode, 0)
-        self.check_page(document, done.stdout)
-        self.assertIn("prefers-color-scheme: dark", page)
-        self.assertIn("@media print", page)
+        return done.stdout
 
 
 if __name__ == "__main__":

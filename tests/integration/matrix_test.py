@@ -100,6 +100,46 @@ class Matrix(Case):
                 code, output = self.mpirun(f"exec {PROGRAM} bench {command} {' '.join(TCP)} --json {report}")
                 self.assertEqual(code, 0, output)
                 self.assertEqual(json.loads(pathlib.Path(report).read_text())["ranks"], RANKS)
+                if command.startswith("allreduce"):
+                    self.assertRegex(output, r"(?m)^ +size .* busbw GB/s .*\n +8 B( +[\d.]+){6}$")
+
+    def test_ranks_of_a_launcher_compare_training_once(self):
+        """gain --training has ranks of its own only where no launcher gives it some."""
+        words = "gain --training resnet50 --scale 0.001 --compute-ms 5 --quads 1 --no-control --candidate tcp"
+        if shutil.which("mpirun") is not None:
+            report = self.path("training.json")
+            code, output = self.mpirun(f"exec {PROGRAM} {words} --json {report}")
+            self.assertEqual(code, 0, output)
+            self.assertEqual(json.loads(pathlib.Path(report).read_text())["plan"]["ranks"], RANKS)
+            self.assertEqual(output.count("Terms, which have to be equal:"), 1, output)
+        run(*"ip link set lo up".split())
+        root = f"127.0.0.1:{free_port()}"
+        for flags, environments in ((["--root", root], [{"PMI_RANK": str(rank), "PMI_SIZE": "2"} for rank in range(2)]),
+                                    (["--root", root, "--world-size", "2"], [{"FAIRLEAD_RANK": str(rank)} for rank in range(2)])):
+            with self.subTest(flags=flags):
+                ranks = [self.start(*words.split(), *flags, env=each) for each in environments]
+                self.assertEqual([rank.wait() for rank in ranks], [0, 0], [rank.output for rank in ranks])
+                self.assertIn("2 ranks", ranks[0].output)
+                self.assertNotIn("Terms, which", ranks[1].output)
+        code, output = self.run_to_end(*words.split(), "--root", root)
+        self.assert_fails((code, output), 2, "give --rank: no launcher says it")
+        self.assert_fails(self.run_to_end(*words.split(), env={"PMI_RANK": "0", "PMI_SIZE": "2"}), 2, "give --root HOST:PORT")
+
+    def test_training_of_ranks_on_hosts_of_their_own(self):
+        """Both transports' engines are met at the addresses that the hosts have for each other."""
+        hosts = self.hosts()[:2]
+        for candidate in ("tcp", "verbs:soft0"):
+            with self.subTest(candidate=candidate):
+                report = self.path("training.json")
+                words = ["gain", "--training", "resnet50", "--scale", "0.0002", "--compute-ms", "5", "--quads", "1", "--no-control", "--candidate",
+                         candidate, "--root", f"{address(0)}:7473", "--world-size", "2"]
+                ranks = [self.start(*words, "--rank", str(rank), "--soft-address", address(rank), *(["--json", report] if rank == 0 else []),
+                                    within=host.at) for rank, host in enumerate(hosts)]
+                self.assertEqual([rank.wait() for rank in ranks], [0, 0], [rank.output for rank in ranks])
+                document = json.loads(pathlib.Path(report).read_text())
+                self.assertEqual(violations(document, "gain_training"), [])
+                self.assertIn(f"-> {address(1)}", document["candidate"]["path"])
+                self.assertTrue(document["verified"])
 
     def test_ranks_of_this_process(self):
         run(*"ip link set lo up".split())

@@ -1,6 +1,9 @@
 """What a server exports, read by promtool of Prometheus: no error and no remark, while it is idle and after it has served
-over both transports; and the figures that dashboards rest on are there."""
+over both transports; and the figures that dashboards rest on are there. The same of results that are written into files."""
 
+import json
+import pathlib
+import re
 import subprocess
 import urllib.request
 
@@ -55,6 +58,56 @@ class Promtool(Case):
             self.assertIn(f"# TYPE {name} {kind}\n", busy)
             self.assertRegex(busy, rf"(?m)^{name}{'{.*}' if labelled else ''} -?\d")
         self.assertGreaterEqual(self.metric(server, "fairlead_pool_bytes"), self.metric(server, "fairlead_pool_used_bytes"))
+
+    def results(self, *words):
+        """The samples {name with labels: value} of --prometheus-file, and the report beside them."""
+        file, report = pathlib.Path(self.path("results.prom")), self.path("report.json")
+        code, output = self.run_to_end(*words, "--prometheus-file", str(file), "--json", report, timeout=4 * PATIENCE)
+        self.assertEqual(code, 0, output)
+        text = file.read_text(encoding="utf-8")
+        self.assertEqual(check(text), (0, ""), text)
+        self.assertEqual([each.name for each in file.parent.glob("results*")], [file.name])
+        samples = dict(re.findall(r"(?m)^([^#\s].*) (\S+)$", text))
+        return {name: float(value) for name, value in samples.items()}, json.loads(pathlib.Path(report).read_text())
+
+    def test_results_of_bench(self):
+        for kind, sizes in (("bw", "4K,64K"), ("lat", "8,8")):  # a size twice has one series: a file with two is refused whole
+            with self.subTest(kind):
+                samples, report = self.results("bench", kind, "--local", "--compare", "tcp,verbs:soft0", "--size", sizes, "--repeat", "1",
+                                               "--iterations", "100")
+                for side in report["transports"]:
+                    each = side["results"][0]
+                    labels = f'transport="{side["transport"]}",kind="{kind}",op="write",size="{each["size_bytes"]}"'
+                    self.assertEqual(samples[f"fairlead_bench_bytes_per_second{{{labels}}}"], each["bytes_per_second"])
+                    for percentile, name in ((0, "min"), (50, "p50"), (99.9, "p999"), (100, "max")):
+                        self.assertAlmostEqual(samples[f'fairlead_bench_latency_seconds{{{labels},percentile="{percentile}"}}'],
+                                               each["latency_ns"][name] * 1e-9, 12)
+                    for end in ("initiator", "target"):
+                        self.assertAlmostEqual(samples[f'fairlead_bench_cpu_seconds_per_gigabyte{{{labels},end="{end}"}}'],
+                                               each["cpu_seconds_per_gb"][end], 6)
+                    self.assertEqual(samples[f"fairlead_bench_verified{{{labels}}}"], 1)
+
+    def test_results_of_gain(self):
+        quick = ("--local", "--quads", "2", "--block", "0.02", "--sizes", "4K")
+        for words in ((*quick, "--candidate", "verbs:soft0"), (*quick, "--candidate", "tcp"),
+                      ("--training", "resnet50", "--scale", "0.001", "--local", "2", "--candidate", "tcp", "--quads", "1")):
+            with self.subTest(words=words):
+                samples, report = self.results("gain", *words)
+                sides = f'baseline="tcp",candidate="{report["candidate"]["transport"]}"'
+                verdicts = {re.search('verdict="(.*?)"', name)[1]: value for name, value in samples.items()
+                            if name.startswith(f"fairlead_gain_verdict{{{sides},")}
+                self.assertEqual([word for word, value in verdicts.items() if value == 1], [report["verdict"]])
+                self.assertEqual((len(verdicts), sum(verdicts.values())), (5, 1))
+                self.assertEqual(samples[f"fairlead_gain_equal_terms{{{sides}}}"], report["equal_terms"])
+                for each in [*report["results"], {**report["control"], "role": "control"}]:
+                    labels = f'{sides},role="{each["role"]}",metric="{each["metric"]}",size="{each["size_bytes"]}"'
+                    for name in ("ratio", "ratio_low", "ratio_high"):
+                        self.assertEqual(samples[f"fairlead_gain_{name}{{{labels}}}"], each[name])
+
+    def test_no_file_to_write(self):
+        for command in (("bench", "bw", "--local", "--transport", "tcp"), ("gain", "--local"), ("gain", "--training", "vgg16")):
+            self.assert_fails(self.run_to_end(*command, "--prometheus-file", "-"), 2, "'-' is not legal here")
+            self.assert_fails(self.run_to_end(*command, "--prometheus-file", self.path("none/results.prom")), 1, "cannot create")
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ namespace fairlead {
 namespace {
 
 using testing::AllOf;
+using testing::ContainsRegex;
 using testing::HasSubstr;
 
 Engine engine() {
@@ -36,9 +37,11 @@ TEST(Metrics, OfAnEngineAreServedByOneCall) {
   ASSERT_TRUE(peer->wait_ready().ok());
   ASSERT_TRUE(there.accept(std::chrono::seconds(60)));
   const std::string page = metrics::get(served->address(), "/metrics");
-  EXPECT_THAT(page, AllOf(HasSubstr("200 OK"), HasSubstr("\nfairlead_sessions{transport=\"tcp\",state=\"ready\"} 1\n"),
-                          HasSubstr("\nfairlead_credit_waits_total 0\n"), HasSubstr("\nprocess_threads "),
-                          HasSubstr("\nfairlead_build_info{version=\"0.")));
+  EXPECT_THAT(
+      page,
+      AllOf(HasSubstr("200 OK"), HasSubstr("\nfairlead_sessions{transport=\"tcp\",state=\"ready\"} 1\n"),
+            HasSubstr("\nfairlead_credit_waits_total 0\n"), HasSubstr("\nprocess_threads "),
+            ContainsRegex("\nfairlead_build_info\\{version=\"0\\.[^\"]+\",commit=\"[^\"]+\",build_type=\"[^\"]+\"")));
   EXPECT_THAT(metrics::get(served->address(), "/healthz"), HasSubstr("200 OK"));
   EXPECT_THAT(metrics_text(there), HasSubstr("\nfairlead_sessions_total 1\n"));
 

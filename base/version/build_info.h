@@ -3,7 +3,7 @@
 
 #include <string_view>
 
-namespace fairlead::bench {
+namespace fairlead {
 
 struct BuildInfo {
   std::string_view version;     // "0.1.0"
@@ -15,4 +15,4 @@ struct BuildInfo {
 
 [[nodiscard]] const BuildInfo& build_info() noexcept;
 
-}  // namespace fairlead::bench
+}  // namespace fairlead

@@ -5,13 +5,16 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/index_list.h"
 #include "base/system/system_files.h"
 #include "base/unique_fd.h"
+#include "bench/base/cores.h"
 
 namespace fairlead::bench {
 namespace {
 
-constexpr int kSoftroceAsks = 1 << 20;  // for its sockets (docs/softroce.md)
+constexpr std::size_t kMaxWarnings = 8, kMaxWarning = 200;  // of another host
+constexpr int kSoftroceAsks = 1 << 20;                      // for its sockets (docs/softroce.md)
 
 // What a socket has that asked for so much, as the kernel counts it; 0: none could be made.
 std::uint64_t buffer_granted(int type, int asked) {
@@ -39,7 +42,9 @@ EndFacts own_facts(const EngineConfig& config) {
           .process = static_cast<std::uint64_t>(::getpid()),
           .tcp_buffer = asked != 0 ? buffer_granted(SOCK_STREAM, asked) : largest_tcp_buffer(),
           .udp_buffer = buffer_granted(SOCK_DGRAM, kSoftroceAsks),
-          .lanes = config.lanes};
+          .lanes = config.lanes,
+          .cores = to_index_list(own_cores()),
+          .warnings = {}};
 }
 
 Json::Object to_json(const EndFacts& facts) {
@@ -47,7 +52,9 @@ Json::Object to_json(const EndFacts& facts) {
           {"process", facts.process},
           {"tcp_buffer", facts.tcp_buffer},
           {"udp_buffer", facts.udp_buffer},
-          {"lanes", facts.lanes}};
+          {"lanes", facts.lanes},
+          {"cores", facts.cores},
+          {"warnings", Json::Array(facts.warnings.begin(), facts.warnings.end())}};
 }
 
 Result<EndFacts> end_facts(const Json& answer) {
@@ -77,6 +84,14 @@ Result<EndFacts> end_facts(const Json& answer) {
   facts.tcp_buffer = number(answer, "tcp_buffer");
   facts.udp_buffer = number(answer, "udp_buffer");
   facts.lanes = number(answer, "lanes");
+  if (const Json* cores = answer.find("cores"); cores != nullptr && cores->string() != nullptr)
+    facts.cores = *cores->string();
+  if (const Json* warnings = answer.find("warnings"); warnings != nullptr && warnings->array() != nullptr) {
+    for (const Json& each : *warnings->array()) {
+      if (each.string() != nullptr && facts.warnings.size() < kMaxWarnings)
+        facts.warnings.push_back(each.string()->substr(0, kMaxWarning));
+    }
+  }
   if (!missing.empty()) {
     return Status(Code::kDataLoss, fmt::format("the target's answer to 'facts' lacks '{}'", missing));
   }

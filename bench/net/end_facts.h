@@ -3,6 +3,8 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
+#include <vector>
 
 #include "bench/base/host.h"
 #include "bench/base/json.h"
@@ -15,10 +17,12 @@ struct EndFacts {
   std::uint64_t process = 0;                     // its id
   std::uint64_t tcp_buffer = 0, udp_buffer = 0;  // that a receiving socket may come to, bytes
   std::uint64_t lanes = 0;                       // of its engine
+  std::string cores;                             // that its process may run on, "0-3"; empty: an older one does not say
+  std::vector<std::string> warnings;  // what speaks against measuring there, if it was asked twice (target.h)
 };
 
 [[nodiscard]] EndFacts own_facts(const EngineConfig& config);
-/// {"host", "process", "tcp_buffer", "udp_buffer", "lanes"}
+/// {"host", "process", "tcp_buffer", "udp_buffer", "lanes", "cores", "warnings"}
 [[nodiscard]] Json::Object to_json(const EndFacts& facts);
 /// Of what to_json() wrote at the other end. Errors: kDataLoss naming a field that is not there.
 Result<EndFacts> end_facts(const Json& answer);

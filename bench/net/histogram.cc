@@ -63,4 +63,22 @@ std::uint64_t Histogram::percentile(double percent) const noexcept {
   return max_;
 }
 
+double Histogram::mean() const noexcept {
+  double sum = 0;
+  for (std::size_t bucket = 0; bucket < counts_.size(); ++bucket)
+    sum += static_cast<double>(counts_[bucket]) * static_cast<double>(middle_of(bucket));
+  return count_ == 0 ? 0 : sum / static_cast<double>(count_);
+}
+
+double Histogram::deviation() const noexcept {
+  const double average = mean();
+  double squares = 0;
+  for (std::size_t bucket = 0; bucket < counts_.size(); ++bucket) {
+    if (counts_[bucket] == 0) continue;
+    const double off = static_cast<double>(middle_of(bucket)) - average;
+    squares += static_cast<double>(counts_[bucket]) * off * off;
+  }
+  return count_ == 0 ? 0 : std::sqrt(squares / static_cast<double>(count_));
+}
+
 }  // namespace fairlead::bench

@@ -24,6 +24,10 @@ class Histogram {
   /// The smallest recorded value (to within the error) that at least `percent` % of all values do not exceed; 0 when
   /// empty. percentile(0) is min(), percentile(100) is max().
   [[nodiscard]] std::uint64_t percentile(double percent) const noexcept;
+  /// To within the error of the values; 0 when empty.
+  [[nodiscard]] double mean() const noexcept;
+  /// Standard deviation of the values, likewise.
+  [[nodiscard]] double deviation() const noexcept;
 
  private:
   std::vector<std::uint64_t> counts_;

@@ -8,6 +8,7 @@
 #include "bench/base/cpu_time.h"
 #include "bench/base/sizes.h"
 #include "bench/net/pattern.h"
+#include "bench/net/retransmissions.h"
 
 namespace fairlead::bench {
 
@@ -80,15 +81,22 @@ Status Buffers::compare_target(Link& link, std::uint64_t seed, std::string_view 
   return {};
 }
 
-Result<std::uint64_t> time_it(Link& link, Sample& sample, const std::function<Status()>& timed) {
+Result<std::uint64_t> time_it(Link& link, Sample& sample, const std::function<Status()>& timed, Together* together) {
   if (const Result<Json> started = link.ask("start"); !started) return started.error();
+  const std::string transport = link.peer().transport();
+  const std::optional<std::uint64_t> before = retransmissions(link.engine(), transport);
+  if (together != nullptr) together->begin();
   const Stopwatch watch;
   Status status = timed();
   sample.seconds = watch.seconds();
   sample.initiator_cpu = watch.cpu();
   if (!status.ok()) return status;
+  if (together != nullptr) together->end();
   const Result<Json> stopped = link.ask("stop");
   if (!stopped) return stopped.error();
+  if (const auto after = retransmissions(link.engine(), transport); after && before)
+    sample.initiator_sent_again = *after - *before;
+  if (const Json* field = stopped->find("retransmissions"); field != nullptr) sample.target_sent_again = field->uint();
   const Json* cpu = stopped->find("cpu_seconds");
   const Json* received = stopped->find("received");
   if (cpu == nullptr || !cpu->number() || received == nullptr || !received->uint()) {

@@ -86,21 +86,24 @@ Result<std::unique_ptr<Load>> make_latency_load(Link& link, const Plan& plan, st
 
 /// Runs `timed` between the target's "start" and "stop"; fills the sample's seconds and processor times. Gives the
 /// number of messages that the target received.
-Result<std::uint64_t> time_it(Link& link, Sample& sample, const std::function<Status()>& timed);
+/// If it is one of several, with the others.
+Result<std::uint64_t> time_it(Link& link, Sample& sample, const std::function<Status()>& timed,
+                              Together* together = nullptr);
 
 /// The same of `run(over)`, which runs until over(operations, now): for so long, or so many operations if that is not
 /// 0. Says how far it is, as the plan wants.
 template <typename Run>
 Result<std::uint64_t> time_until(Link& link, const Plan& plan, double seconds, std::uint64_t operations, Sample& sample,
                                  Run run) {
-  return time_it(link, sample, [&] {
+  const auto timed = [&] {
     const Until enough(plan, seconds, operations);
     Telling telling(plan);
     return run([&](auto done, auto now) {
       telling.look(done, now);
       return enough.reached(done, now);
     });
-  });
+  };
+  return time_it(link, sample, timed, plan.together);
 }
 
 }  // namespace fairlead::bench

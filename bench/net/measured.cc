@@ -20,6 +20,11 @@ double student(std::size_t degrees) {
   return kNormal + (kNormal * kNormal * kNormal + kNormal) / (4 * static_cast<double>(degrees));
 }
 
+// Of figures of which one that is not known makes the sum unknown.
+std::optional<std::uint64_t> sum_of(std::optional<std::uint64_t> a, std::optional<std::uint64_t> b) {
+  return a && b ? std::optional(*a + *b) : std::nullopt;
+}
+
 }  // namespace
 
 void Sample::merge(const Sample& other) {
@@ -31,6 +36,26 @@ void Sample::merge(const Sample& other) {
   target_cpu += other.target_cpu;
   verified = verified && other.verified;
   interrupted = interrupted || other.interrupted;
+  initiator_sent_again = sum_of(initiator_sent_again, other.initiator_sent_again);
+  target_sent_again = sum_of(target_sent_again, other.target_sent_again);
+  for (const Share& part : other.parts) {
+    const auto same = std::ranges::find(parts, part.name, &Share::name);
+    if (same == parts.end()) {
+      parts.push_back(part);
+    } else {
+      same->iterations += part.iterations;
+      same->seconds += part.seconds;
+    }
+  }
+}
+
+void Sample::add_part(const Share& part) {
+  const auto same = std::ranges::find(parts, part.name, &Share::name);
+  if (same == parts.end()) {
+    parts.push_back(part);
+  } else {
+    same->iterations += part.iterations;
+  }
 }
 
 Spread spread_of(std::span<const double> values) {
@@ -51,6 +76,10 @@ Spread spread_of(std::span<const double> values) {
 double bytes_per_second(const Sample& sample) noexcept {
   if (sample.seconds <= 0) return 0;
   return static_cast<double>(sample.size) * static_cast<double>(sample.iterations) / sample.seconds;
+}
+
+double bytes_per_second(const Share& part, std::uint64_t size) noexcept {
+  return part.seconds > 0 ? static_cast<double>(size) * static_cast<double>(part.iterations) / part.seconds : 0;
 }
 
 void Measured::add(const Sample& one) {

@@ -25,5 +25,6 @@ struct Measured {
 };
 
 [[nodiscard]] double bytes_per_second(const Sample& sample) noexcept;
+[[nodiscard]] double bytes_per_second(const Share& part, std::uint64_t size) noexcept;
 
 }  // namespace fairlead::bench

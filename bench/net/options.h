@@ -4,12 +4,14 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "bench/base/cpu_time.h"
 #include "bench/net/histogram.h"
+#include "bench/net/together.h"
 
 namespace fairlead::bench {
 
@@ -31,6 +33,7 @@ inline constexpr std::uint64_t kMaxSize = std::uint64_t{1} << 30;    // of one o
 inline constexpr std::uint64_t kMaxBuffer = std::uint64_t{1} << 30;  // of all slots at one end, bytes
 inline constexpr std::uint64_t kMaxDepth = 4096;
 inline constexpr std::uint64_t kMaxRepeats = 1000;
+inline constexpr std::uint64_t kMaxSessions = 64;
 
 /// How far a timed part is.
 struct Interval {
@@ -42,6 +45,7 @@ struct Plan {
   Kind kind = Kind::kBandwidth;
   Op op = Op::kWrite;
   Arrival arrival = Arrival::kNotification;  // latency of writes
+  bool bidirectional = false;                // bandwidth of writes: and of as many reads at the same time
   std::vector<std::uint64_t> sizes;
   double duration = 2;           // seconds per size, unless `iterations`
   std::uint64_t iterations = 0;  // per size; 0: by duration
@@ -56,10 +60,20 @@ struct Plan {
   std::function<void(const Interval&)> tell = {};
   bool verify = true;
   const std::atomic<int>* stop = nullptr;  // once it is not 0, the measurement ends with what there is
+  Together* together = nullptr;            // of a load that is one of several at once
 
   /// What `arrival` is for.
   [[nodiscard]] bool is_ping_pong_of_writes() const noexcept { return kind == Kind::kLatency && op == Op::kWrite; }
-  [[nodiscard]] bool stopped() const noexcept { return stop != nullptr && *stop != 0; }
+  [[nodiscard]] bool stopped() const noexcept {
+    return (stop != nullptr && *stop != 0) || (together != nullptr && together->failed());
+  }
+};
+
+/// What some of the sessions of a measurement moved.
+struct Share {
+  std::string name;              // "to gpu7:7472"
+  std::uint64_t iterations = 0;  // operations
+  double seconds = 0;
 };
 
 /// One size's figures.
@@ -71,9 +85,14 @@ struct Sample {
   CpuUse initiator_cpu, target_cpu;  // seconds
   bool verified = false;
   bool interrupted = false;  // ended before its time, and so not verified
+  /// What each end's transport sent again, where it says.
+  std::optional<std::uint64_t> initiator_sent_again, target_sent_again;
+  std::vector<Share> parts;  // of it, where sessions differ by more than their number
 
   /// Takes in another of the same size, as if the two had been one.
   void merge(const Sample& other);
+  /// Beside those before; to the operations of one of the same name, for the same seconds.
+  void add_part(const Share& part);
 };
 
 }  // namespace fairlead::bench

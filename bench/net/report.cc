@@ -34,6 +34,33 @@ Json repeats(const Measured& measured) {
                       {"latency_p50_ns", to_json(spread_of(measured.latency_p50))}};
 }
 
+Json or_null(std::optional<std::uint64_t> value) { return value ? Json(*value) : Json(); }
+
+Json end_of(const std::optional<EndFacts>& facts, std::optional<std::uint64_t> buffer) {
+  if (!facts) return {};
+  return Json::Object{{"cores", facts->cores},
+                      {"lanes", facts->lanes},
+                      {"socket_buffer_bytes", buffer && *buffer != 0 ? Json(*buffer) : Json()}};
+}
+
+Json to_json(const LinkFacts& link) {
+  const auto known = [](std::uint32_t value) { return value != 0 ? Json(value) : Json(); };
+  return Json::Object{{"name", link.name.empty() ? Json() : Json(link.name)},
+                      {"mtu", known(link.mtu)},
+                      {"payload_bytes", known(link.payload)},
+                      {"megabits", or_null(link.megabits)}};
+}
+
+Json parts_of(const Sample& sample) {
+  Json::Array parts;
+  for (const Share& part : sample.parts) {
+    parts.push_back(Json::Object{{"name", part.name},
+                                 {"iterations", part.iterations},
+                                 {"bytes_per_second", bytes_per_second(part, sample.size)}});
+  }
+  return parts;
+}
+
 Json to_json(const Measured& measured) {
   const Sample& sample = measured.sample;
   const Histogram& latency = sample.latency;
@@ -52,12 +79,25 @@ Json to_json(const Measured& measured) {
                                                           {"target", per_gb(sample.target_cpu, sample)}}},
                       {"cpu", Json::Object{{"initiator", to_json(sample.initiator_cpu, sample)},
                                            {"target", to_json(sample.target_cpu, sample)}}},
+                      {"retransmissions", Json::Object{{"initiator", or_null(sample.initiator_sent_again)},
+                                                       {"target", or_null(sample.target_sent_again)}}},
+                      {"parts", parts_of(sample)},
                       {"repeats", repeats(measured)},
                       {"verified", sample.verified},
                       {"interrupted", sample.interrupted}};
 }
 
+std::string sent_again(const Sample& sample) {
+  const std::uint64_t here = sample.initiator_sent_again.value_or(0), there = sample.target_sent_again.value_or(0);
+  return here + there == 0 ? "" : fmt::format("  retransmissions: {}, target {}", here, there);
+}
+
+// An empty field: it is not known.
+std::string or_nothing(std::optional<std::uint64_t> value) { return value ? fmt::format("{}", *value) : ""; }
+
 }  // namespace
+
+std::string_view op_name(const Plan& plan) noexcept { return plan.bidirectional ? "write+read" : to_string(plan.op); }
 
 std::string_view latency_kind(const Plan& plan) noexcept {
   if (plan.rate > 0) return plan.kind == Kind::kBandwidth ? "completion_since_due" : "round_trip_since_due";
@@ -72,7 +112,7 @@ Json report(const Plan& plan, const EngineConfig& config, const Setting& setting
   Json::Array warnings(setting.warnings.begin(), setting.warnings.end());
   return report_head("fairlead.bench/1",
                      {{"host", to_json(host_info())},
-                      {"target_host", setting.target ? to_json(*setting.target) : Json()},
+                      {"target_host", setting.target ? to_json(setting.target->host) : Json()},
                       {"warnings", std::move(warnings)},
                       {"local", setting.local},
                       {"transport", setting.transport},
@@ -80,8 +120,19 @@ Json report(const Plan& plan, const EngineConfig& config, const Setting& setting
                       {"path", setting.path},
                       {"packet_io", soft ? Json(config.verbs.packet_io) : Json()},
                       {"profile", soft ? Json(config.verbs.profile) : Json()},
+                      {"ends", Json::Object{{"initiator", end_of(setting.initiator, setting.link.buffer)},
+                                            {"target", end_of(setting.target, setting.link.target_buffer)}}},
+                      {"link", to_json(setting.link)},
+                      {"lanes", std::uint64_t{config.lanes}},
+                      {"paths", std::uint64_t{config.paths}},
+                      {"placement", config.placement},
+                      {"duration_seconds", plan.iterations == 0 ? Json(plan.duration) : Json()},
+                      {"warmup", plan.warmup},
+                      {"targets", Json::Array(setting.targets.begin(), setting.targets.end())},
+                      {"sessions", setting.sessions},
+                      {"initiators", setting.initiators},
                       {"kind", to_string(plan.kind)},
-                      {"op", to_string(plan.op)},
+                      {"op", op_name(plan)},
                       {"depth", plan.kind == Kind::kBandwidth ? plan.depth : std::uint64_t{1}},
                       {"footprint_bytes", plan.kind == Kind::kBandwidth ? Json(plan.footprint) : Json()},
                       {"rate", plan.rate > 0 ? Json(plan.rate) : Json()},
@@ -93,7 +144,7 @@ Json report(const Plan& plan, const EngineConfig& config, const Setting& setting
 std::string table_head(const Plan& plan) {
   return fmt::format("{:>8} {:>10} {:>12} {:>12} {:>10} {:>10} {:>10} {:>12} {:>12}  ({} {}, latency: {})", "size",
                      "count", "MB/s", "messages/s", "min us", "p50 us", "p99 us", "cpu s/GB", "target s/GB",
-                     to_string(plan.kind), to_string(plan.op), latency_kind(plan));
+                     to_string(plan.kind), op_name(plan), latency_kind(plan));
 }
 
 std::string table_line(const Sample& sample) {
@@ -105,7 +156,14 @@ std::string table_line(const Sample& sample) {
                      per_gb(sample.initiator_cpu, sample), per_gb(sample.target_cpu, sample),
                      sample.interrupted ? "  interrupted, not verified"
                      : sample.verified  ? ""
-                                        : "  not verified");
+                                        : "  not verified") +
+         sent_again(sample);
+}
+
+std::string part_line(const Share& part, std::uint64_t size) {
+  return fmt::format("{:>8} {:>10} {:>12.2f} {:>12.0f}  {}", "of that", part.iterations,
+                     bytes_per_second(part, size) / 1e6,
+                     part.seconds > 0 ? static_cast<double>(part.iterations) / part.seconds : 0, part.name);
 }
 
 std::string repeats_line(const Measured& measured) {
@@ -129,7 +187,8 @@ std::string csv_head() {
          "ns,p90_ns,"
          "p99_ns,p999_ns,max_ns,initiator_user_s,initiator_system_s,initiator_host_softirq_s,target_user_s,target_"
          "system_s,"
-         "target_host_softirq_s,repeats,bytes_per_second_low,bytes_per_second_high,verified,interrupted\n";
+         "target_host_softirq_s,repeats,bytes_per_second_low,bytes_per_second_high,sessions,initiators,targets,"
+         "initiator_retransmissions,target_retransmissions,verified,interrupted\n";
 }
 
 std::string csv_line(const Plan& plan, const Setting& setting, const Measured& measured) {
@@ -137,13 +196,15 @@ std::string csv_line(const Plan& plan, const Setting& setting, const Measured& m
   const Histogram& latency = sample.latency;
   const CpuUse &here = sample.initiator_cpu, &there = sample.target_cpu;
   const Spread rate = spread_of(measured.bytes_per_second);
-  return fmt::format("{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{}\n",
-                     setting.transport, to_string(plan.kind), to_string(plan.op), sample.size, sample.iterations,
+  return fmt::format("{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{}\n",
+                     setting.transport, to_string(plan.kind), op_name(plan), sample.size, sample.iterations,
                      sample.seconds, bytes_per_second(sample),
                      per_second(static_cast<double>(sample.iterations), sample), latency_kind(plan), latency.min(),
                      latency.percentile(50), latency.percentile(90), latency.percentile(99), latency.percentile(99.9),
                      latency.max(), here.user, here.system, here.softirq, there.user, there.system, there.softirq,
-                     rate.count, rate.low, rate.high, sample.verified, sample.interrupted);
+                     rate.count, rate.low, rate.high, setting.sessions, setting.initiators, setting.targets.size(),
+                     or_nothing(sample.initiator_sent_again), or_nothing(sample.target_sent_again), sample.verified,
+                     sample.interrupted);
 }
 
 }  // namespace fairlead::bench

@@ -5,14 +5,17 @@
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
 
 #include "base/crc.h"
 #include "bench/base/cpu_time.h"
+#include "bench/base/host_load.h"
 #include "bench/net/arrival.h"
 #include "bench/net/end_facts.h"
 #include "bench/net/link.h"
 #include "bench/net/options.h"
 #include "bench/net/pattern.h"
+#include "bench/net/retransmissions.h"
 #include "fairlead/log.h"
 
 namespace fairlead::bench {
@@ -33,6 +36,8 @@ struct Target::Client {
   std::uint64_t received = 0;  // messages
   std::vector<std::uint32_t> crcs;
   Stopwatch watch;
+  std::optional<CpuTicks> asked;            // when it last asked for facts
+  std::optional<std::uint64_t> sent_again;  // by its transport, when `watch` began
 
   ~Client() { forget(); }
   void forget() {
@@ -163,20 +168,24 @@ void Target::on_control(Client& client, const Event& event) {
 
 Result<Json::Object> Target::answer(Client& client, const std::string& type, const Json& request) {
   if (type == "prepare") return prepare(client, request);
-  if (type == "facts") return to_json(own_facts(engine_->config()));
+  if (type == "facts") return facts(client);
   if (type == "start") {
     client.received = 0;
     client.crcs.clear();
+    client.sent_again = retransmissions(*engine_, client.peer.transport());
     client.watch.restart();
     return Json::Object{};
   }
   if (type == "stop") {
     const CpuUse cpu = client.watch.cpu();
-    return Json::Object{{"cpu_seconds", cpu.total()},
-                        {"cpu_user", cpu.user},
-                        {"cpu_system", cpu.system},
-                        {"cpu_softirq", cpu.softirq},
-                        {"received", client.received}};
+    const std::optional<std::uint64_t> sent_again = retransmissions(*engine_, client.peer.transport());
+    return Json::Object{
+        {"cpu_seconds", cpu.total()},
+        {"cpu_user", cpu.user},
+        {"cpu_system", cpu.system},
+        {"cpu_softirq", cpu.softirq},
+        {"received", client.received},
+        {"retransmissions", sent_again && client.sent_again ? Json(*sent_again - *client.sent_again) : Json()}};
   }
   if (type == "fill") {
     const Json* seed = request.find("seed");
@@ -196,6 +205,17 @@ Result<Json::Object> Target::answer(Client& client, const std::string& type, con
     return Json::Object{};
   }
   return Status(Code::kInvalidArgument, fmt::format("unknown request '{}'", type.substr(0, 40)));
+}
+
+// How busy this host is shows between two readings of its clocks. Nobody may be kept waiting for the second, so it is
+// taken when the same initiator asks again.
+Json::Object Target::facts(Client& client) const {
+  EndFacts facts = own_facts(engine_->config());
+  const SystemFiles files;
+  const std::optional<CpuTicks> now = cpu_ticks(files);
+  if (now && client.asked) facts.warnings = busy_warnings(*client.asked, *now, files);
+  client.asked = now;
+  return to_json(facts);
 }
 
 Result<Json::Object> Target::prepare(Client& client, const Json& request) {

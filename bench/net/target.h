@@ -39,6 +39,7 @@ class Target {
   void on_control(Client& client, const Event& event);
   /// The answer's fields, or why not.
   Result<Json::Object> answer(Client& client, const std::string& type, const Json& request);
+  Json::Object facts(Client& client) const;
   Result<Json::Object> prepare(Client& client, const Json& request);
 
   Engine* engine_;

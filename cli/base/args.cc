@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <numeric>
 
 #include "cli/base/settings_file.h"
 
@@ -24,6 +25,21 @@ std::string environment_name(const std::string& names) {
 
 bool asks_for_help(std::span<const char* const> words) {
   return std::ranges::any_of(words, [](std::string_view word) { return word == "--help" || word == "-h"; });
+}
+
+// Letters to put in, leave out or exchange (Levenshtein).
+std::size_t edit_distance(std::string_view from, std::string_view to) {
+  std::vector<std::size_t> row(to.size() + 1);
+  std::iota(row.begin(), row.end(), std::size_t{0});
+  for (const char letter : from) {
+    std::size_t diagonal = row[0]++;
+    for (std::size_t j = 0; j < to.size(); ++j) {
+      const std::size_t exchanged = diagonal + (letter == to[j] ? 0 : 1);
+      diagonal = row[j + 1];
+      row[j + 1] = std::min({exchanged, row[j] + 1, diagonal + 1});
+    }
+  }
+  return row.back();
 }
 
 }  // namespace
@@ -96,12 +112,19 @@ struct Args::Impl {
     return {};
   }
 
-  [[nodiscard]] std::string known_flags() {
-    std::string list;
+  // What is most like it, if that is likely meant.
+  [[nodiscard]] std::string nearest(const std::string& flag) {
+    std::string name;
+    std::size_t least = 1 + std::max<std::size_t>(2, flag.size() / 4);
     for (const CLI::Option* option : app.get_options()) {
-      if (!option->get_positional()) list.append(list.empty() ? "" : ", ").append(option->get_name());
+      for (const std::string& known : option->get_lnames()) {
+        const std::size_t distance = edit_distance(flag, "--" + known);
+        if (distance >= least) continue;
+        least = distance;
+        name = "--" + known;
+      }
     }
-    return list;
+    return name.empty() ? "" : fmt::format("; did you mean {}?", name);
   }
 };
 
@@ -144,6 +167,17 @@ void Args::positional(const std::string& value, std::string help, Setter setter,
   if (required) impl_->required.push_back(value);
 }
 
+void Args::positionals(const std::string& value, std::string help, Setter setter) {
+  impl_->app
+      .add_option_function<std::vector<std::string>>(
+          value,
+          [impl = impl_.get(), value, setter = std::move(setter)](const std::vector<std::string>& texts) {
+            for (const std::string& text : texts) impl->apply(value, setter, text);
+          },
+          std::move(help))
+      ->type_name("");
+}
+
 void Args::settings_file() {
   impl_->takes_file = true;
   option("--config", "FILE",
@@ -158,7 +192,7 @@ void Args::rule(std::function<std::string()> wrong) { impl_->rules.push_back(std
 
 std::optional<int> Args::parse(std::span<const char* const> words) {
   if (const std::string flag = impl_->unknown_flag(words); !flag.empty()) {
-    return usage_error(fmt::format("there is no flag {}. Known flags: {}", flag, impl_->known_flags()));
+    return usage_error(fmt::format("there is no flag {}{}", flag, impl_->nearest(flag)));
   }
   const std::string file = impl_->takes_file && !asks_for_help(words) ? settings_path(words) : "";
   if (!file.empty()) {
@@ -181,8 +215,7 @@ std::optional<int> Args::parse(std::span<const char* const> words) {
     fmt::print("{}", impl_->app.help());
     return kSuccess;
   } catch (const CLI::ExtrasError&) {
-    return usage_error(fmt::format("too many words: {}. Known flags: {}", fmt::join(impl_->app.remaining(), " "),
-                                   impl_->known_flags()));
+    return usage_error(fmt::format("too many words: {}", fmt::join(impl_->app.remaining(), " ")));
   } catch (const CLI::Error& error) {
     return usage_error(error.what());
   }

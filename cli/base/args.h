@@ -43,6 +43,9 @@ class Args {
   /// In the order of the calls. A positional that is not required keeps its default.
   void positional(const std::string& value, std::string help, Setter setter, bool required = true);
 
+  /// Any number of words, each to the setter; after all others.
+  void positionals(const std::string& value, std::string help, Setter setter);
+
   /// Reads the words that follow the subcommand. nullopt: carry on. Otherwise help or an error was printed and this
   /// is the exit code.
   [[nodiscard]] std::optional<int> parse(std::span<const char* const> words);

@@ -35,6 +35,17 @@ TEST(EndFacts, AnAskedForSocketBufferIsWhatTheKernelGrants) {
   EXPECT_EQ(own_facts(config).tcp_buffer, 2U * 65536);  // the kernel counts its own part, socket(7)
 }
 
+TEST(EndFacts, TakesNoMoreWarningsThanAreRead) {
+  EndFacts facts = own_facts({});
+  EXPECT_FALSE(facts.cores.empty());
+  facts.warnings = std::vector<std::string>(100, std::string(10'000, 'x'));
+  const Result<EndFacts> there = end_facts(*Json::parse(Json(to_json(facts)).dump()));
+  ASSERT_TRUE(there);
+  EXPECT_EQ(there->cores, facts.cores);
+  ASSERT_EQ(there->warnings.size(), 8U);
+  EXPECT_EQ(there->warnings[0].size(), 200U);
+}
+
 TEST(EndFacts, NamesWhatALiarLeavesOut) {
   const auto refused = [](const char* text) {
     const Result<EndFacts> facts = end_facts(*Json::parse(text));

@@ -70,5 +70,19 @@ TEST(Histogram, ExtremesAndClear) {
   EXPECT_EQ(histogram.percentile(99), 5U);
 }
 
+TEST(Histogram, MeanAndDeviationAreThoseOfTheValues) {
+  Histogram none, small, large;
+  EXPECT_EQ(none.mean(), 0);
+  EXPECT_EQ(none.deviation(), 0);
+  for (const std::uint64_t value : {2U, 4U, 4U, 4U, 5U, 5U, 7U, 9U}) {
+    small.record(value);
+    large.record(value * 1'000'000);
+  }
+  EXPECT_DOUBLE_EQ(small.mean(), 5);
+  EXPECT_DOUBLE_EQ(small.deviation(), 2);
+  EXPECT_NEAR(large.mean(), 5e6, 5e6 * 0.004);
+  EXPECT_NEAR(large.deviation(), 2e6, 9e6 * 0.004);
+}
+
 }  // namespace
 }  // namespace fairlead::bench

@@ -5,10 +5,12 @@
 #include <algorithm>
 #include <cstdlib>
 #include <fstream>
+#include <iterator>
 #include <sstream>
 
 #include "bench/base/file_output.h"
 #include "bench/base/sizes.h"
+#include "bench/net/columns.h"
 
 namespace fairlead::bench {
 namespace {
@@ -31,6 +33,11 @@ Measured measured_of(const Sample& sample) {
   Measured measured;
   measured.add(sample);
   return measured;
+}
+
+std::vector<std::string> words_of_line(const std::string& line) {
+  std::istringstream stream(line);
+  return {std::istream_iterator<std::string>(stream), {}};
 }
 
 TEST(Report, HasEveryFieldThatTheSchemaPromises) {
@@ -87,6 +94,62 @@ TEST(Report, RepeatsAreMergedAndTheirSpreadIsTold) {
   EXPECT_DOUBLE_EQ(*rate.find("mean")->number(), 7.5e8);
   EXPECT_LT(*rate.find("low")->number(), 5e8);
   EXPECT_THAT(repeats_line(measured), HasSubstr("2 runs"));
+}
+
+TEST(Report, BothDirectionsAreToldApart) {
+  Plan plan;
+  plan.bidirectional = true;
+  Sample sample = sample_of(1000, 8);
+  sample.add_part({.name = "to target", .iterations = 6, .seconds = 2});
+  sample.add_part({.name = "from target", .iterations = 2, .seconds = 2});
+  const Json document = report(plan, {}, {"tcp", "tcp", "", false}, std::vector{measured_of(sample)});
+  EXPECT_EQ(*document.find("op")->string(), "write+read");
+  const Json::Array& parts = *document.find("results")->array()->at(0).find("parts")->array();
+  ASSERT_EQ(parts.size(), 2U);
+  EXPECT_EQ(*parts[0].find("name")->string(), "to target");
+  EXPECT_EQ(parts[1].find("iterations")->uint(), 2U);
+  EXPECT_DOUBLE_EQ(*parts[1].find("bytes_per_second")->number(), 1000);
+  EXPECT_THAT(table_head(plan), HasSubstr("write+read"));
+  EXPECT_THAT(part_line(sample.parts[0], 1000), testing::EndsWith("to target"));
+}
+
+TEST(Report, WhatWasSentAgainIsToldIfItIsKnown) {
+  Sample sample = sample_of(1000, 8);
+  const auto field = [](const Sample& of, const char* end) {
+    const Json document = report({}, {}, {}, std::vector{measured_of(of)});
+    return *document.find("results")->array()->at(0).find("retransmissions")->find(end);
+  };
+  EXPECT_EQ(field(sample, "initiator").type_name(), "null");
+  EXPECT_THAT(table_line(sample), testing::Not(HasSubstr("retransmissions")));
+  sample.initiator_sent_again = 0;
+  EXPECT_EQ(field(sample, "initiator").uint(), 0U);
+  EXPECT_THAT(table_line(sample), testing::Not(HasSubstr("retransmissions")));
+  sample.target_sent_again = 3;
+  EXPECT_EQ(field(sample, "target").uint(), 3U);
+  EXPECT_THAT(table_line(sample), testing::EndsWith("retransmissions: 0, target 3"));
+  Sample other = sample;
+  sample.merge(other);
+  EXPECT_EQ(sample.target_sent_again, 6U);
+  other.target_sent_again.reset();
+  sample.merge(other);
+  EXPECT_FALSE(sample.target_sent_again) << "of one nothing is known";
+}
+
+TEST(Report, ColumnsOfPerftest) {
+  Plan plan;
+  Sample sample = sample_of(1'000'000, 1000);
+  EXPECT_THAT(perftest_head(plan), testing::StartsWith(" #bytes     #iterations    BW peak[GB/s] "));
+  EXPECT_THAT(words_of_line(perftest_line(plan, sample)),
+              testing::ElementsAre("1000000", "1000", "-", "0.500000", "0.000500"));
+  plan.kind = Kind::kLatency;
+  EXPECT_THAT(perftest_head(plan), HasSubstr("t_typical[usec]"));
+  const std::vector<std::string> words = words_of_line(perftest_line(plan, sample));
+  ASSERT_EQ(words.size(), 9U);  // of 0.1 to 10 us
+  EXPECT_THAT(words, testing::Contains("10.00"));
+  EXPECT_NEAR(std::stod(words[5]), 5.05, 0.05);
+  EXPECT_NEAR(std::stod(words[6]), 2.89, 0.05);
+  sample.verified = false;
+  EXPECT_THAT(perftest_line(plan, sample), testing::EndsWith("  not verified"));
 }
 
 TEST(Report, CsvHasAsManyFieldsAsNames) {

@@ -99,7 +99,7 @@ class Topo(Case):
             (("--bandwidth", "socket=-1"), "legal: NAME=GB/s"),
             (("--bandwidth", "socket"), "legal: NAME=GB/s"),
             (("--bandwidth", "socket=1e99"), "at most 1000000"),
-            (("--frobnicate",), "Known flags"),
+            (("--frobnicate",), "there is no flag --frobnicate"),
         ):
             with self.subTest(words=words):
                 self.assert_fails(self.run_to_end("topo", *words), 2, pattern)

@@ -1,0 +1,34 @@
+#include "bench/net/together.h"
+
+namespace fairlead::bench {
+
+void Together::pass() {
+  waiting_ = 0;
+  ++meetings_;
+  if (meetings_ == 1) {
+    watch_.restart();
+  } else {
+    seconds_ = watch_.seconds();
+    cpu_ = watch_.cpu();
+  }
+  passed_.notify_all();
+}
+
+void Together::meet() {
+  std::unique_lock lock(mutex_);
+  const std::size_t meeting = meetings_;
+  if (++waiting_ == loads_) {
+    pass();
+    return;
+  }
+  passed_.wait(lock, [&] { return meetings_ != meeting; });
+}
+
+void Together::leave() {
+  const std::lock_guard lock(mutex_);
+  failed_.store(true, std::memory_order_relaxed);
+  --loads_;
+  if (loads_ != 0 && waiting_ == loads_) pass();
+}
+
+}  // namespace fairlead::bench

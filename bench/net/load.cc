@@ -12,6 +12,12 @@
 
 namespace fairlead::bench {
 
+Status no_target() {
+  return {Code::kInvalidArgument,
+          "the peer is not a `fairlead bench --server` (a `fairlead serve`?); start `fairlead bench --server "
+          "HOST:PORT` on that host and measure against it"};
+}
+
 Result<Buffers> Buffers::prepare(Link& link, std::uint64_t size, std::uint64_t slots, bool spin, std::string_view echo,
                                  Arrival arrival) {
   Json::Object request{{"size", size}, {"slots", slots}, {"spin", spin}};
@@ -23,9 +29,7 @@ Result<Buffers> Buffers::prepare(Link& link, std::uint64_t size, std::uint64_t s
   if (!answer) return answer.error();
   const Json* name = answer->find("region");
   if (name == nullptr || name->string() == nullptr) {
-    return Status(Code::kInvalidArgument,
-                  "the peer is not a `fairlead bench --server` (a `fairlead serve`?); start `fairlead bench --server "
-                  "HOST:PORT` on that host and measure against it");
+    return no_target();
   }
   Result<RemoteMemory> region = link.peer().lookup(*name->string());
   if (!region) return region.error();

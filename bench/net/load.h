@@ -14,6 +14,9 @@
 
 namespace fairlead::bench {
 
+/// What to say of a peer whose answer is none of a target's.
+[[nodiscard]] Status no_target();
+
 class Load {
  public:
   virtual ~Load() = default;

@@ -145,9 +145,11 @@ int run(BenchOptions& options, Console& console) {
     }
     sides.push_back(*std::move(side));
   }
-  const std::vector<std::string> warnings = look_around(sides);
-  for (const std::string& warning : warnings) console.line("warning: " + warning);
-  const Status status = measure(sides, options, warnings, console);
+  const Result<std::vector<std::string>> warnings = look_around(sides);
+  if (warnings) {
+    for (const std::string& warning : *warnings) console.line("warning: " + warning);
+  }
+  const Status status = warnings ? measure(sides, options, *warnings, console) : warnings.error();
   return status.ok() ? exit_code_after_interruption() : end(status);
 }
 

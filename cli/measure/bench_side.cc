@@ -10,6 +10,7 @@
 #include "bench/base/host_load.h"
 #include "bench/gain/terms.h"
 #include "bench/net/end_facts.h"
+#include "bench/net/load.h"
 #include "cli/measure/interruption.h"
 #include "cli/session.h"
 
@@ -62,11 +63,13 @@ Status open_sessions(BenchSide& side, Engine& engine, std::size_t initiator, con
   return {};
 }
 
-// A target of an older version does not say, and need not.
-std::optional<bench::EndFacts> facts_of(bench::Link& link) {
+// A target of an older version refuses to say, and need not. What gives another answer is none.
+Result<std::optional<bench::EndFacts>> facts_of(bench::Link& link) {
   const Result<bench::Json> answer = link.ask("facts");
-  Result<bench::EndFacts> facts = answer ? bench::end_facts(*answer) : answer.error();
-  return facts ? std::optional(*std::move(facts)) : std::nullopt;
+  if (!answer) return std::optional<bench::EndFacts>();
+  Result<bench::EndFacts> facts = bench::end_facts(*answer);
+  if (!facts) return bench::no_target();
+  return std::optional(*std::move(facts));
 }
 
 // The first session with each target.
@@ -94,13 +97,17 @@ void fill_in_link(BenchSide& side) {
 
 }  // namespace
 
-std::vector<std::string> look_around(std::vector<BenchSide>& sides) {
+Result<std::vector<std::string>> look_around(std::vector<BenchSide>& sides) {
   const std::vector<const bench::MeasuredSession*> targets = one_of_each_target(sides.front());
-  for (const auto* target : targets) static_cast<void>(facts_of(*target->link));
+  for (const auto* target : targets) {
+    if (const auto facts = facts_of(*target->link); !facts) return facts.error();
+  }
   std::vector<std::string> warnings = bench::busy_warnings();
   for (BenchSide& side : sides) side.setting.initiator = bench::own_facts(side.engines.front()->config());
   for (const auto* target : targets) {
-    const std::optional<bench::EndFacts> facts = facts_of(*target->link);
+    const Result<std::optional<bench::EndFacts>> answer = facts_of(*target->link);
+    if (!answer) return answer.error();
+    const std::optional<bench::EndFacts>& facts = *answer;
     if (!facts) continue;
     if (target == targets.front()) {
       for (BenchSide& side : sides) side.setting.target = facts;

@@ -63,7 +63,7 @@ TEST(ResultMetrics, AreInSecondsAndBytesForEachSideAndSize) {
   EXPECT_EQ(value_of(all, "fairlead_bench_verified", large), 0);
   EXPECT_EQ(all.front().samples.size(), 3U);
   bench::Measured slow;
-  for (const std::uint64_t ns : {48'393, 48'500})
+  for (const std::uint64_t ns : {48'393U, 48'500U})
     slow.sample.latency.record(ns);  // the least is exact, in no step's middle
   const MeasuredSide side{&tcp, {&slow, 1}};
   EXPECT_DOUBLE_EQ(value_of(result_metrics(plan, {&side, 1}), "fairlead_bench_latency_seconds", {{"percentile", "0"}}),

@@ -41,6 +41,23 @@ def join(address, interface, at=()):
     run("ip", "link", "set", interface, "up", at=at)
 
 
+def second_host(case, here, there):
+    """Another host for as long as the test lasts, with a link to it. here, there: (address, interface) of its ends."""
+    other = Host()
+    case.addCleanup(other.stop)
+    run("ip", "link", "set", "lo", "up")
+    join_by_link(case, other, here, there)
+    return other
+
+
+def join_by_link(case, other, here, there):
+    """A link to another host for as long as the test lasts; its ends as of second_host."""
+    other.link(here[1], there[1])
+    case.addCleanup(subprocess.run, ["ip", "link", "delete", here[1]], capture_output=True)
+    join(*here)
+    join(*there, at=other.at)
+
+
 class Host:
     """Another host than this program's, until stop()."""
 

@@ -8,7 +8,6 @@ import contextlib
 import pathlib
 import re
 import socket
-import subprocess
 import sys
 import threading
 
@@ -16,7 +15,7 @@ from harness import Case, main, random_model, read_safetensors, write_safetensor
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "scripts/lib"))
-from namespaces import Host, enter, join, run  # noqa: E402
+from namespaces import enter, second_host  # noqa: E402
 
 OUTSIDE, INSIDE = "10.98.0.1", "10.98.0.2"
 
@@ -73,13 +72,7 @@ class PublishedPorts(Case):
     def setUp(self):
         super().setUp()
         self.container = Container()
-        self.inside = Host()
-        self.addCleanup(self.inside.stop)
-        run("ip", "link", "set", "lo", "up")
-        self.inside.link("fl-outside", "fl-inside")
-        self.addCleanup(subprocess.run, ["ip", "link", "delete", "fl-outside"], capture_output=True)
-        join(OUTSIDE, "fl-outside")
-        join(INSIDE, "fl-inside", at=self.inside.at)
+        self.inside = second_host(self, (OUTSIDE, "fl-outside"), (INSIDE, "fl-inside"))
         for port in self.container.ports:
             self.addCleanup(Published(port).stop)
         self.file = self.path("m.safetensors")

@@ -16,7 +16,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 SCRIPT = ROOT / "scripts/hardware-check"
 sys.path.insert(0, str(ROOT / "scripts/lib"))
 from far_host import FarHost  # noqa: E402
-from namespaces import Host, enter, join, run  # noqa: E402
+from namespaces import enter, run, second_host  # noqa: E402
 
 HERE, THERE = "10.99.0.1", "10.99.0.2"
 NSENTER = "nsenter --net --target {host} sh -c"
@@ -35,13 +35,7 @@ class Checked(Case):
 class TwoHosts(Checked):
     def setUp(self):
         super().setUp()
-        self.other = Host()
-        self.addCleanup(self.other.stop)
-        run("ip", "link", "set", "lo", "up")
-        self.other.link("fl-here", "fl-there")
-        self.addCleanup(subprocess.run, ["ip", "link", "delete", "fl-here"], capture_output=True)
-        join(HERE, "fl-here")
-        join(THERE, "fl-there", at=self.other.at)
+        self.other = second_host(self, (HERE, "fl-here"), (THERE, "fl-there"))
 
     def bundle(self):
         """({name: text}, {(where, check): row})"""

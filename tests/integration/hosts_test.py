@@ -5,13 +5,12 @@ The hosts are network namespaces of the test's own; where they cannot be made, i
 
 import json
 import pathlib
-import subprocess
 import sys
 
 from harness import Case, main
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "scripts/lib"))
-from namespaces import Host, enter, join, run  # noqa: E402
+from namespaces import enter, join_by_link, run, second_host  # noqa: E402
 
 HERE, THERE = "10.99.0.1", "10.99.0.2"
 SOFT = ["--transport", "verbs:soft0"]
@@ -27,14 +26,8 @@ class Hosts(Case):
 
     def setUp(self):
         super().setUp()
-        self.other = Host()
-        self.addCleanup(self.other.stop)
+        self.other = second_host(self, (HERE, "fl-here"), (THERE, "fl-there"))
         self.there = self.other.at
-        ip("link", "set", "lo", "up")
-        self.other.link("fl-here", "fl-there")
-        self.addCleanup(subprocess.run, ["ip", "link", "delete", "fl-here"], capture_output=True)
-        join(HERE, "fl-here")
-        join(THERE, "fl-there", at=self.there)
 
     def mtus(self, here, there):
         ip("link", "set", "fl-here", "mtu", str(here))
@@ -148,11 +141,8 @@ class Hosts(Case):
 
     def test_data_goes_over_both_links(self):
         """Two devices at each end, of which each has an address on another link."""
-        self.other.link("fl-here2", "fl-there2")
-        self.addCleanup(subprocess.run, ["ip", "link", "delete", "fl-here2"], capture_output=True)
         here, there = "10.98.0.1", "10.98.0.2"
-        join(here, "fl-here2")
-        join(there, "fl-there2", at=self.there)
+        join_by_link(self, self.other, (here, "fl-here2"), (there, "fl-there2"))
         devices = ["--transport", "verbs:soft0,verbs:soft1", "--soft-address"]
         server = self.target(*devices, f"{THERE},{there}")
         flags = [*devices, f"{HERE},{here}", "--paths", "2", "--size", "4M", "--iterations", "100"]

@@ -2,7 +2,6 @@
 #include <optional>
 #include <utility>
 
-#include "base/version/build_info.h"
 #include "fairlead/metrics.h"
 #include "metrics/discovery.h"
 #include "metrics/engine_metrics.h"
@@ -15,9 +14,7 @@ namespace {
 
 std::vector<metrics::Metric> all_of(const Engine& engine) {
   std::vector<metrics::Metric> all = metrics::metrics_of(engine);
-  const BuildInfo& build = build_info();
-  all.push_back(
-      metrics::build_metric(std::string(build.version), std::string(build.commit), std::string(build.build_type)));
+  all.push_back(metrics::build_metric());
   return all;
 }
 

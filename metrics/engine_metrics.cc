@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/version/build_info.h"
+
 namespace fairlead::metrics {
 namespace {
 
@@ -264,6 +266,11 @@ Metric build_metric(std::string version, std::string commit, std::string build_t
       "What this program was built from; always 1.",
       Kind::kGauge,
       {{1, {{"version", std::move(version)}, {"commit", std::move(commit)}, {"build_type", std::move(build_type)}}}}};
+}
+
+Metric build_metric() {
+  const BuildInfo& build = build_info();
+  return build_metric(std::string(build.version), std::string(build.commit), std::string(build.build_type));
 }
 
 }  // namespace fairlead::metrics

@@ -31,5 +31,7 @@ struct SessionCount {
 
 /// fairlead_build_info{version,commit,build_type} 1
 [[nodiscard]] Metric build_metric(std::string version, std::string commit, std::string build_type);
+/// Of this binary.
+[[nodiscard]] Metric build_metric();
 
 }  // namespace fairlead::metrics

@@ -7,7 +7,6 @@
 #include <iterator>
 #include <utility>
 
-#include "base/version/build_info.h"
 #include "bench/base/file_output.h"
 #include "bench/base/json.h"
 #include "cli/base/log_options.h"
@@ -33,9 +32,7 @@ Setter set_port_range(std::string* target) {
 }
 
 std::vector<Metric> with_build(std::vector<Metric> all) {
-  const BuildInfo& build = build_info();
-  all.push_back(
-      metrics::build_metric(std::string(build.version), std::string(build.commit), std::string(build.build_type)));
+  all.push_back(metrics::build_metric());
   return all;
 }
 

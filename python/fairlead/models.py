@@ -229,7 +229,7 @@ def push_state_dict(engine, address, model, state, *, files=None, metadata=None,
             if region is None or region.nbytes != entry.nbytes:
                 raise made_of(Code.DATA_LOSS, f"the server has no region of {entry.nbytes} bytes for tensor '{entry.name}'")
             if pooled:
-                crcs[entry.name] = writes.write(entry.bytes, region, number)
+                crcs[entry.name] = writes.write(entry.bytes, region, number, checked)
             else:
                 moves.add(talk.peer.write(entry.bytes, region, notify=number), entry.name, entry.nbytes)
         writes.finish()

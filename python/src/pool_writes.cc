@@ -23,8 +23,8 @@ class PyPoolWrites {
         end_(Clock::now() + std::min<nanoseconds>(duration_of(timeout), std::chrono::hours(1 << 20))),
         writes_(engine_->engine, peer_, [this](const Transfer& transfer, std::size_t) { return wait(transfer); }) {}
 
-  /// Gives the bytes' CRC-32.
-  std::uint32_t write(const py::object& data, const RemoteMemory& remote, std::uint64_t notify) {
+  /// Gives the bytes' CRC-32, or 0 if it is not wanted.
+  std::uint32_t write(const py::object& data, const RemoteMemory& remote, std::uint64_t notify, bool sum) {
     const Described from = describe(data);
     if (!from.contiguous || from.cuda_device)
       throw py::value_error("what goes through the pool are host bytes without gaps");
@@ -37,7 +37,7 @@ class PyPoolWrites {
       while (!to.empty()) {
         const auto piece = to.first(std::min(to.size(), kCopy));
         std::memcpy(piece.data(), &from.bytes[at], piece.size());
-        crc = crc32(piece, crc);
+        if (sum) crc = crc32(piece, crc);
         to = to.subspan(piece.size());
         at += piece.size();
       }
@@ -92,7 +92,7 @@ class PyPoolWrites {
 void bind_pool_writes(py::module_& module) {
   py::class_<PyPoolWrites>(module, "_PoolWrites")
       .def(py::init<const PyPeer&, double>(), py::arg("peer"), py::arg("timeout"))
-      .def("write", &PyPoolWrites::write, py::arg("data"), py::arg("remote"), py::arg("notify"))
+      .def("write", &PyPoolWrites::write, py::arg("data"), py::arg("remote"), py::arg("notify"), py::arg("sum") = true)
       .def("finish", &PyPoolWrites::finish);
 }
 

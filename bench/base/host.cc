@@ -1,6 +1,5 @@
 #include "bench/base/host.h"
 
-#include <sched.h>
 #include <sys/utsname.h>
 #include <unistd.h>
 
@@ -8,6 +7,7 @@
 
 #include "base/system/cgroup.h"
 #include "base/system/system_files.h"
+#include "bench/base/cores.h"
 
 namespace fairlead::bench {
 
@@ -31,10 +31,8 @@ HostInfo host_info() {
   }
   const SystemFiles files;
   host.boot = files.line("/proc/sys/kernel/random/boot_id").value_or("");
-  cpu_set_t allowed;
-  CPU_ZERO(&allowed);
-  host.usable =
-      ::sched_getaffinity(0, sizeof(allowed), &allowed) == 0 ? static_cast<unsigned>(CPU_COUNT(&allowed)) : host.cores;
+  const std::size_t usable = own_cores().size();
+  host.usable = usable != 0 ? static_cast<unsigned>(usable) : host.cores;
   host.quota = cpu_quota(files);
   return host;
 }

@@ -132,7 +132,7 @@ class Quads {
 
   /// Nothing once the plan was stopped: its last blocks were cut short.
   Result<std::optional<Quad>> next(bool other_outside) {
-    const std::uint64_t sessions = plan_.sessions == 0 ? plan_.quads : std::min(plan_.sessions, plan_.quads);
+    const std::uint64_t sessions = plan_.pairs_of_sessions();
     const bool rests = other_ == Side::kCandidate;
     if (!pair_ || (measured_ * sessions) % plan_.quads < sessions) {
       if (Status status = end_pair(); !status.ok()) return status;
@@ -215,7 +215,7 @@ double expected_seconds(const GainPlan& plan) noexcept {
   const double quad = 4 * plan.block * (1 + kWarmUp) * (1 + plan.slow_candidate / 2);
   const double pair = 2 * first_warm_up(plan) + kOpening;
   const auto quads = static_cast<double>(plan.quads);
-  const double pairs = plan.sessions == 0 ? quads : std::min(static_cast<double>(plan.sessions), quads);
+  const auto pairs = static_cast<double>(plan.pairs_of_sessions());
   const auto series = static_cast<double>(plan.load.sizes.size() * plan.kinds.size() + (plan.control ? 1 : 0));
   return (quad * quads + pair * pairs) * series;
 }

@@ -8,6 +8,7 @@
 // (bench/net/load.h).
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstdint>
@@ -64,6 +65,9 @@ struct GainPlan {
   /// method.
   double slow_candidate = 0;
 
+  [[nodiscard]] std::uint64_t pairs_of_sessions() const noexcept {
+    return sessions == 0 ? quads : std::min(sessions, quads);
+  }
   [[nodiscard]] bool has_control(Kind kind, std::uint64_t size) const noexcept {
     return control && kind == kind_of(primary) && size == primary_size;
   }

@@ -59,7 +59,7 @@ Json plan_json(const GainPlan& plan) {
                       {"depth", plan.load.depth},
                       {"footprint_bytes", plan.load.footprint},
                       {"quads", plan.quads},
-                      {"sessions", plan.sessions == 0 ? plan.quads : plan.sessions},
+                      {"sessions", plan.pairs_of_sessions()},
                       {"block_seconds", plan.block},
                       {"seed", plan.seed},
                       {"slow_candidate", plan.slow_candidate}};

@@ -52,6 +52,7 @@ void Histogram::merge(const Histogram& other) noexcept {
 
 std::uint64_t Histogram::percentile(double percent) const noexcept {
   if (count_ == 0) return 0;
+  if (percent <= 0) return min_;
   if (percent >= 100) return max_;
   const double exact = percent / 100 * static_cast<double>(count_);
   const auto wanted = std::max<std::uint64_t>(1, static_cast<std::uint64_t>(std::ceil(exact)));

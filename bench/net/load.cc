@@ -86,9 +86,9 @@ Status Buffers::compare_target(Link& link, std::uint64_t seed, std::string_view 
 }
 
 Result<std::uint64_t> time_it(Link& link, Sample& sample, const std::function<Status()>& timed, Together* together) {
-  if (const Result<Json> started = link.ask("start"); !started) return started.error();
   const std::string transport = link.peer().transport();
   const std::optional<std::uint64_t> before = retransmissions(link.engine(), transport);
+  if (const Result<Json> started = link.ask("start"); !started) return started.error();
   if (together != nullptr) together->begin();
   const Stopwatch watch;
   Status status = timed();

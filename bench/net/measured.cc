@@ -82,6 +82,11 @@ double bytes_per_second(const Share& part, std::uint64_t size) noexcept {
   return part.seconds > 0 ? static_cast<double>(size) * static_cast<double>(part.iterations) / part.seconds : 0;
 }
 
+double per_gb(const CpuUse& cpu, const Sample& sample) noexcept {
+  const double bytes = static_cast<double>(sample.size) * static_cast<double>(sample.iterations);
+  return bytes > 0 ? cpu.total() * 1e9 / bytes : 0;
+}
+
 void Measured::add(const Sample& one) {
   if (bytes_per_second.empty()) {
     sample = one;

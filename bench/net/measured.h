@@ -26,5 +26,7 @@ struct Measured {
 
 [[nodiscard]] double bytes_per_second(const Sample& sample) noexcept;
 [[nodiscard]] double bytes_per_second(const Share& part, std::uint64_t size) noexcept;
+/// Of one of its ends, for 10^9 bytes of payload; 0 of none.
+[[nodiscard]] double per_gb(const CpuUse& cpu, const Sample& sample) noexcept;
 
 }  // namespace fairlead::bench

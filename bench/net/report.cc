@@ -11,11 +11,6 @@ namespace {
 
 double per_second(double amount, const Sample& sample) { return sample.seconds > 0 ? amount / sample.seconds : 0; }
 
-double per_gb(const CpuUse& cpu, const Sample& sample) {
-  const double bytes = static_cast<double>(sample.size) * static_cast<double>(sample.iterations);
-  return bytes > 0 ? cpu.total() * 1e9 / bytes : 0;
-}
-
 Json to_json(const CpuUse& cpu, const Sample& sample) {
   return Json::Object{{"user_seconds", cpu.user},
                       {"system_seconds", cpu.system},

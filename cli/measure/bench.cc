@@ -146,10 +146,9 @@ int run(BenchOptions& options, Console& console) {
     sides.push_back(*std::move(side));
   }
   const Result<std::vector<std::string>> warnings = look_around(sides);
-  if (warnings) {
-    for (const std::string& warning : *warnings) console.line("warning: " + warning);
-  }
-  const Status status = warnings ? measure(sides, options, *warnings, console) : warnings.error();
+  if (!warnings) return end(warnings.error());
+  for (const std::string& warning : *warnings) console.line("warning: " + warning);
+  const Status status = measure(sides, options, *warnings, console);
   return status.ok() ? exit_code_after_interruption() : end(status);
 }
 

@@ -44,16 +44,14 @@ std::vector<Metric> result_metrics(const bench::Plan& plan, std::span<const Meas
       const bench::Sample& sample = measured.sample;
       const Labels labels = labels_of(plan, *side.setting, sample);
       const auto operations = static_cast<double>(sample.iterations);
-      const double gigabytes = operations * static_cast<double>(sample.size) * 1e-9;
       rate.samples.push_back({bench::bytes_per_second(sample), labels});
       messages.samples.push_back({sample.seconds > 0 ? operations / sample.seconds : 0, labels});
       for (const double percent : kPercentiles) {
-        const std::uint64_t ns = percent == 0 ? sample.latency.min() : sample.latency.percentile(percent);
-        latency.samples.push_back(
-            {static_cast<double>(ns) * kNanosecond, with(labels, "percentile", fmt::format("{:g}", percent))});
+        latency.samples.push_back({static_cast<double>(sample.latency.percentile(percent)) * kNanosecond,
+                                   with(labels, "percentile", fmt::format("{:g}", percent))});
       }
       for (const auto& [end, use] : {std::pair{"initiator", &sample.initiator_cpu}, {"target", &sample.target_cpu}}) {
-        if (gigabytes > 0) cpu.samples.push_back({use->total() / gigabytes, with(labels, "end", end)});
+        if (sample.iterations > 0) cpu.samples.push_back({per_gb(*use, sample), with(labels, "end", end)});
       }
       verified.samples.push_back({sample.verified ? 1.0 : 0.0, labels});
     }

@@ -22,15 +22,20 @@ make_root() {
   chmod 755 "$tree/usr/sbin/policy-rc.d"
 }
 
-# inside SCRIPT [ARGUMENT...]: mounts live in a mount namespace, processes in a PID namespace; both end with the command.
+# inside SCRIPT [ARGUMENT...]: mounts live in a mount namespace, processes in a PID namespace; both end with the command. The
+# tree becomes the root of that namespace: what only changed its root (chroot) may make no user namespaces.
 inside() {
   unshare --mount --pid --fork --kill-child bash -euc '
     tree=$1
     shift
-    mount -t proc proc "$tree/proc"
-    mount -t sysfs -o ro sysfs "$tree/sys"
-    mount --rbind /dev "$tree/dev"
-    exec chroot "$tree" env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root TERM=dumb bash -euc "$@"' \
+    mount --bind "$tree" "$tree"
+    cd "$tree"
+    mount -t proc proc proc
+    mount -t sysfs -o ro sysfs sys
+    mount --rbind /dev dev
+    pivot_root . .
+    umount -l .
+    exec env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root TERM=dumb bash -euc "$@"' \
     - "$tree" "$@" </dev/null
 }
 

@@ -294,8 +294,9 @@ std::vector<Term> terms_of(const SideFacts& baseline, const SideFacts& candidate
   for (const std::uint64_t size : plan.load.sizes) sizes += (sizes.empty() ? "" : ", ") + format_size(size);
   terms.push_back(
       same_term("operation", fmt::format("{} of {}, {} under way", to_string(plan.load.op), sizes, plan.load.depth)));
-  terms.push_back(
-      same_term("memory", fmt::format("{} bytes at each end, from the engine's pool", plan.load.footprint)));
+  const std::string& theirs = baseline.target.memory;  // of both sides: they have one target
+  terms.push_back(same_term("memory", fmt::format("{} bytes at each end: {} here, {} there", plan.load.footprint,
+                                                  to_string(plan.load.memory), theirs.empty() ? "unknown" : theirs)));
   terms.push_back(same_term("blocks", fmt::format("{:g} s each, in turn", plan.block)));
   return terms;
 }

@@ -137,10 +137,9 @@ class Stream {
 
 Status fill_source(Link& link, const Plan& plan, const Buffers& buffers, std::uint64_t seed) {
   if (plan.op != Op::kRead) {
-    buffers.fill(seed);
-    return {};
+    return buffers.memory().fill(seed);
   }
-  buffers.clear();
+  if (Status cleared = buffers.memory().clear(); !cleared.ok()) return cleared;
   return link.ask("fill", {{"seed", seed}}).status();
 }
 
@@ -205,7 +204,7 @@ class BandwidthLoad final : public Load {
 
 Result<std::unique_ptr<Load>> make_bandwidth_load(Link& link, const Plan& plan, std::uint64_t size) {
   const std::uint64_t slots = std::clamp<std::uint64_t>(plan.footprint / size, 1, plan.depth);
-  Result<Buffers> buffers = Buffers::prepare(link, size, slots, false, {});
+  Result<Buffers> buffers = Buffers::prepare(link, plan, size, slots, false, {});
   if (!buffers) return buffers.error();
   auto load = std::make_unique<BandwidthLoad>(link, plan, *std::move(buffers));
   if (Status status = load->prepare(); !status.ok()) return status;

@@ -5,6 +5,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <utility>
+
 #include "base/index_list.h"
 #include "base/system/system_files.h"
 #include "base/unique_fd.h"
@@ -36,25 +38,23 @@ std::uint64_t largest_tcp_buffer() {
 
 }  // namespace
 
-EndFacts own_facts(const EngineConfig& config) {
+EndFacts own_facts(const EngineConfig& config, Place memory) {
   const auto asked = static_cast<int>(config.tcp.socket_buffer);
   return {.host = host_info(),
           .process = static_cast<std::uint64_t>(::getpid()),
           .tcp_buffer = asked != 0 ? buffer_granted(SOCK_STREAM, asked) : largest_tcp_buffer(),
           .udp_buffer = buffer_granted(SOCK_DGRAM, kSoftroceAsks),
           .lanes = config.lanes,
+          .memory = to_string(memory),
           .cores = to_index_list(own_cores()),
           .warnings = {}};
 }
 
 Json::Object to_json(const EndFacts& facts) {
-  return {{"host", to_json(facts.host)},
-          {"process", facts.process},
-          {"tcp_buffer", facts.tcp_buffer},
-          {"udp_buffer", facts.udp_buffer},
-          {"lanes", facts.lanes},
-          {"cores", facts.cores},
-          {"warnings", Json::Array(facts.warnings.begin(), facts.warnings.end())}};
+  return {{"host", to_json(facts.host)},    {"process", facts.process},
+          {"tcp_buffer", facts.tcp_buffer}, {"udp_buffer", facts.udp_buffer},
+          {"lanes", facts.lanes},           {"memory", facts.memory},
+          {"cores", facts.cores},           {"warnings", Json::Array(facts.warnings.begin(), facts.warnings.end())}};
 }
 
 Result<EndFacts> end_facts(const Json& answer) {
@@ -84,8 +84,10 @@ Result<EndFacts> end_facts(const Json& answer) {
   facts.tcp_buffer = number(answer, "tcp_buffer");
   facts.udp_buffer = number(answer, "udp_buffer");
   facts.lanes = number(answer, "lanes");
-  if (const Json* cores = answer.find("cores"); cores != nullptr && cores->string() != nullptr)
-    facts.cores = *cores->string();
+  // Of an older target, which lacks them: nothing.
+  for (const auto& [name, into] : {std::pair("memory", &facts.memory), std::pair("cores", &facts.cores)}) {
+    if (const Json* field = answer.find(name); field != nullptr && field->string() != nullptr) *into = *field->string();
+  }
   if (const Json* warnings = answer.find("warnings"); warnings != nullptr && warnings->array() != nullptr) {
     for (const Json& each : *warnings->array()) {
       if (each.string() != nullptr && facts.warnings.size() < kMaxWarnings)

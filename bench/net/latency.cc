@@ -1,13 +1,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstring>
 #include <optional>
 
-#include "bench/net/arrival.h"
+#include "bench/memory/arrival.h"
+#include "bench/memory/published.h"
 #include "bench/net/load.h"
 #include "bench/net/pace.h"
-#include "bench/net/pattern.h"
 
 namespace fairlead::bench {
 namespace {
@@ -20,7 +19,7 @@ constexpr std::uint64_t kSecondSeed = 4;
 // One round trip or one read at a time. Each subclass of round() below ends when the data is here again.
 class Rounds {
  public:
-  Rounds(Link& link, const Plan& plan, const Buffers& buffers, Memory echo)
+  Rounds(Link& link, const Plan& plan, const Buffers& buffers, EndMemory echo)
       : link_(link),
         plan_(plan),
         buffers_(buffers),
@@ -75,19 +74,21 @@ class Rounds {
     for (const std::uint64_t seed : seeds) {
       if (plan_.op == Op::kRead) {
         if (seed == kSecondSeed) {
-          buffers_.clear();
+          if (Status cleared = buffers_.memory().clear(); !cleared.ok()) return cleared;
           if (const Result<Json> filled = link_.ask("fill", {{"seed", seed}}); !filled) return filled.error();
           if (Status status = round([] {}); !status.ok()) return status;
         }
         if (Status status = buffers_.compare(seed); !status.ok()) return status;
         continue;
       }
-      buffers_.fill(seed);
+      if (Status filled = buffers_.memory().fill(seed); !filled.ok()) return filled;
       if (plan_.arrival == Arrival::kMemory) ArrivalByte(buffers_.local(0).bytes()).set(arrived);
-      std::memset(echo_.data(), 0, echo_.size());
+      if (Status cleared = echo_.clear(); !cleared.ok()) return cleared;
       if (Status status = round([] {}); !status.ok()) return status;
-      if (plan_.op == Op::kSend) std::memcpy(echo_.data(), message_.data(), std::min(message_.size(), echo_.size()));
-      if (std::memcmp(echo_.data(), buffers_.local(0).data(), buffers_.size()) != 0) {
+      if (plan_.op == Op::kSend) std::ranges::copy(message_, echo_.all().data());
+      const auto sent = buffers_.memory().checksums(), came = echo_.checksums();
+      if (!sent || !came) return sent ? came.error() : sent.error();
+      if (*sent != *came) {
         return {Code::kDataLoss, fmt::format("verification failed: {} bytes came back changed", buffers_.size())};
       }
     }
@@ -130,7 +131,7 @@ class Rounds {
     ArrivalByte(buffers_.local(0).bytes()).set(value);
     posted_ = link_.peer().post(prepared_);
     meanwhile();
-    const ArrivalByte echoed(echo_.bytes());
+    const ArrivalByte echoed(echo_.all().bytes());
     Status status =
         link_.poll_until([&] { return posted_.done() && (posted_.code() != Code::kOk || echoed.look() == value); });
     return status.ok() ? link_.finish(posted_) : status;
@@ -139,7 +140,7 @@ class Rounds {
   Link& link_;
   const Plan& plan_;
   const Buffers& buffers_;
-  Memory echo_;
+  EndMemory echo_;
   Prepared prepared_;
   std::vector<std::byte> message_;
   std::uint64_t sequence_ = 0;
@@ -147,29 +148,9 @@ class Rounds {
   Transfer posted_;
 };
 
-// A name that this process publishes while it lives.
-class Published {
- public:
-  static Result<Published> create(Link& link, const std::string& name, const Memory& memory) {
-    if (Status status = link.engine().publish(name, memory, Access::kRemoteWrite); !status.ok()) return status;
-    return Published(&link.engine(), name);
-  }
-  Published(Published&& other) noexcept
-      : engine_(std::exchange(other.engine_, nullptr)), name_(std::move(other.name_)) {}
-  Published& operator=(Published&&) = delete;
-  ~Published() {
-    if (engine_ != nullptr) static_cast<void>(engine_->unpublish(name_));
-  }
-
- private:
-  Published(Engine* engine, std::string name) : engine_(engine), name_(std::move(name)) {}
-  Engine* engine_;
-  std::string name_;
-};
-
 class LatencyLoad final : public Load {
  public:
-  LatencyLoad(Link& link, const Plan& plan, Memory echo, Published published, Buffers buffers)
+  LatencyLoad(Link& link, const Plan& plan, EndMemory echo, Published published, Buffers buffers)
       : link_(link),
         plan_(plan),
         published_(std::move(published)),
@@ -177,7 +158,7 @@ class LatencyLoad final : public Load {
         rounds_(link_, plan_, buffers_, std::move(echo)) {}
 
   Status prepare() {
-    buffers_.fill(kFirstSeed);
+    if (Status filled = buffers_.memory().fill(kFirstSeed); !filled.ok()) return filled;
     if (plan_.op == Op::kRead) {
       if (const Result<Json> filled = link_.ask("fill", {{"seed", kFirstSeed}}); !filled) return filled.error();
     }
@@ -214,12 +195,12 @@ class LatencyLoad final : public Load {
 Result<std::unique_ptr<Load>> make_latency_load(Link& link, const Plan& plan, std::uint64_t size) {
   static std::uint64_t loads = 0;  // one engine may have several, each with a name of its own
   const std::string name = fmt::format("bench/echo/{}", ++loads);
-  Result<Memory> echo = link.engine().allocate(size);
+  Result<EndMemory> echo = EndMemory::allocate(link.engine(), size, 1, plan.memory);
   if (!echo) return echo.error();
-  Result<Published> published = Published::create(link, name, *echo);
+  Result<Published> published = Published::create(link.engine(), name, echo->all(), Access::kRemoteWrite);
   if (!published) return published.error();
   Result<Buffers> buffers =
-      Buffers::prepare(link, size, 1, true, plan.op == Op::kWrite ? name : std::string_view(), plan.arrival);
+      Buffers::prepare(link, plan, size, 1, true, plan.op == Op::kWrite ? name : std::string_view());
   if (!buffers) return buffers.error();
   auto load = std::make_unique<LatencyLoad>(link, plan, *std::move(echo), *std::move(published), *std::move(buffers));
   if (Status status = load->prepare(); !status.ok()) return status;

@@ -2,12 +2,9 @@
 
 #include <fmt/format.h>
 
-#include <cstring>
-
-#include "base/crc.h"
 #include "bench/base/cpu_time.h"
 #include "bench/base/sizes.h"
-#include "bench/net/pattern.h"
+#include "bench/memory/pattern.h"
 #include "bench/net/retransmissions.h"
 
 namespace fairlead::bench {
@@ -18,12 +15,12 @@ Status no_target() {
           "HOST:PORT` on that host and measure against it"};
 }
 
-Result<Buffers> Buffers::prepare(Link& link, std::uint64_t size, std::uint64_t slots, bool spin, std::string_view echo,
-                                 Arrival arrival) {
+Result<Buffers> Buffers::prepare(Link& link, const Plan& plan, std::uint64_t size, std::uint64_t slots, bool spin,
+                                 std::string_view echo) {
   Json::Object request{{"size", size}, {"slots", slots}, {"spin", spin}};
   if (!echo.empty()) {
     request.emplace_back("echo", echo);
-    request.emplace_back("arrival", to_string(arrival));
+    request.emplace_back("arrival", to_string(plan.arrival));
   }
   const Result<Json> answer = link.ask("prepare", std::move(request));
   if (!answer) return answer.error();
@@ -34,13 +31,12 @@ Result<Buffers> Buffers::prepare(Link& link, std::uint64_t size, std::uint64_t s
   Result<RemoteMemory> region = link.peer().lookup(*name->string());
   if (!region) return region.error();
   if (region->size() != size * slots) return Status(Code::kDataLoss, "the target's region has another size");
-  Result<Memory> memory = link.engine().allocate(size * slots);
+  Result<EndMemory> memory = EndMemory::allocate(link.engine(), size, slots, plan.memory);
   if (!memory) return memory.error();
   Buffers buffers;
   buffers.memory_ = *std::move(memory);
-  buffers.size_ = size;
   for (std::uint64_t slot = 0; slot < slots; ++slot) {
-    buffers.local_.push_back(buffers.memory_.slice(slot * size, size));
+    buffers.local_.push_back(buffers.memory_.slot(slot));
     buffers.remote_.push_back(region->slice(slot * size, size));
   }
   return buffers;
@@ -51,17 +47,13 @@ Result<Prepared> Buffers::prepared(Link& link, Op op, std::uint64_t slot) const 
   return op == Op::kRead ? link.peer().prepare_read({&descriptor, 1}) : link.peer().prepare_write({&descriptor, 1});
 }
 
-void Buffers::fill(std::uint64_t seed) const {
-  for (std::uint64_t slot = 0; slot < slots(); ++slot) fill_pattern(local(slot).bytes(), seed, slot);
-}
-
-void Buffers::clear() const { std::memset(memory_.data(), 0, memory_.size()); }
-
 Status Buffers::compare(std::uint64_t seed) const {
+  const Result<std::vector<std::uint32_t>> sums = memory_.checksums();
+  if (!sums) return sums.error();
   for (std::uint64_t slot = 0; slot < slots(); ++slot) {
-    if (crc32(local(slot).bytes()) != pattern_crc(size_, seed, slot)) {
+    if ((*sums)[slot] != pattern_crc(size(), seed, slot)) {
       return {Code::kDataLoss, fmt::format("verification failed: slot {} of {} holds other bytes than were sent", slot,
-                                           format_size(size_))};
+                                           format_size(size()))};
     }
   }
   return {};
@@ -77,9 +69,9 @@ Status Buffers::compare_target(Link& link, std::uint64_t seed, std::string_view 
                                          crcs == nullptr ? 0 : crcs->size(), what, slots())};
   }
   for (std::uint64_t slot = 0; slot < slots(); ++slot) {
-    if ((*crcs)[slot].uint() != pattern_crc(size_, seed, slot)) {
+    if ((*crcs)[slot].uint() != pattern_crc(size(), seed, slot)) {
       return {Code::kDataLoss,
-              fmt::format("verification failed: at the target, {}[{}] of {} differs", what, slot, format_size(size_))};
+              fmt::format("verification failed: at the target, {}[{}] of {} differs", what, slot, format_size(size()))};
     }
   }
   return {};

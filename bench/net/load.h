@@ -8,6 +8,7 @@
 #include <memory>
 #include <vector>
 
+#include "bench/memory/end_memory.h"
 #include "bench/net/link.h"
 #include "bench/net/options.h"
 #include "bench/net/pace.h"
@@ -38,30 +39,29 @@ class Load {
 
 // The parts of it, one file each.
 
-/// The memory of one size at both ends: equal slots, filled and compared by pattern.
+/// The memory of one size at both ends: equal slots, compared by pattern.
 class Buffers {
  public:
-  /// Allocates here and has the target allocate. `echo` (published here) is where the target writes back to, or empty.
-  static Result<Buffers> prepare(Link& link, std::uint64_t size, std::uint64_t slots, bool spin, std::string_view echo,
-                                 Arrival arrival = Arrival::kNotification);
+  /// Allocates here, where the plan says, and has the target allocate. `echo` (published here) is where the target
+  /// writes back to, or empty.
+  static Result<Buffers> prepare(Link& link, const Plan& plan, std::uint64_t size, std::uint64_t slots, bool spin,
+                                 std::string_view echo);
 
   [[nodiscard]] const Memory& local(std::uint64_t slot) const noexcept { return local_[slot]; }
   [[nodiscard]] const RemoteMemory& remote(std::uint64_t slot) const noexcept { return remote_[slot]; }
   [[nodiscard]] std::uint64_t slots() const noexcept { return local_.size(); }
-  [[nodiscard]] std::uint64_t size() const noexcept { return size_; }
+  [[nodiscard]] std::uint64_t size() const noexcept { return memory_.size(); }
   /// The operation between both ends' slot, checked once, as a program would that goes round the same memory.
   [[nodiscard]] Result<Prepared> prepared(Link& link, Op op, std::uint64_t slot) const;
-  void fill(std::uint64_t seed) const;
-  void clear() const;
+  [[nodiscard]] const EndMemory& memory() const noexcept { return memory_; }
   /// kDataLoss, naming the slot, unless slot i holds pattern (seed, i).
   [[nodiscard]] Status compare(std::uint64_t seed) const;
   [[nodiscard]] Status compare_target(Link& link, std::uint64_t seed, std::string_view what) const;
 
  private:
-  Memory memory_;
+  EndMemory memory_;
   std::vector<Memory> local_;         // its slots
   std::vector<RemoteMemory> remote_;  // the target's
-  std::uint64_t size_ = 0;
 };
 
 /// Says when a loop has run long enough, or was stopped.

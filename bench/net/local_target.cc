@@ -58,7 +58,9 @@ std::string read_line(int fd) {
 
 }  // namespace
 
-bool LocalTarget::serve_measurements(Engine engine) { return Target(&engine).serve(true).ok(); }
+LocalTarget::Serve LocalTarget::measurements(Place memory) {
+  return [memory](Engine engine) { return Target(&engine, memory).serve(true).ok(); };
+}
 
 Result<LocalTarget> LocalTarget::start(EngineConfig config, const Serve& serve) {
   int ends[2];

@@ -6,6 +6,7 @@
 #include <functional>
 #include <string>
 
+#include "bench/memory/place.h"
 #include "fairlead/config.h"
 #include "fairlead/engine.h"
 #include "fairlead/status.h"
@@ -19,15 +20,15 @@ class LocalTarget {
   /// What the child does with its engine, until its initiator has gone; false: in vain.
   using Serve = std::function<bool(Engine)>;
   /// `config.listen` is replaced by a free port of loopback. Errors: the child's own.
-  static Result<LocalTarget> start(EngineConfig config, const Serve& serve = serve_measurements);
+  static Result<LocalTarget> start(EngineConfig config, const Serve& serve);
   LocalTarget(LocalTarget&& other) noexcept;
   LocalTarget& operator=(LocalTarget&&) = delete;
   ~LocalTarget();
 
   [[nodiscard]] const std::string& address() const noexcept { return address_; }
 
-  /// As the target of bandwidth and latency measurements.
-  static bool serve_measurements(Engine engine);
+  /// As the target of bandwidth and latency measurements, which gives memory there.
+  [[nodiscard]] static Serve measurements(Place memory = {});
 
  private:
   LocalTarget(pid_t child, std::string address) : child_(child), address_(std::move(address)) {}

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "bench/base/cpu_time.h"
+#include "bench/memory/place.h"
 #include "bench/net/histogram.h"
 #include "bench/net/together.h"
 
@@ -45,6 +46,7 @@ struct Plan {
   Kind kind = Kind::kBandwidth;
   Op op = Op::kWrite;
   Arrival arrival = Arrival::kNotification;  // latency of writes
+  Place memory;                              // of the initiator's; the target says where its own is
   bool bidirectional = false;                // bandwidth of writes: and of as many reads at the same time
   std::vector<std::uint64_t> sizes;
   double duration = 2;           // seconds per size, unless `iterations`

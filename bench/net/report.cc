@@ -35,6 +35,7 @@ Json end_of(const std::optional<EndFacts>& facts, std::optional<std::uint64_t> b
   if (!facts) return {};
   return Json::Object{{"cores", facts->cores},
                       {"lanes", facts->lanes},
+                      {"memory", facts->memory.empty() ? Json() : Json(facts->memory)},
                       {"socket_buffer_bytes", buffer && *buffer != 0 ? Json(*buffer) : Json()}};
 }
 

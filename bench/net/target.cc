@@ -4,17 +4,16 @@
 #include <sched.h>
 
 #include <algorithm>
-#include <cstring>
 #include <optional>
 
 #include "base/crc.h"
 #include "bench/base/cpu_time.h"
 #include "bench/base/host_load.h"
-#include "bench/net/arrival.h"
+#include "bench/memory/arrival.h"
+#include "bench/memory/end_memory.h"
 #include "bench/net/end_facts.h"
 #include "bench/net/link.h"
 #include "bench/net/options.h"
-#include "bench/net/pattern.h"
 #include "bench/net/retransmissions.h"
 #include "fairlead/log.h"
 
@@ -24,10 +23,8 @@ namespace fairlead::bench {
 struct Target::Client {
   Peer peer;
   Engine* engine;
-  Memory memory;
-  std::string region;      // the name under which it is published; empty: none
-  std::uint64_t size = 0;  // of a slot
-  std::uint64_t slots = 0;
+  EndMemory memory;
+  std::string region;   // the name under which it is published; empty: none
   Prepared echo;        // the write by which notified writes go back, if they do
   ArrivalByte arrival;  // of `memory`, if writes go back once it is seen to have changed
   std::uint8_t arrived = 0;
@@ -47,13 +44,9 @@ struct Target::Client {
     arrival = {};
     spin = false;
   }
-  void fill(std::uint64_t seed) const {
-    for (std::uint64_t slot = 0; slot < slots; ++slot)
-      fill_pattern(memory.slice(slot * size, size).bytes(), seed, slot);
-  }
 };
 
-Target::Target(Engine* engine) : engine_(engine) {}
+Target::Target(Engine* engine, Place memory) : engine_(engine), memory_(memory) {}
 Target::~Target() = default;
 
 Target::Client* Target::client_of(const Peer& peer) {
@@ -190,15 +183,14 @@ Result<Json::Object> Target::answer(Client& client, const std::string& type, con
   if (type == "fill") {
     const Json* seed = request.find("seed");
     if (seed == nullptr || !seed->uint()) return Status(Code::kInvalidArgument, "fill without a seed");
-    client.fill(*seed->uint());
+    if (Status filled = client.memory.fill(*seed->uint()); !filled.ok()) return filled;
     return Json::Object{};
   }
   if (type == "checksums") {
-    Json::Array slots;
-    for (std::uint64_t slot = 0; slot < client.slots; ++slot) {
-      slots.emplace_back(crc32(client.memory.slice(slot * client.size, client.size).bytes()));
-    }
-    return Json::Object{{"slots", std::move(slots)}, {"messages", Json::Array(client.crcs.begin(), client.crcs.end())}};
+    const Result<std::vector<std::uint32_t>> sums = client.memory.checksums();
+    if (!sums) return sums.error();
+    return Json::Object{{"slots", Json::Array(sums->begin(), sums->end())},
+                        {"messages", Json::Array(client.crcs.begin(), client.crcs.end())}};
   }
   if (type == "end") {
     ended_ = true;
@@ -210,7 +202,7 @@ Result<Json::Object> Target::answer(Client& client, const std::string& type, con
 // How busy this host is shows between two readings of its clocks. Nobody may be kept waiting for the second, so it is
 // taken when the same initiator asks again.
 Json::Object Target::facts(Client& client) const {
-  EndFacts facts = own_facts(engine_->config());
+  EndFacts facts = own_facts(engine_->config(), memory_);
   const SystemFiles files;
   const std::optional<CpuTicks> now = cpu_ticks(files);
   if (now && client.asked) facts.warnings = busy_warnings(*client.asked, *now, files);
@@ -225,32 +217,38 @@ Result<Json::Object> Target::prepare(Client& client, const Json& request) {
   };
   client.forget();
   client.echo = {};
-  client.size = number("size", kMaxSize);
-  client.slots = number("slots", kMaxDepth);
-  if (client.size == 0 || client.slots == 0 || client.size * client.slots > kMaxBuffer) {
-    client.slots = 0;
+  const std::uint64_t size = number("size", kMaxSize), slots = number("slots", kMaxDepth);
+  if (size == 0 || slots == 0 || size * slots > kMaxBuffer) {
     return Status(Code::kInvalidArgument,
                   fmt::format("size must be 1 to {}, slots 1 to {}, and their product at most {}", kMaxSize, kMaxDepth,
                               kMaxBuffer));
   }
-  Result<Memory> memory = engine_->allocate(client.size * client.slots);
+  const Json* arrival = request.find("arrival");
+  const bool looks =
+      arrival != nullptr && arrival->string() != nullptr && *arrival->string() == to_string(Arrival::kMemory);
+  if (looks && !memory_.on_host()) {
+    return Status(Code::kInvalidArgument,
+                  fmt::format("the target's memory is {}, where no processor sees a write arrive: take --arrival "
+                              "notification, or start the target with --memory host",
+                              to_string(memory_)));
+  }
+  Result<EndMemory> memory = EndMemory::allocate(*engine_, size, slots, memory_);
   if (!memory) return memory.error();
   client.memory = *std::move(memory);
-  std::memset(client.memory.data(), 0, client.memory.size());
   const std::string name = fmt::format("bench/{}", next_region_++);
-  if (Status status = engine_->publish(name, client.memory, Access::kRemoteReadWrite); !status.ok()) return status;
+  if (Status status = engine_->publish(name, client.memory.all(), Access::kRemoteReadWrite); !status.ok())
+    return status;
   client.region = name;
   if (const Json* echo = request.find("echo"); echo != nullptr && echo->string() != nullptr) {
     Result<RemoteMemory> remote = client.peer.lookup(*echo->string());
     if (!remote) return remote.error();
-    if (remote->size() != client.size) return Status(Code::kInvalidArgument, "the echo region has another size");
-    const Descriptor descriptor{client.memory.slice(0, client.size), *std::move(remote)};
+    if (remote->size() != size) return Status(Code::kInvalidArgument, "the echo region has another size");
+    const Descriptor descriptor{client.memory.slot(0), *std::move(remote)};
     Result<Prepared> back = client.peer.prepare_write({&descriptor, 1});
     if (!back) return back.error();
     client.echo = *std::move(back);
-    const Json* arrival = request.find("arrival");
-    if (arrival != nullptr && arrival->string() != nullptr && *arrival->string() == to_string(Arrival::kMemory)) {
-      client.arrival = ArrivalByte(client.memory.bytes());
+    if (looks) {
+      client.arrival = ArrivalByte(client.memory.all().bytes());
       client.arrived = 0;
     }
   }

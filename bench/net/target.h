@@ -12,13 +12,14 @@
 #include <vector>
 
 #include "bench/base/json.h"
+#include "bench/memory/place.h"
 #include "fairlead/engine.h"
 
 namespace fairlead::bench {
 
 class Target {
  public:
-  explicit Target(Engine* engine);
+  explicit Target(Engine* engine, Place memory = {});
   ~Target();
 
   /// Serves until `once` and there was an initiator and none is left (else for ever). While an initiator measures
@@ -43,6 +44,7 @@ class Target {
   Result<Json::Object> prepare(Client& client, const Json& request);
 
   Engine* engine_;
+  Place memory_;  // where what it gives lies
   std::vector<std::unique_ptr<Client>> clients_;
   std::uint64_t next_region_ = 1;
   std::uint64_t gone_ = 0;  // initiators whose session is over

@@ -7,6 +7,7 @@
 #include "bench/base/file_output.h"
 #include "bench/base/host_load.h"
 #include "bench/base/sizes.h"
+#include "bench/memory/end_memory.h"
 #include "bench/net/columns.h"
 #include "bench/net/report.h"
 #include "cli/base/args.h"
@@ -122,13 +123,15 @@ int run(BenchOptions& options, Console& console) {
     if (Status status = bench::use_cores(cores); !status.ok()) return end(status);
   }
   if (!options.server.empty()) {
-    return serve_measurements(options.config, options.server, options.once, console, options.metrics);
+    return serve_measurements(options.config, options.server, options.once, options.plan.memory, console,
+                              options.metrics);
   }
   std::vector<std::string> transports = options.compare;
   if (transports.empty()) transports.push_back(options.config.transport);
   std::optional<LocalEnd> local;
   if (options.local) {
-    Result<LocalEnd> started = LocalEnd::start(options.config, fmt::format("{}", fmt::join(transports, ",")));
+    Result<LocalEnd> started = LocalEnd::start(options.config, fmt::format("{}", fmt::join(transports, ",")),
+                                               bench::LocalTarget::measurements(options.plan.memory));
     if (!started) return console.no_engine(started.error());
     local.emplace(*std::move(started));
     options.targets = {local->address()};
@@ -136,6 +139,8 @@ int run(BenchOptions& options, Console& console) {
       if (Status status = bench::use_cores(options.cores.own); !status.ok()) return end(status);
     }
   }
+  // Not before the process of the other end is there: CUDA does not survive a fork.
+  if (Status there = bench::usable(options.plan.memory); !there.ok()) return console.no_engine(there);
   heed_interruption();
   std::vector<BenchSide> sides;
   for (const std::string& transport : transports) {
@@ -145,7 +150,7 @@ int run(BenchOptions& options, Console& console) {
     }
     sides.push_back(*std::move(side));
   }
-  const Result<std::vector<std::string>> warnings = look_around(sides);
+  const Result<std::vector<std::string>> warnings = look_around(sides, options.plan.memory);
   if (!warnings) return end(warnings.error());
   for (const std::string& warning : *warnings) console.line("warning: " + warning);
   const Status status = measure(sides, options, *warnings, console);

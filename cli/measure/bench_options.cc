@@ -11,6 +11,7 @@
 #include "bench/base/sizes.h"
 #include "cli/base/engine_options.h"
 #include "cli/measure/interruption.h"
+#include "cli/measure/memory_option.h"
 #include "cli/measure/prometheus_file.h"
 
 namespace fairlead::cli {
@@ -87,6 +88,7 @@ std::string complete(BenchOptions& options, const Args& args) {
   }
   if (args.given("--arrival") && !plan.is_ping_pong_of_writes()) return "--arrival is for lat --op write";
   plan.arrival = options.arrival == "memory" ? bench::Arrival::kMemory : bench::Arrival::kNotification;
+  if (std::string wrong = misplaced_memory(plan); !wrong.empty()) return wrong;
   plan.verify = !options.no_verify;
   if (!options.compare.empty() && !args.given("--repeat")) plan.repeat = 3;
   if (plan.sizes.empty()) plan.sizes = {plan.kind == bench::Kind::kBandwidth ? std::uint64_t{1} << 20 : 8};
@@ -128,6 +130,7 @@ constexpr std::pair<std::string_view, std::string_view> kFamiliar[] = {
     {"-J", "--json FILE"},
     {"-A", "--cores"},
     {"--affinity", "--cores"},
+    {"--use_cuda", "--memory cuda:N, at each end"},
     {"-c", "HOST:PORT alone for iperf3's"},
     {"--client", "HOST:PORT alone"},
     {"--rate_limit", "--rate"}};
@@ -179,6 +182,7 @@ void add_bench_options(Args& args, BenchOptions* options) {
   args.option("--depth", "N", "bw: operations in flight (default 16)", set_number(&plan->depth, 1, bench::kMaxDepth));
   args.option("--footprint", "SIZE", "bw: memory at each end that operations go round (default 4M)",
               set_size(&plan->footprint, 1, bench::kMaxBuffer));
+  add_memory(args, &plan->memory);
   args.option("--sessions", "N",
               "bw: sessions with each target (with --lanes: spread over them), each driven by a thread of its own; "
               "--depth, --footprint and --iterations are of each (default 1)",

@@ -97,13 +97,13 @@ void fill_in_link(BenchSide& side) {
 
 }  // namespace
 
-Result<std::vector<std::string>> look_around(std::vector<BenchSide>& sides) {
+Result<std::vector<std::string>> look_around(std::vector<BenchSide>& sides, bench::Place memory) {
   const std::vector<const bench::MeasuredSession*> targets = one_of_each_target(sides.front());
   for (const auto* target : targets) {
     if (const auto facts = facts_of(*target->link); !facts) return facts.error();
   }
   std::vector<std::string> warnings = bench::busy_warnings();
-  for (BenchSide& side : sides) side.setting.initiator = bench::own_facts(side.engines.front()->config());
+  for (BenchSide& side : sides) side.setting.initiator = bench::own_facts(side.engines.front()->config(), memory);
   for (const auto* target : targets) {
     const Result<std::optional<bench::EndFacts>> answer = facts_of(*target->link);
     if (!answer) return answer.error();

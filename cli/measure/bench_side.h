@@ -30,6 +30,6 @@ Result<BenchSide> connect_side(const BenchOptions& options, const std::string& t
 
 /// Looks whether the hosts of both ends are quiet, for a fifth of a second, and asks all ends what they are; fills that
 /// into the settings. What speaks against measuring here or there. Errors: a peer that is no target.
-[[nodiscard]] Result<std::vector<std::string>> look_around(std::vector<BenchSide>& sides);
+[[nodiscard]] Result<std::vector<std::string>> look_around(std::vector<BenchSide>& sides, bench::Place memory);
 
 }  // namespace fairlead::cli

@@ -7,6 +7,7 @@
 #include "bench/base/host_load.h"
 #include "bench/base/sizes.h"
 #include "bench/gain/report.h"
+#include "bench/memory/end_memory.h"
 #include "cli/base/args.h"
 #include "cli/base/console.h"
 #include "cli/base/engine_options.h"
@@ -14,6 +15,7 @@
 #include "cli/measure/gain_metrics.h"
 #include "cli/measure/interruption.h"
 #include "cli/measure/local_end.h"
+#include "cli/measure/memory_option.h"
 #include "cli/measure/prometheus_file.h"
 #include "cli/session.h"
 
@@ -46,6 +48,7 @@ class Sides {
       sides.engines_.push_back(*std::move(second));
     }
     sides.target_ = options.target;
+    sides.memory_ = options.plan.load.memory;
     for (const bench::Side side : {bench::Side::kBaseline, bench::Side::kCandidate}) {
       Result<std::unique_ptr<bench::Link>> link = sides.connect(side);
       if (!link) return link.error();
@@ -85,7 +88,7 @@ class Sides {
     }
     const EngineConfig& config = link.engine().config();
     return bench::side_facts(link.peer(), device_of(link.engine(), link.peer().transport()), config,
-                             bench::own_facts(config), *target);
+                             bench::own_facts(config, memory_), *target);
   }
 
   void close() {
@@ -104,6 +107,7 @@ class Sides {
 
   std::vector<Engine> engines_;  // not moved once links point to them
   std::string target_;
+  bench::Place memory_;
   std::vector<std::unique_ptr<bench::Link>> links_;
 };
 
@@ -163,13 +167,16 @@ int measure(Options& options, Console& console) {
   for (const std::string& warning : warnings) console.line("warning: " + warning);
   std::optional<LocalEnd> local;
   if (options.local) {
-    Result<LocalEnd> started = LocalEnd::start(options.config, options.baseline == options.candidate
-                                                                   ? options.baseline
-                                                                   : options.baseline + "," + options.candidate);
+    Result<LocalEnd> started = LocalEnd::start(
+        options.config,
+        options.baseline == options.candidate ? options.baseline : options.baseline + "," + options.candidate,
+        bench::LocalTarget::measurements(options.plan.load.memory));
     if (!started) return console.no_engine(started.error());
     local.emplace(*std::move(started));
     options.target = local->address();
   }
+  // Not before the process of the other end is there: CUDA does not survive a fork.
+  if (Status there = bench::usable(options.plan.load.memory); !there.ok()) return console.no_engine(there);
   Result<Sides> sides = Sides::connect(options);
   if (!sides)
     return sides.error().code() == Code::kInvalidArgument ? console.no_engine(sides.error()) : end(sides.error());
@@ -209,6 +216,7 @@ std::string complete(Options& options, const Args& args) {
   if (std::ranges::find(plan.load.sizes, plan.primary_size) == plan.load.sizes.end()) {
     return fmt::format("--primary-size {} is none of --sizes", bench::format_size(plan.primary_size));
   }
+  if (std::string wrong = misplaced_memory(plan.load); !wrong.empty()) return wrong;
   for (const std::uint64_t size : plan.load.sizes) {
     if (plan.load.op == bench::Op::kSend && size > options.config.max_message_bytes) {
       return fmt::format("--sizes {}: a message has at most {}", bench::format_size(size),
@@ -270,6 +278,7 @@ void add_options(Args& args, Options& options) {
               set_number(&plan->load.depth, 1, bench::kMaxDepth));
   args.option("--footprint", "SIZE", "bw: memory at each end that operations go round (default 4M)",
               set_size(&plan->load.footprint, 1, bench::kMaxBuffer));
+  add_memory(args, &plan->load.memory);
   args.option("--socket-buffer", "SIZE", "Of tcp's sockets, at both ends (default: the kernel's choice)",
               set_size(&options.socket_buffer, 4096, std::uint64_t{1} << 30));
   args.flag("--no-control", &options.no_control, "Leave the baseline beside itself out");
@@ -312,8 +321,9 @@ int gain_command(Words words) {
   options.config.tcp.socket_buffer = static_cast<std::uint32_t>(options.socket_buffer);
   options.config.failover = false;  // a figure that two paths share is none
   Console console("gain", options.json == "-" || options.html == "-");
-  return options.server.empty() ? measure(options, console)
-                                : serve_measurements(options.config, options.server, options.once, console);
+  return options.server.empty()
+             ? measure(options, console)
+             : serve_measurements(options.config, options.server, options.once, options.plan.load.memory, console);
 }
 
 }  // namespace fairlead::cli

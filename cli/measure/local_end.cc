@@ -5,6 +5,7 @@
 #include <optional>
 #include <utility>
 
+#include "bench/memory/end_memory.h"
 #include "bench/net/target.h"
 #include "cli/base/args.h"
 #include "fairlead/engine.h"
@@ -25,9 +26,10 @@ Result<LocalEnd> LocalEnd::start(EngineConfig& config, const std::string& transp
   return LocalEnd(*std::move(wire), *std::move(target));
 }
 
-int serve_measurements(EngineConfig config, const std::string& address, bool once, Console& console,
-                       const std::string& metrics) {
+int serve_measurements(EngineConfig config, const std::string& address, bool once, bench::Place memory,
+                       Console& console, const std::string& metrics) {
   config.listen = address;
+  if (Status there = bench::usable(memory); !there.ok()) return console.no_engine(there);
   Result<Engine> engine = Engine::create(std::move(config));
   if (!engine) return console.no_engine(engine.error());
   std::optional<Metrics> served;
@@ -38,7 +40,7 @@ int serve_measurements(EngineConfig config, const std::string& address, bool onc
     console.line(fmt::format("metrics on http://{}/metrics", served->address()));
   }
   console.line("listening on " + engine->listen_address());
-  const Status status = bench::Target(&*engine).serve(once);
+  const Status status = bench::Target(&*engine, memory).serve(once);
   if (!status.ok()) console.error(status);
   return status.ok() ? kSuccess : kFailure;
 }

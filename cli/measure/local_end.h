@@ -17,7 +17,7 @@ class LocalEnd {
   /// Of `config`, with `transports`, of which the initiator takes one or the other. `config` gets the initiator's end
   /// of the wire. Errors: those of LocalWire::make and LocalTarget::start.
   static Result<LocalEnd> start(EngineConfig& config, const std::string& transports,
-                                const bench::LocalTarget::Serve& serve = bench::LocalTarget::serve_measurements);
+                                const bench::LocalTarget::Serve& serve = bench::LocalTarget::measurements());
 
   [[nodiscard]] const std::string& address() const noexcept { return target_.address(); }
 
@@ -28,8 +28,8 @@ class LocalEnd {
 };
 
 /// For --server: listens at `address` and serves measurements, with `once` until the first initiator has gone. The exit
-/// code. `metrics`: where they are served meanwhile; empty: nowhere.
-[[nodiscard]] int serve_measurements(EngineConfig config, const std::string& address, bool once, Console& console,
-                                     const std::string& metrics = {});
+/// code. `memory`: where what it gives lies. `metrics`: where they are served meanwhile; empty: nowhere.
+[[nodiscard]] int serve_measurements(EngineConfig config, const std::string& address, bool once, bench::Place memory,
+                                     Console& console, const std::string& metrics = {});
 
 }  // namespace fairlead::cli

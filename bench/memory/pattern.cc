@@ -1,4 +1,4 @@
-#include "bench/net/pattern.h"
+#include "bench/memory/pattern.h"
 
 #include <algorithm>
 #include <array>

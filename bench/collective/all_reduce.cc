@@ -46,7 +46,9 @@ Result<AllReduce> AllReduce::prepare(Group* group, std::string_view name, const 
   made.scratch_ = *std::move(scratch);
   const std::string data_name = fmt::format("{}/data", name), scratch_name = fmt::format("{}/scratch", name);
   for (const auto& [region, memory] : {std::pair(&data_name, &made.data_), std::pair(&scratch_name, &made.scratch_)}) {
-    if (const Status done = engine.publish(*region, *memory, Access::kRemoteWrite); !done.ok()) return done;
+    Result<Published> published = Published::create(engine, *region, *memory, Access::kRemoteWrite);
+    if (!published) return published.error();
+    made.published_.push_back(*std::move(published));
   }
   if (const Status all = group->barrier(); !all.ok()) return all;
   for (std::size_t rank = 0; rank < group->size(); ++rank) {

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "bench/collective/group.h"
+#include "bench/memory/published.h"
 #include "fairlead/memory.h"
 #include "fairlead/tensor.h"
 
@@ -30,8 +31,8 @@ struct AllReduceOptions {
 /// left. Errors of all calls: also those of Group::next, and of the transfers.
 class AllReduce {
  public:
-  /// Takes buffers and tells the others. `name`: the same at every rank, and of no other AllReduce of the group.
-  /// Errors: kInvalidArgument, kResourceExhausted.
+  /// Takes buffers and tells the others. `name`: the same at every rank, and of no other AllReduce of the engine's
+  /// while this lives. Errors: kInvalidArgument, kResourceExhausted.
   static Result<AllReduce> prepare(Group* group, std::string_view name, const AllReduceOptions& options);
 
   /// What goes in and comes out: elements from its first byte on.
@@ -63,6 +64,7 @@ class AllReduce {
 
   Group* group_;
   Memory data_, scratch_;  // scratch: what the left neighbour has summed, laid out as data; then a slot for each child
+  std::vector<Published> published_;  // both
   std::vector<Neighbour> neighbours_;
   std::size_t piece_bytes_ = 0, tree_bytes_ = 0;
   std::uint64_t operations_ = 0, operation_ = 0;  // how many there were; the one under way, as 16 bits of a hash

@@ -213,6 +213,14 @@ Result<Group> Group::meet(Engine* engine, std::size_t rank, std::size_t size, co
   return group;
 }
 
+Status Group::leave() {
+  const Status all = barrier();
+  for (Peer& peer : peers_) {
+    if (peer.valid()) peer.close();
+  }
+  return all;
+}
+
 Result<Event> Group::next(std::size_t rank) {
   while (true) {
     Event event = peers_[rank].next_event(kPatience);

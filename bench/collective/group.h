@@ -51,6 +51,8 @@ class Group {
   Status expect(std::size_t rank, std::uint64_t value);
   /// Returns when every rank has called it.
   Status barrier();
+  /// Ends its sessions, once every rank has called it: the group is of no use afterwards. Errors: those of barrier().
+  Status leave();
   /// Rank 0's number, below 2^56, at every rank.
   Result<std::uint64_t> from_first(std::uint64_t number);
   /// Every rank gives a number below 2^56; rank 0 gets all of them, by rank, the others only their own.

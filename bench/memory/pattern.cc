@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <vector>
 
 #include "base/crc.h"
 
@@ -44,6 +45,18 @@ std::uint32_t pattern_crc(std::uint64_t size, std::uint64_t seed, std::uint64_t 
     crc = crc32(part, crc);
   }
   return crc;
+}
+
+std::string_view what_else(std::uint32_t crc, std::uint64_t size, std::uint64_t seed, std::uint64_t slot) {
+  constexpr std::uint64_t kSeeds = 8, kSlots = 64;  // that measurements have, about
+  for (std::uint64_t other = 0; other < kSeeds; ++other) {
+    if (other != seed && crc == pattern_crc(size, other, slot)) return "what was there before";
+  }
+  for (std::uint64_t other = 0; other < kSlots; ++other) {
+    if (other != slot && crc == pattern_crc(size, seed, other)) return "what another slot should hold";
+  }
+  const std::vector<std::byte> zeros(size);
+  return crc == crc32(zeros) ? "zeros, as if nothing had come" : "other bytes than were sent";
 }
 
 }  // namespace fairlead::bench

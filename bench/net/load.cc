@@ -52,8 +52,8 @@ Status Buffers::compare(std::uint64_t seed) const {
   if (!sums) return sums.error();
   for (std::uint64_t slot = 0; slot < slots(); ++slot) {
     if ((*sums)[slot] != pattern_crc(size(), seed, slot)) {
-      return {Code::kDataLoss, fmt::format("verification failed: slot {} of {} holds other bytes than were sent", slot,
-                                           format_size(size()))};
+      return {Code::kDataLoss, fmt::format("verification failed: slot {} of {} holds {}", slot, format_size(size()),
+                                           what_else((*sums)[slot], size(), seed, slot))};
     }
   }
   return {};
@@ -69,10 +69,15 @@ Status Buffers::compare_target(Link& link, std::uint64_t seed, std::string_view 
                                          crcs == nullptr ? 0 : crcs->size(), what, slots())};
   }
   for (std::uint64_t slot = 0; slot < slots(); ++slot) {
-    if ((*crcs)[slot].uint() != pattern_crc(size(), seed, slot)) {
-      return {Code::kDataLoss,
-              fmt::format("verification failed: at the target, {}[{}] of {} differs", what, slot, format_size(size()))};
-    }
+    const std::optional<std::uint64_t> crc = (*crcs)[slot].uint();
+    if (crc == pattern_crc(size(), seed, slot)) continue;
+    const Result<std::vector<std::uint32_t>> here = memory_.checksums();
+    const bool changed = here && (*here)[slot] != pattern_crc(size(), seed, slot);
+    return {Code::kDataLoss,
+            fmt::format("verification failed over {}: at the target, {}[{}] of {} holds {}{}", link.peer().transport(),
+                        what, slot, format_size(size()),
+                        crc ? what_else(static_cast<std::uint32_t>(*crc), size(), seed, slot) : "nothing",
+                        changed ? "; so does the memory here that they came from, which nobody should have written" : "")};
   }
   return {};
 }

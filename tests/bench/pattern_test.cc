@@ -41,5 +41,17 @@ TEST(Pattern, OneChangedOrMovedByteIsFound) {
   EXPECT_NE(crc32(bytes), good);
 }
 
+TEST(Pattern, WhatASlotHoldsInsteadIsNamed) {
+  std::vector<std::byte> bytes(128);
+  const auto named = [&] { return what_else(crc32(bytes), bytes.size(), 2, 5); };
+  EXPECT_EQ(named(), "zeros, as if nothing had come");
+  fill_pattern(bytes, 1, 5);
+  EXPECT_EQ(named(), "what was there before");
+  fill_pattern(bytes, 2, 6);
+  EXPECT_EQ(named(), "what another slot should hold");
+  bytes[7] ^= std::byte{1};
+  EXPECT_EQ(named(), "other bytes than were sent");
+}
+
 }  // namespace
 }  // namespace fairlead::bench

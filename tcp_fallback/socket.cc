@@ -10,6 +10,8 @@
 #include <cstring>
 #include <system_error>
 
+#include "base/guarded.h"
+
 namespace fairlead::tcp_fallback {
 namespace {
 
@@ -150,12 +152,28 @@ void set_data_options(int fd, std::chrono::milliseconds silence) noexcept {
              static_cast<int>(std::clamp<std::int64_t>(silence.count(), 1, kMost * 1000)));
 }
 
+// One piece is the frequent case, and send does less than sendmsg: what is small becomes one.
 IoResult SocketStream::send(std::span<iovec> pieces) noexcept {
+  constexpr std::size_t kSmall = 256;
+  std::size_t bytes = 0;
+  for (std::size_t i = 0; i < pieces.size() && bytes <= kSmall; ++i) bytes += pieces[i].iov_len;
+  std::array<std::byte, kSmall> together;
+  iovec one{together.data(), 0};
+  if (pieces.size() > 1 && bytes <= kSmall) {
+    for (const iovec& piece : pieces) {
+      const auto* from = static_cast<const std::byte*>(piece.iov_base);
+      if (!guarded_copy(together.data() + one.iov_len, from, piece.iov_len, from)) return {0, EFAULT};
+      one.iov_len += piece.iov_len;
+    }
+    pieces = {&one, 1};
+  }
   msghdr message{};
   message.msg_iov = pieces.data();
   message.msg_iovlen = pieces.size();
+  constexpr int kFlags = MSG_NOSIGNAL | MSG_DONTWAIT;
   for (;;) {
-    const ssize_t sent = ::sendmsg(fd_.get(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+    const ssize_t sent = pieces.size() == 1 ? ::send(fd_.get(), pieces[0].iov_base, pieces[0].iov_len, kFlags)
+                                            : ::sendmsg(fd_.get(), &message, kFlags);
     if (sent >= 0) return {static_cast<std::size_t>(sent), 0};
     if (errno != EINTR) return {0, errno};
   }

@@ -44,6 +44,7 @@ struct PushServer::Client {
   std::deque<std::pair<Transfer, std::uint64_t>> unread;  // answers on their way, with their bytes
   std::uint64_t unread_bytes = 0;
   std::optional<Transfer> notice;  // that the server is draining, on its way
+  bool came_late = false;          // when it was: it was refused as it came
 
   [[nodiscard]] bool reads_nothing() {
     for (; !unread.empty() && unread.front().first.done(); unread.pop_front()) unread_bytes -= unread.front().second;
@@ -99,7 +100,11 @@ PushServer::Client& PushServer::client_of(const Peer& peer) {
            Refused::kSessions);
     client.peer.close();
   }
-  if (draining_) tell_draining(client);
+  if (draining_) {
+    client.came_late = true;
+    count_refusal(client, ending(), Refused::kDraining);  // it may hear and go before what it asks for is read
+    tell_draining(client);
+  }
   return client;
 }
 
@@ -574,8 +579,7 @@ void PushServer::send(Client& client, const PushMessage& message) {
 
 // `status` is a copy: it may be the push's, which goes here.
 void PushServer::refuse(Client& client, Status status, Refused why) {
-  ++counters_->refused[static_cast<std::size_t>(why)];
-  console_->error(fmt::format("{}: refused: {}", client.who, status.to_string()));
+  if (why != Refused::kDraining || !client.came_late) count_refusal(client, status, why);
   if (client.push != nullptr) {
     ++counters_->pushes_refused;
     client.files_to_skip = client.push->begin.files - client.push->files_seen;
@@ -590,6 +594,11 @@ void PushServer::refuse(Client& client, Status status, Refused why) {
   }
   send(client, Refusal{std::move(status)});
   if (++client.refusals == kMaxRefusals) client.peer.close();
+}
+
+void PushServer::count_refusal(const Client& client, const Status& status, Refused why) {
+  ++counters_->refused[static_cast<std::size_t>(why)];
+  console_->error(fmt::format("{}: refused: {}", client.who, status.to_string()));
 }
 
 void PushServer::misbehaved(Client& client, std::string_view what) {

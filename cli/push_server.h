@@ -145,6 +145,7 @@ class PushServer {
   [[nodiscard]] bool beyond_sessions(const Client& client) const;
   void tell_draining(Client& client);
   void refuse(Client& client, Status status, Refused why);
+  void count_refusal(const Client& client, const Status& status, Refused why);
   void misbehaved(Client& client, std::string_view what);
 
   ModelStore* store_;

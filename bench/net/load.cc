@@ -73,11 +73,12 @@ Status Buffers::compare_target(Link& link, std::uint64_t seed, std::string_view 
     if (crc == pattern_crc(size(), seed, slot)) continue;
     const Result<std::vector<std::uint32_t>> here = memory_.checksums();
     const bool changed = here && (*here)[slot] != pattern_crc(size(), seed, slot);
-    return {Code::kDataLoss,
-            fmt::format("verification failed over {}: at the target, {}[{}] of {} holds {}{}", link.peer().transport(),
-                        what, slot, format_size(size()),
-                        crc ? what_else(static_cast<std::uint32_t>(*crc), size(), seed, slot) : "nothing",
-                        changed ? "; so does the memory here that they came from, which nobody should have written" : "")};
+    return {
+        Code::kDataLoss,
+        fmt::format("verification failed over {}: at the target, {}[{}] of {} holds {}{}", link.peer().transport(),
+                    what, slot, format_size(size()),
+                    crc ? what_else(static_cast<std::uint32_t>(*crc), size(), seed, slot) : "nothing",
+                    changed ? "; so does the memory here that they came from, which nobody should have written" : "")};
   }
   return {};
 }

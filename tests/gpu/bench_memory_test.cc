@@ -99,7 +99,7 @@ TEST(BenchPlaces, AreReadAsTheyAreWritten) {
   }
 }
 
-TEST(BenchPlaces, WithoutADriverItSaysWhyThereIsNone) {
+TEST(BenchPlaces, AreOfUseWhereThereIsSuchADevice) {
   EXPECT_TRUE(usable(Place{}).ok());
   gpu::testing::CudaDouble cuda;
   cuda.install();

@@ -458,10 +458,10 @@ void CudaDouble::lose(CuContext context, CuResult result) {
 
 std::byte* CudaDouble::memory_of(CuContext context, CuAddress at, std::size_t bytes) {
   const auto found = allocation_at(at);
-  const auto owner = found != allocations_.end() ? owners_.find(found->first) : owners_.end();
-  const bool is_open = found != allocations_.end() && found->second.is_mapped ? found->second.has_access
-                       : owner != owners_.end()                               ? owner->second == context
-                                                : !contexts_.contains(context);  // of a primary one's
+  if (found == allocations_.end()) return nullptr;
+  const auto owner = owners_.find(found->first);  // none: a primary context
+  const bool is_owner = owner != owners_.end() ? owner->second == context : !contexts_.contains(context);
+  const bool is_open = found->second.is_mapped ? found->second.has_access : is_owner;
   const bool is_whole = is_open && bytes <= found->second.bytes && at - found->first <= found->second.bytes - bytes;
   return is_whole ? shadow_of(at, bytes) : nullptr;
 }

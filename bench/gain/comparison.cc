@@ -21,7 +21,6 @@ constexpr double kWarmUp = 0.1;               // of a block
 constexpr double kLongestFirstWarmUp = 0.25;  // seconds, of a session; a block's time, if that is less
 constexpr double kOpening = 0.03;             // seconds that a pair of sessions takes to begin and to be checked, about
 constexpr unsigned kSlices = 10;              // of a block whose candidate rests between them
-constexpr std::uint64_t kOpeningSeed = 0x6f70656e, kControlSeed = 0x6374726c;  // of the orders of opening
 
 double first_warm_up(const GainPlan& plan) { return std::min(plan.block, kLongestFirstWarmUp); }
 
@@ -168,8 +167,8 @@ Result<Series> measure_series(const Connect& connect, const GainPlan& plan, Kind
                               std::uint64_t seed) {
   Plan load = plan.load;
   load.kind = kind;
-  Quads quads(connect, plan, load, size, Side::kCandidate, seed ^ kOpeningSeed);
-  Quads control(connect, plan, load, size, Side::kBaseline, seed ^ kControlSeed);
+  Quads quads(connect, plan, load, size, Side::kCandidate, seed ^ kOpeningOrder);
+  Quads control(connect, plan, load, size, Side::kBaseline, seed ^ kControlOpeningOrder);
   Series series{.kind = kind, .size = size, .quads = {}, .control = {}, .verified = false};
   for (const bool outside : quad_orders(plan.quads, seed)) {
     if (load.stopped()) return series;

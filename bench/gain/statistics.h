@@ -17,6 +17,9 @@ namespace fairlead::bench {
 
 /// For each quad whether it is BAAB. As many as are ABBA (one more or less), in random order.
 [[nodiscard]] std::vector<bool> quad_orders(std::size_t quads, std::uint64_t seed);
+/// What a comparison's seed is combined with (xor) for other orders of its own: in which the sessions of quads are
+/// opened, and those of the control.
+inline constexpr std::uint64_t kOpeningOrder = 0x6f70656e, kControlOpeningOrder = 0x6374726c;
 
 /// One quad's figures of one metric: two blocks of each side, all above 0.
 struct QuadFigures {

@@ -14,9 +14,8 @@
 namespace fairlead::bench {
 namespace {
 
-constexpr unsigned kRings = 4;                                                 // of nothing, in a block
-constexpr std::uint64_t kOpeningSeed = 0x6f70656e, kControlSeed = 0x6374726c;  // of the orders of opening
-constexpr double kTick = 0.01;                                                 // seconds, as /proc/stat counts
+constexpr unsigned kRings = 4;  // of nothing, in a block
+constexpr double kTick = 0.01;  // seconds, as /proc/stat counts
 
 enum class Order : std::uint64_t { kEnd, kBaseline, kOther, kVerify, kOpen };  // kOpen and three more: opening()
 
@@ -283,8 +282,8 @@ Result<std::vector<EndFacts>> gather_facts(Group& group) {
 Status measure(Ranks& ranks, const TrainingGainPlan& plan, const std::function<void(const TrainingQuad&)>& done,
                TrainingRun& run) {
   const std::vector<bool> outside = quad_orders(plan.quads, plan.seed),
-                          first = quad_orders(plan.quads, plan.seed ^ kOpeningSeed),
-                          control_first = quad_orders(plan.quads, plan.seed ^ kControlSeed);
+                          first = quad_orders(plan.quads, plan.seed ^ kOpeningOrder),
+                          control_first = quad_orders(plan.quads, plan.seed ^ kControlOpeningOrder);
   for (std::uint64_t i = 0; i < plan.quads && !plan.stopped(); ++i) {
     const Result<TrainingQuad> quad = ranks.quad(false, outside[i], first[i]);
     if (!quad) return quad.error();

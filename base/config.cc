@@ -79,6 +79,11 @@ Status check_verbs(const VerbsConfig& c) {
 
 Status check_tcp(const TcpConfig& c) {
   if (auto s = in_range("tcp.send_depth", c.send_depth, 1u, 65536u); !s.ok()) return s;
+  if (auto s = in_range("tcp.congestion_control", c.congestion_control.size(), std::size_t{0}, std::size_t{15},
+                        "bytes long");
+      !s.ok()) {
+    return s;
+  }
   if (c.socket_buffer == 0) return {};
   return in_range("tcp.socket_buffer", c.socket_buffer, 4096u, 1u << 30, "bytes (or 0: left to the kernel)");
 }

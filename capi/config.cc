@@ -100,6 +100,7 @@ fairlead_engine_config config_of(const EngineConfig& from, const char* require, 
   to.tcp_send_depth = from.tcp.send_depth;
   to.tcp_socket_buffer = from.tcp.socket_buffer;
   to.tcp_port = from.tcp.port;
+  to.tcp_congestion_control = from.tcp.congestion_control.c_str();
   return to;
 }
 
@@ -146,6 +147,7 @@ EngineConfig config_of(const fairlead_engine_config& from) {
   to.tcp.send_depth = from.tcp_send_depth;
   to.tcp.socket_buffer = from.tcp_socket_buffer;
   to.tcp.port = from.tcp_port;
+  to.tcp.congestion_control = text_of(from.tcp_congestion_control);
   return to;
 }
 

@@ -22,6 +22,7 @@ Result<std::unique_ptr<TcpDevice>> TcpDevice::open(const TcpConfig& config, cons
   if (config.send_depth == 0 || config.send_depth > kMaxDepth) {
     return {Code::kInvalidArgument, fmt::format("tcp.send_depth is {}; legal: 1 to {}", config.send_depth, kMaxDepth)};
   }
+  if (Status known = check_congestion_control(config.congestion_control); !known.ok()) return known;
   return std::unique_ptr<TcpDevice>(new TcpDevice(config, clock));
 }
 

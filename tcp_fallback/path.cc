@@ -100,14 +100,16 @@ bool TcpPath::drained() const noexcept {
 
 std::string TcpPath::describe() const {
   if (local_name_.empty()) return fmt::format("tcp -> {}, not connected", peer_name_);
-  return fmt::format("tcp {} -> {}, depth {}", local_name_, peer_name_, shared_.config.send_depth);
+  return fmt::format("tcp {} -> {}, depth {}, congestion control {}", local_name_, peer_name_,
+                     shared_.config.send_depth, congestion_control_);
 }
 
 bool TcpPath::adopt(const Greeting& greeting, PrivateFd& connection) noexcept {
   if (state_ != State::kWaiting || !equal(greeting.token, token_)) return false;
   stream_.reset(std::move(connection));
-  set_data_options(stream_.fd(), peer_timeout_);
-  peer_name_ = peer_address(stream_.fd()).to_string();
+  const SocketAddress peer = peer_address(stream_.fd());
+  set_data_options(stream_.fd(), peer, shared_.config, peer_timeout_);
+  peer_name_ = peer.to_string();
   become_ready(greeting);
   if (!send_greeting()) fail(Code::kUnavailable, fmt::format("{} went away in the handshake", peer_name_));
   return true;
@@ -180,6 +182,7 @@ bool TcpPath::send_greeting() noexcept {
 void TcpPath::become_ready(const Greeting& greeting) noexcept {
   receiver_.set_peer_depth(greeting.depth);
   local_name_ = local_address(stream_.fd()).to_string();
+  congestion_control_ = congestion_control(stream_.fd());
   state_ = State::kReady;
   shared_.traffic.paths.add();
   announce_ready_ = true;

@@ -110,7 +110,7 @@ class TcpPath final : public datapath::Path, private Receiver::Sink {
   SocketStream stream_;
   std::uint32_t watched_ = 0;  // epoll events asked for
   std::string peer_name_;      // "host:port", for sentences
-  std::string local_name_;
+  std::string local_name_, congestion_control_;
   Nanos deadline_ = 0;        // of the active handshake
   GreetingBytes greeting_{};  // the peer's, as it arrives
   std::size_t greeting_received_ = 0;

@@ -18,6 +18,7 @@ namespace {
 // An idle peer is asked after a third of the silence that it may keep, then four times in the rest of it.
 constexpr int kKeepaliveProbes = 4;
 constexpr int kBacklog = 128;
+constexpr std::string_view kUnpaced = "reno";
 
 void set_option(int fd, int level, int name, int value) noexcept {
   // Best effort: a kernel that lacks an option still moves bytes.
@@ -67,6 +68,24 @@ Result<UniqueFd> listen_at(const SocketAddress& address, const TcpConfig& config
     return bind_error(config, errno);
   }
   return fd;
+}
+
+in6_addr mapped(const SocketAddress& address) noexcept {
+  if (address.storage.ss_family == AF_INET6) return reinterpret_cast<const sockaddr_in6*>(&address.storage)->sin6_addr;
+  in6_addr to{};
+  to.s6_addr[10] = to.s6_addr[11] = 0xff;
+  std::memcpy(to.s6_addr + 12, &reinterpret_cast<const sockaddr_in*>(&address.storage)->sin_addr, sizeof(in_addr));
+  return to;
+}
+
+bool is_within_host(const SocketAddress& self, const SocketAddress& peer) noexcept {
+  const in6_addr here = mapped(self), there = mapped(peer);
+  return IN6_ARE_ADDR_EQUAL(&here, &there) || IN6_IS_ADDR_LOOPBACK(&there) ||
+         (IN6_IS_ADDR_V4MAPPED(&there) && there.s6_addr[12] == 127);
+}
+
+bool set_congestion_control(int fd, std::string_view name) noexcept {
+  return ::setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, name.data(), static_cast<socklen_t>(name.size())) == 0;
 }
 
 }  // namespace
@@ -127,23 +146,52 @@ Result<UniqueFd> listen_on(const TcpConfig& config) {
   return listen("0.0.0.0");  // no IPv6 here
 }
 
+std::string congestion_control(int fd) {
+  std::array<char, 16> name{};  // TCP_CA_NAME_MAX, with its end
+  socklen_t size = name.size();
+  return ::getsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, name.data(), &size) == 0 ? name.data() : "";
+}
+
+Status check_congestion_control(const std::string& name) {
+  if (name.empty()) return {};
+  const UniqueFd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  if (!fd) return socket_error(errno);
+  if (set_congestion_control(fd.get(), name)) return {};
+  if (errno == EPERM) {
+    return {Code::kPermissionDenied, fmt::format("tcp.congestion_control: '{}' is root's to take; choose one of "
+                                                 "net.ipv4.tcp_allowed_congestion_control",
+                                                 name)};
+  }
+  return {Code::kNotFound, fmt::format("tcp.congestion_control: this system has no '{}' ({}); choose one of "
+                                       "net.ipv4.tcp_available_congestion_control",
+                                       name, reason(errno))};
+}
+
 Result<UniqueFd> dial(const SocketAddress& address, const TcpConfig& config, std::chrono::milliseconds silence) {
   UniqueFd fd(::socket(address.storage.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (!fd) return socket_error(errno);
   set_buffers(fd.get(), config);
-  set_data_options(fd.get(), silence);
   if (::connect(fd.get(), address.get(), address.length) != 0 && errno != EINPROGRESS) {
     return {Code::kUnavailable, fmt::format("cannot connect to {}: {}", address.to_string(), reason(errno))};
   }
+  set_data_options(fd.get(), address, config, silence);
   return fd;
 }
 
-void set_data_options(int fd, std::chrono::milliseconds silence) noexcept {
+void set_data_options(int fd, const SocketAddress& peer, const TcpConfig& config,
+                      std::chrono::milliseconds silence) noexcept {
   static constexpr std::int64_t kMost = 32'767;  // seconds
   const auto seconds = [](std::chrono::milliseconds time) {
     return static_cast<int>(std::clamp<std::int64_t>(std::chrono::ceil<std::chrono::seconds>(time).count(), 1, kMost));
   };
   set_option(fd, IPPROTO_TCP, TCP_NODELAY, 1);
+  // What the system has for its networks may pace (BBR): a timer before each packet, for the sake of a queue on the
+  // way. Within a host there is no such queue. Every kernel has "reno", and lets anybody take it.
+  if (!config.congestion_control.empty()) {
+    set_congestion_control(fd, config.congestion_control);
+  } else if (is_within_host(local_address(fd), peer)) {
+    set_congestion_control(fd, kUnpaced);
+  }
   set_option(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
   set_option(fd, IPPROTO_TCP, TCP_KEEPIDLE, seconds(silence / 3));
   set_option(fd, IPPROTO_TCP, TCP_KEEPINTVL, seconds(silence / (kKeepaliveProbes + 2)));

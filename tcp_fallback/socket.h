@@ -35,8 +35,14 @@ Result<SocketAddress> parse_address(const std::string& host, std::uint16_t port)
 Result<UniqueFd> listen_on(const TcpConfig& config);
 /// Begins to connect. Errors: kUnavailable, kResourceExhausted.
 Result<UniqueFd> dial(const SocketAddress& address, const TcpConfig& config, std::chrono::milliseconds silence);
-/// No delay for small frames; a peer that answers nothing for `silence` ends the connection, asked or not.
-void set_data_options(int fd, std::chrono::milliseconds silence) noexcept;
+/// Of a connected, or connecting, socket: no delay for small frames; the congestion control that is asked for, or
+/// within a host one that does not pace; a peer that answers nothing for `silence` ends the connection, asked or not.
+void set_data_options(int fd, const SocketAddress& peer, const TcpConfig& config,
+                      std::chrono::milliseconds silence) noexcept;
+/// "cubic"; empty: the kernel does not say.
+[[nodiscard]] std::string congestion_control(int fd);
+/// Whether sockets of this process may have it. Errors: kNotFound, kPermissionDenied, kResourceExhausted.
+[[nodiscard]] Status check_congestion_control(const std::string& name);
 
 /// Owns the socket.
 class SocketStream final : public ByteStream {

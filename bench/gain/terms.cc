@@ -196,6 +196,19 @@ class Terms {
         a_.initiator.lanes == b_.initiator.lanes && a_.target.lanes == b_.target.lanes);
   }
 
+  // Each transport has its own by nature. That TCP's paces is worth knowing: over a fast link it costs it much.
+  void congestion_control() {
+    const auto text = [](const SideFacts& side) {
+      return is_tcp(side) ? known(side.congestion_control) : std::string("its own");
+    };
+    const bool paced = a_.congestion_control == "bbr" || b_.congestion_control == "bbr";
+    add("congestion control", text(a_), text(b_), is_tcp(a_) != is_tcp(b_) || text(a_) == text(b_),
+        paced
+            ? "bbr paces packets, as this system has it; sysctl -w net.ipv4.tcp_congestion_control=cubic at both ends "
+              "shows TCP without"
+            : "");
+  }
+
   void device() {
     const auto text = [](const SideFacts& side) {
       return fmt::format("{}{}", known(side.transport),
@@ -230,7 +243,8 @@ PathFacts parse_path(std::string_view explained) {
   PathFacts facts;
   const std::size_t arrow = explained.find(" -> ");
   if (arrow == explained.npos) return facts;
-  // "verbs:soft0 10.0.0.1 qpn 0x11 -> 10.0.0.2 qpn 0x12, mtu 4096" or "tcp 10.0.0.1:5 -> 10.0.0.2:6, depth 256"
+  // "verbs:soft0 10.0.0.1 qpn 0x11 -> 10.0.0.2 qpn 0x12, mtu 4096" or "tcp 10.0.0.1:5 -> 10.0.0.2:6, depth 256,
+  // congestion control cubic"
   std::vector<std::string> before = split_blanks(explained.substr(0, arrow));
   const std::vector<std::string> after = split_blanks(explained.substr(arrow + 4));
   const auto qpn = std::find(before.begin(), before.end(), "qpn");
@@ -241,6 +255,10 @@ PathFacts parse_path(std::string_view explained) {
   facts.local = without_port(before.back());
   facts.remote = without_port(far);
   const std::string mtu = option_of(explained.substr(arrow), ", mtu ");
+  facts.congestion_control = option_of(explained.substr(arrow), ", congestion control ");
+  if (facts.congestion_control.find(')') != std::string::npos) {
+    facts.congestion_control.erase(facts.congestion_control.find(')'));
+  }
   facts.mtu = static_cast<std::uint32_t>(leading_number(mtu).value_or(0));
   return facts;
 }
@@ -255,6 +273,7 @@ SideFacts side_facts(const Peer& peer, const std::string& device, const EngineCo
   side.local = path.local;
   side.remote = path.remote;
   side.payload = path.mtu;
+  side.congestion_control = path.congestion_control;
   side.streams = config.paths;
   side.dscp = is_tcp(side) || side.transport == "shm" ? 0 : static_cast<unsigned>(config.verbs.traffic_class >> 2);
   side.emulated = is_emulated(side.transport);
@@ -284,6 +303,7 @@ std::vector<Term> terms_of(const SideFacts& baseline, const SideFacts& candidate
   terms.add("DSCP", fmt::format("{}", baseline.dscp), fmt::format("{}", candidate.dscp),
             baseline.dscp == candidate.dscp,
             baseline.dscp == candidate.dscp ? "" : "packets may be queued apart: --traffic-class 0");
+  terms.congestion_control();
   terms.device();
   return terms.take();
 }

@@ -15,11 +15,12 @@
 
 namespace fairlead::bench {
 
-/// The addresses of a path and the largest payload of its packets, as Peer::explain() tells them. Empty and 0: not
-/// told.
+/// The addresses of a path, the largest payload of its packets and its congestion control, as Peer::explain() tells
+/// them. Empty and 0: not told.
 struct PathFacts {
   std::string local, remote;
-  std::uint32_t mtu = 0;  // of a verbs path
+  std::uint32_t mtu = 0;           // of a verbs path
+  std::string congestion_control;  // of tcp: "cubic"
 };
 [[nodiscard]] PathFacts parse_path(std::string_view explained);
 
@@ -34,8 +35,9 @@ struct SideFacts {
   std::optional<std::uint64_t> buffer, target_buffer;  // of a receiving socket, at either end; 0: not known
   std::uint64_t streams = 1;
   unsigned dscp = 0;
-  bool emulated = false;  // a device that a hypervisor's emulator plays
-  bool software = false;  // a device that this host's processors play: softroce, the kernel's rxe and siw
+  std::string congestion_control;  // of tcp, as the system calls it; empty: not known
+  bool emulated = false;           // a device that a hypervisor's emulator plays
+  bool software = false;           // a device that this host's processors play: softroce, the kernel's rxe and siw
   EndFacts initiator, target;
 };
 /// Both ends are known to be on one host.

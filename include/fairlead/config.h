@@ -53,6 +53,9 @@ struct TcpConfig {
   std::uint16_t port = 0;           // where data connections arrive; 0: any free port
   std::uint32_t send_depth = 256;   // operations in flight per path
   std::uint32_t socket_buffer = 0;  // SO_SNDBUF and SO_RCVBUF in bytes; 0: leave it to the kernel
+  /// As the system calls it ("cubic"); empty: the system's choice, but within a host one that does not pace
+  /// (docs/tuning.md).
+  std::string congestion_control;
 };
 
 /// Settings of memory that processes of one host share (docs/tuning.md).

@@ -234,6 +234,7 @@ typedef struct fairlead_engine_config {
   uint32_t tcp_send_depth;
   uint32_t tcp_socket_buffer;
   uint16_t tcp_port;
+  const char* tcp_congestion_control;
 } fairlead_engine_config;
 
 /* Fills in the defaults, as far as `struct_size` (sizeof the caller's) reaches. Always call it: most are not 0. */

@@ -130,6 +130,7 @@ const std::map<std::string, std::function<void(EngineConfig&, const py::handle&)
       {"tcp_port", set(&C::tcp, &TcpConfig::port)},
       {"tcp_send_depth", set(&C::tcp, &TcpConfig::send_depth)},
       {"tcp_socket_buffer", set(&C::tcp, &TcpConfig::socket_buffer)},
+      {"tcp_congestion_control", set(&C::tcp, &TcpConfig::congestion_control)},
       {"shm_directory", set(&C::shm, &ShmConfig::directory)},
       {"shm_pull", set(&C::shm, &ShmConfig::pull)},
       {"shm_arenas", set(&C::shm, &ShmConfig::arenas)},

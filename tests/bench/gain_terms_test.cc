@@ -10,6 +10,7 @@ namespace fairlead::bench {
 namespace {
 
 using testing::HasSubstr;
+using testing::IsEmpty;
 using testing::UnorderedElementsAre;
 
 EndFacts end_of(const std::string& name, std::uint64_t process) {
@@ -67,10 +68,14 @@ TEST(ParsePath, FindsAddressesAndMtu) {
   EXPECT_EQ(verbs.local, "10.99.0.1");
   EXPECT_EQ(verbs.remote, "10.99.0.2");
   EXPECT_EQ(verbs.mtu, 4096U);
-  const PathFacts tcp = parse_path("tcp (tcp 127.0.0.1:40000 -> 127.0.0.1:40001, depth 256): asked for");
+  const PathFacts tcp =
+      parse_path("tcp (tcp 127.0.0.1:40000 -> 127.0.0.1:40001, depth 256, congestion control reno): asked for");
   EXPECT_EQ(tcp.local, "127.0.0.1");
   EXPECT_EQ(tcp.remote, "127.0.0.1");
   EXPECT_EQ(tcp.mtu, 0U);
+  EXPECT_EQ(tcp.congestion_control, "reno");
+  EXPECT_EQ(parse_path("tcp 1.1.1.1:5 -> 1.1.1.2:6, depth 1, congestion control bbr").congestion_control, "bbr");
+  EXPECT_EQ(verbs.congestion_control, "");
   EXPECT_EQ(parse_path("tcp [fd00::1]:5 -> [fd00::2]:6, depth 256").local, "fd00::1");
   EXPECT_EQ(parse_path("verbs:a fd00::1 qpn 0x1 -> fd00::2 qpn 0x2, mtu 1024").remote, "fd00::2");
   EXPECT_EQ(parse_path("shm of this host").local, "");
@@ -144,6 +149,11 @@ TEST(Terms, EachThatDiffersIsNamed) {
   SideFacts queue = verbs_side();
   queue.dscp = 26;
   EXPECT_THAT(unequal(tcp_side(), queue), UnorderedElementsAre("DSCP"));
+  SideFacts paced = tcp_side(), other = tcp_side();
+  paced.congestion_control = "bbr";
+  other.congestion_control = "cubic";
+  EXPECT_THAT(unequal(paced, other), UnorderedElementsAre("congestion control"));
+  EXPECT_THAT(unequal(paced, verbs_side()), IsEmpty());
   SideFacts process = verbs_side();
   process.target.process = 3;
   EXPECT_THAT(unequal(tcp_side(), process), UnorderedElementsAre("hosts"));

@@ -122,6 +122,7 @@ TEST(EngineMisuseAlone, SettingsOutOfRange) {
       {"tcp.send_depth", [](EngineConfig& c) { c.tcp.send_depth = 65537; }},
       {"tcp.socket_buffer", [](EngineConfig& c) { c.tcp.socket_buffer = 1; }},
       {"tcp.socket_buffer", [](EngineConfig& c) { c.tcp.socket_buffer = UINT32_MAX; }},
+      {"tcp.congestion_control", [](EngineConfig& c) { c.tcp.congestion_control = "longer than any name"; }},
   };
   for (const auto& row : rows) {
     SCOPED_TRACE(row.field);

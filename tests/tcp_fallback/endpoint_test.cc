@@ -396,6 +396,47 @@ TEST_F(TcpEndpointTest, SpeaksIpv6WhereThereIsOne) {
   EXPECT_THAT(active->describe(), HasSubstr("-> [::1]:"));
 }
 
+// Whatever the system has for its networks; on a machine whose choice is "reno" this tells little, and the next more.
+TEST_F(TcpEndpointTest, WithinAHostNothingPaces) {
+  auto active = open(PathRole::kActive), passive = open(PathRole::kPassive);
+  ASSERT_TRUE(passive->connect(active->local_description()).ok());
+  ASSERT_TRUE(active->connect(passive->local_description()).ok());
+  EXPECT_TRUE(run([this] { return events_.ready == 2; }));
+  EXPECT_THAT(active->describe(), HasSubstr("congestion control reno"));
+  EXPECT_THAT(passive->describe(), HasSubstr("congestion control reno"));
+}
+
+TEST(SocketOptions, BetweenHostsTheSystemChooses) {
+  const UniqueFd fd(::socket(AF_INET, SOCK_STREAM, 0));
+  const std::string systems = congestion_control(fd.get());
+  ASSERT_NE(systems, "");
+  set_data_options(fd.get(), *parse_address("192.0.2.1", 7471), {}, std::chrono::seconds(1));
+  EXPECT_EQ(congestion_control(fd.get()), systems);
+  TcpConfig config;
+  config.congestion_control = "reno";
+  set_data_options(fd.get(), *parse_address("192.0.2.1", 7471), config, std::chrono::seconds(1));
+  EXPECT_EQ(congestion_control(fd.get()), "reno");
+}
+
+TEST(SocketOptions, LoopbackIsKnownByAnyOfItsAddresses) {
+  for (const char* const peer : {"127.0.0.1", "127.5.5.5", "::1", "::ffff:127.0.0.1"}) {
+    const UniqueFd fd(::socket(AF_INET6, SOCK_STREAM, 0));
+    if (!fd) GTEST_SKIP() << "no IPv6 on this host";
+    set_data_options(fd.get(), *parse_address(peer, 7471), {}, std::chrono::seconds(1));
+    EXPECT_EQ(congestion_control(fd.get()), "reno") << peer;
+  }
+}
+
+TEST(TcpSettings, ACongestionControlThatIsNotThereIsSaid) {
+  TcpConfig config;
+  config.congestion_control = "nosuch";
+  const auto device = open_device(config);
+  ASSERT_FALSE(device.has_value());
+  EXPECT_EQ(device.error().code(), Code::kNotFound);
+  EXPECT_THAT(device.error().message(), HasSubstr("has no 'nosuch'"));
+  EXPECT_THAT(device.error().message(), HasSubstr("net.ipv4.tcp_available_congestion_control"));
+}
+
 // A real mapping whose file shrank, as the source of a write and of a read: the kernel says EFAULT.
 TEST_F(TcpEndpointTest, ATruncatedFileFailsItsOwnRequests) {
   constexpr std::size_t kSize = 1 << 20;

@@ -20,6 +20,7 @@ struct SwitchConfig {
   std::size_t kmax = 200'000;
   double pmax = 0.01;
   std::size_t buffer = 4 << 20;
+  std::size_t far_window = 0;  // what a port says that it takes of other hosts
   std::uint64_t seed = 1;
 };
 
@@ -94,7 +95,7 @@ class SwitchPort final : public PacketPort {
 
   [[nodiscard]] const Gid& address() const noexcept override { return address_; }
   [[nodiscard]] std::uint32_t max_mtu() const noexcept override { return 4096; }
-  [[nodiscard]] ReceiveWindow receive_window() const noexcept override { return {1 << 20}; }
+  [[nodiscard]] ReceiveWindow receive_window() const noexcept override { return {1 << 20, switch_.config_.far_window}; }
   [[nodiscard]] Route make_route(const Gid& destination, std::uint32_t flow, std::uint8_t traffic_class,
                                  std::uint8_t hop_limit) override {
     return {address_, destination, static_cast<std::uint16_t>(0xc000 | (flow & 0x3fff)), traffic_class, hop_limit, -1};

@@ -2,9 +2,11 @@
 //
 // All queue pairs that send to the socket share the window. It begins at what a Fairlead peer's buffer surely takes,
 // may grow to what the peer announces, is halved when packets are lost and grows again as they are acknowledged (as
-// TCP's, RFC 5681), never below a floor that keeps go-back-N moving where loss does not mean congestion. A queue pair
-// that times out probes with little of its own; only when nobody was acknowledged meanwhile is the whole window as
-// small. Threads: under the domain's lock.
+// TCP's, RFC 5681), never below a floor that keeps go-back-N moving where loss does not mean congestion. Between hosts
+// it shrinks to what the way carries without a queue (delay_target.h), and where there is none, and more to send, it
+// grows beyond what was announced: a long way holds more than the buffer at its end. A queue pair that times out probes
+// with little of its own; only when nobody was acknowledged meanwhile is the whole window as small. Threads: under the
+// domain's lock.
 #pragma once
 
 #include <algorithm>
@@ -13,6 +15,7 @@
 #include <utility>
 
 #include "base/intrusive_list.h"
+#include "verbs/soft/flow_control/delay_target.h"
 
 namespace fairlead::soft {
 
@@ -20,17 +23,20 @@ class Qp;
 
 class Window {
  public:
-  explicit Window(std::size_t limit) noexcept : most_(limit), limit_(limit), threshold_(limit) {}
+  explicit Window(std::size_t limit) noexcept : sure_(limit), most_(limit), limit_(limit), threshold_(limit) {}
 
   /// Takes `bytes`, or answers false. An empty window takes anything, else a packet larger than it would wait forever.
   [[nodiscard]] bool take(std::size_t bytes) noexcept {
     if (!admits(bytes)) return false;
-    used_ += bytes;
+    force(bytes);
     return true;
   }
   [[nodiscard]] bool admits(std::size_t bytes) const noexcept { return used_ == 0 || used_ + bytes <= limit_; }
   /// Takes them, whether there is room or not.
-  void force(std::size_t bytes) noexcept { used_ += bytes; }
+  void force(std::size_t bytes) noexcept {
+    if (used_ == 0) limit_ = std::min(limit_, most_);  // nothing paces what begins anew: it is for the buffer to take
+    used_ += bytes;
+  }
   void give_back(std::size_t bytes) noexcept { used_ -= std::min(bytes, used_); }
 
   /// What the peer says that it takes, however much that is; 0: it says nothing. A window that nothing was lost of
@@ -40,15 +46,32 @@ class Window {
     bytes = std::clamp(bytes, kProbeBytes, kMostBytes);
     if (bytes == most_) return;
     if (threshold_ == most_ || threshold_ > bytes) threshold_ = bytes;
+    if (bytes < most_) limit_ = std::min(limit_, std::max(bytes, limit_ / most_ * bytes));
     most_ = bytes;
-    limit_ = std::min(limit_, most_);
   }
 
   void on_acknowledged(std::size_t bytes) noexcept {
     acknowledged_ += bytes;
-    if (limit_ >= most_) return;
+    const std::size_t most = beyond_ && has_waiting() ? std::max(most_, kMostBytes) : most_;
+    if (limit_ >= most || (limit_ >= threshold_ && !delay_.calm())) return;
     limit_ += limit_ < threshold_ ? bytes : std::max<std::size_t>(1, bytes * growth() / limit_);
-    limit_ = std::min(limit_, most_);
+    limit_ = std::min(limit_, most);
+  }
+  /// To a peer at another host, there and back.
+  void on_round_trip(Nanos took) noexcept {
+    const DelayTarget::Verdict verdict = delay_.on_round_trip(took);
+    if (verdict == DelayTarget::Verdict::kUnknown) return;
+    beyond_ = verdict == DelayTarget::Verdict::kRoom;
+    timed_ = true;
+    if (beyond_ || limit_ > sure_) rounds_at_least_ = 0;
+    if (beyond_) return;
+    if (limit_ > sure_) {
+      const auto queued = static_cast<std::size_t>(static_cast<double>(limit_) * std::min(delay_.excess(), 0.5));
+      threshold_ = limit_ = std::max(sure_, limit_ - queued);
+    } else if (++rounds_at_least_ >= kRoundsAtLeast) {  // so little makes no queue that is worth the name
+      delay_.forget();
+      rounds_at_least_ = 0;
+    }
   }
   void on_loss() noexcept {
     threshold_ = limit_ = std::max(kFloorBytes, limit_ / 2);
@@ -88,15 +111,24 @@ class Window {
   static constexpr std::size_t kGrowthBytes = 8 << 10;
   static constexpr std::size_t kGrowthSteps = 24;
 
-  /// Per window acknowledged.
-  [[nodiscard]] std::size_t growth() const noexcept { return std::max(kGrowthBytes, most_ / kGrowthSteps); }
+  static constexpr unsigned kRoundsAtLeast = 64;
 
+  /// Per window acknowledged.
+  [[nodiscard]] std::size_t growth() const noexcept {
+    return std::max(kGrowthBytes, (timed_ ? limit_ : most_) / kGrowthSteps);
+  }
+
+  const std::size_t sure_;  // what any peer's buffer takes; delays alone never make it less
   std::size_t most_;
   std::size_t limit_;
   std::size_t threshold_;
   std::size_t used_ = 0;
   std::size_t before_timeout_ = 0;
   std::uint64_t acknowledged_ = 0;
+  DelayTarget delay_;
+  bool timed_ = false;            // on_round_trip() is told
+  bool beyond_ = false;           // it may grow further than the peer announces
+  unsigned rounds_at_least_ = 0;  // in a row in which little was on its way, and waited all the same
   List<Qp> waiting_;
 };
 

@@ -85,6 +85,7 @@ struct SendState {
   bool timing = false;
   Psn timed_psn;
   Nanos timed_at = 0;
+  bool timed_answer = false;  // it is a READ or an atomic, whose answer may be long
 };
 
 /// What a READ or an atomic asks.

@@ -91,12 +91,13 @@ void packet_sent(Qp& qp, const SendWqe& wqe, std::uint32_t packets) noexcept {
 }
 
 // Of what is sent again it would not be known which copy is answered (Karn).
-void time_round_trip(Qp& qp, Psn psn) noexcept {
+void time_round_trip(Qp& qp, Psn psn, bool answered) noexcept {
   SendState& s = qp.send;
   if (s.timing || psn.before(s.sent_end)) return;
   s.timing = true;
   s.timed_psn = psn;
   s.timed_at = qp.domain.now();
+  s.timed_answer = answered;
 }
 
 /// While it probes, what it sends may be for nobody: the room is for others.
@@ -132,7 +133,7 @@ Step send_packet(Qp& qp, const SendWqe& wqe, bool others_turn) noexcept {
   }
   if (asks) {
     s.unacknowledged_run = 0;
-    time_round_trip(qp, wqe.first + s.cursor_packet);
+    time_round_trip(qp, wqe.first + s.cursor_packet, false);
   }
   packet_sent(qp, wqe, 1);
   return Step::kSent;
@@ -159,7 +160,7 @@ Step admit_question(Qp& qp, const SendWqe& wqe, std::uint64_t offset, std::size_
 }
 
 void question_sent(Qp& qp, const SendWqe& wqe, std::uint32_t packets) noexcept {
-  time_round_trip(qp, wqe.first + qp.send.cursor_packet);
+  time_round_trip(qp, wqe.first + qp.send.cursor_packet, true);
   packet_sent(qp, wqe, packets);
 }
 

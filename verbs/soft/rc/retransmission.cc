@@ -80,6 +80,7 @@ void progressed(Qp& qp) noexcept {
     s.rttvar = s.srtt == 0 ? sample / 2 : s.rttvar - s.rttvar / 4 + difference / 4;
     s.srtt = s.srtt == 0 ? sample : s.srtt - s.srtt / 8 + sample / 8;
     s.timing = false;
+    if (qp.sender != nullptr && !s.timed_answer) qp.peer_window->on_round_trip(sample);
   }
   if (s.srtt != 0) s.backoff = 0;  // else a peer that is far away would be asked everything twice, and nothing be timed
   if (outstanding(s)) {

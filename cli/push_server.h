@@ -2,11 +2,10 @@
 //
 // Bytes from clients are never trusted: a client that breaks the protocol is told why and closed, and what it held is
 // freed; others do not notice. What takes long (to map and clear memory, to check sums) is done by a thread per push.
-// Threads: one, but for those and the counters.
+// Threads: one, but for those and the counters. push_server.cc: who comes, asks, is refused and goes, and pulls;
+// push_server_pushes.cc: a push, from its announcement to its result.
 #pragma once
 
-#include <array>
-#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -21,45 +20,12 @@
 #include "cli/base/console.h"
 #include "cli/models/model_disk.h"
 #include "cli/models/model_store.h"
-#include "cli/server/reloads.h"
+#include "cli/server/serve_counters.h"
 #include "fairlead/engine.h"
-#include "metrics/duration_histogram.h"
 
 namespace fairlead::cli {
 
 struct Push;  // cli/server/push.h
-
-/// Why a client was refused something.
-enum class Refused : std::uint8_t {
-  kDraining,    // the server ends
-  kNoRoom,      // other pushes, or models of others, hold the room: another time it may be had
-  kTooLarge,    // for this server, or for the principal's quota
-  kSilent,      // nothing came of it for long, and others needed the room
-  kUnknown,     // no such model
-  kMisbehaved,  // the client broke the protocol
-  kSessions,    // the principal has as many clients as it may
-  kDisk,        // the store cannot be written
-  kOther,       // what the engine says: no memory to register, and so on
-};
-inline constexpr std::array<const char*, 9> kRefusedNames{
-    "draining", "no_room", "too_large", "silent", "unknown_model", "misbehaved", "sessions", "disk", "other"};
-
-/// For /metrics. Written by the server's thread, read by any.
-struct ServeCounters {
-  std::atomic<std::uint64_t> clients{0}, clients_total{0}, received_bytes{0};
-  std::atomic<std::uint64_t> arrived_bytes{0};  // of tensors, as each is whole
-  std::atomic<std::uint64_t> pulled_bytes{0};   // of models, as each pull ends
-  std::atomic<std::uint64_t> pushing{0}, pulling{0};
-  std::array<std::atomic<std::uint64_t>, kRefusedNames.size()> refused{};
-  Reloads reloads;
-  std::atomic<std::uint64_t> store_models_loaded{0}, store_damaged{0}, store_failed{0}, store_written_bytes{0};
-  metrics::DurationHistogram store_seconds;
-  std::atomic<std::uint64_t> pushes_verified{0}, pushes_failed{0}, pushes_refused{0}, pushes_abandoned{0};
-  std::atomic<std::uint64_t> tensors_verified{0}, tensors_failed{0};
-  std::atomic<std::uint64_t> models_evicted{0};
-  std::atomic<std::uint64_t> pulls_completed{0}, pulls_refused{0}, pulls_abandoned{0};
-  metrics::DurationHistogram push_seconds, pull_seconds;  // of those that ended in order, by the server's clock
-};
 
 /// When a tensor's checksum is computed.
 enum class Check : std::uint8_t {
@@ -143,6 +109,8 @@ class PushServer {
   /// Keeps a verified model, in memory and on disk. Gives why not.
   Status keep(Push& push, Refused* why);
   [[nodiscard]] bool beyond_sessions(const Client& client) const;
+  /// Why nothing begins any more.
+  [[nodiscard]] static Status ending();
   void tell_draining(Client& client);
   void refuse(Client& client, Status status, Refused why);
   void count_refusal(const Client& client, const Status& status, Refused why);

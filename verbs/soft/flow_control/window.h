@@ -53,23 +53,23 @@ class Window {
   void on_acknowledged(std::size_t bytes) noexcept {
     acknowledged_ += bytes;
     const std::size_t most = beyond_ && has_waiting() ? std::max(most_, kMostBytes) : most_;
-    if (limit_ >= most || (limit_ >= threshold_ && !delay_.calm())) return;
+    if (limit_ >= most || (limit_ >= threshold_ && !calm_)) return;
     limit_ += limit_ < threshold_ ? bytes : std::max<std::size_t>(1, bytes * growth() / limit_);
     limit_ = std::min(limit_, most);
   }
-  /// To a peer at another host, there and back.
-  void on_round_trip(Nanos took) noexcept {
-    const DelayTarget::Verdict verdict = delay_.on_round_trip(took);
+  /// What a round trip to a peer at another host told of the way.
+  void follow(DelayTarget& delay, DelayTarget::Verdict verdict) noexcept {
+    timed_ = true;
+    calm_ = delay.calm();
     if (verdict == DelayTarget::Verdict::kUnknown) return;
     beyond_ = verdict == DelayTarget::Verdict::kRoom;
-    timed_ = true;
     if (beyond_ || limit_ > sure_) rounds_at_least_ = 0;
     if (beyond_) return;
     if (limit_ > sure_) {
-      const auto queued = static_cast<std::size_t>(static_cast<double>(limit_) * std::min(delay_.excess(), 0.5));
+      const auto queued = static_cast<std::size_t>(static_cast<double>(limit_) * std::min(delay.excess(), 0.5));
       threshold_ = limit_ = std::max(sure_, limit_ - queued);
     } else if (++rounds_at_least_ >= kRoundsAtLeast) {  // so little makes no queue that is worth the name
-      delay_.forget();
+      delay.forget();
       rounds_at_least_ = 0;
     }
   }
@@ -101,6 +101,7 @@ class Window {
   /// The first in the line, which leaves it; null when there is none.
   [[nodiscard]] Qp* call() noexcept { return waiting_.pop_front(); }
 
+  DelayTarget delay;          // of the peer, if it is one's window
   Link<Window> roused{this};  // has had room since somebody found none
 
   static constexpr std::size_t kProbeBytes = 8 << 10;
@@ -125,8 +126,8 @@ class Window {
   std::size_t used_ = 0;
   std::size_t before_timeout_ = 0;
   std::uint64_t acknowledged_ = 0;
-  DelayTarget delay_;
-  bool timed_ = false;            // on_round_trip() is told
+  bool timed_ = false;            // it follows delays
+  bool calm_ = true;              // and the last one was within the target
   bool beyond_ = false;           // it may grow further than the peer announces
   unsigned rounds_at_least_ = 0;  // in a row in which little was on its way, and waited all the same
   List<Qp> waiting_;

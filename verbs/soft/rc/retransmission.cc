@@ -50,6 +50,12 @@ void start_timer(Qp& qp) noexcept {
   qp.domain.wake(qp, s.deadline);
 }
 
+// Requests and answers go the same way there and back, and each kind has a window of its own.
+void follow(Qp& qp, Nanos round_trip) noexcept {
+  DelayTarget& delay = qp.peer_window->delay;
+  (qp.send.timed_answer ? qp.reads : qp.peer_window)->follow(delay, delay.on_round_trip(round_trip));
+}
+
 // A timeout's share of a window that others use too. Where they were acknowledged since, packets were lost, or it is
 // this queue pair's peer alone that is gone; only the first timeout in a row can tell them nothing.
 void shrink(Window& window, std::uint64_t heard, bool probing) noexcept {
@@ -80,7 +86,7 @@ void progressed(Qp& qp) noexcept {
     s.rttvar = s.srtt == 0 ? sample / 2 : s.rttvar - s.rttvar / 4 + difference / 4;
     s.srtt = s.srtt == 0 ? sample : s.srtt - s.srtt / 8 + sample / 8;
     s.timing = false;
-    if (qp.sender != nullptr && !s.timed_answer) qp.peer_window->on_round_trip(sample);
+    if (qp.sender != nullptr) follow(qp, sample);
   }
   if (s.srtt != 0) s.backoff = 0;  // else a peer that is far away would be asked everything twice, and nothing be timed
   if (outstanding(s)) {

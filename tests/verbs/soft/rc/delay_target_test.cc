@@ -12,7 +12,8 @@ constexpr std::size_t kStock = 192 << 10;
 constexpr Nanos kWay = 1 * kMillisecond;
 
 void take_rounds(Window& window, unsigned rounds, Nanos took) {
-  for (unsigned i = 0; i < rounds * DelayTarget::kSamples; ++i) window.on_round_trip(took);
+  for (unsigned i = 0; i < rounds * DelayTarget::kSamples; ++i)
+    window.follow(window.delay, window.delay.on_round_trip(took));
 }
 
 TEST(DelayTarget, OneLongRoundTripAmongSeveralIsNoQueue) {
@@ -82,8 +83,8 @@ struct Flow {
   std::uint64_t dropped_late = 0;  // in the second half
 };
 
-// One queue pair with WRITEs of 1 MiB under way all the time.
-Flow run(const SwitchConfig& config, Nanos time) {
+// One queue pair with 1 MiB WRITEs, or READs, under way all the time.
+Flow run(const SwitchConfig& config, Nanos time, ibv_wr_opcode opcode = IBV_WR_RDMA_WRITE) {
   ManualClock clock;
   Switch net(clock, config, 2);
   ibv_device entry{};
@@ -98,7 +99,7 @@ Flow run(const SwitchConfig& config, Nanos time) {
   const Nanos begin = clock.now();
   while (clock.now() < begin + time) {
     for (; posted - a.done.size() < kDepth; ++posted) {
-      EXPECT_EQ(a.post(IBV_WR_RDMA_WRITE, posted, 0, kBytes, &b, 0), 0);
+      EXPECT_EQ(a.post(opcode, posted, 0, kBytes, &b, 0), 0);
     }
     a.poll();
     b.poll();
@@ -137,6 +138,22 @@ TEST(DelayTargetSim, ALongWayIsFilledBeyondThePeersBuffer) {
   SCOPED_TRACE(describe(flow));
   EXPECT_GT(flow.utilization, 0.9);
   EXPECT_EQ(flow.dropped, 0U);
+}
+
+TEST(DelayTargetSim, ALongWayBackIsFilledByReads) {
+  const Flow flow =
+      run({.rate = 5e9, .delay = 1 * kMillisecond, .buffer = 8 << 20, .far_window = kStock}, kSecond, IBV_WR_RDMA_READ);
+  SCOPED_TRACE(describe(flow));
+  EXPECT_GT(flow.utilization, 0.9);
+  EXPECT_EQ(flow.dropped, 0U);
+}
+
+TEST(DelayTargetSim, ReadsDoNotOverflowAShortQueue) {
+  const Flow flow = run({.rate = 1e9, .delay = 50 * kMicrosecond, .buffer = 512 << 10, .far_window = 4 << 20}, kSecond,
+                        IBV_WR_RDMA_READ);
+  SCOPED_TRACE(describe(flow));
+  EXPECT_GT(flow.utilization, 0.9);
+  EXPECT_EQ(flow.dropped_late, 0U);
 }
 
 // What the switch holds is less than what is announced, and than what the way holds.

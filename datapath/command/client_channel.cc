@@ -48,12 +48,13 @@ std::string describe(const Failure& failure, std::uint16_t channel) {
 
 }  // namespace
 
-ClientChannel::ClientChannel(ClientSession& session, std::uint16_t number, std::int32_t priority)
+ClientChannel::ClientChannel(ClientSession& session, std::uint16_t number, Peer peer, std::int32_t priority)
     : session_(session),
       number_(number),
       priority_(priority),
       most_bytes_(std::min({kWhileBehind * std::size_t{session.options().flush_bytes}, kMaxBatch - kMaxRecord,
                             session.max_message_bytes()})),
+      to_(std::move(peer)),
       buffer_(most_bytes_ + kMaxRecord) {}
 
 // ---- appending -----------------------------------------------------------------------------------------------------
@@ -122,19 +123,31 @@ Result<std::uint64_t> ClientChannel::append_with_bytes(Command command, Bytes fr
   }
   // The bytes are gathered before the lock is taken, and sent when it is free again: others append meanwhile.
   const std::lock_guard in_order(paying_);
-  payload_.resize(sizeof(MessageHeader));
-  payload_.insert(payload_.end(), from.begin(), from.end());
+  const auto kept = session_.outlives_peers() ? std::make_shared<std::vector<std::byte>>() : nullptr;
+  std::vector<std::byte>& payload = kept != nullptr ? *kept : payload_;
+  payload.reserve(sizeof(MessageHeader) + from.size());
+  payload.resize(sizeof(MessageHeader));
+  payload.insert(payload.end(), from.begin(), from.end());
   Result<std::uint64_t> sequence = with_room(from.size(), [&] {
-    inputs_.push_back({last_.load(std::memory_order_relaxed) + 1, from.size()});
+    const std::uint64_t next = last_.load(std::memory_order_relaxed) + 1;
+    const MessageHeader header{static_cast<std::uint8_t>(MessageType::kPayload), 0, number_, 1, next};
+    std::memcpy(payload.data(), &header, sizeof header);
+    inputs_.push_back({next, from.size(), kept});
     input_bytes_.store(input_bytes_.load(std::memory_order_relaxed) + from.size(), std::memory_order_relaxed);
     return write(command);
   });
   if (!sequence) return sequence;
-  const MessageHeader header{static_cast<std::uint8_t>(MessageType::kPayload), 0, number_, 1, *sequence};
-  std::memcpy(payload_.data(), &header, sizeof header);
-  session_.send(TrafficClass::kBulk, payload_);
+  post(*sequence, payload);
   if (from.size() >= kManyBytes) flush();
   return sequence;
+}
+
+/// Unless it was said again before it was said.
+void ClientChannel::post(std::uint64_t sequence, Bytes payload) noexcept {
+  const std::lock_guard in_order(posting_);
+  if (posted_ >= sequence) return;
+  posted_ = sequence;
+  session_.send(to_, TrafficClass::kBulk, payload);
 }
 
 Result<std::uint64_t> ClientChannel::copy_out(const CopyBody& body, std::span<std::byte> to) {
@@ -192,9 +205,17 @@ void ClientChannel::flush_locked() noexcept {
   const MessageHeader header{static_cast<std::uint8_t>(MessageType::kCommands), 0, number_, buffered_,
                              last_.load(std::memory_order_relaxed) - buffered_ + 1};
   std::memcpy(buffer_.data(), &header, sizeof header);
+  const Bytes message = std::span(buffer_).first(used_);
+  if (session_.outlives_peers()) kept_.add(header.sequence, last_.load(std::memory_order_relaxed), message);
   buffered_ = 0;
   ++sent_;
-  session_.send(TrafficClass::kCommands, std::span(buffer_).first(used_));
+  tell();
+  session_.send(to_, TrafficClass::kCommands, message);
+}
+
+void ClientChannel::tell() noexcept {
+  if (std::exchange(told_, true) || priority_ == 0) return;
+  session_.send(to_, TrafficClass::kCommands, channel_message(number_, {.priority = priority_}));
 }
 
 void ClientChannel::flush() noexcept {
@@ -302,6 +323,7 @@ bool ClientChannel::on_reply(const Reply& reply) {
     const std::uint64_t settled = is_late ? complete_.load(std::memory_order_relaxed) : before;
     if (!is_news || sequence <= settled || sequence > reply.executed) return false;
     failure_ = reply.failure;
+    told_of_ = {sequence, failure_->scope};
     failed_.store(sequence, std::memory_order_release);
     while (!outputs_.empty() && outputs_.back().sequence >= sequence) outputs_.pop_back();
     let_go_of_outputs();
@@ -310,6 +332,7 @@ bool ClientChannel::on_reply(const Reply& reply) {
     input_bytes_.store(input_bytes_.load(std::memory_order_relaxed) - inputs_.front().bytes, std::memory_order_relaxed);
   }
   while (!images_.empty() && images_.front().sequence <= reply.executed) images_.pop_front();
+  kept_.accepted(reply.accepted);
   accepted_.store(reply.accepted, std::memory_order_release);
   executed_.store(reply.executed, std::memory_order_release);
   complete_.store(reply.complete, std::memory_order_release);
@@ -335,7 +358,7 @@ bool ClientChannel::on_wanted(std::uint64_t sequence, const WantedBody& wanted) 
         {.type = static_cast<std::uint8_t>(MessageType::kImage), .channel = number_, .count = 1, .sequence = sequence});
     put(message, ImageBody{static_cast<std::uint64_t>(rest.data() - found->bytes.data())});
     message.insert(message.end(), rest.begin(), rest.begin() + static_cast<std::ptrdiff_t>(piece));
-    session_.send(TrafficClass::kBulk, message);
+    session_.send(to_, TrafficClass::kBulk, message);
     rest = rest.subspan(piece);
   }
   return true;
@@ -344,9 +367,8 @@ bool ClientChannel::on_wanted(std::uint64_t sequence, const WantedBody& wanted) 
 bool ClientChannel::place(std::uint64_t sequence, Bytes bytes) {
   const auto found = std::lower_bound(outputs_.begin(), outputs_.end(), sequence,
                                       [](const Output& output, std::uint64_t s) { return output.sequence < s; });
-  if (found == outputs_.end() || found->sequence != sequence || found->done || found->to.size() != bytes.size()) {
-    return false;
-  }
+  if (found == outputs_.end() || found->sequence != sequence || found->to.size() != bytes.size()) return false;
+  if (found->done) return said_again_;
   if (!bytes.empty()) std::memcpy(found->to.data(), bytes.data(), bytes.size());
   found->done = true;
   let_go_of_outputs();
@@ -354,7 +376,7 @@ bool ClientChannel::place(std::uint64_t sequence, Bytes bytes) {
 }
 
 void ClientChannel::let_go_of_outputs() noexcept {
-  while (!outputs_.empty() && outputs_.front().done) outputs_.pop_front();
+  for (; !outputs_.empty() && outputs_.front().done; outputs_.pop_front()) session_.came(outputs_.front().to.size());
   output_.store(outputs_.empty() ? kNone : outputs_.front().sequence, std::memory_order_release);
 }
 

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <deque>
 #include <limits>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <span>
@@ -20,8 +21,10 @@
 #include "base/spin_lock.h"
 #include "datapath/command/bodies.h"
 #include "datapath/command/codec.h"
+#include "datapath/command/resume/kept_batches.h"
 #include "datapath/command/wire.h"
 #include "fairlead/command.h"
+#include "fairlead/peer.h"
 
 namespace fairlead::datapath::command {
 
@@ -31,7 +34,8 @@ class ClientChannel : public fairlead::command::ChannelBody {
  public:
   using Clock = std::chrono::steady_clock;
 
-  ClientChannel(ClientSession& session, std::uint16_t number, std::int32_t priority = 0);
+  /// `peer`: of the session's now.
+  ClientChannel(ClientSession& session, std::uint16_t number, Peer peer, std::int32_t priority = 0);
 
   [[nodiscard]] std::uint16_t number() const noexcept { return number_; }
   [[nodiscard]] std::int32_t priority() const noexcept { return priority_; }
@@ -76,6 +80,12 @@ class ClientChannel : public fairlead::command::ChannelBody {
   [[nodiscard]] bool on_result(std::uint64_t sequence, Bytes bytes);
   [[nodiscard]] bool on_wanted(std::uint64_t sequence, const WantedBody& wanted);
 
+  // The same, of a session that outlives its peers.
+  /// What is here of what the service said.
+  [[nodiscard]] HeardBody heard() const;
+  /// From now on the service is heard over this peer; what it has not is said again. False: it cannot have that.
+  [[nodiscard]] bool resume(const Peer& peer, const KeptBody& has);
+
  private:
   static constexpr std::uint64_t kNone = std::numeric_limits<std::uint64_t>::max();
 
@@ -87,6 +97,7 @@ class ClientChannel : public fairlead::command::ChannelBody {
   struct Input {
     std::uint64_t sequence = 0;
     std::uint64_t bytes = 0;
+    std::shared_ptr<const std::vector<std::byte>> message;  // in a session that outlives its peers
   };
   struct ModuleImage {
     std::uint64_t sequence = 0;
@@ -105,6 +116,9 @@ class ClientChannel : public fairlead::command::ChannelBody {
   std::uint64_t write(const Command& command);
   [[nodiscard]] bool is_full(std::size_t bytes) const noexcept;
   void flush_locked() noexcept;
+  /// Of its priority, before its first commands.
+  void tell() noexcept;
+  void post(std::uint64_t sequence, Bytes payload) noexcept;
   [[nodiscard]] bool place(std::uint64_t sequence, Bytes bytes);
   void let_go_of_outputs() noexcept;
 
@@ -116,7 +130,17 @@ class ClientChannel : public fairlead::command::ChannelBody {
 
   std::mutex paying_;  // taken before lock_; guards
   std::vector<std::byte> payload_;
-  mutable SpinLock lock_;  // guards what follows
+  std::mutex posting_;         // taken before lock_, never while waiting; guards
+  std::uint64_t posted_ = 0;   // the last payload that was sent
+  mutable SpinLock lock_;      // guards what follows
+  Peer to_;                    // written under posting_, too
+  bool told_ = false;          // the service was, of the priority
+  bool said_again_ = false;    // the session went on over another peer: results may come twice
+  KeptBatches kept_;
+  struct {
+    std::uint64_t sequence = 0;
+    fairlead::command::Scope scope = fairlead::command::Scope::kCommand;
+  } told_of_;  // the last failure that came
   std::vector<std::byte> buffer_;
   std::size_t used_ = 0;
   std::uint32_t buffered_ = 0;  // commands

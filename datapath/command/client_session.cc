@@ -15,6 +15,7 @@ namespace {
 
 constexpr std::chrono::microseconds kSpin{50};  // how long who waits looks before it sleeps
 constexpr std::chrono::seconds kRead{1};        // at most, until the reader looks whether it has waited for long enough
+constexpr std::uint64_t kMostKept = std::uint64_t{1} << 40;  // ms, of what a service may say
 constexpr auto kMostNap = 8 * Readers::kLinger;  // the same for who waits for room while others read
 
 Status checked(const SessionOptions& options, std::size_t max_message_bytes) {
@@ -27,6 +28,9 @@ Status checked(const SessionOptions& options, std::size_t max_message_bytes) {
   }
   if (options.flush_after.count() < 0 || options.flush_after > std::chrono::seconds(1)) {
     return wrong(fmt::format("flush_after is {} us, and must be 0 to 1000000", options.flush_after.count()));
+  }
+  if (options.resume_within.count() < 0) {
+    return wrong(fmt::format("resume_within is {} ms, and must not be below 0", options.resume_within.count()));
   }
   if (const std::size_t least = sizeof(MessageHeader) + options.flush_bytes + kMaxRecord; max_message_bytes < least) {
     return wrong(fmt::format("the engine's max_message_bytes is {}, and must be at least {} for flush_bytes of {}",
@@ -53,6 +57,9 @@ Result<std::shared_ptr<ClientSession>> ClientSession::connect(Engine& engine, st
   auto session = std::make_shared<ClientSession>(*peer, options);
   const Result<HelloMore> wish = session->range_.ask(options);
   if (!wish) return wish.error();
+  if (options.resume_within.count() != 0) {
+    session->seek_by([dial = engine.connector(), to = std::string(host_port)] { return dial(to); }, &Clock::now);
+  }
   session->greet(engine.config().max_message_bytes, *wish);
   if (!session->wait_until([&] { return session->is_welcome(); }, deadline)) {
     if (session->has_ended()) return session->status();
@@ -60,6 +67,9 @@ Result<std::shared_ptr<ClientSession>> ClientSession::connect(Engine& engine, st
   }
   if (const Status same = session->range_.mirror(options, session->limits_); !same.ok()) return same;
   ClientSession* const self = session.get();
+  if (session->limits_.kept_for.count() != 0 && !self->keeper_.start([self] { self->drain(); })) {
+    return Status(Code::kResourceExhausted, "there was no thread to be had that keeps the session");
+  }
   if (options.flush_after.count() == 0) return session;
   const bool started = self->flusher_.start(options.flush_after, [self] {
     Flusher::Looked looked;
@@ -80,19 +90,22 @@ ClientSession::ClientSession(Peer peer, const SessionOptions& options) : peer_(s
 void ClientSession::greet(std::size_t max_message_bytes, const HelloMore& more) noexcept {
   max_message_bytes_ = max_message_bytes;
   const std::size_t largest = max_message_bytes - sizeof(MessageHeader);
-  send(TrafficClass::kCommands,
-       hello_message({.payload_bytes = static_cast<std::uint32_t>(std::min(largest, kPayloadPiece))}, more));
+  send(peer_, TrafficClass::kCommands,
+       hello_message({.payload_bytes = static_cast<std::uint32_t>(std::min(largest, kPayloadPiece))}, more,
+                     HelloLast{.keep = seeker_ ? 1u : 0u}));
 }
 
 ClientSession::~ClientSession() {
+  keeper_.stop();
   flusher_.stop();
   if (!flusher_.inherited()) close();
 }
 
 void ClientSession::close() noexcept {
   flush_all();
-  peer_.close();
   const std::lock_guard lock(mutex_);
+  peer_.close();
+  if (seeker_) seeker_->close();
   end({Code::kUnavailable, "the session was closed"});
 }
 
@@ -119,9 +132,8 @@ ClientChannel* ClientSession::open_channel(const fairlead::command::ChannelOptio
   const std::size_t number = channel_count_.load(std::memory_order_relaxed);
   if (number >= channels_.size()) return nullptr;
   const std::int32_t priority = std::clamp(options.priority, limits_.greatest_priority, limits_.least_priority);
-  channels_[number] = std::make_unique<ClientChannel>(*this, static_cast<std::uint16_t>(number), priority);
+  channels_[number] = std::make_unique<ClientChannel>(*this, static_cast<std::uint16_t>(number), peer_, priority);
   ClientChannel* const channel = channels_[number].get();
-  if (priority != 0) send(TrafficClass::kCommands, channel_message(channel->number(), {.priority = priority}));
   // Behind those that go before it, and the same; who walks along sees it or not.
   std::atomic<ClientChannel*>* at = &first_;
   for (ClientChannel* each = at->load(); each != nullptr && each->priority() <= priority; each = at->load()) {
@@ -135,12 +147,12 @@ ClientChannel* ClientSession::open_channel(const fairlead::command::ChannelOptio
 
 // ---- out -----------------------------------------------------------------------------------------------------------
 
-void ClientSession::send(TrafficClass traffic, Bytes message) noexcept {
-  const Transfer sent = peer_.send(message, kMessageValue, {.traffic = traffic});
+void ClientSession::send(Peer& peer, TrafficClass traffic, Bytes message) noexcept {
+  const Transfer sent = peer.send(message, kMessageValue, {.traffic = traffic});
   // What becomes of it shows in replies, or in the end; but what was not even posted would be missed by nobody.
   if (sent.code() != Code::kResourceExhausted && sent.code() != Code::kInvalidArgument) return;
   choked_.store(true, std::memory_order_release);
-  peer_.close(std::chrono::nanoseconds(0));
+  peer.close(std::chrono::nanoseconds(0));
 }
 
 void ClientSession::flush_all() noexcept {
@@ -155,9 +167,11 @@ void ClientSession::drain() noexcept {
   const std::unique_lock lock(mutex_, std::try_to_lock);
   if (!lock.owns_lock() || readers_.is_reading()) return;
   bool any = false;
-  while (!has_ended()) {
-    const Event event = peer_.next_event();
-    if (event.kind == Event::Kind::kNone && event.status.ok()) break;
+  for (bool more = true; more && !has_ended();) {
+    const bool is_away = seeker_ && seeker_->is_away();
+    const Event event = is_away ? seeker_->next_event(Clock::duration(0)) : peer_.next_event();
+    more = event.kind != Event::Kind::kNone || !event.status.ok();
+    if (!more && !is_away) break;
     handle(event);
     any = true;
   }
@@ -194,6 +208,7 @@ bool ClientSession::wait_until(const std::function<bool()>& done, Clock::time_po
 
 /// Gives its core away between looks: where both ends share one, who only looks keeps the other from answering.
 Event ClientSession::next_event(Clock::duration most) {
+  if (seeker_ && seeker_->is_away()) return seeker_->next_event(most);
   const Clock::time_point begin = Clock::now(), end = begin + std::min<Clock::duration>(most, kSpin);
   for (Clock::time_point now = begin; now < end; now = Clock::now()) {
     Event event = peer_.next_event();
@@ -205,12 +220,15 @@ Event ClientSession::next_event(Clock::duration most) {
 
 /// Under mutex_.
 void ClientSession::handle(const Event& event) {
+  if (seeker_ && seeker_->is_away()) return seek(event);
   if (event.kind == Event::Kind::kMessage) {
     if (event.value != kMessageValue) return end({Code::kDataLoss, "the peer is no service of commands"});
-    return handle_message(event.data, event.traffic);
+    handle_message(event.data, event.traffic);
+    if (heard_bytes_ != 0 && unsaid_ >= heard_bytes_) say_heard();
+    return;
   }
   if (event.kind == Event::Kind::kClosed || (event.kind == Event::Kind::kNone && !event.status.ok())) {
-    end(event.status.ok() ? Status(Code::kUnavailable, "the service ended the session") : event.status);
+    lose(event.status.ok() ? Status(Code::kUnavailable, "the service ended the session") : event.status);
   }
 }
 
@@ -243,6 +261,7 @@ void ClientSession::welcome(Bytes body) {
   const auto said = take<Welcome>(body);
   const auto more = said && said->version >= kGraphVersion ? take<WelcomeMore>(body) : WelcomeMore();
   const auto last = more && said->version >= kChannelVersion ? take<WelcomeLast>(body) : WelcomeLast();
+  const auto kept = seeker_ && last && said->version >= kResumeVersion ? take<WelcomeKept>(body) : std::nullopt;
   const bool legal = said && more && last && last->greatest_priority <= 0 && last->least_priority >= 0 &&
                      !welcome_.load(std::memory_order_relaxed) && said->version >= kOldestVersion &&
                      said->version <= kNewestVersion && said->channels != 0 && said->credits != 0 &&
@@ -267,7 +286,12 @@ void ClientSession::welcome(Bytes body) {
                    .graph_bytes = more->graph_bytes,
                    .range = {more->range_base, more->range_bytes, more->range_alignment},
                    .least_priority = last->least_priority,
-                   .greatest_priority = last->greatest_priority};
+                   .greatest_priority = last->greatest_priority,
+                   .kept_for = std::chrono::milliseconds(kept ? std::min(kept->keep_ms, kMostKept) : 0)};
+  if (kept && kept->keep_ms != 0) {
+    seeker_->keep({kept->id, kept->secret});
+    heard_bytes_ = std::max<std::uint64_t>(kept->heard_bytes, 1);
+  }
   if (options_.range_bytes == 0) limits_.range = {};  // none was asked for
   channels_.resize(limits_.channels);
   welcome_.store(true, std::memory_order_release);

@@ -11,6 +11,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string_view>
 #include <vector>
 
@@ -19,6 +20,8 @@
 #include "datapath/command/client/readers.h"
 #include "datapath/command/client_channel.h"
 #include "datapath/command/range/client_range.h"
+#include "datapath/command/resume/keeper.h"
+#include "datapath/command/resume/seeker.h"
 #include "fairlead/command.h"
 #include "fairlead/engine.h"
 
@@ -33,6 +36,8 @@ class ClientSession : public fairlead::command::SessionBody {
   ClientSession(Peer peer, const fairlead::command::SessionOptions& options);
   ~ClientSession();
 
+  /// How another peer is to be had, if the session is to outlive the one it has: before greet().
+  void seek_by(Seeker::Dial dial, Seeker::Now now);
   /// Says hello for one whose engine takes messages of that size. What connect() does after that: wait.
   void greet(std::size_t max_message_bytes, const HelloMore& more = {}) noexcept;
   /// The service has answered: channels may be opened.
@@ -40,7 +45,8 @@ class ClientSession : public fairlead::command::SessionBody {
 
   [[nodiscard]] const fairlead::command::SessionOptions& options() const noexcept { return options_; }
   [[nodiscard]] const fairlead::command::Limits& limits() const noexcept { return limits_; }
-  [[nodiscard]] const Peer& peer() const noexcept { return peer_; }
+  [[nodiscard]] Peer peer() const;
+  [[nodiscard]] std::uint64_t resumptions() const noexcept { return resumptions_.load(std::memory_order_relaxed); }
   /// Of its engine's.
   [[nodiscard]] std::size_t max_message_bytes() const noexcept { return max_message_bytes_; }
   /// Null: it was not opened.
@@ -55,7 +61,11 @@ class ClientSession : public fairlead::command::SessionBody {
   [[nodiscard]] bool has_ended() const noexcept { return ended_.load(std::memory_order_acquire); }
   void close() noexcept;
 
-  void send(TrafficClass traffic, Bytes message) noexcept;
+  void send(Peer& peer, TrafficClass traffic, Bytes message) noexcept;
+  /// What its service has not said to have is kept, to be said again.
+  [[nodiscard]] bool outlives_peers() const noexcept { return limits_.kept_for.count() != 0; }
+  /// What a copy-out gave has come, and all before it in its channel. By who reads.
+  void came(std::uint64_t bytes) noexcept { unsaid_ += bytes + kResultCost; }
   void flush_all() noexcept;
   /// Something is in a buffer.
   void arm() noexcept { flusher_.arm(); }
@@ -70,10 +80,15 @@ class ClientSession : public fairlead::command::SessionBody {
   void handle(const Event& event);
   void handle_message(Bytes message, TrafficClass traffic);
   void welcome(Bytes body);
+  // The peer is lost, and another sought (client_resume.cc).
+  void lose(Status why);
+  void seek(const Event& event);
+  [[nodiscard]] bool resume(Seeker::Back back);
+  void say_heard();
   void end(Status why);
   [[nodiscard]] ClientChannel* channel_of(const MessageHeader& header) const noexcept;
 
-  Peer peer_;
+  Peer peer_;  // written under mutex_ and opening_
   const fairlead::command::SessionOptions options_;
   fairlead::command::Limits limits_;
   std::size_t max_message_bytes_ = 0;
@@ -86,14 +101,18 @@ class ClientSession : public fairlead::command::SessionBody {
   std::vector<std::unique_ptr<ClientChannel>> channels_;
   std::atomic<std::size_t> channel_count_{0};
   std::atomic<ClientChannel*> first_{nullptr};  // of all, by priority
-  std::mutex opening_;
+  mutable std::mutex opening_;
 
   mutable std::mutex mutex_;  // guards what follows
   Readers readers_;
+  std::optional<Seeker> seeker_;
+  std::uint64_t unsaid_ = 0, heard_bytes_ = 0;  // what came and the service was not told of; when it is due. 0: never
+  std::atomic<std::uint64_t> resumptions_{0};
   Status why_ended_;
   std::atomic<bool> ended_{false};
 
-  Flusher flusher_;  // the last: it looks at all else
+  Flusher flusher_;  // the last: they look at all else
+  Keeper keeper_;
 };
 
 // For the public handles.

@@ -59,19 +59,23 @@ std::vector<std::byte> make_message(const MessageHeader& header) {
   return message;
 }
 
-std::vector<std::byte> hello_message(const Hello& hello, const std::optional<HelloMore>& more) {
+std::vector<std::byte> hello_message(const Hello& hello, const std::optional<HelloMore>& more,
+                                     const std::optional<HelloLast>& last) {
   auto message = make_message({.type = static_cast<std::uint8_t>(MessageType::kHello)});
   put(message, hello);
   if (more) put(message, *more);
+  if (last) put(message, *last);
   return message;
 }
 
 std::vector<std::byte> welcome_message(const Welcome& welcome, const std::optional<WelcomeMore>& more,
-                                       const std::optional<WelcomeLast>& last) {
+                                       const std::optional<WelcomeLast>& last,
+                                       const std::optional<WelcomeKept>& kept) {
   auto message = make_message({.type = static_cast<std::uint8_t>(MessageType::kWelcome)});
   put(message, welcome);
   if (more) put(message, *more);
   if (last) put(message, *last);
+  if (kept) put(message, *kept);
   return message;
 }
 

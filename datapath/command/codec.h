@@ -49,11 +49,18 @@ void put_record(std::vector<std::byte>& to, Opcode opcode, std::uint16_t flags, 
 }
 
 [[nodiscard]] std::vector<std::byte> make_message(const MessageHeader& header);
-/// `more`, `last`: left out, as clients do that know older versions alone, or if that is what the session speaks.
-[[nodiscard]] std::vector<std::byte> hello_message(const Hello& hello, const std::optional<HelloMore>& more = {});
+/// Whether that is what a message's header says it is.
+[[nodiscard]] inline bool is_message(const MessageHeader& header, MessageType type) noexcept {
+  return header.type == static_cast<std::uint8_t>(type);
+}
+/// What follows the first part is left out, as clients do that know older versions alone, or if that is what the session
+/// speaks; what is left out is not followed by anything.
+[[nodiscard]] std::vector<std::byte> hello_message(const Hello& hello, const std::optional<HelloMore>& more = {},
+                                                   const std::optional<HelloLast>& last = {});
 [[nodiscard]] std::vector<std::byte> welcome_message(const Welcome& welcome,
                                                      const std::optional<WelcomeMore>& more = {},
-                                                     const std::optional<WelcomeLast>& last = {});
+                                                     const std::optional<WelcomeLast>& last = {},
+                                                     const std::optional<WelcomeKept>& kept = {});
 [[nodiscard]] std::vector<std::byte> channel_message(std::uint16_t channel, const ChannelBody& body);
 /// Of a text no more than kMaxText bytes.
 [[nodiscard]] std::vector<std::byte> refused_message(const Status& why);

@@ -236,6 +236,7 @@ Status Session::status() const {
   return of(session_)->status();
 }
 Peer Session::peer() const { return of(session_)->peer(); }
+std::uint64_t Session::resumptions() const noexcept { return of(session_)->resumptions(); }
 void Session::close() noexcept { of(session_)->close(); }
 
 }  // namespace fairlead::inline v0::command

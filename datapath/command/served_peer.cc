@@ -35,6 +35,8 @@ ServedPeer::ServedPeer(Peer peer, Admission admission, const ServerSession::Term
                        std::shared_ptr<ModuleCache> modules, TimeSource time)
     : peer_(std::move(peer)),
       admission_(std::move(admission)),
+      principal_(peer_.principal()),
+      key_(terms.key),
       most_queued_(most_queued(terms)),
       counters_(counters),
       turnstile_(turnstile),
@@ -106,17 +108,27 @@ bool ServedPeer::run(Clock::time_point until) {
 // ---- in turn -------------------------------------------------------------------------------------------------------
 
 void ServedPeer::deliver(Event event) {
+  queue({std::move(event), std::nullopt});
+}
+
+void ServedPeer::attach(Peer peer, std::vector<std::byte> said) {
+  Event event;
+  event.data = std::move(said);
+  queue({std::move(event), std::move(peer)});
+}
+
+void ServedPeer::queue(News news) {
   if (!thread_.joinable()) {
-    std::vector<Event> one;
-    one.push_back(std::move(event));
+    std::vector<News> one;
+    one.push_back(std::move(news));
     return take(std::move(one));
   }
   const std::lock_guard lock(mutex_);
-  queued_bytes_ += event.data.size() + kMessageCost;
-  if (queued_bytes_ > most_queued_) {  // it is not read any more; who runs the session ends it
+  queued_bytes_ += news.event.data.size() + kMessageCost;
+  if (queued_bytes_ > most_queued_ && !news.peer) {  // it is not read any more; who runs the session ends it
     overrun_ = true;
   } else {
-    queued_.push_back(std::move(event));
+    queued_.push_back(std::move(news));
   }
   any_queued_.store(true, std::memory_order_release);
   if (session_ != nullptr) session_->set_news(true);
@@ -130,11 +142,21 @@ ServedPeer::Left ServedPeer::turn() {
   return more ? Left::kMore : session_->is_held() || session_->is_pending() ? Left::kHeld : Left::kNothing;
 }
 
-void ServedPeer::take(std::vector<Event> events) {
-  for (Event& event : events) {
+void ServedPeer::take(std::vector<News> all) {
+  for (News& news : all) {
+    Event& event = news.event;
+    if (news.peer) {
+      peer_ = *std::move(news.peer);
+      for (auto& sent : sent_) sent.clear();
+      untaken_ = 0;
+      session_->resume(std::move(event.data));
+      if (told_) peer_.close(kGrace);  // it ended meanwhile, as the client hears now
+      continue;
+    }
     if (event.value != kMessageValue) event.data.clear();  // none of ours, which the session says
     session_->take(std::move(event.data), event.traffic);
   }
+  kept_.store(session_->is_kept(), std::memory_order_release);
 }
 
 void ServedPeer::count() {
@@ -154,7 +176,10 @@ void ServedPeer::count() {
   const std::uint64_t waiting = session_->waiting();
   add(account.waiting, waiting, std::exchange(counted_waiting_, waiting));  // it wraps, and back
   counted_ = now;
-  if (session_->is_welcome() && !std::exchange(welcome_, true)) counters_.begun.fetch_add(1);
+  if (session_->is_welcome() && !std::exchange(welcome_, true)) {
+    counters_.begun.fetch_add(1);
+    kept_.store(session_->is_kept(), std::memory_order_release);
+  }
   if (session_->is_over() && !std::exchange(told_, true)) {
     (welcome_ ? counters_.ended_wrong : counters_.refused).fetch_add(1);
     peer_.close(kGrace);
@@ -207,17 +232,17 @@ void ServedPeer::thread_main() noexcept {
 }
 
 void ServedPeer::take_queued() {
-  std::vector<Event> events;
+  std::vector<News> all;
   bool overrun = false;
   {
     const std::lock_guard lock(mutex_);
-    events.swap(queued_);
+    all.swap(queued_);
     queued_bytes_ = 0;
     overrun = overrun_;
     any_queued_.store(false, std::memory_order_relaxed);
     session_->set_news(false);
   }
-  take(std::move(events));
+  take(std::move(all));
   if (overrun) session_->overrun();
 }
 

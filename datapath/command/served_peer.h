@@ -2,7 +2,9 @@
 //
 // Where the device is shared, that thread waits for its tenant's turn before it runs what has come.
 //
-// Threads: deliver(), turn(), stop() on the service's thread; what they say of the session on the one that runs it.
+// A session that is kept outlives its peer: what has come runs on, and another peer may be given to it.
+//
+// Threads: deliver(), attach(), turn(), stop() on the service's thread; what they say of the session on the one that runs it.
 #pragma once
 
 #include <array>
@@ -13,6 +15,8 @@
 #include <deque>
 #include <memory>
 #include <mutex>
+#include <optional>
+#include <string>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -44,6 +48,8 @@ class ServedPeer final : private Outlet {
   /// From now on a thread of its own runs it. kResourceExhausted: there is none to be had.
   [[nodiscard]] Status start_thread();
   void deliver(Event event);
+  /// Behind all that was delivered: its client has this peer now, and `said` what it has (SessionRunner::resume).
+  void attach(Peer peer, std::vector<std::byte> said);
   /// What is left to do: nothing until something comes, to look again whether the client took its results, to run on.
   enum class Left : std::uint8_t { kNothing, kHeld, kMore };
   /// Without a thread: runs what can run.
@@ -51,6 +57,12 @@ class ServedPeer final : private Outlet {
   /// The peer has gone. A thread ends when the command that it runs does.
   void stop() noexcept;
   [[nodiscard]] bool has_ended() const noexcept { return ended_.load(std::memory_order_acquire); }
+
+  [[nodiscard]] const std::string& principal() const noexcept { return principal_; }
+  [[nodiscard]] TenantAccount& account() const noexcept { return admission_.account(); }
+  [[nodiscard]] const SessionKey& key() const noexcept { return key_; }
+  /// Whether it is to be kept while its client is away.
+  [[nodiscard]] bool is_kept() const noexcept { return kept_.load(std::memory_order_acquire); }
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -66,15 +78,23 @@ class ServedPeer final : private Outlet {
   }
   [[nodiscard]] Clock::time_point now() override { return time_(); }
   bool run(Clock::time_point until = Clock::time_point::max());
-  void take(std::vector<Event> events);
+  /// What came: an event, or another peer and what its client said.
+  struct News {
+    Event event;
+    std::optional<Peer> peer;
+  };
+  void queue(News news);
+  void take(std::vector<News> all);
   void count();
   void thread_main() noexcept;
   void take_queued();
   void end();
   [[nodiscard]] bool await_news();
 
-  Peer peer_;
+  Peer peer_;  // of who runs it
   const Admission admission_;
+  const std::string principal_;
+  const SessionKey key_;
   const std::uint64_t most_queued_;
   ServiceCounters& counters_;
   Turnstile* const turnstile_;
@@ -92,10 +112,10 @@ class ServedPeer final : private Outlet {
 
   std::thread thread_;
   std::atomic<bool> stopping_{false}, ended_{false};
-  std::atomic<bool> any_queued_{false};
+  std::atomic<bool> any_queued_{false}, kept_{false};
   std::mutex mutex_;  // guards what follows
   std::condition_variable news_;
-  std::vector<Event> queued_;
+  std::vector<News> queued_;
   std::uint64_t queued_bytes_ = 0;
   bool overrun_ = false;
 };

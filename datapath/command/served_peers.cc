@@ -23,12 +23,15 @@ ServerSession::Terms terms_of(const ServiceConfig& config, std::size_t max_messa
           static_cast<std::uint32_t>(std::min<std::uint64_t>(largest, config.payload_credit)),
           config.module_bytes,
           config.graph_records,
-          config.graph_bytes};
+          config.graph_bytes,
+          {},
+          static_cast<std::uint64_t>(config.most_away != 0 ? config.keep_away.count() : 0)};
 }
 
 ServerSession::Terms terms_for(const fairlead::command::Tenant& tenant, ServerSession::Terms terms) {
   if (tenant.channels != 0) terms.channels = tenant.channels;
   if (tenant.credits != 0) terms.credits = tenant.credits;
+  terms.key = make_session_key();
   return terms;
 }
 
@@ -41,12 +44,15 @@ ServedPeers::ServedPeers(ServiceConfig config, std::size_t max_message_bytes, Ti
       turnstile_(config_.sharing != Sharing::kFree
                      ? std::optional<Turnstile>(std::in_place, config_.sharing, config_.longest_turn)
                      : std::nullopt),
-      tenants_(config_.tenants, turnstile_ ? &*turnstile_ : nullptr, !config_.program.empty(), time) {}
+      tenants_(config_.tenants, turnstile_ ? &*turnstile_ : nullptr, !config_.program.empty(), time),
+      lost_(config_.keep_away, config_.most_away) {}
 
 ServiceStats ServedPeers::stats() const {
   ServiceStats stats;
   stats.sessions = count_.load(std::memory_order_relaxed);
   stats.leaving = std::min(leaving_count_.load(std::memory_order_relaxed), stats.sessions);
+  stats.away = std::min(away_count_.load(std::memory_order_relaxed), stats.sessions);
+  stats.resumed = resumed_.load(std::memory_order_relaxed);
   stats.sessions_begun = counters_.begun.load(std::memory_order_relaxed);
   stats.sessions_refused = counters_.refused.load(std::memory_order_relaxed);
   stats.sessions_ended_wrong = counters_.ended_wrong.load(std::memory_order_relaxed);
@@ -80,6 +86,7 @@ void ServedPeers::handle(const Peer& peer, Event event) {
     case Event::Kind::kNotification:
       if (session == nullptr) {
         if (peer.state() == PeerState::kClosed || std::ranges::find(turned_away_, peer) != turned_away_.end()) return;
+        if (hear_resuming(peer, event)) return;
         begin(peer);
         session = latest_ != sessions_.end() ? latest_->second.get() : nullptr;
         if (session == nullptr) return;
@@ -87,11 +94,9 @@ void ServedPeers::handle(const Peer& peer, Event event) {
       return session->deliver(std::move(event));
     case Event::Kind::kClosed:
       std::erase(turned_away_, peer);
+      std::erase_if(resuming_, [&](const Resuming& each) { return each.peer == peer; });
       if (session == nullptr) return;
-      session->stop();
-      leaving_.push_back(std::move(latest_->second));
-      sessions_.erase(latest_);
-      latest_ = sessions_.end();
+      lose(std::move(*latest_), event.status);
       return count_sessions();
     default:
       return;
@@ -102,11 +107,12 @@ void ServedPeers::handle(const Peer& peer, Event event) {
 void ServedPeers::begin(const Peer& peer) {
   if (draining_.load()) return turn_away(peer, {Code::kUnavailable, "it is ending, and takes no new sessions"});
   drop_ended();
-  if (sessions_.size() + leaving_.size() >= config_.max_sessions) {  // a last command has its memory and its thread yet
+  // A last command has its memory and its thread yet, and so has who may come back.
+  if (sessions_.size() + leaving_.size() + lost_.size() >= config_.max_sessions) {
     return turn_away(peer, {Code::kResourceExhausted,
                             fmt::format("it has {} sessions, the limit (max_sessions), and {} of their clients have "
-                                        "gone, but not what they ran; try again when one has ended",
-                                        config_.max_sessions, leaving_.size())});
+                                        "gone, but not what they ran, {} may come back; try again when one has ended",
+                                        config_.max_sessions, leaving_.size(), lost_.size())});
   }
   Result<Admission> admission = tenants_.admit(peer.principal());
   if (!admission) return turn_away(peer, admission.error());
@@ -122,7 +128,8 @@ void ServedPeers::begin(const Peer& peer) {
 }
 
 void ServedPeers::count_sessions() noexcept {
-  count_.store(sessions_.size() + leaving_.size(), std::memory_order_relaxed);
+  count_.store(sessions_.size() + leaving_.size() + lost_.size(), std::memory_order_relaxed);
+  away_count_.store(lost_.size(), std::memory_order_relaxed);
   leaving_count_.store(leaving_.size(), std::memory_order_relaxed);
 }
 
@@ -141,17 +148,25 @@ ServedPeers::Left ServedPeers::run_latest() {
 ServedPeers::Left ServedPeers::run_all() {
   Left left = Left::kNothing;
   for (auto& [peer, session] : sessions_) left = std::max(left, session->turn());
+  // Those that nobody hears run what has come; they wait for nothing that is looked at again and again.
+  lost_.for_each([&left](ServedPeer& session) {
+    if (session.turn() == Left::kMore) left = Left::kMore;
+  });
   return left;
 }
 
 void ServedPeers::drop_ended() {
+  end_lost();
   if (leaving_.empty()) return;
   if (std::erase_if(leaving_, [](const auto& session) { return session->has_ended(); }) != 0) count_sessions();
 }
 
 void ServedPeers::stop() noexcept {
   for (auto& [peer, session] : sessions_) session->stop();
+  lost_.for_each([](ServedPeer& session) { session.stop(); });
   sessions_.clear();
+  lost_.clear();
+  resuming_.clear();
   latest_ = sessions_.end();
   leaving_.clear();
   count_sessions();

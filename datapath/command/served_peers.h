@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "datapath/command/resume/lost_sessions.h"
 #include "datapath/command/served_peer.h"
 #include "fairlead/command_service.h"
 #include "fairlead/peer.h"
@@ -33,7 +34,7 @@ class ServedPeers {
   /// Of those without threads of their own: what is left to do, in the one that was heard of last, or in any.
   Left run_latest();
   Left run_all();
-  /// Lets go of sessions whose last command has come to its end.
+  /// Lets go of sessions whose last command has come to its end, and of those whose clients do not come back.
   void drop_ended();
   /// Ends all. Idempotent.
   void stop() noexcept;
@@ -48,6 +49,23 @@ class ServedPeers {
 
   [[nodiscard]] ServedPeer* session_of(const Peer& peer);
   void begin(const Peer& peer);
+  /// Its peer has gone.
+  void lose(Served served, const Status& why);
+  void leave(std::unique_ptr<ServedPeer> session);
+  void end_lost();
+
+  // Of who says that a session is its own (served_resume.cc).
+  struct Resuming {
+    Peer peer;
+    SessionId id{};
+    Attempt attempt;
+  };
+  /// False: the peer begins otherwise.
+  [[nodiscard]] bool hear_resuming(const Peer& peer, const Event& event);
+  void challenge(const Peer& peer, const ResumeBody& asked);
+  void go_on(Resuming resuming, const MessageHeader& header, Bytes body);
+  [[nodiscard]] ServedPeer* kept_session(const SessionId& id, const std::string& principal);
+  [[nodiscard]] std::unique_ptr<ServedPeer> take_from_peer(const SessionId& id);
   void turn_away(Peer peer, const Status& why);
   void count_sessions() noexcept;
 
@@ -62,7 +80,9 @@ class ServedPeers {
   std::list<Served>::iterator latest_ = sessions_.end();  // whose message came last
   std::vector<std::unique_ptr<ServedPeer>> leaving_;      // their threads run a last command
   std::vector<Peer> turned_away_;                         // until they have gone
-  std::atomic<std::uint64_t> count_{0}, leaving_count_{0};
+  LostSessions lost_;
+  std::list<Resuming> resuming_;
+  std::atomic<std::uint64_t> count_{0}, leaving_count_{0}, away_count_{0}, resumed_{0};
   std::atomic<bool> draining_{false};
 };
 

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "datapath/command/codec.h"
+#include "datapath/command/resume/unheard.h"
 #include "fairlead/command_service.h"
 
 namespace fairlead::datapath::command {
@@ -55,6 +56,8 @@ class ServerChannel {
 
   /// Records that begin at `at` of `message`.
   void add_batch(std::vector<std::byte> message, std::size_t at, std::uint32_t count);
+  /// Up to which command payload has come.
+  [[nodiscard]] std::uint64_t last_payload() const noexcept { return last_payload_; }
   /// False: the payload of that command, or of a later one, is here.
   [[nodiscard]] bool add_payload(std::uint64_t sequence, std::vector<std::byte> message, std::size_t at);
 
@@ -106,6 +109,11 @@ class ServerChannel {
   [[nodiscard]] bool is_old(Clock::time_point now, Clock::duration most) noexcept;
   [[nodiscard]] std::vector<std::byte> take_reply();
 
+  // Of a session that its client may go on with over another peer.
+  [[nodiscard]] UnheardResults& unheard() noexcept { return unheard_; }
+  /// All of that is news again, but for results; so is a failure, unless the client was told of this one.
+  void say_again(std::uint64_t failed, std::uint64_t scope) noexcept;
+
  private:
   struct Batch {
     std::vector<std::byte> message;
@@ -122,11 +130,12 @@ class ServerChannel {
   const bool late_;
   std::deque<Batch> batches_;
   std::deque<Payload> payload_;
-  std::uint64_t payload_bytes_ = 0;
+  std::uint64_t payload_bytes_ = 0, last_payload_ = 0;
   std::optional<Record> front_;
   std::uint64_t accepted_ = 0, executed_ = 0, complete_ = 0;
   std::uint64_t begun_ = 0, paid_ = 0;
   PendingResults results_;
+  UnheardResults unheard_;
   std::optional<fairlead::command::Failure> failure_;
   bool failure_said_ = false;
   struct Gap {

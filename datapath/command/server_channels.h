@@ -28,6 +28,9 @@ class ServerChannels {
     if (is_new) insert(at->second, 0);
     return at->second;
   }
+  [[nodiscard]] std::int32_t priority_of(const ServerChannel& channel) const noexcept {
+    return priorities_[static_cast<std::size_t>(std::ranges::find(order_, &channel) - order_.begin())];
+  }
   /// A smaller number goes first.
   void set_priority(ServerChannel& channel, std::int32_t priority) {
     const auto at = std::ranges::find(order_, &channel) - order_.begin();

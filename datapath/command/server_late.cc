@@ -2,6 +2,7 @@
 // context.
 #include <cstring>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "datapath/command/server_session.h"
@@ -40,6 +41,11 @@ std::uint64_t ServerSession::kept_bytes() noexcept {
 }
 
 void ServerSession::give_result(ServerChannel& channel, std::uint64_t sequence, std::vector<std::byte>& message) {
+  send_result(channel, sequence, message);
+  if (kept_) channel.unheard().add(sequence, std::exchange(message, {}));
+}
+
+void ServerSession::send_result(ServerChannel& channel, std::uint64_t sequence, std::vector<std::byte>& message) {
   const Bytes bytes = Bytes(message).subspan(sizeof(MessageHeader));
   if (bytes.size() <= kMaxInline) return channel.add_data(sequence, bytes);
   const MessageHeader header{static_cast<std::uint8_t>(MessageType::kResult), 0, channel.number(), 1, sequence};

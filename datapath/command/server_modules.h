@@ -26,6 +26,10 @@ class ServerModules {
   [[nodiscard]] std::uint64_t came() const noexcept { return found_ == nullptr && coming_ ? coming_->bytes.size() : 0; }
   /// What the client is to be asked for now, if anything.
   [[nodiscard]] std::optional<WantedBody> wanted(const Place& place);
+  /// What was asked for and has not come is lost.
+  void ask_again() noexcept {
+    if (coming_) coming_->asked = coming_->bytes.size();
+  }
   /// Bytes of the image that was asked for. False: they were not.
   [[nodiscard]] bool take(const Place& place, std::uint64_t offset, Bytes bytes);
   /// The image of a command that is ready; else why there is none.

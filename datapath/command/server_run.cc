@@ -179,6 +179,7 @@ std::optional<ServerSession::Step> ServerSession::wait_for(ServerChannel& channe
     if (bytes > terms_.payload_bytes) return std::nullopt;
     const std::uint64_t kept = late_ ? kept_bytes() : 0;
     if (bytes > kMaxInline && outlet_.untaken() + kept + bytes > terms_.held_results) return Step::kHeld;
+    if (kept_ && !has_unheard_room(bytes)) return Step::kHeld;
     if (!channel.pays_once([&] { return outlet_.may_copy(bytes); })) return Step::kHeld;
   }
   if (record.is(Opcode::kModule) && takes_modules_) {

@@ -41,6 +41,7 @@ void ServerSession::take(std::vector<std::byte> message, TrafficClass traffic) {
   if (type == MessageType::kPayload && bulk) return take_payload(*header, std::move(message));
   if (type == MessageType::kImage && bulk) return take_image(*header, body);
   if (type == MessageType::kChannel && !bulk) return take_channel(*header, body);
+  if (type == MessageType::kHeard && !bulk && kept_) return take_heard(*header);
   end(Code::kDataLoss, fmt::format("a message of type {} has no place here", header->type));
 }
 
@@ -105,7 +106,11 @@ void ServerSession::greet(Bytes body) {
   }
   std::optional<WelcomeLast> last;
   if (version >= kChannelVersion) last = {priorities_.least, priorities_.greatest};
-  outlet_.send(TrafficClass::kCommands, welcome_message(welcome, more, last));
+  const auto asked = version >= kResumeVersion ? command::take<HelloLast>(body) : std::nullopt;
+  std::optional<WelcomeKept> kept;
+  kept_ = asked && asked->keep == 1 && terms_.keep_ms != 0;
+  if (kept_) kept = {terms_.key.id, terms_.key.secret, terms_.keep_ms, terms_.held_results / 4};
+  outlet_.send(TrafficClass::kCommands, welcome_message(welcome, more, last, kept));
 }
 
 /// Its payload may have come before.
@@ -119,6 +124,7 @@ void ServerSession::take_channel(const MessageHeader& header, Bytes body) {
                                             header.channel));
   }
   const std::int32_t priority = priorities_.clamp(said->priority);
+  if (channels_.priority_of(*channel) == priority) return;  // a client that lost its peer says it again
   channels_.set_priority(*channel, priority);
   executor_->prioritize(header.channel, priority);
 }

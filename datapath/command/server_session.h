@@ -17,6 +17,7 @@
 
 #include "datapath/command/graph/server_graphs.h"
 #include "datapath/command/meter.h"
+#include "datapath/command/resume/proof.h"
 #include "datapath/command/server_channels.h"
 #include "datapath/command/server_modules.h"
 #include "datapath/command/session_runner.h"
@@ -56,6 +57,8 @@ class ServerSession final : public SessionRunner {
     std::uint64_t module_bytes = 64 << 20;
     std::uint32_t graph_records = 65'536;
     std::uint64_t graph_bytes = 16 << 20;
+    SessionKey key{};
+    std::uint64_t keep_ms = 0;  // that it is kept while its client is away, if that wishes it; 0: never
   };
   using MakeExecutor = std::function<Result<std::unique_ptr<fairlead::command::Executor>>()>;
 
@@ -65,6 +68,7 @@ class ServerSession final : public SessionRunner {
                 std::shared_ptr<ImageStore> modules = nullptr);
 
   void take(std::vector<std::byte> message, TrafficClass traffic) override;
+  void resume(std::vector<std::byte> said) override;
   void overrun() override { end(Code::kResourceExhausted, "the client sent more than its credits allow"); }
   bool run(Clock::time_point until = Clock::time_point::max()) override;
   [[nodiscard]] bool is_held() const noexcept override { return held_; }
@@ -72,6 +76,7 @@ class ServerSession final : public SessionRunner {
   [[nodiscard]] std::uint64_t moves() const noexcept override { return moves_; }
 
   [[nodiscard]] bool is_welcome() const noexcept override { return executor_ != nullptr; }
+  [[nodiscard]] bool is_kept() const noexcept override { return kept_; }
   [[nodiscard]] bool is_over() const noexcept override { return !ended_.ok(); }
   /// Why it ended: the client was told.
   [[nodiscard]] const Status& ended() const noexcept { return ended_; }
@@ -86,6 +91,11 @@ class ServerSession final : public SessionRunner {
   void take_commands(const MessageHeader& header, std::vector<std::byte> message);
   void take_payload(const MessageHeader& header, std::vector<std::byte> message);
   void take_image(const MessageHeader& header, Bytes body);
+  void take_heard(const MessageHeader& header);
+  /// False: the session has ended, as what the client says to have heard cannot be.
+  bool hear(ServerChannel& channel, std::uint64_t sequence);
+  [[nodiscard]] bool has_unheard_room(std::uint64_t bytes);
+  void say_again(ServerChannel& channel);
   void ask_for_image(const ServerChannel& channel);
   [[nodiscard]] ServerChannel* channel_of(const MessageHeader& header);
   void end(Code code, std::string why);
@@ -104,7 +114,9 @@ class ServerSession final : public SessionRunner {
   fairlead::command::Outcome unknown(const Record& record);
   /// What the channel's device did meanwhile.
   void follow(ServerChannel& channel);
+  /// It may take the bytes over.
   void give_result(ServerChannel& channel, std::uint64_t sequence, std::vector<std::byte>& message);
+  void send_result(ServerChannel& channel, std::uint64_t sequence, std::vector<std::byte>& message);
   void lose(const fairlead::command::Outcome& outcome);
   [[nodiscard]] std::uint64_t kept_bytes() noexcept;
   [[nodiscard]] bool takes_long(const Record& record) noexcept;
@@ -124,6 +136,7 @@ class ServerSession final : public SessionRunner {
   std::optional<fairlead::command::Outcome> lost_;         // the context is
   std::vector<std::byte> scratch_;
   Status ended_;
+  bool kept_ = false;  // while its client is away
   bool held_ = false, pending_ = false;
   bool took_long_ = false;   // the last command
   std::uint64_t asked_ = 0;  // the function that was asked for last; 0: none

@@ -134,6 +134,9 @@ Result<Service> Service::start(Engine engine, ServiceConfig config) {
   if (config.sharing != Sharing::kFree && config.where == ServiceConfig::Where::kInTurn) {
     return wrong("who shares a device waits for a turn: sharing takes Where::kOwnThread, or is kFree");
   }
+  if (config.keep_away.count() < 0) {
+    return wrong(fmt::format("keep_away is {} ms, and must not be below 0", config.keep_away.count()));
+  }
   if (config.longest_turn.count() <= 0) {
     return wrong(fmt::format("longest_turn is {} ms, and must be above 0", config.longest_turn.count()));
   }

@@ -24,6 +24,9 @@ class SessionRunner {
   virtual ~SessionRunner() = default;
   /// A message of the client's.
   virtual void take(std::vector<std::byte> message, TrafficClass traffic) = 0;
+  /// Its client has another peer now: what the service and the client said over the one before, and was not heard, is
+  /// said again. `said`: Attempt and HeardBodies, which the client has proved to be its own.
+  virtual void resume(std::vector<std::byte> said) = 0;
   /// It has sent more than could be kept.
   virtual void overrun() = 0;
   /// Runs what can run, at most some hundred commands and until then or one command longer, and says how far it got.
@@ -41,6 +44,8 @@ class SessionRunner {
   /// How often it was seen that the device came further.
   [[nodiscard]] virtual std::uint64_t moves() const noexcept = 0;
   [[nodiscard]] virtual bool is_welcome() const noexcept = 0;
+  /// Its client asked for it, and it is to be kept while that is away.
+  [[nodiscard]] virtual bool is_kept() const noexcept = 0;
   /// It has ended: the client was told why.
   [[nodiscard]] virtual bool is_over() const noexcept = 0;
   [[nodiscard]] virtual const Counts& counts() const noexcept = 0;

@@ -24,6 +24,11 @@ std::string named(std::string_view principal) {
   return principal.empty() ? std::string("anonymous peers") : fmt::format("tenant '{}'", principal);
 }
 
+Status no_tenant(std::string_view principal) {
+  return {Code::kPermissionDenied,
+          fmt::format("{} {} none of the service's tenants", named(principal), principal.empty() ? "are" : "is")};
+}
+
 }  // namespace
 
 // ---- accounts ------------------------------------------------------------------------------------------------------
@@ -44,6 +49,7 @@ TenantStats TenantAccount::stats(std::string_view name) const {
   TenantStats stats;
   stats.name = name;
   stats.sessions = sessions.load();
+  stats.away = away.load();
   stats.memory_bytes = meter->memory();
   stats.waiting = waiting.load();
   stats.commands = commands.load();
@@ -143,13 +149,15 @@ void Tenants::apply(TenantAccount& account, const Tenant& terms) {
   }
 }
 
+Status Tenants::check(std::string_view principal) const {
+  const std::lock_guard lock(mutex_);
+  return terms_of(principal) != nullptr ? Status() : no_tenant(principal);
+}
+
 Result<Admission> Tenants::admit(std::string_view principal) {
   const std::lock_guard lock(mutex_);
   const Tenant* const terms = terms_of(principal);
-  if (terms == nullptr) {
-    return Status(Code::kPermissionDenied, fmt::format("{} {} none of the service's tenants", named(principal),
-                                                       principal.empty() ? "are" : "is"));
-  }
+  if (terms == nullptr) return no_tenant(principal);
   const Result<std::shared_ptr<TenantAccount>> found = account_of(principal, *terms);
   if (!found) return found.error();
   const std::shared_ptr<TenantAccount>& account = *found;

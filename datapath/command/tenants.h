@@ -40,6 +40,7 @@ struct TenantAccount {
   RateLimit bandwidth;
   std::optional<Turnstile::Member> member;  // of the service's turnstile
 
+  std::atomic<std::uint64_t> away{0};  // sessions that are kept though their clients have no peer
   std::atomic<std::uint64_t> sessions{0}, waiting{0}, commands{0}, service_ns{0};
   std::array<std::atomic<std::uint64_t>, 3> failures{};  // by Scope
   std::array<std::atomic<bool>, TenantMeter::kSlots> slots_taken{};
@@ -79,6 +80,8 @@ class Tenants {
 
   /// A session of `principal` (empty: anonymous) begins. Errors: kPermissionDenied, kResourceExhausted.
   Result<Admission> admit(std::string_view principal);
+  /// ok: it is one of the tenants, as far as its sessions go that there are.
+  [[nodiscard]] Status check(std::string_view principal) const;
   void replace(std::vector<fairlead::command::Tenant> tenants);
   [[nodiscard]] std::vector<fairlead::command::TenantStats> stats() const;
 

@@ -14,13 +14,15 @@ namespace fairlead::datapath::command {
 static_assert(std::endian::native == std::endian::little, "structs cross as they are");
 
 inline constexpr std::uint64_t kMessageValue = 0x31444d434c46;  // "FLCMD1": the value of every message of ours
-inline constexpr std::uint16_t kOldestVersion = 1, kNewestVersion = 4;
+inline constexpr std::uint16_t kOldestVersion = 1, kNewestVersion = 5;
 /// From here on a command may fail that was said to be executed, until it is said to be complete.
 inline constexpr std::uint16_t kLateVersion = 2;
 /// From here on there are graphs, and ranges of addresses.
 inline constexpr std::uint16_t kGraphVersion = 3;
 /// From here on channels are told of, as they have priorities; and launches of graphs change.
 inline constexpr std::uint16_t kChannelVersion = 4;
+/// From here on a session may be gone on with by another peer.
+inline constexpr std::uint16_t kResumeVersion = 5;
 
 inline constexpr std::size_t kMaxInline = 1024;          // of a copy whose bytes are in the record, or in the reply
 inline constexpr std::size_t kMaxPayload = 1 << 20;      // of one record's copy
@@ -45,6 +47,12 @@ enum class MessageType : std::uint8_t {
   kWanted = 8,    // server: WantedBody, of the image of module `sequence` of `channel`
   kImage = 9,     // client, bulk: ImageBody and as many bytes of it
   kChannel = 10,  // client, before the first commands of `channel`: ChannelBody
+  // Of a session that its client may go on with over another peer (resume/proof.h).
+  kHeard = 11,      // client: what copy-outs up to `sequence` of `channel` gave is here
+  kResume = 12,     // client, first of all: ResumeBody
+  kChallenge = 13,  // server: ChallengeBody
+  kProof = 14,      // client: ProofBody, `count` HeardBodies
+  kResumed = 15,    // server: ProofBody, `count` KeptBodies
 };
 
 struct MessageHeader {
@@ -98,6 +106,60 @@ struct WelcomeLast {
   std::int32_t least_priority = 0, greatest_priority = 0;  // of channels: the greatest has the smallest number
 };
 static_assert(sizeof(WelcomeLast) == 8);
+
+using Nonce = std::array<std::byte, 32>;
+using SessionId = std::array<std::byte, 16>;
+using SessionSecret = std::array<std::byte, 32>;
+
+/// Behind HelloMore, if the client knows version 5.
+struct HelloLast {
+  std::uint32_t keep = 0;  // 1: the session is to be kept while its client is away
+  std::uint32_t reserved = 0;
+};
+static_assert(sizeof(HelloLast) == 8);
+
+/// Behind WelcomeLast, if the session is kept so.
+struct WelcomeKept {
+  SessionId id{};
+  SessionSecret secret{};
+  std::uint64_t keep_ms = 0;      // for so long
+  std::uint64_t heard_bytes = 0;  // kHeard is due when so much has come: each result counts kResultCost and its bytes
+};
+static_assert(sizeof(WelcomeKept) == 64);
+inline constexpr std::uint64_t kResultCost = 64;
+
+struct ResumeBody {
+  SessionId id{};
+  Nonce nonce{};  // the client's
+};
+static_assert(sizeof(ResumeBody) == 48);
+
+struct ChallengeBody {
+  Nonce nonce{};  // the server's
+};
+static_assert(sizeof(ChallengeBody) == 32);
+
+struct ProofBody {
+  std::array<std::byte, 32> digest{};
+};
+static_assert(sizeof(ProofBody) == 32);
+
+/// What the client has of a channel.
+struct HeardBody {
+  std::uint64_t channel = 0;
+  std::uint64_t heard = 0;   // what copy-outs up to that one gave
+  std::uint64_t failed = 0;  // the sequence and scope of the last failure that it was told of; 0: none
+  std::uint64_t scope = 0;
+};
+static_assert(sizeof(HeardBody) == 32);
+
+/// What the server has of a channel.
+struct KeptBody {
+  std::uint64_t channel = 0;
+  std::uint64_t accepted = 0;  // commands
+  std::uint64_t payload = 0;   // up to that command's
+};
+static_assert(sizeof(KeptBody) == 24);
 
 /// What a channel is that is not as others: without this its priority is 0.
 struct ChannelBody {

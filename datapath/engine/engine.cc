@@ -26,6 +26,13 @@ Status working(const EngineImpl* impl) {
 /// The same where nobody asks why, as in calls that are made all the time.
 bool is_usable(const EngineImpl* impl) noexcept { return impl != nullptr && !impl->fork().inherited(); }
 
+Result<Peer> connect_with(EngineImpl* impl, std::string_view host_port) {
+  if (Status fine = working(impl); !fine.ok()) return fine;
+  auto session = impl->connect(host_port);
+  if (!session) return session.error();
+  return datapath::make_peer(std::move(*session));
+}
+
 }  // namespace
 
 Engine::Engine(std::shared_ptr<void> object) noexcept : object_(std::move(object)) {}
@@ -161,12 +168,14 @@ Status Engine::reload_keys() {
   return impl->reload_keys();
 }
 
-Result<Peer> Engine::connect(std::string_view host_port) {
-  EngineImpl* impl = behind(object_);
-  if (Status fine = working(impl); !fine.ok()) return fine;
-  auto session = impl->connect(host_port);
-  if (!session) return session.error();
-  return datapath::make_peer(std::move(*session));
+Result<Peer> Engine::connect(std::string_view host_port) { return connect_with(behind(object_), host_port); }
+
+std::function<Result<Peer>(std::string_view)> Engine::connector() const {
+  return [engine = std::weak_ptr<void>(object_)](std::string_view host_port) -> Result<Peer> {
+    const std::shared_ptr<void> object = engine.lock();
+    if (object == nullptr) return Status(Code::kUnavailable, "the engine has gone");
+    return connect_with(behind(object), host_port);
+  };
 }
 
 std::optional<Peer> Engine::accept() {

@@ -150,6 +150,8 @@ struct Limits {
   AddressRange range{};
   /// Of channels; the greatest has the smallest number, as in CUDA. Both 0: there are none, or the service is older.
   std::int32_t least_priority = 0, greatest_priority = 0;
+  /// How long the service keeps the session while its client is away (SessionOptions::resume_within). 0: it does not.
+  std::chrono::milliseconds kept_for{0};
 };
 
 /// A place in a channel that others may wait for.
@@ -171,6 +173,11 @@ struct SessionOptions {
   /// The same addresses are kept free in this process, so that nothing of its own, and no other session, has them.
   /// false: nobody sees to that; for a service within this process, which has its memory there itself.
   bool reserve_range_here = true;
+  /// Where the engine's session with the service is lost (its peer_timeout has passed, or it could not go on), another
+  /// is sought for so long, and this one goes on over it as if nothing had happened: nothing runs twice, nothing is
+  /// lost, and who waits goes on waiting. The service must keep it, too (Limits::kept_for). What may have to be said
+  /// again is kept: of each channel its credits' worth of commands and of payload at most. 0: this one ends with it.
+  std::chrono::milliseconds resume_within{0};
 };
 
 struct ChannelOptions {
@@ -290,7 +297,10 @@ class FAIRLEAD_EXPORT Session {
   [[nodiscard]] const Limits& limits() const noexcept;
   /// ok while it lives, else what ended it.
   [[nodiscard]] Status status() const;
+  /// The one it has now.
   [[nodiscard]] Peer peer() const;
+  /// How often it went on over another peer.
+  [[nodiscard]] std::uint64_t resumptions() const noexcept;
   /// Sends what is buffered and ends the session in order.
   void close() noexcept;
 

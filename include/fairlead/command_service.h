@@ -190,7 +190,8 @@ struct Tenant {
 /// What a tenant has, and has done since it first came.
 struct TenantStats {
   std::string name;            // empty: of anonymous peers
-  std::uint64_t sessions = 0;  // there now
+  std::uint64_t sessions = 0;  // there now,
+  std::uint64_t away = 0;      // of which so many wait for their clients to come back
   std::uint64_t memory_bytes = 0;
   std::uint64_t waiting = 0;  // commands that have come and not run
   std::uint64_t commands = 0, bytes_in = 0, bytes_out = 0;
@@ -221,6 +222,10 @@ struct ServiceConfig {
   // Of a session's graphs together, whose bytes count as memory of its tenant's; 0: it may have none.
   std::uint32_t graph_records = 65'536;
   std::uint64_t graph_bytes = std::uint64_t{16} << 20;
+  /// A session whose engine's session is lost is kept for so long, with all that it has, if its client wished so
+  /// (SessionOptions::resume_within). 0: none is.
+  std::chrono::milliseconds keep_away{60'000};
+  std::size_t most_away = 4;                    // of a tenant's: of more the one that was lost first ends
   std::vector<Tenant> tenants{};                // none: everybody may come, on the terms above
   Sharing sharing = Sharing::kFree;             // any other takes Where::kOwnThread
   std::chrono::milliseconds longest_turn{100};  // of Sharing: one that takes longer keeps others waiting no more; they
@@ -230,6 +235,8 @@ struct ServiceConfig {
 struct ServiceStats {
   std::uint64_t sessions = 0;        // there now,
   std::uint64_t leaving = 0;         // of which so many have no client any more, but a command that has not ended
+  std::uint64_t away = 0;     // and so many wait for their clients to come back
+  std::uint64_t resumed = 0;  // times that a client came back to its session
   std::uint64_t sessions_begun = 0;  // that were welcomed
   std::uint64_t sessions_refused = 0;
   std::uint64_t sessions_ended_wrong = 0;  // by the service, as the client broke the protocol or its credits

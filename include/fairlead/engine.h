@@ -185,6 +185,8 @@ class FAIRLEAD_EXPORT Engine {
   /// 8): the first that answers is taken, and where the session is cut the peer is looked for at all of them;
   /// Peer::wait_ready and events tell how it went. Errors: a bad address only.
   Result<Peer> connect(std::string_view host_port);
+  /// connect() for who may outlive this handle, and keeps nothing of the engine: after its end, kUnavailable.
+  [[nodiscard]] std::function<Result<Peer>(std::string_view)> connector() const;
   /// A peer that connected to us and is ready, or nothing. Never blocks.
   std::optional<Peer> accept();
   /// The same, waiting for one. Errors: kDeadlineExceeded, kCancelled (the engine was shut down meanwhile),

@@ -141,7 +141,8 @@ void ProcessSession::fail(Code code, std::string why) {
   ran_.over = 1;
   ran_.held = ran_.more = ran_.pending = 0;
   ran_.waiting = 0;
-  outlet_.send(TrafficClass::kCommands, refused_message(Status(code, std::move(why))));
+  last_words_ = refused_message(Status(code, std::move(why)));
+  outlet_.send(TrafficClass::kCommands, last_words_);
 }
 
 void ProcessSession::take(std::vector<std::byte> message, TrafficClass traffic) {
@@ -150,6 +151,13 @@ void ProcessSession::take(std::vector<std::byte> message, TrafficClass traffic) 
     if (const Status started = start(); !started.ok()) return fail(started.code(), started.message());
   }
   pipe_->put(FrameType::kMessage, message, static_cast<std::uint32_t>(traffic));
+  news_ = true;
+}
+
+void ProcessSession::resume(std::vector<std::byte> said) {
+  if (is_over()) return outlet_.send(TrafficClass::kCommands, last_words_);
+  if (pid_ < 0) return;
+  pipe_->put(FrameType::kResume, said);
   news_ = true;
 }
 
@@ -195,6 +203,11 @@ bool ProcessSession::relay() {
   while (const std::optional<FramePipe::Frame> frame = pipe_->read()) {
     if (frame->header.type == FrameType::kSend) {
       outlet_.send(static_cast<TrafficClass>(frame->header.traffic), frame->bytes);
+      Bytes body = frame->bytes;
+      const auto header = command::take<MessageHeader>(body);
+      if (header && is_message(*header, MessageType::kRefused)) {
+        last_words_.assign(frame->bytes.begin(), frame->bytes.end());
+      }
       continue;
     }
     if (frame->header.type == FrameType::kFindImage || frame->header.type == FrameType::kAddImage) {

@@ -29,6 +29,7 @@ class ProcessSession final : public SessionRunner {
   ~ProcessSession() override;
 
   void take(std::vector<std::byte> message, TrafficClass traffic) override;
+  void resume(std::vector<std::byte> said) override;
   void overrun() override;
   bool run(Clock::time_point until) override;
   void abandon() noexcept override;
@@ -38,6 +39,7 @@ class ProcessSession final : public SessionRunner {
   [[nodiscard]] bool is_pending() const noexcept override { return ran_.pending != 0; }
   [[nodiscard]] std::uint64_t moves() const noexcept override { return ran_.moves; }
   [[nodiscard]] bool is_welcome() const noexcept override { return ran_.welcome != 0; }
+  [[nodiscard]] bool is_kept() const noexcept override { return ran_.kept != 0; }
   [[nodiscard]] bool is_over() const noexcept override { return ran_.over != 0; }
   [[nodiscard]] const Counts& counts() const noexcept override { return ran_.counts; }
   [[nodiscard]] std::uint64_t waiting() const noexcept override { return ran_.waiting; }
@@ -68,6 +70,7 @@ class ProcessSession final : public SessionRunner {
   pid_t pid_ = -1;
   std::size_t slot_ = 0;  // of the tenant's meter, while there is a process
   bool news_ = false;     // something was put since the last run
+  std::vector<std::byte> last_words_;  // the message that ended the session
   Ran ran_;
 };
 

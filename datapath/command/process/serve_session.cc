@@ -64,6 +64,7 @@ bool run(FramePipe& pipe, Mouth& mouth, ServerSession& session, const Run& run) 
   ran.moves = session.moves();
   ran.welcome = session.is_welcome() ? 1 : 0;
   ran.over = session.is_over() ? 1 : 0;
+  ran.kept = session.is_kept() ? 1 : 0;
   ran.waiting = session.waiting();
   ran.copied = mouth.copied();
   ran.counts = session.counts();
@@ -89,6 +90,8 @@ int serve(const ExecutorFactory& executors) {
   while ((frame = pipe.read())) {
     if (frame->header.type == FrameType::kMessage) {
       session.take({frame->bytes.begin(), frame->bytes.end()}, static_cast<TrafficClass>(frame->header.traffic));
+    } else if (frame->header.type == FrameType::kResume) {
+      session.resume({frame->bytes.begin(), frame->bytes.end()});
     } else if (frame->header.type == FrameType::kOverrun) {
       session.overrun();
     } else if (const auto asked = frame->header.type == FrameType::kRun ? value_of<Run>(*frame) : std::nullopt) {

@@ -365,6 +365,7 @@ bool ClientChannel::on_wanted(std::uint64_t sequence, const WantedBody& wanted) 
 }
 
 bool ClientChannel::place(std::uint64_t sequence, Bytes bytes) {
+  if (sequence <= heard_) return said_again_;
   const auto found = std::lower_bound(outputs_.begin(), outputs_.end(), sequence,
                                       [](const Output& output, std::uint64_t s) { return output.sequence < s; });
   if (found == outputs_.end() || found->sequence != sequence || found->to.size() != bytes.size()) return false;
@@ -376,7 +377,10 @@ bool ClientChannel::place(std::uint64_t sequence, Bytes bytes) {
 }
 
 void ClientChannel::let_go_of_outputs() noexcept {
-  for (; !outputs_.empty() && outputs_.front().done; outputs_.pop_front()) session_.came(outputs_.front().to.size());
+  for (; !outputs_.empty() && outputs_.front().done; outputs_.pop_front()) {
+    heard_ = outputs_.front().sequence;
+    session_.came(outputs_.front().to.size());
+  }
   output_.store(outputs_.empty() ? kNone : outputs_.front().sequence, std::memory_order_release);
 }
 

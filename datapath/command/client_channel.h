@@ -148,6 +148,7 @@ class ClientChannel : public fairlead::command::ChannelBody {
   Clock::time_point since_{};   // that the first of them waits, if age counts
   std::deque<Input> inputs_;    // payload that is on its way
   std::deque<Output> outputs_;
+  std::uint64_t heard_ = 0;  // up to which command all that is copied out is here
   std::deque<ModuleImage> images_;  // of modules that are not loaded yet
   std::optional<fairlead::command::Failure> failure_;
   struct Gap {

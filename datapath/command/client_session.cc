@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::chrono::microseconds kSpin{50};  // how long who waits looks before it sleeps
 constexpr std::chrono::seconds kRead{1};        // at most, until the reader looks whether it has waited for long enough
-constexpr std::uint64_t kMostKept = std::uint64_t{1} << 40;  // ms, of what a service may say
+constexpr std::uint64_t kMostKept = std::uint64_t{1} << 40;  // ms, and bytes, that a service may speak of
 constexpr auto kMostNap = 8 * Readers::kLinger;  // the same for who waits for room while others read
 
 Status checked(const SessionOptions& options, std::size_t max_message_bytes) {
@@ -289,8 +289,8 @@ void ClientSession::welcome(Bytes body) {
                    .greatest_priority = last->greatest_priority,
                    .kept_for = std::chrono::milliseconds(kept ? std::min(kept->keep_ms, kMostKept) : 0)};
   if (kept && kept->keep_ms != 0) {
-    seeker_->keep({kept->id, kept->secret});
-    heard_bytes_ = std::max<std::uint64_t>(kept->heard_bytes, 1);
+    heard_bytes_ = std::clamp<std::uint64_t>(kept->heard_bytes, 1, kMostKept);
+    seeker_->keep({kept->id, kept->secret}, 4 * (heard_bytes_ + kMaxPayload));
   }
   if (options_.range_bytes == 0) limits_.range = {};  // none was asked for
   channels_.resize(limits_.channels);

@@ -19,11 +19,13 @@ namespace {
 
 constexpr std::byte kUntouched{0xab};
 constexpr std::chrono::seconds kPatience{20};  // until the service has answered
+constexpr std::chrono::seconds kSought{100};   // the service, by who lost its peer
 
 }  // namespace
 
 CommandClient::CommandClient(World& world, const Program& program, const Expected& expected,
-                             std::shared_ptr<datapath::SessionImpl> session, std::size_t& begun, bool late)
+                             std::shared_ptr<datapath::SessionImpl> session, std::size_t& begun, bool late,
+                             datapath::command::Seeker::Dial dial, datapath::command::Seeker::Now now)
     : world_(world),
       program_(program),
       expected_(expected),
@@ -31,6 +33,8 @@ CommandClient::CommandClient(World& world, const Program& program, const Expecte
       begun_(begun),
       late_(late),
       patience_(world.now() + kPatience),
+      dial_(std::move(dial)),
+      now_(now),
       sequences_(program.actions.size()),
       outputs_(program.actions.size()) {
   for (std::size_t i = 0; i < outputs_.size(); ++i) {
@@ -69,6 +73,10 @@ void CommandClient::close() {
   }
 }
 
+bool CommandClient::is_kept() const noexcept {
+  return session_ != nullptr && session_->is_welcome() && session_->outlives_peers();
+}
+
 std::uint64_t CommandClient::executed(std::size_t channel) const {
   return channel < channels_.size() ? channels_[channel].reached(Stage::kExecuted) : 0;
 }
@@ -94,7 +102,9 @@ void CommandClient::greet() {
   options.flush_after = std::chrono::microseconds(0);
   options.wait_for_room = false;
   if (program_.has_range) options.range_bytes = kRangeBytes;  // the service is in this process
+  if (dial_ != nullptr) options.resume_within = kSought;
   session_ = std::make_shared<datapath::command::ClientSession>(datapath::make_peer(of_engine_), options);
+  if (dial_ != nullptr) session_->seek_by(dial_, now_);
   session_->greet(of_engine_->host().config().max_message_bytes, {options.range_bytes, 0});
 }
 

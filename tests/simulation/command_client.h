@@ -22,8 +22,10 @@ namespace fairlead::simulation {
 class CommandClient {
  public:
   /// `begun` counts the actions of all clients. `late`: the device works by itself.
+  /// `dial`: how another peer is to be had, if the session is to outlive this one; else empty.
   CommandClient(World& world, const Program& program, const Expected& expected,
-                std::shared_ptr<datapath::SessionImpl> session, std::size_t& begun, bool late);
+                std::shared_ptr<datapath::SessionImpl> session, std::size_t& begun, bool late,
+                datapath::command::Seeker::Dial dial = {}, datapath::command::Seeker::Now now = nullptr);
   ~CommandClient();
 
   /// Goes on. False: it is at its end, see below.
@@ -37,6 +39,11 @@ class CommandClient {
   /// How many commands of a channel were said to be executed.
   [[nodiscard]] std::uint64_t executed(std::size_t channel) const;
   [[nodiscard]] std::uint64_t recovered() const noexcept { return recovered_; }
+  /// The service keeps the session while this one has no peer.
+  [[nodiscard]] bool is_kept() const noexcept;
+  [[nodiscard]] std::uint64_t resumptions() const noexcept {
+    return session_ != nullptr ? session_->resumptions() : 0;
+  }
 
   /// In order, in mid-program.
   void close();
@@ -67,6 +74,8 @@ class CommandClient {
   std::size_t& begun_;
   const bool late_;
   const Clock::time_point patience_;
+  const datapath::command::Seeker::Dial dial_;
+  const datapath::command::Seeker::Now now_;
   std::shared_ptr<datapath::command::ClientSession> session_;
   std::vector<command::Channel> channels_;
   std::size_t next_ = 0;

@@ -262,6 +262,18 @@ CommandTrouble make_trouble(World& dice, const CommandPlan& plan, std::size_t ac
 
 }  // namespace
 
+CommandTrouble make_drop(World& dice, const CommandPlan& plan) {
+  std::size_t actions = 0;
+  for (const Program& program : plan.programs) actions += program.actions.size();
+  CommandTrouble t;
+  t.kind = CommandTrouble::Kind::kDrop;
+  t.actions = dice.below(actions + 1);
+  t.delay = microseconds(dice.below(dice.chance(0.5) ? 300 : 4000));
+  t.client = dice.below(plan.programs.size());
+  for (microseconds& notice : t.notice) notice = microseconds(dice.below(dice.chance(0.5) ? 20 : 5000));
+  return t;
+}
+
 CommandPlan make_command_plan(std::uint64_t seed) {
   World dice(seed ^ 0x9e3779b97f4a7c15);
   CommandPlan plan;
@@ -292,6 +304,18 @@ CommandPlan make_command_plan(std::uint64_t seed) {
     all += program.actions.size();
   }
   while (plan.troubles.size() < 8 && dice.chance(0.75)) plan.troubles.push_back(make_trouble(dice, plan, all));
+  plan.outlives = !plan.one_session && dice.chance(0.5);
+  for (; plan.outlives && dice.chance(0.4);) plan.troubles.push_back(make_drop(dice, plan));
+  return plan;
+}
+
+CommandPlan make_dropping_plan(std::uint64_t seed) {
+  CommandPlan plan = make_command_plan(seed);
+  World dice(seed ^ 0x5851f42d4c957f2d);
+  plan.one_session = false;
+  plan.outlives = true;
+  plan.troubles.clear();
+  for (std::uint64_t i = 1 + dice.below(12); i != 0; --i) plan.troubles.push_back(make_drop(dice, plan));
   return plan;
 }
 

@@ -81,9 +81,10 @@ struct CommandTrouble {
     kClose,       // the client ends its session in order, in mid-program
     kKillClient,  // its process is gone; another comes after `time`
     kKillLane,    // what the server's lane of that client had is gone; the service goes on
-    kKillServer   // its process is gone, and the service; another comes after `time`
+    kKillServer,  // its process is gone, and the service; another comes after `time`
+    kDrop         // the engines' session is lost; each end is told after `notice`. Where sessions outlive that
   };
-  static constexpr std::size_t kKinds = 10;
+  static constexpr std::size_t kKinds = 11;
   Kind kind = Kind::kCut;
   std::size_t actions = 0;  // so many were begun by all clients before it,
   microseconds delay{0};    // and so much time goes by
@@ -103,6 +104,7 @@ struct CommandPlan {
   bool principals = false;                                           // each client is a tenant with limits
   bool one_session = false;                                          // and may have one session at a time
   std::uint64_t bytes_per_second = 0;                                // of each tenant
+  bool outlives = false;                                             // sessions go on over another peer
   std::uint32_t credits = 64;
   std::uint64_t payload_credit = 20'000, held_results = 20'000;
   std::vector<Program> programs;  // of each client
@@ -111,9 +113,11 @@ struct CommandPlan {
 
 inline constexpr std::uint64_t kMostMessage = 12'000;  // EngineConfig::max_message_bytes
 inline constexpr std::uint64_t kMostCopy = 8000;       // bytes of one
-inline constexpr std::uint64_t kMostMemory = 500'000;  // of a tenant
+inline constexpr std::uint64_t kMostMemory = 500'000;  // of a tenant's session
 
 [[nodiscard]] CommandPlan make_command_plan(std::uint64_t seed);
+/// The same programs, whose sessions are to outlive any number of engines' sessions, and nothing else happens to them.
+[[nodiscard]] CommandPlan make_dropping_plan(std::uint64_t seed);
 
 /// Of mix, which takes so many bytes of both.
 [[nodiscard]] std::vector<std::byte> mix_parameters(std::uint64_t to, std::uint64_t from, std::uint64_t bytes);

@@ -27,7 +27,7 @@ CommandOutcome& CommandOutcome::operator+=(const CommandOutcome& other) {
   if (wrong.empty()) wrong = other.wrong;
   for (auto count : {&CommandOutcome::sessions, &CommandOutcome::lost, &CommandOutcome::refused,
                      &CommandOutcome::resumed, &CommandOutcome::failovers, &CommandOutcome::commands,
-                     &CommandOutcome::failures, &CommandOutcome::recovered, &CommandOutcome::lived_through,
+                     &CommandOutcome::failures, &CommandOutcome::recovered, &CommandOutcome::lived_through, &CommandOutcome::gone_on,
                      &CommandOutcome::graphs_run, &CommandOutcome::graphs_updated, &CommandOutcome::placed}) {
     this->*count += other.*count;
   }
@@ -40,13 +40,15 @@ namespace {
 constexpr int kRoundsAtMost = 3'000'000;
 constexpr milliseconds kPeerTimeout{1000};
 constexpr std::chrono::seconds kPatience{500};  // for all of it
+constexpr std::chrono::seconds kKept{90};       // sessions, while their clients are away
 
 thread_local const World* world_of_services = nullptr;
 Clock::time_point now_there() { return world_of_services->now(); }
 
 /// A session of a client, from its connection on.
 struct Attempt {
-  std::shared_ptr<SessionImpl> ends[2];  // the client's, the server's
+  std::shared_ptr<SessionImpl> ends[2];  // the client's, the server's; the last of them
+  std::vector<std::shared_ptr<SessionImpl>> before;  // the client's that were lost
   SimStream::Line line;
   std::shared_ptr<DeviceLog> log;  // null: the service did not take it
   std::shared_ptr<bool> device_lost = std::make_shared<bool>(false);
@@ -54,7 +56,8 @@ struct Attempt {
   std::size_t lane = 0;
   std::size_t wounds = 0;
   bool troubled = false;
-  bool doomed = false;  // it may end too early
+  bool doomed = false;    // it may end too early,
+  bool hopeless = false;  // also where it outlives its peer
 };
 
 struct ClientState {
@@ -93,6 +96,7 @@ class CommandRun {
       return fine();
     };
     while (!(all_done() && pending_ == 0) && in_time()) round();
+    if (plan_.outlives && service_ != nullptr) service_->drain();  // nobody comes back any more
     while (!freed() && in_time()) round();
     if (outcome_.wrong.empty()) check_end();
     outcome_.graphs_run = devices_.graphs_run;
@@ -132,10 +136,13 @@ class CommandRun {
     config.held_results = plan_.held_results;
     for (std::size_t i = 0; plan_.principals && i < clients_.size(); ++i) {
       command::Tenant tenant{.name = principal_of(i), .memory_bytes = kMostMemory};
+      if (plan_.outlives) tenant.memory_bytes *= 10;  // what killed ones had is kept
       tenant.sessions = plan_.one_session ? 1 : 0;
       tenant.bytes_per_second = plan_.bytes_per_second;
       config.tenants.push_back(std::move(tenant));
     }
+    config.keep_away = kKept;
+    config.most_away = 64;
     config.executors = [this](const Peer& peer) { return device_for(peer); };
     service_ = std::make_unique<ServedPeers>(std::move(config), kMostMessage, &now_there);
   }
@@ -164,16 +171,29 @@ class CommandRun {
 
   void connect(std::size_t i) {
     auto attempt = std::make_unique<Attempt>();
-    attempt->lane = ++connections_ % 2;
-    SimStream::Pair streams = SimStream::pair(world_, address(i), "10.0.0.2");
-    attempt->line = streams.line;
-    attempt->ends[0] = hosts_[i]->start(std::move(streams.ends[0]), true);
-    attempt->ends[1] = lanes_[attempt->lane]->start(std::move(streams.ends[1]), false);
-    attempt->client =
-        std::make_unique<CommandClient>(world_, plan_.programs[i], expected_[i], attempt->ends[0], begun_, plan_.late);
-    at_server_.push_back(attempt->ends[1]);
+    begin_peers(i, *attempt);
+    const auto dial = plan_.outlives ? [this, i] { return connect_again(i); } : datapath::command::Seeker::Dial();
+    attempt->client = std::make_unique<CommandClient>(world_, plan_.programs[i], expected_[i], attempt->ends[0], begun_,
+                                                      plan_.late, dial, &now_there);
     clients_[i].attempt = std::move(attempt);
     ++outcome_.sessions;
+  }
+  void begin_peers(std::size_t i, Attempt& attempt) {
+    attempt.lane = ++connections_ % 2;
+    SimStream::Pair streams = SimStream::pair(world_, address(i), "10.0.0.2");
+    attempt.line = streams.line;
+    attempt.ends[0] = hosts_[i]->start(std::move(streams.ends[0]), true);
+    attempt.ends[1] = lanes_[attempt.lane]->start(std::move(streams.ends[1]), false);
+    attempt.wounds = 0;
+    at_server_.push_back(attempt.ends[1]);
+  }
+  /// A client that lost its peer wants another for its session.
+  Result<Peer> connect_again(std::size_t i) {
+    if (service_ == nullptr) return Status(Code::kNotFound, "connection refused");
+    Attempt& attempt = *clients_[i].attempt;
+    attempt.before.push_back(attempt.ends[0]);
+    begin_peers(i, attempt);
+    return datapath::make_peer(attempt.ends[0]);
   }
   static std::string address(std::size_t client) { return fmt::format("10.0.1.{}", client); }
 
@@ -268,7 +288,8 @@ class CommandRun {
     const Status& why = attempt.client->lost();
     const bool is_refused = why.code() == Code::kResourceExhausted && plan_.one_session && attempt.log == nullptr;
     ++(is_refused ? outcome_.refused : outcome_.lost);
-    if (!attempt.doomed && !is_refused) {
+    const bool lives = !attempt.doomed || (attempt.client->is_kept() && !attempt.hopeless);
+    if (lives && !is_refused) {
       return wrong(fmt::format("client {}: the session was to live, and ended: {}", i, why.to_string()));
     }
     judge_log(i, attempt);
@@ -291,6 +312,7 @@ class CommandRun {
     outcome_.resumed += stats.resumptions;
     outcome_.failovers += stats.recoveries;
     outcome_.recovered += state.attempt->client->recovered();
+    outcome_.gone_on += state.attempt->client->resumptions();
     state.attempt.reset();
   }
 
@@ -346,17 +368,31 @@ class CommandRun {
         return kill_lane(attempt->lane, t);
       case Kind::kLose:
         counts();
-        attempt->doomed = true;
+        attempt->doomed = attempt->hopeless = true;
         *attempt->device_lost = true;
         return;
       case Kind::kClose:
         counts();
-        attempt->doomed = true;
+        attempt->doomed = attempt->hopeless = true;
         return attempt->client->close();
       case Kind::kGarble:
         counts();
         attempt->doomed = true;
         return attempt->line.garble(world_, static_cast<int>(t.end));
+      case Kind::kDrop:
+        if (!attempt->client->is_kept()) {  // it has not begun
+          if (tries == 0) return;
+          ++pending_;
+          return world_.in(microseconds(200), [this, &t, tries] { make_trouble(t, tries - 1); });
+        }
+        counts();
+        for (const std::size_t end : {0u, 1u}) {
+          attempt->doomed = true;
+          world_.in(t.notice[end], [session = std::weak_ptr(attempt->ends[end])] {
+            if (const auto there = session.lock()) there->abandon({Code::kPeerDied, "the connection was dropped"});
+          });
+        }
+        return;
       case Kind::kHangUp:
         counts();
         for (const auto& end : attempt->ends) attempt->doomed |= end->id() == 0;  // the greeting is lost
@@ -424,6 +460,7 @@ class CommandRun {
       state.attempt->client->die();
       judge_log(t.client, *state.attempt);
       discard_events(state.attempt->ends[0]);
+      for (const auto& end : state.attempt->before) discard_events(end);
       leave(state);
       ++outcome_.lost;
     }
@@ -439,11 +476,14 @@ class CommandRun {
     for (std::size_t i = 0; i < clients_.size(); ++i) {
       if (clients_[i].attempt != nullptr && clients_[i].attempt->lane == lane) cut_off(i, 1, t);
     }
-    lanes_[lane]->die();
+    lanes_[lane]->die(plan_.outlives ? Status(Code::kPeerDied, "the lane is gone") : Status());
   }
 
   void kill_server(const CommandTrouble& t) {
-    for (std::size_t i = 0; i < clients_.size(); ++i) cut_off(i, 1, t);
+    for (std::size_t i = 0; i < clients_.size(); ++i) {
+      cut_off(i, 1, t);
+      if (clients_[i].attempt != nullptr) clients_[i].attempt->hopeless = true;
+    }
     for (auto& lane : lanes_) lane->die();
     for (const auto& session : at_server_) discard_events(session);
     at_server_.clear();

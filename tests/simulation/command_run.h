@@ -18,6 +18,7 @@ struct CommandOutcome {
   std::string wrong;  // empty: nothing is
   std::uint64_t sessions = 0, lost = 0, refused = 0, resumed = 0;
   std::uint64_t failovers = 0;                                   // paths that took the place of others
+  std::uint64_t gone_on = 0;                                     // times that a session got another peer
   std::uint64_t lived_through = 0;                               // sessions that had trouble and came to their end
   std::uint64_t commands = 0, failures = 0;                      // of services;
   std::uint64_t recovered = 0;                                   // of those, that clients recovered from

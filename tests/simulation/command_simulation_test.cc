@@ -17,8 +17,8 @@ std::uint64_t from_environment(const char* name, std::uint64_t otherwise) {
   return value != nullptr ? std::strtoull(value, nullptr, 10) : otherwise;
 }
 
-constexpr const char* kNames[CommandTrouble::kKinds] = {"cut",  "stall", "hang up",     "freeze",    "garble",
-                                                        "lose", "close", "kill client", "kill lane", "kill server"};
+constexpr const char* kNames[CommandTrouble::kKinds] = {"cut",   "stall",       "hang up",   "freeze",      "garble", "lose",
+                                                        "close", "kill client", "kill lane", "kill server", "drop"};
 
 /// What is wrong with a plan, and which of its troubles it takes.
 std::string report(CommandPlan plan, const std::string& wrong, std::uint64_t seed) {
@@ -62,11 +62,12 @@ TEST_F(CommandSimulation, WhateverIsKilledTheResultIsTheSameOrIsSaidToBeNone) {
     troubles += fmt::format("{}{} {}", i == 0 ? "" : ", ", kNames[i], sum.troubles[i]);
   }
   fmt::print(
-      "{} plans, {} sessions ({} lost, {} refused, {} lived through trouble, {} resumptions, {} recoveries of a path): "
+      "{} plans, {} sessions ({} lost, {} refused, {} lived through trouble, {} resumptions, {} recoveries of a path, {} "
+      "times that one went on over another peer): "
       "{} "
       "commands, {} failures, {} recoveries of a channel, {} runs and {} updates of graphs, {} allocations at places; "
       "{}\n",
-      plans, sum.sessions, sum.lost, sum.refused, sum.lived_through, sum.resumed, sum.failovers, sum.commands,
+      plans, sum.sessions, sum.lost, sum.refused, sum.lived_through, sum.resumed, sum.failovers, sum.gone_on, sum.commands,
       sum.failures, sum.recovered, sum.graphs_run, sum.graphs_updated, sum.placed, troubles);
   if (plans < 500) return;  // too few for all of it
   for (std::size_t i = 0; i < CommandTrouble::kKinds; ++i) EXPECT_NE(sum.troubles[i], 0u) << kNames[i];
@@ -74,10 +75,31 @@ TEST_F(CommandSimulation, WhateverIsKilledTheResultIsTheSameOrIsSaidToBeNone) {
   EXPECT_NE(sum.lived_through, 0u);
   EXPECT_NE(sum.resumed, 0u);
   EXPECT_NE(sum.failovers, 0u);
+  EXPECT_NE(sum.gone_on, 0u);
   EXPECT_NE(sum.recovered, 0u);
   EXPECT_NE(sum.graphs_run, 0u);
   EXPECT_NE(sum.graphs_updated, 0u);
   EXPECT_NE(sum.placed, 0u);
+}
+
+TEST_F(CommandSimulation, ProgramsGoOnWhereverTheirConnectionsAreDropped) {
+  const std::uint64_t first = from_environment("FAIRLEAD_SIMULATION_SEED", 1);
+  std::uint64_t plans = from_environment("FAIRLEAD_SIMULATION_SCHEDULES", 300);
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  plans = (plans + 9) / 10;
+#endif
+  CommandOutcome sum;
+  for (std::uint64_t seed = first; seed < first + plans; ++seed) {
+    const CommandPlan plan = make_dropping_plan(seed);
+    const CommandOutcome one = run_commands(plan);
+    ASSERT_EQ(one.wrong, "") << report(plan, one.wrong, seed);
+    EXPECT_EQ(one.sessions, plan.programs.size()) << "seed " << seed;
+    sum += one;
+  }
+  fmt::print("{} plans, {} sessions, {} times that one went on over another peer\n", plans, sum.sessions, sum.gone_on);
+  EXPECT_EQ(sum.lost, 0u);
+  if (plans < 30) return;
+  EXPECT_GT(sum.gone_on, sum.sessions);
 }
 
 TEST_F(CommandSimulation, NothingIsLostWhereNothingHappens) {

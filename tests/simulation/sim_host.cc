@@ -106,8 +106,8 @@ void SimHost::watch_control(const datapath::ControlStream& stream, datapath::Con
   }
 }
 
-void SimHost::die() {
-  for (const auto& session : sessions_) session->abandon();
+void SimHost::die(const Status& why) {
+  for (const auto& session : sessions_) session->abandon(why);
   sessions_.clear();
 }
 

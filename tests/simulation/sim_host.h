@@ -40,7 +40,7 @@ class SimHost final : public datapath::SessionHost,
   /// The other lane of its engine, where sessions may be that connections which come here resume.
   std::weak_ptr<SimHost> other_lane;
   /// Its process is gone: its sessions end without a word to anybody.
-  void die();
+  void die(const Status& why = {});
   /// Takes back its own memory. What is registered then is left over.
   void release();
 

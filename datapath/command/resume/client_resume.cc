@@ -32,9 +32,13 @@ void ClientSession::seek(const Event& event) {
   });
   if (!fine.ok()) return end(fine);
   std::optional<Seeker::Back> back = seeker_->take_back();
-  if (!back || resume(*std::move(back))) return;
-  peer_.close();
-  end({Code::kDataLoss, "the service says to have of the session what cannot be"});
+  if (!back) return;
+  const std::vector<Event> early = std::exchange(back->early, {});
+  if (!resume(*std::move(back))) {
+    peer_.close();
+    return end({Code::kDataLoss, "the service says to have of the session what cannot be"});
+  }
+  for (const Event& result : early) handle(result);
 }
 
 /// False: what the service has cannot be.
@@ -68,9 +72,7 @@ void ClientSession::say_heard() {
 
 HeardBody ClientChannel::heard() const {
   const std::lock_guard lock(lock_);
-  const std::uint64_t executed = executed_.load(std::memory_order_relaxed);
-  const std::uint64_t heard = outputs_.empty() ? executed : std::min(executed, outputs_.front().sequence - 1);
-  return {number_, heard, told_of_.sequence, static_cast<std::uint64_t>(told_of_.scope)};
+  return {number_, heard_, told_of_.sequence, static_cast<std::uint64_t>(told_of_.scope)};
 }
 
 bool ClientChannel::resume(const Peer& peer, const KeptBody& has) {

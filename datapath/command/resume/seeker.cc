@@ -13,6 +13,7 @@ namespace fairlead::datapath::command {
 namespace {
 
 constexpr std::chrono::milliseconds kFirstPause{20}, kLongestPause{1000};
+constexpr std::chrono::seconds kOneAttempt{10};  // for the service to answer
 constexpr std::chrono::milliseconds kNap{20};  // of who waits for the next attempt
 
 }  // namespace
@@ -49,6 +50,10 @@ Status Seeker::step(const Event& event, const Heard& heard) {
                                       lost_.message(), within_.count(),
                                       failed_.ok() ? "the service did not answer" : failed_.message())};
   }
+  if (tried_ && now_() >= tried_until_) {
+    close();
+    fail({Code::kDeadlineExceeded, fmt::format("the service did not answer within {} s", kOneAttempt.count())});
+  }
   return tried_ || now_() < next_ ? Status() : dial();
 }
 
@@ -59,6 +64,7 @@ Status Seeker::dial() {
     return peer.error().code() == Code::kUnavailable ? peer.error() : Status();  // the client's own engine has ended
   }
   tried_ = *std::move(peer);
+  tried_until_ = now_() + kOneAttempt;
   asked_ = proved_ = false;
   return {};
 }
@@ -68,6 +74,8 @@ void Seeker::fail(Status why) {
   if (proved_) until_ = now_() + within_;  // the service was there
   tried_.reset();
   asked_ = proved_ = false;
+  early_.clear();
+  early_bytes_ = 0;
   failed_ = std::move(why);
   next_ = now_() + pause_;
   pause_ = std::min<Clock::duration>(2 * pause_, kLongestPause);
@@ -85,13 +93,20 @@ void Seeker::ask() {
   say(message);
 }
 
+bool Seeker::is_early(const Event& event) {
+  if (!proved_ || event.traffic != TrafficClass::kBulk || event.data.size() > most_early_ - early_bytes_) return false;
+  early_bytes_ += event.data.size();
+  early_.push_back(event);
+  return true;
+}
+
 /// Who answers wrongly is not the service that has the session.
 Status Seeker::hear(const Event& event, const Heard& heard) {
   if (event.kind == Event::Kind::kClosed || (event.kind == Event::Kind::kNone && !event.status.ok())) {
     fail(event.status.ok() ? Status(Code::kUnavailable, "the service ended the connection") : event.status);
     return {};
   }
-  if (event.kind != Event::Kind::kMessage) return {};
+  if (event.kind != Event::Kind::kMessage || is_early(event)) return {};
   Bytes body = event.data;
   const auto header = event.value == kMessageValue ? take<MessageHeader>(body) : std::nullopt;
   if (header && is_message(*header, MessageType::kRefused)) {
@@ -116,7 +131,8 @@ Status Seeker::hear(const Event& event, const Heard& heard) {
     return {Code::kDataLoss,
             fmt::format("{}; who answers there is not the service that has the session", lost_.message())};
   }
-  back_ = Back{*std::exchange(tried_, std::nullopt), *std::move(has)};
+  back_ = Back{*std::exchange(tried_, std::nullopt), *std::move(has), std::exchange(early_, {})};
+  early_bytes_ = 0;
   away_ = asked_ = proved_ = false;
   return {};
 }

@@ -28,8 +28,12 @@ class Seeker {
   /// `dial`: begins to connect to the service. It is sought for so long.
   Seeker(Dial dial, std::chrono::milliseconds within, Now now) : dial_(std::move(dial)), within_(within), now_(now) {}
 
-  /// The service keeps the session, under this key.
-  void keep(const SessionKey& key) noexcept { key_ = key; }
+  /// The service keeps the session, under this key. `most_early`: bytes of results that may come before it has said what
+  /// it has, as the two cross apart.
+  void keep(const SessionKey& key, std::uint64_t most_early) noexcept {
+    key_ = key;
+    most_early_ = most_early;
+  }
   /// Whether a peer that went so is one to look for again.
   [[nodiscard]] bool is_loss(const Status& why) const noexcept;
   /// The peer is lost.
@@ -44,6 +48,7 @@ class Seeker {
   struct Back {
     Peer peer;
     std::vector<KeptBody> has;  // the service
+    std::vector<Event> early;   // results that came before that
   };
   [[nodiscard]] std::optional<Back> take_back() noexcept;
   /// It is not tried any more. Also while who reads is in next_event().
@@ -52,6 +57,7 @@ class Seeker {
  private:
   Status dial();
   Status hear(const Event& event, const Heard& heard);
+  [[nodiscard]] bool is_early(const Event& event);
   void fail(Status why);
   void ask();
   void say(const std::vector<std::byte>& message);
@@ -65,8 +71,11 @@ class Seeker {
   Clock::time_point until_{}, next_{};
   Clock::duration pause_{};
   std::optional<Peer> tried_;
+  Clock::time_point tried_until_{};  // if it has not answered by then
   bool asked_ = false, proved_ = false;  // of that
   Attempt attempt_;
+  std::vector<Event> early_;
+  std::uint64_t most_early_ = 0, early_bytes_ = 0;
   std::optional<Back> back_;
 };
 

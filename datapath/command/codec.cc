@@ -79,6 +79,12 @@ std::vector<std::byte> welcome_message(const Welcome& welcome, const std::option
   return message;
 }
 
+bool is_kept_welcome(Bytes message) noexcept {
+  const auto header = take<MessageHeader>(message);
+  return header && is_message(*header, MessageType::kWelcome) &&
+         message.size() == sizeof(Welcome) + sizeof(WelcomeMore) + sizeof(WelcomeLast) + sizeof(WelcomeKept);
+}
+
 std::vector<std::byte> channel_message(std::uint16_t channel, const ChannelBody& body) {
   auto message = make_message({.type = static_cast<std::uint8_t>(MessageType::kChannel), .channel = channel});
   put(message, body);

@@ -61,6 +61,8 @@ void put_record(std::vector<std::byte>& to, Opcode opcode, std::uint16_t flags, 
                                                      const std::optional<WelcomeMore>& more = {},
                                                      const std::optional<WelcomeLast>& last = {},
                                                      const std::optional<WelcomeKept>& kept = {});
+/// Whether a message is one with a WelcomeKept.
+[[nodiscard]] bool is_kept_welcome(Bytes message) noexcept;
 [[nodiscard]] std::vector<std::byte> channel_message(std::uint16_t channel, const ChannelBody& body);
 /// Of a text no more than kMaxText bytes.
 [[nodiscard]] std::vector<std::byte> refused_message(const Status& why);

@@ -71,6 +71,8 @@ Status ServedPeer::start_thread() {
 }
 
 void ServedPeer::send(TrafficClass traffic, Bytes message) {
+  // Before its client can know that, and be gone.
+  if (!welcome_ && is_kept_welcome(message)) kept_.store(true, std::memory_order_release);
   Transfer sent = peer_.send(message, kMessageValue, {.traffic = traffic});
   const std::uint64_t bytes = message.size() + kMessageCost;
   sent_[static_cast<std::size_t>(traffic)].emplace_back(std::move(sent), bytes);
@@ -156,7 +158,6 @@ void ServedPeer::take(std::vector<News> all) {
     if (event.value != kMessageValue) event.data.clear();  // none of ours, which the session says
     session_->take(std::move(event.data), event.traffic);
   }
-  kept_.store(session_->is_kept(), std::memory_order_release);
 }
 
 void ServedPeer::count() {
@@ -176,10 +177,7 @@ void ServedPeer::count() {
   const std::uint64_t waiting = session_->waiting();
   add(account.waiting, waiting, std::exchange(counted_waiting_, waiting));  // it wraps, and back
   counted_ = now;
-  if (session_->is_welcome() && !std::exchange(welcome_, true)) {
-    counters_.begun.fetch_add(1);
-    kept_.store(session_->is_kept(), std::memory_order_release);
-  }
+  if (session_->is_welcome() && !std::exchange(welcome_, true)) counters_.begun.fetch_add(1);
   if (session_->is_over() && !std::exchange(told_, true)) {
     (welcome_ ? counters_.ended_wrong : counters_.refused).fetch_add(1);
     peer_.close(kGrace);

@@ -76,7 +76,6 @@ class ServerSession final : public SessionRunner {
   [[nodiscard]] std::uint64_t moves() const noexcept override { return moves_; }
 
   [[nodiscard]] bool is_welcome() const noexcept override { return executor_ != nullptr; }
-  [[nodiscard]] bool is_kept() const noexcept override { return kept_; }
   [[nodiscard]] bool is_over() const noexcept override { return !ended_.ok(); }
   /// Why it ended: the client was told.
   [[nodiscard]] const Status& ended() const noexcept { return ended_; }

@@ -44,8 +44,6 @@ class SessionRunner {
   /// How often it was seen that the device came further.
   [[nodiscard]] virtual std::uint64_t moves() const noexcept = 0;
   [[nodiscard]] virtual bool is_welcome() const noexcept = 0;
-  /// Its client asked for it, and it is to be kept while that is away.
-  [[nodiscard]] virtual bool is_kept() const noexcept = 0;
   /// It has ended: the client was told why.
   [[nodiscard]] virtual bool is_over() const noexcept = 0;
   [[nodiscard]] virtual const Counts& counts() const noexcept = 0;

@@ -48,7 +48,7 @@ struct Run {
 };
 
 struct Ran {
-  std::uint32_t more = 0, held = 0, pending = 0, welcome = 0, over = 0, kept = 0;
+  std::uint32_t more = 0, held = 0, pending = 0, welcome = 0, over = 0, reserved = 0;
   std::uint64_t moves = 0;
   std::uint64_t waiting = 0;
   std::uint64_t copied = 0;  // bytes that count against copy_level

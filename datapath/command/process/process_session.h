@@ -39,7 +39,6 @@ class ProcessSession final : public SessionRunner {
   [[nodiscard]] bool is_pending() const noexcept override { return ran_.pending != 0; }
   [[nodiscard]] std::uint64_t moves() const noexcept override { return ran_.moves; }
   [[nodiscard]] bool is_welcome() const noexcept override { return ran_.welcome != 0; }
-  [[nodiscard]] bool is_kept() const noexcept override { return ran_.kept != 0; }
   [[nodiscard]] bool is_over() const noexcept override { return ran_.over != 0; }
   [[nodiscard]] const Counts& counts() const noexcept override { return ran_.counts; }
   [[nodiscard]] std::uint64_t waiting() const noexcept override { return ran_.waiting; }

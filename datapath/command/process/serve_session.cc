@@ -64,7 +64,6 @@ bool run(FramePipe& pipe, Mouth& mouth, ServerSession& session, const Run& run) 
   ran.moves = session.moves();
   ran.welcome = session.is_welcome() ? 1 : 0;
   ran.over = session.is_over() ? 1 : 0;
-  ran.kept = session.is_kept() ? 1 : 0;
   ran.waiting = session.waiting();
   ran.copied = mouth.copied();
   ran.counts = session.counts();

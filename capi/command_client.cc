@@ -69,6 +69,7 @@ fairlead_session_options options_of(const command::SessionOptions& from) {
   fairlead_session_options to = FAIRLEAD_INIT(fairlead_session_options);
   to.patience_ns = std::chrono::nanoseconds(from.patience).count();
   to.flush_after_ns = std::chrono::nanoseconds(from.flush_after).count();
+  to.resume_within_ns = std::chrono::nanoseconds(from.resume_within).count();
   copy_numbers(to, from);
   return to;
 }
@@ -78,6 +79,7 @@ command::SessionOptions options_of(const fairlead_session_options& from) {
   command::SessionOptions to;
   to.patience = duration_cast<std::chrono::milliseconds>(nanoseconds(from.patience_ns));
   to.flush_after = duration_cast<std::chrono::microseconds>(nanoseconds(from.flush_after_ns));
+  to.resume_within = duration_cast<std::chrono::milliseconds>(nanoseconds(from.resume_within_ns));
   copy_numbers(to, from);
   return to;
 }
@@ -159,6 +161,7 @@ fairlead_code fairlead_session_get_limits(const fairlead_session* session, fairl
     full.range_base = from.range.base;
     full.range_bytes = from.range.bytes;
     full.range_alignment = from.range.alignment;
+    full.kept_for_ns = std::chrono::nanoseconds(from.kept_for).count();
     return give(full, limits, "fairlead_session_limits");
   });
 }

@@ -29,11 +29,13 @@ void copy_numbers(To& to, const From& from) {
   to.channels = from.channels;
   to.credits = from.credits;
   to.graph_records = from.graph_records;
+  to.most_away = from.most_away;
 }
 
 fairlead_service_config config_of(const command::ServiceConfig& from) {
   fairlead_service_config to = FAIRLEAD_INIT(fairlead_service_config);
   to.longest_turn_ns = std::chrono::nanoseconds(from.longest_turn).count();
+  to.keep_away_ns = std::chrono::nanoseconds(from.keep_away).count();
   copy_numbers(to, from);
   to.sharing = static_cast<fairlead_sharing>(from.sharing);
   return to;
@@ -62,6 +64,7 @@ Status config_of(const fairlead_service_config& from, command::ServiceConfig& to
   if (Status status = names_of(from.program, from.program_count, to.program); !status.ok()) return status;
   to.longest_turn =
       std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::nanoseconds(from.longest_turn_ns));
+  to.keep_away = std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::nanoseconds(from.keep_away_ns));
   copy_numbers(to, from);
   to.sharing = static_cast<command::Sharing>(from.sharing);
   return tenants_of(from.tenants, from.tenant_count, to.tenants);
@@ -120,6 +123,8 @@ fairlead_code fairlead_service_get_stats(const fairlead_service* service, fairle
     full.modules_sent = from.modules_sent;
     full.turn_overruns = from.turn_overruns;
     full.leaving = from.leaving;
+    full.away = from.away;
+    full.resumed = from.resumed;
     return give(full, stats, "fairlead_service_stats");
   });
 }
@@ -142,6 +147,7 @@ fairlead_code fairlead_service_tenants(const fairlead_service* service,
       full.service_ns = from.service_ns;
       full.rejections = from.rejections;
       std::copy(from.failures.begin(), from.failures.end(), full.failures);
+      full.away = from.away;
       each(context, &full);
     }
     return {};

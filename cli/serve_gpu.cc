@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 #include <poll.h>
 
+#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -32,6 +33,7 @@ struct Options {
   FrontOptions front;
   std::string gpu, tenants, sharing = "best-effort";
   std::uint64_t memory = std::uint64_t{1} << 30;
+  double keep_away = 60;
   bool threads = false;
   bool one_session = false;
 };
@@ -140,6 +142,7 @@ Result<Service> start(Options& options) {
     options.service.tenants = *std::move(tenants);
   }
   options.service.sharing = sharing_of(options.sharing);
+  options.service.keep_away = std::chrono::milliseconds(static_cast<std::int64_t>(options.keep_away * 1000));
   // Asked in any case: what there is no driver for is better said now than to each client.
   Result<command::ExecutorFactory> executors = executors_of(options);
   if (!executors) return executors.error();
@@ -188,6 +191,12 @@ int serve_gpu_command(Words words) {
   args.option("--memory", "SIZE", "Of the device, for each session (default 1G)",
               set_size(&options.memory, 4096, std::uint64_t{1} << 50));
   args.option("--max-sessions", "N", "At once (default 64)", set_number(&options.service.max_sessions, 1, 65536));
+  args.option("--keep-away", "SECONDS",
+              "How long a session whose connection is lost for good is kept for its client, with all that it has, if that "
+              "wishes to go on with it over another; 0: not at all (default 60)",
+              set_seconds(&options.keep_away, 0, 86'400));
+  args.option("--most-away", "N", "Sessions of a tenant that are kept so; of more the one that was lost first ends (default 4)",
+              set_number(&options.service.most_away, 0, 65536));
   args.option("--listen", "HOST:PORT",
               "Where to listen. Without a host it is 127.0.0.1, but every address with --keys; port 0 takes a free one "
               "(default :7471)",

@@ -56,6 +56,7 @@ void take(const Line& line, TenantReading& to) {
     return found != line.labels.end() ? std::string_view(found->second) : std::string_view();
   };
   if (name == "sessions") to.sessions = line.value;
+  if (name == "sessions_away") to.away = line.value;
   if (name == "memory_bytes") to.memory_bytes = line.value;
   if (name == "commands_waiting") to.waiting = line.value;
   if (name == "commands_total") to.commands = line.value;

@@ -15,7 +15,7 @@
 namespace fairlead::cli {
 
 struct TenantReading {
-  double sessions = 0, memory_bytes = 0, waiting = 0;
+  double sessions = 0, away = 0, memory_bytes = 0, waiting = 0;  // away: of the sessions
   double commands = 0, bytes_in = 0, bytes_out = 0, service_seconds = 0, rejections = 0;
   std::array<double, 3> failures{};  // of a command, a stream, a context
 };

@@ -94,6 +94,7 @@ typedef struct fairlead_session_options {
   uint32_t flush_commands;
   bool wait_for_room;
   bool reserve_range_here;
+  int64_t resume_within_ns;
 } fairlead_session_options;
 
 /* As fairlead::command::Limits. */
@@ -106,6 +107,7 @@ typedef struct fairlead_session_limits {
   uint32_t graph_records;
   fairlead_extent grid;
   int32_t least_priority, greatest_priority;
+  int64_t kept_for_ns;
 } fairlead_session_limits;
 
 /* As fairlead::command::ChannelOptions; all defaults are 0. */
@@ -304,6 +306,7 @@ typedef struct fairlead_tenant_stats {
   const char* name;
   uint64_t sessions, memory_bytes, waiting, commands, bytes_in, bytes_out, service_ns, rejections;
   uint64_t failures[3];
+  uint64_t away;
 } fairlead_tenant_stats;
 
 /* As fairlead::command::ServiceConfig; fairlead_service_config_init() fills in the defaults. */
@@ -320,6 +323,8 @@ typedef struct fairlead_service_config {
   uint32_t channels, credits, graph_records;
   fairlead_sharing sharing;
   bool in_turn; /* commands run on the service's thread, not on one for each session */
+  int64_t keep_away_ns;
+  size_t most_away;
 } fairlead_service_config;
 
 /* As fairlead::command::ServiceStats. */
@@ -328,6 +333,7 @@ typedef struct fairlead_service_stats {
   uint64_t sessions, sessions_begun, sessions_refused, sessions_ended_wrong;
   uint64_t commands, failures, skipped_unknown, replies, modules_cached, modules_sent, turn_overruns;
   uint64_t leaving;
+  uint64_t away, resumed;
 } fairlead_service_stats;
 
 FAIRLEAD_C_EXPORT void fairlead_service_config_init(fairlead_service_config* config, size_t struct_size);

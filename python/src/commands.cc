@@ -182,6 +182,7 @@ py::dict dict_of(const cmd::Limits& limits) {
   all["graph_records"] = limits.graph_records;
   all["graph_bytes"] = limits.graph_bytes;
   all["range"] = py::make_tuple(limits.range.base, limits.range.bytes, limits.range.alignment);
+  all["kept_for"] = std::chrono::duration<double>(limits.kept_for).count();
   return all;
 }
 
@@ -222,7 +223,7 @@ void bind_commands(py::module_& module) {
   py::class_<SessionState, SessionRef>(module, "Session", "A session with a service of a device.")
       .def(py::init([](const EngineRef& engine, const std::string& address, double patience, std::uint32_t flush_bytes,
                        std::uint32_t flush_commands, double flush_after, bool wait_for_room, std::uint64_t range_bytes,
-                       bool reserve_range_here) {
+                       bool reserve_range_here, double resume_within) {
              cmd::SessionOptions options;
              options.patience = std::chrono::duration_cast<std::chrono::milliseconds>(duration_of(patience));
              options.flush_bytes = flush_bytes;
@@ -231,13 +232,15 @@ void bind_commands(py::module_& module) {
              options.wait_for_room = wait_for_room;
              options.range_bytes = range_bytes;
              options.reserve_range_here = reserve_range_here;
+             options.resume_within = std::chrono::duration_cast<std::chrono::milliseconds>(duration_of(resume_within));
              return std::make_shared<SessionState>(
                  value_of(unlocked([&] { return cmd::Session::connect(engine->engine, address, options); })), engine);
            }),
            py::arg("engine"), py::arg("address"), py::kw_only(), py::arg("patience") = 10.0,
            py::arg("flush_bytes") = cmd::SessionOptions().flush_bytes,
            py::arg("flush_commands") = cmd::SessionOptions().flush_commands, py::arg("flush_after") = 20e-6,
-           py::arg("wait_for_room") = true, py::arg("range_bytes") = 0, py::arg("reserve_range_here") = true)
+           py::arg("wait_for_room") = true, py::arg("range_bytes") = 0, py::arg("reserve_range_here") = true,
+           py::arg("resume_within") = 0.0)
       .def(
           "open_channel",
           [](const SessionRef& self, std::int32_t priority) {
@@ -484,6 +487,8 @@ void bind_commands(py::module_& module) {
             py::dict all;
             all["sessions"] = stats.sessions;
             all["leaving"] = stats.leaving;
+            all["away"] = stats.away;
+            all["resumed"] = stats.resumed;
             all["sessions_begun"] = stats.sessions_begun;
             all["sessions_refused"] = stats.sessions_refused;
             all["sessions_ended_wrong"] = stats.sessions_ended_wrong;

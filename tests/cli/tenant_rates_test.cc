@@ -82,6 +82,8 @@ TEST(TenantMetrics, SayAllThatIsCounted) {
   service.sessions = 2;
   service.sessions_refused = 5;
   service.turn_overruns = 6;
+  service.resumed = 7;
+  a.away = 3;
   std::map<std::string, double> values;
   for (const metrics::Metric& metric : tenant_metrics(service, {nobody, a})) {
     for (const metrics::Sample& sample : metric.samples) {
@@ -93,6 +95,8 @@ TEST(TenantMetrics, SayAllThatIsCounted) {
   EXPECT_EQ(values["fairlead_gpu_sessions"], 2);
   EXPECT_EQ(values["fairlead_gpu_sessions_total result=refused"], 5);
   EXPECT_EQ(values["fairlead_gpu_turn_overruns_total"], 6);
+  EXPECT_EQ(values["fairlead_gpu_resumptions_total"], 7);
+  EXPECT_EQ(values["fairlead_tenant_sessions_away tenant=a"], 3);
   EXPECT_EQ(values["fairlead_tenant_commands_total tenant=a"], 11);
   EXPECT_EQ(values["fairlead_tenant_service_seconds_total tenant=a"], 2.5);
   EXPECT_EQ(values["fairlead_tenant_failures_total tenant=a scope=context"], 3);

@@ -191,11 +191,13 @@ int serve_gpu_command(Words words) {
   args.option("--memory", "SIZE", "Of the device, for each session (default 1G)",
               set_size(&options.memory, 4096, std::uint64_t{1} << 50));
   args.option("--max-sessions", "N", "At once (default 64)", set_number(&options.service.max_sessions, 1, 65536));
-  args.option("--keep-away", "SECONDS",
-              "How long a session whose connection is lost for good is kept for its client, with all that it has, if that "
-              "wishes to go on with it over another; 0: not at all (default 60)",
-              set_seconds(&options.keep_away, 0, 86'400));
-  args.option("--most-away", "N", "Sessions of a tenant that are kept so; of more the one that was lost first ends (default 4)",
+  args.option(
+      "--keep-away", "SECONDS",
+      "How long a session whose connection is lost for good is kept for its client, with all that it has, if that "
+      "wishes to go on with it over another; 0: not at all (default 60)",
+      set_seconds(&options.keep_away, 0, 86'400));
+  args.option("--most-away", "N",
+              "Sessions of a tenant that are kept so; of more the one that was lost first ends (default 4)",
               set_number(&options.service.most_away, 0, 65536));
   args.option("--listen", "HOST:PORT",
               "Where to listen. Without a host it is 127.0.0.1, but every address with --keys; port 0 takes a free one "

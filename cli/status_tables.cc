@@ -86,16 +86,16 @@ std::string models(const ServerReading& server) {
 
 std::string tenants_table(const std::vector<TenantRates>& all) {
   std::string text;
-  text +=
-      fmt::format("\n{:<20} {:>8} {:>5} {:>10} {:>8} {:>12} {:>12} {:>12} {:>6} {:>6} {:>8} {:>7}\n", "tenant",
-                  "sessions", "away", "memory", "waiting", "commands/s", "in/s", "out/s", "busy", "share", "rejected", "failed");
+  text += fmt::format("\n{:<20} {:>8} {:>5} {:>10} {:>8} {:>12} {:>12} {:>12} {:>6} {:>6} {:>8} {:>7}\n", "tenant",
+                      "sessions", "away", "memory", "waiting", "commands/s", "in/s", "out/s", "busy", "share",
+                      "rejected", "failed");
   for (const TenantRates& each : all) {
     const double failures = each.now.failures[0] + each.now.failures[1] + each.now.failures[2];
     text += fmt::format(
         "{:<20} {:>8.0f} {:>5.0f} {:>10} {:>8.0f} {:>12.0f} {:>12} {:>12} {:>5.0f}% {:>5.0f}% {:>8.0f} {:>7.0f}\n",
-        printable(each.name), each.now.sessions, each.now.away, bench::format_bytes(each.now.memory_bytes), each.now.waiting,
-        each.commands, bench::format_bytes(each.bytes_in), bench::format_bytes(each.bytes_out), 100 * each.busy,
-        100 * each.share, each.now.rejections, failures);
+        printable(each.name), each.now.sessions, each.now.away, bench::format_bytes(each.now.memory_bytes),
+        each.now.waiting, each.commands, bench::format_bytes(each.bytes_in), bench::format_bytes(each.bytes_out),
+        100 * each.busy, 100 * each.share, each.now.rejections, failures);
   }
   return text;
 }

@@ -130,12 +130,12 @@ class ClientChannel : public fairlead::command::ChannelBody {
 
   std::mutex paying_;  // taken before lock_; guards
   std::vector<std::byte> payload_;
-  std::mutex posting_;         // taken before lock_, never while waiting; guards
-  std::uint64_t posted_ = 0;   // the last payload that was sent
-  mutable SpinLock lock_;      // guards what follows
-  Peer to_;                    // written under posting_, too
-  bool told_ = false;          // the service was, of the priority
-  bool said_again_ = false;    // the session went on over another peer: results may come twice
+  std::mutex posting_;        // taken before lock_, never while waiting; guards
+  std::uint64_t posted_ = 0;  // the last payload that was sent
+  mutable SpinLock lock_;     // guards what follows
+  Peer to_;                   // written under posting_, too
+  bool told_ = false;         // the service was, of the priority
+  bool said_again_ = false;   // the session went on over another peer: results may come twice
   KeptBatches kept_;
   struct {
     std::uint64_t sequence = 0;
@@ -148,7 +148,7 @@ class ClientChannel : public fairlead::command::ChannelBody {
   Clock::time_point since_{};   // that the first of them waits, if age counts
   std::deque<Input> inputs_;    // payload that is on its way
   std::deque<Output> outputs_;
-  std::uint64_t heard_ = 0;  // up to which command all that is copied out is here
+  std::uint64_t heard_ = 0;         // up to which command all that is copied out is here
   std::deque<ModuleImage> images_;  // of modules that are not loaded yet
   std::optional<fairlead::command::Failure> failure_;
   struct Gap {

@@ -16,7 +16,7 @@ namespace {
 constexpr std::chrono::microseconds kSpin{50};  // how long who waits looks before it sleeps
 constexpr std::chrono::seconds kRead{1};        // at most, until the reader looks whether it has waited for long enough
 constexpr std::uint64_t kMostKept = std::uint64_t{1} << 40;  // ms, and bytes, that a service may speak of
-constexpr auto kMostNap = 8 * Readers::kLinger;  // the same for who waits for room while others read
+constexpr auto kMostNap = 8 * Readers::kLinger;              // the same for who waits for room while others read
 
 Status checked(const SessionOptions& options, std::size_t max_message_bytes) {
   const auto wrong = [](std::string what) { return Status(Code::kInvalidArgument, std::move(what)); };

@@ -69,8 +69,7 @@ std::vector<std::byte> hello_message(const Hello& hello, const std::optional<Hel
 }
 
 std::vector<std::byte> welcome_message(const Welcome& welcome, const std::optional<WelcomeMore>& more,
-                                       const std::optional<WelcomeLast>& last,
-                                       const std::optional<WelcomeKept>& kept) {
+                                       const std::optional<WelcomeLast>& last, const std::optional<WelcomeKept>& kept) {
   auto message = make_message({.type = static_cast<std::uint8_t>(MessageType::kWelcome)});
   put(message, welcome);
   if (more) put(message, *more);

@@ -53,8 +53,8 @@ void put_record(std::vector<std::byte>& to, Opcode opcode, std::uint16_t flags, 
 [[nodiscard]] inline bool is_message(const MessageHeader& header, MessageType type) noexcept {
   return header.type == static_cast<std::uint8_t>(type);
 }
-/// What follows the first part is left out, as clients do that know older versions alone, or if that is what the session
-/// speaks; what is left out is not followed by anything.
+/// What follows the first part is left out, as clients do that know older versions alone, or if that is what the
+/// session speaks; what is left out is not followed by anything.
 [[nodiscard]] std::vector<std::byte> hello_message(const Hello& hello, const std::optional<HelloMore>& more = {},
                                                    const std::optional<HelloLast>& last = {});
 [[nodiscard]] std::vector<std::byte> welcome_message(const Welcome& welcome,

@@ -109,9 +109,7 @@ bool ServedPeer::run(Clock::time_point until) {
 
 // ---- in turn -------------------------------------------------------------------------------------------------------
 
-void ServedPeer::deliver(Event event) {
-  queue({std::move(event), std::nullopt});
-}
+void ServedPeer::deliver(Event event) { queue({std::move(event), std::nullopt}); }
 
 void ServedPeer::attach(Peer peer, std::vector<std::byte> said) {
   Event event;

@@ -4,7 +4,8 @@
 //
 // A session that is kept outlives its peer: what has come runs on, and another peer may be given to it.
 //
-// Threads: deliver(), attach(), turn(), stop() on the service's thread; what they say of the session on the one that runs it.
+// Threads: deliver(), attach(), turn(), stop() on the service's thread; what they say of the session on the one that
+// runs it.
 #pragma once
 
 #include <array>

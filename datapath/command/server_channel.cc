@@ -21,7 +21,7 @@ void ServerChannel::add_batch(std::vector<std::byte> message, std::size_t at, st
 
 bool ServerChannel::add_payload(std::uint64_t sequence, std::vector<std::byte> message, std::size_t at) {
   if (!payload_.empty() && payload_.back().sequence >= sequence) return false;
-  last_payload_ = sequence;
+  results_.unheard.last_payload = sequence;
   payload_bytes_ += message.size() - at;
   payload_.push_back({sequence, std::move(message), at});
   return true;
@@ -92,8 +92,7 @@ bool ServerChannel::is_old(Clock::time_point now, Clock::duration most) noexcept
 }
 
 void ServerChannel::say_again(std::uint64_t failed, std::uint64_t scope) noexcept {
-  failure_said_ =
-      failure_ && failure_->sequence == failed && static_cast<std::uint64_t>(failure_->scope) == scope;
+  failure_said_ = failure_ && failure_->sequence == failed && static_cast<std::uint64_t>(failure_->scope) == scope;
   data_.clear();
   items_ = 0;
   news_ = true;

@@ -50,14 +50,11 @@ class ServerChannel {
   [[nodiscard]] std::uint64_t accepted() const noexcept { return accepted_; }
   [[nodiscard]] std::uint64_t executed() const noexcept { return executed_; }
   [[nodiscard]] std::uint64_t complete() const noexcept { return complete_; }
-  [[nodiscard]] std::uint64_t waiting() const noexcept { return accepted_ - executed_; }
   [[nodiscard]] std::uint64_t payload_bytes() const noexcept { return payload_bytes_; }
   [[nodiscard]] const std::optional<fairlead::command::Failure>& failure() const noexcept { return failure_; }
 
   /// Records that begin at `at` of `message`.
   void add_batch(std::vector<std::byte> message, std::size_t at, std::uint32_t count);
-  /// Up to which command payload has come.
-  [[nodiscard]] std::uint64_t last_payload() const noexcept { return last_payload_; }
   /// False: the payload of that command, or of a later one, is here.
   [[nodiscard]] bool add_payload(std::uint64_t sequence, std::vector<std::byte> message, std::size_t at);
 
@@ -92,8 +89,12 @@ class ServerChannel {
   void begin() noexcept { begun_ = executed_ + 1; }
   /// The device is past that command. Whether that is further than was known.
   bool reach(std::uint64_t sequence) noexcept;
-  /// Bytes that copy-outs that were begun are to give.
-  [[nodiscard]] PendingResults& results() noexcept { return results_; }
+  /// Bytes that copy-outs that were begun are to give, and what they gave and its client may not have.
+  struct Results {
+    PendingResults pending;
+    UnheardResults unheard;
+  };
+  [[nodiscard]] Results& results() noexcept { return results_; }
 
   // What the client is to hear.
   void add_data(std::uint64_t sequence, Bytes bytes) {
@@ -110,7 +111,6 @@ class ServerChannel {
   [[nodiscard]] std::vector<std::byte> take_reply();
 
   // Of a session that its client may go on with over another peer.
-  [[nodiscard]] UnheardResults& unheard() noexcept { return unheard_; }
   /// All of that is news again, but for results; so is a failure, unless the client was told of this one.
   void say_again(std::uint64_t failed, std::uint64_t scope) noexcept;
 
@@ -130,12 +130,11 @@ class ServerChannel {
   const bool late_;
   std::deque<Batch> batches_;
   std::deque<Payload> payload_;
-  std::uint64_t payload_bytes_ = 0, last_payload_ = 0;
+  std::uint64_t payload_bytes_ = 0;
   std::optional<Record> front_;
   std::uint64_t accepted_ = 0, executed_ = 0, complete_ = 0;
   std::uint64_t begun_ = 0, paid_ = 0;
-  PendingResults results_;
-  UnheardResults unheard_;
+  Results results_;
   std::optional<fairlead::command::Failure> failure_;
   bool failure_said_ = false;
   struct Gap {

@@ -51,7 +51,7 @@ class ServerChannels {
   /// Whether one of these has something that has not run.
   [[nodiscard]] bool any_waits_before(std::size_t at) const noexcept {
     for (std::size_t i = 0; i < at && priorities_[i] < priorities_[at]; ++i) {
-      if (order_[i]->waiting() != 0) return true;
+      if (order_[i]->accepted() != order_[i]->executed()) return true;
     }
     return false;
   }

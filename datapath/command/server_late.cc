@@ -15,7 +15,7 @@ void ServerSession::follow(ServerChannel& channel) {
   if (lost_ || channel.complete() == channel.executed()) return;
   const fairlead::command::Progress now = executor_->progress(channel.number());
   if (channel.reach(now.complete)) ++moves_;
-  while (std::optional<PendingResults::Result> result = channel.results().take(channel.complete())) {
+  while (std::optional<PendingResults::Result> result = channel.results().pending.take(channel.complete())) {
     give_result(channel, result->sequence, result->message);
   }
   if (!now.lost.ok()) {
@@ -36,13 +36,13 @@ void ServerSession::lose(const Outcome& outcome) {
 
 std::uint64_t ServerSession::kept_bytes() noexcept {
   std::uint64_t bytes = 0;
-  for (ServerChannel* const channel : channels_.in_order()) bytes += channel->results().bytes();
+  for (ServerChannel* const channel : channels_.in_order()) bytes += channel->results().pending.bytes();
   return bytes;
 }
 
 void ServerSession::give_result(ServerChannel& channel, std::uint64_t sequence, std::vector<std::byte>& message) {
   send_result(channel, sequence, message);
-  if (kept_) channel.unheard().add(sequence, std::exchange(message, {}));
+  if (kept_) channel.results().unheard.add(sequence, std::exchange(message, {}));
 }
 
 void ServerSession::send_result(ServerChannel& channel, std::uint64_t sequence, std::vector<std::byte>& message) {

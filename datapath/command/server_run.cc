@@ -115,7 +115,7 @@ ServerSession::Step ServerSession::run(ServerChannel& channel, std::uint32_t mos
 
 std::uint64_t ServerSession::waiting() const noexcept {
   std::uint64_t all = 0;
-  for (const ServerChannel* const channel : channels_.in_order()) all += channel->waiting();
+  for (const ServerChannel* const channel : channels_.in_order()) all += channel->accepted() - channel->executed();
   return all;
 }
 
@@ -302,7 +302,7 @@ Outcome ServerSession::copy_out(ServerChannel& channel, const Record& record) {
   Outcome outcome = executor_->copy_out(bytes, {body.handle}, body.offset);
   if (!outcome.ok()) return outcome;
   if (late_) {
-    channel.results().add(channel.executed() + 1, std::exchange(scratch_, {}));
+    channel.results().pending.add(channel.executed() + 1, std::exchange(scratch_, {}));
   } else {
     give_result(channel, channel.executed() + 1, scratch_);
   }

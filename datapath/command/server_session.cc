@@ -144,7 +144,7 @@ void ServerSession::take_commands(const MessageHeader& header, std::vector<std::
     return end(Code::kDataLoss, fmt::format("{} commands from {} on of channel {}, where {} is the last one",
                                             header.count, header.sequence, header.channel, channel->accepted()));
   }
-  if (channel->waiting() + header.count > terms_.credits || message.size() > kMaxBatch) {
+  if (channel->accepted() - channel->executed() + header.count > terms_.credits || message.size() > kMaxBatch) {
     return end(Code::kResourceExhausted,
                fmt::format("{} commands and {} bytes more than the {} credits of channel {} allow", header.count,
                            message.size(), terms_.credits, header.channel));

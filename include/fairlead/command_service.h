@@ -235,8 +235,8 @@ struct ServiceConfig {
 struct ServiceStats {
   std::uint64_t sessions = 0;        // there now,
   std::uint64_t leaving = 0;         // of which so many have no client any more, but a command that has not ended
-  std::uint64_t away = 0;     // and so many wait for their clients to come back
-  std::uint64_t resumed = 0;  // times that a client came back to its session
+  std::uint64_t away = 0;            // and so many wait for their clients to come back
+  std::uint64_t resumed = 0;         // times that a client came back to its session
   std::uint64_t sessions_begun = 0;  // that were welcomed
   std::uint64_t sessions_refused = 0;
   std::uint64_t sessions_ended_wrong = 0;  // by the service, as the client broke the protocol or its credits

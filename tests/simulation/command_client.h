@@ -41,9 +41,7 @@ class CommandClient {
   [[nodiscard]] std::uint64_t recovered() const noexcept { return recovered_; }
   /// The service keeps the session while this one has no peer.
   [[nodiscard]] bool is_kept() const noexcept;
-  [[nodiscard]] std::uint64_t resumptions() const noexcept {
-    return session_ != nullptr ? session_->resumptions() : 0;
-  }
+  [[nodiscard]] std::uint64_t resumptions() const noexcept { return session_ != nullptr ? session_->resumptions() : 0; }
 
   /// In order, in mid-program.
   void close();

@@ -25,10 +25,11 @@ using Kind = CommandTrouble::Kind;
 
 CommandOutcome& CommandOutcome::operator+=(const CommandOutcome& other) {
   if (wrong.empty()) wrong = other.wrong;
-  for (auto count : {&CommandOutcome::sessions, &CommandOutcome::lost, &CommandOutcome::refused,
-                     &CommandOutcome::resumed, &CommandOutcome::failovers, &CommandOutcome::commands,
-                     &CommandOutcome::failures, &CommandOutcome::recovered, &CommandOutcome::lived_through, &CommandOutcome::gone_on,
-                     &CommandOutcome::graphs_run, &CommandOutcome::graphs_updated, &CommandOutcome::placed}) {
+  for (auto count :
+       {&CommandOutcome::sessions, &CommandOutcome::lost, &CommandOutcome::refused, &CommandOutcome::resumed,
+        &CommandOutcome::failovers, &CommandOutcome::commands, &CommandOutcome::failures, &CommandOutcome::recovered,
+        &CommandOutcome::lived_through, &CommandOutcome::gone_on, &CommandOutcome::graphs_run,
+        &CommandOutcome::graphs_updated, &CommandOutcome::placed}) {
     this->*count += other.*count;
   }
   for (std::size_t i = 0; i < troubles.size(); ++i) troubles[i] += other.troubles[i];
@@ -47,7 +48,7 @@ Clock::time_point now_there() { return world_of_services->now(); }
 
 /// A session of a client, from its connection on.
 struct Attempt {
-  std::shared_ptr<SessionImpl> ends[2];  // the client's, the server's; the last of them
+  std::shared_ptr<SessionImpl> ends[2];              // the client's, the server's; the last of them
   std::vector<std::shared_ptr<SessionImpl>> before;  // the client's that were lost
   SimStream::Line line;
   std::shared_ptr<DeviceLog> log;  // null: the service did not take it

@@ -17,8 +17,8 @@ std::uint64_t from_environment(const char* name, std::uint64_t otherwise) {
   return value != nullptr ? std::strtoull(value, nullptr, 10) : otherwise;
 }
 
-constexpr const char* kNames[CommandTrouble::kKinds] = {"cut",   "stall",       "hang up",   "freeze",      "garble", "lose",
-                                                        "close", "kill client", "kill lane", "kill server", "drop"};
+constexpr const char* kNames[CommandTrouble::kKinds] = {
+    "cut", "stall", "hang up", "freeze", "garble", "lose", "close", "kill client", "kill lane", "kill server", "drop"};
 
 /// What is wrong with a plan, and which of its troubles it takes.
 std::string report(CommandPlan plan, const std::string& wrong, std::uint64_t seed) {
@@ -62,13 +62,14 @@ TEST_F(CommandSimulation, WhateverIsKilledTheResultIsTheSameOrIsSaidToBeNone) {
     troubles += fmt::format("{}{} {}", i == 0 ? "" : ", ", kNames[i], sum.troubles[i]);
   }
   fmt::print(
-      "{} plans, {} sessions ({} lost, {} refused, {} lived through trouble, {} resumptions, {} recoveries of a path, {} "
+      "{} plans, {} sessions ({} lost, {} refused, {} lived through trouble, {} resumptions, {} recoveries of a path, "
+      "{} "
       "times that one went on over another peer): "
       "{} "
       "commands, {} failures, {} recoveries of a channel, {} runs and {} updates of graphs, {} allocations at places; "
       "{}\n",
-      plans, sum.sessions, sum.lost, sum.refused, sum.lived_through, sum.resumed, sum.failovers, sum.gone_on, sum.commands,
-      sum.failures, sum.recovered, sum.graphs_run, sum.graphs_updated, sum.placed, troubles);
+      plans, sum.sessions, sum.lost, sum.refused, sum.lived_through, sum.resumed, sum.failovers, sum.gone_on,
+      sum.commands, sum.failures, sum.recovered, sum.graphs_run, sum.graphs_updated, sum.placed, troubles);
   if (plans < 500) return;  // too few for all of it
   for (std::size_t i = 0; i < CommandTrouble::kKinds; ++i) EXPECT_NE(sum.troubles[i], 0u) << kNames[i];
   EXPECT_NE(sum.lost, 0u);

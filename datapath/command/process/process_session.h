@@ -67,8 +67,8 @@ class ProcessSession final : public SessionRunner {
   UniqueFd process_;                                  // a pidfd, so that no other process is ever killed
   std::atomic<bool> runs_{false}, abandoned_{false};  // each is set before the other is looked at
   pid_t pid_ = -1;
-  std::size_t slot_ = 0;  // of the tenant's meter, while there is a process
-  bool news_ = false;     // something was put since the last run
+  std::size_t slot_ = 0;               // of the tenant's meter, while there is a process
+  bool news_ = false;                  // something was put since the last run
   std::vector<std::byte> last_words_;  // the message that ended the session
   Ran ran_;
 };

@@ -13,9 +13,8 @@ constexpr std::size_t kFates = 256;  // that are remembered
 LostSessions::Owned LostSessions::keep(Owned session, Clock::time_point now) {
   Owned gone;
   if (session->account().away.load() >= most_) {
-    const auto first = std::ranges::find(kept_, &session->account(), [](const Lost& lost) {
-      return &lost.session->account();
-    });
+    const auto first =
+        std::ranges::find(kept_, &session->account(), [](const Lost& lost) { return &lost.session->account(); });
     remember(*first->session, fmt::format("its tenant had {} more sessions whose clients were away, the limit", most_));
     gone = let_go(first);
   }

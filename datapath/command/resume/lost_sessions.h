@@ -1,5 +1,5 @@
-// A service's sessions whose clients have lost their peers, and may come back: for how long, how many of a tenant's, and
-// what became of those that are not kept any more, for clients that come too late.
+// A service's sessions whose clients have lost their peers, and may come back: for how long, how many of a tenant's,
+// and what became of those that are not kept any more, for clients that come too late.
 //
 // Owns the sessions. No peers, no clock. Threads: one at a time.
 #pragma once

@@ -22,8 +22,8 @@ template <typename Point>
   const MessageType type = kFromClient ? MessageType::kProof : MessageType::kResumed;
   const Bytes bytes = std::as_bytes(std::span(points));
   const auto digest = prove(key, attempt, kFromClient ? Says::kClient : Says::kService, bytes);
-  std::vector<std::byte> message = make_message(
-      {.type = static_cast<std::uint8_t>(type), .count = static_cast<std::uint32_t>(points.size())});
+  std::vector<std::byte> message =
+      make_message({.type = static_cast<std::uint8_t>(type), .count = static_cast<std::uint32_t>(points.size())});
   put(message, ProofBody{digest.value_or(ProofDigest())});
   message.insert(message.end(), bytes.begin(), bytes.end());
   return message;

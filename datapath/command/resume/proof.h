@@ -6,9 +6,9 @@
 //   Proof{digest, what it has}     ------>
 //                                  <------    Resumed{digest, what it has}
 //
-// The digests are HMAC-SHA256 (RFC 2104) with the secret that the service gave when the session began, over who says it,
-// the session, both nonces, and all that follows the digest. So neither can be said by who does not have the secret, nor
-// be said again. Besides, a session is its principal's, whom the engine knows. Threads: pure functions.
+// The digests are HMAC-SHA256 (RFC 2104) with the secret that the service gave when the session began, over who says
+// it, the session, both nonces, and all that follows the digest. So neither can be said by who does not have the
+// secret, nor be said again. Besides, a session is its principal's, whom the engine knows. Threads: pure functions.
 #pragma once
 
 #include <array>

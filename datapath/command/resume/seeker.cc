@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::chrono::milliseconds kFirstPause{20}, kLongestPause{1000};
 constexpr std::chrono::seconds kOneAttempt{10};  // for the service to answer
-constexpr std::chrono::milliseconds kNap{20};  // of who waits for the next attempt
+constexpr std::chrono::milliseconds kNap{20};    // of who waits for the next attempt
 
 }  // namespace
 
@@ -46,9 +46,9 @@ Status Seeker::step(const Event& event, const Heard& heard) {
   if (!away_ || proved_) return {};  // it waits for what the session runs, as in any session
   if (now_() >= until_) {
     close();
-    return {lost_.code(), fmt::format("{}; the session could not be gone on with for {} ms (resume_within): {}",
-                                      lost_.message(), within_.count(),
-                                      failed_.ok() ? "the service did not answer" : failed_.message())};
+    return {lost_.code(),
+            fmt::format("{}; the session could not be gone on with for {} ms (resume_within): {}", lost_.message(),
+                        within_.count(), failed_.ok() ? "the service did not answer" : failed_.message())};
   }
   if (tried_ && now_() >= tried_until_) {
     close();

@@ -28,8 +28,8 @@ class Seeker {
   /// `dial`: begins to connect to the service. It is sought for so long.
   Seeker(Dial dial, std::chrono::milliseconds within, Now now) : dial_(std::move(dial)), within_(within), now_(now) {}
 
-  /// The service keeps the session, under this key. `most_early`: bytes of results that may come before it has said what
-  /// it has, as the two cross apart.
+  /// The service keeps the session, under this key. `most_early`: bytes of results that may come before it has said
+  /// what it has, as the two cross apart.
   void keep(const SessionKey& key, std::uint64_t most_early) noexcept {
     key_ = key;
     most_early_ = most_early;
@@ -71,7 +71,7 @@ class Seeker {
   Clock::time_point until_{}, next_{};
   Clock::duration pause_{};
   std::optional<Peer> tried_;
-  Clock::time_point tried_until_{};  // if it has not answered by then
+  Clock::time_point tried_until_{};      // if it has not answered by then
   bool asked_ = false, proved_ = false;  // of that
   Attempt attempt_;
   std::vector<Event> early_;

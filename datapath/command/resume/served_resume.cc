@@ -61,8 +61,9 @@ void ServedPeers::end_lost() {
 
 bool ServedPeers::hear_resuming(const Peer& peer, const Event& event) {
   Bytes body = event.data;
-  const auto header =
-      event.value == kMessageValue && event.traffic == TrafficClass::kCommands ? take<MessageHeader>(body) : std::nullopt;
+  const auto header = event.value == kMessageValue && event.traffic == TrafficClass::kCommands
+                          ? take<MessageHeader>(body)
+                          : std::nullopt;
   const auto at = std::ranges::find(resuming_, peer, &Resuming::peer);
   if (at != resuming_.end()) {
     Resuming resuming = std::move(*at);

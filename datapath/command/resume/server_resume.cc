@@ -2,8 +2,8 @@
 // said again.
 //
 // The client says again what was not accepted, from what it keeps; commands have sequences without gaps, so none runs
-// twice. Replies say how far a channel is, and are as good later. What copy-outs gave would be lost, so it is kept until
-// the client says to have it, and copy-outs wait where too much is kept.
+// twice. Replies say how far a channel is, and are as good later. What copy-outs gave would be lost, so it is kept
+// until the client says to have it, and copy-outs wait where too much is kept.
 #include <fmt/format.h>
 
 #include <vector>
@@ -19,7 +19,7 @@ bool ServerSession::hear(ServerChannel& channel, std::uint64_t sequence) {
                                      sequence, channel.number(), channel.executed()));
     return false;
   }
-  channel.unheard().heard(sequence);
+  channel.results().unheard.heard(sequence);
   return true;
 }
 
@@ -28,10 +28,11 @@ void ServerSession::take_heard(const MessageHeader& header) {
   if (channel != nullptr) (void)hear(*channel, header.sequence);
 }
 
-// A client tells of what it has when that is held_results / 4, so what is not told of never keeps the next from its room.
+// A client tells of what it has when that is held_results / 4, so what is not told of never keeps the next from its
+// room.
 bool ServerSession::has_unheard_room(std::uint64_t bytes) {
   std::uint64_t all = kept_bytes() + bytes + kResultCost;
-  for (ServerChannel* const channel : channels_.in_order()) all += channel->unheard().bytes();
+  for (ServerChannel* const channel : channels_.in_order()) all += channel->results().unheard.bytes();
   return all <= terms_.held_results + terms_.payload_bytes + kResultCost;
 }
 
@@ -48,8 +49,8 @@ void ServerSession::resume(std::vector<std::byte> said) {
     channel->say_again(point->failed, point->scope);
   }
   std::vector<KeptBody> has;
-  for (const ServerChannel* const channel : channels_.in_order()) {
-    has.push_back({channel->number(), channel->accepted(), channel->last_payload()});
+  for (ServerChannel* const channel : channels_.in_order()) {
+    has.push_back({channel->number(), channel->accepted(), channel->results().unheard.last_payload});
   }
   outlet_.send(TrafficClass::kCommands, points_message(terms_.key, *attempt, has));
   modules_.ask_again();
@@ -57,7 +58,7 @@ void ServerSession::resume(std::vector<std::byte> said) {
 }
 
 void ServerSession::say_again(ServerChannel& channel) {
-  for (UnheardResults::Result& result : channel.unheard().results()) {
+  for (UnheardResults::Result& result : channel.results().unheard.results()) {
     send_result(channel, result.sequence, result.message);
     if (channel.reply_is_full()) reply(channel);
   }

@@ -35,6 +35,9 @@ class UnheardResults {
   [[nodiscard]] std::uint64_t bytes() const noexcept { return bytes_; }
   [[nodiscard]] std::deque<Result>& results() noexcept { return results_; }
 
+  /// Beside these: up to which command payload has come, which is not to be sent again.
+  std::uint64_t last_payload = 0;
+
  private:
   static std::uint64_t cost(const std::vector<std::byte>& message) noexcept {
     return message.size() - sizeof(MessageHeader) + kResultCost;

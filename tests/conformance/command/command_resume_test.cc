@@ -156,8 +156,7 @@ class Stranger {
         {.type = static_cast<std::uint8_t>(MessageType::kCommands), .count = count, .sequence = first});
     for (std::uint32_t i = 0; i < count; ++i) {
       datapath::command::put(
-          message,
-          datapath::command::RecordHeader{static_cast<std::uint16_t>(datapath::command::Opcode::kMark), 0, 8});
+          message, datapath::command::RecordHeader{static_cast<std::uint16_t>(datapath::command::Opcode::kMark), 0, 8});
     }
     say(message);
   }
@@ -368,9 +367,8 @@ TEST_P(CommandGone, WhenItsTenantHasMoreOfThem) {
     keys.push_back(client.begin());
     relay->hang_up();
     EXPECT_TRUE(client.fate().ok());
-    EXPECT_TRUE(comes_true([&] {
-      return service->stats().away == std::min<std::uint64_t>(i + 1, 2) && service->stats().sessions <= 2;
-    }));
+    EXPECT_TRUE(comes_true(
+        [&] { return service->stats().away == std::min<std::uint64_t>(i + 1, 2) && service->stats().sessions <= 2; }));
   }
   Stranger first(*client, relay->address()), second(*client, relay->address());
   EXPECT_THAT(first.ask(keys[0]).message(), HasSubstr("its tenant had 2 more sessions whose clients were away"));

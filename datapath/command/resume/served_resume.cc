@@ -119,9 +119,9 @@ void ServedPeers::go_on(Resuming resuming, const MessageHeader& header, Bytes bo
   for (const HeardBody& point : *said) put(all, point);
   sessions_.emplace_back(resuming.peer, take_from_peer(resuming.id));
   latest_ = std::prev(sessions_.end());
-  latest_->second->attach(resuming.peer, std::move(all));
   resumed_.fetch_add(1, std::memory_order_relaxed);
   count_sessions();
+  latest_->second->attach(resuming.peer, std::move(all));
 }
 
 /// Null: there is none of that principal's.

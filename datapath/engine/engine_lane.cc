@@ -155,7 +155,7 @@ void EngineLane::poll_control() {
 // What a poll leaves to do (buffers, credits, timers) is done at the start of the next round, so that whoever waits for
 // what the poll brought goes on at once. Only work that waits for room on a path goes out in the same round.
 bool EngineLane::progress() noexcept {
-  const Clock::time_point now = turn_clock_.now();
+  const Clock::time_point now = recent_.now(&Clock::now);
   const bool tick = now - last_tick_ >= kTick;
   if (tick) last_tick_ = now;
   if (listener_ != nullptr) listener_->advance(now);

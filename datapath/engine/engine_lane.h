@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "base/recent_time.h"
 #include "datapath/engine/engine_commons.h"
 #include "datapath/engine/listener.h"
 #include "datapath/engine/live_engines.h"
@@ -23,7 +24,6 @@
 #include "datapath/identity/principals.h"
 #include "datapath/lane/event_queues.h"
 #include "datapath/lane/lane.h"
-#include "datapath/lane/turn_clock.h"
 #include "datapath/session/session.h"
 #include "datapath/session/session_host.h"
 
@@ -120,7 +120,7 @@ class EngineLane final : public SessionHost, private Domain {
   PrivateFd control_epoll_;
   std::vector<std::shared_ptr<SessionImpl>> live_;
   std::uint64_t rounds_ = 0;
-  TurnClock turn_clock_;
+  RecentTime<Clock::time_point> recent_;
   Clock::time_point last_tick_{};
   bool closed_ = false;
 

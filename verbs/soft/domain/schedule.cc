@@ -36,8 +36,7 @@ void Domain::unlock() noexcept {
     send_batches();
     mutex_.unlock();
     // Pairs with ring(): either its try_lock succeeds or its push is seen here.
-    std::atomic_thread_fence(std::memory_order_seq_cst);
-    if (rung_.load(std::memory_order_relaxed) == nullptr || !try_lock()) return;
+    if (rung_.load() == nullptr || !try_lock()) return;
     take_doorbells();
     transmit();
   }
@@ -91,7 +90,6 @@ void Domain::ring(Qp& qp) noexcept {
     do {
       qp.next_rung = top;
     } while (!rung_.compare_exchange_weak(top, &qp));
-    std::atomic_thread_fence(std::memory_order_seq_cst);
     if (!try_lock()) return;
   }
   take_doorbells();

@@ -10,13 +10,17 @@ void ProgressContext::lock() noexcept {
   waiters_.fetch_add(1);
   mutex_.lock();
   waiters_.fetch_sub(1);
-  now_ = clock_.now();
+  read_clock();
 }
 
 bool ProgressContext::try_lock() noexcept {
   if (waiters_.load(std::memory_order_relaxed) != 0 || !mutex_.try_lock()) return false;
-  now_ = clock_.now();
+  read_clock();
   return true;
+}
+
+void ProgressContext::read_clock() noexcept {
+  now_ = real_ ? recent_.now([this] { return clock_.now(); }) : clock_.now();
 }
 
 void ProgressContext::count_armed(int by) noexcept {

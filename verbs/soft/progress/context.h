@@ -11,12 +11,13 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <vector>
 
 #include "base/clock.h"
+#include "base/fenced_mutex.h"
 #include "base/intrusive_list.h"
+#include "base/recent_time.h"
 #include "base/timer_queue.h"
 #include "verbs/soft/flow_control/port_slot.h"
 #include "verbs/soft/memory/mr_table.h"
@@ -27,7 +28,7 @@ namespace fairlead::soft {
 
 class ProgressContext {
  public:
-  explicit ProgressContext(const Clock& clock) : clock_(clock), now_(clock.now()) {}
+  explicit ProgressContext(const Clock& clock) : clock_(clock), now_(clock.now()), real_(&clock == &steady_clock()) {}
   ProgressContext(const ProgressContext&) = delete;
   ProgressContext& operator=(const ProgressContext&) = delete;
 
@@ -101,7 +102,7 @@ class ProgressContext {
   void run_flow_timers() noexcept;
 
   const Clock& clock_;
-  std::mutex mutex_;
+  FencedMutex mutex_;
   std::atomic<int> waiters_{0};
   std::atomic<std::uint64_t> polls_{0};
   std::atomic<std::uint64_t> moves_{0};
@@ -117,9 +118,12 @@ class ProgressContext {
 
  private:
   void send_batch(PortSlot& slot) noexcept;
+  void read_clock() noexcept;
 
   TimerQueue<Flow> flow_timers_;
   std::size_t flows_met_ = 0;
+  const bool real_;  // time, which passes while nobody looks: the last reading does for a microsecond or two
+  RecentTime<Nanos> recent_;
   Nanos watcher_sleeps_until_ = 0;
 };
 

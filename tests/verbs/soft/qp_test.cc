@@ -78,6 +78,39 @@ TEST_F(QpState, ErrorFlushesBothQueuesAndWhatIsPostedLater) {
   EXPECT_EQ(ids, (std::multiset<std::uint64_t>{1, 2, 3, 4, 5}));
 }
 
+// More than fits the peer's window, so that the last ones are posted while nobody needs to be told of them.
+int post_more_than_fits(Endpoint& a, Endpoint& b) {
+  constexpr int kPosted = 250;
+  for (std::uint64_t id = 0; id < kPosted; ++id) {
+    EXPECT_EQ(a.post(IBV_WR_RDMA_WRITE, id, 0, 8, &b, 0), 0);
+  }
+  EXPECT_LT(a.counter("sent_pkts"), std::uint64_t{kPosted} - 1);
+  return kPosted;
+}
+
+TEST_F(QpState, WhatIsPostedWhileTheWindowIsFullIsSentOnceThereIsRoom) {
+  Simulation world;
+  connect(*world.a, *world.b);
+  const std::size_t posted = static_cast<std::size_t>(post_more_than_fits(*world.a, *world.b));
+  ASSERT_TRUE(world.run_until([&] { return world.a->done.size() == posted; }));
+  for (std::size_t i = 0; i < posted; ++i) {
+    EXPECT_EQ(world.a->done[i].status, IBV_WC_SUCCESS);
+    EXPECT_EQ(world.a->done[i].wr_id, i);
+  }
+}
+
+TEST_F(QpState, WhatWasPostedWhileTheWindowWasFullIsFlushedWithTheRest) {
+  Simulation world;
+  connect(*world.a, *world.b);
+  const std::size_t posted = static_cast<std::size_t>(post_more_than_fits(*world.a, *world.b));
+  ASSERT_EQ(world.a->to_state(IBV_QPS_ERR), 0);
+  ASSERT_EQ(world.a->post(IBV_WR_RDMA_WRITE, posted, 0, 8, world.b.get(), 0), 0);
+  for (int i = 0; i < 32; ++i) world.a->poll();
+  ASSERT_EQ(world.a->done.size(), posted + 1);
+  EXPECT_EQ(world.a->done.back().wr_id, posted);
+  EXPECT_EQ(world.a->done.back().status, IBV_WC_WR_FLUSH_ERR);
+}
+
 TEST_F(QpState, AfterResetItWorksAgainWithoutThePast) {
   Simulation world;
   Endpoint& a = *world.a;

@@ -82,6 +82,7 @@ bool Domain::progress() noexcept {
 }
 
 void Domain::ring(Qp& qp) noexcept {
+  if (qp.will_look()) return;
   if (try_lock()) {
     look_at_work_of(qp);
   } else {

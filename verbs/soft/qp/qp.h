@@ -151,7 +151,10 @@ class Qp : public ibv_qp_ex {
   [[nodiscard]] std::uint32_t number() const noexcept { return qp_base.qp_num; }
   [[nodiscard]] ibv_qp_type type() const noexcept { return qp_base.qp_type; }
   [[nodiscard]] ibv_qp_state current_state() const noexcept { return state_.load(std::memory_order_acquire); }
-  void set_state(ibv_qp_state next) noexcept { state_.store(next, std::memory_order_release); }
+  void set_state(ibv_qp_state next) noexcept {
+    state_.store(next, std::memory_order_release);
+    looks_for_work();
+  }
   /// Goes before others: its service level is not 0 (IBTA volume 1, 7.6.5: service levels, which arbitration maps).
   [[nodiscard]] bool has_priority() const noexcept { return attr.ah_attr.sl != 0; }
   /// Has one peer.
@@ -168,6 +171,20 @@ class Qp : public ibv_qp_ex {
   /// The WQE at the cursor is there and may be begun or continued.
   [[nodiscard]] bool has_work() noexcept {
     return send.cursor != sq.tail() && (current_state() != IBV_QPS_SQD || send.cursor != send.started);
+  }
+
+  // Its requester found no room in the window, and will look at all there is to send once it finds some. Until then
+  // nobody needs to be told of new work.
+  void awaits_room() noexcept { awaits_room_.store(true, std::memory_order_relaxed); }
+  /// It is about to look. In set_state as well, as what is then in the queue must not be left there.
+  void looks_for_work() noexcept {
+    if (awaits_room_.load(std::memory_order_relaxed)) awaits_room_.exchange(false);
+  }
+  /// By any thread that has published work: whether that will be seen without a doorbell.
+  [[nodiscard]] bool will_look() const noexcept {
+    if (!awaits_room_.load(std::memory_order_relaxed)) return false;
+    std::atomic_thread_fence(std::memory_order_seq_cst);  // pairs with looks_for_work()
+    return awaits_room_.load(std::memory_order_relaxed);
   }
 
   /// ibv_modify_qp and ibv_query_qp. 0 or an errno; a refusal is logged. Takes the domain's lock.
@@ -247,6 +264,7 @@ class Qp : public ibv_qp_ex {
   std::vector<Path> paths_;  // of UD, one for each slot of the send queue
   bool established_ = false;
   std::atomic<ibv_qp_state> state_{IBV_QPS_RESET};
+  std::atomic<bool> awaits_room_{false};
 };
 
 // ibv_qp_ex begins with an ibv_qp.

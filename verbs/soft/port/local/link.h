@@ -63,6 +63,7 @@ class Link {
   void release() noexcept { consumer_.release(); }
   [[nodiscard]] bool ready() const noexcept { return consumer_.ready(); }
   void sleep() noexcept { consumer_.sleep(); }
+  void wake() noexcept { consumer_.wake(); }
   Nanos since = 0;  // when its owner was first seen to have it; 0: not yet
   /// Reads the socket. False: the other end is gone, and nothing more will be received than what is there.
   [[nodiscard]] bool listen() noexcept;

@@ -179,7 +179,10 @@ bool LocalPort::on_wait(bool begins) noexcept {
   waits_ = begins;
   has_waited_ = !begins;  // what is to be looked at when he begins wakes him at once
   const bool sockets = inner_->on_wait(begins);
-  if (!begins) return sockets;
+  if (!begins) {
+    for (const auto& link : links_) link->wake();
+    return sockets;
+  }
   for (const auto& link : links_) link->sleep();
   const bool ready = std::ranges::any_of(links_, [](const auto& link) { return link->ready(); });
   return sockets && !ready && !inner_has_more_;

@@ -119,6 +119,10 @@ class Consumer {
     ring_->sleeps.store(1, std::memory_order_relaxed);
     std::atomic_thread_fence(std::memory_order_seq_cst);  // pairs with must_wake()'s
   }
+  /// It looks by itself again.
+  void wake() noexcept {
+    if (ring_->sleeps.load(std::memory_order_relaxed) != 0) ring_->sleeps.store(0, std::memory_order_relaxed);
+  }
 
  private:
   [[nodiscard]] Slot& slot() const noexcept { return ring_->slots[taken_ % kSlots]; }

@@ -20,6 +20,7 @@ namespace fairlead::soft {
 namespace {
 
 constexpr Nanos kTick = 1 * kMillisecond;
+constexpr Nanos kLinger = 10 * kMicrosecond;
 constexpr Nanos kForever = ~Nanos{0};
 
 }  // namespace
@@ -66,6 +67,13 @@ void Watcher::wait(std::span<const int> ports, long long nanoseconds) noexcept {
   if (fds[1].revents != 0) on_news_();
 }
 
+bool Watcher::finds_something() noexcept {
+  const Nanos now = steady_clock().now();
+  const DomainLock lock(domain_);
+  if (domain_.progress()) linger_until_ = now + kLinger;
+  return now < linger_until_;
+}
+
 void Watcher::run() noexcept {
   std::uint64_t polls_seen = domain_.activity().polls;
   while (!stop_.load()) {
@@ -76,6 +84,10 @@ void Watcher::run() noexcept {
       continue;
     }
     polls_seen = polls;
+    if (finds_something()) {
+      ::sched_yield();  // who sends more may need this core
+      continue;
+    }
     Nanos sleep = kForever;
     std::optional<std::vector<int>> ports;
     {

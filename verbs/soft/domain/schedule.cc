@@ -82,7 +82,7 @@ bool Domain::progress() noexcept {
 }
 
 void Domain::ring(Qp& qp) noexcept {
-  if (qp.will_look()) return;
+  if (qp.work_watch.will_look()) return;
   if (try_lock()) {
     look_at_work_of(qp);
   } else {

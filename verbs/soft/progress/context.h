@@ -15,13 +15,13 @@
 #include <vector>
 
 #include "base/clock.h"
-#include "base/fenced_mutex.h"
 #include "base/intrusive_list.h"
 #include "base/recent_time.h"
 #include "base/timer_queue.h"
 #include "verbs/soft/flow_control/port_slot.h"
 #include "verbs/soft/memory/mr_table.h"
 #include "verbs/soft/observe/counter_page.h"
+#include "verbs/soft/progress/fenced_mutex.h"
 #include "verbs/soft/progress/packet_store.h"
 
 namespace fairlead::soft {

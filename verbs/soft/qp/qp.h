@@ -24,6 +24,7 @@
 #include "verbs/soft/qp/path.h"
 #include "verbs/soft/qp/repeats.h"
 #include "verbs/soft/qp/send_builder.h"
+#include "verbs/soft/qp/work_watch.h"
 #include "verbs/soft/queues/work_queue.h"
 #include "verbs/soft/wire/headers.h"
 
@@ -153,7 +154,7 @@ class Qp : public ibv_qp_ex {
   [[nodiscard]] ibv_qp_state current_state() const noexcept { return state_.load(std::memory_order_acquire); }
   void set_state(ibv_qp_state next) noexcept {
     state_.store(next, std::memory_order_release);
-    looks_for_work();
+    work_watch.look();  // what is then in the queue must not be left there
   }
   /// Goes before others: its service level is not 0 (IBTA volume 1, 7.6.5: service levels, which arbitration maps).
   [[nodiscard]] bool has_priority() const noexcept { return attr.ah_attr.sl != 0; }
@@ -171,20 +172,6 @@ class Qp : public ibv_qp_ex {
   /// The WQE at the cursor is there and may be begun or continued.
   [[nodiscard]] bool has_work() noexcept {
     return send.cursor != sq.tail() && (current_state() != IBV_QPS_SQD || send.cursor != send.started);
-  }
-
-  // Its requester found no room in the window, and will look at all there is to send once it finds some. Until then
-  // nobody needs to be told of new work.
-  void awaits_room() noexcept { awaits_room_.store(true, std::memory_order_relaxed); }
-  /// It is about to look. In set_state as well, as what is then in the queue must not be left there.
-  void looks_for_work() noexcept {
-    if (awaits_room_.load(std::memory_order_relaxed)) awaits_room_.exchange(false);
-  }
-  /// By any thread that has published work: whether that will be seen without a doorbell.
-  [[nodiscard]] bool will_look() const noexcept {
-    if (!awaits_room_.load(std::memory_order_relaxed)) return false;
-    std::atomic_thread_fence(std::memory_order_seq_cst);  // pairs with looks_for_work()
-    return awaits_room_.load(std::memory_order_relaxed);
   }
 
   /// ibv_modify_qp and ibv_query_qp. 0 or an errno; a refusal is logged. Takes the domain's lock.
@@ -244,6 +231,7 @@ class Qp : public ibv_qp_ex {
 
   Link<Qp> ready{this};                           // has something to send
   Link<Qp> waiting{this};                         // for room in a window
+  WorkWatch work_watch;                           // which new work need not ring for meanwhile
   Link<Qp> departing{this};                       // has packets of UC or UD in a batch
   TimerEntry<Qp> timer{this};                     // for the earliest of send.deadline and paced_until
   Nanos paced_until = 0;                          // its rate lets nothing leave before; 0: it does
@@ -264,7 +252,6 @@ class Qp : public ibv_qp_ex {
   std::vector<Path> paths_;  // of UD, one for each slot of the send queue
   bool established_ = false;
   std::atomic<ibv_qp_state> state_{IBV_QPS_RESET};
-  std::atomic<bool> awaits_room_{false};
 };
 
 // ibv_qp_ex begins with an ibv_qp.

@@ -66,7 +66,7 @@ bool start(Qp& qp, SendWqe& wqe) noexcept {
 
 Step wait_for(Qp& qp, Window& window) noexcept {
   window.wait(qp.waiting);
-  qp.awaits_room();
+  qp.work_watch.wait();
   return Step::kBlocked;
 }
 
@@ -208,7 +208,7 @@ Step send_next(Qp& qp, SendWqe& wqe, bool others_turn) noexcept {
 
 bool run(Qp& qp, unsigned quota) noexcept {
   SendState& s = qp.send;
-  qp.looks_for_work();
+  qp.work_watch.look();
   const bool repeats = !s.repeats.empty();
   if (qp.requests() && (repeats || qp.has_work()) && !port_has_room(qp)) return false;
   if (repeats && qp.requests() && !send_repeats(qp, quota)) return quota == 0;

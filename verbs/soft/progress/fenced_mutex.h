@@ -8,7 +8,7 @@
 
 #include <atomic>
 
-namespace fairlead {
+namespace fairlead::soft {
 
 class FencedMutex {
  public:
@@ -30,4 +30,4 @@ class FencedMutex {
   std::atomic<int> state_{kFree};
 };
 
-}  // namespace fairlead
+}  // namespace fairlead::soft

@@ -1,4 +1,4 @@
-#include "base/fenced_mutex.h"
+#include "verbs/soft/progress/fenced_mutex.h"
 
 #include <gtest/gtest.h>
 
@@ -6,7 +6,7 @@
 #include <thread>
 #include <vector>
 
-namespace fairlead {
+namespace fairlead::soft {
 namespace {
 
 constexpr int kThreads = 8;
@@ -63,4 +63,4 @@ TEST(FencedMutex, WorkThatIsLeftWithTheHolderIsDone) {
 }
 
 }  // namespace
-}  // namespace fairlead
+}  // namespace fairlead::soft

@@ -14,12 +14,14 @@ class WorkWatch {
   void wait() noexcept { waits_.store(true, std::memory_order_relaxed); }
   /// It looks at its work from here on, or has left the line: what was posted until now must be seen.
   void look() noexcept {
-    if (waits_.load(std::memory_order_relaxed)) waits_.exchange(false);
+    if (!waits_.load(std::memory_order_relaxed)) return;
+    waits_.store(false, std::memory_order_relaxed);
+    std::atomic_thread_fence(std::memory_order_seq_cst);  // before the queue is looked at; pairs with will_look()'s
   }
   /// What was published before will be seen.
   [[nodiscard]] bool will_look() const noexcept {
     if (!waits_.load(std::memory_order_relaxed)) return false;
-    std::atomic_thread_fence(std::memory_order_seq_cst);  // pairs with look()'s exchange
+    std::atomic_thread_fence(std::memory_order_seq_cst);  // pairs with look()'s
     return waits_.load(std::memory_order_relaxed);
   }
 

@@ -1,11 +1,11 @@
 #include "verbs/cm/device_cm.h"
 
-#include <sys/random.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <ctime>
 
+#include "base/system/random64.h"
 #include "verbs/cm/address.h"
 #include "verbs/soft/api/api.h"
 #include "verbs/soft/api/objects.h"
@@ -17,13 +17,6 @@ using soft::Device;
 using soft::DomainLock;
 
 constexpr std::uint32_t kOwnGid = 1;
-
-std::uint64_t random64() noexcept {
-  std::uint64_t value = 0;
-  while (::getrandom(&value, sizeof(value), 0) != sizeof(value)) {
-  }
-  return value;
-}
 
 std::uint64_t guid_of(Device& device) noexcept {
   ibv_device_attr attr{};

@@ -2,25 +2,18 @@
 
 #include <arpa/inet.h>
 #include <fmt/format.h>
-#include <sys/random.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 #include <optional>
 
+#include "base/system/random64.h"
 #include "verbs/soft/port/local/local_port.h"
 #include "verbs/soft/port/udp/udp_ports.h"
 
 namespace fairlead::soft {
 namespace {
-
-std::uint64_t random64() noexcept {
-  std::uint64_t value = 0;
-  while (::getrandom(&value, sizeof(value), 0) != sizeof(value)) {
-  }
-  return value;
-}
 
 std::string environment(const char* name) {
   const char* value = std::getenv(name);
@@ -41,7 +34,9 @@ local::Party party_of(const Gid& address, bool shared, const UdpPorts& ports) {
 std::unique_ptr<PacketPort> with_memory(std::unique_ptr<PacketPort> port, const PortSpec& spec,
                                         const local::Party& self) {
   if (!spec.local_memory) return port;
-  return local::LocalPort::around(std::move(port), self, spec.faults.any() || !spec.pcap.empty());
+  return local::LocalPort::around(
+      std::move(port), self,
+      {.checks = spec.faults.any() || !spec.pcap.empty(), .least_referred = spec.least_referred});
 }
 
 }  // namespace

@@ -45,14 +45,26 @@ bool in_window(const Qp& qp, const Packet& packet) noexcept {
   return ahead < kFarthest && (remembered || ahead > -kFarthest);
 }
 
+// Payload is had from elsewhere only by who sees to it that it arrived.
+bool add_payload(const RxPacket& raw, Packet& packet) noexcept {
+  const PacketKind kind = packet.info->kind;
+  const bool has_payload = kind == PacketKind::kSend || kind == PacketKind::kWrite || kind == PacketKind::kReadResponse;
+  if (!has_payload || packet.info->service != Service::kRc || packet.info->carried_ack || !packet.payload.empty()) return false;
+  packet.payload = {static_cast<const std::byte*>(nullptr), raw.payload_bytes};
+  packet.source = raw.payload_source;
+  return true;
+}
+
 }  // namespace
 
 void Domain::receive(PortSlot& slot, const RxPacket& raw) noexcept {
   counters.rcvd_pkts.add();
-  counters.rcvd_bytes.add(raw.bytes.size());
+  counters.rcvd_bytes.add(raw.bytes.size() + raw.payload_bytes);
   if (management::addressed(raw.bytes)) return management::receive(*this, slot, raw, management_);
   Packet packet;
-  if (parse(raw.bytes, packet) != ParseError::kNone) return counters.drop_malformed.add();
+  if (parse(raw.bytes, packet) != ParseError::kNone || (raw.payload_source != nullptr && !add_payload(raw, packet))) {
+    return counters.drop_malformed.add();
+  }
   Qp* qp = find(packet.bth.dest_qpn);
   if (qp == nullptr || (qp->connected() && qp->port != &slot)) return counters.drop_no_qp.add();
   const bool notification = packet.info->kind == PacketKind::kCongestionNotification;  // of any service

@@ -32,6 +32,8 @@ class Window {
     return true;
   }
   [[nodiscard]] bool admits(std::size_t bytes) const noexcept { return used_ == 0 || used_ + bytes <= limit_; }
+  /// For how much more there is room.
+  [[nodiscard]] std::size_t room() const noexcept { return limit_ - std::min(used_, limit_); }
   /// Takes them, whether there is room or not.
   void force(std::size_t bytes) noexcept {
     if (used_ == 0) limit_ = std::min(limit_, most_);  // nothing paces what begins anew: it is for the buffer to take

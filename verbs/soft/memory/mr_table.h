@@ -120,6 +120,10 @@ class MrTable {
   }
 
   static constexpr std::size_t kNullBytes = 4096;  // the largest path MTU
+  /// What find() gave is no memory, of which kNullBytes may be touched.
+  [[nodiscard]] bool is_nothing(const std::byte* found) const noexcept {
+    return found == sink_.data() || found == zeroes_.data();
+  }
 
  private:
   static constexpr unsigned kTagBits = 8;

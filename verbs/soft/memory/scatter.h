@@ -4,6 +4,7 @@
 #include <infiniband/verbs.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -12,6 +13,7 @@
 
 #include "base/guarded.h"
 #include "verbs/soft/memory/mr_table.h"
+#include "verbs/soft/wire/payload_source.h"
 
 namespace fairlead::soft {
 
@@ -37,6 +39,19 @@ bool for_each_piece(const MrTable& regions, const ibv_pd* pd, std::span<const ib
   return length == 0;
 }
 
+/// As for_each_piece, but one piece at most, the first.
+[[nodiscard]] inline std::span<std::byte> first_piece(const MrTable& regions, const ibv_pd* pd,
+                                                      std::span<const ibv_sge> segments, std::uint64_t offset,
+                                                      std::size_t length, unsigned access) noexcept {
+  std::span<std::byte> first;
+  static_cast<void>(
+      for_each_piece(regions, pd, segments, offset, length, access, [&first](std::byte* bytes, std::size_t part) {
+        first = {bytes, part};
+        return false;
+      }));
+  return first;
+}
+
 /// Copies payload into memory; false when that memory is gone. The last byte is stored last and with release: programs
 /// that poll it, though they should not, must then see the rest.
 [[nodiscard]] inline bool place(std::byte* to, const std::byte* from, std::size_t length) noexcept {
@@ -47,5 +62,41 @@ bool for_each_piece(const MrTable& regions, const ibv_pd* pd, std::span<const ib
     std::atomic_ref(to[length - 1]).store(from[length - 1], std::memory_order_release);
   });
 }
+
+/// Where a packet's payload goes, piece by piece. What came along is copied at once, what did not when all are known.
+class Placing {
+ public:
+  Placing(const MrTable& regions, std::span<const std::byte> payload, PayloadSource* source) noexcept
+      : regions_(regions), from_(payload.data()), source_(source) {}
+
+  /// The next place. False: its memory is gone.
+  [[nodiscard]] bool add(std::byte* to, std::size_t length) noexcept {
+    if (source_ != nullptr) return note(to, length);
+    const bool placed = place(to, from_, length);
+    from_ += length;
+    return placed;
+  }
+  /// There are no more. False: the packet did not arrive.
+  [[nodiscard]] bool finish() noexcept {
+    return source_ == nullptr || source_->fetch(std::span<const iovec>(places_).first(count_));
+  }
+
+ private:
+  bool note(std::byte* to, std::size_t length) noexcept {
+    const std::size_t most = regions_.is_nothing(to) ? MrTable::kNullBytes : length;
+    for (std::size_t part = 0; length > 0; length -= part) {
+      if (count_ == places_.size()) return false;
+      part = std::min(length, most);
+      places_[count_++] = {to, part};
+    }
+    return true;
+  }
+
+  const MrTable& regions_;
+  const std::byte* from_;
+  PayloadSource* source_;
+  std::size_t count_ = 0;
+  std::array<iovec, PayloadSource::kMostPlaces> places_;
+};
 
 }  // namespace fairlead::soft

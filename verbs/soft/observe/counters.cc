@@ -50,6 +50,13 @@ std::vector<CounterValue> read(const Counters& c) {
       {"sent_repeats", c.sent_repeats.get()},
       {"sent_by_memory", c.sent_by_memory.get()},
       {"rcvd_by_memory", c.rcvd_by_memory.get()},
+      {"sent_by_reference", c.sent_by_reference.get()},
+      {"rcvd_by_reference", c.rcvd_by_reference.get()},
+      {"sent_reference_bytes", c.sent_reference_bytes.get()},
+      {"rcvd_reference_bytes", c.rcvd_reference_bytes.get()},
+      {"references_withdrawn", c.references_withdrawn.get()},
+      {"references_failed", c.references_failed.get()},
+      {"references_denied", c.references_denied.get()},
   };
 }
 

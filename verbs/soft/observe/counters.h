@@ -64,6 +64,14 @@ struct Counters {
   // Of packets above, those that crossed memory of this host instead of sockets (port/local/).
   Counter sent_by_memory;
   Counter rcvd_by_memory;
+  // Of those, packets that left their payload where it lay, for the receiver to copy.
+  Counter sent_by_reference;
+  Counter rcvd_by_reference;  // and was copied
+  Counter sent_reference_bytes;
+  Counter rcvd_reference_bytes;
+  Counter references_withdrawn;  // by the sender, before their payload was copied
+  Counter references_failed;     // whose payload could not be copied
+  Counter references_denied;     // links by which the system lets nothing be copied so
 };
 
 /// At most so many; all are Counter, so that other processes can read them as an array (counter_page.h).

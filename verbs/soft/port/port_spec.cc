@@ -35,6 +35,7 @@ constexpr std::array kWords = {
     Word{"silent_ms", "a number of milliseconds"},
     Word{"pcap", "the name of a file"},
     Word{"local", "memory or sockets", kUdp},
+    Word{"refer", "off, or a number of bytes from 1", kUdp},
     Word{"receive_buffer", "a number of bytes from 4096 to 1073741824", kUdp},
     Word{"ip", "an address of one station, not the loopback's, and perhaps its network's bits: 10.0.0.1/24", kOwnWire},
     Word{"gateway", "an address of one station: 10.0.0.254", kOwnWire},
@@ -144,6 +145,10 @@ std::optional<bool> apply(std::string_view key, std::string_view value, DpdkSpec
 std::optional<bool> apply(std::string_view key, std::string_view value, PortSpec& spec) {
   FaultConfig& faults = spec.faults;
   if (key == "local" && !spec.owns_wire()) return (spec.local_memory = value == "memory") || value == "sockets";
+  if (key == "refer" && !spec.owns_wire()) {
+    if (value == "off") return (spec.least_referred = 0, true);
+    return parse_number(value, spec.least_referred) && spec.least_referred > 0;
+  }
   if (key == "receive_buffer" && !spec.owns_wire()) {
     return parse_number(value, spec.receive_buffer) && spec.receive_buffer >= 4096 && spec.receive_buffer <= 1U << 30;
   }

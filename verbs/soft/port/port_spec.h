@@ -10,6 +10,7 @@
 #include "fairlead/status.h"
 #include "verbs/soft/port/frame/frame_port.h"
 #include "verbs/soft/port/memif/link.h"
+#include "verbs/soft/port/references.h"
 #include "verbs/soft/port/wrap/fault_port.h"
 
 namespace fairlead::soft {
@@ -40,6 +41,7 @@ struct PortSpec {
   [[nodiscard]] bool owns_wire() const noexcept { return dpdk || memif; }
   std::uint32_t receive_buffer = 0;  // sockets: bytes that are asked for; 0: as much as is of use
   bool local_memory = true;          // sockets: packets to other devices of this host cross memory where they can
+  std::uint32_t least_referred = kLeastReferred;  // and so long messages by reference; 0: none
   FaultConfig faults = {};
   std::string pcap = {};  // capture file; empty: none
 };

@@ -22,6 +22,8 @@
 
 namespace fairlead::soft {
 
+class References;
+
 /// Where a queue pair's packets go. Made by its port, owned by the queue pair.
 struct Route {
   Gid source;
@@ -38,6 +40,7 @@ struct Route {
   std::uint32_t flow_label = 0;  // of RoCE v1's GRH
   std::uint16_t peer_port = 0;   // that the destination's packets must come from; 0: any. Of this host alone
   std::int16_t host = -1;        // of the local port: which address of this host it leads to; -1: none
+  References* references = nullptr;  // the port's, where packets may refer to payload
 };
 
 struct TxPacket {
@@ -47,6 +50,7 @@ struct TxPacket {
   std::uint32_t size = 0;     // BTH to ICRC
   std::byte* icrc = nullptr;  // 4 bytes, the last of the packet
   bool lent = false;          // payload that is referred to may be sent from where it lies
+  bool refers = false;        // it stays there (references.h): the one iovec between headers and trailer
 };
 
 class TxBatch {
@@ -88,7 +92,7 @@ class TxBatch {
     assert(count_ < kMaxPackets && header_bytes <= kHeaderBytes);
     TxPacket& packet = packets_[count_];
     packet = {&route, static_cast<std::uint16_t>(iov_count_), 0, static_cast<std::uint32_t>(header_bytes), nullptr,
-              false};
+              false, false};
     copying_ = payload_bytes <= kCopyBytes;
     fill_ = buffers_[count_].data();
     std::byte* header = fill_;
@@ -111,6 +115,14 @@ class TxBatch {
       add_iov(const_cast<std::byte*>(bytes), length);
     }
     return true;
+  }
+
+  /// Instead of payload(): the packet is to refer to it, as its route allows. All of it lies in one piece.
+  void refer(const std::byte* bytes, std::size_t length) noexcept {
+    TxPacket& packet = packets_[count_];
+    packet.size += static_cast<std::uint32_t>(length);
+    packet.refers = true;
+    add_iov(const_cast<std::byte*>(bytes), length);
   }
 
   /// The memory behind the payload stays as it is until the port's loans() that this packet may make have ended.

@@ -32,6 +32,7 @@ Disorder::Fate Disorder::keep(PacketStore& store, Psn expected, const Packet& pa
   }
   const std::size_t head = packet.info->header_bytes;
   const std::size_t rest = packet.payload.size() + packet.bth.pad;
+  if (packet.source != nullptr) return Fate::kNoRoom;  // its payload is had in its turn, or comes again
   if (size_ == kMostKept || head + rest + kIcrcBytes > sizeof(EarlyPacket::bytes)) return Fate::kNoRoom;
   std::unique_ptr<EarlyPacket> kept = store.take();
   if (kept == nullptr) return Fate::kNoRoom;

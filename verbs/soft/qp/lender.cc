@@ -54,9 +54,8 @@ void Lender::map(const Grant& region) noexcept {
 }
 
 void Lender::unmap(const Grant& region) noexcept {
-  if (slot_ == nullptr) return;
   end_loans();
-  if (has_pages(region)) slot_->port->unmap(region.start, region.bytes);
+  if (!region.null && region.bytes != 0) domain_.let_go(region.start, region.bytes);
 }
 
 }  // namespace fairlead::soft

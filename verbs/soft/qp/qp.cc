@@ -112,6 +112,7 @@ int Qp::set_path(const ibv_ah_attr& vector, std::uint32_t peer_qpn, std::uint32_
                     to_string(path.port->port->address())));
   }
   release_windows();
+  domain.take_back(*this);
   port = path.port;
   peer_window = path.window;
   flow = path.flow;
@@ -249,6 +250,7 @@ void Qp::enter_error() noexcept {
   if (entered) {
     domain.answer_held(*this);
     domain.send_batches();  // packets refer to what is completed now
+    domain.take_back(*this);
     set_state(IBV_QPS_ERR);
     release_windows();
     drop_early(*this);
@@ -319,6 +321,7 @@ void Qp::raise(ibv_event_type type) noexcept {
 void Qp::detach() noexcept {
   domain.answer_held(*this);
   domain.lender.forget(*this);
+  domain.take_back(*this);
   kept_completions = 0;
   release_windows();
   drop_early(*this);

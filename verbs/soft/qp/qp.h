@@ -105,6 +105,7 @@ struct Question {
 struct Reply : Question {
   Psn first;
   std::uint32_t next = 0;
+  bool again = false;
 };
 
 struct ReceiveState {
@@ -225,6 +226,7 @@ class Qp : public ibv_qp_ex {
   Sender* sender = nullptr;  // the peer as one of those at other hosts who share our receive buffer; null: it is not
   Flow* flow = nullptr;
   Route route;
+  bool refers = false;  // packets that left by the route may refer to its program's memory
   SendState send;
   ReceiveState receive;
   CurrentReceive current;

@@ -6,7 +6,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <utility>
 
+#include "verbs/soft/port/references.h"
 #include "verbs/soft/progress/context.h"
 #include "verbs/soft/qp/lender.h"
 #include "verbs/soft/qp/qp.h"
@@ -38,6 +40,12 @@ class QpContext : public ProgressContext {
   /// Sends the acknowledgement that the queue pair holds back, and nothing else; also for one that is about to end.
   void answer_held(Qp& qp) noexcept {
     if (qp.held.linked()) send_held(qp);
+  }
+  /// What the queue pair's packets refer to is the program's again.
+  void take_back(Qp& qp) noexcept {
+    if (!std::exchange(qp.refers, false)) return;
+    send_batches();
+    qp.route.references->withdraw(qp.route);
   }
   /// Once all batches were sent, unreliable::on_departed runs for it.
   void departs(Qp& qp) noexcept { departing_.push_back(qp.departing); }

@@ -44,6 +44,7 @@ struct SendWqe {
   // Set when it starts.
   std::uint32_t packets = 0;  // PSNs it takes; for a READ those of its responses, none for a local operation
   bool executed = false;      // of a local operation: it waits for its turn to complete
+  bool refers = false;        // its packets may refer to payload (rc/referring.h)
   std::uint32_t charge = 0;   // window bytes per packet
   Psn first;
   Psn messages_before;  // SendState::messages then

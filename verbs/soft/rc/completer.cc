@@ -208,25 +208,24 @@ void on_missing(Qp& qp, const Packet& packet) noexcept {
   if (qp.requests()) requester::on_missing(qp, {psn, psn + packet.missing});
 }
 
-// Packet `index` of the response to the request at the head of the queue, the next that it waits for.
-void take_response(Qp& qp, const SendWqe& wqe, std::uint32_t index, std::span<const std::byte> bytes) noexcept {
+// Packets [index, end) of the response to the request at the head of the queue, the next that it waits for.
+void take_response(Qp& qp, const SendWqe& wqe, std::uint32_t index, std::uint32_t end,
+                   std::span<const std::byte> bytes, PayloadSource* source) noexcept {
   SendState& s = qp.send;
-  const std::byte* from = bytes.data();
-  const bool placed = for_each_piece(qp.domain.regions, &qp.pd_ref, qp.sq.segments(qp.sq.head()).first(wqe.segments),
-                                     std::uint64_t{index} * qp.mtu, bytes.size(), IBV_ACCESS_LOCAL_WRITE,
-                                     [&from](std::byte* to, std::size_t part) {
-                                       const bool placed_part = place(to, from, part);
-                                       from += part;
-                                       return placed_part;
-                                     });
-  if (!placed) return fail(qp, IBV_WC_LOC_PROT_ERR);
+  Placing placing(qp.domain.regions, bytes, source);
+  if (!for_each_piece(qp.domain.regions, &qp.pd_ref, qp.sq.segments(qp.sq.head()).first(wqe.segments),
+                      std::uint64_t{index} * qp.mtu, bytes.size(), IBV_ACCESS_LOCAL_WRITE,
+                      [&placing](std::byte* to, std::size_t part) { return placing.add(to, part); })) {
+    return fail(qp, IBV_WC_LOC_PROT_ERR);
+  }
+  if (!placing.finish()) return implied_nak(qp, s.una);
 
-  const std::size_t freed = std::min<std::size_t>(wqe.charge, s.reads_in_flight);
+  const std::size_t freed = std::min(std::size_t{end - index} * wqe.charge, s.reads_in_flight);
   s.reads_in_flight -= freed;
   qp.reads->on_acknowledged(freed);
   qp.domain.give_back(*qp.reads, freed);
-  if (index + 1 == read_part_end(qp.mtu, wqe.packets, index) && s.reads_outstanding > 0) --s.reads_outstanding;
-  ++s.una;
+  if (end == read_part_end(qp.mtu, wqe.packets, index) && s.reads_outstanding > 0) --s.reads_outstanding;
+  s.una = s.una + (end - index);
   if (s.una == wqe.end()) {
     complete_head(qp, IBV_WC_SUCCESS);
     complete_executed(qp);
@@ -253,9 +252,10 @@ void on_answer(Qp& qp, const Packet& packet) noexcept {
   // The word is a number on the wire and in memory.
   const std::span bytes = atomic ? std::as_bytes(std::span(&packet.original, 1)) : packet.payload;
   const auto index = static_cast<std::uint32_t>(psn.since(wqe.first));
-  const auto expected = std::min<std::uint64_t>(qp.mtu, wqe.length - std::uint64_t{index} * qp.mtu);
-  if (bytes.size() != expected) return fail(qp, IBV_WC_BAD_RESP_ERR);
-  take_response(qp, wqe, index, bytes);
+  const std::uint32_t end = index + (packet.source != nullptr ? packets_of(bytes.size(), qp.mtu) : 1);
+  const auto expected = std::min<std::uint64_t>(std::uint64_t{end - index} * qp.mtu, wqe.length - std::uint64_t{index} * qp.mtu);
+  if (bytes.size() != expected || end > read_part_end(qp.mtu, wqe.packets, index)) return fail(qp, IBV_WC_BAD_RESP_ERR);
+  take_response(qp, wqe, index, end, bytes, packet.source);
 }
 
 }  // namespace
@@ -340,6 +340,7 @@ void complete_executed(Qp& qp) noexcept {
 
 void fail(Qp& qp, ibv_wc_status status, std::uint32_t vendor_error) noexcept {
   qp.domain.send_batches();  // its first packets refer to memory that is the program's again with the completion
+  qp.domain.take_back(qp);
   complete_head(qp, status, vendor_error);
   qp.enter_error();
 }

@@ -36,10 +36,12 @@ bool add_payload(Qp& qp, TxBatch& batch, std::uint32_t index, std::uint64_t offs
 
 bool put_packet(Qp& qp, const MessagePacket& packet) noexcept {
   const SendWqe& wqe = qp.sq.at(packet.index);
-  const bool first = packet.number == 0;
-  const bool last = packet.number + 1 == wqe.packets;
   const std::uint64_t offset = std::uint64_t{packet.number} * qp.mtu;
-  const auto length = static_cast<std::size_t>(std::min<std::uint64_t>(qp.mtu, wqe.length - offset));
+  const bool refers = !packet.refers.empty();
+  const auto length = refers ? packet.refers.size()
+                             : static_cast<std::size_t>(std::min<std::uint64_t>(qp.mtu, wqe.length - offset));
+  const bool first = packet.number == 0;
+  const bool last = offset + length == wqe.length;
   const Opcode plain = message_opcode(wqe, first, last);
   const Opcode opcode = packet.carries_ack ? carrying(plain) : plain;
   const OpcodeInfo& info = opcode_info(static_cast<std::uint8_t>(opcode));
@@ -47,7 +49,7 @@ bool put_packet(Qp& qp, const MessagePacket& packet) noexcept {
   Bth bth;
   bth.opcode = static_cast<std::uint8_t>(opcode);
   bth.solicited = last && wqe.solicited;
-  bth.pad = static_cast<std::uint8_t>(-length & 3);
+  bth.pad = refers ? 0 : static_cast<std::uint8_t>(-length & 3);
   bth.dest_qpn = qp.attr.dest_qp_num;
   bth.kin = qp.receive.peer_is_kin;
   bth.psn = wqe.first + packet.number;
@@ -64,7 +66,10 @@ bool put_packet(Qp& qp, const MessagePacket& packet) noexcept {
   }
   if (info.immediate) std::memcpy(header, &wqe.immediate, kImmediateBytes);
   if (info.invalidate) store32(header, wqe.invalidate);
-  if (!add_payload(qp, batch, packet.index, offset, length)) {
+  if (refers) {
+    batch.refer(packet.refers.data(), length);
+    qp.refers = true;
+  } else if (!add_payload(qp, batch, packet.index, offset, length)) {
     batch.abandon();
     return false;
   }

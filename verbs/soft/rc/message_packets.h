@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "verbs/soft/wire/opcode.h"
 
@@ -33,6 +34,7 @@ struct MessagePacket {
   std::uint32_t number = 0;  // of its packets
   bool ack_request = false;
   bool carries_ack = false;  // the one that the responder holds
+  std::span<const std::byte> refers = {};  // not empty: it refers to this payload, that of as many packets as it takes
 };
 
 /// Of RC: puts it into the batch. False, and nothing is in the batch: as add_payload.

@@ -1,6 +1,8 @@
 #include "verbs/soft/rc/requester.h"
 
 #include <algorithm>
+#include <limits>
+#include <span>
 
 #include "verbs/soft/memory/scatter.h"
 #include "verbs/soft/qp/qp.h"
@@ -9,6 +11,7 @@
 #include "verbs/soft/rc/congestion.h"
 #include "verbs/soft/rc/memory_windows.h"
 #include "verbs/soft/rc/message_packets.h"
+#include "verbs/soft/rc/referring.h"
 #include "verbs/soft/rc/requester_limits.h"
 #include "verbs/soft/rc/responder.h"
 #include "verbs/soft/rc/retransmission.h"
@@ -39,11 +42,14 @@ std::uint32_t messages_of(const Qp& qp, const SendWqe& wqe) noexcept {
 bool start(Qp& qp, SendWqe& wqe) noexcept {
   SendState& s = qp.send;
   if (wqe.fence && s.reads_outstanding > 0) return false;
-  const std::uint32_t packets = wqe.is_local() ? 0 : wqe.length == 0 ? 1 : (wqe.length - 1) / qp.mtu + 1;
+  const std::uint32_t packets = wqe.is_local() ? 0 : packets_of(wqe.length, qp.mtu);
   constexpr std::uint32_t kHalfPsnSpace = 1U << 23;
   if (static_cast<std::uint32_t>(s.next_new.since(s.una)) + packets >= kHalfPsnSpace) return false;
   wqe.packets = packets;
-  wqe.charge = packet_charge(std::min(wqe.length, qp.mtu), qp.port->least_charge);
+  wqe.refers = (wqe.is_send() || wqe.is_write()) && !wqe.inlined && referring::possible(qp, wqe.length);
+  // What stays where it is takes no room.
+  const bool stays = wqe.refers || (wqe.is_read() && referring::expected(qp, wqe.length));
+  wqe.charge = packet_charge(stays ? 0 : std::min(wqe.length, qp.mtu), qp.port->least_charge);
   wqe.first = s.next_new;
   s.next_new = wqe.end();
   wqe.messages_before = s.messages;
@@ -113,6 +119,19 @@ bool has_room(const Qp& qp, const Window& window, std::size_t bytes) noexcept {
   return window.admits(bytes) && !(qp.domain.hurries() && qp.send.in_flight > kInHurryBytes);
 }
 
+// What the next packets of a SEND or WRITE refer to together; empty: the next one goes by itself.
+std::span<const std::byte> next_together(Qp& qp, const SendWqe& wqe) noexcept {
+  const SendState& s = qp.send;
+  if (!wqe.refers || (wqe.first + s.cursor_packet).before(s.sent_end) || carries_ack(qp, wqe)) return {};
+  const std::uint64_t offset = std::uint64_t{s.cursor_packet} * qp.mtu;
+  const std::size_t left = wqe.length - offset;
+  const auto piece = first_piece(qp.domain.regions, &qp.pd_ref, qp.sq.segments(s.cursor).first(wqe.segments), offset,
+                                 left, 0);
+  const std::size_t room = qp.peer_window->room() / wqe.charge;
+  const std::size_t most = qp.domain.hurries() ? kInHurryBytes / qp.mtu : std::numeric_limits<std::uint32_t>::max();
+  return referring::together(qp, piece, wqe.length, left, static_cast<std::uint32_t>(std::min(room, most)));
+}
+
 // One packet of a SEND or WRITE.
 Step send_packet(Qp& qp, const SendWqe& wqe, bool others_turn) noexcept {
   SendState& s = qp.send;
@@ -120,23 +139,27 @@ Step send_packet(Qp& qp, const SendWqe& wqe, bool others_turn) noexcept {
   Window& window = *qp.peer_window;
   if (probes_enough(s, wqe.charge)) return Step::kBlocked;
   if (!has_room(qp, window, wqe.charge)) return wait_for(qp, window);
-  window.force(wqe.charge);
-  s.in_flight += wqe.charge;  // before it is asked whether there is room for more: else nobody may ask for an answer
+  const auto refers = next_together(qp, wqe);
+  const std::uint32_t packets = packets_of(refers.size(), qp.mtu);
+  const std::size_t charge = std::size_t{packets} * wqe.charge;
+  window.force(charge);
+  s.in_flight += charge;  // before it is asked whether there is room for more: else nobody may ask for an answer
 
-  const bool last = s.cursor_packet + 1 == wqe.packets;
+  const bool last = s.cursor_packet + packets == wqe.packets;
+  s.unacknowledged_run += packets;
   // The last one for now asks: others may fill the window before the next turn, and no more follows of a probe.
-  const bool asks = last || ++s.unacknowledged_run >= kAckEvery || others_turn || probes_enough(s, wqe.charge) ||
+  const bool asks = last || s.unacknowledged_run >= kAckEvery || others_turn || probes_enough(s, wqe.charge) ||
                     !has_room(qp, window, wqe.charge);
-  if (!put_packet(qp, {s.cursor, s.cursor_packet, asks, carries_ack(qp, wqe)})) {
-    s.in_flight -= wqe.charge;
-    qp.domain.give_back(window, wqe.charge);
+  if (!put_packet(qp, {s.cursor, s.cursor_packet, asks, carries_ack(qp, wqe), refers})) {
+    s.in_flight -= charge;
+    qp.domain.give_back(window, charge);
     return local_error(qp, IBV_WC_LOC_PROT_ERR);
   }
   if (asks) {
     s.unacknowledged_run = 0;
     time_round_trip(qp, wqe.first + s.cursor_packet, false);
   }
-  packet_sent(qp, wqe, 1);
+  packet_sent(qp, wqe, packets);
   return Step::kSent;
 }
 

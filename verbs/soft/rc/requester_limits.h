@@ -12,6 +12,11 @@ inline constexpr std::uint32_t kReadPartBytes = 128 << 10;
 /// Messages to and fro, one each, after which the next is expected to be answered as well.
 inline constexpr std::uint8_t kMostTurns = 4;
 
+/// Packets that it takes to carry so many bytes.
+[[nodiscard]] constexpr std::uint32_t packets_of(std::size_t bytes, std::uint32_t mtu) noexcept {
+  return bytes == 0 ? 1 : static_cast<std::uint32_t>((bytes - 1) / mtu) + 1;
+}
+
 /// The packet after the last one of the part that `packet` belongs to, in a READ of `packets` response packets.
 [[nodiscard]] constexpr std::uint32_t read_part_end(std::uint32_t mtu, std::uint32_t packets,
                                                     std::uint32_t packet) noexcept {

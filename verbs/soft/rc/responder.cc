@@ -67,6 +67,7 @@ bool well_formed(const Qp& qp, const Packet& packet) noexcept {
   if (info.first ? in_message && !resumes_write(r, packet) : r.message != info.kind) return false;
   if (info.kind == PacketKind::kAtomic) return packet.payload.empty();
   if (info.kind == PacketKind::kRead) return packet.payload.empty() && packet.reth.length <= kMaxDmaLength;
+  if (packet.source != nullptr) return info.last || packet.payload.size() % qp.mtu == 0;
   if (!info.last) return packet.payload.size() == qp.mtu;
   if (packet.payload.size() > qp.mtu) return false;
   return info.first || !packet.payload.empty();
@@ -110,7 +111,9 @@ Verdict execute_write(Qp& qp, const Packet& packet) noexcept {
     std::byte* to =
         qp.domain.regions.find(&qp.pd_ref, r.write_rkey, r.write_address, length, IBV_ACCESS_REMOTE_WRITE, qp.number());
     if (to == nullptr) return Verdict::kAccess;
-    if (!place(to, packet.payload.data(), length)) return Verdict::kOperation;
+    Placing placing(qp.domain.regions, packet.payload, packet.source);
+    if (!placing.add(to, length)) return Verdict::kOperation;
+    if (!placing.finish()) return Verdict::kMissing;
   }
   r.write_address += length;
   r.write_left -= static_cast<std::uint32_t>(length);
@@ -128,18 +131,14 @@ Verdict execute_send(Qp& qp, const Packet& packet) noexcept {
     fail_receive(qp, IBV_WC_LOC_LEN_ERR);
     return Verdict::kInvalid;
   }
-  const std::byte* from = packet.payload.data();
-  const bool placed =
-      for_each_piece(qp.domain.regions, qp.current.domain, qp.current.list(), r.received, packet.payload.size(),
-                     IBV_ACCESS_LOCAL_WRITE, [&from](std::byte* to, std::size_t part) {
-                       const bool placed_part = place(to, from, part);
-                       from += part;
-                       return placed_part;
-                     });
-  if (!placed) {
+  Placing placing(qp.domain.regions, packet.payload, packet.source);
+  if (!for_each_piece(qp.domain.regions, qp.current.domain, qp.current.list(), r.received, packet.payload.size(),
+                      IBV_ACCESS_LOCAL_WRITE,
+                      [&placing](std::byte* to, std::size_t part) { return placing.add(to, part); })) {
     fail_receive(qp, IBV_WC_LOC_PROT_ERR);
     return Verdict::kOperation;
   }
+  if (!placing.finish()) return Verdict::kMissing;
   if (packet.info->invalidate && !invalidate_window(qp, packet.invalidate_rkey)) {
     fail_receive(qp, IBV_WC_REM_INV_REQ_ERR);
     return Verdict::kAccess;
@@ -182,6 +181,11 @@ bool expects_answer(Qp& qp) noexcept {
   return r.turns_answered == kMostTurns && qp.domain.polled();
 }
 
+// As many as its payload takes, where that did not come along.
+std::uint32_t packets_of(const Qp& qp, const Packet& packet) noexcept {
+  return packet.source == nullptr ? 1 : fairlead::soft::packets_of(packet.payload.size(), qp.mtu);
+}
+
 void accept(Qp& qp, const Packet& packet) noexcept {
   ReceiveState& r = qp.receive;
   const OpcodeInfo& info = *packet.info;
@@ -191,7 +195,8 @@ void accept(Qp& qp, const Packet& packet) noexcept {
   r.message = info.last ? PacketKind::kNone : info.kind;
   const bool answered = info.kind == PacketKind::kRead || info.kind == PacketKind::kAtomic;
   const bool answer_expected = info.last && expects_answer(qp);
-  const std::uint32_t packets = info.kind == PacketKind::kRead ? response_packets(qp, packet.reth) : 1;
+  const std::uint32_t packets =
+      info.kind == PacketKind::kRead ? response_packets(qp, packet.reth) : packets_of(qp, packet);
   r.expected = packet.bth.psn + packets;
   r.position += packets;
   if (info.last || packet.bth.ack_request) r.answerable = r.expected - 1;
@@ -208,8 +213,8 @@ void accept(Qp& qp, const Packet& packet) noexcept {
     if (r.ack_due && is_nak(r.ack_syndrome)) r.ack_due = false;
   } else if (packet.bth.ack_request || (r.ack_due && is_nak(r.ack_syndrome))) {
     // A NAK not yet sent is overtaken: what it missed has come.
-    if (answer_expected && info.first) return hold_ack(qp, packet.bth.psn);
-    owe_ack(qp, packet.bth.psn);
+    if (answer_expected && info.first) return hold_ack(qp, r.expected - 1);
+    owe_ack(qp, r.expected - 1);
   }
 }
 
@@ -225,6 +230,11 @@ void refuse(Qp& qp, const Packet& packet, Verdict verdict) noexcept {
       r.last_ahead = psn;
       return owe_answer(qp, psn,
                         static_cast<std::uint8_t>(static_cast<unsigned>(Syndrome::kRnrNak) | qp.attr.min_rnr_timer));
+    case Verdict::kMissing:
+      qp.domain.counters.send_seq_err.add();
+      r.gap_reported = true;
+      r.last_ahead = psn;
+      return owe_answer(qp, psn, static_cast<std::uint8_t>(Syndrome::kNakSequence));
     case Verdict::kInvalid:
       return die(qp, psn, Syndrome::kNakInvalidRequest);
     case Verdict::kAccess:

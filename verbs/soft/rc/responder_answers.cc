@@ -5,6 +5,8 @@
 #include "verbs/soft/qp/qp.h"
 #include "verbs/soft/qp/qp_context.h"
 #include "verbs/soft/rc/congestion.h"
+#include "verbs/soft/rc/referring.h"
+#include "verbs/soft/rc/requester_limits.h"
 #include "verbs/soft/rc/responder.h"
 #include "verbs/soft/rc/responder_verdict.h"
 #include "verbs/soft/wire/bytes.h"
@@ -20,10 +22,10 @@ std::uint8_t announcement(Qp& qp) noexcept {
   return window_code(qp.port->share());
 }
 
-void put_bth(Qp& qp, std::byte* header, Opcode opcode, std::size_t payload, Psn psn) noexcept {
+void put_bth(Qp& qp, std::byte* header, Opcode opcode, std::size_t pad, Psn psn) noexcept {
   Bth bth;
   bth.opcode = static_cast<std::uint8_t>(opcode);
-  bth.pad = static_cast<std::uint8_t>(-payload & 3);
+  bth.pad = static_cast<std::uint8_t>(pad);
   bth.dest_qpn = qp.attr.dest_qp_num;
   bth.psn = psn;
   bth.kin = true;
@@ -42,34 +44,42 @@ void send_result(Qp& qp, Reply& reply) noexcept {
   ++reply.next;
 }
 
-// One packet of the answer to a READ. kAccess when the region is gone, kOperation when its memory is.
+// The next packet of the answer to a READ, or the next ones as one that refers to their payload. kAccess when the region
+// is gone, kOperation when its memory is.
 Verdict send_response(Qp& qp, Reply& reply) noexcept {
+  const std::uint64_t offset = std::uint64_t{reply.next} * qp.mtu;
+  const std::size_t left = reply.length - offset;
+  std::size_t length = std::min<std::size_t>(qp.mtu, left);
+  const std::byte* from = nullptr;
+  if (length != 0) {
+    from = qp.domain.regions.find(&qp.pd_ref, reply.rkey, reply.address + offset, left, IBV_ACCESS_REMOTE_READ,
+                                  qp.number());
+    if (from == nullptr) return Verdict::kAccess;
+  }
+  const auto refers = reply.again ? std::span<const std::byte>() : referring::together(qp, {from, left}, reply.length, left, ~0U);
+  if (!refers.empty()) length = refers.size();
   const bool first = reply.next == 0;
-  const bool last = reply.next + 1 == reply.packets;
+  const bool last = length == left;
   const Opcode opcode = first && last ? Opcode::kReadResponseOnly
                         : first       ? Opcode::kReadResponseFirst
                         : last        ? Opcode::kReadResponseLast
                                       : Opcode::kReadResponseMiddle;
   const OpcodeInfo& info = opcode_info(static_cast<std::uint8_t>(opcode));
-  const std::uint64_t offset = std::uint64_t{reply.next} * qp.mtu;
-  const auto length = static_cast<std::size_t>(std::min<std::uint64_t>(qp.mtu, reply.length - offset));
-  const std::byte* from = nullptr;
-  if (length != 0) {
-    from = qp.domain.regions.find(&qp.pd_ref, reply.rkey, reply.address + offset, length, IBV_ACCESS_REMOTE_READ,
-                                  qp.number());
-    if (from == nullptr) return Verdict::kAccess;
-  }
   TxBatch& batch = qp.domain.batch(*qp.port, 1);
   std::byte* header = batch.begin(qp.route, info.header_bytes, length);
-  put_bth(qp, header, opcode, length, reply.first + reply.next);
+  const std::size_t pad = refers.empty() ? -length & 3 : 0;
+  put_bth(qp, header, opcode, pad, reply.first + reply.next);
   if (info.aeth) Aeth{static_cast<std::uint8_t>(Syndrome::kAck), qp.receive.msn}.encode(header + Bth::kBytes);
-  if (!batch.payload(from, length)) {
+  if (!refers.empty()) {
+    batch.refer(from, length);
+    qp.refers = true;
+  } else if (!batch.payload(from, length)) {
     batch.abandon();
     return Verdict::kOperation;
   }
-  batch.finish(-length & 3);
-  count_sent(qp, info.header_bytes + length + (-length & 3) + kIcrcBytes);
-  ++reply.next;
+  batch.finish(pad);
+  count_sent(qp, info.header_bytes + length + pad + kIcrcBytes);
+  reply.next += packets_of(length, qp.mtu);
   return Verdict::kAccept;
 }
 

@@ -17,7 +17,7 @@ namespace fairlead::soft::responder {
 /// Opcodes in sequence, payloads of the right length.
 [[nodiscard]] bool well_formed(const Qp& qp, const Packet& packet) noexcept;
 
-/// Check everything, then write. After a refusal nothing of the packet is in memory.
+/// Check everything, then write. After a refusal nothing of the packet is in memory, but where it is found missing.
 [[nodiscard]] Verdict execute_send(Qp& qp, const Packet& packet) noexcept;
 [[nodiscard]] Verdict execute_write(Qp& qp, const Packet& packet) noexcept;
 

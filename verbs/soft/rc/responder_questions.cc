@@ -5,6 +5,7 @@
 
 #include "verbs/soft/qp/qp.h"
 #include "verbs/soft/qp/qp_context.h"
+#include "verbs/soft/rc/requester_limits.h"
 #include "verbs/soft/rc/responder_answers.h"
 
 namespace fairlead::soft::responder {
@@ -94,6 +95,7 @@ void repeat(Qp& qp, const Packet& packet) noexcept {
   const Question* asked = recall(r, position, packet);
   if (asked == nullptr) return qp.domain.counters.drop_bogus.add();
   Reply reply{*asked, packet.bth.psn};
+  reply.again = true;
   if (asked->atomic) {
     if (packet.atomic.rkey != asked->rkey || packet.atomic.address != asked->address) {
       return qp.domain.counters.drop_bogus.add();
@@ -117,7 +119,7 @@ bool may_read(const Qp& qp, const Reth& reth) noexcept {
 }
 
 std::uint32_t response_packets(const Qp& qp, const Reth& reth) noexcept {
-  return reth.length == 0 ? 1 : (reth.length - 1) / qp.mtu + 1;
+  return packets_of(reth.length, qp.mtu);
 }
 
 }  // namespace fairlead::soft::responder

@@ -10,6 +10,8 @@
 
 namespace fairlead::soft {
 
+class PayloadSource;
+
 enum class ParseError : std::uint8_t {
   kNone,
   kTooShort,  // less than the headers of its opcode and the ICRC
@@ -34,6 +36,7 @@ struct Packet {
   std::uint32_t missing = 0;  // packets
   CarriedAck carried_ack;
   std::span<const std::byte> payload;  // without padding
+  PayloadSource* source = nullptr;     // not null: the payload is there, of as many bytes, and no byte of it here
 };
 
 /// The acknowledgement that a packet carries, as if it had come by itself.

@@ -7,35 +7,66 @@
 #include <cerrno>
 #include <utility>
 
+#include "base/system/own_user.h"
+#include "base/system/random64.h"
 #include "base/system/unix_packets.h"
+#include "fairlead/log.h"
+#include "verbs/soft/memory/scatter.h"
 
 namespace fairlead::soft::local {
 namespace {
 
 constexpr const char* kName = "fairlead-roce";
 constexpr std::size_t kWakesAtOnce = 64;
+constexpr Nanos kNoReferences = 1 * kSecond;  // after a copy that failed
+
+/// The bytes of the slot that it takes.
+std::size_t size_in_slot(const TxPacket& packet, const iovec* iovs) noexcept {
+  return packet.refers ? sizeof(Reference) + packet.size - iovs[1].iov_len : packet.size;
+}
+
+Standing standing_of(const TxPacket& packet, const iovec* iovs) noexcept {
+  if (!packet.refers) return {};
+  return {packet.route,
+          {reinterpret_cast<std::uintptr_t>(iovs[1].iov_base), static_cast<std::uint32_t>(iovs[1].iov_len), 0}};
+}
+
+/// False when payload is gone.
+bool put(const TxPacket& packet, const iovec* iovs, std::byte* to) noexcept {
+  if (!packet.refers) return gather(packet, iovs, to);
+  const Standing standing = standing_of(packet, iovs);
+  std::memcpy(to, &standing.reference, sizeof(Reference));
+  to += sizeof(Reference);
+  for (const iovec& own : {iovs[0], iovs[2]}) to = std::copy_n(static_cast<const std::byte*>(own.iov_base), own.iov_len, to);
+  return true;
+}
 
 }  // namespace
 
-Link::Link(PrivateFd socket, const Party& party, SharedMapping memory, unsigned side, bool checks) noexcept
+Link::Link(PrivateFd socket, const Party& party, SharedMapping memory, unsigned side, const LinkTerms& terms) noexcept
     : socket_(std::move(socket)),
       party_(party),
       memory_(std::move(memory)),
-      wish_(&segment().sides[1 - side].wish),
-      producer_(segment().sides[side].ring),
-      consumer_(segment().sides[1 - side].ring),
-      checks_(checks) {
-  segment().sides[side].wish.store(checks ? Segment::kIcrc : Segment::kNoIcrc, std::memory_order_release);
+      side_(side),
+      wish_(&other().wish),
+      producer_(own().ring),
+      consumer_(other().ring),
+      terms_(terms),
+      word_(random64()) {
+  for (Fetch& each : fetches_) each.link = this;
+  own().witness = {reinterpret_cast<std::uintptr_t>(&word_), word_};
+  own().wish.store(terms.checks ? Segment::kIcrc : Segment::kNoIcrc, std::memory_order_release);
 }
 
-Result<std::unique_ptr<Link>> Link::dial(const std::string& name, const Party& party, const Party& self, bool checks) {
+Result<std::unique_ptr<Link>> Link::dial(const std::string& name, const Party& party, const Party& self,
+                                         const LinkTerms& terms) {
   PrivateFd socket = local::dial(name);
   if (!socket) return {Code::kUnavailable, fmt::format("nobody is at {}", name)};
   const auto memory = make_shared_memory(kName, sizeof(Segment));
   if (!memory) return memory.error();
   auto mapping = SharedMapping::map(memory->get(), sizeof(Segment));
   if (!mapping) return mapping.error();
-  std::unique_ptr<Link> link(new Link(std::move(socket), party, std::move(*mapping), 0, checks));
+  std::unique_ptr<Link> link(new Link(std::move(socket), party, std::move(*mapping), 0, terms));
   link->sleep();  // who waits now did so before there was this link
   if (!send_packet(link->socket(), encode(self), memory->get())) {
     return {Code::kUnavailable, fmt::format("{} does not take a greeting", name)};
@@ -43,7 +74,8 @@ Result<std::unique_ptr<Link>> Link::dial(const std::string& name, const Party& p
   return link;
 }
 
-Result<std::unique_ptr<Link>> Link::accept(PrivateFd socket, const Party& party, const UniqueFd& memory, bool checks) {
+Result<std::unique_ptr<Link>> Link::accept(PrivateFd socket, const Party& party, const UniqueFd& memory,
+                                           const LinkTerms& terms) {
   const auto bytes = size_of_shared_memory(memory.get(), F_SEAL_SHRINK);
   if (!bytes) return bytes.error();
   if (*bytes != sizeof(Segment)) {
@@ -51,7 +83,44 @@ Result<std::unique_ptr<Link>> Link::accept(PrivateFd socket, const Party& party,
   }
   auto mapping = SharedMapping::map(memory.get(), sizeof(Segment));
   if (!mapping) return mapping.error();
-  return std::unique_ptr<Link>(new Link(std::move(socket), party, std::move(*mapping), 1, checks));
+  return std::unique_ptr<Link>(new Link(std::move(socket), party, std::move(*mapping), 1, terms));
+}
+
+void Link::give_up() noexcept {
+  up_ = false;
+  withdraw([](const Standing&) { return true; });  // what is sent again goes another way
+}
+
+void Link::look_at_peer(Nanos now) noexcept {
+  if (std::exchange(failed_, false)) next_meeting_ = now + kNoReferences;
+  if (!terms_.refers || !up_ || now < next_meeting_) return;
+  if (wish_->load(std::memory_order_acquire) != Segment::kNoIcrc) return;
+  next_meeting_ = ~Nanos{0};
+  const bool met = peer_.meet(peer_of(socket_.get()).pid, other().witness);
+  own().fetches.store(met ? 1 : 0, std::memory_order_release);
+  if (!met && terms_.counters != nullptr) terms_.counters->references_denied.add();
+  log(LogLevel::kDebug,
+      fmt::format("softroce: payload from {} {}", to_string(party_.gid),
+                  met ? "is copied from where it lies" : "comes in packets: the system does not let it be copied"));
+}
+
+// What was withdrawn before the copy was at its end is worth nothing, whatever there was.
+bool Link::fetch(const Consumer::Referred& referred, std::span<const iovec> to) noexcept {
+  std::byte last{};
+  const bool copied = peer_.copy(referred.reference, to, last);
+  if (!referred.slot->take_reference()) return false;
+  Counters* const counters = terms_.counters;
+  if (!copied) {
+    failed_ = true;
+    own().fetches.store(0, std::memory_order_release);
+    if (counters != nullptr) counters->references_failed.add();
+    return false;
+  }
+  if (counters != nullptr) {
+    counters->rcvd_by_reference.add();
+    counters->rcvd_reference_bytes.add(referred.reference.bytes);
+  }
+  return place(static_cast<std::byte*>(to.back().iov_base) + to.back().iov_len - 1, &last, 1);
 }
 
 // The ICRC is left out where the other end needs none: nothing but the two processes touches the bytes.
@@ -62,21 +131,23 @@ std::uint8_t Link::prepare(const TxPacket& packet, const iovec* iovs) noexcept {
 }
 
 bool Link::send(const TxPacket& packet, const iovec* iovs) noexcept {
-  if (packet.size > Slot::kMostPacket) return false;
-  const std::uint8_t flags = prepare(packet, iovs);
+  const std::size_t size = size_in_slot(packet, iovs);
+  if (size > Slot::kMostPacket || (packet.refers && !refers())) return false;
+  const std::uint8_t flags = packet.refers ? Slot::kUnchecked | Slot::kRefers : prepare(packet, iovs);
   if (!backlog_.empty()) send_backlog();
   if (!backlog_.empty() || !producer_.has_room()) return keep(packet, iovs, flags);
-  if (!gather(packet, iovs, producer_.place())) return false;
-  producer_.push(static_cast<std::uint16_t>(packet.size), *packet.route, flags);
+  if (!put(packet, iovs, producer_.place())) return false;
+  producer_.push(static_cast<std::uint16_t>(size), *packet.route, flags, standing_of(packet, iovs));
   pushed_ = true;
   return true;
 }
 
 bool Link::keep(const TxPacket& packet, const iovec* iovs, std::uint8_t flags) noexcept {
-  if (producer_.lied()) up_ = false;
+  if (producer_.lied()) give_up();
   if (!up_ || backlog_.size() == kMostBacklog) return false;
-  Waiting& kept = backlog_.emplace_back(Waiting{*packet.route, flags, std::vector<std::byte>(packet.size)});
-  if (gather(packet, iovs, kept.bytes.data())) return true;
+  Waiting& kept = backlog_.emplace_back(Waiting{*packet.route, flags, standing_of(packet, iovs),
+                                                std::vector<std::byte>(size_in_slot(packet, iovs))});
+  if (put(packet, iovs, kept.bytes.data())) return true;
   backlog_.pop_back();
   return false;
 }
@@ -86,7 +157,7 @@ void Link::send_backlog() noexcept {
   while (!backlog_.empty() && producer_.has_room()) {
     const Waiting& first = backlog_.front();
     std::memcpy(producer_.place(), first.bytes.data(), first.bytes.size());
-    producer_.push(static_cast<std::uint16_t>(first.bytes.size()), first.route, first.flags);
+    producer_.push(static_cast<std::uint16_t>(first.bytes.size()), first.route, first.flags, first.refers);
     backlog_.pop_front();
     pushed_ = true;
   }
@@ -100,13 +171,22 @@ void Link::flush() noexcept {
 }
 
 std::size_t Link::receive(std::span<RxPacket> packets) noexcept {
-  std::size_t count = 0;
+  std::size_t count = 0, fetches = 0, fetched = 0;
   // Bounded also where a peer fills in slots that hold no packet.
   for (std::uint32_t looks = 0; looks < kSlots && count < packets.size() && consumer_.ready(); ++looks) {
+    if (fetches == kMostFetches || fetched >= kFetchedAtOnce) break;
     RxPacket& packet = packets[count];
     packet = RxPacket{.bytes = {}, .source = party_.gid, .ipv4_id_known = true};
-    if (!consumer_.take(packet)) continue;
-    packet.unchecked = packet.unchecked && !checks_;
+    Consumer::Referred referred;
+    if (!consumer_.take(packet, referred)) continue;
+    packet.unchecked = packet.unchecked && !terms_.checks;
+    if (referred.slot != nullptr) {
+      if (own().fetches.load(std::memory_order_relaxed) == 0) continue;  // it was told so
+      fetches_[fetches].referred = referred;
+      packet.payload_source = &fetches_[fetches++];
+      packet.payload_bytes = referred.reference.bytes;
+      fetched += packet.payload_bytes;
+    }
     ++count;
   }
   return count;
@@ -118,7 +198,10 @@ bool Link::listen() noexcept {
     UniqueFd unwanted;
     const auto got = receive_packet(socket_.get(), wake, unwanted);
     if (!got && errno == EAGAIN) return true;
-    if (!got || *got == 0) return up_ = false;
+    if (!got || *got == 0) {
+      give_up();
+      return false;
+    }
   }
   return true;
 }

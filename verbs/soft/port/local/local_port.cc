@@ -37,8 +37,9 @@ bool crosses_memory(std::byte opcode) noexcept {
 
 }  // namespace
 
-std::unique_ptr<PacketPort> LocalPort::around(std::unique_ptr<PacketPort> inner, const Party& self, bool checks) {
-  std::unique_ptr<LocalPort> port(new LocalPort(std::move(inner), self, checks));
+std::unique_ptr<PacketPort> LocalPort::around(std::unique_ptr<PacketPort> inner, const Party& self,
+                                              const LocalOptions& options) {
+  std::unique_ptr<LocalPort> port(new LocalPort(std::move(inner), self, options));
   const Status status = port->listen();
   if (status.ok()) return port;
   log(LogLevel::kInfo,
@@ -46,8 +47,8 @@ std::unique_ptr<PacketPort> LocalPort::around(std::unique_ptr<PacketPort> inner,
   return std::move(port->inner_);
 }
 
-LocalPort::LocalPort(std::unique_ptr<PacketPort> inner, const Party& self, bool checks)
-    : PortDecorator(std::move(inner)), self_(self), checks_(checks), forks_(PrivateFd::forks()) {}
+LocalPort::LocalPort(std::unique_ptr<PacketPort> inner, const Party& self, const LocalOptions& options)
+    : PortDecorator(std::move(inner)), self_(self), options_(options), forks_(PrivateFd::forks()) {}
 
 LocalPort::~LocalPort() {
   if (listener_ && is_mine()) ::unlink(name_.c_str());
@@ -85,6 +86,7 @@ Route LocalPort::make_route(const Gid& destination, std::uint32_t flow, std::uin
       std::ranges::find(destinations_, destination, [](const auto& each) -> const Gid& { return each->gid; });
   if (found == destinations_.end() && destinations_.size() == kMostDestinations) return route;
   route.host = static_cast<std::int16_t>(found - destinations_.begin());
+  if (terms().refers) route.references = this;
   if (found == destinations_.end())
     destinations_.push_back(std::make_unique<Destination>(Destination{destination, {}}));
   return route;
@@ -95,9 +97,15 @@ void LocalPort::tx_burst(TxBatch& batch) noexcept {
     std::uint64_t taken = 0;
     batch.keep_if([this, &batch, &taken](const TxPacket& packet) {
       const iovec* iovs = batch.iovs(packet);
-      Link* link = link_for(packet, iovs);
-      if (link == nullptr) return true;
-      link->send(packet, iovs) ? ++taken : ++lost_;
+      const auto* bth = static_cast<const std::byte*>(iovs[0].iov_base);
+      Link* link = crosses_memory(bth[0]) ? link_for(*packet.route, std::to_integer<std::uint8_t>(bth[5])) : nullptr;
+      if (link == nullptr && !packet.refers) return true;
+      if (link != nullptr && link->send(packet, iovs)) {
+        ++taken;
+        if (packet.refers) count_referring(iovs[1].iov_len);
+      } else {
+        ++lost_;
+      }
       return false;
     });
     if (taken != 0 && counters_ != nullptr) counters_->sent_by_memory.add(taken);
@@ -106,12 +114,15 @@ void LocalPort::tx_burst(TxBatch& batch) noexcept {
   batch.empty() ? batch.clear() : inner_->tx_burst(batch);
 }
 
-Link* LocalPort::link_for(const TxPacket& packet, const iovec* iovs) noexcept {
-  if (packet.route->host < 0) return nullptr;
-  const auto* bth = static_cast<const std::byte*>(iovs[0].iov_base);
-  if (!crosses_memory(bth[0])) return nullptr;
-  Destination& destination = *destinations_[static_cast<std::size_t>(packet.route->host)];
-  const auto place = std::to_integer<std::uint8_t>(bth[5]);
+void LocalPort::count_referring(std::size_t bytes) noexcept {
+  if (counters_ == nullptr) return;
+  counters_->sent_by_reference.add();
+  counters_->sent_reference_bytes.add(bytes);
+}
+
+Link* LocalPort::link_for(const Route& route, std::uint8_t place) noexcept {
+  if (route.host < 0) return nullptr;
+  Destination& destination = *destinations_[static_cast<std::size_t>(route.host)];
   Way& way = destination.ways[place];
   if (way.link != nullptr && way.link->up()) return way.link;
   if (now_ < way.next_try) return nullptr;
@@ -121,6 +132,44 @@ Link* LocalPort::link_for(const TxPacket& packet, const iovec* iovs) noexcept {
     way.next_try = now_ + way.patience;
   }
   return way.link;
+}
+
+std::size_t LocalPort::reach(const Route& route, std::uint32_t qpn, std::size_t message) noexcept {
+  if (message < options_.least_referred || !is_mine()) return 0;
+  const Link* const link = link_for(route, static_cast<std::uint8_t>(qpn >> 16));
+  return link != nullptr && link->refers() ? Reference::kMostBytes : 0;
+}
+
+bool LocalPort::fetches(const Route& route, std::uint32_t qpn, std::size_t message) noexcept {
+  if (message < options_.least_referred || !is_mine()) return false;
+  const Link* const link = link_for(route, static_cast<std::uint8_t>(qpn >> 16));
+  return link != nullptr && link->fetches();
+}
+
+// A child of fork() shares the rings with its parent, whose references they are.
+template <typename Which>
+void LocalPort::withdraw_if(Which&& which) noexcept {
+  if (!is_mine()) return;
+  for (const auto& link : links_) link->withdraw(which);
+}
+
+void LocalPort::withdraw(const Route& route) noexcept {
+  withdraw_if([&route](const Standing& each) { return each.owner == &route; });
+}
+
+void LocalPort::unmap(const void* start, std::size_t bytes) noexcept {
+  const auto first = reinterpret_cast<std::uintptr_t>(start);
+  withdraw_if([first, bytes](const Standing& each) {
+    return each.reference.address < first + bytes && first < each.reference.address + each.reference.bytes;
+  });
+}
+
+void LocalPort::end_loans() noexcept {
+  withdraw_if([](const Standing&) { return true; });
+}
+
+LinkTerms LocalPort::terms() const noexcept {
+  return {options_.checks, !options_.checks && options_.least_referred != 0, counters_};
 }
 
 Link* LocalPort::find(const Party& party) noexcept {
@@ -137,7 +186,7 @@ Link* LocalPort::meet(const Gid& gid, std::uint8_t place) noexcept {
   }
   if (links_.size() >= kMostLinks) return nullptr;
   for (const Party& party : parties) {
-    if (Link* const link = take_in(Link::dial(meeting_of(place_, party), party, self_, checks_))) return link;
+    if (Link* const link = take_in(Link::dial(meeting_of(place_, party), party, self_, terms()))) return link;
   }
   return nullptr;
 }
@@ -203,6 +252,7 @@ void LocalPort::tend() noexcept {
   next_tend_ = now_ + kTendEvery;
   for (const auto& link : links_) {
     if (link->since == 0) link->since = now_;  // when it was made, the time was that of the burst before
+    link->look_at_peer(now_);
     if (link->listen() && !link->answered() && now_ >= link->since + kAnswerTime) link->give_up();
   }
   drop_ended();
@@ -236,7 +286,7 @@ void LocalPort::hear_strangers() noexcept {
     const auto party = got ? decode(std::span(bytes).first(*got)) : std::nullopt;
     const bool known = party && interface_of(party->gid).index != 0;  // packets come from who it says it is
     if (!known || !memory || links_.size() >= kMostLinks) return true;
-    auto made = Link::accept(std::move(each.socket), *party, memory, checks_);
+    auto made = Link::accept(std::move(each.socket), *party, memory, terms());
     if (!made) {
       log(LogLevel::kWarning, fmt::format("softroce: {} meets {} in memory that is refused: {}", to_string(party->gid),
                                           to_string(self_.gid), made.error().message()));

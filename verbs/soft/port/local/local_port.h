@@ -15,15 +15,22 @@
 #include "verbs/soft/observe/counters.h"
 #include "verbs/soft/port/local/link.h"
 #include "verbs/soft/port/port_decorator.h"
+#include "verbs/soft/port/references.h"
 
 namespace fairlead::soft::local {
 
-class LocalPort final : public PortDecorator {
+struct LocalOptions {
+  bool checks = false;  // what comes needs an ICRC, because somebody behind this port looks at it or harms packets
+  /// Payload of messages of at least so many bytes is referred to, where the other end can read it, but where `checks`;
+  /// 0: of none.
+  std::uint32_t least_referred = kLeastReferred;
+};
+
+class LocalPort final : public PortDecorator, private References {
  public:
-  /// Where nobody can be met, which is logged, it is `inner` alone. `checks`: what comes needs an ICRC, because
-  /// somebody behind this port looks at it or harms packets.
+  /// Where nobody can be met, which is logged, it is `inner` alone.
   [[nodiscard]] static std::unique_ptr<PacketPort> around(std::unique_ptr<PacketPort> inner, const Party& self,
-                                                          bool checks);
+                                                          const LocalOptions& options);
   ~LocalPort() override;
 
   [[nodiscard]] Route make_route(const Gid& destination, std::uint32_t flow, std::uint8_t traffic_class,
@@ -35,6 +42,8 @@ class LocalPort final : public PortDecorator {
   [[nodiscard]] int wait_fd() const noexcept override { return events_.get(); }
   bool on_wait(bool begins) noexcept override;
   [[nodiscard]] Nanos next_event() const noexcept override;
+  void unmap(const void* start, std::size_t bytes) noexcept override;
+  void end_loans() noexcept override;
 
  private:
   /// To one place at an address of this host.
@@ -52,11 +61,18 @@ class LocalPort final : public PortDecorator {
     Nanos deadline = 0;
   };
 
-  LocalPort(std::unique_ptr<PacketPort> inner, const Party& self, bool checks);
+  LocalPort(std::unique_ptr<PacketPort> inner, const Party& self, const LocalOptions& options);
+  [[nodiscard]] std::size_t reach(const Route& route, std::uint32_t qpn, std::size_t message) noexcept override;
+  [[nodiscard]] bool fetches(const Route& route, std::uint32_t qpn, std::size_t message) noexcept override;
+  void withdraw(const Route& route) noexcept override;
   [[nodiscard]] Status listen();
   [[nodiscard]] bool watch(int fd) noexcept;
   [[nodiscard]] bool is_mine() const noexcept { return forks_ == PrivateFd::forks(); }
-  [[nodiscard]] Link* link_for(const TxPacket& packet, const iovec* iovs) noexcept;
+  [[nodiscard]] Link* link_for(const Route& route, std::uint8_t place) noexcept;
+  [[nodiscard]] LinkTerms terms() const noexcept;
+  template <typename Which>
+  void withdraw_if(Which&& which) noexcept;
+  void count_referring(std::size_t bytes) noexcept;
   [[nodiscard]] Link* meet(const Gid& gid, std::uint8_t place) noexcept;
   [[nodiscard]] Link* find(const Party& party) noexcept;
   Link* take_in(Result<std::unique_ptr<Link>> made) noexcept;
@@ -67,7 +83,7 @@ class LocalPort final : public PortDecorator {
   void drop_ended() noexcept;
 
   const Party self_;
-  const bool checks_;
+  const LocalOptions options_;
   const unsigned forks_;
   std::string place_, name_;
   PrivateFd events_;  // epoll

@@ -92,7 +92,7 @@ void Watcher::run() noexcept {
     std::optional<std::vector<int>> ports;
     {
       const DomainLock lock(domain_);
-      domain_.progress();
+      if (domain_.progress()) continue;  // there may be more
       const Nanos deadline = domain_.next_deadline();
       if (deadline != 0) sleep = deadline > domain_.now() ? deadline - domain_.now() : 0;
       if (sleep != 0) ports = domain_.prepare_to_wait();

@@ -250,13 +250,15 @@ Nanos LocalPort::next_event() const noexcept {
 // What was received is released before.
 void LocalPort::tend() noexcept {
   next_tend_ = now_ + kTendEvery;
+  std::array<epoll_event, 1> first;
+  const bool news = ::epoll_wait(events_.get(), first.data(), first.size(), 0) != 0;
   for (const auto& link : links_) {
     if (link->since == 0) link->since = now_;  // when it was made, the time was that of the burst before
     link->look_at_peer(now_);
-    if (link->listen() && !link->answered() && now_ >= link->since + kAnswerTime) link->give_up();
+    if ((!news || link->listen()) && !link->answered() && now_ >= link->since + kAnswerTime) link->give_up();
   }
   drop_ended();
-  accept();
+  if (news || listen_again_ != 0) accept();
   if (!strangers_.empty()) hear_strangers();
 }
 

@@ -1,5 +1,6 @@
 // The packet ports of tests that hold over any: UDP sockets alone, or what FAIRLEAD_SOFT_TEST_PORT says: udp, which is
-// what a program has that asks for nothing, memory of this host included; memif; or dpdk:memif, which is DPDK's.
+// what a program has that asks for nothing, memory of this host included; udp,refer=1, where as much as can be refers to
+// payload; memif; or dpdk:memif, which is DPDK's.
 //
 // Threads: ports and wires are made by one.
 #pragma once
@@ -22,9 +23,11 @@ inline std::optional<std::string_view> memif_under_test() {
   if (port == nullptr || !std::string_view(port).ends_with("memif")) return std::nullopt;
   return port;
 }
-inline bool as_programs_have_it() {
+/// Sockets and memory of this host, as the variable says; nothing: sockets alone.
+inline std::optional<std::string_view> host_memory_under_test() {
   const char* port = std::getenv("FAIRLEAD_SOFT_TEST_PORT");
-  return port != nullptr && std::string_view(port) == "udp";
+  if (port == nullptr || !std::string_view(port).starts_with("udp")) return std::nullopt;
+  return port;
 }
 inline bool over_memif() { return memif_under_test().has_value(); }
 
@@ -53,7 +56,7 @@ class MemifWire {
 /// packet_io of another device. Over memif the first and the second that a test asks for are the ends of one wire, and
 /// so on. `faults`: each with a comma before it.
 inline std::string port_under_test(std::string_view faults = "") {
-  if (!over_memif()) return fmt::format("udp{}{}", as_programs_have_it() ? "" : ",local=sockets", faults);
+  if (!over_memif()) return fmt::format("{}{}", host_memory_under_test().value_or("udp,local=sockets"), faults);
   static std::optional<MemifWire> wire;
   static const testing::TestInfo* of = nullptr;
   const testing::TestInfo* const now = testing::UnitTest::GetInstance()->current_test_info();

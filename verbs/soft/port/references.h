@@ -23,7 +23,8 @@ class References {
   [[nodiscard]] virtual std::size_t reach(const Route& route, std::uint32_t qpn, std::size_t message) noexcept = 0;
   /// Whether the other way packets of such a message may do so.
   [[nodiscard]] virtual bool fetches(const Route& route, std::uint32_t qpn, std::size_t message) noexcept = 0;
-  /// Nobody takes any more what packets of this route refer to. Those that nobody has taken are lost.
+  /// Nobody takes any more what packets of this route that are lent (TxBatch::lend) refer to. Those that nobody has taken
+  /// are lost.
   virtual void withdraw(const Route& route) noexcept = 0;
 
  protected:

@@ -131,6 +131,7 @@ struct ReceiveState {
   std::uint8_t ack_syndrome = 0;
   bool dying = false;          // ack_syndrome is fatal: sent once the READs before it are answered, then ERR
   bool dead = false;           // sent; repeated when asked again
+  bool referred = false;       // answers to READs did, to memory that may be gone before they are taken
   std::vector<Reply> replies;  // ring of max_dest_rd_atomic, in the order of their positions, which do not overlap
   std::uint32_t reply_head = 0;
   std::uint32_t reply_count = 0;
@@ -226,7 +227,7 @@ class Qp : public ibv_qp_ex {
   Sender* sender = nullptr;  // the peer as one of those at other hosts who share our receive buffer; null: it is not
   Flow* flow = nullptr;
   Route route;
-  bool refers = false;  // packets that left by the route may refer to its program's memory
+  bool refers = false;  // requests that left by the route may refer to its program's memory
   SendState send;
   ReceiveState receive;
   CurrentReceive current;

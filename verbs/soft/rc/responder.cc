@@ -327,6 +327,9 @@ void on_request(Qp& qp, const Packet& packet) noexcept {
     r.ack_due = true;
     return qp.domain.make_ready(qp);
   }
+  if (r.dead && packet.info->kind == PacketKind::kRead && r.referred && !may_read(qp, packet.reth)) {
+    return refuse_repetition(qp, packet);
+  }
   if (!qp.responds()) return qp.domain.counters.drop_state.add();
   if (r.dying) return;
   if (ahead < 0) return on_duplicate(qp, packet);

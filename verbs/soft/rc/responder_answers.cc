@@ -72,7 +72,7 @@ Verdict send_response(Qp& qp, Reply& reply) noexcept {
   if (info.aeth) Aeth{static_cast<std::uint8_t>(Syndrome::kAck), qp.receive.msn}.encode(header + Bth::kBytes);
   if (!refers.empty()) {
     batch.refer(from, length);
-    qp.refers = true;
+    qp.receive.referred = true;
   } else if (!batch.payload(from, length)) {
     batch.abandon();
     return Verdict::kOperation;
@@ -83,17 +83,25 @@ Verdict send_response(Qp& qp, Reply& reply) noexcept {
   return Verdict::kAccept;
 }
 
-void send_answer(Qp& qp) noexcept {
-  ReceiveState& r = qp.receive;
+void put_answer(Qp& qp, Psn psn, std::uint8_t syndrome) noexcept {
   TxBatch& batch = qp.domain.batch(*qp.port, 0);
   std::byte* header = batch.begin(qp.route, Bth::kBytes + Aeth::kBytes, 0);
-  put_bth(qp, header, Opcode::kAcknowledge, 0, r.ack_psn);
-  Aeth{r.ack_syndrome, r.msn}.encode(header + Bth::kBytes);
+  put_bth(qp, header, Opcode::kAcknowledge, 0, psn);
+  Aeth{syndrome, qp.receive.msn}.encode(header + Bth::kBytes);
   batch.finish(0);
+}
+
+void send_answer(Qp& qp) noexcept {
+  ReceiveState& r = qp.receive;
+  put_answer(qp, r.ack_psn, r.ack_syndrome);
   r.ack_due = false;
 }
 
 }  // namespace
+
+void send_refusal(Qp& qp, Psn psn, Syndrome syndrome) noexcept {
+  put_answer(qp, psn, static_cast<std::uint8_t>(syndrome));
+}
 
 void owe_answer(Qp& qp, Psn psn, std::uint8_t syndrome) noexcept {
   ReceiveState& r = qp.receive;

@@ -27,6 +27,8 @@ void send_missing(Qp& qp, Psn psn, std::uint32_t packets, bool next) noexcept;
 
 /// Queues a READ or an atomic to be answered; there is room.
 void push_reply(Qp& qp, const Reply& reply) noexcept;
+/// Sends at once that the packet at `psn`, a repetition, cannot be answered; nothing else comes of it.
+void send_refusal(Qp& qp, Psn psn, Syndrome syndrome) noexcept;
 /// A refusal of the packet at `psn` that ends the queue pair: sent after the answers before it, then ERR.
 void die(Qp& qp, Psn psn, Syndrome syndrome) noexcept;
 

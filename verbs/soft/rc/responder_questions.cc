@@ -69,6 +69,13 @@ void owe_part_again(Qp& qp, Reply reply) noexcept {
 
 }  // namespace
 
+// Of memory that is gone nothing can be repeated. The peer may have the answer; but not one that was taken back, as it
+// referred to the memory: to that it must hear something.
+void refuse_repetition(Qp& qp, const Packet& packet) noexcept {
+  if (!qp.receive.referred) return qp.domain.counters.drop_bogus.add();
+  send_refusal(qp, packet.bth.psn, Syndrome::kNakRemoteAccess);
+}
+
 bool make_room(ReceiveState& r) noexcept {
   if (r.questions.empty()) return false;
   const Question& oldest = r.questions[r.oldest_question];
@@ -101,9 +108,8 @@ void repeat(Qp& qp, const Packet& packet) noexcept {
       return qp.domain.counters.drop_bogus.add();
     }
   } else {
-    if (!is_part(qp, *asked, position, packet.reth) || !may_read(qp, packet.reth)) {
-      return qp.domain.counters.drop_bogus.add();
-    }
+    if (!is_part(qp, *asked, position, packet.reth)) return qp.domain.counters.drop_bogus.add();
+    if (!may_read(qp, packet.reth)) return refuse_repetition(qp, packet);
     reply.position = position;
     reply.packets = response_packets(qp, packet.reth);
     reply.address = packet.reth.address;

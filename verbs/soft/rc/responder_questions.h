@@ -22,6 +22,9 @@ void ask(Qp& qp, const Packet& packet, Question question) noexcept;
 /// A question seen before: owes the answer again, or drops it.
 void repeat(Qp& qp, const Packet& packet) noexcept;
 
+/// Of a READ whose memory is gone.
+void refuse_repetition(Qp& qp, const Packet& packet) noexcept;
+
 /// Whether the queue pair may be asked for this range.
 [[nodiscard]] bool may_read(const Qp& qp, const Reth& reth) noexcept;
 /// Packets of the answer to a READ.

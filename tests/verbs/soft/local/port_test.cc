@@ -39,7 +39,7 @@ struct Port {
     auto socket = bind_roce_port(address, PortUse::kReceive);
     EXPECT_TRUE(socket) << socket.error().message();
     port = std::make_unique<UdpPort>(address, std::move(*socket));
-    if (in_memory) port = LocalPort::around(std::move(port), Party{address}, checks);
+    if (in_memory) port = LocalPort::around(std::move(port), Party{address}, {.checks = checks});
     port->count_in(counters);
   }
 

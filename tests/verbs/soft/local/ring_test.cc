@@ -20,9 +20,10 @@ struct Ends {
   }
   std::uint32_t take() {
     RxPacket packet;
+    Consumer::Referred referred;
     std::uint32_t value = 0;
     EXPECT_TRUE(consumer.ready());
-    EXPECT_TRUE(consumer.take(packet));
+    EXPECT_TRUE(consumer.take(packet, referred));
     EXPECT_EQ(packet.bytes.size(), 100U);
     EXPECT_EQ(packet.source_port, 4711U);
     EXPECT_TRUE(packet.unchecked);
@@ -75,8 +76,9 @@ TEST(LocalRing, ALengthThatNoPacketHasIsPassedOver) {
     ASSERT_TRUE(ends.producer.has_room());
     ends.push(1, bytes);
     RxPacket packet;
+    Consumer::Referred referred;
     ASSERT_TRUE(ends.consumer.ready());
-    EXPECT_FALSE(ends.consumer.take(packet)) << bytes;
+    EXPECT_FALSE(ends.consumer.take(packet, referred)) << bytes;
   }
   ends.push(7);
   EXPECT_EQ(ends.take(), 7U);

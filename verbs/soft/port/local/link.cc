@@ -27,7 +27,7 @@ std::size_t size_in_slot(const TxPacket& packet, const iovec* iovs) noexcept {
 
 Standing standing_of(const TxPacket& packet, const iovec* iovs) noexcept {
   if (!packet.refers) return {};
-  return {packet.route,
+  return {packet.lent ? packet.route : nullptr,
           {reinterpret_cast<std::uintptr_t>(iovs[1].iov_base), static_cast<std::uint32_t>(iovs[1].iov_len), 0}};
 }
 

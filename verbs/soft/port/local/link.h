@@ -75,7 +75,8 @@ class Link {
   template <typename Which>
   void withdraw(Which&& which) noexcept {
     std::size_t count = producer_.withdraw(which);
-    count += std::erase_if(backlog_, [&which](const Waiting& each) { return each.refers.owner && which(each.refers); });
+    count += std::erase_if(
+        backlog_, [&which](const Waiting& each) { return each.refers.reference.bytes != 0 && which(each.refers); });
     if (count != 0 && terms_.counters != nullptr) terms_.counters->references_withdrawn.add(count);
   }
 

@@ -65,9 +65,9 @@ struct Ring {
 /// In which lap a slot is filled, and 1.
 constexpr std::uint32_t stamp_of(std::uint32_t position) noexcept { return position / kSlots + 1; }
 
-/// What its producer knows of a reference.
+/// What its producer knows of a reference; of none all is 0.
 struct Standing {
-  const Route* owner = nullptr;
+  const Route* owner = nullptr;  // of a request; an answer is nobody's
   Reference reference{};
 };
 
@@ -115,7 +115,7 @@ class Producer {
     for (std::uint32_t i = 0, laps = filled_ - free_; i < laps; ++i) {
       const std::uint32_t at = free_ + i;
       const auto& [standing, position] = standing_[at % kSlots];
-      if (position == at && standing.owner != nullptr && which(standing) && slot(at).take_reference()) ++count;
+      if (position == at && standing.reference.bytes != 0 && which(standing) && slot(at).take_reference()) ++count;
     }
     return count;
   }

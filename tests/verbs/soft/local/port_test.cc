@@ -35,11 +35,13 @@ Gid new_address() {
 
 /// A device's port at an address that is its own.
 struct Port {
-  explicit Port(bool in_memory = true, bool checks = false, const Gid& at = new_address()) : address(at) {
+  explicit Port(bool in_memory = true, bool checks = false, const Gid& at = new_address())
+      : Port(in_memory, LocalOptions{.checks = checks}, at) {}
+  Port(bool in_memory, const LocalOptions& options, const Gid& at = new_address()) : address(at) {
     auto socket = bind_roce_port(address, PortUse::kReceive);
     EXPECT_TRUE(socket) << socket.error().message();
     port = std::make_unique<UdpPort>(address, std::move(*socket));
-    if (in_memory) port = LocalPort::around(std::move(port), Party{address}, {.checks = checks});
+    if (in_memory) port = LocalPort::around(std::move(port), Party{address}, options);
     port->count_in(counters);
   }
 

@@ -96,5 +96,69 @@ TEST(LocalRing, WhoSleepsIsWokenOnce) {
   EXPECT_TRUE(ends.producer.must_wake());
 }
 
+struct ReferringEnds : Ends {
+  const Route one{}, other{};
+
+  void refer(const Route& owner, std::uint64_t address, std::uint32_t bytes = 4096) {
+    const Reference reference{address, bytes, 0};
+    std::memcpy(producer.place(), &reference, sizeof reference);
+    producer.push(sizeof reference + 100, Route{}, Slot::kUnchecked | Slot::kRefers, {&owner, reference});
+  }
+  Consumer::Referred take_referred() {
+    RxPacket packet;
+    Consumer::Referred referred;
+    EXPECT_TRUE(consumer.ready());
+    EXPECT_TRUE(consumer.take(packet, referred));
+    EXPECT_EQ(packet.bytes.size(), 100U);
+    return referred;
+  }
+  std::size_t withdraw_of(const Route& owner) {
+    return producer.withdraw([&owner](const Standing& each) { return each.owner == &owner; });
+  }
+};
+
+TEST(LocalRingReferences, StandUntilOneOfTheTwoTakesThem) {
+  ReferringEnds ends;
+  for (std::uint64_t lap = 0; lap < 3 * kSlots; lap += 2) {
+    ASSERT_TRUE(ends.producer.has_room());
+    ends.refer(ends.one, lap);
+    ASSERT_TRUE(ends.producer.has_room());
+    ends.refer(ends.other, lap + 1);
+    EXPECT_EQ(ends.withdraw_of(ends.other), 1U);
+    EXPECT_EQ(ends.withdraw_of(ends.other), 0U) << "once";
+    const auto first = ends.take_referred(), second = ends.take_referred();
+    EXPECT_EQ(first.reference.address, lap);
+    EXPECT_EQ(second.reference.address, lap + 1);
+    EXPECT_TRUE(first.slot->take_reference());
+    EXPECT_FALSE(second.slot->take_reference()) << "it was taken back";
+    EXPECT_EQ(ends.withdraw_of(ends.one), 0U) << "the consumer has it";
+    ends.consumer.release();
+  }
+}
+
+TEST(LocalRingReferences, PacketsInTheSameSlotsAreNone) {
+  ReferringEnds ends;
+  ends.refer(ends.one, 7);
+  EXPECT_TRUE(ends.take_referred().slot->take_reference());
+  ends.consumer.release();
+  for (std::uint32_t i = 0; i < kSlots; ++i) {
+    ASSERT_TRUE(ends.producer.has_room());
+    ends.push(i);
+  }
+  EXPECT_EQ(ends.producer.withdraw([](const Standing&) { return true; }), 0U);
+  for (std::uint32_t i = 0; i < kSlots; ++i) ASSERT_EQ(ends.take(), i);
+}
+
+TEST(LocalRingReferences, ALengthThatNoneHasIsPassedOver) {
+  ReferringEnds ends;
+  for (const std::uint32_t bytes : {0U, Reference::kMostBytes + 1, ~0U}) {
+    ends.refer(ends.one, 7, bytes);
+    RxPacket packet;
+    Consumer::Referred referred;
+    ASSERT_TRUE(ends.consumer.ready());
+    EXPECT_FALSE(ends.consumer.take(packet, referred)) << bytes;
+  }
+}
+
 }  // namespace
 }  // namespace fairlead::soft::local::test

@@ -79,13 +79,6 @@ void ProgressContext::send_batch(PortSlot& slot) noexcept {
   counters.send_err.add(slot.port->refused() - refused);
 }
 
-void ProgressContext::let_go(const std::byte* start, std::size_t bytes) noexcept {
-  for (const auto& slot : ports_) {
-    flush(*slot);
-    bytes != SIZE_MAX ? slot->port->unmap(start, bytes) : slot->port->end_loans();
-  }
-}
-
 void ProgressContext::give_back(Window& window, std::size_t bytes) noexcept {
   window.give_back(bytes);
   if (window.has_waiting()) roused_.push_back(window.roused);

@@ -80,8 +80,6 @@ class ProgressContext {
   void flush(PortSlot& slot) noexcept {
     if (!slot.batch.empty()) send_batch(slot);
   }
-  /// No port looks at this memory any more; SIZE_MAX bytes: at any.
-  void let_go(const std::byte* start, std::size_t bytes) noexcept;
   void give_back(Window& window, std::size_t bytes) noexcept;
 
   /// What UC and UD have on their way to a peer, who is no stranger from here on.

@@ -47,6 +47,11 @@ class QpContext : public ProgressContext {
     send_batches();
     qp.route.references->withdraw(qp.route);
   }
+  /// No port looks at this memory any more; SIZE_MAX bytes: at any.
+  void let_go(const std::byte* start, std::size_t bytes) noexcept {
+    send_batches();
+    for (const auto& slot : ports_) bytes != SIZE_MAX ? slot->port->unmap(start, bytes) : slot->port->end_loans();
+  }
   /// Once all batches were sent, unreliable::on_departed runs for it.
   void departs(Qp& qp) noexcept { departing_.push_back(qp.departing); }
   /// The queue pair's deadlines must be looked at by then.

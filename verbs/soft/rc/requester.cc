@@ -112,11 +112,17 @@ bool probes_enough(const SendState& s, std::size_t bytes) noexcept {
   return s.probing && s.in_flight > 0 && s.in_flight + bytes > Window::kProbeBytes;
 }
 
+/// Bytes of payload, as the request's packets are charged: what stays where it is is more than that.
+std::size_t on_its_way(const Qp& qp, const SendWqe& wqe) noexcept {
+  return wqe.refers ? qp.send.in_flight / wqe.charge * qp.mtu : qp.send.in_flight;
+}
+
 /// Whether the window has room for more of this queue pair. What has priority always finds a little; while it has
 /// something to do each of the others keeps little on its way, since that is what it would wait behind.
-bool has_room(const Qp& qp, const Window& window, std::size_t bytes) noexcept {
-  if (qp.has_priority()) return window.admits(bytes) || qp.send.in_flight + bytes <= kOfPriorityBytes;
-  return window.admits(bytes) && !(qp.domain.hurries() && qp.send.in_flight > kInHurryBytes);
+bool has_room(const Qp& qp, const SendWqe& wqe) noexcept {
+  const Window& window = *qp.peer_window;
+  if (qp.has_priority()) return window.admits(wqe.charge) || qp.send.in_flight + wqe.charge <= kOfPriorityBytes;
+  return window.admits(wqe.charge) && !(qp.domain.hurries() && on_its_way(qp, wqe) > kInHurryBytes);
 }
 
 // What the next packets of a SEND or WRITE refer to together; empty: the next one goes by itself.
@@ -138,7 +144,7 @@ Step send_packet(Qp& qp, const SendWqe& wqe, bool others_turn) noexcept {
   if (!may_send_now(qp)) return Step::kBlocked;
   Window& window = *qp.peer_window;
   if (probes_enough(s, wqe.charge)) return Step::kBlocked;
-  if (!has_room(qp, window, wqe.charge)) return wait_for(qp, window);
+  if (!has_room(qp, wqe)) return wait_for(qp, window);
   const auto refers = next_together(qp, wqe);
   const std::uint32_t packets = packets_of(refers.size(), qp.mtu);
   const std::size_t charge = std::size_t{packets} * wqe.charge;
@@ -149,7 +155,7 @@ Step send_packet(Qp& qp, const SendWqe& wqe, bool others_turn) noexcept {
   s.unacknowledged_run += packets;
   // The last one for now asks: others may fill the window before the next turn, and no more follows of a probe.
   const bool asks = last || s.unacknowledged_run >= kAckEvery || others_turn || probes_enough(s, wqe.charge) ||
-                    !has_room(qp, window, wqe.charge);
+                    !has_room(qp, wqe);
   if (!put_packet(qp, {s.cursor, s.cursor_packet, asks, carries_ack(qp, wqe), refers})) {
     s.in_flight -= charge;
     qp.domain.give_back(window, charge);

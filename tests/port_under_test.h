@@ -1,6 +1,6 @@
 // The packet ports of tests that hold over any: UDP sockets alone, or what FAIRLEAD_SOFT_TEST_PORT says: udp, which is
-// what a program has that asks for nothing, memory of this host included; udp,refer=1, where as much as can be refers to
-// payload; memif; or dpdk:memif, which is DPDK's.
+// what a program has that asks for nothing, memory of this host included; udp,refer=1, where as much as can be refers
+// to payload; memif; or dpdk:memif, which is DPDK's.
 //
 // Threads: ports and wires are made by one.
 #pragma once

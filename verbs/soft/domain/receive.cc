@@ -49,7 +49,8 @@ bool in_window(const Qp& qp, const Packet& packet) noexcept {
 bool add_payload(const RxPacket& raw, Packet& packet) noexcept {
   const PacketKind kind = packet.info->kind;
   const bool has_payload = kind == PacketKind::kSend || kind == PacketKind::kWrite || kind == PacketKind::kReadResponse;
-  if (!has_payload || packet.info->service != Service::kRc || packet.info->carried_ack || !packet.payload.empty()) return false;
+  if (!has_payload || packet.info->service != Service::kRc || packet.info->carried_ack || !packet.payload.empty())
+    return false;
   packet.payload = {static_cast<const std::byte*>(nullptr), raw.payload_bytes};
   packet.source = raw.payload_source;
   return true;

@@ -34,7 +34,7 @@ struct RxPacket {
   bool to_link_local = false;  // to the port's other GID
   std::uint8_t hop_limit = 0;  // of RoCE v1
   std::uint32_t flow_label = 0;
-  bool unchecked = false;  // it crossed memory of this host, and both ends leave the ICRC out
+  bool unchecked = false;                   // it crossed memory of this host, and both ends leave the ICRC out
   std::uint32_t payload_bytes = 0;          // where the payload did not come with the packet,
   PayloadSource* payload_source = nullptr;  // but lies there: of RC alone; valid as long as `bytes`
   [[nodiscard]] bool congestion_marked() const noexcept { return (traffic_class & 3) == 3; }  // ECN, RFC 3168

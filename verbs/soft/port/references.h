@@ -1,5 +1,5 @@
-// Packets that refer to payload instead of carrying it (TxBatch::refer): what a port offers where the other end can read
-// this process's memory.
+// Packets that refer to payload instead of carrying it (TxBatch::refer): what a port offers where the other end can
+// read this process's memory.
 //
 // A packet of its queue pair's message may so stand for several, with the PSNs of all. What is sent again carries its
 // payload, by the same way and behind what referred to it; or that is lost. So an acknowledgement says also that nobody
@@ -23,8 +23,8 @@ class References {
   [[nodiscard]] virtual std::size_t reach(const Route& route, std::uint32_t qpn, std::size_t message) noexcept = 0;
   /// Whether the other way packets of such a message may do so.
   [[nodiscard]] virtual bool fetches(const Route& route, std::uint32_t qpn, std::size_t message) noexcept = 0;
-  /// Nobody takes any more what packets of this route that are lent (TxBatch::lend) refer to. Those that nobody has taken
-  /// are lost.
+  /// Nobody takes any more what packets of this route that are lent (TxBatch::lend) refer to. Those that nobody has
+  /// taken are lost.
   virtual void withdraw(const Route& route) noexcept = 0;
 
  protected:

@@ -37,9 +37,9 @@ struct Route {
   std::uint8_t socket_traffic_class = 0;
   std::uint8_t socket_hop_limit = 0;
   RoceVersion version = RoceVersion::kV2;
-  std::uint32_t flow_label = 0;  // of RoCE v1's GRH
-  std::uint16_t peer_port = 0;   // that the destination's packets must come from; 0: any. Of this host alone
-  std::int16_t host = -1;        // of the local port: which address of this host it leads to; -1: none
+  std::uint32_t flow_label = 0;      // of RoCE v1's GRH
+  std::uint16_t peer_port = 0;       // that the destination's packets must come from; 0: any. Of this host alone
+  std::int16_t host = -1;            // of the local port: which address of this host it leads to; -1: none
   References* references = nullptr;  // the port's, where packets may refer to payload
 };
 
@@ -91,8 +91,9 @@ class TxBatch {
   std::byte* begin(const Route& route, std::size_t header_bytes, std::size_t payload_bytes) noexcept {
     assert(count_ < kMaxPackets && header_bytes <= kHeaderBytes);
     TxPacket& packet = packets_[count_];
-    packet = {&route, static_cast<std::uint16_t>(iov_count_), 0, static_cast<std::uint32_t>(header_bytes), nullptr,
-              false, false};
+    packet = {
+        &route, static_cast<std::uint16_t>(iov_count_), 0, static_cast<std::uint32_t>(header_bytes), nullptr, false,
+        false};
     copying_ = payload_bytes <= kCopyBytes;
     fill_ = buffers_[count_].data();
     std::byte* header = fill_;

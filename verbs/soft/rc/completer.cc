@@ -209,8 +209,8 @@ void on_missing(Qp& qp, const Packet& packet) noexcept {
 }
 
 // Packets [index, end) of the response to the request at the head of the queue, the next that it waits for.
-void take_response(Qp& qp, const SendWqe& wqe, std::uint32_t index, std::uint32_t end,
-                   std::span<const std::byte> bytes, PayloadSource* source) noexcept {
+void take_response(Qp& qp, const SendWqe& wqe, std::uint32_t index, std::uint32_t end, std::span<const std::byte> bytes,
+                   PayloadSource* source) noexcept {
   SendState& s = qp.send;
   Placing placing(qp.domain.regions, bytes, source);
   if (!for_each_piece(qp.domain.regions, &qp.pd_ref, qp.sq.segments(qp.sq.head()).first(wqe.segments),
@@ -253,7 +253,8 @@ void on_answer(Qp& qp, const Packet& packet) noexcept {
   const std::span bytes = atomic ? std::as_bytes(std::span(&packet.original, 1)) : packet.payload;
   const auto index = static_cast<std::uint32_t>(psn.since(wqe.first));
   const std::uint32_t end = index + (packet.source != nullptr ? packets_of(bytes.size(), qp.mtu) : 1);
-  const auto expected = std::min<std::uint64_t>(std::uint64_t{end - index} * qp.mtu, wqe.length - std::uint64_t{index} * qp.mtu);
+  const auto expected =
+      std::min<std::uint64_t>(std::uint64_t{end - index} * qp.mtu, wqe.length - std::uint64_t{index} * qp.mtu);
   if (bytes.size() != expected || end > read_part_end(qp.mtu, wqe.packets, index)) return fail(qp, IBV_WC_BAD_RESP_ERR);
   take_response(qp, wqe, index, end, bytes, packet.source);
 }

@@ -38,8 +38,8 @@ bool put_packet(Qp& qp, const MessagePacket& packet) noexcept {
   const SendWqe& wqe = qp.sq.at(packet.index);
   const std::uint64_t offset = std::uint64_t{packet.number} * qp.mtu;
   const bool refers = !packet.refers.empty();
-  const auto length = refers ? packet.refers.size()
-                             : static_cast<std::size_t>(std::min<std::uint64_t>(qp.mtu, wqe.length - offset));
+  const auto length =
+      refers ? packet.refers.size() : static_cast<std::size_t>(std::min<std::uint64_t>(qp.mtu, wqe.length - offset));
   const bool first = packet.number == 0;
   const bool last = offset + length == wqe.length;
   const Opcode plain = message_opcode(wqe, first, last);

@@ -131,8 +131,8 @@ std::span<const std::byte> next_together(Qp& qp, const SendWqe& wqe) noexcept {
   if (!wqe.refers || (wqe.first + s.cursor_packet).before(s.sent_end) || carries_ack(qp, wqe)) return {};
   const std::uint64_t offset = std::uint64_t{s.cursor_packet} * qp.mtu;
   const std::size_t left = wqe.length - offset;
-  const auto piece = first_piece(qp.domain.regions, &qp.pd_ref, qp.sq.segments(s.cursor).first(wqe.segments), offset,
-                                 left, 0);
+  const auto piece =
+      first_piece(qp.domain.regions, &qp.pd_ref, qp.sq.segments(s.cursor).first(wqe.segments), offset, left, 0);
   const std::size_t room = qp.peer_window->room() / wqe.charge;
   const std::size_t most = qp.domain.hurries() ? kInHurryBytes / qp.mtu : std::numeric_limits<std::uint32_t>::max();
   return referring::together(qp, piece, wqe.length, left, static_cast<std::uint32_t>(std::min(room, most)));
@@ -154,8 +154,8 @@ Step send_packet(Qp& qp, const SendWqe& wqe, bool others_turn) noexcept {
   const bool last = s.cursor_packet + packets == wqe.packets;
   s.unacknowledged_run += packets;
   // The last one for now asks: others may fill the window before the next turn, and no more follows of a probe.
-  const bool asks = last || s.unacknowledged_run >= kAckEvery || others_turn || probes_enough(s, wqe.charge) ||
-                    !has_room(qp, wqe);
+  const bool asks =
+      last || s.unacknowledged_run >= kAckEvery || others_turn || probes_enough(s, wqe.charge) || !has_room(qp, wqe);
   if (!put_packet(qp, {s.cursor, s.cursor_packet, asks, carries_ack(qp, wqe), refers})) {
     s.in_flight -= charge;
     qp.domain.give_back(window, charge);

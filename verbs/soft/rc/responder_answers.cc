@@ -44,8 +44,8 @@ void send_result(Qp& qp, Reply& reply) noexcept {
   ++reply.next;
 }
 
-// The next packet of the answer to a READ, or the next ones as one that refers to their payload. kAccess when the region
-// is gone, kOperation when its memory is.
+// The next packet of the answer to a READ, or the next ones as one that refers to their payload. kAccess when the
+// region is gone, kOperation when its memory is.
 Verdict send_response(Qp& qp, Reply& reply) noexcept {
   const std::uint64_t offset = std::uint64_t{reply.next} * qp.mtu;
   const std::size_t left = reply.length - offset;
@@ -56,7 +56,8 @@ Verdict send_response(Qp& qp, Reply& reply) noexcept {
                                   qp.number());
     if (from == nullptr) return Verdict::kAccess;
   }
-  const auto refers = reply.again ? std::span<const std::byte>() : referring::together(qp, {from, left}, reply.length, left, ~0U);
+  const auto refers =
+      reply.again ? std::span<const std::byte>() : referring::together(qp, {from, left}, reply.length, left, ~0U);
   if (!refers.empty()) length = refers.size();
   const bool first = reply.next == 0;
   const bool last = length == left;

@@ -124,8 +124,6 @@ bool may_read(const Qp& qp, const Reth& reth) noexcept {
                                                      IBV_ACCESS_REMOTE_READ, qp.number()) != nullptr);
 }
 
-std::uint32_t response_packets(const Qp& qp, const Reth& reth) noexcept {
-  return packets_of(reth.length, qp.mtu);
-}
+std::uint32_t response_packets(const Qp& qp, const Reth& reth) noexcept { return packets_of(reth.length, qp.mtu); }
 
 }  // namespace fairlead::soft::responder

@@ -37,7 +37,8 @@ bool put(const TxPacket& packet, const iovec* iovs, std::byte* to) noexcept {
   const Standing standing = standing_of(packet, iovs);
   std::memcpy(to, &standing.reference, sizeof(Reference));
   to += sizeof(Reference);
-  for (const iovec& own : {iovs[0], iovs[2]}) to = std::copy_n(static_cast<const std::byte*>(own.iov_base), own.iov_len, to);
+  for (const iovec& own : {iovs[0], iovs[2]})
+    to = std::copy_n(static_cast<const std::byte*>(own.iov_base), own.iov_len, to);
   return true;
 }
 
@@ -145,8 +146,8 @@ bool Link::send(const TxPacket& packet, const iovec* iovs) noexcept {
 bool Link::keep(const TxPacket& packet, const iovec* iovs, std::uint8_t flags) noexcept {
   if (producer_.lied()) give_up();
   if (!up_ || backlog_.size() == kMostBacklog) return false;
-  Waiting& kept = backlog_.emplace_back(Waiting{*packet.route, flags, standing_of(packet, iovs),
-                                                std::vector<std::byte>(size_in_slot(packet, iovs))});
+  Waiting& kept = backlog_.emplace_back(
+      Waiting{*packet.route, flags, standing_of(packet, iovs), std::vector<std::byte>(size_in_slot(packet, iovs))});
   if (put(packet, iovs, kept.bytes.data())) return true;
   backlog_.pop_back();
   return false;

@@ -41,8 +41,8 @@ struct Segment {
 
 /// What an end has to do with packets.
 struct LinkTerms {
-  bool checks = false;   // it needs ICRCs,
-  bool refers = false;   // it lets packets refer to payload, which none does that checks
+  bool checks = false;  // it needs ICRCs,
+  bool refers = false;  // it lets packets refer to payload, which none does that checks
   Counters* counters = nullptr;
 };
 

@@ -24,8 +24,9 @@ bool PeerMemory::copy(const Reference& from, std::span<const iovec> to, std::byt
   here[count++] = {&last, 1};
   std::uint64_t word = 0;
   here[count++] = {&word, sizeof word};
-  const std::array there = {iovec{reinterpret_cast<void*>(from.address), from.bytes},  // NOLINT(performance-no-int-to-ptr)
-                            iovec{reinterpret_cast<void*>(witness_.address), sizeof word}};  // NOLINT
+  const std::array there = {
+      iovec{reinterpret_cast<void*>(from.address), from.bytes},        // NOLINT(performance-no-int-to-ptr)
+      iovec{reinterpret_cast<void*>(witness_.address), sizeof word}};  // NOLINT
   const ssize_t got = ::process_vm_readv(process_, here.data(), count, there.data(), there.size(), 0);
   return got == static_cast<ssize_t>(from.bytes + sizeof word) && word == witness_.word;
 }

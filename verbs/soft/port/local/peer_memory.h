@@ -25,8 +25,8 @@ class PeerMemory {
  public:
   /// Whether the system lets us, and the process is the one that showed the word.
   [[nodiscard]] bool meet(pid_t process, const Witness& witness) noexcept;
-  /// The pieces, at most PayloadSource::kMostPlaces, take the reference's bytes, no more and no less. All but the last of them, which is given apart. False:
-  /// not all was there, or it is another process's by now.
+  /// The pieces, at most PayloadSource::kMostPlaces, take the reference's bytes, no more and no less. All but the last
+  /// of them, which is given apart. False: not all was there, or it is another process's by now.
   [[nodiscard]] bool copy(const Reference& from, std::span<const iovec> to, std::byte& last) const noexcept;
 
  private:

@@ -22,7 +22,7 @@ bool possible(const Qp& qp, std::size_t message) noexcept { return reach(qp, mes
 
 bool expected(const Qp& qp, std::size_t message) noexcept {
   References* const references = qp.route.references;
-  return references != nullptr && references->fetches(qp.route, qp.attr.dest_qp_num, message);
+  return references != nullptr && references->fetches(qp.route, qp.attr.dest_qp_num, message / kAnswers);
 }
 
 std::span<const std::byte> together(const Qp& qp, std::span<const std::byte> piece, std::size_t message,
@@ -30,7 +30,7 @@ std::span<const std::byte> together(const Qp& qp, std::span<const std::byte> pie
   if (piece.empty() || qp.domain.regions.is_nothing(piece.data())) return {};
   const std::size_t bytes = std::min({piece.size(), left, reach(qp, message), std::size_t{most} * qp.mtu});
   const std::size_t whole = bytes == left ? bytes : bytes / qp.mtu * qp.mtu;
-  return piece.first(whole < std::min<std::size_t>(message, kWorthIt) ? 0 : whole);
+  return piece.first(whole < std::min(message, kWorthIt) ? 0 : whole);
 }
 
 }  // namespace fairlead::soft::referring

@@ -56,8 +56,9 @@ Verdict send_response(Qp& qp, Reply& reply) noexcept {
                                   qp.number());
     if (from == nullptr) return Verdict::kAccess;
   }
-  const auto refers =
-      reply.again ? std::span<const std::byte>() : referring::together(qp, {from, left}, reply.length, left, ~0U);
+  const auto refers = reply.again
+                          ? std::span<const std::byte>()
+                          : referring::together(qp, {from, left}, reply.length / referring::kAnswers, left, ~0U);
   if (!refers.empty()) length = refers.size();
   const bool first = reply.next == 0;
   const bool last = length == left;

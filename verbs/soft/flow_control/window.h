@@ -113,12 +113,13 @@ class Window {
   static constexpr std::size_t kFloorBytes = 32 << 10;
   static constexpr std::size_t kGrowthBytes = 8 << 10;
   static constexpr std::size_t kGrowthSteps = 24;
+  static constexpr std::size_t kTimedGrowthSteps = 12;  // where a queue is seen before it overflows
 
   static constexpr unsigned kRoundsAtLeast = 64;
 
   /// Per window acknowledged.
   [[nodiscard]] std::size_t growth() const noexcept {
-    return std::max(kGrowthBytes, (timed_ ? limit_ : most_) / kGrowthSteps);
+    return std::max(kGrowthBytes, timed_ ? limit_ / kTimedGrowthSteps : most_ / kGrowthSteps);
   }
 
   const std::size_t sure_;  // what any peer's buffer takes; delays alone never make it less

@@ -26,6 +26,7 @@ using datapath::command::MessageHeader;
 using datapath::command::MessageType;
 using datapath::command::SessionKey;
 using std::chrono::milliseconds;
+using testing::AnyOf;
 using testing::HasSubstr;
 
 constexpr milliseconds kSought{60'000};
@@ -356,7 +357,7 @@ TEST_P(CommandGone, WhenNobodyListensAnyMore) {
   relay->leave();
   EXPECT_TRUE(comes_true([&] { return !session->status().ok(); }));
   const Status end = session->status();
-  EXPECT_EQ(end.code(), Code::kPeerDied) << end.to_string();
+  EXPECT_THAT(end.code(), AnyOf(Code::kPeerDied, Code::kUnavailable)) << end.to_string();  // whichever way died first
   EXPECT_THAT(end.message(), HasSubstr("could not be gone on with for 300 ms (resume_within)"));
 }
 TEST_P(CommandGone, WhenItsTenantHasMoreOfThem) {

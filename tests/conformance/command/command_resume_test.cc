@@ -590,6 +590,8 @@ TEST_P(CommandResume, WhatIsKeptCountsUntilItsTimeIsOver) {
 
 INSTANTIATE_TEST_SUITE_P(Ways, CommandResume, testing::ValuesIn(resume_ways()),
                          [](const auto& info) { return info.param.name(); });
+// A wire with two ends alone, as DPDK's memif is, has no way for it.
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(CommandGone);
 INSTANTIATE_TEST_SUITE_P(Ways, CommandGone, testing::ValuesIn(plain_ways()),
                          [](const auto& info) { return info.param.name(); });
 

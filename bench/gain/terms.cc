@@ -38,7 +38,7 @@ std::string option_of(std::string_view words, std::string_view name) {
   const std::size_t at = words.find(name);
   if (at == words.npos) return {};
   const std::string_view rest = words.substr(at + name.size());
-  return std::string(rest.substr(0, rest.find(',')));
+  return std::string(rest.substr(0, rest.find_first_of(",)")));
 }
 
 bool is_soft(const SideFacts& side) { return side.transport.starts_with("verbs:soft"); }
@@ -256,9 +256,6 @@ PathFacts parse_path(std::string_view explained) {
   facts.remote = without_port(far);
   const std::string mtu = option_of(explained.substr(arrow), ", mtu ");
   facts.congestion_control = option_of(explained.substr(arrow), ", congestion control ");
-  if (facts.congestion_control.find(')') != std::string::npos) {
-    facts.congestion_control.erase(facts.congestion_control.find(')'));
-  }
   facts.mtu = static_cast<std::uint32_t>(leading_number(mtu).value_or(0));
   return facts;
 }

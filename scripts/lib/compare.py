@@ -32,6 +32,11 @@ def cpu_model():
     return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), platform.machine())
 
 
+def congestion_control():
+    """What this system's TCP connections have, unless they ask for another."""
+    return pathlib.Path("/proc/sys/net/ipv4/tcp_congestion_control").read_text(encoding="ascii").strip()
+
+
 def interval(values, confidence=0.95):
     """An interval for the median of what the values are drawn from, from one of them to another: exact, whatever they are
     distributed like (order statistics, binomial). Few values give the widest that there is, and the confidence that it has."""

@@ -42,6 +42,18 @@ class CommandSimulation : public testing::Test {
   CommandSimulation() {
     if (std::getenv("FAIRLEAD_SIMULATION_LOG") == nullptr) set_log_level(LogLevel::kOff);
   }
+
+  /// Each seed's plan, up to the first whose outcome is wrong.
+  template <typename Done>
+  static void run_plans(CommandPlan (*make)(std::uint64_t), std::uint64_t first, std::uint64_t plans, Done done) {
+    for (std::uint64_t seed = first; seed < first + plans; ++seed) {
+      SCOPED_TRACE(seed);
+      const CommandPlan plan = make(seed);
+      const CommandOutcome one = run_commands(plan);
+      ASSERT_EQ(one.wrong, "") << report(plan, one.wrong, seed);
+      done(plan, one);
+    }
+  }
 };
 
 TEST_F(CommandSimulation, WhateverIsKilledTheResultIsTheSameOrIsSaidToBeNone) {
@@ -51,12 +63,8 @@ TEST_F(CommandSimulation, WhateverIsKilledTheResultIsTheSameOrIsSaidToBeNone) {
   plans = (plans + 19) / 20;
 #endif
   CommandOutcome sum;
-  for (std::uint64_t seed = first; seed < first + plans; ++seed) {
-    const CommandPlan plan = make_command_plan(seed);
-    const CommandOutcome one = run_commands(plan);
-    ASSERT_EQ(one.wrong, "") << report(plan, one.wrong, seed);
-    sum += one;
-  }
+  run_plans(&make_command_plan, first, plans, [&](const CommandPlan&, const CommandOutcome& one) { sum += one; });
+  if (HasFatalFailure()) return;
   std::string troubles;
   for (std::size_t i = 0; i < CommandTrouble::kKinds; ++i) {
     troubles += fmt::format("{}{} {}", i == 0 ? "" : ", ", kNames[i], sum.troubles[i]);
@@ -90,13 +98,11 @@ TEST_F(CommandSimulation, ProgramsGoOnWhereverTheirConnectionsAreDropped) {
   plans = (plans + 9) / 10;
 #endif
   CommandOutcome sum;
-  for (std::uint64_t seed = first; seed < first + plans; ++seed) {
-    const CommandPlan plan = make_dropping_plan(seed);
-    const CommandOutcome one = run_commands(plan);
-    ASSERT_EQ(one.wrong, "") << report(plan, one.wrong, seed);
-    EXPECT_EQ(one.sessions, plan.programs.size()) << "seed " << seed;
+  run_plans(&make_dropping_plan, first, plans, [&](const CommandPlan& plan, const CommandOutcome& one) {
+    EXPECT_EQ(one.sessions, plan.programs.size());
     sum += one;
-  }
+  });
+  if (HasFatalFailure()) return;
   fmt::print("{} plans, {} sessions, {} times that one went on over another peer\n", plans, sum.sessions, sum.gone_on);
   EXPECT_EQ(sum.lost, 0u);
   if (plans < 30) return;

@@ -248,7 +248,7 @@ bool TcpPath::end_turn() noexcept {
 }
 
 void TcpPath::flush_held() noexcept {
-  if (std::exchange(held_, false)) flush();
+  if (held_) flush();
 }
 
 /// Whether this answers what came last, so that an acknowledgement could have gone with it.
@@ -260,6 +260,7 @@ void TcpPath::note_post() noexcept {
 
 bool TcpPath::flush() noexcept {
   if (state_ != State::kReady || send_error_ != 0 || sender_.idle()) return false;
+  held_ = false;  // it goes along
   const IoResult sent = sender_.flush(stream_, shared_.turn);
   shared_.traffic.bytes_sent.add(sent.bytes);
   if (sent.bytes != 0) note_urgent();

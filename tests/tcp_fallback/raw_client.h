@@ -3,6 +3,7 @@
 
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
+#include <netinet/tcp.h>
 #include <sys/socket.h>
 
 #include <span>
@@ -21,6 +22,8 @@ class RawClient {
     address.sin_port = htons(port);
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     EXPECT_EQ(::connect(fd_.get(), reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
+    const int on = 1;
+    EXPECT_EQ(::setsockopt(fd_.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on), 0);  // as a path of ours does
   }
 
   void send(std::span<const std::byte> bytes) {

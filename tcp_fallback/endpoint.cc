@@ -77,18 +77,29 @@ bool TcpEndpoint::poll() noexcept {
   if (shared_.urgent != 0 || shared_.turn != kLongTurn) shared_.choose_turn(shared_.clock.now());
   bool happened = look_around();
   const bool direct = ready_paths_ <= kDirectPaths;
-  // By index: paths may be opened, and others destroyed, from inside the calls.
-  for (std::size_t i = 0; i < shared_.paths.size(); ++i) {
-    if (shared_.paths[i] != nullptr) happened |= shared_.paths[i]->advance(direct);
-  }
+  // What came over an urgent path its user is to go on with at once: then others have the next turn.
+  const bool urgent = shared_.urgent != 0 && advance_paths(true, direct);
+  others_wait_ = urgent && !others_wait_;
+  happened |= urgent;
+  if (!others_wait_) happened |= advance_paths(false, direct);
   ready_paths_ = 0;
   for (TcpPath* path : shared_.paths) {
     if (path == nullptr) continue;
-    happened |= path->end_turn();
+    if (path->urgent() || !others_wait_) happened |= path->end_turn();
     ready_paths_ += path->ready() ? 1 : 0;
   }
   shared_.polling = false;
   std::erase(shared_.paths, nullptr);
+  return happened;
+}
+
+bool TcpEndpoint::advance_paths(bool urgent, bool look) noexcept {
+  bool happened = false;
+  // By index: paths may be opened, and others destroyed, from inside the calls.
+  for (std::size_t i = 0; i < shared_.paths.size(); ++i) {
+    TcpPath* const path = shared_.paths[i];
+    if (path != nullptr && path->urgent() == urgent) happened |= path->advance(look);
+  }
   return happened;
 }
 

@@ -35,6 +35,7 @@ class TcpEndpoint final : public datapath::Endpoint {
   TcpEndpoint(TcpDevice& device, Listener listener);
 
   bool look_around() noexcept;
+  bool advance_paths(bool urgent, bool look) noexcept;
   void count_retransmissions() noexcept;
 
   TcpDevice& device_;
@@ -46,6 +47,7 @@ class TcpEndpoint final : public datapath::Endpoint {
   std::uint32_t polls_ = 0;
   Nanos counted_at_ = 0;  // when retransmissions were
   bool armed_ = false;
+  bool others_wait_ = false;  // for a turn, since something came over an urgent path
 };
 
 }  // namespace fairlead::tcp_fallback

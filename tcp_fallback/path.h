@@ -74,6 +74,8 @@ class TcpPath final : public datapath::Path, private Receiver::Sink {
   /// Asks the system how much it has sent again.
   void count_retransmissions() noexcept;
   [[nodiscard]] bool ready() const noexcept { return state_ == State::kReady; }
+  /// Must not wait for the turns of others.
+  [[nodiscard]] bool urgent() const noexcept { return urgent_; }
   [[nodiscard]] std::optional<Nanos> deadline() const noexcept;
 
  private:

@@ -31,10 +31,14 @@ struct Recorder : datapath::PathEvents {
   std::string reason;
   std::vector<Code> completions;
   int messages = 0;
+  const Path* last = nullptr;  // that had one
 
   void on_ready(Path&) noexcept override { ++ready; }
   void on_completion(Path&, std::uint64_t, Code code) noexcept override { completions.push_back(code); }
-  void on_message(Path&, std::span<const std::byte>) noexcept override { ++messages; }
+  void on_message(Path& path, std::span<const std::byte>) noexcept override {
+    ++messages;
+    last = &path;
+  }
   void on_notification(Path&, std::uint32_t) noexcept override {}
   void on_down(Path&, Code code, std::string_view why) noexcept override {
     down = code;
@@ -54,6 +58,7 @@ class TcpEndpointTest : public testing::Test {
                                       .peer_host = std::move(host),
                                       .local_host = "",
                                       .events = &events_,
+                                      .urgent = urgent_,
                                       .polled = polled_,
                                       .peer_timeout = peer_timeout_});
     EXPECT_TRUE(path.has_value()) << path.status().to_string();
@@ -72,7 +77,7 @@ class TcpEndpointTest : public testing::Test {
     EXPECT_TRUE(path->connect(encode(Description{1, random_token()})).ok());
     RawClient client(endpoint_->port());
     client.send(Greeting{decode_description(path->local_description())->token, 8});
-    EXPECT_TRUE(run([this] { return events_.ready == 1; }));
+    EXPECT_TRUE(run([this, before = events_.ready] { return events_.ready != before; }));
     return {std::move(path), std::move(client)};
   }
   // Two ends of one connection, both at this endpoint.
@@ -86,7 +91,7 @@ class TcpEndpointTest : public testing::Test {
 
   Recorder events_;
   std::chrono::milliseconds peer_timeout_{30'000};
-  bool polled_ = true;
+  bool polled_ = true, urgent_ = false;
   ManualClock clock_;
   std::unique_ptr<TcpDevice> device_ = std::move(*TcpDevice::open({}, clock_));
   std::unique_ptr<TcpEndpoint> endpoint_;
@@ -267,6 +272,29 @@ TEST_F(TcpAnswersTest, AStreamOfMessagesDoesNotWait) {
   const int before = events_.messages;
   EXPECT_TRUE(run([&] { return events_.messages > before; }));
   EXPECT_EQ(heard(), "ack ");
+}
+
+// Whoever hears of a command goes on with it at once; what else there is comes with the turn after, and no later.
+TEST_F(TcpEndpointTest, OthersWaitForATurnWhereSomethingUrgentCame) {
+  auto [bulk, bulk_peer] = with_raw_peer();
+  urgent_ = true;
+  auto [commands, commands_peer] = with_raw_peer();
+  std::uint32_t asked = 0, told = 0;
+  const auto command = [&, &peer = commands_peer] { peer.send(Frame{.type = FrameType::kMessage, .seq = asked++}); };
+  const auto tell = [&, &peer = bulk_peer] { peer.send(Frame{.type = FrameType::kMessage, .seq = told++}); };
+  endpoint_->poll();
+  for (int round = 0; round < 3; ++round) {
+    tell();
+    command();
+    const int before = events_.messages;
+    EXPECT_TRUE(run([&] { return events_.messages != before; }));
+    EXPECT_EQ(events_.last, commands.get());
+    EXPECT_EQ(events_.messages, before + 1);
+    command();  // another does not keep the others waiting
+    endpoint_->poll();
+    EXPECT_EQ(events_.last, bulk.get());
+    EXPECT_EQ(events_.messages, before + 3);
+  }
 }
 
 TEST_F(TcpEndpointTest, WhatArrivedBeforeTheEndIsDelivered) {

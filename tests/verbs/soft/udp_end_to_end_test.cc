@@ -68,6 +68,37 @@ TEST(UdpEndToEnd, ATargetThatNeverPollsIsServedByItsWatcher) {
   EXPECT_EQ(std::memcmp(a.buffer.data(), a.buffer.data() + 3'000'000, 1'000'000), 0);
 }
 
+// However much of the room that an acknowledgement makes another queue pair could take in one packet.
+TEST(UdpEndToEnd, WhoWaitsForRoomGetsItBeforeThoseWhoHadTheirs) {
+  constexpr std::size_t kWrites = 64, kBytes = 4 << 20;
+  constexpr std::uint64_t kSmall = 1000;
+  Endpoint a(open_on_wire());
+  Endpoint b(open_on_wire());
+  connect(a, b, {.mtu = IBV_MTU_4096});
+  ibv_qp* const large[] = {a.qp, b.qp};
+  a.qp = a.make_qp({});
+  b.qp = b.make_qp({});
+  connect(a, b, {.mtu = IBV_MTU_4096});
+  ibv_qp* const small[] = {std::exchange(a.qp, large[0]), std::exchange(b.qp, large[1])};
+  for (std::size_t i = 0; i < kWrites; ++i) ASSERT_EQ(a.post(IBV_WR_RDMA_WRITE, i, 0, kBytes, &b, 0), 0);
+  std::size_t large_ended = 0;
+  for (std::size_t round = 0; round < 4; ++round) {
+    const std::size_t before = a.done.size();
+    a.qp = small[0];
+    ASSERT_EQ(a.post(IBV_WR_RDMA_WRITE, kSmall, 0, 8, &b, 0), 0);
+    a.qp = large[0];
+    const auto small_ended = [&] {
+      return std::ranges::count(a.done, kSmall, &ibv_wc::wr_id) > static_cast<std::ptrdiff_t>(round);
+    };
+    ASSERT_TRUE(drive(a, b, small_ended));
+    large_ended += a.done.size() - before - 1;
+  }
+  EXPECT_LE(large_ended, kWrites / 4);
+  ASSERT_TRUE(drive(a, b, [&] { return a.done.size() == kWrites + 4; }));
+  EXPECT_EQ(api().destroy_qp(small[0]), 0);
+  EXPECT_EQ(api().destroy_qp(small[1]), 0);
+}
+
 TEST(UdpEndToEnd, WhoSleepsOnTheChannelIsWoken) {
   Endpoint a(open_on_wire(), {.channel = true});
   Endpoint b(open_on_wire(), {.channel = true});

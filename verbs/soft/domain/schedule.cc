@@ -147,7 +147,7 @@ void Domain::call_waiting() noexcept {
   Window* window = roused_.front();
   if (window == nullptr) return;
   if (Qp* qp = window->call()) {
-    make_ready(*qp);
+    make_ready_first(*qp);
   } else {
     window->roused.unlink();
   }

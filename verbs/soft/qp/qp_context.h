@@ -29,6 +29,11 @@ class QpContext : public ProgressContext {
     hurries_until_ = now_ + kHurry;
     ready_.push_front(qp.ready);
   }
+  /// It has waited for its turn, which is now: who has not would take the room that it was called for.
+  void make_ready_first(Qp& qp) noexcept {
+    qp.ready.unlink();
+    ready_.push_front(qp.ready);
+  }
   /// A queue pair that has priority had something to do just now: others take short turns.
   [[nodiscard]] bool hurries() const noexcept { return now_ < hurries_until_; }
   /// The queue pair owes an acknowledgement that may wait a little for a message of its own to leave with. Only while

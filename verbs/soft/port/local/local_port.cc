@@ -21,8 +21,9 @@ constexpr std::size_t kMostLinks = 64;
 constexpr std::size_t kMostDestinations = 256;
 constexpr std::size_t kMostStrangers = 16;
 constexpr Nanos kGreetingTime = 1 * kSecond;
-// A look at the sockets is a system call, one at a ring is not: so the former less often while there are links.
-constexpr unsigned kInnerEvery = 16;
+// A look at the sockets is a system call, one at a ring is not: so the former less often while there are links, and
+// seldom while nothing comes that way.
+constexpr unsigned kInnerEvery = 16, kInnerSeldom = 512;
 constexpr Nanos kInnerLatest = 20 * kMicrosecond;
 constexpr Nanos kTendEvery = 100 * kMicrosecond;
 // Until the next try where nobody is, and where somebody is who does not answer.
@@ -209,7 +210,7 @@ std::size_t LocalPort::rx_burst(std::span<RxPacket> packets, Nanos now) noexcept
   if (looks_at_all || links_.empty() || until_inner_-- == 0 || now >= next_inner_) {
     count = inner_->rx_burst(packets, now);
     inner_has_more_ = count == packets.size();
-    until_inner_ = inner_has_more_ ? 1 : kInnerEvery;  // not at once: links have their turn
+    until_inner_ = inner_has_more_ ? 1 : count != 0 ? kInnerEvery : kInnerSeldom;  // not at once: links have their turn
     next_inner_ = inner_has_more_ ? ~Nanos{0} : now + kInnerLatest;
   }
   const std::size_t by_sockets = count;

@@ -16,7 +16,7 @@ constexpr milliseconds kTick{1};
 constexpr milliseconds kBusySleep{20};  // with sessions: their timers are this coarse while the lane sleeps
 constexpr milliseconds kIdleSleep{500};
 constexpr milliseconds kCopySleep{1};         // nobody wakes a lane when a copy ends
-constexpr std::uint64_t kControlRounds = 64;  // the control connections are looked at every so many rounds
+constexpr std::chrono::microseconds kControlEvery{20};  // the control connections are looked at: a system call
 
 std::shared_ptr<SessionImpl> shared(SessionImpl& session) {
   return std::static_pointer_cast<SessionImpl>(session.shared_from_this());
@@ -175,7 +175,10 @@ bool EngineLane::progress() noexcept {
 
   const bool arrived = transports_.poll(tick);
   // After the paths: what they report was there before the peer ended them.
-  if (tick || ++rounds_ % kControlRounds == 0) poll_control();
+  if (now - control_at_ >= kControlEvery) {
+    control_at_ = now;
+    poll_control();
+  }
   for (std::size_t i = 0; arrived && i < live_.size(); ++i) {
     if (live_[i]->wants_advance() && live_[i]->has_backlog()) live_[i]->advance(now);
   }

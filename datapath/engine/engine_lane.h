@@ -119,9 +119,8 @@ class EngineLane final : public SessionHost, private Domain {
   std::function<void(UniqueFd)> take_;
   PrivateFd control_epoll_;
   std::vector<std::shared_ptr<SessionImpl>> live_;
-  std::uint64_t rounds_ = 0;
   RecentTime<Clock::time_point> recent_;
-  Clock::time_point last_tick_{};
+  Clock::time_point last_tick_{}, control_at_{};
   bool closed_ = false;
 
   EventQueues queues_;

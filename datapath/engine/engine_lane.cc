@@ -15,7 +15,7 @@ namespace {
 constexpr milliseconds kTick{1};
 constexpr milliseconds kBusySleep{20};  // with sessions: their timers are this coarse while the lane sleeps
 constexpr milliseconds kIdleSleep{500};
-constexpr milliseconds kCopySleep{1};         // nobody wakes a lane when a copy ends
+constexpr milliseconds kCopySleep{1};                   // nobody wakes a lane when a copy ends
 constexpr std::chrono::microseconds kControlEvery{20};  // the control connections are looked at: a system call
 
 std::shared_ptr<SessionImpl> shared(SessionImpl& session) {

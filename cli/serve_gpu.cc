@@ -4,8 +4,10 @@
 #include <chrono>
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "cli/base/args.h"
 #include "cli/base/engine_options.h"
@@ -39,39 +41,70 @@ struct Options {
 };
 
 constexpr std::string_view kCuda = "cuda:";
+constexpr std::size_t kMostDevices = 16;  // of a service
 
-/// "host", or "cuda:N".
+/// The words between commas.
+std::vector<std::string> words_of(std::string_view list) {
+  std::vector<std::string> words;
+  for (std::size_t end = 0; end != std::string_view::npos; list.remove_prefix(end + 1)) {
+    end = list.find(',');
+    words.emplace_back(list.substr(0, end));
+    if (end == std::string_view::npos) break;
+  }
+  return words;
+}
+
+/// "host" or "cuda:N", or several of them with commas between.
 Setter set_gpu(std::string* target) {
   return [target](std::string_view text) {
-    int ordinal = 0;
-    const bool is_cuda = text.starts_with(kCuda) && set_number(&ordinal, 0, 1023)(text.substr(kCuda.size())).ok();
-    if (text != "host" && !is_cuda) {
-      return Status(Code::kInvalidArgument,
-                    fmt::format("'{}' is no device (legal: host, cuda:0, cuda:1 and so on)", text));
+    const auto wrong = [](std::string why) { return Status(Code::kInvalidArgument, std::move(why)); };
+    const std::vector<std::string> words = words_of(text);
+    std::set<std::string_view> gpus;
+    for (const std::string_view word : words) {
+      int ordinal = 0;
+      const bool is_cuda = word.starts_with(kCuda) && set_number(&ordinal, 0, 1023)(word.substr(kCuda.size())).ok();
+      if (word != "host" && !is_cuda) {
+        return wrong(fmt::format("'{}' is no device (legal: host, cuda:0, cuda:1 and so on, several with commas between)",
+                                 word));
+      }
+      if (is_cuda && !gpus.insert(word).second) return wrong(fmt::format("'{}' is there twice", word));
+    }
+    if (words.size() > kMostDevices) {
+      return wrong(fmt::format("'{}' are {} devices, and a server has at most {}", text, words.size(), kMostDevices));
     }
     *target = text;
     return Status();
   };
 }
 
-Result<command::ExecutorFactory> executors_of(const Options& options) {
-  if (options.gpu == "host") {
+Result<command::ExecutorFactory> executors_of(const std::string& gpu, const Options& options) {
+  if (gpu == "host") {
     command::HostExecutorConfig host;
     host.memory_bytes = options.memory;
     return command::host_executors(std::move(host));
   }
   command::CudaExecutorConfig cuda;
-  cuda.ordinal = std::stoi(options.gpu.substr(kCuda.size()));
+  cuda.ordinal = std::stoi(gpu.substr(kCuda.size()));
   cuda.memory_bytes = options.memory;
   cuda.own_process = options.one_session;
   return command::cuda_executors(std::move(cuda));
 }
 
+Result<std::vector<command::ServedDevice>> devices_of(const Options& options) {
+  std::vector<command::ServedDevice> devices;
+  for (std::string& gpu : words_of(options.gpu)) {
+    Result<command::ExecutorFactory> executors = executors_of(gpu, options);
+    if (!executors) return Status(executors.error().code(), fmt::format("{}: {}", gpu, executors.error().message()));
+    devices.push_back({std::move(gpu), *std::move(executors)});
+  }
+  return devices;
+}
+
 /// What the program of --one-session does.
 int serve_one(const Options& options, Console& console) {
-  const Result<command::ExecutorFactory> executors = executors_of(options);
-  if (executors) return command::serve_session(*executors);
-  console.error(executors.error());
+  const Result<std::vector<command::ServedDevice>> devices = devices_of(options);
+  if (devices) return command::serve_session(*devices);
+  console.error(devices.error());
   return kFailure;
 }
 
@@ -111,13 +144,16 @@ void reload(Service& service, const Options& options, Reloads& reloads, Console&
 Status serve(Service& service, const Options& options, Front& front, int signal_fd, Console& console) {
   Reloads reloads;
   const auto own = [&] {
-    std::vector<metrics::Metric> all = tenant_metrics(service.stats(), service.tenants());
+    std::vector<metrics::Metric> all = tenant_metrics(service.stats(), service.tenants(), service.devices());
     all.push_back(reloads.metric());
     return all;
   };
   const auto own_status = [&service](bench::Json::Object& page) {
     page.emplace_back("clients", peers_of(service.engine()));
     page.emplace_back("tenants", std::uint64_t{service.tenants().size()});
+    bench::Json::Array devices;
+    for (const std::string& name : service.devices()) devices.emplace_back(name);
+    page.emplace_back("devices", std::move(devices));
   };
   const auto exposition = front.open(service.engine(), own, own_status);
   if (!exposition) return exposition.error();
@@ -144,11 +180,10 @@ Result<Service> start(Options& options) {
   options.service.sharing = sharing_of(options.sharing);
   options.service.keep_away = std::chrono::milliseconds(static_cast<std::int64_t>(options.keep_away * 1000));
   // Asked in any case: what there is no driver for is better said now than to each client.
-  Result<command::ExecutorFactory> executors = executors_of(options);
-  if (!executors) return executors.error();
-  if (options.threads) {
-    options.service.executors = *std::move(executors);
-  } else {  // this program again, whatever has become of its file
+  Result<std::vector<command::ServedDevice>> devices = devices_of(options);
+  if (!devices) return devices.error();
+  options.service.devices = *std::move(devices);
+  if (!options.threads) {  // this program again, whatever has become of its file
     options.service.program = {
         "/proc/self/exe", "serve", "--gpu", options.gpu, "--one-session", "--memory", std::to_string(options.memory)};
   }
@@ -164,23 +199,27 @@ int serve_gpu_command(Words words) {
   options.config.listen = ":7471";
   Args args(
       "serve --gpu",
-      "Serves a device to programs at other hosts, over command channels. With --keys clients show who they are, "
+      "Serves devices to programs at other hosts, over command channels. With --keys clients show who they are, "
       "and --tenants says what each may have. SIGTERM or SIGINT takes no new sessions and ends it when those that "
       "are there have ended, a second one at once. SIGHUP reads keys and tenants again, if there are any.",
       "Examples:\n"
       "  fairlead serve --gpu host\n"
       "  fairlead serve --gpu cuda:0 --memory 8G\n"
+      "  fairlead serve --gpu cuda:0,cuda:1,cuda:2\n"
       "  fairlead serve --gpu host --listen 0.0.0.0:7471 --keys keys --tenants tenants --sharing equal "
       "--metrics :9100\n"
       "A file of tenants has a line for each: NAME memory=8G sessions=4 channels=16 commands=2048 bandwidth=1G "
-      "share=25%\nSee docs/commands.md, docs/gpu_server.md.");
-  args.option("--gpu", "WHICH", "The device: host (this host's memory and processor), or cuda:0, cuda:1 and so on",
+      "share=25% devices=0,2\nSee docs/commands.md, docs/gpu_server.md.");
+  args.option("--gpu", "WHICH",
+              "The device: host (this host's memory and processor), or cuda:0, cuda:1 and so on. Several with commas "
+              "between, at most 16, have the numbers 0, 1 and so on in this order, whatever their names: a session says "
+              "which it wants, and has the first of those that it may use if it says nothing",
               set_gpu(&options.gpu));
   args.option("--tenants", "FILE",
               "Who may come, and what each may have, by the names of --keys (default: everybody, all there is)",
               set_text(&options.tenants));
   args.option("--sharing", "POLICY",
-              "How tenants share the device: best-effort (by turns), equal (of its time), fixed (the share of each, "
+              "How tenants share each device: best-effort (by turns), equal (of its time), fixed (the share of each, "
               "which is not lent out), free (all at once; default best-effort)",
               set_choice(&options.sharing, {"best-effort", "equal", "fixed", "free"}));
   args.flag(
@@ -188,7 +227,7 @@ int serve_gpu_command(Words words) {
       "Run sessions in threads of the server, which is faster for small commands; else each has a process of its own, "
       "and one that crashes or hangs harms no other");
   args.flag("--one-session", &options.one_session, "What such a process is started with; it is of no other use");
-  args.option("--memory", "SIZE", "Of the device, for each session (default 1G)",
+  args.option("--memory", "SIZE", "Of each device that it has, for each session (default 1G)",
               set_size(&options.memory, 4096, std::uint64_t{1} << 50));
   args.option("--max-sessions", "N", "At once (default 64)", set_number(&options.service.max_sessions, 1, 65536));
   args.option(

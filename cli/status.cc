@@ -34,7 +34,7 @@ std::atomic<bool> g_stop{false};
 
 struct Reading {
   ServerReading server;
-  std::map<std::string, TenantReading> tenants;  // of a GPU server
+  std::map<std::string, TenantReading> tenants, devices;  // of a GPU server
   steady_clock::time_point at;
 };
 
@@ -43,13 +43,14 @@ Result<Reading> read(const std::string& server) {
   if (!page) return page.error();
   Result<ServerReading> said = read_server(*page);
   if (!said) return Status(said.error().code(), fmt::format("{}: {}", server, said.error().message()));
-  Reading reading{*std::move(said), {}, steady_clock::now()};
+  Reading reading{*std::move(said), {}, {}, steady_clock::now()};
   if (reading.server.service != "serve-gpu") return reading;
   const Result<std::string> text = http_get(server, "/metrics", kPatience);
   if (!text) return text.error();
   Result<std::map<std::string, TenantReading>> tenants = read_tenants(*text);
   if (!tenants) return Status(tenants.error().code(), fmt::format("{}: {}", server, tenants.error().message()));
   reading.tenants = *std::move(tenants);
+  reading.devices = read_devices(*text);
   return reading;
 }
 
@@ -73,14 +74,14 @@ int run(const Options& options, Console& console) {
     if (!now) return failed(now.error());
     const double seconds = std::chrono::duration<double>(now->at - before->at).count();
     set_rates(before->server, now->server, seconds);
-    const std::vector<TenantRates> tenants = rates(before->tenants, now->tenants, seconds);
+    const GpuRates gpu{rates(before->tenants, now->tenants, seconds), rates(before->devices, now->devices, seconds)};
     if (!options.json.empty()) {
-      const bench::Json document = status_document(options.server, now->server, tenants, seconds);
+      const bench::Json document = status_document(options.server, now->server, gpu, seconds);
       const Status written = bench::write_text(options.json, document.dump(2) + "\n");
       return written.ok() ? kSuccess : failed(written);
     }
     constexpr std::string_view kClear = "\x1b[H\x1b[J";
-    fmt::print("{}{}", refreshes ? kClear : "", status_tables(options.server, now->server, tenants));
+    fmt::print("{}{}", refreshes ? kClear : "", status_tables(options.server, now->server, gpu));
     std::fflush(stdout);
     before = std::move(now);
   } while (refreshes && !g_stop);

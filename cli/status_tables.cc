@@ -100,10 +100,43 @@ std::string tenants_table(const std::vector<TenantRates>& all) {
   return text;
 }
 
+std::string devices_table(const std::vector<TenantRates>& all) {
+  std::string text = fmt::format("\n{:<20} {:>10} {:>12} {:>12} {:>12} {:>6} {:>7}\n", "device", "memory", "commands/s",
+                                 "in/s", "out/s", "busy", "failed");
+  for (const TenantRates& each : all) {
+    const double failures = each.now.failures[0] + each.now.failures[1] + each.now.failures[2];
+    text += fmt::format("{:<20} {:>10} {:>12.0f} {:>12} {:>12} {:>5.0f}% {:>7.0f}\n", printable(each.name),
+                        bench::format_bytes(each.now.memory_bytes), each.commands, bench::format_bytes(each.bytes_in),
+                        bench::format_bytes(each.bytes_out), 100 * each.busy, failures);
+  }
+  return text;
+}
+
 /// What came as a number of Prometheus' is a count, if it can be one.
 std::uint64_t count(double value) {
   constexpr double kMost = 9e18;
   return value >= 0 && value < kMost ? static_cast<std::uint64_t>(value) : 0;
+}
+
+Json failures_json(const TenantReading& of) {
+  return Json::Object{{"command", count(of.failures[0])},
+                      {"stream", count(of.failures[1])},
+                      {"context", count(of.failures[2])}};
+}
+
+Json devices_json(const std::vector<TenantRates>& all) {
+  Json::Array devices;
+  for (const TenantRates& each : all) {
+    devices.push_back(Json::Object{{"name", each.name},
+                                   {"memory_bytes", count(each.now.memory_bytes)},
+                                   {"commands", count(each.now.commands)},
+                                   {"commands_per_second", each.commands},
+                                   {"bytes_in_per_second", each.bytes_in},
+                                   {"bytes_out_per_second", each.bytes_out},
+                                   {"busy", each.busy},
+                                   {"failures", failures_json(each.now)}});
+  }
+  return devices;
 }
 
 Json tenants_json(const std::vector<TenantRates>& all) {
@@ -121,24 +154,21 @@ Json tenants_json(const std::vector<TenantRates>& all) {
                                    {"busy", each.busy},
                                    {"share", each.share},
                                    {"rejections", count(each.now.rejections)},
-                                   {"failures", Json::Object{{"command", count(each.now.failures[0])},
-                                                             {"stream", count(each.now.failures[1])},
-                                                             {"context", count(each.now.failures[2])}}}});
+                                   {"failures", failures_json(each.now)}});
   }
   return tenants;
 }
 
 }  // namespace
 
-std::string status_tables(const std::string& where, const ServerReading& server,
-                          const std::vector<TenantRates>& tenants) {
+std::string status_tables(const std::string& where, const ServerReading& server, const GpuRates& gpu) {
   std::string text = head(where, server) + transports(server) + clients(server) + models(server);
-  if (!tenants.empty()) text += tenants_table(tenants);
+  if (!gpu.devices.empty()) text += devices_table(gpu.devices);
+  if (!gpu.tenants.empty()) text += tenants_table(gpu.tenants);
   return text;
 }
 
-Json status_document(const std::string& where, const ServerReading& server, const std::vector<TenantRates>& tenants,
-                     double seconds) {
+Json status_document(const std::string& where, const ServerReading& server, const GpuRates& gpu, double seconds) {
   Json::Array transports, clients, models;
   for (const TransportReading& each : server.transports) {
     transports.push_back(Json::Object{{"transport", each.transport},
@@ -187,7 +217,8 @@ Json status_document(const std::string& where, const ServerReading& server, cons
                       {"transports", std::move(transports)},
                       {"clients", std::move(clients)},
                       {"models", std::move(models)},
-                      {"tenants", tenants_json(tenants)}};
+                      {"devices", devices_json(gpu.devices)},
+                      {"tenants", tenants_json(gpu.tenants)}};
 }
 
 }  // namespace fairlead::cli

@@ -10,11 +10,11 @@
 
 namespace fairlead::cli {
 
-/// `tenants`: of a GPU server.
+/// `gpu`: of a GPU server.
 [[nodiscard]] std::string status_tables(const std::string& where, const ServerReading& server,
-                                        const std::vector<TenantRates>& tenants);
+                                        const GpuRates& gpu);
 
 [[nodiscard]] bench::Json status_document(const std::string& where, const ServerReading& server,
-                                          const std::vector<TenantRates>& tenants, double seconds);
+                                          const GpuRates& gpu, double seconds);
 
 }  // namespace fairlead::cli

@@ -1,4 +1,4 @@
-// What a GPU server's metrics say of its tenants, and how fast it changes from one reading to the next.
+// What a GPU server's metrics say of its tenants and devices, and how fast it changes from one reading to the next.
 //
 // Pure: text to values. Lines that are none of ours are passed over.
 #pragma once
@@ -22,13 +22,21 @@ struct TenantReading {
 
 /// By name. Errors: kNotFound, the text is of no GPU server.
 Result<std::map<std::string, TenantReading>> read_tenants(std::string_view exposition);
+/// The same of its devices, by number and name ("0 cuda:0"): what all tenants have of each. A device has no sessions, and
+/// nothing is said of what waits. A server of an older release names none.
+[[nodiscard]] std::map<std::string, TenantReading> read_devices(std::string_view exposition);
 
 struct TenantRates {
-  std::string name;
+  std::string name;  // or a device's
   TenantReading now;
   double commands = 0, bytes_in = 0, bytes_out = 0;  // a second
   double busy = 0;                                   // of the time, by its commands
   double share = 0;                                  // of all tenants' time; 0 if there was none
+};
+
+/// A GPU server's.
+struct GpuRates {
+  std::vector<TenantRates> tenants, devices;
 };
 
 /// `seconds` between the two, more than 0. Who was not there `before` began at 0; so did a server that was started

@@ -29,6 +29,19 @@ Setter set_share(double* target) {
   };
 }
 
+/// Numbers with commas between; whether there are such devices is the service's to say.
+Status set_devices(std::vector<std::uint32_t>& devices, std::string_view value) {
+  devices.clear();
+  for (;;) {
+    const std::size_t end = value.find(',');
+    std::uint32_t device = 0;
+    if (Status fine = set_number(&device, 0, 15)(value.substr(0, end)); !fine.ok()) return fine;
+    devices.push_back(device);
+    if (end == std::string_view::npos) return {};
+    value.remove_prefix(end + 1);
+  }
+}
+
 Status set(Tenant& tenant, std::string_view name, std::string_view value) {
   constexpr std::uint64_t kMostSize = std::uint64_t{1} << 50;
   constexpr std::int64_t kMost = std::numeric_limits<std::uint32_t>::max();
@@ -38,8 +51,9 @@ Status set(Tenant& tenant, std::string_view name, std::string_view value) {
   if (name == "channels") return set_number(&tenant.channels, 1, 4096)(value);
   if (name == "commands") return set_number(&tenant.credits, 64, 65536)(value);
   if (name == "share") return set_share(&tenant.share)(value);
+  if (name == "devices") return set_devices(tenant.devices, value);
   return {Code::kInvalidArgument,
-          fmt::format("there is no '{}' (legal: memory, sessions, channels, commands, bandwidth, share)", name)};
+          fmt::format("there is no '{}' (legal: memory, sessions, channels, commands, bandwidth, share, devices)", name)};
 }
 
 }  // namespace

@@ -48,14 +48,17 @@ std::string describe(const Failure& failure, std::uint16_t channel) {
 
 }  // namespace
 
-ClientChannel::ClientChannel(ClientSession& session, std::uint16_t number, Peer peer, std::int32_t priority)
+ClientChannel::ClientChannel(ClientSession& session, std::uint16_t number, Peer peer,
+                             const fairlead::command::ChannelOptions& options)
     : session_(session),
       number_(number),
-      priority_(priority),
+      options_(options),
       most_bytes_(std::min({kWhileBehind * std::size_t{session.options().flush_bytes}, kMaxBatch - kMaxRecord,
                             session.max_message_bytes()})),
       to_(std::move(peer)),
       buffer_(most_bytes_ + kMaxRecord) {}
+
+const fairlead::command::Limits& ClientChannel::limits() const noexcept { return session_.limits(options_.device); }
 
 // ---- appending -----------------------------------------------------------------------------------------------------
 
@@ -214,8 +217,8 @@ void ClientChannel::flush_locked() noexcept {
 }
 
 void ClientChannel::tell() noexcept {
-  if (std::exchange(told_, true) || priority_ == 0) return;
-  session_.send(to_, TrafficClass::kCommands, channel_message(number_, {.priority = priority_}));
+  if (std::exchange(told_, true) || (options_.priority == 0 && options_.device == 0)) return;
+  session_.send(to_, TrafficClass::kCommands, channel_message(number_, {options_.priority, options_.device}));
 }
 
 void ClientChannel::flush() noexcept {

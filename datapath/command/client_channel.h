@@ -35,10 +35,14 @@ class ClientChannel : public fairlead::command::ChannelBody {
   using Clock = std::chrono::steady_clock;
 
   /// `peer`: of the session's now.
-  ClientChannel(ClientSession& session, std::uint16_t number, Peer peer, std::int32_t priority = 0);
+  ClientChannel(ClientSession& session, std::uint16_t number, Peer peer,
+                const fairlead::command::ChannelOptions& options = {});
 
   [[nodiscard]] std::uint16_t number() const noexcept { return number_; }
-  [[nodiscard]] std::int32_t priority() const noexcept { return priority_; }
+  [[nodiscard]] std::int32_t priority() const noexcept { return options_.priority; }
+  [[nodiscard]] std::uint32_t device() const noexcept { return options_.device; }
+  /// Of its device.
+  [[nodiscard]] const fairlead::command::Limits& limits() const noexcept;
   /// Of the session's channels, by priority; the session sets it.
   [[nodiscard]] ClientChannel* next() const noexcept { return next_.load(std::memory_order_acquire); }
   [[nodiscard]] std::atomic<ClientChannel*>& next_in_order() noexcept { return next_; }
@@ -116,7 +120,7 @@ class ClientChannel : public fairlead::command::ChannelBody {
   std::uint64_t write(const Command& command);
   [[nodiscard]] bool is_full(std::size_t bytes) const noexcept;
   void flush_locked() noexcept;
-  /// Of its priority, before its first commands.
+  /// Of its priority and device, before its first commands.
   void tell() noexcept;
   void post(std::uint64_t sequence, Bytes payload) noexcept;
   [[nodiscard]] bool place(std::uint64_t sequence, Bytes bytes);
@@ -124,7 +128,7 @@ class ClientChannel : public fairlead::command::ChannelBody {
 
   ClientSession& session_;
   const std::uint16_t number_;
-  const std::int32_t priority_;
+  const fairlead::command::ChannelOptions options_;
   std::atomic<ClientChannel*> next_{nullptr};
   const std::size_t most_bytes_;  // in a buffer
 
@@ -134,7 +138,7 @@ class ClientChannel : public fairlead::command::ChannelBody {
   std::uint64_t posted_ = 0;  // the last payload that was sent
   mutable SpinLock lock_;     // guards what follows
   Peer to_;                   // written under posting_, too
-  bool told_ = false;         // the service was, of the priority
+  bool told_ = false;         // the service was, of these
   bool said_again_ = false;   // the session went on over another peer: results may come twice
   KeptBatches kept_;
   struct {

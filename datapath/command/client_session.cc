@@ -15,7 +15,6 @@ namespace {
 
 constexpr std::chrono::microseconds kSpin{50};  // how long who waits looks before it sleeps
 constexpr std::chrono::seconds kRead{1};        // at most, until the reader looks whether it has waited for long enough
-constexpr std::uint64_t kMostKept = std::uint64_t{1} << 40;  // ms, and bytes, that a service may speak of
 constexpr auto kMostNap = 8 * Readers::kLinger;              // the same for who waits for room while others read
 
 Status checked(const SessionOptions& options, std::size_t max_message_bytes) {
@@ -39,6 +38,21 @@ Status checked(const SessionOptions& options, std::size_t max_message_bytes) {
   return {};
 }
 
+/// As it crosses. Errors: there is no such device anywhere.
+Result<std::uint64_t> wish_for(const std::vector<std::uint32_t>& devices) {
+  if (devices == std::vector{fairlead::command::kAllDevices}) return kAllDevices;
+  std::uint64_t wish = kAnyDevice;
+  for (const std::uint32_t device : devices) {
+    if (device >= kMaxDevices) {
+      return Status(Code::kInvalidArgument,
+                    fmt::format("device {} of a service, which has at most {}; legal: 0 to {}, or kAllDevices alone",
+                                device, kMaxDevices, kMaxDevices - 1));
+    }
+    wish |= std::uint64_t{1} << device;
+  }
+  return wish;
+}
+
 }  // namespace
 
 // ---- life ----------------------------------------------------------------------------------------------------------
@@ -46,6 +60,8 @@ Status checked(const SessionOptions& options, std::size_t max_message_bytes) {
 Result<std::shared_ptr<ClientSession>> ClientSession::connect(Engine& engine, std::string_view host_port,
                                                               const SessionOptions& options) {
   if (Status fine = checked(options, engine.config().max_message_bytes); !fine.ok()) return fine;
+  const Result<std::uint64_t> devices = wish_for(options.devices);
+  if (!devices) return devices.error();
   Result<Peer> peer = engine.connect(host_port);
   if (!peer) return peer.error();
   const Clock::time_point deadline = Clock::now() + options.patience;
@@ -60,14 +76,15 @@ Result<std::shared_ptr<ClientSession>> ClientSession::connect(Engine& engine, st
   if (options.resume_within.count() != 0) {
     session->seek_by([dial = engine.connector(), to = std::string(host_port)] { return dial(to); }, &Clock::now);
   }
-  session->greet(engine.config().max_message_bytes, *wish);
+  session->greet(engine.config().max_message_bytes, *wish, *devices);
   if (!session->wait_until([&] { return session->is_welcome(); }, deadline)) {
     if (session->has_ended()) return session->status();
     return Status(Code::kDeadlineExceeded, fmt::format("{} does not answer as a service of commands does", host_port));
   }
+  if (const Status fits = session->check_devices(*devices); !fits.ok()) return fits;
   if (const Status same = session->range_.mirror(options, session->limits_); !same.ok()) return same;
   ClientSession* const self = session.get();
-  if (session->limits_.kept_for.count() != 0 && !self->keeper_.start([self] { self->drain(); })) {
+  if (session->outlives_peers() && !self->keeper_.start([self] { self->drain(); })) {
     return Status(Code::kResourceExhausted, "there was no thread to be had that keeps the session");
   }
   if (options.flush_after.count() == 0) return session;
@@ -87,12 +104,12 @@ Result<std::shared_ptr<ClientSession>> ClientSession::connect(Engine& engine, st
 
 ClientSession::ClientSession(Peer peer, const SessionOptions& options) : peer_(std::move(peer)), options_(options) {}
 
-void ClientSession::greet(std::size_t max_message_bytes, const HelloMore& more) noexcept {
+void ClientSession::greet(std::size_t max_message_bytes, const HelloMore& more, std::uint64_t devices) noexcept {
   max_message_bytes_ = max_message_bytes;
   const std::size_t largest = max_message_bytes - sizeof(MessageHeader);
   send(peer_, TrafficClass::kCommands,
        hello_message({.payload_bytes = static_cast<std::uint32_t>(std::min(largest, kPayloadPiece))}, more,
-                     HelloLast{.keep = seeker_ ? 1u : 0u}));
+                     HelloLast{.keep = seeker_ ? 1u : 0u}, HelloDevices{devices}));
 }
 
 ClientSession::~ClientSession() {
@@ -131,8 +148,10 @@ ClientChannel* ClientSession::open_channel(const fairlead::command::ChannelOptio
   const std::lock_guard lock(opening_);
   const std::size_t number = channel_count_.load(std::memory_order_relaxed);
   if (number >= channels_.size()) return nullptr;
-  const std::int32_t priority = std::clamp(options.priority, limits_.greatest_priority, limits_.least_priority);
-  channels_[number] = std::make_unique<ClientChannel>(*this, static_cast<std::uint16_t>(number), peer_, priority);
+  const Limits& there = limits(options.device);
+  const std::int32_t priority = std::clamp(options.priority, there.greatest_priority, there.least_priority);
+  channels_[number] = std::make_unique<ClientChannel>(
+      *this, static_cast<std::uint16_t>(number), peer_, fairlead::command::ChannelOptions{priority, options.device});
   ClientChannel* const channel = channels_[number].get();
   // Behind those that go before it, and the same; who walks along sees it or not.
   std::atomic<ClientChannel*>* at = &first_;
@@ -258,43 +277,30 @@ void ClientSession::handle_message(Bytes message, TrafficClass traffic) {
 }
 
 void ClientSession::welcome(Bytes body) {
-  const auto said = take<Welcome>(body);
-  const auto more = said && said->version >= kGraphVersion ? take<WelcomeMore>(body) : WelcomeMore();
-  const auto last = more && said->version >= kChannelVersion ? take<WelcomeLast>(body) : WelcomeLast();
-  const auto kept = seeker_ && last && said->version >= kResumeVersion ? take<WelcomeKept>(body) : std::nullopt;
-  const bool legal = said && more && last && last->greatest_priority <= 0 && last->least_priority >= 0 &&
-                     !welcome_.load(std::memory_order_relaxed) && said->version >= kOldestVersion &&
-                     said->version <= kNewestVersion && said->channels != 0 && said->credits != 0 &&
-                     said->payload_bytes >= kMaxInline && said->payload_bytes <= kMaxPayload &&
-                     said->payload_credit >= said->payload_bytes && said->parameter_bytes <= kMaxParameters;
-  if (!legal) {
+  std::optional<WelcomeRead> read = read_welcome(body, seeker_.has_value());
+  if (!read || welcome_.load(std::memory_order_relaxed)) {
     peer_.close();
     return end({Code::kDataLoss, "the service's welcome makes no sense"});
   }
-  limits_ = Limits{.version = said->version,
-                   .channels = said->channels,
-                   .credits = said->credits,
-                   .parameter_bytes = said->parameter_bytes,
-                   .payload_bytes = said->payload_bytes,
-                   .payload_credit = said->payload_credit,
-                   .memory_bytes = said->memory_bytes,
-                   .block_threads = said->block_threads,
-                   .shared_bytes = said->shared_bytes,
-                   .grid = {said->grid[0], said->grid[1], said->grid[2]},
-                   .modules = said->modules,
-                   .graph_records = more->graph_records,
-                   .graph_bytes = more->graph_bytes,
-                   .range = {more->range_base, more->range_bytes, more->range_alignment},
-                   .least_priority = last->least_priority,
-                   .greatest_priority = last->greatest_priority,
-                   .kept_for = std::chrono::milliseconds(kept ? std::min(kept->keep_ms, kMostKept) : 0)};
-  if (kept && kept->keep_ms != 0) {
-    heard_bytes_ = std::clamp<std::uint64_t>(kept->heard_bytes, 1, kMostKept);
+  limits_ = std::move(read->devices);
+  if (const auto& kept = read->kept) {
+    heard_bytes_ = std::clamp<std::uint64_t>(kept->heard_bytes, 1, kMostSaid);
     seeker_->keep({kept->id, kept->secret}, 4 * (heard_bytes_ + kMaxPayload));
   }
-  if (options_.range_bytes == 0) limits_.range = {};  // none was asked for
-  channels_.resize(limits_.channels);
+  if (options_.range_bytes == 0) {  // none was asked for
+    for (Limits& each : limits_) each.range = {};
+  }
+  channels_.resize(limits().channels);
   welcome_.store(true, std::memory_order_release);
+}
+
+/// ok, or why the session does not have what was wished for: a service that knows of one device gives that.
+Status ClientSession::check_devices(std::uint64_t wish) const {
+  if (limits().version >= kDevicesVersion || wish == kAllDevices || (wish & ~std::uint64_t{1}) == 0) return {};
+  return {Code::kVersionMismatch,
+          fmt::format("the service speaks version {} of the commands' protocol, which knows of one device; version {} "
+                      "knows of several: leave SessionOptions::devices empty, or update the service",
+                      limits().version, kDevicesVersion)};
 }
 
 }  // namespace fairlead::datapath::command

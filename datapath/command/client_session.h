@@ -19,6 +19,7 @@
 #include "datapath/command/client/flusher.h"
 #include "datapath/command/client/readers.h"
 #include "datapath/command/client_channel.h"
+#include "datapath/command/device/welcome.h"
 #include "datapath/command/range/client_range.h"
 #include "datapath/command/resume/keeper.h"
 #include "datapath/command/resume/seeker.h"
@@ -39,12 +40,16 @@ class ClientSession : public fairlead::command::SessionBody {
   /// How another peer is to be had, if the session is to outlive the one it has: before greet().
   void seek_by(Seeker::Dial dial, Seeker::Now now);
   /// Says hello for one whose engine takes messages of that size. What connect() does after that: wait.
-  void greet(std::size_t max_message_bytes, const HelloMore& more = {}) noexcept;
+  void greet(std::size_t max_message_bytes, const HelloMore& more = {}, std::uint64_t devices = kAnyDevice) noexcept;
   /// The service has answered: channels may be opened.
   [[nodiscard]] bool is_welcome() const noexcept { return welcome_.load(std::memory_order_acquire); }
 
   [[nodiscard]] const fairlead::command::SessionOptions& options() const noexcept { return options_; }
-  [[nodiscard]] const fairlead::command::Limits& limits() const noexcept { return limits_; }
+  /// Of a device; one that there is not is taken for the first.
+  [[nodiscard]] const fairlead::command::Limits& limits(std::size_t device = 0) const noexcept {
+    return limits_[device < limits_.size() ? device : 0];
+  }
+  [[nodiscard]] std::size_t device_count() const noexcept { return limits_.size(); }
   [[nodiscard]] Peer peer() const;
   [[nodiscard]] std::uint64_t resumptions() const noexcept { return resumptions_.load(std::memory_order_relaxed); }
   /// Of its engine's.
@@ -54,7 +59,7 @@ class ClientSession : public fairlead::command::SessionBody {
     return number < channel_count_.load(std::memory_order_acquire) ? channels_[number].get() : nullptr;
   }
   [[nodiscard]] ClientRange& range() noexcept { return range_; }
-  /// Null: there are as many as there may be.
+  /// On one of the devices. Null: there are as many as there may be.
   [[nodiscard]] ClientChannel* open_channel(const fairlead::command::ChannelOptions& options = {});
   [[nodiscard]] std::uint64_t new_handle() noexcept { return handles_.fetch_add(1) + 1; }
   [[nodiscard]] Status status() const;
@@ -63,7 +68,7 @@ class ClientSession : public fairlead::command::SessionBody {
 
   void send(Peer& peer, TrafficClass traffic, Bytes message) noexcept;
   /// What its service has not said to have is kept, to be said again.
-  [[nodiscard]] bool outlives_peers() const noexcept { return limits_.kept_for.count() != 0; }
+  [[nodiscard]] bool outlives_peers() const noexcept { return limits().kept_for.count() != 0; }
   /// What a copy-out gave has come, and all before it in its channel. By who reads.
   void came(std::uint64_t bytes) noexcept { unsaid_ += bytes + kResultCost; }
   void flush_all() noexcept;
@@ -80,6 +85,7 @@ class ClientSession : public fairlead::command::SessionBody {
   void handle(const Event& event);
   void handle_message(Bytes message, TrafficClass traffic);
   void welcome(Bytes body);
+  [[nodiscard]] Status check_devices(std::uint64_t wish) const;
   // The peer is lost, and another sought (client_resume.cc).
   void lose(Status why);
   void seek(const Event& event);
@@ -90,7 +96,7 @@ class ClientSession : public fairlead::command::SessionBody {
 
   Peer peer_;  // written under mutex_ and opening_
   const fairlead::command::SessionOptions options_;
-  fairlead::command::Limits limits_;
+  std::vector<fairlead::command::Limits> limits_{1};  // by device
   std::size_t max_message_bytes_ = 0;
   ClientRange range_;
   std::atomic<bool> welcome_{false};

@@ -60,28 +60,56 @@ std::vector<std::byte> make_message(const MessageHeader& header) {
 }
 
 std::vector<std::byte> hello_message(const Hello& hello, const std::optional<HelloMore>& more,
-                                     const std::optional<HelloLast>& last) {
+                                     const std::optional<HelloLast>& last, const std::optional<HelloDevices>& devices) {
   auto message = make_message({.type = static_cast<std::uint8_t>(MessageType::kHello)});
   put(message, hello);
   if (more) put(message, *more);
   if (last) put(message, *last);
+  if (devices) put(message, *devices);
   return message;
 }
 
 std::vector<std::byte> welcome_message(const Welcome& welcome, const std::optional<WelcomeMore>& more,
-                                       const std::optional<WelcomeLast>& last, const std::optional<WelcomeKept>& kept) {
+                                       const std::optional<WelcomeLast>& last, const std::optional<WelcomeKept>& kept,
+                                       const std::optional<std::vector<DeviceFacts>>& devices) {
   auto message = make_message({.type = static_cast<std::uint8_t>(MessageType::kWelcome)});
   put(message, welcome);
   if (more) put(message, *more);
   if (last) put(message, *last);
   if (kept) put(message, *kept);
+  if (!devices) return message;
+  put(message, WelcomeDevices{devices->size()});
+  for (const DeviceFacts& each : *devices) {
+    const Bytes name = bytes_of(std::string_view(each.name).substr(0, kMaxDeviceName));
+    WelcomeDevice facts = each.facts;
+    facts.name_bytes = static_cast<std::uint32_t>(name.size());
+    put(message, facts);
+    put_padded(message, name);
+  }
   return message;
+}
+
+std::optional<std::vector<DeviceFacts>> take_devices(Bytes& bytes) {
+  const auto devices = take<WelcomeDevices>(bytes);
+  if (!devices || devices->count == 0 || devices->count > kMaxDevices) return std::nullopt;
+  std::vector<DeviceFacts> all;
+  for (std::uint64_t i = 0; i < devices->count; ++i) {
+    const auto facts = take<WelcomeDevice>(bytes);
+    const auto name = facts && facts->name_bytes <= kMaxDeviceName ? take_padded(bytes, facts->name_bytes)
+                                                                   : std::optional<Bytes>();
+    if (!name || facts->greatest_priority > 0 || facts->least_priority < 0) return std::nullopt;
+    all.push_back({*facts, text_of(*name)});
+  }
+  return all;
 }
 
 bool is_kept_welcome(Bytes message) noexcept {
   const auto header = take<MessageHeader>(message);
-  return header && is_message(*header, MessageType::kWelcome) &&
-         message.size() == sizeof(Welcome) + sizeof(WelcomeMore) + sizeof(WelcomeLast) + sizeof(WelcomeKept);
+  constexpr std::size_t kBefore = sizeof(Welcome) + sizeof(WelcomeMore) + sizeof(WelcomeLast);
+  if (!header || !is_message(*header, MessageType::kWelcome) || message.size() < kBefore) return false;
+  message = message.subspan(kBefore);
+  const auto kept = take<WelcomeKept>(message);
+  return kept && kept->keep_ms != 0;
 }
 
 std::vector<std::byte> channel_message(std::uint16_t channel, const ChannelBody& body) {
@@ -145,6 +173,8 @@ bool is_well_formed(const Record& record) noexcept {
       return holds<GraphHandleBody>(record);
     case Opcode::kAllocateAt:
       return holds<AllocateAtBody>(record);
+    case Opcode::kCopyAcross:
+      return holds<CopyAcrossBody>(record);
     case Opcode::kUpdateGraph:
       return holds<UpdateGraphBody>(record, new_parameter_bytes, kMaxParameters);
   }

@@ -48,6 +48,14 @@ void put_record(std::vector<std::byte>& to, Opcode opcode, std::uint16_t flags, 
   to.resize(end);
 }
 
+/// One of the session's devices, as a welcome tells of it.
+struct DeviceFacts {
+  WelcomeDevice facts;  // but for how long the name is
+  std::string name;     // of which kMaxDeviceName bytes cross
+};
+/// Nothing: there are none, or they make no sense.
+[[nodiscard]] std::optional<std::vector<DeviceFacts>> take_devices(Bytes& bytes);
+
 [[nodiscard]] std::vector<std::byte> make_message(const MessageHeader& header);
 /// Whether that is what a message's header says it is.
 [[nodiscard]] inline bool is_message(const MessageHeader& header, MessageType type) noexcept {
@@ -56,12 +64,14 @@ void put_record(std::vector<std::byte>& to, Opcode opcode, std::uint16_t flags, 
 /// What follows the first part is left out, as clients do that know older versions alone, or if that is what the
 /// session speaks; what is left out is not followed by anything.
 [[nodiscard]] std::vector<std::byte> hello_message(const Hello& hello, const std::optional<HelloMore>& more = {},
-                                                   const std::optional<HelloLast>& last = {});
+                                                   const std::optional<HelloLast>& last = {},
+                                                   const std::optional<HelloDevices>& devices = {});
 [[nodiscard]] std::vector<std::byte> welcome_message(const Welcome& welcome,
                                                      const std::optional<WelcomeMore>& more = {},
                                                      const std::optional<WelcomeLast>& last = {},
-                                                     const std::optional<WelcomeKept>& kept = {});
-/// Whether a message is one with a WelcomeKept.
+                                                     const std::optional<WelcomeKept>& kept = {},
+                                                     const std::optional<std::vector<DeviceFacts>>& devices = {});
+/// Whether a message is one of a session that is kept.
 [[nodiscard]] bool is_kept_welcome(Bytes message) noexcept;
 [[nodiscard]] std::vector<std::byte> channel_message(std::uint16_t channel, const ChannelBody& body);
 /// Of a text no more than kMaxText bytes.

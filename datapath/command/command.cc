@@ -43,13 +43,14 @@ Result<std::uint64_t> append(ClientChannel* channel, Opcode opcode, const Body& 
 
 std::uint32_t Channel::number() const noexcept { return valid() ? of(channel_)->number() : 0; }
 std::int32_t Channel::priority() const noexcept { return valid() ? of(channel_)->priority() : 0; }
+std::uint32_t Channel::device() const noexcept { return valid() ? of(channel_)->device() : 0; }
 
 Result<std::uint64_t> Channel::allocate(Handle handle, std::uint64_t bytes) {
   if (!valid()) return no_channel();
   if (handle.bits == 0 || bytes == 0)
     return wrong("an allocation of {} bytes named {}; neither is 0", bytes, handle.bits);
-  if (of(channel_)->session().limits().range.bytes != 0) {
-    return wrong("the session has a range of addresses, in which the client places its memory: allocate_at()");
+  if (of(channel_)->limits().range.bytes != 0) {
+    return wrong("the device has a range of addresses, in which the client places its memory: allocate_at()");
   }
   return append(of(channel_), Opcode::kAllocate, datapath::command::AllocateBody{handle.bits, bytes});
 }
@@ -58,8 +59,8 @@ Result<std::uint64_t> Channel::release(Handle handle) {
   if (!valid()) return no_channel();
   const Result<std::uint64_t> sequence =
       append(of(channel_), Opcode::kRelease, datapath::command::ReleaseBody{handle.bits});
-  if (sequence && of(channel_)->session().limits().range.bytes != 0)
-    of(channel_)->session().range().remove(handle.bits);
+  if (sequence && of(channel_)->limits().range.bytes != 0)
+    of(channel_)->session().range().remove({device(), handle.bits});
   return sequence;
 }
 
@@ -147,7 +148,7 @@ Result<std::uint64_t> Channel::load(Handle function, Handle module, std::string_
 
 Result<std::uint64_t> Channel::launch(const Launch& launch, std::span<const std::byte> parameters) {
   if (!valid()) return no_channel();
-  const Limits& limits = of(channel_)->session().limits();
+  const Limits& limits = of(channel_)->limits();
   if (Status fine = datapath::command::check_launch(launch, parameters.size(), limits); !fine.ok()) return fine;
   const datapath::command::LaunchBody body{launch.function.bits,
                                            {launch.grid.x, launch.grid.y, launch.grid.z},
@@ -221,6 +222,10 @@ Result<Session> Session::connect(Engine& engine, std::string_view host_port, con
 
 Result<Channel> Session::open_channel(const ChannelOptions& options) {
   if (of(session_)->has_ended()) return of(session_)->status();
+  if (options.device >= device_count()) {
+    return Status(Code::kOutOfRange, fmt::format("a channel of device {}; the session has {}, from 0 on",
+                                                 options.device, device_count()));
+  }
   ClientChannel* const channel = of(session_)->open_channel(options);
   if (channel == nullptr) {
     return Status(Code::kResourceExhausted,
@@ -230,7 +235,10 @@ Result<Channel> Session::open_channel(const ChannelOptions& options) {
 }
 
 Handle Session::new_handle() noexcept { return {of(session_)->new_handle()}; }
-const Limits& Session::limits() const noexcept { return of(session_)->limits(); }
+std::uint32_t Session::device_count() const noexcept {
+  return static_cast<std::uint32_t>(of(session_)->device_count());
+}
+const Limits& Session::limits(std::uint32_t device) const noexcept { return of(session_)->limits(device); }
 Status Session::status() const {
   of(session_)->drain();  // who asks now and then, and does nothing else, hears of the end too
   return of(session_)->status();

@@ -9,20 +9,21 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "datapath/command/wire.h"
+
 namespace fairlead::datapath::command {
 
-/// Of a tenant, over all its sessions.
+/// Of a tenant at one device, over all its sessions.
 ///
 /// What memory they have stands in slots: a process has one of its own, and nobody else writes there. So whenever a
 /// process ends, also in the middle of this, what it had is what its slot says.
-struct TenantMeter {
+struct DeviceMeter {
   static constexpr std::size_t kSlots = 1024;
   static constexpr std::size_t kThreads = 0;  // the slot of all that run in the service's process
 
   /// True: there is room, and so many bytes are taken of it. Claimed first and looked then: of two at the same moment
-  /// both may be refused for the other, and never are both granted too much.
-  [[nodiscard]] bool reserve_memory(std::uint64_t bytes, std::size_t slot = kThreads) noexcept {
-    const std::uint64_t most = most_memory.load();
+  /// both may be refused for the other, and never are both granted too much. `most` 0: there is no limit.
+  [[nodiscard]] bool reserve_memory(std::uint64_t bytes, std::uint64_t most, std::size_t slot = kThreads) noexcept {
     if (most != 0 && bytes > most) return false;
     slots[slot].fetch_add(bytes);
     if (most == 0 || memory() <= most) return true;
@@ -36,9 +37,15 @@ struct TenantMeter {
     return all;
   }
 
-  std::atomic<std::uint64_t> most_memory{0};  // 0: no limit
-  std::atomic<std::uint64_t> bytes_in{0}, bytes_out{0}, rejections{0};
+  std::atomic<std::uint64_t> bytes_in{0}, bytes_out{0};
   std::array<std::atomic<std::uint64_t>, kSlots> slots{};
+};
+
+/// Of a tenant, whichever devices there are.
+struct TenantMeter {
+  std::atomic<std::uint64_t> most_memory{0};  // of each device; 0: no limit
+  std::atomic<std::uint64_t> rejections{0};
+  std::array<DeviceMeter, kMaxDevices> devices{};
 };
 
 /// Of one session: for whoever says what it did when its process has ended, and what its process is to know meanwhile.

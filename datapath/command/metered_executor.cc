@@ -8,18 +8,18 @@ namespace fairlead::datapath::command {
 
 Result<std::unique_ptr<fairlead::command::Executor>> MeteredExecutor::make(
     const fairlead::command::ExecutorFactory& factory, const Peer& peer, std::shared_ptr<TenantMeter> tenant,
-    std::size_t slot) {
+    Where where) {
   Result<std::unique_ptr<fairlead::command::Executor>> made = factory(peer);
   if (!made) return made;
   return std::unique_ptr<fairlead::command::Executor>(
-      std::make_unique<MeteredExecutor>(*std::move(made), std::move(tenant), slot));
+      std::make_unique<MeteredExecutor>(*std::move(made), std::move(tenant), where));
 }
 
 MeteredExecutor::~MeteredExecutor() {
   end_inner();  // what it had is free before others may have it
-  tenant_->give_back(range_bytes_, slot_);
+  device_.give_back(range_bytes_, slot_);
   for (const Sizes* const sizes : {&allocations_, &graphs_}) {
-    for (const auto& [handle, bytes] : *sizes) tenant_->give_back(bytes, slot_);
+    for (const auto& [handle, bytes] : *sizes) device_.give_back(bytes, slot_);
   }
 }
 
@@ -32,10 +32,10 @@ fairlead::command::ExecutorLimits MeteredExecutor::limits() const {
 
 /// Not ok: the tenant has no room for so many.
 MeteredExecutor::Outcome MeteredExecutor::take(std::uint64_t bytes) {
-  if (tenant_->reserve_memory(bytes, slot_)) return {};
+  if (device_.reserve_memory(bytes, tenant_->most_memory.load(), slot_)) return {};
   tenant_->rejections.fetch_add(1);
   return {fairlead::command::kOutOfMemory, fairlead::command::Scope::kCommand,
-          fmt::format("{} bytes beside {} of {} that the tenant may have", bytes, tenant_->memory(),
+          fmt::format("{} bytes beside {} of {} that the tenant may have on this device", bytes, device_.memory(),
                       tenant_->most_memory.load())};
 }
 
@@ -44,7 +44,7 @@ MeteredExecutor::Outcome MeteredExecutor::taken(Outcome outcome, Sizes& sizes, H
   if (outcome.ok()) {
     sizes.emplace(handle.bits, bytes);
   } else {
-    tenant_->give_back(bytes, slot_);
+    device_.give_back(bytes, slot_);
   }
   return outcome;
 }
@@ -52,7 +52,7 @@ MeteredExecutor::Outcome MeteredExecutor::taken(Outcome outcome, Sizes& sizes, H
 MeteredExecutor::Outcome MeteredExecutor::given_back(Outcome outcome, Sizes& sizes, Handle handle) {
   const auto found = outcome.ok() ? sizes.find(handle.bits) : sizes.end();
   if (found == sizes.end()) return outcome;
-  tenant_->give_back(found->second, slot_);
+  device_.give_back(found->second, slot_);
   sizes.erase(found);
   return outcome;
 }
@@ -61,7 +61,7 @@ Result<fairlead::command::AddressRange> MeteredExecutor::reserve(std::uint64_t b
   if (Outcome room = take(bytes); !room.ok()) return Status(Code::kResourceExhausted, "a range of " + room.text);
   Result<fairlead::command::AddressRange> range = inner().reserve(bytes, wish);
   if (!range) {
-    tenant_->give_back(bytes, slot_);
+    device_.give_back(bytes, slot_);
     return range;
   }
   range_bytes_ = bytes;
@@ -90,13 +90,13 @@ MeteredExecutor::Outcome MeteredExecutor::release_graph(Handle graph) {
 
 MeteredExecutor::Outcome MeteredExecutor::copy_in(Handle to, std::uint64_t offset, std::span<const std::byte> from) {
   Outcome outcome = inner().copy_in(to, offset, from);
-  if (outcome.ok()) tenant_->bytes_in.fetch_add(from.size(), std::memory_order_relaxed);
+  if (outcome.ok()) device_.bytes_in.fetch_add(from.size(), std::memory_order_relaxed);
   return outcome;
 }
 
 MeteredExecutor::Outcome MeteredExecutor::copy_out(std::span<std::byte> to, Handle from, std::uint64_t offset) {
   Outcome outcome = inner().copy_out(to, from, offset);
-  if (outcome.ok()) tenant_->bytes_out.fetch_add(to.size(), std::memory_order_relaxed);
+  if (outcome.ok()) device_.bytes_out.fetch_add(to.size(), std::memory_order_relaxed);
   return outcome;
 }
 

@@ -20,14 +20,20 @@ class MeteredExecutor final : public fairlead::command::ExecutorAround {
   using Outcome = fairlead::command::Outcome;
   using Handle = fairlead::command::Handle;
 
-  /// Around one that `factory` makes for the peer. `slot`: of the meter's, where the session's memory is counted.
+  /// Where it counts: on which device, and there in which slot the session's memory.
+  struct Where {
+    std::uint32_t device = 0;
+    std::size_t slot = DeviceMeter::kThreads;
+  };
+  /// Around one that `factory` makes for the peer.
   static Result<std::unique_ptr<fairlead::command::Executor>> make(const fairlead::command::ExecutorFactory& factory,
                                                                    const Peer& peer,
-                                                                   std::shared_ptr<TenantMeter> tenant,
-                                                                   std::size_t slot = TenantMeter::kThreads);
-  MeteredExecutor(std::unique_ptr<fairlead::command::Executor> of, std::shared_ptr<TenantMeter> tenant,
-                  std::size_t slot = TenantMeter::kThreads)
-      : ExecutorAround(std::move(of)), tenant_(std::move(tenant)), slot_(slot) {}
+                                                                   std::shared_ptr<TenantMeter> tenant, Where where);
+  MeteredExecutor(std::unique_ptr<fairlead::command::Executor> of, std::shared_ptr<TenantMeter> tenant, Where where)
+      : ExecutorAround(std::move(of)),
+        tenant_(std::move(tenant)),
+        device_(tenant_->devices[where.device]),
+        slot_(where.slot) {}
   ~MeteredExecutor() override;
 
   [[nodiscard]] fairlead::command::ExecutorLimits limits() const override;
@@ -49,6 +55,7 @@ class MeteredExecutor final : public fairlead::command::ExecutorAround {
   Outcome given_back(Outcome outcome, Sizes& sizes, Handle handle);
 
   const std::shared_ptr<TenantMeter> tenant_;
+  DeviceMeter& device_;  // of it
   const std::size_t slot_;
   Sizes allocations_, graphs_;
   std::uint64_t range_bytes_ = 0;

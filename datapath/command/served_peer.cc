@@ -4,6 +4,7 @@
 #include <pthread.h>
 #include <sched.h>
 
+#include <bit>
 #include <system_error>
 
 #include "datapath/command/metered_executor.h"
@@ -30,8 +31,14 @@ std::uint64_t most_queued(const ServerSession::Terms& terms) {
 
 }  // namespace
 
+std::vector<fairlead::command::ServedDevice> devices_of(const fairlead::command::ServiceConfig& config) {
+  if (!config.devices.empty()) return config.devices;
+  return {{"device", config.executors}};
+}
+
 ServedPeer::ServedPeer(Peer peer, Admission admission, const ServerSession::Terms& terms,
-                       const fairlead::command::ServiceConfig& config, ServiceCounters& counters, Turnstile* turnstile,
+                       const fairlead::command::ServiceConfig& config, ServiceCounters& counters,
+                       Turnstiles& turnstiles,
                        std::shared_ptr<ModuleCache> modules, TimeSource time)
     : peer_(std::move(peer)),
       admission_(std::move(admission)),
@@ -39,7 +46,7 @@ ServedPeer::ServedPeer(Peer peer, Admission admission, const ServerSession::Term
       key_(terms.key),
       most_queued_(most_queued(terms)),
       counters_(counters),
-      turnstile_(turnstile),
+      turnstiles_(turnstiles),
       time_(time) {
   Outlet& outlet = *this;
   if (!config.program.empty()) {
@@ -48,8 +55,8 @@ ServedPeer::ServedPeer(Peer peer, Admission admission, const ServerSession::Term
   }
   session_ = std::make_unique<ServerSession>(
       outlet, terms,
-      [this, executors = config.executors] {
-        return MeteredExecutor::make(executors, peer_, admission_.account().meter);
+      [this, devices = devices_of(config)](std::uint32_t device) {
+        return MeteredExecutor::make(devices[device].executors, peer_, admission_.account().meter, {device});
       },
       nullptr, std::move(modules));
 }
@@ -98,13 +105,22 @@ std::optional<std::int64_t> ServedPeer::copy_level() {
 }
 
 /// And what it took is its tenant's.
-bool ServedPeer::run(Clock::time_point until) {
+bool ServedPeer::run(std::uint32_t device, Clock::time_point until) {
   const Clock::time_point begin = now();
-  const bool more = session_->run(until);
+  const bool more = session_->run(until, device);
   const std::chrono::nanoseconds took = now() - begin;
-  admission_.account().service_ns.fetch_add(static_cast<std::uint64_t>(took.count()), std::memory_order_relaxed);
-  count();
+  admission_.account().devices[device].service_ns.fetch_add(static_cast<std::uint64_t>(took.count()),
+                                                            std::memory_order_relaxed);
+  count(device);
   return more;
+}
+
+std::uint32_t ServedPeer::next_device(std::uint32_t last) const noexcept {
+  const SessionRunner::Devices& devices = session_->devices();
+  const std::uint32_t busy = devices.due | devices.held | devices.pending;
+  const std::uint32_t among = busy != 0 ? busy : devices.all;
+  const std::uint32_t behind = among & ~((std::uint32_t{2} << last) - 1);
+  return static_cast<std::uint32_t>(std::countr_zero(behind != 0 ? behind : among));
 }
 
 // ---- in turn -------------------------------------------------------------------------------------------------------
@@ -138,8 +154,13 @@ void ServedPeer::queue(News news) {
 ServedPeer::Left ServedPeer::turn() {
   if (ended_.load(std::memory_order_relaxed)) return Left::kNothing;
   look_again_ = now() + kNewsLook;
-  const bool more = run();
-  return more ? Left::kMore : session_->is_held() || session_->is_pending() ? Left::kHeld : Left::kNothing;
+  bool more = false;
+  std::uint32_t device = next_device(static_cast<std::uint32_t>(kMaxDevices) - 1);
+  for (std::uint32_t left = session_->devices().all; left != 0; left &= left - 1) {
+    more |= run(device);
+    device = next_device(device);
+  }
+  return more || session_->devices().due != 0 ? Left::kMore : session_->is_held() || session_->is_pending() ? Left::kHeld : Left::kNothing;
 }
 
 void ServedPeer::take(std::vector<News> all) {
@@ -158,7 +179,8 @@ void ServedPeer::take(std::vector<News> all) {
   }
 }
 
-void ServedPeer::count() {
+/// What it did on that device since the last time.
+void ServedPeer::count(std::uint32_t device) {
   const SessionRunner::Counts& now = session_->counts();
   const auto add = [](std::atomic<std::uint64_t>& to, std::uint64_t is, std::uint64_t was) {
     if (is != was) to.fetch_add(is - was, std::memory_order_relaxed);
@@ -168,9 +190,10 @@ void ServedPeer::count() {
   add(counters_.skipped_unknown, now.skipped_unknown, counted_.skipped_unknown);
   add(counters_.replies, now.replies, counted_.replies);
   TenantAccount& account = admission_.account();
-  add(account.commands, now.commands, counted_.commands);
-  for (std::size_t i = 0; i < account.failures.size(); ++i) {
-    add(account.failures[i], now.failures_by_scope[i], counted_.failures_by_scope[i]);
+  TenantAccount::AtDevice& there = account.devices[device];
+  add(there.commands, now.commands, counted_.commands);
+  for (std::size_t i = 0; i < there.failures.size(); ++i) {
+    add(there.failures[i], now.failures_by_scope[i], counted_.failures_by_scope[i]);
   }
   const std::uint64_t waiting = session_->waiting();
   add(account.waiting, waiting, std::exchange(counted_waiting_, waiting));  // it wraps, and back
@@ -185,7 +208,7 @@ void ServedPeer::count() {
 void ServedPeer::stop() noexcept {
   stopping_.store(true);
   if (thread_.joinable()) {
-    if (turnstile_ != nullptr) turnstile_->wake();
+    for (Turnstile& turnstile : turnstiles_) turnstile.wake();
     const std::lock_guard lock(mutex_);
     if (session_ != nullptr) session_->abandon();
     news_.notify_one();
@@ -208,23 +231,35 @@ void ServedPeer::end() {
 // ---- a thread of its own -------------------------------------------------------------------------------------------
 
 void ServedPeer::thread_main() noexcept {
-  Turnstile::Turn turn;
+  std::uint32_t device = static_cast<std::uint32_t>(kMaxDevices) - 1;
   while (!stopping_.load()) {
     if (any_queued_.load(std::memory_order_acquire)) take_queued();
+    device = next_device(device);
     Clock::time_point until = now() + kRun;
-    if (turnstile_ != nullptr) {
-      if (turn.number == 0 || now() >= turn.began + kTurn) {
-        turn = turnstile_->enter(*admission_.account().member, stopping_, turn);
-        if (turn.number == 0) break;
-      }
-      until = turn.began + kTurn;
+    if (!turnstiles_.empty()) {
+      if (!enter(device)) break;
+      until = turn_.began + kTurn;
     }
-    if (run(until) || any_queued_.load(std::memory_order_acquire)) continue;
-    if (turn.number != 0) turnstile_->leave(std::exchange(turn, {}));
+    (void)run(device, until);
+    if (session_->devices().due != 0 || any_queued_.load(std::memory_order_acquire)) continue;
+    leave();
     if (!await_news()) break;
   }
-  if (turn.number != 0) turnstile_->leave(turn);
+  leave();
   end();
+}
+
+/// False: it is to end. A turn that is not over goes on, but at one device alone.
+bool ServedPeer::enter(std::uint32_t device) {
+  if (device != turn_at_) leave();
+  if (turn_.number != 0 && now() < turn_.began + kTurn) return true;
+  turn_at_ = device;
+  turn_ = turnstiles_[device].enter(*admission_.account().devices[device].member, stopping_, turn_);
+  return turn_.number != 0;
+}
+
+void ServedPeer::leave() {
+  if (turn_.number != 0) turnstiles_[turn_at_].leave(std::exchange(turn_, {}));
 }
 
 void ServedPeer::take_queued() {

@@ -37,12 +37,15 @@ struct ServiceCounters {
       replies{0};
 };
 
+/// A service's devices, also where it was not said that there might be several.
+[[nodiscard]] std::vector<fairlead::command::ServedDevice> devices_of(const fairlead::command::ServiceConfig& config);
+
 class ServedPeer final : private Outlet {
  public:
-  /// `turnstile`: null where the device is not shared by turns. `time`: of one without a thread; threads wait by the
-  /// steady clock.
+  /// `turnstiles`: of the devices; none where they are not shared by turns. `time`: of one without a thread; threads
+  /// wait by the steady clock.
   ServedPeer(Peer peer, Admission admission, const ServerSession::Terms& terms,
-             const fairlead::command::ServiceConfig& config, ServiceCounters& counters, Turnstile* turnstile,
+             const fairlead::command::ServiceConfig& config, ServiceCounters& counters, Turnstiles& turnstiles,
              std::shared_ptr<ModuleCache> modules, TimeSource time);
   ~ServedPeer();
 
@@ -78,7 +81,12 @@ class ServedPeer final : private Outlet {
     return thread_.joinable() ? any_queued_.load(std::memory_order_acquire) : time_() >= look_again_;
   }
   [[nodiscard]] Clock::time_point now() override { return time_(); }
-  bool run(Clock::time_point until = Clock::time_point::max());
+  bool run(std::uint32_t device, Clock::time_point until = Clock::time_point::max());
+  /// The next, behind that one, on which there is something to run or to look at; else one that it has.
+  [[nodiscard]] std::uint32_t next_device(std::uint32_t last) const noexcept;
+  /// Waits until it has a turn there. False: it is to end.
+  [[nodiscard]] bool enter(std::uint32_t device);
+  void leave();
   /// What came: an event, or another peer and what its client said.
   struct News {
     Event event;
@@ -86,7 +94,7 @@ class ServedPeer final : private Outlet {
   };
   void queue(News news);
   void take(std::vector<News> all);
-  void count();
+  void count(std::uint32_t device);
   void thread_main() noexcept;
   void take_queued();
   void end();
@@ -98,7 +106,7 @@ class ServedPeer final : private Outlet {
   const SessionKey key_;
   const std::uint64_t most_queued_;
   ServiceCounters& counters_;
-  Turnstile* const turnstile_;
+  Turnstiles& turnstiles_;
   const TimeSource time_;
   std::unique_ptr<SessionRunner> session_;  // who runs it may use it, others under mutex_
   SessionRunner::Counts counted_;
@@ -107,7 +115,10 @@ class ServedPeer final : private Outlet {
   std::array<std::deque<std::pair<Transfer, std::uint64_t>>, kTrafficClasses> sent_;  // the client may have yet to take
   std::uint64_t untaken_ = 0;                                                         // bytes of them
 
-  std::uint64_t moves_ = 0;         // of the device, that were seen
+  Turnstile::Turn turn_;     // that it has, if it takes turns,
+  std::uint32_t turn_at_ = 0;  // at that device
+
+  std::uint64_t moves_ = 0;         // of the devices, that were seen
   Clock::time_point look_until_{};  // for its next, without sleeping
   Clock::time_point look_again_{};  // for messages, where they come between turns
 

@@ -25,26 +25,36 @@ ServerSession::Terms terms_of(const ServiceConfig& config, std::size_t max_messa
           config.graph_records,
           config.graph_bytes,
           {},
-          static_cast<std::uint64_t>(config.most_away != 0 ? config.keep_away.count() : 0)};
+          static_cast<std::uint64_t>(config.most_away != 0 ? config.keep_away.count() : 0),
+          (std::uint32_t{1} << std::max<std::size_t>(config.devices.size(), 1)) - 1};
 }
 
 ServerSession::Terms terms_for(const fairlead::command::Tenant& tenant, ServerSession::Terms terms) {
   if (tenant.channels != 0) terms.channels = tenant.channels;
   if (tenant.credits != 0) terms.credits = tenant.credits;
+  if (!tenant.devices.empty()) terms.devices = 0;
+  for (const std::uint32_t device : tenant.devices) terms.devices |= std::uint32_t{1} << device;
   terms.key = make_session_key();
   return terms;
+}
+
+Turnstiles turnstiles_of(const ServiceConfig& config, std::size_t devices) {
+  Turnstiles all;
+  for (std::size_t i = 0; config.sharing != Sharing::kFree && i < devices; ++i) {
+    all.emplace_back(config.sharing, config.longest_turn);
+  }
+  return all;
 }
 
 }  // namespace
 
 ServedPeers::ServedPeers(ServiceConfig config, std::size_t max_message_bytes, TimeSource time)
     : config_(std::move(config)),
+      devices_(devices_of(config_)),
       terms_(terms_of(config_, max_message_bytes)),
       time_(time),
-      turnstile_(config_.sharing != Sharing::kFree
-                     ? std::optional<Turnstile>(std::in_place, config_.sharing, config_.longest_turn)
-                     : std::nullopt),
-      tenants_(config_.tenants, turnstile_ ? &*turnstile_ : nullptr, !config_.program.empty(), time),
+      turnstiles_(turnstiles_of(config_, devices_.size())),
+      tenants_(config_.tenants, &turnstiles_, devices_.size(), !config_.program.empty(), time),
       lost_(config_.keep_away, config_.most_away) {}
 
 ServiceStats ServedPeers::stats() const {
@@ -62,12 +72,12 @@ ServiceStats ServedPeers::stats() const {
   stats.replies = counters_.replies.load(std::memory_order_relaxed);
   stats.modules_cached = modules_->count();
   stats.modules_sent = modules_->added();
-  if (turnstile_) stats.turn_overruns = turnstile_->overruns();
+  for (const Turnstile& turnstile : turnstiles_) stats.turn_overruns += turnstile.overruns();
   return stats;
 }
 
 Status ServedPeers::set_tenants(std::vector<fairlead::command::Tenant> tenants) {
-  if (Status fine = Tenants::check(tenants, config_.sharing); !fine.ok()) return fine;
+  if (Status fine = Tenants::check(tenants, config_.sharing, devices_.size()); !fine.ok()) return fine;
   tenants_.replace(std::move(tenants));
   return {};
 }
@@ -117,8 +127,8 @@ void ServedPeers::begin(const Peer& peer) {
   Result<Admission> admission = tenants_.admit(peer.principal());
   if (!admission) return turn_away(peer, admission.error());
   const ServerSession::Terms terms = terms_for(admission->terms(), terms_);
-  auto session = std::make_unique<ServedPeer>(peer, *std::move(admission), terms, config_, counters_,
-                                              turnstile_ ? &*turnstile_ : nullptr, modules_, time_);
+  auto session = std::make_unique<ServedPeer>(peer, *std::move(admission), terms, config_, counters_, turnstiles_,
+                                              modules_, time_);
   if (config_.where == ServiceConfig::Where::kOwnThread) {
     if (const Status started = session->start_thread(); !started.ok()) return turn_away(peer, started);
   }

@@ -41,6 +41,7 @@ class ServedPeers {
 
   [[nodiscard]] fairlead::command::ServiceStats stats() const;
   [[nodiscard]] std::vector<fairlead::command::TenantStats> tenants() const { return tenants_.stats(); }
+  [[nodiscard]] const std::vector<fairlead::command::ServedDevice>& devices() const noexcept { return devices_; }
   Status set_tenants(std::vector<fairlead::command::Tenant> tenants);
   void drain() noexcept { draining_.store(true); }
 
@@ -70,11 +71,12 @@ class ServedPeers {
   void count_sessions() noexcept;
 
   const fairlead::command::ServiceConfig config_;
+  const std::vector<fairlead::command::ServedDevice> devices_;
   const ServerSession::Terms terms_;
   const TimeSource time_;
   const std::shared_ptr<ModuleCache> modules_ = std::make_shared<ModuleCache>(config_.module_cache_bytes);
   ServiceCounters counters_;
-  std::optional<Turnstile> turnstile_;
+  Turnstiles turnstiles_;  // of the devices, if they are shared
   Tenants tenants_;
   std::list<Served> sessions_;
   std::list<Served>::iterator latest_ = sessions_.end();  // whose message came last

@@ -1,5 +1,5 @@
-// The channels of a session at the server, and in which order they run: those of a higher priority first, those of one
-// priority by turns.
+// The channels of a session at the server, and in which order each device runs its own: those of a higher priority
+// first, those of one priority by turns.
 //
 // They stay where they are. Threads: one at a time.
 #pragma once
@@ -15,33 +15,22 @@
 
 namespace fairlead::datapath::command {
 
-class ServerChannels {
+/// Those of one device.
+class ChannelOrder {
  public:
-  /// Null: there is none.
-  [[nodiscard]] ServerChannel* find(std::uint64_t number) noexcept {
-    const auto found = channels_.find(number);
-    return found != channels_.end() ? &found->second : nullptr;
-  }
-  /// The one of that number, which begins with this, at priority 0, if there is none.
-  [[nodiscard]] ServerChannel& open(std::uint16_t number, bool late) {
-    const auto [at, is_new] = channels_.try_emplace(number, number, late);
-    if (is_new) insert(at->second, 0);
-    return at->second;
-  }
   [[nodiscard]] std::int32_t priority_of(const ServerChannel& channel) const noexcept {
     return priorities_[static_cast<std::size_t>(std::ranges::find(order_, &channel) - order_.begin())];
   }
-  /// A smaller number goes first.
-  void set_priority(ServerChannel& channel, std::int32_t priority) {
+  /// Behind those of its priority; a smaller number goes first.
+  void insert(ServerChannel& channel, std::int32_t priority) {
+    const auto at = std::ranges::upper_bound(priorities_, priority) - priorities_.begin();
+    priorities_.insert(priorities_.begin() + at, priority);
+    order_.insert(order_.begin() + at, &channel);
+  }
+  void remove(const ServerChannel& channel) {
     const auto at = std::ranges::find(order_, &channel) - order_.begin();
     order_.erase(order_.begin() + at);
     priorities_.erase(priorities_.begin() + at);
-    insert(channel, priority);
-  }
-  void clear() noexcept {
-    order_.clear();
-    priorities_.clear();
-    channels_.clear();
   }
 
   /// In the order in which they run, which the rest of this counts by, from 0.
@@ -63,15 +52,49 @@ class ServerChannels {
   }
 
  private:
-  void insert(ServerChannel& channel, std::int32_t priority) {
-    const auto at = std::ranges::upper_bound(priorities_, priority) - priorities_.begin();
-    priorities_.insert(priorities_.begin() + at, priority);
-    order_.insert(order_.begin() + at, &channel);
-  }
-
-  std::map<std::uint64_t, ServerChannel> channels_;
   std::vector<ServerChannel*> order_;
   std::vector<std::int32_t> priorities_;  // of those, rising
+};
+
+class ServerChannels {
+ public:
+  /// Null: there is none.
+  [[nodiscard]] ServerChannel* find(std::uint64_t number) noexcept {
+    const auto found = channels_.find(number);
+    return found != channels_.end() ? &found->second : nullptr;
+  }
+  /// The one of that number; if there is none it begins with this, at the first device and at priority 0. `late`: what
+  /// that device is.
+  [[nodiscard]] ServerChannel& open(std::uint16_t number, bool late) {
+    const auto [at, is_new] = channels_.try_emplace(number, number);
+    if (!is_new) return at->second;
+    at->second.belongs_to(0, late);
+    order_of(0).insert(at->second, 0);
+    all_.push_back(&at->second);
+    return at->second;
+  }
+  /// Before its first command.
+  void place(ServerChannel& channel, std::size_t device, bool late, std::int32_t priority) {
+    order_of(channel.device()).remove(channel);
+    channel.belongs_to(device, late);
+    order_of(device).insert(channel, priority);
+  }
+  void clear() noexcept {
+    orders_.clear();
+    all_.clear();
+    channels_.clear();
+  }
+
+  [[nodiscard]] std::span<ServerChannel* const> all() const noexcept { return all_; }
+  [[nodiscard]] ChannelOrder& order_of(std::size_t device) {
+    if (orders_.size() <= device) orders_.resize(device + 1);
+    return orders_[device];
+  }
+
+ private:
+  std::map<std::uint64_t, ServerChannel> channels_;
+  std::vector<ServerChannel*> all_;  // as they were opened
+  std::vector<ChannelOrder> orders_;  // by device
 };
 
 }  // namespace fairlead::datapath::command

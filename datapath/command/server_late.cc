@@ -12,8 +12,9 @@ namespace fairlead::datapath::command {
 using fairlead::command::Outcome;
 
 void ServerSession::follow(ServerChannel& channel) {
-  if (lost_ || channel.complete() == channel.executed()) return;
-  const fairlead::command::Progress now = executor_->progress(channel.number());
+  ServerDevice& device = device_of(channel);
+  if (device.lost || channel.complete() == channel.executed()) return;
+  const fairlead::command::Progress now = device.executor->progress(channel.number());
   if (channel.reach(now.complete)) ++moves_;
   while (std::optional<PendingResults::Result> result = channel.results().pending.take(channel.complete())) {
     give_result(channel, result->sequence, result->message);
@@ -21,22 +22,24 @@ void ServerSession::follow(ServerChannel& channel) {
   if (!now.lost.ok()) {
     ++counts_.failures;
     ++counts_.failures_by_scope[static_cast<std::size_t>(fairlead::command::Scope::kContext)];
-    lose(now.lost);
+    lose(device, now.lost);
   }
 }
 
-/// What had not come to its end in any channel failed, from the first of it on.
-void ServerSession::lose(const Outcome& outcome) {
-  if (lost_) return;
-  lost_ = outcome;
-  for (ServerChannel* const channel : channels_.in_order()) {
+/// What had not come to its end in any channel of the device failed, from the first of it on.
+void ServerSession::lose(ServerDevice& device, const Outcome& outcome) {
+  if (device.lost) return;
+  device.lost = outcome;
+  moved_ = true;  // who waited for it waits no more
+  const auto which = static_cast<std::size_t>(&device - devices_.data());
+  for (ServerChannel* const channel : channels_.order_of(which).in_order()) {
     if (channel->complete() < channel->executed()) channel->fail(outcome, channel->complete() + 1);
   }
 }
 
 std::uint64_t ServerSession::kept_bytes() noexcept {
   std::uint64_t bytes = 0;
-  for (ServerChannel* const channel : channels_.in_order()) bytes += channel->results().pending.bytes();
+  for (ServerChannel* const channel : channels_.all()) bytes += channel->results().pending.bytes();
   return bytes;
 }
 

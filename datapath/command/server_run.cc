@@ -1,6 +1,7 @@
 // The running of a session's commands, and the replies.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstring>
 #include <utility>
@@ -26,7 +27,7 @@ constexpr std::uint64_t kShortCopy = 16 << 10;      // bytes of what takes a few
 
 bool may_wait(const Record& record) noexcept {
   return record.is(Opcode::kCopyIn) || record.is(Opcode::kCopyOut) || record.is(Opcode::kModule) ||
-         record.is(Opcode::kFence) || record.is(Opcode::kGraph);
+         record.is(Opcode::kFence) || record.is(Opcode::kGraph) || record.is(Opcode::kCopyAcross);
 }
 
 // As it crosses, but for what follows it. So it is copied at once: put together out of a copy on the stack it cost a
@@ -41,6 +42,13 @@ Launch launch_of(const Record& record) noexcept {
   return launch;
 }
 
+/// Asked once for a function that is launched again and again.
+bool is_short(ServerDevice& device, std::uint64_t function) noexcept {
+  if (device.asked != function) device.is_short = device.executor->is_short({function});
+  device.asked = function;
+  return device.is_short;
+}
+
 Bytes launch_parameters(const Record& record) noexcept {
   std::uint32_t bytes = 0;
   std::memcpy(&bytes, record.body.data() + offsetof(LaunchBody, parameter_bytes), sizeof bytes);
@@ -49,41 +57,56 @@ Bytes launch_parameters(const Record& record) noexcept {
 
 }  // namespace
 
-bool ServerSession::run(Clock::time_point until) {
-  held_ = pending_ = false;
+bool ServerSession::run(Clock::time_point until, std::uint32_t number) {
+  const auto device = std::ranges::find(devices_, number, &ServerDevice::number);
+  if (device == devices_.end() || is_over()) return false;
+  const std::uint32_t bit = device->bit();
+  for (std::uint32_t* const mask : {&now_.due, &now_.held, &now_.pending, &fenced_}) *mask &= ~bit;
+  moved_ = false;
+  const bool more =
+      run(*device, channels_.order_of(static_cast<std::size_t>(device - devices_.begin())), until) && !is_over();
+  if (more) now_.due |= bit;
+  if (moved_) now_.due |= fenced_ & ~bit;  // it may be what others wait for
+  return more;
+}
+
+bool ServerSession::run(ServerDevice& device, ChannelOrder& channels, Clock::time_point until) {
+  const std::uint32_t bit = device.bit();
   bool more = false, moved = true;
   std::uint32_t single = kTurn;
   // What one channel did may be what another waits for.
   for (int rounds = 0; moved && rounds < 4; ++rounds) {
     moved = false;
     more = false;
-    pending_ = false;
-    const std::span<ServerChannel* const> order = channels_.in_order();
+    now_.pending &= ~bit;
+    const std::span<ServerChannel* const> order = channels.in_order();
     for (std::size_t i = 0; i < order.size(); ++i) {
       ServerChannel& channel = *order[i];
       if (outlet_.untaken() >= terms_.held_results) {  // a client that does not read
-        held_ = true;
+        now_.held |= bit;
         return false;
       }
       const std::uint64_t before = channel.executed() + channel.complete();
       // Any command may be what one of a higher priority waits for.
-      const bool is_single = channels_.any_waits_before(i);
-      const Step last = run(channel, is_single ? 1 : kTurn, channels_.gives_way(i), until);
+      const bool is_single = channels.any_waits_before(i);
+      const Step last = run(channel, is_single ? 1 : kTurn, channels.gives_way(i), until);
       if (is_over()) return false;  // and the channels are gone
       const bool went_on = channel.executed() + channel.complete() != before;
       moved |= went_on;
+      moved_ |= went_on;
       more |= last == Step::kDone;
-      held_ |= last == Step::kHeld;
-      pending_ |= channel.complete() < channel.executed() && !lost_;
+      if (last == Step::kHeld) now_.held |= bit;
+      const bool is_at_work = channel.complete() < channel.executed() || channel.waits_across();
+      if (is_at_work && !device.lost) now_.pending |= bit;
       // Who has more to run than there is time keeps no other from its turn, also one that has yet to be taken.
       const bool turn_over = last == Step::kTurnOver;
       more |= turn_over;
       if (last == Step::kTime || last == Step::kNews || (turn_over && outlet_.has_news())) {
-        if (last != Step::kNews) channels_.had_turn(i);
+        if (last != Step::kNews) channels.had_turn(i);
         return true;
       }
       if (!is_single || !went_on) continue;
-      channels_.had_turn(i);
+      channels.had_turn(i);
       if (--single == 0) return true;
       i = std::size_t{0} - 1;
     }
@@ -107,7 +130,7 @@ ServerSession::Step ServerSession::run(ServerChannel& channel, std::uint32_t mos
     if (!channel.owes_reply()) continue;
     if (channel.reply_is_full() || (look && channel.is_old(now, kOldestUnsaid))) reply(channel);
   }
-  if (late_) follow(channel);
+  if (device_of(channel).late) follow(channel);
   const bool goes_on = last == Step::kDone || last == Step::kNews || last == Step::kTurnOver;
   if (!goes_on && channel.owes_reply()) reply(channel);
   return last;
@@ -115,7 +138,7 @@ ServerSession::Step ServerSession::run(ServerChannel& channel, std::uint32_t mos
 
 std::uint64_t ServerSession::waiting() const noexcept {
   std::uint64_t all = 0;
-  for (const ServerChannel* const channel : channels_.in_order()) all += channel->accepted() - channel->executed();
+  for (const ServerChannel* const channel : channels_.all()) all += channel->accepted() - channel->executed();
   return all;
 }
 
@@ -128,6 +151,7 @@ ServerSession::Step ServerSession::step(ServerChannel& channel) {
   const Record* const record = channel.front();
   if (record == nullptr) return Step::kIdle;
   took_long_ = false;
+  ServerDevice& device = device_of(channel);
   // A recovery is not passed over, also where all is lost by now: then it is what fails.
   const bool passed_over =
       channel.failure() && (channel.failure()->scope >= Scope::kContext || !record->is(Opcode::kRecover));
@@ -135,22 +159,23 @@ ServerSession::Step ServerSession::step(ServerChannel& channel) {
     if (may_wait(*record)) {
       if (const std::optional<Step> waits = wait_for(channel, *record)) return *waits;
     }
-    took_long_ = takes_long(*record);
+    took_long_ = takes_long(device, *record);
     if (channel.owes_reply() && took_long_) reply(channel);
     if (meter_ != nullptr) {
       meter_->channel.store(channel.number(), std::memory_order_relaxed);
       meter_->sequence.store(channel.executed() + 1, std::memory_order_relaxed);
     }
-    if (late_ && !lost_) {
-      executor_->begin({channel.number(), channel.executed() + 1});
+    if (device.late && !device.lost) {
+      device.executor->begin({channel.number(), channel.executed() + 1});
       channel.begin();
     }
-    Outcome outcome = lost_ ? *lost_ : execute(channel, *record);
+    Outcome outcome = device.lost ? *device.lost : execute(channel, *record);
     if (!outcome.ok()) {
-      if (late_ && outcome.result == kNotReady && outcome.scope == Scope::kCommand) return Step::kBlocked;
+      if (device.late && outcome.result == kNotReady && outcome.scope == Scope::kCommand) return Step::kBlocked;
       ++counts_.failures;
       if (outcome.scope <= Scope::kContext) ++counts_.failures_by_scope[static_cast<std::size_t>(outcome.scope)];
-      if (outcome.scope >= Scope::kContext) lose(outcome);
+      if (devices_.size() > 1 && !device.lost) outcome.text += fmt::format(" (on device {})", channel.device());
+      if (outcome.scope >= Scope::kContext) lose(device, outcome);
       channel.fail(std::move(outcome), channel.executed() + 1);
     }
   }
@@ -161,7 +186,8 @@ ServerSession::Step ServerSession::step(ServerChannel& channel) {
 
 /// What the record waits for before it can run; nothing: it can.
 std::optional<ServerSession::Step> ServerSession::wait_for(ServerChannel& channel, const Record& record) {
-  if (lost_) return std::nullopt;
+  const ServerDevice& device = device_of(channel);
+  if (device.lost) return std::nullopt;
   if (record.is(Opcode::kCopyIn) || record.is(Opcode::kGraph)) {
     const bool is_inline = (record.flags & kInline) != 0;
     if (!is_inline && !channel.payload()) {
@@ -177,12 +203,12 @@ std::optional<ServerSession::Step> ServerSession::wait_for(ServerChannel& channe
   if (record.is(Opcode::kCopyOut)) {
     const std::uint64_t bytes = body_of<CopyBody>(record).bytes;
     if (bytes > terms_.payload_bytes) return std::nullopt;
-    const std::uint64_t kept = late_ ? kept_bytes() : 0;
+    const std::uint64_t kept = device.late ? kept_bytes() : 0;
     if (bytes > kMaxInline && outlet_.untaken() + kept + bytes > terms_.held_results) return Step::kHeld;
     if (kept_ && !has_unheard_room(bytes)) return Step::kHeld;
     if (!channel.pays_once([&] { return outlet_.may_copy(bytes); })) return Step::kHeld;
   }
-  if (record.is(Opcode::kModule) && takes_modules_) {
+  if (record.is(Opcode::kModule) && device.takes_modules) {
     if (modules_.is_ready({channel.number(), channel.executed() + 1}, body_of<ModuleBody>(record))) {
       const std::uint64_t bytes = modules_.came();
       if (bytes == 0 || channel.pays_once([&] { return outlet_.may_copy(bytes); })) return std::nullopt;
@@ -192,19 +218,20 @@ std::optional<ServerSession::Step> ServerSession::wait_for(ServerChannel& channe
     return Step::kBlocked;
   }
   if (record.is(Opcode::kFence)) {
-    const auto body = body_of<FenceBody>(record);
-    if (body.channel >= terms_.channels || body.channel == channel.number()) return std::nullopt;
-    const ServerChannel* const other = channels_.find(body.channel);
-    if (other == nullptr || other->executed() < body.sequence) return Step::kBlocked;
+    if (waits_for(channel, body_of<FenceBody>(record))) return Step::kBlocked;
+  }
+  if (record.is(Opcode::kCopyAcross) && !has_come_across(channel, body_of<CopyAcrossBody>(record))) {
+    return Step::kBlocked;
   }
   return std::nullopt;
 }
 
-bool ServerSession::takes_long(const Record& record) noexcept {
-  if (record.is(Opcode::kLaunch)) return !late_ && !is_short(body_of<LaunchBody>(record).function);
-  if (record.is(Opcode::kModule)) return takes_modules_;
+bool ServerSession::takes_long(ServerDevice& device, const Record& record) noexcept {
+  if (record.is(Opcode::kLaunch)) return !device.late && !is_short(device, body_of<LaunchBody>(record).function);
+  if (record.is(Opcode::kModule)) return device.takes_modules;
   if (record.is(Opcode::kGraph)) return true;
-  if (late_) return record.is(Opcode::kLoad) || record.is(Opcode::kLoadFrom);  // all else is handed over
+  if (record.is(Opcode::kCopyAcross)) return body_of<CopyAcrossBody>(record).bytes > kShortCopy;
+  if (device.late) return record.is(Opcode::kLoad) || record.is(Opcode::kLoadFrom);  // all else is handed over
   if (record.is(Opcode::kLaunchGraph)) return true;
   if (record.is(Opcode::kFill)) return body_of<FillBody>(record).bytes > kShortCopy;
   if (record.is(Opcode::kCopyWithin)) return body_of<CopyWithinBody>(record).bytes > kShortCopy;
@@ -214,27 +241,22 @@ bool ServerSession::takes_long(const Record& record) noexcept {
   return record.opcode >= kFirstUserOpcode;
 }
 
-/// Asked once for a function that is launched again and again.
-bool ServerSession::is_short(std::uint64_t function) noexcept {
-  if (asked_ != function) short_ = executor_->is_short({function});
-  asked_ = function;
-  return short_;
-}
-
 Outcome ServerSession::execute(ServerChannel& channel, const Record& record) {
-  if (record.opcode >= kFirstUserOpcode) return executor_->user(record.opcode, tail_of(record));
+  ServerDevice& device = device_of(channel);
+  fairlead::command::Executor* const executor = device.executor.get();
+  if (record.opcode >= kFirstUserOpcode) return executor->user(record.opcode, tail_of(record));
   switch (static_cast<Opcode>(record.opcode)) {
     case Opcode::kLaunch:
-      return executor_->launch(launch_of(record), launch_parameters(record));
+      return executor->launch(launch_of(record), launch_parameters(record));
     case Opcode::kAllocate: {
       const auto body = body_of<AllocateBody>(record);
-      return executor_->allocate({body.handle}, body.bytes);
+      return executor->allocate({body.handle}, body.bytes);
     }
     case Opcode::kRelease:
-      return executor_->release({body_of<ReleaseBody>(record).handle});
+      return executor->release({body_of<ReleaseBody>(record).handle});
     case Opcode::kFill: {
       const auto body = body_of<FillBody>(record);
-      return executor_->fill({body.handle}, body.offset, body.bytes, static_cast<std::uint8_t>(body.value));
+      return executor->fill({body.handle}, body.offset, body.bytes, static_cast<std::uint8_t>(body.value));
     }
     case Opcode::kCopyIn:
       return copy_in(channel, record);
@@ -242,41 +264,43 @@ Outcome ServerSession::execute(ServerChannel& channel, const Record& record) {
       return copy_out(channel, record);
     case Opcode::kCopyWithin: {
       const auto body = body_of<CopyWithinBody>(record);
-      return executor_->copy_within({body.to}, body.to_offset, {body.from}, body.from_offset, body.bytes);
+      return executor->copy_within({body.to}, body.to_offset, {body.from}, body.from_offset, body.bytes);
     }
+    case Opcode::kCopyAcross:
+      return copy_across(channel, record);
     case Opcode::kLoad: {
-      asked_ = 0;
+      device.asked = 0;
       const Bytes name = tail_of(record);
-      return executor_->load({body_of<LoadBody>(record).handle},
+      return executor->load({body_of<LoadBody>(record).handle},
                              {reinterpret_cast<const char*>(name.data()), name.size()});
     }
     case Opcode::kMark:
       return {};
     case Opcode::kFence:
-      return fence(record);
+      return fence(channel, record);
     case Opcode::kRecover:
       return recover(channel, record);
     case Opcode::kModule:
-      return load_module(record);
+      return load_module(device, record);
     case Opcode::kLoadFrom:
-      return load_from(record);
+      return load_from(device, record);
     case Opcode::kGraph:
       return make_graph(channel, record);
     case Opcode::kLaunchGraph:
-      return executor_->launch_graph({body_of<GraphHandleBody>(record).handle});
+      return executor->launch_graph({body_of<GraphHandleBody>(record).handle});
     case Opcode::kReleaseGraph:
-      return graphs_.release(*executor_, body_of<GraphHandleBody>(record).handle);
+      return device.graphs.release(*executor, body_of<GraphHandleBody>(record).handle);
     case Opcode::kUpdateGraph: {
       const auto body = body_of<UpdateGraphBody>(record);
       const Launch launch{{},
                           {body.grid[0], body.grid[1], body.grid[2]},
                           {body.block[0], body.block[1], body.block[2]},
                           body.shared_bytes};
-      return executor_->update_graph({body.graph}, body.number, launch, tail_of(record));
+      return executor->update_graph({body.graph}, body.number, launch, tail_of(record));
     }
     case Opcode::kAllocateAt: {
       const auto body = body_of<AllocateAtBody>(record);
-      return executor_->allocate_at({body.handle}, body.address, body.bytes);
+      return executor->allocate_at({body.handle}, body.address, body.bytes);
     }
   }
   return unknown(record);
@@ -286,7 +310,7 @@ Outcome ServerSession::copy_in(ServerChannel& channel, const Record& record) {
   const auto body = body_of<CopyBody>(record);
   const bool is_inline = (record.flags & kInline) != 0;
   const Bytes bytes = is_inline ? tail_of(record) : *channel.payload();
-  if (bytes.size() == body.bytes) return executor_->copy_in({body.handle}, body.offset, bytes);
+  if (bytes.size() == body.bytes) return device_of(channel).executor->copy_in({body.handle}, body.offset, bytes);
   return {kInvalidValue, Scope::kCommand,
           fmt::format("a copy of {} bytes came with {} of payload", body.bytes, bytes.size())};
 }
@@ -299,9 +323,9 @@ Outcome ServerSession::copy_out(ServerChannel& channel, const Record& record) {
   }
   scratch_.resize(sizeof(MessageHeader) + body.bytes);
   const std::span<std::byte> bytes = std::span(scratch_).subspan(sizeof(MessageHeader));
-  Outcome outcome = executor_->copy_out(bytes, {body.handle}, body.offset);
+  Outcome outcome = device_of(channel).executor->copy_out(bytes, {body.handle}, body.offset);
   if (!outcome.ok()) return outcome;
-  if (late_) {
+  if (device_of(channel).late) {
     channel.results().pending.add(channel.executed() + 1, std::exchange(scratch_, {}));
   } else {
     give_result(channel, channel.executed() + 1, scratch_);
@@ -309,16 +333,16 @@ Outcome ServerSession::copy_out(ServerChannel& channel, const Record& record) {
   return outcome;
 }
 
-Outcome ServerSession::load_module(const Record& record) {
+Outcome ServerSession::load_module(ServerDevice& device, const Record& record) {
   const auto body = body_of<ModuleBody>(record);
-  if (!takes_modules_) return executor_->load_module({body.handle}, {});
+  if (!device.takes_modules) return device.executor->load_module({body.handle}, {});
   const ServerModules::Given given = modules_.give(body);
   if (given.image == nullptr) return given.why;
-  return executor_->load_module({body.handle}, std::span(*given.image).first(body.bytes));
+  return device.executor->load_module({body.handle}, std::span(*given.image).first(body.bytes));
 }
 
-Outcome ServerSession::load_from(const Record& record) {
-  asked_ = 0;
+Outcome ServerSession::load_from(ServerDevice& device, const Record& record) {
+  device.asked = 0;
   const auto body = body_of<LoadFromBody>(record);
   Bytes tail = tail_of(record);
   std::vector<fairlead::command::Parameter> parameters;
@@ -326,31 +350,14 @@ Outcome ServerSession::load_from(const Record& record) {
     const auto item = command::take<ParameterItem>(tail);
     parameters.push_back({item->bytes, item->alignment, item->kind == kPointerItem});
   }
-  return executor_->load_from({body.function}, {body.module}, {reinterpret_cast<const char*>(tail.data()), tail.size()},
-                              parameters);
+  return device.executor->load_from({body.function}, {body.module},
+                                    {reinterpret_cast<const char*>(tail.data()), tail.size()}, parameters);
 }
 
 Outcome ServerSession::make_graph(ServerChannel& channel, const Record& record) {
   const Bytes records = (record.flags & kInline) != 0 ? tail_of(record) : *channel.payload();
-  return graphs_.make(*executor_, body_of<GraphBody>(record), records);
-}
-
-Outcome ServerSession::fence(const Record& record) {
-  const auto body = body_of<FenceBody>(record);
-  const ServerChannel* const other = channels_.find(body.channel);
-  if (other == nullptr) {
-    return {kInvalidValue, Scope::kCommand, fmt::format("a fence on channel {}, which there is not", body.channel)};
-  }
-  if (const fairlead::command::Failure* const why = other->passed_over(body.sequence)) {
-    return {why->result, Scope::kStream,
-            fmt::format("command {} of channel {}, which it waited for, did not run: {}", body.sequence, body.channel,
-                        why->text)};
-  }
-  if (other->executed() >= body.sequence) {
-    return late_ ? executor_->fence({static_cast<std::uint32_t>(body.channel), body.sequence}) : Outcome();
-  }
-  return {kInvalidValue, Scope::kCommand,
-          fmt::format("a fence on command {} of its own channel, which comes later", body.sequence)};
+  ServerDevice& device = device_of(channel);
+  return device.graphs.make(*device.executor, body_of<GraphBody>(record), records);
 }
 
 Outcome ServerSession::recover(ServerChannel& channel, const Record& record) {

@@ -8,9 +8,6 @@
 
 namespace fairlead::datapath::command {
 
-using fairlead::command::Executor;
-using fairlead::command::ExecutorLimits;
-
 ServerSession::ServerSession(Outlet& outlet, const Terms& terms, MakeExecutor make, SessionMeter* meter,
                              std::shared_ptr<ImageStore> modules)
     : outlet_(outlet),
@@ -18,13 +15,13 @@ ServerSession::ServerSession(Outlet& outlet, const Terms& terms, MakeExecutor ma
       make_(std::move(make)),
       meter_(meter),
       modules_(std::move(modules), terms.module_bytes, terms.payload_bytes),
-      graphs_(terms.graph_records, terms.graph_bytes) {}
+      now_{.all = terms.devices & (~terms.devices + 1)} {}
 
 void ServerSession::end(Code code, std::string why) {
   if (is_over()) return;
   ended_ = Status(code, std::move(why));
   channels_.clear();
-  held_ = pending_ = false;
+  now_ = {.all = now_.all};
   outlet_.send(TrafficClass::kCommands, refused_message(ended_));
 }
 
@@ -45,74 +42,6 @@ void ServerSession::take(std::vector<std::byte> message, TrafficClass traffic) {
   end(Code::kDataLoss, fmt::format("a message of type {} has no place here", header->type));
 }
 
-void ServerSession::greet(Bytes body) {
-  const auto hello = command::take<Hello>(body);
-  if (!hello) return end(Code::kDataLoss, "the hello is cut short");
-  const std::uint16_t version = std::min(hello->newest, kNewestVersion);
-  if (version < std::max(hello->oldest, kOldestVersion)) {
-    return end(Code::kVersionMismatch,
-               fmt::format("the client speaks versions {} to {} of the commands' protocol, the service {} to {}",
-                           hello->oldest, hello->newest, kOldestVersion, kNewestVersion));
-  }
-  Result<std::unique_ptr<Executor>> made = make_();
-  if (!made) return end(made.error().code(), made.error().message());
-  executor_ = *std::move(made);
-  // A session that is refused has not begun, and keeps nothing until its peer has gone.
-  const auto refuse = [this](Code code, std::string why) {
-    executor_.reset();
-    end(code, std::move(why));
-  };
-  const auto wishes = version >= kGraphVersion ? command::take<HelloMore>(body) : std::nullopt;
-  fairlead::command::AddressRange range;
-  if (wishes && wishes->range_bytes != 0) {
-    const Result<fairlead::command::AddressRange> reserved =
-        executor_->reserve(wishes->range_bytes, wishes->range_wish);
-    if (!reserved) return refuse(reserved.error().code(), reserved.error().message());
-    range = *reserved;
-  }
-  const ExecutorLimits limits = executor_->limits();
-  late_ = executor_->is_asynchronous();
-  takes_modules_ = limits.modules != 0;
-  priorities_ = limits.priorities;
-  if (late_ && version < kLateVersion) {
-    return refuse(
-        Code::kVersionMismatch,
-        fmt::format("the client speaks version {} of the commands' protocol, which knows no device that works by "
-                    "itself; version {} does",
-                    version, kLateVersion));
-  }
-  Welcome welcome;
-  welcome.version = version;
-  welcome.channels = static_cast<std::uint16_t>(terms_.channels);
-  welcome.credits = terms_.credits;
-  welcome.payload_credit = terms_.payload_credit;
-  welcome.memory_bytes = limits.memory_bytes;
-  welcome.payload_bytes = std::min(std::max<std::uint32_t>(hello->payload_bytes, kMaxInline), terms_.payload_bytes);
-  welcome.parameter_bytes = kMaxParameters;
-  welcome.block_threads = limits.block_threads;
-  welcome.shared_bytes = limits.shared_bytes;
-  welcome.grid[0] = limits.grid.x;
-  welcome.grid[1] = limits.grid.y;
-  welcome.grid[2] = limits.grid.z;
-  welcome.modules = limits.modules;
-  if (version < kGraphVersion) return outlet_.send(TrafficClass::kCommands, welcome_message(welcome));
-  WelcomeMore more;
-  more.range_base = range.base;
-  more.range_bytes = range.bytes;
-  more.range_alignment = range.alignment;
-  if (limits.graphs) {
-    more.graph_records = terms_.graph_records;
-    more.graph_bytes = terms_.graph_bytes;
-  }
-  std::optional<WelcomeLast> last;
-  if (version >= kChannelVersion) last = {priorities_.least, priorities_.greatest};
-  const auto asked = version >= kResumeVersion ? command::take<HelloLast>(body) : std::nullopt;
-  std::optional<WelcomeKept> kept;
-  kept_ = asked && asked->keep == 1 && terms_.keep_ms != 0;
-  if (kept_) kept = {terms_.key.id, terms_.key.secret, terms_.keep_ms, terms_.held_results / 4};
-  outlet_.send(TrafficClass::kCommands, welcome_message(welcome, more, last, kept));
-}
-
 /// Its payload may have come before.
 void ServerSession::take_channel(const MessageHeader& header, Bytes body) {
   ServerChannel* const channel = channel_of(header);
@@ -123,10 +52,17 @@ void ServerSession::take_channel(const MessageHeader& header, Bytes body) {
                                             "cut short",
                                             header.channel));
   }
-  const std::int32_t priority = priorities_.clamp(said->priority);
-  if (channels_.priority_of(*channel) == priority) return;  // a client that lost its peer says it again
-  channels_.set_priority(*channel, priority);
-  executor_->prioritize(header.channel, priority);
+  if (said->device >= devices_.size()) {
+    return end(Code::kOutOfRange, fmt::format("channel {} is to be of device {}, and the session has {}",
+                                              header.channel, said->device, devices_.size()));
+  }
+  ServerDevice& device = devices_[said->device];
+  const std::int32_t priority = device.limits.priorities.clamp(said->priority);
+  const bool is_said_again =  // by a client that lost its peer
+      channel->device() == said->device && channels_.order_of(said->device).priority_of(*channel) == priority;
+  if (is_said_again) return;
+  channels_.place(*channel, said->device, device.late, priority);
+  device.executor->prioritize(header.channel, priority);
 }
 
 ServerChannel* ServerSession::channel_of(const MessageHeader& header) {
@@ -134,7 +70,9 @@ ServerChannel* ServerSession::channel_of(const MessageHeader& header) {
     end(Code::kOutOfRange, fmt::format("channel {} of {}", header.channel, terms_.channels));
     return nullptr;
   }
-  return &channels_.open(header.channel, late_);
+  ServerChannel& channel = channels_.open(header.channel, devices_.front().late);
+  now_.due |= device_of(channel).bit();
+  return &channel;
 }
 
 void ServerSession::take_commands(const MessageHeader& header, std::vector<std::byte> message) {

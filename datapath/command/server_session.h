@@ -15,7 +15,7 @@
 #include <string>
 #include <vector>
 
-#include "datapath/command/graph/server_graphs.h"
+#include "datapath/command/device/server_device.h"
 #include "datapath/command/meter.h"
 #include "datapath/command/resume/proof.h"
 #include "datapath/command/server_channels.h"
@@ -59,10 +59,11 @@ class ServerSession final : public SessionRunner {
     std::uint64_t graph_bytes = 16 << 20;
     SessionKey key{};
     std::uint64_t keep_ms = 0;  // that it is kept while its client is away, if that wishes it; 0: never
+    std::uint32_t devices = 1;  // that the client may use, of the service's: bit n is device n
   };
-  using MakeExecutor = std::function<Result<std::unique_ptr<fairlead::command::Executor>>()>;
+  using MakeExecutor = std::function<Result<std::unique_ptr<fairlead::command::Executor>>(std::uint32_t device)>;
 
-  /// `make`: called once, when the client has said hello.
+  /// `make`: called when the client has said hello, once for each device that it gets.
   /// `meter`: where it says which command runs; null: nowhere. `modules`: the service's; null: each image is asked for.
   ServerSession(Outlet& outlet, const Terms& terms, MakeExecutor make, SessionMeter* meter = nullptr,
                 std::shared_ptr<ImageStore> modules = nullptr);
@@ -70,12 +71,11 @@ class ServerSession final : public SessionRunner {
   void take(std::vector<std::byte> message, TrafficClass traffic) override;
   void resume(std::vector<std::byte> said) override;
   void overrun() override { end(Code::kResourceExhausted, "the client sent more than its credits allow"); }
-  bool run(Clock::time_point until = Clock::time_point::max()) override;
-  [[nodiscard]] bool is_held() const noexcept override { return held_; }
-  [[nodiscard]] bool is_pending() const noexcept override { return pending_; }
+  bool run(Clock::time_point until = Clock::time_point::max(), std::uint32_t device = 0) override;
+  [[nodiscard]] const Devices& devices() const noexcept override { return now_; }
   [[nodiscard]] std::uint64_t moves() const noexcept override { return moves_; }
 
-  [[nodiscard]] bool is_welcome() const noexcept override { return executor_ != nullptr; }
+  [[nodiscard]] bool is_welcome() const noexcept override { return !devices_.empty(); }
   [[nodiscard]] bool is_over() const noexcept override { return !ended_.ok(); }
   /// Why it ended: the client was told.
   [[nodiscard]] const Status& ended() const noexcept { return ended_; }
@@ -86,6 +86,8 @@ class ServerSession final : public SessionRunner {
   enum class Step : std::uint8_t { kDone, kIdle, kBlocked, kHeld, kTurnOver, kTime, kNews };
 
   void greet(Bytes body);
+  [[nodiscard]] Status begin_devices(std::uint32_t chosen, std::uint16_t version, const HelloMore& wish);
+  [[nodiscard]] ServerDevice& device_of(const ServerChannel& channel) noexcept { return devices_[channel.device()]; }
   void take_channel(const MessageHeader& header, Bytes body);
   void take_commands(const MessageHeader& header, std::vector<std::byte> message);
   void take_payload(const MessageHeader& header, std::vector<std::byte> message);
@@ -98,6 +100,8 @@ class ServerSession final : public SessionRunner {
   void ask_for_image(const ServerChannel& channel);
   [[nodiscard]] ServerChannel* channel_of(const MessageHeader& header);
   void end(Code code, std::string why);
+  /// Whether more can run now.
+  bool run(ServerDevice& device, ChannelOrder& channels, Clock::time_point until);
   /// `gives_way`: to what comes meanwhile.
   Step run(ServerChannel& channel, std::uint32_t most, bool gives_way, Clock::time_point until);
   Step step(ServerChannel& channel);
@@ -105,10 +109,15 @@ class ServerSession final : public SessionRunner {
   fairlead::command::Outcome execute(ServerChannel& channel, const Record& record);
   fairlead::command::Outcome copy_in(ServerChannel& channel, const Record& record);
   fairlead::command::Outcome copy_out(ServerChannel& channel, const Record& record);
-  fairlead::command::Outcome fence(const Record& record);
+  /// Whether a fence waits for that command of a channel; of another device it waits until that is complete.
+  [[nodiscard]] bool waits_for(const ServerChannel& channel, const FenceBody& mark);
+  fairlead::command::Outcome fence(const ServerChannel& channel, const Record& record);
   fairlead::command::Outcome recover(ServerChannel& channel, const Record& record);
-  fairlead::command::Outcome load_module(const Record& record);
-  fairlead::command::Outcome load_from(const Record& record);
+  /// Whether all of it is here, or nothing will come.
+  [[nodiscard]] bool has_come_across(ServerChannel& channel, const CopyAcrossBody& body);
+  fairlead::command::Outcome copy_across(ServerChannel& channel, const Record& record);
+  fairlead::command::Outcome load_module(ServerDevice& device, const Record& record);
+  static fairlead::command::Outcome load_from(ServerDevice& device, const Record& record);
   fairlead::command::Outcome make_graph(ServerChannel& channel, const Record& record);
   fairlead::command::Outcome unknown(const Record& record);
   /// What the channel's device did meanwhile.
@@ -116,10 +125,9 @@ class ServerSession final : public SessionRunner {
   /// It may take the bytes over.
   void give_result(ServerChannel& channel, std::uint64_t sequence, std::vector<std::byte>& message);
   void send_result(ServerChannel& channel, std::uint64_t sequence, std::vector<std::byte>& message);
-  void lose(const fairlead::command::Outcome& outcome);
+  void lose(ServerDevice& device, const fairlead::command::Outcome& outcome);
   [[nodiscard]] std::uint64_t kept_bytes() noexcept;
-  [[nodiscard]] bool takes_long(const Record& record) noexcept;
-  [[nodiscard]] bool is_short(std::uint64_t function) noexcept;
+  [[nodiscard]] static bool takes_long(ServerDevice& device, const Record& record) noexcept;
   void reply(ServerChannel& channel);
 
   Outlet& outlet_;
@@ -127,19 +135,15 @@ class ServerSession final : public SessionRunner {
   MakeExecutor make_;
   SessionMeter* const meter_;
   ServerModules modules_;
-  ServerGraphs graphs_;
   ServerChannels channels_;
-  std::unique_ptr<fairlead::command::Executor> executor_;  // may write into what the channels keep
-  bool late_ = false, takes_modules_ = false;              // what it is,
-  fairlead::command::Priorities priorities_;               // and has
-  std::optional<fairlead::command::Outcome> lost_;         // the context is
+  std::vector<ServerDevice> devices_;  // the session's, by number; their executors may write into what channels keep
   std::vector<std::byte> scratch_;
   Status ended_;
   bool kept_ = false;  // while its client is away
-  bool held_ = false, pending_ = false;
-  bool took_long_ = false;   // the last command
-  std::uint64_t asked_ = 0;  // the function that was asked for last; 0: none
-  bool short_ = false;       // what it was
+  Devices now_;
+  std::uint32_t fenced_ = 0;  // devices of which a channel waits for another device's
+  bool moved_ = false;        // something did, since the last device's turn began
+  bool took_long_ = false;    // the last command
   std::uint64_t moves_ = 0;
   Counts counts_;
 };

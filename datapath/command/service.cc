@@ -105,6 +105,26 @@ using datapath::command::ServiceImpl;
 
 namespace {
 ServiceImpl* of(const std::unique_ptr<ServiceBody>& body) noexcept { return static_cast<ServiceImpl*>(body.get()); }
+
+Status check_devices(const ServiceConfig& config) {
+  const auto wrong = [](std::string what) { return Status(Code::kInvalidArgument, std::move(what)); };
+  if (config.devices.empty()) {
+    if (config.executors || !config.program.empty()) return {};
+    return wrong("executors is empty: give what makes a session's executor, as host_executors()");
+  }
+  constexpr std::size_t kMost = datapath::command::kMaxDevices;
+  if (config.executors) return wrong("executors is of a service with one device: leave it out where devices is given");
+  if (config.devices.size() > kMost) {
+    return wrong(fmt::format("there are {} devices, and a service has at most {}", config.devices.size(), kMost));
+  }
+  for (std::size_t i = 0; config.program.empty() && i < config.devices.size(); ++i) {
+    if (!config.devices[i].executors) {
+      return wrong(fmt::format("device {} ('{}') has no executors: give what makes a session's", i,
+                               config.devices[i].name));
+    }
+  }
+  return {};
+}
 }  // namespace
 
 Result<Service> Service::start(Engine engine, ServiceConfig config) {
@@ -112,8 +132,7 @@ Result<Service> Service::start(Engine engine, ServiceConfig config) {
   if (!config.program.empty() && config.where == ServiceConfig::Where::kInTurn) {
     return wrong("a session in a process of its own has a thread that waits for it: program takes Where::kOwnThread");
   }
-  if (!config.executors && config.program.empty())
-    return wrong("executors is empty: give what makes a session's executor, as host_executors()");
+  if (Status fine = check_devices(config); !fine.ok()) return fine;
   if (engine.listen_address().empty()) return wrong("the engine listens nowhere: set EngineConfig::listen");
   constexpr std::size_t kLeastMessage = sizeof(datapath::command::MessageHeader) + datapath::command::kMaxBatch;
   if (engine.config().max_message_bytes < kLeastMessage) {
@@ -130,7 +149,7 @@ Result<Service> Service::start(Engine engine, ServiceConfig config) {
     return wrong(fmt::format("payload_credit is {} and held_results {}: 4096 <= payload_credit <= held_results",
                              config.payload_credit, config.held_results));
   }
-  if (Status fine = datapath::command::Tenants::check(config.tenants, config.sharing); !fine.ok()) return fine;
+  if (Status fine = datapath::command::Tenants::check(config.tenants, config.sharing, std::max<std::size_t>(config.devices.size(), 1)); !fine.ok()) return fine;
   if (config.sharing != Sharing::kFree && config.where == ServiceConfig::Where::kInTurn) {
     return wrong("who shares a device waits for a turn: sharing takes Where::kOwnThread, or is kFree");
   }
@@ -155,6 +174,12 @@ Engine& Service::engine() noexcept { return of(body_)->engine(); }
 ServiceStats Service::stats() const { return body_ != nullptr ? of(body_)->peers().stats() : ServiceStats(); }
 std::vector<TenantStats> Service::tenants() const {
   return body_ != nullptr ? of(body_)->peers().tenants() : std::vector<TenantStats>();
+}
+std::vector<std::string> Service::devices() const {
+  std::vector<std::string> names;
+  if (body_ == nullptr) return names;
+  for (const ServedDevice& device : of(body_)->peers().devices()) names.push_back(device.name);
+  return names;
 }
 Status Service::set_tenants(std::vector<Tenant> tenants) {
   if (body_ == nullptr) return {Code::kInvalidArgument, "this service was moved away"};

@@ -31,17 +31,24 @@ class SessionRunner {
   virtual void overrun() = 0;
   /// Runs what can run, at most some hundred commands and until then or one command longer, and says how far it got.
   /// Whether more can run now.
-  virtual bool run(Clock::time_point until) = 0;
+  /// On that one of the service's devices.
+  virtual bool run(Clock::time_point until, std::uint32_t device) = 0;
   /// From any thread: what runs is of no use any more. Whether it can be ended is the runner's affair.
   virtual void abandon() noexcept {}
   /// Whether more has come, which take() is to be given when run() returns. Any thread, one at a time.
   virtual void set_news(bool /*is_there*/) noexcept {}
 
-  /// Commands wait for the client to take what it has asked for, or for its bandwidth.
-  [[nodiscard]] virtual bool is_held() const noexcept = 0;
-  /// The device is at work on some: look again soon.
-  [[nodiscard]] virtual bool is_pending() const noexcept = 0;
-  /// How often it was seen that the device came further.
+  /// Of the service's devices, bit n is number n.
+  struct Devices {
+    std::uint32_t all = 0;      // the session has these; before it is welcome, one of those that it may have
+    std::uint32_t due = 0;      // more can run there, or has come
+    std::uint32_t held = 0;     // commands wait for the client to take what it has asked for, or for its bandwidth
+    std::uint32_t pending = 0;  // they are at work on some: look again soon
+  };
+  [[nodiscard]] virtual const Devices& devices() const noexcept = 0;
+  [[nodiscard]] bool is_held() const noexcept { return devices().held != 0; }
+  [[nodiscard]] bool is_pending() const noexcept { return devices().pending != 0; }
+  /// How often it was seen that a device came further.
   [[nodiscard]] virtual std::uint64_t moves() const noexcept = 0;
   [[nodiscard]] virtual bool is_welcome() const noexcept = 0;
   /// It has ended: the client was told why.

@@ -20,6 +20,10 @@ namespace {
 constexpr std::string_view kOthers = "*";
 const Tenant kNoLimits{};
 
+bool may_use(const Tenant& tenant, std::size_t device) {
+  return tenant.devices.empty() || std::ranges::find(tenant.devices, device) != tenant.devices.end();
+}
+
 std::string named(std::string_view principal) {
   return principal.empty() ? std::string("anonymous peers") : fmt::format("tenant '{}'", principal);
 }
@@ -34,39 +38,46 @@ Status no_tenant(std::string_view principal) {
 // ---- accounts ------------------------------------------------------------------------------------------------------
 
 std::optional<std::size_t> TenantAccount::take_slot() noexcept {
-  for (std::size_t slot = TenantMeter::kThreads + 1; slot < slots_taken.size(); ++slot) {
+  for (std::size_t slot = DeviceMeter::kThreads + 1; slot < slots_taken.size(); ++slot) {
     if (!slots_taken[slot].exchange(true)) return slot;
   }
   return std::nullopt;
 }
 
 void TenantAccount::end_slot(std::size_t slot) noexcept {
-  meter->slots[slot].store(0);
+  for (DeviceMeter& device : meter->devices) device.slots[slot].store(0);
   slots_taken[slot].store(false);
 }
 
-TenantStats TenantAccount::stats(std::string_view name) const {
+TenantStats TenantAccount::stats(std::string_view name, std::size_t count) const {
   TenantStats stats;
   stats.name = name;
   stats.sessions = sessions.load();
   stats.away = away.load();
-  stats.memory_bytes = meter->memory();
   stats.waiting = waiting.load();
-  stats.commands = commands.load();
-  stats.bytes_in = meter->bytes_in.load();
-  stats.bytes_out = meter->bytes_out.load();
-  stats.service_ns = service_ns.load();
   stats.rejections = meter->rejections.load();
-  for (std::size_t i = 0; i < failures.size(); ++i) stats.failures[i] = failures[i].load();
+  for (std::size_t device = 0; device < count; ++device) {
+    const DeviceMeter& metered = meter->devices[device];
+    const AtDevice& counted = devices[device];
+    fairlead::command::TenantDeviceStats& here = stats.devices.emplace_back();
+    stats.memory_bytes += here.memory_bytes = metered.memory();
+    stats.commands += here.commands = counted.commands.load();
+    stats.bytes_in += here.bytes_in = metered.bytes_in.load();
+    stats.bytes_out += here.bytes_out = metered.bytes_out.load();
+    stats.service_ns += here.service_ns = counted.service_ns.load();
+    for (std::size_t i = 0; i < here.failures.size(); ++i) {
+      stats.failures[i] += here.failures[i] = counted.failures[i].load();
+    }
+  }
   return stats;
 }
 
 // ---- who may come --------------------------------------------------------------------------------------------------
 
-Status Tenants::check(const std::vector<Tenant>& tenants, Sharing sharing) {
+Status Tenants::check(const std::vector<Tenant>& tenants, Sharing sharing, std::size_t devices) {
   const auto wrong = [](std::string what) { return Status(Code::kInvalidArgument, std::move(what)); };
   std::set<std::string_view> names;
-  double sum = 0;
+  std::array<double, kMaxDevices> sums{};
   for (const Tenant& tenant : tenants) {
     if (tenant.name != kOthers && !is_principal_name(tenant.name)) {
       return wrong(fmt::format("a tenant's name has {}, or is *", kLegalPrincipalName));
@@ -78,6 +89,11 @@ Status Tenants::check(const std::vector<Tenant>& tenants, Sharing sharing) {
     if (tenant.credits != 0 && (tenant.credits < 64 || tenant.credits > 65536)) {
       return wrong(fmt::format("tenant '{}' has {} credits, and must have 64 to 65536", tenant.name, tenant.credits));
     }
+    for (const std::uint32_t device : tenant.devices) {
+      if (device < devices) continue;
+      return wrong(fmt::format("tenant '{}' may use device {}, of which there is none; legal: 0 to {}", tenant.name,
+                               device, devices - 1));
+    }
     if (sharing != Sharing::kFixed) continue;
     if (tenant.name == kOthers) {
       return wrong("fixed shares are of tenants that are named: there is no knowing how many '*' is");
@@ -86,16 +102,22 @@ Status Tenants::check(const std::vector<Tenant>& tenants, Sharing sharing) {
       return wrong(
           fmt::format("tenant '{}' has a share of {}, which must be above 0 and at most 1", tenant.name, tenant.share));
     }
-    sum += tenant.share;
+    for (std::size_t device = 0; device < devices; ++device) {
+      if (may_use(tenant, device)) sums[device] += tenant.share;
+    }
   }
   if (sharing == Sharing::kFixed && tenants.empty()) return wrong("fixed shares take tenants that have them");
   constexpr double kRounding = 1e-9;
-  if (sum > 1 + kRounding) return wrong(fmt::format("the shares of all tenants are {}, more than 1", sum));
+  for (std::size_t device = 0; device < devices; ++device) {
+    if (sums[device] <= 1 + kRounding) continue;
+    return wrong(fmt::format("the shares of all tenants at device {} are {}, more than 1", device, sums[device]));
+  }
   return {};
 }
 
-Tenants::Tenants(std::vector<Tenant> tenants, Turnstile* turnstile, bool processes, TimeSource time)
-    : turnstile_(turnstile), processes_(processes), time_(time) {
+Tenants::Tenants(std::vector<Tenant> tenants, Turnstiles* turnstiles, std::size_t devices, bool processes,
+                 TimeSource time)
+    : turnstiles_(turnstiles), devices_(devices), processes_(processes), time_(time) {
   replace(std::move(tenants));
 }
 
@@ -140,12 +162,14 @@ Result<std::shared_ptr<TenantAccount>> Tenants::account_of(std::string_view name
 void Tenants::apply(TenantAccount& account, const Tenant& terms) {
   account.meter->most_memory.store(terms.memory_bytes);
   account.bandwidth.set(terms.bytes_per_second, time_());
-  if (turnstile_ == nullptr) return;
   const double share = terms.share > 0 ? terms.share : 1;
-  if (account.member) {
-    turnstile_->set_share(*account.member, share);
-  } else {
-    account.member = turnstile_->join(share);
+  for (std::size_t device = 0; turnstiles_ != nullptr && device < turnstiles_->size(); ++device) {
+    std::optional<Turnstile::Member>& member = account.devices[device].member;
+    if (member) {
+      (*turnstiles_)[device].set_share(*member, share);
+    } else {
+      member = (*turnstiles_)[device].join(share);
+    }
   }
 }
 
@@ -174,7 +198,7 @@ Result<Admission> Tenants::admit(std::string_view principal) {
 std::vector<TenantStats> Tenants::stats() const {
   const std::lock_guard lock(mutex_);
   std::vector<TenantStats> all;
-  for (const auto& [name, account] : accounts_) all.push_back(account->stats(name));
+  for (const auto& [name, account] : accounts_) all.push_back(account->stats(name, devices_));
   return all;
 }
 

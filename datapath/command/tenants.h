@@ -7,6 +7,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -26,9 +27,13 @@ namespace fairlead::datapath::command {
 /// Where the time comes from.
 using TimeSource = std::chrono::steady_clock::time_point (*)();
 
+/// Where sessions of several tenants wait for their turn: one for each device.
+using Turnstiles = std::deque<Turnstile>;
+
 /// One tenant's. What is counted is written by its sessions.
 struct TenantAccount {
-  [[nodiscard]] fairlead::command::TenantStats stats(std::string_view name) const;
+  /// At the first `count` devices.
+  [[nodiscard]] fairlead::command::TenantStats stats(std::string_view name, std::size_t count) const;
 
   /// Of the meter, for a process. Nothing: all are taken.
   [[nodiscard]] std::optional<std::size_t> take_slot() noexcept;
@@ -38,12 +43,18 @@ struct TenantAccount {
   std::shared_ptr<TenantMeter> meter = std::make_shared<TenantMeter>();
   UniqueFd page;  // of the meter, if processes share it
   RateLimit bandwidth;
-  std::optional<Turnstile::Member> member;  // of the service's turnstile
+
+  /// At one device.
+  struct AtDevice {
+    std::optional<Turnstile::Member> member;  // of its turnstile
+    std::atomic<std::uint64_t> commands{0}, service_ns{0};
+    std::array<std::atomic<std::uint64_t>, 3> failures{};  // by Scope
+  };
+  std::array<AtDevice, kMaxDevices> devices{};
 
   std::atomic<std::uint64_t> away{0};  // sessions that are kept though their clients have no peer
-  std::atomic<std::uint64_t> sessions{0}, waiting{0}, commands{0}, service_ns{0};
-  std::array<std::atomic<std::uint64_t>, 3> failures{};  // by Scope
-  std::array<std::atomic<bool>, TenantMeter::kSlots> slots_taken{};
+  std::atomic<std::uint64_t> sessions{0}, waiting{0};
+  std::array<std::atomic<bool>, DeviceMeter::kSlots> slots_taken{};
 };
 
 /// A session's place at the service; it is given back with this.
@@ -70,13 +81,13 @@ class Tenants {
  public:
   using Clock = std::chrono::steady_clock;
 
-  /// ok, or what is wrong with them.
+  /// ok, or what is wrong with them at a service of so many devices.
   [[nodiscard]] static Status check(const std::vector<fairlead::command::Tenant>& tenants,
-                                    fairlead::command::Sharing sharing);
+                                    fairlead::command::Sharing sharing, std::size_t devices = 1);
 
-  /// `tenants` are fine. `turnstile`: null with Sharing::kFree. `processes`: meters are on pages that these can share.
-  Tenants(std::vector<fairlead::command::Tenant> tenants, Turnstile* turnstile, bool processes = false,
-          TimeSource time = &Clock::now);
+  /// `tenants` are fine. `turnstiles`: null with Sharing::kFree. `processes`: meters are on pages that these can share.
+  Tenants(std::vector<fairlead::command::Tenant> tenants, Turnstiles* turnstiles, std::size_t devices = 1,
+          bool processes = false, TimeSource time = &Clock::now);
 
   /// A session of `principal` (empty: anonymous) begins. Errors: kPermissionDenied, kResourceExhausted.
   Result<Admission> admit(std::string_view principal);
@@ -91,7 +102,8 @@ class Tenants {
   Result<std::shared_ptr<TenantAccount>> account_of(std::string_view name, const fairlead::command::Tenant& terms);
   void apply(TenantAccount& account, const fairlead::command::Tenant& terms);
 
-  Turnstile* const turnstile_;
+  Turnstiles* const turnstiles_;
+  const std::size_t devices_;
   const bool processes_;
   const TimeSource time_;
   mutable std::mutex mutex_;  // guards what follows

@@ -14,7 +14,7 @@ namespace fairlead::datapath::command {
 static_assert(std::endian::native == std::endian::little, "structs cross as they are");
 
 inline constexpr std::uint64_t kMessageValue = 0x31444d434c46;  // "FLCMD1": the value of every message of ours
-inline constexpr std::uint16_t kOldestVersion = 1, kNewestVersion = 5;
+inline constexpr std::uint16_t kOldestVersion = 1, kNewestVersion = 6;
 /// From here on a command may fail that was said to be executed, until it is said to be complete.
 inline constexpr std::uint16_t kLateVersion = 2;
 /// From here on there are graphs, and ranges of addresses.
@@ -23,6 +23,8 @@ inline constexpr std::uint16_t kGraphVersion = 3;
 inline constexpr std::uint16_t kChannelVersion = 4;
 /// From here on a session may be gone on with by another peer.
 inline constexpr std::uint16_t kResumeVersion = 5;
+/// From here on a session may have several devices.
+inline constexpr std::uint16_t kDevicesVersion = 6;
 
 inline constexpr std::size_t kMaxInline = 1024;          // of a copy whose bytes are in the record, or in the reply
 inline constexpr std::size_t kMaxPayload = 1 << 20;      // of one record's copy
@@ -35,6 +37,8 @@ inline constexpr std::size_t kMaxBatch = 65536 + kMaxRecord;  // records of one 
 inline constexpr std::uint32_t kCommandsPerReply = 64;
 inline constexpr std::size_t kReplyBytes = 3584;  // data in a reply: more, and it leaves
 inline constexpr std::size_t kMaxText = 1024;     // of an error
+inline constexpr std::size_t kMaxDevices = 16;    // of a service
+inline constexpr std::size_t kMaxDeviceName = 256;
 
 enum class MessageType : std::uint8_t {
   kHello = 1,     // client: Hello
@@ -118,15 +122,43 @@ struct HelloLast {
 };
 static_assert(sizeof(HelloLast) == 8);
 
-/// Behind WelcomeLast, if the session is kept so.
+/// Behind HelloLast, if the client knows version 6.
+struct HelloDevices {
+  std::uint64_t wish = 0;  // bit n: device n of the service; kAnyDevice, or kAllDevices
+};
+static_assert(sizeof(HelloDevices) == 8);
+inline constexpr std::uint64_t kAnyDevice = 0;                  // the first that the client may use
+inline constexpr std::uint64_t kAllDevices = ~std::uint64_t{0};  // that it may use
+/// Of a range, so that what is wished for is known for each device: device n of the session has the n-th of such steps.
+inline constexpr std::uint64_t kRangeStep = std::uint64_t{2} << 20;  // a multiple of this
+
+/// Behind WelcomeLast, if the session is kept so; from version 6 on in any case.
 struct WelcomeKept {
   SessionId id{};
   SessionSecret secret{};
-  std::uint64_t keep_ms = 0;      // for so long
+  std::uint64_t keep_ms = 0;      // for so long; 0: it is not
   std::uint64_t heard_bytes = 0;  // kHeard is due when so much has come: each result counts kResultCost and its bytes
 };
 static_assert(sizeof(WelcomeKept) == 64);
 inline constexpr std::uint64_t kResultCost = 64;
+
+/// Behind WelcomeKept, from version 6 on: how many of WelcomeDevice follow. What stands before is of the first.
+struct WelcomeDevices {
+  std::uint64_t count = 0;
+};
+struct WelcomeDevice {  // the name follows
+  std::uint32_t number = 0;  // at the service
+  std::uint32_t name_bytes = 0;
+  std::uint64_t memory_bytes = 0;
+  std::uint32_t block_threads = 0, shared_bytes = 0;
+  std::uint32_t grid[3] = {};
+  std::uint32_t modules = 0;
+  std::uint32_t graph_records = 0, range_alignment = 0;
+  std::uint64_t graph_bytes = 0;
+  std::uint64_t range_base = 0, range_bytes = 0;
+  std::int32_t least_priority = 0, greatest_priority = 0;
+};
+static_assert(sizeof(WelcomeDevice) == 80);
 
 struct ResumeBody {
   SessionId id{};
@@ -161,10 +193,10 @@ struct KeptBody {
 };
 static_assert(sizeof(KeptBody) == 24);
 
-/// What a channel is that is not as others: without this its priority is 0.
+/// What a channel is that is not as others: without this its priority is 0, and its device the session's first.
 struct ChannelBody {
   std::int32_t priority = 0;
-  std::uint32_t reserved = 0;
+  std::uint32_t device = 0;  // of the session's; 0 before version 6
 };
 static_assert(sizeof(ChannelBody) == 8);
 
@@ -228,6 +260,7 @@ enum class Opcode : std::uint16_t {
   kReleaseGraph = 16,
   kAllocateAt = 17,
   kUpdateGraph = 18,
+  kCopyAcross = 19,
 };
 inline constexpr std::uint16_t kFirstUserOpcode = 0x8000;
 
@@ -255,6 +288,9 @@ struct CopyBody {  // in and out
 };
 struct CopyWithinBody {
   std::uint64_t to = 0, to_offset = 0, from = 0, from_offset = 0, bytes = 0;
+};
+struct CopyAcrossBody {  // from another device of the session's
+  std::uint64_t to = 0, to_offset = 0, from = 0, from_offset = 0, bytes = 0, from_device = 0;
 };
 struct LoadBody {  // the name follows
   std::uint64_t handle = 0, name_bytes = 0;

@@ -32,6 +32,7 @@ Result<ExecutorFactory> cuda_executors(CudaExecutorConfig config) {
         fmt::format("there is no CUDA device {}; legal: 0 to {}", config.ordinal, driver->devices().size() - 1));
   }
   ExecutorLimits limits;
+  limits.name = driver->devices()[static_cast<std::size_t>(config.ordinal)].name;
   limits.memory_bytes = config.memory_bytes;
   limits.modules = config.modules;
   limits.graphs = gpu::CudaGraphs::are_known(driver->api());

@@ -39,10 +39,13 @@ std::size_t size_of(ParameterKind kind) noexcept {
   return 4;
 }
 
+const ExecutorLimits kMost{};
+
 }  // namespace
 
 ExecutorLimits HostExecutor::limits() const {
   ExecutorLimits limits;
+  limits.name = "host";
   limits.memory_bytes = config_->memory_bytes;
   limits.graphs = true;
   return limits;
@@ -225,7 +228,6 @@ bool HostExecutor::check(const Launch& launch, std::span<const std::byte> parame
 
 bool HostExecutor::check(const Function& function, const Launch& launch, std::span<const std::byte> parameters,
                          Checked& checked, Outcome& why) {
-  constexpr ExecutorLimits kMost;
   if (!fits(launch, kMost)) {
     why = refuse(command::kInvalidValue,
                  fmt::format("'{}' on a grid, blocks or shared memory past the limits", function.kernel->name));

@@ -28,6 +28,7 @@
 #include <string_view>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 #include "fairlead/engine.h"
 #include "fairlead/export.h"
@@ -43,7 +44,7 @@ class SessionBody;
 class Graph;  // fairlead/command_graph.h
 
 /// The client's own name for an allocation, a module, a function or a graph of its session: any number but 0, which
-/// names nothing. The kinds have names of their own.
+/// names nothing. The kinds have names of their own, and so has each device of the session.
 struct Handle {
   std::uint64_t bits = 0;
   auto operator<=>(const Handle&) const = default;
@@ -130,7 +131,7 @@ struct AddressRange {
   std::uint32_t alignment = 0;        // of what is placed in it: a power of two
 };
 
-/// What the server allows; it said so when the session began.
+/// What the server allows; it said so when the session began. From parameter_bytes on, but for payload, a device's.
 struct Limits {
   std::uint32_t version = 0;          // of the protocol, negotiated
   std::uint32_t channels = 0;         // of a session
@@ -152,6 +153,10 @@ struct Limits {
   std::int32_t least_priority = 0, greatest_priority = 0;
   /// How long the service keeps the session while its client is away (SessionOptions::resume_within). 0: it does not.
   std::chrono::milliseconds kept_for{0};
+  /// Which of the service's devices it is, and what that says it is: "host", "NVIDIA H100 PCIe". An older service says
+  /// nothing.
+  std::uint32_t device_number = 0;
+  std::string device_name{};
 };
 
 /// A place in a channel that others may wait for.
@@ -159,6 +164,9 @@ struct Mark {
   std::uint32_t channel = 0;
   std::uint64_t sequence = 0;
 };
+
+/// In SessionOptions::devices, alone: all that the client may use.
+inline constexpr std::uint32_t kAllDevices = ~std::uint32_t{0};
 
 struct SessionOptions {
   std::chrono::milliseconds patience{10'000};  // for the session to begin
@@ -178,12 +186,18 @@ struct SessionOptions {
   /// lost, and who waits goes on waiting. The service must keep it, too (Limits::kept_for). What may have to be said
   /// again is kept: of each channel its credits' worth of commands and of payload at most. 0: this one ends with it.
   std::chrono::milliseconds resume_within{0};
+  /// Which of the service's devices the session has, by their numbers there: those become the session's devices 0, 1
+  /// and so on, in this order of numbers, as by CUDA_VISIBLE_DEVICES. On each it has memory from its beginning, and
+  /// range_bytes is of each. Refused if one is not there, or not this client's to use. Empty: the first that it may use.
+  std::vector<std::uint32_t> devices{};
 };
 
 struct ChannelOptions {
   /// As of a CUDA stream: a smaller number goes before larger ones of the session, and one beyond Limits is taken for
   /// the nearest that there is (Channel::priority()). docs/commands.md says what is promised of it.
   std::int32_t priority = 0;
+  /// Of the session's, below Session::device_count(): all that the channel's commands name is that device's.
+  std::uint32_t device = 0;
 };
 
 /// A queue of commands. Commands of a channel run in the order of appending; of several channels there is no order but
@@ -204,10 +218,11 @@ class FAIRLEAD_EXPORT Channel {
   [[nodiscard]] bool valid() const noexcept { return channel_ != nullptr; }
   [[nodiscard]] std::uint32_t number() const noexcept;
   [[nodiscard]] std::int32_t priority() const noexcept;
+  [[nodiscard]] std::uint32_t device() const noexcept;
 
   /// Memory of the session's on the device, all bytes 0, under a handle that names none yet.
   Result<std::uint64_t> allocate(Handle handle, std::uint64_t bytes);
-  /// The same, at a place in the session's range (Limits::range) that overlaps no other allocation: what was released
+  /// The same, at a place in the device's range (Limits::range) that overlaps no other allocation: what was released
   /// by another channel is free behind a fence on that. Where a session has a range, it has no other memory.
   Result<std::uint64_t> allocate_at(Handle handle, std::uint64_t address, std::uint64_t bytes);
   /// Where that byte is on the device: for parameters and structures that hold addresses. Known without a reply, as the
@@ -224,6 +239,11 @@ class FAIRLEAD_EXPORT Channel {
   /// The two may be of one allocation, and overlap.
   Result<std::uint64_t> copy_within(Handle to, std::uint64_t to_offset, Handle from, std::uint64_t from_offset,
                                     std::uint64_t bytes);
+  /// From memory of another device of the session's (or this one's), behind what this channel has waited for. Through
+  /// the service's memory. More than Limits::payload_bytes become several commands: the last one's sequence. Errors
+  /// here: kOutOfRange (no such device), kVersionMismatch (an older service).
+  Result<std::uint64_t> copy_across(Handle to, std::uint64_t to_offset, std::uint32_t from_device, Handle from,
+                                    std::uint64_t from_offset, std::uint64_t bytes);
   /// Names a function of the server's. The handle may name another one so far.
   Result<std::uint64_t> load(Handle function, std::string_view name);
   /// Code for the device: PTX, a cubin or a fatbin, under a handle that names no module yet. The image is sent if the
@@ -290,11 +310,14 @@ class FAIRLEAD_EXPORT Session {
   /// refused, or kUnavailable (the range that it gave is taken in this process).
   static Result<Session> connect(Engine& engine, std::string_view host_port, const SessionOptions& options = {});
 
-  /// Errors: kResourceExhausted (Limits::channels; channels are not given back), what ended the session.
+  /// Errors: kResourceExhausted (Limits::channels; channels are not given back), kOutOfRange (no such device), what
+  /// ended the session.
   Result<Channel> open_channel(const ChannelOptions& options = {});
   /// One that this session has not given before: 1, 2, 3 and so on.
   [[nodiscard]] Handle new_handle() noexcept;
-  [[nodiscard]] const Limits& limits() const noexcept;
+  /// How many devices it has, and what each allows; one that there is not is taken for the first.
+  [[nodiscard]] std::uint32_t device_count() const noexcept;
+  [[nodiscard]] const Limits& limits(std::uint32_t device = 0) const noexcept;
   /// ok while it lives, else what ended it.
   [[nodiscard]] Status status() const;
   /// The one it has now.

@@ -56,6 +56,7 @@ struct ExecutorLimits {
   std::uint32_t modules = 0;  // that a session may load; 0: the device takes none
   bool graphs = false;        // the device takes them
   Priorities priorities{};    // the service sees to them, also where the device knows none
+  std::string name{};         // what the device is, in its own words
 };
 
 /// One command of a graph; its kind says which members count.
@@ -166,7 +167,13 @@ class FAIRLEAD_EXPORT Executor {
 /// Makes a session's executor. An error refuses the session.
 using ExecutorFactory = std::function<Result<std::unique_ptr<Executor>>(const Peer& peer)>;
 
-/// How sessions of several tenants share the device. A turn is some 200 us of commands, or one command that takes
+/// One of a service's devices, which clients name by its number: the order in ServiceConfig::devices.
+struct ServedDevice {
+  std::string name;             // in the service's words: for its metrics, and what it refuses
+  ExecutorFactory executors{};  // of sessions on it; none where ServiceConfig::program has them
+};
+
+/// How sessions of several tenants share a device. A turn is some 200 us of commands, or one command that takes
 /// longer; what is shared is the time that turns take.
 enum class Sharing : std::uint8_t {
   kFree,        // not at all: every session runs whenever it can, beside the others
@@ -179,15 +186,24 @@ enum class Sharing : std::uint8_t {
 /// but the service's and its executors'.
 struct Tenant {
   std::string name;                    // of the principal; "*": whoever else showed a key, each on these terms
-  std::uint64_t memory_bytes = 0;      // of the device's
+  std::uint64_t memory_bytes = 0;      // of each device
   std::uint32_t sessions = 0;          // at once
   std::uint32_t channels = 0;          // of a session
   std::uint32_t credits = 0;           // of a channel: commands that are under way
   std::uint64_t bytes_per_second = 0;  // copied in and out together
-  double share = 0;                    // Sharing::kFixed: of the device's time, above 0; of all tenants at most 1
+  double share = 0;                    // Sharing::kFixed: of each device's time, above 0; of all tenants at most 1
+  std::vector<std::uint32_t> devices{};  // that it may use, by number; none: all
 };
 
-/// What a tenant has, and has done since it first came.
+/// What a tenant has on a device, and has done there.
+struct TenantDeviceStats {
+  std::uint64_t memory_bytes = 0;
+  std::uint64_t commands = 0, bytes_in = 0, bytes_out = 0;
+  std::uint64_t service_ns = 0;             // that its commands took
+  std::array<std::uint64_t, 3> failures{};  // by Scope: command, stream, context
+};
+
+/// What a tenant has, and has done since it first came; of all devices together, and of each by its number.
 struct TenantStats {
   std::string name;            // empty: of anonymous peers
   std::uint64_t sessions = 0;  // there now,
@@ -198,10 +214,14 @@ struct TenantStats {
   std::uint64_t service_ns = 0;             // that its commands took
   std::uint64_t rejections = 0;             // sessions and allocations beyond what it may have
   std::array<std::uint64_t, 3> failures{};  // by Scope: command, stream, context
+  std::vector<TenantDeviceStats> devices{};
 };
 
 struct ServiceConfig {
-  ExecutorFactory executors{};
+  ExecutorFactory executors{};  // of its device, if it has one
+  /// Several, at most 16, each shared by itself; then `executors` is left out. A session runs its commands on all of
+  /// them by one thread, or one process.
+  std::vector<ServedDevice> devices{};
   /// Where commands run.
   enum class Where : std::uint8_t {
     kOwnThread,  // a thread for each session: none waits for another's
@@ -252,6 +272,8 @@ struct ServiceStats {
 /// What a ServiceConfig::program does: runs one session by an executor of `executors` (their Peer is no peer), and ends
 /// when the service is done with it, or has ended. Gives the program's exit code.
 FAIRLEAD_EXPORT int serve_session(const ExecutorFactory& executors);
+/// The same where there are several, in the order of ServiceConfig::devices.
+FAIRLEAD_EXPORT int serve_session(std::span<const ServedDevice> devices);
 
 /// Serves every peer that connects to its engine, from a thread of its own, until it is destroyed. Move-only. Threads:
 /// any.
@@ -270,6 +292,8 @@ class FAIRLEAD_EXPORT Service {
   [[nodiscard]] ServiceStats stats() const;
   /// Of the tenants that have come so far, and those that are named, by name.
   [[nodiscard]] std::vector<TenantStats> tenants() const;
+  /// What its devices are called, by number.
+  [[nodiscard]] std::vector<std::string> devices() const;
   /// Other terms from now on: memory, bandwidth and shares for all, the rest for sessions to come. Who is not among
   /// them any more keeps what it has, and begins no other session. Errors: as start(), and nothing changes.
   Status set_tenants(std::vector<Tenant> tenants);

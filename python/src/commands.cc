@@ -183,6 +183,8 @@ py::dict dict_of(const cmd::Limits& limits) {
   all["graph_bytes"] = limits.graph_bytes;
   all["range"] = py::make_tuple(limits.range.base, limits.range.bytes, limits.range.alignment);
   all["kept_for"] = std::chrono::duration<double>(limits.kept_for).count();
+  all["device_number"] = limits.device_number;
+  all["device_name"] = limits.device_name;
   return all;
 }
 
@@ -223,7 +225,8 @@ void bind_commands(py::module_& module) {
   py::class_<SessionState, SessionRef>(module, "Session", "A session with a service of a device.")
       .def(py::init([](const EngineRef& engine, const std::string& address, double patience, std::uint32_t flush_bytes,
                        std::uint32_t flush_commands, double flush_after, bool wait_for_room, std::uint64_t range_bytes,
-                       bool reserve_range_here, double resume_within) {
+                       bool reserve_range_here, double resume_within,
+                       const std::optional<std::vector<std::uint32_t>>& devices) {
              cmd::SessionOptions options;
              options.patience = std::chrono::duration_cast<std::chrono::milliseconds>(duration_of(patience));
              options.flush_bytes = flush_bytes;
@@ -233,6 +236,7 @@ void bind_commands(py::module_& module) {
              options.range_bytes = range_bytes;
              options.reserve_range_here = reserve_range_here;
              options.resume_within = std::chrono::duration_cast<std::chrono::milliseconds>(duration_of(resume_within));
+             options.devices = devices.value_or(std::vector{cmd::kAllDevices});
              return std::make_shared<SessionState>(
                  value_of(unlocked([&] { return cmd::Session::connect(engine->engine, address, options); })), engine);
            }),
@@ -240,15 +244,25 @@ void bind_commands(py::module_& module) {
            py::arg("flush_bytes") = cmd::SessionOptions().flush_bytes,
            py::arg("flush_commands") = cmd::SessionOptions().flush_commands, py::arg("flush_after") = 20e-6,
            py::arg("wait_for_room") = true, py::arg("range_bytes") = 0, py::arg("reserve_range_here") = true,
-           py::arg("resume_within") = 0.0)
+           py::arg("resume_within") = 0.0, py::arg("devices") = std::vector<std::uint32_t>())
       .def(
           "open_channel",
-          [](const SessionRef& self, std::int32_t priority) {
-            return PyChannel{value_of(unlocked([&] { return self->session->open_channel({.priority = priority}); })),
-                             self};
+          [](const SessionRef& self, std::int32_t priority, std::uint32_t device) {
+            return PyChannel{value_of(unlocked([&] { return self->session->open_channel({priority, device}); })), self};
           },
-          py::kw_only(), py::arg("priority") = 0,
-          "A Channel of its own. priority: a smaller number goes first, as of CUDA's streams.")
+          py::kw_only(), py::arg("priority") = 0, py::arg("device") = 0,
+          "A Channel of its own. priority: a smaller number goes first, as of CUDA's streams. device: of the session's, "
+          "from 0 on.")
+      .def(
+          "limits_of",
+          [](const SessionState& self, std::uint32_t device) {
+            if (device >= self.session->device_count()) throw py::index_error("the session has no such device");
+            return dict_of(self.session->limits(device));
+          },
+          py::arg("device"), "As limits, of one of its devices.")
+      .def_property_readonly(
+          "device_count", [](const SessionState& self) { return self.session->device_count(); },
+          "How many of the service's devices it has.")
       .def(
           "new_handle", [](SessionState& self) { return self.session->new_handle().bits; },
           "A number that the session has not given before.")
@@ -270,6 +284,8 @@ void bind_commands(py::module_& module) {
   py::class_<PyChannel>(module, "Channel", "A queue of commands, which run in the order of appending.")
       .def_property_readonly(
           "priority", [](const PyChannel& self) { return self.channel.priority(); }, "That it got of the session's.")
+      .def_property_readonly(
+          "device", [](const PyChannel& self) { return self.channel.device(); }, "Of the session's devices, from 0 on.")
       .def_property_readonly(
           "number", [](const PyChannel& self) { return self.channel.number(); }, "Its number in the session.")
       .def(

@@ -82,6 +82,7 @@ class Reason(str):
     """Why there is nothing for a member."""
 
 
+ONE_DEVICE = Reason("C has a session's first device, and serves one")
 PEER = structure("peer.h", "PeerStats")
 # header, C++'s structure, C's, prefix of the members there, those that are called otherwise
 C = [
@@ -113,14 +114,16 @@ C = [
     ("command.h", "Pointer", "fairlead_pointer", "", {}),
     ("command.h", "Mark", "fairlead_mark", "", {}),
     ("command.h", "Failure", "fairlead_failure", "", {}),
-    ("command.h", "SessionOptions", "fairlead_session_options", "", {}),
-    ("command.h", "ChannelOptions", "fairlead_channel_options", "", {}),
+    ("command.h", "SessionOptions", "fairlead_session_options", "", {"devices": ONE_DEVICE}),
+    ("command.h", "ChannelOptions", "fairlead_channel_options", "", {"device": ONE_DEVICE}),
     ("command.h", "AddressRange", "fairlead_session_limits", "range_", {}),
-    ("command.h", "Limits", "fairlead_session_limits", "", {"range": Reason("above")}),
-    ("command_service.h", "Tenant", "fairlead_tenant", "", {}),
-    ("command_service.h", "TenantStats", "fairlead_tenant_stats", "", {}),
+    ("command.h", "Limits", "fairlead_session_limits", "",
+     {"range": Reason("above"), "device_number": ONE_DEVICE, "device_name": ONE_DEVICE}),
+    ("command_service.h", "Tenant", "fairlead_tenant", "", {"devices": ONE_DEVICE}),
+    ("command_service.h", "TenantStats", "fairlead_tenant_stats", "", {"devices": ONE_DEVICE}),
     ("command_service.h", "ServiceConfig", "fairlead_service_config", "",
-     {"where": "in_turn", "program": ("program", "program_count"), "tenants": ("tenants", "tenant_count")}),
+     {"where": "in_turn", "program": ("program", "program_count"), "tenants": ("tenants", "tenant_count"),
+      "devices": ONE_DEVICE}),
     ("command_service.h", "ServiceStats", "fairlead_service_stats", "", {}),
     ("host_executor.h", "HostExecutorConfig", "fairlead_host_executor_config", "",
      {"kernels": ("kernels", "kernel_count", "without_standard_kernels")}),

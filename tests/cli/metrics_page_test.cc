@@ -22,7 +22,7 @@ using metrics::Metric;
 
 // Of labels that name things, the values are no part of the page.
 const std::set<std::string> kOpen{"lane",   "transport",  "tenant",  "owner", "node", "version",  "commit",
-                                  "device", "build_type", "address", "cause", "size", "baseline", "candidate"};
+                                  "device", "name", "build_type", "address", "cause", "size", "baseline", "candidate"};
 
 // Everything that a metric may depend on is there.
 std::vector<Metric> of_every_server() {
@@ -67,7 +67,8 @@ class MetricsPage : public testing::Test {
   static std::vector<Metric> of_a_gpu_server() {
     command::TenantStats tenant;
     tenant.name = "trainer";
-    return tenant_metrics({}, {tenant});
+    tenant.devices.resize(1);
+    return tenant_metrics({}, {tenant}, {"cuda:0"});
   }
 
   static std::vector<Metric> of_bench() {

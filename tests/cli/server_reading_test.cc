@@ -72,8 +72,10 @@ TEST(StatusTables, ShowWhatAServerSaysAndNothingOfItDrivesATerminal) {
   EXPECT_THAT(status_tables("x", ServerReading(), {}), HasSubstr("no clients"));
   TenantRates tenant;
   tenant.name = "trainer";
-  EXPECT_THAT(status_tables("x", ServerReading(), {tenant}), HasSubstr("\ntrainer "));
-  EXPECT_NE(status_document("x", server, {tenant}, 1).find("tenants"), nullptr);
+  EXPECT_THAT(status_tables("x", ServerReading(), {{tenant}, {}}), HasSubstr("\ntrainer "));
+  EXPECT_THAT(status_tables("x", ServerReading(), {{}, {tenant}}), HasSubstr("\ndevice  "));
+  EXPECT_NE(status_document("x", server, {{}, {tenant}}, 1).find("devices"), nullptr);
+  EXPECT_NE(status_document("x", server, {{tenant}, {}}, 1).find("tenants"), nullptr);
 }
 
 }  // namespace

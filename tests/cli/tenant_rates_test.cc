@@ -37,6 +37,27 @@ TEST(TenantRates, AreReadFromMetrics) {
   EXPECT_EQ(read->at("(anonymous)").commands, 1e6);
 }
 
+TEST(TenantRates, AreSumsOfDevicesAndDevicesOfTenants) {
+  constexpr std::string_view kTwo =
+      "fairlead_gpu_sessions 1\n"
+      "fairlead_gpu_device_info{device=\"0\",name=\"host\"} 1\n"
+      "fairlead_gpu_device_info{device=\"1\",name=\"cuda:3\"} 1\n"
+      "fairlead_gpu_device_info{device=\"2\",name=\"cuda:4\"} 1\n"
+      "fairlead_tenant_memory_bytes{tenant=\"a\",device=\"0\"} 100\n"
+      "fairlead_tenant_memory_bytes{tenant=\"a\",device=\"1\"} 20\n"
+      "fairlead_tenant_memory_bytes{tenant=\"b\",device=\"1\"} 3\n"
+      "fairlead_tenant_memory_bytes{tenant=\"b\",device=\"7\"} 9\n";
+  const auto tenants = read_tenants(kTwo);
+  ASSERT_TRUE(tenants);
+  EXPECT_EQ(tenants->at("a").memory_bytes, 120);
+  const auto devices = read_devices(kTwo);
+  ASSERT_EQ(devices.size(), 3u);
+  EXPECT_EQ(devices.at("0 host").memory_bytes, 100);
+  EXPECT_EQ(devices.at("1 cuda:3").memory_bytes, 23);
+  EXPECT_EQ(devices.at("2 cuda:4").memory_bytes, 0);
+  EXPECT_TRUE(read_devices(kText).empty()) << "an older server";
+}
+
 TEST(TenantRates, LinesThatAreNoneOfOursDoNoHarm) {
   for (const std::string_view line :
        {"", "x", "fairlead_tenant_sessions", "fairlead_tenant_sessions{", "fairlead_tenant_sessions{tenant=\"a",
@@ -73,10 +94,12 @@ TEST(TenantRates, AreOfTheTimeBetween) {
 TEST(TenantMetrics, SayAllThatIsCounted) {
   command::TenantStats a, nobody;
   a.name = "a";
-  a.commands = 11;
-  a.service_ns = 2'500'000'000;
-  a.failures = {1, 2, 3};
-  a.bytes_out = 9;
+  a.devices.resize(2);
+  a.devices[0].commands = 11;
+  a.devices[1].commands = 12;
+  a.devices[1].service_ns = 2'500'000'000;
+  a.devices[1].failures = {1, 2, 3};
+  a.devices[1].bytes_out = 9;
   nobody.rejections = 4;
   command::ServiceStats service;
   service.sessions = 2;
@@ -85,7 +108,7 @@ TEST(TenantMetrics, SayAllThatIsCounted) {
   service.resumed = 7;
   a.away = 3;
   std::map<std::string, double> values;
-  for (const metrics::Metric& metric : tenant_metrics(service, {nobody, a})) {
+  for (const metrics::Metric& metric : tenant_metrics(service, {nobody, a}, {"host", "cuda:3"})) {
     for (const metrics::Sample& sample : metric.samples) {
       std::string name = metric.name;
       for (const auto& [label, value] : sample.labels) name += " " + label + "=" + value;
@@ -97,10 +120,12 @@ TEST(TenantMetrics, SayAllThatIsCounted) {
   EXPECT_EQ(values["fairlead_gpu_turn_overruns_total"], 6);
   EXPECT_EQ(values["fairlead_gpu_resumptions_total"], 7);
   EXPECT_EQ(values["fairlead_tenant_sessions_away tenant=a"], 3);
-  EXPECT_EQ(values["fairlead_tenant_commands_total tenant=a"], 11);
-  EXPECT_EQ(values["fairlead_tenant_service_seconds_total tenant=a"], 2.5);
-  EXPECT_EQ(values["fairlead_tenant_failures_total tenant=a scope=context"], 3);
-  EXPECT_EQ(values["fairlead_tenant_copied_bytes_total tenant=a direction=out"], 9);
+  EXPECT_EQ(values["fairlead_gpu_device_info device=1 name=cuda:3"], 1);
+  EXPECT_EQ(values["fairlead_tenant_commands_total tenant=a device=0"], 11);
+  EXPECT_EQ(values["fairlead_tenant_commands_total tenant=a device=1"], 12);
+  EXPECT_EQ(values["fairlead_tenant_service_seconds_total tenant=a device=1"], 2.5);
+  EXPECT_EQ(values["fairlead_tenant_failures_total tenant=a device=1 scope=context"], 3);
+  EXPECT_EQ(values["fairlead_tenant_copied_bytes_total tenant=a device=1 direction=out"], 9);
   EXPECT_EQ(values["fairlead_tenant_rejections_total tenant=(anonymous)"], 4);
 }
 

@@ -14,12 +14,13 @@
 namespace fairlead {
 
 /// Streams beside each other in an order that chance decides.
-inline constexpr gpu::testing::CudaDouble::Features kCudaOfTests{.shuffle = 7};
+inline constexpr gpu::testing::CudaDouble::Features kCudaOfTests{.devices = 3, .shuffle = 7};
 
 /// Executors on it, counted. `cuda` is installed. `own_process`: each session is the only one of its process.
 inline command::ExecutorFactory cuda_executors_of(gpu::testing::CudaDouble& cuda, const TestKernels& kernels,
-                                                  std::uint64_t memory, bool own_process = false) {
+                                                  std::uint64_t memory, bool own_process = false, int ordinal = 0) {
   command::CudaExecutorConfig config;
+  config.ordinal = ordinal;
   config.own_process = own_process;
   config.memory_bytes = memory;
   config.staging_bytes = std::size_t{4} << 20;

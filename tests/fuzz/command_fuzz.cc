@@ -155,7 +155,7 @@ void run(bool late, const std::uint8_t* data, std::size_t size) {
   }();
   Reader reader;
   using Made = fairlead::Result<std::unique_ptr<fairlead::command::Executor>>;
-  ServerSession session(reader, {}, [late]() -> Made {
+  ServerSession session(reader, {}, [late](std::uint32_t) -> Made {
     Made host = executors(fairlead::Peer());
     if (!late || !host) return host;
     return std::unique_ptr<fairlead::command::Executor>(std::make_unique<Late>(*std::move(host)));

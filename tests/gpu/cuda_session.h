@@ -160,7 +160,7 @@ class HandFed : private wire::Outlet {
     why = Status();
     session_ = std::make_unique<wire::ServerSession>(
         static_cast<wire::Outlet&>(*this), wire::ServerSession::Terms{},
-        [this]() -> Result<std::unique_ptr<command::Executor>> {
+        [this](std::uint32_t) -> Result<std::unique_ptr<command::Executor>> {
           Result<std::unique_ptr<command::Executor>> made = factory_(Peer());
           if (!made) return made.error();
           return std::unique_ptr<command::Executor>(std::make_unique<Noted>(*std::move(made), cuda, log));

@@ -55,7 +55,7 @@ Status check_launches(const Graph& graph, const Limits& limits) {
 
 Result<std::uint64_t> append(const std::shared_ptr<ChannelBody>& channel, Opcode opcode, Handle graph) {
   if (channel == nullptr) return no_channel();
-  if (Status fine = check_graphs(of(channel)->session().limits()); !fine.ok()) return fine;
+  if (Status fine = check_graphs(of(channel)->limits()); !fine.ok()) return fine;
   if (graph.bits == 0) return wrong("handle 0 names no graph");
   const datapath::command::GraphHandleBody body{graph.bits};
   return of(channel)->append({static_cast<std::uint16_t>(opcode), datapath::command::kMustKnow, bytes_of(body), {}});
@@ -105,7 +105,7 @@ Result<std::uint32_t> Graph::copy_within(Handle to, std::uint64_t to_offset, Han
 
 Result<std::uint64_t> Channel::upload(Handle handle, const Graph& graph) {
   if (!valid()) return no_channel();
-  const Limits& limits = of(channel_)->session().limits();
+  const Limits& limits = of(channel_)->limits();
   if (Status fine = check_graphs(limits); !fine.ok()) return fine;
   const std::uint64_t most = std::min<std::uint64_t>(limits.payload_bytes, limits.graph_bytes);
   if (handle.bits == 0 || graph.records() == 0 || graph.records() > limits.graph_records || graph.size() > most) {
@@ -123,7 +123,7 @@ Result<std::uint64_t> Channel::upload(Handle handle, const Graph& graph) {
 Result<std::uint64_t> Channel::update_graph(Handle graph, std::uint32_t number, const Launch& launch,
                                             std::span<const std::byte> parameters) {
   if (!valid()) return no_channel();
-  const Limits& limits = of(channel_)->session().limits();
+  const Limits& limits = of(channel_)->limits();
   if (Status fine = check_graphs(limits); !fine.ok()) return fine;
   if (limits.version < datapath::command::kChannelVersion) {
     return Status(Code::kVersionMismatch,

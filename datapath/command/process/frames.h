@@ -42,13 +42,15 @@ struct FrameHeader {
 
 struct Run {
   std::uint64_t for_ns = 0;   // 0: no limit
+  std::uint64_t device = 0;   // on which
   std::uint64_t untaken = 0;  // bytes that the client has yet to take
   std::int64_t copy_level = 0;
   std::uint64_t copies_limited = 0;  // 1: and may copy while copy_level is above 0
 };
 
 struct Ran {
-  std::uint32_t more = 0, held = 0, pending = 0, welcome = 0, over = 0, reserved = 0;
+  SessionRunner::Devices devices;
+  std::uint32_t more = 0, welcome = 0, over = 0, reserved = 0;
   std::uint64_t moves = 0;
   std::uint64_t waiting = 0;
   std::uint64_t copied = 0;  // bytes that count against copy_level

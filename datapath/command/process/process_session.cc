@@ -29,7 +29,9 @@ ProcessSession::ProcessSession(Outlet& outlet, const ServerSession::Terms& terms
       terms_(terms),
       program_(std::move(program)),
       account_(std::move(account)),
-      images_(std::move(images), terms.module_bytes) {}
+      images_(std::move(images), terms.module_bytes) {
+  ran_.devices.all = terms.devices & (~terms.devices + 1);
+}
 
 ProcessSession::~ProcessSession() { (void)end_process(); }
 
@@ -41,7 +43,7 @@ Status ProcessSession::start() {
     return {Code::kResourceExhausted,
             fmt::format("the tenant has {} sessions in processes, the limit; try again when one "
                         "has ended",
-                        TenantMeter::kSlots - 1)};
+                        DeviceMeter::kSlots - 1)};
   }
   const Status started = start(*slot);
   if (!started.ok()) account_->end_slot(*slot);
@@ -139,7 +141,8 @@ std::string ProcessSession::end_process() noexcept {
 void ProcessSession::fail(Code code, std::string why) {
   if (is_over()) return;
   ran_.over = 1;
-  ran_.held = ran_.more = ran_.pending = 0;
+  ran_.devices = {.all = ran_.devices.all};
+  ran_.more = 0;
   ran_.waiting = 0;
   last_words_ = refused_message(Status(code, std::move(why)));
   outlet_.send(TrafficClass::kCommands, last_words_);
@@ -167,11 +170,13 @@ void ProcessSession::overrun() {
   news_ = true;
 }
 
-bool ProcessSession::run(Clock::time_point until) {
-  const bool has_work = news_ || ran_.more != 0 || ran_.held != 0 || ran_.pending != 0;
+bool ProcessSession::run(Clock::time_point until, std::uint32_t device) {
+  const Devices& devices = ran_.devices;
+  const bool has_work = news_ || ((devices.due | devices.held | devices.pending) >> device & 1) != 0;
   if (is_over() || pid_ < 0 || !has_work) return false;
   news_ = false;
   Run run;
+  run.device = device;
   run.untaken = outlet_.untaken();
   const auto level = outlet_.copy_level();
   run.copies_limited = level ? 1 : 0;

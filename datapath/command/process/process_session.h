@@ -31,12 +31,11 @@ class ProcessSession final : public SessionRunner {
   void take(std::vector<std::byte> message, TrafficClass traffic) override;
   void resume(std::vector<std::byte> said) override;
   void overrun() override;
-  bool run(Clock::time_point until) override;
+  bool run(Clock::time_point until, std::uint32_t device) override;
   void abandon() noexcept override;
   void set_news(bool is_there) noexcept override;
 
-  [[nodiscard]] bool is_held() const noexcept override { return ran_.held != 0; }
-  [[nodiscard]] bool is_pending() const noexcept override { return ran_.pending != 0; }
+  [[nodiscard]] const Devices& devices() const noexcept override { return ran_.devices; }
   [[nodiscard]] std::uint64_t moves() const noexcept override { return ran_.moves; }
   [[nodiscard]] bool is_welcome() const noexcept override { return ran_.welcome != 0; }
   [[nodiscard]] bool is_over() const noexcept override { return ran_.over != 0; }

@@ -17,7 +17,7 @@
 namespace fairlead::datapath::command {
 namespace {
 
-using fairlead::command::ExecutorFactory;
+using fairlead::command::ServedDevice;
 
 /// By the server. Within a run it knows only what it was told at the beginning.
 class Mouth final : public Outlet {
@@ -56,11 +56,11 @@ bool run(FramePipe& pipe, Mouth& mouth, ServerSession& session, const Run& run) 
   using Clock = SessionRunner::Clock;
   mouth.begin(run);
   const bool more =
-      session.run(run.for_ns == 0 ? Clock::time_point::max() : Clock::now() + std::chrono::nanoseconds(run.for_ns));
+      session.run(run.for_ns == 0 ? Clock::time_point::max() : Clock::now() + std::chrono::nanoseconds(run.for_ns),
+                  static_cast<std::uint32_t>(run.device));
   Ran ran;
   ran.more = more ? 1 : 0;
-  ran.held = session.is_held() ? 1 : 0;
-  ran.pending = session.is_pending() ? 1 : 0;
+  ran.devices = session.devices();
   ran.moves = session.moves();
   ran.welcome = session.is_welcome() ? 1 : 0;
   ran.over = session.is_over() ? 1 : 0;
@@ -71,20 +71,27 @@ bool run(FramePipe& pipe, Mouth& mouth, ServerSession& session, const Run& run) 
   return pipe.flush();
 }
 
-int serve(const ExecutorFactory& executors) {
+int serve(std::span<const ServedDevice> devices) {
   Result<SharedPage<TenantMeter>> tenant = SharedPage<TenantMeter>::adopt(UniqueFd(kInheritedTenant));
   Result<SharedPage<SessionMeter>> own = SharedPage<SessionMeter>::adopt(UniqueFd(kInheritedSession));
   const UniqueFd socket(kInheritedSocket);
   FramePipe pipe(socket.get());
   std::optional<FramePipe::Frame> frame = pipe.read();
   const auto begin = frame && frame->header.type == FrameType::kBegin ? value_of<Begin>(*frame) : std::nullopt;
-  if (!tenant || !own || !begin || begin->slot >= TenantMeter::kSlots) {
+  if (!tenant || !own || !begin || begin->slot >= DeviceMeter::kSlots) {
     fmt::print(stderr, "this program runs a session for a service, which starts it\n");
     return 2;
   }
   Mouth mouth(pipe, *own->value);
   ServerSession session(
-      mouth, begin->terms, [&] { return MeteredExecutor::make(executors, Peer(), tenant->value, begin->slot); },
+      mouth, begin->terms,
+      [&](std::uint32_t device) -> Result<std::unique_ptr<fairlead::command::Executor>> {
+        if (device >= devices.size()) {
+          return Status(Code::kInternal, fmt::format("the session's program has {} devices, and no device {}",
+                                                     devices.size(), device));
+        }
+        return MeteredExecutor::make(devices[device].executors, Peer(), tenant->value, {device, begin->slot});
+      },
       own->value.get(), std::make_shared<RemoteImages>(pipe, begin->terms.module_bytes));
   while ((frame = pipe.read())) {
     if (frame->header.type == FrameType::kMessage) {
@@ -108,9 +115,14 @@ int serve(const ExecutorFactory& executors) {
 namespace fairlead::inline v0::command {
 
 int serve_session(const ExecutorFactory& executors) {
+  const ServedDevice device{"device", executors};
+  return serve_session(std::span(&device, 1));
+}
+
+int serve_session(std::span<const ServedDevice> devices) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);  // a kernel that hangs does not outlive the service
   ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
-  return datapath::command::serve(executors);
+  return datapath::command::serve(devices);
 }
 
 }  // namespace fairlead::inline v0::command

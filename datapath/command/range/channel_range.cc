@@ -16,10 +16,10 @@ using datapath::command::Opcode;
 namespace {
 
 /// Where that allocation is, unless the command that was to place it has failed or was passed over.
-std::optional<datapath::command::ClientRange::Placed> find(datapath::command::ClientSession& session, Handle handle) {
-  auto placed = session.range().find(handle.bits);
+std::optional<datapath::command::ClientRange::Placed> find(const ClientChannel& channel, Handle handle) {
+  auto placed = channel.session().range().find({channel.device(), handle.bits});
   if (!placed) return placed;
-  const ClientChannel* const by = session.channel(placed->by.channel);
+  const ClientChannel* const by = channel.session().channel(placed->by.channel);
   if (by == nullptr || !by->verdict(placed->by.sequence).ok()) placed.reset();
   return placed;
 }
@@ -28,7 +28,7 @@ std::optional<datapath::command::ClientRange::Placed> find(datapath::command::Cl
 
 Result<std::uint64_t> Channel::allocate_at(Handle handle, std::uint64_t address, std::uint64_t bytes) {
   if (!valid()) return no_channel();
-  const AddressRange& range = of(channel_)->session().limits().range;
+  const AddressRange& range = of(channel_)->limits().range;
   if (range.bytes == 0) {
     return Status(Code::kInvalidArgument,
                   "this session has no range of addresses: set SessionOptions::range_bytes, or allocate()");
@@ -39,10 +39,10 @@ Result<std::uint64_t> Channel::allocate_at(Handle handle, std::uint64_t address,
     return Status(
         Code::kInvalidArgument,
         fmt::format("{} bytes at {:#x} named {}; neither bytes nor handle are 0, and the place is a multiple of "
-                    "{} within the session's {} bytes at {:#x}",
+                    "{} within the device's {} bytes at {:#x}",
                     bytes, address, handle.bits, range.alignment, range.bytes, range.base));
   }
-  if (find(of(channel_)->session(), handle)) {
+  if (find(*of(channel_), handle)) {
     return Status(
         Code::kInvalidArgument,
         fmt::format("handle {} names memory that was placed; release it first, or take another", handle.bits));
@@ -52,13 +52,15 @@ Result<std::uint64_t> Channel::allocate_at(Handle handle, std::uint64_t address,
                                                                datapath::command::kMustKnow,
                                                                std::as_bytes(std::span(&body, 1)),
                                                                {}});
-  if (sequence) of(channel_)->session().range().add(handle.bits, {address, bytes, {number(), *sequence}});
+  if (sequence) {
+    of(channel_)->session().range().add({device(), handle.bits}, {address, bytes, {number(), *sequence}});
+  }
   return sequence;
 }
 
 Result<std::uint64_t> Channel::address_of(Handle handle, std::uint64_t offset) const {
   if (!valid()) return no_channel();
-  const auto placed = find(of(channel_)->session(), handle);
+  const auto placed = find(*of(channel_), handle);
   if (!placed) {
     return Status(Code::kNotFound,
                   fmt::format("handle {} names no memory that was placed, or none any more", handle.bits));

@@ -2,61 +2,107 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <bit>
 #include <utility>
 
 namespace fairlead::datapath::command {
 
+namespace {
+
+using fairlead::command::AddressRange;
+using fairlead::command::Limits;
+
+/// From one device's range to the next one's.
+std::uint64_t step_of(std::uint64_t bytes) noexcept { return (bytes + kRangeStep - 1) / kRangeStep * kRangeStep; }
+
+/// How many devices the session may come to have.
+std::uint64_t most_devices(const fairlead::command::SessionOptions& options) noexcept {
+  if (options.devices == std::vector{fairlead::command::kAllDevices}) return kMaxDevices;
+  return std::max<std::size_t>(options.devices.size(), 1);
+}
+
+bool is_sound(const AddressRange& range, std::uint64_t asked) noexcept {
+  const bool is_what_was_asked = range.bytes >= asked && range.bytes - asked <= LocalRange::kAlignment;
+  return is_what_was_asked && range.base != 0 && range.base + range.bytes >= range.base &&
+         std::has_single_bit(range.alignment);
+}
+
+bool overlap(const AddressRange& one, const AddressRange& other) noexcept {
+  return one.base < other.base + other.bytes && other.base < one.base + one.bytes;
+}
+
+}  // namespace
+
 Result<HelloMore> ClientRange::ask(const SessionOptions& options) {
   HelloMore more{options.range_bytes, 0};
   if (options.range_bytes == 0 || !options.reserve_range_here) return more;
-  Result<LocalRange> free = LocalRange::reserve(options.range_bytes);
+  const std::uint64_t others = most_devices(options) - 1;
+  if (others != 0 && options.range_bytes > (std::uint64_t{1} << 46) / kMaxDevices) {
+    return Status(Code::kResourceExhausted,
+                  fmt::format("there are no {} bytes of addresses for each of several devices", options.range_bytes));
+  }
+  Result<LocalRange> free = LocalRange::reserve(others * step_of(options.range_bytes) + options.range_bytes);
   if (!free) return free.error();
-  local_ = *std::move(free);
-  more.range_wish = local_.base();
+  more.range_wish = free->base();
+  local_.push_back(*std::move(free));
   return more;
 }
 
-Status ClientRange::mirror(const SessionOptions& options, const Limits& limits) {
+Status ClientRange::mirror(const SessionOptions& options, std::span<const Limits> devices) {
   if (options.range_bytes == 0) return {};
-  if (limits.version < kGraphVersion) {
+  const Limits& first = devices.front();
+  if (first.version < kGraphVersion) {
     return {Code::kVersionMismatch,
             fmt::format("the service speaks version {} of the commands' protocol, which knows no ranges of addresses; "
                         "version {} does: set range_bytes to 0, or update the service",
-                        limits.version, kGraphVersion)};
+                        first.version, kGraphVersion)};
   }
-  const std::uint64_t base = limits.range.base, bytes = limits.range.bytes;
-  const bool is_what_was_asked = bytes >= options.range_bytes && bytes - options.range_bytes <= LocalRange::kAlignment;
-  if (!is_what_was_asked || base == 0 || base + bytes < base || limits.range.alignment == 0 ||
-      (limits.range.alignment & (limits.range.alignment - 1)) != 0) {
-    return {Code::kDataLoss, fmt::format("the service's range of {} bytes at {:#x} makes no sense; it was asked for {}",
-                                         bytes, base, options.range_bytes)};
+  bool as_wished = !local_.empty();
+  for (std::size_t i = 0; i < devices.size(); ++i) {
+    const AddressRange& range = devices[i].range;
+    if (!is_sound(range, options.range_bytes)) {
+      return {Code::kDataLoss,
+              fmt::format("the service's range of {} bytes at {:#x} makes no sense; it was asked for {}", range.bytes,
+                          range.base, options.range_bytes)};
+    }
+    for (const Limits& before : devices.first(i)) {
+      if (!overlap(range, before.range)) continue;
+      return {Code::kDataLoss, fmt::format("the service's ranges of devices {} and {} overlap, at {:#x}",
+                                           &before - devices.data(), i, range.base)};
+    }
+    as_wished = as_wished && range.base >= local_[0].base() &&
+                range.base - local_[0].base() <= local_[0].bytes() - std::min(local_[0].bytes(), range.bytes) &&
+                range.bytes <= local_[0].bytes();
   }
-  if (!options.reserve_range_here || (base == local_.base() && bytes <= local_.bytes())) return {};
-  local_ = LocalRange();
-  Result<LocalRange> same = LocalRange::reserve_at(base, bytes);
-  if (!same) {
-    return {same.error().code(),
-            fmt::format("the service's range is not to be had: {}; connect again, or, if the service is in this "
-                        "process, set reserve_range_here to false",
-                        same.error().message())};
+  if (!options.reserve_range_here || as_wished) return {};
+  local_.clear();
+  for (const Limits& each : devices) {
+    Result<LocalRange> same = LocalRange::reserve_at(each.range.base, each.range.bytes);
+    if (!same) {
+      return {same.error().code(),
+              fmt::format("the service's range is not to be had: {}; connect again, or, if the service is in this "
+                          "process, set reserve_range_here to false",
+                          same.error().message())};
+    }
+    local_.push_back(*std::move(same));
   }
-  local_ = *std::move(same);
   return {};
 }
 
-void ClientRange::add(std::uint64_t handle, const Placed& placed) {
+void ClientRange::add(const Name& name, const Placed& placed) {
   const std::lock_guard lock(mutex_);
-  placed_.insert_or_assign(handle, placed);
+  placed_.insert_or_assign(name, placed);
 }
 
-void ClientRange::remove(std::uint64_t handle) {
+void ClientRange::remove(const Name& name) {
   const std::lock_guard lock(mutex_);
-  placed_.erase(handle);
+  placed_.erase(name);
 }
 
-std::optional<ClientRange::Placed> ClientRange::find(std::uint64_t handle) const {
+std::optional<ClientRange::Placed> ClientRange::find(const Name& name) const {
   const std::lock_guard lock(mutex_);
-  const auto found = placed_.find(handle);
+  const auto found = placed_.find(name);
   return found != placed_.end() ? std::optional(found->second) : std::nullopt;
 }
 

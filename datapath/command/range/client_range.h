@@ -4,10 +4,14 @@
 // Threads: ask() and mirror() while the session begins, by one; the rest any.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <unordered_map>
+#include <vector>
 
 #include "datapath/command/range/local_range.h"
 #include "datapath/command/wire.h"
@@ -21,24 +25,35 @@ class ClientRange {
   using Limits = fairlead::command::Limits;
   using SessionOptions = fairlead::command::SessionOptions;
 
-  /// What goes with the hello: addresses that are free here. Errors: there are none.
+  /// What goes with the hello: addresses that are free here, for each device that there may be. Errors: there are none.
   Result<HelloMore> ask(const SessionOptions& options);
-  /// ok: what the service gave is what was asked for, and kept free here.
-  [[nodiscard]] Status mirror(const SessionOptions& options, const Limits& limits);
+  /// ok: what the service gave of each device is what was asked for, apart from the others', and kept free here.
+  [[nodiscard]] Status mirror(const SessionOptions& options, std::span<const Limits> devices);
 
   /// A place that a command asked for.
   struct Placed {
     std::uint64_t address = 0, bytes = 0;
     fairlead::command::Mark by;
   };
-  void add(std::uint64_t handle, const Placed& placed);
-  void remove(std::uint64_t handle);
-  [[nodiscard]] std::optional<Placed> find(std::uint64_t handle) const;
+  /// What a device's handle names.
+  struct Name {
+    std::uint32_t device = 0;
+    std::uint64_t handle = 0;
+    bool operator==(const Name&) const = default;
+  };
+  void add(const Name& name, const Placed& placed);
+  void remove(const Name& name);
+  [[nodiscard]] std::optional<Placed> find(const Name& name) const;
 
  private:
-  LocalRange local_;
+  struct Hash {
+    std::size_t operator()(const Name& name) const noexcept {
+      return std::hash<std::uint64_t>()(name.handle * kMaxDevices + name.device);
+    }
+  };
+  std::vector<LocalRange> local_;
   mutable std::mutex mutex_;  // guards what follows
-  std::unordered_map<std::uint64_t, Placed> placed_;
+  std::unordered_map<Name, Placed, Hash> placed_;
 };
 
 }  // namespace fairlead::datapath::command

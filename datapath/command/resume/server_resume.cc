@@ -25,14 +25,15 @@ bool ServerSession::hear(ServerChannel& channel, std::uint64_t sequence) {
 
 void ServerSession::take_heard(const MessageHeader& header) {
   ServerChannel* const channel = channel_of(header);
-  if (channel != nullptr) (void)hear(*channel, header.sequence);
+  if (channel == nullptr || !hear(*channel, header.sequence)) return;
+  now_.due |= now_.held;
 }
 
 // A client tells of what it has when that is held_results / 4, so what is not told of never keeps the next from its
 // room.
 bool ServerSession::has_unheard_room(std::uint64_t bytes) {
   std::uint64_t all = kept_bytes() + bytes + kResultCost;
-  for (ServerChannel* const channel : channels_.in_order()) all += channel->results().unheard.bytes();
+  for (ServerChannel* const channel : channels_.all()) all += channel->results().unheard.bytes();
   return all <= terms_.held_results + terms_.payload_bytes + kResultCost;
 }
 
@@ -41,7 +42,7 @@ void ServerSession::resume(std::vector<std::byte> said) {
   Bytes rest = said;
   const auto attempt = command::take<Attempt>(rest);
   if (!attempt || !kept_) return end(Code::kInvalidArgument, "this session is not one to go on with over another peer");
-  for (ServerChannel* const channel : channels_.in_order()) channel->say_again(0, 0);
+  for (ServerChannel* const channel : channels_.all()) channel->say_again(0, 0);
   while (const auto point = command::take<HeardBody>(rest)) {
     ServerChannel* const channel = channels_.find(point->channel);
     if (channel == nullptr) continue;  // nothing of it has come
@@ -49,12 +50,13 @@ void ServerSession::resume(std::vector<std::byte> said) {
     channel->say_again(point->failed, point->scope);
   }
   std::vector<KeptBody> has;
-  for (ServerChannel* const channel : channels_.in_order()) {
+  for (ServerChannel* const channel : channels_.all()) {
     has.push_back({channel->number(), channel->accepted(), channel->results().unheard.last_payload});
   }
   outlet_.send(TrafficClass::kCommands, points_message(terms_.key, *attempt, has));
   modules_.ask_again();
-  for (ServerChannel* const channel : channels_.in_order()) say_again(*channel);
+  now_.due = now_.all;
+  for (ServerChannel* const channel : channels_.all()) say_again(*channel);
 }
 
 void ServerSession::say_again(ServerChannel& channel) {

@@ -101,14 +101,16 @@ class CommandPair : public testing::TestWithParam<CommandWay> {
     ASSERT_TRUE(s) << s.error().to_string();
     config.where = GetParam().where;
     if (GetParam().isolated) {
-      config.program = {FAIRLEAD_TEST_SESSION, std::to_string(memory), kernels.path()};
-      if (GetParam().cuda) config.program.push_back("cuda");
+      config.program = {FAIRLEAD_TEST_SESSION, std::to_string(memory), kernels.path(),
+                        GetParam().cuda ? "cuda" : "host", std::to_string(devices)};
       if (!program.empty()) config.program = std::move(program);
-    } else if (GetParam().cuda) {
-      if (!cuda) cuda.emplace(kCudaOfTests).install();
-      config.executors = cuda_executors_of(*cuda, kernels, memory);
-    } else {
-      config.executors = kernels.executors(memory);
+    } else if (GetParam().cuda && !cuda) {
+      cuda.emplace(kCudaOfTests).install();
+    }
+    if (devices != 1) {
+      for (int i = 0; i < devices; ++i) config.devices.push_back({"device " + std::to_string(i), executors_on(i, memory)});
+    } else if (!GetParam().isolated) {
+      config.executors = executors_on(0, memory);
     }
     Result<command::Service> started = command::Service::start(std::move(*s), std::move(config));
     ASSERT_TRUE(started) << started.error().to_string();
@@ -117,6 +119,12 @@ class CommandPair : public testing::TestWithParam<CommandWay> {
     ASSERT_TRUE(c) << c.error().to_string();
     client.emplace(std::move(*c));
     if (connects) session.emplace(connect());
+  }
+
+  /// Of sessions in this process; else none.
+  command::ExecutorFactory executors_on(int device, std::uint64_t memory) {
+    if (GetParam().isolated) return {};
+    return GetParam().cuda ? cuda_executors_of(*cuda, kernels, memory, false, device) : kernels.executors(memory);
   }
 
   static command::SessionOptions patient(command::SessionOptions options = {}) {
@@ -132,8 +140,8 @@ class CommandPair : public testing::TestWithParam<CommandWay> {
     if (!made) std::abort();
     return *made;
   }
-  static command::Channel open(command::Session& of) {
-    Result<command::Channel> made = of.open_channel();
+  static command::Channel open(command::Session& of, std::uint32_t device = 0) {
+    Result<command::Channel> made = of.open_channel({.device = device});
     EXPECT_TRUE(made) << made.error().to_string();
     return made ? *made : command::Channel();
   }
@@ -191,6 +199,7 @@ class CommandPair : public testing::TestWithParam<CommandWay> {
 
   std::optional<gpu::testing::CudaDouble> cuda;  // if the device is that
   TestKernels kernels;
+  int devices = 1;                               // of the service
   std::function<void(EngineConfig&)> change_server = [](EngineConfig&) {};
   std::optional<command::Service> service;
   std::optional<Engine> client;

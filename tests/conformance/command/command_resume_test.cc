@@ -116,7 +116,8 @@ class Stranger {
     body = body.subspan(sizeof(datapath::command::Welcome) + sizeof(datapath::command::WelcomeMore) +
                         sizeof(datapath::command::WelcomeLast));
     const auto kept = datapath::command::take<datapath::command::WelcomeKept>(body);
-    EXPECT_EQ(kept.has_value(), keep == 1);
+    EXPECT_TRUE(kept);
+    EXPECT_EQ(kept && kept->keep_ms != 0, keep == 1);
     return kept ? SessionKey{kept->id, kept->secret} : SessionKey();
   }
   /// Names the session that it wants. ok: it is challenged.

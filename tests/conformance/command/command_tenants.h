@@ -45,7 +45,7 @@ class CommandTenants : public CommandPair {
     start(config, device_bytes, false);
   }
   /// One of `principal`'s, with an engine of its own.
-  Result<command::Session> begin(const std::string& principal) {
+  Result<command::Session> begin(const std::string& principal, command::SessionOptions options = {}) {
     EngineConfig config = config_for(GetParam().way);
     config.keys_file = keys_.path();
     config.principal = principal;
@@ -53,9 +53,7 @@ class CommandTenants : public CommandPair {
     Result<Engine> engine = Engine::create(config);
     EXPECT_TRUE(engine) << engine.error().to_string();
     engines_.push_back(std::move(*engine));
-    command::SessionOptions options;
-    options.patience = kPatience;
-    return command::Session::connect(engines_.back(), service->listen_address(), options);
+    return command::Session::connect(engines_.back(), service->listen_address(), patient(std::move(options)));
   }
   void TearDown() override {
     kernels.signals().open.store(true);

@@ -1,17 +1,26 @@
-// The program that runs a session of the tests: test_session MEMORY SIGNALS [cuda]
+// The program that runs a session of the tests: test_session MEMORY SIGNALS host|cuda DEVICES
 #include <string>
+#include <vector>
 
 #include "tests/conformance/cuda_device.h"
 #include "tests/conformance/test_kernels.h"
 
 int main(int argc, char** argv) {
-  if (argc < 3) return 2;
+  if (argc < 5) return 2;
   const fairlead::TestKernels kernels{std::string(argv[2])};
   const std::uint64_t memory = std::stoull(argv[1]);
-  if (argc == 3) return fairlead::command::serve_session(kernels.executors(memory));
+  const int count = std::stoi(argv[4]);
+  std::vector<fairlead::command::ServedDevice> devices;
+  if (argv[3] == std::string("host")) {
+    for (int i = 0; i < count; ++i) devices.push_back({"host", kernels.executors(memory)});
+    return fairlead::command::serve_session(devices);
+  }
   fairlead::gpu::testing::CudaDouble cuda(fairlead::kCudaOfTests);
   cuda.install();
-  const int code = fairlead::command::serve_session(fairlead::cuda_executors_of(cuda, kernels, memory, true));
+  for (int i = 0; i < count; ++i) {
+    devices.push_back({"cuda", fairlead::cuda_executors_of(cuda, kernels, memory, true, i)});
+  }
+  const int code = fairlead::command::serve_session(devices);
   fairlead::gpu::replace_process_driver(nullptr);
   return cuda.violations().empty() ? code : 3;
 }

@@ -182,7 +182,7 @@ class CommandFailures : public testing::Test, private Outlet {
     channels_.clear();
     session_ = std::make_unique<ServerSession>(
         static_cast<Outlet&>(*this), ServerSession::Terms(),
-        [this]() -> Result<std::unique_ptr<Executor>> {
+        [this](std::uint32_t) -> Result<std::unique_ptr<Executor>> {
           Result<std::unique_ptr<Executor>> host = host_(Peer());
           return std::unique_ptr<Executor>(std::make_unique<Failing>(*std::move(host), meter_, orders_));
         },

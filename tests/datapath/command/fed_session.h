@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -44,7 +45,7 @@ class FedSession : public testing::Test, protected Outlet {
     config.kernels.push_back({"fault", {}, {}, [](const auto&) { return Status(Code::kInternal, "a fault"); }, true});
     shared_ = std::make_shared<const HostExecutorConfig>(std::move(config));
     session_ = std::make_unique<ServerSession>(
-        static_cast<Outlet&>(*this), terms, [this]() -> Result<std::unique_ptr<fairlead::command::Executor>> {
+        static_cast<Outlet&>(*this), terms, [this](std::uint32_t) -> Result<std::unique_ptr<fairlead::command::Executor>> {
           return std::unique_ptr<fairlead::command::Executor>(std::make_unique<gpu::HostExecutor>(shared_));
         });
   }
@@ -70,9 +71,14 @@ class FedSession : public testing::Test, protected Outlet {
     message.resize(message.size() + bytes, std::byte{7});
     session_->take(std::move(message), TrafficClass::kBulk);
   }
+  /// On all devices, until nothing can run.
   void run() {
-    while (session_->run()) {
-    }
+    do {
+      for (std::uint32_t left = session_->devices().all; left != 0; left &= left - 1) {
+        (void)session_->run(SessionRunner::Clock::time_point::max(),
+                            static_cast<std::uint32_t>(std::countr_zero(left)));
+      }
+    } while (session_->devices().due != 0);
   }
   /// The replies of a channel as one: how far it got, and what failed.
   Reply replies(std::uint16_t channel) {

@@ -65,7 +65,7 @@ TEST(ProcessSession, WhatWasAbandonedIsNotRun) {
     session.abandon();
     session.take(hello_message({}), TrafficClass::kCommands);
     EXPECT_FALSE(session.is_over());
-    EXPECT_FALSE(session.run(SessionRunner::Clock::time_point::max()));
+    EXPECT_FALSE(session.run(SessionRunner::Clock::time_point::max(), 0));
   }
   EXPECT_EQ(::waitpid(-1, nullptr, WNOHANG), -1) << "a process is left";
   EXPECT_EQ(errno, ECHILD);

@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "base/system/system_files.h"
+#include "datapath/command/device/welcome.h"
 #include "datapath/command/range/local_range.h"
 #include "gpu/executor/host_range.h"
 #include "tests/datapath/command/fed_session.h"
@@ -146,11 +147,9 @@ class CommandRange : public FedSession {
     Bytes body = sent_.back();
     const auto header = take<MessageHeader>(body);
     if (header->type != static_cast<std::uint8_t>(MessageType::kWelcome)) return std::nullopt;
-    (void)take<Welcome>(body);
-    const auto said = take<WelcomeMore>(body);
-    (void)take<WelcomeLast>(body);
-    EXPECT_TRUE(said && body.empty());
-    return AddressRange{said->range_base, said->range_bytes, said->range_alignment};
+    const auto said = read_welcome(body, false);
+    EXPECT_TRUE(said);
+    return said ? said->devices[0].range : AddressRange();
   }
   static std::vector<std::byte> allocate_at(std::uint64_t handle, std::uint64_t address, std::uint64_t bytes) {
     return record(Opcode::kAllocateAt, AllocateAtBody{handle, address, bytes});

@@ -57,9 +57,13 @@ TEST(Tenants, OtherTermsHoldFromNowOn) {
   Tenants tenants({{.name = "trainer", .memory_bytes = 100}, {.name = "leaves"}}, nullptr);
   const Result<Admission> trainer = tenants.admit("trainer");
   ASSERT_TRUE(trainer);
-  EXPECT_FALSE(trainer->account().meter->reserve_memory(101));
+  const auto takes_101 = [&] {
+    TenantMeter& meter = *trainer->account().meter;
+    return meter.devices[0].reserve_memory(101, meter.most_memory);
+  };
+  EXPECT_FALSE(takes_101());
   tenants.replace({{.name = "trainer", .memory_bytes = 1000}, {.name = "comes"}});
-  EXPECT_TRUE(trainer->account().meter->reserve_memory(101));
+  EXPECT_TRUE(takes_101());
   EXPECT_FALSE(tenants.admit("leaves"));
   EXPECT_TRUE(tenants.admit("comes"));
 }
@@ -87,7 +91,8 @@ TEST(Tenants, WhatIsWrongIsNamed) {
 TEST(MeteredExecutor, MemoryIsTheTenantsOverAllItsSessions) {
   Tenants tenants({{.name = "trainer", .memory_bytes = 1000}}, nullptr);
   const auto make = [&, factory = fairlead::command::host_executors({})] {
-    return std::make_unique<MeteredExecutor>(*factory(fairlead::Peer()), tenants.admit("trainer")->account().meter);
+    return std::make_unique<MeteredExecutor>(*factory(fairlead::Peer()), tenants.admit("trainer")->account().meter,
+                                             MeteredExecutor::Where{});
   };
   std::unique_ptr<MeteredExecutor> one = make(), other = make();
   EXPECT_EQ(one->limits().memory_bytes, 1000u);
@@ -110,21 +115,22 @@ TEST(MeteredExecutor, MemoryIsTheTenantsOverAllItsSessions) {
 
 TEST(TenantMeter, WhatAProcessHadIsWhatItsSlotSays) {
   TenantAccount account;
-  account.meter->most_memory = 1000;
+  constexpr std::uint64_t kMost = 1000;
+  DeviceMeter& meter = account.meter->devices[1];
   const std::size_t one = *account.take_slot(), other = *account.take_slot();
   EXPECT_NE(one, other);
-  EXPECT_TRUE(account.meter->reserve_memory(300));
-  EXPECT_TRUE(account.meter->reserve_memory(400, one));
-  EXPECT_TRUE(account.meter->reserve_memory(300, other));
-  EXPECT_FALSE(account.meter->reserve_memory(1, other));
-  EXPECT_EQ(account.meter->memory(), 1000u);
+  EXPECT_TRUE(meter.reserve_memory(300, kMost));
+  EXPECT_TRUE(meter.reserve_memory(400, kMost, one));
+  EXPECT_TRUE(meter.reserve_memory(300, kMost, other));
+  EXPECT_FALSE(meter.reserve_memory(1, kMost, other));
+  EXPECT_EQ(meter.memory(), 1000u);
   account.end_slot(one);  // wherever it was
-  EXPECT_EQ(account.meter->memory(), 600u);
+  EXPECT_EQ(meter.memory(), 600u);
   EXPECT_EQ(account.take_slot(), one);
-  EXPECT_TRUE(account.meter->reserve_memory(400, one));
-  account.meter->give_back(300);
-  EXPECT_EQ(account.meter->memory(), 700u);
-  for (std::size_t i = 3; i < TenantMeter::kSlots; ++i) EXPECT_TRUE(account.take_slot());
+  EXPECT_TRUE(meter.reserve_memory(400, kMost, one));
+  meter.give_back(300);
+  EXPECT_EQ(meter.memory(), 700u);
+  for (std::size_t i = 3; i < DeviceMeter::kSlots; ++i) EXPECT_TRUE(account.take_slot());
   EXPECT_FALSE(account.take_slot());
 }
 

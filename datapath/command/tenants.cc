@@ -110,7 +110,8 @@ Status Tenants::check(const std::vector<Tenant>& tenants, Sharing sharing, std::
   constexpr double kRounding = 1e-9;
   for (std::size_t device = 0; device < devices; ++device) {
     if (sums[device] <= 1 + kRounding) continue;
-    return wrong(fmt::format("the shares of all tenants at device {} are {}, more than 1", device, sums[device]));
+    const std::string where = devices == 1 ? "" : fmt::format(" at device {}", device);
+    return wrong(fmt::format("the shares of all tenants{} are {}, more than 1", where, sums[device]));
   }
   return {};
 }

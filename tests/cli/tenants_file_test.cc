@@ -21,7 +21,7 @@ TEST(TenantsFile, SettingsInAnyOrderAndComments) {
       "# who may come\n"
       "trainer memory=8G share=25% sessions=4\n"
       "\n"
-      "  store\tshare=0.5 bandwidth=1M channels=2 commands=64 # no more\r\n"
+      "  store\tdevices=2,0 share=0.5 bandwidth=1M channels=2 commands=64 # no more\r\n"
       "*",
       "tenants");
   ASSERT_TRUE(read) << read.error().to_string();
@@ -30,6 +30,8 @@ TEST(TenantsFile, SettingsInAnyOrderAndComments) {
   EXPECT_EQ((*read)[0].memory_bytes, std::uint64_t{8} << 30);
   EXPECT_EQ((*read)[0].sessions, 4u);
   EXPECT_DOUBLE_EQ((*read)[0].share, 0.25);
+  EXPECT_TRUE((*read)[0].devices.empty());
+  EXPECT_THAT((*read)[1].devices, testing::ElementsAre(2, 0));
   EXPECT_EQ((*read)[0].channels, 0u);
   EXPECT_EQ((*read)[1].bytes_per_second, std::uint64_t{1} << 20);
   EXPECT_EQ((*read)[1].channels, 2u);
@@ -48,6 +50,9 @@ TEST(TenantsFile, WhatIsWrongIsSaidWithItsLine) {
   EXPECT_THAT(error_of("a channels=4097"), HasSubstr("from 1 to 4096"));
   EXPECT_THAT(error_of("a colour=red"), HasSubstr("there is no 'colour' (legal: memory,"));
   EXPECT_THAT(error_of("a/b memory=1"), HasSubstr("a name has"));
+  for (const char* const devices : {"", ",", "0,", "16", "-1", "x"}) {
+    EXPECT_THAT(error_of(std::string("a devices=") + devices), HasSubstr("line 1: devices:")) << devices;
+  }
   for (const char* const share : {"0", "0%", "1.1", "101%", "-0.5", "nan", "half", "", "%", "0.5x"}) {
     EXPECT_THAT(error_of(std::string("a share=") + share), HasSubstr("is no share")) << share;
   }

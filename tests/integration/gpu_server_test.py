@@ -30,9 +30,9 @@ class GpuServer(Case):
                 file.write(run("key", name).stdout)
         return path
 
-    def serve(self, *words):
+    def serve(self, *words, gpu="host"):
         ready = self.path("ready.json")
-        server = Process("serve", "--gpu", "host", "--listen", "127.0.0.1:0", "--metrics", "127.0.0.1:0", "--ready-file", ready,
+        server = Process("serve", "--gpu", gpu, "--listen", "127.0.0.1:0", "--metrics", "127.0.0.1:0", "--ready-file", ready,
                          "--transport", "tcp", *words)
         self.addCleanup(server.end)
         server.wait_for("metrics on")
@@ -49,6 +49,39 @@ class GpuServer(Case):
         done = run("status", metrics, "--json", "-", "--interval", "0.1")
         self.assertEqual(done.returncode, 0, done.stderr)
         return {tenant["name"]: tenant for tenant in json.loads(done.stdout)["tenants"]}
+
+    def test_several_devices(self):
+        keys, tenants = self.keys("trainer", "store"), self.path("tenants")
+        tenants.write_text("trainer devices=1 share=60%\nstore devices=0 share=60%\n", encoding="utf-8")
+        server, address, metrics = self.serve("--keys", keys, "--tenants", tenants, "--sharing", "fixed", "--drain", "1", gpu="host,host")
+        done = self.load(address, keys, "trainer")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        with urllib.request.urlopen(f"http://{metrics}/metrics", timeout=PATIENCE) as page:
+            text = page.read().decode()
+        self.assertIn('fairlead_gpu_device_info{device="1",name="host"} 1', text)
+        self.assertIn('fairlead_tenant_commands_total{tenant="trainer",device="0"} 0\n', text)
+        self.assertRegex(text, r'fairlead_tenant_commands_total\{tenant="trainer",device="1"\} [1-9]')
+        document = json.loads(run("status", metrics, "--json", "-", "--interval", "0.1").stdout)
+        self.assertEqual([each["name"] for each in document["devices"]], ["0 host", "1 host"])
+        self.assertEqual(document["devices"][0]["commands"], 0)
+        self.assertGreater(document["devices"][1]["commands"], 0)
+        self.assertRegex(run("status", metrics, "--interval", "0.1").stdout, r"(?m)^1 host +")
+        with urllib.request.urlopen(f"http://{metrics}/status", timeout=PATIENCE) as page:
+            self.assertEqual(json.load(page)["devices"], ["host", "host"])
+
+        tenants.write_text("trainer devices=2 share=1%\n", encoding="utf-8")
+        server.process.send_signal(signal.SIGHUP)
+        server.wait_for("tenant 'trainer' may use device 2, of which there is none; legal: 0 to 1")
+        tenants.write_text("trainer devices=0,1 share=60%\nstore share=60%\n", encoding="utf-8")
+        server.process.send_signal(signal.SIGHUP)
+        server.wait_for("the shares of all tenants at device 0 are 1.2, more than 1")
+
+    def test_devices_that_are_none(self):
+        for gpu, words in (("host,", "'' is no device"), ("host,cuda", "'cuda' is no device"), ("cuda:1,cuda:1", "'cuda:1' is there twice"),
+                           (",".join(["host"] * 17), "are 17 devices, and a server has at most 16")):
+            done = run("serve", "--gpu", gpu)
+            self.assertEqual(done.returncode, 2, gpu)
+            self.assertIn(words, done.stderr)
 
     def test_tenants_from_a_file(self):
         keys, tenants = self.keys("trainer", "store", "stranger"), self.path("tenants")

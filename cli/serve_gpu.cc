@@ -64,8 +64,8 @@ Setter set_gpu(std::string* target) {
       int ordinal = 0;
       const bool is_cuda = word.starts_with(kCuda) && set_number(&ordinal, 0, 1023)(word.substr(kCuda.size())).ok();
       if (word != "host" && !is_cuda) {
-        return wrong(fmt::format("'{}' is no device (legal: host, cuda:0, cuda:1 and so on, several with commas between)",
-                                 word));
+        return wrong(fmt::format(
+            "'{}' is no device (legal: host, cuda:0, cuda:1 and so on, several with commas between)", word));
       }
       if (is_cuda && !gpus.insert(word).second) return wrong(fmt::format("'{}' is there twice", word));
     }
@@ -210,11 +210,12 @@ int serve_gpu_command(Words words) {
       "--metrics :9100\n"
       "A file of tenants has a line for each: NAME memory=8G sessions=4 channels=16 commands=2048 bandwidth=1G "
       "share=25% devices=0,2\nSee docs/commands.md, docs/gpu_server.md.");
-  args.option("--gpu", "WHICH",
-              "The device: host (this host's memory and processor), or cuda:0, cuda:1 and so on. Several with commas "
-              "between, at most 16, have the numbers 0, 1 and so on in this order, whatever their names: a session says "
-              "which it wants, and has the first of those that it may use if it says nothing",
-              set_gpu(&options.gpu));
+  args.option(
+      "--gpu", "WHICH",
+      "The device: host (this host's memory and processor), or cuda:0, cuda:1 and so on. Several with commas "
+      "between, at most 16, have the numbers 0, 1 and so on in this order, whatever their names: a session says "
+      "which it wants, and has the first of those that it may use if it says nothing",
+      set_gpu(&options.gpu));
   args.option("--tenants", "FILE",
               "Who may come, and what each may have, by the names of --keys (default: everybody, all there is)",
               set_text(&options.tenants));

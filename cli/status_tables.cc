@@ -119,9 +119,8 @@ std::uint64_t count(double value) {
 }
 
 Json failures_json(const TenantReading& of) {
-  return Json::Object{{"command", count(of.failures[0])},
-                      {"stream", count(of.failures[1])},
-                      {"context", count(of.failures[2])}};
+  return Json::Object{
+      {"command", count(of.failures[0])}, {"stream", count(of.failures[1])}, {"context", count(of.failures[2])}};
 }
 
 Json devices_json(const std::vector<TenantRates>& all) {

@@ -11,10 +11,9 @@
 namespace fairlead::cli {
 
 /// `gpu`: of a GPU server.
-[[nodiscard]] std::string status_tables(const std::string& where, const ServerReading& server,
-                                        const GpuRates& gpu);
+[[nodiscard]] std::string status_tables(const std::string& where, const ServerReading& server, const GpuRates& gpu);
 
-[[nodiscard]] bench::Json status_document(const std::string& where, const ServerReading& server,
-                                          const GpuRates& gpu, double seconds);
+[[nodiscard]] bench::Json status_document(const std::string& where, const ServerReading& server, const GpuRates& gpu,
+                                          double seconds);
 
 }  // namespace fairlead::cli

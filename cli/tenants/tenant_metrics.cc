@@ -57,9 +57,8 @@ std::vector<Metric> tenant_metrics(const command::ServiceStats& service, const s
                   {}};
   const auto add = [](Metric& to, const TenantStats& tenant, std::size_t device, std::pair<const char*, const char*> of,
                       std::uint64_t value) {
-    to.samples.push_back(
-        {static_cast<double>(value),
-         {{"tenant", name_of(tenant)}, {"device", std::to_string(device)}, {of.first, of.second}}});
+    to.samples.push_back({static_cast<double>(value),
+                          {{"tenant", name_of(tenant)}, {"device", std::to_string(device)}, {of.first, of.second}}});
   };
   for (const TenantStats& tenant : tenants) {
     for (std::size_t device = 0; device < tenant.devices.size(); ++device) {
@@ -72,8 +71,10 @@ std::vector<Metric> tenant_metrics(const command::ServiceStats& service, const s
       }
     }
   }
-  Metric info{"fairlead_gpu_device_info", "1, for each device that is served: its number, and what it is called.",
-              Kind::kGauge, {}};
+  Metric info{"fairlead_gpu_device_info",
+              "1, for each device that is served: its number, and what it is called.",
+              Kind::kGauge,
+              {}};
   for (std::size_t device = 0; device < devices.size(); ++device) {
     info.samples.push_back({1, {{"device", std::to_string(device)}, {"name", devices[device]}}});
   }
@@ -110,9 +111,9 @@ std::vector<Metric> tenant_metrics(const command::ServiceStats& service, const s
       each_device(tenants, "fairlead_tenant_commands_total", "Commands that ran, or were passed over after a failure.",
                   Kind::kCounter, [](const TenantDeviceStats& there) { return there.commands; }),
       std::move(copied),
-      each_device(
-          tenants, "fairlead_tenant_service_seconds_total", "Time that the tenant's commands took.", Kind::kCounter,
-          [](const TenantDeviceStats& there) { return static_cast<double>(there.service_ns) * kNanoseconds; }),
+      each_device(tenants, "fairlead_tenant_service_seconds_total", "Time that the tenant's commands took.",
+                  Kind::kCounter,
+                  [](const TenantDeviceStats& there) { return static_cast<double>(there.service_ns) * kNanoseconds; }),
       each(tenants, "fairlead_tenant_rejections_total", "Sessions and allocations beyond what the tenant may have.",
            Kind::kCounter, [](const TenantStats& tenant) { return tenant.rejections; }),
       std::move(failures),

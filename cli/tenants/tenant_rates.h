@@ -22,8 +22,8 @@ struct TenantReading {
 
 /// By name. Errors: kNotFound, the text is of no GPU server.
 Result<std::map<std::string, TenantReading>> read_tenants(std::string_view exposition);
-/// The same of its devices, by number and name ("0 cuda:0"): what all tenants have of each. A device has no sessions, and
-/// nothing is said of what waits. A server of an older release names none.
+/// The same of its devices, by number and name ("0 cuda:0"): what all tenants have of each. A device has no sessions,
+/// and nothing is said of what waits. A server of an older release names none.
 [[nodiscard]] std::map<std::string, TenantReading> read_devices(std::string_view exposition);
 
 struct TenantRates {

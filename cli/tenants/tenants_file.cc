@@ -52,8 +52,9 @@ Status set(Tenant& tenant, std::string_view name, std::string_view value) {
   if (name == "commands") return set_number(&tenant.credits, 64, 65536)(value);
   if (name == "share") return set_share(&tenant.share)(value);
   if (name == "devices") return set_devices(tenant.devices, value);
-  return {Code::kInvalidArgument,
-          fmt::format("there is no '{}' (legal: memory, sessions, channels, commands, bandwidth, share, devices)", name)};
+  return {
+      Code::kInvalidArgument,
+      fmt::format("there is no '{}' (legal: memory, sessions, channels, commands, bandwidth, share, devices)", name)};
 }
 
 }  // namespace

@@ -1,8 +1,8 @@
 // A file of tenants: what each principal may have at a GPU server.
 //
 // A line for each: the name, then settings NAME=VALUE in any order: memory=8G, sessions=4, channels=16, commands=2048,
-// bandwidth=1G (bytes a second), share=0.25 or share=25%, devices=0,2 (by number; without it all). '#' begins a comment. Keys are in another file: this one is
-// no secret.
+// bandwidth=1G (bytes a second), share=0.25 or share=25%, devices=0,2 (by number; without it all). '#' begins a
+// comment. Keys are in another file: this one is no secret.
 #pragma once
 
 #include <string>

@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::chrono::microseconds kSpin{50};  // how long who waits looks before it sleeps
 constexpr std::chrono::seconds kRead{1};        // at most, until the reader looks whether it has waited for long enough
-constexpr auto kMostNap = 8 * Readers::kLinger;              // the same for who waits for room while others read
+constexpr auto kMostNap = 8 * Readers::kLinger;  // the same for who waits for room while others read
 
 Status checked(const SessionOptions& options, std::size_t max_message_bytes) {
   const auto wrong = [](std::string what) { return Status(Code::kInvalidArgument, std::move(what)); };
@@ -150,8 +150,8 @@ ClientChannel* ClientSession::open_channel(const fairlead::command::ChannelOptio
   if (number >= channels_.size()) return nullptr;
   const Limits& there = limits(options.device);
   const std::int32_t priority = std::clamp(options.priority, there.greatest_priority, there.least_priority);
-  channels_[number] = std::make_unique<ClientChannel>(
-      *this, static_cast<std::uint16_t>(number), peer_, fairlead::command::ChannelOptions{priority, options.device});
+  channels_[number] = std::make_unique<ClientChannel>(*this, static_cast<std::uint16_t>(number), peer_,
+                                                      fairlead::command::ChannelOptions{priority, options.device});
   ClientChannel* const channel = channels_[number].get();
   // Behind those that go before it, and the same; who walks along sees it or not.
   std::atomic<ClientChannel*>* at = &first_;

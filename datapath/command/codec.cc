@@ -95,8 +95,8 @@ std::optional<std::vector<DeviceFacts>> take_devices(Bytes& bytes) {
   std::vector<DeviceFacts> all;
   for (std::uint64_t i = 0; i < devices->count; ++i) {
     const auto facts = take<WelcomeDevice>(bytes);
-    const auto name = facts && facts->name_bytes <= kMaxDeviceName ? take_padded(bytes, facts->name_bytes)
-                                                                   : std::optional<Bytes>();
+    const auto name =
+        facts && facts->name_bytes <= kMaxDeviceName ? take_padded(bytes, facts->name_bytes) : std::optional<Bytes>();
     if (!name || facts->greatest_priority > 0 || facts->least_priority < 0) return std::nullopt;
     all.push_back({*facts, text_of(*name)});
   }

@@ -223,8 +223,8 @@ Result<Session> Session::connect(Engine& engine, std::string_view host_port, con
 Result<Channel> Session::open_channel(const ChannelOptions& options) {
   if (of(session_)->has_ended()) return of(session_)->status();
   if (options.device >= device_count()) {
-    return Status(Code::kOutOfRange, fmt::format("a channel of device {}; the session has {}, from 0 on",
-                                                 options.device, device_count()));
+    return Status(Code::kOutOfRange,
+                  fmt::format("a channel of device {}; the session has {}, from 0 on", options.device, device_count()));
   }
   ClientChannel* const channel = of(session_)->open_channel(options);
   if (channel == nullptr) {

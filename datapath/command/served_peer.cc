@@ -38,8 +38,7 @@ std::vector<fairlead::command::ServedDevice> devices_of(const fairlead::command:
 
 ServedPeer::ServedPeer(Peer peer, Admission admission, const ServerSession::Terms& terms,
                        const fairlead::command::ServiceConfig& config, ServiceCounters& counters,
-                       Turnstiles& turnstiles,
-                       std::shared_ptr<ModuleCache> modules, TimeSource time)
+                       Turnstiles& turnstiles, std::shared_ptr<ModuleCache> modules, TimeSource time)
     : peer_(std::move(peer)),
       admission_(std::move(admission)),
       principal_(peer_.principal()),
@@ -160,7 +159,9 @@ ServedPeer::Left ServedPeer::turn() {
     more |= run(device);
     device = next_device(device);
   }
-  return more || session_->devices().due != 0 ? Left::kMore : session_->is_held() || session_->is_pending() ? Left::kHeld : Left::kNothing;
+  return more || session_->devices().due != 0            ? Left::kMore
+         : session_->is_held() || session_->is_pending() ? Left::kHeld
+                                                         : Left::kNothing;
 }
 
 void ServedPeer::take(std::vector<News> all) {

@@ -115,7 +115,7 @@ class ServedPeer final : private Outlet {
   std::array<std::deque<std::pair<Transfer, std::uint64_t>>, kTrafficClasses> sent_;  // the client may have yet to take
   std::uint64_t untaken_ = 0;                                                         // bytes of them
 
-  Turnstile::Turn turn_;     // that it has, if it takes turns,
+  Turnstile::Turn turn_;       // that it has, if it takes turns,
   std::uint32_t turn_at_ = 0;  // at that device
 
   std::uint64_t moves_ = 0;         // of the devices, that were seen

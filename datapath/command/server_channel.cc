@@ -32,7 +32,7 @@ void ServerChannel::advance() noexcept {
   ++executed_;
   ++unreported_;
   news_ = true;
-  if (!late_) complete_ = executed_;
+  if (!is_late()) complete_ = executed_;
   if (--batches_.front().left == 0) batches_.pop_front();
   while (!payload_.empty() && payload_.front().sequence <= executed_) {
     payload_bytes_ -= payload_.front().message.size() - payload_.front().at;
@@ -104,7 +104,7 @@ std::vector<std::byte> ServerChannel::take_reply() {
     reply.failure = failure_;
     failure_said_ = true;
   }
-  std::vector<std::byte> message = reply_message(number_, reply);
+  std::vector<std::byte> message = reply_message(number(), reply);
   data_.clear();
   items_ = 0;
   unreported_ = 0;

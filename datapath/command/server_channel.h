@@ -14,6 +14,8 @@
 #include <vector>
 
 #include "datapath/command/codec.h"
+#include "datapath/command/device/channel_place.h"
+#include "datapath/command/device/copy_across.h"
 #include "datapath/command/resume/unheard.h"
 #include "fairlead/command_service.h"
 
@@ -39,20 +41,12 @@ class PendingResults {
   std::uint64_t bytes_ = 0;
 };
 
-class ServerChannel {
+class ServerChannel : public ChannelPlace {
  public:
   using Clock = std::chrono::steady_clock;
 
-  explicit ServerChannel(std::uint16_t number) noexcept : number_(number) {}
+  using ChannelPlace::ChannelPlace;
 
-  [[nodiscard]] std::uint16_t number() const noexcept { return number_; }
-  /// Before its first command: of which of the session's devices it is. `late`: of one that works by itself, so that
-  /// commands are complete later than they are executed.
-  void belongs_to(std::size_t device, bool late) noexcept {
-    device_ = device;
-    late_ = late;
-  }
-  [[nodiscard]] std::size_t device() const noexcept { return device_; }
   [[nodiscard]] std::uint64_t accepted() const noexcept { return accepted_; }
   [[nodiscard]] std::uint64_t executed() const noexcept { return executed_; }
   [[nodiscard]] std::uint64_t complete() const noexcept { return complete_; }
@@ -95,28 +89,14 @@ class ServerChannel {
   void begin() noexcept { begun_ = executed_ + 1; }
   /// The device is past that command. Whether that is further than was known.
   bool reach(std::uint64_t sequence) noexcept;
-  /// Bytes that copy-outs that were begun are to give, and what they gave and its client may not have.
+  /// Bytes that copy-outs that were begun are to give, what they gave and its client may not have, and what comes from
+  /// another device.
   struct Results {
     PendingResults pending;
     UnheardResults unheard;
+    CopyAcross across;
   };
   [[nodiscard]] Results& results() noexcept { return results_; }
-
-  /// A copy from another device that is under way: what that gives.
-  struct Across {
-    std::uint64_t sequence = 0;            // of its command; executed() + 1, or it is of one that was
-    std::vector<std::byte> bytes;          // are written until the other device is past it
-    bool begun = false, is_here = false;   // it was handed over there; all is
-    fairlead::command::Outcome outcome{};  // why nothing came
-  };
-  [[nodiscard]] Across& across() {
-    if (across_.sequence != executed_ + 1) {
-      across_ = {};
-      across_.sequence = executed_ + 1;
-    }
-    return across_;
-  }
-  [[nodiscard]] bool waits_across() const noexcept { return across_.sequence == executed_ + 1 && !across_.is_here; }
 
   // What the client is to hear.
   void add_data(std::uint64_t sequence, Bytes bytes) {
@@ -148,9 +128,6 @@ class ServerChannel {
     std::size_t at = 0;
   };
 
-  const std::uint16_t number_;
-  std::size_t device_ = 0;
-  bool late_ = false;
   std::deque<Batch> batches_;
   std::deque<Payload> payload_;
   std::uint64_t payload_bytes_ = 0;
@@ -158,7 +135,6 @@ class ServerChannel {
   std::uint64_t accepted_ = 0, executed_ = 0, complete_ = 0;
   std::uint64_t begun_ = 0, paid_ = 0;
   Results results_;
-  Across across_;
   std::optional<fairlead::command::Failure> failure_;
   bool failure_said_ = false;
   struct Gap {

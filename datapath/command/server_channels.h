@@ -93,7 +93,7 @@ class ServerChannels {
 
  private:
   std::map<std::uint64_t, ServerChannel> channels_;
-  std::vector<ServerChannel*> all_;  // as they were opened
+  std::vector<ServerChannel*> all_;   // as they were opened
   std::vector<ChannelOrder> orders_;  // by device
 };
 

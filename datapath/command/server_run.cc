@@ -96,7 +96,8 @@ bool ServerSession::run(ServerDevice& device, ChannelOrder& channels, Clock::tim
       moved_ |= went_on;
       more |= last == Step::kDone;
       if (last == Step::kHeld) now_.held |= bit;
-      const bool is_at_work = channel.complete() < channel.executed() || channel.waits_across();
+      const bool is_at_work =
+          channel.complete() < channel.executed() || channel.results().across.waits(channel.executed() + 1);
       if (is_at_work && !device.lost) now_.pending |= bit;
       // Who has more to run than there is time keeps no other from its turn, also one that has yet to be taken.
       const bool turn_over = last == Step::kTurnOver;
@@ -272,7 +273,7 @@ Outcome ServerSession::execute(ServerChannel& channel, const Record& record) {
       device.asked = 0;
       const Bytes name = tail_of(record);
       return executor->load({body_of<LoadBody>(record).handle},
-                             {reinterpret_cast<const char*>(name.data()), name.size()});
+                            {reinterpret_cast<const char*>(name.data()), name.size()});
     }
     case Opcode::kMark:
       return {};

@@ -119,8 +119,8 @@ Status check_devices(const ServiceConfig& config) {
   }
   for (std::size_t i = 0; config.program.empty() && i < config.devices.size(); ++i) {
     if (!config.devices[i].executors) {
-      return wrong(fmt::format("device {} ('{}') has no executors: give what makes a session's", i,
-                               config.devices[i].name));
+      return wrong(
+          fmt::format("device {} ('{}') has no executors: give what makes a session's", i, config.devices[i].name));
     }
   }
   return {};
@@ -149,7 +149,10 @@ Result<Service> Service::start(Engine engine, ServiceConfig config) {
     return wrong(fmt::format("payload_credit is {} and held_results {}: 4096 <= payload_credit <= held_results",
                              config.payload_credit, config.held_results));
   }
-  if (Status fine = datapath::command::Tenants::check(config.tenants, config.sharing, std::max<std::size_t>(config.devices.size(), 1)); !fine.ok()) return fine;
+  if (Status fine = datapath::command::Tenants::check(config.tenants, config.sharing,
+                                                      std::max<std::size_t>(config.devices.size(), 1));
+      !fine.ok())
+    return fine;
   if (config.sharing != Sharing::kFree && config.where == ServiceConfig::Where::kInTurn) {
     return wrong("who shares a device waits for a turn: sharing takes Where::kOwnThread, or is kFree");
   }

@@ -127,7 +127,7 @@ struct HelloDevices {
   std::uint64_t wish = 0;  // bit n: device n of the service; kAnyDevice, or kAllDevices
 };
 static_assert(sizeof(HelloDevices) == 8);
-inline constexpr std::uint64_t kAnyDevice = 0;                  // the first that the client may use
+inline constexpr std::uint64_t kAnyDevice = 0;                   // the first that the client may use
 inline constexpr std::uint64_t kAllDevices = ~std::uint64_t{0};  // that it may use
 /// Of a range, so that what is wished for is known for each device: device n of the session has the n-th of such steps.
 inline constexpr std::uint64_t kRangeStep = std::uint64_t{2} << 20;  // a multiple of this
@@ -146,7 +146,7 @@ inline constexpr std::uint64_t kResultCost = 64;
 struct WelcomeDevices {
   std::uint64_t count = 0;
 };
-struct WelcomeDevice {  // the name follows
+struct WelcomeDevice {       // the name follows
   std::uint32_t number = 0;  // at the service
   std::uint32_t name_bytes = 0;
   std::uint64_t memory_bytes = 0;

@@ -188,7 +188,8 @@ struct SessionOptions {
   std::chrono::milliseconds resume_within{0};
   /// Which of the service's devices the session has, by their numbers there: those become the session's devices 0, 1
   /// and so on, in this order of numbers, as by CUDA_VISIBLE_DEVICES. On each it has memory from its beginning, and
-  /// range_bytes is of each. Refused if one is not there, or not this client's to use. Empty: the first that it may use.
+  /// range_bytes is of each. Refused if one is not there, or not this client's to use. Empty: the first that it may
+  /// use.
   std::vector<std::uint32_t> devices{};
 };
 

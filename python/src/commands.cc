@@ -251,7 +251,8 @@ void bind_commands(py::module_& module) {
             return PyChannel{value_of(unlocked([&] { return self->session->open_channel({priority, device}); })), self};
           },
           py::kw_only(), py::arg("priority") = 0, py::arg("device") = 0,
-          "A Channel of its own. priority: a smaller number goes first, as of CUDA's streams. device: of the session's, "
+          "A Channel of its own. priority: a smaller number goes first, as of CUDA's streams. device: of the "
+          "session's, "
           "from 0 on.")
       .def(
           "limits_of",

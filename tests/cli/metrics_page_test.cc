@@ -21,8 +21,8 @@ using metrics::Kind;
 using metrics::Metric;
 
 // Of labels that name things, the values are no part of the page.
-const std::set<std::string> kOpen{"lane",   "transport",  "tenant",  "owner", "node", "version",  "commit",
-                                  "device", "name", "build_type", "address", "cause", "size", "baseline", "candidate"};
+const std::set<std::string> kOpen{"lane", "transport",  "tenant",  "owner", "node", "version",  "commit",   "device",
+                                  "name", "build_type", "address", "cause", "size", "baseline", "candidate"};
 
 // Everything that a metric may depend on is there.
 std::vector<Metric> of_every_server() {

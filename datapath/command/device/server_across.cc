@@ -17,7 +17,8 @@ using fairlead::command::Outcome;
 using fairlead::command::Scope;
 
 bool ServerSession::has_come_across(ServerChannel& channel, const CopyAcrossBody& body) {
-  ServerChannel::Across& across = channel.across();
+  const std::uint64_t sequence = channel.executed() + 1;
+  CopyAcross& across = channel.results().across.of(sequence);
   const auto ends = [&across](Outcome outcome) {
     across.outcome = std::move(outcome);
     return across.is_here = true;
@@ -29,7 +30,6 @@ bool ServerSession::has_come_across(ServerChannel& channel, const CopyAcrossBody
                              body.bytes, body.from_device, devices_.size(), terms_.payload_bytes)});
   }
   ServerDevice& source = devices_[body.from_device];
-  const std::uint64_t sequence = across.sequence;
   if (!across.begun && !source.lost) {
     across.bytes.resize(body.bytes);
     if (source.late) source.executor->begin({channel.number(), sequence});
@@ -52,7 +52,7 @@ bool ServerSession::has_come_across(ServerChannel& channel, const CopyAcrossBody
 
 Outcome ServerSession::copy_across(ServerChannel& channel, const Record& record) {
   const auto body = body_of<CopyAcrossBody>(record);
-  ServerChannel::Across& across = channel.across();
+  CopyAcross& across = channel.results().across.of(channel.executed() + 1);
   Outcome outcome = across.outcome;
   if (outcome.ok()) {
     outcome = device_of(channel).executor->copy_in({body.to}, body.to_offset, across.bytes);

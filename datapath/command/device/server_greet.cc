@@ -129,8 +129,7 @@ void ServerSession::greet(Bytes body) {
   if (version < kDevicesVersion) {
     return outlet_.send(TrafficClass::kCommands, welcome_message(welcome, more, last, kept));
   }
-  outlet_.send(TrafficClass::kCommands,
-               welcome_message(welcome, more, last, kept.value_or(WelcomeKept()), devices));
+  outlet_.send(TrafficClass::kCommands, welcome_message(welcome, more, last, kept.value_or(WelcomeKept()), devices));
 }
 
 }  // namespace fairlead::datapath::command

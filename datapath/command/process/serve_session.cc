@@ -87,8 +87,8 @@ int serve(std::span<const ServedDevice> devices) {
       mouth, begin->terms,
       [&](std::uint32_t device) -> Result<std::unique_ptr<fairlead::command::Executor>> {
         if (device >= devices.size()) {
-          return Status(Code::kInternal, fmt::format("the session's program has {} devices, and no device {}",
-                                                     devices.size(), device));
+          return Status(Code::kInternal,
+                        fmt::format("the session's program has {} devices, and no device {}", devices.size(), device));
         }
         return MeteredExecutor::make(devices[device].executors, Peer(), tenant->value, {device, begin->slot});
       },

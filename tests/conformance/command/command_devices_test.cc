@@ -272,7 +272,8 @@ TEST_P(CommandDevices, ATenantHasItsOwn) {
   must(second.allocate({2}, 97));
   EXPECT_THAT(failure_of(second).text, HasSubstr("97 bytes beside 4000 of 4096 that the tenant may have"));
   options.devices = {1};
-  EXPECT_THAT(begin("trainer", options).status().message(), HasSubstr("no device 1 for this client, which may use 0, 2"));
+  EXPECT_THAT(begin("trainer", options).status().message(),
+              HasSubstr("no device 1 for this client, which may use 0, 2"));
   expect_works(*store);
   trainer->close();
   EXPECT_TRUE(comes_true([&] { return stats_of("trainer").memory_bytes == 0; }));

@@ -108,7 +108,8 @@ class CommandPair : public testing::TestWithParam<CommandWay> {
       cuda.emplace(kCudaOfTests).install();
     }
     if (devices != 1) {
-      for (int i = 0; i < devices; ++i) config.devices.push_back({"device " + std::to_string(i), executors_on(i, memory)});
+      for (int i = 0; i < devices; ++i)
+        config.devices.push_back({"device " + std::to_string(i), executors_on(i, memory)});
     } else if (!GetParam().isolated) {
       config.executors = executors_on(0, memory);
     }
@@ -199,7 +200,7 @@ class CommandPair : public testing::TestWithParam<CommandWay> {
 
   std::optional<gpu::testing::CudaDouble> cuda;  // if the device is that
   TestKernels kernels;
-  int devices = 1;                               // of the service
+  int devices = 1;  // of the service
   std::function<void(EngineConfig&)> change_server = [](EngineConfig&) {};
   std::optional<command::Service> service;
   std::optional<Engine> client;

@@ -45,7 +45,8 @@ class FedSession : public testing::Test, protected Outlet {
     config.kernels.push_back({"fault", {}, {}, [](const auto&) { return Status(Code::kInternal, "a fault"); }, true});
     shared_ = std::make_shared<const HostExecutorConfig>(std::move(config));
     session_ = std::make_unique<ServerSession>(
-        static_cast<Outlet&>(*this), terms, [this](std::uint32_t) -> Result<std::unique_ptr<fairlead::command::Executor>> {
+        static_cast<Outlet&>(*this), terms,
+        [this](std::uint32_t) -> Result<std::unique_ptr<fairlead::command::Executor>> {
           return std::unique_ptr<fairlead::command::Executor>(std::make_unique<gpu::HostExecutor>(shared_));
         });
   }

@@ -416,7 +416,9 @@ TEST_P(SharedDevices, TurnsAreADevices) {
   Result<Session> both = begin("store", options);
   ASSERT_TRUE(hog && other && both);
   Channel gated = open(*hog);
-  must(gated.launch({load(gated, "gate")}, {}));
+  const Handle gate = hog->new_handle();
+  must(gated.load(gate, "gate"));
+  must(gated.launch({gate}, {}));
   gated.flush();
   ASSERT_TRUE(comes_true([&] { return kernels.signals().entered.load() != 0; }));
   expect_works(*other);

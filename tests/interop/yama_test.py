@@ -26,6 +26,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 SCOPE = pathlib.Path("/proc/sys/kernel/yama/ptrace_scope")
 NOBODY = 65534
 MODEL_BYTES = 24 << 20
+POOLS = "of pools one copy from memory that both map (memcpy), of other memory "
 ONE_COPY, RINGS = "one copy, by who receives (process_vm_readv)", "two copies through rings: neither may read the other's memory"
 FROM_CHILD = "one copy of what we receive, two through rings of what we send"  # who began may read its child, not the child it
 # (scope, user): whether two processes, neither of which has begun the other, may read each other. 2 is for who may trace all.
@@ -85,7 +86,7 @@ def softroce(metrics):
 def check(case, may_read, scope):
     server, where = case.start_server()
     try:
-        how = ONE_COPY if may_read else RINGS
+        how = POOLS + (ONE_COPY if may_read else RINGS)
         case.want("the path over shm", case.push(where["listen"], "shm"), how)
         case.push(where["listen"], "verbs:soft0")
         counted = softroce(where["metrics"])
@@ -101,7 +102,7 @@ def check(case, may_read, scope):
         report = json.loads((case.folder / "report").read_text())
         if not report["results"][0]["verified"]:
             case.append(f"bench --op {op}: not verified: {said}")
-        case.want(f"bench --op {op}", report["path"], how if may_read or scope != 1 else FROM_CHILD)
+        case.want(f"bench --op {op}", report["path"], how if may_read or scope != 1 else POOLS + FROM_CHILD)
 
 
 def inside(build):

@@ -136,6 +136,20 @@ TEST(LocalRingReferences, StandUntilOneOfTheTwoTakesThem) {
   }
 }
 
+// By what it said to have taken the producer looked at 2^31 slots, each time that it took something back.
+TEST(LocalRingReferences, AConsumerThatLiesDoesNotMakeTakingBackLong) {
+  ReferringEnds ends;
+  for (std::uint32_t i = 0; i < kSlots; ++i) {
+    ASSERT_TRUE(ends.producer.has_room());
+    ends.refer(ends.one, i);
+  }
+  ends.ring->taken = kSlots + (1U << 31) + 1;
+  EXPECT_FALSE(ends.producer.has_room());
+  ASSERT_TRUE(ends.producer.lied());
+  EXPECT_EQ(ends.withdraw_of(ends.one), kSlots) << "all that it had truly not taken";
+  for (int i = 0; i < 1000; ++i) ASSERT_EQ(ends.withdraw_of(ends.one), 0U);
+}
+
 TEST(LocalRingReferences, PacketsInTheSameSlotsAreNone) {
   ReferringEnds ends;
   ends.refer(ends.one, 7);

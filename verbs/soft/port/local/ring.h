@@ -80,8 +80,9 @@ class Producer {
     const std::uint32_t taken = ring_->taken.load(std::memory_order_acquire);
     tell_tsan_of_acquire(true);
     lied_ = lied_ || taken - free_ > filled_ - free_;
+    if (lied_) return false;
     free_ = taken;
-    return !lied_ && filled_ - free_ < kSlots;
+    return filled_ - free_ < kSlots;
   }
   /// There is room: where the next packet goes, Slot::kMostPacket bytes.
   [[nodiscard]] std::byte* place() noexcept { return slot().packet.data(); }

@@ -376,7 +376,7 @@ class Liar {
   SessionKey key_;
   Attempt attempt_;
   std::vector<Attempt> attempts_;  // that it has shown something in
-  std::uint64_t shown_ = 0;  // how often that the session is its own
+  std::uint64_t shown_ = 0;        // how often that the session is its own
   std::string why_;
 };
 

@@ -1,9 +1,10 @@
 // The two halves of a path over shared memory whose other end writes anything into it: they may answer or refuse, and
 // touch only what was granted and what was to be read. Also what crosses the meeting's socket.
 //
-// Input: the first byte chooses what the peer can do, the rest are slots of 64 bytes (shm/ring/slot.h). A stamp that is
-// odd puts the slot among the answers, else it is a request; one above 2^31 sets the peer's counts to what its key,
-// address and length say instead. A key of 1, 2 or 3 stands for a region, since keys are random.
+// Input: the first byte chooses what the peer can do, and whether a thread changes its slots under way; the rest are
+// slots of 64 bytes (shm/ring/slot.h). A stamp that is odd puts the slot among the answers, else it is a request; one
+// above 2^31 sets the peer's counts to what its key, address and length say instead. A key of 1, 2 or 3 stands for a
+// region, since keys are random.
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -11,12 +12,16 @@
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <optional>
+#include <span>
+#include <utility>
 #include <vector>
 
 #include "base/guarded.h"
 #include "shm/meeting/greeting.h"
 #include "shm/requester.h"
 #include "shm/responder.h"
+#include "tests/fuzz/scribbler.h"
 
 namespace {
 
@@ -96,6 +101,15 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
 
   Producer<Requests> asks(&peers.requests[0], &peers.sides[1].answered.requests);
   Producer<Responses> answers(&peers.responses[0], &peers.sides[1].heard.responses);
+  std::optional<fuzz::Scribbler> scribbler;
+  if (data[0] >= 128) {
+    std::vector<std::span<std::byte>> places;
+    for (std::size_t i = 0; i < 8; ++i) {
+      places.push_back(std::as_writable_bytes(std::span(&peers.requests[0].slots[i], 1)));
+      places.push_back(std::as_writable_bytes(std::span(&peers.responses[0].slots[i], 1)));
+    }
+    scribbler.emplace(std::move(places), data[0]);
+  }
   Ignored sink;
   std::string_view reason;
   const auto advance = [&] {
@@ -121,6 +135,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   }
   for (int turn = 0; turn < 4 && advance(); ++turn) {
   }
+  scribbler.reset();
   requester.stop();
   responder.stop();
   for (; !requester.idle(); ++sink.completions) (void)requester.take_first();

@@ -22,6 +22,7 @@
 #include "fairlead/log.h"
 #include "tests/fuzz/input.h"
 #include "tests/fuzz/must.h"
+#include "tests/fuzz/scribbler.h"
 #include "tests/own_address.h"
 #include "verbs/provider/verbs_api.h"
 #include "verbs/soft/api/api.h"
@@ -327,6 +328,14 @@ class Peer {
         hears_ = kind < 128;
     }
   }
+  /// Where its packets begin: stamp, lengths, flags, references, headers.
+  [[nodiscard]] std::vector<std::span<std::byte>> heads() const {
+    std::vector<std::span<std::byte>> all;
+    for (std::size_t i = 0; i < 8; ++i) {
+      all.emplace_back(reinterpret_cast<std::byte*>(&segment_.sides[0].ring.slots[i]), 64);
+    }
+    return all;
+  }
   /// Looks at what has come.
   void hear(const Own& own) {
     RxPacket packet;
@@ -502,6 +511,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     clock.advance(kMillisecond);
   }
   must(peer.is_read());
+  std::optional<fuzz::Scribbler> scribbler;
   while (!input.empty()) {
     const std::uint8_t step = input.byte();
     switch (step % 8) {
@@ -517,6 +527,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
         break;
       case 4:
         clock.advance(input.byte() * 20 * kMicrosecond);
+        if (step >= 128 && !scribbler) scribbler.emplace(peer.heads(), step);
         break;
       case 5: {
         const Changes::Change change{input.byte(), input.byte()};
@@ -536,6 +547,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     }
     peer.hear(own);
   }
+  scribbler.reset();
   // From here on nobody says anything: what is still open runs out of retries.
   for (int i = 0; i < 2'000 && !own.is_idle(); ++i) {
     own.poll();

@@ -19,6 +19,7 @@
 #include <string>
 #include <utility>
 
+#include "base/system/shared_order.h"
 #include "tests/verbs/soft/endpoint.h"
 
 namespace fairlead::soft::test {
@@ -170,6 +171,7 @@ class BusyEnd {
     if (done.opcode == IBV_WC_RECV_RDMA_WITH_IMM) {
       expect(kTarget, done.imm_data, done.byte_len, "what was written");
       std::memset(&end_.buffer[kTarget], 0, kMost);
+      tell_tsan_of_release();
       ++page_.seats[which_].looked_at;
     } else {
       expect(kFirst + done.wr_id * kMost, done.imm_data, done.byte_len, "what was sent");

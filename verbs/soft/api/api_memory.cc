@@ -97,6 +97,8 @@ int rereg_mr(ibv_mr* base, int flags, ibv_pd* pd, void* address, std::size_t len
     refuse(EBUSY, fmt::format("{}: {} memory windows are bound to the region", kVerb, region.windows));
     return IBV_REREG_MR_ERR_CMD;
   }
+  if (changes_access || changes_pd)
+    device.domain().take_back(region.start, region.bytes);  // who might may read no more
   if (changes_access) region.access = static_cast<unsigned>(access) | kLocalRead;
   if (moves) {
     device.domain().lender.unmap(region);

@@ -33,7 +33,7 @@ int dealloc_mw(ibv_mw* base) {
   Mw& window = impl(base);
   Domain& domain = impl(window.context).domain();
   const DomainLock lock(domain);
-  unbind_window(window);
+  unbind_window(domain, window);
   domain.regions.remove(window);
   --impl(window.pd).users;
   delete &window;

@@ -46,6 +46,7 @@ struct PortSlot {
   }
 
   std::unique_ptr<PacketPort> port;
+  References* references = nullptr;  // the port's, once there is a route that may refer
   const std::uint32_t least_charge;
   const std::size_t far_window;  // 0: the port announces nothing
   bool shared = false;           // with other processes, by the partitions of queue pair numbers

@@ -3,8 +3,9 @@
 //
 // A packet of its queue pair's message may so stand for several, with the PSNs of all. What is sent again carries its
 // payload, by the same way and behind what referred to it; or that is lost. So an acknowledgement says also that nobody
-// looks at the memory any more. Only where a request completes without one, and where memory is given up, there is
-// something to take back: by withdraw(), and PacketPort::unmap() and end_loans(). Threads: under the domain's lock.
+// looks at the memory any more. Only where a request completes without one, where a queue pair or a window ends over
+// which the peer might read, and where memory is given up, there is something to take back: by withdraw(), and
+// PacketPort::unmap() and end_loans(). Threads: under the domain's lock.
 #pragma once
 
 #include <cstddef>
@@ -23,9 +24,10 @@ class References {
   [[nodiscard]] virtual std::size_t reach(const Route& route, std::uint32_t qpn, std::size_t message) noexcept = 0;
   /// Whether the other way packets of such a message may do so.
   [[nodiscard]] virtual bool fetches(const Route& route, std::uint32_t qpn, std::size_t message) noexcept = 0;
-  /// Nobody takes any more what packets of this route that are lent (TxBatch::lend) refer to. Those that nobody has
-  /// taken are lost.
+  /// Nobody takes any more what packets of this route refer to. Those that nobody has taken are lost.
   virtual void withdraw(const Route& route) noexcept = 0;
+  /// The same of what they refer to in this memory, whosever they are.
+  virtual void withdraw(const void* start, std::size_t bytes) noexcept = 0;
 
  protected:
   ~References() = default;

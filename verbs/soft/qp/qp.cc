@@ -117,6 +117,7 @@ int Qp::set_path(const ibv_ah_attr& vector, std::uint32_t peer_qpn, std::uint32_
   peer_window = path.window;
   flow = path.flow;
   route = path.route;
+  if (route.references != nullptr) port->references = route.references;
   const bool to_host = route.peer_port != 0;
   sender = to_host || port->far_window == 0 ? nullptr : &port->senders.of(route.destination, peer_qpn);
   reads = sender != nullptr ? &port->far_reads : &port->reads;

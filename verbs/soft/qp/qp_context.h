@@ -52,6 +52,13 @@ class QpContext : public ProgressContext {
     send_batches();
     qp.route.references->withdraw(qp.route);
   }
+  /// The same, of what any packet refers to there.
+  void take_back(const std::byte* start, std::size_t bytes) noexcept {
+    send_batches();
+    for (const auto& slot : ports_) {
+      if (slot->references != nullptr) slot->references->withdraw(start, bytes);
+    }
+  }
   /// No port looks at this memory any more; SIZE_MAX bytes: at any.
   void let_go(const std::byte* start, std::size_t bytes) noexcept {
     send_batches();

@@ -32,6 +32,15 @@ Mr* region_of(const Qp& qp, const SendWqe& wqe) noexcept {
   return grant != nullptr && !grant->window ? static_cast<Mr*>(grant) : nullptr;
 }
 
+void clear(Mw& window) noexcept {
+  if (window.region != nullptr) --window.region->windows;
+  window.region = nullptr;
+  window.start = nullptr;
+  window.bytes = 0;
+  window.access = 0;
+  window.only_qp = 0;
+}
+
 }  // namespace
 
 bool bind_window(Qp& qp, const SendWqe& wqe) noexcept {
@@ -39,7 +48,7 @@ bool bind_window(Qp& qp, const SendWqe& wqe) noexcept {
   if (window == nullptr) return false;
   const bool type_2 = window->type == IBV_MW_TYPE_2;
   if (wqe.window_length == 0 && !type_2) {
-    unbind_window(*window);
+    unbind_window(qp.domain, *window);
     window->key = wqe.rkey;
     return true;
   }
@@ -49,7 +58,7 @@ bool bind_window(Qp& qp, const SendWqe& wqe) noexcept {
   Mr* region = region_of(qp, wqe);
   if (region == nullptr || !region_allows(*region, qp, wqe)) return false;
 
-  unbind_window(*window);
+  unbind_window(qp.domain, *window);
   window->start = region->at(wqe.remote_address);
   window->base = zero_based ? 0 : wqe.remote_address;
   window->bytes = wqe.window_length;
@@ -64,23 +73,21 @@ bool bind_window(Qp& qp, const SendWqe& wqe) noexcept {
 bool invalidate_window(Qp& qp, std::uint32_t rkey) noexcept {
   Grant* grant = qp.domain.regions.grant_of(rkey);
   if (grant == nullptr || !grant->window || grant->domain != &qp.pd_ref || grant->only_qp != qp.number()) return false;
-  unbind_window(static_cast<Mw&>(*grant));
+  unbind_window(qp.domain, static_cast<Mw&>(*grant));
   return true;
 }
 
-void unbind_window(Mw& window) noexcept {
-  if (window.region != nullptr) --window.region->windows;
-  window.region = nullptr;
-  window.start = nullptr;
-  window.bytes = 0;
-  window.access = 0;
-  window.only_qp = 0;
+void unbind_window(QpContext& domain, Mw& window) noexcept {
+  // An answer to a READ may refer to what the peer may not read from now on.
+  if ((window.access & IBV_ACCESS_REMOTE_READ) != 0) domain.take_back(window.start, window.bytes);
+  clear(window);
 }
 
+// What its queue pair's packets refer to is taken back with that.
 void unbind_windows_of(MrTable& table, std::uint32_t qpn) noexcept {
   if (!table.has_windows()) return;
   table.for_each([qpn](Grant& grant) {
-    if (grant.window && grant.only_qp == qpn) unbind_window(static_cast<Mw&>(grant));
+    if (grant.window && grant.only_qp == qpn) clear(static_cast<Mw&>(grant));
   });
 }
 

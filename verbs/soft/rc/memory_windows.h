@@ -12,6 +12,7 @@ namespace fairlead::soft {
 
 class MrTable;
 class Qp;
+class QpContext;
 struct Mw;
 struct SendWqe;
 
@@ -20,7 +21,7 @@ struct SendWqe;
 /// Ends what the key grants. False unless it is the key of a type 2 window bound to this queue pair.
 [[nodiscard]] bool invalidate_window(Qp& qp, std::uint32_t rkey) noexcept;
 /// The window grants nothing from here on.
-void unbind_window(Mw& window) noexcept;
+void unbind_window(QpContext& domain, Mw& window) noexcept;
 /// The same for all that this queue pair alone may use.
 void unbind_windows_of(MrTable& table, std::uint32_t qpn) noexcept;
 

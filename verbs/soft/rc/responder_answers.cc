@@ -74,7 +74,7 @@ Verdict send_response(Qp& qp, Reply& reply) noexcept {
   if (info.aeth) Aeth{static_cast<std::uint8_t>(Syndrome::kAck), qp.receive.msn}.encode(header + Bth::kBytes);
   if (!refers.empty()) {
     batch.refer(from, length);
-    qp.receive.referred = true;
+    qp.receive.referred = qp.refers = true;
   } else if (!batch.payload(from, length)) {
     batch.abandon();
     return Verdict::kOperation;

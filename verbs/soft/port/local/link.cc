@@ -27,7 +27,7 @@ std::size_t size_in_slot(const TxPacket& packet, const iovec* iovs) noexcept {
 
 Standing standing_of(const TxPacket& packet, const iovec* iovs) noexcept {
   if (!packet.refers) return {};
-  return {packet.lent ? packet.route : nullptr,
+  return {packet.route,
           {reinterpret_cast<std::uintptr_t>(iovs[1].iov_base), static_cast<std::uint32_t>(iovs[1].iov_len), 0}};
 }
 
@@ -105,8 +105,10 @@ void Link::look_at_peer(Nanos now) noexcept {
                   met ? "is copied from where it lies" : "comes in packets: the system does not let it be copied"));
 }
 
-// What was withdrawn before the copy was at its end is worth nothing, whatever there was.
+// What was withdrawn before the copy was at its end is worth nothing, whatever there was; what was before, nobody
+// reads.
 bool Link::fetch(const Consumer::Referred& referred, std::span<const iovec> to) noexcept {
+  if (!referred.slot->still_stands()) return false;
   std::byte last{};
   const bool copied = peer_.copy(referred.reference, to, last);
   if (!referred.slot->take_reference()) return false;

@@ -158,7 +158,7 @@ void LocalPort::withdraw(const Route& route) noexcept {
   withdraw_if([&route](const Standing& each) { return each.owner == &route; });
 }
 
-void LocalPort::unmap(const void* start, std::size_t bytes) noexcept {
+void LocalPort::withdraw(const void* start, std::size_t bytes) noexcept {
   const auto first = reinterpret_cast<std::uintptr_t>(start);
   withdraw_if([first, bytes](const Standing& each) {
     return each.reference.address < first + bytes && first < each.reference.address + each.reference.bytes;

@@ -42,7 +42,7 @@ class LocalPort final : public PortDecorator, private References {
   [[nodiscard]] int wait_fd() const noexcept override { return events_.get(); }
   bool on_wait(bool begins) noexcept override;
   [[nodiscard]] Nanos next_event() const noexcept override;
-  void unmap(const void* start, std::size_t bytes) noexcept override;
+  void unmap(const void* start, std::size_t bytes) noexcept override { withdraw(start, bytes); }
   void end_loans() noexcept override;
 
  private:
@@ -65,6 +65,7 @@ class LocalPort final : public PortDecorator, private References {
   [[nodiscard]] std::size_t reach(const Route& route, std::uint32_t qpn, std::size_t message) noexcept override;
   [[nodiscard]] bool fetches(const Route& route, std::uint32_t qpn, std::size_t message) noexcept override;
   void withdraw(const Route& route) noexcept override;
+  void withdraw(const void* start, std::size_t bytes) noexcept override;
   [[nodiscard]] Status listen();
   [[nodiscard]] bool watch(int fd) noexcept;
   [[nodiscard]] bool is_mine() const noexcept { return forks_ == PrivateFd::forks(); }

@@ -50,6 +50,8 @@ struct alignas(kLine) Slot {
   std::uint32_t stands;  // of one that refers: 1 until the consumer has the payload or the producer took it back
   std::array<std::byte, kMostPacket> packet;
 
+  /// It has not been taken yet.
+  [[nodiscard]] bool still_stands() noexcept { return std::atomic_ref(stands).load(std::memory_order_relaxed) != 0; }
   /// True for one of the two ends, once.
   [[nodiscard]] bool take_reference() noexcept { return std::atomic_ref(stands).exchange(0) != 0; }
 };
@@ -67,7 +69,7 @@ constexpr std::uint32_t stamp_of(std::uint32_t position) noexcept { return posit
 
 /// What its producer knows of a reference; of none all is 0.
 struct Standing {
-  const Route* owner = nullptr;  // of a request; an answer is nobody's
+  const Route* owner = nullptr;  // of the queue pair whose packet it is
   Reference reference{};
 };
 

@@ -69,6 +69,8 @@ Status VerbsEndpoint::create_objects() {
       return {Code::kInternal, fmt::format("epoll_ctl: {}", std::strerror(errno))};
     }
   }
+  // For which softroce has a thread: it is to begin here, not on the CPU of a lane that is about to sleep.
+  (void)take_async_events();
   return {};
 }
 

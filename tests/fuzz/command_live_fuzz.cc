@@ -352,8 +352,8 @@ class Liar {
       range_ = take<WelcomeMore>(body).value_or(WelcomeMore()).range_base;
       (void)take<WelcomeLast>(body);
       const auto kept = take<WelcomeKept>(body);
-      is_kept_ = kept.has_value();
-      if (kept) key_ = {kept->id, kept->secret};
+      is_kept_ = kept && kept->keep_ms != 0;
+      if (is_kept_) key_ = {kept->id, kept->secret};
     }
     if (is_message(*header, MessageType::kChallenge)) attempt_.service = take<ChallengeBody>(body)->nonce;
     if (is_message(*header, MessageType::kResumed)) {

@@ -129,8 +129,11 @@ struct HelloDevices {
 static_assert(sizeof(HelloDevices) == 8);
 inline constexpr std::uint64_t kAnyDevice = 0;                   // the first that the client may use
 inline constexpr std::uint64_t kAllDevices = ~std::uint64_t{0};  // that it may use
-/// Of a range, so that what is wished for is known for each device: device n of the session has the n-th of such steps.
-inline constexpr std::uint64_t kRangeStep = std::uint64_t{2} << 20;  // a multiple of this
+/// From the range of one of the session's devices to the next one's, so that what is wished for is known for each.
+[[nodiscard]] constexpr std::uint64_t range_step(std::uint64_t bytes) noexcept {
+  constexpr std::uint64_t kMultiple = std::uint64_t{2} << 20;
+  return (bytes + kMultiple - 1) / kMultiple * kMultiple;
+}
 
 /// Behind WelcomeLast, if the session is kept so; from version 6 on in any case.
 struct WelcomeKept {

@@ -60,7 +60,6 @@ Status ServerSession::begin_devices(std::uint32_t chosen, std::uint16_t version,
   const auto named = [several](std::uint32_t number, const Status& why) {
     return several ? Status(why.code(), fmt::format("device {}: {}", number, why.message())) : why;
   };
-  const std::uint64_t step = (wish.range_bytes + kRangeStep - 1) / kRangeStep * kRangeStep;
   for (std::uint64_t base = wish.range_wish; chosen != 0; chosen &= chosen - 1) {
     const auto number = static_cast<std::uint32_t>(std::countr_zero(chosen));
     Result<std::unique_ptr<fairlead::command::Executor>> made = make_(number);
@@ -72,7 +71,7 @@ Status ServerSession::begin_devices(std::uint32_t chosen, std::uint16_t version,
       if (!reserved) return named(number, reserved.error());
       device.range = *reserved;
       device.limits = device.executor->limits();
-      if (base != 0) base += step;
+      if (base != 0) base += range_step(wish.range_bytes);
     }
     if (device.late && version < kLateVersion) {
       return {Code::kVersionMismatch,

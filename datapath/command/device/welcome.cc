@@ -35,6 +35,23 @@ Limits limits_of(const Limits& common, const DeviceFacts& device) {
   return limits;
 }
 
+/// That of an older service, which has no number and no name.
+DeviceFacts only_device(const Welcome& said, const WelcomeMore& more, const WelcomeLast& last) {
+  return {{.memory_bytes = said.memory_bytes,
+           .block_threads = said.block_threads,
+           .shared_bytes = said.shared_bytes,
+           .grid = {said.grid[0], said.grid[1], said.grid[2]},
+           .modules = said.modules,
+           .graph_records = more.graph_records,
+           .range_alignment = more.range_alignment,
+           .graph_bytes = more.graph_bytes,
+           .range_base = more.range_base,
+           .range_bytes = more.range_bytes,
+           .least_priority = last.least_priority,
+           .greatest_priority = last.greatest_priority},
+          {}};
+}
+
 }  // namespace
 
 std::optional<WelcomeRead> read_welcome(Bytes body, bool asked_to_keep) {
@@ -47,28 +64,18 @@ std::optional<WelcomeRead> read_welcome(Bytes body, bool asked_to_keep) {
   auto kept = knows_devices || may_keep ? take<WelcomeKept>(body) : std::nullopt;
   if (knows_devices && !kept) return std::nullopt;
   if (!may_keep || (kept && kept->keep_ms == 0)) kept.reset();
-  const Limits first{.version = said->version,
-                     .channels = said->channels,
-                     .credits = said->credits,
-                     .parameter_bytes = said->parameter_bytes,
-                     .payload_bytes = said->payload_bytes,
-                     .payload_credit = said->payload_credit,
-                     .memory_bytes = said->memory_bytes,
-                     .block_threads = said->block_threads,
-                     .shared_bytes = said->shared_bytes,
-                     .grid = {said->grid[0], said->grid[1], said->grid[2]},
-                     .modules = said->modules,
-                     .graph_records = more->graph_records,
-                     .graph_bytes = more->graph_bytes,
-                     .range = {more->range_base, more->range_bytes, more->range_alignment},
-                     .least_priority = last->least_priority,
-                     .greatest_priority = last->greatest_priority,
-                     .kept_for = std::chrono::milliseconds(kept ? std::min(kept->keep_ms, kMostSaid) : 0)};
-  if (!knows_devices) return WelcomeRead{{first}, kept};
+  const Limits common{.version = said->version,
+                      .channels = said->channels,
+                      .credits = said->credits,
+                      .parameter_bytes = said->parameter_bytes,
+                      .payload_bytes = said->payload_bytes,
+                      .payload_credit = said->payload_credit,
+                      .kept_for = std::chrono::milliseconds(kept ? std::min(kept->keep_ms, kMostSaid) : 0)};
+  if (!knows_devices) return WelcomeRead{{limits_of(common, only_device(*said, *more, *last))}, kept};
   const auto devices = take_devices(body);
   if (!devices) return std::nullopt;
   WelcomeRead read{{}, kept};
-  for (const DeviceFacts& each : *devices) read.devices.push_back(limits_of(first, each));
+  for (const DeviceFacts& each : *devices) read.devices.push_back(limits_of(common, each));
   return read;
 }
 

@@ -13,9 +13,6 @@ namespace {
 using fairlead::command::AddressRange;
 using fairlead::command::Limits;
 
-/// From one device's range to the next one's.
-std::uint64_t step_of(std::uint64_t bytes) noexcept { return (bytes + kRangeStep - 1) / kRangeStep * kRangeStep; }
-
 /// How many devices the session may come to have.
 std::uint64_t most_devices(const fairlead::command::SessionOptions& options) noexcept {
   if (options.devices == std::vector{fairlead::command::kAllDevices}) return kMaxDevices;
@@ -42,7 +39,7 @@ Result<HelloMore> ClientRange::ask(const SessionOptions& options) {
     return Status(Code::kResourceExhausted,
                   fmt::format("there are no {} bytes of addresses for each of several devices", options.range_bytes));
   }
-  Result<LocalRange> free = LocalRange::reserve(others * step_of(options.range_bytes) + options.range_bytes);
+  Result<LocalRange> free = LocalRange::reserve(others * range_step(options.range_bytes) + options.range_bytes);
   if (!free) return free.error();
   more.range_wish = free->base();
   local_.push_back(*std::move(free));

@@ -174,7 +174,13 @@ class Endpoint {
   /// Posts one request over one segment of the buffer. `remote` may be null for a SEND.
   int post(ibv_wr_opcode opcode, std::uint64_t id, std::size_t offset, std::size_t length, const Endpoint* remote,
            std::size_t remote_offset, unsigned flags = IBV_SEND_SIGNALED, std::uint32_t immediate = 0) {
-    ibv_sge segment = sge(offset, length);
+    const bool has_place = remote != nullptr;
+    const std::uint64_t at = has_place ? reinterpret_cast<std::uint64_t>(remote->buffer.data()) + remote_offset : 0;
+    return post_to(opcode, id, sge(offset, length), at, has_place ? remote->mr->rkey : 0, flags, immediate);
+  }
+  /// The same, to an address of whatever process.
+  int post_to(ibv_wr_opcode opcode, std::uint64_t id, ibv_sge segment, std::uint64_t address, std::uint32_t rkey,
+              unsigned flags = IBV_SEND_SIGNALED, std::uint32_t immediate = 0) {
     ibv_send_wr wr{};
     wr.wr_id = id;
     wr.opcode = opcode;
@@ -182,10 +188,7 @@ class Endpoint {
     wr.sg_list = &segment;
     wr.num_sge = 1;
     wr.imm_data = immediate;
-    if (remote != nullptr) {
-      wr.wr.rdma.remote_addr = reinterpret_cast<std::uint64_t>(remote->buffer.data()) + remote_offset;
-      wr.wr.rdma.rkey = remote->mr->rkey;
-    }
+    wr.wr.rdma = {address, rkey};
     ibv_send_wr* bad = nullptr;
     return ibv_post_send(qp, &wr, &bad);
   }

@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "tests/verbs/soft/endpoint.h"
+#include "tests/verbs/soft/seat.h"
 
 namespace fairlead::soft::test {
 namespace {
@@ -23,13 +23,6 @@ constexpr std::size_t kBytes = 1 << 20;
 constexpr auto kLimit = std::chrono::seconds(100);
 
 struct Meeting {
-  struct Seat {
-    std::atomic<bool> taken{false};
-    std::uint32_t qpn = 0;
-    ibv_gid gid{};
-    std::uint64_t address = 0;
-    std::uint32_t rkey = 0;
-  };
   std::array<Seat, kProcesses> seats;
   std::atomic<std::size_t> done{0};
 };
@@ -60,13 +53,8 @@ void take_part(Meeting& meeting, std::size_t index, const std::string& address) 
   require(index, context != nullptr, "cannot open a device");
   // Written by the peer: the first half. Ours to send: the second; read back into the third.
   Endpoint self(context, {.buffer_bytes = 3 * kBytes});
-  Meeting::Seat& own = meeting.seats[index];
-  own.qpn = self.qp->qp_num;
-  own.gid = self.gid();
-  own.address = reinterpret_cast<std::uint64_t>(self.buffer.data());
-  own.rkey = self.mr->rkey;
-  own.taken = true;
-  const Meeting::Seat& peer = meeting.seats[index ^ 1];
+  meeting.seats[index].take(self);
+  const Seat& peer = meeting.seats[index ^ 1];
   wait_for("the peer", [&] { return peer.taken.load(); }, nap);
   const ConnectOptions options{.mtu = IBV_MTU_4096};
   require(index, self.to_init() == 0 && self.post_recv(7, 0, 0) == 0, "cannot prepare the queue pair");
@@ -76,16 +64,7 @@ void take_part(Meeting& meeting, std::size_t index, const std::string& address) 
   fill_pattern(pattern, static_cast<std::uint32_t>(index));
   std::copy(pattern.begin(), pattern.end(), self.buffer.begin() + kBytes);
   const auto post = [&](ibv_wr_opcode opcode, std::uint64_t id, std::size_t offset, std::size_t length) {
-    ibv_sge segment = self.sge(offset, length);
-    ibv_send_wr wr{};
-    wr.wr_id = id;
-    wr.opcode = opcode;
-    wr.send_flags = IBV_SEND_SIGNALED;
-    wr.sg_list = &segment;
-    wr.num_sge = 1;
-    wr.wr.rdma = {peer.address, peer.rkey};
-    ibv_send_wr* bad = nullptr;
-    require(index, ibv_post_send(self.qp, &wr, &bad) == 0, "cannot post");
+    require(index, self.post_to(opcode, id, self.sge(offset, length), peer.address, peer.rkey) == 0, "cannot post");
   };
   post(IBV_WR_RDMA_WRITE, 1, kBytes, kBytes);
   post(IBV_WR_RDMA_READ, 2, 2 * kBytes, kBytes);

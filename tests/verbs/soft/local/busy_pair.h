@@ -20,21 +20,16 @@
 #include <utility>
 
 #include "base/system/shared_order.h"
-#include "tests/verbs/soft/endpoint.h"
+#include "tests/verbs/soft/seat.h"
 
 namespace fairlead::soft::test {
 
 /// What both map: who they are, and how many of the other's writes each has looked at.
 struct PairPage {
-  struct Seat {
-    std::atomic<bool> taken{false};
-    std::uint32_t qpn = 0;
-    ibv_gid gid{};
-    std::uint64_t address = 0;
-    std::uint32_t rkey = 0;
+  struct BusySeat : Seat {
     std::atomic<std::uint64_t> looked_at{0}, exchanged{0};
   };
-  std::array<Seat, 2> seats;
+  std::array<BusySeat, 2> seats;
   std::atomic<bool> ends{false};  // no more is begun
 };
 
@@ -48,12 +43,7 @@ class BusyEnd {
     fill_pattern(ours_, which);
     fill_pattern(theirs_, 1 - which);
     std::ranges::copy(ours_, end_.buffer.begin());
-    PairPage::Seat& seat = page.seats[which];
-    seat.qpn = end_.qp->qp_num;
-    seat.gid = end_.gid();
-    seat.address = reinterpret_cast<std::uint64_t>(end_.buffer.data());
-    seat.rkey = end_.mr->rkey;
-    seat.taken = true;
+    page.seats[which].take(end_);
   }
   /// `timeout` and `retry_cnt` as verbs has them. False: the other end does not come.
   [[nodiscard]] bool connect(std::uint8_t timeout, std::uint8_t retry_cnt) {
@@ -94,7 +84,7 @@ class BusyEnd {
   static constexpr std::size_t kAll = kFirst + kReceives * kMost;
   enum : std::uint64_t { kWriteId = 100, kReadId, kSendId };
 
-  [[nodiscard]] const PairPage::Seat& other() const { return page_.seats[1 - which_]; }
+  [[nodiscard]] const PairPage::BusySeat& other() const { return page_.seats[1 - which_]; }
   void wrong(const std::string& what) {
     if (wrong_.empty()) wrong_ = what;
   }
@@ -128,16 +118,9 @@ class BusyEnd {
     post(opcode, id, segment, to, static_cast<std::uint32_t>(shift));
   }
   void post(ibv_wr_opcode opcode, std::uint64_t id, ibv_sge& segment, std::size_t remote, std::uint32_t immediate) {
-    ibv_send_wr wr{};
-    wr.wr_id = id;
-    wr.opcode = opcode;
-    wr.send_flags = IBV_SEND_SIGNALED;
-    wr.sg_list = &segment;
-    wr.num_sge = 1;
-    wr.imm_data = immediate;
-    wr.wr.rdma = {other().address + remote, other().rkey};
-    ibv_send_wr* bad = nullptr;
-    if (ibv_post_send(end_.qp, &wr, &bad) != 0) wrong("a request was not taken");
+    const int error =
+        end_.post_to(opcode, id, segment, other().address + remote, other().rkey, IBV_SEND_SIGNALED, immediate);
+    if (error != 0) wrong("a request was not taken");
   }
   void receive(std::size_t i) {
     std::memset(&end_.buffer[kFirst + i * kMost], 0, kMost);

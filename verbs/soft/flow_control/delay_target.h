@@ -16,8 +16,10 @@ class DelayTarget {
  public:
   enum class Verdict : std::uint8_t { kUnknown, kRoom, kFull };
 
-  /// One round trip took so long. An answer with every kSamples of them.
+  /// One round trip took so long: none, by a clock that is read once a turn, if it began and ended within one. An
+  /// answer with every kSamples of them.
   [[nodiscard]] Verdict on_round_trip(Nanos took) noexcept {
+    took = std::max<Nanos>(took, 1);
     shortest_ = shortest_ == 0 ? took : std::min(shortest_, took);
     lowest_ = samples_ == 0 ? took : std::min(lowest_, took);
     calm_ = took - shortest_ <= kTarget;

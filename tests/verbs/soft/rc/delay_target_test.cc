@@ -35,6 +35,17 @@ TEST(DelayTarget, WhatAllOfThemTakeBeyondTheTargetIsExcess) {
   EXPECT_DOUBLE_EQ(target.excess(), 0.5);
 }
 
+TEST(DelayTarget, ARoundTripWithinOneReadingOfTheClockIsTheShortest) {
+  DelayTarget target;
+  std::ignore = target.on_round_trip(0);
+  for (unsigned i = 1; i < DelayTarget::kSamples; ++i) std::ignore = target.on_round_trip(100 * kWay);
+  EXPECT_EQ(target.excess(), 0.0);
+  DelayTarget::Verdict verdict{};
+  for (unsigned i = 0; i < DelayTarget::kSamples; ++i) verdict = target.on_round_trip(100 * kWay);
+  EXPECT_EQ(verdict, DelayTarget::Verdict::kFull);
+  EXPECT_GT(target.excess(), 0.9);
+}
+
 TEST(WindowDelays, NeverTakeItBelowWhatAnyPeerHolds) {
   Window window(kStock);
   window.announce(4 << 20);

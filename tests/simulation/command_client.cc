@@ -102,15 +102,18 @@ void CommandClient::greet() {
   options.flush_after = std::chrono::microseconds(0);
   options.wait_for_room = false;
   if (program_.has_range) options.range_bytes = kRangeBytes;  // the service is in this process
+  std::uint64_t devices = datapath::command::kAnyDevice;
+  if (program_.devices > 1) devices = (std::uint64_t{1} << program_.devices) - 1;
   if (dial_ != nullptr) options.resume_within = kSought;
   session_ = std::make_shared<datapath::command::ClientSession>(datapath::make_peer(of_engine_), options);
   if (dial_ != nullptr) session_->seek_by(dial_, now_);
-  session_->greet(of_engine_->host().config().max_message_bytes, {options.range_bytes, 0});
+  session_->greet(of_engine_->host().config().max_message_bytes, {options.range_bytes, 0}, devices);
 }
 
 bool CommandClient::open_channels() {
   for (std::uint16_t i = 0; i < program_.channels; ++i) {
-    datapath::command::ClientChannel* const channel = session_->open_channel({.priority = program_.priorities[i]});
+    datapath::command::ClientChannel* const channel =
+        session_->open_channel({.priority = program_.priorities[i], .device = program_.device_of(i)});
     if (channel == nullptr) {
       wrong("the service gives fewer channels than it is to");
       return false;
@@ -158,21 +161,23 @@ bool CommandClient::step() {
   return lost_.ok() && wrong_.empty();
 }
 
-/// Then nothing of the session is of use any more, and what is known to be complete is right.
+/// A device's, or one's that this channel waited for. Then the session comes to nothing any more, and what is known to
+/// be complete is right.
 bool CommandClient::context_is_lost() {
   for (const Channel& channel : channels_) {
     const std::optional<command::Failure> failure = channel.failure();
-    if (!failure || failure->scope < command::Scope::kContext) continue;
-    if (failure->scope != command::Scope::kContext || failure->result != command::kLaunchFailed ||
+    const bool waited = failure && failure->scope == command::Scope::kStream && program_.devices > 1;
+    if (!failure || (failure->scope < command::Scope::kContext && !waited)) continue;
+    if (failure->scope > command::Scope::kContext || failure->result != command::kLaunchFailed ||
         failure->text.empty() || failure->sequence > channel.last() ||
-        (late_ && failure->sequence <= channel.reached(Stage::kComplete))) {
+        (late_ && !waited && failure->sequence <= channel.reached(Stage::kComplete))) {
       wrong(
           fmt::format("the device was lost; said is: command {} of {}, {} of them complete, scope {}, result {}, '{}'",
                       failure->sequence, channel.last(), channel.reached(Stage::kComplete),
                       static_cast<int>(failure->scope), failure->result, failure->text));
     }
     Channel copy = channel;
-    if (copy.recover().code() != Code::kAborted) wrong("what is lost is recovered from");
+    if (!waited && copy.recover().code() != Code::kAborted) wrong("what is lost is recovered from");
     judge_what_is_there();
     lost_ = {Code::kAborted, failure->text};
     return true;
@@ -204,7 +209,7 @@ Result<std::uint64_t> CommandClient::append(const Action& action, std::size_t nu
   switch (action.kind) {
     case Kind::kAllocate:
       if (!program_.has_range) return channel.allocate(handle, action.bytes);
-      return channel.allocate_at(handle, session_->limits().range.base + action.at, action.bytes);
+      return channel.allocate_at(handle, session_->limits(channel.device()).range.base + action.at, action.bytes);
     case Kind::kUpload:
       return channel.upload(handle, graph_of(program_.graphs[action.other]));
     case Kind::kUpdateGraph:
@@ -223,6 +228,12 @@ Result<std::uint64_t> CommandClient::append(const Action& action, std::size_t nu
       return channel.copy_out(outputs_[number], handle, action.at);
     case Kind::kCopyWithin:
       return channel.copy_within(handle, action.at, {action.other}, action.other_at, action.bytes);
+    case Kind::kCopyAcross: {
+      const auto from = static_cast<std::uint16_t>(channel_of(action.other));
+      ++across_;
+      return channel.copy_across(handle, action.at, program_.device_of(from), {action.other}, action.other_at,
+                                 action.bytes);
+    }
     case Kind::kLoad:
       return channel.load(handle, "mix");
     case Kind::kLaunch:

@@ -39,6 +39,8 @@ class CommandClient {
   /// How many commands of a channel were said to be executed.
   [[nodiscard]] std::uint64_t executed(std::size_t channel) const;
   [[nodiscard]] std::uint64_t recovered() const noexcept { return recovered_; }
+  /// Copies from one device to another that were appended.
+  [[nodiscard]] std::uint64_t across() const noexcept { return across_; }
   /// The service keeps the session while this one has no peer.
   [[nodiscard]] bool is_kept() const noexcept;
   [[nodiscard]] std::uint64_t resumptions() const noexcept { return session_ != nullptr ? session_->resumptions() : 0; }
@@ -79,7 +81,7 @@ class CommandClient {
   std::size_t next_ = 0;
   std::vector<std::uint64_t> sequences_;  // of actions; 0: it was not appended
   std::vector<std::vector<std::byte>> outputs_;
-  std::uint64_t recovered_ = 0;
+  std::uint64_t recovered_ = 0, across_ = 0;
   bool done_ = false, dead_ = false;
   Status lost_;
   std::string wrong_;

@@ -55,6 +55,13 @@ Outcome LoggedDevice::note(Handle handle, Run run, Numbers... numbers) {
   return outcome;
 }
 
+bool LoggedDevice::is_early(Handle of) {
+  const std::size_t channel = channel_of(of.bits);
+  if (!all_.late || channel == place_.channel) return false;
+  return std::ranges::any_of(queues_[static_cast<std::uint32_t>(channel)].begun,
+                             [this](const Begun& begun) { return begun.complete_at > all_.world->now(); });
+}
+
 Outcome LoggedDevice::allocate(Handle h, std::uint64_t n) {
   return note(h, [&] { return inner().allocate(h, n); }, 1, n);
 }
@@ -77,7 +84,7 @@ Outcome LoggedDevice::copy_out(std::span<std::byte> to, Handle h, std::uint64_t 
     begun.bytes = std::move(bytes);
     return outcome;
   };
-  return note(h, run, 5, at, to.size());
+  return note(h, run, 5, at, to.size(), is_early(h));
 }
 Outcome LoggedDevice::copy_within(Handle h, std::uint64_t at, Handle from, std::uint64_t from_at, std::uint64_t n) {
   return note(h, [&] { return inner().copy_within(h, at, from, from_at, n); }, 6, at, from.bits, from_at, n);
@@ -178,9 +185,17 @@ void upload(command::Executor& device, Handle handle, const command::Graph& grap
   device.make_graph(handle, commands, graph.size());
 }
 
-void apply(command::Executor& device, const Action& action, const Program& program, std::uint64_t base,
+/// One of the devices that a session has, and where its range begins.
+struct Device {
+  std::unique_ptr<command::Executor> executor;
+  std::uint64_t base = 0;
+};
+
+void apply(std::span<const Device> devices, const Action& action, const Program& program,
            std::vector<std::byte>& output) {
   using Kind = Action::Kind;
+  const auto& [executor, base] = devices[program.device_of(action.channel)];
+  command::Executor& device = *executor;
   const Handle handle{action.handle};
   switch (action.kind) {
     case Kind::kAllocate:
@@ -217,6 +232,13 @@ void apply(command::Executor& device, const Action& action, const Program& progr
     case Kind::kCopyWithin:
       device.copy_within(handle, action.at, {action.other}, action.other_at, action.bytes);
       return;
+    case Kind::kCopyAcross: {
+      std::vector<std::byte> bytes(action.bytes);
+      const auto from = static_cast<std::uint16_t>(channel_of(action.other));
+      devices[program.device_of(from)].executor->copy_out(bytes, {action.other}, action.other_at);
+      device.copy_in(handle, action.at, bytes);
+      return;
+    }
     case Kind::kLoad:
       device.load(handle, "mix");
       return;
@@ -258,16 +280,18 @@ void apply(command::Executor& device, const Action& action, const Program& progr
 }  // namespace
 
 Expected run_undisturbed(const Program& program) {
-  static const command::ExecutorFactory devices = plain_devices();
+  static const command::ExecutorFactory plain = plain_devices();
   DeviceWorld world;
   const auto log = std::make_shared<DeviceLog>();
-  LoggedDevice device(*devices(Peer()), log, std::make_shared<const bool>(false), world);
-  std::uint64_t base = 0;
-  if (program.has_range) base = device.reserve(kRangeBytes, 0)->base;
+  std::vector<Device> devices(program.devices);
+  for (auto& [executor, base] : devices) {
+    executor = std::make_unique<LoggedDevice>(*plain(Peer()), log, std::make_shared<const bool>(false), world);
+    if (program.has_range) base = executor->reserve(kRangeBytes, 0)->base;
+  }
   Expected expected;
   expected.outputs.resize(program.actions.size());
   for (std::size_t i = 0; i < program.actions.size(); ++i) {
-    if (!program.actions[i].passed_over) apply(device, program.actions[i], program, base, expected.outputs[i]);
+    if (!program.actions[i].passed_over) apply(devices, program.actions[i], program, expected.outputs[i]);
   }
   expected.log = *log;
   return expected;

@@ -19,7 +19,7 @@
 
 namespace fairlead::simulation {
 
-/// What came to a device, by channel: a number for each command, of what it is and how it ended.
+/// What came to a session's devices, by channel: a number for each command, of what it is and how it ended.
 struct DeviceLog {
   std::vector<std::vector<std::uint64_t>> channels;
   bool operator==(const DeviceLog&) const = default;
@@ -83,6 +83,8 @@ class LoggedDevice final : public command::ExecutorAround {
     std::deque<Begun> begun;
     std::uint64_t complete = 0;
   };
+  /// Another device copies what this one is still at: whoever owns it stands at a fence meanwhile.
+  [[nodiscard]] bool is_early(Handle of);
   /// Runs it, unless it is put off or all is lost.
   template <typename Run, typename... Numbers>
   Outcome note(Handle handle, Run run, Numbers... numbers);

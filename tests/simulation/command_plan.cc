@@ -169,7 +169,8 @@ class Author {
     const std::uint64_t bytes = std::min(sizes_[to][i], sizes_[from][j]);
     const std::size_t there = add({.kind = Kind::kMark, .channel = from});
     add({.kind = Kind::kFence, .channel = to, .other = there});
-    add({.kind = Kind::kCopyWithin,
+    const bool within = program_.device_of(to) == program_.device_of(from);
+    add({.kind = within ? Kind::kCopyWithin : Kind::kCopyAcross,
          .channel = to,
          .handle = handle_of(to, i),
          .other = handle_of(from, j),
@@ -297,6 +298,7 @@ CommandPlan make_command_plan(std::uint64_t seed) {
     program.flush_bytes = static_cast<std::uint32_t>(512 + dice.below(3500));
     program.flush_commands = static_cast<std::uint32_t>(1 + dice.below(dice.chance(0.5) ? 6 : 64));
     program.has_range = dice.chance(0.3);
+    if (program.channels > 1 && dice.chance(0.5)) program.devices = kDevices;
     for (std::uint16_t i = 0; i < program.channels; ++i) {
       program.priorities.push_back(dice.chance(0.5) ? 0 : -static_cast<std::int32_t>(dice.below(6)));
     }

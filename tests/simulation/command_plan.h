@@ -26,6 +26,7 @@ struct Action {
     kCopyIn,
     kCopyOut,
     kCopyWithin,
+    kCopyAcross,  // from the device of another's channel
     kLoad,
     kLaunch,  // mix: it does not do the same if it is done twice
     kUser,
@@ -62,12 +63,16 @@ inline constexpr std::uint64_t kPlaceBytes = 8192, kRangeBytes = 12 * kPlaceByte
 
 struct Program {
   std::uint16_t channels = 1;
+  std::uint32_t devices = 1;  // of the session's; a channel is of each in turn
   std::vector<Action> actions;
   std::vector<std::vector<Action>> graphs;  // fills, copies within and launches
   bool has_range = false;                   // its memory is placed
   std::vector<std::int32_t> priorities;     // of the channels
   std::uint32_t flush_bytes = 4000, flush_commands = 64;
+
+  [[nodiscard]] std::uint32_t device_of(std::uint16_t channel) const { return channel % devices; }
 };
+inline constexpr std::uint32_t kDevices = 2;  // of the service
 
 /// What goes wrong.
 struct CommandTrouble {
@@ -77,7 +82,7 @@ struct CommandTrouble {
     kHangUp,      // the control connection breaks; each end is told after `notice`, or never
     kFreeze,      // the client, or the server, does nothing for `time`
     kGarble,      // what an end hears on its control connection is noise from now on
-    kLose,        // what the client's session has on the device is lost, as when the device faults
+    kLose,        // what the client's session has on a device is lost, as when the device faults
     kClose,       // the client ends its session in order, in mid-program
     kKillClient,  // its process is gone; another comes after `time`
     kKillLane,    // what the server's lane of that client had is gone; the service goes on

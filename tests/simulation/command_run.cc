@@ -29,7 +29,7 @@ CommandOutcome& CommandOutcome::operator+=(const CommandOutcome& other) {
        {&CommandOutcome::sessions, &CommandOutcome::lost, &CommandOutcome::refused, &CommandOutcome::resumed,
         &CommandOutcome::failovers, &CommandOutcome::commands, &CommandOutcome::failures, &CommandOutcome::recovered,
         &CommandOutcome::lived_through, &CommandOutcome::gone_on, &CommandOutcome::graphs_run,
-        &CommandOutcome::graphs_updated, &CommandOutcome::placed}) {
+        &CommandOutcome::graphs_updated, &CommandOutcome::placed, &CommandOutcome::across}) {
     this->*count += other.*count;
   }
   for (std::size_t i = 0; i < troubles.size(); ++i) troubles[i] += other.troubles[i];
@@ -52,7 +52,11 @@ struct Attempt {
   std::vector<std::shared_ptr<SessionImpl>> before;  // the client's that were lost
   SimStream::Line line;
   std::shared_ptr<DeviceLog> log;  // null: the service did not take it
-  std::shared_ptr<bool> device_lost = std::make_shared<bool>(false);
+  struct Device {
+    std::shared_ptr<bool> lost = std::make_shared<bool>(false);
+    bool given = false;
+  };
+  std::array<Device, kDevices> devices;
   std::unique_ptr<CommandClient> client;
   std::size_t lane = 0;
   std::size_t wounds = 0;
@@ -144,19 +148,23 @@ class CommandRun {
     }
     config.keep_away = kKept;
     config.most_away = 64;
-    config.executors = [this](const Peer& peer) { return device_for(peer); };
+    for (std::uint32_t i = 0; i < kDevices; ++i) {
+      config.devices.push_back(
+          {fmt::format("device {}", i), [this, i](const Peer& peer) { return device_for(peer, i); }});
+    }
     service_ = std::make_unique<ServedPeers>(std::move(config), kMostMessage, &now_there);
   }
 
-  Result<std::unique_ptr<command::Executor>> device_for(const Peer& peer) {
+  Result<std::unique_ptr<command::Executor>> device_for(const Peer& peer, std::uint32_t number) {
     static const command::ExecutorFactory devices = plain_devices();
     Result<std::unique_ptr<command::Executor>> host = devices(peer);
     for (const auto& attempt : attempts()) {
       if (datapath::session_of(peer) != attempt->ends[1].get()) continue;
-      if (attempt->log != nullptr) wrong("a session has two devices");
-      attempt->log = std::make_shared<DeviceLog>();
+      if (attempt->log == nullptr) attempt->log = std::make_shared<DeviceLog>();
+      auto& [lost, given] = attempt->devices[number];
+      if (std::exchange(given, true)) wrong("a session has a device twice");
       return std::unique_ptr<command::Executor>(
-          std::make_unique<LoggedDevice>(*std::move(host), attempt->log, attempt->device_lost, devices_));
+          std::make_unique<LoggedDevice>(*std::move(host), attempt->log, lost, devices_));
     }
     // Its client is gone already.
     return std::unique_ptr<command::Executor>(std::make_unique<LoggedDevice>(
@@ -313,6 +321,7 @@ class CommandRun {
     outcome_.resumed += stats.resumptions;
     outcome_.failovers += stats.recoveries;
     outcome_.recovered += state.attempt->client->recovered();
+    outcome_.across += state.attempt->client->across();
     outcome_.gone_on += state.attempt->client->resumptions();
     state.attempt.reset();
   }
@@ -370,7 +379,7 @@ class CommandRun {
       case Kind::kLose:
         counts();
         attempt->doomed = attempt->hopeless = true;
-        *attempt->device_lost = true;
+        *attempt->devices[t.end % plan_.programs[t.client].devices].lost = true;
         return;
       case Kind::kClose:
         counts();

@@ -2,7 +2,7 @@
 // of two lanes whose service runs commands in its turn, clients, and trouble; and judges what comes of it.
 //
 // A session that was to live does. What a client is told is complete is right; what it reads back at the end is what
-// its program comes to undisturbed; the device got each command once and in order. A client whose session ended hears
+// its program comes to undisturbed; its devices got each command once and in order. A client whose session ended hears
 // why; and of each that ended nothing is left at the server: memory, sessions, what its tenant has.
 #pragma once
 
@@ -23,6 +23,7 @@ struct CommandOutcome {
   std::uint64_t commands = 0, failures = 0;                      // of services;
   std::uint64_t recovered = 0;                                   // of those, that clients recovered from
   std::uint64_t graphs_run = 0, graphs_updated = 0, placed = 0;  // that came to devices; placed: allocations
+  std::uint64_t across = 0;                                      // copies from one device to another
   std::array<std::uint64_t, CommandTrouble::kKinds> troubles{};  // that came while there was something to hit
 
   bool operator==(const CommandOutcome&) const = default;

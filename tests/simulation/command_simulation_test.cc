@@ -74,10 +74,12 @@ TEST_F(CommandSimulation, WhateverIsKilledTheResultIsTheSameOrIsSaidToBeNone) {
       "{} "
       "times that one went on over another peer): "
       "{} "
-      "commands, {} failures, {} recoveries of a channel, {} runs and {} updates of graphs, {} allocations at places; "
+      "commands, {} failures, {} recoveries of a channel, {} runs and {} updates of graphs, {} allocations at places, "
+      "{} copies "
+      "across devices; "
       "{}\n",
       plans, sum.sessions, sum.lost, sum.refused, sum.lived_through, sum.resumed, sum.failovers, sum.gone_on,
-      sum.commands, sum.failures, sum.recovered, sum.graphs_run, sum.graphs_updated, sum.placed, troubles);
+      sum.commands, sum.failures, sum.recovered, sum.graphs_run, sum.graphs_updated, sum.placed, sum.across, troubles);
   if (plans < 500) return;  // too few for all of it
   for (std::size_t i = 0; i < CommandTrouble::kKinds; ++i) EXPECT_NE(sum.troubles[i], 0u) << kNames[i];
   EXPECT_NE(sum.lost, 0u);
@@ -89,6 +91,7 @@ TEST_F(CommandSimulation, WhateverIsKilledTheResultIsTheSameOrIsSaidToBeNone) {
   EXPECT_NE(sum.graphs_run, 0u);
   EXPECT_NE(sum.graphs_updated, 0u);
   EXPECT_NE(sum.placed, 0u);
+  EXPECT_NE(sum.across, 0u);
 }
 
 TEST_F(CommandSimulation, ProgramsGoOnWhereverTheirConnectionsAreDropped) {

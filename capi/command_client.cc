@@ -80,8 +80,35 @@ command::SessionOptions options_of(const fairlead_session_options& from) {
   to.patience = duration_cast<std::chrono::milliseconds>(nanoseconds(from.patience_ns));
   to.flush_after = duration_cast<std::chrono::microseconds>(nanoseconds(from.flush_after_ns));
   to.resume_within = duration_cast<std::chrono::milliseconds>(nanoseconds(from.resume_within_ns));
+  if (from.devices != nullptr) to.devices.assign(from.devices, from.devices + from.device_count);
   copy_numbers(to, from);
   return to;
+}
+
+Status give_limits(const command::Limits& from, fairlead_session_limits* limits) {
+  fairlead_session_limits full = FAIRLEAD_INIT(fairlead_session_limits);
+  full.version = from.version;
+  full.channels = from.channels;
+  full.credits = from.credits;
+  full.parameter_bytes = from.parameter_bytes;
+  full.payload_bytes = from.payload_bytes;
+  full.payload_credit = from.payload_credit;
+  full.memory_bytes = from.memory_bytes;
+  full.block_threads = from.block_threads;
+  full.shared_bytes = from.shared_bytes;
+  full.grid = {from.grid.x, from.grid.y, from.grid.z};
+  full.modules = from.modules;
+  full.graph_records = from.graph_records;
+  full.graph_bytes = from.graph_bytes;
+  full.least_priority = from.least_priority;
+  full.greatest_priority = from.greatest_priority;
+  full.range_base = from.range.base;
+  full.range_bytes = from.range.bytes;
+  full.range_alignment = from.range.alignment;
+  full.kept_for_ns = std::chrono::nanoseconds(from.kept_for).count();
+  full.device_number = from.device_number;
+  full.device_name = from.device_name.c_str();
+  return give(full, limits, "fairlead_session_limits");
 }
 
 }  // namespace
@@ -130,7 +157,7 @@ fairlead_code fairlead_session_open_channel(fairlead_session* session, const fai
     if (options != nullptr) {
       if (Status status = take(*options, known, "fairlead_channel_options"); !status.ok()) return status;
     }
-    return hand_over([&] { return session->session.open_channel({.priority = known.priority}); }, channel);
+    return hand_over([&] { return session->session.open_channel({known.priority, known.device}); }, channel);
   });
 }
 
@@ -141,29 +168,28 @@ fairlead_handle fairlead_session_new_handle(fairlead_session* session) {
 fairlead_code fairlead_session_get_limits(const fairlead_session* session, fairlead_session_limits* limits) {
   return outcome([&]() -> Status {
     if (session == nullptr) return missing("session");
-    const command::Limits& from = session->session.limits();
-    fairlead_session_limits full = FAIRLEAD_INIT(fairlead_session_limits);
-    full.version = from.version;
-    full.channels = from.channels;
-    full.credits = from.credits;
-    full.parameter_bytes = from.parameter_bytes;
-    full.payload_bytes = from.payload_bytes;
-    full.payload_credit = from.payload_credit;
-    full.memory_bytes = from.memory_bytes;
-    full.block_threads = from.block_threads;
-    full.shared_bytes = from.shared_bytes;
-    full.grid = {from.grid.x, from.grid.y, from.grid.z};
-    full.modules = from.modules;
-    full.graph_records = from.graph_records;
-    full.graph_bytes = from.graph_bytes;
-    full.least_priority = from.least_priority;
-    full.greatest_priority = from.greatest_priority;
-    full.range_base = from.range.base;
-    full.range_bytes = from.range.bytes;
-    full.range_alignment = from.range.alignment;
-    full.kept_for_ns = std::chrono::nanoseconds(from.kept_for).count();
-    return give(full, limits, "fairlead_session_limits");
+    return give_limits(session->session.limits(), limits);
   });
+}
+
+uint32_t fairlead_session_device_count(const fairlead_session* session) {
+  return session != nullptr ? session->session.device_count() : 0;
+}
+
+fairlead_code fairlead_session_get_device_limits(const fairlead_session* session, uint32_t device,
+                                                 fairlead_session_limits* limits) {
+  return outcome([&]() -> Status {
+    if (session == nullptr) return missing("session");
+    if (const std::uint32_t count = session->session.device_count(); device >= count) {
+      return {Code::kOutOfRange,
+              "device " + std::to_string(device) + ": the session has " + std::to_string(count) + ", counted from 0"};
+    }
+    return give_limits(session->session.limits(device), limits);
+  });
+}
+
+uint64_t fairlead_session_resumptions(const fairlead_session* session) {
+  return session != nullptr ? session->session.resumptions() : 0;
 }
 
 fairlead_code fairlead_session_status(const fairlead_session* session) {
@@ -201,6 +227,10 @@ void fairlead_channel_release(fairlead_channel* channel) {
 
 uint32_t fairlead_channel_number(const fairlead_channel* channel) {
   return channel != nullptr ? channel->channel.number() : 0;
+}
+
+uint32_t fairlead_channel_device(const fairlead_channel* channel) {
+  return channel != nullptr ? channel->channel.device() : 0;
 }
 
 int32_t fairlead_channel_priority(const fairlead_channel* channel) {
@@ -254,6 +284,14 @@ fairlead_code fairlead_channel_copy_within(fairlead_channel* channel, fairlead_h
                                            uint64_t* sequence) {
   return appended(channel, sequence,
                   [&](auto& at) { return at.copy_within(handle(to), to_offset, handle(from), from_offset, bytes); });
+}
+
+fairlead_code fairlead_channel_copy_across(fairlead_channel* channel, fairlead_handle to, uint64_t to_offset,
+                                           uint32_t from_device, fairlead_handle from, uint64_t from_offset,
+                                           uint64_t bytes, uint64_t* sequence) {
+  return appended(channel, sequence, [&](auto& at) {
+    return at.copy_across(handle(to), to_offset, from_device, handle(from), from_offset, bytes);
+  });
 }
 
 fairlead_code fairlead_channel_load(fairlead_channel* channel, fairlead_handle function, const char* name,

@@ -41,6 +41,10 @@ fairlead_service_config config_of(const command::ServiceConfig& from) {
   return to;
 }
 
+std::vector<std::uint32_t> numbers_of(const std::uint32_t* from, std::size_t count) {
+  return from != nullptr ? std::vector(from, from + count) : std::vector<std::uint32_t>();
+}
+
 Status tenants_of(const fairlead_tenant* const* from, std::size_t count, std::vector<command::Tenant>& to) {
   for (std::size_t i = 0; i < count; ++i) {
     if (from == nullptr || from[i] == nullptr) return missing("a tenant");
@@ -52,7 +56,21 @@ Status tenants_of(const fairlead_tenant* const* from, std::size_t count, std::ve
                   .channels = known.channels,
                   .credits = known.credits,
                   .bytes_per_second = known.bytes_per_second,
-                  .share = known.share});
+                  .share = known.share,
+                  .devices = numbers_of(known.devices, known.device_count)});
+  }
+  return {};
+}
+
+Status devices_of(const fairlead_served_device* const* from, std::size_t count,
+                  std::vector<command::ServedDevice>& to) {
+  for (std::size_t i = 0; i < count; ++i) {
+    if (from == nullptr || from[i] == nullptr) return missing("a device");
+    fairlead_served_device known = FAIRLEAD_INIT(fairlead_served_device);
+    if (Status status = take(*from[i], known, "fairlead_served_device"); !status.ok()) return status;
+    command::ServedDevice& device = to.emplace_back();
+    device.name = text_of(known.name);
+    if (known.executors != nullptr) device.executors = known.executors->factory;
   }
   return {};
 }
@@ -67,8 +85,43 @@ Status config_of(const fairlead_service_config& from, command::ServiceConfig& to
   to.keep_away = std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::nanoseconds(from.keep_away_ns));
   copy_numbers(to, from);
   to.sharing = static_cast<command::Sharing>(from.sharing);
+  if (Status status = devices_of(from.devices, from.device_count, to.devices); !status.ok()) return status;
   return tenants_of(from.tenants, from.tenant_count, to.tenants);
 }
+
+/// C's of one tenant, whose name and devices it points at.
+struct StatsOfTenant {
+  explicit StatsOfTenant(const command::TenantStats& from) {
+    full.name = from.name.c_str();
+    full.sessions = from.sessions;
+    full.memory_bytes = from.memory_bytes;
+    full.waiting = from.waiting;
+    full.commands = from.commands;
+    full.bytes_in = from.bytes_in;
+    full.bytes_out = from.bytes_out;
+    full.service_ns = from.service_ns;
+    full.rejections = from.rejections;
+    std::copy(from.failures.begin(), from.failures.end(), full.failures);
+    full.away = from.away;
+    devices.reserve(from.devices.size());
+    for (const command::TenantDeviceStats& each : from.devices) {
+      fairlead_tenant_device_stats& device = devices.emplace_back();
+      device.struct_size = sizeof device;
+      device.memory_bytes = each.memory_bytes;
+      device.commands = each.commands;
+      device.bytes_in = each.bytes_in;
+      device.bytes_out = each.bytes_out;
+      device.service_ns = each.service_ns;
+      std::copy(each.failures.begin(), each.failures.end(), device.failures);
+      all.push_back(&device);
+    }
+    full.devices = all.data();
+    full.device_count = all.size();
+  }
+  fairlead_tenant_stats full = FAIRLEAD_INIT(fairlead_tenant_stats);
+  std::vector<fairlead_tenant_device_stats> devices;
+  std::vector<const fairlead_tenant_device_stats*> all;
+};
 
 }  // namespace
 
@@ -136,19 +189,8 @@ fairlead_code fairlead_service_tenants(const fairlead_service* service,
     if (service == nullptr) return missing("service");
     if (each == nullptr) return missing("each");
     for (const command::TenantStats& from : service->service.tenants()) {
-      fairlead_tenant_stats full = FAIRLEAD_INIT(fairlead_tenant_stats);
-      full.name = from.name.c_str();
-      full.sessions = from.sessions;
-      full.memory_bytes = from.memory_bytes;
-      full.waiting = from.waiting;
-      full.commands = from.commands;
-      full.bytes_in = from.bytes_in;
-      full.bytes_out = from.bytes_out;
-      full.service_ns = from.service_ns;
-      full.rejections = from.rejections;
-      std::copy(from.failures.begin(), from.failures.end(), full.failures);
-      full.away = from.away;
-      each(context, &full);
+      const StatsOfTenant stats(from);
+      each(context, &stats.full);
     }
     return {};
   });

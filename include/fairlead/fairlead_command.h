@@ -95,9 +95,14 @@ typedef struct fairlead_session_options {
   bool wait_for_room;
   bool reserve_range_here;
   int64_t resume_within_ns;
+  const uint32_t* devices; /* of the service's, by number; NULL: the first that the client may use */
+  size_t device_count;
 } fairlead_session_options;
 
-/* As fairlead::command::Limits. */
+/* In fairlead_session_options.devices, alone: all that the client may use. */
+#define FAIRLEAD_ALL_DEVICES UINT32_MAX
+
+/* As fairlead::command::Limits. `device_name` is the session's, as long as a handle of it is there. */
 typedef struct fairlead_session_limits {
   size_t struct_size;
   uint64_t payload_credit, memory_bytes, graph_bytes;
@@ -108,12 +113,16 @@ typedef struct fairlead_session_limits {
   fairlead_extent grid;
   int32_t least_priority, greatest_priority;
   int64_t kept_for_ns;
+  const char* device_name;
+  uint32_t device_number;
 } fairlead_session_limits;
 
 /* As fairlead::command::ChannelOptions; all defaults are 0. */
 typedef struct fairlead_channel_options {
   size_t struct_size;
-  int32_t priority; /* as of a CUDA stream: a smaller number goes first */
+  int32_t priority;  /* as of a CUDA stream: a smaller number goes first */
+  uint32_t reserved; /* 0: where programs of the first release have nothing */
+  uint32_t device;   /* of the session's, below fairlead_session_device_count() */
 } fairlead_channel_options;
 
 /* As fairlead::command::Failure. `text` is the thread's, until its next call of Fairlead that fails. */
@@ -137,6 +146,13 @@ FAIRLEAD_C_EXPORT fairlead_code fairlead_session_open_channel(fairlead_session* 
 FAIRLEAD_C_EXPORT fairlead_handle fairlead_session_new_handle(fairlead_session* session);
 FAIRLEAD_C_EXPORT fairlead_code fairlead_session_get_limits(const fairlead_session* session,
                                                             fairlead_session_limits* limits);
+/* How many of the service's devices it has; they count from 0. */
+FAIRLEAD_C_EXPORT uint32_t fairlead_session_device_count(const fairlead_session* session);
+/* Of one of them; the function above tells of the first. Errors: FAIRLEAD_OUT_OF_RANGE. */
+FAIRLEAD_C_EXPORT fairlead_code fairlead_session_get_device_limits(const fairlead_session* session, uint32_t device,
+                                                                   fairlead_session_limits* limits);
+/* How often it went on over another peer. */
+FAIRLEAD_C_EXPORT uint64_t fairlead_session_resumptions(const fairlead_session* session);
 /* FAIRLEAD_OK while it lives, else what ended it. */
 FAIRLEAD_C_EXPORT fairlead_code fairlead_session_status(const fairlead_session* session);
 FAIRLEAD_C_EXPORT fairlead_code fairlead_session_peer(const fairlead_session* session, fairlead_peer** peer);
@@ -148,6 +164,7 @@ FAIRLEAD_C_EXPORT void fairlead_session_release(fairlead_session* session);
 FAIRLEAD_C_EXPORT void fairlead_channel_release(fairlead_channel* channel);
 FAIRLEAD_C_EXPORT uint32_t fairlead_channel_number(const fairlead_channel* channel);
 FAIRLEAD_C_EXPORT int32_t fairlead_channel_priority(const fairlead_channel* channel);
+FAIRLEAD_C_EXPORT uint32_t fairlead_channel_device(const fairlead_channel* channel);
 FAIRLEAD_C_EXPORT fairlead_code fairlead_channel_allocate(fairlead_channel* channel, fairlead_handle handle,
                                                           uint64_t bytes, uint64_t* sequence);
 FAIRLEAD_C_EXPORT fairlead_code fairlead_channel_allocate_at(fairlead_channel* channel, fairlead_handle handle,
@@ -169,6 +186,11 @@ FAIRLEAD_C_EXPORT fairlead_code fairlead_channel_copy_out(fairlead_channel* chan
 FAIRLEAD_C_EXPORT fairlead_code fairlead_channel_copy_within(fairlead_channel* channel, fairlead_handle to,
                                                              uint64_t to_offset, fairlead_handle from,
                                                              uint64_t from_offset, uint64_t bytes, uint64_t* sequence);
+/* From memory of another device of the session's, behind what this channel has waited for. */
+FAIRLEAD_C_EXPORT fairlead_code fairlead_channel_copy_across(fairlead_channel* channel, fairlead_handle to,
+                                                             uint64_t to_offset, uint32_t from_device,
+                                                             fairlead_handle from, uint64_t from_offset, uint64_t bytes,
+                                                             uint64_t* sequence);
 FAIRLEAD_C_EXPORT fairlead_code fairlead_channel_load(fairlead_channel* channel, fairlead_handle function,
                                                       const char* name, uint64_t* sequence);
 FAIRLEAD_C_EXPORT fairlead_code fairlead_channel_load_module(fairlead_channel* channel, fairlead_handle module,
@@ -298,16 +320,34 @@ typedef struct fairlead_tenant {
   uint64_t bytes_per_second;
   double share;
   uint32_t sessions, channels, credits;
+  const uint32_t* devices; /* that it may use, by number; NULL: all */
+  size_t device_count;
 } fairlead_tenant;
 
-/* As fairlead::command::TenantStats; failures by scope: command, stream, context. */
+/* As fairlead::command::TenantDeviceStats; failures as below. */
+typedef struct fairlead_tenant_device_stats {
+  size_t struct_size;
+  uint64_t memory_bytes, commands, bytes_in, bytes_out, service_ns;
+  uint64_t failures[3];
+} fairlead_tenant_device_stats;
+
+/* As fairlead::command::TenantStats; failures by scope: command, stream, context. `devices`: by number. */
 typedef struct fairlead_tenant_stats {
   size_t struct_size;
   const char* name;
   uint64_t sessions, memory_bytes, waiting, commands, bytes_in, bytes_out, service_ns, rejections;
   uint64_t failures[3];
   uint64_t away;
+  const fairlead_tenant_device_stats* const* devices;
+  size_t device_count;
 } fairlead_tenant_stats;
+
+/* As fairlead::command::ServedDevice. */
+typedef struct fairlead_served_device {
+  size_t struct_size;
+  const char* name;
+  const fairlead_executors* executors;
+} fairlead_served_device;
 
 /* As fairlead::command::ServiceConfig; fairlead_service_config_init() fills in the defaults. */
 typedef struct fairlead_service_config {
@@ -325,6 +365,8 @@ typedef struct fairlead_service_config {
   bool in_turn; /* commands run on the service's thread, not on one for each session */
   int64_t keep_away_ns;
   size_t most_away;
+  const fairlead_served_device* const* devices; /* several; then `executors` is NULL */
+  size_t device_count;
 } fairlead_service_config;
 
 /* As fairlead::command::ServiceStats. */

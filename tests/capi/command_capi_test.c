@@ -184,6 +184,103 @@ static void test_failures(fairlead_session* session, fairlead_channel* channel) 
   CHECK(fairlead_channel_reached(channel, (fairlead_stage)-1) == 0);
 }
 
+typedef struct seen {
+  int tenants;
+  size_t devices;
+  uint64_t bytes_in[2];
+} seen;
+
+static void see_tenant(void* context, const fairlead_tenant_stats* tenant) {
+  seen* const all = context;
+  ++all->tenants;
+  all->devices = tenant->device_count;
+  for (size_t i = 0; i < tenant->device_count && i < 2; ++i) all->bytes_in[i] = tenant->devices[i]->bytes_in;
+}
+
+/* A service of three devices that this host is: a session has two of them, and copies from one to the other. */
+static void test_several_devices(fairlead_engine* engine) {
+  fairlead_executors *large = NULL, *small = NULL;
+  fairlead_host_executor_config host = {.struct_size = sizeof host, .memory_bytes = 1 << 20};
+  CHECK(fairlead_host_executors(&host, &large) == FAIRLEAD_OK);
+  host.memory_bytes = 1 << 16;
+  CHECK(fairlead_host_executors(&host, &small) == FAIRLEAD_OK);
+  const fairlead_served_device first = {.struct_size = sizeof first, .name = "large", .executors = large},
+                               second = {.struct_size = sizeof second, .name = "small", .executors = small};
+  const fairlead_served_device* const devices[] = {&first, &first, &second};
+  const uint32_t theirs[] = {0, 3};
+  const fairlead_tenant tenant = {.struct_size = sizeof tenant, .name = "*", .devices = theirs, .device_count = 2};
+  const fairlead_tenant* const tenants[] = {&tenant};
+  fairlead_service_config config;
+  fairlead_service_config_init(&config, sizeof config);
+  config.devices = devices;
+  config.device_count = 3;
+  fairlead_service* service = NULL;
+  config.executors = small; /* one or several */
+  CHECK(fairlead_service_start(make_engine("127.0.0.1:0"), &config, &service) == FAIRLEAD_INVALID_ARGUMENT);
+  config.executors = NULL;
+  CHECK(fairlead_service_start(make_engine("127.0.0.1:0"), &config, &service) == FAIRLEAD_OK);
+  fairlead_executors_release(large);
+  fairlead_executors_release(small);
+  CHECK_FAILS(fairlead_service_set_tenants(service, tenants, 1), FAIRLEAD_INVALID_ARGUMENT, "device 3");
+  char address[64];
+  CHECK(fairlead_service_listen_address(service, address, sizeof address) > 0);
+
+  const uint32_t wanted[] = {2, 0};
+  fairlead_session_options options;
+  fairlead_session_options_init(&options, sizeof options);
+  CHECK(options.devices == NULL && options.device_count == 0);
+  options.patience_ns = MINUTE;
+  options.devices = wanted;
+  options.device_count = 2;
+  fairlead_session* session = NULL;
+  CHECK(fairlead_session_connect(engine, address, &options, &session) == FAIRLEAD_OK);
+  CHECK(fairlead_session_device_count(session) == 2 && fairlead_session_resumptions(session) == 0);
+  fairlead_session_limits limits = FAIRLEAD_INIT(fairlead_session_limits);
+  CHECK(fairlead_session_get_device_limits(session, 1, &limits) == FAIRLEAD_OK);
+  CHECK(limits.device_number == 2 && limits.memory_bytes == 1 << 16 && strcmp(limits.device_name, "host") == 0);
+  CHECK(fairlead_session_get_limits(session, &limits) == FAIRLEAD_OK && limits.device_number == 0);
+  CHECK_FAILS(fairlead_session_get_device_limits(session, 2, &limits), FAIRLEAD_OUT_OF_RANGE, "the session has 2");
+
+  fairlead_channel *on_large = NULL, *on_small = NULL;
+  fairlead_channel_options channel = FAIRLEAD_INIT(fairlead_channel_options);
+  CHECK(fairlead_session_open_channel(session, &channel, &on_large) == FAIRLEAD_OK);
+  channel.device = 1;
+  CHECK(fairlead_session_open_channel(session, &channel, &on_small) == FAIRLEAD_OK);
+  CHECK(fairlead_channel_device(on_large) == 0 && fairlead_channel_device(on_small) == 1);
+  channel.device = 2;
+  fairlead_channel* none = NULL;
+  CHECK(fairlead_session_open_channel(session, &channel, &none) == FAIRLEAD_OUT_OF_RANGE && none == NULL);
+
+  enum { kBytes = 1000 };
+  const fairlead_handle x = fairlead_session_new_handle(session); /* each device has names of its own */
+  char in[kBytes], out[kBytes] = {0};
+  for (int i = 0; i < kBytes; ++i) in[i] = (char)(i * 7);
+  CHECK(fairlead_channel_allocate(on_large, x, kBytes, NULL) == FAIRLEAD_OK);
+  CHECK(fairlead_channel_copy_in(on_large, x, 0, in, kBytes, NULL) == FAIRLEAD_OK);
+  fairlead_mark mark;
+  CHECK(fairlead_channel_record(on_large, &mark) == FAIRLEAD_OK);
+  CHECK(fairlead_channel_allocate(on_small, x, kBytes, NULL) == FAIRLEAD_OK);
+  CHECK(fairlead_channel_fence(on_small, &mark, NULL) == FAIRLEAD_OK);
+  uint64_t sequence = 0;
+  CHECK(fairlead_channel_copy_across(on_small, x, 0, 0, x, 0, kBytes, &sequence) == FAIRLEAD_OK && sequence == 3);
+  CHECK(fairlead_channel_copy_out(on_small, out, kBytes, x, 0, NULL) == FAIRLEAD_OK);
+  CHECK(fairlead_channel_synchronize(on_small, MINUTE) == FAIRLEAD_OK && memcmp(in, out, kBytes) == 0);
+  CHECK(fairlead_channel_copy_across(on_small, x, 0, 2, x, 0, kBytes, NULL) == FAIRLEAD_OUT_OF_RANGE);
+  CHECK_FAILS(fairlead_channel_copy_across(NULL, x, 0, 0, x, 0, 1, NULL), FAIRLEAD_INVALID_ARGUMENT, "channel");
+
+  seen all = {0};
+  CHECK(fairlead_service_tenants(service, see_tenant, &all) == FAIRLEAD_OK);
+  CHECK(all.tenants == 1 && all.devices == 3 && all.bytes_in[0] == kBytes && all.bytes_in[1] == 0);
+  fairlead_channel_release(on_large);
+  fairlead_channel_release(on_small);
+  fairlead_session_release(session);
+  const uint32_t others[] = {3};
+  options.devices = others;
+  options.device_count = 1;
+  CHECK(fairlead_session_connect(engine, address, &options, &session) != FAIRLEAD_OK && session == NULL);
+  fairlead_service_destroy(service);
+}
+
 static void count_tenant(void* context, const fairlead_tenant_stats* tenant) {
   if (tenant->commands > 0) ++*(int*)context;
 }
@@ -233,6 +330,7 @@ int main(void) {
   CHECK(fairlead_session_connect(engine, address, &options, &session) == FAIRLEAD_UNAVAILABLE && session == NULL);
   fairlead_service_stop(service);
   fairlead_service_destroy(service);
+  test_several_devices(engine);
   fairlead_engine_destroy(engine);
 
   service = NULL;

@@ -82,7 +82,6 @@ class Reason(str):
     """Why there is nothing for a member."""
 
 
-ONE_DEVICE = Reason("C has a session's first device, and serves one")
 PEER = structure("peer.h", "PeerStats")
 # header, C++'s structure, C's, prefix of the members there, those that are called otherwise
 C = [
@@ -114,16 +113,18 @@ C = [
     ("command.h", "Pointer", "fairlead_pointer", "", {}),
     ("command.h", "Mark", "fairlead_mark", "", {}),
     ("command.h", "Failure", "fairlead_failure", "", {}),
-    ("command.h", "SessionOptions", "fairlead_session_options", "", {"devices": ONE_DEVICE}),
-    ("command.h", "ChannelOptions", "fairlead_channel_options", "", {"device": ONE_DEVICE}),
+    ("command.h", "SessionOptions", "fairlead_session_options", "",
+     {"devices": ("devices", "device_count")}),
+    ("command.h", "ChannelOptions", "fairlead_channel_options", "", {}),
     ("command.h", "AddressRange", "fairlead_session_limits", "range_", {}),
-    ("command.h", "Limits", "fairlead_session_limits", "",
-     {"range": Reason("above"), "device_number": ONE_DEVICE, "device_name": ONE_DEVICE}),
-    ("command_service.h", "Tenant", "fairlead_tenant", "", {"devices": ONE_DEVICE}),
-    ("command_service.h", "TenantStats", "fairlead_tenant_stats", "", {"devices": ONE_DEVICE}),
+    ("command.h", "Limits", "fairlead_session_limits", "", {"range": Reason("above")}),
+    ("command_service.h", "Tenant", "fairlead_tenant", "", {"devices": ("devices", "device_count")}),
+    ("command_service.h", "TenantDeviceStats", "fairlead_tenant_device_stats", "", {}),
+    ("command_service.h", "TenantStats", "fairlead_tenant_stats", "", {"devices": ("devices", "device_count")}),
+    ("command_service.h", "ServedDevice", "fairlead_served_device", "", {}),
     ("command_service.h", "ServiceConfig", "fairlead_service_config", "",
      {"where": "in_turn", "program": ("program", "program_count"), "tenants": ("tenants", "tenant_count"),
-      "devices": ONE_DEVICE}),
+      "devices": ("devices", "device_count")}),
     ("command_service.h", "ServiceStats", "fairlead_service_stats", "", {}),
     ("host_executor.h", "HostExecutorConfig", "fairlead_host_executor_config", "",
      {"kernels": ("kernels", "kernel_count", "without_standard_kernels")}),
@@ -185,7 +186,9 @@ class Mirrors(unittest.TestCase):
     def test_what_c_is_told_is_filled_in(self):
         for source, name in (("capi/facts.cc", "fairlead_transport_stats"), ("capi/facts.cc", "fairlead_device_info"),
                              ("capi/command_service.cc", "fairlead_service_stats"),
-                             ("capi/command_service.cc", "fairlead_tenant_stats"), ("capi/stats.h", "fairlead_peer_stats")):
+                             ("capi/command_service.cc", "fairlead_tenant_stats"),
+                             ("capi/command_service.cc", "fairlead_tenant_device_stats"),
+                             ("capi/command_client.cc", "fairlead_session_limits"), ("capi/stats.h", "fairlead_peer_stats")):
             for member in c_structure(name):
                 with self.subTest(name, member=member):
                     self.assertTrue(re.search(rf"\w\.{member}(?:\[\w+\])? = |{member}, ", text_of(source)))

@@ -111,6 +111,18 @@ Finding userfaultfd(const Subject& subject) {
       {"# allow userfaultfd(2) in the container's seccomp profile: docker run --security-opt seccomp=FILE ..."});
 }
 
+Finding process_copies(const Subject& subject) {
+  const auto mode = subject.files.number("/proc/sys/kernel/yama/ptrace_scope");
+  if (!mode) return not_here("this kernel has no Yama, which would restrict it");
+  const std::string seen = fmt::format("kernel.yama.ptrace_scope is {}", *mode);
+  const std::vector<std::string> commands = {"sysctl -w kernel.yama.ptrace_scope=0",
+                                             "# or have payload in memory of the engine's (Engine::allocate)"};
+  if (*mode == 0) return fine(seen);
+  if (*mode == 1) return advice(seen + ": a process reads those alone that it has started", commands);
+  if (*mode == 2) return advice(seen + ": only CAP_SYS_PTRACE reads another process", commands);
+  return advice(seen + ": no process reads another, until the machine starts anew", {commands.back()});
+}
+
 Finding open_files(const Subject& subject) {
   const auto limit = soft_limit(subject.files, "Max open files");
   if (!limit) return fine("RLIMIT_NOFILE is unlimited, or cannot be read");
@@ -142,6 +154,9 @@ constexpr Check kChecks[] = {
     {"userfaultfd", "`userfaultfd(2)` with `UFFD_USER_MODE_ONLY` and write-protection",
      "Only with it registrations of the application's memory can be cached safely; else they are explicit.",
      userfaultfd},
+    {"process-copies", "`kernel.yama.ptrace_scope`",
+     "Processes of one host copy payload once where one may read the other, and twice, through rings, where not.",
+     process_copies},
     {"open-files", "`RLIMIT_NOFILE`", "Each session, path and device takes a few descriptors.", open_files},
 };
 

@@ -151,6 +151,7 @@ inline void make_small_guest(Machine& machine) {
   machine.file("/sys/devices/system/clocksource/clocksource0/current_clocksource", "acpi_pm");
   machine.file("/sys/devices/system/clocksource/clocksource0/available_clocksource", "kvm-clock tsc acpi_pm");
   machine.file("/sys/kernel/mm/transparent_hugepage/enabled", "always madvise [never]");
+  machine.file("/proc/sys/kernel/yama/ptrace_scope", "1");
   machine.file("/proc/net/snmp", "Udp: InDatagrams NoPorts InErrors OutDatagrams RcvbufErrors\nUdp: 24 0 0 25 117");
   add_pci(machine, "0000:00:03.0", "0x1af4", "0x020000");
   add_interface(machine, "eth0", "0000:00:03.0", 1500, -1);

@@ -40,6 +40,23 @@ TEST(Memlock, TheHostsCapabilityLiftsItAndAContainersDoesNot) {
   expect_finding(machine, "memlock", {Verdict::kAdvice, "1.0 GiB"});
 }
 
+TEST(ProcessCopies, AreWhatYamaAllows) {
+  made::Machine machine;
+  made::make_plain(machine, 1, 2);
+  expect_finding(machine, "process-copies", {Verdict::kNotHere, "no Yama"});
+  const std::string file = "/proc/sys/kernel/yama/ptrace_scope";
+  machine.file(file, "0");
+  expect_finding(machine, "process-copies", {Verdict::kOk, "ptrace_scope is 0"});
+  machine.file(file, "1");
+  expect_finding(machine, "process-copies", {Verdict::kAdvice, "that it has started"});
+  machine.file(file, "2");
+  expect_finding(machine, "process-copies", {Verdict::kAdvice, "sysctl -w kernel.yama.ptrace_scope=0"});
+  machine.file(file, "3");
+  expect_finding(machine, "process-copies", {Verdict::kAdvice, "until the machine starts anew"});
+  machine.file(file, "?");
+  expect_finding(machine, "process-copies", {Verdict::kNotHere, "no Yama"});
+}
+
 TEST(CgroupMemory, OfVersion1) {
   made::Machine machine;
   made::make_plain(machine, 1, 2);

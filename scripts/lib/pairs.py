@@ -29,6 +29,32 @@ def free_port():
         return probe.getsockname()[1]
 
 
+def threads_of(session):
+    """Where each thread of a session's processes is, a line each: its name, its state, what it waits for in the kernel."""
+    lines = []
+    for stat in pathlib.Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError, IndexError):
+            if stat.read_text(encoding="utf-8").rpartition(")")[2].split()[3] != str(session):
+                continue
+            for task in sorted(stat.parent.glob("task/*")):
+                name, state = (task / "comm").read_text(encoding="utf-8").strip(), (task / "stat").read_text(encoding="utf-8")
+                lines.append(f"thread {task.name} '{name}': {state.rpartition(')')[2].split()[0]}, "
+                             f"{(task / 'wchan').read_text(encoding='ascii') or '0'}, "
+                             f"system call {(task / 'syscall').read_text(encoding='ascii').split()[0]}")
+    return "\n".join(lines)
+
+
+def counters():
+    """What this user's softroce devices have counted, where FAIRLEAD names the program that tells."""
+    if "FAIRLEAD" not in os.environ:
+        return ""
+    with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+        told = subprocess.run([os.environ["FAIRLEAD"], "devices", "--counters"], stdin=subprocess.DEVNULL, capture_output=True,
+                              text=True, timeout=10, check=False).stdout
+        return "\n".join(line for line in told.splitlines() if not line.endswith(" 0"))
+    return ""
+
+
 class Program:
     """A process with a limit. `status` is its exit code once it has ended: 128 + N after signal N, 124 after the limit."""
 
@@ -37,6 +63,7 @@ class Program:
         self._file = tempfile.TemporaryFile()
         self._deadline = time.monotonic() + limit
         self._process = None
+        self._at_its_limit = ""  # what it did when that was over
         self.status = None
         try:
             self._process = subprocess.Popen(self.argv, stdin=subprocess.DEVNULL, stdout=self._file, stderr=self._file,
@@ -55,6 +82,7 @@ class Program:
                 self.status = status if status >= 0 else 128 - status
             except subprocess.TimeoutExpired:
                 self.status = 124
+                self._at_its_limit = f"at its limit:\n{threads_of(self._process.pid)}\n{counters()}"
             self._end_session()
         return self.status
 
@@ -71,7 +99,7 @@ class Program:
             self.status = 137
 
     def output(self):
-        return os.pread(self._file.fileno(), 1 << 24, 0).decode("utf-8", "replace")
+        return os.pread(self._file.fileno(), 1 << 24, 0).decode("utf-8", "replace") + self._at_its_limit
 
     def _end_session(self):
         for number, patience in ((signal.SIGTERM, 1), (signal.SIGKILL, 5)):

@@ -1,9 +1,9 @@
 // The watcher: a thread that advances a domain while nobody polls it.
 //
-// While an application polls, the watcher looks once a millisecond whether it still does, and leaves the sockets
-// alone, so that packets wake nobody. Once it stopped, or waits for completion events, the watcher sleeps on the
-// sockets and the timers, but for the first microseconds: what comes in quick succession is to wake nobody, as that
-// costs who sends over memory more than all else. Idle, it uses no CPU.
+// While an application polls, the watcher looks once a millisecond whether it still does, and every fourth once it has
+// done so for a while, and leaves the sockets alone, so that packets wake nobody. Once it stopped, or waits for
+// completion events, the watcher sleeps on the sockets and the timers, but for the first microseconds: what comes in
+// quick succession is to wake nobody, as that costs who sends over memory more than all else. Idle, it uses no CPU.
 #pragma once
 
 #include <atomic>

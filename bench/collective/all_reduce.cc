@@ -54,9 +54,9 @@ Result<AllReduce> AllReduce::prepare(Group* group, std::string_view name, const 
   for (std::size_t rank = 0; rank < group->size(); ++rank) {
     if (rank == group->rank()) continue;
     Result<RemoteMemory> its_data = group->peer(rank).lookup(data_name);
-    if (!its_data) return its_data.error();
+    if (!its_data) return of_rank(rank, its_data.error());
     Result<RemoteMemory> its_scratch = group->peer(rank).lookup(scratch_name);
-    if (!its_scratch) return its_scratch.error();
+    if (!its_scratch) return of_rank(rank, its_scratch.error());
     if (its_data->size() != made.data_.size()) {
       return Status(Code::kInvalidArgument, fmt::format("rank {} has {} bytes of {} where this rank, {}, has {}", rank,
                                                         its_data->size(), name, group->rank(), made.data_.size()));
@@ -177,15 +177,16 @@ Status AllReduce::run_ring(DType dtype, std::size_t count, std::size_t first_ste
       if (step + 1 < end) send(step + 1, i);
     }
   }
-  return wait_all(sent);
+  const Status all = wait_all(sent);
+  return all.ok() ? all : of_rank(right, all);
 }
 
 Status AllReduce::run_tree(DType dtype, std::size_t count) {
   const std::size_t ranks = group_->size(), rank = group_->rank(), length = count * element_size(dtype);
   if (length == 0) return {};
-  std::vector<Transfer> sent;
+  std::vector<std::pair<std::size_t, Transfer>> sent;
   const auto send = [&](std::size_t to, const RemoteMemory& memory, std::uint64_t value) {
-    sent.push_back(group_->peer(to).write(data_.slice(0, length), memory, {.notify = value}));
+    sent.emplace_back(to, group_->peer(to).write(data_.slice(0, length), memory, {.notify = value}));
   };
   // Up: children are rank + 1, + 2, + 4 ... as far as the lowest bit of the rank; the parent is without that bit.
   std::size_t level = 0;
@@ -205,7 +206,10 @@ Status AllReduce::run_tree(DType dtype, std::size_t count) {
     const std::size_t child = rank + (std::size_t{1} << level);
     if (child < ranks) send(child, neighbours_[child].data.slice(0, length), step_value(kTreeDown, level, 0));
   }
-  return wait_all(sent);
+  for (auto& [to, transfer] : sent) {
+    if (const Status done = transfer.wait(); !done.ok()) return of_rank(to, done);
+  }
+  return {};
 }
 
 }  // namespace fairlead::bench

@@ -24,10 +24,6 @@ constexpr std::uint64_t kRank = (std::uint64_t{1} << kSizeShift) - 1;
 constexpr std::uint64_t kNumber = (std::uint64_t{1} << 56) - 1;
 constexpr std::chrono::seconds kPatience{60};  // for one step of a rank that lives
 
-Status of_rank(std::size_t rank, const Status& status) {
-  return {status.code(), fmt::format("rank {}: {}", rank, status.message())};
-}
-
 /// Until it answers: ranks begin in no order.
 Result<Peer> reach(Engine& engine, const std::string& address, Clock::time_point until) {
   while (true) {
@@ -88,6 +84,10 @@ Status did_not_come(const Status& why, std::size_t first, std::size_t size, Miss
 }
 
 }  // namespace
+
+Status of_rank(std::size_t rank, const Status& status) {
+  return {status.code(), fmt::format("rank {}: {}", rank, status.message())};
+}
 
 Result<Group> Group::join(Engine* engine, std::size_t rank, std::span<const std::string> addresses,
                           std::chrono::nanoseconds timeout) {

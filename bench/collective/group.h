@@ -14,6 +14,9 @@
 
 namespace fairlead::bench {
 
+/// What went wrong with that rank, which the words then name.
+[[nodiscard]] Status of_rank(std::size_t rank, const Status& status);
+
 /// Threads: one at a time. The engine must outlive it. A group is whole or it fails: when a rank goes, whatever waits
 /// for it ends with that rank's number and why.
 class Group {

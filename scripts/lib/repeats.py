@@ -1,7 +1,6 @@
-#!/usr/bin/env python3
 """Runs every test program a hundred times, in portions: each goes on with those that have been run least.
 
-  scripts/repeats [--minutes 60] [--runs 100] [--parallel 3] [--page docs/results/repeats.md]
+  scripts/test --portion MINUTES [--runs 100] [--parallel 3] [--page docs/results/repeats.md]
 
 The page is both the record and the result: for each program how often it passed and failed, and at which commits. What fails
 ends the program's turn, and the output is shown. Exit code: 0 if nothing failed in this portion.
@@ -17,9 +16,7 @@ import subprocess
 import sys
 import time
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT / "scripts/lib"))
-from compare import BUILD, commit, cpu_model, prepare  # noqa: E402
+from compare import BUILD, ROOT, commit, cpu_model, prepare
 
 ROW = re.compile(r"\| `(\w+)` \| (\d+) \| (\d+) \| ([^|]*) \|")
 UNKNOWN_SECONDS = 10.0  # of a program that was never run here
@@ -44,7 +41,7 @@ def write(page, programs, runs):
     done = sum(1 for each in programs.values() if each.passed >= runs)
     failed = [name for name, each in programs.items() if each.failed]
     lines = ["# Every test program, again and again", "",
-             f"`scripts/repeats`, in portions; the last on {datetime.date.today()}, {cpu_model()}. Of {len(programs)} programs {done} have passed "
+             f"`scripts/test --portion MINUTES`; the last on {datetime.date.today()}, {cpu_model()}. Of {len(programs)} programs {done} have passed "
              f"{runs} times or more; {len(failed)} have failed at some commit. What boots a guest is not among them.", "",
              "| program | passed | failed | at commits |", "| --- | --- | --- | --- |"]
     lines += [f"| `{name}` | {each.passed} | {each.failed} | {', '.join(each.commits)} |" for name, each in sorted(programs.items())]

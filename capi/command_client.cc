@@ -80,7 +80,7 @@ command::SessionOptions options_of(const fairlead_session_options& from) {
   to.patience = duration_cast<std::chrono::milliseconds>(nanoseconds(from.patience_ns));
   to.flush_after = duration_cast<std::chrono::microseconds>(nanoseconds(from.flush_after_ns));
   to.resume_within = duration_cast<std::chrono::milliseconds>(nanoseconds(from.resume_within_ns));
-  if (from.devices != nullptr) to.devices.assign(from.devices, from.devices + from.device_count);
+  to.devices = numbers_of(from.devices, from.device_count);
   copy_numbers(to, from);
   return to;
 }

@@ -41,10 +41,6 @@ fairlead_service_config config_of(const command::ServiceConfig& from) {
   return to;
 }
 
-std::vector<std::uint32_t> numbers_of(const std::uint32_t* from, std::size_t count) {
-  return from != nullptr ? std::vector(from, from + count) : std::vector<std::uint32_t>();
-}
-
 Status tenants_of(const fairlead_tenant* const* from, std::size_t count, std::vector<command::Tenant>& to) {
   for (std::size_t i = 0; i < count; ++i) {
     if (from == nullptr || from[i] == nullptr) return missing("a tenant");

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <new>
 #include <optional>
@@ -101,5 +102,10 @@ class Borrowed {
 
 /// Error: NULL in place of a list that is said to hold names, or of one of them.
 [[nodiscard]] Status names_of(const char* const* names, std::size_t count, std::vector<std::string>& to);
+
+/// None where there is no list.
+[[nodiscard]] inline std::vector<std::uint32_t> numbers_of(const std::uint32_t* from, std::size_t count) {
+  return from != nullptr ? std::vector(from, from + count) : std::vector<std::uint32_t>();
+}
 
 }  // namespace fairlead::capi

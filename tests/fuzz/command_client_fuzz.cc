@@ -15,6 +15,7 @@
 
 #include "datapath/command/client_session.h"
 #include "datapath/command/codec.h"
+#include "datapath/command/device/welcome.h"
 #include "datapath/command/resume/points.h"
 #include "fairlead/log.h"
 #include "tests/fuzz/command_ground.h"
@@ -133,19 +134,8 @@ class Liar {
       last = {static_cast<std::int32_t>(input.number()), static_cast<std::int32_t>(input.number())};
     if ((wrong & 32) != 0) kept.keep_ms = input.number();
     if ((wrong & 64) != 0) more = {0, static_cast<std::uint32_t>(input.number()), input.number(), 0, input.number()};
-    const DeviceFacts device{{.memory_bytes = welcome.memory_bytes,
-                              .block_threads = welcome.block_threads,
-                              .shared_bytes = welcome.shared_bytes,
-                              .grid = {64, 64, 64},
-                              .modules = welcome.modules,
-                              .graph_records = more.graph_records,
-                              .range_alignment = more.range_alignment,
-                              .graph_bytes = more.graph_bytes,
-                              .range_base = more.range_base,
-                              .range_bytes = more.range_bytes,
-                              .least_priority = last.least_priority,
-                              .greatest_priority = last.greatest_priority},
-                             "host"};
+    DeviceFacts device = only_device(welcome, more, last);
+    device.name = "host";
     const std::vector<DeviceFacts> devices(1 + (wrong >> 5 & 1), device);  // two have one number
     std::vector<std::byte> message = welcome_message(welcome, more, last, kept, devices);
     if ((wrong & 128) != 0) message.resize(message.size() - std::min<std::size_t>(message.size(), input.number()));

@@ -35,7 +35,8 @@ Limits limits_of(const Limits& common, const DeviceFacts& device) {
   return limits;
 }
 
-/// That of an older service, which has no number and no name.
+}  // namespace
+
 DeviceFacts only_device(const Welcome& said, const WelcomeMore& more, const WelcomeLast& last) {
   return {{.memory_bytes = said.memory_bytes,
            .block_threads = said.block_threads,
@@ -51,8 +52,6 @@ DeviceFacts only_device(const Welcome& said, const WelcomeMore& more, const Welc
            .greatest_priority = last.greatest_priority},
           {}};
 }
-
-}  // namespace
 
 std::optional<WelcomeRead> read_welcome(Bytes body, bool asked_to_keep) {
   const auto said = take<Welcome>(body);

@@ -19,4 +19,7 @@ struct WelcomeRead {
 /// Nothing: it makes no sense. `asked_to_keep`: the client wished that.
 [[nodiscard]] std::optional<WelcomeRead> read_welcome(Bytes body, bool asked_to_keep);
 
+/// The device of an older service, which has no number and no name: the welcome itself says what it allows.
+[[nodiscard]] DeviceFacts only_device(const Welcome& said, const WelcomeMore& more, const WelcomeLast& last);
+
 }  // namespace fairlead::datapath::command

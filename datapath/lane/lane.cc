@@ -1,5 +1,6 @@
 #include "datapath/lane/lane.h"
 
+#include <poll.h>
 #include <pthread.h>
 #include <sys/eventfd.h>
 
@@ -13,7 +14,8 @@ using std::chrono::milliseconds;
 namespace {
 
 constexpr milliseconds kNap{1};            // how long the lane's thread stands back while application threads drive
-constexpr milliseconds kMostNap{8};        // the same while one does so without a pause: to wake costs it 50 us in a VM
+constexpr milliseconds kPatience{8};       // since the last drive, where one does so without a pause
+constexpr milliseconds kNapsInDoubt{8};    // naps so long show that
 constexpr std::uint64_t kBusyDrives = 50;  // rounds of a millisecond that is without a pause
 constexpr milliseconds kLongNap{100};      // the same while such a driver sleeps
 constexpr milliseconds kRecheck{5};        // how often a thread that waits for another's driving looks again
@@ -46,7 +48,8 @@ Lane::Lane(Domain& domain, Progress mode, std::chrono::microseconds spin, std::s
       spin_(spin),
       number_(number),
       epoll_(UniqueFd(::epoll_create1(EPOLL_CLOEXEC))),
-      kick_fd_(UniqueFd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK))) {
+      kick_fd_(UniqueFd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK))),
+      patience_(kPatience) {
   watch(kick_fd_.get());
 }
 
@@ -264,12 +267,17 @@ void Lane::stand_back() noexcept {
     seen = now;
     if (driven_.load() && sleepers_.load() != 0) {  // it may do so for long; at its end it calls
       waiters_.sleep(nullptr, [this] { return stopping_.load(); }, Clock::now() + kLongNap);
-    } else {
+    } else if (nap < kNapsInDoubt) {
       std::this_thread::sleep_for(nap);
+    } else {
+      patience_.begin();
+      pollfd over{patience_.fd(), POLLIN, 0};
+      ::poll(&over, 1, -1);
+      patience_.end();
     }
     now = application_drives_.load(std::memory_order_relaxed);
     const bool busy = driven_.load() && now - seen >= kBusyDrives * static_cast<std::uint64_t>(nap.count());
-    nap = busy ? std::min(2 * nap, kMostNap) : kNap;
+    nap = busy ? std::min(2 * nap, kNapsInDoubt) : kNap;
   } while (!stopping_.load() && (driven_.load() || now != seen));
 }
 

@@ -19,6 +19,7 @@
 #include <thread>
 
 #include "base/private_fd.h"
+#include "base/system/patience.h"
 #include "datapath/lane/waiters.h"
 #include "fairlead/config.h"
 
@@ -107,7 +108,9 @@ class Lane {
   bool run_submissions() noexcept;
   /// The lane's thread only looks for a change, so of two at a time one may be lost.
   void count_drive() noexcept {
-    application_drives_.store(application_drives_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+    const std::uint64_t drives = application_drives_.load(std::memory_order_relaxed) + 1;
+    application_drives_.store(drives, std::memory_order_relaxed);
+    if (drives % kDrivesToPutOff == 0 && patience_.slept_on() && !stopping_.load()) patience_.put_off();
   }
   bool advance() noexcept { return static_cast<int>(run_submissions()) | static_cast<int>(domain_.progress()); }
   bool drive(const std::function<bool()>& done, Clock::time_point deadline) noexcept;
@@ -118,11 +121,14 @@ class Lane {
   void thread_main() noexcept;
   void stand_back() noexcept;
 
+  static constexpr std::uint64_t kDrivesToPutOff = 1024;
+
   Domain& domain_;
   const Progress mode_;
   const std::chrono::microseconds spin_;
   const std::size_t number_;
   PrivateFd epoll_, kick_fd_;
+  Patience patience_;                            // of the lane's thread
   std::atomic<Submission*> submitted_{nullptr};  // newest first
   std::atomic<bool> driven_{false};              // the driver token
   std::atomic<int> sleepers_{0};                 // threads in epoll_wait, or about to be

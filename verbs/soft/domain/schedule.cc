@@ -46,6 +46,10 @@ void Domain::poll() noexcept {
   if (!try_lock()) return;
   polls_.store(activity().polls + 1, std::memory_order_relaxed);
   polled_at_ = now_;
+  if (now_ >= put_off_again_ && patience_ != nullptr && patience_->slept_on()) {
+    put_off_again_ = now_ + kPutOffEvery;
+    patience_->put_off();
+  }
   // In a conversation the answer is about to come: the caller's way round would take longer than looking again.
   const bool conversation = now_ < busy_at_ + kIdleToYield;
   bool busy = progress();

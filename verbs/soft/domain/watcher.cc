@@ -20,20 +20,26 @@ namespace fairlead::soft {
 namespace {
 
 constexpr Nanos kTick = 1 * kMillisecond;
-constexpr unsigned kLooksAtSteadyPolls = 16;  // each costs who polls on the same core some 20 us
-constexpr Nanos kSteadyTick = 4 * kMillisecond;
+constexpr unsigned kLooksAtSteadyPolls = 16;
+// Longer than a tick of the kernel's, before which it would have to set the clock to this timer each time.
+constexpr std::chrono::milliseconds kPatience{5};
 constexpr Nanos kLinger = 10 * kMicrosecond;
 constexpr Nanos kForever = ~Nanos{0};
 
 }  // namespace
 
 Watcher::Watcher(Domain& domain, int news, std::function<void()> on_news)
-    : domain_(domain), alarm_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)), news_(news), on_news_(std::move(on_news)) {
+    : domain_(domain),
+      alarm_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)),
+      patience_(kPatience),
+      news_(news),
+      on_news_(std::move(on_news)) {
   if (!alarm_) throw std::system_error(errno, std::generic_category(), "no descriptor for the watcher");
   domain_.set_alarm([this] {
     const std::uint64_t one = 1;
     [[maybe_unused]] const ssize_t written = ::write(alarm_.get(), &one, sizeof(one));
   });
+  domain_.set_patience(&patience_);
 }
 
 Watcher::~Watcher() {
@@ -69,6 +75,13 @@ void Watcher::wait(std::span<const int> ports, long long nanoseconds) noexcept {
   if (fds[1].revents != 0) on_news_();
 }
 
+void Watcher::wait_while_polled() noexcept {
+  const int over = patience_.fd();
+  patience_.begin();
+  wait({&over, 1}, -1);
+  patience_.end();
+}
+
 bool Watcher::finds_something() noexcept {
   const Nanos now = steady_clock().now();
   const DomainLock lock(domain_);
@@ -83,8 +96,12 @@ void Watcher::run() noexcept {
     const std::uint64_t polls = domain_.activity().polls;
     if (polls != polls_seen && domain_.armed() == 0) {
       polls_seen = polls;
-      wait({}, looks < kLooksAtSteadyPolls ? kTick : kSteadyTick);
-      ++looks;
+      if (++looks <= kLooksAtSteadyPolls) {
+        wait({}, kTick);
+      } else {
+        wait_while_polled();
+        polls_seen = domain_.activity().polls;
+      }
       continue;
     }
     polls_seen = polls;

@@ -1,9 +1,10 @@
 // The watcher: a thread that advances a domain while nobody polls it.
 //
-// While an application polls, the watcher looks once a millisecond whether it still does, and every fourth once it has
-// done so for a while, and leaves the sockets alone, so that packets wake nobody. Once it stopped, or waits for
-// completion events, the watcher sleeps on the sockets and the timers, but for the first microseconds: what comes in
-// quick succession is to wake nobody, as that costs who sends over memory more than all else. Idle, it uses no CPU.
+// While an application polls, the watcher looks once a millisecond whether it still does, and leaves the sockets alone,
+// so that packets wake nobody. Once it has done so for a while its polls put off the next look, which so comes some
+// milliseconds after the last of them. Once it stopped, or waits for completion events, the watcher sleeps on the
+// sockets and the timers, but for the first microseconds: what comes in quick succession is to wake nobody, as that
+// costs who sends over memory more than all else. Idle, it uses no CPU.
 #pragma once
 
 #include <atomic>
@@ -12,6 +13,7 @@
 #include <thread>
 
 #include "base/clock.h"
+#include "base/system/patience.h"
 #include "base/unique_fd.h"
 
 namespace fairlead::soft {
@@ -33,9 +35,12 @@ class Watcher {
   /// Advances the domain. Whether that did something, or did a moment ago.
   [[nodiscard]] bool finds_something() noexcept;
   void wait(std::span<const int> ports, long long nanoseconds) noexcept;
+  /// Until nobody has polled for a while, or there is something else to do.
+  void wait_while_polled() noexcept;
 
   Domain& domain_;
   UniqueFd alarm_;
+  Patience patience_;
   Nanos linger_until_ = 0;  // of the thread alone
   int news_;
   std::function<void()> on_news_;

@@ -17,6 +17,7 @@
 #include "base/clock.h"
 #include "base/intrusive_list.h"
 #include "base/recent_time.h"
+#include "base/system/patience.h"
 #include "base/timer_queue.h"
 #include "verbs/soft/flow_control/port_slot.h"
 #include "verbs/soft/memory/mr_table.h"
@@ -51,6 +52,8 @@ class ProgressContext {
   void count_armed(int by) noexcept;
   /// Called, with or without the lock, when the watcher must look again. Set once, before use.
   void set_alarm(std::function<void()> alarm) { alarm_ = std::move(alarm); }
+  /// What polls put off now and then: the watcher's, which outlives them. Set once, before use.
+  void set_patience(Patience* patience) noexcept { patience_ = patience; }
   /// What now() was read from when the lock was taken.
   [[nodiscard]] const Clock& clock() const noexcept { return clock_; }
 
@@ -97,6 +100,7 @@ class ProgressContext {
   ~ProgressContext() = default;
 
   static constexpr Nanos kPollingMeans = 5 * kMillisecond;
+  static constexpr Nanos kPutOffEvery = 2 * kMillisecond;
 
   PortSlot& keep_port(std::unique_ptr<PacketPort> port);
   void run_flow_timers() noexcept;
@@ -108,6 +112,8 @@ class ProgressContext {
   std::atomic<std::uint64_t> moves_{0};
   std::atomic<int> armed_{0};
   std::function<void()> alarm_;
+  Patience* patience_ = nullptr;
+  Nanos put_off_again_ = 0;
 
   std::vector<std::unique_ptr<PortSlot>> ports_;
   List<Window> roused_;  // whose lines of waiting queue pairs move on

@@ -25,23 +25,23 @@ using namespace fairlead;
 using namespace fairlead::soft::memif;
 
 constexpr unsigned kLog2Slots = 3;
-constexpr std::size_t kRings = 2 * RingView::bytes(kLog2Slots);
+constexpr std::size_t kRings = 4 * RingView::bytes(kLog2Slots);
 constexpr std::size_t kMemory = 1 << 16;
 
 // Reads what arrived, and sends a frame.
-unsigned use(Wire& wire, std::size_t frame_bytes) {
+unsigned use(Way& way, std::size_t frame_bytes) {
   unsigned sum = 0;
   std::array<std::span<const std::byte>, 16> frames;
-  if (wire.receiver.fault() == nullptr) {
-    const std::size_t count = wire.receiver.take(frames);
+  if (way.receiver.fault() == nullptr) {
+    const std::size_t count = way.receiver.take(frames);
     if (count > frames.size()) std::abort();
     for (const auto& frame : std::span(frames).first(count)) {
       for (const std::byte each : frame) sum += static_cast<unsigned>(each);
     }
   }
-  if (wire.sender.fault() != nullptr) return sum;
+  if (way.sender.fault() != nullptr) return sum;
   const std::vector<std::byte> frame(frame_bytes, std::byte{0x5a});
-  if (const std::size_t slots = wire.sender.copy(0, frame); slots > 0) static_cast<void>(wire.sender.publish(slots));
+  if (const std::size_t slots = way.sender.copy(0, frame); slots > 0) static_cast<void>(way.sender.publish(slots));
   return sum;
 }
 
@@ -50,7 +50,7 @@ void talk(const std::uint8_t* data, std::size_t size) {
   static const SharedMapping mapped = std::move(*SharedMapping::map(memory.get(), kMemory));
   static const UniqueFd wakes(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
   std::memset(mapped.get(), 0, kMemory);
-  for (std::size_t i = 0; i < 2; ++i) {  // where the seeds have their rings
+  for (std::size_t i = 0; i < 4; ++i) {  // where the seeds have their rings
     RingView(mapped.get() + i * RingView::bytes(kLog2Slots)).cookie().store(kCookie);
   }
   const auto master = Handshake::of(Role::kMaster, {});
@@ -62,7 +62,10 @@ void talk(const std::uint8_t* data, std::size_t size) {
     if (!master->take(*message, UniqueFd(with < 0 ? -1 : ::fcntl(with, F_DUPFD_CLOEXEC, 0)))) break;
   }
   if (master->wire() == nullptr) return;
-  for (int i = 0; i < 4; ++i) use(*master->wire(), 1000);
+  for (int i = 0; i < 4; ++i) {
+    use(*master->wire(), 1000);
+    if (master->wire()->urgent) use(*master->wire()->urgent, 1000);
+  }
 }
 
 void share(const std::uint8_t* data, std::size_t size) {
@@ -73,7 +76,8 @@ void share(const std::uint8_t* data, std::size_t size) {
     const std::size_t at = (std::size_t{data[1]} << 8 | data[0]) % kRings;
     rings[at] = static_cast<std::byte>(data[2]);
     if (data[3] % 4 == 0) continue;
-    use(*(data[3] % 2 == 0 ? ends.master : ends.slave)->wire(), std::size_t{data[3]} * 8 + 1);
+    Wire& wire = *(data[3] % 2 == 0 ? ends.master : ends.slave)->wire();
+    use(data[3] % 8 < 4 ? static_cast<Way&>(wire) : *wire.urgent, std::size_t{data[3]} * 8 + 1);
   }
 }
 

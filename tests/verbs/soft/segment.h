@@ -19,6 +19,7 @@ struct Segment {
   std::vector<MemoryDevice*> stations;
   std::vector<std::vector<std::byte>> seen;  // every frame that was sent, if they are kept
   bool keep = true;
+  bool two_ways = false;  // what is urgent has its own
 };
 
 class MemoryDevice final : public FrameDevice {
@@ -33,14 +34,21 @@ class MemoryDevice final : public FrameDevice {
 
   [[nodiscard]] FrameDeviceInfo info() const noexcept override { return info_; }
   std::size_t receive(std::span<std::span<const std::byte>> frames) noexcept override {
-    std::size_t count = 0;
-    for (handed_out_.clear(); count < frames.size() && !arrived.empty(); arrived.pop_front()) {
-      handed_out_.push_back(std::move(arrived.front()));
-      frames[count++] = handed_out_.back();
-    }
+    look_at_urgent_ = !look_at_urgent_;
+    const std::size_t count = hand_out(look_at_urgent_ ? arrived_urgent : arrived, frames);
+    return count != 0 ? count : hand_out(look_at_urgent_ ? arrived : arrived_urgent, frames);
+  }
+  std::size_t receive_urgent(std::span<std::span<const std::byte>> frames) noexcept override {
+    return hand_out(arrived_urgent, frames);
+  }
+  [[nodiscard]] bool sets_apart() const noexcept override { return segment_.two_ways; }
+  std::size_t reserve_urgent(std::span<std::byte*> rooms) noexcept override {
+    const std::size_t count = reserve(rooms);
+    urgent_ = segment_.two_ways;
     return count;
   }
   std::size_t reserve(std::span<std::byte*> rooms) noexcept override {
+    urgent_ = false;
     const std::size_t count = std::min(rooms.size(), rooms_left);
     attached_.assign(count, {});
     rooms_.assign(count, std::vector<std::byte>(EthernetHeader::kBytes + info_.mtu));
@@ -85,7 +93,7 @@ class MemoryDevice final : public FrameDevice {
       }
       if (segment_.keep) segment_.seen.push_back(rooms_[i]);
       for (MemoryDevice* other : segment_.stations) {
-        if (other != this && other->up) other->arrived.push_back(rooms_[i]);
+        if (other != this && other->up) (urgent_ ? other->arrived_urgent : other->arrived).push_back(rooms_[i]);
       }
     }
     return sent;
@@ -94,7 +102,7 @@ class MemoryDevice final : public FrameDevice {
 
   bool up = true;
   std::size_t rooms_left = 1000;
-  std::deque<std::vector<std::byte>> arrived;
+  std::deque<std::vector<std::byte>> arrived, arrived_urgent;
   bool attaching = true;  // of one that attaches: it takes what it is offered
   bool keeps_loans = false;
   std::vector<std::uint64_t> open_loans;
@@ -102,8 +110,19 @@ class MemoryDevice final : public FrameDevice {
   std::vector<std::pair<const void*, std::size_t>> mapped;
 
  private:
+  std::size_t hand_out(std::deque<std::vector<std::byte>>& from, std::span<std::span<const std::byte>> frames) {
+    std::size_t count = 0;
+    for (handed_out_.clear(); count < frames.size() && !from.empty(); from.pop_front()) {
+      handed_out_.push_back(std::move(from.front()));
+      frames[count++] = handed_out_.back();
+    }
+    return count;
+  }
+
   Segment& segment_;
   FrameDeviceInfo info_;
+  bool urgent_ = false;  // the rooms
+  bool look_at_urgent_ = false;
   struct Attached {
     std::uint32_t head = 0;
     std::vector<iovec> pieces;

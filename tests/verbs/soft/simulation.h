@@ -1,7 +1,7 @@
 // Two devices joined in memory, on a clock that only the test moves: no sleeping, the same run every time.
 //
 // Packets cross as such, or, where the tests run over memif (over_memif()), in Ethernet frames between ports that own
-// their wire: all but the driver of a port over DPDK.
+// their wire: all but the driver of a port over DPDK. So they do where what is urgent is to have a way of its own.
 #pragma once
 
 #include <array>
@@ -15,13 +15,17 @@
 
 namespace fairlead::soft::test {
 
+enum class Ways : std::uint8_t { kOne, kTwo };
+
 class Simulation {
   Segment segment_{.stations = {}, .seen = {}, .keep = false};  // outlives the ends
 
  public:
   explicit Simulation(const FaultConfig& faults_a = {}, const FaultConfig& faults_b = {},
-                      const EndpointOptions& options = {}) {
-    auto [left, right] = fairlead::test::over_memif() ? frame_ports() : loopback_ports();
+                      const EndpointOptions& options = {}, Ways ways = Ways::kOne) {
+    segment_.two_ways = ways == Ways::kTwo;
+    const bool frames = segment_.two_ways || fairlead::test::over_memif();
+    auto [left, right] = frames ? frame_ports() : loopback_ports();
     a = std::make_unique<Endpoint>(new Device(entry_, Profile::kFull, clock, wrap(std::move(left), faults_a)), options);
     b = std::make_unique<Endpoint>(new Device(entry_, Profile::kFull, clock, wrap(std::move(right), faults_b)),
                                    options);

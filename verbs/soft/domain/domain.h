@@ -48,13 +48,16 @@ class Domain final : public QpContext {
   void set_management(ManagementHandler* handler) noexcept { management_ = handler; }
   [[nodiscard]] ManagementHandler* management() const noexcept { return management_; }
 
- private:
   static constexpr std::size_t kRxBurst = 16;  // acknowledgements leave at least this often
+
+ private:
 
   // receive.cc
   void receive(PortSlot& slot, const RxPacket& raw) noexcept;
   [[nodiscard]] bool icrc_valid(Qp& qp, const PortSlot& slot, const RxPacket& raw, const Packet& packet) noexcept;
   // schedule.cc
+  [[nodiscard]] bool take_urgent(PortSlot& slot) noexcept;
+  [[nodiscard]] bool take_turn(Qp& qp, unsigned packets) noexcept;
   void send_held(Qp& qp) noexcept override;
   void take_doorbells() noexcept;
   void look_at_work_of(Qp& qp) noexcept;
@@ -67,6 +70,7 @@ class Domain final : public QpContext {
   std::atomic<Qp*> rung_{nullptr};
   std::array<RxPacket, kRxBurst> received_;
   ManagementHandler* management_ = nullptr;
+  bool urgent_alone_ = false;  // the last progress() took that in, and nothing else
   Nanos busy_at_ = 0;  // when a poll last found something
 };
 

@@ -16,18 +16,25 @@
 namespace fairlead::soft {
 namespace {
 
-constexpr unsigned kRxRounds = 16;  // bounds one progress()
-constexpr unsigned kPacketsPerTurn = 32;
 constexpr unsigned kTurns = 16;
 // Beside a queue pair that has priority:
-constexpr unsigned kRxRoundsInHurry = 2;
-constexpr unsigned kPacketsPerTurnInHurry = 8;
 constexpr unsigned kTurnsInHurry = 2;
 constexpr Nanos kMostHold = 20 * kMicrosecond;
 constexpr unsigned kLooks = 4;
 constexpr Nanos kIdleToYield = 8 * kMicrosecond;  // longer than a message to and fro takes
 constexpr Nanos kHeldReceiptCheck = 200 * kMicrosecond;
 constexpr Nanos kLoanCheck = 20 * kMicrosecond;
+
+/// What one progress() does at a port.
+struct Pace {
+  unsigned looks;
+  std::size_t received;  // at most, by each
+  unsigned sent;         // at most, in a turn
+};
+constexpr Pace kUnhurried{16, Domain::kRxBurst, 32};
+// Beside a queue pair that has priority: its packets wait behind what one progress() does at either end, and
+constexpr Pace kInHurry{2, Domain::kRxBurst, 8};
+constexpr Pace kApart{1, 2, 2};  // for nothing else, where they have a way of their own
 
 }  // namespace
 
@@ -68,21 +75,45 @@ void Domain::poll() noexcept {
 bool Domain::progress() noexcept {
   take_doorbells();
   bool busy = lender.release();
+  bool sent = false;
   for (const auto& slot : ports_) {
-    for (unsigned round = 0; round < (hurries() ? kRxRoundsInHurry : kRxRounds); ++round) {
-      const std::size_t count = slot->port->rx_burst(received_, now_);
+    const bool apart = slot->port->sets_apart();
+    const Pace pace = !hurries() ? kUnhurried : apart ? kApart : kInHurry;
+    for (unsigned look = 0; look < pace.looks; ++look) {
+      if (apart && take_urgent(*slot)) return true;
+      const std::size_t count = slot->port->rx_burst(std::span(received_).first(pace.received), now_);
       if (count == 0) break;
       busy = true;
       for (std::size_t i = 0; i < count; ++i) receive(*slot, received_[i]);
       transmit();
-      if (count < received_.size()) break;  // what came since can wait for the next call; the caller cannot
+      sent = apart && hurries();
+      if (count < pace.received) break;  // what came since can wait for the next call; the caller cannot
     }
   }
   if (busy) moves_.store(activity().moves + 1, std::memory_order_relaxed);
   if (next_timer_ != 0 && now_ >= next_timer_) run_timers();
   release_held();
-  if (!ready_.empty() || !roused_.empty() || !owing_.empty()) transmit();
+  if (!sent && (!ready_.empty() || !roused_.empty() || !owing_.empty())) transmit();
   return busy;
+}
+
+// Whoever polls hears of what is urgent before others have their turn, which they have in every other call.
+bool Domain::take_urgent(PortSlot& slot) noexcept {
+  if (std::exchange(urgent_alone_, false)) return false;
+  const std::size_t count = slot.port->rx_urgent(received_, now_);
+  if (count == 0) return false;
+  urgent_alone_ = true;
+  for (std::size_t i = 0; i < count; ++i) receive(slot, received_[i]);
+  moves_.store(activity().moves + 1, std::memory_order_relaxed);
+  for (Qp* qp = ready_.front(); qp != nullptr && qp->has_priority(); qp = ready_.front()) {
+    qp->ready.unlink();
+    if (!take_turn(*qp, kUnhurried.sent)) continue;
+    ready_.push_front(qp->ready);
+    break;
+  }
+  send_batches();
+  if (!ready_.empty() || !roused_.empty()) set_deadline(now_);
+  return true;
 }
 
 void Domain::ring(Qp& qp) noexcept {
@@ -128,21 +159,24 @@ void Domain::transmit() noexcept {
     call_waiting();
     Qp* qp = ready_.pop_front();
     if (qp == nullptr) break;
-    const unsigned packets = hurries() && !qp->has_priority() ? kPacketsPerTurnInHurry : kPacketsPerTurn;
-    bool more = false;
-    if (qp->type() == IBV_QPT_RC) {
-      more = responder::run(*qp, packets);
-      more = requester::run(*qp, packets) || more;
-      more = more || (qp->receive.ack_due && !qp->held.linked());  // the requester let it go
-    } else {
-      more = unreliable::run(*qp, packets);
-    }
-    if (more) ready_.push_back(qp->ready);  // behind the others, whatever its priority
+    const bool steps_back = hurries() && !qp->has_priority();
+    const bool passed = steps_back && qp->passed_by_urgent();
+    const unsigned packets = (passed ? kApart : steps_back ? kInHurry : kUnhurried).sent;
+    if (take_turn(*qp, packets)) ready_.push_back(qp->ready);  // behind the others, whatever its priority
+    if (passed) break;
   }
   send_receipts();
   send_batches();
   while (Qp* qp = departing_.pop_front()) unreliable::on_departed(*qp);
   if (!ready_.empty() || !roused_.empty()) set_deadline(now_);
+}
+
+// True: there is more to send.
+bool Domain::take_turn(Qp& qp, unsigned packets) noexcept {
+  if (qp.type() != IBV_QPT_RC) return unreliable::run(qp, packets);
+  const bool answers = responder::run(qp, packets);
+  const bool asks = requester::run(qp, packets);
+  return answers || asks || (qp.receive.ack_due && !qp.held.linked());  // the requester let it go
 }
 
 // Queue pairs take turns, so that none starves behind one with much to send.

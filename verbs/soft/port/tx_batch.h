@@ -33,6 +33,7 @@ struct Route {
   std::uint8_t hop_limit = 0;  // 0: the system's default
   int socket = -1;             // the port's own handle
   bool connected = false;      // the handle knows the destination
+  bool urgent = false;         // its packets pass those of others, where the port has two ways
   // What the handle sends with by itself; a packet that is to have another says so, which costs it a route lookup.
   std::uint8_t socket_traffic_class = 0;
   std::uint8_t socket_hop_limit = 0;

@@ -31,6 +31,7 @@ int resolve_path(DeviceBase& device, const ibv_ah_attr& vector, std::uint64_t sp
   const ibv_gid_entry sender = device.gid(vector.grh.sgid_index);
   const auto take = [&](const Route& route, std::uint32_t max_mtu) {
     path = {*slot, &(*slot)->peer_window(peer), &device.progress().flow(**slot, peer), route, max_mtu};
+    path.route.urgent = vector.sl != 0;
     return 0;
   };
   if (sender.gid_type == IBV_GID_TYPE_ROCE_V1) {

@@ -63,6 +63,8 @@ Qp::Qp(DeviceBase& owner, QpContext& context, Pd& protection, const ibv_qp_init_
   ++recv_completions.users;
 }
 
+bool Qp::passed_by_urgent() const noexcept { return port->port->sets_apart(); }
+
 Qp::~Qp() {
   if (srq != nullptr) --srq->users;
   --recv_completions.users;

@@ -160,6 +160,8 @@ class Qp : public ibv_qp_ex {
   }
   /// Goes before others: its service level is not 0 (IBTA volume 1, 7.6.5: service levels, which arbitration maps).
   [[nodiscard]] bool has_priority() const noexcept { return attr.ah_attr.sl != 0; }
+  /// What has priority does not wait behind what it sends: its port sets that apart.
+  [[nodiscard]] bool passed_by_urgent() const noexcept;
   /// Has one peer.
   [[nodiscard]] bool connected() const noexcept { return type() != IBV_QPT_UD; }
   [[nodiscard]] bool responds() const noexcept {

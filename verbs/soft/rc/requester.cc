@@ -118,11 +118,12 @@ std::size_t on_its_way(const Qp& qp, const SendWqe& wqe) noexcept {
 }
 
 /// Whether the window has room for more of this queue pair. What has priority always finds a little; while it has
-/// something to do each of the others keeps little on its way, since that is what it would wait behind.
+/// something to do each of the others keeps little on its way, where that is what it would wait behind.
 bool has_room(const Qp& qp, const SendWqe& wqe) noexcept {
   const Window& window = *qp.peer_window;
   if (qp.has_priority()) return window.admits(wqe.charge) || qp.send.in_flight + wqe.charge <= kOfPriorityBytes;
-  return window.admits(wqe.charge) && !(qp.domain.hurries() && on_its_way(qp, wqe) > kInHurryBytes);
+  const bool waited_for = qp.domain.hurries() && !qp.passed_by_urgent();
+  return window.admits(wqe.charge) && !(waited_for && on_its_way(qp, wqe) > kInHurryBytes);
 }
 
 // What the next packets of a SEND or WRITE refer to together; empty: the next one goes by itself.

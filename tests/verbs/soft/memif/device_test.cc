@@ -41,12 +41,14 @@ std::vector<std::vector<std::byte>> take(MemifDevice& device) {
 }
 
 /// How many of so many frames it took.
-std::size_t send(MemifDevice& device, std::size_t frames, std::uint32_t bytes, unsigned first = 0) {
+std::size_t send(MemifDevice& device, std::size_t frames, std::uint32_t bytes, unsigned first = 0,
+                 bool urgent = false) {
   std::size_t taken = 0;
   for (std::size_t done = 0; done < frames;) {
     std::array<std::byte*, 32> rooms;
     std::array<std::uint32_t, 32> sizes;
-    const std::size_t got = device.reserve(std::span(rooms).first(std::min(rooms.size(), frames - done)));
+    const auto wanted = std::span(rooms).first(std::min(rooms.size(), frames - done));
+    const std::size_t got = urgent ? device.reserve_urgent(wanted) : device.reserve(wanted);
     for (std::size_t i = 0; i < got; ++i) {
       std::memset(rooms[i], static_cast<int>(first + done + i), bytes);
       sizes[i] = bytes;
@@ -112,6 +114,69 @@ TEST(MemifDevice, WhatIsSentBeforeThereIsAPeerWaitsForIt) {
   });
   EXPECT_EQ(came.front().front(), std::byte{0});
   EXPECT_EQ(came.back().front(), std::byte{511 & 255});
+}
+
+TEST(MemifDevice, WhatIsUrgentPassesTheRest) {
+  for (const bool to_server : {true, false}) {
+    Pair pair({.log2_slots = 4});
+    MemifDevice& from = to_server ? *pair.client : *pair.server;
+    MemifDevice& to = to_server ? *pair.server : *pair.client;
+    ASSERT_TRUE(from.sets_apart() && to.sets_apart());
+    EXPECT_EQ(send(from, 30, 80), 30U) << "more than the ring takes";
+    EXPECT_EQ(send(from, 3, 90, 100, true), 3U);
+    EXPECT_EQ(take(to).size(), 3U);
+    EXPECT_EQ(send(from, 3, 90, 100, true), 3U);
+    EXPECT_EQ(take(to).size(), 16U) << "in turn";
+    EXPECT_EQ(take(to).size(), 3U);
+    EXPECT_EQ(take(to).size(), 0U);
+    EXPECT_EQ(send(from, 30, 90, 100, true), 30U) << "these wait, too";
+    std::array<std::span<const std::byte>, 64> frames;
+    EXPECT_EQ(to.receive_urgent(frames), 16U);
+    from.receive_urgent(frames);
+    EXPECT_EQ(to.receive_urgent(frames), 0U) << "only a look at everything sends on what waited";
+    take(from);
+    EXPECT_EQ(to.receive_urgent(frames), 14U);
+    EXPECT_EQ(frames[13][0], std::byte{129});
+    EXPECT_EQ(to.receive_urgent(frames), 0U);
+    EXPECT_EQ(take(to).size(), 14U);
+  }
+}
+
+TEST(MemifDevice, WhoWaitsIsWokenByWhatIsUrgent) {
+  Pair pair;
+  for (const auto& [from, to] : {std::pair{&*pair.server, &*pair.client}, std::pair{&*pair.client, &*pair.server}}) {
+    await([&] {  // what else there was to say
+      take(*to);
+      pollfd quiet{to->wait_fd(), POLLIN, 0};
+      return to->prepare_to_wait() && ::poll(&quiet, 1, 5) == 0;
+    });
+    EXPECT_EQ(send(*from, 1, 100, 7, true), 1U);
+    pollfd woken{to->wait_fd(), POLLIN, 0};
+    EXPECT_EQ(::poll(&woken, 1, 20'000), 1);
+    EXPECT_EQ(take(*to).size(), 1U);
+    EXPECT_EQ(send(*from, 1, 100, 7, true), 1U);
+    EXPECT_FALSE(to->prepare_to_wait()) << "it is there already";
+    EXPECT_EQ(take(*to).size(), 1U);
+  }
+}
+
+// The first ones before there is a peer: nobody knows yet how many ways it has.
+TEST(MemifDevice, WhatIsUrgentWaitsForThePeerToo) {
+  const std::string name = new_name();
+  const Device server = open(Role::kMaster, name);
+  EXPECT_FALSE(server->sets_apart());
+  EXPECT_EQ(send(*server, 2, 100, 1), 2U);
+  EXPECT_EQ(send(*server, 2, 100, 3, true), 2U);
+  const Device client = open(Role::kSlave, name);
+  std::vector<std::byte> came;
+  await([&] {
+    server->tend();
+    client->tend();
+    take(*server);
+    for (auto& frame : take(*client)) came.push_back(frame.front());
+    return came.size() == 4;
+  });
+  EXPECT_THAT(came, testing::UnorderedElementsAre(std::byte{1}, std::byte{2}, std::byte{3}, std::byte{4}));
 }
 
 TEST(MemifDevice, GapsClose) {

@@ -95,6 +95,15 @@ TEST_F(MemifLyingSlave, BuffersWithoutRoomAreAFault) {
   EXPECT_FALSE(device->link_up());
 }
 
+TEST_F(MemifLyingSlave, AFaultOfTheUrgentWayEndsBoth) {
+  const std::size_t ring = RingView::bytes(kLog2Slots);
+  RingView(slave->wire()->regions.find(0, 2 * ring, ring)).head().store(100);
+  Frames frames;
+  EXPECT_EQ(device->receive_urgent(frames), 0U);
+  EXPECT_FALSE(device->link_up());
+  EXPECT_EQ(device->receive_urgent(frames), 0U);
+}
+
 TEST_F(MemifLyingSlave, OneBufferGivenTwiceIsMovedWithin) {
   for (std::uint32_t i = 0; i < 1U << kLog2Slots; ++i) to_slave().write(i, {0, 0, 4352, 8192 + 10 * i, 0});
   std::array<std::byte*, 3> rooms;

@@ -34,7 +34,7 @@ std::vector<std::unique_ptr<EthDevice>> open(const soft::DpdkRequest& request, s
 }  // namespace
 }  // namespace fairlead::dpdk
 
-extern "C" __attribute__((visibility("default"))) bool fairlead_dpdk_open_6(const fairlead::soft::DpdkRequest* request,
+extern "C" __attribute__((visibility("default"))) bool fairlead_dpdk_open_7(const fairlead::soft::DpdkRequest* request,
                                                                             fairlead::soft::FrameDevice** queues,
                                                                             char* why, std::size_t why_bytes) noexcept {
   std::string reason;

@@ -25,6 +25,6 @@ inline constexpr std::uint32_t kMostDpdkQueues = 16;
 using OpenDpdkDevice = bool(const DpdkRequest* request, FrameDevice** queues, char* why,
                             std::size_t why_bytes) noexcept;
 
-inline constexpr const char* kOpenDpdkDevice = "fairlead_dpdk_open_6";
+inline constexpr const char* kOpenDpdkDevice = "fairlead_dpdk_open_7";
 
 }  // namespace fairlead::soft

@@ -39,6 +39,12 @@ class FrameDevice {
   /// Rooms for frames that are about to be sent, each for an Ethernet header and `mtu` bytes. Fills at most
   /// rooms.size() and returns how many; fewer when the device is short of memory.
   virtual std::size_t reserve(std::span<std::byte*> rooms) noexcept = 0;
+  /// The same for frames that are not to wait behind others, where the device sets them apart.
+  virtual std::size_t reserve_urgent(std::span<std::byte*> rooms) noexcept { return reserve(rooms); }
+  /// Whether it has a way of their own for them now.
+  [[nodiscard]] virtual bool sets_apart() const noexcept { return false; }
+  /// receive() of that way alone. receive() itself looks at both ways in turn.
+  virtual std::size_t receive_urgent(std::span<std::span<const std::byte>> /*frames*/) noexcept { return 0; }
   /// Pieces of memory become part of a room's frame, behind the first `head` bytes in the room; what is in the room
   /// behind those follows them. A loan: the memory must stay as it is until loans() says that it ended, which it does
   /// whatever becomes of the frame. False: not these pieces, or not now.

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstring>
+#include <numeric>
 #include <thread>
 #include <utility>
 
@@ -201,8 +202,8 @@ bool FramePort::hand_over(const RxPacket& packet, std::span<const std::byte> fra
 std::size_t FramePort::rx_burst(std::span<RxPacket> packets, Nanos now) noexcept {
   now_ = now;
   if (now >= tended_at_ + kTendEvery) keep_order(now);
-  std::size_t count = 0;
   if (!looped_.empty()) {
+    std::size_t count = 0;
     handed_out_.clear();
     while (count < packets.size() && !looped_.empty()) {
       handed_out_.push_back(std::move(looped_.front()));
@@ -213,9 +214,19 @@ std::size_t FramePort::rx_burst(std::span<RxPacket> packets, Nanos now) noexcept
     return count;
   }
   const auto frames = std::span(frames_).first(std::min(packets.size(), kBurst));
-  const std::size_t got = lane_ ? fetch_in_turn(frames) : device_->receive(frames);
+  return take_in(lane_ ? fetch_in_turn(frames) : device_->receive(frames), packets);
+}
+
+std::size_t FramePort::rx_urgent(std::span<RxPacket> packets, Nanos now) noexcept {
+  now_ = now;
+  return take_in(device_->receive_urgent(std::span(frames_).first(std::min(packets.size(), kBurst))), packets);
+}
+
+// Of so many frames.
+std::size_t FramePort::take_in(std::size_t got, std::span<RxPacket> packets) noexcept {
   if (got == 0) return 0;
-  received_at_ = now;
+  received_at_ = now_;
+  std::size_t count = 0;
   for (const auto& frame : std::span(frames_).first(got)) {
     if (parse_roce_frame(frame, names_, packets[count])) {
       if (!(lane_ && hand_over(packets[count], frame))) ++count;
@@ -259,18 +270,36 @@ std::uint32_t FramePort::build_attached(TxBatch& batch, const TxPacket& packet, 
   return head + static_cast<std::uint32_t>(trailer.iov_len);
 }
 
+// The urgent ones first, where they have a way of their own.
 void FramePort::tx_burst(TxBatch& batch) noexcept {
+  static_assert(TxBatch::kMaxPackets <= UINT8_MAX);
+  std::array<std::uint8_t, TxBatch::kMaxPackets> order;
+  std::iota(order.begin(), order.end(), std::uint8_t{0});
+  const auto all = std::span(order).first(batch.size());
+  const auto others = device_->sets_apart()
+                          ? std::stable_partition(all.begin(), all.end(),
+                                                  [&](std::uint8_t i) { return batch.packet(i).route->urgent; })
+                          : all.begin();
+  const auto urgent = static_cast<std::size_t>(others - all.begin());
+  send(batch, all.first(urgent), true);
+  send(batch, all.subspan(urgent), false);
+  batch.clear();
+  ask_neighbours();
+}
+
+void FramePort::send(TxBatch& batch, std::span<const std::uint8_t> which, bool urgent) noexcept {
   std::array<std::byte*, kBurst> rooms;
   std::array<std::uint32_t, kBurst> sizes;
-  for (std::size_t first = 0; first < batch.size();) {
-    const std::size_t got = device_->reserve(std::span(rooms).first(std::min(kBurst, batch.size() - first)));
+  while (!which.empty()) {
+    const auto wanted = std::span(rooms).first(std::min(kBurst, which.size()));
+    const std::size_t got = urgent ? device_->reserve_urgent(wanted) : device_->reserve(wanted);
     if (got == 0) {
-      refused_ += batch.size() - first;
-      break;
+      refused_ += which.size();
+      return;
     }
     std::size_t leaving = 0;
     for (std::size_t i = 0; i < got; ++i) {
-      const TxPacket& packet = batch.packet(first + i);
+      const TxPacket& packet = batch.packet(which[i]);
       const Route& route = *packet.route;
       const bool own = route.socket == kOwnStation;
       const Gid& station = route.version == RoceVersion::kV1 ? route.destination : next_hop(route.destination);
@@ -300,10 +329,8 @@ void FramePort::tx_burst(TxBatch& batch) noexcept {
       sizes[i] = 0;
     }
     refused_ += leaving - device_->send(std::span(sizes).first(got));
-    first += got;
+    which = which.subspan(got);
   }
-  batch.clear();
-  ask_neighbours();
 }
 
 Nanos FramePort::next_event() const noexcept {

@@ -54,6 +54,8 @@ class FramePort final : public PacketPort {
                                                    std::uint8_t traffic_class, std::uint8_t hop_limit) override;
   std::size_t rx_burst(std::span<RxPacket> packets, Nanos now) noexcept override;
   void tx_burst(TxBatch& batch) noexcept override;
+  [[nodiscard]] bool sets_apart() const noexcept override { return device_->sets_apart(); }
+  std::size_t rx_urgent(std::span<RxPacket> packets, Nanos now) noexcept override;
   void count_in(Counters& counters) noexcept override { counters_ = &counters; }
   [[nodiscard]] std::uint64_t refused() const noexcept override { return refused_; }
   [[nodiscard]] LinkState link() noexcept override;
@@ -77,6 +79,7 @@ class FramePort final : public PacketPort {
     Bytes frame;
   };
 
+  [[nodiscard]] std::size_t take_in(std::size_t got, std::span<RxPacket> packets) noexcept;
   [[nodiscard]] const Gid& next_hop(const Gid& destination) const noexcept;
   [[nodiscard]] std::size_t fetch_in_turn(std::span<std::span<const std::byte>> frames) noexcept;
   [[nodiscard]] bool hand_over(const RxPacket& packet, std::span<const std::byte> frame) noexcept;
@@ -84,6 +87,7 @@ class FramePort final : public PacketPort {
   [[nodiscard]] std::uint32_t build(TxBatch& batch, const TxPacket& packet, std::byte* room) noexcept;
   [[nodiscard]] std::uint32_t build_attached(TxBatch& batch, const TxPacket& packet, std::span<std::byte* const> rooms,
                                              std::size_t room) noexcept;
+  void send(TxBatch& batch, std::span<const std::uint8_t> which, bool urgent) noexcept;
   void keep_order(Nanos now) noexcept;
   void watch_link(Nanos now) noexcept;
   void ask_neighbours() noexcept;

@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
 #include <utility>
@@ -17,6 +18,7 @@ namespace {
 using Answer = Result<std::optional<Outgoing>>;
 
 constexpr std::size_t kPage = 4096;
+constexpr std::uint16_t kWays = 2;
 
 Status wrong(std::string what) { return {Code::kInvalidArgument, std::move(what)}; }
 Answer acknowledged() { return std::optional(Outgoing{Ack{}}); }
@@ -42,6 +44,7 @@ class Master final : public Handshake {
     Hello hello;
     hello.name = settings_.name;
     hello.last_region = Regions::kMost - 1;
+    hello.last_to_slave = hello.last_to_master = kWays - 1;
     return Outgoing{hello};
   }
 
@@ -84,9 +87,11 @@ class Master final : public Handshake {
   }
 
   Answer on(const AddRing& ring, UniqueFd descriptor) {
+    if (ring.index >= kWays) return wrong("it has more than two rings each way: give queues=2 there, or leave it out");
     const bool inward = ring.direction == Direction::kToMaster;
-    std::optional<RingPlace>& place = inward ? inward_ : outward_;
-    if (ring.index != 0 || place) return wrong("it has more than one ring each way: leave out queues= there");
+    Rings& rings = rings_[ring.index];
+    std::optional<RingPlace>& place = inward ? rings.inward : rings.outward;
+    if (place) return wrong("it has two rings of one number");
     if (ring.log2_slots > kMostLog2Slots) return wrong("its ring has more than 16384 slots");
     if (ring.private_bytes != 0) return wrong("its ring has private headers");
     std::byte* const at = wire_->regions.find(ring.region, ring.offset, RingView::bytes(ring.log2_slots));
@@ -94,26 +99,44 @@ class Master final : public Handshake {
     if (!make_wake(descriptor)) return wrong("its ring came without an eventfd");
     place = {
         .view = RingView(at), .log2_slots = ring.log2_slots, .direction = ring.direction, .regions = &wire_->regions};
-    (inward ? wire_->wakes_us : wire_->wakes_peer) = std::move(descriptor);
+    (inward ? rings.wakes_us : rings.wakes_peer) = std::move(descriptor);
     return acknowledged();
   }
 
   Answer connect() {
-    if (!inward_ || !outward_) return wrong("it connects without rings");
-    for (const RingPlace& each : {*inward_, *outward_}) {
-      if (each.view.cookie().load(std::memory_order_relaxed) != kCookie) return wrong("its ring is none");
-      each.view.head().store(0, std::memory_order_relaxed);
-      each.view.tail().store(0, std::memory_order_relaxed);
+    if (!rings_[0].complete()) return wrong("it connects without rings");
+    if (rings_[1].begun() && !rings_[1].complete()) return wrong("it has two rings one way, and one the other");
+    if (Status status = start(rings_[0], *wire_); !status.ok()) return status;
+    if (rings_[1].complete()) {
+      if (Status status = start(rings_[1], wire_->urgent.emplace()); !status.ok()) return status;
     }
-    wire_->sender = Sender(*outward_);
-    wire_->receiver = Receiver(*inward_);
-    wire_->receiver.want_to_be_woken(false);
     agreed_ = true;
     return std::optional(Outgoing{Connected{settings_.name}});
   }
 
+  struct Rings {
+    [[nodiscard]] bool begun() const noexcept { return inward || outward; }
+    [[nodiscard]] bool complete() const noexcept { return inward && outward; }
+    std::optional<RingPlace> inward, outward;
+    UniqueFd wakes_us, wakes_peer;
+  };
+
+  static Status start(Rings& rings, Way& way) {
+    for (const RingPlace& each : {*rings.inward, *rings.outward}) {
+      if (each.view.cookie().load(std::memory_order_relaxed) != kCookie) return wrong("its ring is none");
+      each.view.head().store(0, std::memory_order_relaxed);
+      each.view.tail().store(0, std::memory_order_relaxed);
+    }
+    way.sender = Sender(*rings.outward);
+    way.receiver = Receiver(*rings.inward);
+    way.receiver.want_to_be_woken(false);
+    way.wakes_us = std::move(rings.wakes_us);
+    way.wakes_peer = std::move(rings.wakes_peer);
+    return {};
+  }
+
   bool knows_it_ = false;
-  std::optional<RingPlace> inward_, outward_;
+  std::array<Rings, kWays> rings_;
 };
 
 class Slave final : public Handshake {
@@ -147,34 +170,43 @@ class Slave final : public Handshake {
                                hello.least_version & 0xff, hello.most_version >> 8, hello.most_version & 0xff));
     }
     const unsigned log2_slots = std::min<unsigned>({settings_.log2_slots, hello.most_log2_slots, kMostLog2Slots});
+    const bool two = hello.last_to_slave == kWays - 1 && hello.last_to_master == kWays - 1;
+    if (two) wire_->urgent.emplace();
     if (Status status = make_memory(log2_slots); !status.ok()) return status;
-    wire_->wakes_peer = UniqueFd(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
-    wire_->wakes_us = UniqueFd(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
-    if (!wire_->wakes_peer || !wire_->wakes_us) {
-      return {Code::kResourceExhausted, "no descriptors are left for a memif; raise `ulimit -n`"};
-    }
     Init init;
     init.interface = settings_.interface;
     init.secret = settings_.secret;
     init.name = settings_.name;
     to_say_.push_back({init});
     to_say_.push_back({AddRegion{0, bytes_}, memory_.get()});
-    const auto tell = [this](Direction direction, std::uint32_t offset, unsigned log2, const UniqueFd& wakes) {
-      to_say_.push_back({AddRing{direction, 0, 0, offset, static_cast<std::uint8_t>(log2), 0}, wakes.get()});
-    };
-    tell(Direction::kToMaster, 0, log2_slots, wire_->wakes_peer);
-    tell(Direction::kToSlave, static_cast<std::uint32_t>(RingView::bytes(log2_slots)), log2_slots, wire_->wakes_us);
+    for (std::size_t i = 0; i < places_.size(); ++i) {
+      Way& way = i == 0 ? *wire_ : *wire_->urgent;
+      way.wakes_peer = UniqueFd(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
+      way.wakes_us = UniqueFd(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
+      if (!way.wakes_peer || !way.wakes_us) {
+        return {Code::kResourceExhausted, "no descriptors are left for a memif; raise `ulimit -n`"};
+      }
+      const auto tell = [&](Direction direction, std::size_t ring, const UniqueFd& wakes) {
+        const auto offset = static_cast<std::uint32_t>(ring * RingView::bytes(log2_slots));
+        to_say_.push_back(
+            {AddRing{direction, static_cast<std::uint16_t>(i), 0, offset, static_cast<std::uint8_t>(log2_slots), 0},
+             wakes.get()});
+      };
+      tell(Direction::kToMaster, 2 * i, way.wakes_peer);
+      tell(Direction::kToSlave, 2 * i + 1, way.wakes_us);
+    }
     to_say_.push_back({Connect{settings_.name}});
     knows_it_ = true;
     return Status();
   }
 
-  // Both rings, then the buffers of either.
+  // All rings, then the buffers of each.
   Status make_memory(unsigned log2_slots) {
+    const std::size_t rings = wire_->urgent ? 2 * kWays : 2;
     const std::size_t ring = RingView::bytes(log2_slots);
-    const std::size_t first = (2 * ring + kPage - 1) / kPage * kPage;
+    const std::size_t first = (rings * ring + kPage - 1) / kPage * kPage;
     const std::size_t buffers = std::size_t{settings_.buffer_bytes} << log2_slots;
-    bytes_ = (first + 2 * buffers + kPage - 1) / kPage * kPage;
+    bytes_ = (first + rings * buffers + kPage - 1) / kPage * kPage;
     auto made = make_shared_memory("fairlead-memif", bytes_);
     if (!made) return made.error();
     auto memory = SharedMapping::map(made->get(), bytes_);
@@ -193,8 +225,9 @@ class Slave final : public Handshake {
                        .buffers_offset = static_cast<std::uint32_t>(first + number * buffers),
                        .buffer_bytes = settings_.buffer_bytes};
     };
-    outward_ = place(Direction::kToMaster, 0);
-    inward_ = place(Direction::kToSlave, 1);
+    for (std::size_t number = 0; number < rings; number += 2) {
+      places_.push_back({place(Direction::kToMaster, number), place(Direction::kToSlave, number + 1)});
+    }
     memory_ = std::move(*made);
     wire_->regions.add(std::move(*memory));
     return Status();
@@ -202,18 +235,25 @@ class Slave final : public Handshake {
 
   // The master has set all indices to 0 by now, and looks at them from here on.
   void start() {
-    wire_->sender = Sender(outward_);
-    wire_->receiver = Receiver(inward_);
-    wire_->receiver.want_to_be_woken(false);
+    for (std::size_t i = 0; i < places_.size(); ++i) {
+      Way& way = i == 0 ? *wire_ : *wire_->urgent;
+      way.sender = Sender(places_[i].outward);
+      way.receiver = Receiver(places_[i].inward);
+      way.receiver.want_to_be_woken(false);
+    }
     memory_.reset();
     agreed_ = true;
   }
+
+  struct Places {
+    RingPlace outward, inward;
+  };
 
   bool knows_it_ = false;
   std::deque<Outgoing> to_say_;
   UniqueFd memory_;
   std::size_t bytes_ = 0;
-  RingPlace inward_, outward_;
+  std::vector<Places> places_;  // of each way
 };
 
 }  // namespace

@@ -2,7 +2,8 @@
 //
 // No I/O: the owner hands over messages and sends what is answered. The master says hello; the slave, who has made the
 // memory, then tells of interface, regions and rings, one message for each acknowledgement, and connects.
-// One ring each way. Threads: none of its own.
+// A ring each way, and two where the peer takes exactly two, as our kind does: the second are for what is urgent.
+// Others take one or hundreds, and refuse more than they were set up for. Threads: none of its own.
 #pragma once
 
 #include <cstdint>
@@ -28,13 +29,18 @@ struct Settings {
   std::uint32_t buffer_bytes = 4352;
 };
 
-/// What both have agreed on: a connection that can carry frames.
-struct Wire {
-  Regions regions;
+/// A ring each way.
+struct Way {
   Sender sender;
   Receiver receiver;
   UniqueFd wakes_peer;
   UniqueFd wakes_us;
+};
+
+/// What both have agreed on: a connection that can carry frames.
+struct Wire : Way {
+  Regions regions;
+  std::optional<Way> urgent;  // for frames that pass the others, where both ends take two rings
 };
 
 struct Outgoing {

@@ -134,11 +134,11 @@ void Link::ring_in(Nanos time) noexcept {
 
 // The peer has this eventfd, too, and can make writing to it wait, which takes a full one. That is not written to: it
 // is readable as it is.
-void Link::wake_peer() noexcept {
-  pollfd room{wire()->wakes_peer.get(), POLLOUT, 0};
+void Link::wake_peer(const Way& way) noexcept {
+  pollfd room{way.wakes_peer.get(), POLLOUT, 0};
   if (::poll(&room, 1, 0) != 1 || (room.revents & POLLOUT) == 0) return;
   const std::uint64_t one = 1;
-  [[maybe_unused]] const ssize_t written = ::write(wire()->wakes_peer.get(), &one, sizeof one);
+  [[maybe_unused]] const ssize_t written = ::write(way.wakes_peer.get(), &one, sizeof one);
 }
 
 void Link::hush() noexcept {
@@ -218,7 +218,10 @@ void Link::converse() noexcept {
     if (*answer && !say(**answer)) return part("it does not listen", false, true);
     if (was_up || wire() == nullptr) continue;
     since_ = steady_clock().now();
-    if (!watch(wire()->wakes_us.get(), EPOLLIN | EPOLLET)) return part("its eventfd is none", true, true);
+    const Wire& made = *wire();
+    if (!watch(made.wakes_us.get(), EPOLLIN | EPOLLET) ||
+        (made.urgent && !watch(made.urgent->wakes_us.get(), EPOLLIN | EPOLLET)))
+      return part("its eventfd is none", true, true);
     was_up_ = true;
     ring_in(kLookAgain);
   }
@@ -229,7 +232,10 @@ void Link::fail(const char* what) noexcept { part(what, true, true); }
 void Link::part(const std::string& why, bool tell, bool blame) noexcept {
   if (tell) static_cast<void>(say({Disconnect{0, why}}));
   const bool was_up = wire() != nullptr;
-  if (was_up) ::epoll_ctl(events_.get(), EPOLL_CTL_DEL, wire()->wakes_us.get(), nullptr);
+  if (was_up) {
+    ::epoll_ctl(events_.get(), EPOLL_CTL_DEL, wire()->wakes_us.get(), nullptr);
+    if (wire()->urgent) ::epoll_ctl(events_.get(), EPOLL_CTL_DEL, wire()->urgent->wakes_us.get(), nullptr);
+  }
   peer_.reset();
   handshake_.reset();
   const Nanos now = steady_clock().now();

@@ -49,8 +49,8 @@ class Link {
   void hush() noexcept;
   /// The peer has done what cannot be: it is told, and let go.
   void fail(const char* what) noexcept;
-  /// Makes the peer look. Never waits, unless the peer makes it in the very moment.
-  void wake_peer() noexcept;
+  /// Makes the peer look at this way. Never waits, unless the peer makes it in the very moment.
+  void wake_peer(const Way& way) noexcept;
   /// Becomes readable when frames may have come, when tend() has something to do, and when ring_in()'s time is over.
   [[nodiscard]] int wait_fd() const noexcept { return events_.get(); }
   void ring_in(Nanos time) noexcept;

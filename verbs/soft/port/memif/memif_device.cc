@@ -54,7 +54,9 @@ Wire* MemifDevice::current() noexcept {
   if (generation_ != link_->generation()) {
     generation_ = link_->generation();
     wakes_wanted_ = false;
-    if (had_peer_) backlog_.clear();  // it was for that one
+    if (had_peer_) {
+      for (auto& each : backlogs_) each.clear();  // it was for that one
+    }
   }
   had_peer_ = link_->was_up();
   return wire();
@@ -69,21 +71,42 @@ std::size_t MemifDevice::receive(std::span<std::span<const std::byte>> frames) n
   if (woken || link_->talking()) link_->tend();
   Wire* const up = current();
   if (up == nullptr) return 0;
-  if (!backlog_.empty()) flush_backlog(*up);
-  const std::size_t count = up->receiver.take(frames);
-  if (!trust(*up)) return 0;
-  if (count == 0) return 0;
+  if (keeps_some()) flush_backlogs(*up);
+  std::size_t count = 0;
+  for (int look = 0; look < 2 && count == 0; ++look) {
+    look_at_ = look_at_ == kOthers && up->urgent ? kUrgent : kOthers;
+    count = way_of(*up, look_at_).receiver.take(frames);
+  }
+  return received(*up, count);
+}
+
+std::size_t MemifDevice::receive_urgent(std::span<std::span<const std::byte>> frames) noexcept {
+  Wire* const up = current();
+  return up != nullptr && up->urgent ? received(*up, up->urgent->receiver.take(frames)) : 0;
+}
+
+std::size_t MemifDevice::received(Wire& wire, std::size_t count) noexcept {
+  if (!trust(wire) || count == 0) return 0;
   next_look_ = kLookForRoom;  // the peer runs
   if (wakes_wanted_) {
     wakes_wanted_ = false;
-    up->receiver.want_to_be_woken(false);
+    want_to_be_woken(wire, false);
     if (slept_) link_->ring_in(kAtOnce);  // another one waits, and is to ask again
   }
   return count;
 }
 
+void MemifDevice::want_to_be_woken(Wire& wire, bool wanted) noexcept {
+  wire.receiver.want_to_be_woken(wanted);
+  if (wire.urgent) wire.urgent->receiver.want_to_be_woken(wanted);
+}
+
 const char* MemifDevice::fault_of(const Wire& wire) noexcept {
-  return wire.receiver.fault() != nullptr ? wire.receiver.fault() : wire.sender.fault();
+  const auto of = [](const Way& way) {
+    return way.receiver.fault() != nullptr ? way.receiver.fault() : way.sender.fault();
+  };
+  const char* const fault = of(wire);
+  return fault == nullptr && wire.urgent ? of(*wire.urgent) : fault;
 }
 
 bool MemifDevice::trust(const Wire& wire) noexcept {
@@ -99,20 +122,24 @@ bool MemifDevice::prepare_to_wait() noexcept {
   if (up == nullptr) return true;
   if (!wakes_wanted_) {
     wakes_wanted_ = true;
-    up->receiver.want_to_be_woken(true);
+    want_to_be_woken(*up, true);
     link_->ring_in(kLookOnce);
-  } else if (!backlog_.empty()) {
+  } else if (keeps_some()) {
     link_->ring_in(next_look_);
     next_look_ = std::min(2 * next_look_, kLookLatest);
   }
-  return !up->receiver.has_more() && trust(*up);
+  const bool more = up->receiver.has_more() || (up->urgent && up->urgent->receiver.has_more());
+  return !more && trust(*up);
 }
 
-std::size_t MemifDevice::reserve(std::span<std::byte*> rooms) noexcept {
+std::size_t MemifDevice::reserve(Kind kind, std::span<std::byte*> rooms) noexcept {
   reserved_count_ = std::min(rooms.size(), kBurst);
   Wire* const up = current();
-  if (up != nullptr && !backlog_.empty()) flush_backlog(*up);
-  const std::size_t in_ring = up != nullptr && backlog_.empty() ? reserve_in_ring(*up, rooms) : 0;
+  if (up != nullptr && keeps_some()) flush_backlogs(*up);
+  // A peer with one way has all in one backlog, too, so that they stay in order.
+  reserved_for_ = kind == kUrgent && (up == nullptr || up->urgent) ? kUrgent : kOthers;
+  const bool at_once = up != nullptr && backlogs_[reserved_for_].empty();
+  const std::size_t in_ring = at_once ? reserve_in_ring(way_of(*up, reserved_for_), rooms) : 0;
   in_ring_ = in_ring > 0;
   if (in_ring_) return reserved_count_ = in_ring;
   rooms_.resize(kBurst * frame_bytes_);
@@ -121,11 +148,11 @@ std::size_t MemifDevice::reserve(std::span<std::byte*> rooms) noexcept {
 }
 
 // As many as are free and large enough.
-std::size_t MemifDevice::reserve_in_ring(Wire& wire, std::span<std::byte*> rooms) noexcept {
-  const std::size_t free = wire.sender.free(reserved_count_);
+std::size_t MemifDevice::reserve_in_ring(Way& way, std::span<std::byte*> rooms) noexcept {
+  const std::size_t free = way.sender.free(reserved_count_);
   for (std::size_t i = 0; i < free; ++i) {
     std::uint32_t bytes = 0;
-    std::byte* const buffer = wire.sender.buffer(i, bytes);
+    std::byte* const buffer = way.sender.buffer(i, bytes);
     if (buffer == nullptr || bytes < frame_bytes_) return i;
     reserved_[i] = rooms[i] = buffer;
   }
@@ -138,60 +165,66 @@ std::size_t MemifDevice::send(std::span<const std::uint32_t> sizes) noexcept {
   reserved_count_ = 0;
   if (up == nullptr && (link_->was_up() || in_ring_))
     return 0;  // what is sent before the first peer comes waits for it
-  if (in_ring_) return send_in_ring(*up, sizes);
+  auto& backlog = backlogs_[reserved_for_];
+  if (in_ring_) return send_in_ring(way_of(*up, reserved_for_), sizes);
   std::size_t slots = 0;
   std::size_t taken = 0;
   for (std::size_t i = 0; i < sizes.size(); ++i) {
     if (sizes[i] == 0) continue;
     const std::span<const std::byte> frame(reserved_[i], sizes[i]);
-    const std::size_t used = up != nullptr && backlog_.empty() ? up->sender.copy(slots, frame) : 0;
+    const bool at_once = up != nullptr && backlog.empty();
+    const std::size_t used = at_once ? way_of(*up, reserved_for_).sender.copy(slots, frame) : 0;
     slots += used;
     if (used == 0) {
-      if (backlog_.size() == kMostBacklog) break;
+      if (backlog.size() == kMostBacklog) break;
       keep(frame);
     }
     ++taken;
   }
-  if (slots > 0) give(*up, slots);
+  if (slots > 0) give(way_of(*up, reserved_for_), slots);
   const bool lied = up != nullptr && fault_of(*up) != nullptr;
   return lied ? 0 : taken;  // what was received last is still in use: receive() lets the peer go
 }
 
 void MemifDevice::keep(std::span<const std::byte> frame) noexcept {
-  if (backlog_.empty()) {
+  if (!keeps_some()) {
     next_look_ = kLookForRoom;
     if (slept_) link_->ring_in(kLookOnce);  // not before the look that may be due
   }
-  backlog_.emplace_back(frame.begin(), frame.end());
+  backlogs_[reserved_for_].emplace_back(frame.begin(), frame.end());
 }
 
 // A room that was not used is a gap; the frames behind it move up. A peer that lies may have given one buffer twice.
-std::size_t MemifDevice::send_in_ring(Wire& wire, std::span<const std::uint32_t> sizes) noexcept {
+std::size_t MemifDevice::send_in_ring(Way& way, std::span<const std::uint32_t> sizes) noexcept {
   std::size_t used = 0;
   for (std::size_t i = 0; i < sizes.size(); ++i) {
     if (sizes[i] == 0) continue;
     if (used != i) std::memmove(reserved_[used], reserved_[i], sizes[i]);
-    wire.sender.fill(used++, sizes[i], false);
+    way.sender.fill(used++, sizes[i], false);
   }
-  if (used > 0) give(wire, used);
+  if (used > 0) give(way, used);
   return used;
 }
 
-void MemifDevice::flush_backlog(Wire& wire) noexcept {
+void MemifDevice::flush_backlogs(Wire& wire) noexcept {
+  for (const Kind kind : {kUrgent, kOthers}) flush(way_of(wire, kind), backlogs_[kind]);
+}
+
+void MemifDevice::flush(Way& way, std::deque<std::vector<std::byte>>& backlog) noexcept {
   std::size_t slots = 0;
-  while (!backlog_.empty()) {
-    const std::size_t used = wire.sender.copy(slots, backlog_.front());
+  while (!backlog.empty()) {
+    const std::size_t used = way.sender.copy(slots, backlog.front());
     if (used == 0) break;
     slots += used;
-    backlog_.pop_front();
+    backlog.pop_front();
   }
   if (slots == 0) return;
   next_look_ = kLookForRoom;
-  give(wire, slots);
+  give(way, slots);
 }
 
-void MemifDevice::give(Wire& wire, std::size_t slots) noexcept {
-  if (wire.sender.publish(slots)) link_->wake_peer();
+void MemifDevice::give(Way& way, std::size_t slots) noexcept {
+  if (way.sender.publish(slots)) link_->wake_peer(way);
 }
 
 }  // namespace fairlead::soft::memif

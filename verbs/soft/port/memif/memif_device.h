@@ -26,7 +26,10 @@ class MemifDevice final : public FrameDevice {
 
   [[nodiscard]] FrameDeviceInfo info() const noexcept override { return info_; }
   std::size_t receive(std::span<std::span<const std::byte>> frames) noexcept override;
-  std::size_t reserve(std::span<std::byte*> rooms) noexcept override;
+  std::size_t reserve(std::span<std::byte*> rooms) noexcept override { return reserve(kOthers, rooms); }
+  std::size_t reserve_urgent(std::span<std::byte*> rooms) noexcept override { return reserve(kUrgent, rooms); }
+  std::size_t receive_urgent(std::span<std::span<const std::byte>> frames) noexcept override;
+  [[nodiscard]] bool sets_apart() const noexcept override { return wire() != nullptr && wire()->urgent; }
   std::size_t send(std::span<const std::uint32_t> sizes) noexcept override;
   [[nodiscard]] bool link_up() noexcept override { return wire() != nullptr; }
   void tend() noexcept override { link_->tend(); }
@@ -35,6 +38,7 @@ class MemifDevice final : public FrameDevice {
 
  private:
   static constexpr std::size_t kBurst = 64;
+  enum Kind : std::uint8_t { kOthers, kUrgent };
 
   MemifDevice(const Settings& settings, std::unique_ptr<Link> link);
 
@@ -45,24 +49,36 @@ class MemifDevice final : public FrameDevice {
   [[nodiscard]] static const char* fault_of(const Wire& wire) noexcept;
   /// Has let the peer go where it has done what cannot be, with the memory that frames are in.
   [[nodiscard]] bool trust(const Wire& wire) noexcept;
-  [[nodiscard]] std::size_t reserve_in_ring(Wire& wire, std::span<std::byte*> rooms) noexcept;
-  std::size_t send_in_ring(Wire& wire, std::span<const std::uint32_t> sizes) noexcept;
+  /// What frames of this kind go by now.
+  [[nodiscard]] static Way& way_of(Wire& wire, Kind kind) noexcept {
+    return kind == kUrgent && wire.urgent ? *wire.urgent : wire;
+  }
+  std::size_t reserve(Kind kind, std::span<std::byte*> rooms) noexcept;
+  [[nodiscard]] std::size_t reserve_in_ring(Way& way, std::span<std::byte*> rooms) noexcept;
+  std::size_t send_in_ring(Way& way, std::span<const std::uint32_t> sizes) noexcept;
+  /// What was taken, after what goes with it.
+  std::size_t received(Wire& wire, std::size_t count) noexcept;
+  static void want_to_be_woken(Wire& wire, bool wanted) noexcept;
+  [[nodiscard]] bool keeps_some() const noexcept { return !backlogs_[kOthers].empty() || !backlogs_[kUrgent].empty(); }
   void keep(std::span<const std::byte> frame) noexcept;
-  void flush_backlog(Wire& wire) noexcept;
-  void give(Wire& wire, std::size_t slots) noexcept;
+  void flush_backlogs(Wire& wire) noexcept;
+  void flush(Way& way, std::deque<std::vector<std::byte>>& backlog) noexcept;
+  void give(Way& way, std::size_t slots) noexcept;
 
   const std::unique_ptr<Link> link_;
   FrameDeviceInfo info_;
   const std::size_t frame_bytes_;
   std::array<std::byte*, kBurst> reserved_{};
   std::size_t reserved_count_ = 0;
-  bool in_ring_ = false;                        // the reserved rooms
-  std::vector<std::byte> rooms_;                // those that are not
-  std::deque<std::vector<std::byte>> backlog_;  // for want of room, or of a peer
-  unsigned generation_ = 0;                     // of the link: what these are about
-  bool had_peer_ = false;                       // when that was looked at
-  bool wakes_wanted_ = false;                   // the peer was asked for them
-  bool slept_ = false;                          // the waiter waits, or has not looked yet
+  Kind reserved_for_ = kOthers;
+  Kind look_at_ = kOthers;                                      // what was looked at last
+  bool in_ring_ = false;                                        // the reserved rooms
+  std::vector<std::byte> rooms_;                                // those that are not
+  std::array<std::deque<std::vector<std::byte>>, 2> backlogs_;  // for want of room, or of a peer
+  unsigned generation_ = 0;                                     // of the link: what these are about
+  bool had_peer_ = false;                                       // when that was looked at
+  bool wakes_wanted_ = false;                                   // the peer was asked for them
+  bool slept_ = false;                                          // the waiter waits, or has not looked yet
   std::thread::id waiter_;
   Nanos next_look_ = 0;  // for room, by the waiter: so long from now
 };

@@ -94,6 +94,8 @@ class PacketPort {
   virtual void leave_requests(std::uint32_t /*service*/) noexcept {}
   /// Whether urgent packets (Route) have a way of their own now, by which they pass others that nobody has looked at.
   [[nodiscard]] virtual bool sets_apart() const noexcept { return false; }
+  /// Whether the packets of this route are such others, or their urgent ones pass.
+  [[nodiscard]] virtual bool sets_apart(const Route& /*route*/) const noexcept { return sets_apart(); }
   /// rx_burst of that way alone.
   virtual std::size_t rx_urgent(std::span<RxPacket> /*packets*/, Nanos /*now*/) noexcept { return 0; }
   /// Packets so far that the system did not take.

@@ -63,7 +63,7 @@ Qp::Qp(DeviceBase& owner, QpContext& context, Pd& protection, const ibv_qp_init_
   ++recv_completions.users;
 }
 
-bool Qp::passed_by_urgent() const noexcept { return port->port->sets_apart(); }
+bool Qp::passed_by_urgent() const noexcept { return port->port->sets_apart(route); }
 
 Qp::~Qp() {
   if (srq != nullptr) --srq->users;

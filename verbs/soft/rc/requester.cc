@@ -23,6 +23,7 @@ namespace {
 // A coalesced run of full packets is 15 long (64 KiB of UDP payload): ask about as often.
 constexpr std::uint32_t kAckEvery = 16;
 constexpr std::size_t kInHurryBytes = 32 << 10;
+constexpr std::size_t kPassedBytes = 128 << 10;  // nobody waits for them, but what is still in the cache is quicker
 constexpr std::size_t kOfPriorityBytes = 16 << 10;
 
 enum class Step { kSent, kBlocked };
@@ -122,8 +123,8 @@ std::size_t on_its_way(const Qp& qp, const SendWqe& wqe) noexcept {
 bool has_room(const Qp& qp, const SendWqe& wqe) noexcept {
   const Window& window = *qp.peer_window;
   if (qp.has_priority()) return window.admits(wqe.charge) || qp.send.in_flight + wqe.charge <= kOfPriorityBytes;
-  const bool waited_for = qp.domain.hurries() && !qp.passed_by_urgent();
-  return window.admits(wqe.charge) && !(waited_for && on_its_way(qp, wqe) > kInHurryBytes);
+  if (!window.admits(wqe.charge)) return false;
+  return !qp.domain.hurries() || on_its_way(qp, wqe) <= (qp.passed_by_urgent() ? kPassedBytes : kInHurryBytes);
 }
 
 // What the next packets of a SEND or WRITE refer to together; empty: the next one goes by itself.

@@ -46,8 +46,10 @@ struct Port {
   }
 
   /// Packets of so many bytes of payload, which begin with a number that counts up.
-  void send(const Port& to, unsigned count = 1, Opcode opcode = Opcode::kSendOnly, std::size_t bytes = 4000) {
-    const Route route = port->make_route(to.address, 0, 0, 0);
+  void send(const Port& to, unsigned count = 1, Opcode opcode = Opcode::kSendOnly, std::size_t bytes = 4000,
+            bool urgent = false) {
+    Route route = port->make_route(to.address, 0, 0, 0);
+    route.urgent = urgent;
     std::vector<std::byte> payload(bytes);
     for (unsigned i = 0; i < count; ++i) {
       std::memcpy(payload.data(), &next, sizeof next);
@@ -77,6 +79,14 @@ struct Port {
       }
     }
     return numbers;
+  }
+  void send_urgent(const Port& to, unsigned count = 1) { send(to, count, Opcode::kSendOnly, 100, true); }
+  /// How many urgent ones have come.
+  std::size_t take_urgent() {
+    std::array<RxPacket, 16> packets;
+    std::size_t all = 0;
+    while (const std::size_t count = port->rx_urgent(packets, time())) all += count;
+    return all;
   }
   /// The next number that comes.
   std::uint32_t await(const Port& from) {
@@ -176,6 +186,49 @@ TEST(LocalPort, WhatAFullRingDoesNotTakeWaitsUpToALimit) {
   EXPECT_EQ(a.port->next_event(), 0U);
   a.send(b);
   EXPECT_EQ(b.await(a), 900U);
+}
+
+TEST(LocalPort, WhatIsUrgentPassesTheRest) {
+  Port a, b;
+  EXPECT_FALSE(a.port->sets_apart());
+  a.send(b);
+  EXPECT_EQ(b.await(a), 0U);
+  const Route to_b = a.port->make_route(b.address, 0, 0, 0);
+  ASSERT_TRUE(a.port->sets_apart(to_b) && b.port->sets_apart());
+  EXPECT_FALSE(a.port->sets_apart(Route{})) << "of another host";
+  a.send(b, 300);
+  a.send_urgent(b, 3);
+  EXPECT_EQ(b.take_urgent(), 3U);
+  a.send_urgent(b);
+  const auto came = b.take(a);
+  ASSERT_EQ(came.size(), 1U + kSlots);
+  EXPECT_EQ(came[0], 304U) << "first,";
+  EXPECT_EQ(came[1], 1U) << "then the others, in order";
+  EXPECT_EQ(came.back(), kSlots);
+  a.send_urgent(b, kSlots + 10);
+  EXPECT_EQ(b.take_urgent(), kSlots);
+  b.look(1);
+  a.look(1);
+  EXPECT_EQ(b.take_urgent(), 10U) << "those that waited, too";
+  EXPECT_EQ(b.counters.rcvd_by_memory.get(), 1U + 3U + 1U + kSlots + kSlots + 16U + 10U);
+  EXPECT_EQ(a.port->refused(), 0U);
+}
+
+TEST(LocalPort, WhoSleepsIsWokenByWhatIsUrgent) {
+  Port a, b;
+  a.send(b);
+  EXPECT_EQ(b.await(a), 0U);
+  for (std::uint32_t i = 1; i < 20; ++i) {
+    ASSERT_TRUE(b.port->on_wait(true));
+    pollfd waits{b.port->wait_fd(), POLLIN, 0};
+    ASSERT_EQ(::poll(&waits, 1, 0), 0) << i;
+    a.send_urgent(b);
+    ASSERT_EQ(::poll(&waits, 1, 20'000), 1);
+    b.port->on_wait(false);
+    ASSERT_EQ(b.await(a), i);
+  }
+  a.send_urgent(b);
+  EXPECT_FALSE(b.port->on_wait(true)) << "something is there";
 }
 
 TEST(LocalPort, WhoSleepsIsWoken) {

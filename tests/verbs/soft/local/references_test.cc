@@ -190,6 +190,25 @@ TEST(LocalReferences, WhatAFullRingDoesNotTakeWaitsAndCanBeTakenBack) {
   EXPECT_EQ(packets, kSlots);
 }
 
+TEST(LocalReferences, UrgentOnesAreHadAndTakenBackToo) {
+  Pair pair;
+  pair.a.route.urgent = true;
+  for (const bool taken_back : {false, true}) {
+    pair.a.send(pair.payload, true);
+    std::array<RxPacket, 4> packets;
+    ASSERT_EQ(pair.b.port->rx_urgent(packets, steady_clock().now() + pair.b.ahead), 1U);
+    if (taken_back) pair.a.port->end_loans();
+    std::vector<std::byte> got(kLong);
+    const iovec place{got.data(), kLong};
+    ASSERT_NE(packets[0].payload_source, nullptr);
+    EXPECT_EQ(packets[0].payload_source->fetch({&place, 1}), !taken_back);
+    EXPECT_EQ(got == pair.payload, !taken_back);
+  }
+  for (std::uint32_t i = 0; i < kSlots + 10; ++i) pair.a.send(pair.payload, true);
+  pair.a.port->end_loans();
+  EXPECT_EQ(pair.a.counters.references_withdrawn.get(), 1U + kSlots + 10);
+}
+
 TEST(LocalReferences, ABurstHasSoMuchToFetchAndNoMore) {
   Pair pair;
   for (int i = 0; i < 10; ++i) pair.a.send(pair.payload, true);

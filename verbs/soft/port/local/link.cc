@@ -50,8 +50,7 @@ Link::Link(PrivateFd socket, const Party& party, SharedMapping memory, unsigned 
       memory_(std::move(memory)),
       side_(side),
       wish_(&other().wish),
-      producer_(own().ring),
-      consumer_(other().ring),
+      ways_{Direction(own().ring, other().ring), Direction(own().urgent, other().urgent)},
       terms_(terms),
       word_(random64()) {
   for (Fetch& each : fetches_) each.link = this;
@@ -137,56 +136,65 @@ bool Link::send(const TxPacket& packet, const iovec* iovs) noexcept {
   const std::size_t size = size_in_slot(packet, iovs);
   if (size > Slot::kMostPacket || (packet.refers && !refers())) return false;
   const std::uint8_t flags = packet.refers ? Slot::kUnchecked | Slot::kRefers : prepare(packet, iovs);
-  if (!backlog_.empty()) send_backlog();
-  if (!backlog_.empty() || !producer_.has_room()) return keep(packet, iovs, flags);
-  if (!put(packet, iovs, producer_.place())) return false;
-  producer_.push(static_cast<std::uint16_t>(size), *packet.route, flags, standing_of(packet, iovs));
+  Direction& way = ways_[packet.route->urgent ? kUrgent : kOthers];
+  if (!way.backlog.empty()) send_backlog(way);
+  if (!way.backlog.empty() || !way.producer.has_room()) return keep(way, packet, iovs, flags);
+  if (!put(packet, iovs, way.producer.place())) return false;
+  way.producer.push(static_cast<std::uint16_t>(size), *packet.route, flags, standing_of(packet, iovs));
   pushed_ = true;
   return true;
 }
 
-bool Link::keep(const TxPacket& packet, const iovec* iovs, std::uint8_t flags) noexcept {
-  if (producer_.lied()) give_up();
-  if (!up_ || backlog_.size() == kMostBacklog) return false;
-  Waiting& kept = backlog_.emplace_back(
+bool Link::keep(Direction& way, const TxPacket& packet, const iovec* iovs, std::uint8_t flags) noexcept {
+  if (way.producer.lied()) give_up();
+  if (!up_ || way.backlog.size() == kMostBacklog) return false;
+  Waiting& kept = way.backlog.emplace_back(
       Waiting{*packet.route, flags, standing_of(packet, iovs), std::vector<std::byte>(size_in_slot(packet, iovs))});
   if (put(packet, iovs, kept.bytes.data())) return true;
-  backlog_.pop_back();
+  way.backlog.pop_back();
   return false;
 }
 
-void Link::send_backlog() noexcept {
-  look_again_in_ = producer_.has_room() ? kLookAgain : std::min(2 * look_again_in_, kLookLatest);
-  while (!backlog_.empty() && producer_.has_room()) {
-    const Waiting& first = backlog_.front();
-    std::memcpy(producer_.place(), first.bytes.data(), first.bytes.size());
-    producer_.push(static_cast<std::uint16_t>(first.bytes.size()), first.route, first.flags, first.refers);
-    backlog_.pop_front();
+void Link::send_backlog(Direction& way) noexcept {
+  look_again_in_ = way.producer.has_room() ? kLookAgain : std::min(2 * look_again_in_, kLookLatest);
+  while (!way.backlog.empty() && way.producer.has_room()) {
+    const Waiting& first = way.backlog.front();
+    std::memcpy(way.producer.place(), first.bytes.data(), first.bytes.size());
+    way.producer.push(static_cast<std::uint16_t>(first.bytes.size()), first.route, first.flags, first.refers);
+    way.backlog.pop_front();
     pushed_ = true;
   }
 }
 
 void Link::flush() noexcept {
-  if (!backlog_.empty()) send_backlog();
-  if (!std::exchange(pushed_, false) || !producer_.must_wake()) return;
+  for (Direction& way : ways_) {
+    if (!way.backlog.empty()) send_backlog(way);
+  }
+  if (!std::exchange(pushed_, false) || !ways_[kOthers].producer.must_wake()) return;
   const std::byte wake{1};
   static_cast<void>(send_packet(socket_.get(), {&wake, 1}));  // a full socket is readable as it is
 }
 
 std::size_t Link::receive(std::span<RxPacket> packets) noexcept {
-  std::size_t count = 0, fetches = 0, fetched = 0;
+  const std::size_t urgent = receive_by(ways_[kUrgent], packets);
+  return urgent + receive_by(ways_[kOthers], packets.subspan(urgent));
+}
+
+std::size_t Link::receive_by(Direction& way, std::span<RxPacket> packets) noexcept {
+  std::size_t count = 0, fetched = 0;
   // Bounded also where a peer fills in slots that hold no packet.
-  for (std::uint32_t looks = 0; looks < kSlots && count < packets.size() && consumer_.ready(); ++looks) {
-    if (fetches == kMostFetches || fetched >= kFetchedAtOnce) break;
+  for (std::uint32_t looks = 0; looks < kSlots && count < packets.size() && way.consumer.ready(); ++looks) {
+    if (fetches_used_ == kMostFetches || fetched >= kFetchedAtOnce) break;
     RxPacket& packet = packets[count];
     packet = RxPacket{.bytes = {}, .source = party_.gid, .ipv4_id_known = true};
     Consumer::Referred referred;
-    if (!consumer_.take(packet, referred)) continue;
+    if (!way.consumer.take(packet, referred)) continue;
     packet.unchecked = packet.unchecked && !terms_.checks;
     if (referred.slot != nullptr) {
       if (own().fetches.load(std::memory_order_relaxed) == 0) continue;  // it was told so
-      fetches_[fetches].referred = referred;
-      packet.payload_source = &fetches_[fetches++];
+      Fetch& fetch = fetches_[fetches_used_++];
+      fetch.referred = referred;
+      packet.payload_source = &fetch;
       packet.payload_bytes = referred.reference.bytes;
       fetched += packet.payload_bytes;
     }

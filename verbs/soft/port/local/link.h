@@ -34,7 +34,8 @@ struct Segment {
     alignas(kLine) std::atomic<std::uint32_t> wish;  // of packets that it receives
     std::atomic<std::uint32_t> fetches;              // not 0: and they may refer to payload
     Witness witness;                                 // of its process, by which the other end does so
-    Ring ring;                                       // that it fills
+    Ring ring;                                       // that it fills,
+    Ring urgent;                                     // and for packets that pass those
   };
   std::array<Side, 2> sides;  // of the end that made it, and the other
 };
@@ -74,9 +75,13 @@ class Link {
   /// Takes back the references for which `which` answers true (Standing).
   template <typename Which>
   void withdraw(Which&& which) noexcept {
-    std::size_t count = producer_.withdraw(which);
-    count += std::erase_if(
-        backlog_, [&which](const Waiting& each) { return each.refers.reference.bytes != 0 && which(each.refers); });
+    std::size_t count = 0;
+    for (Direction& way : ways_) {
+      count += way.producer.withdraw(which);
+      count += std::erase_if(way.backlog, [&which](const Waiting& each) {
+        return each.refers.reference.bytes != 0 && which(each.refers);
+      });
+    }
     if (count != 0 && terms_.counters != nullptr) terms_.counters->references_withdrawn.add(count);
   }
 
@@ -84,16 +89,25 @@ class Link {
   bool send(const TxPacket& packet, const iovec* iovs) noexcept;
   /// After a burst of them: lets the other end know if it sleeps.
   void flush() noexcept;
-  [[nodiscard]] bool has_backlog() const noexcept { return !backlog_.empty(); }
+  [[nodiscard]] bool has_backlog() const noexcept { return !ways_[0].backlog.empty() || !ways_[1].backlog.empty(); }
   /// How long to leave a full ring alone: longer each time that it was still full.
   [[nodiscard]] Nanos look_again_in() const noexcept { return look_again_in_; }
 
-  /// Fills at most packets.size(), fewer where much is to be fetched for them. They stay until release().
+  /// Fills at most packets.size(), fewer where much is to be fetched for them. They stay until release(). The urgent
+  /// ones first.
   std::size_t receive(std::span<RxPacket> packets) noexcept;
-  void release() noexcept { consumer_.release(); }
-  [[nodiscard]] bool ready() const noexcept { return consumer_.ready(); }
-  void sleep() noexcept { consumer_.sleep(); }
-  void wake() noexcept { consumer_.wake(); }
+  /// Those alone.
+  std::size_t receive_urgent(std::span<RxPacket> packets) noexcept { return receive_by(ways_[kUrgent], packets); }
+  void release() noexcept {
+    for (Direction& way : ways_) way.consumer.release();
+    fetches_used_ = 0;
+  }
+  [[nodiscard]] bool ready() const noexcept {
+    return ways_[kOthers].consumer.ready() || ways_[kUrgent].consumer.ready();
+  }
+  // One ring's word for both.
+  void sleep() noexcept { ways_[kOthers].consumer.sleep(); }
+  void wake() noexcept { ways_[kOthers].consumer.wake(); }
   Nanos since = 0;  // when its owner was first seen to have it; 0: not yet
   /// Reads the socket. False: the other end is gone, and nothing more will be received than what is there.
   [[nodiscard]] bool listen() noexcept;
@@ -108,6 +122,14 @@ class Link {
     Standing refers;
     std::vector<std::byte> bytes;
   };
+  enum Kind : std::uint8_t { kOthers, kUrgent };
+  /// Packets of one kind.
+  struct Direction {
+    Direction(Ring& filled, Ring& emptied) noexcept : producer(filled), consumer(emptied) {}
+    Producer producer;
+    Consumer consumer;
+    std::deque<Waiting> backlog = {};
+  };
   /// The payload of a packet that was received, while it is looked at.
   struct Fetch final : PayloadSource {
     bool fetch(std::span<const iovec> to) noexcept override { return link->fetch(referred, to); }
@@ -119,9 +141,10 @@ class Link {
   [[nodiscard]] Segment& segment() const noexcept { return *reinterpret_cast<Segment*>(memory_.get()); }
   [[nodiscard]] Segment::Side& own() const noexcept { return segment().sides[side_]; }
   [[nodiscard]] Segment::Side& other() const noexcept { return segment().sides[1 - side_]; }
-  bool keep(const TxPacket& packet, const iovec* iovs, std::uint8_t flags) noexcept;
+  std::size_t receive_by(Direction& way, std::span<RxPacket> packets) noexcept;
+  bool keep(Direction& way, const TxPacket& packet, const iovec* iovs, std::uint8_t flags) noexcept;
   bool fetch(const Consumer::Referred& referred, std::span<const iovec> to) noexcept;
-  void send_backlog() noexcept;
+  void send_backlog(Direction& way) noexcept;
   [[nodiscard]] std::uint8_t prepare(const TxPacket& packet, const iovec* iovs) noexcept;
 
   PrivateFd socket_;
@@ -129,15 +152,14 @@ class Link {
   SharedMapping memory_;
   const unsigned side_;
   const std::atomic<std::uint32_t>* wish_;  // the other end's
-  Producer producer_;
-  Consumer consumer_;
+  std::array<Direction, 2> ways_;
   const LinkTerms terms_;
   const std::uint64_t word_;  // what a witness shows
   PeerMemory peer_;
-  std::array<Fetch, kMostFetches> fetches_;  // of the packets received last
-  bool failed_ = false;                      // a copy did
-  Nanos next_meeting_ = 0;                   // with the other end's memory; ~0: it is met, or not to be met
-  std::deque<Waiting> backlog_;
+  std::array<Fetch, kMostFetches> fetches_;  // of the packets received since release()
+  std::size_t fetches_used_ = 0;
+  bool failed_ = false;     // a copy did
+  Nanos next_meeting_ = 0;  // with the other end's memory; ~0: it is met, or not to be met
   bool up_ = true;
   bool pushed_ = false;  // since the last flush
   Nanos look_again_in_ = kLookAgain;

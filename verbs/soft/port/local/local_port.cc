@@ -224,6 +224,18 @@ std::size_t LocalPort::rx_burst(std::span<RxPacket> packets, Nanos now) noexcept
   return count;
 }
 
+std::size_t LocalPort::rx_urgent(std::span<RxPacket> packets, Nanos now) noexcept {
+  now_ = now;
+  if (!is_mine()) return 0;
+  std::size_t count = 0;
+  for (const auto& link : links_) {
+    link->release();
+    count += link->receive_urgent(packets.subspan(count));
+  }
+  if (count != 0 && counters_ != nullptr) counters_->rcvd_by_memory.add(count);
+  return count;
+}
+
 bool LocalPort::on_wait(bool begins) noexcept {
   if (!is_mine()) return inner_->on_wait(begins);
   waits_ = begins;

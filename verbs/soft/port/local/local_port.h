@@ -37,6 +37,9 @@ class LocalPort final : public PortDecorator, private References {
                                  std::uint8_t hop_limit) override;
   std::size_t rx_burst(std::span<RxPacket> packets, Nanos now) noexcept override;
   void tx_burst(TxBatch& batch) noexcept override;
+  [[nodiscard]] bool sets_apart() const noexcept override { return !links_.empty(); }
+  [[nodiscard]] bool sets_apart(const Route& route) const noexcept override { return route.host >= 0 && sets_apart(); }
+  std::size_t rx_urgent(std::span<RxPacket> packets, Nanos now) noexcept override;
   void count_in(Counters& counters) noexcept override;
   [[nodiscard]] std::uint64_t refused() const noexcept override { return inner_->refused() + lost_; }
   [[nodiscard]] int wait_fd() const noexcept override { return events_.get(); }

@@ -1,7 +1,8 @@
 // What a small message waits for while large writes are under way in the same session: idle, as bulk, as a command.
 //
-//   fairlead-commands-beside-bulk TRANSPORT SECONDS [SERVER_PACKET_IO CLIENT_PACKET_IO]
+//   fairlead-commands-beside-bulk [--pin] TRANSPORT SECONDS [SERVER_PACKET_IO CLIENT_PACKET_IO]
 //
+// --pin: each end on a core of its own. Else the system may let both run on one for some milliseconds, now and then.
 // One process of this host sends eight bytes, the other sends them back with the same class: a round trip. "beside"
 // means that two WRITEs of 16 MiB are kept in flight. SECONDS for each; prints one line each: how many round
 // trips, their 50th and 99th percentile in microseconds, and what was written meanwhile in GB (1e9 bytes) per second.
@@ -13,8 +14,10 @@
 #include <chrono>
 #include <cstdlib>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "bench/base/cores.h"
 #include "bench/base/floor_program.h"
 #include "bench/net/histogram.h"
 #include "fairlead/engine.h"
@@ -34,6 +37,16 @@ T must(Result<T> result) {
   if (result) return std::move(*result);
   fmt::print(stderr, "fairlead-commands-beside-bulk: {}\n", result.error().to_string());
   std::exit(1);
+}
+
+/// From here on on that one of the cores.
+void pin(std::size_t end) {
+  const std::vector<unsigned> cores = bench::own_cores();
+  if (end >= cores.size()) {
+    fmt::print(stderr, "fairlead-commands-beside-bulk: --pin takes two cores, and there is one; leave it out\n");
+    std::exit(2);
+  }
+  if (const Status pinned = bench::use_cores({&cores[end], 1}); !pinned.ok()) must(Result<int>(pinned));
 }
 
 Engine make_engine(const std::string& transport, const char* packet_io, const char* listen) {
@@ -109,8 +122,11 @@ struct Client {
 }  // namespace
 
 int main(int argc, char** argv) {
+  const bool pinned = argc > 1 && std::string_view(argv[1]) == "--pin";
+  if (pinned) --argc, ++argv;
   if (argc != 3 && argc != 5) {
-    fmt::print(stderr, "usage: fairlead-commands-beside-bulk TRANSPORT SECONDS [SERVER_PACKET_IO CLIENT_PACKET_IO]\n");
+    fmt::print(stderr,
+               "usage: fairlead-commands-beside-bulk [--pin] TRANSPORT SECONDS [SERVER_PACKET_IO CLIENT_PACKET_IO]\n");
     return 2;
   }
   const std::string transport = argv[1];
@@ -119,7 +135,11 @@ int main(int argc, char** argv) {
   if (::pipe(address) != 0) die("pipe");
   const pid_t answerer = ::fork();  // before there is an engine
   if (answerer < 0) die("fork");
-  if (answerer == 0) return answer(transport, argc == 5 ? argv[3] : nullptr, address[1]);
+  if (answerer == 0) {
+    if (pinned) pin(1);
+    return answer(transport, argc == 5 ? argv[3] : nullptr, address[1]);
+  }
+  if (pinned) pin(0);
   ::close(address[1]);
   char text[64];
   const ssize_t size = ::read(address[0], text, sizeof text);

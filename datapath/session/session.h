@@ -206,6 +206,10 @@ class SessionImpl final : public EventSource, public TransferSink, public FlowUs
 
   const Clock::time_point started_at_;
   ControlLink link_;
+  struct Hosts {
+    std::string peer, local;
+  };
+  Hosts hosts_;  // of the connection that stands, or of the last one that did
   Greeting greeting_;
   std::optional<control::Hello> unproved_;  // of who is to show its key
   Resumption resumption_;

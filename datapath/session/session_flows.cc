@@ -9,8 +9,9 @@ namespace fairlead::datapath {
 
 PathConfig SessionImpl::path_config() {
   PathConfig config;
-  config.peer_host = link_.stream().peer_host();
-  config.local_host = link_.stream().local_host();
+  if (linked() && link_.stands()) hosts_ = {link_.stream().peer_host(), link_.stream().local_host()};
+  config.peer_host = hosts_.peer;
+  config.local_host = hosts_.local;
   config.peer_timeout = host_->config().peer_timeout;
   config.polled = host_->config().progress != Progress::kApplication;
   return config;

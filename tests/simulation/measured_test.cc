@@ -38,6 +38,26 @@ class Measured : public testing::Test {
   static std::uint64_t measurements(TwoEnds& ends) { return ends.session[0]->stats().paths_measured; }
 };
 
+// Its class has no path yet, and which is best depends on where the peer is, which only a connection tells.
+TEST_F(Measured, TheFirstCommandMayComeWhileThereIsNoConnection) {
+  for (const bool reachable : {true, false}) {
+    TwoEnds ends(1, {link("verbs:fake0", 20), link("tcp", 400)}, by_measurement());
+    ASSERT_TRUE(ends.meet());
+    ends.reachable = reachable;
+    ends.line.cut();
+    for (int end : {0, 1}) ends.line.reset(end);
+    ends.pass(microseconds(20), microseconds(5));
+    for (int from : {0, 1}) ends.send(from, 100, TrafficClass::kCommands);
+    ends.pass(milliseconds(1), microseconds(5));
+    ends.reachable = true;
+    ASSERT_TRUE(ends.run(
+        [&] { return std::ranges::all_of(ends.posted, [](const TransferImpl* t) { return t->finished.load(); }); }));
+    for (const TransferImpl* t : ends.posted) EXPECT_EQ(t->code, Code::kOk) << t->reason;
+    EXPECT_EQ(ends.session[0]->stats().resumptions, 1U);
+    EXPECT_TRUE(ends.end());
+  }
+}
+
 TEST_F(Measured, TheOneThatCarriesMoreTakesOverThoughItRanksLower) {
   TwoEnds ends(1, {link("verbs:fake0", 20), link("tcp", 400)}, by_measurement());
   ASSERT_TRUE(ends.meet());

@@ -14,8 +14,9 @@ namespace fairlead {
 
 class Patience {
  public:
-  /// Throws std::system_error where there is no descriptor.
   explicit Patience(std::chrono::nanoseconds length);
+  /// False: there was no descriptor left, and it never ends.
+  explicit operator bool() const noexcept { return static_cast<bool>(timer_); }
 
   /// By who is about to sleep on fd(), and when he does so no more.
   void begin() noexcept;

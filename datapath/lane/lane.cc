@@ -267,7 +267,7 @@ void Lane::stand_back() noexcept {
     seen = now;
     if (driven_.load() && sleepers_.load() != 0) {  // it may do so for long; at its end it calls
       waiters_.sleep(nullptr, [this] { return stopping_.load(); }, Clock::now() + kLongNap);
-    } else if (nap < kNapsInDoubt) {
+    } else if (nap < kNapsInDoubt || !patience_) {
       std::this_thread::sleep_for(nap);
     } else {
       patience_.begin();

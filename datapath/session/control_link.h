@@ -101,7 +101,6 @@ class ControlLink {
   [[nodiscard]] bool dialing() const noexcept { return !racing_.empty(); }
   /// The peer lets too much of ours lie.
   [[nodiscard]] bool overrun() const noexcept { return overrun_; }
-  [[nodiscard]] bool stands() const noexcept { return channel_ != nullptr && !channel_->connecting(); }
   /// Of a connection that stands.
   [[nodiscard]] const ControlStream& stream() const noexcept { return channel_->stream(); }
 

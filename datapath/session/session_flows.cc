@@ -9,7 +9,7 @@ namespace fairlead::datapath {
 
 PathConfig SessionImpl::path_config() {
   PathConfig config;
-  if (linked() && link_.stands()) hosts_ = {link_.stream().peer_host(), link_.stream().local_host()};
+  if (linked() && !link_.dialing()) hosts_ = {link_.stream().peer_host(), link_.stream().local_host()};
   config.peer_host = hosts_.peer;
   config.local_host = hosts_.local;
   config.peer_timeout = host_->config().peer_timeout;

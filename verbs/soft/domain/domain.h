@@ -51,7 +51,6 @@ class Domain final : public QpContext {
   static constexpr std::size_t kRxBurst = 16;  // acknowledgements leave at least this often
 
  private:
-
   // receive.cc
   void receive(PortSlot& slot, const RxPacket& raw) noexcept;
   [[nodiscard]] bool icrc_valid(Qp& qp, const PortSlot& slot, const RxPacket& raw, const Packet& packet) noexcept;
@@ -71,7 +70,7 @@ class Domain final : public QpContext {
   std::array<RxPacket, kRxBurst> received_;
   ManagementHandler* management_ = nullptr;
   bool urgent_alone_ = false;  // the last progress() took that in, and nothing else
-  Nanos busy_at_ = 0;  // when a poll last found something
+  Nanos busy_at_ = 0;          // when a poll last found something
 };
 
 }  // namespace fairlead::soft

@@ -7,6 +7,7 @@
 #include "verbs/soft/datagram/receipts.h"
 #include "verbs/soft/datagram/unreliable.h"
 #include "verbs/soft/domain/domain.h"
+#include "verbs/soft/port/urgent_way.h"
 #include "verbs/soft/rc/completer.h"
 #include "verbs/soft/rc/memory_windows.h"
 #include "verbs/soft/rc/requester.h"
@@ -77,7 +78,7 @@ bool Domain::progress() noexcept {
   bool busy = lender.release();
   bool sent = false;
   for (const auto& slot : ports_) {
-    const bool apart = slot->port->sets_apart();
+    const bool apart = slot->urgent_way != nullptr && slot->urgent_way->open();
     const Pace pace = !hurries() ? kUnhurried : apart ? kApart : kInHurry;
     for (unsigned look = 0; look < pace.looks; ++look) {
       if (apart && take_urgent(*slot)) return true;
@@ -100,7 +101,7 @@ bool Domain::progress() noexcept {
 // Whoever polls hears of what is urgent before others have their turn, which they have in every other call.
 bool Domain::take_urgent(PortSlot& slot) noexcept {
   if (std::exchange(urgent_alone_, false)) return false;
-  const std::size_t count = slot.port->rx_urgent(received_, now_);
+  const std::size_t count = slot.urgent_way->rx_urgent(received_, now_);
   if (count == 0) return false;
   urgent_alone_ = true;
   for (std::size_t i = 0; i < count; ++i) receive(slot, received_[i]);

@@ -35,11 +35,11 @@ Watcher::Watcher(Domain& domain, int news, std::function<void()> on_news)
       news_(news),
       on_news_(std::move(on_news)) {
   if (!alarm_ || !patience_) throw std::system_error(errno, std::generic_category(), "no descriptor for the watcher");
-  domain_.set_alarm([this] {
+  const auto alarm = [this] {
     const std::uint64_t one = 1;
     [[maybe_unused]] const ssize_t written = ::write(alarm_.get(), &one, sizeof(one));
-  });
-  domain_.set_patience(&patience_);
+  };
+  domain_.set_watcher(alarm, patience_);
 }
 
 Watcher::~Watcher() {

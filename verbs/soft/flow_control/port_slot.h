@@ -48,8 +48,9 @@ struct PortSlot {
   std::unique_ptr<PacketPort> port;
   References* references = nullptr;  // the port's, once there is a route that may refer
   const std::uint32_t least_charge;
-  const std::size_t far_window;  // 0: the port announces nothing
-  bool shared = false;           // with other processes, by the partitions of queue pair numbers
+  const std::size_t far_window;     // 0: the port announces nothing
+  bool shared = false;              // with other processes, by the partitions of queue pair numbers
+  UrgentWay* urgent_way = nullptr;  // the port's, once there is a route with one
   TxBatch batch;
   Window reads;                           // what READs have asked for and not received, of this host
   Window far_reads;                       // and of others

@@ -92,12 +92,6 @@ class PacketPort {
   /// identifier), until leave_requests(). Error: where processes share the address, they reach another's.
   [[nodiscard]] virtual Status take_requests(std::uint32_t /*service*/) { return {}; }
   virtual void leave_requests(std::uint32_t /*service*/) noexcept {}
-  /// Whether urgent packets (Route) have a way of their own now, by which they pass others that nobody has looked at.
-  [[nodiscard]] virtual bool sets_apart() const noexcept { return false; }
-  /// Whether the packets of this route are such others, or their urgent ones pass.
-  [[nodiscard]] virtual bool sets_apart(const Route& /*route*/) const noexcept { return sets_apart(); }
-  /// rx_burst of that way alone.
-  virtual std::size_t rx_urgent(std::span<RxPacket> /*packets*/, Nanos /*now*/) noexcept { return 0; }
   /// Packets so far that the system did not take.
   [[nodiscard]] virtual std::uint64_t refused() const noexcept { return 0; }
   [[nodiscard]] virtual LinkState link() noexcept { return LinkState::kUp; }

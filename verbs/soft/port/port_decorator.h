@@ -19,7 +19,9 @@ class PortDecorator : public PacketPort {
   [[nodiscard]] std::uint32_t least_charge() const noexcept override { return inner_->least_charge(); }
   [[nodiscard]] Route make_route(const Gid& destination, std::uint32_t flow, std::uint8_t traffic_class,
                                  std::uint8_t hop_limit) override {
-    return inner_->make_route(destination, flow, traffic_class, hop_limit);
+    Route route = inner_->make_route(destination, flow, traffic_class, hop_limit);
+    route.apart = nullptr;  // what comes by that way would come past us
+    return route;
   }
   void count_in(Counters& counters) noexcept override { inner_->count_in(counters); }
   [[nodiscard]] std::optional<Route> make_v1_route(const Gid& source, const Gid& destination, std::uint32_t flow_label,

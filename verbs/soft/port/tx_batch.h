@@ -23,6 +23,7 @@
 namespace fairlead::soft {
 
 class References;
+class UrgentWay;
 
 /// Where a queue pair's packets go. Made by its port, owned by the queue pair.
 struct Route {
@@ -33,7 +34,7 @@ struct Route {
   std::uint8_t hop_limit = 0;  // 0: the system's default
   int socket = -1;             // the port's own handle
   bool connected = false;      // the handle knows the destination
-  bool urgent = false;         // its packets pass those of others, where the port has two ways
+  bool urgent = false;         // its packets pass those of others, where there is a way for that
   // What the handle sends with by itself; a packet that is to have another says so, which costs it a route lookup.
   std::uint8_t socket_traffic_class = 0;
   std::uint8_t socket_hop_limit = 0;
@@ -42,6 +43,7 @@ struct Route {
   std::uint16_t peer_port = 0;       // that the destination's packets must come from; 0: any. Of this host alone
   std::int16_t host = -1;            // of the local port: which address of this host it leads to; -1: none
   References* references = nullptr;  // the port's, where packets may refer to payload
+  UrgentWay* apart = nullptr;        // the port's, where there may be one to the destination
 };
 
 struct TxPacket {

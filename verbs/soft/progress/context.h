@@ -50,10 +50,12 @@ class ProgressContext {
   /// Completion queues that wait for an event, so that no poll is to be expected.
   [[nodiscard]] int armed() const noexcept { return armed_.load(std::memory_order_relaxed); }
   void count_armed(int by) noexcept;
-  /// Called, with or without the lock, when the watcher must look again. Set once, before use.
-  void set_alarm(std::function<void()> alarm) { alarm_ = std::move(alarm); }
-  /// What polls put off now and then: the watcher's, which outlives them. Set once, before use.
-  void set_patience(Patience* patience) noexcept { patience_ = patience; }
+  /// Once, before use. `alarm` is called, with or without the lock, when the watcher must look again; its patience is
+  /// what polls put off now and then.
+  void set_watcher(std::function<void()> alarm, Patience& patience) {
+    alarm_ = std::move(alarm);
+    patience_ = &patience;
+  }
   /// What now() was read from when the lock was taken.
   [[nodiscard]] const Clock& clock() const noexcept { return clock_; }
 

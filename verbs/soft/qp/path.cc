@@ -32,6 +32,7 @@ int resolve_path(DeviceBase& device, const ibv_ah_attr& vector, std::uint64_t sp
   const auto take = [&](const Route& route, std::uint32_t max_mtu) {
     path = {*slot, &(*slot)->peer_window(peer), &device.progress().flow(**slot, peer), route, max_mtu};
     path.route.urgent = vector.sl != 0;
+    if (route.apart != nullptr) (*slot)->urgent_way = route.apart;
     return 0;
   };
   if (sender.gid_type == IBV_GID_TYPE_ROCE_V1) {

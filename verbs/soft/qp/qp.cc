@@ -7,6 +7,7 @@
 #include <mutex>
 
 #include "verbs/soft/observe/refuse.h"
+#include "verbs/soft/port/urgent_way.h"
 #include "verbs/soft/qp/qp_context.h"
 #include "verbs/soft/qp/qp_states.h"
 #include "verbs/soft/queues/cq.h"
@@ -63,7 +64,7 @@ Qp::Qp(DeviceBase& owner, QpContext& context, Pd& protection, const ibv_qp_init_
   ++recv_completions.users;
 }
 
-bool Qp::passed_by_urgent() const noexcept { return port->port->sets_apart(route); }
+bool Qp::passed_by_urgent() const noexcept { return route.apart != nullptr && route.apart->open(); }
 
 Qp::~Qp() {
   if (srq != nullptr) --srq->users;

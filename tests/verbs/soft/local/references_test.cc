@@ -196,7 +196,7 @@ TEST(LocalReferences, UrgentOnesAreHadAndTakenBackToo) {
   for (const bool taken_back : {false, true}) {
     pair.a.send(pair.payload, true);
     std::array<RxPacket, 4> packets;
-    ASSERT_EQ(pair.b.port->rx_urgent(packets, steady_clock().now() + pair.b.ahead), 1U);
+    ASSERT_EQ(pair.b.route.apart->rx_urgent(packets, steady_clock().now() + pair.b.ahead), 1U);
     if (taken_back) pair.a.port->end_loans();
     std::vector<std::byte> got(kLong);
     const iovec place{got.data(), kLong};

@@ -47,13 +47,6 @@ bool same_network(const Gid& a, const Gid& b, unsigned prefix) noexcept {
 
 }  // namespace
 
-Gid automatic_address(const Mac& mac) noexcept {
-  std::uint32_t hash = 2166136261U;  // FNV-1a
-  for (const std::uint8_t byte : mac.bytes) hash = (hash ^ byte) * 16777619U;
-  // RFC 3927, 2.1: not the first and last 256 addresses.
-  return Gid::from_ipv4(0xa9fe0100U + hash % 0xfe00U);
-}
-
 FramePort::FramePort(std::unique_ptr<FrameDevice> device, const FramePortConfig& config, Nanos now,
                      std::optional<Lane> lane)
     : device_(std::move(device)),
@@ -128,6 +121,7 @@ Route FramePort::make_route(const Gid& destination, std::uint32_t flow, std::uin
   Route route{config_.address, destination, static_cast<std::uint16_t>(0xc000 | (flow & 0x3fff)), traffic_class,
               hop_limit};
   route.socket = destination == config_.address ? kOwnStation : neighbours_.find_or_add(next_hop(destination), now_);
+  route.apart = this;
   ask_neighbours();
   return route;
 }
@@ -276,10 +270,10 @@ void FramePort::tx_burst(TxBatch& batch) noexcept {
   std::array<std::uint8_t, TxBatch::kMaxPackets> order;
   std::iota(order.begin(), order.end(), std::uint8_t{0});
   const auto all = std::span(order).first(batch.size());
-  const auto others = device_->sets_apart()
-                          ? std::stable_partition(all.begin(), all.end(),
-                                                  [&](std::uint8_t i) { return batch.packet(i).route->urgent; })
-                          : all.begin();
+  const auto others =
+      device_->sets_apart()
+          ? std::stable_partition(all.begin(), all.end(), [&](std::uint8_t i) { return batch.packet(i).route->urgent; })
+          : all.begin();
   const auto urgent = static_cast<std::size_t>(others - all.begin());
   send(batch, all.first(urgent), true);
   send(batch, all.subspan(urgent), false);

@@ -20,6 +20,7 @@
 #include "verbs/soft/port/frame/neighbours.h"
 #include "verbs/soft/port/frame/roce_frame.h"
 #include "verbs/soft/port/packet_port.h"
+#include "verbs/soft/port/urgent_way.h"
 #include "verbs/soft/wire/ip.h"
 #include "verbs/soft/wire/resolution.h"
 
@@ -32,10 +33,7 @@ struct FramePortConfig {
   std::string name = {};  // for messages
 };
 
-/// An IPv4 address of the link-local range (169.254.0.0/16, RFC 3927) that depends on the station alone.
-[[nodiscard]] Gid automatic_address(const Mac& mac) noexcept;
-
-class FramePort final : public PacketPort {
+class FramePort final : public PacketPort, private UrgentWay {
  public:
   FramePort(std::unique_ptr<FrameDevice> device, const FramePortConfig& config, Nanos now,
             std::optional<Lane> lane = std::nullopt);
@@ -54,8 +52,6 @@ class FramePort final : public PacketPort {
                                                    std::uint8_t traffic_class, std::uint8_t hop_limit) override;
   std::size_t rx_burst(std::span<RxPacket> packets, Nanos now) noexcept override;
   void tx_burst(TxBatch& batch) noexcept override;
-  [[nodiscard]] bool sets_apart() const noexcept override { return device_->sets_apart(); }
-  std::size_t rx_urgent(std::span<RxPacket> packets, Nanos now) noexcept override;
   void count_in(Counters& counters) noexcept override { counters_ = &counters; }
   [[nodiscard]] std::uint64_t refused() const noexcept override { return refused_; }
   [[nodiscard]] LinkState link() noexcept override;
@@ -79,6 +75,8 @@ class FramePort final : public PacketPort {
     Bytes frame;
   };
 
+  [[nodiscard]] bool open() const noexcept override { return device_->sets_apart(); }
+  std::size_t rx_urgent(std::span<RxPacket> packets, Nanos now) noexcept override;
   [[nodiscard]] std::size_t take_in(std::size_t got, std::span<RxPacket> packets) noexcept;
   [[nodiscard]] const Gid& next_hop(const Gid& destination) const noexcept;
   [[nodiscard]] std::size_t fetch_in_turn(std::span<std::span<const std::byte>> frames) noexcept;

@@ -86,4 +86,11 @@ std::byte* put_roce_headers(const Route& route, std::size_t packet_bytes, const 
   return behind + kUdpHeaderBytes;
 }
 
+Gid automatic_address(const Mac& mac) noexcept {
+  std::uint32_t hash = 2166136261U;  // FNV-1a
+  for (const std::uint8_t byte : mac.bytes) hash = (hash ^ byte) * 16777619U;
+  // RFC 3927, 2.1: not the first and last 256 addresses.
+  return Gid::from_ipv4(0xa9fe0100U + hash % 0xfe00U);
+}
+
 }  // namespace fairlead::soft

@@ -28,4 +28,7 @@ struct StationNames {
 [[nodiscard]] std::byte* put_roce_headers(const Route& route, std::size_t packet_bytes, const Mac& own,
                                           std::uint32_t mtu, std::byte* room) noexcept;
 
+/// An IPv4 address of the link-local range (169.254.0.0/16, RFC 3927) that depends on the station alone.
+[[nodiscard]] Gid automatic_address(const Mac& mac) noexcept;
+
 }  // namespace fairlead::soft

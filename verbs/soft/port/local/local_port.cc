@@ -88,6 +88,7 @@ Route LocalPort::make_route(const Gid& destination, std::uint32_t flow, std::uin
   if (found == destinations_.end() && destinations_.size() == kMostDestinations) return route;
   route.host = static_cast<std::int16_t>(found - destinations_.begin());
   if (terms().refers) route.references = this;
+  route.apart = this;
   if (found == destinations_.end())
     destinations_.push_back(std::make_unique<Destination>(Destination{destination, {}}));
   return route;
@@ -210,6 +211,7 @@ std::size_t LocalPort::rx_burst(std::span<RxPacket> packets, Nanos now) noexcept
   if (looks_at_all || links_.empty() || until_inner_-- == 0 || now >= next_inner_) {
     count = inner_->rx_burst(packets, now);
     inner_has_more_ = count == packets.size();
+    sockets_busy_ = count != 0;
     until_inner_ = inner_has_more_ ? 1 : count != 0 ? kInnerEvery : kInnerSeldom;  // not at once: links have their turn
     next_inner_ = inner_has_more_ ? ~Nanos{0} : now + kInnerLatest;
   }

@@ -16,6 +16,7 @@
 #include "verbs/soft/port/local/link.h"
 #include "verbs/soft/port/port_decorator.h"
 #include "verbs/soft/port/references.h"
+#include "verbs/soft/port/urgent_way.h"
 
 namespace fairlead::soft::local {
 
@@ -26,7 +27,7 @@ struct LocalOptions {
   std::uint32_t least_referred = kLeastReferred;
 };
 
-class LocalPort final : public PortDecorator, private References {
+class LocalPort final : public PortDecorator, private References, private UrgentWay {
  public:
   /// Where nobody can be met, which is logged, it is `inner` alone.
   [[nodiscard]] static std::unique_ptr<PacketPort> around(std::unique_ptr<PacketPort> inner, const Party& self,
@@ -37,9 +38,6 @@ class LocalPort final : public PortDecorator, private References {
                                  std::uint8_t hop_limit) override;
   std::size_t rx_burst(std::span<RxPacket> packets, Nanos now) noexcept override;
   void tx_burst(TxBatch& batch) noexcept override;
-  [[nodiscard]] bool sets_apart() const noexcept override { return !links_.empty(); }
-  [[nodiscard]] bool sets_apart(const Route& route) const noexcept override { return route.host >= 0 && sets_apart(); }
-  std::size_t rx_urgent(std::span<RxPacket> packets, Nanos now) noexcept override;
   void count_in(Counters& counters) noexcept override;
   [[nodiscard]] std::uint64_t refused() const noexcept override { return inner_->refused() + lost_; }
   [[nodiscard]] int wait_fd() const noexcept override { return events_.get(); }
@@ -69,6 +67,9 @@ class LocalPort final : public PortDecorator, private References {
   [[nodiscard]] bool fetches(const Route& route, std::uint32_t qpn, std::size_t message) noexcept override;
   void withdraw(const Route& route) noexcept override;
   void withdraw(const void* start, std::size_t bytes) noexcept override;
+  /// While nothing comes from other hosts: what is made for two rings is not for sockets.
+  [[nodiscard]] bool open() const noexcept override { return !links_.empty() && !sockets_busy_; }
+  std::size_t rx_urgent(std::span<RxPacket> packets, Nanos now) noexcept override;
   [[nodiscard]] Status listen();
   [[nodiscard]] bool watch(int fd) noexcept;
   [[nodiscard]] bool is_mine() const noexcept { return forks_ == PrivateFd::forks(); }
@@ -98,6 +99,7 @@ class LocalPort final : public PortDecorator, private References {
   std::size_t first_ = 0;     // link that is next to be looked at first
   unsigned until_inner_ = 0;  // bursts until the sockets are looked at, if there is no time to go by
   bool inner_has_more_ = false;
+  bool sockets_busy_ = false;  // there was something when they were looked at last
   Nanos next_inner_ = 0, next_tend_ = 0;
   Nanos listen_again_ = 0;  // the listener is left alone until then: there are no descriptors
   Nanos now_ = 0;

@@ -213,40 +213,26 @@ TEST(LocalPort, WhatIsUrgentPassesTheRest) {
   EXPECT_EQ(a.port->refused(), 0U);
 }
 
-TEST(LocalPort, WhoSleepsIsWokenByWhatIsUrgent) {
-  Port a, b;
-  a.send(b);
-  EXPECT_EQ(b.await(a), 0U);
-  for (std::uint32_t i = 1; i < 20; ++i) {
-    ASSERT_TRUE(b.port->on_wait(true));
-    pollfd waits{b.port->wait_fd(), POLLIN, 0};
-    ASSERT_EQ(::poll(&waits, 1, 0), 0) << i;
-    a.send_urgent(b);
-    ASSERT_EQ(::poll(&waits, 1, 20'000), 1);
-    b.port->on_wait(false);
-    ASSERT_EQ(b.await(a), i);
-  }
-  a.send_urgent(b);
-  EXPECT_FALSE(b.port->on_wait(true)) << "something is there";
-}
-
 TEST(LocalPort, WhoSleepsIsWoken) {
-  Port a, b;
-  a.send(b);
-  EXPECT_EQ(b.await(a), 0U);
-  for (std::uint32_t i = 1; i < 20; ++i) {
-    ASSERT_TRUE(b.port->on_wait(true));
-    pollfd waits{b.port->wait_fd(), POLLIN, 0};
-    ASSERT_EQ(::poll(&waits, 1, 0), 0) << i;
+  for (const bool urgent : {false, true}) {
+    Port a, b;
     a.send(b);
-    ASSERT_EQ(::poll(&waits, 1, 20'000), 1);
-    b.port->on_wait(false);
-    ASSERT_EQ(b.await(a), i);
-    a.send(b);
-    ASSERT_EQ(b.await(a), ++i);
+    EXPECT_EQ(b.await(a), 0U);
+    const auto send = [&] { a.send(b, 1, Opcode::kSendOnly, 4000, urgent); };
+    for (std::uint32_t i = 1; i < 20; ++i) {
+      ASSERT_TRUE(b.port->on_wait(true));
+      pollfd waits{b.port->wait_fd(), POLLIN, 0};
+      ASSERT_EQ(::poll(&waits, 1, 0), 0) << i;
+      send();
+      ASSERT_EQ(::poll(&waits, 1, 20'000), 1);
+      b.port->on_wait(false);
+      ASSERT_EQ(b.await(a), i);
+      send();
+      ASSERT_EQ(b.await(a), ++i);
+    }
+    send();
+    EXPECT_FALSE(b.port->on_wait(true)) << "something is there";
   }
-  a.send(b);
-  EXPECT_FALSE(b.port->on_wait(true)) << "something is there";
 }
 
 // Another process with a port of its own, which does `what` with it.

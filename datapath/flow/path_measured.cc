@@ -96,7 +96,10 @@ void PathSet::measure(PathSlot& slot) {
 
 void PathSet::advance_measuring(PathSlot& slot, Clock::time_point now) {
   if (!slot.measurement) return;
-  if (slot.down || slot.state >= PathState::kClosing || stays_) return slot.measurement.reset();
+  const bool is_beside = &slot == beside_.get();
+  // Beside a path that is gone it is the next one, which the peer may use already, whatever was to be measured.
+  const bool is_next = is_beside && state() != PathState::kInUse;
+  if (slot.down || slot.state >= PathState::kClosing || stays_ || is_next) return slot.measurement.reset();
   if (slot.measurement->done()) {
     const Figure figure = slot.measurement->figure();
     slot.measurement.reset();
@@ -106,7 +109,6 @@ void PathSet::advance_measuring(PathSlot& slot, Clock::time_point now) {
     log(LogLevel::kInfo, fmt::format("{} to {}: measured {}", name_of(slot.candidate), host_.who(), to_string(figure)));
     return user_.path_measured();
   }
-  const bool is_beside = &slot == beside_.get();
   const bool late = now - slot.measurement->begun() > kAnswers;
   const bool busy = !user_.is_idle() || (is_beside && slot_ != nullptr && !slot_->in_flight.empty());
   if (!late && !busy) return measure(slot);

@@ -345,5 +345,50 @@ TEST_F(Scenario, NorHasOneThatGotReads) {
   EXPECT_EQ(run_plan(plan).wrong, "");
 }
 
+// Seed 81477339: a path was being measured beside one that died. The active end let go of it for that, behind its
+// fence, by which the passive one had taken it into use.
+TEST_F(Scenario, APathThatIsMeasuredTakesOverFromOneThatDies) {
+  Plan plan;
+  plan.timing = 5825172050523270916u;
+  plan.chunk_bytes = 2761;
+  plan.measured = true;
+  {
+    Habits& h = plan.transports.emplace_back();
+    h.name = "verbs:fake0";
+    h.latency = microseconds(2);
+    h.can.write_then_message_ordered = false;
+    h.can.max_message = 190;
+    h.can.max_segments = 6;
+    h.can.max_outstanding = 37;
+  }
+  {
+    Habits& h = plan.transports.emplace_back();
+    h.name = "verbs:fake1";
+    h.writes_arrive = false;
+    h.latency = microseconds(16);
+    h.can.max_message = 3483;
+    h.can.max_segments = 8;
+    h.can.max_outstanding = 21;
+  }
+  plan.posts.resize(1);
+  plan.posts[0][1] = {
+      {.kind = Post::Kind::kWrite, .bytes = 1, .notifies = true},
+      {.kind = Post::Kind::kSend, .bytes = 1},
+      {.kind = Post::Kind::kPrepared, .bytes = 1},
+      {.kind = Post::Kind::kRead, .bytes = 1, .notifies = true, .gap = microseconds(41)},
+      {.kind = Post::Kind::kWrite, .bytes = 1, .notifies = true, .gap = microseconds(15)},
+      {.kind = Post::Kind::kSend, .bytes = 153},
+      {.kind = Post::Kind::kWrite, .bytes = 11177},
+      {.kind = Post::Kind::kWrite, .bytes = 1},
+      {.kind = Post::Kind::kRead, .bytes = 1, .notifies = true},
+      {.kind = Post::Kind::kSwap, .bytes = 1},
+      {.kind = Post::Kind::kForbidden, .bytes = 1},
+  };
+  plan.troubles = {
+      {.kind = Trouble::Kind::kCut, .posts = 11, .end = 1, .notice = {microseconds(179), microseconds(151)}},
+  };
+  EXPECT_EQ(run_plan(plan).wrong, "");
+}
+
 }  // namespace
 }  // namespace fairlead::simulation

@@ -15,6 +15,11 @@ void die(std::string_view what) {
   std::exit(1);
 }
 
+void die(const Status& error) {
+  fmt::print(stderr, "{}: {}\n", ::program_invocation_short_name, error.to_string());
+  std::exit(1);
+}
+
 unsigned number_argument(const char* text, unsigned most) {
   unsigned value = 0;
   const auto [end, error] = std::from_chars(text, text + std::strlen(text), value);

@@ -19,19 +19,8 @@
 namespace {
 
 using namespace fairlead;  // NOLINT(google-build-using-namespace): a program of one file
+using bench::must;
 using Clock = std::chrono::steady_clock;
-
-template <typename T>
-T must(Result<T> result) {
-  if (result) return std::move(*result);
-  fmt::print(stderr, "fairlead-tenant-load: {}\n", result.error().to_string());
-  std::exit(1);
-}
-void must(const Status& status) {
-  if (status.ok()) return;
-  fmt::print(stderr, "fairlead-tenant-load: {}\n", status.to_string());
-  std::exit(1);
-}
 
 }  // namespace
 

@@ -26,18 +26,12 @@ namespace {
 
 using namespace fairlead;  // NOLINT(google-build-using-namespace): a program of one file
 using bench::die;
+using bench::must;
 using bench::number_argument;
 using Clock = std::chrono::steady_clock;
 
 constexpr std::size_t kBytes = std::size_t{16} << 20, kWrites = 2;
 constexpr std::chrono::seconds kPatience{30};
-
-template <typename T>
-T must(Result<T> result) {
-  if (result) return std::move(*result);
-  fmt::print(stderr, "fairlead-commands-beside-bulk: {}\n", result.error().to_string());
-  std::exit(1);
-}
 
 /// From here on on that one of the cores.
 void pin(std::size_t end) {
@@ -46,7 +40,7 @@ void pin(std::size_t end) {
     fmt::print(stderr, "fairlead-commands-beside-bulk: --pin takes two cores, and there is one; leave it out\n");
     std::exit(2);
   }
-  if (const Status pinned = bench::use_cores({&cores[end], 1}); !pinned.ok()) must(Result<int>(pinned));
+  if (const Status pinned = bench::use_cores({&cores[end], 1}); !pinned.ok()) must(pinned);
 }
 
 Engine make_engine(const std::string& transport, const char* packet_io, const char* listen) {
@@ -87,7 +81,7 @@ struct Client {
   void keep_writing() {
     for (std::size_t i = 0; i < kWrites; ++i) {
       if (writes[i].valid() && !writes[i].done()) continue;
-      if (writes[i].valid() && !writes[i].status().ok()) must(Result<int>(writes[i].status()));
+      if (writes[i].valid() && !writes[i].status().ok()) must(writes[i].status());
       writes[i] = peer.write(source.slice(i * kBytes, kBytes), target.slice(i * kBytes, kBytes));
     }
   }

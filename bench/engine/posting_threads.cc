@@ -27,18 +27,12 @@ namespace {
 
 using namespace fairlead;  // NOLINT(google-build-using-namespace): a program of one file
 using bench::die;
+using bench::must;
 using bench::number_argument;
 using Clock = std::chrono::steady_clock;
 
 constexpr std::size_t kBytes = std::size_t{1} << 20;
 constexpr unsigned kInFlight = 16, kSlots = 4;  // 4 MiB at each end are gone round
-
-template <typename T>
-T must(Result<T> result) {
-  if (result) return std::move(*result);
-  fmt::print(stderr, "fairlead-posting-threads: {}\n", result.error().to_string());
-  std::exit(1);
-}
 
 struct Wanted {
   std::string transport;

@@ -23,17 +23,11 @@ namespace {
 
 using namespace fairlead;  // NOLINT(google-build-using-namespace): a program of one file
 using bench::die;
+using bench::must;
 using bench::number_argument;
 using Clock = std::chrono::steady_clock;
 
 constexpr std::size_t kBytes = 4096;
-
-template <typename T>
-T must(Result<T> result) {
-  if (result) return std::move(*result);
-  fmt::print(stderr, "fairlead-read-after-rest: {}\n", result.error().to_string());
-  std::exit(1);
-}
 
 Engine make_engine(const std::string& transport, const char* listen) {
   EngineConfig config;
@@ -60,7 +54,7 @@ void measure(const char* when, Peer& peer, const Memory& to, const RemoteMemory&
   for (unsigned i = 0; i < reads; ++i) {
     const Clock::time_point begin = Clock::now();
     Transfer read = peer.read(to.slice(0, kBytes), from.slice(0, kBytes));
-    if (const Status done = read.wait(); !done.ok()) must(Result<int>(done));
+    if (const Status done = read.wait(); !done.ok()) must(done);
     const auto took = static_cast<std::uint64_t>((Clock::now() - begin).count());
     times.record(took);
     if (i == 0) first = static_cast<double>(took) / 1e3;

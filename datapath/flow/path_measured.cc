@@ -110,7 +110,7 @@ void PathSet::advance_measuring(PathSlot& slot, Clock::time_point now) {
     return user_.path_measured();
   }
   const bool late = now - slot.measurement->begun() > kAnswers;
-  const bool busy = !user_.is_idle() || (is_beside && slot_ != nullptr && !slot_->in_flight.empty());
+  const bool busy = !user_.is_idle() || (is_beside && !slot_->in_flight.empty());
   if (!late && !busy) return measure(slot);
   slot.measurement.reset();
   if (is_beside && late) trials_.failed_beside(slot.candidate, "it does not answer what would measure it", now);

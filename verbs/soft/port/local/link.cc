@@ -50,7 +50,7 @@ Link::Link(PrivateFd socket, const Party& party, SharedMapping memory, unsigned 
       memory_(std::move(memory)),
       side_(side),
       wish_(&other().wish),
-      ways_{Direction(own().ring, other().ring), Direction(own().urgent, other().urgent)},
+      ways_{RingPair(own().ring, other().ring), RingPair(own().urgent, other().urgent)},
       terms_(terms),
       word_(random64()) {
   for (Fetch& each : fetches_) each.link = this;
@@ -136,7 +136,7 @@ bool Link::send(const TxPacket& packet, const iovec* iovs) noexcept {
   const std::size_t size = size_in_slot(packet, iovs);
   if (size > Slot::kMostPacket || (packet.refers && !refers())) return false;
   const std::uint8_t flags = packet.refers ? Slot::kUnchecked | Slot::kRefers : prepare(packet, iovs);
-  Direction& way = ways_[packet.route->urgent ? kUrgent : kOthers];
+  RingPair& way = ways_[packet.route->urgent ? kUrgent : kOthers];
   if (!way.backlog.empty()) send_backlog(way);
   if (!way.backlog.empty() || !way.producer.has_room()) return keep(way, packet, iovs, flags);
   if (!put(packet, iovs, way.producer.place())) return false;
@@ -145,7 +145,7 @@ bool Link::send(const TxPacket& packet, const iovec* iovs) noexcept {
   return true;
 }
 
-bool Link::keep(Direction& way, const TxPacket& packet, const iovec* iovs, std::uint8_t flags) noexcept {
+bool Link::keep(RingPair& way, const TxPacket& packet, const iovec* iovs, std::uint8_t flags) noexcept {
   if (way.producer.lied()) give_up();
   if (!up_ || way.backlog.size() == kMostBacklog) return false;
   Waiting& kept = way.backlog.emplace_back(
@@ -155,7 +155,7 @@ bool Link::keep(Direction& way, const TxPacket& packet, const iovec* iovs, std::
   return false;
 }
 
-void Link::send_backlog(Direction& way) noexcept {
+void Link::send_backlog(RingPair& way) noexcept {
   look_again_in_ = way.producer.has_room() ? kLookAgain : std::min(2 * look_again_in_, kLookLatest);
   while (!way.backlog.empty() && way.producer.has_room()) {
     const Waiting& first = way.backlog.front();
@@ -167,7 +167,7 @@ void Link::send_backlog(Direction& way) noexcept {
 }
 
 void Link::flush() noexcept {
-  for (Direction& way : ways_) {
+  for (RingPair& way : ways_) {
     if (!way.backlog.empty()) send_backlog(way);
   }
   if (!std::exchange(pushed_, false) || !ways_[kOthers].producer.must_wake()) return;
@@ -180,7 +180,7 @@ std::size_t Link::receive(std::span<RxPacket> packets) noexcept {
   return urgent + receive_by(ways_[kOthers], packets.subspan(urgent));
 }
 
-std::size_t Link::receive_by(Direction& way, std::span<RxPacket> packets) noexcept {
+std::size_t Link::receive_by(RingPair& way, std::span<RxPacket> packets) noexcept {
   std::size_t count = 0, fetched = 0;
   // Bounded also where a peer fills in slots that hold no packet.
   for (std::uint32_t looks = 0; looks < kSlots && count < packets.size() && way.consumer.ready(); ++looks) {

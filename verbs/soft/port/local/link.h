@@ -76,7 +76,7 @@ class Link {
   template <typename Which>
   void withdraw(Which&& which) noexcept {
     std::size_t count = 0;
-    for (Direction& way : ways_) {
+    for (RingPair& way : ways_) {
       count += way.producer.withdraw(which);
       count += std::erase_if(way.backlog, [&which](const Waiting& each) {
         return each.refers.reference.bytes != 0 && which(each.refers);
@@ -89,7 +89,9 @@ class Link {
   bool send(const TxPacket& packet, const iovec* iovs) noexcept;
   /// After a burst of them: lets the other end know if it sleeps.
   void flush() noexcept;
-  [[nodiscard]] bool has_backlog() const noexcept { return !ways_[0].backlog.empty() || !ways_[1].backlog.empty(); }
+  [[nodiscard]] bool has_backlog() const noexcept {
+    return !ways_[kOthers].backlog.empty() || !ways_[kUrgent].backlog.empty();
+  }
   /// How long to leave a full ring alone: longer each time that it was still full.
   [[nodiscard]] Nanos look_again_in() const noexcept { return look_again_in_; }
 
@@ -99,7 +101,7 @@ class Link {
   /// Those alone.
   std::size_t receive_urgent(std::span<RxPacket> packets) noexcept { return receive_by(ways_[kUrgent], packets); }
   void release() noexcept {
-    for (Direction& way : ways_) way.consumer.release();
+    for (RingPair& way : ways_) way.consumer.release();
     fetches_used_ = 0;
   }
   [[nodiscard]] bool ready() const noexcept {
@@ -123,9 +125,9 @@ class Link {
     std::vector<std::byte> bytes;
   };
   enum Kind : std::uint8_t { kOthers, kUrgent };
-  /// Packets of one kind.
-  struct Direction {
-    Direction(Ring& filled, Ring& emptied) noexcept : producer(filled), consumer(emptied) {}
+  /// What packets of one kind leave and come by.
+  struct RingPair {
+    RingPair(Ring& filled, Ring& emptied) noexcept : producer(filled), consumer(emptied) {}
     Producer producer;
     Consumer consumer;
     std::deque<Waiting> backlog = {};
@@ -141,10 +143,10 @@ class Link {
   [[nodiscard]] Segment& segment() const noexcept { return *reinterpret_cast<Segment*>(memory_.get()); }
   [[nodiscard]] Segment::Side& own() const noexcept { return segment().sides[side_]; }
   [[nodiscard]] Segment::Side& other() const noexcept { return segment().sides[1 - side_]; }
-  std::size_t receive_by(Direction& way, std::span<RxPacket> packets) noexcept;
-  bool keep(Direction& way, const TxPacket& packet, const iovec* iovs, std::uint8_t flags) noexcept;
+  std::size_t receive_by(RingPair& way, std::span<RxPacket> packets) noexcept;
+  bool keep(RingPair& way, const TxPacket& packet, const iovec* iovs, std::uint8_t flags) noexcept;
   bool fetch(const Consumer::Referred& referred, std::span<const iovec> to) noexcept;
-  void send_backlog(Direction& way) noexcept;
+  void send_backlog(RingPair& way) noexcept;
   [[nodiscard]] std::uint8_t prepare(const TxPacket& packet, const iovec* iovs) noexcept;
 
   PrivateFd socket_;
@@ -152,7 +154,7 @@ class Link {
   SharedMapping memory_;
   const unsigned side_;
   const std::atomic<std::uint32_t>* wish_;  // the other end's
-  std::array<Direction, 2> ways_;
+  std::array<RingPair, 2> ways_;
   const LinkTerms terms_;
   const std::uint64_t word_;  // what a witness shows
   PeerMemory peer_;

@@ -127,9 +127,7 @@ class Master final : public Handshake {
       each.view.head().store(0, std::memory_order_relaxed);
       each.view.tail().store(0, std::memory_order_relaxed);
     }
-    way.sender = Sender(*rings.outward);
-    way.receiver = Receiver(*rings.inward);
-    way.receiver.want_to_be_woken(false);
+    way.start(*rings.outward, *rings.inward);
     way.wakes_us = std::move(rings.wakes_us);
     way.wakes_peer = std::move(rings.wakes_peer);
     return {};
@@ -180,7 +178,7 @@ class Slave final : public Handshake {
     to_say_.push_back({init});
     to_say_.push_back({AddRegion{0, bytes_}, memory_.get()});
     for (std::size_t i = 0; i < places_.size(); ++i) {
-      Way& way = i == 0 ? *wire_ : *wire_->urgent;
+      Way& way = *places_[i].way;
       way.wakes_peer = UniqueFd(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
       way.wakes_us = UniqueFd(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
       if (!way.wakes_peer || !way.wakes_us) {
@@ -226,7 +224,8 @@ class Slave final : public Handshake {
                        .buffer_bytes = settings_.buffer_bytes};
     };
     for (std::size_t number = 0; number < rings; number += 2) {
-      places_.push_back({place(Direction::kToMaster, number), place(Direction::kToSlave, number + 1)});
+      Way* const way = number == 0 ? wire_.get() : &*wire_->urgent;
+      places_.push_back({way, place(Direction::kToMaster, number), place(Direction::kToSlave, number + 1)});
     }
     memory_ = std::move(*made);
     wire_->regions.add(std::move(*memory));
@@ -235,17 +234,13 @@ class Slave final : public Handshake {
 
   // The master has set all indices to 0 by now, and looks at them from here on.
   void start() {
-    for (std::size_t i = 0; i < places_.size(); ++i) {
-      Way& way = i == 0 ? *wire_ : *wire_->urgent;
-      way.sender = Sender(places_[i].outward);
-      way.receiver = Receiver(places_[i].inward);
-      way.receiver.want_to_be_woken(false);
-    }
+    for (const Places& each : places_) each.way->start(each.outward, each.inward);
     memory_.reset();
     agreed_ = true;
   }
 
   struct Places {
+    Way* way;  // the wire's
     RingPlace outward, inward;
   };
 

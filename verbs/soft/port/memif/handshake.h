@@ -31,6 +31,12 @@ struct Settings {
 
 /// A ring each way.
 struct Way {
+  void start(const RingPlace& outward, const RingPlace& inward) {
+    sender = Sender(outward);
+    receiver = Receiver(inward);
+    receiver.want_to_be_woken(false);
+  }
+
   Sender sender;
   Receiver receiver;
   UniqueFd wakes_peer;

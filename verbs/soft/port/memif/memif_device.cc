@@ -73,7 +73,7 @@ std::size_t MemifDevice::receive(std::span<std::span<const std::byte>> frames) n
   if (up == nullptr) return 0;
   if (keeps_some()) flush_backlogs(*up);
   std::size_t count = 0;
-  for (int look = 0; look < 2 && count == 0; ++look) {
+  for (int ways = up->urgent ? 2 : 1; ways > 0 && count == 0; --ways) {
     look_at_ = look_at_ == kOthers && up->urgent ? kUrgent : kOthers;
     count = way_of(*up, look_at_).receiver.take(frames);
   }
@@ -165,15 +165,15 @@ std::size_t MemifDevice::send(std::span<const std::uint32_t> sizes) noexcept {
   reserved_count_ = 0;
   if (up == nullptr && (link_->was_up() || in_ring_))
     return 0;  // what is sent before the first peer comes waits for it
-  auto& backlog = backlogs_[reserved_for_];
-  if (in_ring_) return send_in_ring(way_of(*up, reserved_for_), sizes);
+  Way* const way = up != nullptr ? &way_of(*up, reserved_for_) : nullptr;
+  if (in_ring_) return send_in_ring(*way, sizes);
+  const auto& backlog = backlogs_[reserved_for_];
   std::size_t slots = 0;
   std::size_t taken = 0;
   for (std::size_t i = 0; i < sizes.size(); ++i) {
     if (sizes[i] == 0) continue;
     const std::span<const std::byte> frame(reserved_[i], sizes[i]);
-    const bool at_once = up != nullptr && backlog.empty();
-    const std::size_t used = at_once ? way_of(*up, reserved_for_).sender.copy(slots, frame) : 0;
+    const std::size_t used = way != nullptr && backlog.empty() ? way->sender.copy(slots, frame) : 0;
     slots += used;
     if (used == 0) {
       if (backlog.size() == kMostBacklog) break;
@@ -181,7 +181,7 @@ std::size_t MemifDevice::send(std::span<const std::uint32_t> sizes) noexcept {
     }
     ++taken;
   }
-  if (slots > 0) give(way_of(*up, reserved_for_), slots);
+  if (slots > 0) give(*way, slots);
   const bool lied = up != nullptr && fault_of(*up) != nullptr;
   return lied ? 0 : taken;  // what was received last is still in use: receive() lets the peer go
 }

@@ -266,6 +266,9 @@ class Schedule {
         for (const auto& app : pair->apps) pair->doomed |= app->session().id() == 0;  // the greeting is lost
         pair->line.cut();
         ++moves_;
+        // An end that does not hear that its path is ready answers no READ over it. The memory of one that is late is
+        // taken back by a fence.
+        harms_ += path_sets_of(plan_);
         for (const int end : {0, 1}) {
           const microseconds notice = t.notice[static_cast<std::size_t>(end)];
           if (notice != kNever) world_.in(notice, [line = pair->line, end] { line.reset(end); });

@@ -68,7 +68,8 @@ class Schedule {
     while (busy() && fine() && world_.now() < busy_until) round();
     trouble_ = false;
     for_apps([](App& app) { app.stop_posting(); });
-    const Clock::time_point end = world_.now() + std::chrono::seconds(250);
+    const Clock::time_point end =
+        world_.now() + std::chrono::seconds(250) + setups_in_vain(datapath::Trials::kMostFailures);
     if (!plan_.hasty) {
       while (!quiet() && fine() && world_.now() < end) round();
       if (!quiet()) wrong(fmt::format("transfers do not end: {}", unfinished()));
@@ -362,16 +363,21 @@ class Schedule {
   /// How long it may take until both ends use another path: what stands still, freezes, swallows or is told late is
   /// waited for.
   [[nodiscard]] microseconds recovery_at_most(const Pair& pair) const {
-    const auto slow = static_cast<std::size_t>(std::ranges::count_if(plan_.transports, [](const Habits& habits) {
-      return habits.swallows != Habits::Swallows::kNothing || !habits.writes_arrive;
-    }));
     using datapath::Trials;
     const bool tries_again = pair.wounds >= sound_ || !plan_.survivable;
     const milliseconds pauses = tries_again ? Trials::kFirstPause * (1 << Trials::kMostFailures) : milliseconds(0);
+    return milliseconds(60) + pauses + told_after_ + stalled_for_ + frozen_for_ +
+           setups_in_vain(tries_again ? Trials::kMostFailures : 1);
+  }
+
+  /// How long it takes until each candidate that never works has been tried so often.
+  [[nodiscard]] microseconds setups_in_vain(std::size_t tries) const {
+    const auto slow = static_cast<std::size_t>(std::ranges::count_if(plan_.transports, [](const Habits& habits) {
+      return habits.swallows != Habits::Swallows::kNothing || !habits.writes_arrive;
+    }));
     // Pairs with a slow one at either end.
     const std::size_t pairs = slow * (2 * plan_.transports.size() - slow);
-    const std::size_t tries = pairs * plan_.places * (tries_again ? Trials::kMostFailures : 1);
-    return milliseconds(60) + pauses + told_after_ + stalled_for_ + frozen_for_ + tries * kSetupAtMost;
+    return pairs * plan_.places * tries * kSetupAtMost;
   }
 
   // ---- the end

@@ -40,7 +40,7 @@ void pin(std::size_t end) {
     fmt::print(stderr, "fairlead-commands-beside-bulk: --pin takes two cores, and there is one; leave it out\n");
     std::exit(2);
   }
-  if (const Status pinned = bench::use_cores({&cores[end], 1}); !pinned.ok()) must(pinned);
+  must(bench::use_cores({&cores[end], 1}));
 }
 
 Engine make_engine(const std::string& transport, const char* packet_io, const char* listen) {
@@ -81,7 +81,7 @@ struct Client {
   void keep_writing() {
     for (std::size_t i = 0; i < kWrites; ++i) {
       if (writes[i].valid() && !writes[i].done()) continue;
-      if (writes[i].valid() && !writes[i].status().ok()) must(writes[i].status());
+      if (writes[i].valid()) must(writes[i].status());
       writes[i] = peer.write(source.slice(i * kBytes, kBytes), target.slice(i * kBytes, kBytes));
     }
   }

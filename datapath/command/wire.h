@@ -131,7 +131,7 @@ inline constexpr std::uint64_t kAnyDevice = 0;                   // the first th
 inline constexpr std::uint64_t kAllDevices = ~std::uint64_t{0};  // that it may use
 /// From the range of one of the session's devices to the next one's, so that what is wished for is known for each.
 [[nodiscard]] constexpr std::uint64_t range_step(std::uint64_t bytes) noexcept {
-  constexpr std::uint64_t kMultiple = std::uint64_t{2} << 20;
+  constexpr std::uint64_t kMultiple = std::uint64_t{32} << 20;
   return (bytes + kMultiple - 1) / kMultiple * kMultiple;
 }
 

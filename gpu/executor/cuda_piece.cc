@@ -7,6 +7,13 @@
 namespace fairlead::gpu {
 namespace {
 
+/// What CUDA looks for a wish by. Fewer addresses it gives out of what it has, wherever that is.
+constexpr std::uint64_t kWishable = std::uint64_t{32} << 20;
+
+std::uint64_t rounded(std::uint64_t bytes, std::uint64_t multiple) noexcept {
+  return (bytes + multiple - 1) / multiple * multiple;
+}
+
 Status not_to_be_had(std::uint64_t bytes, const Status& why) {
   return {why.code(),
           fmt::format("a session's {} bytes are not to be had on the device: {}; lower memory_bytes, or end "
@@ -53,10 +60,10 @@ Status CudaPiece::map(int ordinal, std::uint64_t bytes, std::uint64_t wish) {
   std::size_t grain = 0;
   Status fine = check(api.memory_granularity(&grain, &kind, 0), "cuMemGetAllocationGranularity");
   if (!fine.ok()) return fine;
-  const std::uint64_t whole = (bytes + grain - 1) / grain * grain;
-  fine = check(api.address_reserve(&base_, whole, 0, wish, 0), "cuMemAddressReserve");
+  const std::uint64_t whole = rounded(bytes, grain), addresses = rounded(whole, kWishable);
+  fine = check(api.address_reserve(&base_, addresses, 0, wish, 0), "cuMemAddressReserve");
   if (!fine.ok()) return fine;
-  addresses_ = whole;
+  addresses_ = addresses;
   fine = check(api.memory_create(&memory_, whole, &kind, 0), "cuMemCreate");
   if (!fine.ok()) {
     memory_ = 0;
@@ -64,7 +71,7 @@ Status CudaPiece::map(int ordinal, std::uint64_t bytes, std::uint64_t wish) {
   }
   fine = check(api.memory_map(base_, whole, 0, memory_, 0), "cuMemMap");
   if (!fine.ok()) return fine;
-  is_mapped_ = true;
+  mapped_ = whole;
   const CuMemoryAccess access{kind.device, kAccessReadWrite};
   return check(api.memory_access(base_, whole, &access, 1), "cuMemSetAccess");
 }
@@ -83,7 +90,7 @@ CudaPiece::~CudaPiece() {
     return;
   }
   // What is mapped is of no context, and does not go with one.
-  if (is_mapped_) static_cast<void>(api.memory_unmap(base_, addresses_));
+  if (mapped_ != 0) static_cast<void>(api.memory_unmap(base_, mapped_));
   if (memory_ != 0) static_cast<void>(api.memory_release(memory_));
   static_cast<void>(api.address_free(base_, addresses_));
 }

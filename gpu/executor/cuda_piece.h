@@ -36,7 +36,7 @@ class CudaPiece {
   CuAddress base_ = 0;
   std::uint64_t addresses_ = 0;  // that were reserved; 0: it was allocated
   CuMemory memory_ = 0;          // that is to be mapped there
-  bool is_mapped_ = false;
+  std::uint64_t mapped_ = 0;     // bytes of it
 };
 
 }  // namespace fairlead::gpu

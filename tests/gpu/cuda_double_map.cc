@@ -28,7 +28,9 @@ struct CudaDouble::MapCalls {
     if (bytes == 0 || bytes % kBlock != 0) return CuResult::kInvalidValue;
     constexpr int kNothing = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
     void* got = MAP_FAILED;
-    if (wish != 0 && wish % kBlock == 0) {
+    // Elsewhere the driver takes the next such place, and fewer it gives out of what it has.
+    constexpr std::size_t kWishable = std::size_t{32} << 20;
+    if (wish != 0 && wish % kWishable == 0 && bytes >= kWishable) {
       got = ::mmap(pointer_to(wish), bytes, PROT_NONE, kNothing | MAP_FIXED_NOREPLACE, -1, 0);
     }
     if (got == MAP_FAILED) got = ::mmap(nullptr, bytes, PROT_NONE, kNothing, -1, 0);
@@ -82,7 +84,7 @@ struct CudaDouble::MapCalls {
     const std::lock_guard lock(self().mutex_);
     const auto addresses = self().reserved_.find(at);
     const auto found = self().memories_.find(memory);
-    if (addresses == self().reserved_.end() || addresses->second != bytes || found == self().memories_.end() ||
+    if (addresses == self().reserved_.end() || addresses->second < bytes || found == self().memories_.end() ||
         found->second != bytes || offset != 0 || self().allocations_.contains(at)) {
       return CuResult::kInvalidValue;
     }

@@ -10,6 +10,8 @@ namespace fairlead::datapath::command {
 
 namespace {
 
+static_assert(range_step(1) % LocalRange::kAlignment == 0);
+
 using fairlead::command::AddressRange;
 using fairlead::command::Limits;
 

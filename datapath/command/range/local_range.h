@@ -13,8 +13,8 @@ namespace fairlead::datapath::command {
 
 class LocalRange {
  public:
-  /// What devices place their memory at multiples of.
-  static constexpr std::uint64_t kAlignment = std::uint64_t{2} << 20;
+  /// CUDA gives addresses that are wished for at multiples of this; elsewhere it takes the next such place.
+  static constexpr std::uint64_t kAlignment = std::uint64_t{32} << 20;
 
   LocalRange() noexcept = default;
   LocalRange(LocalRange&& other) noexcept

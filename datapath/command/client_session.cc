@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/system/long_look.h"
+
 namespace fairlead::datapath::command {
 
 using fairlead::command::Limits;
@@ -228,8 +230,10 @@ bool ClientSession::wait_until(const std::function<bool()>& done, Clock::time_po
 /// Gives its core away between looks: where both ends share one, who only looks keeps the other from answering.
 Event ClientSession::next_event(Clock::duration most) {
   if (seeker_ && seeker_->is_away()) return seeker_->next_event(most);
-  const Clock::time_point begin = Clock::now(), end = begin + std::min<Clock::duration>(most, kSpin);
+  LongLook long_look;
+  const Clock::time_point begin = Clock::now(), end = begin + std::min<Clock::duration>(most, LongLook::kMost);
   for (Clock::time_point now = begin; now < end; now = Clock::now()) {
+    if (now - begin >= kSpin && !long_look.begin()) break;
     Event event = peer_.next_event();
     if (event.kind != Event::Kind::kNone || !event.status.ok()) return event;
     ::sched_yield();

@@ -274,6 +274,7 @@ void ServedPeer::take_queued() {
     any_queued_.store(false, std::memory_order_relaxed);
     session_->set_news(false);
   }
+  moved_at_ = Clock::now();
   take(std::move(all));
   if (overrun) session_->overrun();
 }
@@ -283,15 +284,18 @@ bool ServedPeer::await_news() {
   const auto is_news = [this] { return any_queued_.load(std::memory_order_acquire) || stopping_.load(); };
   if (session_->is_pending()) {
     const Clock::time_point begin = Clock::now();
-    if (std::exchange(moves_, session_->moves()) != session_->moves() || is_news()) look_until_ = begin + kSpin;
-    if (begin < look_until_) {
+    if (std::exchange(moves_, session_->moves()) != session_->moves() || is_news()) moved_at_ = begin;
+    const Clock::duration quiet = begin - moved_at_;
+    if (quiet < kSpin || (quiet < LongLook::kMost && long_look_.begin())) {
       ::sched_yield();
     } else {
+      long_look_.end();
       std::unique_lock lock(mutex_);
       news_.wait_for(lock, kDeviceLook, is_news);
     }
     return !stopping_.load();
   }
+  long_look_.end();
   if (session_->is_held()) {
     // Waiting for the oldest drives the engine, where nobody else does.
     bool any = false;

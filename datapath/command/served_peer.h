@@ -22,6 +22,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/system/long_look.h"
 #include "datapath/command/server_session.h"
 #include "datapath/command/tenants.h"
 #include "datapath/command/turnstile.h"
@@ -119,7 +120,8 @@ class ServedPeer final : private Outlet {
   std::uint32_t turn_at_ = 0;  // at that device
 
   std::uint64_t moves_ = 0;         // of the devices, that were seen
-  Clock::time_point look_until_{};  // for its next, without sleeping
+  Clock::time_point moved_at_{};    // when the last of them was, or something came
+  LongLook long_look_;              // for the next
   Clock::time_point look_again_{};  // for messages, where they come between turns
 
   std::thread thread_;

@@ -39,7 +39,14 @@ Result<std::unique_ptr<CudaContext>> CudaContext::create(std::shared_ptr<Driver>
   CuDevice device = 0;
   if (Status fine = driver->check(api.device_get(&device, ordinal), "cuDeviceGet"); !fine.ok()) return fine;
   CuContext made = nullptr, popped = nullptr;
-  if (Status fine = driver->check(api.context_create(&made, 0, device), "cuCtxCreate"); !fine.ok()) return fine;
+  const CuResult created = api.context_create(&made, 0, device);
+  if (Status fine = driver->check(created, "cuCtxCreate"); !fine.ok()) {
+    if (!is_sticky(created)) return fine;
+    return Status(fine.code(),
+                  fine.message() +
+                      ": a kernel of some session has ended CUDA for this process; start it anew, and give "
+                      "each session a process of its own");
+  }
   std::unique_ptr<CudaContext> context(new CudaContext(std::move(driver), made));
   // It was made current, which is whoever calls this's affair.
   if (Status fine = context->driver()->check(context->api().context_pop(&popped), "cuCtxPopCurrent"); !fine.ok()) {

@@ -31,6 +31,7 @@ enum class CuResult : int {
   kInvalidDevice = 101,
   kInvalidImage = 200,
   kInvalidContext = 201,
+  kInvalidPtx = 218,
   kInvalidHandle = 400,
   kNotFound = 500,
   kNotReady = 600,

@@ -191,7 +191,7 @@ struct CudaDouble::WorkCalls {
       for (unsigned i = 0; i < options; ++i) {
         if (names[i] == kJitErrorLog) std::strcpy(static_cast<char*>(values[i]), "ptxas: a syntax error");
       }
-      return CuResult::kInvalidImage;
+      return *static_cast<const char*>(image) == '.' ? CuResult::kInvalidPtx : CuResult::kInvalidImage;
     }
     const std::uint64_t number = ++self().next_;
     self().modules_[number] = {&found->second};

@@ -7,13 +7,14 @@
 #include <span>
 #include <utility>
 
+#include "tests/gpu/real_device.h"
+
 namespace fairlead::gpu::testing {
 namespace {
 
 using command::Call;
 using command::HostKernel;
 using command::ParameterKind;
-using command::Pointer;
 
 std::size_t bytes_of(ParameterKind kind) { return kind == ParameterKind::kU32 || kind == ParameterKind::kF32 ? 4 : 8; }
 
@@ -69,22 +70,17 @@ command::CudaModule add_kernels(CudaDouble& cuda, std::vector<HostKernel> kernel
   command::CudaModule module;
   const auto bytes = std::as_bytes(std::span(text));
   module.image.assign(bytes.begin(), bytes.end());
+  module.functions = functions_of(kernels);
   std::vector<CudaDouble::Kernel> all;
   for (HostKernel& kernel : kernels) {
-    command::CudaModule::Function function{kernel.name, {}};
     CudaDouble::Kernel made{kernel.name, {}, {}};
     for (const HostKernel::Parameter& each : kernel.parameters) {
-      const auto bytes_each = static_cast<std::uint32_t>(bytes_of(each.kind));
-      made.parameters.push_back(bytes_each);
-      function.parameters.push_back(each.kind == ParameterKind::kPointer
-                                        ? command::Parameter{sizeof(Pointer), alignof(Pointer), true}
-                                        : command::Parameter{bytes_each, static_cast<std::uint16_t>(bytes_each)});
+      made.parameters.push_back(static_cast<std::uint32_t>(bytes_of(each.kind)));
     }
     made.run = [kernel = std::make_shared<const HostKernel>(std::move(kernel))](const CudaDouble::Launched& launched) {
       return run(*kernel, launched);
     };
     all.push_back(std::move(made));
-    module.functions.push_back(std::move(function));
   }
   cuda.add_image(text, std::move(all));
   return module;

@@ -1,4 +1,4 @@
-// Two engines whose memory is a GPU's, on the double: what the tests of the engine share.
+// Two engines whose memory is a GPU's, the double's or a real one: what the tests of the engine share.
 #pragma once
 
 #include <gmock/gmock.h>
@@ -9,19 +9,24 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "fairlead/cuda.h"
 #include "tests/conformance/engine_pair.h"
 #include "tests/gpu/cuda_double.h"
+#include "tests/gpu/real_device.h"
 
 namespace fairlead::test {
 
 class CudaEngines : public testing::Test {
  protected:
-  CudaEngines() { cuda.install(); }
+  CudaEngines() {
+    if (!is_real) cuda.install();
+  }
   ~CudaEngines() override {
     pair.reset();
     gpu::replace_process_driver(nullptr);
+    real_.clear();
     EXPECT_THAT(cuda.violations(), testing::IsEmpty());
     EXPECT_EQ(cuda.live_objects(), 0u);
   }
@@ -37,8 +42,9 @@ class CudaEngines : public testing::Test {
   /// Device memory with these bytes in it, registered with the engine.
   std::pair<Memory, std::span<std::byte>> device(Engine& engine, std::size_t bytes, std::uint32_t seed = 0,
                                                  CudaOptions options = {}) {
-    const std::span<std::byte> made = cuda.allocate(bytes);
-    fill(cuda.shadow(made), seed);
+    if (is_real) real_.push_back(std::make_unique<gpu::testing::RealBytes>(bytes, 0));
+    const std::span<std::byte> made = is_real ? real_.back()->bytes() : cuda.allocate(bytes);
+    put(made, seed);
     Result<Memory> memory = engine.register_memory(made, options);
     EXPECT_TRUE(memory) << memory.error().to_string();
     return {memory ? *memory : Memory(), made};
@@ -52,6 +58,17 @@ class CudaEngines : public testing::Test {
     Result<RemoteMemory> remote = pair->peer.lookup(name, kPatience);
     EXPECT_TRUE(remote) << remote.error().to_string();
     return {remote ? *remote : RemoteMemory(), made};
+  }
+
+  /// Of device memory, when no copy is under way.
+  void put(std::span<std::byte> device, std::uint32_t seed) {
+    if (!is_real) return fill(cuda.shadow(device), seed);
+    std::vector<std::byte> bytes(device.size());
+    fill(bytes, seed);
+    gpu::testing::put(device, bytes);
+  }
+  bool holds(std::span<std::byte> device, std::uint32_t seed) {
+    return is_real ? is_filled(gpu::testing::get(device), seed) : is_filled(cuda.shadow(device), seed);
   }
 
   static void fill(std::span<std::byte> bytes, std::uint32_t seed) {
@@ -72,8 +89,12 @@ class CudaEngines : public testing::Test {
     EXPECT_TRUE(end.ok()) << end.to_string();
   }
 
-  gpu::testing::CudaDouble cuda;
+  const bool is_real = gpu::testing::on_real_device();
+  gpu::testing::CudaDouble cuda;  // the device, or nothing
   std::optional<EnginePair> pair{std::in_place};
+
+ private:
+  std::vector<std::unique_ptr<gpu::testing::RealBytes>> real_;
 };
 
 }  // namespace fairlead::test

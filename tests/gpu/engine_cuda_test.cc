@@ -26,7 +26,7 @@ TEST_P(CudaWays, WritesFromDeviceToDevice) {
   auto [remote, there] = remote_device("there", kBytes);
   auto [local, here] = device(*pair->client, kBytes, 1);
   expect_ok(pair->peer.write(local, remote));
-  EXPECT_TRUE(is_filled(cuda.shadow(there), 1));
+  EXPECT_TRUE(holds(there, 1));
 }
 
 TEST_P(CudaWays, ReadsFromDeviceToDevice) {
@@ -34,7 +34,7 @@ TEST_P(CudaWays, ReadsFromDeviceToDevice) {
   auto [remote, there] = remote_device("there", kBytes, 2);
   auto [local, here] = device(*pair->client, kBytes);
   expect_ok(pair->peer.read(local, remote));
-  EXPECT_TRUE(is_filled(cuda.shadow(here), 2));
+  EXPECT_TRUE(holds(here, 2));
 }
 
 TEST_P(CudaWays, OneEndMayBeHostMemory) {
@@ -43,7 +43,7 @@ TEST_P(CudaWays, OneEndMayBeHostMemory) {
   Memory host = pair->buffer(*pair->client, kBytes);
   fill_pattern(host, 3);
   expect_ok(pair->peer.write(host, remote));
-  EXPECT_TRUE(is_filled(cuda.shadow(there), 3));
+  EXPECT_TRUE(holds(there, 3));
   std::memset(host.data(), 0, kBytes);
   expect_ok(pair->peer.read(host, remote));
   EXPECT_TRUE(is_filled(host.bytes(), 3));
@@ -54,7 +54,7 @@ TEST_P(CudaWays, OneEndMayBeHostMemory) {
   EXPECT_TRUE(is_filled(memory.bytes(), 4));
   auto [other, elsewhere] = device(*pair->client, kBytes);
   expect_ok(pair->peer.read(other, host_remote));
-  EXPECT_TRUE(is_filled(cuda.shadow(elsewhere), 4));
+  EXPECT_TRUE(holds(elsewhere, 4));
 }
 
 TEST_P(CudaWays, NothingIsTooSmall) {
@@ -62,7 +62,7 @@ TEST_P(CudaWays, NothingIsTooSmall) {
   auto [local, here] = device(*pair->client, 4096, 5);
   for (const std::size_t size : {1u, 7u, 64u, 4095u}) {
     expect_ok(pair->peer.write(local.slice(0, size), remote.slice(0, size)));
-    EXPECT_TRUE(is_filled(cuda.shadow(there).first(size), 5)) << size;
+    EXPECT_TRUE(holds(there.first(size), 5)) << size;
   }
   expect_ok(pair->peer.write(local.slice(0, 0), remote.slice(0, 0)));
 }
@@ -78,7 +78,7 @@ TEST_P(CudaWays, ANotificationComesBehindItsBytes) {
     Transfer sent = pair->peer.write(sources[i % 3], remote, {.notify = i});
     const Event event = next_of(pair->server_peer, Event::Kind::kNotification);
     ASSERT_EQ(event.value, i);
-    ASSERT_TRUE(is_filled(cuda.shadow(there), i % 3 + 1)) << "round " << i;
+    ASSERT_TRUE(holds(there, i % 3 + 1)) << "round " << i;
     expect_ok(std::move(sent));
   }
 }
@@ -116,14 +116,14 @@ TEST_P(CudaWays, ABatchMixesKinds) {
       {host.slice(half, half), host_remote.slice(half, half)},
   };
   expect_ok(pair->peer.write(batch, {.notify = 1}));
-  EXPECT_TRUE(is_filled(cuda.shadow(there), 6));
+  EXPECT_TRUE(holds(there, 6));
   EXPECT_TRUE(is_filled(memory.bytes(), 6));
   Result<Prepared> prepared = pair->peer.prepare_read(batch);
   ASSERT_TRUE(prepared);
-  fill(cuda.shadow(here), 0);
+  put(here, 0);
   std::memset(host.data(), 0, kBytes);
   expect_ok(pair->peer.post(*prepared));
-  EXPECT_TRUE(is_filled(cuda.shadow(here), 6));
+  EXPECT_TRUE(holds(here, 6));
   EXPECT_TRUE(is_filled(host.bytes(), 6));
 }
 
@@ -136,7 +136,7 @@ TEST_P(CudaWays, ManyTransfersShareTheStagingMemory) {
     sent.push_back(pair->peer.write(local.slice(i * kBytes, kBytes), remote.slice(i * kBytes, kBytes)));
   }
   for (Transfer& each : sent) expect_ok(each);
-  EXPECT_TRUE(is_filled(cuda.shadow(there), 7));
+  EXPECT_TRUE(holds(there, 7));
   const EngineStats stats = pair->client->stats();
   EXPECT_LE(stats.cuda_staging_bytes, kMiB * pair->client->config().lanes);
   EXPECT_GE(stats.cuda_bytes_out, kBytes * kTransfers);
@@ -158,8 +158,8 @@ TEST_P(CudaWays, BothEndsAtOnce) {
   Transfer other = pair->server_peer.write(from_server, *to_client);
   expect_ok(one);
   expect_ok(other);
-  EXPECT_TRUE(is_filled(cuda.shadow(at_server), 8));
-  EXPECT_TRUE(is_filled(cuda.shadow(at_client), 9));
+  EXPECT_TRUE(holds(at_server, 8));
+  EXPECT_TRUE(holds(at_client, 9));
 }
 
 TEST_P(CudaWays, AReadOnlyGrantStaysOne) {
@@ -170,7 +170,7 @@ TEST_P(CudaWays, AReadOnlyGrantStaysOne) {
   auto [local, here] = device(*pair->client, 4096);
   expect_failure(pair->peer.write(local, *remote), Code::kPermissionDenied, "does not grant writing");
   expect_ok(pair->peer.read(local, *remote));
-  EXPECT_TRUE(is_filled(cuda.shadow(here), 1));
+  EXPECT_TRUE(holds(here, 1));
 }
 
 TEST_P(CudaWays, WithdrawnMemoryIsRefused) {
@@ -179,7 +179,7 @@ TEST_P(CudaWays, WithdrawnMemoryIsRefused) {
   ASSERT_TRUE(pair->server->unpublish("there").ok());
   const Status end = pair->peer.write(local, remote).wait(kPatience);
   EXPECT_EQ(end.code(), Code::kProtectionError) << end.to_string();
-  EXPECT_TRUE(is_filled(cuda.shadow(there), 1));
+  EXPECT_TRUE(holds(there, 1));
 }
 
 INSTANTIATE_TEST_SUITE_P(, CudaWays,

@@ -1,4 +1,5 @@
 // What command channels promise of a device that works by itself, on the double of the CUDA driver.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 
 #include <array>
@@ -23,7 +24,7 @@ class CommandCuda : public CommandPair {
   /// An image that is known to the device and brought along by nobody, of some kilobytes at least.
   std::vector<std::byte> image(const std::string& name, std::size_t kilobytes = 1) {
     const std::string whole = name + std::string(kilobytes << 10, '.');
-    return gpu::testing::add_kernels(*cuda, command::standard_kernels(), whole).image;
+    return cuda->code(whole).image;
   }
   /// Adds 1 and 2 in a session of its own, with a function of that image.
   void use(const std::vector<std::byte>& image) {
@@ -58,7 +59,8 @@ TEST_P(CommandCuda, AnImageIsSentOnce) {
 }
 
 TEST_P(CommandCuda, ImagesThatNobodyAskedForTheLongestGo) {
-  start({.module_cache_bytes = 25 << 10}, 8 << 20);
+  // Room for two.
+  start({.module_cache_bytes = image("one", 10).size() * 5 / 2}, 8 << 20);
   const std::vector<std::byte> one = image("one", 10), two = image("two", 10), three = image("three", 10);
   use(one);
   use(two);
@@ -70,7 +72,7 @@ TEST_P(CommandCuda, ImagesThatNobodyAskedForTheLongestGo) {
   EXPECT_EQ(service->stats().modules_sent, 3u);
   use(two);
   EXPECT_EQ(service->stats().modules_sent, 4u);
-  use(image("huge", 100));
+  use(image("huge", 150));
   EXPECT_EQ(service->stats().modules_cached, 2u) << "more than all of it";
 }
 
@@ -89,7 +91,8 @@ TEST_P(CommandCuda, ModulesOfSeveralChannelsTakeTurns) {
 }
 
 TEST_P(CommandCuda, WhatIsWrongWithModulesIsSaid) {
-  start({.module_bytes = 20 << 10}, 8 << 20);
+  const std::size_t most = image("good").size() + (19 << 10);
+  start({.module_bytes = most}, 8 << 20);
   Channel channel = open(*session);
   const Handle module = session->new_handle(), function = session->new_handle();
   const auto expect = [&](std::int32_t result, std::string_view words) {
@@ -105,12 +108,12 @@ TEST_P(CommandCuda, WhatIsWrongWithModulesIsSaid) {
   EXPECT_FALSE(channel.load(function, module, "", {}));
   EXPECT_FALSE(channel.load(function, module, "f", std::vector<command::Parameter>(257)));
   must(channel.load_module(module, image("large", 30)));
-  expect(command::kOutOfMemory, "this service takes 1 to 20480 (ServiceConfig::module_bytes)");
+  expect(command::kOutOfMemory, fmt::format("this service takes 1 to {} (ServiceConfig::module_bytes)", most));
   const std::string noise = "int main() {}", unknown = ".version 1.0 but nobody knows it";
   must(channel.load_module(module, std::as_bytes(std::span(noise))));
   expect(200, "neither PTX, nor a cubin, nor a fatbin");
   must(channel.load_module(module, std::as_bytes(std::span(unknown))));
-  expect(200, "the driver says: ptxas: a syntax error");
+  expect(218, "the driver says: ptxas");
   must(channel.load(function, module, "nothing", {}));
   expect(command::kInvalidHandle, "names no module");
   must(channel.load_module(module, image("good")));
@@ -132,11 +135,13 @@ TEST_P(CommandCuda, WhatIsWrongWithModulesIsSaid) {
 }
 
 TEST_P(CommandCuda, ExecutedIsNotComplete) {
+  auto* const held = cuda->find_double();
+  if (held == nullptr) GTEST_SKIP() << "a device that is there does not wait for tests";
   Channel channel = open(*session);
   const Handle memory = session->new_handle();
   must(channel.allocate(memory, 4096));
   expect_fine(channel);
-  cuda->hold_copies();
+  held->hold_copies();
   std::vector<std::byte> large(4096), small(8);
   must(channel.fill(memory, 0, 4096, 0x77));
   must(channel.copy_out(large, memory, 0));
@@ -146,7 +151,7 @@ TEST_P(CommandCuda, ExecutedIsNotComplete) {
   EXPECT_EQ(channel.reached(Stage::kComplete), 1u) << "the device has done nothing";
   EXPECT_EQ(channel.wait(last, Stage::kComplete, std::chrono::milliseconds(1)).code(), Code::kDeadlineExceeded);
   EXPECT_EQ(small[0], std::byte{0}) << "no byte is here before it was copied";
-  cuda->let_copies_go();
+  held->let_copies_go();
   expect_fine(channel);
   EXPECT_EQ(channel.reached(Stage::kComplete), last);
   EXPECT_EQ(small[7], std::byte{0x77});
@@ -161,7 +166,7 @@ class CommandCudaProcesses : public CommandPair {
   void refuse(command::Session& own, const std::string& image) {
     Channel channel = open(own);
     must(channel.load_module(own.new_handle(), std::as_bytes(std::span(image))));
-    EXPECT_THAT(failure_of(channel).text, HasSubstr("the driver says: ptxas: a syntax error"));
+    EXPECT_THAT(failure_of(channel).text, HasSubstr("the driver says: ptxas"));
   }
 };
 

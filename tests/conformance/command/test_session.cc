@@ -15,12 +15,9 @@ int main(int argc, char** argv) {
     for (int i = 0; i < count; ++i) devices.push_back({"host", kernels.executors(memory)});
     return fairlead::command::serve_session(devices);
   }
-  fairlead::gpu::testing::CudaDouble cuda(fairlead::kCudaOfTests);
-  cuda.install();
-  for (int i = 0; i < count; ++i) {
-    devices.push_back({"cuda", fairlead::cuda_executors_of(cuda, kernels, memory, true, i)});
-  }
+  fairlead::CudaOfTests cuda;
+  for (int i = 0; i < count; ++i) devices.push_back({"cuda", cuda.executors(kernels, memory, true, i)});
   const int code = fairlead::command::serve_session(devices);
-  fairlead::gpu::replace_process_driver(nullptr);
-  return cuda.violations().empty() ? code : 3;
+  const auto* const of_tests = cuda.find_double();
+  return of_tests == nullptr || of_tests->violations().empty() ? code : 3;
 }

@@ -15,7 +15,8 @@ class LongLook {
  public:
   static constexpr std::chrono::microseconds kMost{5000};
 
-  LongLook() noexcept = default;
+  /// `most`: threads that may, its own among them.
+  explicit LongLook(unsigned most = quarter()) noexcept : most_(most) {}
   ~LongLook() { end(); }
   LongLook(const LongLook&) = delete;
   LongLook& operator=(const LongLook&) = delete;
@@ -23,9 +24,8 @@ class LongLook {
   /// False: enough others do.
   [[nodiscard]] bool begin() noexcept {
     if (looks_) return true;
-    static const unsigned most = std::thread::hardware_concurrency() / 4;
     unsigned others = lookers().load(std::memory_order_relaxed);
-    while (others < most && !looks_) looks_ = lookers().compare_exchange_weak(others, others + 1);
+    while (others < most_ && !looks_) looks_ = lookers().compare_exchange_weak(others, others + 1);
     return looks_;
   }
   void end() noexcept {
@@ -34,11 +34,16 @@ class LongLook {
   }
 
  private:
+  static unsigned quarter() noexcept {
+    static const unsigned of_processors = std::thread::hardware_concurrency() / 4;
+    return of_processors;
+  }
   static std::atomic<unsigned>& lookers() noexcept {
     static std::atomic<unsigned> count{0};
     return count;
   }
 
+  const unsigned most_;
   bool looks_ = false;
 };
 

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/system/large_bytes.h"
 #include "base/system/long_look.h"
 
 namespace fairlead::datapath::command {
@@ -190,10 +191,11 @@ void ClientSession::drain() noexcept {
   bool any = false;
   for (bool more = true; more && !has_ended();) {
     const bool is_away = seeker_ && seeker_->is_away();
-    const Event event = is_away ? seeker_->next_event(Clock::duration(0)) : peer_.next_event();
+    Event event = is_away ? seeker_->next_event(Clock::duration(0)) : peer_.next_event();
     more = event.kind != Event::Kind::kNone || !event.status.ok();
     if (!more && !is_away) break;
     handle(event);
+    give_large(std::move(event.data));
     any = true;
   }
   if (any) readers_.wake_done();
@@ -217,10 +219,11 @@ bool ClientSession::wait_until(const std::function<bool()>& done, Clock::time_po
       continue;
     }
     lock.unlock();
-    const Event event = next_event(std::min<Clock::duration>(deadline - now, kRead));
+    Event event = next_event(std::min<Clock::duration>(deadline - now, kRead));
     lock.lock();
     readers_.end();
     handle(event);
+    give_large(std::move(event.data));
     readers_.wake_done();
   }
   readers_.call_next(haste);

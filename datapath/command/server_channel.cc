@@ -1,6 +1,9 @@
 #include "datapath/command/server_channel.h"
 
 #include <algorithm>
+#include <utility>
+
+#include "base/system/large_bytes.h"
 
 namespace fairlead::datapath::command {
 
@@ -36,6 +39,7 @@ void ServerChannel::advance() noexcept {
   if (--batches_.front().left == 0) batches_.pop_front();
   while (!payload_.empty() && payload_.front().sequence <= executed_) {
     payload_bytes_ -= payload_.front().message.size() - payload_.front().at;
+    give_large(std::move(payload_.front().message));
     payload_.pop_front();
   }
 }

@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/system/large_bytes.h"
 #include "datapath/command/server_session.h"
 
 namespace fairlead::datapath::command {
@@ -18,6 +19,7 @@ void ServerSession::follow(ServerChannel& channel) {
   if (channel.reach(now.complete)) ++moves_;
   while (std::optional<PendingResults::Result> result = channel.results().pending.take(channel.complete())) {
     give_result(channel, result->sequence, result->message);
+    give_large(std::move(result->message));
   }
   if (!now.lost.ok()) {
     ++counts_.failures;

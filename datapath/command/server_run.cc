@@ -6,6 +6,7 @@
 #include <cstring>
 #include <utility>
 
+#include "base/system/large_bytes.h"
 #include "datapath/command/server_session.h"
 
 namespace fairlead::datapath::command {
@@ -322,6 +323,7 @@ Outcome ServerSession::copy_out(ServerChannel& channel, const Record& record) {
     return {kInvalidValue, Scope::kCommand,
             fmt::format("one command copies at most {} bytes out, not {}", terms_.payload_bytes, body.bytes)};
   }
+  if (scratch_.capacity() == 0) scratch_ = take_large(sizeof(MessageHeader) + body.bytes);
   scratch_.resize(sizeof(MessageHeader) + body.bytes);
   const std::span<std::byte> bytes = std::span(scratch_).subspan(sizeof(MessageHeader));
   Outcome outcome = device_of(channel).executor->copy_out(bytes, {body.handle}, body.offset);

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "base/system/large_bytes.h"
 #include "datapath/engine/handles.h"
 #include "datapath/flow/atomics.h"
 #include "datapath/transfer/tensor_plan.h"
@@ -332,6 +333,7 @@ Transfer Peer::send(std::span<const std::byte> data, std::uint64_t value, const 
     status = {Code::kInvalidArgument,
               fmt::format("a message of {} bytes; the limit is {} (max_message_bytes)", data.size(), limit)};
   } else {
+    if (data.size() >= kLargeBytes) t->message = take_large(data.size());
     t->message.assign(data.begin(), data.end());
     t->bytes = data.size();
     t->is_send = t->has_message = true;

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/system/large_bytes.h"
+
 namespace fairlead::datapath {
 namespace {
 
@@ -50,13 +52,14 @@ Inbound::Verdict Inbound::take_fragment(const PathMessage& message, const Consum
   received_bytes_ += size;
   if (message.offset == 0) before_assembly_ = before;
   if (size == message.total) {
+    if (size >= kLargeBytes) event.data = take_large(size);
     event.data.assign(message.data.begin(), message.data.end());
     waiting_.push_back(before);
     return Verdict::kEvent;
   }
   if (message.offset == 0) {
-    assembly_.clear();
-    assembly_.reserve(message.total);
+    give_large(std::exchange(assembly_, {}));  // of one that was cancelled
+    assembly_ = take_large(message.total);
   }
   assembly_.insert(assembly_.end(), message.data.begin(), message.data.end());
   assembly_have_ += size;

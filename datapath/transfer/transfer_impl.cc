@@ -6,8 +6,10 @@
 #include <array>
 #include <iterator>
 #include <mutex>
+#include <utility>
 
 #include "base/spin_lock.h"
+#include "base/system/large_bytes.h"
 
 namespace fairlead::datapath {
 namespace {
@@ -72,8 +74,8 @@ void reset(TransferImpl& t) {
     t.session_owner.reset();
   }
   if (t.has_message) {
+    if (t.message.capacity() > kKeptMessageBytes) give_large(std::exchange(t.message, {}));
     t.message.clear();
-    if (t.message.capacity() > kKeptMessageBytes) t.message.shrink_to_fit();
     t.value = t.message_posted = t.ticket = 0;
     t.verdict = Code::kOk;
   }

@@ -15,6 +15,7 @@
 #include <cstring>
 #include <utility>
 
+#include "base/system/large_bytes.h"
 #include "datapath/command/process/inherited.h"
 
 namespace fairlead::datapath::command {
@@ -154,6 +155,7 @@ void ProcessSession::take(std::vector<std::byte> message, TrafficClass traffic) 
     if (const Status started = start(); !started.ok()) return fail(started.code(), started.message());
   }
   pipe_->put(FrameType::kMessage, message, static_cast<std::uint32_t>(traffic));
+  give_large(std::move(message));
   news_ = true;
 }
 

@@ -7,6 +7,7 @@
 #include <memory>
 #include <utility>
 
+#include "base/system/large_bytes.h"
 #include "datapath/command/metered_executor.h"
 #include "datapath/command/process/frames.h"
 #include "datapath/command/process/images.h"
@@ -95,7 +96,9 @@ int serve(std::span<const ServedDevice> devices) {
       own->value.get(), std::make_shared<RemoteImages>(pipe, begin->terms.module_bytes));
   while ((frame = pipe.read())) {
     if (frame->header.type == FrameType::kMessage) {
-      session.take({frame->bytes.begin(), frame->bytes.end()}, static_cast<TrafficClass>(frame->header.traffic));
+      std::vector<std::byte> message = take_large(frame->bytes.size());
+      message.assign(frame->bytes.begin(), frame->bytes.end());
+      session.take(std::move(message), static_cast<TrafficClass>(frame->header.traffic));
     } else if (frame->header.type == FrameType::kResume) {
       session.resume({frame->bytes.begin(), frame->bytes.end()});
     } else if (frame->header.type == FrameType::kOverrun) {

@@ -1,11 +1,12 @@
 // What a GPU costs by way of command channels, beside the same work given to CUDA's driver: copies, graphs, launches.
 //
-//   fairlead-commands-beside-native TRANSPORT CODE SECONDS
+//   fairlead-commands-beside-native TRANSPORT CODE SECONDS [HOST:PORT]
 //
-// CODE: PTX of tests/gpu/device_kernels.cu. The service is a process of its own on this host, with the first device;
-// the other one is both its client and the program that uses the driver, in turns of SECONDS / 5 each, five times:
-// medians. Prints one line for each piece of work: natively, by the channel, and how they compare (the channel's rate
-// to the native one; of times the channel's to the native one).
+// CODE: PTX of tests/gpu/device_kernels.cu. The service is a process of its own on this host, with the first device,
+// and a thread for the session; or one that listens there, on this host. This process is both its client and the
+// program that uses the driver, in turns of SECONDS / 5 each, five times: medians. Prints one line for each piece of
+// work: natively, by the channel, and how they compare (the channel's rate to the native one; of times the channel's to
+// the native one).
 #include <fmt/format.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -266,6 +267,16 @@ void measure(Native& native, Remote& remote, double seconds) {
   print_times("one launch that is waited for", compare(seconds, [&] { one(native); }, [&] { one(remote); }), 1);
 }
 
+void measure_at(const std::string& address, const std::string& transport, const std::string& code, double seconds) {
+  EngineConfig config;
+  config.transport = transport;
+  Engine engine = must(Engine::create(config));
+  Native native(code);
+  Remote remote(engine, address, code);
+  fmt::print("{}; over {}\n", native.device(), remote.path());
+  measure(native, remote, seconds);
+}
+
 // ---- the other end -------------------------------------------------------------------------------------------------
 
 int serve(const std::string& transport, int say, int until) {
@@ -297,12 +308,16 @@ std::string text_of(const char* path) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  const double seconds = argc == 4 ? std::atof(argv[3]) : 0;
+  const double seconds = argc == 4 || argc == 5 ? std::atof(argv[3]) : 0;
   if (seconds <= 0) {
-    fmt::print(stderr, "usage: fairlead-commands-beside-native TRANSPORT CODE SECONDS\n");
+    fmt::print(stderr, "usage: fairlead-commands-beside-native TRANSPORT CODE SECONDS [HOST:PORT]\n");
     return 2;
   }
   const std::string code = text_of(argv[2]);
+  if (argc == 5) {
+    measure_at(argv[4], argv[1], code, seconds);
+    return 0;
+  }
   int address[2], life[2];
   if (::pipe(address) != 0 || ::pipe(life) != 0) die("pipe");
   const pid_t server = ::fork();  // before there is an engine, or a driver
@@ -315,15 +330,7 @@ int main(int argc, char** argv) {
   char text[64];
   const ssize_t size = ::read(address[0], text, sizeof text);
   if (size <= 0) return 1;  // the other has said why
-  {
-    EngineConfig config;
-    config.transport = argv[1];
-    Engine engine = must(Engine::create(config));
-    Native native(code);
-    Remote remote(engine, std::string(text, static_cast<std::size_t>(size)), code);
-    fmt::print("{}; over {}\n", native.device(), remote.path());
-    measure(native, remote, seconds);
-  }
+  measure_at(std::string(text, static_cast<std::size_t>(size)), argv[1], code, seconds);
   ::close(life[1]);
   int status = 0;
   ::waitpid(server, &status, 0);

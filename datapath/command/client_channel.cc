@@ -19,6 +19,7 @@ namespace {
 
 constexpr std::size_t kGaps = 1024;
 constexpr std::chrono::microseconds kForMore{50};
+constexpr std::uint32_t kPieces = 4;          // of a copy, whose commands leave together: each message costs both ends
 constexpr std::size_t kManyBytes = 32 << 10;  // of payload: its command does not wait for others, nor the timer
 constexpr std::uint32_t kWhileBehind = 4;     // times what a buffer holds, and so many buffers are under way
 
@@ -118,7 +119,7 @@ Result<std::uint64_t> ClientChannel::append(const Command& command) {
   return with_room(0, [&] { return write(command); });
 }
 
-Result<std::uint64_t> ClientChannel::append_with_bytes(Command command, Bytes from) {
+Result<std::uint64_t> ClientChannel::append_with_bytes(Command command, Bytes from, bool more) {
   if (from.size() <= kMaxInline) {
     command.flags |= kInline;
     command.tail = from;
@@ -141,7 +142,8 @@ Result<std::uint64_t> ClientChannel::append_with_bytes(Command command, Bytes fr
   });
   if (!sequence) return sequence;
   post(*sequence, payload);
-  if (from.size() >= kManyBytes) flush();
+  const bool is_due = !more || *sequence % kPieces == 0;
+  if (from.size() >= kManyBytes && is_due) flush();
   return sequence;
 }
 

@@ -57,7 +57,8 @@ class ClientChannel : public fairlead::command::ChannelBody {
   Result<std::uint64_t> append(const Command& command);
   /// Of the bytes that go with it, up to a piece of a copy: if they are few they are its tail, else payload. Payloads
   /// are sent in the order of their records, beside them.
-  Result<std::uint64_t> append_with_bytes(Command command, Bytes from);
+  /// `more`: of the same copy comes at once.
+  Result<std::uint64_t> append_with_bytes(Command command, Bytes from, bool more = false);
   Result<std::uint64_t> copy_out(const CopyBody& body, std::span<std::byte> to);
   /// The image is kept until the command is executed: the server may ask for it.
   Result<std::uint64_t> load_module(const ModuleBody& body, Bytes image);

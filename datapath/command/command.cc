@@ -76,7 +76,7 @@ Result<std::uint64_t> Channel::copy_in(Handle to, std::uint64_t offset, std::spa
     const std::size_t piece = std::min(from.size(), most);
     const datapath::command::CopyBody body{to.bits, offset, piece};
     Result<std::uint64_t> sequence = of(channel_)->append_with_bytes(
-        {static_cast<std::uint16_t>(Opcode::kCopyIn), 0, bytes_of(body), {}}, from.first(piece));
+        {static_cast<std::uint16_t>(Opcode::kCopyIn), 0, bytes_of(body), {}}, from.first(piece), piece < from.size());
     from = from.subspan(piece);
     if (!sequence || from.empty()) return sequence;
     offset += piece;

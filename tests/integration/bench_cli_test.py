@@ -199,7 +199,8 @@ class Bench(BenchCase):
     def test_the_traces_that_were_recorded(self):
         folder = ROOT / "bench/trace/recorded"
         wanted = {"remote_sgemm_chain": (100, 1, 79_488, 36_864), "remote_pipeline": (158, 3, 590_784, 524_288),
-                  "remote_inference": (8, 1, 49_312, 16_384)}
+                  "remote_inference": (8, 1, 49_312, 16_384), "torch_gpt2_small_decode": (261, 1, 24_960, 8),
+                  "torch_resnet50_inference": (287, 1, 2_435_808, 16_000), "torch_bert_base_training": (1137, 2, 141_568, 5)}
         self.assertEqual({file.stem for file in folder.glob("*.jsonl")}, set(wanted))
         for name, (calls, blocking, out, back) in wanted.items():
             with self.subTest(name):

@@ -214,7 +214,12 @@ Result<Group> Group::meet(Engine* engine, std::size_t rank, std::size_t size, co
 }
 
 Status Group::leave() {
-  const Status all = barrier();
+  std::vector<Transfer> said;
+  Status all = barrier(&said);
+  // Who has not got ours yet would see that this rank is gone, and no more.
+  for (Transfer& each : said) {
+    if (all.ok()) all = each.wait(kPatience);
+  }
   for (Peer& peer : peers_) {
     if (peer.valid()) peer.close();
   }
@@ -255,9 +260,13 @@ Status Group::disagrees(std::size_t rank, std::uint64_t its, std::uint64_t ours)
                       rank, its, rank_, ours)};
 }
 
-Status Group::barrier() {
+Status Group::barrier() { return barrier(nullptr); }
+
+Status Group::barrier(std::vector<Transfer>* said) {
   for (std::size_t other = 0; other < size(); ++other) {
-    if (other != rank_) peers_[other].send({}, kBarrier);
+    if (other == rank_) continue;
+    Transfer sent = peers_[other].send({}, kBarrier);
+    if (said != nullptr) said->push_back(std::move(sent));
   }
   for (std::size_t other = 0; other < size(); ++other) {
     if (other == rank_) continue;

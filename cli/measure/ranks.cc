@@ -62,10 +62,16 @@ std::string listen_of(const HostPort& root, std::size_t rank) {
   return root.host == "::1" ? fmt::format("[::1]:{}", port) : fmt::format(":{}", port);
 }
 
+/// Nobody is gone before all have ended: the others would take that for a failure.
+Status work(bench::Group& group, const std::function<Status(bench::Group&)>& job) {
+  const Status done = job(group);
+  return done.ok() ? group.leave() : done;
+}
+
 int run_here(const RankOptions& options, const EngineConfig& config, Console& console,
              const std::function<Status(bench::Group&)>& job) {
   const auto as_follower = [&](bench::Group& group) {
-    const Status done = job(group);
+    const Status done = work(group, job);
     if (!done.ok()) fmt::print(stderr, "rank {}: {}\n", group.rank(), done.to_string());
     return done.ok();
   };
@@ -76,7 +82,7 @@ int run_here(const RankOptions& options, const EngineConfig& config, Console& co
   Result<Engine> engine = Engine::create(std::move(mine));
   if (!engine) return console.no_engine(engine.error());
   Result<bench::Group> group = bench::Group::lead(&*engine, others->others());
-  const Status done = group ? job(*group) : group.error();
+  const Status done = group ? work(*group, job) : group.error();
   if (!done.ok()) console.error(done);
   return done.ok() ? kSuccess : kFailure;
 }
@@ -89,7 +95,7 @@ int run_one(const RankOptions& options, EngineConfig config, Console& console,
   if (!engine) return console.no_engine(engine.error());
   Result<bench::Group> group = met ? bench::Group::meet(&*engine, *options.rank, options.size, options.root)
                                    : bench::Group::join(&*engine, *options.rank, options.places);
-  const Status done = group ? job(*group) : group.error();
+  const Status done = group ? work(*group, job) : group.error();
   if (!done.ok()) console.error(done);
   return done.ok() ? kSuccess : kFailure;
 }

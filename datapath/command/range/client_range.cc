@@ -21,8 +21,11 @@ std::uint64_t most_devices(const fairlead::command::SessionOptions& options) noe
   return std::max<std::size_t>(options.devices.size(), 1);
 }
 
+/// What devices round a range up to.
+constexpr std::uint64_t kRounding = std::uint64_t{2} << 20;
+
 bool is_sound(const AddressRange& range, std::uint64_t asked) noexcept {
-  const bool is_what_was_asked = range.bytes >= asked && range.bytes - asked <= LocalRange::kAlignment;
+  const bool is_what_was_asked = range.bytes >= asked && range.bytes - asked <= kRounding;
   return is_what_was_asked && range.base != 0 && range.base + range.bytes >= range.base &&
          std::has_single_bit(range.alignment);
 }

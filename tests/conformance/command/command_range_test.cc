@@ -269,6 +269,8 @@ TEST_P(CommandRanges, WhatAServiceSaysIsLookedAt) {
           "makes no sense; it was asked for 1048576");
   refused(with({.range_alignment = 4096, .range_base = 1 << 30, .range_bytes = std::uint64_t{1} << 45}),
           Code::kDataLoss, "makes no sense; it was asked for 1048576");
+  refused(with({.range_alignment = 4096, .range_base = 1 << 30, .range_bytes = kRange + (2 << 20) + 1}),
+          Code::kDataLoss, "makes no sense; it was asked for 1048576");
   refused(with({.range_alignment = 4096, .range_base = ~0ull - 4095, .range_bytes = kRange}), Code::kDataLoss,
           "no sense");
   refused(with({.range_alignment = 48, .range_base = 1 << 30, .range_bytes = kRange}), Code::kDataLoss, "no sense");

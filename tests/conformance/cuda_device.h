@@ -31,9 +31,7 @@ class CudaOfTests {
   CudaOfTests() {
     if (!gpu::testing::on_real_device()) double_.emplace(kCudaOfTests).install();
   }
-  ~CudaOfTests() {
-    if (double_) gpu::replace_process_driver(nullptr);
-  }
+  ~CudaOfTests() { let_go(); }
   CudaOfTests(const CudaOfTests&) = delete;
   CudaOfTests& operator=(const CudaOfTests&) = delete;
 
@@ -63,9 +61,13 @@ class CudaOfTests {
     if (!made) throw std::runtime_error(made.error().to_string());
     return kernels.counted(*std::move(made));
   }
-  /// Nothing is left of it, and nothing was done that is not allowed, as far as the double knows.
-  void expect_clean() {
+  /// Nobody has it any more: what is left then, and what was done that is not allowed, the double knows.
+  void let_go() {
     page_.reset();
+    gpu::replace_process_driver(nullptr);
+  }
+  void expect_clean() {
+    let_go();
     if (!double_) return;
     EXPECT_THAT(double_->violations(), testing::IsEmpty());
     EXPECT_EQ(double_->live_objects(), 0u);

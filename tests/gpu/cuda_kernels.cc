@@ -7,7 +7,7 @@
 #include <span>
 #include <utility>
 
-#include "tests/gpu/real_device.h"
+#include "tests/gpu/kernel_parameters.h"
 
 namespace fairlead::gpu::testing {
 namespace {
@@ -15,8 +15,6 @@ namespace {
 using command::Call;
 using command::HostKernel;
 using command::ParameterKind;
-
-std::size_t bytes_of(ParameterKind kind) { return kind == ParameterKind::kU32 || kind == ParameterKind::kF32 ? 4 : 8; }
 
 bool is_pointer(ParameterKind kind) { return kind == ParameterKind::kPointer || kind == ParameterKind::kAddress; }
 
@@ -75,7 +73,7 @@ command::CudaModule add_kernels(CudaDouble& cuda, std::vector<HostKernel> kernel
   for (HostKernel& kernel : kernels) {
     CudaDouble::Kernel made{kernel.name, {}, {}};
     for (const HostKernel::Parameter& each : kernel.parameters) {
-      made.parameters.push_back(static_cast<std::uint32_t>(bytes_of(each.kind)));
+      made.parameters.push_back(bytes_of(each.kind));
     }
     made.run = [kernel = std::make_shared<const HostKernel>(std::move(kernel))](const CudaDouble::Launched& launched) {
       return run(*kernel, launched);

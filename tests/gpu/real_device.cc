@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "gpu/driver/driver.h"
+#include "tests/gpu/kernel_parameters.h"
 
 namespace fairlead::gpu::testing {
 namespace {
@@ -45,27 +46,9 @@ Call symbol(const char* name) {
   return reinterpret_cast<Call>(found);
 }
 
-std::uint32_t bytes_of(command::ParameterKind kind) {
-  return kind == command::ParameterKind::kU32 || kind == command::ParameterKind::kF32 ? 4 : 8;
-}
-
 }  // namespace
 
 bool on_real_device() { return std::getenv(kCode) != nullptr; }
-
-std::vector<command::CudaModule::Function> functions_of(std::span<const command::HostKernel> kernels) {
-  std::vector<command::CudaModule::Function> all;
-  for (const command::HostKernel& kernel : kernels) {
-    command::CudaModule::Function& function = all.emplace_back(kernel.name);
-    for (const command::HostKernel::Parameter& each : kernel.parameters) {
-      const std::uint32_t bytes = bytes_of(each.kind);
-      function.parameters.push_back(each.kind == command::ParameterKind::kPointer
-                                        ? command::Parameter{sizeof(command::Pointer), alignof(command::Pointer), true}
-                                        : command::Parameter{bytes, static_cast<std::uint16_t>(bytes)});
-    }
-  }
-  return all;
-}
 
 command::CudaModule real_code(std::span<const command::HostKernel> kernels, const void* signals,
                               const std::string& name) {

@@ -17,9 +17,6 @@ namespace fairlead::gpu::testing {
 /// FAIRLEAD_TEST_CUDA is there.
 [[nodiscard]] bool on_real_device();
 
-/// What functions of these kernels take on a device.
-[[nodiscard]] std::vector<command::CudaModule::Function> functions_of(std::span<const command::HostKernel> kernels);
-
 /// The code, with functions of that name and parameters. What it says to the test goes to `signals`. `name`: code of
 /// different names is different. Throws where there is none.
 [[nodiscard]] command::CudaModule real_code(std::span<const command::HostKernel> kernels, const void* signals = nullptr,

@@ -18,6 +18,7 @@ int main(int argc, char** argv) {
   fairlead::CudaOfTests cuda;
   for (int i = 0; i < count; ++i) devices.push_back({"cuda", cuda.executors(kernels, memory, true, i)});
   const int code = fairlead::command::serve_session(devices);
+  cuda.let_go();
   const auto* const of_tests = cuda.find_double();
   return of_tests == nullptr || of_tests->violations().empty() ? code : 3;
 }

@@ -13,7 +13,7 @@ namespace fairlead {
 
 class LongLook {
  public:
-  static constexpr std::chrono::microseconds kMost{5000};
+  static constexpr std::chrono::microseconds kAnybody{50}, kMost{5000};
 
   /// `most`: threads that may, its own among them.
   explicit LongLook(unsigned most = quarter()) noexcept : most_(most) {}
@@ -21,6 +21,10 @@ class LongLook {
   LongLook(const LongLook&) = delete;
   LongLook& operator=(const LongLook&) = delete;
 
+  /// Whether who has waited for so long is to look once more: anybody for kAnybody, who may for kMost.
+  [[nodiscard]] bool goes_on(std::chrono::nanoseconds waited) noexcept {
+    return waited < kAnybody || (waited < kMost && begin());
+  }
   /// False: enough others do.
   [[nodiscard]] bool begin() noexcept {
     if (looks_) return true;

@@ -214,8 +214,8 @@ Result<Group> Group::meet(Engine* engine, std::size_t rank, std::size_t size, co
 }
 
 Status Group::leave() {
-  std::vector<Transfer> said;
-  Status all = barrier(&said);
+  std::vector<Transfer> said = tell_all(kBarrier);
+  Status all = expect_of_all(kBarrier);
   // Who has not got ours yet would see that this rank is gone, and no more.
   for (Transfer& each : said) {
     if (all.ok()) all = each.wait(kPatience);
@@ -260,17 +260,23 @@ Status Group::disagrees(std::size_t rank, std::uint64_t its, std::uint64_t ours)
                       rank, its, rank_, ours)};
 }
 
-Status Group::barrier() { return barrier(nullptr); }
+Status Group::barrier() {
+  tell_all(kBarrier);
+  return expect_of_all(kBarrier);
+}
 
-Status Group::barrier(std::vector<Transfer>* said) {
+std::vector<Transfer> Group::tell_all(std::uint64_t value) {
+  std::vector<Transfer> told;
   for (std::size_t other = 0; other < size(); ++other) {
-    if (other == rank_) continue;
-    Transfer sent = peers_[other].send({}, kBarrier);
-    if (said != nullptr) said->push_back(std::move(sent));
+    if (other != rank_) told.push_back(peers_[other].send({}, value));
   }
+  return told;
+}
+
+Status Group::expect_of_all(std::uint64_t value) {
   for (std::size_t other = 0; other < size(); ++other) {
     if (other == rank_) continue;
-    if (const Status there = expect(other, kBarrier); !there.ok()) return there;
+    if (const Status there = expect(other, value); !there.ok()) return there;
   }
   return {};
 }

@@ -70,8 +70,8 @@ class Group {
   /// Rank 0 of meet(): waits for the others, and gives where each listens; `met`: their sessions.
   static Result<std::vector<std::string>> receive(Engine* engine, std::size_t size, const std::string& root,
                                                   std::chrono::nanoseconds timeout, std::vector<Peer>* met);
-  /// `said`: what told the others.
-  Status barrier(std::vector<Transfer>* said);
+  std::vector<Transfer> tell_all(std::uint64_t value);
+  Status expect_of_all(std::uint64_t value);
   [[nodiscard]] Status disagrees(std::size_t rank, std::uint64_t its, std::uint64_t ours) const;
 
   Group(Engine* engine, std::size_t rank, std::size_t size) : engine_(engine), rank_(rank), peers_(size) {}

@@ -15,6 +15,7 @@
 #include <array>
 #include <chrono>
 #include <cstdint>
+#include <cstdio>
 #include <cstdlib>
 #include <fstream>
 #include <functional>
@@ -22,8 +23,6 @@
 #include <memory>
 #include <span>
 #include <string>
-#include <string_view>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -220,7 +219,7 @@ void print_times(const std::string& what, const Compared& times, double count) {
 }
 
 void measure(Native& native, Remote& remote, double seconds) {
-  for (const std::size_t bytes : {64 * kMiB / 1024, kMiB, 16 * kMiB, kMost}) {
+  for (const std::size_t bytes : {kMiB / 16, kMiB, 16 * kMiB, kMost}) {
     const std::string size = bytes < kMiB ? fmt::format("{} KiB", bytes >> 10) : fmt::format("{} MiB", bytes >> 20);
     const auto amount = static_cast<double>(bytes) / 1e9;
     const auto both = [&](auto step) {

@@ -16,8 +16,7 @@ using fairlead::command::SessionOptions;
 
 namespace {
 
-constexpr std::chrono::microseconds kSpin{50};  // how long who waits looks before it sleeps
-constexpr std::chrono::seconds kRead{1};        // at most, until the reader looks whether it has waited for long enough
+constexpr std::chrono::seconds kRead{1};  // at most, until the reader looks whether it has waited for long enough
 constexpr auto kMostNap = 8 * Readers::kLinger;  // the same for who waits for room while others read
 
 Status checked(const SessionOptions& options, std::size_t max_message_bytes) {
@@ -234,9 +233,8 @@ bool ClientSession::wait_until(const std::function<bool()>& done, Clock::time_po
 Event ClientSession::next_event(Clock::duration most) {
   if (seeker_ && seeker_->is_away()) return seeker_->next_event(most);
   LongLook long_look;
-  const Clock::time_point begin = Clock::now(), end = begin + std::min<Clock::duration>(most, LongLook::kMost);
-  for (Clock::time_point now = begin; now < end; now = Clock::now()) {
-    if (now - begin >= kSpin && !long_look.begin()) break;
+  const Clock::time_point begin = Clock::now();
+  for (Clock::duration waited{0}; waited < most && long_look.goes_on(waited); waited = Clock::now() - begin) {
     Event event = peer_.next_event();
     if (event.kind != Event::Kind::kNone || !event.status.ok()) return event;
     ::sched_yield();

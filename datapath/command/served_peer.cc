@@ -285,8 +285,7 @@ bool ServedPeer::await_news() {
   if (session_->is_pending()) {
     const Clock::time_point begin = Clock::now();
     if (std::exchange(moves_, session_->moves()) != session_->moves() || is_news()) moved_at_ = begin;
-    const Clock::duration quiet = begin - moved_at_;
-    if (quiet < kSpin || (quiet < LongLook::kMost && long_look_.begin())) {
+    if (long_look_.goes_on(begin - moved_at_)) {
       ::sched_yield();
     } else {
       long_look_.end();

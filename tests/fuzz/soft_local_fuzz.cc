@@ -344,7 +344,8 @@ class Peer {
       if (!consumer_.take(packet, referred)) continue;
       if (!scribbled_) {
         must(!Own::is_secret(packet.bytes));
-        if (referred.slot != nullptr && referred.slot->stands != 0) {
+        // Who said to have taken what it has not was believed: nobody takes that back.
+        if (!has_lied_ && referred.slot != nullptr && referred.slot->stands != 0) {
           must(own.is_registered(referred.reference.address, referred.reference.bytes));
         }
       }

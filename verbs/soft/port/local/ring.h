@@ -110,7 +110,8 @@ class Producer {
     return ring_->sleeps.load(std::memory_order_relaxed) != 0 && ring_->sleeps.exchange(0) != 0;
   }
   [[nodiscard]] bool lied() const noexcept { return lied_; }
-  /// Takes back what stands and `which` answers true for. How many references the consumer had not taken.
+  /// Takes back what stands and `which` answers true for. How many references the consumer had not taken. One that says
+  /// to have taken more than it has is believed: what it then copies too late is its own loss.
   template <typename Which>
   std::size_t withdraw(Which&& which) noexcept {
     std::size_t count = 0;

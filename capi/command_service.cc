@@ -30,6 +30,7 @@ void copy_numbers(To& to, const From& from) {
   to.credits = from.credits;
   to.graph_records = from.graph_records;
   to.most_away = from.most_away;
+  to.window_bytes = from.window_bytes;
 }
 
 fairlead_service_config config_of(const command::ServiceConfig& from) {

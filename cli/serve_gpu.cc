@@ -231,6 +231,10 @@ int serve_gpu_command(Words words) {
   args.option("--memory", "SIZE", "Of each device that it has, for each session (default 1G)",
               set_size(&options.memory, 4096, std::uint64_t{1} << 50));
   args.option("--max-sessions", "N", "At once (default 64)", set_number(&options.service.max_sessions, 1, 65536));
+  args.option("--window", "SIZE",
+              "Of each session, from its first large copy on: memory that its client writes copies into; 1 MiB at "
+              "least, or 0: they come by messages, which is slower (default 8M)",
+              set_size(&options.service.window_bytes, 0, std::uint64_t{1} << 30));
   args.option(
       "--keep-away", "SECONDS",
       "How long a session whose connection is lost for good is kept for its client, with all that it has, if that "

@@ -85,9 +85,10 @@ class Client {
     return done;
   }
 
+  /// At least one, however long that takes.
   Status wait_for_each(std::chrono::nanoseconds how_long, Histogram& times) {
     const Clock::time_point warm = Clock::now() + kWarmUp, end = warm + how_long;
-    for (Clock::time_point begin = Clock::now(); begin < end && stop_ == 0;) {
+    for (Clock::time_point begin = Clock::now(); (begin < end || times.count() == 0) && stop_ == 0;) {
       const Result<std::uint64_t> appended = channel_.launch(launch_, kParameters);
       if (!appended) return appended.error();
       if (Status done = channel_.wait(*appended, Stage::kExecuted); !done.ok()) return done;

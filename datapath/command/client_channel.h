@@ -29,13 +29,17 @@
 namespace fairlead::datapath::command {
 
 class ClientSession;
+class Placing;
+
+/// In words.
+[[nodiscard]] std::string describe(const fairlead::command::Failure& failure, std::uint16_t channel);
 
 class ClientChannel : public fairlead::command::ChannelBody {
  public:
   using Clock = std::chrono::steady_clock;
 
-  /// `peer`: of the session's now.
-  ClientChannel(ClientSession& session, std::uint16_t number, Peer peer,
+  /// `peer`: of the session's now. `max_message_bytes`: of its engine.
+  ClientChannel(ClientSession& session, std::uint16_t number, Peer peer, std::size_t max_message_bytes,
                 const fairlead::command::ChannelOptions& options = {});
 
   [[nodiscard]] std::uint16_t number() const noexcept { return number_; }
@@ -57,8 +61,10 @@ class ClientChannel : public fairlead::command::ChannelBody {
   Result<std::uint64_t> append(const Command& command);
   /// Of the bytes that go with it, up to a piece of a copy: if they are few they are its tail, else payload. Payloads
   /// are sent in the order of their records, beside them.
-  /// `more`: of the same copy comes at once.
-  Result<std::uint64_t> append_with_bytes(Command command, Bytes from, bool more = false);
+  /// `more`: of the same copy comes at once. `placing`: that copy, if it goes by the session's window.
+  Result<std::uint64_t> append_with_bytes(Command command, Bytes from, bool more = false, Placing* placing = nullptr);
+  /// From `from`, in pieces; the last one's sequence.
+  Result<std::uint64_t> copy_in(fairlead::command::Handle to, std::uint64_t offset, Bytes from);
   Result<std::uint64_t> copy_out(const CopyBody& body, std::span<std::byte> to);
   /// The image is kept until the command is executed: the server may ask for it.
   Result<std::uint64_t> load_module(const ModuleBody& body, Bytes image);

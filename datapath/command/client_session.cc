@@ -17,6 +17,7 @@ using fairlead::command::SessionOptions;
 namespace {
 
 constexpr std::chrono::seconds kRead{1};  // at most, until the reader looks whether it has waited for long enough
+constexpr std::chrono::microseconds kAlone{50};  // while nobody else does, for a transfer before it is looked who does
 constexpr auto kMostNap = 8 * Readers::kLinger;  // the same for who waits for room while others read
 
 Status checked(const SessionOptions& options, std::size_t max_message_bytes) {
@@ -85,6 +86,9 @@ Result<std::shared_ptr<ClientSession>> ClientSession::connect(Engine& engine, st
   }
   if (const Status fits = session->check_devices(*devices); !fits.ok()) return fits;
   if (const Status same = session->range_.mirror(options, session->limits_); !same.ok()) return same;
+  if (session->limits().version >= kWindowVersion && !session->outlives_peers()) {
+    session->window_.begin(engine.local_reader(), *peer, session->limits().payload_bytes);
+  }
   ClientSession* const self = session.get();
   if (session->outlives_peers() && !self->keeper_.start([self] { self->drain(); })) {
     return Status(Code::kResourceExhausted, "there was no thread to be had that keeps the session");
@@ -152,8 +156,9 @@ ClientChannel* ClientSession::open_channel(const fairlead::command::ChannelOptio
   if (number >= channels_.size()) return nullptr;
   const Limits& there = limits(options.device);
   const std::int32_t priority = std::clamp(options.priority, there.greatest_priority, there.least_priority);
-  channels_[number] = std::make_unique<ClientChannel>(*this, static_cast<std::uint16_t>(number), peer_,
-                                                      fairlead::command::ChannelOptions{priority, options.device});
+  channels_[number] =
+      std::make_unique<ClientChannel>(*this, static_cast<std::uint16_t>(number), peer_, max_message_bytes_,
+                                      fairlead::command::ChannelOptions{priority, options.device});
   ClientChannel* const channel = channels_[number].get();
   // Behind those that go before it, and the same; who walks along sees it or not.
   std::atomic<ClientChannel*>* at = &first_;
@@ -174,6 +179,28 @@ void ClientSession::send(Peer& peer, TrafficClass traffic, Bytes message) noexce
   if (sent.code() != Code::kResourceExhausted && sent.code() != Code::kInvalidArgument) return;
   choked_.store(true, std::memory_order_release);
   peer.close(std::chrono::nanoseconds(0));
+}
+
+void ClientSession::wait_for(Placing placing) {
+  for (Transfer& each : placing.posted()) {
+    while (!each.done()) {
+      bool is_mine = has_ended();
+      if (!is_mine) {
+        const std::lock_guard lock(mutex_);
+        is_mine = readers_.is_idle(Clock::now());
+      }
+      if (is_mine) {
+        (void)each.wait(kAlone);
+      } else {
+        (void)wait_until([&each] { return each.done(); }, Clock::now() + Readers::kLinger, Haste::kNo);
+      }
+    }
+  }
+  Status arrived = placing.finish();
+  if (arrived.ok()) return;
+  const std::lock_guard lock(mutex_);
+  peer_.close(std::chrono::nanoseconds(0));
+  end(std::move(arrived));
 }
 
 void ClientSession::flush_all() noexcept {
@@ -264,6 +291,7 @@ void ClientSession::handle_message(Bytes message, TrafficClass traffic) {
   bool legal = false;
   if (header && header->type == static_cast<std::uint8_t>(MessageType::kRefused)) return end(refusal_in(body));
   if (header && header->type == static_cast<std::uint8_t>(MessageType::kWelcome)) return welcome(body);
+  if (header && is_message(*header, MessageType::kWindow)) legal = window_.on_opened(body);
   if (ClientChannel* const channel = header ? channel_of(*header) : nullptr; channel != nullptr) {
     if (header->type == static_cast<std::uint8_t>(MessageType::kReply)) {
       const std::optional<Reply> reply = read_reply(*header, body);

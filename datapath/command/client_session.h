@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "datapath/command/bodies.h"
+#include "datapath/command/client/client_window.h"
 #include "datapath/command/client/flusher.h"
 #include "datapath/command/client/readers.h"
 #include "datapath/command/client_channel.h"
@@ -52,8 +53,6 @@ class ClientSession : public fairlead::command::SessionBody {
   [[nodiscard]] std::size_t device_count() const noexcept { return limits_.size(); }
   [[nodiscard]] Peer peer() const;
   [[nodiscard]] std::uint64_t resumptions() const noexcept { return resumptions_.load(std::memory_order_relaxed); }
-  /// Of its engine's.
-  [[nodiscard]] std::size_t max_message_bytes() const noexcept { return max_message_bytes_; }
   /// Null: it was not opened.
   [[nodiscard]] ClientChannel* channel(std::size_t number) const noexcept {
     return number < channel_count_.load(std::memory_order_acquire) ? channels_[number].get() : nullptr;
@@ -67,6 +66,10 @@ class ClientSession : public fairlead::command::SessionBody {
   void close() noexcept;
 
   void send(Peer& peer, TrafficClass traffic, Bytes message) noexcept;
+  [[nodiscard]] ClientWindow& window() noexcept { return window_; }
+  /// Until the copy's bytes are the caller's again. Who waits for words of the service's goes before, and does the work
+  /// meanwhile. If they did not arrive the session ends, as its commands would wait for them for ever.
+  void wait_for(Placing placing);
   /// What its service has not said to have is kept, to be said again.
   [[nodiscard]] bool outlives_peers() const noexcept { return limits().kept_for.count() != 0; }
   /// What a copy-out gave has come, and all before it in its channel. By who reads.
@@ -97,8 +100,9 @@ class ClientSession : public fairlead::command::SessionBody {
   Peer peer_;  // written under mutex_ and opening_
   const fairlead::command::SessionOptions options_;
   std::vector<fairlead::command::Limits> limits_{1};  // by device
-  std::size_t max_message_bytes_ = 0;
+  std::size_t max_message_bytes_ = 0;                 // of its engine
   ClientRange range_;
+  ClientWindow window_;
   std::atomic<bool> welcome_{false};
   std::atomic<bool> choked_{false};  // a message could not be posted
   std::atomic<std::uint64_t> handles_{0};

@@ -118,6 +118,13 @@ std::vector<std::byte> channel_message(std::uint16_t channel, const ChannelBody&
   return message;
 }
 
+std::vector<std::byte> window_message(std::uint64_t bytes, std::string_view capability) {
+  auto message = make_message({.type = static_cast<std::uint8_t>(MessageType::kWindow)});
+  put(message, WindowBody{bytes, capability.size()});
+  put_padded(message, bytes_of(capability));
+  return message;
+}
+
 std::vector<std::byte> refused_message(const Status& why) {
   auto message = make_message({.type = static_cast<std::uint8_t>(MessageType::kRefused)});
   const Bytes text = bytes_of(why.message());

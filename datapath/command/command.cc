@@ -71,16 +71,7 @@ Result<std::uint64_t> Channel::fill(Handle to, std::uint64_t offset, std::uint64
 
 Result<std::uint64_t> Channel::copy_in(Handle to, std::uint64_t offset, std::span<const std::byte> from) {
   if (!valid()) return no_channel();
-  const std::size_t most = of(channel_)->session().limits().payload_bytes;
-  for (;;) {
-    const std::size_t piece = std::min(from.size(), most);
-    const datapath::command::CopyBody body{to.bits, offset, piece};
-    Result<std::uint64_t> sequence = of(channel_)->append_with_bytes(
-        {static_cast<std::uint16_t>(Opcode::kCopyIn), 0, bytes_of(body), {}}, from.first(piece), piece < from.size());
-    from = from.subspan(piece);
-    if (!sequence || from.empty()) return sequence;
-    offset += piece;
-  }
+  return of(channel_)->copy_in(to, offset, from);
 }
 
 Result<std::uint64_t> Channel::copy_out(std::span<std::byte> to, Handle from, std::uint64_t offset) {

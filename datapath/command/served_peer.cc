@@ -38,7 +38,7 @@ std::vector<fairlead::command::ServedDevice> devices_of(const fairlead::command:
 
 ServedPeer::ServedPeer(Peer peer, Admission admission, const ServerSession::Terms& terms,
                        const fairlead::command::ServiceConfig& config, ServiceCounters& counters,
-                       Turnstiles& turnstiles, std::shared_ptr<ModuleCache> modules, TimeSource time)
+                       Turnstiles& turnstiles, std::shared_ptr<ModuleCache> modules, Windows* windows, TimeSource time)
     : peer_(std::move(peer)),
       admission_(std::move(admission)),
       principal_(peer_.principal()),
@@ -46,9 +46,11 @@ ServedPeer::ServedPeer(Peer peer, Admission admission, const ServerSession::Term
       most_queued_(most_queued(terms)),
       counters_(counters),
       turnstiles_(turnstiles),
+      windows_(windows),
+      in_process_(!config.program.empty()),
       time_(time) {
   Outlet& outlet = *this;
-  if (!config.program.empty()) {
+  if (in_process_) {
     session_ = std::make_unique<ProcessSession>(outlet, terms, config.program, admission_.shared(), std::move(modules));
     return;
   }
@@ -176,8 +178,27 @@ void ServedPeer::take(std::vector<News> all) {
       continue;
     }
     if (event.value != kMessageValue) event.data.clear();  // none of ours, which the session says
+    Bytes body = event.data;
+    const auto header = command::take<MessageHeader>(body);
+    if (header && is_message(*header, MessageType::kOpenWindow) && session_->is_welcome()) {
+      open_window();
+      continue;
+    }
     session_->take(std::move(event.data), event.traffic);
   }
+}
+
+void ServedPeer::open_window() {
+  // Over shm two processes copy a message faster, through their caches, than one does from the other's memory; but for
+  // a third process it would be copied twice more.
+  const bool is_worth_it = in_process_ || peer_.transport() != "shm";
+  if (windows_ != nullptr && is_worth_it && !window_ && !session_->is_over()) {
+    Result<Window> opened = windows_->open(principal_, in_process_);
+    if (opened) window_ = *std::move(opened);
+    if (window_) session_->take_window(window_->memory);
+  }
+  const std::uint64_t bytes = window_ ? window_->memory.size() : 0;
+  send(TrafficClass::kCommands, window_message(bytes, window_ ? window_->capability : std::string()));
 }
 
 /// What it did on that device since the last time.
@@ -225,6 +246,8 @@ void ServedPeer::end() {
     session = std::move(session_);
   }
   session.reset();
+  if (window_) windows_->close(*window_);
+  window_.reset();
   admission_.account().waiting.fetch_sub(std::exchange(counted_waiting_, 0), std::memory_order_relaxed);
   ended_.store(true, std::memory_order_release);
 }

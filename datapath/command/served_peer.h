@@ -26,6 +26,7 @@
 #include "datapath/command/server_session.h"
 #include "datapath/command/tenants.h"
 #include "datapath/command/turnstile.h"
+#include "datapath/command/windows.h"
 #include "fairlead/command_service.h"
 #include "fairlead/peer.h"
 #include "fairlead/transfer.h"
@@ -44,10 +45,10 @@ struct ServiceCounters {
 class ServedPeer final : private Outlet {
  public:
   /// `turnstiles`: of the devices; none where they are not shared by turns. `time`: of one without a thread; threads
-  /// wait by the steady clock.
+  /// wait by the steady clock. `windows`: null, there are none.
   ServedPeer(Peer peer, Admission admission, const ServerSession::Terms& terms,
              const fairlead::command::ServiceConfig& config, ServiceCounters& counters, Turnstiles& turnstiles,
-             std::shared_ptr<ModuleCache> modules, TimeSource time);
+             std::shared_ptr<ModuleCache> modules, Windows* windows, TimeSource time);
   ~ServedPeer();
 
   /// From now on a thread of its own runs it. kResourceExhausted: there is none to be had.
@@ -95,6 +96,8 @@ class ServedPeer final : private Outlet {
   };
   void queue(News news);
   void take(std::vector<News> all);
+  /// What the client asked for, if the session has begun.
+  void open_window();
   void count(std::uint32_t device);
   void thread_main() noexcept;
   void take_queued();
@@ -108,7 +111,10 @@ class ServedPeer final : private Outlet {
   const std::uint64_t most_queued_;
   ServiceCounters& counters_;
   Turnstiles& turnstiles_;
+  Windows* const windows_;
+  const bool in_process_;
   const TimeSource time_;
+  std::optional<Window> window_;            // while there is a session
   std::unique_ptr<SessionRunner> session_;  // who runs it may use it, others under mutex_
   SessionRunner::Counts counted_;
   std::uint64_t counted_waiting_ = 0;

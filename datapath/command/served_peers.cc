@@ -48,11 +48,12 @@ Turnstiles turnstiles_of(const ServiceConfig& config, std::size_t devices) {
 
 }  // namespace
 
-ServedPeers::ServedPeers(ServiceConfig config, std::size_t max_message_bytes, TimeSource time)
+ServedPeers::ServedPeers(ServiceConfig config, std::size_t max_message_bytes, TimeSource time, Windows* windows)
     : config_(std::move(config)),
       devices_(devices_of(config_)),
       terms_(terms_of(config_, max_message_bytes)),
       time_(time),
+      windows_(windows),
       turnstiles_(turnstiles_of(config_, devices_.size())),
       tenants_(config_.tenants, &turnstiles_, devices_.size(), !config_.program.empty(), time),
       lost_(config_.keep_away, config_.most_away) {}
@@ -128,7 +129,7 @@ void ServedPeers::begin(const Peer& peer) {
   if (!admission) return turn_away(peer, admission.error());
   const ServerSession::Terms terms = terms_for(admission->terms(), terms_);
   auto session = std::make_unique<ServedPeer>(peer, *std::move(admission), terms, config_, counters_, turnstiles_,
-                                              modules_, time_);
+                                              modules_, windows_, time_);
   if (config_.where == ServiceConfig::Where::kOwnThread) {
     if (const Status started = session->start_thread(); !started.ok()) return turn_away(peer, started);
   }

@@ -23,9 +23,9 @@ class ServedPeers {
  public:
   using Left = ServedPeer::Left;
 
-  /// `max_message_bytes`: of the engine. `time`: see ServedPeer.
+  /// `max_message_bytes`: of the engine. `time`, `windows`: see ServedPeer.
   ServedPeers(fairlead::command::ServiceConfig config, std::size_t max_message_bytes,
-              TimeSource time = &std::chrono::steady_clock::now);
+              TimeSource time = &std::chrono::steady_clock::now, Windows* windows = nullptr);
   ~ServedPeers() { stop(); }
   ServedPeers(const ServedPeers&) = delete;
   ServedPeers& operator=(const ServedPeers&) = delete;
@@ -74,6 +74,7 @@ class ServedPeers {
   const std::vector<fairlead::command::ServedDevice> devices_;
   const ServerSession::Terms terms_;
   const TimeSource time_;
+  Windows* const windows_;
   const std::shared_ptr<ModuleCache> modules_ = std::make_shared<ModuleCache>(config_.module_cache_bytes);
   ServiceCounters counters_;
   Turnstiles turnstiles_;  // of the devices, if they are shared

@@ -22,11 +22,11 @@ void ServerChannel::add_batch(std::vector<std::byte> message, std::size_t at, st
   accepted_ += count;
 }
 
-bool ServerChannel::add_payload(std::uint64_t sequence, std::vector<std::byte> message, std::size_t at) {
-  if (!payload_.empty() && payload_.back().sequence >= sequence) return false;
-  results_.unheard.last_payload = sequence;
-  payload_bytes_ += message.size() - at;
-  payload_.push_back({sequence, std::move(message), at});
+bool ServerChannel::add_payload(Payload payload) {
+  if (!payload_.empty() && payload_.back().sequence >= payload.sequence) return false;
+  results_.unheard.last_payload = payload.sequence;
+  payload_bytes_ += payload.bytes.size();
+  payload_.push_back(std::move(payload));
   return true;
 }
 
@@ -38,15 +38,14 @@ void ServerChannel::advance() noexcept {
   if (!is_late()) complete_ = executed_;
   if (--batches_.front().left == 0) batches_.pop_front();
   while (!payload_.empty() && payload_.front().sequence <= executed_) {
-    payload_bytes_ -= payload_.front().message.size() - payload_.front().at;
+    payload_bytes_ -= payload_.front().bytes.size();
     give_large(std::move(payload_.front().message));
     payload_.pop_front();
   }
 }
 
-std::optional<Bytes> ServerChannel::payload() const noexcept {
-  if (payload_.empty() || payload_.front().sequence != executed_ + 1) return std::nullopt;
-  return Bytes(payload_.front().message).subspan(payload_.front().at);
+const Payload* ServerChannel::payload() const noexcept {
+  return !payload_.empty() && payload_.front().sequence == executed_ + 1 ? &payload_.front() : nullptr;
 }
 
 bool ServerChannel::lacks_payload() const noexcept {

@@ -41,6 +41,20 @@ class PendingResults {
   std::uint64_t bytes_ = 0;
 };
 
+/// What goes with a command of a channel.
+struct Payload {
+  std::uint64_t sequence = 0;
+  std::vector<std::byte> message;  // that holds it
+  Bytes bytes;
+  bool is_placed = false;  // where the client may write: there it stays for who keeps it until the command has run
+
+  static Payload sent(std::uint64_t sequence, std::vector<std::byte> message, std::size_t at) {
+    const Bytes bytes = Bytes(message).subspan(at);  // where it lies, also when the vector is another's
+    return {sequence, std::move(message), bytes};
+  }
+  static Payload placed(std::uint64_t sequence, Bytes bytes) { return {sequence, {}, bytes, true}; }
+};
+
 class ServerChannel : public ChannelPlace {
  public:
   using Clock = std::chrono::steady_clock;
@@ -56,7 +70,7 @@ class ServerChannel : public ChannelPlace {
   /// Records that begin at `at` of `message`.
   void add_batch(std::vector<std::byte> message, std::size_t at, std::uint32_t count);
   /// False: the payload of that command, or of a later one, is here.
-  [[nodiscard]] bool add_payload(std::uint64_t sequence, std::vector<std::byte> message, std::size_t at);
+  [[nodiscard]] bool add_payload(Payload payload);
 
   /// The next record, of number executed() + 1; nothing: there is none. It stays until advance().
   [[nodiscard]] const Record* front() noexcept {
@@ -65,8 +79,8 @@ class ServerChannel : public ChannelPlace {
   }
   /// It has run, or was passed over.
   void advance() noexcept;
-  /// Its payload. Nothing: it has not come.
-  [[nodiscard]] std::optional<Bytes> payload() const noexcept;
+  /// Its payload. Null: it has not come.
+  [[nodiscard]] const Payload* payload() const noexcept;
   /// The payload that came first is another record's: the client left one out.
   [[nodiscard]] bool lacks_payload() const noexcept;
 
@@ -121,11 +135,6 @@ class ServerChannel : public ChannelPlace {
     std::vector<std::byte> message;
     Bytes rest;  // of it, from the next record on
     std::uint32_t left = 0;
-  };
-  struct Payload {
-    std::uint64_t sequence = 0;
-    std::vector<std::byte> message;
-    std::size_t at = 0;
   };
 
   std::deque<Batch> batches_;

@@ -192,14 +192,20 @@ std::optional<ServerSession::Step> ServerSession::wait_for(ServerChannel& channe
   if (device.lost) return std::nullopt;
   if (record.is(Opcode::kCopyIn) || record.is(Opcode::kGraph)) {
     const bool is_inline = (record.flags & kInline) != 0;
-    if (!is_inline && !channel.payload()) {
+    if (!is_inline && channel.payload() == nullptr) {
       if (channel.lacks_payload()) {
         end(Code::kDataLoss, fmt::format("command {} of channel {} takes bytes that were not sent",
                                          channel.executed() + 1, channel.number()));
       }
       return Step::kBlocked;
     }
-    const std::uint64_t bytes = is_inline ? tail_of(record).size() : channel.payload()->size();
+    // What is read of records is not read twice from where a client may write; copies are read once.
+    if (!is_inline && record.is(Opcode::kGraph) && channel.payload()->is_placed) {
+      end(Code::kInvalidArgument, fmt::format("the records of graph {} of channel {} are placed, not sent",
+                                              channel.executed() + 1, channel.number()));
+      return Step::kBlocked;
+    }
+    const std::uint64_t bytes = is_inline ? tail_of(record).size() : channel.payload()->bytes.size();
     if (!channel.pays_once([&] { return outlet_.may_copy(bytes); })) return Step::kHeld;
   }
   if (record.is(Opcode::kCopyOut)) {
@@ -311,7 +317,7 @@ Outcome ServerSession::execute(ServerChannel& channel, const Record& record) {
 Outcome ServerSession::copy_in(ServerChannel& channel, const Record& record) {
   const auto body = body_of<CopyBody>(record);
   const bool is_inline = (record.flags & kInline) != 0;
-  const Bytes bytes = is_inline ? tail_of(record) : *channel.payload();
+  const Bytes bytes = is_inline ? tail_of(record) : channel.payload()->bytes;
   if (bytes.size() == body.bytes) return device_of(channel).executor->copy_in({body.handle}, body.offset, bytes);
   return {kInvalidValue, Scope::kCommand,
           fmt::format("a copy of {} bytes came with {} of payload", body.bytes, bytes.size())};
@@ -358,7 +364,7 @@ Outcome ServerSession::load_from(ServerDevice& device, const Record& record) {
 }
 
 Outcome ServerSession::make_graph(ServerChannel& channel, const Record& record) {
-  const Bytes records = (record.flags & kInline) != 0 ? tail_of(record) : *channel.payload();
+  const Bytes records = (record.flags & kInline) != 0 ? tail_of(record) : channel.payload()->bytes;
   ServerDevice& device = device_of(channel);
   return device.graphs.make(*device.executor, body_of<GraphBody>(record), records);
 }

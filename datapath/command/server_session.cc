@@ -36,6 +36,7 @@ void ServerSession::take(std::vector<std::byte> message, TrafficClass traffic) {
   if (!is_welcome()) return end(Code::kInvalidArgument, "a session begins with a hello");
   if (type == MessageType::kCommands && !bulk) return take_commands(*header, std::move(message));
   if (type == MessageType::kPayload && bulk) return take_payload(*header, std::move(message));
+  if (type == MessageType::kPlaced && bulk) return take_placed(*header, body);
   if (type == MessageType::kImage && bulk) return take_image(*header, body);
   if (type == MessageType::kChannel && !bulk) return take_channel(*header, body);
   if (type == MessageType::kHeard && !bulk && kept_) return take_heard(*header);
@@ -102,27 +103,49 @@ void ServerSession::take_commands(const MessageHeader& header, std::vector<std::
 }
 
 // It may come before its command, and after it.
-void ServerSession::take_payload(const MessageHeader& header, std::vector<std::byte> message) {
+ServerChannel* ServerSession::payload_channel(const MessageHeader& header, std::uint64_t bytes) {
   ServerChannel* const channel = channel_of(header);
-  if (channel == nullptr) return;
-  const std::uint64_t bytes = message.size() - sizeof(MessageHeader);
+  if (channel == nullptr) return nullptr;
   if (bytes > terms_.payload_bytes || channel->payload_bytes() + bytes > terms_.payload_credit) {
-    return end(
-        Code::kResourceExhausted,
+    end(Code::kResourceExhausted,
         fmt::format("{} bytes of payload beside {} on channel {}, which may have {} at once and {} in one piece", bytes,
                     channel->payload_bytes(), header.channel, terms_.payload_credit, terms_.payload_bytes));
+    return nullptr;
   }
-  if (header.sequence <= channel->executed()) return;  // its command was passed over
+  if (header.sequence <= channel->executed()) return nullptr;  // its command was passed over
   // Bytes alone do not bound what is kept: there may be none in it.
   if (header.sequence - channel->executed() > terms_.credits) {
-    return end(Code::kResourceExhausted,
-               fmt::format("payload for command {} of channel {}, of which {} have run, and {} more may be under way",
-                           header.sequence, header.channel, channel->executed(), terms_.credits));
+    end(Code::kResourceExhausted,
+        fmt::format("payload for command {} of channel {}, of which {} have run, and {} more may be under way",
+                    header.sequence, header.channel, channel->executed(), terms_.credits));
+    return nullptr;
   }
-  if (!channel->add_payload(header.sequence, std::move(message), sizeof(MessageHeader))) {
-    end(Code::kDataLoss, fmt::format("payload for command {} of channel {} behind that for a later one, or twice",
-                                     header.sequence, header.channel));
+  return channel;
+}
+
+void ServerSession::refuse_order(const MessageHeader& header) {
+  end(Code::kDataLoss, fmt::format("payload for command {} of channel {} behind that for a later one, or twice",
+                                   header.sequence, header.channel));
+}
+
+void ServerSession::take_payload(const MessageHeader& header, std::vector<std::byte> message) {
+  ServerChannel* const channel = payload_channel(header, message.size() - sizeof(MessageHeader));
+  if (channel == nullptr) return;
+  if (!channel->add_payload(Payload::sent(header.sequence, std::move(message), sizeof(MessageHeader))))
+    refuse_order(header);
+}
+
+void ServerSession::take_placed(const MessageHeader& header, Bytes body) {
+  const auto placed = command::take<PlacedBody>(body);
+  if (!placed || placed->bytes == 0 || placed->offset > window_.size() ||
+      placed->bytes > window_.size() - placed->offset) {
+    return end(Code::kOutOfRange, fmt::format("{} bytes at {} of the session's window, which has {}",
+                                              placed ? placed->bytes : 0, placed ? placed->offset : 0, window_.size()));
   }
+  ServerChannel* const channel = payload_channel(header, placed->bytes);
+  if (channel == nullptr) return;
+  if (!channel->add_payload(Payload::placed(header.sequence, window_.subspan(placed->offset, placed->bytes))))
+    refuse_order(header);
 }
 
 void ServerSession::take_image(const MessageHeader& header, Bytes body) {

@@ -70,6 +70,9 @@ class ServerSession final : public SessionRunner {
 
   void take(std::vector<std::byte> message, TrafficClass traffic) override;
   void resume(std::vector<std::byte> said) override;
+  void take_window(const Memory& window) override { window_ = window.bytes(); }
+  /// The same in a process that has it mapped.
+  void take_window(Bytes window) noexcept { window_ = window; }
   void overrun() override { end(Code::kResourceExhausted, "the client sent more than its credits allow"); }
   bool run(Clock::time_point until = Clock::time_point::max(), std::uint32_t device = 0) override;
   [[nodiscard]] const Devices& devices() const noexcept override { return now_; }
@@ -91,6 +94,10 @@ class ServerSession final : public SessionRunner {
   void take_channel(const MessageHeader& header, Bytes body);
   void take_commands(const MessageHeader& header, std::vector<std::byte> message);
   void take_payload(const MessageHeader& header, std::vector<std::byte> message);
+  void take_placed(const MessageHeader& header, Bytes body);
+  /// The channel that takes so many bytes for that command. Null: none does; the session may have ended.
+  [[nodiscard]] ServerChannel* payload_channel(const MessageHeader& header, std::uint64_t bytes);
+  void refuse_order(const MessageHeader& header);
   void take_image(const MessageHeader& header, Bytes body);
   void take_heard(const MessageHeader& header);
   /// False: the session has ended, as what the client says to have heard cannot be.
@@ -138,6 +145,7 @@ class ServerSession final : public SessionRunner {
   ServerChannels channels_;
   std::vector<ServerDevice> devices_;  // the session's, by number; their executors may write into what channels keep
   std::vector<std::byte> scratch_;
+  Bytes window_;
   Status ended_;
   bool kept_ = false;  // while its client is away
   Devices now_;

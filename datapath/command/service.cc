@@ -26,12 +26,36 @@ constexpr std::chrono::microseconds kSpin{50};       // how long it looks for th
 constexpr std::chrono::microseconds kHeldLook{200};  // the same while a session waits for its client
 constexpr unsigned kMostTaken = 64;                  // messages in a row, while there is more to run
 
+/// Of an engine's pool.
+class EngineWindows final : public Windows {
+ public:
+  EngineWindows(Engine& engine, std::uint64_t bytes) noexcept : engine_(engine), bytes_(bytes) {}
+  Result<Window> open(const std::string& principal, bool shared) override {
+    Result<Memory> memory = engine_.allocate(bytes_, {.shared = shared});
+    if (!memory) return memory.error();
+    std::vector<std::string> audience;
+    if (!principal.empty()) audience.push_back(principal);
+    Result<std::string> capability = engine_.export_(*memory, Access::kRemoteWrite, std::move(audience));
+    if (!capability) return capability.error();
+    return Window{*std::move(memory), *std::move(capability)};
+  }
+  void close(const Window& window) noexcept override { (void)engine_.unexport(window.capability); }
+
+ private:
+  Engine& engine_;
+  const std::uint64_t bytes_;
+};
+
 /// The service's engine, and the thread that takes the engine's events. Threads: start and stop by the owner; the
 /// address from any; all else on the service's thread.
 class ServiceImpl final : public fairlead::command::ServiceBody {
  public:
   ServiceImpl(Engine engine, const ServiceConfig& config)
-      : engine_(std::move(engine)), where_(config.where), peers_(config, engine_.config().max_message_bytes) {}
+      : engine_(std::move(engine)),
+        where_(config.where),
+        windows_(engine_, config.window_bytes),
+        peers_(config, engine_.config().max_message_bytes, &std::chrono::steady_clock::now,
+               config.window_bytes != 0 ? &windows_ : nullptr) {}
   ~ServiceImpl() override { stop(); }
 
   void start();
@@ -45,6 +69,7 @@ class ServiceImpl final : public fairlead::command::ServiceBody {
 
   Engine engine_;
   const ServiceConfig::Where where_;
+  EngineWindows windows_;
   ServedPeers peers_;
   std::atomic<bool> stopping_{false};
   std::thread thread_;
@@ -148,6 +173,12 @@ Result<Service> Service::start(Engine engine, ServiceConfig config) {
   if (config.payload_credit < 4096 || config.held_results < config.payload_credit) {
     return wrong(fmt::format("payload_credit is {} and held_results {}: 4096 <= payload_credit <= held_results",
                              config.payload_credit, config.held_results));
+  }
+  constexpr std::uint64_t kMostWindow = datapath::command::kMostWindow;
+  if (config.window_bytes != 0 &&
+      (config.window_bytes < datapath::command::kMaxPayload || config.window_bytes > kMostWindow)) {
+    return wrong(fmt::format("window_bytes is {}, and must be 0, or {} to {}", config.window_bytes,
+                             datapath::command::kMaxPayload, kMostWindow));
   }
   if (Status fine = datapath::command::Tenants::check(config.tenants, config.sharing,
                                                       std::max<std::size_t>(config.devices.size(), 1));

@@ -14,7 +14,7 @@ namespace fairlead::datapath::command {
 static_assert(std::endian::native == std::endian::little, "structs cross as they are");
 
 inline constexpr std::uint64_t kMessageValue = 0x31444d434c46;  // "FLCMD1": the value of every message of ours
-inline constexpr std::uint16_t kOldestVersion = 1, kNewestVersion = 6;
+inline constexpr std::uint16_t kOldestVersion = 1, kNewestVersion = 7;
 /// From here on a command may fail that was said to be executed, until it is said to be complete.
 inline constexpr std::uint16_t kLateVersion = 2;
 /// From here on there are graphs, and ranges of addresses.
@@ -25,6 +25,8 @@ inline constexpr std::uint16_t kChannelVersion = 4;
 inline constexpr std::uint16_t kResumeVersion = 5;
 /// From here on a session may have several devices.
 inline constexpr std::uint16_t kDevicesVersion = 6;
+/// From here on a client may write payload into memory of the service's.
+inline constexpr std::uint16_t kWindowVersion = 7;
 
 inline constexpr std::size_t kMaxInline = 1024;          // of a copy whose bytes are in the record, or in the reply
 inline constexpr std::size_t kMaxPayload = 1 << 20;      // of one record's copy
@@ -35,9 +37,10 @@ inline constexpr std::size_t kMaxLayout = 256;           // parameters that are 
 inline constexpr std::size_t kMaxRecord = 8192;          // any record
 inline constexpr std::size_t kMaxBatch = 65536 + kMaxRecord;  // records of one message
 inline constexpr std::uint32_t kCommandsPerReply = 64;
-inline constexpr std::size_t kReplyBytes = 3584;  // data in a reply: more, and it leaves
-inline constexpr std::size_t kMaxText = 1024;     // of an error
-inline constexpr std::size_t kMaxDevices = 16;    // of a service
+inline constexpr std::size_t kReplyBytes = 3584;                      // data in a reply: more, and it leaves
+inline constexpr std::size_t kMaxText = 1024;                         // of an error
+inline constexpr std::uint64_t kMostWindow = std::uint64_t{1} << 30;  // of a session
+inline constexpr std::size_t kMaxDevices = 16;                        // of a service
 inline constexpr std::size_t kMaxDeviceName = 256;
 
 enum class MessageType : std::uint8_t {
@@ -57,6 +60,10 @@ enum class MessageType : std::uint8_t {
   kChallenge = 13,  // server: ChallengeBody
   kProof = 14,      // client: ProofBody, `count` HeardBodies
   kResumed = 15,    // server: ProofBody, `count` KeptBodies
+  // Of payload that the client writes into memory of the service's (client/client_window.h).
+  kOpenWindow = 16,  // client: wishes for such
+  kWindow = 17,      // server: WindowBody and the capability of it
+  kPlaced = 18,      // client, bulk, notified behind a write: PlacedBody, of copy-in `sequence` of `channel`
 };
 
 struct MessageHeader {
@@ -202,6 +209,17 @@ struct ChannelBody {
   std::uint32_t device = 0;  // of the session's; 0 before version 6
 };
 static_assert(sizeof(ChannelBody) == 8);
+
+struct WindowBody {
+  std::uint64_t bytes = 0;  // 0: there is none
+  std::uint64_t capability_bytes = 0;
+};
+static_assert(sizeof(WindowBody) == 16);
+
+struct PlacedBody {  // in the window
+  std::uint64_t offset = 0, bytes = 0;
+};
+static_assert(sizeof(PlacedBody) == 16);
 
 struct Refused {
   std::uint16_t code = 0;  // Code

@@ -119,6 +119,18 @@ Result<std::vector<Memory>> Engine::cached_memory(std::span<const std::span<std:
   return impl->cache().find(ranges);
 }
 
+std::function<Result<Memory>(std::span<const std::byte>)> Engine::local_reader() const {
+  return [engine = std::weak_ptr<void>(object_)](std::span<const std::byte> bytes) -> Result<Memory> {
+    const std::shared_ptr<void> object = engine.lock();
+    if (object == nullptr) return Status(Code::kUnavailable, "the engine has gone");
+    EngineImpl* impl = behind(object);
+    if (Status fine = working(impl); !fine.ok()) return fine;
+    const std::span<std::byte> memory(const_cast<std::byte*>(bytes.data()), bytes.size());  // it is read from alone
+    if (Result<Memory> cached = impl->cache().find(memory)) return cached;
+    return impl->register_memory(memory, Access::kLocalReadOnly, nullptr);
+  };
+}
+
 Status Engine::declare_memory(std::span<std::byte> bytes, bool at_once) {
   EngineImpl* impl = behind(object_);
   if (Status fine = working(impl); !fine.ok()) return fine;

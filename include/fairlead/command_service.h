@@ -235,9 +235,12 @@ struct ServiceConfig {
   std::uint32_t channels = 16;                            // of a session
   std::uint32_t credits = 2048;                           // commands of a channel that are under way
   std::uint64_t payload_credit = std::uint64_t{8} << 20;  // bytes of a channel's copies on their way in
-  std::uint64_t held_results = std::uint64_t{16} << 20;   // bytes copied out that a client has yet to take: with more
-                                                          // of them its commands stand still
-  std::uint64_t module_bytes = std::uint64_t{64} << 20;   // of one image; a session sends one at a time
+  /// Memory of the engine's pool that a session's client writes large copies into, from the first of them on; 1 MiB at
+  /// least. 0, or where the pool has no more: they come by messages, which costs both ends three times as much.
+  std::uint64_t window_bytes = std::uint64_t{8} << 20;
+  std::uint64_t held_results = std::uint64_t{16} << 20;  // bytes copied out that a client has yet to take: with more
+                                                         // of them its commands stand still
+  std::uint64_t module_bytes = std::uint64_t{64} << 20;  // of one image; a session sends one at a time
   std::uint64_t module_cache_bytes = std::uint64_t{256} << 20;  // of images kept for whoever asks for them by hash
   // Of a session's graphs together, whose bytes count as memory of its tenant's; 0: it may have none.
   std::uint32_t graph_records = 65'536;

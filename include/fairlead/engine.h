@@ -136,6 +136,9 @@ class FAIRLEAD_EXPORT Engine {
   Result<Memory> cached_memory(std::span<std::byte> bytes);
   /// Many at once: those of one mapping share a registration. All, or none and the first error, which names the range.
   Result<std::vector<Memory>> cached_memory(std::span<const std::span<std::byte>> ranges);
+  /// Memory to write and send from, for who may outlive this handle: as cached_memory() has it, or, where that cannot,
+  /// registered for as long as its handle lives. Keeps nothing of the engine: after its end, kUnavailable.
+  [[nodiscard]] std::function<Result<Memory>(std::span<const std::byte>)> local_reader() const;
   /// The bytes stay mapped, and the same memory, until withdraw_memory(): cached_memory() finds them without asking the
   /// kernel. Any kind of memory. Registered at once, or with the first use. Errors: kAlreadyExists (some of them are
   /// declared), and those of cached_memory().

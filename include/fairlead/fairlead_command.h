@@ -367,6 +367,7 @@ typedef struct fairlead_service_config {
   size_t most_away;
   const fairlead_served_device* const* devices; /* several; then `executors` is NULL */
   size_t device_count;
+  uint64_t window_bytes;
 } fairlead_service_config;
 
 /* As fairlead::command::ServiceStats. */

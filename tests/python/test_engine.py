@@ -2,6 +2,7 @@ import gc
 import pickle
 import socket
 import threading
+import time
 import urllib.request
 import weakref
 
@@ -236,8 +237,11 @@ def test_threads_go_on_while_one_waits(pair):
 
 def test_metrics(pair, tmp_path):
     where = pair.there.serve_metrics("127.0.0.1:0", discovery=str(tmp_path), service="trainer")
-    page = urllib.request.urlopen(f"http://{where}/metrics", timeout=MINUTE).read().decode()
-    assert '\nfairlead_sessions{transport="tcp",state="ready"} 1\n' in page and "\nfairlead_sessions_total 1\n" in pair.there.metrics_text()
+    ready = '\nfairlead_sessions{transport="tcp",state="ready"} 1\n'
+    until = time.monotonic() + MINUTE  # this end is ready a moment after the one that connected
+    while ready not in (page := urllib.request.urlopen(f"http://{where}/metrics", timeout=MINUTE).read().decode()) and time.monotonic() < until:
+        time.sleep(0.01)
+    assert ready in page and "\nfairlead_sessions_total 1\n" in pair.there.metrics_text()
     (found,) = tmp_path.iterdir()
     assert where in found.read_text() and "trainer" in found.read_text()
     with pytest.raises(fairlead.Error, match=where):

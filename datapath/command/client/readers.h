@@ -14,6 +14,7 @@
 #include <condition_variable>
 #include <functional>
 #include <mutex>
+#include <thread>
 #include <vector>
 
 namespace fairlead::datapath::command {
@@ -28,9 +29,16 @@ class Readers {
   static constexpr std::chrono::microseconds kLinger{1000};
 
   [[nodiscard]] bool is_reading() const noexcept { return reading_; }
+  /// Nobody reads, and nobody but the caller comes again and again to do so.
+  [[nodiscard]] bool is_idle(Clock::time_point now) const noexcept {
+    const bool another_comes = lingers_ && now < hasty_until_ && hasty_ != std::this_thread::get_id();
+    return !reading_ && !another_comes;
+  }
   /// A thread begins to wait.
   void come(Haste haste, Clock::time_point now) noexcept {
-    if (haste == Haste::kYes) lingers_ = now < hasty_until_;
+    if (haste != Haste::kYes) return;
+    lingers_ = now < hasty_until_;
+    hasty_ = std::this_thread::get_id();
   }
   /// Whether the caller is to read now, and end() it once it has. Else it sleeps, and asks again.
   [[nodiscard]] bool begin(Haste haste, Clock::time_point now) noexcept {
@@ -89,6 +97,7 @@ class Readers {
 
   std::vector<Sleeper*> sleepers_;
   Clock::time_point hasty_until_{};  // a moment after one in haste read last
+  std::thread::id hasty_{};          // who came last in haste
   bool lingers_ = false;             // it had come within that moment
   bool reading_ = false;
 };

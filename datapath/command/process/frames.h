@@ -19,6 +19,7 @@ enum class FrameType : std::uint32_t {
   kMessage,    // server: a message of the client's
   kOverrun,    // server: the client sent more than could be kept
   kResume,     // server: the client has another peer; Attempt and HeardBodies
+  kWindow,     // server: WindowFrame; whose descriptor was sent before
   kRun,        // server: Run
   kSend,       // the other: a message to the client
   kRan,        // the other: Ran
@@ -38,6 +39,11 @@ struct FrameHeader {
   FrameType type = FrameType::kBegin;
   std::uint32_t traffic = 0;  // TrafficClass, of messages
   std::uint64_t bytes = 0;
+};
+
+/// Where in the file that came the client's payload is written.
+struct WindowFrame {
+  std::uint64_t offset = 0, bytes = 0;
 };
 
 struct Run {

@@ -16,6 +16,7 @@
 #include <utility>
 
 #include "base/system/large_bytes.h"
+#include "base/system/unix_packets.h"
 #include "datapath/command/process/inherited.h"
 
 namespace fairlead::datapath::command {
@@ -59,13 +60,19 @@ Status ProcessSession::start(std::size_t slot) {
     return {Code::kResourceExhausted, fmt::format("there is no socket to be had: {}", std::strerror(errno))};
   }
   UniqueFd ours(ends[0]), theirs(ends[1]);
+  if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0) {
+    return {Code::kResourceExhausted, fmt::format("there is no socket to be had: {}", std::strerror(errno))};
+  }
+  UniqueFd gives(ends[0]), takes(ends[1]);
   std::vector<char*> words;
   for (const std::string& word : program_) words.push_back(const_cast<char*>(word.c_str()));
   words.push_back(nullptr);
   // It has those that it is given, and no other of ours, also of libraries that do not mark theirs: what a descriptor
   // maps may be another session's. What is given away has numbers that no other is to be given.
-  const std::pair<int, int> gifts[] = {
-      {kInheritedSocket, theirs.get()}, {kInheritedTenant, account_->page.get()}, {kInheritedSession, page->fd.get()}};
+  const std::pair<int, int> gifts[] = {{kInheritedSocket, theirs.get()},
+                                       {kInheritedTenant, account_->page.get()},
+                                       {kInheritedSession, page->fd.get()},
+                                       {kInheritedMemory, takes.get()}};
   posix_spawn_file_actions_t actions;
   ::posix_spawn_file_actions_init(&actions);
   std::vector<UniqueFd> copies;
@@ -98,6 +105,7 @@ Status ProcessSession::start(std::size_t slot) {
   meter_ = *std::move(page);
   shared_.store(meter_.value.get(), std::memory_order_release);
   socket_ = std::move(ours);
+  memory_ = std::move(gives);
   pipe_.emplace(socket_.get());
   slot_ = slot;
   pipe_->put_value(FrameType::kBegin, Begin{terms_, slot});
@@ -163,6 +171,16 @@ void ProcessSession::resume(std::vector<std::byte> said) {
   if (is_over()) return outlet_.send(TrafficClass::kCommands, last_words_);
   if (pid_ < 0) return;
   pipe_->put(FrameType::kResume, said);
+  news_ = true;
+}
+
+// A process that cannot have it says so when it is told of payload there.
+void ProcessSession::take_window(const Memory& window) {
+  const std::optional<SharedFile> file = window.shared_file();
+  if (is_over() || pid_ < 0 || !file) return;
+  const std::byte note{0};
+  if (!send_packet(memory_.get(), {&note, 1}, file->fd)) return;
+  pipe_->put_value(FrameType::kWindow, WindowFrame{file->offset, window.size()});
   news_ = true;
 }
 

@@ -30,6 +30,7 @@ class ProcessSession final : public SessionRunner {
 
   void take(std::vector<std::byte> message, TrafficClass traffic) override;
   void resume(std::vector<std::byte> said) override;
+  void take_window(const Memory& window) override;
   void overrun() override;
   bool run(Clock::time_point until, std::uint32_t device) override;
   void abandon() noexcept override;
@@ -62,6 +63,7 @@ class ProcessSession final : public SessionRunner {
   SharedPage<SessionMeter> meter_;
   std::atomic<SessionMeter*> shared_{nullptr};  // meter_'s, once there is one
   UniqueFd socket_;
+  UniqueFd memory_;  // a socket, by which descriptors go
   std::optional<FramePipe> pipe_;
   UniqueFd process_;                                  // a pidfd, so that no other process is ever killed
   std::atomic<bool> runs_{false}, abandoned_{false};  // each is set before the other is looked at

@@ -8,6 +8,8 @@
 #include <utility>
 
 #include "base/system/large_bytes.h"
+#include "base/system/shared_memory.h"
+#include "base/system/unix_packets.h"
 #include "datapath/command/metered_executor.h"
 #include "datapath/command/process/frames.h"
 #include "datapath/command/process/images.h"
@@ -53,6 +55,16 @@ class Mouth final : public Outlet {
   std::uint64_t copied_ = 0;
 };
 
+/// The memory that came by this socket, or nothing.
+std::optional<SharedMapping> take_mapping(int socket, const WindowFrame& frame) {
+  std::byte note{};
+  UniqueFd memory;
+  if (!receive_packet(socket, {&note, 1}, memory) || !memory) return std::nullopt;
+  auto mapping = SharedMapping::map(memory.get(), frame.offset + frame.bytes);
+  if (!mapping) return std::nullopt;
+  return *std::move(mapping);
+}
+
 bool run(FramePipe& pipe, Mouth& mouth, ServerSession& session, const Run& run) {
   using Clock = SessionRunner::Clock;
   mouth.begin(run);
@@ -75,7 +87,8 @@ bool run(FramePipe& pipe, Mouth& mouth, ServerSession& session, const Run& run) 
 int serve(std::span<const ServedDevice> devices) {
   Result<SharedPage<TenantMeter>> tenant = SharedPage<TenantMeter>::adopt(UniqueFd(kInheritedTenant));
   Result<SharedPage<SessionMeter>> own = SharedPage<SessionMeter>::adopt(UniqueFd(kInheritedSession));
-  const UniqueFd socket(kInheritedSocket);
+  const UniqueFd socket(kInheritedSocket), memory(kInheritedMemory);
+  std::optional<SharedMapping> window;  // the last to go: executors may be at what is in it
   FramePipe pipe(socket.get());
   std::optional<FramePipe::Frame> frame = pipe.read();
   const auto begin = frame && frame->header.type == FrameType::kBegin ? value_of<Begin>(*frame) : std::nullopt;
@@ -101,6 +114,10 @@ int serve(std::span<const ServedDevice> devices) {
       session.take(std::move(message), static_cast<TrafficClass>(frame->header.traffic));
     } else if (frame->header.type == FrameType::kResume) {
       session.resume({frame->bytes.begin(), frame->bytes.end()});
+    } else if (const auto given =
+                   frame->header.type == FrameType::kWindow ? value_of<WindowFrame>(*frame) : std::nullopt) {
+      window = take_mapping(memory.get(), *given);
+      if (window) session.take_window(Bytes(window->get(), window->size()).subspan(given->offset));
     } else if (frame->header.type == FrameType::kOverrun) {
       session.overrun();
     } else if (const auto asked = frame->header.type == FrameType::kRun ? value_of<Run>(*frame) : std::nullopt) {

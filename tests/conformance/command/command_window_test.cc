@@ -1,0 +1,192 @@
+// Large copies that are written into the service's memory, and what becomes of them when that is full, not to be had,
+// or lost under way. Over every way, on the host and on a GPU that is the double's.
+#include <gmock/gmock.h>
+
+#include <random>
+#include <thread>
+#include <vector>
+
+#include "tests/conformance/command/command_pair.h"
+
+namespace fairlead {
+namespace {
+
+using command::Channel;
+using command::Handle;
+
+constexpr std::size_t kBytes = (3 << 20) + 12;
+
+class CommandWindows : public CommandPair {
+ protected:
+  /// Messages between two processes are faster over shm.
+  static bool has_window() { return GetParam().isolated || GetParam().way.transport != "shm"; }
+  static std::vector<std::byte> random_bytes(std::size_t count, std::uint32_t seed) {
+    std::mt19937_64 random(seed);
+    std::vector<std::byte> bytes(count);
+    for (std::size_t at = 0; at + 8 <= count; at += 8) {
+      const std::uint64_t word = random();
+      std::memcpy(bytes.data() + at, &word, sizeof word);
+    }
+    return bytes;
+  }
+  [[nodiscard]] std::uint64_t written() const { return session->peer().stats().bytes_written; }
+  /// The service's answer has come when a command behind the question was answered.
+  void ask(Channel& channel, Handle memory) {
+    must(channel.copy_in(memory, 0, random_bytes(256 << 10, 1)));
+    expect_fine(channel);
+    EXPECT_EQ(written(), 0u);
+  }
+  static void expect_there(Channel& channel, Handle memory, const std::vector<std::byte>& bytes) {
+    std::vector<std::byte> seen(bytes.size());
+    must(channel.copy_out(seen, memory, 0));
+    expect_fine(channel);
+    EXPECT_TRUE(seen == bytes);
+  }
+};
+
+TEST_P(CommandWindows, LargeCopiesAreWritten) {
+  Channel channel = open(*session);
+  const Handle memory = session->new_handle();
+  must(channel.allocate(memory, kBytes));
+  ask(channel, memory);
+  for (std::uint32_t i = 0; i < 5; ++i) {
+    std::vector<std::byte> from = random_bytes(kBytes, i);
+    const std::vector<std::byte> same = from;
+    must(channel.copy_in(memory, 0, from));
+    std::ranges::fill(from, std::byte{0xcc});  // it is ours again
+    expect_there(channel, memory, same);
+  }
+  EXPECT_EQ(written(), has_window() ? 5 * kBytes - 5 * 12 : 0u) << "the last piece of each is 12 bytes, in its record";
+}
+
+// What waits for a fence keeps all of the window; that keeps nobody else.
+TEST_P(CommandWindows, WhoFindsItFullSendsMessages) {
+  Channel waits = open(*session), goes = open(*session), last = open(*session);
+  const Handle one = session->new_handle(), two = session->new_handle();
+  constexpr std::size_t kAll = 8 << 20;
+  must(waits.allocate(one, kAll));
+  must(waits.allocate(two, kBytes));
+  ask(waits, one);
+  must(last.fill(two, 0, 8, 1));
+  must(last.record());
+  const command::Mark later{last.number(), last.last() + 2};
+  must(waits.fence(later));
+  const std::vector<std::byte> first = random_bytes(kAll, 1), second = random_bytes(kBytes, 2);
+  must(waits.copy_in(one, 0, first));
+  must(goes.copy_in(two, 0, second));
+  expect_there(goes, two, second);
+  EXPECT_EQ(written(), has_window() ? kAll : 0u);
+  must(last.fill(two, 0, 8, 1));
+  must(last.record());
+  expect_fine(last);
+  expect_there(waits, one, first);
+}
+
+TEST_P(CommandWindows, ManyThreadsWriteAtOnce) {
+  constexpr std::uint32_t kThreads = 4, kRounds = 6;
+  std::vector<std::thread> threads;
+  for (std::uint32_t i = 0; i < kThreads; ++i) {
+    threads.emplace_back([this, i] {
+      Channel channel = open(*session);
+      const Handle memory = session->new_handle();
+      must(channel.allocate(memory, kBytes));
+      for (std::uint32_t round = 0; round < kRounds; ++round) {
+        const std::vector<std::byte> bytes = random_bytes(kBytes - 1000 * i, 100 * i + round);
+        must(channel.copy_in(memory, 0, bytes));
+        expect_there(channel, memory, bytes);
+      }
+    });
+  }
+  for (std::thread& each : threads) each.join();
+}
+
+TEST_P(CommandWindows, AFailureInTheMiddleLeavesItUsable) {
+  Channel channel = open(*session);
+  const Handle memory = session->new_handle();
+  must(channel.allocate(memory, kBytes));
+  ask(channel, memory);
+  for (std::uint32_t i = 0; i < 8; ++i) {
+    // Out of bounds from some piece on: the pieces behind that are passed over, their bytes are on their way.
+    const std::vector<std::byte> bytes = random_bytes(kBytes, i);
+    (void)channel.copy_in(memory, (i + 1) * 300'000, bytes);
+    (void)expect_failed(channel);
+    ASSERT_TRUE(channel.recover().ok());
+    must(channel.copy_in(memory, 0, bytes));
+    expect_there(channel, memory, bytes);
+  }
+}
+
+TEST_P(CommandWindows, ThereMayBeNone) {
+  command::ServiceConfig config;
+  config.window_bytes = 0;
+  start(std::move(config));
+  Channel channel = open(*session);
+  const Handle memory = session->new_handle();
+  must(channel.allocate(memory, kBytes));
+  ask(channel, memory);
+  const std::vector<std::byte> bytes = random_bytes(kBytes, 1);
+  must(channel.copy_in(memory, 0, bytes));
+  expect_there(channel, memory, bytes);
+  EXPECT_EQ(written(), 0u);
+}
+
+TEST_P(CommandWindows, ThePoolMayHaveNoMore) {
+  change_server = [](EngineConfig& config) { config.pool_max_bytes = std::size_t{4} << 20; };
+  start({});
+  Channel channel = open(*session);
+  const Handle memory = session->new_handle();
+  must(channel.allocate(memory, kBytes));
+  ask(channel, memory);
+  const std::vector<std::byte> bytes = random_bytes(kBytes, 1);
+  must(channel.copy_in(memory, 0, bytes));
+  expect_there(channel, memory, bytes);
+  EXPECT_EQ(written(), 0u);
+}
+
+TEST_P(CommandWindows, ASessionThatIsClosedMeanwhileEndsTheCopy) {
+  Channel channel = open(*session);
+  const Handle memory = session->new_handle();
+  must(channel.allocate(memory, kBytes));
+  ask(channel, memory);
+  std::thread closer([this] { session->close(); });
+  const std::vector<std::byte> bytes = random_bytes(kBytes, 1);
+  while (channel.copy_in(memory, 0, bytes)) {
+  }
+  closer.join();
+  EXPECT_FALSE(session->status().ok());
+}
+
+TEST_P(CommandWindows, AServiceThatGoesMeanwhileEndsTheCopy) {
+  Channel channel = open(*session);
+  const Handle memory = session->new_handle();
+  must(channel.allocate(memory, kBytes));
+  ask(channel, memory);
+  std::thread stopper([this] { service->stop(); });
+  const std::vector<std::byte> bytes = random_bytes(kBytes, 1);
+  while (channel.copy_in(memory, 0, bytes)) {
+  }
+  stopper.join();
+  EXPECT_FALSE(session->status().ok());
+}
+
+TEST_P(CommandWindows, TheWindowIsGivenBackWithItsSession) {
+  for (int i = 0; i < 3; ++i) {
+    const std::uint64_t before = service->engine().stats().pool_bytes_used;
+    session.emplace(connect());
+    Channel channel = open(*session);
+    const Handle memory = session->new_handle();
+    must(channel.allocate(memory, kBytes));
+    ask(channel, memory);
+    EXPECT_EQ(service->engine().stats().pool_bytes_used > before, has_window());
+    session->close();
+    EXPECT_TRUE(comes_true([&] { return service->engine().stats().pool_bytes_used == before; }));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Ways, CommandWindows, testing::ValuesIn(command_ways()),
+                         [](const auto& info) { return info.param.name(); });
+INSTANTIATE_TEST_SUITE_P(Cuda, CommandWindows, testing::ValuesIn(cuda_command_ways()),
+                         [](const auto& info) { return info.param.name(); });
+
+}  // namespace
+}  // namespace fairlead

@@ -2,15 +2,19 @@
 // or lost under way. Over every way, on the host and on a GPU that is the double's.
 #include <gmock/gmock.h>
 
+#include <deque>
 #include <random>
+#include <string>
 #include <thread>
 #include <vector>
 
-#include "tests/conformance/command/command_pair.h"
+#include "datapath/command/codec.h"
+#include "tests/conformance/command/command_tenants.h"
 
 namespace fairlead {
 namespace {
 
+namespace wire = datapath::command;
 using command::Channel;
 using command::Handle;
 
@@ -182,6 +186,73 @@ TEST_P(CommandWindows, TheWindowIsGivenBackWithItsSession) {
     EXPECT_TRUE(comes_true([&] { return service->engine().stats().pool_bytes_used == before; }));
   }
 }
+
+/// Clients that speak for themselves, each with an engine of its own.
+class CommandForeignWindows : public CommandTenants {
+ protected:
+  Peer greet(const std::string& principal) {
+    EngineConfig config = config_for(GetParam().way);
+    config.keys_file = keys_.path();
+    config.principal = principal;
+    put_on_wire(config);
+    Result<Engine> engine = Engine::create(config);
+    EXPECT_TRUE(engine) << engine.error().to_string();
+    engines_.push_back(std::move(*engine));
+    Peer peer = must(engines_.back().connect(service->listen_address()));
+    EXPECT_TRUE(peer.wait_ready(kPatience).ok());
+    say(peer, wire::hello_message({.payload_bytes = 4096}));
+    EXPECT_EQ(hear(peer).type, static_cast<std::uint8_t>(wire::MessageType::kWelcome));
+    return peer;
+  }
+  void say(Peer& peer, const std::vector<std::byte>& message) {
+    (void)peer.send(message, wire::kMessageValue, {.traffic = TrafficClass::kCommands});
+  }
+  wire::MessageHeader hear(Peer& peer) {
+    heard_ = next_of(peer, Event::Kind::kMessage).data;
+    rest_ = heard_;
+    return wire::take<wire::MessageHeader>(rest_).value_or(wire::MessageHeader());
+  }
+  /// Asked for, as often as it is.
+  std::string window_of(Peer& peer) {
+    say(peer, wire::make_message({.type = static_cast<std::uint8_t>(wire::MessageType::kOpenWindow)}));
+    EXPECT_EQ(hear(peer).type, static_cast<std::uint8_t>(wire::MessageType::kWindow));
+    const auto body = wire::take<wire::WindowBody>(rest_);
+    const auto text = body ? wire::take_padded(rest_, body->capability_bytes) : std::nullopt;
+    EXPECT_TRUE(text);
+    if (!text) return {};
+    return {reinterpret_cast<const char*>(text->data()), text->size()};
+  }
+  void TearDown() override {
+    engines_.clear();
+    CommandTenants::TearDown();
+  }
+
+ private:
+  std::deque<Engine> engines_;
+  std::vector<std::byte> heard_;
+  wire::Bytes rest_;
+};
+
+TEST_P(CommandForeignWindows, NobodyElseReachesIt) {
+  serve({{.name = "trainer"}, {.name = "guest"}});
+  Peer victim = greet("trainer"), hostile = greet("guest");
+  const std::string capability = window_of(victim);
+  EXPECT_EQ(window_of(victim), capability) << "asked for again it is the same";
+  if (!GetParam().isolated && GetParam().way.transport == "shm") {
+    EXPECT_EQ(capability, "") << "messages are faster there";
+    return;
+  }
+  EXPECT_EQ(hostile.import_(capability, kPatience).error().code(), Code::kPermissionDenied);
+  EXPECT_EQ(must(hostile.list("", kPatience)).size(), 0u);
+  EXPECT_NE(window_of(hostile), capability);
+  const RemoteMemory window = must(victim.import_(capability, kPatience));
+  EXPECT_EQ(window.size(), std::size_t{8} << 20);
+  EXPECT_EQ(window.access(), Access::kRemoteWrite) << "what is there is for the device";
+  victim.close();
+}
+
+INSTANTIATE_TEST_SUITE_P(Ways, CommandForeignWindows, testing::ValuesIn(shared_ways()),
+                         [](const auto& info) { return info.param.name(); });
 
 INSTANTIATE_TEST_SUITE_P(Ways, CommandWindows, testing::ValuesIn(command_ways()),
                          [](const auto& info) { return info.param.name(); });

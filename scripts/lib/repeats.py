@@ -1,9 +1,9 @@
-"""Runs every test program a hundred times, in portions: each goes on with those that have been run least.
+"""Runs every test program a hundred times, in portions of rounds, in which each runs as often as any other.
 
   scripts/test --portion MINUTES [--runs 100] [--parallel 3] [--page docs/results/repeats.md]
 
-The page is both the record and the result: for each program how often it passed and failed, and at which commits. What fails
-ends the program's turn, and the output is shown. Exit code: 0 if nothing failed in this portion.
+The page is both the record and the result: for each program how often it passed and failed, and at which commits; it is written
+after each round, so little is lost where one is cut off. What fails does not run again in its portion, and the output is shown. Exit code: 0 if nothing failed in this portion.
 """
 
 import argparse
@@ -19,7 +19,8 @@ import time
 from compare import BUILD, ROOT, commit, cpu_model, prepare
 
 ROW = re.compile(r"\| `(\w+)` \| (\d+) \| (\d+) \| ([^|]*) \|")
-UNKNOWN_SECONDS = 10.0  # of a program that was never run here
+ROUND = 2  # times each program is run, before the page is written again
+LEAST_SECONDS = 60  # that are left for another round
 
 
 @dataclasses.dataclass
@@ -54,31 +55,10 @@ def there_are():
     return [test["name"] for test in json.loads(listed.stdout)["tests"]]
 
 
-def seconds():
-    """What each took when it ran last."""
-    costs = BUILD / "Testing/Temporary/CTestCostData.txt"
-    rows = (line.split() for line in costs.read_text(encoding="utf-8").splitlines()) if costs.exists() else ()
-    return {row[0]: float(row[2]) for row in rows if len(row) == 3 and float(row[2]) > 0}
-
-
-def portion(names, programs, options):
-    """Those that fit into the time, the short ones first."""
-    costs, room, chosen = seconds(), options.minutes * 60 * options.parallel, []
-    for name in sorted(names, key=lambda each: (costs.get(each, UNKNOWN_SECONDS), each)):
-        left = options.runs - programs.get(name, Program()).passed
-        if left <= 0:
-            continue
-        room -= left * costs.get(name, UNKNOWN_SECONDS)
-        if room < 0 and chosen:
-            break
-        chosen.append(name)
-    return chosen
-
-
-def run(chosen, options, until):
+def run(chosen, times, options, until):
     """Yields (name, passed) of each run."""
     stop = time.strftime("%H:%M:%S", time.localtime(until))
-    ctest = subprocess.Popen(["ctest", "--test-dir", BUILD, "--parallel", str(options.parallel), "--repeat", f"until-fail:{options.runs}",
+    ctest = subprocess.Popen(["ctest", "--test-dir", BUILD, "--parallel", str(options.parallel), "--repeat", f"until-fail:{times}",
                               "--output-on-failure", "--stop-time", stop, "-R", f"^({'|'.join(chosen)})$"],
                              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace")
     for line in ctest.stdout:
@@ -101,24 +81,27 @@ def main():
     programs, here, names = read(options.page), commit(), there_are()
     for gone in set(programs) - set(names):
         del programs[gone]
-    chosen = portion(names, programs, options)
-    if not chosen:
-        print(f"repeats: every program has passed {options.runs} times")
-        return 0
-    print(f"repeats: {len(chosen)} of {len(names)} programs, {', '.join(chosen)}", flush=True)
-    failures = []
-    for name, passed in run(chosen, options, time.time() + options.minutes * 60):
-        each = programs.setdefault(name, Program())
-        each.passed += passed
-        each.failed += not passed
-        if here not in each.commits:
-            each.commits.append(here)
-        if not passed:
-            failures.append(name)
-    for name in names:
-        programs.setdefault(name, Program())
-    write(options.page, programs, options.runs)
-    done = sum(1 for name in names if programs[name].passed >= options.runs)
+    failures, skipped, until = [], set(), time.time() + options.minutes * 60
+    while time.time() < until - LEAST_SECONDS:
+        chosen = [name for name in names if programs.get(name, Program()).passed < options.runs and name not in {*failures, *skipped}]
+        if not chosen:
+            break
+        least = min(programs.get(name, Program()).passed for name in chosen)
+        print(f"repeats: {len(chosen)} of {len(names)} programs; the least has passed {least} times", flush=True)
+        skipped.update(chosen)
+        for name, passed in run(chosen, min(ROUND, options.runs - least), options, until):
+            skipped.discard(name)
+            each = programs.setdefault(name, Program())
+            each.passed += passed
+            each.failed += not passed
+            if here not in each.commits:
+                each.commits.append(here)
+            if not passed:
+                failures.append(name)
+        for name in names:
+            programs.setdefault(name, Program())
+        write(options.page, programs, options.runs)
+    done = sum(1 for name in names if programs.get(name, Program()).passed >= options.runs)
     print(f"repeats: {done} of {len(names)} programs have passed {options.runs} times; failed now: {', '.join(failures) or 'none'}")
     return 1 if failures else 0
 

@@ -98,6 +98,7 @@ class Liar {
         return;
       default:
         if (channel == 0) return say(refused_message({Code::kUnavailable, input.text()}), traffic);
+        if (channel == 1) return say(window_message(input.number(), input.text()), traffic);
     }
   }
   [[nodiscard]] bool was_greeted() const noexcept { return peer_.has_value(); }

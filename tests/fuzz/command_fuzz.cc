@@ -164,6 +164,9 @@ void run(bool late, const std::uint8_t* data, std::size_t size) {
   constexpr HelloMore kRange{1 << 16, std::uint64_t{0x2000} << 32};
   session.take(hello_message({.payload_bytes = kMaxPayload}, kRange), TrafficClass::kCommands);
   if (!session.is_welcome()) std::abort();
+  // The client writes there what it sends, too.
+  std::vector<std::byte> window(1 << 12);
+  session.take_window(window);
   while (size >= 2) {
     const std::size_t said = data[0] | (data[1] & 0x7fu) << 8;
     const TrafficClass traffic = (data[1] & 0x80) != 0 ? TrafficClass::kBulk : TrafficClass::kCommands;
@@ -174,6 +177,7 @@ void run(bool late, const std::uint8_t* data, std::size_t size) {
       read_as_reply(*header, body, message);
       (void)refusal_in(body);
     }
+    std::ranges::copy(message.first(std::min(message.size(), window.size())), window.begin());
     session.take({message.begin(), message.end()}, traffic);
     for (int turns = 0; turns < 100 && (session.run() || session.is_pending()); ++turns) {
     }

@@ -222,6 +222,15 @@ class Liar {
       case 6:
         if (!last_.empty()) say(last_, traffic);
         return;
+      case 7: {  // there is no window
+        const bool asks = (kind & 0x80) != 0;
+        std::vector<std::byte> message =
+            make_message({.type = static_cast<std::uint8_t>(asks ? MessageType::kOpenWindow : MessageType::kPlaced),
+                          .count = 1,
+                          .sequence = input.number()});
+        put(message, PlacedBody{input.number(), input.number()});
+        return say(std::move(message), asks ? TrafficClass::kCommands : TrafficClass::kBulk);
+      }
       case 8:
         return say(channel_message(static_cast<std::uint16_t>(input.byte() % 5),
                                    {.priority = static_cast<std::int32_t>(input.byte()) - 200}),

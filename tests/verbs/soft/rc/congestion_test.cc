@@ -116,7 +116,7 @@ TEST(Congestion, MarksOnASocketBecomeNotificationsAndALowerRate) {
   ASSERT_EQ(a.post(IBV_WR_RDMA_WRITE, 1, 0, 1'000'000, &b, 0), 0);
   ASSERT_TRUE(drive(a, b, [&] { return a.done.size() == 1; }));
   EXPECT_EQ(a.done[0].status, IBV_WC_SUCCESS);
-  EXPECT_GT(b.counter("np_ecn_marked_roce_packets"), 100U);
+  EXPECT_GE(b.counter("np_ecn_marked_roce_packets"), 8U);  // of two that have met, one refers to 128 KiB
   EXPECT_GT(b.counter("np_cnp_sent"), 0U);
   EXPECT_GT(a.counter("rp_cnp_handled"), 0U);
   EXPECT_LT(qp.congestion->reaction.alpha(), 1.0);

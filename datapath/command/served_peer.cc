@@ -194,8 +194,11 @@ void ServedPeer::open_window() {
   const bool is_worth_it = in_process_ || peer_.transport() != "shm";
   if (windows_ != nullptr && is_worth_it && !window_ && !session_->is_over()) {
     Result<Window> opened = windows_->open(principal_, in_process_);
-    if (opened) window_ = *std::move(opened);
-    if (window_) session_->take_window(window_->memory);
+    if (opened && session_->take_window(opened->memory)) {
+      window_ = *std::move(opened);
+    } else if (opened) {
+      windows_->close(*opened);
+    }
   }
   const std::uint64_t bytes = window_ ? window_->memory.size() : 0;
   send(TrafficClass::kCommands, window_message(bytes, window_ ? window_->capability : std::string()));

@@ -70,7 +70,10 @@ class ServerSession final : public SessionRunner {
 
   void take(std::vector<std::byte> message, TrafficClass traffic) override;
   void resume(std::vector<std::byte> said) override;
-  void take_window(const Memory& window) override { window_ = window.bytes(); }
+  bool take_window(const Memory& window) override {
+    take_window(window.bytes());
+    return true;
+  }
   /// The same in a process that has it mapped.
   void take_window(Bytes window) noexcept { window_ = window; }
   void overrun() override { end(Code::kResourceExhausted, "the client sent more than its credits allow"); }

@@ -29,7 +29,8 @@ class SessionRunner {
   /// said again. `said`: Attempt and HeardBodies, which the client has proved to be its own.
   virtual void resume(std::vector<std::byte> said) = 0;
   /// Its client may write payload there from now on, and say so in messages. The bytes are there as long as this is.
-  virtual void take_window(const Memory& window) = 0;
+  /// False: it cannot have them.
+  [[nodiscard]] virtual bool take_window(const Memory& window) = 0;
   /// It has sent more than could be kept.
   virtual void overrun() = 0;
   /// Runs what can run, at most some hundred commands and until then or one command longer, and says how far it got.

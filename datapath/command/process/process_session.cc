@@ -174,14 +174,13 @@ void ProcessSession::resume(std::vector<std::byte> said) {
   news_ = true;
 }
 
-// A process that cannot have it says so when it is told of payload there.
-void ProcessSession::take_window(const Memory& window) {
+// A process that cannot map it says so when it is told of payload there.
+bool ProcessSession::take_window(const Memory& window) {
   const std::optional<SharedFile> file = window.shared_file();
-  if (is_over() || pid_ < 0 || !file) return;
   const std::byte note{0};
-  if (!send_packet(memory_.get(), {&note, 1}, file->fd)) return;
+  if (is_over() || pid_ < 0 || !file || !send_packet(memory_.get(), {&note, 1}, file->fd)) return false;
   pipe_->put_value(FrameType::kWindow, WindowFrame{file->offset, window.size()});
-  news_ = true;
+  return news_ = true;
 }
 
 void ProcessSession::overrun() {

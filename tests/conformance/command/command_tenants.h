@@ -46,14 +46,17 @@ class CommandTenants : public CommandPair {
   }
   /// One of `principal`'s, with an engine of its own.
   Result<command::Session> begin(const std::string& principal, command::SessionOptions options = {}) {
+    return command::Session::connect(engine_of(principal), service->listen_address(), patient(std::move(options)));
+  }
+  /// Another one, until the test ends.
+  Engine& engine_of(const std::string& principal) {
     EngineConfig config = config_for(GetParam().way);
     config.keys_file = keys_.path();
     config.principal = principal;
     put_on_wire(config);
     Result<Engine> engine = Engine::create(config);
     EXPECT_TRUE(engine) << engine.error().to_string();
-    engines_.push_back(std::move(*engine));
-    return command::Session::connect(engines_.back(), service->listen_address(), patient(std::move(options)));
+    return engines_.emplace_back(std::move(*engine));
   }
   void TearDown() override {
     kernels.signals().open.store(true);

@@ -2,7 +2,7 @@
 // or lost under way. Over every way, on the host and on a GPU that is the double's.
 #include <gmock/gmock.h>
 
-#include <deque>
+#include <functional>
 #include <random>
 #include <string>
 #include <thread>
@@ -39,6 +39,19 @@ class CommandWindows : public CommandPair {
     must(channel.copy_in(memory, 0, random_bytes(256 << 10, 1)));
     expect_fine(channel);
     EXPECT_EQ(written(), 0u);
+  }
+  /// Copies while `end` is under way on another thread, and after it.
+  void expect_to_end(const std::function<void()>& end) {
+    Channel channel = open(*session);
+    const Handle memory = session->new_handle();
+    must(channel.allocate(memory, kBytes));
+    ask(channel, memory);
+    std::thread ender(end);
+    const std::vector<std::byte> bytes = random_bytes(kBytes, 1);
+    while (channel.copy_in(memory, 0, bytes)) {
+    }
+    ender.join();
+    EXPECT_FALSE(session->status().ok());
   }
   static void expect_there(Channel& channel, Handle memory, const std::vector<std::byte>& bytes) {
     std::vector<std::byte> seen(bytes.size());
@@ -148,29 +161,11 @@ TEST_P(CommandWindows, ThePoolMayHaveNoMore) {
 }
 
 TEST_P(CommandWindows, ASessionThatIsClosedMeanwhileEndsTheCopy) {
-  Channel channel = open(*session);
-  const Handle memory = session->new_handle();
-  must(channel.allocate(memory, kBytes));
-  ask(channel, memory);
-  std::thread closer([this] { session->close(); });
-  const std::vector<std::byte> bytes = random_bytes(kBytes, 1);
-  while (channel.copy_in(memory, 0, bytes)) {
-  }
-  closer.join();
-  EXPECT_FALSE(session->status().ok());
+  expect_to_end([this] { session->close(); });
 }
 
 TEST_P(CommandWindows, AServiceThatGoesMeanwhileEndsTheCopy) {
-  Channel channel = open(*session);
-  const Handle memory = session->new_handle();
-  must(channel.allocate(memory, kBytes));
-  ask(channel, memory);
-  std::thread stopper([this] { service->stop(); });
-  const std::vector<std::byte> bytes = random_bytes(kBytes, 1);
-  while (channel.copy_in(memory, 0, bytes)) {
-  }
-  stopper.join();
-  EXPECT_FALSE(session->status().ok());
+  expect_to_end([this] { service->stop(); });
 }
 
 TEST_P(CommandWindows, TheWindowIsGivenBackWithItsSession) {
@@ -187,18 +182,11 @@ TEST_P(CommandWindows, TheWindowIsGivenBackWithItsSession) {
   }
 }
 
-/// Clients that speak for themselves, each with an engine of its own.
+/// Clients that speak for themselves.
 class CommandForeignWindows : public CommandTenants {
  protected:
   Peer greet(const std::string& principal) {
-    EngineConfig config = config_for(GetParam().way);
-    config.keys_file = keys_.path();
-    config.principal = principal;
-    put_on_wire(config);
-    Result<Engine> engine = Engine::create(config);
-    EXPECT_TRUE(engine) << engine.error().to_string();
-    engines_.push_back(std::move(*engine));
-    Peer peer = must(engines_.back().connect(service->listen_address()));
+    Peer peer = must(engine_of(principal).connect(service->listen_address()));
     EXPECT_TRUE(peer.wait_ready(kPatience).ok());
     say(peer, wire::hello_message({.payload_bytes = 4096}));
     EXPECT_EQ(hear(peer).type, static_cast<std::uint8_t>(wire::MessageType::kWelcome));
@@ -222,13 +210,8 @@ class CommandForeignWindows : public CommandTenants {
     if (!text) return {};
     return {reinterpret_cast<const char*>(text->data()), text->size()};
   }
-  void TearDown() override {
-    engines_.clear();
-    CommandTenants::TearDown();
-  }
 
  private:
-  std::deque<Engine> engines_;
   std::vector<std::byte> heard_;
   wire::Bytes rest_;
 };

@@ -234,6 +234,7 @@ bool ClientSession::wait_until(const std::function<bool()>& done, Clock::time_po
     const Clock::time_point now = Clock::now();
     if (comes) readers_.come(haste, now);
     if (now >= deadline) {
+      readers_.call_next(haste);  // who slept while this one read
       lock.unlock();
       drain();  // who only looks finds what has come
       return done();

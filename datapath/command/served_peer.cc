@@ -180,7 +180,9 @@ void ServedPeer::take(std::vector<News> all) {
     if (event.value != kMessageValue) event.data.clear();  // none of ours, which the session says
     Bytes body = event.data;
     const auto header = command::take<MessageHeader>(body);
-    if (header && is_message(*header, MessageType::kOpenWindow) && session_->is_welcome()) {
+    // Once: each answer is one more that its client may leave untaken. What comes again is out of place.
+    const bool asks = header && is_message(*header, MessageType::kOpenWindow);
+    if (asks && session_->is_welcome() && !session_->is_over() && !std::exchange(asked_, true)) {
       open_window();
       continue;
     }
@@ -192,7 +194,7 @@ void ServedPeer::open_window() {
   // Over shm two processes copy a message faster, through their caches, than one does from the other's memory; but for
   // a third process it would be copied twice more.
   const bool is_worth_it = in_process_ || peer_.transport() != "shm";
-  if (windows_ != nullptr && is_worth_it && !window_ && !session_->is_over()) {
+  if (windows_ != nullptr && is_worth_it) {
     Result<Window> opened = windows_->open(principal_, in_process_);
     if (opened && session_->take_window(opened->memory)) {
       window_ = *std::move(opened);

@@ -115,6 +115,7 @@ class ServedPeer final : private Outlet {
   const bool in_process_;
   const TimeSource time_;
   std::optional<Window> window_;            // while there is a session
+  bool asked_ = false;                      // for one
   std::unique_ptr<SessionRunner> session_;  // who runs it may use it, others under mutex_
   SessionRunner::Counts counted_;
   std::uint64_t counted_waiting_ = 0;

@@ -96,6 +96,7 @@ class FAIRLEAD_EXPORT Executor {
   virtual Outcome allocate(Handle handle, std::uint64_t bytes) = 0;
   virtual Outcome release(Handle handle) = 0;
   virtual Outcome fill(Handle to, std::uint64_t offset, std::uint64_t bytes, std::uint8_t value) = 0;
+  /// The client may write into `from` meanwhile: what is checked is to be read once.
   virtual Outcome copy_in(Handle to, std::uint64_t offset, std::span<const std::byte> from) = 0;
   /// `to` stays until the command is complete, has failed or was lost, or the executor is destroyed.
   virtual Outcome copy_out(std::span<std::byte> to, Handle from, std::uint64_t offset) = 0;

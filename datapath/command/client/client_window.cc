@@ -72,6 +72,13 @@ std::size_t ClientWindow::free_slot() const noexcept {
   return static_cast<std::size_t>(std::ranges::find_if(slots_, is_free) - slots_.begin());
 }
 
+void ClientWindow::let_go() noexcept {
+  const std::lock_guard lock(mutex_);
+  for (Slot& slot : slots_) {
+    if (slot.written.done()) slot.written = {};
+  }
+}
+
 bool ClientWindow::write(const Memory& from, const ClientChannel& channel, std::uint64_t sequence,
                          std::vector<Transfer>& posted) {
   const std::lock_guard lock(mutex_);
@@ -99,8 +106,11 @@ bool Placing::place(const ClientChannel& channel, std::uint64_t sequence, Bytes 
 }
 
 Status Placing::finish() {
+  if (posted_.empty()) return {};
   const std::vector<Transfer> posted = std::exchange(posted_, {});
-  return wait_all(posted);
+  Status arrived = wait_all(posted);
+  window_.let_go();
+  return arrived;
 }
 
 }  // namespace fairlead::datapath::command

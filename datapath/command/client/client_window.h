@@ -59,6 +59,8 @@ class ClientWindow {
   [[nodiscard]] bool on_opened(Bytes body);
   /// Nothing: the copy goes by messages. The first large one has the service asked for a window.
   [[nodiscard]] std::optional<Placing> place(Bytes from);
+  /// What was written is at its end: nothing of it keeps the callers' memory.
+  void let_go() noexcept;
   /// One piece of it, which is posted then. False: it was not.
   [[nodiscard]] bool write(const Memory& from, const ClientChannel& channel, std::uint64_t sequence,
                            std::vector<Transfer>& posted);

@@ -32,7 +32,7 @@ class Readers {
   /// Nobody reads, and nobody but the caller comes again and again to do so.
   [[nodiscard]] bool is_idle(Clock::time_point now) const noexcept {
     const bool another_comes = lingers_ && now < hasty_until_ && hasty_ != std::this_thread::get_id();
-    return !reading_ && !another_comes;
+    return !reading_ && !another_comes && first(Haste::kYes) == nullptr;
   }
   /// A thread begins to wait.
   void come(Haste haste, Clock::time_point now) noexcept {

@@ -144,11 +144,11 @@ Result<std::uint64_t> ClientChannel::append_with_bytes(Command command, Bytes fr
     return write(command);
   });
   if (!sequence) return sequence;
-  if (placing == nullptr) {
-    post(*sequence, payload);
-  } else if (!placing->place(*this, *sequence, from)) {
-    gather(payload, from);
-    put_header(payload, number_, *sequence);
+  if (placing == nullptr || !placing->place(*this, *sequence, from)) {
+    if (placing != nullptr) {
+      gather(payload, from);
+      put_header(payload, number_, *sequence);
+    }
     post(*sequence, payload);
   }
   const bool is_due = !more || *sequence % kPieces == 0;
@@ -162,9 +162,9 @@ Result<std::uint64_t> ClientChannel::copy_in(fairlead::command::Handle to, std::
   for (;;) {
     const std::size_t piece = std::min(from.size(), most);
     const CopyBody body{to.bits, offset, piece};
-    Result<std::uint64_t> sequence =
-        append_with_bytes({static_cast<std::uint16_t>(Opcode::kCopyIn), 0, std::as_bytes(std::span(&body, 1)), {}},
-                          from.first(piece), piece<from.size(), piece> kMaxInline && placing ? &*placing : nullptr);
+    const Command command{static_cast<std::uint16_t>(Opcode::kCopyIn), 0, std::as_bytes(std::span(&body, 1)), {}};
+    const bool more = piece < from.size();
+    Result<std::uint64_t> sequence = append_with_bytes(command, from.first(piece), more, placing ? &*placing : nullptr);
     from = from.subspan(piece);
     if (sequence && !from.empty()) {
       offset += piece;

@@ -3,7 +3,8 @@
   scripts/test --portion MINUTES [--runs 100] [--parallel 3] [--page docs/results/repeats.md]
 
 The page is both the record and the result: for each program how often it passed and failed, and at which commits; it is written
-after each round, so little is lost where one is cut off. What fails does not run again in its portion, and the output is shown. Exit code: 0 if nothing failed in this portion.
+after each round, so little is lost where one is cut off. What fails does not run again in its portion, and the
+output is shown. Exit code: 0 if nothing failed in this portion.
 """
 
 import argparse
@@ -81,27 +82,27 @@ def main():
     programs, here, names = read(options.page), commit(), there_are()
     for gone in set(programs) - set(names):
         del programs[gone]
+    for name in names:
+        programs.setdefault(name, Program())
     failures, skipped, until = [], set(), time.time() + options.minutes * 60
     while time.time() < until - LEAST_SECONDS:
-        chosen = [name for name in names if programs.get(name, Program()).passed < options.runs and name not in {*failures, *skipped}]
+        chosen = [name for name in names if programs[name].passed < options.runs and name not in {*failures, *skipped}]
         if not chosen:
             break
-        least = min(programs.get(name, Program()).passed for name in chosen)
+        least = min(programs[name].passed for name in chosen)
         print(f"repeats: {len(chosen)} of {len(names)} programs; the least has passed {least} times", flush=True)
         skipped.update(chosen)
         for name, passed in run(chosen, min(ROUND, options.runs - least), options, until):
             skipped.discard(name)
-            each = programs.setdefault(name, Program())
+            each = programs[name]
             each.passed += passed
             each.failed += not passed
             if here not in each.commits:
                 each.commits.append(here)
             if not passed:
                 failures.append(name)
-        for name in names:
-            programs.setdefault(name, Program())
         write(options.page, programs, options.runs)
-    done = sum(1 for name in names if programs.get(name, Program()).passed >= options.runs)
+    done = sum(1 for name in names if programs[name].passed >= options.runs)
     print(f"repeats: {done} of {len(names)} programs have passed {options.runs} times; failed now: {', '.join(failures) or 'none'}")
     return 1 if failures else 0
 

@@ -6,8 +6,7 @@ namespace fairlead::datapath::command {
 inline constexpr int kInheritedSocket = 3;   // frames
 inline constexpr int kInheritedTenant = 4;   // the page of TenantMeter
 inline constexpr int kInheritedSession = 5;  // the page of SessionMeter
-inline constexpr int kInheritedMemory =
-    6;  // by which the descriptor of memory comes, which FrameType::kWindow tells of
+inline constexpr int kInheritedMemory = 6;   // by which the descriptor for FrameType::kWindow comes
 inline constexpr int kInheritedEnd = 7;
 
 }  // namespace fairlead::datapath::command

@@ -23,6 +23,15 @@ namespace fairlead::datapath::command {
 
 namespace {
 constexpr int kGraceMs = 200;  // for it to end by itself, when nobody speaks to it any more
+
+/// Of a socket of that type. False: errno says why there is none.
+bool connect_ends(int type, UniqueFd& one, UniqueFd& other) noexcept {
+  int ends[2];
+  if (::socketpair(AF_UNIX, type | SOCK_CLOEXEC, 0, ends) != 0) return false;
+  one.reset(ends[0]);
+  other.reset(ends[1]);
+  return true;
+}
 }  // namespace
 
 ProcessSession::ProcessSession(Outlet& outlet, const ServerSession::Terms& terms, std::vector<std::string> program,
@@ -55,15 +64,10 @@ Status ProcessSession::start() {
 Status ProcessSession::start(std::size_t slot) {
   Result<SharedPage<SessionMeter>> page = SharedPage<SessionMeter>::create();
   if (!page) return page.error();
-  int ends[2];
-  if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) {
+  UniqueFd ours, theirs, gives, takes;
+  if (!connect_ends(SOCK_STREAM, ours, theirs) || !connect_ends(SOCK_SEQPACKET, gives, takes)) {
     return {Code::kResourceExhausted, fmt::format("there is no socket to be had: {}", std::strerror(errno))};
   }
-  UniqueFd ours(ends[0]), theirs(ends[1]);
-  if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0) {
-    return {Code::kResourceExhausted, fmt::format("there is no socket to be had: {}", std::strerror(errno))};
-  }
-  UniqueFd gives(ends[0]), takes(ends[1]);
   std::vector<char*> words;
   for (const std::string& word : program_) words.push_back(const_cast<char*>(word.c_str()));
   words.push_back(nullptr);

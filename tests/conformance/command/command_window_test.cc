@@ -40,6 +40,17 @@ class CommandWindows : public CommandPair {
     expect_fine(channel);
     EXPECT_EQ(written(), 0u);
   }
+  /// Also of what is large.
+  void expect_messages() {
+    Channel channel = open(*session);
+    const Handle memory = session->new_handle();
+    must(channel.allocate(memory, kBytes));
+    ask(channel, memory);
+    const std::vector<std::byte> bytes = random_bytes(kBytes, 1);
+    must(channel.copy_in(memory, 0, bytes));
+    expect_there(channel, memory, bytes);
+    EXPECT_EQ(written(), 0u);
+  }
   /// Copies while `end` is under way on another thread, and after it.
   void expect_to_end(const std::function<void()>& end) {
     Channel channel = open(*session);
@@ -137,27 +148,13 @@ TEST_P(CommandWindows, ThereMayBeNone) {
   command::ServiceConfig config;
   config.window_bytes = 0;
   start(std::move(config));
-  Channel channel = open(*session);
-  const Handle memory = session->new_handle();
-  must(channel.allocate(memory, kBytes));
-  ask(channel, memory);
-  const std::vector<std::byte> bytes = random_bytes(kBytes, 1);
-  must(channel.copy_in(memory, 0, bytes));
-  expect_there(channel, memory, bytes);
-  EXPECT_EQ(written(), 0u);
+  expect_messages();
 }
 
 TEST_P(CommandWindows, ThePoolMayHaveNoMore) {
   change_server = [](EngineConfig& config) { config.pool_max_bytes = std::size_t{4} << 20; };
   start({});
-  Channel channel = open(*session);
-  const Handle memory = session->new_handle();
-  must(channel.allocate(memory, kBytes));
-  ask(channel, memory);
-  const std::vector<std::byte> bytes = random_bytes(kBytes, 1);
-  must(channel.copy_in(memory, 0, bytes));
-  expect_there(channel, memory, bytes);
-  EXPECT_EQ(written(), 0u);
+  expect_messages();
 }
 
 TEST_P(CommandWindows, ASessionThatIsClosedMeanwhileEndsTheCopy) {

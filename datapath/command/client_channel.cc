@@ -125,7 +125,7 @@ Result<std::uint64_t> ClientChannel::append(const Command& command) {
   return with_room(0, [&] { return write(command); });
 }
 
-Result<std::uint64_t> ClientChannel::append_with_bytes(Command command, Bytes from, bool more, Placing* placing) {
+Result<std::uint64_t> ClientChannel::append_with_bytes(Command command, Bytes from, bool more) {
   if (from.size() <= kMaxInline) {
     command.flags |= kInline;
     command.tail = from;
@@ -135,44 +135,74 @@ Result<std::uint64_t> ClientChannel::append_with_bytes(Command command, Bytes fr
   const std::lock_guard in_order(paying_);
   const auto kept = session_.outlives_peers() ? std::make_shared<std::vector<std::byte>>() : nullptr;
   std::vector<std::byte>& payload = kept != nullptr ? *kept : payload_;
-  if (placing == nullptr) gather(payload, from);
+  gather(payload, from);
   Result<std::uint64_t> sequence = with_room(from.size(), [&] {
-    const std::uint64_t next = last_.load(std::memory_order_relaxed) + 1;
-    if (placing == nullptr) put_header(payload, number_, next);
-    inputs_.push_back({next, from.size(), kept});
-    input_bytes_.store(input_bytes_.load(std::memory_order_relaxed) + from.size(), std::memory_order_relaxed);
+    put_header(payload, number_, add_input(from.size(), kept));
     return write(command);
   });
   if (!sequence) return sequence;
-  if (placing == nullptr || !placing->place(*this, *sequence, from)) {
-    if (placing != nullptr) {
-      gather(payload, from);
-      put_header(payload, number_, *sequence);
-    }
-    post(*sequence, payload);
-  }
+  post(*sequence, payload);
   const bool is_due = !more || *sequence % kPieces == 0;
   if (from.size() >= kManyBytes && is_due) flush();
   return sequence;
 }
 
+/// Under lock_. The sequence of the command that is to be written next, with which so much payload goes.
+std::uint64_t ClientChannel::add_input(std::size_t bytes, std::shared_ptr<const std::vector<std::byte>> message) {
+  const std::uint64_t next = last_.load(std::memory_order_relaxed) + 1;
+  inputs_.push_back({next, bytes, std::move(message)});
+  input_bytes_.store(input_bytes_.load(std::memory_order_relaxed) + bytes, std::memory_order_relaxed);
+  return next;
+}
+
 Result<std::uint64_t> ClientChannel::copy_in(fairlead::command::Handle to, std::uint64_t offset, Bytes from) {
-  const std::size_t most = session_.limits().payload_bytes;
   std::optional<Placing> placing = session_.window().place(from);
   for (;;) {
-    const std::size_t piece = std::min(from.size(), most);
-    const CopyBody body{to.bits, offset, piece};
-    const Command command{static_cast<std::uint16_t>(Opcode::kCopyIn), 0, std::as_bytes(std::span(&body, 1)), {}};
-    const bool more = piece < from.size();
-    Result<std::uint64_t> sequence = append_with_bytes(command, from.first(piece), more, placing ? &*placing : nullptr);
-    from = from.subspan(piece);
-    if (sequence && !from.empty()) {
-      offset += piece;
+    const bool may_place = placing && from.size() > kMaxInline;
+    const Result<Piece> piece = may_place ? place_piece(to, offset, from, *placing) : copy_piece(to, offset, from);
+    if (piece && piece->bytes < from.size()) {
+      offset += piece->bytes;
+      from = from.subspan(piece->bytes);
       continue;
     }
     if (placing) session_.wait_for(*std::move(placing));
-    return sequence;
+    if (!piece) return piece.error();
+    return piece->sequence;
   }
+}
+
+Result<ClientChannel::Piece> ClientChannel::copy_piece(fairlead::command::Handle to, std::uint64_t offset, Bytes from) {
+  const Bytes piece = from.first(std::min<std::size_t>(from.size(), session_.limits().payload_bytes));
+  const CopyBody body{to.bits, offset, piece.size()};
+  const Result<std::uint64_t> sequence =
+      append_with_bytes({static_cast<std::uint16_t>(Opcode::kCopyIn), 0, std::as_bytes(std::span(&body, 1)), {}}, piece,
+                        piece.size() < from.size());
+  if (!sequence) return sequence.error();
+  return Piece{*sequence, piece.size()};
+}
+
+Result<ClientChannel::Piece> ClientChannel::place_piece(fairlead::command::Handle to, std::uint64_t offset, Bytes from,
+                                                        Placing& placing) {
+  const std::lock_guard in_order(paying_);
+  Bytes piece = from.first(std::min(from.size(), placing.piece_bytes()));
+  bool has_place = false;
+  const Result<std::uint64_t> sequence = with_room(piece.size(), [&] {
+    const std::size_t room = placing.take(piece.size());
+    has_place = room != 0;
+    piece = piece.first(has_place ? room : std::min<std::size_t>(piece.size(), session_.limits().payload_bytes));
+    add_input(piece.size(), nullptr);
+    const CopyBody body{to.bits, offset, piece.size()};
+    return write({static_cast<std::uint16_t>(Opcode::kCopyIn), 0, std::as_bytes(std::span(&body, 1)), {}});
+  });
+  if (!sequence) return sequence.error();
+  if (!has_place || !placing.place(*this, *sequence, piece)) {
+    gather(payload_, piece);
+    put_header(payload_, number_, *sequence);
+    post(*sequence, payload_);
+  }
+  const bool is_large = piece.size() >= kPieces * std::size_t{session_.limits().payload_bytes};
+  if (is_large || piece.size() == from.size() || *sequence % kPieces == 0) flush();
+  return Piece{*sequence, piece.size()};
 }
 
 /// Unless it was said again before it was said.

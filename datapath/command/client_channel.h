@@ -61,8 +61,8 @@ class ClientChannel : public fairlead::command::ChannelBody {
   Result<std::uint64_t> append(const Command& command);
   /// Of the bytes that go with it, up to a piece of a copy: if they are few they are its tail, else payload. Payloads
   /// are sent in the order of their records, beside them.
-  /// `more`: of the same copy comes at once. `placing`: that copy, if it goes by the session's window.
-  Result<std::uint64_t> append_with_bytes(Command command, Bytes from, bool more = false, Placing* placing = nullptr);
+  /// `more`: of the same copy comes at once.
+  Result<std::uint64_t> append_with_bytes(Command command, Bytes from, bool more = false);
   /// From `from`, in pieces; the last one's sequence.
   Result<std::uint64_t> copy_in(fairlead::command::Handle to, std::uint64_t offset, Bytes from);
   Result<std::uint64_t> copy_out(const CopyBody& body, std::span<std::byte> to);
@@ -114,6 +114,13 @@ class ClientChannel : public fairlead::command::ChannelBody {
     std::uint64_t sequence = 0;
     std::vector<std::byte> bytes;
   };
+  struct Piece {
+    std::uint64_t sequence = 0;
+    std::size_t bytes = 0;
+  };
+  /// The first of these bytes, which go by messages, or by the session's window if there is room.
+  Result<Piece> copy_piece(fairlead::command::Handle to, std::uint64_t offset, Bytes from);
+  Result<Piece> place_piece(fairlead::command::Handle to, std::uint64_t offset, Bytes from, Placing& placing);
   /// Under lock_, with room for one more command and `payload` bytes; else why there is none.
   template <typename Write>
   Result<std::uint64_t> with_room(std::uint64_t payload, Write write);
@@ -125,6 +132,7 @@ class ClientChannel : public fairlead::command::ChannelBody {
   [[nodiscard]] bool has_failed() const noexcept { return failed_.load(std::memory_order_relaxed) != kNone; }
   [[nodiscard]] Status failed_status() const;
   std::uint64_t write(const Command& command);
+  std::uint64_t add_input(std::size_t bytes, std::shared_ptr<const std::vector<std::byte>> message);
   [[nodiscard]] bool is_full(std::size_t bytes) const noexcept;
   void flush_locked() noexcept;
   /// Of its priority and device, before its first commands.

@@ -87,7 +87,7 @@ Result<std::shared_ptr<ClientSession>> ClientSession::connect(Engine& engine, st
   if (const Status fits = session->check_devices(*devices); !fits.ok()) return fits;
   if (const Status same = session->range_.mirror(options, session->limits_); !same.ok()) return same;
   if (session->limits().version >= kWindowVersion && !session->outlives_peers()) {
-    session->window_.begin(engine.local_reader(), *peer, session->limits().payload_bytes);
+    session->window_.begin(engine.local_reader(), *peer, session->limits());
   }
   ClientSession* const self = session.get();
   if (session->outlives_peers() && !self->keeper_.start([self] { self->drain(); })) {

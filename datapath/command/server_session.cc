@@ -103,13 +103,13 @@ void ServerSession::take_commands(const MessageHeader& header, std::vector<std::
 }
 
 // It may come before its command, and after it.
-ServerChannel* ServerSession::payload_channel(const MessageHeader& header, std::uint64_t bytes) {
+ServerChannel* ServerSession::payload_channel(const MessageHeader& header, std::uint64_t bytes, std::uint64_t most) {
   ServerChannel* const channel = channel_of(header);
   if (channel == nullptr) return nullptr;
-  if (bytes > terms_.payload_bytes || channel->payload_bytes() + bytes > terms_.payload_credit) {
+  if (bytes > most || channel->payload_bytes() + bytes > terms_.payload_credit) {
     end(Code::kResourceExhausted,
         fmt::format("{} bytes of payload beside {} on channel {}, which may have {} at once and {} in one piece", bytes,
-                    channel->payload_bytes(), header.channel, terms_.payload_credit, terms_.payload_bytes));
+                    channel->payload_bytes(), header.channel, terms_.payload_credit, most));
     return nullptr;
   }
   if (header.sequence <= channel->executed()) return nullptr;  // its command was passed over
@@ -129,7 +129,7 @@ void ServerSession::refuse_order(const MessageHeader& header) {
 }
 
 void ServerSession::take_payload(const MessageHeader& header, std::vector<std::byte> message) {
-  ServerChannel* const channel = payload_channel(header, message.size() - sizeof(MessageHeader));
+  ServerChannel* const channel = payload_channel(header, message.size() - sizeof(MessageHeader), terms_.payload_bytes);
   if (channel == nullptr) return;
   if (!channel->add_payload(Payload::sent(header.sequence, std::move(message), sizeof(MessageHeader))))
     refuse_order(header);
@@ -142,7 +142,7 @@ void ServerSession::take_placed(const MessageHeader& header, Bytes body) {
     return end(Code::kOutOfRange, fmt::format("{} bytes at {} of the session's window, which has {}",
                                               placed ? placed->bytes : 0, placed ? placed->offset : 0, window_.size()));
   }
-  ServerChannel* const channel = payload_channel(header, placed->bytes);
+  ServerChannel* const channel = payload_channel(header, placed->bytes, kMaxPlaced);
   if (channel == nullptr) return;
   if (!channel->add_payload(Payload::placed(header.sequence, window_.subspan(placed->offset, placed->bytes))))
     refuse_order(header);

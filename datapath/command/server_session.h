@@ -98,8 +98,9 @@ class ServerSession final : public SessionRunner {
   void take_commands(const MessageHeader& header, std::vector<std::byte> message);
   void take_payload(const MessageHeader& header, std::vector<std::byte> message);
   void take_placed(const MessageHeader& header, Bytes body);
-  /// The channel that takes so many bytes for that command. Null: none does; the session may have ended.
-  [[nodiscard]] ServerChannel* payload_channel(const MessageHeader& header, std::uint64_t bytes);
+  /// The channel that takes so many bytes for that command, of which there may be `most`. Null: none does; the session
+  /// may have ended.
+  [[nodiscard]] ServerChannel* payload_channel(const MessageHeader& header, std::uint64_t bytes, std::uint64_t most);
   void refuse_order(const MessageHeader& header);
   void take_image(const MessageHeader& header, Bytes body);
   void take_heard(const MessageHeader& header);

@@ -14,7 +14,7 @@ namespace fairlead::datapath::command {
 static_assert(std::endian::native == std::endian::little, "structs cross as they are");
 
 inline constexpr std::uint64_t kMessageValue = 0x31444d434c46;  // "FLCMD1": the value of every message of ours
-inline constexpr std::uint16_t kOldestVersion = 1, kNewestVersion = 7;
+inline constexpr std::uint16_t kOldestVersion = 1, kNewestVersion = 8;
 /// From here on a command may fail that was said to be executed, until it is said to be complete.
 inline constexpr std::uint16_t kLateVersion = 2;
 /// From here on there are graphs, and ranges of addresses.
@@ -27,9 +27,12 @@ inline constexpr std::uint16_t kResumeVersion = 5;
 inline constexpr std::uint16_t kDevicesVersion = 6;
 /// From here on a client may write payload into memory of the service's.
 inline constexpr std::uint16_t kWindowVersion = 7;
+/// From here on what is placed there may be more than a piece of payload.
+inline constexpr std::uint16_t kLargePlacedVersion = 8;
 
 inline constexpr std::size_t kMaxInline = 1024;          // of a copy whose bytes are in the record, or in the reply
 inline constexpr std::size_t kMaxPayload = 1 << 20;      // of one record's copy
+inline constexpr std::size_t kMaxPlaced = 1 << 20;       // the same where its bytes are in a window
 inline constexpr std::size_t kPayloadPiece = 128 << 10;  // the same as either end wishes it: nobody waits for long
 inline constexpr std::size_t kMaxParameters = 4096;      // of a launch, and of a user's record
 inline constexpr std::size_t kMaxName = 1024;            // of a function

@@ -10,15 +10,21 @@ namespace fairlead::datapath::command {
 
 namespace {
 constexpr std::chrono::seconds kPatience{10};  // for where the window is, which is asked once
+constexpr std::size_t kPieces = 8;             // of a copy at least, unless they were too small: one is written while
+                                               // another is copied on
+constexpr std::size_t kMostPiece = 512 << 10;  // each costs both ends 25 us besides; but others wait for one
 }  // namespace
 
 // ---- the window ----------------------------------------------------------------------------------------------------
 
-void ClientWindow::begin(Read read, const Peer& peer, std::size_t slot_bytes) {
+void ClientWindow::begin(Read read, const Peer& peer, const fairlead::command::Limits& limits) {
   const std::lock_guard lock(mutex_);
   read_ = std::move(read);
   peer_ = peer;
-  slot_bytes_ = slot_bytes;
+  slot_bytes_ = limits.payload_bytes;
+  const std::size_t most = std::min<std::uint64_t>({kMostPiece, kMaxPlaced, limits.payload_credit / 4});
+  const bool may_be_large = limits.version >= kLargePlacedVersion && most > slot_bytes_;
+  most_bytes_ = may_be_large ? most / slot_bytes_ * slot_bytes_ : slot_bytes_;
   state_.store(State::kClosed, std::memory_order_release);
 }
 
@@ -62,14 +68,26 @@ std::optional<Placing> ClientWindow::place(Bytes from) {
   return std::optional<Placing>(std::in_place, *this, *std::move(memory));
 }
 
-// The first of them, as what was written last is in the caches of both ends.
-std::size_t ClientWindow::free_slot() const noexcept {
-  const auto is_free = [](const Slot& slot) {
-    if (slot.channel == nullptr) return true;
-    const bool was_executed = slot.channel->reached(fairlead::command::Stage::kExecuted) >= slot.sequence;
-    return was_executed && slot.written.done();
-  };
-  return static_cast<std::size_t>(std::ranges::find_if(slots_, is_free) - slots_.begin());
+std::size_t ClientWindow::piece_of(std::size_t bytes) const noexcept {
+  return std::clamp(bytes / kPieces / slot_bytes_ * slot_bytes_, slot_bytes_, most_bytes_);
+}
+
+bool ClientWindow::Slot::is_free() const noexcept {
+  if (channel == nullptr) return !is_taken;
+  return channel->reached(fairlead::command::Stage::kExecuted) >= sequence && written.done();
+}
+
+// The first that are enough, as what was written last is in the caches of both ends; else the most.
+Slots ClientWindow::take_slots(std::size_t bytes) {
+  const std::lock_guard lock(mutex_);
+  const std::size_t wanted = (bytes + slot_bytes_ - 1) / slot_bytes_;
+  Slots best, run;
+  for (std::size_t i = 0; i != slots_.size() && best.count < wanted; ++i) {
+    run = slots_[i].is_free() ? Slots{run.first, run.count + 1} : Slots{i + 1, 0};
+    if (run.count > best.count) best = run;
+  }
+  for (std::size_t i = 0; i != best.count; ++i) slots_[best.first + i] = {nullptr, 0, {}, true};
+  return best;
 }
 
 void ClientWindow::let_go() noexcept {
@@ -79,12 +97,10 @@ void ClientWindow::let_go() noexcept {
   }
 }
 
-bool ClientWindow::write(const Memory& from, const ClientChannel& channel, std::uint64_t sequence,
+bool ClientWindow::write(const Memory& from, Slots to, const ClientChannel& channel, std::uint64_t sequence,
                          std::vector<Transfer>& posted) {
   const std::lock_guard lock(mutex_);
-  const std::size_t number = free_slot();
-  if (number == slots_.size() || from.size() > slot_bytes_) return false;
-  const PlacedBody body{number * slot_bytes_, from.size()};
+  const PlacedBody body{to.first * slot_bytes_, from.size()};
   std::vector<std::byte> message = make_message({.type = static_cast<std::uint8_t>(MessageType::kPlaced),
                                                  .channel = channel.number(),
                                                  .count = 1,
@@ -92,17 +108,26 @@ bool ClientWindow::write(const Memory& from, const ClientChannel& channel, std::
   put(message, body);
   Transfer written = peer_.write(from, memory_.slice(body.offset, body.bytes),
                                  {.notify = kMessageValue, .notify_bytes = message, .traffic = TrafficClass::kBulk});
-  if (written.done() && written.code() != Code::kOk) return false;
-  slots_[number] = {&channel, sequence, written};
-  posted.push_back(std::move(written));
-  return true;
+  const bool was_posted = !written.done() || written.code() == Code::kOk;
+  const Slot now = was_posted ? Slot{&channel, sequence, written, false} : Slot{};
+  for (std::size_t i = 0; i != to.count; ++i) slots_[to.first + i] = now;
+  if (was_posted) posted.push_back(std::move(written));
+  return was_posted;
 }
 
 // ---- a copy --------------------------------------------------------------------------------------------------------
 
+Placing::Placing(ClientWindow& window, Memory from) noexcept
+    : window_(window), from_(std::move(from)), piece_bytes_(window.piece_of(from_.size())) {}
+
+std::size_t Placing::take(std::size_t bytes) {
+  taken_ = window_.take_slots(bytes);
+  return std::min(bytes, taken_.count * window_.slot_bytes());
+}
+
 bool Placing::place(const ClientChannel& channel, std::uint64_t sequence, Bytes piece) {
   const auto offset = static_cast<std::size_t>(piece.data() - from_.data());
-  return window_.write(from_.slice(offset, piece.size()), channel, sequence, posted_);
+  return window_.write(from_.slice(offset, piece.size()), std::exchange(taken_, {}), channel, sequence, posted_);
 }
 
 Status Placing::finish() {

@@ -2,8 +2,9 @@
 // memory of the service's, the session's window, which is asked for with the first large copy. As messages they would
 // be copied on the way five times.
 //
-// The window is divided into slots of a piece each. A slot is free when its command was executed and its write is at
-// its end; which is which is the client's affair alone. Who finds none sends a message, so nobody waits for a slot.
+// The window is divided into slots; a piece of a copy takes some that follow each other. A slot is free when its
+// command was executed and its write is at its end; which is which is the client's affair alone. Who finds none sends a
+// message, so nobody waits for a slot.
 // Threads: any.
 #pragma once
 
@@ -28,13 +29,23 @@ namespace fairlead::datapath::command {
 class ClientChannel;
 class ClientWindow;
 
+/// Some that follow each other.
+struct Slots {
+  std::size_t first = 0, count = 0;
+};
+
 /// One copy on its way: the caller's memory until finish().
 class Placing {
  public:
-  Placing(ClientWindow& window, Memory from) noexcept : window_(window), from_(std::move(from)) {}
+  Placing(ClientWindow& window, Memory from) noexcept;
   Placing(Placing&&) = default;
   ~Placing() { (void)finish(); }
-  /// Writes the bytes of that command, which are of the copy's, and has the service notified. False: nothing was done.
+  /// How much of it goes by one command: less of a small copy, so that its parts are under way together.
+  [[nodiscard]] std::size_t piece_bytes() const noexcept { return piece_bytes_; }
+  /// For how many of so many bytes, at most a piece, there is room, which is the next command's then.
+  [[nodiscard]] std::size_t take(std::size_t bytes);
+  /// Writes the bytes of that command there, which are of the copy's, and has the service notified. False: nothing was
+  /// done.
   [[nodiscard]] bool place(const ClientChannel& channel, std::uint64_t sequence, Bytes piece);
   [[nodiscard]] std::span<Transfer> posted() noexcept { return posted_; }
   /// Waits until the caller's memory is its own again. Not ok: not all of it arrived.
@@ -43,6 +54,8 @@ class Placing {
  private:
   ClientWindow& window_;
   const Memory from_;
+  const std::size_t piece_bytes_;
+  Slots taken_;
   std::vector<Transfer> posted_;
 };
 
@@ -52,18 +65,24 @@ class ClientWindow {
   static constexpr std::size_t kLeast = 256 << 10;
 
   using Read = std::function<Result<Memory>(std::span<const std::byte>)>;
-  /// Where memory of the caller's is to be had for transfers, and the size of a slot; without it all goes by messages.
-  /// Before the session is used.
-  void begin(Read read, const Peer& peer, std::size_t slot_bytes);
+  /// Where memory of the caller's is to be had for transfers, and what the session may; without it all goes by
+  /// messages. Before the session is used.
+  void begin(Read read, const Peer& peer, const fairlead::command::Limits& limits);
   /// The service's answer. False: it makes no sense.
   [[nodiscard]] bool on_opened(Bytes body);
   /// Nothing: the copy goes by messages. The first large one has the service asked for a window.
   [[nodiscard]] std::optional<Placing> place(Bytes from);
   /// What was written is at its end: nothing of it keeps the callers' memory.
   void let_go() noexcept;
-  /// One piece of it, which is posted then. False: it was not.
-  [[nodiscard]] bool write(const Memory& from, const ClientChannel& channel, std::uint64_t sequence,
+  /// Of a copy of so many bytes, what goes by one command.
+  [[nodiscard]] std::size_t piece_of(std::size_t bytes) const noexcept;
+  /// For so many bytes, or as many of them as there is room for; of none there are none.
+  [[nodiscard]] Slots take_slots(std::size_t bytes);
+  /// One piece of a copy to where it was given room, which is posted then. False: it was not, and the room is given
+  /// back.
+  [[nodiscard]] bool write(const Memory& from, Slots to, const ClientChannel& channel, std::uint64_t sequence,
                            std::vector<Transfer>& posted);
+  [[nodiscard]] std::size_t slot_bytes() const noexcept { return slot_bytes_; }
 
  private:
   enum class State : std::uint8_t { kNone, kClosed, kAsked, kGiven, kOpen };
@@ -71,13 +90,13 @@ class ClientWindow {
     const ClientChannel* channel = nullptr;
     std::uint64_t sequence = 0;
     Transfer written;
+    bool is_taken = false;  // by who has yet to write
+    [[nodiscard]] bool is_free() const noexcept;
   };
   [[nodiscard]] bool open();
-  /// Under mutex_: the number of one that is free; of as many as there are: none is.
-  [[nodiscard]] std::size_t free_slot() const noexcept;
 
   Read read_;
-  std::size_t slot_bytes_ = 0;
+  std::size_t slot_bytes_ = 0, most_bytes_ = 0;
   std::atomic<State> state_{State::kNone};
   std::mutex mutex_;  // guards what follows
   Peer peer_;

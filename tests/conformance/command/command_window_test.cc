@@ -87,6 +87,22 @@ TEST_P(CommandWindows, LargeCopiesAreWritten) {
   EXPECT_EQ(written(), has_window() ? 5 * kBytes - 5 * 12 : 0u) << "the last piece of each is 12 bytes, in its record";
 }
 
+// Each piece is a command of its own, which costs both ends; of a small copy some are under way together nevertheless.
+TEST_P(CommandWindows, PiecesOfLargeCopiesAreLarge) {
+  Channel channel = open(*session);
+  const Handle memory = session->new_handle();
+  must(channel.allocate(memory, 8 << 20));
+  ask(channel, memory);
+  const std::size_t piece = session->limits().payload_bytes;
+  for (const auto& [bytes, commands] : {std::pair{4 * piece, 4u}, {16 * piece, 8u}, {40 * piece, 10u}}) {
+    const std::vector<std::byte> from = random_bytes(bytes, 1);
+    const std::uint64_t before = channel.last();
+    must(channel.copy_in(memory, 0, from));
+    EXPECT_EQ(channel.last() - before, has_window() ? commands : bytes / piece) << bytes;
+    expect_there(channel, memory, from);
+  }
+}
+
 // What waits for a fence keeps all of the window; that keeps nobody else.
 TEST_P(CommandWindows, WhoFindsItFullSendsMessages) {
   Channel waits = open(*session), goes = open(*session), last = open(*session);

@@ -77,6 +77,20 @@ TEST_F(CommandWindow, MessagesMayComeBetween) {
   EXPECT_FALSE(session_->is_over());
 }
 
+// What messages carry is bound by what an engine takes; that is nothing to a window.
+TEST_F(CommandWindow, APieceThereMayBeLargerThanOneOfAMessage) {
+  std::vector<std::byte> large(kMaxPlaced + 1, std::byte{0x33});
+  greet({.payload_bytes = 4096});
+  session_->take_window(large);
+  give(0, 1, {allocate(1, kMaxPlaced), copy_in(kMaxPlaced)});
+  tell(2, 1, kMaxPlaced);
+  run();
+  EXPECT_EQ(replies(0).executed, 2u);
+  EXPECT_EQ(look(3, 2000), std::vector<std::byte>(2000, std::byte{0x33}));
+  tell(4, 0, kMaxPlaced + 1);
+  EXPECT_THAT(refusal().message(), HasSubstr("and 1048576 in one piece"));
+}
+
 TEST_F(CommandWindow, WhatIsWrongEndsTheSession) {
   const auto ends = [this](const std::function<void()>& give, std::string_view words, bool has_window = true) {
     greet();

@@ -146,7 +146,10 @@ class Native {
 class Remote {
  public:
   Remote(Engine& engine, const std::string& address, const std::string& code)
-      : session_(must(command::Session::connect(engine, address))), channel_(must(session_.open_channel())) {
+      : session_(must(command::Session::connect(engine, address))),
+        channel_(must(session_.open_channel())),
+        pool_(must(engine.allocate(kMost))) {
+    std::ranges::fill(pool_.bytes(), std::byte{1});
     const command::Handle module = session_.new_handle();
     must(channel_.load_module(module, std::as_bytes(std::span(code))));
     must(channel_.load(work_, module, "work", command::layout<std::uint64_t>()));
@@ -155,6 +158,7 @@ class Remote {
   }
   void wait() { must(channel_.synchronize(std::chrono::seconds(60))); }
   void copy_in(std::size_t bytes) { must(channel_.copy_in(memory_, 0, std::span(host_).first(bytes))); }
+  void copy_in_of_pool(std::size_t bytes) { must(channel_.copy_in(memory_, 0, pool_.bytes().first(bytes))); }
   void copy_out(std::size_t bytes) { must(channel_.copy_out(std::span(host_).first(bytes), memory_, 0)); }
   void launch(std::uint64_t clocks) { must(channel_.launch(work_of_a_warp(), command::pack(clocks))); }
   void make_graph(std::uint64_t clocks) {
@@ -175,6 +179,7 @@ class Remote {
   command::Channel channel_;
   const command::Handle work_ = session_.new_handle(), memory_ = session_.new_handle();
   command::Handle graph_{};
+  Memory pool_;
   std::vector<std::byte> host_ = std::vector<std::byte>(kMost, std::byte{1});
 };
 
@@ -226,6 +231,11 @@ void measure(Native& native, Remote& remote, double seconds) {
       return compare(seconds, [&] { step(native), native.wait(); }, [&] { step(remote), remote.wait(); });
     };
     print_rates(fmt::format("copy in, {}", size), both([&](auto& end) { end.copy_in(bytes); }), amount, "GB/s");
+    print_rates(fmt::format("copy in, {}, from the engine's pool", size),
+                compare(
+                    seconds, [&] { native.copy_in(bytes), native.wait(); },
+                    [&] { remote.copy_in_of_pool(bytes), remote.wait(); }),
+                amount, "GB/s");
     print_rates(fmt::format("copy out, {}", size), both([&](auto& end) { end.copy_out(bytes); }), amount, "GB/s");
   }
   using Way = gpu::Copier::Way;

@@ -5,6 +5,7 @@ import contextlib
 import json
 import os
 import pathlib
+import random
 import re
 import resource
 import signal
@@ -481,14 +482,15 @@ class Discovery(Daemon):
     def test_processes_of_a_host_share_a_range_of_ports(self):
         with contextlib.ExitStack() as taken:  # a range that is free, but for its second port
             while True:
-                first, second = (taken.enter_context(socket.socket()) for _ in range(2))
-                first.bind(("127.0.0.1", 0))
-                port = first.getsockname()[1]
-                with contextlib.suppress(OSError):
+                # Below those that the system gives to whoever asks for any: nobody else comes there meanwhile.
+                port = random.randrange(20_000, 32_000)
+                with contextlib.suppress(OSError), contextlib.ExitStack() as others:
+                    for each in (port, port + 2, port + 3):
+                        others.enter_context(socket.socket()).bind(("127.0.0.1", each))
+                    second = taken.enter_context(socket.socket())
                     second.bind(("127.0.0.1", port + 1))
                     second.listen()
                     break
-            first.close()
             folder, ports = self.path("found"), f"127.0.0.1:{port}-{port + 3}"
             flags = ["--metrics", ports, "--metrics-discovery", folder]
             servers = [self.serve(*flags) for _ in range(3)]

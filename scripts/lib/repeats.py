@@ -1,10 +1,14 @@
 """Runs every test program a hundred times, in portions of rounds, in which each runs as often as any other.
 
-  scripts/test --portion MINUTES [--runs 100] [--parallel 3] [--page docs/results/repeats.md]
+  scripts/test --portion MINUTES [--runs 100] [--parallel 3] [--page docs/results/repeats.md] [--name PATTERN] [--as-built COMMIT]
+  scripts/test --portion 0 --add PAGE
 
 The page is both the record and the result: for each program how often it passed and failed, and at which commits; it is written
 after each round, so little is lost where one is cut off. What fails does not run again in its portion, and the
 output is shown. Exit code: 0 if nothing failed in this portion.
+
+--as-built: with the programs that are there, built of that commit, on a host that cannot build them; --add: what such a host's page says
+counts here too.
 """
 
 import argparse
@@ -50,9 +54,17 @@ def write(page, programs, runs):
     page.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
-def there_are():
-    listed = subprocess.run(["ctest", "--test-dir", BUILD, "-LE", "interop", "--show-only=json-v1"], capture_output=True, text=True,
-                            check=True)
+def add(programs, others):
+    for name, other in others.items():
+        if each := programs.get(name):
+            each.passed += other.passed
+            each.failed += other.failed
+            each.commits += [there for there in other.commits if there not in each.commits]
+
+
+def there_are(pattern):
+    listed = subprocess.run(["ctest", "--test-dir", BUILD, "-LE", "interop", "-R", pattern, "--show-only=json-v1"], capture_output=True,
+                            text=True, check=True)
     return [test["name"] for test in json.loads(listed.stdout)["tests"]]
 
 
@@ -77,13 +89,20 @@ def main():
     parser.add_argument("--runs", type=int, default=100, help="of each program, over all portions")
     parser.add_argument("--parallel", type=int, default=3)
     parser.add_argument("--page", type=pathlib.Path, default=ROOT / "docs/results/repeats.md")
+    parser.add_argument("--name", default=".", metavar="PATTERN", help="only programs whose name matches")
+    parser.add_argument("--as-built", metavar="COMMIT", help="nothing is built: what is there is of that commit")
+    parser.add_argument("--add", type=pathlib.Path, metavar="PAGE", help="counts what that page says too")
     options = parser.parse_args()
-    prepare("--dpdk")
-    programs, here, names = read(options.page), commit(), there_are()
-    for gone in set(programs) - set(names):
+    if not options.as_built:
+        prepare("--dpdk")
+    programs, here, names = read(options.page), options.as_built or commit(), there_are(options.name)
+    for gone in set(programs) - set(there_are(".")):
         del programs[gone]
     for name in names:
         programs.setdefault(name, Program())
+    if options.add:
+        add(programs, read(options.add))
+        write(options.page, programs, options.runs)
     failures, skipped, until = [], set(), time.time() + options.minutes * 60
     while time.time() < until - LEAST_SECONDS:
         chosen = [name for name in names if programs[name].passed < options.runs and name not in {*failures, *skipped}]

@@ -85,7 +85,7 @@ class Matrix(Case):
         self.check(document)
         self.assertEqual([rank["address"] for rank in document["ranks"][1:]], [address(rank) for rank in range(1, RANKS)])
         slow = [(rank["rank"], rank["role"]) for rank in document["slow_ranks"] if rank["of"] == "bandwidth"]
-        self.assertEqual(slow, [(LIMPING, "from")], output)
+        self.assertIn((LIMPING, "from"), slow, output)  # and whom else this machine has kept waiting
         self.assertRegex(output, rf"(?m)^slow: from rank {LIMPING} \({address(LIMPING)}\), median bandwidth of its pairs: ")
         drawn = xml.dom.minidom.parse(drawing)
         cells = [rect for rect in drawn.getElementsByTagName("rect") if rect.getAttribute("class") == "cell"]
